@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * One line on stderr per event, "roost: ...", with the level in it where it is not an error. The environment variable
+ * ROOST_LOG chooses: error, warn (the default), info, debug; an unknown word counts as debug. No allocation, and one
+ * write(2) a line, so that lines of several threads do not mix.
+ * The function that first decides an error logs it, with its cause; callers pass it on.
+ */
+#ifndef ROOST_BASE_LOG_H
+#define ROOST_BASE_LOG_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum log_level {
+	LOG_ERROR = 1,
+	LOG_WARN,
+	LOG_INFO,
+	LOG_DEBUG,
+};
+
+extern atomic_int log_threshold; /* 0: ROOST_LOG not read yet */
+
+int log_init_threshold(void);
+void log_set_level(enum log_level level);
+
+static inline bool log_enabled(enum log_level level)
+{
+	int t = atomic_load_explicit(&log_threshold, memory_order_relaxed);
+
+	return (int)level <= (t ? t : log_init_threshold());
+}
+
+/* Use the macros below. A line is cut at about 1000 bytes; line breaks inside become spaces. Keeps errno. Any thread. */
+void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
+
+#define log_at(level, ...)                                                                                   \
+	do {                                                                                                 \
+		if (log_enabled(level))                                                                      \
+			log_write(level, __VA_ARGS__);                                                       \
+	} while (0)
+
+#define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
+#define log_warn(...)  log_at(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_at(LOG_INFO, __VA_ARGS__)
+#define log_debug(...) log_at(LOG_DEBUG, __VA_ARGS__)
+
+#endif

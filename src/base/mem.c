@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/mem.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_PAGE (2ul << 20)
+
+size_t mem_page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void *map(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void *mem_alloc_pages(size_t size)
+{
+	size_t page = mem_page_size();
+
+	if (size == 0 || size > SIZE_MAX / 2) {
+		errno = size ? ENOMEM : EINVAL;
+		return NULL;
+	}
+	size = ALIGN_UP(size, page);
+	if (size < HUGE_PAGE)
+		return map(size);
+
+	/* Kernels before 6.7 don't align large mappings by themselves: ask for more, give back the ends. */
+	char *p = map(size + HUGE_PAGE);
+
+	if (!p)
+		return NULL;
+
+	char *start = (char *)ALIGN_UP((uintptr_t)p, HUGE_PAGE);
+	size_t head = (size_t)(start - p), tail = HUGE_PAGE - head;
+
+	if (head)
+		munmap(p, head);
+	if (tail)
+		munmap(start + size, tail);
+	madvise(start, size,
+		MADV_HUGEPAGE); /* advice: a kernel without huge pages refuses it, and all is well */
+	return start;
+}
+
+void mem_free_pages(void *p, size_t size)
+{
+	if (p)
+		munmap(p, ALIGN_UP(size, mem_page_size()));
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define KERNEL_SIGSET_BYTES 8 /* the kernel's sigset_t, not libc's */
+#define NS_PER_SEC	    1000000000ll
+#define NS_PER_MS	    1000000ll
+
+/* syscall(2) answers -1 and errno; we answer -errno, and leave errno as it was. */
+#define RAW(...)                                                                                             \
+	(__extension__({                                                                                     \
+		int raw_saved = errno;                                                                       \
+		long raw_ret = syscall(__VA_ARGS__);                                                         \
+                                                                                                             \
+		if (raw_ret < 0) {                                                                           \
+			raw_ret = -(long)errno;                                                              \
+			errno = raw_saved;                                                                   \
+		}                                                                                            \
+		raw_ret;                                                                                     \
+	}))
+
+int sys_socket(int domain, int type, int protocol)
+{
+	return (int)RAW(SYS_socket, domain, type, protocol);
+}
+
+int sys_socketpair(int domain, int type, int protocol, int fds[2])
+{
+	return (int)RAW(SYS_socketpair, domain, type, protocol, fds);
+}
+
+int sys_bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	return (int)RAW(SYS_bind, fd, addr, len);
+}
+
+int sys_listen(int fd, int backlog)
+{
+	return (int)RAW(SYS_listen, fd, backlog);
+}
+
+int sys_accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	return (int)RAW(SYS_accept4, fd, addr, len, flags);
+}
+
+int sys_connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	return (int)RAW(SYS_connect, fd, addr, len);
+}
+
+int sys_shutdown(int fd, int how)
+{
+	return (int)RAW(SYS_shutdown, fd, how);
+}
+
+int sys_getsockname(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	return (int)RAW(SYS_getsockname, fd, addr, len);
+}
+
+int sys_getpeername(int fd, struct sockaddr *addr, socklen_t *len)
+{
+	return (int)RAW(SYS_getpeername, fd, addr, len);
+}
+
+int sys_setsockopt(int fd, int level, int name, const void *value, socklen_t len)
+{
+	return (int)RAW(SYS_setsockopt, fd, level, name, value, len);
+}
+
+int sys_getsockopt(int fd, int level, int name, void *value, socklen_t *len)
+{
+	return (int)RAW(SYS_getsockopt, fd, level, name, value, len);
+}
+
+ssize_t sys_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
+		   socklen_t alen)
+{
+	return RAW(SYS_sendto, fd, buf, len, flags, addr, alen);
+}
+
+ssize_t sys_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *alen)
+{
+	return RAW(SYS_recvfrom, fd, buf, len, flags, addr, alen);
+}
+
+ssize_t sys_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	return RAW(SYS_sendmsg, fd, msg, flags);
+}
+
+ssize_t sys_recvmsg(int fd, struct msghdr *msg, int flags)
+{
+	return RAW(SYS_recvmsg, fd, msg, flags);
+}
+
+int sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+{
+	return (int)RAW(SYS_sendmmsg, fd, msgs, n, flags);
+}
+
+int sys_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+{
+	return (int)RAW(SYS_recvmmsg, fd, msgs, n, flags, NULL);
+}
+
+ssize_t sys_read(int fd, void *buf, size_t len)
+{
+	return RAW(SYS_read, fd, buf, len);
+}
+
+ssize_t sys_write(int fd, const void *buf, size_t len)
+{
+	return RAW(SYS_write, fd, buf, len);
+}
+
+int sys_close(int fd)
+{
+	return (int)RAW(SYS_close, fd);
+}
+
+int sys_fcntl(int fd, int cmd, unsigned long arg)
+{
+	return (int)RAW(SYS_fcntl, fd, cmd, arg);
+}
+
+int sys_dup_cloexec(int fd)
+{
+	return sys_fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+int sys_eventfd(unsigned count, int flags)
+{
+	return (int)RAW(SYS_eventfd2, count, flags);
+}
+
+int sys_epoll_create1(int flags)
+{
+	return (int)RAW(SYS_epoll_create1, flags);
+}
+
+int sys_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev)
+{
+	return (int)RAW(SYS_epoll_ctl, epfd, op, fd, ev);
+}
+
+int sys_epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms)
+{
+	return (int)RAW(SYS_epoll_pwait, epfd, evs, max, timeout_ms, NULL, KERNEL_SIGSET_BYTES);
+}
+
+int sys_epoll_wait_ns(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns)
+{
+#ifdef SYS_epoll_pwait2
+	/* The kernel's own 64-bit time, whatever libc's timespec is. */
+	int64_t ts[2] = {timeout_ns / NS_PER_SEC, timeout_ns % NS_PER_SEC};
+	int ret = (int)RAW(SYS_epoll_pwait2, epfd, evs, max, timeout_ns < 0 ? NULL : ts, NULL,
+			   KERNEL_SIGSET_BYTES);
+
+	if (ret != -ENOSYS)
+		return ret;
+#endif
+	if (timeout_ns < 0)
+		return sys_epoll_wait(epfd, evs, max, -1);
+
+	int64_t ms = (timeout_ns + NS_PER_MS - 1) / NS_PER_MS;
+
+	return sys_epoll_wait(epfd, evs, max, ms > INT32_MAX ? INT32_MAX : (int)ms);
+}
+
+int sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout, const sigset_t *mask)
+{
+	struct timespec copy = timeout ? *timeout : (struct timespec){0};
+
+	return (int)RAW(SYS_ppoll, fds, n, timeout ? &copy : NULL, mask, KERNEL_SIGSET_BYTES);
+}

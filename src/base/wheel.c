@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/wheel.h"
+
+static uint64_t tick_of(uint64_t ns)
+{
+	return ns >> WHEEL_TICK_BITS;
+}
+
+void wheel_init(struct wheel *w, uint64_t now)
+{
+	*w = (struct wheel){.tick = tick_of(now), .next = WHEEL_NEVER};
+	for (unsigned i = 0; i < WHEEL_LEVELS * WHEEL_SLOTS; i++)
+		list_init(&w->slot[i]);
+}
+
+static bool slot_in_use(const struct wheel *w, unsigned slot)
+{
+	return w->used[slot / WHEEL_SLOTS] >> (slot % WHEEL_SLOTS) & 1;
+}
+
+static void slot_clear(struct wheel *w, unsigned slot)
+{
+	unsigned level = slot / WHEEL_SLOTS;
+
+	w->used[level] &= ~(1ull << (slot % WHEEL_SLOTS));
+	if (!w->used[level])
+		w->levels &= ~(1u << level);
+}
+
+/* Hangs t, whose deadline is set, where it belongs as seen from w->tick. */
+static void place(struct wheel *w, struct wheel_timer *t)
+{
+	uint64_t tick = tick_of(t->deadline);
+
+	if (tick < w->tick)
+		tick = w->tick;
+
+	uint64_t differ = tick ^ w->tick;
+	unsigned level = differ ? (63 - (unsigned)__builtin_clzll(differ)) / WHEEL_DIGIT_BITS : 0;
+	unsigned digit = tick >> (level * WHEEL_DIGIT_BITS) & (WHEEL_SLOTS - 1);
+	unsigned slot = level * WHEEL_SLOTS + digit;
+
+	if (!slot_in_use(w, slot)) {
+		w->used[level] |= 1ull << digit;
+		w->levels |= 1u << level;
+		w->earliest[slot] = t->deadline;
+	} else if (t->deadline < w->earliest[slot]) {
+		w->earliest[slot] = t->deadline;
+	}
+	t->slot = slot;
+	list_add_tail(&t->link, &w->slot[slot]);
+}
+
+void wheel_add(struct wheel *w, struct wheel_timer *t, uint64_t deadline)
+{
+	wheel_del(w, t);
+	t->deadline = deadline;
+	place(w, t);
+	if (deadline < w->next)
+		w->next = deadline;
+}
+
+/*
+ * A timer that waits to be fired by wheel_run() hangs on its list of due ones, and t->slot is where it was: that slot
+ * is either empty and cleared already, or in use again by others. Both stay right here.
+ */
+void wheel_del(struct wheel *w, struct wheel_timer *t)
+{
+	if (!wheel_pending(t))
+		return;
+	list_del(&t->link);
+	if (list_empty(&w->slot[t->slot]))
+		slot_clear(w, t->slot);
+}
+
+/* The earliest slot in use; only when there is one. */
+static unsigned first_slot(const struct wheel *w)
+{
+	unsigned level = (unsigned)__builtin_ctz(w->levels);
+
+	return level * WHEEL_SLOTS + (unsigned)__builtin_ctzll(w->used[level]);
+}
+
+uint64_t wheel_next(const struct wheel *w)
+{
+	return w->levels ? w->earliest[first_slot(w)] : WHEEL_NEVER;
+}
+
+/* The first tick of a slot in use: the digits above are the wheel's own, those below are zero. */
+static uint64_t slot_start(const struct wheel *w, unsigned slot)
+{
+	unsigned shift = slot / WHEEL_SLOTS * WHEEL_DIGIT_BITS;
+	uint64_t above = w->tick >> shift >> WHEEL_DIGIT_BITS;
+
+	return (above << WHEEL_DIGIT_BITS | slot % WHEEL_SLOTS) << shift;
+}
+
+/* Empties a slot that time has reached: due timers go on `due`, the others into the levels below. */
+static void open_slot(struct wheel *w, unsigned slot, uint64_t now, struct list_head *due)
+{
+	struct list_head *pos, *tmp, all;
+
+	list_init(&all);
+	list_splice_tail_init(&w->slot[slot], &all);
+	slot_clear(w, slot);
+	list_for_each_safe (pos, tmp, &all) {
+		struct wheel_timer *t = list_entry(pos, struct wheel_timer, link);
+
+		list_unlink(pos);
+		if (slot < WHEEL_SLOTS && t->deadline <= now)
+			list_add_tail(pos, due);
+		else
+			place(w, t);
+	}
+}
+
+unsigned wheel_run(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx)
+{
+	uint64_t target = tick_of(now);
+	struct list_head due;
+	unsigned fired = 0;
+
+	if (target < w->tick)
+		return 0;
+
+	list_init(&due);
+	while (w->levels) {
+		unsigned slot = first_slot(w);
+		uint64_t start = slot_start(w, slot);
+
+		if (start > target)
+			break;
+		w->tick = start;
+		open_slot(w, slot, now, &due);
+		if (start == target && slot < WHEEL_SLOTS)
+			break; /* what is left of this tick is not due yet */
+	}
+	w->tick = target;
+	w->next = wheel_next(w);
+
+	/* Only now, with the wheel in order again: fn may do with it what it likes. */
+	while (!list_empty(&due)) {
+		struct wheel_timer *t = list_first_entry(&due, struct wheel_timer, link);
+
+		list_del(&t->link);
+		fired++;
+		fn(ctx, t);
+	}
+	return fired;
+}
