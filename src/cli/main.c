@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `roost`: a table of subcommands. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *about;
+} commands[] = {
+	{"demo", cmd_demo, "move a file by RDMA between two processes, and check it"},
+	{"run", cmd_run, "run a stock RDMA program on Roost"},
+	{"perf", cmd_perf, "measure bandwidth, message rate and latency; check every byte"},
+	{"limits", cmd_limits, "what this machine's cores, memory and sockets allow"},
+	{"devices", cmd_devices, "the devices, ports and addresses that a program would see"},
+	{"stat", cmd_stat, "counters of a running NIC"},
+	{"pcap", cmd_pcap, "print and judge captures of RoCE traffic"},
+};
+
+#define NUM_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void help(void)
+{
+	printf("usage: roost COMMAND [OPTIONS]\n"
+	       "\n"
+	       "A smart RDMA NIC in software: RoCE v2 over UDP or shared memory, for any Linux machine,\n"
+	       "without privileges and without RDMA hardware.\n"
+	       "\n"
+	       "commands:\n");
+	for (size_t i = 0; i < NUM_COMMANDS; i++)
+		printf("  %-9s%s\n", commands[i].name, commands[i].about);
+	printf("\n"
+	       "`roost COMMAND --help` says more, with examples.\n"
+	       "\n"
+	       "addresses:\n"
+	       "  --port udp:127.0.0.2, --port shm:10.0.0.1, with options after commas: loss=0.01 dup= reorder=\n"
+	       "  corrupt= delay=5us seed=7 mtu=1024 pcap=FILE. The environment variable ROOST_PORT says the same\n"
+	       "  for programs under `roost run`. Without either, a free address is chosen.\n"
+	       "\n"
+	       "examples:\n"
+	       "  roost demo\n"
+	       "  roost run -- ib_write_bw & sleep 1; roost run -- ib_write_bw 127.0.0.1\n"
+	       "  roost perf write --local --port shm --size 64K\n");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		fprintf(stderr, "roost: which command? `roost --help` lists them; `roost demo` is a start\n");
+		return CLI_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+		help();
+		return CLI_OK;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("roost %s\n", ROOST_VERSION);
+		return CLI_OK;
+	}
+	for (size_t i = 0; i < NUM_COMMANDS; i++) {
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	fprintf(stderr, "roost: no command '%s'; `roost --help` lists them\n", argv[1]);
+	return CLI_USAGE;
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+
+static void complain(const struct opt_command *cmd, const char *fmt, va_list ap)
+{
+	fprintf(stderr, "roost %s: ", cmd->name);
+	vfprintf(stderr, fmt, ap);
+}
+
+int opt_usage(const struct opt_command *cmd, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	complain(cmd, fmt, ap);
+	va_end(ap);
+	fprintf(stderr, " (see roost %s --help)\n", cmd->name);
+	return CLI_USAGE;
+}
+
+int opt_failed(const struct opt_command *cmd, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	complain(cmd, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	return CLI_FAILED;
+}
+
+/* A decimal number, not negative, with at least one digit. strtod alone would take "nan", "0x1p3" and " 5". */
+static bool read_number(const char *s, double *v, const char **end)
+{
+	size_t n = strspn(s, "0123456789.");
+	char buf[64], *stop;
+
+	if (n == 0 || n >= sizeof(buf))
+		return false;
+	memcpy(buf, s, n);
+	buf[n] = '\0';
+	*v = strtod(buf, &stop);
+	*end = s + n;
+	return *stop == '\0';
+}
+
+static const char *skip_suffix(const char *s, const char *suffix)
+{
+	size_t n = strlen(suffix);
+
+	return strncmp(s, suffix, n) == 0 ? s + n : NULL;
+}
+
+bool opt_read_bytes(const char *s, uint64_t *v, const char **end)
+{
+	const char *e, *letter, *rest;
+	double d;
+
+	if (!read_number(s, &d, &e))
+		return false;
+	if (*e != '\0' && (letter = strchr("kmgt", *e | 0x20)) != NULL) {
+		d = ldexp(d, 10 * (int)(letter - strchr("kmgt", 'k') + 1));
+		e++;
+		if ((rest = skip_suffix(e, "iB")) != NULL || (rest = skip_suffix(e, "B")) != NULL)
+			e = rest;
+	}
+	if (d >= 0x1p63 || d != floor(d))
+		return false;
+	*v = (uint64_t)d;
+	*end = e;
+	return true;
+}
+
+static bool read_count(const char *s, uint64_t *v, const char **end)
+{
+	const char *e;
+	double d;
+
+	if (!read_number(s, &d, &e))
+		return false;
+	if (*e == 'k')
+		d *= 1e3, e++;
+	else if (*e == 'M')
+		d *= 1e6, e++;
+	else if (*e == 'G')
+		d *= 1e9, e++;
+	if (d >= 0x1p63 || d != floor(d))
+		return false;
+	*v = (uint64_t)d;
+	*end = e;
+	return true;
+}
+
+static bool read_time(const char *s, uint64_t *v, const char **end)
+{
+	static const struct {
+		const char *suffix;
+		double ns;
+	} unit[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"min", 60e9}, {"s", 1e9}};
+	const char *e, *rest;
+	double d, ns = 1e9;
+
+	if (!read_number(s, &d, &e))
+		return false;
+	for (size_t i = 0; i < sizeof(unit) / sizeof(unit[0]); i++) {
+		rest = skip_suffix(e, unit[i].suffix);
+		if (rest) {
+			ns = unit[i].ns;
+			e = rest;
+			break;
+		}
+	}
+	if (d * ns >= 0x1p62)
+		return false;
+	*v = (uint64_t)(d * ns);
+	*end = e;
+	return true;
+}
+
+static int read_choice(const struct opt_command *cmd, const struct opt *o, const char *val)
+{
+	for (int i = 0; o->choices[i]; i++) {
+		if (strcmp(o->choices[i], val) == 0) {
+			*(int *)o->to = i;
+			return 0;
+		}
+	}
+	fprintf(stderr, "roost %s: --%s is one of", cmd->name, o->name);
+	for (int i = 0; o->choices[i]; i++)
+		fprintf(stderr, "%s %s", i ? "," : "", o->choices[i]);
+	fprintf(stderr, "; '%s' is not\n", val);
+	return OPT_ERROR;
+}
+
+static bool out_of_bounds(const struct opt *o, double v)
+{
+	return (o->min != 0 || o->max != 0) && (v < o->min || v > o->max);
+}
+
+static int set_value(const struct opt_command *cmd, const struct opt *o, const char *val)
+{
+	const char *end = "", *form = "a number";
+	uint64_t u = 0;
+	double d = 0;
+	bool ok = true;
+
+	switch (o->kind) {
+	case OPT_STRING:
+		*(const char **)o->to = val;
+		return 0;
+	case OPT_CHOICE:
+		return read_choice(cmd, o, val);
+	case OPT_COUNT:
+		ok = read_count(val, &u, &end);
+		form = "a whole number such as 1000 or 10k";
+		d = (double)u;
+		break;
+	case OPT_BYTES:
+		ok = opt_read_bytes(val, &u, &end);
+		form = "a size such as 64, 4K or 1M";
+		d = (double)u;
+		break;
+	case OPT_TIME:
+		ok = read_time(val, &u, &end);
+		form = "a time such as 5us, 20ms or 3s";
+		d = (double)u;
+		break;
+	case OPT_NUMBER:
+		ok = read_number(val, &d, &end);
+		break;
+	default:
+		break;
+	}
+	if (!ok || *end != '\0') {
+		opt_usage(cmd, "--%s wants %s, not '%s'", o->name, form, val);
+		return OPT_ERROR;
+	}
+	if (out_of_bounds(o, d)) {
+		opt_usage(cmd, "--%s goes from %.15g to %.15g, %s is outside", o->name, o->min, o->max, val);
+		return OPT_ERROR;
+	}
+	if (o->kind == OPT_NUMBER)
+		*(double *)o->to = d;
+	else
+		*(uint64_t *)o->to = u;
+	return 0;
+}
+
+static bool is_switch(const struct opt *o)
+{
+	return o->kind == OPT_FLAG || o->kind == OPT_NO;
+}
+
+static const struct opt *find_long(const struct opt_command *cmd, const char *name, size_t n)
+{
+	for (const struct opt *o = cmd->opts; o->name; o++) {
+		if (strlen(o->name) == n && strncmp(o->name, name, n) == 0)
+			return o;
+	}
+	return NULL;
+}
+
+static const struct opt *find_letter(const struct opt_command *cmd, char letter)
+{
+	for (const struct opt *o = cmd->opts; o->name; o++) {
+		if (o->letter == letter)
+			return o;
+	}
+	return NULL;
+}
+
+/* Takes argv[i] (an option) and perhaps its value. Returns how many words were used, or OPT_ERROR, OPT_HELP. */
+static int take_option(const struct opt_command *cmd, int argc, char **argv, int i)
+{
+	const char *word = argv[i], *eq = NULL, *val;
+	const struct opt *o = NULL;
+	int used = 1, rc;
+
+	if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+		return OPT_HELP;
+	if (word[1] == '-') {
+		eq = strchr(word, '=');
+		o = find_long(cmd, word + 2, eq ? (size_t)(eq - word) - 2 : strlen(word + 2));
+	} else if (word[2] == '\0') {
+		o = find_letter(cmd, word[1]);
+	}
+	if (!o) {
+		opt_usage(cmd, "no option '%s'", word);
+		return OPT_ERROR;
+	}
+	if (o->given)
+		*o->given = true;
+	if (is_switch(o)) {
+		if (eq) {
+			opt_usage(cmd, "--%s takes no value", o->name);
+			return OPT_ERROR;
+		}
+		*(bool *)o->to = o->kind == OPT_FLAG;
+		return 1;
+	}
+	if (eq) {
+		val = eq + 1;
+	} else if (i + 1 < argc) {
+		val = argv[i + 1];
+		used = 2;
+	} else {
+		opt_usage(cmd, "--%s wants %s after it", o->name, o->arg);
+		return OPT_ERROR;
+	}
+	rc = set_value(cmd, o, val);
+	return rc < 0 ? rc : used;
+}
+
+int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand)
+{
+	int operands = 0, i = 1;
+	char **kept = calloc((size_t)argc + 1, sizeof(*kept));
+
+	if (!kept) {
+		opt_failed(cmd, "out of memory");
+		return OPT_ERROR;
+	}
+	while (i < argc) {
+		int used;
+
+		if (strcmp(argv[i], "--") == 0) {
+			i++;
+			break;
+		}
+		if (argv[i][0] != '-' || argv[i][1] == '\0') {
+			if (stop_at_operand)
+				break;
+			kept[operands++] = argv[i++];
+			continue;
+		}
+		used = take_option(cmd, argc, argv, i);
+		if (used < 0) {
+			free(kept);
+			if (used == OPT_HELP)
+				opt_help(cmd);
+			return used;
+		}
+		i += used;
+	}
+	/* Operands met on the way move in front of those after "--": the words they displace are used up. */
+	memcpy(&argv[i - operands], kept, (size_t)operands * sizeof(*kept));
+	free(kept);
+	return i - operands;
+}
+
+static void help_option(const struct opt *o)
+{
+	char left[64];
+	int n = snprintf(left, sizeof(left), "  %s%c%s --%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
+			 o->letter ? "," : " ", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+
+	if (n >= 29)
+		printf("%s\n%29s", left, "");
+	else
+		printf("%-29s", left);
+	for (const char *s = o->help; *s; s++) {
+		putchar(*s);
+		if (*s == '\n')
+			printf("%29s", "");
+	}
+	putchar('\n');
+}
+
+void opt_help(const struct opt_command *cmd)
+{
+	const char *s = cmd->synopsis, *nl;
+	const char *lead = "usage:";
+
+	while (*s) {
+		nl = strchrnul(s, '\n');
+		printf("%s roost %s %.*s\n", lead, cmd->name, (int)(nl - s), s);
+		lead = "      ";
+		s = *nl ? nl + 1 : nl;
+	}
+	printf("\n%s\n\noptions:\n", cmd->about);
+	for (const struct opt *o = cmd->opts; o->name; o++)
+		help_option(o);
+	printf("  -h, --help                 show this\n");
+	printf("\nexamples:\n%s", cmd->examples);
+}
+
+void opt_environment(const char *port, uint64_t timeout_scale)
+{
+	char buf[32];
+
+	if (port)
+		setenv("ROOST_PORT", port, 1);
+	if (timeout_scale) {
+		snprintf(buf, sizeof(buf), "%llu", (unsigned long long)timeout_scale);
+		setenv("ROOST_TIMEOUT_SCALE", buf, 1);
+	}
+}

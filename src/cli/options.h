@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Command line options from a table: one table gives parsing, checking and --help.
+ *
+ * Options are long (--name VALUE or --name=VALUE); a few have a letter as well. Errors are one line on stderr that
+ * says what to do, and the parser returns OPT_ERROR (exit with CLI_USAGE). --help prints and returns OPT_HELP (exit with CLI_OK).
+ */
+#ifndef ROOST_CLI_OPTIONS_H
+#define ROOST_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum opt_kind {
+	OPT_FLAG,   /* bool *: becomes true */
+	OPT_NO,	    /* bool *: becomes false */
+	OPT_STRING, /* const char **: points into argv */
+	OPT_COUNT,  /* uint64_t *: a whole number; k, M, G multiply by 1000 */
+	OPT_BYTES,  /* uint64_t *: a size; K, M, G (or KiB ...) multiply by 1024 */
+	OPT_NUMBER, /* double * */
+	OPT_TIME,   /* uint64_t *: nanoseconds; from 5us, 20ms, 3s, or a plain number of seconds */
+	OPT_CHOICE, /* int *: index into `choices` */
+};
+
+struct opt {
+	const char *name; /* without dashes; NULL ends the table */
+	char letter;	  /* 0: none */
+	enum opt_kind kind;
+	void *to;
+	const char *arg;  /* how --help calls the value; NULL for flags */
+	const char *help;
+	double min, max;	    /* bounds of COUNT, BYTES, NUMBER; both 0: none */
+	const char *const *choices; /* ends with NULL */
+	bool *given;		    /* set true when the option was there; may be NULL */
+};
+
+struct opt_command {
+	const char *name;     /* "perf": what stands after `roost` */
+	const char *synopsis; /* "[OPTIONS] FILE..." ; several forms apart by newlines */
+	const char *about;    /* paragraphs, lines below 80 columns */
+	const struct opt *opts;
+	const char *examples; /* lines ready to print, indented by two */
+};
+
+enum { OPT_HELP = -1, OPT_ERROR = -2 };
+
+/*
+ * Parses argv[1..]. Operands may stand between options and are moved to the end unless stop_at_operand (for
+ * commands that pass the rest on); "--" ends the options. Returns the index of the first operand (argc when
+ * there is none), OPT_HELP or OPT_ERROR.
+ */
+int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
+void opt_help(const struct opt_command *cmd);
+
+/* One line on stderr: "roost COMMAND: message". Returns CLI_USAGE and adds a hint at --help; opt_failed returns CLI_FAILED. */
+int opt_usage(const struct opt_command *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int opt_failed(const struct opt_command *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* The number formats above, for lists in an argument. *end is left after what was read. False: not a number. */
+bool opt_read_bytes(const char *s, uint64_t *v, const char **end);
+
+/* Sets ROOST_TIMEOUT_SCALE from --timeout-scale (0: leave it), ROOST_PORT from --port (NULL: leave it). */
+void opt_environment(const char *port, uint64_t timeout_scale);
+
+#endif
