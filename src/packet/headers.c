@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Parsing and printing of a packet, BTH .. ICRC. What an op-code carries is asked of the table in opcode.c. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "packet/headers.h"
+
+/*
+ * Big-endian loads. Volatile, because the packet may stand in memory that a hostile peer shares: each field is loaded
+ * exactly once, so that what was checked is what is used.
+ */
+typedef uint16_t __attribute__((aligned(1), may_alias)) load16;
+typedef uint32_t __attribute__((aligned(1), may_alias)) load32;
+typedef uint64_t __attribute__((aligned(1), may_alias)) load64;
+
+static inline uint16_t get16(const uint8_t *p)
+{
+	return be16toh(*(const volatile load16 *)p);
+}
+
+static inline uint32_t get32(const uint8_t *p)
+{
+	return be32toh(*(const volatile load32 *)p);
+}
+
+static inline uint64_t get64(const uint8_t *p)
+{
+	return be64toh(*(const volatile load64 *)p);
+}
+
+/* Fills *v from the extension headers at p; their length was checked. Returns the first byte behind them. */
+static inline const uint8_t *parse_ext(const uint8_t *p, unsigned flags, struct pkt_view *v)
+{
+	if (flags & PKT_DETH) {
+		v->qkey = get32(p);
+		v->sqpn = get32(p + 4) & PKT_QPN_MASK;
+		p += sizeof(struct pkt_deth);
+	}
+	if (flags & PKT_RETH) {
+		v->va = get64(p);
+		v->rkey = get32(p + 8);
+		v->dmalen = get32(p + 12);
+		p += sizeof(struct pkt_reth);
+	}
+	if (flags & PKT_ATOMIC_ETH) {
+		v->va = get64(p);
+		v->rkey = get32(p + 8);
+		v->swap_add = get64(p + 12);
+		v->compare = get64(p + 20);
+		p += sizeof(struct pkt_atomic_eth);
+	}
+	if (flags & PKT_AETH) {
+		uint32_t w = get32(p);
+
+		v->syndrome = (uint8_t)(w >> 24);
+		v->msn = w & 0xffffff;
+		p += sizeof(struct pkt_aeth);
+	}
+	if (flags & PKT_ATOMIC_ACK_ETH) {
+		v->swap_add = get64(p);
+		p += 8;
+	}
+	if (flags & PKT_IMM) {
+		v->imm = *(const volatile load32 *)p;
+		p += 4;
+	}
+	if (flags & PKT_IETH) {
+		v->inv_rkey = get32(p);
+		p += 4;
+	}
+	if (flags & PKT_CNP_PAD)
+		p += 16;
+	return p;
+}
+
+enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v)
+{
+	uint32_t w0, w1, w2;
+	unsigned bth_flags;
+	size_t rest;
+
+	if (len < sizeof(struct pkt_bth) + PKT_ICRC_LEN)
+		return PKT_ERR_SHORT;
+	w0 = get32(bth);
+	w1 = get32(bth + 4);
+	w2 = get32(bth + 8);
+
+	v->opcode = (uint8_t)(w0 >> 24);
+	v->op = &pkt_ops[v->opcode];
+	bth_flags = w0 >> 16 & 0xff;
+	if (v->op->kind == PKT_KIND_NONE)
+		return PKT_ERR_OPCODE;
+	if (bth_flags & 0x0f)
+		return PKT_ERR_VERSION;
+	v->solicited = bth_flags & PKT_BTH_SE;
+	v->pad = bth_flags >> PKT_BTH_PAD_SHIFT & 3;
+	v->pkey = (uint16_t)w0;
+	v->bth_ecn = w1 >> 24 & (PKT_BTH_FECN | PKT_BTH_BECN);
+	v->dqpn = w1 & PKT_QPN_MASK;
+	v->ackreq = w2 >> 31;
+	v->psn = w2 & PKT_PSN_MASK;
+
+	if (len < v->op->hdr_len + (size_t)PKT_ICRC_LEN)
+		return PKT_ERR_SHORT;
+	rest = len - v->op->hdr_len - PKT_ICRC_LEN;
+	/* Headers and padded payload are whole words; nothing but payload is padded. */
+	if (len & 3 || v->pad > rest || rest - v->pad > PKT_MAX_PAYLOAD ||
+	    (rest && !(v->op->flags & PKT_PAYLOAD)))
+		return PKT_ERR_PAD;
+	v->payload = parse_ext(bth + sizeof(struct pkt_bth), v->op->flags, v);
+	v->payload_len = (uint32_t)rest - v->pad;
+	return PKT_OK;
+}
+
+const char *pkt_error_str(enum pkt_error e)
+{
+	static const char *const text[PKT_ERR_COUNT] = {
+		[PKT_OK] = "ok",
+		[PKT_ERR_SHORT] = "shorter than its headers",
+		[PKT_ERR_OPCODE] = "unknown op-code",
+		[PKT_ERR_VERSION] = "transport version not 0",
+		[PKT_ERR_PAD] = "length and padding contradict the op-code",
+		[PKT_ERR_ICRC] = "wrong ICRC",
+		[PKT_ERR_PKEY] = "wrong P_Key",
+		[PKT_ERR_QPN] = "no such QP",
+		[PKT_ERR_SOURCE] = "not from the QP's peer",
+		[PKT_ERR_SERVICE] = "op-code of another service",
+	};
+
+	return (unsigned)e < PKT_ERR_COUNT ? text[e] : "unknown error";
+}
+
+struct out {
+	char *buf;
+	size_t n, used;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct out *o, const char *fmt, ...)
+{
+	va_list ap;
+	int r;
+
+	va_start(ap, fmt);
+	r = vsnprintf(o->used < o->n ? o->buf + o->used : NULL, o->used < o->n ? o->n - o->used : 0, fmt, ap);
+	va_end(ap);
+	if (r > 0)
+		o->used += (size_t)r;
+}
+
+static void put_aeth(struct out *o, const struct pkt_view *v)
+{
+	static const char *const nak[] = {"psn_seq", "invalid_req", "remote_access", "remote_op",
+					  "invalid_rd_req"};
+
+	switch (PKT_AETH_TYPE(v->syndrome)) {
+	case PKT_AETH_TYPE_ACK:
+		if (v->syndrome != PKT_AETH_ACK)
+			put(o, " credits %u", v->syndrome);
+		break;
+	case PKT_AETH_TYPE_RNR:
+		put(o, " rnr_nak timer %u", v->syndrome & 0x1f);
+		break;
+	case PKT_AETH_TYPE_NAK:
+		if ((v->syndrome & 0x1f) < sizeof(nak) / sizeof(*nak))
+			put(o, " nak %s", nak[v->syndrome & 0x1f]);
+		else
+			put(o, " nak 0x%02x", v->syndrome);
+		break;
+	default:
+		put(o, " syndrome 0x%02x", v->syndrome);
+	}
+	put(o, " msn %u", v->msn);
+}
+
+int pkt_print(const struct pkt_view *v, char *buf, size_t n)
+{
+	struct out o = {buf, n, 0};
+	unsigned flags = v->op->flags;
+
+	put(&o, "%s qp 0x%06x psn %u", v->op->name, v->dqpn, v->psn);
+	if (v->ackreq)
+		put(&o, " ackreq");
+	if (v->solicited)
+		put(&o, " se");
+	if (v->bth_ecn & PKT_BTH_FECN)
+		put(&o, " fecn");
+	if (v->bth_ecn & PKT_BTH_BECN)
+		put(&o, " becn");
+	if (v->pkey != PKT_PKEY_DEFAULT)
+		put(&o, " pkey 0x%04x", v->pkey);
+	if (flags & PKT_DETH)
+		put(&o, " from 0x%06x qkey 0x%08x", v->sqpn, v->qkey);
+	if (flags & (PKT_RETH | PKT_ATOMIC_ETH))
+		put(&o, " va 0x%" PRIx64 " rkey 0x%08x", v->va, v->rkey);
+	if (flags & PKT_RETH)
+		put(&o, " len %u", v->dmalen);
+	if (v->opcode == PKT_CMP_SWAP)
+		put(&o, " compare 0x%" PRIx64 " swap 0x%" PRIx64, v->compare, v->swap_add);
+	if (v->opcode == PKT_FETCH_ADD)
+		put(&o, " add 0x%" PRIx64, v->swap_add);
+	if (flags & PKT_AETH)
+		put_aeth(&o, v);
+	if (flags & PKT_ATOMIC_ACK_ETH)
+		put(&o, " original 0x%" PRIx64, v->swap_add);
+	if (flags & PKT_IMM)
+		put(&o, " imm 0x%08x", be32toh(v->imm));
+	if (flags & PKT_IETH)
+		put(&o, " invalidate 0x%08x", v->inv_rkey);
+	if (flags & PKT_PAYLOAD)
+		put(&o, " payload %u", v->payload_len);
+	if (v->pad)
+		put(&o, " pad %u", v->pad);
+	if (n == 0)
+		return 0;
+	return (int)(o.used < n ? o.used : n - 1);
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The invariant CRC, by linearity.
+ *
+ *     ones | IP header, id at 4..5 | UDP header | BTH, reserved byte at 4 | ... payload, pad | ICRC
+ *      8   |       20 or 40        |     8      ^
+ *                                               the state here is base ^ lengths ^ id ^ reserved byte
+ *
+ * A difference in a message byte is a difference in the CRC state at that byte, and travels with the state: forward
+ * by appending zero bytes, back by taking them away. Both are linear, so all that varies in the pseudo header (two
+ * length fields, the identification) is a table of what each value adds to the state after the UDP header, and
+ * even the BTH's reserved byte, which counts as ones whatever it holds, is corrected in the state before the BTH.
+ *
+ * Taking away n zero bytes is multiplication by x^-8n modulo the CRC's polynomial. That is how a packet whose
+ * identification is unknown is checked: the difference between computed and received ICRC, taken back to where the
+ * identification stands, must be a difference in those 16 bits and no others.
+ */
+#include <assert.h>
+#include <endian.h>
+
+#include <isa-l/crc.h>
+
+#include "packet/headers.h"
+#include "packet/icrc.h"
+
+#define POLY	 0xedb88320u /* CRC-32, bit 31 is x^0 */
+#define ONE	 0x80000000u
+#define ICRC_LEN 4
+#define MIN_LEN	 ((int)sizeof(struct pkt_bth) + ICRC_LEN)
+/* Zero bytes between the start of the identification and the end of the UDP header. */
+#define ID_TO_BTH (20 - 4 + 8)
+
+_Static_assert(ICRC_MAX_LEN == PKT_MAX_LEN, "lengths that the tables cover");
+
+/* Filled once, before main; 21 KiB, of which one length touches a handful of cache lines. */
+static struct {
+	uint32_t len4[ICRC_MAX_LEN / 4 + 1]; /* what the IPv4 and UDP length fields add, by length / 4 */
+	uint32_t len6[ICRC_MAX_LEN / 4 + 1];
+	uint32_t id_hi[256], id_lo[256];
+	uint32_t resv[256];		     /* turns the reserved byte of that value into ones */
+	uint32_t back[ICRC_MAX_LEN / 4 + 1]; /* x^-8n, n from the identification to the ICRC, by length / 4 */
+} tab;
+
+static uint32_t crc(uint32_t state, const void *p, size_t n)
+{
+	return crc32_gzip_refl(state, p, n);
+}
+
+/* a * b modulo the polynomial. */
+static uint32_t mul(uint32_t a, uint32_t b)
+{
+	uint32_t r = 0;
+
+	for (int i = 0; i < 32; i++) {
+		r ^= b & -(a >> 31);
+		a <<= 1;
+		b = b >> 1 ^ (POLY & -(b & 1));
+	}
+	return r;
+}
+
+/* What n zero bytes (n <= 64) do to a difference in the state. */
+static uint32_t forward(uint32_t d, size_t n)
+{
+	static const uint8_t zeros[64];
+
+	return crc(d, zeros, n) ^ crc(0, zeros, n);
+}
+
+/* And undone, one bit at a time: bit 31 tells whether the polynomial was added. */
+static uint32_t backward(uint32_t d, size_t n)
+{
+	for (size_t i = 0; i < 8 * n; i++)
+		d = d & ONE ? (d ^ POLY) << 1 | 1 : d << 1;
+	return d;
+}
+
+/*
+ * Adds to out[i] what a 16-bit big-endian field holding 4 i + plus, with `behind` bytes between it and the BTH, makes
+ * of the state.
+ */
+static void add_length_field(uint32_t *out, unsigned plus, size_t behind)
+{
+	uint32_t bit[16];
+
+	for (int i = 0; i < 16; i++)
+		bit[i] = forward(i < 8 ? 1u << (i + 8) : 1u << (i - 8), behind + 2);
+	for (unsigned i = 0; i <= ICRC_MAX_LEN / 4; i++) {
+		for (unsigned v = 4 * i + plus, b = 0; v; v >>= 1, b++)
+			out[i] ^= bit[b] & -(v & 1);
+	}
+}
+
+/* A table of 256 from what its eight bits give. */
+static void fill_linear(uint32_t out[256], unsigned shift, size_t behind)
+{
+	for (unsigned i = 1; i < 256; i++) {
+		unsigned low = i & -i;
+
+		out[i] = low == i ? forward(i << shift, behind) : out[i ^ low] ^ out[low];
+	}
+}
+
+/* Before everybody else's constructors, so that theirs may compute. */
+__attribute__((constructor(101))) static void icrc_init(void)
+{
+	uint32_t step;
+
+	add_length_field(tab.len4, 20 + 8, 20 - 4 + 8);
+	add_length_field(tab.len4, 8, 2);
+	add_length_field(tab.len6, 8, 40 - 6 + 8);
+	add_length_field(tab.len6, 8, 2);
+
+	fill_linear(tab.id_hi, 0, ID_TO_BTH);
+	fill_linear(tab.id_lo, 8, ID_TO_BTH);
+
+	for (unsigned i = 0; i < 256; i++)
+		tab.resv[i] = backward(i ^ 0xff, 4);
+
+	step = backward(ONE, 4);
+	tab.back[1] = backward(ONE, ID_TO_BTH);
+	for (unsigned i = 2; i <= ICRC_MAX_LEN / 4; i++)
+		tab.back[i] = mul(tab.back[i - 1], step);
+}
+
+/* CRC state after eight bytes of ones and the headers at ip (as in a frame), with what may change on the way as ones. */
+static uint32_t pseudo_header(const uint8_t *ip)
+{
+	uint8_t h[8 + 40 + 8];
+	size_t ip_len = ip[0] >> 4 == 4 ? 20 : 40;
+	uint8_t *p = h + 8, *udp = p + ip_len;
+
+	memset(h, 0xff, 8);
+	memcpy(p, ip, ip_len + 8);
+	if (ip_len == 20) {
+		p[1] = 0xff;		 /* type of service */
+		p[8] = 0xff;		 /* time to live */
+		memset(p + 10, 0xff, 2); /* header checksum */
+	} else {
+		p[0] |= 0x0f; /* traffic class and flow label */
+		memset(p + 1, 0xff, 3);
+		p[7] = 0xff; /* hop limit */
+	}
+	memset(udp + 6, 0xff, 2); /* UDP checksum */
+	return crc(0, h, (size_t)(udp + 8 - h));
+}
+
+void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struct pkt_addr *dst,
+		    uint16_t sport, uint16_t dport)
+{
+	uint8_t frame[48] = {0}, *udp;
+
+	f->src = *src;
+	f->dst = *dst;
+	f->sport = sport;
+	f->dport = dport;
+	f->v4 = pkt_addr_is_v4(src) && pkt_addr_is_v4(dst);
+	/* Lengths and identification stay 0: the tables add them. */
+	if (f->v4) {
+		frame[0] = 0x45;
+		frame[6] = 0x40; /* don't fragment */
+		frame[9] = 17;	 /* UDP */
+		memcpy(frame + 12, src->b + 12, 4);
+		memcpy(frame + 16, dst->b + 12, 4);
+		udp = frame + 20;
+	} else {
+		frame[0] = 0x60;
+		frame[6] = 17;
+		memcpy(frame + 8, src->b, 16);
+		memcpy(frame + 24, dst->b, 16);
+		udp = frame + 40;
+	}
+	udp[0] = (uint8_t)(sport >> 8);
+	udp[1] = (uint8_t)sport;
+	udp[2] = (uint8_t)(dport >> 8);
+	udp[3] = (uint8_t)dport;
+	f->base = pseudo_header(frame);
+}
+
+static inline bool length_ok(size_t len)
+{
+	return len >= MIN_LEN && len <= ICRC_MAX_LEN && !(len & 3);
+}
+
+/* The reserved byte is read once: it may change under us, and then the packet is merely wrong. */
+static inline uint32_t body(uint32_t state, const uint8_t *bth, size_t len)
+{
+	return crc(state ^ tab.resv[*(const volatile uint8_t *)(bth + 4)], bth, len - ICRC_LEN);
+}
+
+uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t len)
+{
+	uint32_t state;
+
+	assert(length_ok(len));
+	if (f->v4)
+		state = f->base ^ tab.len4[len / 4] ^ tab.id_hi[ip_id >> 8] ^ tab.id_lo[ip_id & 0xff];
+	else
+		state = f->base ^ tab.len6[len / 4];
+	return body(state, bth, len);
+}
+
+uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len)
+{
+	assert(len >= MIN_LEN);
+	return body(pseudo_header(ip), bth, len);
+}
+
+/*
+ * `wrong` is the difference between the computed and the received ICRC. Taken back to the identification, it is the
+ * difference in the four bytes from there on; the last two are flags and offset, which we know.
+ */
+__attribute__((noinline)) static bool solve_id(uint32_t wrong, size_t len, uint16_t *ip_id)
+{
+	uint32_t d = mul(wrong, tab.back[len / 4]);
+
+	if (d >> 16)
+		return false;
+	*ip_id ^= (uint16_t)(d << 8 | d >> 8);
+	return true;
+}
+
+bool icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id, const uint8_t *bth, size_t len)
+{
+	uint32_t wrong;
+
+	if (!length_ok(len))
+		return false;
+	wrong = icrc_compute(f, *ip_id, bth, len) ^ icrc_load(bth + len - ICRC_LEN);
+	if (__builtin_expect(wrong == 0, 1))
+		return true;
+	return !id_known && f->v4 && solve_id(wrong, len, ip_id);
+}
