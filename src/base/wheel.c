@@ -121,8 +121,7 @@ unsigned wheel_run(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx)
 	unsigned fired = 0;
 
 	if (target < w->tick)
-		return 0;
-
+		target = w->tick; /* time went back: the wheel does not, and `now` still decides who is due */
 	list_init(&due);
 	while (w->levels) {
 		unsigned slot = first_slot(w);

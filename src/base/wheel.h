@@ -70,7 +70,7 @@ unsigned wheel_run(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx);
 /*
  * Fires every timer whose deadline is at or before now, and returns how many. A timer is no longer pending when fn sees
  * it. fn may add and delete any timer, its own and ones that are about to fire included (one deleted or moved does not fire then);
- * what it adds fires at a later expire, even if due now. A `now` that goes back is harmless.
+ * what it adds fires at a later expire, even if due now. `now` may go back.
  */
 static inline unsigned wheel_expire(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx)
 {
