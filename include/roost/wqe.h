@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The queues between a program and the NIC: work queue elements (WQE), completion queue elements (CQE) and
+ * the indices around them. This layout is the contract of DESIGN section 4, as on a hardware NIC: rings in
+ * the program's memory, native-endian, of a fixed stride, asserted below. A ring may be registered as a
+ * memory region, so that work requests rewrite each other.
+ *
+ * Word 0 of each WQE is `op | id << 16`: one 64-bit compare-and-swap tests the id and changes the op-code,
+ * and a 6-byte write at offset 2 sets the id alone.
+ */
+#ifndef ROOST_WQE_H
+#define ROOST_WQE_H
+
+#include <stdint.h>
+#ifdef __cplusplus
+#include <atomic>
+#define ROOST_ATOMIC_U32 std::atomic<uint32_t>
+extern "C" {
+#else
+#include <stdatomic.h>
+#define ROOST_ATOMIC_U32 _Atomic uint32_t
+#endif
+
+#define ROOST_MAX_SGE	 16
+#define ROOST_MAX_INLINE 992 /* a stride of 1,024 bytes less the 32 in front of the data */
+#define ROOST_CACHE_LINE 64
+
+enum roost_op {
+	ROOST_OP_NOP = 0,
+	ROOST_OP_WRITE = 1,
+	ROOST_OP_WRITE_IMM = 2,
+	ROOST_OP_SEND = 3,
+	ROOST_OP_SEND_IMM = 4,
+	ROOST_OP_SEND_INV = 5,
+	ROOST_OP_READ = 6,
+	ROOST_OP_CMP_SWAP = 7,
+	ROOST_OP_FETCH_ADD = 8,
+	ROOST_OP_RECV = 16,
+};
+
+enum roost_wqe_flags {
+	ROOST_WQE_SIGNALED = 1 << 0,
+	ROOST_WQE_SOLICITED = 1 << 1,
+	ROOST_WQE_FENCE = 1 << 2,  /* waits until earlier READs and atomics are complete */
+	ROOST_WQE_INLINE = 1 << 3, /* payload stands in the WQE, in place of swap_add and what follows */
+};
+
+struct roost_sge {
+	uint64_t addr;
+	uint32_t len;
+	uint32_t lkey;
+};
+
+#define ROOST_CTRL(op, id)  ((uint64_t)(op) | (uint64_t)(id) << 16)
+#define ROOST_CTRL_OP(ctrl) ((uint16_t)(ctrl))
+
+struct roost_wqe {
+	uint64_t ctrl;	     /* ROOST_CTRL(enum roost_op, id) */
+	uint16_t flags;	     /* enum roost_wqe_flags */
+	uint16_t num_sge;    /* 0 .. ROOST_MAX_SGE; ignored with INLINE */
+	uint32_t inline_len; /* bytes; with INLINE only */
+	uint64_t raddr;
+	uint32_t rkey;
+	uint32_t imm;	   /* immediate in network byte order; SEND_INV: the rkey to invalidate */
+	uint64_t swap_add; /* inline data starts here */
+	uint64_t compare;
+	struct roost_sge sge[1]; /* as many as the stride has room for */
+};
+
+struct roost_recv_wqe {
+	uint64_t ctrl;
+	uint32_t num_sge;
+	uint32_t reserved;
+	struct roost_sge sge[3]; /* as many as the stride has room for */
+};
+
+#ifndef __cplusplus
+_Static_assert(sizeof(struct roost_sge) == 16, "SGE layout");
+_Static_assert(sizeof(struct roost_wqe) == 64, "WQE layout");
+_Static_assert(sizeof(struct roost_recv_wqe) == 64, "receive WQE layout");
+_Static_assert(__builtin_offsetof(struct roost_wqe, swap_add) == 32, "inline data at 32");
+_Static_assert(__builtin_offsetof(struct roost_wqe, sge) == 48, "scatter list at 48");
+#endif
+
+#define ROOST_WQE_INLINE_OFFSET 32
+#define ROOST_WQE_SGE_OFFSET	48
+#define ROOST_RECV_SGE_OFFSET	16
+
+/* Around a send or receive ring. Both count WQEs, 32 bits, wrapping; WQE n stands at ring + (n % depth) * stride. */
+struct roost_queue_index {
+	ROOST_ATOMIC_U32 prod
+		__attribute__((aligned(64))); /* the program: WQEs posted (store with release) */
+	ROOST_ATOMIC_U32 cons __attribute__((aligned(64))); /* the NIC: WQEs whose slot may be used again */
+};
+
+/* Values of status, opcode and flags are those of enum ibv_wc_status, ibv_wc_opcode and ibv_wc_flags. */
+struct roost_cqe {
+	uint64_t wr_id;
+	uint32_t qpn;
+	uint32_t byte_len;
+	uint32_t imm; /* immediate in network byte order, or the invalidated rkey */
+	uint32_t src_qpn;
+	uint16_t status;
+	uint16_t opcode;
+	uint16_t flags;
+	uint16_t vendor_err;
+	uint64_t timestamp; /* ns of the NIC's clock */
+	uint64_t reserved[2];
+	uint32_t wqe; /* index of the WQE it completes */
+	/*
+	 * Valid when equal to the number of completions before it on this CQ plus one (32 bits, wrapping).
+	 * Stored last, with release.
+	 */
+	ROOST_ATOMIC_U32 seq;
+};
+
+#ifndef __cplusplus
+_Static_assert(sizeof(struct roost_cqe) == 64, "CQE layout");
+#endif
+
+enum roost_cq_arm {
+	ROOST_CQ_UNARMED = 0,
+	ROOST_CQ_ARM_SOLICITED = 1, /* notify on the next solicited completion or error */
+	ROOST_CQ_ARM_NEXT = 2,	    /* notify on the next completion */
+};
+
+struct roost_cq_index {
+	ROOST_ATOMIC_U32 cons __attribute__((aligned(64))); /* the program: CQEs taken */
+	ROOST_ATOMIC_U32 arm; /* the program: enum roost_cq_arm; the NIC resets it */
+	ROOST_ATOMIC_U32 prod
+		__attribute__((aligned(64))); /* the NIC: completions ever produced (WAIT counts them) */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

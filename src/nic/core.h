@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Inside of the NIC core: its objects. Only src/nic includes this. Everything here is touched by the owner of the PU
+ * alone, except what is marked.
+ *
+ * Packet sequence numbers are kept in 32 bits, of which the wire shows the low 24: 2^32 is a multiple of 2^24, so
+ * differences stay right across both wraps, and comparisons are signed differences (psn_before).
+ */
+#ifndef ROOST_NIC_CORE_H
+#define ROOST_NIC_CORE_H
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "base/mem.h"
+#include "base/mpsc.h"
+#include "base/rng.h"
+#include "base/spin.h"
+#include "base/wheel.h"
+#include "nic/dma.h"
+#include "nic/mr.h"
+#include "nic/nic.h"
+#include "packet/headers.h"
+
+/* Packets a QP may send in one go before the next QP gets its turn, and READ responses alike. */
+#define NIC_TX_BURST   32
+#define NIC_RESP_BURST 32
+/* Private copies of WQEs a QP keeps at most: fetched and not yet retired. */
+#define NIC_SQ_WINDOW 256
+/* IBA 9.7.7.3.1 bounds outstanding PSNs to half the number space. */
+#define NIC_PSN_WINDOW ((1u << 23) - 1)
+/* Ask for an acknowledgement at least this often inside a message (rxe stops at 128 unacknowledged). */
+#define NIC_ACKREQ_EVERY 64
+/* A READ of any length is cut into requests of at most this many bytes where the port sets no window of its own. */
+#define NIC_READ_CHUNK (1u << 20)
+
+struct pu;
+struct dest;
+
+struct nic_cq {
+	struct roost_cqe *ring;
+	struct roost_cq_index *index;
+	uint32_t mask;
+	uint32_t prod;	    /* completions ever produced */
+	uint32_t cons_seen; /* index->cons as last read */
+	uint8_t pu;
+	bool shared; /* QPs of several PUs complete here: `lock` is taken */
+	bool overrun;
+	bool dirty, dirty_solicited; /* on the PU's list: look at `arm` at the end of the turn */
+	struct spin lock;
+	void *ctx;
+	uint32_t refs; /* QPs; control */
+	struct nic *nic;
+};
+
+/* The private copy of a WQE, from fetch to retirement. The WQE follows, as long as the queue's stride. */
+struct sq_entry {
+	uint64_t wr_id;
+	uint32_t psn;	/* of its first packet */
+	uint32_t npkts; /* PSNs it takes: request packets, or response packets of a READ */
+	uint32_t len;	/* payload bytes */
+	uint8_t op;	/* enum roost_op */
+	uint8_t status; /* enum nic_wc_status to end with; 0 while all is well */
+	uint8_t signaled;
+	uint8_t num_sge;
+	uint32_t index; /* of the WQE in its ring */
+	uint32_t reserved;
+	struct roost_wqe wqe __attribute__((aligned(16)));
+};
+_Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
+
+enum qp_block { /* why a requester with work left the list of senders */
+		BLOCK_NONE = 0,
+		BLOCK_WINDOW, /* the destination's window is full */
+		BLOCK_READS,  /* max_rd_atomic, fence, or the port's READ window */
+		BLOCK_PSN,    /* too many PSNs or WQEs outstanding */
+		BLOCK_RNR,    /* waits for the receiver's timer */
+};
+
+struct qp_sq {
+	uint8_t *ring;
+	uint64_t *wr_ids;
+	struct roost_queue_index *index;
+	uint32_t mask;
+	uint8_t stride_shift;
+	uint8_t *entries; /* private copies */
+	uint32_t entry_mask, entry_size;
+	/* counts of WQEs: una <= next <= fetched */
+	uint32_t una, next, fetched;
+	uint32_t next_pkt;     /* packet inside WQE `next` */
+	uint32_t psn_una;      /* oldest unacknowledged */
+	uint32_t psn_next;     /* next to send */
+	uint32_t psn_max;      /* one past the highest ever sent */
+	uint32_t psn_fetch;    /* first PSN of the next WQE to fetch */
+	uint32_t since_ackreq; /* packets since the last that asked for an ACK */
+	uint32_t rd_out;       /* READ requests and atomics outstanding */
+	uint32_t read_bytes;   /* asked for and not yet received */
+	uint32_t inflight;     /* bytes of requests in flight, as the window counts them */
+	uint32_t nak_psn;      /* PSN of the last sequence NAK acted on */
+	uint32_t probe_end;    /* psn_max when the probe went out */
+	uint32_t rtt_psn;
+	uint64_t rtt_start; /* 0: no sample running */
+	uint64_t
+		progress; /* time of the last acknowledgement that moved psn_una, or of the first packet after idle */
+	uint64_t rnr_until;
+	uint8_t block;		      /* enum qp_block */
+	uint8_t retries, rnr_retries; /* left */
+	uint8_t probes;		      /* sent since the last progress */
+	uint8_t backoff;	      /* time-outs since the last progress */
+	bool nak_seen;		      /* nak_psn is valid */
+	bool gap;		      /* responses were missing and have been asked for again */
+	bool probing;
+	bool drained_event;
+};
+
+/* READ or atomic that the responder may have to answer (again). */
+struct resp_entry {
+	uint32_t psn, npkts;
+	/* the running execution, in packets relative to psn: first, next to send, one past the last; cur == end: none */
+	uint32_t start, cur, end;
+	uint32_t limit; /* bytes of the READ up to where this execution goes */
+	uint32_t msn;
+	uint32_t rkey, len;
+	uint64_t va;
+	uint64_t result; /* of an atomic */
+	bool atomic;
+};
+
+struct qp_resp {
+	uint8_t *ring;
+	uint64_t *wr_ids;
+	struct roost_queue_index *index;
+	uint32_t mask;
+	uint8_t stride_shift;
+	uint8_t rq_present;
+	uint32_t cons; /* receives taken */
+	uint32_t prod_seen;
+	uint32_t epsn; /* expected */
+	uint32_t msn;
+	uint8_t msg;	     /* enum pkt_kind of the message in progress; NONE between messages */
+	uint8_t nak;	     /* syndrome to send when the READs before it are done; 0: none */
+	bool ack;	     /* acknowledge up to epsn - 1 */
+	bool nak_sent;	     /* drop later PSNs until epsn comes */
+	bool has_recv;	     /* recv holds a receive that was taken */
+	uint8_t head, count; /* replay ring: entries [head, head + count) */
+	uint8_t pending;     /* entries with responses still to send */
+	uint32_t nak_psn;
+	uint32_t rkey; /* WRITE in progress */
+	uint64_t va;
+	uint32_t left;
+	uint32_t received; /* SEND in progress: bytes so far */
+	struct {
+		uint64_t wr_id;
+		uint32_t index, num_sge;
+		uint32_t sge, sge_off; /* where the next byte goes */
+	} recv;
+	struct resp_entry *replay; /* max_dest_rd_atomic entries */
+	uint8_t replay_size;
+};
+
+struct nic_qp {
+	/* read by [any] threads */
+	_Atomic uint32_t db_active; /* the PU knows of posted work and will look again */
+	_Atomic uint8_t state_hint;
+	uint32_t qpn;
+	uint8_t pu_index;
+
+	uint8_t state; /* enum nic_qp_state */
+	uint8_t type;
+	uint8_t port; /* from 0 */
+	bool loop;    /* peer is a QP of this NIC on the same PU */
+	bool sig_all;
+	bool comm_est;
+	uint8_t mtu_shift;
+	uint32_t mtu;
+	uint32_t read_chunk; /* packets one READ request asks for at most */
+	uint32_t dest_qpn;
+	uint32_t pd;
+	uint32_t access;
+	uint8_t tos;
+	struct pu *pu;
+	struct dest *dest;
+	struct nic_cq *send_cq, *recv_cq;
+	struct qp_sq sq;
+	struct qp_resp resp;
+	struct list_head tx_link;   /* senders, or waiters of a window */
+	struct list_head resp_link; /* QPs with responses to send */
+	struct wheel_timer timer;
+	struct nic_qp_attr attr;
+	struct nic *nic;
+	void *ctx;
+	uint32_t max_inline, max_send_sge;
+	uint32_t events; /* asynchronous events already raised */
+	uint64_t bytes;	 /* memory of this QP */
+	struct roost_sge recv_sges[ROOST_MAX_SGE];
+	struct resp_entry replay[NIC_MAX_RD_ATOMIC];
+};
+
+/* A destination as seen from one PU: all QPs that talk to it share its window. */
+struct dest {
+	struct list_head link;
+	struct port *port;
+	struct port_path *path;
+	struct pu *pu;
+	uint8_t port_index;
+	uint32_t refs;
+	uint32_t window;    /* bytes in flight allowed; 0: the port pushes back */
+	uint32_t threshold; /* slow start ends here */
+	uint32_t inflight;
+	uint64_t srtt; /* ns; 0: no sample yet */
+	uint64_t cut;  /* when the window was last cut */
+	struct list_head waiters;
+	struct icrc_flow tx, rx;
+};
+
+struct pu_port {
+	struct port *port;
+	uint32_t read_out; /* READ bytes asked for over all QPs */
+	struct list_head read_waiters;
+	bool blocked; /* the port had no room: try again at the next turn */
+};
+
+struct pu {
+	struct nic *nic;
+	unsigned index;
+	uint64_t now;
+	struct pu_port ports[NIC_MAX_PORTS];
+	struct wheel wheel;
+	struct mpsc doorbells;
+	struct list_head senders;    /* QPs that have requests to send */
+	struct list_head responders; /* QPs that have responses to send */
+	struct list_head dests;
+	struct nic_cq *dirty[64];
+	unsigned num_dirty;
+	struct nic_counters ctr;
+	struct rng rng;
+};
+
+struct nic {
+	struct nic_config cfg;
+	struct pu *pus[NIC_MAX_PUS];
+	struct mr_table mrs;
+	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
+	uint8_t qp_gen[NIC_MAX_QPS];
+	uint32_t qp_hint[NIC_MAX_PUS]; /* where the search for a free index goes on */
+	uint32_t num_qps, num_cqs, num_pds;
+	uint64_t qp_bytes;
+	uint32_t *pd_refs; /* UINT32_MAX: free */
+	uint32_t pd_cap;
+	struct rng rng;
+};
+
+static inline bool psn_before(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) < 0;
+}
+
+/* The 32-bit PSN nearest to `ref` whose low 24 bits are `wire`. */
+static inline uint32_t psn_extend(uint32_t ref, uint32_t wire)
+{
+	return ref + (uint32_t)((int32_t)((wire - ref) << 8) >> 8);
+}
+
+static inline struct sq_entry *sq_entry(const struct qp_sq *sq, uint32_t n)
+{
+	return (struct sq_entry *)(sq->entries + (size_t)(n & sq->entry_mask) * sq->entry_size);
+}
+
+static inline bool op_is_read(uint8_t op)
+{
+	return op == ROOST_OP_READ;
+}
+
+static inline bool op_is_atomic(uint8_t op)
+{
+	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
+}
+
+/* nic.c */
+bool nic_pd_ref(struct nic *nic, uint32_t pd);
+void nic_pd_unref(struct nic *nic, uint32_t pd);
+void nic_schedule(struct nic_qp *qp);	   /* requester has work */
+void nic_schedule_resp(struct nic_qp *qp); /* responder has work */
+static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
+{
+	struct nic_qp *qp =
+		atomic_load_explicit(&nic->qps[(qpn >> 4) & (NIC_MAX_QPS - 1)], memory_order_acquire);
+
+	return qp && qp->qpn == qpn ? qp : NULL;
+}
+
+/* cq.c */
+struct cqe_fields {
+	uint64_t wr_id;
+	uint32_t byte_len, imm, wqe;
+	uint16_t status, opcode, flags;
+	bool solicited;
+};
+void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f);
+void cq_notify_dirty(struct pu *pu);
+
+/* rx.c */
+void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
+
+/* sq.c */
+bool sq_fetch(struct nic_qp *qp);
+void sq_retire(struct nic_qp *qp, struct sq_entry *e); /* completes the WQE at sq.una */
+int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
+int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n);
+void sq_flush(struct nic_qp *qp);
+static inline bool sq_posted(const struct qp_sq *sq)
+{
+	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) != sq->fetched;
+}
+
+/* req.c */
+enum req_result { REQ_IDLE, REQ_MORE, REQ_PORT_FULL };
+enum req_result req_run(struct nic_qp *qp);
+bool req_idle(struct nic_qp *qp);
+int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ackreq);
+uint32_t req_covers(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt);
+uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t from, uint32_t to);
+
+/* req_resp.c */
+void req_rx(struct nic_qp *qp, const struct pkt_view *v);
+void req_rewind(struct nic_qp *qp);
+void req_fail(struct nic_qp *qp, enum nic_wc_status status); /* ends the oldest WQE so, and the QP */
+
+/* retry.c */
+void retry_arm(struct nic_qp *qp);
+void retry_rnr_wait(struct nic_qp *qp, uint64_t ns);
+void retry_fire(struct nic_qp *qp);
+uint64_t retry_rnr_ns(uint8_t timer);
+bool retry_count(struct nic_qp *qp); /* false: exhausted */
+
+/* resp.c */
+void resp_rx(struct nic_qp *qp, const struct pkt_view *v);
+void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn);
+bool resp_take_recv(struct nic_qp *qp);
+enum resp_place { PLACE_OK, PLACE_TOO_LONG, PLACE_BAD_MEMORY };
+enum resp_place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
+void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
+void resp_flush(struct nic_qp *qp);
+uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey, uint64_t swap_add,
+			    uint64_t compare, uint64_t *old); /* 0 or a NAK syndrome */
+
+/* resp_read.c */
+void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts);
+void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
+void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
+enum req_result resp_run(struct nic_qp *qp);
+
+/* dest.c */
+int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn, struct dest **out);
+void dest_put(struct dest *d);
+bool dest_admit(struct nic_qp *qp, uint32_t bytes);
+void dest_release(struct nic_qp *qp, uint32_t bytes);
+void dest_acked(struct dest *d, uint32_t bytes);
+void dest_lost(struct dest *d);
+void dest_rtt(struct dest *d, uint64_t ns);
+bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
+void dest_release_read(struct nic_qp *qp, uint32_t bytes);
+
+/* loop.c */
+enum req_result loop_run(struct nic_qp *qp);
+
+/* qp.c */
+void qp_error(struct nic_qp *qp);
+void qp_event(struct nic_qp *qp, enum nic_event ev);
+/* qp_state.c */
+int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask);
+
+#endif

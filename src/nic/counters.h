@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Counters of a NIC, by the names that operators know from mlx5 and rxe where these exist.
+ * One struct per PU, written by its owner alone.
+ */
+#ifndef ROOST_NIC_COUNTERS_H
+#define ROOST_NIC_COUNTERS_H
+
+#include <stdint.h>
+
+#define NIC_COUNTERS(X)                                                                                      \
+	X(sent_pkts, "packets sent, retransmissions included")                                               \
+	X(rcvd_pkts, "packets received, before any check")                                                   \
+	X(sent_bytes, "bytes sent, BTH to ICRC")                                                             \
+	X(rcvd_bytes, "bytes received, BTH to ICRC")                                                         \
+	X(completed_wqes, "send work requests completed successfully")                                       \
+	X(rx_write_requests, "WRITE request packets accepted")                                               \
+	X(rx_read_requests, "READ requests accepted")                                                        \
+	X(rx_atomic_requests, "atomic requests executed")                                                    \
+	X(rx_send_requests, "SEND request packets accepted")                                                 \
+	X(duplicate_request, "request packets received again")                                               \
+	X(out_of_sequence, "request packets beyond the expected PSN")                                        \
+	X(out_of_buffer, "RNR NAKs sent: no receive posted")                                                 \
+	X(packet_seq_err, "NAKs for a PSN sequence error received")                                          \
+	X(implied_nak_seq_err, "READ or atomic responses missing, seen from a later ACK or response")        \
+	X(rnr_nak_retry_err, "RNR NAKs received")                                                            \
+	X(local_ack_timeout_err, "ACK time-outs expired")                                                    \
+	X(tail_loss_probe, "single packets sent again because an ACK was late")                              \
+	X(retransmitted_pkts, "packets sent again")                                                          \
+	X(retry_exceeded_err, "QPs ended by too many time-outs or sequence errors")                          \
+	X(retry_rnr_exceeded_err, "QPs ended by too many RNR NAKs")                                          \
+	X(req_remote_invalid_request, "NAKs received: invalid request")                                      \
+	X(req_remote_access_errors, "NAKs received: remote access error")                                    \
+	X(req_remote_op_errors, "NAKs received: remote operational error")                                   \
+	X(resp_remote_invalid_request, "NAKs sent: invalid request")                                         \
+	X(resp_remote_access_errors, "NAKs sent: remote access error")                                       \
+	X(resp_remote_op_errors, "NAKs sent: remote operational error")                                      \
+	X(resp_local_length_error, "SENDs longer than the posted receive")                                   \
+	X(resp_local_protection_error, "receives whose memory was refused")                                  \
+	X(resp_cqe_flush_error, "receives flushed")                                                          \
+	X(req_local_protection_error, "send work requests whose memory was refused")                         \
+	X(req_local_qp_op_error, "send work requests that are malformed")                                    \
+	X(req_cqe_flush_error, "send work requests flushed")                                                 \
+	X(req_bad_response, "responses that fit no request")                                                 \
+	X(memory_faults, "accesses to memory that is not there any more")                                    \
+	X(cq_overrun, "completion queues that overran")                                                      \
+	X(rx_short, "dropped: shorter than its headers")                                                     \
+	X(rx_bad_opcode, "dropped: no such op-code")                                                         \
+	X(rx_bad_version, "dropped: transport version not 0")                                                \
+	X(rx_bad_pad, "dropped: padding or length does not fit")                                             \
+	X(rx_icrc_encapsulated, "dropped: ICRC wrong")                                                       \
+	X(rx_bad_pkey, "dropped: P_Key not ours")                                                            \
+	X(rx_bad_qpn, "dropped: no such QP, or it hears nothing in its state")                               \
+	X(rx_bad_source, "dropped: not from the QP's peer")                                                  \
+	X(rx_bad_service, "dropped: op-code of another service")                                             \
+	X(loopback_wqes, "work requests between QPs of this NIC, executed without packets")                  \
+	X(np_cnp_sent, "congestion notifications sent")                                                      \
+	X(rp_cnp_handled, "congestion notifications received")                                               \
+	X(np_ecn_marked_roce_packets, "packets received with congestion experienced")                        \
+	X(doorbells, "doorbells taken")                                                                      \
+	X(turns, "turns of the PU that did something")
+
+struct nic_counters {
+#define NIC_COUNTER_FIELD(name, help) uint64_t name;
+	NIC_COUNTERS(NIC_COUNTER_FIELD)
+#undef NIC_COUNTER_FIELD
+};
+
+#define NIC_COUNTER_COUNT (sizeof(struct nic_counters) / sizeof(uint64_t))
+
+struct nic_counter_info {
+	const char *name, *help;
+};
+/* In the order of struct nic_counters, which may be read as an array of uint64_t. */
+extern const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT];
+
+#endif

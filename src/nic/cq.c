@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion queues: pushing a CQE, overrun, notification. */
+#include <stdlib.h>
+
+#include "nic/core.h"
+
+int nic_cq_create(struct nic *nic, const struct nic_cq_attr *a, struct nic_cq **out)
+{
+	struct nic_cq *cq;
+
+	if (a->pu >= nic->cfg.pus || !a->ring || !a->index || !a->depth || a->depth & (a->depth - 1) ||
+	    a->depth > NIC_MAX_CQE)
+		return -EINVAL;
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -ENOMEM;
+	cq->nic = nic;
+	cq->ring = a->ring;
+	cq->index = a->index;
+	cq->mask = a->depth - 1;
+	cq->pu = (uint8_t)a->pu;
+	cq->ctx = a->ctx;
+	nic->num_cqs++;
+	*out = cq;
+	return 0;
+}
+
+int nic_cq_destroy(struct nic *nic, struct nic_cq *cq)
+{
+	struct pu *pu = nic->pus[cq->pu];
+
+	if (cq->refs)
+		return -EBUSY;
+	for (unsigned i = 0; i < pu->num_dirty; i++)
+		if (pu->dirty[i] == cq)
+			pu->dirty[i--] = pu->dirty[--pu->num_dirty];
+	nic->num_cqs--;
+	free(cq);
+	return 0;
+}
+
+unsigned nic_cq_pu(const struct nic_cq *cq)
+{
+	return cq->pu;
+}
+
+void nic_cq_set_ring(struct nic_cq *cq, struct roost_cqe *ring, uint32_t depth)
+{
+	cq->ring = ring;
+	cq->mask = depth - 1;
+}
+
+/* Is the program waiting for what was just pushed? The exchange orders our CQE before the look at `arm`. */
+static void notify(struct nic_cq *cq, bool solicited)
+{
+	uint32_t arm = atomic_fetch_or_explicit(&cq->index->arm, 0, memory_order_acq_rel);
+
+	if (arm == ROOST_CQ_UNARMED || (arm == ROOST_CQ_ARM_SOLICITED && !solicited))
+		return;
+	if (atomic_exchange_explicit(&cq->index->arm, ROOST_CQ_UNARMED, memory_order_acq_rel) ==
+	    ROOST_CQ_UNARMED)
+		return;
+	cq->nic->cfg.ops->cq_event(cq->nic->cfg.host, cq->ctx);
+}
+
+void cq_notify_dirty(struct pu *pu)
+{
+	for (unsigned i = 0; i < pu->num_dirty; i++) {
+		struct nic_cq *cq = pu->dirty[i];
+		bool solicited = cq->dirty_solicited;
+
+		cq->dirty = cq->dirty_solicited = false;
+		notify(cq, solicited);
+	}
+	pu->num_dirty = 0;
+}
+
+static void push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f)
+{
+	struct roost_cqe *e;
+
+	if (unlikely(cq->prod - cq->cons_seen > cq->mask)) {
+		cq->cons_seen = atomic_load_explicit(&cq->index->cons, memory_order_acquire);
+		if (cq->prod - cq->cons_seen > cq->mask) {
+			if (!cq->overrun) {
+				cq->overrun = true;
+				qp->pu->ctr.cq_overrun++;
+				cq->nic->cfg.ops->cq_error(cq->nic->cfg.host, cq->ctx);
+			}
+			return;
+		}
+	}
+	e = &cq->ring[cq->prod & cq->mask];
+	e->wr_id = f->wr_id;
+	e->qpn = qp->qpn;
+	e->byte_len = f->byte_len;
+	e->imm = f->imm;
+	e->src_qpn = qp->dest_qpn;
+	e->status = f->status;
+	e->opcode = f->opcode;
+	e->flags = f->flags;
+	e->vendor_err = 0;
+	e->timestamp = qp->pu->now;
+	e->wqe = f->wqe;
+	cq->prod++;
+	atomic_store_explicit(&e->seq, cq->prod, memory_order_release);
+	atomic_store_explicit(&cq->index->prod, cq->prod, memory_order_release);
+}
+
+void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f)
+{
+	struct pu *pu = qp->pu;
+	bool solicited = f->solicited || f->status != NIC_WC_SUCCESS;
+
+	if (unlikely(cq->shared)) {
+		spin_lock(&cq->lock);
+		push(cq, qp, f);
+		spin_unlock(&cq->lock);
+		notify(cq, solicited);
+		return;
+	}
+	push(cq, qp, f);
+	cq->dirty_solicited |= solicited;
+	if (cq->dirty)
+		return;
+	if (unlikely(pu->num_dirty == sizeof(pu->dirty) / sizeof(pu->dirty[0])))
+		cq_notify_dirty(pu);
+	cq->dirty = true;
+	pu->dirty[pu->num_dirty++] = cq;
+}

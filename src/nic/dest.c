@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Destinations and their windows. The receive buffer of an ordinary socket is small, shared by all QPs that send to it, and nobody
+ * pushes back on loopback: so bytes in flight are bounded per destination over all its QPs, and READ bytes asked for are bounded per
+ * port. The window is cut in half by a loss, at most once a round trip, and grows by a quarter a round trip.
+ */
+#include <stdlib.h>
+
+#include "nic/core.h"
+
+#define MIN_WINDOW_PACKETS 8
+
+int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uint32_t dqpn, struct dest **out)
+{
+	struct port *port = pu->ports[port_index].port;
+	struct port_path *path = port->ops->path_get(port, addr, dqpn);
+	struct list_head *l;
+	struct dest *d;
+
+	if (!path)
+		return errno ? -errno : -EHOSTUNREACH;
+	list_for_each (l, &pu->dests) {
+		d = list_entry(l, struct dest, link);
+		if (d->path == path) {
+			port->ops->path_put(port, path); /* one reference a destination */
+			d->refs++;
+			*out = d;
+			return 0;
+		}
+	}
+	d = calloc(1, sizeof(*d));
+	if (!d) {
+		port->ops->path_put(port, path);
+		return -ENOMEM;
+	}
+	d->port = port;
+	d->path = path;
+	d->pu = pu;
+	d->port_index = port_index;
+	d->refs = 1;
+	d->window = d->threshold = port->window;
+	list_init(&d->waiters);
+	icrc_flow_init(&d->tx, &port->addr, addr, path->sport, PKT_UDP_PORT);
+	icrc_flow_init(&d->rx, addr, &port->addr, PKT_UDP_PORT, PKT_UDP_PORT);
+	list_add_tail(&d->link, &pu->dests);
+	*out = d;
+	return 0;
+}
+
+void dest_put(struct dest *d)
+{
+	if (--d->refs)
+		return;
+	list_del(&d->link);
+	d->port->ops->path_put(d->port, d->path);
+	free(d);
+}
+
+/* May the QP send so many bytes now? If not it waits with the others, first come, first served. */
+bool dest_admit(struct nic_qp *qp, uint32_t bytes)
+{
+	struct dest *d = qp->dest;
+
+	if (!d->window || !d->inflight || d->inflight + bytes <= d->window)
+		return true;
+	qp->sq.block = BLOCK_WINDOW;
+	list_add_tail(&qp->tx_link, &d->waiters);
+	return false;
+}
+
+static void wake(struct list_head *waiters)
+{
+	while (!list_empty(waiters)) {
+		struct nic_qp *qp = list_first_entry(waiters, struct nic_qp, tx_link);
+
+		nic_schedule(qp);
+	}
+}
+
+void dest_release(struct nic_qp *qp, uint32_t bytes)
+{
+	struct dest *d = qp->dest;
+
+	qp->sq.inflight -= bytes;
+	if (!d->window)
+		return;
+	d->inflight -= bytes;
+	if (d->inflight < d->window)
+		wake(&d->waiters);
+}
+
+void dest_acked(struct dest *d, uint32_t bytes)
+{
+	if (d->window >= d->port->window)
+		return;
+	d->window += bytes / 4;
+	if (d->window > d->port->window)
+		d->window = d->port->window;
+}
+
+void dest_lost(struct dest *d)
+{
+	uint32_t floor = MIN_WINDOW_PACKETS * (d->port->mtu + PKT_MAX_HEADERS);
+
+	if (!d->window || d->pu->now - d->cut < d->srtt)
+		return;
+	d->cut = d->pu->now;
+	d->window /= 2;
+	if (d->window < floor)
+		d->window = floor;
+}
+
+/* Smoothed as TCP does it (RFC 6298), gain 1/8. */
+void dest_rtt(struct dest *d, uint64_t ns)
+{
+	d->srtt = d->srtt ? d->srtt - d->srtt / 8 + ns / 8 : ns;
+}
+
+bool dest_admit_read(struct nic_qp *qp, uint32_t bytes)
+{
+	struct pu_port *pp = &qp->pu->ports[qp->port];
+
+	if (!pp->port->read_window || !pp->read_out || pp->read_out + bytes <= pp->port->read_window)
+		return true;
+	qp->sq.block = BLOCK_WINDOW;
+	list_add_tail(&qp->tx_link, &pp->read_waiters);
+	return false;
+}
+
+void dest_release_read(struct nic_qp *qp, uint32_t bytes)
+{
+	struct pu_port *pp = &qp->pu->ports[qp->port];
+
+	qp->sq.read_bytes -= bytes;
+	pp->read_out -= bytes;
+	if (!list_empty(&pp->read_waiters) && pp->read_out < pp->port->read_window)
+		wake(&pp->read_waiters);
+}

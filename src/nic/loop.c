@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Loop-back between two QPs of one PU: work requests are executed through the DMA engine with the checks that packets would
+ * have met, without packets. A message moves in turns of LOOP_TURN bytes; the peer's responder state (epsn, msn) stays as it is,
+ * since both ends use this path for the life of the connection.
+ */
+#include "nic/core.h"
+
+#define LOOP_TURN (64u * 1024)
+
+/* The QP at the other end, if it is there and ready to hear us. */
+static struct nic_qp *peer_of(struct nic_qp *qp)
+{
+	struct nic_qp *peer = nic_find_qp(qp->nic, qp->dest_qpn);
+
+	if (!peer || peer->pu != qp->pu || peer->dest_qpn != qp->qpn || peer->state < NIC_QPS_RTR ||
+	    peer->state == NIC_QPS_ERR || !pkt_addr_eq(&peer->attr.dgid, &qp->attr.dgid))
+		return NULL;
+	return peer;
+}
+
+static uint8_t wc_of_nak(uint8_t nak)
+{
+	switch (nak) {
+	case PKT_NAK_INVALID_REQ:
+		return NIC_WC_REM_INV_REQ_ERR;
+	case PKT_NAK_REM_ACCESS:
+		return NIC_WC_REM_ACCESS_ERR;
+	default:
+		return NIC_WC_REM_OP_ERR;
+	}
+}
+
+/* The peer refuses: its side ends as after a NAK, ours with the error. */
+static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
+{
+	struct nic_counters *c = &qp->pu->ctr;
+
+	if (nak == PKT_NAK_REM_ACCESS) {
+		c->resp_remote_access_errors++;
+		c->req_remote_access_errors++;
+		qp_event(peer, NIC_EVENT_QP_ACCESS_ERR);
+	} else if (nak == PKT_NAK_INVALID_REQ) {
+		c->resp_remote_invalid_request++;
+		c->req_remote_invalid_request++;
+		qp_event(peer, NIC_EVENT_QP_REQ_ERR);
+	} else {
+		c->resp_remote_op_errors++;
+		c->req_remote_op_errors++;
+		qp_event(peer, NIC_EVENT_QP_FATAL);
+	}
+	qp_error(peer);
+	req_fail(qp, wc_of_nak(nak));
+}
+
+/* Copies up to one turn of a WRITE between the scatter list and remote memory. Sets *nak or *local on failure. */
+static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off, uint8_t *nak,
+		     bool *local)
+{
+	bool read = op_is_read(e->op);
+	uint32_t n = e->len - off < LOOP_TURN ? e->len - off : LOOP_TURN;
+	uint8_t *remote;
+	int rc;
+
+	remote = mr_resolve(&qp->nic->mrs, e->wqe.rkey, peer->pd, e->wqe.raddr + off, n,
+			    read ? NIC_ACCESS_REMOTE_READ : NIC_ACCESS_REMOTE_WRITE);
+	if (!remote) {
+		*nak = PKT_NAK_REM_ACCESS;
+		return 0;
+	}
+	rc = read ? sq_scatter(qp, e, off, remote, n) : sq_gather(qp, e, off, remote, n);
+	if (rc) {
+		/* Inline data cannot fail to be read: then it was the remote side that faulted. */
+		qp->pu->ctr.memory_faults += rc == -EFAULT;
+		*local = true;
+		return 0;
+	}
+	return n;
+}
+
+/* A SEND goes through a bounce buffer of one turn: two scatter lists meet there. */
+static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
+			  uint8_t *nak, bool *local)
+{
+	uint8_t bounce[4096];
+	uint32_t done = 0, n;
+
+	while (done < LOOP_TURN && off + done < e->len) {
+		n = e->len - off - done < sizeof(bounce) ? e->len - off - done : sizeof(bounce);
+		if (sq_gather(qp, e, off + done, bounce, n)) {
+			*local = true;
+			return done;
+		}
+		switch (resp_scatter(peer, bounce, n)) {
+		case PLACE_OK:
+			break;
+		case PLACE_TOO_LONG:
+			peer->pu->ctr.resp_local_length_error++;
+			resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
+								      .status = NIC_WC_LOC_LEN_ERR});
+			*nak = PKT_NAK_INVALID_REQ;
+			return done;
+		case PLACE_BAD_MEMORY:
+			peer->pu->ctr.resp_local_protection_error++;
+			resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
+								      .status = NIC_WC_LOC_PROT_ERR});
+			*nak = PKT_NAK_REM_OP;
+			return done;
+		}
+		done += n;
+	}
+	return done;
+}
+
+/* What the first packet of the message would have met. */
+static uint8_t check_start(const struct nic_qp *peer, const struct sq_entry *e)
+{
+	const struct roost_wqe *w = &e->wqe;
+	uint32_t right;
+
+	switch (e->op) {
+	case ROOST_OP_WRITE:
+	case ROOST_OP_WRITE_IMM:
+		right = NIC_ACCESS_REMOTE_WRITE;
+		break;
+	case ROOST_OP_READ:
+		right = NIC_ACCESS_REMOTE_READ;
+		break;
+	default:
+		return 0;
+	}
+	if (!(peer->access & right) || (right == NIC_ACCESS_REMOTE_READ && !peer->resp.replay_size))
+		return PKT_NAK_INVALID_REQ;
+	if (e->len && !mr_resolve(&peer->nic->mrs, w->rkey, peer->pd, w->raddr, e->len, right))
+		return PKT_NAK_REM_ACCESS;
+	return 0;
+}
+
+static void finish(struct nic_qp *qp, struct sq_entry *e)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	qp->pu->ctr.loopback_wqes++;
+	sq->next++;
+	sq->next_pkt = 0; /* here: bytes done */
+	sq->psn_una = sq->psn_next = sq->psn_max = e->psn + e->npkts;
+	sq->retries = qp->attr.retry_cnt;
+	sq->rnr_retries = qp->attr.rnr_retry;
+	sq->progress = qp->pu->now;
+	sq_retire(qp, e);
+}
+
+static bool needs_recv(const struct sq_entry *e, bool at_end)
+{
+	bool send = e->op == ROOST_OP_SEND || e->op == ROOST_OP_SEND_IMM || e->op == ROOST_OP_SEND_INV;
+
+	return send || (at_end && e->op == ROOST_OP_WRITE_IMM);
+}
+
+static enum req_result not_ready(struct nic_qp *qp, struct nic_qp *peer)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	qp->pu->ctr.out_of_buffer++;
+	qp->pu->ctr.rnr_nak_retry_err++;
+	if (qp->attr.rnr_retry != 7 && sq->rnr_retries-- == 0) {
+		qp->pu->ctr.retry_rnr_exceeded_err++;
+		req_fail(qp, NIC_WC_RNR_RETRY_EXC_ERR);
+		return REQ_IDLE;
+	}
+	retry_rnr_wait(qp, retry_rnr_ns(peer->attr.min_rnr_timer));
+	sq->block = BLOCK_RNR;
+	return REQ_IDLE;
+}
+
+/* Nobody at the other end: the message is as good as lost, time and again, until the retries are used up. */
+static enum req_result nobody(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint64_t wait = (4096ull << qp->attr.timeout) * qp->nic->cfg.timeout_scale;
+
+	sq->block = BLOCK_RNR;
+	if (!qp->attr.timeout)
+		wait = retry_rnr_ns(0);
+	else if (!retry_count(qp))
+		return REQ_IDLE;
+	qp->pu->ctr.local_ack_timeout_err++;
+	sq->rnr_until = qp->pu->now + wait;
+	wheel_add(&qp->pu->wheel, &qp->timer, sq->rnr_until);
+	return REQ_IDLE;
+}
+
+static void complete_at_peer(struct nic_qp *peer, const struct sq_entry *e)
+{
+	bool imm = e->op == ROOST_OP_SEND_IMM || e->op == ROOST_OP_WRITE_IMM;
+	struct cqe_fields f = {
+		.status = NIC_WC_SUCCESS,
+		.opcode = e->op == ROOST_OP_WRITE_IMM ? NIC_WC_RECV_WRITE_IMM : NIC_WC_RECV,
+		.byte_len = e->len,
+		.flags = imm ? NIC_WC_WITH_IMM : 0,
+		.imm = imm ? e->wqe.imm : 0,
+		.solicited = e->wqe.flags & ROOST_WQE_SOLICITED,
+	};
+
+	resp_complete_recv(peer, &f);
+}
+
+/* One WQE, or one turn of it. REQ_MORE: go on. */
+static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e)
+{
+	uint32_t done = qp->sq.next_pkt, n = 0;
+	bool local = false, last;
+	uint8_t nak = 0;
+
+	if (op_is_atomic(e->op)) {
+		uint64_t old = 0;
+
+		nak = resp_execute_atomic(peer, e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD,
+					  e->wqe.raddr, e->wqe.rkey, e->wqe.swap_add, e->wqe.compare, &old);
+		if (!nak && sq_scatter(qp, e, 0, (const uint8_t *)&old, sizeof(old)))
+			local = true;
+	} else {
+		if (done == 0)
+			nak = check_start(peer, e);
+		last = e->len - done <= LOOP_TURN;
+		if (!nak && e->op == ROOST_OP_SEND_INV)
+			nak = PKT_NAK_REM_ACCESS; /* no key that may be invalidated from afar, as in resp.c */
+		if (!nak && needs_recv(e, last) && !peer->resp.has_recv && !resp_take_recv(peer))
+			return not_ready(qp, peer);
+		if (!nak && e->len)
+			n = needs_recv(e, false) ? move_send(qp, peer, e, done, &nak, &local)
+						 : move(qp, peer, e, done, &nak, &local);
+	}
+	if (nak) {
+		refuse(qp, peer, nak);
+		return REQ_IDLE;
+	}
+	if (local) {
+		qp->pu->ctr.req_local_protection_error++;
+		req_fail(qp, NIC_WC_LOC_PROT_ERR);
+		return REQ_IDLE;
+	}
+	if (!op_is_atomic(e->op) && done + n < e->len) {
+		qp->sq.next_pkt = done + n;
+		return REQ_MORE;
+	}
+	if (needs_recv(e, true))
+		complete_at_peer(peer, e);
+	finish(qp, e);
+	return REQ_MORE;
+}
+
+enum req_result loop_run(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t budget = LOOP_TURN;
+
+	for (;;) {
+		struct nic_qp *peer;
+		struct sq_entry *e;
+		enum req_result r;
+
+		if (sq->next == sq->fetched && (qp->state == NIC_QPS_SQD || !sq_fetch(qp)))
+			return req_idle(qp) ? REQ_IDLE : REQ_MORE;
+		e = sq_entry(sq, sq->next);
+		if (e->status != NIC_WC_SUCCESS) {
+			qp->pu->ctr.req_local_qp_op_error++;
+			req_fail(qp, e->status);
+			return REQ_IDLE;
+		}
+		if (e->op == ROOST_OP_NOP) {
+			finish(qp, e);
+			continue;
+		}
+		peer = peer_of(qp);
+		if (!peer)
+			return nobody(qp);
+		r = step(qp, peer, e);
+		if (r != REQ_MORE || qp->state == NIC_QPS_ERR)
+			return r;
+		if (budget < e->len + 256)
+			return REQ_MORE;
+		budget -= e->len + 256;
+	}
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The NIC as a whole: its making, protection domains, doorbells, and the turn of a processing unit. */
+#include <stdlib.h>
+
+#include "nic/core.h"
+
+#define NO_PD UINT32_MAX
+/* QPs one turn lets send, so that a turn stays bounded with thousands of busy QPs. */
+#define QPS_PER_TURN 64
+
+const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT] = {
+#define COUNTER_INFO(name, help) {#name, help},
+	NIC_COUNTERS(COUNTER_INFO)
+#undef COUNTER_INFO
+};
+
+static struct pu *pu_create(struct nic *nic, unsigned index)
+{
+	struct pu *pu = aligned_alloc(ROOST_CACHE_LINE, ALIGN_UP(sizeof(*pu), ROOST_CACHE_LINE));
+
+	if (!pu)
+		return NULL;
+	memset(pu, 0, sizeof(*pu));
+	if (mpsc_init(&pu->doorbells, NIC_MAX_QPS)) {
+		free(pu);
+		return NULL;
+	}
+	pu->nic = nic;
+	pu->index = index;
+	for (unsigned p = 0; p < nic->cfg.ports; p++) {
+		pu->ports[p].port = nic->cfg.port[p][index];
+		list_init(&pu->ports[p].read_waiters);
+	}
+	wheel_init(&pu->wheel, 0);
+	list_init(&pu->senders);
+	list_init(&pu->responders);
+	list_init(&pu->dests);
+	return pu;
+}
+
+int nic_create(const struct nic_config *cfg, struct nic **out)
+{
+	struct nic *nic;
+	int rc;
+
+	if (cfg->pus < 1 || cfg->pus > NIC_MAX_PUS || cfg->ports < 1 || cfg->ports > NIC_MAX_PORTS ||
+	    !cfg->ops)
+		return -EINVAL;
+	for (unsigned p = 0; p < cfg->ports; p++)
+		for (unsigned i = 0; i < cfg->pus; i++)
+			if (!cfg->port[p][i])
+				return -EINVAL;
+	rc = dma_init();
+	if (rc)
+		return rc;
+	nic = calloc(1, sizeof(*nic));
+	if (!nic)
+		return -ENOMEM;
+	nic->cfg = *cfg;
+	if (!nic->cfg.timeout_scale)
+		nic->cfg.timeout_scale = 1;
+	rng_seed(&nic->rng, cfg->seed);
+	mr_table_init(&nic->mrs, rng_u64(&nic->rng));
+	for (unsigned i = 0; i < cfg->pus; i++) {
+		nic->qp_hint[i] = (uint32_t)rng_below(&nic->rng, NIC_MAX_QPS / cfg->pus);
+		nic->pus[i] = pu_create(nic, i);
+		if (!nic->pus[i]) {
+			nic_destroy(nic);
+			return -ENOMEM;
+		}
+	}
+	*out = nic;
+	return 0;
+}
+
+void nic_destroy(struct nic *nic)
+{
+	for (unsigned i = 0; i < NIC_MAX_QPS; i++) {
+		struct nic_qp *qp = atomic_load_explicit(&nic->qps[i], memory_order_relaxed);
+
+		if (qp)
+			nic_qp_destroy(nic, qp);
+	}
+	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
+		if (!nic->pus[i])
+			continue;
+		mpsc_destroy(&nic->pus[i]->doorbells);
+		free(nic->pus[i]);
+	}
+	mr_table_fini(&nic->mrs);
+	free(nic->pd_refs);
+	free(nic);
+}
+
+unsigned nic_pus(const struct nic *nic)
+{
+	return nic->cfg.pus;
+}
+
+unsigned nic_ports(const struct nic *nic)
+{
+	return nic->cfg.ports;
+}
+
+struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu)
+{
+	return port < nic->cfg.ports && pu < nic->cfg.pus ? nic->cfg.port[port][pu] : NULL;
+}
+
+void nic_counters(const struct nic *nic, struct nic_counters *out)
+{
+	uint64_t *sum = (uint64_t *)out;
+
+	memset(out, 0, sizeof(*out));
+	for (unsigned p = 0; p < nic->cfg.pus; p++) {
+		const uint64_t *c = (const uint64_t *)&nic->pus[p]->ctr;
+
+		for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
+			sum[i] += __atomic_load_n(&c[i], __ATOMIC_RELAXED);
+	}
+}
+
+void nic_usage(const struct nic *nic, struct nic_usage *out)
+{
+	*out = (struct nic_usage){
+		.qps = nic->num_qps,
+		.cqs = nic->num_cqs,
+		.mrs = nic->mrs.live,
+		.pds = nic->num_pds,
+		.qp_bytes = nic->qp_bytes,
+	};
+}
+
+/* ---- protection domains: a number with a count of users ---- */
+
+int nic_pd_alloc(struct nic *nic, uint32_t *pd)
+{
+	uint32_t i;
+
+	for (i = 0; i < nic->pd_cap; i++)
+		if (nic->pd_refs[i] == NO_PD)
+			break;
+	if (i == nic->pd_cap) {
+		uint32_t cap = nic->pd_cap ? nic->pd_cap * 2 : 16;
+		uint32_t *refs = realloc(nic->pd_refs, cap * sizeof(*refs));
+
+		if (!refs)
+			return -ENOMEM;
+		for (uint32_t n = nic->pd_cap; n < cap; n++)
+			refs[n] = NO_PD;
+		nic->pd_refs = refs;
+		nic->pd_cap = cap;
+	}
+	nic->pd_refs[i] = 0;
+	nic->num_pds++;
+	*pd = i;
+	return 0;
+}
+
+int nic_pd_free(struct nic *nic, uint32_t pd)
+{
+	if (pd >= nic->pd_cap || nic->pd_refs[pd] == NO_PD)
+		return -EINVAL;
+	if (nic->pd_refs[pd])
+		return -EBUSY;
+	nic->pd_refs[pd] = NO_PD;
+	nic->num_pds--;
+	return 0;
+}
+
+bool nic_pd_ref(struct nic *nic, uint32_t pd)
+{
+	if (pd >= nic->pd_cap || nic->pd_refs[pd] == NO_PD)
+		return false;
+	nic->pd_refs[pd]++;
+	return true;
+}
+
+void nic_pd_unref(struct nic *nic, uint32_t pd)
+{
+	nic->pd_refs[pd]--;
+}
+
+/* ---- scheduling ---- */
+
+/* Puts a QP among the senders of its PU, from wherever it waits. */
+void nic_schedule(struct nic_qp *qp)
+{
+	if (!list_linked(&qp->tx_link)) {
+		list_add_tail(&qp->tx_link, &qp->pu->senders);
+	} else if (qp->sq.block != BLOCK_NONE) {
+		list_move_tail(&qp->tx_link, &qp->pu->senders);
+	}
+	qp->sq.block = BLOCK_NONE;
+}
+
+void nic_schedule_resp(struct nic_qp *qp)
+{
+	if (!list_linked(&qp->resp_link))
+		list_add_tail(&qp->resp_link, &qp->pu->responders);
+}
+
+/*
+ * The program's exchange and the PU's (req.c) on one variable are totally ordered: either the program finds it
+ * cleared and queues the QP, or the PU, which cleared it after, sees the new index.
+ */
+bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
+{
+	if (atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel))
+		return false;
+	/* Never full: a QP stands in it at most once, and it has room for all. */
+	return mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
+}
+
+static unsigned take_doorbells(struct pu *pu)
+{
+	unsigned n = 0;
+	uint32_t qpn;
+
+	while (n < QPS_PER_TURN && mpsc_pop(&pu->doorbells, &qpn)) {
+		struct nic_qp *qp = nic_find_qp(pu->nic, qpn);
+
+		n++;
+		if (qp)
+			nic_schedule(qp);
+	}
+	pu->ctr.doorbells += n;
+	return n;
+}
+
+static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
+			 enum req_result (*run)(struct nic_qp *))
+{
+	struct list_head again;
+	unsigned n = 0;
+
+	list_init(&again);
+	while (n < QPS_PER_TURN && !list_empty(list)) {
+		struct list_head *entry = list->next;
+		struct nic_qp *qp = (struct nic_qp *)((char *)entry - link);
+
+		list_del(entry);
+		switch (run(qp)) {
+		case REQ_MORE:
+			if (!list_linked(entry))
+				list_add_tail(entry, &again);
+			break;
+		case REQ_PORT_FULL:
+			/* Keeps its place: it is first when there is room again. */
+			if (pu->nic->cfg.ports == 1) {
+				list_add(entry, list);
+				list_splice_tail_init(&again, list);
+				return n;
+			}
+			list_add_tail(entry, &again);
+			break;
+		case REQ_IDLE:
+			break;
+		}
+		n++;
+	}
+	list_splice_tail_init(&again, list);
+	return n;
+}
+
+static void on_timer(void *ctx, struct wheel_timer *t)
+{
+	retry_fire(t->owner);
+}
+
+unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
+{
+	struct pu *pu = nic->pus[index];
+	struct port_pkt pkts[PORT_BURST];
+	unsigned work = 0;
+
+	pu->now = now;
+	for (unsigned p = 0; p < nic->cfg.ports; p++) {
+		struct port *port = pu->ports[p].port;
+		int n = port->ops->rx_burst(port, pkts, PORT_BURST);
+
+		if (n > 0) {
+			rx_packets(pu, &pu->ports[p], pkts, n);
+			work += (unsigned)n;
+		}
+	}
+	if (!list_empty(&pu->responders))
+		work += run_list(pu, &pu->responders, offsetof(struct nic_qp, resp_link), resp_run);
+	work += take_doorbells(pu);
+	work += wheel_expire(&pu->wheel, now, on_timer, pu);
+	if (!list_empty(&pu->senders))
+		work += run_list(pu, &pu->senders, offsetof(struct nic_qp, tx_link), req_run);
+	for (unsigned p = 0; p < nic->cfg.ports; p++)
+		pu->ports[p].blocked = !pu->ports[p].port->ops->flush(pu->ports[p].port);
+	if (pu->num_dirty)
+		cq_notify_dirty(pu);
+	pu->ctr.turns += work != 0;
+	return work;
+}
+
+uint64_t nic_deadline(struct nic *nic, unsigned pu)
+{
+	return wheel_next(&nic->pus[pu]->wheel);
+}
+
+bool nic_pending(struct nic *nic, unsigned index)
+{
+	struct pu *pu = nic->pus[index];
+
+	if (!mpsc_empty(&pu->doorbells))
+		return true;
+	/* A port that has no room announces it through its fd; with two ports the other one's QPs may still go. */
+	if (nic->cfg.ports == 1 && pu->ports[0].blocked)
+		return false;
+	return !list_empty(&pu->senders) || !list_empty(&pu->responders);
+}

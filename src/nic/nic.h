@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The NIC core: (state, event, now) -> (state, packets, completions). No sockets, no clock, no threads.
+ *
+ * Thread rules. Three kinds of calls:
+ *  [owner]    the caller owns the processing unit: one thread at a time drives it (src/drive sees to that).
+ *  [control]  one control call at a time per NIC (src/drive has a mutex for it), PUs may run meanwhile.
+ *  [control+owner] both.
+ *  [any]      any thread, any time.
+ * Errors are negative errno values. Times are nanoseconds of one monotonic clock, handed in as `now`.
+ */
+#ifndef ROOST_NIC_NIC_H
+#define ROOST_NIC_NIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "packet/headers.h"
+#include "packet/icrc.h"
+#include "port/port.h"
+#include "roost/wqe.h"
+
+#include "nic/counters.h"
+
+#define NIC_MAX_PORTS	  2
+#define NIC_MAX_PUS	  PORT_MAX_LANES
+#define NIC_MAX_QPS	  16384 /* 14 bits of index */
+#define NIC_MAX_WR	  32768
+#define NIC_MAX_CQE	  (1u << 22)
+#define NIC_MAX_MRS	  (1u << 20)
+#define NIC_MAX_RD_ATOMIC 16
+#define NIC_MAX_MSG	  (1u << 31)
+
+struct nic;
+struct nic_cq;
+struct nic_qp;
+struct nic_mr;
+
+/* Values are those of enum ibv_qp_type, ibv_qp_state, ibv_access_flags, ibv_wc_status, ibv_event_type,
+ * and the bits of enum ibv_qp_attr_mask (src/verbs asserts it), so that the verbs stay thin. */
+enum nic_qp_type { NIC_QPT_RC = 2, NIC_QPT_UC = 3, NIC_QPT_UD = 4 };
+
+enum nic_qp_state {
+	NIC_QPS_RESET,
+	NIC_QPS_INIT,
+	NIC_QPS_RTR,
+	NIC_QPS_RTS,
+	NIC_QPS_SQD,
+	NIC_QPS_SQE,
+	NIC_QPS_ERR
+};
+
+enum nic_access {
+	NIC_ACCESS_LOCAL_WRITE = 1 << 0,
+	NIC_ACCESS_REMOTE_WRITE = 1 << 1,
+	NIC_ACCESS_REMOTE_READ = 1 << 2,
+	NIC_ACCESS_REMOTE_ATOMIC = 1 << 3,
+};
+
+enum nic_wc_status {
+	NIC_WC_SUCCESS = 0,
+	NIC_WC_LOC_LEN_ERR = 1,
+	NIC_WC_LOC_QP_OP_ERR = 2,
+	NIC_WC_LOC_PROT_ERR = 4,
+	NIC_WC_WR_FLUSH_ERR = 5,
+	NIC_WC_BAD_RESP_ERR = 7,
+	NIC_WC_REM_INV_REQ_ERR = 9,
+	NIC_WC_REM_ACCESS_ERR = 10,
+	NIC_WC_REM_OP_ERR = 11,
+	NIC_WC_RETRY_EXC_ERR = 12,
+	NIC_WC_RNR_RETRY_EXC_ERR = 13,
+	NIC_WC_FATAL_ERR = 18,
+};
+
+enum nic_wc_opcode {
+	NIC_WC_SEND = 0,
+	NIC_WC_WRITE = 1,
+	NIC_WC_READ = 2,
+	NIC_WC_CMP_SWAP = 3,
+	NIC_WC_FETCH_ADD = 4,
+	NIC_WC_RECV = 128,
+	NIC_WC_RECV_WRITE_IMM = 129,
+};
+
+enum nic_wc_flags { NIC_WC_GRH = 1, NIC_WC_WITH_IMM = 2, NIC_WC_WITH_INV = 8 };
+
+enum nic_event {
+	NIC_EVENT_CQ_ERR = 0,
+	NIC_EVENT_QP_FATAL = 1,
+	NIC_EVENT_QP_REQ_ERR = 2,
+	NIC_EVENT_QP_ACCESS_ERR = 3,
+	NIC_EVENT_COMM_EST = 4,
+	NIC_EVENT_SQ_DRAINED = 5,
+};
+
+/* Called by the owner of a PU from inside nic_poll and control calls. Must not call the NIC back, must not block. */
+struct nic_host_ops {
+	void (*cq_event)(void *host, void *cq_ctx); /* an armed CQ fired; it is unarmed now */
+	void (*qp_event)(void *host, enum nic_event ev,
+			 void *qp_ctx);		    /* at most once per event and life of a QP */
+	void (*cq_error)(void *host, void *cq_ctx); /* CQ overrun */
+};
+
+struct nic_config {
+	unsigned pus;				       /* 1 .. NIC_MAX_PUS */
+	unsigned ports;				       /* 1 .. NIC_MAX_PORTS */
+	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS]; /* borrowed; closed by the caller after nic_destroy */
+	uint64_t seed;				       /* QP numbers, PSNs, keys start from it */
+	unsigned timeout_scale; /* all time-outs are multiplied by it (debugging); 0 counts as 1 */
+	const struct nic_host_ops *ops;
+	void *host;
+};
+
+/* 0 and *out, or -ENOMEM, -EINVAL. [control] */
+int nic_create(const struct nic_config *cfg, struct nic **out);
+/* All QPs, CQs and MRs must be gone or are freed with it; nobody may drive it any more. [control] */
+void nic_destroy(struct nic *nic);
+
+/*
+ * One turn of a PU: receives a burst, answers, takes doorbells, sends, runs timers, flushes. Bounded work.
+ * Returns the amount of work done (packets and WQEs); 0: idle for now. [owner]
+ */
+unsigned nic_poll(struct nic *nic, unsigned pu, uint64_t now);
+/* When the PU wants to run again at the latest without any event (UINT64_MAX: never). [owner] */
+uint64_t nic_deadline(struct nic *nic, unsigned pu);
+/* True when a turn would find work now that no fd announces: doorbells, sends held back. [owner] */
+bool nic_pending(struct nic *nic, unsigned pu);
+
+unsigned nic_pus(const struct nic *nic);
+unsigned nic_ports(const struct nic *nic);
+struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu); /* port counts from 0 */
+
+/* Sums the counters of all PUs. Values may be a turn old. [any] */
+void nic_counters(const struct nic *nic, struct nic_counters *out);
+/* Live objects, for limits and leak tests. [any] */
+struct nic_usage {
+	uint32_t qps, cqs, mrs, pds;
+	uint64_t qp_bytes; /* memory of all QPs in the core */
+};
+void nic_usage(const struct nic *nic, struct nic_usage *out);
+
+/* Protection domains: a number. [control] */
+int nic_pd_alloc(struct nic *nic, uint32_t *pd);
+int nic_pd_free(struct nic *nic, uint32_t pd); /* -EBUSY while an MR or QP uses it */
+
+/* ---- memory regions ---- */
+
+struct nic_mr_attr {
+	uint32_t pd;
+	void *addr;	 /* first byte in the program's memory */
+	uint64_t len;	 /* 0 is allowed */
+	uint64_t iova;	 /* the address peers and WQEs use for the first byte */
+	uint32_t access; /* enum nic_access; LOCAL_WRITE is required for REMOTE_WRITE and REMOTE_ATOMIC */
+};
+/* *key serves as lkey and rkey. 0, -EINVAL, -ENOMEM. Touches none of the memory. [control] */
+int nic_mr_register(struct nic *nic, const struct nic_mr_attr *attr, uint32_t *key);
+/*
+ * Takes the key out of the table. An access that a PU has already begun may still be running: the caller must then have
+ * owned each PU once (drive_quiesce) before the memory counts as free. 0 or -ENOENT. [control]
+ */
+int nic_mr_deregister(struct nic *nic, uint32_t key);
+
+/* ---- completion queues ---- */
+
+struct nic_cq_attr {
+	unsigned pu;
+	uint32_t depth;		      /* power of two; memory of depth CQEs */
+	struct roost_cqe *ring;	      /* zeroed */
+	struct roost_cq_index *index; /* zeroed */
+	void *ctx;		      /* handed to cq_event */
+};
+int nic_cq_create(struct nic *nic, const struct nic_cq_attr *attr, struct nic_cq **out); /* [control] */
+int nic_cq_destroy(struct nic *nic, struct nic_cq *cq); /* -EBUSY while a QP uses it. [control+owner] */
+unsigned nic_cq_pu(const struct nic_cq *cq);
+/*
+ * Replaces the ring (resize): the caller has copied what was not yet taken, keeping seq numbers valid for the new depth. [control+owner]
+ */
+void nic_cq_set_ring(struct nic_cq *cq, struct roost_cqe *ring, uint32_t depth);
+
+/* ---- queue pairs ---- */
+
+struct nic_queue_attr {
+	void *ring;			 /* depth << stride_shift bytes */
+	uint64_t *wr_id;		 /* depth entries, beside the ring */
+	struct roost_queue_index *index; /* zeroed */
+	uint32_t depth;			 /* power of two; 0: no such queue */
+	uint8_t stride_shift;		 /* 6 .. 10 */
+};
+
+struct nic_qp_init {
+	enum nic_qp_type type; /* NIC_QPT_RC; others -EOPNOTSUPP for now */
+	uint32_t pd;
+	struct nic_cq *send_cq, *recv_cq; /* the QP belongs to the PU of send_cq */
+	struct nic_queue_attr sq, rq;
+	uint32_t max_inline; /* bytes a WQE may carry inline */
+	bool sig_all;	     /* every WQE counts as signaled */
+	void *ctx;	     /* handed to qp_event */
+};
+int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out); /* [control+owner] */
+/* Ends it at once; what was posted is forgotten without completion. [control+owner] */
+void nic_qp_destroy(struct nic *nic, struct nic_qp *qp);
+uint32_t nic_qp_num(const struct nic_qp *qp);
+unsigned nic_qp_pu(const struct nic_qp *qp);
+/* The state of the moment: it may change to error at any time. [any] */
+enum nic_qp_state nic_qp_state(const struct nic_qp *qp);
+
+/* Bits equal enum ibv_qp_attr_mask. */
+enum nic_qp_attr_mask {
+	NIC_QPA_STATE = 1 << 0,
+	NIC_QPA_CUR_STATE = 1 << 1,
+	NIC_QPA_EN_SQD_ASYNC_NOTIFY = 1 << 2,
+	NIC_QPA_ACCESS_FLAGS = 1 << 3,
+	NIC_QPA_PKEY_INDEX = 1 << 4,
+	NIC_QPA_PORT = 1 << 5,
+	NIC_QPA_QKEY = 1 << 6,
+	NIC_QPA_AV = 1 << 7,
+	NIC_QPA_PATH_MTU = 1 << 8,
+	NIC_QPA_TIMEOUT = 1 << 9,
+	NIC_QPA_RETRY_CNT = 1 << 10,
+	NIC_QPA_RNR_RETRY = 1 << 11,
+	NIC_QPA_RQ_PSN = 1 << 12,
+	NIC_QPA_MAX_QP_RD_ATOMIC = 1 << 13,
+	NIC_QPA_ALT_PATH = 1 << 14,
+	NIC_QPA_MIN_RNR_TIMER = 1 << 15,
+	NIC_QPA_SQ_PSN = 1 << 16,
+	NIC_QPA_MAX_DEST_RD_ATOMIC = 1 << 17,
+	NIC_QPA_PATH_MIG_STATE = 1 << 18,
+	NIC_QPA_CAP = 1 << 19,
+	NIC_QPA_DEST_QPN = 1 << 20,
+	NIC_QPA_RATE_LIMIT = 1 << 25,
+};
+
+struct nic_qp_attr {
+	enum nic_qp_state state, cur_state;
+	uint32_t path_mtu; /* bytes: 256 .. 4096 */
+	uint32_t qkey;
+	uint32_t rq_psn, sq_psn;
+	uint32_t dest_qpn;
+	uint32_t access; /* enum nic_access: what the peer may do through this QP */
+	struct pkt_addr dgid;
+	uint8_t sgid_index, traffic_class, hop_limit, sl;
+	uint32_t flow_label;
+	uint16_t pkey_index;
+	uint8_t port; /* 1 .. ports */
+	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer;
+	uint8_t max_rd_atomic, max_dest_rd_atomic;
+	bool sq_draining;
+};
+/*
+ * The verbs' transition rules (InfiniBand Architecture Specification, volume 1, 10.3.1 and 11.2.5.2): required and
+ * optional attributes per transition. 0, -EINVAL (transition or attribute not allowed, value out of range), or the error of the
+ * port that can't reach dgid. On error nothing has changed. [control+owner]
+ */
+int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *attr, uint32_t mask,
+		  uint64_t now);
+void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr); /* [owner] */
+
+/*
+ * After index->prod of the send queue was stored, or that of the receive queue of a QP in the error state (so that
+ * it is flushed): tells the PU. True when it may be asleep or idle and somebody must run nic_poll. [any]
+ */
+bool nic_doorbell(struct nic *nic, struct nic_qp *qp);
+
+#endif

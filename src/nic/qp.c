@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Queue pairs: making and unmaking, the change of state, the error state. The rules of changes are qp_state.c. */
+#include <stdlib.h>
+
+#include "nic/core.h"
+
+#define MIN_STRIDE_SHIFT 6
+#define MAX_STRIDE_SHIFT 10
+
+static bool queue_ok(const struct nic_queue_attr *q)
+{
+	if (!q->depth)
+		return true;
+	return !(q->depth & (q->depth - 1)) && q->depth <= NIC_MAX_WR &&
+	       q->stride_shift >= MIN_STRIDE_SHIFT && q->stride_shift <= MAX_STRIDE_SHIFT && q->ring &&
+	       q->wr_id && q->index;
+}
+
+/*
+ * A free QP number whose lane is the PU: slot | index | generation. Slot and generation are random, and an index rests as long as
+ * possible before it is used again, so that a late packet for a dead QP finds none.
+ */
+static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
+{
+	unsigned pus = nic->cfg.pus;
+	uint32_t slots = NIC_MAX_QPS / pus;
+
+	for (uint32_t i = 0; i < slots; i++) {
+		uint32_t index = ((nic->qp_hint[pu] + i) % slots) * pus + pu;
+
+		if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
+			continue;
+		/* Numbers 0 and 1 are the management QPs (IBA 3.9.1). */
+		do {
+			nic->qp_gen[index] =
+				(uint8_t)((nic->qp_gen[index] + 1 + rng_below(&nic->rng, 14)) & 15);
+			qp->qpn = (uint32_t)rng_below(&nic->rng, 64) << 18 | index << 4 | nic->qp_gen[index];
+		} while (qp->qpn <= 1);
+		nic->qp_hint[pu] = (nic->qp_hint[pu] + i + 1) % slots;
+		return (int)index;
+	}
+	return -ENOMEM;
+}
+
+static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
+{
+	struct qp_sq *sq = &qp->sq;
+	const struct nic_queue_attr *q = &init->sq;
+	uint32_t window = q->depth < NIC_SQ_WINDOW ? q->depth : NIC_SQ_WINDOW;
+	uint32_t stride = 1u << q->stride_shift;
+	uint32_t sges;
+
+	if (!q->depth)
+		return -EINVAL;
+	sq->ring = q->ring;
+	sq->wr_ids = q->wr_id;
+	sq->index = q->index;
+	sq->mask = q->depth - 1;
+	sq->stride_shift = q->stride_shift;
+	sq->entry_mask = window - 1;
+	sq->entry_size = (uint32_t)ALIGN_UP(offsetof(struct sq_entry, wqe) + stride, ROOST_CACHE_LINE);
+	sq->entries = aligned_alloc(ROOST_CACHE_LINE, (size_t)window * sq->entry_size);
+	if (!sq->entries)
+		return -ENOMEM;
+	qp->bytes += (size_t)window * sq->entry_size;
+	sges = (stride - ROOST_WQE_SGE_OFFSET) / sizeof(struct roost_sge);
+	qp->max_send_sge = sges < ROOST_MAX_SGE ? sges : ROOST_MAX_SGE;
+	qp->max_inline = stride - ROOST_WQE_INLINE_OFFSET;
+	if (init->max_inline > qp->max_inline) {
+		free(sq->entries);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static void init_rq(struct nic_qp *qp, const struct nic_queue_attr *q)
+{
+	struct qp_resp *r = &qp->resp;
+
+	if (!q->depth)
+		return;
+	r->rq_present = true;
+	r->ring = q->ring;
+	r->wr_ids = q->wr_id;
+	r->index = q->index;
+	r->mask = q->depth - 1;
+	r->stride_shift = q->stride_shift;
+}
+
+static void set_state(struct nic_qp *qp, enum nic_qp_state state)
+{
+	qp->state = (uint8_t)state;
+	qp->attr.state = state;
+	atomic_store_explicit(&qp->state_hint, (uint8_t)state, memory_order_release);
+}
+
+int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out)
+{
+	struct nic_qp *qp;
+	int rc, index;
+
+	if (init->type != NIC_QPT_RC)
+		return -EOPNOTSUPP;
+	if (!queue_ok(&init->sq) || !queue_ok(&init->rq) || !init->send_cq || !init->recv_cq)
+		return -EINVAL;
+	qp = aligned_alloc(ROOST_CACHE_LINE, ALIGN_UP(sizeof(*qp), ROOST_CACHE_LINE));
+	if (!qp)
+		return -ENOMEM;
+	memset(qp, 0, sizeof(*qp));
+	qp->bytes = sizeof(*qp);
+	qp->nic = nic;
+	qp->pu_index = init->send_cq->pu;
+	qp->pu = nic->pus[qp->pu_index];
+	qp->type = (uint8_t)init->type;
+	qp->pd = init->pd;
+	qp->send_cq = init->send_cq;
+	qp->recv_cq = init->recv_cq;
+	qp->sig_all = init->sig_all;
+	qp->ctx = init->ctx;
+	qp->resp.replay = qp->replay;
+	qp->timer.owner = qp;
+	rc = init_sq(qp, init);
+	if (rc)
+		goto free_qp;
+	init_rq(qp, &init->rq);
+	if (!nic_pd_ref(nic, init->pd)) {
+		rc = -EINVAL;
+		goto free_sq;
+	}
+	index = take_qpn(nic, qp, qp->pu_index);
+	if (index < 0) {
+		rc = index;
+		goto unref_pd;
+	}
+	/* The flag stays until the QP has come to RTS: posting before that is refused by the verbs. */
+	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
+	set_state(qp, NIC_QPS_RESET);
+	qp->send_cq->refs++;
+	qp->recv_cq->refs++;
+	if (qp->recv_cq->pu != qp->pu_index)
+		qp->recv_cq->shared = true;
+	nic->num_qps++;
+	nic->qp_bytes += qp->bytes;
+	atomic_store_explicit(&nic->qps[index], qp, memory_order_release);
+	*out = qp;
+	return 0;
+
+unref_pd:
+	nic_pd_unref(nic, init->pd);
+free_sq:
+	free(qp->sq.entries);
+free_qp:
+	free(qp);
+	return rc;
+}
+
+/* Takes the QP off every list and gives back what it holds of windows. */
+static void detach(struct nic_qp *qp)
+{
+	if (qp->dest) {
+		dest_release(qp, qp->sq.inflight);
+		dest_release_read(qp, qp->sq.read_bytes);
+	}
+	if (list_linked(&qp->tx_link))
+		list_del(&qp->tx_link);
+	if (list_linked(&qp->resp_link))
+		list_del(&qp->resp_link);
+	wheel_del(&qp->pu->wheel, &qp->timer);
+	qp->sq.block = BLOCK_NONE;
+}
+
+static void drop_dest(struct nic_qp *qp)
+{
+	if (qp->dest)
+		dest_put(qp->dest);
+	qp->dest = NULL;
+}
+
+void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
+{
+	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
+	detach(qp);
+	drop_dest(qp);
+	qp->send_cq->refs--;
+	qp->recv_cq->refs--;
+	nic_pd_unref(nic, qp->pd);
+	nic->num_qps--;
+	nic->qp_bytes -= qp->bytes;
+	free(qp->sq.entries);
+	free(qp);
+}
+
+uint32_t nic_qp_num(const struct nic_qp *qp)
+{
+	return qp->qpn;
+}
+
+unsigned nic_qp_pu(const struct nic_qp *qp)
+{
+	return qp->pu_index;
+}
+
+enum nic_qp_state nic_qp_state(const struct nic_qp *qp)
+{
+	return (enum nic_qp_state)atomic_load_explicit(&((struct nic_qp *)(uintptr_t)qp)->state_hint,
+						       memory_order_acquire);
+}
+
+void qp_event(struct nic_qp *qp, enum nic_event ev)
+{
+	if (qp->events & (1u << ev))
+		return;
+	qp->events |= 1u << ev;
+	qp->nic->cfg.ops->qp_event(qp->nic->cfg.host, ev, qp->ctx);
+}
+
+/* To the error state: all posted work ends as "flushed" (IBA 10.3.1.9). */
+void qp_error(struct nic_qp *qp)
+{
+	if (qp->state == NIC_QPS_ERR)
+		return;
+	detach(qp);
+	set_state(qp, NIC_QPS_ERR);
+	sq_flush(qp);
+	resp_flush(qp);
+	/* What is posted from now on is flushed when its doorbell comes; what was posted just now, at once. */
+	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
+	nic_schedule(qp);
+}
+
+/* Back to the state of a new QP; the rings are empty as far as the NIC is concerned. */
+static void reset(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	struct qp_resp *r = &qp->resp;
+	struct qp_sq keep = *sq;
+	struct qp_resp rkeep = *r;
+
+	detach(qp);
+	drop_dest(qp);
+	memset(sq, 0, sizeof(*sq));
+	sq->ring = keep.ring;
+	sq->wr_ids = keep.wr_ids;
+	sq->index = keep.index;
+	sq->mask = keep.mask;
+	sq->stride_shift = keep.stride_shift;
+	sq->entries = keep.entries;
+	sq->entry_mask = keep.entry_mask;
+	sq->entry_size = keep.entry_size;
+	sq->una = sq->next = sq->fetched = atomic_load_explicit(&sq->index->prod, memory_order_acquire);
+	atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
+	memset(r, 0, sizeof(*r));
+	r->replay = rkeep.replay;
+	r->rq_present = rkeep.rq_present;
+	r->ring = rkeep.ring;
+	r->wr_ids = rkeep.wr_ids;
+	r->index = rkeep.index;
+	r->mask = rkeep.mask;
+	r->stride_shift = rkeep.stride_shift;
+	if (r->rq_present) {
+		r->cons = r->prod_seen = atomic_load_explicit(&r->index->prod, memory_order_acquire);
+		atomic_store_explicit(&r->index->cons, r->cons, memory_order_release);
+	}
+	qp->events = 0;
+	qp->comm_est = false;
+	qp->loop = false;
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	qp->access = 0;
+	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
+}
+
+/* A QP of this NIC on the same PU is reached through the DMA engine (loop.c); both ends come to the same answer. */
+static bool is_loop(const struct nic_qp *qp)
+{
+	const struct port *port = qp->pu->ports[qp->port].port;
+
+	return pkt_addr_eq(&port->addr, &qp->attr.dgid) &&
+	       PORT_LANE_OF_QPN(qp->dest_qpn, qp->nic->cfg.pus) == qp->pu_index;
+}
+
+static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
+{
+	uint8_t port = (uint8_t)((mask & NIC_QPA_PORT ? a->port : qp->attr.port) - 1);
+	uint32_t dqpn = mask & NIC_QPA_DEST_QPN ? a->dest_qpn : qp->dest_qpn;
+	struct dest *d;
+	int rc = dest_get(qp->pu, port, &a->dgid, dqpn, &d);
+
+	if (rc)
+		return rc;
+	if (qp->dest) {
+		dest_release(qp, qp->sq.inflight);
+		drop_dest(qp);
+	}
+	qp->dest = d;
+	qp->port = port;
+	qp->tos = a->traffic_class;
+	qp->attr.dgid = a->dgid;
+	qp->attr.sgid_index = a->sgid_index;
+	qp->attr.traffic_class = a->traffic_class;
+	qp->attr.hop_limit = a->hop_limit;
+	qp->attr.flow_label = a->flow_label;
+	qp->attr.sl = a->sl;
+	return 0;
+}
+
+static void take_mtu(struct nic_qp *qp, uint32_t mtu)
+{
+	const struct port *port = qp->pu->ports[qp->port].port;
+	uint32_t chunk = port->read_window ? port->read_window / 4 : NIC_READ_CHUNK;
+
+	qp->mtu = qp->attr.path_mtu = mtu;
+	qp->mtu_shift = (uint8_t)__builtin_ctz(mtu);
+	/* Four READ requests share the port's window, so that one is always on its way while another comes in. */
+	qp->read_chunk = chunk >> qp->mtu_shift ? chunk >> qp->mtu_shift : 1;
+}
+
+static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
+{
+	struct nic_qp_attr *q = &qp->attr;
+
+	if (mask & NIC_QPA_ACCESS_FLAGS)
+		q->access = qp->access = a->access;
+	if (mask & NIC_QPA_PKEY_INDEX)
+		q->pkey_index = a->pkey_index;
+	if (mask & NIC_QPA_PORT)
+		q->port = a->port;
+	if (mask & NIC_QPA_DEST_QPN)
+		q->dest_qpn = qp->dest_qpn = a->dest_qpn;
+	if (mask & NIC_QPA_RQ_PSN) {
+		q->rq_psn = a->rq_psn & PKT_PSN_MASK;
+		qp->resp.epsn = q->rq_psn;
+	}
+	if (mask & NIC_QPA_SQ_PSN) {
+		q->sq_psn = a->sq_psn & PKT_PSN_MASK;
+		qp->sq.psn_una = qp->sq.psn_next = qp->sq.psn_max = qp->sq.psn_fetch = q->sq_psn;
+	}
+	if (mask & NIC_QPA_TIMEOUT)
+		q->timeout = a->timeout & 31;
+	if (mask & NIC_QPA_RETRY_CNT)
+		q->retry_cnt = qp->sq.retries = a->retry_cnt;
+	if (mask & NIC_QPA_RNR_RETRY)
+		q->rnr_retry = qp->sq.rnr_retries = a->rnr_retry;
+	if (mask & NIC_QPA_MIN_RNR_TIMER)
+		q->min_rnr_timer = a->min_rnr_timer;
+	if (mask & NIC_QPA_MAX_QP_RD_ATOMIC)
+		q->max_rd_atomic = a->max_rd_atomic;
+	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC)
+		q->max_dest_rd_atomic = qp->resp.replay_size = a->max_dest_rd_atomic;
+}
+
+static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_attr *a, uint32_t mask)
+{
+	enum nic_qp_state from = qp->state;
+
+	switch (to) {
+	case NIC_QPS_RESET:
+		reset(qp);
+		break;
+	case NIC_QPS_ERR:
+		qp_error(qp);
+		return;
+	case NIC_QPS_RTS:
+		if (from == NIC_QPS_RTR)
+			qp->loop = is_loop(qp);
+		break;
+	case NIC_QPS_SQD:
+		if (from == NIC_QPS_RTS) {
+			qp->attr.sq_draining = true;
+			qp->sq.drained_event = mask & NIC_QPA_EN_SQD_ASYNC_NOTIFY;
+		}
+		break;
+	default:
+		break;
+	}
+	set_state(qp, to);
+	if (to == NIC_QPS_RTS) {
+		atomic_store_explicit(&qp->db_active, 1, memory_order_release);
+		nic_schedule(qp);
+	}
+	if (to == NIC_QPS_SQD && qp->sq.psn_una == qp->sq.psn_max && qp->attr.sq_draining) {
+		qp->attr.sq_draining = false;
+		if (qp->sq.drained_event)
+			qp_event(qp, NIC_EVENT_SQ_DRAINED);
+	}
+}
+
+int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask,
+		  uint64_t now)
+{
+	int rc = qp_check_modify(qp, a, mask);
+
+	if (rc)
+		return rc;
+	qp->pu->now = now;
+	if (mask & NIC_QPA_AV) {
+		rc = take_path(qp, a, mask);
+		if (rc)
+			return rc;
+	}
+	take_values(qp, a, mask);
+	if (mask & NIC_QPA_PATH_MTU)
+		take_mtu(qp, a->path_mtu);
+	if (mask & NIC_QPA_STATE)
+		enter(qp, a->state, a, mask);
+	if (qp->pu->num_dirty)
+		cq_notify_dirty(qp->pu);
+	return 0;
+}
+
+void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *a)
+{
+	*a = qp->attr;
+	a->cur_state = a->state;
+	a->sq_psn = qp->sq.psn_next & PKT_PSN_MASK;
+	a->rq_psn = qp->resp.epsn & PKT_PSN_MASK;
+}

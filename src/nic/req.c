@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The requester's sending half: cuts messages at the path MTU, READs into requests, and decides when a QP must wait.
+ * What comes back is req_resp.c, what does not is retry.c.
+ */
+#include "nic/tx.h"
+
+/* Op-code of packet `pkt` of a SEND or WRITE. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
+static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
+{
+	static const uint8_t table[][4] = {
+		/* FIRST, MIDDLE, LAST, ONLY */
+		[ROOST_OP_WRITE] = {PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST, PKT_WRITE_ONLY},
+		[ROOST_OP_WRITE_IMM] = {PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST_IMM,
+					PKT_WRITE_ONLY_IMM},
+		[ROOST_OP_SEND] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST, PKT_SEND_ONLY},
+		[ROOST_OP_SEND_IMM] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_IMM, PKT_SEND_ONLY_IMM},
+		[ROOST_OP_SEND_INV] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_INV, PKT_SEND_ONLY_INV},
+	};
+	bool first = pkt == 0, last = pkt + 1 == e->npkts;
+
+	return table[e->op][first ? (last ? 3 : 0) : (last ? 2 : 1)];
+}
+
+/* PSNs that one request packet at `pkt` stands for: 1, or the responses of a READ request. */
+uint32_t req_covers(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt)
+{
+	uint32_t end;
+
+	if (!op_is_read(e->op))
+		return 1;
+	/* Requests end at multiples of read_chunk, so one that is sent again from its middle keeps its end. */
+	end = pkt - pkt % qp->read_chunk + qp->read_chunk;
+	return (end < e->npkts ? end : e->npkts) - pkt;
+}
+
+static uint32_t payload_at(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt)
+{
+	uint32_t off = pkt << qp->mtu_shift;
+
+	return e->len - off < qp->mtu ? e->len - off : qp->mtu;
+}
+
+/* What packets [from, to) of a message weigh in the destination's window. READ requests and atomics are small. */
+uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t from, uint32_t to)
+{
+	uint32_t n = to - from;
+	uint32_t bytes;
+
+	if (op_is_read(e->op) || op_is_atomic(e->op) || !n)
+		return 0;
+	bytes = n << qp->mtu_shift;
+	if (to == e->npkts)
+		bytes -= (e->npkts << qp->mtu_shift) - e->len;
+	return bytes + n * PKT_MAX_HEADERS;
+}
+
+static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt,
+			      uint16_t flags)
+{
+	const struct roost_wqe *w = &e->wqe;
+	uint32_t off = pkt << qp->mtu_shift;
+
+	if (flags & PKT_RETH) {
+		uint32_t len = e->len;
+
+		if (op_is_read(e->op)) {
+			len = req_covers(qp, e, pkt) << qp->mtu_shift;
+			if (len > e->len - off)
+				len = e->len - off;
+		}
+		p = pkt_put_reth(p, w->raddr + off, w->rkey, len);
+	}
+	if (flags & PKT_ATOMIC_ETH)
+		p = pkt_put_atomic(p, w->raddr, w->rkey, w->swap_add, w->compare);
+	if (flags & PKT_IMM)
+		p = pkt_put_imm(p, w->imm);
+	if (flags & PKT_IETH)
+		p = pkt_put_ieth(p, w->imm);
+	return p;
+}
+
+/*
+ * Builds and sends request packet `pkt` of a WQE. Changes no state of the QP. 0; -EAGAIN: no room in the port; -EACCES,
+ * -EFAULT: the payload can't be read, nothing was sent.
+ */
+int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ackreq)
+{
+	struct port_room room;
+	uint8_t opcode, flags = PKT_BTH_MIGREQ, *p;
+	uint32_t n = 0, pad, len;
+	int rc;
+
+	if (op_is_read(e->op)) {
+		opcode = PKT_READ_REQUEST;
+	} else if (op_is_atomic(e->op)) {
+		opcode = e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD;
+	} else {
+		opcode = request_opcode(e, pkt);
+		n = payload_at(qp, e, pkt);
+		/* The solicited event bit is set on the last packet only (IBA 9.2.3). */
+		if ((e->wqe.flags & ROOST_WQE_SOLICITED) && pkt + 1 == e->npkts)
+			flags |= PKT_BTH_SE;
+	}
+	pad = -n & 3;
+	flags |= (uint8_t)(pad << PKT_BTH_PAD_SHIFT);
+	len = pkt_ops[opcode].hdr_len + n + pad + PKT_ICRC_LEN;
+	rc = tx_begin(qp, len, &room);
+	if (unlikely(rc))
+		return rc;
+	p = pkt_put_bth(room.bth, opcode, flags, qp->dest_qpn, ackreq, e->psn + pkt);
+	p = put_extension(p, qp, e, pkt, pkt_ops[opcode].flags);
+	if (n) {
+		rc = sq_gather(qp, e, pkt << qp->mtu_shift, p, n);
+		if (unlikely(rc)) {
+			tx_cancel(qp);
+			return rc;
+		}
+		tx_pad(p, n);
+	}
+	tx_end(qp, &room, len);
+	return 0;
+}
+
+/* Accounts for what was sent, and moves on. */
+static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uint32_t bytes, bool ackreq)
+{
+	struct qp_sq *sq = &qp->sq;
+	struct pu *pu = qp->pu;
+
+	if (sq->psn_next == sq->psn_una && sq->psn_una == sq->psn_max)
+		sq->progress = pu->now; /* was idle: the clock starts here */
+	if (psn_before(sq->psn_next, sq->psn_max)) {
+		pu->ctr.retransmitted_pkts++;
+		sq->rtt_start = 0; /* Karn: an answer could be to either copy */
+	} else if (ackreq && !sq->rtt_start) {
+		sq->rtt_start = pu->now;
+		sq->rtt_psn = sq->psn_next;
+	}
+	sq->since_ackreq = ackreq ? 0 : sq->since_ackreq + 1;
+	sq->inflight += bytes;
+	sq->psn_next += covered;
+	if (psn_before(sq->psn_max, sq->psn_next))
+		sq->psn_max = sq->psn_next;
+	sq->next_pkt += covered;
+	if (sq->next_pkt == e->npkts) {
+		sq->next++;
+		sq->next_pkt = 0;
+	}
+	if (unlikely(!wheel_pending(&qp->timer)))
+		retry_arm(qp);
+}
+
+static enum req_result wait_for(struct nic_qp *qp, enum qp_block why)
+{
+	qp->sq.block = (uint8_t)why;
+	return REQ_IDLE;
+}
+
+/* A WQE that takes no PSN (a NOP, or one that failed its checks) ends when all before it are done. */
+static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	if (sq->una != sq->next)
+		return wait_for(qp, BLOCK_PSN);
+	if (e->status == NIC_WC_SUCCESS) {
+		sq->next++;
+		sq_retire(qp, e);
+		return REQ_MORE;
+	}
+	if (e->status == NIC_WC_LOC_PROT_ERR)
+		qp->pu->ctr.req_local_protection_error++;
+	else
+		qp->pu->ctr.req_local_qp_op_error++;
+	req_fail(qp, e->status);
+	return REQ_IDLE;
+}
+
+static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t pkt = sq->next_pkt, covered, bytes;
+	bool ackreq, response = op_is_read(e->op) || op_is_atomic(e->op);
+	int rc;
+
+	covered = req_covers(qp, e, pkt);
+	if (unlikely(sq->psn_next + covered - sq->psn_una > NIC_PSN_WINDOW))
+		return wait_for(qp, BLOCK_PSN);
+	if (unlikely((e->wqe.flags & ROOST_WQE_FENCE) && pkt == 0 && sq->rd_out))
+		return wait_for(qp, BLOCK_READS);
+	bytes = req_bytes(qp, e, pkt, pkt + covered);
+	if (response) {
+		if (sq->rd_out >= qp->attr.max_rd_atomic)
+			return wait_for(qp, BLOCK_READS);
+		if (!dest_admit_read(qp, covered << qp->mtu_shift))
+			return REQ_IDLE;
+		ackreq = true;
+	} else {
+		if (!dest_admit(qp, bytes))
+			return REQ_IDLE;
+		ackreq = pkt + 1 == e->npkts || sq->since_ackreq + 1 >= NIC_ACKREQ_EVERY;
+	}
+	rc = req_send_packet(qp, e, pkt, ackreq);
+	if (unlikely(rc)) {
+		if (rc == -EAGAIN)
+			return REQ_PORT_FULL;
+		/*
+		 * Local memory refused. What was sent of it stays unanswered; the WQE ends in error once those
+		 * before it are done.
+		 */
+		if (rc == -EFAULT)
+			qp->pu->ctr.memory_faults++;
+		e->status = NIC_WC_LOC_PROT_ERR;
+		return end_unsendable(qp, e);
+	}
+	if (response) {
+		sq->rd_out++;
+		sq->read_bytes += covered << qp->mtu_shift;
+		qp->pu->ports[qp->port].read_out += covered << qp->mtu_shift;
+	} else if (qp->dest->window) {
+		qp->dest->inflight += bytes;
+	}
+	advance(qp, e, covered, bytes, ackreq);
+	return REQ_MORE;
+}
+
+/* Nothing to send: says so to doorbells, and looks once more (the other half is nic_doorbell). */
+bool req_idle(struct nic_qp *qp)
+{
+	const struct qp_resp *r = &qp->resp;
+	bool more;
+
+	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
+	more = sq_posted(&qp->sq);
+	/* In the error state receives are work too: they are flushed. */
+	if (unlikely(qp->state == NIC_QPS_ERR && r->rq_present))
+		more |= atomic_load_explicit(&r->index->prod, memory_order_acquire) != r->cons;
+	if (!more)
+		return true;
+	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);
+	return false;
+}
+
+enum req_result req_run(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	unsigned budget = NIC_TX_BURST;
+
+	if (unlikely(qp->state == NIC_QPS_ERR)) {
+		do {
+			sq_flush(qp);
+			resp_flush(qp);
+		} while (!req_idle(qp));
+		return REQ_IDLE;
+	}
+	if (unlikely(qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD))
+		return REQ_IDLE; /* still marked active: the change to RTS schedules it */
+	if (unlikely(sq->rnr_until)) {
+		if (qp->pu->now < sq->rnr_until)
+			return wait_for(qp, BLOCK_RNR);
+		sq->rnr_until = 0;
+	}
+	if (qp->loop)
+		return loop_run(qp);
+	while (budget--) {
+		struct sq_entry *e;
+		enum req_result r;
+
+		if (sq->next == sq->fetched) {
+			if (qp->state == NIC_QPS_SQD)
+				return REQ_IDLE;
+			if (!sq_fetch(qp)) {
+				if (sq_posted(sq))
+					return wait_for(qp, BLOCK_PSN); /* no room for copies */
+				if (req_idle(qp))
+					return REQ_IDLE;
+				continue;
+			}
+		}
+		e = sq_entry(sq, sq->next);
+		/* Draining: what has begun goes on, nothing new starts (IBA 10.3.1.7). */
+		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
+			     !psn_before(sq->psn_next, sq->psn_max)))
+			return REQ_IDLE;
+		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS))
+			r = end_unsendable(qp, e);
+		else
+			r = send_one(qp, e);
+		if (r != REQ_MORE)
+			return r;
+		if (unlikely(qp->state == NIC_QPS_ERR))
+			return REQ_MORE;
+	}
+	return REQ_MORE;
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The requester's receiving half: ACKs, NAKs, READ responses and results of atomics move psn_una forward and retire
+ * WQEs, or send the requester back.
+ */
+#include "nic/core.h"
+
+/* Go-back-N: everything from psn_una on is sent again. */
+void req_rewind(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	dest_release(qp, sq->inflight);
+	dest_release_read(qp, sq->read_bytes);
+	sq->rd_out = 0;
+	sq->next = sq->una;
+	sq->next_pkt = 0;
+	if (sq->una != sq->fetched)
+		sq->next_pkt = sq->psn_una - sq_entry(sq, sq->una)->psn;
+	sq->psn_next = sq->psn_una;
+	sq->since_ackreq = 0;
+	sq->rtt_start = 0;
+	nic_schedule(qp);
+}
+
+/* After a rewind, acknowledgements of the first copies may overtake the second: go on behind them. */
+static void skip_acked(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	if (!psn_before(sq->psn_next, sq->psn_una))
+		return;
+	dest_release(qp, sq->inflight);
+	dest_release_read(qp, sq->read_bytes);
+	sq->rd_out = 0;
+	sq->psn_next = sq->psn_una;
+	sq->next = sq->una;
+	sq->next_pkt = sq->una != sq->fetched ? sq->psn_una - sq_entry(sq, sq->una)->psn : 0;
+}
+
+static void progressed(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	struct pu *pu = qp->pu;
+
+	skip_acked(qp);
+	sq->progress = pu->now;
+	sq->retries = qp->attr.retry_cnt;
+	sq->rnr_retries = qp->attr.rnr_retry;
+	sq->probes = sq->backoff = 0;
+	sq->gap = sq->nak_seen = false;
+	if (sq->rtt_start && psn_before(sq->rtt_psn, sq->psn_una)) {
+		dest_rtt(qp->dest, pu->now - sq->rtt_start);
+		sq->rtt_start = 0;
+	}
+	if (sq->block != BLOCK_NONE && sq->block != BLOCK_RNR)
+		nic_schedule(qp);
+	if (unlikely(qp->state == NIC_QPS_SQD && qp->attr.sq_draining && sq->psn_una == sq->psn_max)) {
+		qp->attr.sq_draining = false;
+		if (sq->drained_event)
+			qp_event(qp, NIC_EVENT_SQ_DRAINED);
+	}
+}
+
+/*
+ * Everything before `upto` is acknowledged. Stops at a READ or atomic that has no answer yet: an acknowledgement beyond it means
+ * that the answer was lost (an implied NAK, IBA 9.7.5.2.8). True when it came all the way.
+ */
+static bool ack_upto(struct nic_qp *qp, uint32_t upto)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t bytes = 0;
+	bool all = true, moved = false;
+
+	while (psn_before(sq->psn_una, upto)) {
+		struct sq_entry *e = sq_entry(sq, sq->una);
+		uint32_t end = e->psn + e->npkts;
+
+		if (op_is_read(e->op) || op_is_atomic(e->op)) {
+			all = false;
+			break;
+		}
+		if (psn_before(upto, end))
+			end = upto;
+		bytes += req_bytes(qp, e, sq->psn_una - e->psn, end - e->psn);
+		sq->psn_una = end;
+		moved = true;
+		if (end != e->psn + e->npkts)
+			break;
+		sq_retire(qp, e);
+	}
+	if (moved) {
+		uint32_t release = bytes < sq->inflight ? bytes : sq->inflight;
+
+		if (sq->psn_una == sq->psn_next)
+			release = sq->inflight;
+		dest_release(qp, release);
+		dest_acked(qp->dest, bytes);
+		progressed(qp);
+	}
+	return all;
+}
+
+/* Responses are missing before what came: ask again, once per gap. */
+static void implied_nak(struct nic_qp *qp)
+{
+	if (qp->sq.gap)
+		return;
+	qp->pu->ctr.implied_nak_seq_err++;
+	dest_lost(qp->dest);
+	req_rewind(qp);
+	qp->sq.gap = true;
+}
+
+void req_fail(struct nic_qp *qp, enum nic_wc_status status)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	if (sq->una != sq->fetched) {
+		struct sq_entry *e = sq_entry(sq, sq->una);
+
+		e->status = (uint8_t)status;
+		sq_retire(qp, e);
+	}
+	qp_error(qp);
+}
+
+static void on_ack(struct nic_qp *qp, uint32_t psn)
+{
+	struct qp_sq *sq = &qp->sq;
+	bool lone_probe = sq->probing && psn == sq->psn_una;
+
+	if (!ack_upto(qp, psn + 1)) {
+		implied_nak(qp);
+		return;
+	}
+	/* The probe alone was taken: what followed it at first is lost. */
+	if (lone_probe && psn_before(sq->psn_una, sq->probe_end)) {
+		dest_lost(qp->dest);
+		req_rewind(qp);
+	}
+	sq->probing = false;
+}
+
+static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	qp->pu->ctr.packet_seq_err++;
+	if (!ack_upto(qp, psn)) {
+		implied_nak(qp);
+		return;
+	}
+	/* The same PSN named again without progress in between counts as a retry (IBA 9.7.5.2.4). */
+	if (sq->nak_seen && sq->nak_psn == psn && !retry_count(qp))
+		return;
+	sq->nak_seen = true;
+	sq->nak_psn = psn;
+	sq->probing = false;
+	dest_lost(qp->dest);
+	req_rewind(qp);
+}
+
+static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	qp->pu->ctr.rnr_nak_retry_err++;
+	if (!ack_upto(qp, psn)) {
+		implied_nak(qp);
+		return;
+	}
+	if (sq->rnr_until)
+		return;		       /* a copy of the one we wait for */
+	if (qp->attr.rnr_retry != 7) { /* 7: for ever */
+		if (sq->rnr_retries == 0) {
+			qp->pu->ctr.retry_rnr_exceeded_err++;
+			req_fail(qp, NIC_WC_RNR_RETRY_EXC_ERR);
+			return;
+		}
+		sq->rnr_retries--;
+	}
+	req_rewind(qp);
+	retry_rnr_wait(qp, retry_rnr_ns(timer));
+}
+
+static void on_error_nak(struct nic_qp *qp, uint32_t psn, uint8_t syndrome)
+{
+	struct nic_counters *c = &qp->pu->ctr;
+
+	if (!ack_upto(qp, psn)) {
+		implied_nak(qp);
+		return;
+	}
+	switch (syndrome) {
+	case PKT_NAK_INVALID_REQ:
+		c->req_remote_invalid_request++;
+		req_fail(qp, NIC_WC_REM_INV_REQ_ERR);
+		break;
+	case PKT_NAK_REM_ACCESS:
+		c->req_remote_access_errors++;
+		req_fail(qp, NIC_WC_REM_ACCESS_ERR);
+		break;
+	case PKT_NAK_REM_OP:
+		c->req_remote_op_errors++;
+		req_fail(qp, NIC_WC_REM_OP_ERR);
+		break;
+	default: /* reserved codes: invalid RD request and such */
+		c->req_bad_response++;
+		req_fail(qp, NIC_WC_BAD_RESP_ERR);
+	}
+}
+
+static void on_aeth(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
+{
+	switch (PKT_AETH_TYPE(v->syndrome)) {
+	case PKT_AETH_TYPE_ACK:
+		on_ack(qp, psn);
+		break;
+	case PKT_AETH_TYPE_RNR:
+		on_rnr(qp, psn, v->syndrome & 0x1f);
+		break;
+	case PKT_AETH_TYPE_NAK:
+		if (v->syndrome == PKT_NAK_PSN_SEQ)
+			on_seq_nak(qp, psn);
+		else
+			on_error_nak(qp, psn, v->syndrome);
+		break;
+	default:
+		qp->pu->ctr.req_bad_response++;
+	}
+}
+
+/* What a response of `v`'s kind may follow: C9-ordering of FIRST, MIDDLE, LAST is implied by PSN and length. */
+static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct pkt_view *v, uint32_t pkt)
+{
+	uint32_t left = e->len - (pkt << qp->mtu_shift);
+
+	if (v->op->kind == PKT_KIND_ATOMIC_ACK)
+		return op_is_atomic(e->op);
+	if (!op_is_read(e->op) || v->payload_len != (left < qp->mtu ? left : qp->mtu))
+		return false;
+	/* MIDDLE and FIRST can't be the last of a message, nor ONLY and LAST stand before the end of a request. */
+	if (!(v->op->flags & PKT_LAST))
+		return pkt + 1 != e->npkts;
+	return (pkt + 1) % qp->read_chunk == 0 || pkt + 1 == e->npkts;
+}
+
+static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
+{
+	struct qp_sq *sq = &qp->sq;
+	struct sq_entry *e;
+	uint32_t pkt;
+	int rc;
+
+	ack_upto(qp, psn);
+	if (sq->psn_una != psn) {
+		implied_nak(qp);
+		return;
+	}
+	e = sq_entry(sq, sq->una);
+	pkt = psn - e->psn;
+	if (sq->una == sq->fetched || !fits(qp, e, v, pkt)) {
+		qp->pu->ctr.req_bad_response++;
+		req_fail(qp, NIC_WC_BAD_RESP_ERR);
+		return;
+	}
+	if (v->op->kind == PKT_KIND_ATOMIC_ACK)
+		rc = sq_scatter(qp, e, 0, (const uint8_t *)&v->swap_add, sizeof(v->swap_add));
+	else
+		rc = sq_scatter(qp, e, pkt << qp->mtu_shift, v->payload, v->payload_len);
+	if (unlikely(rc)) {
+		qp->pu->ctr.memory_faults += rc == -EFAULT;
+		qp->pu->ctr.req_local_protection_error++;
+		req_fail(qp, NIC_WC_LOC_PROT_ERR);
+		return;
+	}
+	sq->psn_una++;
+	if (!psn_before(sq->psn_next, sq->psn_una)) {
+		dest_release_read(qp, sq->read_bytes < qp->mtu ? sq->read_bytes : qp->mtu);
+		if (((pkt + 1) % qp->read_chunk == 0 || pkt + 1 == e->npkts) && sq->rd_out)
+			sq->rd_out--;
+	}
+	if (pkt + 1 == e->npkts)
+		sq_retire(qp, e);
+	progressed(qp);
+}
+
+void req_rx(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t psn = psn_extend(sq->psn_una, v->psn);
+
+	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
+		return;
+	if (!psn_before(psn, sq->psn_max)) {
+		qp->pu->ctr.req_bad_response++; /* answers what was never asked: a ghost */
+		return;
+	}
+	if (psn_before(psn, sq->psn_una))
+		return; /* a copy, or overtaken */
+	if (v->op->kind == PKT_KIND_ACK)
+		on_aeth(qp, v, psn);
+	else
+		on_data(qp, v, psn);
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The responder: takes requests in PSN order, checks them, executes them, and notes what is to be answered. Answers
+ * leave in resp_read.c, in order behind running READs.
+ */
+#include "nic/core.h"
+
+static void need_ack(struct nic_qp *qp)
+{
+	qp->resp.ack = true;
+	nic_schedule_resp(qp);
+}
+
+static bool nak_is_fatal(uint8_t syndrome)
+{
+	return PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_NAK && syndrome != PKT_NAK_PSN_SEQ;
+}
+
+/* A NAK stands for the acknowledgement of everything before its PSN. */
+void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
+{
+	struct nic_counters *c = &qp->pu->ctr;
+
+	qp->resp.nak = syndrome;
+	qp->resp.nak_psn = psn;
+	qp->resp.nak_sent = true;
+	qp->resp.ack = false;
+	if (syndrome == PKT_NAK_INVALID_REQ)
+		c->resp_remote_invalid_request++;
+	else if (syndrome == PKT_NAK_REM_ACCESS)
+		c->resp_remote_access_errors++;
+	else if (syndrome == PKT_NAK_REM_OP)
+		c->resp_remote_op_errors++;
+	else if (PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_RNR)
+		c->out_of_buffer++;
+	nic_schedule_resp(qp);
+}
+
+/* ---- receives ---- */
+
+/* Copies the next posted receive out of its ring. False: none is posted. */
+bool resp_take_recv(struct nic_qp *qp)
+{
+	struct qp_resp *r = &qp->resp;
+	const struct roost_recv_wqe *w;
+	uint32_t slot, room;
+
+	if (!r->rq_present)
+		return false;
+	if (r->prod_seen == r->cons) {
+		r->prod_seen = atomic_load_explicit(&r->index->prod, memory_order_acquire);
+		if (r->prod_seen == r->cons)
+			return false;
+	}
+	slot = r->cons & r->mask;
+	w = (const void *)(r->ring + ((size_t)slot << r->stride_shift));
+	room = ((1u << r->stride_shift) - ROOST_RECV_SGE_OFFSET) / sizeof(struct roost_sge);
+	if (room > ROOST_MAX_SGE)
+		room = ROOST_MAX_SGE;
+	r->recv.wr_id = r->wr_ids[slot];
+	r->recv.index = r->cons;
+	r->recv.num_sge = w->num_sge < room ? w->num_sge : room;
+	r->recv.sge = r->recv.sge_off = 0;
+	for (uint32_t i = 0; i < r->recv.num_sge; i++)
+		qp->recv_sges[i] = w->sge[i];
+	r->cons++;
+	atomic_store_explicit(&r->index->cons, r->cons, memory_order_release);
+	r->has_recv = true;
+	return true;
+}
+
+/* Appends to the receive taken last. */
+enum resp_place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
+{
+	struct qp_resp *r = &qp->resp;
+
+	while (n) {
+		struct roost_sge *s = &qp->recv_sges[r->recv.sge];
+		uint32_t part;
+		void *dst;
+
+		if (r->recv.sge == r->recv.num_sge)
+			return PLACE_TOO_LONG;
+		part = s->len - r->recv.sge_off;
+		if (part > n)
+			part = n;
+		if (part) {
+			dst = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + r->recv.sge_off, part,
+					 NIC_ACCESS_LOCAL_WRITE);
+			if (unlikely(!dst))
+				return PLACE_BAD_MEMORY;
+			if (unlikely(dma_copy(dst, src, part))) {
+				qp->pu->ctr.memory_faults++;
+				return PLACE_BAD_MEMORY;
+			}
+		}
+		src += part;
+		n -= part;
+		r->recv.sge_off += part;
+		if (r->recv.sge_off == s->len) {
+			r->recv.sge++;
+			r->recv.sge_off = 0;
+		}
+	}
+	return PLACE_OK;
+}
+
+void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
+{
+	struct cqe_fields full = *f;
+
+	full.wr_id = qp->resp.recv.wr_id;
+	full.wqe = qp->resp.recv.index;
+	qp->resp.has_recv = false;
+	cq_push(qp->recv_cq, qp, &full);
+}
+
+/* Ends the receive in progress and all that are posted with "flushed". */
+void resp_flush(struct nic_qp *qp)
+{
+	struct cqe_fields f = {.status = NIC_WC_WR_FLUSH_ERR, .opcode = NIC_WC_RECV};
+
+	if (!qp->resp.rq_present)
+		return;
+	do {
+		if (qp->resp.has_recv) {
+			qp->pu->ctr.resp_cqe_flush_error++;
+			resp_complete_recv(qp, &f);
+		}
+	} while (resp_take_recv(qp));
+}
+
+/* ---- execution ---- */
+
+/* What placing a SEND's payload came to, as a NAK; the receive ends with the matching error. */
+static uint8_t place(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
+{
+	struct cqe_fields f = {.opcode = NIC_WC_RECV};
+
+	switch (resp_scatter(qp, payload, n)) {
+	case PLACE_OK:
+		return 0;
+	case PLACE_TOO_LONG:
+		qp->pu->ctr.resp_local_length_error++;
+		f.status = NIC_WC_LOC_LEN_ERR;
+		resp_complete_recv(qp, &f);
+		return PKT_NAK_INVALID_REQ;
+	case PLACE_BAD_MEMORY:
+		break;
+	}
+	qp->pu->ctr.resp_local_protection_error++;
+	f.status = NIC_WC_LOC_PROT_ERR;
+	resp_complete_recv(qp, &f);
+	return PKT_NAK_REM_OP;
+}
+
+/* IBA 9.7.4.1.1 and C9-..: where in a message a packet of this kind may stand, and how long it must be. */
+static bool in_sequence(const struct nic_qp *qp, const struct pkt_view *v)
+{
+	const struct qp_resp *r = &qp->resp;
+	bool first = v->op->flags & PKT_FIRST, last = v->op->flags & PKT_LAST;
+
+	if (first ? r->msg != PKT_KIND_NONE : r->msg != v->op->kind)
+		return false;
+	if (!last)
+		return v->payload_len == qp->mtu;
+	if (v->payload_len > qp->mtu)
+		return false;
+	return first || v->payload_len > 0;
+}
+
+static uint8_t rnr_syndrome(const struct nic_qp *qp)
+{
+	return PKT_AETH_TYPE_RNR | (qp->attr.min_rnr_timer & 0x1f);
+}
+
+static uint8_t do_send(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_resp *r = &qp->resp;
+	struct cqe_fields f = {.status = NIC_WC_SUCCESS, .opcode = NIC_WC_RECV, .solicited = v->solicited};
+	uint8_t nak;
+
+	if (v->op->flags & PKT_FIRST) {
+		if (!resp_take_recv(qp))
+			return rnr_syndrome(qp);
+		r->received = 0;
+	}
+	if (v->payload_len > NIC_MAX_MSG - r->received)
+		return PKT_NAK_INVALID_REQ;
+	nak = place(qp, v->payload, v->payload_len);
+	if (nak)
+		return nak;
+	r->received += v->payload_len;
+	r->msg = PKT_KIND_SEND;
+	if (!(v->op->flags & PKT_LAST))
+		return 0;
+	r->msg = PKT_KIND_NONE;
+	f.byte_len = r->received;
+	if (v->op->flags & PKT_IMM) {
+		f.flags = NIC_WC_WITH_IMM;
+		f.imm = v->imm;
+	} else if (v->op->flags & PKT_IETH) {
+		/* Only memory windows and fast-register keys may be invalidated from afar (IBA 10.6.5); there are none. */
+		f.status = NIC_WC_LOC_PROT_ERR;
+		resp_complete_recv(qp, &f);
+		return PKT_NAK_REM_ACCESS;
+	}
+	resp_complete_recv(qp, &f);
+	return 0;
+}
+
+static uint8_t do_write(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_resp *r = &qp->resp;
+	struct cqe_fields f = {
+		.opcode = NIC_WC_RECV_WRITE_IMM, .flags = NIC_WC_WITH_IMM, .solicited = v->solicited};
+	bool last = v->op->flags & PKT_LAST;
+
+	if (v->op->flags & PKT_FIRST) {
+		if (!(qp->access & NIC_ACCESS_REMOTE_WRITE))
+			return PKT_NAK_INVALID_REQ;
+		if (v->dmalen > NIC_MAX_MSG)
+			return PKT_NAK_INVALID_REQ;
+		/* The whole message's range at once: a long WRITE fails before it changes anything. */
+		if (v->dmalen &&
+		    !mr_resolve(&qp->nic->mrs, v->rkey, qp->pd, v->va, v->dmalen, NIC_ACCESS_REMOTE_WRITE))
+			return PKT_NAK_REM_ACCESS;
+		r->va = v->va;
+		r->rkey = v->rkey;
+		r->left = v->dmalen;
+		r->received = 0;
+	}
+	if (last ? v->payload_len != r->left : v->payload_len >= r->left)
+		return PKT_NAK_INVALID_REQ;
+	/* Before anything is written: a WRITE with immediate needs a receive for it. */
+	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
+		return rnr_syndrome(qp);
+	if (v->payload_len) {
+		void *dst = mr_resolve(&qp->nic->mrs, r->rkey, qp->pd, r->va, v->payload_len,
+				       NIC_ACCESS_REMOTE_WRITE);
+
+		if (unlikely(!dst))
+			return PKT_NAK_REM_ACCESS;
+		if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
+			qp->pu->ctr.memory_faults++;
+			return PKT_NAK_REM_OP;
+		}
+	}
+	r->va += v->payload_len;
+	r->left -= v->payload_len;
+	r->received += v->payload_len;
+	r->msg = last ? PKT_KIND_NONE : PKT_KIND_WRITE;
+	if (v->op->flags & PKT_IMM) {
+		f.byte_len = r->received;
+		f.imm = v->imm;
+		resp_complete_recv(qp, &f);
+	}
+	return 0;
+}
+
+/* 0 and *npkts, or a NAK. */
+static uint8_t check_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t *npkts)
+{
+	struct qp_resp *r = &qp->resp;
+	struct resp_entry *oldest = &r->replay[r->head];
+
+	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || v->dmalen > NIC_MAX_MSG || !r->replay_size)
+		return PKT_NAK_INVALID_REQ;
+	/* More at once than was agreed (IBA 9.4.4: the responder's resources). */
+	if (r->count == r->replay_size && oldest->cur != oldest->end)
+		return PKT_NAK_INVALID_REQ;
+	if (v->dmalen &&
+	    !mr_resolve(&qp->nic->mrs, v->rkey, qp->pd, v->va, v->dmalen, NIC_ACCESS_REMOTE_READ))
+		return PKT_NAK_REM_ACCESS;
+	*npkts = v->dmalen ? (uint32_t)(((uint64_t)v->dmalen + qp->mtu - 1) >> qp->mtu_shift) : 1;
+	return 0;
+}
+
+uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t opcode, uint64_t va, uint32_t rkey, uint64_t swap_add,
+			    uint64_t compare, uint64_t *old)
+{
+	void *p;
+	int rc;
+
+	if (!(qp->access & NIC_ACCESS_REMOTE_ATOMIC) || va & 7)
+		return PKT_NAK_INVALID_REQ;
+	p = mr_resolve(&qp->nic->mrs, rkey, qp->pd, va, 8, NIC_ACCESS_REMOTE_ATOMIC);
+	if (!p || (uintptr_t)p & 7)
+		return PKT_NAK_REM_ACCESS;
+	if (opcode == PKT_CMP_SWAP)
+		rc = dma_cmp_swap(p, compare, swap_add, old);
+	else
+		rc = dma_fetch_add(p, swap_add, old);
+	if (rc) {
+		qp->pu->ctr.memory_faults++;
+		return PKT_NAK_REM_OP;
+	}
+	qp->pu->ctr.rx_atomic_requests++;
+	return 0;
+}
+
+static uint8_t do_atomic(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
+{
+	struct qp_resp *r = &qp->resp;
+	struct resp_entry *oldest = &r->replay[r->head];
+	uint64_t old;
+	uint8_t nak;
+
+	if (!r->replay_size || (r->count == r->replay_size && oldest->cur != oldest->end))
+		return PKT_NAK_INVALID_REQ;
+	nak = resp_execute_atomic(qp, v->opcode, v->va, v->rkey, v->swap_add, v->compare, &old);
+	if (nak)
+		return nak;
+	r->msn++;
+	resp_queue_atomic(qp, psn, old);
+	return 0;
+}
+
+static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
+{
+	struct qp_resp *r = &qp->resp;
+	uint32_t npkts;
+	uint8_t nak;
+
+	switch (v->op->kind) {
+	case PKT_KIND_SEND:
+		if (!in_sequence(qp, v))
+			return PKT_NAK_INVALID_REQ;
+		nak = do_send(qp, v);
+		break;
+	case PKT_KIND_WRITE:
+		if (!in_sequence(qp, v))
+			return PKT_NAK_INVALID_REQ;
+		nak = do_write(qp, v);
+		break;
+	case PKT_KIND_READ_REQ:
+		if (r->msg != PKT_KIND_NONE)
+			return PKT_NAK_INVALID_REQ;
+		nak = check_read(qp, v, &npkts);
+		if (nak)
+			return nak;
+		qp->pu->ctr.rx_read_requests++;
+		r->msn++;
+		r->epsn += npkts;
+		resp_queue_read(qp, v, psn, npkts);
+		return 0;
+	case PKT_KIND_ATOMIC:
+		if (r->msg != PKT_KIND_NONE)
+			return PKT_NAK_INVALID_REQ;
+		nak = do_atomic(qp, v, psn);
+		if (!nak)
+			r->epsn++;
+		return nak;
+	default:
+		return PKT_NAK_INVALID_REQ;
+	}
+	if (nak)
+		return nak;
+	if (v->op->kind == PKT_KIND_SEND)
+		qp->pu->ctr.rx_send_requests++;
+	else
+		qp->pu->ctr.rx_write_requests++;
+	r->epsn++;
+	if (v->op->flags & PKT_LAST)
+		r->msn++;
+	if (v->ackreq)
+		need_ack(qp);
+	return 0;
+}
+
+void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_resp *r = &qp->resp;
+	uint32_t psn = psn_extend(r->epsn, v->psn);
+	uint8_t nak;
+
+	if (unlikely(r->nak && nak_is_fatal(r->nak)))
+		return; /* the QP ends as soon as that NAK is out */
+	if (unlikely(psn != r->epsn)) {
+		if (psn_before(psn, r->epsn)) {
+			qp->pu->ctr.duplicate_request++;
+			resp_duplicate(qp, v, psn);
+			return;
+		}
+		qp->pu->ctr.out_of_sequence++;
+		if (!r->nak_sent) /* one NAK a gap (IBA 9.7.5.2.4) */
+			resp_nak(qp, PKT_NAK_PSN_SEQ, r->epsn);
+		return;
+	}
+	if (unlikely(qp->state == NIC_QPS_RTR && !qp->comm_est)) {
+		qp->comm_est = true;
+		qp_event(qp, NIC_EVENT_COMM_EST);
+	}
+	r->nak_sent = false;
+	if (unlikely(r->nak))
+		r->nak = 0; /* what it asked for is here before it left */
+	nak = execute(qp, v, psn);
+	if (unlikely(nak))
+		resp_nak(qp, nak, psn);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the responder sends: READ responses in resumable turns, results of atomics, and behind them the latest ACK or NAK.
+ *
+ * READs and atomics share a replay ring of max_dest_rd_atomic entries, oldest first:
+ *
+ *      head                         head + count
+ *       | READ done | ATOMIC done | READ running | READ waiting |
+ *
+ * A duplicate READ is executed again from the PSN it names; a duplicate atomic is answered from its entry; a duplicate
+ * older than the ring is dropped (IBA 9.7.5.1.5 and 9.7.7.2.2).
+ */
+#include "nic/tx.h"
+
+static struct resp_entry *entry_at(struct qp_resp *r, unsigned i)
+{
+	unsigned n = r->head + i;
+
+	return &r->replay[n >= r->replay_size ? n - r->replay_size : n];
+}
+
+static struct resp_entry *new_entry(struct qp_resp *r)
+{
+	struct resp_entry *e;
+
+	if (r->count == r->replay_size) { /* the oldest is done: resp.c has checked */
+		r->head = (uint8_t)(r->head + 1 == r->replay_size ? 0 : r->head + 1);
+		r->count--;
+	}
+	e = entry_at(r, r->count++);
+	return e;
+}
+
+static void run_entry(struct nic_qp *qp, struct resp_entry *e, uint32_t from, uint32_t to)
+{
+	if (e->cur == e->end)
+		qp->resp.pending++;
+	e->start = e->cur = from;
+	e->end = to;
+	nic_schedule_resp(qp);
+}
+
+/* The response acknowledges everything before it: an ACK still waiting is part of it. */
+void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts)
+{
+	struct resp_entry *e = new_entry(&qp->resp);
+
+	*e = (struct resp_entry){
+		.psn = psn,
+		.npkts = npkts,
+		.msn = qp->resp.msn,
+		.rkey = v->rkey,
+		.len = v->dmalen,
+		.va = v->va,
+		.limit = v->dmalen,
+	};
+	qp->resp.ack = false;
+	run_entry(qp, e, 0, npkts);
+}
+
+void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result)
+{
+	struct resp_entry *e = new_entry(&qp->resp);
+
+	*e = (struct resp_entry){
+		.psn = psn, .npkts = 1, .msn = qp->resp.msn, .result = result, .atomic = true};
+	qp->resp.ack = false;
+	run_entry(qp, e, 0, 1);
+}
+
+static struct resp_entry *find_entry(struct qp_resp *r, uint32_t psn, unsigned *where)
+{
+	for (unsigned i = r->count; i-- > 0;) {
+		struct resp_entry *e = entry_at(r, i);
+
+		if (!psn_before(psn, e->psn) && psn_before(psn, e->psn + e->npkts)) {
+			*where = i;
+			return e;
+		}
+	}
+	return NULL;
+}
+
+/* A requester that goes back asks again for everything behind too: younger responses stop until it does. */
+static void cancel_younger(struct qp_resp *r, unsigned i)
+{
+	while (++i < r->count) {
+		struct resp_entry *e = entry_at(r, i);
+
+		if (e->cur != e->end) {
+			e->cur = e->end;
+			r->pending--;
+		}
+	}
+}
+
+void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
+{
+	struct qp_resp *r = &qp->resp;
+	struct resp_entry *e;
+	uint32_t from, npkts;
+	unsigned i;
+
+	if (v->op->kind != PKT_KIND_READ_REQ && v->op->kind != PKT_KIND_ATOMIC) {
+		/* Executed before: acknowledged again, up to the latest. A NAK that is still to go says as much. */
+		if (!r->nak) {
+			r->ack = true;
+			nic_schedule_resp(qp);
+		}
+		return;
+	}
+	e = find_entry(r, psn, &i);
+	if (!e || e->atomic != (v->op->kind == PKT_KIND_ATOMIC))
+		return;
+	if (e->atomic) {
+		cancel_younger(r, i);
+		run_entry(qp, e, 0, 1);
+		return;
+	}
+	from = psn - e->psn;
+	npkts = v->dmalen ? (uint32_t)(((uint64_t)v->dmalen + qp->mtu - 1) >> qp->mtu_shift) : 1;
+	/* It must lie within what was asked for at first. */
+	if (v->va != e->va + ((uint64_t)from << qp->mtu_shift) || v->rkey != e->rkey ||
+	    npkts > e->npkts - from || v->dmalen > e->len - (from << qp->mtu_shift))
+		return;
+	cancel_younger(r, i);
+	e->limit = (from << qp->mtu_shift) + v->dmalen;
+	run_entry(qp, e, from, from + npkts);
+}
+
+static int send_aeth(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
+{
+	uint32_t len = pkt_ops[PKT_ACK].hdr_len + PKT_ICRC_LEN;
+	struct port_room room;
+	uint8_t *p;
+	int rc = tx_begin(qp, len, &room);
+
+	if (rc)
+		return rc;
+	p = pkt_put_bth(room.bth, PKT_ACK, PKT_BTH_MIGREQ, qp->dest_qpn, false, psn);
+	pkt_put_aeth(p, syndrome, qp->resp.msn);
+	tx_end(qp, &room, len);
+	return 0;
+}
+
+static int send_atomic_ack(struct nic_qp *qp, const struct resp_entry *e)
+{
+	uint32_t len = pkt_ops[PKT_ATOMIC_ACK].hdr_len + PKT_ICRC_LEN;
+	struct port_room room;
+	uint8_t *p;
+	int rc = tx_begin(qp, len, &room);
+
+	if (rc)
+		return rc;
+	p = pkt_put_bth(room.bth, PKT_ATOMIC_ACK, PKT_BTH_MIGREQ, qp->dest_qpn, false, e->psn);
+	p = pkt_put_aeth(p, PKT_AETH_ACK, e->msn);
+	pkt_put_be64(p, e->result);
+	tx_end(qp, &room, len);
+	return 0;
+}
+
+/* 0, -EAGAIN, or a NAK syndrome when the memory can't be read (any more). */
+static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
+{
+	bool first = e->cur == e->start, last = e->cur + 1 == e->end;
+	uint8_t opcode = first ? (last ? PKT_READ_RESP_ONLY : PKT_READ_RESP_FIRST)
+			       : (last ? PKT_READ_RESP_LAST : PKT_READ_RESP_MIDDLE);
+	uint32_t off = e->cur << qp->mtu_shift;
+	uint32_t n = e->limit - off < qp->mtu ? e->limit - off : qp->mtu;
+	uint32_t pad = -n & 3;
+	uint32_t len = pkt_ops[opcode].hdr_len + n + pad + PKT_ICRC_LEN;
+	struct port_room room;
+	void *src = NULL;
+	uint8_t *p;
+	int rc;
+
+	if (n) {
+		src = mr_resolve(&qp->nic->mrs, e->rkey, qp->pd, e->va + off, n, NIC_ACCESS_REMOTE_READ);
+		if (unlikely(!src))
+			return PKT_NAK_REM_ACCESS;
+	}
+	rc = tx_begin(qp, len, &room);
+	if (rc)
+		return rc;
+	p = pkt_put_bth(room.bth, opcode, (uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT), qp->dest_qpn,
+			false, e->psn + e->cur);
+	if (pkt_ops[opcode].flags & PKT_AETH)
+		p = pkt_put_aeth(p, PKT_AETH_ACK, e->msn);
+	if (n && unlikely(dma_copy(p, src, n))) {
+		tx_cancel(qp);
+		qp->pu->ctr.memory_faults++;
+		return PKT_NAK_REM_OP;
+	}
+	tx_pad(p, n);
+	tx_end(qp, &room, len);
+	return 0;
+}
+
+static struct resp_entry *oldest_pending(struct qp_resp *r)
+{
+	for (unsigned i = 0; i < r->count; i++) {
+		struct resp_entry *e = entry_at(r, i);
+
+		if (e->cur != e->end)
+			return e;
+	}
+	return NULL;
+}
+
+/* A NAK that ends the connection takes our side to the error state, once it is on its way. */
+static void after_nak(struct nic_qp *qp, uint8_t syndrome)
+{
+	if (PKT_AETH_TYPE(syndrome) != PKT_AETH_TYPE_NAK || syndrome == PKT_NAK_PSN_SEQ)
+		return;
+	if (syndrome == PKT_NAK_REM_ACCESS)
+		qp_event(qp, NIC_EVENT_QP_ACCESS_ERR);
+	else if (syndrome == PKT_NAK_INVALID_REQ)
+		qp_event(qp, NIC_EVENT_QP_REQ_ERR);
+	else
+		qp_event(qp, NIC_EVENT_QP_FATAL);
+	qp_error(qp);
+}
+
+enum req_result resp_run(struct nic_qp *qp)
+{
+	struct qp_resp *r = &qp->resp;
+	unsigned budget = NIC_RESP_BURST;
+
+	if (qp->state < NIC_QPS_RTR || qp->state == NIC_QPS_ERR)
+		return REQ_IDLE;
+	while (r->pending) {
+		struct resp_entry *e = oldest_pending(r);
+		int rc;
+
+		if (!budget--)
+			return REQ_MORE;
+		rc = e->atomic ? send_atomic_ack(qp, e) : send_read_response(qp, e);
+		if (rc == -EAGAIN)
+			return REQ_PORT_FULL;
+		if (unlikely(rc)) {
+			cancel_younger(r, 0);
+			e->cur = e->end;
+			r->pending = 0;
+			resp_nak(qp, (uint8_t)rc, e->psn);
+			break;
+		}
+		if (++e->cur == e->end)
+			r->pending--;
+	}
+	if (r->nak) {
+		uint8_t syndrome = r->nak;
+
+		if (send_aeth(qp, syndrome, r->nak_psn))
+			return REQ_PORT_FULL;
+		r->nak = 0;
+		after_nak(qp, syndrome);
+	} else if (r->ack) {
+		if (send_aeth(qp, PKT_AETH_ACK, r->epsn - 1))
+			return REQ_PORT_FULL;
+		r->ack = false;
+	}
+	return REQ_IDLE;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * When nothing comes back. Each QP has one timer, set when it has something outstanding and left alone while ACKs flow: it looks at
+ * `progress` when it fires, so the fast path never touches the wheel.
+ *
+ *  progress        + probe interval             + T                            + T * retries
+ *     |------------------|--- doubling ---|--------|--- go-back-N, again ... ----|  QP to error
+ *                   one packet sent again
+ *
+ * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3); a lost tail costs the probe interval, max(2 RTT, 1 ms), not T.
+ */
+#include "nic/core.h"
+
+#define PROBE_MIN_NS	  1000000u
+#define PROBE_MAX_SHIFT	  6 /* intervals double up to 64 times the first */
+#define BACKOFF_MAX_SHIFT 2 /* waits stay between T and 4T */
+
+/* RNR timer codes in units of 10 us (IBA table 45). */
+static const uint32_t rnr_10us[32] = {65536, 1,	   2,	 3,    4,    6,	    8,	   12,	  16,	 24,   32,
+				      48,    64,   96,	 128,  192,  256,   384,   512,	  768,	 1024, 1536,
+				      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+uint64_t retry_rnr_ns(uint8_t timer)
+{
+	return (uint64_t)rnr_10us[timer & 31] * 10000;
+}
+
+static uint64_t timeout_ns(const struct nic_qp *qp)
+{
+	return (4096ull << qp->attr.timeout) * qp->nic->cfg.timeout_scale;
+}
+
+static uint64_t probe_ns(const struct nic_qp *qp)
+{
+	uint64_t base = 2 * qp->dest->srtt;
+	unsigned shift = qp->sq.probes < PROBE_MAX_SHIFT ? qp->sq.probes : PROBE_MAX_SHIFT;
+
+	if (base < PROBE_MIN_NS)
+		base = PROBE_MIN_NS;
+	return (base << shift) * qp->nic->cfg.timeout_scale;
+}
+
+/* The next moment at which silence means something. */
+static uint64_t deadline(const struct nic_qp *qp)
+{
+	const struct qp_sq *sq = &qp->sq;
+	uint64_t probe = sq->progress + probe_ns(qp);
+	uint64_t expiry = sq->progress + (timeout_ns(qp) << sq->backoff);
+
+	if (sq->rnr_until)
+		return sq->rnr_until;
+	/* Timeout 0 means wait for ever (IBA 11.2.5.2); probes go on all the same. */
+	return qp->attr.timeout && expiry < probe ? expiry : probe;
+}
+
+void retry_arm(struct nic_qp *qp)
+{
+	wheel_add(&qp->pu->wheel, &qp->timer, deadline(qp));
+}
+
+void retry_rnr_wait(struct nic_qp *qp, uint64_t ns)
+{
+	qp->sq.rnr_until = qp->pu->now + ns * qp->nic->cfg.timeout_scale;
+	qp->sq.probing = false;
+	wheel_add(&qp->pu->wheel, &qp->timer, qp->sq.rnr_until);
+}
+
+bool retry_count(struct nic_qp *qp)
+{
+	if (qp->sq.retries == 0) {
+		qp->pu->ctr.retry_exceeded_err++;
+		req_fail(qp, NIC_WC_RETRY_EXC_ERR);
+		return false;
+	}
+	qp->sq.retries--;
+	return true;
+}
+
+static void probe(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	struct sq_entry *e = sq_entry(sq, sq->una);
+
+	if (sq->probes < UINT8_MAX)
+		sq->probes++;
+	if (req_send_packet(qp, e, sq->psn_una - e->psn, true) == 0) {
+		qp->pu->ctr.tail_loss_probe++;
+		qp->pu->ctr.retransmitted_pkts++;
+		sq->probing = true;
+		sq->probe_end = sq->psn_max;
+		sq->rtt_start = 0;
+	}
+}
+
+static void expire(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	qp->pu->ctr.local_ack_timeout_err++;
+	if (!retry_count(qp))
+		return;
+	if (sq->backoff < BACKOFF_MAX_SHIFT)
+		sq->backoff++;
+	sq->progress = qp->pu->now;
+	sq->gap = sq->probing = false;
+	dest_lost(qp->dest);
+	req_rewind(qp);
+}
+
+void retry_fire(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint64_t now = qp->pu->now;
+
+	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
+		return;
+	if (sq->rnr_until && now >= sq->rnr_until) {
+		sq->rnr_until = 0;
+		sq->progress = now;
+		nic_schedule(qp);
+		return; /* sending sets the timer again */
+	}
+	if (qp->loop) {
+		nic_schedule(qp);
+		return;
+	}
+	if (sq->psn_una == sq->psn_max && !sq->rnr_until)
+		return; /* nothing outstanding */
+	if (now >= deadline(qp)) {
+		if (qp->attr.timeout && now >= sq->progress + (timeout_ns(qp) << sq->backoff))
+			expire(qp);
+		else if (psn_before(sq->psn_una, sq->psn_next))
+			probe(qp);
+		else
+			sq->progress = now; /* rewound and held back: sending is what is awaited */
+		if (qp->state == NIC_QPS_ERR)
+			return;
+	}
+	/* A probe does not move `progress`: the next interval is doubled and counted from there. */
+	retry_arm(qp);
+}

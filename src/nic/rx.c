@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A received packet's way to its QP: everything that can be told without the transport's state is checked here, once, and what is
+ * behind may trust it: length, op-code, P_Key, QP and its state, service, source address, ICRC.
+ */
+#include "nic/core.h"
+
+static void count_refused(struct nic_counters *c, enum pkt_error why)
+{
+	switch (why) {
+	case PKT_ERR_SHORT:
+		c->rx_short++;
+		break;
+	case PKT_ERR_OPCODE:
+		c->rx_bad_opcode++;
+		break;
+	case PKT_ERR_VERSION:
+		c->rx_bad_version++;
+		break;
+	case PKT_ERR_PAD:
+		c->rx_bad_pad++;
+		break;
+	case PKT_ERR_ICRC:
+		c->rx_icrc_encapsulated++;
+		break;
+	case PKT_ERR_PKEY:
+		c->rx_bad_pkey++;
+		break;
+	case PKT_ERR_QPN:
+		c->rx_bad_qpn++;
+		break;
+	case PKT_ERR_SOURCE:
+		c->rx_bad_source++;
+		break;
+	case PKT_ERR_SERVICE:
+		c->rx_bad_service++;
+		break;
+	case PKT_OK:
+	case PKT_ERR_COUNT:
+		break;
+	}
+}
+
+/* P_Keys match when their lower 15 bits do and one of them is a full member (IBA 10.9.3); ours is 0xffff. */
+static bool pkey_ok(uint16_t pkey)
+{
+	return (pkey & 0x7fff) == (PKT_PKEY_DEFAULT & 0x7fff);
+}
+
+static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt, struct pkt_view *v,
+			    struct nic_qp **out)
+{
+	enum pkt_error err = pkt_parse(pkt->bth, pkt->len, v);
+	struct nic_qp *qp;
+	struct dest *d;
+	bool answers;
+
+	if (unlikely(err != PKT_OK))
+		return err;
+	if (unlikely(!pkey_ok(v->pkey)))
+		return PKT_ERR_PKEY;
+	qp = nic_find_qp(pu->nic, v->dqpn);
+	if (unlikely(!qp || qp->pu != pu))
+		return PKT_ERR_QPN;
+	if (unlikely(qp->state < NIC_QPS_RTR || qp->state == NIC_QPS_ERR))
+		return PKT_ERR_QPN;
+	if (unlikely(v->op->service != PKT_RC && v->opcode != PKT_CNP))
+		return PKT_ERR_SERVICE;
+	answers = v->op->flags & PKT_RESPONSE;
+	if (unlikely(answers && qp->state == NIC_QPS_RTR))
+		return PKT_ERR_QPN;
+	/* StRoM's op-codes mean nothing on a QP that has not agreed to them. */
+	if (unlikely(v->op->flags & PKT_NEEDS_RPC))
+		return PKT_ERR_OPCODE;
+	d = qp->dest;
+	if (unlikely(&pu->ports[qp->port] != pp || !pkt_addr_eq(pkt->src, &d->rx.src)))
+		return PKT_ERR_SOURCE;
+	if (unlikely(d->rx.sport != pkt->sport))
+		icrc_flow_init(&d->rx, pkt->src, &d->rx.dst, pkt->sport, PKT_UDP_PORT);
+	if (unlikely(!icrc_verify(&d->rx, pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len)))
+		return PKT_ERR_ICRC;
+	*out = qp;
+	return PKT_OK;
+}
+
+void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
+{
+	for (int i = 0; i < n; i++) {
+		struct nic_qp *qp = NULL;
+		struct pkt_view v;
+		enum pkt_error err;
+
+		if (i + 1 < n) {
+			__builtin_prefetch(pkts[i + 1].bth);
+			__builtin_prefetch(pkts[i + 1].bth + 64);
+		}
+		pu->ctr.rcvd_pkts++;
+		pu->ctr.rcvd_bytes += pkts[i].len;
+		err = check(pu, pp, &pkts[i], &v, &qp);
+		if (unlikely(err != PKT_OK)) {
+			count_refused(&pu->ctr, err);
+			continue;
+		}
+		if (unlikely(pkts[i].flags & PORT_CE))
+			pu->ctr.np_ecn_marked_roce_packets++;
+		if (unlikely(v.opcode == PKT_CNP))
+			pu->ctr.rp_cnp_handled++;
+		else if (v.op->flags & PKT_RESPONSE)
+			req_rx(qp, &v);
+		else
+			resp_rx(qp, &v);
+	}
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The send queue: WQEs are copied out of the ring, checked, executed from the copy, retired. After the fetch the ring is
+ * never read again for that WQE: the program may overwrite it.
+ */
+#include "nic/core.h"
+
+/* WQEs copied per look at the ring: enough to share the cache misses, few enough not to run ahead of the wire. */
+#define FETCH_BURST 16
+
+static const struct {
+	uint8_t known, payload, wc;
+} op_info[] = {
+	[ROOST_OP_NOP] = {1, 0, NIC_WC_SEND},
+	[ROOST_OP_WRITE] = {1, 1, NIC_WC_WRITE},
+	[ROOST_OP_WRITE_IMM] = {1, 1, NIC_WC_WRITE},
+	[ROOST_OP_SEND] = {1, 1, NIC_WC_SEND},
+	[ROOST_OP_SEND_IMM] = {1, 1, NIC_WC_SEND},
+	[ROOST_OP_SEND_INV] = {1, 1, NIC_WC_SEND},
+	[ROOST_OP_READ] = {1, 0, NIC_WC_READ},
+	[ROOST_OP_CMP_SWAP] = {1, 0, NIC_WC_CMP_SWAP},
+	[ROOST_OP_FETCH_ADD] = {1, 0, NIC_WC_FETCH_ADD},
+};
+#define OPS (sizeof(op_info) / sizeof(op_info[0]))
+
+/* Checks the private copy and copies what its own fields say is there. Returns the status to end with, 0: good. */
+static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
+{
+	struct roost_wqe *w = &e->wqe;
+	uint64_t len = 0;
+	uint16_t op;
+
+	memcpy(w, slot, sizeof(*w));
+	op = ROOST_CTRL_OP(w->ctrl);
+	e->op = (uint8_t)op;
+	e->num_sge = 0;
+	e->len = 0;
+	e->npkts = 1;
+	if (op >= OPS || !op_info[op].known)
+		return NIC_WC_LOC_QP_OP_ERR;
+	if (w->flags & ROOST_WQE_INLINE) {
+		if (!op_info[op].payload || w->inline_len > qp->max_inline)
+			return NIC_WC_LOC_QP_OP_ERR;
+		len = w->inline_len;
+		if (len > sizeof(*w) - ROOST_WQE_INLINE_OFFSET)
+			memcpy((uint8_t *)w + sizeof(*w), slot + sizeof(*w),
+			       ROOST_WQE_INLINE_OFFSET + len - sizeof(*w));
+	} else {
+		if (w->num_sge > qp->max_send_sge)
+			return NIC_WC_LOC_QP_OP_ERR;
+		e->num_sge = (uint8_t)w->num_sge;
+		if (w->num_sge > 1)
+			memcpy(&w->sge[1], slot + sizeof(*w), (w->num_sge - 1u) * sizeof(w->sge[0]));
+		for (unsigned i = 0; i < w->num_sge; i++)
+			len += w->sge[i].len;
+	}
+	if (len > NIC_MAX_MSG || (op_is_atomic(e->op) && len != 8))
+		return NIC_WC_LOC_LEN_ERR;
+	e->len = (uint32_t)len;
+	if (op_is_atomic(e->op) || len == 0)
+		e->npkts = 1;
+	else
+		e->npkts = (uint32_t)((len + qp->mtu - 1) >> qp->mtu_shift);
+	return NIC_WC_SUCCESS;
+}
+
+/* True when `next` has a WQE now. */
+bool sq_fetch(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t avail = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->fetched;
+	uint32_t room = sq->entry_mask + 1 - (sq->fetched - sq->una);
+	unsigned n = FETCH_BURST;
+
+	if (unlikely(avail > sq->mask + 1)) /* an index that no posting makes: take it for one full ring */
+		avail = sq->mask + 1;
+	if (n > avail)
+		n = avail;
+	if (n > room)
+		n = room;
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t slot = sq->fetched & sq->mask;
+		struct sq_entry *e = sq_entry(sq, sq->fetched);
+
+		__builtin_prefetch(sq->ring + ((size_t)((slot + 2) & sq->mask) << sq->stride_shift));
+		e->index = sq->fetched;
+		e->wr_id = sq->wr_ids[slot];
+		e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
+		e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
+		/* What can't be sent, and NOPs, take no PSN. */
+		if (e->status != NIC_WC_SUCCESS || e->op == ROOST_OP_NOP)
+			e->npkts = 0;
+		e->psn = sq->psn_fetch;
+		sq->psn_fetch += e->npkts;
+		sq->fetched++;
+	}
+	return n > 0;
+}
+
+static void complete(struct nic_qp *qp, uint64_t wr_id, uint32_t index, uint8_t op, uint8_t status,
+		     uint32_t len)
+{
+	struct cqe_fields f = {
+		.wr_id = wr_id,
+		.byte_len = len,
+		.wqe = index,
+		.status = status,
+		.opcode = op < OPS ? op_info[op].wc : NIC_WC_SEND,
+	};
+
+	cq_push(qp->send_cq, qp, &f);
+}
+
+void sq_retire(struct nic_qp *qp, struct sq_entry *e)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	if (e->status == NIC_WC_SUCCESS)
+		qp->pu->ctr.completed_wqes++;
+	if (e->signaled || e->status != NIC_WC_SUCCESS)
+		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
+	sq->una++;
+	atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
+}
+
+/* Ends everything posted with "flushed", in order, whether it was fetched or not (IBA 10.8.6). */
+void sq_flush(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t prod = atomic_load_explicit(&sq->index->prod, memory_order_acquire);
+
+	while (sq->una != sq->fetched) {
+		struct sq_entry *e = sq_entry(sq, sq->una);
+
+		e->status = NIC_WC_WR_FLUSH_ERR;
+		qp->pu->ctr.req_cqe_flush_error++;
+		sq_retire(qp, e);
+	}
+	if (prod - sq->fetched > sq->mask + 1)
+		prod = sq->fetched + sq->mask + 1;
+	while (sq->fetched != prod) {
+		uint32_t slot = sq->fetched & sq->mask;
+		struct roost_wqe *w = (struct roost_wqe *)(sq->ring + ((size_t)slot << sq->stride_shift));
+
+		qp->pu->ctr.req_cqe_flush_error++;
+		complete(qp, sq->wr_ids[slot], sq->fetched, (uint8_t)ROOST_CTRL_OP(w->ctrl),
+			 NIC_WC_WR_FLUSH_ERR, 0);
+		sq->fetched++;
+		sq->una = sq->next = sq->fetched;
+		atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
+	}
+	sq->next = sq->fetched;
+	sq->next_pkt = 0;
+}
+
+/* n bytes of the WQE's payload from `off` on. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone). */
+int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+{
+	const struct roost_sge *s = e->wqe.sge;
+
+	if (e->wqe.flags & ROOST_WQE_INLINE) {
+		memcpy(dst, (const uint8_t *)&e->wqe + ROOST_WQE_INLINE_OFFSET + off, n);
+		return 0;
+	}
+	while (n && off >= s->len)
+		off -= s++->len;
+	while (n) {
+		uint32_t part = s->len - off < n ? s->len - off : n;
+
+		if (part) {
+			void *src = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part, 0);
+
+			if (unlikely(!src))
+				return -EACCES;
+			if (unlikely(dma_copy(dst, src, part)))
+				return -EFAULT;
+		}
+		dst += part;
+		n -= part;
+		off = 0;
+		s++;
+	}
+	return 0;
+}
+
+/* The same way back, for READ responses and the results of atomics. */
+int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n)
+{
+	const struct roost_sge *s = e->wqe.sge;
+
+	while (n && off >= s->len)
+		off -= s++->len;
+	while (n) {
+		uint32_t part = s->len - off < n ? s->len - off : n;
+
+		if (part) {
+			void *dst = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part,
+					       NIC_ACCESS_LOCAL_WRITE);
+
+			if (unlikely(!dst))
+				return -EACCES;
+			if (unlikely(dma_copy(dst, src, part)))
+				return -EFAULT;
+		}
+		src += part;
+		n -= part;
+		off = 0;
+		s++;
+	}
+	return 0;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A port: how packets get in and out. The core (src/nic) sees only this table of functions.
+ *
+ * A packet here is BTH .. ICRC; addresses, type of service and identification travel beside it. The core builds
+ * in place: it reserves room in the port's own memory, writes headers, payload and ICRC there, and flushes a burst.
+ * Received packets are descriptors into the port's memory, valid until the next rx_burst.
+ *
+ * A port object is one lane: it belongs to one processing unit, and one thread drives it at a time (the PU's owner). A NIC
+ * with two PUs opens two lanes of the same address; the port steers a received packet to a lane by its destination QP
+ * number (PORT_LANE_OF_QPN).
+ */
+#ifndef ROOST_PORT_PORT_H
+#define ROOST_PORT_PORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "packet/icrc.h"
+
+#define PORT_BURST 64 /* most packets one rx_burst returns */
+#define PORT_MAX_LANES 4
+
+/* QP numbers: slot (6 bits) | index (14) | generation (4). The lane is in the low bits of the index. */
+#define PORT_LANE_OF_QPN(qpn, lanes) (((qpn) >> 4) % (lanes))
+
+struct port;
+
+/* A destination as the port knows it. Shared by all QPs of a lane that talk to that address and lane. */
+struct port_path {
+	struct pkt_addr dst;
+	uint16_t sport; /* UDP source port that our packets to it carry (host order), for the ICRC */
+	/* the port's own state follows in its derived struct */
+};
+
+struct port_room {
+	uint8_t *bth;	/* `len` bytes to fill, BTH .. ICRC */
+	uint16_t ip_id; /* the identification this packet will leave with: the ICRC covers it */
+};
+
+enum port_pkt_flags {
+	PORT_ID_KNOWN = 1 << 0, /* ip_id is what the header says, else it is a prediction */
+	PORT_CE = 1 << 1,	/* congestion experienced */
+};
+
+struct port_pkt {
+	uint8_t *bth; /* writable, valid until the next rx_burst; on shm a hostile peer may change it at any time */
+	const struct pkt_addr *src, *dst;
+	uint32_t len; /* BTH .. ICRC */
+	uint16_t sport, ip_id;
+	uint8_t tos;
+	uint8_t flags;
+};
+
+/* Counters every port keeps; printed by `roost stat`. */
+struct port_stats {
+	uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes; /* BTH .. ICRC */
+	uint64_t rx_bursts, tx_bursts;			     /* system calls, or index publications */
+	uint64_t rx_bad;				     /* refused before the core saw it */
+	uint64_t tx_dropped;				     /* the port could not send it */
+	uint64_t tx_blocked;				     /* reserve said -EAGAIN */
+};
+
+struct port_ops {
+	const char *name;
+
+	/*
+	 * Finds or makes the path to an address. May do system calls: control path. The reference is dropped by path_put.
+	 * NULL with errno set when the address can't be reached in principle (family, no route). A peer that is merely
+	 * not there (yet) is not an error: what is sent to it is lost, and the port tries again now and then.
+	 */
+	struct port_path *(*path_get)(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);
+	void (*path_put)(struct port *p, struct port_path *path);
+
+	/*
+	 * Room for one packet of exactly `len` bytes with that type of service. 0, or -EAGAIN when there is none
+	 * now (flush, and try again when the port's fd says so or at the next poll). The packet before it counts as complete.
+	 * No system call unless a batch is full.
+	 */
+	int (*reserve)(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room);
+	/* Takes the last reservation back: the packet can't be built (its memory is gone). */
+	void (*cancel)(struct port *p);
+	/* Sends what is complete. True when nothing is left waiting. */
+	bool (*flush)(struct port *p);
+
+	/* Fills at most max (<= PORT_BURST) descriptors, returns how many. Frees those of the call before. */
+	int (*rx_burst)(struct port *p, struct port_pkt *pkts, int max);
+
+	/*
+	 * Before sleeping: asks to be woken through p->fd. False when there is something to do right away. Level triggered; p->fd becomes
+	 * readable when packets wait, or when room came free after -EAGAIN. disarm when awake again (cheap when not armed).
+	 */
+	bool (*arm)(struct port *p);
+	void (*disarm)(struct port *p);
+
+	/* Control work, called by the service thread with the PU owned, when p->ctl_fd is readable. NULL: none. */
+	void (*control)(struct port *p);
+
+	/* In a forked child: close what the parent owns without telling peers. Then close. */
+	void (*after_fork)(struct port *p);
+	void (*close)(struct port *p);
+};
+
+struct port {
+	const struct port_ops *ops;
+	struct pkt_addr addr;	/* our address on this port */
+	uint32_t mtu;		/* largest payload (path MTU) that fits: 256, 512, 1024, 2048 or 4096 */
+	uint32_t window;	/* bytes in flight that a receiver of this kind surely takes; 0: the port pushes back, never drops */
+	uint32_t read_window;	/* READ bytes asked for at a time, per port; 0: no limit */
+	int fd;			/* to sleep on; -1: never sleeps (simulator) */
+	int ctl_fd;		/* control work; -1: none */
+	uint8_t lane, lanes;
+	struct port_stats stats;
+};
+
+/*
+ * Opens a lane from its specification: KIND[:ADDRESS][,OPTION=VALUE...] with KIND udp or shm and options
+ * loss= dup= reorder= corrupt= delay= seed= mtu= pcap= (fault injection and capture wrap the port).
+ * Without ADDRESS one is chosen: the first process on a machine takes its primary address (udp) or 10.0.0.1 (shm), later ones a free one.
+ * Lanes after the first pass the address that lane 0 got. On failure returns NULL and writes one line that says what to do
+ * into err (errlen bytes). Allocates; control path.
+ */
+struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
+
+static inline void port_close(struct port *p)
+{
+	if (p)
+		p->ops->close(p);
+}
+
+#endif
