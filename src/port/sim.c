@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/sim.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "base/rng.h"
+#include "packet/headers.h"
+
+#define SIM_MAX_PORTS 32
+#define SIM_START     1000000 /* virtual time begins here: 0 means "never" in places */
+#define SIM_QUEUE     512     /* packets a port holds before it drops, as a socket would */
+
+struct flight {
+	uint64_t at, order; /* delivery; ties in the order of sending */
+	struct pkt_addr src, dst;
+	unsigned port; /* receiver */
+	uint32_t len;
+	uint8_t data[PKT_MAX_LEN];
+};
+
+struct sim_path {
+	struct port_path base;
+	struct list_head link;
+	unsigned refs;
+	uint32_t lane_hint;
+};
+
+struct sim_port {
+	struct port base;
+	struct sim *sim;
+	unsigned index;
+	struct list_head paths;
+	struct flight *staged; /* reserved and not yet flushed: one */
+	uint64_t busy_until;
+	struct flight *held[PORT_BURST];
+	int num_held;
+};
+
+struct sim {
+	struct sim_params params;
+	struct rng rng;
+	uint64_t now, order;
+	struct sim_port *ports[SIM_MAX_PORTS];
+	unsigned num_ports;
+	/* binary heap by (at, order) */
+	struct flight **heap;
+	size_t count, cap;
+	/* arrived, in order, per port */
+	struct flight *queue[SIM_MAX_PORTS][SIM_QUEUE];
+	unsigned head[SIM_MAX_PORTS], tail[SIM_MAX_PORTS];
+	struct flight **spare;
+	size_t num_spare, cap_spare;
+	sim_tap tap;
+	void *tap_ctx;
+	sim_filter filter;
+	void *filter_ctx;
+};
+
+static struct flight *flight_get(struct sim *s)
+{
+	return s->num_spare ? s->spare[--s->num_spare] : malloc(sizeof(struct flight));
+}
+
+static void flight_put(struct sim *s, struct flight *f)
+{
+	if (s->num_spare == s->cap_spare) {
+		size_t cap = s->cap_spare ? s->cap_spare * 2 : 256;
+		struct flight **p = realloc(s->spare, cap * sizeof(*p));
+
+		if (!p) {
+			free(f);
+			return;
+		}
+		s->spare = p;
+		s->cap_spare = cap;
+	}
+	s->spare[s->num_spare++] = f;
+}
+
+static bool before(const struct flight *a, const struct flight *b)
+{
+	return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+static void heap_push(struct sim *s, struct flight *f)
+{
+	size_t i;
+
+	if (s->count == s->cap) {
+		size_t cap = s->cap ? s->cap * 2 : 256;
+		struct flight **p = realloc(s->heap, cap * sizeof(*p));
+
+		if (!p) { /* no memory: a loss like another */
+			flight_put(s, f);
+			return;
+		}
+		s->heap = p;
+		s->cap = cap;
+	}
+	f->order = s->order++;
+	for (i = s->count++; i && before(f, s->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		s->heap[i] = s->heap[(i - 1) / 2];
+	s->heap[i] = f;
+}
+
+static struct flight *heap_pop(struct sim *s)
+{
+	struct flight *top = s->heap[0], *last = s->heap[--s->count];
+	size_t i = 0, c;
+
+	while ((c = 2 * i + 1) < s->count) {
+		if (c + 1 < s->count && before(s->heap[c + 1], s->heap[c]))
+			c++;
+		if (!before(s->heap[c], last))
+			break;
+		s->heap[i] = s->heap[c];
+		i = c;
+	}
+	s->heap[i] = last;
+	return top;
+}
+
+/* The lane of `dst` that a packet belongs to; -1: nobody there. */
+static int receiver(struct sim *s, const struct pkt_addr *dst, const uint8_t *bth)
+{
+	uint32_t qpn = pkt_get24(((const struct pkt_bth *)bth)->dqpn);
+
+	for (unsigned i = 0; i < s->num_ports; i++) {
+		struct sim_port *p = s->ports[i];
+
+		if (p && pkt_addr_eq(&p->base.addr, dst) &&
+		    p->base.lane == PORT_LANE_OF_QPN(qpn, p->base.lanes))
+			return (int)i;
+	}
+	return -1;
+}
+
+static bool chance(struct sim *s, double p)
+{
+	return p > 0 && rng_double(&s->rng) < p;
+}
+
+static void launch(struct sim *s, struct flight *f, uint64_t at)
+{
+	int to = receiver(s, &f->dst, f->data);
+
+	if (to < 0) {
+		flight_put(s, f);
+		return;
+	}
+	f->port = (unsigned)to;
+	f->at = at;
+	heap_push(s, f);
+}
+
+static void transmit(struct sim_port *p, struct flight *f)
+{
+	struct sim *s = p->sim;
+	const struct sim_params *q = &s->params;
+	uint64_t at;
+
+	if (s->tap)
+		s->tap(s->tap_ctx, s->now, false, &f->src, &f->dst, f->data, f->len);
+	if ((s->filter && s->filter(s->filter_ctx, &f->src, f->data, f->len)) || chance(s, q->loss)) {
+		flight_put(s, f);
+		return;
+	}
+	if (p->busy_until < s->now)
+		p->busy_until = s->now;
+	if (q->bytes_per_us)
+		p->busy_until += (uint64_t)f->len * 1000 / q->bytes_per_us;
+	at = p->busy_until + q->delay_ns;
+	if (q->jitter_ns)
+		at += rng_below(&s->rng, q->jitter_ns);
+	if (chance(s, q->reorder))
+		at += (q->delay_ns ? q->delay_ns : 1000) * (1 + rng_below(&s->rng, 4));
+	if (chance(s, q->dup)) {
+		struct flight *g = flight_get(s);
+
+		if (g) {
+			*g = *f;
+			launch(s, g, at + rng_below(&s->rng, 2 * q->delay_ns + 1));
+		}
+	}
+	if (chance(s, q->corrupt))
+		f->data[rng_below(&s->rng, f->len)] ^= (uint8_t)(1u << rng_below(&s->rng, 8));
+	launch(s, f, at);
+}
+
+static void send_staged(struct sim_port *p)
+{
+	struct flight *f = p->staged;
+
+	if (!f)
+		return;
+	p->staged = NULL;
+	p->base.stats.tx_packets++;
+	p->base.stats.tx_bytes += f->len;
+	transmit(p, f);
+}
+
+static struct port_path *sim_path_get(struct port *port, const struct pkt_addr *dst, uint32_t dqpn)
+{
+	struct sim_port *p = (struct sim_port *)port;
+	uint32_t lane = PORT_LANE_OF_QPN(dqpn, PORT_MAX_LANES);
+	struct sim_path *path;
+	struct list_head *l;
+
+	list_for_each (l, &p->paths) {
+		path = list_entry(l, struct sim_path, link);
+		if (pkt_addr_eq(&path->base.dst, dst) && path->lane_hint == lane) {
+			path->refs++;
+			return &path->base;
+		}
+	}
+	path = calloc(1, sizeof(*path));
+	if (!path) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	path->base.dst = *dst;
+	path->base.sport = PKT_UDP_PORT;
+	path->lane_hint = lane;
+	path->refs = 1;
+	list_add_tail(&path->link, &p->paths);
+	return &path->base;
+}
+
+static void sim_path_put(struct port *port, struct port_path *base)
+{
+	struct sim_path *path = (struct sim_path *)base;
+
+	if (--path->refs)
+		return;
+	list_del(&path->link);
+	free(path);
+}
+
+static int sim_reserve(struct port *port, struct port_path *path, uint32_t len, uint8_t tos,
+		       struct port_room *room)
+{
+	struct sim_port *p = (struct sim_port *)port;
+
+	send_staged(p);
+	p->staged = flight_get(p->sim);
+	if (!p->staged)
+		return -EAGAIN;
+	p->staged->src = port->addr;
+	p->staged->dst = path->dst;
+	p->staged->len = len;
+	room->bth = p->staged->data;
+	room->ip_id = 0;
+	return 0;
+}
+
+static void sim_cancel(struct port *port)
+{
+	struct sim_port *p = (struct sim_port *)port;
+
+	if (p->staged)
+		flight_put(p->sim, p->staged);
+	p->staged = NULL;
+}
+
+static bool sim_flush(struct port *port)
+{
+	send_staged((struct sim_port *)port);
+	return true;
+}
+
+static int sim_rx_burst(struct port *port, struct port_pkt *pkts, int max)
+{
+	struct sim_port *p = (struct sim_port *)port;
+	struct sim *s = p->sim;
+	unsigned i = p->index;
+
+	while (p->num_held)
+		flight_put(s, p->held[--p->num_held]);
+	while (p->num_held < max && p->num_held < PORT_BURST && s->head[i] != s->tail[i]) {
+		struct flight *f = s->queue[i][s->head[i]++ % SIM_QUEUE];
+
+		pkts[p->num_held] = (struct port_pkt){
+			.bth = f->data,
+			.src = &f->src,
+			.dst = &f->dst,
+			.len = f->len,
+			.sport = PKT_UDP_PORT,
+			.flags = PORT_ID_KNOWN,
+		};
+		p->held[p->num_held++] = f;
+		port->stats.rx_packets++;
+		port->stats.rx_bytes += f->len;
+	}
+	return p->num_held;
+}
+
+static bool sim_arm(struct port *port)
+{
+	struct sim_port *p = (struct sim_port *)port;
+
+	return p->sim->head[p->index] == p->sim->tail[p->index];
+}
+
+static void sim_disarm(struct port *port)
+{
+}
+
+static void sim_close(struct port *port)
+{
+	struct sim_port *p = (struct sim_port *)port;
+	struct sim *s = p->sim;
+
+	sim_cancel(port);
+	while (p->num_held)
+		flight_put(s, p->held[--p->num_held]);
+	while (!list_empty(&p->paths)) {
+		struct sim_path *path = list_first_entry(&p->paths, struct sim_path, link);
+
+		list_del(&path->link);
+		free(path);
+	}
+	while (s->head[p->index] != s->tail[p->index])
+		flight_put(s, s->queue[p->index][s->head[p->index]++ % SIM_QUEUE]);
+	s->ports[p->index] = NULL;
+	free(p);
+}
+
+static const struct port_ops sim_ops = {
+	.name = "sim",
+	.path_get = sim_path_get,
+	.path_put = sim_path_put,
+	.reserve = sim_reserve,
+	.cancel = sim_cancel,
+	.flush = sim_flush,
+	.rx_burst = sim_rx_burst,
+	.arm = sim_arm,
+	.disarm = sim_disarm,
+	.after_fork = sim_disarm,
+	.close = sim_close,
+};
+
+struct sim *sim_create(uint64_t seed, const struct sim_params *params)
+{
+	struct sim *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	rng_seed(&s->rng, seed);
+	s->now = SIM_START;
+	if (params)
+		s->params = *params;
+	return s;
+}
+
+void sim_destroy(struct sim *s)
+{
+	while (s->count)
+		free(heap_pop(s));
+	while (s->num_spare)
+		free(s->spare[--s->num_spare]);
+	free(s->spare);
+	free(s->heap);
+	free(s);
+}
+
+struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane, unsigned lanes)
+{
+	struct sim_port *p;
+
+	if (s->num_ports == SIM_MAX_PORTS)
+		return NULL;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->base.ops = &sim_ops;
+	p->base.addr = *addr;
+	p->base.mtu = s->params.mtu ? s->params.mtu : PKT_MAX_PAYLOAD;
+	p->base.window = s->params.window;
+	p->base.read_window = s->params.read_window;
+	p->base.fd = p->base.ctl_fd = -1;
+	p->base.lane = (uint8_t)lane;
+	p->base.lanes = (uint8_t)lanes;
+	p->sim = s;
+	p->index = s->num_ports;
+	list_init(&p->paths);
+	s->ports[s->num_ports++] = p;
+	return &p->base;
+}
+
+void sim_set_params(struct sim *s, const struct sim_params *params)
+{
+	s->params = *params;
+}
+
+void sim_set_tap(struct sim *s, sim_tap tap, void *ctx)
+{
+	s->tap = tap;
+	s->tap_ctx = ctx;
+}
+
+void sim_set_filter(struct sim *s, sim_filter filter, void *ctx)
+{
+	s->filter = filter;
+	s->filter_ctx = ctx;
+}
+
+uint64_t sim_now(const struct sim *s)
+{
+	return s->now;
+}
+
+uint64_t sim_next_event(const struct sim *s)
+{
+	return s->count ? s->heap[0]->at : UINT64_MAX;
+}
+
+void sim_advance(struct sim *s, uint64_t t)
+{
+	if (t > s->now)
+		s->now = t;
+	while (s->count && s->heap[0]->at <= s->now) {
+		struct flight *f = heap_pop(s);
+		unsigned i = f->port;
+
+		/* Gone, or its queue is full: lost. */
+		if (!s->ports[i] || s->tail[i] - s->head[i] == SIM_QUEUE) {
+			flight_put(s, f);
+			continue;
+		}
+		if (s->tap)
+			s->tap(s->tap_ctx, s->now, true, &f->src, &f->dst, f->data, f->len);
+		s->queue[i][s->tail[i]++ % SIM_QUEUE] = f;
+	}
+}
+
+void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *bth,
+		uint32_t len)
+{
+	struct flight *f;
+
+	if (len < sizeof(struct pkt_bth) || len > PKT_MAX_LEN)
+		return;
+	f = flight_get(s);
+	if (!f)
+		return;
+	f->src = *src;
+	f->dst = *dst;
+	f->len = len;
+	memcpy(f->data, bth, len);
+	launch(s, f, s->now + s->params.delay_ns);
+}

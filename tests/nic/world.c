@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(x)                                                                                             \
+	do {                                                                                                 \
+		if (!(x)) {                                                                                  \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                              \
+			abort();                                                                             \
+		}                                                                                            \
+	} while (0)
+
+static void on_cq_event(void *host, void *ctx)
+{
+	((struct world *)host)->cq_events++;
+}
+
+static void on_qp_event(void *host, enum nic_event ev, void *ctx)
+{
+	((struct ep *)ctx)->events |= 1u << ev;
+}
+
+static void on_cq_error(void *host, void *ctx)
+{
+	((struct world *)host)->cq_errors++;
+}
+
+static const struct nic_host_ops ops = {on_cq_event, on_qp_event, on_cq_error};
+
+void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_params *params)
+{
+	memset(w, 0, sizeof(*w));
+	w->sim = sim_create(seed, params);
+	CHECK(w->sim);
+	w->nics = nics;
+	for (unsigned i = 0; i < nics; i++) {
+		struct nic_config cfg = {.pus = 1, .ports = 1, .seed = seed * 31 + i, .ops = &ops, .host = w};
+		struct pkt_addr addr;
+		char text[32];
+
+		snprintf(text, sizeof(text), "10.0.0.%u", i + 1);
+		CHECK(pkt_addr_parse(text, &addr) == 0);
+		w->port[i] = sim_port(w->sim, &addr, 0, 1);
+		CHECK(w->port[i]);
+		cfg.port[0][0] = w->port[i];
+		CHECK(nic_create(&cfg, &w->nic[i]) == 0);
+	}
+}
+
+void world_fini(struct world *w)
+{
+	for (unsigned i = 0; i < w->nics; i++) {
+		nic_destroy(w->nic[i]);
+		port_close(w->port[i]);
+	}
+	sim_destroy(w->sim);
+}
+
+uint64_t world_now(const struct world *w)
+{
+	return sim_now(w->sim);
+}
+
+static bool turn(struct world *w)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < w->nics; i++)
+		any |= nic_poll(w->nic[i], 0, sim_now(w->sim)) != 0 || nic_pending(w->nic[i], 0);
+	return any;
+}
+
+/* One turn, or a jump to the next moment at which something happens. False: nothing before `until`. */
+static bool step(struct world *w, uint64_t until)
+{
+	uint64_t next = sim_next_event(w->sim);
+
+	if (turn(w))
+		return true;
+	for (unsigned i = 0; i < w->nics; i++) {
+		uint64_t d = nic_deadline(w->nic[i], 0);
+
+		if (d < next)
+			next = d;
+	}
+	next = next < sim_next_event(w->sim) ? next : sim_next_event(w->sim);
+	if (next > until) {
+		if (until != UINT64_MAX && until > sim_now(w->sim))
+			sim_advance(w->sim, until);
+		return false;
+	}
+	sim_advance(w->sim, next > sim_now(w->sim) ? next : sim_now(w->sim) + 1);
+	return true;
+}
+
+void world_run(struct world *w, uint64_t until)
+{
+	while (step(w, until))
+		;
+}
+
+static uint8_t shift_for(uint32_t bytes)
+{
+	uint8_t s = 6;
+
+	while ((1u << s) < bytes)
+		s++;
+	return s;
+}
+
+static uint8_t or_default(uint8_t v, uint8_t dflt)
+{
+	return v == 255 ? 0 : v ? v : dflt;
+}
+
+void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params *params)
+{
+	struct nic_qp_init init = {.type = NIC_QPT_RC};
+	struct nic_cq_attr cqa = {0};
+	struct nic_mr_attr mra = {0};
+	uint32_t sq_bytes;
+
+	memset(e, 0, sizeof(*e));
+	if (params)
+		e->p = *params;
+	e->p.depth = e->p.depth ? e->p.depth : 64;
+	e->p.max_sge = e->p.max_sge ? e->p.max_sge : 1;
+	e->p.mtu = e->p.mtu ? e->p.mtu : 1024;
+	e->p.timeout = or_default(e->p.timeout, 14);
+	e->p.retry_cnt = or_default(e->p.retry_cnt, 7);
+	e->p.rnr_retry = or_default(e->p.rnr_retry, 7);
+	e->p.min_rnr_timer = or_default(e->p.min_rnr_timer, 1);
+	e->p.rd_atomic = or_default(e->p.rd_atomic, 4);
+	e->p.access = e->p.access ? e->p.access : 15;
+	e->w = w;
+	e->nic_index = nic;
+	e->nic = w->nic[nic];
+	e->mem_len = e->p.mem ? e->p.mem : 65536;
+	e->mem = aligned_alloc(4096, (e->mem_len + 4095) & ~4095ull);
+	memset(e->mem, 0, e->mem_len);
+	CHECK(nic_pd_alloc(e->nic, &e->pd) == 0);
+	mra = (struct nic_mr_attr){.pd = e->pd,
+				   .addr = e->mem,
+				   .len = e->mem_len,
+				   .iova = (uintptr_t)e->mem,
+				   .access = e->p.access | 1};
+	CHECK(nic_mr_register(e->nic, &mra, &e->key) == 0);
+	e->cq_mask = 4 * e->p.depth - 1;
+	e->sring = calloc(4 * e->p.depth, sizeof(*e->sring));
+	e->rring = calloc(4 * e->p.depth, sizeof(*e->rring));
+	cqa = (struct nic_cq_attr){.depth = 4 * e->p.depth, .ring = e->sring, .index = &e->sidx, .ctx = e};
+	CHECK(nic_cq_create(e->nic, &cqa, &e->scq) == 0);
+	cqa.ring = e->rring;
+	cqa.index = &e->ridx;
+	CHECK(nic_cq_create(e->nic, &cqa, &e->rcq) == 0);
+	sq_bytes = ROOST_WQE_SGE_OFFSET + 16 * e->p.max_sge;
+	if (ROOST_WQE_INLINE_OFFSET + e->p.max_inline > sq_bytes)
+		sq_bytes = ROOST_WQE_INLINE_OFFSET + e->p.max_inline;
+	e->sq_shift = shift_for(sq_bytes);
+	e->rq_shift = shift_for(ROOST_RECV_SGE_OFFSET + 16 * e->p.max_sge);
+	e->sq = calloc(e->p.depth, 1u << e->sq_shift);
+	e->rq = calloc(e->p.depth, 1u << e->rq_shift);
+	e->sq_wr = calloc(e->p.depth, 8);
+	e->rq_wr = calloc(e->p.depth, 8);
+	init.pd = e->pd;
+	init.send_cq = e->scq;
+	init.recv_cq = e->rcq;
+	init.sq = (struct nic_queue_attr){e->sq, e->sq_wr, &e->sqi, e->p.depth, e->sq_shift};
+	init.rq = (struct nic_queue_attr){e->rq, e->rq_wr, &e->rqi, e->p.depth, e->rq_shift};
+	init.max_inline = e->p.max_inline;
+	init.ctx = e;
+	CHECK(nic_qp_create(e->nic, &init, &e->qp) == 0);
+}
+
+void ep_fini(struct ep *e)
+{
+	nic_qp_destroy(e->nic, e->qp);
+	CHECK(nic_cq_destroy(e->nic, e->scq) == 0);
+	CHECK(nic_cq_destroy(e->nic, e->rcq) == 0);
+	if (e->key)
+		CHECK(nic_mr_deregister(e->nic, e->key) == 0);
+	CHECK(nic_pd_free(e->nic, e->pd) == 0);
+	free(e->sring);
+	free(e->rring);
+	free(e->sq);
+	free(e->rq);
+	free(e->sq_wr);
+	free(e->rq_wr);
+	free(e->mem);
+}
+
+void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a)
+{
+	*a = (struct nic_qp_attr){
+		.path_mtu = e->p.mtu,
+		.rq_psn = peer->p.psn,
+		.sq_psn = e->p.psn,
+		.dest_qpn = nic_qp_num(peer->qp),
+		.access = e->p.access,
+		.dgid = nic_port(peer->nic, 0, 0)->addr,
+		.hop_limit = 64,
+		.port = 1,
+		.timeout = e->p.timeout,
+		.retry_cnt = e->p.retry_cnt,
+		.rnr_retry = e->p.rnr_retry,
+		.min_rnr_timer = e->p.min_rnr_timer,
+		.max_rd_atomic = e->p.rd_atomic,
+		.max_dest_rd_atomic = e->p.rd_atomic,
+	};
+}
+
+void ep_to_init(struct ep *e)
+{
+	struct nic_qp_attr a = {.state = NIC_QPS_INIT, .port = 1, .access = e->p.access};
+
+	CHECK(nic_qp_modify(e->nic, e->qp, &a,
+			    NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS,
+			    world_now(e->w)) == 0);
+}
+
+static void to_rts(struct ep *e, struct ep *peer)
+{
+	struct nic_qp_attr a;
+
+	ep_attr(e, peer, &a);
+	a.state = NIC_QPS_RTR;
+	CHECK(nic_qp_modify(e->nic, e->qp, &a,
+			    NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN |
+				    NIC_QPA_RQ_PSN | NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER,
+			    world_now(e->w)) == 0);
+	a.state = NIC_QPS_RTS;
+	CHECK(nic_qp_modify(e->nic, e->qp, &a,
+			    NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY |
+				    NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC,
+			    world_now(e->w)) == 0);
+}
+
+void ep_connect(struct ep *a, struct ep *b)
+{
+	ep_to_init(a);
+	ep_to_init(b);
+	to_rts(a, b);
+	to_rts(b, a);
+}
+
+void ep_post(struct ep *e, const struct wr *wr)
+{
+	uint32_t prod = atomic_load(&e->sqi.prod);
+	uint32_t slot = prod & (e->p.depth - 1);
+	struct roost_wqe *w = (struct roost_wqe *)(e->sq + ((size_t)slot << e->sq_shift));
+
+	CHECK(prod - atomic_load(&e->sqi.cons) < e->p.depth);
+	w->ctrl = ROOST_CTRL(wr->op, prod & 0xffff);
+	w->flags = wr->flags ? wr->flags : ROOST_WQE_SIGNALED;
+	w->num_sge = (uint16_t)wr->num_sge;
+	w->inline_len = 0;
+	w->raddr = wr->raddr;
+	w->rkey = wr->rkey;
+	w->imm = wr->imm;
+	if (wr->inl) {
+		w->flags |= ROOST_WQE_INLINE;
+		w->inline_len = wr->inline_len;
+		memcpy((uint8_t *)w + ROOST_WQE_INLINE_OFFSET, wr->inl, wr->inline_len);
+	} else {
+		w->swap_add = wr->swap_add;
+		w->compare = wr->compare;
+		memcpy((uint8_t *)w + ROOST_WQE_SGE_OFFSET, wr->sge, wr->num_sge * sizeof(wr->sge[0]));
+	}
+	e->sq_wr[slot] = wr->wr_id;
+	atomic_store(&e->sqi.prod, prod + 1);
+	nic_doorbell(e->nic, e->qp);
+}
+
+void ep_post_recv(struct ep *e, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge)
+{
+	uint32_t prod = atomic_load(&e->rqi.prod);
+	uint32_t slot = prod & (e->p.depth - 1);
+	struct roost_recv_wqe *w = (struct roost_recv_wqe *)(e->rq + ((size_t)slot << e->rq_shift));
+
+	CHECK(prod - atomic_load(&e->rqi.cons) < e->p.depth);
+	w->ctrl = ROOST_CTRL(ROOST_OP_RECV, prod & 0xffff);
+	w->num_sge = num_sge;
+	if (num_sge)
+		memcpy((uint8_t *)w + ROOST_RECV_SGE_OFFSET, sge, num_sge * sizeof(*sge));
+	e->rq_wr[slot] = wr_id;
+	atomic_store(&e->rqi.prod, prod + 1);
+	if (nic_qp_state(e->qp) == NIC_QPS_ERR)
+		nic_doorbell(e->nic, e->qp);
+}
+
+static bool take(struct roost_cqe *ring, struct roost_cq_index *idx, uint32_t *cons, uint32_t mask,
+		 struct roost_cqe *out)
+{
+	struct roost_cqe *c = &ring[*cons & mask];
+
+	if (atomic_load(&c->seq) != *cons + 1)
+		return false;
+	memcpy(out, c, sizeof(*out));
+	++*cons;
+	atomic_store(&idx->cons, *cons);
+	return true;
+}
+
+bool ep_poll_send(struct ep *e, struct roost_cqe *out)
+{
+	return take(e->sring, &e->sidx, &e->scons, e->cq_mask, out);
+}
+
+bool ep_poll_recv(struct ep *e, struct roost_cqe *out)
+{
+	return take(e->rring, &e->ridx, &e->rcons, e->cq_mask, out);
+}
+
+static bool wait(struct ep *e, struct roost_cqe *out, uint64_t ns,
+		 bool (*poll)(struct ep *, struct roost_cqe *))
+{
+	uint64_t until = world_now(e->w) + ns;
+
+	do {
+		if (poll(e, out))
+			return true;
+	} while (world_now(e->w) <= until && step(e->w, until));
+	return poll(e, out);
+}
+
+bool ep_wait_send(struct ep *e, struct roost_cqe *out, uint64_t ns)
+{
+	return wait(e, out, ns, ep_poll_send);
+}
+
+bool ep_wait_recv(struct ep *e, struct roost_cqe *out, uint64_t ns)
+{
+	return wait(e, out, ns, ep_poll_recv);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A small world for tests of the core: NICs on a simulated link in virtual time, endpoints with queues and memory, and verbs-like helpers.
+ * Everything follows from the seed.
+ */
+#ifndef ROOST_TESTS_WORLD_H
+#define ROOST_TESTS_WORLD_H
+
+#include "nic/nic.h"
+#include "port/sim.h"
+
+#define WORLD_MAX_NICS 8
+
+struct ep;
+
+struct world {
+	struct sim *sim;
+	struct nic *nic[WORLD_MAX_NICS];
+	struct port *port[WORLD_MAX_NICS];
+	unsigned nics;
+	uint64_t cq_events, cq_errors;
+};
+
+struct ep_params {
+	uint32_t depth;	     /* of each queue; 0: 64 */
+	uint32_t max_sge;    /* 0: 1 */
+	uint32_t max_inline; /* 0: none */
+	uint64_t mem;	     /* bytes of registered memory; 0: 64 KiB */
+	uint32_t mtu;	     /* 0: 1024 */
+	uint32_t psn;	     /* sq_psn of both sides */
+	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer,
+		rd_atomic; /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
+	uint32_t access;   /* of QP and MR; 0: everything */
+};
+
+/* One end of a connection: a QP with its CQs, rings and one memory region. */
+struct ep {
+	struct world *w;
+	unsigned nic_index;
+	struct nic *nic;
+	uint32_t pd, key;
+	uint8_t *mem;
+	uint64_t mem_len;
+	struct ep_params p;
+	struct nic_cq *scq, *rcq;
+	struct roost_cqe *sring, *rring;
+	struct roost_cq_index sidx, ridx;
+	uint32_t scons, rcons, cq_mask;
+	struct nic_qp *qp;
+	uint8_t *sq, *rq;
+	uint64_t *sq_wr, *rq_wr;
+	struct roost_queue_index sqi, rqi;
+	uint8_t sq_shift, rq_shift;
+	uint32_t events; /* bit per enum nic_event */
+};
+
+struct wr {
+	enum roost_op op;
+	uint64_t wr_id;
+	uint16_t flags; /* 0: signaled */
+	struct roost_sge sge[ROOST_MAX_SGE];
+	unsigned num_sge;
+	const void *inl;
+	uint32_t inline_len;
+	uint64_t raddr;
+	uint32_t rkey, imm;
+	uint64_t swap_add, compare;
+};
+
+void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_params *params);
+void world_fini(struct world *w);
+/* Runs until nothing is left to happen before `until` (virtual ns), or forever-idle. */
+void world_run(struct world *w, uint64_t until);
+uint64_t world_now(const struct world *w);
+
+void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params *p);
+void ep_fini(struct ep *e);
+/* RESET -> RTS on both. */
+void ep_connect(struct ep *a, struct ep *b);
+void ep_to_init(struct ep *e);
+void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a);
+
+void ep_post(struct ep *e, const struct wr *wr);
+void ep_post_recv(struct ep *e, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge);
+/* Takes one completion; false: none. */
+bool ep_poll_send(struct ep *e, struct roost_cqe *out);
+bool ep_poll_recv(struct ep *e, struct roost_cqe *out);
+/* Runs the world until a completion comes or `ns` of virtual time have passed. */
+bool ep_wait_send(struct ep *e, struct roost_cqe *out, uint64_t ns);
+bool ep_wait_recv(struct ep *e, struct roost_cqe *out, uint64_t ns);
+
+static inline struct roost_sge ep_sge(const struct ep *e, uint64_t off, uint32_t len)
+{
+	return (struct roost_sge){(uintptr_t)e->mem + off, len, e->key};
+}
+
+static inline struct wr wr_rdma(enum roost_op op, const struct ep *e, uint64_t off, uint32_t len,
+				const struct ep *peer, uint64_t roff)
+{
+	return (struct wr){.op = op,
+			   .sge = {ep_sge(e, off, len)},
+			   .num_sge = 1,
+			   .raddr = (uintptr_t)peer->mem + roff,
+			   .rkey = peer->key};
+}
+
+#define SEC  1000000000ull
+#define MSEC 1000000ull
+
+#endif
