@@ -69,7 +69,7 @@ enum nic_wc_status {
 	NIC_WC_REM_OP_ERR = 11,
 	NIC_WC_RETRY_EXC_ERR = 12,
 	NIC_WC_RNR_RETRY_EXC_ERR = 13,
-	NIC_WC_FATAL_ERR = 18,
+	NIC_WC_FATAL_ERR = 19,
 };
 
 enum nic_wc_opcode {

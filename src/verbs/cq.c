@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion queues: control. Taking completions out is poll.c and cq_ex.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/objects.h"
+
+static void cq_init_events(struct verbs_cq *cq)
+{
+	cq->comp_event.reported = &cq->comp_reported;
+	cq->comp_event.object = &cq->cq;
+	cq->async_event.reported = &cq->async_reported;
+	cq->async_event.object = &cq->cq;
+	cq->async_event.type = IBV_EVENT_CQ_ERR;
+	pthread_mutex_init(&cq->cq.mutex, NULL);
+	pthread_cond_init(&cq->cq.cond, NULL);
+}
+
+static int cq_alloc_ring(uint32_t depth, struct roost_cqe **ring, size_t *size)
+{
+	*size = (size_t)depth * sizeof(**ring);
+	*ring = mem_alloc_pages(*size);
+	return *ring ? 0 : -ENOMEM;
+}
+
+static int cq_start(struct verbs_ctx *ctx, struct verbs_cq *cq, uint32_t depth)
+{
+	struct nic_cq_attr attr = {.pu = cq->pu, .depth = depth, .ctx = cq};
+	int ret;
+
+	cq->index = verbs_new(sizeof(*cq->index));
+	if (!cq->index)
+		return -ENOMEM;
+	ret = cq_alloc_ring(depth, &cq->ring, &cq->ring_size);
+	if (ret)
+		goto free_index;
+	cq->mask = depth - 1;
+	attr.ring = cq->ring;
+	attr.index = cq->index;
+	drive_control_lock(cq->drive);
+	ret = nic_cq_create(ctx->nic, &attr, &cq->nic_cq);
+	drive_control_unlock(cq->drive);
+	if (!ret)
+		return 0;
+	mem_free_pages(cq->ring, cq->ring_size);
+free_index:
+	free(cq->index);
+	return ret;
+}
+
+static void channel_ref(struct ibv_comp_channel *channel, int n)
+{
+	if (!channel)
+		return;
+	pthread_mutex_lock(&channel->context->mutex);
+	channel->refcnt += n;
+	pthread_mutex_unlock(&channel->context->mutex);
+}
+
+static int cq_check(const struct verbs_ctx *ctx, const struct ibv_cq_init_attr_ex *attr)
+{
+	if (!attr->cqe || attr->cqe > NIC_MAX_CQE)
+		return -EINVAL;
+	if (attr->comp_vector >= (uint32_t)ctx->vctx.context.num_comp_vectors)
+		return -EINVAL;
+	if (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+		return -EOPNOTSUPP;
+	if (attr->wc_flags & ~(uint64_t)VERBS_CQ_EX_FLAGS)
+		return -EOPNOTSUPP;
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
+	    attr->flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED)
+		return -EOPNOTSUPP;
+	return 0;
+}
+
+struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	int ret = cq_check(ctx, attr);
+	struct verbs_cq *cq;
+
+	if (ret)
+		return verbs_null(-ret);
+	cq = verbs_new(sizeof(*cq));
+	if (!cq)
+		return NULL;
+	cq->drive = ctx->drive;
+	cq->pu = attr->comp_vector;
+	cq->single_threaded = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
+			      attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+	cq->cq.context = context;
+	cq->cq.channel = attr->channel;
+	cq->cq.cq_context = attr->cq_context;
+	cq_init_events(cq);
+	verbs_cq_ex_init(cq);
+	ret = cq_start(ctx, cq, (uint32_t)pow2_ceil(attr->cqe));
+	if (ret) {
+		free(cq);
+		return verbs_null(-ret);
+	}
+	cq->cq.cqe = (int)(cq->mask + 1);
+	channel_ref(cq->cq.channel, 1);
+	pthread_mutex_lock(&ctx->lock);
+	list_add_tail(&cq->link, &ctx->cqs);
+	pthread_mutex_unlock(&ctx->lock);
+	return &cq->ex;
+}
+
+VERBS_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
+					  struct ibv_comp_channel *channel, int comp_vector)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = cqe > 0 ? (uint32_t)cqe : 0,
+		.cq_context = cq_context,
+		.channel = channel,
+		.comp_vector = (uint32_t)comp_vector,
+	};
+
+	return (struct ibv_cq *)verbs_create_cq_ex(context, &attr);
+}
+
+static int cq_end(struct verbs_cq *cq)
+{
+	int ret;
+
+	drive_control_lock(cq->drive);
+	drive_own(cq->drive, cq->pu);
+	ret = nic_cq_destroy(drive_nic(cq->drive), cq->nic_cq);
+	drive_disown(cq->drive, cq->pu);
+	drive_control_unlock(cq->drive);
+	return ret;
+}
+
+/* The NIC raises nothing any more; waits until the program has acknowledged what it has read. */
+static void cq_wait_acks(struct verbs_cq *cq)
+{
+	struct ibv_comp_channel *channel = cq->cq.channel;
+	uint32_t comp = 0, async;
+
+	if (channel)
+		comp = evq_forget(&container_of(channel, struct verbs_channel, channel)->events,
+				  &cq->comp_event);
+	async = evq_forget(&verbs_ctx(cq->cq.context)->async, &cq->async_event);
+	pthread_mutex_lock(&cq->cq.mutex);
+	while (cq->cq.comp_events_completed != comp || cq->cq.async_events_completed != async)
+		pthread_cond_wait(&cq->cq.cond, &cq->cq.mutex);
+	pthread_mutex_unlock(&cq->cq.mutex);
+}
+
+VERBS_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
+{
+	struct verbs_cq *cq = verbs_cq(ibcq);
+	struct verbs_ctx *ctx = verbs_ctx(ibcq->context);
+	int ret = cq_end(cq);
+
+	if (ret)
+		return verbs_ret(ret);
+	cq_wait_acks(cq);
+	channel_ref(ibcq->channel, -1);
+	pthread_mutex_lock(&ctx->lock);
+	list_del(&cq->link);
+	pthread_mutex_unlock(&ctx->lock);
+	pthread_mutex_destroy(&ibcq->mutex);
+	pthread_cond_destroy(&ibcq->cond);
+	mem_free_pages(cq->ring, cq->ring_size);
+	free(cq->index);
+	free(cq);
+	return 0;
+}
+
+/* The NIC stops using it; the memory stays, since the program still holds the object. */
+void verbs_cq_reap(struct verbs_ctx *ctx)
+{
+	struct verbs_cq *cq, *tmp;
+
+	list_for_each_entry_safe (cq, tmp, &ctx->cqs, link) {
+		list_del(&cq->link);
+		cq_end(cq);
+		if (cq->cq.channel)
+			evq_forget(&container_of(cq->cq.channel, struct verbs_channel, channel)->events,
+				   &cq->comp_event);
+	}
+}
+
+/* Is the n-th completion in the ring? */
+static bool cqe_there(const struct verbs_cq *cq, uint32_t n)
+{
+	return atomic_load_explicit(&cq->ring[n & cq->mask].seq, memory_order_acquire) == n + 1;
+}
+
+/* Copies a completion into the place of the n-th one. */
+static void cqe_place(struct roost_cqe *to, const struct roost_cqe *from, uint32_t n)
+{
+	memcpy(to, from, offsetof(struct roost_cqe, seq));
+	atomic_store_explicit(&to->seq, n + 1, memory_order_release);
+}
+
+/*
+ * What stays moves towards the newest, and the holes come out at the old end, where the program takes:
+ *
+ *	cons                prod          cons            prod
+ *	 | a X b X X c d e |       ->      . . . a b c d e |
+ */
+void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn)
+{
+	uint32_t n, end, holes = 0;
+
+	spin_lock(&cq->lock);
+	for (end = cq->cons; cqe_there(cq, end) && end - cq->cons <= cq->mask; end++)
+		;
+	for (n = end; n != cq->cons; n--) {
+		struct roost_cqe *cqe = &cq->ring[(n - 1) & cq->mask];
+
+		if (cqe->qpn == qpn)
+			holes++;
+		else if (holes)
+			cqe_place(&cq->ring[(n - 1 + holes) & cq->mask], cqe, n - 1 + holes);
+	}
+	cq->cons += holes;
+	atomic_store_explicit(&cq->index->cons, cq->cons, memory_order_release);
+	spin_unlock(&cq->lock);
+}
+
+/* PU owned, CQ locked. */
+static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t depth)
+{
+	uint32_t n = cq->cons, i;
+
+	for (; n - cq->cons <= cq->mask && cqe_there(cq, n); n++)
+		if (n - cq->cons >= depth)
+			return -EINVAL; /* more completions wait than the new ring holds */
+	/* Zero is a valid number once the count has wrapped: every slot gets one that is not yet its own. */
+	for (i = 0; i < depth; i++)
+		atomic_store_explicit(&ring[(cq->cons + i) & (depth - 1)].seq, cq->cons + i,
+				      memory_order_relaxed);
+	while (n-- != cq->cons)
+		cqe_place(&ring[n & (depth - 1)], &cq->ring[n & cq->mask], n);
+	nic_cq_set_ring(cq->nic_cq, ring, depth);
+	return 0;
+}
+
+/* Completions of a receive CQ may come from several PUs. */
+static void own_all(struct verbs_cq *cq, void (*own)(struct drive *d, unsigned pu))
+{
+	unsigned i, pus = nic_pus(drive_nic(cq->drive));
+
+	for (i = 0; i < pus; i++)
+		own(cq->drive, i);
+}
+
+VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+	struct verbs_cq *cq = verbs_cq(ibcq);
+	struct roost_cqe *ring, *old;
+	size_t size, old_size;
+	uint32_t depth;
+	int ret;
+
+	if (cqe < 1 || (uint32_t)cqe > NIC_MAX_CQE)
+		return verbs_ret(-EINVAL);
+	depth = (uint32_t)pow2_ceil((uint32_t)cqe);
+	ret = cq_alloc_ring(depth, &ring, &size);
+	if (ret)
+		return verbs_ret(ret);
+	drive_control_lock(cq->drive);
+	own_all(cq, drive_own);
+	spin_lock(&cq->lock);
+	ret = cq_move_to(cq, ring, depth);
+	old = ret ? ring : cq->ring;
+	old_size = ret ? size : cq->ring_size;
+	if (!ret) {
+		cq->ring = ring;
+		cq->ring_size = size;
+		cq->mask = depth - 1;
+		ibcq->cqe = (int)depth;
+	}
+	spin_unlock(&cq->lock);
+	own_all(cq, drive_disown);
+	drive_control_unlock(cq->drive);
+	mem_free_pages(old, old_size);
+	return verbs_ret(ret);
+}
+
+int verbs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+	struct verbs_cq *cq = verbs_cq(ibcq);
+	uint32_t arm = solicited_only ? ROOST_CQ_ARM_SOLICITED : ROOST_CQ_ARM_NEXT;
+
+	/* Asking for less does not take back what was asked before. */
+	if (solicited_only &&
+	    atomic_load_explicit(&cq->index->arm, memory_order_relaxed) == ROOST_CQ_ARM_NEXT)
+		return 0;
+	atomic_store_explicit(&cq->index->arm, arm, memory_order_relaxed);
+	/*
+	 * The NIC stores a completion, fences, reads `arm`; the program, after this, polls once more. One of the two sees
+	 * the other.
+	 */
+	atomic_thread_fence(memory_order_seq_cst);
+	return 0;
+}

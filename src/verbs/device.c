@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The one device, roost0. It exists as long as the process; listing it opens nothing and takes no address.
+ */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "verbs/objects.h"
+
+/*
+ * Provider libraries of a distribution (libmlx5, libefa) are asked by programs whether a device is theirs, and compare
+ * the 8 bytes behind struct ibv_device with the address of a table of their own. So that pointer is ours, and memory
+ * follows it, since what they think stands there is larger.
+ */
+struct verbs_dev {
+	struct ibv_device dev;
+	const void *ops;
+	char reserved[256];
+	_Atomic uint64_t guid; /* network byte order; 0: no engine open yet */
+};
+_Static_assert(offsetof(struct verbs_dev, ops) == 664, "behind struct ibv_device");
+
+/*
+ * /dev/infiniband and /sys hold nothing of ours; the names are such that a real device's entries are not taken for ours.
+ */
+static struct verbs_dev roost0 = {
+	.dev =
+		{
+			.node_type = IBV_NODE_CA,
+			.transport_type = IBV_TRANSPORT_IB,
+			.name = "roost0",
+			.dev_name = "uverbs_roost0",
+			.dev_path = "/sys/class/infiniband_verbs/uverbs_roost0",
+			.ibdev_path = "/sys/class/infiniband/roost0",
+		},
+	.ops = &roost0,
+};
+
+VERBS_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	struct ibv_device **list = calloc(2, sizeof(*list));
+
+	if (num_devices)
+		*num_devices = list ? 1 : 0;
+	if (!list)
+		return verbs_null(ENOMEM);
+	list[0] = &roost0.dev;
+	return list;
+}
+
+VERBS_EXPORT void ibv_free_device_list(struct ibv_device **list)
+{
+	free(list);
+}
+
+VERBS_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+VERBS_EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+	return -1; /* the kernel does not know this device */
+}
+
+/* An EUI-64 with the bit of local administration, "Ros", and the address folded to four bytes. */
+static uint64_t guid_of(const struct pkt_addr *addr)
+{
+	uint8_t g[8] = {0x02, 0x52, 0x6f, 0x73};
+	unsigned first = pkt_addr_is_v4(addr) ? 12 : 0, i;
+	uint64_t guid;
+
+	for (i = first; i < 16; i++)
+		g[4 + i % 4] ^= addr->b[i];
+	memcpy(&guid, g, sizeof(guid));
+	return guid;
+}
+
+/* The address that ROOST_PORT names for the first port; all zeros when it leaves the choice to us. */
+static void address_asked_for(struct pkt_addr *addr)
+{
+	const char *spec = getenv("ROOST_PORT"), *colon = spec ? strchr(spec, ':') : NULL;
+	char text[64];
+	size_t n;
+
+	memset(addr, 0, sizeof(*addr));
+	if (!colon || memchr(spec, ';', (size_t)(colon - spec)) || memchr(spec, ',', (size_t)(colon - spec)))
+		return;
+	n = strcspn(colon + 1, ",;");
+	if (n >= sizeof(text))
+		return;
+	memcpy(text, colon + 1, n);
+	text[n] = '\0';
+	if (pkt_addr_parse(text, addr))
+		memset(addr, 0, sizeof(*addr));
+}
+
+uint64_t verbs_device_guid(void)
+{
+	uint64_t guid = atomic_load_explicit(&roost0.guid, memory_order_relaxed);
+	struct pkt_addr addr;
+
+	if (guid)
+		return guid;
+	address_asked_for(&addr);
+	return guid_of(&addr);
+}
+
+void verbs_device_opened(struct nic *nic)
+{
+	atomic_store_explicit(&roost0.guid, guid_of(&nic_port(nic, 0, 0)->addr), memory_order_relaxed);
+}
+
+VERBS_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	return verbs_device_guid();
+}
+
+/* Declared nowhere in the public headers, and yet part of the library. */
+VERBS_EXPORT int ibv_get_sysfs_path(char *path, size_t size);
+VERBS_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
+
+int ibv_get_sysfs_path(char *path, size_t size)
+{
+	const char *env = getenv("SYSFS_PATH");
+	size_t n;
+
+	if (!env || !*env)
+		env = "/sys";
+	n = strlen(env);
+	while (n > 1 && env[n - 1] == '/')
+		n--;
+	if (n >= size) {
+		errno = ERANGE;
+		return -1;
+	}
+	memcpy(path, env, n);
+	path[n] = '\0';
+	return 0;
+}
+
+/* Reads dir/file into buf and cuts a line break at its end. The number of bytes, or -1. */
+int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
+{
+	char path[1024];
+	ssize_t n;
+	int fd;
+
+	if (snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path) || !size)
+		return -1;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	n = read(fd, buf, size);
+	close(fd);
+	if (n < 0)
+		return -1;
+	if (n > 0 && buf[n - 1] == '\n')
+		buf[--n] = '\0';
+	else if ((size_t)n < size)
+		buf[n] = '\0';
+	else
+		return -1;
+	return (int)n;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion channels and asynchronous events: what the NIC reports, how programs take and acknowledge it. */
+#include <stdlib.h>
+
+#include "base/sys.h"
+#include "verbs/objects.h"
+
+/* ---- from the NIC, under PU ownership ---- */
+
+static void on_cq_event(void *host, void *cq_ctx)
+{
+	struct verbs_cq *cq = cq_ctx;
+
+	if (cq->cq.channel)
+		evq_raise(&container_of(cq->cq.channel, struct verbs_channel, channel)->events,
+			  &cq->comp_event);
+}
+
+static void on_qp_event(void *host, enum nic_event ev, void *qp_ctx)
+{
+	struct verbs_qp *qp = qp_ctx;
+
+	if ((unsigned)ev < VERBS_QP_EVENTS)
+		evq_raise(&verbs_ctx(qp->qp.context)->async, &qp->events[ev]);
+}
+
+static void on_cq_error(void *host, void *cq_ctx)
+{
+	struct verbs_cq *cq = cq_ctx;
+
+	evq_raise(&verbs_ctx(cq->cq.context)->async, &cq->async_event);
+}
+
+const struct nic_host_ops verbs_host_ops = {
+	.cq_event = on_cq_event,
+	.qp_event = on_qp_event,
+	.cq_error = on_cq_error,
+};
+
+/* ---- completion channels ---- */
+
+VERBS_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+	struct verbs_channel *ch = verbs_new(sizeof(*ch));
+	int ret;
+
+	if (!ch)
+		return NULL;
+	ret = evq_init(&ch->events);
+	if (ret) {
+		free(ch);
+		return verbs_null(-ret);
+	}
+	ch->channel.context = context;
+	ch->channel.fd = ch->events.fd;
+	return &ch->channel;
+}
+
+VERBS_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	struct ibv_context *context = channel->context;
+	struct verbs_channel *ch = (struct verbs_channel *)channel;
+	bool busy;
+
+	pthread_mutex_lock(&context->mutex);
+	busy = channel->refcnt != 0;
+	pthread_mutex_unlock(&context->mutex);
+	if (busy)
+		return verbs_ret(-EBUSY);
+	evq_destroy(&ch->events);
+	free(ch);
+	return 0;
+}
+
+VERBS_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+{
+	struct verbs_channel *ch = (struct verbs_channel *)channel;
+	void *object;
+	int type, ret;
+
+	ret = evq_take(&ch->events, verbs_ctx(channel->context)->drive, &type, &object);
+	if (ret) {
+		errno = -ret;
+		return -1;
+	}
+	*cq = object;
+	*cq_context = (*cq)->cq_context;
+	return 0;
+}
+
+VERBS_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
+{
+	if (!nevents)
+		return;
+	pthread_mutex_lock(&cq->mutex);
+	cq->comp_events_completed += nevents;
+	pthread_cond_signal(&cq->cond);
+	pthread_mutex_unlock(&cq->mutex);
+}
+
+/* ---- asynchronous events ---- */
+
+/* Sleeps without driving: it is a thread of its own in most programs, and must not take the NIC from the one that polls. */
+VERBS_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	void *object;
+	int type, ret;
+
+	ret = evq_take(&verbs_ctx(context)->async, NULL, &type, &object);
+	if (ret) {
+		errno = -ret;
+		return -1;
+	}
+	event->event_type = (enum ibv_event_type)type;
+	if (type == IBV_EVENT_CQ_ERR)
+		event->element.cq = object;
+	else
+		event->element.qp = object;
+	return 0;
+}
+
+VERBS_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		pthread_mutex_lock(&event->element.cq->mutex);
+		event->element.cq->async_events_completed++;
+		pthread_cond_signal(&event->element.cq->cond);
+		pthread_mutex_unlock(&event->element.cq->mutex);
+		break;
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_COMM_EST:
+	case IBV_EVENT_SQ_DRAINED:
+		pthread_mutex_lock(&event->element.qp->mutex);
+		event->element.qp->events_completed++;
+		pthread_cond_signal(&event->element.qp->cond);
+		pthread_mutex_unlock(&event->element.qp->mutex);
+		break;
+	default:
+		break; /* events of the device and its ports are not counted */
+	}
+}

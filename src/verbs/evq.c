@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "verbs/evq.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include "base/sys.h"
+
+int evq_init(struct evq *q)
+{
+	int fd = sys_eventfd(0, EFD_CLOEXEC);
+
+	if (fd < 0)
+		return fd;
+	q->fd = fd;
+	list_init(&q->events);
+	pthread_mutex_init(&q->lock, NULL);
+	return 0;
+}
+
+void evq_destroy(struct evq *q)
+{
+	sys_close(q->fd);
+	pthread_mutex_destroy(&q->lock);
+}
+
+void evq_raise(struct evq *q, struct evq_event *ev)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&q->lock);
+	if (ev->pending++ == 0)
+		list_add_tail(&ev->link, &q->events);
+	/* Each event writes, though the fd is readable already: an edge-triggered sleeper counts on it. */
+	(void)sys_write(q->fd, &one, sizeof(one));
+	pthread_mutex_unlock(&q->lock);
+}
+
+/* The counter is above zero here, so the read takes it all at once and does not block. */
+static void evq_drain_if_empty(struct evq *q)
+{
+	uint64_t count;
+
+	if (list_empty(&q->events))
+		(void)sys_read(q->fd, &count, sizeof(count));
+}
+
+static bool evq_try_take(struct evq *q, int *type, void **object)
+{
+	struct evq_event *ev;
+	bool got = false;
+
+	pthread_mutex_lock(&q->lock);
+	if (!list_empty(&q->events)) {
+		ev = list_first_entry(&q->events, struct evq_event, link);
+		*type = ev->type;
+		*object = ev->object;
+		++*ev->reported;
+		if (--ev->pending == 0)
+			list_del(&ev->link);
+		else
+			list_move_tail(&ev->link, &q->events);
+		evq_drain_if_empty(q);
+		got = true;
+	}
+	pthread_mutex_unlock(&q->lock);
+	return got;
+}
+
+/*
+ * Our waits are polls, which no flag restarts, while the kernel's read() of an event restarts after handlers installed
+ * with SA_RESTART. Which signal it was is not told: a wait ends when any handler of the program wants interruptions.
+ */
+static bool evq_interrupts(void)
+{
+	struct sigaction sa;
+	int sig;
+
+	for (sig = 1; sig < SIGRTMAX; sig++) {
+		if (sigaction(sig, NULL, &sa))
+			continue;
+		if ((sa.sa_flags & SA_SIGINFO || (sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN)) &&
+		    !(sa.sa_flags & SA_RESTART))
+			return true;
+	}
+	return false;
+}
+
+static int evq_wait(struct evq *q, struct drive *drive)
+{
+	struct pollfd pfd = {.fd = q->fd, .events = POLLIN};
+	int ret;
+
+	ret = drive ? drive_wait_fd(drive, q->fd, UINT64_MAX) : sys_ppoll(&pfd, 1, NULL, NULL);
+	if (ret == -EINTR)
+		return evq_interrupts() ? ret : 0;
+	return ret < 0 ? ret : 0;
+}
+
+int evq_take(struct evq *q, struct drive *drive, int *type, void **object)
+{
+	int ret, flags;
+
+	while (!evq_try_take(q, type, object)) {
+		flags = sys_fcntl(q->fd, F_GETFL, 0);
+		if (flags < 0)
+			return flags;
+		if (flags & O_NONBLOCK)
+			return -EAGAIN;
+		ret = evq_wait(q, drive);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+uint32_t evq_forget(struct evq *q, struct evq_event *ev)
+{
+	uint32_t reported;
+
+	pthread_mutex_lock(&q->lock);
+	if (ev->pending) {
+		ev->pending = 0;
+		list_del(&ev->link);
+		evq_drain_if_empty(q);
+	}
+	reported = *ev->reported;
+	pthread_mutex_unlock(&q->lock);
+	return reported;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A queue of events behind a descriptor, for completion channels and asynchronous events.
+ *
+ * The descriptor is an eventfd that is readable exactly while the queue holds something: programs poll() it, put it
+ * into an epoll set, level or edge triggered, and set O_NONBLOCK on it; nobody but this file reads or writes it. The
+ * events are links inside the objects that raise them, so raising one allocates nothing, never blocks for long, and
+ * an object that goes away takes its unread events along, as the kernel does.
+ */
+#ifndef ROOST_VERBS_EVQ_H
+#define ROOST_VERBS_EVQ_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+#include "drive/drive.h"
+
+struct evq {
+	pthread_mutex_t lock;
+	struct list_head events;
+	int fd;
+};
+
+/* Part of the object that raises it; zeroed is idle. */
+struct evq_event {
+	struct list_head link;
+	uint32_t pending; /* raised and not yet read */
+	uint32_t
+		*reported; /* counts the reads, under the queue's lock; compared with what was acknowledged */
+	int type;	   /* enum ibv_event_type, for asynchronous events */
+	void *object;
+};
+
+/* 0 or -errno. */
+int evq_init(struct evq *q);
+void evq_destroy(struct evq *q);
+
+/* Any thread; also under PU ownership. */
+void evq_raise(struct evq *q, struct evq_event *ev);
+
+/*
+ * Takes the oldest event. Waits for one when there is none, unless the program has set O_NONBLOCK: then -EAGAIN.
+ * With `drive` the wait drives the NIC, otherwise it only sleeps. -EINTR when a signal came whose handler does not ask
+ * for restarts. On success *type and *object are set.
+ */
+int evq_take(struct evq *q, struct drive *drive, int *type, void **object);
+
+/* Drops the unread ones of an event that will not be raised any more; returns how many were ever read. */
+uint32_t evq_forget(struct evq *q, struct evq_event *ev);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The objects behind the structs of <infiniband/verbs.h>. The public struct is always the first member (of a context:
+ * struct verbs_context, whose last member the program sees), so a cast leads from one to the other.
+ *
+ * Conventions at this surface are the verbs': a pointer or NULL with errno, or 0 or a positive errno; inside, negative
+ * errno values, turned by verbs_ret().
+ *
+ * Locks, outermost first: control lock of the NIC, PU, CQ, send queue, receive queue. An event queue's lock is a leaf.
+ */
+#ifndef ROOST_VERBS_OBJECTS_H
+#define ROOST_VERBS_OBJECTS_H
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+
+/* The header wraps these for its callers; here they are defined. */
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+#undef ibv_query_port
+#undef ibv_get_device_list
+
+#include "base/list.h"
+#include "base/mem.h"
+#include "base/spin.h"
+#include "drive/drive.h"
+#include "nic/nic.h"
+#include "roost/wqe.h"
+#include "verbs/evq.h"
+
+#define VERBS_EXPORT __attribute__((visibility("default")))
+
+#define VERBS_VENDOR_ID 0x526f73 /* "Ros": our own, no IEEE assignment */
+#define VERBS_PART_ID	1
+#define VERBS_GID_LEN	1 /* entries of a port's GID table */
+
+struct verbs_ctx {
+	struct verbs_context vctx;
+	struct drive *drive;
+	struct nic *nic;
+	struct evq async;
+	pthread_mutex_t lock; /* the lists below */
+	struct list_head pds, mrs, cqs, qps;
+	struct list_head link; /* all open contexts */
+	ino_t cmd_ino;	       /* of cmd_fd: tells our own descriptors in ibv_import_device() */
+};
+
+struct verbs_pd {
+	struct ibv_pd pd;
+	struct list_head link;
+	bool imported; /* a second face of a PD that another object owns */
+};
+
+struct verbs_mr {
+	struct ibv_mr mr;
+	struct list_head link;
+	uint64_t iova;
+	uint32_t access;
+	bool imported;
+};
+
+struct verbs_channel {
+	struct ibv_comp_channel channel;
+	struct evq events;
+};
+
+struct verbs_cq {
+	union {
+		struct ibv_cq cq; /* a prefix of ex */
+		struct ibv_cq_ex ex;
+	};
+	struct drive *drive;
+	struct nic_cq *nic_cq;
+	unsigned pu;
+	bool single_threaded; /* the program promised: no lock */
+
+	struct spin lock CACHE_ALIGNED;
+	uint32_t cons; /* CQEs taken */
+	uint32_t mask;
+	struct roost_cqe *ring;
+	struct roost_cqe *cur; /* between start_poll and end_poll */
+	struct roost_cq_index *index;
+
+	struct evq_event comp_event CACHE_ALIGNED;
+	uint32_t comp_reported;
+	struct evq_event async_event;
+	uint32_t async_reported;
+	struct list_head link;
+	size_t ring_size;
+};
+
+struct verbs_queue {
+	struct spin lock;
+	uint32_t head; /* WQEs posted */
+	uint32_t
+		cons_seen; /* index->cons as last read: the NIC's line is fetched only when the ring looks full */
+	uint32_t depth, mask;
+	uint32_t max_sge;
+	uint32_t max_inline;
+	uint32_t shift;
+	uint8_t *ring;
+	uint64_t *wr_id;
+	struct roost_queue_index *index;
+} CACHE_ALIGNED;
+
+#define VERBS_QP_EVENTS 6 /* IBV_EVENT_CQ_ERR .. IBV_EVENT_SQ_DRAINED */
+
+struct verbs_qp {
+	union {
+		struct ibv_qp qp; /* a prefix of ex */
+		struct ibv_qp_ex ex;
+	};
+	struct drive *drive;
+	struct nic_qp *nic_qp;
+	unsigned pu;
+	bool sig_all;
+	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() answers */
+
+	struct verbs_queue sq, rq;
+
+	/* between wr_start and wr_complete, under the send queue's lock */
+	struct roost_wqe *wr_cur;
+	uint32_t wr_head; /* WQEs built so far */
+	int wr_err;	  /* positive errno of the first mistake */
+
+	void *mem; /* rings, indices, wr_ids */
+	size_t mem_size;
+	uint32_t async_reported;
+	struct evq_event events[VERBS_QP_EVENTS];
+	struct list_head link;
+};
+
+static inline struct verbs_ctx *verbs_ctx(struct ibv_context *ctx)
+{
+	return container_of(ctx, struct verbs_ctx, vctx.context);
+}
+
+static inline struct verbs_cq *verbs_cq(struct ibv_cq *cq)
+{
+	return (struct verbs_cq *)cq;
+}
+
+static inline struct verbs_qp *verbs_qp(struct ibv_qp *qp)
+{
+	return (struct verbs_qp *)qp;
+}
+
+/* 0 stays 0; -errno becomes what verbs return, with errno set beside as the newer ones do. */
+static inline int verbs_ret(int ret)
+{
+	if (ret >= 0)
+		return 0;
+	errno = -ret;
+	return -ret;
+}
+
+static inline void *verbs_null(int err)
+{
+	errno = err;
+	return NULL;
+}
+
+/* Zeroed, aligned to a cache line; free() it. */
+void *verbs_new(size_t size);
+
+/* device.c */
+void verbs_device_opened(struct nic *nic);
+uint64_t verbs_device_guid(void);		 /* network byte order */
+extern const struct nic_host_ops verbs_host_ops; /* event.c */
+
+/* query.c */
+int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *input,
+			  struct ibv_device_attr_ex *attr, size_t attr_size);
+int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *attr, size_t len);
+int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values);
+
+/* pd.c, mr.c, cq.c, qp.c: free what a program left behind when it closes its context */
+void verbs_pd_reap(struct verbs_ctx *ctx);
+void verbs_mr_reap(struct verbs_ctx *ctx);
+void verbs_cq_reap(struct verbs_ctx *ctx);
+void verbs_qp_reap(struct verbs_ctx *ctx);
+
+/* context.c: calls fn for every open context, which stays open meanwhile, until it returns something. */
+void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *arg);
+
+/* cq.c */
+struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
+int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+/* Takes the completions of a QP that is gone, or reset, out of the ring. PU owned. */
+void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn);
+
+/* cq_ex.c */
+void verbs_cq_ex_init(struct verbs_cq *cq);
+#define VERBS_CQ_EX_FLAGS                                                                                    \
+	(IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |                                       \
+	 IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+
+/* poll.c */
+int verbs_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+
+/* qp.c */
+struct ibv_qp *verbs_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *attr);
+
+/* qp_ex.c */
+#define VERBS_QP_EX_OPS                                                                                      \
+	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |              \
+	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |            \
+	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+void verbs_qp_ex_init(struct verbs_qp *qp);
+
+/* post.c */
+int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/* unsupported.c */
+void verbs_unsupported_init(struct verbs_context *vctx);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * ibv_post_send() and ibv_post_recv(): a work request becomes a WQE in the ring. The producer index is stored once for
+ * a posted list, and the doorbell rung once.
+ */
+#include "verbs/post.h"
+
+/* What an op-code of the verbs is on our ring, and which of its fields count. */
+enum { WR_RADDR = 1, WR_IMM = 2, WR_ATOMIC = 4, WR_INLINE = 8, WR_KNOWN = 16 };
+
+static const struct {
+	uint8_t op, fields;
+} wr_ops[16] = {
+	[IBV_WR_RDMA_WRITE] = {ROOST_OP_WRITE, WR_KNOWN | WR_RADDR | WR_INLINE},
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = {ROOST_OP_WRITE_IMM, WR_KNOWN | WR_RADDR | WR_IMM | WR_INLINE},
+	[IBV_WR_SEND] = {ROOST_OP_SEND, WR_KNOWN | WR_INLINE},
+	[IBV_WR_SEND_WITH_IMM] = {ROOST_OP_SEND_IMM, WR_KNOWN | WR_IMM | WR_INLINE},
+	[IBV_WR_SEND_WITH_INV] = {ROOST_OP_SEND_INV, WR_KNOWN | WR_IMM | WR_INLINE},
+	[IBV_WR_RDMA_READ] = {ROOST_OP_READ, WR_KNOWN | WR_RADDR},
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = {ROOST_OP_CMP_SWAP, WR_KNOWN | WR_ATOMIC},
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {ROOST_OP_FETCH_ADD, WR_KNOWN | WR_ATOMIC},
+};
+
+static int put_inline(struct roost_wqe *w, const struct verbs_queue *sq, const struct ibv_send_wr *wr)
+{
+	uint8_t *to = (uint8_t *)w + ROOST_WQE_INLINE_OFFSET;
+	uint32_t room = sq->max_inline, len = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		uint32_t n = wr->sg_list[i].length;
+
+		if (n > room)
+			return EINVAL;
+		room -= n;
+		if (n)
+			memcpy(to + len, (const void *)(uintptr_t)wr->sg_list[i].addr, n);
+		len += n;
+	}
+	w->inline_len = len;
+	w->num_sge = 0;
+	return 0;
+}
+
+static inline void put_sges(struct roost_sge *to, const struct ibv_sge *sges, uint32_t n)
+{
+	if (likely(n == 1))
+		memcpy(to, sges, sizeof(*to));
+	else if (n)
+		memcpy(to, sges, n * sizeof(*to));
+}
+
+/* 0, or the positive errno for the program. */
+static inline int put_send(struct verbs_queue *sq, uint32_t n, const struct ibv_send_wr *wr)
+{
+	struct roost_wqe *w = post_slot(sq, n);
+	uint8_t fields;
+
+	if (unlikely((unsigned)wr->opcode >= ARRAY_SIZE(wr_ops)))
+		return EINVAL;
+	fields = wr_ops[wr->opcode].fields;
+	if (unlikely(!fields))
+		return EOPNOTSUPP;
+	if (unlikely((uint32_t)wr->num_sge > sq->max_sge || wr->send_flags & ~VERBS_SEND_FLAGS))
+		return EINVAL;
+	w->ctrl = ROOST_CTRL(wr_ops[wr->opcode].op, 0);
+	w->flags = post_flags(wr->send_flags);
+	if (fields & WR_ATOMIC) {
+		w->raddr = wr->wr.atomic.remote_addr;
+		w->rkey = wr->wr.atomic.rkey;
+		if (wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+			w->swap_add = wr->wr.atomic.swap;
+			w->compare = wr->wr.atomic.compare_add;
+		} else {
+			w->swap_add = wr->wr.atomic.compare_add;
+			w->compare = 0;
+		}
+	} else {
+		if (fields & WR_RADDR) {
+			w->raddr = wr->wr.rdma.remote_addr;
+			w->rkey = wr->wr.rdma.rkey;
+		}
+		if (fields & WR_IMM)
+			w->imm = wr->imm_data;
+	}
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		if (unlikely(!(fields & WR_INLINE)))
+			return EINVAL;
+		return put_inline(w, sq, wr);
+	}
+	w->inline_len = 0;
+	w->num_sge = (uint16_t)wr->num_sge;
+	put_sges(w->sge, wr->sg_list, w->num_sge);
+	return 0;
+}
+
+int verbs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	struct verbs_qp *qp = verbs_qp(ibqp);
+	struct verbs_queue *sq = &qp->sq;
+	uint32_t head;
+	bool posted;
+	int ret = 0;
+
+	spin_lock(&sq->lock);
+	head = sq->head;
+	if (unlikely(!post_send_allowed(qp)))
+		ret = EINVAL;
+	for (; wr && !ret; wr = wr->next) {
+		if (unlikely(!post_room(sq, head)))
+			ret = ENOMEM;
+		else
+			ret = put_send(sq, head, wr);
+		if (unlikely(ret))
+			break;
+		sq->wr_id[head & sq->mask] = wr->wr_id;
+		head++;
+	}
+	posted = head != sq->head;
+	if (likely(posted))
+		post_publish(sq, head);
+	spin_unlock(&sq->lock);
+	if (unlikely(ret))
+		*bad_wr = wr;
+	if (likely(posted))
+		drive_doorbell(qp->drive, qp->nic_qp);
+	return ret;
+}
+
+static inline int put_recv(struct verbs_queue *rq, uint32_t n, const struct ibv_recv_wr *wr)
+{
+	struct roost_recv_wqe *w = post_slot(rq, n);
+
+	if (unlikely((uint32_t)wr->num_sge > rq->max_sge))
+		return EINVAL;
+	w->ctrl = ROOST_CTRL(ROOST_OP_RECV, 0);
+	w->num_sge = (uint32_t)wr->num_sge;
+	put_sges(w->sge, wr->sg_list, w->num_sge);
+	return 0;
+}
+
+/*
+ * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the state, fences, reads the
+ * producer index; here it is the other way round: one of the two sees the other.
+ */
+static inline void flush_if_in_error(struct verbs_qp *qp)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	if (unlikely(nic_qp_state(qp->nic_qp) == NIC_QPS_ERR))
+		drive_doorbell(qp->drive, qp->nic_qp);
+}
+
+int verbs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	struct verbs_qp *qp = verbs_qp(ibqp);
+	struct verbs_queue *rq = &qp->rq;
+	uint32_t head;
+	bool posted;
+	int ret = 0;
+
+	spin_lock(&rq->lock);
+	head = rq->head;
+	if (unlikely(ibqp->state == IBV_QPS_RESET))
+		ret = EINVAL;
+	for (; wr && !ret; wr = wr->next) {
+		if (unlikely(!post_room(rq, head)))
+			ret = ENOMEM;
+		else
+			ret = put_recv(rq, head, wr);
+		if (unlikely(ret))
+			break;
+		rq->wr_id[head & rq->mask] = wr->wr_id;
+		head++;
+	}
+	posted = head != rq->head;
+	if (likely(posted))
+		post_publish(rq, head);
+	spin_unlock(&rq->lock);
+	if (unlikely(ret))
+		*bad_wr = wr;
+	if (likely(posted))
+		flush_if_in_error(qp);
+	return ret;
+}

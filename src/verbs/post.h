@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Putting work requests into a ring: what post.c and qp_ex.c share. */
+#ifndef ROOST_VERBS_POST_H
+#define ROOST_VERBS_POST_H
+
+#include <string.h>
+
+#include "verbs/objects.h"
+
+#define VERBS_SEND_FLAGS (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE)
+
+/* enum ibv_send_flags to enum roost_wqe_flags: the bits are the same, with the fence in another place. */
+static inline uint16_t post_flags(unsigned int f)
+{
+	return (uint16_t)((f >> 1 & (ROOST_WQE_SIGNALED | ROOST_WQE_SOLICITED)) |
+			  (f & IBV_SEND_FENCE ? ROOST_WQE_FENCE : 0) | (f & ROOST_WQE_INLINE));
+}
+_Static_assert(IBV_SEND_SIGNALED >> 1 == ROOST_WQE_SIGNALED, "send flags");
+_Static_assert(IBV_SEND_SOLICITED >> 1 == ROOST_WQE_SOLICITED, "send flags");
+_Static_assert((int)IBV_SEND_INLINE == (int)ROOST_WQE_INLINE, "send flags");
+
+/* Struct ibv_sge and struct roost_sge have the same layout: lists are copied whole. */
+_Static_assert(sizeof(struct ibv_sge) == sizeof(struct roost_sge), "SGE");
+_Static_assert(offsetof(struct ibv_sge, length) == offsetof(struct roost_sge, len), "SGE");
+_Static_assert(offsetof(struct ibv_sge, lkey) == offsetof(struct roost_sge, lkey), "SGE");
+
+/* Is there room for the WQE that would be number `head`? */
+static inline bool post_room(struct verbs_queue *q, uint32_t head)
+{
+	if (likely(head - q->cons_seen < q->depth))
+		return true;
+	q->cons_seen = atomic_load_explicit(&q->index->cons, memory_order_acquire);
+	return head - q->cons_seen < q->depth;
+}
+
+static inline void *post_slot(const struct verbs_queue *q, uint32_t n)
+{
+	return q->ring + ((size_t)(n & q->mask) << q->shift);
+}
+
+/* Work requests are taken in these states; in ERR, and in SQE, they are flushed (IBA 10.3.1). */
+static inline bool post_send_allowed(const struct verbs_qp *qp)
+{
+	return qp->qp.state >= IBV_QPS_RTS && qp->qp.state <= IBV_QPS_ERR;
+}
+
+/* Lets the NIC see the WQEs before `head`. The queue is locked; ring the doorbell after the unlock. */
+static inline void post_publish(struct verbs_queue *q, uint32_t head)
+{
+	q->head = head;
+	atomic_store_explicit(&q->index->prod, head, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Queue pairs: create, destroy. States and attributes are qp_attr.c; posting is post.c and qp_ex.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "verbs/objects.h"
+
+#define QP_MIN_SHIFT 6
+#define QP_MAX_SHIFT 10
+
+static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_ex *a)
+{
+	const uint32_t mask =
+		IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+
+	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq)
+		return -EINVAL;
+	if (a->comp_mask & ~mask || a->srq || a->qp_type != IBV_QPT_RC)
+		return -EOPNOTSUPP;
+	if (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags)
+		return -EOPNOTSUPP;
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(uint64_t)VERBS_QP_EX_OPS)
+		return -EOPNOTSUPP;
+	if (verbs_ctx(a->send_cq->context)->drive != ctx->drive ||
+	    verbs_ctx(a->recv_cq->context)->drive != ctx->drive)
+		return -EINVAL;
+	if (a->cap.max_send_wr > NIC_MAX_WR || a->cap.max_recv_wr > NIC_MAX_WR ||
+	    a->cap.max_send_sge > ROOST_MAX_SGE || a->cap.max_recv_sge > ROOST_MAX_SGE ||
+	    a->cap.max_inline_data > ROOST_MAX_INLINE)
+		return -EINVAL;
+	return 0;
+}
+
+static uint32_t stride_shift(size_t bytes)
+{
+	uint32_t shift = QP_MIN_SHIFT;
+
+	while (bytes > 1u << shift)
+		shift++;
+	return shift;
+}
+
+/* Sizes of both queues. The stride is a power of two, and what it has to spare is given to the program. */
+static void qp_size(struct verbs_qp *qp, const struct ibv_qp_cap *cap)
+{
+	size_t sge_end = ROOST_WQE_SGE_OFFSET + cap->max_send_sge * sizeof(struct roost_sge);
+	size_t inline_end = ROOST_WQE_INLINE_OFFSET + cap->max_inline_data;
+	struct verbs_queue *sq = &qp->sq, *rq = &qp->rq;
+
+	sq->depth = (uint32_t)pow2_ceil(cap->max_send_wr);
+	sq->mask = sq->depth - 1;
+	sq->shift = stride_shift(sge_end > inline_end ? sge_end : inline_end);
+	sq->max_sge = cap->max_send_sge;
+	sq->max_inline = (1u << sq->shift) - ROOST_WQE_INLINE_OFFSET;
+	if (cap->max_recv_wr) {
+		rq->depth = (uint32_t)pow2_ceil(cap->max_recv_wr);
+		rq->mask = rq->depth - 1;
+		rq->shift =
+			stride_shift(ROOST_RECV_SGE_OFFSET + cap->max_recv_sge * sizeof(struct roost_sge));
+		rq->max_sge = cap->max_recv_sge;
+	}
+}
+
+/* One piece of memory: both indices, both rings, both arrays of wr_id. */
+static int qp_alloc(struct verbs_qp *qp)
+{
+	struct verbs_queue *queues[2] = {&qp->sq, &qp->rq};
+	size_t size = 0;
+	uint8_t *p;
+	int i;
+
+	for (i = 0; i < 2; i++)
+		size += sizeof(struct roost_queue_index) + ((size_t)queues[i]->depth << queues[i]->shift) +
+			ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
+	p = mem_alloc_pages(size);
+	if (!p)
+		return -ENOMEM;
+	qp->mem = p;
+	qp->mem_size = size;
+	for (i = 0; i < 2; i++) {
+		queues[i]->index = (struct roost_queue_index *)p;
+		p += sizeof(struct roost_queue_index);
+	}
+	for (i = 0; i < 2; i++) {
+		queues[i]->ring = p;
+		p += (size_t)queues[i]->depth << queues[i]->shift;
+	}
+	for (i = 0; i < 2; i++) {
+		queues[i]->wr_id = (uint64_t *)p;
+		p += ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
+	}
+	return 0;
+}
+
+static struct nic_queue_attr queue_attr(const struct verbs_queue *q)
+{
+	return (struct nic_queue_attr){
+		.ring = q->ring,
+		.wr_id = q->wr_id,
+		.index = q->index,
+		.depth = q->depth,
+		.stride_shift = (uint8_t)q->shift,
+	};
+}
+
+static int qp_start(struct verbs_ctx *ctx, struct verbs_qp *qp)
+{
+	struct nic_qp_init init = {
+		.type = (enum nic_qp_type)qp->qp.qp_type,
+		.pd = qp->qp.pd->handle,
+		.send_cq = verbs_cq(qp->qp.send_cq)->nic_cq,
+		.recv_cq = verbs_cq(qp->qp.recv_cq)->nic_cq,
+		.sq = queue_attr(&qp->sq),
+		.rq = queue_attr(&qp->rq),
+		.max_inline = qp->sq.max_inline,
+		.sig_all = qp->sig_all,
+		.ctx = qp,
+	};
+	int ret;
+
+	drive_control_lock(qp->drive);
+	drive_own(qp->drive, qp->pu);
+	ret = nic_qp_create(ctx->nic, &init, &qp->nic_qp);
+	drive_disown(qp->drive, qp->pu);
+	drive_control_unlock(qp->drive);
+	return ret;
+}
+
+static void qp_init_events(struct verbs_qp *qp)
+{
+	int i;
+
+	for (i = 0; i < VERBS_QP_EVENTS; i++) {
+		qp->events[i].reported = &qp->async_reported;
+		qp->events[i].object = &qp->qp;
+		qp->events[i].type = i;
+	}
+	pthread_mutex_init(&qp->qp.mutex, NULL);
+	pthread_cond_init(&qp->qp.cond, NULL);
+}
+
+static void qp_tell_cap(const struct verbs_qp *qp, struct ibv_qp_cap *cap)
+{
+	cap->max_send_wr = qp->sq.depth;
+	cap->max_recv_wr = qp->rq.depth;
+	cap->max_send_sge = qp->sq.max_sge;
+	cap->max_recv_sge = qp->rq.max_sge;
+	cap->max_inline_data = qp->sq.max_inline;
+}
+
+static struct verbs_qp *qp_new(struct ibv_context *context, const struct ibv_qp_init_attr_ex *a)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct verbs_qp *qp = verbs_new(sizeof(*qp));
+	int ret;
+
+	if (!qp)
+		return NULL;
+	qp->drive = ctx->drive;
+	qp->pu = verbs_cq(a->send_cq)->pu;
+	qp->sig_all = a->sq_sig_all != 0;
+	qp->qp.context = context;
+	qp->qp.qp_context = a->qp_context;
+	qp->qp.pd = a->pd;
+	qp->qp.send_cq = a->send_cq;
+	qp->qp.recv_cq = a->recv_cq;
+	qp->qp.state = IBV_QPS_RESET;
+	qp->qp.qp_type = a->qp_type;
+	qp_init_events(qp);
+	qp_size(qp, &a->cap);
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		verbs_qp_ex_init(qp);
+	ret = qp_alloc(qp);
+	if (ret)
+		goto free_qp;
+	ret = qp_start(ctx, qp);
+	if (ret)
+		goto free_mem;
+	qp->qp.qp_num = nic_qp_num(qp->nic_qp);
+	qp->qp.handle = qp->qp.qp_num;
+	return qp;
+
+free_mem:
+	mem_free_pages(qp->mem, qp->mem_size);
+free_qp:
+	free(qp);
+	return verbs_null(-ret);
+}
+
+struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	int ret = qp_check(ctx, attr);
+	struct verbs_qp *qp;
+
+	if (ret)
+		return verbs_null(-ret);
+	qp = qp_new(context, attr);
+	if (!qp)
+		return NULL;
+	qp_tell_cap(qp, &attr->cap);
+	pthread_mutex_lock(&ctx->lock);
+	list_add_tail(&qp->link, &ctx->qps);
+	pthread_mutex_unlock(&ctx->lock);
+	return &qp->qp;
+}
+
+VERBS_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct ibv_qp_init_attr_ex ex = {
+		.qp_context = attr->qp_context,
+		.send_cq = attr->send_cq,
+		.recv_cq = attr->recv_cq,
+		.srq = attr->srq,
+		.cap = attr->cap,
+		.qp_type = attr->qp_type,
+		.sq_sig_all = attr->sq_sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+	};
+	struct ibv_qp *qp = verbs_create_qp_ex(pd->context, &ex);
+
+	if (qp)
+		attr->cap = ex.cap;
+	return qp;
+}
+
+/* The NIC forgets it, and its completions leave the CQs: the number may name another QP tomorrow. */
+static void qp_end(struct verbs_qp *qp)
+{
+	drive_control_lock(qp->drive);
+	drive_own(qp->drive, qp->pu);
+	nic_qp_destroy(drive_nic(qp->drive), qp->nic_qp);
+	verbs_cq_clean(verbs_cq(qp->qp.recv_cq), qp->qp.qp_num);
+	if (qp->qp.send_cq != qp->qp.recv_cq)
+		verbs_cq_clean(verbs_cq(qp->qp.send_cq), qp->qp.qp_num);
+	drive_disown(qp->drive, qp->pu);
+	drive_control_unlock(qp->drive);
+}
+
+static void qp_wait_acks(struct verbs_qp *qp)
+{
+	uint32_t reported = 0;
+	int i;
+
+	for (i = 0; i < VERBS_QP_EVENTS; i++)
+		reported = evq_forget(&verbs_ctx(qp->qp.context)->async, &qp->events[i]);
+	pthread_mutex_lock(&qp->qp.mutex);
+	while (qp->qp.events_completed != reported)
+		pthread_cond_wait(&qp->qp.cond, &qp->qp.mutex);
+	pthread_mutex_unlock(&qp->qp.mutex);
+}
+
+VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
+{
+	struct verbs_qp *qp = verbs_qp(ibqp);
+	struct verbs_ctx *ctx = verbs_ctx(ibqp->context);
+
+	qp_end(qp);
+	qp_wait_acks(qp);
+	pthread_mutex_lock(&ctx->lock);
+	list_del(&qp->link);
+	pthread_mutex_unlock(&ctx->lock);
+	pthread_mutex_destroy(&ibqp->mutex);
+	pthread_cond_destroy(&ibqp->cond);
+	mem_free_pages(qp->mem, qp->mem_size);
+	free(qp);
+	return 0;
+}
+
+/* As in cq.c: the memory stays, since the program still holds the object. */
+void verbs_qp_reap(struct verbs_ctx *ctx)
+{
+	struct verbs_qp *qp, *tmp;
+
+	list_for_each_entry_safe (qp, tmp, &ctx->qps, link) {
+		list_del(&qp->link);
+		qp_end(qp);
+	}
+}

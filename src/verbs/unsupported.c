@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the standard names and this device does not have: it fails with EOPNOTSUPP, and is not advertised. Members of
+ * struct verbs_context that stay NULL fail so in the header's inline functions; filled in here are those that programs
+ * call without a look.
+ */
+#include "verbs/objects.h"
+
+/* ---- pointers of the context ---- */
+
+static void *no_compat(void)
+{
+	return verbs_null(EOPNOTSUPP);
+}
+
+static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+static int no_dealloc_mw(struct ibv_mw *mw)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+static int no_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	*bad_wr = wr;
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+static int no_close_xrcd(struct ibv_xrcd *xrcd)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr);
+
+void verbs_unsupported_init(struct verbs_context *v)
+{
+	struct ibv_context_ops *ops = &v->context.ops;
+
+	v->close_xrcd = no_close_xrcd;
+	ops->bind_mw = no_bind_mw;
+	ops->dealloc_mw = no_dealloc_mw;
+	ops->post_srq_recv = no_post_srq_recv;
+	/* Leftovers in the table of old headers. */
+	ops->_compat_query_device = ibv_query_device;
+	ops->_compat_query_port = ibv_query_port;
+	ops->_compat_alloc_pd = no_compat;
+	ops->_compat_dealloc_pd = no_compat;
+	ops->_compat_reg_mr = no_compat;
+	ops->_compat_rereg_mr = no_compat;
+	ops->_compat_dereg_mr = no_compat;
+	ops->_compat_create_cq = no_compat;
+	ops->_compat_cq_event = no_compat;
+	ops->_compat_resize_cq = no_compat;
+	ops->_compat_destroy_cq = no_compat;
+	ops->_compat_create_srq = no_compat;
+	ops->_compat_modify_srq = no_compat;
+	ops->_compat_query_srq = no_compat;
+	ops->_compat_destroy_srq = no_compat;
+	ops->_compat_create_qp = no_compat;
+	ops->_compat_query_qp = no_compat;
+	ops->_compat_modify_qp = no_compat;
+	ops->_compat_destroy_qp = no_compat;
+	ops->_compat_create_ah = no_compat;
+	ops->_compat_destroy_ah = no_compat;
+	ops->_compat_attach_mcast = no_compat;
+	ops->_compat_detach_mcast = no_compat;
+	ops->_compat_async_event = no_compat;
+}
+
+/* ---- exported functions ---- */
+
+VERBS_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	return verbs_null(EOPNOTSUPP);
+}
+
+VERBS_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+VERBS_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	return verbs_null(EOPNOTSUPP);
+}
+
+VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc,
+				     struct ibv_grh *grh, struct ibv_ah_attr *ah_attr)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+VERBS_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
+						  uint8_t port_num)
+{
+	return verbs_null(EOPNOTSUPP);
+}
+
+VERBS_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+VERBS_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+VERBS_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+VERBS_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
+					      uint64_t iova, int fd, int access)
+{
+	return verbs_null(EOPNOTSUPP);
+}
+
+VERBS_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t dm_handle)
+{
+	return verbs_null(EOPNOTSUPP);
+}
+
+VERBS_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
+{
+}
+
+/* There is no Ethernet address to find: the layer below is the host's own network stack. */
+VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
+					     uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
+{
+	return verbs_ret(-EOPNOTSUPP);
+}
+
+/* Providers register themselves with it when they are loaded; it has been without effect since rdma-core 1. */
+typedef struct ibv_device *(*ibv_driver_init_func)(const char *uverbs_sys_path, int abi_version);
+VERBS_EXPORT void ibv_register_driver(const char *name, ibv_driver_init_func init_func);
+
+void ibv_register_driver(const char *name, ibv_driver_init_func init_func)
+{
+}
