@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the core costs without wires: two NICs in one thread, joined by a port that hands over pointers. Prints JSON: nanoseconds
+ * of CPU per message, both sides, the acknowledgement and both completions included.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "nic/nic.h"
+
+#define SLOTS 1024
+
+struct wire {
+	struct port base;
+	struct wire *peer;
+	struct port_path path;
+	uint8_t *slots;
+	uint32_t len[SLOTS];
+	uint32_t head, tail; /* packets sent to us */
+};
+
+static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
+{
+	struct wire *w = (struct wire *)p;
+
+	w->path.dst = *dst;
+	w->path.sport = PKT_UDP_PORT;
+	return &w->path;
+}
+
+static void path_put(struct port *p, struct port_path *path)
+{
+}
+
+static int reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room)
+{
+	struct wire *to = ((struct wire *)p)->peer;
+
+	if (to->tail - to->head == SLOTS)
+		return -11;
+	room->bth = to->slots + (size_t)(to->tail % SLOTS) * 4160;
+	room->ip_id = 0;
+	to->len[to->tail++ % SLOTS] = len;
+	return 0;
+}
+
+static void cancel(struct port *p)
+{
+	((struct wire *)p)->peer->tail--;
+}
+
+static bool flush(struct port *p)
+{
+	return true;
+}
+
+static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
+{
+	struct wire *w = (struct wire *)p;
+	int n = 0;
+
+	while (n < max && w->head != w->tail) {
+		uint32_t i = w->head++ % SLOTS;
+
+		pkts[n++] = (struct port_pkt){.bth = w->slots + (size_t)i * 4160,
+					      .len = w->len[i],
+					      .src = &w->peer->base.addr,
+					      .dst = &w->base.addr,
+					      .sport = PKT_UDP_PORT,
+					      .flags = PORT_ID_KNOWN};
+	}
+	return n;
+}
+
+static bool arm(struct port *p)
+{
+	return false;
+}
+
+static void nothing(struct port *p)
+{
+}
+
+static const struct port_ops wire_ops = {"wire", path_get, path_put, reserve, cancel, flush,
+					 rx_burst, arm,	   nothing,  NULL,    nothing, nothing};
+
+static void on_cq(void *host, void *ctx)
+{
+}
+
+static void on_qp(void *host, enum nic_event ev, void *ctx)
+{
+	fprintf(stderr, "event %d\n", ev);
+}
+
+static const struct nic_host_ops host_ops = {on_cq, on_qp, on_cq};
+
+#define DEPTH 256
+
+struct side {
+	struct wire wire;
+	struct nic *nic;
+	struct nic_cq *cq;
+	struct nic_qp *qp;
+	struct roost_cqe *cqe;
+	struct roost_cq_index ci;
+	uint32_t cons, key, pd;
+	uint64_t posted, done;
+	struct roost_wqe *sq;
+	uint64_t *wr;
+	struct roost_queue_index qi;
+	uint8_t *mem;
+};
+
+static void side_init(struct side *s, struct side *peer, const char *addr)
+{
+	struct nic_config cfg = {.pus = 1, .ports = 1, .seed = 7, .ops = &host_ops};
+	struct nic_mr_attr mr = {.len = 1 << 20, .access = 15};
+	struct nic_cq_attr cq = {.depth = 1024};
+	struct nic_qp_init qi = {.type = NIC_QPT_RC};
+
+	pkt_addr_parse(addr, &s->wire.base.addr);
+	s->wire.base.ops = &wire_ops;
+	s->wire.base.mtu = 4096;
+	s->wire.base.fd = s->wire.base.ctl_fd = -1;
+	s->wire.base.lanes = 1;
+	s->wire.peer = &peer->wire;
+	s->wire.slots = mem_alloc_pages(SLOTS * 4160);
+	cfg.port[0][0] = &s->wire.base;
+	nic_create(&cfg, &s->nic);
+	nic_pd_alloc(s->nic, &s->pd);
+	s->mem = mem_alloc_pages(1 << 20);
+	memset(s->mem, 1, 1 << 20);
+	mr.pd = s->pd;
+	mr.addr = s->mem;
+	mr.iova = (uintptr_t)s->mem;
+	nic_mr_register(s->nic, &mr, &s->key);
+	s->cqe = mem_alloc_pages(1024 * 64);
+	cq.ring = s->cqe;
+	cq.index = &s->ci;
+	nic_cq_create(s->nic, &cq, &s->cq);
+	s->sq = mem_alloc_pages(DEPTH * 64);
+	s->wr = calloc(DEPTH, 8);
+	qi.pd = s->pd;
+	qi.send_cq = qi.recv_cq = s->cq;
+	qi.sq = (struct nic_queue_attr){s->sq, s->wr, &s->qi, DEPTH, 6};
+	nic_qp_create(s->nic, &qi, &s->qp);
+}
+
+static void side_connect(struct side *s, struct side *peer)
+{
+	struct nic_qp_attr a = {.state = NIC_QPS_INIT, .port = 1, .access = 15};
+
+	nic_qp_modify(s->nic, s->qp, &a, NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 1);
+	a = (struct nic_qp_attr){.state = NIC_QPS_RTR,
+				 .path_mtu = 4096,
+				 .dgid = peer->wire.base.addr,
+				 .dest_qpn = nic_qp_num(peer->qp),
+				 .max_rd_atomic = 16,
+				 .max_dest_rd_atomic = 16,
+				 .timeout = 14,
+				 .retry_cnt = 7,
+				 .rnr_retry = 7,
+				 .port = 1};
+	if (nic_qp_modify(s->nic, s->qp, &a,
+			  NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |
+				  NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER,
+			  1))
+		abort();
+	a.state = NIC_QPS_RTS;
+	if (nic_qp_modify(s->nic, s->qp, &a,
+			  NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY | NIC_QPA_SQ_PSN |
+				  NIC_QPA_MAX_QP_RD_ATOMIC,
+			  1))
+		abort();
+}
+
+static double now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double run(struct side *a, struct side *b, enum roost_op op, uint32_t size, unsigned batch, double seconds)
+{
+	double start = now_ns(), t = start;
+	uint64_t first = a->done;
+	static uint64_t fake = 1;
+
+	while ((t = now_ns()) - start < seconds * 1e9) {
+		for (int k = 0; k < 64; k++) {
+			uint32_t prod = (uint32_t)a->posted;
+			unsigned n = a->posted - a->done + batch <= DEPTH ? batch : 0;
+
+			for (unsigned i = 0; i < n; i++) {
+				struct roost_wqe *w = &a->sq[(prod + i) % DEPTH];
+
+				w->ctrl = ROOST_CTRL(op, prod + i);
+				w->flags = i + 1 == n ? ROOST_WQE_SIGNALED : 0;
+				w->num_sge = 1;
+				w->raddr = (uintptr_t)b->mem + ((prod + i) % 128) * 4096;
+				w->rkey = b->key;
+				w->sge[0] = (struct roost_sge){(uintptr_t)a->mem + ((prod + i) % 128) * 4096, size, a->key};
+				a->wr[(prod + i) % DEPTH] = n;
+			}
+			if (n) {
+				atomic_store_explicit(&a->qi.prod, prod + n, memory_order_release);
+				nic_doorbell(a->nic, a->qp);
+				a->posted += n;
+			}
+			fake += 10000;
+			nic_poll(a->nic, 0, fake);
+			nic_poll(b->nic, 0, fake);
+			while (atomic_load_explicit(&a->cqe[a->cons & 1023].seq, memory_order_acquire) == a->cons + 1) {
+				if (a->cqe[a->cons & 1023].status)
+					abort();
+				a->done += a->cqe[a->cons & 1023].wr_id;
+				a->cons++;
+			}
+			atomic_store_explicit(&a->ci.cons, a->cons, memory_order_release);
+		}
+	}
+	return (t - start) / (double)(a->done - first);
+}
+
+int main(int argc, char **argv)
+{
+	static struct side a, b;
+	static const uint32_t sizes[] = {8, 64, 512, 4096};
+	double secs = argc > 1 ? atof(argv[1]) : 0.3;
+	const char *only = argc > 2 ? argv[2] : "";
+	int first = 1;
+
+	side_init(&a, &b, "10.0.0.1");
+	side_init(&b, &a, "10.0.0.2");
+	side_connect(&a, &b);
+	side_connect(&b, &a);
+	printf("{\"tool\": \"bench_core\", \"unit\": \"ns per message, both sides\", \"rows\": [");
+	for (unsigned o = 0; o < 2; o++)
+		for (unsigned i = 0; i < 4; i++)
+			for (unsigned batch = 1; batch <= 32; batch *= 32) {
+				enum roost_op op = o ? ROOST_OP_READ : ROOST_OP_WRITE;
+
+				if (*only && (strcmp(only, o ? "read" : "write") || sizes[i] != 64 || batch != 32))
+					continue;
+				printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}", first ? "" : ",",
+				       o ? "read" : "write", sizes[i], batch, run(&a, &b, op, sizes[i], batch, secs));
+				first = 0;
+			}
+	printf("\n]}\n");
+	return 0;
+}
