@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# The front door. Each target installs what it needs (scripts/setup), then Meson and Ninja do the work, in build/.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+FUZZ_SECONDS ?= 60
+export FUZZ_SECONDS
+
+B := build
+C_FILES = $(shell find src include tests bench examples -name '*.[ch]' 2>/dev/null)
+
+.PHONY: all demo check install bench fuzz soak coverage format clean help
+
+all:
+	@scripts/setup build
+	@scripts/build $(B)
+
+demo:
+	@scripts/setup build demo
+	@scripts/build $(B)
+	@$(B)/roost demo
+
+check:
+	@scripts/setup build check
+	@scripts/check
+
+soak:
+	@scripts/setup build check
+	@scripts/build $(B)
+	@meson test -C $(B) --no-rebuild --setup soak --suite soak --print-errorlogs
+
+install:
+	@scripts/setup build
+	@scripts/build $(B) -Dprefix=$(PREFIX)
+	@DESTDIR='$(DESTDIR)' meson install -C $(B) --no-rebuild --quiet
+	@echo "installed in $(DESTDIR)$(PREFIX); the drop-in libraries in $(DESTDIR)$(PREFIX)/lib/roost"
+
+bench:
+	@scripts/setup build bench
+	@scripts/build $(B)
+	@bench/run
+
+fuzz:
+	@scripts/setup build check
+	@scripts/fuzz
+
+coverage:
+	@scripts/setup build check tools
+	@scripts/coverage
+
+format:
+	@scripts/setup tools
+	@clang-format -i $(C_FILES)
+
+clean:
+	rm -rf build build-asan build-tsan build-fuzz build-coverage
+
+help:
+	@echo "make            build/roost, and the drop-in libraries in build/lib"
+	@echo "make demo       what Roost does, on this machine"
+	@echo "make check      all tests, in release and sanitized builds (make soak: the long ones)"
+	@echo "make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
+	@echo "make bench      measures, into bench/"
+	@echo "make fuzz       FUZZ_SECONDS=$(FUZZ_SECONDS) for each target"
+	@echo "make coverage   build-coverage/html/index.html"
+	@echo "make format     clang-format over the C files"
+	@echo "make clean"

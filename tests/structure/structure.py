@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Rules that the source as a whole keeps. Usage: structure.py RULE TOP, or structure.py self-test.
+
+includes  no room includes a header of a room below it; installed headers include nothing of src
+sizes     a file stays under 700 lines
+words     every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
+"""
+import os
+import re
+import sys
+import tempfile
+
+# From the bottom up: a room includes headers only from itself and from those before it (DESIGN.md, "Rooms").
+ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kernels', 'chain', 'kv', 'accel', 'verbs', 'rdmacm', 'cli']
+
+OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci']
+MAX_LINES = 700
+CODE = ('.c', '.h', '.S', '.py', '.sh', '.map')
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
+# Home folders and other places that exist on one machine only. The first character keeps URLs and "a/work/b" out.
+PLACES = re.compile(r'(?:^|[\s"\'=(`,:])/(?:home|root|work|Users|mnt|tmp/b-)/?[\w.-]')
+OPEN = re.compile(r'\b(?:TO' + 'DO|FIX' + r'ME|X' + r'XX)\b')
+
+
+def files(top, folders):
+    """Paths relative to top of every text file in these folders, with its lines."""
+    for folder in folders:
+        for where, dirs, names in os.walk(os.path.join(top, folder)):
+            dirs[:] = sorted(d for d in dirs if d != '__pycache__')
+            for name in sorted(names):
+                path = os.path.join(where, name)
+                try:
+                    with open(path, encoding='utf-8') as f:
+                        yield os.path.relpath(path, top), f.read().splitlines()
+                except UnicodeDecodeError:
+                    pass  # a capture, a picture
+
+
+def quoted_include_problem(path, target):
+    """What is wrong with #include "target" in this file under src, or None."""
+    room = path.split('/')[1]
+    if target.startswith('roost/'):
+        return None
+    if target.split('/')[0] not in ROOMS or '..' in target:
+        return f'"{target}" is not of the form "room/file.h"'
+    if ROOMS.index(target.split('/')[0]) > ROOMS.index(room):
+        return f'{room} includes "{target}", from a room below it'
+    return None
+
+
+def includes(top):
+    for path, lines in files(top, ['src', 'include']):
+        parts = path.split('/')
+        if not path.endswith(('.c', '.h', '.S')):
+            continue
+        if parts[0] == 'src' and (len(parts) < 3 or parts[1] not in ROOMS):
+            yield f'{path}: src/{parts[1]} is not a room; rooms are {" ".join(ROOMS)}'
+            continue
+        for number, line in enumerate(lines, 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            problem = None
+            if parts[0] == 'src' and match[1] == '"':
+                problem = quoted_include_problem(path, match[2])
+            elif parts[0] == 'include' and (match[1] == '"' or match[2].split('/')[0] in ROOMS) \
+                    and not match[2].startswith('roost/'):
+                problem = f'an installed header includes "{match[2]}"'
+            if problem:
+                yield f'{path}:{number}: {problem}'
+
+
+def sizes(top):
+    for path, lines in files(top, OURS):
+        if path.endswith(CODE) and len(lines) >= MAX_LINES:
+            yield f'{path}: {len(lines)} lines; one job a file, under {MAX_LINES} lines'
+
+
+def words(top):
+    for path, lines in files(top, OURS):
+        script = bool(lines) and lines[0].startswith('#!')
+        if (path.endswith(CODE) or script) and not any('SPDX-License-Identifier: BSD-2-Clause' in s for s in lines[:2]):
+            yield f'{path}:1: the first line (after #!) is not SPDX-License-Identifier: BSD-2-Clause'
+        for number, line in enumerate(lines, 1):
+            if PLACES.search(line):
+                yield f'{path}:{number}: names a place that exists on one machine only: {line.strip()}'
+            if OPEN.search(line) and not path.startswith('docs/'):
+                yield f'{path}:{number}: leaves something open: {line.strip()}'
+
+
+RULES = {'includes': includes, 'sizes': sizes, 'words': words}
+
+# For the self-test: a file, its text, and the rules that it breaks.
+SPDX = '/* SPDX-License-Identifier: BSD-2-Clause */\n'
+CASES = [
+    ('src/nic/good.c', SPDX + '#include <stdio.h>\n#include "nic/nic.h"\n#include "base/list.h"\n#include "roost/wqe.h"\n', []),
+    ('src/cli/good.c', SPDX + '#include "drive/drive.h"\n/* see https://example.com/home/x and a/work/b */\n', []),
+    ('src/port/up.c', SPDX + '#include "nic/nic.h"\n', ['includes']),
+    ('src/base/up.h', SPDX + '  #  include "packet/headers.h" // why\n', ['includes']),
+    ('src/cli/dots.c', SPDX + '#include "../nic/nic.h"\n', ['includes']),
+    ('src/nic/bare.c', SPDX + '#include "nic.h"\n', ['includes']),
+    ('src/other/room.c', SPDX, ['includes']),
+    ('include/roost/bad.h', SPDX + '#include "nic/nic.h"\n', ['includes']),
+    ('include/roost/bad2.h', SPDX + '#include <base/list.h>\n', ['includes']),
+    ('include/roost/good.h', SPDX + '#include <infiniband/verbs.h>\n#include "roost/wqe.h"\n', []),
+    ('src/nic/long.c', SPDX + '\n' * (MAX_LINES - 1), ['sizes']),
+    ('src/nic/fits.c', SPDX + '\n' * (MAX_LINES - 2), []),
+    ('src/nic/bare-licence.c', 'int x;\n', ['words']),
+    ('scripts/tool', '#!/bin/sh\n# SPDX-License-Identifier: BSD-2-Clause\n', []),
+    ('scripts/bare', '#!/bin/sh\n', ['words']),
+    ('bench/place.py', '# SPDX-License-Identifier: BSD-2-Clause\nDIR = "/home' + '/someone/roost"\n', ['words']),
+    ('docs/place.md', 'cd /work' + '/main\n', ['words']),
+    ('src/kv/open.c', SPDX + '/* TO' + 'DO: later */\n', ['words']),
+]
+
+
+def self_test():
+    bad = 0
+    for path, text, expected in CASES:
+        with tempfile.TemporaryDirectory() as top:
+            os.makedirs(os.path.join(top, os.path.dirname(path)))
+            with open(os.path.join(top, path), 'w', encoding='utf-8') as f:
+                f.write(text)
+            got = [name for name, rule in RULES.items() if list(rule(top))]
+            if got != expected:
+                print(f'{path}: breaks {got}, should break {expected}')
+                bad += 1
+    return bad
+
+
+def main():
+    if sys.argv[1:] == ['self-test']:
+        sys.exit(1 if self_test() else 0)
+    if len(sys.argv) != 3 or sys.argv[1] not in RULES:
+        sys.exit(__doc__)
+    problems = list(RULES[sys.argv[1]](sys.argv[2]))
+    for problem in problems:
+        print(problem)
+    sys.exit(1 if problems else 0)
+
+
+main()
