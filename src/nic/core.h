@@ -163,6 +163,7 @@ struct qp_resp {
 struct nic_qp {
 	/* read by [any] threads */
 	_Atomic uint32_t db_active; /* the PU knows of posted work and will look again */
+	_Atomic uint32_t db_prod;   /* how far work was posted at the last nic_qp_busy() */
 	_Atomic uint8_t state_hint;
 	uint32_t qpn;
 	uint8_t pu_index;

@@ -197,8 +197,10 @@ static void complete_at_peer(struct nic_qp *peer, const struct sq_entry *e)
 		.status = NIC_WC_SUCCESS,
 		.opcode = e->op == ROOST_OP_WRITE_IMM ? NIC_WC_RECV_WRITE_IMM : NIC_WC_RECV,
 		.byte_len = e->len,
-		.flags = imm ? NIC_WC_WITH_IMM : 0,
-		.imm = imm ? e->wqe.imm : 0,
+		.flags = imm			      ? NIC_WC_WITH_IMM
+			 : e->op == ROOST_OP_SEND_INV ? NIC_WC_WITH_INV
+						      : 0,
+		.imm = e->wqe.imm,
 		.solicited = e->wqe.flags & ROOST_WQE_SOLICITED,
 	};
 
@@ -223,8 +225,6 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		if (done == 0)
 			nak = check_start(peer, e);
 		last = e->len - done <= LOOP_TURN;
-		if (!nak && e->op == ROOST_OP_SEND_INV)
-			nak = PKT_NAK_REM_ACCESS; /* no key that may be invalidated from afar, as in resp.c */
 		if (!nak && needs_recv(e, last) && !peer->resp.has_recv && !resp_take_recv(peer))
 			return not_ready(qp, peer);
 		if (!nak && e->len)
@@ -243,6 +243,12 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 	if (!op_is_atomic(e->op) && done + n < e->len) {
 		qp->sq.next_pkt = done + n;
 		return REQ_MORE;
+	}
+	if (e->op == ROOST_OP_SEND_INV && !mr_invalidate(&qp->nic->mrs, e->wqe.imm, peer->pd)) {
+		resp_complete_recv(
+			peer, &(struct cqe_fields){.opcode = NIC_WC_RECV, .status = NIC_WC_LOC_PROT_ERR});
+		refuse(qp, peer, PKT_NAK_REM_ACCESS);
+		return REQ_IDLE;
 	}
 	if (needs_recv(e, true))
 		complete_at_peer(peer, e);

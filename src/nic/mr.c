@@ -83,7 +83,8 @@ int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 	/* Readers that still hold the old key must see it gone before any of the new fields. */
 	atomic_thread_fence(memory_order_release);
 	atomic_store_explicit(&e->pd, a->pd, memory_order_relaxed);
-	atomic_store_explicit(&e->access, a->access, memory_order_relaxed);
+	atomic_store_explicit(&e->access, a->access | MR_VALID | (a->invalidatable ? MR_INVALIDATABLE : 0),
+			      memory_order_relaxed);
 	atomic_store_explicit(&e->iova, a->iova, memory_order_relaxed);
 	atomic_store_explicit(&e->len, a->len, memory_order_relaxed);
 	atomic_store_explicit(&e->addr, (uintptr_t)a->addr, memory_order_relaxed);
@@ -91,6 +92,22 @@ int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 	t->live++;
 	*key = k;
 	return 0;
+}
+
+bool mr_invalidate(struct mr_table *t, uint32_t key, uint32_t pd)
+{
+	struct mr_entry *e = entry(t, key >> MR_TAG_BITS);
+	uint32_t access;
+
+	if (!e || key == 0 || atomic_load_explicit(&e->key, memory_order_acquire) != key ||
+	    atomic_load_explicit(&e->pd, memory_order_relaxed) != pd)
+		return false;
+	access = atomic_load_explicit(&e->access, memory_order_relaxed);
+	if ((access & (MR_VALID | MR_INVALIDATABLE)) != (MR_VALID | MR_INVALIDATABLE))
+		return false;
+	/* Fails only if somebody else took it back, or the slot was given away, in between. */
+	return atomic_compare_exchange_strong_explicit(&e->access, &access, access & ~MR_VALID,
+						       memory_order_acq_rel, memory_order_relaxed);
 }
 
 int nic_mr_deregister(struct nic *nic, uint32_t key)

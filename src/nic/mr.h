@@ -16,6 +16,10 @@
 #define MR_CHUNKS     (NIC_MAX_MRS >> MR_CHUNK_BITS)
 #define MR_TAG_BITS   12
 
+/* Beside enum nic_access in an entry's access word. */
+#define MR_VALID	 (1u << 31) /* not invalidated */
+#define MR_INVALIDATABLE (1u << 30)
+
 struct mr_entry {
 	_Atomic uint32_t key; /* 0: free */
 	_Atomic uint32_t pd;
@@ -37,6 +41,9 @@ struct mr_table {
 
 void mr_table_init(struct mr_table *t, uint64_t seed);
 void mr_table_fini(struct mr_table *t);
+
+/* Takes an invalidatable key of that protection domain out of use until it is deregistered. False: not such a key. Owner of a PU. */
+bool mr_invalidate(struct mr_table *t, uint32_t key, uint32_t pd);
 
 /*
  * Resolves len > 0 bytes at `va` for an access, or says no: unknown key, other protection domain, missing permission, out of bounds. NULL means refused.
@@ -61,7 +68,8 @@ static inline void *mr_resolve(struct mr_table *t, uint32_t key, uint32_t pd, ui
 	addr = atomic_load_explicit(&e->addr, memory_order_relaxed);
 	/* off <= size first, so that size - off cannot wrap; va below iova makes off huge. */
 	if (off > size || len > size - off || atomic_load_explicit(&e->pd, memory_order_relaxed) != pd ||
-	    (atomic_load_explicit(&e->access, memory_order_relaxed) & access) != access)
+	    (atomic_load_explicit(&e->access, memory_order_relaxed) & (access | MR_VALID)) !=
+		    (access | MR_VALID))
 		return NULL;
 	/* The slot may have been given to another region while we read: the key tells (a seqlock's second look). */
 	atomic_thread_fence(memory_order_acquire);

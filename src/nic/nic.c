@@ -212,6 +212,17 @@ bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 	return mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
 }
 
+bool nic_qp_busy(struct nic_qp *qp)
+{
+	struct roost_queue_index *index = qp->sq.index;
+	uint32_t before = atomic_load_explicit(&qp->db_prod, memory_order_relaxed);
+
+	if (!index)
+		return false;
+	atomic_store_explicit(&qp->db_prod, atomic_load_explicit(&index->prod, memory_order_relaxed), memory_order_relaxed);
+	return (int32_t)(before - atomic_load_explicit(&index->cons, memory_order_relaxed)) > 0;
+}
+
 static unsigned take_doorbells(struct pu *pu)
 {
 	unsigned n = 0;

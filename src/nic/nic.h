@@ -147,10 +147,11 @@ int nic_pd_free(struct nic *nic, uint32_t pd); /* -EBUSY while an MR or QP uses 
 
 struct nic_mr_attr {
 	uint32_t pd;
-	void *addr;	 /* first byte in the program's memory */
-	uint64_t len;	 /* 0 is allowed */
-	uint64_t iova;	 /* the address peers and WQEs use for the first byte */
-	uint32_t access; /* enum nic_access; LOCAL_WRITE is required for REMOTE_WRITE and REMOTE_ATOMIC */
+	void *addr;	    /* first byte in the program's memory */
+	uint64_t len;	    /* 0 is allowed */
+	uint64_t iova;	    /* the address peers and WQEs use for the first byte */
+	uint32_t access;    /* enum nic_access; LOCAL_WRITE is required for REMOTE_WRITE and REMOTE_ATOMIC */
+	bool invalidatable; /* a peer's SEND with invalidate may take the key back (IBA 10.6.5) */
 };
 /* *key serves as lkey and rkey. 0, -EINVAL, -ENOMEM. Touches none of the memory. [control] */
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *attr, uint32_t *key);
@@ -260,5 +261,10 @@ void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr); /* [owner]
  * it is flushed): tells the PU. True when it may be asleep or idle and somebody must run nic_poll. [any]
  */
 bool nic_doorbell(struct nic *nic, struct nic_qp *qp);
+/*
+ * Asked after a doorbell that returned true: was work from before it still under way? Only a hint on who had better run the
+ * turn; may say no when it was. [any]
+ */
+bool nic_qp_busy(struct nic_qp *qp);
 
 #endif

@@ -200,10 +200,13 @@ static uint8_t do_send(struct nic_qp *qp, const struct pkt_view *v)
 		f.flags = NIC_WC_WITH_IMM;
 		f.imm = v->imm;
 	} else if (v->op->flags & PKT_IETH) {
-		/* Only memory windows and fast-register keys may be invalidated from afar (IBA 10.6.5); there are none. */
-		f.status = NIC_WC_LOC_PROT_ERR;
-		resp_complete_recv(qp, &f);
-		return PKT_NAK_REM_ACCESS;
+		f.flags = NIC_WC_WITH_INV;
+		f.imm = v->inv_rkey;
+		if (!mr_invalidate(&qp->nic->mrs, v->inv_rkey, qp->pd)) {
+			f.status = NIC_WC_LOC_PROT_ERR;
+			resp_complete_recv(qp, &f);
+			return PKT_NAK_REM_ACCESS;
+		}
 	}
 	resp_complete_recv(qp, &f);
 	return 0;
