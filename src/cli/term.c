@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/term.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static void *must(void *p)
+{
+	if (!p) {
+		fputs("roost: out of memory\n", stderr);
+		exit(1);
+	}
+	return p;
+}
+
+void table_init(struct table *t, unsigned columns)
+{
+	*t = (struct table){.columns = columns};
+}
+
+void table_row(struct table *t, const char *const *cells)
+{
+	char **row = must(calloc(t->columns, sizeof(*row)));
+
+	for (unsigned c = 0; c < t->columns; c++)
+		row[c] = must(strdup(cells[c] ? cells[c] : ""));
+	t->rows = must(realloc(t->rows, (t->num_rows + 1) * sizeof(*t->rows)));
+	t->rows[t->num_rows++] = row;
+}
+
+static unsigned column_width(const struct table *t, unsigned c)
+{
+	size_t width = 0, n;
+
+	for (unsigned r = 0; r < t->num_rows; r++) {
+		n = strlen(t->rows[r][c]);
+		if (n > width)
+			width = n;
+	}
+	return (unsigned)width;
+}
+
+void table_print(const struct table *t, FILE *f, unsigned left)
+{
+	for (unsigned r = 0; r < t->num_rows; r++) {
+		for (unsigned c = 0; c < t->columns; c++) {
+			int w = (int)column_width(t, c);
+			bool last = c == t->columns - 1;
+
+			/* No blanks at the end of a line. */
+			if (left & 1u << c)
+				fprintf(f, "%-*s", last ? 0 : w, t->rows[r][c]);
+			else
+				fprintf(f, "%*s", w, t->rows[r][c]);
+			fputs(last ? "\n" : "  ", f);
+		}
+	}
+}
+
+void table_free(struct table *t)
+{
+	for (unsigned r = 0; r < t->num_rows; r++) {
+		for (unsigned c = 0; c < t->columns; c++)
+			free(t->rows[r][c]);
+		free(t->rows[r]);
+	}
+	free(t->rows);
+	t->rows = NULL;
+	t->num_rows = 0;
+}
+
+uint64_t clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void progress_start(struct progress *p, const char *what, double total)
+{
+	*p = (struct progress){.what = what, .total = total, .on = isatty(STDERR_FILENO)};
+}
+
+void progress_at(struct progress *p, double done, const char *note)
+{
+	static const char full[] = "##############################", none[] = "..............................";
+	int width = (int)sizeof(full) - 1, filled;
+	uint64_t now;
+
+	if (!p->on)
+		return;
+	now = clock_ns();
+	if (p->drawn && now - p->drawn < 100000000)
+		return;
+	p->drawn = now;
+	if (p->total > 0) {
+		filled = (int)(done / p->total * width);
+		filled = filled > width ? width : filled;
+		fprintf(stderr, "\r%s [%.*s%.*s] %3.0f%% %s\033[K", p->what, filled, full, width - filled, none,
+			done / p->total * 100, note ? note : "");
+	} else {
+		fprintf(stderr, "\r%s %s\033[K", p->what, note ? note : "");
+	}
+	fflush(stderr);
+}
+
+void progress_end(struct progress *p)
+{
+	if (p->on && p->drawn)
+		fputs("\r\033[K", stderr);
+	p->on = false;
+}
+
+char *fmt_bytes(char *buf, size_t n, uint64_t bytes)
+{
+	static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+	unsigned u = 0;
+	double v = (double)bytes;
+
+	while (v >= 1024 && u < 4) {
+		v /= 1024;
+		u++;
+	}
+	/* Sizes that are not round are told exactly. */
+	if (v != (double)(uint64_t)v && bytes < 1u << 20)
+		snprintf(buf, n, "%" PRIu64 " B", bytes);
+	else
+		snprintf(buf, n, v == (double)(uint64_t)v ? "%.0f %s" : "%.1f %s", v, unit[u]);
+	return buf;
+}
+
+char *fmt_count(char *buf, size_t n, uint64_t v)
+{
+	char plain[32];
+	int len = snprintf(plain, sizeof(plain), "%" PRIu64, v);
+	size_t at = 0;
+
+	for (int i = 0; i < len && at + 2 < n; i++) {
+		if (i && (len - i) % 3 == 0)
+			buf[at++] = ',';
+		buf[at++] = plain[i];
+	}
+	buf[at] = '\0';
+	return buf;
+}
