@@ -171,9 +171,10 @@ VERBS_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 /* The NIC stops using it; the memory stays, since the program still holds the object. */
 void verbs_cq_reap(struct verbs_ctx *ctx)
 {
-	struct verbs_cq *cq, *tmp;
+	struct verbs_cq *cq;
 
-	list_for_each_entry_safe (cq, tmp, &ctx->cqs, link) {
+	while (!list_empty(&ctx->cqs)) {
+		cq = list_first_entry(&ctx->cqs, struct verbs_cq, link);
 		list_del(&cq->link);
 		cq_end(cq);
 		if (cq->cq.channel)
@@ -290,11 +291,10 @@ int verbs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	if (solicited_only &&
 	    atomic_load_explicit(&cq->index->arm, memory_order_relaxed) == ROOST_CQ_ARM_NEXT)
 		return 0;
-	atomic_store_explicit(&cq->index->arm, arm, memory_order_relaxed);
 	/*
-	 * The NIC stores a completion, fences, reads `arm`; the program, after this, polls once more. One of the two sees
-	 * the other.
+	 * The NIC stores a completion, then reads `arm` by a read-modify-write; so is this. Whichever of the two comes first,
+	 * the NIC sees the arming, or the program, which polls once more after this, the completion.
 	 */
-	atomic_thread_fence(memory_order_seq_cst);
+	atomic_exchange_explicit(&cq->index->arm, arm, memory_order_acq_rel);
 	return 0;
 }

@@ -211,9 +211,10 @@ VERBS_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 
 void verbs_mr_reap(struct verbs_ctx *ctx)
 {
-	struct verbs_mr *mr, *tmp;
+	struct verbs_mr *mr;
 
-	list_for_each_entry_safe (mr, tmp, &ctx->mrs, link) {
+	while (!list_empty(&ctx->mrs)) {
+		mr = list_first_entry(&ctx->mrs, struct verbs_mr, link);
 		list_del(&mr->link);
 		if (!mr->imported)
 			mr_key_free(ctx, mr->mr.lkey);

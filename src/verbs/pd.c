@@ -93,9 +93,10 @@ VERBS_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 
 void verbs_pd_reap(struct verbs_ctx *ctx)
 {
-	struct verbs_pd *pd, *tmp;
+	struct verbs_pd *pd;
 
-	list_for_each_entry_safe (pd, tmp, &ctx->pds, link) {
+	while (!list_empty(&ctx->pds)) {
+		pd = list_first_entry(&ctx->pds, struct verbs_pd, link);
 		list_del(&pd->link);
 		/* Still busy when another context imported it and uses it: then it goes with the NIC. */
 		if (!pd->imported)

@@ -140,14 +140,14 @@ static inline int put_recv(struct verbs_queue *rq, uint32_t n, const struct ibv_
 }
 
 /*
- * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the state, fences, reads the
- * producer index; here it is the other way round: one of the two sees the other.
+ * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the state, then reads the
+ * producer index, here it is the other way round, and on both sides a locked instruction stands between: one sees the other.
  */
-static inline void flush_if_in_error(struct verbs_qp *qp)
+static inline bool publish_recv(struct verbs_qp *qp, uint32_t head)
 {
-	atomic_thread_fence(memory_order_seq_cst);
-	if (unlikely(nic_qp_state(qp->nic_qp) == NIC_QPS_ERR))
-		drive_doorbell(qp->drive, qp->nic_qp);
+	qp->rq.head = head;
+	atomic_exchange_explicit(&qp->rq.index->prod, head, memory_order_seq_cst);
+	return nic_qp_state(qp->nic_qp) == NIC_QPS_ERR;
 }
 
 int verbs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
@@ -155,7 +155,7 @@ int verbs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv
 	struct verbs_qp *qp = verbs_qp(ibqp);
 	struct verbs_queue *rq = &qp->rq;
 	uint32_t head;
-	bool posted;
+	bool ring = false;
 	int ret = 0;
 
 	spin_lock(&rq->lock);
@@ -172,13 +172,12 @@ int verbs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv
 		rq->wr_id[head & rq->mask] = wr->wr_id;
 		head++;
 	}
-	posted = head != rq->head;
-	if (likely(posted))
-		post_publish(rq, head);
+	if (likely(head != rq->head))
+		ring = publish_recv(qp, head);
 	spin_unlock(&rq->lock);
 	if (unlikely(ret))
 		*bad_wr = wr;
-	if (likely(posted))
-		flush_if_in_error(qp);
+	if (unlikely(ring))
+		drive_doorbell(qp->drive, qp->nic_qp);
 	return ret;
 }

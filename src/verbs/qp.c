@@ -271,9 +271,10 @@ VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 /* As in cq.c: the memory stays, since the program still holds the object. */
 void verbs_qp_reap(struct verbs_ctx *ctx)
 {
-	struct verbs_qp *qp, *tmp;
+	struct verbs_qp *qp;
 
-	list_for_each_entry_safe (qp, tmp, &ctx->qps, link) {
+	while (!list_empty(&ctx->qps)) {
+		qp = list_first_entry(&ctx->qps, struct verbs_qp, link);
 		list_del(&qp->link);
 		qp_end(qp);
 	}

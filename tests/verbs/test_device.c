@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The device, what it says of itself, and the objects that belong to no QP: contexts, PDs, MRs. */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+/* Exported, and declared in no public header. */
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, int *type);
+int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
+int ibv_get_sysfs_path(char *path, size_t size);
+
+static void list_without_engine(void **state)
+{
+	struct ibv_device **list;
+	int n = -1;
+
+	/* A port that can't be opened: listing does not open it. */
+	setenv("ROOST_PORT", "nonsense:1.2.3.4", 1);
+	list = ibv_get_device_list(&n);
+	assert_non_null(list);
+	assert_int_equal(n, 1);
+	assert_null(list[1]);
+	assert_string_equal(ibv_get_device_name(list[0]), "roost0");
+	assert_int_equal(list[0]->node_type, IBV_NODE_CA);
+	assert_int_equal(list[0]->transport_type, IBV_TRANSPORT_IB);
+	assert_true(ibv_get_device_guid(list[0]) != 0);
+	errno = 0;
+	assert_null(ibv_open_device(list[0]));
+	assert_true(errno != 0);
+	ibv_free_device_list(list);
+	unsetenv("ROOST_PORT");
+}
+
+static void guid_from_address(void **state)
+{
+	const uint8_t want[8] = {0x02, 0x52, 0x6f, 0x73, 127, 1, 2, 3};
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	uint64_t guid;
+
+	setenv("ROOST_PORT", "udp:127.1.2.3,loss=0.1", 1);
+	guid = ibv_get_device_guid(list[0]);
+	assert_memory_equal(&guid, want, 8);
+	ibv_free_device_list(list);
+	unsetenv("ROOST_PORT");
+}
+
+static void device_attributes(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct ibv_device_attr a;
+	struct ibv_device_attr_ex ex;
+
+	assert_int_equal(ibv_query_device(ctx, &a), 0);
+	assert_int_equal(a.vendor_id, 0x526f73);
+	assert_int_equal(a.max_qp, 16384);
+	assert_int_equal(a.max_sge, 16);
+	assert_int_equal(a.atomic_cap, IBV_ATOMIC_GLOB);
+	assert_int_equal(a.max_srq, 0);
+	assert_int_equal(a.max_mw, 0);
+	assert_int_equal(a.max_pkeys, 1);
+	assert_true(a.node_guid == ibv_get_device_guid(ctx->device));
+	assert_int_equal(ibv_query_device_ex(ctx, NULL, &ex), 0);
+	assert_memory_equal(&ex.orig_attr, &a, sizeof(a));
+	assert_int_equal(ex.phys_port_cnt_ex, a.phys_port_cnt);
+	assert_true(ex.completion_timestamp_mask != 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void port_attributes(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct ibv_port_attr a;
+	struct {
+		uint8_t old[48], guard[4];
+	} old;
+
+	assert_int_equal(ibv_query_port(ctx, 1, &a), 0);
+	assert_int_equal(a.state, IBV_PORT_ACTIVE);
+	assert_int_equal(a.link_layer, IBV_LINK_LAYER_ETHERNET);
+	assert_true(a.flags & IBV_QPF_GRH_REQUIRED);
+	assert_int_equal(a.gid_tbl_len, 1);
+	assert_int_equal(a.pkey_tbl_len, 1);
+	assert_int_equal(a.active_mtu, a.max_mtu);
+	assert_int_equal(ibv_query_port(ctx, 0, &a), EINVAL);
+	assert_int_equal(ibv_query_port(ctx, 3, &a), EINVAL);
+	/* The exported function fills the struct of old programs, and not a byte more. */
+	memset(&old, 0xaa, sizeof(old));
+	assert_int_equal((ibv_query_port)(ctx, 1, (struct _compat_ibv_port_attr *)&old), 0);
+	assert_int_equal(old.guard[0], 0xaa);
+	assert_int_equal(old.old[0], IBV_PORT_ACTIVE);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void gids_and_pkeys(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct ibv_gid_entry e[4];
+	union ibv_gid gid;
+	int type;
+	__be16 pkey;
+
+	assert_int_equal(ibv_query_gid(ctx, 1, 0, &gid), 0);
+	assert_int_equal(gid.raw[10], 0xff);
+	assert_int_equal(gid.raw[11], 0xff);
+	assert_int_equal(ibv_query_gid(ctx, 1, 1, &gid), -1);
+	assert_int_equal(ibv_query_gid(ctx, 9, 0, &gid), -1);
+	assert_int_equal(ibv_query_gid_ex(ctx, 1, 0, &e[0], 0), 0);
+	assert_memory_equal(e[0].gid.raw, gid.raw, 16);
+	assert_int_equal(e[0].gid_type, IBV_GID_TYPE_ROCE_V2);
+	assert_int_equal(ibv_query_gid_ex(ctx, 1, 1, &e[0], 0), EINVAL);
+	assert_int_equal(ibv_query_gid_table(ctx, e, 4, 0), 1);
+	assert_int_equal(ibv_query_gid_table(ctx, e, 0, 0), -EINVAL);
+	assert_int_equal(ibv_query_gid_type(ctx, 1, 0, &type), 0);
+	assert_int_equal(type, 1);
+	assert_int_equal(ibv_query_pkey(ctx, 1, 0, &pkey), 0);
+	assert_int_equal(pkey, 0xffff);
+	assert_int_equal(ibv_query_pkey(ctx, 1, 1, &pkey), -1);
+	assert_int_equal(ibv_get_pkey_index(ctx, 1, 0xffff), 0);
+	assert_int_equal(ibv_get_pkey_index(ctx, 1, 0x1234), -1);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void registrations(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx), *pd2 = ibv_alloc_pd(ctx);
+	static char mem[4096];
+	struct ibv_mr *mr, *zero;
+	uint32_t key;
+
+	assert_non_null(pd);
+	assert_true(pd->handle != pd2->handle);
+	assert_null(ibv_reg_mr(pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_WRITE));
+	assert_int_equal(errno, EINVAL);
+	assert_null(ibv_reg_mr(pd, mem, sizeof(mem), IBV_ACCESS_MW_BIND));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_null(ibv_reg_mr(pd, mem, sizeof(mem), 1 << 12));
+	assert_int_equal(errno, EINVAL);
+	zero = ibv_reg_mr(pd, NULL, 0, 0);
+	assert_non_null(zero);
+	mr = ibv_reg_mr(pd, mem, sizeof(mem), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+	assert_non_null(mr);
+	assert_true(mr->lkey != zero->lkey);
+	assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+	key = mr->lkey;
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd2, NULL, 0, 0), 0);
+	assert_ptr_equal(mr->pd, pd2);
+	assert_true(mr->lkey != key);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE),
+			 IBV_REREG_MR_ERR_INPUT);
+	assert_int_equal(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	assert_int_equal(ibv_dereg_mr(zero), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(pd2), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void imports(void **state)
+{
+	struct ibv_context *ctx = open_device(), *other;
+	struct ibv_pd *pd = ibv_alloc_pd(ctx), *pd2;
+	static char mem[64];
+	struct ibv_mr *mr = ibv_reg_mr(pd, mem, sizeof(mem), IBV_ACCESS_LOCAL_WRITE), *mr2;
+	int fd = dup(ctx->cmd_fd), not_ours = open("/dev/null", O_RDONLY);
+
+	assert_true(fd >= 0);
+	assert_null(ibv_import_device(not_ours));
+	assert_null(ibv_import_device(-1));
+	other = ibv_import_device(fd);
+	assert_non_null(other);
+	assert_null(ibv_import_pd(other, pd->handle + 1000));
+	pd2 = ibv_import_pd(other, pd->handle);
+	assert_non_null(pd2);
+	assert_ptr_equal(pd2->context, other);
+	assert_null(ibv_import_mr(pd2, mr->handle + 1));
+	mr2 = ibv_import_mr(pd2, mr->handle);
+	assert_non_null(mr2);
+	assert_int_equal(mr2->rkey, mr->rkey);
+	ibv_unimport_mr(mr2);
+	ibv_unimport_pd(pd2);
+	assert_int_equal(ibv_close_device(other), 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	close(fd);
+	close(not_ours);
+}
+
+/* What a program still points at, though its context is closed: no leak. */
+static struct {
+	struct ibv_pd *volatile pd;
+	struct ibv_cq *volatile cq;
+	struct ibv_qp *volatile qp;
+	struct ibv_mr *volatile mr;
+} left;
+
+/* A context that is closed takes its objects along; the engine stays for the other one. */
+static void close_reaps(void **state)
+{
+	struct ibv_context *a = open_device(), *b = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(a), *again;
+	struct ibv_cq *cq = ibv_create_cq(a, 4, NULL, NULL, 0);
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC,
+	};
+	uint32_t number = pd->handle;
+
+	left.pd = pd;
+	left.cq = cq;
+	left.qp = ibv_create_qp(pd, &attr);
+	assert_non_null(left.qp);
+	left.mr = ibv_reg_mr(pd, &attr, sizeof(attr), 0);
+	assert_non_null(left.mr);
+	assert_int_equal(ibv_close_device(a), 0);
+	/* Its PD's number is free: all that used it is gone. */
+	again = ibv_alloc_pd(b);
+	assert_int_equal(again->handle, number);
+	assert_int_equal(ibv_dealloc_pd(again), 0);
+	assert_int_equal(ibv_close_device(b), 0);
+}
+
+static void not_there(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 1, .max_sge = 1}};
+	struct ibv_xrcd_init_attr xrcd = {0};
+	struct ibv_wq_init_attr wq = {0};
+	struct ibv_alloc_dm_attr dm = {.length = 64};
+	struct ibv_td_init_attr td = {0};
+	struct ibv_ah_attr ah = {.is_global = 1, .port_num = 1};
+	struct ibv_sge sge = {0};
+
+	errno = 0;
+	assert_null(ibv_create_srq(pd, &srq));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_null(ibv_create_ah(pd, &ah));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_null(ibv_open_xrcd(ctx, &xrcd));
+	assert_null(ibv_create_wq(ctx, &wq));
+	assert_null(ibv_alloc_dm(ctx, &dm));
+	assert_null(ibv_alloc_td(ctx, &td));
+	assert_null(ibv_alloc_null_mr(pd));
+	assert_null(ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	assert_null(ibv_reg_dmabuf_mr(pd, 0, 64, 0, 0, 0));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EOPNOTSUPP);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void helpers(void **state)
+{
+	struct ibv_context *ctx;
+	struct ibv_values_ex v = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
+	char buf[64];
+
+	assert_int_equal(ibv_rate_to_mbps(IBV_RATE_100_GBPS), 103125);
+	assert_int_equal(mbps_to_ibv_rate(25781), IBV_RATE_25_GBPS);
+	assert_int_equal(ibv_rate_to_mult(IBV_RATE_120_GBPS), 48);
+	assert_int_equal(mult_to_ibv_rate(4), IBV_RATE_10_GBPS);
+	assert_int_equal(mult_to_ibv_rate(-1), IBV_RATE_MAX);
+	assert_string_equal(ibv_wc_status_str(IBV_WC_SUCCESS), "success");
+	assert_string_equal(ibv_wc_status_str((enum ibv_wc_status)99), "unknown");
+	assert_string_equal(ibv_node_type_str(IBV_NODE_UNKNOWN), "unknown");
+	assert_string_equal(ibv_port_state_str(IBV_PORT_ACTIVE), "active");
+	assert_string_equal(ibv_event_type_str(IBV_EVENT_SQ_DRAINED), "send queue drained");
+	assert_int_equal(ibv_fork_init(), 0);
+	assert_int_equal(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+	assert_int_equal(ibv_get_sysfs_path(buf, sizeof(buf)), 0);
+	assert_int_equal(ibv_get_sysfs_path(buf, 2), -1);
+	assert_int_equal(ibv_read_sysfs_file("/nowhere", "file", buf, sizeof(buf)), -1);
+	assert_true(ibv_read_sysfs_file("/proc/self", "comm", buf, sizeof(buf)) > 0);
+	assert_null(strchr(buf, '\n'));
+	ctx = open_device();
+	assert_int_equal(ibv_query_rt_values_ex(ctx, &v), 0);
+	assert_int_equal(v.comp_mask, IBV_VALUES_MASK_RAW_CLOCK);
+	assert_true(v.raw_clock.tv_sec || v.raw_clock.tv_nsec);
+	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(list_without_engine),
+		cmocka_unit_test(guid_from_address),
+		cmocka_unit_test(device_attributes),
+		cmocka_unit_test(port_attributes),
+		cmocka_unit_test(gids_and_pkeys),
+		cmocka_unit_test(registrations),
+		cmocka_unit_test(imports),
+		cmocka_unit_test(close_reaps),
+		cmocka_unit_test(not_there),
+		cmocka_unit_test(helpers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

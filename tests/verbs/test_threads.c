@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Several threads on the same objects: what TSan is run on. Four threads post WRITEs on one QP and poll one CQ, while others
+ * register memory, make and unmake QPs, arm the CQ and query. Every completion is counted once, and every byte arrives.
+ */
+#include "fixture.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#define POSTERS 4
+#define ROUNDS	10000
+#define SLOT	64
+
+static struct pair pair;
+static atomic_uint completed[POSTERS];
+static atomic_uint done, outstanding;
+static atomic_bool failed;
+static pthread_barrier_t start;
+static time_t deadline;
+
+static void check(bool good)
+{
+	if (!good)
+		atomic_store(&failed, true);
+}
+
+static void take_some(void)
+{
+	struct ibv_wc wc[4];
+	int i, n = ibv_poll_cq(pair.cq[0], 4, wc);
+
+	check(n >= 0);
+	for (i = 0; i < n; i++) {
+		check(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id < POSTERS);
+		atomic_fetch_add(&completed[wc[i].wr_id % POSTERS], 1);
+		atomic_fetch_sub(&outstanding, 1);
+	}
+}
+
+static bool late(void)
+{
+	if (time(NULL) <= deadline)
+		return false;
+	check(false);
+	return true;
+}
+
+/* Writes its round's number into a slot of its own, again and again. */
+static void *poster(void *arg)
+{
+	unsigned id = (unsigned)(uintptr_t)arg, i;
+	uint8_t *slot = pair.buf[0] + id * SLOT;
+
+	pthread_barrier_wait(&start);
+	for (i = 1; i <= ROUNDS && !atomic_load(&failed); i++) {
+		struct ibv_sge sge = {(uintptr_t)slot, SLOT, pair.mr[0]->lkey};
+		struct ibv_send_wr wr =
+					   {
+						   .wr_id = id,
+						   .sg_list = &sge,
+						   .num_sge = 1,
+						   .opcode = IBV_WR_RDMA_WRITE,
+						   .send_flags = IBV_SEND_SIGNALED,
+						   .wr.rdma = {(uintptr_t)pair.buf[1] + id * SLOT,
+							       pair.mr[1]->rkey},
+					   },
+				   *bad;
+		int ret;
+
+		memset(slot, (int)i, SLOT);
+		atomic_fetch_add(&outstanding, 1);
+		while ((ret = ibv_post_send(pair.qp[0], &wr, &bad)) == ENOMEM && !late())
+			take_some();
+		check(ret == 0);
+		/* The slot is used again: wait for this one. Whoever polls may have taken its completion. */
+		while (atomic_load(&completed[id]) < i && !atomic_load(&failed) && !late())
+			take_some();
+	}
+	atomic_fetch_add(&done, 1);
+	return NULL;
+}
+
+static bool posting(void)
+{
+	return atomic_load(&done) < POSTERS && !atomic_load(&failed);
+}
+
+static void *registrar(void *arg)
+{
+	char mem[256];
+
+	while (posting()) {
+		struct ibv_mr *mr = ibv_reg_mr(pair.pd, mem, sizeof(mem), IBV_ACCESS_LOCAL_WRITE);
+
+		check(mr && !ibv_dereg_mr(mr));
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void *maker(void *arg)
+{
+	while (posting()) {
+		struct ibv_qp_init_attr attr = {
+			.send_cq = pair.cq[0],
+			.recv_cq = pair.cq[1],
+			.cap = {2, 2, 1, 1, 0},
+			.qp_type = IBV_QPT_RC,
+		};
+		struct ibv_qp *qp = ibv_create_qp(pair.pd, &attr);
+
+		check(qp && !ibv_destroy_qp(qp));
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void *observer(void *arg)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct ibv_cq *cq;
+	void *ctx;
+	int n = 0;
+
+	fcntl(pair.channel->fd, F_SETFL, O_NONBLOCK);
+	while (posting()) {
+		check(!ibv_req_notify_cq(pair.cq[0], 0));
+		check(!ibv_query_qp(pair.qp[0], &attr, IBV_QP_STATE, &init));
+		check(attr.qp_state == IBV_QPS_RTS);
+		if (!ibv_get_cq_event(pair.channel, &cq, &ctx))
+			ibv_ack_cq_events(cq, 1);
+		if (++n % 64 == 0)
+			check(!ibv_resize_cq(pair.cq[0], n % 128 ? 64 : 100));
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void many_threads(void **state)
+{
+	void *(*const side_shows[])(void *) = {registrar, maker, observer};
+	pthread_t posters[POSTERS], others[3];
+	unsigned i;
+
+	pair_open(&pair, NULL);
+	deadline = time(NULL) + 60;
+	pthread_barrier_init(&start, NULL, POSTERS);
+	for (i = 0; i < POSTERS; i++)
+		assert_int_equal(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i), 0);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&others[i], NULL, side_shows[i], NULL), 0);
+	for (i = 0; i < POSTERS; i++)
+		pthread_join(posters[i], NULL);
+	for (i = 0; i < 3; i++)
+		pthread_join(others[i], NULL);
+	assert_false(atomic_load(&failed));
+	assert_int_equal(atomic_load(&outstanding), 0);
+	for (i = 0; i < POSTERS; i++)
+		assert_int_equal(atomic_load(&completed[i]), ROUNDS);
+	assert_memory_equal(pair.buf[0], pair.buf[1], POSTERS * SLOT);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
