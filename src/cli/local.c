@@ -73,12 +73,12 @@ static void join_spec(char out[LOCAL_SPEC_LEN], const char *kind, const char *ad
 		 options);
 }
 
-/* The options with FILE.target for pcap=FILE: two processes can't write one file. */
+/* The options with FILE.target for pcap=FILE: two processes can't write one file. A name with %p (process id) differs by itself. */
 static void target_options(const char *options, char *out, size_t n)
 {
 	const char *pcap = strstr(options, ",pcap="), *end;
 
-	if (!pcap) {
+	if (!pcap || strstr(pcap, "%p")) {
 		snprintf(out, n, "%s", options);
 		return;
 	}

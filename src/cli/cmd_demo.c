@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `roost demo`: a file goes by RDMA WRITE from this process into a file that another process mapped, and comes back by RDMA
+ * READ into a third. Then all three are compared.
+ *
+ *	this process		     the other process
+ *	  sent      == WRITE ==>	received	(no code of the other process touches the data)
+ *	  returned  <== READ ===	received
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/machine.h"
+#include "cli/commands.h"
+#include "cli/local.h"
+#include "cli/options.h"
+#include "cli/pattern.h"
+#include "cli/perf.h"
+
+#define CHUNK	     (UINT64_C(1) << 20)
+#define DEPTH	     16
+#define STUCK_NS     UINT64_C(60000000000)
+#define ANSWER_NS    UINT64_C(60000000000)
+#define PAGE	     4096
+#define DEFAULT_SIZE (UINT64_C(64) << 20)
+#define MAX_SIZE     (UINT64_C(64) << 30)
+#define HASH_LEN     33
+
+enum { SENT, RECEIVED, RETURNED, NUM_FILES };
+static const char *const file_names[] = {"sent", "received", "returned"};
+
+struct step {
+	const char *name, *what;
+	double seconds;
+	uint64_t packets, again; /* sent by both sides; of them retransmitted */
+};
+
+static struct {
+	const char *port, *file, *keep;
+	uint64_t size, seed, timeout_scale;
+	bool has_size, json, pin;
+	int fd[NUM_FILES];
+	struct local lo;
+} demo = {.size = DEFAULT_SIZE, .seed = 1, .pin = true, .fd = {-1, -1, -1}};
+
+static const struct opt opts[] = {
+	{"port", 'p', OPT_STRING, &demo.port, "SPEC", "udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)", 0, 0, NULL, NULL},
+	{"file", 'f', OPT_STRING, &demo.file, "FILE", "send this file (else one is made)", 0, 0, NULL, NULL},
+	{"size", 's', OPT_BYTES, &demo.size, "SIZE", "bytes of the file that is made (64M)", 1, 0x1p36, NULL, &demo.has_size},
+	{"seed", 0, OPT_COUNT, &demo.seed, "N", "what its contents are made from (1)", 0, 0x1p53, NULL, NULL},
+	{"keep", 'k', OPT_STRING, &demo.keep, "DIR", "leave the files in this folder", 0, 0, NULL, NULL},
+	{"no-pin", 0, OPT_NO, &demo.pin, NULL, "don't pin the two processes to two cores", 0, 0, NULL, NULL},
+	{"timeout-scale", 0, OPT_COUNT, &demo.timeout_scale, "N", "all time-outs N times as long, for debuggers", 1, 1e6, NULL, NULL},
+	{"json", 'j', OPT_FLAG, &demo.json, NULL, "one JSON object, last on stdout", 0, 0, NULL, NULL},
+	{NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0, NULL, NULL},
+};
+
+static const struct opt_command cmd = {
+	.name = "demo",
+	.synopsis = "[OPTIONS]",
+	.about = "Moves a file of 64 MiB by RDMA WRITE into the memory of another process, reads it back by\n"
+		 "RDMA READ, and compares: hashes, and byte by byte. Over UDP on loopback, or shared memory.\n"
+		 "The exit status is 0 only if all three copies are equal.",
+	.opts = opts,
+	.examples = "  roost demo\n"
+		    "  roost demo --port udp,loss=0.01\n"
+		    "  roost demo --port shm --size 1G\n"
+		    "  roost demo --file /etc/services --json\n",
+};
+
+/* ---- files ---- */
+
+/* A file to write in --keep's folder, or an unlinked one: nothing is left behind, however this ends. */
+static int make_file(unsigned which)
+{
+	const char *tmp = getenv("TMPDIR");
+	char path[512];
+	int fd, rc;
+
+	if (demo.keep) {
+		snprintf(path, sizeof(path), "%s/%s", demo.keep, file_names[which]);
+		fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	} else {
+		snprintf(path, sizeof(path), "%s/roost-demo-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+		fd = mkostemp(path, O_CLOEXEC);
+		if (fd >= 0)
+			unlink(path);
+	}
+	if (fd < 0)
+		return opt_failed(&cmd, "can't make %s: %s", path, strerror(errno));
+	demo.fd[which] = fd;
+	rc = posix_fallocate(fd, 0, (off_t)demo.size);
+	if (rc != 0)
+		return opt_failed(&cmd, "no room for %" PRIu64 " MiB at %s: %s; take another place with --keep or TMPDIR",
+				  (demo.size >> 20) + 1, path, strerror(rc));
+	return 0;
+}
+
+static uint8_t *map_file(unsigned which, bool writable)
+{
+	void *p = mmap(NULL, demo.size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_POPULATE, demo.fd[which], 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	/* A shared mapping takes a fault at the first write to a page: now, not while we measure. */
+	for (uint64_t at = 0; writable && at < demo.size; at += PAGE)
+		((volatile uint8_t *)p)[at] = 0;
+	return p;
+}
+
+static int open_source(void)
+{
+	struct stat st;
+	uint8_t *p;
+
+	if (!demo.file) {
+		if (make_file(SENT) != 0)
+			return CLI_FAILED;
+		p = map_file(SENT, true);
+		if (!p)
+			return opt_failed(&cmd, "can't map the file: %s", strerror(errno));
+		pattern_fill(p, demo.size, pattern_mix(demo.seed), 0);
+		munmap(p, demo.size);
+		return 0;
+	}
+	demo.fd[SENT] = open(demo.file, O_RDONLY | O_CLOEXEC);
+	if (demo.fd[SENT] < 0 || fstat(demo.fd[SENT], &st) < 0)
+		return opt_failed(&cmd, "can't read %s: %s", demo.file, strerror(errno));
+	if (!S_ISREG(st.st_mode) || st.st_size == 0 || (uint64_t)st.st_size > MAX_SIZE)
+		return opt_failed(&cmd, "%s is not a file of 1 byte to 64 GiB", demo.file);
+	demo.size = (uint64_t)st.st_size;
+	return 0;
+}
+
+static void hash_of(const uint8_t *p, char text[HASH_LEN])
+{
+	XXH128_hash_t h = XXH3_128bits(p, demo.size);
+
+	snprintf(text, HASH_LEN, "%016" PRIx64 "%016" PRIx64, h.high64, h.low64);
+}
+
+/* ---- both sides ---- */
+
+struct side {
+	struct perf_nic nic;
+	struct perf_link link;
+	struct ibv_mr *mr[NUM_FILES];
+	uint8_t *map[NUM_FILES];
+	struct nic_counters before;
+	char err[PERF_ERR_LEN];
+};
+
+static int side_fail(struct side *s, int rc, const char *why)
+{
+	snprintf(s->err, sizeof(s->err), "%s", why);
+	return rc;
+}
+
+static int side_file(struct side *s, unsigned which, int access)
+{
+	char why[128];
+
+	s->map[which] = map_file(which, which != SENT);
+	if (s->map[which])
+		s->mr[which] = ibv_reg_mr(s->nic.pd, s->map[which], demo.size, access);
+	if (s->mr[which])
+		return 0;
+	snprintf(why, sizeof(why), "can't map and register the file: %s", strerror(errno));
+	return side_fail(s, -ENOMEM, why);
+}
+
+static int side_open(struct side *s, struct oob *oob)
+{
+	static const struct perf_job job = {.op = PERF_WRITE, .qps = 1, .depth = DEPTH, .post_list = 1, .cq_mod = 1};
+	int rc;
+
+	memset(s, 0, sizeof(*s));
+	rc = perf_nic_open(&s->nic);
+	if (rc < 0)
+		return side_fail(s, rc, s->nic.err);
+	rc = perf_link_create(&s->link, &s->nic, &job, oob);
+	return rc < 0 ? side_fail(s, rc, s->link.err) : 0;
+}
+
+static void side_close(struct side *s)
+{
+	perf_link_destroy(&s->link);
+	for (unsigned i = 0; i < NUM_FILES; i++) {
+		if (s->mr[i])
+			ibv_dereg_mr(s->mr[i]);
+		if (s->map[i])
+			munmap(s->map[i], demo.size);
+	}
+	perf_nic_close(&s->nic);
+}
+
+static int side_connect(struct side *s, const json_t *peer)
+{
+	int rc = peer ? perf_link_connect(&s->link, s->link.oob, peer) : side_fail(s, -EPROTO, s->link.oob->err);
+
+	if (rc < 0 && peer)
+		side_fail(s, rc, s->link.err);
+	perf_nic_counters(&s->nic, &s->before);
+	return rc;
+}
+
+/* ---- the other process ---- */
+
+static int answer_steps(struct side *s, struct oob *oob)
+{
+	char hash[HASH_LEN];
+	json_t *msg;
+	int rc;
+
+	for (;;) {
+		rc = perf_serve(&s->link);
+		if (rc < 0)
+			return side_fail(s, rc, s->link.err);
+		msg = oob_recv(oob, "step", UINT64_MAX);
+		if (!msg)
+			return side_fail(s, -EPROTO, oob->err);
+		rc = json_is_true(json_object_get(msg, "end"));
+		json_decref(msg);
+		if (rc)
+			return 0;
+		hash_of(s->map[RECEIVED], hash);
+		if (oob_send(oob, json_pack("{s:s,s:s,s:o}", "type", "step", "hash", hash, "counters",
+					    perf_counters_since(&s->nic, &s->before))) < 0)
+			return side_fail(s, -EPROTO, oob->err);
+		perf_nic_counters(&s->nic, &s->before);
+	}
+}
+
+static int other_side(struct local *lo, void *arg)
+{
+	struct oob *oob = &lo->oob;
+	json_t *link, *peer;
+	struct side s;
+	int rc;
+
+	rc = side_open(&s, oob);
+	if (rc == 0)
+		rc = side_file(&s, RECEIVED, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	if (rc == 0) {
+		link = perf_link_describe(&s.link);
+		json_object_set_new(link, "file", json_integer((json_int_t)(uintptr_t)s.map[RECEIVED]));
+		json_object_set_new(link, "file_rkey", json_integer(s.mr[RECEIVED]->rkey));
+		oob_send(oob, link);
+		peer = oob_recv(oob, "link", ANSWER_NS * oob_timeout_scale());
+		rc = side_connect(&s, peer);
+		json_decref(peer);
+	}
+	if (rc == 0)
+		rc = oob_send(oob, json_pack("{s:s}", "type", "go"));
+	if (rc == 0)
+		rc = answer_steps(&s, oob);
+	if (rc < 0)
+		oob_send_error(oob, s.err);
+	side_close(&s);
+	return rc < 0 ? CLI_FAILED : CLI_OK;
+}
+
+/* ---- this process ---- */
+
+struct remote {
+	uint64_t addr, rkey;
+};
+
+static int meet(struct side *s, struct oob *oob, struct remote *r)
+{
+	json_t *peer = oob_recv(oob, "link", ANSWER_NS * oob_timeout_scale()), *go = NULL;
+	int rc = side_connect(s, peer);
+
+	if (rc == 0 && (!oob_get_u64(oob, peer, "file", INT64_MAX, &r->addr) ||
+			!oob_get_u64(oob, peer, "file_rkey", UINT32_MAX, &r->rkey)))
+		rc = side_fail(s, -EPROTO, oob->err);
+	json_decref(peer);
+	if (rc < 0)
+		return rc;
+	if (oob_send(oob, perf_link_describe(&s->link)) == 0)
+		go = oob_recv(oob, "go", ANSWER_NS * oob_timeout_scale());
+	json_decref(go);
+	return go ? 0 : side_fail(s, -EPROTO, oob->err);
+}
+
+static int post_chunk(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r, uint64_t at)
+{
+	uint64_t len = demo.size - at < CHUNK ? demo.size - at : CHUNK;
+	struct ibv_sge sge = {(uintptr_t)(s->map[which] + at), (uint32_t)len, s->mr[which]->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	int rc;
+
+	wr.wr.rdma.remote_addr = r->addr + at;
+	wr.wr.rdma.rkey = (uint32_t)r->rkey;
+	rc = ibv_post_send(s->link.qps[0].qp, &wr, &bad);
+	if (rc != 0)
+		return side_fail(s, -EIO, strerror(rc < 0 ? errno : rc));
+	s->link.qps[0].posted++;
+	return 0;
+}
+
+/* All of the file, in pieces of 1 MiB, several under way. */
+static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r, struct step *step)
+{
+	uint64_t start = clock_ns(), chunks = (demo.size + CHUNK - 1) / CHUNK, next = 0, moved = start, idle = 0;
+	struct perf_qp *q = &s->link.qps[0];
+	struct progress p;
+	int rc = 0;
+
+	q->posted = q->completed = 0;
+	progress_start(&p, step->what, (double)chunks);
+	while (rc == 0 && q->completed < chunks) {
+		while (rc == 0 && next < chunks && q->posted - q->completed < DEPTH)
+			rc = post_chunk(s, op, which, r, next++ * CHUNK);
+		if (rc < 0)
+			break;
+		rc = perf_reap(&s->link);
+		if (rc < 0) {
+			side_fail(s, rc, s->link.err);
+		} else if (rc > 0) {
+			moved = clock_ns();
+			progress_at(&p, (double)q->completed, NULL);
+			rc = 0;
+		} else if (++idle % 4096 == 0 && clock_ns() - moved > STUCK_NS * oob_timeout_scale()) {
+			rc = side_fail(s, -ETIMEDOUT, "nothing moves any more");
+		}
+	}
+	step->seconds = (double)(clock_ns() - start) / 1e9;
+	progress_end(&p);
+	return rc;
+}
+
+/* Asks the other side for its hash and counters, and adds up the step's. */
+static int account(struct side *s, struct oob *oob, struct step *step, char *hash)
+{
+	json_t *mine, *msg = NULL, *theirs;
+	const char *text;
+
+	if (oob_send(oob, json_pack("{s:s}", "type", "step")) == 0)
+		msg = oob_recv(oob, "step", ANSWER_NS * oob_timeout_scale());
+	if (!msg)
+		return side_fail(s, -EPROTO, oob->err);
+	mine = perf_counters_since(&s->nic, &s->before);
+	perf_nic_counters(&s->nic, &s->before);
+	theirs = json_object_get(msg, "counters");
+	step->packets = perf_counter(mine, "sent_pkts") + perf_counter(theirs, "sent_pkts");
+	step->again = perf_counter(mine, "retransmitted_pkts") + perf_counter(theirs, "retransmitted_pkts");
+	text = json_string_value(json_object_get(msg, "hash"));
+	snprintf(hash, HASH_LEN, "%s", text ? text : "");
+	json_decref(mine);
+	json_decref(msg);
+	return 0;
+}
+
+static int move_both(struct side *s, struct oob *oob, struct step *step, char *received)
+{
+	struct remote r = {0};
+	int rc;
+
+	rc = side_open(s, oob);
+	if (rc == 0)
+		rc = side_file(s, SENT, 0);
+	if (rc == 0)
+		rc = side_file(s, RETURNED, IBV_ACCESS_LOCAL_WRITE);
+	if (rc == 0)
+		rc = meet(s, oob, &r);
+	if (rc == 0)
+		rc = move(s, IBV_WR_RDMA_WRITE, SENT, &r, &step[0]);
+	if (rc == 0)
+		rc = account(s, oob, &step[0], received);
+	if (rc == 0)
+		rc = move(s, IBV_WR_RDMA_READ, RETURNED, &r, &step[1]);
+	if (rc == 0)
+		rc = account(s, oob, &step[1], received);
+	if (rc == 0)
+		oob_send(oob, json_pack("{s:s,s:b}", "type", "step", "end", 1));
+	return rc;
+}
+
+static double gbps(const struct step *s)
+{
+	return s->seconds > 0 ? (double)demo.size * 8 / s->seconds / 1e9 : 0;
+}
+
+static void print_text(const struct step *step, char (*hash)[HASH_LEN], bool equal)
+{
+	static const char *const head[] = {"", "bytes", "seconds", "Gbit/s", "packets", "sent again"};
+	char bytes[32], seconds[32], rate[32], packets[32], again[32];
+	struct table t;
+
+	printf("%s <-> %s\n\n", demo.lo.port, demo.lo.peer_port);
+	table_init(&t, 6);
+	table_row(&t, head);
+	fmt_count(bytes, sizeof(bytes), demo.size);
+	for (unsigned i = 0; i < 2; i++) {
+		const char *cells[] = {step[i].what, bytes, seconds, rate, packets, again};
+
+		snprintf(seconds, sizeof(seconds), "%.4f", step[i].seconds);
+		snprintf(rate, sizeof(rate), "%.2f", gbps(&step[i]));
+		fmt_count(packets, sizeof(packets), step[i].packets);
+		fmt_count(again, sizeof(again), step[i].again);
+		table_row(&t, cells);
+	}
+	table_print(&t, stdout, 1);
+	table_free(&t);
+	printf("\n");
+	for (unsigned i = 0; i < NUM_FILES; i++)
+		printf("%-8s  XXH3 %s\n", file_names[i], hash[i]);
+	if (equal)
+		printf("all three are equal, byte by byte\n");
+	if (demo.keep)
+		printf("the files are in %s\n", demo.keep);
+}
+
+static void print_json(const struct step *step, char (*hash)[HASH_LEN], bool equal)
+{
+	json_t *steps = json_array(), *top;
+
+	for (unsigned i = 0; i < 2; i++)
+		json_array_append_new(steps, json_pack("{s:s,s:f,s:f,s:I,s:I}", "name", step[i].name, "seconds", step[i].seconds,
+						       "goodput_gbps", gbps(&step[i]), "packets",
+						       (json_int_t)step[i].packets, "retransmitted_pkts",
+						       (json_int_t)step[i].again));
+	top = json_pack("{s:s,s:s,s:I,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port", demo.lo.kind, "size",
+			(json_int_t)demo.size, "steps", steps, "sent", hash[SENT], "received", hash[RECEIVED], "returned",
+			hash[RETURNED], "equal", equal, "machine", machine_describe());
+	json_dumpf(top, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	putchar('\n');
+	json_decref(top);
+}
+
+/* Compares hashes, and the bytes of all three files: `received` as the other process's mapping left it in its file. */
+static int compare(struct side *s, const struct step *step, char (*hash)[HASH_LEN])
+{
+	uint8_t *received = mmap(NULL, demo.size, PROT_READ, MAP_SHARED, demo.fd[RECEIVED], 0);
+	bool equal;
+
+	if (received == MAP_FAILED)
+		return opt_failed(&cmd, "can't map the received file: %s", strerror(errno));
+	hash_of(s->map[SENT], hash[SENT]);
+	hash_of(s->map[RETURNED], hash[RETURNED]);
+	equal = memcmp(s->map[SENT], received, demo.size) == 0 && memcmp(s->map[SENT], s->map[RETURNED], demo.size) == 0 &&
+		strcmp(hash[SENT], hash[RECEIVED]) == 0 && strcmp(hash[SENT], hash[RETURNED]) == 0;
+	munmap(received, demo.size);
+	if (demo.json)
+		print_json(step, hash, equal);
+	else
+		print_text(step, hash, equal);
+	return equal ? CLI_OK : opt_failed(&cmd, "THE COPIES DIFFER");
+}
+
+static int run(void)
+{
+	struct step step[2] = {{.name = "write", .what = "RDMA WRITE sent -> received"},
+			       {.name = "read", .what = "RDMA READ received -> returned"}};
+	char hash[NUM_FILES][HASH_LEN] = {"", "", ""};
+	struct side s;
+	int rc, theirs;
+
+	rc = local_start(&demo.lo, other_side, NULL);
+	if (rc < 0)
+		return opt_failed(&cmd, "can't start a second process: %s", strerror(-rc));
+	rc = move_both(&s, &demo.lo.oob, step, hash[RECEIVED]);
+	rc = rc < 0 ? opt_failed(&cmd, "%s", s.err) : compare(&s, step, hash);
+	oob_close(&demo.lo.oob);
+	side_close(&s);
+	theirs = local_wait(&demo.lo);
+	if (theirs > 128)
+		return opt_failed(&cmd, "the other process was killed by signal %d (%s)", theirs - 128, strsignal(theirs - 128));
+	return rc != CLI_OK ? rc : theirs;
+}
+
+int cmd_demo(int argc, char **argv)
+{
+	char err[256];
+	int at = opt_parse(&cmd, argc, argv, false), rc;
+
+	if (at < 0)
+		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
+	if (at < argc)
+		return opt_usage(&cmd, "'%s' is too much; a file is sent with --file", argv[at]);
+	if (demo.file && demo.has_size)
+		return opt_usage(&cmd, "--file has its own size: leave --size out");
+	if (!local_plan(&demo.lo, demo.port, NULL, demo.pin, err, sizeof(err)))
+		return opt_usage(&cmd, "%s", err);
+	opt_environment(NULL, demo.timeout_scale);
+	rc = open_source();
+	if (rc == 0)
+		rc = make_file(RECEIVED);
+	if (rc == 0)
+		rc = make_file(RETURNED);
+	return rc != 0 ? rc : run();
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `roost devices`: what a program would see, asked through the verbs as a program asks. */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <infiniband/verbs.h>
+#include <jansson.h>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/term.h"
+#include "drive/drive.h"
+
+static const char *port_spec;
+static bool json;
+
+static const struct opt opts[] = {
+	{"port", 'p', OPT_STRING, &port_spec, "SPEC", "as the program would have it (ROOST_PORT; else chosen)", 0, 0, NULL, NULL},
+	{"json", 'j', OPT_FLAG, &json, NULL, "one JSON object on stdout", 0, 0, NULL, NULL},
+	{NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0, NULL, NULL},
+};
+
+static const struct opt_command cmd = {
+	.name = "devices",
+	.synopsis = "[--port SPEC] [--json]",
+	.about = "Lists the devices, ports and addresses (GIDs) that a program started now would see. The\n"
+		 "addresses are opened for that, and closed again.",
+	.opts = opts,
+	.examples = "  roost devices\n"
+		    "  roost devices --port shm:10.0.0.7 --json\n",
+};
+
+static json_t *describe_gids(struct ibv_context *ctx, uint8_t port, int len)
+{
+	json_t *gids = json_array();
+	char text[INET6_ADDRSTRLEN];
+	struct ibv_gid_entry e;
+
+	for (int i = 0; i < len; i++) {
+		/* Empty places in the table are left out. */
+		if (ibv_query_gid_ex(ctx, port, (uint32_t)i, &e, 0) != 0)
+			continue;
+		if (!inet_ntop(AF_INET6, e.gid.raw, text, sizeof(text)))
+			continue;
+		json_array_append_new(gids, json_pack("{s:i,s:s,s:s}", "index", i, "gid", text, "type",
+						      e.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "other"));
+	}
+	return gids;
+}
+
+static json_t *describe_port(struct ibv_context *ctx, uint8_t n)
+{
+	struct ibv_port_attr a;
+
+	if (ibv_query_port(ctx, n, &a) != 0)
+		return NULL;
+	return json_pack("{s:i,s:s,s:i,s:i,s:o}", "port", n, "state", ibv_port_state_str(a.state), "mtu", 128 << a.active_mtu,
+			 "max_mtu", 128 << a.max_mtu, "gids", describe_gids(ctx, n, a.gid_tbl_len));
+}
+
+static json_t *describe_device(struct ibv_device *dev)
+{
+	struct ibv_context *ctx = ibv_open_device(dev);
+	struct ibv_device_attr a;
+	json_t *ports = json_array(), *obj;
+	char guid[24];
+	uint64_t g;
+
+	if (!ctx || ibv_query_device(ctx, &a) != 0) {
+		opt_failed(&cmd, "can't open %s: %s", ibv_get_device_name(dev), strerror(errno));
+		if (ctx)
+			ibv_close_device(ctx);
+		json_decref(ports);
+		return NULL;
+	}
+	for (unsigned p = 1; p <= a.phys_port_cnt; p++) {
+		json_t *port = describe_port(ctx, (uint8_t)p);
+
+		if (port)
+			json_array_append_new(ports, port);
+	}
+	g = be64toh(a.node_guid);
+	snprintf(guid, sizeof(guid), "%04x:%04x:%04x:%04x", (unsigned)(g >> 48), (unsigned)(g >> 32 & 0xffff),
+		 (unsigned)(g >> 16 & 0xffff), (unsigned)(g & 0xffff));
+	obj = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:o}", "name", ibv_get_device_name(dev), "guid", guid, "firmware", a.fw_ver,
+			"max_qp", a.max_qp, "max_cq", a.max_cq, "max_mr", a.max_mr, "ports", ports);
+	ibv_close_device(ctx);
+	return obj;
+}
+
+/* One row a GID; a port without any has one row too. */
+static void port_rows(struct table *t, const char *name, const char *guid, const json_t *port)
+{
+	const json_t *gids = json_object_get(port, "gids");
+	char number[16], mtu[16], index[16];
+	size_t i = 0;
+
+	snprintf(number, sizeof(number), "%d", (int)json_integer_value(json_object_get(port, "port")));
+	snprintf(mtu, sizeof(mtu), "%d", (int)json_integer_value(json_object_get(port, "mtu")));
+	do {
+		const json_t *g = json_array_get(gids, i);
+		const char *cells[8] = {name, guid, number, json_string_value(json_object_get(port, "state")), mtu};
+
+		if (g) {
+			snprintf(index, sizeof(index), "%d", (int)json_integer_value(json_object_get(g, "index")));
+			cells[5] = index;
+			cells[6] = json_string_value(json_object_get(g, "gid"));
+			cells[7] = json_string_value(json_object_get(g, "type"));
+		}
+		table_row(t, cells);
+	} while (++i < json_array_size(gids));
+}
+
+static void print_table(const json_t *devices)
+{
+	static const char *const head[] = {"device", "GUID", "port", "state", "MTU", "GID index", "GID", "type"};
+	json_t *dev, *port;
+	struct table t;
+	size_t i, k;
+
+	table_init(&t, 8);
+	table_row(&t, head);
+	json_array_foreach(devices, i, dev) {
+		json_array_foreach(json_object_get(dev, "ports"), k, port)
+			port_rows(&t, json_string_value(json_object_get(dev, "name")),
+				  json_string_value(json_object_get(dev, "guid")), port);
+	}
+	table_print(&t, stdout, 1 << 0 | 1 << 1 | 1 << 3 | 1 << 6 | 1 << 7);
+	table_free(&t);
+}
+
+static int list_devices(void)
+{
+	struct ibv_device **list;
+	json_t *devices = json_array(), *top;
+	int n = 0, rc = CLI_OK;
+
+	list = ibv_get_device_list(&n);
+	for (int i = 0; list && i < n && rc == CLI_OK; i++) {
+		json_t *dev = describe_device(list[i]);
+
+		if (dev)
+			json_array_append_new(devices, dev);
+		else
+			rc = CLI_FAILED;
+	}
+	if (list)
+		ibv_free_device_list(list);
+	top = json_pack("{s:s,s:o}", "tool", "devices", "devices", devices);
+	if (rc == CLI_OK && json) {
+		json_dumpf(top, stdout, JSON_COMPACT);
+		putchar('\n');
+	} else if (rc == CLI_OK) {
+		print_table(devices);
+	}
+	json_decref(top);
+	return rc;
+}
+
+int cmd_devices(int argc, char **argv)
+{
+	struct drive *d;
+	char err[256];
+	int at = opt_parse(&cmd, argc, argv, false), rc;
+
+	if (at < 0)
+		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
+	if (at < argc)
+		return opt_usage(&cmd, "'%s' is too much", argv[at]);
+	opt_environment(port_spec, 0);
+	/* The engine says in one line why it can't open a port; the verbs have only errno for it. */
+	if (drive_get(NULL, &d, err, sizeof(err)) < 0)
+		return opt_failed(&cmd, "%s", err);
+	rc = list_devices();
+	drive_put(d);
+	return rc;
+}

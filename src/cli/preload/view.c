@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Preloaded by `roost run`. A few RDMA programs (UCX, for one) look, behind the verbs library's back, for a character device
+ * /dev/infiniband/uverbsN and for files of /sys/class/infiniband before they use a device. Roost's device is a library, the
+ * kernel has no such files. This gives them a view that has: paths under /sys/class/infiniband and
+ * /sys/class/infiniband_verbs, and /dev/infiniband/uverbs*, are looked up in the folder that ROOST_VIEW names.
+ * Every other path goes to the C library untouched; without ROOST_VIEW all do. Nothing is opened, listed or written that the
+ * program did not ask for.
+ */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* <fcntl.h> and <stdlib.h> turn these into inline functions or macros under fortification. */
+#undef open
+#undef open64
+#undef openat
+#undef openat64
+#undef realpath
+
+#define EXPORT __attribute__((visibility("default")))
+
+static bool is_or_under(const char *path, const char *dir)
+{
+	size_t n = strlen(dir);
+
+	return strncmp(path, dir, n) == 0 && (path[n] == '\0' || path[n] == '/');
+}
+
+static bool is_ours(const char *path)
+{
+	return is_or_under(path, "/sys/class/infiniband") || is_or_under(path, "/sys/class/infiniband_verbs") ||
+	       strcmp(path, "/dev/infiniband") == 0 || strcmp(path, "/dev/infiniband/") == 0 ||
+	       strncmp(path, "/dev/infiniband/uverbs", 22) == 0;
+}
+
+/* Where to look instead: into buf, which is returned, or path itself. errno stays. */
+static const char *view(const char *path, char buf[PATH_MAX])
+{
+	const char *root;
+	size_t n, m;
+
+	if (!path || path[0] != '/' || !is_ours(path))
+		return path;
+	root = getenv("ROOST_VIEW");
+	n = root ? strlen(root) : 0;
+	m = strlen(path);
+	if (n == 0 || n + m >= PATH_MAX)
+		return path;
+	memcpy(buf, root, n);
+	memcpy(buf + n, path, m + 1);
+	return buf;
+}
+
+/* The C library's function behind the one of this name; looked up once. A name that it lacks: ENOSYS. */
+#define NEXT(fn)                                                                                             \
+	static __typeof__(&fn) next;                                                                         \
+	__typeof__(&fn) call = __atomic_load_n(&next, __ATOMIC_RELAXED);                                     \
+	if (!call) {                                                                                         \
+		call = (__typeof__(&fn))dlsym(RTLD_NEXT, #fn);                                               \
+		__atomic_store_n(&next, call, __ATOMIC_RELAXED);                                             \
+	}                                                                                                    \
+	char buf[PATH_MAX];                                                                                  \
+	path = view(path, buf)
+
+#define OR_ENOSYS(value)                                                                                     \
+	if (!call) {                                                                                         \
+		errno = ENOSYS;                                                                              \
+		return value;                                                                                \
+	}
+
+/* ---- stat and its kin; programs built before glibc 2.33 call the __x ones ---- */
+
+int __xstat(int ver, const char *path, struct stat *st);
+int __lxstat(int ver, const char *path, struct stat *st);
+int __fxstatat(int ver, int dir, const char *path, struct stat *st, int flags);
+int __xstat64(int ver, const char *path, struct stat64 *st);
+int __lxstat64(int ver, const char *path, struct stat64 *st);
+int __fxstatat64(int ver, int dir, const char *path, struct stat64 *st, int flags);
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int dir, const char *path, int flags);
+int __openat64_2(int dir, const char *path, int flags);
+char *__realpath_chk(const char *path, char *out, size_t n);
+ssize_t __readlink_chk(const char *path, char *out, size_t len, size_t n);
+
+#define STAT_FAMILY(suffix)                                                                                  \
+	EXPORT int stat##suffix(const char *path, struct stat##suffix *st)                                   \
+	{                                                                                                    \
+		NEXT(stat##suffix);                                                                          \
+		OR_ENOSYS(-1)                                                                                \
+		return call(path, st);                                                                       \
+	}                                                                                                    \
+	EXPORT int lstat##suffix(const char *path, struct stat##suffix *st)                                  \
+	{                                                                                                    \
+		NEXT(lstat##suffix);                                                                         \
+		OR_ENOSYS(-1)                                                                                \
+		return call(path, st);                                                                       \
+	}                                                                                                    \
+	EXPORT int fstatat##suffix(int dir, const char *path, struct stat##suffix *st, int flags)            \
+	{                                                                                                    \
+		NEXT(fstatat##suffix);                                                                       \
+		OR_ENOSYS(-1)                                                                                \
+		return call(dir, path, st, flags);                                                           \
+	}                                                                                                    \
+	EXPORT int __xstat##suffix(int ver, const char *path, struct stat##suffix *st)                       \
+	{                                                                                                    \
+		NEXT(__xstat##suffix);                                                                       \
+		OR_ENOSYS(-1)                                                                                \
+		return call(ver, path, st);                                                                  \
+	}                                                                                                    \
+	EXPORT int __lxstat##suffix(int ver, const char *path, struct stat##suffix *st)                      \
+	{                                                                                                    \
+		NEXT(__lxstat##suffix);                                                                      \
+		OR_ENOSYS(-1)                                                                                \
+		return call(ver, path, st);                                                                  \
+	}                                                                                                    \
+	EXPORT int __fxstatat##suffix(int ver, int dir, const char *path, struct stat##suffix *st, int flags) \
+	{                                                                                                    \
+		NEXT(__fxstatat##suffix);                                                                    \
+		OR_ENOSYS(-1)                                                                                \
+		return call(ver, dir, path, st, flags);                                                      \
+	}
+
+STAT_FAMILY()
+STAT_FAMILY(64)
+
+EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *st)
+{
+	NEXT(statx);
+	OR_ENOSYS(-1)
+	return call(dir, path, flags, mask, st);
+}
+
+EXPORT int access(const char *path, int mode)
+{
+	NEXT(access);
+	return call(path, mode);
+}
+
+EXPORT int euidaccess(const char *path, int mode)
+{
+	NEXT(euidaccess);
+	OR_ENOSYS(-1)
+	return call(path, mode);
+}
+
+EXPORT int eaccess(const char *path, int mode)
+{
+	NEXT(eaccess);
+	OR_ENOSYS(-1)
+	return call(path, mode);
+}
+
+EXPORT int faccessat(int dir, const char *path, int mode, int flags)
+{
+	NEXT(faccessat);
+	return call(dir, path, mode, flags);
+}
+
+/* ---- opening ---- */
+
+/* The third argument of open is there only when a file may be made. */
+#define TAKE_MODE(flags)                                                                                     \
+	mode_t mode = 0;                                                                                     \
+	if ((flags) & (O_CREAT | __O_TMPFILE)) {                                                             \
+		va_list ap;                                                                                  \
+		va_start(ap, flags);                                                                         \
+		mode = va_arg(ap, mode_t);                                                                   \
+		va_end(ap);                                                                                  \
+	}
+
+#define OPEN_FAMILY(suffix)                                                                                  \
+	EXPORT int open##suffix(const char *path, int flags, ...)                                            \
+	{                                                                                                    \
+		NEXT(open##suffix);                                                                          \
+		TAKE_MODE(flags)                                                                             \
+		return call(path, flags, mode);                                                              \
+	}                                                                                                    \
+	EXPORT int openat##suffix(int dir, const char *path, int flags, ...)                                 \
+	{                                                                                                    \
+		NEXT(openat##suffix);                                                                        \
+		TAKE_MODE(flags)                                                                             \
+		return call(dir, path, flags, mode);                                                         \
+	}                                                                                                    \
+	EXPORT int __open##suffix##_2(const char *path, int flags)                                           \
+	{                                                                                                    \
+		NEXT(__open##suffix##_2);                                                                    \
+		OR_ENOSYS(-1)                                                                                \
+		return call(path, flags);                                                                    \
+	}                                                                                                    \
+	EXPORT int __openat##suffix##_2(int dir, const char *path, int flags)                                \
+	{                                                                                                    \
+		NEXT(__openat##suffix##_2);                                                                  \
+		OR_ENOSYS(-1)                                                                                \
+		return call(dir, path, flags);                                                               \
+	}                                                                                                    \
+	EXPORT FILE *fopen##suffix(const char *path, const char *mode)                                       \
+	{                                                                                                    \
+		NEXT(fopen##suffix);                                                                         \
+		OR_ENOSYS(NULL)                                                                              \
+		return call(path, mode);                                                                     \
+	}
+
+OPEN_FAMILY()
+OPEN_FAMILY(64)
+
+EXPORT DIR *opendir(const char *path)
+{
+	NEXT(opendir);
+	return call(path);
+}
+
+EXPORT int scandir(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
+		   int (*compare)(const struct dirent **, const struct dirent **))
+{
+	NEXT(scandir);
+	return call(path, list, filter, compare);
+}
+
+EXPORT int scandir64(const char *path, struct dirent64 ***list, int (*filter)(const struct dirent64 *),
+		     int (*compare)(const struct dirent64 **, const struct dirent64 **))
+{
+	NEXT(scandir64);
+	OR_ENOSYS(-1)
+	return call(path, list, filter, compare);
+}
+
+/* ---- links ---- */
+
+EXPORT ssize_t readlink(const char *path, char *out, size_t n)
+{
+	NEXT(readlink);
+	return call(path, out, n);
+}
+
+EXPORT ssize_t __readlink_chk(const char *path, char *out, size_t len, size_t n)
+{
+	NEXT(__readlink_chk);
+	OR_ENOSYS(-1)
+	return call(path, out, len, n);
+}
+
+EXPORT char *realpath(const char *path, char *out)
+{
+	NEXT(realpath);
+	return call(path, out);
+}
+
+EXPORT char *__realpath_chk(const char *path, char *out, size_t n)
+{
+	NEXT(__realpath_chk);
+	OR_ENOSYS(NULL)
+	return call(path, out, n);
+}
