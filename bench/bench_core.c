@@ -84,8 +84,8 @@ static void nothing(struct port *p)
 {
 }
 
-static const struct port_ops wire_ops = {"wire", path_get, path_put, reserve, cancel, flush,
-					 rx_burst, arm,	   nothing,  NULL,    nothing, nothing};
+static const struct port_ops wire_ops = {"wire",   path_get, path_put, reserve, cancel,	 flush,
+					 rx_burst, arm,	     nothing,  NULL,	nothing, nothing};
 
 static void on_cq(void *host, void *ctx)
 {
@@ -154,7 +154,8 @@ static void side_connect(struct side *s, struct side *peer)
 {
 	struct nic_qp_attr a = {.state = NIC_QPS_INIT, .port = 1, .access = 15};
 
-	nic_qp_modify(s->nic, s->qp, &a, NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 1);
+	nic_qp_modify(s->nic, s->qp, &a,
+		      NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 1);
 	a = (struct nic_qp_attr){.state = NIC_QPS_RTR,
 				 .path_mtu = 4096,
 				 .dgid = peer->wire.base.addr,
@@ -172,8 +173,8 @@ static void side_connect(struct side *s, struct side *peer)
 		abort();
 	a.state = NIC_QPS_RTS;
 	if (nic_qp_modify(s->nic, s->qp, &a,
-			  NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY | NIC_QPA_SQ_PSN |
-				  NIC_QPA_MAX_QP_RD_ATOMIC,
+			  NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY |
+				  NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC,
 			  1))
 		abort();
 }
@@ -186,7 +187,8 @@ static double now_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-static double run(struct side *a, struct side *b, enum roost_op op, uint32_t size, unsigned batch, double seconds)
+static double run(struct side *a, struct side *b, enum roost_op op, uint32_t size, unsigned batch,
+		  double seconds)
 {
 	double start = now_ns(), t = start;
 	uint64_t first = a->done;
@@ -205,7 +207,8 @@ static double run(struct side *a, struct side *b, enum roost_op op, uint32_t siz
 				w->num_sge = 1;
 				w->raddr = (uintptr_t)b->mem + ((prod + i) % 128) * 4096;
 				w->rkey = b->key;
-				w->sge[0] = (struct roost_sge){(uintptr_t)a->mem + ((prod + i) % 128) * 4096, size, a->key};
+				w->sge[0] = (struct roost_sge){(uintptr_t)a->mem + ((prod + i) % 128) * 4096,
+							       size, a->key};
 				a->wr[(prod + i) % DEPTH] = n;
 			}
 			if (n) {
@@ -216,7 +219,8 @@ static double run(struct side *a, struct side *b, enum roost_op op, uint32_t siz
 			fake += 10000;
 			nic_poll(a->nic, 0, fake);
 			nic_poll(b->nic, 0, fake);
-			while (atomic_load_explicit(&a->cqe[a->cons & 1023].seq, memory_order_acquire) == a->cons + 1) {
+			while (atomic_load_explicit(&a->cqe[a->cons & 1023].seq, memory_order_acquire) ==
+			       a->cons + 1) {
 				if (a->cqe[a->cons & 1023].status)
 					abort();
 				a->done += a->cqe[a->cons & 1023].wr_id;
@@ -246,10 +250,12 @@ int main(int argc, char **argv)
 			for (unsigned batch = 1; batch <= 32; batch *= 32) {
 				enum roost_op op = o ? ROOST_OP_READ : ROOST_OP_WRITE;
 
-				if (*only && (strcmp(only, o ? "read" : "write") || sizes[i] != 64 || batch != 32))
+				if (*only &&
+				    (strcmp(only, o ? "read" : "write") || sizes[i] != 64 || batch != 32))
 					continue;
-				printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}", first ? "" : ",",
-				       o ? "read" : "write", sizes[i], batch, run(&a, &b, op, sizes[i], batch, secs));
+				printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}",
+				       first ? "" : ",", o ? "read" : "write", sizes[i], batch,
+				       run(&a, &b, op, sizes[i], batch, secs));
 				first = 0;
 			}
 	printf("\n]}\n");

@@ -219,7 +219,8 @@ bool nic_qp_busy(struct nic_qp *qp)
 
 	if (!index)
 		return false;
-	atomic_store_explicit(&qp->db_prod, atomic_load_explicit(&index->prod, memory_order_relaxed), memory_order_relaxed);
+	atomic_store_explicit(&qp->db_prod, atomic_load_explicit(&index->prod, memory_order_relaxed),
+			      memory_order_relaxed);
 	return (int32_t)(before - atomic_load_explicit(&index->cons, memory_order_relaxed)) > 0;
 }
 

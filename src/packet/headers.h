@@ -146,6 +146,13 @@ const char *pkt_error_str(enum pkt_error e);
  */
 enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v);
 
+static inline void pkt_put_be32(uint8_t *p, uint32_t v)
+{
+	uint32_t be = htobe32(v);
+
+	memcpy(p, &be, 4);
+}
+
 /* Builders: each writes one header at `p` and returns the first byte behind it. */
 static inline uint8_t *pkt_put_bth(uint8_t *p, uint8_t opcode, uint8_t flags, uint32_t dqpn, bool ackreq,
 				   uint32_t psn)
@@ -155,10 +162,8 @@ static inline uint8_t *pkt_put_bth(uint8_t *p, uint8_t opcode, uint8_t flags, ui
 	h->opcode = opcode;
 	h->flags = flags;
 	h->pkey = htobe16(PKT_PKEY_DEFAULT);
-	/* One store each: reserved byte and number share a big-endian word. */
-	*(uint32_t __attribute__((aligned(1), may_alias)) *)&h->resv8a = htobe32(dqpn & PKT_QPN_MASK);
-	*(uint32_t __attribute__((aligned(1), may_alias)) *)&h->ackreq =
-		htobe32((ackreq ? 0x80000000u : 0) | (psn & PKT_PSN_MASK));
+	pkt_put_be32(p + 4, dqpn & PKT_QPN_MASK); /* the reserved byte and the number share a word */
+	pkt_put_be32(p + 8, (ackreq ? 0x80000000u : 0) | (psn & PKT_PSN_MASK));
 	return p + sizeof(*h);
 }
 

@@ -19,7 +19,7 @@
 
 #include "packet/icrc.h"
 
-#define PORT_BURST 64 /* most packets one rx_burst returns */
+#define PORT_BURST     64 /* most packets one rx_burst returns */
 #define PORT_MAX_LANES 4
 
 /* QP numbers: slot (6 bits) | index (14) | generation (4). The lane is in the low bits of the index. */
@@ -31,7 +31,7 @@ struct port;
 struct port_path {
 	struct pkt_addr dst;
 	uint16_t sport; /* UDP source port that our packets to it carry (host order), for the ICRC */
-	/* the port's own state follows in its derived struct */
+			/* the port's own state follows in its derived struct */
 };
 
 struct port_room {
@@ -45,7 +45,8 @@ enum port_pkt_flags {
 };
 
 struct port_pkt {
-	uint8_t *bth; /* writable, valid until the next rx_burst; on shm a hostile peer may change it at any time */
+	uint8_t *
+		bth; /* writable, valid until the next rx_burst; on shm a hostile peer may change it at any time */
 	const struct pkt_addr *src, *dst;
 	uint32_t len; /* BTH .. ICRC */
 	uint16_t sport, ip_id;
@@ -78,7 +79,8 @@ struct port_ops {
 	 * now (flush, and try again when the port's fd says so or at the next poll). The packet before it counts as complete.
 	 * No system call unless a batch is full.
 	 */
-	int (*reserve)(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room);
+	int (*reserve)(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
+		       struct port_room *room);
 	/* Takes the last reservation back: the packet can't be built (its memory is gone). */
 	void (*cancel)(struct port *p);
 	/* Sends what is complete. True when nothing is left waiting. */
@@ -104,12 +106,13 @@ struct port_ops {
 
 struct port {
 	const struct port_ops *ops;
-	struct pkt_addr addr;	/* our address on this port */
-	uint32_t mtu;		/* largest payload (path MTU) that fits: 256, 512, 1024, 2048 or 4096 */
-	uint32_t window;	/* bytes in flight that a receiver of this kind surely takes; 0: the port pushes back, never drops */
-	uint32_t read_window;	/* READ bytes asked for at a time, per port; 0: no limit */
-	int fd;			/* to sleep on; -1: never sleeps (simulator) */
-	int ctl_fd;		/* control work; -1: none */
+	struct pkt_addr addr; /* our address on this port */
+	uint32_t mtu;	      /* largest payload (path MTU) that fits: 256, 512, 1024, 2048 or 4096 */
+	uint32_t
+		window; /* bytes in flight that a receiver of this kind surely takes; 0: the port pushes back, never drops */
+	uint32_t read_window; /* READ bytes asked for at a time, per port; 0: no limit */
+	int fd;		      /* to sleep on; -1: never sleeps (simulator) */
+	int ctl_fd;	      /* control work; -1: none */
 	uint8_t lane, lanes;
 	struct port_stats stats;
 };
