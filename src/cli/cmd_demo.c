@@ -53,23 +53,27 @@ static struct {
 } demo = {.size = DEFAULT_SIZE, .seed = 1, .pin = true, .fd = {-1, -1, -1}};
 
 static const struct opt opts[] = {
-	{"port", 'p', OPT_STRING, &demo.port, "SPEC", "udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)", 0, 0, NULL, NULL},
-	{"file", 'f', OPT_STRING, &demo.file, "FILE", "send this file (else one is made)", 0, 0, NULL, NULL},
-	{"size", 's', OPT_BYTES, &demo.size, "SIZE", "bytes of the file that is made (64M)", 1, 0x1p36, NULL, &demo.has_size},
-	{"seed", 0, OPT_COUNT, &demo.seed, "N", "what its contents are made from (1)", 0, 0x1p53, NULL, NULL},
-	{"keep", 'k', OPT_STRING, &demo.keep, "DIR", "leave the files in this folder", 0, 0, NULL, NULL},
-	{"no-pin", 0, OPT_NO, &demo.pin, NULL, "don't pin the two processes to two cores", 0, 0, NULL, NULL},
-	{"timeout-scale", 0, OPT_COUNT, &demo.timeout_scale, "N", "all time-outs N times as long, for debuggers", 1, 1e6, NULL, NULL},
-	{"json", 'j', OPT_FLAG, &demo.json, NULL, "one JSON object, last on stdout", 0, 0, NULL, NULL},
-	{NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0, NULL, NULL},
-};
+	OPT_VALUE("port", 'p', OPT_STRING, &demo.port, "SPEC",
+		  "udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)"),
+	OPT_VALUE("file", 'f', OPT_STRING, &demo.file, "FILE", "send this file (else one is made)"),
+	OPT_VALUE("size", 's', OPT_BYTES, &demo.size, "SIZE", "bytes of the file that is made (64M)",
+		  .min = 1, .max = 0x1p36, .given = &demo.has_size),
+	OPT_VALUE("seed", 0, OPT_COUNT, &demo.seed, "N", "what its contents are made from (1)",
+		  .max = 0x1p53),
+	OPT_VALUE("keep", 'k', OPT_STRING, &demo.keep, "DIR", "leave the files in this folder"),
+	OPT_OFF("no-pin", &demo.pin, "don't pin the two processes to two cores"),
+	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &demo.timeout_scale, "N",
+		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
+	OPT_SWITCH("json", 'j', &demo.json, "one JSON object, last on stdout"),
+	OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "demo",
 	.synopsis = "[OPTIONS]",
-	.about = "Moves a file of 64 MiB by RDMA WRITE into the memory of another process, reads it back by\n"
-		 "RDMA READ, and compares: hashes, and byte by byte. Over UDP on loopback, or shared memory.\n"
-		 "The exit status is 0 only if all three copies are equal.",
+	.about =
+		"Moves a file of 64 MiB by RDMA WRITE into the memory of another process, reads it back by\n"
+		"RDMA READ, and compares: hashes, and byte by byte. Over UDP on loopback, or shared memory.\n"
+		"The exit status is 0 only if all three copies are equal.",
 	.opts = opts,
 	.examples = "  roost demo\n"
 		    "  roost demo --port udp,loss=0.01\n"
@@ -100,14 +104,17 @@ static int make_file(unsigned which)
 	demo.fd[which] = fd;
 	rc = posix_fallocate(fd, 0, (off_t)demo.size);
 	if (rc != 0)
-		return opt_failed(&cmd, "no room for %" PRIu64 " MiB at %s: %s; take another place with --keep or TMPDIR",
+		return opt_failed(&cmd,
+				  "no room for %" PRIu64
+				  " MiB at %s: %s; take another place with --keep or TMPDIR",
 				  (demo.size >> 20) + 1, path, strerror(rc));
 	return 0;
 }
 
 static uint8_t *map_file(unsigned which, bool writable)
 {
-	void *p = mmap(NULL, demo.size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_POPULATE, demo.fd[which], 0);
+	void *p = mmap(NULL, demo.size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_POPULATE,
+		       demo.fd[which], 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
@@ -180,7 +187,8 @@ static int side_file(struct side *s, unsigned which, int access)
 
 static int side_open(struct side *s, struct oob *oob)
 {
-	static const struct perf_job job = {.op = PERF_WRITE, .qps = 1, .depth = DEPTH, .post_list = 1, .cq_mod = 1};
+	static const struct perf_job job = {
+		.op = PERF_WRITE, .qps = 1, .depth = DEPTH, .post_list = 1, .cq_mod = 1};
 	int rc;
 
 	memset(s, 0, sizeof(*s));
@@ -205,7 +213,8 @@ static void side_close(struct side *s)
 
 static int side_connect(struct side *s, const json_t *peer)
 {
-	int rc = peer ? perf_link_connect(&s->link, s->link.oob, peer) : side_fail(s, -EPROTO, s->link.oob->err);
+	int rc = peer ? perf_link_connect(&s->link, s->link.oob, peer)
+		      : side_fail(s, -EPROTO, s->link.oob->err);
 
 	if (rc < 0 && peer)
 		side_fail(s, rc, s->link.err);
@@ -249,7 +258,8 @@ static int other_side(struct local *lo, void *arg)
 
 	rc = side_open(&s, oob);
 	if (rc == 0)
-		rc = side_file(&s, RECEIVED, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+		rc = side_file(&s, RECEIVED,
+			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	if (rc == 0) {
 		link = perf_link_describe(&s.link);
 		json_object_set_new(link, "file", json_integer((json_int_t)(uintptr_t)s.map[RECEIVED]));
@@ -292,11 +302,16 @@ static int meet(struct side *s, struct oob *oob, struct remote *r)
 	return go ? 0 : side_fail(s, -EPROTO, oob->err);
 }
 
-static int post_chunk(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r, uint64_t at)
+static int post_chunk(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r,
+		      uint64_t at)
 {
 	uint64_t len = demo.size - at < CHUNK ? demo.size - at : CHUNK;
 	struct ibv_sge sge = {(uintptr_t)(s->map[which] + at), (uint32_t)len, s->mr[which]->lkey};
-	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = op,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
 	int rc;
 
 	wr.wr.rdma.remote_addr = r->addr + at;
@@ -309,9 +324,11 @@ static int post_chunk(struct side *s, enum ibv_wr_opcode op, unsigned which, con
 }
 
 /* All of the file, in pieces of 1 MiB, several under way. */
-static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r, struct step *step)
+static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r,
+		struct step *step)
 {
-	uint64_t start = clock_ns(), chunks = (demo.size + CHUNK - 1) / CHUNK, next = 0, moved = start, idle = 0;
+	uint64_t start = clock_ns(), chunks = (demo.size + CHUNK - 1) / CHUNK, next = 0, moved = start,
+		 idle = 0;
 	struct perf_qp *q = &s->link.qps[0];
 	struct progress p;
 	int rc = 0;
@@ -426,13 +443,13 @@ static void print_json(const struct step *step, char (*hash)[HASH_LEN], bool equ
 	json_t *steps = json_array(), *top;
 
 	for (unsigned i = 0; i < 2; i++)
-		json_array_append_new(steps, json_pack("{s:s,s:f,s:f,s:I,s:I}", "name", step[i].name, "seconds", step[i].seconds,
-						       "goodput_gbps", gbps(&step[i]), "packets",
-						       (json_int_t)step[i].packets, "retransmitted_pkts",
-						       (json_int_t)step[i].again));
+		json_array_append_new(steps, json_pack("{s:s,s:f,s:f,s:I,s:I}", "name", step[i].name,
+						       "seconds", step[i].seconds, "goodput_gbps",
+						       gbps(&step[i]), "packets", (json_int_t)step[i].packets,
+						       "retransmitted_pkts", (json_int_t)step[i].again));
 	top = json_pack("{s:s,s:s,s:I,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port", demo.lo.kind, "size",
-			(json_int_t)demo.size, "steps", steps, "sent", hash[SENT], "received", hash[RECEIVED], "returned",
-			hash[RETURNED], "equal", equal, "machine", machine_describe());
+			(json_int_t)demo.size, "steps", steps, "sent", hash[SENT], "received", hash[RECEIVED],
+			"returned", hash[RETURNED], "equal", equal, "machine", machine_describe());
 	json_dumpf(top, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	json_decref(top);
@@ -448,7 +465,8 @@ static int compare(struct side *s, const struct step *step, char (*hash)[HASH_LE
 		return opt_failed(&cmd, "can't map the received file: %s", strerror(errno));
 	hash_of(s->map[SENT], hash[SENT]);
 	hash_of(s->map[RETURNED], hash[RETURNED]);
-	equal = memcmp(s->map[SENT], received, demo.size) == 0 && memcmp(s->map[SENT], s->map[RETURNED], demo.size) == 0 &&
+	equal = memcmp(s->map[SENT], received, demo.size) == 0 &&
+		memcmp(s->map[SENT], s->map[RETURNED], demo.size) == 0 &&
 		strcmp(hash[SENT], hash[RECEIVED]) == 0 && strcmp(hash[SENT], hash[RETURNED]) == 0;
 	munmap(received, demo.size);
 	if (demo.json)
@@ -475,7 +493,8 @@ static int run(void)
 	side_close(&s);
 	theirs = local_wait(&demo.lo);
 	if (theirs > 128)
-		return opt_failed(&cmd, "the other process was killed by signal %d (%s)", theirs - 128, strsignal(theirs - 128));
+		return opt_failed(&cmd, "the other process was killed by signal %d (%s)", theirs - 128,
+				  strsignal(theirs - 128));
 	return rc != CLI_OK ? rc : theirs;
 }
 

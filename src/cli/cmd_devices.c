@@ -18,11 +18,9 @@
 static const char *port_spec;
 static bool json;
 
-static const struct opt opts[] = {
-	{"port", 'p', OPT_STRING, &port_spec, "SPEC", "as the program would have it (ROOST_PORT; else chosen)", 0, 0, NULL, NULL},
-	{"json", 'j', OPT_FLAG, &json, NULL, "one JSON object on stdout", 0, 0, NULL, NULL},
-	{NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0, NULL, NULL},
-};
+static const struct opt opts[] = {OPT_VALUE("port", 'p', OPT_STRING, &port_spec, "SPEC",
+					    "as the program would have it (ROOST_PORT; else chosen)"),
+				  OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "devices",
@@ -46,8 +44,9 @@ static json_t *describe_gids(struct ibv_context *ctx, uint8_t port, int len)
 			continue;
 		if (!inet_ntop(AF_INET6, e.gid.raw, text, sizeof(text)))
 			continue;
-		json_array_append_new(gids, json_pack("{s:i,s:s,s:s}", "index", i, "gid", text, "type",
-						      e.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "other"));
+		json_array_append_new(gids,
+				      json_pack("{s:i,s:s,s:s}", "index", i, "gid", text, "type",
+						e.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "other"));
 	}
 	return gids;
 }
@@ -58,8 +57,9 @@ static json_t *describe_port(struct ibv_context *ctx, uint8_t n)
 
 	if (ibv_query_port(ctx, n, &a) != 0)
 		return NULL;
-	return json_pack("{s:i,s:s,s:i,s:i,s:o}", "port", n, "state", ibv_port_state_str(a.state), "mtu", 128 << a.active_mtu,
-			 "max_mtu", 128 << a.max_mtu, "gids", describe_gids(ctx, n, a.gid_tbl_len));
+	return json_pack("{s:i,s:s,s:i,s:i,s:o}", "port", n, "state", ibv_port_state_str(a.state), "mtu",
+			 128 << a.active_mtu, "max_mtu", 128 << a.max_mtu, "gids",
+			 describe_gids(ctx, n, a.gid_tbl_len));
 }
 
 static json_t *describe_device(struct ibv_device *dev)
@@ -86,8 +86,9 @@ static json_t *describe_device(struct ibv_device *dev)
 	g = be64toh(a.node_guid);
 	snprintf(guid, sizeof(guid), "%04x:%04x:%04x:%04x", (unsigned)(g >> 48), (unsigned)(g >> 32 & 0xffff),
 		 (unsigned)(g >> 16 & 0xffff), (unsigned)(g & 0xffff));
-	obj = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:o}", "name", ibv_get_device_name(dev), "guid", guid, "firmware", a.fw_ver,
-			"max_qp", a.max_qp, "max_cq", a.max_cq, "max_mr", a.max_mr, "ports", ports);
+	obj = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:o}", "name", ibv_get_device_name(dev), "guid", guid,
+			"firmware", a.fw_ver, "max_qp", a.max_qp, "max_cq", a.max_cq, "max_mr", a.max_mr,
+			"ports", ports);
 	ibv_close_device(ctx);
 	return obj;
 }
@@ -103,10 +104,12 @@ static void port_rows(struct table *t, const char *name, const char *guid, const
 	snprintf(mtu, sizeof(mtu), "%d", (int)json_integer_value(json_object_get(port, "mtu")));
 	do {
 		const json_t *g = json_array_get(gids, i);
-		const char *cells[8] = {name, guid, number, json_string_value(json_object_get(port, "state")), mtu};
+		const char *cells[8] = {name, guid, number, json_string_value(json_object_get(port, "state")),
+					mtu};
 
 		if (g) {
-			snprintf(index, sizeof(index), "%d", (int)json_integer_value(json_object_get(g, "index")));
+			snprintf(index, sizeof(index), "%d",
+				 (int)json_integer_value(json_object_get(g, "index")));
 			cells[5] = index;
 			cells[6] = json_string_value(json_object_get(g, "gid"));
 			cells[7] = json_string_value(json_object_get(g, "type"));
@@ -117,14 +120,16 @@ static void port_rows(struct table *t, const char *name, const char *guid, const
 
 static void print_table(const json_t *devices)
 {
-	static const char *const head[] = {"device", "GUID", "port", "state", "MTU", "GID index", "GID", "type"};
+	static const char *const head[] = {"device", "GUID",	  "port", "state",
+					   "MTU",    "GID index", "GID",  "type"};
 	json_t *dev, *port;
 	struct table t;
 	size_t i, k;
 
 	table_init(&t, 8);
 	table_row(&t, head);
-	json_array_foreach(devices, i, dev) {
+	json_array_foreach(devices, i, dev)
+	{
 		json_array_foreach(json_object_get(dev, "ports"), k, port)
 			port_rows(&t, json_string_value(json_object_get(dev, "name")),
 				  json_string_value(json_object_get(dev, "guid")), port);

@@ -12,13 +12,13 @@
 #include "cli/perf.h"
 #include "cli/perf_report.h"
 
-#define SWEEP_FROM	64
-#define SWEEP_TO	(UINT64_C(4) << 20)
-#define DEFAULT_SIZE	65536
-#define DEFAULT_NS	2000000000u
-#define SWEEP_NS	500000000u
-#define LAT_INLINE	220 /* as perftest's latency programs */
-#define CONNECT_NS	UINT64_C(10000000000)
+#define SWEEP_FROM   64
+#define SWEEP_TO     (UINT64_C(4) << 20)
+#define DEFAULT_SIZE 65536
+#define DEFAULT_NS   2000000000u
+#define SWEEP_NS     500000000u
+#define LAT_INLINE   220 /* as perftest's latency programs */
+#define CONNECT_NS   UINT64_C(10000000000)
 
 static struct perf_job job;
 static struct {
@@ -29,36 +29,52 @@ static struct {
 } want = {.pin = true, .tcp_port = OOB_TCP_PORT};
 
 static const struct opt opts[] = {
-	{"local", 0, OPT_FLAG, &want.local, NULL, "both sides on this machine, two processes (the default)", 0, 0, NULL, NULL},
-	{"server", 0, OPT_FLAG, &want.server, NULL, "wait for one client, serve what it asks for", 0, 0, NULL, NULL},
-	{"connect", 0, OPT_STRING, &want.connect, "ADDR", "measure against the server at ADDR[:PORT]", 0, 0, NULL, NULL},
-	{"bind", 0, OPT_STRING, &want.bind, "ADDR", "server: listen on this address only", 0, 0, NULL, NULL},
-	{"tcp-port", 0, OPT_COUNT, &want.tcp_port, "N", "server: TCP port to listen on (4790)", 1, 65535, NULL, NULL},
-	{"port", 'p', OPT_STRING, &want.port, "SPEC", "udp or shm, address, options: udp:127.0.0.2,loss=0.01\n(ROOST_PORT, else udp)", 0, 0, NULL, NULL},
-	{"peer-port", 0, OPT_STRING, &want.peer_port, "SPEC", "local: the target's port (the next address)", 0, 0, NULL, NULL},
-	{"size", 's', OPT_BYTES, &job.size, "SIZE", "bytes a message (64K; latency 64; atomic 8)", 0, 0x80000000p0, NULL, &want.has_size},
-	{"sweep", 0, OPT_FLAG, &want.sweep, NULL, "all sizes from 64 B to 4 MiB: rate, goodput, latency", 0, 0, NULL, NULL},
-	{"lat", 0, OPT_CHOICE, &want.lat, "KIND", "latency instead: pingpong, completion, firstbyte,\nexecute (between two QPs of one NIC)", 0, 0, perf_lat_names, &want.has_lat},
-	{"check", 0, OPT_FLAG, &want.check, NULL, "no measurement: verify every byte, over many sizes", 0, 0, NULL, NULL},
-	{"sizes", 0, OPT_STRING, &want.sizes, "LIST", "check, sweep: these sizes, apart by commas", 0, 0, NULL, NULL},
-	{"seed", 0, OPT_COUNT, &job.seed, "N", "check: what the patterns start from (1)", 0, 0x1p31, NULL, NULL},
-	{"seconds", 't', OPT_TIME, &job.duration, "TIME", "how long (2; each size of a sweep: 0.5)", 1e6, 86400e9, NULL, &want.has_seconds},
-	{"iters", 'n', OPT_COUNT, &job.iters, "N", "or how many messages; check: rounds (4)", 1, 1e15, NULL, NULL},
-	{"bidir", 'b', OPT_FLAG, &job.bidir, NULL, "both sides post at once", 0, 0, NULL, NULL},
-	{"qps", 'q', OPT_COUNT, &job.qps, "N", "queue pairs (1)", 1, PERF_MAX_QPS, NULL, NULL},
-	{"post-list", 'l', OPT_COUNT, &job.post_list, "N", "work requests handed over at a time (1)", 1, PERF_MAX_DEPTH, NULL, NULL},
-	{"depth", 0, OPT_COUNT, &job.depth, "N", "work requests under way, at most (by size)", 2, PERF_MAX_DEPTH, NULL, NULL},
-	{"cq-mod", 0, OPT_COUNT, &job.cq_mod, "N", "one completion for N messages (up to 64)", 1, PERF_MAX_DEPTH, NULL, NULL},
-	{"inline", 0, OPT_BYTES, &job.inline_max, "SIZE", "inline up to so many bytes (0; latency 220)", 0, 992, NULL, &want.has_inline},
-	{"mtu", 'm', OPT_COUNT, &job.mtu, "BYTES", "path MTU: 256 to 4096 (the ports')", 256, 4096, NULL, NULL},
-	{"passive", 0, OPT_FLAG, &job.passive, NULL, "the target never calls the library after registering", 0, 0, NULL, NULL},
-	{"events", 'e', OPT_FLAG, &job.events, NULL, "sleep on completion events instead of polling", 0, 0, NULL, NULL},
-	{"gap", 0, OPT_TIME, &job.gap, "TIME", "latency: sleep so long before each message", 0, 3600e9, NULL, NULL},
-	{"no-pin", 0, OPT_NO, &want.pin, NULL, "local: don't pin the sides to two cores", 0, 0, NULL, NULL},
-	{"timeout-scale", 0, OPT_COUNT, &want.timeout_scale, "N", "all time-outs N times as long, for debuggers", 1, 1e6, NULL, NULL},
-	{"json", 'j', OPT_FLAG, &want.json, NULL, "one JSON object, last on stdout", 0, 0, NULL, NULL},
-	{NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0, NULL, NULL},
-};
+	OPT_SWITCH("local", 0, &want.local, "both sides on this machine, two processes (the default)"),
+	OPT_SWITCH("server", 0, &want.server, "wait for one client, serve what it asks for"),
+	OPT_VALUE("connect", 0, OPT_STRING, &want.connect, "ADDR",
+		  "measure against the server at ADDR[:PORT]"),
+	OPT_VALUE("bind", 0, OPT_STRING, &want.bind, "ADDR", "server: listen on this address only"),
+	OPT_VALUE("tcp-port", 0, OPT_COUNT, &want.tcp_port, "N", "server: TCP port to listen on (4790)",
+		  .min = 1, .max = 65535),
+	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
+		  "udp or shm, address, options: udp:127.0.0.2,loss=0.01\n(ROOST_PORT, else udp)"),
+	OPT_VALUE("peer-port", 0, OPT_STRING, &want.peer_port, "SPEC",
+		  "local: the target's port (the next address)"),
+	OPT_VALUE("size", 's', OPT_BYTES, &job.size, "SIZE", "bytes a message (64K; latency 64; atomic 8)",
+		  .max = PERF_MAX_SIZE, .given = &want.has_size),
+	OPT_SWITCH("sweep", 0, &want.sweep, "all sizes from 64 B to 4 MiB: rate, goodput, latency"),
+	OPT_VALUE("lat", 0, OPT_CHOICE, &want.lat, "KIND",
+		  "latency instead: pingpong, completion, firstbyte,\nexecute (between two QPs of one NIC)",
+		  .choices = perf_lat_names, .given = &want.has_lat),
+	OPT_SWITCH("check", 0, &want.check, "no measurement: verify every byte, over many sizes"),
+	OPT_VALUE("sizes", 0, OPT_STRING, &want.sizes, "LIST", "check, sweep: these sizes, apart by commas"),
+	OPT_VALUE("seed", 0, OPT_COUNT, &job.seed, "N", "check: what the patterns start from (1)",
+		  .max = 0x1p31),
+	OPT_VALUE("seconds", 't', OPT_TIME, &job.duration, "TIME", "how long (2; each size of a sweep: 0.5)",
+		  .min = 1e6, .max = 86400e9, .given = &want.has_seconds),
+	OPT_VALUE("iters", 'n', OPT_COUNT, &job.iters, "N", "or how many messages; check: rounds (4)",
+		  .min = 1, .max = 1e15),
+	OPT_SWITCH("bidir", 'b', &job.bidir, "both sides post at once"),
+	OPT_VALUE("qps", 'q', OPT_COUNT, &job.qps, "N", "queue pairs (1)", .min = 1, .max = PERF_MAX_QPS),
+	OPT_VALUE("post-list", 'l', OPT_COUNT, &job.post_list, "N", "work requests handed over at a time (1)",
+		  .min = 1, .max = PERF_MAX_DEPTH),
+	OPT_VALUE("depth", 0, OPT_COUNT, &job.depth, "N", "work requests under way, at most (by size)",
+		  .min = 2, .max = PERF_MAX_DEPTH),
+	OPT_VALUE("cq-mod", 0, OPT_COUNT, &job.cq_mod, "N", "one completion for N messages (up to 64)",
+		  .min = 1, .max = PERF_MAX_DEPTH),
+	OPT_VALUE("inline", 0, OPT_BYTES, &job.inline_max, "SIZE",
+		  "inline up to so many bytes (0; latency 220)", .max = 992, .given = &want.has_inline),
+	OPT_VALUE("mtu", 'm', OPT_COUNT, &job.mtu, "BYTES", "path MTU: 256 to 4096 (the ports')", .min = 256,
+		  .max = 4096),
+	OPT_SWITCH("passive", 0, &job.passive, "the target never calls the library after registering"),
+	OPT_SWITCH("events", 'e', &job.events, "sleep on completion events instead of polling"),
+	OPT_VALUE("gap", 0, OPT_TIME, &job.gap, "TIME", "latency: sleep so long before each message",
+		  .max = 3600e9),
+	OPT_OFF("no-pin", &want.pin, "local: don't pin the sides to two cores"),
+	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &want.timeout_scale, "N",
+		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
+	OPT_SWITCH("json", 'j', &want.json, "one JSON object, last on stdout"),
+	OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "perf",
@@ -85,8 +101,8 @@ static const uint64_t check_sizes[] = {0, 1, 63, 64, 65, 4095, 4096, 4097, 65537
 
 static int bad_sizes(const char *list)
 {
-	return opt_usage(&cmd, "--sizes wants up to %d sizes apart by commas, none above 2G, not '%s'", PERF_MAX_SIZES,
-			 list);
+	return opt_usage(&cmd, "--sizes wants up to %d sizes apart by commas, none above 2G, not '%s'",
+			 PERF_MAX_SIZES, list);
 }
 
 static int read_sizes(void)
@@ -120,8 +136,9 @@ static int read_operation(int argc, char **argv, int at)
 	if (argc - at != 1) {
 		if (argc == at && want.server)
 			return 0;
-		return opt_usage(&cmd, argc == at ? "measure what? write, read, send or atomic" :
-						    "one operation, please: '%s' is too much",
+		return opt_usage(&cmd,
+				 argc == at ? "measure what? write, read, send or atomic"
+					    : "one operation, please: '%s' is too much",
 				 argc == at ? "" : argv[at + 1]);
 	}
 	if (want.server)
@@ -190,11 +207,12 @@ static int understand(int argc, char **argv)
 
 static uint64_t agreed_mtu;
 
-static int run_one(struct perf_nic *nic, struct oob *oob, const struct perf_job *one, struct perf_shared *shared,
-		   struct perf_result *r, const char *label, char *err)
+static int run_one(struct perf_nic *nic, struct oob *oob, const struct perf_job *one,
+		   struct perf_shared *shared, struct perf_result *r, const char *label, char *err)
 {
 	struct progress p;
-	double total = one->mode == PERF_CHECK ? (double)(one->iters ? one->iters : 4) : (double)one->duration * 1.1e-9;
+	double total = one->mode == PERF_CHECK ? (double)(one->iters ? one->iters : 4)
+					       : (double)one->duration * 1.1e-9;
 	int rc;
 
 	if (one->iters && one->mode != PERF_CHECK)
@@ -210,8 +228,8 @@ static int run_one(struct perf_nic *nic, struct oob *oob, const struct perf_job 
 	return rc;
 }
 
-static int sweep_size(struct perf_nic *nic, struct oob *oob, struct perf_shared *shared, unsigned i, json_t *rows,
-		      char *err)
+static int sweep_size(struct perf_nic *nic, struct oob *oob, struct perf_shared *shared, unsigned i,
+		      json_t *rows, char *err)
 {
 	struct perf_result bw = {0}, lat = {0};
 	struct perf_job one = job;
@@ -222,8 +240,8 @@ static int sweep_size(struct perf_nic *nic, struct oob *oob, struct perf_shared 
 	one.num_sizes = 0;
 	one.mode = PERF_BANDWIDTH;
 	perf_job_settle(&one);
-	snprintf(label, sizeof(label), "%s %s (%u of %u)", perf_op_names[job.op], fmt_bytes(size, sizeof(size), one.size),
-		 i + 1, job.num_sizes);
+	snprintf(label, sizeof(label), "%s %s (%u of %u)", perf_op_names[job.op],
+		 fmt_bytes(size, sizeof(size), one.size), i + 1, job.num_sizes);
 	rc = run_one(nic, oob, &one, shared, &bw, label, err);
 	if (rc == 0) {
 		one = job;
@@ -234,9 +252,9 @@ static int sweep_size(struct perf_nic *nic, struct oob *oob, struct perf_shared 
 		if (!want.has_inline)
 			one.inline_max = LAT_INLINE;
 		if (!want.has_lat)
-			one.lat = job.passive || job.op == PERF_READ || (job.events && job.op == PERF_WRITE) ?
-					  PERF_COMPLETION :
-					  PERF_PINGPONG;
+			one.lat = job.passive || job.op == PERF_READ || (job.events && job.op == PERF_WRITE)
+					  ? PERF_COMPLETION
+					  : PERF_PINGPONG;
 		job.lat = one.lat;
 		perf_job_settle(&one);
 		rc = run_one(nic, oob, &one, shared, &lat, label, err);
@@ -248,7 +266,8 @@ static int sweep_size(struct perf_nic *nic, struct oob *oob, struct perf_shared 
 	return rc;
 }
 
-static int run_jobs(struct perf_nic *nic, struct oob *oob, struct perf_shared *shared, json_t *rows, char *err)
+static int run_jobs(struct perf_nic *nic, struct oob *oob, struct perf_shared *shared, json_t *rows,
+		    char *err)
 {
 	struct perf_result r = {0};
 	int rc = 0;
@@ -340,7 +359,8 @@ static int run_local(void)
 	oob_close(&lo.oob);
 	theirs = local_wait(&lo);
 	if (theirs > 128)
-		return opt_failed(&cmd, "the target was killed by signal %d (%s)", theirs - 128, strsignal(theirs - 128));
+		return opt_failed(&cmd, "the target was killed by signal %d (%s)", theirs - 128,
+				  strsignal(theirs - 128));
 	return rc != CLI_OK ? rc : theirs;
 }
 

@@ -21,17 +21,20 @@ static const char *port;
 static uint64_t timeout_scale;
 
 static const struct opt opts[] = {
-	{"port", 'p', OPT_STRING, &port, "SPEC", "the program's port: udp or shm, address, options\n(ROOST_PORT; else an address is chosen)", 0, 0, NULL, NULL},
-	{"timeout-scale", 0, OPT_COUNT, &timeout_scale, "N", "all time-outs N times as long, for debuggers", 1, 1e6, NULL, NULL},
-	{NULL, 0, OPT_FLAG, NULL, NULL, NULL, 0, 0, NULL, NULL},
-};
+	OPT_VALUE(
+		"port", 'p', OPT_STRING, &port, "SPEC",
+		"the program's port: udp or shm, address, options\n(ROOST_PORT; else an address is chosen)"),
+	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &timeout_scale, "N",
+		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
+	OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "run",
 	.synopsis = "[--port SPEC] [--] PROGRAM [ARGUMENTS]",
-	.about = "Runs a stock RDMA program on Roost: its verbs library is replaced for this run, nothing is\n"
-		 "installed or changed. Needs no privileges and no RDMA hardware. The exit status is the\n"
-		 "program's; 127 when it can't be found, 126 when it can't be run.",
+	.about =
+		"Runs a stock RDMA program on Roost: its verbs library is replaced for this run, nothing is\n"
+		"installed or changed. Needs no privileges and no RDMA hardware. The exit status is the\n"
+		"program's; 127 when it can't be found, 126 when it can't be run.",
 	.opts = opts,
 	.examples = "  roost run --port udp:127.0.0.2 -- ib_write_bw &\n"
 		    "  roost run --port udp:127.0.0.3 -- ib_write_bw 127.0.0.1\n"
@@ -42,7 +45,8 @@ static bool has_library(const char *dir)
 {
 	char path[PATH_MAX];
 
-	return snprintf(path, sizeof(path), "%s/libibverbs.so.1", dir) < (int)sizeof(path) && access(path, R_OK) == 0;
+	return snprintf(path, sizeof(path), "%s/libibverbs.so.1", dir) < (int)sizeof(path) &&
+	       access(path, R_OK) == 0;
 }
 
 /*
@@ -66,7 +70,8 @@ static bool find_libraries(char *dir, size_t n)
 	}
 	len = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	if (len < 0) {
-		opt_failed(&cmd, "can't find out where roost is (/proc/self/exe: %s): set ROOST_LIBDIR", strerror(errno));
+		opt_failed(&cmd, "can't find out where roost is (/proc/self/exe: %s): set ROOST_LIBDIR",
+			   strerror(errno));
 		return false;
 	}
 	self[len] = '\0';
@@ -78,7 +83,8 @@ static bool find_libraries(char *dir, size_t n)
 			return true;
 		}
 	}
-	opt_failed(&cmd, "no libibverbs.so.1 in %s/lib or %s/../lib/roost: run `make`, or set ROOST_LIBDIR", self, self);
+	opt_failed(&cmd, "no libibverbs.so.1 in %s/lib or %s/../lib/roost: run `make`, or set ROOST_LIBDIR",
+		   self, self);
 	return false;
 }
 
@@ -104,8 +110,8 @@ static int become(char **argv)
 	e = errno;
 	if (e == ENOENT) {
 		opt_failed(&cmd,
-			   strchr(argv[0], '/') ? "no program %s, or it lacks its interpreter" :
-						  "no program '%s' in PATH: is its package installed?",
+			   strchr(argv[0], '/') ? "no program %s, or it lacks its interpreter"
+						: "no program '%s' in PATH: is its package installed?",
 			   argv[0]);
 		return CLI_NOT_FOUND;
 	}
@@ -125,14 +131,19 @@ int cmd_run(int argc, char **argv)
 	if (port) {
 		local_kind(port, kind, sizeof(kind));
 		if (strcmp(kind, "udp") != 0 && strcmp(kind, "shm") != 0)
-			return opt_usage(&cmd, "'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2", port);
+			return opt_usage(
+				&cmd,
+				"'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
+				port);
 	}
 	if (!find_libraries(dir, sizeof(dir)))
 		return CLI_FAILED;
 	/* The loader takes both for separators, and knows no quoting. */
 	if (strpbrk(dir, ": "))
-		return opt_failed(&cmd, "the path %s has a blank or a colon, which the loader can't take: move Roost, or set ROOST_LIBDIR",
-				  dir);
+		return opt_failed(
+			&cmd,
+			"the path %s has a blank or a colon, which the loader can't take: move Roost, or set ROOST_LIBDIR",
+			dir);
 	opt_environment(port, timeout_scale);
 	prepend("LD_LIBRARY_PATH", dir);
 	snprintf(path, sizeof(path), "%s/libroost-view.so", dir);

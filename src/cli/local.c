@@ -69,8 +69,8 @@ static void join_spec(char out[LOCAL_SPEC_LEN], const char *kind, const char *ad
 {
 	bool v6 = strchr(addr, ':') != NULL;
 
-	snprintf(out, LOCAL_SPEC_LEN, "%.15s%s%s%.63s%s%s", kind, addr[0] ? ":" : "", v6 ? "[" : "", addr, v6 ? "]" : "",
-		 options);
+	snprintf(out, LOCAL_SPEC_LEN, "%.15s%s%s%.63s%s%s", kind, addr[0] ? ":" : "", v6 ? "[" : "", addr,
+		 v6 ? "]" : "", options);
 }
 
 /* The options with FILE.target for pcap=FILE: two processes can't write one file. A name with %p (process id) differs by itself. */
@@ -151,12 +151,15 @@ bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool 
 		snprintf(err, errlen, "two processes take one port each: '%s' names several", spec);
 		return false;
 	}
-	if (strlen(spec) > LOCAL_SPEC_LEN - 112 || !split(spec, lo->kind, sizeof(lo->kind), addr, sizeof(addr), &options)) {
-		snprintf(err, errlen, "'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2", spec);
+	if (strlen(spec) > LOCAL_SPEC_LEN - 112 ||
+	    !split(spec, lo->kind, sizeof(lo->kind), addr, sizeof(addr), &options)) {
+		snprintf(err, errlen,
+			 "'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2", spec);
 		return false;
 	}
 	if (addr[0] && !peer_spec && !next_address(addr, peer_addr, sizeof(peer_addr))) {
-		snprintf(err, errlen, "'%s' is no address with one after it; name the target's with --peer-port", addr);
+		snprintf(err, errlen,
+			 "'%s' is no address with one after it; name the target's with --peer-port", addr);
 		return false;
 	}
 	if (!addr[0] && strcmp(lo->kind, "udp") == 0) {

@@ -27,7 +27,8 @@ struct local {
  * belong to this process's id, shm leaves the choice to the port; with one, the target takes the next, or peer_spec. A capture (pcap=FILE) is this side's;
  * the target writes FILE.target. And cores: two distinct ones when `pin` and there are. False with a line in err.
  */
-bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool pin, char *err, size_t errlen);
+bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool pin, char *err,
+		size_t errlen);
 
 /*
  * Forks. In the target: runs target(lo, arg) and exits with what it returns; it ends when this process does. Here: 0, with lo->oob

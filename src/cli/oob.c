@@ -129,17 +129,20 @@ int oob_connect(const char *where, uint64_t timeout_ns, char *err, size_t errlen
 	}
 	freeaddrinfo(list);
 	if (fd < 0) {
-		snprintf(err, errlen, "can't connect to %s, port %s: %s; start `roost perf --server` there first",
-			 host, port, strerror(-rc));
+		snprintf(err, errlen,
+			 "can't connect to %s, port %s: %s; start `roost perf --server` there first", host,
+			 port, strerror(-rc));
 		return rc;
 	}
 	set_nodelay(fd);
 	return fd;
 }
 
-int oob_accept(const char *bind_to, unsigned port, void (*listening)(void *), void *arg, char *err, size_t errlen)
+int oob_accept(const char *bind_to, unsigned port, void (*listening)(void *), void *arg, char *err,
+	       size_t errlen)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICHOST}, *list = NULL;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICHOST},
+			*list = NULL;
 	char service[16];
 	int rc, lfd, fd, one = 1;
 
@@ -232,6 +235,15 @@ void oob_send_error(struct oob *o, const char *msg)
 	snprintf(o->err, sizeof(o->err), "%s", keep);
 }
 
+/* A stranger's words end up on a terminal: nothing that steers one. */
+static void make_printable(char *s)
+{
+	for (; *s; s++) {
+		if ((unsigned char)*s < ' ' || *s == 0x7f)
+			*s = '?';
+	}
+}
+
 static char *find_line(const struct oob *o)
 {
 	return o->len ? memchr(o->buf, '\n', o->len) : NULL;
@@ -254,7 +266,8 @@ static int read_some(struct oob *o)
 		char *buf;
 
 		if (cap > OOB_MAX_LINE)
-			return fail(o, -EMSGSIZE, "the other side sent a line longer than %u bytes", OOB_MAX_LINE);
+			return fail(o, -EMSGSIZE, "the other side sent a line longer than %u bytes",
+				    OOB_MAX_LINE);
 		buf = realloc(o->buf, cap);
 		if (!buf)
 			return fail(o, -ENOMEM, "out of memory");
@@ -316,7 +329,9 @@ json_t *oob_recv(struct oob *o, const char *type, uint64_t timeout_ns)
 	if (got && strcmp(got, "error") == 0 && text)
 		fail(o, -EPROTO, "%.200s", text);
 	else
-		fail(o, -EPROTO, "the other side sent '%.32s' where '%s' was due", got ? got : "nothing", type);
+		fail(o, -EPROTO, "the other side sent '%.32s' where '%s' was due", got ? got : "nothing",
+		     type);
+	make_printable(o->err);
 	json_decref(msg);
 	return NULL;
 }

@@ -32,7 +32,8 @@ void oob_close(struct oob *o);
 /* A connected TCP socket to "HOST[:PORT]" or "[V6]:PORT", or -errno. */
 int oob_connect(const char *where, uint64_t timeout_ns, char *err, size_t errlen);
 /* Waits for one peer on `port` (of `bind_to`, or all addresses when NULL). Calls listening() once it listens. */
-int oob_accept(const char *bind_to, unsigned port, void (*listening)(void *), void *arg, char *err, size_t errlen);
+int oob_accept(const char *bind_to, unsigned port, void (*listening)(void *), void *arg, char *err,
+	       size_t errlen);
 
 /* Sends one object, and drops the reference to it. 0 or -errno. */
 int oob_send(struct oob *o, json_t *msg);

@@ -184,6 +184,11 @@ static int set_value(const struct opt_command *cmd, const struct opt *o, const c
 		opt_usage(cmd, "--%s wants %s, not '%s'", o->name, form, val);
 		return OPT_ERROR;
 	}
+	if (out_of_bounds(o, d) && o->kind == OPT_TIME) {
+		opt_usage(cmd, "--%s goes from %.15g to %.15g seconds, %s is outside", o->name, o->min / 1e9,
+			  o->max / 1e9, val);
+		return OPT_ERROR;
+	}
 	if (out_of_bounds(o, d)) {
 		opt_usage(cmd, "--%s goes from %.15g to %.15g, %s is outside", o->name, o->min, o->max, val);
 		return OPT_ERROR;
@@ -300,8 +305,9 @@ int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at
 static void help_option(const struct opt *o)
 {
 	char left[64];
-	int n = snprintf(left, sizeof(left), "  %s%c%s --%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
-			 o->letter ? "," : " ", o->name, o->arg ? " " : "", o->arg ? o->arg : "");
+	int n = snprintf(left, sizeof(left), "  %s%c%s --%s%s%s", o->letter ? "-" : " ",
+			 o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name, o->arg ? " " : "",
+			 o->arg ? o->arg : "");
 
 	if (n >= 29)
 		printf("%s\n%29s", left, "");

@@ -28,12 +28,31 @@ struct opt {
 	char letter;	  /* 0: none */
 	enum opt_kind kind;
 	void *to;
-	const char *arg;  /* how --help calls the value; NULL for flags */
+	const char *arg; /* how --help calls the value; NULL for flags */
 	const char *help;
 	double min, max;	    /* bounds of COUNT, BYTES, NUMBER; both 0: none */
 	const char *const *choices; /* ends with NULL */
 	bool *given;		    /* set true when the option was there; may be NULL */
 };
+
+/* Rows of the table. What follows the help of OPT_VALUE are members by name: .min = 1, .max = 9, .given = &flag */
+#define OPT_SWITCH(name_, letter_, to_, help_)                                                               \
+	{                                                                                                    \
+		.name = name_, .letter = letter_, .kind = OPT_FLAG, .to = to_, .help = help_                 \
+	}
+#define OPT_OFF(name_, to_, help_)                                                                           \
+	{                                                                                                    \
+		.name = name_, .kind = OPT_NO, .to = to_, .help = help_                                      \
+	}
+#define OPT_VALUE(name_, letter_, kind_, to_, arg_, help_, ...)                                              \
+	{                                                                                                    \
+		.name = name_, .letter = letter_, .kind = kind_, .to = to_, .arg = arg_, .help = help_,      \
+		__VA_ARGS__                                                                                  \
+	}
+#define OPT_END                                                                                              \
+	{                                                                                                    \
+		.name = NULL                                                                                 \
+	}
 
 struct opt_command {
 	const char *name;     /* "perf": what stands after `roost` */

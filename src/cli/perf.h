@@ -40,7 +40,7 @@ enum perf_op { PERF_WRITE, PERF_READ, PERF_SEND, PERF_ATOMIC, PERF_NUM_OPS };
 enum perf_mode { PERF_BANDWIDTH, PERF_LATENCY, PERF_CHECK, PERF_NUM_MODES };
 enum perf_lat { PERF_PINGPONG, PERF_COMPLETION, PERF_FIRSTBYTE, PERF_EXECUTE, PERF_NUM_LATS };
 
-extern const char *const perf_op_names[];  /* end with NULL */
+extern const char *const perf_op_names[]; /* end with NULL */
 extern const char *const perf_mode_names[];
 extern const char *const perf_lat_names[];
 
@@ -52,11 +52,11 @@ struct perf_job {
 	bool passive; /* the target's thread sleeps: its NIC is driven by the service thread alone */
 	bool events;  /* sleep on completion events instead of polling */
 	uint64_t size, qps, depth, post_list, cq_mod, inline_max;
-	uint64_t mtu;	   /* 0: the largest that both ports carry */
-	uint64_t iters;	   /* messages (check: rounds); 0: by time */
-	uint64_t duration; /* ns */
-	uint64_t gap;	   /* ns of sleep before each operation; latency only */
-	uint64_t seed;	   /* check: patterns start from it */
+	uint64_t mtu;	    /* 0: the largest that both ports carry */
+	uint64_t iters;	    /* messages (check: rounds); 0: by time */
+	uint64_t duration;  /* ns */
+	uint64_t gap;	    /* ns of sleep before each operation; latency only */
+	uint64_t seed;	    /* check: patterns start from it */
 	unsigned num_sizes; /* check: all of these in each round */
 	uint64_t sizes[PERF_MAX_SIZES];
 };
@@ -121,7 +121,7 @@ struct perf_link {
 	uint64_t remote_tx, remote_rx;
 	uint32_t remote_rkey;
 	uint32_t recv_depth, recv_batch;
-	uint32_t wave; /* messages a signaled completion stands for */
+	uint32_t wave;	/* messages a signaled completion stands for */
 	uint64_t recvs; /* receives completed */
 	uint64_t unacked_events;
 	unsigned num_qps;
@@ -162,7 +162,7 @@ int perf_fail(struct perf_link *l, int rc, const char *fmt, ...) __attribute__((
 struct perf_result {
 	uint64_t messages;
 	double seconds;
-	double peer_rate; /* --bidir: messages a second of the other direction */
+	double peer_rate;  /* --bidir: messages a second of the other direction */
 	struct hist *hist; /* ns; latency */
 	uint64_t bytes_checked;
 	uint64_t mtu; /* what the sides agreed on */
@@ -178,15 +178,16 @@ int perf_bandwidth(struct perf_link *l, struct perf_result *r, struct progress *
 int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared *shared, struct progress *p);
 int perf_latency_target(struct perf_link *l, struct perf_shared *shared);
 /* Both ends in this process: QPs of one NIC joined to each other. */
-int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r, struct progress *p, char *err);
+int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r, struct progress *p,
+		 char *err);
 uint64_t perf_check_memory(const struct perf_job *job); /* bytes of tx and of rx */
 int perf_check(struct perf_link *l, struct perf_result *r, struct progress *p);
 int perf_check_target(struct perf_link *l);
 
 /* ---- sides: perf_session.c ---- */
 
-int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *job, struct perf_shared *shared,
-		  struct perf_result *r, struct progress *p, char *err);
+int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *job,
+		  struct perf_shared *shared, struct perf_result *r, struct progress *p, char *err);
 int perf_finish(struct oob *oob); /* tells the target that no job follows */
 /* Serves jobs until the initiator says that it has no more. 0 or -errno with a line in err (the initiator was told). */
 int perf_target(struct perf_nic *nic, struct oob *oob, struct perf_shared *shared, char *err);

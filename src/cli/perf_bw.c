@@ -13,17 +13,17 @@
 
 #include "cli/perf.h"
 
-#define LINE		64
-#define STUCK_NS	60000000000u /* no completion for so long: give up */
-#define LOOKS_AT_CLOCK	16	     /* polls without completions between two looks */
-#define FEW_WAVES	8	     /* below, the window would miss a large part: count all instead */
+#define LINE	       64
+#define STUCK_NS       60000000000u /* no completion for so long: give up */
+#define LOOKS_AT_CLOCK 16	    /* polls without completions between two looks */
+#define FEW_WAVES      8	    /* below, the window would miss a large part: count all instead */
 
 struct bw {
 	struct perf_link *l;
 	struct ibv_send_wr *wr; /* a wave for each QP */
 	struct ibv_sge *sge;
-	uint32_t list;	  /* work requests a call of ibv_post_send posts */
-	uint64_t quota;	  /* messages a QP; UINT64_MAX: by time */
+	uint32_t list;	    /* work requests a call of ibv_post_send posts */
+	uint64_t quota;	    /* messages a QP; UINT64_MAX: by time */
 	uint64_t completed; /* all QPs, at the last look */
 	uint64_t start, progressed, count_from, window_from, window_to, window_count;
 	enum { BW_WARM, BW_COUNT, BW_DRAIN } phase;
@@ -46,7 +46,8 @@ static uint64_t step(const struct perf_link *l, uint64_t i)
 	return stride > l->span / 2 ? 0 : i % (l->span / stride) * stride;
 }
 
-static void build_wr(const struct perf_link *l, unsigned q, uint64_t i, struct ibv_send_wr *wr, struct ibv_sge *sge)
+static void build_wr(const struct perf_link *l, unsigned q, uint64_t i, struct ibv_send_wr *wr,
+		     struct ibv_sge *sge)
 {
 	uint64_t at = q * l->span + step(l, i);
 	enum perf_op op = l->job.op;
@@ -170,8 +171,9 @@ static int look(struct bw *b, struct progress *p)
 		snprintf(note, sizeof(note), "%.1f Gbit/s",
 			 (double)(done * l->job.size) * 8 / (double)(now - b->start + 1));
 		progress_at(p,
-			    b->quota == UINT64_MAX ? (double)(now - b->start) / 1e9 :
-						     (double)done / (double)(b->quota * l->num_qps) * p->total,
+			    b->quota == UINT64_MAX
+				    ? (double)(now - b->start) / 1e9
+				    : (double)done / (double)(b->quota * l->num_qps) * p->total,
 			    note);
 	}
 	return 0;

@@ -34,8 +34,8 @@ uint64_t check_key(const struct perf_job *job, uint64_t round, enum check_patter
 /* ---- where things lie, the same on both sides ---- */
 
 struct slot {
-	uint64_t base, end;  /* guard to guard, in tx or rx */
-	uint64_t at, len;    /* the message */
+	uint64_t base, end; /* guard to guard, in tx or rx */
+	uint64_t at, len;   /* the message */
 };
 
 static uint64_t slot_span(uint64_t len)
@@ -213,7 +213,8 @@ static int post_recvs(struct perf_link *l, uint64_t round)
 		wr.wr_id = PERF_RECV_TAG | i;
 		wr.num_sge = 0;
 		if (l->job.op == PERF_SEND)
-			wr.num_sge = cut(sge, 1 + (unsigned)(round + i) % 2 * 2, l->rx + s.at, s.len, l->mr->lkey);
+			wr.num_sge =
+				cut(sge, 1 + (unsigned)(round + i) % 2 * 2, l->rx + s.at, s.len, l->mr->lkey);
 		rc = ibv_post_recv(l->qps[i % l->num_qps].qp, &wr, &bad);
 		if (rc != 0)
 			return perf_fail(l, -EIO, "can't post a receive: %s", strerror(rc < 0 ? errno : rc));
@@ -233,7 +234,8 @@ static int verify_recv(struct perf_link *l, const struct ibv_wc *wc, uint64_t ro
 	if (wc->byte_len != (uint32_t)l->job.sizes[i])
 		return perf_fail(l, -EBADMSG, "WRONG LENGTH: a receive says %u, %u was sent", wc->byte_len,
 				 (unsigned)l->job.sizes[i]);
-	if (!!(wc->wc_flags & IBV_WC_WITH_IMM) != imm || (imm && be32toh(wc->imm_data) != immediate(round, i)))
+	if (!!(wc->wc_flags & IBV_WC_WITH_IMM) != imm ||
+	    (imm && be32toh(wc->imm_data) != immediate(round, i)))
 		return perf_fail(l, -EBADMSG, "WRONG IMMEDIATE DATA: message of %u bytes, round %llu",
 				 (unsigned)l->job.sizes[i], (unsigned long long)round);
 	return 0;
@@ -437,8 +439,8 @@ int perf_check_target(struct perf_link *l)
 			return perf_fail(l, -EPROTO, "%s", l->oob->err);
 		}
 		if (n != round)
-			rc = perf_fail(l, -EPROTO, "round %llu came where %llu was due", (unsigned long long)n,
-				       (unsigned long long)round);
+			rc = perf_fail(l, -EPROTO, "round %llu came where %llu was due",
+				       (unsigned long long)n, (unsigned long long)round);
 		json_decref(msg);
 		if (rc == 0)
 			rc = target_round(l, round);

@@ -23,7 +23,7 @@ uint64_t check_atomic_bytes(const struct perf_job *job)
 
 struct atomic_op {
 	bool swap, shared;
-	uint64_t counter;     /* offset in the target's tx */
+	uint64_t counter;      /* offset in the target's tx */
 	uint64_t add, compare; /* add is the new value of a compare-and-swap */
 };
 
@@ -43,8 +43,8 @@ static uint64_t result_at(unsigned q, unsigned j)
 }
 
 /* Operation j of QP q; `model` has the QP's counters, and is moved on. Returns the value the operation must find. */
-static uint64_t atomic_plan(const struct perf_job *job, uint64_t round, unsigned q, unsigned j, uint64_t *model,
-			    struct atomic_op *op)
+static uint64_t atomic_plan(const struct perf_job *job, uint64_t round, unsigned q, unsigned j,
+			    uint64_t *model, struct atomic_op *op)
 {
 	unsigned c = (j * 5 + (unsigned)round) % COUNTERS;
 	uint64_t found = model[c];
@@ -153,7 +153,8 @@ static int post_atomics(struct perf_link *l, uint64_t round, uint64_t *expected)
 /* Shared counter: every value below the total exactly once. `seen` has a byte for each, zeroed. */
 static int verify_results(struct perf_link *l, uint64_t round, const uint64_t *expected, uint8_t *seen)
 {
-	uint64_t back = check_key(&l->job, round, CHECK_BACKGROUND, 0), v, total = l->num_qps * (CHECK_ATOMICS / SHARED_EVERY), d;
+	uint64_t back = check_key(&l->job, round, CHECK_BACKGROUND, 0), v,
+		 total = l->num_qps * (CHECK_ATOMICS / SHARED_EVERY), d;
 
 	for (unsigned k = 0; k < l->num_qps * CHECK_ATOMICS; k++) {
 		uint64_t at = result_at(k / CHECK_ATOMICS, k % CHECK_ATOMICS);
@@ -161,11 +162,14 @@ static int verify_results(struct perf_link *l, uint64_t round, const uint64_t *e
 		memcpy(&v, l->rx + at, 8);
 		if (k % CHECK_ATOMICS % SHARED_EVERY == SHARED_EVERY - 1) {
 			if (v >= total || seen[v]++)
-				return perf_fail(l, -EBADMSG, "the shared counter gave %llu twice, or out of range; round %llu",
-						 (unsigned long long)v, (unsigned long long)round);
+				return perf_fail(
+					l, -EBADMSG,
+					"the shared counter gave %llu twice, or out of range; round %llu",
+					(unsigned long long)v, (unsigned long long)round);
 			expect(l->rx, at, v, back);
 		} else if (!expect(l->rx, at, expected[k], back)) {
-			return perf_fail(l, -EBADMSG, "WRONG RESULT of atomic %u of QP %u, round %llu, seed %llu",
+			return perf_fail(l, -EBADMSG,
+					 "WRONG RESULT of atomic %u of QP %u, round %llu, seed %llu",
 					 k % CHECK_ATOMICS, k / CHECK_ATOMICS, (unsigned long long)round,
 					 (unsigned long long)l->job.seed);
 		}

@@ -52,7 +52,8 @@ static bool unpack_sizes(struct oob *oob, const json_t *msg, struct perf_job *jo
 		goto bad;
 	for (size_t i = 0; i < n; i++) {
 		j = json_array_get(sizes, i);
-		if (!json_is_integer(j) || json_integer_value(j) < 0 || json_integer_value(j) > (json_int_t)PERF_MAX_SIZE)
+		if (!json_is_integer(j) || json_integer_value(j) < 0 ||
+		    json_integer_value(j) > (json_int_t)PERF_MAX_SIZE)
 			goto bad;
 		job->sizes[i] = (uint64_t)json_integer_value(j);
 	}

@@ -253,8 +253,9 @@ static int measure(struct lat *t, struct perf_result *r, struct progress *p)
 				break;
 			if (p)
 				progress_at(p,
-					    l->job.iters ? (double)r->hist->count / (double)l->job.iters * p->total :
-							   (double)(now - start) / 1e9,
+					    l->job.iters
+						    ? (double)r->hist->count / (double)l->job.iters * p->total
+						    : (double)(now - start) / 1e9,
 					    NULL);
 		}
 	}
@@ -270,7 +271,8 @@ int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared 
 	build(&t, l);
 	t.shared = shared;
 	if (l->job.lat == PERF_FIRSTBYTE && l->job.op == PERF_WRITE && !shared)
-		return perf_fail(l, -EINVAL, "firstbyte of a WRITE needs one clock on both sides: use --local");
+		return perf_fail(l, -EINVAL,
+				 "firstbyte of a WRITE needs one clock on both sides: use --local");
 	if (shared)
 		atomic_store(&shared->seq, 0); /* of the job before */
 	r->hist = calloc(1, sizeof(*r->hist));
@@ -368,7 +370,8 @@ int perf_latency_target(struct perf_link *l, struct perf_shared *shared)
 		return l->job.events ? target_pingpong_sleeping(&t) : target_pingpong(&t);
 	if (l->job.lat == PERF_FIRSTBYTE && l->job.op == PERF_WRITE) {
 		if (!shared)
-			return perf_fail(l, -EINVAL, "firstbyte of a WRITE needs one clock on both sides: use --local");
+			return perf_fail(l, -EINVAL,
+					 "firstbyte of a WRITE needs one clock on both sides: use --local");
 		atomic_store(&shared->seq, 0);
 		return target_firstbyte(&t);
 	}
@@ -430,7 +433,8 @@ static int execute(struct lat *t, struct perf_link *b, struct perf_result *r, st
 	return 0;
 }
 
-int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r, struct progress *p, char *err)
+int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r, struct progress *p,
+		 char *err)
 {
 	struct perf_link a, b;
 	struct lat t;

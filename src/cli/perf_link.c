@@ -56,10 +56,11 @@ static int map_memory(struct perf_link *l)
 	}
 	half = round_up(half, HUGE_PAGE);
 	l->mem_len = 2 * half;
-	p = mmap(NULL, l->mem_len + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-		 0);
+	p = mmap(NULL, l->mem_len + HUGE_PAGE, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
-		return perf_fail(l, -ENOMEM, "no memory for %llu MiB of buffers: take a smaller --size or --qps",
+		return perf_fail(l, -ENOMEM,
+				 "no memory for %llu MiB of buffers: take a smaller --size or --qps",
 				 (unsigned long long)(l->mem_len >> 20));
 	l->mem = p;
 	l->mem_len += HUGE_PAGE;
@@ -94,7 +95,8 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+		.qp_access_flags =
+			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 	};
 	int rc;
 
@@ -104,7 +106,8 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 	if (getrandom(&q->psn, sizeof(q->psn), 0) != sizeof(q->psn))
 		q->psn = (uint32_t)clock_ns();
 	q->psn &= 0xffffff;
-	rc = ibv_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	rc = ibv_modify_qp(q->qp, &attr,
+			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (rc != 0)
 		return perf_fail(l, -EIO, "QP to INIT: %s", strerror(rc < 0 ? errno : rc));
 	return 0;
@@ -119,7 +122,8 @@ static int make_recvs(struct perf_link *l)
 	if (!l->recv_wr || !l->recv_sge)
 		return perf_fail(l, -ENOMEM, "out of memory");
 	for (unsigned q = 0; q < l->num_qps; q++) {
-		l->recv_sge[q] = (struct ibv_sge){(uintptr_t)(l->rx + q * l->span), (uint32_t)l->job.size, l->mr->lkey};
+		l->recv_sge[q] = (struct ibv_sge){(uintptr_t)(l->rx + q * l->span), (uint32_t)l->job.size,
+						  l->mr->lkey};
 		for (unsigned i = 0; i < l->recv_batch; i++) {
 			struct ibv_recv_wr *wr = &l->recv_wr[q * l->recv_batch + i];
 
@@ -141,7 +145,8 @@ static int create_objects(struct perf_link *l)
 	l->recv_depth = l->job.op == PERF_SEND || l->job.mode == PERF_CHECK ? (uint32_t)l->job.depth : 1;
 	cqes = l->num_qps * (l->job.depth + l->recv_depth);
 	if (l->job.depth > l->nic->max_wr)
-		return perf_fail(l, -EINVAL, "the device's queues hold %u work requests: take a smaller --depth",
+		return perf_fail(l, -EINVAL,
+				 "the device's queues hold %u work requests: take a smaller --depth",
 				 l->nic->max_wr);
 	if (l->job.events) {
 		l->channel = ibv_create_comp_channel(l->nic->ctx);
@@ -220,7 +225,8 @@ json_t *perf_link_describe(const struct perf_link *l)
 	return msg;
 }
 
-static int connect_qp(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, uint32_t dpsn, const struct ibv_qp_attr *base)
+static int connect_qp(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, uint32_t dpsn,
+		      const struct ibv_qp_attr *base)
 {
 	struct ibv_qp_attr attr = *base;
 	int rc;
@@ -232,12 +238,13 @@ static int connect_qp(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, uin
 			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (rc != 0)
-		return perf_fail(l, -EIO, "can't reach the other side (QP to RTR): %s", strerror(rc < 0 ? errno : rc));
+		return perf_fail(l, -EIO, "can't reach the other side (QP to RTR): %s",
+				 strerror(rc < 0 ? errno : rc));
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = q->psn;
 	rc = ibv_modify_qp(q->qp, &attr,
-			   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-				   IBV_QP_MAX_QP_RD_ATOMIC);
+			   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 	if (rc != 0)
 		return perf_fail(l, -EIO, "QP to RTS: %s", strerror(rc < 0 ? errno : rc));
 	return 0;
@@ -271,8 +278,8 @@ int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer
 
 	if (!oob_get_u64(check, peer, "tx", INT64_MAX, &l->remote_tx) ||
 	    !oob_get_u64(check, peer, "rx", INT64_MAX, &l->remote_rx) ||
-	    !oob_get_u64(check, peer, "rkey", UINT32_MAX, &rkey) || !oob_get_u64(check, peer, "mtu", 4096, &mtu) ||
-	    !oob_get_u64(check, peer, "rd_atomic", 255, &rd))
+	    !oob_get_u64(check, peer, "rkey", UINT32_MAX, &rkey) ||
+	    !oob_get_u64(check, peer, "mtu", 4096, &mtu) || !oob_get_u64(check, peer, "rd_atomic", 255, &rd))
 		return perf_fail(l, -EPROTO, "%s", check->err);
 	if (!parse_gid(json_string_value(json_object_get(peer, "gid")), &base.ah_attr.grh.dgid) ||
 	    json_array_size(qps) != l->num_qps)
@@ -280,21 +287,23 @@ int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer
 	l->remote_rkey = (uint32_t)rkey;
 	mtu = mtu < l->nic->mtu ? mtu : l->nic->mtu;
 	if (l->job.mtu > mtu)
-		return perf_fail(l, -EINVAL, "--mtu %u does not fit the ports, which carry %u", (unsigned)l->job.mtu,
-				 (unsigned)mtu);
+		return perf_fail(l, -EINVAL, "--mtu %u does not fit the ports, which carry %u",
+				 (unsigned)l->job.mtu, (unsigned)mtu);
 	base.path_mtu = perf_mtu_code(l->job.mtu ? l->job.mtu : mtu);
 	if (!base.path_mtu)
 		return perf_fail(l, -EPROTO, "the other side's 'mtu' is no path MTU");
 	base.max_rd_atomic = (uint8_t)(rd < l->nic->max_rd_atomic ? rd : l->nic->max_rd_atomic);
 	l->job.mtu = 128u << base.path_mtu;
 	for (unsigned i = 0; i < l->num_qps; i++) {
-		const json_t *pair = json_array_get(qps, i), *n = json_array_get(pair, 0), *psn = json_array_get(pair, 1);
+		const json_t *pair = json_array_get(qps, i), *n = json_array_get(pair, 0),
+			     *psn = json_array_get(pair, 1);
 		int rc;
 
 		if (!json_is_integer(n) || !json_is_integer(psn) || json_integer_value(n) >> 24 ||
 		    json_integer_value(psn) >> 24)
 			return perf_fail(l, -EPROTO, "the other side's 'qps' makes no sense");
-		rc = connect_qp(l, &l->qps[i], (uint32_t)json_integer_value(n), (uint32_t)json_integer_value(psn), &base);
+		rc = connect_qp(l, &l->qps[i], (uint32_t)json_integer_value(n),
+				(uint32_t)json_integer_value(psn), &base);
 		if (rc < 0)
 			return rc;
 	}
@@ -361,8 +370,9 @@ static int take_event(struct perf_link *l)
 	void *ctx;
 
 	if (ibv_get_cq_event(l->channel, &cq, &ctx) != 0)
-		return errno == EAGAIN || errno == EINTR ? 0 :
-							   perf_fail(l, -EIO, "waiting for an event: %s", strerror(errno));
+		return errno == EAGAIN || errno == EINTR
+			       ? 0
+			       : perf_fail(l, -EIO, "waiting for an event: %s", strerror(errno));
 	/* Acknowledging takes a lock: in batches, as the man page of ibv_ack_cq_events recommends. */
 	if (++l->unacked_events == 1024) {
 		ibv_ack_cq_events(l->cq, 1024);

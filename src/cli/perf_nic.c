@@ -47,7 +47,8 @@ static int query(struct perf_nic *nic)
 	if (rc == 0)
 		rc = ibv_query_port(nic->ctx, 1, &port);
 	if (rc != 0) {
-		snprintf(nic->err, sizeof(nic->err), "can't query the device: %s", strerror(rc < 0 ? errno : rc));
+		snprintf(nic->err, sizeof(nic->err), "can't query the device: %s",
+			 strerror(rc < 0 ? errno : rc));
 		return -EIO;
 	}
 	if (ibv_query_gid(nic->ctx, 1, 0, &nic->gid) != 0) {
@@ -84,7 +85,8 @@ int perf_nic_open(struct perf_nic *nic)
 	}
 	nic->pd = ibv_alloc_pd(nic->ctx);
 	if (!nic->pd) {
-		snprintf(nic->err, sizeof(nic->err), "can't allocate a protection domain: %s", strerror(errno));
+		snprintf(nic->err, sizeof(nic->err), "can't allocate a protection domain: %s",
+			 strerror(errno));
 		return -EIO;
 	}
 	return query(nic);
@@ -119,7 +121,8 @@ json_t *perf_counters_since(const struct perf_nic *nic, const struct nic_counter
 	memcpy(b, &now, sizeof(b));
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++) {
 		if (b[i] != a[i])
-			json_object_set_new(obj, nic_counter_info[i].name, json_integer((json_int_t)(b[i] - a[i])));
+			json_object_set_new(obj, nic_counter_info[i].name,
+					    json_integer((json_int_t)(b[i] - a[i])));
 	}
 	return obj;
 }

@@ -112,7 +112,8 @@ static void heading(const struct perf_job *job, const char *port)
 		printf(", latency: %s", perf_lat_names[job->lat]);
 	if (job->bidir)
 		printf(", both directions");
-	printf(" | %s, path MTU %u | %u QP%s", port, (unsigned)job->mtu, (unsigned)job->qps, job->qps == 1 ? "" : "s");
+	printf(" | %s, path MTU %u | %u QP%s", port, (unsigned)job->mtu, (unsigned)job->qps,
+	       job->qps == 1 ? "" : "s");
 	if (job->mode == PERF_BANDWIDTH)
 		printf(", lists of %u", (unsigned)job->post_list);
 	if (job->mode != PERF_LATENCY || job->lat != PERF_EXECUTE)
@@ -129,7 +130,8 @@ static void text_check(const struct perf_job *job, const json_t *row)
 	       perf_op_names[job->op], (unsigned)job->mtu, (unsigned long long)real(row, "messages"), count,
 	       real(row, "seconds"),
 	       (unsigned long long)(perf_counter(json_object_get(row, "counters"), "retransmitted_pkts") +
-				    perf_counter(json_object_get(row, "target_counters"), "retransmitted_pkts")));
+				    perf_counter(json_object_get(row, "target_counters"),
+						 "retransmitted_pkts")));
 }
 
 static void rate_cells(const json_t *row, char (*cell)[32], const char **cells, unsigned *n)
@@ -171,7 +173,8 @@ void report_text(const struct perf_job *job, const char *port, const json_t *row
 	cells[n++] = "sent again";
 	table_init(&t, n);
 	table_row(&t, cells);
-	json_array_foreach(rows, i, row) {
+	json_array_foreach(rows, i, row)
+	{
 		const json_t *lat = json_object_get(row, "latency_us");
 
 		n = 0;
@@ -183,8 +186,10 @@ void report_text(const struct perf_job *job, const char *port, const json_t *row
 			cells[n] = cell[n];
 		}
 		snprintf(cell[n], sizeof(cell[n]), "%llu",
-			 (unsigned long long)(perf_counter(json_object_get(row, "counters"), "retransmitted_pkts") +
-					      perf_counter(json_object_get(row, "target_counters"), "retransmitted_pkts")));
+			 (unsigned long long)(perf_counter(json_object_get(row, "counters"),
+							   "retransmitted_pkts") +
+					      perf_counter(json_object_get(row, "target_counters"),
+							   "retransmitted_pkts")));
 		cells[n] = cell[n];
 		table_row(&t, cells);
 	}

@@ -97,8 +97,8 @@ static int conclude(struct perf_link *l, struct perf_result *r)
 	return 0;
 }
 
-int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *job, struct perf_shared *shared,
-		  struct perf_result *r, struct progress *p, char *err)
+int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *job,
+		  struct perf_shared *shared, struct perf_result *r, struct progress *p, char *err)
 {
 	struct nic_counters before;
 	struct perf_link l;
@@ -171,8 +171,8 @@ static int report(struct perf_link *l, const struct perf_result *r, const struct
 	return 0;
 }
 
-static int run_job(struct perf_nic *nic, struct oob *oob, const struct perf_job *job, struct perf_shared *shared,
-		   char *err)
+static int run_job(struct perf_nic *nic, struct oob *oob, const struct perf_job *job,
+		   struct perf_shared *shared, char *err)
 {
 	struct perf_result r = {0};
 	struct nic_counters before;

@@ -87,7 +87,8 @@ void progress_start(struct progress *p, const char *what, double total)
 
 void progress_at(struct progress *p, double done, const char *note)
 {
-	static const char full[] = "##############################", none[] = "..............................";
+	static const char full[] = "##############################",
+			  none[] = "..............................";
 	int width = (int)sizeof(full) - 1, filled;
 	uint64_t now;
 
@@ -100,8 +101,8 @@ void progress_at(struct progress *p, double done, const char *note)
 	if (p->total > 0) {
 		filled = (int)(done / p->total * width);
 		filled = filled > width ? width : filled;
-		fprintf(stderr, "\r%s [%.*s%.*s] %3.0f%% %s\033[K", p->what, filled, full, width - filled, none,
-			done / p->total * 100, note ? note : "");
+		fprintf(stderr, "\r%s [%.*s%.*s] %3.0f%% %s\033[K", p->what, filled, full, width - filled,
+			none, done / p->total * 100, note ? note : "");
 	} else {
 		fprintf(stderr, "\r%s %s\033[K", p->what, note ? note : "");
 	}

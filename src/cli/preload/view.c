@@ -38,9 +38,9 @@ static bool is_or_under(const char *path, const char *dir)
 
 static bool is_ours(const char *path)
 {
-	return is_or_under(path, "/sys/class/infiniband") || is_or_under(path, "/sys/class/infiniband_verbs") ||
-	       strcmp(path, "/dev/infiniband") == 0 || strcmp(path, "/dev/infiniband/") == 0 ||
-	       strncmp(path, "/dev/infiniband/uverbs", 22) == 0;
+	return is_or_under(path, "/sys/class/infiniband") ||
+	       is_or_under(path, "/sys/class/infiniband_verbs") || strcmp(path, "/dev/infiniband") == 0 ||
+	       strcmp(path, "/dev/infiniband/") == 0 || strncmp(path, "/dev/infiniband/uverbs", 22) == 0;
 }
 
 /* Where to look instead: into buf, which is returned, or path itself. errno stays. */
@@ -124,7 +124,8 @@ ssize_t __readlink_chk(const char *path, char *out, size_t len, size_t n);
 		OR_ENOSYS(-1)                                                                                \
 		return call(ver, path, st);                                                                  \
 	}                                                                                                    \
-	EXPORT int __fxstatat##suffix(int ver, int dir, const char *path, struct stat##suffix *st, int flags) \
+	EXPORT int __fxstatat##suffix(int ver, int dir, const char *path, struct stat##suffix *st,           \
+				      int flags)                                                             \
 	{                                                                                                    \
 		NEXT(__fxstatat##suffix);                                                                    \
 		OR_ENOSYS(-1)                                                                                \
