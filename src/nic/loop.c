@@ -214,6 +214,11 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 	bool local = false, last;
 	uint8_t nak = 0;
 
+	if (unlikely((op_is_read(e->op) || op_is_atomic(e->op)) && !qp->attr.max_rd_atomic)) {
+		qp->pu->ctr.req_local_qp_op_error++;
+		req_fail(qp, NIC_WC_LOC_QP_OP_ERR); /* as req.c */
+		return REQ_IDLE;
+	}
 	if (op_is_atomic(e->op)) {
 		uint64_t old = 0;
 

@@ -191,6 +191,11 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 		return wait_for(qp, BLOCK_READS);
 	bytes = req_bytes(qp, e, pkt, pkt + covered);
 	if (response) {
+		/* None agreed: it would wait for ever. */
+		if (unlikely(!qp->attr.max_rd_atomic)) {
+			e->status = NIC_WC_LOC_QP_OP_ERR;
+			return end_unsendable(qp, e);
+		}
 		if (sq->rd_out >= qp->attr.max_rd_atomic)
 			return wait_for(qp, BLOCK_READS);
 		if (!dest_admit_read(qp, covered << qp->mtu_shift))

@@ -231,7 +231,10 @@ static void on_aeth(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	}
 }
 
-/* What a response of `v`'s kind may follow: C9-ordering of FIRST, MIDDLE, LAST is implied by PSN and length. */
+/*
+ * Is this a response to e, at that place? Inside a READ a FIRST is as good as a MIDDLE, and the other way around: executions that
+ * were asked for again begin there, and late packets of older ones are right all the same.
+ */
 static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct pkt_view *v, uint32_t pkt)
 {
 	uint32_t left = e->len - (pkt << qp->mtu_shift);
@@ -239,6 +242,9 @@ static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct
 	if (v->op->kind == PKT_KIND_ATOMIC_ACK)
 		return op_is_atomic(e->op);
 	if (!op_is_read(e->op) || v->payload_len != (left < qp->mtu ? left : qp->mtu))
+		return false;
+	/* But every execution that comes by the beginning of a request begins there. */
+	if (pkt % qp->read_chunk == 0 && !(v->op->flags & PKT_FIRST))
 		return false;
 	/* MIDDLE and FIRST can't be the last of a message, nor ONLY and LAST stand before the end of a request. */
 	if (!(v->op->flags & PKT_LAST))

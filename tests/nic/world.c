@@ -29,31 +29,51 @@ static void on_cq_error(void *host, void *ctx)
 
 static const struct nic_host_ops ops = {on_cq_event, on_qp_event, on_cq_error};
 
-void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_params *params)
+void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
+		      const struct sim_params *params)
 {
 	memset(w, 0, sizeof(*w));
 	w->sim = sim_create(seed, params);
 	CHECK(w->sim);
-	w->nics = nics;
-	for (unsigned i = 0; i < nics; i++) {
-		struct nic_config cfg = {.pus = 1, .ports = 1, .seed = seed * 31 + i, .ops = &ops, .host = w};
-		struct pkt_addr addr;
-		char text[32];
+	w->nics = shape->nics ? shape->nics : 1;
+	w->ports = shape->ports ? shape->ports : 1;
+	w->pus = shape->pus ? shape->pus : 1;
+	for (unsigned i = 0; i < w->nics; i++) {
+		struct nic_config cfg = {.pus = w->pus,
+					 .ports = w->ports,
+					 .seed = seed * 31 + i,
+					 .timeout_scale = shape->timeout_scale,
+					 .ops = &ops,
+					 .host = w};
 
-		snprintf(text, sizeof(text), "10.0.0.%u", i + 1);
-		CHECK(pkt_addr_parse(text, &addr) == 0);
-		w->port[i] = sim_port(w->sim, &addr, 0, 1);
-		CHECK(w->port[i]);
-		cfg.port[0][0] = w->port[i];
+		for (unsigned p = 0; p < w->ports; p++) {
+			struct pkt_addr addr;
+			char text[32];
+
+			snprintf(text, sizeof(text), "10.0.%u.%u", p, i + 1);
+			CHECK(pkt_addr_parse(text, &addr) == 0);
+			for (unsigned l = 0; l < w->pus; l++) {
+				w->port[i][p][l] = sim_port(w->sim, &addr, l, w->pus);
+				CHECK(w->port[i][p][l]);
+				cfg.port[p][l] = w->port[i][p][l];
+			}
+		}
 		CHECK(nic_create(&cfg, &w->nic[i]) == 0);
 	}
+}
+
+void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_params *params)
+{
+	world_init_shape(w, &(struct world_shape){.nics = nics}, seed, params);
 }
 
 void world_fini(struct world *w)
 {
 	for (unsigned i = 0; i < w->nics; i++) {
 		nic_destroy(w->nic[i]);
-		port_close(w->port[i]);
+		for (unsigned p = 0; p < w->ports; p++)
+			for (unsigned l = 0; l < w->pus; l++)
+				port_close(w->port[i][p][l]);
 	}
 	sim_destroy(w->sim);
 }
@@ -65,27 +85,45 @@ uint64_t world_now(const struct world *w)
 
 static bool turn(struct world *w)
 {
+	uint64_t now = sim_now(w->sim);
 	bool any = false;
 
-	for (unsigned i = 0; i < w->nics; i++)
-		any |= nic_poll(w->nic[i], 0, sim_now(w->sim)) != 0 || nic_pending(w->nic[i], 0);
+	for (unsigned i = 0; i < w->nics; i++) {
+		if (now < w->paused_until[i])
+			continue;
+		for (unsigned l = 0; l < w->pus; l++)
+			any |= nic_poll(w->nic[i], l, now) != 0 || nic_pending(w->nic[i], l);
+	}
 	return any;
 }
 
-/* One turn, or a jump to the next moment at which something happens. False: nothing before `until`. */
-static bool step(struct world *w, uint64_t until)
+/* When NIC i wants to run again. */
+static uint64_t wants(const struct world *w, unsigned i)
 {
-	uint64_t next = sim_next_event(w->sim);
+	uint64_t next = UINT64_MAX;
+
+	if (sim_now(w->sim) < w->paused_until[i])
+		return w->paused_until[i];
+	for (unsigned l = 0; l < w->pus; l++) {
+		uint64_t d = nic_deadline(w->nic[i], l);
+
+		next = d < next ? d : next;
+	}
+	return next;
+}
+
+bool world_step(struct world *w, uint64_t until)
+{
+	uint64_t next;
 
 	if (turn(w))
 		return true;
+	next = sim_next_event(w->sim);
 	for (unsigned i = 0; i < w->nics; i++) {
-		uint64_t d = nic_deadline(w->nic[i], 0);
+		uint64_t d = wants(w, i);
 
-		if (d < next)
-			next = d;
+		next = d < next ? d : next;
 	}
-	next = next < sim_next_event(w->sim) ? next : sim_next_event(w->sim);
 	if (next > until) {
 		if (until != UINT64_MAX && until > sim_now(w->sim))
 			sim_advance(w->sim, until);
@@ -97,7 +135,7 @@ static bool step(struct world *w, uint64_t until)
 
 void world_run(struct world *w, uint64_t until)
 {
-	while (step(w, until))
+	while (world_step(w, until))
 		;
 }
 
@@ -147,10 +185,12 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 				   .iova = (uintptr_t)e->mem,
 				   .access = e->p.access | 1};
 	CHECK(nic_mr_register(e->nic, &mra, &e->key) == 0);
-	e->cq_mask = 4 * e->p.depth - 1;
-	e->sring = calloc(4 * e->p.depth, sizeof(*e->sring));
-	e->rring = calloc(4 * e->p.depth, sizeof(*e->rring));
-	cqa = (struct nic_cq_attr){.depth = 4 * e->p.depth, .ring = e->sring, .index = &e->sidx, .ctx = e};
+	e->p.cq_depth = e->p.cq_depth ? e->p.cq_depth : 4 * e->p.depth;
+	e->cq_mask = e->p.cq_depth - 1;
+	e->sring = calloc(e->p.cq_depth, sizeof(*e->sring));
+	e->rring = calloc(e->p.cq_depth, sizeof(*e->rring));
+	cqa = (struct nic_cq_attr){
+		.pu = e->p.pu, .depth = e->p.cq_depth, .ring = e->sring, .index = &e->sidx, .ctx = e};
 	CHECK(nic_cq_create(e->nic, &cqa, &e->scq) == 0);
 	cqa.ring = e->rring;
 	cqa.index = &e->ridx;
@@ -170,6 +210,7 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	init.sq = (struct nic_queue_attr){e->sq, e->sq_wr, &e->sqi, e->p.depth, e->sq_shift};
 	init.rq = (struct nic_queue_attr){e->rq, e->rq_wr, &e->rqi, e->p.depth, e->rq_shift};
 	init.max_inline = e->p.max_inline;
+	init.sig_all = e->p.sig_all;
 	init.ctx = e;
 	CHECK(nic_qp_create(e->nic, &init, &e->qp) == 0);
 }
@@ -199,9 +240,9 @@ void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a)
 		.sq_psn = e->p.psn,
 		.dest_qpn = nic_qp_num(peer->qp),
 		.access = e->p.access,
-		.dgid = nic_port(peer->nic, 0, 0)->addr,
+		.dgid = nic_port(peer->nic, peer->p.port, 0)->addr,
 		.hop_limit = 64,
-		.port = 1,
+		.port = (uint8_t)(e->p.port + 1),
 		.timeout = e->p.timeout,
 		.retry_cnt = e->p.retry_cnt,
 		.rnr_retry = e->p.rnr_retry,
@@ -211,13 +252,33 @@ void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a)
 	};
 }
 
+int ep_modify(struct ep *e, const struct nic_qp_attr *a, uint32_t mask)
+{
+	return nic_qp_modify(e->nic, e->qp, a, mask, world_now(e->w));
+}
+
 void ep_to_init(struct ep *e)
 {
-	struct nic_qp_attr a = {.state = NIC_QPS_INIT, .port = 1, .access = e->p.access};
+	struct nic_qp_attr a = {
+		.state = NIC_QPS_INIT, .port = (uint8_t)(e->p.port + 1), .access = e->p.access};
 
-	CHECK(nic_qp_modify(e->nic, e->qp, &a,
-			    NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS,
-			    world_now(e->w)) == 0);
+	CHECK(ep_modify(e, &a, MASK_INIT) == 0);
+}
+
+void ep_to_rtr(struct ep *e, const struct nic_qp_attr *attr)
+{
+	struct nic_qp_attr a = *attr;
+
+	a.state = NIC_QPS_RTR;
+	CHECK(ep_modify(e, &a, MASK_RTR) == 0);
+}
+
+void ep_to_rts(struct ep *e, const struct nic_qp_attr *attr)
+{
+	struct nic_qp_attr a = *attr;
+
+	a.state = NIC_QPS_RTS;
+	CHECK(ep_modify(e, &a, MASK_RTS) == 0);
 }
 
 static void to_rts(struct ep *e, struct ep *peer)
@@ -225,16 +286,8 @@ static void to_rts(struct ep *e, struct ep *peer)
 	struct nic_qp_attr a;
 
 	ep_attr(e, peer, &a);
-	a.state = NIC_QPS_RTR;
-	CHECK(nic_qp_modify(e->nic, e->qp, &a,
-			    NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN |
-				    NIC_QPA_RQ_PSN | NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER,
-			    world_now(e->w)) == 0);
-	a.state = NIC_QPS_RTS;
-	CHECK(nic_qp_modify(e->nic, e->qp, &a,
-			    NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY |
-				    NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC,
-			    world_now(e->w)) == 0);
+	ep_to_rtr(e, &a);
+	ep_to_rts(e, &a);
 }
 
 void ep_connect(struct ep *a, struct ep *b)
@@ -321,7 +374,7 @@ static bool wait(struct ep *e, struct roost_cqe *out, uint64_t ns,
 	do {
 		if (poll(e, out))
 			return true;
-	} while (world_now(e->w) <= until && step(e->w, until));
+	} while (world_now(e->w) <= until && world_step(e->w, until));
 	return poll(e, out);
 }
 

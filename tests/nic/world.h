@@ -16,9 +16,15 @@ struct ep;
 struct world {
 	struct sim *sim;
 	struct nic *nic[WORLD_MAX_NICS];
-	struct port *port[WORLD_MAX_NICS];
-	unsigned nics;
+	struct port *port[WORLD_MAX_NICS][NIC_MAX_PORTS][NIC_MAX_PUS];
+	unsigned nics, ports, pus;
+	uint64_t paused_until[WORLD_MAX_NICS]; /* the NIC is not polled before */
 	uint64_t cq_events, cq_errors;
+};
+
+struct world_shape {
+	unsigned nics, ports, pus; /* ports and PUs of each NIC; 0: 1 */
+	unsigned timeout_scale;	   /* as in struct nic_config */
 };
 
 struct ep_params {
@@ -28,6 +34,9 @@ struct ep_params {
 	uint64_t mem;	     /* bytes of registered memory; 0: 64 KiB */
 	uint32_t mtu;	     /* 0: 1024 */
 	uint32_t psn;	     /* sq_psn of both sides */
+	uint32_t cq_depth;   /* 0: four times `depth` */
+	uint8_t pu, port;    /* from 0 */
+	bool sig_all;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer,
 		rd_atomic; /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
 	uint32_t access;   /* of QP and MR; 0: everything */
@@ -68,7 +77,11 @@ struct wr {
 };
 
 void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_params *params);
+void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
+		      const struct sim_params *params);
 void world_fini(struct world *w);
+/* One turn of all NICs, or a jump to the next moment at which something happens. False: nothing before `until`. */
+bool world_step(struct world *w, uint64_t until);
 /* Runs until nothing is left to happen before `until` (virtual ns), or forever-idle. */
 void world_run(struct world *w, uint64_t until);
 uint64_t world_now(const struct world *w);
@@ -78,7 +91,11 @@ void ep_fini(struct ep *e);
 /* RESET -> RTS on both. */
 void ep_connect(struct ep *a, struct ep *b);
 void ep_to_init(struct ep *e);
+/* INIT -> RTR, RTR -> RTS, with all that they require out of `a`. */
+void ep_to_rtr(struct ep *e, const struct nic_qp_attr *a);
+void ep_to_rts(struct ep *e, const struct nic_qp_attr *a);
 void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a);
+int ep_modify(struct ep *e, const struct nic_qp_attr *a, uint32_t mask);
 
 void ep_post(struct ep *e, const struct wr *wr);
 void ep_post_recv(struct ep *e, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge);
@@ -103,6 +120,15 @@ static inline struct wr wr_rdma(enum roost_op op, const struct ep *e, uint64_t o
 			   .raddr = (uintptr_t)peer->mem + roff,
 			   .rkey = peer->key};
 }
+
+/* Everything that the given transitions require. */
+#define MASK_INIT (NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS)
+#define MASK_RTR                                                                                             \
+	(NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |                 \
+	 NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER)
+#define MASK_RTS                                                                                             \
+	(NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY | NIC_QPA_SQ_PSN |          \
+	 NIC_QPA_MAX_QP_RD_ATOMIC)
 
 #define SEC  1000000000ull
 #define MSEC 1000000ull

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A protocol harness: one NIC in a world of its own, and a peer that is played packet by packet. The peer has an address and a QP
+ * number, but no NIC: what the NIC under test sends is captured and taken by peer_get, what the peer sends is built by hand.
+ */
+#ifndef ROOST_TESTS_PEER_H
+#define ROOST_TESTS_PEER_H
+
+#include "base/rng.h"
+#include "packet/headers.h"
+#include "world.h"
+
+#define PEER_QPN    0x2b67c5u
+#define PEER_RING   1024
+#define PEER_SETTLE 2000 /* ns of virtual time that an injected packet gets to be digested */
+
+/* A packet to build: only the fields that its op-code's headers have are used. */
+struct pkt_make {
+	uint8_t opcode;
+	bool ackreq, solicited;
+	uint32_t psn;
+	uint64_t va;
+	uint32_t rkey, dmalen;
+	uint64_t swap_add, compare; /* swap_add: also the value of an atomic's answer */
+	uint8_t syndrome;
+	uint32_t msn, imm, inv_rkey;
+	const void *payload; /* NULL: `len` bytes of a pattern */
+	uint32_t len;
+};
+
+struct got {
+	uint64_t at;
+	uint32_t len;
+	struct pkt_view v; /* v.payload points into data */
+	uint8_t data[PKT_MAX_LEN];
+};
+
+struct peer {
+	struct world w;
+	struct ep e; /* the side under test */
+	struct pkt_addr addr, nic_addr;
+	uint32_t psn; /* the first of ours that the NIC expects */
+	struct got ring[PEER_RING];
+	unsigned head, tail;
+};
+
+/* Writes the packet without its ICRC; returns its length, ICRC counted. `out` has room for PKT_MAX_LEN. */
+uint32_t pkt_make_raw(uint8_t *out, const struct pkt_make *m, uint32_t dqpn);
+/* Puts the ICRC behind len - 4 bytes, for a packet from src to dst. */
+void pkt_seal(uint8_t *p, uint32_t len, const struct pkt_addr *src, const struct pkt_addr *dst);
+/* What pkt_make sends where payload is NULL: byte i of it. */
+static inline uint8_t pkt_pattern(uint32_t i)
+{
+	return (uint8_t)(i * 7 + 3);
+}
+
+/*
+ * Makes the NIC and its QP, connects it. The NIC's first PSN is params->psn, the peer's `psn`. ep_params' other fields as in world.h.
+ * Big: keep it static or on the heap.
+ */
+void peer_open(struct peer *p, const struct ep_params *params, uint32_t psn);
+/* The same, but stops in INIT; peer_attr gives what to_rtr and to_rts need. */
+void peer_open_init(struct peer *p, const struct ep_params *params, uint32_t psn);
+void peer_attr(const struct peer *p, struct nic_qp_attr *a);
+void peer_close(struct peer *p);
+
+/* Sends a packet to the NIC's QP and lets it be digested. */
+void peer_send(struct peer *p, const struct pkt_make *m);
+/* Sends bytes as they are, from the peer's address or another one. */
+void peer_send_raw(struct peer *p, const struct pkt_addr *src, const uint8_t *bth, uint32_t len);
+void peer_ack(struct peer *p, uint8_t syndrome, uint32_t psn, uint32_t msn);
+/* The next packet that the NIC sends within `ns` of virtual time; NULL: none. Valid until the next call. */
+const struct got *peer_get(struct peer *p, uint64_t ns);
+void peer_run(struct peer *p, uint64_t ns);
+/* Forgets what was captured. */
+void peer_drain(struct peer *p);
+struct nic_counters peer_counters(const struct peer *p);
+/* Posts a signaled work request of the NIC's side; the remote range is made up. */
+void peer_post(struct peer *p, enum roost_op op, uint64_t wr_id, uint64_t off, uint32_t len);
+#define PEER_RKEY 0x7710a5c3u
+#define PEER_VA	  0x7f0010002000ull
+
+/* Assertions, naming the caller's line. */
+const struct got *peer_expect_at(struct peer *p, uint8_t opcode, uint32_t psn, const char *file, int line);
+const struct got *peer_expect_ack_at(struct peer *p, uint8_t syndrome, uint32_t psn, const char *file,
+				     int line);
+void peer_quiet_at(struct peer *p, uint64_t ns, const char *file, int line);
+void peer_done_at(struct peer *p, uint64_t wr_id, enum nic_wc_status status, const char *file, int line);
+void peer_received_at(struct peer *p, uint64_t wr_id, enum nic_wc_status status, uint32_t len,
+		      const char *file, int line);
+
+/* The next packet is this one. */
+#define expect(p, opcode, psn) peer_expect_at(p, opcode, psn, __FILE__, __LINE__)
+/* The next packet is an ACK or NAK with this syndrome. */
+#define expect_ack(p, syndrome, psn) peer_expect_ack_at(p, syndrome, psn, __FILE__, __LINE__)
+/* Nothing is sent for so long. */
+#define expect_quiet(p, ns) peer_quiet_at(p, ns, __FILE__, __LINE__)
+/* The next completion of the send queue, or the receive queue, is there already and says so. */
+#define expect_done(p, wr_id, status)	   peer_done_at(p, wr_id, status, __FILE__, __LINE__)
+#define expect_recv(p, wr_id, status, len) peer_received_at(p, wr_id, status, len, __FILE__, __LINE__)
+
+#endif
