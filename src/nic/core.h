@@ -104,6 +104,7 @@ struct qp_sq {
 	uint64_t rtt_start; /* 0: no sample running */
 	uint64_t
 		progress; /* time of the last acknowledgement that moved psn_una, or of the first packet after idle */
+	uint64_t probed; /* time of the last probe */
 	uint64_t rnr_until;
 	uint8_t block;		      /* enum qp_block */
 	uint8_t retries, rnr_retries; /* left */

@@ -146,7 +146,6 @@ static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
 {
 	struct qp_sq *sq = &qp->sq;
 
-	qp->pu->ctr.packet_seq_err++;
 	if (!ack_upto(qp, psn)) {
 		implied_nak(qp);
 		return;
@@ -165,7 +164,6 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 {
 	struct qp_sq *sq = &qp->sq;
 
-	qp->pu->ctr.rnr_nak_retry_err++;
 	if (!ack_upto(qp, psn)) {
 		implied_nak(qp);
 		return;
@@ -186,28 +184,45 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 
 static void on_error_nak(struct nic_qp *qp, uint32_t psn, uint8_t syndrome)
 {
-	struct nic_counters *c = &qp->pu->ctr;
-
 	if (!ack_upto(qp, psn)) {
 		implied_nak(qp);
 		return;
 	}
 	switch (syndrome) {
 	case PKT_NAK_INVALID_REQ:
-		c->req_remote_invalid_request++;
 		req_fail(qp, NIC_WC_REM_INV_REQ_ERR);
 		break;
 	case PKT_NAK_REM_ACCESS:
-		c->req_remote_access_errors++;
 		req_fail(qp, NIC_WC_REM_ACCESS_ERR);
 		break;
 	case PKT_NAK_REM_OP:
-		c->req_remote_op_errors++;
 		req_fail(qp, NIC_WC_REM_OP_ERR);
 		break;
 	default: /* reserved codes: invalid RD request and such */
-		c->req_bad_response++;
+		qp->pu->ctr.req_bad_response++;
 		req_fail(qp, NIC_WC_BAD_RESP_ERR);
+	}
+}
+
+/* Counted as they come, copies and late ones included: the counters equal what a capture shows. */
+static void count_nak(struct nic_counters *c, uint8_t syndrome)
+{
+	switch (syndrome) {
+	case PKT_NAK_PSN_SEQ:
+		c->packet_seq_err++;
+		break;
+	case PKT_NAK_INVALID_REQ:
+		c->req_remote_invalid_request++;
+		break;
+	case PKT_NAK_REM_ACCESS:
+		c->req_remote_access_errors++;
+		break;
+	case PKT_NAK_REM_OP:
+		c->req_remote_op_errors++;
+		break;
+	default:
+		if (PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_RNR)
+			c->rnr_nak_retry_err++;
 	}
 }
 
@@ -259,6 +274,8 @@ static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	uint32_t pkt;
 	int rc;
 
+	/* A READ's answer to a probe says nothing about what followed the READ. */
+	sq->probing = false;
 	ack_upto(qp, psn);
 	if (sq->psn_una != psn) {
 		implied_nak(qp);
@@ -299,6 +316,8 @@ void req_rx(struct nic_qp *qp, const struct pkt_view *v)
 
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return;
+	if (v->op->kind == PKT_KIND_ACK && unlikely(v->syndrome & PKT_AETH_TYPE_NAK))
+		count_nak(&qp->pu->ctr, v->syndrome);
 	if (!psn_before(psn, sq->psn_max)) {
 		qp->pu->ctr.req_bad_response++; /* answers what was never asked: a ghost */
 		return;

@@ -44,7 +44,7 @@ static uint64_t probe_ns(const struct nic_qp *qp)
 static uint64_t deadline(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint64_t probe = sq->progress + probe_ns(qp);
+	uint64_t probe = (sq->probes && sq->probed > sq->progress ? sq->probed : sq->progress) + probe_ns(qp);
 	uint64_t expiry = sq->progress + (timeout_ns(qp) << sq->backoff);
 
 	if (sq->rnr_until)
@@ -83,6 +83,7 @@ static void probe(struct nic_qp *qp)
 
 	if (sq->probes < UINT8_MAX)
 		sq->probes++;
+	sq->probed = qp->pu->now;
 	if (req_send_packet(qp, e, sq->psn_una - e->psn, true) == 0) {
 		qp->pu->ctr.tail_loss_probe++;
 		qp->pu->ctr.retransmitted_pkts++;
@@ -136,6 +137,6 @@ void retry_fire(struct nic_qp *qp)
 		if (qp->state == NIC_QPS_ERR)
 			return;
 	}
-	/* A probe does not move `progress`: the next interval is doubled and counted from there. */
+	/* A probe does not move `progress`: the time-out still counts from there, the next, doubled interval from the probe. */
 	retry_arm(qp);
 }

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Rules of retrying, each played by hand against one NIC: RNR NAKs, time-outs, sequence NAKs again and again; when the requester
+ * goes on and when it gives up. InfiniBand Architecture Specification, volume 1, 9.7.5.2.8, 9.7.6.1.3, 9.9.2.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "peer.h"
+#include "rule.h"
+
+#define T(timeout) (4096ull << (timeout))
+
+static struct peer P, *const p = &P;
+
+static void start(uint32_t psn, struct ep_params ep)
+{
+	ep.mtu = 256;
+	ep.psn = psn;
+	peer_open(p, &ep, 0x1000);
+}
+
+static void rnr_nak(uint8_t timer, uint32_t psn)
+{
+	peer_ack(p, PKT_AETH_TYPE_RNR | timer, psn, 0);
+}
+
+/* IBA table 45: the code of an RNR NAK and the least time to wait, in units of 10 us. */
+static const uint32_t rnr_time[32] = {65536, 1,	   2,	 3,    4,    6,	    8,	   12,	  16,	 24,   32,
+				      48,    64,   96,	 128,  192,  256,   384,   512,	  768,	 1024, 1536,
+				      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+RULE(rnr_waits_named_time)
+{
+	for (uint8_t code = 0; code < 32; code++) {
+		uint64_t wait = rnr_time[code] * 10000ull, at;
+		const struct got *g;
+
+		start(s, (struct ep_params){0});
+		peer_post(p, ROOST_OP_SEND, 1, 0, 10);
+		peer_post(p, ROOST_OP_WRITE, 2, 0, 10);
+		expect(p, PKT_SEND_ONLY, s);
+		expect(p, PKT_WRITE_ONLY, s + 1);
+		at = world_now(&p->w);
+		rnr_nak(code, s);
+		g = peer_get(p, 2 * wait);
+		assert_non_null(g);
+		assert_int_equal(g->v.opcode, PKT_SEND_ONLY);
+		assert_in_range(g->at - at, wait, wait + 100000);
+		expect(p, PKT_WRITE_ONLY, s + 1);
+		peer_ack(p, PKT_AETH_ACK, s + 1, 2);
+		expect_done(p, 1, NIC_WC_SUCCESS);
+		expect_done(p, 2, NIC_WC_SUCCESS);
+		peer_close(p);
+	}
+}
+
+/* Acknowledgements and more RNR NAKs that come while it waits change nothing about that. */
+RULE(rnr_wait_undisturbed)
+{
+	uint64_t at;
+	const struct got *g;
+
+	start(s, (struct ep_params){.rnr_retry = 1});
+	peer_post(p, ROOST_OP_WRITE, 0, 0, 10);
+	peer_post(p, ROOST_OP_SEND, 1, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_drain(p);
+	at = world_now(&p->w);
+	rnr_nak(20, s + 1); /* 10.24 ms; acknowledges the WRITE */
+	expect_done(p, 0, NIC_WC_SUCCESS);
+	peer_run(p, MSEC);
+	rnr_nak(20, s + 1); /* a copy: not a second try */
+	peer_post(p, ROOST_OP_SEND, 2, 0, 10);
+	peer_ack(p, PKT_AETH_ACK, s, 1);
+	g = peer_get(p, 20 * MSEC);
+	assert_int_equal(g->v.psn, (s + 1) & PKT_PSN_MASK);
+	assert_in_range(g->at - at, 10240000, 10340000);
+	expect(p, PKT_SEND_ONLY, s + 2);
+	peer_close(p);
+}
+
+/* rnr_retry n: n tries more, then the work request ends with RNR retry exceeded. */
+RULE(rnr_limit)
+{
+	for (uint8_t limit = 0; limit < 7; limit++) {
+		start(s, (struct ep_params){.rnr_retry = limit ? limit : 255});
+		peer_post(p, ROOST_OP_SEND, 1, 0, 10);
+		peer_post(p, ROOST_OP_SEND, 2, 0, 10);
+		for (unsigned i = 0; i <= limit; i++) {
+			assert_int_equal(peer_get(p, MSEC / 2)->v.psn, s & PKT_PSN_MASK);
+			assert_int_equal(peer_get(p, MSEC / 2)->v.psn, (s + 1) & PKT_PSN_MASK);
+			assert_false(ep_poll_send(&p->e, &(struct roost_cqe){0}));
+			rnr_nak(1, s);
+		}
+		expect_done(p, 1, NIC_WC_RNR_RETRY_EXC_ERR);
+		expect_done(p, 2, NIC_WC_WR_FLUSH_ERR);
+		assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_ERR);
+		assert_int_equal(peer_counters(p).retry_rnr_exceeded_err, 1);
+		assert_int_equal(peer_counters(p).rnr_nak_retry_err, limit + 1);
+		expect_quiet(p, SEC);
+		peer_close(p);
+	}
+}
+
+/* Progress sets the count back: three messages, each with as many RNR NAKs as are allowed. */
+RULE(rnr_limit_not_exceeded)
+{
+	start(s, (struct ep_params){.rnr_retry = 2});
+	for (uint32_t m = 0; m < 3; m++) {
+		peer_post(p, ROOST_OP_SEND, m, 0, 10);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(peer_get(p, MSEC / 2)->v.psn, (s + m) & PKT_PSN_MASK);
+			rnr_nak(1, s + m);
+		}
+		assert_non_null(peer_get(p, MSEC / 2));
+		peer_ack(p, PKT_AETH_ACK, s + m, m + 1);
+		expect_done(p, m, NIC_WC_SUCCESS);
+	}
+	peer_close(p);
+}
+
+RULE(rnr_for_ever)
+{
+	start(s, (struct ep_params){.rnr_retry = 7, .retry_cnt = 1});
+	peer_post(p, ROOST_OP_SEND, 1, 0, 10);
+	for (int i = 0; i < 1000; i++) {
+		const struct got *g = peer_get(p, SEC);
+
+		assert_int_equal(g->v.opcode, PKT_SEND_ONLY);
+		rnr_nak(31, s); /* 491.52 ms: 8 minutes in all */
+	}
+	assert_non_null(peer_get(p, SEC));
+	peer_ack(p, PKT_AETH_ACK, s, 1);
+	expect_done(p, 1, NIC_WC_SUCCESS);
+	peer_close(p);
+}
+
+/*
+ * 9.7.6.1.3, C9-141: a time-out T waits between T and 4T. With T below the interval of the probes each packet that is sent
+ * again is a time-out's.
+ */
+RULE(timeout_bounds)
+{
+	for (uint8_t timeout = 1; timeout < 6; timeout++) {
+		uint64_t last;
+
+		start(s, (struct ep_params){.timeout = timeout, .retry_cnt = 7});
+		last = world_now(&p->w);
+		peer_post(p, ROOST_OP_WRITE, 1, 0, 10);
+		last = expect(p, PKT_WRITE_ONLY, s)->at;
+		for (int i = 0; i < 7; i++) {
+			const struct got *g = peer_get(p, 5 * T(timeout));
+
+			assert_non_null(g);
+			assert_int_equal(g->v.psn, s & PKT_PSN_MASK);
+			assert_in_range(g->at - last, T(timeout), 4 * T(timeout));
+			last = g->at;
+		}
+		assert_false(ep_poll_send(&p->e, &(struct roost_cqe){0}));
+		expect_quiet(p, 5 * T(timeout));
+		expect_done(p, 1, NIC_WC_RETRY_EXC_ERR);
+		assert_int_equal(peer_counters(p).local_ack_timeout_err, 8);
+		assert_int_equal(peer_counters(p).retry_exceeded_err, 1);
+		assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_ERR);
+		peer_close(p);
+	}
+}
+
+/* retry_cnt n: n tries more than the first, at any time-out; the error comes between (n + 1) T and (n + 1) 4T. */
+RULE(timeout_exceeded)
+{
+	for (uint8_t retries = 0; retries < 8; retries++) {
+		uint64_t first, took;
+		struct roost_cqe c;
+
+		start(s, (struct ep_params){.timeout = 14, .retry_cnt = retries ? retries : 255});
+		peer_post(p, ROOST_OP_READ, 1, 0, 600);
+		peer_post(p, ROOST_OP_SEND, 2, 0, 10);
+		first = world_now(&p->w);
+		assert_true(ep_wait_send(&p->e, &c, 100 * SEC));
+		took = world_now(&p->w) - first;
+		assert_int_equal(c.status, NIC_WC_RETRY_EXC_ERR);
+		assert_int_equal(c.wr_id, 1);
+		assert_in_range(took, (retries + 1) * T(14), (retries + 1) * 4 * T(14) + MSEC);
+		expect_done(p, 2, NIC_WC_WR_FLUSH_ERR);
+		assert_int_equal(peer_counters(p).local_ack_timeout_err, retries + 1);
+		peer_close(p);
+	}
+}
+
+/* An answer to the last try is in time, and what comes after starts with all its tries again. */
+RULE(timeout_not_exceeded)
+{
+	start(s, (struct ep_params){.timeout = 3, .retry_cnt = 3});
+	for (uint32_t m = 0; m < 3; m++) {
+		peer_post(p, ROOST_OP_WRITE, m, 0, 10);
+		for (int i = 0; i < 4; i++)
+			assert_int_equal(peer_get(p, 5 * T(3))->v.psn, (s + m) & PKT_PSN_MASK);
+		peer_ack(p, PKT_AETH_ACK, s + m, m + 1);
+		expect_done(p, m, NIC_WC_SUCCESS);
+	}
+	assert_int_equal(peer_counters(p).local_ack_timeout_err, 9);
+	/* Progress inside a message counts too. */
+	peer_post(p, ROOST_OP_WRITE, 9, 0, 6 * 256);
+	for (uint32_t i = 0; i < 6; i++) {
+		for (int k = 0; k < 3; k++) {
+			peer_run(p, T(3));
+			peer_run(p, T(3));
+		}
+		peer_ack(p, PKT_AETH_ACK, s + 3 + i, 3);
+	}
+	expect_done(p, 9, NIC_WC_SUCCESS);
+	peer_close(p);
+}
+
+/* 11.2.5.2: time-out 0 waits for ever. */
+RULE(timeout_zero)
+{
+	start(s, (struct ep_params){.timeout = 255, .retry_cnt = 1});
+	peer_post(p, ROOST_OP_WRITE, 1, 0, 10);
+	for (int i = 0; i < 100; i++) {
+		peer_run(p, 10 * SEC);
+		peer_drain(p);
+	}
+	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_RTS);
+	assert_int_equal(peer_counters(p).local_ack_timeout_err, 0);
+	peer_ack(p, PKT_AETH_ACK, s, 1);
+	expect_done(p, 1, NIC_WC_SUCCESS);
+	peer_close(p);
+}
+
+/* All time-outs stretch by the NIC's scale: for work under a debugger. */
+static void timeout_scale(void **state)
+{
+	struct ep_params ep = {.timeout = 10, .retry_cnt = 255};
+	struct world w;
+	struct ep a, b;
+	struct wr wr;
+	struct roost_cqe c;
+	uint64_t took;
+
+	world_init_shape(&w, &(struct world_shape){.nics = 2, .timeout_scale = 1000}, 5,
+			 &(struct sim_params){.loss = 1});
+	ep_init(&a, &w, 0, &ep);
+	ep_init(&b, &w, 1, &ep);
+	ep_connect(&a, &b);
+	wr = wr_rdma(ROOST_OP_WRITE, &a, 0, 8, &b, 0);
+	took = world_now(&w);
+	ep_post(&a, &wr);
+	assert_true(ep_wait_send(&a, &c, 100 * SEC));
+	took = world_now(&w) - took;
+	assert_int_equal(c.status, NIC_WC_RETRY_EXC_ERR);
+	assert_in_range(took, 1000 * T(10), 4000 * T(10));
+	ep_fini(&a);
+	ep_fini(&b);
+	world_fini(&w);
+}
+
+/* 9.7.5.2.4: a sequence NAK is a try too. Without progress between them there are retry_cnt. */
+RULE(sequence_nak_exceeded)
+{
+	for (uint8_t retries = 0; retries < 8; retries++) {
+		unsigned tries = 0;
+
+		start(s, (struct ep_params){.retry_cnt = retries ? retries : 255});
+		peer_post(p, ROOST_OP_WRITE, 1, 0, 10);
+		peer_post(p, ROOST_OP_WRITE, 2, 0, 10);
+		while (peer_get(p, MSEC / 2)) {
+			tries++;
+			expect(p, PKT_WRITE_ONLY, s + 1);
+			peer_ack(p, PKT_NAK_PSN_SEQ, s, 0);
+			assert_in_range(tries, 1, 9);
+		}
+		/* The first NAK is of the first loss: it is answered whatever the limit says. */
+		assert_in_range(tries, retries + 1u, retries + 2u);
+		expect_done(p, 1, NIC_WC_RETRY_EXC_ERR);
+		expect_done(p, 2, NIC_WC_WR_FLUSH_ERR);
+		assert_int_equal(peer_counters(p).retry_exceeded_err, 1);
+		peer_close(p);
+	}
+}
+
+RULE(sequence_nak_not_exceeded)
+{
+	start(s, (struct ep_params){.retry_cnt = 1});
+	for (uint64_t i = 0; i < 50; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	/* Each NAK names the next PSN: progress. */
+	for (uint32_t i = 1; i < 50; i++) {
+		peer_run(p, PEER_SETTLE);
+		peer_drain(p);
+		peer_ack(p, PKT_NAK_PSN_SEQ, s + i, i);
+		expect(p, PKT_WRITE_ONLY, s + i);
+	}
+	peer_ack(p, PKT_AETH_ACK, s + 49, 50);
+	for (uint64_t i = 0; i < 50; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	peer_close(p);
+}
+
+/* The time-out is the last resort: what is silent is probed after a millisecond or two, one packet at a time. */
+RULE(probe)
+{
+	const struct got *g;
+	uint64_t at;
+
+	start(s, (struct ep_params){.timeout = 20});
+	for (uint64_t i = 0; i < 4; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	at = p->ring[3].at;
+	peer_drain(p);
+	g = peer_get(p, 10 * MSEC);
+	assert_non_null(g);
+	assert_int_equal(g->v.psn, s & PKT_PSN_MASK);
+	assert_true(g->v.ackreq);
+	assert_in_range(g->at - at, MSEC, 3 * MSEC);
+	expect_quiet(p, MSEC / 2);
+	assert_int_equal(peer_counters(p).tail_loss_probe, 1);
+	/* Only the probe arrived: the rest follows at once. */
+	peer_ack(p, PKT_AETH_ACK, s, 1);
+	for (uint32_t i = 1; i < 4; i++)
+		expect(p, PKT_WRITE_ONLY, s + i);
+	peer_ack(p, PKT_AETH_ACK, s + 3, 4);
+	for (uint64_t i = 0; i < 4; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	assert_int_equal(peer_counters(p).local_ack_timeout_err, 0);
+	/* Nothing outstanding: nothing is probed. */
+	expect_quiet(p, 100 * SEC);
+	peer_close(p);
+}
+
+/* Only the ACK was lost: the probe brings it again, and nothing else is sent twice. */
+RULE(probe_lost_ack)
+{
+	start(s, (struct ep_params){.timeout = 20});
+	for (uint64_t i = 0; i < 4; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_drain(p);
+	assert_non_null(peer_get(p, 10 * MSEC));
+	peer_ack(p, PKT_AETH_ACK, s + 3, 4); /* as a responder answers a duplicate: up to its latest */
+	for (uint64_t i = 0; i < 4; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	expect_quiet(p, SEC);
+	assert_int_equal(peer_counters(p).retransmitted_pkts, 1);
+	peer_close(p);
+}
+
+/*
+ * What a probe brought must not be mistaken later: after a READ was probed and answered, the ACK of the first WRITE
+ * behind it is just that, and the others, whose ACKs are on their way, are not sent again.
+ */
+RULE(probe_of_read)
+{
+	start(s, (struct ep_params){.timeout = 20});
+	peer_post(p, ROOST_OP_READ, 0, 0, 8);
+	for (uint64_t i = 1; i < 4; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_drain(p);
+	assert_int_equal(peer_get(p, 10 * MSEC)->v.opcode, PKT_READ_REQUEST);
+	peer_send(p, &(struct pkt_make){.opcode = PKT_READ_RESP_ONLY, .psn = s, .len = 8});
+	expect_done(p, 0, NIC_WC_SUCCESS);
+	for (uint32_t i = 1; i < 4; i++) {
+		peer_ack(p, PKT_AETH_ACK, s + i, i + 1);
+		expect_done(p, i, NIC_WC_SUCCESS);
+	}
+	expect_quiet(p, MSEC / 2);
+	assert_int_equal(peer_counters(p).retransmitted_pkts, 1);
+	peer_close(p);
+}
+
+/* Counters of NAKs count packets, as a capture does: copies and late ones too. */
+RULE(naks_counted)
+{
+	start(s, (struct ep_params){0});
+	for (uint64_t i = 0; i < 4; i++)
+		peer_post(p, ROOST_OP_SEND, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_ack(p, PKT_NAK_PSN_SEQ, s + 2, 2);
+	peer_ack(p, PKT_AETH_ACK, s + 2, 3);
+	peer_ack(p, PKT_NAK_PSN_SEQ, s + 1, 2);
+	peer_ack(p, PKT_AETH_TYPE_RNR | 1, s + 1, 2);
+	peer_ack(p, PKT_AETH_TYPE_RNR | 1, s + 3, 2);
+	peer_ack(p, PKT_AETH_TYPE_RNR | 1, s + 3, 2);
+	assert_int_equal(peer_counters(p).packet_seq_err, 2);
+	assert_int_equal(peer_counters(p).rnr_nak_retry_err, 3);
+	peer_close(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rnr_waits_named_time),
+		cmocka_unit_test(rnr_wait_undisturbed),
+		cmocka_unit_test(rnr_limit),
+		cmocka_unit_test(rnr_limit_not_exceeded),
+		cmocka_unit_test(rnr_for_ever),
+		cmocka_unit_test(timeout_bounds),
+		cmocka_unit_test(timeout_exceeded),
+		cmocka_unit_test(timeout_not_exceeded),
+		cmocka_unit_test(timeout_zero),
+		cmocka_unit_test(timeout_scale),
+		cmocka_unit_test(sequence_nak_exceeded),
+		cmocka_unit_test(sequence_nak_not_exceeded),
+		cmocka_unit_test(probe),
+		cmocka_unit_test(probe_lost_ack),
+		cmocka_unit_test(probe_of_read),
+		cmocka_unit_test(naks_counted),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
