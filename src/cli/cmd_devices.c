@@ -14,6 +14,7 @@
 #include "cli/options.h"
 #include "cli/term.h"
 #include "drive/drive.h"
+#include "verbs/objects.h"
 
 static const char *port_spec;
 static bool json;
@@ -178,7 +179,7 @@ int cmd_devices(int argc, char **argv)
 		return opt_usage(&cmd, "'%s' is too much", argv[at]);
 	opt_environment(port_spec, 0);
 	/* The engine says in one line why it can't open a port; the verbs have only errno for it. */
-	if (drive_get(NULL, &d, err, sizeof(err)) < 0)
+	if (drive_get(&verbs_host_ops, &d, err, sizeof(err)) < 0)
 		return opt_failed(&cmd, "%s", err);
 	rc = list_devices();
 	drive_put(d);

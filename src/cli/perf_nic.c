@@ -7,6 +7,7 @@
 
 #include "cli/perf.h"
 #include "drive/drive.h"
+#include "verbs/objects.h"
 #include "nic/nic.h"
 
 enum ibv_mtu perf_mtu_code(uint64_t bytes)
@@ -69,7 +70,7 @@ int perf_nic_open(struct perf_nic *nic)
 
 	memset(nic, 0, sizeof(*nic));
 	/* The engine first: it says in one line why a port can't be opened, verbs have only errno for that. */
-	rc = drive_get(NULL, &nic->drive, nic->err, sizeof(nic->err));
+	rc = drive_get(&verbs_host_ops, &nic->drive, nic->err, sizeof(nic->err));
 	if (rc < 0)
 		return rc;
 	list = ibv_get_device_list(&n);
