@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What runs the core: one engine per process, its ports, the service thread, inline progress, clocks, wake-ups,
- * the control lock, fork, the socket that `roost stat` reads.
+ * What runs the core: one engine per process, its ports, the service thread, inline progress, clocks,
+ * wake-ups, the control lock, fork, the socket that `roost stat` reads.
  *
- * Whoever polls drives: drive_progress() tries to own the PU, runs one bounded turn and renews a lease, during which the
- * service thread keeps away. When the lease runs out the service thread takes over and, when idle, sleeps on the port.
+ * Whoever polls drives: drive_progress() tries to own the PU, runs one bounded turn and renews a lease,
+ * during which the service thread keeps away. When the lease runs out the service thread takes over and, when
+ * idle, sleeps on the port.
  */
 #ifndef ROOST_DRIVE_DRIVE_H
 #define ROOST_DRIVE_DRIVE_H
@@ -18,13 +19,20 @@
 struct drive;
 
 /*
- * Takes a reference on the process's engine, opening it on first use from the environment: ROOST_PORT (specifications
- * separated by ';', one a port), ROOST_PUS, ROOST_TIMEOUT_SCALE, ROOST_SEED. Without ROOST_PORT: one udp port with an address chosen.
- * On failure returns -errno with one line in err. Thread-safe. In a forked child it opens anew.
+ * Takes a reference on the process's engine, opening it on first use from the environment: ROOST_PORT
+ * (specifications separated by ';', one a port), ROOST_PUS, ROOST_TIMEOUT_SCALE, ROOST_SEED. Without
+ * ROOST_PORT: one udp port with an address chosen. On failure returns -errno with one line in err.
+ * Thread-safe. In a forked child it opens anew.
  */
 int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen);
 /* Drops it; the last one stops the service thread, closes the ports. */
 void drive_put(struct drive *d);
+
+/*
+ * True in a forked child for the engine that its parent opened: calls on it do nothing (no work, nothing to
+ * own), its ports reach nobody, and the objects on it are only memory. drive_get() opens the child's own.
+ */
+bool drive_dead(const struct drive *d);
 
 struct nic *drive_nic(struct drive *d);
 
@@ -35,26 +43,35 @@ uint64_t drive_now(struct drive *d);
 unsigned drive_progress(struct drive *d, unsigned pu);
 
 /*
- * Rings for a QP whose send index was stored: marks it for its PU, and sees that somebody runs the PU: drives a turn inline when
- * nobody does and the QP was idle (latency), else leaves it to the poller or wakes the service thread. Any thread.
+ * Rings for a QP whose send index was stored: marks it for its PU, and sees that somebody runs the PU: drives
+ * a turn inline when nobody does and the QP was idle (latency), else leaves it to the poller or wakes the
+ * service thread. Any thread.
  */
 void drive_doorbell(struct drive *d, struct nic_qp *qp);
 
-/* Control path: the control mutex, and owning PUs (waits for the current turn to end). Order: control, then PU. */
+/*
+ * Control path: the control mutex, and owning PUs (waits for the current turn to end). Order: control, then
+ * PU.
+ */
 void drive_control_lock(struct drive *d);
 void drive_control_unlock(struct drive *d);
 void drive_own(struct drive *d, unsigned pu);
-void drive_disown(struct drive *d, unsigned pu); /* wakes the service thread when the PU has work */
+void drive_disown(struct drive *d,
+		  unsigned pu); /* wakes the service thread when the PU has work; runs no turn */
 /* Has owned and released every PU once: no access begun before is still running. */
 void drive_quiesce(struct drive *d);
 
 /*
- * Waits until `fd` is readable, driving all PUs meanwhile: for blocking calls of the verbs (get_cq_event). 0, or -EINTR.
- * timeout_ns UINT64_MAX: for ever; -ETIMEDOUT.
+ * Waits until `fd` is readable, driving all PUs meanwhile: for blocking calls of the verbs (get_cq_event). 0,
+ * or -EINTR. timeout_ns UINT64_MAX: for ever; -ETIMEDOUT.
  */
 int drive_wait_fd(struct drive *d, int fd, uint64_t timeout_ns);
 
-/* Path of the stat socket of process `pid` in the private folder; see roost stat. */
+/*
+ * Path of the stat socket of process `pid` in the private folder (port/shm_dir.h). Whoever connects gets one
+ * JSON object and the end of the stream. 0, -ENAMETOOLONG, or why there is no such folder (-EPERM: it is not
+ * ours alone).
+ */
 int drive_stat_path(char *buf, size_t n, int pid);
 
 #endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The clock that drives the NIC: nanoseconds, monotonic, from an arbitrary start. Read once a turn, so it has
+ * to be cheap: the processor's time-stamp counter where it is invariant and the kernel itself trusts it,
+ * otherwise clock_gettime(CLOCK_MONOTONIC).
+ */
+#ifndef ROOST_DRIVE_CLOCK_H
+#define ROOST_DRIVE_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Read-only after clock_start(). */
+struct clock_scale {
+	uint64_t base_tsc;
+	uint64_t base_ns;
+	uint64_t mult; /* ns per tick, 32 bits of fraction; 0: no counter to trust */
+};
+
+extern struct clock_scale clock_scale;
+
+/* Calibrates, once per process; takes a few milliseconds the first time. Any thread. */
+void clock_start(void);
+
+uint64_t clock_system(void); /* CLOCK_MONOTONIC, ns */
+
+/* Any thread, after clock_start(). */
+static inline uint64_t clock_now(void)
+{
+#if defined(__x86_64__)
+	if (__builtin_expect(clock_scale.mult != 0, 1)) {
+		uint64_t ticks = __builtin_ia32_rdtsc() - clock_scale.base_tsc;
+
+		/* Signed: a core whose counter lags by some ticks must not see the far future. */
+		return clock_scale.base_ns + (uint64_t)(((__int128)(int64_t)ticks * clock_scale.mult) >> 32);
+	}
+#endif
+	return clock_system();
+}
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The engine of a process: opened on first use, closed with the last reference or at exit. */
+#include "drive/drive.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "drive/engine.h"
+
+#define MAX_TIMEOUT_SCALE 1000000
+
+pthread_mutex_t engine_lock = PTHREAD_MUTEX_INITIALIZER;
+struct drive *engine;
+struct drive *dead_engines;
+
+/* ---- the environment ---- */
+
+static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t otherwise, uint64_t *value,
+		      char *err, size_t errlen)
+{
+	const char *text = getenv(name);
+	char *end;
+
+	*value = otherwise;
+	if (!text || !*text)
+		return 0;
+	errno = 0;
+	*value = strtoull(text, &end, 0);
+	if (errno == 0 && *end == '\0' && *text >= '0' && *text <= '9' && *value >= min && *value <= max)
+		return 0;
+	snprintf(err, errlen, "%s=%s: give a whole number from %llu to %llu, or unset it", name, text,
+		 (unsigned long long)min, (unsigned long long)max);
+	return -EINVAL;
+}
+
+/* Splits at semicolons, skipping empty parts. Returns how many, or -EINVAL. */
+static int split_specs(const char *text, char spec[NIC_MAX_PORTS][sizeof(((struct drive *)0)->spec[0])],
+		       char *err, size_t errlen)
+{
+	size_t room = sizeof(spec[0]);
+	int n = 0;
+
+	while (*text) {
+		size_t len = strcspn(text, ";");
+
+		if (len >= room) {
+			snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long", text);
+			return -EINVAL;
+		}
+		if (len) {
+			if (n == NIC_MAX_PORTS) {
+				snprintf(err, errlen, "ROOST_PORT: a NIC has at most %d ports; name fewer",
+					 NIC_MAX_PORTS);
+				return -EINVAL;
+			}
+			memcpy(spec[n], text, len);
+			spec[n++][len] = '\0';
+		}
+		text += len + (text[len] == ';');
+	}
+	if (n == 0)
+		strcpy(spec[n++], "udp");
+	return n;
+}
+
+/* ---- ports ---- */
+
+/*
+ * The specification of a further lane: the same with the address that the first got. KIND[:ADDRESS][,OPTIONS]
+ */
+static void lane_spec(char *buf, size_t n, const char *spec, const struct port *first)
+{
+	char addr[46];
+
+	snprintf(buf, n, "%.*s:%s%s", (int)strcspn(spec, ":,"), spec,
+		 pkt_addr_print(&first->addr, addr, sizeof(addr)), spec + strcspn(spec, ","));
+}
+
+static void close_ports(struct drive *d)
+{
+	for (unsigned k = 0; k < NIC_MAX_PORTS; k++) {
+		/* Lane 0 last: it holds the address. */
+		for (unsigned i = NIC_MAX_PUS; i-- > 0;)
+			port_close(d->port[k][i]);
+	}
+}
+
+static int open_ports(struct drive *d, char *err, size_t errlen)
+{
+	char further[sizeof(d->spec[0]) + 48];
+
+	for (unsigned k = 0; k < d->ports; k++) {
+		for (unsigned i = 0; i < d->pus; i++) {
+			const char *spec = d->spec[k];
+
+			if (i > 0) {
+				lane_spec(further, sizeof(further), spec, d->port[k][0]);
+				spec = further;
+			}
+			errno = 0;
+			d->port[k][i] = port_open(spec, i, d->pus, err, errlen);
+			if (!d->port[k][i])
+				return errno ? -errno : -EINVAL;
+		}
+	}
+	return 0;
+}
+
+/* ---- the engine ---- */
+
+static int configure(struct drive *d, struct nic_config *cfg, char *err, size_t errlen)
+{
+	const char *specs = getenv("ROOST_PORT");
+	uint64_t pus, scale;
+	int rc;
+
+	rc = split_specs(specs ? specs : "", d->spec, err, errlen);
+	if (rc < 0)
+		return rc;
+	d->ports = (unsigned)rc;
+	rc = env_number("ROOST_PUS", 1, NIC_MAX_PUS, 1, &pus, err, errlen);
+	if (rc == 0)
+		rc = env_number("ROOST_TIMEOUT_SCALE", 1, MAX_TIMEOUT_SCALE, 1, &scale, err, errlen);
+	if (rc == 0)
+		rc = env_number("ROOST_SEED", 0, UINT64_MAX, rng_entropy(), &cfg->seed, err, errlen);
+	if (rc)
+		return rc;
+	d->pus = (unsigned)pus;
+	cfg->pus = d->pus;
+	cfg->ports = d->ports;
+	cfg->timeout_scale = (unsigned)scale;
+	return 0;
+}
+
+static void destroy(struct drive *d)
+{
+	if (d->nic)
+		nic_destroy(d->nic);
+	close_ports(d);
+	tender_fini(&d->service);
+	tender_fini(&d->waiter);
+	pthread_mutex_destroy(&d->control);
+	free(d);
+}
+
+static int create(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen)
+{
+	struct drive *d = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*d), (size_t)CACHE_LINE));
+	struct nic_config cfg = {.ops = ops, .host = d};
+	int rc;
+
+	if (!d) {
+		snprintf(err, errlen, "out of memory");
+		return -ENOMEM;
+	}
+	clock_start();
+	memset(d, 0, sizeof(*d));
+	d->started = clock_now();
+	d->stat_fd = d->service.wake_fd = d->waiter.wake_fd = -1;
+	pthread_mutex_init(&d->control, NULL);
+	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
+		atomic_store_explicit(&d->pu[i].tend_wake, UINT64_MAX, memory_order_relaxed);
+	rc = configure(d, &cfg, err, errlen);
+	if (rc == 0)
+		rc = open_ports(d, err, errlen);
+	if (rc)
+		goto fail;
+	memcpy(cfg.port, d->port, sizeof(cfg.port));
+	rc = nic_create(&cfg, &d->nic);
+	if (rc == 0)
+		rc = tender_init(&d->service, d, TENDER_SERVICE);
+	if (rc == 0)
+		rc = tender_init(&d->waiter, d, TENDER_WAITER);
+	if (rc)
+		goto fail_unsaid;
+	fork_watch();
+	stat_open(d);
+	rc = service_start(d);
+	if (rc) {
+		stat_close(d);
+		goto fail_unsaid;
+	}
+	*out = d;
+	return 0;
+fail_unsaid:
+	snprintf(err, errlen, "the NIC did not start: %s; look at the limits of this process (ulimit -a)",
+		 strerror(-rc));
+fail:
+	destroy(d);
+	return rc;
+}
+
+/* Under the engine lock, or at exit. Threads that still call in are the program's mistake. */
+static void shut_down(struct drive *d)
+{
+	service_stop(d);
+	stat_close(d);
+	destroy(d);
+}
+
+int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&engine_lock);
+	if (!engine)
+		rc = create(ops, &engine, err, errlen);
+	if (rc == 0) {
+		engine->refs++;
+		*out = engine;
+	}
+	pthread_mutex_unlock(&engine_lock);
+	return rc;
+}
+
+void drive_put(struct drive *d)
+{
+	pthread_mutex_lock(&engine_lock);
+	/* A dead one stays, so that handles of the parent's remain harmless in the child. */
+	if (--d->refs == 0 && d == engine) {
+		engine = NULL;
+		shut_down(d);
+	}
+	pthread_mutex_unlock(&engine_lock);
+}
+
+/*
+ * At exit the thread must end before what it uses is taken down, and the stat socket goes. The engine stays:
+ * other threads may be using it, and the kernel closes what is open. A lock that is taken now belongs to a
+ * thread in the middle of opening or closing, or to ourselves, below a signal handler.
+ */
+static void __attribute__((destructor)) at_exit(void)
+{
+	if (pthread_mutex_trylock(&engine_lock))
+		return;
+	if (engine) {
+		service_stop(engine);
+		stat_close(engine);
+	}
+	pthread_mutex_unlock(&engine_lock);
+}
+
+bool drive_dead(const struct drive *d)
+{
+	return atomic_load_explicit(&d->dead, memory_order_relaxed);
+}
+
+struct nic *drive_nic(struct drive *d)
+{
+	return d->nic;
+}
+
+uint64_t drive_now(struct drive *d)
+{
+	return clock_now();
+}
+
+void drive_control_lock(struct drive *d)
+{
+	pthread_mutex_lock(&d->control);
+}
+
+void drive_control_unlock(struct drive *d)
+{
+	pthread_mutex_unlock(&d->control);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Inside of the driver. Only src/drive includes this.
+ *
+ * Who runs a processing unit (PU):
+ *
+ *   owner	whoever has set PU_OWNED in its word: for one turn, or for one control call.
+ *   poller	a program that calls drive_progress(). Each call renews the lease; while it lasts nobody else
+ *		runs turns.
+ *   tender	who sees to it that a turn is run when no poller does: the service thread, or a thread blocked
+ *		in drive_wait_fd(). It sleeps on a timer while there is a poller, else on the ports.
+ *
+ * A tender that goes to sleep leaves in `tend_wake` when it will look again by itself, and in `sleepers`
+ * whether the port wakes it. It does so as owner, so the owner after it knows what it may count on, and wakes
+ * it when that is not enough (pu_settle).
+ */
+#ifndef ROOST_DRIVE_ENGINE_H
+#define ROOST_DRIVE_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "drive/clock.h"
+#include "drive/drive.h"
+
+#define US 1000ull
+#define MS 1000000ull
+
+#define LEASE_NS   (20 * US)   /* how long a poll keeps the tender away */
+#define NAP_MIN_NS (20 * US)   /* the tender's sleep while a poller is at work: from ... */
+#define NAP_MAX_NS (1 * MS)    /* ... to */
+#define HORIZON_NS (1250 * US) /* a tender that looks again before this is no reason to wake it */
+
+/* The word of a PU: the two bits, and above them the number of control calls that wait for it. */
+#define PU_OWNED  1u
+#define PU_KICKED 2u /* the owner runs another turn after this one: somebody rang meanwhile */
+#define PU_WANT	  4u
+
+enum tender_bit { TENDER_SERVICE = 1, TENDER_WAITER = 2 };
+
+struct drive_pu {
+	/* written by every turn */
+	_Atomic uint32_t word CACHE_ALIGNED;
+	bool armed;		    /* owner's: ports were armed and not disarmed since */
+	_Atomic uint64_t lease_end; /* ns; before it a poller is at work */
+	_Atomic uint64_t rang;	    /* ns; last turn run by a doorbell */
+	/* written by tenders, read by every turn */
+	_Atomic uint64_t tend_wake CACHE_ALIGNED; /* ns; a tender looks at the PU then at the latest */
+	_Atomic uint32_t sleepers;		  /* enum tender_bit: who sleeps on the armed ports */
+};
+_Static_assert(sizeof(struct drive_pu) == 2 * CACHE_LINE, "a PU is one line for pollers, one for tenders");
+
+/* What a tender knows of one PU. Its own thread's. */
+struct tend_pu {
+	uint64_t lease;	    /* lease_end when it last looked */
+	uint64_t nap;	    /* ns until the next look, while a poller is at work */
+	uint64_t last_work; /* ns */
+	uint64_t wake;	    /* ns: when to look again */
+	uint32_t stuck;	    /* turns in a row that left work pending and did none */
+	bool on_port;	    /* sleeps on the ports */
+	bool ready;	    /* and one of them woke it */
+	/* A poller that also spins on memory: see tend.c. */
+	bool hybrid;
+	int late;
+	uint32_t useful, useless;
+	uint64_t judged;
+};
+
+struct tender {
+	struct drive *d;
+	enum tender_bit bit;
+	int wake_fd; /* eventfd */
+	_Atomic uint32_t kicked CACHE_ALIGNED;
+	/* spinning after recent packets: service thread only, see service.c */
+	uint64_t spin_checked, spin_seen, no_spin_until, spin_penalty;
+	long switches;
+	struct tend_pu pu[NIC_MAX_PUS];
+};
+
+struct drive {
+	struct nic *nic;
+	unsigned pus, ports;
+	atomic_bool dead; /* a fork's child: its engine belongs to the parent */
+	atomic_bool stop;
+	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS];
+	struct drive_pu pu[NIC_MAX_PUS];
+
+	pthread_mutex_t control;
+	unsigned refs; /* under the engine lock */
+
+	struct tender service;
+	pthread_t thread;
+	bool running;
+	_Atomic uint64_t service_until
+		CACHE_ALIGNED; /* ns; the service thread sleeps until then, 0: it is awake */
+
+	struct tender waiter;
+	atomic_uint waiting;  /* a thread in drive_wait_fd tends the PUs */
+	atomic_uint wait_seq; /* counts such waits */
+
+	int stat_fd;	  /* listening, -1: none */
+	int stat_dir;	  /* the private folder, with stat_fd */
+	uint64_t started; /* ns */
+	char spec[NIC_MAX_PORTS][512];
+	struct drive *next_dead;
+};
+
+/* ---- pu.c ---- */
+
+static inline bool pu_try(struct drive_pu *p)
+{
+	uint32_t free = 0;
+
+	/* A look first: a failed compare-and-swap takes the line away from the owner all the same. */
+	return atomic_load_explicit(&p->word, memory_order_relaxed) == 0 &&
+	       atomic_compare_exchange_strong_explicit(&p->word, &free, PU_OWNED, memory_order_acquire,
+						       memory_order_relaxed);
+}
+
+/*
+ * Owns the PU, or else leaves a kick: true, or false when the present (or next) owner will run a turn after
+ * this call.
+ */
+bool pu_try_or_kick(struct drive_pu *p);
+/* Owns it, before any poller, waiting for turns to end; gives up (false) at `until`, ns. */
+bool pu_own(struct drive_pu *p, uint64_t until);
+/*
+ * After a turn: disarms ports nobody sleeps on, keeps those armed that somebody does, wakes the tender if it
+ * counts on more than is true now. Owner.
+ */
+void pu_settle(struct drive *d, unsigned i, uint64_t now, bool worked);
+/* Arms all ports; false when one has something to do right away. Owner. */
+bool pu_arm(struct drive *d, unsigned i);
+/* Gives it up; runs a turn more when kicked meanwhile. */
+void pu_release(struct drive *d, unsigned i);
+/* Gives it up; true when kicked meanwhile, and the caller must look again. */
+bool pu_drop(struct drive_pu *p);
+/* One turn and what belongs after it; owner. */
+void pu_turn(struct drive *d, unsigned i, uint64_t now);
+void pu_disarm(struct drive *d, unsigned i);
+
+/* ---- tend.c ---- */
+
+enum tend_verdict {
+	TEND_AGAIN, /* work is left: look again at once */
+	TEND_SPIN,  /* nothing now, but packets came a moment ago */
+	TEND_SLEEP, /* until tend_pu.wake, on the ports if tend_pu.on_port */
+};
+
+#define TEND_MAX_FDS (NIC_MAX_PORTS * NIC_MAX_PUS)
+
+struct pollfd;
+struct timespec;
+
+/*
+ * Looks at PU i: runs a turn, or leaves it to its poller. May spin: true where TEND_SPIN is welcome. Tender's
+ * thread.
+ */
+enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin);
+/* Adds the fds of the ports it sleeps on, returns how many; marks `ready` from the same array afterwards. */
+unsigned tend_fds(struct tender *t, struct pollfd *fds);
+void tend_woken(struct tender *t, const struct pollfd *fds, unsigned n);
+/* The earliest time at which it has to look again by itself. */
+uint64_t tend_wake(const struct tender *t);
+/* No longer sleeps on ports: the next turn disarms them. */
+void tend_leave_ports(struct tender *t);
+/* Wakes whoever tends. Any thread. */
+void tend_kick(struct drive *d);
+void tender_kick(struct tender *t);
+void tender_drain(struct tender *t);
+int tender_init(struct tender *t, struct drive *d, enum tender_bit bit);
+void tender_fini(struct tender *t);
+/* ns from now to `wake` for ppoll; NULL when it is never. */
+const struct timespec *tend_timeout(uint64_t wake, struct timespec *ts);
+
+/* ---- service.c ---- */
+int service_start(struct drive *d);
+void service_stop(struct drive *d);
+
+/* ---- stat.c ---- */
+
+/* A NIC without a stat socket is a NIC all the same: failures are logged. */
+void stat_open(struct drive *d);
+void stat_close(struct drive *d);
+/* In a forked child: lets go of the descriptor, leaves the parent's file alone. */
+void stat_forget(struct drive *d);
+/* Answers whoever connected. Service thread. */
+void stat_serve(struct drive *d);
+
+/* ---- fork.c ---- */
+
+void fork_watch(void); /* installs the handlers, once per process */
+
+/* drive.c: the one engine and its lock, for fork.c */
+extern pthread_mutex_t engine_lock;
+extern struct drive *engine;
+extern struct drive *dead_engines; /* the parents', in a forked child: kept reachable */
+
+#endif

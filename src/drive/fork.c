@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fork(): the NIC stays with the parent. The child closes its copies of the ports' descriptors and starts
+ * anew when it opens a device. What it inherited stays in memory, dead: calls on it do nothing, rather than
+ * crash.
+ */
+#include <errno.h>
+#include <pthread.h>
+
+#include "base/sys.h"
+#include "drive/engine.h"
+
+#define OWN_BEFORE_FORK_NS (100 * MS)
+
+/* ---- a port that is not there any more ---- */
+
+static struct port_path *no_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
+{
+	errno = ENODEV;
+	return NULL;
+}
+
+static void no_path_put(struct port *p, struct port_path *path)
+{
+}
+
+static int no_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
+		      struct port_room *room)
+{
+	return -EAGAIN;
+}
+
+static void no_op(struct port *p)
+{
+}
+
+static bool no_flush(struct port *p)
+{
+	return true;
+}
+
+static int no_rx_burst(struct port *p, struct port_pkt *pkts, int max)
+{
+	return 0;
+}
+
+static const struct port_ops no_port = {
+	.name = "none",
+	.path_get = no_path_get,
+	.path_put = no_path_put,
+	.reserve = no_reserve,
+	.cancel = no_op,
+	.flush = no_flush,
+	.rx_burst = no_rx_burst,
+	.arm = no_flush,
+	.disarm = no_op,
+	.control = no_op,
+	.after_fork = no_op,
+	.close = no_op,
+};
+
+/* ---- the handlers ---- */
+
+static unsigned owned; /* PUs that the forking thread owns; under engine_lock */
+
+/* No turn may be under way: the child must find ports and queues whole. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&engine_lock);
+	owned = 0;
+	if (!engine)
+		return;
+	for (unsigned i = 0; i < engine->pus; i++) {
+		/* Not for ever: a signal handler may fork in the middle of a turn of its own thread. */
+		if (pu_own(&engine->pu[i], clock_now() + OWN_BEFORE_FORK_NS))
+			owned |= 1u << i;
+	}
+}
+
+static void in_parent(void)
+{
+	for (unsigned i = 0; engine && i < engine->pus; i++) {
+		if (owned & 1u << i)
+			drive_disown(engine, i);
+	}
+	pthread_mutex_unlock(&engine_lock);
+}
+
+static void in_child(void)
+{
+	struct drive *d = engine;
+
+	if (d) {
+		atomic_store(&d->dead, true);
+		d->running = false;
+		for (unsigned i = 0; i < d->pus; i++) {
+			/* Owned for ever: polls and doorbells find it busy. */
+			atomic_store(&d->pu[i].word, PU_OWNED);
+			for (unsigned k = 0; k < d->ports; k++) {
+				struct port *p = d->port[k][i];
+
+				if (owned & 1u << i)
+					p->ops->after_fork(p);
+				p->ops = &no_port;
+				p->fd = p->ctl_fd = -1;
+			}
+		}
+		tender_fini(&d->service);
+		tender_fini(&d->waiter);
+		stat_forget(d);
+		/* Its holder may be a thread that the child has not. */
+		pthread_mutex_init(&d->control, NULL);
+		atomic_store(&d->waiting, 0);
+		d->next_dead = dead_engines;
+		dead_engines = d;
+		engine = NULL;
+	}
+	pthread_mutex_unlock(&engine_lock);
+}
+
+static void install(void)
+{
+	pthread_atfork(before_fork, in_parent, in_child);
+}
+
+void fork_watch(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, install);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Ownership of a processing unit: turns, doorbells, control calls. */
+#include <sched.h>
+#include <time.h>
+
+#include "drive/engine.h"
+
+#define REARM_TURNS  4
+#define KICKED_TURNS 8	/* turns an owner runs for others' doorbells before it leaves them to the tender */
+#define LONG_TURN    16 /* packets after which the clock has moved by more than a lease can bear */
+
+bool pu_try_or_kick(struct drive_pu *p)
+{
+	uint32_t w = atomic_load_explicit(&p->word, memory_order_relaxed);
+
+	for (;;) {
+		uint32_t to = w == 0 ? PU_OWNED : w | PU_KICKED;
+
+		/*
+		 * Even where the kick is there already it is set again: the owner takes it back with an
+		 * exchange of its own, and only if ours comes before that exchange in the order of the word
+		 * does its turn see what we did before.
+		 */
+		if (atomic_compare_exchange_weak_explicit(&p->word, &w, to, memory_order_acq_rel,
+							  memory_order_relaxed))
+			return to == PU_OWNED;
+	}
+}
+
+bool pu_own(struct drive_pu *p, uint64_t until)
+{
+	uint32_t w = atomic_fetch_add_explicit(&p->word, PU_WANT, memory_order_relaxed) + PU_WANT;
+	struct timespec nap = {.tv_nsec = 20 * US};
+
+	for (unsigned tries = 0;; tries++) {
+		while (!(w & PU_OWNED)) {
+			if (atomic_compare_exchange_weak_explicit(&p->word, &w, (w - PU_WANT) | PU_OWNED,
+								  memory_order_acquire, memory_order_relaxed))
+				return true;
+		}
+		if (tries >= 500 && clock_now() >= until) {
+			atomic_fetch_sub_explicit(&p->word, PU_WANT, memory_order_relaxed);
+			return false;
+		}
+		if (tries < 500)
+			cpu_pause();
+		else if (tries < 520)
+			sched_yield(); /* the owner may be waiting for this very core */
+		else
+			nanosleep(&nap, NULL);
+		w = atomic_load_explicit(&p->word, memory_order_relaxed);
+	}
+}
+
+void pu_disarm(struct drive *d, unsigned i)
+{
+	for (unsigned k = 0; k < d->ports; k++)
+		d->port[k][i]->ops->disarm(d->port[k][i]);
+	d->pu[i].armed = false;
+}
+
+bool pu_arm(struct drive *d, unsigned i)
+{
+	bool idle = true;
+
+	d->pu[i].armed = true;
+	for (unsigned k = 0; k < d->ports; k++)
+		idle &= d->port[k][i]->ops->arm(d->port[k][i]);
+	return idle;
+}
+
+/*
+ * A turn beside somebody who sleeps on the ports used them: they are armed anew (shm's arming also makes sure
+ * that the peers we sent to are awake). Packets that came meanwhile, or still count as in use, want a turn
+ * more.
+ */
+static bool keep_armed(struct drive *d, unsigned i)
+{
+	for (int turns = 0; turns < REARM_TURNS; turns++) {
+		if (pu_arm(d, i))
+			return true;
+		nic_poll(d->nic, i, clock_now());
+	}
+	return false;
+}
+
+static void __attribute__((noinline))
+settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, bool worked)
+{
+	struct drive_pu *p = &d->pu[i];
+	bool on_port = atomic_load_explicit(&p->sleepers, memory_order_acquire) != 0;
+	bool kick;
+
+	if (!on_port) {
+		/* The tender left the ports to a poller: peers need not wake anybody any more. */
+		if (p->armed)
+			pu_disarm(d, i);
+		kick = wake > now + HORIZON_NS;
+	} else {
+		bool polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
+
+		kick = (worked && !keep_armed(d, i)) || nic_deadline(d->nic, i) < wake ||
+		       ((!polled || wake > now + HORIZON_NS) && nic_pending(d->nic, i));
+	}
+	if (kick)
+		tend_kick(d);
+}
+
+void pu_settle(struct drive *d, unsigned i, uint64_t now, bool worked)
+{
+	struct drive_pu *p = &d->pu[i];
+	uint64_t wake = atomic_load_explicit(&p->tend_wake, memory_order_relaxed);
+
+	if (unlikely(p->armed || wake > now + HORIZON_NS))
+		settle_slow(d, i, now, wake, worked);
+}
+
+/*
+ * The owner leaves, no poller is about, and nobody sleeps on the ports: the tender naps after a poller that
+ * has gone. Then what is left must not wait for the end of its nap.
+ */
+static void leave_work(struct drive *d, unsigned i, uint64_t now)
+{
+	struct drive_pu *p = &d->pu[i];
+
+	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now ||
+	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) ||
+	    atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + NAP_MIN_NS)
+		return;
+	/* The empty look at the port is what makes sure that shm's peers are awake. */
+	if (nic_poll(d->nic, i, now) || nic_pending(d->nic, i))
+		tend_kick(d);
+}
+
+void pu_turn(struct drive *d, unsigned i, uint64_t now)
+{
+	bool worked = nic_poll(d->nic, i, now) != 0;
+
+	leave_work(d, i, now);
+	pu_settle(d, i, now, worked);
+}
+
+bool pu_drop(struct drive_pu *p)
+{
+	/* Wants stay. Acquire too: who kicked did so after what it wants seen. */
+	return atomic_fetch_and_explicit(&p->word, ~(PU_OWNED | PU_KICKED), memory_order_acq_rel) & PU_KICKED;
+}
+
+static void __attribute__((noinline)) release_slow(struct drive *d, unsigned i)
+{
+	struct drive_pu *p = &d->pu[i];
+
+	for (int turns = 0; pu_drop(p); turns++) {
+		if (!pu_try_or_kick(p))
+			return; /* another owner runs the turn */
+		if (turns == KICKED_TURNS) {
+			pu_drop(p);
+			tend_kick(d);
+			return;
+		}
+		pu_turn(d, i, clock_now());
+	}
+}
+
+void pu_release(struct drive *d, unsigned i)
+{
+	uint32_t w = PU_OWNED;
+
+	if (unlikely(!atomic_compare_exchange_strong_explicit(&d->pu[i].word, &w, 0, memory_order_release,
+							      memory_order_relaxed)))
+		release_slow(d, i);
+}
+
+unsigned drive_progress(struct drive *d, unsigned i)
+{
+	struct drive_pu *p = &d->pu[i];
+	uint64_t now;
+	unsigned done;
+
+	/* A dead engine's PUs stay owned for ever. */
+	if (unlikely(!pu_try(p))) {
+		cpu_pause();
+		return 0;
+	}
+	now = clock_now();
+	done = nic_poll(d->nic, i, now);
+	if (unlikely(done >= LONG_TURN))
+		now = clock_now();
+	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
+	pu_settle(d, i, now, done != 0);
+	pu_release(d, i);
+	return done;
+}
+
+/*
+ * Leaves the new work to a poller that is at it: posts that come while earlier ones are under way then leave
+ * together, at the next poll. The poller may never poll again; that is well as long as a tender looks soon.
+ */
+static bool poller_takes_it(const struct drive_pu *p)
+{
+	uint64_t now = clock_now();
+
+	return atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now + US &&
+	       atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + HORIZON_NS;
+}
+
+void drive_doorbell(struct drive *d, struct nic_qp *qp)
+{
+	unsigned i;
+	struct drive_pu *p;
+	uint64_t now;
+
+	if (!nic_doorbell(d->nic, qp))
+		return;
+	i = nic_qp_pu(qp);
+	p = &d->pu[i];
+	if (nic_qp_busy(qp) && poller_takes_it(p))
+		return;
+	if (!pu_try_or_kick(p))
+		return;
+	now = clock_now();
+	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
+	pu_turn(d, i, now);
+	pu_release(d, i);
+}
+
+void drive_own(struct drive *d, unsigned i)
+{
+	if (!atomic_load_explicit(&d->dead, memory_order_relaxed))
+		pu_own(&d->pu[i], UINT64_MAX);
+}
+
+/* Runs no turn: the caller may hold locks that the host's callbacks want. */
+void drive_disown(struct drive *d, unsigned i)
+{
+	struct drive_pu *p = &d->pu[i];
+	uint64_t now;
+	bool work;
+
+	if (atomic_load_explicit(&d->dead, memory_order_relaxed))
+		return;
+	now = clock_now();
+	pu_settle(d, i, now, false);
+	work = atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now && nic_pending(d->nic, i);
+	if (pu_drop(p) || work)
+		tend_kick(d);
+}
+
+void drive_quiesce(struct drive *d)
+{
+	for (unsigned i = 0; i < d->pus; i++) {
+		drive_own(d, i);
+		drive_disown(d, i);
+	}
+}

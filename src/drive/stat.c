@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What `roost stat` reads: a unix socket in the private folder, named after the process. Whoever connects
+ * gets one JSON object and the end of the stream; there is nothing to ask for. Only our own user is answered:
+ * the folder keeps others out, and the peer's credentials are checked all the same.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+#include "drive/engine.h"
+#include "port/shm_dir.h"
+
+#define OWN_FOR_STAT_NS (5 * MS)
+
+static const char *stat_name(char buf[SHM_NAME_MAX], int pid)
+{
+	snprintf(buf, SHM_NAME_MAX, "stat.%d", pid);
+	return buf;
+}
+
+int drive_stat_path(char *buf, size_t n, int pid)
+{
+	char err[256], link[32], name[SHM_NAME_MAX];
+	int dirfd = shm_dir_open(err, sizeof(err));
+	ssize_t len;
+	size_t left;
+
+	if (dirfd < 0)
+		return dirfd;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", dirfd);
+	len = readlink(link, buf, n);
+	if (len < 0)
+		len = -errno;
+	sys_close(dirfd);
+	if (len < 0)
+		return (int)len;
+	left = n - (size_t)len;
+	if (snprintf(buf + len, left, "/%s", stat_name(name, pid)) >= (int)left)
+		return -ENAMETOOLONG;
+	return 0;
+}
+
+/* ---- the answer ---- */
+
+static void set(json_t *o, const char *key, uint64_t value)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)value));
+}
+
+static void add_stats(struct port_stats *sum, const struct port_stats *s)
+{
+	sum->rx_packets += s->rx_packets;
+	sum->rx_bytes += s->rx_bytes;
+	sum->tx_packets += s->tx_packets;
+	sum->tx_bytes += s->tx_bytes;
+	sum->rx_bursts += s->rx_bursts;
+	sum->tx_bursts += s->tx_bursts;
+	sum->rx_bad += s->rx_bad;
+	sum->tx_dropped += s->tx_dropped;
+	sum->tx_blocked += s->tx_blocked;
+}
+
+static json_t *describe_port(struct drive *d, unsigned k)
+{
+	struct port *first = d->port[k][0];
+	struct port_stats sum = {0};
+	json_t *o = json_object(), *stats = json_object();
+	char addr[46];
+
+	/* Plain words of the PU's owner: so we become that. A lane that can't be had in time is left out. */
+	for (unsigned i = 0; i < d->pus; i++) {
+		if (pu_own(&d->pu[i], clock_now() + OWN_FOR_STAT_NS)) {
+			add_stats(&sum, &d->port[k][i]->stats);
+			drive_disown(d, i);
+		}
+	}
+	set(stats, "rx_packets", sum.rx_packets);
+	set(stats, "rx_bytes", sum.rx_bytes);
+	set(stats, "rx_bursts", sum.rx_bursts);
+	set(stats, "rx_bad", sum.rx_bad);
+	set(stats, "tx_packets", sum.tx_packets);
+	set(stats, "tx_bytes", sum.tx_bytes);
+	set(stats, "tx_bursts", sum.tx_bursts);
+	set(stats, "tx_dropped", sum.tx_dropped);
+	set(stats, "tx_blocked", sum.tx_blocked);
+
+	json_object_set_new(o, "kind", json_stringn(d->spec[k], strcspn(d->spec[k], ":,")));
+	json_object_set_new(o, "address", json_string(pkt_addr_print(&first->addr, addr, sizeof(addr))));
+	set(o, "mtu", first->mtu);
+	json_object_set_new(o, "stats", stats);
+	return o;
+}
+
+static json_t *describe(struct drive *d)
+{
+	struct nic_counters counters;
+	const uint64_t *value = (const uint64_t *)&counters;
+	struct nic_usage usage;
+	json_t *o = json_object(), *ports = json_array(), *u = json_object(), *c = json_object();
+
+	for (unsigned k = 0; k < d->ports; k++)
+		json_array_append_new(ports, describe_port(d, k));
+	nic_usage(d->nic, &usage);
+	set(u, "qps", usage.qps);
+	set(u, "cqs", usage.cqs);
+	set(u, "mrs", usage.mrs);
+	set(u, "pds", usage.pds);
+	set(u, "qp_bytes", usage.qp_bytes);
+	nic_counters(d->nic, &counters);
+	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
+		set(c, nic_counter_info[i].name, value[i]);
+
+	set(o, "pid", (uint64_t)getpid());
+	json_object_set_new(o, "program", json_string(program_invocation_short_name));
+	json_object_set_new(o, "uptime_s", json_real((double)(clock_now() - d->started) / 1e9));
+	set(o, "pus", d->pus);
+	json_object_set_new(o, "ports", ports);
+	json_object_set_new(o, "usage", u);
+	json_object_set_new(o, "counters", c);
+	return o;
+}
+
+static void answer(struct drive *d, int fd)
+{
+	struct ucred peer = {0};
+	socklen_t len = sizeof(peer);
+	json_t *o;
+	char *text;
+
+	if (sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid())
+		return;
+	o = describe(d);
+	text = json_dumps(o, JSON_COMPACT);
+	json_decref(o);
+	/* A few KiB: they fit in a fresh socket's buffer, so nobody can make us wait. */
+	if (text)
+		sys_sendto(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	free(text);
+}
+
+void stat_serve(struct drive *d)
+{
+	int fd = sys_accept4(d->stat_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	answer(d, fd);
+	sys_close(fd);
+}
+
+/* ---- the socket ---- */
+
+static bool alive(const struct sockaddr_un *sa, socklen_t len)
+{
+	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc = fd < 0 ? fd : sys_connect(fd, (const struct sockaddr *)sa, len);
+
+	if (fd >= 0)
+		sys_close(fd);
+	return rc != -ECONNREFUSED && rc != -ENOENT;
+}
+
+static int listen_at(int dirfd, const char *name)
+{
+	struct sockaddr_un sa;
+	socklen_t len = shm_dir_sockaddr(dirfd, name, &sa);
+	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = sys_bind(fd, (struct sockaddr *)&sa, len);
+	if (rc == -EADDRINUSE && !alive(&sa, len)) {
+		/* A process that had our number before died without cleaning up. */
+		unlinkat(dirfd, name, 0);
+		rc = sys_bind(fd, (struct sockaddr *)&sa, len);
+	}
+	if (rc == 0)
+		rc = sys_listen(fd, 16);
+	if (rc == 0)
+		return fd;
+	sys_close(fd);
+	return rc;
+}
+
+void stat_open(struct drive *d)
+{
+	char err[256], name[SHM_NAME_MAX];
+	int dirfd = shm_dir_open(err, sizeof(err));
+	int rc = dirfd;
+
+	d->stat_fd = -1;
+	if (dirfd >= 0) {
+		snprintf(err, sizeof(err), "can't listen");
+		rc = listen_at(dirfd, stat_name(name, getpid()));
+		if (rc >= 0) {
+			d->stat_fd = rc;
+			d->stat_dir = dirfd;
+			return;
+		}
+		sys_close(dirfd);
+	}
+	log_info("no stat socket, `roost stat` will not see this process: %s (%s)", err, strerror(-rc));
+}
+
+void stat_forget(struct drive *d)
+{
+	if (d->stat_fd < 0)
+		return;
+	sys_close(d->stat_fd);
+	sys_close(d->stat_dir);
+	d->stat_fd = -1;
+}
+
+void stat_close(struct drive *d)
+{
+	char name[SHM_NAME_MAX];
+
+	if (d->stat_fd >= 0)
+		unlinkat(d->stat_dir, stat_name(name, getpid()), 0);
+	stat_forget(d);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Blocking calls of the verbs: the thread that blocks tends the PUs while it sleeps, so what it waits for
+ * costs one wake-up, its own. Of several such threads one tends; the others sleep on their descriptors alone.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <time.h>
+
+#include "base/sys.h"
+#include "drive/engine.h"
+
+/*
+ * A cancellation point, as the read(2) is that a program believes to be in: threads blocked in
+ * ibv_get_cq_event() are ended that way. Raw calls are none, hence by asynchronous cancellation around the
+ * one call.
+ */
+static int sleep_on(struct pollfd *fds, unsigned n, uint64_t wake)
+{
+	struct timespec ts;
+	const struct timespec *timeout = tend_timeout(wake, &ts);
+	int old, rc;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
+	rc = sys_ppoll(fds, n, timeout, NULL);
+	pthread_setcanceltype(old, NULL);
+	return rc;
+}
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static int wait_alone(int fd, uint64_t until)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	int rc = sleep_on(&p, 1, until);
+
+	if (rc < 0)
+		return rc;
+	return rc ? 0 : -ETIMEDOUT;
+}
+
+static bool begin_tending(struct drive *d)
+{
+	struct tender *t = &d->waiter;
+	unsigned free = 0;
+
+	if (!atomic_compare_exchange_strong_explicit(&d->waiting, &free, 1, memory_order_seq_cst,
+						     memory_order_relaxed))
+		return false;
+	atomic_fetch_add_explicit(&d->wait_seq, 1, memory_order_relaxed);
+	atomic_exchange_explicit(&t->kicked, 0, memory_order_seq_cst);
+	for (unsigned i = 0; i < d->pus; i++) {
+		t->pu[i].lease = atomic_load_explicit(&d->pu[i].lease_end, memory_order_relaxed);
+		t->pu[i].last_work = 0;
+		t->pu[i].stuck = 0;
+	}
+	return true;
+}
+
+/*
+ * The program is likely to poll now, or to come back: a lease for that time, and the service thread after it.
+ * It naps while waits come and go, and is woken only out of a long sleep.
+ */
+static void end_tending(void *arg)
+{
+	struct drive *d = arg;
+	uint64_t now = clock_now();
+	uint64_t until = atomic_load_explicit(&d->service_until, memory_order_relaxed);
+
+	tend_leave_ports(&d->waiter);
+	for (unsigned i = 0; i < d->pus; i++) {
+		atomic_store_explicit(&d->pu[i].lease_end, now + LEASE_NS, memory_order_relaxed);
+		/* Now, not later: once we are out, this is the service thread's to write. */
+		atomic_store_explicit(&d->pu[i].tend_wake, until > now ? until : now, memory_order_relaxed);
+	}
+	atomic_store_explicit(&d->waiting, 0, memory_order_seq_cst);
+	until = atomic_load_explicit(&d->service_until, memory_order_seq_cst);
+	if (until > now + HORIZON_NS || atomic_load_explicit(&d->waiter.kicked, memory_order_seq_cst))
+		tender_kick(&d->service);
+}
+
+static int tend_until_readable(struct drive *d, int fd, uint64_t until)
+{
+	struct tender *t = &d->waiter;
+	struct pollfd fds[2 + TEND_MAX_FDS];
+
+	for (;;) {
+		enum tend_verdict v = TEND_SLEEP;
+		unsigned ports;
+		int rc;
+
+		atomic_exchange_explicit(&t->kicked, 0, memory_order_seq_cst);
+		for (unsigned i = 0; i < d->pus; i++) {
+			enum tend_verdict one = tend_visit(t, i, false);
+
+			v = one < v ? one : v;
+		}
+		fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+		fds[1] = (struct pollfd){.fd = t->wake_fd, .events = POLLIN};
+		ports = v == TEND_SLEEP ? tend_fds(t, fds + 2) : 0;
+		rc = sleep_on(fds, 2 + ports, v == TEND_SLEEP ? min64(tend_wake(t), until) : 0);
+		if (rc < 0)
+			return rc;
+		if (fds[0].revents)
+			return 0;
+		if (clock_now() >= until)
+			return -ETIMEDOUT;
+		tend_woken(t, fds + 2, ports);
+		if (fds[1].revents)
+			tender_drain(t);
+	}
+}
+
+int drive_wait_fd(struct drive *d, int fd, uint64_t timeout_ns)
+{
+	uint64_t now = clock_now();
+	uint64_t until = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
+	int rc;
+
+	if (atomic_load_explicit(&d->dead, memory_order_relaxed) || !begin_tending(d))
+		return wait_alone(fd, until);
+	pthread_cleanup_push(end_tending, d);
+	rc = tend_until_readable(d, fd, until);
+	pthread_cleanup_pop(1);
+	return rc;
+}

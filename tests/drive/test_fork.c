@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* fork(): the parent keeps its NIC, the child starts anew, and handles from before do no harm. */
+#include <sys/eventfd.h>
+
+#include "harness.h"
+
+#define CHECK(cond)                                                                                          \
+	do {                                                                                                 \
+		if (!(cond)) {                                                                               \
+			fprintf(stderr, "child: %s:%d: %s\n", __FILE__, __LINE__, #cond);                    \
+			_exit(1);                                                                            \
+		}                                                                                            \
+	} while (0)
+
+/* A child's service thread ends with it; what exit() runs is part of what is tested. */
+static void assert_child_ok(pid_t pid)
+{
+	int status = -1;
+
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static bool file_is_there(int pid)
+{
+	char path[256];
+
+	return drive_stat_path(path, sizeof(path), pid) == 0 && access(path, F_OK) == 0;
+}
+
+static void use_the_dead(struct drive *d, struct fake_port *port)
+{
+	int fd = eventfd(1, EFD_CLOEXEC);
+
+	CHECK(drive_dead(d));
+	CHECK(port->forks == 1 && port->base.fd == -1);
+	CHECK(drive_progress(d, 0) == 0);
+	fake_post(d, 0, 1);
+	drive_control_lock(d);
+	drive_own(d, 0);
+	drive_disown(d, 0);
+	drive_quiesce(d);
+	drive_control_unlock(d);
+	CHECK(drive_wait_fd(d, fd, UINT64_MAX) == 0);
+	CHECK(drive_now(d) > 0);
+	close(fd);
+}
+
+static void use_a_new_one(struct drive *parents)
+{
+	char err[256];
+	struct drive *d;
+	struct fake_port *port;
+
+	CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
+	CHECK(d != parents && !drive_dead(d));
+	port = fake_port_of(d, 0, 0);
+	for (unsigned i = 1; i <= 5; i++) {
+		fake_inject(port, 1);
+		CHECK(fake_reached(&drive_nic(d)->pu[0].packets, i));
+	}
+	CHECK(file_is_there(getpid()));
+	drive_put(parents);
+	CHECK(!drive_dead(d));
+	drive_put(d);
+	CHECK(!file_is_there(getpid()));
+}
+
+__attribute__((unused)) static void child_starts_anew(void **state)
+{
+	struct drive *d = harness_open();
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	pid_t pid;
+
+	fake_inject(port, 1);
+	assert_true(fake_reached(&drive_nic(d)->pu[0].packets, 1));
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0) {
+		use_the_dead(d, port);
+		use_a_new_one(d);
+		_exit(0);
+	}
+	assert_child_ok(pid);
+	/* The parent does not notice. */
+	assert_false(drive_dead(d));
+	assert_int_equal(atomic_load(&port->forks), 0);
+	assert_true(file_is_there(getpid()));
+	for (unsigned i = 2; i <= 5; i++) {
+		harness_sleep_ms(3);
+		fake_inject(port, 1);
+		assert_true(fake_reached(&drive_nic(d)->pu[0].packets, i));
+	}
+	drive_put(d);
+}
+
+static atomic_bool stop;
+
+static void *poll_and_post(void *arg)
+{
+	while (!atomic_load(&stop)) {
+		drive_progress(arg, 0);
+		fake_post(arg, 1, 1);
+	}
+	return NULL;
+}
+
+static void *control_calls(void *arg)
+{
+	while (!atomic_load(&stop)) {
+		drive_control_lock(arg);
+		drive_own(arg, 0);
+		drive_disown(arg, 0);
+		drive_control_unlock(arg);
+	}
+	return NULL;
+}
+
+/* Forks in the midst of everything: no turn is cut in half, no lock stays taken in the child. */
+static void fork_under_load(void **state)
+{
+	struct drive *d = harness_open();
+	pthread_t t[2];
+
+	atomic_store(&stop, false);
+	assert_int_equal(pthread_create(&t[0], NULL, poll_and_post, d), 0);
+	assert_int_equal(pthread_create(&t[1], NULL, control_calls, d), 0);
+	for (int i = 0; i < 30; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0) {
+			CHECK(drive_nic(d)->pu[0].inside == 0);
+			drive_control_lock(d);
+			drive_own(d, 0);
+			drive_disown(d, 0);
+			drive_control_unlock(d);
+			CHECK(drive_progress(d, 0) == 0);
+			_exit(0);
+		}
+		assert_child_ok(pid);
+	}
+	atomic_store(&stop, true);
+	pthread_join(t[0], NULL);
+	pthread_join(t[1], NULL);
+	drive_put(d);
+}
+
+/* exit() without drive_put: the service thread ends, the stat socket goes. */
+__attribute__((unused)) static void exit_cleans_up(void **state)
+{
+	for (int put = 0; put < 2; put++) {
+		pid_t pid;
+
+		fflush(NULL);
+		pid = fork();
+		if (pid == 0) {
+			char err[256];
+			struct drive *d;
+
+			CHECK(drive_get(&harness_ops, &d, err, sizeof(err)) == 0);
+			CHECK(file_is_there(getpid()));
+			if (put)
+				drive_put(d);
+			exit(0);
+		}
+		assert_child_ok(pid);
+		assert_false(file_is_there(pid));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fork_under_load),
+/* TSan dies of a thread that starts in the child of a process with threads; here that is the point. */
+#ifndef __SANITIZE_THREAD__
+		cmocka_unit_test(child_starts_anew),
+		cmocka_unit_test(exit_cleans_up),
+#endif
+	};
+
+	return cmocka_run_group_tests(tests, harness_begin, harness_end);
+}

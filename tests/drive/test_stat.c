@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The stat socket: answers its owner, nobody else, and is never in the way. */
+#include <fcntl.h>
+#include <jansson.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "harness.h"
+
+#define STRANGER 65534
+
+static int connect_to(const char *path)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+	if (connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
+		close(fd);
+		return -errno;
+	}
+	return fd;
+}
+
+/* What comes before the end of the stream; -1: no connection. */
+static ssize_t ask(const char *path, char *buf, size_t n)
+{
+	int fd = connect_to(path);
+	size_t have = 0;
+	ssize_t got;
+
+	if (fd < 0)
+		return -1;
+	while (have < n - 1 && (got = read(fd, buf + have, n - 1 - have)) > 0)
+		have += (size_t)got;
+	close(fd);
+	buf[have] = '\0';
+	return (ssize_t)have;
+}
+
+static void answers_its_owner(void **state)
+{
+	struct drive *d = *state;
+	char path[256], buf[65536];
+	struct stat st;
+	json_t *o, *port;
+
+	fake_inject(fake_port_of(d, 0, 0), 7);
+	assert_true(fake_reached(&drive_nic(d)->pu[0].packets, 7));
+	assert_int_equal(drive_stat_path(path, sizeof(path), getpid()), 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(S_ISSOCK(st.st_mode));
+	for (int i = 0; i < 5; i++) {
+		for (int k = 0; k < 1000 * i; k++)
+			drive_progress(d, 0);
+		assert_true(ask(path, buf, sizeof(buf)) > 0);
+	}
+	o = json_loads(buf, 0, NULL);
+	assert_non_null(o);
+	assert_int_equal(json_integer_value(json_object_get(o, "pid")), getpid());
+	assert_string_equal(json_string_value(json_object_get(o, "program")), program_invocation_short_name);
+	assert_true(json_real_value(json_object_get(o, "uptime_s")) > 0);
+	assert_int_equal(json_integer_value(json_object_get(o, "pus")), 1);
+	assert_int_equal(json_array_size(json_object_get(o, "ports")), 1);
+	port = json_array_get(json_object_get(o, "ports"), 0);
+	assert_string_equal(json_string_value(json_object_get(port, "kind")), "fake");
+	assert_string_equal(json_string_value(json_object_get(port, "address")), "127.0.0.9");
+	assert_int_equal(json_integer_value(json_object_get(port, "mtu")), 1024);
+	assert_true(json_is_integer(json_object_get(json_object_get(port, "stats"), "rx_packets")));
+	assert_int_equal(json_object_size(json_object_get(o, "counters")), NIC_COUNTER_COUNT);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "counters"), "rcvd_pkts")), 7);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "usage"), "qps")), 3);
+	json_decref(o);
+}
+
+/* Peers that connect and never read, or go at once, must not stop the service thread. */
+static void rude_peers(void **state)
+{
+	struct drive *d = *state;
+	char path[256], buf[65536];
+	int fd[64];
+
+	assert_int_equal(drive_stat_path(path, sizeof(path), getpid()), 0);
+	for (int i = 0; i < 64; i++) {
+		fd[i] = connect_to(path);
+		if (i % 2 && fd[i] >= 0) {
+			close(fd[i]);
+			fd[i] = -1;
+		}
+	}
+	fake_inject(fake_port_of(d, 0, 0), 1);
+	assert_true(fake_reached(&drive_nic(d)->pu[0].packets, 1));
+	assert_true(ask(path, buf, sizeof(buf)) > 0);
+	for (int i = 0; i < 64; i++) {
+		if (fd[i] >= 0)
+			close(fd[i]);
+	}
+}
+
+/* Even where the folder and the socket let a stranger in, he gets nothing. Needs root to become one. */
+static void refuses_others(void **state)
+{
+	char path[256];
+	pid_t pid;
+	int status;
+
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(drive_stat_path(path, sizeof(path), getpid()), 0);
+	for (int open = 0; open < 2; open++) {
+		if (open) {
+			chmod(harness_dir, 0711);
+			chmod(path, 0777);
+		}
+		fflush(NULL);
+		pid = fork();
+		if (pid == 0) {
+			char buf[4096];
+			ssize_t n;
+
+			if (setgid(STRANGER) || setuid(STRANGER))
+				_exit(2);
+			n = ask(path, buf, sizeof(buf));
+			/* Not let in; or let in by mistake of rights, and hung up on. */
+			_exit(open ? n != 0 : n != -1);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		chmod(harness_dir, 0700);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 0);
+	}
+}
+
+/* A folder that is not ours alone is not used; the NIC runs all the same. */
+static void folder_not_private(void **state)
+{
+	char path[256];
+	struct drive *d;
+
+	chmod(harness_dir, 0755);
+	assert_int_equal(drive_stat_path(path, sizeof(path), getpid()), -EPERM);
+	d = harness_open();
+	fake_inject(fake_port_of(d, 0, 0), 1);
+	assert_true(fake_reached(&drive_nic(d)->pu[0].packets, 1));
+	drive_put(d);
+	chmod(harness_dir, 0700);
+}
+
+/* A process of our number died before; its socket file is in the way. */
+static void stale_socket(void **state)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	char buf[65536];
+	struct drive *d;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(drive_stat_path(sa.sun_path, sizeof(sa.sun_path), getpid()), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	close(fd);
+	d = harness_open();
+	assert_true(ask(sa.sun_path, buf, sizeof(buf)) > 0);
+	drive_put(d);
+	assert_int_equal(access(sa.sun_path, F_OK), -1);
+}
+
+static void short_buffer(void **state)
+{
+	char path[8];
+
+	assert_int_equal(drive_stat_path(path, sizeof(path), 1), -ENAMETOOLONG);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(answers_its_owner, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(rude_peers, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(refuses_others, harness_setup, harness_teardown),
+		cmocka_unit_test(folder_not_private),
+		cmocka_unit_test(stale_socket),
+		cmocka_unit_test(short_buffer),
+	};
+
+	return cmocka_run_group_tests(tests, harness_begin, harness_end);
+}

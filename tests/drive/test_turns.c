@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Who runs the turns: pollers, doorbells, the service thread, and control calls between them. */
+#include "harness.h"
+
+#define THREADS 4
+
+static struct fake_pu *pu_of(struct drive *d, unsigned i)
+{
+	return &drive_nic(d)->pu[i];
+}
+
+static void nobody_polls(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct fake_pu *p = pu_of(d, 0);
+
+	for (unsigned i = 1; i <= 50; i++) {
+		fake_inject(port, 1);
+		assert_true(fake_reached(&p->packets, i));
+		if (i % 10 == 0)
+			harness_sleep_ms(2); /* long enough to fall asleep on the port */
+	}
+	assert_int_equal(atomic_load(&p->overlaps), 0);
+	assert_true(atomic_load(&p->last) != (uintptr_t)pthread_self());
+}
+
+static void poller_drives(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct fake_pu *p = pu_of(d, 0);
+	time_t end = time(NULL) + 20;
+	unsigned done = 0, sent = 0;
+
+	/* The service thread may have some, never all: a lease keeps it away. */
+	while ((sent < 20000 || done < sent / 2) && time(NULL) <= end) {
+		fake_inject(port, 1);
+		sent++;
+		done += drive_progress(d, 0);
+	}
+	assert_true(done >= sent / 2);
+	assert_true(fake_reached(&p->packets, sent));
+	assert_int_equal(atomic_load(&p->overlaps), 0);
+}
+
+static void service_takes_over(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct fake_pu *p = pu_of(d, 0);
+	unsigned total = 0;
+
+	for (unsigned round = 0; round < 20; round++) {
+		/* Polls long enough for the service thread to nap, then never again in this round. */
+		for (unsigned i = 0; i < 3000; i++)
+			drive_progress(d, 0);
+		fake_inject(port, 3);
+		total += 3;
+		assert_true(fake_reached(&p->packets, total));
+	}
+}
+
+/* A program that polls for its own and then spins on memory: packets must not lie until it polls again. */
+static void poll_then_spin_on_memory(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct fake_pu *p = pu_of(d, 0);
+
+	for (unsigned i = 1; i <= 500; i++) {
+		drive_progress(d, 0);
+		fake_inject(port, 1);
+		assert_true(fake_reached(&p->packets, i));
+	}
+	assert_int_equal(atomic_load(&p->overlaps), 0);
+}
+
+static void idle_doorbell_runs_inline(void **state)
+{
+	struct drive *d = *state;
+	struct fake_pu *p = pu_of(d, 0);
+	unsigned done_at_once = 0;
+
+	/*
+	 * Nobody drives: the caller finds the PU free and does it, unless the service thread looks that very
+	 * moment.
+	 */
+	for (unsigned i = 1; i <= 1000; i++) {
+		fake_post(d, 0, 1);
+		done_at_once += atomic_load(&p->executed) == i;
+		assert_true(fake_reached(&p->executed, i));
+	}
+	assert_true(done_at_once > 500);
+}
+
+struct post_job {
+	struct drive *d;
+	unsigned first;
+	unsigned count;
+};
+
+static void *post_many(void *arg)
+{
+	struct post_job *j = arg;
+
+	for (unsigned i = 0; i < j->count; i++) {
+		fake_post(j->d, j->first + i % 2, 1);
+		if (i % 1000 == 0)
+			harness_sleep_ms(1);
+	}
+	return NULL;
+}
+
+static void post_from_threads(struct drive *d, bool busy, bool poll)
+{
+	struct post_job job[THREADS];
+	pthread_t t[THREADS];
+	unsigned total = 0;
+
+	atomic_store(&fake_busy, busy);
+	for (unsigned i = 0; i < THREADS; i++) {
+		job[i] = (struct post_job){d, i * 2, 5000};
+		assert_int_equal(pthread_create(&t[i], NULL, post_many, &job[i]), 0);
+	}
+	for (unsigned i = 0; poll && i < 20000; i++)
+		drive_progress(d, i % drive_nic(d)->cfg.pus);
+	for (unsigned i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+	/* Nobody polls any more: what was rung for is executed all the same. */
+	for (unsigned i = 0; i < drive_nic(d)->cfg.pus; i++)
+		total += atomic_load(&pu_of(d, i)->executed);
+	for (unsigned tries = 0; total < THREADS * 5000 && tries < 20000; tries++) {
+		harness_sleep_ms(1);
+		total = 0;
+		for (unsigned i = 0; i < drive_nic(d)->cfg.pus; i++)
+			total += atomic_load(&pu_of(d, i)->executed);
+	}
+	assert_int_equal(total, THREADS * 5000);
+	for (unsigned i = 0; i < drive_nic(d)->cfg.pus; i++)
+		assert_int_equal(atomic_load(&pu_of(d, i)->overlaps), 0);
+	atomic_store(&fake_busy, false);
+}
+
+static void doorbells_of_threads(void **state)
+{
+	post_from_threads(*state, false, false);
+}
+
+static void doorbells_beside_a_poller(void **state)
+{
+	post_from_threads(*state, true, true);
+}
+
+/* An inline turn starts a timer while the service thread sleeps without one. */
+static void deadline_after_doorbell(void **state)
+{
+	struct drive *d = *state;
+	struct fake_pu *p = pu_of(d, 0);
+
+	atomic_store(&p->rto, 3000000);
+	for (unsigned i = 1; i <= 5; i++) {
+		harness_sleep_ms(10);
+		fake_post(d, 0, 1);
+		assert_true(fake_reached(&p->fired, i));
+	}
+}
+
+static void deadline_after_poll(void **state)
+{
+	struct drive *d = *state;
+	struct fake_pu *p = pu_of(d, 0);
+
+	atomic_store(&fake_busy, true);
+	atomic_store(&p->rto, 3000000);
+	for (unsigned i = 1; i <= 5; i++) {
+		harness_sleep_ms(10);
+		drive_progress(d, 0);
+		fake_post(d, 0, 1);
+		drive_progress(d, 0);
+		assert_true(fake_reached(&p->fired, i));
+	}
+	atomic_store(&fake_busy, false);
+}
+
+/* A turn that leaves work behind (a long message), and a caller that does not come again. */
+static void rest_of_the_work(void **state)
+{
+	struct drive *d = *state;
+	struct fake_pu *p = pu_of(d, 0);
+	unsigned expect = 0;
+
+	for (unsigned i = 0; i < 20; i++) {
+		if (i % 2)
+			harness_sleep_ms(5);
+		atomic_fetch_add(&p->leave, 100);
+		if (i % 4 < 2)
+			drive_progress(d, 0);
+		fake_post(d, 0, 1);
+		expect += 101;
+		assert_true(fake_reached(&p->executed, expect));
+	}
+}
+
+/* ---- control calls ---- */
+
+static atomic_bool stop_polling;
+
+static void *poll_forever(void *arg)
+{
+	while (!atomic_load(&stop_polling))
+		drive_progress(arg, 0);
+	return NULL;
+}
+
+static void control_among_pollers(void **state)
+{
+	struct drive *d = *state;
+	struct fake_pu *p = pu_of(d, 0);
+	pthread_t t[THREADS];
+
+	atomic_store(&stop_polling, false);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, poll_forever, d), 0);
+	for (int i = 0; i < 2000; i++) {
+		unsigned before;
+
+		drive_control_lock(d);
+		drive_own(d, 0);
+		before = atomic_load(&p->turns);
+		if (i % 100 == 0)
+			harness_sleep_ms(1);
+		assert_int_equal(atomic_load(&p->inside), 0);
+		assert_int_equal(atomic_load(&p->turns), before);
+		drive_disown(d, 0);
+		drive_control_unlock(d);
+	}
+	drive_quiesce(d);
+	atomic_store(&stop_polling, true);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(atomic_load(&p->overlaps), 0);
+}
+
+/* What comes while a control call keeps turns out is not forgotten when it ends. */
+static void work_during_control(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct fake_pu *p = pu_of(d, 0);
+
+	for (unsigned i = 1; i <= 20; i++) {
+		drive_own(d, 0);
+		fake_inject(port, 1);
+		fake_post(d, 0, 1);
+		if (i % 5 == 0)
+			harness_sleep_ms(3);
+		drive_disown(d, 0);
+		assert_true(fake_reached(&p->packets, i));
+		assert_true(fake_reached(&p->executed, i));
+	}
+}
+
+static void control_descriptor(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	uint64_t one = 1;
+
+	for (unsigned i = 1; i <= 10; i++) {
+		if (i % 2)
+			for (int k = 0; k < 2000; k++)
+				drive_progress(d, 0);
+		assert_int_equal(write(port->base.ctl_fd, &one, sizeof(one)), sizeof(one));
+		assert_true(fake_reached(&port->controls, i));
+	}
+}
+
+/* ---- sleeping ---- */
+
+static void assert_asleep(int tid)
+{
+	long before = 0, after;
+	int quiet = 0;
+
+	assert_true(tid > 0);
+	/*
+	 * Comes to rest first; then two seconds without a switch, in one of a few tries: the machine may be
+	 * busy.
+	 */
+	for (int tries = 0; tries < 5 && !quiet; tries++) {
+		harness_sleep_ms(300);
+		before = harness_switches(tid);
+		harness_sleep_ms(2000);
+		after = harness_switches(tid);
+		quiet = before > 0 && after == before;
+	}
+	assert_true(quiet);
+}
+
+static void idle_costs_nothing(void **state)
+{
+	struct drive *d = *state;
+
+	/* After some of everything. */
+	for (int i = 0; i < 1000; i++)
+		drive_progress(d, 0);
+	fake_post(d, 0, 1);
+	fake_inject(fake_port_of(d, 0, 0), 1);
+	drive_quiesce(d);
+	assert_asleep(harness_find_service());
+}
+
+/* A port that a poller has to itself is not armed: peers write no wake-ups. */
+static void polled_port_is_disarmed(void **state)
+{
+	struct drive *d = *state;
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	struct fake_pu *p = pu_of(d, 0);
+	unsigned n = 0, wakes = 0, quiet = 0;
+	time_t end = time(NULL) + 20;
+
+	harness_sleep_ms(20);
+	/* Until 1000 packets in a row woke nobody. */
+	while (quiet < 1000 && time(NULL) <= end) {
+		fake_inject(port, 1);
+		n++;
+		for (int i = 0; i < 20; i++)
+			drive_progress(d, 0);
+		quiet = atomic_load(&port->wakes) == wakes ? quiet + 1 : 0;
+		wakes = atomic_load(&port->wakes);
+	}
+	assert_int_equal(quiet, 1000);
+	assert_true(atomic_load(&port->disarms) > 0);
+	assert_true(fake_reached(&p->packets, n));
+}
+
+static int setup_two_by_two(void **state)
+{
+	setenv("ROOST_PUS", "2", 1);
+	setenv("ROOST_PORT", "fake;fake:10.0.0.2", 1);
+	*state = harness_open();
+	unsetenv("ROOST_PUS");
+	setenv("ROOST_PORT", "fake", 1);
+	return 0;
+}
+
+static void two_ports_two_pus(void **state)
+{
+	struct drive *d = *state;
+	unsigned n[2] = {0};
+
+	assert_int_equal(nic_pus(drive_nic(d)), 2);
+	for (unsigned i = 0; i < 200; i++) {
+		unsigned pu = i % 2;
+
+		/* PU 1 has a poller, PU 0 none. */
+		for (int k = 0; k < 50; k++)
+			drive_progress(d, 1);
+		fake_inject(fake_port_of(d, i / 2 % 2, pu), 1);
+		n[pu]++;
+		assert_true(fake_reached(&pu_of(d, pu)->packets, n[pu]));
+	}
+	post_from_threads(d, false, true);
+}
+
+static int setup_with_control(void **state)
+{
+	atomic_store(&fake_ctl_fd, 1);
+	*state = harness_open();
+	atomic_store(&fake_ctl_fd, 0);
+	return 0;
+}
+
+#define T(test) cmocka_unit_test_setup_teardown(test, harness_setup, harness_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(nobody_polls),
+		T(poller_drives),
+		T(service_takes_over),
+		T(poll_then_spin_on_memory),
+		T(idle_doorbell_runs_inline),
+		T(doorbells_of_threads),
+		T(doorbells_beside_a_poller),
+		T(deadline_after_doorbell),
+		T(deadline_after_poll),
+		T(rest_of_the_work),
+		T(control_among_pollers),
+		T(work_during_control),
+		cmocka_unit_test_setup_teardown(control_descriptor, setup_with_control, harness_teardown),
+		T(idle_costs_nothing),
+		T(polled_port_is_disarmed),
+		cmocka_unit_test_setup_teardown(two_ports_two_pus, setup_two_by_two, harness_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, harness_begin, harness_end);
+}
