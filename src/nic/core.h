@@ -127,6 +127,7 @@ struct resp_entry {
 	uint64_t va;
 	uint64_t result; /* of an atomic */
 	bool atomic;
+	bool done; /* its last response has been sent once */
 };
 
 struct qp_resp {

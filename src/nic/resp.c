@@ -261,16 +261,21 @@ static uint8_t do_write(struct nic_qp *qp, const struct pkt_view *v)
 	return 0;
 }
 
+/*
+ * Has the requester as many READs and atomics outstanding as were agreed (IBA 9.4.4: the responder's resources)? One that was answered
+ * in full does not count, even while a copy of it is being answered again.
+ */
+static bool replay_full(struct qp_resp *r)
+{
+	struct resp_entry *oldest = &r->replay[r->head];
+
+	return !r->replay_size || (r->count == r->replay_size && !oldest->done);
+}
+
 /* 0 and *npkts, or a NAK. */
 static uint8_t check_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t *npkts)
 {
-	struct qp_resp *r = &qp->resp;
-	struct resp_entry *oldest = &r->replay[r->head];
-
-	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || v->dmalen > NIC_MAX_MSG || !r->replay_size)
-		return PKT_NAK_INVALID_REQ;
-	/* More at once than was agreed (IBA 9.4.4: the responder's resources). */
-	if (r->count == r->replay_size && oldest->cur != oldest->end)
+	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || v->dmalen > NIC_MAX_MSG || replay_full(&qp->resp))
 		return PKT_NAK_INVALID_REQ;
 	if (v->dmalen &&
 	    !mr_resolve(&qp->nic->mrs, v->rkey, qp->pd, v->va, v->dmalen, NIC_ACCESS_REMOTE_READ))
@@ -305,11 +310,10 @@ uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t opcode, uint64_t va, uint
 static uint8_t do_atomic(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 {
 	struct qp_resp *r = &qp->resp;
-	struct resp_entry *oldest = &r->replay[r->head];
 	uint64_t old;
 	uint8_t nak;
 
-	if (!r->replay_size || (r->count == r->replay_size && oldest->cur != oldest->end))
+	if (replay_full(r))
 		return PKT_NAK_INVALID_REQ;
 	nak = resp_execute_atomic(qp, v->opcode, v->va, v->rkey, v->swap_add, v->compare, &old);
 	if (nak)

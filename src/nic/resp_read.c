@@ -24,6 +24,9 @@ static struct resp_entry *new_entry(struct qp_resp *r)
 	struct resp_entry *e;
 
 	if (r->count == r->replay_size) { /* the oldest is done: resp.c has checked */
+		e = entry_at(r, 0);
+		if (e->cur != e->end) /* being answered again, to a requester that has gone on */
+			r->pending--;
 		r->head = (uint8_t)(r->head + 1 == r->replay_size ? 0 : r->head + 1);
 		r->count--;
 	}
@@ -244,7 +247,9 @@ enum req_result resp_run(struct nic_qp *qp)
 			resp_nak(qp, (uint8_t)rc, e->psn);
 			break;
 		}
-		if (++e->cur == e->end)
+		if (++e->cur == e->npkts)
+			e->done = true;
+		if (e->cur == e->end)
 			r->pending--;
 	}
 	if (r->nak) {

@@ -119,13 +119,19 @@ void peer_send_raw(struct peer *p, const struct pkt_addr *src, const uint8_t *bt
 	peer_run(p, PEER_SETTLE);
 }
 
-void peer_send(struct peer *p, const struct pkt_make *m)
+void peer_put(struct peer *p, const struct pkt_make *m)
 {
 	uint8_t buf[PKT_MAX_LEN];
 	uint32_t len = pkt_make_raw(buf, m, nic_qp_num(p->e.qp));
 
 	pkt_seal(buf, len, &p->addr, &p->nic_addr);
-	peer_send_raw(p, NULL, buf, len);
+	sim_inject(p->w.sim, &p->addr, &p->nic_addr, buf, len);
+}
+
+void peer_send(struct peer *p, const struct pkt_make *m)
+{
+	peer_put(p, m);
+	peer_run(p, PEER_SETTLE);
 }
 
 void peer_ack(struct peer *p, uint8_t syndrome, uint32_t psn, uint32_t msn)

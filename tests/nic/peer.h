@@ -64,6 +64,8 @@ void peer_open_init(struct peer *p, const struct ep_params *params, uint32_t psn
 void peer_attr(const struct peer *p, struct nic_qp_attr *a);
 void peer_close(struct peer *p);
 
+/* Puts a packet on its way to the NIC's QP: several so put arrive in one burst. */
+void peer_put(struct peer *p, const struct pkt_make *m);
 /* Sends a packet to the NIC's QP and lets it be digested. */
 void peer_send(struct peer *p, const struct pkt_make *m);
 /* Sends bytes as they are, from the peer's address or another one. */
