@@ -14,7 +14,7 @@
 #include "cli/options.h"
 #include "cli/term.h"
 #include "drive/drive.h"
-#include "verbs/objects.h"
+#include "verbs/host.h"
 
 static const char *port_spec;
 static bool json;

@@ -7,8 +7,8 @@
 
 #include "cli/perf.h"
 #include "drive/drive.h"
-#include "verbs/objects.h"
 #include "nic/nic.h"
+#include "verbs/host.h"
 
 enum ibv_mtu perf_mtu_code(uint64_t bytes)
 {

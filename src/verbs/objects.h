@@ -27,6 +27,7 @@
 #include "nic/nic.h"
 #include "roost/wqe.h"
 #include "verbs/evq.h"
+#include "verbs/host.h"
 
 #define VERBS_EXPORT __attribute__((visibility("default")))
 
@@ -166,7 +167,6 @@ void *verbs_new(size_t size);
 /* device.c */
 void verbs_device_opened(struct nic *nic);
 uint64_t verbs_device_guid(void);		 /* network byte order */
-extern const struct nic_host_ops verbs_host_ops; /* event.c */
 
 /* query.c */
 int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *input,

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Helpers of the command's tests: run it, and look at what came out. Arguments of each: ROOST BUILD-FOLDER."""
+import json
+import os
+import subprocess
+import sys
+
+ROOST = sys.argv[1]
+LIMIT = 200  # seconds: a command that hangs is a failure, not a slow test
+
+failures = 0
+
+
+def run(*args, env=None, limit=LIMIT):
+    """Runs `roost ARGS`. The result has returncode, stdout, stderr."""
+    full = dict(os.environ)
+    full.pop('ROOST_PORT', None)
+    full.update(env or {})
+    try:
+        return subprocess.run([ROOST, *args], env=full, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=limit, check=False)
+    except subprocess.TimeoutExpired as e:
+        return subprocess.CompletedProcess(e.cmd, -1, '', f'still running after {limit} s')
+
+
+def check(what, ok, result=None):
+    """Counts and shows a failure."""
+    global failures
+    if ok:
+        return
+    failures += 1
+    print(f'FAILED: {what}')
+    if result is not None:
+        print(f'  {result.args} -> {result.returncode}\n  stdout: {result.stdout!r}\n  stderr: {result.stderr!r}')
+
+
+def last_json(result):
+    """The object that --json prints last; {} when there is none."""
+    try:
+        return json.loads(result.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        return {}
+
+
+def one_line_error(what, result, status, *words):
+    """An error is one line on stderr, nothing on stdout, and says what to do."""
+    lines = result.stderr.strip().splitlines()
+    check(what, result.returncode == status and len(lines) == 1 and not result.stdout
+          and all(w in result.stderr for w in words), result)
+
+
+def finish():
+    sys.exit(1 if failures else 0)

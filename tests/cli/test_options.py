@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Help is there with an example; nonsense gets one line and a status that is not 0."""
+from cli import check, finish, one_line_error, run
+
+COMMANDS = ['demo', 'run', 'perf', 'devices']
+
+USAGE = [
+    ([], 'demo'),
+    (['nonsense'], '--help'),
+    (['perf'], 'write'),
+    (['perf', 'fly'], 'fly'),
+    (['perf', 'write', 'read'], 'read'),
+    (['perf', 'write', '--nonsense'], '--nonsense'),
+    (['perf', 'write', '-x'], '-x'),
+    (['perf', 'write', '--size'], 'SIZE'),
+    (['perf', 'write', '--size', 'many'], 'many'),
+    (['perf', 'write', '--size', '-5'], '--size'),
+    (['perf', 'write', '--size', '3G'], '--size'),
+    (['perf', 'write', '--size', '1.0001K'], '--size'),
+    (['perf', 'write', '--qps', '0'], '--qps'),
+    (['perf', 'write', '--qps', '1e3'], '--qps'),
+    (['perf', 'write', '--mtu', '1000'], '--mtu'),
+    (['perf', 'write', '--lat', 'guess'], 'pingpong'),
+    (['perf', 'write', '--seconds', 'soon'], '--seconds'),
+    (['perf', 'write', '--seconds', '0'], '--seconds'),
+    (['perf', 'write', '--json=yes'], '--json'),
+    (['perf', 'write', '--local', '--server'], '--local'),
+    (['perf', 'write', '--server'], 'server'),
+    (['perf', 'write', '--port', 'carrier-pigeon'], 'udp'),
+    (['perf', 'write', '--port', 'udp:127.0.0.300'], '127.0.0.300'),
+    (['perf', 'write', '--sweep', '--size', '64'], '--sweep'),
+    (['perf', 'write', '--sizes', '1,2'], '--check'),
+    (['perf', 'write', '--check', '--sizes', '1,,2'], '--sizes'),
+    (['perf', 'write', '--depth', '4', '--post-list', '8'], '--depth'),
+    (['perf', 'write', '--gap', '1ms'], '--lat'),
+    (['perf', 'read', '--lat', 'pingpong'], 'completion'),
+    (['perf', 'send', '--passive'], 'passive'),
+    (['perf', 'atomic', '--size', '16'], '8 bytes'),
+    (['perf', 'atomic', '--lat', 'firstbyte'], 'firstbyte'),
+    (['perf', 'write', '--lat', 'execute', '--passive'], '--passive'),
+    (['demo', 'something'], 'something'),
+    (['demo', '--size', '0'], '--size'),
+    (['demo', '--port', 'tcp'], 'udp'),
+    (['run'], 'Program'.lower()),
+    (['run', '--port', 'tcp', 'true'], 'udp'),
+    (['run', '--lanes', '2', 'true'], '--lanes'),
+    (['devices', 'all'], 'all'),
+]
+
+FAILS = [
+    (['demo', '--file', '/nonexistent/file'], '/nonexistent/file'),
+    (['demo', '--file', '/'], 'file'),
+    (['demo', '--keep', '/nonexistent'], '/nonexistent'),
+    (['devices', '--port', 'udp:192.0.2.77'], '192.0.2.77'),
+    (['devices', '--port', 'tcp'], 'tcp'),
+    (['perf', 'write', '--port', 'udp,loss=2'], 'loss'),
+    (['perf', 'write', '--connect', '127.0.0.1:1'], '--server'),
+    (['perf', 'write', '--connect', ':'], 'HOST'),
+]
+
+for args in (['--help'], ['-h'], ['help']):
+    r = run(*args)
+    check('roost --help lists the commands', r.returncode == 0 and all(c in r.stdout for c in COMMANDS)
+          and 'examples:' in r.stdout and not r.stderr, r)
+for c in COMMANDS:
+    r = run(c, '--help')
+    check(f'{c} --help has an example', r.returncode == 0 and f'usage: roost {c}' in r.stdout
+          and f'  roost {c}' in r.stdout.split('examples:')[-1] and not r.stderr, r)
+    long = [line for line in r.stdout.splitlines() if len(line) > 100]
+    check(f'{c} --help fits a terminal', not long, r)
+r = run('--version')
+check('--version', r.returncode == 0 and r.stdout.startswith('roost '), r)
+
+for args, word in USAGE:
+    one_line_error('a usage error', run(*args), 2, word)
+for args, word in FAILS:
+    one_line_error('a failure', run(*args), 1, word)
+finish()

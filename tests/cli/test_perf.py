@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""`roost perf`: every kind of measurement runs and reports what DESIGN section 11 says. No figure is judged."""
+import socket
+import subprocess
+import time
+
+from cli import ROOST, check, finish, last_json, run
+
+BANDWIDTH = [
+    ['write', '--port', 'shm', '--size', '64K', '--iters', '200'],
+    ['write', '--port', 'udp', '--size', '64', '--post-list', '16', '--iters', '5000'],
+    ['write', '--port', 'shm', '--size', '0', '--iters', '500'],
+    ['write', '--port', 'udp', '--passive', '--iters', '100'],
+    ['write', '--port', 'shm', '--bidir', '--iters', '200'],
+    ['read', '--port', 'shm', '--size', '100', '--qps', '4', '--iters', '1000'],
+    ['read', '--port', 'udp', '--bidir', '--iters', '100'],
+    ['send', '--port', 'udp', '--size', '5000', '--iters', '1000'],
+    ['send', '--port', 'shm', '--bidir', '--qps', '2', '--iters', '1000'],
+    ['send', '--port', 'shm', '--events', '--iters', '300'],
+    ['atomic', '--port', 'shm', '--iters', '1000'],
+    ['atomic', '--port', 'udp', '--qps', '3', '--bidir', '--iters', '600'],
+    ['write', '--port', 'udp', '--mtu', '256', '--events', '--seconds', '200ms'],
+    ['write', '--port', 'udp,loss=0.01', '--size', '8K', '--iters', '500'],
+]
+
+LATENCY = [
+    ['write', '--lat', 'pingpong', '--port', 'shm'],
+    ['write', '--lat', 'pingpong', '--port', 'udp', '--size', '5000'],
+    ['send', '--lat', 'pingpong', '--port', 'shm', '--size', '0'],
+    ['send', '--lat', 'pingpong', '--port', 'udp', '--events'],
+    ['write', '--lat', 'completion', '--port', 'udp', '--passive'],
+    ['read', '--lat', 'completion', '--port', 'shm'],
+    ['read', '--lat', 'completion', '--port', 'udp', '--passive', '--events'],
+    ['atomic', '--lat', 'completion', '--port', 'shm'],
+    ['send', '--lat', 'completion', '--port', 'shm'],
+    ['write', '--lat', 'firstbyte', '--port', 'shm', '--size', '9000'],
+    ['read', '--lat', 'firstbyte', '--port', 'udp'],
+    ['write', '--lat', 'execute', '--port', 'udp'],
+    ['read', '--lat', 'execute', '--port', 'shm'],
+    ['send', '--lat', 'execute', '--port', 'shm'],
+    ['atomic', '--lat', 'execute', '--port', 'udp'],
+]
+
+
+def requested(args):
+    return int(args[args.index('--iters') + 1]) if '--iters' in args else 1
+
+
+for args in BANDWIDTH:
+    r = run('perf', *args, '--json')
+    j = last_json(r)
+    ok = (r.returncode == 0 and not r.stderr and j.get('tool') == 'perf' and j.get('test') == args[0]
+          and j.get('port') == args[args.index('--port') + 1].split(',')[0] and j['messages'] >= requested(args)
+          and j['seconds'] > 0 and j['msg_rate'] > 0 and 'machine' in j and j['counters'].get('sent_pkts', 0) > 0)
+    if ok:
+        ok = abs(j['goodput_gbps'] - j['msg_rate'] * j['size'] * 8 / 1e9) <= 0.01 * j['goodput_gbps']
+    check(f'perf {args}', ok, r)
+
+for args in LATENCY:
+    r = run('perf', *args, '--iters', '300', '--json')
+    j = last_json(r)
+    lat = j.get('latency_us', {})
+    check(f'perf {args}', r.returncode == 0 and lat.get('kind') == args[2] and lat.get('count') == 300
+          and 0 <= lat['min'] <= lat['p50'] <= lat['p99'] <= lat['p999'] <= lat['max'], r)
+
+r = run('perf', 'write', '--sweep', '--port', 'shm', '--sizes', '64,4K,100000', '--iters', '200', '--json')
+j = last_json(r)
+check('a sweep has rows', r.returncode == 0 and [x['size'] for x in j.get('rows', [])] == [64, 4096, 100000]
+      and all(x['msg_rate'] > 0 and x['latency_us']['p1'] <= x['latency_us']['p99'] for x in j['rows']), r)
+
+r = run('perf', 'write', '--port', 'shm', '--iters', '100')
+check('text for people', r.returncode == 0 and 'Gbit/s' in r.stdout and '64 KiB' in r.stdout, r)
+
+# ROOST_PORT says what --port does not.
+check('ROOST_PORT', last_json(run('perf', 'read', '--iters', '50', '--json', env={'ROOST_PORT': 'shm'})).get('port') == 'shm')
+
+# Server and client, over TCP.
+with socket.socket() as s:
+    s.bind(('127.0.0.1', 0))
+    tcp = s.getsockname()[1]
+with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp), '--port', 'shm'],
+                      stderr=subprocess.PIPE, text=True) as server:
+    check('the server says that it listens', str(tcp) in server.stderr.readline())
+    r = run('perf', 'write', '--connect', f'127.0.0.1:{tcp}', '--port', 'shm', '--iters', '300', '--json')
+    check('client', r.returncode == 0 and last_json(r).get('messages', 0) >= 300, r)
+    check('server ends well', server.wait(60) == 0)
+
+# What is no peer gets a word of error, and the server ends with one line.
+for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"type":"job"}\n', b'[1]\n',
+             b'{"type":"job","version":1,"op":0,"mode":0,"lat":0,"size":99999999999}\n', b'\n', b'x' * 2000000 + b'\n'):
+    with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp), '--port', 'shm'],
+                          stderr=subprocess.PIPE, text=True) as server:
+        server.stderr.readline()
+        for _ in range(50):
+            try:
+                s = socket.create_connection(('127.0.0.1', tcp))
+                break
+            except OSError:
+                time.sleep(0.1)
+        try:
+            s.sendall(junk)
+            s.shutdown(socket.SHUT_WR)
+            s.settimeout(30)
+            while s.recv(4096):
+                pass
+        except OSError:
+            pass  # it may hang up at once
+        s.close()
+        err = server.communicate(timeout=60)[1]
+        check(f'junk {junk[:30]!r}: {server.returncode} {err!r}', server.returncode == 1 and len(err.splitlines()) == 1)
+
+# A check says how much it looked at.
+r = run('perf', 'write', '--check', '--port', 'shm', '--sizes', '0,1,100', '--iters', '3', '--json')
+j = last_json(r)
+check('check counts', r.returncode == 0 and j.get('bytes_checked') == 303 and j.get('messages') == 9, r)
+finish()
