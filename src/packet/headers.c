@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Parsing and printing of a packet, BTH .. ICRC. What an op-code carries is asked of the table in opcode.c. */
+/*
+ * Parsing and printing of a packet, BTH .. ICRC. What an op-code carries is asked of the table in opcode.c.
+ */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,17 +9,11 @@
 #include "packet/headers.h"
 
 /*
- * Big-endian loads. Volatile, because the packet may stand in memory that a hostile peer shares: each field is loaded
- * exactly once, so that what was checked is what is used.
+ * Big-endian loads. Volatile, because the packet may stand in memory that a hostile peer shares: each field
+ * is loaded exactly once, so that what was checked is what is used.
  */
-typedef uint16_t __attribute__((aligned(1), may_alias)) load16;
 typedef uint32_t __attribute__((aligned(1), may_alias)) load32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) load64;
-
-static inline uint16_t get16(const uint8_t *p)
-{
-	return be16toh(*(const volatile load16 *)p);
-}
 
 static inline uint32_t get32(const uint8_t *p)
 {

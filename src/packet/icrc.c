@@ -6,14 +6,15 @@
  *      8   |       20 or 40        |     8      ^
  *                                               the state here is base ^ lengths ^ id ^ reserved byte
  *
- * A difference in a message byte is a difference in the CRC state at that byte, and travels with the state: forward
- * by appending zero bytes, back by taking them away. Both are linear, so all that varies in the pseudo header (two
- * length fields, the identification) is a table of what each value adds to the state after the UDP header, and
- * even the BTH's reserved byte, which counts as ones whatever it holds, is corrected in the state before the BTH.
+ * A difference in a message byte is a difference in the CRC state at that byte, and travels with the state:
+ * forward by appending zero bytes, back by taking them away. Both are linear, so all that varies in the
+ * pseudo header (two length fields, the identification) is a table of what each value adds to the state
+ * after the UDP header, and even the BTH's reserved byte, which counts as ones whatever it holds, is
+ * corrected in the state before the BTH.
  *
- * Taking away n zero bytes is multiplication by x^-8n modulo the CRC's polynomial. That is how a packet whose
- * identification is unknown is checked: the difference between computed and received ICRC, taken back to where the
- * identification stands, must be a difference in those 16 bits and no others.
+ * Taking away n zero bytes is multiplication by x^-8n modulo the CRC's polynomial. That is how a packet
+ * whose identification is unknown is checked: the difference between computed and received ICRC, taken back
+ * to where the identification stands, must be a difference in those 16 bits and no others.
  */
 #include <assert.h>
 #include <endian.h>
@@ -76,8 +77,8 @@ static uint32_t backward(uint32_t d, size_t n)
 }
 
 /*
- * Adds to out[i] what a 16-bit big-endian field holding 4 i + plus, with `behind` bytes between it and the BTH, makes
- * of the state.
+ * Adds to out[i] what a 16-bit big-endian field holding 4 i + plus, with `behind` bytes between it and the
+ * BTH, makes of the state.
  */
 static void add_length_field(uint32_t *out, unsigned plus, size_t behind)
 {
@@ -123,7 +124,10 @@ __attribute__((constructor(101))) static void icrc_init(void)
 		tab.back[i] = mul(tab.back[i - 1], step);
 }
 
-/* CRC state after eight bytes of ones and the headers at ip (as in a frame), with what may change on the way as ones. */
+/*
+ * CRC state after eight bytes of ones and the headers at ip (as in a frame), with what may change on the
+ * way as ones.
+ */
 static uint32_t pseudo_header(const uint8_t *ip)
 {
 	uint8_t h[8 + 40 + 8];
@@ -207,8 +211,8 @@ uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len)
 }
 
 /*
- * `wrong` is the difference between the computed and the received ICRC. Taken back to the identification, it is the
- * difference in the four bytes from there on; the last two are flags and offset, which we know.
+ * `wrong` is the difference between the computed and the received ICRC. Taken back to the identification,
+ * it is the difference in the four bytes from there on; the last two are flags and offset, which we know.
  */
 __attribute__((noinline)) static bool solve_id(uint32_t wrong, size_t len, uint16_t *ip_id)
 {

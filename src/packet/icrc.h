@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The invariant CRC of RoCE v2: CRC-32 over eight bytes of ones, the IP and UDP headers with their
- * mutable fields as ones, the BTH with its reserved byte as ones, and the rest; little-endian on the wire.
+ * The invariant CRC of RoCE v2: CRC-32 over eight bytes of ones, the IP and UDP headers with their mutable
+ * fields as ones, the BTH with its reserved byte as ones, and the rest; little-endian on the wire.
  *
- * CRC is linear, and everything here lives on that. The state after the pseudo header is the state of a flow (addresses
- * and ports) plus, by exclusive or, what the length adds, what the IPv4 identification adds and what the BTH's
- * reserved byte takes away: one table look-up each. A packet costs one pass over BTH .. pad and is not written to.
+ * CRC is linear, and everything here lives on that. The state after the pseudo header is the state of a
+ * flow (addresses and ports) plus, by exclusive or, what the length adds, what the IPv4 identification adds
+ * and what the BTH's reserved byte takes away: one table look-up each. A packet costs one pass over BTH ..
+ * pad and is not written to.
  *
- * The IPv4 identification is covered too, and a socket does not show it. The residue of a packet, shifted back to where the
- * identification stands, names the one of 65,536 that makes the packet right, or none: icrc_verify() solves for it.
- * Of a corrupted packet one in 65,536 so passes (of those with a known identification one in 2^32).
+ * The IPv4 identification is covered too, and a socket does not show it. The residue of a packet, shifted
+ * back to where the identification stands, names the one of 65,536 that makes the packet right, or none:
+ * icrc_verify() solves for it. Of a corrupted packet one in 65,536 so passes (of those with a known
+ * identification one in 2^32).
  *
  * Source: InfiniBand Architecture Specification, annex A17 (RoCE v2); checked against every golden capture.
  */
@@ -60,15 +62,17 @@ void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struc
 		    uint16_t sport, uint16_t dport);
 
 /*
- * The ICRC of a packet whose BTH stands at `bth`; `len` counts BTH .. ICRC (the ICRC's own four bytes are not read):
- * a multiple of 4 from 16 to ICRC_MAX_LEN, anything else is a bug of the caller. `ip_id` is ignored for IPv6.
- * DF is taken to be set, as everybody sends it. The result is in host order; put it on the wire little-endian.
+ * The ICRC of a packet whose BTH stands at `bth`; `len` counts BTH .. ICRC (the ICRC's own four bytes are
+ * not read): a multiple of 4 from 16 to ICRC_MAX_LEN, anything else is a bug of the caller. `ip_id` is
+ * ignored for IPv6. DF is taken to be set, as everybody sends it. The result is in host order; put it on
+ * the wire little-endian.
  */
 uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t len);
 
 /*
- * The same, for a packet whose IP header is at hand: `ip` points to 20 bytes of IPv4 (no options) or 40 of IPv6 with the
- * 8 bytes of UDP header behind. Lengths and flags are taken as they stand there. Slower; for captures.
+ * The same, for a packet whose IP header is at hand: `ip` points to 20 bytes of IPv4 (no options) or 40 of
+ * IPv6 with the 8 bytes of UDP header behind. Lengths and flags are taken as they stand there. Slower; for
+ * captures.
  */
 uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len);
 
@@ -86,9 +90,10 @@ static inline uint32_t icrc_load(const uint8_t *p)
 }
 
 /*
- * Checks a received packet; false for every length that icrc_compute() would not take. With `id_known`, *ip_id is what
- * the header said. Otherwise *ip_id is a prediction (any number will do); if it does not fit, the identification is solved
- * for and, where the packet is right, *ip_id set to it (IPv4 only), so that the caller can predict the next.
+ * Checks a received packet; false for every length that icrc_compute() would not take. With `id_known`,
+ * *ip_id is what the header said. Otherwise *ip_id is a prediction (any number will do); if it does not
+ * fit, the identification is solved for and, where the packet is right, *ip_id set to it (IPv4 only), so
+ * that the caller can predict the next.
  */
 bool icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id, const uint8_t *bth, size_t len);
 

@@ -2,8 +2,8 @@
 /*
  * The op-code table. One row per byte that may stand in a BTH; every row without a name is refused.
  *
- * Sources: InfiniBand Architecture Specification, volume 1, table of BTH op-codes (9.2.1), annex A17 (CNP); StRoM
- * (EuroSys '20), section 5, for 0x18..0x1c.
+ * Sources: InfiniBand Architecture Specification, volume 1, table of BTH op-codes (9.2.1), annex A17 (CNP);
+ * StRoM (EuroSys '20), section 5, for 0x18..0x1c.
  */
 #include "packet/headers.h"
 

@@ -193,8 +193,8 @@ int pcap_reader_init(struct pcap_reader *r, const void *data, size_t size)
 }
 
 /*
- * Finds the IP header behind the link layer's. Returns its offset, or n when the frame carries no IP (or too little to
- * tell).
+ * Finds the IP header behind the link layer's. Returns its offset, or n when the frame carries no IP (or
+ * too little to tell).
  */
 static size_t skip_link(uint32_t linktype, const uint8_t *f, size_t n)
 {

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Inside the oracles: what oracle.c (streams, pairing, findings) and oracle_rules.c (the rules) share. */
+#ifndef ROOST_PACKET_ORACLE_INT_H
+#define ROOST_PACKET_ORACLE_INT_H
+
+#include "packet/oracle.h"
+
+#define STARTS 4
+
+/*
+ * PSNs inside are 64 bits wide, the lower 24 as on the wire, so that comparing needs no thought of
+ * wrapping. They begin at 2^24 or above.
+ */
+
+/* A READ or an atomic, and what was seen of its answers. Covers PSNs psn .. psn + npsn - 1. */
+struct ask {
+	uint64_t psn;
+	uint64_t next; /* its first PSN that was not answered in order */
+	uint64_t va;
+	uint64_t value;		/* atomic: the answer */
+	uint64_t start[STARTS]; /* PSNs at which it was requested, most recent ones */
+	uint32_t npsn;		/* 0: a READ as long as the path MTU is unknown */
+	uint32_t len, rkey;
+	uint32_t asked, answered; /* requests seen, responses begun */
+	uint32_t starts;	  /* ever put in start[] */
+	bool used, atomic, done, has_value;
+};
+
+struct stream {
+	/* key: from the requester's point of view */
+	struct pkt_addr src, dst;
+	uint32_t dqpn;
+	struct stream *peer;	    /* the connection's other stream; responses to ours travel there */
+	bool local_req, local_resp; /* the trace was taken at the requester's, responder's end */
+
+	bool started;
+	uint32_t mtu;
+	uint64_t base;	   /* first PSN seen */
+	uint64_t hi;	   /* behind the highest PSN seen */
+	uint64_t expected; /* first PSN missing from the trace: what the responder awaits, at most */
+	uint64_t una;	   /* behind the highest PSN that was answered or acknowledged */
+	uint64_t await;	   /* first PSN whose answer the requester awaits, at most */
+	uint64_t run;	   /* behind the last request: where the stream continues if it does not turn */
+	bool acked;	   /* una is more than a guess */
+
+	bool gap;	  /* a request above `expected` came by */
+	uint64_t gap_psn; /* what was awaited then */
+	bool gap_sure;	  /* no RNR NAK at the responder's end since, which makes `expected` doubtful */
+
+	bool nak_seen, nak_again; /* nak_psn was named; and came by since */
+	uint64_t nak_psn;
+
+	bool turn; /* a NAK asked for turn_psn, and the stream has not turned yet */
+	uint64_t turn_psn;
+	uint32_t turn_run; /* packets that ran forward since */
+
+	/* the READ response that is being sent */
+	bool resp;
+	uint64_t resp_next;
+	uint32_t resp_msn;
+	bool resp_has_msn;
+	struct ask *resp_ask;
+
+	struct ask *asks;  /* ring of max_reads */
+	struct ask *loose; /* newest request, when its npsn is unknown: `hi` is provisional */
+	uint32_t asks_at, open;
+	bool lapsed; /* an unanswered one fell out of the ring */
+
+	struct oracle_counts c;
+};
+
+struct oracle {
+	struct oracle_options opts;
+	struct oracle_totals totals;
+	struct stream *streams;
+	struct ask *asks;
+	uint32_t *index; /* hash of stream numbers + 1 */
+	uint32_t index_mask;
+	struct oracle_finding *findings;
+	size_t nfindings;
+
+	/* the packet at hand, for findings */
+	uint64_t at_index, at_time;
+	const struct pkt_addr *at_src, *at_dst;
+	const struct pkt_view *v;
+};
+
+/* A PSN of the wire, next to one of ours. */
+static inline uint64_t psn_near(uint64_t ours, uint32_t psn)
+{
+	int32_t d = (int32_t)((psn - (uint32_t)ours) << 8) >> 8;
+
+	return ours + (uint64_t)(int64_t)d;
+}
+
+/* Packets of a READ of len bytes. */
+static inline uint32_t read_packets(uint32_t len, uint32_t mtu)
+{
+	return len ? (uint32_t)(((uint64_t)len + mtu - 1) / mtu) : 1;
+}
+
+/* Has the rule been broken? Notes it if so. */
+void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+void stream_begin(struct oracle *o, struct stream *s, uint32_t psn);
+struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn);
+
+/* Can this response (o->v) be to a request of s? For pairing. */
+bool oracle_could_answer(struct oracle *o, struct stream *s);
+void oracle_request(struct oracle *o, struct stream *s);
+void oracle_response(struct oracle *o, struct stream *s);
+
+#endif

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The rules. Each is checked at the packet that could break it, against what the stream showed before.
+ *
+ *      answered        in flight                 new
+ *   ------------|------------------------|------------------>  PSN
+ *              una        expected       hi
+ *
+ * `expected` follows the responder (it moves only by a request with just that PSN), `await` the requester
+ * (it moves only by an answer in order). Both are exact where the trace shows what that end got, and bounds
+ * from above elsewhere, because loss behind the point of capture can only hold the real ones back.
+ *
+ * Source of the rules: InfiniBand Architecture Specification, volume 1, 9.7 (reliable service): 9.7.1 to
+ * 9.7.5.
+ */
+#include "packet/oracle_int.h"
+
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+
+static unsigned low24(uint64_t psn)
+{
+	return (unsigned)(psn & PKT_PSN_MASK);
+}
+
+/* The size of a READ is known now. If it is the newest request, so is the end of what was sent. */
+static void settle(struct stream *s, struct ask *a, uint32_t npsn)
+{
+	a->npsn = npsn;
+	if (s->loose != a)
+		return;
+	if (s->expected == s->hi)
+		s->expected = a->psn + npsn;
+	if (s->run == s->hi)
+		s->run = a->psn + npsn;
+	s->hi = a->psn + npsn;
+	s->loose = NULL;
+}
+
+static void learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu)
+{
+	if (s->mtu || mtu < 256 || mtu > PKT_MAX_PAYLOAD || mtu & (mtu - 1))
+		return;
+	s->mtu = mtu;
+	for (uint32_t i = 0; i < o->opts.max_reads; i++) {
+		if (s->asks[i].used && !s->asks[i].npsn)
+			settle(s, &s->asks[i], read_packets(s->asks[i].len, mtu));
+	}
+	if (s->peer && s->peer->started)
+		learn_mtu(o, s->peer, mtu);
+}
+
+/* A request behind a READ of unknown size tells that size, if some path MTU explains it. */
+static void learn_from_next(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	struct ask *a = s->loose;
+
+	if (psn == s->hi) {
+		settle(s, a, 1);
+		return;
+	}
+	for (uint32_t mtu = 256; mtu <= PKT_MAX_PAYLOAD && psn > s->hi; mtu *= 2) {
+		if (read_packets(a->len, mtu) == psn - a->psn)
+			learn_mtu(o, s, mtu);
+	}
+}
+
+static void ask_note_start(struct ask *a, uint64_t psn)
+{
+	a->asked++;
+	a->start[a->starts++ % STARTS] = psn;
+}
+
+/* Was it requested from that PSN on? Yes as well when so many were that they are not remembered. */
+static bool ask_named(const struct ask *a, uint64_t psn)
+{
+	if (a->starts > STARTS)
+		return true;
+	for (uint32_t i = 0; i < a->starts; i++) {
+		if (a->start[i] == psn)
+			return true;
+	}
+	return false;
+}
+
+/* The oldest unanswered READ or atomic. */
+static struct ask *first_open(struct oracle *o, struct stream *s)
+{
+	struct ask *first = NULL;
+
+	for (uint32_t i = 0, left = s->open; left && i < o->opts.max_reads; i++) {
+		struct ask *a = &s->asks[i];
+
+		if (!a->used || a->done)
+			continue;
+		left--;
+		if (!first || a->psn < first->psn)
+			first = a;
+	}
+	return first;
+}
+
+static void ask_done(struct stream *s, struct ask *a)
+{
+	if (!a->done) {
+		a->done = true;
+		s->open--;
+	}
+}
+
+/* A READ or atomic that was not there before. */
+static struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	const struct pkt_view *v = o->v;
+	struct ask *a = &s->asks[s->asks_at];
+
+	s->asks_at = (s->asks_at + 1) % o->opts.max_reads;
+	if (a->used && !a->done) {
+		s->lapsed = true;
+		s->open--;
+	}
+	if (s->loose == a)
+		s->loose = NULL;
+	if (s->resp_ask == a)
+		s->resp = false;
+	*a = (struct ask){.psn = psn, .next = psn, .va = v->va, .rkey = v->rkey, .used = true};
+	a->atomic = v->op->kind == PKT_KIND_ATOMIC;
+	a->len = a->atomic ? 8 : v->dmalen;
+	if (a->atomic || a->len <= 256)
+		a->npsn = 1;
+	else if (s->mtu)
+		a->npsn = read_packets(a->len, s->mtu);
+	s->open++;
+	ask_note_start(a, psn);
+	return a;
+}
+
+/* The same READ again, perhaps from the middle on. */
+static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
+{
+	const struct pkt_view *v = o->v;
+	uint64_t k = psn - a->psn, skip = k * s->mtu;
+	/* An answer to an older request is missing: all of this one's were dropped, or are yet to come. */
+	uint64_t missing = MAX(a->psn, s->await);
+
+	ask_note_start(a, psn);
+	if (k && !s->mtu)
+		return;
+	if (v->rkey != a->rkey || v->va != a->va + skip || v->dmalen != a->len - skip)
+		oracle_broken(
+			o, ORACLE_READ_REISSUE,
+			"READ of PSN %u, %u bytes at 0x%llx, again at %u as %u bytes at 0x%llx: another end",
+			low24(a->psn), a->len, (unsigned long long)a->va, low24(psn), v->dmalen,
+			(unsigned long long)v->va);
+	else if (psn > missing)
+		oracle_broken(o, ORACLE_READ_REISSUE,
+			      "READ is requested again at PSN %u, but PSN %u is missing", low24(psn),
+			      low24(missing));
+	else if (s->local_req && psn != missing)
+		oracle_broken(o, ORACLE_READ_REISSUE,
+			      "READ is requested again at PSN %u, though all before PSN %u is there",
+			      low24(psn), low24(missing));
+}
+
+/* How many PSNs the request takes; notes READs and atomics. *loose: not known yet, 1 for the time being. */
+static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn, bool *loose)
+{
+	const struct pkt_view *v = o->v;
+	struct ask *a;
+
+	*loose = false;
+	if (v->op->kind != PKT_KIND_READ_REQ && v->op->kind != PKT_KIND_ATOMIC)
+		return 1;
+	a = ask_find(o, s, psn);
+	if (v->op->kind == PKT_KIND_READ_REQ) {
+		s->c.reads++;
+		s->c.reads_again += a != NULL;
+	} else {
+		s->c.atomics++;
+		s->c.atomics_again += a != NULL;
+	}
+	if (!a) {
+		a = ask_new(o, s, psn);
+		*loose = a->npsn == 0;
+		if (*loose && psn >= s->hi)
+			s->loose = a;
+		return a->npsn ? a->npsn : 1;
+	}
+	if (a->atomic)
+		ask_note_start(a, psn);
+	else
+		check_reissue(o, s, a, psn);
+	*loose = a->npsn == 0;
+	return a->npsn ? (uint32_t)(a->psn + a->npsn - psn) : 1;
+}
+
+static void turn_settled(struct stream *s)
+{
+	s->turn = false;
+	s->turn_run = 0;
+}
+
+/*
+ * A NAK stands: does this request follow it, or may it still be one of before? Away from the requester's
+ * end a turn to another PSN proves nothing: what was named may have been lost on its way here, the NAK on
+ * its way there.
+ */
+static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	struct ask *a = first_open(o, s);
+
+	if (psn == s->turn_psn || (a && a->next < s->turn_psn && psn == a->next)) {
+		turn_settled(s);
+	} else if (psn == s->run || (psn > s->run && psn >= s->hi)) {
+		if (++s->turn_run <= o->opts.inflight)
+			return;
+		oracle_broken(o, ORACLE_NAK_RESUME,
+			      "PSN %u was NAKed, and %u packets later still isn't sent again",
+			      low24(s->turn_psn), s->turn_run);
+		turn_settled(s);
+	} else if (s->local_req) {
+		oracle_broken(o, ORACLE_NAK_RESUME, "PSN %u was NAKed, but the stream goes on at PSN %u",
+			      low24(s->turn_psn), low24(psn));
+		turn_settled(s);
+	} else if (psn > s->turn_psn) {
+		turn_settled(s);
+	}
+}
+
+/* What the responder would think of it, and what a requester may send. */
+static void follow_psn(struct oracle *o, struct stream *s, uint64_t psn, uint32_t n)
+{
+	if (psn > s->hi && s->local_req)
+		oracle_broken(o, ORACLE_REQ_PSN, "PSN %u follows PSN %u", low24(psn), low24(s->hi - 1));
+	if (psn < s->hi) {
+		s->c.retransmitted++;
+		s->c.turns += psn != s->run;
+	}
+	if (psn == s->expected)
+		s->gap_sure = true;
+	if (psn > s->expected) {
+		s->c.out_of_order += s->gap_sure;
+		if (!s->gap && s->gap_sure) {
+			s->gap = true;
+			s->gap_psn = s->expected;
+			s->c.gaps++;
+		}
+	} else {
+		s->c.duplicates += psn < s->expected;
+		if (psn == s->expected)
+			s->gap = false;
+		s->expected = MAX(s->expected, psn + n);
+	}
+	s->run = psn + n;
+	s->hi = MAX(s->hi, psn + n);
+}
+
+void oracle_request(struct oracle *o, struct stream *s)
+{
+	const struct pkt_view *v = o->v;
+	uint64_t psn = psn_near(s->hi, v->psn);
+	bool loose, was_loose = s->loose != NULL;
+	uint32_t n;
+
+	s->c.requests++;
+	if (was_loose && psn >= s->hi) {
+		learn_from_next(o, s, psn);
+		s->loose = NULL;
+	}
+	if ((v->op->flags & (PKT_PAYLOAD | PKT_LAST)) == PKT_PAYLOAD)
+		learn_mtu(o, s, v->payload_len);
+	if (s->turn)
+		check_turn(o, s, psn);
+	if (s->nak_seen && psn == s->nak_psn)
+		s->nak_again = true;
+	n = note_request(o, s, psn, &loose);
+	follow_psn(o, s, psn, n);
+}
+
+bool oracle_could_answer(struct oracle *o, struct stream *s)
+{
+	uint64_t psn = psn_near(s->hi, o->v->psn);
+	const struct ask *a;
+
+	if (psn < s->una || psn >= s->hi + (s->loose ? s->loose->len / 256 : 0))
+		return false;
+	switch (o->v->op->kind) {
+	case PKT_KIND_READ_RESP:
+		if (s->loose && psn >= s->loose->psn)
+			return true;
+		a = ask_find(o, s, psn);
+		return a && !a->atomic;
+	case PKT_KIND_ATOMIC_ACK:
+		a = ask_find(o, s, psn);
+		return a && a->atomic;
+	default:
+		return true;
+	}
+}
+
+/* Everything below `end` is acknowledged, or answered: what the requester makes of it. */
+static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
+{
+	struct ask *a = first_open(o, s);
+
+	if (end > s->una)
+		s->una = end;
+	s->acked = true;
+	/* An acknowledgement beyond an unanswered READ or atomic does not stand for the answer (9.7.5.1). */
+	if (a && a->psn < end)
+		end = a->next;
+	if (end > s->await)
+		s->await = end;
+	if (s->turn && s->una > s->turn_psn)
+		turn_settled(s);
+}
+
+/* A READ or atomic response of that PSN arrived: if it is the one awaited, the requester takes it. */
+static void answered(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
+{
+	if (first_open(o, s) == a && psn == a->next) {
+		a->next = psn + 1;
+		if (a->npsn && a->next == a->psn + a->npsn)
+			ask_done(s, a);
+		if (a->next > s->await)
+			s->await = a->next;
+	}
+	acknowledged(o, s, psn + 1);
+}
+
+/* Behind the last PSN that the responder can have taken. */
+static uint64_t seen_to(const struct stream *s)
+{
+	if (s->loose)
+		return UINT64_MAX;
+	return s->gap_sure ? s->expected : s->hi;
+}
+
+static void check_ack(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	s->c.acks++;
+	if (s->acked && psn + 1 < s->una)
+		oracle_broken(o, ORACLE_ACK_BACK, "ACK of PSN %u after PSN %u", low24(psn),
+			      low24(s->una - 1));
+	else if (psn >= seen_to(s))
+		oracle_broken(o, ORACLE_ACK_UNSEEN, "ACK of PSN %u, but PSN %u is missing", low24(psn),
+			      low24(seen_to(s)));
+	if (!s->gap_sure)
+		s->expected = MAX(s->expected, psn + 1);
+	acknowledged(o, s, psn + 1);
+}
+
+static void want_turn(struct stream *s, uint64_t psn)
+{
+	s->turn = true;
+	s->turn_psn = psn;
+	s->turn_run = 0;
+}
+
+static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	s->c.naks_seq++;
+	if (s->acked && psn < s->una)
+		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but PSN %u was acknowledged",
+			      low24(psn), low24(s->una - 1));
+	else if (psn > seen_to(s))
+		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but PSN %u is missing",
+			      low24(psn), low24(seen_to(s)));
+	else if (psn >= s->hi)
+		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, and nothing behind it was sent",
+			      low24(psn));
+	else if (s->local_resp && s->gap_sure && psn != s->gap_psn)
+		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but the gap is at PSN %u",
+			      low24(psn), low24(s->gap_psn));
+	if (s->nak_seen && psn == s->nak_psn && !s->nak_again)
+		oracle_broken(o, ORACLE_NAK_TWICE, "a second sequence NAK for PSN %u", low24(psn));
+	s->nak_seen = true;
+	s->nak_again = false;
+	s->nak_psn = psn;
+	acknowledged(o, s, psn);
+	/* One that came late, about a gap that is closed, asks for nothing. */
+	if (psn >= s->una)
+		want_turn(s, psn);
+}
+
+/* RNR NAKs, and those that end the connection: about a packet that was there. */
+static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	if (s->acked && psn < s->una)
+		oracle_broken(o, ORACLE_ACK_BACK, "NAK of PSN %u, but PSN %u was acknowledged", low24(psn),
+			      low24(s->una - 1));
+	else if (psn >= seen_to(s))
+		oracle_broken(o, ORACLE_ACK_UNSEEN, "NAK of PSN %u, but PSN %u is missing", low24(psn),
+			      low24(seen_to(s)));
+	acknowledged(o, s, psn);
+	if (PKT_AETH_TYPE(o->v->syndrome) != PKT_AETH_TYPE_RNR)
+		return;
+	if (psn < s->una)
+		return;
+	want_turn(s, psn);
+	/*
+	 * It took neither the packet nor those behind. Unless the NAK waited, and the packet came again
+	 * meanwhile.
+	 */
+	if (s->local_resp) {
+		s->expected = psn;
+		s->gap = s->gap_sure = false;
+	}
+}
+
+/* A response run begins at psn; `lost` if its first packet is. */
+static void run_begin(struct oracle *o, struct stream *s, struct ask *a, bool lost)
+{
+	const struct pkt_view *v = o->v;
+
+	s->resp = true;
+	s->resp_ask = a;
+	s->resp_has_msn = !lost && v->op->flags & PKT_AETH;
+	s->resp_msn = v->msn;
+	if (++a->answered > a->asked)
+		oracle_broken(o, ORACLE_READ_RUN,
+			      "READ of PSN %u was requested %u times, and is answered once more",
+			      low24(a->psn), a->asked);
+}
+
+/* Where in the READ the packet is, and how long it must be. */
+static void check_read_shape(struct oracle *o, struct stream *s, const struct ask *a, uint64_t psn)
+{
+	const struct pkt_view *v = o->v;
+	bool last = v->op->flags & PKT_LAST;
+	uint64_t at = psn - a->psn, want;
+
+	if (!s->mtu || !a->npsn)
+		return;
+	if (last != (at == a->npsn - 1)) {
+		oracle_broken(o, ORACLE_READ_RUN, "%s at PSN %u, but the READ ends at PSN %u", v->op->name,
+			      low24(psn), low24(a->psn + a->npsn - 1));
+		return;
+	}
+	want = last ? a->len - at * s->mtu : s->mtu;
+	if (v->payload_len != want)
+		oracle_broken(o, ORACLE_READ_RUN, "READ response of %u bytes at PSN %u, should be %u",
+			      v->payload_len, low24(psn), (unsigned)want);
+}
+
+static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
+{
+	const struct pkt_view *v = o->v;
+	bool holes = !s->local_resp;
+
+	if (v->op->flags & PKT_FIRST) {
+		if (!ask_named(a, psn))
+			oracle_broken(o, ORACLE_READ_RUN,
+				      "READ response begins at PSN %u, which no request named", low24(psn));
+		else if (s->resp && !holes && a != s->resp_ask && a->asked == 1)
+			oracle_broken(o, ORACLE_READ_RUN,
+				      "READ response begins at PSN %u, but PSN %u was to follow", low24(psn),
+				      low24(s->resp_next));
+		run_begin(o, s, a, false);
+	} else if (s->resp && psn == s->resp_next) {
+		if (v->op->flags & PKT_AETH && s->resp_has_msn && v->msn != s->resp_msn)
+			oracle_broken(o, ORACLE_READ_RUN, "READ response began with MSN %u and ends with %u",
+				      s->resp_msn, v->msn);
+	} else if (holes && s->resp && a == s->resp_ask && psn > s->resp_next) {
+		/* lost in between */
+	} else if (holes && a->answered < a->asked) {
+		run_begin(o, s, a, true);
+	} else {
+		oracle_broken(o, ORACLE_READ_RUN, "%s at PSN %u out of turn", v->op->name, low24(psn));
+		s->resp = true;
+		s->resp_ask = a;
+		s->resp_has_msn = false;
+	}
+}
+
+static void check_read_response(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	const struct pkt_view *v = o->v;
+	struct ask *a;
+
+	s->c.read_responses++;
+	if (s->loose && psn >= s->loose->psn && v->op->flags & PKT_FIRST && v->op->flags & PKT_LAST)
+		settle(s, s->loose, 1);
+	if (!(v->op->flags & PKT_LAST))
+		learn_mtu(o, s, v->payload_len);
+	a = ask_find(o, s, psn);
+	if (!a || a->atomic) {
+		if (!s->lapsed && psn >= s->base && s->mtu)
+			oracle_broken(o, ORACLE_READ_RUN,
+				      "READ response at PSN %u, where no READ was requested", low24(psn));
+		return;
+	}
+	check_read_order(o, s, a, psn);
+	check_read_shape(o, s, a, psn);
+	s->resp_next = psn + 1;
+	if (v->op->flags & PKT_LAST)
+		s->resp = false;
+	answered(o, s, a, psn);
+}
+
+static void check_atomic_response(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	struct ask *a = ask_find(o, s, psn);
+
+	if (!a || !a->atomic) {
+		if (!s->lapsed && psn >= s->base)
+			oracle_broken(o, ORACLE_REPLAY,
+				      "atomic response at PSN %u, where no atomic was requested", low24(psn));
+		return;
+	}
+	if (++a->answered > a->asked)
+		oracle_broken(o, ORACLE_REPLAY,
+			      "atomic of PSN %u was requested %u times, and is answered once more",
+			      low24(psn), a->asked);
+	if (a->has_value && a->value != o->v->swap_add)
+		oracle_broken(o, ORACLE_REPLAY, "atomic of PSN %u is answered 0x%llx, before it was 0x%llx",
+			      low24(psn), (unsigned long long)o->v->swap_add, (unsigned long long)a->value);
+	a->has_value = true;
+	a->value = o->v->swap_add;
+	answered(o, s, a, psn);
+}
+
+static void follow_aeth(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	switch (PKT_AETH_TYPE(o->v->syndrome)) {
+	case PKT_AETH_TYPE_ACK:
+		check_ack(o, s, psn);
+		break;
+	case PKT_AETH_TYPE_RNR:
+		s->c.naks_rnr++;
+		check_nak(o, s, psn);
+		break;
+	case PKT_AETH_TYPE_NAK:
+		switch (o->v->syndrome) {
+		case PKT_NAK_PSN_SEQ:
+			check_nak_seq(o, s, psn);
+			return;
+		case PKT_NAK_INVALID_REQ:
+			s->c.naks_invalid++;
+			break;
+		case PKT_NAK_REM_ACCESS:
+			s->c.naks_access++;
+			break;
+		case PKT_NAK_REM_OP:
+			s->c.naks_op++;
+			break;
+		default:
+			s->c.naks_other++;
+		}
+		check_nak(o, s, psn);
+		break;
+	default:
+		s->c.naks_other++;
+	}
+}
+
+void oracle_response(struct oracle *o, struct stream *s)
+{
+	uint64_t psn = psn_near(s->hi, o->v->psn);
+
+	s->c.responses++;
+	switch (o->v->op->kind) {
+	case PKT_KIND_READ_RESP:
+		check_read_response(o, s, psn);
+		break;
+	case PKT_KIND_ATOMIC_ACK:
+		check_atomic_response(o, s, psn);
+		break;
+	default:
+		follow_aeth(o, s, psn);
+	}
+}
