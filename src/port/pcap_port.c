@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Capture: a port around a port that changes nothing and writes down everything. A packet sent is encoded when the next one is
+ * reserved or the burst is flushed, before the inner port can reuse its memory; a packet received before the core sees it.
+ *
+ * Frames gather in a buffer, which goes to the file when it is half full, when the port goes to sleep, when a poller found
+ * nothing for a while, and at the end. A write that fails ends the capture with one line; the port goes on.
+ *
+ * A socket does not show the identification of what it received. It is solved for, as the core does, so that the ICRCs in
+ * the file verify for those who read it; a packet that is wrong in itself stays so.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sys.h"
+#include "packet/headers.h"
+#include "packet/pcap.h"
+#include "port/port_impl.h"
+
+#define BUFFER_BYTES (512u << 10)
+#define IDLE_POLLS   1024
+#define FLOWS	     64 /* a power of two */
+
+struct pcap_port {
+	struct port port;    /* first */
+	struct port_ops ops; /* under the inner port's name */
+	struct port *inner;
+	uint64_t (*clock)(void *);
+	void *clock_ctx;
+	uint64_t last; /* time stamps do not go back */
+	int file;      /* -1: the capture has ended */
+	char *path;
+	uint8_t *buf;
+	size_t used;
+	unsigned idle;
+	/* the last reservation, complete when the next one is made */
+	struct port_room room;
+	uint32_t len;
+	uint8_t tos;
+	const struct port_path *to;   /* NULL: none */
+	struct icrc_flow flow[FLOWS]; /* of those we received from, by hash */
+};
+
+static struct pcap_port *pcap_port(struct port *p)
+{
+	return (struct pcap_port *)p;
+}
+
+static uint64_t real_time(void *ctx)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+static uint64_t stamp(struct pcap_port *c)
+{
+	uint64_t t = c->clock(c->clock_ctx);
+
+	if (t > c->last)
+		c->last = t;
+	return c->last;
+}
+
+static void __attribute__((cold)) end_capture(struct pcap_port *c, int rc)
+{
+	log_error("pcap: can't write %s any more (%s): the capture ends here", c->path, strerror(-rc));
+	sys_close(c->file);
+	c->file = -1;
+	c->used = 0;
+}
+
+static void write_out(struct pcap_port *c)
+{
+	size_t done = 0;
+
+	c->idle = 0;
+	while (c->file >= 0 && done < c->used) {
+		ssize_t n = sys_write(c->file, c->buf + done, c->used - done);
+
+		if (n > 0)
+			done += (size_t)n;
+		else if (n != -EINTR)
+			end_capture(c, n ? (int)n : -EIO);
+	}
+	c->used = 0;
+}
+
+static void put(struct pcap_port *c, uint64_t t, const struct pkt_addr *src, const struct pkt_addr *dst,
+		uint16_t sport, uint8_t tos, uint16_t ip_id, const uint8_t *bth, uint32_t len)
+{
+	if (c->file < 0)
+		return;
+	/* A datagram that is no packet of ours may be longer than any: what is too long for the buffer is left out. */
+	if (c->used > BUFFER_BYTES / 2)
+		write_out(c);
+	c->used += pcap_encode_record(c->buf + c->used, BUFFER_BYTES - c->used, t, src, dst, sport,
+				      PKT_UDP_PORT, tos, ip_id, bth, len);
+}
+
+static void put_sent(struct pcap_port *c)
+{
+	if (!c->to)
+		return;
+	put(c, stamp(c), &c->port.addr, &c->to->dst, c->to->sport, c->tos, c->room.ip_id, c->room.bth,
+	    c->len);
+	c->to = NULL;
+}
+
+static uint16_t true_id(struct pcap_port *c, const struct port_pkt *pkt)
+{
+	uint64_t tail;
+	struct icrc_flow *f;
+	uint16_t id = pkt->ip_id;
+
+	if (pkt->flags & PORT_ID_KNOWN)
+		return id;
+	memcpy(&tail, pkt->src->b + 8, sizeof(tail));
+	f = &c->flow[((tail ^ tail >> 56 ^ tail >> 50) + pkt->sport) % FLOWS];
+	if (f->dport != PKT_UDP_PORT || f->sport != pkt->sport || !pkt_addr_eq(&f->src, pkt->src))
+		icrc_flow_init(f, pkt->src, pkt->dst, pkt->sport, PKT_UDP_PORT);
+	return icrc_verify(f, false, &id, pkt->bth, pkt->len) ? id : pkt->ip_id;
+}
+
+static struct port_path *pcap_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
+{
+	struct port *in = pcap_port(p)->inner;
+
+	return in->ops->path_get(in, dst, dqpn);
+}
+
+static void pcap_path_put(struct port *p, struct port_path *path)
+{
+	struct pcap_port *c = pcap_port(p);
+
+	put_sent(c);
+	c->inner->ops->path_put(c->inner, path);
+}
+
+static int pcap_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
+			struct port_room *room)
+{
+	struct pcap_port *c = pcap_port(p);
+	int rc;
+
+	put_sent(c);
+	rc = c->inner->ops->reserve(c->inner, path, len, tos, room);
+	if (rc)
+		return rc;
+	c->room = *room;
+	c->len = len;
+	c->tos = tos;
+	c->to = path;
+	return 0;
+}
+
+static void pcap_cancel(struct port *p)
+{
+	struct pcap_port *c = pcap_port(p);
+
+	c->to = NULL;
+	c->inner->ops->cancel(c->inner);
+}
+
+static bool pcap_flush(struct port *p)
+{
+	struct pcap_port *c = pcap_port(p);
+	bool sent;
+
+	put_sent(c);
+	sent = c->inner->ops->flush(c->inner);
+	p->stats = c->inner->stats;
+	return sent;
+}
+
+static int pcap_rx_burst(struct port *p, struct port_pkt *pkts, int max)
+{
+	struct pcap_port *c = pcap_port(p);
+	int n = c->inner->ops->rx_burst(c->inner, pkts, max);
+	uint64_t t;
+
+	if (n <= 0) {
+		if (c->used && ++c->idle >= IDLE_POLLS)
+			write_out(c);
+		return n;
+	}
+	c->idle = 0;
+	t = stamp(c);
+	for (int i = 0; i < n; i++)
+		put(c, t, pkts[i].src, pkts[i].dst, pkts[i].sport, pkts[i].tos, true_id(c, &pkts[i]),
+		    pkts[i].bth, pkts[i].len);
+	p->stats = c->inner->stats;
+	return n;
+}
+
+static bool pcap_arm(struct port *p)
+{
+	struct pcap_port *c = pcap_port(p);
+
+	write_out(c);
+	return c->inner->ops->arm(c->inner);
+}
+
+static void pcap_disarm(struct port *p)
+{
+	struct port *in = pcap_port(p)->inner;
+
+	in->ops->disarm(in);
+}
+
+static void pcap_control(struct port *p)
+{
+	struct port *in = pcap_port(p)->inner;
+
+	if (in->ops->control)
+		in->ops->control(in);
+}
+
+static void pcap_after_fork(struct port *p)
+{
+	struct pcap_port *c = pcap_port(p);
+
+	/* What is in the buffer is the parent's to write. */
+	c->used = 0;
+	c->to = NULL;
+	if (c->file >= 0)
+		sys_close(c->file);
+	c->file = -1;
+	c->inner->ops->after_fork(c->inner);
+}
+
+static void pcap_free(struct pcap_port *c)
+{
+	if (c->file >= 0)
+		sys_close(c->file);
+	mem_free_pages(c->buf, BUFFER_BYTES);
+	free(c->path);
+	free(c);
+}
+
+static void pcap_close(struct port *p)
+{
+	struct pcap_port *c = pcap_port(p);
+	struct port *in = c->inner;
+
+	put_sent(c);
+	write_out(c);
+	pcap_free(c);
+	in->ops->close(in);
+}
+
+static const struct port_ops pcap_ops = {
+	.path_get = pcap_path_get,
+	.path_put = pcap_path_put,
+	.reserve = pcap_reserve,
+	.cancel = pcap_cancel,
+	.flush = pcap_flush,
+	.rx_burst = pcap_rx_burst,
+	.arm = pcap_arm,
+	.disarm = pcap_disarm,
+	.control = pcap_control,
+	.after_fork = pcap_after_fork,
+	.close = pcap_close,
+};
+
+/* The name with every "%p" replaced by the process id, and the lane behind it. NULL: no memory. */
+static char *expand(const char *path, unsigned lane)
+{
+	char *out = NULL;
+	size_t n;
+	FILE *f = open_memstream(&out, &n);
+
+	if (!f)
+		return NULL;
+	for (const char *p = path; *p; p++) {
+		if (p[0] == '%' && p[1] == 'p') {
+			fprintf(f, "%d", (int)getpid());
+			p++;
+		} else {
+			fputc(*p, f);
+		}
+	}
+	if (lane)
+		fprintf(f, ".%u", lane);
+	if (fclose(f)) {
+		free(out);
+		return NULL;
+	}
+	return out;
+}
+
+struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(void *), void *ctx, char *err,
+		       size_t errlen)
+{
+	struct pcap_port *c = calloc(1, sizeof(*c));
+
+	if (c) {
+		c->file = -1;
+		c->path = expand(path, inner->lane);
+		c->buf = mem_alloc_pages(BUFFER_BYTES);
+	}
+	if (!c || !c->path || !c->buf) {
+		snprintf(err, errlen, "pcap: out of memory");
+		goto fail;
+	}
+	c->file = open(c->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (c->file < 0) {
+		snprintf(err, errlen, "pcap: can't make %s: %s", c->path, strerror(errno));
+		goto fail;
+	}
+	c->port = *inner;
+	c->ops = pcap_ops;
+	c->ops.name = inner->ops->name;
+	c->port.ops = &c->ops;
+	c->inner = inner;
+	c->clock = clock ? clock : real_time;
+	c->clock_ctx = ctx;
+	c->used = pcap_encode_file_header(c->buf, BUFFER_BYTES);
+	write_out(c);
+	return &c->port;
+fail:
+	if (c)
+		pcap_free(c);
+	return NULL;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Between the files of this room: a port's specification, what port_open() builds from it, and the wrappers.
+ * Nothing outside src/port and its tests includes this, but for the simulator's users (port/sim.h).
+ */
+#ifndef ROOST_PORT_PORT_IMPL_H
+#define ROOST_PORT_PORT_IMPL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "port/port.h"
+
+#define PORT_DEFAULT_SEED 1
+
+/* What the fault port does to packets on their way out. Probabilities are 0 .. 1. */
+struct port_faults {
+	double loss, dup, reorder, corrupt;
+	uint64_t delay_ns;
+	uint64_t seed;
+};
+
+/* A specification, parsed: KIND[:ADDRESS][,OPTION=VALUE...]. */
+struct port_spec {
+	char kind[16];
+	bool has_address;
+	struct pkt_addr addr; /* valid with has_address; else the port chooses */
+	uint32_t
+		mtu; /* 256 .. 4096; 0: the largest that fits. The port takes the smaller of this and what fits */
+	uint32_t window; /* bytes; 0: the port's own choice */
+	uint32_t buffer; /* buffer=: bytes to ask for as a udp socket's buffers; 0: as much as serves */
+	uint32_t ring;	 /* ring=: bytes of a shm ring, a power of two; 0: the port's own choice */
+	bool no_offload; /* offload=0: udp does without UDP_SEGMENT and UDP_GRO */
+	char pcap[256];	 /* file to write; "": none */
+	struct port_faults faults;
+};
+
+/* 0; -EINVAL with one line in err. Pure. */
+int port_spec_parse(const char *text, struct port_spec *spec, char *err, size_t errlen);
+/* Any fault injection asked for? */
+bool port_faults_any(const struct port_faults *f);
+
+/* The largest path MTU (256 .. 4096) whose packet fits in `bytes` of BTH .. ICRC, at most `limit` unless 0. 0: none fits. */
+uint32_t port_mtu_fit(uint32_t bytes, uint32_t limit);
+
+/*
+ * The kinds. Each opens one lane; faults and pcap are not theirs to apply. Without spec->has_address they choose one.
+ * NULL with one line in err that says what to do.
+ */
+struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
+			   size_t errlen);
+struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
+			   size_t errlen);
+
+/* Monotonic nanoseconds: the default clock of the wrappers. */
+uint64_t port_clock(void *ctx);
+
+/*
+ * Wraps a port, which it then owns (closing the wrapper closes it). NULL with errno set when there is no memory or
+ * descriptor; `inner` is then still the caller's. `clock` NULL: port_clock. Times are of that clock.
+ */
+struct port *fault_wrap(struct port *inner, const struct port_faults *faults, uint64_t (*clock)(void *),
+			void *ctx);
+
+/*
+ * Writes all that passes, both ways, to a pcap file, which is made anew; "%p" in the name is the process id, and lanes after the
+ * first append ".LANE". Owns `inner` as above. `clock` gives nanoseconds since the epoch; NULL: the real-time clock. NULL with
+ * one line in err when the file can't be made. Losing the file later (disk full) ends the capture, not the port.
+ */
+struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(void *), void *ctx, char *err,
+		       size_t errlen);
+
+/* What the fault port did so far. `p` is the fault port itself, as fault_wrap() returned it. */
+struct fault_counts {
+	uint64_t seen, lost, duplicated, reordered, corrupted, delayed;
+};
+struct fault_counts fault_counts(const struct port *p);
+
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The udp port inside: an unconnected socket bound to our address and port 4791, for each lane.
+ *
+ *   udp_open.c	  socket, address, MTU, windows
+ *   udp_path.c	  destinations
+ *   udp_tx.c	  staging memory, groups for UDP_SEGMENT, what to do when the kernel refuses
+ *   udp_rx.c	  datagrams (merged by UDP_GRO) cut into packets
+ *   udp_lanes.c  several sockets of one address: steering, and packets that came to the wrong one
+ *   udp_probe.c  what the running kernel can do, found out once
+ *
+ * All functions: [owner], the thread that owns the processing unit, unless they say otherwise.
+ */
+#ifndef ROOST_PORT_UDP_H
+#define ROOST_PORT_UDP_H
+
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
+
+#include "base/list.h"
+#include "packet/headers.h"
+#include "port/port_impl.h"
+
+/* Not in the headers of every libc. Values: include/uapi/linux/udp.h. */
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+#ifndef UDP_NO_CHECK6_RX
+#define UDP_NO_CHECK6_RX 102
+#endif
+
+/* The kernel's UDP_MAX_SEGMENTS: 64, since Linux 6.9 128. */
+#define UDP_SEGS_OLD 64
+#define UDP_SEGS_NEW 128
+/* Longest UDP payload that IPv4's 16-bit length holds; IPv6 would take 20 bytes more. */
+#define UDP_MAX_DATAGRAM (65535 - 20 - 8)
+
+#define UDP_MAX_GROUPS	64
+#define UDP_STAGE_ALIGN 64
+/* So much staged is sent before a new group is begun, so that the receiver works while the rest is built. */
+#define UDP_BATCH_BYTES (56u << 10)
+#define UDP_STAGE_BYTES (UDP_BATCH_BYTES + (64u << 10))
+
+/* A receive buffer holds the longest datagram; the skew keeps buffers from sharing the same few cache sets. */
+#define UDP_RX_BUFS   PORT_BURST
+#define UDP_RX_STRIDE (65536 + 5 * 64)
+
+union udp_name {
+	struct sockaddr sa;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
+
+struct udp_path {
+	struct port_path path; /* first */
+	struct list_head link;
+	uint32_t refs;
+	uint32_t mtu; /* the kernel's idea of the path's, IP header included; 0: unknown */
+	bool single;  /* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
+	bool warned;  /* its error was logged */
+	struct icrc_flow flow; /* to build ICRCs anew */
+	union udp_name name;
+};
+
+/* Packets of one destination, type of service and size, contiguous, the last may be smaller: one call of UDP_SEGMENT. */
+struct udp_group {
+	struct udp_path *path; /* NULL: gone, and the packets with it */
+	uint8_t *data;
+	uint32_t bytes;
+	uint16_t size; /* of every packet but the last, which may be smaller */
+	uint16_t count;
+	uint16_t sent; /* packets of it that went singly already */
+	uint8_t tos;
+	bool closed; /* nothing fits behind a smaller last packet */
+};
+
+struct udp_tx {
+	uint8_t *stage; /* UDP_STAGE_BYTES */
+	uint32_t used;
+	unsigned first, count; /* groups [first, count) wait */
+	bool blocked;	       /* the kernel had no room; the batch is kept */
+	uint32_t reserved;     /* bytes of the last reservation, while it can be taken back */
+	uint16_t max_segs;     /* a group's; 1: no UDP_SEGMENT */
+	struct udp_group group[UDP_MAX_GROUPS];
+};
+
+/* A datagram received, and how far it has been handed out. */
+struct udp_rx_buf {
+	struct pkt_addr src;
+	uint8_t *data;
+	uint32_t len, off, seg;
+	uint16_t sport, index; /* index: of the next packet in its datagram */
+	uint8_t tos, flags;
+};
+
+struct udp_rx {
+	uint8_t *mem; /* UDP_RX_BUFS * UDP_RX_STRIDE */
+	struct mmsghdr *msgs;
+	unsigned next, count; /* buffers [next, count) hold packets to hand out */
+	unsigned want;	      /* datagrams to ask for at a time */
+	struct udp_rx_buf buf[UDP_RX_BUFS];
+};
+
+struct udp_lanes;
+
+struct udp_port {
+	struct port port; /* first */
+	int sock, epoll;
+	bool v6;
+	bool out_armed; /* epoll looks for room too */
+	uint32_t scope; /* of a link-local address */
+	struct list_head paths;
+	struct udp_lanes *lanes; /* NULL: one lane */
+	uint32_t rcvbuf;
+	struct udp_tx tx;
+	struct udp_rx rx;
+};
+
+static inline struct udp_port *udp_port(struct port *p)
+{
+	return (struct udp_port *)p;
+}
+
+/* Socket address of addr:port. Returns its length. */
+socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port, uint32_t scope);
+void udp_addr(const union udp_name *n, struct pkt_addr *addr, uint16_t *port);
+static inline socklen_t udp_name_len(const struct udp_port *u)
+{
+	return u->v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+/* udp_path.c */
+struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);
+void udp_path_put(struct port *p, struct port_path *path);
+/* Something sent to it failed for good: says so, once a path. */
+void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len);
+
+/* udp_tx.c */
+int udp_tx_init(struct udp_port *u);
+void udp_tx_fini(struct udp_port *u);
+int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room);
+void udp_cancel(struct port *p);
+bool udp_flush(struct port *p);
+/* The path goes away: what waits for it goes first, or is lost. */
+void udp_tx_forget(struct udp_port *u, const struct udp_path *path);
+
+/* udp_rx.c */
+int udp_rx_init(struct udp_port *u);
+void udp_rx_fini(struct udp_port *u);
+int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max);
+static inline bool udp_rx_waiting(const struct udp_port *u)
+{
+	return u->rx.next < u->rx.count;
+}
+
+/*
+ * udp_lanes.c. The group a socket belongs to is found by address and number of lanes, process-wide.
+ * join: [control], after bind; makes the kernel steer. 0 or -errno.
+ */
+int udp_lanes_join(struct udp_port *u);
+void udp_lanes_leave(struct udp_port *u);
+/* Copies a packet that belongs to another lane of ours into its inbox; false: no room there. */
+bool udp_lanes_pass(struct udp_port *u, unsigned lane, const struct port_pkt *pkt);
+/* Hands out packets that other lanes left for us; they stay valid until udp_lanes_free(). */
+int udp_lanes_take(struct udp_port *u, struct port_pkt *pkts, int max);
+void udp_lanes_free(struct udp_port *u);
+/* Before sleeping: false when packets are there. */
+bool udp_lanes_arm(struct udp_port *u);
+void udp_lanes_disarm(struct udp_port *u);
+
+/* What the kernel can do, and what a packet costs in a receive buffer. */
+struct udp_abilities {
+	uint16_t max_segs; /* 1: no UDP_SEGMENT */
+	uint32_t cost; /* bytes of receive buffer that one packet of full size takes when it comes alone */
+};
+/* Asks the kernel by sending to ourselves, from `addr` to `addr`, on sockets of its own. len: of a packet of full size. */
+void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len, struct udp_abilities *out);
+
+#endif

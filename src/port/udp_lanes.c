@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Several sockets of one address (SO_REUSEPORT), one a lane, and a filter that steers by the destination QP number.
+ *
+ * The kernel asks the filter once for a whole group of packets, by the first one's QP number, and a sender puts packets
+ * of all its QPs into one group: so a lane may get packets of another's QPs. It copies them into that lane's inbox, a
+ * ring under a lock; the lane looks there before its socket, and an eventfd wakes it when it sleeps.
+ *
+ *	socket of lane 0 --> lane 0's thread --copy--> inbox of lane 1 --> lane 1's thread
+ *
+ * The filter returns the index of a socket in the order in which they joined: lanes are opened in order.
+ */
+#include "port/udp.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/spin.h"
+#include "base/sys.h"
+
+#ifndef SO_ATTACH_REUSEPORT_CBPF
+#define SO_ATTACH_REUSEPORT_CBPF 51
+#endif
+
+#define INBOX_SLOTS 256
+
+struct inbox_slot {
+	struct pkt_addr src;
+	uint32_t len;
+	uint16_t sport, ip_id;
+	uint8_t tos, flags;
+	uint8_t data[PKT_MAX_LEN] __attribute__((aligned(64)));
+};
+
+struct inbox {
+	struct spin lock CACHE_ALIGNED; /* producers */
+	atomic_uint tail;
+	atomic_uint head CACHE_ALIGNED; /* consumer's; slots before it are free */
+	atomic_bool asleep;
+	unsigned taken; /* consumer: handed out beyond head */
+	int event;	/* eventfd; -1: no lane */
+	struct inbox_slot *slot;
+};
+
+/* One per address. The list and the counts under `groups_lock`; the lanes of a group live and die together. */
+struct udp_lanes {
+	struct list_head link;
+	struct pkt_addr addr;
+	pid_t pid; /* a forked child does not join its parent's */
+	unsigned refs;
+	struct inbox inbox[PORT_MAX_LANES];
+};
+
+static struct list_head groups = LIST_HEAD_INIT(groups);
+static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/*
+ * lane = (QP number >> 4) % lanes: PORT_LANE_OF_QPN. The filter sees the UDP payload: the BTH's bytes 4 to 7 are its reserved
+ * byte and the QP number. An index of a lane that is not open yet makes the kernel choose by hash.
+ */
+static int attach_filter(int sock, unsigned lanes)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),	BPF_STMT(BPF_ALU | BPF_AND | BPF_K, PKT_QPN_MASK),
+		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4), BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, lanes),
+		BPF_STMT(BPF_RET | BPF_A, 0),
+	};
+	struct sock_fprog prog = {ARRAY_SIZE(code), code};
+
+	return sys_setsockopt(sock, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, &prog, sizeof(prog));
+}
+
+static struct udp_lanes *find_group(const struct pkt_addr *addr)
+{
+	struct udp_lanes *g;
+
+	list_for_each_entry (g, &groups, link) {
+		if (g->pid == getpid() && pkt_addr_eq(&g->addr, addr))
+			return g;
+	}
+	g = aligned_alloc(CACHE_LINE, sizeof(*g));
+	if (!g)
+		return NULL;
+	memset(g, 0, sizeof(*g));
+	g->addr = *addr;
+	g->pid = getpid();
+	for (unsigned i = 0; i < PORT_MAX_LANES; i++)
+		g->inbox[i].event = -1;
+	list_add(&g->link, &groups);
+	return g;
+}
+
+/* The last one out frees. */
+static void drop_group(struct udp_lanes *g)
+{
+	if (g->refs)
+		return;
+	list_del(&g->link);
+	for (unsigned i = 0; i < PORT_MAX_LANES; i++) {
+		if (g->inbox[i].event >= 0)
+			sys_close(g->inbox[i].event);
+		mem_free_pages(g->inbox[i].slot, INBOX_SLOTS * sizeof(struct inbox_slot));
+	}
+	free(g);
+}
+
+static int open_inbox(struct udp_port *u, struct inbox *b)
+{
+	struct epoll_event ev = {.events = EPOLLIN};
+
+	if (b->event >= 0)
+		return -EEXIST;
+	b->slot = mem_alloc_pages(INBOX_SLOTS * sizeof(struct inbox_slot));
+	if (!b->slot)
+		return -ENOMEM;
+	b->event = sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (b->event < 0)
+		return b->event;
+	return sys_epoll_ctl(u->epoll, EPOLL_CTL_ADD, b->event, &ev);
+}
+
+int udp_lanes_join(struct udp_port *u)
+{
+	struct udp_lanes *g;
+	int rc = 0;
+
+	pthread_mutex_lock(&groups_lock);
+	g = find_group(&u->port.addr);
+	if (!g) {
+		rc = -ENOMEM;
+		goto out;
+	}
+	/* The first socket was bound before it allowed company; the filter goes to the group once there is one. */
+	if (u->port.lane > 0)
+		rc = attach_filter(u->sock, u->port.lanes);
+	if (!rc)
+		rc = open_inbox(u, &g->inbox[u->port.lane]);
+	if (rc) {
+		drop_group(g);
+		goto out;
+	}
+	g->refs++;
+	u->lanes = g;
+out:
+	pthread_mutex_unlock(&groups_lock);
+	return rc;
+}
+
+void udp_lanes_leave(struct udp_port *u)
+{
+	if (!u->lanes)
+		return;
+	pthread_mutex_lock(&groups_lock);
+	u->lanes->refs--;
+	drop_group(u->lanes);
+	u->lanes = NULL;
+	pthread_mutex_unlock(&groups_lock);
+}
+
+bool udp_lanes_pass(struct udp_port *u, unsigned lane, const struct port_pkt *pkt)
+{
+	struct inbox *b = &u->lanes->inbox[lane];
+	struct inbox_slot *s;
+	unsigned tail;
+	uint64_t one = 1;
+
+	if (pkt->len > PKT_MAX_LEN || !b->slot)
+		return false;
+	spin_lock(&b->lock);
+	tail = atomic_load_explicit(&b->tail, memory_order_relaxed);
+	if (tail - atomic_load_explicit(&b->head, memory_order_acquire) == INBOX_SLOTS) {
+		spin_unlock(&b->lock);
+		return false;
+	}
+	s = &b->slot[tail % INBOX_SLOTS];
+	s->src = *pkt->src;
+	s->len = pkt->len;
+	s->sport = pkt->sport;
+	s->ip_id = pkt->ip_id;
+	s->tos = pkt->tos;
+	s->flags = pkt->flags;
+	memcpy(s->data, pkt->bth, pkt->len);
+	/* Either we see that the lane sleeps, or its last look before sleeping sees the packet. */
+	atomic_store_explicit(&b->tail, tail + 1, memory_order_seq_cst);
+	spin_unlock(&b->lock);
+	if (atomic_load_explicit(&b->asleep, memory_order_seq_cst))
+		sys_write(b->event, &one, sizeof(one));
+	return true;
+}
+
+int udp_lanes_take(struct udp_port *u, struct port_pkt *pkts, int max)
+{
+	struct inbox *b = &u->lanes->inbox[u->port.lane];
+	unsigned head = atomic_load_explicit(&b->head, memory_order_relaxed);
+	unsigned tail = atomic_load_explicit(&b->tail, memory_order_acquire);
+	int n = 0;
+
+	for (; n < max && head + b->taken != tail; n++, b->taken++) {
+		struct inbox_slot *s = &b->slot[(head + b->taken) % INBOX_SLOTS];
+
+		pkts[n] = (struct port_pkt){
+			.bth = s->data,
+			.src = &s->src,
+			.dst = &u->port.addr,
+			.len = s->len,
+			.sport = s->sport,
+			.ip_id = s->ip_id,
+			.tos = s->tos,
+			.flags = s->flags,
+		};
+		u->port.stats.rx_packets++;
+		u->port.stats.rx_bytes += s->len;
+	}
+	return n;
+}
+
+void udp_lanes_free(struct udp_port *u)
+{
+	struct inbox *b = &u->lanes->inbox[u->port.lane];
+
+	if (!b->taken)
+		return;
+	atomic_fetch_add_explicit(&b->head, b->taken, memory_order_release);
+	b->taken = 0;
+}
+
+bool udp_lanes_arm(struct udp_port *u)
+{
+	struct inbox *b = &u->lanes->inbox[u->port.lane];
+
+	atomic_store_explicit(&b->asleep, true, memory_order_seq_cst);
+	return atomic_load_explicit(&b->tail, memory_order_seq_cst) ==
+	       atomic_load_explicit(&b->head, memory_order_relaxed) + b->taken;
+}
+
+void udp_lanes_disarm(struct udp_port *u)
+{
+	struct inbox *b = &u->lanes->inbox[u->port.lane];
+	uint64_t count;
+
+	if (!atomic_load_explicit(&b->asleep, memory_order_relaxed))
+		return;
+	atomic_store_explicit(&b->asleep, false, memory_order_relaxed);
+	sys_read(b->event, &count, sizeof(count));
+}

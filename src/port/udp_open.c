@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Opening the udp port: an address, a socket, and what follows from them.
+ *
+ * Windows. The kernel charges a socket's receive buffer with what a packet occupies, not with its length: 8,448 bytes for one of 4,148
+ * that came alone, 63,052 for fifteen that came as one group (Linux 6.18, x86). And it gives memory back in
+ * portions of a quarter of the buffer (net/ipv4/udp.c, udp_rmem_release), so a quarter may be taken by nothing. Hence:
+ *
+ *	window = (3/4 buffer / what a lone packet occupies) packets, at most UDP_WINDOW_MAX
+ *
+ * So much of WRITEs and SENDs surely fits if every packet comes alone; packets that come in groups need half of that, and
+ * leave the other half to the READ responses that the receiver asked for. The READ window is the same of our own buffer. A sender does
+ * not know the receiver's buffer, and takes it to be the one an ordinary process gets on this machine.
+ */
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sys.h"
+#include "port/udp.h"
+
+#define BUFFER_BYTES   (4 << 20)     /* asked for; the kernel doubles it, and stops at rmem_max */
+#define UDP_WINDOW_MAX (1024u << 10) /* more is of no use: it only falls out of the caches while it waits */
+
+#define FIRST_FREE_LOOPBACK 2 /* 127.0.0.2 .. */
+#define LAST_FREE_LOOPBACK  254
+
+/* TEST-NET-1 (RFC 5737): an address that is somewhere out there. It is routed to, never sent to. */
+static const struct pkt_addr somewhere = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}};
+
+struct opening {
+	struct udp_port *u;
+	const struct port_spec *spec;
+	unsigned lane, lanes;
+	char *err;
+	size_t errlen;
+};
+
+static void __attribute__((format(printf, 2, 3))) say(struct opening *o, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(o->err, o->errlen, fmt, ap);
+	va_end(ap);
+}
+
+static struct pkt_addr loopback(unsigned last)
+{
+	struct pkt_addr a = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, (uint8_t)last}};
+
+	return a;
+}
+
+static bool is_loopback4(const struct pkt_addr *a)
+{
+	return pkt_addr_is_v4(a) && a->b[12] == 127;
+}
+
+static int set_int(int fd, int level, int name, int value)
+{
+	return sys_setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static uint32_t get_u32(int fd, int level, int name)
+{
+	uint32_t value = 0;
+	socklen_t n = sizeof(value);
+
+	return sys_getsockopt(fd, level, name, &value, &n) ? 0 : value;
+}
+
+/* The interface that has the address: its index, for link-local addresses, and its MTU; 0 where it can't be told. */
+static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *index, uint32_t *mtu)
+{
+	struct ifaddrs *all, *i;
+	struct ifreq req = {0};
+	struct pkt_addr a;
+	uint16_t port;
+
+	*index = *mtu = 0;
+	if (getifaddrs(&all))
+		return;
+	for (i = all; i; i = i->ifa_next) {
+		if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+			continue;
+		udp_addr((const union udp_name *)i->ifa_addr, &a, &port);
+		/* All of 127/8 is local, though only 127.0.0.1 is listed. */
+		if (pkt_addr_eq(&a, addr) || (is_loopback4(addr) && is_loopback4(&a))) {
+			*index = if_nametoindex(i->ifa_name);
+			snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", i->ifa_name);
+			if (!ioctl(sock, SIOCGIFMTU, &req) && req.ifr_mtu > 0)
+				*mtu = (uint32_t)req.ifr_mtu;
+			break;
+		}
+	}
+	freeifaddrs(all);
+}
+
+static int buffer_bytes(const struct opening *o)
+{
+	return o->spec->buffer ? (int)o->spec->buffer : BUFFER_BYTES;
+}
+
+static int configure(const struct opening *o, int fd, bool v6)
+{
+	int rc;
+
+	if (v6) {
+		rc = set_int(fd, SOL_IPV6, IPV6_V6ONLY, 1);
+		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_RECVTCLASS, 1);
+		/* rxe sends without a checksum. Where this is refused its packets get lost, nobody else's. */
+		if (!rc && set_int(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1))
+			log_info("udp: this kernel drops IPv6 packets without UDP checksum");
+	} else {
+		rc = set_int(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+		rc = rc ? rc : set_int(fd, SOL_IP, IP_RECVTOS, 1);
+	}
+	if (!o->spec->no_offload)
+		set_int(fd, SOL_UDP, UDP_GRO, 1); /* without it packets come one by one */
+	set_int(fd, SOL_SOCKET, SO_SNDBUF, buffer_bytes(o));
+	set_int(fd, SOL_SOCKET, SO_RCVBUF, buffer_bytes(o));
+	if (!rc && o->lane > 0)
+		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	return rc;
+}
+
+/* A configured socket bound to addr:4791, in u->sock. 0 or -errno. */
+static int claim(struct opening *o, const struct pkt_addr *addr)
+{
+	struct udp_port *u = o->u;
+	union udp_name name;
+	uint32_t mtu;
+	socklen_t len;
+	int fd, rc;
+
+	u->v6 = !pkt_addr_is_v4(addr);
+	fd = sys_socket(u->v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return fd;
+	if (u->v6 && addr->b[0] == 0xfe && (addr->b[1] & 0xc0) == 0x80)
+		find_interface(addr, fd, &u->scope, &mtu);
+	len = udp_name(&name, addr, PKT_UDP_PORT, u->scope);
+	rc = configure(o, fd, u->v6);
+	if (!rc)
+		rc = sys_bind(fd, &name.sa, len);
+	/*
+	 * The first lane is bound alone, so that an address in use by somebody else who shares is refused as well, and allows
+	 * company afterwards.
+	 */
+	if (!rc && o->lanes > 1 && o->lane == 0)
+		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	if (rc) {
+		sys_close(fd);
+		return rc;
+	}
+	u->sock = fd;
+	u->port.addr = *addr;
+	return 0;
+}
+
+static bool claim_given(struct opening *o)
+{
+	char text[64];
+	int rc = claim(o, &o->spec->addr);
+
+	pkt_addr_print(&o->spec->addr, text, sizeof(text));
+	switch (-rc) {
+	case 0:
+		return true;
+	case EADDRINUSE:
+		say(o,
+		    "udp: port %d of %s is in use: stop the program that has it (ss -ulpn shows it; the rdma_rxe module "
+		    "takes it on all addresses), or choose another address, as in udp:127.0.0.2",
+		    PKT_UDP_PORT, text);
+		break;
+	case EADDRNOTAVAIL:
+		say(o,
+		    "udp: %s is no address of this machine: choose one that `ip address` lists, or 127.0.0.2",
+		    text);
+		break;
+	case EACCES:
+	case EPERM:
+		say(o, "udp: no permission to bind %s port %d: a security policy forbids it to this process",
+		    text, PKT_UDP_PORT);
+		break;
+	case EAFNOSUPPORT:
+		say(o, "udp: this machine has no %s: choose an address of the other kind",
+		    pkt_addr_is_v4(&o->spec->addr) ? "IPv4" : "IPv6");
+		break;
+	default:
+		say(o, "udp: can't bind %s port %d: %s", text, PKT_UDP_PORT, strerror(-rc));
+	}
+	return false;
+}
+
+/* The source address of the route to the outside: the host's primary address. */
+static bool primary_address(struct pkt_addr *out)
+{
+	union udp_name name;
+	socklen_t len = udp_name(&name, &somewhere, PKT_UDP_PORT, 0);
+	uint16_t port;
+	int fd = sys_socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	ok = !sys_connect(fd, &name.sa, len) && !sys_getsockname(fd, &name.sa, &len);
+	sys_close(fd);
+	if (ok)
+		udp_addr(&name, out, &port);
+	return ok && !is_loopback4(out);
+}
+
+static bool claim_any(struct opening *o)
+{
+	struct pkt_addr addr;
+	unsigned last = FIRST_FREE_LOOPBACK;
+	int rc;
+
+	if (primary_address(&addr)) {
+		if (!claim(o, &addr))
+			return true;
+	} else {
+		last = 1;
+	}
+	do {
+		addr = loopback(last);
+		rc = claim(o, &addr);
+	} while (rc == -EADDRINUSE && last++ < LAST_FREE_LOOPBACK);
+	if (!rc)
+		return true;
+	if (rc == -EADDRINUSE)
+		say(o,
+		    "udp: port %d is in use on every address tried: unload the rdma_rxe module (modprobe -r rdma_rxe) if "
+		    "it is there, or choose an address, as in udp:127.0.1.1",
+		    PKT_UDP_PORT);
+	else
+		say(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT, strerror(-rc));
+	return false;
+}
+
+static bool set_mtu(struct opening *o)
+{
+	struct udp_port *u = o->u;
+	uint32_t overhead = (u->v6 ? 40 : 20) + 8, index, mtu;
+	char text[64];
+
+	find_interface(&u->port.addr, u->sock, &index, &mtu);
+	if (!mtu)
+		mtu = 1500; /* an address of a tunnel, or bound by ip_nonlocal_bind: the usual */
+	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
+	if (u->port.mtu)
+		return true;
+	say(o,
+	    "udp: packets of MTU 256 do not fit into the %u bytes of the interface of %s: choose another address",
+	    mtu, pkt_addr_print(&u->port.addr, text, sizeof(text)));
+	return false;
+}
+
+static uint32_t window_of(uint32_t buffer, const struct udp_abilities *can, uint32_t bytes)
+{
+	uint64_t packets = (uint64_t)buffer * 3 / 4 / can->cost;
+	uint64_t window = (packets ? packets : 1) * bytes;
+
+	return window < UDP_WINDOW_MAX ? (uint32_t)window : UDP_WINDOW_MAX;
+}
+
+static void set_windows(struct opening *o)
+{
+	struct udp_port *u = o->u;
+	uint32_t bytes = u->port.mtu + PKT_MAX_HEADERS + PKT_ICRC_LEN;
+	uint32_t ordinary = get_u32(u->sock, SOL_SOCKET, SO_RCVBUF);
+	struct udp_abilities can;
+	char text[64];
+
+	/* Privileged processes may go beyond rmem_max. */
+	set_int(u->sock, SOL_SOCKET, SO_RCVBUFFORCE, buffer_bytes(o));
+	u->rcvbuf = get_u32(u->sock, SOL_SOCKET, SO_RCVBUF);
+	udp_probe(&u->port.addr, u->scope, bytes, &can);
+	u->tx.max_segs = o->spec->no_offload ? 1 : can.max_segs;
+	u->port.window = o->spec->window ? o->spec->window : window_of(ordinary, &can, bytes);
+	u->port.read_window = o->spec->window ? o->spec->window : window_of(u->rcvbuf, &can, bytes);
+	log_info(
+		"udp: %s lane %u: MTU %u, receive buffer %u, a packet takes %u of it, window %u, READ window %u, %u packets "
+		"a call",
+		pkt_addr_print(&u->port.addr, text, sizeof(text)), o->lane, u->port.mtu, u->rcvbuf, can.cost,
+		u->port.window, u->port.read_window, u->tx.max_segs);
+}
+
+/*
+ * What there is to sleep on: an epoll, because waiting for room is sometimes wanted too, and lanes have their inboxes. It stays the
+ * same descriptor for life, so a sleeper may use it without asking the owner.
+ */
+static int watch(struct udp_port *u, bool for_room, int op)
+{
+	struct epoll_event ev = {.events = EPOLLIN | (for_room ? EPOLLOUT : 0)};
+
+	return sys_epoll_ctl(u->epoll, op, u->sock, &ev);
+}
+
+static bool udp_arm(struct port *p)
+{
+	struct udp_port *u = udp_port(p);
+
+	if (udp_rx_waiting(u))
+		return false;
+	if (u->lanes && !udp_lanes_arm(u)) {
+		udp_lanes_disarm(u);
+		return false;
+	}
+	if (u->tx.blocked && !u->out_armed)
+		u->out_armed = !watch(u, true, EPOLL_CTL_MOD);
+	return true;
+}
+
+static void udp_disarm(struct port *p)
+{
+	struct udp_port *u = udp_port(p);
+
+	if (u->lanes)
+		udp_lanes_disarm(u);
+	if (u->out_armed) {
+		watch(u, false, EPOLL_CTL_MOD);
+		u->out_armed = false;
+	}
+}
+
+static void udp_after_fork(struct port *p)
+{
+	/* The epoll is the parent's too: to change it would change the parent's. Closing our descriptors does it no harm. */
+	udp_port(p)->out_armed = false;
+}
+
+static void udp_close(struct port *p)
+{
+	struct udp_port *u = udp_port(p);
+	struct udp_path *path, *tmp;
+
+	udp_lanes_leave(u);
+	if (u->sock >= 0)
+		sys_close(u->sock);
+	if (u->epoll >= 0)
+		sys_close(u->epoll);
+	list_for_each_entry_safe (path, tmp, &u->paths, link)
+		free(path);
+	udp_tx_fini(u);
+	udp_rx_fini(u);
+	free(u);
+}
+
+static const struct port_ops udp_ops = {
+	.name = "udp",
+	.path_get = udp_path_get,
+	.path_put = udp_path_put,
+	.reserve = udp_reserve,
+	.cancel = udp_cancel,
+	.flush = udp_flush,
+	.rx_burst = udp_rx_burst,
+	.arm = udp_arm,
+	.disarm = udp_disarm,
+	.after_fork = udp_after_fork,
+	.close = udp_close,
+};
+
+static int set_memory(struct udp_port *u)
+{
+	int rc = udp_tx_init(u);
+
+	rc = rc ? rc : udp_rx_init(u);
+	if (rc)
+		return rc;
+	u->epoll = sys_epoll_create1(EPOLL_CLOEXEC);
+	if (u->epoll < 0)
+		return u->epoll;
+	rc = watch(u, false, EPOLL_CTL_ADD);
+	u->port.fd = u->epoll;
+	return rc ? rc : u->port.lanes > 1 ? udp_lanes_join(u) : 0;
+}
+
+struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
+			   size_t errlen)
+{
+	struct opening o = {.spec = spec, .lane = lane, .lanes = lanes, .err = err, .errlen = errlen};
+	struct udp_port *u = calloc(1, sizeof(*u));
+	int rc;
+
+	if (!u) {
+		say(&o, "udp: out of memory");
+		return NULL;
+	}
+	o.u = u;
+	u->port.ops = &udp_ops;
+	u->port.ctl_fd = u->sock = u->epoll = -1;
+	u->port.lane = (uint8_t)lane;
+	u->port.lanes = (uint8_t)lanes;
+	list_init(&u->paths);
+	if (lane > 0 && !spec->has_address) {
+		say(&o, "udp: lanes after the first need the address of the first");
+		goto fail;
+	}
+	if (!(spec->has_address ? claim_given : claim_any)(&o) || !set_mtu(&o))
+		goto fail;
+	set_windows(&o);
+	rc = set_memory(u);
+	if (!rc)
+		return &u->port;
+	say(&o, "udp: %s", strerror(-rc));
+fail:
+	udp_close(&u->port);
+	return NULL;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Destinations of the udp port: one object an address, shared by all QPs of the lane that talk to it. */
+#include "port/udp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+
+socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port, uint32_t scope)
+{
+	memset(n, 0, sizeof(*n));
+	if (pkt_addr_is_v4(addr)) {
+		n->v4.sin_family = AF_INET;
+		n->v4.sin_port = htons(port);
+		memcpy(&n->v4.sin_addr, addr->b + 12, 4);
+		return sizeof(n->v4);
+	}
+	n->v6.sin6_family = AF_INET6;
+	n->v6.sin6_port = htons(port);
+	memcpy(&n->v6.sin6_addr, addr->b, 16);
+	if (IN6_IS_ADDR_LINKLOCAL(&n->v6.sin6_addr))
+		n->v6.sin6_scope_id = scope;
+	return sizeof(n->v6);
+}
+
+void udp_addr(const union udp_name *n, struct pkt_addr *addr, uint16_t *port)
+{
+	if (n->sa.sa_family == AF_INET) {
+		memset(addr->b, 0, 10);
+		memset(addr->b + 10, 0xff, 2);
+		memcpy(addr->b + 12, &n->v4.sin_addr, 4);
+		*port = ntohs(n->v4.sin_port);
+	} else {
+		memcpy(addr->b, &n->v6.sin6_addr, 16);
+		*port = ntohs(n->v6.sin6_port);
+	}
+}
+
+static bool is_unicast(const struct pkt_addr *a)
+{
+	static const struct pkt_addr none6,
+		broadcast4 = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255}};
+
+	if (pkt_addr_is_v4(a))
+		return a->b[12] != 0 && (a->b[12] & 0xf0) != 0xe0 && !pkt_addr_eq(a, &broadcast4);
+	return a->b[0] != 0xff && !pkt_addr_eq(a, &none6);
+}
+
+/* Is there a way from us to them? Connects a socket, which sends nothing. 0 and the MTU of the path, or -errno. */
+static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint32_t *mtu)
+{
+	union udp_name us, them;
+	socklen_t len = udp_name(&us, &u->port.addr, 0, u->scope), n = sizeof(int);
+	int value = 0, rc, fd;
+
+	udp_name(&them, dst, PKT_UDP_PORT, u->scope);
+	fd = sys_socket(us.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return fd;
+	rc = sys_bind(fd, &us.sa, len);
+	if (!rc)
+		rc = sys_connect(fd, &them.sa, len);
+	if (!rc && !sys_getsockopt(fd, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_MTU : IP_MTU, &value, &n) &&
+	    value > 0)
+		*mtu = (uint32_t)value;
+	sys_close(fd);
+	/* What Linux says of a way out of this machine from a loop-back address. */
+	return rc == -EINVAL ? -ENETUNREACH : rc;
+}
+
+struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
+{
+	struct udp_port *u = udp_port(p);
+	struct udp_path *path;
+	int rc;
+
+	list_for_each_entry (path, &u->paths, link) {
+		if (pkt_addr_eq(&path->path.dst, dst)) {
+			path->refs++;
+			return &path->path;
+		}
+	}
+	if (pkt_addr_is_v4(dst) == u->v6 || !is_unicast(dst)) {
+		errno = pkt_addr_is_v4(dst) == u->v6 ? EAFNOSUPPORT : EINVAL;
+		return NULL;
+	}
+	path = calloc(1, sizeof(*path));
+	if (!path)
+		return NULL;
+	rc = probe_path(u, dst, &path->mtu);
+	if (rc) {
+		free(path);
+		errno = -rc;
+		return NULL;
+	}
+	path->path.dst = *dst;
+	path->path.sport = PKT_UDP_PORT;
+	path->refs = 1;
+	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);
+	icrc_flow_init(&path->flow, &p->addr, dst, PKT_UDP_PORT, PKT_UDP_PORT);
+	list_add_tail(&path->link, &u->paths);
+	return &path->path;
+}
+
+void udp_path_put(struct port *p, struct port_path *base)
+{
+	struct udp_path *path = (struct udp_path *)base;
+
+	if (--path->refs)
+		return;
+	udp_tx_forget(udp_port(p), path);
+	list_del(&path->link);
+	free(path);
+}
+
+void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len)
+{
+	char us[64], them[64];
+
+	if (path->warned)
+		return;
+	path->warned = true;
+	pkt_addr_print(&u->port.addr, us, sizeof(us));
+	pkt_addr_print(&path->path.dst, them, sizeof(them));
+	if (rc == -EMSGSIZE)
+		log_warn(
+			"udp: packets of %u bytes do not fit on the way from %s to %s: choose a smaller MTU, as in "
+			"--port udp:%s,mtu=1024",
+			len, us, them, us);
+	else
+		log_warn("udp: %s can't send to %s: %s", us, them, strerror(-rc));
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Receiving: recvmmsg() into buffers of our own. With UDP_GRO the kernel hands over what it merged, or never cut (over loopback a
+ * group arrives as it was sent), and says how long the pieces are; they are handed out as packets without being copied.
+ *
+ * Buffers are filled again only when everything in them was handed out and the burst after that was asked for, so
+ * descriptors stay valid as port.h promises.
+ *
+ * A socket does not show identifications. The prediction is the packet's place in its datagram: right for every group
+ * that arrives as it was sent, and for every packet sent alone by one of us.
+ */
+#include "port/udp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/sys.h"
+
+#define ECN_MASK 3
+#define ECN_CE	 3
+
+/* Piece length of UDP_GRO, type of service (IPv4 in one byte, IPv6 in an int). */
+#define CONTROL_BYTES (CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)))
+
+struct rx_msg {
+	union udp_name name;
+	struct iovec iov;
+	char control[CONTROL_BYTES] __attribute__((aligned(8)));
+};
+
+/* In one block: UDP_RX_BUFS headers for the system call, what they point to behind them. */
+struct rx_msgs {
+	struct mmsghdr msg[UDP_RX_BUFS];
+	struct rx_msg part[UDP_RX_BUFS];
+};
+
+static struct rx_msgs *rx_msgs(struct udp_rx *r)
+{
+	return (struct rx_msgs *)r->msgs;
+}
+
+static void reset_msg(const struct udp_port *u, struct rx_msgs *m, unsigned i)
+{
+	struct msghdr *h = &m->msg[i].msg_hdr;
+
+	h->msg_namelen = udp_name_len(u);
+	h->msg_controllen = CONTROL_BYTES;
+	h->msg_flags = 0;
+}
+
+int udp_rx_init(struct udp_port *u)
+{
+	struct udp_rx *r = &u->rx;
+	struct rx_msgs *m = calloc(1, sizeof(*m));
+
+	r->mem = mem_alloc_pages((size_t)UDP_RX_BUFS * UDP_RX_STRIDE);
+	r->msgs = (struct mmsghdr *)m;
+	if (!r->mem || !m)
+		return -ENOMEM; /* udp_rx_fini() frees the other */
+	r->want = UDP_RX_BUFS;
+	for (unsigned i = 0; i < UDP_RX_BUFS; i++) {
+		struct msghdr *h = &m->msg[i].msg_hdr;
+
+		r->buf[i].data = r->mem + (size_t)i * UDP_RX_STRIDE;
+		m->part[i].iov = (struct iovec){r->buf[i].data, 65536};
+		h->msg_name = &m->part[i].name;
+		h->msg_iov = &m->part[i].iov;
+		h->msg_iovlen = 1;
+		h->msg_control = m->part[i].control;
+		reset_msg(u, m, i);
+	}
+	return 0;
+}
+
+void udp_rx_fini(struct udp_port *u)
+{
+	mem_free_pages(u->rx.mem, (size_t)UDP_RX_BUFS * UDP_RX_STRIDE);
+	free(u->rx.msgs);
+	u->rx.mem = NULL;
+	u->rx.msgs = NULL;
+}
+
+static void read_control(struct msghdr *h, struct udp_rx_buf *b)
+{
+	int value;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+		if (c->cmsg_level == SOL_IP && c->cmsg_type == IP_TOS) {
+			b->tos = *CMSG_DATA(c);
+		} else if (c->cmsg_level == SOL_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+			memcpy(&value, CMSG_DATA(c), sizeof(value));
+			b->tos = (uint8_t)value;
+		} else if (c->cmsg_level == SOL_UDP && c->cmsg_type == UDP_GRO) {
+			memcpy(&value, CMSG_DATA(c), sizeof(value));
+			if (value > 0 && (uint32_t)value < b->len)
+				b->seg = (uint32_t)value;
+		}
+	}
+}
+
+/* Datagram i arrived: what its packets have in common. */
+static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i)
+{
+	struct udp_rx_buf *b = &u->rx.buf[i];
+	struct msghdr *h = &m->msg[i].msg_hdr;
+
+	b->off = 0;
+	b->index = 0;
+	b->tos = 0;
+	b->len = b->seg = m->msg[i].msg_len;
+	if (unlikely(h->msg_flags & MSG_TRUNC || h->msg_namelen != udp_name_len(u))) {
+		u->port.stats.rx_bad++;
+		b->len = 0;
+	} else {
+		udp_addr(&m->part[i].name, &b->src, &b->sport);
+		read_control(h, b);
+	}
+	/* IPv6 has no identification, so it is known. */
+	b->flags = (uint8_t)((u->v6 ? PORT_ID_KNOWN : 0) | ((b->tos & ECN_MASK) == ECN_CE ? PORT_CE : 0));
+	reset_msg(u, m, i);
+}
+
+/*
+ * Asks for as many datagrams as make about one burst, if they are like the last: few when each holds many packets, so that
+ * what is copied here is still in the cache when it is looked at.
+ */
+static void receive(struct udp_port *u)
+{
+	struct udp_rx *r = &u->rx;
+	struct rx_msgs *m = rx_msgs(r);
+	unsigned packets;
+	int n;
+
+	r->next = r->count = 0;
+	n = sys_recvmmsg(u->sock, m->msg, r->want, MSG_DONTWAIT);
+	if (n <= 0)
+		return; /* nothing there, or an error that belongs to something sent: the call took it off the socket */
+	for (int i = 0; i < n; i++)
+		open_datagram(u, m, (unsigned)i);
+	r->count = (unsigned)n;
+	packets = r->buf[n - 1].seg ? (r->buf[n - 1].len + r->buf[n - 1].seg - 1) / r->buf[n - 1].seg : 1;
+	r->want = packets < UDP_RX_BUFS ? UDP_RX_BUFS / (packets ? packets : 1) : 1;
+	u->port.stats.rx_bursts++;
+}
+
+/* The next packet of a datagram that has one left. */
+static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
+{
+	uint32_t len = b->len - b->off < b->seg ? b->len - b->off : b->seg;
+
+	*pkt = (struct port_pkt){
+		.bth = b->data + b->off,
+		.src = &b->src,
+		.dst = &u->port.addr,
+		.len = len,
+		.sport = b->sport,
+		.ip_id = b->index++,
+		.tos = b->tos,
+		.flags = b->flags,
+	};
+	b->off += len;
+}
+
+/* Over several lanes a datagram may hold packets of another lane's QPs, or be all of them. True: it is not for us any more. */
+static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
+{
+	unsigned lane;
+
+	if (pkt->len < sizeof(struct pkt_bth))
+		return false;
+	lane = PORT_LANE_OF_QPN(pkt_get24(((const struct pkt_bth *)pkt->bth)->dqpn), u->port.lanes);
+	if (lane == u->port.lane)
+		return false;
+	if (!udp_lanes_pass(u, lane, pkt))
+		u->port.stats.rx_bad++;
+	return true;
+}
+
+int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
+{
+	struct udp_port *u = udp_port(p);
+	struct udp_rx *r = &u->rx;
+	int n = 0;
+
+	if (unlikely(u->lanes != NULL)) {
+		udp_lanes_free(u);
+		n = udp_lanes_take(u, pkts, max);
+	}
+	if (r->next == r->count)
+		receive(u);
+	while (n < max && r->next < r->count) {
+		struct udp_rx_buf *b = &r->buf[r->next];
+
+		if (b->off == b->len) {
+			r->next++;
+			continue;
+		}
+		take(u, b, &pkts[n]);
+		if (unlikely(u->lanes != NULL) && pass_on(u, &pkts[n]))
+			continue;
+		p->stats.rx_packets++;
+		p->stats.rx_bytes += pkts[n].len;
+		n++;
+	}
+	while (r->next < r->count && r->buf[r->next].off == r->buf[r->next].len)
+		r->next++;
+	return n;
+}

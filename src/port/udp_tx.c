@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sending: packets are built in staging memory, one group behind the other, and leave by sendmmsg(), a group a message.
+ *
+ *	stage	| 4148 | 4148 | 4148 | 1076 |...| 20 | 20 |.......| 64 |
+ *		 group 0, count 4, closed         group 1           group 2
+ *
+ * A group of several is cut by the kernel into datagrams with identifications 0, 1, 2 ... (net/ipv4/af_inet.c,
+ * inet_gso_segment; the first is 0 because the socket is not connected and DF is set, include/net/ip.h,
+ * ip_select_ident_segs). Where the kernel refuses to cut (a device without checksum offload on an older kernel, IPsec), the
+ * packets go one by one, each with identification 0, and their ICRCs are built anew; so do all later ones on that path.
+ */
+#include "port/udp.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sys.h"
+
+#define CONTROL_BYTES (CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int)))
+
+/* What sendmmsg() is handed. On the stack, and only as much of it is touched as there are messages. */
+struct out_msgs {
+	struct mmsghdr msg[UDP_MAX_GROUPS];
+	struct iovec iov[UDP_MAX_GROUPS];
+	char control[UDP_MAX_GROUPS][CONTROL_BYTES] __attribute__((aligned(8)));
+};
+
+int udp_tx_init(struct udp_port *u)
+{
+	u->tx.stage = mem_alloc_pages(UDP_STAGE_BYTES);
+	return u->tx.stage ? 0 : -ENOMEM;
+}
+
+void udp_tx_fini(struct udp_port *u)
+{
+	mem_free_pages(u->tx.stage, UDP_STAGE_BYTES);
+	u->tx.stage = NULL;
+}
+
+static bool fits_behind(const struct udp_tx *t, const struct udp_group *g, const struct udp_path *path,
+			uint32_t len, uint8_t tos)
+{
+	return g->path == path && g->tos == tos && !g->closed && len <= g->size && g->count < t->max_segs &&
+	       !path->single && g->bytes + len <= UDP_MAX_DATAGRAM;
+}
+
+static int blocked(struct udp_port *u)
+{
+	u->port.stats.tx_blocked++;
+	return -EAGAIN;
+}
+
+/* A new group, after a flush if the batch is full. NULL: no room. */
+static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, uint32_t len, uint8_t tos)
+{
+	struct udp_tx *t = &u->tx;
+	struct udp_group *g;
+
+	if (t->count == UDP_MAX_GROUPS || t->used >= UDP_BATCH_BYTES) {
+		if (!udp_flush(&u->port))
+			return NULL;
+	}
+	t->used = ALIGN_UP(t->used, UDP_STAGE_ALIGN);
+	g = &t->group[t->count++];
+	*g = (struct udp_group){.path = path, .data = t->stage + t->used, .size = (uint16_t)len, .tos = tos};
+	return g;
+}
+
+int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room)
+{
+	struct udp_port *u = udp_port(p);
+	struct udp_tx *t = &u->tx;
+	struct udp_group *g;
+
+	t->reserved = 0;
+	if (unlikely(t->blocked))
+		return blocked(u);
+	g = t->count ? &t->group[t->count - 1] : NULL;
+	if (!g || !fits_behind(t, g, (struct udp_path *)path, len, tos)) {
+		g = open_group(u, (struct udp_path *)path, len, tos);
+		if (unlikely(!g))
+			return blocked(u);
+	}
+	room->bth = g->data + g->bytes;
+	room->ip_id = g->count;
+	g->bytes += len;
+	g->count++;
+	g->closed = len < g->size;
+	t->used += len;
+	t->reserved = len;
+	return 0;
+}
+
+void udp_cancel(struct port *p)
+{
+	struct udp_tx *t = &udp_port(p)->tx;
+	struct udp_group *g;
+
+	if (!t->reserved)
+		return;
+	g = &t->group[t->count - 1];
+	g->bytes -= t->reserved;
+	t->used -= t->reserved;
+	t->reserved = 0;
+	g->closed = false; /* or the packet would not have been put behind it */
+	if (--g->count == 0)
+		t->count--;
+}
+
+static void add_control(struct msghdr *m, int level, int type, const void *value, size_t n)
+{
+	struct cmsghdr *c = (struct cmsghdr *)((char *)m->msg_control + m->msg_controllen);
+
+	c->cmsg_level = level;
+	c->cmsg_type = type;
+	c->cmsg_len = CMSG_LEN(n);
+	memcpy(CMSG_DATA(c), value, n);
+	m->msg_controllen += CMSG_SPACE(n);
+}
+
+/* Message i: `bytes` at data to the group's path, cut into packets of `segment` bytes unless 0. */
+static void fill_msg(const struct udp_port *u, struct out_msgs *o, unsigned i, struct udp_group *g,
+		     uint8_t *data, uint32_t bytes, uint16_t segment)
+{
+	struct msghdr *m = &o->msg[i].msg_hdr;
+
+	o->iov[i] = (struct iovec){data, bytes};
+	m->msg_name = &g->path->name;
+	m->msg_namelen = udp_name_len(u);
+	m->msg_iov = &o->iov[i];
+	m->msg_iovlen = 1;
+	m->msg_control = o->control[i];
+	m->msg_controllen = 0;
+	m->msg_flags = 0;
+	if (segment)
+		add_control(m, SOL_UDP, UDP_SEGMENT, &segment, sizeof(segment));
+	if (g->tos) {
+		int tos = g->tos;
+
+		add_control(m, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_TCLASS : IP_TOS, &tos, sizeof(tos));
+	}
+	if (!m->msg_controllen)
+		m->msg_control = NULL;
+}
+
+static void count_sent(struct udp_port *u, unsigned packets, uint32_t bytes)
+{
+	u->port.stats.tx_packets += packets;
+	u->port.stats.tx_bytes += bytes;
+}
+
+static bool refused_to_cut(int rc)
+{
+	return rc == -EINVAL || rc == -EIO || rc == -ENOPROTOOPT || rc == -EOPNOTSUPP;
+}
+
+static bool no_room_now(int rc)
+{
+	return rc == -EAGAIN || rc == -EINTR;
+}
+
+/* Sends waiting groups up to the first that must go singly. Number sent, or the error of the first. */
+static int send_groups(struct udp_port *u)
+{
+	struct udp_tx *t = &u->tx;
+	struct out_msgs o;
+	unsigned n = 0;
+	int rc;
+
+	for (unsigned i = t->first; i < t->count; i++, n++) {
+		struct udp_group *g = &t->group[i];
+
+		if (!g->path || (g->path->single && g->count > 1))
+			break;
+		fill_msg(u, &o, n, g, g->data, g->bytes, g->count > 1 ? g->size : 0);
+	}
+	rc = sys_sendmmsg(u->sock, o.msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	for (int i = 0; i < rc; i++, t->first++)
+		count_sent(u, t->group[t->first].count, t->group[t->first].bytes);
+	return rc;
+}
+
+/* The packets of the first waiting group that have not gone yet, one a datagram. Number sent, or the error of the first. */
+static int send_singly(struct udp_port *u)
+{
+	struct udp_tx *t = &u->tx;
+	struct udp_group *g = &t->group[t->first];
+	struct out_msgs o;
+	unsigned n = 0;
+	int rc;
+
+	for (unsigned k = g->sent; k < g->count && n < UDP_MAX_GROUPS; k++, n++) {
+		uint32_t off = (uint32_t)k * g->size;
+
+		fill_msg(u, &o, n, g, g->data + off, k + 1u < g->count ? g->size : g->bytes - off, 0);
+	}
+	rc = sys_sendmmsg(u->sock, o.msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	for (int i = 0; i < rc; i++, g->sent++)
+		count_sent(u, 1, (uint32_t)o.iov[i].iov_len);
+	if (g->sent == g->count)
+		t->first++;
+	return rc;
+}
+
+/* Packets of a group were built with identifications 0, 1, 2 ... and will leave with 0. */
+static void rebuild(const struct udp_group *g)
+{
+	for (unsigned k = 1; g->path->flow.v4 && k < g->count; k++) {
+		uint32_t off = (uint32_t)k * g->size;
+		uint32_t len = k + 1u < g->count ? g->size : g->bytes - off;
+		uint8_t *bth = g->data + off;
+
+		if (len >= sizeof(struct pkt_bth) + PKT_ICRC_LEN && len <= ICRC_MAX_LEN && len % 4 == 0)
+			icrc_store(bth + len - PKT_ICRC_LEN, icrc_compute(&g->path->flow, 0, bth, len));
+	}
+}
+
+static void go_single(struct udp_port *u, struct udp_path *path, int rc)
+{
+	char text[64];
+
+	log_info("udp: the kernel does not cut packets for %s (%s): sending them one by one",
+		 pkt_addr_print(&path->path.dst, text, sizeof(text)), strerror(-rc));
+	path->single = true;
+	for (unsigned i = u->tx.first; i < u->tx.count; i++) {
+		if (u->tx.group[i].path == path)
+			rebuild(&u->tx.group[i]);
+	}
+}
+
+/* The first waiting group (or, of one that goes singly, its next packet) can't be sent. */
+static void drop(struct udp_port *u, int rc)
+{
+	struct udp_tx *t = &u->tx;
+	struct udp_group *g = &t->group[t->first];
+
+	udp_path_warn(u, g->path, rc, g->size);
+	if (g->path->single && g->count > 1) {
+		u->port.stats.tx_dropped++;
+		if (++g->sent < g->count)
+			return;
+	} else {
+		u->port.stats.tx_dropped += g->count;
+	}
+	t->first++;
+}
+
+/* One system call's worth of progress; false when the kernel has no room. */
+static bool push(struct udp_port *u, bool *refused)
+{
+	struct udp_tx *t = &u->tx;
+	struct udp_group *g = &t->group[t->first];
+	bool singly;
+	int rc;
+
+	if (!g->path) {
+		t->first++;
+		return true;
+	}
+	singly = g->path->single && g->count > 1;
+	rc = singly ? send_singly(u) : send_groups(u);
+	if (likely(rc > 0)) {
+		u->port.stats.tx_bursts++;
+		*refused = false;
+	} else if (no_room_now(rc)) {
+		return false;
+	} else if (rc == -ECONNREFUSED && !*refused) {
+		*refused =
+			true; /* somebody's earlier packet; the call took the error off the socket, and sent nothing */
+	} else if (refused_to_cut(rc) && !singly && g->count > 1) {
+		go_single(u, g->path, rc);
+	} else {
+		drop(u, rc);
+	}
+	return true;
+}
+
+bool udp_flush(struct port *p)
+{
+	struct udp_port *u = udp_port(p);
+	struct udp_tx *t = &u->tx;
+	bool refused = false;
+
+	t->reserved = 0;
+	t->blocked = false;
+	while (t->first < t->count) {
+		if (!push(u, &refused)) {
+			t->blocked = true;
+			return false;
+		}
+	}
+	t->first = t->count = 0;
+	t->used = 0;
+	return true;
+}
+
+void udp_tx_forget(struct udp_port *u, const struct udp_path *path)
+{
+	struct udp_tx *t = &u->tx;
+
+	if (udp_flush(&u->port))
+		return;
+	for (unsigned i = t->first; i < t->count; i++) {
+		struct udp_group *g = &t->group[i];
+
+		if (g->path != path)
+			continue;
+		u->port.stats.tx_dropped += g->count - g->sent;
+		g->path = NULL;
+	}
+}
