@@ -166,7 +166,7 @@ void *verbs_new(size_t size);
 
 /* device.c */
 void verbs_device_opened(struct nic *nic);
-uint64_t verbs_device_guid(void);		 /* network byte order */
+uint64_t verbs_device_guid(void); /* network byte order */
 
 /* query.c */
 int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *input,

@@ -10,13 +10,32 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned i
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 int ibv_get_sysfs_path(char *path, size_t size);
 
+/* ROOST_PORT as the test wants it; what it was before comes back. */
+static char *set_port(const char *spec)
+{
+	char *before = getenv("ROOST_PORT");
+
+	before = before ? strdup(before) : NULL;
+	setenv("ROOST_PORT", spec, 1);
+	return before;
+}
+
+static void put_port_back(char *before)
+{
+	if (before)
+		setenv("ROOST_PORT", before, 1);
+	else
+		unsetenv("ROOST_PORT");
+	free(before);
+}
+
 static void list_without_engine(void **state)
 {
+	/* A port that can't be opened: listing does not open it. */
+	char *before = set_port("nonsense:1.2.3.4");
 	struct ibv_device **list;
 	int n = -1;
 
-	/* A port that can't be opened: listing does not open it. */
-	setenv("ROOST_PORT", "nonsense:1.2.3.4", 1);
 	list = ibv_get_device_list(&n);
 	assert_non_null(list);
 	assert_int_equal(n, 1);
@@ -29,20 +48,20 @@ static void list_without_engine(void **state)
 	assert_null(ibv_open_device(list[0]));
 	assert_true(errno != 0);
 	ibv_free_device_list(list);
-	unsetenv("ROOST_PORT");
+	put_port_back(before);
 }
 
 static void guid_from_address(void **state)
 {
 	const uint8_t want[8] = {0x02, 0x52, 0x6f, 0x73, 127, 1, 2, 3};
 	struct ibv_device **list = ibv_get_device_list(NULL);
+	char *before = set_port("udp:127.1.2.3,loss=0.1");
 	uint64_t guid;
 
-	setenv("ROOST_PORT", "udp:127.1.2.3,loss=0.1", 1);
 	guid = ibv_get_device_guid(list[0]);
 	assert_memory_equal(&guid, want, 8);
 	ibv_free_device_list(list);
-	unsetenv("ROOST_PORT");
+	put_port_back(before);
 }
 
 static void device_attributes(void **state)

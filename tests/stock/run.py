@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs stock RDMA programs, unmodified, on our drop-in libibverbs.so.1: two processes on this machine, over udp or shm.
+
+usage: run.py --lib DIR --port udp|shm [--only TEXT] [--list]
+
+One line for each combination; what failed is shown with the output of both sides. Exit status 0 only when all passed.
+Addresses and TCP ports (these programs meet over TCP) are chosen anew for every run.
+"""
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+RUN_LIMIT = 120  # seconds; the slowest takes a few
+MTUS = [256, 512, 1024, 2048, 4096]
+
+# What each program of perftest takes, and how much of it: iterations for one size, and for the sweep over all sizes.
+BANDWIDTH, LATENCY = "bandwidth", "latency"
+PERFTEST = {
+    "ib_write_bw": {"kind": BANDWIDTH, "events": False, "sweep": True, "iters": 320},
+    "ib_write_lat": {"kind": LATENCY, "events": False, "sweep": True, "iters": 200},
+    "ib_read_bw": {"kind": BANDWIDTH, "events": True, "sweep": True, "iters": 320},
+    "ib_read_lat": {"kind": LATENCY, "events": True, "sweep": True, "iters": 200},
+    "ib_send_bw": {"kind": BANDWIDTH, "events": True, "sweep": True, "iters": 320},
+    "ib_send_lat": {"kind": LATENCY, "events": True, "sweep": True, "iters": 200},
+    "ib_atomic_bw": {"kind": BANDWIDTH, "events": True, "sweep": False, "iters": 320},
+    "ib_atomic_lat": {"kind": LATENCY, "events": True, "sweep": False, "iters": 200},
+}
+ATOMICS = ["CMP_AND_SWAP", "FETCH_AND_ADD"]
+
+# Lines that a good run never prints, whatever its exit status says.
+COMPLAINTS = re.compile(
+    r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
+# The warnings of perftest about its own flags.
+HARMLESS = re.compile(r"^\s*(WARNING|Warning)|Data ex\. method|#bytes", re.I)
+
+
+def perftest_cases():
+    """[(program, arguments)]"""
+    cases = []
+    for program, has in PERFTEST.items():
+        iters = ["-n", str(has["iters"])]
+        variants = [[]] + [["-m", str(mtu)] for mtu in MTUS]
+        if has["events"]:
+            variants.append(["-e"])
+        if has["sweep"]:
+            variants.append(["-a"])
+        if has["kind"] == BANDWIDTH:
+            variants += [["-b"], ["-l", "16"], ["-q", "8"]]
+        for variant in variants:
+            if "-a" in variant:
+                cases.append((program, ["-F", "-n", "10"] + variant))
+            elif "atomic" in program:
+                cases += [(program, ["-F", "-A", kind] + iters + variant) for kind in ATOMICS]
+            else:
+                cases.append((program, ["-F"] + iters + variant))
+    return cases
+
+
+def pingpong_cases():
+    base = ["-g", "0", "-n", "300", "-c"]
+    return [("ibv_rc_pingpong", base + extra)
+            for extra in ([], ["-e"], ["-t"], ["-N"], ["-N", "-t", "-e"], ["-s", "1000000", "-n", "20"])]
+
+
+def free_tcp_port():
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        probe.bind(("::", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port):
+    wanted = f":{port:04X} "
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path, encoding="ascii") as table:
+                if any(wanted in line and " 0A " in line for line in table):
+                    return True
+        except FileNotFoundError:
+            pass
+    return False
+
+
+def addresses(kind):
+    """Two addresses nobody else here has, so that runs beside each other do not meet."""
+    net = f"{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+    first = 127 if kind == "udp" else 10
+    return [f"{kind}:{first}.{net}.{host}" for host in (2, 3)]
+
+
+class Side:
+    """One of the two processes, with its output in a file."""
+
+    def __init__(self, lib, roost_port, command):
+        self.output = tempfile.TemporaryFile(mode="w+")
+        env = dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port)
+        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=self.output,
+                                        stderr=subprocess.STDOUT, start_new_session=True)
+        self.command = f"ROOST_PORT={roost_port} {' '.join(command)}"
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def wait(self, until):
+        try:
+            self.process.wait(max(0.1, until - time.monotonic()))
+            return None
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"still running after {RUN_LIMIT} s"
+
+    def kill(self):
+        if not self.ended():
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def text(self):
+        self.output.seek(0)
+        return self.output.read()
+
+    def verdict(self):
+        """None when all is well."""
+        status = self.process.returncode
+        if status < 0:
+            return f"killed by {signal.Signals(-status).name}"
+        if status:
+            return f"exit status {status}"
+        for line in self.text().splitlines():
+            if COMPLAINTS.search(line) and not HARMLESS.search(line):
+                return f"says: {line.strip()}"
+        return None
+
+
+def result_missing(program, text):
+    """perftest prints a row of numbers for each size, the ping-pong a rate: without it nothing was measured."""
+    if program.startswith("ib_"):
+        rows = re.findall(r"^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+", text, re.M)
+        return None if rows else "no result line"
+    return None if re.search(r"\d+ iters in [0-9.]+ seconds", text) else "no result line"
+
+
+def run_pair(lib, kind, program, args):
+    """(problem or None, report)"""
+    port = free_tcp_port()
+    ours, theirs = addresses(kind)
+    command = [program, "-p", str(port)] + args
+    until = time.monotonic() + RUN_LIMIT
+    server = Side(lib, ours, command)
+    client = None
+    try:
+        while not listens(port) and not server.ended() and time.monotonic() < until:
+            time.sleep(0.01)
+        client = Side(lib, theirs, command + ["localhost"])
+        problem = client.wait(until)
+        # A client that failed leaves its server waiting for ever.
+        if problem or client.process.returncode:
+            until = time.monotonic() + 1
+        problem = server.wait(until) or problem
+        for name, side in (("client", client), ("server", server)):
+            verdict = side.verdict() if not problem else None
+            problem = problem or (f"{name} {verdict}" if verdict else None)
+        problem = problem or result_missing(program, client.text())
+    finally:
+        server.kill()
+        if client:
+            client.kill()
+    report = f"--- server: {server.command}\n{server.text()}--- client: {client.command}\n{client.text()}"
+    return problem, report
+
+
+def run_single(lib, kind, program, args, wanted):
+    side = Side(lib, addresses(kind)[0], [program] + args)
+    problem = side.wait(time.monotonic() + RUN_LIMIT) or side.verdict()
+    for pattern in wanted:
+        if not problem and not re.search(pattern, side.text()):
+            problem = f"output lacks {pattern!r}"
+    return problem, f"--- {side.command}\n{side.text()}"
+
+
+SINGLES = [
+    ("ibv_devices", [], [r"roost0"]),
+    ("ibv_devinfo", ["-v"], [r"hca_id:\s+roost0", r"PORT_ACTIVE", r"link_layer:\s+Ethernet", r"GID\[\s*0\].*RoCE v2",
+                            r"max_qp:\s+16384", r"ATOMIC_GLOB"]),
+]
+
+
+def cases(kind, lib):
+    """[(label, program, function that runs it)]"""
+    found = []
+    for program, args, wanted in SINGLES:
+        found.append((program, args, lambda p=program, a=args, w=wanted: run_single(lib, kind, p, a, w)))
+    for program, args in pingpong_cases() + perftest_cases():
+        found.append((program, args, lambda p=program, a=args: run_pair(lib, kind, p, a)))
+    return [(" ".join([kind, program] + args), program, function) for program, args, function in found]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lib", required=True, help="folder of our libibverbs.so.1")
+    parser.add_argument("--port", required=True, choices=["udp", "shm"])
+    parser.add_argument("--only", default="", help="run only combinations that contain this text")
+    parser.add_argument("--list", action="store_true", help="print the combinations, run none")
+    options = parser.parse_args()
+    if not os.path.exists(os.path.join(options.lib, "libibverbs.so.1")):
+        sys.exit(f"no libibverbs.so.1 in {options.lib}: build it first")
+    chosen = [case for case in cases(options.port, options.lib) if options.only in case[0]]
+    if options.list:
+        print("\n".join(label for label, _, _ in chosen))
+        return
+    missing = sorted({program for _, program, _ in chosen if not shutil.which(program)})
+    if missing:
+        sys.exit(f"not installed: {', '.join(missing)} (Debian: ibverbs-utils, perftest)")
+    failed = 0
+    for label, _, function in chosen:
+        start = time.monotonic()
+        problem, report = function()
+        seconds = time.monotonic() - start
+        print(f"{'FAILED' if problem else 'ok    '} {label} ({seconds:.2f} s)" + (f": {problem}" if problem else ""),
+              flush=True)
+        if problem:
+            failed += 1
+            print(report, flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    sys.exit(1 if failed or not chosen else 0)
+
+
+if __name__ == "__main__":
+    main()

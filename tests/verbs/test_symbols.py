@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The drop-in library's symbols: those of the table, those of the distribution's library, and enough for its other
+libraries to load.
+
+usage: test_symbols.py LIB_FOLDER TABLE GENERATOR
+"""
+import ctypes.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# What a distribution links against libibverbs. Only what is installed is tried.
+CONSUMERS = ["libmlx5.so.1", "libefa.so.1", "libmlx4.so.1", "libmana.so.1", "librdmacm.so.1", "libfabric.so.1",
+             "ucx/libuct_ib.so.0", "libucx/libuct_ib.so.0"]
+
+failures = 0
+
+
+def check(good, what):
+    global failures
+    print("ok    " if good else "FAILED", what)
+    failures += not good
+
+
+def exported(path):
+    """{(symbol, node)} of a shared library, default versions only."""
+    text = subprocess.run(["readelf", "--dyn-syms", "--wide", path], check=True, capture_output=True, text=True).stdout
+    found = set()
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 8 or words[6] in ("UND", "ABS") or words[4] not in ("GLOBAL", "WEAK"):
+            continue
+        name, _, node = words[7].partition("@@")
+        if node:
+            found.add((name, node))
+    return found
+
+
+def table(path):
+    rows = set()
+    with open(path, encoding="ascii") as lines:
+        for line in lines:
+            words = line.split("#")[0].split()
+            if len(words) in (2, 3) and words[1] != "=":
+                rows.add((words[1], words[0]))
+    return rows
+
+
+def system_folder():
+    name = ctypes.util.find_library("ibverbs")
+    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"):
+        if name and os.path.exists(os.path.join(folder, name)):
+            return folder
+    return None
+
+
+LOAD = """
+import ctypes, os, sys
+ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+maps = {line.split()[-1] for line in open("/proc/self/maps") if "libibverbs.so" in line}
+print(*maps)
+"""
+
+# Their question to a device is a look behind the public struct: ours must not pass for theirs.
+ASK = """
+import ctypes, os, sys
+ctypes.CDLL("libibverbs.so.1", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+device = verbs.ibv_get_device_list(None)[0]
+mlx5 = ctypes.CDLL(sys.argv[1])
+mlx5.mlx5dv_is_supported.restype = ctypes.c_bool
+print(mlx5.mlx5dv_is_supported(ctypes.c_void_p(device)))
+"""
+
+
+def python(code, lib, *args):
+    env = dict(os.environ, LD_LIBRARY_PATH=lib, LD_BIND_NOW="1")
+    return subprocess.run([sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, check=False)
+
+
+def check_consumers(lib, folder):
+    ours = os.path.realpath(os.path.join(lib, "libibverbs.so.1"))
+    for name in CONSUMERS:
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            continue
+        run = python(LOAD, lib, path)
+        check(run.returncode == 0, f"{name} loads {run.stderr.strip()[-300:]}")
+        if run.returncode == 0:
+            check(run.stdout.split() == [ours], f"{name} uses our library, and no other: {run.stdout.strip()}")
+    mlx5 = os.path.join(folder, "libmlx5.so.1")
+    if os.path.exists(mlx5):
+        run = python(ASK, lib, mlx5)
+        check(run.stdout.strip() == "False", f"mlx5dv_is_supported says no: {run.stdout.strip()} {run.stderr[-300:]}")
+
+
+SMALL_TABLE = """
+T_1.0 first stub
+T_PRIVATE_1 second stub-null
+T_PRIVATE_1 third data
+T_PRIVATE_1 fourth stub-void
+T_PRIVATE_2 = T_PRIVATE_1
+"""
+
+
+def check_generator(generator):
+    """Another distribution's private node is one row: it must give every name of the node it copies."""
+    with tempfile.TemporaryDirectory() as folder:
+        def at(name):
+            return os.path.join(folder, name)
+
+        with open(at("table"), "w", encoding="ascii") as out:
+            out.write(SMALL_TABLE)
+        subprocess.run([generator, at("table"), at("map"), at("stubs.c")], check=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", at("small.so"), at("stubs.c"),
+                        f"-Wl,--version-script={at('map')}"], check=True)
+        text = subprocess.run(["readelf", "--dyn-syms", "--wide", at("small.so")], check=True, capture_output=True,
+                              text=True).stdout
+        for symbol in ("first@@T_1.0", "second@@T_PRIVATE_1", "second@T_PRIVATE_2", "third@T_PRIVATE_2",
+                       "fourth@T_PRIVATE_2"):
+            check(re.search(rf"\s{re.escape(symbol)}$", text, re.M), f"generator gives {symbol}")
+
+
+def main():
+    lib, table_path, generator = (os.path.abspath(path) for path in sys.argv[1:4])
+    have, want = exported(os.path.join(lib, "libibverbs.so.1")), table(table_path)
+    check(len(want) > 140, f"the table has {len(want)} rows")
+    check(want <= have, f"all of the table is exported: {sorted(want - have)}")
+    check(have <= want, f"nothing else is exported: {sorted(have - want)}")
+    folder = system_folder()
+    if folder:
+        theirs = exported(os.path.join(folder, "libibverbs.so.1"))
+        check(theirs <= have, f"all of the distribution's library is there: {sorted(theirs - have)}")
+        check_consumers(lib, folder)
+    check_generator(generator)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
