@@ -302,6 +302,14 @@ static json_t *take_line(struct oob *o, char *nl)
 	return msg;
 }
 
+/* The words of an "error", NULL of anything else. */
+static const char *error_of(const json_t *msg)
+{
+	const char *type = json_string_value(json_object_get(msg, "type"));
+
+	return type && strcmp(type, "error") == 0 ? json_string_value(json_object_get(msg, "message")) : NULL;
+}
+
 json_t *oob_recv(struct oob *o, const char *type, uint64_t timeout_ns)
 {
 	uint64_t deadline = timeout_ns == UINT64_MAX ? UINT64_MAX : clock_ns() + timeout_ns;
@@ -325,8 +333,8 @@ json_t *oob_recv(struct oob *o, const char *type, uint64_t timeout_ns)
 	got = json_string_value(json_object_get(msg, "type"));
 	if (got && strcmp(got, type) == 0)
 		return msg;
-	text = json_string_value(json_object_get(msg, "message"));
-	if (got && strcmp(got, "error") == 0 && text)
+	text = error_of(msg);
+	if (text)
 		fail(o, -EPROTO, "%.200s", text);
 	else
 		fail(o, -EPROTO, "the other side sent '%.32s' where '%s' was due", got ? got : "nothing",
@@ -334,6 +342,33 @@ json_t *oob_recv(struct oob *o, const char *type, uint64_t timeout_ns)
 	make_printable(o->err);
 	json_decref(msg);
 	return NULL;
+}
+
+bool oob_peer_failed(struct oob *o)
+{
+	bool failed = false;
+	const char *text;
+	json_t *msg;
+	char *nl;
+
+	while (!failed && oob_ready(o)) {
+		nl = find_line(o);
+		if (!nl) {
+			if (read_some(o) < 0)
+				return false;
+			continue;
+		}
+		msg = take_line(o, nl);
+		if (!msg)
+			return false;
+		text = error_of(msg);
+		failed = text != NULL;
+		if (failed)
+			fail(o, -EPROTO, "%.200s", text);
+		make_printable(o->err);
+		json_decref(msg);
+	}
+	return failed;
 }
 
 bool oob_get_u64(struct oob *o, const json_t *msg, const char *key, uint64_t max, uint64_t *v)

@@ -48,6 +48,9 @@ bool oob_ready(struct oob *o);
 /* Tells the peer why it ends. */
 void oob_send_error(struct oob *o, const char *msg);
 
+/* True when the peer has sent an "error" that nobody read: it is in o->err now. Does not wait. */
+bool oob_peer_failed(struct oob *o);
+
 /* Members with bounds: false, with o->err set, when they are absent, of another kind, or outside. */
 bool oob_get_u64(struct oob *o, const json_t *msg, const char *key, uint64_t max, uint64_t *v);
 bool oob_get_bool(struct oob *o, const json_t *msg, const char *key, bool *v);

@@ -320,7 +320,7 @@ static int post_recv_batch(struct perf_link *l, unsigned q)
 
 int perf_link_fill_recvs(struct perf_link *l)
 {
-	if (l->job.op != PERF_SEND)
+	if (l->job.op != PERF_SEND || l->job.mode == PERF_CHECK)
 		return 0;
 	for (unsigned q = 0; q < l->num_qps; q++) {
 		for (uint32_t n = 0; n + l->recv_batch <= l->recv_depth; n += l->recv_batch) {

@@ -115,8 +115,9 @@ int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *
 	}
 	if (rc == 0)
 		rc = conclude(&l, r);
+	/* What the target says of itself explains more than what its silence looks like from here. */
 	if (rc < 0)
-		snprintf(err, PERF_ERR_LEN, "%s", l.err);
+		snprintf(err, PERF_ERR_LEN, "%s", oob_peer_failed(oob) ? oob->err : l.err);
 	perf_link_destroy(&l);
 	return rc;
 }

@@ -7,6 +7,9 @@
  * Every other path goes to the C library untouched; without ROOST_VIEW all do. Nothing is opened, listed or written that the
  * program did not ask for.
  */
+/* Both sets of names are defined here: the headers must not turn one into the other. */
+#undef _FILE_OFFSET_BITS
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
