@@ -108,7 +108,14 @@ void perf_nic_close(struct perf_nic *nic)
 
 void perf_nic_counters(const struct perf_nic *nic, struct nic_counters *now)
 {
-	nic_counters(drive_nic(nic->drive), now);
+	struct nic *core = drive_nic(nic->drive);
+
+	/* Between turns: exact, where a look from outside may be a turn old. */
+	for (unsigned pu = 0; pu < nic_pus(core); pu++)
+		drive_own(nic->drive, pu);
+	nic_counters(core, now);
+	for (unsigned pu = 0; pu < nic_pus(core); pu++)
+		drive_disown(nic->drive, pu);
 }
 
 json_t *perf_counters_since(const struct perf_nic *nic, const struct nic_counters *before)
