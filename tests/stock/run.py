@@ -126,13 +126,16 @@ class Side:
         self.output.seek(0)
         return self.output.read()
 
-    def verdict(self):
-        """None when all is well."""
+    def exit_verdict(self):
         status = self.process.returncode
         if status < 0:
             return f"killed by {signal.Signals(-status).name}"
-        if status:
-            return f"exit status {status}"
+        return f"exit status {status}" if status else None
+
+    def verdict(self):
+        """None when all is well."""
+        if self.exit_verdict():
+            return self.exit_verdict()
         for line in self.text().splitlines():
             if COMPLAINTS.search(line) and not HARMLESS.search(line):
                 return f"says: {line.strip()}"
@@ -178,7 +181,7 @@ def run_pair(lib, kind, program, args):
 
 def run_single(lib, kind, program, args, wanted):
     side = Side(lib, addresses(kind)[0], [program] + args)
-    problem = side.wait(time.monotonic() + RUN_LIMIT) or side.verdict()
+    problem = side.wait(time.monotonic() + RUN_LIMIT) or side.exit_verdict()
     for pattern in wanted:
         if not problem and not re.search(pattern, side.text()):
             problem = f"output lacks {pattern!r}"
