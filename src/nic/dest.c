@@ -107,7 +107,7 @@ void dest_lost(struct dest *d)
 	d->cut = d->pu->now;
 	d->window /= 2;
 	if (d->window < floor)
-		d->window = floor;
+		d->window = floor < d->port->window ? floor : d->port->window;
 }
 
 /* Smoothed as TCP does it (RFC 6298), gain 1/8. */

@@ -177,6 +177,22 @@ static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 	return REQ_IDLE;
 }
 
+/*
+ * Ask for an acknowledgement: of the last packet, often enough inside a message, and before the window is full: who waits for it
+ * to open waits for that ACK.
+ */
+static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint32_t bytes)
+{
+	const struct dest *d = qp->dest;
+	uint32_t since = qp->sq.since_ackreq + 1;
+
+	if (pkt + 1 == e->npkts || since >= NIC_ACKREQ_EVERY)
+		return true;
+	if (!d->window)
+		return false;
+	return d->inflight + 2 * bytes > d->window || (uint64_t)since << qp->mtu_shift >= d->window / 4;
+}
+
 static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -204,7 +220,7 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 	} else {
 		if (!dest_admit(qp, bytes))
 			return REQ_IDLE;
-		ackreq = pkt + 1 == e->npkts || sq->since_ackreq + 1 >= NIC_ACKREQ_EVERY;
+		ackreq = wants_ack(qp, e, pkt, bytes);
 	}
 	rc = req_send_packet(qp, e, pkt, ackreq);
 	if (unlikely(rc)) {

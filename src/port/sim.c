@@ -35,6 +35,7 @@ struct sim_port {
 	struct list_head paths;
 	struct flight *staged; /* reserved and not yet flushed: one */
 	uint64_t busy_until;
+	uint64_t last_at; /* when its latest packet arrives that was not reordered */
 	struct flight *held[PORT_BURST];
 	int num_held;
 };
@@ -175,8 +176,12 @@ static void transmit(struct sim_port *p, struct flight *f)
 	at = p->busy_until + q->delay_ns;
 	if (q->jitter_ns)
 		at += rng_below(&s->rng, q->jitter_ns);
+	if (at < p->last_at)
+		at = p->last_at;
 	if (chance(s, q->reorder))
 		at += (q->delay_ns ? q->delay_ns : 1000) * (1 + rng_below(&s->rng, 4));
+	else
+		p->last_at = at;
 	if (chance(s, q->dup)) {
 		struct flight *g = flight_get(s);
 
