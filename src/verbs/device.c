@@ -120,27 +120,33 @@ VERBS_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 	return verbs_device_guid();
 }
 
-/* Declared nowhere in the public headers, and yet part of the library. */
-VERBS_EXPORT int ibv_get_sysfs_path(char *path, size_t size);
+/* Declared in no public header, and yet part of the library. */
+VERBS_EXPORT const char *ibv_get_sysfs_path(void);
 VERBS_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 
-int ibv_get_sysfs_path(char *path, size_t size)
+static char sysfs_path[IBV_SYSFS_PATH_MAX];
+
+static void find_sysfs(void)
 {
-	const char *env = getenv("SYSFS_PATH");
+	const char *env = secure_getenv("SYSFS_PATH");
 	size_t n;
 
-	if (!env || !*env)
+	if (!env || !*env || strlen(env) >= sizeof(sysfs_path))
 		env = "/sys";
 	n = strlen(env);
 	while (n > 1 && env[n - 1] == '/')
 		n--;
-	if (n >= size) {
-		errno = ERANGE;
-		return -1;
-	}
-	memcpy(path, env, n);
-	path[n] = '\0';
-	return 0;
+	memcpy(sysfs_path, env, n);
+	sysfs_path[n] = '\0';
+}
+
+/* Where programs look for what a kernel's driver would show; SYSFS_PATH in the environment says otherwise. */
+const char *ibv_get_sysfs_path(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, find_sysfs);
+	return sysfs_path;
 }
 
 /* Reads dir/file into buf and cuts a line break at its end. The number of bytes, or -1. */

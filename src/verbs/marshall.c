@@ -32,7 +32,7 @@ void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_uverbs_ah_att
 
 void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst, struct ib_uverbs_qp_attr *src)
 {
-	dst->qp_state = (enum ibv_qp_state)src->qp_state;
+	/* qp_state stays: callers have set it to the state they are going to */
 	dst->cur_qp_state = (enum ibv_qp_state)src->cur_qp_state;
 	dst->path_mtu = (enum ibv_mtu)src->path_mtu;
 	dst->path_mig_state = (enum ibv_mig_state)src->path_mig_state;

@@ -195,6 +195,56 @@ SINGLES = [
 ]
 
 
+# What the device does not have (yet): the program says so and ends. It must not crash, and must not seem to work.
+REFUSED_ALONE = [
+    ("ibv_uc_pingpong", ["-g", "0"]),
+    ("ibv_ud_pingpong", ["-g", "0"]),
+    ("ibv_srq_pingpong", ["-g", "0"]),
+    ("ibv_xsrq_pingpong", ["-g", "0"]),
+    ("ibv_rc_pingpong", ["-g", "0", "-o"]),
+    ("ibv_rc_pingpong", ["-g", "0", "-j"]),
+    ("ibv_rc_pingpong", ["-g", "1"]),
+]
+REFUSED_PAIRS = [
+    ("ib_send_bw", ["-F", "-c", "UD"]),
+    ("ib_send_lat", ["-F", "-c", "UD"]),
+    ("ib_write_bw", ["-F", "-c", "UC"]),
+    ("ib_write_bw", ["-F", "-c", "XRC"]),
+    ("ib_write_bw", ["-F", "-c", "DC"]),
+    ("ib_send_bw", ["-F", "--use-srq"]),
+    ("ib_write_bw", ["-F", "--odp"]),
+]
+
+
+def refusal_problem(side, limit):
+    side.wait(time.monotonic() + limit)
+    status = side.process.returncode
+    if status == -signal.SIGKILL:
+        return "did not end"
+    if status < 0:
+        return side.exit_verdict()
+    return None if status else "exit status 0"
+
+
+def run_refused_alone(lib, kind, program, args):
+    side = Side(lib, addresses(kind)[0], [program, "-p", str(free_tcp_port())] + args)
+    problem = refusal_problem(side, 10)
+    return problem, f"--- {side.command}\n{side.text()}"
+
+
+def run_refused_pair(lib, kind, program, args):
+    port = free_tcp_port()
+    sides = []
+    command = [program, "-p", str(port)] + args
+    until = time.monotonic() + 10
+    for address, extra in zip(addresses(kind), ([], ["localhost"])):
+        sides.append(Side(lib, address, command + extra))
+        while not listens(port) and not sides[0].ended() and time.monotonic() < until:
+            time.sleep(0.01)
+    problem = refusal_problem(sides[1], 10) or refusal_problem(sides[0], 10)
+    return problem, "".join(f"--- {side.command}\n{side.text()}" for side in sides)
+
+
 def cases(kind, lib):
     """[(label, program, function that runs it)]"""
     found = []
@@ -202,6 +252,10 @@ def cases(kind, lib):
         found.append((program, args, lambda p=program, a=args, w=wanted: run_single(lib, kind, p, a, w)))
     for program, args in pingpong_cases() + perftest_cases():
         found.append((program, args, lambda p=program, a=args: run_pair(lib, kind, p, a)))
+    for program, args in REFUSED_ALONE:
+        found.append((program, args + ["(refused)"], lambda p=program, a=args: run_refused_alone(lib, kind, p, a)))
+    for program, args in REFUSED_PAIRS:
+        found.append((program, args + ["(refused)"], lambda p=program, a=args: run_refused_pair(lib, kind, p, a)))
     return [(" ".join([kind, program] + args), program, function) for program, args, function in found]
 
 
