@@ -35,7 +35,7 @@ static const struct opt options[] = {
 	{"no-oracles", 0, OPT_FLAG, &opt.no_oracles, NULL, "print and verify only", 0, 0, NULL, NULL},
 	{"quiet", 'q', OPT_FLAG, &opt.quiet, NULL, "no line per packet, only those that are wrong", 0, 0,
 	 NULL, NULL},
-	{"json", 0, OPT_FLAG, &opt.json, NULL, "the summary as JSON, and no line per packet", 0, 0, NULL,
+	{"json", 'j', OPT_FLAG, &opt.json, NULL, "the summary as JSON, and no line per packet", 0, 0, NULL,
 	 NULL},
 	{NULL},
 };

@@ -198,30 +198,43 @@ int oracle_pair(struct oracle *o, const struct pkt_addr *a, uint32_t qpn_a, cons
 	return 0;
 }
 
+int oracle_begins(struct oracle *o, const struct pkt_addr *src, const struct pkt_addr *dst, uint32_t dqpn,
+		  uint32_t psn)
+{
+	struct stream *s = stream_get(o, src, dst, dqpn);
+
+	if (!s)
+		return -ENOSPC;
+	stream_begin(o, s, psn & PKT_PSN_MASK);
+	return 0;
+}
+
 /*
  * Responses to which stream travel to the QP that `back` sends requests to? To the only one of the reverse
  * addresses that has no partner and that this response can answer.
  */
 static void guess_peer(struct oracle *o, struct stream *back)
 {
-	struct stream *found = NULL;
+	struct stream *found[ORACLE_MATCH + 1] = {NULL};
+	unsigned count[ORACLE_MATCH + 1] = {0};
+	enum oracle_match best;
 
 	for (uint32_t i = 0; i < o->totals.streams; i++) {
 		struct stream *s = &o->streams[i];
+		enum oracle_match m;
 
 		if (s->peer || !s->started || !pkt_addr_eq(&s->src, &back->dst) ||
 		    !pkt_addr_eq(&s->dst, &back->src))
 			continue;
-		if (!oracle_could_answer(o, s))
-			continue;
-		if (found)
-			return;
-		found = s;
+		m = oracle_could_answer(o, s);
+		found[m] = s;
+		count[m]++;
 	}
-	if (!found)
+	best = count[ORACLE_MATCH] ? ORACLE_MATCH : ORACLE_MAYBE;
+	if (count[best] != 1)
 		return;
-	found->peer = back;
-	back->peer = found;
+	found[best]->peer = back;
+	back->peer = found[best];
 }
 
 static void feed_rc(struct oracle *o, struct stream *s, const struct pkt_view *v)

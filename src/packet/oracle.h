@@ -101,23 +101,26 @@ extern const struct oracle_options oracle_defaults;
 
 /*
  * What a stream, or the whole trace, held. Requests are counted on their stream, responses on the one they
- * answer.
+ * answer. A NIC's counter is named where a trace of the right end has the same number: the requester's end
+ * for what was sent, the responder's for what came in, and there only if the path MTU is given and the
+ * first PSN known (oracle_begins). Requests that the responder dropped behind one without a receive count
+ * as in order if they were there before the RNR NAK.
  */
 struct oracle_counts {
 	uint64_t requests;  /* request packets */
 	uint64_t responses; /* response packets */
 	uint64_t acks;	    /* positive ACKs, READ and atomic responses not counted */
-	uint64_t naks_seq;  /* packet_seq_err of the requester */
+	uint64_t naks_seq;  /* packet_seq_err */
 	uint64_t naks_invalid;
 	uint64_t naks_access;
 	uint64_t naks_op;
 	uint64_t naks_other;	/* reserved syndromes */
-	uint64_t naks_rnr;	/* RNR NAKs */
-	uint64_t retransmitted; /* requests with a PSN below the highest seen */
+	uint64_t naks_rnr;	/* rnr_nak_retry_err */
+	uint64_t retransmitted; /* below the highest PSN seen: retransmitted_pkts */
 	uint64_t turns;		/* times a stream went back */
-	uint64_t duplicates;	/* requests below the first missing PSN */
-	uint64_t gaps;		/* holes that began: the responder's out_of_sequence */
-	uint64_t out_of_order;	/* requests above the first missing PSN */
+	uint64_t gaps;		/* holes that began */
+	uint64_t out_of_order;	/* requests above the first missing PSN: out_of_sequence */
+	uint64_t duplicates;	/* requests below it: duplicate_request */
 	uint64_t reads;		/* READ requests, repeated ones included */
 	uint64_t reads_again;
 	uint64_t read_responses;
@@ -173,6 +176,13 @@ void oracle_free(struct oracle *o);
  */
 int oracle_pair(struct oracle *o, const struct pkt_addr *a, uint32_t qpn_a, const struct pkt_addr *b,
 		uint32_t qpn_b);
+
+/*
+ * The first PSN of the stream from src to the QP dqpn at dst is known: losses before the first packet that
+ * is seen are then counted too. To be called before it. 0 or -ENOSPC.
+ */
+int oracle_begins(struct oracle *o, const struct pkt_addr *src, const struct pkt_addr *dst, uint32_t dqpn,
+		  uint32_t psn);
 
 /*
  * The next packet of the trace, as pkt_parse() gave it. `index` and time_ns are for reports only. One

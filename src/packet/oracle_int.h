@@ -46,6 +46,7 @@ struct stream {
 	bool gap;	  /* a request above `expected` came by */
 	uint64_t gap_psn; /* what was awaited then */
 	bool gap_sure;	  /* no RNR NAK at the responder's end since, which makes `expected` doubtful */
+	bool vague;	  /* a READ's size is, or was, unknown: so is what is missing */
 
 	bool nak_seen, nak_again; /* nak_psn was named; and came by since */
 	uint64_t nak_psn;
@@ -106,8 +107,11 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 void stream_begin(struct oracle *o, struct stream *s, uint32_t psn);
 struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn);
 
-/* Can this response (o->v) be to a request of s? For pairing. */
-bool oracle_could_answer(struct oracle *o, struct stream *s);
+/*
+ * Can this response (o->v) be to a request of s, or to one that came before all that was seen? For pairing.
+ */
+enum oracle_match { ORACLE_NO_MATCH, ORACLE_MAYBE, ORACLE_MATCH };
+enum oracle_match oracle_could_answer(struct oracle *o, struct stream *s);
 void oracle_request(struct oracle *o, struct stream *s);
 void oracle_response(struct oracle *o, struct stream *s);
 

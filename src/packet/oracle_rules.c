@@ -15,6 +15,9 @@
  */
 #include "packet/oracle_int.h"
 
+/* How far below the first request seen an answer may be. */
+#define LATE 1024
+
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 static unsigned low24(uint64_t psn)
@@ -28,12 +31,23 @@ static void settle(struct stream *s, struct ask *a, uint32_t npsn)
 	a->npsn = npsn;
 	if (s->loose != a)
 		return;
-	if (s->expected == s->hi)
-		s->expected = a->psn + npsn;
 	if (s->run == s->hi)
 		s->run = a->psn + npsn;
-	s->hi = a->psn + npsn;
+	s->hi = s->expected = MAX(s->hi, a->psn + npsn);
 	s->loose = NULL;
+}
+
+/*
+ * As long as READs of unknown size were sent, nobody can tell where requests are missing. Away from the
+ * responder's end it is enough to know their sizes: `expected` may be too high there.
+ */
+static void clear_vague(struct stream *s)
+{
+	if (!s->mtu || (s->local_resp && s->una != s->hi))
+		return;
+	s->expected = s->hi;
+	s->gap = s->vague = false;
+	s->gap_sure = true;
 }
 
 static void learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu)
@@ -45,23 +59,9 @@ static void learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu)
 		if (s->asks[i].used && !s->asks[i].npsn)
 			settle(s, &s->asks[i], read_packets(s->asks[i].len, mtu));
 	}
+	clear_vague(s);
 	if (s->peer && s->peer->started)
 		learn_mtu(o, s->peer, mtu);
-}
-
-/* A request behind a READ of unknown size tells that size, if some path MTU explains it. */
-static void learn_from_next(struct oracle *o, struct stream *s, uint64_t psn)
-{
-	struct ask *a = s->loose;
-
-	if (psn == s->hi) {
-		settle(s, a, 1);
-		return;
-	}
-	for (uint32_t mtu = 256; mtu <= PKT_MAX_PAYLOAD && psn > s->hi; mtu *= 2) {
-		if (read_packets(a->len, mtu) == psn - a->psn)
-			learn_mtu(o, s, mtu);
-	}
 }
 
 static void ask_note_start(struct ask *a, uint64_t psn)
@@ -161,13 +161,12 @@ static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uin
 			      low24(psn), low24(missing));
 }
 
-/* How many PSNs the request takes; notes READs and atomics. *loose: not known yet, 1 for the time being. */
-static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn, bool *loose)
+/* How many PSNs the request takes, as far as is known; notes READs and atomics. */
+static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	const struct pkt_view *v = o->v;
 	struct ask *a;
 
-	*loose = false;
 	if (v->op->kind != PKT_KIND_READ_REQ && v->op->kind != PKT_KIND_ATOMIC)
 		return 1;
 	a = ask_find(o, s, psn);
@@ -180,16 +179,17 @@ static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn, b
 	}
 	if (!a) {
 		a = ask_new(o, s, psn);
-		*loose = a->npsn == 0;
-		if (*loose && psn >= s->hi)
-			s->loose = a;
+		if (!a->npsn) {
+			s->vague = true;
+			if (psn >= s->hi)
+				s->loose = a;
+		}
 		return a->npsn ? a->npsn : 1;
 	}
 	if (a->atomic)
 		ask_note_start(a, psn);
 	else
 		check_reissue(o, s, a, psn);
-	*loose = a->npsn == 0;
 	return a->npsn ? (uint32_t)(a->psn + a->npsn - psn) : 1;
 }
 
@@ -206,9 +206,7 @@ static void turn_settled(struct stream *s)
  */
 static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 {
-	struct ask *a = first_open(o, s);
-
-	if (psn == s->turn_psn || (a && a->next < s->turn_psn && psn == a->next)) {
+	if (psn == s->turn_psn || psn == s->await) {
 		turn_settled(s);
 	} else if (psn == s->run || (psn > s->run && psn >= s->hi)) {
 		if (++s->turn_run <= o->opts.inflight)
@@ -226,30 +224,52 @@ static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 	}
 }
 
-/* What the responder would think of it, and what a requester may send. */
-static void follow_psn(struct oracle *o, struct stream *s, uint64_t psn, uint32_t n)
+/*
+ * The stream began earlier than the first packet that was seen of it: that one was lost, or the trace
+ * starts late.
+ */
+static void began_earlier(struct stream *s, uint64_t psn)
 {
-	if (psn > s->hi && s->local_req)
-		oracle_broken(o, ORACLE_REQ_PSN, "PSN %u follows PSN %u", low24(psn), low24(s->hi - 1));
-	if (psn < s->hi) {
-		s->c.retransmitted++;
-		s->c.turns += psn != s->run;
+	s->base = s->una = s->await = psn;
+	if (!s->local_resp)
+		return;
+	s->expected = s->gap_psn = psn;
+	s->gap = true;
+}
+
+/* What the responder would think of it, and what a requester may send. */
+static void follow_expected(struct stream *s, uint64_t psn, uint32_t n)
+{
+	if (s->vague) {
+		s->expected = MAX(s->hi, psn + n);
+		return;
 	}
 	if (psn == s->expected)
 		s->gap_sure = true;
 	if (psn > s->expected) {
-		s->c.out_of_order += s->gap_sure;
+		s->c.out_of_order++;
 		if (!s->gap && s->gap_sure) {
 			s->gap = true;
 			s->gap_psn = s->expected;
 			s->c.gaps++;
 		}
-	} else {
-		s->c.duplicates += psn < s->expected;
-		if (psn == s->expected)
-			s->gap = false;
-		s->expected = MAX(s->expected, psn + n);
+		return;
 	}
+	s->c.duplicates += psn < s->expected;
+	if (psn == s->expected)
+		s->gap = false;
+	s->expected = MAX(s->expected, psn + n);
+}
+
+static void follow_psn(struct oracle *o, struct stream *s, uint64_t psn, uint32_t n)
+{
+	if (psn > s->hi && s->local_req && !s->vague)
+		oracle_broken(o, ORACLE_REQ_PSN, "PSN %u follows PSN %u", low24(psn), low24(s->hi - 1));
+	if (psn < s->hi) {
+		s->c.retransmitted++;
+		s->c.turns += psn != s->run;
+	}
+	follow_expected(s, psn, n);
 	s->run = psn + n;
 	s->hi = MAX(s->hi, psn + n);
 }
@@ -258,43 +278,56 @@ void oracle_request(struct oracle *o, struct stream *s)
 {
 	const struct pkt_view *v = o->v;
 	uint64_t psn = psn_near(s->hi, v->psn);
-	bool loose, was_loose = s->loose != NULL;
-	uint32_t n;
 
 	s->c.requests++;
-	if (was_loose && psn >= s->hi) {
-		learn_from_next(o, s, psn);
-		s->loose = NULL;
-	}
 	if ((v->op->flags & (PKT_PAYLOAD | PKT_LAST)) == PKT_PAYLOAD)
 		learn_mtu(o, s, v->payload_len);
+	if (s->loose && psn >= s->hi) {
+		if (psn == s->hi)
+			settle(s, s->loose, 1);
+		s->loose = NULL;
+	}
+	if (psn < s->base && !s->acked)
+		began_earlier(s, psn);
 	if (s->turn)
 		check_turn(o, s, psn);
 	if (s->nak_seen && psn == s->nak_psn)
 		s->nak_again = true;
-	n = note_request(o, s, psn, &loose);
-	follow_psn(o, s, psn, n);
+	follow_psn(o, s, psn, note_request(o, s, psn));
 }
 
-bool oracle_could_answer(struct oracle *o, struct stream *s)
+/* Is it a PSN of a READ of unknown size? It may be. */
+static bool in_vague_read(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	for (uint32_t i = 0; s->vague && i < o->opts.max_reads; i++) {
+		const struct ask *a = &s->asks[i];
+
+		if (a->used && !a->npsn && psn >= a->psn && psn < a->psn + read_packets(a->len, 256))
+			return true;
+	}
+	return false;
+}
+
+enum oracle_match oracle_could_answer(struct oracle *o, struct stream *s)
 {
 	uint64_t psn = psn_near(s->hi, o->v->psn);
-	const struct ask *a;
+	const struct ask *a = ask_find(o, s, psn);
+	bool there = psn >= s->una && psn < s->hi, match;
 
-	if (psn < s->una || psn >= s->hi + (s->loose ? s->loose->len / 256 : 0))
-		return false;
 	switch (o->v->op->kind) {
 	case PKT_KIND_READ_RESP:
-		if (s->loose && psn >= s->loose->psn)
-			return true;
-		a = ask_find(o, s, psn);
-		return a && !a->atomic;
+		match = (there && a && !a->atomic) || in_vague_read(o, s, psn);
+		break;
 	case PKT_KIND_ATOMIC_ACK:
-		a = ask_find(o, s, psn);
-		return a && a->atomic;
+		match = there && a && a->atomic;
+		break;
 	default:
-		return true;
+		match = there || in_vague_read(o, s, psn);
+		/* The first requests may have been lost before they came here. */
+		if (!match && psn < s->base && psn + LATE >= s->base)
+			return ORACLE_MAYBE;
 	}
+	return match ? ORACLE_MATCH : ORACLE_NO_MATCH;
 }
 
 /* Everything below `end` is acknowledged, or answered: what the requester makes of it. */
@@ -302,7 +335,7 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 {
 	struct ask *a = first_open(o, s);
 
-	if (end > s->una)
+	if (end > s->una || !s->acked)
 		s->una = end;
 	s->acked = true;
 	/* An acknowledgement beyond an unanswered READ or atomic does not stand for the answer (9.7.5.1). */
@@ -312,6 +345,8 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 		s->await = end;
 	if (s->turn && s->una > s->turn_psn)
 		turn_settled(s);
+	if (s->vague)
+		clear_vague(s);
 }
 
 /* A READ or atomic response of that PSN arrived: if it is the one awaited, the requester takes it. */
@@ -330,7 +365,7 @@ static void answered(struct oracle *o, struct stream *s, struct ask *a, uint64_t
 /* Behind the last PSN that the responder can have taken. */
 static uint64_t seen_to(const struct stream *s)
 {
-	if (s->loose)
+	if (s->vague)
 		return UINT64_MAX;
 	return s->gap_sure ? s->expected : s->hi;
 }
@@ -359,16 +394,18 @@ static void want_turn(struct stream *s, uint64_t psn)
 static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	s->c.naks_seq++;
+	if (psn < s->base && !s->acked)
+		began_earlier(s, psn);
 	if (s->acked && psn < s->una)
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but PSN %u was acknowledged",
 			      low24(psn), low24(s->una - 1));
 	else if (psn > seen_to(s))
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but PSN %u is missing",
 			      low24(psn), low24(seen_to(s)));
-	else if (psn >= s->hi)
+	else if (psn >= s->hi && !s->vague)
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, and nothing behind it was sent",
 			      low24(psn));
-	else if (s->local_resp && s->gap_sure && psn != s->gap_psn)
+	else if (s->local_resp && s->gap_sure && !s->vague && psn != s->gap_psn)
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but the gap is at PSN %u",
 			      low24(psn), low24(s->gap_psn));
 	if (s->nak_seen && psn == s->nak_psn && !s->nak_again)
@@ -377,6 +414,12 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 	s->nak_again = false;
 	s->nak_psn = psn;
 	acknowledged(o, s, psn);
+	/* It tells what is awaited, if that was unclear. */
+	if (s->vague && s->mtu && s->local_resp) {
+		s->expected = s->gap_psn = psn;
+		s->gap = s->gap_sure = true;
+		s->vague = false;
+	}
 	/* One that came late, about a gap that is closed, asks for nothing. */
 	if (psn >= s->una)
 		want_turn(s, psn);
@@ -442,6 +485,10 @@ static void check_read_shape(struct oracle *o, struct stream *s, const struct as
 			      v->payload_len, low24(psn), (unsigned)want);
 }
 
+/*
+ * A run may be cut off by one that was asked for again, or if it was itself: then the requester went back,
+ * or the network made a copy of a request, and nobody waits for the rest.
+ */
 static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
 	const struct pkt_view *v = o->v;
@@ -451,7 +498,7 @@ static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, 
 		if (!ask_named(a, psn))
 			oracle_broken(o, ORACLE_READ_RUN,
 				      "READ response begins at PSN %u, which no request named", low24(psn));
-		else if (s->resp && !holes && a != s->resp_ask && a->asked == 1)
+		else if (!holes && s->resp && a != s->resp_ask && a->asked == 1 && s->resp_ask->answered == 1)
 			oracle_broken(o, ORACLE_READ_RUN,
 				      "READ response begins at PSN %u, but PSN %u was to follow", low24(psn),
 				      low24(s->resp_next));
@@ -478,8 +525,6 @@ static void check_read_response(struct oracle *o, struct stream *s, uint64_t psn
 	struct ask *a;
 
 	s->c.read_responses++;
-	if (s->loose && psn >= s->loose->psn && v->op->flags & PKT_FIRST && v->op->flags & PKT_LAST)
-		settle(s, s->loose, 1);
 	if (!(v->op->flags & PKT_LAST))
 		learn_mtu(o, s, v->payload_len);
 	a = ask_find(o, s, psn);
@@ -489,6 +534,8 @@ static void check_read_response(struct oracle *o, struct stream *s, uint64_t psn
 				      "READ response at PSN %u, where no READ was requested", low24(psn));
 		return;
 	}
+	if (!a->npsn && v->op->flags & PKT_FIRST && v->op->flags & PKT_LAST)
+		settle(s, a, 1);
 	check_read_order(o, s, a, psn);
 	check_read_shape(o, s, a, psn);
 	s->resp_next = psn + 1;
