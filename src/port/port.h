@@ -114,6 +114,12 @@ struct port {
 	int fd;		      /* to sleep on; -1: never sleeps (simulator) */
 	int ctl_fd;	      /* control work; -1: none */
 	uint8_t lane, lanes;
+	/*
+	 * When reserve is called, so many of the packets reserved last may still lack their ICRC; at flush all are complete.
+	 * 0: none. Reading a packet back while its stores wait for cache lines of the other core costs as much as building it:
+	 * where a port allows it, the ICRC is better computed after the next packet was staged.
+	 */
+	uint8_t lag;
 	struct port_stats stats;
 };
 

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+
+#define FIRST_ADDRESS	0x0a000001u /* 10.0.0.1 */
+#define ADDRESS_CHOICES 254
+#define LANE_KEYS	12 /* divisible by every number of lanes */
+_Static_assert(PORT_MAX_LANES == 4, "LANE_KEYS");
+
+/* ---- paths ---- */
+
+static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
+{
+	struct shm_port *s = shm_of(p);
+	uint32_t key = PORT_LANE_OF_QPN(dqpn, LANE_KEYS);
+	struct shm_path *path;
+
+	if (pkt_addr_is_v4(dst) != pkt_addr_is_v4(&p->addr)) {
+		errno = EAFNOSUPPORT;
+		return NULL;
+	}
+	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
+		path = container_of(n, struct shm_path, node);
+		if (path->lane_key == key && pkt_addr_eq(&path->base.dst, dst)) {
+			path->refs++;
+			shm_connect(s, path);
+			return &path->base;
+		}
+	}
+	path = calloc(1, sizeof(*path));
+	if (!path)
+		return NULL;
+	path->base.dst = *dst;
+	path->base.sport = PKT_UDP_PORT;
+	path->refs = 1;
+	path->lane_key = key;
+	path->retry_ms = shm_now_ms();
+	path->pause_ms = SHM_RETRY_MS;
+	list_add_tail(&path->node, &s->paths);
+	shm_connect(s, path);
+	return &path->base;
+}
+
+/* ---- sending ---- */
+
+/* The ring's tail was published. */
+static void note_published(struct shm_port *s, struct shm_tx *tx)
+{
+	s->base.stats.tx_bursts++;
+	s->flushed = true;
+	if (!tx->unfenced) {
+		tx->unfenced = true;
+		s->unfenced[s->num_unfenced++] = tx;
+	}
+}
+
+static void publish_finished(struct shm_port *s, struct shm_tx *tx)
+{
+	if (tx->ring.last == tx->ring.published)
+		return;
+	shm_prod_publish_finished(&tx->ring);
+	note_published(s, tx);
+	shm_wake_receivers(s, false);
+}
+
+static bool flush(struct port *p)
+{
+	struct shm_port *s = shm_of(p);
+	unsigned n = s->num_dirty;
+
+	if (!n)
+		return true;
+	for (unsigned i = 0; i < n; i++) {
+		struct shm_tx *tx = s->dirty[i];
+
+		tx->dirty = false;
+		if (tx->ring.tail != tx->ring.published) {
+			shm_prod_publish(&tx->ring);
+			note_published(s, tx);
+		}
+	}
+	s->num_dirty = 0;
+	shm_wake_receivers(s, false);
+	return true;
+}
+
+static void path_put(struct port *p, struct port_path *pp)
+{
+	struct shm_port *s = shm_of(p);
+	struct shm_path *path = container_of(pp, struct shm_path, base);
+
+	if (--path->refs)
+		return;
+	if (path->tx && --path->tx->refs == 0) {
+		flush(p);
+		shm_tx_end(s, path->tx);
+	}
+	list_del(&path->node);
+	free(path);
+}
+
+/* Nobody there: room that leads nowhere, so that the core need not care. */
+static int reserve_lost(struct shm_port *s, struct port_room *room)
+{
+	s->base.stats.tx_dropped++;
+	s->last_tx = NULL;
+	s->last_dropped = true;
+	room->bth = s->scratch;
+	room->ip_id = 0;
+	return 0;
+}
+
+/* The ring is full. What waits in it goes out; a peer that died meanwhile, or makes no sense, is let go of. */
+static int reserve_blocked(struct shm_port *s, struct shm_tx *tx, struct port_room *room)
+{
+	uint32_t now = shm_now_ms();
+	bool gone = tx->ring.broken;
+
+	if (gone) {
+		s->base.stats.rx_bad++;
+	} else if (tx->blocked && now - tx->check_ms >= SHM_RETRY_MS) {
+		tx->check_ms = now;
+		gone = !shm_take_wakeups(tx->end.fd);
+	}
+	if (gone) {
+		shm_tx_end(s, tx);
+		return reserve_lost(s, room);
+	}
+	publish_finished(s, tx);
+	if (!tx->blocked) {
+		tx->blocked = true;
+		s->num_blocked++;
+	}
+	s->base.stats.tx_blocked++;
+	return -EAGAIN;
+}
+
+static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t tos, struct port_room *room)
+{
+	struct shm_port *s = shm_of(p);
+	struct shm_path *path = container_of(pp, struct shm_path, base);
+	struct shm_tx *tx = path->tx;
+
+	if (unlikely(len > PKT_MAX_LEN))
+		return -EMSGSIZE;
+	if (unlikely(!tx)) {
+		if (!shm_connect(s, path))
+			return reserve_lost(s, room);
+		tx = path->tx;
+	}
+	if (unlikely(tx->ring.tail - tx->ring.published >= SHM_PUBLISH_BYTES))
+		publish_finished(s, tx);
+	room->bth = shm_prod_reserve(&tx->ring, len, tos);
+	if (unlikely(!room->bth))
+		return reserve_blocked(s, tx, room);
+	room->ip_id = 0;
+	if (!tx->dirty) {
+		tx->dirty = true;
+		s->dirty[s->num_dirty++] = tx;
+	}
+	if (unlikely(tx->blocked)) {
+		tx->blocked = false;
+		s->num_blocked--;
+	}
+	s->last_tx = tx;
+	s->last_len = len;
+	s->last_dropped = false;
+	p->stats.tx_packets++;
+	p->stats.tx_bytes += len;
+	return 0;
+}
+
+static void cancel(struct port *p)
+{
+	struct shm_port *s = shm_of(p);
+
+	if (s->last_dropped) {
+		p->stats.tx_dropped--;
+	} else if (s->last_tx) {
+		shm_prod_cancel(&s->last_tx->ring);
+		p->stats.tx_packets--;
+		p->stats.tx_bytes -= s->last_len;
+	}
+	s->last_tx = NULL;
+	s->last_dropped = false;
+}
+
+/* ---- receiving ---- */
+
+static void swap_rx(struct shm_port *s, unsigned a, unsigned b)
+{
+	struct shm_rx *t = s->rx[a];
+
+	s->rx[a] = s->rx[b];
+	s->rx[b] = t;
+}
+
+/* Ends what hung up and is empty, or made no sense; cools what has been empty for long. */
+static void tidy(struct shm_port *s)
+{
+	bool waiting = false;
+
+	for (unsigned i = s->num_rx; i-- > 0;) {
+		struct shm_rx *rx = s->rx[i];
+
+		if (rx->broken) {
+			s->base.stats.rx_bad++;
+			log_debug("shm: a peer's ring made no sense; connection ended");
+			shm_rx_end(s, i);
+		} else if (rx->hung_up && rx->ring.head == rx->ring.tail && shm_cons_look(&rx->ring) <= 0) {
+			shm_rx_end(s, i);
+		} else if (rx->hung_up) {
+			waiting = true;
+		} else if (i < s->num_hot && rx->empty_looks >= SHM_HOT_LOOKS) {
+			rx->empty_looks = 0;
+			swap_rx(s, i, --s->num_hot);
+		}
+	}
+	s->untidy = waiting;
+}
+
+/* Fills descriptors from one ring, at most `max` and while *bytes lasts. */
+static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, int max, uint32_t *bytes)
+{
+	struct shm_cons *ring = &rx->ring;
+	uint32_t len;
+	uint8_t tos;
+	int n = 0, rc;
+
+	if (ring->head == ring->tail) {
+		rc = shm_cons_look(ring);
+		if (rc <= 0) {
+			shm_wake_sender(rx);
+			if (unlikely(rc < 0)) {
+				rx->broken = s->untidy = true;
+			} else if (unlikely(++rx->empty_looks >= SHM_HOT_LOOKS)) {
+				s->untidy = true;
+			}
+			return 0;
+		}
+	}
+	shm_cons_ahead(ring, rx->stride);
+	while (n < max && *bytes < SHM_BURST_BYTES) {
+		shm_cons_prefetch(ring, SHM_AHEAD * rx->stride);
+		rc = shm_cons_next(ring, &pkts[n].bth, &len, &tos);
+		if (unlikely(rc <= 0)) {
+			if (rc < 0)
+				rx->broken = s->untidy = true;
+			break;
+		}
+		pkts[n].src = &rx->src;
+		pkts[n].dst = &s->base.addr;
+		pkts[n].len = len;
+		pkts[n].sport = PKT_UDP_PORT;
+		pkts[n].ip_id = 0;
+		pkts[n].tos = tos;
+		pkts[n].flags = PORT_ID_KNOWN | ((tos & 3) == 3 ? PORT_CE : 0);
+		*bytes += len;
+		rx->stride = shm_rec_size(len);
+		n++;
+	}
+	rx->empty_looks = 0;
+	if (n) {
+		s->unreleased[s->num_unreleased++] = rx;
+		shm_wake_sender(rx);
+	}
+	return n;
+}
+
+static void release_all(struct shm_port *s)
+{
+	for (unsigned i = 0; i < s->num_unreleased; i++)
+		shm_cons_release(&s->unreleased[i]->ring);
+	s->num_unreleased = 0;
+}
+
+/* A few of the rings that were quiet: what has packets becomes hot. */
+static void look_at_cold(struct shm_port *s)
+{
+	for (int i = 0; i < SHM_COLD_LOOK && s->num_hot < s->num_rx; i++) {
+		unsigned at = s->num_hot + s->cold_turn++ % (s->num_rx - s->num_hot);
+
+		shm_wake_sender(s->rx[at]);
+		if (s->rx[at]->hung_up || shm_cons_look(&s->rx[at]->ring))
+			swap_rx(s, at, s->num_hot++);
+	}
+}
+
+/* A fair share for each hot ring first, then what is left to whoever has more. */
+static int take_from_many(struct shm_port *s, struct port_pkt *pkts, int max, uint32_t *bytes)
+{
+	unsigned hot = s->num_hot, start = s->turn++;
+	int share = max / (int)hot, n = 0;
+
+	if (share < 4)
+		share = 4;
+	for (int pass = 0; pass < 2 && n < max; pass++) {
+		for (unsigned i = 0; i < hot && n < max; i++) {
+			struct shm_rx *rx = s->rx[(start + i) % hot];
+			int left = max - n, most = pass == 0 && share < left ? share : left;
+
+			if (!rx->broken && (pass == 0 || rx->ring.head != rx->ring.tail))
+				n += take(s, rx, pkts + n, most, bytes);
+		}
+	}
+	return n;
+}
+
+static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
+{
+	struct shm_port *s = shm_of(p);
+	uint32_t bytes = 0;
+	int n = 0;
+
+	if (s->num_unreleased)
+		release_all(s);
+	if (unlikely(s->dead))
+		shm_free_dead(s);
+	if (s->num_unfenced)
+		shm_wake_receivers(s, false);
+	if (s->num_hot < s->num_rx)
+		look_at_cold(s);
+	if (s->num_hot == 1)
+		n = take(s, s->rx[0], pkts, max, &bytes);
+	else if (s->num_hot > 1)
+		n = take_from_many(s, pkts, max, &bytes);
+	if (unlikely(s->untidy))
+		tidy(s);
+	if (n) {
+		p->stats.rx_packets += (unsigned)n;
+		p->stats.rx_bytes += bytes;
+		p->stats.rx_bursts++;
+	} else if (s->num_unfenced && !s->flushed) {
+		shm_wake_receivers(s, true);
+	}
+	s->flushed = false;
+	return n;
+}
+
+/* ---- opening and closing ---- */
+
+static void close_descriptors(struct shm_port *s)
+{
+	shm_close_all(s);
+	if (s->claim.lock_fd >= 0)
+		shm_unclaim(s->dirfd, &s->claim, s->forked);
+	s->claim.lock_fd = -1;
+
+	int *fds[] = {&s->spare_fd, &s->dirfd, &s->base.fd, &s->base.ctl_fd};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(fds); i++) {
+		if (*fds[i] >= 0)
+			sys_close(*fds[i]);
+		*fds[i] = -1;
+	}
+}
+
+static void after_fork(struct port *p)
+{
+	struct shm_port *s = shm_of(p);
+
+	s->forked = true;
+	close_descriptors(s);
+}
+
+static void close_port(struct port *p)
+{
+	struct shm_port *s = shm_of(p);
+
+	if (!s->forked) {
+		flush(p);
+		shm_wake_receivers(s, true);
+	}
+	close_descriptors(s);
+	while (!list_empty(&s->paths)) {
+		struct shm_path *path = container_of(s->paths.next, struct shm_path, node);
+
+		list_del(&path->node);
+		free(path);
+	}
+	free(s->scratch);
+	free(s);
+}
+
+static const struct port_ops shm_ops = {
+	.name = "shm",
+	.path_get = path_get,
+	.path_put = path_put,
+	.reserve = reserve,
+	.cancel = cancel,
+	.flush = flush,
+	.rx_burst = rx_burst,
+	.arm = shm_arm,
+	.disarm = shm_disarm,
+	.control = shm_control,
+	.after_fork = after_fork,
+	.close = close_port,
+};
+
+static struct pkt_addr nth_choice(unsigned i)
+{
+	struct pkt_addr a = {.b = {[10] = 0xff, [11] = 0xff}};
+	uint32_t v = FIRST_ADDRESS + i;
+
+	for (int k = 0; k < 4; k++)
+		a.b[12 + k] = (uint8_t)(v >> (24 - 8 * k));
+	return a;
+}
+
+/* Unicast, and not the unspecified address. */
+static bool addr_usable(const struct pkt_addr *a)
+{
+	static const struct pkt_addr none;
+
+	if (pkt_addr_is_v4(a))
+		return a->b[12] != 0 && a->b[12] < 224;
+	return !pkt_addr_eq(a, &none) && a->b[0] != 0xff;
+}
+
+static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *err, size_t errlen)
+{
+	char text[46];
+	pid_t holder;
+	int rc = shm_claim(s->dirfd, addr, s->base.lane, s->base.lanes, &s->claim, &holder);
+
+	pkt_addr_print(addr, text, sizeof(text));
+	if (rc == -EADDRINUSE)
+		snprintf(
+			err, errlen,
+			"shm: address %s is taken by process %d: give another, or just shm to have a free one chosen",
+			text, (int)holder);
+	else if (rc == -EEXIST)
+		snprintf(
+			err, errlen,
+			"shm: in the folder of the shm endpoints something that is no socket bears the name of %s: "
+			"remove it, or give another address",
+			text);
+	else if (rc)
+		snprintf(err, errlen, "shm: can't take address %s: %s", text, strerror(-rc));
+	else
+		s->base.addr = *addr;
+	return rc;
+}
+
+static int claim_any(struct shm_port *s, char *err, size_t errlen)
+{
+	pid_t holder;
+
+	for (unsigned i = 0; i < ADDRESS_CHOICES; i++) {
+		struct pkt_addr a = nth_choice(i);
+		int rc = shm_claim(s->dirfd, &a, s->base.lane, s->base.lanes, &s->claim, &holder);
+
+		if (rc == 0) {
+			s->base.addr = a;
+			return 0;
+		}
+		if (rc != -EADDRINUSE && rc != -EEXIST) {
+			snprintf(err, errlen, "shm: can't take an address: %s", strerror(-rc));
+			return rc;
+		}
+	}
+	snprintf(err, errlen,
+		 "shm: all of 10.0.0.1 to 10.0.0.254 are taken: give an address as in shm:10.1.0.1");
+	return -EADDRINUSE;
+}
+
+static int open_descriptors(struct shm_port *s)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &s->kick};
+	int rc;
+
+	s->base.fd = sys_epoll_create1(EPOLL_CLOEXEC);
+	s->base.ctl_fd = sys_epoll_create1(EPOLL_CLOEXEC);
+	s->kick = (struct shm_end){SHM_END_KICK, sys_eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (s->base.fd < 0)
+		return s->base.fd;
+	if (s->base.ctl_fd < 0)
+		return s->base.ctl_fd;
+	if (s->kick.fd < 0)
+		return s->kick.fd;
+	rc = sys_epoll_ctl(s->base.fd, EPOLL_CTL_ADD, s->kick.fd, &ev);
+	return rc ? rc : shm_listen(s);
+}
+
+static bool spec_ok(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err, size_t errlen)
+{
+	if (spec->ring && (!is_pow2(spec->ring) || spec->ring < SHM_RING_MIN || spec->ring > SHM_RING_MAX)) {
+		snprintf(err, errlen, "shm: ring= is a power of two from 64K to 64M");
+		return false;
+	}
+	if (spec->has_address && !addr_usable(&spec->addr)) {
+		snprintf(err, errlen, "shm: that is no address of one endpoint: give one as in shm:10.0.0.1");
+		return false;
+	}
+	if (lanes < 1 || lanes > PORT_MAX_LANES || lane >= lanes || (lane > 0 && !spec->has_address)) {
+		snprintf(err, errlen, "shm: no lane %u of %u", lane, lanes);
+		return false;
+	}
+	return true;
+}
+
+struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
+			   size_t errlen)
+{
+	struct shm_port *s;
+	int rc;
+
+	if (!spec_ok(spec, lane, lanes, err, errlen))
+		return NULL;
+	s = calloc(1, sizeof(*s));
+	if (!s) {
+		snprintf(err, errlen, "shm: out of memory");
+		return NULL;
+	}
+	s->base = (struct port){
+		.ops = &shm_ops,
+		.mtu = port_mtu_fit(PKT_MAX_LEN, spec->mtu),
+		.fd = -1,
+		.ctl_fd = -1,
+		.lane = (uint8_t)lane,
+		.lanes = (uint8_t)lanes,
+		.lag = 1,
+	};
+	s->base.window = spec->window;
+	s->listen.fd = s->kick.fd = s->spare_fd = s->claim.lock_fd = -1;
+	s->ring_size = spec->ring ? spec->ring : SHM_RING_DEFAULT;
+	list_init(&s->tx);
+	list_init(&s->paths);
+	s->scratch = aligned_alloc(CACHE_LINE, ALIGN_UP((size_t)PKT_MAX_LEN, CACHE_LINE));
+	s->dirfd = shm_dir_open(err, errlen);
+	if (s->dirfd < 0)
+		goto fail;
+	rc = spec->has_address ? claim_given(s, &spec->addr, err, errlen) : claim_any(s, err, errlen);
+	if (rc)
+		goto fail;
+	rc = s->scratch ? open_descriptors(s) : -ENOMEM;
+	if (rc == 0)
+		return &s->base;
+	snprintf(err, errlen, "shm: can't open the endpoint: %s", strerror(-rc));
+fail:
+	close_port(&s->base);
+	return NULL;
+}

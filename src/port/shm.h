@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The shm port inside: shm.c moves packets (port_ops), shm_conn.c makes and ends connections, shm_wake.c sleeps and wakes.
+ *
+ * A connection is one unix socket (SEQPACKET) and one ring, made by the sending side: it connects to the peer's socket in the
+ * private folder and sends a hello with the ring's descriptor; it may write into the ring at once, the receiver maps it
+ * when its service thread comes to it. Afterwards the socket carries wake-ups, one byte each, both ways, and its hang-up says that
+ * the other side is gone. Two endpoints that talk so have two connections, one a direction.
+ *
+ * All functions: [owner], the thread that owns the processing unit.
+ */
+#ifndef ROOST_PORT_SHM_H
+#define ROOST_PORT_SHM_H
+
+#include "base/list.h"
+#include "port/port_impl.h"
+#include "port/shm_dir.h"
+#include "port/shm_ring.h"
+
+#define SHM_MAX_RX	256 /* incoming rings; more peers are refused until one leaves */
+#define SHM_MAX_TX	256 /* outgoing rings: a peer beyond is as if absent */
+#define SHM_MAX_PENDING 32  /* accepted, hello not read yet */
+
+/* A peer that is not there: how often to look, ms. A peer that hangs up on us soon and again: rarer and rarer. */
+#define SHM_RETRY_MS	 4
+#define SHM_RETRY_MAX_MS 256
+#define SHM_SETTLED_MS	 1000
+
+/* Reserving publishes by itself at so many bytes, so that the receiver works while the burst is still being built. */
+#define SHM_PUBLISH_BYTES (64u << 10)
+/* One rx_burst hands out at most so many bytes: space returns to the sender in pieces. */
+#define SHM_BURST_BYTES (128u << 10)
+/* Incoming rings are hot or cold; a hot one becomes cold after so many empty looks, and so many cold ones are looked at a burst. */
+#define SHM_HOT_LOOKS 4096
+#define SHM_COLD_LOOK 4
+
+#define SHM_HELLO_MAGIC	  0x6d68732d74736f72ull
+#define SHM_HELLO_VERSION 1
+
+/* The first and only message on a connection, with one descriptor. Host byte order: both ends are on one machine. */
+struct shm_hello {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t ring_size;
+	uint8_t addr[16]; /* the sender's */
+	uint8_t lane;
+	uint8_t zero[7];
+};
+_Static_assert(sizeof(struct shm_hello) == 40, "hello");
+
+enum shm_end_kind { SHM_END_LISTEN, SHM_END_PENDING, SHM_END_RX, SHM_END_TX, SHM_END_KICK };
+
+/* What an epoll event points to: the first member of everything that owns a descriptor. */
+struct shm_end {
+	enum shm_end_kind kind;
+	int fd;
+};
+
+/* An outgoing connection, shared by the paths that lead to its address and lane. */
+struct shm_tx {
+	struct shm_end end;
+	struct shm_prod ring;
+	struct list_head node; /* shm_port.tx */
+	struct pkt_addr dst;
+	uint32_t refs; /* paths */
+	uint8_t lane;
+	bool dirty;	   /* in shm_port.dirty: has records not published */
+	bool unfenced;	   /* in shm_port.unfenced: published since the last fence */
+	bool blocked;	   /* a reservation failed; wants to know of room */
+	uint32_t made_ms;  /* when it was connected */
+	uint32_t check_ms; /* when a blocked one last looked whether the peer lives */
+};
+
+struct shm_rx {
+	struct shm_end end;
+	struct shm_cons ring;
+	struct pkt_addr src;
+	uint32_t stride; /* size of the last record: the next ones are probably like it */
+	uint32_t empty_looks;
+	bool hung_up; /* the sender is gone; what it left in the ring is still delivered */
+	bool broken;  /* nonsense in the ring: nothing more is delivered */
+	struct shm_rx *next_dead;
+};
+
+struct shm_path {
+	struct port_path base;
+	struct list_head node; /* shm_port.paths */
+	struct shm_tx *tx;     /* NULL: nobody there */
+	uint32_t refs;
+	uint32_t lane_key; /* the QP number's part that chooses the lane, once the peer's lanes are known */
+	uint32_t retry_ms; /* when to look again */
+	uint32_t pause_ms; /* and how long to wait after that */
+};
+
+struct shm_port {
+	struct port base;
+	struct shm_end listen, kick; /* kick: an eventfd that wakes a sleeper on base.fd from control() */
+	int dirfd, spare_fd;
+	struct shm_claim claim;
+	uint32_t ring_size;
+	bool armed, forked;
+	bool flushed; /* something was published since the last rx_burst */
+
+	/* Outgoing. */
+	struct list_head tx, paths;
+	unsigned num_tx, num_dirty, num_unfenced, num_blocked;
+	struct shm_tx *dirty[SHM_MAX_TX], *unfenced[SHM_MAX_TX];
+	/* The last reservation. */
+	struct shm_tx *last_tx; /* NULL: it went to scratch, or was taken back */
+	uint32_t last_len;
+	bool last_dropped;
+	uint8_t *scratch; /* room for packets to absent peers */
+
+	/* Incoming: rx[0 .. num_hot) are looked at in each burst, the others in turns. */
+	unsigned num_rx, num_hot, turn, cold_turn;
+	struct shm_rx *rx[SHM_MAX_RX];
+	bool untidy;		 /* one of them wants to be ended, or to become cold */
+	unsigned num_unreleased; /* the last burst's packets are from these */
+	struct shm_rx *unreleased[PORT_BURST];
+	struct shm_rx *dead; /* ended; to be unmapped when the last burst's packets are no longer used */
+
+	unsigned num_pending;
+	struct shm_end *pending[SHM_MAX_PENDING];
+};
+
+static inline struct shm_port *shm_of(struct port *p)
+{
+	return (struct shm_port *)p;
+}
+
+/* Milliseconds of a coarse monotonic clock: no system call. */
+uint32_t shm_now_ms(void);
+
+/* shm_conn.c */
+int shm_listen(struct shm_port *s);
+/* Connects a path whose time has come. True when it has a ring now. */
+bool shm_connect(struct shm_port *s, struct shm_path *path);
+/* The peer is gone or made no sense: ends the connection and detaches its paths. */
+void shm_tx_end(struct shm_port *s, struct shm_tx *tx);
+/* Ends an incoming connection at once; its memory stays mapped until the next rx_burst. */
+void shm_rx_end(struct shm_port *s, unsigned i);
+void shm_free_dead(struct shm_port *s);
+void shm_control(struct port *p);
+void shm_close_all(struct shm_port *s);
+
+/* shm_wake.c */
+bool shm_arm(struct port *p);
+void shm_disarm(struct port *p);
+/* Reads what woke us, ends what hung up. */
+void shm_drain(struct shm_port *s);
+/* Wakes the receivers of what was published since the last fence and which said that they sleep; with `fence`, surely. */
+void shm_wake_receivers(struct shm_port *s, bool fence);
+/* Wakes the sender of a ring if it waits for room. */
+void shm_wake_sender(struct shm_rx *rx);
+/* A socket became readable or hung up: reads the wake-ups. False: it hung up. */
+bool shm_take_wakeups(int fd);
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/shm_dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+#include "port/port.h"
+
+#define LOCK_TRIES 16
+
+/* Opens `path` as our private folder, making it if need be (its parent must be there). */
+static int open_private(const char *path)
+{
+	struct stat st;
+	int fd;
+
+	if (mkdir(path, 0700) && errno != EEXIST)
+		return -errno;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0)
+		return fd;
+	sys_close(fd);
+	return -EPERM;
+}
+
+static int complain(char *err, size_t errlen, const char *path, int rc)
+{
+	if (rc == -EPERM || rc == -ENOTDIR || rc == -ELOOP)
+		snprintf(err, errlen,
+			 "shm: %s is not a private folder of yours (a directory, owner you, rights 0700): "
+			 "correct it, or name another in ROOST_SHM_DIR",
+			 path);
+	else
+		snprintf(err, errlen, "shm: can't use the folder %s: %s; name another in ROOST_SHM_DIR", path,
+			 strerror(-rc));
+	return rc;
+}
+
+int shm_dir_open(char *err, size_t errlen)
+{
+	const char *chosen = secure_getenv("ROOST_SHM_DIR"), *run = secure_getenv("XDG_RUNTIME_DIR");
+	char path[512];
+	int fd;
+
+	if (chosen && *chosen) {
+		fd = open_private(chosen);
+		return fd < 0 ? complain(err, errlen, chosen, fd) : fd;
+	}
+	/* XDG_RUNTIME_DIR is another user's after a plain su: then it can't be used, and is passed over. */
+	if (run && *run == '/' && snprintf(path, sizeof(path), "%s/roost", run) < (int)sizeof(path)) {
+		fd = open_private(path);
+		if (fd >= 0)
+			return fd;
+	}
+	snprintf(path, sizeof(path), "/tmp/roost-%u", (unsigned)geteuid());
+	fd = open_private(path);
+	/* Only where /tmp can't be written: whoever squats on our name there must not choose the place for us. */
+	if (fd == -EROFS || fd == -EACCES || fd == -ENOENT) {
+		snprintf(path, sizeof(path), "/dev/shm/roost-%u", (unsigned)geteuid());
+		fd = open_private(path);
+	}
+	return fd < 0 ? complain(err, errlen, path, fd) : fd;
+}
+
+socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa)
+{
+	memset(sa, 0, sizeof(*sa));
+	sa->sun_family = AF_UNIX;
+	snprintf(sa->sun_path, sizeof(sa->sun_path), "/proc/self/fd/%d/%.*s", dirfd, SHM_NAME_MAX - 1, name);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(sa->sun_path) + 1);
+}
+
+const char *shm_dir_name(const struct pkt_addr *addr, unsigned lane, char buf[SHM_NAME_MAX])
+{
+	char text[46];
+
+	snprintf(buf, SHM_NAME_MAX, "%s.%u", pkt_addr_print(addr, text, sizeof(text)), lane);
+	return buf;
+}
+
+static void lock_name(const char *name, char buf[SHM_NAME_MAX])
+{
+	snprintf(buf, SHM_NAME_MAX, "%.70s.lock", name);
+}
+
+/* Reads "PID LANES\n". False when it says nothing sensible. */
+static bool read_lock(int fd, long *pid, unsigned *lanes)
+{
+	char buf[64];
+	ssize_t n = pread(fd, buf, sizeof(buf) - 1, 0);
+
+	if (n <= 0)
+		return false;
+	buf[n] = '\0';
+	return sscanf(buf, "%ld %u", pid, lanes) == 2 && *pid > 0 && *lanes >= 1 && *lanes <= PORT_MAX_LANES;
+}
+
+/*
+ * The lock file, open and locked by us. A holder that leaves removes the file: whoever waited at its name with the old
+ * one open must see that it is gone and begin again.
+ */
+static int take_lock(int dirfd, const char *lock, pid_t *holder)
+{
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		int fd = openat(dirfd, lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		struct stat mine, there;
+		unsigned lanes;
+		long pid = 0;
+
+		if (fd < 0)
+			return errno == ELOOP || errno == EISDIR || errno == ENXIO ? -EEXIST : -errno;
+		if (fstat(fd, &mine) || !S_ISREG(mine.st_mode)) {
+			sys_close(fd);
+			return -EEXIST;
+		}
+		if (flock(fd, LOCK_EX | LOCK_NB)) {
+			int rc = errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
+
+			*holder = read_lock(fd, &pid, &lanes) ? (pid_t)pid : 0;
+			sys_close(fd);
+			return rc;
+		}
+		if (fstatat(dirfd, lock, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == mine.st_ino &&
+		    there.st_dev == mine.st_dev)
+			return fd;
+		sys_close(fd);
+	}
+	return -EADDRINUSE;
+}
+
+static unsigned holder_of(int dirfd, const struct pkt_addr *addr, long *pid)
+{
+	char name[SHM_NAME_MAX], lock[SHM_NAME_MAX];
+	unsigned lanes = 0;
+	int fd;
+
+	lock_name(shm_dir_name(addr, 0, name), lock);
+	fd = openat(dirfd, lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+		return 0;
+	if (!read_lock(fd, pid, &lanes))
+		lanes = 0;
+	sys_close(fd);
+	return lanes;
+}
+
+unsigned shm_dir_lanes(int dirfd, const struct pkt_addr *addr)
+{
+	long pid;
+
+	return holder_of(dirfd, addr, &pid);
+}
+
+/* Removes the socket that a dead process left. Anything else under that name is not ours to remove. */
+static int remove_stale(int dirfd, const char *name)
+{
+	struct stat st;
+
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT ? 0 : -errno;
+	if (!S_ISSOCK(st.st_mode))
+		return -EEXIST;
+	return unlinkat(dirfd, name, 0) && errno != ENOENT ? -errno : 0;
+}
+
+int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned lanes, struct shm_claim *c,
+	      pid_t *holder)
+{
+	char lock[SHM_NAME_MAX], text[32];
+	long pid = 0;
+	int fd, rc;
+
+	*holder = 0;
+	if (lane > 0 && (holder_of(dirfd, addr, &pid) == 0 || pid != getpid())) {
+		*holder = (pid_t)pid;
+		return -EADDRINUSE;
+	}
+	shm_dir_name(addr, lane, c->name);
+	lock_name(c->name, lock);
+	fd = take_lock(dirfd, lock, holder);
+	if (fd < 0)
+		return fd;
+	rc = remove_stale(dirfd, c->name);
+	if (rc == 0) {
+		int n = snprintf(text, sizeof(text), "%ld %u\n", (long)getpid(), lanes);
+
+		if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)
+			rc = errno ? -errno : -EIO;
+	}
+	if (rc) {
+		unlinkat(dirfd, lock, 0);
+		sys_close(fd);
+		return rc;
+	}
+	c->lock_fd = fd;
+	return 0;
+}
+
+void shm_unclaim(int dirfd, struct shm_claim *c, bool forked)
+{
+	char lock[SHM_NAME_MAX];
+
+	if (!forked) {
+		lock_name(c->name, lock);
+		unlinkat(dirfd, c->name, 0);
+		unlinkat(dirfd, lock, 0);
+	}
+	sys_close(c->lock_fd);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The private folder in which shm endpoints find each other: a unix socket per address and lane ("10.0.0.1.0"), and
+ * beside it a file ("10.0.0.1.0.lock") that its owner holds locked as long as it lives and that says who it is.
+ *
+ * The folder is ROOST_SHM_DIR, else $XDG_RUNTIME_DIR/roost, else /tmp/roost-UID, else /dev/shm/roost-UID; owned by us,
+ * rights 0700, not a symbolic link. Other private things of a process may live there too. Control path; any thread.
+ */
+#ifndef ROOST_PORT_SHM_DIR_H
+#define ROOST_PORT_SHM_DIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#include "packet/icrc.h"
+
+#define SHM_NAME_MAX 80 /* address, lane, ".lock" */
+
+/*
+ * Opens the folder, making it if need be. A descriptor (O_PATH-like use only), or -errno with one line in err
+ * that says what to do.
+ */
+int shm_dir_open(char *err, size_t errlen);
+
+/*
+ * The address of a socket in the folder, through the open descriptor: short whatever the folder's own path, and not to
+ * be redirected. Returns the length for bind() and connect(). `name` has at most SHM_NAME_MAX bytes.
+ */
+socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa);
+
+/* Writes the name of an endpoint's socket; returns buf. */
+const char *shm_dir_name(const struct pkt_addr *addr, unsigned lane, char buf[SHM_NAME_MAX]);
+
+struct shm_claim {
+	int lock_fd;
+	char name[SHM_NAME_MAX];
+};
+
+/*
+ * Takes an address and lane, if no living process has it; what a dead one left is removed. Lanes after the first want
+ * lane 0 to be ours. 0, -EADDRINUSE (*holder: its process id, or 0 when unknown), -EEXIST (something stands in the way that is
+ * no socket), or another -errno.
+ */
+int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned lanes, struct shm_claim *c,
+	      pid_t *holder);
+/* Gives it back and removes socket and lock. With `forked`: only closes our copies. */
+void shm_unclaim(int dirfd, struct shm_claim *c, bool forked);
+
+/* How many lanes the holder of an address has (1 .. PORT_MAX_LANES); 0: nobody there. */
+unsigned shm_dir_lanes(int dirfd, const struct pkt_addr *addr);
+
+#endif

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "port/shm_ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <linux/memfd.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008u
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define RING_MAGIC 0x676e6972656f6f72ull /* "rooering" */
+#define SEALS	   (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static bool good_size(uint32_t size)
+{
+	return is_pow2(size) && size >= SHM_RING_MIN && size <= SHM_RING_MAX;
+}
+
+/* Not executable where the kernel knows how (6.3); older ones refuse the flag. */
+static int make_memfd(void)
+{
+	int fd = memfd_create("roost-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create("roost-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	return fd < 0 ? -errno : fd;
+}
+
+static void *map_ring(int fd, uint32_t size)
+{
+	return mmap(NULL, SHM_RING_CTL_BYTES + (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
+{
+	uint32_t first = min_u32(size, SHM_RING_FIRST);
+	uint8_t *m;
+	int rc;
+
+	if (!good_size(size))
+		return -EINVAL;
+	rc = make_memfd();
+	if (rc < 0)
+		return rc;
+	*fd = rc;
+	/* Allocated before anybody touches it: short memory is an error here, not a signal later. */
+	if (ftruncate(*fd, SHM_RING_CTL_BYTES + (off_t)size) ||
+	    fallocate(*fd, 0, 0, SHM_RING_CTL_BYTES + (off_t)first) || fcntl(*fd, F_ADD_SEALS, SEALS))
+		goto close_fd;
+	m = map_ring(*fd, size);
+	if (m == MAP_FAILED)
+		goto close_fd;
+	/* Kernels before 5.14 don't know it: then the first touch of each page faults once. */
+	madvise(m, SHM_RING_CTL_BYTES + (size_t)first, MADV_POPULATE_WRITE);
+	*p = (struct shm_prod){
+		.ctl = (struct shm_ring_ctl *)(void *)m,
+		.data = m + SHM_RING_CTL_BYTES,
+		.size = size,
+		.extent = first,
+		.step = min_u32(size, SHM_RING_STEP),
+	};
+	p->ctl->magic = RING_MAGIC;
+	return 0;
+
+close_fd:
+	rc = -errno;
+	sys_close(*fd);
+	return rc;
+}
+
+void shm_prod_unmap(struct shm_prod *p)
+{
+	if (p->ctl)
+		munmap(p->ctl, SHM_RING_CTL_BYTES + (size_t)p->size);
+	p->ctl = NULL;
+}
+
+int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
+{
+	uint32_t first = min_u32(size, SHM_RING_FIRST);
+	struct statfs fs;
+	struct stat st;
+	uint8_t *m;
+	int seals;
+
+	if (!good_size(size))
+		return -EINVAL;
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & SEALS) != SEALS || (seals & F_SEAL_WRITE))
+		return -EPERM;
+	/* Seals are there for hugetlbfs too, whose pages may run out at a touch (SIGBUS). */
+	if (fstatfs(fd, &fs) || fstat(fd, &st))
+		return -errno;
+	if (fs.f_type != TMPFS_MAGIC || !S_ISREG(st.st_mode) ||
+	    st.st_size != SHM_RING_CTL_BYTES + (off_t)size)
+		return -EINVAL;
+	m = map_ring(fd, size);
+	if (m == MAP_FAILED)
+		return -errno;
+	madvise(m, SHM_RING_CTL_BYTES + (size_t)first, MADV_POPULATE_WRITE);
+	*c = (struct shm_cons){
+		.ctl = (struct shm_ring_ctl *)(void *)m,
+		.data = m + SHM_RING_CTL_BYTES,
+		.size = size,
+		.populated = first,
+	};
+	return 0;
+}
+
+void shm_cons_unmap(struct shm_cons *c)
+{
+	if (c->ctl)
+		munmap(c->ctl, SHM_RING_CTL_BYTES + (size_t)c->size);
+	c->ctl = NULL;
+}
+
+/* Pages [from, upto) of the data. False when there is no memory for them. */
+static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
+{
+	return madvise(data + from, upto - from, MADV_POPULATE_WRITE) == 0 ||
+	       (errno != ENOMEM && errno != EFAULT);
+}
+
+void shm_cons_populate(struct shm_cons *c, uint32_t upto)
+{
+	uint32_t end = min_u32(ALIGN_UP(upto, SHM_RING_STEP), c->size);
+
+	/* If it fails, the pages come one by one. */
+	populate(c->data, c->populated, end);
+	c->populated = end;
+}
+
+static bool extend(struct shm_prod *p)
+{
+	uint32_t end = min_u32(p->extent + p->step, p->size);
+
+	if (end == p->extent)
+		return false;
+	if (!populate(p->data, p->extent, end)) {
+		p->step = 0; /* no more memory: stay as large as we are */
+		return false;
+	}
+	p->extent = end;
+	return true;
+}
+
+void shm_prod_look(struct shm_prod *p)
+{
+	uint64_t head = atomic_load_explicit(&p->ctl->head, memory_order_acquire);
+
+	if (head - p->head > p->published - p->head)
+		p->broken = true;
+	else
+		p->head = head;
+}
+
+/* Where records must end: short of the extent there is always room for the turn record. */
+static uint32_t usable(const struct shm_prod *p)
+{
+	return p->extent == p->size ? p->size : p->extent - SHM_REC_ALIGN;
+}
+
+bool shm_prod_more(struct shm_prod *p, uint32_t need)
+{
+	uint32_t off;
+
+	shm_prod_look(p);
+	if (p->broken)
+		return false;
+	for (;;) {
+		off = (uint32_t)p->tail & (p->size - 1);
+		if (off + need <= usable(p))
+			break;
+
+		/* Where the ring goes on after a turn, counted from the consumer. */
+		uint64_t turned = p->tail + (p->size - off) + need - p->head;
+
+		if ((p->tail - p->head >= SHM_RING_LAG || turned > p->size) && extend(p))
+			continue;
+		if (turned > p->size)
+			return false;
+		atomic_store_explicit(shm_rec_word(p->data, p->tail, p->size), (uint64_t)SHM_REC_TURN << 24,
+				      memory_order_relaxed);
+		p->tail += p->size - off;
+	}
+
+	uint64_t lap_end = p->tail - off + usable(p), room_end = p->head + p->size;
+
+	p->limit = lap_end < room_end ? lap_end : room_end;
+	return p->tail + need <= p->limit;
+}

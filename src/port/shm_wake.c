@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Sleeping and waking without a lost wake-up, and without a fence on the data path.
+ *
+ * A receiver that goes to sleep says so in each of its rings, and looks once more; a sender that publishes looks whether
+ * somebody sleeps, and writes a byte to the socket. Each side stores one word and then loads the other's, so both need a full
+ * fence between (else both may load the old value). The receiver has it in arm(). In the sender it would cost
+ * most of the rate of small bursts: the fence waits until the other core has given up every line of the burst. So the
+ * sender looks at once, without a fence, which nearly always sees the truth; remembers the ring as "unfenced"; looks
+ * again in each rx_burst; and forgets it when a fence has gone by, which is at the first rx_burst that finds nothing to
+ * do, or in its own arm(). A processing unit is always polled again or armed after it has sent (src/drive), so
+ * the look behind the fence always comes.
+ *
+ * The other way round, a sender that waits for room: it says so in arm(), behind its fence; the receiver looks in each
+ * rx_burst that visits the ring, and behind the fence of its own arm().
+ */
+#include "port/shm.h"
+
+#include <errno.h>
+
+#include "base/sys.h"
+
+#define TAKE_MOST 64 /* wake-ups read from a socket at a time; the rest keeps it readable */
+
+static void ring_bell(int fd)
+{
+	/* A full socket wakes as well as a byte more; a dead one is seen by its hang-up. */
+	if (fd >= 0)
+		sys_sendto(fd, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+bool shm_take_wakeups(int fd)
+{
+	char buf[16];
+
+	for (int i = 0; i < TAKE_MOST; i++) {
+		ssize_t n = sys_recvfrom(fd, buf, sizeof(buf), MSG_DONTWAIT, NULL, NULL);
+
+		if (n == -EAGAIN || n == -EINTR)
+			return true;
+		if (n <= 0)
+			return false;
+	}
+	return true;
+}
+
+/* Whoever takes the flag back sends the wake-up: one byte for one sleep. */
+static void wake_if(_Atomic uint32_t *flag, int fd)
+{
+	if (unlikely(atomic_load_explicit(flag, memory_order_relaxed)) &&
+	    atomic_exchange_explicit(flag, 0, memory_order_relaxed))
+		ring_bell(fd);
+}
+
+void shm_wake_receivers(struct shm_port *s, bool fence)
+{
+	if (fence)
+		shm_fence();
+	for (unsigned i = 0; i < s->num_unfenced; i++) {
+		struct shm_tx *tx = s->unfenced[i];
+
+		wake_if(&tx->ring.ctl->sleeping, tx->end.fd);
+		if (fence)
+			tx->unfenced = false;
+	}
+	if (fence)
+		s->num_unfenced = 0;
+}
+
+void shm_wake_sender(struct shm_rx *rx)
+{
+	wake_if(&rx->ring.ctl->want_room, rx->end.fd);
+}
+
+static void set_flags(struct shm_port *s, uint32_t value)
+{
+	for (unsigned i = 0; i < s->num_rx; i++)
+		atomic_store_explicit(&s->rx[i]->ring.ctl->sleeping, value, memory_order_relaxed);
+	if (!s->num_blocked)
+		return;
+	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
+		struct shm_tx *tx = container_of(n, struct shm_tx, node);
+
+		if (tx->blocked)
+			atomic_store_explicit(&tx->ring.ctl->want_room, value, memory_order_relaxed);
+	}
+}
+
+/* A ring that reservations failed on has room for any packet, or its peer made no sense (the next reservation sees to it). */
+static bool room_came_free(struct shm_port *s)
+{
+	if (!s->num_blocked)
+		return false;
+	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
+		struct shm_tx *tx = container_of(n, struct shm_tx, node);
+
+		if (tx->blocked && (shm_prod_more(&tx->ring, shm_rec_size(PKT_MAX_LEN)) || tx->ring.broken))
+			return true;
+	}
+	return false;
+}
+
+bool shm_arm(struct port *p)
+{
+	struct shm_port *s = shm_of(p);
+	bool busy = s->num_unreleased || s->num_dirty || s->untidy;
+
+	if (busy)
+		return false;
+	s->armed = true;
+	set_flags(s, 1);
+	shm_wake_receivers(s, true);
+	for (unsigned i = 0; i < s->num_rx; i++) {
+		struct shm_rx *rx = s->rx[i];
+
+		shm_wake_sender(rx);
+		busy |= rx->ring.head != rx->ring.tail || shm_cons_look(&rx->ring);
+	}
+	if (busy || room_came_free(s)) {
+		s->armed = false;
+		set_flags(s, 0);
+		return false;
+	}
+	return true;
+}
+
+void shm_disarm(struct port *p)
+{
+	struct shm_port *s = shm_of(p);
+
+	if (!s->armed)
+		return;
+	s->armed = false;
+	set_flags(s, 0);
+	shm_drain(s);
+}

@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The shm port against peers that lie: hellos, descriptors, rings, indices. Whatever they do, the endpoint counts it, drops
+ * that connection, and goes on serving an honest peer.
+ */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/rng.h"
+#include "shm_rig.h"
+
+#define RING  SHM_RING_MIN
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+struct stage {
+	struct port *hub, *honest;
+	struct port_path *path;
+	uint64_t sent;
+};
+
+/* The honest peer is still served. */
+static void still_serves(struct stage *s)
+{
+	srig_send_now(s->honest, s->path, s->sent);
+
+	struct port_pkt pkt = srig_next(s->hub);
+
+	srig_check(&pkt, s->sent++);
+	assert_int_equal(shm_of(s->honest)->num_tx, 1);
+}
+
+static struct stage open_stage(void)
+{
+	struct stage s = {.hub = srig_open("10.0.0.1", 0), .honest = srig_open("10.0.0.2", 0)};
+
+	s.path = s.honest->ops->path_get(s.honest, &s.hub->addr, 0);
+	still_serves(&s);
+	return s;
+}
+
+static void close_stage(struct stage *s)
+{
+	port_close(s->honest);
+	port_close(s->hub);
+}
+
+static int dial_hub(void)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/10.0.0.1.0", srig_dir);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+static struct shm_hello good_hello(void)
+{
+	struct shm_hello h = {.magic = SHM_HELLO_MAGIC, .version = SHM_HELLO_VERSION, .ring_size = RING};
+	struct pkt_addr a = srig_addr("10.0.0.66");
+
+	memcpy(h.addr, a.b, 16);
+	return h;
+}
+
+static int ring_fd(off_t bytes, int seals)
+{
+	int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_int_equal(ftruncate(fd, bytes), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+	return fd;
+}
+
+/* Sends bytes with `num` copies of a descriptor, and closes it. */
+static void say(int fd, const void *bytes, size_t len, int pass, int num)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(8 * sizeof(int))];
+	} control = {0};
+	struct iovec iov = {(void *)(uintptr_t)bytes, len};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (num) {
+		msg.msg_control = control.buf;
+		msg.msg_controllen = CMSG_SPACE((size_t)num * sizeof(int));
+
+		struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN((size_t)num * sizeof(int));
+		for (int i = 0; i < num; i++)
+			memcpy(CMSG_DATA(c) + (size_t)i * sizeof(int), &pass, sizeof(int));
+	}
+	assert_int_equal(sendmsg(fd, &msg, MSG_NOSIGNAL), (ssize_t)len);
+	if (pass >= 0)
+		close(pass);
+}
+
+static int open_descriptors(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fcntl(fd, F_GETFD) != -1;
+	return n;
+}
+
+static bool hung_up(int fd)
+{
+	char c;
+
+	return recv(fd, &c, 1, MSG_DONTWAIT) == 0;
+}
+
+/* The hub refuses what came on this connection: hangs up, counts, keeps no descriptor. */
+static void expect_refused(struct stage *s, int fd, const char *what)
+{
+	uint64_t bad = s->hub->stats.rx_bad;
+	unsigned rings = shm_of(s->hub)->num_rx;
+
+	s->hub->ops->control(s->hub);
+	if (!hung_up(fd))
+		fail_msg("%s: accepted", what);
+	assert_int_equal(s->hub->stats.rx_bad, bad + 1);
+	assert_int_equal(shm_of(s->hub)->num_rx, rings);
+	close(fd);
+}
+
+static void test_hellos(void **state)
+{
+	struct stage s = open_stage();
+	int fds;
+
+	fds = open_descriptors();
+	for (int i = 0;; i++) {
+		struct shm_hello h = good_hello();
+		const char *what = NULL;
+		size_t len = sizeof(h);
+		off_t bytes = SHM_RING_CTL_BYTES + RING;
+		int seals = SEALS, num = 1, fd;
+
+		switch (i) {
+		case 0:
+			what = "magic";
+			h.magic++;
+			break;
+		case 1:
+			what = "version";
+			h.version++;
+			break;
+		case 2:
+			what = "ring too small";
+			h.ring_size = RING / 2;
+			bytes = SHM_RING_CTL_BYTES + RING / 2;
+			break;
+		case 3:
+			what = "ring size no power of two";
+			h.ring_size = 3 * RING;
+			bytes += 2 * RING;
+			break;
+		case 4:
+			what = "ring larger than its memory";
+			h.ring_size = 2 * RING;
+			break;
+		case 5:
+			what = "ring huge";
+			h.ring_size = 1u << 31;
+			break;
+		case 6:
+			what = "ring size 0";
+			h.ring_size = 0;
+			break;
+		case 7:
+			what = "no address";
+			memset(h.addr, 0, 16);
+			break;
+		case 8:
+			what = "IPv6 address";
+			h.addr[0] = 0xfd;
+			break;
+		case 9:
+			what = "lane";
+			h.lane = PORT_MAX_LANES;
+			break;
+		case 10:
+			what = "reserved bytes";
+			h.zero[6] = 1;
+			break;
+		case 11:
+			what = "short";
+			len--;
+			break;
+		case 12:
+			what = "one byte";
+			len = 1;
+			break;
+		case 13:
+			what = "no descriptor";
+			num = 0;
+			break;
+		case 14:
+			what = "two descriptors";
+			num = 2;
+			break;
+		case 15:
+			what = "eight descriptors";
+			num = 8;
+			break;
+		case 16:
+			what = "no seals";
+			seals = 0;
+			break;
+		case 17:
+			what = "may shrink";
+			seals = F_SEAL_GROW | F_SEAL_SEAL;
+			break;
+		case 18:
+			what = "may grow";
+			seals = F_SEAL_SHRINK | F_SEAL_SEAL;
+			break;
+		case 19:
+			what = "seals may change";
+			seals = F_SEAL_SHRINK | F_SEAL_GROW;
+			break;
+		case 20:
+			what = "read-only";
+			seals = SEALS | F_SEAL_WRITE;
+			break;
+		case 21:
+			what = "memory too large";
+			bytes++;
+			break;
+		default:
+			break;
+		}
+		if (!what)
+			break;
+		fd = dial_hub();
+		say(fd, &h, len, num ? ring_fd(bytes, seals) : -1, num);
+		expect_refused(&s, fd, what);
+	}
+	assert_int_equal(open_descriptors(), fds);
+	still_serves(&s);
+	close_stage(&s);
+}
+
+static void test_long_hello(void **state)
+{
+	struct stage s = open_stage();
+	struct {
+		struct shm_hello h;
+		char more[200];
+	} big = {.h = good_hello()};
+	int fd = dial_hub();
+
+	still_serves(&s);
+	say(fd, &big, sizeof(big), ring_fd(SHM_RING_CTL_BYTES + RING, SEALS), 1);
+	expect_refused(&s, fd, "long");
+	close_stage(&s);
+}
+
+/* Descriptors that are something else: a file, a folder, a pipe, a memfd opened for reading only. */
+static void test_wrong_descriptors(void **state)
+{
+	struct stage s = open_stage();
+	struct shm_hello h = good_hello();
+	char path[128];
+
+	still_serves(&s);
+	for (int i = 0; i < 4; i++) {
+		int fd = dial_hub(), pass = -1, pipes[2] = {-1, -1}, tmp;
+
+		switch (i) {
+		case 0:
+			snprintf(path, sizeof(path), "%s/file", srig_dir);
+			pass = open(path, O_RDWR | O_CREAT, 0600);
+			assert_int_equal(ftruncate(pass, SHM_RING_CTL_BYTES + RING), 0);
+			break;
+		case 1:
+			pass = open(srig_dir, O_RDONLY | O_DIRECTORY);
+			break;
+		case 2:
+			assert_int_equal(pipe(pipes), 0);
+			pass = pipes[0];
+			break;
+		default:
+			tmp = ring_fd(SHM_RING_CTL_BYTES + RING, SEALS);
+			snprintf(path, sizeof(path), "/proc/self/fd/%d", tmp);
+			pass = open(path, O_RDONLY);
+			close(tmp);
+			break;
+		}
+		assert_true(pass >= 0);
+		say(fd, &h, sizeof(h), pass, 1);
+		expect_refused(&s, fd, "descriptor");
+		if (pipes[1] >= 0)
+			close(pipes[1]);
+	}
+	still_serves(&s);
+	close_stage(&s);
+}
+
+/* Connections that never say anything take a bounded number of places, and those who speak are heard. */
+static void test_silent_connections(void **state)
+{
+	enum { MANY = 100 };
+	struct stage s = open_stage();
+	int fd[MANY];
+
+	for (int i = 0; i < MANY; i++) {
+		fd[i] = dial_hub();
+		s.hub->ops->control(s.hub);
+	}
+	assert_int_equal(shm_of(s.hub)->num_pending, SHM_MAX_PENDING);
+	still_serves(&s);
+	/* One of them speaks up after all. */
+	struct shm_hello h = good_hello();
+
+	say(fd[3], &h, sizeof(h), ring_fd(SHM_RING_CTL_BYTES + RING, SEALS), 1);
+	s.hub->ops->control(s.hub);
+	assert_int_equal(shm_of(s.hub)->num_rx, 2);
+	for (int i = 0; i < MANY; i++)
+		close(fd[i]);
+	s.hub->ops->control(s.hub);
+	assert_int_equal(shm_of(s.hub)->num_pending, 0);
+	still_serves(&s);
+	close_stage(&s);
+}
+
+/* More rings than there are places: refused, until somebody leaves. */
+static void test_too_many_rings(void **state)
+{
+	struct stage s = open_stage();
+	int fd[SHM_MAX_RX];
+	struct shm_hello h = good_hello();
+	struct port_pkt pkts[PORT_BURST];
+
+	still_serves(&s);
+	for (unsigned i = 0; i < SHM_MAX_RX - 1; i++) {
+		fd[i] = dial_hub();
+		say(fd[i], &h, sizeof(h), ring_fd(SHM_RING_CTL_BYTES + RING, SEALS), 1);
+		s.hub->ops->control(s.hub);
+	}
+	assert_int_equal(shm_of(s.hub)->num_rx, SHM_MAX_RX);
+
+	int more = dial_hub();
+
+	say(more, &h, sizeof(h), ring_fd(SHM_RING_CTL_BYTES + RING, SEALS), 1);
+	expect_refused(&s, more, "one too many");
+	for (unsigned i = 0; i < SHM_MAX_RX - 1; i++)
+		close(fd[i]);
+	for (unsigned i = 0; i < SHM_MAX_RX; i++)
+		srig_receive(s.hub, pkts);
+	assert_int_equal(shm_of(s.hub)->num_rx, 1);
+	still_serves(&s);
+	close_stage(&s);
+}
+
+/* An accepted connection with a ring of the test's own. */
+struct liar {
+	int fd;
+	struct shm_ring_ctl *ctl;
+	uint8_t *data;
+};
+
+static struct liar open_liar(struct stage *s)
+{
+	struct shm_hello h = good_hello();
+	int mem = ring_fd(SHM_RING_CTL_BYTES + RING, SEALS);
+	uint8_t *m = mmap(NULL, SHM_RING_CTL_BYTES + RING, PROT_READ | PROT_WRITE, MAP_SHARED, mem, 0);
+	struct liar l = {.fd = dial_hub(), .ctl = (void *)m, .data = m + SHM_RING_CTL_BYTES};
+	unsigned rings = shm_of(s->hub)->num_rx;
+
+	assert_true(m != MAP_FAILED);
+	say(l.fd, &h, sizeof(h), mem, 1);
+	s->hub->ops->control(s->hub);
+	assert_int_equal(shm_of(s->hub)->num_rx, rings + 1);
+	return l;
+}
+
+static void close_liar(struct liar *l)
+{
+	close(l->fd);
+	munmap(l->ctl, SHM_RING_CTL_BYTES + RING);
+}
+
+static void test_ring_contents(void **state)
+{
+	static const struct {
+		const char *what;
+		uint64_t word, tail;
+	} rows[] = {
+		{"tail beyond the ring", 100 | SHM_REC_DATA << 24, RING + 64},
+		{"tail out of this world", 100 | SHM_REC_DATA << 24, 1ull << 63},
+		{"half a record", 100 | SHM_REC_DATA << 24, 100},
+		{"empty packet", SHM_REC_DATA << 24, 64},
+		{"longest length", 0xffff | SHM_REC_DATA << 24, RING},
+		{"longer than published", 4148 | SHM_REC_DATA << 24, 64},
+		{"no such kind", 100 | 77u << 24, 128},
+		{"zeros", 0, 4096},
+		{"turn beyond the tail", SHM_REC_TURN << 24, 64},
+		{"ones", UINT64_MAX, 4096},
+	};
+	struct stage s = open_stage();
+	struct port_pkt pkts[PORT_BURST];
+
+	still_serves(&s);
+	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct liar l = open_liar(&s);
+		uint64_t bad = s.hub->stats.rx_bad;
+
+		atomic_store(shm_rec_word(l.data, 0, RING), rows[i].word);
+		atomic_store(&l.ctl->tail, rows[i].tail);
+		for (int k = 0; k < 4; k++)
+			assert_int_equal(srig_receive(s.hub, pkts), 0);
+		if (!hung_up(l.fd))
+			fail_msg("%s: still connected", rows[i].what);
+		assert_int_equal(s.hub->stats.rx_bad, bad + 1);
+		assert_int_equal(shm_of(s.hub)->num_rx, 1);
+		close_liar(&l);
+		still_serves(&s);
+	}
+	close_stage(&s);
+}
+
+/* Records before the nonsense are delivered, and the tail may not go back. */
+static void test_tail_goes_back(void **state)
+{
+	struct stage s = open_stage();
+	struct liar l = open_liar(&s);
+	struct port_pkt pkts[PORT_BURST];
+
+	for (unsigned i = 0; i < 4; i++)
+		atomic_store(shm_rec_word(l.data, i * 128, RING), 100 | SHM_REC_DATA << 24);
+	atomic_store(&l.ctl->tail, 512);
+	assert_int_equal(srig_receive(s.hub, pkts), 4);
+	atomic_store(&l.ctl->tail, 256);
+	assert_int_equal(srig_receive(s.hub, pkts), 0);
+	assert_true(hung_up(l.fd));
+	assert_int_equal(s.hub->stats.rx_bad, 1);
+	close_liar(&l);
+	still_serves(&s);
+	close_stage(&s);
+}
+
+/* Bells without reason, floods of them, flags set by the wrong side: nothing happens. */
+static void test_noise_on_the_socket(void **state)
+{
+	struct stage s = open_stage();
+	struct liar l = open_liar(&s);
+	struct port_pkt pkts[PORT_BURST];
+	int sent = 0;
+
+	while (send(l.fd, "noise", 5, MSG_DONTWAIT | MSG_NOSIGNAL) == 5)
+		sent++;
+	assert_true(sent > 10);
+	atomic_store(&l.ctl->sleeping, 12345);
+	atomic_store(&l.ctl->want_room, 99);
+	atomic_store(&l.ctl->head, 1ull << 40);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(srig_receive(s.hub, pkts), 0);
+		if (s.hub->ops->arm(s.hub))
+			s.hub->ops->disarm(s.hub);
+	}
+	still_serves(&s);
+	assert_int_equal(shm_of(s.hub)->num_rx, 2);
+	close_liar(&l);
+	close_stage(&s);
+}
+
+/* A receiver that lies about its index: the sender lets go of it, and later finds it again. */
+static void test_receivers_index(void **state)
+{
+	struct stage s = open_stage();
+	struct shm_tx *tx;
+	uint64_t n = 0;
+
+	still_serves(&s);
+	tx = shm_of(s.honest)->last_tx;
+	atomic_store(&tx->ring.ctl->head, tx->ring.published + (1u << 20));
+	for (; s.honest->stats.rx_bad == 0; n++) {
+		if (!srig_send(s.honest, s.path, n))
+			s.honest->ops->flush(s.honest);
+		assert_true(n < 1000000);
+	}
+	assert_int_equal(shm_of(s.honest)->num_tx, 0);
+	for (int i = 0; i < SRIG_WAIT_MS && shm_of(s.honest)->num_tx == 0; i++) {
+		srig_send_now(s.honest, s.path, 0);
+		usleep(1000);
+	}
+	assert_int_equal(shm_of(s.honest)->num_tx, 1);
+	close_stage(&s);
+}
+
+/* Random words in the ring, random indices: never a crash, and each packet handed out lies within the ring. */
+static void test_random_rings(void **state)
+{
+	struct stage s = open_stage();
+	struct rng rng;
+	uint64_t seed = 20240607;
+
+	rng_seed(&rng, seed);
+	still_serves(&s);
+	for (int round = 0; round < 300; round++) {
+		struct liar l = open_liar(&s);
+		struct port_pkt pkts[PORT_BURST];
+		uint64_t tail = 0;
+
+		for (uint32_t at = 0; at < RING; at += 64) {
+			uint64_t word = rng_below(&rng, 5000) | rng_below(&rng, 10 << round % 3) << 16 |
+					(uint64_t)(SHM_REC_DATA + (rng_below(&rng, 60) == 0)) << 24;
+
+			atomic_store(shm_rec_word(l.data, at, RING), word);
+		}
+		for (int k = 0; k < 50; k++) {
+			int n;
+
+			tail += rng_below(&rng, 64) * 64;
+			atomic_store(&l.ctl->tail, tail);
+			n = srig_receive(s.hub, pkts);
+			for (int i = 0; i < n; i++) {
+				volatile uint8_t sum = 0;
+
+				assert_true(pkts[i].len >= SHM_MIN_LEN && pkts[i].len <= PKT_MAX_LEN);
+				for (uint32_t j = 0; j < pkts[i].len; j++)
+					sum ^= pkts[i].bth[j];
+			}
+		}
+		close_liar(&l);
+		srig_receive(s.hub, pkts);
+	}
+	still_serves(&s);
+	close_stage(&s);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, srig_setup, srig_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_hellos),
+		TEST(test_long_hello),
+		TEST(test_wrong_descriptors),
+		TEST(test_silent_connections),
+		TEST(test_too_many_rings),
+		TEST(test_ring_contents),
+		TEST(test_tail_goes_back),
+		TEST(test_noise_on_the_socket),
+		TEST(test_receivers_index),
+		TEST(test_random_rings),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
