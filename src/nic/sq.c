@@ -117,10 +117,11 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 
 	if (e->status == NIC_WC_SUCCESS)
 		qp->pu->ctr.completed_wqes++;
-	if (e->signaled || e->status != NIC_WC_SUCCESS)
-		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
+	/* First: the program that sees the completion may use the slot at once. */
 	sq->una++;
 	atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
+	if (e->signaled || e->status != NIC_WC_SUCCESS)
+		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
 }
 
 /* Ends everything posted with "flushed", in order, whether it was fetched or not (IBA 10.8.6). */
@@ -141,13 +142,14 @@ void sq_flush(struct nic_qp *qp)
 	while (sq->fetched != prod) {
 		uint32_t slot = sq->fetched & sq->mask;
 		struct roost_wqe *w = (struct roost_wqe *)(sq->ring + ((size_t)slot << sq->stride_shift));
+		uint8_t op = (uint8_t)ROOST_CTRL_OP(w->ctrl);
+		uint64_t wr_id = sq->wr_ids[slot];
+		uint32_t index = sq->fetched++;
 
 		qp->pu->ctr.req_cqe_flush_error++;
-		complete(qp, sq->wr_ids[slot], sq->fetched, (uint8_t)ROOST_CTRL_OP(w->ctrl),
-			 NIC_WC_WR_FLUSH_ERR, 0);
-		sq->fetched++;
 		sq->una = sq->next = sq->fetched;
 		atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
+		complete(qp, wr_id, index, op, NIC_WC_WR_FLUSH_ERR, 0);
 	}
 	sq->next = sq->fetched;
 	sq->next_pkt = 0;
