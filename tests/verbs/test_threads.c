@@ -71,7 +71,6 @@ static void *poster(void *arg)
 				   *bad;
 		memset(slot, (int)i, SLOT);
 		atomic_fetch_add(&outstanding, 1);
-		/* As many WQEs as posters: a completion that was seen has freed its slot. */
 		check(ibv_post_send(pair.qp[0], &wr, &bad) == 0);
 		/* The slot is used again: wait for this one. Whoever polls may have taken its completion. */
 		while (atomic_load(&completed[id]) < i && !atomic_load(&failed) && !late())
@@ -164,9 +163,44 @@ static void many_threads(void **state)
 	pair_close(&pair);
 }
 
+static void *driver(void *arg)
+{
+	struct ibv_wc wc;
+
+	while (posting())
+		check(ibv_poll_cq(pair.cq[1], 1, &wc) == 0);
+	return NULL;
+}
+
+/* A queue of one: who has seen the completion can post, though another thread is still in the turn that made it. */
+static void a_completion_frees_its_slot(void **state)
+{
+	const struct pair_options o = {.cap = {1, 1, 1, 1, 0}, .cqe = 64};
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	pthread_t t;
+	unsigned i;
+
+	atomic_store(&done, POSTERS - 1);
+	pair_open(&pair, &o);
+	assert_int_equal(pthread_create(&t, NULL, driver, NULL), 0);
+	for (i = 0; i < ROUNDS; i++) {
+		wr = write_wr(&pair, &sge, i, 8);
+		assert_int_equal(post_one(pair.qp[0], &wr), 0);
+		assert_int_equal(wait_good(pair.cq[0]).wr_id, i);
+	}
+	atomic_fetch_add(&done, 1);
+	pthread_join(t, NULL);
+	assert_false(atomic_load(&failed));
+	pair_close(&pair);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(many_threads)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(many_threads),
+		cmocka_unit_test(a_completion_frees_its_slot),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
