@@ -56,7 +56,7 @@ struct stream {
 	uint32_t turn_run; /* packets that ran forward since */
 
 	/* the READ response that is being sent */
-	bool resp;
+	bool resp, resp_cut; /* under way; may end early */
 	uint64_t resp_next;
 	uint32_t resp_msn;
 	bool resp_has_msn;

@@ -186,6 +186,8 @@ static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 		}
 		return a->npsn ? a->npsn : 1;
 	}
+	/* The requester goes back: a responder need not end what it is sending. */
+	s->resp_cut = true;
 	if (a->atomic)
 		ask_note_start(a, psn);
 	else
@@ -456,6 +458,7 @@ static void run_begin(struct oracle *o, struct stream *s, struct ask *a, bool lo
 	const struct pkt_view *v = o->v;
 
 	s->resp = true;
+	s->resp_cut = false;
 	s->resp_ask = a;
 	s->resp_has_msn = !lost && v->op->flags & PKT_AETH;
 	s->resp_msn = v->msn;
@@ -486,8 +489,9 @@ static void check_read_shape(struct oracle *o, struct stream *s, const struct as
 }
 
 /*
- * A run may be cut off by one that was asked for again, or if it was itself: then the requester went back,
- * or the network made a copy of a request, and nobody waits for the rest.
+ * At the responder's end a run is complete, unless it answers a request that was repeated, or a READ or
+ * atomic was requested again since it began. Then the requester went back, or the network made a copy of a
+ * request, and the rest may be left out.
  */
 static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
@@ -498,7 +502,7 @@ static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, 
 		if (!ask_named(a, psn))
 			oracle_broken(o, ORACLE_READ_RUN,
 				      "READ response begins at PSN %u, which no request named", low24(psn));
-		else if (!holes && s->resp && a != s->resp_ask && a->asked == 1 && s->resp_ask->answered == 1)
+		else if (!holes && s->resp && a != s->resp_ask && !s->resp_cut && s->resp_ask->answered == 1)
 			oracle_broken(o, ORACLE_READ_RUN,
 				      "READ response begins at PSN %u, but PSN %u was to follow", low24(psn),
 				      low24(s->resp_next));
