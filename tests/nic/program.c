@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "program.h"
+
+#include <stdlib.h>
+
+#define MAX_READS 512
+
+/* What earlier requests may still be doing, for the fence. */
+struct hazards {
+	struct piece remote[MAX_READS]; /* READs and atomics of the peer's memory since the last fence */
+	unsigned num_remote;
+	struct piece local[MAX_READS]; /* where their results go */
+	unsigned num_local;
+	struct piece settled[MAX_READS]; /* results that are surely there: good to send on */
+	unsigned num_settled;
+};
+
+static void *grow(void *p, size_t n)
+{
+	p = realloc(p, n);
+	if (!p)
+		abort();
+	return p;
+}
+
+void side_init(struct side *s, struct rng *r)
+{
+	s->size = AREA_PRIVATE;
+	s->cap = AREA_PRIVATE + (1u << 20);
+	s->model = grow(NULL, s->cap);
+	memset(s->model, 0, s->cap);
+	for (uint32_t i = 0; i < AREA_LEN; i += 8) {
+		uint64_t v = rng_u64(r);
+
+		memcpy(s->model + AREA_SOURCE + i, &v, 8);
+	}
+}
+
+void side_free(struct side *s)
+{
+	free(s->model);
+}
+
+/* `len` bytes that nothing else uses. */
+static uint32_t take(struct side *s, uint32_t len, struct rng *r)
+{
+	uint32_t off = s->size + (uint32_t)rng_below(r, 8);
+
+	if (off + len + 64 > s->cap) {
+		s->model = grow(s->model, 2 * (s->cap + len));
+		memset(s->model + s->cap, 0, s->cap + 2 * len);
+		s->cap = 2 * (s->cap + len);
+	}
+	s->size = off + len;
+	return off;
+}
+
+static bool overlap(const struct piece *a, uint32_t off, uint32_t len)
+{
+	return a->len && len && off < a->off + a->len && a->off < off + len;
+}
+
+static bool any_overlap(const struct piece *list, unsigned n, uint32_t off, uint32_t len)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (overlap(&list[i], off, len))
+			return true;
+	return false;
+}
+
+static void settle(struct hazards *h)
+{
+	for (unsigned i = 0; i < h->num_local; i++)
+		if (h->num_settled < MAX_READS)
+			h->settled[h->num_settled++] = h->local[i];
+	h->num_local = h->num_remote = 0;
+}
+
+/* Cuts `len` into at most `max` lengths, some of them zero. */
+static unsigned cut(uint32_t len, unsigned max, uint32_t *lens, struct rng *r)
+{
+	unsigned n = 1 + (unsigned)rng_below(r, max);
+	uint32_t left = len;
+
+	if (len == 0 && rng_below(r, 2))
+		return 0;
+	for (unsigned i = 0; i + 1 < n; i++) {
+		lens[i] = rng_below(r, 6) ? (uint32_t)rng_below(r, 2 * left / (n - i) + 1) : 0;
+		if (lens[i] > left)
+			lens[i] = left;
+		left -= lens[i];
+	}
+	lens[n - 1] = left;
+	return n;
+}
+
+/* Scatter: private memory, in pieces that stand in any order. */
+static unsigned make_scatter(struct side *s, uint32_t len, unsigned max, struct piece *out, struct rng *r)
+{
+	uint32_t lens[ROOST_MAX_SGE];
+	unsigned n = cut(len, max, lens, r);
+
+	for (unsigned i = 0; i < n; i++)
+		out[i].len = lens[i];
+	for (unsigned done = 0, i = (unsigned)rng_below(r, n ? n : 1); done < n; done++, i = (i + 1) % n)
+		out[i].off = take(s, out[i].len, r);
+	return n;
+}
+
+/* Gather: out of the source area, now and then out of the result of an earlier READ. */
+static void make_gather(struct op *o, const struct hazards *h, unsigned max, struct rng *r)
+{
+	uint32_t lens[ROOST_MAX_SGE];
+
+	o->num_sge = cut(o->len, max, lens, r);
+	for (unsigned i = 0; i < o->num_sge; i++) {
+		const struct piece *from = NULL;
+
+		o->sge[i].len = lens[i];
+		o->sge[i].off = AREA_SOURCE + (uint32_t)rng_below(r, AREA_LEN - lens[i] + 1);
+		if (h->num_settled && rng_below(r, 3) == 0)
+			from = &h->settled[rng_below(r, h->num_settled)];
+		else if (h->num_local && rng_below(r, 6) == 0)
+			from = &h->local[rng_below(r, h->num_local)];
+		if (!from || from->len < lens[i])
+			continue;
+		o->sge[i].off = from->off + (uint32_t)rng_below(r, from->len - lens[i] + 1);
+		if (any_overlap(h->local, h->num_local, o->sge[i].off, lens[i]))
+			o->flags |= ROOST_WQE_FENCE;
+	}
+}
+
+static void gather(const struct side *s, const struct op *o, uint8_t *dst)
+{
+	for (unsigned i = 0; i < o->num_sge; i++) {
+		memcpy(dst, s->model + o->sge[i].off, o->sge[i].len);
+		dst += o->sge[i].len;
+	}
+}
+
+static void scatter(struct side *s, const struct piece *sge, unsigned n, const uint8_t *src, uint32_t len)
+{
+	for (unsigned i = 0; i < n && len; i++) {
+		uint32_t part = sge[i].len < len ? sge[i].len : len;
+
+		memcpy(s->model + sge[i].off, src, part);
+		src += part;
+		len -= part;
+	}
+}
+
+static uint32_t pick_len(const struct limits *l, struct rng *r)
+{
+	uint64_t bound;
+
+	switch (rng_below(r, 8)) {
+	case 0:
+		return 0;
+	case 1:
+		bound = 16;
+		break;
+	case 2:
+	case 3:
+		bound = l->mtu + 2;
+		break;
+	case 4: { /* at the edges of packets */
+		uint32_t n = (uint32_t)(l->mtu * rng_below(r, 6) + rng_below(r, 3));
+
+		n = n ? n - 1 : 0;
+		return n < l->max_len ? n : l->max_len;
+	}
+	case 5:
+	case 6:
+		bound = 20000;
+		break;
+	default:
+		bound = PROG_MAX_LEN;
+		break;
+	}
+	if (bound > l->max_len)
+		bound = l->max_len;
+	return (uint32_t)rng_below(r, bound + 1);
+}
+
+static enum roost_op pick_op(struct rng *r)
+{
+	static const enum roost_op ops[] = {
+		ROOST_OP_WRITE,	   ROOST_OP_WRITE,     ROOST_OP_WRITE,	   ROOST_OP_WRITE_IMM, ROOST_OP_SEND,
+		ROOST_OP_SEND,	   ROOST_OP_SEND_IMM,  ROOST_OP_READ,	   ROOST_OP_READ,      ROOST_OP_READ,
+		ROOST_OP_CMP_SWAP, ROOST_OP_FETCH_ADD, ROOST_OP_FETCH_ADD, ROOST_OP_NOP};
+
+	return ops[rng_below(r, sizeof(ops) / sizeof(ops[0]))];
+}
+
+/* A receive for this message: as long, or longer. */
+static struct receive *add_receive(struct direction *d, struct side *to, const struct op *o,
+				   const struct limits *l, struct rng *r)
+{
+	struct receive *v = &d->receives[d->num_receives++];
+	uint32_t extra = rng_below(r, 2) ? 0 : (uint32_t)rng_below(r, 300);
+	bool imm = o->op == ROOST_OP_SEND_IMM || o->op == ROOST_OP_WRITE_IMM;
+
+	memset(v, 0, sizeof(*v));
+	if (o->op != ROOST_OP_WRITE_IMM)
+		v->num_sge = make_scatter(to, o->len + extra, l->max_sge, v->sge, r);
+	else if (rng_below(r, 2))
+		v->num_sge = make_scatter(to, extra, l->max_sge, v->sge, r); /* stays untouched */
+	v->len = o->len;
+	v->opcode = o->op == ROOST_OP_WRITE_IMM ? NIC_WC_RECV_WRITE_IMM : NIC_WC_RECV;
+	v->flags = imm ? NIC_WC_WITH_IMM : 0;
+	v->imm = imm ? o->imm : 0;
+	return v;
+}
+
+static void make_read(struct op *o, struct side *from, struct side *to, const struct limits *l, struct rng *r)
+{
+	uint32_t area = rng_below(r, 3) ? AREA_TARGET : AREA_SOURCE;
+
+	o->roff = area + (uint32_t)rng_below(r, AREA_LEN - o->len + 1);
+	o->num_sge = make_scatter(from, o->len, l->max_sge, o->sge, r);
+	scatter(from, o->sge, o->num_sge, to->model + o->roff, o->len);
+}
+
+static void make_atomic(struct op *o, struct side *from, struct side *to, const struct hazards *h,
+			const struct limits *l, struct rng *r)
+{
+	uint64_t old, now;
+
+	o->len = 8;
+	o->num_sge = make_scatter(from, 8, l->max_sge < 3 ? l->max_sge : 3, o->sge, r);
+	o->swap_add = rng_u64(r);
+	if (l->shared_words && o->op == ROOST_OP_FETCH_ADD && rng_below(r, 2)) {
+		o->shared = true; /* its result is anyone's guess: not modelled, not sent on */
+		o->roff = (uint32_t)rng_below(r, l->shared_words);
+		o->swap_add = 1;
+		return;
+	}
+	o->roff = AREA_WORDS + 8 * (uint32_t)rng_below(r, rng_below(r, 2) ? 4 : AREA_WORDS_N);
+	if (any_overlap(h->remote, h->num_remote, o->roff, 8))
+		o->flags |= ROOST_WQE_FENCE;
+	memcpy(&old, to->model + o->roff, 8);
+	o->compare = rng_below(r, 2) ? old : rng_u64(r);
+	now = o->op == ROOST_OP_FETCH_ADD ? old + o->swap_add : old == o->compare ? o->swap_add : old;
+	memcpy(to->model + o->roff, &now, 8);
+	scatter(from, o->sge, o->num_sge, (uint8_t *)&old, 8);
+}
+
+static void make_transfer(struct direction *d, struct op *o, struct side *from, struct side *to,
+			  const struct hazards *h, const struct limits *l, struct rng *r)
+{
+	bool write = o->op == ROOST_OP_WRITE || o->op == ROOST_OP_WRITE_IMM;
+	uint8_t *data = grow(NULL, o->len + 1);
+
+	if (o->len <= l->max_inline && rng_below(r, 2)) {
+		o->flags |= ROOST_WQE_INLINE;
+		o->num_sge = 1;
+		o->sge[0] =
+			(struct piece){AREA_SOURCE + (uint32_t)rng_below(r, AREA_LEN - o->len + 1), o->len};
+	} else {
+		make_gather(o, h, l->max_sge, r);
+	}
+	gather(from, o, data);
+	if (write) {
+		o->roff = AREA_TARGET + (uint32_t)rng_below(r, AREA_LEN - o->len + 1);
+		if (any_overlap(h->remote, h->num_remote, o->roff, o->len))
+			o->flags |= ROOST_WQE_FENCE;
+		memcpy(to->model + o->roff, data, o->len);
+	}
+	if (o->op != ROOST_OP_WRITE) {
+		struct receive *v = add_receive(d, to, o, l, r);
+
+		if (!write)
+			scatter(to, v->sge, v->num_sge, data, o->len);
+	}
+	free(data);
+}
+
+/* What the request leaves open until the next fence. */
+static void leave_open(struct hazards *h, const struct op *o)
+{
+	if (o->flags & ROOST_WQE_FENCE)
+		settle(h);
+	if ((o->op != ROOST_OP_READ && o->op != ROOST_OP_CMP_SWAP && o->op != ROOST_OP_FETCH_ADD) ||
+	    o->shared)
+		return;
+	h->remote[h->num_remote++] = (struct piece){o->roff, o->len};
+	for (unsigned i = 0; i < o->num_sge; i++)
+		h->local[h->num_local++] = o->sge[i];
+}
+
+static void make_one(struct direction *d, struct side *from, struct side *to, struct hazards *h,
+		     const struct limits *l, uint32_t *budget, struct rng *r)
+{
+	struct op *o = &d->ops[d->num_ops++];
+
+	memset(o, 0, sizeof(*o));
+	o->op = pick_op(r);
+	o->imm = (uint32_t)rng_u64(r);
+	o->len = pick_len(l, r);
+	if (o->len > *budget)
+		o->len = (uint32_t)rng_below(r, *budget < l->mtu ? *budget + 1 : l->mtu);
+	if (rng_below(r, 3))
+		o->flags |= ROOST_WQE_SIGNALED;
+	if (rng_below(r, 4) == 0)
+		o->flags |= ROOST_WQE_SOLICITED;
+	if (rng_below(r, 12) == 0 || h->num_local + ROOST_MAX_SGE > MAX_READS || h->num_remote == MAX_READS)
+		o->flags |= ROOST_WQE_FENCE;
+	switch (o->op) {
+	case ROOST_OP_NOP:
+		o->len = 0;
+		o->flags &= ~ROOST_WQE_SOLICITED;
+		break;
+	case ROOST_OP_READ:
+		make_read(o, from, to, l, r);
+		break;
+	case ROOST_OP_CMP_SWAP:
+	case ROOST_OP_FETCH_ADD:
+		make_atomic(o, from, to, h, l, r);
+		break;
+	default:
+		make_transfer(d, o, from, to, h, l, r);
+	}
+	*budget -= o->len < *budget ? o->len : *budget;
+	leave_open(h, o);
+}
+
+/* The request that ends it all. It leaves no trace but where the model of it says that bytes are unsure (see the runner). */
+static void make_fault(struct direction *d, struct side *to, const struct limits *l, struct rng *r)
+{
+	static const enum roost_op remote[] = {ROOST_OP_WRITE, ROOST_OP_READ, ROOST_OP_FETCH_ADD,
+					       ROOST_OP_CMP_SWAP};
+	struct op *o = &d->ops[d->num_ops++];
+
+	memset(o, 0, sizeof(*o));
+	o->fault = l->fault;
+	o->num_sge = 1;
+	o->len = 8;
+	o->op = remote[rng_below(r, 4)];
+	o->roff = AREA_WORDS;
+	switch (l->fault) {
+	case FAULT_RKEY:
+	case FAULT_BOUNDS:
+		break;
+	case FAULT_MISALIGNED:
+		o->op = rng_below(r, 2) ? ROOST_OP_FETCH_ADD : ROOST_OP_CMP_SWAP;
+		o->roff += 1 + (uint32_t)rng_below(r, 7);
+		break;
+	case FAULT_TOO_LONG: {
+		struct receive *v = &d->receives[d->num_receives++];
+
+		o->op = ROOST_OP_SEND;
+		o->len = 1 + pick_len(l, r);
+		*v = (struct receive){.status = NIC_WC_LOC_LEN_ERR, .opcode = NIC_WC_RECV};
+		v->num_sge = make_scatter(to, (uint32_t)rng_below(r, o->len), l->max_sge, v->sge, r);
+		break;
+	}
+	case FAULT_LKEY:
+		o->op = ROOST_OP_WRITE;
+		o->roff = AREA_TARGET;
+		o->len = 1 + pick_len(l, r);
+		break;
+	case FAULT_OPCODE:
+		o->op = 9 + (unsigned)rng_below(r, 7);
+		break;
+	case FAULT_NONE:
+	case FAULTS:
+		break;
+	}
+	o->sge[0] = (struct piece){AREA_SOURCE, o->len};
+}
+
+void direction_make(struct direction *d, struct side *from, struct side *to, const struct limits *l,
+		    struct rng *r)
+{
+	struct hazards *h = grow(NULL, sizeof(*h));
+	uint32_t budget = l->budget;
+
+	memset(h, 0, sizeof(*h));
+	memset(d, 0, sizeof(*d));
+	d->ops = grow(NULL, (l->num_ops + 1) * sizeof(*d->ops));
+	d->receives = grow(NULL, (l->num_ops + 1) * sizeof(*d->receives));
+	while (d->num_ops < l->num_ops)
+		make_one(d, from, to, h, l, &budget, r);
+	if (l->fault)
+		make_fault(d, to, l, r);
+	free(h);
+}
+
+void direction_free(struct direction *d)
+{
+	free(d->ops);
+	free(d->receives);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A tap at every NIC of a world: what it sent and what it took in, in that order. Feeds one oracle per NIC (packet/oracle.h, taken
+ * at that NIC's end), keeps the last packets to print, and compares what the NICs counted with what was seen.
+ */
+#ifndef ROOST_TESTS_TRACE_H
+#define ROOST_TESTS_TRACE_H
+
+#include <stdio.h>
+
+#include "packet/oracle.h"
+#include "world.h"
+
+#define TRACE_KEEP 64
+
+struct trace_packet {
+	uint64_t at, index;
+	bool in, ok; /* ok: it parses and its ICRC is right */
+	struct pkt_addr src, dst;
+	struct pkt_view v;
+	uint32_t len;
+};
+
+struct trace {
+	struct world *w;
+	struct oracle *oracle[WORLD_MAX_NICS];
+	struct {
+		uint64_t out, out_bytes, in, in_bytes, bad;
+	} seen[WORLD_MAX_NICS];
+	bool loops[WORLD_MAX_NICS]; /* QPs of it talk to each other: their errors are counted and not seen */
+	struct trace_packet last[TRACE_KEEP];
+	uint64_t packets;
+	FILE *live;		     /* where to print every packet at once; NULL: nowhere */
+	const struct port_ops *real; /* the simulator's */
+	struct port_ops tapped;
+};
+
+/*
+ * One trace at a time in a process. `disorder`: the link reorders or duplicates. `mtu`: of all connections; 0: various, which makes
+ * the oracles less sharp. Call before anything is sent.
+ */
+void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu);
+void trace_pair(struct trace *t, const struct ep *a, const struct ep *b);
+void trace_stop(struct trace *t);
+void trace_print(const struct trace *t, FILE *f);
+enum trace_events {
+	TRACE_RNR = 1,	 /* there were RNR NAKs, which make the trace's idea of the expected PSN uncertain */
+	TRACE_ERROR = 2, /* QPs went to the error state, in which a NIC drops what is right */
+};
+
+/* True when no oracle has found anything and all counters equal what was seen. Says on stderr what is wrong. */
+bool trace_check(struct trace *t, unsigned events);
+
+#endif
