@@ -50,6 +50,7 @@ static struct {
 	bool has_size, json, pin;
 	int fd[NUM_FILES];
 	struct local lo;
+	json_t *machine; /* as it was before this process was pinned */
 } demo = {.size = DEFAULT_SIZE, .seed = 1, .pin = true, .fd = {-1, -1, -1}};
 
 static const struct opt opts[] = {
@@ -449,7 +450,7 @@ static void print_json(const struct step *step, char (*hash)[HASH_LEN], bool equ
 						       "retransmitted_pkts", (json_int_t)step[i].again));
 	top = json_pack("{s:s,s:s,s:I,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port", demo.lo.kind, "size",
 			(json_int_t)demo.size, "steps", steps, "sent", hash[SENT], "received", hash[RECEIVED],
-			"returned", hash[RETURNED], "equal", equal, "machine", machine_describe());
+			"returned", hash[RETURNED], "equal", equal, "machine", demo.machine);
 	json_dumpf(top, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	json_decref(top);
@@ -512,6 +513,8 @@ int cmd_demo(int argc, char **argv)
 	if (!local_plan(&demo.lo, demo.port, NULL, demo.pin, err, sizeof(err)))
 		return opt_usage(&cmd, "%s", err);
 	opt_environment(NULL, demo.timeout_scale);
+	if (demo.json)
+		demo.machine = machine_describe();
 	rc = open_source();
 	if (rc == 0)
 		rc = make_file(RECEIVED);

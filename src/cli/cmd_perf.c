@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/machine.h"
 #include "cli/commands.h"
 #include "cli/local.h"
 #include "cli/options.h"
@@ -285,6 +286,8 @@ static int run_jobs(struct perf_nic *nic, struct oob *oob, struct perf_shared *s
 	return rc;
 }
 
+static json_t *machine; /* as it was before this process was pinned */
+
 /* The initiator's side, in this process. */
 static int initiate(struct oob *oob, struct perf_shared *shared, const char *kind)
 {
@@ -310,7 +313,8 @@ static int initiate(struct oob *oob, struct perf_shared *shared, const char *kin
 		json_decref(rows);
 		return CLI_OK;
 	}
-	return report_json(&job, kind, rows, want.sweep) ? CLI_OK : opt_failed(&cmd, "can't write to stdout");
+	return report_json(&job, kind, rows, want.sweep, machine) ? CLI_OK
+								  : opt_failed(&cmd, "can't write to stdout");
 }
 
 /* The target's side. Its errors go to the initiator, which prints them. */
@@ -416,6 +420,8 @@ int cmd_perf(int argc, char **argv)
 	if (rc != 0)
 		return CLI_USAGE;
 	opt_environment(NULL, want.timeout_scale);
+	if (want.json)
+		machine = machine_describe();
 	if (!want.server && !want.connect)
 		return run_local();
 	opt_environment(want.port, 0);

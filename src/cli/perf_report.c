@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cli/perf_report.h"
 
-#include <string.h>
-
-#include "base/machine.h"
-
 static void set_latency(json_t *row, const struct perf_result *r, enum perf_lat kind)
 {
 	static const struct {
@@ -70,7 +66,7 @@ static const char *target_kind(const struct perf_job *job)
 	return job->passive ? "passive" : job->events ? "events" : "polling";
 }
 
-bool report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep)
+bool report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep, json_t *machine)
 {
 	json_t *top = json_object();
 	bool ok;
@@ -92,7 +88,7 @@ bool report_json(const struct perf_job *job, const char *port, json_t *rows, boo
 		json_object_set(top, "rows", rows);
 	else
 		json_object_update(top, json_array_get(rows, 0));
-	json_object_set_new(top, "machine", machine_describe());
+	json_object_set_new(top, "machine", machine);
 	ok = json_dumpf(top, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0 && putchar('\n') != EOF &&
 	     fflush(stdout) == 0;
 	json_decref(top);

@@ -9,9 +9,9 @@
 json_t *report_row(const struct perf_job *job, const struct perf_result *bw, const struct perf_result *lat);
 /*
  * All of it: `rows` of one size, or many of a sweep; where = kind of port, and path MTU. Prints one JSON object and a newline, last.
- * Takes the reference to rows. False when stdout can't be written.
+ * Takes the references to rows and machine. False when stdout can't be written.
  */
-bool report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep);
+bool report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep, json_t *machine);
 void report_text(const struct perf_job *job, const char *port, const json_t *rows, bool sweep);
 
 #endif

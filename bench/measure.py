@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What is measured, by which command, and how its output is read."""
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+LIMIT = 300  # seconds a command may take
+SIZE_64K = 65536
+
+
+class Failed(Exception):
+    """A command that did not do what it should; the message is one line."""
+
+
+class Measurement:
+    """`run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep), or anything (limits)."""
+
+    def __init__(self, name, shown, run, unit='', sweep=False):
+        self.name, self.shown, self.run, self.unit, self.sweep = name, shown, run, unit, sweep
+
+
+def command(args, env=None):
+    """Standard output of a command that succeeds."""
+    try:
+        r = subprocess.run(args, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT, check=False)
+    except FileNotFoundError as e:
+        raise Failed(f'{args[0]} is not installed') from e
+    except subprocess.TimeoutExpired as e:
+        raise Failed(f'{args[0]} did not end within {LIMIT} s') from e
+    if r.returncode:
+        lines = (r.stderr.strip() or r.stdout.strip() or 'no output').splitlines()
+        raise Failed(f'{os.path.basename(args[0])} ended with {r.returncode}: {lines[-1]}')
+    return r.stdout
+
+
+# ---- two programs, a server and a client ----
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+def is_listening(port):
+    """Without connecting to it: some servers serve the first that comes."""
+    want = f':{port:04X}'
+    for path in ('/proc/net/tcp', '/proc/net/tcp6'):
+        try:
+            with open(path, encoding='ascii') as f:
+                if any(line.split()[1].endswith(want) and line.split()[3] == '0A' for line in f.readlines()[1:]):
+                    return True
+        except FileNotFoundError:
+            pass
+    return False
+
+
+def pair(server, client, port, env=None):
+    """Standard output of the client. The server is ended when it does not end by itself."""
+    if not shutil.which(server[0]):
+        raise Failed(f'{server[0]} is not installed')
+    with subprocess.Popen(server, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL) as s:
+        try:
+            deadline = time.monotonic() + 20
+            while not is_listening(port):
+                if s.poll() is not None or time.monotonic() > deadline:
+                    raise Failed(f'{" ".join(server[:6])} ... does not listen')
+                time.sleep(0.02)
+            out = command(client, env)
+            try:
+                s.wait(10)
+            except subprocess.TimeoutExpired:
+                pass
+            return out
+        finally:
+            if s.poll() is None:
+                s.kill()
+
+
+def two_cpus():
+    """A CPU for each side; twice the same when there is one only."""
+    allowed = sorted(os.sched_getaffinity(0))
+    return allowed[0], allowed[1] if len(allowed) > 1 else allowed[0]
+
+
+# ---- Roost ----
+
+def last_json(text):
+    try:
+        return json.loads(text.strip().splitlines()[-1])
+    except (IndexError, ValueError) as e:
+        raise Failed('no JSON where it was due') from e
+
+
+class Roost:
+    def __init__(self, path, seconds):
+        self.path, self.seconds = path, seconds
+
+    def shown(self, args):
+        return 'build/roost ' + ' '.join(args)
+
+    def json_of(self, args):
+        """The object that --json prints; a build that lacks the subcommand fails as any command does."""
+        return last_json(command([self.path, *args]))
+
+    def perf(self, name, what, unit, value):
+        args = ['perf', *what.split(), '--json']
+
+        def run():
+            result = self.json_of(args)
+            result['value'] = value(result)
+            return result
+
+        return Measurement(name, self.shown(args), run, unit)
+
+    def gbps(self, name, what):
+        return self.perf(name, f'{what} --seconds {self.seconds:g}', 'Gbit/s', lambda r: r['goodput_gbps'])
+
+    def rate(self, name, what):
+        return self.perf(name, f'{what} --seconds {self.seconds:g}', 'M/s', lambda r: r['msg_rate'] / 1e6)
+
+    def latency(self, name, what, point='p50'):
+        time_or_count = '' if '--iters' in what else f' --seconds {self.seconds:g}'
+        return self.perf(name, what + time_or_count, 'us', lambda r: r['latency_us'][point])
+
+    def sweep(self, name, what):
+        args = ['perf', *what.split(), '--sweep', '--json']
+        return Measurement(name, self.shown(args), lambda: self.json_of(args), sweep=True)
+
+    def limits(self):
+        args = ['limits', '--json']
+        return Measurement('limits', self.shown(args), lambda: self.json_of(args))
+
+    def stock_latency(self, name, shared):
+        """perftest's ib_write_lat, which spins on its memory and never polls, under `roost run`."""
+        a, b = two_cpus()
+        b = a if shared else b
+
+        def sides(port):
+            tool = ['ib_write_lat', '-F', '-x', '0', '-s', '64', '-n', '10000', '-p', str(port)]
+            return (['taskset', '-c', str(b), self.path, 'run', '--port', 'udp:127.0.0.2', '--', *tool],
+                    ['taskset', '-c', str(a), self.path, 'run', '--port', 'udp:127.0.0.3', '--', *tool, '127.0.0.1'])
+
+        def run():
+            if not shutil.which('ib_write_lat'):
+                raise Failed('ib_write_lat is not installed')
+            port = free_port()
+            return perftest_latency(pair(*sides(port), port))
+
+        shown = f'taskset -c {a} build/roost run --port udp:127.0.0.3 -- ib_write_lat -F -x 0 -s 64 -n 10000 127.0.0.1'
+        return Measurement(name, f'{shown} (the server the same on CPU {b}, port udp:127.0.0.2)', run, 'us')
+
+
+def perftest_latency(out):
+    """The line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%, 99.9%."""
+    for line in out.splitlines():
+        words = line.split()
+        if len(words) >= 8 and words[0] == '64':
+            return {'value': float(words[4]), 'p99': float(words[7]), 'average': float(words[5])}
+    raise Failed('ib_write_lat printed no figures')
+
+
+# ---- peers ----
+
+def iperf3(seconds):
+    def run():
+        port = free_port()
+        out = pair(['iperf3', '-s', '-1', '-B', '127.0.0.1', '-p', str(port)],
+                   ['iperf3', '-c', '127.0.0.1', '-p', str(port), '-t', f'{max(seconds, 1):.0f}', '-J'], port)
+        received = json.loads(out)['end']['sum_received']
+        return {'value': received['bits_per_second'] / 1e9}
+
+    return Measurement('iperf3-tcp', f'iperf3 -s -1; iperf3 -c 127.0.0.1 -t {max(seconds, 1):.0f} -J', run, 'Gbit/s')
+
+
+def ucx(name, test, size, count, unit, value):
+    """UCX over TCP loopback, a core a side. CSV columns: iterations, latency (50%, average, overall; us), MB/s twice, rate twice."""
+    a, b = two_cpus()
+    env = {**os.environ, 'UCX_TLS': 'tcp', 'UCX_NET_DEVICES': 'lo', 'UCX_WARN_UNUSED_ENV_VARS': 'n'}
+    what = ['-t', test, '-s', str(size), '-n', str(count), '-f', '-v']
+
+    def run():
+        port = free_port()
+        out = pair(['ucx_perftest', '-p', str(port), '-c', str(b)],
+                   ['ucx_perftest', '127.0.0.1', '-p', str(port), '-c', str(a), *what], port, env)
+        figures = out.strip().splitlines()[-1].split(',')
+        if len(figures) < 8:
+            raise Failed('ucx_perftest printed no figures')
+        return {'value': value([float(x) for x in figures])}
+
+    return Measurement(name, 'UCX_TLS=tcp UCX_NET_DEVICES=lo ucx_perftest 127.0.0.1 ' + ' '.join(what), run, unit)
+
+
+MB_PER_GBIT = (1 << 20) * 8 / 1e9  # ucx_perftest counts a MB as 2^20 bytes
+
+
+def plan(path, seconds):
+    """All measurements, in the order of a round: what is compared stands close together."""
+    r = Roost(path, seconds)
+    return [
+        r.limits(),
+        r.gbps('shm-write-64k', 'write --local --port shm --size 64K'),
+        r.gbps('shm-read-64k', 'read --local --port shm --size 64K'),
+        r.gbps('shm-write-64k-bidir', 'write --local --port shm --size 64K --bidir'),
+        r.gbps('udp-write-64k', 'write --local --port udp --size 64K'),
+        r.gbps('udp-read-64k', 'read --local --port udp --size 64K'),
+        iperf3(seconds),
+        ucx('ucx-tcp-put-64k', 'ucp_put_bw', SIZE_64K, 20000, 'Gbit/s', lambda f: f[5] * MB_PER_GBIT),
+        r.rate('shm-write-64b', 'write --local --port shm --size 64 --post-list 32'),
+        r.rate('udp-write-64b', 'write --local --port udp --size 64 --post-list 32'),
+        ucx('ucx-tcp-put-64b', 'ucp_put_bw', 64, 200000, 'M/s', lambda f: f[7] / 1e6),
+        r.latency('shm-read-lat', 'read --local --port shm --size 64 --lat completion'),
+        r.latency('shm-read-lat-passive', 'read --local --port shm --size 64 --lat completion --passive'),
+        r.latency('shm-read-sleeping', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99'),
+        r.latency('shm-write-pingpong', 'write --local --port shm --size 64 --lat pingpong'),
+        r.latency('shm-write-firstbyte', 'write --local --port shm --size 64 --lat firstbyte'),
+        r.latency('udp-read-lat', 'read --local --port udp --size 64 --lat completion'),
+        r.latency('udp-read-lat-passive', 'read --local --port udp --size 64 --lat completion --passive'),
+        r.latency('udp-read-sleeping', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99'),
+        r.latency('udp-write-pingpong', 'write --local --port udp --size 64 --lat pingpong'),
+        r.stock_latency('udp-ib_write_lat', False),
+        r.stock_latency('udp-ib_write_lat-shared', True),
+        ucx('ucx-tcp-get-lat', 'ucp_get', 64, 20000, 'us', lambda f: f[1]),
+        r.latency('shm-execute', 'write --port shm --size 64 --lat execute'),
+        r.sweep('sweep-shm-write', 'write --local --port shm --post-list 16'),
+        r.sweep('sweep-shm-read', 'read --local --port shm --post-list 16'),
+        r.sweep('sweep-udp-write', 'write --local --port udp --post-list 16'),
+        r.sweep('sweep-udp-read', 'read --local --port udp --post-list 16'),
+    ]

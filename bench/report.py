@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""bench/RESULTS.md from bench/results/*.json. Nothing here knows a figure: what was not measured is said to be so."""
+import json
+import os
+
+
+def load(folder, name):
+    try:
+        with open(os.path.join(folder, name + '.json'), encoding='utf-8') as f:
+            return json.load(f)
+    except FileNotFoundError:
+        return {}
+
+
+class Figures:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def of(self, name):
+        return load(self.folder, name).get('median')
+
+    def limit(self, *path):
+        """A member of `roost limits`, its median over the runs."""
+        values = []
+        for run in load(self.folder, 'limits').get('runs', []):
+            for key in path:
+                run = run.get(key) if isinstance(run, dict) else None
+            if isinstance(run, (int, float)):
+                values.append(run)
+        values.sort()
+        return values[len(values) // 2] if values else None
+
+
+def ratio(a, b):
+    return a / b if a is not None and b else None
+
+
+# Name, what it is, and: what it is compared with (a text, its value and unit in the same run), what must hold, as text and as a test.
+# `f` is Figures. The bars are those of the issue that this release answers.
+def bars(f):
+    ring, gso = f.limit('ring_gbps', '4096'), f.limit('udp_gso_gbps')
+    udp_rtt, ring_rate = f.limit('udp_rtt_us'), f.limit('ring_rate', '64')
+    if udp_rtt is None and f.limit('udp_rtt_ns') is not None:
+        udp_rtt = f.limit('udp_rtt_ns') / 1e3
+    mega = ring_rate / 1e6 if ring_rate else None
+    return [
+        ('shm-write-64k', 'WRITE of 64 KiB over shm, one QP', 'ring, 4 KiB slots', ring, 'at least 70%', lambda v, r: r >= 0.70),
+        ('shm-read-64k', 'READ of 64 KiB over shm, one QP', 'our WRITE', f.of('shm-write-64k'), 'at least 80%', lambda v, r: r >= 0.80),
+        ('shm-write-64k-bidir', 'WRITE of 64 KiB over shm, both directions', 'ring, 4 KiB slots', ring, 'at least 80%', lambda v, r: r >= 0.80),
+        ('udp-write-64k', 'WRITE of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', gso, 'at least 80%', lambda v, r: r >= 0.80),
+        ('udp-read-64k', 'READ of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', gso, '', None),
+        ('shm-write-64b', '64-byte WRITEs over shm, posted lists', 'ring, 64-byte slots', mega, 'at least 40%', lambda v, r: r >= 0.40),
+        ('udp-write-64b', '64-byte WRITEs over udp, posted lists', '', None, 'at least 4 M/s', lambda v, r: v >= 4),
+        ('shm-read-lat', '64-byte READ over shm, p50, both sides polling', 'core-to-core round trip', ns_to_us(f.limit('core_rtt_ns')), 'under 1.5 us', lambda v, r: v < 1.5),
+        ('shm-read-lat-passive', 'the same, target passive', 'core-to-core round trip', ns_to_us(f.limit('core_rtt_ns')), 'under 2 us', lambda v, r: v < 2),
+        ('shm-read-sleeping', 'first READ from a sleeping NIC over shm, p99', '', None, 'within 50 us', lambda v, r: v <= 50),
+        ('shm-write-pingpong', '64-byte WRITE over shm, half a round trip, p50', '', None, '', None),
+        ('shm-write-firstbyte', '64-byte WRITE over shm, to the first byte, p50', '', None, '', None),
+        ('shm-execute', '64-byte WRITE between two QPs of one NIC, p50', '', None, '', None),
+        ('udp-read-lat', '64-byte READ over udp, p50, both sides polling', 'bare UDP round trip', udp_rtt, 'at most 1.5 times', lambda v, r: r <= 1.5),
+        ('udp-read-lat-passive', 'the same, target passive', 'bare UDP round trip', udp_rtt, '', None),
+        ('udp-read-sleeping', 'first READ from a sleeping NIC over udp, p99', '', None, 'within 50 us', lambda v, r: v <= 50),
+        ('udp-write-pingpong', '64-byte WRITE over udp, half a round trip, p50', '', None, '', None),
+        ('udp-ib_write_lat', "perftest's ib_write_lat over udp, a core a side", 'our polled latency', f.of('udp-write-pingpong'), 'at most 3 times', lambda v, r: r <= 3),
+        ('udp-ib_write_lat-shared', 'the same, both sides on one core', '', None, 'under 50 us', lambda v, r: v < 50),
+    ]
+
+
+PEERS = [
+    ('iperf3-tcp', 'iperf3, TCP loopback', 'udp-write-64k'),
+    ('ucx-tcp-put-64k', 'UCX over tcp, put of 64 KiB', 'udp-write-64k'),
+    ('ucx-tcp-put-64b', 'UCX over tcp, put of 64 bytes', 'udp-write-64b'),
+    ('ucx-tcp-get-lat', 'UCX over tcp, get of 64 bytes, average', 'udp-read-lat'),
+]
+
+
+def ns_to_us(v):
+    return None if v is None else v / 1e3
+
+
+def number(v, unit=''):
+    if v is None:
+        return 'not measured'
+    text = f'{v:.2f}' if abs(v) < 100 else f'{v:.0f}'
+    return f'{text} {unit}'.rstrip()
+
+
+def spread(data):
+    if 'median' not in data:
+        return ''
+    return f'{number(data["low"])} to {number(data["high"])}'
+
+
+def verdict(value, against, bar, test):
+    if not bar:
+        return ''
+    r = ratio(value, against)
+    needs_ratio = '%' in bar or 'times' in bar
+    if value is None or (needs_ratio and r is None):
+        return f'{bar}: not measured'
+    return f'{bar}: {"met" if test(value, r) else "**missed**"}'
+
+
+def own_table(f):
+    yield '| what | median | lowest to highest | next to | ratio | the bar |'
+    yield '|---|---:|---:|---|---:|---|'
+    for name, what, with_what, against, bar, test in bars(f):
+        data = load(f.folder, name)
+        value, unit = data.get('median'), data.get('unit', '')
+        r = ratio(value, against)
+        beside = f'{with_what}: {number(against)}' if with_what else ''
+        yield (f'| {what} | {number(value, unit)} | {spread(data)} | {beside} | '
+               f'{"" if r is None else f"{r:.2f}"} | {verdict(value, against, bar, test)} |')
+
+
+def peer_table(f):
+    yield '| peer | median | lowest to highest | Roost beside it |'
+    yield '|---|---:|---:|---|'
+    for name, what, ours in PEERS:
+        data, own = load(f.folder, name), load(f.folder, ours)
+        unit = data.get('unit', own.get('unit', ''))
+        yield f'| {what} | {number(data.get("median"), unit)} | {spread(data)} | {ours}: {number(own.get("median"), own.get("unit", ""))} |'
+
+
+def limit_rows(value, path=()):
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if key not in ('machine', 'tool', 'value'):
+                yield from limit_rows(inner, path + (key,))
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield path
+
+
+def limit_table(f):
+    runs = load(f.folder, 'limits').get('runs', [])
+    if not runs:
+        yield 'Not measured.'
+        return
+    yield '| limit | median |'
+    yield '|---|---:|'
+    for path in limit_rows(runs[0]):
+        v = f.limit(*path)
+        yield f'| {" ".join(path)} | {v:,.0f} |' if abs(v) >= 10000 else f'| {" ".join(path)} | {number(v)} |'
+
+
+def size_text(size):
+    for unit, factor in (('MiB', 1 << 20), ('KiB', 1 << 10)):
+        if size >= factor and size % factor == 0:
+            return f'{size // factor} {unit}'
+    return f'{size} B'
+
+
+def sweep_tables(f):
+    for name in ('sweep-shm-write', 'sweep-shm-read', 'sweep-udp-write', 'sweep-udp-read'):
+        data = load(f.folder, name)
+        if not data.get('rows'):
+            continue
+        yield f'### {name[6:].replace("-", ", ").upper()}'
+        yield ''
+        yield f'`{data["command"]}`; latency is {data["rows"][0]["latency_us"]["kind"]}.'
+        yield ''
+        yield '| size | M messages/s | Gbit/s | p1 us | p50 us | p99 us |'
+        yield '|---:|---:|---:|---:|---:|---:|'
+        for row in data['rows']:
+            lat = row['latency_us']
+            yield (f'| {size_text(row["size"])} | {row["msg_rate"] / 1e6:.3f} | {row["goodput_gbps"]:.2f} | '
+                   f'{lat["p1"]:.2f} | {lat["p50"]:.2f} | {lat["p99"]:.2f} |')
+        yield ''
+
+
+def commands(folder):
+    yield '| figure | command |'
+    yield '|---|---|'
+    for file in sorted(os.listdir(folder)):
+        if file.endswith('.json') and file not in ('machine.json',):
+            data = load(folder, file[:-5])
+            if 'command' in data:
+                yield f'| {data["name"]} | `{data["command"]}` |'
+
+
+def failures(folder):
+    for file in sorted(os.listdir(folder)):
+        data = load(folder, file[:-5]) if file.endswith('.json') else {}
+        for error in data.get('errors', [])[:1]:
+            yield f'- {data["name"]}: {error}'
+
+
+def machine(folder):
+    data = load(folder, 'machine')
+    m = data.get('machine') or {}
+    words = [str(m.get('cpu') or 'unknown CPU'), f'{m.get("allowed_cores") or m.get("cores") or "?"} cores', str(m.get('kernel') or '')]
+    if m.get('hypervisor'):
+        words.append('a virtual machine')
+    yield f'Measured {data.get("when", "at an unknown time")}, commit {data.get("commit") or "unknown"}' + (
+        ' with changes' if data.get('changed') else '') + f', {data.get("rounds", "?")} rounds, on: ' + ', '.join(w for w in words if w) + '.'
+
+
+def write(folder, path):
+    f = Figures(folder)
+    lines = ['# What was measured', '',
+             'Written by `make bench` (bench/run) from bench/results/*.json; don\'t edit. Absolute figures of a shared machine mean little:',
+             'look at the ratios, which were taken in the same minutes. Each figure can be had again with the command at the end.', '']
+    lines += machine(folder)
+    lines += ['', '## Roost', '', *own_table(f), '', '## Peers', '', *peer_table(f), '', '## What the machine allows', '',
+              '`build/roost limits --json`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
+              *sweep_tables(f)]
+    stages = os.path.join(folder, 'stages.md')
+    if os.path.exists(stages):
+        with open(stages, encoding='utf-8') as s:
+            lines += ['## Where the time goes', '', s.read().rstrip(), '']
+    lines += ['## Commands', '', *commands(folder)]
+    failed = list(failures(folder))
+    if failed:
+        lines += ['', '## Not measured', '', *failed]
+    with open(path, 'w', encoding='utf-8') as out:
+        out.write('\n'.join(lines).rstrip() + '\n')
