@@ -232,32 +232,43 @@ static double run(struct side *a, struct side *b, enum roost_op op, uint32_t siz
 	return (t - start) / (double)(a->done - first);
 }
 
+static void row(struct side *a, struct side *b, enum roost_op op, uint32_t size, unsigned batch, double secs,
+		bool first)
+{
+	double ns = run(a, b, op, size, batch, secs);
+
+	printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}", first ? "" : ",",
+	       op == ROOST_OP_READ ? "read" : "write", size, batch, ns);
+}
+
+/* bench_core [SECONDS [write|read SIZE POSTED]]: one row, or all of them. */
 int main(int argc, char **argv)
 {
 	static struct side a, b;
 	static const uint32_t sizes[] = {8, 64, 512, 4096};
 	double secs = argc > 1 ? atof(argv[1]) : 0.3;
-	const char *only = argc > 2 ? argv[2] : "";
-	int first = 1;
+	bool first = true;
 
 	side_init(&a, &b, "10.0.0.1");
 	side_init(&b, &a, "10.0.0.2");
 	side_connect(&a, &b);
 	side_connect(&b, &a);
 	printf("{\"tool\": \"bench_core\", \"unit\": \"ns per message, both sides\", \"rows\": [");
-	for (unsigned o = 0; o < 2; o++)
-		for (unsigned i = 0; i < 4; i++)
-			for (unsigned batch = 1; batch <= 32; batch *= 32) {
-				enum roost_op op = o ? ROOST_OP_READ : ROOST_OP_WRITE;
+	if (argc > 4) {
+		uint32_t size = (uint32_t)atoi(argv[3]);
+		unsigned posted = (unsigned)atoi(argv[4]);
 
-				if (*only &&
-				    (strcmp(only, o ? "read" : "write") || sizes[i] != 64 || batch != 32))
-					continue;
-				printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}",
-				       first ? "" : ",", o ? "read" : "write", sizes[i], batch,
-				       run(&a, &b, op, sizes[i], batch, secs));
-				first = 0;
-			}
+		if (size > 4096 || posted < 1 || posted > DEPTH) {
+			fprintf(stderr, "bench_core: SIZE up to 4096, POSTED 1 to %d\n", DEPTH);
+			return 2;
+		}
+		row(&a, &b, strcmp(argv[2], "read") ? ROOST_OP_WRITE : ROOST_OP_READ, size, posted, secs,
+		    true);
+	} else {
+		for (unsigned i = 0; i < 16; i++, first = false)
+			row(&a, &b, i & 8 ? ROOST_OP_READ : ROOST_OP_WRITE, sizes[(i >> 1) & 3],
+			    i & 1 ? 32 : 1, secs, first);
+	}
 	printf("\n]}\n");
 	return 0;
 }
