@@ -508,6 +508,7 @@ struct port *fault_wrap(struct port *inner, const struct port_faults *faults, ui
 	f->ops = fault_ops;
 	f->ops.name = inner->ops->name;
 	f->port.ops = &f->ops;
+	f->port.lag = 0; /* a packet's fate is drawn when the next is reserved, and that reads it */
 	f->inner = inner;
 	f->f = *faults;
 	f->clock = clock ? clock : port_clock;

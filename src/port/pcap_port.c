@@ -320,6 +320,7 @@ struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(v
 	c->ops = pcap_ops;
 	c->ops.name = inner->ops->name;
 	c->port.ops = &c->ops;
+	c->port.lag = 0; /* a packet is written down when the next is reserved */
 	c->inner = inner;
 	c->clock = clock ? clock : real_time;
 	c->clock_ctx = ctx;

@@ -18,6 +18,7 @@ struct flight {
 	struct pkt_addr src, dst;
 	unsigned port; /* receiver */
 	uint32_t len;
+	uint8_t tos;
 	uint8_t data[PKT_MAX_LEN];
 };
 
@@ -256,6 +257,7 @@ static int sim_reserve(struct port *port, struct port_path *path, uint32_t len, 
 	p->staged->src = port->addr;
 	p->staged->dst = path->dst;
 	p->staged->len = len;
+	p->staged->tos = tos;
 	room->bth = p->staged->data;
 	room->ip_id = 0;
 	return 0;
@@ -293,7 +295,8 @@ static int sim_rx_burst(struct port *port, struct port_pkt *pkts, int max)
 			.dst = &f->dst,
 			.len = f->len,
 			.sport = PKT_UDP_PORT,
-			.flags = PORT_ID_KNOWN,
+			.tos = f->tos,
+			.flags = PORT_ID_KNOWN | ((f->tos & 3) == 3 ? PORT_CE : 0),
 		};
 		p->held[p->num_held++] = f;
 		port->stats.rx_packets++;
@@ -454,6 +457,7 @@ void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr
 	f->src = *src;
 	f->dst = *dst;
 	f->len = len;
+	f->tos = 0;
 	memcpy(f->data, bth, len);
 	launch(s, f, s->now + s->params.delay_ns);
 }

@@ -2,9 +2,10 @@
 /*
  * Several sockets of one address (SO_REUSEPORT), one a lane, and a filter that steers by the destination QP number.
  *
- * The kernel asks the filter once for a whole group of packets, by the first one's QP number, and a sender puts packets
- * of all its QPs into one group: so a lane may get packets of another's QPs. It copies them into that lane's inbox, a
- * ring under a lock; the lane looks there before its socket, and an eventfd wakes it when it sleeps.
+ * The kernel asks the filter once for a whole group of packets, by the first one's QP number. A sender with as many lanes
+ * keeps them apart (udp_path_get); one with fewer mixes them, and then a lane gets packets of another's QPs. It copies
+ * them into that lane's inbox, a ring under a lock; the lane looks there before its socket, and an eventfd wakes it when
+ * it sleeps. Packets may overtake each other so: this is for those who talk to us without knowing our lanes, not for speed.
  *
  *	socket of lane 0 --> lane 0's thread --copy--> inbox of lane 1 --> lane 1's thread
  *

@@ -109,7 +109,7 @@ static int buffer_bytes(const struct opening *o)
 	return o->spec->buffer ? (int)o->spec->buffer : BUFFER_BYTES;
 }
 
-static int configure(const struct opening *o, int fd, bool v6)
+static int configure(const struct opening *o, int fd, bool v6, bool loops_back)
 {
 	int rc;
 
@@ -124,7 +124,8 @@ static int configure(const struct opening *o, int fd, bool v6)
 		rc = set_int(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 		rc = rc ? rc : set_int(fd, SOL_IP, IP_RECVTOS, 1);
 	}
-	if (!o->spec->no_offload)
+	/* A network device's merging knows nothing of lanes (udp_lanes.c). Over loopback nothing is merged, only left whole. */
+	if (!o->spec->no_offload && (o->lanes == 1 || loops_back))
 		set_int(fd, SOL_UDP, UDP_GRO, 1); /* without it packets come one by one */
 	set_int(fd, SOL_SOCKET, SO_SNDBUF, buffer_bytes(o));
 	set_int(fd, SOL_SOCKET, SO_RCVBUF, buffer_bytes(o));
@@ -149,7 +150,7 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 	if (u->v6 && addr->b[0] == 0xfe && (addr->b[1] & 0xc0) == 0x80)
 		find_interface(addr, fd, &u->scope, &mtu);
 	len = udp_name(&name, addr, PKT_UDP_PORT, u->scope);
-	rc = configure(o, fd, u->v6);
+	rc = configure(o, fd, u->v6, u->v6 ? IN6_IS_ADDR_LOOPBACK(&name.v6.sin6_addr) : is_loopback4(addr));
 	if (!rc)
 		rc = sys_bind(fd, &name.sa, len);
 	/*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Destinations of the udp port: one object an address, shared by all QPs of the lane that talk to it. */
+/* Destinations of the udp port: one object an address, and lane there. */
 #include "port/udp.h"
 
 #include <errno.h>
@@ -74,11 +74,13 @@ static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct udp_port *u = udp_port(p);
+	/* The kernel steers a group by its first packet: those for different lanes there must not share one. */
+	unsigned lane = PORT_LANE_OF_QPN(dqpn, p->lanes);
 	struct udp_path *path;
 	int rc;
 
 	list_for_each_entry (path, &u->paths, link) {
-		if (pkt_addr_eq(&path->path.dst, dst)) {
+		if (pkt_addr_eq(&path->path.dst, dst) && path->lane == lane) {
 			path->refs++;
 			return &path->path;
 		}
@@ -98,6 +100,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	}
 	path->path.dst = *dst;
 	path->path.sport = PKT_UDP_PORT;
+	path->lane = (uint8_t)lane;
 	path->refs = 1;
 	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);
 	icrc_flow_init(&path->flow, &p->addr, dst, PKT_UDP_PORT, PKT_UDP_PORT);
@@ -118,6 +121,7 @@ void udp_path_put(struct port *p, struct port_path *base)
 
 void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len)
 {
+	uint32_t overhead = (u->v6 ? 40 : 20) + 8, fit = 0;
 	char us[64], them[64];
 
 	if (path->warned)
@@ -125,11 +129,13 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
 	path->warned = true;
 	pkt_addr_print(&u->port.addr, us, sizeof(us));
 	pkt_addr_print(&path->path.dst, them, sizeof(them));
-	if (rc == -EMSGSIZE)
-		log_warn(
-			"udp: packets of %u bytes do not fit on the way from %s to %s: choose a smaller MTU, as in "
-			"--port udp:%s,mtu=1024",
-			len, us, them, us);
+	/* What the kernel has learned about the path since. */
+	if (rc == -EMSGSIZE && !probe_path(u, &path->path.dst, &path->mtu) && path->mtu > overhead)
+		fit = port_mtu_fit(path->mtu - overhead, 0);
+	if (fit)
+		log_warn("udp: packets of %u bytes do not fit on the way from %s to %s: choose a smaller "
+			 "MTU, as in --port udp:%s,mtu=%u",
+			 len, us, them, us, fit);
 	else
 		log_warn("udp: %s can't send to %s: %s", us, them, strerror(-rc));
 }

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * For tests of ports: packets with a known content, sent and received, and a network of our own where the kernel lets us
+ * have one (root, or user namespaces): then 10.77.0.1, 10.77.0.2, fd77::1 and fd77::2 are on its loopback.
+ */
+#ifndef ROOST_TESTS_PORT_RIG_H
+#define ROOST_TESTS_PORT_RIG_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "packet/headers.h"
+#include "port/port.h"
+
+/* Shortest packet: BTH and ICRC. */
+#define RIG_MIN_LEN 16
+
+/* True: this process is in a network namespace of its own, loopback up and the addresses there. Call before threads. */
+bool rig_private_net(void);
+
+/*
+ * A network namespace of our own (another one at each call), with a tunnel device in it whose other end is the returned
+ * descriptor: IP packets sent over it can be read there as a wire would carry them, and written. Loopback is up, without the
+ * addresses above. -1: none to be had.
+ */
+int rig_tunnel(const char *addr4, const char *addr6, int mtu);
+
+struct pkt_addr rig_addr(const char *text);
+/* port_open() that fails the test when it fails. rig_close_all(), a teardown, closes what a failed test left open. */
+struct port *rig_open(const char *spec);
+void rig_close(struct port *p);
+int rig_close_all(void **state);
+
+/*
+ * Packet n: `len` bytes with QP number qpn, PSN n, and content that follows from n; the ICRC for `flow` and identification
+ * ip_id.
+ */
+void rig_build(uint8_t *bth, uint32_t len, uint32_t qpn, uint32_t n, const struct icrc_flow *flow,
+	       uint16_t ip_id);
+/* Reserves and builds. The reservation's result. */
+int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, uint32_t qpn, uint32_t n);
+/* Fails the test unless pkt is packet n as built above, its ICRC right. True: the predicted identification was right. */
+bool rig_check(const struct port *p, const struct port_pkt *pkt, uint32_t qpn, uint32_t n);
+uint32_t rig_psn(const struct port_pkt *pkt);
+
+/* Polls until a burst comes, at most two seconds: these are loopback tests, and a failure is a failure. */
+int rig_burst(struct port *p, struct port_pkt *pkts, int max);
+/* Is its descriptor readable within so many ms? */
+bool rig_readable(const struct port *p, int ms);
+
+#endif

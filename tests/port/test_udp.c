@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The udp port between two addresses of this machine: everything sent arrives once, in order, whole, with a right ICRC. */
+#include "rig.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "port/udp.h"
+
+#define MAX_PACKETS 4096
+
+static bool private_net;
+static uint64_t seed = 20240607;
+
+struct pair {
+	struct port *a, *b;
+	struct port_path *to_b;
+};
+
+static const char *const FAMILY[2][2] = {{"10.77.0.1", "10.77.0.2"}, {"fd77::1", "fd77::2"}};
+
+static struct pair open_pair(bool v6, const char *options)
+{
+	struct pair p;
+	char spec[2][128];
+
+	for (int i = 0; i < 2; i++) {
+		if (private_net)
+			snprintf(spec[i], sizeof(spec[i]), "udp:%s%s", FAMILY[v6][i], options);
+		else
+			snprintf(spec[i], sizeof(spec[i]), "udp:127.%d.%d.%d%s", 1 + (getpid() >> 8) % 250,
+				 getpid() % 250, i + 1, options);
+	}
+	p.a = rig_open(spec[0]);
+	p.b = rig_open(spec[1]);
+	p.to_b = p.a->ops->path_get(p.a, &p.b->addr, 0);
+	assert_non_null(p.to_b);
+	return p;
+}
+
+static void close_pair(struct pair *p)
+{
+	p->a->ops->path_put(p->a, p->to_b);
+	rig_close(p->a);
+	rig_close(p->b);
+}
+
+/* Sends packets of these lengths from a and receives them at b. Returns how many identifications were not predicted. */
+static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_t tos)
+{
+	struct port_pkt pkts[PORT_BURST];
+	unsigned sent = 0, got = 0, missed = 0;
+	struct port_stats before = p->b->stats;
+	int rc = 0;
+
+	while (got < count) {
+		/* A window's worth, as the core would. */
+		for (uint32_t bytes = 0; sent < count && bytes < p->a->window; sent++) {
+			rc = rig_send(p->a, p->to_b, len[sent], tos, 0x1230, sent);
+			assert_int_equal(rc, 0);
+			bytes +=
+				len[sent] < 1024 ? 1024 : len[sent]; /* small ones cost more than they hold */
+		}
+		assert_true(p->a->ops->flush(p->a));
+		while (got < sent) {
+			int n = rig_burst(p->b, pkts, PORT_BURST);
+
+			if (n == 0)
+				fail_msg("packet %u of %u did not arrive", got, count);
+			for (int i = 0; i < n; i++, got++) {
+				assert_int_equal(pkts[i].len, len[got]);
+				assert_int_equal(pkts[i].tos, tos);
+				assert_int_equal(!!(pkts[i].flags & PORT_CE), (tos & 3) == 3);
+				assert_true(pkt_addr_eq(pkts[i].src, &p->a->addr));
+				assert_int_equal(pkts[i].sport, PKT_UDP_PORT);
+				missed += !rig_check(p->b, &pkts[i], 0x1230, got);
+			}
+		}
+	}
+	assert_int_equal(p->b->ops->rx_burst(p->b, pkts, PORT_BURST), 0);
+	assert_int_equal(p->b->stats.rx_packets - before.rx_packets, count);
+	return missed;
+}
+
+static unsigned fill_sizes(uint32_t *len, unsigned max)
+{
+	struct rng r;
+	unsigned n = 0;
+
+	/* Full groups; a smaller last; small ones by the hundred; alternating; then anything. */
+	for (int i = 0; i < 40; i++)
+		len[n++] = PKT_MAX_LEN;
+	len[n++] = 1076;
+	for (int i = 0; i < 300; i++)
+		len[n++] = 96;
+	for (int i = 0; i < 50; i++)
+		len[n++] = i % 2 ? 20 : 4128;
+	rng_seed(&r, seed);
+	while (n < max)
+		len[n++] = RIG_MIN_LEN + 4 * (uint32_t)rng_below(&r, (PKT_MAX_LEN - RIG_MIN_LEN) / 4 + 1);
+	return n;
+}
+
+static void mixed_sizes(bool v6, const char *options)
+{
+	static uint32_t len[700];
+	unsigned n = fill_sizes(len, ARRAY_SIZE(len));
+	struct pair p = open_pair(v6, options);
+
+	print_message("seed %llu\n", (unsigned long long)seed);
+	assert_int_equal(talk(&p, len, n, 0), 0);
+	assert_int_equal(p.a->stats.tx_packets, n);
+	assert_int_equal(p.a->stats.tx_dropped, 0);
+	close_pair(&p);
+}
+
+static void test_v4(void **state)
+{
+	mixed_sizes(false, "");
+}
+
+static void test_v4_plain(void **state)
+{
+	mixed_sizes(false, ",offload=0");
+}
+
+static void test_v6(void **state)
+{
+	if (!private_net) {
+		print_message("SKIPPED: no IPv6 addresses to use without a network namespace\n");
+		skip();
+	}
+	mixed_sizes(true, "");
+	mixed_sizes(true, ",offload=0");
+}
+
+/* A group of many is one system call, and arrives as one datagram. */
+static void test_groups(void **state)
+{
+	static uint32_t len[64];
+	struct pair p = open_pair(false, "");
+
+	if (udp_port(p.a)->tx.max_segs < 64) {
+		print_message("SKIPPED: this kernel has no UDP_SEGMENT\n");
+		close_pair(&p);
+		skip();
+	}
+	for (unsigned i = 0; i < ARRAY_SIZE(len); i++)
+		len[i] = 128;
+	talk(&p, len, ARRAY_SIZE(len), 0);
+	assert_int_equal(p.a->stats.tx_bursts, 1);
+	assert_int_equal(p.b->stats.rx_bursts, 1);
+	close_pair(&p);
+}
+
+static void test_tos(void **state)
+{
+	static uint32_t len[] = {4148, 4148, 4148, 20, 64, 64, 64};
+	uint8_t all[] = {0x68, 0x01, 0x03, 0x6b, 0};
+
+	for (int v6 = 0; v6 <= (private_net ? 1 : 0); v6++) {
+		struct pair p = open_pair(v6, "");
+
+		for (unsigned i = 0; i < ARRAY_SIZE(all); i++)
+			talk(&p, len, ARRAY_SIZE(len), all[i]);
+		close_pair(&p);
+	}
+}
+
+static void test_tos_splits_groups(void **state)
+{
+	struct pair p = open_pair(false, "");
+	struct port_pkt pkts[PORT_BURST];
+	unsigned got = 0;
+
+	for (unsigned i = 0; i < 12; i++)
+		assert_int_equal(rig_send(p.a, p.to_b, 64, i % 6 < 3 ? 0 : 0x20, 7, i), 0);
+	assert_true(p.a->ops->flush(p.a));
+	while (got < 12) {
+		int n = rig_burst(p.b, pkts, PORT_BURST);
+
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++, got++) {
+			assert_int_equal(pkts[i].tos, got % 6 < 3 ? 0 : 0x20);
+			assert_true(rig_check(p.b, &pkts[i], 7, got));
+		}
+	}
+	close_pair(&p);
+}
+
+/* What was taken back is not sent, wherever it stood. */
+static void test_cancel(void **state)
+{
+	struct pair p = open_pair(false, "");
+	struct port_pkt pkts[PORT_BURST];
+	const struct {
+		uint32_t len;
+		bool cancel;
+	} step[] = {{64, true},	 {64, false}, {64, true},  {64, false}, {32, true}, {64, false},
+		    {128, true}, {64, false}, {32, false}, {32, false}, {20, true}};
+	unsigned sent = 0, got = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(step); i++) {
+		assert_int_equal(rig_send(p.a, p.to_b, step[i].len, 0, 7, sent), 0);
+		if (step[i].cancel) {
+			p.a->ops->cancel(p.a);
+			p.a->ops->cancel(p.a); /* nothing more to take back */
+		} else {
+			sent++;
+		}
+	}
+	assert_true(p.a->ops->flush(p.a));
+	while (got < sent) {
+		int n = rig_burst(p.b, pkts, PORT_BURST);
+
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++, got++)
+			assert_true(rig_check(p.b, &pkts[i], 7, got));
+	}
+	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 0);
+	assert_int_equal(p.a->stats.tx_packets, sent);
+	close_pair(&p);
+}
+
+/* A burst returns at most what was asked for, and the rest comes with the next. */
+static void test_small_bursts(void **state)
+{
+	struct pair p = open_pair(false, "");
+	struct port_pkt pkts[5];
+	unsigned got = 0;
+
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_equal(rig_send(p.a, p.to_b, 256, 0, 7, i), 0);
+	assert_true(p.a->ops->flush(p.a));
+	while (got < 64) {
+		int n = rig_burst(p.b, pkts, 5);
+
+		assert_in_range(n, 1, 5);
+		for (int i = 0; i < n; i++, got++)
+			assert_true(rig_check(p.b, &pkts[i], 7, got));
+		if (got < 64)
+			assert_true(!p.b->ops->arm(p.b) || rig_readable(p.b, 0));
+		p.b->ops->disarm(p.b);
+	}
+	close_pair(&p);
+}
+
+/* So many packets as the windows say fit, while nobody reads: one by one, and in groups with READ responses beside. */
+static void test_window(void **state)
+{
+	struct port_pkt pkts[PORT_BURST];
+	/* The buffer that an ordinary process gets where the administrator changed nothing, and ours. */
+	const char *const options[] = {",buffer=212992,offload=0", ",buffer=212992", ",offload=0", ""};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(options); i++) {
+		bool grouped = i & 1;
+		struct pair p = open_pair(false, options[i]);
+		uint32_t bytes = p.a->window + (grouped ? p.b->read_window : 0), sent = 0;
+		unsigned got = 0;
+
+		for (; (sent + 1) * PKT_MAX_LEN <= bytes; sent++)
+			assert_int_equal(rig_send(p.a, p.to_b, PKT_MAX_LEN, 0, 7, sent), 0);
+		assert_true(p.a->ops->flush(p.a));
+		while (got < sent) {
+			int n = rig_burst(p.b, pkts, PORT_BURST);
+
+			if (n == 0)
+				fail_msg("%s: %u of %u packets arrived; buffer %u", options[i], got, sent,
+					 udp_port(p.b)->rcvbuf);
+			for (int k = 0; k < n; k++, got++)
+				rig_check(p.b, &pkts[k], 7, got);
+		}
+		print_message("%s: %u packets of %u waited, none was lost\n", options[i], sent, PKT_MAX_LEN);
+		close_pair(&p);
+	}
+}
+
+static void test_sleep(void **state)
+{
+	struct pair p = open_pair(false, "");
+	struct port_pkt pkts[PORT_BURST];
+
+	assert_true(p.b->ops->arm(p.b));
+	assert_false(rig_readable(p.b, 0));
+	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 1), 0);
+	assert_true(p.a->ops->flush(p.a));
+	assert_true(rig_readable(p.b, 2000));
+	p.b->ops->disarm(p.b);
+	assert_int_equal(rig_burst(p.b, pkts, PORT_BURST), 1);
+	assert_true(p.b->ops->arm(p.b));
+	assert_false(rig_readable(p.b, 0));
+	p.b->ops->disarm(p.b);
+	close_pair(&p);
+}
+
+/* A child that lets go of its parent's port does the parent no harm. */
+static void test_fork(void **state)
+{
+	struct pair p = open_pair(false, "");
+	pid_t child;
+	int status;
+
+	assert_true(p.b->ops->arm(p.b));
+	child = fork();
+	if (child == 0) {
+		p.b->ops->after_fork(p.b);
+		port_close(p.b);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 1), 0);
+	assert_true(p.a->ops->flush(p.a));
+	assert_true(rig_readable(p.b, 2000));
+	p.b->ops->disarm(p.b);
+	close_pair(&p);
+}
+
+static void test_paths(void **state)
+{
+	struct pair p = open_pair(false, "");
+	struct pkt_addr v6 = rig_addr("fd77::2"), none = rig_addr("0.0.0.0"), group = rig_addr("224.0.0.1");
+	struct port_path *again = p.a->ops->path_get(p.a, &p.b->addr, 77);
+
+	assert_ptr_equal(again, p.to_b);
+	p.a->ops->path_put(p.a, again);
+	errno = 0;
+	assert_null(p.a->ops->path_get(p.a, &v6, 0));
+	assert_int_equal(errno, EAFNOSUPPORT);
+	assert_null(p.a->ops->path_get(p.a, &none, 0));
+	assert_null(p.a->ops->path_get(p.a, &group, 0));
+	if (private_net) {
+		struct pkt_addr far = rig_addr("198.51.100.1");
+
+		assert_null(p.a->ops->path_get(p.a, &far, 0));
+		assert_int_equal(errno, ENETUNREACH);
+	}
+	/* What waits when the path goes is sent before. */
+	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 1), 0);
+	p.a->ops->path_put(p.a, p.to_b);
+	assert_true(rig_readable(p.b, 2000));
+	rig_close(p.a);
+	rig_close(p.b);
+}
+
+static void expect_error(const char *spec, const char *part, const char *advice)
+{
+	char err[256];
+	struct port *p = port_open(spec, 0, 1, err, sizeof(err));
+
+	if (p)
+		fail_msg("%s was opened", spec);
+	if (!strstr(err, part) || !strstr(err, advice) || strchr(err, '\n'))
+		fail_msg("%s: the message is: %s", spec, err);
+}
+
+static void test_errors(void **state)
+{
+	struct pair p = open_pair(false, "");
+	char text[64], spec[80];
+
+	pkt_addr_print(&p.a->addr, text, sizeof(text));
+	snprintf(spec, sizeof(spec), "udp:%s", text);
+	expect_error(spec, text, "in use: stop the program that has it");
+	if (!private_net)
+		expect_error("udp:198.51.100.77", "198.51.100.77 is no address of this machine",
+			     "ip address");
+	else
+		expect_error("udp:fd77::3", "fd77::3 is no address of this machine", "ip address");
+	close_pair(&p);
+}
+
+/* Without an address: whatever is free, and never the same twice. */
+static void test_choice(void **state)
+{
+	struct port *p[3];
+	char text[64];
+
+	for (int i = 0; i < 3; i++) {
+		p[i] = rig_open("udp");
+		print_message("%s\n", pkt_addr_print(&p[i]->addr, text, sizeof(text)));
+		for (int j = 0; j < i; j++)
+			assert_false(pkt_addr_eq(&p[i]->addr, &p[j]->addr));
+	}
+	if (private_net) {
+		/* No route to the outside there. */
+		struct pkt_addr first = rig_addr("127.0.0.1"), third = rig_addr("127.0.0.3");
+
+		assert_true(pkt_addr_eq(&p[0]->addr, &first));
+		assert_true(pkt_addr_eq(&p[2]->addr, &third));
+	}
+	for (int i = 0; i < 3; i++)
+		rig_close(p[i]);
+}
+
+static void test_mtu(void **state)
+{
+	struct pair p = open_pair(false, "");
+
+	assert_int_equal(p.a->mtu, 4096);
+	close_pair(&p);
+	p = open_pair(false, ",mtu=1024");
+	assert_int_equal(p.a->mtu, 1024);
+	close_pair(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_v4, rig_close_all),
+		cmocka_unit_test_teardown(test_v4_plain, rig_close_all),
+		cmocka_unit_test_teardown(test_v6, rig_close_all),
+		cmocka_unit_test_teardown(test_groups, rig_close_all),
+		cmocka_unit_test_teardown(test_tos, rig_close_all),
+		cmocka_unit_test_teardown(test_tos_splits_groups, rig_close_all),
+		cmocka_unit_test_teardown(test_cancel, rig_close_all),
+		cmocka_unit_test_teardown(test_small_bursts, rig_close_all),
+		cmocka_unit_test_teardown(test_window, rig_close_all),
+		cmocka_unit_test_teardown(test_sleep, rig_close_all),
+		cmocka_unit_test_teardown(test_fork, rig_close_all),
+		cmocka_unit_test_teardown(test_paths, rig_close_all),
+		cmocka_unit_test_teardown(test_errors, rig_close_all),
+		cmocka_unit_test_teardown(test_choice, rig_close_all),
+		cmocka_unit_test_teardown(test_mtu, rig_close_all),
+	};
+
+	if (getenv("SEED"))
+		seed = strtoull(getenv("SEED"), NULL, 0);
+	private_net = rig_private_net();
+	if (!private_net)
+		print_message(
+			"no network namespace to be had: on the machine's own loopback, without IPv6\n");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

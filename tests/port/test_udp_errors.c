@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What the kernel may say to a send, said on purpose: the linker puts a script between the port and sendmmsg(). Counts stay
+ * right, nothing is sent twice, and nothing spins.
+ */
+#include "rig.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/sys.h"
+#include "port/udp.h"
+
+/* The script: call n answers with answer[n]: an error, or the number of messages to let through; ALL: as the kernel does. */
+#define ALL 1000
+static const int *answer;
+static unsigned answers, calls;
+
+int __real_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
+int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
+
+int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+{
+	unsigned call = calls++;
+
+	if (call < answers && answer[call] < 0)
+		return answer[call];
+	if (call < answers && (unsigned)answer[call] < n)
+		n = (unsigned)answer[call];
+	return __real_sys_sendmmsg(fd, msgs, n, flags);
+}
+
+static void script(const int *a, unsigned n)
+{
+	answer = a;
+	answers = n;
+	calls = 0;
+}
+
+#define SCRIPT(...) script((const int[]){__VA_ARGS__}, sizeof((int[]){__VA_ARGS__}) / sizeof(int))
+
+static struct port *a, *b;
+static struct port_path *to_b;
+
+static int set_up(void **state)
+{
+	char spec[64];
+
+	script(NULL, 0);
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.201", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	a = rig_open(spec);
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.202", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	b = rig_open(spec);
+	to_b = a->ops->path_get(a, &b->addr, 0);
+	return to_b ? 0 : -1;
+}
+
+static void send_some(uint32_t len, unsigned count, unsigned first)
+{
+	for (unsigned i = 0; i < count; i++)
+		assert_int_equal(rig_send(a, to_b, len, 0, 9, first + i), 0);
+}
+
+/* What comes to b next is these packets, but for `lost`, each with the identification that was predicted, and no more. */
+static void expect_without(unsigned first, unsigned count, unsigned lost)
+{
+	struct port_pkt pkts[PORT_BURST];
+	unsigned got = 0;
+
+	while (got < count) {
+		int n = rig_burst(b, pkts, PORT_BURST);
+
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++, got++) {
+			got += first + got == lost;
+			assert_true(rig_check(b, &pkts[i], 9, first + got));
+		}
+	}
+	assert_int_equal(got, count);
+	assert_int_equal(b->ops->rx_burst(b, pkts, PORT_BURST), 0);
+}
+
+static void expect(unsigned first, unsigned count)
+{
+	expect_without(first, count, UINT32_MAX);
+}
+
+static void expect_stats(uint64_t sent, uint64_t dropped)
+{
+	assert_int_equal(a->stats.tx_packets, sent);
+	assert_int_equal(a->stats.tx_dropped, dropped);
+}
+
+/* No room: the batch is kept, reserve says so, and the descriptor tells when there is room. */
+static void test_blocked(void **state)
+{
+	struct port_room room;
+
+	SCRIPT(-EAGAIN, -EAGAIN);
+	send_some(64, 3, 0);
+	send_some(128, 2, 3);
+	assert_false(a->ops->flush(a));
+	assert_int_equal(calls, 1);
+	assert_int_equal(a->ops->reserve(a, to_b, 64, 0, &room), -EAGAIN);
+	assert_int_equal(calls, 1);
+	assert_int_equal(a->stats.tx_blocked, 1);
+	expect_stats(0, 0);
+	assert_true(a->ops->arm(a));
+	assert_true(rig_readable(a, 1000)); /* the socket itself has room */
+	a->ops->disarm(a);
+	assert_false(rig_readable(a, 0));
+	assert_false(a->ops->flush(a));
+	assert_true(a->ops->flush(a));
+	expect(0, 5);
+	expect_stats(5, 0);
+	send_some(64, 1, 5);
+	assert_true(a->ops->flush(a));
+	expect(5, 1);
+}
+
+/* Part of a batch goes, the rest waits; nothing goes twice. */
+static void test_partial(void **state)
+{
+	SCRIPT(1, -EAGAIN, 1, ALL);
+	for (unsigned i = 0; i < 4; i++)
+		send_some(64 << i, 2, 2 * i); /* growing: a group each */
+	assert_false(a->ops->flush(a));
+	expect_stats(2, 0);
+	assert_true(a->ops->flush(a));
+	expect(0, 8);
+	expect_stats(8, 0);
+}
+
+/* UDP_SEGMENT refused: the same packets go one by one, their ICRCs built anew, and so do all later ones. */
+static void refused(int error)
+{
+	SCRIPT(error);
+	send_some(256, 40, 0);
+	send_some(64, 10, 40);
+	assert_true(a->ops->flush(a));
+	expect(0, 50);
+	expect_stats(50, 0);
+	send_some(256, 5, 50);
+	assert_true(a->ops->flush(a));
+	expect(50, 5);
+	expect_stats(55, 0);
+}
+
+static void test_refused(void **state)
+{
+	refused(-EINVAL);
+}
+
+static void test_refused_io(void **state)
+{
+	refused(-EIO);
+}
+
+/* Refused, and then no room in the midst of the single ones. */
+static void test_refused_partial(void **state)
+{
+	SCRIPT(-EINVAL, 7, -EAGAIN, 3, -ENOBUFS, ALL);
+	send_some(256, 20, 0);
+	assert_false(a->ops->flush(a));
+	expect(0, 7);
+	assert_true(a->ops->flush(a));
+	expect_without(7, 13, 10);
+	expect_stats(19, 1);
+}
+
+/* The kernel itself refuses to cut for a socket that sends no checksums. */
+static void test_refused_by_kernel(void **state)
+{
+	int one = 1;
+
+	if (udp_port(a)->tx.max_segs == 1) {
+		print_message("SKIPPED: this kernel has no UDP_SEGMENT\n");
+		skip();
+	}
+	assert_int_equal(setsockopt(udp_port(a)->sock, SOL_SOCKET, SO_NO_CHECK, &one, sizeof(one)), 0);
+	send_some(256, 40, 0);
+	send_some(64, 10, 40);
+	assert_true(a->ops->flush(a));
+	assert_true(((struct udp_path *)to_b)->single);
+	expect(0, 50);
+	expect_stats(50, 0);
+}
+
+/* Lost for good: counted, said once, and the next packets go. */
+static void test_dropped(void **state)
+{
+	static const int errors[] = {-EMSGSIZE,	    -ENOBUFS,  -EPERM, -ENETUNREACH,
+				     -EHOSTUNREACH, -ENETDOWN, -ENOMEM};
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(errors); i++, n += 6) {
+		SCRIPT(errors[i], ALL);
+		send_some(64, 4, n);
+		send_some(128, 2, n + 4); /* a group of its own */
+		assert_true(a->ops->flush(a));
+		assert_int_equal(calls, 2);
+		expect(n + 4, 2);
+		expect_stats(2 * (i + 1), 4 * (i + 1));
+	}
+}
+
+/* An earlier packet's error, reported at this call: it is tried once more. For ever refused, it is dropped. */
+static void test_connection_refused(void **state)
+{
+	SCRIPT(-ECONNREFUSED, ALL);
+	send_some(64, 4, 0);
+	assert_true(a->ops->flush(a));
+	expect(0, 4);
+	expect_stats(4, 0);
+	SCRIPT(-ECONNREFUSED, -ECONNREFUSED, -ECONNREFUSED, -ECONNREFUSED);
+	send_some(64, 4, 4);
+	assert_true(a->ops->flush(a));
+	assert_int_equal(calls, 2);
+	expect_stats(4, 4);
+}
+
+/* The path goes while its packets wait. */
+static void test_path_gone(void **state)
+{
+	struct port_path *self = a->ops->path_get(a, &a->addr, 0);
+
+	SCRIPT(-EAGAIN, -EAGAIN, ALL);
+	assert_int_equal(rig_send(a, self, 64, 0, 9, 0), 0);
+	send_some(64, 3, 0);
+	assert_false(a->ops->flush(a));
+	a->ops->path_put(a, self);
+	assert_true(a->ops->flush(a));
+	expect(0, 3);
+	expect_stats(3, 1);
+}
+
+/* A batch that is full is sent without being asked. */
+static void test_full_batch(void **state)
+{
+	SCRIPT(ALL);
+	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++) /* another type of service, another group */
+		assert_int_equal(rig_send(a, to_b, 64, i % 2 ? 4 : 0, 9, i), 0);
+	expect_stats(0, 0);
+	send_some(64, 1, UDP_MAX_GROUPS);
+	assert_int_equal(calls, 1);
+	expect(0, UDP_MAX_GROUPS);
+	assert_true(a->ops->flush(a));
+	expect(UDP_MAX_GROUPS, 1);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, rig_close_all)
+	const struct CMUnitTest tests[] = {
+		T(test_blocked),	 T(test_partial),
+		T(test_refused),	 T(test_refused_io),
+		T(test_refused_partial), T(test_refused_by_kernel),
+		T(test_dropped),	 T(test_connection_refused),
+		T(test_path_gone),	 T(test_full_batch),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
