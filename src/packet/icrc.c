@@ -39,6 +39,7 @@ static struct {
 	uint32_t len6[ICRC_MAX_LEN / 4 + 1];
 	uint32_t id_hi[256], id_lo[256];
 	uint32_t resv[256];		     /* turns the reserved byte of that value into ones */
+	uint32_t x4[16];		     /* i * x^4 */
 	uint32_t back[ICRC_MAX_LEN / 4 + 1]; /* x^-8n, n from the identification to the ICRC, by length / 4 */
 } tab;
 
@@ -47,16 +48,24 @@ static uint32_t crc(uint32_t state, const void *p, size_t n)
 	return crc32_gzip_refl(state, p, n);
 }
 
-/* a * b modulo the polynomial. */
+static uint32_t times_x(uint32_t a)
+{
+	return a >> 1 ^ (POLY & -(a & 1));
+}
+
+/* a * b modulo the polynomial, four bits of a at a time: the highest powers of x, in its low bits, first. */
 static uint32_t mul(uint32_t a, uint32_t b)
 {
-	uint32_t r = 0;
+	uint32_t part[16] = {0}, r = 0;
 
-	for (int i = 0; i < 32; i++) {
-		r ^= b & -(a >> 31);
-		a <<= 1;
-		b = b >> 1 ^ (POLY & -(b & 1));
-	}
+	part[8] = b;
+	part[4] = times_x(part[8]);
+	part[2] = times_x(part[4]);
+	part[1] = times_x(part[2]);
+	for (int i = 1; i < 16; i++)
+		part[i] = part[i & -i] ^ part[i & (i - 1)];
+	for (int n = 0; n < 32; n += 4)
+		r = r >> 4 ^ tab.x4[r & 15] ^ part[a >> n & 15];
 	return r;
 }
 
@@ -118,6 +127,8 @@ __attribute__((constructor(101))) static void icrc_init(void)
 	for (unsigned i = 0; i < 256; i++)
 		tab.resv[i] = backward(i ^ 0xff, 4);
 
+	for (unsigned i = 1; i < 16; i++)
+		tab.x4[i] = times_x(times_x(times_x(times_x(i))));
 	step = backward(ONE, 4);
 	tab.back[1] = backward(ONE, ID_TO_BTH);
 	for (unsigned i = 2; i <= ICRC_MAX_LEN / 4; i++)
