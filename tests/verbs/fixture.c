@@ -4,14 +4,15 @@
 #include <time.h>
 #include <unistd.h>
 
-void choose_port(void)
+void choose_port(bool again)
 {
+	const char *kind = getenv("VERBS_TEST_PORT"), *options = getenv("VERBS_TEST_OPTIONS");
 	unsigned pid = (unsigned)getpid();
-	char spec[64];
+	char spec[128];
 
-	snprintf(spec, sizeof(spec), "udp:127.%u.%u.%u", 64 + (pid >> 16 & 63), pid >> 8 & 255,
-		 1 + pid % 254);
-	setenv("ROOST_PORT", spec, 0);
+	snprintf(spec, sizeof(spec), "%s:127.%u.%u.%u%s", kind ? kind : "udp", 64 + (pid >> 16 & 63),
+		 pid >> 8 & 255, 1 + pid % 254, options ? options : "");
+	setenv("ROOST_PORT", spec, again);
 }
 
 struct ibv_context *open_device(void)
@@ -20,7 +21,7 @@ struct ibv_context *open_device(void)
 	struct ibv_context *ctx;
 	int n = 0;
 
-	choose_port();
+	choose_port(false);
 	list = ibv_get_device_list(&n);
 	assert_non_null(list);
 	assert_int_equal(n, 1);
@@ -66,7 +67,8 @@ void pair_open(struct pair *p, const struct pair_options *o)
 	p->channel = ibv_create_comp_channel(p->ctx);
 	assert_non_null(p->channel);
 	for (i = 0; i < 2; i++) {
-		p->cq[i] = ibv_create_cq(p->ctx, o->cqe ? o->cqe : 64, p, p->channel, 0);
+		p->cq[i] = ibv_create_cq(p->ctx, o->cqe ? o->cqe : 64, p, p->channel,
+					 i % p->ctx->num_comp_vectors);
 		assert_non_null(p->cq[i]);
 		p->buf[i] = calloc(1, BUF_SIZE);
 		assert_non_null(p->buf[i]);

@@ -12,9 +12,9 @@
 #include <time.h>
 
 #define POSTERS 4
-#define ROUNDS	10000
 #define SLOT	64
 
+static unsigned rounds = 10000;
 static struct pair pair;
 static atomic_uint completed[POSTERS];
 static atomic_uint done, outstanding;
@@ -56,7 +56,7 @@ static void *poster(void *arg)
 	uint8_t *slot = pair.buf[0] + id * SLOT;
 
 	pthread_barrier_wait(&start);
-	for (i = 1; i <= ROUNDS && !atomic_load(&failed); i++) {
+	for (i = 1; i <= rounds && !atomic_load(&failed); i++) {
 		struct ibv_sge sge = {(uintptr_t)slot, SLOT, pair.mr[0]->lkey};
 		struct ibv_send_wr wr =
 					   {
@@ -158,7 +158,7 @@ static void many_threads(void **state)
 	assert_false(atomic_load(&failed));
 	assert_int_equal(atomic_load(&outstanding), 0);
 	for (i = 0; i < POSTERS; i++)
-		assert_int_equal(atomic_load(&completed[i]), ROUNDS);
+		assert_int_equal(atomic_load(&completed[i]), rounds);
 	assert_memory_equal(pair.buf[0], pair.buf[1], POSTERS * SLOT);
 	pair_close(&pair);
 }
@@ -184,7 +184,7 @@ static void a_completion_frees_its_slot(void **state)
 	atomic_store(&done, POSTERS - 1);
 	pair_open(&pair, &o);
 	assert_int_equal(pthread_create(&t, NULL, driver, NULL), 0);
-	for (i = 0; i < ROUNDS; i++) {
+	for (i = 0; i < rounds; i++) {
 		wr = write_wr(&pair, &sge, i, 8);
 		assert_int_equal(post_one(pair.qp[0], &wr), 0);
 		assert_int_equal(wait_good(pair.cq[0]).wr_id, i);
@@ -201,6 +201,10 @@ int main(void)
 		cmocka_unit_test(many_threads),
 		cmocka_unit_test(a_completion_frees_its_slot),
 	};
+
+	/* With two units every round waits for a thread that nobody polls for, beside more threads than cores. */
+	if (getenv("ROOST_PUS"))
+		rounds = 300;
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * fork() with the device open, as servers do: the child has no NIC, closes what it inherited, opens its own; the parent's goes
+ * on as if nothing had happened.
+ */
+#include "fixture.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void one_write(struct pair *p, uint8_t value)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+
+	memset(p->buf[0], value, 100);
+	wr = write_wr(p, &sge, value, 100);
+	assert_int_equal(post_one(p->qp[0], &wr), 0);
+	assert_int_equal(wait_good(p->cq[0]).wr_id, value);
+	assert_memory_equal(p->buf[0], p->buf[1], 100);
+}
+
+/* Runs in the child; an assertion that fails ends it with a status that is not 0. */
+static int in_child(struct ibv_context *inherited)
+{
+	struct pair p;
+
+	if (ibv_close_device(inherited))
+		return 2;
+	choose_port(true);
+	pair_open(&p, NULL);
+	one_write(&p, 7);
+	pair_close(&p);
+	return 0;
+}
+
+static void fork_with_an_open_device(void **state)
+{
+	struct pair p;
+	int i, status;
+	pid_t pid;
+
+	pair_open(&p, NULL);
+	one_write(&p, 1);
+	for (i = 0; i < 3; i++) {
+		pid = fork();
+		assert_true(pid >= 0);
+		if (!pid)
+			_exit(in_child(p.ctx));
+		one_write(&p, (uint8_t)(10 + i));
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 0);
+		one_write(&p, (uint8_t)(20 + i));
+	}
+	pair_close(&p);
+}
+
+/* The engine closes with its last context and opens again. */
+static void open_and_close_again(void **state)
+{
+	struct pair p;
+	int i;
+
+	for (i = 0; i < 5; i++) {
+		pair_open(&p, NULL);
+		one_write(&p, (uint8_t)i);
+		pair_close(&p);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fork_with_an_open_device),
+		cmocka_unit_test(open_and_close_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
