@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 
-LIMIT = 300  # seconds a command may take
+LIMIT = 120  # seconds a command may take
 SIZE_64K = 65536
 
 
@@ -89,8 +89,11 @@ def two_cpus():
 # ---- Roost ----
 
 def last_json(text):
+    """The object at the end, on one line or on many."""
+    lines = text.strip().splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith('{')]
     try:
-        return json.loads(text.strip().splitlines()[-1])
+        return json.loads('\n'.join(lines[starts[-1]:]))
     except (IndexError, ValueError) as e:
         raise Failed('no JSON where it was due') from e
 
@@ -131,8 +134,13 @@ class Roost:
         return Measurement(name, self.shown(args), lambda: self.json_of(args), sweep=True)
 
     def limits(self):
-        args = ['limits', '--json']
+        args = ['limits', '--rounds', '1', '--seconds', f'{self.seconds:g}', '--json']
         return Measurement('limits', self.shown(args), lambda: self.json_of(args))
+
+    def stages(self):
+        """Where the nanoseconds go: bench/stages samples the core of this build."""
+        args = [os.path.join(os.path.dirname(os.path.abspath(__file__)), 'stages'), os.path.dirname(self.path), '--json']
+        return Measurement('stages', 'bench/stages build --json', lambda: last_json(command(args)))
 
     def stock_latency(self, name, shared):
         """perftest's ib_write_lat, which spins on its memory and never polls, under `roost run`."""
@@ -208,10 +216,10 @@ def plan(path, seconds):
         r.gbps('udp-write-64k', 'write --local --port udp --size 64K'),
         r.gbps('udp-read-64k', 'read --local --port udp --size 64K'),
         iperf3(seconds),
-        ucx('ucx-tcp-put-64k', 'ucp_put_bw', SIZE_64K, 20000, 'Gbit/s', lambda f: f[5] * MB_PER_GBIT),
+        ucx('ucx-tcp-put-64k', 'ucp_put_bw', SIZE_64K, 5000, 'Gbit/s', lambda f: f[5] * MB_PER_GBIT),
         r.rate('shm-write-64b', 'write --local --port shm --size 64 --post-list 32'),
         r.rate('udp-write-64b', 'write --local --port udp --size 64 --post-list 32'),
-        ucx('ucx-tcp-put-64b', 'ucp_put_bw', 64, 200000, 'M/s', lambda f: f[7] / 1e6),
+        ucx('ucx-tcp-put-64b', 'ucp_put_bw', 64, 50000, 'M/s', lambda f: f[7] / 1e6),
         r.latency('shm-read-lat', 'read --local --port shm --size 64 --lat completion'),
         r.latency('shm-read-lat-passive', 'read --local --port shm --size 64 --lat completion --passive'),
         r.latency('shm-read-sleeping', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99'),
@@ -223,8 +231,9 @@ def plan(path, seconds):
         r.latency('udp-write-pingpong', 'write --local --port udp --size 64 --lat pingpong'),
         r.stock_latency('udp-ib_write_lat', False),
         r.stock_latency('udp-ib_write_lat-shared', True),
-        ucx('ucx-tcp-get-lat', 'ucp_get', 64, 20000, 'us', lambda f: f[1]),
+        ucx('ucx-tcp-get-lat', 'ucp_get', 64, 3000, 'us', lambda f: f[1]),
         r.latency('shm-execute', 'write --port shm --size 64 --lat execute'),
+        r.stages(),
         r.sweep('sweep-shm-write', 'write --local --port shm --post-list 16'),
         r.sweep('sweep-shm-read', 'read --local --port shm --post-list 16'),
         r.sweep('sweep-udp-write', 'write --local --port udp --post-list 16'),

@@ -39,14 +39,12 @@ def ratio(a, b):
 # `f` is Figures. The bars are those of the issue that this release answers.
 def bars(f):
     ring, gso = f.limit('ring_gbps', '4096'), f.limit('udp_gso_gbps')
-    udp_rtt, ring_rate = f.limit('udp_rtt_us'), f.limit('ring_rate', '64')
-    if udp_rtt is None and f.limit('udp_rtt_ns') is not None:
-        udp_rtt = f.limit('udp_rtt_ns') / 1e3
+    udp_rtt, ring_rate = ns_to_us(f.limit('udp_rtt_ns')), f.limit('ring_rate', '64')
     mega = ring_rate / 1e6 if ring_rate else None
     return [
         ('shm-write-64k', 'WRITE of 64 KiB over shm, one QP', 'ring, 4 KiB slots', ring, 'at least 70%', lambda v, r: r >= 0.70),
         ('shm-read-64k', 'READ of 64 KiB over shm, one QP', 'our WRITE', f.of('shm-write-64k'), 'at least 80%', lambda v, r: r >= 0.80),
-        ('shm-write-64k-bidir', 'WRITE of 64 KiB over shm, both directions', 'ring, 4 KiB slots', ring, 'at least 80%', lambda v, r: r >= 0.80),
+        ('shm-write-64k-bidir', 'WRITE of 64 KiB over shm, both directions', 'ring, 4 KiB slots, both directions', f.limit('ring_bidir_gbps', '4096') or ring, 'at least 80%', lambda v, r: r >= 0.80),
         ('udp-write-64k', 'WRITE of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', gso, 'at least 80%', lambda v, r: r >= 0.80),
         ('udp-read-64k', 'READ of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', gso, '', None),
         ('shm-write-64b', '64-byte WRITEs over shm, posted lists', 'ring, 64-byte slots', mega, 'at least 40%', lambda v, r: r >= 0.40),
@@ -125,7 +123,7 @@ def peer_table(f):
 def limit_rows(value, path=()):
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key not in ('machine', 'tool', 'value'):
+            if key not in ('machine', 'tool', 'seconds', 'rounds', 'random_read_bytes'):
                 yield from limit_rows(inner, path + (key,))
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield path
@@ -168,6 +166,24 @@ def sweep_tables(f):
         yield ''
 
 
+def stage_table(f):
+    runs = load(f.folder, 'stages').get('runs', [])
+    if not runs:
+        yield 'Not measured.'
+        return
+    rows = runs[-1]['rows']
+    yield f'`{load(f.folder, "stages")["command"]}`: {runs[-1]["unit"]}.'
+    yield ''
+    yield '| stage | ' + ' | '.join(f'{r["op"].upper()} {size_text(r["size"])}' for r in rows) + ' |'
+    yield '|---|' + '---:|' * len(rows)
+    names = []
+    for r in rows:
+        names += [n for n in r['stages'] if n not in names]
+    for name in names:
+        yield f'| {name} | ' + ' | '.join(f'{r["stages"].get(name, 0):.1f}' for r in rows) + ' |'
+    yield '| all | ' + ' | '.join(f'{r["total"]:.0f}' for r in rows) + ' |'
+
+
 def commands(folder):
     yield '| figure | command |'
     yield '|---|---|'
@@ -202,12 +218,9 @@ def write(folder, path):
              'look at the ratios, which were taken in the same minutes. Each figure can be had again with the command at the end.', '']
     lines += machine(folder)
     lines += ['', '## Roost', '', *own_table(f), '', '## Peers', '', *peer_table(f), '', '## What the machine allows', '',
-              '`build/roost limits --json`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
+              f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f)]
-    stages = os.path.join(folder, 'stages.md')
-    if os.path.exists(stages):
-        with open(stages, encoding='utf-8') as s:
-            lines += ['## Where the time goes', '', s.read().rstrip(), '']
+    lines += ['## Where the time goes', '', *stage_table(f), '']
     lines += ['## Commands', '', *commands(folder)]
     failed = list(failures(folder))
     if failed:
