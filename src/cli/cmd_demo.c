@@ -50,6 +50,7 @@ static struct {
 	bool has_size, json, pin;
 	int fd[NUM_FILES];
 	struct local lo;
+	char address[64], peer_address[64];
 	json_t *machine; /* as it was before this process was pinned */
 } demo = {.size = DEFAULT_SIZE, .seed = 1, .pin = true, .fd = {-1, -1, -1}};
 
@@ -294,6 +295,11 @@ static int meet(struct side *s, struct oob *oob, struct remote *r)
 	if (rc == 0 && (!oob_get_u64(oob, peer, "file", INT64_MAX, &r->addr) ||
 			!oob_get_u64(oob, peer, "file_rkey", UINT32_MAX, &r->rkey)))
 		rc = side_fail(s, -EPROTO, oob->err);
+	if (rc == 0) {
+		snprintf(demo.address, sizeof(demo.address), "%s", s->nic.address);
+		snprintf(demo.peer_address, sizeof(demo.peer_address), "%s",
+			 json_string_value(json_object_get(peer, "gid")));
+	}
 	json_decref(peer);
 	if (rc < 0)
 		return rc;
@@ -415,7 +421,7 @@ static void print_text(const struct step *step, char (*hash)[HASH_LEN], bool equ
 	char bytes[32], seconds[32], rate[32], packets[32], again[32];
 	struct table t;
 
-	printf("%s <-> %s\n\n", demo.lo.port, demo.lo.peer_port);
+	printf("%s, %s and %s\n\n", demo.lo.kind, demo.address, demo.peer_address);
 	table_init(&t, 6);
 	table_row(&t, head);
 	fmt_count(bytes, sizeof(bytes), demo.size);

@@ -172,6 +172,8 @@ static void fill_defaults(void)
 	/* A sweep settles each size by itself. */
 	if (!want.sweep)
 		perf_job_settle(&job);
+	else if (job.post_list == 0)
+		job.post_list = 1;
 }
 
 static int understand(int argc, char **argv)
@@ -213,7 +215,7 @@ static int run_one(struct perf_nic *nic, struct oob *oob, const struct perf_job 
 {
 	struct progress p;
 	double total = one->mode == PERF_CHECK ? (double)(one->iters ? one->iters : 4)
-					       : (double)one->duration * 1.1e-9;
+					       : (double)one->duration * 1.1e-9; /* with the warm-up */
 	int rc;
 
 	if (one->iters && one->mode != PERF_CHECK)

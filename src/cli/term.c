@@ -99,6 +99,7 @@ void progress_at(struct progress *p, double done, const char *note)
 		return;
 	p->drawn = now;
 	if (p->total > 0) {
+		done = done < p->total ? done : p->total;
 		filled = (int)(done / p->total * width);
 		filled = filled > width ? width : filled;
 		fprintf(stderr, "\r%s [%.*s%.*s] %3.0f%% %s\033[K", p->what, filled, full, width - filled,
