@@ -42,7 +42,7 @@ static bool next_address(const char *text, char *buf, size_t n)
 	return inet_ntop(family, raw, buf, (socklen_t)n) != NULL;
 }
 
-/* Splits KIND[:ADDRESS][,OPTIONS]; an IPv6 address may stand in brackets. `options` keeps its comma. */
+/* Splits KIND[:ADDRESS][,OPTIONS]. `options` keeps its comma. */
 static bool split(const char *spec, char *kind, size_t kn, char *addr, size_t an, const char **options)
 {
 	size_t n = strcspn(spec, ",");
@@ -54,10 +54,6 @@ static bool split(const char *spec, char *kind, size_t kn, char *addr, size_t an
 		const char *from = spec + strlen(kind) + 1;
 		size_t len = n - strlen(kind) - 1;
 
-		if (len >= 2 && from[0] == '[' && from[len - 1] == ']') {
-			from++;
-			len -= 2;
-		}
 		if (len >= an || len == 0)
 			return false;
 		snprintf(addr, an, "%.*s", (int)len, from);
@@ -67,10 +63,7 @@ static bool split(const char *spec, char *kind, size_t kn, char *addr, size_t an
 
 static void join_spec(char out[LOCAL_SPEC_LEN], const char *kind, const char *addr, const char *options)
 {
-	bool v6 = strchr(addr, ':') != NULL;
-
-	snprintf(out, LOCAL_SPEC_LEN, "%.15s%s%s%.63s%s%s", kind, addr[0] ? ":" : "", v6 ? "[" : "", addr,
-		 v6 ? "]" : "", options);
+	snprintf(out, LOCAL_SPEC_LEN, "%.15s%s%.63s%s", kind, addr[0] ? ":" : "", addr, options);
 }
 
 /* The options with FILE.target for pcap=FILE: two processes can't write one file. A name with %p (process id) differs by itself. */
