@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The bare UDP loopback: what the kernel lets two cores pass to each other through sockets. */
+#ifndef ROOST_CLI_LIMIT_UDP_H
+#define ROOST_CLI_LIMIT_UDP_H
+
+#include "cli/limit.h"
+
+/*
+ * Payload from one core to the other through UDP_SEGMENT and UDP_GRO, in packets as RoCE has them at MTU 4096, copied
+ * into a staging buffer and out of the receive buffer, with a CRC-32 on both sides. *gbps: Gbit/s of payload. 0; -errno: a
+ * socket call failed (-ENOPROTOOPT: this kernel has no UDP_SEGMENT); -EIO: a CRC was wrong.
+ */
+int limit_udp_gso(const struct limit_cores *c, double seconds, double *gbps);
+
+/* Round trip of 64 bytes between two polled sockets, the median of many, in ns. 0 or -errno. */
+int limit_udp_rtt(const struct limit_cores *c, double seconds, double *ns);
+
+#endif
