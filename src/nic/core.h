@@ -53,6 +53,7 @@ struct nic_cq {
 	void *ctx;
 	uint32_t refs; /* QPs; control */
 	struct nic *nic;
+	struct list_head link; /* all of the NIC; control */
 };
 
 /* The private copy of a WQE, from fetch to retirement. The WQE follows, as long as the queue's stride. */
@@ -248,6 +249,7 @@ struct nic {
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
 	uint8_t qp_gen[NIC_MAX_QPS];
 	uint32_t qp_hint[NIC_MAX_PUS]; /* where the search for a free index goes on */
+	struct list_head cqs;
 	uint32_t num_qps, num_cqs, num_pds;
 	uint64_t qp_bytes;
 	uint32_t *pd_refs; /* UINT32_MAX: free */
@@ -313,6 +315,7 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e); /* completes the WQE at s
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
 int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n);
 void sq_flush(struct nic_qp *qp);
+void sq_drained(struct nic_qp *qp);
 static inline bool sq_posted(const struct qp_sq *sq)
 {
 	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) != sq->fetched;
@@ -354,6 +357,7 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
 enum req_result resp_run(struct nic_qp *qp);
+void resp_resize(struct qp_resp *r, uint8_t size); /* of the replay ring */
 
 /* dest.c */
 int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn, struct dest **out);

@@ -20,6 +20,7 @@ int nic_cq_create(struct nic *nic, const struct nic_cq_attr *a, struct nic_cq **
 	cq->mask = a->depth - 1;
 	cq->pu = (uint8_t)a->pu;
 	cq->ctx = a->ctx;
+	list_add_tail(&cq->link, &nic->cqs);
 	nic->num_cqs++;
 	*out = cq;
 	return 0;
@@ -34,6 +35,7 @@ int nic_cq_destroy(struct nic *nic, struct nic_cq *cq)
 	for (unsigned i = 0; i < pu->num_dirty; i++)
 		if (pu->dirty[i] == cq)
 			pu->dirty[i--] = pu->dirty[--pu->num_dirty];
+	list_del(&cq->link);
 	nic->num_cqs--;
 	free(cq);
 	return 0;

@@ -59,6 +59,7 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	nic->cfg = *cfg;
 	if (!nic->cfg.timeout_scale)
 		nic->cfg.timeout_scale = 1;
+	list_init(&nic->cqs);
 	rng_seed(&nic->rng, cfg->seed);
 	mr_table_init(&nic->mrs, rng_u64(&nic->rng));
 	for (unsigned i = 0; i < cfg->pus; i++) {
@@ -81,6 +82,8 @@ void nic_destroy(struct nic *nic)
 		if (qp)
 			nic_qp_destroy(nic, qp);
 	}
+	while (!list_empty(&nic->cqs))
+		nic_cq_destroy(nic, list_first_entry(&nic->cqs, struct nic_cq, link));
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		if (!nic->pus[i])
 			continue;

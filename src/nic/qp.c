@@ -289,6 +289,9 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 		return rc;
 	if (qp->dest) {
 		dest_release(qp, qp->sq.inflight);
+		dest_release_read(qp, qp->sq.read_bytes);
+		if (qp->sq.block == BLOCK_WINDOW) /* it waits at the old path's window */
+			nic_schedule(qp);
 		drop_dest(qp);
 	}
 	qp->dest = d;
@@ -344,8 +347,10 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 		q->min_rnr_timer = a->min_rnr_timer;
 	if (mask & NIC_QPA_MAX_QP_RD_ATOMIC)
 		q->max_rd_atomic = a->max_rd_atomic;
-	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC)
-		q->max_dest_rd_atomic = qp->resp.replay_size = a->max_dest_rd_atomic;
+	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC) {
+		q->max_dest_rd_atomic = a->max_dest_rd_atomic;
+		resp_resize(&qp->resp, a->max_dest_rd_atomic);
+	}
 }
 
 static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_attr *a, uint32_t mask)
@@ -366,6 +371,7 @@ static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_a
 	case NIC_QPS_SQD:
 		if (from == NIC_QPS_RTS) {
 			qp->attr.sq_draining = true;
+			qp->events &= ~(1u << NIC_EVENT_SQ_DRAINED); /* once each time it is asked for */
 			qp->sq.drained_event = mask & NIC_QPA_EN_SQD_ASYNC_NOTIFY;
 		}
 		break;
@@ -377,11 +383,8 @@ static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_a
 		atomic_store_explicit(&qp->db_active, 1, memory_order_release);
 		nic_schedule(qp);
 	}
-	if (to == NIC_QPS_SQD && qp->sq.psn_una == qp->sq.psn_max && qp->attr.sq_draining) {
-		qp->attr.sq_draining = false;
-		if (qp->sq.drained_event)
-			qp_event(qp, NIC_EVENT_SQ_DRAINED);
-	}
+	if (to == NIC_QPS_SQD)
+		sq_drained(qp);
 }
 
 int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask,

@@ -55,11 +55,8 @@ static void progressed(struct nic_qp *qp)
 	}
 	if (sq->block != BLOCK_NONE && sq->block != BLOCK_RNR)
 		nic_schedule(qp);
-	if (unlikely(qp->state == NIC_QPS_SQD && qp->attr.sq_draining && sq->psn_una == sq->psn_max)) {
-		qp->attr.sq_draining = false;
-		if (sq->drained_event)
-			qp_event(qp, NIC_EVENT_SQ_DRAINED);
-	}
+	if (unlikely(qp->state == NIC_QPS_SQD))
+		sq_drained(qp);
 }
 
 /*

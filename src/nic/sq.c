@@ -124,6 +124,18 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
 }
 
+/* In SQD: says so when every message that had begun is at its end (IBA 10.3.1.7). */
+void sq_drained(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	if (!qp->attr.sq_draining || sq->psn_una != sq->psn_max || sq->next_pkt)
+		return;
+	qp->attr.sq_draining = false;
+	if (sq->drained_event)
+		qp_event(qp, NIC_EVENT_SQ_DRAINED);
+}
+
 /* Ends everything posted with "flushed", in order, whether it was fetched or not (IBA 10.8.6). */
 void sq_flush(struct nic_qp *qp)
 {

@@ -55,7 +55,8 @@ static bool check_pieces(struct run *u, struct conn *c, int i, const struct piec
 	for (unsigned k = 0; k < n && len; k++) {
 		uint32_t part = sge[k].len < len ? sge[k].len : len;
 
-		for (uint32_t b = 0; b < part; b++)
+		for (uint32_t b = 0;
+		     b < part && memcmp(c->e[i].mem + sge[k].off, c->s[i].model + sge[k].off, part); b++)
 			if (c->e[i].mem[sge[k].off + b] != c->s[i].model[sge[k].off + b])
 				return run_wrong(
 					u, &c->e[i],
@@ -210,7 +211,7 @@ static bool check_conn(struct run *u, struct conn *c)
 		const uint8_t *is = c->e[i].mem, *want = c->s[i].model;
 		struct ep *e = &c->e[i];
 
-		for (uint32_t b = 0; b < c->s[i].size; b++)
+		for (uint32_t b = 0; memcmp(is, want, c->s[i].size) && b < c->s[i].size; b++)
 			if (is[b] != want[b])
 				return run_wrong(u, e,
 						 "at the end byte %u of its memory is 0x%02x, not 0x%02x", b,

@@ -75,8 +75,7 @@ static void dropped(size_t counter)
 	assert_int_equal(c.duplicate_request + c.out_of_sequence + c.rx_write_requests + c.rx_send_requests,
 			 0);
 	expect_quiet(p, MSEC / 2);
-	for (uint64_t i = 0; i < p->e.mem_len; i++)
-		assert_int_equal(p->e.mem[i], 0);
+	assert_true(p->e.mem[0] == 0 && !memcmp(p->e.mem, p->e.mem + 1, p->e.mem_len - 1));
 	assert_int_equal(p->e.events, 0);
 	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_RTS);
 	assert_false(ep_poll_send(&p->e, &(struct roost_cqe){0}));
@@ -248,8 +247,7 @@ static void short_packets(void **state)
 	for (unsigned op = 0; op < 256; op++) {
 		if (pkt_ops[op].service != PKT_RC || !pkt_ops[op].kind)
 			continue;
-		for (uint32_t len = sizeof(struct pkt_bth); len < pkt_ops[op].hdr_len + 4u;
-		     len += 4) {
+		for (uint32_t len = sizeof(struct pkt_bth); len < pkt_ops[op].hdr_len + 4u; len += 4) {
 			start();
 			make(&(struct pkt_make){.opcode = (uint8_t)op, .psn = S});
 			buf_len = len;

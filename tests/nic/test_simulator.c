@@ -2,7 +2,7 @@
 /*
  * The simulator: random programs over random links, a seed each (see runner.h, program.h).
  *
- *   test-nic-simulator                   200 seeds, or as many as ROOST_SIM_SEEDS says
+ *   test-nic-simulator                   300 seeds (100 under a sanitizer), or as many as ROOST_SIM_SEEDS says
  *   test-nic-simulator --count 10000     as many
  *   test-nic-simulator --seed 1234       one alone, with its parameters: replays a failure
  *   test-nic-simulator --trace --seed 1234   prints every packet too
@@ -13,6 +13,12 @@
 #include <string.h>
 
 #include "runner.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SEEDS 100
+#else
+#define SEEDS 300
+#endif
 
 static uint64_t number(const char *text)
 {
@@ -29,7 +35,7 @@ static uint64_t number(const char *text)
 int main(int argc, char **argv)
 {
 	const char *env = getenv("ROOST_SIM_SEEDS");
-	uint64_t first = 1, count = env ? number(env) : 200;
+	uint64_t first = 1, count = env ? number(env) : SEEDS;
 	struct run_stats st = {0};
 	bool verbose = false;
 	FILE *live = NULL;

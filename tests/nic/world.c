@@ -223,6 +223,11 @@ void ep_fini(struct ep *e)
 	if (e->key)
 		CHECK(nic_mr_deregister(e->nic, e->key) == 0);
 	CHECK(nic_pd_free(e->nic, e->pd) == 0);
+	ep_forget(e);
+}
+
+void ep_forget(struct ep *e)
+{
 	free(e->sring);
 	free(e->rring);
 	free(e->sq);

@@ -88,6 +88,8 @@ uint64_t world_now(const struct world *w);
 
 void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params *p);
 void ep_fini(struct ep *e);
+/* Frees what is the program's own, when the NIC is gone already. */
+void ep_forget(struct ep *e);
 /* RESET -> RTS on both. */
 void ep_connect(struct ep *a, struct ep *b);
 void ep_to_init(struct ep *e);
