@@ -59,7 +59,7 @@ int udp_rx_init(struct udp_port *u)
 	r->msgs = (struct mmsghdr *)m;
 	if (!r->mem || !m)
 		return -ENOMEM; /* udp_rx_fini() frees the other */
-	r->want = UDP_RX_BUFS;
+	r->want = 1;
 	for (unsigned i = 0; i < UDP_RX_BUFS; i++) {
 		struct msghdr *h = &m->msg[i].msg_hdr;
 
@@ -123,25 +123,40 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i)
 }
 
 /*
- * Asks for as many datagrams as make about one burst, if they are like the last: few when each holds many packets, so that
- * what is copied here is still in the cache when it is looked at.
+ * How many datagrams to ask for. One when there was nothing: the call that looks for a second and finds none costs a tenth of a
+ * round trip. More while there are as many as asked for, up to what makes about one burst if they are like the last: what is
+ * copied here is then still in the cache when it is looked at.
  */
+static unsigned next_want(const struct udp_rx *r, int got)
+{
+	const struct udp_rx_buf *b;
+	unsigned packets, most;
+
+	if (got < 1)
+		return 1;
+	if ((unsigned)got < r->want)
+		return r->want;
+	b = &r->buf[got - 1];
+	packets = b->seg ? (b->len + b->seg - 1) / b->seg : 1;
+	most = packets < UDP_RX_BUFS ? UDP_RX_BUFS / packets : 1;
+	return 2 * r->want < most ? 2 * r->want : most;
+}
+
 static void receive(struct udp_port *u)
 {
 	struct udp_rx *r = &u->rx;
 	struct rx_msgs *m = rx_msgs(r);
-	unsigned packets;
 	int n;
 
 	r->next = r->count = 0;
 	n = sys_recvmmsg(u->sock, m->msg, r->want, MSG_DONTWAIT);
-	if (n <= 0)
-		return; /* nothing there, or an error that belongs to something sent: the call took it off the socket */
+	/* Less than one: nothing there, or an error that belongs to something sent, which the call took off the socket. */
 	for (int i = 0; i < n; i++)
 		open_datagram(u, m, (unsigned)i);
+	r->want = next_want(r, n);
+	if (n < 1)
+		return;
 	r->count = (unsigned)n;
-	packets = r->buf[n - 1].seg ? (r->buf[n - 1].len + r->buf[n - 1].seg - 1) / r->buf[n - 1].seg : 1;
-	r->want = packets < UDP_RX_BUFS ? UDP_RX_BUFS / (packets ? packets : 1) : 1;
 	u->port.stats.rx_bursts++;
 }
 

@@ -162,6 +162,23 @@ static bool no_room_now(int rc)
 	return rc == -EAGAIN || rc == -EINTR;
 }
 
+/* Number sent, or the error of the first. */
+static int send_msgs(struct udp_port *u, struct out_msgs *o, unsigned n)
+{
+	struct msghdr *m = &o->msg[0].msg_hdr;
+	ssize_t rc;
+
+	if (n > 1)
+		return sys_sendmmsg(u->sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	/* The kernel reads least where least is said; it shows in the round trip of a small packet. */
+	if (m->msg_control)
+		rc = sys_sendmsg(u->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
+	else
+		rc = sys_sendto(u->sock, o->iov[0].iov_base, o->iov[0].iov_len, MSG_DONTWAIT | MSG_NOSIGNAL,
+				m->msg_name, m->msg_namelen);
+	return rc < 0 ? (int)rc : 1;
+}
+
 /* Sends waiting groups up to the first that must go singly. Number sent, or the error of the first. */
 static int send_groups(struct udp_port *u)
 {
@@ -177,7 +194,7 @@ static int send_groups(struct udp_port *u)
 			break;
 		fill_msg(u, &o, n, g, g->data, g->bytes, g->count > 1 ? g->size : 0);
 	}
-	rc = sys_sendmmsg(u->sock, o.msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	rc = send_msgs(u, &o, n);
 	for (int i = 0; i < rc; i++, t->first++)
 		count_sent(u, t->group[t->first].count, t->group[t->first].bytes);
 	return rc;
@@ -197,7 +214,7 @@ static int send_singly(struct udp_port *u)
 
 		fill_msg(u, &o, n, g, g->data + off, k + 1u < g->count ? g->size : g->bytes - off, 0);
 	}
-	rc = sys_sendmmsg(u->sock, o.msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	rc = send_msgs(u, &o, n);
 	for (int i = 0; i < rc; i++, g->sent++)
 		count_sent(u, 1, (uint32_t)o.iov[i].iov_len);
 	if (g->sent == g->count)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the kernel may say to a send, said on purpose: the linker puts a script between the port and sendmmsg(). Counts stay
+ * What the kernel may say to a send, said on purpose: the linker puts a script between the port and the calls that send. Counts stay
  * right, nothing is sent twice, and nothing spins.
  */
 #include "rig.h"
@@ -20,6 +20,30 @@ static unsigned answers, calls;
 
 int __real_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
+
+ssize_t __real_sys_sendmsg(int fd, const struct msghdr *msg, int flags);
+ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *msg, int flags);
+ssize_t __real_sys_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
+			  socklen_t alen);
+ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
+			  socklen_t alen);
+
+/* The port sends one message by the shorter calls. */
+ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	unsigned call = calls++;
+
+	return call < answers && answer[call] < 0 ? answer[call] : __real_sys_sendmsg(fd, msg, flags);
+}
+
+ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
+			  socklen_t alen)
+{
+	unsigned call = calls++;
+
+	return call < answers && answer[call] < 0 ? answer[call]
+						  : __real_sys_sendto(fd, buf, len, flags, addr, alen);
+}
 
 int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 {
