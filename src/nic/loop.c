@@ -53,6 +53,27 @@ static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
 	req_fail(qp, wc_of_nak(nak));
 }
 
+/*
+ * A copy between our memory and the peer's met a fault. Whose memory is gone? The peer's if ours can be read (WRITE), or if
+ * the peer's can't (READ).
+ */
+static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off, const uint8_t *remote, uint32_t n)
+{
+	uint8_t bounce[4096];
+
+	for (uint32_t done = 0; done < n; done += sizeof(bounce)) {
+		uint32_t part = n - done < sizeof(bounce) ? n - done : sizeof(bounce);
+
+		if (op_is_read(e->op)) {
+			if (dma_copy(bounce, remote + done, part))
+				return true;
+		} else if (sq_gather(qp, e, off + done, bounce, part)) {
+			return false;
+		}
+	}
+	return !op_is_read(e->op);
+}
+
 /* Copies up to one turn of a WRITE between the scatter list and remote memory. Sets *nak or *local on failure. */
 static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off, uint8_t *nak,
 		     bool *local)
@@ -68,14 +89,20 @@ static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
 		*nak = PKT_NAK_REM_ACCESS;
 		return 0;
 	}
-	rc = read ? sq_scatter(qp, e, off, remote, n) : sq_gather(qp, e, off, remote, n);
-	if (rc) {
-		/* Inline data cannot fail to be read: then it was the remote side that faulted. */
-		qp->pu->ctr.memory_faults += rc == -EFAULT;
+	if (read)
+		rc = sq_scatter(qp, e, off, remote, n);
+	else if (e->wqe.flags & ROOST_WQE_INLINE)
+		rc = dma_copy(remote, (const uint8_t *)&e->wqe + ROOST_WQE_INLINE_OFFSET + off, n);
+	else
+		rc = sq_gather(qp, e, off, remote, n);
+	if (likely(!rc))
+		return n;
+	qp->pu->ctr.memory_faults += rc == -EFAULT;
+	if (rc == -EFAULT && peer_at_fault(qp, e, off, remote, n))
+		*nak = PKT_NAK_REM_OP;
+	else
 		*local = true;
-		return 0;
-	}
-	return n;
+	return 0;
 }
 
 /* A SEND goes through a bounce buffer of one turn: two scatter lists meet there. */
@@ -84,10 +111,13 @@ static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entr
 {
 	uint8_t bounce[4096];
 	uint32_t done = 0, n;
+	int rc;
 
 	while (done < LOOP_TURN && off + done < e->len) {
 		n = e->len - off - done < sizeof(bounce) ? e->len - off - done : sizeof(bounce);
-		if (sq_gather(qp, e, off + done, bounce, n)) {
+		rc = sq_gather(qp, e, off + done, bounce, n);
+		if (unlikely(rc)) {
+			qp->pu->ctr.memory_faults += rc == -EFAULT;
 			*local = true;
 			return done;
 		}
@@ -224,8 +254,12 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 
 		nak = resp_execute_atomic(peer, e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD,
 					  e->wqe.raddr, e->wqe.rkey, e->wqe.swap_add, e->wqe.compare, &old);
-		if (!nak && sq_scatter(qp, e, 0, (const uint8_t *)&old, sizeof(old)))
-			local = true;
+		if (!nak) {
+			int rc = sq_scatter(qp, e, 0, (const uint8_t *)&old, sizeof(old));
+
+			qp->pu->ctr.memory_faults += rc == -EFAULT;
+			local = rc != 0;
+		}
 	} else {
 		if (done == 0)
 			nak = check_start(peer, e);

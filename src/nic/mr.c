@@ -76,10 +76,12 @@ int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 		nic_pd_unref(nic, a->pd);
 		return rc;
 	}
+	e = entry(t, index);
+	/* The key before stays dead. */
 	do {
 		k = index << MR_TAG_BITS | (uint32_t)rng_below(&t->rng, 1u << MR_TAG_BITS);
-	} while (k == 0);
-	e = entry(t, index);
+	} while (k == 0 || k == e->last_key);
+	e->last_key = k;
 	/* Readers that still hold the old key must see it gone before any of the new fields. */
 	atomic_thread_fence(memory_order_release);
 	atomic_store_explicit(&e->pd, a->pd, memory_order_relaxed);

@@ -27,6 +27,7 @@ struct mr_entry {
 	_Atomic uint64_t iova, len;
 	_Atomic uintptr_t addr;
 	uint32_t next_free;
+	uint32_t last_key; /* of the region before */
 };
 
 struct mr_table {

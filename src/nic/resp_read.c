@@ -258,10 +258,13 @@ enum req_result resp_run(struct nic_qp *qp)
 		if (rc == -EAGAIN)
 			return REQ_PORT_FULL;
 		if (unlikely(rc)) {
+			/* Named: the first response that does not come. Those before it may be there already. */
+			uint32_t psn = e->psn + e->cur;
+
 			cancel_younger(r, 0);
 			e->cur = e->end;
 			r->pending = 0;
-			resp_nak(qp, (uint8_t)rc, e->psn);
+			resp_nak(qp, (uint8_t)rc, psn);
 			break;
 		}
 		if (++e->cur == e->npkts)

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The DMA engine's hands: every alignment and length with guard pages at both ends, the order in which bytes become visible, faults in
+ * the middle, atomics; and that faults of others are left to others.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "fault.h"
+
+#define PAGE 4096
+#define MAX  300
+
+#if defined(__x86_64__)
+int dma_copy_sse2(void *dst, const void *src, size_t n);
+int dma_copy_avx(void *dst, const void *src, size_t n);
+#endif
+
+static int (*copies[3])(void *, const void *, size_t);
+static unsigned num_copies;
+
+/* `pages` pages between two that may not be touched. */
+static uint8_t *guarded(unsigned pages)
+{
+	uint8_t *p = mmap(NULL, (pages + 2) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	assert_int_equal(mprotect(p + PAGE, pages * PAGE, PROT_READ | PROT_WRITE), 0);
+	return p + PAGE;
+}
+
+static void unguard(uint8_t *p, unsigned pages)
+{
+	munmap(p - PAGE, (pages + 2) * PAGE);
+}
+
+static int set_up(void **state)
+{
+	assert_int_equal(dma_init(), 0); /* again: nothing happens */
+	copies[num_copies++] = dma_copy;
+#if defined(__x86_64__)
+	copies[num_copies++] = dma_copy_sse2;
+	if (__builtin_cpu_supports("avx"))
+		copies[num_copies++] = dma_copy_avx;
+#endif
+	return 0;
+}
+
+static void one_copy(int (*copy)(void *, const void *, size_t), uint8_t *dst, const uint8_t *src, size_t n,
+		     const uint8_t *dst_page)
+{
+	uint8_t before[PAGE];
+
+	memset((uint8_t *)(uintptr_t)dst_page, 0xcc, PAGE);
+	memset(before, 0xcc, PAGE);
+	memcpy(before + (dst - dst_page), src, n);
+	assert_int_equal(copy(dst, src, n), 0);
+	/* Just these bytes, and none beside them. */
+	assert_memory_equal(dst_page, before, PAGE);
+}
+
+static void every_alignment_and_length(void **state)
+{
+	uint8_t *s = guarded(1), *d = guarded(1);
+
+	for (unsigned i = 0; i < PAGE; i++)
+		s[i] = (uint8_t)(i * 7 + i / 256);
+	for (unsigned c = 0; c < num_copies; c++)
+		for (unsigned n = 0; n <= MAX; n++) {
+			/* From the first byte, up to the last: one more would fault. */
+			one_copy(copies[c], d, s, n, d);
+			one_copy(copies[c], d + PAGE - n, s + PAGE - n, n, d);
+			one_copy(copies[c], d, s + PAGE - n, n, d);
+			one_copy(copies[c], d + PAGE - n, s, n, d);
+			for (unsigned a = 0; a < 16; a++)
+				one_copy(copies[c], d + 64 + a, s + 128 + (n & 15), n, d);
+		}
+	for (unsigned a = 0; a < 64; a++) {
+		one_copy(dma_copy, d + a, s + 63 - a, PAGE - 64, d);
+		one_copy(dma_copy, d + 64 - a, s + a, PAGE - 64, d);
+	}
+	unguard(s, 1);
+	unguard(d, 1);
+}
+
+/* The address faults after `good` bytes: what was there is copied in part, nothing else is touched, and we are told. */
+static void faults(void **state)
+{
+	uint8_t *s = guarded(1), *d = guarded(1);
+
+	faults_ours();
+	memset(s, 0x11, PAGE);
+	for (unsigned c = 0; c < num_copies; c++)
+		for (unsigned good = 0; good < MAX; good++)
+			for (unsigned over = 1; over < 80; over += 13) {
+				unsigned n = good + over;
+
+				memset(d, 0, PAGE);
+				assert_int_equal(copies[c](d + PAGE - good, s, n), -EFAULT);
+				assert_int_equal(d[PAGE - good - 1], 0);
+				for (unsigned i = 0; i < good; i++)
+					assert_true(d[PAGE - good + i] == 0 || d[PAGE - good + i] == 0x11);
+				assert_int_equal(copies[c](d, s + PAGE - good, n), -EFAULT);
+				for (unsigned i = n; i < n + 64; i++)
+					assert_int_equal(d[i], good + n + 64 > PAGE ? d[i] : 0);
+			}
+	/* Addresses of nobody. */
+	assert_int_equal(dma_copy(NULL, s, 8), -EFAULT);
+	assert_int_equal(dma_copy(d, NULL, 8), -EFAULT);
+	assert_int_equal(dma_copy((void *)16, s, 4000), -EFAULT);
+	/* Not canonical: a general protection fault, without an address. */
+	assert_int_equal(dma_copy((void *)0x8000000000000000u, s, 64), -EFAULT);
+	assert_int_equal(dma_copy(NULL, NULL, 0), 0);
+	/* A page that may be read only. */
+	assert_int_equal(mprotect(d, PAGE, PROT_READ), 0);
+	assert_int_equal(dma_copy(d, s, 100), -EFAULT);
+	assert_int_equal(dma_copy(s, d, 100), 0);
+	unguard(s, 1);
+	unguard(d, 1);
+}
+
+/* A file that was cut short under its mapping: SIGBUS. */
+static void bus_error(void **state)
+{
+	int fd = memfd_create("t", 0);
+	uint8_t *m, local[64] = {1};
+	uint64_t old;
+
+	faults_ours();
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, PAGE), 0);
+	m = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(m != MAP_FAILED);
+	assert_int_equal(dma_copy(m, local, 64), 0);
+	assert_int_equal(ftruncate(fd, 0), 0);
+	assert_int_equal(dma_copy(m, local, 64), -EFAULT);
+	assert_int_equal(dma_copy(local, m, 64), -EFAULT);
+	assert_int_equal(dma_fetch_add(m, 1, &old), -EFAULT);
+	munmap(m, PAGE);
+	close(fd);
+}
+
+static void atomics(void **state)
+{
+	uint8_t *d = guarded(1);
+	uint64_t *w = (uint64_t *)(d + PAGE - 8), old = 7;
+
+	faults_ours();
+	*w = UINT64_MAX;
+	assert_int_equal(dma_fetch_add(w, 2, &old), 0);
+	assert_true(old == UINT64_MAX);
+	assert_int_equal(*w, 1);
+	assert_int_equal(dma_cmp_swap(w, 2, 9, &old), 0);
+	assert_int_equal(old, 1);
+	assert_int_equal(*w, 1);
+	assert_int_equal(dma_cmp_swap(w, 1, 9, &old), 0);
+	assert_int_equal(old, 1);
+	assert_int_equal(*w, 9);
+	old = 55;
+	assert_int_equal(dma_fetch_add(d + PAGE, 1, &old), -EFAULT);
+	assert_int_equal(dma_cmp_swap(d - 8, 1, 1, &old), -EFAULT);
+	assert_int_equal(mprotect(d, PAGE, PROT_READ), 0);
+	assert_int_equal(dma_fetch_add(w, 1, &old), -EFAULT);
+	assert_int_equal(dma_cmp_swap(w, 9, 1, &old), -EFAULT);
+	assert_int_equal(*w, 9);
+	assert_int_equal(old, 55);
+	unguard(d, 1);
+}
+
+/* They are the CPU's own: threads of the program and the NIC may count on one word. */
+#define ADDS 20000
+static uint64_t word;
+
+static void *add(void *arg)
+{
+	uint64_t old;
+
+	for (int i = 0; i < ADDS; i++) {
+		if (i & 1)
+			__atomic_fetch_add(&word, 1, __ATOMIC_RELAXED);
+		else
+			dma_fetch_add(&word, 1, &old);
+	}
+	return NULL;
+}
+
+static void atomics_with_threads(void **state)
+{
+	pthread_t t[3];
+
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, add, NULL), 0);
+	for (int i = 0; i < 3; i++)
+		pthread_join(t[i], NULL);
+	assert_int_equal(word, 3 * ADDS);
+}
+
+/*
+ * Programs poll the last byte of a message and then read the rest. The writer overwrites a buffer with round after round; whenever the
+ * reader sees a round in the last byte, all bytes before it must be of that round or a later one, in the order of a circle of 256.
+ */
+static struct {
+	uint8_t buf[MAX + 64];
+	_Atomic unsigned len, off;
+	_Atomic uint32_t seen;
+	_Atomic bool stop;
+	unsigned torn;
+} order;
+
+static void *poll_last_byte(void *arg)
+{
+	uint8_t round = 0;
+
+	while (!atomic_load(&order.stop)) {
+		unsigned n = atomic_load(&order.len), off = atomic_load(&order.off);
+		uint8_t *m = order.buf + off, last;
+
+		if (!n)
+			continue;
+		last = __atomic_load_n(&m[n - 1], __ATOMIC_ACQUIRE);
+		if (last == round) {
+			sched_yield(); /* one core may be all there is */
+			continue;
+		}
+		for (unsigned i = 0; i < n; i++)
+			order.torn += __atomic_load_n(&m[i], __ATOMIC_RELAXED) != last;
+		round = last;
+		atomic_fetch_add(&order.seen, 1);
+	}
+	return NULL;
+}
+
+static void last_byte_comes_last(void **state)
+{
+	uint8_t src[MAX + 64];
+	uint32_t done = 0;
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, poll_last_byte, NULL), 0);
+	for (unsigned n = 1; n <= MAX; n += n < 80 ? 1 : 7)
+		for (unsigned off = 0; off < 16; off += 3) {
+			atomic_store(&order.len, 0);
+			memset(order.buf, (int)(done & 0xff), sizeof(order.buf));
+			atomic_store(&order.off, off);
+			atomic_store(&order.len, n);
+			for (int r = 0; r < 8; r++) {
+				uint8_t round = (uint8_t)(done + 1);
+
+				memset(src, round, sizeof(src));
+				assert_int_equal(
+					copies[(unsigned)r % num_copies](order.buf + off, src + (r & 7), n),
+					0);
+				/* The next round begins when this one was looked at: what it sees must be whole. */
+				while (atomic_load(&order.seen) == done)
+					sched_yield();
+				done++;
+			}
+		}
+	atomic_store(&order.stop, true);
+	pthread_join(t, NULL);
+	assert_int_equal(order.torn, 0);
+}
+
+/* A fault that is not ours goes to whoever had the signal before: here the default, which ends the process. */
+static void foreign_faults(void **state)
+{
+	pid_t child = fork();
+	volatile int *volatile nowhere = (int *)16;
+	int status;
+
+	faults_ours();
+	if (child == 0) {
+		int null = memfd_create("quiet", 0); /* a sanitizer's report is not for our output */
+
+		dup2(null, 2);
+		*nowhere = 1;
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGSEGV);
+#endif
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_alignment_and_length),
+		cmocka_unit_test(faults),
+		cmocka_unit_test(bus_error),
+		cmocka_unit_test(atomics),
+		cmocka_unit_test(atomics_with_threads),
+		cmocka_unit_test(last_byte_comes_last),
+		cmocka_unit_test(foreign_faults),
+	};
+
+	faults_save();
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
