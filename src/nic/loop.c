@@ -57,7 +57,8 @@ static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
  * A copy between our memory and the peer's met a fault. Whose memory is gone? The peer's if ours can be read (WRITE), or if
  * the peer's can't (READ).
  */
-static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off, const uint8_t *remote, uint32_t n)
+static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off, const uint8_t *remote,
+			  uint32_t n)
 {
 	uint8_t bounce[4096];
 

@@ -81,8 +81,11 @@ static int attach_filter(int sock, unsigned lanes)
 static struct udp_lanes *find_group(const struct pkt_addr *addr)
 {
 	struct udp_lanes *g;
+	struct list_head *l;
 
-	list_for_each_entry (g, &groups, link) {
+	/* Not list_for_each_entry: the list's end, taken for an entry, would not be aligned as an entry is. */
+	list_for_each (l, &groups) {
+		g = list_entry(l, struct udp_lanes, link);
 		if (g->pid == getpid() && pkt_addr_eq(&g->addr, addr))
 			return g;
 	}
