@@ -129,6 +129,8 @@ static inline struct udp_port *udp_port(struct port *p)
 /* Socket address of addr:port. Returns its length. */
 socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port, uint32_t scope);
 void udp_addr(const union udp_name *n, struct pkt_addr *addr, uint16_t *port);
+/* An address that one endpoint may have: not the unspecified one, no group, no broadcast. */
+bool udp_is_unicast(const struct pkt_addr *a);
 static inline socklen_t udp_name_len(const struct udp_port *u)
 {
 	return u->v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);

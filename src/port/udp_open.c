@@ -171,9 +171,16 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 static bool claim_given(struct opening *o)
 {
 	char text[64];
-	int rc = claim(o, &o->spec->addr);
+	int rc;
 
 	pkt_addr_print(&o->spec->addr, text, sizeof(text));
+	if (!udp_is_unicast(&o->spec->addr)) {
+		say(o,
+		    "udp: %s is no address of one endpoint: choose one that `ip address` lists, or 127.0.0.2",
+		    text);
+		return false;
+	}
+	rc = claim(o, &o->spec->addr);
 	switch (-rc) {
 	case 0:
 		return true;

@@ -39,7 +39,7 @@ void udp_addr(const union udp_name *n, struct pkt_addr *addr, uint16_t *port)
 	}
 }
 
-static bool is_unicast(const struct pkt_addr *a)
+bool udp_is_unicast(const struct pkt_addr *a)
 {
 	static const struct pkt_addr none6,
 		broadcast4 = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255}};
@@ -85,7 +85,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 			return &path->path;
 		}
 	}
-	if (pkt_addr_is_v4(dst) == u->v6 || !is_unicast(dst)) {
+	if (pkt_addr_is_v4(dst) == u->v6 || !udp_is_unicast(dst)) {
 		errno = pkt_addr_is_v4(dst) == u->v6 ? EAFNOSUPPORT : EINVAL;
 		return NULL;
 	}

@@ -376,6 +376,11 @@ static void test_errors(void **state)
 			     "ip address");
 	else
 		expect_error("udp:fd77::3", "fd77::3 is no address of this machine", "ip address");
+	expect_error("udp:0.0.0.0", "0.0.0.0 is no address of one endpoint", "ip address");
+	expect_error("udp:::", ":: is no address of one endpoint", "ip address");
+	expect_error("udp:224.0.0.1", "224.0.0.1 is no address", "ip address");
+	expect_error("udp:255.255.255.255", "255.255.255.255 is no address", "ip address");
+	expect_error("udp:ff02::1", "ff02::1 is no address", "ip address");
 	close_pair(&p);
 }
 
