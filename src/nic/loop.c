@@ -49,7 +49,8 @@ static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
 		c->req_remote_op_errors++;
 		qp_event(peer, NIC_EVENT_QP_FATAL);
 	}
-	qp_error(peer);
+	if (peer != qp)
+		qp_error(peer);
 	req_fail(qp, wc_of_nak(nak));
 }
 
@@ -178,7 +179,10 @@ static void finish(struct nic_qp *qp, struct sq_entry *e)
 	sq->retries = qp->attr.retry_cnt;
 	sq->rnr_retries = qp->attr.rnr_retry;
 	sq->progress = qp->pu->now;
+	sq->probing = false;
 	sq_retire(qp, e);
+	if (unlikely(qp->state == NIC_QPS_SQD))
+		sq_drained(qp);
 }
 
 static bool needs_recv(const struct sq_entry *e, bool at_end)
@@ -204,18 +208,24 @@ static enum req_result not_ready(struct nic_qp *qp, struct nic_qp *peer)
 	return REQ_IDLE;
 }
 
-/* Nobody at the other end: the message is as good as lost, time and again, until the retries are used up. */
+/*
+ * Nobody at the other end: the message is as good as lost, time and again, until the retries are used up. `probing` says that it was
+ * "sent" and its time-out is running.
+ */
 static enum req_result nobody(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 	uint64_t wait = (4096ull << qp->attr.timeout) * qp->nic->cfg.timeout_scale;
 
 	sq->block = BLOCK_RNR;
-	if (!qp->attr.timeout)
+	if (!qp->attr.timeout) {
 		wait = retry_rnr_ns(0);
-	else if (!retry_count(qp))
-		return REQ_IDLE;
-	qp->pu->ctr.local_ack_timeout_err++;
+	} else if (sq->probing) {
+		qp->pu->ctr.local_ack_timeout_err++;
+		if (!retry_count(qp))
+			return REQ_IDLE;
+	}
+	sq->probing = true;
 	sq->rnr_until = qp->pu->now + wait;
 	wheel_add(&qp->pu->wheel, &qp->timer, sq->rnr_until);
 	return REQ_IDLE;
@@ -250,11 +260,18 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		req_fail(qp, NIC_WC_LOC_QP_OP_ERR); /* as req.c */
 		return REQ_IDLE;
 	}
+	if (unlikely(peer->state == NIC_QPS_RTR && !peer->comm_est)) {
+		peer->comm_est = true;
+		qp_event(peer, NIC_EVENT_COMM_EST);
+	}
 	if (op_is_atomic(e->op)) {
 		uint64_t old = 0;
 
-		nak = resp_execute_atomic(peer, e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD,
-					  e->wqe.raddr, e->wqe.rkey, e->wqe.swap_add, e->wqe.compare, &old);
+		nak = PKT_NAK_INVALID_REQ;
+		if (peer->resp.replay_size)
+			nak = resp_execute_atomic(
+				peer, e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD, e->wqe.raddr,
+				e->wqe.rkey, e->wqe.swap_add, e->wqe.compare, &old);
 		if (!nak) {
 			int rc = sq_scatter(qp, e, 0, (const uint8_t *)&old, sizeof(old));
 
@@ -306,8 +323,10 @@ enum req_result loop_run(struct nic_qp *qp)
 		struct sq_entry *e;
 		enum req_result r;
 
-		if (sq->next == sq->fetched && (qp->state == NIC_QPS_SQD || !sq_fetch(qp)))
+		if (sq->next == sq->fetched && qp->state != NIC_QPS_SQD && !sq_fetch(qp))
 			return req_idle(qp) ? REQ_IDLE : REQ_MORE;
+		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0))
+			return REQ_IDLE; /* nothing new begins (IBA 10.3.1.7) */
 		e = sq_entry(sq, sq->next);
 		if (e->status != NIC_WC_SUCCESS) {
 			qp->pu->ctr.req_local_qp_op_error++;

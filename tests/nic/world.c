@@ -303,6 +303,12 @@ void ep_connect(struct ep *a, struct ep *b)
 	to_rts(b, a);
 }
 
+void ep_connect_self(struct ep *e)
+{
+	ep_to_init(e);
+	to_rts(e, e);
+}
+
 void ep_post(struct ep *e, const struct wr *wr)
 {
 	uint32_t prod = atomic_load(&e->sqi.prod);

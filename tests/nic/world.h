@@ -92,6 +92,7 @@ void ep_fini(struct ep *e);
 void ep_forget(struct ep *e);
 /* RESET -> RTS on both. */
 void ep_connect(struct ep *a, struct ep *b);
+void ep_connect_self(struct ep *e);
 void ep_to_init(struct ep *e);
 /* INIT -> RTR, RTR -> RTS, with all that they require out of `a`. */
 void ep_to_rtr(struct ep *e, const struct nic_qp_attr *a);
