@@ -37,7 +37,7 @@ static const struct opt options[] = {
 	 NULL, NULL},
 	{"json", 'j', OPT_FLAG, &opt.json, NULL, "the summary as JSON, and no line per packet", 0, 0, NULL,
 	 NULL},
-	{NULL},
+	{0},
 };
 
 static const struct opt_command command = {

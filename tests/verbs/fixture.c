@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fixture.h"
+#include "verbs/objects.h"
 
 #include <time.h>
 #include <unistd.h>
@@ -212,6 +213,17 @@ struct ibv_wc wait_good(struct ibv_cq *cq)
 	if (wc.status != IBV_WC_SUCCESS)
 		fail_msg("completion %lu: %s", (unsigned long)wc.wr_id, ibv_wc_status_str(wc.status));
 	return wc;
+}
+
+void wait_pending(struct ibv_cq *cq, uint32_t n)
+{
+	struct verbs_cq *c = (struct verbs_cq *)cq;
+	time_t until = time(NULL) + 30;
+
+	while (atomic_load_explicit(&c->index->prod, memory_order_acquire) - c->cons < n) {
+		assert_int_equal(ibv_poll_cq(cq, 0, NULL), 0);
+		assert_true(time(NULL) < until);
+	}
 }
 
 void settle(struct ibv_cq *cq)

@@ -63,5 +63,7 @@ void wait_wcs(struct ibv_cq *cq, struct ibv_wc *wc, int n);
 struct ibv_wc wait_good(struct ibv_cq *cq);
 /* Drives the NIC for a moment without taking anything from the CQ: polls for zero completions. */
 void settle(struct ibv_cq *cq);
+/* Drives until n completions wait in the CQ, and takes none. */
+void wait_pending(struct ibv_cq *cq, uint32_t n);
 
 #endif

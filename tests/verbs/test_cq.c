@@ -49,7 +49,7 @@ static void resize_keeps_completions(void **state)
 
 	pair_open(&p, NULL);
 	post_writes(&p, 0, 0, 10);
-	settle(p.cq[0]);
+	wait_pending(p.cq[0], 10);
 	assert_int_equal(ibv_poll_cq(p.cq[0], 2, wc), 2);
 	cqe = p.cq[0]->cqe;
 	assert_int_equal(ibv_resize_cq(p.cq[0], 4), EINVAL); /* eight wait */
@@ -98,7 +98,7 @@ static void destroy_cleans(void **state)
 			assert_int_equal(to_rts(&p, i), 0);
 		for (i = 0; i < 7; i++) {
 			post_writes(&p, i & 1, (uint64_t)(100 * (1 + (i & 1)) + i), 1);
-			settle(cq);
+			wait_pending(cq, (uint32_t)i + 1);
 		}
 		assert_int_equal(ibv_destroy_qp(own[1]), 0);
 		assert_int_equal(ibv_poll_cq(cq, 32, wc), 4);
