@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/sys.h"
 #include "drive/engine.h"
 
 #define MAX_TIMEOUT_SCALE 1000000
@@ -141,6 +142,8 @@ static void destroy(struct drive *d)
 	if (d->nic)
 		nic_destroy(d->nic);
 	close_ports(d);
+	if (d->service_set >= 0)
+		sys_close(d->service_set);
 	tender_fini(&d->service);
 	tender_fini(&d->waiter);
 	pthread_mutex_destroy(&d->control);
@@ -160,10 +163,12 @@ static int create(const struct nic_host_ops *ops, struct drive **out, char *err,
 	clock_start();
 	memset(d, 0, sizeof(*d));
 	d->started = clock_now();
-	d->stat_fd = d->service.wake_fd = d->waiter.wake_fd = -1;
+	d->stat_fd = d->service_set = d->service.wake_fd = d->waiter.wake_fd = -1;
 	pthread_mutex_init(&d->control, NULL);
-	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
+	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		atomic_store_explicit(&d->pu[i].tend_wake, UINT64_MAX, memory_order_relaxed);
+		atomic_store_explicit(&d->pu[i].offer_every, 1, memory_order_relaxed);
+	}
 	rc = configure(d, &cfg, err, errlen);
 	if (rc == 0)
 		rc = open_ports(d, err, errlen);

@@ -29,10 +29,11 @@
 #define US 1000ull
 #define MS 1000000ull
 
-#define LEASE_NS   (20 * US)   /* how long a poll keeps the tender away */
-#define NAP_MIN_NS (20 * US)   /* the tender's sleep while a poller is at work: from ... */
-#define NAP_MAX_NS (1 * MS)    /* ... to */
-#define HORIZON_NS (1250 * US) /* a tender that looks again before this is no reason to wake it */
+#define LEASE_NS      (20 * US)	  /* how long a poll keeps the tender away */
+#define TURN_LEASE_NS (500 * US)  /* during its turn, which may take long on a shared core */
+#define NAP_MIN_NS    (20 * US)	  /* the tender's sleep while a poller is at work: from ... */
+#define NAP_MAX_NS    (1 * MS)	  /* ... to */
+#define HORIZON_NS    (1250 * US) /* a tender that looks again before this is no reason to wake it */
 
 /* The word of a PU: the two bits, and above them the number of control calls that wait for it. */
 #define PU_OWNED  1u
@@ -46,7 +47,11 @@ struct drive_pu {
 	_Atomic uint32_t word CACHE_ALIGNED;
 	bool armed;		    /* owner's: ports were armed and not disarmed since */
 	_Atomic uint64_t lease_end; /* ns; before it a poller is at work */
+	_Atomic uint64_t deadline;  /* ns; the core's, when it last was too early for the tender */
 	_Atomic uint64_t rang;	    /* ns; last turn run by a doorbell */
+	/* doorbells: when to offer the core, pu.c */
+	_Atomic uint32_t offer_in, offer_every;
+	_Atomic uint64_t no_offer_until; /* ns */
 	/* written by tenders, read by every turn */
 	_Atomic uint64_t tend_wake CACHE_ALIGNED; /* ns; a tender looks at the PU then at the latest */
 	_Atomic uint32_t sleepers;		  /* enum tender_bit: who sleeps on the armed ports */
@@ -62,17 +67,19 @@ struct tend_pu {
 	uint32_t stuck;	    /* turns in a row that left work pending and did none */
 	bool on_port;	    /* sleeps on the ports */
 	bool ready;	    /* and one of them woke it */
+	bool look;	    /* whether they are readable now counts, not only what comes from now on */
 	/* A poller that also spins on memory: see tend.c. */
 	bool hybrid;
-	int late;
+	int pauses;
 	uint32_t useful, useless;
-	uint64_t judged;
+	uint64_t judged, poller_until; /* ns */
 };
 
 struct tender {
 	struct drive *d;
 	enum tender_bit bit;
 	int wake_fd; /* eventfd */
+	bool edge;   /* sleeps so that only news wakes it; the waiter's poll(2) can't */
 	_Atomic uint32_t kicked CACHE_ALIGNED;
 	/* spinning after recent packets: service thread only, see service.c */
 	uint64_t spin_checked, spin_seen, no_spin_until, spin_penalty;
@@ -92,6 +99,7 @@ struct drive {
 	unsigned refs; /* under the engine lock */
 
 	struct tender service;
+	int service_set; /* epoll: what wakes it */
 	pthread_t thread;
 	bool running;
 	_Atomic uint64_t service_until
@@ -141,6 +149,8 @@ bool pu_drop(struct drive_pu *p);
 /* One turn and what belongs after it; owner. */
 void pu_turn(struct drive *d, unsigned i, uint64_t now);
 void pu_disarm(struct drive *d, unsigned i);
+/* May this thread run on one core only? A system call. */
+bool one_core(void);
 
 /* ---- tend.c ---- */
 
@@ -150,19 +160,8 @@ enum tend_verdict {
 	TEND_SLEEP, /* until tend_pu.wake, on the ports if tend_pu.on_port */
 };
 
-#define TEND_MAX_FDS (NIC_MAX_PORTS * NIC_MAX_PUS)
-
-struct pollfd;
-struct timespec;
-
-/*
- * Looks at PU i: runs a turn, or leaves it to its poller. May spin: true where TEND_SPIN is welcome. Tender's
- * thread.
- */
+/* Looks at PU i: runs a turn, or leaves it to its poller. May spin: TEND_SPIN is welcome. Tender's thread. */
 enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin);
-/* Adds the fds of the ports it sleeps on, returns how many; marks `ready` from the same array afterwards. */
-unsigned tend_fds(struct tender *t, struct pollfd *fds);
-void tend_woken(struct tender *t, const struct pollfd *fds, unsigned n);
 /* The earliest time at which it has to look again by itself. */
 uint64_t tend_wake(const struct tender *t);
 /* No longer sleeps on ports: the next turn disarms them. */
@@ -173,8 +172,6 @@ void tender_kick(struct tender *t);
 void tender_drain(struct tender *t);
 int tender_init(struct tender *t, struct drive *d, enum tender_bit bit);
 void tender_fini(struct tender *t);
-/* ns from now to `wake` for ppoll; NULL when it is never. */
-const struct timespec *tend_timeout(uint64_t wake, struct timespec *ts);
 
 /* ---- service.c ---- */
 int service_start(struct drive *d);

@@ -105,6 +105,7 @@ static void in_child(void)
 				p->fd = p->ctl_fd = -1;
 			}
 		}
+		sys_close(d->service_set);
 		tender_fini(&d->service);
 		tender_fini(&d->waiter);
 		stat_forget(d);

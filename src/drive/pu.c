@@ -5,6 +5,12 @@
 
 #include "drive/engine.h"
 
+/* See offer_core(). */
+#define OFFER_RARELY	 256 /* doorbells */
+#define OFFER_UNTAKEN_NS (2 * US)
+#define OFFER_LONG_NS	 (200 * US)
+#define OFFER_RECHECK_NS (100 * MS)
+
 #define REARM_TURNS  4
 #define KICKED_TURNS 8	/* turns an owner runs for others' doorbells before it leaves them to the tender */
 #define LONG_TURN    16 /* packets after which the clock has moved by more than a lease can bear */
@@ -25,6 +31,13 @@ bool pu_try_or_kick(struct drive_pu *p)
 							  memory_order_relaxed))
 			return to == PU_OWNED;
 	}
+}
+
+bool one_core(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
 }
 
 bool pu_own(struct drive_pu *p, uint64_t until)
@@ -98,8 +111,11 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, bool worke
 		kick = wake > now + HORIZON_NS;
 	} else {
 		bool polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
+		uint64_t deadline = nic_deadline(d->nic, i);
 
-		kick = (worked && !keep_armed(d, i)) || nic_deadline(d->nic, i) < wake ||
+		if (deadline < wake)
+			atomic_store_explicit(&p->deadline, deadline, memory_order_relaxed);
+		kick = (worked && !keep_armed(d, i)) || deadline < wake ||
 		       ((!polled || wake > now + HORIZON_NS) && nic_pending(d->nic, i));
 	}
 	if (kick)
@@ -134,10 +150,10 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 
 void pu_turn(struct drive *d, unsigned i, uint64_t now)
 {
-	bool worked = nic_poll(d->nic, i, now) != 0;
-
+	nic_poll(d->nic, i, now);
 	leave_work(d, i, now);
-	pu_settle(d, i, now, worked);
+	/* Worked or not: who kicked us may have been woken, and is to be woken again. */
+	pu_settle(d, i, now, true);
 }
 
 bool pu_drop(struct drive_pu *p)
@@ -183,6 +199,8 @@ unsigned drive_progress(struct drive *d, unsigned i)
 		return 0;
 	}
 	now = clock_now();
+	/* A turn may take longer than a lease: while it runs, the poller is at work. */
+	atomic_store_explicit(&p->lease_end, now + TURN_LEASE_NS, memory_order_relaxed);
 	done = nic_poll(d->nic, i, now);
 	if (unlikely(done >= LONG_TURN))
 		now = clock_now();
@@ -204,6 +222,44 @@ static bool poller_takes_it(const struct drive_pu *p)
 	       atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + HORIZON_NS;
 }
 
+/*
+ * On a core that is the only one we may use, the peer's program may be waiting for it: what we just sent has been
+ * delivered, but if we go on to spin on memory for the answer (ib_write_lat), it runs only when the scheduler takes
+ * the core away from us, milliseconds later. So a doorbell that ran its own turn offers the core once. An offer that
+ * nobody took makes us offer rarely; one that took long went to somebody with other work, and is not repeated for
+ * a multiple of that time.
+ */
+static void offer_core(struct drive_pu *p)
+{
+	uint32_t every = atomic_load_explicit(&p->offer_every, memory_order_relaxed);
+	uint64_t now = clock_now(), took;
+
+	atomic_store_explicit(&p->offer_in, every, memory_order_relaxed);
+	if (now < atomic_load_explicit(&p->no_offer_until, memory_order_relaxed))
+		return;
+	if (!one_core()) {
+		atomic_store_explicit(&p->no_offer_until, now + OFFER_RECHECK_NS, memory_order_relaxed);
+		return;
+	}
+	sched_yield();
+	took = clock_now() - now;
+	if (took < OFFER_UNTAKEN_NS)
+		every = every < OFFER_RARELY ? every * 2 : every;
+	else
+		every = 1;
+	if (took > OFFER_LONG_NS)
+		atomic_store_explicit(&p->no_offer_until, now + took * 5, memory_order_relaxed);
+	atomic_store_explicit(&p->offer_every, every, memory_order_relaxed);
+}
+
+static inline bool offer_due(struct drive_pu *p)
+{
+	uint32_t left = atomic_load_explicit(&p->offer_in, memory_order_relaxed);
+
+	atomic_store_explicit(&p->offer_in, left - 1, memory_order_relaxed);
+	return left <= 1;
+}
+
 void drive_doorbell(struct drive *d, struct nic_qp *qp)
 {
 	unsigned i;
@@ -222,6 +278,8 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
 	pu_turn(d, i, now);
 	pu_release(d, i);
+	if (unlikely(offer_due(p)))
+		offer_core(p);
 }
 
 void drive_own(struct drive *d, unsigned i)

@@ -9,7 +9,6 @@
  * long, no spinning for a good while.
  */
 #include <errno.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -32,9 +31,18 @@
 #define SPIN_PENALTY_MIN   (100 * MS)
 #define SPIN_PENALTY_MAX   (10000 * MS)
 
-struct service_fds {
-	struct pollfd fd[2 + 2 * TEND_MAX_FDS]; /* wake, stat, control, then the ports slept on */
-	unsigned base;				/* those before the ports */
+/* What an epoll event belongs to: one of these, or a PU's port. */
+enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
+#define EVENT(what, pu, port) ((uint64_t)(what) << 16 | (pu) << 8 | (port))
+
+#define MAX_EVENTS 16
+
+struct service {
+	struct drive *d;
+	bool listening[NIC_MAX_PUS]; /* its ports are in the epoll set */
+	uint64_t base_looked;	     /* ns; when other events than packets were last looked for */
+	uint64_t standby;	     /* ns; length of the last nap while a waiter tends */
+	unsigned wait_seen;
 };
 
 /* sched_setattr(2)'s argument, which libc does not declare. */
@@ -70,13 +78,6 @@ static long forced_switches(void)
 	struct rusage ru;
 
 	return getrusage(RUSAGE_THREAD, &ru) ? 0 : ru.ru_nivcsw;
-}
-
-static bool one_core(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
 }
 
 static void stop_spinning(struct tender *t, uint64_t now)
@@ -115,53 +116,103 @@ static void spin_step(struct tender *t)
 	t->spin_seen = t->spin_checked = after;
 }
 
+/* ---- sleeping ---- */
+
+static int watch(struct service *s, int op, int fd, uint32_t events, uint64_t what)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = what};
+
+	return fd < 0 ? 0 : sys_epoll_ctl(s->d->service_set, op, fd, &ev);
+}
+
+/*
+ * The ports slept on are in the set, others are not: a descriptor that is there costs every packet, asleep or
+ * not. EPOLL_CTL_MOD looks anew whether it is readable; without it only what comes from now on wakes us.
+ */
+static void listen_on_ports(struct service *s)
+{
+	struct drive *d = s->d;
+
+	for (unsigned i = 0; i < d->pus; i++) {
+		struct tend_pu *tp = &d->service.pu[i];
+		int op = !tp->on_port ? EPOLL_CTL_DEL : s->listening[i] ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+
+		if (tp->on_port ? s->listening[i] && !tp->look : !s->listening[i])
+			continue;
+		for (unsigned k = 0; k < d->ports; k++)
+			watch(s, op, d->port[k][i]->fd, EPOLLIN | EPOLLET, EVENT(ON_PORT, i, k));
+		s->listening[i] = tp->on_port;
+		tp->look = false;
+	}
+}
+
 /* The ports' control work is rare: greetings and farewells of peers. */
-static void control_work(struct drive *d, const struct pollfd *fd)
+static void control_work(struct drive *d, unsigned i, unsigned k)
 {
-	for (unsigned i = 0; i < d->pus; i++) {
-		for (unsigned k = 0; k < d->ports; k++) {
-			struct port *port = d->port[k][i];
-
-			if (port->ctl_fd < 0)
-				continue;
-			/* If a turn takes that long, next time: the descriptor stays readable. */
-			if (fd->revents && pu_own(&d->pu[i], clock_now() + OWN_FOR_CONTROL_NS)) {
-				port->ops->control(port);
-				drive_disown(d, i);
-			}
-			fd++;
-		}
+	/* If a turn takes that long, next time: the descriptor stays readable. */
+	if (pu_own(&d->pu[i], clock_now() + OWN_FOR_CONTROL_NS)) {
+		d->port[k][i]->ops->control(d->port[k][i]);
+		drive_disown(d, i);
 	}
 }
 
-static void base_fds(struct drive *d, struct service_fds *f)
+static void handle(struct service *s, uint64_t event)
 {
-	f->fd[0] = (struct pollfd){.fd = d->service.wake_fd, .events = POLLIN};
-	f->fd[1] = (struct pollfd){.fd = d->stat_fd, .events = POLLIN};
-	f->base = 2;
-	for (unsigned i = 0; i < d->pus; i++) {
-		for (unsigned k = 0; k < d->ports; k++) {
-			if (d->port[k][i]->ctl_fd >= 0)
-				f->fd[f->base++] =
-					(struct pollfd){.fd = d->port[k][i]->ctl_fd, .events = POLLIN};
-		}
+	unsigned i = event >> 8 & 0xff, k = event & 0xff;
+
+	switch (event >> 16) {
+	case ON_WAKE:
+		tender_drain(&s->d->service);
+		break;
+	case ON_STAT:
+		stat_serve(s->d);
+		break;
+	case ON_CONTROL:
+		control_work(s->d, i, k);
+		break;
+	case ON_PORT:
+		s->d->service.pu[i].ready = true;
+		break;
 	}
 }
 
-static void sleep_until(struct drive *d, struct service_fds *f, unsigned ports, uint64_t wake)
+static void sleep_until(struct service *s, uint64_t wake)
 {
-	struct tender *t = &d->service;
-	struct timespec ts;
+	struct epoll_event ev[MAX_EVENTS];
+	uint64_t now = wake == UINT64_MAX ? 0 : clock_now();
+	int64_t ns = wake == UINT64_MAX ? -1 : wake > now ? (int64_t)(wake - now) : 0;
+	int n = sys_epoll_wait_ns(s->d->service_set, ev, MAX_EVENTS, ns);
 
-	if (sys_ppoll(f->fd, f->base + ports, tend_timeout(wake, &ts), NULL) <= 0)
-		return;
-	tend_woken(t, f->fd + f->base, ports);
-	if (f->fd[0].revents)
-		tender_drain(t);
-	if (f->fd[1].revents)
-		stat_serve(d);
-	control_work(d, &f->fd[2]);
+	/* A container may refuse calls that are younger than its rules. */
+	if (n < 0 && n != -EINTR)
+		n = sys_epoll_wait(s->d->service_set, ev, MAX_EVENTS,
+				   ns < 0 ? -1 : (int)(ns / MS + (ns > 0)));
+	for (int e = 0; e < n; e++)
+		handle(s, ev[e].data.u64);
+	s->base_looked = clock_now();
 }
+
+static int open_set(struct drive *d)
+{
+	struct service s = {.d = d};
+	int rc;
+
+	d->service_set = sys_epoll_create1(EPOLL_CLOEXEC);
+	if (d->service_set < 0)
+		return d->service_set;
+	rc = watch(&s, EPOLL_CTL_ADD, d->service.wake_fd, EPOLLIN, EVENT(ON_WAKE, 0, 0));
+	if (rc == 0)
+		rc = watch(&s, EPOLL_CTL_ADD, d->stat_fd, EPOLLIN, EVENT(ON_STAT, 0, 0));
+	for (unsigned i = 0; i < d->pus; i++) {
+		for (unsigned k = 0; k < d->ports && rc == 0; k++)
+			rc = watch(&s, EPOLL_CTL_ADD, d->port[k][i]->ctl_fd, EPOLLIN,
+				   EVENT(ON_CONTROL, i, k));
+	}
+	d->service.edge = true;
+	return rc;
+}
+
+/* ---- the thread ---- */
 
 /*
  * While a thread in drive_wait_fd() tends; not beside a hybrid program, whose packets shall not wait for
@@ -182,25 +233,28 @@ static bool standing_by(struct drive *d)
  * Waits come and go, so this is a nap, not a wait for their end: that would cost each of them a wake-up. It
  * grows while one and the same goes on; who ends a long one wakes us.
  */
-static void stand_by(struct drive *d, struct service_fds *f, uint64_t *nap, unsigned *seen)
+static void stand_by(struct service *s)
 {
+	struct drive *d = s->d;
 	unsigned seq = atomic_load_explicit(&d->wait_seq, memory_order_relaxed);
 	uint64_t wake;
 
 	tend_leave_ports(&d->service);
 	for (unsigned i = 0; i < d->pus; i++)
 		d->service.pu[i].nap = NAP_MIN_NS;
-	*nap = seq == *seen ? *nap * 2 : STANDBY_NS;
-	*seen = seq;
-	wake = *nap > STANDBY_LIMIT_NS ? UINT64_MAX : clock_now() + *nap;
+	listen_on_ports(s);
+	s->standby = seq == s->wait_seen ? s->standby * 2 : STANDBY_NS;
+	s->wait_seen = seq;
+	wake = s->standby > STANDBY_LIMIT_NS ? UINT64_MAX : clock_now() + s->standby;
 	atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
 	/* Left before it could know how long we sleep? */
 	if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
-		sleep_until(d, f, 0, wake);
+		sleep_until(s, wake);
 }
 
-static void tend(struct drive *d, struct service_fds *f, uint64_t *base_looked)
+static void tend(struct service *s)
 {
+	struct drive *d = s->d;
 	struct tender *t = &d->service;
 	bool may_spin = clock_now() >= t->no_spin_until;
 	enum tend_verdict v = TEND_SLEEP;
@@ -213,31 +267,27 @@ static void tend(struct drive *d, struct service_fds *f, uint64_t *base_looked)
 	if (v == TEND_SLEEP) {
 		uint64_t wake = tend_wake(t);
 
+		listen_on_ports(s);
 		atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
 		t->spin_seen = t->spin_checked = 0;
-		sleep_until(d, f, tend_fds(t, f->fd + f->base), wake);
-		*base_looked = clock_now();
+		sleep_until(s, wake);
 		return;
 	}
 	if (v == TEND_SPIN)
 		spin_step(t);
 	else
 		t->spin_seen = 0;
-	if (clock_now() - *base_looked > BASE_EVERY_NS) {
-		sleep_until(d, f, 0, 0);
-		*base_looked = clock_now();
-	}
+	if (clock_now() - s->base_looked > BASE_EVERY_NS)
+		sleep_until(s, 0);
 }
 
 static void *service_main(void *arg)
 {
 	struct drive *d = arg;
-	struct service_fds f;
-	uint64_t nap = 0, base_looked = 0;
-	unsigned seen = atomic_load(&d->wait_seq) - 1;
+	struct service s = {.d = d};
 
 	be_prompt();
-	base_fds(d, &f);
+	s.wait_seen = atomic_load(&d->wait_seq) - 1;
 	for (;;) {
 		/*
 		 * Before looking at anything: a kick from here on is seen by the eventfd, one from before by
@@ -248,9 +298,9 @@ static void *service_main(void *arg)
 			return NULL;
 		atomic_store_explicit(&d->service_until, 0, memory_order_relaxed);
 		if (standing_by(d))
-			stand_by(d, &f, &nap, &seen);
+			stand_by(&s);
 		else
-			tend(d, &f, &base_looked);
+			tend(&s);
 	}
 }
 
@@ -258,8 +308,10 @@ int service_start(struct drive *d)
 {
 	sigset_t all, old;
 	pthread_attr_t attr;
-	int rc;
+	int rc = open_set(d);
 
+	if (rc)
+		return rc;
 	/*
 	 * Signals are the program's own affair, but those that an instruction of ours raises: blocked, they
 	 * would kill.

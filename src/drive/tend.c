@@ -14,21 +14,22 @@
  *
  * Napping beside a poller keeps us off the ports: a second sleeper costs every packet a wake-up. But a
  * program may poll for its own completion and then spin on memory for what its peer writes (ib_write_lat).
- * Packets then lie until the nap is over. Finding that again and again makes the PU `hybrid`: the tender
- * sleeps on the ports at once, lease or not, as long as it is of use more often than the poller was there
- * first.
+ * Packets then lie until the nap is over. A poller that pauses again and again makes the PU `hybrid`: the
+ * tender sleeps on the ports at once, lease or not, as long as it is of use often enough, and not merely
+ * woken by packets that the poller takes.
  */
-#include <poll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 
 #include "base/sys.h"
 #include "drive/engine.h"
 
-#define LATE_STEP      2 /* points for a packet found late; a lease found renewed takes one back */
-#define LATE_LIMIT     6
+#define PAUSE_STEP     2 /* points for a poller that stopped polling; a lease found renewed takes one back */
+#define PAUSE_LIMIT    6
 #define JUDGE_EVERY_NS (100 * MS)
-/* So long after a turn, ours or another's, we look so often: then turns need not wake us for their time-outs. */
+#define POLLER_NS      (1000 * MS) /* who was found to poll after all is taken for a poller so long */
+/*
+ * So long after a turn, ours or another's, we look so often: then turns need not wake us for their time-outs.
+ */
 #define ACTIVE_NS      (2 * MS)
 #define ACTIVE_WAKE_NS (500 * US)
 #define FRESH_POLL_NS  (3 * US) /* so soon after its last poll a poller is likely to be at it still */
@@ -81,19 +82,6 @@ void tend_kick(struct drive *d)
 	tender_kick(&d->service);
 }
 
-const struct timespec *tend_timeout(uint64_t wake, struct timespec *ts)
-{
-	uint64_t now, ns;
-
-	if (wake == UINT64_MAX)
-		return NULL;
-	now = clock_now();
-	ns = wake > now ? wake - now : 0;
-	ts->tv_sec = (time_t)(ns / 1000000000u);
-	ts->tv_nsec = (long)(ns % 1000000000u);
-	return ts;
-}
-
 /* Not on the ports: the next owner disarms them. */
 static enum tend_verdict nap(struct tender *t, unsigned i, uint64_t wake)
 {
@@ -114,8 +102,8 @@ static enum tend_verdict leave_to_poller(struct tender *t, unsigned i, uint64_t 
 
 	if (!renewed) /* looked too early */
 		return nap(t, i, lease);
-	if (tp->late > 0)
-		tp->late--;
+	if (tp->pauses > 0)
+		tp->pauses--;
 	tp->nap = tp->nap ? tp->nap * 2 : NAP_MIN_NS;
 	if (tp->nap > NAP_MAX_NS)
 		tp->nap = NAP_MAX_NS;
@@ -127,33 +115,24 @@ static void judge(struct tend_pu *tp, uint64_t now)
 {
 	if (now - tp->judged < JUDGE_EVERY_NS)
 		return;
-	if (tp->useless > 3 * tp->useful)
+	if (tp->useless > 3 * tp->useful) {
 		tp->hybrid = false;
+		tp->poller_until = now + POLLER_NS;
+	}
 	tp->useful = tp->useless = 0;
 	tp->judged = now;
 }
 
-/* Keeps the score of who got to the packets first. `fresh`: a poll was so recent that it proves nothing. */
-static void keep_score(struct tender *t, struct tend_pu *tp, uint64_t now, unsigned work, bool napped,
-		       bool fresh)
+/* The service thread found the lease over after it had been left to a poller. */
+static void count_pause(struct tend_pu *tp, uint64_t now)
 {
-	if (t->bit != TENDER_SERVICE)
+	tp->pauses += PAUSE_STEP;
+	if (tp->pauses < PAUSE_LIMIT || now < tp->poller_until)
 		return;
-	if (tp->hybrid) {
-		if (tp->ready && work && !fresh)
-			tp->useful++;
-		else if (tp->ready && !work)
-			tp->useless++;
-		judge(tp, now);
-	} else if (napped && work) {
-		tp->late += LATE_STEP;
-		if (tp->late >= LATE_LIMIT) {
-			tp->hybrid = true;
-			tp->late = 0;
-			tp->useful = tp->useless = 0;
-			tp->judged = now;
-		}
-	}
+	tp->hybrid = true;
+	tp->pauses = 0;
+	tp->useful = tp->useless = 0;
+	tp->judged = now;
 }
 
 static uint64_t max64(uint64_t a, uint64_t b)
@@ -180,23 +159,75 @@ static enum tend_verdict sleep_on_ports(struct tender *t, unsigned i, uint64_t n
 		tp->wake = now + ACTIVE_WAKE_NS;
 	if (tp->stuck && tp->wake > now + STUCK_NAP_NS)
 		tp->wake = now + STUCK_NAP_NS;
-	tp->on_port = true;
+	tp->on_port = tp->look = true;
 	atomic_store_explicit(&p->tend_wake, tp->wake, memory_order_relaxed);
 	atomic_fetch_or_explicit(&p->sleepers, (uint32_t)t->bit, memory_order_relaxed);
 	return pu_drop(p) ? TEND_AGAIN : TEND_SLEEP;
 }
 
-enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
+/*
+ * A port woke us, and somebody is in a turn, which may have looked at the port just before the packet came:
+ * kicked, he runs another. Beside a poller that happens with every packet it waits for; then we stay on the
+ * ports. They are as readable as before, so this takes a sleep that ends with the next packet only
+ * (tender.edge).
+ */
+static enum tend_verdict leave_to_owner(struct tender *t, unsigned i, uint64_t now)
+{
+	struct tend_pu *tp = &t->pu[i];
+	uint64_t deadline;
+
+	if (!tp->hybrid || !t->edge)
+		return nap(t, i, now + NAP_MIN_NS);
+	tp->useless += tp->ready;
+	judge(tp, now);
+	tp->ready = false;
+	tp->wake = now + ACTIVE_WAKE_NS;
+	deadline = atomic_load_explicit(&t->d->pu[i].deadline, memory_order_relaxed);
+	if (deadline > now && deadline < tp->wake)
+		tp->wake = deadline;
+	atomic_store_explicit(&t->d->pu[i].tend_wake, tp->wake, memory_order_relaxed);
+	return TEND_SLEEP;
+}
+
+/* The owner's part of a visit. */
+static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now, bool fresh, bool may_spin)
 {
 	struct drive *d = t->d;
-	struct drive_pu *p = &d->pu[i];
+	struct tend_pu *tp = &t->pu[i];
+	unsigned work;
+	bool more;
+
+	/* Reads what woke us, or the descriptor stays readable. */
+	if (tp->ready && d->pu[i].armed)
+		pu_disarm(d, i);
+	work = nic_poll(d->nic, i, now);
+	if (tp->hybrid && tp->ready) {
+		/* Work so soon after a poll proves nothing: the next poll would have found it. */
+		tp->useful += work && !fresh;
+		tp->useless += !work;
+		judge(tp, now);
+	}
+	tp->ready = false;
+	if (work)
+		tp->last_work = now;
+	more = nic_pending(d->nic, i);
+	tp->stuck = more && !work ? tp->stuck + 1 : 0;
+	if (work >= BUSY_TURN || (more && tp->stuck < STUCK_TURNS)) {
+		pu_drop(&d->pu[i]);
+		return TEND_AGAIN;
+	}
+	if (may_spin && now - tp->last_work < SPIN_NS)
+		return pu_drop(&d->pu[i]) ? TEND_AGAIN : TEND_SPIN;
+	return sleep_on_ports(t, i, now);
+}
+
+enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
+{
+	struct drive_pu *p = &t->d->pu[i];
 	struct tend_pu *tp = &t->pu[i];
 	uint64_t now = clock_now();
 	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
 	bool renewed = lease != tp->lease, fresh = lease + FRESH_POLL_NS > now + LEASE_NS;
-	bool napped = !tp->on_port && tp->nap;
-	unsigned work;
-	bool more;
 
 	if (t->bit == TENDER_WAITER) {
 		/*
@@ -210,60 +241,17 @@ enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
 			return leave_to_poller(t, i, now, lease, renewed);
 		if (tp->hybrid && may_spin && fresh && now - tp->last_work < SPIN_NS)
 			return TEND_SPIN;
+		if (tp->nap && !tp->hybrid)
+			count_pause(tp, now);
+		tp->nap = 0;
 	}
 	if (tp->on_port && tp->ready) {
-		/* The owner's turn may have looked at the port just before the packet that woke us. */
-		if (!pu_try_or_kick(p)) {
-			tp->useless += tp->hybrid;
-			judge(tp, now);
-			return nap(t, i, now + NAP_MIN_NS);
-		}
+		if (!pu_try_or_kick(p))
+			return leave_to_owner(t, i, now);
 	} else if (!pu_try(p)) {
-		return nap(t, i, now + NAP_MIN_NS);
+		return tp->on_port ? leave_to_owner(t, i, now) : nap(t, i, now + NAP_MIN_NS);
 	}
-	/* Reads what woke us, or the descriptor stays readable. */
-	if (tp->ready && p->armed)
-		pu_disarm(d, i);
-	work = nic_poll(d->nic, i, now);
-	keep_score(t, tp, now, work, napped, fresh);
-	tp->ready = false;
-	tp->nap = 0;
-	if (work)
-		tp->last_work = now;
-	more = nic_pending(d->nic, i);
-	tp->stuck = more && !work ? tp->stuck + 1 : 0;
-	if (work >= BUSY_TURN || (more && tp->stuck < STUCK_TURNS)) {
-		pu_drop(p);
-		return TEND_AGAIN;
-	}
-	if (may_spin && now - tp->last_work < SPIN_NS)
-		return pu_drop(p) ? TEND_AGAIN : TEND_SPIN;
-	return sleep_on_ports(t, i, now);
-}
-
-unsigned tend_fds(struct tender *t, struct pollfd *fds)
-{
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < t->d->pus; i++) {
-		if (!t->pu[i].on_port)
-			continue;
-		for (unsigned k = 0; k < t->d->ports; k++)
-			fds[n++] = (struct pollfd){.fd = t->d->port[k][i]->fd, .events = POLLIN};
-	}
-	return n;
-}
-
-void tend_woken(struct tender *t, const struct pollfd *fds, unsigned n)
-{
-	unsigned at = 0;
-
-	for (unsigned i = 0; i < t->d->pus; i++) {
-		if (!t->pu[i].on_port)
-			continue;
-		for (unsigned k = 0; k < t->d->ports && at < n; k++)
-			t->pu[i].ready |= fds[at++].revents != 0;
-	}
+	return tend_turn(t, i, now, fresh, may_spin);
 }
 
 uint64_t tend_wake(const struct tender *t)

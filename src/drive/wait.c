@@ -10,6 +10,20 @@
 #include "base/sys.h"
 #include "drive/engine.h"
 
+/* From now to `wake`; NULL when that is never. */
+static const struct timespec *time_until(uint64_t wake, struct timespec *ts)
+{
+	uint64_t now, ns;
+
+	if (wake == UINT64_MAX)
+		return NULL;
+	now = clock_now();
+	ns = wake > now ? wake - now : 0;
+	ts->tv_sec = (time_t)(ns / 1000000000u);
+	ts->tv_nsec = (long)(ns % 1000000000u);
+	return ts;
+}
+
 /*
  * A cancellation point, as the read(2) is that a program believes to be in: threads blocked in
  * ibv_get_cq_event() are ended that way. Raw calls are none, hence by asynchronous cancellation around the
@@ -18,7 +32,7 @@
 static int sleep_on(struct pollfd *fds, unsigned n, uint64_t wake)
 {
 	struct timespec ts;
-	const struct timespec *timeout = tend_timeout(wake, &ts);
+	const struct timespec *timeout = time_until(wake, &ts);
 	int old, rc;
 
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
@@ -40,6 +54,26 @@ static int wait_alone(int fd, uint64_t until)
 	if (rc < 0)
 		return rc;
 	return rc ? 0 : -ETIMEDOUT;
+}
+
+#define MAX_FDS (2 + NIC_MAX_PORTS * NIC_MAX_PUS)
+
+/* Adds the ports slept on; returns how many descriptors there are now. */
+static unsigned add_ports(const struct tender *t, struct pollfd *fds, unsigned n)
+{
+	for (unsigned i = 0; i < t->d->pus; i++) {
+		for (unsigned k = 0; t->pu[i].on_port && k < t->d->ports; k++)
+			fds[n++] = (struct pollfd){.fd = t->d->port[k][i]->fd, .events = POLLIN};
+	}
+	return n;
+}
+
+static void note_ready(struct tender *t, const struct pollfd *fds)
+{
+	for (unsigned i = 0; i < t->d->pus; i++) {
+		for (unsigned k = 0; t->pu[i].on_port && k < t->d->ports; k++)
+			t->pu[i].ready |= (fds++)->revents != 0;
+	}
 }
 
 static bool begin_tending(struct drive *d)
@@ -85,11 +119,11 @@ static void end_tending(void *arg)
 static int tend_until_readable(struct drive *d, int fd, uint64_t until)
 {
 	struct tender *t = &d->waiter;
-	struct pollfd fds[2 + TEND_MAX_FDS];
+	struct pollfd fds[MAX_FDS];
 
 	for (;;) {
 		enum tend_verdict v = TEND_SLEEP;
-		unsigned ports;
+		unsigned n = 2;
 		int rc;
 
 		atomic_exchange_explicit(&t->kicked, 0, memory_order_seq_cst);
@@ -100,15 +134,17 @@ static int tend_until_readable(struct drive *d, int fd, uint64_t until)
 		}
 		fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = t->wake_fd, .events = POLLIN};
-		ports = v == TEND_SLEEP ? tend_fds(t, fds + 2) : 0;
-		rc = sleep_on(fds, 2 + ports, v == TEND_SLEEP ? min64(tend_wake(t), until) : 0);
+		if (v == TEND_SLEEP)
+			n = add_ports(t, fds, n);
+		rc = sleep_on(fds, n, v == TEND_SLEEP ? min64(tend_wake(t), until) : 0);
 		if (rc < 0)
 			return rc;
 		if (fds[0].revents)
 			return 0;
 		if (clock_now() >= until)
 			return -ETIMEDOUT;
-		tend_woken(t, fds + 2, ports);
+		if (v == TEND_SLEEP)
+			note_ready(t, fds + 2);
 		if (fds[1].revents)
 			tender_drain(t);
 	}
