@@ -26,8 +26,8 @@ static struct {
 } opt;
 
 static const struct opt options[] = {
-	{"local", 0, OPT_STRING, &opt.local, "ADDR",
-	 "the captures show what this end's NIC sent and took in: judge it exactly", 0, 0, NULL, NULL},
+	{"local", 0, OPT_STRING, &opt.local, "ADDR", "the captures are of this end's NIC: judge it exactly",
+	 0, 0, NULL, NULL},
 	{"disorder", 0, OPT_FLAG, &opt.disorder, NULL, "with --local: the network reorders or duplicates", 0,
 	 0, NULL, NULL},
 	{"mtu", 0, OPT_COUNT, &opt.mtu, "BYTES", "path MTU (learnt from the packets if not given)", 256, 4096,

@@ -13,16 +13,10 @@ static const struct command {
 	{"demo", cmd_demo, "move a file by RDMA between two processes, and check it"},
 	{"run", cmd_run, "run a stock RDMA program on Roost"},
 	{"perf", cmd_perf, "measure bandwidth, message rate and latency; check every byte"},
-#ifdef HAVE_CMD_LIMITS
 	{"limits", cmd_limits, "what this machine's cores, memory and sockets allow"},
-#endif
 	{"devices", cmd_devices, "the devices, ports and addresses that a program would see"},
-#ifdef HAVE_CMD_STAT
 	{"stat", cmd_stat, "counters of a running NIC"},
-#endif
-#ifdef HAVE_CMD_PCAP
 	{"pcap", cmd_pcap, "print and judge captures of RoCE traffic"},
-#endif
 };
 
 #define NUM_COMMANDS (sizeof(commands) / sizeof(commands[0]))

@@ -3,7 +3,7 @@
 """Help is there with an example; nonsense gets one line and a status that is not 0."""
 from cli import check, finish, one_line_error, run
 
-COMMANDS = ['demo', 'run', 'perf', 'devices']
+COMMANDS = ['demo', 'run', 'perf', 'limits', 'devices', 'stat', 'pcap']
 
 USAGE = [
     ([], 'demo'),
@@ -66,7 +66,7 @@ for args in (['--help'], ['-h'], ['help']):
 for c in COMMANDS:
     r = run(c, '--help')
     check(f'{c} --help has an example', r.returncode == 0 and f'usage: roost {c}' in r.stdout
-          and f'  roost {c}' in r.stdout.split('examples:')[-1] and not r.stderr, r)
+          and f'roost {c}' in r.stdout.split('examples:')[-1] and not r.stderr, r)
     long = [line for line in r.stdout.splitlines() if len(line) > 100]
     check(f'{c} --help fits a terminal', not long, r)
 r = run('--version')
