@@ -50,12 +50,12 @@ static bool has_library(const char *dir)
 }
 
 /*
- * The folder of our libraries: ROOST_LIBDIR; lib beside the command (a build tree); ../lib/roost (installed).
+ * The folder of our libraries: ROOST_LIBDIR; lib beside the command (a build tree); as this build installs them.
  * False with one line said.
  */
 static bool find_libraries(char *dir, size_t n)
 {
-	static const char *const places[] = {"lib", "../lib/roost"};
+	static const char *const places[] = {"lib", ROOST_DROPINS, "../lib/roost"};
 	const char *env = getenv("ROOST_LIBDIR");
 	char self[PATH_MAX], joined[PATH_MAX + 16], real[PATH_MAX];
 	ssize_t len;
@@ -77,14 +77,15 @@ static bool find_libraries(char *dir, size_t n)
 	self[len] = '\0';
 	*strrchr(self, '/') = '\0';
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		snprintf(joined, sizeof(joined), "%s/%s", self, places[i]);
+		snprintf(joined, sizeof(joined), "%s%s%s", places[i][0] == '/' ? "" : self,
+			 places[i][0] == '/' ? "" : "/", places[i]);
 		if (realpath(joined, real) && has_library(real)) {
 			snprintf(dir, n, "%s", real);
 			return true;
 		}
 	}
-	opt_failed(&cmd, "no libibverbs.so.1 in %s/lib or %s/../lib/roost: run `make`, or set ROOST_LIBDIR",
-		   self, self);
+	opt_failed(&cmd, "no libibverbs.so.1 in %s/lib or %s/%s: run `make`, or set ROOST_LIBDIR", self, self,
+		   ROOST_DROPINS);
 	return false;
 }
 

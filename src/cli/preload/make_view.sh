@@ -3,7 +3,7 @@
 # make_view.sh DIR: the folder that the preload of `roost run` shows in place of /dev/infiniband and /sys/class/infiniband*.
 # What stands there says what the device says through the verbs: one port, Ethernet, RoCE v2. DESTDIR is honoured.
 set -e
-dir=${MESON_INSTALL_DESTDIR_PREFIX:+$MESON_INSTALL_DESTDIR_PREFIX/}$1
+dir=$DESTDIR$1
 dev=$dir/sys/class/infiniband/roost0
 port=$dev/ports/1
 verbs=$dir/sys/class/infiniband_verbs
