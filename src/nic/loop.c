@@ -324,7 +324,7 @@ enum req_result loop_run(struct nic_qp *qp)
 		enum req_result r;
 
 		if (sq->next == sq->fetched && qp->state != NIC_QPS_SQD && !sq_fetch(qp))
-			return req_idle(qp) ? REQ_IDLE : REQ_MORE;
+			return qp->state != NIC_QPS_ERR && req_idle(qp) ? REQ_IDLE : REQ_MORE;
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0))
 			return REQ_IDLE; /* nothing new begins (IBA 10.3.1.7) */
 		e = sq_entry(sq, sq->next);

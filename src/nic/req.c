@@ -269,11 +269,9 @@ enum req_result req_run(struct nic_qp *qp)
 	unsigned budget = NIC_TX_BURST;
 
 	if (unlikely(qp->state == NIC_QPS_ERR)) {
-		do {
-			sq_flush(qp);
-			resp_flush(qp);
-		} while (!req_idle(qp));
-		return REQ_IDLE;
+		sq_flush(qp);
+		resp_flush(qp);
+		return req_idle(qp) ? REQ_IDLE : REQ_MORE;
 	}
 	if (unlikely(qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD))
 		return REQ_IDLE; /* still marked active: the change to RTS schedules it */
@@ -292,6 +290,8 @@ enum req_result req_run(struct nic_qp *qp)
 			if (qp->state == NIC_QPS_SQD)
 				return REQ_IDLE;
 			if (!sq_fetch(qp)) {
+				if (unlikely(qp->state == NIC_QPS_ERR))
+					return REQ_MORE;
 				if (sq_posted(sq))
 					return wait_for(qp, BLOCK_PSN); /* no room for copies */
 				if (req_idle(qp))

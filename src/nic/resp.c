@@ -51,6 +51,15 @@ bool resp_take_recv(struct nic_qp *qp)
 		r->prod_seen = atomic_load_explicit(&r->index->prod, memory_order_acquire);
 		if (r->prod_seen == r->cons)
 			return false;
+		if (unlikely(r->prod_seen - r->cons > r->mask + 1)) {
+			/* An index that no posting makes: the end, and of the ring one lap is believed. */
+			r->cons = r->prod_seen - (r->mask + 1);
+			if (qp->state != NIC_QPS_ERR) {
+				qp_event(qp, NIC_EVENT_QP_FATAL);
+				qp_error(qp);
+				return false;
+			}
+		}
 	}
 	slot = r->cons & r->mask;
 	w = (const void *)(r->ring + ((size_t)slot << r->stride_shift));
@@ -61,8 +70,8 @@ bool resp_take_recv(struct nic_qp *qp)
 	r->recv.index = r->cons;
 	r->recv.num_sge = w->num_sge < room ? w->num_sge : room;
 	r->recv.sge = r->recv.sge_off = 0;
-	for (uint32_t i = 0; i < r->recv.num_sge; i++)
-		qp->recv_sges[i] = w->sge[i];
+	memcpy(qp->recv_sges, (const uint8_t *)w + ROOST_RECV_SGE_OFFSET,
+	       r->recv.num_sge * sizeof(qp->recv_sges[0]));
 	r->cons++;
 	atomic_store_explicit(&r->index->cons, r->cons, memory_order_release);
 	r->has_recv = true;

@@ -64,7 +64,7 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	return NIC_WC_SUCCESS;
 }
 
-/* True when `next` has a WQE now. */
+/* True when `next` has a WQE now. May take the QP to the error state. */
 bool sq_fetch(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -72,8 +72,11 @@ bool sq_fetch(struct nic_qp *qp)
 	uint32_t room = sq->entry_mask + 1 - (sq->fetched - sq->una);
 	unsigned n = FETCH_BURST;
 
-	if (unlikely(avail > sq->mask + 1)) /* an index that no posting makes: take it for one full ring */
-		avail = sq->mask + 1;
+	if (unlikely(avail > sq->mask + 1)) { /* an index that no posting makes: nothing there can be trusted */
+		qp_event(qp, NIC_EVENT_QP_FATAL);
+		qp_error(qp);
+		return false;
+	}
 	if (n > avail)
 		n = avail;
 	if (n > room)
@@ -149,8 +152,9 @@ void sq_flush(struct nic_qp *qp)
 		qp->pu->ctr.req_cqe_flush_error++;
 		sq_retire(qp, e);
 	}
-	if (prod - sq->fetched > sq->mask + 1)
-		prod = sq->fetched + sq->mask + 1;
+	/* Of an index that no posting makes, one ring full is believed. */
+	if (unlikely(prod - sq->fetched > sq->mask + 1))
+		sq->fetched = prod - (sq->mask + 1);
 	while (sq->fetched != prod) {
 		uint32_t slot = sq->fetched & sq->mask;
 		struct roost_wqe *w = (struct roost_wqe *)(sq->ring + ((size_t)slot << sq->stride_shift));

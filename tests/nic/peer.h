@@ -7,26 +7,12 @@
 #define ROOST_TESTS_PEER_H
 
 #include "base/rng.h"
-#include "packet/headers.h"
+#include "make_packet.h"
 #include "world.h"
 
 #define PEER_QPN    0x2b67c5u
 #define PEER_RING   1024
 #define PEER_SETTLE 2000 /* ns of virtual time that an injected packet gets to be digested */
-
-/* A packet to build: only the fields that its op-code's headers have are used. */
-struct pkt_make {
-	uint8_t opcode;
-	bool ackreq, solicited;
-	uint32_t psn;
-	uint64_t va;
-	uint32_t rkey, dmalen;
-	uint64_t swap_add, compare; /* swap_add: also the value of an atomic's answer */
-	uint8_t syndrome;
-	uint32_t msn, imm, inv_rkey;
-	const void *payload; /* NULL: `len` bytes of a pattern */
-	uint32_t len;
-};
 
 struct got {
 	uint64_t at;
@@ -43,16 +29,6 @@ struct peer {
 	struct got ring[PEER_RING];
 	unsigned head, tail;
 };
-
-/* Writes the packet without its ICRC; returns its length, ICRC counted. `out` has room for PKT_MAX_LEN. */
-uint32_t pkt_make_raw(uint8_t *out, const struct pkt_make *m, uint32_t dqpn);
-/* Puts the ICRC behind len - 4 bytes, for a packet from src to dst. */
-void pkt_seal(uint8_t *p, uint32_t len, const struct pkt_addr *src, const struct pkt_addr *dst);
-/* What pkt_make sends where payload is NULL: byte i of it. */
-static inline uint8_t pkt_pattern(uint32_t i)
-{
-	return (uint8_t)(i * 7 + 3);
-}
 
 /*
  * Makes the NIC and its QP, connects it. The NIC's first PSN is params->psn, the peer's `psn`. ep_params' other fields as in world.h.

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Fuzzes what may come over the wire to a connected QP that is in the middle of things: packets of its peer, well-formed or not, in any
+ * order, all with the right ICRC, so that nothing stops them before the transport's own checks. The first byte chooses the shape, the rest
+ * are commands. Nothing outside of registered memory may change, nothing may be written where only reading was allowed, every turn
+ * stays bounded, and all that the NIC sends is well-formed.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "make_packet.h"
+#include "world.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define PEER_QPN 0x345678u
+#define MEM	 8192
+#define GUARD	 256
+#define MTU	 256
+#define MAX_TURN 5000
+
+struct input {
+	const uint8_t *p, *end;
+};
+
+struct rig {
+	struct world w;
+	struct ep e;
+	struct pkt_addr peer;
+	uint32_t read_key; /* of the same memory's second half: to read only */
+	uint64_t sent;
+};
+
+static uint8_t u8(struct input *in)
+{
+	return in->p < in->end ? *in->p++ : 0;
+}
+
+static uint32_t u32(struct input *in)
+{
+	uint32_t v = u8(in);
+
+	v |= (uint32_t)u8(in) << 8;
+	v |= (uint32_t)u8(in) << 16;
+	return v | (uint32_t)u8(in) << 24;
+}
+
+static void must(bool ok, const char *what)
+{
+	if (!ok) {
+		fprintf(stderr, "fuzz_rx: %s\n", what);
+		abort();
+	}
+}
+
+static void on_packet(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *src,
+		      const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
+{
+	struct rig *r = ctx;
+	struct icrc_flow f;
+	struct pkt_view v;
+	uint16_t id = 0;
+
+	if (delivered)
+		return;
+	r->sent++;
+	must(pkt_parse(bth, len, &v) == PKT_OK, "sent a malformed packet");
+	icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
+	must(icrc_verify(&f, true, &id, bth, len), "sent a wrong ICRC");
+	must(pkt_addr_eq(dst, &r->peer) && v.dqpn == PEER_QPN, "sent to somebody else");
+	must(v.payload_len <= MTU, "sent more than the path MTU");
+}
+
+static void attributes(struct rig *r, struct nic_qp_attr *a)
+{
+	ep_attr(&r->e, &r->e, a);
+	a->dest_qpn = PEER_QPN;
+	a->dgid = r->peer;
+	a->rq_psn = 0xfffff0;
+}
+
+static void connect_again(struct rig *r)
+{
+	struct nic_qp_attr a = {.state = NIC_QPS_RESET};
+
+	must(ep_modify(&r->e, &a, NIC_QPA_STATE) == 0, "no RESET");
+	attributes(r, &a);
+	ep_to_init(&r->e);
+	ep_to_rtr(&r->e, &a);
+	ep_to_rts(&r->e, &a);
+}
+
+static uint64_t address(struct input *in, const struct ep *e)
+{
+	uint8_t how = u8(in);
+
+	if (how < 128)
+		return (uintptr_t)e->mem + how * 8;
+	if (how < 200)
+		return (uintptr_t)e->mem + (how - 127) * 128;
+	if (how < 230)
+		return (uintptr_t)e->mem + MEM - (how & 15);
+	return (uint64_t)u32(in) << 32 | u32(in);
+}
+
+static uint32_t rkey(struct input *in, const struct rig *r)
+{
+	uint8_t how = u8(in);
+
+	return how < 150 ? r->e.key : how < 220 ? r->read_key : r->e.key ^ u32(in);
+}
+
+static uint32_t length(struct input *in)
+{
+	uint8_t how = u8(in);
+
+	if (how < 100)
+		return how;
+	if (how < 170)
+		return MTU;
+	if (how < 240)
+		return (uint32_t)(how - 169) * 50;
+	return u32(in);
+}
+
+/* Near what is expected, most of the time just that. */
+static uint32_t psn_near(struct input *in, uint32_t psn)
+{
+	uint8_t how = u8(in);
+
+	if (how < 160)
+		return psn;
+	if (how < 250)
+		return psn + (uint32_t)how - 220;
+	return u32(in);
+}
+
+static void packet(struct input *in, struct rig *r)
+{
+	static const uint8_t rc[] = {0,	 1,  2,	 3,  4,	 5,  6,	 7,  8,	 9,  10, 11,
+				     12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 23};
+	uint8_t buf[PKT_MAX_LEN + 512], c = u8(in);
+	struct nic_qp_attr q;
+	struct pkt_make m = {0};
+	uint32_t len;
+
+	nic_qp_query(r->e.qp, &q);
+	m.opcode = c < 250 ? rc[c % sizeof(rc)] : u8(in);
+	c = u8(in);
+	m.ackreq = c & 1;
+	m.solicited = c & 2;
+	/* Responses answer what is outstanding: some PSNs before the next to be sent. */
+	if (pkt_ops[m.opcode].flags & PKT_RESPONSE)
+		m.psn = q.sq_psn - (u8(in) & 15);
+	else
+		m.psn = psn_near(in, q.rq_psn);
+	if (pkt_ops[m.opcode].flags & (PKT_RETH | PKT_ATOMIC_ETH)) {
+		m.va = address(in, &r->e);
+		m.rkey = rkey(in, r);
+		m.dmalen = length(in);
+	}
+	m.swap_add = u8(in);
+	m.syndrome = u8(in);
+	m.inv_rkey = r->e.key ^ (c & 64);
+	if (pkt_ops[m.opcode].flags & PKT_PAYLOAD)
+		m.len = length(in) % (PKT_MAX_PAYLOAD + 1);
+	len = pkt_make_raw(buf, &m, nic_qp_num(r->e.qp));
+	/* Now and then some bytes are otherwise. */
+	for (uint8_t n = c & 128 ? u8(in) & 7 : 0; n; n--)
+		buf[u8(in) % len] = u8(in);
+	if (c & 32)
+		len = 16 + (u8(in) << 2);
+	if (len > PKT_MAX_LEN || len & 3)
+		return;
+	pkt_seal(buf, len, &r->peer, &r->w.port[0][0][0]->addr);
+	sim_inject(r->w.sim, &r->peer, &r->w.port[0][0][0]->addr, buf, len);
+}
+
+static void post(struct input *in, struct rig *r)
+{
+	static const enum roost_op ops[] = {ROOST_OP_WRITE,	ROOST_OP_SEND,	   ROOST_OP_READ,
+					    ROOST_OP_FETCH_ADD, ROOST_OP_CMP_SWAP, ROOST_OP_WRITE_IMM};
+	enum roost_op op = ops[u8(in) % 6];
+	struct wr wr = {.op = op, .num_sge = 1, .raddr = 0x1000, .rkey = 77};
+
+	if (atomic_load(&r->e.sqi.prod) - atomic_load(&r->e.sqi.cons) == r->e.p.depth)
+		return;
+	wr.sge[0] = ep_sge(&r->e, (uint64_t)u8(in) * 8,
+			   op == ROOST_OP_FETCH_ADD || op == ROOST_OP_CMP_SWAP ? 8 : (uint32_t)u8(in) * 16);
+	ep_post(&r->e, &wr);
+}
+
+static void post_recv(struct input *in, struct rig *r)
+{
+	struct roost_sge s[2] = {ep_sge(&r->e, (uint64_t)u8(in) * 8, length(in) % 4096), {0}};
+
+	if (atomic_load(&r->e.rqi.prod) - atomic_load(&r->e.rqi.cons) == r->e.p.depth)
+		return;
+	s[1] = (struct roost_sge){(uintptr_t)r->e.mem + u8(in), u8(in),
+				  u8(in) < 200 ? r->e.key : r->read_key};
+	ep_post_recv(&r->e, 1, s, 2);
+}
+
+static void turns(struct rig *r, uint64_t ns)
+{
+	uint64_t until = world_now(&r->w) + ns;
+
+	for (int i = 0; i < 400; i++) {
+		uint64_t before = r->sent;
+
+		if (!world_step(&r->w, until))
+			break;
+		must(r->sent - before <= MAX_TURN, "a turn without end");
+	}
+}
+
+static void take_completions(struct ep *e)
+{
+	struct roost_cqe c;
+
+	while (ep_poll_send(e, &c))
+		;
+	while (ep_poll_recv(e, &c))
+		;
+}
+
+static void open_rig(struct rig *r, uint8_t shape)
+{
+	struct ep_params p = {.depth = 16,
+			      .max_sge = 2,
+			      .mem = MEM + GUARD,
+			      .mtu = MTU,
+			      .psn = 0xfffffa,
+			      .timeout = (uint8_t)(1 + (shape & 7)),
+			      .retry_cnt = 2,
+			      .rnr_retry = 2,
+			      .rd_atomic = (uint8_t)(1 + (shape >> 3 & 3))};
+	struct sim_params sp = {.window = shape & 64 ? 1000 : 0, .read_window = shape & 128 ? 500 : 0};
+	struct nic_mr_attr m;
+
+	memset(r, 0, sizeof(*r));
+	must(pkt_addr_parse("10.7.7.7", &r->peer) == 0, "no address");
+	world_init(&r->w, 1, 1, &sp);
+	sim_set_tap(r->w.sim, on_packet, r);
+	ep_init(&r->e, &r->w, 0, &p);
+	must(nic_mr_deregister(r->e.nic, r->e.key) == 0, "no region");
+	/* The first half may be written and read, the second only read; what is behind is nobody's. */
+	m = (struct nic_mr_attr){.pd = r->e.pd,
+				 .addr = r->e.mem,
+				 .len = MEM / 2,
+				 .iova = (uintptr_t)r->e.mem,
+				 .access = 15,
+				 .invalidatable = shape & 32};
+	must(nic_mr_register(r->e.nic, &m, &r->e.key) == 0, "no region");
+	m.addr = r->e.mem + MEM / 2;
+	m.iova += MEM / 2;
+	m.access = NIC_ACCESS_REMOTE_READ;
+	must(nic_mr_register(r->e.nic, &m, &r->read_key) == 0, "no region");
+	memset(r->e.mem + MEM / 2, 0xa5, MEM / 2 + GUARD);
+	connect_again(r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, data + size};
+	struct rig *r = malloc(sizeof(*r));
+
+	if (!r)
+		return 0;
+	open_rig(r, u8(&in));
+	while (in.p < in.end) {
+		uint8_t c = u8(&in);
+
+		switch (c % 16) {
+		case 0:
+			post(&in, r);
+			break;
+		case 1:
+			post_recv(&in, r);
+			break;
+		case 2:
+			turns(r, (uint64_t)u8(&in) * 50000);
+			take_completions(&r->e);
+			break;
+		case 3:
+			if (nic_qp_state(r->e.qp) == NIC_QPS_ERR)
+				connect_again(r);
+			break;
+		case 4:
+		case 5: /* several arrive in one burst */
+			packet(&in, r);
+			break;
+		default:
+			packet(&in, r);
+			turns(r, 1000);
+		}
+	}
+	turns(r, SEC);
+	take_completions(&r->e);
+	for (int i = MEM / 2; i < MEM + GUARD; i++)
+		must(r->e.mem[i] == 0xa5, "wrote where nobody may write");
+	must(nic_qp_state(r->e.qp) == NIC_QPS_RTS || nic_qp_state(r->e.qp) == NIC_QPS_ERR,
+	     "a state of its own making");
+	must(nic_mr_deregister(r->e.nic, r->read_key) == 0, "the region went away");
+	ep_fini(&r->e);
+	world_fini(&r->w);
+	free(r);
+	return 0;
+}
