@@ -19,6 +19,7 @@ demo:
 	@scripts/setup build demo
 	@scripts/build $(B)
 	@$(B)/roost demo
+	@examples/perftest.sh
 
 check:
 	@scripts/setup build check
