@@ -112,8 +112,8 @@ struct udp_port {
 	struct port port; /* first */
 	int sock, epoll;
 	bool v6;
-	bool out_armed; /* epoll looks for room too */
-	uint32_t scope; /* of a link-local address */
+	uint32_t watched; /* events that the epoll looks for at the socket; 0: it is not in the epoll */
+	uint32_t scope;	  /* of a link-local address */
 	struct list_head paths;
 	struct udp_lanes *lanes; /* NULL: one lane */
 	uint32_t rcvbuf;

@@ -26,8 +26,12 @@
 #include "base/sys.h"
 #include "port/udp.h"
 
-#define BUFFER_BYTES   (4 << 20)     /* asked for; the kernel doubles it, and stops at rmem_max */
-#define UDP_WINDOW_MAX (1024u << 10) /* more is of no use: it only falls out of the caches while it waits */
+#define BUFFER_BYTES (4 << 20) /* asked for; the kernel doubles it, and stops at rmem_max */
+/*
+ * More is of no use over loopback: it falls out of the caches while it waits. WRITEs of 64 KiB between two cores with 2 MiB of L2
+ * each: 28 Gbit/s with windows from 128 to 256 KiB, 19 with 384 KiB to 1 MiB. Long lines want more: window=.
+ */
+#define UDP_WINDOW_MAX (256u << 10)
 
 #define FIRST_FREE_LOOPBACK 2 /* 127.0.0.2 .. */
 #define LAST_FREE_LOOPBACK  254
@@ -306,13 +310,24 @@ static void set_windows(struct opening *o)
 
 /*
  * What there is to sleep on: an epoll, because waiting for room is sometimes wanted too, and lanes have their inboxes. It stays the
- * same descriptor for life, so a sleeper may use it without asking the owner.
+ * same descriptor for life, so a sleeper may use it without asking the owner. The socket is in it only while somebody
+ * may sleep: else each packet that arrives and each that leaves would wake the epoll, for nobody (8% of a sender's time).
  */
-static int watch(struct udp_port *u, bool for_room, int op)
+static int watch(struct udp_port *u, uint32_t events)
 {
-	struct epoll_event ev = {.events = EPOLLIN | (for_room ? EPOLLOUT : 0)};
+	struct epoll_event ev = {.events = events};
+	int rc;
 
-	return sys_epoll_ctl(u->epoll, op, u->sock, &ev);
+	if (events == u->watched)
+		return 0;
+	rc = sys_epoll_ctl(u->epoll,
+			   !events	? EPOLL_CTL_DEL
+			   : u->watched ? EPOLL_CTL_MOD
+					: EPOLL_CTL_ADD,
+			   u->sock, &ev);
+	if (!rc)
+		u->watched = events;
+	return rc;
 }
 
 static bool udp_arm(struct port *p)
@@ -325,9 +340,8 @@ static bool udp_arm(struct port *p)
 		udp_lanes_disarm(u);
 		return false;
 	}
-	if (u->tx.blocked && !u->out_armed)
-		u->out_armed = !watch(u, true, EPOLL_CTL_MOD);
-	return true;
+	/* Refused (no memory): who may not sleep looks again. */
+	return !watch(u, EPOLLIN | (u->tx.blocked ? EPOLLOUT : 0));
 }
 
 static void udp_disarm(struct port *p)
@@ -336,16 +350,13 @@ static void udp_disarm(struct port *p)
 
 	if (u->lanes)
 		udp_lanes_disarm(u);
-	if (u->out_armed) {
-		watch(u, false, EPOLL_CTL_MOD);
-		u->out_armed = false;
-	}
+	watch(u, 0);
 }
 
 static void udp_after_fork(struct port *p)
 {
 	/* The epoll is the parent's too: to change it would change the parent's. Closing our descriptors does it no harm. */
-	udp_port(p)->out_armed = false;
+	udp_port(p)->watched = 0;
 }
 
 static void udp_close(struct port *p)
@@ -389,9 +400,8 @@ static int set_memory(struct udp_port *u)
 	u->epoll = sys_epoll_create1(EPOLL_CLOEXEC);
 	if (u->epoll < 0)
 		return u->epoll;
-	rc = watch(u, false, EPOLL_CTL_ADD);
 	u->port.fd = u->epoll;
-	return rc ? rc : u->port.lanes > 1 ? udp_lanes_join(u) : 0;
+	return u->port.lanes > 1 ? udp_lanes_join(u) : 0;
 }
 
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,

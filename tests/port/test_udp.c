@@ -298,6 +298,15 @@ static void test_sleep(void **state)
 	assert_int_equal(rig_burst(p.b, pkts, PORT_BURST), 1);
 	assert_true(p.b->ops->arm(p.b));
 	assert_false(rig_readable(p.b, 0));
+	/* What came before it was armed counts too. Nobody is woken who is not armed, however often it was. */
+	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b);
+	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 2), 0);
+	assert_true(p.a->ops->flush(p.a));
+	assert_false(rig_readable(p.b, 20));
+	assert_true(p.b->ops->arm(p.b));
+	assert_true(p.b->ops->arm(p.b));
+	assert_true(rig_readable(p.b, 2000));
 	p.b->ops->disarm(p.b);
 	close_pair(&p);
 }
@@ -347,7 +356,9 @@ static void test_paths(void **state)
 	/* What waits when the path goes is sent before. */
 	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 1), 0);
 	p.a->ops->path_put(p.a, p.to_b);
+	assert_true(p.b->ops->arm(p.b));
 	assert_true(rig_readable(p.b, 2000));
+	p.b->ops->disarm(p.b);
 	rig_close(p.a);
 	rig_close(p.b);
 }
