@@ -125,7 +125,8 @@ struct port {
 
 /*
  * Opens a lane from its specification: KIND[:ADDRESS][,OPTION=VALUE...] with KIND udp or shm and options
- * loss= dup= reorder= corrupt= delay= seed= mtu= pcap= (fault injection and capture wrap the port).
+ * loss= dup= reorder= corrupt= delay= seed= mtu= pcap= (fault injection and capture wrap the port), window= buffer= offload=
+ * ring= (port/open.c has the table).
  * Without ADDRESS one is chosen: the first process on a machine takes its primary address (udp) or 10.0.0.1 (shm), later ones a free one.
  * Lanes after the first pass the address that lane 0 got. On failure returns NULL and writes one line that says what to do
  * into err (errlen bytes). Allocates; control path.
