@@ -19,20 +19,10 @@ static bool nak_is_fatal(uint8_t syndrome)
 /* A NAK stands for the acknowledgement of everything before its PSN. */
 void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 {
-	struct nic_counters *c = &qp->pu->ctr;
-
 	qp->resp.nak = syndrome;
 	qp->resp.nak_psn = psn;
 	qp->resp.nak_sent = true;
 	qp->resp.ack = false;
-	if (syndrome == PKT_NAK_INVALID_REQ)
-		c->resp_remote_invalid_request++;
-	else if (syndrome == PKT_NAK_REM_ACCESS)
-		c->resp_remote_access_errors++;
-	else if (syndrome == PKT_NAK_REM_OP)
-		c->resp_remote_op_errors++;
-	else if (PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_RNR)
-		c->out_of_buffer++;
 	nic_schedule_resp(qp);
 }
 

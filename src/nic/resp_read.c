@@ -227,9 +227,19 @@ static struct resp_entry *oldest_pending(struct qp_resp *r)
 	return NULL;
 }
 
-/* A NAK that ends the connection takes our side to the error state, once it is on its way. */
+/* A NAK that ends the connection takes our side to the error state, once it is on its way. Counted are those that left. */
 static void after_nak(struct nic_qp *qp, uint8_t syndrome)
 {
+	struct nic_counters *c = &qp->pu->ctr;
+
+	if (syndrome == PKT_NAK_INVALID_REQ)
+		c->resp_remote_invalid_request++;
+	else if (syndrome == PKT_NAK_REM_ACCESS)
+		c->resp_remote_access_errors++;
+	else if (syndrome == PKT_NAK_REM_OP)
+		c->resp_remote_op_errors++;
+	else if (PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_RNR)
+		c->out_of_buffer++;
 	if (PKT_AETH_TYPE(syndrome) != PKT_AETH_TYPE_NAK || syndrome == PKT_NAK_PSN_SEQ)
 		return;
 	if (syndrome == PKT_NAK_REM_ACCESS)

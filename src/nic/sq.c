@@ -72,7 +72,8 @@ bool sq_fetch(struct nic_qp *qp)
 	uint32_t room = sq->entry_mask + 1 - (sq->fetched - sq->una);
 	unsigned n = FETCH_BURST;
 
-	if (unlikely(avail > sq->mask + 1)) { /* an index that no posting makes: nothing there can be trusted */
+	if (unlikely(avail >
+		     sq->mask + 1)) { /* an index that no posting makes: nothing there can be trusted */
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 		qp_error(qp);
 		return false;

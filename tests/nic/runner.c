@@ -45,6 +45,8 @@ static void pick_link(struct run *u)
 	default:
 		q->loss = q->dup = q->reorder = q->corrupt = 0.02;
 	}
+	if (rng_below(r, 4) == 0)
+		u->full = rng_double(r) * 0.5;
 	if (rng_below(r, 3) == 0)
 		u->pause_every = 20 + (unsigned)rng_below(r, 200);
 	/* A NIC that is not polled for long overflows its receive queue. */
@@ -135,6 +137,7 @@ static void set_up(struct run *u)
 			u->got[i][k] = calloc(MAX_CONNS * 2 * 64, 1);
 	}
 	trace_start(&u->t, &u->w, u->sp.reorder > 0 || u->sp.dup > 0, u->mtu);
+	u->t.full = u->full;
 	u->num_conns = 1 + (unsigned)rng_below(&u->r, MAX_CONNS);
 	u->faulty = faulty < u->num_conns;
 	for (unsigned i = 0; i < u->num_conns; i++)
@@ -305,10 +308,11 @@ bool run_seed(uint64_t seed, bool verbose, FILE *live, struct run_stats *stats)
 	if (verbose)
 		printf("seed %" PRIu64
 		       ": %u NICs, %u PUs, %u connections; MTU %u, loss %g dup %g reorder %g corrupt %g, "
-		       "delay %" PRIu64 " + %" PRIu64 " ns, %" PRIu64 " B/us, windows %u %u, pauses 1:%u\n",
+		       "delay %" PRIu64 " + %" PRIu64 " ns, %" PRIu64
+		       " B/us, windows %u %u, pauses 1:%u, full %.2f\n",
 		       seed, u->w.nics, u->w.pus, u->num_conns, u->mtu, u->sp.loss, u->sp.dup, u->sp.reorder,
 		       u->sp.corrupt, u->sp.delay_ns, u->sp.jitter_ns, u->sp.bytes_per_us, u->sp.window,
-		       u->sp.read_window, u->pause_every);
+		       u->sp.read_window, u->pause_every, u->full);
 	ok = carry_out(u) && run_check_end(u);
 	if (!ok)
 		return false;

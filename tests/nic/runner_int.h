@@ -41,6 +41,7 @@ struct run {
 	uint64_t *shared[WORLD_MAX_NICS];	      /* SHARED_WORDS each */
 	uint64_t added[WORLD_MAX_NICS][SHARED_WORDS]; /* how often, in all */
 	uint8_t *got[WORLD_MAX_NICS][SHARED_WORDS];   /* which old values came back */
+	double full;				      /* how often a port has no room */
 	bool lossy, faulty;
 };
 

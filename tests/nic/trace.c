@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "trace.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 static struct trace *current;
@@ -79,6 +80,16 @@ static int tapped_rx(struct port *port, struct port_pkt *pkts, int max)
 	return n;
 }
 
+static int tapped_reserve(struct port *port, struct port_path *path, uint32_t len, uint8_t tos,
+			  struct port_room *room)
+{
+	struct trace *t = current;
+
+	if (t->full > 0 && rng_double(&t->rng) < t->full)
+		return -EAGAIN;
+	return t->real->reserve(port, path, len, tos, room);
+}
+
 void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu)
 {
 	memset(t, 0, sizeof(*t));
@@ -87,6 +98,8 @@ void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu)
 	t->real = w->port[0][0][0]->ops;
 	t->tapped = *t->real;
 	t->tapped.rx_burst = tapped_rx;
+	t->tapped.reserve = tapped_reserve;
+	rng_seed(&t->rng, w->nics);
 	for (unsigned i = 0; i < w->nics; i++) {
 		struct oracle_options o = oracle_defaults;
 

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "base/rng.h"
 #include "packet/oracle.h"
 #include "world.h"
 
@@ -30,6 +31,8 @@ struct trace {
 	bool loops[WORLD_MAX_NICS]; /* QPs of it talk to each other: their errors are counted and not seen */
 	struct trace_packet last[TRACE_KEEP];
 	uint64_t packets;
+	double full; /* how often a port has no room for a packet */
+	struct rng rng;
 	FILE *live;		     /* where to print every packet at once; NULL: nowhere */
 	const struct port_ops *real; /* the simulator's */
 	struct port_ops tapped;
