@@ -168,6 +168,7 @@ static int create(const struct nic_host_ops *ops, struct drive **out, char *err,
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		atomic_store_explicit(&d->pu[i].tend_wake, UINT64_MAX, memory_order_relaxed);
 		atomic_store_explicit(&d->pu[i].offer_every, 1, memory_order_relaxed);
+		atomic_store_explicit(&d->pu[i].cpu, -1, memory_order_relaxed);
 	}
 	rc = configure(d, &cfg, err, errlen);
 	if (rc == 0)

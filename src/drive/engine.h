@@ -29,32 +29,47 @@
 #define US 1000ull
 #define MS 1000000ull
 
-#define LEASE_NS      (20 * US)	  /* how long a poll keeps the tender away */
-#define TURN_LEASE_NS (500 * US)  /* during its turn, which may take long on a shared core */
-#define NAP_MIN_NS    (20 * US)	  /* the tender's sleep while a poller is at work: from ... */
-#define NAP_MAX_NS    (1 * MS)	  /* ... to */
-#define HORIZON_NS    (1250 * US) /* a tender that looks again before this is no reason to wake it */
+#define LEASE_NS   (20 * US) /* how long a poll keeps the tender away */
+#define NAP_MIN_NS (20 * US) /* the tender's sleep while a poller is at work: from ... */
+#define NAP_MAX_NS (1 * MS)  /* ... to */
+/*
+ * A tender that wakes within this time is not woken for the core's timers: they may be late by it while
+ * nobody polls. It is more than a scheduler's tick (4 ms here and there), beyond which a timer costs nothing
+ * to set and to cancel: one before the tick means two writes to the timer's hardware, some microseconds each
+ * in a virtual machine.
+ */
+#define RECENT_NS  (5 * MS)
+#define HORIZON_NS (1250 * US) /* a tender that looks again before this is no reason to wake it */
 
 /* The word of a PU: the two bits, and above them the number of control calls that wait for it. */
 #define PU_OWNED  1u
 #define PU_KICKED 2u /* the owner runs another turn after this one: somebody rang meanwhile */
 #define PU_WANT	  4u
 
+enum pu_turn {
+	PU_IDLE,   /* it did nothing */
+	PU_WORKED, /* it did something */
+	PU_POLLED, /* it did something, in drive_progress(): the program got what it polled for */
+};
+
 enum tender_bit { TENDER_SERVICE = 1, TENDER_WAITER = 2 };
 
 struct drive_pu {
 	/* written by every turn */
 	_Atomic uint32_t word CACHE_ALIGNED;
-	bool armed;		    /* owner's: ports were armed and not disarmed since */
+	bool attended;		    /* owner's: since the last look a tender went to sleep on the ports */
+	uint32_t polled;	    /* owner's: PU_POLLED turns beside a sleeper */
 	_Atomic uint64_t lease_end; /* ns; before it a poller is at work */
-	_Atomic uint64_t deadline;  /* ns; the core's, when it last was too early for the tender */
 	_Atomic uint64_t rang;	    /* ns; last turn run by a doorbell */
 	/* doorbells: when to offer the core, pu.c */
 	_Atomic uint32_t offer_in, offer_every;
 	_Atomic uint64_t no_offer_until; /* ns */
 	/* written by tenders, read by every turn */
 	_Atomic uint64_t tend_wake CACHE_ALIGNED; /* ns; a tender looks at the PU then at the latest */
-	_Atomic uint32_t sleepers;		  /* enum tender_bit: who sleeps on the armed ports */
+	_Atomic uint32_t sleepers;		  /* enum tender_bit: who sleeps on the ports */
+	atomic_bool
+		blind;	/* the service thread does, but its eyes are shut until a poll opens them: tend.c */
+	atomic_int cpu; /* where the last turn beside a sleeper ran */
 };
 _Static_assert(sizeof(struct drive_pu) == 2 * CACHE_LINE, "a PU is one line for pollers, one for tenders");
 
@@ -73,6 +88,11 @@ struct tend_pu {
 	int pauses;
 	uint32_t useful, useless;
 	uint64_t judged, poller_until; /* ns */
+	/* ... and takes packets in turns with us, so that its polls tell when to watch the ports */
+	bool blind;		   /* went to sleep with its eyes shut */
+	uint32_t polled;	   /* drive_pu.polled when last looked at */
+	uint32_t blind_skip, skip; /* after a mistake: packets not to try it again */
+	uint64_t last_turn;	   /* ns; last turn that did something */
 };
 
 struct tender {
@@ -139,7 +159,7 @@ bool pu_own(struct drive_pu *p, uint64_t until);
  * After a turn: disarms ports nobody sleeps on, keeps those armed that somebody does, wakes the tender if it
  * counts on more than is true now. Owner.
  */
-void pu_settle(struct drive *d, unsigned i, uint64_t now, bool worked);
+void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
 /* Arms all ports; false when one has something to do right away. Owner. */
 bool pu_arm(struct drive *d, unsigned i);
 /* Gives it up; runs a turn more when kicked meanwhile. */
@@ -175,6 +195,12 @@ void tender_fini(struct tender *t);
 
 /* ---- service.c ---- */
 int service_start(struct drive *d);
+/*
+ * The service thread, asleep with its eyes shut, wakes for the next packet of PU i: once. Owner; a system
+ * call.
+ */
+void service_open_eyes(struct drive *d, unsigned i);
+void service_shut_eyes(struct drive *d, unsigned i);
 void service_stop(struct drive *d);
 
 /* ---- stat.c ---- */

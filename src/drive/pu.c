@@ -69,14 +69,12 @@ void pu_disarm(struct drive *d, unsigned i)
 {
 	for (unsigned k = 0; k < d->ports; k++)
 		d->port[k][i]->ops->disarm(d->port[k][i]);
-	d->pu[i].armed = false;
 }
 
 bool pu_arm(struct drive *d, unsigned i)
 {
 	bool idle = true;
 
-	d->pu[i].armed = true;
 	for (unsigned k = 0; k < d->ports; k++)
 		idle &= d->port[k][i]->ops->arm(d->port[k][i]);
 	return idle;
@@ -97,38 +95,52 @@ static bool keep_armed(struct drive *d, unsigned i)
 	return false;
 }
 
-static void __attribute__((noinline))
-settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, bool worked)
+static bool wake_tender_needed(struct drive *d, unsigned i, uint64_t now, uint64_t wake)
 {
 	struct drive_pu *p = &d->pu[i];
-	bool on_port = atomic_load_explicit(&p->sleepers, memory_order_acquire) != 0;
+	bool polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
+
+	if (wake > now + RECENT_NS && nic_deadline(d->nic, i) < wake)
+		return true;
+	return (!polled || wake > now + RECENT_NS) && nic_pending(d->nic, i);
+}
+
+static void __attribute__((noinline))
+settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_turn turn)
+{
+	struct drive_pu *p = &d->pu[i];
 	bool kick;
 
-	if (!on_port) {
+	if (!atomic_load_explicit(&p->sleepers, memory_order_acquire)) {
 		/* The tender left the ports to a poller: peers need not wake anybody any more. */
-		if (p->armed)
+		if (p->attended)
 			pu_disarm(d, i);
+		p->attended = false;
 		kick = wake > now + HORIZON_NS;
 	} else {
-		bool polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
-		uint64_t deadline = nic_deadline(d->nic, i);
-
-		if (deadline < wake)
-			atomic_store_explicit(&p->deadline, deadline, memory_order_relaxed);
-		kick = (worked && !keep_armed(d, i)) || deadline < wake ||
-		       ((!polled || wake > now + HORIZON_NS) && nic_pending(d->nic, i));
+		kick = wake_tender_needed(d, i, now, wake);
+		p->polled += turn == PU_POLLED;
+		if (!atomic_load_explicit(&p->blind, memory_order_relaxed)) {
+			kick |= turn != PU_IDLE && !keep_armed(d, i);
+		} else if (turn == PU_POLLED) {
+			/* What the poller waited for is there: now it may turn to other things. */
+			atomic_store_explicit(&p->blind, false, memory_order_relaxed);
+			kick |= !keep_armed(d, i);
+			service_open_eyes(d, i);
+		}
+		atomic_store_explicit(&p->cpu, sched_getcpu(), memory_order_relaxed);
 	}
 	if (kick)
 		tend_kick(d);
 }
 
-void pu_settle(struct drive *d, unsigned i, uint64_t now, bool worked)
+void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t wake = atomic_load_explicit(&p->tend_wake, memory_order_relaxed);
 
-	if (unlikely(p->armed || wake > now + HORIZON_NS))
-		settle_slow(d, i, now, wake, worked);
+	if (unlikely(p->attended || wake > now + HORIZON_NS))
+		settle_slow(d, i, now, wake, turn);
 }
 
 /*
@@ -153,7 +165,7 @@ void pu_turn(struct drive *d, unsigned i, uint64_t now)
 	nic_poll(d->nic, i, now);
 	leave_work(d, i, now);
 	/* Worked or not: who kicked us may have been woken, and is to be woken again. */
-	pu_settle(d, i, now, true);
+	pu_settle(d, i, now, PU_WORKED);
 }
 
 bool pu_drop(struct drive_pu *p)
@@ -199,13 +211,11 @@ unsigned drive_progress(struct drive *d, unsigned i)
 		return 0;
 	}
 	now = clock_now();
-	/* A turn may take longer than a lease: while it runs, the poller is at work. */
-	atomic_store_explicit(&p->lease_end, now + TURN_LEASE_NS, memory_order_relaxed);
 	done = nic_poll(d->nic, i, now);
 	if (unlikely(done >= LONG_TURN))
 		now = clock_now();
 	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
-	pu_settle(d, i, now, done != 0);
+	pu_settle(d, i, now, done ? PU_POLLED : PU_IDLE);
 	pu_release(d, i);
 	return done;
 }
@@ -223,11 +233,11 @@ static bool poller_takes_it(const struct drive_pu *p)
 }
 
 /*
- * On a core that is the only one we may use, the peer's program may be waiting for it: what we just sent has been
- * delivered, but if we go on to spin on memory for the answer (ib_write_lat), it runs only when the scheduler takes
- * the core away from us, milliseconds later. So a doorbell that ran its own turn offers the core once. An offer that
- * nobody took makes us offer rarely; one that took long went to somebody with other work, and is not repeated for
- * a multiple of that time.
+ * On a core that is the only one we may use, the peer's program may be waiting for it: what we just sent has
+ * been delivered, but if we go on to spin on memory for the answer (ib_write_lat), it runs only when the
+ * scheduler takes the core away from us, milliseconds later. So a doorbell that ran its own turn offers the
+ * core once. An offer that nobody took makes us offer rarely; one that took long went to somebody with other
+ * work, and is not repeated for a multiple of that time.
  */
 static void offer_core(struct drive_pu *p)
 {
@@ -298,7 +308,7 @@ void drive_disown(struct drive *d, unsigned i)
 	if (atomic_load_explicit(&d->dead, memory_order_relaxed))
 		return;
 	now = clock_now();
-	pu_settle(d, i, now, false);
+	pu_settle(d, i, now, PU_IDLE);
 	work = atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now && nic_pending(d->nic, i);
 	if (pu_drop(p) || work)
 		tend_kick(d);

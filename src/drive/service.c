@@ -26,6 +26,7 @@
 #define STANDBY_LIMIT_NS   (1000 * MS)
 #define BASE_EVERY_NS	   (1 * MS) /* while there is no time to sleep: look at control work this often */
 #define OWN_FOR_CONTROL_NS (200 * US)
+#define STEER_EVERY_NS	   (10 * MS)
 #define SPIN_CHECK_NS	   (20 * US)
 #define SPIN_GAP_NS	   (50 * US) /* a core given away for longer is a shared one */
 #define SPIN_PENALTY_MIN   (100 * MS)
@@ -41,6 +42,9 @@ struct service {
 	struct drive *d;
 	bool listening[NIC_MAX_PUS]; /* its ports are in the epoll set */
 	uint64_t base_looked;	     /* ns; when other events than packets were last looked for */
+	cpu_set_t cores;	     /* as the program has it; empty: not asked */
+	int shunned;		     /* the core we keep away from, -1: none */
+	uint64_t steered;	     /* ns */
 	uint64_t standby;	     /* ns; length of the last nap while a waiter tends */
 	unsigned wait_seen;
 };
@@ -146,6 +150,25 @@ static void listen_on_ports(struct service *s)
 	}
 }
 
+static void set_eyes(struct drive *d, unsigned i, uint32_t events)
+{
+	for (unsigned k = 0; k < d->ports; k++) {
+		struct epoll_event ev = {.events = events, .data.u64 = EVENT(ON_PORT, i, k)};
+
+		sys_epoll_ctl(d->service_set, EPOLL_CTL_MOD, d->port[k][i]->fd, &ev);
+	}
+}
+
+void service_open_eyes(struct drive *d, unsigned i)
+{
+	set_eyes(d, i, EPOLLIN | EPOLLET | EPOLLONESHOT);
+}
+
+void service_shut_eyes(struct drive *d, unsigned i)
+{
+	set_eyes(d, i, 0);
+}
+
 /* The ports' control work is rare: greetings and farewells of peers. */
 static void control_work(struct drive *d, unsigned i, unsigned k)
 {
@@ -212,6 +235,34 @@ static int open_set(struct drive *d)
 	return rc;
 }
 
+/*
+ * Away from the core on which a hybrid program spins: there we preempt it with each packet, and are woken
+ * from afar where a peer on this machine sent it. Elsewhere an idle core wakes us, or the very core that sent
+ * the packet.
+ */
+static void steer(struct service *s)
+{
+	struct drive *d = s->d;
+	uint64_t now = clock_now();
+	int cpu = -1;
+	cpu_set_t set;
+
+	for (unsigned i = 0; i < d->pus && cpu < 0; i++) {
+		if (d->service.pu[i].hybrid)
+			cpu = atomic_load_explicit(&d->pu[i].cpu, memory_order_relaxed);
+	}
+	if (cpu == s->shunned || now - s->steered < STEER_EVERY_NS)
+		return;
+	s->steered = now;
+	if (s->shunned < 0 && sched_getaffinity(0, sizeof(s->cores), &s->cores))
+		return;
+	set = s->cores;
+	if (cpu >= 0)
+		CPU_CLR(cpu, &set);
+	if (CPU_COUNT(&set) > 0 && sched_setaffinity(0, sizeof(set), &set) == 0)
+		s->shunned = cpu;
+}
+
 /* ---- the thread ---- */
 
 /*
@@ -267,6 +318,7 @@ static void tend(struct service *s)
 	if (v == TEND_SLEEP) {
 		uint64_t wake = tend_wake(t);
 
+		steer(s);
 		listen_on_ports(s);
 		atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
 		t->spin_seen = t->spin_checked = 0;
@@ -284,7 +336,7 @@ static void tend(struct service *s)
 static void *service_main(void *arg)
 {
 	struct drive *d = arg;
-	struct service s = {.d = d};
+	struct service s = {.d = d, .shunned = -1};
 
 	be_prompt();
 	s.wait_seen = atomic_load(&d->wait_seq) - 1;

@@ -36,7 +36,7 @@ static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, ui
 			return &path->base;
 		}
 	}
-	path = calloc(1, sizeof(*path));
+	path = shm_alloc(sizeof(*path));
 	if (!path)
 		return NULL;
 	path->base.dst = *dst;
@@ -77,13 +77,15 @@ static bool flush(struct port *p)
 	struct shm_port *s = shm_of(p);
 	unsigned n = s->num_dirty;
 
+	if (unlikely(s->dead_tx))
+		shm_free_dead_tx(s);
 	if (!n)
 		return true;
 	for (unsigned i = 0; i < n; i++) {
 		struct shm_tx *tx = s->dirty[i];
 
 		tx->dirty = false;
-		if (tx->ring.tail != tx->ring.published) {
+		if (tx->ring.index != tx->ring.published) {
 			shm_prod_publish(&tx->ring);
 			note_published(s, tx);
 		}
@@ -157,7 +159,8 @@ static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t t
 			return reserve_lost(s, room);
 		tx = path->tx;
 	}
-	if (unlikely(tx->ring.tail - tx->ring.published >= SHM_PUBLISH_BYTES))
+	if (unlikely(tx->ring.pos - tx->ring.sent >= SHM_PUBLISH_BYTES ||
+		     tx->ring.index - tx->ring.published >= PORT_BURST))
 		publish_finished(s, tx);
 	room->bth = shm_prod_reserve(&tx->ring, len, tos);
 	if (unlikely(!room->bth))
@@ -216,7 +219,7 @@ static void tidy(struct shm_port *s)
 			s->base.stats.rx_bad++;
 			log_debug("shm: a peer's ring made no sense; connection ended");
 			shm_rx_end(s, i);
-		} else if (rx->hung_up && rx->ring.head == rx->ring.tail && shm_cons_look(&rx->ring) <= 0) {
+		} else if (rx->hung_up && shm_cons_look(&rx->ring) <= 0) {
 			shm_rx_end(s, i);
 		} else if (rx->hung_up) {
 			waiting = true;
@@ -228,35 +231,37 @@ static void tidy(struct shm_port *s)
 	s->untidy = waiting;
 }
 
-/* Fills descriptors from one ring, at most `max` and while *bytes lasts. */
+static int nothing_in(struct shm_port *s, struct shm_rx *rx, int look)
+{
+	shm_wake_sender(rx);
+	if (unlikely(look < 0))
+		rx->broken = s->untidy = true;
+	else if (unlikely(++rx->empty_looks >= SHM_HOT_LOOKS))
+		s->untidy = true;
+	return 0;
+}
+
+/* The lines of a small packet, whose reader looks at all of them; of a large one the CPU's prefetchers do better. */
+static void fetch_small(const uint8_t *bth, uint32_t len)
+{
+	if (len <= SHM_SMALL) {
+		for (uint32_t i = 0; i < SHM_REC_BTH + len; i += SHM_REC_ALIGN)
+			__builtin_prefetch(bth - SHM_REC_BTH + i, 0, 3);
+	}
+}
+
+/* Fills descriptors from one ring, at most `max` (at least 1) and while *bytes lasts. */
 static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, int max, uint32_t *bytes)
 {
-	struct shm_cons *ring = &rx->ring;
 	uint32_t len;
 	uint8_t tos;
-	int n = 0, rc;
+	int n = 0, rc = 1;
 
-	if (ring->head == ring->tail) {
-		rc = shm_cons_look(ring);
-		if (rc <= 0) {
-			shm_wake_sender(rx);
-			if (unlikely(rc < 0)) {
-				rx->broken = s->untidy = true;
-			} else if (unlikely(++rx->empty_looks >= SHM_HOT_LOOKS)) {
-				s->untidy = true;
-			}
-			return 0;
-		}
-	}
-	shm_cons_ahead(ring, rx->stride);
 	while (n < max && *bytes < SHM_BURST_BYTES) {
-		shm_cons_prefetch(ring, SHM_AHEAD * rx->stride);
-		rc = shm_cons_next(ring, &pkts[n].bth, &len, &tos);
-		if (unlikely(rc <= 0)) {
-			if (rc < 0)
-				rx->broken = s->untidy = true;
+		rc = shm_cons_next(&rx->ring, &pkts[n].bth, &len, &tos);
+		if (rc <= 0)
 			break;
-		}
+		fetch_small(pkts[n].bth, len);
 		pkts[n].src = &rx->src;
 		pkts[n].dst = &s->base.addr;
 		pkts[n].len = len;
@@ -265,14 +270,15 @@ static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, in
 		pkts[n].tos = tos;
 		pkts[n].flags = PORT_ID_KNOWN | ((tos & 3) == 3 ? PORT_CE : 0);
 		*bytes += len;
-		rx->stride = shm_rec_size(len);
 		n++;
 	}
+	if (n == 0)
+		return nothing_in(s, rx, rc);
+	if (unlikely(rc < 0))
+		rx->broken = s->untidy = true;
 	rx->empty_looks = 0;
-	if (n) {
-		s->unreleased[s->num_unreleased++] = rx;
-		shm_wake_sender(rx);
-	}
+	s->unreleased[s->num_unreleased++] = rx;
+	shm_wake_sender(rx);
 	return n;
 }
 
@@ -308,7 +314,7 @@ static int take_from_many(struct shm_port *s, struct port_pkt *pkts, int max, ui
 			struct shm_rx *rx = s->rx[(start + i) % hot];
 			int left = max - n, most = pass == 0 && share < left ? share : left;
 
-			if (!rx->broken && (pass == 0 || rx->ring.head != rx->ring.tail))
+			if (!rx->broken && (pass == 0 || shm_cons_look(&rx->ring) > 0))
 				n += take(s, rx, pkts + n, most, bytes);
 		}
 	}
@@ -323,8 +329,8 @@ static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
 
 	if (s->num_unreleased)
 		release_all(s);
-	if (unlikely(s->dead))
-		shm_free_dead(s);
+	if (unlikely(s->dead_rx))
+		shm_free_dead_rx(s);
 	if (s->num_unfenced)
 		shm_wake_receivers(s, false);
 	if (s->num_hot < s->num_rx)
@@ -517,7 +523,7 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 
 	if (!spec_ok(spec, lane, lanes, err, errlen))
 		return NULL;
-	s = calloc(1, sizeof(*s));
+	s = shm_alloc(sizeof(*s));
 	if (!s) {
 		snprintf(err, errlen, "shm: out of memory");
 		return NULL;
@@ -536,7 +542,7 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	s->ring_size = spec->ring ? spec->ring : SHM_RING_DEFAULT;
 	list_init(&s->tx);
 	list_init(&s->paths);
-	s->scratch = aligned_alloc(CACHE_LINE, ALIGN_UP((size_t)PKT_MAX_LEN, CACHE_LINE));
+	s->scratch = shm_alloc(PKT_MAX_LEN);
 	s->dirfd = shm_dir_open(err, errlen);
 	if (s->dirfd < 0)
 		goto fail;

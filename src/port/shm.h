@@ -12,6 +12,9 @@
 #ifndef ROOST_PORT_SHM_H
 #define ROOST_PORT_SHM_H
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/list.h"
 #include "port/port_impl.h"
 #include "port/shm_dir.h"
@@ -69,13 +72,13 @@ struct shm_tx {
 	bool blocked;	   /* a reservation failed; wants to know of room */
 	uint32_t made_ms;  /* when it was connected */
 	uint32_t check_ms; /* when a blocked one last looked whether the peer lives */
+	struct shm_tx *next_dead;
 };
 
 struct shm_rx {
 	struct shm_end end;
 	struct shm_cons ring;
 	struct pkt_addr src;
-	uint32_t stride; /* size of the last record: the next ones are probably like it */
 	uint32_t empty_looks;
 	bool hung_up; /* the sender is gone; what it left in the ring is still delivered */
 	bool broken;  /* nonsense in the ring: nothing more is delivered */
@@ -106,6 +109,7 @@ struct shm_port {
 	unsigned num_tx, num_dirty, num_unfenced, num_blocked;
 	struct shm_tx *dirty[SHM_MAX_TX], *unfenced[SHM_MAX_TX];
 	/* The last reservation. */
+	struct shm_tx *dead_tx; /* ended; to be unmapped at the next flush */
 	struct shm_tx *last_tx; /* NULL: it went to scratch, or was taken back */
 	uint32_t last_len;
 	bool last_dropped;
@@ -117,11 +121,24 @@ struct shm_port {
 	bool untidy;		 /* one of them wants to be ended, or to become cold */
 	unsigned num_unreleased; /* the last burst's packets are from these */
 	struct shm_rx *unreleased[PORT_BURST];
-	struct shm_rx *dead; /* ended; to be unmapped when the last burst's packets are no longer used */
+	struct shm_rx *dead_rx; /* ended; to be unmapped when the last burst's packets are no longer used */
 
 	unsigned num_pending;
 	struct shm_end *pending[SHM_MAX_PENDING];
 };
+
+/*
+ * Zeroed memory on cache lines of its own: what one processing unit writes for each packet must not share a line with what another
+ * thread uses. NULL when there is none; free() it.
+ */
+static inline void *shm_alloc(size_t size)
+{
+	void *p;
+
+	size = ALIGN_UP(size, 128);
+	p = aligned_alloc(128, size);
+	return p ? memset(p, 0, size) : NULL;
+}
 
 static inline struct shm_port *shm_of(struct port *p)
 {
@@ -135,11 +152,12 @@ uint32_t shm_now_ms(void);
 int shm_listen(struct shm_port *s);
 /* Connects a path whose time has come. True when it has a ring now. */
 bool shm_connect(struct shm_port *s, struct shm_path *path);
-/* The peer is gone or made no sense: ends the connection and detaches its paths. */
+/* The peer is gone or made no sense: ends the connection and detaches its paths. Its memory stays until the next flush. */
 void shm_tx_end(struct shm_port *s, struct shm_tx *tx);
+void shm_free_dead_tx(struct shm_port *s);
 /* Ends an incoming connection at once; its memory stays mapped until the next rx_burst. */
 void shm_rx_end(struct shm_port *s, unsigned i);
-void shm_free_dead(struct shm_port *s);
+void shm_free_dead_rx(struct shm_port *s);
 void shm_control(struct port *p);
 void shm_close_all(struct shm_port *s);
 

@@ -142,7 +142,7 @@ static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, un
 
 	if (s->num_tx == SHM_MAX_TX)
 		return NULL;
-	tx = calloc(1, sizeof(*tx));
+	tx = shm_alloc(sizeof(*tx));
 	if (!tx)
 		return NULL;
 	rc = dial(s, dst, lane);
@@ -250,8 +250,20 @@ void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
 	list_del(&tx->node);
 	s->num_tx--;
 	end_close(s, &tx->end);
-	shm_prod_unmap(&tx->ring);
-	free(tx);
+	/* The packet reserved last may be there, and want its ICRC still. */
+	tx->next_dead = s->dead_tx;
+	s->dead_tx = tx;
+}
+
+void shm_free_dead_tx(struct shm_port *s)
+{
+	while (s->dead_tx) {
+		struct shm_tx *tx = s->dead_tx;
+
+		s->dead_tx = tx->next_dead;
+		shm_prod_unmap(&tx->ring);
+		free(tx);
+	}
 }
 
 /* ---- incoming ---- */
@@ -267,16 +279,16 @@ void shm_rx_end(struct shm_port *s, unsigned i)
 	}
 	s->rx[i] = s->rx[--s->num_rx];
 	end_close(s, &rx->end);
-	rx->next_dead = s->dead;
-	s->dead = rx;
+	rx->next_dead = s->dead_rx;
+	s->dead_rx = rx;
 }
 
-void shm_free_dead(struct shm_port *s)
+void shm_free_dead_rx(struct shm_port *s)
 {
-	while (s->dead) {
-		struct shm_rx *rx = s->dead;
+	while (s->dead_rx) {
+		struct shm_rx *rx = s->dead_rx;
 
-		s->dead = rx->next_dead;
+		s->dead_rx = rx->next_dead;
 		shm_cons_unmap(&rx->ring);
 		free(rx);
 	}
@@ -339,7 +351,7 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 		return -EPROTO;
 	if (s->num_rx == SHM_MAX_RX)
 		return -ENOSPC;
-	rx = calloc(1, sizeof(*rx));
+	rx = shm_alloc(sizeof(*rx));
 	if (!rx)
 		return -ENOMEM;
 	rc = shm_cons_map(ring_fd, hello->ring_size, &rx->ring);
@@ -518,7 +530,8 @@ void shm_close_all(struct shm_port *s)
 		shm_tx_end(s, container_of(s->tx.next, struct shm_tx, node));
 	while (s->num_rx)
 		shm_rx_end(s, s->num_rx - 1);
-	shm_free_dead(s);
+	shm_free_dead_tx(s);
+	shm_free_dead_rx(s);
 	while (s->num_pending) {
 		struct shm_end *end = s->pending[--s->num_pending];
 

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/memfd.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -40,7 +40,12 @@ static int make_memfd(void)
 
 static void *map_ring(int fd, uint32_t size)
 {
-	return mmap(NULL, SHM_RING_CTL_BYTES + (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return mmap(NULL, SHM_RING_OVERHEAD + (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
 }
 
 static uint32_t min_u32(uint32_t a, uint32_t b)
@@ -60,36 +65,47 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 	if (rc < 0)
 		return rc;
 	*fd = rc;
+	*p = (struct shm_prod){.size = size, .extent = first, .step = min_u32(size, SHM_RING_STEP)};
+	p->ends = calloc(SHM_RING_DESCS, sizeof(*p->ends));
+	if (!p->ends) {
+		rc = -ENOMEM;
+		goto close_fd;
+	}
 	/* Allocated before anybody touches it: short memory is an error here, not a signal later. */
-	if (ftruncate(*fd, SHM_RING_CTL_BYTES + (off_t)size) ||
-	    fallocate(*fd, 0, 0, SHM_RING_CTL_BYTES + (off_t)first) || fcntl(*fd, F_ADD_SEALS, SEALS))
-		goto close_fd;
+	if (ftruncate(*fd, SHM_RING_OVERHEAD + (off_t)size) ||
+	    fallocate(*fd, 0, 0, SHM_RING_OVERHEAD + (off_t)first) || fcntl(*fd, F_ADD_SEALS, SEALS)) {
+		rc = -errno;
+		goto free_ends;
+	}
 	m = map_ring(*fd, size);
-	if (m == MAP_FAILED)
-		goto close_fd;
+	if (m == MAP_FAILED) {
+		rc = -errno;
+		goto free_ends;
+	}
 	/* Kernels before 5.14 don't know it: then the first touch of each page faults once. */
-	madvise(m, SHM_RING_CTL_BYTES + (size_t)first, MADV_POPULATE_WRITE);
-	*p = (struct shm_prod){
-		.ctl = (struct shm_ring_ctl *)(void *)m,
-		.data = m + SHM_RING_CTL_BYTES,
-		.size = size,
-		.extent = first,
-		.step = min_u32(size, SHM_RING_STEP),
-	};
+	madvise(m, SHM_RING_OVERHEAD + (size_t)first, MADV_POPULATE_WRITE);
+	p->ctl = (struct shm_ring_ctl *)(void *)m;
+	p->descs = (_Atomic uint64_t *)(void *)(m + SHM_RING_CTL);
+	p->data = m + SHM_RING_OVERHEAD;
 	p->ctl->magic = RING_MAGIC;
 	return 0;
 
+free_ends:
+	free(p->ends);
 close_fd:
-	rc = -errno;
 	sys_close(*fd);
+	p->ctl = NULL;
+	p->ends = NULL;
 	return rc;
 }
 
 void shm_prod_unmap(struct shm_prod *p)
 {
 	if (p->ctl)
-		munmap(p->ctl, SHM_RING_CTL_BYTES + (size_t)p->size);
+		munmap(p->ctl, SHM_RING_OVERHEAD + (size_t)p->size);
+	free(p->ends);
 	p->ctl = NULL;
+	p->ends = NULL;
 }
 
 int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
@@ -108,16 +124,16 @@ int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
 	/* Seals are there for hugetlbfs too, whose pages may run out at a touch (SIGBUS). */
 	if (fstatfs(fd, &fs) || fstat(fd, &st))
 		return -errno;
-	if (fs.f_type != TMPFS_MAGIC || !S_ISREG(st.st_mode) ||
-	    st.st_size != SHM_RING_CTL_BYTES + (off_t)size)
+	if (fs.f_type != TMPFS_MAGIC || !S_ISREG(st.st_mode) || st.st_size != SHM_RING_OVERHEAD + (off_t)size)
 		return -EINVAL;
 	m = map_ring(fd, size);
 	if (m == MAP_FAILED)
 		return -errno;
-	madvise(m, SHM_RING_CTL_BYTES + (size_t)first, MADV_POPULATE_WRITE);
+	madvise(m, SHM_RING_OVERHEAD + (size_t)first, MADV_POPULATE_WRITE);
 	*c = (struct shm_cons){
 		.ctl = (struct shm_ring_ctl *)(void *)m,
-		.data = m + SHM_RING_CTL_BYTES,
+		.descs = (_Atomic uint64_t *)(void *)(m + SHM_RING_CTL),
+		.data = m + SHM_RING_OVERHEAD,
 		.size = size,
 		.populated = first,
 	};
@@ -127,7 +143,7 @@ int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
 void shm_cons_unmap(struct shm_cons *c)
 {
 	if (c->ctl)
-		munmap(c->ctl, SHM_RING_CTL_BYTES + (size_t)c->size);
+		munmap(c->ctl, SHM_RING_OVERHEAD + (size_t)c->size);
 	c->ctl = NULL;
 }
 
@@ -165,44 +181,60 @@ void shm_prod_look(struct shm_prod *p)
 {
 	uint64_t head = atomic_load_explicit(&p->ctl->head, memory_order_acquire);
 
-	if (head - p->head > p->published - p->head)
+	/* It neither goes back nor beyond what was published. */
+	if (head - p->head > p->published - p->head) {
 		p->broken = true;
-	else
+	} else if (head != p->head) {
 		p->head = head;
+		p->free += (uint32_t)(p->ends[(head - 1) % SHM_RING_DESCS] - (uint32_t)p->free);
+	}
 }
 
-/* Where records must end: short of the extent there is always room for the turn record. */
-static uint32_t usable(const struct shm_prod *p)
+/* Bytes between what the consumer is done with and the end of what is reserved that no packet is in. */
+static uint32_t skipped(const struct shm_prod *p)
 {
-	return p->extent == p->size ? p->size : p->extent - SHM_REC_ALIGN;
+	return p->free < p->turn ? p->skip : 0;
 }
 
 bool shm_prod_more(struct shm_prod *p, uint32_t need)
 {
+	uint64_t lap_end, room_end;
 	uint32_t off;
 
 	shm_prod_look(p);
-	if (p->broken)
+	p->index_limit = min_u64(p->head + SHM_RING_DESCS, p->published + SHM_RING_PENDING);
+	if (p->broken || p->index >= p->index_limit)
 		return false;
 	for (;;) {
-		off = (uint32_t)p->tail & (p->size - 1);
-		if (off + need <= usable(p))
+		off = (uint32_t)p->pos & (p->size - 1);
+		if (off + need <= p->extent)
 			break;
 
-		/* Where the ring goes on after a turn, counted from the consumer. */
-		uint64_t turned = p->tail + (p->size - off) + need - p->head;
+		/* How much the ring would hold after a turn. */
+		uint64_t turned = p->pos + (p->size - off) + need - p->free;
 
-		if ((p->tail - p->head >= SHM_RING_LAG || turned > p->size) && extend(p))
+		if ((p->pos - p->free - skipped(p) >= SHM_RING_LAG || turned > p->size) && extend(p))
 			continue;
 		if (turned > p->size)
 			return false;
-		atomic_store_explicit(shm_rec_word(p->data, p->tail, p->size), (uint64_t)SHM_REC_TURN << 24,
-				      memory_order_relaxed);
-		p->tail += p->size - off;
+		p->skip = p->size - off;
+		p->pos += p->skip;
+		p->turn = p->pos;
 	}
+	lap_end = p->pos - off + p->extent;
+	room_end = p->free + min_u64(p->size, (uint64_t)skipped(p) + SHM_RING_WINDOW);
+	p->limit = min_u64(lap_end, room_end);
+	return p->pos + need <= p->limit;
+}
 
-	uint64_t lap_end = p->tail - off + usable(p), room_end = p->head + p->size;
-
-	p->limit = lap_end < room_end ? lap_end : room_end;
-	return p->tail + need <= p->limit;
+void shm_prod_publish_to(struct shm_prod *p, uint64_t index)
+{
+	/* The first one last: whoever sees it sees all. */
+	for (uint64_t i = index; i != p->published;) {
+		i--;
+		atomic_store_explicit(&p->descs[i % SHM_RING_DESCS], p->pending[i % SHM_RING_PENDING],
+				      memory_order_release);
+	}
+	p->published = index;
+	p->index_limit = min_u64(p->head + SHM_RING_DESCS, index + SHM_RING_PENDING);
 }

@@ -3,23 +3,31 @@
  * A ring of packets in memory that two processes share: one producer, one consumer, one direction. No system calls
  * on the data path, no sockets: shm.c moves packets over rings, shm_conn.c passes them between processes.
  *
- *   memfd:  | control page | data, `size` bytes, a power of two                        |
+ *   memfd:  | control page | 1024 descriptors of 8 bytes | data, `size` bytes, a power of two |
  *
- *   data:   | rec | rec    | rec | turn |            unused               |
- *           0     ^head          ^tail  ^extent                           ^size
+ *   data:   | rec | rec    | rec |                       |      not touched       |
+ *           0     ^free          ^pos                    ^extent                  ^size
  *
- * A record is a multiple of 64 bytes: a header of 8, 12 bytes left free so that the payload of a middle packet is
- * aligned to 32, the packet, the rest up to the next 64. Small packets so lie close together: a WRITE of 64 bytes takes
- * two cache lines, and neither TLB nor prefetchers see the 4 KiB strides of a ring of slots.
+ * A record is a multiple of 64 bytes, a packet with 20 bytes free in front, so that the payload of a middle packet is aligned
+ * to 32. Small packets lie close together: a WRITE of 64 bytes takes two cache lines, and neither TLB nor prefetchers see
+ * the 4 KiB strides of a ring of slots.
  *
- * Indices count bytes and never wrap; the place in data is index modulo size. A record never crosses the end: a "turn"
- * record says that the rest up to `size` is skipped. The producer may turn early, at its `extent`, so that an idle ring
- * costs little memory; it extends while packets pile up. A large ring is faster for streams: lines that left the
- * cache of the other core are cheaper to take than lines that are still in it (docs/decisions.md).
+ * What the consumer must know of a packet is in its descriptor, not in front of it: a burst can be handed out without touching the
+ * packets. To look at the first line of each, and at the rest later, takes half the bandwidth: it spoils the prefetchers' work.
  *
- * Neither side trusts the other: a side keeps its own index private and only publishes it, checks what it reads (an
- * index must lie between the last one seen and what the other can have reached), and reads each word once.
- * Thread rules: one thread at a time for each side.
+ *   descriptor:  lap (16 bits) | place / 64 (24) | type of service (8) | length (16)
+ *
+ * The lap says whether a descriptor is new: it counts how often the producer has come round, from 1. So no index is needed, and an
+ * idle consumer polls the very line in which the next descriptor will be. A burst is published from its last descriptor
+ * to its first: the consumer sees it all at once.
+ *
+ * Data positions count bytes and never wrap, the place is position modulo size. A record never crosses the end: the producer skips
+ * what is left. It also skips at its `extent`, so that an idle ring costs little memory; it extends while packets pile
+ * up. A stream is faster in a large ring, whose lines have left the consumer's cache when they are written again, and with
+ * a bounded number of bytes in flight, which are still in the producer's cache when they are read (docs/decisions.md).
+ *
+ * Neither side trusts the other: each keeps its state private, reads each shared word once, and checks it. Thread rules: one thread
+ * at a time for each side.
  */
 #ifndef ROOST_PORT_SHM_RING_H
 #define ROOST_PORT_SHM_RING_H
@@ -32,53 +40,67 @@
 #include "base/mem.h"
 #include "packet/headers.h"
 
-#define SHM_RING_CTL_BYTES 4096u
-#define SHM_RING_MIN	   (64u << 10)
-#define SHM_RING_MAX	   (64u << 20)
-#define SHM_RING_DEFAULT   (8u << 20)
+#define SHM_RING_MIN	 (64u << 10)
+#define SHM_RING_MAX	 (64u << 20)
+#define SHM_RING_DEFAULT (4u << 20)
 /* What is populated at the start, and by how much a ring extends (bytes). */
 #define SHM_RING_FIRST (256u << 10)
 #define SHM_RING_STEP  (512u << 10)
 /* So many bytes not yet consumed at the end of the extent: a stream, worth more memory. */
 #define SHM_RING_LAG (16u << 10)
 
+/* Most bytes in flight, and most packets. */
+#define SHM_RING_WINDOW	  (1u << 20)
+#define SHM_RING_DESCS	  1024u
+#define SHM_RING_PENDING  128u /* reserved and not yet published, at most */
+#define SHM_RING_CTL	  4096u
+#define SHM_RING_OVERHEAD (SHM_RING_CTL + SHM_RING_DESCS * 8u) /* bytes in front of the data */
+
 #define SHM_REC_ALIGN 64u
 #define SHM_REC_BTH   20u /* where the packet starts in its record */
 #define SHM_MIN_LEN   16u /* BTH and ICRC */
-
-/* Record header: length in bits 0..15, type of service in 16..23, kind in 24..31, the rest 0. */
-#define SHM_REC_DATA 1u
-#define SHM_REC_TURN 2u
+#define SHM_SMALL     256u
+#define SHM_AHEAD     1024u /* bytes */
 
 /* The control page. Words of different writers stand 128 bytes apart: prefetchers fetch lines in pairs. */
 struct shm_ring_ctl {
 	uint64_t magic;			     /* for a debugger; nobody relies on it */
-	_Alignas(128) _Atomic uint64_t tail; /* producer: records before it are complete */
-	_Alignas(128) _Atomic uint64_t head; /* consumer: bytes before it may be written again */
+	_Alignas(128) _Atomic uint64_t head; /* consumer: packets before it are done with */
 	_Alignas(128) _Atomic uint32_t
 		sleeping; /* consumer sets it: wake me; who takes it back to 0 sends the wake-up */
 	_Alignas(128) _Atomic uint32_t want_room; /* producer sets it; the same the other way round */
 };
-_Static_assert(sizeof(struct shm_ring_ctl) <= SHM_RING_CTL_BYTES, "control page");
+_Static_assert(sizeof(struct shm_ring_ctl) <= SHM_RING_CTL, "control page");
 
 struct shm_prod {
 	struct shm_ring_ctl *ctl;
+	_Atomic uint64_t *descs;
 	uint8_t *data;
-	uint64_t tail; /* reserved so far */
-	uint64_t last; /* where the last reservation starts: it may be taken back, or lack its ICRC still */
-	uint64_t published; /* what the consumer was told */
-	uint64_t head;	    /* the consumer's, as last seen */
-	uint64_t limit;	    /* reservations up to here need no look at anything */
+	uint32_t *
+		ends; /* by descriptor: the data position behind its record (private: the shared one may be changed) */
+	uint64_t index;	      /* packets reserved so far */
+	uint64_t last;	      /* the last reservation: it may be taken back, or lack its ICRC still */
+	uint64_t published;   /* packets that the consumer can see */
+	uint64_t head;	      /* packets that the consumer is done with, as last seen */
+	uint64_t index_limit; /* reservations up to here, */
+	uint64_t limit;	      /* and to here in the data, need no look at anything */
+	uint64_t pos;	      /* data position of the next record */
+	uint64_t last_pos;
+	uint64_t free; /* data position up to which records are done with */
+	uint64_t sent; /* data position of what is published */
+	uint64_t turn; /* where the lap of pos began, */
+	uint32_t skip; /* and what was skipped in front of it */
 	uint32_t size, extent, step;
 	bool broken; /* the consumer's index made no sense */
+	uint64_t pending[SHM_RING_PENDING];
 };
 
 struct shm_cons {
 	struct shm_ring_ctl *ctl;
+	_Atomic uint64_t *descs;
 	uint8_t *data;
 	uint64_t head;	   /* handed out so far */
 	uint64_t released; /* what the producer was told */
-	uint64_t tail;	   /* the producer's, as last seen */
 	uint32_t size;
 	uint32_t populated; /* bytes of data that are in our page table */
 };
@@ -100,9 +122,15 @@ static inline uint32_t shm_rec_size(uint32_t len)
 	return ALIGN_UP(SHM_REC_BTH + len, SHM_REC_ALIGN);
 }
 
-static inline _Atomic uint64_t *shm_rec_word(uint8_t *data, uint64_t index, uint32_t size)
+static inline uint16_t shm_lap(uint64_t index)
 {
-	return (_Atomic uint64_t *)(void *)(data + (index & (size - 1)));
+	return (uint16_t)(index / SHM_RING_DESCS + 1);
+}
+
+static inline uint64_t shm_desc(uint64_t index, uint32_t place, uint32_t len, uint8_t tos)
+{
+	return (uint64_t)shm_lap(index) << 48 | (uint64_t)(place / SHM_REC_ALIGN) << 24 |
+	       (uint64_t)tos << 16 | len;
 }
 
 /*
@@ -119,113 +147,103 @@ void shm_prod_unmap(struct shm_prod *p);
 int shm_cons_map(int fd, uint32_t size, struct shm_cons *c);
 void shm_cons_unmap(struct shm_cons *c);
 
-/* The slow path of a reservation: looks at the consumer's index, turns, extends. True when `need` bytes fit now. */
+/* Looks at what the consumer is done with; sets p->broken if that makes no sense. */
+void shm_prod_look(struct shm_prod *p);
+/* The slow path of a reservation: looks, turns, extends. True when `need` bytes fit now. */
 bool shm_prod_more(struct shm_prod *p, uint32_t need);
+/* Publishes up to a packet that was reserved. */
+void shm_prod_publish_to(struct shm_prod *p, uint64_t index);
 
 /* Memory behind the first part, when the consumer comes there first. */
 void shm_cons_populate(struct shm_cons *c, uint32_t upto);
 
+/*
+ * Asks for the lines of small records to come: a store that waits for its line holds up the ICRC's loads behind it. Only
+ * where the consumer is done; large records keep the prefetchers of the CPU busy without.
+ */
+static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
+{
+	uint64_t at = p->pos + SHM_AHEAD;
+
+	if (need > SHM_SMALL || at + SHM_SMALL > p->limit)
+		return;
+	for (uint32_t i = 0; i < need; i += SHM_REC_ALIGN)
+		__builtin_prefetch(p->data + ((at + i) & (p->size - 1)), 1, 3);
+}
+
 /* Room for a packet of `len` bytes, or NULL: full, or broken. Sent by publish. */
 static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_t tos)
 {
-	uint32_t need = shm_rec_size(len);
+	uint32_t need = shm_rec_size(len), place;
 
-	if (unlikely(p->tail + need > p->limit) && !shm_prod_more(p, need))
+	if (unlikely(p->pos + need > p->limit || p->index >= p->index_limit) && !shm_prod_more(p, need))
 		return NULL;
-
-	_Atomic uint64_t *word = shm_rec_word(p->data, p->tail, p->size);
-
-	atomic_store_explicit(word, len | (uint64_t)tos << 16 | (uint64_t)SHM_REC_DATA << 24,
-			      memory_order_relaxed);
-	p->last = p->tail;
-	p->tail += need;
-	return (uint8_t *)word + SHM_REC_BTH;
+	place = (uint32_t)p->pos & (p->size - 1);
+	p->pending[p->index % SHM_RING_PENDING] = shm_desc(p->index, place, len, tos);
+	p->last = p->index;
+	p->last_pos = p->pos;
+	p->pos += need;
+	p->ends[p->index++ % SHM_RING_DESCS] = (uint32_t)p->pos;
+	shm_prod_ahead(p, need);
+	return p->data + place + SHM_REC_BTH;
 }
 
 /* Takes back the last reservation, once, if it was not published. */
 static inline void shm_prod_cancel(struct shm_prod *p)
 {
-	p->tail = p->last;
+	if (p->index != p->last) {
+		p->index = p->last;
+		p->pos = p->last_pos;
+		p->limit = 0; /* it may be that of the next lap */
+	}
 }
 
 static inline void shm_prod_publish(struct shm_prod *p)
 {
-	p->last = p->published = p->tail;
-	atomic_store_explicit(&p->ctl->tail, p->tail, memory_order_release);
+	shm_prod_publish_to(p, p->index);
+	p->last = p->index;
+	p->sent = p->pos;
 }
 
 /* The same without the last packet, which may lack its ICRC. */
 static inline void shm_prod_publish_finished(struct shm_prod *p)
 {
-	p->published = p->last;
-	atomic_store_explicit(&p->ctl->tail, p->last, memory_order_release);
+	shm_prod_publish_to(p, p->last);
+	p->sent = p->last_pos;
 }
 
-/* Looks for new records. 1: there are, 0: none, -1: the producer's index makes no sense. */
-static inline int shm_cons_look(struct shm_cons *c)
+/* Is there a packet? 1: yes, 0: no, -1: nonsense. */
+static inline int shm_cons_look(const struct shm_cons *c)
 {
-	uint64_t tail = atomic_load_explicit(&c->ctl->tail, memory_order_acquire);
+	uint64_t d = atomic_load_explicit(&c->descs[c->head % SHM_RING_DESCS], memory_order_acquire);
+	uint16_t laps = (uint16_t)((d >> 48) - shm_lap(c->head));
 
-	if (tail == c->head)
-		return 0;
-	/* Never back, never more than the ring holds, never half a record. */
-	if (unlikely(tail - c->released > c->size || tail - c->released < c->tail - c->released ||
-		     (tail & (SHM_REC_ALIGN - 1))))
-		return -1;
-	c->tail = tail;
-	return 1;
+	return laps == 0 ? 1 : laps == 0xffff ? 0 : -1;
 }
 
 /*
- * Where a record starts stands in the one before it, so each header is a cache miss that waits for the last one. Packets
- * mostly come in runs of one size: the headers are fetched ahead where they would then stand. Never beyond
- * the tail: the line may be one that the producer is about to write.
- */
-#define SHM_AHEAD 8u
-
-static inline void shm_cons_prefetch(const struct shm_cons *c, uint32_t distance)
-{
-	if (c->tail - c->head > distance)
-		__builtin_prefetch(c->data + ((c->head + distance) & (c->size - 1)), 0, 3);
-}
-
-static inline void shm_cons_ahead(const struct shm_cons *c, uint32_t stride)
-{
-	for (uint32_t i = 1; i < SHM_AHEAD; i++)
-		shm_cons_prefetch(c, i * stride);
-}
-
-/*
- * The next record before the tail last seen. 1 and the packet (in shared memory: it may change at any time), its length
- * (checked, and private) and type of service; 0: none left; -1: nonsense in the ring.
+ * The next packet. 1 and the packet (in shared memory: it may change at any time), its length (checked, and private) and
+ * type of service; 0: none; -1: nonsense in the ring.
  */
 static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len, uint8_t *tos)
 {
-	while (c->head != c->tail) {
-		uint64_t left = c->tail - c->head;
-		uint32_t off = (uint32_t)c->head & (c->size - 1);
-		_Atomic uint64_t *at = shm_rec_word(c->data, c->head, c->size);
-		uint64_t word = atomic_load_explicit(at, memory_order_relaxed);
-		uint32_t need;
+	uint64_t d = atomic_load_explicit(&c->descs[c->head % SHM_RING_DESCS], memory_order_acquire);
+	uint16_t laps = (uint16_t)((d >> 48) - shm_lap(c->head));
+	uint32_t place = (uint32_t)(d >> 24 & 0xffffff) * SHM_REC_ALIGN, end;
 
-		if (unlikely(word >> 24 != SHM_REC_DATA)) {
-			if (word != (uint64_t)SHM_REC_TURN << 24 || c->size - off > left)
-				return -1;
-			c->head += c->size - off;
-			continue;
-		}
-		*len = word & 0xffff;
-		*tos = (uint8_t)(word >> 16);
-		need = shm_rec_size(*len);
-		if (unlikely(*len < SHM_MIN_LEN || *len > PKT_MAX_LEN || need > left || need > c->size - off))
-			return -1;
-		if (unlikely(off + need > c->populated))
-			shm_cons_populate(c, off + need);
-		*bth = (uint8_t *)at + SHM_REC_BTH;
-		c->head += need;
-		return 1;
-	}
-	return 0;
+	/* The producer cannot be further round than we let it. */
+	if (laps != 0)
+		return laps == 0xffff ? 0 : -1;
+	*len = d & 0xffff;
+	*tos = (uint8_t)(d >> 16);
+	end = place + shm_rec_size(*len);
+	if (unlikely(*len < SHM_MIN_LEN || *len > PKT_MAX_LEN || end > c->size))
+		return -1;
+	if (unlikely(end > c->populated))
+		shm_cons_populate(c, end);
+	*bth = c->data + place + SHM_REC_BTH;
+	c->head++;
+	return 1;
 }
 
 /* Gives back everything that was handed out. */
@@ -234,8 +252,5 @@ static inline void shm_cons_release(struct shm_cons *c)
 	c->released = c->head;
 	atomic_store_explicit(&c->ctl->head, c->head, memory_order_release);
 }
-
-/* Puts a fresh look at the consumer's index into p->head; sets p->broken if it makes no sense. */
-void shm_prod_look(struct shm_prod *p);
 
 #endif

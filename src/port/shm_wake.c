@@ -114,7 +114,7 @@ bool shm_arm(struct port *p)
 		struct shm_rx *rx = s->rx[i];
 
 		shm_wake_sender(rx);
-		busy |= rx->ring.head != rx->ring.tail || shm_cons_look(&rx->ring);
+		busy |= shm_cons_look(&rx->ring) != 0;
 	}
 	if (busy || room_came_free(s)) {
 		s->armed = false;

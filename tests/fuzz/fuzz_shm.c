@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes both sides of a shm ring whose other side is hostile: the input is a script of what the other side writes into
- * the shared memory (record headers, indices) and of what ours does meanwhile.
+ * the shared memory (descriptors, indices) and of what ours does meanwhile.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +16,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct {
 	union {
 		struct shm_ring_ctl ctl;
-		uint8_t page[SHM_RING_CTL_BYTES];
+		uint8_t page[SHM_RING_CTL];
 	};
+	_Atomic uint64_t descs[SHM_RING_DESCS];
 	uint8_t data[RING];
 } ring __attribute__((aligned(4096)));
+
+static uint32_t ends[SHM_RING_DESCS];
 
 static void must(bool ok, const char *what)
 {
@@ -39,21 +42,17 @@ static bool consume(struct shm_cons *c, unsigned most)
 {
 	uint32_t len;
 	uint8_t *bth, tos;
-	int rc = 1;
+	int look = shm_cons_look(c), rc = 0;
 
-	if (c->head == c->tail)
-		rc = shm_cons_look(c);
-	shm_cons_ahead(c, 4160);
-	while (rc > 0 && most--) {
+	while (most--) {
 		rc = shm_cons_next(c, &bth, &len, &tos);
 		if (rc <= 0)
 			break;
 		must(len >= SHM_MIN_LEN && len <= PKT_MAX_LEN, "a length out of bounds");
 		must(within(bth, len), "a packet outside the ring");
-		must(c->head - c->released <= RING, "more than the ring holds");
 		bth[0] = bth[len - 1];
 	}
-	must(c->tail - c->head <= RING, "past the tail");
+	must(look >= 0 || rc < 0, "nonsense was seen and taken");
 	return rc >= 0;
 }
 
@@ -65,14 +64,21 @@ static bool produce(struct shm_prod *p, uint32_t len)
 		must(within(bth, len), "room outside the ring");
 		memset(bth, 0x5a, len);
 	}
-	must(p->tail - p->head <= RING, "reserved more than the ring holds");
+	must(p->pos - p->free <= RING, "reserved more than the ring holds");
+	must(p->index - p->head <= SHM_RING_DESCS, "reserved more than there are descriptors");
 	return !p->broken;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct shm_cons c = {.ctl = &ring.ctl, .data = ring.data, .size = RING, .populated = RING};
-	struct shm_prod p = {.ctl = &ring.ctl, .data = ring.data, .size = RING, .extent = RING};
+	struct shm_cons c = {
+		.ctl = &ring.ctl, .descs = ring.descs, .data = ring.data, .size = RING, .populated = RING};
+	struct shm_prod p = {.ctl = &ring.ctl,
+			     .descs = ring.descs,
+			     .data = ring.data,
+			     .ends = ends,
+			     .size = RING,
+			     .extent = RING};
 	bool good = true;
 
 	memset(&ring, 0, sizeof(ring));
@@ -82,24 +88,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 		memcpy(&v, data + 1, 8);
 		switch (data[0] % 10) {
-		case 0: /* a header anywhere */
-			atomic_store(shm_rec_word(ring.data, v >> 40 << 6, RING), v & 0xffffffffffu);
+		case 0: /* a descriptor anywhere */
+			atomic_store(&ring.descs[v >> 32 & (SHM_RING_DESCS - 1)], v);
 			break;
-		case 1: /* an honest-looking header where the consumer stands */
-			atomic_store(shm_rec_word(ring.data, c.head, RING),
-				     v % 4200 | (uint64_t)SHM_REC_DATA << 24);
+		case 1: /* an honest-looking one where the consumer stands */
+			atomic_store(
+				&ring.descs[c.head % SHM_RING_DESCS],
+				shm_desc(c.head, (uint32_t)(v >> 32) % RING, v % 4200, (uint8_t)(v >> 16)));
 			break;
-		case 2:
-			atomic_store(shm_rec_word(ring.data, c.head, RING), (uint64_t)SHM_REC_TURN << 24);
+		case 2: /* a lap off */
+			atomic_store(&ring.descs[c.head % SHM_RING_DESCS],
+				     shm_desc(c.head + SHM_RING_DESCS, 0, 100, 0));
 			break;
-		case 3: /* bytes anywhere */
-			memset(ring.data + v % (RING - 256), (int)(v >> 32), 256);
+		case 3: /* bytes anywhere in front of the data */
+			memset((uint8_t *)&ring + v % (SHM_RING_OVERHEAD - 64), (int)(v >> 32), 64);
 			break;
-		case 4:
-			atomic_store(&ring.ctl.tail, v);
+		case 4: /* a whole lap of the same */
+			for (unsigned i = 0; i < SHM_RING_DESCS; i++)
+				atomic_store(&ring.descs[i], v);
 			break;
-		case 5:
-			atomic_store(&ring.ctl.tail, c.head + v % (RING + 128));
+		case 5: /* all of them honest-looking */
+			for (unsigned i = 0; i < SHM_RING_DESCS; i++)
+				atomic_store(&ring.descs[(c.head + i) % SHM_RING_DESCS],
+					     shm_desc(c.head + i, (uint32_t)(v >> 32) % RING, v % 4200, 0));
 			break;
 		case 6:
 			good = consume(&c, 1 + v % 64);
@@ -108,7 +119,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			shm_cons_release(&c);
 			break;
 		case 8:
-			atomic_store(&ring.ctl.head, data[8] & 1 ? v : p.head + v % (RING + 128));
+			atomic_store(&ring.ctl.head, data[8] & 1 ? v : p.head + v % (SHM_RING_DESCS + 8));
 			break;
 		default:
 			good = produce(&p, SHM_MIN_LEN + v % (PKT_MAX_LEN - SHM_MIN_LEN + 1));

@@ -214,6 +214,7 @@ static struct {
 	uint8_t buf[MAX + 64];
 	_Atomic unsigned len, off;
 	_Atomic uint32_t seen;
+	_Atomic bool rests; /* the reader knows that there is no message now */
 	_Atomic bool stop;
 	unsigned torn;
 } order;
@@ -226,8 +227,11 @@ static void *poll_last_byte(void *arg)
 		unsigned n = atomic_load(&order.len), off = atomic_load(&order.off);
 		uint8_t *m = order.buf + off, last;
 
-		if (!n)
+		if (!n) {
+			atomic_store(&order.rests, true);
+			sched_yield();
 			continue;
+		}
 		last = __atomic_load_n(&m[n - 1], __ATOMIC_ACQUIRE);
 		if (last == round) {
 			sched_yield(); /* one core may be all there is */
@@ -251,6 +255,9 @@ static void last_byte_comes_last(void **state)
 	for (unsigned n = 1; n <= MAX; n += n < 80 ? 1 : 7)
 		for (unsigned off = 0; off < 16; off += 3) {
 			atomic_store(&order.len, 0);
+			atomic_store(&order.rests, false);
+			while (!atomic_load(&order.rests))
+				sched_yield();
 			memset(order.buf, (int)(done & 0xff), sizeof(order.buf));
 			atomic_store(&order.off, off);
 			atomic_store(&order.len, n);

@@ -196,6 +196,28 @@ static inline void srig_close_pair(struct srig_pair *p)
 	port_close(p->b);
 }
 
+/* A child that opens an endpoint, says so, and waits to be killed. */
+static inline pid_t srig_start_holder(const char *addr)
+{
+	int ready[2];
+	char c;
+	pid_t pid;
+
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (pid == 0) {
+		srig_open(addr, 0);
+		if (write(ready[1], "x", 1) != 1)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &c, 1), 1);
+	close(ready[0]);
+	return pid;
+}
+
 static inline void srig_kill(pid_t pid)
 {
 	kill(pid, SIGKILL);

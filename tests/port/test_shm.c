@@ -62,32 +62,10 @@ static void test_bad_specifications(void **state)
 	port_close(p);
 }
 
-/* A child that opens an endpoint, says so, and waits to be killed. */
-static pid_t start_holder(const char *addr)
-{
-	int ready[2];
-	char c;
-	pid_t pid;
-
-	assert_int_equal(pipe(ready), 0);
-	pid = fork();
-	if (pid == 0) {
-		srig_open(addr, 0);
-		if (write(ready[1], "x", 1) != 1)
-			_exit(1);
-		pause();
-		_exit(0);
-	}
-	close(ready[1]);
-	assert_int_equal(read(ready[0], &c, 1), 1);
-	close(ready[0]);
-	return pid;
-}
-
 static void test_taken_until_killed(void **state)
 {
 	char err[256], expected[64];
-	pid_t pid = start_holder("10.0.0.9");
+	pid_t pid = srig_start_holder("10.0.0.9");
 
 	assert_null(srig_open_lane("10.0.0.9", 0, 0, 1, err));
 	snprintf(expected, sizeof(expected), "taken by process %d", (int)pid);
@@ -287,6 +265,58 @@ static void test_arm(void **state)
 	srig_close_pair(&p);
 }
 
+/* Was it rung? Takes the bell away. */
+static bool rung(struct port *p)
+{
+	bool yes = srig_readable(p->fd, 0);
+
+	shm_drain(shm_of(p));
+	assert_false(srig_readable(p->fd, 0));
+	return yes;
+}
+
+/*
+ * Each place that looks at the other side's flag, with the flag set just before: as it is when the other side's store and our
+ * load passed each other in the last look.
+ */
+static void test_late_flags(void **state)
+{
+	struct srig_pair p = srig_open_pair(0);
+	struct port_pkt pkts[PORT_BURST];
+	_Atomic uint32_t *sleeping = &shm_of(p.b)->rx[0]->ring.ctl->sleeping;
+	_Atomic uint32_t *want_room = &shm_of(p.b)->rx[0]->ring.ctl->want_room;
+
+	/* The sender looks after the flush, in the next poll, and when idle for the last time, behind a fence. */
+	srig_send_now(p.a, p.ab, 0);
+	assert_false(rung(p.b));
+	for (int i = 0; i < 2; i++) {
+		atomic_store(sleeping, 1);
+		assert_int_equal(p.a->ops->rx_burst(p.a, pkts, PORT_BURST), 0);
+		assert_int_equal(atomic_load(sleeping), 0);
+		assert_true(rung(p.b));
+	}
+	assert_int_equal(shm_of(p.a)->num_unfenced, 0);
+	srig_send_now(p.a, p.ab, 1);
+	atomic_store(sleeping, 1);
+	assert_true(p.a->ops->arm(p.a));
+	p.a->ops->disarm(p.a);
+	assert_true(rung(p.b));
+	assert_int_equal(shm_of(p.a)->num_unfenced, 0);
+
+	/* The receiver: when it takes packets, when it finds none, and when it goes to sleep. */
+	atomic_store(want_room, 1);
+	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 2);
+	assert_true(rung(p.a));
+	atomic_store(want_room, 1);
+	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 0);
+	assert_true(rung(p.a));
+	atomic_store(want_room, 1);
+	assert_true(p.b->ops->arm(p.b));
+	p.b->ops->disarm(p.b);
+	assert_true(rung(p.a));
+	srig_close_pair(&p);
+}
+
 /* A ring that arrives while its receiver sleeps wakes it, once control() has taken it in. */
 static void test_connection_wakes(void **state)
 {
@@ -430,6 +460,7 @@ int main(void)
 		TEST(test_lag),
 		TEST(test_full_ring_pushes_back),
 		TEST(test_arm),
+		TEST(test_late_flags),
 		TEST(test_connection_wakes),
 		TEST(test_no_wakeup_is_lost),
 		TEST(test_sleeping_on_both_ends_of_a_ring),

@@ -141,7 +141,7 @@ static void test_hellos(void **state)
 		struct shm_hello h = good_hello();
 		const char *what = NULL;
 		size_t len = sizeof(h);
-		off_t bytes = SHM_RING_CTL_BYTES + RING;
+		off_t bytes = SHM_RING_OVERHEAD + RING;
 		int seals = SEALS, num = 1, fd;
 
 		switch (i) {
@@ -156,7 +156,7 @@ static void test_hellos(void **state)
 		case 2:
 			what = "ring too small";
 			h.ring_size = RING / 2;
-			bytes = SHM_RING_CTL_BYTES + RING / 2;
+			bytes = SHM_RING_OVERHEAD + RING / 2;
 			break;
 		case 3:
 			what = "ring size no power of two";
@@ -259,7 +259,7 @@ static void test_long_hello(void **state)
 	int fd = dial_hub();
 
 	still_serves(&s);
-	say(fd, &big, sizeof(big), ring_fd(SHM_RING_CTL_BYTES + RING, SEALS), 1);
+	say(fd, &big, sizeof(big), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
 	expect_refused(&s, fd, "long");
 	close_stage(&s);
 }
@@ -279,7 +279,7 @@ static void test_wrong_descriptors(void **state)
 		case 0:
 			snprintf(path, sizeof(path), "%s/file", srig_dir);
 			pass = open(path, O_RDWR | O_CREAT, 0600);
-			assert_int_equal(ftruncate(pass, SHM_RING_CTL_BYTES + RING), 0);
+			assert_int_equal(ftruncate(pass, SHM_RING_OVERHEAD + RING), 0);
 			break;
 		case 1:
 			pass = open(srig_dir, O_RDONLY | O_DIRECTORY);
@@ -289,7 +289,7 @@ static void test_wrong_descriptors(void **state)
 			pass = pipes[0];
 			break;
 		default:
-			tmp = ring_fd(SHM_RING_CTL_BYTES + RING, SEALS);
+			tmp = ring_fd(SHM_RING_OVERHEAD + RING, SEALS);
 			snprintf(path, sizeof(path), "/proc/self/fd/%d", tmp);
 			pass = open(path, O_RDONLY);
 			close(tmp);
@@ -321,7 +321,7 @@ static void test_silent_connections(void **state)
 	/* One of them speaks up after all. */
 	struct shm_hello h = good_hello();
 
-	say(fd[3], &h, sizeof(h), ring_fd(SHM_RING_CTL_BYTES + RING, SEALS), 1);
+	say(fd[3], &h, sizeof(h), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
 	s.hub->ops->control(s.hub);
 	assert_int_equal(shm_of(s.hub)->num_rx, 2);
 	for (int i = 0; i < MANY; i++)
@@ -343,14 +343,14 @@ static void test_too_many_rings(void **state)
 	still_serves(&s);
 	for (unsigned i = 0; i < SHM_MAX_RX - 1; i++) {
 		fd[i] = dial_hub();
-		say(fd[i], &h, sizeof(h), ring_fd(SHM_RING_CTL_BYTES + RING, SEALS), 1);
+		say(fd[i], &h, sizeof(h), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
 		s.hub->ops->control(s.hub);
 	}
 	assert_int_equal(shm_of(s.hub)->num_rx, SHM_MAX_RX);
 
 	int more = dial_hub();
 
-	say(more, &h, sizeof(h), ring_fd(SHM_RING_CTL_BYTES + RING, SEALS), 1);
+	say(more, &h, sizeof(h), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
 	expect_refused(&s, more, "one too many");
 	for (unsigned i = 0; i < SHM_MAX_RX - 1; i++)
 		close(fd[i]);
@@ -365,15 +365,15 @@ static void test_too_many_rings(void **state)
 struct liar {
 	int fd;
 	struct shm_ring_ctl *ctl;
-	uint8_t *data;
+	_Atomic uint64_t *descs;
 };
 
 static struct liar open_liar(struct stage *s)
 {
 	struct shm_hello h = good_hello();
-	int mem = ring_fd(SHM_RING_CTL_BYTES + RING, SEALS);
-	uint8_t *m = mmap(NULL, SHM_RING_CTL_BYTES + RING, PROT_READ | PROT_WRITE, MAP_SHARED, mem, 0);
-	struct liar l = {.fd = dial_hub(), .ctl = (void *)m, .data = m + SHM_RING_CTL_BYTES};
+	int mem = ring_fd(SHM_RING_OVERHEAD + RING, SEALS);
+	uint8_t *m = mmap(NULL, SHM_RING_OVERHEAD + RING, PROT_READ | PROT_WRITE, MAP_SHARED, mem, 0);
+	struct liar l = {.fd = dial_hub(), .ctl = (void *)m, .descs = (void *)(m + SHM_RING_CTL)};
 	unsigned rings = shm_of(s->hub)->num_rx;
 
 	assert_true(m != MAP_FAILED);
@@ -386,25 +386,27 @@ static struct liar open_liar(struct stage *s)
 static void close_liar(struct liar *l)
 {
 	close(l->fd);
-	munmap(l->ctl, SHM_RING_CTL_BYTES + RING);
+	munmap(l->ctl, SHM_RING_OVERHEAD + RING);
 }
+
+#define DESC(lap, place, len) ((uint64_t)(lap) << 48 | (uint64_t)(place) << 24 | (len))
 
 static void test_ring_contents(void **state)
 {
 	static const struct {
 		const char *what;
-		uint64_t word, tail;
+		uint64_t desc;
 	} rows[] = {
-		{"tail beyond the ring", 100 | SHM_REC_DATA << 24, RING + 64},
-		{"tail out of this world", 100 | SHM_REC_DATA << 24, 1ull << 63},
-		{"half a record", 100 | SHM_REC_DATA << 24, 100},
-		{"empty packet", SHM_REC_DATA << 24, 64},
-		{"longest length", 0xffff | SHM_REC_DATA << 24, RING},
-		{"longer than published", 4148 | SHM_REC_DATA << 24, 64},
-		{"no such kind", 100 | 77u << 24, 128},
-		{"zeros", 0, 4096},
-		{"turn beyond the tail", SHM_REC_TURN << 24, 64},
-		{"ones", UINT64_MAX, 4096},
+		{"a lap ahead", DESC(2, 0, 100)},
+		{"half way round", DESC(0x8000, 0, 100)},
+		{"empty packet", DESC(1, 0, 0)},
+		{"too short", DESC(1, 0, SHM_MIN_LEN - 1)},
+		{"too long", DESC(1, 0, PKT_MAX_LEN + 1)},
+		{"longest length", DESC(1, 0, 0xffff)},
+		{"over the end", DESC(1, RING / 64 - 1, 45)},
+		{"behind the end", DESC(1, RING / 64, 16)},
+		{"far behind the end", DESC(1, 0xffffff, 4148)},
+		{"ones", UINT64_MAX},
 	};
 	struct stage s = open_stage();
 	struct port_pkt pkts[PORT_BURST];
@@ -414,8 +416,7 @@ static void test_ring_contents(void **state)
 		struct liar l = open_liar(&s);
 		uint64_t bad = s.hub->stats.rx_bad;
 
-		atomic_store(shm_rec_word(l.data, 0, RING), rows[i].word);
-		atomic_store(&l.ctl->tail, rows[i].tail);
+		atomic_store(&l.descs[0], rows[i].desc);
 		for (int k = 0; k < 4; k++)
 			assert_int_equal(srig_receive(s.hub, pkts), 0);
 		if (!hung_up(l.fd))
@@ -428,18 +429,16 @@ static void test_ring_contents(void **state)
 	close_stage(&s);
 }
 
-/* Records before the nonsense are delivered, and the tail may not go back. */
-static void test_tail_goes_back(void **state)
+/* Packets before the nonsense are delivered; what comes behind it is not. */
+static void test_nonsense_behind_packets(void **state)
 {
 	struct stage s = open_stage();
 	struct liar l = open_liar(&s);
 	struct port_pkt pkts[PORT_BURST];
 
-	for (unsigned i = 0; i < 4; i++)
-		atomic_store(shm_rec_word(l.data, i * 128, RING), 100 | SHM_REC_DATA << 24);
-	atomic_store(&l.ctl->tail, 512);
+	for (unsigned i = 0; i < 8; i++)
+		atomic_store(&l.descs[i], DESC(i == 4 ? 7 : 1, i, 20));
 	assert_int_equal(srig_receive(s.hub, pkts), 4);
-	atomic_store(&l.ctl->tail, 256);
 	assert_int_equal(srig_receive(s.hub, pkts), 0);
 	assert_true(hung_up(l.fd));
 	assert_int_equal(s.hub->stats.rx_bad, 1);
@@ -497,7 +496,7 @@ static void test_receivers_index(void **state)
 	close_stage(&s);
 }
 
-/* Random words in the ring, random indices: never a crash, and each packet handed out lies within the ring. */
+/* Random descriptors: never a crash, and each packet handed out lies within the ring. */
 static void test_random_rings(void **state)
 {
 	struct stage s = open_stage();
@@ -509,19 +508,21 @@ static void test_random_rings(void **state)
 	for (int round = 0; round < 300; round++) {
 		struct liar l = open_liar(&s);
 		struct port_pkt pkts[PORT_BURST];
-		uint64_t tail = 0;
+		uint64_t lap = 1;
 
-		for (uint32_t at = 0; at < RING; at += 64) {
-			uint64_t word = rng_below(&rng, 5000) | rng_below(&rng, 10 << round % 3) << 16 |
-					(uint64_t)(SHM_REC_DATA + (rng_below(&rng, 60) == 0)) << 24;
-
-			atomic_store(shm_rec_word(l.data, at, RING), word);
-		}
 		for (int k = 0; k < 50; k++) {
 			int n;
 
-			tail += rng_below(&rng, 64) * 64;
-			atomic_store(&l.ctl->tail, tail);
+			/* Mostly good ones, so that the consumer gets somewhere. */
+			for (uint32_t i = 0; i < SHM_RING_DESCS; i++) {
+				uint64_t place = rng_below(&rng, RING / 64 - (k % 2 ? 65 : 0)),
+					 len = rng_below(&rng, 60) ? 20 + rng_below(&rng, 4000)
+								   : rng_u64(&rng);
+
+				atomic_store(&l.descs[i],
+					     DESC(lap + !rng_below(&rng, 200), place, len & 0xffff));
+			}
+			lap += round % 2;
 			n = srig_receive(s.hub, pkts);
 			for (int i = 0; i < n; i++) {
 				volatile uint8_t sum = 0;
@@ -529,6 +530,7 @@ static void test_random_rings(void **state)
 				assert_true(pkts[i].len >= SHM_MIN_LEN && pkts[i].len <= PKT_MAX_LEN);
 				for (uint32_t j = 0; j < pkts[i].len; j++)
 					sum ^= pkts[i].bth[j];
+				(void)sum;
 			}
 		}
 		close_liar(&l);
@@ -549,7 +551,7 @@ int main(void)
 		TEST(test_silent_connections),
 		TEST(test_too_many_rings),
 		TEST(test_ring_contents),
-		TEST(test_tail_goes_back),
+		TEST(test_nonsense_behind_packets),
 		TEST(test_noise_on_the_socket),
 		TEST(test_receivers_index),
 		TEST(test_random_rings),

@@ -13,7 +13,8 @@ static void pair(uint32_t size, struct shm_prod *p, struct shm_cons *c)
 
 	assert_int_equal(shm_prod_create(size, p, &fd), 0);
 	close(fd);
-	*c = (struct shm_cons){.ctl = p->ctl, .data = p->data, .size = size, .populated = size};
+	*c = (struct shm_cons){
+		.ctl = p->ctl, .descs = p->descs, .data = p->data, .size = size, .populated = size};
 }
 
 static bool put(struct shm_prod *p, uint64_t n)
@@ -31,8 +32,6 @@ static bool get(struct shm_cons *c, uint64_t n)
 	struct port_pkt pkt = {0};
 	int rc;
 
-	if (c->head == c->tail && shm_cons_look(c) != 1)
-		return false;
 	rc = shm_cons_next(c, &pkt.bth, &pkt.len, &pkt.tos);
 	assert_true(rc >= 0);
 	if (rc == 0)
@@ -58,7 +57,7 @@ static void test_order_over_many_laps(void **state)
 		assert_int_equal(in, out);
 		shm_cons_release(&c);
 	}
-	assert_true(p.tail > 40ull * SHM_RING_MIN);
+	assert_true(p.pos > 40ull * SHM_RING_MIN && p.index > 4 * SHM_RING_DESCS);
 	shm_prod_unmap(&p);
 }
 
@@ -84,7 +83,8 @@ static void test_full_until_released(void **state)
 	pair(SHM_RING_MIN, &p, &c);
 	while (put(&p, in))
 		in++;
-	assert_true(p.tail <= SHM_RING_MIN && p.tail > SHM_RING_MIN - 2 * shm_rec_size(PKT_MAX_LEN));
+	assert_false(p.broken);
+	assert_true(p.pos <= SHM_RING_MIN && p.pos > SHM_RING_MIN - 2 * shm_rec_size(PKT_MAX_LEN));
 	shm_prod_publish(&p);
 	while (out < in / 2 && get(&c, out))
 		out++;
@@ -144,13 +144,49 @@ static void test_extent(void **state)
 
 	uint64_t in = n;
 
-	while (put(&p, in))
+	/* Full: as many bytes as may be in flight, whatever the ring's size. */
+	while (put(&p, in)) {
 		in++;
-	shm_prod_publish(&p);
-	assert_int_equal(p.extent, SHM_RING_DEFAULT);
-	assert_true(p.tail - p.head > SHM_RING_DEFAULT - (256u << 10) - 2 * shm_rec_size(PKT_MAX_LEN));
-	for (; n < in; n++)
-		assert_true(get(&c, n));
+		shm_prod_publish(&p);
+	}
+	assert_true(p.extent > SHM_RING_WINDOW && p.extent <= SHM_RING_WINDOW + 2 * SHM_RING_STEP);
+	/* A stream that is always behind goes on to the end. */
+	while (p.extent < SHM_RING_DEFAULT) {
+		assert_true(get(&c, n++));
+		shm_cons_release(&c);
+		while (put(&p, in)) {
+			in++;
+			shm_prod_publish(&p);
+		}
+		assert_true(in - n > 300 && n < 100000);
+	}
+	while (n < in)
+		assert_true(get(&c, n++));
+	shm_prod_unmap(&p);
+}
+
+/* Small packets: the descriptors are used up long before the data. */
+static void test_descriptors_run_out(void **state)
+{
+	struct shm_prod p;
+	struct shm_cons c;
+	uint8_t *bth, tos;
+	uint32_t len, n = 0;
+
+	pair(SHM_RING_DEFAULT, &p, &c);
+	for (int lap = 0; lap < 3; lap++) {
+		for (; shm_prod_reserve(&p, 20, 0); n++)
+			shm_prod_publish(&p);
+		assert_int_equal(n, SHM_RING_DESCS);
+		for (; n; n--)
+			assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
+		assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 0);
+		shm_cons_release(&c);
+	}
+	/* So are the places for what is not published. */
+	for (; shm_prod_reserve(&p, 20, 0); n++)
+		;
+	assert_int_equal(n, SHM_RING_PENDING);
 	shm_prod_unmap(&p);
 }
 
@@ -196,28 +232,26 @@ static void test_two_threads(void **state)
 	shm_prod_unmap(&p);
 }
 
-/* Each row plays a producer that lies. */
+/* Each row plays a producer that lies, after one honest packet. */
 static void test_consumer_distrusts(void **state)
 {
-	enum { FIRST = 128 }; /* one honest record of 100 bytes stands before what is tested */
+#define DESC(lap, place, len) ((uint64_t)(lap) << 48 | (uint64_t)(place) << 24 | (len))
 	static const struct {
 		const char *what;
-		uint64_t word, tail;
+		uint64_t desc;
 	} rows[] = {
-		{"more than the ring holds", 100 | SHM_REC_DATA << 24, SHM_RING_MIN + 64},
-		{"tail far away", 100 | SHM_REC_DATA << 24, UINT64_MAX - 63},
-		{"tail went back", 100 | SHM_REC_DATA << 24, 64},
-		{"half a record", 100 | SHM_REC_DATA << 24, FIRST + 100},
-		{"no such kind", 100 | 3u << 24, FIRST + 128},
-		{"no kind", 100, FIRST + 128},
-		{"upper bits", 100 | SHM_REC_DATA << 24 | 1ull << 32, FIRST + 128},
-		{"too short", (SHM_MIN_LEN - 1) | SHM_REC_DATA << 24, FIRST + 128},
-		{"empty", SHM_REC_DATA << 24, FIRST + 64},
-		{"too long", (PKT_MAX_LEN + 1) | SHM_REC_DATA << 24, FIRST + 8192},
-		{"longest that a header can say", 0xffff | SHM_REC_DATA << 24, SHM_RING_MIN},
-		{"longer than what was published", 500 | SHM_REC_DATA << 24, FIRST + 448},
-		{"turns beyond the tail", SHM_REC_TURN << 24, FIRST + 64},
-		{"turn with a length", 1 | SHM_REC_TURN << 24, FIRST + SHM_RING_MIN},
+		{"a lap ahead", DESC(2, 0, 100)},
+		{"laps behind", DESC(0xffff, 0, 100)},
+		{"half way round", DESC(0x8000, 0, 100)},
+		{"too short", DESC(1, 0, SHM_MIN_LEN - 1)},
+		{"empty", DESC(1, 0, 0)},
+		{"too long", DESC(1, 0, PKT_MAX_LEN + 1)},
+		{"longest that can be said", DESC(1, 0, 0xffff)},
+		{"hangs over the end", DESC(1, SHM_RING_MIN / 64 - 1, 45)},
+		{"long, over the end", DESC(1, SHM_RING_MIN / 64 - 60, 4000)},
+		{"behind the end", DESC(1, SHM_RING_MIN / 64, 16)},
+		{"far behind the end", DESC(1, 0xffffff, 16)},
+		{"ones", UINT64_MAX},
 	};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -225,45 +259,41 @@ static void test_consumer_distrusts(void **state)
 		struct shm_cons c;
 		uint8_t *bth, tos;
 		uint32_t len;
-		int rc;
 
 		pair(SHM_RING_MIN, &p, &c);
 		shm_prod_reserve(&p, 100, 0);
 		shm_prod_publish(&p);
-		assert_int_equal(shm_cons_look(&c), 1);
 		assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
-		assert_int_equal(c.head, FIRST);
-		atomic_store(shm_rec_word(p.data, FIRST, p.size), rows[i].word);
-		atomic_store(&p.ctl->tail, rows[i].tail);
-		rc = shm_cons_look(&c);
-		if (rc == 1)
-			rc = shm_cons_next(&c, &bth, &len, &tos);
-		if (rc != -1)
-			fail_msg("%s: %d", rows[i].what, rc);
+		assert_int_equal(shm_cons_look(&c), 0);
+		atomic_store(&p.descs[1], rows[i].desc);
+		if (shm_cons_look(&c) == 0 || shm_cons_next(&c, &bth, &len, &tos) != -1)
+			fail_msg("%s: accepted", rows[i].what);
+		assert_int_equal(c.head, 1);
 		shm_prod_unmap(&p);
 	}
 }
 
-/* A packet may not hang over the end, even where the ring has room at its start. */
-static void test_record_over_the_end(void **state)
+/* The last places of the ring are good ones. */
+static void test_end_of_the_ring(void **state)
 {
 	struct shm_prod p;
 	struct shm_cons c;
-	uint8_t *bth, tos;
-	uint32_t len;
+	uint8_t *bth = NULL, tos;
+	uint32_t len = 0;
 
 	pair(SHM_RING_MIN, &p, &c);
-	c.head = c.released = c.tail = SHM_RING_MIN - 64;
-	atomic_store(shm_rec_word(p.data, c.head, p.size), 1000 | SHM_REC_DATA << 24);
-	atomic_store(&p.ctl->tail, c.head + 1024);
-	assert_int_equal(shm_cons_look(&c), 1);
-	assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), -1);
+	atomic_store(&p.descs[0], DESC(1, SHM_RING_MIN / 64 - 1, 44));
+	atomic_store(&p.descs[1], DESC(1, SHM_RING_MIN / 64 - 66, PKT_MAX_LEN));
+	assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
+	assert_ptr_equal(bth + len, p.data + SHM_RING_MIN);
+	assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
+	assert_true(bth + len <= p.data + SHM_RING_MIN);
 	shm_prod_unmap(&p);
 }
 
 static void test_producer_distrusts(void **state)
 {
-	static const int64_t wrong[] = {64, 1 << 20, -64, INT64_MAX}; /* from what was published */
+	static const int64_t wrong[] = {1, 1 << 20, -1, INT64_MAX}; /* from what was published */
 
 	for (unsigned i = 0; i < ARRAY_SIZE(wrong); i++) {
 		struct shm_prod p;
@@ -284,7 +314,7 @@ static void test_producer_distrusts(void **state)
 		while (put(&p, n))
 			n++;
 		assert_true(p.broken);
-		assert_true(p.tail - p.head <= SHM_RING_MIN);
+		assert_true(p.pos - p.free <= SHM_RING_MIN);
 		shm_prod_unmap(&p);
 	}
 }
@@ -297,9 +327,10 @@ int main(void)
 		cmocka_unit_test(test_full_until_released),
 		cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_extent),
+		cmocka_unit_test(test_descriptors_run_out),
 		cmocka_unit_test(test_two_threads),
 		cmocka_unit_test(test_consumer_distrusts),
-		cmocka_unit_test(test_record_over_the_end),
+		cmocka_unit_test(test_end_of_the_ring),
 		cmocka_unit_test(test_producer_distrusts),
 	};
 
