@@ -382,17 +382,22 @@ static int target_serve(struct perf_link *l, uint64_t round)
 {
 	unsigned due = 0, polls = 0;
 	bool end = false;
-	int n = 0, rc;
+	int n, rc;
 
 	for (unsigned i = 0; i < l->job.num_sizes; i++)
 		due += l->job.op != PERF_ATOMIC && takes_recv(&l->job, round, i);
 	if (l->job.passive && due == 0)
 		return 0;
-	while (!end || n > 0) {
+	for (;;) {
 		n = take_recv(l, round, &due);
 		if (n < 0)
 			return n;
-		if (n == 0 && !end && l->job.events) {
+		if (n > 0)
+			continue;
+		/* Only a look after the word came tells that nothing is there. */
+		if (end)
+			break;
+		if (l->job.events) {
 			rc = sleep_for_recv(l, round, &due);
 			if (rc < 0)
 				return rc;

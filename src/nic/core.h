@@ -321,6 +321,12 @@ static inline bool sq_posted(const struct qp_sq *sq)
 	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) != sq->fetched;
 }
 
+/* Are there as many copies as there is room for? */
+static inline bool sq_full(const struct qp_sq *sq)
+{
+	return sq->fetched - sq->una > sq->entry_mask;
+}
+
 /* req.c */
 enum req_result { REQ_IDLE, REQ_MORE, REQ_PORT_FULL };
 enum req_result req_run(struct nic_qp *qp);

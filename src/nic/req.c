@@ -292,8 +292,12 @@ enum req_result req_run(struct nic_qp *qp)
 			if (!sq_fetch(qp)) {
 				if (unlikely(qp->state == NIC_QPS_ERR))
 					return REQ_MORE;
-				if (sq_posted(sq))
-					return wait_for(qp, BLOCK_PSN); /* no room for copies */
+				/*
+				 * No room for copies: an ACK makes some. Not to be told by whether something is posted, which
+				 * may have come since the look.
+				 */
+				if (sq_full(sq))
+					return wait_for(qp, BLOCK_PSN);
 				if (req_idle(qp))
 					return REQ_IDLE;
 				continue;
