@@ -144,7 +144,7 @@ static bool json;
 
 static const struct opt opts[] = {
 	OPT_VALUE("seconds", 's', OPT_NUMBER, &seconds, "S", "for each figure, over all rounds (default: 1)",
-		  .min = 0.01, .max = 1000),
+		  .min = 0.1, .max = 1000),
 	OPT_VALUE("rounds", 'r', OPT_COUNT, &rounds, "N",
 		  "how often each is taken; the median counts (default: 5)", .min = 1, .max = MAX_ROUNDS),
 	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};

@@ -2,6 +2,7 @@
 /* What one core, or two and nothing between, can do: a cache line there and back, random reads, copies, CRC-32. */
 #include <errno.h>
 #include <isa-l/crc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "cli/term.h"
 
 #define GIB	   (1ull << 30)
+#define LEAST	   (16ull << 20)
 #define ROUND	   64 /* round trips between two looks at the clock */
 #define BLOCK	   4096u
 #define LINE	   64u
@@ -79,18 +81,51 @@ int limit_core_rtt(const struct limit_cores *c, double seconds, double *ns)
 
 /* ---- memory ---- */
 
-/* Four times the last level of cache, at least 1 GiB and at most 4, never more than a quarter of what is there. */
+/* The number behind `name` in a file of numbers, or the file's first when `name` is "". UINT64_MAX: not there, or "max". */
+static uint64_t number_in(const char *path, const char *name)
+{
+	FILE *f = fopen(path, "re");
+	unsigned long long v = UINT64_MAX;
+	char line[256];
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (strncmp(line, name, strlen(name)) == 0) {
+			if (sscanf(line + strlen(name), "%llu", &v) != 1)
+				v = UINT64_MAX;
+			break;
+		}
+	}
+	if (f)
+		fclose(f);
+	return v;
+}
+
+/* A quarter of what is free here: of the machine, or of the container where that is less. */
+static uint64_t memory_to_use(void)
+{
+	uint64_t kib = number_in("/proc/meminfo", "MemAvailable:"),
+		 least = kib < UINT64_MAX / 1024 ? kib * 1024 : GIB;
+	uint64_t limits[] = {number_in("/sys/fs/cgroup/memory.max", ""),
+			     number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "")};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(limits); i++) {
+		if (limits[i] < least)
+			least = limits[i];
+	}
+	return least / 4;
+}
+
+/* Four times the last level of cache, at least 1 GiB and at most 4, never more than there is to use. */
 int limit_memory_get(struct limit_memory *m)
 {
-	long cache = sysconf(_SC_LEVEL3_CACHE_SIZE), pages = sysconf(_SC_PHYS_PAGES);
-	uint64_t size = cache > 0 ? pow2_ceil(4 * (uint64_t)cache) : GIB;
-	uint64_t most = pages > 0 ? (uint64_t)pages * mem_page_size() / 4 : GIB;
+	long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+	uint64_t size = cache > 0 ? pow2_ceil(4 * (uint64_t)cache) : GIB, most = memory_to_use();
 
 	if (size < GIB)
 		size = GIB;
 	if (size > 4 * GIB)
 		size = 4 * GIB;
-	while (size > most)
+	while (size > most && size > LEAST)
 		size /= 2;
 	m->p = mem_alloc_pages(size);
 	if (!m->p)
