@@ -41,15 +41,24 @@
 #define RECENT_NS  (5 * MS)
 #define HORIZON_NS (1250 * US) /* a tender that looks again before this is no reason to wake it */
 
+/* A program is away when packets come so long after its last poll or doorbell, and not longer. */
+#define AWAY_NS	   (4 * US)
+#define AWAY_LONG  (10 * MS)
+#define AWAY_STEP  4 /* points for it; a poll that finds something takes one back */
+#define AWAY_OFTEN 16
+#define AWAY_MAX   32
+
 /* The word of a PU: the two bits, and above them the number of control calls that wait for it. */
 #define PU_OWNED  1u
 #define PU_KICKED 2u /* the owner runs another turn after this one: somebody rang meanwhile */
 #define PU_WANT	  4u
 
 enum pu_turn {
-	PU_IDLE,   /* it did nothing */
-	PU_WORKED, /* it did something */
-	PU_POLLED, /* it did something, in drive_progress(): the program got what it polled for */
+	PU_IDLE,    /* it did nothing */
+	PU_WORKED,  /* it did something */
+	PU_POLLED,  /* it did something, in drive_progress(): the program got what it polled for */
+	PU_BUSY,    /* ... and more is likely to come */
+	PU_IN_VAIN, /* it did nothing, in drive_progress() */
 };
 
 enum tender_bit { TENDER_SERVICE = 1, TENDER_WAITER = 2 };
@@ -58,7 +67,8 @@ struct drive_pu {
 	/* written by every turn */
 	_Atomic uint32_t word CACHE_ALIGNED;
 	bool attended;		    /* owner's: since the last look a tender went to sleep on the ports */
-	uint32_t polled;	    /* owner's: PU_POLLED turns beside a sleeper */
+	uint8_t in_vain;	    /* owner's: polls in a row that found nothing, as far as that matters */
+	_Atomic uint8_t away;	    /* written by the owner: does the program often stay away? pu_hybrid() */
 	_Atomic uint64_t lease_end; /* ns; before it a poller is at work */
 	_Atomic uint64_t rang;	    /* ns; last turn run by a doorbell */
 	/* doorbells: when to offer the core, pu.c */
@@ -83,16 +93,6 @@ struct tend_pu {
 	bool on_port;	    /* sleeps on the ports */
 	bool ready;	    /* and one of them woke it */
 	bool look;	    /* whether they are readable now counts, not only what comes from now on */
-	/* A poller that also spins on memory: see tend.c. */
-	bool hybrid;
-	int pauses;
-	uint32_t useful, useless;
-	uint64_t judged, poller_until; /* ns */
-	/* ... and takes packets in turns with us, so that its polls tell when to watch the ports */
-	bool blind;		   /* went to sleep with its eyes shut */
-	uint32_t polled;	   /* drive_pu.polled when last looked at */
-	uint32_t blind_skip, skip; /* after a mistake: packets not to try it again */
-	uint64_t last_turn;	   /* ns; last turn that did something */
 };
 
 struct tender {
@@ -137,6 +137,12 @@ struct drive {
 };
 
 /* ---- pu.c ---- */
+
+/* Does the program spin on memory between its polls? Any thread. */
+static inline bool pu_hybrid(const struct drive_pu *p)
+{
+	return atomic_load_explicit(&p->away, memory_order_relaxed) >= AWAY_OFTEN;
+}
 
 static inline bool pu_try(struct drive_pu *p)
 {
@@ -195,10 +201,7 @@ void tender_fini(struct tender *t);
 
 /* ---- service.c ---- */
 int service_start(struct drive *d);
-/*
- * The service thread, asleep with its eyes shut, wakes for the next packet of PU i: once. Owner; a system
- * call.
- */
+/* Does the service thread, asleep on the ports of PU i, wake for a packet? Owner; a system call. */
 void service_open_eyes(struct drive *d, unsigned i);
 void service_shut_eyes(struct drive *d, unsigned i);
 void service_stop(struct drive *d);

@@ -12,8 +12,9 @@
 #define OFFER_RECHECK_NS (100 * MS)
 
 #define REARM_TURNS  4
-#define KICKED_TURNS 8	/* turns an owner runs for others' doorbells before it leaves them to the tender */
-#define LONG_TURN    16 /* packets after which the clock has moved by more than a lease can bear */
+#define KICKED_TURNS 8 /* turns an owner runs for others' doorbells before it leaves them to the tender */
+#define LONG_TURN    4 /* packets after which the clock has moved too far to be taken for still */
+#define IN_VAIN	     4 /* polls in vain after which a program is taken to go on polling */
 
 bool pu_try_or_kick(struct drive_pu *p)
 {
@@ -105,6 +106,48 @@ static bool wake_tender_needed(struct drive *d, unsigned i, uint64_t now, uint64
 	return (!polled || wake > now + RECENT_NS) && nic_pending(d->nic, i);
 }
 
+/*
+ * A poll, or a turn without one, while a tender sleeps on the ports. True: it is wanted awake, to see that somebody polls
+ * and to leave the ports to him. Beside a hybrid program it stays: not to be woken by what that is polling for, but by
+ * what comes when it has got it, and may turn to other things.
+ */
+static bool beside_sleeper(struct drive *d, unsigned i, enum pu_turn turn)
+{
+	struct drive_pu *p = &d->pu[i];
+	bool blind = atomic_load_explicit(&p->blind, memory_order_relaxed);
+
+	switch (turn) {
+	case PU_IDLE:
+		return false;
+	case PU_WORKED:
+		return !blind && !keep_armed(d, i);
+	case PU_POLLED:
+		p->in_vain = 0;
+		if (!pu_hybrid(p))
+			return true;
+		if (!blind)
+			return !keep_armed(d, i);
+		atomic_store_explicit(&p->blind, false, memory_order_relaxed);
+		if (!keep_armed(d, i))
+			return true;
+		service_open_eyes(d, i);
+		return false;
+	case PU_IN_VAIN:
+		if (blind || !pu_hybrid(p) || ++p->in_vain < IN_VAIN)
+			return false;
+		break;
+	case PU_BUSY:
+		if (!pu_hybrid(p))
+			return true;
+		if (blind)
+			return false;
+		break;
+	}
+	atomic_store_explicit(&p->blind, true, memory_order_relaxed);
+	service_shut_eyes(d, i);
+	return false;
+}
+
 static void __attribute__((noinline))
 settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_turn turn)
 {
@@ -119,15 +162,7 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 		kick = wake > now + HORIZON_NS;
 	} else {
 		kick = wake_tender_needed(d, i, now, wake);
-		p->polled += turn == PU_POLLED;
-		if (!atomic_load_explicit(&p->blind, memory_order_relaxed)) {
-			kick |= turn != PU_IDLE && !keep_armed(d, i);
-		} else if (turn == PU_POLLED) {
-			/* What the poller waited for is there: now it may turn to other things. */
-			atomic_store_explicit(&p->blind, false, memory_order_relaxed);
-			kick |= !keep_armed(d, i);
-			service_open_eyes(d, i);
-		}
+		kick |= beside_sleeper(d, i, turn);
 		atomic_store_explicit(&p->cpu, sched_getcpu(), memory_order_relaxed);
 	}
 	if (kick)
@@ -199,6 +234,15 @@ void pu_release(struct drive *d, unsigned i)
 		release_slow(d, i);
 }
 
+/* It got what it polled for, and was not away. Owner. */
+static void pu_stays(struct drive_pu *p)
+{
+	uint8_t away = atomic_load_explicit(&p->away, memory_order_relaxed);
+
+	if (away > 0)
+		atomic_store_explicit(&p->away, away - 1, memory_order_relaxed);
+}
+
 unsigned drive_progress(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
@@ -211,11 +255,15 @@ unsigned drive_progress(struct drive *d, unsigned i)
 		return 0;
 	}
 	now = clock_now();
+	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
+		p->in_vain = 0; /* those before were long ago */
 	done = nic_poll(d->nic, i, now);
-	if (unlikely(done >= LONG_TURN))
+	if (done)
+		pu_stays(p);
+	if (done >= LONG_TURN)
 		now = clock_now();
 	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
-	pu_settle(d, i, now, done ? PU_POLLED : PU_IDLE);
+	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < LONG_TURN ? PU_POLLED : PU_BUSY);
 	pu_release(d, i);
 	return done;
 }
@@ -275,6 +323,7 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	unsigned i;
 	struct drive_pu *p;
 	uint64_t now;
+	bool polled;
 
 	if (!nic_doorbell(d->nic, qp))
 		return;
@@ -285,8 +334,11 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	if (!pu_try_or_kick(p))
 		return;
 	now = clock_now();
+	polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
 	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
 	pu_turn(d, i, now);
+	if (polled) /* a long turn is no reason to take it for gone */
+		atomic_store_explicit(&p->lease_end, clock_now() + LEASE_NS, memory_order_relaxed);
 	pu_release(d, i);
 	if (unlikely(offer_due(p)))
 		offer_core(p);

@@ -108,10 +108,6 @@ static void spin_step(struct tender *t)
 		cpu_pause();
 		return;
 	}
-	if (one_core()) {
-		t->no_spin_until = now + SPIN_PENALTY_MIN;
-		return;
-	}
 	t->switches = forced_switches();
 	sched_yield();
 	after = clock_now();
@@ -161,7 +157,7 @@ static void set_eyes(struct drive *d, unsigned i, uint32_t events)
 
 void service_open_eyes(struct drive *d, unsigned i)
 {
-	set_eyes(d, i, EPOLLIN | EPOLLET | EPOLLONESHOT);
+	set_eyes(d, i, EPOLLIN | EPOLLET);
 }
 
 void service_shut_eyes(struct drive *d, unsigned i)
@@ -248,7 +244,7 @@ static void steer(struct service *s)
 	cpu_set_t set;
 
 	for (unsigned i = 0; i < d->pus && cpu < 0; i++) {
-		if (d->service.pu[i].hybrid)
+		if (pu_hybrid(&d->pu[i]))
 			cpu = atomic_load_explicit(&d->pu[i].cpu, memory_order_relaxed);
 	}
 	if (cpu == s->shunned || now - s->steered < STEER_EVERY_NS)
@@ -274,7 +270,7 @@ static bool standing_by(struct drive *d)
 	if (!atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 		return false;
 	for (unsigned i = 0; i < d->pus; i++) {
-		if (d->service.pu[i].hybrid)
+		if (pu_hybrid(&d->pu[i]))
 			return false;
 	}
 	return true;

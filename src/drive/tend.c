@@ -14,33 +14,23 @@
  *
  * Napping beside a poller keeps us off the ports: a second sleeper costs every packet a wake-up. But a
  * program may poll for its own completion and then spin on memory for what its peer writes (ib_write_lat).
- * Packets then lie until the nap is over. A poller that pauses again and again makes the PU `hybrid`: the
- * tender sleeps on the ports at once, lease or not, as long as it is of use often enough, and not merely
- * woken by packets that the poller takes.
- *
- * On a core shared with the program even that is too much: a thread that has just run and is woken in vain is
- * not run at once when the packet comes that it should take, but milliseconds later, because it is due less
- * of the core than the program (Linux since 6.6: eligibility in EEVDF). So where the program and we take
- * packets in turns - it polls with success, then we are needed - we shut our eyes after each packet of ours,
- * and its next successful poll opens them (pu_settle). When that poll does not come, a timer wakes us, and we
- * watch again.
+ * Packets then lie until the nap is over, and it is we who find them, again and again (count_away). Such a PU
+ * is `hybrid`: the tender sleeps on the ports at once, lease or not, and the
+ * program's calls say whether a packet wakes it. A few polls in vain shut its eyes, one with success opens
+ * them (beside_sleeper). So it is woken for the packets that the program spins for, not for those it polls
+ * for; on a shared core a thread that was woken in vain would not be run at once when it is needed, because it
+ * is due less of the core than the program (Linux since 6.6: eligibility in EEVDF).
  */
 #include <sys/eventfd.h>
 
 #include "base/sys.h"
 #include "drive/engine.h"
 
-#define PAUSE_STEP     2 /* points for a poller that stopped polling; a lease found renewed takes one back */
-#define PAUSE_LIMIT    6
-#define JUDGE_EVERY_NS (100 * MS)
-#define POLLER_NS      (1000 * MS) /* who was found to poll after all is taken for a poller so long */
-#define ACTIVE_NS      (2 * MS) /* so long after a turn, ours or another's, we look at least every RECENT_NS */
-#define BLIND_SKIP_MAX 64	/* packets not to shut our eyes after, when that went wrong again and again */
-#define FRESH_POLL_NS  (3 * US) /* so soon after its last poll a poller is likely to be at it still */
-#define SPIN_NS	       (50 * US)
-#define BUSY_TURN      8 /* packets: more are likely to be there already */
-#define STUCK_TURNS    64
-#define STUCK_NAP_NS   (50 * US)
+#define ACTIVE_NS    (2 * MS) /* so long after a turn, ours or another's, we look at least every RECENT_NS */
+#define SPIN_NS	     (50 * US)
+#define BUSY_TURN    8 /* packets: more are likely to be there already */
+#define STUCK_TURNS  64
+#define STUCK_NAP_NS (50 * US)
 
 int tender_init(struct tender *t, struct drive *d, enum tender_bit bit)
 {
@@ -92,7 +82,7 @@ static enum tend_verdict nap(struct tender *t, unsigned i, uint64_t wake)
 	struct drive_pu *p = &t->d->pu[i];
 	struct tend_pu *tp = &t->pu[i];
 
-	tp->on_port = tp->ready = tp->blind = false;
+	tp->on_port = tp->ready = false;
 	tp->wake = wake;
 	atomic_store_explicit(&p->blind, false, memory_order_relaxed);
 	atomic_fetch_and_explicit(&p->sleepers, ~(uint32_t)t->bit, memory_order_release);
@@ -107,63 +97,15 @@ static enum tend_verdict leave_to_poller(struct tender *t, unsigned i, uint64_t 
 
 	if (!renewed) /* looked too early */
 		return nap(t, i, lease);
-	if (tp->pauses > 0)
-		tp->pauses--;
 	tp->nap = tp->nap ? tp->nap * 2 : NAP_MIN_NS;
 	if (tp->nap > NAP_MAX_NS)
 		tp->nap = NAP_MAX_NS;
 	return nap(t, i, now + tp->nap > lease ? now + tp->nap : lease);
 }
 
-/* Was it right to sleep on the ports beside a poller? */
-static void judge(struct tend_pu *tp, uint64_t now)
-{
-	if (now - tp->judged < JUDGE_EVERY_NS)
-		return;
-	if (tp->useless > 3 * tp->useful) {
-		tp->hybrid = false;
-		tp->poller_until = now + POLLER_NS;
-	}
-	tp->useful = tp->useless = 0;
-	tp->judged = now;
-}
-
-static void become_hybrid(struct tend_pu *tp, uint64_t now)
-{
-	tp->hybrid = true;
-	tp->pauses = 0;
-	tp->useful = tp->useless = 0;
-	tp->judged = now;
-}
-
-/* The service thread found the lease over after it had been left to a poller. */
-static void count_pause(struct tend_pu *tp, uint64_t now)
-{
-	tp->pauses += PAUSE_STEP;
-	if (tp->pauses >= PAUSE_LIMIT && now >= tp->poller_until)
-		become_hybrid(tp, now);
-}
-
 static uint64_t max64(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
-}
-
-/* The owner's last words: who sleeps where, and until when. */
-static enum tend_verdict fall_asleep(struct tender *t, unsigned i, uint64_t wake, bool blind)
-{
-	struct drive_pu *p = &t->d->pu[i];
-	struct tend_pu *tp = &t->pu[i];
-
-	tp->on_port = true;
-	tp->look = !blind;
-	tp->blind = blind;
-	tp->wake = wake;
-	p->attended = true;
-	atomic_store_explicit(&p->blind, blind, memory_order_relaxed);
-	atomic_store_explicit(&p->tend_wake, wake, memory_order_relaxed);
-	atomic_fetch_or_explicit(&p->sleepers, (uint32_t)t->bit, memory_order_relaxed);
-	return pu_drop(p) ? TEND_AGAIN : TEND_SLEEP;
 }
 
 /* Owner, nothing left to do: goes to sleep on the ports, unless something came after all. */
@@ -183,20 +125,19 @@ static enum tend_verdict sleep_on_ports(struct tender *t, unsigned i, uint64_t n
 	}
 	wake = nic_deadline(d->nic, i);
 	/* A hybrid program runs the core's timers when it polls: close ones are not worth the setting. */
-	if (active + ACTIVE_NS > now && (tp->hybrid || wake > now + RECENT_NS))
+	if (active + ACTIVE_NS > now && (pu_hybrid(p) || wake > now + RECENT_NS))
 		wake = now + RECENT_NS;
 	if (tp->stuck && wake > now + STUCK_NAP_NS)
 		wake = now + STUCK_NAP_NS;
-	return fall_asleep(t, i, wake, false);
-}
-
-/* Owner: the same with eyes shut. The ports are not armed; the poll that opens our eyes does it. */
-static enum tend_verdict sleep_blind(struct tender *t, unsigned i, uint64_t now)
-{
-	/* If it was a poll that opened them, they shut with the packet that woke us. */
-	if (!t->pu[i].blind)
-		service_shut_eyes(t->d, i);
-	return fall_asleep(t, i, now + RECENT_NS, true);
+	/* The owner's last words: who sleeps where, and until when. */
+	tp->on_port = tp->look = true;
+	tp->wake = wake;
+	p->attended = true;
+	p->in_vain = 0;
+	atomic_store_explicit(&p->blind, false, memory_order_relaxed);
+	atomic_store_explicit(&p->tend_wake, wake, memory_order_relaxed);
+	atomic_fetch_or_explicit(&p->sleepers, (uint32_t)t->bit, memory_order_relaxed);
+	return pu_drop(p) ? TEND_AGAIN : TEND_SLEEP;
 }
 
 /*
@@ -209,80 +150,43 @@ static enum tend_verdict leave_to_owner(struct tender *t, unsigned i, uint64_t n
 {
 	struct tend_pu *tp = &t->pu[i];
 
-	if (!tp->hybrid || !t->edge)
+	if (!pu_hybrid(&t->d->pu[i]) || !t->edge)
 		return nap(t, i, now + NAP_MIN_NS);
-	tp->useless += tp->ready;
-	judge(tp, now);
 	tp->ready = false;
 	tp->wake = now + RECENT_NS;
 	atomic_store_explicit(&t->d->pu[i].tend_wake, tp->wake, memory_order_relaxed);
 	return TEND_SLEEP;
 }
 
-/*
- * May we shut our eyes after this turn, which did `work`? When the packet was one that the program now reacts
- * to (it posts, polls for its completion, and so opens them), not when it was the completion. Owner of the
- * PU.
- */
-static bool takes_turns(struct drive_pu *p, struct tend_pu *tp, uint64_t now, unsigned work)
+/* Packets were waiting: for us because the program is away, though it was here a moment ago? Owner. */
+static void count_away(struct drive_pu *p, uint64_t now)
 {
-	bool polled = p->polled != tp->polled, answer;
+	uint64_t poll = atomic_load_explicit(&p->lease_end, memory_order_relaxed) - LEASE_NS;
+	uint64_t here = max64(poll, atomic_load_explicit(&p->rang, memory_order_relaxed));
+	uint8_t away = atomic_load_explicit(&p->away, memory_order_relaxed);
 
-	if (!work)
-		return false;
-	if (tp->blind && polled && tp->ready) {
-		tp->blind_skip -= tp->blind_skip > 0;
-	} else if (tp->blind && !tp->ready) {
-		/* The poll did not come, but packets did. */
-		tp->blind_skip =
-			tp->blind_skip * 2 < BLIND_SKIP_MAX ? tp->blind_skip * 2 + 1 : BLIND_SKIP_MAX;
-		tp->skip = tp->blind_skip;
-	}
-	answer = !polled && atomic_load_explicit(&p->rang, memory_order_relaxed) > tp->last_turn;
-	tp->polled = p->polled;
-	tp->last_turn = now;
-	if (!tp->ready || answer ||
-	    atomic_load_explicit(&p->lease_end, memory_order_relaxed) + ACTIVE_NS < now)
-		return false;
-	if (tp->skip > 0) {
-		tp->skip--;
-		return false;
-	}
-	return true;
-}
-
-/* How useful is it to sleep on the ports beside a poller? */
-static void weigh(struct tend_pu *tp, uint64_t now, unsigned work, bool fresh)
-{
-	if (!tp->hybrid || !tp->ready)
-		return;
-	/* Work so soon after a poll proves nothing: the next poll would have found it. */
-	tp->useful += work && !fresh;
-	tp->useless += !work;
-	judge(tp, now);
+	if (poll && now > here + AWAY_NS && now < here + AWAY_LONG && away < AWAY_MAX)
+		atomic_store_explicit(&p->away, away + AWAY_STEP, memory_order_relaxed);
 }
 
 /* The owner's part of a visit. */
-static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now, bool fresh, bool may_spin)
+static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now, bool may_spin)
 {
 	struct drive *d = t->d;
 	struct tend_pu *tp = &t->pu[i];
-	bool more, in_turns = false;
+	bool more;
 	unsigned work;
 
 	/* Reads what woke us, or the descriptor stays readable. */
 	if (tp->ready)
 		pu_disarm(d, i);
 	work = nic_poll(d->nic, i, now);
-	if (t->bit == TENDER_SERVICE) {
-		weigh(tp, now, work, fresh);
-		in_turns = takes_turns(&d->pu[i], tp, now, work);
-		if (in_turns && !tp->hybrid)
-			become_hybrid(tp, now);
-	}
 	tp->ready = false;
-	if (work)
+	if (work) {
 		tp->last_work = now;
+		if (t->bit == TENDER_SERVICE)
+			count_away(&d->pu[i], now);
+	}
 	more = nic_pending(d->nic, i);
 	tp->stuck = more && !work ? tp->stuck + 1 : 0;
 	if (work >= BUSY_TURN || (more && tp->stuck < STUCK_TURNS)) {
@@ -291,7 +195,7 @@ static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now, b
 	}
 	if (may_spin && now - tp->last_work < SPIN_NS)
 		return pu_drop(&d->pu[i]) ? TEND_AGAIN : TEND_SPIN;
-	return in_turns ? sleep_blind(t, i, now) : sleep_on_ports(t, i, now);
+	return sleep_on_ports(t, i, now);
 }
 
 enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
@@ -300,7 +204,7 @@ enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
 	struct tend_pu *tp = &t->pu[i];
 	uint64_t now = clock_now();
 	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
-	bool renewed = lease != tp->lease, fresh = lease + FRESH_POLL_NS > now + LEASE_NS;
+	bool renewed = lease != tp->lease, hybrid = pu_hybrid(p);
 
 	if (t->bit == TENDER_WAITER) {
 		/*
@@ -310,14 +214,10 @@ enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
 			return nap(t, i, lease);
 	} else {
 		tp->lease = lease;
-		if (lease > now && !tp->hybrid)
+		if (lease > now && !hybrid)
 			return leave_to_poller(t, i, now, lease, renewed);
-		if (tp->hybrid && may_spin && fresh && now - tp->last_work < SPIN_NS)
-			return TEND_SPIN;
 	}
 	if (tp->on_port && tp->ready) {
-		if (tp->blind) /* again, before the owner's last turn */
-			atomic_store_explicit(&p->blind, true, memory_order_relaxed);
 		if (!pu_try_or_kick(p))
 			return leave_to_owner(t, i, now);
 	} else if (!pu_try(p)) {
@@ -327,10 +227,8 @@ enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
 		return t->bit == TENDER_WAITER ? nap(t, i, now + NAP_MIN_NS)
 					       : leave_to_poller(t, i, now, now, true);
 	}
-	if (tp->nap && !tp->hybrid && t->bit == TENDER_SERVICE)
-		count_pause(tp, now);
 	tp->nap = 0;
-	return tend_turn(t, i, now, fresh, may_spin);
+	return tend_turn(t, i, now, may_spin && !hybrid);
 }
 
 uint64_t tend_wake(const struct tender *t)
@@ -347,7 +245,7 @@ uint64_t tend_wake(const struct tender *t)
 void tend_leave_ports(struct tender *t)
 {
 	for (unsigned i = 0; i < t->d->pus; i++) {
-		t->pu[i].on_port = t->pu[i].ready = t->pu[i].blind = false;
+		t->pu[i].on_port = t->pu[i].ready = false;
 		atomic_store_explicit(&t->d->pu[i].blind, false, memory_order_relaxed);
 		atomic_fetch_and_explicit(&t->d->pu[i].sleepers, ~(uint32_t)t->bit, memory_order_release);
 	}
