@@ -52,6 +52,16 @@ static int core_rtt(const struct bench *b, unsigned arg, double *v)
 	return limit_core_rtt(&b->cores, b->seconds, v);
 }
 
+static int wake_idle(const struct bench *b, unsigned percentile, double *v)
+{
+	return limit_wake(&b->cores, false, percentile, b->seconds, v);
+}
+
+static int wake_beside(const struct bench *b, unsigned percentile, double *v)
+{
+	return limit_wake(&b->cores, true, percentile, b->seconds, v);
+}
+
 static int udp_gso(const struct bench *b, unsigned arg, double *v)
 {
 	return limit_udp_gso(&b->cores, b->seconds, v);
@@ -103,7 +113,7 @@ static int crc32(const struct bench *b, unsigned arg, double *v)
 }
 
 /*
- * `arg` is a payload where the figure counts messages a second: such a figure appears in Gbit/s under `key` and in messages a second
+ * `arg` is a payload where the figure counts messages a second, or a percentile: the first a figure appears in Gbit/s under `key` and in messages a second
  * under `rate_key`, each an object by payload.
  */
 struct figure {
@@ -124,6 +134,9 @@ static const struct figure figures[] = {
 	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 4096 bytes", NULL, shm_port, LARGE, false},
 	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 64 bytes", NULL, shm_port, SMALL, false},
 	{"core_rtt_ns", NULL, "core to core and back", "ns", core_rtt, 0, false},
+	{"wake_ns", NULL, "a sleeping thread woken, p50", "ns", wake_idle, 50, false},
+	{"wake_p99_ns", NULL, "a sleeping thread woken, p99", "ns", wake_idle, 99, false},
+	{"wake_beside_ns", NULL, "the same where another thread spins, p50", "ns", wake_beside, 50, false},
 	{"udp_gso_gbps", NULL, "UDP_SEGMENT over loopback, copy and CRC-32", "Gbit/s", udp_gso, 0, false},
 	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes", "ns", udp_rtt, 0, false},
 	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0, true},

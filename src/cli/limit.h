@@ -58,6 +58,12 @@ int limit_shm(const struct limit_cores *c, uint32_t payload, double seconds, dou
 /* Nanoseconds of a round trip of one cache line between the cores, the median of many (limit_core.c). */
 int limit_core_rtt(const struct limit_cores *c, double seconds, double *ns);
 
+/*
+ * Nanoseconds until a thread that slept in read(2) for 2 ms runs after it was woken from the other core (limit_wake.c); `beside`:
+ * another thread spins on the sleeper's core.
+ */
+int limit_wake(const struct limit_cores *c, bool beside, unsigned percentile, double seconds, double *ns);
+
 /* Large memory for the figures below: filled, huge pages advised. NULL when there is none. */
 struct limit_memory {
 	uint8_t *p;
