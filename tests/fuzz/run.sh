@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
-# run.sh PROGRAM CORPUS: a fuzz target as a test: the seeds in CORPUS (which need not exist), then a fixed number of inputs
+# run.sh RUNS PROGRAM CORPUS: a fuzz target as a test: the seeds in CORPUS (which need not exist), then inputs up to that many,
 # made of them from a fixed seed. The folder that libFuzzer writes to is new each time, so that every run is the same.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-set -- "$1" "$scratch" "$2"
+runs=$1
+set -- "$2" "$scratch" "$3"
 [ -d "$3" ] || set -- "$1" "$2"
-"$1" -runs=20000 -seed=1 -verbosity=0 -artifact_prefix="$1-" "$2" ${3:+"$3"}
+"$1" -runs="$runs" -seed=1 -verbosity=0 -artifact_prefix="$1-" "$2" ${3:+"$3"}
