@@ -175,8 +175,6 @@ bool pu_drop(struct drive_pu *p);
 /* One turn and what belongs after it; owner. */
 void pu_turn(struct drive *d, unsigned i, uint64_t now);
 void pu_disarm(struct drive *d, unsigned i);
-/* May this thread run on one core only? A system call. */
-bool one_core(void);
 
 /* ---- tend.c ---- */
 

@@ -34,7 +34,8 @@ bool pu_try_or_kick(struct drive_pu *p)
 	}
 }
 
-bool one_core(void)
+/* May this thread run on one core only? A system call. */
+static bool one_core(void)
 {
 	cpu_set_t set;
 
@@ -47,14 +48,16 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 	struct timespec nap = {.tv_nsec = 20 * US};
 
 	for (unsigned tries = 0;; tries++) {
-		while (!(w & PU_OWNED)) {
-			if (atomic_compare_exchange_weak_explicit(&p->word, &w, (w - PU_WANT) | PU_OWNED,
-								  memory_order_acquire, memory_order_relaxed))
-				return true;
-		}
-		if (tries >= 500 && clock_now() >= until) {
-			atomic_fetch_sub_explicit(&p->word, PU_WANT, memory_order_relaxed);
-			return false;
+		bool late = tries >= 500 && clock_now() >= until;
+
+		/* Gives up only while somebody else is owner: a kick that came meanwhile is his to see. */
+		while (late || !(w & PU_OWNED)) {
+			bool free = !(w & PU_OWNED);
+
+			if (atomic_compare_exchange_weak_explicit(
+				    &p->word, &w, free ? (w - PU_WANT) | PU_OWNED : w - PU_WANT,
+				    memory_order_acquire, memory_order_relaxed))
+				return free;
 		}
 		if (tries < 500)
 			cpu_pause();

@@ -20,7 +20,7 @@ const struct oracle_options oracle_defaults = {
 	.max_streams = 4096,
 	.max_reads = 128,
 	.max_findings = 64,
-	.inflight = 1024,
+	.inflight = 2048, /* a full shm ring of 1,024 packets, and as many built before the NAK was read */
 };
 
 static const struct {
