@@ -96,7 +96,7 @@ static void on_qp(void *host, enum nic_event ev, void *ctx)
 	fprintf(stderr, "event %d\n", ev);
 }
 
-static const struct nic_host_ops host_ops = {on_cq, on_qp, on_cq};
+static const struct nic_host_ops host_ops = {.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
 
 #define DEPTH 256
 

@@ -131,15 +131,21 @@ struct resp_entry {
 	bool done; /* its last response has been sent once */
 };
 
-struct qp_resp {
+/* A ring of posted receives: a QP's own, or one that QPs share. */
+struct recv_ring {
 	uint8_t *ring;
 	uint64_t *wr_ids;
 	struct roost_queue_index *index;
 	uint32_t mask;
 	uint8_t stride_shift;
-	uint8_t rq_present;
 	uint32_t cons; /* receives taken */
 	uint32_t prod_seen;
+	uint32_t pd; /* against which their keys are checked */
+};
+
+struct qp_resp {
+	struct recv_ring *rq; /* NULL: none */
+	struct recv_ring own;
 	uint32_t epsn; /* expected */
 	uint32_t msn;
 	uint8_t msg;	     /* enum pkt_kind of the message in progress; NONE between messages */
@@ -161,6 +167,18 @@ struct qp_resp {
 	} recv;
 	struct resp_entry *replay; /* max_dest_rd_atomic entries */
 	uint8_t replay_size;
+};
+
+/* A shared receive queue: srq.c. */
+struct nic_srq {
+	struct recv_ring rq;
+	uint32_t limit; /* tell when fewer are posted; 0: not asked */
+	uint32_t refs;	/* QPs; control */
+	uint8_t pu;	/* of its QPs */
+	bool broken;	/* its index is no count of postings */
+	struct nic *nic;
+	void *ctx;
+	struct list_head link; /* all of the NIC; control */
 };
 
 struct nic_qp {
@@ -187,6 +205,7 @@ struct nic_qp {
 	struct pu *pu;
 	struct dest *dest;
 	struct nic_cq *send_cq, *recv_cq;
+	struct nic_srq *srq; /* NULL: receives of its own */
 	struct qp_sq sq;
 	struct qp_resp resp;
 	struct list_head tx_link;   /* senders, or waiters of a window */
@@ -249,8 +268,8 @@ struct nic {
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
 	uint8_t qp_gen[NIC_MAX_QPS];
 	uint32_t qp_hint[NIC_MAX_PUS]; /* where the search for a free index goes on */
-	struct list_head cqs;
-	uint32_t num_qps, num_cqs, num_pds;
+	struct list_head cqs, srqs;
+	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
 	uint32_t *pd_refs; /* UINT32_MAX: free */
 	uint32_t pd_cap;
@@ -347,6 +366,10 @@ void retry_fire(struct nic_qp *qp);
 uint64_t retry_rnr_ns(uint8_t timer);
 bool retry_count(struct nic_qp *qp); /* false: exhausted */
 
+/* srq.c */
+void srq_taken(struct nic_srq *srq);  /* a receive has been taken from its ring */
+void srq_broken(struct nic_srq *srq); /* its index is no count of postings: says so once */
+
 /* resp.c */
 void resp_rx(struct nic_qp *qp, const struct pkt_view *v);
 void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn);
@@ -380,6 +403,8 @@ void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 enum req_result loop_run(struct nic_qp *qp);
 
 /* qp.c */
+bool queue_ok(const struct nic_queue_attr *q);
+void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
 void qp_error(struct nic_qp *qp);
 void qp_event(struct nic_qp *qp, enum nic_event ev);
 /* qp_state.c */

@@ -60,6 +60,7 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	if (!nic->cfg.timeout_scale)
 		nic->cfg.timeout_scale = 1;
 	list_init(&nic->cqs);
+	list_init(&nic->srqs);
 	rng_seed(&nic->rng, cfg->seed);
 	mr_table_init(&nic->mrs, rng_u64(&nic->rng));
 	for (unsigned i = 0; i < cfg->pus; i++) {
@@ -84,6 +85,8 @@ void nic_destroy(struct nic *nic)
 	}
 	while (!list_empty(&nic->cqs))
 		nic_cq_destroy(nic, list_first_entry(&nic->cqs, struct nic_cq, link));
+	while (!list_empty(&nic->srqs))
+		nic_srq_destroy(nic, list_first_entry(&nic->srqs, struct nic_srq, link));
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		if (!nic->pus[i])
 			continue;
@@ -130,6 +133,7 @@ void nic_usage(const struct nic *nic, struct nic_usage *out)
 		.cqs = nic->num_cqs,
 		.mrs = nic->mrs.live,
 		.pds = nic->num_pds,
+		.srqs = nic->num_srqs,
 		.qp_bytes = nic->qp_bytes,
 	};
 }

@@ -28,12 +28,14 @@
 #define NIC_MAX_WR	  32768
 #define NIC_MAX_CQE	  (1u << 22)
 #define NIC_MAX_MRS	  (1u << 20)
+#define NIC_MAX_SRQS	  16384
 #define NIC_MAX_RD_ATOMIC 16
 #define NIC_MAX_MSG	  (1u << 31)
 
 struct nic;
 struct nic_cq;
 struct nic_qp;
+struct nic_srq;
 struct nic_mr;
 
 /* Values are those of enum ibv_qp_type, ibv_qp_state, ibv_access_flags, ibv_wc_status, ibv_event_type,
@@ -91,6 +93,11 @@ enum nic_event {
 	NIC_EVENT_QP_ACCESS_ERR = 3,
 	NIC_EVENT_COMM_EST = 4,
 	NIC_EVENT_SQ_DRAINED = 5,
+	NIC_EVENT_SRQ_ERR = 14,
+	NIC_EVENT_SRQ_LIMIT =
+		15, /* fewer receives are posted than the limit says; once for each time it is set */
+	NIC_EVENT_LAST_WQE =
+		16, /* a QP in the error state takes no more from its SRQ, and what it took has completed */
 };
 
 /* Called by the owner of a PU from inside nic_poll and control calls. Must not call the NIC back, must not block. */
@@ -99,6 +106,7 @@ struct nic_host_ops {
 	void (*qp_event)(void *host, enum nic_event ev,
 			 void *qp_ctx);		    /* at most once per event and life of a QP */
 	void (*cq_error)(void *host, void *cq_ctx); /* CQ overrun */
+	void (*srq_event)(void *host, enum nic_event ev, void *srq_ctx);
 };
 
 struct nic_config {
@@ -134,7 +142,7 @@ struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu); /* por
 void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Live objects, for limits and leak tests. [any] */
 struct nic_usage {
-	uint32_t qps, cqs, mrs, pds;
+	uint32_t qps, cqs, mrs, pds, srqs;
 	uint64_t qp_bytes; /* memory of all QPs in the core */
 };
 void nic_usage(const struct nic *nic, struct nic_usage *out);
@@ -178,7 +186,7 @@ unsigned nic_cq_pu(const struct nic_cq *cq);
  */
 void nic_cq_set_ring(struct nic_cq *cq, struct roost_cqe *ring, uint32_t depth);
 
-/* ---- queue pairs ---- */
+/* ---- shared receive queues ---- */
 
 struct nic_queue_attr {
 	void *ring;			 /* depth << stride_shift bytes */
@@ -188,16 +196,41 @@ struct nic_queue_attr {
 	uint8_t stride_shift;		 /* 6 .. 10 */
 };
 
+/*
+ * Receives that any QP of the SRQ may take. All its QPs belong to one PU: that of the send CQ of the first one. Posting needs no doorbell.
+ */
+struct nic_srq_attr {
+	uint32_t pd; /* of the receives; its QPs may have other ones */
+	struct nic_queue_attr rq;
+	void *ctx; /* handed to srq_event */
+};
+/* 0, -EINVAL, -ENOMEM. [control] */
+int nic_srq_create(struct nic *nic, const struct nic_srq_attr *attr, struct nic_srq **out);
+int nic_srq_destroy(struct nic *nic, struct nic_srq *srq); /* -EBUSY while a QP uses it. [control] */
+/*
+ * From the next receive that is taken: NIC_EVENT_SRQ_LIMIT when fewer than `limit` are posted then, once. 0 takes the wish
+ * back. -EINVAL: beyond the depth. [owner of nic_srq_pu]
+ */
+int nic_srq_set_limit(struct nic_srq *srq, uint32_t limit);
+uint32_t nic_srq_limit(const struct nic_srq *srq); /* 0 once the event was raised. [owner] */
+unsigned nic_srq_pu(const struct nic_srq *srq);	   /* may change while no QP uses it. [control] */
+
+/* ---- queue pairs ---- */
+
 struct nic_qp_init {
 	enum nic_qp_type type; /* NIC_QPT_RC; others -EOPNOTSUPP for now */
 	uint32_t pd;
-	struct nic_cq *send_cq, *recv_cq; /* the QP belongs to the PU of send_cq */
+	struct nic_cq *send_cq, *recv_cq;
+	struct nic_srq *srq; /* NULL: receives come from rq, else rq is not used */
 	struct nic_queue_attr sq, rq;
 	uint32_t max_inline; /* bytes a WQE may carry inline */
 	bool sig_all;	     /* every WQE counts as signaled */
 	void *ctx;	     /* handed to qp_event */
 };
-int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out); /* [control+owner] */
+/* The PU that such a QP belongs to: that of the SRQ's other QPs, else that of send_cq. [control] */
+unsigned nic_qp_place(const struct nic_qp_init *init);
+/* [control+owner of nic_qp_place; when the CQs are of other PUs, of these too] */
+int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out);
 /* Ends it at once; what was posted is forgotten without completion. [control+owner] */
 void nic_qp_destroy(struct nic *nic, struct nic_qp *qp);
 uint32_t nic_qp_num(const struct nic_qp *qp);

@@ -7,7 +7,7 @@
 #define MIN_STRIDE_SHIFT 6
 #define MAX_STRIDE_SHIFT 10
 
-static bool queue_ok(const struct nic_queue_attr *q)
+bool queue_ok(const struct nic_queue_attr *q)
 {
 	if (!q->depth)
 		return true;
@@ -73,18 +73,34 @@ static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
 	return 0;
 }
 
-static void init_rq(struct nic_qp *qp, const struct nic_queue_attr *q)
+void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd)
+{
+	*rq = (struct recv_ring){
+		.ring = q->ring,
+		.wr_ids = q->wr_id,
+		.index = q->index,
+		.mask = q->depth - 1,
+		.stride_shift = q->stride_shift,
+		.pd = pd,
+	};
+}
+
+static void init_rq(struct nic_qp *qp, const struct nic_qp_init *init)
 {
 	struct qp_resp *r = &qp->resp;
 
-	if (!q->depth)
-		return;
-	r->rq_present = true;
-	r->ring = q->ring;
-	r->wr_ids = q->wr_id;
-	r->index = q->index;
-	r->mask = q->depth - 1;
-	r->stride_shift = q->stride_shift;
+	if (init->srq) {
+		qp->srq = init->srq;
+		r->rq = &init->srq->rq;
+	} else if (init->rq.depth) {
+		recv_ring_init(&r->own, &init->rq, init->pd);
+		r->rq = &r->own;
+	}
+}
+
+unsigned nic_qp_place(const struct nic_qp_init *init)
+{
+	return init->srq && init->srq->refs ? init->srq->pu : init->send_cq->pu;
 }
 
 static void set_state(struct nic_qp *qp, enum nic_qp_state state)
@@ -101,7 +117,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 
 	if (init->type != NIC_QPT_RC)
 		return -EOPNOTSUPP;
-	if (!queue_ok(&init->sq) || !queue_ok(&init->rq) || !init->send_cq || !init->recv_cq)
+	if (!queue_ok(&init->sq) || (!init->srq && !queue_ok(&init->rq)) || !init->send_cq || !init->recv_cq)
 		return -EINVAL;
 	qp = aligned_alloc(ROOST_CACHE_LINE, ALIGN_UP(sizeof(*qp), ROOST_CACHE_LINE));
 	if (!qp)
@@ -109,7 +125,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	memset(qp, 0, sizeof(*qp));
 	qp->bytes = sizeof(*qp);
 	qp->nic = nic;
-	qp->pu_index = init->send_cq->pu;
+	qp->pu_index = (uint8_t)nic_qp_place(init);
 	qp->pu = nic->pus[qp->pu_index];
 	qp->type = (uint8_t)init->type;
 	qp->pd = init->pd;
@@ -122,7 +138,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	rc = init_sq(qp, init);
 	if (rc)
 		goto free_qp;
-	init_rq(qp, &init->rq);
+	init_rq(qp, init);
 	if (!nic_pd_ref(nic, init->pd)) {
 		rc = -EINVAL;
 		goto free_sq;
@@ -137,8 +153,14 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	set_state(qp, NIC_QPS_RESET);
 	qp->send_cq->refs++;
 	qp->recv_cq->refs++;
+	if (qp->send_cq->pu != qp->pu_index)
+		qp->send_cq->shared = true;
 	if (qp->recv_cq->pu != qp->pu_index)
 		qp->recv_cq->shared = true;
+	if (qp->srq) {
+		qp->srq->pu = qp->pu_index;
+		qp->srq->refs++;
+	}
 	nic->num_qps++;
 	nic->qp_bytes += qp->bytes;
 	atomic_store_explicit(&nic->qps[index], qp, memory_order_release);
@@ -183,6 +205,8 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	drop_dest(qp);
 	qp->send_cq->refs--;
 	qp->recv_cq->refs--;
+	if (qp->srq)
+		qp->srq->refs--;
 	nic_pd_unref(nic, qp->pd);
 	nic->num_qps--;
 	nic->qp_bytes -= qp->bytes;
@@ -223,6 +247,10 @@ void qp_error(struct nic_qp *qp)
 	set_state(qp, NIC_QPS_ERR);
 	sq_flush(qp);
 	resp_flush(qp);
+	if (qp->srq)
+		qp_event(
+			qp,
+			NIC_EVENT_LAST_WQE); /* IBA 10.3.1.9: it may be destroyed, no receive is lost with it */
 	/* What is posted from now on is flushed when its doorbell comes; what was posted just now, at once. */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 	nic_schedule(qp);
@@ -234,7 +262,8 @@ static void reset(struct nic_qp *qp)
 	struct qp_sq *sq = &qp->sq;
 	struct qp_resp *r = &qp->resp;
 	struct qp_sq keep = *sq;
-	struct qp_resp rkeep = *r;
+	struct resp_entry *replay = r->replay;
+	struct recv_ring *rq = r->rq, own = r->own;
 
 	detach(qp);
 	drop_dest(qp);
@@ -250,16 +279,12 @@ static void reset(struct nic_qp *qp)
 	sq->una = sq->next = sq->fetched = atomic_load_explicit(&sq->index->prod, memory_order_acquire);
 	atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
 	memset(r, 0, sizeof(*r));
-	r->replay = rkeep.replay;
-	r->rq_present = rkeep.rq_present;
-	r->ring = rkeep.ring;
-	r->wr_ids = rkeep.wr_ids;
-	r->index = rkeep.index;
-	r->mask = rkeep.mask;
-	r->stride_shift = rkeep.stride_shift;
-	if (r->rq_present) {
-		r->cons = r->prod_seen = atomic_load_explicit(&r->index->prod, memory_order_acquire);
-		atomic_store_explicit(&r->index->cons, r->cons, memory_order_release);
+	r->replay = replay;
+	r->rq = rq;
+	r->own = own;
+	if (rq && !qp->srq) {
+		rq->cons = rq->prod_seen = atomic_load_explicit(&rq->index->prod, memory_order_acquire);
+		atomic_store_explicit(&rq->index->cons, rq->cons, memory_order_release);
 	}
 	qp->events = 0;
 	qp->comm_est = false;

@@ -249,14 +249,14 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 /* Nothing to send: says so to doorbells, and looks once more (the other half is nic_doorbell). */
 bool req_idle(struct nic_qp *qp)
 {
-	const struct qp_resp *r = &qp->resp;
+	const struct recv_ring *rq = qp->resp.rq;
 	bool more;
 
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
 	more = sq_posted(&qp->sq);
 	/* In the error state receives are work too: they are flushed. */
-	if (unlikely(qp->state == NIC_QPS_ERR && r->rq_present))
-		more |= atomic_load_explicit(&r->index->prod, memory_order_acquire) != r->cons;
+	if (unlikely(qp->state == NIC_QPS_ERR && rq && !qp->srq))
+		more |= atomic_load_explicit(&rq->index->prod, memory_order_acquire) != rq->cons;
 	if (!more)
 		return true;
 	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);

@@ -32,18 +32,24 @@ void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 bool resp_take_recv(struct nic_qp *qp)
 {
 	struct qp_resp *r = &qp->resp;
+	struct recv_ring *rq = r->rq;
 	const struct roost_recv_wqe *w;
 	uint32_t slot, room;
 
-	if (!r->rq_present)
+	if (!rq)
 		return false;
-	if (r->prod_seen == r->cons) {
-		r->prod_seen = atomic_load_explicit(&r->index->prod, memory_order_acquire);
-		if (r->prod_seen == r->cons)
+	if (rq->prod_seen == rq->cons) {
+		rq->prod_seen = atomic_load_explicit(&rq->index->prod, memory_order_acquire);
+		if (rq->prod_seen == rq->cons)
 			return false;
-		if (unlikely(r->prod_seen - r->cons > r->mask + 1)) {
-			/* An index that no posting makes: the end, and of the ring one lap is believed. */
-			r->cons = r->prod_seen - (r->mask + 1);
+		if (unlikely(rq->prod_seen - rq->cons > rq->mask + 1)) {
+			/* An index that no posting makes: the end. Of its own ring one lap is believed, and flushed. */
+			if (qp->srq) {
+				rq->prod_seen = rq->cons;
+				srq_broken(qp->srq);
+			} else {
+				rq->cons = rq->prod_seen - (rq->mask + 1);
+			}
 			if (qp->state != NIC_QPS_ERR) {
 				qp_event(qp, NIC_EVENT_QP_FATAL);
 				qp_error(qp);
@@ -51,20 +57,22 @@ bool resp_take_recv(struct nic_qp *qp)
 			}
 		}
 	}
-	slot = r->cons & r->mask;
-	w = (const void *)(r->ring + ((size_t)slot << r->stride_shift));
-	room = ((1u << r->stride_shift) - ROOST_RECV_SGE_OFFSET) / sizeof(struct roost_sge);
+	slot = rq->cons & rq->mask;
+	w = (const void *)(rq->ring + ((size_t)slot << rq->stride_shift));
+	room = ((1u << rq->stride_shift) - ROOST_RECV_SGE_OFFSET) / sizeof(struct roost_sge);
 	if (room > ROOST_MAX_SGE)
 		room = ROOST_MAX_SGE;
-	r->recv.wr_id = r->wr_ids[slot];
-	r->recv.index = r->cons;
+	r->recv.wr_id = rq->wr_ids[slot];
+	r->recv.index = rq->cons;
 	r->recv.num_sge = w->num_sge < room ? w->num_sge : room;
 	r->recv.sge = r->recv.sge_off = 0;
 	memcpy(qp->recv_sges, (const uint8_t *)w + ROOST_RECV_SGE_OFFSET,
 	       r->recv.num_sge * sizeof(qp->recv_sges[0]));
-	r->cons++;
-	atomic_store_explicit(&r->index->cons, r->cons, memory_order_release);
+	rq->cons++;
+	atomic_store_explicit(&rq->index->cons, rq->cons, memory_order_release);
 	r->has_recv = true;
+	if (qp->srq)
+		srq_taken(qp->srq);
 	return true;
 }
 
@@ -84,7 +92,7 @@ enum resp_place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
 		if (part > n)
 			part = n;
 		if (part) {
-			dst = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + r->recv.sge_off, part,
+			dst = mr_resolve(&qp->nic->mrs, s->lkey, r->rq->pd, s->addr + r->recv.sge_off, part,
 					 NIC_ACCESS_LOCAL_WRITE);
 			if (unlikely(!dst))
 				return PLACE_BAD_MEMORY;
@@ -114,19 +122,17 @@ void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
 	cq_push(qp->recv_cq, qp, &full);
 }
 
-/* Ends the receive in progress and all that are posted with "flushed". */
+/* Ends the receive in progress and all that are posted to this QP with "flushed". What is in an SRQ is for others. */
 void resp_flush(struct nic_qp *qp)
 {
 	struct cqe_fields f = {.status = NIC_WC_WR_FLUSH_ERR, .opcode = NIC_WC_RECV};
 
-	if (!qp->resp.rq_present)
-		return;
 	do {
 		if (qp->resp.has_recv) {
 			qp->pu->ctr.resp_cqe_flush_error++;
 			resp_complete_recv(qp, &f);
 		}
-	} while (resp_take_recv(qp));
+	} while (!qp->srq && resp_take_recv(qp));
 }
 
 /* ---- execution ---- */

@@ -75,6 +75,8 @@ static void set_ops(struct verbs_ctx *ctx)
 	v->context.ops.req_notify_cq = verbs_req_notify_cq;
 	v->context.ops.post_send = verbs_post_send;
 	v->context.ops.post_recv = verbs_post_recv;
+	v->context.ops.post_srq_recv = verbs_post_srq_recv;
+	v->get_srq_num = verbs_get_srq_num;
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }
 
@@ -118,6 +120,7 @@ static struct ibv_context *context_open(struct ibv_device *device, struct drive 
 	list_init(&ctx->pds);
 	list_init(&ctx->mrs);
 	list_init(&ctx->cqs);
+	list_init(&ctx->srqs);
 	list_init(&ctx->qps);
 	set_ops(ctx);
 	ret = open_fds(ctx);
@@ -191,6 +194,7 @@ VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 	pthread_mutex_unlock(&contexts_lock);
 	if (ours) {
 		verbs_qp_reap(ctx);
+		verbs_srq_reap(ctx);
 		verbs_cq_reap(ctx);
 		verbs_mr_reap(ctx);
 		verbs_pd_reap(ctx);

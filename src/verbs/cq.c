@@ -240,15 +240,6 @@ static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t dept
 	return 0;
 }
 
-/* Completions of a receive CQ may come from several PUs. */
-static void own_all(struct verbs_cq *cq, void (*own)(struct drive *d, unsigned pu))
-{
-	unsigned i, pus = nic_pus(drive_nic(cq->drive));
-
-	for (i = 0; i < pus; i++)
-		own(cq->drive, i);
-}
-
 VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 {
 	struct verbs_cq *cq = verbs_cq(ibcq);
@@ -264,7 +255,7 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	if (ret)
 		return verbs_ret(ret);
 	drive_control_lock(cq->drive);
-	own_all(cq, drive_own);
+	verbs_own_all(cq->drive); /* completions may come from several */
 	spin_lock(&cq->lock);
 	ret = cq_move_to(cq, ring, depth);
 	old = ret ? ring : cq->ring;
@@ -276,7 +267,7 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 		ibcq->cqe = (int)depth;
 	}
 	spin_unlock(&cq->lock);
-	own_all(cq, drive_disown);
+	verbs_disown_all(cq->drive);
 	drive_control_unlock(cq->drive);
 	mem_free_pages(old, old_size);
 	return verbs_ret(ret);

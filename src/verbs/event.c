@@ -20,8 +20,10 @@ static void on_qp_event(void *host, enum nic_event ev, void *qp_ctx)
 {
 	struct verbs_qp *qp = qp_ctx;
 
-	if ((unsigned)ev < VERBS_QP_EVENTS)
-		evq_raise(&verbs_ctx(qp->qp.context)->async, &qp->events[ev]);
+	unsigned slot = ev == NIC_EVENT_LAST_WQE ? VERBS_QP_LAST_WQE : (unsigned)ev;
+
+	if (slot < VERBS_QP_EVENTS)
+		evq_raise(&verbs_ctx(qp->qp.context)->async, &qp->events[slot]);
 }
 
 static void on_cq_error(void *host, void *cq_ctx)
@@ -31,10 +33,19 @@ static void on_cq_error(void *host, void *cq_ctx)
 	evq_raise(&verbs_ctx(cq->cq.context)->async, &cq->async_event);
 }
 
+static void on_srq_event(void *host, enum nic_event ev, void *srq_ctx)
+{
+	struct verbs_srq *srq = srq_ctx;
+
+	evq_raise(&verbs_ctx(srq->srq.context)->async,
+		  ev == NIC_EVENT_SRQ_LIMIT ? &srq->limit_event : &srq->error_event);
+}
+
 const struct nic_host_ops verbs_host_ops = {
 	.cq_event = on_cq_event,
 	.qp_event = on_qp_event,
 	.cq_error = on_cq_error,
+	.srq_event = on_srq_event,
 };
 
 /* ---- completion channels ---- */
@@ -114,6 +125,8 @@ VERBS_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_asy
 	event->event_type = (enum ibv_event_type)type;
 	if (type == IBV_EVENT_CQ_ERR)
 		event->element.cq = object;
+	else if (type == IBV_EVENT_SRQ_ERR || type == IBV_EVENT_SRQ_LIMIT_REACHED)
+		event->element.srq = object;
 	else
 		event->element.qp = object;
 	return 0;
@@ -133,10 +146,18 @@ VERBS_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_COMM_EST:
 	case IBV_EVENT_SQ_DRAINED:
+	case IBV_EVENT_QP_LAST_WQE_REACHED:
 		pthread_mutex_lock(&event->element.qp->mutex);
 		event->element.qp->events_completed++;
 		pthread_cond_signal(&event->element.qp->cond);
 		pthread_mutex_unlock(&event->element.qp->mutex);
+		break;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		pthread_mutex_lock(&event->element.srq->mutex);
+		event->element.srq->events_completed++;
+		pthread_cond_signal(&event->element.srq->cond);
+		pthread_mutex_unlock(&event->element.srq->mutex);
 		break;
 	default:
 		break; /* events of the device and its ports are not counted */

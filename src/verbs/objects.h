@@ -41,7 +41,7 @@ struct verbs_ctx {
 	struct nic *nic;
 	struct evq async;
 	pthread_mutex_t lock; /* the lists below */
-	struct list_head pds, mrs, cqs, qps;
+	struct list_head pds, mrs, cqs, srqs, qps;
 	struct list_head link; /* all open contexts */
 	ino_t cmd_ino;	       /* of cmd_fd: tells our own descriptors in ibv_import_device() */
 };
@@ -104,7 +104,22 @@ struct verbs_queue {
 	struct roost_queue_index *index;
 } CACHE_ALIGNED;
 
-#define VERBS_QP_EVENTS 6 /* IBV_EVENT_CQ_ERR .. IBV_EVENT_SQ_DRAINED */
+struct verbs_srq {
+	struct ibv_srq srq;
+	struct drive *drive;
+	struct nic_srq *nic_srq;
+	uint32_t number;
+	struct verbs_queue rq;
+	void *mem;
+	size_t mem_size;
+	uint32_t reported;
+	struct evq_event limit_event, error_event;
+	struct list_head link;
+};
+
+/* IBV_EVENT_CQ_ERR .. IBV_EVENT_SQ_DRAINED, and IBV_EVENT_QP_LAST_WQE_REACHED behind them. */
+#define VERBS_QP_EVENTS	  7
+#define VERBS_QP_LAST_WQE (VERBS_QP_EVENTS - 1)
 
 struct verbs_qp {
 	union {
@@ -146,6 +161,11 @@ static inline struct verbs_qp *verbs_qp(struct ibv_qp *qp)
 	return (struct verbs_qp *)qp;
 }
 
+static inline struct verbs_srq *verbs_srq(struct ibv_srq *srq)
+{
+	return (struct verbs_srq *)srq;
+}
+
 /* 0 stays 0; -errno becomes what verbs return, with errno set beside as the newer ones do. */
 static inline int verbs_ret(int ret)
 {
@@ -174,14 +194,25 @@ int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device
 int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *attr, size_t len);
 int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values);
 
-/* pd.c, mr.c, cq.c, qp.c: free what a program left behind when it closes its context */
+/* pd.c, mr.c, cq.c, srq.c, qp.c: free what a program left behind when it closes its context */
 void verbs_pd_reap(struct verbs_ctx *ctx);
 void verbs_mr_reap(struct verbs_ctx *ctx);
 void verbs_cq_reap(struct verbs_ctx *ctx);
+void verbs_srq_reap(struct verbs_ctx *ctx);
 void verbs_qp_reap(struct verbs_ctx *ctx);
 
 /* context.c: calls fn for every open context, which stays open meanwhile, until it returns something. */
 void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *arg);
+
+/* queue.c */
+/* A stride of 2^n bytes that holds so many. */
+uint32_t verbs_stride_shift(size_t bytes);
+void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge);
+/* One piece of memory for the rings, indices and wr_ids of n queues whose sizes are set: mem_free_pages() it. -ENOMEM. */
+int verbs_queues_alloc(struct verbs_queue *const *queues, int n, void **mem, size_t *size);
+struct nic_queue_attr verbs_queue_attr(const struct verbs_queue *q);
+void verbs_own_all(struct drive *d);
+void verbs_disown_all(struct drive *d);
 
 /* cq.c */
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
@@ -211,6 +242,10 @@ void verbs_qp_ex_init(struct verbs_qp *qp);
 /* post.c */
 int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/* srq.c */
+int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number);
 
 /* unsupported.c */
 void verbs_unsupported_init(struct verbs_context *vctx);

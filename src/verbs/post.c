@@ -150,6 +150,24 @@ static inline bool publish_recv(struct verbs_qp *qp, uint32_t head)
 	return nic_qp_state(qp->nic_qp) == NIC_QPS_ERR;
 }
 
+/* Fills the ring from `head` on; the queue is locked. Returns the head after the last that went in; *err, *bad_wr if one did not. */
+static inline uint32_t put_recvs(struct verbs_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr,
+				 int *err)
+{
+	uint32_t head = rq->head;
+
+	for (; wr; wr = wr->next) {
+		*err = likely(post_room(rq, head)) ? put_recv(rq, head, wr) : ENOMEM;
+		if (unlikely(*err)) {
+			*bad_wr = wr;
+			break;
+		}
+		rq->wr_id[head & rq->mask] = wr->wr_id;
+		head++;
+	}
+	return head;
+}
+
 int verbs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct verbs_qp *qp = verbs_qp(ibqp);
@@ -159,25 +177,28 @@ int verbs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv
 	int ret = 0;
 
 	spin_lock(&rq->lock);
-	head = rq->head;
-	if (unlikely(ibqp->state == IBV_QPS_RESET))
+	if (unlikely(ibqp->state == IBV_QPS_RESET || ibqp->srq)) {
 		ret = EINVAL;
-	for (; wr && !ret; wr = wr->next) {
-		if (unlikely(!post_room(rq, head)))
-			ret = ENOMEM;
-		else
-			ret = put_recv(rq, head, wr);
-		if (unlikely(ret))
-			break;
-		rq->wr_id[head & rq->mask] = wr->wr_id;
-		head++;
-	}
-	if (likely(head != rq->head))
-		ring = publish_recv(qp, head);
-	spin_unlock(&rq->lock);
-	if (unlikely(ret))
 		*bad_wr = wr;
+	} else {
+		head = put_recvs(rq, wr, bad_wr, &ret);
+		if (likely(head != rq->head))
+			ring = publish_recv(qp, head);
+	}
+	spin_unlock(&rq->lock);
 	if (unlikely(ring))
 		drive_doorbell(qp->drive, qp->nic_qp);
+	return ret;
+}
+
+/* No doorbell: who finds the queue empty is told by its peer's next try. */
+int verbs_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	struct verbs_queue *rq = &verbs_srq(ibsrq)->rq;
+	int ret = 0;
+
+	spin_lock(&rq->lock);
+	post_publish(rq, put_recvs(rq, wr, bad_wr, &ret));
+	spin_unlock(&rq->lock);
 	return ret;
 }

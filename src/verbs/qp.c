@@ -5,9 +5,6 @@
 
 #include "verbs/objects.h"
 
-#define QP_MIN_SHIFT 6
-#define QP_MAX_SHIFT 10
-
 static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_ex *a)
 {
 	const uint32_t mask =
@@ -15,14 +12,15 @@ static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_e
 
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq)
 		return -EINVAL;
-	if (a->comp_mask & ~mask || a->srq || a->qp_type != IBV_QPT_RC)
+	if (a->comp_mask & ~mask || a->qp_type != IBV_QPT_RC)
 		return -EOPNOTSUPP;
 	if (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags)
 		return -EOPNOTSUPP;
 	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(uint64_t)VERBS_QP_EX_OPS)
 		return -EOPNOTSUPP;
 	if (verbs_ctx(a->send_cq->context)->drive != ctx->drive ||
-	    verbs_ctx(a->recv_cq->context)->drive != ctx->drive)
+	    verbs_ctx(a->recv_cq->context)->drive != ctx->drive ||
+	    (a->srq && verbs_srq(a->srq)->drive != ctx->drive))
 		return -EINVAL;
 	if (a->cap.max_send_wr > NIC_MAX_WR || a->cap.max_recv_wr > NIC_MAX_WR ||
 	    a->cap.max_send_sge > ROOST_MAX_SGE || a->cap.max_recv_sge > ROOST_MAX_SGE ||
@@ -31,76 +29,20 @@ static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_e
 	return 0;
 }
 
-static uint32_t stride_shift(size_t bytes)
-{
-	uint32_t shift = QP_MIN_SHIFT;
-
-	while (bytes > 1u << shift)
-		shift++;
-	return shift;
-}
-
 /* Sizes of both queues. The stride is a power of two, and what it has to spare is given to the program. */
 static void qp_size(struct verbs_qp *qp, const struct ibv_qp_cap *cap)
 {
 	size_t sge_end = ROOST_WQE_SGE_OFFSET + cap->max_send_sge * sizeof(struct roost_sge);
 	size_t inline_end = ROOST_WQE_INLINE_OFFSET + cap->max_inline_data;
-	struct verbs_queue *sq = &qp->sq, *rq = &qp->rq;
+	struct verbs_queue *sq = &qp->sq;
 
 	sq->depth = (uint32_t)pow2_ceil(cap->max_send_wr);
 	sq->mask = sq->depth - 1;
-	sq->shift = stride_shift(sge_end > inline_end ? sge_end : inline_end);
+	sq->shift = verbs_stride_shift(sge_end > inline_end ? sge_end : inline_end);
 	sq->max_sge = cap->max_send_sge;
 	sq->max_inline = (1u << sq->shift) - ROOST_WQE_INLINE_OFFSET;
-	if (cap->max_recv_wr) {
-		rq->depth = (uint32_t)pow2_ceil(cap->max_recv_wr);
-		rq->mask = rq->depth - 1;
-		rq->shift =
-			stride_shift(ROOST_RECV_SGE_OFFSET + cap->max_recv_sge * sizeof(struct roost_sge));
-		rq->max_sge = cap->max_recv_sge;
-	}
-}
-
-/* One piece of memory: both indices, both rings, both arrays of wr_id. */
-static int qp_alloc(struct verbs_qp *qp)
-{
-	struct verbs_queue *queues[2] = {&qp->sq, &qp->rq};
-	size_t size = 0;
-	uint8_t *p;
-	int i;
-
-	for (i = 0; i < 2; i++)
-		size += sizeof(struct roost_queue_index) + ((size_t)queues[i]->depth << queues[i]->shift) +
-			ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
-	p = mem_alloc_pages(size);
-	if (!p)
-		return -ENOMEM;
-	qp->mem = p;
-	qp->mem_size = size;
-	for (i = 0; i < 2; i++) {
-		queues[i]->index = (struct roost_queue_index *)p;
-		p += sizeof(struct roost_queue_index);
-	}
-	for (i = 0; i < 2; i++) {
-		queues[i]->ring = p;
-		p += (size_t)queues[i]->depth << queues[i]->shift;
-	}
-	for (i = 0; i < 2; i++) {
-		queues[i]->wr_id = (uint64_t *)p;
-		p += ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
-	}
-	return 0;
-}
-
-static struct nic_queue_attr queue_attr(const struct verbs_queue *q)
-{
-	return (struct nic_queue_attr){
-		.ring = q->ring,
-		.wr_id = q->wr_id,
-		.index = q->index,
-		.depth = q->depth,
-		.stride_shift = (uint8_t)q->shift,
-	};
+	if (cap->max_recv_wr && !qp->qp.srq)
+		verbs_recv_size(&qp->rq, cap->max_recv_wr, cap->max_recv_sge);
 }
 
 static int qp_start(struct verbs_ctx *ctx, struct verbs_qp *qp)
@@ -110,8 +52,9 @@ static int qp_start(struct verbs_ctx *ctx, struct verbs_qp *qp)
 		.pd = qp->qp.pd->handle,
 		.send_cq = verbs_cq(qp->qp.send_cq)->nic_cq,
 		.recv_cq = verbs_cq(qp->qp.recv_cq)->nic_cq,
-		.sq = queue_attr(&qp->sq),
-		.rq = queue_attr(&qp->rq),
+		.srq = qp->qp.srq ? verbs_srq(qp->qp.srq)->nic_srq : NULL,
+		.sq = verbs_queue_attr(&qp->sq),
+		.rq = verbs_queue_attr(&qp->rq),
 		.max_inline = qp->sq.max_inline,
 		.sig_all = qp->sig_all,
 		.ctx = qp,
@@ -119,9 +62,10 @@ static int qp_start(struct verbs_ctx *ctx, struct verbs_qp *qp)
 	int ret;
 
 	drive_control_lock(qp->drive);
-	drive_own(qp->drive, qp->pu);
+	qp->pu = nic_qp_place(&init);
+	verbs_own_all(qp->drive); /* its CQs may be those of another */
 	ret = nic_qp_create(ctx->nic, &init, &qp->nic_qp);
-	drive_disown(qp->drive, qp->pu);
+	verbs_disown_all(qp->drive);
 	drive_control_unlock(qp->drive);
 	return ret;
 }
@@ -135,6 +79,7 @@ static void qp_init_events(struct verbs_qp *qp)
 		qp->events[i].object = &qp->qp;
 		qp->events[i].type = i;
 	}
+	qp->events[VERBS_QP_LAST_WQE].type = IBV_EVENT_QP_LAST_WQE_REACHED;
 	pthread_mutex_init(&qp->qp.mutex, NULL);
 	pthread_cond_init(&qp->qp.cond, NULL);
 }
@@ -152,25 +97,28 @@ static struct verbs_qp *qp_new(struct ibv_context *context, const struct ibv_qp_
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
 	struct verbs_qp *qp = verbs_new(sizeof(*qp));
+	struct verbs_queue *queues[2];
 	int ret;
 
 	if (!qp)
 		return NULL;
 	qp->drive = ctx->drive;
-	qp->pu = verbs_cq(a->send_cq)->pu;
 	qp->sig_all = a->sq_sig_all != 0;
 	qp->qp.context = context;
 	qp->qp.qp_context = a->qp_context;
 	qp->qp.pd = a->pd;
 	qp->qp.send_cq = a->send_cq;
 	qp->qp.recv_cq = a->recv_cq;
+	qp->qp.srq = a->srq;
 	qp->qp.state = IBV_QPS_RESET;
 	qp->qp.qp_type = a->qp_type;
 	qp_init_events(qp);
 	qp_size(qp, &a->cap);
 	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 		verbs_qp_ex_init(qp);
-	ret = qp_alloc(qp);
+	queues[0] = &qp->sq;
+	queues[1] = &qp->rq;
+	ret = verbs_queues_alloc(queues, 2, &qp->mem, &qp->mem_size);
 	if (ret)
 		goto free_qp;
 	ret = qp_start(ctx, qp);

@@ -175,6 +175,7 @@ VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int
 		.qp_context = ibqp->qp_context,
 		.send_cq = ibqp->send_cq,
 		.recv_cq = ibqp->recv_cq,
+		.srq = ibqp->srq,
 		.cap = attr->cap,
 		.qp_type = ibqp->qp_type,
 		.sq_sig_all = qp->sig_all,

@@ -42,6 +42,9 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_cqe = NIC_MAX_CQE;
 	a->max_mr = NIC_MAX_MRS;
 	a->max_pd = MAX_PD;
+	a->max_srq = NIC_MAX_SRQS;
+	a->max_srq_wr = NIC_MAX_WR;
+	a->max_srq_sge = ROOST_MAX_SGE;
 	a->max_qp_rd_atom = NIC_MAX_RD_ATOMIC;
 	a->max_res_rd_atom = NIC_MAX_RD_ATOMIC * NIC_MAX_QPS;
 	a->max_qp_init_rd_atom = NIC_MAX_RD_ATOMIC;

@@ -23,12 +23,6 @@ static int no_dealloc_mw(struct ibv_mw *mw)
 	return verbs_ret(-EOPNOTSUPP);
 }
 
-static int no_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
-{
-	*bad_wr = wr;
-	return verbs_ret(-EOPNOTSUPP);
-}
-
 static int no_close_xrcd(struct ibv_xrcd *xrcd)
 {
 	return verbs_ret(-EOPNOTSUPP);
@@ -43,7 +37,6 @@ void verbs_unsupported_init(struct verbs_context *v)
 	v->close_xrcd = no_close_xrcd;
 	ops->bind_mw = no_bind_mw;
 	ops->dealloc_mw = no_dealloc_mw;
-	ops->post_srq_recv = no_post_srq_recv;
 	/* Leftovers in the table of old headers. */
 	ops->_compat_query_device = ibv_query_device;
 	ops->_compat_query_port = ibv_query_port;
@@ -72,26 +65,6 @@ void verbs_unsupported_init(struct verbs_context *v)
 }
 
 /* ---- exported functions ---- */
-
-VERBS_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
-{
-	return verbs_null(EOPNOTSUPP);
-}
-
-VERBS_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
-
-VERBS_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
-
-VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
 
 VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {

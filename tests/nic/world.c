@@ -27,7 +27,14 @@ static void on_cq_error(void *host, void *ctx)
 	((struct world *)host)->cq_errors++;
 }
 
-static const struct nic_host_ops ops = {on_cq_event, on_qp_event, on_cq_error};
+static void on_srq_event(void *host, enum nic_event ev, void *ctx)
+{
+	struct shared_rq *q = ctx;
+
+	*(ev == NIC_EVENT_SRQ_LIMIT ? &q->limit_events : &q->errors) += 1;
+}
+
+static const struct nic_host_ops ops = {on_cq_event, on_qp_event, on_cq_error, on_srq_event};
 
 void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
 		      const struct sim_params *params)
@@ -209,6 +216,7 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	init.recv_cq = e->rcq;
 	init.sq = (struct nic_queue_attr){e->sq, e->sq_wr, &e->sqi, e->p.depth, e->sq_shift};
 	init.rq = (struct nic_queue_attr){e->rq, e->rq_wr, &e->rqi, e->p.depth, e->rq_shift};
+	init.srq = e->p.srq ? e->p.srq->srq : NULL;
 	init.max_inline = e->p.max_inline;
 	init.sig_all = e->p.sig_all;
 	init.ctx = e;
@@ -352,6 +360,56 @@ void ep_post_recv(struct ep *e, uint64_t wr_id, const struct roost_sge *sge, uns
 	atomic_store(&e->rqi.prod, prod + 1);
 	if (nic_qp_state(e->qp) == NIC_QPS_ERR)
 		nic_doorbell(e->nic, e->qp);
+}
+
+void shared_rq_init(struct shared_rq *q, struct nic *nic, uint32_t depth)
+{
+	struct nic_mr_attr mra;
+	struct nic_srq_attr a;
+
+	memset(q, 0, sizeof(*q));
+	q->nic = nic;
+	q->depth = depth;
+	q->mem = calloc(1, SHARED_RQ_MEM);
+	q->ring = calloc(depth, 64);
+	q->wr_ids = calloc(depth, 8);
+	CHECK(nic_pd_alloc(nic, &q->pd) == 0);
+	mra = (struct nic_mr_attr){.pd = q->pd,
+				   .addr = q->mem,
+				   .len = SHARED_RQ_MEM,
+				   .iova = (uintptr_t)q->mem,
+				   .access = NIC_ACCESS_LOCAL_WRITE};
+	CHECK(nic_mr_register(nic, &mra, &q->key) == 0);
+	a = (struct nic_srq_attr){.pd = q->pd, .rq = {q->ring, q->wr_ids, &q->index, depth, 6}, .ctx = q};
+	CHECK(nic_srq_create(nic, &a, &q->srq) == 0);
+}
+
+int shared_rq_fini(struct shared_rq *q)
+{
+	int rc = nic_srq_destroy(q->nic, q->srq);
+
+	if (rc)
+		return rc;
+	CHECK(nic_mr_deregister(q->nic, q->key) == 0);
+	CHECK(nic_pd_free(q->nic, q->pd) == 0);
+	free(q->mem);
+	free(q->ring);
+	free(q->wr_ids);
+	return 0;
+}
+
+void shared_rq_post(struct shared_rq *q, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge)
+{
+	uint32_t prod = atomic_load(&q->index.prod), slot = prod & (q->depth - 1);
+	struct roost_recv_wqe *w = (struct roost_recv_wqe *)(q->ring + (size_t)slot * 64);
+
+	CHECK(prod - atomic_load(&q->index.cons) < q->depth && num_sge <= 3);
+	w->ctrl = ROOST_CTRL(ROOST_OP_RECV, prod & 0xffff);
+	w->num_sge = num_sge;
+	if (num_sge)
+		memcpy(w->sge, sge, num_sge * sizeof(*sge));
+	q->wr_ids[slot] = wr_id;
+	atomic_store(&q->index.prod, prod + 1);
 }
 
 static bool take(struct roost_cqe *ring, struct roost_cq_index *idx, uint32_t *cons, uint32_t mask,

@@ -12,6 +12,7 @@
 #define WORLD_MAX_NICS 8
 
 struct ep;
+struct shared_rq;
 
 struct world {
 	struct sim *sim;
@@ -38,9 +39,22 @@ struct ep_params {
 	uint8_t pu, port;    /* from 0 */
 	bool sig_all;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer,
-		rd_atomic; /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
-	uint32_t access;   /* of QP and MR; 0: everything */
+		rd_atomic;     /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
+	uint32_t access;       /* of QP and MR; 0: everything */
+	struct shared_rq *srq; /* receives come from it */
 };
+
+/* A shared receive queue with its ring, and memory for its receives in a PD of its own. */
+struct shared_rq {
+	struct nic *nic;
+	struct nic_srq *srq;
+	uint32_t pd, key, depth;
+	uint8_t *mem, *ring;
+	uint64_t *wr_ids;
+	struct roost_queue_index index;
+	uint32_t limit_events, errors;
+};
+#define SHARED_RQ_MEM 65536
 
 /* One end of a connection: a QP with its CQs, rings and one memory region. */
 struct ep {
@@ -99,6 +113,15 @@ void ep_to_rtr(struct ep *e, const struct nic_qp_attr *a);
 void ep_to_rts(struct ep *e, const struct nic_qp_attr *a);
 void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a);
 int ep_modify(struct ep *e, const struct nic_qp_attr *a, uint32_t mask);
+
+void shared_rq_init(struct shared_rq *q, struct nic *nic, uint32_t depth);
+/* -EBUSY while a QP uses it: nothing is freed then. */
+int shared_rq_fini(struct shared_rq *q);
+void shared_rq_post(struct shared_rq *q, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge);
+static inline struct roost_sge shared_rq_sge(const struct shared_rq *q, uint64_t off, uint32_t len)
+{
+	return (struct roost_sge){(uintptr_t)q->mem + off, len, q->key};
+}
 
 void ep_post(struct ep *e, const struct wr *wr);
 void ep_post_recv(struct ep *e, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge);

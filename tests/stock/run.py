@@ -35,6 +35,7 @@ PERFTEST = {
     "ib_atomic_bw": {"kind": BANDWIDTH, "events": True, "sweep": False, "iters": 400},
     "ib_atomic_lat": {"kind": LATENCY, "events": True, "sweep": False, "iters": 200},
 }
+SHARED_RECEIVES = {"ib_send_bw": [[], ["-q", "8"], ["-q", "8", "-b"]], "ib_send_lat": [[]]}
 ATOMICS = ["CMP_AND_SWAP", "FETCH_AND_ADD"]
 
 # Lines that a good run never prints, whatever its exit status says.
@@ -63,6 +64,8 @@ def perftest_cases():
                 cases += [(program, ["-F", "-A", kind] + iters + variant) for kind in ATOMICS]
             else:
                 cases.append((program, ["-F"] + iters + variant))
+    for program, variants in SHARED_RECEIVES.items():
+        cases += [(program, ["-F", "-n", str(PERFTEST[program]["iters"]), "--use-srq"] + v) for v in variants]
     return cases
 
 
@@ -70,7 +73,8 @@ def pingpong_cases():
     # Not -t with -e: with both, the program takes an event whose completion it has polled before for an error.
     base = ["-g", "0", "-n", "300", "-c"]
     return [("ibv_rc_pingpong", base + extra)
-            for extra in ([], ["-e"], ["-t"], ["-N"], ["-N", "-t"], ["-N", "-e"], ["-s", "1000000", "-n", "20"])]
+            for extra in ([], ["-e"], ["-t"], ["-N"], ["-N", "-t"], ["-N", "-e"], ["-s", "1000000", "-n", "20"])] \
+        + [("ibv_srq_pingpong", base + extra) for extra in ([], ["-e"], ["-q", "1"], ["-s", "20000"])]
 
 
 def free_tcp_port():
@@ -199,7 +203,6 @@ SINGLES = [
 REFUSED_ALONE = [
     ("ibv_uc_pingpong", ["-g", "0"]),
     ("ibv_ud_pingpong", ["-g", "0"]),
-    ("ibv_srq_pingpong", ["-g", "0"]),
     ("ibv_xsrq_pingpong", ["-g", "0"]),
     ("ibv_rc_pingpong", ["-g", "0", "-o"]),
     ("ibv_rc_pingpong", ["-g", "0", "-j"]),
@@ -211,7 +214,6 @@ REFUSED_PAIRS = [
     ("ib_write_bw", ["-F", "-c", "UC"]),
     ("ib_write_bw", ["-F", "-c", "XRC"]),
     ("ib_write_bw", ["-F", "-c", "DC"]),
-    ("ib_send_bw", ["-F", "--use-srq"]),
     ("ib_write_bw", ["-F", "--odp"]),
 ]
 

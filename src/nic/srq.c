@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Shared receive queues: one ring of receives for many QPs (IBA 10.2.9). A QP takes from it as from a ring of its own (resp.c); here are
+ * making and unmaking, and the events. Its QPs share a PU, so the taking needs no lock.
+ */
+#include <stdlib.h>
+
+#include "nic/core.h"
+
+int nic_srq_create(struct nic *nic, const struct nic_srq_attr *a, struct nic_srq **out)
+{
+	struct nic_srq *srq;
+
+	if (!a->rq.depth || !queue_ok(&a->rq))
+		return -EINVAL;
+	if (nic->num_srqs == NIC_MAX_SRQS)
+		return -ENOMEM;
+	srq = calloc(1, sizeof(*srq));
+	if (!srq)
+		return -ENOMEM;
+	if (!nic_pd_ref(nic, a->pd)) {
+		free(srq);
+		return -EINVAL;
+	}
+	recv_ring_init(&srq->rq, &a->rq, a->pd);
+	srq->nic = nic;
+	srq->ctx = a->ctx;
+	list_add_tail(&srq->link, &nic->srqs);
+	nic->num_srqs++;
+	*out = srq;
+	return 0;
+}
+
+int nic_srq_destroy(struct nic *nic, struct nic_srq *srq)
+{
+	if (srq->refs)
+		return -EBUSY;
+	nic_pd_unref(nic, srq->rq.pd);
+	list_del(&srq->link);
+	nic->num_srqs--;
+	free(srq);
+	return 0;
+}
+
+int nic_srq_set_limit(struct nic_srq *srq, uint32_t limit)
+{
+	if (limit > srq->rq.mask + 1)
+		return -EINVAL;
+	srq->limit = limit;
+	return 0;
+}
+
+uint32_t nic_srq_limit(const struct nic_srq *srq)
+{
+	return srq->limit;
+}
+
+unsigned nic_srq_pu(const struct nic_srq *srq)
+{
+	return srq->pu;
+}
+
+static void raise(struct nic_srq *srq, enum nic_event ev)
+{
+	srq->nic->cfg.ops->srq_event(srq->nic->cfg.host, ev, srq->ctx);
+}
+
+void srq_taken(struct nic_srq *srq)
+{
+	const struct recv_ring *rq = &srq->rq;
+
+	if (likely(!srq->limit))
+		return;
+	if (atomic_load_explicit(&rq->index->prod, memory_order_relaxed) - rq->cons >= srq->limit)
+		return;
+	srq->limit = 0;
+	raise(srq, NIC_EVENT_SRQ_LIMIT);
+}
+
+void srq_broken(struct nic_srq *srq)
+{
+	if (srq->broken)
+		return;
+	srq->broken = true;
+	raise(srq, NIC_EVENT_SRQ_ERR);
+}

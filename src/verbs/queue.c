@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory of send and receive queues, and owning several processing units at once: what qp.c, srq.c and cq.c share. */
+#include "verbs/objects.h"
+
+#define MIN_SHIFT 6
+
+uint32_t verbs_stride_shift(size_t bytes)
+{
+	uint32_t shift = MIN_SHIFT;
+
+	while (bytes > 1u << shift)
+		shift++;
+	return shift;
+}
+
+void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge)
+{
+	rq->depth = (uint32_t)pow2_ceil(max_wr);
+	rq->mask = rq->depth - 1;
+	rq->shift = verbs_stride_shift(ROOST_RECV_SGE_OFFSET + max_sge * sizeof(struct roost_sge));
+	rq->max_sge = max_sge;
+}
+
+int verbs_queues_alloc(struct verbs_queue *const *queues, int n, void **mem, size_t *size)
+{
+	uint8_t *p;
+	int i;
+
+	*size = 0;
+	for (i = 0; i < n; i++)
+		*size += sizeof(struct roost_queue_index) + ((size_t)queues[i]->depth << queues[i]->shift) +
+			 ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
+	p = mem_alloc_pages(*size);
+	if (!p)
+		return -ENOMEM;
+	*mem = p;
+	for (i = 0; i < n; i++) {
+		queues[i]->index = (struct roost_queue_index *)p;
+		p += sizeof(struct roost_queue_index);
+	}
+	for (i = 0; i < n; i++) {
+		queues[i]->ring = p;
+		p += (size_t)queues[i]->depth << queues[i]->shift;
+	}
+	for (i = 0; i < n; i++) {
+		queues[i]->wr_id = (uint64_t *)p;
+		p += ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
+	}
+	return 0;
+}
+
+struct nic_queue_attr verbs_queue_attr(const struct verbs_queue *q)
+{
+	return (struct nic_queue_attr){
+		.ring = q->ring,
+		.wr_id = q->wr_id,
+		.index = q->index,
+		.depth = q->depth,
+		.stride_shift = (uint8_t)q->shift,
+	};
+}
+
+void verbs_own_all(struct drive *d)
+{
+	unsigned i, pus = nic_pus(drive_nic(d));
+
+	for (i = 0; i < pus; i++)
+		drive_own(d, i);
+}
+
+void verbs_disown_all(struct drive *d)
+{
+	unsigned i, pus = nic_pus(drive_nic(d));
+
+	for (i = 0; i < pus; i++)
+		drive_disown(d, i);
+}
