@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Rules that the source as a whole keeps. Usage: structure.py RULE TOP, or structure.py self-test.
 
-includes  no room includes a header of a room below it; installed headers include nothing of src
-sizes     a file stays under 700 lines
-words     every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
+includes     no room includes a header of a room below it; installed headers include nothing of src
+sizes        a file stays under 700 lines
+words        every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
+conformance  the rows of docs/conformance.md and the tests they name agree
 """
 import os
 import re
@@ -89,7 +90,42 @@ def words(top):
                 yield f'{path}:{number}: leaves something open: {line.strip()}'
 
 
-RULES = {'includes': includes, 'sizes': sizes, 'words': words}
+ROW = re.compile(r'\| ([A-Z]+-\d+) \|(?:[^|]*\|){3} (\w+):(\w+) \|')
+
+
+def conformance(top):
+    """Each row of docs/conformance.md has its test in tests/nic, and each RULE there its row."""
+    doc = os.path.join(top, 'docs', 'conformance.md')
+    if not os.path.exists(doc):
+        return
+    with open(doc, encoding='utf-8') as f:
+        lines = f.read().splitlines()
+    rows, ids = {}, set()
+    for number, line in enumerate(lines, 1):
+        match = ROW.fullmatch(line)
+        if not match:
+            if re.match(r'\| [A-Z]+-\d', line):
+                yield f'docs/conformance.md:{number}: a row is | ID | rule | source | checked in | FILE:TEST |'
+            continue
+        if match[1] in ids:
+            yield f'docs/conformance.md:{number}: {match[1]} is there twice'
+        ids.add(match[1])
+        rows.setdefault(match[2], {})[match[3]] = number
+    texts = {path: '\n'.join(lines) for path, lines in files(top, ['tests'])
+             if re.fullmatch(r'tests/nic/test_\w+\.c', path)}
+    for name, tests in rows.items():
+        text = texts.get(f'tests/nic/test_{name}.c', '')
+        for test, number in tests.items():
+            if not re.search(rf'cmocka_unit_test(_\w+)?\({test}[,)]', text):
+                yield f'docs/conformance.md:{number}: tests/nic/test_{name}.c runs no {test}'
+    for path, text in texts.items():
+        name = path[len('tests/nic/test_'):-len('.c')]
+        for test in re.findall(r'^RULE\((\w+)\)', text, re.M):
+            if test not in rows.get(name, {}):
+                yield f'{path}: RULE({test}) has no row in docs/conformance.md'
+
+
+RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'conformance': conformance}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX = '/* SPDX-License-Identifier: BSD-2-Clause */\n'
@@ -111,6 +147,8 @@ CASES = [
     ('scripts/bare', '#!/bin/sh\n', ['words']),
     ('bench/place.py', '# SPDX-License-Identifier: BSD-2-Clause\nDIR = "/home' + '/someone/roost"\n', ['words']),
     ('docs/place.md', 'cd /work' + '/main\n', ['words']),
+    ('docs/conformance.md', '| X-1 | a rule | its source | src/nic/x.c | nothing:there |\n', ['conformance']),
+    ('docs/conformance.md', '| X-1 | a rule without a test |\n', ['conformance']),
     ('src/kv/open.c', SPDX + '/* TO' + 'DO: later */\n', ['words']),
 ]
 
