@@ -114,7 +114,7 @@ static bool wake_tender_needed(struct drive *d, unsigned i, uint64_t now, uint64
  * and to leave the ports to him. Beside a hybrid program it stays: not to be woken by what that is polling for, but by
  * what comes when it has got it, and may turn to other things.
  */
-static bool beside_sleeper(struct drive *d, unsigned i, enum pu_turn turn)
+static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
 	bool blind = atomic_load_explicit(&p->blind, memory_order_relaxed);
@@ -146,6 +146,9 @@ static bool beside_sleeper(struct drive *d, unsigned i, enum pu_turn turn)
 			return false;
 		break;
 	}
+	/* The program may never poll again: the tender must look by itself before long. */
+	if (wake > now + RECENT_NS)
+		return true;
 	atomic_store_explicit(&p->blind, true, memory_order_relaxed);
 	service_shut_eyes(d, i);
 	return false;
@@ -165,7 +168,7 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 		kick = wake > now + HORIZON_NS;
 	} else {
 		kick = wake_tender_needed(d, i, now, wake);
-		kick |= beside_sleeper(d, i, turn);
+		kick |= beside_sleeper(d, i, now, wake, turn);
 		atomic_store_explicit(&p->cpu, sched_getcpu(), memory_order_relaxed);
 	}
 	if (kick)

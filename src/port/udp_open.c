@@ -214,6 +214,25 @@ static bool claim_given(struct opening *o)
 	return false;
 }
 
+/* Of the first interface that has one: a container may have a network and no way out of it. */
+static bool first_address(struct pkt_addr *out)
+{
+	struct ifaddrs *all, *i;
+	uint16_t port;
+
+	if (getifaddrs(&all))
+		return false;
+	for (i = all; i; i = i->ifa_next) {
+		if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET || !(i->ifa_flags & IFF_UP))
+			continue;
+		udp_addr((const union udp_name *)i->ifa_addr, out, &port);
+		if (!is_loopback4(out))
+			break;
+	}
+	freeifaddrs(all);
+	return i != NULL;
+}
+
 /* The source address of the route to the outside: the host's primary address. */
 static bool primary_address(struct pkt_addr *out)
 {
@@ -229,7 +248,7 @@ static bool primary_address(struct pkt_addr *out)
 	sys_close(fd);
 	if (ok)
 		udp_addr(&name, out, &port);
-	return ok && !is_loopback4(out);
+	return (ok && !is_loopback4(out)) || first_address(out);
 }
 
 static bool claim_any(struct opening *o)

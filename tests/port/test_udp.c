@@ -408,8 +408,8 @@ static void test_choice(void **state)
 			assert_false(pkt_addr_eq(&p[i]->addr, &p[j]->addr));
 	}
 	if (private_net) {
-		/* No route to the outside there. */
-		struct pkt_addr first = rig_addr("127.0.0.1"), third = rig_addr("127.0.0.3");
+		/* No route to the outside there: the first address that is not loopback's, and then those. */
+		struct pkt_addr first = rig_addr("10.77.0.1"), third = rig_addr("127.0.0.3");
 
 		assert_true(pkt_addr_eq(&p[0]->addr, &first));
 		assert_true(pkt_addr_eq(&p[2]->addr, &third));
