@@ -153,6 +153,7 @@ struct qp_resp {
 	bool ack;	     /* acknowledge up to epsn - 1 */
 	bool nak_sent;	     /* drop later PSNs until epsn comes */
 	bool has_recv;	     /* recv holds a receive that was taken */
+	bool drop;	     /* UC: the rest of the message in progress is dropped */
 	uint8_t head, count; /* replay ring: entries [head, head + count) */
 	uint8_t pending;     /* entries with responses still to send */
 	uint32_t nak_psn;
@@ -191,8 +192,9 @@ struct nic_qp {
 
 	uint8_t state; /* enum nic_qp_state */
 	uint8_t type;
-	uint8_t port; /* from 0 */
-	bool loop;    /* peer is a QP of this NIC on the same PU */
+	uint8_t service; /* enum pkt_service: added to the op-codes it sends, asked of those it hears */
+	uint8_t port;	 /* from 0 */
+	bool loop;	 /* peer is a QP of this NIC on the same PU */
 	bool sig_all;
 	bool comm_est;
 	uint8_t mtu_shift;
@@ -232,8 +234,10 @@ struct dest {
 	uint32_t window;    /* bytes in flight allowed; 0: the port pushes back */
 	uint32_t threshold; /* slow start ends here */
 	uint32_t inflight;
-	uint64_t srtt; /* ns; 0: no sample yet */
-	uint64_t cut;  /* when the window was last cut */
+	uint32_t paced;	   /* bytes sent of which nobody will say that they arrived; time takes them off */
+	uint64_t paced_at; /* until when it has */
+	uint64_t srtt;	   /* ns; 0: no sample yet */
+	uint64_t cut;	   /* when the window was last cut */
 	struct list_head waiters;
 	struct icrc_flow tx, rx;
 };
@@ -352,6 +356,8 @@ enum req_result req_run(struct nic_qp *qp);
 bool req_idle(struct nic_qp *qp);
 int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ackreq);
 uint32_t req_covers(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt);
+uint32_t req_payload(const struct nic_qp *qp, const struct sq_entry *e,
+		     uint32_t pkt); /* bytes of that packet */
 uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t from, uint32_t to);
 
 /* req_resp.c */
@@ -377,6 +383,10 @@ bool resp_take_recv(struct nic_qp *qp);
 enum resp_place { PLACE_OK, PLACE_TOO_LONG, PLACE_BAD_MEMORY };
 enum resp_place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
 void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
+/* A packet of a SEND or WRITE in its place: 0, or the syndrome of the NAK that a reliable connection answers with. */
+bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v);
+uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v);
+uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v);
 void resp_flush(struct nic_qp *qp);
 uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey, uint64_t swap_add,
 			    uint64_t compare, uint64_t *old); /* 0 or a NAK syndrome */
@@ -394,10 +404,18 @@ void dest_put(struct dest *d);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
 void dest_release(struct nic_qp *qp, uint32_t bytes);
 void dest_acked(struct dest *d, uint32_t bytes);
+bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
+void dest_sent_unacked(struct dest *d, uint32_t bytes);
 void dest_lost(struct dest *d);
 void dest_rtt(struct dest *d, uint64_t ns);
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
+
+/* unacked.c */
+enum req_result unacked_run(struct nic_qp *qp);
+
+/* uc.c */
+void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 
 /* loop.c */
 enum req_result loop_run(struct nic_qp *qp);
@@ -406,6 +424,7 @@ enum req_result loop_run(struct nic_qp *qp);
 bool queue_ok(const struct nic_queue_attr *q);
 void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
 void qp_error(struct nic_qp *qp);
+void qp_sq_error(struct nic_qp *qp);
 void qp_event(struct nic_qp *qp, enum nic_event ev);
 /* qp_state.c */
 int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask);

@@ -20,7 +20,8 @@
 	X(rx_send_requests, "SEND request packets accepted")                                                 \
 	X(duplicate_request, "request packets received again")                                               \
 	X(out_of_sequence, "request packets beyond the expected PSN")                                        \
-	X(out_of_buffer, "RNR NAKs sent: no receive posted")                                                 \
+	X(out_of_buffer, "no receive posted: RNR NAKs sent, unreliable messages dropped")                    \
+	X(rx_uc_dropped, "UC packets dropped: of a message that is damaged or was refused")                  \
 	X(packet_seq_err, "NAKs for a PSN sequence error received")                                          \
 	X(implied_nak_seq_err, "READ or atomic responses missing, seen from a later ACK or response")        \
 	X(rnr_nak_retry_err, "RNR NAKs received")                                                            \

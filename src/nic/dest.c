@@ -3,12 +3,17 @@
  * Destinations and their windows. The receive buffer of an ordinary socket is small, shared by all QPs that send to it, and nobody
  * pushes back on loopback: so bytes in flight are bounded per destination over all its QPs, and READ bytes asked for are bounded per
  * port. The window is cut in half by a loss, at most once a round trip, and grows by a quarter a round trip.
+ *
+ * Of what an unacknowledged service sends nobody says that it arrived: it counts as digested at the pace of one window in
+ * DIGEST_NS, which a receiver that runs keeps easily. Losses beyond that are the service's own.
  */
 #include <stdlib.h>
 
 #include "nic/core.h"
 
 #define MIN_WINDOW_PACKETS 8
+#define DIGEST_SHIFT	   18
+#define DIGEST_NS	   (1u << DIGEST_SHIFT)
 
 int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uint32_t dqpn, struct dest **out)
 {
@@ -56,12 +61,49 @@ void dest_put(struct dest *d)
 	free(d);
 }
 
+/* Unacknowledged bytes that a receiver may not have digested yet. */
+static uint32_t paced(struct dest *d)
+{
+	uint64_t now = d->pu->now, past = now > d->paced_at ? now - d->paced_at : 0;
+	uint64_t digested = past >= DIGEST_NS ? UINT32_MAX : past * d->window >> DIGEST_SHIFT;
+
+	if (digested >= d->paced) {
+		d->paced = 0;
+		d->paced_at = now;
+	} else if (digested) { /* less than a byte's time adds up */
+		d->paced -= (uint32_t)digested;
+		d->paced_at = now;
+	}
+	return d->paced;
+}
+
+/* The same question for bytes that nobody will acknowledge. If not, a timer asks again: no ACK may come that would. */
+bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes)
+{
+	uint64_t out;
+
+	if (!d->window)
+		return true;
+	out = (uint64_t)d->inflight + paced(d);
+	if (!out || out + bytes <= d->window)
+		return true;
+	qp->sq.block = BLOCK_WINDOW;
+	wheel_add(&qp->pu->wheel, &qp->timer, qp->pu->now + DIGEST_NS / 4);
+	return false;
+}
+
+void dest_sent_unacked(struct dest *d, uint32_t bytes)
+{
+	if (d->window)
+		d->paced += bytes;
+}
+
 /* May the QP send so many bytes now? If not it waits with the others, first come, first served. */
 bool dest_admit(struct nic_qp *qp, uint32_t bytes)
 {
 	struct dest *d = qp->dest;
 
-	if (!d->window || !d->inflight || d->inflight + bytes <= d->window)
+	if (!d->window || !d->inflight || d->inflight + paced(d) + bytes <= d->window)
 		return true;
 	qp->sq.block = BLOCK_WINDOW;
 	list_add_tail(&qp->tx_link, &d->waiters);

@@ -218,7 +218,7 @@ unsigned nic_srq_pu(const struct nic_srq *srq);	   /* may change while no QP use
 /* ---- queue pairs ---- */
 
 struct nic_qp_init {
-	enum nic_qp_type type; /* NIC_QPT_RC; others -EOPNOTSUPP for now */
+	enum nic_qp_type type; /* RC or UC; others -EOPNOTSUPP */
 	uint32_t pd;
 	struct nic_cq *send_cq, *recv_cq;
 	struct nic_srq *srq; /* NULL: receives come from rq, else rq is not used */

@@ -115,7 +115,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	struct nic_qp *qp;
 	int rc, index;
 
-	if (init->type != NIC_QPT_RC)
+	if (init->type != NIC_QPT_RC && init->type != NIC_QPT_UC)
 		return -EOPNOTSUPP;
 	if (!queue_ok(&init->sq) || (!init->srq && !queue_ok(&init->rq)) || !init->send_cq || !init->recv_cq)
 		return -EINVAL;
@@ -128,6 +128,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->pu_index = (uint8_t)nic_qp_place(init);
 	qp->pu = nic->pus[qp->pu_index];
 	qp->type = (uint8_t)init->type;
+	qp->service = init->type == NIC_QPT_UC ? PKT_UC : PKT_RC;
 	qp->pd = init->pd;
 	qp->send_cq = init->send_cq;
 	qp->recv_cq = init->recv_cq;
@@ -253,6 +254,23 @@ void qp_error(struct nic_qp *qp)
 			NIC_EVENT_LAST_WQE); /* IBA 10.3.1.9: it may be destroyed, no receive is lost with it */
 	/* What is posted from now on is flushed when its doorbell comes; what was posted just now, at once. */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
+	nic_schedule(qp);
+}
+
+/*
+ * A request of an unacknowledged service failed: the send queue ends, what is posted is flushed, and the receive queue lives on. The
+ * program may go back to RTS (IBA 10.3.1.8).
+ */
+void qp_sq_error(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	wheel_del(&qp->pu->wheel, &qp->timer);
+	sq->block = BLOCK_NONE;
+	qp->attr.sq_draining = false;
+	set_state(qp, NIC_QPS_SQE);
+	sq_flush(qp);
+	sq->psn_fetch = sq->psn_next; /* what was not sent takes no PSN */
 	nic_schedule(qp);
 }
 
@@ -391,7 +409,7 @@ static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_a
 		return;
 	case NIC_QPS_RTS:
 		if (from == NIC_QPS_RTR)
-			qp->loop = is_loop(qp);
+			qp->loop = qp->type == NIC_QPT_RC && is_loop(qp);
 		break;
 	case NIC_QPS_SQD:
 		if (from == NIC_QPS_RTS) {

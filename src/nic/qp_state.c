@@ -2,7 +2,7 @@
 /*
  * The state machine of a queue pair: which change of state needs and allows which attributes.
  * Source: InfiniBand Architecture Specification, volume 1, 10.3.1 (states) and 11.2.5.2 (table of attributes of a
- * modification).
+ * modification); for each service as the kernel has it (drivers/infiniband/core/verbs.c, qp_state_table).
  *
  *   RESET -> INIT -> RTR -> RTS <-> SQD      any -> RESET, any -> ERR      SQE -> RTS (not for RC)
  */
@@ -15,9 +15,11 @@ struct rule {
 	uint32_t required, optional;
 };
 
-#define RTS_OPTIONAL                                                                                         \
+/* What a modification in RTS, or into it, may change besides. */
+#define RC_RTS_OPTIONAL                                                                                      \
 	(NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS | NIC_QPA_MIN_RNR_TIMER | NIC_QPA_ALT_PATH |               \
 	 NIC_QPA_PATH_MIG_STATE)
+#define UC_RTS_OPTIONAL (NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS | NIC_QPA_ALT_PATH | NIC_QPA_PATH_MIG_STATE)
 
 static const struct rule rc_rules[STATES][STATES] = {
 	[NIC_QPS_RESET] =
@@ -37,16 +39,16 @@ static const struct rule rc_rules[STATES][STATES] = {
 			[NIC_QPS_RTS] = {true,
 					 NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY |
 						 NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC,
-					 RTS_OPTIONAL},
+					 RC_RTS_OPTIONAL},
 		},
 	[NIC_QPS_RTS] =
 		{
-			[NIC_QPS_RTS] = {true, 0, RTS_OPTIONAL},
+			[NIC_QPS_RTS] = {true, 0, RC_RTS_OPTIONAL},
 			[NIC_QPS_SQD] = {true, 0, NIC_QPA_EN_SQD_ASYNC_NOTIFY},
 		},
 	[NIC_QPS_SQD] =
 		{
-			[NIC_QPS_RTS] = {true, 0, RTS_OPTIONAL},
+			[NIC_QPS_RTS] = {true, 0, RC_RTS_OPTIONAL},
 			[NIC_QPS_SQD] = {true, 0,
 					 NIC_QPA_PORT | NIC_QPA_AV | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT |
 						 NIC_QPA_RNR_RETRY | NIC_QPA_MAX_QP_RD_ATOMIC |
@@ -54,6 +56,35 @@ static const struct rule rc_rules[STATES][STATES] = {
 						 NIC_QPA_ACCESS_FLAGS | NIC_QPA_PKEY_INDEX |
 						 NIC_QPA_MIN_RNR_TIMER | NIC_QPA_PATH_MIG_STATE},
 		},
+};
+
+/* As RC, without what belongs to retransmission and READs. */
+static const struct rule uc_rules[STATES][STATES] = {
+	[NIC_QPS_RESET] =
+		{
+			[NIC_QPS_INIT] = {true, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 0},
+		},
+	[NIC_QPS_INIT] =
+		{
+			[NIC_QPS_INIT] = {true, 0, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS},
+			[NIC_QPS_RTR] = {true,
+					 NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN,
+					 NIC_QPA_ALT_PATH | NIC_QPA_ACCESS_FLAGS | NIC_QPA_PKEY_INDEX},
+		},
+	[NIC_QPS_RTR] = {[NIC_QPS_RTS] = {true, NIC_QPA_SQ_PSN, UC_RTS_OPTIONAL}},
+	[NIC_QPS_RTS] =
+		{
+			[NIC_QPS_RTS] = {true, 0, UC_RTS_OPTIONAL},
+			[NIC_QPS_SQD] = {true, 0, NIC_QPA_EN_SQD_ASYNC_NOTIFY},
+		},
+	[NIC_QPS_SQD] =
+		{
+			[NIC_QPS_RTS] = {true, 0, UC_RTS_OPTIONAL},
+			[NIC_QPS_SQD] = {true, 0,
+					 NIC_QPA_AV | NIC_QPA_ALT_PATH | NIC_QPA_ACCESS_FLAGS |
+						 NIC_QPA_PKEY_INDEX | NIC_QPA_PATH_MIG_STATE},
+		},
+	[NIC_QPS_SQE] = {[NIC_QPS_RTS] = {true, 0, NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS}},
 };
 
 static bool values_ok(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
@@ -98,7 +129,7 @@ int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32
 	mask &= ~(uint32_t)NIC_QPA_STATE;
 	if (to == NIC_QPS_RESET || to == NIC_QPS_ERR)
 		return mask & ~(uint32_t)NIC_QPA_CUR_STATE ? -EINVAL : 0;
-	rule = &rc_rules[from][to];
+	rule = qp->type == NIC_QPT_UC ? &uc_rules[from][to] : &rc_rules[from][to];
 	if (!rule->allowed || (mask & rule->required) != rule->required ||
 	    mask & ~(rule->required | rule->optional))
 		return -EINVAL;

@@ -34,7 +34,7 @@ uint32_t req_covers(const struct nic_qp *qp, const struct sq_entry *e, uint32_t 
 	return (end < e->npkts ? end : e->npkts) - pkt;
 }
 
-static uint32_t payload_at(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt)
+uint32_t req_payload(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt)
 {
 	uint32_t off = pkt << qp->mtu_shift;
 
@@ -96,8 +96,8 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 	} else if (op_is_atomic(e->op)) {
 		opcode = e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD;
 	} else {
-		opcode = request_opcode(e, pkt);
-		n = payload_at(qp, e, pkt);
+		opcode = (uint8_t)(qp->service + request_opcode(e, pkt));
+		n = req_payload(qp, e, pkt);
 		/* The solicited event bit is set on the last packet only (IBA 9.2.3). */
 		if ((e->wqe.flags & ROOST_WQE_SOLICITED) && pkt + 1 == e->npkts)
 			flags |= PKT_BTH_SE;
@@ -273,6 +273,8 @@ enum req_result req_run(struct nic_qp *qp)
 		resp_flush(qp);
 		return req_idle(qp) ? REQ_IDLE : REQ_MORE;
 	}
+	if (qp->type != NIC_QPT_RC && qp->state >= NIC_QPS_RTS)
+		return unacked_run(qp);
 	if (unlikely(qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD))
 		return REQ_IDLE; /* still marked active: the change to RTS schedules it */
 	if (unlikely(sq->rnr_until)) {

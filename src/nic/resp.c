@@ -147,6 +147,8 @@ static uint8_t place(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
 		return 0;
 	case PLACE_TOO_LONG:
 		qp->pu->ctr.resp_local_length_error++;
+		if (qp->type == NIC_QPT_UC)
+			return PKT_NAK_INVALID_REQ; /* the message is dropped, the receive waits for the next (uc.c) */
 		f.status = NIC_WC_LOC_LEN_ERR;
 		resp_complete_recv(qp, &f);
 		return PKT_NAK_INVALID_REQ;
@@ -160,7 +162,7 @@ static uint8_t place(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
 }
 
 /* IBA 9.7.4.1.1 and C9-..: where in a message a packet of this kind may stand, and how long it must be. */
-static bool in_sequence(const struct nic_qp *qp, const struct pkt_view *v)
+bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v)
 {
 	const struct qp_resp *r = &qp->resp;
 	bool first = v->op->flags & PKT_FIRST, last = v->op->flags & PKT_LAST;
@@ -179,14 +181,14 @@ static uint8_t rnr_syndrome(const struct nic_qp *qp)
 	return PKT_AETH_TYPE_RNR | (qp->attr.min_rnr_timer & 0x1f);
 }
 
-static uint8_t do_send(struct nic_qp *qp, const struct pkt_view *v)
+uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
 	struct cqe_fields f = {.status = NIC_WC_SUCCESS, .opcode = NIC_WC_RECV, .solicited = v->solicited};
 	uint8_t nak;
 
 	if (v->op->flags & PKT_FIRST) {
-		if (!resp_take_recv(qp))
+		if (!r->has_recv && !resp_take_recv(qp))
 			return rnr_syndrome(qp);
 		r->received = 0;
 	}
@@ -217,7 +219,7 @@ static uint8_t do_send(struct nic_qp *qp, const struct pkt_view *v)
 	return 0;
 }
 
-static uint8_t do_write(struct nic_qp *qp, const struct pkt_view *v)
+uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
 	struct cqe_fields f = {
@@ -336,14 +338,14 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 
 	switch (v->op->kind) {
 	case PKT_KIND_SEND:
-		if (!in_sequence(qp, v))
+		if (!resp_in_sequence(qp, v))
 			return PKT_NAK_INVALID_REQ;
-		nak = do_send(qp, v);
+		nak = resp_send(qp, v);
 		break;
 	case PKT_KIND_WRITE:
-		if (!in_sequence(qp, v))
+		if (!resp_in_sequence(qp, v))
 			return PKT_NAK_INVALID_REQ;
-		nak = do_write(qp, v);
+		nak = resp_write(qp, v);
 		break;
 	case PKT_KIND_READ_REQ:
 		if (r->msg != PKT_KIND_NONE)

@@ -115,6 +115,10 @@ void retry_fire(struct nic_qp *qp)
 
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return;
+	if (qp->type != NIC_QPT_RC) { /* held back by a window: look again */
+		nic_schedule(qp);
+		return;
+	}
 	if (sq->rnr_until && now >= sq->rnr_until) {
 		sq->rnr_until = 0;
 		sq->progress = now;

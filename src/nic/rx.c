@@ -64,7 +64,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 		return PKT_ERR_QPN;
 	if (unlikely(qp->state < NIC_QPS_RTR || qp->state == NIC_QPS_ERR))
 		return PKT_ERR_QPN;
-	if (unlikely(v->op->service != PKT_RC && v->opcode != PKT_CNP))
+	if (unlikely(v->op->service != qp->service && v->opcode != PKT_CNP))
 		return PKT_ERR_SERVICE;
 	answers = v->op->flags & PKT_RESPONSE;
 	if (unlikely(answers && qp->state == NIC_QPS_RTR))
@@ -107,6 +107,8 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			pu->ctr.rp_cnp_handled++;
 		else if (v.op->flags & PKT_RESPONSE)
 			req_rx(qp, &v);
+		else if (v.op->service == PKT_UC)
+			uc_rx(qp, &v);
 		else
 			resp_rx(qp, &v);
 	}

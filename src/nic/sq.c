@@ -8,18 +8,19 @@
 /* WQEs copied per look at the ring: enough to share the cache misses, few enough not to run ahead of the wire. */
 #define FETCH_BURST 16
 
+/* Services that have the operation (IBA table 37), as bits of enum nic_qp_type. */
+#define RC  (1 << NIC_QPT_RC)
+#define CON (RC | 1 << NIC_QPT_UC)
+#define ALL (CON | 1 << NIC_QPT_UD)
+
 static const struct {
-	uint8_t known, payload, wc;
+	uint8_t services, payload, wc;
 } op_info[] = {
-	[ROOST_OP_NOP] = {1, 0, NIC_WC_SEND},
-	[ROOST_OP_WRITE] = {1, 1, NIC_WC_WRITE},
-	[ROOST_OP_WRITE_IMM] = {1, 1, NIC_WC_WRITE},
-	[ROOST_OP_SEND] = {1, 1, NIC_WC_SEND},
-	[ROOST_OP_SEND_IMM] = {1, 1, NIC_WC_SEND},
-	[ROOST_OP_SEND_INV] = {1, 1, NIC_WC_SEND},
-	[ROOST_OP_READ] = {1, 0, NIC_WC_READ},
-	[ROOST_OP_CMP_SWAP] = {1, 0, NIC_WC_CMP_SWAP},
-	[ROOST_OP_FETCH_ADD] = {1, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_NOP] = {ALL, 0, NIC_WC_SEND},		  [ROOST_OP_WRITE] = {CON, 1, NIC_WC_WRITE},
+	[ROOST_OP_WRITE_IMM] = {CON, 1, NIC_WC_WRITE},	  [ROOST_OP_SEND] = {ALL, 1, NIC_WC_SEND},
+	[ROOST_OP_SEND_IMM] = {ALL, 1, NIC_WC_SEND},	  [ROOST_OP_SEND_INV] = {RC, 1, NIC_WC_SEND},
+	[ROOST_OP_READ] = {RC, 0, NIC_WC_READ},		  [ROOST_OP_CMP_SWAP] = {RC, 0, NIC_WC_CMP_SWAP},
+	[ROOST_OP_FETCH_ADD] = {RC, 0, NIC_WC_FETCH_ADD},
 };
 #define OPS (sizeof(op_info) / sizeof(op_info[0]))
 
@@ -36,7 +37,7 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	e->num_sge = 0;
 	e->len = 0;
 	e->npkts = 1;
-	if (op >= OPS || !op_info[op].known)
+	if (op >= OPS || !(op_info[op].services & 1 << qp->type))
 		return NIC_WC_LOC_QP_OP_ERR;
 	if (w->flags & ROOST_WQE_INLINE) {
 		if (!op_info[op].payload || w->inline_len > qp->max_inline)

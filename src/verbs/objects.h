@@ -99,6 +99,7 @@ struct verbs_queue {
 	uint32_t max_sge;
 	uint32_t max_inline;
 	uint32_t shift;
+	uint32_t wr_ops; /* send queue: bits 1 << enum ibv_wr_opcode that the QP's service has */
 	uint8_t *ring;
 	uint64_t *wr_id;
 	struct roost_queue_index *index;

@@ -61,6 +61,8 @@ static inline int put_send(struct verbs_queue *sq, uint32_t n, const struct ibv_
 	fields = wr_ops[wr->opcode].fields;
 	if (unlikely(!fields))
 		return EOPNOTSUPP;
+	if (unlikely(!(sq->wr_ops >> wr->opcode & 1)))
+		return EINVAL;
 	if (unlikely((uint32_t)wr->num_sge > sq->max_sge || wr->send_flags & ~VERBS_SEND_FLAGS))
 		return EINVAL;
 	w->ctrl = ROOST_CTRL(wr_ops[wr->opcode].op, 0);

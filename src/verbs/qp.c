@@ -5,6 +5,29 @@
 
 #include "verbs/objects.h"
 
+/* What a QP of a type can do (IBA table 37), for ibv_create_qp_ex() and for posting. RC can do all that there is. */
+static uint64_t send_ops_of(enum ibv_qp_type type)
+{
+	switch (type) {
+	case IBV_QPT_RC:
+		return VERBS_QP_EX_OPS;
+	case IBV_QPT_UC:
+		return IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+		       IBV_QP_EX_WITH_SEND_WITH_IMM;
+	default:
+		return 0;
+	}
+}
+
+static uint32_t wr_ops_of(enum ibv_qp_type type)
+{
+	const uint32_t sends = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM;
+
+	if (type == IBV_QPT_UC)
+		return sends | 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_WRITE_WITH_IMM;
+	return UINT32_MAX;
+}
+
 static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_ex *a)
 {
 	const uint32_t mask =
@@ -12,11 +35,11 @@ static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_e
 
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq)
 		return -EINVAL;
-	if (a->comp_mask & ~mask || a->qp_type != IBV_QPT_RC)
+	if (a->comp_mask & ~mask || !send_ops_of(a->qp_type))
 		return -EOPNOTSUPP;
 	if (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags)
 		return -EOPNOTSUPP;
-	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(uint64_t)VERBS_QP_EX_OPS)
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~send_ops_of(a->qp_type))
 		return -EOPNOTSUPP;
 	if (verbs_ctx(a->send_cq->context)->drive != ctx->drive ||
 	    verbs_ctx(a->recv_cq->context)->drive != ctx->drive ||
@@ -112,6 +135,7 @@ static struct verbs_qp *qp_new(struct ibv_context *context, const struct ibv_qp_
 	qp->qp.srq = a->srq;
 	qp->qp.state = IBV_QPS_RESET;
 	qp->qp.qp_type = a->qp_type;
+	qp->sq.wr_ops = wr_ops_of(a->qp_type);
 	qp_init_events(qp);
 	qp_size(qp, &a->cap);
 	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)

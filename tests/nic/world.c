@@ -162,7 +162,7 @@ static uint8_t or_default(uint8_t v, uint8_t dflt)
 
 void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params *params)
 {
-	struct nic_qp_init init = {.type = NIC_QPT_RC};
+	struct nic_qp_init init = {0};
 	struct nic_cq_attr cqa = {0};
 	struct nic_mr_attr mra = {0};
 	uint32_t sq_bytes;
@@ -170,6 +170,7 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	memset(e, 0, sizeof(*e));
 	if (params)
 		e->p = *params;
+	e->p.type = e->p.type ? e->p.type : NIC_QPT_RC;
 	e->p.depth = e->p.depth ? e->p.depth : 64;
 	e->p.max_sge = e->p.max_sge ? e->p.max_sge : 1;
 	e->p.mtu = e->p.mtu ? e->p.mtu : 1024;
@@ -211,6 +212,7 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	e->rq = calloc(e->p.depth, 1u << e->rq_shift);
 	e->sq_wr = calloc(e->p.depth, 8);
 	e->rq_wr = calloc(e->p.depth, 8);
+	init.type = e->p.type;
 	init.pd = e->pd;
 	init.send_cq = e->scq;
 	init.recv_cq = e->rcq;
@@ -275,7 +277,7 @@ void ep_to_init(struct ep *e)
 	struct nic_qp_attr a = {
 		.state = NIC_QPS_INIT, .port = (uint8_t)(e->p.port + 1), .access = e->p.access};
 
-	CHECK(ep_modify(e, &a, MASK_INIT) == 0);
+	CHECK(ep_modify(e, &a, e->p.type == NIC_QPT_UD ? MASK_INIT_UD : MASK_INIT) == 0);
 }
 
 void ep_to_rtr(struct ep *e, const struct nic_qp_attr *attr)
@@ -283,7 +285,10 @@ void ep_to_rtr(struct ep *e, const struct nic_qp_attr *attr)
 	struct nic_qp_attr a = *attr;
 
 	a.state = NIC_QPS_RTR;
-	CHECK(ep_modify(e, &a, MASK_RTR) == 0);
+	CHECK(ep_modify(e, &a,
+			e->p.type == NIC_QPT_UD	  ? MASK_RTR_UD
+			: e->p.type == NIC_QPT_UC ? MASK_RTR_UC
+						  : MASK_RTR) == 0);
 }
 
 void ep_to_rts(struct ep *e, const struct nic_qp_attr *attr)
@@ -291,7 +296,7 @@ void ep_to_rts(struct ep *e, const struct nic_qp_attr *attr)
 	struct nic_qp_attr a = *attr;
 
 	a.state = NIC_QPS_RTS;
-	CHECK(ep_modify(e, &a, MASK_RTS) == 0);
+	CHECK(ep_modify(e, &a, e->p.type == NIC_QPT_RC ? MASK_RTS : MASK_RTS_UX) == 0);
 }
 
 static void to_rts(struct ep *e, struct ep *peer)

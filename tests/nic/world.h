@@ -29,14 +29,15 @@ struct world_shape {
 };
 
 struct ep_params {
-	uint32_t depth;	     /* of each queue; 0: 64 */
-	uint32_t max_sge;    /* 0: 1 */
-	uint32_t max_inline; /* 0: none */
-	uint64_t mem;	     /* bytes of registered memory; 0: 64 KiB */
-	uint32_t mtu;	     /* 0: 1024 */
-	uint32_t psn;	     /* sq_psn of both sides */
-	uint32_t cq_depth;   /* 0: four times `depth` */
-	uint8_t pu, port;    /* from 0 */
+	enum nic_qp_type type; /* 0: RC */
+	uint32_t depth;	       /* of each queue; 0: 64 */
+	uint32_t max_sge;      /* 0: 1 */
+	uint32_t max_inline;   /* 0: none */
+	uint64_t mem;	       /* bytes of registered memory; 0: 64 KiB */
+	uint32_t mtu;	       /* 0: 1024 */
+	uint32_t psn;	       /* sq_psn of both sides */
+	uint32_t cq_depth;     /* 0: four times `depth` */
+	uint8_t pu, port;      /* from 0 */
 	bool sig_all;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer,
 		rd_atomic;     /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
@@ -147,7 +148,7 @@ static inline struct wr wr_rdma(enum roost_op op, const struct ep *e, uint64_t o
 			   .rkey = peer->key};
 }
 
-/* Everything that the given transitions require. */
+/* Everything that the given transitions require, of RC, UC and UD. */
 #define MASK_INIT (NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS)
 #define MASK_RTR                                                                                             \
 	(NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |                 \
@@ -155,6 +156,11 @@ static inline struct wr wr_rdma(enum roost_op op, const struct ep *e, uint64_t o
 #define MASK_RTS                                                                                             \
 	(NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY | NIC_QPA_SQ_PSN |          \
 	 NIC_QPA_MAX_QP_RD_ATOMIC)
+
+#define MASK_INIT_UD (NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY)
+#define MASK_RTR_UC  (NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN)
+#define MASK_RTR_UD  NIC_QPA_STATE
+#define MASK_RTS_UX  (NIC_QPA_STATE | NIC_QPA_SQ_PSN)
 
 #define SEC  1000000000ull
 #define MSEC 1000000ull

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The responder of unreliable connections (IBA 9.8.2). Nothing is answered: a message that is damaged (a PSN is missing, FIRST or LAST
+ * is) or refused (key, length, no receive) is dropped without a word, counted, and the next FIRST or ONLY starts anew with whatever PSN
+ * it has. What a WRITE placed before its damage was seen stays; a receive that a dropped SEND had begun to fill is used for the
+ * message after it (IBA 9.9.3, class D; rxe_resp.c, do_class_d1e_error).
+ */
+#include "nic/core.h"
+
+/* The message in progress is lost, its receive is filled from the beginning again. */
+static void abandon(struct nic_qp *qp)
+{
+	struct qp_resp *r = &qp->resp;
+
+	r->msg = PKT_KIND_NONE;
+	r->recv.sge = r->recv.sge_off = 0;
+}
+
+static void drop(struct nic_qp *qp)
+{
+	qp->pu->ctr.rx_uc_dropped++;
+	qp->resp.drop = true;
+	abandon(qp);
+}
+
+static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v)
+{
+	if (!resp_in_sequence(qp, v))
+		return PKT_NAK_INVALID_REQ;
+	return v->op->kind == PKT_KIND_SEND ? resp_send(qp, v) : resp_write(qp, v);
+}
+
+void uc_rx(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_resp *r = &qp->resp;
+	uint32_t psn = psn_extend(r->epsn, v->psn);
+	bool gap = psn != r->epsn;
+	uint8_t nak;
+
+	if (unlikely(qp->state == NIC_QPS_RTR && !qp->comm_est)) {
+		qp->comm_est = true;
+		qp_event(qp, NIC_EVENT_COMM_EST);
+	}
+	r->epsn = psn + 1;
+	qp->pu->ctr.out_of_sequence += gap;
+	if (v->op->flags & PKT_FIRST) {
+		if (unlikely(r->msg != PKT_KIND_NONE)) {
+			qp->pu->ctr.rx_uc_dropped++; /* the message before it: its end never came */
+			abandon(qp);
+		}
+		r->drop = false;
+	} else if (unlikely(gap || r->drop)) {
+		drop(qp);
+		return;
+	}
+	nak = execute(qp, v);
+	if (likely(!nak)) {
+		if (v->op->kind == PKT_KIND_SEND)
+			qp->pu->ctr.rx_send_requests++;
+		else
+			qp->pu->ctr.rx_write_requests++;
+		return;
+	}
+	qp->pu->ctr.out_of_buffer += PKT_AETH_TYPE(nak) == PKT_AETH_TYPE_RNR;
+	drop(qp);
+	/* The receive's own memory was refused, and has completed so: an error of this side (IBA 9.9.3, class A). */
+	if (v->op->kind == PKT_KIND_SEND && nak == PKT_NAK_REM_OP)
+		qp_error(qp);
+}
