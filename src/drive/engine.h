@@ -41,6 +41,8 @@
 #define RECENT_NS  (5 * MS)
 #define HORIZON_NS (1250 * US) /* a tender that looks again before this is no reason to wake it */
 
+#define BUSY_TURN 8 /* packets: more are likely to be there already */
+
 /* A program is away when packets come so long after its last poll or doorbell, and not longer. */
 #define AWAY_NS	   (4 * US)
 #define AWAY_LONG  (10 * MS)

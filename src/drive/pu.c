@@ -269,7 +269,7 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	if (done >= LONG_TURN)
 		now = clock_now();
 	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
-	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < LONG_TURN ? PU_POLLED : PU_BUSY);
+	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < BUSY_TURN ? PU_POLLED : PU_BUSY);
 	pu_release(d, i);
 	return done;
 }

@@ -28,7 +28,6 @@
 
 #define ACTIVE_NS    (2 * MS) /* so long after a turn, ours or another's, we look at least every RECENT_NS */
 #define SPIN_NS	     (50 * US)
-#define BUSY_TURN    8 /* packets: more are likely to be there already */
 #define STUCK_TURNS  64
 #define STUCK_NAP_NS (50 * US)
 
