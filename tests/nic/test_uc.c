@@ -81,7 +81,7 @@ RULE(sends_and_completes)
 }
 
 /* Requests that the service does not have (IBA table 37) take the send queue to SQE; the receive queue lives on. */
-static void test_no_such_operation(void **state)
+static void no_such_operation(void **state)
 {
 	static const enum roost_op none[] = {ROOST_OP_READ, ROOST_OP_CMP_SWAP, ROOST_OP_FETCH_ADD,
 					     ROOST_OP_SEND_INV};
@@ -390,7 +390,7 @@ static void test_own_nic(void **state)
 }
 
 /* The transitions of the kernel's table (drivers/infiniband/core/verbs.c) that differ from RC's. */
-static void test_states(void **state)
+static void states(void **state)
 {
 	struct nic_qp_attr a;
 
@@ -413,7 +413,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sends_and_completes),
-		cmocka_unit_test(test_no_such_operation),
+		cmocka_unit_test(no_such_operation),
 		cmocka_unit_test(test_local_protection),
 		cmocka_unit_test(receives),
 		cmocka_unit_test(gap_drops_the_message),
@@ -428,7 +428,7 @@ int main(void)
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_own_nic),
-		cmocka_unit_test(test_states),
+		cmocka_unit_test(states),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
