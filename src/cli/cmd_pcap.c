@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cm/mad.h"
 #include "packet/headers.h"
 #include "packet/icrc.h"
 #include "packet/oracle.h"
@@ -154,6 +155,20 @@ static void print_record(uint64_t index, uint64_t since, const struct pcap_recor
 	       since % 1000000000, src, dst, what, verdict);
 }
 
+/* What the packet says: its headers, and the management datagram that it carries to QP 1, if it does. */
+static void describe(const struct pkt_view *v, char *text, size_t n)
+{
+	int used = pkt_print(v, text, n);
+	struct cm_msg m;
+
+	if (v->dqpn != CM_QPN || !(v->op->flags & PKT_DETH) || (size_t)used + 2 >= n)
+		return;
+	if (cm_parse(v->payload, v->payload_len, &m) == CM_OK) {
+		text[used++] = ' ';
+		cm_print(&m, text + used, n - (size_t)used);
+	}
+}
+
 /* A RoCE packet: parse, verify, print, feed. */
 static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, uint64_t since,
 			const struct pcap_record *rec)
@@ -161,7 +176,7 @@ static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, 
 	bool show = !opt.json && !opt.quiet;
 	struct pkt_view v;
 	enum pkt_error err = pkt_parse(rec->bth, rec->len, &v);
-	char text[512];
+	char text[1536];
 
 	if (err) {
 		t->refused[err]++;
@@ -183,7 +198,7 @@ static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, 
 			oracle_feed(oracle, index, since, &rec->src, &rec->dst, &v);
 	}
 	if (show) {
-		pkt_print(&v, text, sizeof(text));
+		describe(&v, text, sizeof(text));
 		print_record(index, since, rec, text, err ? "BAD" : "ok");
 	}
 }

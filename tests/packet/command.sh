@@ -54,6 +54,13 @@ expect 0 '^ +1 +0\.0+ 10\.77\.0\.2 > 10\.77\.0\.1 .* icrc ok$' "$golden/write_bw
 	failed=1
 }
 expect 0 '^  RC_WRITE_MIDDLE +10$' --quiet "$golden/write_bw_256.pcap"
+
+# Datagrams of connection management are named, with their fields.
+expect 0 'UD_SEND_ONLY qp 0x000001 .* REQ tid 0x.* id 0xa1946d93 service 0x0000000001061f3f .* ip 10\.77\.0\.2 35073 > 10\.77\.0\.1 7999 icrc ok$' "$golden/cm_reject.pcap"
+expect 0 ' REJ tid .* about REQ reason 8 \(invalid service id\) icrc ok$' "$golden/cm_reject.pcap"
+expect 0 ' REP tid .* id 0x836f7f2c remote id 0xa7946d93 qpn 0x000014 psn 5498782 ' "$golden/cm_connect_disc.pcap"
+expect 0 ' SIDR_REP tid .* qpn 0x000018 service 0x0000000001111c06 qkey 0x01234567 icrc ok$' "$golden/cm_udaddy.pcap"
+
 expect 0 '"ok":true.*"packets":37,"right":37.*"violations":0' --json "$vt"
 expect 0 '"RC_READ_REQ":3' --json --no-oracles "$vt"
 expect 0 '37 RoCE packets' --no-oracles "$vt"

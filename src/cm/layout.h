@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The table of messages, shared by the codec and the printer. Nobody else needs it. */
+#ifndef ROOST_CM_LAYOUT_H
+#define ROOST_CM_LAYOUT_H
+
+#include "cm/mad.h"
+
+#define CM_HDR_LEN 24
+
+enum cm_form {
+	FORM_DEC,
+	FORM_HEX,
+	FORM_GID,    /* printed as an address */
+	FORM_MTU,    /* a code: 1 is 256 bytes */
+	FORM_LID,    /* not printed when 0xffff, which is what RoCE has */
+	FORM_ABOUT,  /* which message */
+	FORM_REASON, /* why it was rejected */
+	FORM_BYTES   /* not printed: a length stands beside it */
+};
+
+struct cm_field {
+	const char *name;
+	uint16_t bit, width; /* in the message's body */
+	uint16_t offset;     /* in struct cm_msg */
+	uint8_t size;	     /* bytes there; an array of bytes if the width is above 64 */
+	uint8_t form;
+};
+
+struct cm_layout {
+	const char *name;
+	const struct cm_field *fields;
+	uint8_t count;
+	uint8_t data; /* where in the body private data begins; it fills the rest */
+};
+
+extern const struct cm_layout cm_layouts[CM_ATTRS];
+
+/* NULL for what is no message. */
+const struct cm_layout *cm_layout(enum cm_attr a);
+
+/* The value of a field of up to 64 bits. */
+uint64_t cm_field_get(const struct cm_msg *m, const struct cm_field *f);
+
+#endif
