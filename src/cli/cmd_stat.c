@@ -4,55 +4,50 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <jansson.h>
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/stat_print.h"
 #include "cli/term.h"
-#include "nic/counters.h"
 #include "port/shm_dir.h"
 
 #define ANSWER_MS  2000	      /* a process that does not answer in this time is stopped, or stuck */
 #define ANSWER_MAX (1u << 20) /* bytes */
 
-static bool all, json;
+static bool all, json, prometheus, watching;
+static double every = 1;
+static uint64_t looks;
 
 static const struct opt opts[] = {
 	OPT_SWITCH("all", 'a', &all, "counters that are zero, too"),
-	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout, everything in it"), OPT_END};
+	OPT_VALUE("watch", 'w', OPT_NUMBER, &every, "S", "again every S seconds, with rates", .min = 0.05,
+		  .max = 86400, .given = &watching),
+	OPT_VALUE("count", 'n', OPT_COUNT, &looks, "N", "watch: N times (until interrupted)", .min = 1,
+		  .max = 1e9),
+	OPT_SWITCH("prometheus", 0, &prometheus, "in the text format of Prometheus"),
+	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout, everything in it"),
+	OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "stat",
-	.synopsis = "[--all] [--json] [PID | PROGRAM]...",
+	.synopsis = "[--all] [--watch S] [--json | --prometheus] [PID | PROGRAM]...",
 	.about =
 		"Prints the counters of your running NICs: of all, or of those in the processes named. A NIC\n"
 		"answers only the user that its process belongs to.",
 	.opts = opts,
 	.examples = "  roost run -- ib_write_bw & sleep 1; roost stat\n"
 		    "  roost stat ib_write_bw --all\n"
+		    "  roost stat --watch 1\n"
 		    "  roost stat --json | jq '.nics[].counters.retransmitted_pkts'\n",
-};
-
-static const struct {
-	const char *name, *help;
-} port_counters[] = {
-	{"rx_packets", "packets received"},
-	{"rx_bytes", "bytes received, BTH to ICRC"},
-	{"rx_bursts", "system calls, or looks at a ring, that brought packets"},
-	{"rx_bad", "refused by the port"},
-	{"tx_packets", "packets sent"},
-	{"tx_bytes", "bytes sent, BTH to ICRC"},
-	{"tx_bursts", "system calls, or ring updates, that sent packets"},
-	{"tx_dropped", "could not be sent"},
-	{"tx_blocked", "times that the port had no room"},
 };
 
 /* ---- asking ---- */
@@ -161,100 +156,14 @@ static unsigned list_pids(int dirfd, int **pids)
 	return n;
 }
 
-/* ---- printing ---- */
+/* ---- choosing ---- */
 
-static const char *text_of(const json_t *o, const char *key)
+static const char *program_of(const json_t *nic)
 {
-	const char *s = json_string_value(json_object_get(o, key));
+	const char *s = json_string_value(json_object_get(nic, "program"));
 
 	return s ? s : "?";
 }
-
-static long long number_of(const json_t *o, const char *key)
-{
-	return json_integer_value(json_object_get(o, key));
-}
-
-static void counter_row(struct table *t, const char *name, const json_t *from, const char *key,
-			const char *help)
-{
-	char value[40];
-	uint64_t v = (uint64_t)number_of(from, key);
-	const char *cells[3] = {name, fmt_count(value, sizeof(value), v), help};
-
-	if (v || all)
-		table_row(t, cells);
-}
-
-/* A program's name is its own choice: no control characters of it reach the terminal. */
-static void print_head(const json_t *nic)
-{
-	const json_t *u = json_object_get(nic, "usage"), *port;
-	const char *program = text_of(nic, "program");
-	size_t i;
-
-	for (const char *s = program; *s; s++)
-		putchar(isprint((unsigned char)*s) ? *s : '?');
-	printf(", process %lld, up %.0f s: %lld QPs, %lld CQs, %lld MRs", number_of(nic, "pid"),
-	       json_real_value(json_object_get(nic, "uptime_s")), number_of(u, "qps"), number_of(u, "cqs"),
-	       number_of(u, "mrs"));
-	json_array_foreach(json_object_get(nic, "ports"), i, port) printf(
-		"; %s %s, MTU %lld", text_of(port, "kind"), text_of(port, "address"), number_of(port, "mtu"));
-	putchar('\n');
-}
-
-static void print_nic(const json_t *nic)
-{
-	static const char *const head[] = {"counter", "value", "what it counts"};
-	const json_t *ports = json_object_get(nic, "ports"), *counters = json_object_get(nic, "counters"),
-		     *port;
-	struct table t;
-	char name[64];
-	size_t k;
-
-	print_head(nic);
-	table_init(&t, 3);
-	table_row(&t, head);
-	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
-		counter_row(&t, nic_counter_info[i].name, counters, nic_counter_info[i].name,
-			    nic_counter_info[i].help);
-	json_array_foreach(ports, k, port)
-	{
-		for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++) {
-			snprintf(name, sizeof(name), "port %zu %s", k + 1, port_counters[i].name);
-			counter_row(&t, name, json_object_get(port, "stats"), port_counters[i].name,
-				    port_counters[i].help);
-		}
-	}
-	if (t.num_rows > 1)
-		table_print(&t, stdout, 1 << 0 | 1 << 2);
-	else
-		printf("nothing counted yet\n");
-	table_free(&t);
-}
-
-static void print_all(json_t *nics)
-{
-	json_t *nic;
-	size_t i;
-
-	if (json) {
-		json_t *top = json_pack("{s:s,s:O}", "tool", "stat", "nics", nics);
-
-		json_dumpf(top, stdout, JSON_COMPACT);
-		putchar('\n');
-		json_decref(top);
-		return;
-	}
-	json_array_foreach(nics, i, nic)
-	{
-		if (i)
-			putchar('\n');
-		print_nic(nic);
-	}
-}
-
-/* ---- choosing ---- */
 
 /* Does an operand name it? Remembers which operands were of use. */
 static bool wanted(char **names, bool *used, int n, int pid, const char *program)
@@ -283,7 +192,7 @@ static json_t *collect(int dirfd, char **names, bool *used, int n, int *rc)
 
 		snprintf(name, sizeof(name), "stat.%d", pids[i]);
 		nic = ask(dirfd, name, &mute);
-		if (nic && wanted(names, used, n, pids[i], text_of(nic, "program"))) {
+		if (nic && wanted(names, used, n, pids[i], program_of(nic))) {
 			json_array_append(nics, nic);
 		} else if (!nic && mute && wanted(names, used, n, pids[i], NULL)) {
 			*rc = opt_failed(&cmd, "process %d does not answer; is it stopped? (kill -CONT %d)",
@@ -295,34 +204,98 @@ static json_t *collect(int dirfd, char **names, bool *used, int n, int *rc)
 	return nics;
 }
 
+/* One look at all that was asked for. NULL when there is no memory; *rc says what went wrong. */
+static json_t *look(int dirfd, char **names, int n, int *rc)
+{
+	bool *used = calloc((size_t)n + 1, sizeof(*used));
+	json_t *nics = used ? collect(dirfd, names, used, n, rc) : NULL;
+
+	for (int i = 0; nics && i < n; i++) {
+		if (!used[i])
+			*rc = opt_failed(
+				&cmd, "no running NIC of yours is in a process '%s'; roost stat lists them",
+				names[i]);
+	}
+	free(used);
+	if (!nics)
+		*rc = opt_failed(&cmd, "out of memory");
+	return nics;
+}
+
+static void print(json_t *nics, const json_t *before, double since, int rc)
+{
+	json_t *top;
+
+	if (json) {
+		top = json_pack("{s:s,s:O}", "tool", "stat", "nics", nics);
+		json_dumpf(top, stdout, JSON_COMPACT);
+		putchar('\n');
+		json_decref(top);
+	} else if (prometheus) {
+		stat_print_prometheus(nics);
+	} else if (json_array_size(nics)) {
+		stat_print_tables(nics, before, since, all);
+	} else if (rc == CLI_OK) {
+		printf("no NIC of yours is running\n");
+	}
+}
+
+/* NICs come and go while we watch: neither ends it. */
+static int watch(int dirfd, char **names, int n)
+{
+	const struct timespec pause = {.tv_sec = (time_t)every,
+				       .tv_nsec = (long)((every - (double)(time_t)every) * 1e9)};
+	json_t *before = NULL;
+	uint64_t then = 0;
+	int rc = CLI_OK;
+
+	for (uint64_t i = 0; !looks || i < looks; i++) {
+		uint64_t now = clock_ns();
+		json_t *nics;
+
+		rc = CLI_OK;
+		nics = look(dirfd, names, n, &rc);
+		if (!nics)
+			break;
+		if (!json && isatty(STDOUT_FILENO))
+			printf("\033[H\033[J"); /* from the top of an empty screen */
+		else if (!json && i)
+			putchar('\n');
+		print(nics, before, (double)(now - then) / 1e9, rc);
+		fflush(stdout);
+		json_decref(before);
+		before = nics;
+		then = now;
+		if (!looks || i + 1 < looks)
+			nanosleep(&pause, NULL);
+	}
+	json_decref(before);
+	return rc;
+}
+
 int cmd_stat(int argc, char **argv)
 {
 	int at = opt_parse(&cmd, argc, argv, false), rc = CLI_OK, dirfd;
 	char err[600];
-	bool *used;
 	json_t *nics;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
+	if (json && prometheus)
+		return opt_usage(&cmd, "--json and --prometheus are two forms of the same: choose one");
+	if (looks && !watching)
+		return opt_usage(&cmd, "--count says how often --watch looks: give both");
 	dirfd = shm_dir_open(err, sizeof(err));
 	if (dirfd < 0)
 		return opt_failed(&cmd, "%s", err);
-	used = calloc((size_t)(argc - at) + 1, sizeof(*used));
-	if (!used)
-		return opt_failed(&cmd, "out of memory");
-	nics = collect(dirfd, argv + at, used, argc - at, &rc);
-	for (int i = at; i < argc; i++) {
-		if (!used[i - at])
-			rc = opt_failed(&cmd,
-					"no running NIC of yours is in a process '%s'; roost stat lists them",
-					argv[i]);
+	if (watching) {
+		rc = watch(dirfd, argv + at, argc - at);
+	} else {
+		nics = look(dirfd, argv + at, argc - at, &rc);
+		if (nics)
+			print(nics, NULL, 0, rc);
+		json_decref(nics);
 	}
-	if (json || json_array_size(nics))
-		print_all(nics);
-	else if (rc == CLI_OK)
-		printf("no NIC of yours is running\n");
-	json_decref(nics);
-	free(used);
 	close(dirfd);
 	return rc;
 }

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/stat_print.h"
+
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/term.h"
+#include "nic/counters.h"
+
+static const struct {
+	const char *name, *help;
+} port_counters[] = {
+	{"rx_packets", "packets received"},
+	{"rx_bytes", "bytes received, BTH to ICRC"},
+	{"rx_bursts", "system calls, or looks at a ring, that brought packets"},
+	{"rx_bad", "refused by the port"},
+	{"tx_packets", "packets sent"},
+	{"tx_bytes", "bytes sent, BTH to ICRC"},
+	{"tx_bursts", "system calls, or ring updates, that sent packets"},
+	{"tx_dropped", "could not be sent"},
+	{"tx_blocked", "times that the port had no room"},
+};
+
+static const char *text_of(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : "?";
+}
+
+static long long number_of(const json_t *o, const char *key)
+{
+	return json_integer_value(json_object_get(o, key));
+}
+
+/* ---- tables ---- */
+
+struct view {
+	struct table t;
+	double seconds; /* since `before`; 0: no rates */
+	bool all;
+};
+
+/* `before`: the same counters then, or NULL. */
+static void counter_row(struct view *w, const char *name, const json_t *now, const json_t *before,
+			const char *key, const char *help)
+{
+	uint64_t v = (uint64_t)number_of(now, key), was = before ? (uint64_t)number_of(before, key) : v;
+	char value[40], rate[40] = "";
+	const char *cells[4] = {name, fmt_count(value, sizeof(value), v), help};
+
+	if (w->seconds > 0) {
+		cells[2] = fmt_count(rate, sizeof(rate), (uint64_t)((double)(v - was) / w->seconds + 0.5));
+		cells[3] = help;
+	}
+	if (v || w->all)
+		table_row(&w->t, cells);
+}
+
+/* A program's name is its own choice: no control characters of it reach the terminal. */
+static void print_head(const json_t *nic)
+{
+	const json_t *u = json_object_get(nic, "usage"), *port;
+	const char *program = text_of(nic, "program");
+	size_t i;
+
+	for (const char *s = program; *s; s++)
+		putchar(isprint((unsigned char)*s) ? *s : '?');
+	printf(", process %lld, up %.0f s: %lld QPs, %lld CQs, %lld MRs", number_of(nic, "pid"),
+	       json_real_value(json_object_get(nic, "uptime_s")), number_of(u, "qps"), number_of(u, "cqs"),
+	       number_of(u, "mrs"));
+	json_array_foreach(json_object_get(nic, "ports"), i, port) printf(
+		"; %s %s, MTU %lld", text_of(port, "kind"), text_of(port, "address"), number_of(port, "mtu"));
+	putchar('\n');
+}
+
+static void print_nic(const json_t *nic, const json_t *before, double seconds, bool all)
+{
+	static const char *const head[] = {"counter", "value", "what it counts"};
+	static const char *const head_rates[] = {"counter", "value", "a second", "what it counts"};
+	const json_t *port;
+	struct view w = {.seconds = seconds, .all = all};
+	char name[64];
+	size_t k;
+
+	print_head(nic);
+	table_init(&w.t, seconds > 0 ? 4 : 3);
+	table_row(&w.t, seconds > 0 ? head_rates : head);
+	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
+		counter_row(&w, nic_counter_info[i].name, json_object_get(nic, "counters"),
+			    json_object_get(before, "counters"), nic_counter_info[i].name,
+			    nic_counter_info[i].help);
+	json_array_foreach(json_object_get(nic, "ports"), k, port)
+	{
+		const json_t *was = json_array_get(json_object_get(before, "ports"), k);
+
+		for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++) {
+			snprintf(name, sizeof(name), "port %zu %s", k + 1, port_counters[i].name);
+			counter_row(&w, name, json_object_get(port, "stats"), json_object_get(was, "stats"),
+				    port_counters[i].name, port_counters[i].help);
+		}
+	}
+	if (w.t.num_rows > 1)
+		table_print(&w.t, stdout, seconds > 0 ? 1 << 0 | 1 << 3 : 1 << 0 | 1 << 2);
+	else
+		printf("nothing counted yet\n");
+	table_free(&w.t);
+}
+
+static const json_t *same_process(const json_t *nics, long long pid)
+{
+	const json_t *nic;
+	size_t i;
+
+	json_array_foreach(nics, i, nic)
+	{
+		if (number_of(nic, "pid") == pid)
+			return nic;
+	}
+	return NULL;
+}
+
+void stat_print_tables(const json_t *nics, const json_t *before, double seconds, bool all)
+{
+	const json_t *nic;
+	size_t i;
+
+	json_array_foreach(nics, i, nic)
+	{
+		if (i)
+			putchar('\n');
+		print_nic(nic, same_process(before, number_of(nic, "pid")), before ? seconds : 0, all);
+	}
+}
+
+/* ---- Prometheus ---- */
+
+/* A label's value: backslash, quote and newline are escaped, other control characters are nobody's name. */
+static void print_label(const char *name, const char *value)
+{
+	printf("%s=\"", name);
+	for (const char *s = value; *s; s++) {
+		if (*s == '\\' || *s == '"')
+			printf("\\%c", *s);
+		else
+			putchar(iscntrl((unsigned char)*s) ? '?' : *s);
+	}
+	putchar('"');
+}
+
+static void print_process(const json_t *nic)
+{
+	printf("{pid=\"%lld\",", number_of(nic, "pid"));
+	print_label("program", text_of(nic, "program"));
+}
+
+static void print_counter(const json_t *nics, const char *name, const char *help)
+{
+	const json_t *nic;
+	size_t i;
+
+	printf("# HELP roost_%s_total %s\n# TYPE roost_%s_total counter\n", name, help, name);
+	json_array_foreach(nics, i, nic)
+	{
+		printf("roost_%s_total", name);
+		print_process(nic);
+		printf("} %lld\n", number_of(json_object_get(nic, "counters"), name));
+	}
+}
+
+static void print_port_counter(const json_t *nics, const char *name, const char *help)
+{
+	const json_t *nic, *port;
+	size_t i, k;
+
+	printf("# HELP roost_port_%s_total %s\n# TYPE roost_port_%s_total counter\n", name, help, name);
+	json_array_foreach(nics, i, nic)
+	{
+		json_array_foreach(json_object_get(nic, "ports"), k, port)
+		{
+			printf("roost_port_%s_total", name);
+			print_process(nic);
+			printf(",port=\"%zu\",kind=\"%s\",address=\"%s\"} %lld\n", k + 1,
+			       text_of(port, "kind"), text_of(port, "address"),
+			       number_of(json_object_get(port, "stats"), name));
+		}
+	}
+}
+
+static void print_gauge(const json_t *nics, const char *name, const char *help)
+{
+	const json_t *nic;
+	size_t i;
+
+	printf("# HELP roost_%s %s\n# TYPE roost_%s gauge\n", name, help, name);
+	json_array_foreach(nics, i, nic)
+	{
+		printf("roost_%s", name);
+		print_process(nic);
+		printf("} %lld\n", number_of(json_object_get(nic, "usage"), name));
+	}
+}
+
+void stat_print_prometheus(const json_t *nics)
+{
+	print_gauge(nics, "qps", "queue pairs");
+	print_gauge(nics, "cqs", "completion queues");
+	print_gauge(nics, "mrs", "memory regions");
+	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
+		print_counter(nics, nic_counter_info[i].name, nic_counter_info[i].help);
+	for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++)
+		print_port_counter(nics, port_counters[i].name, port_counters[i].help);
+}
