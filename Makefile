@@ -9,7 +9,7 @@ export FUZZ_SECONDS
 B := build
 C_FILES = $(shell find src include tests bench examples -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all demo check install bench fuzz soak coverage format clean help
+.PHONY: all demo check interop install bench fuzz soak coverage format clean help
 
 all:
 	@scripts/setup build
@@ -24,6 +24,11 @@ demo:
 check:
 	@scripts/setup build check
 	@scripts/check
+
+interop:
+	@scripts/setup build check
+	@scripts/build $(B)
+	@tests/interop/run.py --build $(B)
 
 soak:
 	@scripts/setup build check
@@ -60,6 +65,7 @@ help:
 	@echo "make            build/roost, and the drop-in libraries in build/lib"
 	@echo "make demo       what Roost does, on this machine"
 	@echo "make check      all tests, in release and sanitized builds (make soak: the long ones)"
+	@echo "make interop    against the Linux kernel's RoCE in a virtual machine (root, for a tap device)"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make bench      measures, into bench/"
 	@echo "make fuzz       FUZZ_SECONDS=$(FUZZ_SECONDS) for each target"

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The guest and the link to it: a tap device with addresses, and a machine that runs one shell line at a time."""
+import fcntl
+import os
+import random
+import socket
+import struct
+import subprocess
+import time
+
+import image
+
+TUNSETIFF, TUNSETPERSIST, IFF_TAP, IFF_NO_PI = 0x400454ca, 0x400454cb, 0x0002, 0x1000
+BOOT_LIMIT = 240  # seconds; five on an idle machine, but emulation is slow beside other work
+
+
+class Tap:
+    """A tap device of our own, with a network of our own on it: `ours` and `theirs`, for IPv4 and IPv6."""
+
+    def __init__(self, mtu):
+        if os.geteuid() != 0:
+            raise image.Missing('not root: a tap device takes CAP_NET_ADMIN')
+        self.name = f'roost{os.getpid()}'
+        try:
+            tun = os.open('/dev/net/tun', os.O_RDWR)
+            try:
+                fcntl.ioctl(tun, TUNSETIFF, struct.pack('16sH22x', self.name.encode(), IFF_TAP | IFF_NO_PI))
+                fcntl.ioctl(tun, TUNSETPERSIST, 1)
+            finally:
+                os.close(tun)
+        except OSError as e:
+            raise image.Missing(f'no tap device: /dev/net/tun: {e.strerror}') from e
+        # 198.18.0.0/15 is for tests of networks (RFC 2544), fd00::/8 for private use; two runs at once do not meet.
+        four = f'198.{random.choice((18, 19))}.{random.randrange(256)}.'
+        six = f'fd{random.randrange(256):02x}:{random.randrange(65536):x}:{random.randrange(65536):x}::'
+        self.ours, self.theirs = {4: four + '1', 6: six + '1'}, {4: four + '2', 6: six + '2'}
+        self.ip('addr', 'add', self.ours[4] + '/24', 'dev', self.name)
+        self.set_mtu(mtu)
+        self.ip('addr', 'add', self.ours[6] + '/64', 'dev', self.name, 'nodad')
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run([image.tool('ip'), *words], check=True, stdout=subprocess.DEVNULL)
+
+    def set_mtu(self, mtu):
+        self.ip('link', 'set', self.name, 'mtu', str(mtu), 'up')
+
+    def remove(self):
+        self.ip('link', 'del', self.name)
+
+
+class Guest:
+    """The machine. Hardware virtualization of a stock kernel hangs on some hosts: it is emulated."""
+
+    def __init__(self, folder, kernel, initramfs, tap, mtu):
+        self.console = os.path.join(folder, 'console.log')
+        control, self.control = socket.socketpair()
+        self.pending = b''
+        words = (f'console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable '
+                 f'roost.ip={tap.theirs[4]}/24 roost.ip6={tap.theirs[6]}/64 roost.mtu={mtu}')
+        command = [image.tool('qemu-system-x86_64'), '-accel', 'tcg', '-cpu', 'max,la57=off', '-smp', '1', '-m', '512',
+                   '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot',
+                   '-kernel', kernel, '-initrd', initramfs, '-append', words,
+                   '-netdev', f'tap,id=n0,ifname={tap.name},script=no,downscript=no',
+                   '-device', 'virtio-net-pci,netdev=n0,mac=52:54:00:77:00:02,romfile=',
+                   '-serial', f'file:{self.console}',
+                   '-chardev', f'socket,id=control,fd={control.fileno()}', '-serial', 'chardev:control']
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[control.fileno()], start_new_session=True)
+        control.close()
+
+    def wait_ready(self):
+        """What is written before the guest reads is lost: it is asked until it answers."""
+        until = time.monotonic() + BOOT_LIMIT
+        tries = 0
+        while True:
+            tries += 1
+            self.control.sendall(f'echo @@"HELLO" {tries}\n'.encode())
+            try:
+                self._take(f'@@HELLO {tries}\n'.encode(), 1)
+                self._take(b'@@RC 0\n', 5)
+                break
+            except TimeoutError:
+                if time.monotonic() > until:
+                    raise
+        status, text = self.run('test -d /sys/class/infiniband/rxe0 && uname -r')
+        if status:
+            raise RuntimeError(f'the guest has no rxe0: see {self.console}')
+        return 'Linux ' + text.strip()
+
+    def _take(self, mark, limit):
+        until = time.monotonic() + limit
+        while mark not in self.pending:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f'the guest is silent after {limit} s; its last words: {self.pending[-300:]!r}')
+            self.control.settimeout(left)
+            try:
+                data = self.control.recv(65536)
+            except socket.timeout:
+                continue
+            if not data:
+                raise RuntimeError(f'the guest is gone: see {self.console}')
+            self.pending += data
+        before, self.pending = self.pending.split(mark, 1)
+        return before
+
+    def run(self, line, limit=120):
+        """One shell line: (exit status, output)."""
+        assert '\n' not in line
+        self.control.sendall(line.encode() + b'\n')
+        text = self._take(b'@@RC ', limit)
+        return int(self._take(b'\n', limit)), text.decode(errors='replace')
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.control.close()

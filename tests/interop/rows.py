@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The matrix: what is run between Roost here and the kernel's stack in the guest. One line makes rows, one for each direction."""
+from dataclasses import dataclass, field
+
+HOST, GUEST = 'host', 'guest'
+BIG_LINK, ETHERNET = 9000, 1500
+OURS, THEIRS = 0.01, 0.10  # loss on our side: of packets, both ways; on theirs: of what the guest sends
+
+
+@dataclass
+class Row:
+    name: str
+    program: str
+    arguments: str
+    server: str = GUEST          # where the server is; the client is at the other end
+    family: int = 4              # of the addresses that packets go between; the programs meet over IPv4
+    link_mtu: int = BIG_LINK
+    port: str = ''               # options of our port
+    netem: str = ''              # discipline of the guest's interface
+    killed: bool = False         # the server is killed in the middle, and the client must say so and end
+    counts: dict = field(default_factory=dict)  # least that the oracles count in our capture
+
+    @property
+    def direction(self):
+        return 'guest -> host' if self.server == HOST else 'host -> guest'
+
+    def __str__(self):
+        return f'{self.name} {self.direction}'
+
+
+def rows_of(name, program, arguments='', servers=(GUEST, HOST), **more):
+    # perftest asks its own device for as many outstanding READs as the other end's has: 128 with rxe, more than ours.
+    arguments += ' -o 16' if program.startswith(('ib_read', 'ib_atomic')) else ''
+    return [Row(name, program, arguments, server=server, **more) for server in servers]
+
+
+def perftest():
+    """Reliable connections, every operation."""
+    rows = []
+    for tool in ('ib_send', 'ib_write', 'ib_read'):
+        for mtu in (256, 1024, 4096):
+            rows += rows_of(f'{tool}_bw mtu {mtu}', f'{tool}_bw', f'-m {mtu} -n 100 -s 5001')
+        rows += rows_of(f'{tool}_bw long', f'{tool}_bw', '-m 1024 -n 10 -s 200000')  # past rxe's 128 unanswered packets
+        rows += rows_of(f'{tool}_bw 1500', f'{tool}_bw', '-m 1024 -n 100 -s 5001', link_mtu=ETHERNET)
+        rows += rows_of(f'{tool}_bw -b', f'{tool}_bw', '-m 1024 -n 100 -s 5001 -b')
+    for tool in ('ib_send', 'ib_write', 'ib_read'):
+        rows += rows_of(f'{tool}_lat', f'{tool}_lat', '-n 100 -s 32')
+    for kind in ('CMP_AND_SWAP', 'FETCH_AND_ADD'):
+        rows += rows_of(f'ib_atomic_bw {kind}', 'ib_atomic_bw', f'-n 100 -A {kind}')
+        rows += rows_of(f'ib_atomic_lat {kind}', 'ib_atomic_lat', f'-n 100 -A {kind}')
+    for tool, size in (('ib_send_bw', '-s 5001'), ('ib_read_bw', '-s 5001'), ('ib_send_lat', ''), ('ib_atomic_lat', '')):
+        rows += rows_of(f'{tool} -e', tool, f'-n 100 -e {size}')
+    for tool, size in (('ib_send', '-s 5001'), ('ib_write', '-s 5001'), ('ib_read', '-s 5001'), ('ib_atomic', '')):
+        rows += rows_of(f'{tool}_bw 4 QPs', f'{tool}_bw', f'-n 100 -q 4 {size}')
+        rows += rows_of(f'{tool}_bw IPv6', f'{tool}_bw', f'-n 100 {size}', family=6)
+        rows += rows_of(f'{tool}_bw our loss', f'{tool}_bw', f'-n 100 {size}', port=f'loss={OURS},seed=7')
+        rows += rows_of(f'{tool}_bw their loss', f'{tool}_bw', f'-n 100 -u 12 {size}', netem=f'loss {THEIRS:.0%}')
+    return rows
+
+
+def checked():
+    """pair.c: every byte, and every operation that must fail."""
+    rows = []
+    for mtu in (256, 1024, 4096):
+        rows += rows_of(f'pair ops mtu {mtu}', 'pair', f'-m {mtu} ops')
+    rows += rows_of('pair ops IPv6', 'pair', '-m 1024 ops', family=6)
+    rows += rows_of('pair ops our loss', 'pair', '-m 256 ops', port=f'loss={5 * OURS},seed=9')
+    rows += rows_of('pair ops their loss', 'pair', '-m 256 ops', netem=f'loss {THEIRS:.0%}')
+    for test in ('wrong-key-write', 'wrong-key-read', 'wrong-key-atomic', 'beyond-the-end', 'read-only'):
+        rows += rows_of(f'pair {test}', 'pair', test, counts={'naks_access': 1})
+    rows += rows_of('pair too-long', 'pair', 'too-long')
+    rows += rows_of('pair late-receive', 'pair', 'late-receive', counts={'naks_rnr': 1})
+    rows += rows_of('pair no-receive', 'pair', 'no-receive', counts={'naks_rnr': 2})
+    rows += rows_of('pair gone', 'pair', 'gone')
+    return rows
+
+
+def killed():
+    """The guest's program dies in mid-transfer: its queue pair is gone, and says nothing more."""
+    rows = []
+    for tool in ('ib_send_bw', 'ib_write_bw', 'ib_read_bw'):
+        rows += rows_of(f'{tool} killed', tool, '-m 1024 -s 65536 -D 60', servers=(GUEST,), killed=True)
+    return rows
+
+
+# What changes the link goes last: it is changed once.
+ROWS = sorted(perftest() + checked() + killed(), key=lambda row: -row.link_mtu)

@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Roost over UDP on this machine against the Linux kernel's own RoCE v2 (rdma_rxe) in a virtual machine.
+
+usage: run.py [--build DIR] [--only TEXT] [--list]
+
+The same programs run at both ends of a tap device, in both directions: perftest's on either stack, and our own pair, which
+checks every byte. What Roost captured passes `roost pcap` with its oracles, what crossed the link its check of every ICRC.
+One line for each row; what failed is shown, and its captures stay in DIR/interop/failed beside the guest's console.log.
+
+Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for
+that too with ROOST_INTEROP=required in the environment.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import guest
+import image
+from rows import GUEST, HOST, ROWS
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten beside other work
+KILL_AFTER = 100000  # bytes on the link: the transfer is under way
+OURS, THEIRS = 'roost0', 'rxe0'
+
+# Lines that a good run never prints, whatever its exit status says; and perftest's warnings about its own flags.
+COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
+HARMLESS = re.compile(r'^\s*warning|Data ex\. method|#bytes', re.I)
+RESULT = re.compile(r'^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+', re.M)
+
+
+def free_tcp_port():
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        probe.bind(('::', 0))
+        return probe.getsockname()[1]
+
+
+class HostSide:
+    """A program on Roost here, with its output in a file."""
+
+    def __init__(self, rig, row, command, capture):
+        spec = ','.join(x for x in (f'udp:{rig.tap.ours[row.family]}', row.port, f'pcap={capture}') if x)
+        self.command = f"{rig.roost} run --port {spec} -- {' '.join(command)}"
+        self.output = open(os.path.join(rig.scratch, 'host.txt'), 'w+', encoding='utf-8', errors='replace')
+        self.process = subprocess.Popen([rig.roost, 'run', '--port', spec, '--', *command], stdin=subprocess.DEVNULL,
+                                        stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def status(self):
+        return self.process.poll()
+
+    def text(self):
+        self.output.seek(0)
+        return self.output.read()
+
+    def listens(self, port):
+        wanted = f':{port:04X} '
+        return any(wanted in line and ' 0A ' in line
+                   for table in ('/proc/net/tcp', '/proc/net/tcp6') for line in open(table, encoding='ascii'))
+
+    def kill(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.output.close()
+
+
+class GuestSide:
+    """A program on the kernel's stack in the guest."""
+
+    def __init__(self, rig, command):
+        self.guest, self.name, self.command = rig.guest, command[0], ' '.join(command)
+        self.guest.run('rm -f /tmp/status')
+        self.guest.run(f'(({self.command}); echo $? >/tmp/status.new; mv /tmp/status.new /tmp/status) >/tmp/out 2>&1 &')
+
+    def status(self):
+        text = self.guest.run('[ ! -e /tmp/status ] || cat /tmp/status')[1].strip()
+        return int(text) if text else None
+
+    def text(self):
+        return self.guest.run('cat /tmp/out')[1]
+
+    def listens(self, port):
+        return self.guest.run(f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6")[0] == 0
+
+    def kill(self):
+        self.guest.run(f'killall -9 {self.name} 2>&1; while pidof {self.name}; do sleep 0.1; done')
+
+
+class Wire:
+    """All RoCE packets on the link, as they are there."""
+
+    def __init__(self, tap, file):
+        self.file = file
+        self.process = subprocess.Popen([image.tool('tcpdump'), '-q', '--immediate-mode', '-U', '-B', '16384', '-s', '0', '-Z', 'root',
+                                         '-i', tap.name, '-w', file, 'udp port 4791'],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.process.stderr.readline()  # "listening on": from here on nothing is missed
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate()
+
+
+class Rig:
+    def __init__(self, build):
+        self.roost = os.path.join(build, 'roost')
+        folder = os.path.join(build, 'interop')
+        self.failed = os.path.join(folder, 'failed')
+        self.scratch = os.path.join(folder, 'row')
+        self.link_mtu = ROWS[0].link_mtu
+        self.netem = ''
+        self.guest = None
+        self.tap = guest.Tap(self.link_mtu)
+        try:
+            for d in (self.failed, self.scratch):
+                shutil.rmtree(d, ignore_errors=True)
+                os.makedirs(d)
+            image.tool('tcpdump')
+            kernel, initramfs = image.build(folder, [os.path.join(build, 'tests', 'interop', 'pair')])
+            self.guest = guest.Guest(folder, kernel, initramfs, self.tap, self.link_mtu)
+            self.release = self.guest.wait_ready()
+            self.gids = {4: self.gid(self.tap.theirs[4]), 6: self.gid(self.tap.theirs[6])}
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        if self.guest:
+            self.guest.stop()
+        self.tap.remove()
+
+    def gid(self, address):
+        """The index of the guest's GID for an address."""
+        raw = socket.inet_pton(socket.AF_INET6, address if ':' in address else '::ffff:' + address).hex()
+        wanted = ':'.join(raw[i:i + 4] for i in range(0, 32, 4))
+        text = self.guest.run('grep -l ' + wanted + ' /sys/class/infiniband/rxe0/ports/1/gids/*')[1]
+        return int(os.path.basename(text.split()[0]))
+
+    def prepare(self, row):
+        if row.link_mtu != self.link_mtu:
+            self.tap.set_mtu(row.link_mtu)
+            self.guest.run(f'ip link set eth0 mtu {row.link_mtu}')
+            self.link_mtu = row.link_mtu
+        if row.netem != self.netem:
+            if self.netem:
+                self.guest.run('tc qdisc del dev eth0 root')
+            if row.netem:
+                status, text = self.guest.run(f'tc qdisc add dev eth0 root netem {row.netem}')
+                if status:
+                    raise RuntimeError(f'netem: {text}')
+            self.netem = row.netem
+        self.guest.run('dmesg -c >/dev/null')
+
+    def commands(self, row):
+        """{end: its command}"""
+        port = free_tcp_port()
+        commands = {}
+        for end, device, gid in ((HOST, OURS, 0), (GUEST, THEIRS, self.gids[row.family])):
+            command = [row.program, '-d', device, '-x', str(gid), '-p', str(port)]
+            command += ['-F'] if row.program != 'pair' else []
+            command += row.arguments.split()
+            if end != row.server:
+                command.append((self.tap.ours if row.server == HOST else self.tap.theirs)[4])
+            commands[end] = command
+        if row.program == 'pair':
+            commands[HOST][0] = os.path.join(os.path.dirname(self.roost), 'tests', 'interop', 'pair')
+        return port, commands
+
+    def run(self, row):
+        """What went wrong: [] when nothing did."""
+        self.prepare(row)
+        ours, wire_file = (os.path.join(self.scratch, f) for f in ('ours.pcap', 'wire.pcap'))
+        port, commands = self.commands(row)
+        start = {HOST: lambda: HostSide(self, row, commands[HOST], ours), GUEST: lambda: GuestSide(self, commands[GUEST])}
+        client_end = GUEST if row.server == HOST else HOST
+        wire = Wire(self.tap, wire_file)
+        server = client = None
+        until = time.monotonic() + ROW_LIMIT
+        try:
+            server = start[row.server]()
+            while not server.listens(port) and server.status() is None and time.monotonic() < until:
+                time.sleep(0.05)
+            client = start[client_end]()
+            if row.killed:
+                trouble = self.kill_server(wire, server, client, until)
+            else:
+                trouble = self.verdict(row, server, client, until)
+            said = self.guest.run('dmesg')[1]
+            trouble += [f'guest: {line}' for line in said.splitlines() if 'ICRC' in line or 'BUG' in line or 'Call Trace' in line]
+            text = ''.join(f'--- {what}: {side.command}\n{side.text()}' for what, side in (('server', server), ('client', client)))
+            text += f'--- dmesg of the guest\n{said}'
+        finally:
+            for side in (client, server):
+                if side:
+                    side.kill()
+            wire.stop()
+        trouble += self.judge(row, ours, wire_file)
+        for f in ('host.txt', 'output.txt'):
+            with open(os.path.join(self.scratch, f), 'w', encoding='utf-8') as out:
+                out.write(text)
+        return trouble, text
+
+    @staticmethod
+    def wait(side, until):
+        while side.status() is None:
+            if time.monotonic() > until:
+                return f'still running after {ROW_LIMIT} s'
+            time.sleep(0.05)
+        return None
+
+    def verdict(self, row, server, client, until):
+        trouble = []
+        for what, side in (('client', client), ('server', server)):
+            # A client that failed leaves its server waiting for ever.
+            late = self.wait(side, time.monotonic() + 1 if trouble else until)
+            if late:
+                trouble.append(f'{what} {late}')
+                continue
+            if side.status():
+                trouble.append(f'{what}: exit status {side.status()}')
+            trouble += [f'{what} says: {line.strip()}' for line in side.text().splitlines()
+                        if COMPLAINTS.search(line) and not HARMLESS.search(line)]
+        if not trouble and row.program != 'pair' and not RESULT.search(client.text()):
+            trouble.append('client: no result line')
+        return trouble
+
+    def kill_server(self, wire, server, client, until):
+        while os.path.getsize(wire.file) < KILL_AFTER:
+            if time.monotonic() > until or client.status() is not None:
+                return ['no transfer to interrupt']
+            time.sleep(0.05)
+        server.kill()
+        late = self.wait(client, until)
+        if late:
+            return [f'client {late}']
+        if not client.status() or not re.search('completion with error|failed status', client.text(), re.I):
+            return [f'client: exit status {client.status()}, and no word of an error: its peer was killed']
+        return []
+
+    def judge(self, row, ours, wire):
+        trouble = []
+        local = self.tap.ours[row.family]
+        for what, words in (('our capture', ['--local', local, ours]), ('the link', ['--no-oracles', wire])):
+            done = subprocess.run([self.roost, 'pcap', '--json', *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  check=False)
+            try:
+                found = json.loads(done.stdout.splitlines()[-1])
+            except (ValueError, IndexError):
+                found = {}
+            oracles = found.get('oracles', {})
+            if done.returncode:
+                trouble.append(f"{what}: roost pcap {' '.join(words)}: {found.get('packets')} packets, {found.get('bad_icrc')} of them "
+                               f"with a bad ICRC; {oracles.get('findings') or done.stdout[-300:]}")
+            elif what == 'our capture':
+                trouble += [f'{what}: {oracles["counts"].get(key)} {key}, not {least} or more' for key, least in row.counts.items()
+                            if oracles['counts'].get(key, 0) < least]
+        return trouble
+
+    def keep(self, row):
+        shutil.copytree(self.scratch, os.path.join(self.failed, re.sub(r'\W+', '-', str(row))))
+
+
+def skip(why):
+    required = os.environ.get('ROOST_INTEROP') == 'required'
+    print(f"{'FAILED' if required else 'SKIPPED'}: nothing was tried against the kernel's stack: {why}")
+    sys.exit(1 if required else 77)
+
+
+def main():
+    parser = argparse.ArgumentParser(description='Roost against the Linux kernel\'s RoCE v2 in a virtual machine.')
+    parser.add_argument('--build', default=os.path.join(TOP, 'build'), metavar='DIR', help='where Roost is built; default: build')
+    parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name and direction hold TEXT')
+    parser.add_argument('--list', action='store_true', help='name the rows')
+    options = parser.parse_args()
+    rows = [row for row in ROWS if options.only in str(row)]
+    if options.list:
+        print('\n'.join(str(row) for row in rows))
+        return
+    if not rows:
+        sys.exit(f'no row holds "{options.only}": see --list')
+    begin = time.monotonic()
+    try:
+        rig = Rig(os.path.abspath(options.build))
+    except image.Missing as e:
+        skip(e)
+    print(f'the guest runs {rig.release}, up after {time.monotonic() - begin:.0f} s', flush=True)
+    bad = []
+    try:
+        for row in rows:
+            start = time.monotonic()
+            trouble, text = rig.run(row)
+            print(f"{row.name:32} {row.direction}  {'FAILED' if trouble else 'ok    '} {time.monotonic() - start:6.1f} s", flush=True)
+            if trouble:
+                bad.append(row)
+                print(''.join(f'  {t}\n' for t in trouble) + text, flush=True)
+                rig.keep(row)
+    finally:
+        rig.close()
+    for row in bad:
+        print(f'FAILED: {row}')
+    if bad:
+        print(f'captures: {rig.failed}; console of the guest: {rig.guest.console}')
+    print(f'{len(rows) - len(bad)} of {len(rows)} rows passed in {time.monotonic() - begin:.0f} s')
+    sys.exit(1 if bad else 0)
+
+
+main()
