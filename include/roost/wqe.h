@@ -35,6 +35,8 @@ enum roost_op {
 	ROOST_OP_READ = 6,
 	ROOST_OP_CMP_SWAP = 7,
 	ROOST_OP_FETCH_ADD = 8,
+	ROOST_OP_LOCAL_INV = 9, /* `imm`: the key to invalidate */
+	ROOST_OP_BIND_MW = 10,	/* see ROOST_BIND */
 	ROOST_OP_RECV = 16,
 };
 
@@ -61,11 +63,17 @@ struct roost_wqe {
 	uint32_t inline_len; /* bytes; with INLINE only */
 	uint64_t raddr;
 	uint32_t rkey;
-	uint32_t imm;	   /* immediate in network byte order; SEND_INV: the rkey to invalidate */
+	uint32_t imm;	   /* immediate in network byte order; SEND_INV, LOCAL_INV: the key to invalidate */
 	uint64_t swap_add; /* inline data starts here */
 	uint64_t compare;
 	struct roost_sge sge[1]; /* as many as the stride has room for */
 };
+
+/*
+ * BIND_MW: rkey is the window's key as it is (its low 8 bits do not matter), imm the key to come, raddr and swap_add first
+ * byte and length within the region, compare its lkey and the access: ROOST_BIND(lkey, access).
+ */
+#define ROOST_BIND(lkey, access) ((uint64_t)(lkey) | (uint64_t)(access) << 32)
 
 struct roost_recv_wqe {
 	uint64_t ctrl;

@@ -217,8 +217,9 @@ struct nic_qp {
 	struct nic *nic;
 	void *ctx;
 	uint32_t max_inline, max_send_sge;
-	uint32_t events; /* asynchronous events already raised */
-	uint64_t bytes;	 /* memory of this QP */
+	uint32_t events;  /* asynchronous events already raised */
+	uint32_t windows; /* list of type 2 windows bound to it: mw.c */
+	uint64_t bytes;	  /* memory of this QP */
 	struct roost_sge recv_sges[ROOST_MAX_SGE];
 	struct resp_entry replay[NIC_MAX_RD_ATOMIC];
 };
@@ -301,6 +302,12 @@ static inline bool op_is_read(uint8_t op)
 	return op == ROOST_OP_READ;
 }
 
+/* Executed here alone: no packet, no PSN. */
+static inline bool op_is_local(uint8_t op)
+{
+	return op == ROOST_OP_NOP || op == ROOST_OP_LOCAL_INV || op == ROOST_OP_BIND_MW;
+}
+
 static inline bool op_is_atomic(uint8_t op)
 {
 	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
@@ -319,6 +326,17 @@ static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
 	return qp && qp->qpn == qpn ? qp : NULL;
 }
 
+/* What the QP's peer may reach: regions and type 1 windows of its PD, type 2 windows of its own. */
+static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
+			       uint32_t access)
+{
+	void *p = mr_resolve(&qp->nic->mrs, key, qp->pd, va, len, access);
+
+	if (likely(p))
+		return p;
+	return mr_resolve(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access);
+}
+
 /* cq.c */
 struct cqe_fields {
 	uint64_t wr_id;
@@ -335,6 +353,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 /* sq.c */
 bool sq_fetch(struct nic_qp *qp);
 void sq_retire(struct nic_qp *qp, struct sq_entry *e); /* completes the WQE at sq.una */
+bool sq_local(struct nic_qp *qp, struct sq_entry *e); /* executes such a one; false: e->status says why not */
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
 int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n);
 void sq_flush(struct nic_qp *qp);

@@ -85,7 +85,7 @@ static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
 	uint8_t *remote;
 	int rc;
 
-	remote = mr_resolve(&qp->nic->mrs, e->wqe.rkey, peer->pd, e->wqe.raddr + off, n,
+	remote = qp_resolve(peer, e->wqe.rkey, e->wqe.raddr + off, n,
 			    read ? NIC_ACCESS_REMOTE_READ : NIC_ACCESS_REMOTE_WRITE);
 	if (!remote) {
 		*nak = PKT_NAK_REM_ACCESS;
@@ -163,7 +163,7 @@ static uint8_t check_start(const struct nic_qp *peer, const struct sq_entry *e)
 	}
 	if (!(peer->access & right) || (right == NIC_ACCESS_REMOTE_READ && !peer->resp.replay_size))
 		return PKT_NAK_INVALID_REQ;
-	if (e->len && !mr_resolve(&peer->nic->mrs, w->rkey, peer->pd, w->raddr, e->len, right))
+	if (e->len && !qp_resolve(peer, w->rkey, w->raddr, e->len, right))
 		return PKT_NAK_REM_ACCESS;
 	return 0;
 }
@@ -301,7 +301,7 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		qp->sq.next_pkt = done + n;
 		return REQ_MORE;
 	}
-	if (e->op == ROOST_OP_SEND_INV && !mr_invalidate(&qp->nic->mrs, e->wqe.imm, peer->pd)) {
+	if (e->op == ROOST_OP_SEND_INV && !mr_invalidate(peer, e->wqe.imm)) {
 		resp_complete_recv(
 			peer, &(struct cqe_fields){.opcode = NIC_WC_RECV, .status = NIC_WC_LOC_PROT_ERR});
 		refuse(qp, peer, PKT_NAK_REM_ACCESS);
@@ -333,7 +333,12 @@ enum req_result loop_run(struct nic_qp *qp)
 			req_fail(qp, e->status);
 			return REQ_IDLE;
 		}
-		if (e->op == ROOST_OP_NOP) {
+		if (op_is_local(e->op)) {
+			if (unlikely(!sq_local(qp, e))) {
+				qp->pu->ctr.req_local_qp_op_error++;
+				req_fail(qp, e->status);
+				return REQ_IDLE;
+			}
 			finish(qp, e);
 			continue;
 		}

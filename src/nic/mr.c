@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory regions. Windows are mw.c. */
 #include "nic/mr.h"
 
 #include <errno.h>
@@ -6,13 +7,11 @@
 
 #include "nic/core.h"
 
-#define NO_INDEX UINT32_MAX
-
 void mr_table_init(struct mr_table *t, uint64_t seed)
 {
 	rng_seed(&t->rng, seed);
 	t->first = (uint32_t)rng_below(&t->rng, NIC_MAX_MRS);
-	t->free = t->free_tail = NO_INDEX;
+	t->free = t->free_tail = MR_NO_INDEX;
 }
 
 void mr_table_fini(struct mr_table *t)
@@ -21,7 +20,7 @@ void mr_table_fini(struct mr_table *t)
 		free(atomic_load_explicit(&t->chunk[i], memory_order_relaxed));
 }
 
-static struct mr_entry *entry(struct mr_table *t, uint32_t index)
+struct mr_entry *mr_entry(struct mr_table *t, uint32_t index)
 {
 	struct mr_entry *c = atomic_load_explicit(&t->chunk[index >> MR_CHUNK_BITS], memory_order_acquire);
 
@@ -33,22 +32,23 @@ static int take_index(struct mr_table *t, uint32_t *out)
 {
 	uint32_t index;
 
-	if (t->free != NO_INDEX) {
+	if (t->free != MR_NO_INDEX) {
 		index = t->free;
-		t->free = entry(t, index)->next_free;
-		if (t->free == NO_INDEX)
-			t->free_tail = NO_INDEX;
+		t->free = mr_entry(t, index)->next;
+		if (t->free == MR_NO_INDEX)
+			t->free_tail = MR_NO_INDEX;
 		*out = index;
 		return 0;
 	}
 	if (t->used == NIC_MAX_MRS)
 		return -ENOMEM;
 	index = (t->first + t->used) % NIC_MAX_MRS;
-	if (!entry(t, index)) {
-		struct mr_entry *c = calloc(1u << MR_CHUNK_BITS, sizeof(*c));
+	if (!mr_entry(t, index)) {
+		struct mr_entry *c = aligned_alloc(ROOST_CACHE_LINE, sizeof(*c) << MR_CHUNK_BITS);
 
 		if (!c)
 			return -ENOMEM;
+		memset(c, 0, sizeof(*c) << MR_CHUNK_BITS);
 		atomic_store_explicit(&t->chunk[index >> MR_CHUNK_BITS], c, memory_order_release);
 	}
 	t->used++;
@@ -56,11 +56,63 @@ static int take_index(struct mr_table *t, uint32_t *out)
 	return 0;
 }
 
+int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key)
+{
+	struct mr_entry *e;
+	uint32_t index, k;
+	int rc = take_index(t, &index);
+
+	if (rc)
+		return rc;
+	e = mr_entry(t, index);
+	/* Keys of before stay dead, and of a window that is any with its upper bits. */
+	do {
+		k = index << MR_TAG_BITS | (uint32_t)rng_below(&t->rng, 1u << MR_TAG_BITS);
+	} while (k == 0 || (k ^ e->last_key) >> 8 == 0);
+	e->last_key = k;
+	e->kind = kind;
+	e->home = MR_NO_INDEX;
+	e->windows = 0;
+	*key = k;
+	return 0;
+}
+
+void mr_give_back(struct mr_table *t, struct mr_entry *e, uint32_t index)
+{
+	mr_clear_key(e);
+	e->kind = MR_FREE;
+	e->next = MR_NO_INDEX;
+	if (t->free_tail == MR_NO_INDEX)
+		t->free = index;
+	else
+		mr_entry(t, t->free_tail)->next = index;
+	t->free_tail = index;
+}
+
+static void set_tag(struct mr_entry *e, uint32_t key)
+{
+	uint64_t changes = (atomic_load_explicit(&e->tag, memory_order_relaxed) >> 32) + 1;
+
+	atomic_store_explicit(&e->tag, changes << 32 | key, memory_order_release);
+}
+
+/* Readers that still hold the old key must see it gone before any of the new fields. */
+void mr_clear_key(struct mr_entry *e)
+{
+	set_tag(e, 0);
+	atomic_thread_fence(memory_order_release);
+}
+
+void mr_set_key(struct mr_entry *e, uint32_t key)
+{
+	set_tag(e, key);
+}
+
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 {
 	struct mr_table *t = &nic->mrs;
 	struct mr_entry *e;
-	uint32_t index, k;
+	uint32_t k;
 	int rc;
 
 	/* Remote writes and atomics change local memory (IBA 11.2.8.2): they need local write too. */
@@ -71,63 +123,49 @@ int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 		return -EINVAL;
 	if (!nic_pd_ref(nic, a->pd))
 		return -EINVAL;
-	rc = take_index(t, &index);
+	spin_lock(&t->lock);
+	rc = mr_take(t, MR_REGION, &k);
 	if (rc) {
+		spin_unlock(&t->lock);
 		nic_pd_unref(nic, a->pd);
 		return rc;
 	}
-	e = entry(t, index);
-	/* The key before stays dead. */
-	do {
-		k = index << MR_TAG_BITS | (uint32_t)rng_below(&t->rng, 1u << MR_TAG_BITS);
-	} while (k == 0 || k == e->last_key);
-	e->last_key = k;
-	/* Readers that still hold the old key must see it gone before any of the new fields. */
-	atomic_thread_fence(memory_order_release);
+	e = mr_entry(t, k >> MR_TAG_BITS);
+	mr_clear_key(e);
 	atomic_store_explicit(&e->pd, a->pd, memory_order_relaxed);
-	atomic_store_explicit(&e->access, a->access | MR_VALID | (a->invalidatable ? MR_INVALIDATABLE : 0),
+	atomic_store_explicit(&e->access,
+			      a->access | MR_VALID | MR_LOCAL | (a->invalidatable ? MR_INVALIDATABLE : 0),
 			      memory_order_relaxed);
 	atomic_store_explicit(&e->iova, a->iova, memory_order_relaxed);
 	atomic_store_explicit(&e->len, a->len, memory_order_relaxed);
 	atomic_store_explicit(&e->addr, (uintptr_t)a->addr, memory_order_relaxed);
-	atomic_store_explicit(&e->key, k, memory_order_release);
-	t->live++;
+	mr_set_key(e, k);
+	t->regions++;
+	spin_unlock(&t->lock);
 	*key = k;
 	return 0;
-}
-
-bool mr_invalidate(struct mr_table *t, uint32_t key, uint32_t pd)
-{
-	struct mr_entry *e = entry(t, key >> MR_TAG_BITS);
-	uint32_t access;
-
-	if (!e || key == 0 || atomic_load_explicit(&e->key, memory_order_acquire) != key ||
-	    atomic_load_explicit(&e->pd, memory_order_relaxed) != pd)
-		return false;
-	access = atomic_load_explicit(&e->access, memory_order_relaxed);
-	if ((access & (MR_VALID | MR_INVALIDATABLE)) != (MR_VALID | MR_INVALIDATABLE))
-		return false;
-	/* Fails only if somebody else took it back, or the slot was given away, in between. */
-	return atomic_compare_exchange_strong_explicit(&e->access, &access, access & ~MR_VALID,
-						       memory_order_acq_rel, memory_order_relaxed);
 }
 
 int nic_mr_deregister(struct nic *nic, uint32_t key)
 {
 	struct mr_table *t = &nic->mrs;
-	uint32_t index = key >> MR_TAG_BITS;
-	struct mr_entry *e = entry(t, index);
+	uint32_t index = key >> MR_TAG_BITS, pd;
+	struct mr_entry *e;
+	int rc = -ENOENT;
 
-	if (!e || key == 0 || atomic_load_explicit(&e->key, memory_order_relaxed) != key)
-		return -ENOENT;
-	atomic_store_explicit(&e->key, 0, memory_order_release);
-	nic_pd_unref(nic, atomic_load_explicit(&e->pd, memory_order_relaxed));
-	e->next_free = NO_INDEX;
-	if (t->free_tail == NO_INDEX)
-		t->free = index;
-	else
-		entry(t, t->free_tail)->next_free = index;
-	t->free_tail = index;
-	t->live--;
-	return 0;
+	spin_lock(&t->lock);
+	e = mr_entry(t, index);
+	if (!e || e->kind != MR_REGION || e->last_key != key)
+		goto unlock;
+	rc = -EBUSY;
+	if (e->windows)
+		goto unlock;
+	rc = 0;
+	pd = atomic_load_explicit(&e->pd, memory_order_relaxed);
+	mr_give_back(t, e, index);
+	t->regions--;
+	nic_pd_unref(nic, pd);
+unlock:
+	spin_unlock(&t->lock);
+	return rc;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of memory regions. A key is index (20 bits) | tag (12 bits, drawn anew at each use of the index), so look-up is one
- * indexed load and a compare, whatever the number and size of the regions. One table serves all PUs: readers take no
- * lock; a registration is published by its key, taken back by clearing it.
+ * The table of memory regions and windows. A key is index (20 bits) | tag (12 bits, drawn anew at each use of the index), so look-up is
+ * one indexed load and a compare, whatever the number and size of the regions. Of a window's tag the low 8 bits are
+ * the program's to choose when it binds it (IBA 10.6.7.2.2). One table serves all PUs: readers take no lock; a
+ * registration is published by its key, taken back by clearing it.
  */
 #ifndef ROOST_NIC_MR_H
 #define ROOST_NIC_MR_H
@@ -10,41 +11,79 @@
 #include <stdatomic.h>
 
 #include "base/rng.h"
+#include "base/spin.h"
 #include "nic/nic.h"
 
 #define MR_CHUNK_BITS 10
 #define MR_CHUNKS     (NIC_MAX_MRS >> MR_CHUNK_BITS)
 #define MR_TAG_BITS   12
+#define MR_NO_INDEX   UINT32_MAX
 
 /* Beside enum nic_access in an entry's access word. */
 #define MR_VALID	 (1u << 31) /* not invalidated */
 #define MR_INVALIDATABLE (1u << 30)
+#define MR_LOCAL	 (1u << 29) /* work requests may name it: a region, not a window */
+
+/* A protection domain of one QP: that of type 2 windows, which are its alone (2B, IBA 10.6.7.2.3). */
+#define MR_QP_DOMAIN(qpn) (1u << 31 | (qpn))
+
+enum mr_kind { MR_FREE, MR_REGION, MR_WINDOW_1, MR_WINDOW_2 };
 
 struct mr_entry {
-	_Atomic uint32_t key; /* 0: free */
+	_Atomic uint64_t tag; /* the key, 0: not in use; above it the number of changes */
 	_Atomic uint32_t pd;
 	_Atomic uint32_t access;
 	_Atomic uint64_t iova, len;
 	_Atomic uintptr_t addr;
-	uint32_t next_free;
-	uint32_t last_key; /* of the region before */
+	/* Below: under the table's lock. */
+	uint32_t last_key; /* of the region before; of a window: its own, whether in use or not */
+	uint32_t next;	   /* free ones; bound type 2 windows of a QP */
+	uint32_t prev;
+	uint32_t home;	  /* of a window: index of the region it is bound to, MR_NO_INDEX: none */
+	uint32_t windows; /* of a region: how many are bound to it; of a window: its own PD */
+	uint32_t kind;	  /* enum mr_kind */
 };
+_Static_assert(sizeof(struct mr_entry) == 64, "one line for each region");
 
 struct mr_table {
 	_Atomic(struct mr_entry *) chunk[MR_CHUNKS];
+	/*
+	 * Taken to register, bind, invalidate and take back, which PUs and control calls do beside each other; never to
+	 * look up.
+	 */
+	struct spin lock;
 	uint32_t first; /* where indices start: random */
 	uint32_t used;	/* indices ever taken */
 	uint32_t free;	/* list of free indices, oldest first */
 	uint32_t free_tail;
-	uint32_t live;
+	uint32_t regions, windows;
 	struct rng rng;
 };
 
 void mr_table_init(struct mr_table *t, uint64_t seed);
 void mr_table_fini(struct mr_table *t);
 
-/* Takes an invalidatable key of that protection domain out of use until it is deregistered. False: not such a key. Owner of a PU. */
-bool mr_invalidate(struct mr_table *t, uint32_t key, uint32_t pd);
+/* Under the lock: */
+struct mr_entry *mr_entry(struct mr_table *t, uint32_t index);		   /* NULL: never taken */
+int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key);	   /* an entry, and its first key */
+void mr_give_back(struct mr_table *t, struct mr_entry *e, uint32_t index); /* no longer in use */
+void mr_clear_key(struct mr_entry *e);
+void mr_set_key(struct mr_entry *e, uint32_t key); /* publishes all fields */
+
+/*
+ * SEND with invalidate, or the local one, on that QP: ends the binding of a type 2 window of the QP's, or takes an invalidatable
+ * key of its domain out of use until it is deregistered. False: not such a key. Owner of the QP's PU.
+ */
+bool mr_invalidate(struct nic_qp *qp, uint32_t key);
+/* Executes the WQE of a binding. False: one of its rules is broken, nothing has changed. Owner of the QP's PU. */
+bool mw_bind(struct nic_qp *qp, const struct roost_wqe *w);
+/* The windows of a QP that goes end with it. [control+owner] */
+void mw_unbind_all(struct nic_qp *qp);
+
+static inline uint32_t mr_key_of(uint64_t tag)
+{
+	return (uint32_t)tag;
+}
 
 /*
  * Resolves len > 0 bytes at `va` for an access, or says no: unknown key, other protection domain, missing permission, out of bounds. NULL means refused.
@@ -56,13 +95,14 @@ static inline void *mr_resolve(struct mr_table *t, uint32_t key, uint32_t pd, ui
 	struct mr_entry *c =
 		atomic_load_explicit(&t->chunk[key >> (MR_TAG_BITS + MR_CHUNK_BITS)], memory_order_acquire);
 	struct mr_entry *e;
-	uint64_t off, size;
+	uint64_t off, size, tag;
 	uintptr_t addr;
 
 	if (__builtin_expect(!c, 0))
 		return NULL;
 	e = &c[(key >> MR_TAG_BITS) & ((1u << MR_CHUNK_BITS) - 1)];
-	if (atomic_load_explicit(&e->key, memory_order_acquire) != key || key == 0)
+	tag = atomic_load_explicit(&e->tag, memory_order_acquire);
+	if (mr_key_of(tag) != key || key == 0)
 		return NULL;
 	off = va - atomic_load_explicit(&e->iova, memory_order_relaxed);
 	size = atomic_load_explicit(&e->len, memory_order_relaxed);
@@ -72,9 +112,9 @@ static inline void *mr_resolve(struct mr_table *t, uint32_t key, uint32_t pd, ui
 	    (atomic_load_explicit(&e->access, memory_order_relaxed) & (access | MR_VALID)) !=
 		    (access | MR_VALID))
 		return NULL;
-	/* The slot may have been given to another region while we read: the key tells (a seqlock's second look). */
+	/* The slot may have changed while we read: the tag tells (a seqlock's second look). */
 	atomic_thread_fence(memory_order_acquire);
-	if (atomic_load_explicit(&e->key, memory_order_relaxed) != key)
+	if (atomic_load_explicit(&e->tag, memory_order_relaxed) != tag)
 		return NULL;
 	return (void *)(addr + off);
 }

@@ -131,7 +131,8 @@ void nic_usage(const struct nic *nic, struct nic_usage *out)
 	*out = (struct nic_usage){
 		.qps = nic->num_qps,
 		.cqs = nic->num_cqs,
-		.mrs = nic->mrs.live,
+		.mrs = nic->mrs.regions,
+		.mws = nic->mrs.windows,
 		.pds = nic->num_pds,
 		.srqs = nic->num_srqs,
 		.qp_bytes = nic->qp_bytes,

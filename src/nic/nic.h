@@ -57,6 +57,8 @@ enum nic_access {
 	NIC_ACCESS_REMOTE_WRITE = 1 << 1,
 	NIC_ACCESS_REMOTE_READ = 1 << 2,
 	NIC_ACCESS_REMOTE_ATOMIC = 1 << 3,
+	NIC_ACCESS_MW_BIND = 1 << 4,	/* of a region: windows may be bound to it */
+	NIC_ACCESS_ZERO_BASED = 1 << 5, /* of a window: its addresses count from 0 */
 };
 
 enum nic_wc_status {
@@ -65,6 +67,7 @@ enum nic_wc_status {
 	NIC_WC_LOC_QP_OP_ERR = 2,
 	NIC_WC_LOC_PROT_ERR = 4,
 	NIC_WC_WR_FLUSH_ERR = 5,
+	NIC_WC_MW_BIND_ERR = 6,
 	NIC_WC_BAD_RESP_ERR = 7,
 	NIC_WC_REM_INV_REQ_ERR = 9,
 	NIC_WC_REM_ACCESS_ERR = 10,
@@ -80,6 +83,8 @@ enum nic_wc_opcode {
 	NIC_WC_READ = 2,
 	NIC_WC_CMP_SWAP = 3,
 	NIC_WC_FETCH_ADD = 4,
+	NIC_WC_BIND_MW = 5,
+	NIC_WC_LOCAL_INV = 6,
 	NIC_WC_RECV = 128,
 	NIC_WC_RECV_WRITE_IMM = 129,
 };
@@ -142,7 +147,7 @@ struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu); /* por
 void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Live objects, for limits and leak tests. [any] */
 struct nic_usage {
-	uint32_t qps, cqs, mrs, pds, srqs;
+	uint32_t qps, cqs, mrs, mws, pds, srqs;
 	uint64_t qp_bytes; /* memory of all QPs in the core */
 };
 void nic_usage(const struct nic *nic, struct nic_usage *out);
@@ -165,9 +170,17 @@ struct nic_mr_attr {
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *attr, uint32_t *key);
 /*
  * Takes the key out of the table. An access that a PU has already begun may still be running: the caller must then have
- * owned each PU once (drive_quiesce) before the memory counts as free. 0 or -ENOENT. [control]
+ * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it. [control]
  */
 int nic_mr_deregister(struct nic *nic, uint32_t key);
+
+/*
+ * Memory windows of type 1 or 2 (2B: bound to a QP). They are bound by ROOST_OP_BIND_MW, and type 2 given back by ROOST_OP_LOCAL_INV or a
+ * peer's SEND with invalidate. The low 8 bits of a window's key change with each binding; whichever they are, the key names
+ * the window to dealloc, which ends a binding. 0, -EINVAL, -ENOMEM; -ENOENT. [control]
+ */
+int nic_mw_alloc(struct nic *nic, uint32_t pd, unsigned type, uint32_t *key);
+int nic_mw_dealloc(struct nic *nic, uint32_t key);
 
 /* ---- completion queues ---- */
 

@@ -136,6 +136,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->ctx = init->ctx;
 	qp->resp.replay = qp->replay;
 	qp->timer.owner = qp;
+	qp->windows = MR_NO_INDEX;
 	rc = init_sq(qp, init);
 	if (rc)
 		goto free_qp;
@@ -201,6 +202,7 @@ static void drop_dest(struct nic_qp *qp)
 
 void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 {
+	mw_unbind_all(qp);
 	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
 	detach(qp);
 	drop_dest(qp);

@@ -157,14 +157,17 @@ static enum req_result wait_for(struct nic_qp *qp, enum qp_block why)
 	return REQ_IDLE;
 }
 
-/* A WQE that takes no PSN (a NOP, or one that failed its checks) ends when all before it are done. */
+/*
+ * A WQE that takes no PSN (a local one, or one that failed its checks) ends when all before it are done: a key is not taken away under
+ * a request that was posted before.
+ */
 static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
 
 	if (sq->una != sq->next)
 		return wait_for(qp, BLOCK_PSN);
-	if (e->status == NIC_WC_SUCCESS) {
+	if (e->status == NIC_WC_SUCCESS && sq_local(qp, e)) {
 		sq->next++;
 		sq_retire(qp, e);
 		return REQ_MORE;

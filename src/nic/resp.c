@@ -209,7 +209,7 @@ uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 	} else if (v->op->flags & PKT_IETH) {
 		f.flags = NIC_WC_WITH_INV;
 		f.imm = v->inv_rkey;
-		if (!mr_invalidate(&qp->nic->mrs, v->inv_rkey, qp->pd)) {
+		if (!mr_invalidate(qp, v->inv_rkey)) {
 			f.status = NIC_WC_LOC_PROT_ERR;
 			resp_complete_recv(qp, &f);
 			return PKT_NAK_REM_ACCESS;
@@ -232,8 +232,7 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 		if (v->dmalen > NIC_MAX_MSG)
 			return PKT_NAK_INVALID_REQ;
 		/* The whole message's range at once: a long WRITE fails before it changes anything. */
-		if (v->dmalen &&
-		    !mr_resolve(&qp->nic->mrs, v->rkey, qp->pd, v->va, v->dmalen, NIC_ACCESS_REMOTE_WRITE))
+		if (v->dmalen && !qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_WRITE))
 			return PKT_NAK_REM_ACCESS;
 		r->va = v->va;
 		r->rkey = v->rkey;
@@ -246,8 +245,7 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
 		return rnr_syndrome(qp);
 	if (v->payload_len) {
-		void *dst = mr_resolve(&qp->nic->mrs, r->rkey, qp->pd, r->va, v->payload_len,
-				       NIC_ACCESS_REMOTE_WRITE);
+		void *dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
 
 		if (unlikely(!dst))
 			return PKT_NAK_REM_ACCESS;
@@ -284,8 +282,7 @@ static uint8_t check_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t 
 {
 	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || v->dmalen > NIC_MAX_MSG || replay_full(&qp->resp))
 		return PKT_NAK_INVALID_REQ;
-	if (v->dmalen &&
-	    !mr_resolve(&qp->nic->mrs, v->rkey, qp->pd, v->va, v->dmalen, NIC_ACCESS_REMOTE_READ))
+	if (v->dmalen && !qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_READ))
 		return PKT_NAK_REM_ACCESS;
 	*npkts = v->dmalen ? (uint32_t)(((uint64_t)v->dmalen + qp->mtu - 1) >> qp->mtu_shift) : 1;
 	return 0;
@@ -299,7 +296,7 @@ uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t opcode, uint64_t va, uint
 
 	if (!(qp->access & NIC_ACCESS_REMOTE_ATOMIC) || va & 7)
 		return PKT_NAK_INVALID_REQ;
-	p = mr_resolve(&qp->nic->mrs, rkey, qp->pd, va, 8, NIC_ACCESS_REMOTE_ATOMIC);
+	p = qp_resolve(qp, rkey, va, 8, NIC_ACCESS_REMOTE_ATOMIC);
 	if (!p || (uintptr_t)p & 7)
 		return PKT_NAK_REM_ACCESS;
 	if (opcode == PKT_CMP_SWAP)

@@ -178,7 +178,7 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 	int rc;
 
 	if (n) {
-		src = mr_resolve(&qp->nic->mrs, e->rkey, qp->pd, e->va + off, n, NIC_ACCESS_REMOTE_READ);
+		src = qp_resolve(qp, e->rkey, e->va + off, n, NIC_ACCESS_REMOTE_READ);
 		if (unlikely(!src))
 			return PKT_NAK_REM_ACCESS;
 	}

@@ -20,7 +20,8 @@ static const struct {
 	[ROOST_OP_WRITE_IMM] = {CON, 1, NIC_WC_WRITE},	  [ROOST_OP_SEND] = {ALL, 1, NIC_WC_SEND},
 	[ROOST_OP_SEND_IMM] = {ALL, 1, NIC_WC_SEND},	  [ROOST_OP_SEND_INV] = {RC, 1, NIC_WC_SEND},
 	[ROOST_OP_READ] = {RC, 0, NIC_WC_READ},		  [ROOST_OP_CMP_SWAP] = {RC, 0, NIC_WC_CMP_SWAP},
-	[ROOST_OP_FETCH_ADD] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_FETCH_ADD] = {RC, 0, NIC_WC_FETCH_ADD}, [ROOST_OP_LOCAL_INV] = {CON, 0, NIC_WC_LOCAL_INV},
+	[ROOST_OP_BIND_MW] = {CON, 0, NIC_WC_BIND_MW},
 };
 #define OPS (sizeof(op_info) / sizeof(op_info[0]))
 
@@ -92,8 +93,8 @@ bool sq_fetch(struct nic_qp *qp)
 		e->wr_id = sq->wr_ids[slot];
 		e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
 		e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
-		/* What can't be sent, and NOPs, take no PSN. */
-		if (e->status != NIC_WC_SUCCESS || e->op == ROOST_OP_NOP)
+		/* What can't be sent, and what is not to be, takes no PSN. */
+		if (e->status != NIC_WC_SUCCESS || op_is_local(e->op))
 			e->npkts = 0;
 		e->psn = sq->psn_fetch;
 		sq->psn_fetch += e->npkts;
@@ -127,6 +128,23 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 	atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
 	if (e->signaled || e->status != NIC_WC_SUCCESS)
 		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
+}
+
+bool sq_local(struct nic_qp *qp, struct sq_entry *e)
+{
+	switch (e->op) {
+	case ROOST_OP_LOCAL_INV:
+		if (!mr_invalidate(qp, e->wqe.imm))
+			e->status = NIC_WC_LOC_QP_OP_ERR;
+		break;
+	case ROOST_OP_BIND_MW:
+		if (!mw_bind(qp, &e->wqe))
+			e->status = NIC_WC_MW_BIND_ERR;
+		break;
+	default:
+		break;
+	}
+	return e->status == NIC_WC_SUCCESS;
 }
 
 /* In SQD: says so when every message that had begun is at its end (IBA 10.3.1.7). */
@@ -188,7 +206,7 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 		uint32_t part = s->len - off < n ? s->len - off : n;
 
 		if (part) {
-			void *src = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part, 0);
+			void *src = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part, MR_LOCAL);
 
 			if (unlikely(!src))
 				return -EACCES;

@@ -76,6 +76,9 @@ static void set_ops(struct verbs_ctx *ctx)
 	v->context.ops.post_send = verbs_post_send;
 	v->context.ops.post_recv = verbs_post_recv;
 	v->context.ops.post_srq_recv = verbs_post_srq_recv;
+	v->context.ops.alloc_mw = verbs_alloc_mw;
+	v->context.ops.bind_mw = verbs_bind_mw;
+	v->context.ops.dealloc_mw = verbs_dealloc_mw;
 	v->get_srq_num = verbs_get_srq_num;
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }
@@ -119,6 +122,7 @@ static struct ibv_context *context_open(struct ibv_device *device, struct drive 
 	pthread_mutex_init(&ctx->lock, NULL);
 	list_init(&ctx->pds);
 	list_init(&ctx->mrs);
+	list_init(&ctx->mws);
 	list_init(&ctx->cqs);
 	list_init(&ctx->srqs);
 	list_init(&ctx->qps);
@@ -196,6 +200,7 @@ VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 		verbs_qp_reap(ctx);
 		verbs_srq_reap(ctx);
 		verbs_cq_reap(ctx);
+		verbs_mw_reap(ctx);
 		verbs_mr_reap(ctx);
 		verbs_pd_reap(ctx);
 		drive_put(ctx->drive);

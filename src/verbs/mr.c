@@ -5,13 +5,14 @@
 #include "verbs/objects.h"
 
 #define MR_BASIC_ACCESS                                                                                      \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                         \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
 /* Huge pages need nothing of us; optional flags may be ignored by definition. */
 #define MR_IGNORED_ACCESS (IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
 
 static int mr_check_access(unsigned int access)
 {
-	if (access & (IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND))
+	if (access & IBV_ACCESS_ON_DEMAND)
 		return -EOPNOTSUPP;
 	if (access & ~(unsigned)(MR_BASIC_ACCESS | MR_IGNORED_ACCESS | IBV_ACCESS_ZERO_BASED))
 		return -EINVAL;
@@ -39,7 +40,7 @@ static int mr_key_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iov
 	return ret;
 }
 
-/* When it returns, no access is in flight any more and the program may free the memory. */
+/* -EBUSY while a window is bound to it. When it returns 0, no access is in flight any more and the program may free the memory. */
 static int mr_key_free(struct verbs_ctx *ctx, uint32_t key)
 {
 	int ret;
@@ -117,7 +118,7 @@ VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_
 
 /*
  * A new registration first, then the end of the old one: a failure leaves the old region as it was. The keys change,
- * as they may.
+ * as they may. Not while a window is bound to it.
  */
 VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 			      int access)
@@ -149,8 +150,13 @@ VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd,
 		errno = -ret;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
+	ret = mr_key_free(verbs_ctx(pd->context), old);
+	if (ret) {
+		mr_key_free(verbs_ctx(pd->context), key);
+		errno = -ret;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
 	mr_set(mr, pd, addr, length, iova, (unsigned)access, key);
-	mr_key_free(verbs_ctx(pd->context), old);
 	return 0;
 }
 

@@ -41,7 +41,7 @@ struct verbs_ctx {
 	struct nic *nic;
 	struct evq async;
 	pthread_mutex_t lock; /* the lists below */
-	struct list_head pds, mrs, cqs, srqs, qps;
+	struct list_head pds, mrs, mws, cqs, srqs, qps;
 	struct list_head link; /* all open contexts */
 	ino_t cmd_ino;	       /* of cmd_fd: tells our own descriptors in ibv_import_device() */
 };
@@ -58,6 +58,11 @@ struct verbs_mr {
 	uint64_t iova;
 	uint32_t access;
 	bool imported;
+};
+
+struct verbs_mw {
+	struct ibv_mw mw;
+	struct list_head link;
 };
 
 struct verbs_channel {
@@ -195,9 +200,10 @@ int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device
 int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *attr, size_t len);
 int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values);
 
-/* pd.c, mr.c, cq.c, srq.c, qp.c: free what a program left behind when it closes its context */
+/* pd.c, mr.c, mw.c, cq.c, srq.c, qp.c: free what a program left behind when it closes its context */
 void verbs_pd_reap(struct verbs_ctx *ctx);
 void verbs_mr_reap(struct verbs_ctx *ctx);
+void verbs_mw_reap(struct verbs_ctx *ctx);
 void verbs_cq_reap(struct verbs_ctx *ctx);
 void verbs_srq_reap(struct verbs_ctx *ctx);
 void verbs_qp_reap(struct verbs_ctx *ctx);
@@ -237,10 +243,16 @@ struct ibv_qp *verbs_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_at
 #define VERBS_QP_EX_OPS                                                                                      \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |              \
 	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |            \
-	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |                           \
+	 IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW)
 void verbs_qp_ex_init(struct verbs_qp *qp);
 
+/* mw.c */
+struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int verbs_dealloc_mw(struct ibv_mw *mw);
+
 /* post.c */
+int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);

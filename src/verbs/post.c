@@ -6,7 +6,7 @@
 #include "verbs/post.h"
 
 /* What an op-code of the verbs is on our ring, and which of its fields count. */
-enum { WR_RADDR = 1, WR_IMM = 2, WR_ATOMIC = 4, WR_INLINE = 8, WR_KNOWN = 16 };
+enum { WR_RADDR = 1, WR_IMM = 2, WR_ATOMIC = 4, WR_INLINE = 8, WR_KNOWN = 16, WR_LOCAL = 32, WR_BIND = 64 };
 
 static const struct {
 	uint8_t op, fields;
@@ -19,6 +19,8 @@ static const struct {
 	[IBV_WR_RDMA_READ] = {ROOST_OP_READ, WR_KNOWN | WR_RADDR},
 	[IBV_WR_ATOMIC_CMP_AND_SWP] = {ROOST_OP_CMP_SWAP, WR_KNOWN | WR_ATOMIC},
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = {ROOST_OP_FETCH_ADD, WR_KNOWN | WR_ATOMIC},
+	[IBV_WR_LOCAL_INV] = {ROOST_OP_LOCAL_INV, WR_KNOWN | WR_LOCAL | WR_IMM},
+	[IBV_WR_BIND_MW] = {ROOST_OP_BIND_MW, WR_KNOWN | WR_LOCAL | WR_BIND},
 };
 
 static int put_inline(struct roost_wqe *w, const struct verbs_queue *sq, const struct ibv_send_wr *wr)
@@ -50,6 +52,22 @@ static inline void put_sges(struct roost_sge *to, const struct ibv_sge *sges, ui
 		memcpy(to, sges, n * sizeof(*to));
 }
 
+/* Requests that move no data. */
+static int put_local(struct roost_wqe *w, const struct ibv_send_wr *wr, uint8_t fields)
+{
+	if (wr->num_sge || wr->send_flags & IBV_SEND_INLINE)
+		return EINVAL;
+	if (!(fields & WR_BIND)) {
+		w->num_sge = 0;
+		w->inline_len = 0;
+		w->imm = wr->invalidate_rkey;
+		return 0;
+	}
+	if (wr->bind_mw.mw->type != IBV_MW_TYPE_2)
+		return EINVAL; /* type 1: ibv_bind_mw() */
+	return post_bind(w, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+}
+
 /* 0, or the positive errno for the program. */
 static inline int put_send(struct verbs_queue *sq, uint32_t n, const struct ibv_send_wr *wr)
 {
@@ -67,6 +85,8 @@ static inline int put_send(struct verbs_queue *sq, uint32_t n, const struct ibv_
 		return EINVAL;
 	w->ctrl = ROOST_CTRL(wr_ops[wr->opcode].op, 0);
 	w->flags = post_flags(wr->send_flags);
+	if (unlikely(fields & WR_LOCAL))
+		return put_local(w, wr, fields);
 	if (fields & WR_ATOMIC) {
 		w->raddr = wr->wr.atomic.remote_addr;
 		w->rkey = wr->wr.atomic.rkey;
@@ -125,6 +145,38 @@ int verbs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send
 	if (unlikely(ret))
 		*bad_wr = wr;
 	if (likely(posted))
+		drive_doorbell(qp->drive, qp->nic_qp);
+	return ret;
+}
+
+/* Type 1; what can be checked of its arguments, verbs.h has. The window has its new key at once, as with hardware. */
+int verbs_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct verbs_qp *qp = verbs_qp(ibqp);
+	struct verbs_queue *sq = &qp->sq;
+	uint32_t key = ibv_inc_rkey(mw->rkey), head;
+	struct roost_wqe *w;
+	int ret = EINVAL;
+
+	spin_lock(&sq->lock);
+	head = sq->head;
+	if (!post_send_allowed(qp) || bind->send_flags & ~(VERBS_SEND_FLAGS & ~(unsigned)IBV_SEND_INLINE))
+		goto unlock;
+	ret = ENOMEM;
+	if (!post_room(sq, head))
+		goto unlock;
+	w = post_slot(sq, head);
+	w->ctrl = ROOST_CTRL(ROOST_OP_BIND_MW, 0);
+	w->flags = post_flags(bind->send_flags);
+	ret = post_bind(w, mw, key, &bind->bind_info);
+	if (ret)
+		goto unlock;
+	sq->wr_id[head & sq->mask] = bind->wr_id;
+	mw->rkey = key;
+	post_publish(sq, head + 1);
+unlock:
+	spin_unlock(&sq->lock);
+	if (!ret)
 		drive_doorbell(qp->drive, qp->nic_qp);
 	return ret;
 }

@@ -44,6 +44,23 @@ static inline bool post_send_allowed(const struct verbs_qp *qp)
 	return qp->qp.state >= IBV_QPS_RTS && qp->qp.state <= IBV_QPS_ERR;
 }
 
+/* A WQE that binds a window; its rules are the NIC's to check, but for what has no place in the WQE. Positive errno. */
+static inline int post_bind(struct roost_wqe *w, const struct ibv_mw *mw, uint32_t rkey,
+			    const struct ibv_mw_bind_info *info)
+{
+	/* Only the low 8 bits of its key are the program's. */
+	if (unlikely((mw->rkey ^ rkey) >> 8 || (info->length && !info->mr)))
+		return EINVAL;
+	w->num_sge = 0;
+	w->inline_len = 0;
+	w->raddr = info->addr;
+	w->rkey = mw->rkey;
+	w->imm = rkey;
+	w->swap_add = info->length;
+	w->compare = ROOST_BIND(info->mr ? info->mr->lkey : 0, info->mw_access_flags);
+	return 0;
+}
+
 /* Lets the NIC see the WQEs before `head`. The queue is locked; ring the doorbell after the unlock. */
 static inline void post_publish(struct verbs_queue *q, uint32_t head)
 {

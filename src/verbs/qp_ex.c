@@ -140,18 +140,25 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t ra
 	wr_atomic(ex, ROOST_OP_FETCH_ADD, rkey, raddr, add, 0);
 }
 
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
+{
+	wr_rdma(ex, ROOST_OP_LOCAL_INV, 0, 0, rkey);
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
+		       const struct ibv_mw_bind_info *info)
+{
+	struct roost_wqe *w = wr_next(ex, ROOST_OP_BIND_MW);
+	int err;
+
+	if (unlikely(!w))
+		return;
+	err = mw->type == IBV_MW_TYPE_2 ? post_bind(w, mw, rkey, info) : EINVAL;
+	if (unlikely(err))
+		wr_fail(qp_of(ex), err);
+}
+
 /* ---- what is not there; programs call these pointers without looking ---- */
-
-static void wr_no_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
-			  const struct ibv_mw_bind_info *info)
-{
-	wr_fail(qp_of(ex), EOPNOTSUPP);
-}
-
-static void wr_no_local_inv(struct ibv_qp_ex *ex, uint32_t rkey)
-{
-	wr_fail(qp_of(ex), EOPNOTSUPP);
-}
 
 static void wr_no_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {
@@ -209,7 +216,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const 
 	if (unlikely(!w))
 		return;
 	op = ROOST_CTRL_OP(w->ctrl);
-	if (unlikely(op == ROOST_OP_READ || op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD)) {
+	if (unlikely(op >= ROOST_OP_READ)) { /* nothing of these goes out */
 		wr_fail(qp, EINVAL);
 		return;
 	}
@@ -249,8 +256,8 @@ void verbs_qp_ex_init(struct verbs_qp *qp)
 	ex->wr_send_inv = wr_send_inv;
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
-	ex->wr_bind_mw = wr_no_bind_mw;
-	ex->wr_local_inv = wr_no_local_inv;
+	ex->wr_bind_mw = wr_bind_mw;
+	ex->wr_local_inv = wr_local_inv;
 	ex->wr_send_tso = wr_no_tso;
 	ex->wr_atomic_write = wr_no_atomic_write;
 	ex->wr_set_ud_addr = wr_no_ud_addr;

@@ -35,12 +35,14 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->vendor_part_id = VERBS_PART_ID;
 	a->max_qp = NIC_MAX_QPS;
 	a->max_qp_wr = NIC_MAX_WR;
-	a->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_CURR_QP_STATE_MOD;
+	a->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_CURR_QP_STATE_MOD |
+			      IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 	a->max_sge = ROOST_MAX_SGE;
 	a->max_sge_rd = ROOST_MAX_SGE;
 	a->max_cq = MAX_CQ;
 	a->max_cqe = NIC_MAX_CQE;
 	a->max_mr = NIC_MAX_MRS;
+	a->max_mw = NIC_MAX_MRS; /* one table for both */
 	a->max_pd = MAX_PD;
 	a->max_srq = NIC_MAX_SRQS;
 	a->max_srq_wr = NIC_MAX_WR;

@@ -13,16 +13,6 @@ static void *no_compat(void)
 	return verbs_null(EOPNOTSUPP);
 }
 
-static int no_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
-
-static int no_dealloc_mw(struct ibv_mw *mw)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
-
 static int no_close_xrcd(struct ibv_xrcd *xrcd)
 {
 	return verbs_ret(-EOPNOTSUPP);
@@ -35,8 +25,6 @@ void verbs_unsupported_init(struct verbs_context *v)
 	struct ibv_context_ops *ops = &v->context.ops;
 
 	v->close_xrcd = no_close_xrcd;
-	ops->bind_mw = no_bind_mw;
-	ops->dealloc_mw = no_dealloc_mw;
 	/* Leftovers in the table of old headers. */
 	ops->_compat_query_device = ibv_query_device;
 	ops->_compat_query_port = ibv_query_port;

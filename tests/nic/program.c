@@ -360,7 +360,7 @@ static void make_fault(struct direction *d, struct side *to, const struct limits
 		o->len = 1 + pick_len(l, r);
 		break;
 	case FAULT_OPCODE:
-		o->op = 9 + (unsigned)rng_below(r, 7);
+		o->op = 11 + (unsigned)rng_below(r, 5);
 		break;
 	case FAULT_NONE:
 	case FAULTS:

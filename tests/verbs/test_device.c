@@ -76,7 +76,7 @@ static void device_attributes(void **state)
 	assert_int_equal(a.max_sge, 16);
 	assert_int_equal(a.atomic_cap, IBV_ATOMIC_GLOB);
 	assert_int_equal(a.max_srq, 16384);
-	assert_int_equal(a.max_mw, 0);
+	assert_true(a.max_mw > 0);
 	assert_int_equal(a.max_pkeys, 1);
 	assert_true(a.node_guid == ibv_get_device_guid(ctx->device));
 	assert_int_equal(ibv_query_device_ex(ctx, NULL, &ex), 0);
@@ -152,7 +152,7 @@ static void registrations(void **state)
 	assert_true(pd->handle != pd2->handle);
 	assert_null(ibv_reg_mr(pd, mem, sizeof(mem), IBV_ACCESS_REMOTE_WRITE));
 	assert_int_equal(errno, EINVAL);
-	assert_null(ibv_reg_mr(pd, mem, sizeof(mem), IBV_ACCESS_MW_BIND));
+	assert_null(ibv_reg_mr(pd, mem, sizeof(mem), IBV_ACCESS_ON_DEMAND));
 	assert_int_equal(errno, EOPNOTSUPP);
 	assert_null(ibv_reg_mr(pd, mem, sizeof(mem), 1 << 12));
 	assert_int_equal(errno, EINVAL);
@@ -262,7 +262,6 @@ static void not_there(void **state)
 	assert_null(ibv_alloc_dm(ctx, &dm));
 	assert_null(ibv_alloc_td(ctx, &td));
 	assert_null(ibv_alloc_null_mr(pd));
-	assert_null(ibv_alloc_mw(pd, IBV_MW_TYPE_1));
 	assert_null(ibv_reg_dmabuf_mr(pd, 0, 64, 0, 0, 0));
 	assert_int_equal(errno, EOPNOTSUPP);
 	assert_int_equal(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), EOPNOTSUPP);

@@ -151,7 +151,7 @@ static void bad_work_requests(void **state)
 	wr = write_wr(&p, &sge, 1, 8);
 	wr.opcode = (enum ibv_wr_opcode)200;
 	assert_int_equal(post_one(p.qp[0], &wr), EINVAL);
-	wr.opcode = IBV_WR_LOCAL_INV;
+	wr.opcode = IBV_WR_TSO;
 	assert_int_equal(post_one(p.qp[0], &wr), EOPNOTSUPP);
 	wr = write_wr(&p, &sge, 1, 8);
 	wr.num_sge = 2;
@@ -545,7 +545,7 @@ static void ex_refuses(void **state)
 		.cap = {1, 1, 1, 1, 0},
 		.qp_type = IBV_QPT_RC,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_BIND_MW,
+		.send_ops_flags = IBV_QP_EX_WITH_TSO,
 	};
 	struct ibv_qp_ex *ex;
 	struct pair p;
@@ -564,7 +564,7 @@ static void ex_refuses(void **state)
 	ibv_wr_start(ex);
 	ibv_wr_rdma_write(ex, p.mr[1]->rkey, (uintptr_t)p.buf[1]);
 	ibv_wr_set_sge(ex, p.mr[0]->lkey, (uintptr_t)p.buf[0], 8);
-	ibv_wr_local_inv(ex, 1);
+	ibv_wr_send_tso(ex, big, 8, 8);
 	assert_int_equal(ibv_wr_complete(ex), EOPNOTSUPP);
 	ibv_wr_start(ex);
 	ibv_wr_rdma_write(ex, 1, 1);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory windows: alloc, dealloc. They are bound by work requests (post.c, qp_ex.c), whose rules are the NIC's. */
+#include <stdlib.h>
+
+#include "verbs/objects.h"
+
+_Static_assert(IBV_MW_TYPE_1 == 1 && IBV_MW_TYPE_2 == 2, "the NIC's types of windows");
+
+struct ibv_mw *verbs_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct verbs_ctx *ctx = verbs_ctx(pd->context);
+	struct verbs_mw *mw = verbs_new(sizeof(*mw));
+	int ret;
+
+	if (!mw)
+		return NULL;
+	drive_control_lock(ctx->drive);
+	ret = nic_mw_alloc(ctx->nic, pd->handle, type, &mw->mw.rkey);
+	drive_control_unlock(ctx->drive);
+	if (ret) {
+		free(mw);
+		return verbs_null(-ret);
+	}
+	mw->mw.context = pd->context;
+	mw->mw.pd = pd;
+	mw->mw.handle = mw->mw.rkey;
+	mw->mw.type = type;
+	pthread_mutex_lock(&ctx->lock);
+	list_add_tail(&mw->link, &ctx->mws);
+	pthread_mutex_unlock(&ctx->lock);
+	return &mw->mw;
+}
+
+/* When it returns, no access through it is in flight any more. */
+static int mw_end(struct verbs_ctx *ctx, struct verbs_mw *mw)
+{
+	int ret;
+
+	drive_control_lock(ctx->drive);
+	ret = nic_mw_dealloc(ctx->nic, mw->mw.handle);
+	drive_control_unlock(ctx->drive);
+	if (!ret)
+		drive_quiesce(ctx->drive);
+	return ret;
+}
+
+int verbs_dealloc_mw(struct ibv_mw *ibmw)
+{
+	struct verbs_ctx *ctx = verbs_ctx(ibmw->context);
+	struct verbs_mw *mw = (struct verbs_mw *)ibmw;
+	int ret = mw_end(ctx, mw);
+
+	if (ret)
+		return verbs_ret(ret);
+	pthread_mutex_lock(&ctx->lock);
+	list_del(&mw->link);
+	pthread_mutex_unlock(&ctx->lock);
+	free(mw);
+	return 0;
+}
+
+/* As in cq.c: the memory stays, since the program still holds the object. */
+void verbs_mw_reap(struct verbs_ctx *ctx)
+{
+	struct verbs_mw *mw;
+
+	while (!list_empty(&ctx->mws)) {
+		mw = list_first_entry(&ctx->mws, struct verbs_mw, link);
+		list_del(&mw->link);
+		mw_end(ctx, mw);
+	}
+}
