@@ -61,7 +61,9 @@ static enum req_result step(struct nic_qp *qp, struct sq_entry *e)
 {
 	if (unlikely(e->status != NIC_WC_SUCCESS))
 		return fail(qp, e);
-	if (unlikely(e->npkts == 0)) { /* a NOP */
+	if (unlikely(e->npkts == 0)) {
+		if (!sq_local(qp, e))
+			return fail(qp, e);
 		qp->sq.next++;
 		sq_retire(qp, e);
 		return REQ_MORE;
