@@ -184,10 +184,11 @@ static uint32_t pick_len(const struct limits *l, struct rng *r)
 
 static enum roost_op pick_op(struct rng *r)
 {
-	static const enum roost_op ops[] = {
-		ROOST_OP_WRITE,	   ROOST_OP_WRITE,     ROOST_OP_WRITE,	   ROOST_OP_WRITE_IMM, ROOST_OP_SEND,
-		ROOST_OP_SEND,	   ROOST_OP_SEND_IMM,  ROOST_OP_READ,	   ROOST_OP_READ,      ROOST_OP_READ,
-		ROOST_OP_CMP_SWAP, ROOST_OP_FETCH_ADD, ROOST_OP_FETCH_ADD, ROOST_OP_NOP};
+	static const enum roost_op ops[] = {ROOST_OP_WRITE,	ROOST_OP_WRITE,	   ROOST_OP_WRITE,
+					    ROOST_OP_WRITE_IMM, ROOST_OP_SEND,	   ROOST_OP_SEND,
+					    ROOST_OP_SEND_IMM,	ROOST_OP_READ,	   ROOST_OP_READ,
+					    ROOST_OP_READ,	ROOST_OP_CMP_SWAP, ROOST_OP_FETCH_ADD,
+					    ROOST_OP_FETCH_ADD, ROOST_OP_NOP,	   ROOST_OP_SEND_INV};
 
 	return ops[rng_below(r, sizeof(ops) / sizeof(ops[0]))];
 }
@@ -207,8 +208,8 @@ static struct receive *add_receive(struct direction *d, struct side *to, const s
 		v->num_sge = make_scatter(to, extra, l->max_sge, v->sge, r); /* stays untouched */
 	v->len = o->len;
 	v->opcode = o->op == ROOST_OP_WRITE_IMM ? NIC_WC_RECV_WRITE_IMM : NIC_WC_RECV;
-	v->flags = imm ? NIC_WC_WITH_IMM : 0;
-	v->imm = imm ? o->imm : 0;
+	v->flags = imm ? NIC_WC_WITH_IMM : o->op == ROOST_OP_SEND_INV ? NIC_WC_WITH_INV : 0;
+	v->imm = v->flags ? o->imm : 0;
 	return v;
 }
 
@@ -295,7 +296,7 @@ static void make_one(struct direction *d, struct side *from, struct side *to, st
 
 	memset(o, 0, sizeof(*o));
 	o->op = pick_op(r);
-	o->imm = (uint32_t)rng_u64(r);
+	o->imm = o->op == ROOST_OP_SEND_INV ? d->num_inv++ : (uint32_t)rng_u64(r);
 	o->len = pick_len(l, r);
 	if (o->len > *budget)
 		o->len = (uint32_t)rng_below(r, *budget < l->mtu ? *budget + 1 : l->mtu);

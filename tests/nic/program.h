@@ -49,7 +49,7 @@ struct op {
 	bool shared;	/* a fetch-and-add of 1 on a word that several QPs add to */
 	uint32_t len;
 	uint32_t roff; /* in the peer's memory; index of the word when shared */
-	uint32_t imm;
+	uint32_t imm;  /* SEND_INV: which of the peer's keys */
 	uint64_t swap_add, compare;
 	struct piece sge[ROOST_MAX_SGE];
 	unsigned num_sge;
@@ -58,7 +58,7 @@ struct op {
 struct receive {
 	struct piece sge[ROOST_MAX_SGE];
 	unsigned num_sge;
-	uint32_t len, imm; /* expected */
+	uint32_t len, imm; /* expected; imm of an invalidation: which key */
 	uint16_t opcode, flags, status;
 };
 
@@ -72,7 +72,7 @@ struct side {
 struct direction {
 	struct op *ops;
 	struct receive *receives;
-	unsigned num_ops, num_receives;
+	unsigned num_ops, num_receives, num_inv;
 };
 
 struct limits {

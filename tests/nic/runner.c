@@ -87,6 +87,18 @@ static void share(struct run *u, struct conn *c, int i)
 		abort();
 }
 
+static void lend_keys(struct conn *c, int i)
+{
+	struct ep *e = &c->e[i];
+	unsigned n = c->d[1 - i].num_inv;
+	struct nic_mr_attr a = {.pd = e->pd, .addr = e->mem, .len = 64, .invalidatable = true};
+
+	c->inv_key[i] = calloc(n + 1, sizeof(uint32_t));
+	for (unsigned k = 0; k < n; k++)
+		if (nic_mr_register(e->nic, &a, &c->inv_key[i][k]))
+			abort();
+}
+
 static void make_conn(struct run *u, struct conn *c, enum fault fault)
 {
 	struct rng *r = &u->r;
@@ -114,9 +126,12 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 					: (uint32_t)rng_u64(r) & 0xffffff;
 		p.mem = c->s[i].size + 4096;
 		p.sig_all = rng_below(r, 5) == 0;
+		/* What is left in an SRQ is not flushed, so not where something ends in error. */
+		p.own_srq = !fault && rng_below(r, 3) == 0;
 		ep_init(e, &u->w, nic[i], &p);
 		memcpy(e->mem, c->s[i].model, AREA_LEN);
 		share(u, c, i);
+		lend_keys(c, i);
 	}
 	ep_connect(&c->e[0], &c->e[1]);
 	trace_pair(&u->t, &c->e[0], &c->e[1]);
@@ -174,6 +189,8 @@ static void post_op(struct run *u, struct conn *c, int i, const struct op *o, ui
 		wr.rkey = c->shared_key[1 - i];
 		u->added[peer->nic_index][o->roff]++;
 	}
+	if (o->op == ROOST_OP_SEND_INV)
+		wr.imm = c->inv_key[1 - i][o->imm];
 	if (o->fault == FAULT_RKEY)
 		wr.rkey ^= 0x40;
 	if (o->fault == FAULT_BOUNDS)
@@ -284,6 +301,10 @@ static void tear_down(struct run *u)
 		for (int i = 0; i < 2; i++) {
 			if (nic_mr_deregister(u->c[k].e[i].nic, u->c[k].shared_key[i]))
 				abort();
+			for (unsigned n = 0; n < u->c[k].d[1 - i].num_inv; n++)
+				if (nic_mr_deregister(u->c[k].e[i].nic, u->c[k].inv_key[i][n]))
+					abort();
+			free(u->c[k].inv_key[i]);
 			ep_fini(&u->c[k].e[i]);
 			side_free(&u->c[k].s[i]);
 			direction_free(&u->c[k].d[i]);

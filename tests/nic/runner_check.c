@@ -147,6 +147,7 @@ static bool check_recv(struct run *u, struct conn *c, int i, const struct roost_
 	struct progress *at = &c->at[i];
 	struct ep *e = &c->e[i];
 	const struct receive *v = &in->receives[at->recv_completed];
+	uint32_t imm;
 
 	if (at->recv_completed == at->recv_posted)
 		return run_wrong(u, e, "a receive that was never posted: 0x%" PRIx64, cqe->wr_id);
@@ -156,13 +157,14 @@ static bool check_recv(struct run *u, struct conn *c, int i, const struct roost_
 	at->recv_completed++;
 	if (v->status)
 		return true;
-	if (cqe->opcode != v->opcode || cqe->flags != v->flags || (v->flags && cqe->imm != v->imm) ||
+	imm = v->flags == NIC_WC_WITH_INV ? c->inv_key[i][v->imm] : v->imm;
+	if (cqe->opcode != v->opcode || cqe->flags != v->flags || (v->flags && cqe->imm != imm) ||
 	    cqe->byte_len != v->len || cqe->src_qpn != nic_qp_num(c->e[1 - i].qp))
 		return run_wrong(
 			u, e,
 			"receive %u: op-code %u flags %u imm %x %u bytes from 0x%x, expected %u %u %x %u",
 			at->recv_completed - 1, cqe->opcode, cqe->flags, cqe->imm, cqe->byte_len,
-			cqe->src_qpn, v->opcode, v->flags, v->imm, v->len);
+			cqe->src_qpn, v->opcode, v->flags, imm, v->len);
 	return v->opcode == NIC_WC_RECV ? check_pieces(u, c, i, v->sge, v->num_sge, v->len) : true;
 }
 

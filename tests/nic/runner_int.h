@@ -27,6 +27,7 @@ struct conn {
 	struct direction d[2]; /* d[i]: asked by e[i] */
 	struct progress at[2];
 	uint32_t shared_key[2]; /* at e[i], for its peer */
+	uint32_t *inv_key[2];	/* at e[i], for its peer to invalidate, once each */
 };
 
 struct run {

@@ -218,7 +218,12 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	init.recv_cq = e->rcq;
 	init.sq = (struct nic_queue_attr){e->sq, e->sq_wr, &e->sqi, e->p.depth, e->sq_shift};
 	init.rq = (struct nic_queue_attr){e->rq, e->rq_wr, &e->rqi, e->p.depth, e->rq_shift};
-	init.srq = e->p.srq ? e->p.srq->srq : NULL;
+	if (e->p.own_srq) {
+		struct nic_srq_attr a = {.pd = e->pd, .rq = init.rq};
+
+		CHECK(nic_srq_create(e->nic, &a, &e->own_srq) == 0);
+	}
+	init.srq = e->p.srq ? e->p.srq->srq : e->own_srq;
 	init.max_inline = e->p.max_inline;
 	init.sig_all = e->p.sig_all;
 	init.ctx = e;
@@ -228,6 +233,8 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 void ep_fini(struct ep *e)
 {
 	nic_qp_destroy(e->nic, e->qp);
+	if (e->own_srq)
+		CHECK(nic_srq_destroy(e->nic, e->own_srq) == 0);
 	CHECK(nic_cq_destroy(e->nic, e->scq) == 0);
 	CHECK(nic_cq_destroy(e->nic, e->rcq) == 0);
 	if (e->key)

@@ -43,6 +43,7 @@ struct ep_params {
 		rd_atomic;     /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
 	uint32_t access;       /* of QP and MR; 0: everything */
 	struct shared_rq *srq; /* receives come from it */
+	bool own_srq;	       /* the receive queue is an SRQ of this QP alone */
 };
 
 /* A shared receive queue with its ring, and memory for its receives in a PD of its own. */
@@ -71,6 +72,7 @@ struct ep {
 	struct roost_cq_index sidx, ridx;
 	uint32_t scons, rcons, cq_mask;
 	struct nic_qp *qp;
+	struct nic_srq *own_srq;
 	uint8_t *sq, *rq;
 	uint64_t *sq_wr, *rq_wr;
 	struct roost_queue_index sqi, rqi;
