@@ -86,9 +86,18 @@ struct roost_recv_wqe {
 _Static_assert(sizeof(struct roost_sge) == 16, "SGE layout");
 _Static_assert(sizeof(struct roost_wqe) == 64, "WQE layout");
 _Static_assert(sizeof(struct roost_recv_wqe) == 64, "receive WQE layout");
+_Static_assert(__builtin_offsetof(struct roost_wqe, raddr) == 16, "address, and UD's destination, at 16");
+_Static_assert(__builtin_offsetof(struct roost_wqe, rkey) == 24, "rkey, and UD's Q_Key, at 24");
 _Static_assert(__builtin_offsetof(struct roost_wqe, swap_add) == 32, "inline data at 32");
 _Static_assert(__builtin_offsetof(struct roost_wqe, sge) == 48, "scatter list at 48");
 #endif
+
+/*
+ * On a UD queue pair `raddr` says where a SEND goes: an address handle and the QP number there; `rkey` is the Q_Key. With the
+ * highest bit of the Q_Key set, that of the queue pair is sent.
+ */
+#define ROOST_UD_ADDR(ah, qpn) ((uint64_t)(uint32_t)(ah) | (uint64_t)(qpn) << 32)
+#define ROOST_UD_QPN(raddr)    ((uint32_t)((raddr) >> 32))
 
 #define ROOST_WQE_INLINE_OFFSET 32
 #define ROOST_WQE_SGE_OFFSET	48

@@ -243,9 +243,17 @@ struct dest {
 	struct icrc_flow tx, rx;
 };
 
+/* An address handle (ah.c). */
+struct nic_ah {
+	uint32_t handle, pd;
+	uint8_t port, tos;
+	struct dest *dest[NIC_MAX_PUS][PORT_MAX_LANES]; /* by our PU and the receiver's lane */
+};
+
 struct pu_port {
 	struct port *port;
-	uint32_t read_out; /* READ bytes asked for over all QPs */
+	struct icrc_flow ud_rx; /* of the last datagram received: the next is often from there too */
+	uint32_t read_out;	/* READ bytes asked for over all QPs */
 	struct list_head read_waiters;
 	bool blocked; /* the port had no room: try again at the next turn */
 };
@@ -273,6 +281,8 @@ struct nic {
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
 	uint8_t qp_gen[NIC_MAX_QPS];
 	uint32_t qp_hint[NIC_MAX_PUS]; /* where the search for a free index goes on */
+	_Atomic(struct nic_ah *) ahs[NIC_MAX_AHS];
+	uint32_t ah_hint, num_ahs;
 	struct list_head cqs, srqs;
 	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
@@ -341,6 +351,7 @@ static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t v
 struct cqe_fields {
 	uint64_t wr_id;
 	uint32_t byte_len, imm, wqe;
+	uint32_t src_qpn; /* UD only: the others know their peer */
 	uint16_t status, opcode, flags;
 	bool solicited;
 };
@@ -399,9 +410,16 @@ void srq_broken(struct nic_srq *srq); /* its index is no count of postings: says
 void resp_rx(struct nic_qp *qp, const struct pkt_view *v);
 void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn);
 bool resp_take_recv(struct nic_qp *qp);
-enum resp_place { PLACE_OK, PLACE_TOO_LONG, PLACE_BAD_MEMORY };
-enum resp_place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
+enum place { PLACE_OK, PLACE_TOO_LONG, PLACE_BAD_MEMORY };
+enum place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
 void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
+/* Appends to the receive taken last: 0, or what a reliable connection answers; the receive has then completed with that error. */
+uint8_t resp_place(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
+/* Of a message that is dropped the receive stays, to be filled from its beginning. */
+static inline void resp_keep_recv(struct nic_qp *qp)
+{
+	qp->resp.recv.sge = qp->resp.recv.sge_off = 0;
+}
 /* A packet of a SEND or WRITE in its place: 0, or the syndrome of the NAK that a reliable connection answers with. */
 bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v);
 uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v);
@@ -432,6 +450,16 @@ void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 
 /* unacked.c */
 enum req_result unacked_run(struct nic_qp *qp);
+
+/* ah.c */
+struct nic_ah *ah_find(struct nic *nic, uint32_t handle); /* NULL: none. Owner of a PU */
+void ah_table_fini(struct nic *nic);
+
+/* ud.c */
+/* Where the WQE wants to go; 0 and *out, or the status that it ends with. */
+uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic_ah **out);
+int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
+void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
 
 /* uc.c */
 void uc_rx(struct nic_qp *qp, const struct pkt_view *v);

@@ -97,7 +97,7 @@ static void push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fi
 	e->qpn = qp->qpn;
 	e->byte_len = f->byte_len;
 	e->imm = f->imm;
-	e->src_qpn = qp->dest_qpn;
+	e->src_qpn = qp->type == NIC_QPT_UD ? f->src_qpn : qp->dest_qpn;
 	e->status = f->status;
 	e->opcode = f->opcode;
 	e->flags = f->flags;

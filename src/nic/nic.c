@@ -83,6 +83,7 @@ void nic_destroy(struct nic *nic)
 		if (qp)
 			nic_qp_destroy(nic, qp);
 	}
+	ah_table_fini(nic);
 	while (!list_empty(&nic->cqs))
 		nic_cq_destroy(nic, list_first_entry(&nic->cqs, struct nic_cq, link));
 	while (!list_empty(&nic->srqs))
@@ -129,6 +130,7 @@ void nic_counters(const struct nic *nic, struct nic_counters *out)
 void nic_usage(const struct nic *nic, struct nic_usage *out)
 {
 	*out = (struct nic_usage){
+		.ahs = nic->num_ahs,
 		.qps = nic->num_qps,
 		.cqs = nic->num_cqs,
 		.mrs = nic->mrs.regions,

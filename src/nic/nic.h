@@ -30,6 +30,7 @@
 #define NIC_MAX_MRS	  (1u << 20)
 #define NIC_MAX_SRQS	  16384
 #define NIC_MAX_RD_ATOMIC 16
+#define NIC_MAX_AHS	  65536
 #define NIC_MAX_MSG	  (1u << 31)
 
 struct nic;
@@ -147,7 +148,7 @@ struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu); /* por
 void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Live objects, for limits and leak tests. [any] */
 struct nic_usage {
-	uint32_t qps, cqs, mrs, mws, pds, srqs;
+	uint32_t ahs, qps, cqs, mrs, mws, pds, srqs;
 	uint64_t qp_bytes; /* memory of all QPs in the core */
 };
 void nic_usage(const struct nic *nic, struct nic_usage *out);
@@ -228,10 +229,26 @@ int nic_srq_set_limit(struct nic_srq *srq, uint32_t limit);
 uint32_t nic_srq_limit(const struct nic_srq *srq); /* 0 once the event was raised. [owner] */
 unsigned nic_srq_pu(const struct nic_srq *srq);	   /* may change while no QP uses it. [control] */
 
+/* ---- address handles ---- */
+
+struct nic_ah_attr {
+	uint32_t pd;	      /* of the QPs that may use it */
+	struct pkt_addr dgid; /* where to */
+	uint8_t port;	      /* 1 .. ports */
+	uint8_t sgid_index, traffic_class;
+};
+/*
+ * *handle goes into WQEs (ROOST_UD_ADDR in roost/wqe.h). 0, -EINVAL, -ENOMEM, or the error of the port that can't reach dgid.
+ * [control+owner of all PUs]
+ */
+int nic_ah_create(struct nic *nic, const struct nic_ah_attr *attr, uint32_t *handle);
+/* WQEs that still name it end in error. 0 or -ENOENT. [control+owner of all PUs] */
+int nic_ah_destroy(struct nic *nic, uint32_t handle);
+
 /* ---- queue pairs ---- */
 
 struct nic_qp_init {
-	enum nic_qp_type type; /* RC or UC; others -EOPNOTSUPP */
+	enum nic_qp_type type; /* others: -EOPNOTSUPP */
 	uint32_t pd;
 	struct nic_cq *send_cq, *recv_cq;
 	struct nic_srq *srq; /* NULL: receives come from rq, else rq is not used */

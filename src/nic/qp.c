@@ -115,7 +115,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	struct nic_qp *qp;
 	int rc, index;
 
-	if (init->type != NIC_QPT_RC && init->type != NIC_QPT_UC)
+	if (init->type != NIC_QPT_RC && init->type != NIC_QPT_UC && init->type != NIC_QPT_UD)
 		return -EOPNOTSUPP;
 	if (!queue_ok(&init->sq) || (!init->srq && !queue_ok(&init->rq)) || !init->send_cq || !init->recv_cq)
 		return -EINVAL;
@@ -128,7 +128,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->pu_index = (uint8_t)nic_qp_place(init);
 	qp->pu = nic->pus[qp->pu_index];
 	qp->type = (uint8_t)init->type;
-	qp->service = init->type == NIC_QPT_UC ? PKT_UC : PKT_RC;
+	qp->service = init->type == NIC_QPT_UD ? PKT_UD : init->type == NIC_QPT_UC ? PKT_UC : PKT_RC;
 	qp->pd = init->pd;
 	qp->send_cq = init->send_cq;
 	qp->recv_cq = init->recv_cq;
@@ -372,6 +372,12 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 		q->pkey_index = a->pkey_index;
 	if (mask & NIC_QPA_PORT)
 		q->port = a->port;
+	if (mask & NIC_QPA_PORT && qp->type == NIC_QPT_UD) { /* has no path that would say */
+		qp->port = (uint8_t)(a->port - 1);
+		take_mtu(qp, qp->pu->ports[qp->port].port->mtu);
+	}
+	if (mask & NIC_QPA_QKEY)
+		q->qkey = a->qkey;
 	if (mask & NIC_QPA_DEST_QPN)
 		q->dest_qpn = qp->dest_qpn = a->dest_qpn;
 	if (mask & NIC_QPA_RQ_PSN) {

@@ -87,6 +87,42 @@ static const struct rule uc_rules[STATES][STATES] = {
 	[NIC_QPS_SQE] = {[NIC_QPS_RTS] = {true, 0, NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS}},
 };
 
+#define UD_RTS_OPTIONAL (NIC_QPA_CUR_STATE | NIC_QPA_QKEY)
+
+/* No peer: nothing to agree on but the Q_Key. */
+static const struct rule ud_rules[STATES][STATES] = {
+	[NIC_QPS_RESET] = {[NIC_QPS_INIT] = {true, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY, 0}},
+	[NIC_QPS_INIT] =
+		{
+			[NIC_QPS_INIT] = {true, 0, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY},
+			[NIC_QPS_RTR] = {true, 0, NIC_QPA_PKEY_INDEX | NIC_QPA_QKEY},
+		},
+	[NIC_QPS_RTR] = {[NIC_QPS_RTS] = {true, NIC_QPA_SQ_PSN, UD_RTS_OPTIONAL}},
+	[NIC_QPS_RTS] =
+		{
+			[NIC_QPS_RTS] = {true, 0, UD_RTS_OPTIONAL},
+			[NIC_QPS_SQD] = {true, 0, NIC_QPA_EN_SQD_ASYNC_NOTIFY},
+		},
+	[NIC_QPS_SQD] =
+		{
+			[NIC_QPS_RTS] = {true, 0, UD_RTS_OPTIONAL},
+			[NIC_QPS_SQD] = {true, 0, NIC_QPA_PKEY_INDEX | NIC_QPA_QKEY},
+		},
+	[NIC_QPS_SQE] = {[NIC_QPS_RTS] = {true, 0, UD_RTS_OPTIONAL}},
+};
+
+static const struct rule *rule_of(const struct nic_qp *qp, enum nic_qp_state from, enum nic_qp_state to)
+{
+	switch ((enum nic_qp_type)qp->type) {
+	case NIC_QPT_UC:
+		return &uc_rules[from][to];
+	case NIC_QPT_UD:
+		return &ud_rules[from][to];
+	default:
+		return &rc_rules[from][to];
+	}
+}
+
 static bool values_ok(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
 {
 	const struct nic *nic = qp->nic;
@@ -129,7 +165,7 @@ int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32
 	mask &= ~(uint32_t)NIC_QPA_STATE;
 	if (to == NIC_QPS_RESET || to == NIC_QPS_ERR)
 		return mask & ~(uint32_t)NIC_QPA_CUR_STATE ? -EINVAL : 0;
-	rule = qp->type == NIC_QPT_UC ? &uc_rules[from][to] : &rc_rules[from][to];
+	rule = rule_of(qp, from, to);
 	if (!rule->allowed || (mask & rule->required) != rule->required ||
 	    mask & ~(rule->required | rule->optional))
 		return -EINVAL;

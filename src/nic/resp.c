@@ -77,7 +77,7 @@ bool resp_take_recv(struct nic_qp *qp)
 }
 
 /* Appends to the receive taken last. */
-enum resp_place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
+enum place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
 {
 	struct qp_resp *r = &qp->resp;
 
@@ -138,7 +138,7 @@ void resp_flush(struct nic_qp *qp)
 /* ---- execution ---- */
 
 /* What placing a SEND's payload came to, as a NAK; the receive ends with the matching error. */
-static uint8_t place(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
+uint8_t resp_place(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
 {
 	struct cqe_fields f = {.opcode = NIC_WC_RECV};
 
@@ -147,8 +147,8 @@ static uint8_t place(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
 		return 0;
 	case PLACE_TOO_LONG:
 		qp->pu->ctr.resp_local_length_error++;
-		if (qp->type == NIC_QPT_UC)
-			return PKT_NAK_INVALID_REQ; /* the message is dropped, the receive waits for the next (uc.c) */
+		if (qp->type != NIC_QPT_RC)
+			return PKT_NAK_INVALID_REQ; /* the message is dropped, the receive waits for the next (uc.c, ud.c) */
 		f.status = NIC_WC_LOC_LEN_ERR;
 		resp_complete_recv(qp, &f);
 		return PKT_NAK_INVALID_REQ;
@@ -194,7 +194,7 @@ uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 	}
 	if (v->payload_len > NIC_MAX_MSG - r->received)
 		return PKT_NAK_INVALID_REQ;
-	nak = place(qp, v->payload, v->payload_len);
+	nak = resp_place(qp, v->payload, v->payload_len);
 	if (nak)
 		return nak;
 	r->received += v->payload_len;

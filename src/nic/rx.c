@@ -47,12 +47,24 @@ static bool pkey_ok(uint16_t pkey)
 	return (pkey & 0x7fff) == (PKT_PKEY_DEFAULT & 0x7fff);
 }
 
+/* The flow that a packet's ICRC is checked with: a connection's own, or, since a datagram may come from anywhere, the last one's. */
+static struct icrc_flow *flow_of(struct nic_qp *qp, struct pu_port *pp, const struct port_pkt *pkt)
+{
+	struct icrc_flow *f = qp->type == NIC_QPT_UD ? &pp->ud_rx : &qp->dest->rx;
+
+	if (qp->type == NIC_QPT_UD &&
+	    unlikely(!pkt_addr_eq(pkt->src, &f->src) || !pkt_addr_eq(pkt->dst, &f->dst)))
+		icrc_flow_init(f, pkt->src, pkt->dst, pkt->sport, PKT_UDP_PORT);
+	else if (unlikely(f->sport != pkt->sport))
+		icrc_flow_init(f, pkt->src, &f->dst, pkt->sport, PKT_UDP_PORT);
+	return f;
+}
+
 static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt, struct pkt_view *v,
 			    struct nic_qp **out)
 {
 	enum pkt_error err = pkt_parse(pkt->bth, pkt->len, v);
 	struct nic_qp *qp;
-	struct dest *d;
 	bool answers;
 
 	if (unlikely(err != PKT_OK))
@@ -72,12 +84,11 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	/* StRoM's op-codes mean nothing on a QP that has not agreed to them. */
 	if (unlikely(v->op->flags & PKT_NEEDS_RPC))
 		return PKT_ERR_OPCODE;
-	d = qp->dest;
-	if (unlikely(&pu->ports[qp->port] != pp || !pkt_addr_eq(pkt->src, &d->rx.src)))
+	if (unlikely(&pu->ports[qp->port] != pp ||
+		     (qp->type != NIC_QPT_UD && !pkt_addr_eq(pkt->src, &qp->dest->rx.src))))
 		return PKT_ERR_SOURCE;
-	if (unlikely(d->rx.sport != pkt->sport))
-		icrc_flow_init(&d->rx, pkt->src, &d->rx.dst, pkt->sport, PKT_UDP_PORT);
-	if (unlikely(!icrc_verify(&d->rx, pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len)))
+	if (unlikely(!icrc_verify(flow_of(qp, pp, pkt), pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth,
+				  pkt->len)))
 		return PKT_ERR_ICRC;
 	*out = qp;
 	return PKT_OK;
@@ -109,6 +120,8 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			req_rx(qp, &v);
 		else if (v.op->service == PKT_UC)
 			uc_rx(qp, &v);
+		else if (v.op->service == PKT_UD)
+			ud_rx(qp, &v, &pkts[i]);
 		else
 			resp_rx(qp, &v);
 	}

@@ -56,7 +56,7 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 		for (unsigned i = 0; i < w->num_sge; i++)
 			len += w->sge[i].len;
 	}
-	if (len > NIC_MAX_MSG || (op_is_atomic(e->op) && len != 8))
+	if (len > (qp->type == NIC_QPT_UD ? qp->mtu : NIC_MAX_MSG) || (op_is_atomic(e->op) && len != 8))
 		return NIC_WC_LOC_LEN_ERR;
 	e->len = (uint32_t)len;
 	if (op_is_atomic(e->op) || len == 0)

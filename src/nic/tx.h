@@ -5,23 +5,34 @@
 
 #include "nic/core.h"
 
-/* Room for a packet of `len` bytes, BTH .. ICRC, to the QP's peer. 0 or -EAGAIN. */
-static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_room *room)
+/* Room for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */
+static inline int tx_begin_to(struct pu *pu, uint8_t port, struct dest *d, uint8_t tos, uint32_t len,
+			      struct port_room *room)
 {
-	struct dest *d = qp->dest;
-	int rc = d->port->ops->reserve(d->port, d->path, len, qp->tos, room);
+	int rc = d->port->ops->reserve(d->port, d->path, len, tos, room);
 
 	if (unlikely(rc))
-		qp->pu->ports[qp->port].blocked = true;
+		pu->ports[port].blocked = true;
 	return rc;
 }
 
+/* To the QP's peer. */
+static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_room *room)
+{
+	return tx_begin_to(qp->pu, qp->port, qp->dest, qp->tos, len, room);
+}
+
 /* The packet is complete but for its ICRC. */
+static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct port_room *room, uint32_t len)
+{
+	icrc_store(room->bth + len - PKT_ICRC_LEN, icrc_compute(&d->tx, room->ip_id, room->bth, len));
+	pu->ctr.sent_pkts++;
+	pu->ctr.sent_bytes += len;
+}
+
 static inline void tx_end(struct nic_qp *qp, const struct port_room *room, uint32_t len)
 {
-	icrc_store(room->bth + len - PKT_ICRC_LEN, icrc_compute(&qp->dest->tx, room->ip_id, room->bth, len));
-	qp->pu->ctr.sent_pkts++;
-	qp->pu->ctr.sent_bytes += len;
+	tx_end_to(qp->pu, qp->dest, room, len);
 }
 
 static inline void tx_cancel(struct nic_qp *qp)

@@ -10,10 +10,8 @@
 /* The message in progress is lost, its receive is filled from the beginning again. */
 static void abandon(struct nic_qp *qp)
 {
-	struct qp_resp *r = &qp->resp;
-
-	r->msg = PKT_KIND_NONE;
-	r->recv.sge = r->recv.sge_off = 0;
+	qp->resp.msg = PKT_KIND_NONE;
+	resp_keep_recv(qp);
 }
 
 static void drop(struct nic_qp *qp)

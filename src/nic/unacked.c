@@ -33,11 +33,19 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
 	uint32_t bytes = weight(qp, e, sq->next_pkt);
+	struct dest *d = qp->dest;
+	struct nic_ah *ah = NULL;
 	int rc;
 
-	if (!dest_admit_unacked(qp, qp->dest, bytes))
+	if (qp->type == NIC_QPT_UD) {
+		e->status = ud_address(qp, e, &ah);
+		if (unlikely(e->status))
+			return fail(qp, e);
+		d = ah->dest[qp->pu_index][PORT_LANE_OF_QPN(ROOST_UD_QPN(e->wqe.raddr), qp->nic->cfg.pus)];
+	}
+	if (!dest_admit_unacked(qp, d, bytes))
 		return REQ_IDLE;
-	rc = req_send_packet(qp, e, sq->next_pkt, false);
+	rc = ah ? ud_send_packet(qp, e, ah, d) : req_send_packet(qp, e, sq->next_pkt, false);
 	if (unlikely(rc == -EAGAIN))
 		return REQ_PORT_FULL;
 	if (unlikely(rc)) {
@@ -45,7 +53,7 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 		e->status = NIC_WC_LOC_PROT_ERR;
 		return fail(qp, e);
 	}
-	dest_sent_unacked(qp->dest, bytes);
+	dest_sent_unacked(d, bytes);
 	sq->psn_una = sq->psn_max = ++sq->psn_next;
 	if (++sq->next_pkt < e->npkts)
 		return REQ_MORE;

@@ -6,6 +6,8 @@
 
 #include "packet/pcap.h"
 
+#include "packet/ip.h"
+
 #define MAGIC_USEC   0xa1b2c3d4u
 #define MAGIC_NSEC   0xa1b23c4du
 #define MAGIC_PCAPNG 0x0a0d0d0au
@@ -27,7 +29,6 @@
 #define ETH_QINQ  0x88a8
 #define MAX_VLANS 4
 
-#define PROTO_UDP      17
 #define PROTO_FRAGMENT 44
 #define IP_OFFSET_MASK 0x3fff /* more fragments, offset */
 
@@ -46,21 +47,6 @@ static void put_le32(uint8_t *p, uint32_t v)
 {
 	v = htole32(v);
 	memcpy(p, &v, 4);
-}
-
-/* The Internet checksum (RFC 1071): a running sum of big-endian 16-bit words, and its folding. */
-static uint64_t sum16(uint64_t sum, const uint8_t *p, size_t n)
-{
-	for (; n > 1; p += 2, n -= 2)
-		sum += get16(p);
-	return n ? sum + ((unsigned)*p << 8) : sum;
-}
-
-static uint16_t fold16(uint64_t sum)
-{
-	while (sum >> 16)
-		sum = (sum & 0xffff) + (sum >> 16);
-	return (uint16_t)~sum;
 }
 
 size_t pcap_encode_file_header(uint8_t *out, size_t cap)
@@ -98,28 +84,8 @@ size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src, c
 
 	if (v4 != pkt_addr_is_v4(dst) || len > SNAPLEN - hdr || cap < hdr + len)
 		return 0;
-	memset(out, 0, hdr);
-	udp = out + hdr - 8;
-	if (v4) {
-		out[0] = 0x45;
-		out[1] = tos;
-		put16(out + 2, (unsigned)(hdr + len));
-		put16(out + 4, ip_id);
-		out[6] = 0x40; /* don't fragment */
-		out[8] = 64;
-		out[9] = PROTO_UDP;
-		memcpy(out + 12, src->b + 12, 4);
-		memcpy(out + 16, dst->b + 12, 4);
-		put16(out + 10, fold16(sum16(0, out, 20)));
-	} else {
-		out[0] = 0x60 | tos >> 4;
-		out[1] = (uint8_t)(tos << 4);
-		put16(out + 4, (unsigned)(8 + len));
-		out[6] = PROTO_UDP;
-		out[7] = 64;
-		memcpy(out + 8, src->b, 16);
-		memcpy(out + 24, dst->b, 16);
-	}
+	udp = out + ip_put_header(out, src, dst, tos, ip_id, (uint16_t)(8 + len));
+	memset(udp, 0, 8);
 	put16(udp, sport);
 	put16(udp + 2, dport);
 	put16(udp + 4, (unsigned)(8 + len));
@@ -127,7 +93,7 @@ size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src, c
 		memcpy(out + hdr, bth, len);
 	if (!v4) {
 		/* Pseudo header: addresses, length, protocol. A sum of 0 is sent as ones (RFC 8200, 8.1). */
-		check = fold16(sum16(8 + len + PROTO_UDP, out + 8, 32 + 8 + len));
+		check = ip_fold16(ip_sum16(8 + len + IP_PROTO_UDP, out + 8, 32 + 8 + len));
 		put16(udp + 6, check ? check : 0xffff);
 	}
 	return hdr + len;
@@ -268,7 +234,7 @@ static enum pcap_kind read_ip4(const uint8_t *ip, size_t n, size_t orig, struct 
 	total = get16(ip + 2);
 	if (hdr < 20 || total < hdr || total > orig)
 		return PCAP_BAD;
-	if (ip[9] != PROTO_UDP)
+	if (ip[9] != IP_PROTO_UDP)
 		return PCAP_OTHER;
 	rec->v4 = true;
 	rec->tos = ip[1];
@@ -306,11 +272,11 @@ static enum pcap_kind read_ip6(const uint8_t *ip, size_t n, size_t orig, struct 
 	memcpy(rec->dst.b, ip + 24, 16);
 	rec->ip = ip;
 	if (ip[6] == PROTO_FRAGMENT) {
-		if (n < 52 || ip[40] != PROTO_UDP || (get16(ip + 42) & 0xfff8))
+		if (n < 52 || ip[40] != IP_PROTO_UDP || (get16(ip + 42) & 0xfff8))
 			return PCAP_OTHER;
 		return get16(ip + 50) == PKT_UDP_PORT ? PCAP_FRAGMENT : PCAP_OTHER;
 	}
-	if (ip[6] != PROTO_UDP)
+	if (ip[6] != IP_PROTO_UDP)
 		return PCAP_OTHER;
 	return read_udp(ip + 40, (total < n ? total : n) - 40, total <= n, rec);
 }

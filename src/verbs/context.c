@@ -121,6 +121,7 @@ static struct ibv_context *context_open(struct ibv_device *device, struct drive 
 	ctx->nic = drive_nic(d);
 	pthread_mutex_init(&ctx->lock, NULL);
 	list_init(&ctx->pds);
+	list_init(&ctx->ahs);
 	list_init(&ctx->mrs);
 	list_init(&ctx->mws);
 	list_init(&ctx->cqs);
@@ -201,6 +202,7 @@ VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 		verbs_srq_reap(ctx);
 		verbs_cq_reap(ctx);
 		verbs_mw_reap(ctx);
+		verbs_ah_reap(ctx);
 		verbs_mr_reap(ctx);
 		verbs_pd_reap(ctx);
 		drive_put(ctx->drive);

@@ -41,7 +41,7 @@ struct verbs_ctx {
 	struct nic *nic;
 	struct evq async;
 	pthread_mutex_t lock; /* the lists below */
-	struct list_head pds, mrs, mws, cqs, srqs, qps;
+	struct list_head pds, ahs, mrs, mws, cqs, srqs, qps;
 	struct list_head link; /* all open contexts */
 	ino_t cmd_ino;	       /* of cmd_fd: tells our own descriptors in ibv_import_device() */
 };
@@ -62,6 +62,11 @@ struct verbs_mr {
 
 struct verbs_mw {
 	struct ibv_mw mw;
+	struct list_head link;
+};
+
+struct verbs_ah {
+	struct ibv_ah ah;
 	struct list_head link;
 };
 
@@ -104,6 +109,7 @@ struct verbs_queue {
 	uint32_t max_sge;
 	uint32_t max_inline;
 	uint32_t shift;
+	bool ud;	 /* send queue: work requests name where they go */
 	uint32_t wr_ops; /* send queue: bits 1 << enum ibv_wr_opcode that the QP's service has */
 	uint8_t *ring;
 	uint64_t *wr_id;
@@ -202,6 +208,7 @@ int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values)
 
 /* pd.c, mr.c, mw.c, cq.c, srq.c, qp.c: free what a program left behind when it closes its context */
 void verbs_pd_reap(struct verbs_ctx *ctx);
+void verbs_ah_reap(struct verbs_ctx *ctx);
 void verbs_mr_reap(struct verbs_ctx *ctx);
 void verbs_mw_reap(struct verbs_ctx *ctx);
 void verbs_cq_reap(struct verbs_ctx *ctx);

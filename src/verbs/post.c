@@ -98,6 +98,8 @@ static inline int put_send(struct verbs_queue *sq, uint32_t n, const struct ibv_
 			w->compare = 0;
 		}
 	} else {
+		if (sq->ud)
+			post_ud_addr(w, wr->wr.ud.ah, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
 		if (fields & WR_RADDR) {
 			w->raddr = wr->wr.rdma.remote_addr;
 			w->rkey = wr->wr.rdma.rkey;

@@ -61,6 +61,12 @@ static inline int post_bind(struct roost_wqe *w, const struct ibv_mw *mw, uint32
 	return 0;
 }
 
+static inline void post_ud_addr(struct roost_wqe *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+	w->raddr = ROOST_UD_ADDR(ah->handle, qpn & PKT_QPN_MASK);
+	w->rkey = qkey;
+}
+
 /* Lets the NIC see the WQEs before `head`. The queue is locked; ring the doorbell after the unlock. */
 static inline void post_publish(struct verbs_queue *q, uint32_t head)
 {

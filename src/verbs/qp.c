@@ -14,6 +14,8 @@ static uint64_t send_ops_of(enum ibv_qp_type type)
 	case IBV_QPT_UC:
 		return IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
 		       IBV_QP_EX_WITH_SEND_WITH_IMM;
+	case IBV_QPT_UD:
+		return IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 	default:
 		return 0;
 	}
@@ -25,6 +27,8 @@ static uint32_t wr_ops_of(enum ibv_qp_type type)
 
 	if (type == IBV_QPT_UC)
 		return sends | 1u << IBV_WR_RDMA_WRITE | 1u << IBV_WR_RDMA_WRITE_WITH_IMM;
+	if (type == IBV_QPT_UD)
+		return sends;
 	return UINT32_MAX;
 }
 
@@ -136,6 +140,7 @@ static struct verbs_qp *qp_new(struct ibv_context *context, const struct ibv_qp_
 	qp->qp.state = IBV_QPS_RESET;
 	qp->qp.qp_type = a->qp_type;
 	qp->sq.wr_ops = wr_ops_of(a->qp_type);
+	qp->sq.ud = a->qp_type == IBV_QPT_UD;
 	qp_init_events(qp);
 	qp_size(qp, &a->cap);
 	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)

@@ -170,14 +170,21 @@ static void wr_no_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t rad
 	wr_fail(qp_of(ex), EOPNOTSUPP);
 }
 
-static void wr_no_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+static void wr_no_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 {
 	wr_fail(qp_of(ex), EOPNOTSUPP);
 }
 
-static void wr_no_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
+/* ---- address of a datagram ---- */
+
+static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
-	wr_fail(qp_of(ex), EOPNOTSUPP);
+	struct verbs_qp *qp = qp_of(ex);
+
+	if (unlikely(!qp->sq.ud))
+		wr_fail(qp, EOPNOTSUPP);
+	else if (likely(qp->wr_cur != NULL))
+		post_ud_addr(qp->wr_cur, ah, qpn, qkey);
 }
 
 /* ---- data ---- */
@@ -260,7 +267,7 @@ void verbs_qp_ex_init(struct verbs_qp *qp)
 	ex->wr_local_inv = wr_local_inv;
 	ex->wr_send_tso = wr_no_tso;
 	ex->wr_atomic_write = wr_no_atomic_write;
-	ex->wr_set_ud_addr = wr_no_ud_addr;
+	ex->wr_set_ud_addr = wr_set_ud_addr;
 	ex->wr_set_xrc_srqn = wr_no_xrc_srqn;
 	ex->wr_set_sge = wr_set_sge;
 	ex->wr_set_sge_list = wr_set_sge_list;

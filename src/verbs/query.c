@@ -44,6 +44,7 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_mr = NIC_MAX_MRS;
 	a->max_mw = NIC_MAX_MRS; /* one table for both */
 	a->max_pd = MAX_PD;
+	a->max_ah = NIC_MAX_AHS;
 	a->max_srq = NIC_MAX_SRQS;
 	a->max_srq_wr = NIC_MAX_WR;
 	a->max_srq_sge = ROOST_MAX_SGE;

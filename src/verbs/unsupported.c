@@ -54,28 +54,6 @@ void verbs_unsupported_init(struct verbs_context *v)
 
 /* ---- exported functions ---- */
 
-VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
-{
-	return verbs_null(EOPNOTSUPP);
-}
-
-VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc,
-				     struct ibv_grh *grh, struct ibv_ah_attr *ah_attr)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
-
-VERBS_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
-						  uint8_t port_num)
-{
-	return verbs_null(EOPNOTSUPP);
-}
-
-VERBS_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
-
 VERBS_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	return verbs_ret(-EOPNOTSUPP);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "make_packet.h"
 
+#define MAKE_QKEY 0x11111111
+
 uint32_t pkt_make_raw(uint8_t *out, const struct pkt_make *m, uint32_t dqpn)
 {
 	const struct pkt_op *op = &pkt_ops[m->opcode];
@@ -10,7 +12,7 @@ uint32_t pkt_make_raw(uint8_t *out, const struct pkt_make *m, uint32_t dqpn)
 	uint8_t *p = pkt_put_bth(out, m->opcode, flags, dqpn, m->ackreq, m->psn & PKT_PSN_MASK);
 
 	if (op->flags & PKT_DETH)
-		p = pkt_put_deth(p, 0x11111111, 0x777);
+		p = pkt_put_deth(p, m->qkey ? m->qkey : MAKE_QKEY, m->sqpn ? m->sqpn : 0x777);
 	if (op->flags & PKT_RETH)
 		p = pkt_put_reth(p, m->va, m->rkey, m->dmalen);
 	if (op->flags & PKT_ATOMIC_ETH)

@@ -16,6 +16,7 @@ struct pkt_make {
 	uint64_t swap_add, compare; /* swap_add: also the value of an atomic's answer */
 	uint8_t syndrome;
 	uint32_t msn, imm, inv_rkey;
+	uint32_t qkey, sqpn; /* 0: 0x11111111, 0x777 */
 	const void *payload; /* NULL: `len` bytes of a pattern */
 	uint32_t len;
 };

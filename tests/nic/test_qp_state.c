@@ -323,7 +323,6 @@ static void creation(void **state)
 		bad.change_;                                                                                 \
 		assert_int_equal(nic_qp_create(w.nic[0], &bad, &qp), error);                                 \
 	} while (0)
-	REFUSED(type = NIC_QPT_UD, -EOPNOTSUPP);
 	REFUSED(type = (enum nic_qp_type)9, -EOPNOTSUPP);
 	REFUSED(pd = 77, -EINVAL);
 	REFUSED(send_cq = NULL, -EINVAL);

@@ -171,6 +171,7 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	if (params)
 		e->p = *params;
 	e->p.type = e->p.type ? e->p.type : NIC_QPT_RC;
+	e->p.qkey = e->p.qkey ? e->p.qkey : 0x11111111;
 	e->p.depth = e->p.depth ? e->p.depth : 64;
 	e->p.max_sge = e->p.max_sge ? e->p.max_sge : 1;
 	e->p.mtu = e->p.mtu ? e->p.mtu : 1024;
@@ -281,8 +282,10 @@ int ep_modify(struct ep *e, const struct nic_qp_attr *a, uint32_t mask)
 
 void ep_to_init(struct ep *e)
 {
-	struct nic_qp_attr a = {
-		.state = NIC_QPS_INIT, .port = (uint8_t)(e->p.port + 1), .access = e->p.access};
+	struct nic_qp_attr a = {.state = NIC_QPS_INIT,
+				.port = (uint8_t)(e->p.port + 1),
+				.access = e->p.access,
+				.qkey = e->p.qkey};
 
 	CHECK(ep_modify(e, &a, e->p.type == NIC_QPT_UD ? MASK_INIT_UD : MASK_INIT) == 0);
 }

@@ -30,6 +30,7 @@ struct world_shape {
 
 struct ep_params {
 	enum nic_qp_type type; /* 0: RC */
+	uint32_t qkey;	       /* UD; 0: 0x11111111 */
 	uint32_t depth;	       /* of each queue; 0: 64 */
 	uint32_t max_sge;      /* 0: 1 */
 	uint32_t max_inline;   /* 0: none */

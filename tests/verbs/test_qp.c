@@ -45,7 +45,7 @@ static void caps_are_at_least_what_was_asked(void **state)
 	b.cap.max_inline_data = 993;
 	assert_null(ibv_create_qp(p.pd, &b));
 	b = a;
-	b.qp_type = IBV_QPT_UD;
+	b.qp_type = IBV_QPT_RAW_PACKET;
 	assert_null(ibv_create_qp(p.pd, &b));
 	assert_int_equal(errno, EOPNOTSUPP);
 	b = a;

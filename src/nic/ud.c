@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Unreliable datagrams (IBA 9.8.3): a message is one packet, to whom its WQE says, from whoever knows the Q_Key. A receive begins with 40
+ * bytes of room for a global route header, which on RoCE v2 holds the IP header: an IPv6 header fills it, an IPv4 header
+ * stands in its last 20 bytes (A17.4.5.2; Linux union rdma_network_hdr).
+ */
+#include "nic/tx.h"
+#include "packet/ip.h"
+
+#define GRH_LEN 40
+
+/* A Q_Key with the highest bit set is not for programs to name: the QP's own is meant (IBA 10.2.5). */
+#define QKEY_OWN 0x80000000u
+
+uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic_ah **out)
+{
+	struct nic_ah *ah = ah_find(qp->nic, (uint32_t)e->wqe.raddr);
+
+	if (unlikely(!ah || ah->port != qp->port))
+		return NIC_WC_LOC_QP_OP_ERR;
+	if (unlikely(ah->pd != qp->pd))
+		return NIC_WC_LOC_PROT_ERR;
+	*out = ah;
+	return NIC_WC_SUCCESS;
+}
+
+int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d)
+{
+	const struct roost_wqe *w = &e->wqe;
+	bool imm = e->op == ROOST_OP_SEND_IMM;
+	uint8_t opcode = imm ? PKT_UD + PKT_SEND_ONLY_IMM : PKT_UD + PKT_SEND_ONLY;
+	uint32_t pad = -e->len & 3, len = pkt_ops[opcode].hdr_len + e->len + pad + PKT_ICRC_LEN;
+	uint8_t flags = (uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT), *p;
+	struct port_room room;
+	int rc;
+
+	if (w->flags & ROOST_WQE_SOLICITED)
+		flags |= PKT_BTH_SE;
+	rc = tx_begin_to(qp->pu, qp->port, d, ah->tos, len, &room);
+	if (unlikely(rc))
+		return rc;
+	p = pkt_put_bth(room.bth, opcode, flags, ROOST_UD_QPN(w->raddr), false, e->psn);
+	p = pkt_put_deth(p, w->rkey & QKEY_OWN ? qp->attr.qkey : w->rkey, qp->qpn);
+	if (imm)
+		p = pkt_put_imm(p, w->imm);
+	if (e->len) {
+		rc = sq_gather(qp, e, 0, p, e->len);
+		if (unlikely(rc)) {
+			d->port->ops->cancel(d->port);
+			return rc;
+		}
+		tx_pad(p, e->len);
+	}
+	tx_end_to(qp->pu, d, &room, len);
+	return 0;
+}
+
+static void drop(struct nic_qp *qp)
+{
+	qp->pu->ctr.rx_ud_dropped++;
+	resp_keep_recv(qp);
+}
+
+/* The IP header that it came with, as far as the port shows it: addresses, type of service, length. */
+static void put_grh(uint8_t grh[GRH_LEN], const struct port_pkt *pkt)
+{
+	size_t skip = pkt_addr_is_v4(pkt->src) ? GRH_LEN - IP4_HDR_LEN : 0;
+
+	memset(grh, 0, skip);
+	ip_put_header(grh + skip, pkt->src, pkt->dst, pkt->tos, pkt->ip_id, (uint16_t)(8 + pkt->len));
+}
+
+void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt)
+{
+	struct cqe_fields f = {
+		.status = NIC_WC_SUCCESS,
+		.opcode = NIC_WC_RECV,
+		.flags = NIC_WC_GRH,
+		.byte_len = GRH_LEN + v->payload_len,
+		.src_qpn = v->sqpn,
+		.solicited = v->solicited,
+	};
+	uint8_t grh[GRH_LEN], nak;
+
+	if (unlikely(v->qkey != qp->attr.qkey)) {
+		qp->pu->ctr.rx_bad_qkey++;
+		return;
+	}
+	if (unlikely(v->payload_len > qp->mtu)) {
+		drop(qp);
+		return;
+	}
+	if (unlikely(!qp->resp.has_recv && !resp_take_recv(qp))) {
+		qp->pu->ctr.out_of_buffer++;
+		drop(qp);
+		return;
+	}
+	put_grh(grh, pkt);
+	nak = resp_place(qp, grh, GRH_LEN);
+	if (!nak)
+		nak = resp_place(qp, v->payload, v->payload_len);
+	if (unlikely(nak)) {
+		drop(qp);
+		if (nak ==
+		    PKT_NAK_REM_OP) /* our own memory: the receive has completed so (IBA 9.9.3, class A) */
+			qp_error(qp);
+		return;
+	}
+	if (v->op->flags & PKT_IMM) {
+		f.flags |= NIC_WC_WITH_IMM;
+		f.imm = v->imm;
+	}
+	qp->pu->ctr.rx_send_requests++;
+	resp_complete_recv(qp, &f);
+}
