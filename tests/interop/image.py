@@ -13,8 +13,7 @@ import subprocess
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KERNEL = 'linux-image-amd64'  # the package that depends on the current kernel of the release
-PROGRAMS = ['ib_write_bw', 'ib_write_lat', 'ib_read_bw', 'ib_read_lat', 'ib_send_bw', 'ib_send_lat', 'ib_atomic_bw',
-            'ib_atomic_lat', 'ibv_devinfo', 'ibv_rc_pingpong', 'rping', 'ucmatose', 'ip', 'rdma', 'tc']
+TOOLS = ['dash', 'ip', 'rdma', 'tc']  # dash is the shell: busybox's own would take its applets for ip and tc
 MODULES = ['virtio_pci', 'virtio_net', 'crc32_pclmul', 'crc32_generic', 'ipv6', 'ib_uverbs', 'rdma_ucm', 'rdma_rxe', 'sch_netem']
 # Where this machine's Debian packages put them; sbin is not in every user's PATH.
 PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
@@ -89,7 +88,7 @@ def libraries(file):
     return set(re.findall(r'(/\S+) \(0x', text))
 
 
-def contents(tree, release, extra):
+def contents(tree, release, programs):
     """{path in the guest: file here}"""
     # Names as they are linked, contents as they are: libfoo.so.1 is a link, the loader opens what it is called.
     files = {'init': os.path.join(HERE, 'init'), 'bin/busybox': tool('busybox')}
@@ -104,8 +103,7 @@ def contents(tree, release, extra):
     files[drivers[1:]] = drivers
     files[os.path.realpath(provider)[1:]] = provider
     files[provider[1:]] = provider
-    # The shell is dash: busybox's own would take its applets for ip and tc.
-    programs = [tool(p) for p in PROGRAMS + ['dash']] + extra
+    programs = [tool(p) for p in TOOLS + programs]
     for program in programs:
         files['bin/' + os.path.basename(program)] = program
     for binary in programs + [provider]:
@@ -120,13 +118,13 @@ def contents(tree, release, extra):
     return files
 
 
-def build(folder, extra):
-    """Builds what is not there yet, with the programs `extra` in it. (kernel, initial file system), two files."""
+def build(folder, programs):
+    """Builds what is not there yet, with these programs in it. (kernel, initial file system), two files."""
     if platform.machine() != 'x86_64':
         raise Missing(f'the guest is made for x86_64 only, this is {platform.machine()}')
     os.makedirs(folder, exist_ok=True)
     release, tree = kernel(folder)
-    files = contents(tree, release, extra)
+    files = contents(tree, release, programs)
     made_of = hashlib.sha256()
     for file in sorted(files.values()) + [__file__]:
         stat = os.stat(file)

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 HOST, GUEST = 'host', 'guest'
 BIG_LINK, ETHERNET = 9000, 1500
-OURS, THEIRS = 0.01, 0.10  # loss on our side: of packets, both ways; on theirs: of what the guest sends
+DISORDER = 'delay 3ms 2ms duplicate 5%'  # the delay varies, so packets overtake each other
+OURS, THEIRS = 0.05, 0.10  # loss of what we send; of what the guest sends
 
 
 @dataclass
@@ -21,6 +22,14 @@ class Row:
     counts: dict = field(default_factory=dict)  # least that the oracles count in our capture
 
     @property
+    def disorders(self):
+        return any(word in self.port + self.netem for word in ('reorder', 'delay', 'dup'))
+
+    @property
+    def damages(self):
+        return 'corrupt' in self.netem
+
+    @property
     def direction(self):
         return 'guest -> host' if self.server == HOST else 'host -> guest'
 
@@ -35,7 +44,7 @@ def rows_of(name, program, arguments='', servers=(GUEST, HOST), **more):
 
 
 def perftest():
-    """Reliable connections, every operation."""
+    """Every operation, speeds left aside."""
     rows = []
     for tool in ('ib_send', 'ib_write', 'ib_read'):
         for mtu in (256, 1024, 4096):
@@ -55,6 +64,12 @@ def perftest():
         rows += rows_of(f'{tool}_bw IPv6', f'{tool}_bw', f'-n 100 {size}', family=6)
         rows += rows_of(f'{tool}_bw our loss', f'{tool}_bw', f'-n 100 {size}', port=f'loss={OURS},seed=7')
         rows += rows_of(f'{tool}_bw their loss', f'{tool}_bw', f'-n 100 -u 12 {size}', netem=f'loss {THEIRS:.0%}')
+        rows += rows_of(f'{tool}_bw our disorder', f'{tool}_bw', f'-n 100 {size}', port='reorder=0.05,dup=0.05,seed=8')
+        rows += rows_of(f'{tool}_bw their disorder', f'{tool}_bw', f'-n 100 -u 12 {size}', netem=DISORDER)
+    for tool in ('ib_send', 'ib_write'):
+        rows += rows_of(f'{tool}_bw UC', f'{tool}_bw', '-c UC -m 1024 -n 100 -s 5001')
+        rows += rows_of(f'{tool}_lat UC', f'{tool}_lat', '-c UC -n 100 -s 32')
+    rows += rows_of('ib_send_bw SRQ', 'ib_send_bw', '--use-srq -n 100 -q 4 -s 5001')
     return rows
 
 
@@ -64,8 +79,10 @@ def checked():
     for mtu in (256, 1024, 4096):
         rows += rows_of(f'pair ops mtu {mtu}', 'pair', f'-m {mtu} ops')
     rows += rows_of('pair ops IPv6', 'pair', '-m 1024 ops', family=6)
-    rows += rows_of('pair ops our loss', 'pair', '-m 256 ops', port=f'loss={5 * OURS},seed=9')
-    rows += rows_of('pair ops their loss', 'pair', '-m 256 ops', netem=f'loss {THEIRS:.0%}')
+    rows += rows_of('pair ops our loss', 'pair', '-m 256 ops', port=f'loss={OURS},seed=9')
+    rows += rows_of('pair ops our disorder', 'pair', '-m 256 ops', port='reorder=0.1,dup=0.1,seed=10')
+    for name, netem in (('loss', f'loss {THEIRS:.0%}'), ('disorder', DISORDER), ('damage', 'corrupt 10%')):
+        rows += rows_of(f'pair ops their {name}', 'pair', '-m 256 ops', netem=netem)
     for test in ('wrong-key-write', 'wrong-key-read', 'wrong-key-atomic', 'beyond-the-end', 'read-only'):
         rows += rows_of(f'pair {test}', 'pair', test, counts={'naks_access': 1})
     rows += rows_of('pair too-long', 'pair', 'too-long')

@@ -124,13 +124,17 @@ class Rig:
                 shutil.rmtree(d, ignore_errors=True)
                 os.makedirs(d)
             image.tool('tcpdump')
-            kernel, initramfs = image.build(folder, [os.path.join(build, 'tests', 'interop', 'pair')])
+            kernel, initramfs = image.build(folder, sorted({self.here(row.program) for row in ROWS}))
             self.guest = guest.Guest(folder, kernel, initramfs, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
             self.gids = {4: self.gid(self.tap.theirs[4]), 6: self.gid(self.tap.theirs[6])}
         except BaseException:
             self.close()
             raise
+
+    def here(self, program):
+        """A row's program on this machine: ours is in the build folder, others where the PATH finds them."""
+        return os.path.join(os.path.dirname(self.roost), 'tests', 'interop', 'pair') if program == 'pair' else program
 
     def close(self):
         if self.guest:
@@ -170,8 +174,7 @@ class Rig:
             if end != row.server:
                 command.append((self.tap.ours if row.server == HOST else self.tap.theirs)[4])
             commands[end] = command
-        if row.program == 'pair':
-            commands[HOST][0] = os.path.join(os.path.dirname(self.roost), 'tests', 'interop', 'pair')
+        commands[HOST][0] = self.here(row.program)
         return port, commands
 
     def run(self, row):
@@ -247,22 +250,33 @@ class Rig:
 
     def judge(self, row, ours, wire):
         trouble = []
-        local = self.tap.ours[row.family]
-        for what, words in (('our capture', ['--local', local, ours]), ('the link', ['--no-oracles', wire])):
-            done = subprocess.run([self.roost, 'pcap', '--json', *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  check=False)
-            try:
-                found = json.loads(done.stdout.splitlines()[-1])
-            except (ValueError, IndexError):
-                found = {}
-            oracles = found.get('oracles', {})
-            if done.returncode:
-                trouble.append(f"{what}: roost pcap {' '.join(words)}: {found.get('packets')} packets, {found.get('bad_icrc')} of them "
-                               f"with a bad ICRC; {oracles.get('findings') or done.stdout[-300:]}")
-            elif what == 'our capture':
-                trouble += [f'{what}: {oracles["counts"].get(key)} {key}, not {least} or more' for key, least in row.counts.items()
-                            if oracles['counts'].get(key, 0) < least]
+        disorder = ['--disorder'] if row.disorders else []
+        found = self.pcap('--local', self.tap.ours[row.family], *disorder, ours)
+        oracles = found.get('oracles', {})
+        counts = oracles.get('counts', {})
+        if not found.get('packets') or oracles.get('violations') != 0:
+            trouble.append(f"our capture: {found.get('packets')} packets; {oracles.get('findings') or found}")
+        elif found['ok'] == row.damages:
+            trouble.append(f"our capture: {found['bad_icrc']} packets with a bad ICRC, {found['refused']} refused")
+        trouble += [f'our capture: {counts.get(key)} {key}, not {least} or more' for key, least in row.counts.items()
+                    if counts.get(key, 0) < least]
+        # A lost ACK does not show when a later one covers it; a lost request does.
+        if 'loss' in row.port and row.server == GUEST and not any(counts.get(key) for key in ('retransmitted', 'gaps', 'duplicates', 'reads_again')):
+            trouble.append('our capture: nothing was lost')
+        # Where the guest damages what it sends, nobody can say what was right.
+        link = {'ok': True} if row.damages else self.pcap('--no-oracles', wire)
+        if not link.get('ok'):
+            trouble.append(f'the link: {link}')
         return trouble
+
+    def pcap(self, *words):
+        """What roost pcap says of a file."""
+        done = subprocess.run([self.roost, 'pcap', '--json', *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+        try:
+            return json.loads(done.stdout.splitlines()[-1])
+        except (ValueError, IndexError):
+            return {'ok': False, 'said': done.stdout[-300:]}
 
     def keep(self, row):
         shutil.copytree(self.scratch, os.path.join(self.failed, re.sub(r'\W+', '-', str(row))))
