@@ -74,7 +74,7 @@ def perftest():
 
 
 def checked():
-    """pair.c: every byte, and every operation that must fail."""
+    """pair_tests.c: every byte, and every operation that must fail."""
     rows = []
     for mtu in (256, 1024, 4096):
         rows += rows_of(f'pair ops mtu {mtu}', 'pair', f'-m {mtu} ops')
@@ -88,6 +88,7 @@ def checked():
     rows += rows_of('pair too-long', 'pair', 'too-long')
     rows += rows_of('pair late-receive', 'pair', 'late-receive', counts={'naks_rnr': 1})
     rows += rows_of('pair no-receive', 'pair', 'no-receive', counts={'naks_rnr': 2})
+    rows += rows_of('pair window', 'pair', 'window', counts={'naks_access': 1})
     rows += rows_of('pair gone', 'pair', 'gone')
     return rows
 

@@ -215,7 +215,7 @@ class Rig:
     def wait(side, until):
         while side.status() is None:
             if time.monotonic() > until:
-                return f'still running after {ROW_LIMIT} s'
+                return 'does not end'
             time.sleep(0.05)
         return None
 
