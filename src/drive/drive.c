@@ -146,6 +146,7 @@ static void destroy(struct drive *d)
 		sys_close(d->service_set);
 	tender_fini(&d->service);
 	tender_fini(&d->waiter);
+	gsi_fini(d);
 	pthread_mutex_destroy(&d->control);
 	free(d);
 }
@@ -153,7 +154,7 @@ static void destroy(struct drive *d)
 static int create(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen)
 {
 	struct drive *d = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*d), (size_t)CACHE_LINE));
-	struct nic_config cfg = {.ops = ops, .host = d};
+	struct nic_config cfg = {.host = d};
 	int rc;
 
 	if (!d) {
@@ -165,6 +166,10 @@ static int create(const struct nic_host_ops *ops, struct drive **out, char *err,
 	d->started = clock_now();
 	d->stat_fd = d->service_set = d->service.wake_fd = d->waiter.wake_fd = -1;
 	pthread_mutex_init(&d->control, NULL);
+	gsi_init(d);
+	d->ops = *ops;
+	d->ops.gsi = gsi_arrived;
+	cfg.ops = &d->ops;
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		atomic_store_explicit(&d->pu[i].tend_wake, UINT64_MAX, memory_order_relaxed);
 		atomic_store_explicit(&d->pu[i].offer_every, 1, memory_order_relaxed);

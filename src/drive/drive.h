@@ -67,6 +67,30 @@ void drive_quiesce(struct drive *d);
  */
 int drive_wait_fd(struct drive *d, int fd, uint64_t timeout_ns);
 
+/* ---- QP 1: management datagrams, for src/cm ---- */
+
+/* The service thread calls these, never two at a time, no PU owned. They may send, and must not open or close. */
+struct drive_gsi_ops {
+	/* NIC_GSI_LEN bytes came to QP 1 by `port`, from src to dst; all valid during the call, and not to be trusted. */
+	void (*input)(void *ctx, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
+		      const uint8_t *mad);
+	/* Runs what is due; returns when it wants to be called next at the latest, ns of drive_now(); UINT64_MAX: never. */
+	uint64_t (*expire)(void *ctx, uint64_t now);
+};
+
+/* One user at a time. 0, -EBUSY. Any thread that holds no lock which the user's functions want, nor the control lock. */
+int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
+/* Waits for a call that is running: none comes after. As above, and not the service thread. */
+void drive_gsi_close(struct drive *d);
+/* Something may be due earlier than was said: expire() is called soon. Any thread. */
+void drive_gsi_wake(struct drive *d);
+/*
+ * Sends a datagram from QP 1 to QP 1 of dst. Unreliable; errors as of nic_gsi_send(), and -ENODEV after a fork. Any thread that holds
+ * neither the control lock nor a PU.
+ */
+int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
+		   const uint8_t *mad);
+
 /*
  * Path of the stat socket of process `pid` in the private folder (port/shm_dir.h). Whoever connects gets one
  * JSON object and the end of the stream. 0, -ENAMETOOLONG, or why there is no such folder (-EPERM: it is not

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/mem.h"
+#include "base/spin.h"
 #include "drive/clock.h"
 #include "drive/drive.h"
 
@@ -109,8 +110,30 @@ struct tender {
 	struct tend_pu pu[NIC_MAX_PUS];
 };
 
+#define GSI_QUEUE 256 /* management datagrams that wait for the service thread */
+
+struct gsi_datagram {
+	unsigned port;
+	struct pkt_addr src, dst;
+	uint8_t mad[NIC_GSI_LEN];
+};
+
+struct gsi {
+	pthread_mutex_t user_lock; /* ops, ctx; held while the user is called */
+	const struct drive_gsi_ops *ops;
+	void *ctx;
+	struct spin queue_lock; /* what follows; leaf */
+	bool open;
+	uint32_t head, tail;
+	uint64_t dropped;
+	struct gsi_datagram queue[GSI_QUEUE];
+	_Atomic uint64_t due;	/* ns */
+	_Atomic uint32_t woken; /* something waits */
+};
+
 struct drive {
 	struct nic *nic;
+	struct nic_host_ops ops; /* the caller's, and QP 1's */
 	unsigned pus, ports;
 	atomic_bool dead; /* a fork's child: its engine belongs to the parent */
 	atomic_bool stop;
@@ -130,6 +153,8 @@ struct drive {
 	struct tender waiter;
 	atomic_uint waiting;  /* a thread in drive_wait_fd tends the PUs */
 	atomic_uint wait_seq; /* counts such waits */
+
+	struct gsi gsi;
 
 	int stat_fd;	  /* listening, -1: none */
 	int stat_dir;	  /* the private folder, with stat_fd */
@@ -205,6 +230,17 @@ int service_start(struct drive *d);
 void service_open_eyes(struct drive *d, unsigned i);
 void service_shut_eyes(struct drive *d, unsigned i);
 void service_stop(struct drive *d);
+
+/* ---- gsi.c ---- */
+void gsi_init(struct drive *d);
+void gsi_fini(struct drive *d);
+/* nic_host_ops.gsi; host is the struct drive. */
+void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
+		 const uint8_t *mad);
+/* Hands over what came, runs what is due. Service thread. */
+void gsi_serve(struct drive *d);
+/* When it wants to: ns, 0: now. Service thread. */
+uint64_t gsi_due(struct drive *d);
 
 /* ---- stat.c ---- */
 

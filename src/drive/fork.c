@@ -111,6 +111,7 @@ static void in_child(void)
 		stat_forget(d);
 		/* Its holder may be a thread that the child has not. */
 		pthread_mutex_init(&d->control, NULL);
+		pthread_mutex_init(&d->gsi.user_lock, NULL);
 		atomic_store(&d->waiting, 0);
 		d->next_dead = dead_engines;
 		dead_engines = d;

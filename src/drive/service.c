@@ -293,6 +293,7 @@ static void stand_by(struct service *s)
 	s->standby = seq == s->wait_seen ? s->standby * 2 : STANDBY_NS;
 	s->wait_seen = seq;
 	wake = s->standby > STANDBY_LIMIT_NS ? UINT64_MAX : clock_now() + s->standby;
+	wake = wake < gsi_due(d) ? wake : gsi_due(d);
 	atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
 	/* Left before it could know how long we sleep? */
 	if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
@@ -312,8 +313,9 @@ static void tend(struct service *s)
 		v = one < v ? one : v;
 	}
 	if (v == TEND_SLEEP) {
-		uint64_t wake = tend_wake(t);
+		uint64_t wake = tend_wake(t), due = gsi_due(d);
 
+		wake = wake < due ? wake : due;
 		steer(s);
 		listen_on_ports(s);
 		atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
@@ -345,6 +347,7 @@ static void *service_main(void *arg)
 		if (atomic_load_explicit(&d->stop, memory_order_acquire))
 			return NULL;
 		atomic_store_explicit(&d->service_until, 0, memory_order_relaxed);
+		gsi_serve(d);
 		if (standing_by(d))
 			stand_by(&s);
 		else

@@ -289,6 +289,7 @@ struct nic {
 	uint32_t *pd_refs; /* UINT32_MAX: free */
 	uint32_t pd_cap;
 	struct rng rng;
+	uint32_t gsi_psn; /* of PU 0's owner: the next datagram's from QP 1 */
 };
 
 static inline bool psn_before(uint32_t a, uint32_t b)
@@ -357,6 +358,10 @@ struct cqe_fields {
 };
 void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f);
 void cq_notify_dirty(struct pu *pu);
+
+/* gsi.c: the packet is for QP 1; what is left to check, and what becomes of it */
+enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,
+		      const struct pkt_view *v);
 
 /* rx.c */
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);

@@ -56,6 +56,8 @@
 	X(rx_bad_qpn, "dropped: no such QP, or it hears nothing in its state")                               \
 	X(rx_bad_source, "dropped: not from the QP's peer")                                                  \
 	X(rx_bad_service, "dropped: op-code of another service")                                             \
+	X(rx_management, "management datagrams received by QP 1")                                            \
+	X(tx_management, "management datagrams sent by QP 1")                                                \
 	X(loopback_wqes, "work requests between QPs of this NIC, executed without packets")                  \
 	X(np_cnp_sent, "congestion notifications sent")                                                      \
 	X(rp_cnp_handled, "congestion notifications received")                                               \

@@ -113,6 +113,12 @@ struct nic_host_ops {
 			 void *qp_ctx);		    /* at most once per event and life of a QP */
 	void (*cq_error)(void *host, void *cq_ctx); /* CQ overrun */
 	void (*srq_event)(void *host, enum nic_event ev, void *srq_ctx);
+	/*
+	 * A management datagram of NIC_GSI_LEN bytes came to QP 1 by this port, from src to dst. All three are valid during the
+	 * call. NULL: there is no QP 1.
+	 */
+	void (*gsi)(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
+		    const uint8_t *mad);
 };
 
 struct nic_config {
@@ -244,6 +250,19 @@ struct nic_ah_attr {
 int nic_ah_create(struct nic *nic, const struct nic_ah_attr *attr, uint32_t *handle);
 /* WQEs that still name it end in error. 0 or -ENOENT. [control+owner of all PUs] */
 int nic_ah_destroy(struct nic *nic, uint32_t handle);
+
+/* ---- QP 1: management datagrams ---- */
+
+#define NIC_GSI_QPN  1u
+#define NIC_GSI_QKEY 0x80010000u
+#define NIC_GSI_LEN  256u
+
+/*
+ * Sends one from QP 1 to QP 1 of dst. Unreliable: 0 means that the port has it. -EAGAIN: the port has no room, -EINVAL: no such
+ * port, or why there is no way to dst. [control+owner of PU 0]
+ */
+int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
+		 const uint8_t *mad);
 
 /* ---- queue pairs ---- */
 

@@ -35,6 +35,9 @@ static void count_refused(struct nic_counters *c, enum pkt_error why)
 	case PKT_ERR_SERVICE:
 		c->rx_bad_service++;
 		break;
+	case PKT_ERR_QKEY:
+		c->rx_bad_qkey++;
+		break;
 	case PKT_OK:
 	case PKT_ERR_COUNT:
 		break;
@@ -71,6 +74,8 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 		return err;
 	if (unlikely(!pkey_ok(v->pkey)))
 		return PKT_ERR_PKEY;
+	if (unlikely(v->dqpn == NIC_GSI_QPN))
+		return gsi_rx(pu, pp, pkt, v);
 	qp = nic_find_qp(pu->nic, v->dqpn);
 	if (unlikely(!qp || qp->pu != pu))
 		return PKT_ERR_QPN;
@@ -112,6 +117,8 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			count_refused(&pu->ctr, err);
 			continue;
 		}
+		if (unlikely(!qp)) /* QP 1 had it */
+			continue;
 		if (unlikely(pkts[i].flags & PORT_CE))
 			pu->ctr.np_ecn_marked_roce_packets++;
 		if (unlikely(v.opcode == PKT_CNP))

@@ -134,6 +134,7 @@ enum pkt_error {
 	PKT_ERR_QPN,	 /* no such QP, or in a state that hears nothing */
 	PKT_ERR_SOURCE,	 /* not from the QP's peer */
 	PKT_ERR_SERVICE, /* op-code of another service than the QP's */
+	PKT_ERR_QKEY,	 /* Q_Key is not the QP's */
 	PKT_ERR_COUNT
 };
 

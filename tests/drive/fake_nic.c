@@ -294,3 +294,28 @@ void fake_post(struct drive *d, unsigned qp, unsigned n)
 	atomic_fetch_add(&q->prod, n);
 	drive_doorbell(d, q);
 }
+
+int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
+		 const uint8_t *mad)
+{
+	struct fake_pu *p = &nic->pu[0];
+
+	if (port >= nic->cfg.ports)
+		return -EINVAL;
+	if (atomic_exchange(&p->inside, 1))
+		atomic_fetch_add(&p->overlaps, 1);
+	atomic_fetch_add(&nic->gsi_sent, 1);
+	atomic_store(&p->inside, 0);
+	return 0;
+}
+
+void fake_datagram(struct drive *d, uint8_t fill)
+{
+	struct nic *nic = drive_nic(d);
+	uint8_t mad[NIC_GSI_LEN];
+
+	memset(mad, fill, sizeof(mad));
+	drive_own(d, 0);
+	nic->cfg.ops->gsi(nic->cfg.host, 0, &nic->cfg.port[0][0]->addr, &nic->cfg.port[0][0]->addr, mad);
+	drive_disown(d, 0);
+}

@@ -41,6 +41,7 @@ struct nic {
 	struct fake_pu pu[NIC_MAX_PUS];
 	struct nic_qp qp[FAKE_QPS];
 	void *event_ctx; /* not NULL: a packet makes a cq_event with it */
+	atomic_uint gsi_sent;
 };
 
 struct fake_port *fake_port_of(struct drive *d, unsigned port, unsigned lane);
@@ -48,6 +49,9 @@ struct fake_port *fake_port_of(struct drive *d, unsigned port, unsigned lane);
 void fake_inject(struct fake_port *p, unsigned n);
 /* The program posts n WQEs and rings. */
 void fake_post(struct drive *d, unsigned qp, unsigned n);
+
+/* A management datagram whose bytes are all `fill` comes to QP 1, in a turn of this thread. */
+void fake_datagram(struct drive *d, uint8_t fill);
 
 extern char fake_spec[16][600]; /* what port_open was called with */
 extern atomic_uint fake_opened, fake_closed;

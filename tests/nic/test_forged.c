@@ -153,12 +153,13 @@ static void guessed_qpn(void **state)
 		seal_and_send(NULL);
 		dropped(CAUSE(rx_bad_qpn));
 	}
+	/* QP 0 there is none; QP 1 hears datagrams alone. */
 	for (uint32_t qpn = 0; qpn < 2; qpn++) {
 		start();
 		make_write(S);
 		pkt_put24(((struct pkt_bth *)buf)->dqpn, qpn);
 		seal_and_send(NULL);
-		dropped(CAUSE(rx_bad_qpn));
+		dropped(qpn ? CAUSE(rx_bad_service) : CAUSE(rx_bad_qpn));
 	}
 }
 

@@ -34,7 +34,19 @@ static void on_srq_event(void *host, enum nic_event ev, void *ctx)
 	*(ev == NIC_EVENT_SRQ_LIMIT ? &q->limit_events : &q->errors) += 1;
 }
 
-static const struct nic_host_ops ops = {on_cq_event, on_qp_event, on_cq_error, on_srq_event};
+static void on_gsi(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
+		   const uint8_t *mad)
+{
+	struct world *w = host;
+
+	w->gsi.count++;
+	w->gsi.port = port;
+	w->gsi.src = *src;
+	w->gsi.dst = *dst;
+	memcpy(w->gsi.mad, mad, NIC_GSI_LEN);
+}
+
+static const struct nic_host_ops ops = {on_cq_event, on_qp_event, on_cq_error, on_srq_event, on_gsi};
 
 void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
 		      const struct sim_params *params)

@@ -21,6 +21,12 @@ struct world {
 	unsigned nics, ports, pus;
 	uint64_t paused_until[WORLD_MAX_NICS]; /* the NIC is not polled before */
 	uint64_t cq_events, cq_errors;
+	struct {
+		uint64_t count;
+		unsigned port;
+		struct pkt_addr src, dst;
+		uint8_t mad[NIC_GSI_LEN];
+	} gsi; /* what came to any QP 1, the last of it */
 };
 
 struct world_shape {

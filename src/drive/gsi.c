@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * QP 1 seen from above: what comes to it waits in a bounded queue and is handed to its user by the service thread, outside of
+ * any turn; the user's timers run there as well. Datagrams beyond the queue are lost, as any may be: who sent them sends
+ * again.
+ *
+ *   turn (any thread, PU owned) -> queue -> service thread -> user's input(), expire()
+ *   user (any thread) -> drive_gsi_send() -> PU 0, owned for it -> port
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "drive/engine.h"
+
+/* From inside a turn, or a control call. */
+void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
+		 const uint8_t *mad)
+{
+	struct drive *d = host;
+	struct gsi *g = &d->gsi;
+	struct gsi_datagram *m;
+
+	spin_lock(&g->queue_lock);
+	if (!g->open || g->tail - g->head == GSI_QUEUE) {
+		g->dropped++;
+		spin_unlock(&g->queue_lock);
+		return;
+	}
+	m = &g->queue[g->tail++ % GSI_QUEUE];
+	m->port = port;
+	m->src = *src;
+	m->dst = *dst;
+	memcpy(m->mad, mad, NIC_GSI_LEN);
+	spin_unlock(&g->queue_lock);
+	drive_gsi_wake(d);
+}
+
+static bool take(struct gsi *g, struct gsi_datagram *out)
+{
+	bool any;
+
+	spin_lock(&g->queue_lock);
+	any = g->head != g->tail;
+	if (any)
+		*out = g->queue[g->head++ % GSI_QUEUE];
+	spin_unlock(&g->queue_lock);
+	return any;
+}
+
+void gsi_serve(struct drive *d)
+{
+	struct gsi *g = &d->gsi;
+	struct gsi_datagram m;
+	uint64_t due = atomic_load_explicit(&g->due, memory_order_relaxed);
+
+	if (!atomic_load_explicit(&g->woken, memory_order_relaxed) &&
+	    (due == UINT64_MAX || clock_now() < due))
+		return;
+	/* Before the look: what comes from here on wakes us again. */
+	atomic_exchange_explicit(&g->woken, 0, memory_order_acq_rel);
+	pthread_mutex_lock(&g->user_lock);
+	if (g->ops) {
+		unsigned n = 0;
+
+		for (; n < GSI_QUEUE && take(g, &m); n++)
+			g->ops->input(g->ctx, m.port, &m.src, &m.dst, m.mad);
+		if (n == GSI_QUEUE) /* after a turn or two of the other work */
+			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
+		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()), memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&g->user_lock);
+}
+
+uint64_t gsi_due(struct drive *d)
+{
+	if (atomic_load_explicit(&d->gsi.woken, memory_order_acquire))
+		return 0;
+	return atomic_load_explicit(&d->gsi.due, memory_order_relaxed);
+}
+
+void gsi_init(struct drive *d)
+{
+	pthread_mutex_init(&d->gsi.user_lock, NULL);
+	atomic_store_explicit(&d->gsi.due, UINT64_MAX, memory_order_relaxed);
+}
+
+void gsi_fini(struct drive *d)
+{
+	if (d->gsi.dropped)
+		log_debug("gsi: %llu datagrams found nobody, or no room", (unsigned long long)d->gsi.dropped);
+	pthread_mutex_destroy(&d->gsi.user_lock);
+}
+
+static void set_open(struct gsi *g, bool open)
+{
+	spin_lock(&g->queue_lock);
+	g->open = open;
+	g->head = g->tail;
+	spin_unlock(&g->queue_lock);
+}
+
+int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx)
+{
+	struct gsi *g = &d->gsi;
+	int rc = 0;
+
+	pthread_mutex_lock(&g->user_lock);
+	if (g->ops) {
+		rc = -EBUSY;
+	} else {
+		g->ops = ops;
+		g->ctx = ctx;
+		set_open(g, true);
+	}
+	pthread_mutex_unlock(&g->user_lock);
+	if (rc == 0)
+		drive_gsi_wake(d);
+	return rc;
+}
+
+void drive_gsi_close(struct drive *d)
+{
+	struct gsi *g = &d->gsi;
+
+	pthread_mutex_lock(&g->user_lock);
+	set_open(g, false);
+	g->ops = NULL;
+	atomic_store_explicit(&g->due, UINT64_MAX, memory_order_relaxed);
+	pthread_mutex_unlock(&g->user_lock);
+}
+
+void drive_gsi_wake(struct drive *d)
+{
+	/* The service thread alone: while another tends, it looks here all the same. */
+	if (!atomic_exchange_explicit(&d->gsi.woken, 1, memory_order_acq_rel))
+		tender_kick(&d->service);
+}
+
+int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
+		   const uint8_t *mad)
+{
+	int rc;
+
+	if (drive_dead(d))
+		return -ENODEV;
+	drive_control_lock(d);
+	drive_own(d, 0);
+	rc = nic_gsi_send(d->nic, port, dst, tclass, mad);
+	drive_disown(d, 0);
+	drive_control_unlock(d);
+	return rc;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * QP 1, the general services interface: management datagrams of 256 bytes, sent and received as UD SENDs with a Q_Key of their
+ * own (IBA 13.5.1, 3.9.4). It has no queues and no completions: what comes goes to the host, what goes leaves at once or not
+ * at all, since who sends datagrams sends them again. It belongs to the first PU.
+ */
+#include "nic/tx.h"
+
+enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,
+		      const struct pkt_view *v)
+{
+	const struct nic_config *cfg = &pu->nic->cfg;
+	uint16_t ip_id = pkt->ip_id;
+	struct icrc_flow flow;
+
+	if (v->opcode != (PKT_UD | PKT_SEND_ONLY))
+		return PKT_ERR_SERVICE;
+	if (!cfg->ops->gsi || v->sqpn != NIC_GSI_QPN)
+		return PKT_ERR_QPN;
+	if (v->qkey != NIC_GSI_QKEY)
+		return PKT_ERR_QKEY;
+	if (v->payload_len != NIC_GSI_LEN)
+		return PKT_ERR_SHORT;
+	icrc_flow_init(&flow, pkt->src, pkt->dst, pkt->sport, PKT_UDP_PORT);
+	if (!icrc_verify(&flow, pkt->flags & PORT_ID_KNOWN, &ip_id, pkt->bth, pkt->len))
+		return PKT_ERR_ICRC;
+	pu->ctr.rx_management++;
+	cfg->ops->gsi(cfg->host, (unsigned)(pp - pu->ports), pkt->src, pkt->dst, v->payload);
+	return PKT_OK;
+}
+
+int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
+		 const uint8_t *mad)
+{
+	const uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + NIC_GSI_LEN + PKT_ICRC_LEN;
+	struct pu *pu = nic->pus[0];
+	struct port_room room;
+	struct port *port;
+	struct dest *d;
+	uint8_t *p;
+	int rc;
+
+	if (port_index >= nic->cfg.ports)
+		return -EINVAL;
+	port = pu->ports[port_index].port;
+	rc = dest_get(pu, (uint8_t)port_index, dst, NIC_GSI_QPN, &d);
+	if (rc)
+		return rc;
+	rc = port->ops->reserve(port, d->path, len, tclass, &room);
+	if (rc == 0) {
+		p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN, false,
+				nic->gsi_psn++);
+		p = pkt_put_deth(p, NIC_GSI_QKEY, NIC_GSI_QPN);
+		memcpy(p, mad, NIC_GSI_LEN);
+		icrc_store(room.bth + len - PKT_ICRC_LEN, icrc_compute(&d->tx, room.ip_id, room.bth, len));
+		pu->ctr.tx_management++;
+		pu->ctr.sent_pkts++;
+		pu->ctr.sent_bytes += len;
+		pu->ports[port_index].blocked = !port->ops->flush(port);
+	}
+	dest_put(d);
+	return rc;
+}

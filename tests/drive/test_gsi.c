@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* QP 1's way up: datagrams reach their user in the service thread, timers come, a flood is bounded, closing is final. */
+#include "harness.h"
+
+#define QUEUE 256 /* drive's bound on datagrams that wait */
+
+struct user {
+	struct drive *d;
+	atomic_uint inputs, expires, sum;
+	_Atomic uint64_t due;
+	atomic_bool answer; /* send one for each that comes */
+	atomic_bool hold;   /* input waits */
+	_Atomic uintptr_t thread;
+};
+
+static void input(void *ctx, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
+		  const uint8_t *mad)
+{
+	struct user *u = ctx;
+
+	for (unsigned i = 1; i < NIC_GSI_LEN; i++) {
+		if (mad[i] != mad[0])
+			abort();
+	}
+	while (atomic_load(&u->hold))
+		harness_sleep_ms(1);
+	atomic_store(&u->thread, (uintptr_t)pthread_self());
+	if (atomic_load(&u->answer) && drive_gsi_send(u->d, port, src, 0, mad))
+		abort();
+	atomic_fetch_add(&u->sum, mad[0]);
+	atomic_fetch_add(&u->inputs, 1);
+}
+
+static uint64_t expire(void *ctx, uint64_t now)
+{
+	struct user *u = ctx;
+	uint64_t due = atomic_load(&u->due);
+
+	atomic_fetch_add(&u->expires, 1);
+	if (due <= now) {
+		due = UINT64_MAX;
+		atomic_store(&u->due, due);
+	}
+	return due;
+}
+
+static const struct drive_gsi_ops ops = {input, expire};
+
+static void datagrams_come(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX, .answer = true};
+
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), -EBUSY);
+	for (unsigned i = 1; i <= 100; i++) {
+		fake_datagram(*state, 3);
+		assert_true(fake_reached(&u.inputs, i));
+		if (i % 25 == 0)
+			harness_sleep_ms(2); /* it falls asleep */
+	}
+	assert_int_equal(atomic_load(&u.sum), 300);
+	assert_int_equal(atomic_load(&drive_nic(*state)->gsi_sent), 100);
+	assert_int_equal(atomic_load(&drive_nic(*state)->pu[0].overlaps), 0);
+	assert_true(atomic_load(&u.thread) != (uintptr_t)pthread_self());
+	assert_int_equal(drive_gsi_send(*state, 7, &(struct pkt_addr){{0}}, 0, NULL), -EINVAL);
+	drive_gsi_close(*state);
+}
+
+static void timers_come(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX};
+	unsigned n;
+
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	assert_true(fake_reached(&u.expires, 1));
+	/* Nothing due: it is not asked again and again. */
+	harness_sleep_ms(20);
+	n = atomic_load(&u.expires);
+	assert_true(n < 10);
+	/* Something is due sooner than it was told. */
+	atomic_store(&u.due, drive_now(*state) + 5000000);
+	drive_gsi_wake(*state);
+	assert_true(fake_reached(&u.expires, n + 2));
+	assert_true(atomic_load(&u.due) == UINT64_MAX);
+	drive_gsi_close(*state);
+}
+
+/* While the user is busy the queue fills, and no further. */
+static void floods_are_bounded(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX, .hold = true};
+
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	for (unsigned i = 0; i < 20 * QUEUE; i++)
+		fake_datagram(*state, 1);
+	atomic_store(&u.hold, false);
+	assert_true(fake_reached(&u.inputs, QUEUE));
+	harness_sleep_ms(10);
+	assert_true(atomic_load(&u.inputs) <= QUEUE + 1); /* the one that was in hand */
+	/* Afterwards as before. */
+	fake_datagram(*state, 1);
+	assert_true(fake_reached(&u.inputs, QUEUE + 1));
+	drive_gsi_close(*state);
+}
+
+static void closed_is_closed(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX}, v = u;
+
+	fake_datagram(*state, 1); /* nobody there */
+	for (unsigned i = 0; i < 200; i++) {
+		assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+		fake_datagram(*state, 1);
+		fake_datagram(*state, 1);
+		drive_gsi_close(*state);
+		atomic_store(&u.hold, true); /* a call now would hang, and the test with it */
+		fake_datagram(*state, 1);
+		drive_gsi_close(*state);
+		atomic_store(&u.hold, false);
+	}
+	assert_true(atomic_load(&u.inputs) <= 400);
+	/* What came for the first user is not the next one's. */
+	assert_int_equal(drive_gsi_open(*state, &ops, &v), 0);
+	assert_true(fake_reached(&v.expires, 1));
+	assert_int_equal(atomic_load(&v.inputs), 0);
+	drive_gsi_close(*state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(timers_come, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(floods_are_bounded, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(closed_is_closed, harness_setup, harness_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, harness_begin, harness_end);
+}
