@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Listeners, and what comes to them: REQ and SIDR_REQ. Nobody is known yet here, so everything is bounded. */
+#include "cm/core.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+static struct cm_listener *find(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr)
+{
+	struct list_head *bucket = cm_service_bucket(cm, service_id);
+	struct cm_listener *l;
+
+	list_for_each_entry (l, bucket, link) {
+		if (l->service_id == service_id && l->any == !addr && (!addr || pkt_addr_eq(&l->addr, addr)))
+			return l;
+	}
+	return NULL;
+}
+
+int cm_listen(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr, unsigned kinds,
+	      uint32_t backlog, void *user, struct cm_listener **out)
+{
+	struct cm_listener *l;
+
+	if (!kinds || kinds & ~(unsigned)(CM_LISTEN_CONN | CM_LISTEN_UD))
+		return -EINVAL;
+	if (find(cm, service_id, addr))
+		return -EADDRINUSE;
+	if (list_empty(&cm->free_listeners))
+		return -ENOSPC;
+	l = list_first_entry(&cm->free_listeners, struct cm_listener, link);
+	list_del(&l->link);
+	*l = (struct cm_listener){
+		.cm = cm, .service_id = service_id, .any = !addr, .kinds = kinds, .user = user};
+	l->backlog = backlog ? backlog : cm->config.max_half_open;
+	if (addr)
+		l->addr = *addr;
+	list_init(&l->waiting);
+	list_add_tail(&l->link, cm_service_bucket(cm, service_id));
+	*out = l;
+	return 0;
+}
+
+void cm_unlisten(struct cm_listener *l)
+{
+	struct cm_conn *c, *tmp;
+
+	list_for_each_entry_safe (c, tmp, &l->waiting, link) {
+		list_del(&c->link);
+		c->listener = NULL;
+	}
+	list_del(&l->link);
+	list_add(&l->link, &l->cm->free_listeners);
+}
+
+/* Who serves it at that address; one on the very address before one on all. */
+static struct cm_listener *serving(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr,
+				   unsigned kind)
+{
+	struct cm_listener *l = find(cm, service_id, addr);
+
+	if (!l || !(l->kinds & kind))
+		l = find(cm, service_id, NULL);
+	return l && l->kinds & kind ? l : NULL;
+}
+
+/* A connection that waits at a listener. NULL and counted: a bound is reached. The peer asks again, and may have more luck. */
+static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct cm_rx *rx, enum cm_state s)
+{
+	struct cm_conn *c;
+
+	if (l->waiting_count >= l->backlog) {
+		cm->counters.backlog_full++;
+		return NULL;
+	}
+	if (cm->half_open >= cm->config.max_half_open) {
+		cm->counters.half_open_full++;
+		return NULL;
+	}
+	c = cm_conn_new(cm);
+	if (!c) {
+		cm->counters.table_full++;
+		return NULL;
+	}
+	c->src = rx->dst;
+	c->dst = rx->src;
+	c->tid = rx->m.tid;
+	c->remote_id = rx->m.local_id;
+	c->user = l->user;
+	c->listener = l;
+	l->waiting_count++;
+	list_add_tail(&c->link, &l->waiting);
+	cm_set_state(c, s);
+	return c;
+}
+
+/* Private data, and the addresses in front of it. */
+static void take_data(struct cm_event *e, uint64_t service_id, const struct cm_msg *m)
+{
+	size_t skip = 0;
+
+	e->has_ip = cm_service_is_ip(service_id) && cm_ip_parse(m->data, &e->ip) == 0;
+	if (e->has_ip)
+		skip = CM_IP_LEN;
+	e->data = m->data + skip;
+	e->data_len = (uint8_t)(cm_data_len(m->attr) - skip);
+}
+
+/* ---- REQ ---- */
+
+/* A REQ that came before. The answer may have been lost. */
+static void req_again(struct cm_conn *c, const struct cm_rx *rx)
+{
+	cm_count_duplicate(c->cm, CM_REQ);
+	switch (c->state) {
+	case CM_REQ_RCVD:
+		cm_send_mra(c, CM_SERVICE_TIMEOUT);
+		break;
+	case CM_MRA_REQ_SENT:
+	case CM_REP_SENT:
+		cm_send_again(c);
+		break;
+	case CM_TIMEWAIT:
+		if (cm_saved_attr(c) == CM_REJ)
+			cm_send_again(c);
+		else
+			cm_refuse(c->cm, &rx->dst, &rx->src, &rx->m, CM_ABOUT_REQ, CM_REJ_STALE, NULL, 0);
+		break;
+	default:
+		break; /* it has our answer, or we asked it to wait */
+	}
+}
+
+/* What can't be, whoever serves it; 0: nothing. The QP will talk to the REQ's GID, so that must be where the REQ came from. */
+static uint16_t req_problem(const struct cm_rx *rx)
+{
+	const struct cm_req *r = &rx->m.req;
+
+	if (r->transport != CM_TRANSPORT_RC && r->transport != CM_TRANSPORT_UC)
+		return CM_REJ_INVALID_TRANSPORT;
+	if (r->mtu < 1 || r->mtu > 5)
+		return CM_REJ_INVALID_MTU;
+	if (memcmp(r->primary.local_gid, rx->src.b, CM_GID_LEN) != 0 ||
+	    memcmp(r->primary.remote_gid, rx->dst.b, CM_GID_LEN) != 0)
+		return CM_REJ_INVALID_GID;
+	return 0;
+}
+
+static void refuse_req(struct cm *cm, const struct cm_rx *rx, uint16_t reason)
+{
+	bool gid = reason == CM_REJ_INVALID_GID; /* then our own is the additional information */
+
+	cm_refuse(cm, &rx->dst, &rx->src, &rx->m, CM_ABOUT_REQ, reason, gid ? rx->dst.b : NULL,
+		  gid ? CM_GID_LEN : 0);
+}
+
+void cm_end_stale(struct cm_conn *old, uint64_t now)
+{
+	old->cm->counters.stale++;
+	if (old->state == CM_ESTABLISHED)
+		cm_send_dreq(old, now, NULL, 0);
+}
+
+static void fill_from_req(struct cm_conn *c, const struct cm_req *r)
+{
+	c->service_id = r->service_id;
+	c->remote_guid = r->ca_guid;
+	c->remote_qpn = r->qpn;
+	c->sq_psn = r->psn;
+	c->flow_label = r->primary.flow_label;
+	c->tclass = r->primary.tclass;
+	c->hop_limit = r->primary.hop_limit;
+	c->sl = r->primary.sl;
+	c->mtu = r->mtu;
+	c->ack_timeout = r->primary.ack_timeout;
+	c->responder_resources = r->initiator_depth;
+	c->initiator_depth = r->responder_resources;
+	c->retry_count = r->retry_count;
+	c->rnr_retry = r->rnr_retry;
+	c->max_retries = r->max_cm_retries;
+	c->interval = cm_interval(r->primary.ack_timeout, r->local_timeout);
+	/* As long as it may ask: a refusal must not be forgotten before, or the program would be asked twice. */
+	c->hold = (r->max_cm_retries + 1u) * cm_interval(r->primary.ack_timeout, r->remote_timeout);
+	cm_chain(c, CHAIN_REMOTE);
+	cm_chain(c, CHAIN_QPN);
+}
+
+static void tell_request(struct cm_conn *c, struct cm_listener *l, const struct cm_rx *rx)
+{
+	const struct cm_req *r = &rx->m.req;
+	struct cm_event e = {
+		.type = CM_EV_REQUEST,
+		.user = l->user,
+		.listener = l,
+		.responder_resources = c->responder_resources,
+		.initiator_depth = c->initiator_depth,
+		.flow_control = r->flow_control,
+		.retry_count = r->retry_count,
+		.rnr_retry = r->rnr_retry,
+		.srq = r->srq,
+		.transport = r->transport,
+		.qpn = r->qpn,
+		.psn = r->psn,
+		.ece = {r->vendor_id, rx->m.attr_mod},
+	};
+
+	take_data(&e, r->service_id, &rx->m);
+	cm_tell(c, &e);
+}
+
+void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
+{
+	const struct cm_req *r = &rx->m.req;
+	struct cm_peer peer = {rx->src, r->ca_guid, rx->m.local_id, false};
+	struct cm_conn *c = cm_find_peer(cm, CHAIN_REMOTE, &peer);
+	uint16_t problem = req_problem(rx);
+	struct cm_listener *l;
+
+	if (c) {
+		req_again(c, rx);
+		return;
+	}
+	if (problem) {
+		cm->counters.bad_request++;
+		refuse_req(cm, rx, problem);
+		return;
+	}
+	peer.number = r->qpn;
+	c = cm_find_peer(cm, CHAIN_QPN, &peer);
+	if (c) {
+		refuse_req(cm, rx, CM_REJ_STALE);
+		cm_end_stale(c, rx->now);
+		return;
+	}
+	l = serving(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
+	if (!l) {
+		cm->counters.no_listener++;
+		refuse_req(cm, rx, CM_REJ_INVALID_SERVICE_ID);
+		return;
+	}
+	c = admit(cm, l, rx, CM_REQ_RCVD);
+	if (!c)
+		return;
+	fill_from_req(c, r);
+	tell_request(c, l, rx);
+}
+
+/* ---- SIDR_REQ ---- */
+
+/* How long a SIDR_REP is kept: the request does not say when it comes again. Twice rxe's interval of 6.4 s. */
+#define SIDR_HOLD (2 * (cm_time_ns(19) + cm_time_ns(20)))
+
+void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
+{
+	uint64_t service_id = rx->m.sidr_req.service_id;
+	struct cm_peer peer = {rx->src, 0, rx->m.local_id, true};
+	struct cm_conn *c = cm_find_peer(cm, CHAIN_REMOTE, &peer);
+	struct cm_event e = {.type = CM_EV_SIDR_REQUEST};
+	struct cm_listener *l;
+
+	if (c) {
+		cm_count_duplicate(cm, CM_SIDR_REQ);
+		if (c->state == CM_TIMEWAIT) {
+			cm_send_again(c);
+			wheel_add(&cm->wheel, &c->timer, rx->now + c->hold);
+		}
+		return;
+	}
+	l = serving(cm, service_id, &rx->dst, CM_LISTEN_UD);
+	if (!l) {
+		struct cm_msg m = {.attr = CM_SIDR_REP, .tid = rx->m.tid, .remote_id = rx->m.local_id};
+
+		cm->counters.no_listener++;
+		m.sidr_rep.status = CM_SIDR_UNSUPPORTED;
+		m.sidr_rep.service_id = service_id;
+		cm_answer(cm, &rx->dst, &rx->src, &m);
+		return;
+	}
+	c = admit(cm, l, rx, CM_SIDR_REQ_RCVD);
+	if (!c)
+		return;
+	c->sidr = true;
+	c->service_id = service_id;
+	c->hold = SIDR_HOLD;
+	cm_chain(c, CHAIN_REMOTE);
+	e.user = l->user;
+	e.listener = l;
+	take_data(&e, service_id, &rx->m);
+	cm_tell(c, &e);
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* States, what is counted by them, and time: retries, giving up, time-wait. */
+#include "cm/core.h"
+
+#include <errno.h>
+
+const char *cm_state_str(enum cm_state s)
+{
+	static const char *const text[CM_STATES] = {
+		[CM_IDLE] = "IDLE",
+		[CM_REQ_SENT] = "REQ_SENT",
+		[CM_MRA_REQ_RCVD] = "MRA_REQ_RCVD",
+		[CM_REP_RCVD] = "REP_RCVD",
+		[CM_MRA_REP_SENT] = "MRA_REP_SENT",
+		[CM_REQ_RCVD] = "REQ_RCVD",
+		[CM_MRA_REQ_SENT] = "MRA_REQ_SENT",
+		[CM_REP_SENT] = "REP_SENT",
+		[CM_MRA_REP_RCVD] = "MRA_REP_RCVD",
+		[CM_ESTABLISHED] = "ESTABLISHED",
+		[CM_DREQ_SENT] = "DREQ_SENT",
+		[CM_DREQ_RCVD] = "DREQ_RCVD",
+		[CM_TIMEWAIT] = "TIMEWAIT",
+		[CM_SIDR_REQ_SENT] = "SIDR_REQ_SENT",
+		[CM_SIDR_REQ_RCVD] = "SIDR_REQ_RCVD",
+	};
+
+	return (unsigned)s < CM_STATES ? text[s] : "unknown";
+}
+
+const char *cm_event_str(enum cm_event_type t)
+{
+	static const char *const text[CM_EVENTS] = {
+		[CM_EV_REQUEST] = "REQUEST",
+		[CM_EV_REPLY] = "REPLY",
+		[CM_EV_ESTABLISHED] = "ESTABLISHED",
+		[CM_EV_REJECTED] = "REJECTED",
+		[CM_EV_UNREACHABLE] = "UNREACHABLE",
+		[CM_EV_DISCONNECTED] = "DISCONNECTED",
+		[CM_EV_TIMEWAIT_EXIT] = "TIMEWAIT_EXIT",
+		[CM_EV_SIDR_REQUEST] = "SIDR_REQUEST",
+		[CM_EV_SIDR_REPLY] = "SIDR_REPLY",
+	};
+
+	return (unsigned)t < CM_EVENTS ? text[t] : "unknown";
+}
+
+/* The bounds: what a peer says must neither make us send in a hurry nor keep a half-open connection for hours. */
+#define INTERVAL_MIN cm_time_ns(14)
+#define INTERVAL_MAX cm_time_ns(24)
+
+/* As the kernel has it (ib_send_cm_req): the way there and back, and what the other end was given. */
+uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
+{
+	uint64_t ns = cm_time_ns(ack_timeout) + cm_time_ns(response_timeout);
+
+	return ns < INTERVAL_MIN ? INTERVAL_MIN : ns > INTERVAL_MAX ? INTERVAL_MAX : ns;
+}
+
+/* Waits for an answer of ours, so counts against the listener's backlog. */
+static bool is_waiting(enum cm_state s)
+{
+	return s == CM_REQ_RCVD || s == CM_MRA_REQ_SENT || s == CM_SIDR_REQ_RCVD;
+}
+
+static bool is_half_open(enum cm_state s)
+{
+	return is_waiting(s) || s == CM_REP_SENT || s == CM_MRA_REP_RCVD;
+}
+
+void cm_set_state(struct cm_conn *c, enum cm_state s)
+{
+	c->cm->half_open += (uint32_t)is_half_open(s) - (uint32_t)is_half_open(c->state);
+	if (c->listener && !is_waiting(s)) {
+		c->listener->waiting_count--;
+		list_del(&c->link);
+		c->listener = NULL;
+	}
+	c->state = s;
+}
+
+void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s)
+{
+	cm_set_state(c, s);
+	c->retries = 0;
+	wheel_add(&c->cm->wheel, &c->timer, now + c->interval);
+}
+
+void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns)
+{
+	/* A peer may use its QP anew before our time is over: the kernel does not call that stale, and neither do we. */
+	cm_unchain(c, CHAIN_QPN);
+	if (c->was_up && c->state != CM_TIMEWAIT)
+		c->cm->counters.disconnected++;
+	cm_set_state(c, CM_TIMEWAIT);
+	wheel_add(&c->cm->wheel, &c->timer, now + ns);
+	if (!c->owned)
+		list_add_tail(&c->link, &c->cm->timewait);
+}
+
+void cm_up(struct cm_conn *c)
+{
+	wheel_del(&c->cm->wheel, &c->timer);
+	cm_set_state(c, CM_ESTABLISHED);
+	c->was_up = true;
+	c->cm->counters.connected++;
+}
+
+void cm_tell(struct cm_conn *c, struct cm_event *e)
+{
+	if (!c->owned)
+		return;
+	e->conn = c;
+	if (e->type != CM_EV_REQUEST && e->type != CM_EV_SIDR_REQUEST)
+		e->user = c->user;
+	e->service_id = c->service_id;
+	c->cm->ops.event(c->cm->ops.ctx, e);
+}
+
+void cm_over(struct cm_conn *c, struct cm_event *e)
+{
+	wheel_del(&c->cm->wheel, &c->timer);
+	cm_unchain(c, CHAIN_REMOTE);
+	cm_unchain(c, CHAIN_QPN);
+	cm_set_state(c, CM_IDLE);
+	if (!c->owned)
+		cm_conn_free(c);
+	else if (e)
+		cm_tell(c, e);
+}
+
+/* ---- what time does ---- */
+
+static void give_up(struct cm_conn *c, uint64_t now)
+{
+	struct cm_event e = {.type = CM_EV_UNREACHABLE, .status = -ETIMEDOUT};
+
+	c->cm->counters.timeouts++;
+	switch (c->state) {
+	case CM_REQ_SENT:
+	case CM_MRA_REQ_RCVD:
+		/* It may have our REQ all the same, with the program still thinking. */
+		cm_send_rej_timeout(c);
+		cm_over(c, &e);
+		return;
+	case CM_REP_SENT:
+	case CM_MRA_REP_RCVD:
+		cm_send_rej_timeout(c);
+		cm_enter_timewait(c, now, c->hold);
+		break;
+	case CM_DREQ_SENT:
+		e.type = CM_EV_DISCONNECTED;
+		cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
+		break;
+	default:
+		cm_over(c, &e);
+		return;
+	}
+	cm_tell(c, &e);
+}
+
+void cm_timer(void *ctx, struct wheel_timer *t)
+{
+	struct cm_conn *c = container_of(t, struct cm_conn, timer);
+	uint64_t now = *(uint64_t *)ctx;
+	struct cm_event e = {.type = CM_EV_TIMEWAIT_EXIT};
+
+	if (c->state == CM_TIMEWAIT) {
+		cm_over(c, c->was_up ? &e : NULL);
+		return;
+	}
+	if (c->retries >= c->max_retries) {
+		give_up(c, now);
+		return;
+	}
+	c->retries++;
+	c->cm->counters.retried[cm_saved_attr(c) - CM_ATTR_FIRST]++;
+	wheel_add(&c->cm->wheel, &c->timer, now + c->interval);
+	cm_send_again(c);
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* How connections end, and SIDR, and what is refused or dropped on the way: datagram by datagram. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <errno.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "rig.h"
+
+#define TIMEWAIT (4096ull << 19)
+
+static void one_end_disconnects(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	assert_int_equal(cm_disconnect(p.ca, p.now, "bye", 3), 0);
+	pass(&p.a, &p.b, CM_DREQ);
+	assert_memory_equal(end_told(&p.b, CM_EV_DISCONNECTED)->data, "bye\0", 4);
+	assert_int_equal(cm_disconnect(p.cb, p.now, "so long", 7), 0);
+	pass(&p.b, &p.a, CM_DREP);
+	assert_memory_equal(end_told(&p.a, CM_EV_DISCONNECTED)->data, "so long\0", 8);
+	assert_int_equal(p.a.last.e.status, 0);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), -ENOTCONN);
+	/* The path must be empty before the QPs may be used anew. */
+	assert_int_equal(end_wait(&p.a), TIMEWAIT);
+	assert_ptr_equal(end_told(&p.a, CM_EV_TIMEWAIT_EXIT)->conn, p.ca);
+	end_wait(&p.b);
+	assert_ptr_equal(end_told(&p.b, CM_EV_TIMEWAIT_EXIT)->conn, p.cb);
+	cm_release(p.ca, p.now);
+	cm_release(p.cb, p.now);
+	assert_int_equal(cm_in_use(p.a.cm) + cm_in_use(p.b.cm), 0);
+	assert_true(cm_counters(p.a.cm)->connected == 1 && cm_counters(p.a.cm)->disconnected == 1);
+	assert_true(cm_counters(p.b.cm)->connected == 1 && cm_counters(p.b.cm)->disconnected == 1);
+	pair_close(&p);
+}
+
+static void both_ends_disconnect_at_once(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	assert_int_equal(cm_disconnect(p.cb, p.now, NULL, 0), 0);
+	pass(&p.a, &p.b, CM_DREQ);
+	pass(&p.b, &p.a, CM_DREQ);
+	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, 0);
+	assert_int_equal(end_told(&p.b, CM_EV_DISCONNECTED)->status, 0);
+	pass(&p.a, &p.b, CM_DREP); /* nobody needs them any more */
+	pass(&p.b, &p.a, CM_DREP);
+	pair_close(&p);
+}
+
+static void a_lost_drep_is_sent_again_in_timewait_and_after(void **state)
+{
+	uint8_t drep[CM_MAD_LEN];
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	pass(&p.a, &p.b, CM_DREQ);
+	end_told(&p.b, CM_EV_DISCONNECTED);
+	assert_int_equal(cm_disconnect(p.cb, p.now, NULL, 0), 0);
+	memcpy(drep, end_sent(&p.b, CM_DREP)->mad, CM_MAD_LEN);
+	end_take(&p.b, &p.a.sent[2]);
+	assert_memory_equal(end_sent(&p.b, CM_DREP)->mad, drep, CM_MAD_LEN);
+	cm_release(p.cb, p.now);
+	end_wait(&p.b);
+	assert_int_equal(cm_in_use(p.b.cm), 0);
+	end_wait(&p.a);
+	pass(&p.a, &p.b, CM_DREQ);
+	pass(&p.b, &p.a, CM_DREP); /* the connection is forgotten, and still the peer gets its answer */
+	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, 0);
+	pair_close(&p);
+}
+
+static void a_dreq_that_nobody_answers_is_given_up(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	for (int i = 0; i < 4; i++) {
+		end_sent(&p.a, CM_DREQ);
+		end_wait(&p.a);
+	}
+	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, -ETIMEDOUT);
+	end_wait(&p.a);
+	end_told(&p.a, CM_EV_TIMEWAIT_EXIT);
+	pair_close(&p);
+}
+
+static void a_dreq_for_another_qp_or_from_elsewhere_is_dropped(void **state)
+{
+	struct pkt_addr other = {{[10] = 0xff, 0xff, 10, 0, 0, 9}};
+	struct cm_msg m;
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	m = end_sent(&p.a, CM_DREQ)->m;
+	end_play(&p.b, &other, &m);
+	assert_int_equal(cm_counters(p.b.cm)->wrong_source, 1);
+	m.dreq.qpn++;
+	end_play(&p.b, &p.a.addr, &m);
+	assert_int_equal(cm_counters(p.b.cm)->wrong_qpn, 1);
+	assert_int_equal(cm_conn_state(p.cb), CM_ESTABLISHED);
+	pair_close(&p);
+}
+
+/* The client's DREQ overtakes its RTU. */
+static void a_dreq_before_the_rtu_ends_the_connection(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_reply(&p);
+	assert_int_equal(cm_ready(p.ca, NULL, 0), 0);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	end_take(&p.b, &p.a.sent[2]);
+	end_told(&p.b, CM_EV_DISCONNECTED);
+	pass(&p.a, &p.b, CM_RTU);
+	end_sent(&p.a, CM_DREQ);
+	assert_int_equal(cm_disconnect(p.cb, p.now, NULL, 0), 0);
+	pass(&p.b, &p.a, CM_DREP);
+	end_told(&p.a, CM_EV_DISCONNECTED);
+	assert_true(cm_counters(p.b.cm)->connected == 1 && cm_counters(p.b.cm)->disconnected == 1);
+	pair_close(&p);
+}
+
+/* The peer was started anew and uses its QP number again, under another id. */
+static void a_req_for_a_connected_qp_is_stale(void **state)
+{
+	struct cm_connect c;
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	c = connect_to(&p.a, &p.b, 0x11);
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
+	pass(&p.a, &p.b, CM_REQ);
+	assert_int_equal(pass(&p.b, &p.a, CM_REJ)->m.rej.reason, CM_REJ_STALE);
+	assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_STALE);
+	/* The old one is ended. */
+	pass(&p.b, &p.a, CM_DREQ);
+	end_told(&p.a, CM_EV_DISCONNECTED);
+	assert_int_equal(cm_conn_state(p.cb), CM_DREQ_SENT);
+	assert_int_equal(cm_counters(p.b.cm)->stale, 1);
+	pair_close(&p);
+}
+
+static void a_rep_for_a_connected_qp_is_stale(void **state)
+{
+	struct cm_accept acc = accept_with(0x22);
+	struct cm_conn *second;
+	struct cm_connect c;
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	c = connect_to(&p.a, &p.b, 0x12);
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &second), 0);
+	pass(&p.a, &p.b, CM_REQ);
+	assert_int_equal(cm_accept(end_told(&p.b, CM_EV_REQUEST)->conn, p.now, &acc), 0);
+	pass(&p.b, &p.a, CM_REP);
+	assert_int_equal(pass(&p.a, &p.b, CM_REJ)->m.rej.about, CM_ABOUT_REP);
+	assert_int_equal(end_told(&p.b, CM_EV_REJECTED)->reason, CM_REJ_STALE);
+	assert_ptr_equal(end_told(&p.a, CM_EV_REJECTED)->conn, second);
+	end_sent(&p.a, CM_DREQ);
+	assert_int_equal(cm_conn_state(p.ca), CM_DREQ_SENT);
+	pair_close(&p);
+}
+
+/* Somebody else names the GUID and QP of a connected peer. */
+static void a_stranger_does_not_make_connections_stale(void **state)
+{
+	struct pkt_addr other = {{[10] = 0xff, 0xff, 10, 0, 0, 9}};
+	struct cm_msg m;
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	m = p.a.sent[0].m;
+	m.local_id++;
+	memcpy(m.req.primary.local_gid, other.b, CM_GID_LEN);
+	end_play(&p.b, &other, &m);
+	end_told(&p.b, CM_EV_REQUEST);
+	assert_int_equal(cm_conn_state(p.cb), CM_ESTABLISHED);
+	pair_close(&p);
+}
+
+static void a_late_req_of_an_ended_connection_is_stale(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	pass(&p.a, &p.b, CM_DREQ);
+	end_told(&p.b, CM_EV_DISCONNECTED);
+	assert_int_equal(cm_disconnect(p.cb, p.now, NULL, 0), 0);
+	end_sent(&p.b, CM_DREP);
+	end_take(&p.b, &p.a.sent[0]);
+	assert_int_equal(end_sent(&p.b, CM_REJ)->m.rej.reason, CM_REJ_STALE);
+	pair_close(&p);
+}
+
+static void path_migration_is_refused(void **state)
+{
+	struct cm_msg lap = {.attr = CM_LAP, .tid = 5}, apr = {.attr = CM_APR};
+	const struct sent *s;
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	lap.local_id = p.a.sent[1].m.local_id;
+	lap.remote_id = p.a.sent[1].m.remote_id;
+	end_play(&p.b, &p.a.addr, &lap);
+	s = end_sent(&p.b, CM_APR);
+	assert_int_equal(s->m.apr.status, CM_APR_UNSUPPORTED);
+	assert_true(s->m.tid == 5 && s->m.local_id == lap.remote_id && s->m.remote_id == lap.local_id);
+	lap.remote_id++;
+	end_play(&p.b, &p.a.addr, &lap);
+	assert_int_equal(end_sent(&p.b, CM_APR)->m.apr.status, CM_APR_INVALID_ID);
+	end_play(&p.b, &p.a.addr, &apr);
+	assert_int_equal(cm_counters(p.b.cm)->unexpected, 1);
+	pair_close(&p);
+}
+
+/* What cm_release() says in each state, and that nothing stays. */
+static void a_released_connection_is_brought_to_its_end(void **state)
+{
+	struct cm_accept acc = accept_with(0x22);
+	struct pair p;
+
+	for (int when = 0; when < 6; when++) {
+		pair_open(&p);
+		switch (when) {
+		case 0: /* REQ_SENT; the server hears of it */
+			pair_request(&p);
+			cm_release(p.ca, p.now);
+			pass(&p.a, &p.b, CM_REJ);
+			assert_int_equal(end_told(&p.b, CM_EV_REJECTED)->reason, CM_REJ_TIMEOUT);
+			cm_release(p.cb, p.now);
+			break;
+		case 1: /* REQ_RCVD */
+			pair_request(&p);
+			cm_release(p.cb, p.now);
+			pass(&p.b, &p.a, CM_REJ);
+			assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_CONSUMER);
+			cm_release(p.ca, p.now);
+			break;
+		case 2: /* REP_RCVD */
+			pair_reply(&p);
+			cm_release(p.ca, p.now);
+			pass(&p.a, &p.b, CM_REJ);
+			assert_int_equal(end_told(&p.b, CM_EV_REJECTED)->reason, CM_REJ_CONSUMER);
+			cm_release(p.cb, p.now);
+			break;
+		case 3: /* REP_SENT: what is connected meanwhile is disconnected */
+			pair_request(&p);
+			assert_int_equal(cm_accept(p.cb, p.now, &acc), 0);
+			cm_release(p.cb, p.now);
+			pass(&p.b, &p.a, CM_REP);
+			end_told(&p.a, CM_EV_REPLY);
+			assert_int_equal(cm_ready(p.ca, NULL, 0), 0);
+			pass(&p.a, &p.b, CM_RTU);
+			pass(&p.b, &p.a, CM_DREQ);
+			end_told(&p.a, CM_EV_DISCONNECTED);
+			cm_release(p.ca, p.now); /* DREQ_RCVD */
+			pass(&p.a, &p.b, CM_DREP);
+			break;
+		case 4: /* ESTABLISHED, both */
+			pair_connect(&p);
+			cm_release(p.ca, p.now);
+			cm_release(p.cb, p.now);
+			pass(&p.a, &p.b, CM_DREQ);
+			pass(&p.b, &p.a, CM_DREQ);
+			pass(&p.b, &p.a, CM_DREP);
+			pass(&p.a, &p.b, CM_DREP);
+			break;
+		case 5: /* DREQ_SENT, and nobody answers */
+			pair_connect(&p);
+			assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+			cm_release(p.ca, p.now);
+			for (int i = 0; i < 4; i++) {
+				end_sent(&p.a, CM_DREQ);
+				end_wait(&p.a);
+			}
+			cm_release(p.cb, p.now);
+			for (int i = 0; i < 4; i++) {
+				end_sent(&p.b, CM_DREQ);
+				end_wait(&p.b);
+			}
+			break;
+		}
+		while (cm_next(p.a.cm) != UINT64_MAX)
+			end_wait(&p.a);
+		while (cm_next(p.b.cm) != UINT64_MAX)
+			end_wait(&p.b);
+		assert_int_equal(cm_in_use(p.a.cm), 0);
+		assert_int_equal(cm_in_use(p.b.cm), 0);
+		pair_close(&p);
+	}
+}
+
+/* ---- SIDR ---- */
+
+static struct cm_sidr sidr_to(struct pair *p, uint64_t service_id, const struct cm_ip *ip)
+{
+	return (struct cm_sidr){.service_id = service_id,
+				.src = p->a.addr,
+				.dst = p->b.addr,
+				.response_timeout = 20,
+				.max_retries = 2,
+				.ip = ip,
+				.data = "q",
+				.data_len = 1};
+}
+
+static void sidr_finds_a_ud_qp(void **state)
+{
+	uint64_t service = cm_service_id(CM_PS_UDP, 9);
+	struct cm_ece ece = {0x123456, 0x01020304};
+	const struct cm_event *e;
+	struct cm_listener *l;
+	uint8_t rep[CM_MAD_LEN];
+	struct cm_ip ip;
+	struct cm_sidr s;
+	struct pair p;
+
+	pair_open(&p);
+	ip = (struct cm_ip){p.a.addr, p.b.addr, 1234, true};
+	assert_int_equal(cm_listen(p.b.cm, service, NULL, CM_LISTEN_UD, 0, &ip, &l), 0);
+	s = sidr_to(&p, service, &ip);
+	assert_int_equal(cm_sidr(p.a.cm, p.now, &s, &p.a, &p.ca), 0);
+	pass(&p.a, &p.b, CM_SIDR_REQ);
+	e = end_told(&p.b, CM_EV_SIDR_REQUEST);
+	p.cb = e->conn;
+	assert_true(e->user == &ip && e->listener == l && e->service_id == service && e->has_ip &&
+		    e->ip.sport == 1234);
+	assert_memory_equal(e->data, "q\0", 2);
+	end_wait(&p.a);
+	pass(&p.a, &p.b, CM_SIDR_REQ); /* again, while the program thinks */
+	end_quiet(&p.b);
+	assert_int_equal(cm_sidr_reply(p.cb, p.now, CM_SIDR_OK, 0x33, 0x44556677, ece, "r", 1), 0);
+	cm_release(p.cb, p.now);
+	memcpy(rep, end_sent(&p.b, CM_SIDR_REP)->mad, CM_MAD_LEN); /* lost */
+	end_wait(&p.a);
+	pass(&p.a, &p.b, CM_SIDR_REQ);
+	assert_memory_equal(p.b.sent[p.b.sent_tail].mad, rep, CM_MAD_LEN);
+	pass(&p.b, &p.a, CM_SIDR_REP);
+	e = end_told(&p.a, CM_EV_SIDR_REPLY);
+	assert_true(e->conn == p.ca && e->user == &p.a && e->status == CM_SIDR_OK && e->qpn == 0x33 &&
+		    e->qkey == 0x44556677 && e->ece.vendor_id == 0x123456 && e->ece.options == 0x01020304);
+	assert_memory_equal(e->data, "r\0", 2);
+	assert_int_equal(cm_counters(p.b.cm)->duplicates[CM_SIDR_REQ - CM_ATTR_FIRST], 2);
+	end_take(&p.a, &p.b.sent[0]); /* twice: once is enough */
+	cm_release(p.ca, p.now);
+	end_wait(&p.b);
+	assert_int_equal(cm_in_use(p.a.cm) + cm_in_use(p.b.cm), 0);
+	pair_close(&p);
+}
+
+static void sidr_is_refused_or_given_up(void **state)
+{
+	struct cm_sidr s;
+	struct pair p;
+
+	pair_open(&p);
+	s = sidr_to(&p, SERVICE, NULL); /* which is for connections only */
+	assert_int_equal(cm_sidr(p.a.cm, p.now, &s, NULL, &p.ca), 0);
+	pass(&p.a, &p.b, CM_SIDR_REQ);
+	pass(&p.b, &p.a, CM_SIDR_REP);
+	assert_int_equal(end_told(&p.a, CM_EV_SIDR_REPLY)->status, CM_SIDR_UNSUPPORTED);
+	cm_release(p.ca, p.now);
+	assert_int_equal(cm_sidr(p.a.cm, p.now, &s, NULL, &p.ca), 0);
+	for (int i = 0; i < 3; i++) {
+		end_sent(&p.a, CM_SIDR_REQ);
+		end_wait(&p.a);
+	}
+	assert_int_equal(end_told(&p.a, CM_EV_UNREACHABLE)->status, -ETIMEDOUT);
+	cm_release(p.ca, p.now);
+	assert_int_equal(cm_in_use(p.a.cm) + cm_in_use(p.b.cm), 0);
+	pair_close(&p);
+}
+
+static void a_released_sidr_request_is_rejected(void **state)
+{
+	uint64_t service = cm_service_id(CM_PS_UDP, 9);
+	struct cm_listener *l;
+	struct cm_sidr s;
+	struct pair p;
+
+	pair_open(&p);
+	assert_int_equal(cm_listen(p.b.cm, service, NULL, CM_LISTEN_UD, 0, NULL, &l), 0);
+	s = sidr_to(&p, service, NULL);
+	assert_int_equal(cm_sidr(p.a.cm, p.now, &s, NULL, &p.ca), 0);
+	pass(&p.a, &p.b, CM_SIDR_REQ);
+	cm_release(end_told(&p.b, CM_EV_SIDR_REQUEST)->conn, p.now);
+	pass(&p.b, &p.a, CM_SIDR_REP);
+	assert_int_equal(end_told(&p.a, CM_EV_SIDR_REPLY)->status, CM_SIDR_REJECT);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_end_disconnects),
+		cmocka_unit_test(both_ends_disconnect_at_once),
+		cmocka_unit_test(a_lost_drep_is_sent_again_in_timewait_and_after),
+		cmocka_unit_test(a_dreq_that_nobody_answers_is_given_up),
+		cmocka_unit_test(a_dreq_for_another_qp_or_from_elsewhere_is_dropped),
+		cmocka_unit_test(a_dreq_before_the_rtu_ends_the_connection),
+		cmocka_unit_test(a_req_for_a_connected_qp_is_stale),
+		cmocka_unit_test(a_rep_for_a_connected_qp_is_stale),
+		cmocka_unit_test(a_stranger_does_not_make_connections_stale),
+		cmocka_unit_test(a_late_req_of_an_ended_connection_is_stale),
+		cmocka_unit_test(path_migration_is_refused),
+		cmocka_unit_test(a_released_connection_is_brought_to_its_end),
+		cmocka_unit_test(sidr_finds_a_ud_qp),
+		cmocka_unit_test(sidr_is_refused_or_given_up),
+		cmocka_unit_test(a_released_sidr_request_is_rejected),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
