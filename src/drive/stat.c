@@ -111,6 +111,8 @@ static json_t *describe(struct drive *d)
 	set(u, "qps", usage.qps);
 	set(u, "cqs", usage.cqs);
 	set(u, "mrs", usage.mrs);
+	set(u, "mws", usage.mws);
+	set(u, "srqs", usage.srqs);
 	set(u, "pds", usage.pds);
 	set(u, "qp_bytes", usage.qp_bytes);
 	nic_counters(d->nic, &counters);

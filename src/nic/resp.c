@@ -55,6 +55,8 @@ bool resp_take_recv(struct nic_qp *qp)
 				qp_error(qp);
 				return false;
 			}
+			if (qp->srq)
+				return false;
 		}
 	}
 	slot = rq->cons & rq->mask;

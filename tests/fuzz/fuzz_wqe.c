@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes what the program's side of the contract may hold: rings, indices, work queue elements of all shapes, at any time. The first
- * byte chooses the peer (over the link, or on the same NIC) and the shape of the queues, the rest are commands. Whatever is
+ * byte chooses the peer (over the link, or on the same NIC) and the shape of the queues (of the deepest, receives are in an SRQ), the
+ * rest are commands. Whatever is
  * posted, a turn of the NIC stays bounded, nothing outside of registered memory changes, and the NIC goes on serving others.
  */
 #include <stdio.h>
@@ -55,11 +56,27 @@ static uint64_t address(struct input *in, const struct ep *e)
 	return (uint64_t)u32(in) << 32 | u32(in);
 }
 
+/* Windows of both sides: one of type 1, two of type 2. */
+#define WINDOWS 3
+static struct windows {
+	const struct ep *e;
+	uint32_t key[WINDOWS];
+} windows[2];
+
+static uint32_t window(struct input *in, const struct ep *e)
+{
+	uint8_t which = u8(in);
+
+	return windows[e != windows[0].e].key[which % WINDOWS] ^ (which >> 6);
+}
+
 static uint32_t key(struct input *in, const struct ep *e)
 {
 	uint8_t how = u8(in);
 
-	return how < 220 ? e->key : e->key ^ u32(in);
+	if (how < 200)
+		return e->key;
+	return how < 230 ? window(in, e) : e->key ^ u32(in);
 }
 
 static uint32_t length(struct input *in)
@@ -81,7 +98,7 @@ static void put_wqe(struct input *in, struct ep *e, struct ep *peer)
 	struct roost_wqe *w = (struct roost_wqe *)(e->sq + (size_t)slot * stride);
 	uint8_t op = u8(in), sges;
 
-	w->ctrl = ROOST_CTRL(op < 200 ? op % 9 : op, u32(in));
+	w->ctrl = ROOST_CTRL(op < 200 ? op % 11 : op, u32(in));
 	w->flags = u8(in) & 7;
 	sges = u8(in);
 	w->num_sge = sges < 200 ? sges % 4 : sges;
@@ -98,6 +115,25 @@ static void put_wqe(struct input *in, struct ep *e, struct ep *peer)
 		w->compare = u32(in);
 		for (uint32_t i = 0; i < w->num_sge && ROOST_WQE_SGE_OFFSET + 16 * (i + 1) <= stride; i++)
 			s[i] = (struct roost_sge){address(in, e), (op % 9) >= 7 ? 8 : length(in), key(in, e)};
+	}
+	switch (ROOST_CTRL_OP(w->ctrl)) {
+	case ROOST_OP_SEND_INV:
+		w->imm = key(in, peer);
+		break;
+	case ROOST_OP_LOCAL_INV:
+		w->imm = key(in, e);
+		break;
+	case ROOST_OP_BIND_MW:
+		w->flags &= ~ROOST_WQE_INLINE;
+		w->num_sge = 0;
+		w->raddr = address(in, e);
+		w->rkey = window(in, e);
+		w->imm = w->rkey ^ (u8(in) & 3);
+		w->swap_add = length(in);
+		w->compare = ROOST_BIND(key(in, e), u8(in) & 0x3f);
+		break;
+	default:
+		break;
 	}
 	e->sq_wr[slot] = op;
 	atomic_store(&e->sqi.prod, prod + 1);
@@ -253,6 +289,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			      .max_sge = 1 + (shape >> 3 & 7),
 			      .max_inline = shape & 64 ? 100 : 0,
 			      .mem = MEM + GUARD,
+			      .own_srq = (shape >> 1 & 3) == 3,
 			      .mtu = 256,
 			      .timeout = 1,
 			      .retry_cnt = 1,
@@ -268,11 +305,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < 2; i++) {
 		struct ep *x = i ? &peer : &e;
 		struct nic_mr_attr m = {
-			.pd = x->pd, .addr = x->mem, .len = MEM, .iova = (uintptr_t)x->mem, .access = 15};
+			.pd = x->pd, .addr = x->mem, .len = MEM, .iova = (uintptr_t)x->mem, .access = 31};
 
 		must(nic_mr_deregister(x->nic, x->key) == 0 && nic_mr_register(x->nic, &m, &x->key) == 0,
 		     "no region");
 		memset(x->mem + MEM, 0xa5, GUARD);
+		windows[i].e = x;
+		for (unsigned k = 0; k < WINDOWS; k++)
+			must(nic_mw_alloc(x->nic, x->pd, k ? 2 : 1, &windows[i].key[k]) == 0, "no window");
 	}
 	ep_connect(&e, &peer);
 	while (in.p < in.end)
@@ -282,6 +322,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < GUARD; i++)
 		must(e.mem[MEM + i] == 0xa5 && peer.mem[MEM + i] == 0xa5, "wrote behind a region");
 	still_serves(&w, shape & 1);
+	for (int i = 0; i < 2; i++)
+		for (unsigned k = 0; k < WINDOWS; k++)
+			must(nic_mw_dealloc(windows[i].e->nic, windows[i].key[k]) == 0, "a window went away");
 	ep_fini(&e);
 	ep_fini(&peer);
 	world_fini(&w);

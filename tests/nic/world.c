@@ -31,6 +31,8 @@ static void on_srq_event(void *host, enum nic_event ev, void *ctx)
 {
 	struct shared_rq *q = ctx;
 
+	if (!q)
+		return; /* the queue of one QP */
 	*(ev == NIC_EVENT_SRQ_LIMIT ? &q->limit_events : &q->errors) += 1;
 }
 
