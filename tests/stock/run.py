@@ -35,7 +35,8 @@ PERFTEST = {
     "ib_atomic_bw": {"kind": BANDWIDTH, "events": True, "sweep": False, "iters": 400},
     "ib_atomic_lat": {"kind": LATENCY, "events": True, "sweep": False, "iters": 200},
 }
-SHARED_RECEIVES = {"ib_send_bw": [[], ["-q", "8"], ["-q", "8", "-b"]], "ib_send_lat": [[]]}
+SHARED_RECEIVES = {"ib_send_bw": [[], ["-q", "8"], ["-q", "8", "-b"], ["-c", "UC"], ["-c", "UD"]],
+                   "ib_send_lat": [[], ["-c", "UC"], ["-c", "UD"]]}
 ATOMICS = ["CMP_AND_SWAP", "FETCH_AND_ADD"]
 
 # Lines that a good run never prints, whatever its exit status says.
