@@ -69,6 +69,9 @@ def perftest():
     for tool in ('ib_send', 'ib_write'):
         rows += rows_of(f'{tool}_bw UC', f'{tool}_bw', '-c UC -m 1024 -n 100 -s 5001')
         rows += rows_of(f'{tool}_lat UC', f'{tool}_lat', '-c UC -n 100 -s 32')
+    for name, more in (('UD', {}), ('UD IPv6', {'family': 6})):
+        rows += rows_of(f'ib_send_bw {name}', 'ib_send_bw', '-c UD -n 100 -r 128 -s 4000', **more)  # a receive for each datagram
+        rows += rows_of(f'ib_send_lat {name}', 'ib_send_lat', '-c UD -n 100 -s 32', **more)
     rows += rows_of('ib_send_bw SRQ', 'ib_send_bw', '--use-srq -n 100 -q 4 -s 5001')
     return rows
 

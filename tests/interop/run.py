@@ -127,6 +127,11 @@ class Rig:
             kernel, initramfs = image.build(folder, sorted({self.here(row.program) for row in ROWS}))
             self.guest = guest.Guest(folder, kernel, initramfs, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
+            # Datagrams that go out before a neighbour's answer are dropped beyond a few: it is asked now.
+            for address in self.tap.ours.values():
+                status, text = self.guest.run(f'ping -c 1 -W 20 {address}')
+                if status:
+                    raise RuntimeError(f'{address} does not answer the guest: {text}')
             self.gids = {4: self.gid(self.tap.theirs[4]), 6: self.gid(self.tap.theirs[6])}
         except BaseException:
             self.close()
