@@ -158,7 +158,44 @@ static void a_flood_of_reqs_meets_the_bound_of_half_open_ones(void **state)
 	pair_close(&p);
 }
 
-static void a_full_table_says_so_and_old_time_waits_give_way(void **state)
+/* Released time-waits make room for as many as they are, oldest first, and what is alive stays. */
+static void old_time_waits_give_way(void **state)
+{
+	struct cm_config config = {.max_conns = 4};
+	struct cm_conn *c[4], *one_more;
+	struct cm_listener *l;
+	uint64_t now = 0;
+	struct cm_connect p;
+	struct end a, b;
+
+	end_open(&a, 1, &now, &config);
+	end_open(&b, 2, &now, &config);
+	assert_int_equal(cm_listen(b.cm, SERVICE, NULL, CM_LISTEN_CONN, 0, NULL, &l), 0);
+	for (uint32_t i = 0; i < 4; i++) { /* four refusals are remembered */
+		p = connect_to(&a, &b, 0x11 + i);
+		assert_int_equal(cm_connect(a.cm, now, &p, NULL, &c[i]), 0);
+		pass(&a, &b, CM_REQ);
+		cm_release(end_told(&b, CM_EV_REQUEST)->conn, now);
+		pass(&b, &a, CM_REJ);
+		end_told(&a, CM_EV_REJECTED);
+		cm_release(c[i], now);
+	}
+	assert_int_equal(cm_in_use(b.cm), 4);
+	p = connect_to(&b, &a, 0x21);
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(cm_connect(b.cm, now, &p, NULL, &c[i]), 0);
+		end_sent(&b, CM_REQ);
+		assert_int_equal(cm_counters(b.cm)->timewait_cut, i + 1);
+		for (int k = 0; k < i; k++)
+			assert_true(c[k] != c[i] && cm_conn_state(c[k]) == CM_REQ_SENT);
+	}
+	assert_int_equal(cm_connect(b.cm, now, &p, NULL, &one_more), -ENOBUFS);
+	assert_int_equal(cm_in_use(b.cm), 4);
+	end_close(&a);
+	end_close(&b);
+}
+
+static void a_full_table_says_so(void **state)
 {
 	struct cm_config config = {.max_conns = 4};
 	struct cm_conn *c[5];
@@ -277,7 +314,8 @@ int main(void)
 		cmocka_unit_test(ten_thousand_connections_leave_nothing),
 		cmocka_unit_test(a_flood_of_reqs_fills_the_backlog_and_no_more),
 		cmocka_unit_test(a_flood_of_reqs_meets_the_bound_of_half_open_ones),
-		cmocka_unit_test(a_full_table_says_so_and_old_time_waits_give_way),
+		cmocka_unit_test(a_full_table_says_so),
+		cmocka_unit_test(old_time_waits_give_way),
 		cmocka_unit_test(listeners_are_found_by_service_and_address),
 		cmocka_unit_test(listeners_are_bounded),
 		cmocka_unit_test(what_is_no_message_is_counted),

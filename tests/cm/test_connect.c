@@ -365,6 +365,28 @@ static void a_rep_for_nobody_is_rejected_with_6(void **state)
 	pair_close(&p);
 }
 
+/* A peer answers two REQs with one id: two connections can't be told apart by it. */
+static void a_rep_with_the_id_of_another_connection_is_rejected(void **state)
+{
+	struct cm_conn *second;
+	struct cm_connect c;
+	struct cm_msg rep;
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	c = connect_to(&p.a, &p.b, 0x12);
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &second), 0);
+	rep = p.b.sent[0].m;
+	rep.remote_id = end_sent(&p.a, CM_REQ)->m.local_id;
+	rep.rep.qpn = 0x23;
+	end_play(&p.a, &p.b.addr, &rep);
+	assert_int_equal(end_sent(&p.a, CM_REJ)->m.rej.reason, CM_REJ_INVALID_COMM_ID);
+	assert_int_equal(cm_conn_state(second), CM_REQ_SENT);
+	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
+	pair_close(&p);
+}
+
 /* A client whose QP can't be brought to RTS says so, and the server hears of it although the REJ is lost once. */
 static void a_client_rejects_the_rep(void **state)
 {
@@ -379,6 +401,49 @@ static void a_client_rejects_the_rep(void **state)
 	pass(&p.b, &p.a, CM_REP);
 	pass(&p.a, &p.b, CM_REJ);
 	assert_int_equal(end_told(&p.b, CM_EV_REJECTED)->reason, CM_REJ_CONSUMER);
+	pair_close(&p);
+}
+
+/* As often as the server may ask: it is the program's refusal, not that of a machine that has forgotten. */
+static void a_refused_rep_is_remembered_as_long_as_it_may_come(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_reply(&p);
+	assert_int_equal(cm_reject(p.ca, p.now, CM_REJ_CONSUMER, NULL, 0, NULL, 0), 0);
+	cm_release(p.ca, p.now);
+	end_sent(&p.a, CM_REJ);
+	for (int i = 0; i < 3; i++) {
+		end_wait(&p.b);
+		cm_expire(p.a.cm, p.now);
+		pass(&p.b, &p.a, CM_REP);
+		assert_int_equal(end_sent(&p.a, CM_REJ)->m.rej.reason, CM_REJ_CONSUMER);
+	}
+	pair_close(&p);
+}
+
+/* A client that was told to wait a minute asks again after a minute. The program that refused meanwhile is not asked twice. */
+static void a_refusal_after_mra_is_remembered_as_long(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_request(&p);
+	assert_int_equal(cm_delay(p.cb, 24), 0);
+	pass(&p.b, &p.a, CM_MRA);
+	assert_int_equal(cm_reject(p.cb, p.now, CM_REJ_CONSUMER, NULL, 0, NULL, 0), 0);
+	cm_release(p.cb, p.now);
+	end_sent(&p.b, CM_REJ);
+	end_wait(&p.a);
+	for (int i = 0; i < 2; i++) { /* lost, lost */
+		end_sent(&p.a, CM_REQ);
+		end_wait(&p.a);
+	}
+	cm_expire(p.b.cm, p.now);
+	pass(&p.a, &p.b, CM_REQ);
+	pass(&p.b, &p.a, CM_REJ);
+	assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_CONSUMER);
 	pair_close(&p);
 }
 
@@ -486,7 +551,10 @@ int main(void)
 		cmocka_unit_test(two_ends_with_the_same_ids_connect_to_each_other),
 		cmocka_unit_test(a_machine_connects_to_itself),
 		cmocka_unit_test(a_rep_for_nobody_is_rejected_with_6),
+		cmocka_unit_test(a_rep_with_the_id_of_another_connection_is_rejected),
 		cmocka_unit_test(a_client_rejects_the_rep),
+		cmocka_unit_test(a_refused_rep_is_remembered_as_long_as_it_may_come),
+		cmocka_unit_test(a_refusal_after_mra_is_remembered_as_long),
 		cmocka_unit_test(a_late_rej_of_the_req_ends_nothing),
 		cmocka_unit_test(a_req_that_cannot_be_is_rejected_with_why),
 		cmocka_unit_test(calls_in_the_wrong_state_or_with_wrong_arguments_fail),

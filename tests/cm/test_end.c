@@ -134,6 +134,25 @@ static void a_dreq_before_the_rtu_ends_the_connection(void **state)
 	pair_close(&p);
 }
 
+/* The server, established by data, disconnects before the client has said that it is ready. */
+static void a_dreq_before_our_rtu_ends_the_connection(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_reply(&p);
+	assert_int_equal(cm_established(p.cb), 0);
+	end_told(&p.b, CM_EV_ESTABLISHED);
+	assert_int_equal(cm_disconnect(p.cb, p.now, NULL, 0), 0);
+	pass(&p.b, &p.a, CM_DREQ);
+	end_told(&p.a, CM_EV_DISCONNECTED);
+	assert_int_equal(cm_ready(p.ca, NULL, 0), -EINVAL);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	pass(&p.a, &p.b, CM_DREP);
+	end_told(&p.b, CM_EV_DISCONNECTED);
+	pair_close(&p);
+}
+
 /* The peer was started anew and uses its QP number again, under another id. */
 static void a_req_for_a_connected_qp_is_stale(void **state)
 {
@@ -418,6 +437,7 @@ int main(void)
 		cmocka_unit_test(a_dreq_that_nobody_answers_is_given_up),
 		cmocka_unit_test(a_dreq_for_another_qp_or_from_elsewhere_is_dropped),
 		cmocka_unit_test(a_dreq_before_the_rtu_ends_the_connection),
+		cmocka_unit_test(a_dreq_before_our_rtu_ends_the_connection),
 		cmocka_unit_test(a_req_for_a_connected_qp_is_stale),
 		cmocka_unit_test(a_rep_for_a_connected_qp_is_stale),
 		cmocka_unit_test(a_stranger_does_not_make_connections_stale),
