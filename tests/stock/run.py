@@ -35,8 +35,7 @@ PERFTEST = {
     "ib_atomic_bw": {"kind": BANDWIDTH, "events": True, "sweep": False, "iters": 400},
     "ib_atomic_lat": {"kind": LATENCY, "events": True, "sweep": False, "iters": 200},
 }
-SHARED_RECEIVES = {"ib_send_bw": [[], ["-q", "8"], ["-q", "8", "-b"], ["-c", "UC"], ["-c", "UD"]],
-                   "ib_send_lat": [[], ["-c", "UC"], ["-c", "UD"]]}
+SHARED_RECEIVES = {"ib_send_bw": [[], ["-q", "8"], ["-q", "8", "-b"]], "ib_send_lat": [[]]}
 ATOMICS = ["CMP_AND_SWAP", "FETCH_AND_ADD"]
 
 # Lines that a good run never prints, whatever its exit status says.
@@ -84,7 +83,7 @@ def unreliable_cases(kind):
         size = [] if shm else ["-s", "1024"]
         variants = [size] + [variant + size for variant in variants]
         if "send" in program:
-            variants.append(["-e"] + size)
+            variants += [["-e"] + size, ["--use-srq"] + size]
         if bandwidth:
             variants += [["-b"] + size, ["-q", "8"] + (size or ["-n", "100"])]
         if shm:
@@ -92,7 +91,7 @@ def unreliable_cases(kind):
         cases += [(program, base + variant) for variant in variants]
     for program in ("ib_send_bw", "ib_send_lat"):
         base = ["-F", "-c", "UD", "-n", "200" if shm else "64"]
-        variants = [["-s", "1024"], ["-s", "4096"], ["-s", "1024", "-e"], ["-a"]]
+        variants = [["-s", "1024"], ["-s", "4096"], ["-s", "1024", "-e"], ["-s", "1024", "--use-srq"], ["-a"]]
         if "_bw" in program:
             variants += [["-s", "1024", "-b"], ["-s", "1024", "-q", "8"]]
         cases += [(program, base + variant) for variant in variants if shm or "-a" not in variant]
