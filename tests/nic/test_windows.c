@@ -332,6 +332,33 @@ static void whose(unsigned of_b)
 	stop();
 }
 
+/* Windows of another protection domain are nothing to this peer, of either type; to their own they are good. */
+static void strangers(unsigned of_b)
+{
+	uint32_t lkey;
+
+	start(of_b);
+	ep_connect_self(c);
+	lkey = reg(c, NIC_ACCESS_LOCAL_WRITE | NIC_ACCESS_MW_BIND);
+	for (unsigned type = 1; type <= 2; type++) {
+		uint32_t key = alloc(c, type);
+		struct wr wr = binding(key, key ^ 1, lkey, (uintptr_t)c->mem, 64, REMOTE);
+		struct wr own = wr_rdma(ROOST_OP_WRITE, c, 512, 8, c, 0);
+		struct roost_cqe cqe;
+
+		assert_int_equal(status_of(c, &wr), NIC_WC_SUCCESS);
+		assert_int_equal(reach(ROOST_OP_WRITE, (uintptr_t)c->mem, 8, key ^ 1), NIC_WC_REM_ACCESS_ERR);
+		assert_int_equal(reach(ROOST_OP_READ, (uintptr_t)c->mem, 8, key ^ 1), NIC_WC_REM_ACCESS_ERR);
+		assert_int_equal(send_inv(key ^ 1, &cqe), NIC_WC_REM_ACCESS_ERR);
+		assert_int_equal(local_inv(b, key ^ 1), NIC_WC_LOC_QP_OP_ERR);
+		own.rkey = key ^ 1;
+		assert_int_equal(status_of(c, &own), NIC_WC_SUCCESS);
+		assert_int_equal(nic_mw_dealloc(c->nic, key), 0);
+	}
+	assert_int_equal(nic_mr_deregister(c->nic, lkey), 0);
+	stop();
+}
+
 /* A binding that breaks a rule ends in error, and what was bound before stays as it was. */
 static void refused(unsigned of_b)
 {
@@ -497,6 +524,7 @@ BOTH(sent_back)
 BOTH(zero_based)
 BOTH(not_local)
 BOTH(whose)
+BOTH(strangers)
 BOTH(refused)
 BOTH(ends)
 BOTH(order)
@@ -510,8 +538,8 @@ int main(void)
 		cmocka_unit_test_both(type_1),	  cmocka_unit_test_both(type_2),
 		cmocka_unit_test_both(sent_back), cmocka_unit_test_both(zero_based),
 		cmocka_unit_test_both(not_local), cmocka_unit_test_both(whose),
-		cmocka_unit_test_both(refused),	  cmocka_unit_test_both(ends),
-		cmocka_unit_test_both(order),
+		cmocka_unit_test_both(strangers), cmocka_unit_test_both(refused),
+		cmocka_unit_test_both(ends),	  cmocka_unit_test_both(order),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
