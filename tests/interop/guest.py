@@ -65,7 +65,7 @@ class Guest:
                    '-device', 'virtio-net-pci,netdev=n0,mac=52:54:00:77:00:02,romfile=',
                    '-serial', f'file:{self.console}',
                    '-chardev', f'socket,id=control,fd={control.fileno()}', '-serial', 'chardev:control']
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[control.fileno()], start_new_session=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[control.fileno()])
         control.close()
 
     def wait_ready(self):

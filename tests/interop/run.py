@@ -305,6 +305,7 @@ def main():
         return
     if not rows:
         sys.exit(f'no row holds "{options.only}": see --list')
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever stops us leaves no machine and no tap behind
     begin = time.monotonic()
     try:
         rig = Rig(os.path.abspath(options.build))
