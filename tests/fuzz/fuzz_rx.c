@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes what may come over the wire to a connected QP that is in the middle of things: packets of its peer, well-formed or not, in any
+ * Fuzzes what may come over the wire to a QP of any service that is in the middle of things: packets of its peer, well-formed or not, in any
  * order, all with the right ICRC, so that nothing stops them before the transport's own checks. The first byte chooses the shape, the rest
  * are commands. Nothing outside of registered memory may change, nothing may be written where only reading was allowed, every turn
  * stays bounded, and all that the NIC sends is well-formed.
@@ -29,6 +29,8 @@ struct rig {
 	struct ep e;
 	struct pkt_addr peer;
 	uint32_t read_key; /* of the same memory's second half: to read only */
+	uint32_t ah;	   /* UD: the peer */
+	uint8_t service;   /* enum pkt_service */
 	uint64_t sent;
 };
 
@@ -147,6 +149,10 @@ static void packet(struct input *in, struct rig *r)
 
 	nic_qp_query(r->e.qp, &q);
 	m.opcode = c < 250 ? rc[c % sizeof(rc)] : u8(in);
+	if (c < 240 && r->service == PKT_UC)
+		m.opcode = (uint8_t)(PKT_UC + m.opcode % (PKT_WRITE_ONLY_IMM + 1));
+	if (c < 240 && r->service == PKT_UD)
+		m.opcode = (uint8_t)(PKT_UD + PKT_SEND_ONLY + (c & 1));
 	c = u8(in);
 	m.ackreq = c & 1;
 	m.solicited = c & 2;
@@ -161,6 +167,7 @@ static void packet(struct input *in, struct rig *r)
 		m.dmalen = length(in);
 	}
 	m.swap_add = u8(in);
+	m.qkey = r->service == PKT_UD && c & 4 && c & 8 ? 1 : 0;
 	m.syndrome = u8(in);
 	m.inv_rkey = r->e.key ^ (c & 64);
 	if (pkt_ops[m.opcode].flags & PKT_PAYLOAD)
@@ -184,6 +191,10 @@ static void post(struct input *in, struct rig *r)
 	enum roost_op op = ops[u8(in) % 6];
 	struct wr wr = {.op = op, .num_sge = 1, .raddr = 0x1000, .rkey = 77};
 
+	if (r->service == PKT_UD) {
+		wr.raddr = ROOST_UD_ADDR(r->ah ^ (u8(in) > 250), PEER_QPN);
+		wr.rkey = (uint32_t)u8(in) << 24;
+	}
 	if (atomic_load(&r->e.sqi.prod) - atomic_load(&r->e.sqi.cons) == r->e.p.depth)
 		return;
 	wr.sge[0] = ep_sge(&r->e, (uint64_t)u8(in) * 8,
@@ -236,10 +247,14 @@ static void open_rig(struct rig *r, uint8_t shape)
 			      .retry_cnt = 2,
 			      .rnr_retry = 2,
 			      .rd_atomic = (uint8_t)(1 + (shape >> 3 & 3))};
-	struct sim_params sp = {.window = shape & 64 ? 1000 : 0, .read_window = shape & 128 ? 500 : 0};
+	struct nic_ah_attr ah = {.port = 1};
+	struct sim_params sp = {
+		.mtu = MTU, .window = shape & 64 ? 1000 : 0, .read_window = shape & 128 ? 500 : 0};
 	struct nic_mr_attr m;
 
 	memset(r, 0, sizeof(*r));
+	p.type = (shape & 7) == 6 ? NIC_QPT_UC : (shape & 7) == 7 ? NIC_QPT_UD : NIC_QPT_RC;
+	r->service = (shape & 7) == 6 ? PKT_UC : (shape & 7) == 7 ? PKT_UD : PKT_RC;
 	must(pkt_addr_parse("10.7.7.7", &r->peer) == 0, "no address");
 	world_init(&r->w, 1, 1, &sp);
 	sim_set_tap(r->w.sim, on_packet, r);
@@ -258,6 +273,9 @@ static void open_rig(struct rig *r, uint8_t shape)
 	m.access = NIC_ACCESS_REMOTE_READ;
 	must(nic_mr_register(r->e.nic, &m, &r->read_key) == 0, "no region");
 	memset(r->e.mem + MEM / 2, 0xa5, MEM / 2 + GUARD);
+	ah.pd = r->e.pd;
+	ah.dgid = r->peer;
+	must(nic_ah_create(r->e.nic, &ah, &r->ah) == 0, "no address handle");
 	connect_again(r);
 }
 
@@ -284,7 +302,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			take_completions(&r->e);
 			break;
 		case 3:
-			if (nic_qp_state(r->e.qp) == NIC_QPS_ERR)
+			if (nic_qp_state(r->e.qp) > NIC_QPS_RTS)
 				connect_again(r);
 			break;
 		case 4:
@@ -300,9 +318,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	take_completions(&r->e);
 	for (int i = MEM / 2; i < MEM + GUARD; i++)
 		must(r->e.mem[i] == 0xa5, "wrote where nobody may write");
-	must(nic_qp_state(r->e.qp) == NIC_QPS_RTS || nic_qp_state(r->e.qp) == NIC_QPS_ERR,
+	must(nic_qp_state(r->e.qp) == NIC_QPS_RTS || nic_qp_state(r->e.qp) == NIC_QPS_ERR ||
+		     (r->service && nic_qp_state(r->e.qp) == NIC_QPS_SQE),
 	     "a state of its own making");
 	must(nic_mr_deregister(r->e.nic, r->read_key) == 0, "the region went away");
+	must(nic_ah_destroy(r->e.nic, r->ah) == 0, "the handle went away");
 	ep_fini(&r->e);
 	world_fini(&r->w);
 	free(r);

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The Linux kernel's UC and UD traffic (tests/golden), played to our NIC with our numbers in place of theirs: every message arrives whole
+ * and nothing is answered, as the kernel answers nothing. The same requests posted here leave as the kernel's did. argv[1]: the folder.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "packet/pcap.h"
+#include "peer.h"
+
+#define GRH	 40
+#define RECV	 65536 /* where receives are, 16 KiB each */
+#define RECV_LEN 16384
+#define RECVS	 32
+
+static const char *folder;
+static struct peer P, *const p = &P;
+
+struct capture {
+	uint8_t *data;
+	struct pcap_reader reader;
+	struct pkt_addr to; /* packets to it are played */
+};
+
+static void capture_open(struct capture *c, const char *name, const char *to)
+{
+	char path[512];
+	FILE *f;
+	long n;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	f = fopen(path, "rb");
+	assert_non_null(f);
+	fseek(f, 0, SEEK_END);
+	n = ftell(f);
+	rewind(f);
+	c->data = malloc((size_t)n);
+	assert_int_equal(fread(c->data, 1, (size_t)n, f), n);
+	fclose(f);
+	assert_int_equal(pcap_reader_init(&c->reader, c->data, (size_t)n), 0);
+	assert_int_equal(pkt_addr_parse(to, &c->to), 0);
+}
+
+/* The next packet of the service to that side. Its payload stands in the capture. */
+static bool capture_next(struct capture *c, uint8_t service, struct pkt_view *v)
+{
+	struct pcap_record rec;
+
+	while (pcap_reader_next(&c->reader, &rec) == 1)
+		if (rec.kind == PCAP_ROCE && pkt_parse(rec.bth, (uint32_t)rec.len, v) == PKT_OK &&
+		    v->op->service == service && pkt_addr_eq(&rec.dst, &c->to))
+			return true;
+	return false;
+}
+
+static void start(enum nic_qp_type type, uint32_t mtu, uint32_t psn, uint32_t qkey)
+{
+	struct ep_params ep = {.type = type,
+			       .mtu = mtu,
+			       .psn = psn,
+			       .qkey = qkey,
+			       .mem = RECV + RECVS * RECV_LEN,
+			       .depth = RECVS};
+
+	peer_open(p, &ep, psn);
+	for (unsigned i = 0; i < RECVS; i++) {
+		struct roost_sge sge = ep_sge(&p->e, RECV + i * RECV_LEN, RECV_LEN);
+
+		ep_post_recv(&p->e, i, &sge, 1);
+	}
+}
+
+static void play(const struct pkt_view *v)
+{
+	peer_send(p, &(struct pkt_make){.opcode = v->opcode,
+					.ackreq = v->ackreq,
+					.solicited = v->solicited,
+					.psn = v->psn,
+					.va = (uintptr_t)p->e.mem,
+					.rkey = p->e.key,
+					.dmalen = v->dmalen,
+					.imm = v->imm,
+					.qkey = v->qkey,
+					.sqpn = v->sqpn,
+					.payload = v->payload,
+					.len = v->payload_len});
+}
+
+static void finish(struct capture *c)
+{
+	expect_quiet(p, SEC);
+	assert_int_equal(peer_counters(p).rx_uc_dropped + peer_counters(p).rx_ud_dropped, 0);
+	assert_int_equal(peer_counters(p).out_of_sequence, 0);
+	peer_close(p);
+	free(c->data);
+}
+
+/* Puts together what the packets carry, plays them, and compares at the end of each message. */
+static void connection(const char *name, uint32_t mtu, bool sends, unsigned messages)
+{
+	static uint8_t whole[RECV_LEN];
+	uint32_t got = 0, first = 0;
+	unsigned n = 0;
+	struct capture c;
+	struct pkt_view v;
+
+	capture_open(&c, name, "10.77.0.1");
+	while (capture_next(&c, PKT_UC, &v)) {
+		if (!n && !got) {
+			first = v.psn;
+			start(NIC_QPT_UC, mtu, first, 0);
+		}
+		play(&v);
+		memcpy(whole + got, v.payload, v.payload_len);
+		got += v.payload_len;
+		if (!(v.op->flags & PKT_LAST))
+			continue;
+		if (sends)
+			expect_recv(p, n, NIC_WC_SUCCESS, got);
+		assert_memory_equal(p->e.mem + (sends ? RECV + n * RECV_LEN : 0), whole, got);
+		got = 0;
+		n++;
+	}
+	assert_int_equal(n, messages);
+	finish(&c);
+	/* Now the other way: the same messages, packet by packet as theirs. */
+	capture_open(&c, name, "10.77.0.1");
+	start(NIC_QPT_UC, mtu, first, 0);
+	memcpy(p->e.mem, whole, sizeof(whole));
+	while (capture_next(&c, PKT_UC, &v)) {
+		const struct got *g;
+
+		if (v.op->flags & PKT_FIRST)
+			peer_post(p, sends ? ROOST_OP_SEND : ROOST_OP_WRITE, 1, 0, sends ? 9000 : v.dmalen);
+		g = expect(p, v.opcode, v.psn);
+		assert_int_equal(g->v.payload_len, v.payload_len);
+		assert_memory_equal(g->v.payload, v.payload, v.payload_len);
+		if (v.op->flags & PKT_RETH)
+			assert_int_equal(g->v.dmalen, v.dmalen);
+		assert_int_equal(g->v.ackreq, v.ackreq);
+	}
+	finish(&c);
+}
+
+static void send_bw_uc(void **state)
+{
+	connection("send_bw_uc_4096.pcap", 4096, true, 6);
+}
+
+static void write_bw_uc(void **state)
+{
+	connection("write_bw_uc_1024.pcap", 1024, false, 6);
+}
+
+static void datagrams(const char *name, const char *to, unsigned messages)
+{
+	struct nic_ah_attr a = {.port = 1};
+	struct capture c;
+	struct pkt_view v;
+	unsigned n = 0;
+	uint32_t ah;
+
+	capture_open(&c, name, to);
+	while (capture_next(&c, PKT_UD, &v)) {
+		struct roost_cqe cqe;
+		const struct got *g;
+
+		if (!n) {
+			start(NIC_QPT_UD, 0, v.psn, v.qkey);
+			a.pd = p->e.pd;
+			a.dgid = p->addr;
+			assert_int_equal(nic_ah_create(p->e.nic, &a, &ah), 0);
+		}
+		play(&v);
+		assert_true(ep_poll_recv(&p->e, &cqe));
+		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+		assert_int_equal(cqe.byte_len, GRH + v.payload_len);
+		assert_int_equal(cqe.src_qpn, v.sqpn);
+		assert_memory_equal(p->e.mem + RECV + n * RECV_LEN + GRH, v.payload, v.payload_len);
+		memcpy(p->e.mem, v.payload, v.payload_len);
+		ep_post(&p->e, &(struct wr){.op = v.op->flags & PKT_IMM ? ROOST_OP_SEND_IMM : ROOST_OP_SEND,
+					    .sge = {ep_sge(&p->e, 0, v.payload_len)},
+					    .num_sge = 1,
+					    .raddr = ROOST_UD_ADDR(ah, PEER_QPN),
+					    .rkey = v.qkey,
+					    .imm = v.imm});
+		g = expect(p, v.opcode, v.psn);
+		assert_int_equal(g->v.qkey, v.qkey);
+		if (v.op->flags & PKT_IMM)
+			assert_int_equal(g->v.imm, v.imm);
+		assert_int_equal(g->v.ackreq, v.ackreq);
+		assert_int_equal(g->v.payload_len, v.payload_len);
+		assert_memory_equal(g->v.payload, v.payload, v.payload_len);
+		n++;
+	}
+	assert_int_equal(n, messages);
+	assert_int_equal(nic_ah_destroy(p->e.nic, ah), 0);
+	finish(&c);
+}
+
+static void send_lat_ud(void **state)
+{
+	datagrams("send_lat_ud.pcap", "10.77.0.1", 10);
+	datagrams("send_lat_ud.pcap", "10.77.0.2", 10);
+}
+
+static void send_lat_ud_v6(void **state)
+{
+	datagrams("send_lat_ud_v6.pcap", "fd77::1", 5);
+	datagrams("send_lat_ud_v6.pcap", "fd77::2", 5);
+}
+
+/* To a group: the QP number is everybody's, here ours. */
+static void mckey(void **state)
+{
+	datagrams("mckey_mcast.pcap", "239.77.0.9", 3);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(send_bw_uc),  cmocka_unit_test(write_bw_uc),
+		cmocka_unit_test(send_lat_ud), cmocka_unit_test(send_lat_ud_v6),
+		cmocka_unit_test(mckey),
+	};
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: %s FOLDER-OF-CAPTURES\n", argv[0]);
+		return 2;
+	}
+	folder = argv[1];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
