@@ -226,9 +226,13 @@ static void refused_handles(void **state)
 /* A program may leave everything behind when it closes the device. */
 static void left_behind(void **state)
 {
+	static struct ud before; /* it still holds the objects */
+
 	start();
 	assert_int_equal(ibv_close_device(u->ctx), 0);
+	before = *u;
 	start();
+	assert_ptr_not_equal(before.ah, u->ah);
 	finish();
 }
 
