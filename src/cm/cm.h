@@ -224,7 +224,7 @@ struct cm_accept {
 	size_t data_len; /* at most CM_REP_DATA */
 };
 
-/* REQ_RCVD: sends a REP. The QP should be in RTR: data may come before the RTU. */
+/* REQ_RCVD: sends a REP. Have the QP in RTR before anything more is received: data may come before the RTU. */
 int cm_accept(struct cm_conn *c, uint64_t now, const struct cm_accept *a);
 
 /* REQ_RCVD, REP_RCVD: sends a REJ; the connection is over, and answers duplicates for a while. */
