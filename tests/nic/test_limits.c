@@ -423,12 +423,68 @@ static void steady_state_allocates_nothing(void **state)
 	}
 }
 
+/* Datagrams to two destinations by turns, every receive taken. */
+static void send_datagrams(struct ep *a, struct ep *b, const uint32_t ah[2], unsigned n)
+{
+	struct roost_cqe c;
+
+	for (unsigned i = 0; i < n; i++) {
+		struct wr wr = wr_rdma(ROOST_OP_SEND, a, 0, 1000, b, 0);
+
+		wr.raddr = ROOST_UD_ADDR(ah[i & 1], nic_qp_num(i & 1 ? b->qp : a->qp));
+		wr.rkey = a->p.qkey;
+		ep_post_recv(i & 1 ? b : a, i,
+			     &(struct roost_sge){(uintptr_t)(i & 1 ? b : a)->mem + 32768, 32768,
+						 (i & 1 ? b : a)->key},
+			     1);
+		ep_post(a, &wr);
+		assert_true(ep_wait_send(a, &c, SEC));
+		assert_int_equal(c.status, NIC_WC_SUCCESS);
+		assert_true(ep_wait_recv(i & 1 ? b : a, &c, SEC));
+	}
+}
+
+static void datagrams_allocate_nothing(void **state)
+{
+	struct ep_params ep = {.type = NIC_QPT_UD};
+	struct nic_qp_attr q = {0};
+	uint32_t ah[2];
+	struct world w;
+	struct ep e[2];
+
+	world_init(&w, 2, 6, &(struct sim_params){.delay_ns = 1000, .window = 100000});
+	for (unsigned i = 0; i < 2; i++) {
+		ep_init(&e[i], &w, i, &ep);
+		ep_to_init(&e[i]);
+		ep_to_rtr(&e[i], &q);
+		ep_to_rts(&e[i], &q);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		struct nic_ah_attr a = {.pd = e[0].pd, .port = 1, .dgid = nic_port(w.nic[i], 0, 0)->addr};
+
+		assert_int_equal(nic_ah_create(w.nic[0], &a, &ah[i]), 0);
+	}
+	send_datagrams(&e[0], &e[1], ah, 100);
+	allocations = 0;
+	send_datagrams(&e[0], &e[1], ah, 300);
+	assert_int_equal(allocations, 0);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(nic_ah_destroy(w.nic[0], ah[i]), 0);
+	ep_fini(&e[0]);
+	ep_fini(&e[1]);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(sixteen_thousand_qps), cmocka_unit_test(all_qps),
-		cmocka_unit_test(numbers_by_seed),	cmocka_unit_test(overrun),
-		cmocka_unit_test(notification),		cmocka_unit_test(steady_state_allocates_nothing),
+		cmocka_unit_test(sixteen_thousand_qps),
+		cmocka_unit_test(all_qps),
+		cmocka_unit_test(numbers_by_seed),
+		cmocka_unit_test(overrun),
+		cmocka_unit_test(notification),
+		cmocka_unit_test(steady_state_allocates_nothing),
+		cmocka_unit_test(datagrams_allocate_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
