@@ -208,6 +208,8 @@ void stat_print_prometheus(const json_t *nics)
 	print_gauge(nics, "qps", "queue pairs");
 	print_gauge(nics, "cqs", "completion queues");
 	print_gauge(nics, "mrs", "memory regions");
+	print_gauge(nics, "mws", "memory windows");
+	print_gauge(nics, "srqs", "shared receive queues");
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
 		print_counter(nics, nic_counter_info[i].name, nic_counter_info[i].help);
 	for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++)

@@ -17,7 +17,7 @@
 #include "drive/engine.h"
 #include "port/shm_dir.h"
 
-#define OWN_FOR_STAT_NS (5 * MS)
+#define OWN_FOR_STAT_NS (20 * MS) /* an owner that lost its core has it again by then */
 
 static const char *stat_name(char buf[SHM_NAME_MAX], int pid)
 {
@@ -67,29 +67,59 @@ static void add_stats(struct port_stats *sum, const struct port_stats *s)
 	sum->tx_blocked += s->tx_blocked;
 }
 
-static json_t *describe_port(struct drive *d, unsigned k)
+struct counted {
+	struct nic_counters nic;
+	struct port_stats port[NIC_MAX_PORTS];
+};
+
+/* What each PU had counted at the last look. The service thread's. */
+static struct counted last[NIC_MAX_PUS];
+
+static void add(struct counted *sum, const struct counted *pu)
 {
-	struct port *first = d->port[k][0];
-	struct port_stats sum = {0};
+	uint64_t *to = (uint64_t *)&sum->nic;
+	const uint64_t *from = (const uint64_t *)&pu->nic;
+
+	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
+		to[i] += from[i];
+	for (unsigned k = 0; k < NIC_MAX_PORTS; k++)
+		add_stats(&sum->port[k], &pu->port[k]);
+}
+
+/*
+ * Plain words of the PU's owner: so we become that, and all is of one moment. Of a PU that can't be had in time (its owner
+ * is stopped) the last values stand: counters never go back.
+ */
+static void count(struct drive *d, struct counted *sum)
+{
+	memset(sum, 0, sizeof(*sum));
+	for (unsigned i = 0; i < d->pus; i++) {
+		if (pu_own(&d->pu[i], clock_now() + OWN_FOR_STAT_NS)) {
+			memset(&last[i], 0, sizeof(last[i]));
+			nic_pu_counters(d->nic, i, &last[i].nic);
+			for (unsigned k = 0; k < d->ports; k++)
+				last[i].port[k] = d->port[k][i]->stats;
+			drive_disown(d, i);
+		}
+		add(sum, &last[i]);
+	}
+}
+
+static json_t *describe_port(const struct drive *d, unsigned k, const struct port_stats *sum)
+{
+	const struct port *first = d->port[k][0];
 	json_t *o = json_object(), *stats = json_object();
 	char addr[46];
 
-	/* Plain words of the PU's owner: so we become that. A lane that can't be had in time is left out. */
-	for (unsigned i = 0; i < d->pus; i++) {
-		if (pu_own(&d->pu[i], clock_now() + OWN_FOR_STAT_NS)) {
-			add_stats(&sum, &d->port[k][i]->stats);
-			drive_disown(d, i);
-		}
-	}
-	set(stats, "rx_packets", sum.rx_packets);
-	set(stats, "rx_bytes", sum.rx_bytes);
-	set(stats, "rx_bursts", sum.rx_bursts);
-	set(stats, "rx_bad", sum.rx_bad);
-	set(stats, "tx_packets", sum.tx_packets);
-	set(stats, "tx_bytes", sum.tx_bytes);
-	set(stats, "tx_bursts", sum.tx_bursts);
-	set(stats, "tx_dropped", sum.tx_dropped);
-	set(stats, "tx_blocked", sum.tx_blocked);
+	set(stats, "rx_packets", sum->rx_packets);
+	set(stats, "rx_bytes", sum->rx_bytes);
+	set(stats, "rx_bursts", sum->rx_bursts);
+	set(stats, "rx_bad", sum->rx_bad);
+	set(stats, "tx_packets", sum->tx_packets);
+	set(stats, "tx_bytes", sum->tx_bytes);
+	set(stats, "tx_bursts", sum->tx_bursts);
+	set(stats, "tx_dropped", sum->tx_dropped);
+	set(stats, "tx_blocked", sum->tx_blocked);
 
 	json_object_set_new(o, "kind", json_stringn(d->spec[k], strcspn(d->spec[k], ":,")));
 	json_object_set_new(o, "address", json_string(pkt_addr_print(&first->addr, addr, sizeof(addr))));
@@ -100,13 +130,14 @@ static json_t *describe_port(struct drive *d, unsigned k)
 
 static json_t *describe(struct drive *d)
 {
-	struct nic_counters counters;
-	const uint64_t *value = (const uint64_t *)&counters;
+	struct counted sum;
+	const uint64_t *value = (const uint64_t *)&sum.nic;
 	struct nic_usage usage;
 	json_t *o = json_object(), *ports = json_array(), *u = json_object(), *c = json_object();
 
+	count(d, &sum);
 	for (unsigned k = 0; k < d->ports; k++)
-		json_array_append_new(ports, describe_port(d, k));
+		json_array_append_new(ports, describe_port(d, k, &sum.port[k]));
 	nic_usage(d->nic, &usage);
 	set(u, "qps", usage.qps);
 	set(u, "cqs", usage.cqs);
@@ -115,7 +146,6 @@ static json_t *describe(struct drive *d)
 	set(u, "srqs", usage.srqs);
 	set(u, "pds", usage.pds);
 	set(u, "qp_bytes", usage.qp_bytes);
-	nic_counters(d->nic, &counters);
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
 		set(c, nic_counter_info[i].name, value[i]);
 
@@ -198,6 +228,7 @@ void stat_open(struct drive *d)
 	int dirfd = shm_dir_open(err, sizeof(err));
 	int rc = dirfd;
 
+	memset(last, 0, sizeof(last));
 	d->stat_fd = -1;
 	if (dirfd >= 0) {
 		snprintf(err, sizeof(err), "can't listen");
@@ -218,6 +249,7 @@ void stat_forget(struct drive *d)
 		return;
 	sys_close(d->stat_fd);
 	sys_close(d->stat_dir);
+	memset(last, 0, sizeof(last));
 	d->stat_fd = -1;
 }
 

@@ -114,17 +114,20 @@ struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu)
 	return port < nic->cfg.ports && pu < nic->cfg.pus ? nic->cfg.port[port][pu] : NULL;
 }
 
+void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum)
+{
+	const uint64_t *c = (const uint64_t *)&nic->pus[pu]->ctr;
+	uint64_t *to = (uint64_t *)sum;
+
+	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
+		to[i] += c[i];
+}
+
 void nic_counters(const struct nic *nic, struct nic_counters *out)
 {
-	uint64_t *sum = (uint64_t *)out;
-
 	memset(out, 0, sizeof(*out));
-	for (unsigned p = 0; p < nic->cfg.pus; p++) {
-		const uint64_t *c = (const uint64_t *)&nic->pus[p]->ctr;
-
-		for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
-			sum[i] += __atomic_load_n(&c[i], __ATOMIC_RELAXED);
-	}
+	for (unsigned p = 0; p < nic->cfg.pus; p++)
+		nic_pu_counters(nic, p, out);
 }
 
 void nic_usage(const struct nic *nic, struct nic_usage *out)

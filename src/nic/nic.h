@@ -150,7 +150,9 @@ unsigned nic_pus(const struct nic *nic);
 unsigned nic_ports(const struct nic *nic);
 struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu); /* port counts from 0 */
 
-/* Sums the counters of all PUs. Values may be a turn old. [any] */
+/* Adds a PU's counters to *sum. [owner] */
+void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum);
+/* The sum over all PUs. [owner of all] */
 void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Live objects, for limits and leak tests. [any] */
 struct nic_usage {

@@ -257,11 +257,9 @@ struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu)
 	return nic->cfg.port[port][pu];
 }
 
-void nic_counters(const struct nic *nic, struct nic_counters *out)
+void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum)
 {
-	memset(out, 0, sizeof(*out));
-	for (unsigned i = 0; i < nic->cfg.pus; i++)
-		out->rcvd_pkts += atomic_load(&nic->pu[i].packets);
+	sum->rcvd_pkts += atomic_load(&nic->pu[pu].packets);
 }
 
 void nic_usage(const struct nic *nic, struct nic_usage *out)
