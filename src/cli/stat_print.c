@@ -156,18 +156,25 @@ static void print_process(const json_t *nic)
 	print_label("program", text_of(nic, "program"));
 }
 
-static void print_counter(const json_t *nics, const char *name, const char *help)
+/* One of a NIC's numbers: that called `name` in the object `group` of each answer. */
+static void print_metric(const json_t *nics, const char *group, const char *type, const char *name,
+			 const char *suffix, const char *help)
 {
 	const json_t *nic;
 	size_t i;
 
-	printf("# HELP roost_%s_total %s\n# TYPE roost_%s_total counter\n", name, help, name);
+	printf("# HELP roost_%s%s %s\n# TYPE roost_%s%s %s\n", name, suffix, help, name, suffix, type);
 	json_array_foreach(nics, i, nic)
 	{
-		printf("roost_%s_total", name);
+		printf("roost_%s%s", name, suffix);
 		print_process(nic);
-		printf("} %lld\n", number_of(json_object_get(nic, "counters"), name));
+		printf("} %lld\n", number_of(json_object_get(nic, group), name));
 	}
+}
+
+static void print_gauge(const json_t *nics, const char *name, const char *help)
+{
+	print_metric(nics, "usage", "gauge", name, "", help);
 }
 
 static void print_port_counter(const json_t *nics, const char *name, const char *help)
@@ -189,20 +196,6 @@ static void print_port_counter(const json_t *nics, const char *name, const char 
 	}
 }
 
-static void print_gauge(const json_t *nics, const char *name, const char *help)
-{
-	const json_t *nic;
-	size_t i;
-
-	printf("# HELP roost_%s %s\n# TYPE roost_%s gauge\n", name, help, name);
-	json_array_foreach(nics, i, nic)
-	{
-		printf("roost_%s", name);
-		print_process(nic);
-		printf("} %lld\n", number_of(json_object_get(nic, "usage"), name));
-	}
-}
-
 void stat_print_prometheus(const json_t *nics)
 {
 	print_gauge(nics, "qps", "queue pairs");
@@ -211,7 +204,8 @@ void stat_print_prometheus(const json_t *nics)
 	print_gauge(nics, "mws", "memory windows");
 	print_gauge(nics, "srqs", "shared receive queues");
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
-		print_counter(nics, nic_counter_info[i].name, nic_counter_info[i].help);
+		print_metric(nics, "counters", "counter", nic_counter_info[i].name, "_total",
+			     nic_counter_info[i].help);
 	for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++)
 		print_port_counter(nics, port_counters[i].name, port_counters[i].help);
 }

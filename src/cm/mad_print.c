@@ -2,10 +2,10 @@
 #include "cm/mad.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "cm/layout.h"
 
 const char *cm_reason_str(unsigned reason)
@@ -50,24 +50,7 @@ const char *cm_reason_str(unsigned reason)
 	return reason < CM_REASONS && text[reason] ? text[reason] : "unknown";
 }
 
-struct out {
-	char *buf;
-	size_t n, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void put(struct out *o, const char *fmt, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, fmt);
-	r = vsnprintf(o->used < o->n ? o->buf + o->used : NULL, o->used < o->n ? o->n - o->used : 0, fmt, ap);
-	va_end(ap);
-	if (r > 0)
-		o->used += (size_t)r;
-}
-
-static void put_gid(struct out *o, const struct cm_msg *m, const struct cm_field *f)
+static void put_gid(struct text *o, const struct cm_msg *m, const struct cm_field *f)
 {
 	static const uint8_t none[CM_GID_LEN];
 	const uint8_t *gid = (const uint8_t *)m + f->offset;
@@ -77,19 +60,19 @@ static void put_gid(struct out *o, const struct cm_msg *m, const struct cm_field
 	if (memcmp(gid, none, CM_GID_LEN) == 0)
 		return;
 	memcpy(a.b, gid, CM_GID_LEN);
-	put(o, " %s %s", f->name, pkt_addr_print(&a, text, sizeof(text)));
+	text_put(o, " %s %s", f->name, pkt_addr_print(&a, text, sizeof(text)));
 }
 
-static void put_number(struct out *o, const struct cm_field *f, uint64_t v)
+static void put_number(struct text *o, const struct cm_field *f, uint64_t v)
 {
 	static const char *const about[] = {"REQ", "REP", "other", "?"};
 
 	switch (f->form) {
 	case FORM_ABOUT:
-		put(o, " %s %s", f->name, about[v & 3]);
+		text_put(o, " %s %s", f->name, about[v & 3]);
 		return;
 	case FORM_REASON:
-		put(o, " %s %" PRIu64 " (%s)", f->name, v, cm_reason_str((unsigned)v));
+		text_put(o, " %s %" PRIu64 " (%s)", f->name, v, cm_reason_str((unsigned)v));
 		return;
 	case FORM_LID:
 		if (v == 0xffff)
@@ -97,23 +80,23 @@ static void put_number(struct out *o, const struct cm_field *f, uint64_t v)
 		break;
 	case FORM_MTU:
 		if (v >= 1 && v <= 5) {
-			put(o, " %s %u", f->name, 128u << v);
+			text_put(o, " %s %u", f->name, 128u << v);
 			return;
 		}
 		break;
 	case FORM_HEX:
 		if (v)
-			put(o, " %s 0x%0*" PRIx64, f->name, f->width / 4, v);
+			text_put(o, " %s 0x%0*" PRIx64, f->name, f->width / 4, v);
 		return;
 	default:
 		break;
 	}
 	if (v)
-		put(o, " %s %" PRIu64, f->name, v);
+		text_put(o, " %s %" PRIu64, f->name, v);
 }
 
 /* Private data: the addresses in front of it if it has them, and how much there is, up to the last byte that is not 0. */
-static void put_data(struct out *o, const struct cm_msg *m)
+static void put_data(struct text *o, const struct cm_msg *m)
 {
 	uint64_t service = m->attr == CM_REQ	    ? m->req.service_id
 			   : m->attr == CM_SIDR_REQ ? m->sidr_req.service_id
@@ -125,25 +108,25 @@ static void put_data(struct out *o, const struct cm_msg *m)
 	if (cm_service_is_ip(service) && cm_ip_parse(m->data, &ip) == 0) {
 		pkt_addr_print(&ip.src, src, sizeof(src));
 		pkt_addr_print(&ip.dst, dst, sizeof(dst));
-		put(o, " ip %s %u > %s %u", src, ip.sport, dst, (unsigned)(service & 0xffff));
+		text_put(o, " ip %s %u > %s %u", src, ip.sport, dst, (unsigned)(service & 0xffff));
 		from = CM_IP_LEN;
 	}
 	while (len > from && !m->data[len - 1])
 		len--;
 	if (len > from)
-		put(o, " data %zu", len - from);
+		text_put(o, " data %zu", len - from);
 }
 
 int cm_print(const struct cm_msg *m, char *buf, size_t n)
 {
 	const struct cm_layout *l = cm_layout(m->attr);
-	struct out o = {buf, n, 0};
+	struct text o = {buf, n, 0};
 
 	if (n == 0)
 		return 0;
-	put(&o, "%s tid 0x%016" PRIx64, l->name, m->tid);
+	text_put(&o, "%s tid 0x%016" PRIx64, l->name, m->tid);
 	if (m->attr_mod)
-		put(&o, " mod 0x%08x", m->attr_mod);
+		text_put(&o, " mod 0x%08x", m->attr_mod);
 	for (unsigned i = 0; i < l->count; i++) {
 		const struct cm_field *f = &l->fields[i];
 
@@ -153,9 +136,9 @@ int cm_print(const struct cm_msg *m, char *buf, size_t n)
 			put_number(&o, f, cm_field_get(m, f));
 	}
 	if (m->attr == CM_REP && m->rep.vendor_id)
-		put(&o, " vendor 0x%06x", m->rep.vendor_id);
+		text_put(&o, " vendor 0x%06x", m->rep.vendor_id);
 	if (m->attr == CM_SIDR_REP && m->sidr_rep.vendor_id)
-		put(&o, " vendor 0x%06x", m->sidr_rep.vendor_id);
+		text_put(&o, " vendor 0x%06x", m->sidr_rep.vendor_id);
 	put_data(&o, m);
 	return (int)(o.used < n ? o.used : n - 1);
 }

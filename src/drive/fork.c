@@ -112,6 +112,7 @@ static void in_child(void)
 		/* Its holder may be a thread that the child has not. */
 		pthread_mutex_init(&d->control, NULL);
 		pthread_mutex_init(&d->gsi.user_lock, NULL);
+		d->gsi.queue_lock = (struct spin){0};
 		atomic_store(&d->waiting, 0);
 		d->next_dead = dead_engines;
 		dead_engines = d;

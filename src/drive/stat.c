@@ -249,7 +249,6 @@ void stat_forget(struct drive *d)
 		return;
 	sys_close(d->stat_fd);
 	sys_close(d->stat_dir);
-	memset(last, 0, sizeof(last));
 	d->stat_fd = -1;
 }
 

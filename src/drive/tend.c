@@ -15,11 +15,11 @@
  * Napping beside a poller keeps us off the ports: a second sleeper costs every packet a wake-up. But a
  * program may poll for its own completion and then spin on memory for what its peer writes (ib_write_lat).
  * Packets then lie until the nap is over, and it is we who find them, again and again (count_away). Such a PU
- * is `hybrid`: the tender sleeps on the ports at once, lease or not, and the
- * program's calls say whether a packet wakes it. A few polls in vain shut its eyes, one with success opens
- * them (beside_sleeper). So it is woken for the packets that the program spins for, not for those it polls
- * for; on a shared core a thread that was woken in vain would not be run at once when it is needed, because it
- * is due less of the core than the program (Linux since 6.6: eligibility in EEVDF).
+ * is `hybrid`: the tender sleeps on the ports at once, lease or not, and the program's calls say whether a
+ * packet wakes it. A few polls in vain shut its eyes, one with success opens them (beside_sleeper). So it is
+ * woken for the packets that the program spins for, not for those it polls for; on a shared core a thread that
+ * was woken in vain would not be run at once when it is needed, because it is due less of the core than the
+ * program (Linux since 6.6: eligibility in EEVDF).
  */
 #include <sys/eventfd.h>
 
@@ -160,11 +160,11 @@ static enum tend_verdict leave_to_owner(struct tender *t, unsigned i, uint64_t n
 /* Packets were waiting: for us because the program is away, though it was here a moment ago? Owner. */
 static void count_away(struct drive_pu *p, uint64_t now)
 {
-	uint64_t poll = atomic_load_explicit(&p->lease_end, memory_order_relaxed) - LEASE_NS;
-	uint64_t here = max64(poll, atomic_load_explicit(&p->rang, memory_order_relaxed));
+	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
+	uint64_t here = max64(lease - LEASE_NS, atomic_load_explicit(&p->rang, memory_order_relaxed));
 	uint8_t away = atomic_load_explicit(&p->away, memory_order_relaxed);
 
-	if (poll && now > here + AWAY_NS && now < here + AWAY_LONG && away < AWAY_MAX)
+	if (lease && now > here + AWAY_NS && now < here + AWAY_LONG && away < AWAY_MAX)
 		atomic_store_explicit(&p->away, away + AWAY_STEP, memory_order_relaxed);
 }
 

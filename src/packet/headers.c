@@ -3,10 +3,11 @@
  * Parsing and printing of a packet, BTH .. ICRC. What an op-code carries is asked of the table in opcode.c.
  */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "packet/headers.h"
+
+#include "base/text.h"
 
 /*
  * Big-endian loads. Volatile, because the packet may stand in memory that a hostile peer shares: each field
@@ -128,24 +129,7 @@ const char *pkt_error_str(enum pkt_error e)
 	return (unsigned)e < PKT_ERR_COUNT ? text[e] : "unknown error";
 }
 
-struct out {
-	char *buf;
-	size_t n, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void put(struct out *o, const char *fmt, ...)
-{
-	va_list ap;
-	int r;
-
-	va_start(ap, fmt);
-	r = vsnprintf(o->used < o->n ? o->buf + o->used : NULL, o->used < o->n ? o->n - o->used : 0, fmt, ap);
-	va_end(ap);
-	if (r > 0)
-		o->used += (size_t)r;
-}
-
-static void put_aeth(struct out *o, const struct pkt_view *v)
+static void put_aeth(struct text *o, const struct pkt_view *v)
 {
 	static const char *const nak[] = {"psn_seq", "invalid_req", "remote_access", "remote_op",
 					  "invalid_rd_req"};
@@ -153,61 +137,61 @@ static void put_aeth(struct out *o, const struct pkt_view *v)
 	switch (PKT_AETH_TYPE(v->syndrome)) {
 	case PKT_AETH_TYPE_ACK:
 		if (v->syndrome != PKT_AETH_ACK)
-			put(o, " credits %u", v->syndrome);
+			text_put(o, " credits %u", v->syndrome);
 		break;
 	case PKT_AETH_TYPE_RNR:
-		put(o, " rnr_nak timer %u", v->syndrome & 0x1f);
+		text_put(o, " rnr_nak timer %u", v->syndrome & 0x1f);
 		break;
 	case PKT_AETH_TYPE_NAK:
 		if ((v->syndrome & 0x1f) < sizeof(nak) / sizeof(*nak))
-			put(o, " nak %s", nak[v->syndrome & 0x1f]);
+			text_put(o, " nak %s", nak[v->syndrome & 0x1f]);
 		else
-			put(o, " nak 0x%02x", v->syndrome);
+			text_put(o, " nak 0x%02x", v->syndrome);
 		break;
 	default:
-		put(o, " syndrome 0x%02x", v->syndrome);
+		text_put(o, " syndrome 0x%02x", v->syndrome);
 	}
-	put(o, " msn %u", v->msn);
+	text_put(o, " msn %u", v->msn);
 }
 
 int pkt_print(const struct pkt_view *v, char *buf, size_t n)
 {
-	struct out o = {buf, n, 0};
+	struct text o = {buf, n, 0};
 	unsigned flags = v->op->flags;
 
-	put(&o, "%s qp 0x%06x psn %u", v->op->name, v->dqpn, v->psn);
+	text_put(&o, "%s qp 0x%06x psn %u", v->op->name, v->dqpn, v->psn);
 	if (v->ackreq)
-		put(&o, " ackreq");
+		text_put(&o, " ackreq");
 	if (v->solicited)
-		put(&o, " se");
+		text_put(&o, " se");
 	if (v->bth_ecn & PKT_BTH_FECN)
-		put(&o, " fecn");
+		text_put(&o, " fecn");
 	if (v->bth_ecn & PKT_BTH_BECN)
-		put(&o, " becn");
+		text_put(&o, " becn");
 	if (v->pkey != PKT_PKEY_DEFAULT)
-		put(&o, " pkey 0x%04x", v->pkey);
+		text_put(&o, " pkey 0x%04x", v->pkey);
 	if (flags & PKT_DETH)
-		put(&o, " from 0x%06x qkey 0x%08x", v->sqpn, v->qkey);
+		text_put(&o, " from 0x%06x qkey 0x%08x", v->sqpn, v->qkey);
 	if (flags & (PKT_RETH | PKT_ATOMIC_ETH))
-		put(&o, " va 0x%" PRIx64 " rkey 0x%08x", v->va, v->rkey);
+		text_put(&o, " va 0x%" PRIx64 " rkey 0x%08x", v->va, v->rkey);
 	if (flags & PKT_RETH)
-		put(&o, " len %u", v->dmalen);
+		text_put(&o, " len %u", v->dmalen);
 	if (v->opcode == PKT_CMP_SWAP)
-		put(&o, " compare 0x%" PRIx64 " swap 0x%" PRIx64, v->compare, v->swap_add);
+		text_put(&o, " compare 0x%" PRIx64 " swap 0x%" PRIx64, v->compare, v->swap_add);
 	if (v->opcode == PKT_FETCH_ADD)
-		put(&o, " add 0x%" PRIx64, v->swap_add);
+		text_put(&o, " add 0x%" PRIx64, v->swap_add);
 	if (flags & PKT_AETH)
 		put_aeth(&o, v);
 	if (flags & PKT_ATOMIC_ACK_ETH)
-		put(&o, " original 0x%" PRIx64, v->swap_add);
+		text_put(&o, " original 0x%" PRIx64, v->swap_add);
 	if (flags & PKT_IMM)
-		put(&o, " imm 0x%08x", be32toh(v->imm));
+		text_put(&o, " imm 0x%08x", be32toh(v->imm));
 	if (flags & PKT_IETH)
-		put(&o, " invalidate 0x%08x", v->inv_rkey);
+		text_put(&o, " invalidate 0x%08x", v->inv_rkey);
 	if (flags & PKT_PAYLOAD)
-		put(&o, " payload %u", v->payload_len);
+		text_put(&o, " payload %u", v->payload_len);
 	if (v->pad)
-		put(&o, " pad %u", v->pad);
+		text_put(&o, " pad %u", v->pad);
 	if (n == 0)
 		return 0;
 	return (int)(o.used < n ? o.used : n - 1);
