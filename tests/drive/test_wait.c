@@ -168,7 +168,9 @@ static void cancelled_in_the_wait(void **state)
 	pthread_t t;
 
 #ifdef __SANITIZE_ADDRESS__
-	skip(); /* gcc 12's ASan trips over the stack of any thread that was cancelled in mid-call */
+	print_message(
+		"SKIPPED: gcc 12's ASan trips over the stack of any thread that was cancelled in mid-call\n");
+	skip(); /* the other builds run it */
 #endif
 	for (unsigned i = 1; i <= 5; i++) {
 		atomic_store(&waiting_tid, 0);
