@@ -66,16 +66,31 @@ dma_text_begin:
 	cmp	$(4*\width + 64), %rdx
 	jae	3b
 	\leave
-4:	/* 8-byte words */
+4:	/* 8-byte words, four a turn */
 	mov	%rdx, %rcx
-	shr	$3, %rcx
-	jz	5f
+	shr	$5, %rcx
+	jz	2f
 	.p2align 4
+1:	mov	(%rsi), %rax
+	mov	%rax, (%rdi)
+	mov	8(%rsi), %rax
+	mov	%rax, 8(%rdi)
+	mov	16(%rsi), %rax
+	mov	%rax, 16(%rdi)
+	mov	24(%rsi), %rax
+	mov	%rax, 24(%rdi)
+	add	$32, %rsi
+	add	$32, %rdi
+	dec	%rcx
+	jnz	1b
+2:	mov	%edx, %ecx
+	and	$24, %ecx
+	jz	5f
 1:	mov	(%rsi), %rax
 	mov	%rax, (%rdi)
 	add	$8, %rsi
 	add	$8, %rdi
-	dec	%rcx
+	sub	$8, %ecx
 	jnz	1b
 5:	/* up to 7 bytes; dst is 8-byte aligned here unless the whole copy is shorter than 8 */
 	test	$7, %dil

@@ -227,6 +227,7 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	struct cqe_fields f = {
 		.opcode = NIC_WC_RECV_WRITE_IMM, .flags = NIC_WC_WITH_IMM, .solicited = v->solicited};
 	bool last = v->op->flags & PKT_LAST;
+	void *dst = NULL;
 
 	if (v->op->flags & PKT_FIRST) {
 		if (!(qp->access & NIC_ACCESS_REMOTE_WRITE))
@@ -234,8 +235,11 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 		if (v->dmalen > NIC_MAX_MSG)
 			return PKT_NAK_INVALID_REQ;
 		/* The whole message's range at once: a long WRITE fails before it changes anything. */
-		if (v->dmalen && !qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_WRITE))
-			return PKT_NAK_REM_ACCESS;
+		if (v->dmalen) {
+			dst = qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_WRITE);
+			if (unlikely(!dst))
+				return PKT_NAK_REM_ACCESS;
+		}
 		r->va = v->va;
 		r->rkey = v->rkey;
 		r->left = v->dmalen;
@@ -247,8 +251,8 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
 		return rnr_syndrome(qp);
 	if (v->payload_len) {
-		void *dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
-
+		if (!dst)
+			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
 		if (unlikely(!dst))
 			return PKT_NAK_REM_ACCESS;
 		if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
