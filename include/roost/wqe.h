@@ -35,8 +35,10 @@ enum roost_op {
 	ROOST_OP_READ = 6,
 	ROOST_OP_CMP_SWAP = 7,
 	ROOST_OP_FETCH_ADD = 8,
-	ROOST_OP_LOCAL_INV = 9, /* `imm`: the key to invalidate */
-	ROOST_OP_BIND_MW = 10,	/* see ROOST_BIND */
+	ROOST_OP_LOCAL_INV = 9,	 /* `imm`: the key to invalidate */
+	ROOST_OP_BIND_MW = 10,	 /* see ROOST_BIND */
+	ROOST_OP_RPC = 11,	 /* a call: parameters to the kernel `raddr`; at most a path MTU */
+	ROOST_OP_RPC_WRITE = 12, /* payload to the kernel `raddr`, of any length */
 	ROOST_OP_RECV = 16,
 };
 
@@ -74,6 +76,11 @@ struct roost_wqe {
  * byte and length within the region, compare its lkey and the access: ROOST_BIND(lkey, access).
  */
 #define ROOST_BIND(lkey, access) ((uint64_t)(lkey) | (uint64_t)(access) << 32)
+
+/*
+ * RPC, RPC_WRITE: only on a queue pair that was given them (nic_qp_set_rpc()). raddr is the kernel's op-code, rkey names the
+ * remote region that all accesses of the call must lie in; the rest is as for WRITE.
+ */
 
 struct roost_recv_wqe {
 	uint64_t ctrl;

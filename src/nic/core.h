@@ -67,7 +67,7 @@ struct sq_entry {
 	uint8_t signaled;
 	uint8_t num_sge;
 	uint32_t index; /* of the WQE in its ring */
-	uint32_t reserved;
+	bool reply;	/* of a kernel, not out of the ring: rpc.c */
 	struct roost_wqe wqe __attribute__((aligned(16)));
 };
 _Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
@@ -88,8 +88,12 @@ struct qp_sq {
 	uint8_t stride_shift;
 	uint8_t *entries; /* private copies */
 	uint32_t entry_mask, entry_size;
-	/* counts of WQEs: una <= next <= fetched */
+	/* counts of private copies: una <= next <= fetched */
 	uint32_t una, next, fetched;
+	uint32_t taken;	       /* WQEs taken from the ring */
+	uint32_t window;       /* so many copies of them at most */
+	uint32_t copies;       /* are there; what else is there are replies */
+	uint32_t replies;      /* of kernels, which have entries of their own */
 	uint32_t next_pkt;     /* packet inside WQE `next` */
 	uint32_t psn_una;      /* oldest unacknowledged */
 	uint32_t psn_next;     /* next to send */
@@ -160,7 +164,9 @@ struct qp_resp {
 	uint32_t rkey; /* WRITE in progress */
 	uint64_t va;
 	uint32_t left;
-	uint32_t received; /* SEND in progress: bytes so far */
+	uint32_t received;  /* message in progress: bytes so far */
+	uint32_t rpc_len;   /* RPC WRITE in progress: bytes of it */
+	uint32_t rpc_taken; /* bytes that a kernel has of the packet that is awaited */
 	struct {
 		uint64_t wr_id;
 		uint32_t index, num_sge;
@@ -195,6 +201,7 @@ struct nic_qp {
 	uint8_t service; /* enum pkt_service: added to the op-codes it sends, asked of those it hears */
 	uint8_t port;	 /* from 0 */
 	bool loop;	 /* peer is a QP of this NIC on the same PU */
+	bool rpc;	 /* op-codes 0x18 .. 0x1c are calls */
 	bool sig_all;
 	bool comm_est;
 	uint8_t mtu_shift;
@@ -216,6 +223,7 @@ struct nic_qp {
 	struct nic_qp_attr attr;
 	struct nic *nic;
 	void *ctx;
+	void *rpc_ctx; /* of the layer that serves calls; NULL: none does */
 	uint32_t max_inline, max_send_sge;
 	uint32_t events;  /* asynchronous events already raised */
 	uint32_t windows; /* list of type 2 windows bound to it: mw.c */
@@ -272,6 +280,7 @@ struct pu {
 	unsigned num_dirty;
 	struct nic_counters ctr;
 	struct rng rng;
+	bool rpc_work; /* calls want to run */
 };
 
 struct nic {
@@ -289,7 +298,9 @@ struct nic {
 	uint32_t *pd_refs; /* UINT32_MAX: free */
 	uint32_t pd_cap;
 	struct rng rng;
-	uint32_t gsi_psn; /* of PU 0's owner: the next datagram's from QP 1 */
+	uint32_t gsi_psn;		   /* of PU 0's owner: the next datagram's from QP 1 */
+	const struct nic_rpc_ops *rpc_ops; /* NULL: nobody serves calls */
+	void *rpc_ctx;
 };
 
 static inline bool psn_before(uint32_t a, uint32_t b)
@@ -317,6 +328,11 @@ static inline bool op_is_read(uint8_t op)
 static inline bool op_is_local(uint8_t op)
 {
 	return op == ROOST_OP_NOP || op == ROOST_OP_LOCAL_INV || op == ROOST_OP_BIND_MW;
+}
+
+static inline bool op_is_rpc(uint8_t op)
+{
+	return op == ROOST_OP_RPC || op == ROOST_OP_RPC_WRITE;
 }
 
 static inline bool op_is_atomic(uint8_t op)
@@ -376,13 +392,13 @@ void sq_flush(struct nic_qp *qp);
 void sq_drained(struct nic_qp *qp);
 static inline bool sq_posted(const struct qp_sq *sq)
 {
-	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) != sq->fetched;
+	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) != sq->taken;
 }
 
 /* Are there as many copies as there is room for? */
 static inline bool sq_full(const struct qp_sq *sq)
 {
-	return sq->fetched - sq->una > sq->entry_mask;
+	return sq->copies == sq->window;
 }
 
 /* req.c */
@@ -427,6 +443,7 @@ static inline void resp_keep_recv(struct nic_qp *qp)
 }
 /* A packet of a SEND or WRITE in its place: 0, or the syndrome of the NAK that a reliable connection answers with. */
 bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v);
+uint8_t resp_rnr(const struct nic_qp *qp); /* the syndrome for "not now" */
 uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v);
 uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v);
 void resp_flush(struct nic_qp *qp);
@@ -466,6 +483,16 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
 
+/* rpc.c */
+uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v); /* as resp_write() */
+/* One piece of a call: the bytes that were taken of it; all of them and *done, or the rest is to come again later. */
+uint32_t rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece, bool *done);
+int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
+void rpc_retired(struct nic_qp *qp, const struct sq_entry *e); /* a reply is acknowledged, or was not */
+void rpc_stop(struct nic_qp *qp);			       /* the QP ends: so do its calls */
+void rpc_detach(struct nic_qp *qp);
+unsigned rpc_run(struct pu *pu);
+
 /* uc.c */
 void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 
@@ -473,6 +500,8 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 enum req_result loop_run(struct nic_qp *qp);
 
 /* qp.c */
+/* Room for copies of `window` WQEs, and for `replies` more; there are none at the moment. 0 or -ENOMEM. */
+int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t replies);
 bool queue_ok(const struct nic_queue_attr *q);
 void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
 void qp_error(struct nic_qp *qp);

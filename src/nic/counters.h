@@ -18,9 +18,11 @@
 	X(rx_read_requests, "READ requests accepted")                                                        \
 	X(rx_atomic_requests, "atomic requests executed")                                                    \
 	X(rx_send_requests, "SEND request packets accepted")                                                 \
+	X(rx_rpc_requests, "RPC and RPC WRITE request packets accepted")                                     \
+	X(rpc_replies, "WRITEs of kernels acknowledged by their callers")                                    \
 	X(duplicate_request, "request packets received again")                                               \
 	X(out_of_sequence, "request packets beyond the expected PSN")                                        \
-	X(out_of_buffer, "no receive posted: RNR NAKs sent, unreliable messages dropped")                    \
+	X(out_of_buffer, "no receive, or no room for a call: RNR NAKs sent, unreliable messages dropped")    \
 	X(rx_ud_dropped, "UD packets dropped: longer than the MTU or the receive, or no receive")            \
 	X(rx_bad_qkey, "dropped: Q_Key not the QP's")                                                        \
 	X(rx_uc_dropped, "UC packets dropped: of a message that is damaged or was refused")                  \

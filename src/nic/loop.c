@@ -248,6 +248,44 @@ static void complete_at_peer(struct nic_qp *peer, const struct sq_entry *e)
 	resp_complete_recv(peer, &f);
 }
 
+/* A call: through a bounce buffer, in pieces of a packet. */
+static enum req_result step_rpc(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e)
+{
+	struct nic_rpc_piece piece = {.op = e->wqe.raddr,
+				      .rkey = e->wqe.rkey,
+				      .total = e->len,
+				      .payload = e->op == ROOST_OP_RPC_WRITE};
+	uint32_t end = e->len - qp->sq.next_pkt < LOOP_TURN ? e->len : qp->sq.next_pkt + LOOP_TURN;
+	uint8_t bounce[4096];
+	bool done;
+	int rc;
+
+	if (!peer->rpc_ctx) {
+		refuse(qp, peer, PKT_NAK_INVALID_REQ);
+		return REQ_IDLE;
+	}
+	piece.data = bounce;
+	do {
+		piece.off = qp->sq.next_pkt;
+		piece.len = end - piece.off < sizeof(bounce) ? end - piece.off : sizeof(bounce);
+		piece.last = piece.off + piece.len == e->len;
+		rc = sq_gather(qp, e, piece.off, bounce, piece.len);
+		if (unlikely(rc)) {
+			qp->pu->ctr.memory_faults += rc == -EFAULT;
+			qp->pu->ctr.req_local_protection_error++;
+			req_fail(qp, NIC_WC_LOC_PROT_ERR);
+			return REQ_IDLE;
+		}
+		qp->sq.next_pkt += rpc_deliver(peer, &piece, &done);
+		if (!done)
+			return not_ready(qp, peer);
+		peer->pu->ctr.rx_rpc_requests++;
+	} while (qp->sq.next_pkt < end);
+	if (end == e->len)
+		finish(qp, e);
+	return REQ_MORE;
+}
+
 /* One WQE, or one turn of it. REQ_MORE: go on. */
 static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e)
 {
@@ -264,6 +302,8 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		peer->comm_est = true;
 		qp_event(peer, NIC_EVENT_COMM_EST);
 	}
+	if (op_is_rpc(e->op))
+		return step_rpc(qp, peer, e);
 	if (op_is_atomic(e->op)) {
 		uint64_t old = 0;
 

@@ -309,6 +309,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 			work += (unsigned)n;
 		}
 	}
+	if (unlikely(pu->rpc_work))
+		work += rpc_run(pu);
 	if (!list_empty(&pu->responders))
 		work += run_list(pu, &pu->responders, offsetof(struct nic_qp, resp_link), resp_run);
 	work += take_doorbells(pu);
@@ -332,7 +334,7 @@ bool nic_pending(struct nic *nic, unsigned index)
 {
 	struct pu *pu = nic->pus[index];
 
-	if (!mpsc_empty(&pu->doorbells))
+	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work)
 		return true;
 	/* A port that has no room announces it through its fd; with two ports the other one's QPs may still go. */
 	if (nic->cfg.ports == 1 && pu->ports[0].blocked)

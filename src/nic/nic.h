@@ -88,6 +88,8 @@ enum nic_wc_opcode {
 	NIC_WC_LOCAL_INV = 6,
 	NIC_WC_RECV = 128,
 	NIC_WC_RECV_WRITE_IMM = 129,
+	NIC_WC_RPC = 135, /* the verbs leave two values to drivers */
+	NIC_WC_RPC_WRITE = 136,
 };
 
 enum nic_wc_flags { NIC_WC_GRH = 1, NIC_WC_WITH_IMM = 2, NIC_WC_WITH_INV = 8 };
@@ -339,6 +341,76 @@ struct nic_qp_attr {
 int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *attr, uint32_t mask,
 		  uint64_t now);
 void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr); /* [owner] */
+
+/* ---- calls: op-codes 0x18 .. 0x1c of StRoM, on queue pairs that were given them ---- */
+
+/* Kernels' WRITEs that a QP keeps at most until they are acknowledged; they take no room of the program's work requests. */
+#define NIC_RPC_SENDS 64
+
+/* A piece of a call's message. Each byte is handed over once, in order. */
+struct nic_rpc_piece {
+	uint64_t op;	     /* the kernel's op-code */
+	const uint8_t *data; /* during the hook's call only, and a peer may share it: read each byte once */
+	uint32_t rkey;	     /* names the region of all accesses */
+	uint32_t total;	     /* bytes of the message */
+	uint32_t off, len;   /* of this piece in it */
+	bool payload;	     /* of an RPC WRITE; else the parameters, whole */
+	bool last;
+};
+
+/*
+ * What serves calls (src/kernels). qp_ctx is what attach() gave. All but attach and detach are called by the owner of the QP's PU,
+ * and must not block or allocate.
+ */
+struct nic_rpc_ops {
+	/* The QP was given the op-codes, or loses them. 0 or -errno. [control+owner] */
+	int (*attach)(void *ctx, struct nic_qp *qp, void **qp_ctx);
+	void (*detach)(void *ctx, void *qp_ctx);
+	/* How many bytes of the piece it takes; *done: all. Else the rest of the piece is offered again, later. */
+	uint32_t (*deliver)(void *ctx, void *qp_ctx, const struct nic_rpc_piece *piece, bool *done);
+	/* A WRITE of nic_rpc_send() is acknowledged: its memory is free. Must not send from inside. */
+	void (*sent)(void *ctx, void *qp_ctx, uint64_t cookie);
+	/* The QP is at its end: calls are forgotten, what was sent is not acknowledged any more. */
+	void (*stop)(void *ctx, void *qp_ctx);
+	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
+	unsigned (*run)(void *ctx, unsigned pu, bool *more);
+};
+/* Before any QP is given the op-codes; ops NULL: nobody serves calls any more, and no QP has them. [control+owner of all PUs] */
+void nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx);
+
+/*
+ * Gives a QP the op-codes, until it is reset; both ends have to. 0, -EOPNOTSUPP (not RC), -EINVAL (beyond INIT), -ENOMEM. [control+owner]
+ */
+int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp);
+bool nic_qp_rpc(const struct nic_qp *qp);
+
+/* For the layer that serves calls; all [owner]. */
+void nic_rpc_schedule(struct nic_qp *qp); /* run() is called in this turn, or the next */
+/*
+ * A call's accesses: what the QP's peer could READ or WRITE by this key. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone).
+ */
+int nic_rpc_read(struct nic_qp *qp, uint32_t key, uint64_t va, void *dst, uint32_t n);
+int nic_rpc_write(struct nic_qp *qp, uint32_t key, uint64_t va, const void *src, uint32_t n);
+int nic_rpc_copy(struct nic_qp *qp, uint32_t key, uint64_t dst, uint64_t src, uint32_t n);
+/* True when such an access would be granted now (enum nic_access); its first lines are on their way to the cache then. */
+bool nic_rpc_prefetch(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access);
+
+/* An RDMA WRITE to the QP's peer: `len` bytes of memory of our own or of a region, and up to 8 more. */
+struct nic_rpc_send {
+	uint64_t cookie; /* handed to sent() */
+	uint64_t raddr;
+	uint32_t rkey;
+	uint32_t len;
+	const void *buf; /* stays as it is until sent() or stop(); NULL: va and key name the data */
+	uint64_t va;
+	uint32_t key;
+	uint32_t tail_len; /* 0 .. 8 */
+	uint64_t tail;	   /* its bytes, as they stand in memory */
+	uint32_t imm;	   /* in network byte order, with has_imm */
+	bool has_imm;
+};
+/* 0; -EAGAIN: NIC_RPC_SENDS are outstanding; -ENOTCONN: the QP sends nothing in its state. */
+int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s);
 
 /*
  * After index->prod of the send queue was stored, or that of the receive queue of a QP in the error state (so that

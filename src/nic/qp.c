@@ -42,13 +42,31 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 	return -ENOMEM;
 }
 
+int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t replies)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t n = (uint32_t)pow2_ceil(window + replies);
+	uint8_t *entries = aligned_alloc(ROOST_CACHE_LINE, (size_t)n * sq->entry_size);
+
+	if (!entries)
+		return -ENOMEM;
+	if (sq->entries)
+		qp->bytes -= (size_t)(sq->entry_mask + 1) * sq->entry_size;
+	free(sq->entries);
+	sq->entries = entries;
+	sq->entry_mask = n - 1;
+	sq->window = window;
+	qp->bytes += (size_t)n * sq->entry_size;
+	return 0;
+}
+
 static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
 {
 	struct qp_sq *sq = &qp->sq;
 	const struct nic_queue_attr *q = &init->sq;
-	uint32_t window = q->depth < NIC_SQ_WINDOW ? q->depth : NIC_SQ_WINDOW;
 	uint32_t stride = 1u << q->stride_shift;
 	uint32_t sges;
+	int rc;
 
 	if (!q->depth)
 		return -EINVAL;
@@ -57,12 +75,10 @@ static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
 	sq->index = q->index;
 	sq->mask = q->depth - 1;
 	sq->stride_shift = q->stride_shift;
-	sq->entry_mask = window - 1;
 	sq->entry_size = (uint32_t)ALIGN_UP(offsetof(struct sq_entry, wqe) + stride, ROOST_CACHE_LINE);
-	sq->entries = aligned_alloc(ROOST_CACHE_LINE, (size_t)window * sq->entry_size);
-	if (!sq->entries)
-		return -ENOMEM;
-	qp->bytes += (size_t)window * sq->entry_size;
+	rc = qp_size_entries(qp, q->depth < NIC_SQ_WINDOW ? q->depth : NIC_SQ_WINDOW, 0);
+	if (rc)
+		return rc;
 	sges = (stride - ROOST_WQE_SGE_OFFSET) / sizeof(struct roost_sge);
 	qp->max_send_sge = sges < ROOST_MAX_SGE ? sges : ROOST_MAX_SGE;
 	qp->max_inline = stride - ROOST_WQE_INLINE_OFFSET;
@@ -191,6 +207,7 @@ static void detach(struct nic_qp *qp)
 		list_del(&qp->resp_link);
 	wheel_del(&qp->pu->wheel, &qp->timer);
 	qp->sq.block = BLOCK_NONE;
+	rpc_stop(qp);
 }
 
 static void drop_dest(struct nic_qp *qp)
@@ -205,6 +222,7 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	mw_unbind_all(qp);
 	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
 	detach(qp);
+	rpc_detach(qp);
 	drop_dest(qp);
 	qp->send_cq->refs--;
 	qp->recv_cq->refs--;
@@ -286,6 +304,7 @@ static void reset(struct nic_qp *qp)
 	struct recv_ring *rq = r->rq, own = r->own;
 
 	detach(qp);
+	rpc_detach(qp);
 	drop_dest(qp);
 	memset(sq, 0, sizeof(*sq));
 	sq->ring = keep.ring;
@@ -296,8 +315,9 @@ static void reset(struct nic_qp *qp)
 	sq->entries = keep.entries;
 	sq->entry_mask = keep.entry_mask;
 	sq->entry_size = keep.entry_size;
-	sq->una = sq->next = sq->fetched = atomic_load_explicit(&sq->index->prod, memory_order_acquire);
-	atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
+	sq->window = keep.window;
+	sq->taken = atomic_load_explicit(&sq->index->prod, memory_order_acquire);
+	atomic_store_explicit(&sq->index->cons, sq->taken, memory_order_release);
 	memset(r, 0, sizeof(*r));
 	r->replay = replay;
 	r->rq = rq;

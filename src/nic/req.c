@@ -5,7 +5,7 @@
  */
 #include "nic/tx.h"
 
-/* Op-code of packet `pkt` of a SEND or WRITE. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
+/* Op-code of packet `pkt` of a SEND, WRITE or call. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
 static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 {
 	static const uint8_t table[][4] = {
@@ -16,6 +16,10 @@ static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 		[ROOST_OP_SEND] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST, PKT_SEND_ONLY},
 		[ROOST_OP_SEND_IMM] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_IMM, PKT_SEND_ONLY_IMM},
 		[ROOST_OP_SEND_INV] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_INV, PKT_SEND_ONLY_INV},
+		/* One packet, whatever it carries: sq.c has seen to that. */
+		[ROOST_OP_RPC] = {PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS},
+		[ROOST_OP_RPC_WRITE] = {PKT_RPC_WRITE_FIRST, PKT_RPC_WRITE_MIDDLE, PKT_RPC_WRITE_LAST,
+					PKT_RPC_WRITE_ONLY},
 	};
 	bool first = pkt == 0, last = pkt + 1 == e->npkts;
 

@@ -178,7 +178,7 @@ bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v)
 	return first || v->payload_len > 0;
 }
 
-static uint8_t rnr_syndrome(const struct nic_qp *qp)
+uint8_t resp_rnr(const struct nic_qp *qp)
 {
 	return PKT_AETH_TYPE_RNR | (qp->attr.min_rnr_timer & 0x1f);
 }
@@ -191,7 +191,7 @@ uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 
 	if (v->op->flags & PKT_FIRST) {
 		if (!r->has_recv && !resp_take_recv(qp))
-			return rnr_syndrome(qp);
+			return resp_rnr(qp);
 		r->received = 0;
 	}
 	if (v->payload_len > NIC_MAX_MSG - r->received)
@@ -249,7 +249,7 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 		return PKT_NAK_INVALID_REQ;
 	/* Before anything is written: a WRITE with immediate needs a receive for it. */
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
-		return rnr_syndrome(qp);
+		return resp_rnr(qp);
 	if (v->payload_len) {
 		if (!dst)
 			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
@@ -339,6 +339,9 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 	uint32_t npkts;
 	uint8_t nak;
 
+	/* A packet of which a kernel has a part comes again as it was. */
+	if (unlikely(r->rpc_taken && v->op->kind != PKT_KIND_RPC_WRITE))
+		return PKT_NAK_INVALID_REQ;
 	switch (v->op->kind) {
 	case PKT_KIND_SEND:
 		if (!resp_in_sequence(qp, v))
@@ -349,6 +352,12 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		if (!resp_in_sequence(qp, v))
 			return PKT_NAK_INVALID_REQ;
 		nak = resp_write(qp, v);
+		break;
+	case PKT_KIND_RPC:
+	case PKT_KIND_RPC_WRITE:
+		if (!resp_in_sequence(qp, v))
+			return PKT_NAK_INVALID_REQ;
+		nak = resp_rpc(qp, v);
 		break;
 	case PKT_KIND_READ_REQ:
 		if (r->msg != PKT_KIND_NONE)
@@ -375,8 +384,10 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		return nak;
 	if (v->op->kind == PKT_KIND_SEND)
 		qp->pu->ctr.rx_send_requests++;
-	else
+	else if (v->op->kind == PKT_KIND_WRITE)
 		qp->pu->ctr.rx_write_requests++;
+	else
+		qp->pu->ctr.rx_rpc_requests++;
 	r->epsn++;
 	if (v->op->flags & PKT_LAST)
 		r->msn++;

@@ -87,7 +87,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	if (unlikely(answers && qp->state == NIC_QPS_RTR))
 		return PKT_ERR_QPN;
 	/* StRoM's op-codes mean nothing on a QP that has not agreed to them. */
-	if (unlikely(v->op->flags & PKT_NEEDS_RPC))
+	if (unlikely((v->op->flags & PKT_NEEDS_RPC) && !qp->rpc))
 		return PKT_ERR_OPCODE;
 	if (unlikely(&pu->ports[qp->port] != pp ||
 		     (qp->type != NIC_QPT_UD && !pkt_addr_eq(pkt->src, &qp->dest->rx.src))))

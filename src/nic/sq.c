@@ -21,7 +21,8 @@ static const struct {
 	[ROOST_OP_SEND_IMM] = {ALL, 1, NIC_WC_SEND},	  [ROOST_OP_SEND_INV] = {RC, 1, NIC_WC_SEND},
 	[ROOST_OP_READ] = {RC, 0, NIC_WC_READ},		  [ROOST_OP_CMP_SWAP] = {RC, 0, NIC_WC_CMP_SWAP},
 	[ROOST_OP_FETCH_ADD] = {RC, 0, NIC_WC_FETCH_ADD}, [ROOST_OP_LOCAL_INV] = {CON, 0, NIC_WC_LOCAL_INV},
-	[ROOST_OP_BIND_MW] = {CON, 0, NIC_WC_BIND_MW},
+	[ROOST_OP_BIND_MW] = {CON, 0, NIC_WC_BIND_MW},	  [ROOST_OP_RPC] = {RC, 1, NIC_WC_RPC},
+	[ROOST_OP_RPC_WRITE] = {RC, 1, NIC_WC_RPC_WRITE},
 };
 #define OPS (sizeof(op_info) / sizeof(op_info[0]))
 
@@ -38,7 +39,7 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	e->num_sge = 0;
 	e->len = 0;
 	e->npkts = 1;
-	if (op >= OPS || !(op_info[op].services & 1 << qp->type))
+	if (op >= OPS || !(op_info[op].services & 1 << qp->type) || (op_is_rpc(e->op) && !qp->rpc))
 		return NIC_WC_LOC_QP_OP_ERR;
 	if (w->flags & ROOST_WQE_INLINE) {
 		if (!op_info[op].payload || w->inline_len > qp->max_inline)
@@ -56,7 +57,8 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 		for (unsigned i = 0; i < w->num_sge; i++)
 			len += w->sge[i].len;
 	}
-	if (len > (qp->type == NIC_QPT_UD ? qp->mtu : NIC_MAX_MSG) || (op_is_atomic(e->op) && len != 8))
+	if (len > (qp->type == NIC_QPT_UD || op == ROOST_OP_RPC ? qp->mtu : NIC_MAX_MSG) ||
+	    (op_is_atomic(e->op) && len != 8))
 		return NIC_WC_LOC_LEN_ERR;
 	e->len = (uint32_t)len;
 	if (op_is_atomic(e->op) || len == 0)
@@ -70,8 +72,8 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 bool sq_fetch(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
-	uint32_t avail = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->fetched;
-	uint32_t room = sq->entry_mask + 1 - (sq->fetched - sq->una);
+	uint32_t avail = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
+	uint32_t room = sq->window - sq->copies;
 	unsigned n = FETCH_BURST;
 
 	if (unlikely(avail >
@@ -85,11 +87,12 @@ bool sq_fetch(struct nic_qp *qp)
 	if (n > room)
 		n = room;
 	for (unsigned i = 0; i < n; i++) {
-		uint32_t slot = sq->fetched & sq->mask;
+		uint32_t slot = sq->taken & sq->mask;
 		struct sq_entry *e = sq_entry(sq, sq->fetched);
 
 		__builtin_prefetch(sq->ring + ((size_t)((slot + 2) & sq->mask) << sq->stride_shift));
-		e->index = sq->fetched;
+		e->index = sq->taken++;
+		e->reply = false;
 		e->wr_id = sq->wr_ids[slot];
 		e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
 		e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
@@ -99,6 +102,7 @@ bool sq_fetch(struct nic_qp *qp)
 		e->psn = sq->psn_fetch;
 		sq->psn_fetch += e->npkts;
 		sq->fetched++;
+		sq->copies++;
 	}
 	return n > 0;
 }
@@ -121,11 +125,17 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
 
+	sq->una++;
+	if (unlikely(e->reply)) {
+		sq->replies--;
+		rpc_retired(qp, e);
+		return;
+	}
+	sq->copies--;
 	if (e->status == NIC_WC_SUCCESS)
 		qp->pu->ctr.completed_wqes++;
 	/* First: the program that sees the completion may use the slot at once. */
-	sq->una++;
-	atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
+	atomic_store_explicit(&sq->index->cons, e->index + 1, memory_order_release);
 	if (e->signaled || e->status != NIC_WC_SUCCESS)
 		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
 }
@@ -169,22 +179,21 @@ void sq_flush(struct nic_qp *qp)
 		struct sq_entry *e = sq_entry(sq, sq->una);
 
 		e->status = NIC_WC_WR_FLUSH_ERR;
-		qp->pu->ctr.req_cqe_flush_error++;
+		qp->pu->ctr.req_cqe_flush_error += !e->reply;
 		sq_retire(qp, e);
 	}
 	/* Of an index that no posting makes, one ring full is believed. */
-	if (unlikely(prod - sq->fetched > sq->mask + 1))
-		sq->fetched = prod - (sq->mask + 1);
-	while (sq->fetched != prod) {
-		uint32_t slot = sq->fetched & sq->mask;
+	if (unlikely(prod - sq->taken > sq->mask + 1))
+		sq->taken = prod - (sq->mask + 1);
+	while (sq->taken != prod) {
+		uint32_t slot = sq->taken & sq->mask;
 		struct roost_wqe *w = (struct roost_wqe *)(sq->ring + ((size_t)slot << sq->stride_shift));
 		uint8_t op = (uint8_t)ROOST_CTRL_OP(w->ctrl);
 		uint64_t wr_id = sq->wr_ids[slot];
-		uint32_t index = sq->fetched++;
+		uint32_t index = sq->taken++;
 
 		qp->pu->ctr.req_cqe_flush_error++;
-		sq->una = sq->next = sq->fetched;
-		atomic_store_explicit(&sq->index->cons, sq->una, memory_order_release);
+		atomic_store_explicit(&sq->index->cons, sq->taken, memory_order_release);
 		complete(qp, wr_id, index, op, NIC_WC_WR_FLUSH_ERR, 0);
 	}
 	sq->next = sq->fetched;
@@ -200,6 +209,8 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 		memcpy(dst, (const uint8_t *)&e->wqe + ROOST_WQE_INLINE_OFFSET + off, n);
 		return 0;
 	}
+	if (unlikely(e->reply))
+		return rpc_gather(qp, e, off, dst, n);
 	while (n && off >= s->len)
 		off -= s++->len;
 	while (n) {

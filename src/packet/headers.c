@@ -172,8 +172,10 @@ int pkt_print(const struct pkt_view *v, char *buf, size_t n)
 		text_put(&o, " pkey 0x%04x", v->pkey);
 	if (flags & PKT_DETH)
 		text_put(&o, " from 0x%06x qkey 0x%08x", v->sqpn, v->qkey);
+	/* A call's address is no address: it names a kernel. */
 	if (flags & (PKT_RETH | PKT_ATOMIC_ETH))
-		text_put(&o, " va 0x%" PRIx64 " rkey 0x%08x", v->va, v->rkey);
+		text_put(&o, " %s 0x%" PRIx64 " rkey 0x%08x", flags & PKT_NEEDS_RPC ? "kernel" : "va", v->va,
+			 v->rkey);
 	if (flags & PKT_RETH)
 		text_put(&o, " len %u", v->dmalen);
 	if (v->opcode == PKT_CMP_SWAP)

@@ -361,7 +361,7 @@ static void make_fault(struct direction *d, struct side *to, const struct limits
 		o->len = 1 + pick_len(l, r);
 		break;
 	case FAULT_OPCODE:
-		o->op = 11 + (unsigned)rng_below(r, 5);
+		o->op = 13 + (unsigned)rng_below(r, 3);
 		break;
 	case FAULT_NONE:
 	case FAULTS:

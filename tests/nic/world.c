@@ -302,6 +302,8 @@ void ep_to_init(struct ep *e)
 				.qkey = e->p.qkey};
 
 	CHECK(ep_modify(e, &a, e->p.type == NIC_QPT_UD ? MASK_INIT_UD : MASK_INIT) == 0);
+	if (e->p.rpc)
+		CHECK(nic_qp_set_rpc(e->nic, e->qp) == 0);
 }
 
 void ep_to_rtr(struct ep *e, const struct nic_qp_attr *attr)

@@ -51,6 +51,7 @@ struct ep_params {
 	uint32_t access;       /* of QP and MR; 0: everything */
 	struct shared_rq *srq; /* receives come from it */
 	bool own_srq;	       /* the receive queue is an SRQ of this QP alone */
+	bool rpc;	       /* it has the op-codes of calls */
 };
 
 /* A shared receive queue with its ring, and memory for its receives in a PD of its own. */

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Calls: StRoM's op-codes 0x18 .. 0x1c (EuroSys '20, section 5). The core carries them, as it carries WRITEs, and knows nothing of
+ * what they do: the bytes go to whoever serves calls, each once and in order, and come back as RDMA WRITEs of the responder.
+ *
+ *	RPC		op-code, key, parameters: one packet
+ *	RPC WRITE	op-code, key, payload of any length: FIRST, MIDDLE .. LAST, or ONLY
+ *
+ * The server may take a part of a packet and be asked again for the rest: the requester then gets an RNR NAK, and the same packet
+ * comes again. `rpc_taken` remembers how much of it is there already.
+ */
+#include "nic/core.h"
+
+/* Lines fetched ahead for one access: what is longer, the CPU's own prefetcher sees. */
+#define PREFETCH_LINES 16
+
+void nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx)
+{
+	nic->rpc_ops = ops;
+	nic->rpc_ctx = ctx;
+}
+
+int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp)
+{
+	void *ctx = NULL;
+	int rc;
+
+	if (qp->type != NIC_QPT_RC)
+		return -EOPNOTSUPP;
+	if (qp->state != NIC_QPS_RESET && qp->state != NIC_QPS_INIT)
+		return -EINVAL;
+	if (qp->rpc)
+		return 0;
+	nic->qp_bytes -= qp->bytes;
+	rc = qp_size_entries(qp, qp->sq.window, NIC_RPC_SENDS);
+	nic->qp_bytes += qp->bytes;
+	if (rc)
+		return rc;
+	if (nic->rpc_ops)
+		rc = nic->rpc_ops->attach(nic->rpc_ctx, qp, &ctx);
+	if (rc)
+		return rc;
+	qp->rpc_ctx = ctx;
+	qp->rpc = true;
+	return 0;
+}
+
+bool nic_qp_rpc(const struct nic_qp *qp)
+{
+	return qp->rpc;
+}
+
+void rpc_stop(struct nic_qp *qp)
+{
+	if (qp->rpc_ctx)
+		qp->nic->rpc_ops->stop(qp->nic->rpc_ctx, qp->rpc_ctx);
+}
+
+void rpc_detach(struct nic_qp *qp)
+{
+	if (qp->rpc_ctx)
+		qp->nic->rpc_ops->detach(qp->nic->rpc_ctx, qp->rpc_ctx);
+	qp->rpc_ctx = NULL;
+	qp->rpc = false;
+}
+
+void nic_rpc_schedule(struct nic_qp *qp)
+{
+	qp->pu->rpc_work = true;
+}
+
+unsigned rpc_run(struct pu *pu)
+{
+	struct nic *nic = pu->nic;
+	bool more = false;
+	unsigned n;
+
+	pu->rpc_work = false;
+	n = nic->rpc_ops->run(nic->rpc_ctx, pu->index, &more);
+	pu->rpc_work |= more;
+	return n;
+}
+
+/* ---- what comes in ---- */
+
+uint32_t rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece, bool *done)
+{
+	uint32_t taken;
+
+	*done = false;
+	/* What it answers could not be sent yet: PSNs of our own side begin with RTS. */
+	if (qp->state < NIC_QPS_RTS)
+		return 0;
+	taken = qp->nic->rpc_ops->deliver(qp->nic->rpc_ctx, qp->rpc_ctx, piece, done);
+	return *done ? piece->len : taken;
+}
+
+/* A message begins. False: it is the packet that came before, and it has changed. */
+static bool begin(struct qp_resp *r, const struct pkt_view *v)
+{
+	if (r->rpc_taken)
+		return r->va == v->va && r->rkey == v->rkey && r->rpc_len == v->dmalen;
+	r->va = v->va;
+	r->rkey = v->rkey;
+	r->left = r->rpc_len = v->dmalen;
+	r->received = 0;
+	return true;
+}
+
+uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_resp *r = &qp->resp;
+	bool last = v->op->flags & PKT_LAST, done;
+	struct nic_rpc_piece piece;
+
+	if (!qp->rpc_ctx)
+		return PKT_NAK_INVALID_REQ; /* a NIC that only calls */
+	if (v->op->flags & PKT_FIRST && (v->dmalen > NIC_MAX_MSG || !begin(r, v)))
+		return PKT_NAK_INVALID_REQ;
+	if (last ? v->payload_len != r->left : v->payload_len >= r->left)
+		return PKT_NAK_INVALID_REQ;
+	piece = (struct nic_rpc_piece){
+		.op = r->va,
+		.rkey = r->rkey,
+		.total = r->rpc_len,
+		.off = r->received + r->rpc_taken,
+		.data = v->payload + r->rpc_taken,
+		.len = v->payload_len - r->rpc_taken,
+		.payload = v->op->kind == PKT_KIND_RPC_WRITE,
+		.last = last,
+	};
+	r->rpc_taken += rpc_deliver(qp, &piece, &done);
+	if (!done)
+		return resp_rnr(qp);
+	r->rpc_taken = 0;
+	r->received += v->payload_len;
+	r->left -= v->payload_len;
+	r->msg = last ? PKT_KIND_NONE : PKT_KIND_RPC_WRITE;
+	return 0;
+}
+
+/* ---- what a call may touch ---- */
+
+static void *resolve(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access)
+{
+	return (qp->access & access) == access ? qp_resolve(qp, key, va, n, access) : NULL;
+}
+
+static int copied(struct nic_qp *qp, int rc)
+{
+	if (unlikely(rc))
+		qp->pu->ctr.memory_faults++;
+	return rc;
+}
+
+int nic_rpc_read(struct nic_qp *qp, uint32_t key, uint64_t va, void *dst, uint32_t n)
+{
+	void *src;
+
+	if (!n)
+		return 0;
+	src = resolve(qp, key, va, n, NIC_ACCESS_REMOTE_READ);
+	return src ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
+}
+
+int nic_rpc_write(struct nic_qp *qp, uint32_t key, uint64_t va, const void *src, uint32_t n)
+{
+	void *dst;
+
+	if (!n)
+		return 0;
+	dst = resolve(qp, key, va, n, NIC_ACCESS_REMOTE_WRITE);
+	return dst ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
+}
+
+int nic_rpc_copy(struct nic_qp *qp, uint32_t key, uint64_t dst_va, uint64_t src_va, uint32_t n)
+{
+	void *dst, *src;
+
+	if (!n)
+		return 0;
+	dst = resolve(qp, key, dst_va, n, NIC_ACCESS_REMOTE_WRITE);
+	src = resolve(qp, key, src_va, n, NIC_ACCESS_REMOTE_READ);
+	return dst && src ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
+}
+
+bool nic_rpc_prefetch(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access)
+{
+	const char *p;
+
+	if (!n)
+		return true;
+	p = resolve(qp, key, va, n, access);
+	if (!p)
+		return false;
+	for (uint32_t i = 0; i < n && i < PREFETCH_LINES * ROOST_CACHE_LINE; i += ROOST_CACHE_LINE)
+		__builtin_prefetch(p + i);
+	__builtin_prefetch(p + n - 1);
+	return true;
+}
+
+/* ---- what goes back ---- */
+
+/*
+ * An entry among the copies of WQEs, in their order and with PSNs like theirs: sge[0] is the data (key 0: memory of the server's own),
+ * swap_add the bytes behind it.
+ */
+int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t len = s->len + s->tail_len;
+	struct sq_entry *e;
+
+	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
+		return -ENOTCONN;
+	if (sq->replies == NIC_RPC_SENDS)
+		return -EAGAIN;
+	e = sq_entry(sq, sq->fetched);
+	e->wr_id = s->cookie;
+	e->psn = sq->psn_fetch;
+	e->npkts = len ? (len + qp->mtu - 1) >> qp->mtu_shift : 1;
+	e->len = len;
+	e->op = s->has_imm ? ROOST_OP_WRITE_IMM : ROOST_OP_WRITE;
+	e->status = NIC_WC_SUCCESS;
+	e->signaled = false;
+	e->num_sge = 1;
+	e->reply = true;
+	e->wqe.flags = s->has_imm ? ROOST_WQE_SOLICITED : 0;
+	e->wqe.raddr = s->raddr;
+	e->wqe.rkey = s->rkey;
+	e->wqe.imm = s->imm;
+	e->wqe.swap_add = s->tail;
+	e->wqe.sge[0] = (struct roost_sge){s->buf ? (uintptr_t)s->buf : s->va, s->len, s->buf ? 0 : s->key};
+	sq->psn_fetch += e->npkts;
+	sq->fetched++;
+	sq->replies++;
+	nic_schedule(qp);
+	return 0;
+}
+
+int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+{
+	const struct roost_sge *s = &e->wqe.sge[0];
+	uint32_t part = off < s->len ? s->len - off : 0;
+
+	if (part > n)
+		part = n;
+	if (part) {
+		const void *src = (const void *)(uintptr_t)(s->addr + off);
+
+		if (s->lkey)
+			src = resolve(qp, s->lkey, s->addr + off, part, NIC_ACCESS_REMOTE_READ);
+		if (unlikely(!src))
+			return -EACCES;
+		if (unlikely(dma_copy(dst, src, part)))
+			return -EFAULT;
+	}
+	if (part < n &&
+	    dma_copy(dst + part, (const uint8_t *)&e->wqe.swap_add + (off + part - s->len), n - part))
+		return -EFAULT;
+	return 0;
+}
+
+void rpc_retired(struct nic_qp *qp, const struct sq_entry *e)
+{
+	if (e->status == NIC_WC_SUCCESS) {
+		qp->pu->ctr.rpc_replies++;
+		qp->nic->rpc_ops->sent(qp->nic->rpc_ctx, qp->rpc_ctx, e->wr_id);
+	} else if (e->status != NIC_WC_WR_FLUSH_ERR) {
+		/* No work request of the program's says that the connection ends here. */
+		qp_event(qp, NIC_EVENT_QP_FATAL);
+	}
+}
