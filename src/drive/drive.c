@@ -38,91 +38,17 @@ static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t oth
 	return -EINVAL;
 }
 
-/* Splits at semicolons, skipping empty parts. Returns how many, or -EINVAL. */
-static int split_specs(const char *text, char spec[NIC_MAX_PORTS][sizeof(((struct drive *)0)->spec[0])],
-		       char *err, size_t errlen)
-{
-	size_t room = sizeof(spec[0]);
-	int n = 0;
-
-	while (*text) {
-		size_t len = strcspn(text, ";");
-
-		if (len >= room) {
-			snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long", text);
-			return -EINVAL;
-		}
-		if (len) {
-			if (n == NIC_MAX_PORTS) {
-				snprintf(err, errlen, "ROOST_PORT: a NIC has at most %d ports; name fewer",
-					 NIC_MAX_PORTS);
-				return -EINVAL;
-			}
-			memcpy(spec[n], text, len);
-			spec[n++][len] = '\0';
-		}
-		text += len + (text[len] == ';');
-	}
-	if (n == 0)
-		strcpy(spec[n++], "udp");
-	return n;
-}
-
-/* ---- ports ---- */
-
-/*
- * The specification of a further lane: the same with the address that the first got. KIND[:ADDRESS][,OPTIONS]
- */
-static void lane_spec(char *buf, size_t n, const char *spec, const struct port *first)
-{
-	char addr[46];
-
-	snprintf(buf, n, "%.*s:%s%s", (int)strcspn(spec, ":,"), spec,
-		 pkt_addr_print(&first->addr, addr, sizeof(addr)), spec + strcspn(spec, ","));
-}
-
-static void close_ports(struct drive *d)
-{
-	for (unsigned k = 0; k < NIC_MAX_PORTS; k++) {
-		/* Lane 0 last: it holds the address. */
-		for (unsigned i = NIC_MAX_PUS; i-- > 0;)
-			port_close(d->port[k][i]);
-	}
-}
-
-static int open_ports(struct drive *d, char *err, size_t errlen)
-{
-	char further[sizeof(d->spec[0]) + 48];
-
-	for (unsigned k = 0; k < d->ports; k++) {
-		for (unsigned i = 0; i < d->pus; i++) {
-			const char *spec = d->spec[k];
-
-			if (i > 0) {
-				lane_spec(further, sizeof(further), spec, d->port[k][0]);
-				spec = further;
-			}
-			errno = 0;
-			d->port[k][i] = port_open(spec, i, d->pus, err, errlen);
-			if (!d->port[k][i])
-				return errno ? -errno : -EINVAL;
-		}
-	}
-	return 0;
-}
-
 /* ---- the engine ---- */
 
-static int configure(struct drive *d, struct nic_config *cfg, char *err, size_t errlen)
+static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_config *cfg, char *err,
+		     size_t errlen)
 {
-	const char *specs = getenv("ROOST_PORT");
 	uint64_t pus, scale;
 	int rc;
 
-	rc = split_specs(specs ? specs : "", d->spec, err, errlen);
-	if (rc < 0)
+	rc = ports_configure(d, addr, err, errlen);
+	if (rc)
 		return rc;
-	d->ports = (unsigned)rc;
 	rc = env_number("ROOST_PUS", 1, NIC_MAX_PUS, 1, &pus, err, errlen);
 	if (rc == 0)
 		rc = env_number("ROOST_TIMEOUT_SCALE", 1, MAX_TIMEOUT_SCALE, 1, &scale, err, errlen);
@@ -132,7 +58,7 @@ static int configure(struct drive *d, struct nic_config *cfg, char *err, size_t 
 		return rc;
 	d->pus = (unsigned)pus;
 	cfg->pus = d->pus;
-	cfg->ports = d->ports;
+	cfg->ports = drive_ports(d);
 	cfg->timeout_scale = (unsigned)scale;
 	return 0;
 }
@@ -141,7 +67,7 @@ static void destroy(struct drive *d)
 {
 	if (d->nic)
 		nic_destroy(d->nic);
-	close_ports(d);
+	ports_close(d);
 	if (d->service_set >= 0)
 		sys_close(d->service_set);
 	tender_fini(&d->service);
@@ -151,7 +77,8 @@ static void destroy(struct drive *d)
 	free(d);
 }
 
-static int create(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen)
+static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, struct drive **out, char *err,
+		  size_t errlen)
 {
 	struct drive *d = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*d), (size_t)CACHE_LINE));
 	struct nic_config cfg = {.host = d};
@@ -175,9 +102,9 @@ static int create(const struct nic_host_ops *ops, struct drive **out, char *err,
 		atomic_store_explicit(&d->pu[i].offer_every, 1, memory_order_relaxed);
 		atomic_store_explicit(&d->pu[i].cpu, -1, memory_order_relaxed);
 	}
-	rc = configure(d, &cfg, err, errlen);
+	rc = configure(d, addr, &cfg, err, errlen);
 	if (rc == 0)
-		rc = open_ports(d, err, errlen);
+		rc = ports_open(d, err, errlen);
 	if (rc)
 		goto fail;
 	memcpy(cfg.port, d->port, sizeof(cfg.port));
@@ -219,7 +146,7 @@ int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, siz
 
 	pthread_mutex_lock(&engine_lock);
 	if (!engine)
-		rc = create(ops, &engine, err, errlen);
+		rc = create(ops, NULL, &engine, err, errlen);
 	if (rc == 0) {
 		engine->refs++;
 		*out = engine;
@@ -228,14 +155,51 @@ int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, siz
 	return rc;
 }
 
-void drive_put(struct drive *d)
+static void release(struct drive *d)
 {
-	pthread_mutex_lock(&engine_lock);
 	/* A dead one stays, so that handles of the parent's remain harmless in the child. */
 	if (--d->refs == 0 && d == engine) {
 		engine = NULL;
 		shut_down(d);
 	}
+}
+
+int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, struct drive **out,
+		 struct drive_addr *where, char *err, size_t errlen)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&engine_lock);
+	if (!engine)
+		rc = create(ops, addr, &engine, err, errlen);
+	if (rc == 0) {
+		engine->refs++;
+		rc = ports_add(engine, addr, where, err, errlen);
+		if (rc == 0)
+			*out = engine;
+		else
+			release(engine);
+	}
+	pthread_mutex_unlock(&engine_lock);
+	return rc;
+}
+
+/* The engine lock makes a fork wait: the child must not inherit an address that is half open. */
+int drive_add_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where, char *err,
+		   size_t errlen)
+{
+	int rc;
+
+	pthread_mutex_lock(&engine_lock);
+	rc = ports_add(d, addr, where, err, errlen);
+	pthread_mutex_unlock(&engine_lock);
+	return rc;
+}
+
+void drive_put(struct drive *d)
+{
+	pthread_mutex_lock(&engine_lock);
+	release(d);
 	pthread_mutex_unlock(&engine_lock);
 }
 

@@ -28,6 +28,31 @@ int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, siz
 /* Drops it; the last one stops the service thread, closes the ports. */
 void drive_put(struct drive *d);
 
+/* ---- addresses: a NIC may get more while it runs, and keeps them ---- */
+
+struct drive_addr {
+	unsigned port;		     /* as QP 1 counts, from 0: drive_gsi_send(), drive_gsi_ops.input */
+	uint8_t port_num, gid_index; /* as the verbs count */
+	uint32_t mtu;		     /* bytes of payload */
+};
+
+/*
+ * As drive_get(), and the engine has `addr`: when none is open yet it is opened with this address in the place of the one it would
+ * choose, unless ROOST_PORT names another; else drive_add_addr(). Errors: those of both.
+ */
+int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, struct drive **out,
+		 struct drive_addr *where, char *err, size_t errlen);
+/*
+ * Opens an address of the same kind and options as the first one, in the GID table of port 1; nothing to do when the engine has it
+ * already. Errors, with one line in err: -EADDRNOTAVAIL it is not this machine's (udp), -EADDRINUSE another process has it, -EINVAL no
+ * endpoint can have it, -EAFNOSUPPORT the machine has no such family, -ENOSPC the table is full, -ENODEV after a fork. Any thread
+ * that holds neither the control lock nor a PU.
+ */
+int drive_add_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where, char *err,
+		   size_t errlen);
+/* True and *where when the engine has the address. Any thread. */
+bool drive_find_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where);
+
 /*
  * True in a forked child for the engine that its parent opened: calls on it do nothing (no work, nothing to
  * own), its ports reach nobody, and the objects on it are only memory. drive_get() opens the child's own.

@@ -134,8 +134,9 @@ struct gsi {
 struct drive {
 	struct nic *nic;
 	struct nic_host_ops ops; /* the caller's, and QP 1's */
-	unsigned pus, ports;
-	atomic_bool dead; /* a fork's child: its engine belongs to the parent */
+	unsigned pus;
+	atomic_uint ports; /* grows while PUs run; those in front of it are whole: drive_ports() */
+	atomic_bool dead;  /* a fork's child: its engine belongs to the parent */
 	atomic_bool stop;
 	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS];
 	struct drive_pu pu[NIC_MAX_PUS];
@@ -162,6 +163,23 @@ struct drive {
 	char spec[NIC_MAX_PORTS][512];
 	struct drive *next_dead;
 };
+
+/* Of the owner of a PU the number stands, other threads may find more each time. */
+static inline unsigned drive_ports(const struct drive *d)
+{
+	return atomic_load_explicit(&d->ports, memory_order_acquire);
+}
+
+/* ---- ports.c ---- */
+
+/* Reads ROOST_PORT into d->spec; `addr`, if any, goes to a first port that leaves its address to us. 0 or -EINVAL. */
+int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, size_t errlen);
+/* Opens all lanes of all ports configured. 0, or -errno with one line in err; what was opened stays, for ports_close(). */
+int ports_open(struct drive *d, char *err, size_t errlen);
+void ports_close(struct drive *d);
+/* drive_add_addr() under the engine lock. */
+int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where, char *err,
+	      size_t errlen);
 
 /* ---- pu.c ---- */
 
@@ -226,6 +244,8 @@ void tender_fini(struct tender *t);
 
 /* ---- service.c ---- */
 int service_start(struct drive *d);
+/* Port k is new: its control work is the service thread's. 0 or -errno. */
+int service_watch_port(struct drive *d, unsigned k);
 /* Does the service thread, asleep on the ports of PU i, wake for a packet? Owner; a system call. */
 void service_open_eyes(struct drive *d, unsigned i);
 void service_shut_eyes(struct drive *d, unsigned i);

@@ -96,7 +96,7 @@ static void in_child(void)
 		for (unsigned i = 0; i < d->pus; i++) {
 			/* Owned for ever: polls and doorbells find it busy. */
 			atomic_store(&d->pu[i].word, PU_OWNED);
-			for (unsigned k = 0; k < d->ports; k++) {
+			for (unsigned k = 0; k < drive_ports(d); k++) {
 				struct port *p = d->port[k][i];
 
 				if (owned & 1u << i)

@@ -71,7 +71,7 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 
 void pu_disarm(struct drive *d, unsigned i)
 {
-	for (unsigned k = 0; k < d->ports; k++)
+	for (unsigned k = 0; k < drive_ports(d); k++)
 		d->port[k][i]->ops->disarm(d->port[k][i]);
 }
 
@@ -79,7 +79,7 @@ bool pu_arm(struct drive *d, unsigned i)
 {
 	bool idle = true;
 
-	for (unsigned k = 0; k < d->ports; k++)
+	for (unsigned k = 0; k < drive_ports(d); k++)
 		idle &= d->port[k][i]->ops->arm(d->port[k][i]);
 	return idle;
 }

@@ -40,12 +40,12 @@ enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
 
 struct service {
 	struct drive *d;
-	bool listening[NIC_MAX_PUS]; /* its ports are in the epoll set */
-	uint64_t base_looked;	     /* ns; when other events than packets were last looked for */
-	cpu_set_t cores;	     /* as the program has it; empty: not asked */
-	int shunned;		     /* the core we keep away from, -1: none */
-	uint64_t steered;	     /* ns */
-	uint64_t standby;	     /* ns; length of the last nap while a waiter tends */
+	unsigned listening[NIC_MAX_PUS]; /* so many of its ports are in the epoll set */
+	uint64_t base_looked;		 /* ns; when other events than packets were last looked for */
+	cpu_set_t cores;		 /* as the program has it; empty: not asked */
+	int shunned;			 /* the core we keep away from, -1: none */
+	uint64_t steered;		 /* ns */
+	uint64_t standby;		 /* ns; length of the last nap while a waiter tends */
 	unsigned wait_seen;
 };
 
@@ -118,11 +118,11 @@ static void spin_step(struct tender *t)
 
 /* ---- sleeping ---- */
 
-static int watch(struct service *s, int op, int fd, uint32_t events, uint64_t what)
+static int watch(struct drive *d, int op, int fd, uint32_t events, uint64_t what)
 {
 	struct epoll_event ev = {.events = events, .data.u64 = what};
 
-	return fd < 0 ? 0 : sys_epoll_ctl(s->d->service_set, op, fd, &ev);
+	return fd < 0 ? 0 : sys_epoll_ctl(d->service_set, op, fd, &ev);
 }
 
 /*
@@ -132,23 +132,27 @@ static int watch(struct service *s, int op, int fd, uint32_t events, uint64_t wh
 static void listen_on_ports(struct service *s)
 {
 	struct drive *d = s->d;
+	unsigned ports = drive_ports(d);
 
 	for (unsigned i = 0; i < d->pus; i++) {
 		struct tend_pu *tp = &d->service.pu[i];
-		int op = !tp->on_port ? EPOLL_CTL_DEL : s->listening[i] ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+		unsigned had = s->listening[i], want = tp->on_port ? ports : 0;
 
-		if (tp->on_port ? s->listening[i] && !tp->look : !s->listening[i])
+		if (had == want && !(want && tp->look))
 			continue;
-		for (unsigned k = 0; k < d->ports; k++)
-			watch(s, op, d->port[k][i]->fd, EPOLLIN | EPOLLET, EVENT(ON_PORT, i, k));
-		s->listening[i] = tp->on_port;
+		for (unsigned k = 0; k < (want ? want : had); k++) {
+			int op = !want ? EPOLL_CTL_DEL : k < had ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+
+			watch(d, op, d->port[k][i]->fd, EPOLLIN | EPOLLET, EVENT(ON_PORT, i, k));
+		}
+		s->listening[i] = want;
 		tp->look = false;
 	}
 }
 
 static void set_eyes(struct drive *d, unsigned i, uint32_t events)
 {
-	for (unsigned k = 0; k < d->ports; k++) {
+	for (unsigned k = 0; k < drive_ports(d); k++) {
 		struct epoll_event ev = {.events = events, .data.u64 = EVENT(ON_PORT, i, k)};
 
 		sys_epoll_ctl(d->service_set, EPOLL_CTL_MOD, d->port[k][i]->fd, &ev);
@@ -170,7 +174,8 @@ static void control_work(struct drive *d, unsigned i, unsigned k)
 {
 	/* If a turn takes that long, next time: the descriptor stays readable. */
 	if (pu_own(&d->pu[i], clock_now() + OWN_FOR_CONTROL_NS)) {
-		d->port[k][i]->ops->control(d->port[k][i]);
+		if (k < drive_ports(d)) /* else it was given up as soon as it was opened */
+			d->port[k][i]->ops->control(d->port[k][i]);
 		drive_disown(d, i);
 	}
 }
@@ -211,22 +216,27 @@ static void sleep_until(struct service *s, uint64_t wake)
 	s->base_looked = clock_now();
 }
 
+int service_watch_port(struct drive *d, unsigned k)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < d->pus && rc == 0; i++)
+		rc = watch(d, EPOLL_CTL_ADD, d->port[k][i]->ctl_fd, EPOLLIN, EVENT(ON_CONTROL, i, k));
+	return rc;
+}
+
 static int open_set(struct drive *d)
 {
-	struct service s = {.d = d};
 	int rc;
 
 	d->service_set = sys_epoll_create1(EPOLL_CLOEXEC);
 	if (d->service_set < 0)
 		return d->service_set;
-	rc = watch(&s, EPOLL_CTL_ADD, d->service.wake_fd, EPOLLIN, EVENT(ON_WAKE, 0, 0));
+	rc = watch(d, EPOLL_CTL_ADD, d->service.wake_fd, EPOLLIN, EVENT(ON_WAKE, 0, 0));
 	if (rc == 0)
-		rc = watch(&s, EPOLL_CTL_ADD, d->stat_fd, EPOLLIN, EVENT(ON_STAT, 0, 0));
-	for (unsigned i = 0; i < d->pus; i++) {
-		for (unsigned k = 0; k < d->ports && rc == 0; k++)
-			rc = watch(&s, EPOLL_CTL_ADD, d->port[k][i]->ctl_fd, EPOLLIN,
-				   EVENT(ON_CONTROL, i, k));
-	}
+		rc = watch(d, EPOLL_CTL_ADD, d->stat_fd, EPOLLIN, EVENT(ON_STAT, 0, 0));
+	for (unsigned k = 0; k < drive_ports(d) && rc == 0; k++)
+		rc = service_watch_port(d, k);
 	d->service.edge = true;
 	return rc;
 }

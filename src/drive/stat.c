@@ -97,7 +97,7 @@ static void count(struct drive *d, struct counted *sum)
 		if (pu_own(&d->pu[i], clock_now() + OWN_FOR_STAT_NS)) {
 			memset(&last[i], 0, sizeof(last[i]));
 			nic_pu_counters(d->nic, i, &last[i].nic);
-			for (unsigned k = 0; k < d->ports; k++)
+			for (unsigned k = 0; k < drive_ports(d); k++)
 				last[i].port[k] = d->port[k][i]->stats;
 			drive_disown(d, i);
 		}
@@ -133,10 +133,11 @@ static json_t *describe(struct drive *d)
 	struct counted sum;
 	const uint64_t *value = (const uint64_t *)&sum.nic;
 	struct nic_usage usage;
+	unsigned num_ports = drive_ports(d);
 	json_t *o = json_object(), *ports = json_array(), *u = json_object(), *c = json_object();
 
 	count(d, &sum);
-	for (unsigned k = 0; k < d->ports; k++)
+	for (unsigned k = 0; k < num_ports; k++)
 		json_array_append_new(ports, describe_port(d, k, &sum.port[k]));
 	nic_usage(d->nic, &usage);
 	set(u, "qps", usage.qps);

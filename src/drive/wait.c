@@ -58,20 +58,20 @@ static int wait_alone(int fd, uint64_t until)
 
 #define MAX_FDS (2 + NIC_MAX_PORTS * NIC_MAX_PUS)
 
-/* Adds the ports slept on; returns how many descriptors there are now. */
-static unsigned add_ports(const struct tender *t, struct pollfd *fds, unsigned n)
+/* Adds the ports slept on, the first `ports` of them; returns how many descriptors there are now. */
+static unsigned add_ports(const struct tender *t, unsigned ports, struct pollfd *fds, unsigned n)
 {
 	for (unsigned i = 0; i < t->d->pus; i++) {
-		for (unsigned k = 0; t->pu[i].on_port && k < t->d->ports; k++)
+		for (unsigned k = 0; t->pu[i].on_port && k < ports; k++)
 			fds[n++] = (struct pollfd){.fd = t->d->port[k][i]->fd, .events = POLLIN};
 	}
 	return n;
 }
 
-static void note_ready(struct tender *t, const struct pollfd *fds)
+static void note_ready(struct tender *t, unsigned ports, const struct pollfd *fds)
 {
 	for (unsigned i = 0; i < t->d->pus; i++) {
-		for (unsigned k = 0; t->pu[i].on_port && k < t->d->ports; k++)
+		for (unsigned k = 0; t->pu[i].on_port && k < ports; k++)
 			t->pu[i].ready |= (fds++)->revents != 0;
 	}
 }
@@ -123,7 +123,7 @@ static int tend_until_readable(struct drive *d, int fd, uint64_t until)
 
 	for (;;) {
 		enum tend_verdict v = TEND_SLEEP;
-		unsigned n = 2;
+		unsigned n = 2, ports;
 		int rc;
 
 		atomic_exchange_explicit(&t->kicked, 0, memory_order_seq_cst);
@@ -132,10 +132,11 @@ static int tend_until_readable(struct drive *d, int fd, uint64_t until)
 
 			v = one < v ? one : v;
 		}
+		ports = drive_ports(d); /* one more from here on: we are kicked */
 		fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = t->wake_fd, .events = POLLIN};
 		if (v == TEND_SLEEP)
-			n = add_ports(t, fds, n);
+			n = add_ports(t, ports, fds, n);
 		rc = sleep_on(fds, n, v == TEND_SLEEP ? min64(tend_wake(t), until) : 0);
 		if (rc < 0)
 			return rc;
@@ -144,7 +145,7 @@ static int tend_until_readable(struct drive *d, int fd, uint64_t until)
 		if (clock_now() >= until)
 			return -ETIMEDOUT;
 		if (v == TEND_SLEEP)
-			note_ready(t, fds + 2);
+			note_ready(t, ports, fds + 2);
 		if (fds[1].revents)
 			tender_drain(t);
 	}

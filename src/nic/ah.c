@@ -19,12 +19,12 @@ static void put_paths(struct nic_ah *ah)
 				dest_put(ah->dest[pu][lane]);
 }
 
-static int get_paths(struct nic *nic, struct nic_ah *ah, const struct pkt_addr *dgid)
+static int get_paths(struct nic *nic, struct nic_ah *ah, unsigned port, const struct pkt_addr *dgid)
 {
 	for (unsigned pu = 0; pu < nic->cfg.pus; pu++)
 		for (unsigned lane = 0; lane < nic->cfg.pus; lane++) {
 			/* Any number with that lane in its index. */
-			int rc = dest_get(nic->pus[pu], ah->port, dgid, lane << 4, &ah->dest[pu][lane]);
+			int rc = dest_get(nic->pus[pu], (uint8_t)port, dgid, lane << 4, &ah->dest[pu][lane]);
 
 			if (rc)
 				return rc;
@@ -44,11 +44,12 @@ static int free_index(struct nic *nic, uint32_t *index)
 
 int nic_ah_create(struct nic *nic, const struct nic_ah_attr *a, uint32_t *handle)
 {
+	struct nic_gid gid;
 	struct nic_ah *ah;
 	uint32_t index;
 	int rc;
 
-	if (a->port < 1 || a->port > nic->cfg.ports || a->sgid_index != 0)
+	if (!nic_gid(nic, a->port, a->sgid_index, &gid))
 		return -EINVAL;
 	rc = free_index(nic, &index);
 	if (rc)
@@ -57,10 +58,11 @@ int nic_ah_create(struct nic *nic, const struct nic_ah_attr *a, uint32_t *handle
 	if (!ah)
 		return -ENOMEM;
 	ah->pd = a->pd;
-	ah->port = (uint8_t)(a->port - 1);
+	ah->port_num = a->port;
+	ah->mtu = nic_port(nic, gid.port, 0)->mtu;
 	ah->tos = a->traffic_class;
 	ah->handle = index | (uint32_t)(rng_below(&nic->rng, UINT16_MAX) + 1) << INDEX_BITS;
-	rc = get_paths(nic, ah, &a->dgid);
+	rc = get_paths(nic, ah, gid.port, &a->dgid);
 	if (!rc && !nic_pd_ref(nic, a->pd))
 		rc = -EINVAL;
 	if (rc) {

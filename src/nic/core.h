@@ -254,7 +254,8 @@ struct dest {
 /* An address handle (ah.c). */
 struct nic_ah {
 	uint32_t handle, pd;
-	uint8_t port, tos;
+	uint8_t port_num, tos;
+	uint32_t mtu;
 	struct dest *dest[NIC_MAX_PUS][PORT_MAX_LANES]; /* by our PU and the receiver's lane */
 };
 
@@ -263,6 +264,7 @@ struct pu_port {
 	struct icrc_flow ud_rx; /* of the last datagram received: the next is often from there too */
 	uint32_t read_out;	/* READ bytes asked for over all QPs */
 	struct list_head read_waiters;
+	uint8_t num;  /* programs' number of the port in whose GID table this is */
 	bool blocked; /* the port had no room: try again at the next turn */
 };
 
@@ -284,7 +286,8 @@ struct pu {
 };
 
 struct nic {
-	struct nic_config cfg;
+	struct nic_config cfg; /* but for the number of ports, which grows */
+	atomic_uint ports;     /* control; those in front of it are whole. [any] */
 	struct pu *pus[NIC_MAX_PUS];
 	struct mr_table mrs;
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
@@ -340,6 +343,12 @@ static inline bool op_is_atomic(uint8_t op)
 	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
 }
 
+/* Ports in use. They may become more, never while a PU is owned by another: in a turn the number stands. */
+static inline unsigned port_count(const struct nic *nic)
+{
+	return atomic_load_explicit(&nic->ports, memory_order_acquire);
+}
+
 /* nic.c */
 bool nic_pd_ref(struct nic *nic, uint32_t pd);
 void nic_pd_unref(struct nic *nic, uint32_t pd);
@@ -363,6 +372,9 @@ static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t v
 		return p;
 	return mr_resolve(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access);
 }
+
+/* ports.c: the port is the `at`th from now on; the caller counts it */
+void pu_add_port(struct pu *pu, unsigned at, unsigned port_num, struct port *port);
 
 /* cq.c */
 struct cqe_fields {

@@ -40,7 +40,7 @@ int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *ds
 	uint8_t *p;
 	int rc;
 
-	if (port_index >= nic->cfg.ports)
+	if (port_index >= port_count(nic))
 		return -EINVAL;
 	port = pu->ports[port_index].port;
 	rc = dest_get(pu, (uint8_t)port_index, dst, NIC_GSI_QPN, &d);

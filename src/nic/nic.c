@@ -27,10 +27,6 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	}
 	pu->nic = nic;
 	pu->index = index;
-	for (unsigned p = 0; p < nic->cfg.ports; p++) {
-		pu->ports[p].port = nic->cfg.port[p][index];
-		list_init(&pu->ports[p].read_waiters);
-	}
 	wheel_init(&pu->wheel, 0);
 	list_init(&pu->senders);
 	list_init(&pu->responders);
@@ -43,7 +39,7 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	struct nic *nic;
 	int rc;
 
-	if (cfg->pus < 1 || cfg->pus > NIC_MAX_PUS || cfg->ports < 1 || cfg->ports > NIC_MAX_PORTS ||
+	if (cfg->pus < 1 || cfg->pus > NIC_MAX_PUS || cfg->ports < 1 || cfg->ports > NIC_MAX_PORT_NUMS ||
 	    !cfg->ops)
 		return -EINVAL;
 	for (unsigned p = 0; p < cfg->ports; p++)
@@ -70,7 +66,10 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 			nic_destroy(nic);
 			return -ENOMEM;
 		}
+		for (unsigned p = 0; p < cfg->ports; p++)
+			pu_add_port(nic->pus[i], p, p + 1, cfg->port[p][i]);
 	}
+	atomic_store_explicit(&nic->ports, cfg->ports, memory_order_release);
 	*out = nic;
 	return 0;
 }
@@ -102,16 +101,6 @@ void nic_destroy(struct nic *nic)
 unsigned nic_pus(const struct nic *nic)
 {
 	return nic->cfg.pus;
-}
-
-unsigned nic_ports(const struct nic *nic)
-{
-	return nic->cfg.ports;
-}
-
-struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu)
-{
-	return port < nic->cfg.ports && pu < nic->cfg.pus ? nic->cfg.port[port][pu] : NULL;
 }
 
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum)
@@ -272,7 +261,7 @@ static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 			break;
 		case REQ_PORT_FULL:
 			/* Keeps its place: it is first when there is room again. */
-			if (pu->nic->cfg.ports == 1) {
+			if (port_count(pu->nic) == 1) {
 				list_add(entry, list);
 				list_splice_tail_init(&again, list);
 				return n;
@@ -297,10 +286,10 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 {
 	struct pu *pu = nic->pus[index];
 	struct port_pkt pkts[PORT_BURST];
-	unsigned work = 0;
+	unsigned work = 0, ports = port_count(nic);
 
 	pu->now = now;
-	for (unsigned p = 0; p < nic->cfg.ports; p++) {
+	for (unsigned p = 0; p < ports; p++) {
 		struct port *port = pu->ports[p].port;
 		int n = port->ops->rx_burst(port, pkts, PORT_BURST);
 
@@ -317,7 +306,7 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	work += wheel_expire(&pu->wheel, now, on_timer, pu);
 	if (!list_empty(&pu->senders))
 		work += run_list(pu, &pu->senders, offsetof(struct nic_qp, tx_link), req_run);
-	for (unsigned p = 0; p < nic->cfg.ports; p++)
+	for (unsigned p = 0; p < ports; p++)
 		pu->ports[p].blocked = !pu->ports[p].port->ops->flush(pu->ports[p].port);
 	if (pu->num_dirty)
 		cq_notify_dirty(pu);
@@ -336,8 +325,8 @@ bool nic_pending(struct nic *nic, unsigned index)
 
 	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work)
 		return true;
-	/* A port that has no room announces it through its fd; with two ports the other one's QPs may still go. */
-	if (nic->cfg.ports == 1 && pu->ports[0].blocked)
+	/* A port that has no room announces it through its fd; with several ports the other ones' QPs may still go. */
+	if (port_count(nic) == 1 && pu->ports[0].blocked)
 		return false;
 	return !list_empty(&pu->senders) || !list_empty(&pu->responders);
 }

@@ -22,7 +22,8 @@
 
 #include "nic/counters.h"
 
-#define NIC_MAX_PORTS	  2
+#define NIC_MAX_PORTS	  16 /* ways in and out, each with an address of its own */
+#define NIC_MAX_PORT_NUMS 2  /* what programs call ports: each has a table of such addresses, its GIDs */
 #define NIC_MAX_PUS	  PORT_MAX_LANES
 #define NIC_MAX_QPS	  16384 /* 14 bits of index */
 #define NIC_MAX_WR	  32768
@@ -124,8 +125,8 @@ struct nic_host_ops {
 };
 
 struct nic_config {
-	unsigned pus;				       /* 1 .. NIC_MAX_PUS */
-	unsigned ports;				       /* 1 .. NIC_MAX_PORTS */
+	unsigned pus;	/* 1 .. NIC_MAX_PUS */
+	unsigned ports; /* 1 .. NIC_MAX_PORT_NUMS: programs' ports 1 .. ports, GID 0 of each */
 	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS]; /* borrowed; closed by the caller after nic_destroy */
 	uint64_t seed;				       /* QP numbers, PSNs, keys start from it */
 	unsigned timeout_scale; /* all time-outs are multiplied by it (debugging); 0 counts as 1 */
@@ -149,8 +150,28 @@ uint64_t nic_deadline(struct nic *nic, unsigned pu);
 bool nic_pending(struct nic *nic, unsigned pu);
 
 unsigned nic_pus(const struct nic *nic);
-unsigned nic_ports(const struct nic *nic);
-struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu); /* port counts from 0 */
+unsigned nic_ports(const struct nic *nic);				  /* they never become fewer. [any] */
+struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu); /* port counts from 0. [any] */
+
+/*
+ * What programs see: ports numbered from 1, each with a table of GIDs (addresses), numbered from 0 without a gap. A program that names
+ * port number and GID index means one of our ports. [any]
+ */
+unsigned nic_port_nums(const struct nic *nic);
+unsigned nic_gids(const struct nic *nic, unsigned port_num); /* 0: no such port number */
+struct nic_gid {
+	unsigned port; /* of ours, from 0 */
+	unsigned port_num, index;
+};
+/* Of a port number and GID index; false: there is no such. */
+bool nic_gid(const struct nic *nic, unsigned port_num, unsigned index, struct nic_gid *out);
+/* Of an address; the first one that has it. */
+bool nic_gid_of(const struct nic *nic, const struct pkt_addr *addr, struct nic_gid *out);
+/*
+ * One GID more at the end of port_num's table: lane[i] is PU i's. The port is borrowed as those of the configuration are. 0, -EINVAL,
+ * or -ENOSPC: NIC_MAX_PORTS are there. [control+owner of all PUs]
+ */
+int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC_MAX_PUS]);
 
 /* Adds a PU's counters to *sum. [owner] */
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum);

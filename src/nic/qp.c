@@ -345,11 +345,14 @@ static bool is_loop(const struct nic_qp *qp)
 
 static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
 {
-	uint8_t port = (uint8_t)((mask & NIC_QPA_PORT ? a->port : qp->attr.port) - 1);
+	uint8_t port_num = mask & NIC_QPA_PORT ? a->port : qp->attr.port;
 	uint32_t dqpn = mask & NIC_QPA_DEST_QPN ? a->dest_qpn : qp->dest_qpn;
+	struct nic_gid gid = {0};
 	struct dest *d;
-	int rc = dest_get(qp->pu, port, &a->dgid, dqpn, &d);
+	int rc;
 
+	nic_gid(qp->nic, port_num, a->sgid_index, &gid); /* there is one: qp_check_modify() */
+	rc = dest_get(qp->pu, (uint8_t)gid.port, &a->dgid, dqpn, &d);
 	if (rc)
 		return rc;
 	if (qp->dest) {
@@ -360,7 +363,7 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 		drop_dest(qp);
 	}
 	qp->dest = d;
-	qp->port = port;
+	qp->port = (uint8_t)gid.port;
 	qp->tos = a->traffic_class;
 	qp->attr.dgid = a->dgid;
 	qp->attr.sgid_index = a->sgid_index;

@@ -126,17 +126,17 @@ static const struct rule *rule_of(const struct nic_qp *qp, enum nic_qp_state fro
 static bool values_ok(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask)
 {
 	const struct nic *nic = qp->nic;
-	uint8_t port = mask & NIC_QPA_PORT ? a->port : qp->attr.port;
+	uint8_t port_num = mask & NIC_QPA_PORT ? a->port : qp->attr.port;
+	struct nic_gid gid = {.port = qp->port};
 
-	if (mask & NIC_QPA_PORT && (a->port < 1 || a->port > nic->cfg.ports))
+	if (mask & NIC_QPA_PORT && (a->port < 1 || a->port > nic_port_nums(nic)))
 		return false;
 	if (mask & NIC_QPA_PKEY_INDEX && a->pkey_index != 0)
 		return false;
-	if (mask & NIC_QPA_AV && (port < 1 || port > nic->cfg.ports || a->sgid_index != 0))
+	if (mask & NIC_QPA_AV && !nic_gid(nic, port_num, a->sgid_index, &gid))
 		return false;
-	if (mask & NIC_QPA_PATH_MTU &&
-	    (a->path_mtu < 256 || a->path_mtu > qp->pu->ports[port - 1].port->mtu ||
-	     a->path_mtu & (a->path_mtu - 1)))
+	if (mask & NIC_QPA_PATH_MTU && (a->path_mtu < 256 || a->path_mtu > nic_port(nic, gid.port, 0)->mtu ||
+					a->path_mtu & (a->path_mtu - 1)))
 		return false;
 	if (mask & NIC_QPA_DEST_QPN && a->dest_qpn > PKT_QPN_MASK)
 		return false;

@@ -63,6 +63,14 @@ static struct icrc_flow *flow_of(struct nic_qp *qp, struct pu_port *pp, const st
 	return f;
 }
 
+/* A connection has one address at each end; a datagram may come from anywhere, to any address of the QP's port. */
+static bool source_ok(const struct nic_qp *qp, const struct pu_port *pp, const struct port_pkt *pkt)
+{
+	if (qp->type == NIC_QPT_UD)
+		return pp->num == qp->attr.port;
+	return &qp->pu->ports[qp->port] == pp && pkt_addr_eq(pkt->src, &qp->dest->rx.src);
+}
+
 static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt, struct pkt_view *v,
 			    struct nic_qp **out)
 {
@@ -89,8 +97,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	/* StRoM's op-codes mean nothing on a QP that has not agreed to them. */
 	if (unlikely((v->op->flags & PKT_NEEDS_RPC) && !qp->rpc))
 		return PKT_ERR_OPCODE;
-	if (unlikely(&pu->ports[qp->port] != pp ||
-		     (qp->type != NIC_QPT_UD && !pkt_addr_eq(pkt->src, &qp->dest->rx.src))))
+	if (unlikely(!source_ok(qp, pp, pkt)))
 		return PKT_ERR_SOURCE;
 	if (unlikely(!icrc_verify(flow_of(qp, pp, pkt), pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth,
 				  pkt->len)))

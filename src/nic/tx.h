@@ -6,20 +6,20 @@
 #include "nic/core.h"
 
 /* Room for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */
-static inline int tx_begin_to(struct pu *pu, uint8_t port, struct dest *d, uint8_t tos, uint32_t len,
+static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32_t len,
 			      struct port_room *room)
 {
 	int rc = d->port->ops->reserve(d->port, d->path, len, tos, room);
 
 	if (unlikely(rc))
-		pu->ports[port].blocked = true;
+		pu->ports[d->port_index].blocked = true;
 	return rc;
 }
 
 /* To the QP's peer. */
 static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_room *room)
 {
-	return tx_begin_to(qp->pu, qp->port, qp->dest, qp->tos, len, room);
+	return tx_begin_to(qp->pu, qp->dest, qp->tos, len, room);
 }
 
 /* The packet is complete but for its ICRC. */

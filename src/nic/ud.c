@@ -16,8 +16,10 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 {
 	struct nic_ah *ah = ah_find(qp->nic, (uint32_t)e->wqe.raddr);
 
-	if (unlikely(!ah || ah->port != qp->port))
+	if (unlikely(!ah || ah->port_num != qp->attr.port))
 		return NIC_WC_LOC_QP_OP_ERR;
+	if (unlikely(e->len > ah->mtu)) /* another address of the port, which has a smaller one */
+		return NIC_WC_LOC_LEN_ERR;
 	if (unlikely(ah->pd != qp->pd))
 		return NIC_WC_LOC_PROT_ERR;
 	*out = ah;
@@ -36,7 +38,7 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 
 	if (w->flags & ROOST_WQE_SOLICITED)
 		flags |= PKT_BTH_SE;
-	rc = tx_begin_to(qp->pu, qp->port, d, ah->tos, len, &room);
+	rc = tx_begin_to(qp->pu, d, ah->tos, len, &room);
 	if (unlikely(rc))
 		return rc;
 	p = pkt_put_bth(room.bth, opcode, flags, ROOST_UD_QPN(w->raddr), false, e->psn);

@@ -259,11 +259,14 @@ struct port *port_open(const char *text, unsigned lane, unsigned lanes, char *er
 	if (errlen)
 		err[0] = '\0';
 	if (lanes < 1 || lanes > PORT_MAX_LANES || lane >= lanes) {
-		fail(err, errlen, "port lane %u of %u: at most %d lanes", lane, lanes, PORT_MAX_LANES);
+		errno = -fail(err, errlen, "port lane %u of %u: at most %d lanes", lane, lanes,
+			      PORT_MAX_LANES);
 		return NULL;
 	}
-	if (port_spec_parse(text, &spec, err, errlen))
+	if (port_spec_parse(text, &spec, err, errlen)) {
+		errno = EINVAL;
 		return NULL;
+	}
 	p = (spec.kind[0] == 'u' ? udp_open_port : shm_open_port)(&spec, lane, lanes, err, errlen);
 	if (!p)
 		return NULL;
@@ -272,8 +275,11 @@ struct port *port_open(const char *text, unsigned lane, unsigned lanes, char *er
 		spec.faults.seed += lane;
 		wrapped = fault_wrap(p, &spec.faults, NULL, NULL);
 		if (!wrapped) {
-			fail(err, errlen, "fault injection: %s", strerror(errno));
+			int rc = errno;
+
+			fail(err, errlen, "fault injection: %s", strerror(rc));
 			port_close(p);
+			errno = rc;
 			return NULL;
 		}
 		p = wrapped;
@@ -282,6 +288,7 @@ struct port *port_open(const char *text, unsigned lane, unsigned lanes, char *er
 		wrapped = pcap_wrap(p, spec.pcap, NULL, NULL, err, errlen);
 		if (!wrapped) {
 			port_close(p);
+			errno = EINVAL;
 			return NULL;
 		}
 		p = wrapped;

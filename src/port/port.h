@@ -129,7 +129,8 @@ struct port {
  * ring= (port/open.c has the table).
  * Without ADDRESS one is chosen: the first process on a machine takes its primary address (udp) or 10.0.0.1 (shm), later ones a free one.
  * Lanes after the first pass the address that lane 0 got. On failure returns NULL and writes one line that says what to do
- * into err (errlen bytes). Allocates; control path.
+ * into err (errlen bytes), with errno: EADDRNOTAVAIL (not this machine's), EADDRINUSE, EAFNOSUPPORT, EINVAL (the specification, or no
+ * address of one endpoint), ENOMEM, or what the kernel said. Allocates; control path.
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
 

@@ -46,7 +46,7 @@ uint32_t port_mtu_fit(uint32_t bytes, uint32_t limit);
 
 /*
  * The kinds. Each opens one lane; faults and pcap are not theirs to apply. Without spec->has_address they choose one.
- * NULL with one line in err that says what to do.
+ * NULL with errno and one line in err that says what to do.
  */
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);

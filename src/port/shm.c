@@ -521,11 +521,14 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	struct shm_port *s;
 	int rc;
 
-	if (!spec_ok(spec, lane, lanes, err, errlen))
+	if (!spec_ok(spec, lane, lanes, err, errlen)) {
+		errno = EINVAL;
 		return NULL;
+	}
 	s = shm_alloc(sizeof(*s));
 	if (!s) {
 		snprintf(err, errlen, "shm: out of memory");
+		errno = ENOMEM;
 		return NULL;
 	}
 	s->base = (struct port){
@@ -543,8 +546,8 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	list_init(&s->tx);
 	list_init(&s->paths);
 	s->scratch = shm_alloc(PKT_MAX_LEN);
-	s->dirfd = shm_dir_open(err, errlen);
-	if (s->dirfd < 0)
+	rc = s->dirfd = shm_dir_open(err, errlen);
+	if (rc < 0)
 		goto fail;
 	rc = spec->has_address ? claim_given(s, &spec->addr, err, errlen) : claim_any(s, err, errlen);
 	if (rc)
@@ -555,5 +558,6 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	snprintf(err, errlen, "shm: can't open the endpoint: %s", strerror(-rc));
 fail:
 	close_port(&s->base);
+	errno = -rc;
 	return NULL;
 }

@@ -172,7 +172,8 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 	return 0;
 }
 
-static bool claim_given(struct opening *o)
+/* 0 or -errno, said. */
+static int claim_given(struct opening *o)
 {
 	char text[64];
 	int rc;
@@ -182,12 +183,12 @@ static bool claim_given(struct opening *o)
 		say(o,
 		    "udp: %s is no address of one endpoint: choose one that `ip address` lists, or 127.0.0.2",
 		    text);
-		return false;
+		return -EINVAL;
 	}
 	rc = claim(o, &o->spec->addr);
 	switch (-rc) {
 	case 0:
-		return true;
+		break;
 	case EADDRINUSE:
 		say(o,
 		    "udp: port %d of %s is in use: stop the program that has it (ss -ulpn shows it; the rdma_rxe module "
@@ -211,7 +212,7 @@ static bool claim_given(struct opening *o)
 	default:
 		say(o, "udp: can't bind %s port %d: %s", text, PKT_UDP_PORT, strerror(-rc));
 	}
-	return false;
+	return rc;
 }
 
 /* Of the first interface that has one: a container may have a network and no way out of it. */
@@ -251,7 +252,8 @@ static bool primary_address(struct pkt_addr *out)
 	return (ok && !is_loopback4(out)) || first_address(out);
 }
 
-static bool claim_any(struct opening *o)
+/* The same. */
+static int claim_any(struct opening *o)
 {
 	struct pkt_addr addr;
 	unsigned last = FIRST_FREE_LOOPBACK;
@@ -259,7 +261,7 @@ static bool claim_any(struct opening *o)
 
 	if (primary_address(&addr)) {
 		if (!claim(o, &addr))
-			return true;
+			return 0;
 	} else {
 		last = 1;
 	}
@@ -268,7 +270,7 @@ static bool claim_any(struct opening *o)
 		rc = claim(o, &addr);
 	} while (rc == -EADDRINUSE && last++ < LAST_FREE_LOOPBACK);
 	if (!rc)
-		return true;
+		return 0;
 	if (rc == -EADDRINUSE)
 		say(o,
 		    "udp: port %d is in use on every address tried: unload the rdma_rxe module (modprobe -r rdma_rxe) if "
@@ -276,10 +278,10 @@ static bool claim_any(struct opening *o)
 		    PKT_UDP_PORT);
 	else
 		say(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT, strerror(-rc));
-	return false;
+	return rc;
 }
 
-static bool set_mtu(struct opening *o)
+static int set_mtu(struct opening *o)
 {
 	struct udp_port *u = o->u;
 	uint32_t overhead = (u->v6 ? 40 : 20) + 8, index, mtu;
@@ -290,11 +292,11 @@ static bool set_mtu(struct opening *o)
 		mtu = 1500; /* an address of a tunnel, or bound by ip_nonlocal_bind: the usual */
 	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
 	if (u->port.mtu)
-		return true;
+		return 0;
 	say(o,
 	    "udp: packets of MTU 256 do not fit into the %u bytes of the interface of %s: choose another address",
 	    mtu, pkt_addr_print(&u->port.addr, text, sizeof(text)));
-	return false;
+	return -EMSGSIZE;
 }
 
 static uint32_t window_of(uint32_t buffer, const struct udp_abilities *can, uint32_t bytes)
@@ -432,6 +434,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 
 	if (!u) {
 		say(&o, "udp: out of memory");
+		errno = ENOMEM;
 		return NULL;
 	}
 	o.u = u;
@@ -442,9 +445,13 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	list_init(&u->paths);
 	if (lane > 0 && !spec->has_address) {
 		say(&o, "udp: lanes after the first need the address of the first");
+		rc = -EINVAL;
 		goto fail;
 	}
-	if (!(spec->has_address ? claim_given : claim_any)(&o) || !set_mtu(&o))
+	rc = (spec->has_address ? claim_given : claim_any)(&o);
+	if (!rc)
+		rc = set_mtu(&o);
+	if (rc)
 		goto fail;
 	set_windows(&o);
 	rc = set_memory(u);
@@ -453,5 +460,6 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	say(&o, "udp: %s", strerror(-rc));
 fail:
 	udp_close(&u->port);
+	errno = -rc;
 	return NULL;
 }

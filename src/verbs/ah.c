@@ -101,13 +101,10 @@ static int grh_version(const uint8_t *grh)
 
 static int find_gid_index(struct ibv_context *context, uint8_t port_num, const struct pkt_addr *addr)
 {
-	union ibv_gid gid;
-	int i;
+	struct nic_gid gid;
 
-	for (i = 0; i < VERBS_GID_LEN; i++)
-		if (!ibv_query_gid(context, port_num, i, &gid) && !memcmp(gid.raw, addr->b, sizeof(gid.raw)))
-			return i;
-	return -1;
+	return nic_gid_of(verbs_ctx(context)->nic, addr, &gid) && gid.port_num == port_num ? (int)gid.index
+											   : -1;
 }
 
 static void map_v4(struct pkt_addr *to, const uint8_t *ip)

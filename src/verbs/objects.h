@@ -33,7 +33,6 @@
 
 #define VERBS_VENDOR_ID 0x526f73 /* "Ros": our own, no IEEE assignment */
 #define VERBS_PART_ID	1
-#define VERBS_GID_LEN	1 /* entries of a port's GID table */
 
 struct verbs_ctx {
 	struct verbs_context vctx;

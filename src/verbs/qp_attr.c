@@ -14,8 +14,6 @@ static int av_to_nic(const struct ibv_ah_attr *ah, struct nic_qp_attr *a)
 	a->hop_limit = ah->grh.hop_limit;
 	a->flow_label = ah->grh.flow_label;
 	a->sl = ah->sl;
-	if (a->sgid_index >= VERBS_GID_LEN)
-		return -EINVAL;
 	return 0;
 }
 

@@ -53,7 +53,7 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_qp_init_rd_atom = NIC_MAX_RD_ATOMIC;
 	a->atomic_cap = IBV_ATOMIC_GLOB; /* the CPU's own atomics */
 	a->max_pkeys = 1;
-	a->phys_port_cnt = (uint8_t)nic_ports(nic);
+	a->phys_port_cnt = (uint8_t)nic_port_nums(nic);
 }
 
 VERBS_EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
@@ -96,27 +96,40 @@ int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values)
 	return 0;
 }
 
-/* NULL when there is no such port. Ports count from 1. */
-static const struct port *find_port(struct ibv_context *ctx, uint32_t port_num)
+/* NULL when there is no such port, or not so many addresses. Ports count from 1. */
+static const struct port *find_port(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
 {
 	struct nic *nic = verbs_ctx(ctx)->nic;
+	struct nic_gid gid;
 
-	if (port_num < 1 || port_num > nic_ports(nic))
-		return NULL;
-	return nic_port(nic, port_num - 1, 0);
+	return nic_gid(nic, port_num, index, &gid) ? nic_port(nic, gid.port, 0) : NULL;
+}
+
+/* The largest path MTU that serves each of the port's addresses: interfaces have MTUs of their own, and the port shows one. */
+static uint32_t mtu_of_all(struct ibv_context *ctx, uint8_t port_num, unsigned gids)
+{
+	uint32_t mtu = PKT_MAX_PAYLOAD;
+
+	for (unsigned i = 0; i < gids; i++) {
+		const struct port *port = find_port(ctx, port_num, i);
+
+		if (port->mtu < mtu)
+			mtu = port->mtu;
+	}
+	return mtu;
 }
 
 static int fill_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *a)
 {
-	const struct port *port = find_port(ctx, port_num);
+	unsigned gids = nic_gids(verbs_ctx(ctx)->nic, port_num);
 
-	if (!port)
+	if (!gids)
 		return -EINVAL;
 	memset(a, 0, sizeof(*a));
 	a->state = IBV_PORT_ACTIVE;
-	a->max_mtu = (enum ibv_mtu)(log2_floor(port->mtu) - 7);
+	a->max_mtu = (enum ibv_mtu)(log2_floor(mtu_of_all(ctx, port_num, gids)) - 7);
 	a->active_mtu = a->max_mtu;
-	a->gid_tbl_len = VERBS_GID_LEN;
+	a->gid_tbl_len = (int)gids;
 	a->port_cap_flags = IBV_PORT_IP_BASED_GIDS;
 	a->max_msg_sz = NIC_MAX_MSG;
 	a->pkey_tbl_len = 1;
@@ -154,9 +167,9 @@ VERBS_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 
 static const struct pkt_addr *find_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
 {
-	const struct port *port = find_port(ctx, port_num);
+	const struct port *port = find_port(ctx, port_num, index);
 
-	return port && index < VERBS_GID_LEN ? &port->addr : NULL;
+	return port ? &port->addr : NULL;
 }
 
 VERBS_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
@@ -237,18 +250,16 @@ VERBS_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_nu
 VERBS_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
 					  size_t max_entries, uint32_t flags, size_t entry_size)
 {
-	uint32_t ports = nic_ports(verbs_ctx(context)->nic), port, index;
+	uint32_t ports = nic_port_nums(verbs_ctx(context)->nic), port, index;
 	struct ibv_gid_entry e;
 	size_t n = 0;
 
 	if (flags)
 		return -EOPNOTSUPP;
 	for (port = 1; port <= ports; port++) {
-		for (index = 0; index < VERBS_GID_LEN; index++) {
+		for (index = 0; fill_gid_entry(context, port, index, &e) == 0; index++) {
 			if (n == max_entries)
 				return -EINVAL;
-			if (fill_gid_entry(context, port, index, &e))
-				continue;
 			copy_gid_entry((char *)entries + n++ * entry_size, entry_size, &e);
 		}
 	}
@@ -271,7 +282,7 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned i
 
 VERBS_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
 {
-	if (!find_port(context, port_num) || index != 0) {
+	if (!find_port(context, port_num, 0) || index != 0) {
 		errno = EINVAL;
 		return -1;
 	}

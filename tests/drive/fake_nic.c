@@ -133,10 +133,26 @@ static const struct port_ops fake_ops = {
 	.close = close_port,
 };
 
+/* KIND:ADDRESS,OPTIONS; without an address 127.0.0.9. */
+static struct pkt_addr address_in(const char *spec)
+{
+	struct pkt_addr a = {.b = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 9}};
+	size_t kind = strcspn(spec, ":");
+	char text[64];
+
+	if (spec[kind]) {
+		snprintf(text, sizeof(text), "%.*s", (int)strcspn(spec + kind + 1, ","), spec + kind + 1);
+		if (pkt_addr_parse(text, &a))
+			abort();
+	}
+	return a;
+}
+
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen)
 {
 	struct fake_port *f = calloc(1, sizeof(*f));
 	unsigned n = atomic_fetch_add(&fake_opened, 1);
+	struct pkt_addr addr;
 
 	if (strncmp(spec, "bad", 3) == 0 || !f) {
 		free(f);
@@ -144,10 +160,17 @@ struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *er
 		errno = 0;
 		return NULL;
 	}
+	addr = address_in(spec);
+	if (addr.b[14] == 0 && addr.b[15] == 66) {
+		free(f);
+		snprintf(err, errlen, "in use");
+		errno = EADDRINUSE;
+		return NULL;
+	}
 	snprintf(fake_spec[n % 16], sizeof(fake_spec[0]), "%s|%u/%u", spec, lane, lanes);
 	f->base = (struct port){
 		.ops = &fake_ops,
-		.addr = {.b = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 9}},
+		.addr = addr,
 		.mtu = 1024,
 		.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC),
 		.ctl_fd = atomic_load(&fake_ctl_fd) ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1,
@@ -167,6 +190,7 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	if (!nic)
 		return -ENOMEM;
 	nic->cfg = *cfg;
+	atomic_store(&nic->ports, cfg->ports);
 	for (unsigned i = 0; i < FAKE_QPS; i++)
 		nic->qp[i].pu = i % cfg->pus;
 	*out = nic;
@@ -204,7 +228,7 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 	if (atomic_exchange(&p->inside, 1))
 		atomic_fetch_add(&p->overlaps, 1);
 	atomic_fetch_add(&p->turns, 1);
-	for (unsigned k = 0; k < nic->cfg.ports; k++) {
+	for (unsigned k = 0; k < atomic_load(&nic->ports); k++) {
 		struct port *port = nic->cfg.port[k][i];
 
 		packets += (unsigned)port->ops->rx_burst(port, NULL, PORT_BURST);
@@ -257,6 +281,33 @@ struct port *nic_port(const struct nic *nic, unsigned port, unsigned pu)
 	return nic->cfg.port[port][pu];
 }
 
+bool nic_gid_of(const struct nic *nic, const struct pkt_addr *addr, struct nic_gid *out)
+{
+	for (unsigned k = 0; k < atomic_load(&nic->ports); k++) {
+		if (pkt_addr_eq(&nic->cfg.port[k][0]->addr, addr)) {
+			*out = (struct nic_gid){k, 1, k};
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Nobody may be in a turn. */
+int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC_MAX_PUS])
+{
+	unsigned k = atomic_load(&nic->ports);
+
+	for (unsigned i = 0; i < nic->cfg.pus; i++) {
+		if (atomic_exchange(&nic->pu[i].inside, 1))
+			atomic_fetch_add(&nic->pu[i].overlaps, 1);
+	}
+	memcpy(nic->cfg.port[k], lane, sizeof(nic->cfg.port[k]));
+	atomic_store(&nic->ports, k + 1);
+	for (unsigned i = 0; i < nic->cfg.pus; i++)
+		atomic_store(&nic->pu[i].inside, 0);
+	return 0;
+}
+
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum)
 {
 	sum->rcvd_pkts += atomic_load(&nic->pu[pu].packets);
@@ -298,7 +349,7 @@ int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uin
 {
 	struct fake_pu *p = &nic->pu[0];
 
-	if (port >= nic->cfg.ports)
+	if (port >= atomic_load(&nic->ports))
 		return -EINVAL;
 	if (atomic_exchange(&p->inside, 1))
 		atomic_fetch_add(&p->overlaps, 1);

@@ -38,6 +38,7 @@ struct fake_pu {
 
 struct nic {
 	struct nic_config cfg;
+	atomic_uint ports;
 	struct fake_pu pu[NIC_MAX_PUS];
 	struct nic_qp qp[FAKE_QPS];
 	void *event_ctx; /* not NULL: a packet makes a cq_event with it */
@@ -53,7 +54,7 @@ void fake_post(struct drive *d, unsigned qp, unsigned n);
 /* A management datagram whose bytes are all `fill` comes to QP 1, in a turn of this thread. */
 void fake_datagram(struct drive *d, uint8_t fill);
 
-extern char fake_spec[16][600]; /* what port_open was called with */
+extern char fake_spec[16][600]; /* what port_open was called with; 127.0.0.66 is in use */
 extern atomic_uint fake_opened, fake_closed;
 extern atomic_bool fake_busy;	/* what nic_qp_busy says */
 extern atomic_uint fake_ctl_fd; /* 1: ports opened from now on have a ctl_fd */

@@ -91,12 +91,36 @@ void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_
 void world_fini(struct world *w)
 {
 	for (unsigned i = 0; i < w->nics; i++) {
+		unsigned ports = nic_ports(w->nic[i]);
+
 		nic_destroy(w->nic[i]);
-		for (unsigned p = 0; p < w->ports; p++)
+		for (unsigned p = 0; p < ports; p++)
 			for (unsigned l = 0; l < w->pus; l++)
 				port_close(w->port[i][p][l]);
 	}
 	sim_destroy(w->sim);
+}
+
+int world_add_addr(struct world *w, unsigned nic, unsigned port_num, const char *text)
+{
+	struct port *lane[NIC_MAX_PUS] = {NULL};
+	unsigned at = nic_ports(w->nic[nic]);
+	struct pkt_addr addr;
+	int rc;
+
+	CHECK(pkt_addr_parse(text, &addr) == 0);
+	for (unsigned l = 0; l < w->pus; l++) {
+		lane[l] = sim_port(w->sim, &addr, l, w->pus);
+		CHECK(lane[l]);
+	}
+	rc = nic_port_add(w->nic[nic], port_num, lane);
+	for (unsigned l = 0; l < w->pus; l++) {
+		if (rc)
+			port_close(lane[l]);
+		else
+			w->port[nic][at][l] = lane[l];
+	}
+	return rc;
 }
 
 uint64_t world_now(const struct world *w)

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The engine's ports: those that ROOST_PORT names, and addresses added while PUs run. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "drive/engine.h"
+
+#define SPEC_MAX sizeof(((struct drive *)0)->spec[0])
+
+/* ---- specifications: KIND[:ADDRESS][,OPTIONS] ---- */
+
+/* Splits at semicolons, skipping empty parts. Returns how many, or -EINVAL. */
+static int split_specs(const char *text, char spec[][SPEC_MAX], char *err, size_t errlen)
+{
+	int n = 0;
+
+	while (*text) {
+		size_t len = strcspn(text, ";");
+
+		if (len >= SPEC_MAX) {
+			snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long", text);
+			return -EINVAL;
+		}
+		if (len) {
+			if (n == NIC_MAX_PORT_NUMS) {
+				snprintf(err, errlen, "ROOST_PORT: a NIC has at most %d ports; name fewer",
+					 NIC_MAX_PORT_NUMS);
+				return -EINVAL;
+			}
+			memcpy(spec[n], text, len);
+			spec[n++][len] = '\0';
+		}
+		text += len + (text[len] == ';');
+	}
+	if (n == 0)
+		strcpy(spec[n++], "udp");
+	return n;
+}
+
+/* The same with another address. */
+static int with_address(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
+{
+	char text[46];
+	int len = snprintf(buf, n, "%.*s:%s%s", (int)strcspn(spec, ":,"), spec,
+			   pkt_addr_print(addr, text, sizeof(text)), spec + strcspn(spec, ","));
+
+	return len < (int)n ? 0 : -EINVAL;
+}
+
+/*
+ * For an address that joins the first one: a capture goes to a file of its own, FILE-ADDRESS, or the second would make the
+ * first one's anew.
+ */
+static int for_company(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
+{
+	char text[46], plain[SPEC_MAX + 48];
+	char *pcap;
+	size_t to;
+
+	if (with_address(plain, sizeof(plain), spec, addr))
+		return -EINVAL;
+	pcap = strstr(plain, ",pcap=");
+	to = pcap ? (size_t)(pcap - plain) + 1 + strcspn(pcap + 1, ",") : strlen(plain);
+	pkt_addr_print(addr, text, sizeof(text));
+	return snprintf(buf, n, "%.*s%s%s%s", (int)to, plain, pcap ? "-" : "", pcap ? text : "", plain + to) <
+			       (int)n
+		       ? 0
+		       : -EINVAL;
+}
+
+int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, size_t errlen)
+{
+	const char *specs = getenv("ROOST_PORT");
+	char first[SPEC_MAX];
+	int n = split_specs(specs ? specs : "", d->spec, err, errlen);
+
+	if (n < 0)
+		return n;
+	strcpy(first, d->spec[0]);
+	if (addr && first[strcspn(first, ":,")] != ':' && with_address(d->spec[0], SPEC_MAX, first, addr)) {
+		snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long", first);
+		return -EINVAL;
+	}
+	atomic_store_explicit(&d->ports, (unsigned)n, memory_order_relaxed);
+	return 0;
+}
+
+/* ---- opening ---- */
+
+static void close_lanes(struct port *lane[NIC_MAX_PUS])
+{
+	/* Lane 0 last: it holds the address. */
+	for (unsigned i = NIC_MAX_PUS; i-- > 0;) {
+		port_close(lane[i]);
+		lane[i] = NULL;
+	}
+}
+
+static int open_lanes(struct drive *d, const char *spec, struct port *lane[NIC_MAX_PUS], char *err,
+		      size_t errlen)
+{
+	char further[SPEC_MAX + 48];
+
+	for (unsigned i = 0; i < d->pus; i++) {
+		if (i == 1) { /* further lanes have the address that the first one got */
+			with_address(further, sizeof(further), spec, &lane[0]->addr);
+			spec = further;
+		}
+		errno = 0;
+		lane[i] = port_open(spec, i, d->pus, err, errlen);
+		if (!lane[i])
+			return errno ? -errno : -EINVAL;
+	}
+	return 0;
+}
+
+int ports_open(struct drive *d, char *err, size_t errlen)
+{
+	int rc = 0;
+
+	for (unsigned k = 0; k < drive_ports(d) && rc == 0; k++)
+		rc = open_lanes(d, d->spec[k], d->port[k], err, errlen);
+	return rc;
+}
+
+void ports_close(struct drive *d)
+{
+	for (unsigned k = 0; k < NIC_MAX_PORTS; k++)
+		close_lanes(d->port[k]);
+}
+
+/* ---- addresses ---- */
+
+bool drive_find_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where)
+{
+	struct nic_gid gid;
+
+	if (!nic_gid_of(d->nic, addr, &gid))
+		return false;
+	*where = (struct drive_addr){
+		.port = gid.port,
+		.port_num = (uint8_t)gid.port_num,
+		.gid_index = (uint8_t)gid.index,
+		.mtu = nic_port(d->nic, gid.port, 0)->mtu,
+	};
+	return true;
+}
+
+/*
+ * The PUs go on with one port more: each is owned, so none is in the middle of a turn, and none of them finds a port that another has
+ * not. Who sleeps on the ports is woken, to sleep on this one too; until he does, it is armed like the others.
+ */
+static int take_in(struct drive *d, unsigned k)
+{
+	int rc;
+
+	for (unsigned i = 0; i < d->pus; i++)
+		drive_own(d, i);
+	rc = service_watch_port(d, k);
+	if (rc == 0)
+		rc = nic_port_add(d->nic, 1, d->port[k]);
+	if (rc == 0) {
+		atomic_store_explicit(&d->ports, k + 1, memory_order_release);
+		for (unsigned i = 0; i < d->pus; i++) {
+			if (atomic_load_explicit(&d->pu[i].sleepers, memory_order_relaxed))
+				d->port[k][i]->ops->arm(d->port[k][i]);
+		}
+	}
+	for (unsigned i = 0; i < d->pus; i++)
+		drive_disown(d, i);
+	return rc;
+}
+
+static int add(struct drive *d, const struct pkt_addr *addr, char *err, size_t errlen)
+{
+	unsigned k = drive_ports(d);
+	int rc;
+
+	if (k == NIC_MAX_PORTS) {
+		snprintf(err, errlen, "a NIC has at most %d addresses", NIC_MAX_PORTS);
+		return -ENOSPC;
+	}
+	if (for_company(d->spec[k], SPEC_MAX, d->spec[0], addr)) {
+		snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long for one address more", d->spec[0]);
+		return -EINVAL;
+	}
+	rc = open_lanes(d, d->spec[k], d->port[k], err, errlen);
+	if (rc == 0) {
+		rc = take_in(d, k);
+		if (rc)
+			snprintf(err, errlen, "the NIC can't take one address more: %s", strerror(-rc));
+	}
+	if (rc)
+		close_lanes(d->port[k]);
+	return rc;
+}
+
+int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where, char *err,
+	      size_t errlen)
+{
+	int rc = 0;
+
+	if (drive_dead(d)) {
+		snprintf(err, errlen, "this NIC belongs to the parent process: open one anew");
+		return -ENODEV;
+	}
+	drive_control_lock(d);
+	if (!drive_find_addr(d, addr, where)) {
+		rc = add(d, addr, err, errlen);
+		if (rc == 0)
+			drive_find_addr(d, addr, where);
+	}
+	drive_control_unlock(d);
+	if (rc == 0) {
+		tender_kick(&d->service);
+		if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
+			tender_kick(&d->waiter);
+	}
+	return rc;
+}
