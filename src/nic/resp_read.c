@@ -7,8 +7,8 @@
  *      head                         head + count
  *       | READ done | ATOMIC done | READ running | READ waiting |
  *
- * A duplicate READ is executed again from the PSN it names; a duplicate atomic is answered from its entry; a duplicate
- * older than the ring is dropped (IBA 9.7.5.1.5 and 9.7.7.2.2).
+ * A duplicate READ is executed again from the PSN it names, as long as its memory may be read; a duplicate atomic is answered from its
+ * entry; a duplicate older than the ring is dropped (IBA 9.7.5.1.5 and 9.7.7.2.2).
  */
 #include "nic/tx.h"
 
@@ -267,6 +267,15 @@ enum req_result resp_run(struct nic_qp *qp)
 		rc = e->atomic ? send_atomic_ack(qp, e) : send_read_response(qp, e);
 		if (rc == -EAGAIN)
 			return REQ_PORT_FULL;
+		if (unlikely(rc) && e->done) {
+			/*
+			 * It was answered in full, so its requester may have gone on, and its memory with it: a late copy
+			 * is no reason to end the connection.
+			 */
+			e->cur = e->end;
+			r->pending--;
+			continue;
+		}
 		if (unlikely(rc)) {
 			/* Named: the first response that does not come. Those before it may be there already. */
 			uint32_t psn = e->psn + e->cur;

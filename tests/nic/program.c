@@ -3,18 +3,6 @@
 
 #include <stdlib.h>
 
-#define MAX_READS 512
-
-/* What earlier requests may still be doing, for the fence. */
-struct hazards {
-	struct piece remote[MAX_READS]; /* READs and atomics of the peer's memory since the last fence */
-	unsigned num_remote;
-	struct piece local[MAX_READS]; /* where their results go */
-	unsigned num_local;
-	struct piece settled[MAX_READS]; /* results that are surely there: good to send on */
-	unsigned num_settled;
-};
-
 static void *grow(void *p, size_t n)
 {
 	p = realloc(p, n);
@@ -29,6 +17,10 @@ void side_init(struct side *s, struct rng *r)
 	s->cap = AREA_PRIVATE + (1u << 20);
 	s->model = grow(NULL, s->cap);
 	memset(s->model, 0, s->cap);
+	s->num_grants = s->num_windows = 0;
+	memset(s->grants, 0, sizeof(s->grants));
+	memset(s->bound, 0, sizeof(s->bound));
+	memset(s->freed, 0, sizeof(s->freed));
 	for (uint32_t i = 0; i < AREA_LEN; i += 8) {
 		uint64_t v = rng_u64(r);
 
@@ -130,7 +122,7 @@ static void make_gather(struct op *o, const struct hazards *h, unsigned max, str
 	}
 }
 
-static void gather(const struct side *s, const struct op *o, uint8_t *dst)
+void gather(const struct side *s, const struct op *o, uint8_t *dst)
 {
 	for (unsigned i = 0; i < o->num_sge; i++) {
 		memcpy(dst, s->model + o->sge[i].off, o->sge[i].len);
@@ -182,15 +174,25 @@ static uint32_t pick_len(const struct limits *l, struct rng *r)
 	return (uint32_t)rng_below(r, bound + 1);
 }
 
-static enum roost_op pick_op(struct rng *r)
+static enum roost_op pick_op(const struct limits *l, struct rng *r)
 {
-	static const enum roost_op ops[] = {ROOST_OP_WRITE,	ROOST_OP_WRITE,	   ROOST_OP_WRITE,
-					    ROOST_OP_WRITE_IMM, ROOST_OP_SEND,	   ROOST_OP_SEND,
-					    ROOST_OP_SEND_IMM,	ROOST_OP_READ,	   ROOST_OP_READ,
-					    ROOST_OP_READ,	ROOST_OP_CMP_SWAP, ROOST_OP_FETCH_ADD,
-					    ROOST_OP_FETCH_ADD, ROOST_OP_NOP,	   ROOST_OP_SEND_INV};
+	static const enum roost_op reliable[] = {
+		ROOST_OP_WRITE,	    ROOST_OP_WRITE,   ROOST_OP_WRITE,	 ROOST_OP_WRITE_IMM,
+		ROOST_OP_SEND,	    ROOST_OP_SEND,    ROOST_OP_SEND_IMM, ROOST_OP_READ,
+		ROOST_OP_READ,	    ROOST_OP_READ,    ROOST_OP_CMP_SWAP, ROOST_OP_FETCH_ADD,
+		ROOST_OP_FETCH_ADD, ROOST_OP_NOP,     ROOST_OP_SEND_INV, ROOST_OP_LOCAL_INV,
+		ROOST_OP_BIND_MW,   ROOST_OP_BIND_MW,
+	};
+	static const enum roost_op unreliable[] = {
+		ROOST_OP_WRITE, ROOST_OP_WRITE_IMM, ROOST_OP_SEND,    ROOST_OP_SEND,
+		ROOST_OP_NOP,	ROOST_OP_SEND_IMM,  ROOST_OP_BIND_MW, ROOST_OP_LOCAL_INV,
+	};
 
-	return ops[rng_below(r, sizeof(ops) / sizeof(ops[0]))];
+	if (l->type == NIC_QPT_RC)
+		return reliable[rng_below(r, sizeof(reliable) / sizeof(reliable[0]))];
+	if (l->type == NIC_QPT_UC)
+		return unreliable[rng_below(r, sizeof(unreliable) / sizeof(unreliable[0]))];
+	return rng_below(r, 12) == 0 ? ROOST_OP_NOP : rng_below(r, 2) ? ROOST_OP_SEND : ROOST_OP_SEND_IMM;
 }
 
 /* A receive for this message: as long, or longer. */
@@ -202,28 +204,36 @@ static struct receive *add_receive(struct direction *d, struct side *to, const s
 	bool imm = o->op == ROOST_OP_SEND_IMM || o->op == ROOST_OP_WRITE_IMM;
 
 	memset(v, 0, sizeof(*v));
-	if (o->op != ROOST_OP_WRITE_IMM)
+	if (l->pooled) {
+		v->num_sge = 1;
+		v->sge[0].len = o->op == ROOST_OP_WRITE_IMM ? 0 : o->len;
+		v->sge[0].off = take(to, v->sge[0].len, r);
+	} else if (o->op != ROOST_OP_WRITE_IMM) {
 		v->num_sge = make_scatter(to, o->len + extra, l->max_sge, v->sge, r);
-	else if (rng_below(r, 2))
+	} else if (rng_below(r, 2)) {
 		v->num_sge = make_scatter(to, extra, l->max_sge, v->sge, r); /* stays untouched */
+	}
 	v->len = o->len;
 	v->opcode = o->op == ROOST_OP_WRITE_IMM ? NIC_WC_RECV_WRITE_IMM : NIC_WC_RECV;
 	v->flags = imm ? NIC_WC_WITH_IMM : o->op == ROOST_OP_SEND_INV ? NIC_WC_WITH_INV : 0;
-	v->imm = v->flags ? o->imm : 0;
+	v->imm = imm ? o->imm : o->grant - 1;
 	return v;
 }
 
-static void make_read(struct op *o, struct side *from, struct side *to, const struct limits *l, struct rng *r)
+static void make_read(struct op *o, unsigned index, struct side *from, struct side *to,
+		      const struct limits *l, struct rng *r)
 {
 	uint32_t area = rng_below(r, 3) ? AREA_TARGET : AREA_SOURCE;
 
 	o->roff = area + (uint32_t)rng_below(r, AREA_LEN - o->len + 1);
+	if (rng_below(r, 3) == 0)
+		grant_use(o, index, to, l, r);
 	o->num_sge = make_scatter(from, o->len, l->max_sge, o->sge, r);
 	scatter(from, o->sge, o->num_sge, to->model + o->roff, o->len);
 }
 
-static void make_atomic(struct op *o, struct side *from, struct side *to, const struct hazards *h,
-			const struct limits *l, struct rng *r)
+static void make_atomic(struct op *o, unsigned index, struct side *from, struct side *to,
+			const struct hazards *h, const struct limits *l, struct rng *r)
 {
 	uint64_t old, now;
 
@@ -237,6 +247,8 @@ static void make_atomic(struct op *o, struct side *from, struct side *to, const 
 		return;
 	}
 	o->roff = AREA_WORDS + 8 * (uint32_t)rng_below(r, rng_below(r, 2) ? 4 : AREA_WORDS_N);
+	if (rng_below(r, 2))
+		grant_use(o, index, to, l, r);
 	if (any_overlap(h->remote, h->num_remote, o->roff, 8))
 		o->flags |= ROOST_WQE_FENCE;
 	memcpy(&old, to->model + o->roff, 8);
@@ -246,27 +258,52 @@ static void make_atomic(struct op *o, struct side *from, struct side *to, const 
 	scatter(from, o->sge, o->num_sge, (uint8_t *)&old, 8);
 }
 
-static void make_transfer(struct direction *d, struct op *o, struct side *from, struct side *to,
-			  const struct hazards *h, const struct limits *l, struct rng *r)
+/* Where a WRITE goes; it may get shorter for its key. */
+static void place_write(struct op *o, unsigned index, struct side *to, struct hazards *h,
+			const struct limits *l, struct rng *r)
+{
+	if (l->type == NIC_QPT_RC) {
+		o->roff = AREA_TARGET + (uint32_t)rng_below(r, AREA_LEN - o->len + 1);
+	} else {
+		if (o->len > AREA_LEN - h->next)
+			o->len = AREA_LEN - h->next;
+		o->roff = AREA_TARGET + h->next;
+		h->next += o->len;
+	}
+	if (rng_below(r, 3) == 0)
+		grant_use(o, index, to, l, r);
+	if (any_overlap(h->remote, h->num_remote, o->roff, o->len))
+		o->flags |= ROOST_WQE_FENCE;
+}
+
+static void make_payload(struct op *o, const struct hazards *h, const struct limits *l, struct rng *r)
+{
+	if (o->len > l->max_inline || rng_below(r, 2)) {
+		make_gather(o, h, l->max_sge, r);
+		return;
+	}
+	o->flags |= ROOST_WQE_INLINE;
+	o->num_sge = 1;
+	o->sge[0] = (struct piece){AREA_SOURCE + (uint32_t)rng_below(r, AREA_LEN - o->len + 1), o->len};
+}
+
+static void make_transfer(struct direction *d, struct op *o, unsigned index, struct side *from,
+			  struct side *to, struct hazards *h, const struct limits *l, struct rng *r)
 {
 	bool write = o->op == ROOST_OP_WRITE || o->op == ROOST_OP_WRITE_IMM;
-	uint8_t *data = grow(NULL, o->len + 1);
+	uint8_t *data;
 
-	if (o->len <= l->max_inline && rng_below(r, 2)) {
-		o->flags |= ROOST_WQE_INLINE;
-		o->num_sge = 1;
-		o->sge[0] =
-			(struct piece){AREA_SOURCE + (uint32_t)rng_below(r, AREA_LEN - o->len + 1), o->len};
-	} else {
-		make_gather(o, h, l->max_sge, r);
-	}
+	if (!write && l->max_send && o->len > l->max_send)
+		o->len = (uint32_t)rng_below(r, l->max_send + 1);
+	if (write)
+		place_write(o, index, to, h, l, r);
+	make_payload(o, h, l, r);
+	if (l->type != NIC_QPT_RC)
+		return;
+	data = grow(NULL, o->len + 1);
 	gather(from, o, data);
-	if (write) {
-		o->roff = AREA_TARGET + (uint32_t)rng_below(r, AREA_LEN - o->len + 1);
-		if (any_overlap(h->remote, h->num_remote, o->roff, o->len))
-			o->flags |= ROOST_WQE_FENCE;
+	if (write)
 		memcpy(to->model + o->roff, data, o->len);
-	}
 	if (o->op != ROOST_OP_WRITE) {
 		struct receive *v = add_receive(d, to, o, l, r);
 
@@ -284,45 +321,86 @@ static void leave_open(struct hazards *h, const struct op *o)
 	if ((o->op != ROOST_OP_READ && o->op != ROOST_OP_CMP_SWAP && o->op != ROOST_OP_FETCH_ADD) ||
 	    o->shared)
 		return;
+	h->by[h->num_remote] = o->grant;
 	h->remote[h->num_remote++] = (struct piece){o->roff, o->len};
 	for (unsigned i = 0; i < o->num_sge; i++)
 		h->local[h->num_local++] = o->sge[i];
 }
 
-static void make_one(struct direction *d, struct side *from, struct side *to, struct hazards *h,
-		     const struct limits *l, uint32_t *budget, struct rng *r)
+/* A new request, as yet without its operation's own. */
+static struct op *new_op(struct direction *d, const struct limits *l, const struct hazards *h,
+			 uint32_t budget, struct rng *r)
 {
 	struct op *o = &d->ops[d->num_ops++];
 
 	memset(o, 0, sizeof(*o));
-	o->op = pick_op(r);
-	o->imm = o->op == ROOST_OP_SEND_INV ? d->num_inv++ : (uint32_t)rng_u64(r);
+	o->op = pick_op(l, r);
+	o->imm = (uint32_t)rng_u64(r);
 	o->len = pick_len(l, r);
-	if (o->len > *budget)
-		o->len = (uint32_t)rng_below(r, *budget < l->mtu ? *budget + 1 : l->mtu);
+	if (o->len > budget)
+		o->len = (uint32_t)rng_below(r, budget < l->mtu ? budget + 1 : l->mtu);
 	if (rng_below(r, 3))
 		o->flags |= ROOST_WQE_SIGNALED;
 	if (rng_below(r, 4) == 0)
 		o->flags |= ROOST_WQE_SOLICITED;
 	if (rng_below(r, 12) == 0 || h->num_local + ROOST_MAX_SGE > MAX_READS || h->num_remote == MAX_READS)
 		o->flags |= ROOST_WQE_FENCE;
+	return o;
+}
+
+static void make_local(struct op *o)
+{
+	o->len = 0;
+	o->flags &= (uint16_t)~ROOST_WQE_SOLICITED;
+}
+
+/* The next request of d[i]. */
+static void make_one(struct direction d[2], struct side s[2], int i, struct hazards *h,
+		     const struct limits *l, uint32_t *budget, struct rng *r)
+{
+	struct direction *other = &d[1 - i];
+	struct side *from = &s[i], *to = &s[1 - i];
+	unsigned index = d[i].num_ops;
+	struct op *o = new_op(&d[i], l, h, *budget, r);
+
 	switch (o->op) {
 	case ROOST_OP_NOP:
-		o->len = 0;
-		o->flags &= ~ROOST_WQE_SOLICITED;
+		make_local(o);
+		break;
+	case ROOST_OP_BIND_MW:
+	case ROOST_OP_LOCAL_INV:
+		make_local(o);
+		if (o->op == ROOST_OP_LOCAL_INV || !grant_bind(o, index, from, other, l, r))
+			if (!grant_local_inv(o, from, other, l, r))
+				o->op = ROOST_OP_NOP;
 		break;
 	case ROOST_OP_READ:
-		make_read(o, from, to, l, r);
+		make_read(o, index, from, to, l, r);
 		break;
 	case ROOST_OP_CMP_SWAP:
 	case ROOST_OP_FETCH_ADD:
-		make_atomic(o, from, to, h, l, r);
+		make_atomic(o, index, from, to, h, l, r);
+		break;
+	case ROOST_OP_SEND_INV:
+		if (!grant_send_inv(o, index, to, other, h, r))
+			o->op = ROOST_OP_SEND;
+		make_transfer(&d[i], o, index, from, to, h, l, r);
 		break;
 	default:
-		make_transfer(d, o, from, to, h, l, r);
+		make_transfer(&d[i], o, index, from, to, h, l, r);
 	}
 	*budget -= o->len < *budget ? o->len : *budget;
 	leave_open(h, o);
+}
+
+/* A SEND that the receive ends badly for. */
+static void bad_receive(struct direction *d, struct op *o, struct side *to, uint32_t room, uint16_t status,
+			const struct limits *l, struct rng *r)
+{
+	struct receive *v = &d->receives[d->num_receives++];
+
+	*v = (struct receive){.status = status, .opcode = NIC_WC_RECV};
+	v->num_sge = make_scatter(to, room, l->max_sge, v->sge, r);
 }
 
 /* The request that ends it all. It leaves no trace but where the model of it says that bytes are unsure (see the runner). */
@@ -342,19 +420,26 @@ static void make_fault(struct direction *d, struct side *to, const struct limits
 	case FAULT_RKEY:
 	case FAULT_BOUNDS:
 		break;
+	case FAULT_STALE:
+	case FAULT_RIGHTS:
+	case FAULT_OUTSIDE:
+		if (!grant_fault(o, to, r))
+			o->fault = FAULT_RKEY;
+		break;
 	case FAULT_MISALIGNED:
 		o->op = rng_below(r, 2) ? ROOST_OP_FETCH_ADD : ROOST_OP_CMP_SWAP;
 		o->roff += 1 + (uint32_t)rng_below(r, 7);
 		break;
-	case FAULT_TOO_LONG: {
-		struct receive *v = &d->receives[d->num_receives++];
-
+	case FAULT_TOO_LONG:
 		o->op = ROOST_OP_SEND;
 		o->len = 1 + pick_len(l, r);
-		*v = (struct receive){.status = NIC_WC_LOC_LEN_ERR, .opcode = NIC_WC_RECV};
-		v->num_sge = make_scatter(to, (uint32_t)rng_below(r, o->len), l->max_sge, v->sge, r);
+		bad_receive(d, o, to, (uint32_t)rng_below(r, o->len), NIC_WC_LOC_LEN_ERR, l, r);
 		break;
-	}
+	case FAULT_SEND_INV:
+		o->op = ROOST_OP_SEND_INV;
+		o->len = pick_len(l, r);
+		bad_receive(d, o, to, o->len, NIC_WC_LOC_PROT_ERR, l, r);
+		break;
 	case FAULT_LKEY:
 		o->op = ROOST_OP_WRITE;
 		o->roff = AREA_TARGET;
@@ -363,28 +448,70 @@ static void make_fault(struct direction *d, struct side *to, const struct limits
 	case FAULT_OPCODE:
 		o->op = 13 + (unsigned)rng_below(r, 3);
 		break;
+	case FAULT_BIND:
+		o->op = ROOST_OP_BIND_MW;
+		o->len = 0;
+		break;
+	case FAULT_INVALIDATE:
+		o->op = ROOST_OP_LOCAL_INV;
+		o->len = 0;
+		break;
 	case FAULT_NONE:
 	case FAULTS:
 		break;
 	}
+	o->num_sge = o->len ? 1 : 0;
 	o->sge[0] = (struct piece){AREA_SOURCE, o->len};
 }
 
-void direction_make(struct direction *d, struct side *from, struct side *to, const struct limits *l,
-		    struct rng *r)
+static void direction_init(struct direction *d, unsigned num_ops)
 {
-	struct hazards *h = grow(NULL, sizeof(*h));
-	uint32_t budget = l->budget;
-
-	memset(h, 0, sizeof(*h));
 	memset(d, 0, sizeof(*d));
-	d->ops = grow(NULL, (l->num_ops + 1) * sizeof(*d->ops));
-	d->receives = grow(NULL, (l->num_ops + 1) * sizeof(*d->receives));
-	while (d->num_ops < l->num_ops)
-		make_one(d, from, to, h, l, &budget, r);
-	if (l->fault)
-		make_fault(d, to, l, r);
+	d->ops = grow(NULL, (num_ops + 1) * sizeof(*d->ops));
+	d->receives = grow(NULL, (num_ops + 1) * sizeof(*d->receives));
+}
+
+void programs_make(struct direction d[2], struct side s[2], const struct limits l[2], struct rng *r)
+{
+	struct hazards *h = grow(NULL, 2 * sizeof(*h));
+	uint32_t budget[2] = {l[0].budget, l[1].budget};
+
+	memset(h, 0, 2 * sizeof(*h));
+	for (int i = 0; i < 2; i++) {
+		direction_init(&d[i], l[i].num_ops);
+		grants_init(&s[i], r);
+	}
+	while (d[0].num_ops < l[0].num_ops || d[1].num_ops < l[1].num_ops) {
+		int i = (int)rng_below(r, 2);
+
+		if (d[i].num_ops == l[i].num_ops)
+			i = 1 - i;
+		make_one(d, s, i, &h[i], &l[i], &budget[i], r);
+	}
+	if (l[0].fault) {
+		make_fault(&d[0], &s[1], &l[0], r);
+		/* What the peer asks is done by then: it would be cut off anywhere. */
+		d[0].ops[d[0].num_ops - 1].after = d[1].num_ops;
+		if (d[1].num_ops)
+			d[1].ops[d[1].num_ops - 1].flags |= ROOST_WQE_SIGNALED;
+	}
 	free(h);
+}
+
+void datagrams_make(struct direction *d, struct side *from, const struct limits *l, struct rng *r)
+{
+	struct hazards none = {.num_remote = 0};
+
+	direction_init(d, l->num_ops);
+	while (d->num_ops < l->num_ops) {
+		struct op *o = new_op(d, l, &none, UINT32_MAX, r);
+
+		o->to = (unsigned)rng_below(r, l->receivers);
+		if (o->op == ROOST_OP_NOP)
+			make_local(o);
+		else
+			make_payload(o, &none, l, r);
+	}
 }
 
 void direction_free(struct direction *d)

@@ -2,7 +2,8 @@
 /*
  * Random programs of work requests, and a plain model that says what each leaves behind: every byte of both memories, every
  * completion. A connection has two directions, each with its own program; they share no memory that either changes, so each is
- * modelled by executing its requests one after the other.
+ * modelled by executing its requests one after the other. What one side does for the other (a key that it gives, or takes back) is ordered by
+ * waiting: a request may name how many of the other side's must be complete before it is posted.
  *
  * Memory of a side, in bytes:
  *   0     .. 256K  source     random, never changes
@@ -11,7 +12,10 @@
  *   516K  ..       private    results of READs and atomics, receive buffers: each byte has one use
  *
  * Where a request could see memory before or after another one changed it (a READ may be executed again after a later WRITE; the
- * result of a READ may not be there yet when it is sent on), the program sets the fence bit, as a correct program must.
+ * result of a READ may not be there yet when it is sent on; a key may be gone when a READ is asked for again), the program sets the
+ * fence bit, as a correct program must.
+ *
+ * Of unreliable messages the model knows the content, and that each WRITE has a place of its own: what of them comes is the link's affair.
  */
 #ifndef ROOST_TESTS_PROGRAM_H
 #define ROOST_TESTS_PROGRAM_H
@@ -27,19 +31,43 @@
 #define AREA_PRIVATE (AREA_WORDS + 4096)
 #define PROG_MAX_LEN 200000u
 
+#define MAX_GRANTS  96u
+#define MAX_WINDOWS 4u
+
 struct piece {
 	uint32_t off, len;
 };
 
 enum fault { /* what is wrong with the last request of a program that ends badly */
 	     FAULT_NONE,
-	     FAULT_RKEY,       /* a key that is none */
-	     FAULT_BOUNDS,     /* beyond the peer's memory */
-	     FAULT_MISALIGNED, /* an atomic */
-	     FAULT_TOO_LONG,   /* a SEND longer than its receive */
+	     /* here: */
 	     FAULT_LKEY,       /* our own memory, a wrong key */
 	     FAULT_OPCODE,     /* no such operation */
+	     FAULT_BIND,       /* a window beyond its region */
+	     FAULT_INVALIDATE, /* of a key that may not be */
+	     FAULTS_LOCAL,
+	     /* refused by the peer: */
+	     FAULT_RKEY = FAULTS_LOCAL, /* a key that is none */
+	     FAULT_BOUNDS,		/* beyond the peer's memory */
+	     FAULT_MISALIGNED,		/* an atomic */
+	     FAULT_TOO_LONG,		/* a SEND longer than its receive */
+	     FAULT_STALE,		/* a key that was taken back */
+	     FAULT_RIGHTS,		/* a key without this right */
+	     FAULT_OUTSIDE,		/* beyond what a key is for */
+	     FAULT_SEND_INV,		/* the whole memory's key, which nobody may take back */
 	     FAULTS
+};
+
+/* A key for a part of a side's memory, for its peer: given (bound), used, taken back. */
+struct grant {
+	unsigned
+		window; /* 1 + which of the side's windows it is a binding of; 0: a region of its own, there from the beginning */
+	struct piece range;
+	uint32_t access;
+	bool zero_based;
+	bool open;	/* as far as the program is written */
+	unsigned given; /* requests of its owner that are complete when it can be used */
+	unsigned used;	/* requests of the peer that are complete when it can be taken back */
 };
 
 struct op {
@@ -47,47 +75,95 @@ struct op {
 	enum fault fault;
 	uint16_t flags; /* enum roost_wqe_flags */
 	bool shared;	/* a fetch-and-add of 1 on a word that several QPs add to */
+	bool unbind;	/* BIND_MW of type 1, to nothing */
 	uint32_t len;
 	uint32_t roff; /* in the peer's memory; index of the word when shared */
-	uint32_t imm;  /* SEND_INV: which of the peer's keys */
+	uint32_t imm;
 	uint64_t swap_add, compare;
 	struct piece sge[ROOST_MAX_SGE];
 	unsigned num_sge;
+	unsigned grant; /* 1 + which key is used, bound or taken back; 0: that of the peer's whole memory */
+	unsigned after; /* so many requests of the other side are complete when it is posted */
+	unsigned to;	/* UD: to whom */
 };
 
 struct receive {
 	struct piece sge[ROOST_MAX_SGE];
 	unsigned num_sge;
-	uint32_t len, imm; /* expected; imm of an invalidation: which key */
+	uint32_t len, imm; /* expected; imm of an invalidation: which grant */
 	uint16_t opcode, flags, status;
 };
 
-/* One end: the model of its memory. */
+/* One end: the model of its memory, and what it gives to its peer. */
 struct side {
 	uint8_t *model;
 	uint32_t size, cap;
+	struct grant grants[MAX_GRANTS];
+	unsigned num_grants, num_regions; /* regions come first */
+	unsigned window_type[MAX_WINDOWS], num_windows;
+	unsigned bound[MAX_WINDOWS]; /* 1 + its latest grant, as far as the program is written */
+	unsigned freed
+		[MAX_WINDOWS]; /* the peer's requests that are complete when a window that it took back can be bound again */
 };
 
 /* What one side asks of the other. */
 struct direction {
 	struct op *ops;
-	struct receive *receives;
-	unsigned num_ops, num_receives, num_inv;
+	struct receive *receives; /* none of an unreliable connection */
+	unsigned num_ops, num_receives;
 };
 
 struct limits {
+	enum nic_qp_type type;
 	unsigned num_ops, max_sge, max_inline, mtu;
 	uint32_t budget; /* bytes of all messages together, about */
 	uint32_t max_len;
+	uint32_t max_send; /* of a message that takes a receive; 0: max_len */
+	bool pooled; /* receives are the pool's: the model's is where the program copies the message to */
 	unsigned shared_words;
-	enum fault fault; /* of one more request at the end */
+	unsigned receivers; /* UD */
+	enum fault fault;   /* of one more request at the end */
+};
+
+/* What earlier requests of a direction may still be doing, for the fence. */
+#define MAX_READS 512
+struct hazards {
+	struct piece remote[MAX_READS]; /* READs and atomics of the peer's memory since the last fence */
+	unsigned by[MAX_READS];		/* 1 + the grant that each uses */
+	unsigned num_remote;
+	struct piece local[MAX_READS]; /* where their results go */
+	unsigned num_local;
+	struct piece settled[MAX_READS]; /* results that are surely there: good to send on */
+	unsigned num_settled;
+	uint32_t next; /* UC: where in the target area the next WRITE goes */
 };
 
 void side_init(struct side *s, struct rng *r);
 void side_free(struct side *s);
-/* Makes a program of `from` towards `to`, and executes it on their models. */
-void direction_make(struct direction *d, struct side *from, struct side *to, const struct limits *l,
-		    struct rng *r);
+/* Makes both programs of a connection, l[i] for what s[i] asks of s[1 - i], and executes them on the models. A fault is of d[0] alone. */
+void programs_make(struct direction d[2], struct side s[2], const struct limits l[2], struct rng *r);
+/* The program of a UD endpoint. */
+void datagrams_make(struct direction *d, struct side *from, const struct limits *l, struct rng *r);
 void direction_free(struct direction *d);
+/* The message's bytes, out of the model. */
+void gather(const struct side *s, const struct op *o, uint8_t *dst);
+
+/* grant.c: requests that give, use and take back keys; each notes what must be complete before. */
+void grants_init(struct side *s, struct rng *r);
+/* Another key than the whole memory's for this WRITE, READ or atomic: sets o->grant, roff, len, after. */
+void grant_use(struct op *o, unsigned index, struct side *owner, const struct limits *l, struct rng *r);
+/*
+ * Make o, number `index` of what `owner` asks, such a request; false: there is nothing to bind, or to take back. `peer`: the direction of
+ * whoever uses it.
+ */
+bool grant_bind(struct op *o, unsigned index, struct side *owner, struct direction *peer,
+		const struct limits *l, struct rng *r);
+bool grant_local_inv(struct op *o, struct side *owner, struct direction *peer, const struct limits *l,
+		     struct rng *r);
+/* The same from afar: a SEND with invalidation of one of `owner`'s. */
+bool grant_send_inv(struct op *o, unsigned index, struct side *owner, struct direction *of_owner,
+		    const struct hazards *h, struct rng *r);
+/* A request that is refused for its key: sets op, grant, roff; false: there is no such key. */
+bool grant_fault(struct op *o, const struct side *owner, struct rng *r);
 
 #endif

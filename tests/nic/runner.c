@@ -49,28 +49,34 @@ static void pick_link(struct run *u)
 		u->full = rng_double(r) * 0.5;
 	if (rng_below(r, 3) == 0)
 		u->pause_every = 20 + (unsigned)rng_below(r, 200);
+	if (rng_below(r, 4) == 0)
+		u->breaks_left = 1 + (unsigned)rng_below(r, 3);
 	/* A NIC that is not polled for long overflows its receive queue. */
-	u->lossy = q->loss > 0 || q->corrupt > 0 || u->pause_every || q->reorder > 0 || q->dup > 0;
+	u->lossy = q->loss > 0 || q->corrupt > 0 || q->reorder > 0 || q->dup > 0 || u->pause_every ||
+		   u->breaks_left;
 }
 
 static void make_programs(struct run *u, struct conn *c, const struct ep_params *p, enum fault fault)
 {
-	struct limits l = {.max_sge = p->max_sge,
-			   .max_inline = p->max_inline,
-			   .mtu = p->mtu,
-			   .shared_words = SHARED_WORDS};
+	struct limits l[2];
 
-	side_init(&c->s[0], &u->r);
-	side_init(&c->s[1], &u->r);
 	for (int i = 0; i < 2; i++) {
-		l.num_ops = 1 + (unsigned)rng_below(&u->r, 60);
-		l.max_len = rng_below(&u->r, 3) ? 20000 : PROG_MAX_LEN;
-		l.budget = 400000;
-		if (fault && i == 1) /* the peer only listens: what it had begun would be cut off anywhere */
-			l.num_ops = 0;
-		l.fault = i == 0 ? fault : FAULT_NONE;
-		direction_make(&c->d[i], &c->s[i], &c->s[1 - i], &l, &u->r);
+		bool pooled = c->pool[1 - i];
+
+		side_init(&c->s[i], &u->r);
+		l[i] = (struct limits){.type = c->uc ? NIC_QPT_UC : NIC_QPT_RC,
+				       .max_sge = p->max_sge,
+				       .max_inline = p->max_inline,
+				       .mtu = p->mtu,
+				       .shared_words = SHARED_WORDS,
+				       .num_ops = 1 + (unsigned)rng_below(&u->r, 60),
+				       .max_len = rng_below(&u->r, 3) ? 20000 : PROG_MAX_LEN,
+				       .budget = 400000,
+				       .max_send = pooled ? POOL_SLOT_LEN : 0,
+				       .pooled = pooled,
+				       .fault = i == 0 ? fault : FAULT_NONE};
 	}
+	programs_make(c->d, c->s, l, &u->r);
 }
 
 static void share(struct run *u, struct conn *c, int i)
@@ -87,16 +93,72 @@ static void share(struct run *u, struct conn *c, int i)
 		abort();
 }
 
+/* The keys that this side will give to its peer, as far as they are there from the beginning. */
 static void lend_keys(struct conn *c, int i)
 {
 	struct ep *e = &c->e[i];
-	unsigned n = c->d[1 - i].num_inv;
-	struct nic_mr_attr a = {.pd = e->pd, .addr = e->mem, .len = 64, .invalidatable = true};
+	struct side *s = &c->s[i];
+	struct nic_mr_attr all = {.pd = e->pd,
+				  .addr = e->mem,
+				  .len = e->mem_len,
+				  .iova = (uintptr_t)e->mem,
+				  .access = NIC_ACCESS_LOCAL_WRITE | NIC_ACCESS_MW_BIND};
 
-	c->inv_key[i] = calloc(n + 1, sizeof(uint32_t));
-	for (unsigned k = 0; k < n; k++)
-		if (nic_mr_register(e->nic, &a, &c->inv_key[i][k]))
+	if (nic_mr_register(e->nic, &all, &c->bind_key[i]))
+		abort();
+	for (unsigned k = 0; k < s->num_regions; k++) {
+		const struct grant *g = &s->grants[k];
+		struct nic_mr_attr a = {.pd = e->pd,
+					.addr = e->mem + g->range.off,
+					.len = g->range.len,
+					.iova = (uintptr_t)e->mem + g->range.off,
+					.access = g->access | NIC_ACCESS_LOCAL_WRITE,
+					.invalidatable = true};
+
+		if (nic_mr_register(e->nic, &a, &c->key[i][k]))
 			abort();
+	}
+	for (unsigned k = 0; k < s->num_windows; k++)
+		if (nic_mw_alloc(e->nic, e->pd, s->window_type[k], &c->window[i][k]))
+			abort();
+}
+
+static struct pool *shared_pool(struct run *u, unsigned nic, unsigned pu)
+{
+	if (!u->pool_used[nic][pu])
+		pool_init_shared(&u->pool[nic][pu], u->w.nic[nic]);
+	u->pool_used[nic][pu] = true;
+	return &u->pool[nic][pu];
+}
+
+static uint32_t pick_psn(struct rng *r)
+{
+	return rng_below(r, 2) ? 0xffffff - (uint32_t)rng_below(r, 300) : (uint32_t)rng_u64(r) & 0xffffff;
+}
+
+static uint32_t pick_mtu(struct run *u)
+{
+	return u->mtu ? u->mtu : 256u << rng_below(&u->r, 5);
+}
+
+/* An endpoint of which `used` bytes are the model's, and with a pool of its own if it has one. */
+static void make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned nic, uint32_t used,
+		    struct pool *pool, struct pool *own)
+{
+	uint32_t base = (used + 1024) & ~7u;
+
+	p->depth = 1u << rng_below(&u->r, 9);
+	p->mem = base + 4096;
+	if (pool == own) {
+		p->depth *= POOL_DEPTH;
+		p->mem += POOL_SLOTS * POOL_SLOT_LEN;
+		pool_init_own(own, e, base);
+	}
+	p->cq_depth = 4 * (p->depth < POOL_DEPTH ? POOL_DEPTH : p->depth);
+	p->srq = pool && pool != own ? &pool->srq : NULL;
+	p->psn = pick_psn(&u->r);
+	p->sig_all = rng_below(&u->r, 5) == 0;
+	ep_init(e, &u->w, nic, p);
 }
 
 static void make_conn(struct run *u, struct conn *c, enum fault fault)
@@ -105,7 +167,7 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 	unsigned nic[2] = {(unsigned)rng_below(r, u->w.nics), (unsigned)rng_below(r, u->w.nics)};
 	uint8_t pu[2] = {(uint8_t)rng_below(r, u->w.pus), (uint8_t)rng_below(r, u->w.pus)};
 	struct ep_params p = {
-		.mtu = u->mtu,
+		.mtu = pick_mtu(u),
 		.max_sge = 1 + (uint32_t)rng_below(r, rng_below(r, 2) ? 4 : ROOST_MAX_SGE),
 		.max_inline = rng_below(r, 2) ? 0 : (uint32_t)rng_below(r, 300),
 		.timeout = (uint8_t)(13 + rng_below(r, 6)),
@@ -116,36 +178,100 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 
 	if (nic[0] == nic[1])
 		pu[1] = pu[0];
+	c->uc = fault < FAULTS_LOCAL && rng_below(r, 4) == 0;
+	p.type = c->uc ? NIC_QPT_UC : NIC_QPT_RC;
+	for (int i = 0; i < 2; i++) {
+		/* What is left in an SRQ is not flushed, so not where something ends in error. */
+		bool shared = !fault && rng_below(r, 3) == 0;
+
+		c->pool[i] = shared ? shared_pool(u, nic[i], pu[i]) : c->uc ? &c->own[i] : NULL;
+	}
 	make_programs(u, c, &p, fault);
 	for (int i = 0; i < 2; i++) {
 		struct ep *e = &c->e[i];
 
 		p.pu = pu[i];
-		p.depth = 1u << rng_below(r, 9);
-		p.psn = rng_below(r, 2) ? 0xffffff - (uint32_t)rng_below(r, 300)
-					: (uint32_t)rng_u64(r) & 0xffffff;
-		p.mem = c->s[i].size + 4096;
-		p.sig_all = rng_below(r, 5) == 0;
-		/* What is left in an SRQ is not flushed, so not where something ends in error. */
-		p.own_srq = !fault && rng_below(r, 3) == 0;
-		ep_init(e, &u->w, nic[i], &p);
+		p.own_srq = !fault && !c->pool[i] && rng_below(r, 3) == 0;
+		make_ep(u, e, &p, nic[i], c->s[i].size, c->pool[i], &c->own[i]);
 		memcpy(e->mem, c->s[i].model, AREA_LEN);
 		share(u, c, i);
 		lend_keys(c, i);
 	}
 	ep_connect(&c->e[0], &c->e[1]);
-	trace_pair(&u->t, &c->e[0], &c->e[1]);
+	if (!c->uc)
+		trace_pair(&u->t, &c->e[0], &c->e[1]);
+	for (int i = 0; c->uc && i < 2; i++)
+		trace_uc(&u->t, &c->e[i], c->e[1 - i].p.psn);
+}
+
+static void make_datagrams(struct run *u, unsigned i)
+{
+	struct crowd *k = &u->crowd;
+	struct rng *r = &u->r;
+	struct ep_params p = {.type = NIC_QPT_UD,
+			      .pu = (uint8_t)rng_below(r, u->w.pus),
+			      .mtu = pick_mtu(u),
+			      .max_sge = 1 + (uint32_t)rng_below(r, 4),
+			      .max_inline = rng_below(r, 2) ? 0 : (uint32_t)rng_below(r, 300),
+			      .qkey = (uint32_t)rng_u64(r) & 0x7fffffff};
+	struct limits l = {.type = NIC_QPT_UD,
+			   .num_ops = (unsigned)rng_below(r, 60),
+			   .max_sge = p.max_sge,
+			   .max_inline = p.max_inline,
+			   .mtu = p.mtu,
+			   .max_len = p.mtu,
+			   .receivers = k->n};
+	unsigned nic = (unsigned)rng_below(r, u->w.nics);
+	struct nic_qp_attr a;
+
+	side_init(&k->s[i], r);
+	datagrams_make(&k->d[i], &k->s[i], &l, r);
+	k->pool[i] = rng_below(r, 3) ? &k->own[i] : shared_pool(u, nic, p.pu);
+	make_ep(u, &k->e[i], &p, nic, AREA_LEN, k->pool[i], &k->own[i]);
+	memcpy(k->e[i].mem, k->s[i].model, AREA_LEN);
+	a = (struct nic_qp_attr){.sq_psn = k->e[i].p.psn};
+	ep_to_init(&k->e[i]);
+	ep_to_rtr(&k->e[i], &a);
+	ep_to_rts(&k->e[i], &a);
+}
+
+static void make_crowd(struct run *u)
+{
+	struct crowd *k = &u->crowd;
+
+	k->n = rng_below(&u->r, 2) ? 0 : 2 + (unsigned)rng_below(&u->r, MAX_CROWD - 1);
+	for (unsigned i = 0; i < k->n; i++)
+		make_datagrams(u, i);
+	for (unsigned i = 0; i < k->n; i++)
+		for (unsigned to = 0; to < k->n; to++) {
+			struct nic_ah_attr a = {
+				.pd = k->e[i].pd, .port = 1, .dgid = nic_port(k->e[to].nic, 0, 0)->addr};
+
+			if (nic_ah_create(k->e[i].nic, &a, &k->ah[i][to]))
+				abort();
+		}
+}
+
+static int link_stopped(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
+{
+	struct run *u = ctx;
+
+	for (unsigned i = 0; i < u->w.nics; i++)
+		if (pkt_addr_eq(src, &u->w.port[i][0][0]->addr))
+			return world_now(&u->w) < u->stopped_until[i];
+	return 0;
 }
 
 static void set_up(struct run *u)
 {
-	struct world_shape shape = {.nics = 2 + (unsigned)rng_below(&u->r, 3),
+	struct world_shape shape = {.nics = 2 + (unsigned)rng_below(&u->r, rng_below(&u->r, 3) ? 3 : 7),
 				    .pus = 1 + (unsigned)rng_below(&u->r, 2)};
 	unsigned faulty = (unsigned)rng_below(&u->r, 12);
 
 	pick_link(u);
-	u->mtu = 256u << rng_below(&u->r, 5);
+	u->mtu = rng_below(&u->r, 4) ? 256u << rng_below(&u->r, 5) : 0;
 	world_init_shape(&u->w, &shape, u->seed, &u->sp);
+	sim_set_filter(u->w.sim, link_stopped, u);
 	for (unsigned i = 0; i < u->w.nics; i++) {
 		u->shared[i] = calloc(SHARED_WORDS, 8);
 		for (unsigned k = 0; k < SHARED_WORDS; k++)
@@ -158,91 +284,52 @@ static void set_up(struct run *u)
 	for (unsigned i = 0; i < u->num_conns; i++)
 		make_conn(u, &u->c[i],
 			  i == faulty ? (enum fault)(1 + rng_below(&u->r, FAULTS - 1)) : FAULT_NONE);
+	make_crowd(u);
 }
 
-static void post_op(struct run *u, struct conn *c, int i, const struct op *o, uint64_t id)
+/* Everybody's programs a step further. False: something is wrong. */
+static bool step_all(struct run *u, bool *done)
 {
-	struct ep *e = &c->e[i], *peer = &c->e[1 - i];
-	struct wr wr = {.op = o->op,
-			.wr_id = id,
-			.flags = (uint16_t)(o->flags & ~ROOST_WQE_INLINE)
-					 ? o->flags & (uint16_t)~ROOST_WQE_INLINE
-					 : 1 << 15,
-			.num_sge = o->num_sge,
-			.raddr = (uintptr_t)peer->mem + o->roff,
-			.rkey = peer->key,
-			.imm = o->imm,
-			.swap_add = o->swap_add,
-			.compare = o->compare};
-
-	for (unsigned k = 0; k < o->num_sge; k++) {
-		wr.sge[k] = ep_sge(e, o->sge[k].off, o->sge[k].len);
-		if (!o->sge[k].len && o->len && rng_below(&u->r, 2))
-			wr.sge[k].lkey = 0xbad; /* of an empty entry neither address nor key matter */
+	for (unsigned k = 0; k < u->num_conns; k++)
+		for (int i = 0; i < 2; i++) {
+			if (rng_below(&u->r, 2))
+				run_post_side(u, &u->c[k], i);
+			if (!run_poll_side(u, &u->c[k], i))
+				return false;
+			*done &= run_side_done(&u->c[k], i);
+		}
+	for (unsigned i = 0; i < u->crowd.n; i++) {
+		if (rng_below(&u->r, 2))
+			run_post_datagrams(u, i);
+		if (!run_poll_datagrams(u, i))
+			return false;
+		*done &= run_sent_all(&u->crowd.e[i], &u->crowd.d[i], &u->crowd.at[i]);
 	}
-	if (o->flags & ROOST_WQE_INLINE) {
-		wr.inl = e->mem + o->sge[0].off;
-		wr.inline_len = o->len;
-	}
-	if (o->shared) {
-		wr.raddr = (uintptr_t)&u->shared[peer->nic_index][o->roff];
-		wr.rkey = c->shared_key[1 - i];
-		u->added[peer->nic_index][o->roff]++;
-	}
-	if (o->op == ROOST_OP_SEND_INV)
-		wr.imm = c->inv_key[1 - i][o->imm];
-	if (o->fault == FAULT_RKEY)
-		wr.rkey ^= 0x40;
-	if (o->fault == FAULT_BOUNDS)
-		wr.raddr = (uintptr_t)peer->mem + ((peer->mem_len - (o->len - 1)) | 7) + 1;
-	if (o->fault == FAULT_LKEY)
-		wr.sge[0].lkey ^= 0x40;
-	ep_post(e, &wr);
+	for (unsigned n = 0; n < u->w.nics; n++)
+		for (unsigned pu = 0; pu < u->w.pus; pu++)
+			if (u->pool_used[n][pu] && !pool_check_limit(&u->pool[n][pu], &u->r))
+				return run_wrong(u, NULL,
+						 "NIC %u: a limit event is missing, or was not asked for", n);
+	return true;
 }
 
-static bool sq_room(const struct ep *e)
+/*
+ * Now and then a NIC does not run for a while, or nothing that it sends arrives. Long ones are few: retries must not be used up (at least 7
+ * of 33 ms and more).
+ */
+static void disturb(struct run *u)
 {
-	return atomic_load(&e->sqi.prod) - atomic_load(&e->sqi.cons) < e->p.depth;
-}
+	struct rng *r = &u->r;
 
-static void post_some(struct run *u, struct conn *c, int i)
-{
-	struct direction *d = &c->d[i], *in = &c->d[1 - i];
-	struct progress *at = &c->at[i];
-	struct ep *e = &c->e[i];
-	unsigned n = (unsigned)rng_below(&u->r, 12);
-
-	while (n-- && at->recv_posted < in->num_receives &&
-	       atomic_load(&e->rqi.prod) - atomic_load(&e->rqi.cons) < e->p.depth) {
-		const struct receive *v = &in->receives[at->recv_posted];
-		struct roost_sge sge[ROOST_MAX_SGE];
-
-		for (unsigned k = 0; k < v->num_sge; k++)
-			sge[k] = ep_sge(e, v->sge[k].off, v->sge[k].len);
-		ep_post_recv(e, wr_id(u, at->recv_posted++), sge, v->num_sge);
-	}
-	n = (unsigned)rng_below(&u->r, 12);
-	while (n-- && at->posted < d->num_ops && sq_room(e)) {
-		post_op(u, c, i, &d->ops[at->posted], wr_id(u, at->posted));
-		at->posted++;
-	}
-	if (at->posted == d->num_ops && is_faulty(d) && !at->extra_posted && sq_room(e)) {
-		static const struct op extra = {
-			.op = ROOST_OP_WRITE, .roff = AREA_TARGET, .num_sge = 1, .len = 8, .sge = {{0, 8}}};
-
-		post_op(u, c, i, &extra, FLUSHED_ID);
-		at->extra_posted = true;
-	}
-}
-
-static bool side_done(struct conn *c, int i)
-{
-	struct direction *d = &c->d[i];
-	struct progress *at = &c->at[i];
-	unsigned total = d->num_ops + at->extra_posted;
-
-	return at->posted == d->num_ops && atomic_load(&c->e[i].sqi.cons) == total &&
-	       (!is_faulty(d) || at->extra_done) && at->recv_completed == c->d[1 - i].num_receives;
+	if (u->pause_every && rng_below(r, u->pause_every) == 0)
+		u->w.paused_until[rng_below(r, u->w.nics)] = world_now(&u->w) + rng_below(r, 3 * MSEC);
+	if (!u->breaks_left || rng_below(r, 200))
+		return;
+	u->breaks_left--;
+	if (rng_below(r, 2))
+		u->w.paused_until[rng_below(r, u->w.nics)] = world_now(&u->w) + rng_below(r, 40 * MSEC);
+	else
+		u->stopped_until[rng_below(r, u->w.nics)] = world_now(&u->w) + rng_below(r, 40 * MSEC);
 }
 
 static bool carry_out(struct run *u)
@@ -251,27 +338,25 @@ static bool carry_out(struct run *u)
 
 	do {
 		done = true;
-		for (unsigned k = 0; k < u->num_conns; k++)
-			for (int i = 0; i < 2; i++) {
-				if (rng_below(&u->r, 2))
-					post_some(u, &u->c[k], i);
-				if (!run_poll_side(u, &u->c[k], i))
-					return false;
-				done &= side_done(&u->c[k], i);
-			}
-		if (u->pause_every && rng_below(&u->r, u->pause_every) == 0)
-			u->w.paused_until[rng_below(&u->r, u->w.nics)] =
-				world_now(&u->w) + rng_below(&u->r, 3 * MSEC);
+		if (!step_all(u, &done))
+			return false;
+		disturb(u);
 		world_run(&u->w, world_now(&u->w) + rng_below(&u->r, 20000));
 		if (world_now(&u->w) > VIRTUAL_MAX)
 			return run_wrong(u, NULL, "not done after %llu s of virtual time", VIRTUAL_MAX / SEC);
 	} while (!done);
-	/* What is still under way are copies: they change nothing. */
+	/* What is still under way are copies, which change nothing, and what is unreliable. */
 	world_run(&u->w, world_now(&u->w) + 100 * MSEC);
-	for (unsigned k = 0; k < u->num_conns; k++)
-		if (!run_poll_side(u, &u->c[k], 0) || !run_poll_side(u, &u->c[k], 1))
-			return false;
-	return true;
+	return step_all(u, &done);
+}
+
+static void count_ops(const struct direction *d, struct run_stats *st)
+{
+	st->ops += d->num_ops;
+	for (unsigned o = 0; o < d->num_ops; o++) {
+		st->bytes += d->ops[o].len;
+		st->faults += d->ops[o].fault != FAULT_NONE;
+	}
 }
 
 static void add_stats(struct run *u, struct run_stats *st)
@@ -283,33 +368,57 @@ static void add_stats(struct run *u, struct run_stats *st)
 
 		nic_counters(u->w.nic[n], &c);
 		st->retransmitted += c.retransmitted_pkts;
+		st->loose_sent += u->t.loose[n].sent;
+		st->loose_got += u->t.loose[n].got;
 	}
 	for (unsigned k = 0; k < u->num_conns; k++)
-		for (int i = 0; i < 2; i++) {
-			st->ops += u->c[k].d[i].num_ops;
-			for (unsigned o = 0; o < u->c[k].d[i].num_ops; o++) {
-				st->bytes += u->c[k].d[i].ops[o].len;
-				st->faults += u->c[k].d[i].ops[o].fault != FAULT_NONE;
-			}
-		}
+		for (int i = 0; i < 2; i++)
+			count_ops(&u->c[k].d[i], st);
+	for (unsigned i = 0; i < u->crowd.n; i++)
+		count_ops(&u->crowd.d[i], st);
+}
+
+static void close_side(struct conn *c, int i)
+{
+	struct ep *e = &c->e[i];
+
+	for (unsigned n = 0; n < c->s[i].num_windows; n++)
+		if (nic_mw_dealloc(e->nic, c->window[i][n]))
+			abort();
+	for (unsigned n = 0; n < c->s[i].num_regions; n++)
+		if (nic_mr_deregister(e->nic, c->key[i][n]))
+			abort();
+	if (nic_mr_deregister(e->nic, c->shared_key[i]) || nic_mr_deregister(e->nic, c->bind_key[i]))
+		abort();
+	ep_fini(e);
+	side_free(&c->s[i]);
+	direction_free(&c->d[i]);
+}
+
+static void close_crowd(struct crowd *k)
+{
+	for (unsigned i = 0; i < k->n; i++)
+		for (unsigned to = 0; to < k->n; to++)
+			if (nic_ah_destroy(k->e[i].nic, k->ah[i][to]))
+				abort();
+	for (unsigned i = 0; i < k->n; i++) {
+		ep_fini(&k->e[i]);
+		side_free(&k->s[i]);
+		direction_free(&k->d[i]);
+	}
 }
 
 static void tear_down(struct run *u)
 {
 	trace_stop(&u->t);
 	for (unsigned k = 0; k < u->num_conns; k++)
-		for (int i = 0; i < 2; i++) {
-			if (nic_mr_deregister(u->c[k].e[i].nic, u->c[k].shared_key[i]))
-				abort();
-			for (unsigned n = 0; n < u->c[k].d[1 - i].num_inv; n++)
-				if (nic_mr_deregister(u->c[k].e[i].nic, u->c[k].inv_key[i][n]))
-					abort();
-			free(u->c[k].inv_key[i]);
-			ep_fini(&u->c[k].e[i]);
-			side_free(&u->c[k].s[i]);
-			direction_free(&u->c[k].d[i]);
-		}
+		for (int i = 0; i < 2; i++)
+			close_side(&u->c[k], i);
+	close_crowd(&u->crowd);
 	for (unsigned n = 0; n < u->w.nics; n++) {
+		for (unsigned pu = 0; pu < u->w.pus; pu++)
+			if (u->pool_used[n][pu])
+				pool_fini(&u->pool[n][pu]);
 		free(u->shared[n]);
 		for (unsigned k = 0; k < SHARED_WORDS; k++)
 			free(u->got[n][k]);
@@ -328,12 +437,12 @@ bool run_seed(uint64_t seed, bool verbose, FILE *live, struct run_stats *stats)
 	u->t.live = live;
 	if (verbose)
 		printf("seed %" PRIu64
-		       ": %u NICs, %u PUs, %u connections; MTU %u, loss %g dup %g reorder %g corrupt %g, "
-		       "delay %" PRIu64 " + %" PRIu64 " ns, %" PRIu64
-		       " B/us, windows %u %u, pauses 1:%u, full %.2f\n",
-		       seed, u->w.nics, u->w.pus, u->num_conns, u->mtu, u->sp.loss, u->sp.dup, u->sp.reorder,
-		       u->sp.corrupt, u->sp.delay_ns, u->sp.jitter_ns, u->sp.bytes_per_us, u->sp.window,
-		       u->sp.read_window, u->pause_every, u->full);
+		       ": %u NICs, %u PUs, %u connections, %u datagram QPs; MTU %u, loss %g dup %g reorder %g "
+		       "corrupt %g, delay %" PRIu64 " + %" PRIu64 " ns, %" PRIu64
+		       " B/us, windows %u %u, pauses 1:%u, long breaks %u, full %.2f\n",
+		       seed, u->w.nics, u->w.pus, u->num_conns, u->crowd.n, u->mtu, u->sp.loss, u->sp.dup,
+		       u->sp.reorder, u->sp.corrupt, u->sp.delay_ns, u->sp.jitter_ns, u->sp.bytes_per_us,
+		       u->sp.window, u->sp.read_window, u->pause_every, u->breaks_left, u->full);
 	ok = carry_out(u) && run_check_end(u);
 	if (!ok)
 		return false;

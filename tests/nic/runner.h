@@ -9,6 +9,7 @@
 
 struct run_stats {
 	uint64_t ops, bytes, packets, virtual_ns, retransmitted, faults;
+	uint64_t loose_sent, loose_got; /* messages of unreliable services */
 };
 
 /*

@@ -23,9 +23,12 @@ bool run_wrong(struct run *u, const struct ep *e, const char *fmt, ...)
 static unsigned expected_status(const struct op *o)
 {
 	static const unsigned of[FAULTS] = {
+		[FAULT_LKEY] = NIC_WC_LOC_PROT_ERR,	     [FAULT_OPCODE] = NIC_WC_LOC_QP_OP_ERR,
+		[FAULT_BIND] = NIC_WC_MW_BIND_ERR,	     [FAULT_INVALIDATE] = NIC_WC_LOC_QP_OP_ERR,
 		[FAULT_RKEY] = NIC_WC_REM_ACCESS_ERR,	     [FAULT_BOUNDS] = NIC_WC_REM_ACCESS_ERR,
 		[FAULT_MISALIGNED] = NIC_WC_REM_INV_REQ_ERR, [FAULT_TOO_LONG] = NIC_WC_REM_INV_REQ_ERR,
-		[FAULT_LKEY] = NIC_WC_LOC_PROT_ERR,	     [FAULT_OPCODE] = NIC_WC_LOC_QP_OP_ERR,
+		[FAULT_STALE] = NIC_WC_REM_ACCESS_ERR,	     [FAULT_RIGHTS] = NIC_WC_REM_ACCESS_ERR,
+		[FAULT_OUTSIDE] = NIC_WC_REM_ACCESS_ERR,     [FAULT_SEND_INV] = NIC_WC_REM_ACCESS_ERR,
 	};
 
 	return of[o->fault];
@@ -43,6 +46,10 @@ static unsigned expected_opcode(const struct op *o)
 		return NIC_WC_CMP_SWAP;
 	case ROOST_OP_FETCH_ADD:
 		return NIC_WC_FETCH_ADD;
+	case ROOST_OP_BIND_MW:
+		return NIC_WC_BIND_MW;
+	case ROOST_OP_LOCAL_INV:
+		return NIC_WC_LOCAL_INV;
 	default:
 		return NIC_WC_SEND;
 	}
@@ -86,6 +93,22 @@ static bool check_shared(struct run *u, struct conn *c, int i, const struct op *
 	return true;
 }
 
+bool run_check_sent(struct run *u, const struct ep *e, const struct op *o, unsigned index,
+		    const struct roost_cqe *cqe)
+{
+	if (cqe->wr_id != wr_id(u, index))
+		return run_wrong(u, e, "completion of 0x%" PRIx64 ", expected 0x%" PRIx64, cqe->wr_id,
+				 wr_id(u, index));
+	if (cqe->status != expected_status(o))
+		return run_wrong(u, e, "request %u (op %u, %u bytes, fault %u) ended with status %u", index,
+				 o->op, o->len, o->fault, cqe->status);
+	if (cqe->opcode != expected_opcode(o) || cqe->qpn != nic_qp_num(e->qp))
+		return run_wrong(u, e, "completion says op-code %u, QP 0x%x", cqe->opcode, cqe->qpn);
+	if (!o->fault && cqe->byte_len != o->len)
+		return run_wrong(u, e, "completion says %u bytes, not %u", cqe->byte_len, o->len);
+	return true;
+}
+
 static bool check_send(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe)
 {
 	struct direction *d = &c->d[i];
@@ -123,21 +146,29 @@ static bool check_send(struct run *u, struct conn *c, int i, const struct roost_
 		return true;
 	}
 	o = &d->ops[at->completed];
-	if (cqe->wr_id != wr_id(u, at->completed))
-		return run_wrong(u, e, "completion of 0x%" PRIx64 ", expected 0x%" PRIx64, cqe->wr_id,
-				 wr_id(u, at->completed));
-	if (cqe->status != expected_status(o))
-		return run_wrong(u, e, "request %u (op %u, %u bytes, fault %u) ended with status %u",
-				 at->completed, o->op, o->len, o->fault, cqe->status);
-	if (cqe->opcode != expected_opcode(o) || cqe->qpn != nic_qp_num(e->qp))
-		return run_wrong(u, e, "completion says op-code %u, QP 0x%x", cqe->opcode, cqe->qpn);
-	if (!o->fault && cqe->byte_len != o->len)
-		return run_wrong(u, e, "completion says %u bytes, not %u", cqe->byte_len, o->len);
+	if (!run_check_sent(u, e, o, at->completed, cqe))
+		return false;
 	at->completed++;
 	if (o->shared)
 		return check_shared(u, c, i, o);
 	if (!o->fault && reads(o))
 		return check_pieces(u, c, i, o->sge, o->num_sge, o->len);
+	return true;
+}
+
+/* A pool's slot: the program copies the message to where the model has it. */
+static bool take_slot(struct run *u, struct conn *c, int i, const struct receive *v,
+		      const struct roost_cqe *cqe)
+{
+	uint8_t *slot = pool_slot(c->pool[i], cqe->wr_id);
+	uint32_t len = v->sge[0].len;
+
+	if (!slot)
+		return run_wrong(u, &c->e[i], "a receive that was never posted: 0x%" PRIx64, cqe->wr_id);
+	if (!pool_rest_untouched(slot, len))
+		return run_wrong(u, &c->e[i], "a receive changed beyond its message of %u bytes", len);
+	memcpy(c->e[i].mem + v->sge[0].off, slot, len);
+	pool_free(c->pool[i], cqe->wr_id);
 	return true;
 }
 
@@ -149,15 +180,15 @@ static bool check_recv(struct run *u, struct conn *c, int i, const struct roost_
 	const struct receive *v = &in->receives[at->recv_completed];
 	uint32_t imm;
 
-	if (at->recv_completed == at->recv_posted)
-		return run_wrong(u, e, "a receive that was never posted: 0x%" PRIx64, cqe->wr_id);
-	if (cqe->wr_id != wr_id(u, at->recv_completed) || cqe->status != v->status)
+	if (at->recv_completed == (c->pool[i] ? in->num_receives : at->recv_posted))
+		return run_wrong(u, e, "a receive too many: 0x%" PRIx64, cqe->wr_id);
+	if ((!c->pool[i] && cqe->wr_id != wr_id(u, at->recv_completed)) || cqe->status != v->status)
 		return run_wrong(u, e, "receive 0x%" PRIx64 " status %u, expected 0x%" PRIx64 " %u",
 				 cqe->wr_id, cqe->status, wr_id(u, at->recv_completed), v->status);
 	at->recv_completed++;
 	if (v->status)
 		return true;
-	imm = v->flags == NIC_WC_WITH_INV ? c->inv_key[i][v->imm] : v->imm;
+	imm = v->flags == NIC_WC_WITH_INV ? c->key[i][v->imm] : v->imm;
 	if (cqe->opcode != v->opcode || cqe->flags != v->flags || (v->flags && cqe->imm != imm) ||
 	    cqe->byte_len != v->len || cqe->src_qpn != nic_qp_num(c->e[1 - i].qp))
 		return run_wrong(
@@ -165,6 +196,8 @@ static bool check_recv(struct run *u, struct conn *c, int i, const struct roost_
 			"receive %u: op-code %u flags %u imm %x %u bytes from 0x%x, expected %u %u %x %u",
 			at->recv_completed - 1, cqe->opcode, cqe->flags, cqe->imm, cqe->byte_len,
 			cqe->src_qpn, v->opcode, v->flags, imm, v->len);
+	if (c->pool[i] && !take_slot(u, c, i, v, cqe))
+		return false;
 	return v->opcode == NIC_WC_RECV ? check_pieces(u, c, i, v->sge, v->num_sge, v->len) : true;
 }
 
@@ -176,7 +209,7 @@ bool run_poll_side(struct run *u, struct conn *c, int i)
 		if (!check_send(u, c, i, &cqe))
 			return false;
 	while (ep_poll_recv(&c->e[i], &cqe))
-		if (!check_recv(u, c, i, &cqe))
+		if (!(c->uc ? run_check_uc_recv : check_recv)(u, c, i, &cqe))
 			return false;
 	return true;
 }
@@ -207,6 +240,8 @@ static void forgive_unsure(struct conn *c, int i)
 
 static bool check_conn(struct run *u, struct conn *c)
 {
+	if (c->uc && (!run_check_uc_end(u, c, 0) || !run_check_uc_end(u, c, 1)))
+		return false;
 	forgive_unsure(c, 0);
 	forgive_unsure(c, 1);
 	for (int i = 0; i < 2; i++) {
@@ -245,7 +280,10 @@ bool run_check_end(struct run *u)
 	}
 	if (u->w.cq_errors)
 		return run_wrong(u, NULL, "a completion queue overran");
-	if (!trace_check(&u->t, (rnr ? TRACE_RNR : 0) | (u->faulty ? TRACE_ERROR : 0)))
+	if (!run_check_loose_end(u))
+		return false;
+	if (!trace_check(&u->t,
+			 (rnr ? TRACE_RNR : 0) | (u->faulty ? TRACE_ERROR : 0) | (u->mtu ? 0 : TRACE_MTU)))
 		return run_wrong(u, NULL, "the trace breaks a rule, or the counters do not equal it");
 	return true;
 }

@@ -2,7 +2,7 @@
 /*
  * The simulator: random programs over random links, a seed each (see runner.h, program.h).
  *
- *   test-nic-simulator                   300 seeds (100 under a sanitizer), or as many as ROOST_SIM_SEEDS says
+ *   test-nic-simulator                   500 seeds (100 under a sanitizer), or as many as ROOST_SIM_SEEDS says
  *   test-nic-simulator --count 10000     as many
  *   test-nic-simulator --seed 1234       one alone, with its parameters: replays a failure
  *   test-nic-simulator --trace --seed 1234   prints every packet too
@@ -17,7 +17,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SEEDS 100
 #else
-#define SEEDS 300
+#define SEEDS 500
 #endif
 
 static uint64_t number(const char *text)
@@ -69,8 +69,9 @@ int main(int argc, char **argv)
 			return 1;
 		}
 	printf("%" PRIu64 " runs: %" PRIu64 " requests, %.1f MB, %" PRIu64 " packets seen, %" PRIu64
-	       " sent again, %" PRIu64 " ended by a fault, %.3f s of virtual time\n",
-	       count, st.ops, (double)st.bytes / 1e6, st.packets, st.retransmitted, st.faults,
-	       (double)st.virtual_ns / 1e9);
+	       " sent again, %" PRIu64 " ended by a fault, %" PRIu64 " of %" PRIu64
+	       " unreliable messages came, %.3f s of virtual time\n",
+	       count, st.ops, (double)st.bytes / 1e6, st.packets, st.retransmitted, st.faults, st.loose_got,
+	       st.loose_sent, (double)st.virtual_ns / 1e9);
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include "world.h"
 
 #define TRACE_KEEP 64
+#define TRACE_UCS  (2 * 16)
 
 struct trace_packet {
 	uint64_t at, index;
@@ -28,6 +29,20 @@ struct trace {
 	struct {
 		uint64_t out, out_bytes, in, in_bytes, bad;
 	} seen[WORLD_MAX_NICS];
+	/* Of unreliable services, messages that take a receive; the first and last are told by whoever knows. */
+	struct {
+		uint64_t sent;
+		uint64_t whole; /* all their packets were taken in, in order */
+		uint64_t got;	/* delivered */
+		uint64_t torn;	/* only the first of them were */
+		uint64_t gaps;	/* of connections: packets that are not the next one */
+	} loose[WORLD_MAX_NICS];
+	struct trace_uc {
+		unsigned nic;
+		uint32_t qpn, psn; /* of the receiver; expected */
+		bool inside;	   /* a message of which nothing is missing */
+	} uc[TRACE_UCS];
+	unsigned num_uc;
 	bool loops[WORLD_MAX_NICS]; /* QPs of it talk to each other: their errors are counted and not seen */
 	struct trace_packet last[TRACE_KEEP];
 	uint64_t packets;
@@ -44,11 +59,14 @@ struct trace {
  */
 void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu);
 void trace_pair(struct trace *t, const struct ep *a, const struct ep *b);
+/* `to` hears an unreliable connection that begins with that PSN. */
+void trace_uc(struct trace *t, const struct ep *to, uint32_t psn);
 void trace_stop(struct trace *t);
 void trace_print(const struct trace *t, FILE *f);
 enum trace_events {
 	TRACE_RNR = 1,	 /* there were RNR NAKs, which make the trace's idea of the expected PSN uncertain */
 	TRACE_ERROR = 2, /* QPs went to the error state, in which a NIC drops what is right */
+	TRACE_MTU = 4,	 /* path MTUs are various, so how many PSNs a READ takes is not known */
 };
 
 /* True when no oracle has found anything and all counters equal what was seen. Says on stderr what is wrong. */

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Receives that are all alike, for whatever message comes: in a receive queue that several QPs share, or in the QP's own where nobody
+ * knows which messages will come. A slot is posted, is filled, is read, and is posted again.
+ */
+#ifndef ROOST_TESTS_POOL_H
+#define ROOST_TESTS_POOL_H
+
+#include "base/rng.h"
+#include "world.h"
+
+#define POOL_SLOTS    15u
+#define POOL_DEPTH    16u /* of the queue */
+#define POOL_SLOT_LEN (SHARED_RQ_MEM / POOL_SLOTS / 8 * 8)
+#define POOL_FILL     0xa5 /* what no message has touched */
+
+struct pool {
+	struct shared_rq srq; /* used when own is NULL */
+	struct ep *own;
+	uint32_t base; /* of the slots in own's memory */
+	bool busy[POOL_SLOTS];
+	uint32_t limit, limit_from,
+		events; /* SRQ: what was asked for, receives taken then, events seen then */
+};
+
+void pool_init_shared(struct pool *p, struct nic *nic);
+/* The slots are POOL_SLOTS * POOL_SLOT_LEN bytes of e's memory from `base` on; its queue is deep enough. */
+void pool_init_own(struct pool *p, struct ep *e, uint32_t base);
+void pool_fini(struct pool *p);
+/* Posts some of the free slots, at most n. */
+void pool_post(struct pool *p, unsigned n, struct rng *r);
+/* Of a completion: its bytes, until pool_free(). NULL: such a receive was never posted. */
+uint8_t *pool_slot(struct pool *p, uint64_t wr_id);
+void pool_free(struct pool *p, uint64_t wr_id);
+/* Is the rest of the slot as it was posted? */
+bool pool_rest_untouched(const uint8_t *slot, uint32_t from);
+/* Asks for limit events now and then. False: one did not come, or came unasked. */
+bool pool_check_limit(struct pool *p, struct rng *r);
+
+#endif
