@@ -216,6 +216,9 @@ struct cm_connect {
 /* Sends a REQ. -ENOBUFS: no room for a connection. */
 int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *c, void *user, struct cm_conn **out);
 
+/* The program has the request: it no longer counts against the listener's backlog. Before or after, cm_accept() and the like. */
+void cm_taken(struct cm_conn *c);
+
 struct cm_accept {
 	uint32_t qpn, psn;
 	uint8_t responder_resources, initiator_depth, flow_control, rnr_retry, srq;

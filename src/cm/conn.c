@@ -160,6 +160,15 @@ int cm_ready(struct cm_conn *c, const void *data, size_t data_len)
 
 /* ---- passive ---- */
 
+void cm_taken(struct cm_conn *c)
+{
+	if (!c->listener)
+		return;
+	c->listener->waiting_count--;
+	list_del(&c->link);
+	c->listener = NULL;
+}
+
 int cm_accept(struct cm_conn *c, uint64_t now, const struct cm_accept *p)
 {
 	struct cm_msg m;

@@ -70,11 +70,8 @@ static bool is_half_open(enum cm_state s)
 void cm_set_state(struct cm_conn *c, enum cm_state s)
 {
 	c->cm->half_open += (uint32_t)is_half_open(s) - (uint32_t)is_half_open(c->state);
-	if (c->listener && !is_waiting(s)) {
-		c->listener->waiting_count--;
-		list_del(&c->link);
-		c->listener = NULL;
-	}
+	if (!is_waiting(s))
+		cm_taken(c);
 	c->state = s;
 }
 

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/export.h"
 #include "nic/nic.h"
 
 struct drive;
@@ -62,7 +63,7 @@ bool drive_dead(const struct drive *d);
 struct nic *drive_nic(struct drive *d);
 
 /* ns of the clock that `now` is taken from (TSC where it is invariant). Any thread. */
-uint64_t drive_now(struct drive *d);
+ROOST_EXPORT uint64_t drive_now(struct drive *d);
 
 /* One turn of a PU if nobody else drives it right now; renews the lease. Returns work done. Any thread. */
 unsigned drive_progress(struct drive *d, unsigned pu);
@@ -104,17 +105,17 @@ struct drive_gsi_ops {
 };
 
 /* One user at a time. 0, -EBUSY. Any thread that holds no lock which the user's functions want, nor the control lock. */
-int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
+ROOST_EXPORT int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
 /* Waits for a call that is running: none comes after. As above, and not the service thread. */
-void drive_gsi_close(struct drive *d);
+ROOST_EXPORT void drive_gsi_close(struct drive *d);
 /* Something may be due earlier than was said: expire() is called soon. Any thread. */
-void drive_gsi_wake(struct drive *d);
+ROOST_EXPORT void drive_gsi_wake(struct drive *d);
 /*
  * Sends a datagram from QP 1 to QP 1 of dst. Unreliable; errors as of nic_gsi_send(), and -ENODEV after a fork. Any thread that holds
  * neither the control lock nor a PU.
  */
-int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
-		   const uint8_t *mad);
+ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
+				const uint8_t *mad);
 
 /*
  * Path of the stat socket of process `pid` in the private folder (port/shm_dir.h). Whoever connects gets one

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/sys.h"
 #include "verbs/objects.h"
+#include "verbs/private.h"
 
 static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list_head contexts = LIST_HEAD_INIT(contexts);
@@ -165,6 +166,11 @@ VERBS_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 		errno = ret;
 	}
 	return ctx;
+}
+
+struct drive *verbs_drive(struct ibv_context *context)
+{
+	return verbs_ctx(context)->drive;
 }
 
 static void *same_file(struct verbs_ctx *ctx, void *arg)

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/sys.h"
 
@@ -24,6 +25,23 @@ void evq_destroy(struct evq *q)
 {
 	sys_close(q->fd);
 	pthread_mutex_destroy(&q->lock);
+}
+
+void evq_renew(struct evq *q)
+{
+	int fd = sys_eventfd(0, EFD_CLOEXEC);
+
+	pthread_mutex_init(&q->lock, NULL); /* its holder may be a thread that the child has not */
+	while (!list_empty(&q->events)) {
+		struct evq_event *ev = list_first_entry(&q->events, struct evq_event, link);
+
+		ev->pending = 0;
+		list_del(&ev->link);
+	}
+	if (fd < 0)
+		return;
+	dup3(fd, q->fd, O_CLOEXEC);
+	sys_close(fd);
 }
 
 void evq_raise(struct evq *q, struct evq_event *ev)
@@ -91,9 +109,16 @@ static bool evq_interrupts(void)
 static int evq_wait(struct evq *q, struct drive *drive)
 {
 	struct pollfd pfd = {.fd = q->fd, .events = POLLIN};
-	int ret;
+	int ret, old;
 
-	ret = drive ? drive_wait_fd(drive, q->fd, UINT64_MAX) : sys_ppoll(&pfd, 1, NULL, NULL);
+	if (drive) {
+		ret = drive_wait_fd(drive, q->fd, UINT64_MAX);
+	} else {
+		/* A cancellation point, as drive_wait_fd() is one: threads blocked for events are ended that way. */
+		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
+		ret = sys_ppoll(&pfd, 1, NULL, NULL);
+		pthread_setcanceltype(old, NULL);
+	}
 	if (ret == -EINTR)
 		return evq_interrupts() ? ret : 0;
 	return ret < 0 ? ret : 0;

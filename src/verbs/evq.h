@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/export.h"
 #include "base/list.h"
 #include "drive/drive.h"
 
@@ -34,20 +35,22 @@ struct evq_event {
 };
 
 /* 0 or -errno. */
-int evq_init(struct evq *q);
-void evq_destroy(struct evq *q);
+ROOST_EXPORT int evq_init(struct evq *q);
+ROOST_EXPORT void evq_destroy(struct evq *q);
+/* In a forked child: forgets what the parent's objects raised, and parts with its descriptor, keeping the number. */
+ROOST_EXPORT void evq_renew(struct evq *q);
 
 /* Any thread; also under PU ownership. */
-void evq_raise(struct evq *q, struct evq_event *ev);
+ROOST_EXPORT void evq_raise(struct evq *q, struct evq_event *ev);
 
 /*
  * Takes the oldest event. Waits for one when there is none, unless the program has set O_NONBLOCK: then -EAGAIN.
  * With `drive` the wait drives the NIC, otherwise it only sleeps. -EINTR when a signal came whose handler does not ask
  * for restarts. On success *type and *object are set.
  */
-int evq_take(struct evq *q, struct drive *drive, int *type, void **object);
+ROOST_EXPORT int evq_take(struct evq *q, struct drive *drive, int *type, void **object);
 
 /* Drops the unread ones of an event that will not be raised any more; returns how many were ever read. */
-uint32_t evq_forget(struct evq *q, struct evq_event *ev);
+ROOST_EXPORT uint32_t evq_forget(struct evq *q, struct evq_event *ev);
 
 #endif

@@ -57,6 +57,7 @@ STUBS = {
     "stub": "int {0}(void);\nint {0}(void)\n{{\n\terrno = EOPNOTSUPP;\n\treturn EOPNOTSUPP;\n}}\n",
     "stub-null": "void *{0}(void);\nvoid *{0}(void)\n{{\n\terrno = EOPNOTSUPP;\n\treturn 0;\n}}\n",
     "stub-void": "void {0}(void);\nvoid {0}(void)\n{{\n}}\n",
+    "stub-socket": "long {0}(void);\nlong {0}(void)\n{{\n\terrno = ENOSYS;\n\treturn -1;\n}}\n",
     "data": "char {0} = 0;\n",
 }
 

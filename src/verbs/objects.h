@@ -29,7 +29,7 @@
 #include "verbs/evq.h"
 #include "verbs/host.h"
 
-#define VERBS_EXPORT __attribute__((visibility("default")))
+#define VERBS_EXPORT ROOST_EXPORT
 
 #define VERBS_VENDOR_ID 0x526f73 /* "Ros": our own, no IEEE assignment */
 #define VERBS_PART_ID	1

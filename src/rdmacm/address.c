@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Addresses and ports: socket addresses to those of the NIC, which of them an id is bound to, and the port numbers that are taken. */
+#include <string.h>
+
+#include "rdmacm/rdmacm.h"
+
+/* What Linux gives away (net.ipv4.ip_local_port_range). */
+#define EPHEMERAL_FIRST 32768u
+#define EPHEMERAL_COUNT 28232u
+
+/* ---- socket addresses ---- */
+
+int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t *port)
+{
+	const struct sockaddr_in *in = (const void *)sa;
+	const struct sockaddr_in6 *in6 = (const void *)sa;
+
+	switch (sa->sa_family) {
+	case AF_INET:
+		memset(addr->b, 0, 10);
+		memset(addr->b + 10, 0xff, 2);
+		memcpy(addr->b + 12, &in->sin_addr, 4);
+		*port = be16toh(in->sin_port);
+		return 0;
+	case AF_INET6:
+		memcpy(addr->b, &in6->sin6_addr, 16);
+		*port = be16toh(in6->sin6_port);
+		return 0;
+	default:
+		return -EAFNOSUPPORT;
+	}
+}
+
+void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa)
+{
+	struct sockaddr_in *in = (void *)sa;
+	struct sockaddr_in6 *in6 = (void *)sa;
+
+	memset(sa, 0, sizeof(*sa));
+	if (pkt_addr_is_v4(addr)) {
+		in->sin_family = AF_INET;
+		in->sin_port = htobe16(port);
+		memcpy(&in->sin_addr, addr->b + 12, 4);
+	} else {
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htobe16(port);
+		memcpy(&in6->sin6_addr, addr->b, 16);
+	}
+}
+
+bool rdmacm_addr_is_any(const struct sockaddr *sa)
+{
+	const struct sockaddr_in6 *in6 = (const void *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return ((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr == 0;
+	return IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+}
+
+socklen_t rdmacm_addr_len(const struct sockaddr *sa)
+{
+	return sa->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+static __be16 *port_field(struct sockaddr_storage *sa)
+{
+	/* In the same place in both. */
+	return &((struct sockaddr_in *)(void *)sa)->sin_port;
+}
+
+ROOST_EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *id)
+{
+	return *port_field(&id->route.addr.src_storage);
+}
+
+ROOST_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id)
+{
+	return *port_field(&id->route.addr.dst_storage);
+}
+
+/* ---- the device's ---- */
+
+/* Calls fn for each address of the device until it says yes. */
+static bool each_gid(bool (*fn)(const struct pkt_addr *have, uint8_t port, uint8_t index, void *arg),
+		     void *arg)
+{
+	struct ibv_device_attr dev;
+	struct ibv_port_attr attr;
+	struct pkt_addr have;
+	union ibv_gid gid;
+
+	if (ibv_query_device(agent.verbs, &dev))
+		return false;
+	for (uint8_t port = 1; port <= dev.phys_port_cnt; port++) {
+		if (ibv_query_port(agent.verbs, port, &attr))
+			continue;
+		for (int i = 0; i < attr.gid_tbl_len; i++) {
+			if (ibv_query_gid(agent.verbs, port, i, &gid))
+				continue;
+			memcpy(have.b, gid.raw, sizeof(have.b));
+			if (fn(&have, port, (uint8_t)i, arg))
+				return true;
+		}
+	}
+	return false;
+}
+
+struct wanted {
+	const struct pkt_addr *addr;
+	uint8_t *port, *index;
+};
+
+static bool is_wanted(const struct pkt_addr *have, uint8_t port, uint8_t index, void *arg)
+{
+	const struct wanted *w = arg;
+
+	if (!pkt_addr_eq(have, w->addr))
+		return false;
+	*w->port = port;
+	*w->index = index;
+	return true;
+}
+
+int rdmacm_find_gid(const struct pkt_addr *addr, uint8_t *port, uint8_t *index)
+{
+	struct wanted w = {addr, port, index};
+
+	return each_gid(is_wanted, &w) ? 0 : -EADDRNOTAVAIL;
+}
+
+struct nearest {
+	const struct pkt_addr *like;
+	struct pkt_addr *best;
+	int common; /* leading bits that are the same; -1: none found */
+};
+
+static int common_bits(const struct pkt_addr *a, const struct pkt_addr *b)
+{
+	int n = 0;
+
+	while (n < 128 && !((a->b[n / 8] ^ b->b[n / 8]) & 0x80 >> n % 8))
+		n++;
+	return n;
+}
+
+static bool is_nearest(const struct pkt_addr *have, uint8_t port, uint8_t index, void *arg)
+{
+	struct nearest *n = arg;
+
+	if (pkt_addr_is_v4(have) == pkt_addr_is_v4(n->like) && common_bits(have, n->like) > n->common) {
+		n->common = common_bits(have, n->like);
+		*n->best = *have;
+	}
+	return n->common == 128;
+}
+
+/* The NIC has few addresses and no routes: the one that shares the longest prefix with the destination. */
+int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src)
+{
+	struct nearest n = {like, src, -1};
+
+	each_gid(is_nearest, &n);
+	return n.common < 0 ? -ENETUNREACH : 0;
+}
+
+int rdmacm_attach(struct rdmacm_id *id)
+{
+	struct rdma_ib_addr *ib = &id->id.route.addr.addr.ibaddr;
+	int ret = rdmacm_find_gid(&id->src, &id->id.port_num, &id->gid_index);
+
+	if (ret)
+		return ret;
+	memcpy(ib->sgid.raw, id->src.b, sizeof(ib->sgid.raw));
+	ib->pkey = htobe16(PKT_PKEY_DEFAULT);
+	id->id.verbs = agent.verbs;
+	id->id.pd = agent.pd;
+	return 0;
+}
+
+/* ---- ports ---- */
+
+static struct list_head *port_bucket(uint16_t port)
+{
+	return &agent.ports[port % RDMACM_PORT_BUCKETS];
+}
+
+/* Would both hear what comes to one of them? */
+static bool overlap(const struct rdmacm_id *a, const struct rdmacm_id *b)
+{
+	const struct sockaddr *sa = &a->id.route.addr.src_addr, *sb = &b->id.route.addr.src_addr;
+	bool any_a = rdmacm_addr_is_any(sa), any_b = rdmacm_addr_is_any(sb);
+
+	if (sa->sa_family != sb->sa_family) {
+		/* A wildcard of IPv6 takes IPv4 along, unless it is told not to. */
+		const struct rdmacm_id *six = sa->sa_family == AF_INET6 ? a : b;
+
+		return rdmacm_addr_is_any(&six->id.route.addr.src_addr) && !six->af_only;
+	}
+	return any_a || any_b || pkt_addr_eq(&a->src, &b->src);
+}
+
+bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse)
+{
+	struct rdmacm_id *other;
+
+	list_for_each_entry (other, port_bucket(port), port_link) {
+		if (other != id && other->port == port && other->id.ps == id->id.ps &&
+		    !(reuse && other->reuse_addr && other->state != RDMACM_LISTEN) && overlap(id, other))
+			return true;
+	}
+	return false;
+}
+
+int rdmacm_port_take(struct rdmacm_id *id, uint16_t port)
+{
+	if (port == 0) {
+		uint32_t first = (uint32_t)rng_below(&agent.rng, EPHEMERAL_COUNT), n = 0;
+
+		do {
+			if (n == EPHEMERAL_COUNT)
+				return -EADDRNOTAVAIL;
+			port = (uint16_t)(EPHEMERAL_FIRST + (first + n++) % EPHEMERAL_COUNT);
+		} while (rdmacm_port_conflicts(id, port, false));
+	} else if (rdmacm_port_conflicts(id, port, id->reuse_addr)) {
+		return -EADDRINUSE;
+	}
+	id->port = port;
+	*port_field(&id->id.route.addr.src_storage) = htobe16(port);
+	list_add(&id->port_link, port_bucket(port));
+	return 0;
+}
+
+void rdmacm_port_release(struct rdmacm_id *id)
+{
+	if (list_linked(&id->port_link))
+		list_del_init(&id->port_link);
+}
+
+int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)
+{
+	struct rdma_addr *a = &id->id.route.addr;
+	uint16_t port;
+	int ret;
+
+	if (id->state != RDMACM_IDLE)
+		return -EINVAL;
+	ret = rdmacm_addr_from(sa, &id->src, &port);
+	if (ret)
+		return ret;
+	if (!rdmacm_addr_is_any(sa)) {
+		ret = rdmacm_attach(id);
+		if (ret)
+			return ret;
+	}
+	memcpy(&a->src_storage, sa, rdmacm_addr_len(sa));
+	ret = rdmacm_port_take(id, port);
+	if (ret) {
+		memset(&a->src_storage, 0, sizeof(a->src_storage));
+		id->id.verbs = NULL;
+		return ret;
+	}
+	id->state = RDMACM_BOUND;
+	return 0;
+}
+
+ROOST_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
+{
+	int ret = rdmacm_agent_open();
+
+	if (ret)
+		return rdmacm_ret(ret);
+	rdmacm_lock();
+	ret = rdmacm_bind(rdmacm_id(id), addr);
+	rdmacm_unlock();
+	return rdmacm_ret(ret);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The agent: puts the machine of src/cm on QP 1 of the process's engine. The service thread brings datagrams and time, programs' threads
+ * bring calls; the lock makes them one after the other. The device is opened when an id first needs it, and stays open.
+ */
+#include <endian.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "rdmacm/rdmacm.h"
+
+struct rdmacm_agent agent = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.acked = PTHREAD_COND_INITIALIZER,
+	.ids = LIST_HEAD_INIT(agent.ids),
+	.channels = LIST_HEAD_INIT(agent.channels),
+};
+
+/* One opens, the others wait: outside of the agent's lock, which the service thread may want meanwhile. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void __attribute__((constructor)) init_ports(void)
+{
+	for (unsigned i = 0; i < RDMACM_PORT_BUCKETS; i++)
+		list_init(&agent.ports[i]);
+}
+
+void rdmacm_lock(void)
+{
+	pthread_mutex_lock(&agent.lock);
+}
+
+void rdmacm_unlock(void)
+{
+	pthread_mutex_unlock(&agent.lock);
+}
+
+uint64_t rdmacm_now(void)
+{
+	return drive_now(agent.drive);
+}
+
+void rdmacm_started(void)
+{
+	drive_gsi_wake(agent.drive);
+}
+
+/* ---- between machine and QP 1 ---- */
+
+static void on_input(void *ctx, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
+		     const uint8_t *mad)
+{
+	rdmacm_lock();
+	cm_input(agent.cm, rdmacm_now(), src, dst, mad, CM_MAD_LEN);
+	rdmacm_unlock();
+}
+
+static uint64_t on_expire(void *ctx, uint64_t now)
+{
+	uint64_t next;
+
+	rdmacm_lock();
+	cm_expire(agent.cm, now);
+	next = cm_next(agent.cm);
+	rdmacm_unlock();
+	return next;
+}
+
+static const struct drive_gsi_ops gsi_ops = {.input = on_input, .expire = on_expire};
+
+/* What can't be sent is lost, as any datagram may be: the machine sends again. */
+static void on_send(void *ctx, const struct cm_datagram *d)
+{
+	uint8_t port, index;
+
+	if (rdmacm_find_gid(&d->src, &port, &index) == 0)
+		drive_gsi_send(agent.drive, port - 1u, &d->dst, d->tclass, d->mad);
+}
+
+/* ---- fork, exit ---- */
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&open_lock);
+	rdmacm_lock();
+}
+
+static void in_parent(void)
+{
+	rdmacm_unlock();
+	pthread_mutex_unlock(&open_lock);
+}
+
+/* Connections and listeners stay with the parent, whose NIC has them. The child opens its own. */
+static void in_child(void)
+{
+	struct rdmacm_channel *ch;
+	struct rdmacm_id *id;
+
+	pthread_mutex_init(&open_lock, NULL);
+	pthread_mutex_init(&agent.lock, NULL);
+	pthread_cond_init(&agent.acked, NULL);
+	list_for_each_entry (id, &agent.ids, link) {
+		rdmacm_port_release(id);
+		id->conn = NULL;
+		id->listener = NULL;
+		id->state = RDMACM_DEAD;
+	}
+	list_for_each_entry (ch, &agent.channels, link)
+		evq_renew(&ch->queue);
+	agent.verbs = NULL;
+	agent.pd = NULL;
+	agent.drive = NULL;
+	agent.cm = NULL;
+}
+
+/*
+ * The process ends in good order: peers hear of it now, instead of finding out. A lock that is taken belongs to a thread in the middle
+ * of something, or to ourselves, below a signal handler.
+ */
+static void at_exit(void)
+{
+	struct rdmacm_id *id;
+
+	if (pthread_mutex_trylock(&agent.lock))
+		return;
+	list_for_each_entry (id, &agent.ids, link) {
+		if (id->conn)
+			cm_release(id->conn, rdmacm_now());
+		id->conn = NULL;
+	}
+	rdmacm_unlock();
+}
+
+static void watch_process(void)
+{
+	pthread_atfork(before_fork, in_parent, in_child);
+	atexit(at_exit);
+}
+
+/* ---- opening ---- */
+
+static struct ibv_context *open_device(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *verbs = NULL;
+	int err;
+
+	if (!list)
+		return NULL;
+	errno = ENODEV;
+	if (list[0])
+		verbs = ibv_open_device(list[0]);
+	err = errno;
+	ibv_free_device_list(list);
+	errno = err;
+	return verbs;
+}
+
+static struct cm *open_cm(struct ibv_context *verbs, struct drive *d)
+{
+	struct cm_config config = {.seed = rng_entropy(),
+				   .guid = be64toh(ibv_get_device_guid(verbs->device))};
+	struct cm_ops ops = {.send = on_send, .event = rdmacm_on_cm_event};
+
+	return cm_new(&config, &ops, drive_now(d));
+}
+
+static int agent_start(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct ibv_context *verbs = open_device();
+	struct ibv_pd *pd;
+	struct cm *cm;
+	int ret;
+
+	if (!verbs)
+		return -errno;
+	pd = ibv_alloc_pd(verbs);
+	cm = pd ? open_cm(verbs, verbs_drive(verbs)) : NULL;
+	if (!cm) {
+		ret = -errno;
+		goto close;
+	}
+	rdmacm_lock();
+	rng_seed(&agent.rng, rng_entropy());
+	agent.verbs = verbs;
+	agent.drive = verbs_drive(verbs);
+	agent.pd = pd;
+	agent.cm = cm;
+	rdmacm_unlock();
+	ret = drive_gsi_open(agent.drive, &gsi_ops, NULL);
+	if (ret == 0) {
+		pthread_once(&once, watch_process);
+		return 0;
+	}
+	rdmacm_lock();
+	agent.verbs = NULL;
+	rdmacm_unlock();
+	cm_free(cm);
+close:
+	if (pd)
+		ibv_dealloc_pd(pd);
+	ibv_close_device(verbs);
+	return ret;
+}
+
+int rdmacm_agent_open(void)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&open_lock);
+	if (!agent.verbs)
+		ret = agent_start();
+	pthread_mutex_unlock(&open_lock);
+	return ret;
+}
+
+/* ---- devices ---- */
+
+ROOST_EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
+{
+	struct ibv_context **list;
+	int ret = rdmacm_agent_open();
+
+	if (num_devices)
+		*num_devices = 0;
+	if (ret) {
+		errno = -ret;
+		return NULL;
+	}
+	list = calloc(2, sizeof(*list));
+	if (!list) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	list[0] = agent.verbs;
+	if (num_devices)
+		*num_devices = 1;
+	return list;
+}
+
+ROOST_EXPORT void rdma_free_devices(struct ibv_context **list)
+{
+	free(list);
+}

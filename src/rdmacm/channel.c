@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Event channels, and the events on them. An event belongs to an id from when it is raised until it is acknowledged: the id's end drops
+ * what nobody has taken, and waits for the rest. The request for a connection belongs to its listener.
+ *
+ *   raised: on the owner's list, in the channel's queue -> taken: on the list -> acknowledged: freed
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rdmacm/rdmacm.h"
+
+/* ---- channels ---- */
+
+ROOST_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	struct rdmacm_channel *ch = calloc(1, sizeof(*ch));
+	int ret;
+
+	if (!ch) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	ret = evq_init(&ch->queue);
+	if (ret) {
+		free(ch);
+		errno = -ret;
+		return NULL;
+	}
+	ch->channel.fd = ch->queue.fd;
+	rdmacm_lock();
+	list_add_tail(&ch->link, &agent.channels);
+	rdmacm_unlock();
+	return &ch->channel;
+}
+
+ROOST_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	struct rdmacm_channel *ch = (struct rdmacm_channel *)channel;
+
+	rdmacm_lock();
+	list_del(&ch->link);
+	rdmacm_unlock();
+	evq_destroy(&ch->queue);
+	free(ch);
+}
+
+static struct evq *queue_of(const struct rdma_event_channel *channel)
+{
+	return &((struct rdmacm_channel *)channel)->queue;
+}
+
+/* ---- raising ---- */
+
+struct rdmacm_event *rdmacm_event_new(struct rdmacm_id *owner, struct rdmacm_id *about,
+				      enum rdma_cm_event_type type)
+{
+	struct rdmacm_event *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->owner = owner;
+	e->event.id = &about->id;
+	e->event.event = type;
+	e->queued.object = e;
+	e->queued.reported = &e->taken;
+	return e;
+}
+
+/* The private data is in the same place for both kinds of events. */
+void rdmacm_event_data(struct rdmacm_event *e, const void *data, size_t len)
+{
+	if (!data || len > sizeof(e->data))
+		return;
+	memcpy(e->data, data, len);
+	e->event.param.conn.private_data = e->data;
+	e->event.param.conn.private_data_len = (uint8_t)len;
+}
+
+void rdmacm_event_raise(struct rdmacm_event *e)
+{
+	list_add_tail(&e->link, &e->owner->events);
+	evq_raise(queue_of(e->owner->id.channel), &e->queued);
+}
+
+int rdmacm_event_simple(struct rdmacm_id *id, enum rdma_cm_event_type type, int status)
+{
+	struct rdmacm_event *e = rdmacm_event_new(id, id, type);
+
+	if (!e)
+		return -ENOMEM;
+	e->event.status = status;
+	rdmacm_event_raise(e);
+	return 0;
+}
+
+/* ---- the end of them ---- */
+
+/* True: it was not taken yet, and now it won't be. */
+static bool withdraw(struct rdmacm_event *e)
+{
+	return evq_forget(queue_of(e->owner->id.channel), &e->queued) == 0;
+}
+
+static void discard(struct rdmacm_event *e)
+{
+	list_del(&e->link);
+	if (e->event.event == RDMA_CM_EVENT_CONNECT_REQUEST && !e->taken)
+		rdmacm_id_end(rdmacm_id(e->event.id)); /* nobody has seen it: its request is rejected */
+	free(e);
+}
+
+void rdmacm_events_end(struct rdmacm_id *id)
+{
+	struct rdmacm_event *e, *tmp;
+
+	list_for_each_entry_safe (e, tmp, &id->events, link) {
+		if (withdraw(e))
+			discard(e);
+	}
+	while (!list_empty(&id->events))
+		pthread_cond_wait(&agent.acked, &agent.lock);
+}
+
+ROOST_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	struct rdmacm_event *e = (struct rdmacm_event *)event;
+
+	if (!event)
+		return rdmacm_ret(-EINVAL);
+	rdmacm_lock();
+	discard(e);
+	pthread_cond_broadcast(&agent.acked);
+	rdmacm_unlock();
+	return 0;
+}
+
+/* ---- taking ---- */
+
+/* Lock held. False: the program is not to see it. */
+static bool take(struct rdmacm_event *e)
+{
+	struct rdmacm_id *id = rdmacm_id(e->event.id);
+
+	switch (e->event.event) {
+	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		if (id->conn)
+			cm_taken(id->conn);
+		break;
+	case RDMA_CM_EVENT_CONNECT_RESPONSE:
+		if (id->id.qp)
+			rdmacm_take_reply(e);
+		break;
+	case RDMA_CM_EVENT_REJECTED:
+		if (id->connect_error)
+			return false;
+		rdmacm_qp_to_error(id);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		return !id->connect_error;
+	default:
+		break;
+	}
+	return true;
+}
+
+/* Sleeps without driving the NIC: it is a thread of its own in most programs, and what it waits for comes by the service thread anyway. */
+ROOST_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+{
+	struct rdmacm_event *e;
+	void *object;
+	int type, ret;
+	bool seen;
+
+	if (!channel || !event)
+		return rdmacm_ret(-EINVAL);
+	do {
+		ret = evq_take(queue_of(channel), NULL, &type, &object);
+		if (ret)
+			return rdmacm_ret(ret);
+		e = object;
+		rdmacm_lock();
+		seen = take(e);
+		rdmacm_unlock();
+		if (!seen)
+			rdma_ack_cm_event(&e->event);
+	} while (!seen);
+	if (e->event.event == RDMA_CM_EVENT_CONNECT_REQUEST && e->owner->sync) {
+		ret = rdma_migrate_id(e->event.id, NULL);
+		if (ret) {
+			ret = errno;
+			rdma_destroy_id(e->event.id);
+			rdma_ack_cm_event(&e->event);
+			return rdmacm_ret(-ret);
+		}
+	}
+	*event = &e->event;
+	return 0;
+}
+
+int rdmacm_complete(struct rdmacm_id *id)
+{
+	struct rdma_cm_id *pub = &id->id;
+
+	if (!id->sync)
+		return 0;
+	if (pub->event) {
+		rdma_ack_cm_event(pub->event);
+		pub->event = NULL;
+	}
+	if (rdma_get_cm_event(pub->channel, &pub->event))
+		return -errno;
+	if (!pub->event->status)
+		return 0;
+	if (pub->event->event == RDMA_CM_EVENT_REJECTED)
+		return -ECONNREFUSED;
+	return pub->event->status < 0 ? pub->event->status : -pub->event->status;
+}
+
+/* ---- migrating ---- */
+
+/* What is raised moves along, in order; what is taken is waited for, as the kernel's users know it. */
+static void move_events(struct rdmacm_id *id, struct rdma_event_channel *to)
+{
+	struct rdmacm_event *e, *tmp;
+	struct list_head moved = LIST_HEAD_INIT(moved);
+
+	for (;;) {
+		list_for_each_entry_safe (e, tmp, &id->events, link) {
+			if (withdraw(e))
+				list_move_tail(&e->link, &moved);
+		}
+		if (list_empty(&id->events))
+			break;
+		pthread_cond_wait(&agent.acked, &agent.lock);
+	}
+	id->id.channel = to;
+	list_for_each_entry_safe (e, tmp, &moved, link) {
+		list_del(&e->link);
+		rdmacm_event_raise(e);
+	}
+}
+
+ROOST_EXPORT int rdma_migrate_id(struct rdma_cm_id *pub, struct rdma_event_channel *channel)
+{
+	struct rdma_event_channel *old = pub->channel;
+	struct rdmacm_id *id = rdmacm_id(pub);
+	bool was_sync = id->sync, sync = !channel;
+
+	if (sync) {
+		channel = rdma_create_event_channel();
+		if (!channel)
+			return -1;
+	}
+	if (was_sync && pub->event) {
+		rdma_ack_cm_event(pub->event);
+		pub->event = NULL;
+	}
+	rdmacm_lock();
+	move_events(id, channel);
+	id->sync = sync;
+	rdmacm_unlock();
+	if (was_sync)
+		rdma_destroy_event_channel(old);
+	return 0;
+}

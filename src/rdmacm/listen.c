@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The passive end: listening, requests, accepting. */
+#include <string.h>
+
+#include "rdmacm/rdmacm.h"
+
+/* ---- listening ---- */
+
+static int start_listening(struct rdmacm_id *id, int backlog)
+{
+	static const struct sockaddr_storage any = {.ss_family = AF_INET};
+	unsigned kinds = rdmacm_is_ud(id) ? CM_LISTEN_UD : CM_LISTEN_CONN;
+	bool all;
+	int ret;
+
+	if (id->state == RDMACM_IDLE) {
+		ret = rdmacm_bind(id, (const struct sockaddr *)&any);
+		if (ret)
+			return ret;
+	}
+	if (id->state != RDMACM_BOUND)
+		return -EINVAL;
+	/* Sharing a port is for those that do not listen. */
+	if (rdmacm_port_conflicts(id, id->port, false))
+		return -EADDRINUSE;
+	all = rdmacm_addr_is_any(&id->id.route.addr.src_addr);
+	ret = cm_listen(agent.cm, rdmacm_service_id(id, id->port), all ? NULL : &id->src, kinds,
+			backlog > 0 && backlog < RDMACM_MAX_BACKLOG ? (uint32_t)backlog : RDMACM_MAX_BACKLOG,
+			id, &id->listener);
+	if (ret == 0)
+		id->state = RDMACM_LISTEN;
+	return ret;
+}
+
+ROOST_EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
+{
+	int ret = rdmacm_agent_open();
+
+	if (ret)
+		return rdmacm_ret(ret);
+	rdmacm_lock();
+	ret = start_listening(rdmacm_id(pub), backlog);
+	rdmacm_unlock();
+	return rdmacm_ret(ret);
+}
+
+/* ---- requests ---- */
+
+/*
+ * Who asks is where the datagram came from, and not what its private data says of it: RoCE v2's GIDs are IP addresses. From the private
+ * data comes the port.
+ */
+static int describe(struct rdmacm_id *id, const struct cm_event *e)
+{
+	struct rdma_addr *a = &id->id.route.addr;
+	struct cm_qp_attr q;
+	int ret;
+
+	cm_qp_attr(e->conn, &q);
+	id->src = q.sgid;
+	id->dst = q.dgid;
+	id->tos = q.tclass;
+	ret = rdmacm_attach(id);
+	if (ret)
+		return ret;
+	id->port = (uint16_t)e->service_id;
+	rdmacm_addr_to(&id->src, id->port, &a->src_storage);
+	rdmacm_addr_to(&id->dst, e->has_ip ? e->ip.sport : 0, &a->dst_storage);
+	rdmacm_set_path(id);
+	if (q.path_mtu)
+		id->path.mtu = q.path_mtu;
+	return 0;
+}
+
+static struct rdmacm_id *child_of(const struct rdmacm_id *listener, const struct cm_event *e)
+{
+	enum ibv_qp_type type = listener->id.qp_type;
+	struct rdmacm_id *id;
+
+	if (e->type == CM_EV_REQUEST)
+		type = e->transport == CM_TRANSPORT_UC ? IBV_QPT_UC : IBV_QPT_RC;
+	id = rdmacm_id_new(listener->id.channel, listener->id.context, listener->id.ps, type);
+	if (!id)
+		return NULL;
+	id->passive = true;
+	id->state = RDMACM_CONNECT;
+	id->responder_resources = e->responder_resources;
+	id->initiator_depth = e->initiator_depth;
+	id->remote_ece = (struct ibv_ece){.vendor_id = e->ece.vendor_id, .options = e->ece.options};
+	return id;
+}
+
+/* What can't be told to the program is refused: nobody would ever answer. */
+void rdmacm_on_request(const struct cm_event *e)
+{
+	struct rdmacm_id *listener = e->user, *id = child_of(listener, e);
+	struct rdmacm_event *out;
+
+	if (!id) {
+		cm_release(e->conn, rdmacm_now());
+		return;
+	}
+	id->conn = e->conn;
+	cm_set_user(e->conn, id);
+	out = describe(id, e) ? NULL : rdmacm_event_new(listener, id, RDMA_CM_EVENT_CONNECT_REQUEST);
+	if (!out) {
+		rdmacm_id_end(id);
+		return;
+	}
+	out->event.listen_id = &listener->id;
+	if (e->type == CM_EV_REQUEST)
+		rdmacm_fill_conn(&out->event.param.conn, e);
+	rdmacm_event_data(out, e->data, e->data_len);
+	rdmacm_event_raise(out);
+}
+
+/* ---- accepting ---- */
+
+static int accept_datagrams(struct rdmacm_id *id, const struct rdma_conn_param *p)
+{
+	return cm_sidr_reply(id->conn, rdmacm_now(), CM_SIDR_OK, rdmacm_qp_number(id, p), RDMA_UDP_QKEY,
+			     rdmacm_cm_ece(&id->local_ece), p ? p->private_data : NULL,
+			     p && p->private_data ? p->private_data_len : 0);
+}
+
+/* Ready before the peer knows: what it sends may be here before its RTU. */
+static int bring_up(struct rdmacm_id *id)
+{
+	int ret = 0;
+
+	if (id->id.qp)
+		ret = rdmacm_qp_to_rtr(id);
+	if (id->id.qp && ret == 0)
+		ret = rdmacm_qp_to_rts(id);
+	return ret;
+}
+
+static int accept_connection(struct rdmacm_id *id, const struct rdma_conn_param *p)
+{
+	struct cm_accept a = {
+		.qpn = rdmacm_qp_number(id, p),
+		.psn = id->psn,
+		.responder_resources = id->responder_resources,
+		.initiator_depth = id->initiator_depth,
+		.flow_control = p ? p->flow_control : 0,
+		.rnr_retry = p && p->rnr_retry_count < 7 ? p->rnr_retry_count : 7,
+		.srq = rdmacm_has_srq(id, p),
+		.data = p ? p->private_data : NULL,
+		.data_len = p && p->private_data ? p->private_data_len : 0,
+	};
+	int ret = bring_up(id);
+
+	if (ret == 0) {
+		a.ece = rdmacm_cm_ece(&id->local_ece);
+		ret = cm_accept(id->conn, rdmacm_now(), &a);
+	}
+	if (ret)
+		rdmacm_qp_to_error(id);
+	return ret;
+}
+
+static int start_accepting(struct rdmacm_id *id, const struct rdma_conn_param *p)
+{
+	int ret;
+
+	if (id->state != RDMACM_CONNECT || !id->passive || !id->conn)
+		return -EINVAL;
+	ret = rdmacm_settle_depths(id, p);
+	if (ret)
+		return ret;
+	ret = rdmacm_is_ud(id) ? accept_datagrams(id, p) : accept_connection(id, p);
+	rdmacm_started();
+	return ret;
+}
+
+ROOST_EXPORT int rdma_accept(struct rdma_cm_id *pub, struct rdma_conn_param *conn_param)
+{
+	struct rdmacm_id *id = rdmacm_id(pub);
+	int ret;
+
+	rdmacm_lock();
+	ret = start_accepting(id, conn_param);
+	rdmacm_unlock();
+	if (ret == 0 && !rdmacm_is_ud(id))
+		ret = rdmacm_complete(id);
+	return rdmacm_ret(ret);
+}

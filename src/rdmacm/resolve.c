@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Addresses and routes of a connection to be. The NIC needs neither ARP nor a subnet manager, so the answers are known at once; they
+ * come as events all the same.
+ */
+#include <string.h>
+
+#include "rdmacm/rdmacm.h"
+
+/* Of a path record: "exactly", and four lanes of ten gigabits, as ibv_query_port() says. */
+#define SELECT_EQUAL	 2
+#define RATE_40_GBPS	 7
+#define PACKET_LIFE_TIME 18
+#define LID_PERMISSIVE	 0xffff
+
+void rdmacm_set_path(struct rdmacm_id *id)
+{
+	struct ibv_sa_path_rec *p = &id->path;
+	struct ibv_port_attr port;
+
+	memset(p, 0, sizeof(*p));
+	memcpy(p->sgid.raw, id->src.b, sizeof(p->sgid.raw));
+	memcpy(p->dgid.raw, id->dst.b, sizeof(p->dgid.raw));
+	p->slid = p->dlid = htobe16(LID_PERMISSIVE);
+	p->hop_limit = RDMACM_HOP_LIMIT;
+	p->traffic_class = id->tos;
+	p->reversible = 1;
+	p->numb_path = 1;
+	p->pkey = htobe16(PKT_PKEY_DEFAULT);
+	p->mtu_selector = SELECT_EQUAL;
+	p->mtu = IBV_MTU_1024;
+	if (ibv_query_port(id->id.verbs, id->id.port_num, &port) == 0)
+		p->mtu = (uint8_t)port.active_mtu;
+	p->rate_selector = SELECT_EQUAL;
+	p->rate = RATE_40_GBPS;
+	p->packet_life_time_selector = SELECT_EQUAL;
+	p->packet_life_time = id->ack_timeout ? (uint8_t)(id->ack_timeout - 1) : PACKET_LIFE_TIME;
+	memcpy(id->id.route.addr.addr.ibaddr.dgid.raw, id->dst.b, sizeof(p->dgid.raw));
+	id->id.route.path_rec = p;
+	id->id.route.num_paths = 1;
+}
+
+/* As annex A11 and the kernel (rdma_get_service_id) have it: the port space in the upper bits. */
+uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port)
+{
+	return (uint64_t)id->id.ps << 16 | port;
+}
+
+/* The source: what the program says, what the id is bound to, or what suits the destination. */
+static int settle_source(struct rdmacm_id *id, const struct sockaddr *src, const struct pkt_addr *dst)
+{
+	struct rdma_addr *a = &id->id.route.addr;
+	struct sockaddr_storage any = {.ss_family = pkt_addr_is_v4(dst) ? AF_INET : AF_INET6};
+	int ret = 0;
+
+	if (id->state == RDMACM_IDLE)
+		ret = rdmacm_bind(id, src ? src : (struct sockaddr *)&any);
+	if (ret || !rdmacm_addr_is_any(&a->src_addr))
+		return ret;
+	ret = rdmacm_source_for(dst, &id->src);
+	if (ret == 0)
+		ret = rdmacm_attach(id);
+	if (ret == 0)
+		rdmacm_addr_to(&id->src, id->port, &a->src_storage);
+	return ret;
+}
+
+static int resolve_addr(struct rdmacm_id *id, const struct sockaddr *src, const struct sockaddr *dst)
+{
+	struct rdma_addr *a = &id->id.route.addr;
+	struct pkt_addr addr;
+	uint16_t port;
+	int ret = rdmacm_addr_from(dst, &addr, &port);
+
+	if (ret)
+		return ret;
+	if ((id->state != RDMACM_IDLE && id->state != RDMACM_BOUND) ||
+	    (id->state == RDMACM_BOUND && a->src_addr.sa_family != dst->sa_family) ||
+	    (src && src->sa_family != dst->sa_family))
+		return -EINVAL;
+	ret = settle_source(id, src, &addr);
+	if (ret)
+		return ret;
+	id->dst = rdmacm_addr_is_any(dst) ? id->src : addr; /* nobody in particular is ourselves */
+	rdmacm_addr_to(&id->dst, port, &a->dst_storage);
+	memcpy(a->addr.ibaddr.dgid.raw, id->dst.b, sizeof(id->dst.b));
+	id->state = RDMACM_ADDR_RESOLVED;
+	return rdmacm_event_simple(id, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+}
+
+ROOST_EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_addr,
+				   struct sockaddr *dst_addr, int timeout_ms)
+{
+	struct rdmacm_id *id = rdmacm_id(pub);
+	int ret = rdmacm_agent_open();
+
+	if (ret)
+		return rdmacm_ret(ret);
+	rdmacm_lock();
+	ret = resolve_addr(id, src_addr, dst_addr);
+	rdmacm_unlock();
+	if (ret == 0)
+		ret = rdmacm_complete(id);
+	return rdmacm_ret(ret);
+}
+
+ROOST_EXPORT int rdma_resolve_route(struct rdma_cm_id *pub, int timeout_ms)
+{
+	struct rdmacm_id *id = rdmacm_id(pub);
+	int ret = -EINVAL;
+
+	rdmacm_lock();
+	if (id->state == RDMACM_ADDR_RESOLVED) {
+		rdmacm_set_path(id);
+		id->state = RDMACM_ROUTE_RESOLVED;
+		ret = rdmacm_event_simple(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+	}
+	rdmacm_unlock();
+	if (ret == 0)
+		ret = rdmacm_complete(id);
+	return rdmacm_ret(ret);
+}

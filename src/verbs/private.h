@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What other libraries of ours need of libibverbs.so.1, where the process's one engine lives: this, and what src/drive/drive.h and
+ * src/verbs/evq.h mark with ROOST_EXPORT. It goes by the version node ROOST_PRIVATE; the two libraries are of one build.
+ */
+#ifndef ROOST_VERBS_PRIVATE_H
+#define ROOST_VERBS_PRIVATE_H
+
+#include <infiniband/verbs.h>
+
+#include "base/export.h"
+#include "drive/drive.h"
+
+/* The engine of a context of ours; valid as long as the context is open. Any thread. */
+ROOST_EXPORT struct drive *verbs_drive(struct ibv_context *context);
+
+#endif
