@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "rdmacm/rdmacm.h"
 
@@ -34,15 +35,38 @@ ROOST_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 	return &ch->channel;
 }
 
+/*
+ * Programs destroy a channel with a thread of theirs on it, or on its way back to it (rping when it is done). With the kernel's
+ * descriptor such a thread sleeps on, so it does with ours: the memory of the last few stays, to tell it.
+ */
+static struct rdmacm_channel *closed_channels[16];
+
 ROOST_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 {
 	struct rdmacm_channel *ch = (struct rdmacm_channel *)channel;
+	static unsigned next;
+	struct rdmacm_channel *oldest;
 
 	rdmacm_lock();
 	list_del(&ch->link);
+	ch->closed = true;
+	oldest = closed_channels[next];
+	closed_channels[next] = ch;
+	next = (next + 1) % (sizeof(closed_channels) / sizeof(closed_channels[0]));
 	rdmacm_unlock();
 	evq_destroy(&ch->queue);
-	free(ch);
+	free(oldest);
+}
+
+static void sleep_if_closed(const struct rdmacm_channel *ch)
+{
+	bool closed;
+
+	rdmacm_lock();
+	closed = ch->closed;
+	rdmacm_unlock();
+	while (closed)
+		pause();
 }
 
 static struct evq *queue_of(const struct rdma_event_channel *channel)
@@ -175,9 +199,12 @@ ROOST_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rd
 	if (!channel || !event)
 		return rdmacm_ret(-EINVAL);
 	do {
+		sleep_if_closed((struct rdmacm_channel *)channel);
 		ret = evq_take(queue_of(channel), NULL, &type, &object);
-		if (ret)
+		if (ret) {
+			sleep_if_closed((struct rdmacm_channel *)channel);
 			return rdmacm_ret(ret);
+		}
 		e = object;
 		rdmacm_lock();
 		seen = take(e);

@@ -30,6 +30,7 @@ struct rdmacm_channel {
 	struct rdma_event_channel channel;
 	struct evq queue;
 	struct list_head link; /* all of them: a forked child has to part with its parent's descriptors */
+	bool closed;
 };
 
 /* As rdma_cm(7) has it, and the kernel's enum rdma_cm_state. */
