@@ -84,8 +84,17 @@ static void nothing(struct port *p)
 {
 }
 
-static const struct port_ops wire_ops = {"wire",   path_get, path_put, reserve, cancel,	 flush,
-					 rx_burst, arm,	     nothing,  NULL,	nothing, nothing};
+static const struct port_ops wire_ops = {.name = "wire",
+					 .path_get = path_get,
+					 .path_put = path_put,
+					 .reserve = reserve,
+					 .cancel = cancel,
+					 .flush = flush,
+					 .rx_burst = rx_burst,
+					 .arm = arm,
+					 .disarm = nothing,
+					 .after_fork = nothing,
+					 .close = nothing};
 
 static void on_cq(void *host, void *ctx)
 {

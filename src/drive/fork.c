@@ -24,6 +24,15 @@ static void no_path_put(struct port *p, struct port_path *path)
 {
 }
 
+static int no_join(struct port *p, const struct pkt_addr *group)
+{
+	return -ENODEV;
+}
+
+static void no_leave(struct port *p, const struct pkt_addr *group)
+{
+}
+
 static int no_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
 		      struct port_room *room)
 {
@@ -48,6 +57,8 @@ static const struct port_ops no_port = {
 	.name = "none",
 	.path_get = no_path_get,
 	.path_put = no_path_put,
+	.join = no_join,
+	.leave = no_leave,
 	.reserve = no_reserve,
 	.cancel = no_op,
 	.flush = no_flush,

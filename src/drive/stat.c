@@ -141,6 +141,7 @@ static json_t *describe(struct drive *d)
 		json_array_append_new(ports, describe_port(d, k, &sum.port[k]));
 	nic_usage(d->nic, &usage);
 	set(u, "qps", usage.qps);
+	set(u, "groups", usage.groups);
 	set(u, "cqs", usage.cqs);
 	set(u, "mrs", usage.mrs);
 	set(u, "mws", usage.mws);

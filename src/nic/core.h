@@ -226,6 +226,7 @@ struct nic_qp {
 	void *rpc_ctx; /* of the layer that serves calls; NULL: none does */
 	uint32_t max_inline, max_send_sge;
 	uint32_t events;  /* asynchronous events already raised */
+	uint32_t groups;  /* multicast groups it is attached to */
 	uint32_t windows; /* list of type 2 windows bound to it: mw.c */
 	uint64_t bytes;	  /* memory of this QP */
 	struct roost_sge recv_sges[ROOST_MAX_SGE];
@@ -259,6 +260,17 @@ struct nic_ah {
 	struct dest *dest[NIC_MAX_PUS][PORT_MAX_LANES]; /* by our PU and the receiver's lane */
 };
 
+/* A multicast group at a port number, as one PU sees it: its QPs that are attached (mcast.c). */
+struct nic_group {
+	struct list_head link; /* in pu->groups, by hash */
+	struct pkt_addr addr;
+	uint8_t port_num;
+	uint32_t joined; /* a bit for each of our ports that is a member */
+	uint32_t count;
+	struct nic_qp *qp[NIC_MAX_GROUP_QPS];
+};
+#define GROUP_BUCKETS 64 /* a power of two */
+
 struct pu_port {
 	struct port *port;
 	struct icrc_flow ud_rx; /* of the last datagram received: the next is often from there too */
@@ -278,6 +290,7 @@ struct pu {
 	struct list_head senders;    /* QPs that have requests to send */
 	struct list_head responders; /* QPs that have responses to send */
 	struct list_head dests;
+	struct list_head groups[GROUP_BUCKETS];
 	struct nic_cq *dirty[64];
 	unsigned num_dirty;
 	struct nic_counters ctr;
@@ -295,6 +308,7 @@ struct nic {
 	uint32_t qp_hint[NIC_MAX_PUS]; /* where the search for a free index goes on */
 	_Atomic(struct nic_ah *) ahs[NIC_MAX_AHS];
 	uint32_t ah_hint, num_ahs;
+	uint32_t num_groups; /* one that several PUs have counts once */
 	struct list_head cqs, srqs;
 	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
@@ -391,7 +405,15 @@ void cq_notify_dirty(struct pu *pu);
 enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,
 		      const struct pkt_view *v);
 
+/* mcast.c */
+
+/* The packet is for everybody: what is left to check, and what becomes of it. */
+enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt, const struct pkt_view *v);
+void mcast_detach_all(struct nic_qp *qp);
+
 /* rx.c */
+/* The flow that a datagram's ICRC is checked with: it may come from anywhere, but the next is often from there too. */
+struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
 
 /* sq.c */

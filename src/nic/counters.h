@@ -25,6 +25,8 @@
 	X(out_of_buffer, "no receive, or no room for a call: RNR NAKs sent, unreliable messages dropped")    \
 	X(rx_ud_dropped, "UD packets dropped: longer than the MTU or the receive, or no receive")            \
 	X(rx_bad_qkey, "dropped: Q_Key not the QP's")                                                        \
+	X(rx_multicast, "copies of multicast packets given to QPs")                                          \
+	X(rx_bad_group, "dropped: to a multicast group without a QP attached to it")                         \
 	X(rx_uc_dropped, "UC packets dropped: of a message that is damaged or was refused")                  \
 	X(packet_seq_err, "NAKs for a PSN sequence error received")                                          \
 	X(implied_nak_seq_err, "READ or atomic responses missing, seen from a later ACK or response")        \

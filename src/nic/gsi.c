@@ -17,6 +17,8 @@ enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port
 		return PKT_ERR_SERVICE;
 	if (!cfg->ops->gsi || v->sqpn != NIC_GSI_QPN)
 		return PKT_ERR_QPN;
+	if (pkt_addr_is_group(pkt->dst))
+		return PKT_ERR_GROUP;
 	if (v->qkey != NIC_GSI_QKEY)
 		return PKT_ERR_QKEY;
 	if (v->payload_len != NIC_GSI_LEN)
@@ -40,7 +42,7 @@ int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *ds
 	uint8_t *p;
 	int rc;
 
-	if (port_index >= port_count(nic))
+	if (port_index >= port_count(nic) || pkt_addr_is_group(dst))
 		return -EINVAL;
 	port = pu->ports[port_index].port;
 	rc = dest_get(pu, (uint8_t)port_index, dst, NIC_GSI_QPN, &d);

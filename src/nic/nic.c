@@ -31,6 +31,8 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	list_init(&pu->senders);
 	list_init(&pu->responders);
 	list_init(&pu->dests);
+	for (unsigned i = 0; i < GROUP_BUCKETS; i++)
+		list_init(&pu->groups[i]);
 	return pu;
 }
 
@@ -123,6 +125,7 @@ void nic_usage(const struct nic *nic, struct nic_usage *out)
 {
 	*out = (struct nic_usage){
 		.ahs = nic->num_ahs,
+		.groups = nic->num_groups,
 		.qps = nic->num_qps,
 		.cqs = nic->num_cqs,
 		.mrs = nic->mrs.regions,

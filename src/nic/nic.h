@@ -32,6 +32,8 @@
 #define NIC_MAX_SRQS	  16384
 #define NIC_MAX_RD_ATOMIC 16
 #define NIC_MAX_AHS	  65536
+#define NIC_MAX_GROUPS	  256 /* multicast groups: a socket each on udp */
+#define NIC_MAX_GROUP_QPS 64  /* QPs attached to one of them */
 #define NIC_MAX_MSG	  (1u << 31)
 
 struct nic;
@@ -179,7 +181,7 @@ void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *su
 void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Live objects, for limits and leak tests. [any] */
 struct nic_usage {
-	uint32_t ahs, qps, cqs, mrs, mws, pds, srqs;
+	uint32_t ahs, groups, qps, cqs, mrs, mws, pds, srqs;
 	uint64_t qp_bytes; /* memory of all QPs in the core */
 };
 void nic_usage(const struct nic *nic, struct nic_usage *out);
@@ -275,6 +277,20 @@ struct nic_ah_attr {
 int nic_ah_create(struct nic *nic, const struct nic_ah_attr *attr, uint32_t *handle);
 /* WQEs that still name it end in error. 0 or -ENOENT. [control+owner of all PUs] */
 int nic_ah_destroy(struct nic *nic, uint32_t handle);
+
+/* ---- multicast groups ---- */
+
+#define NIC_MCAST_QPN 0xffffffu /* the QP number of what is sent to a group */
+
+/*
+ * What comes to the group at any address of the QP's port number (that of the moment, 1 before it has one) is given to this UD QP as well, its
+ * Q_Key being right: sent by whomever, the QP itself too. Attaching again takes in addresses that came since; detaching what is
+ * not attached is -ENOENT. -EINVAL: no group, not UD; -EAFNOSUPPORT: no address of its family; -ENOSPC: NIC_MAX_GROUPS or
+ * NIC_MAX_GROUP_QPS reached; -ENOMEM; or what a port says: then nothing has changed. A QP that is destroyed is detached. [control+owner of nic_qp_pu]
+ */
+int nic_qp_attach(struct nic *nic, struct nic_qp *qp, const struct pkt_addr *group);
+int nic_qp_detach(struct nic *nic, struct nic_qp *qp, const struct pkt_addr *group);
+uint32_t nic_qp_groups(const struct nic_qp *qp); /* how many it is attached to. [control] */
 
 /* ---- QP 1: management datagrams ---- */
 

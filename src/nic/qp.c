@@ -30,12 +30,12 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 
 		if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
 			continue;
-		/* Numbers 0 and 1 are the management QPs (IBA 3.9.1). */
+		/* Numbers 0 and 1 are the management QPs (IBA 3.9.1), the last one that of multicast (9.6.1.4). */
 		do {
 			nic->qp_gen[index] =
 				(uint8_t)((nic->qp_gen[index] + 1 + rng_below(&nic->rng, 14)) & 15);
 			qp->qpn = (uint32_t)rng_below(&nic->rng, 64) << 18 | index << 4 | nic->qp_gen[index];
-		} while (qp->qpn <= 1);
+		} while (qp->qpn <= 1 || qp->qpn == NIC_MCAST_QPN);
 		nic->qp_hint[pu] = (nic->qp_hint[pu] + i + 1) % slots;
 		return (int)index;
 	}
@@ -220,6 +220,7 @@ static void drop_dest(struct nic_qp *qp)
 void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 {
 	mw_unbind_all(qp);
+	mcast_detach_all(qp);
 	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
 	detach(qp);
 	rpc_detach(qp);
@@ -351,6 +352,8 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 	struct dest *d;
 	int rc;
 
+	if (pkt_addr_is_group(&a->dgid)) /* a connection has one peer */
+		return -EINVAL;
 	nic_gid(qp->nic, port_num, a->sgid_index, &gid); /* there is one: qp_check_modify() */
 	rc = dest_get(qp->pu, (uint8_t)gid.port, &a->dgid, dqpn, &d);
 	if (rc)

@@ -38,6 +38,9 @@ static void count_refused(struct nic_counters *c, enum pkt_error why)
 	case PKT_ERR_QKEY:
 		c->rx_bad_qkey++;
 		break;
+	case PKT_ERR_GROUP:
+		c->rx_bad_group++;
+		break;
 	case PKT_OK:
 	case PKT_ERR_COUNT:
 		break;
@@ -50,15 +53,22 @@ static bool pkey_ok(uint16_t pkey)
 	return (pkey & 0x7fff) == (PKT_PKEY_DEFAULT & 0x7fff);
 }
 
-/* The flow that a packet's ICRC is checked with: a connection's own, or, since a datagram may come from anywhere, the last one's. */
-static struct icrc_flow *flow_of(struct nic_qp *qp, struct pu_port *pp, const struct port_pkt *pkt)
+struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt)
 {
-	struct icrc_flow *f = qp->type == NIC_QPT_UD ? &pp->ud_rx : &qp->dest->rx;
+	struct icrc_flow *f = &pp->ud_rx;
 
-	if (qp->type == NIC_QPT_UD &&
-	    unlikely(!pkt_addr_eq(pkt->src, &f->src) || !pkt_addr_eq(pkt->dst, &f->dst)))
+	if (unlikely(f->sport != pkt->sport || !pkt_addr_eq(pkt->src, &f->src) ||
+		     !pkt_addr_eq(pkt->dst, &f->dst)))
 		icrc_flow_init(f, pkt->src, pkt->dst, pkt->sport, PKT_UDP_PORT);
-	else if (unlikely(f->sport != pkt->sport))
+	return f;
+}
+
+/* A connection's own. */
+static struct icrc_flow *connection_flow(struct nic_qp *qp, const struct port_pkt *pkt)
+{
+	struct icrc_flow *f = &qp->dest->rx;
+
+	if (unlikely(f->sport != pkt->sport))
 		icrc_flow_init(f, pkt->src, &f->dst, pkt->sport, PKT_UDP_PORT);
 	return f;
 }
@@ -75,6 +85,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 			    struct nic_qp **out)
 {
 	enum pkt_error err = pkt_parse(pkt->bth, pkt->len, v);
+	struct icrc_flow *flow;
 	struct nic_qp *qp;
 	bool answers;
 
@@ -84,6 +95,8 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 		return PKT_ERR_PKEY;
 	if (unlikely(v->dqpn == NIC_GSI_QPN))
 		return gsi_rx(pu, pp, pkt, v);
+	if (unlikely(v->dqpn == NIC_MCAST_QPN))
+		return mcast_rx(pu, pp, pkt, v);
 	qp = nic_find_qp(pu->nic, v->dqpn);
 	if (unlikely(!qp || qp->pu != pu))
 		return PKT_ERR_QPN;
@@ -99,8 +112,15 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 		return PKT_ERR_OPCODE;
 	if (unlikely(!source_ok(qp, pp, pkt)))
 		return PKT_ERR_SOURCE;
-	if (unlikely(!icrc_verify(flow_of(qp, pp, pkt), pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth,
-				  pkt->len)))
+	if (qp->type == NIC_QPT_UD) {
+		/* What is addressed to a group goes to those attached to it, not to the one that somebody guessed. */
+		if (unlikely(pkt_addr_is_group(pkt->dst)))
+			return PKT_ERR_GROUP;
+		flow = rx_ud_flow(pp, pkt);
+	} else {
+		flow = connection_flow(qp, pkt);
+	}
+	if (unlikely(!icrc_verify(flow, pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len)))
 		return PKT_ERR_ICRC;
 	*out = qp;
 	return PKT_OK;
@@ -124,7 +144,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			count_refused(&pu->ctr, err);
 			continue;
 		}
-		if (unlikely(!qp)) /* QP 1 had it */
+		if (unlikely(!qp)) /* QP 1 had it, or the members of a group */
 			continue;
 		if (unlikely(pkts[i].flags & PORT_CE))
 			pu->ctr.np_ecn_marked_roce_packets++;

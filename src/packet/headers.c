@@ -124,6 +124,7 @@ const char *pkt_error_str(enum pkt_error e)
 		[PKT_ERR_SOURCE] = "not from the QP's peer",
 		[PKT_ERR_SERVICE] = "op-code of another service",
 		[PKT_ERR_QKEY] = "Q_Key of another QP",
+		[PKT_ERR_GROUP] = "multicast without a member",
 	};
 
 	return (unsigned)e < PKT_ERR_COUNT ? text[e] : "unknown error";

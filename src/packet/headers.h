@@ -135,6 +135,7 @@ enum pkt_error {
 	PKT_ERR_SOURCE,	 /* not from the QP's peer */
 	PKT_ERR_SERVICE, /* op-code of another service than the QP's */
 	PKT_ERR_QKEY,	 /* Q_Key is not the QP's */
+	PKT_ERR_GROUP,	 /* to a multicast group that no QP is attached to, or not as such a packet must be */
 	PKT_ERR_COUNT
 };
 

@@ -42,6 +42,12 @@ static inline bool pkt_addr_eq(const struct pkt_addr *a, const struct pkt_addr *
 	return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
 }
 
+/* Is it that of a multicast group: 224/4 or ff00::/8? */
+static inline bool pkt_addr_is_group(const struct pkt_addr *a)
+{
+	return a->b[0] == 0xff || ((a->b[12] & 0xf0) == 0xe0 && pkt_addr_is_v4(a));
+}
+
 /* Fills *a from text, IPv4 or IPv6. 0 or -EINVAL. */
 int pkt_addr_parse(const char *text, struct pkt_addr *a);
 /* Prints into buf (46 bytes are always enough); returns buf. */

@@ -307,6 +307,20 @@ static void fault_path_put(struct port *p, struct port_path *path)
 	f->inner->ops->path_put(f->inner, path);
 }
 
+static int fault_join(struct port *p, const struct pkt_addr *group)
+{
+	struct port *in = fault_port(p)->inner;
+
+	return in->ops->join(in, group);
+}
+
+static void fault_leave(struct port *p, const struct pkt_addr *group)
+{
+	struct port *in = fault_port(p)->inner;
+
+	in->ops->leave(in, group);
+}
+
 static int fault_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
 			 struct port_room *room)
 {
@@ -469,6 +483,8 @@ static void fault_close(struct port *p)
 static const struct port_ops fault_ops = {
 	.path_get = fault_path_get,
 	.path_put = fault_path_put,
+	.join = fault_join,
+	.leave = fault_leave,
 	.reserve = fault_reserve,
 	.cancel = fault_cancel,
 	.flush = fault_flush,

@@ -125,7 +125,8 @@ static uint16_t true_id(struct pcap_port *c, const struct port_pkt *pkt)
 		return id;
 	memcpy(&tail, pkt->src->b + 8, sizeof(tail));
 	f = &c->flow[((tail ^ tail >> 56 ^ tail >> 50) + pkt->sport) % FLOWS];
-	if (f->dport != PKT_UDP_PORT || f->sport != pkt->sport || !pkt_addr_eq(&f->src, pkt->src))
+	if (f->dport != PKT_UDP_PORT || f->sport != pkt->sport || !pkt_addr_eq(&f->src, pkt->src) ||
+	    !pkt_addr_eq(&f->dst, pkt->dst))
 		icrc_flow_init(f, pkt->src, pkt->dst, pkt->sport, PKT_UDP_PORT);
 	return icrc_verify(f, false, &id, pkt->bth, pkt->len) ? id : pkt->ip_id;
 }
@@ -143,6 +144,20 @@ static void pcap_path_put(struct port *p, struct port_path *path)
 
 	put_sent(c);
 	c->inner->ops->path_put(c->inner, path);
+}
+
+static int pcap_join(struct port *p, const struct pkt_addr *group)
+{
+	struct port *in = pcap_port(p)->inner;
+
+	return in->ops->join(in, group);
+}
+
+static void pcap_leave(struct port *p, const struct pkt_addr *group)
+{
+	struct port *in = pcap_port(p)->inner;
+
+	in->ops->leave(in, group);
 }
 
 static int pcap_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
@@ -260,6 +275,8 @@ static void pcap_close(struct port *p)
 static const struct port_ops pcap_ops = {
 	.path_get = pcap_path_get,
 	.path_put = pcap_path_put,
+	.join = pcap_join,
+	.leave = pcap_leave,
 	.reserve = pcap_reserve,
 	.cancel = pcap_cancel,
 	.flush = pcap_flush,

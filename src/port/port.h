@@ -67,12 +67,20 @@ struct port_ops {
 	const char *name;
 
 	/*
-	 * Finds or makes the path to an address. May do system calls: control path. The reference is dropped by path_put.
+	 * Finds or makes the path to an address, which may be a group's. May do system calls: control path. The reference is dropped by path_put.
 	 * NULL with errno set when the address can't be reached in principle (family, no route). A peer that is merely
 	 * not there (yet) is not an error: what is sent to it is lost, and the port tries again now and then.
 	 */
 	struct port_path *(*path_get)(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);
 	void (*path_put)(struct port *p, struct port_path *path);
+
+	/*
+	 * From now on (no more) what is sent to the group comes in, with the group's address as dst: also what this port sends, and what
+	 * others on the same machine do. Whoever sends need not be a member. Once a group: the caller counts its users. May do
+	 * system calls: control path. 0, -EAFNOSUPPORT (of the other family), -ENOMEM, or another error of the host's.
+	 */
+	int (*join)(struct port *p, const struct pkt_addr *group);
+	void (*leave)(struct port *p, const struct pkt_addr *group);
 
 	/*
 	 * Room for one packet of exactly `len` bytes with that type of service. 0, or -EAGAIN when there is none
@@ -113,6 +121,8 @@ struct port {
 	uint32_t read_window; /* READ bytes asked for at a time, per port; 0: no limit */
 	int fd;		      /* to sleep on; -1: never sleeps (simulator) */
 	int ctl_fd;	      /* control work; -1: none */
+	uint32_t
+		medium; /* ports of the same number hear the same groups: one member among them is enough; 0: nobody's but its own */
 	uint8_t lane, lanes;
 	/*
 	 * When reserve is called, so many of the packets reserved last may still lack their ICRC; at flush all are complete.

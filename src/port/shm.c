@@ -39,6 +39,11 @@ static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, ui
 	path = shm_alloc(sizeof(*path));
 	if (!path)
 		return NULL;
+	if (pkt_addr_is_group(dst) && shm_fanout_make(s, path)) {
+		free(path);
+		errno = ENOMEM;
+		return NULL;
+	}
 	path->base.dst = *dst;
 	path->base.sport = PKT_UDP_PORT;
 	path->refs = 1;
@@ -52,8 +57,7 @@ static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, ui
 
 /* ---- sending ---- */
 
-/* The ring's tail was published. */
-static void note_published(struct shm_port *s, struct shm_tx *tx)
+void shm_note_published(struct shm_port *s, struct shm_tx *tx)
 {
 	s->base.stats.tx_bursts++;
 	s->flushed = true;
@@ -63,22 +67,33 @@ static void note_published(struct shm_port *s, struct shm_tx *tx)
 	}
 }
 
+void shm_note_dirty(struct shm_port *s, struct shm_tx *tx)
+{
+	if (tx->dirty)
+		return;
+	tx->dirty = true;
+	s->dirty[s->num_dirty++] = tx;
+}
+
 static void publish_finished(struct shm_port *s, struct shm_tx *tx)
 {
 	if (tx->ring.last == tx->ring.published)
 		return;
 	shm_prod_publish_finished(&tx->ring);
-	note_published(s, tx);
+	shm_note_published(s, tx);
 	shm_wake_receivers(s, false);
 }
 
 static bool flush(struct port *p)
 {
 	struct shm_port *s = shm_of(p);
-	unsigned n = s->num_dirty;
+	unsigned n;
 
+	if (unlikely(s->staged_count))
+		shm_staged_send(s, true);
 	if (unlikely(s->dead_tx))
 		shm_free_dead_tx(s);
+	n = s->num_dirty;
 	if (!n)
 		return true;
 	for (unsigned i = 0; i < n; i++) {
@@ -87,7 +102,7 @@ static bool flush(struct port *p)
 		tx->dirty = false;
 		if (tx->ring.index != tx->ring.published) {
 			shm_prod_publish(&tx->ring);
-			note_published(s, tx);
+			shm_note_published(s, tx);
 		}
 	}
 	s->num_dirty = 0;
@@ -102,6 +117,8 @@ static void path_put(struct port *p, struct port_path *pp)
 
 	if (--path->refs)
 		return;
+	if (path->fanout)
+		shm_fanout_free(s, path);
 	if (path->tx && --path->tx->refs == 0) {
 		flush(p);
 		shm_tx_end(s, path->tx);
@@ -116,6 +133,7 @@ static int reserve_lost(struct shm_port *s, struct port_room *room)
 	s->base.stats.tx_dropped++;
 	s->last_tx = NULL;
 	s->last_dropped = true;
+	s->last_staged = false;
 	room->bth = s->scratch;
 	room->ip_id = 0;
 	return 0;
@@ -154,7 +172,11 @@ static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t t
 
 	if (unlikely(len > PKT_MAX_LEN))
 		return -EMSGSIZE;
+	if (unlikely(s->staged_count))
+		shm_staged_send(s, false);
 	if (unlikely(!tx)) {
+		if (path->fanout)
+			return shm_stage(s, path, len, tos, room);
 		if (!shm_connect(s, path))
 			return reserve_lost(s, room);
 		tx = path->tx;
@@ -166,17 +188,14 @@ static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t t
 	if (unlikely(!room->bth))
 		return reserve_blocked(s, tx, room);
 	room->ip_id = 0;
-	if (!tx->dirty) {
-		tx->dirty = true;
-		s->dirty[s->num_dirty++] = tx;
-	}
+	shm_note_dirty(s, tx);
 	if (unlikely(tx->blocked)) {
 		tx->blocked = false;
 		s->num_blocked--;
 	}
 	s->last_tx = tx;
 	s->last_len = len;
-	s->last_dropped = false;
+	s->last_dropped = s->last_staged = false;
 	p->stats.tx_packets++;
 	p->stats.tx_bytes += len;
 	return 0;
@@ -186,7 +205,9 @@ static void cancel(struct port *p)
 {
 	struct shm_port *s = shm_of(p);
 
-	if (s->last_dropped) {
+	if (s->last_staged) {
+		shm_staged_cancel(s);
+	} else if (s->last_dropped) {
 		p->stats.tx_dropped--;
 	} else if (s->last_tx) {
 		shm_prod_cancel(&s->last_tx->ring);
@@ -263,7 +284,7 @@ static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, in
 			break;
 		fetch_small(pkts[n].bth, len);
 		pkts[n].src = &rx->src;
-		pkts[n].dst = &s->base.addr;
+		pkts[n].dst = &rx->dst;
 		pkts[n].len = len;
 		pkts[n].sport = PKT_UDP_PORT;
 		pkts[n].ip_id = 0;
@@ -356,6 +377,7 @@ static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
 
 static void close_descriptors(struct shm_port *s)
 {
+	shm_leave_all(s);
 	shm_close_all(s);
 	if (s->claim.lock_fd >= 0)
 		shm_unclaim(s->dirfd, &s->claim, s->forked);
@@ -391,8 +413,10 @@ static void close_port(struct port *p)
 		struct shm_path *path = container_of(s->paths.next, struct shm_path, node);
 
 		list_del(&path->node);
+		free(path->fanout);
 		free(path);
 	}
+	free(s->staged);
 	free(s->scratch);
 	free(s);
 }
@@ -401,6 +425,8 @@ static const struct port_ops shm_ops = {
 	.name = "shm",
 	.path_get = path_get,
 	.path_put = path_put,
+	.join = shm_join,
+	.leave = shm_leave,
 	.reserve = reserve,
 	.cancel = cancel,
 	.flush = flush,
@@ -429,7 +455,7 @@ static bool addr_usable(const struct pkt_addr *a)
 
 	if (pkt_addr_is_v4(a))
 		return a->b[12] != 0 && a->b[12] < 224;
-	return !pkt_addr_eq(a, &none) && a->b[0] != 0xff;
+	return !pkt_addr_eq(a, &none) && !pkt_addr_is_group(a);
 }
 
 static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *err, size_t errlen)
@@ -536,6 +562,7 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 		.mtu = port_mtu_fit(PKT_MAX_LEN, spec->mtu),
 		.fd = -1,
 		.ctl_fd = -1,
+		.medium = 1, /* the folder */
 		.lane = (uint8_t)lane,
 		.lanes = (uint8_t)lanes,
 		.lag = 1,
@@ -545,6 +572,7 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	s->ring_size = spec->ring ? spec->ring : SHM_RING_DEFAULT;
 	list_init(&s->tx);
 	list_init(&s->paths);
+	list_init(&s->groups);
 	s->scratch = shm_alloc(PKT_MAX_LEN);
 	rc = s->dirfd = shm_dir_open(err, errlen);
 	if (rc < 0)

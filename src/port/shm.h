@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port inside: shm.c moves packets (port_ops), shm_conn.c makes and ends connections, shm_wake.c sleeps and wakes.
+ * The shm port inside: shm.c moves packets (port_ops), shm_conn.c makes and ends connections, shm_wake.c sleeps and wakes,
+ * shm_mcast.c sends to groups and is a member of them.
  *
  * A connection is one unix socket (SEQPACKET) and one ring, made by the sending side: it connects to the peer's socket in the
  * private folder and sends a hello with the ring's descriptor; it may write into the ring at once, the receiver maps it
@@ -38,18 +39,19 @@
 #define SHM_COLD_LOOK 4
 
 #define SHM_HELLO_MAGIC	  0x6d68732d74736f72ull
-#define SHM_HELLO_VERSION 1
+#define SHM_HELLO_VERSION 2
 
 /* The first and only message on a connection, with one descriptor. Host byte order: both ends are on one machine. */
 struct shm_hello {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t ring_size;
-	uint8_t addr[16]; /* the sender's */
+	uint8_t addr[16];  /* the sender's */
+	uint8_t group[16]; /* to which all packets of this ring are sent; zero: to the receiver alone */
 	uint8_t lane;
 	uint8_t zero[7];
 };
-_Static_assert(sizeof(struct shm_hello) == 40, "hello");
+_Static_assert(sizeof(struct shm_hello) == 56, "hello");
 
 enum shm_end_kind { SHM_END_LISTEN, SHM_END_PENDING, SHM_END_RX, SHM_END_TX, SHM_END_KICK };
 
@@ -63,9 +65,9 @@ struct shm_end {
 struct shm_tx {
 	struct shm_end end;
 	struct shm_prod ring;
-	struct list_head node; /* shm_port.tx */
-	struct pkt_addr dst;
-	uint32_t refs; /* paths */
+	struct list_head node;	    /* shm_port.tx */
+	struct pkt_addr dst, group; /* group: as in the hello */
+	uint32_t refs;		    /* paths */
 	uint8_t lane;
 	bool dirty;	   /* in shm_port.dirty: has records not published */
 	bool unfenced;	   /* in shm_port.unfenced: published since the last fence */
@@ -78,7 +80,7 @@ struct shm_tx {
 struct shm_rx {
 	struct shm_end end;
 	struct shm_cons ring;
-	struct pkt_addr src;
+	struct pkt_addr src, dst; /* dst: our address, or a group's */
 	uint32_t empty_looks;
 	bool hung_up; /* the sender is gone; what it left in the ring is still delivered */
 	bool broken;  /* nonsense in the ring: nothing more is delivered */
@@ -93,6 +95,27 @@ struct shm_path {
 	uint32_t lane_key; /* the QP number's part that chooses the lane, once the peer's lanes are known */
 	uint32_t retry_ms; /* when to look again */
 	uint32_t pause_ms; /* and how long to wait after that */
+	struct shm_fanout *fanout; /* of a group; NULL: one address */
+};
+
+/* Whom a group's packets go to. */
+struct shm_fanout {
+	uint64_t seen; /* when the folder had changed last, as we looked; ns */
+	unsigned count;
+	struct shm_tx *tx[SHM_MAX_TX];
+};
+
+/* A packet to a group: built here, copied to each member's ring when it is complete. */
+struct shm_staged {
+	struct shm_path *path;
+	uint32_t len;
+	uint8_t tos;
+	uint8_t data[PKT_MAX_LEN] __attribute__((aligned(64)));
+};
+
+struct shm_member {
+	struct list_head node; /* shm_port.groups */
+	struct pkt_addr group;
 };
 
 struct shm_port {
@@ -114,6 +137,14 @@ struct shm_port {
 	uint32_t last_len;
 	bool last_dropped;
 	uint8_t *scratch; /* room for packets to absent peers */
+	/*
+	 * Packets to groups, [first, first + count) of two: one that is complete, and the last reservation, which may lack its ICRC.
+	 */
+	struct shm_staged *staged; /* NULL: no path to a group was asked for yet */
+	unsigned staged_first, staged_count;
+	bool last_staged; /* the last reservation is among them */
+
+	struct list_head groups; /* that we are a member of */
 
 	/* Incoming: rx[0 .. num_hot) are looked at in each burst, the others in turns. */
 	unsigned num_rx, num_hot, turn, cold_turn;
@@ -160,6 +191,33 @@ void shm_rx_end(struct shm_port *s, unsigned i);
 void shm_free_dead_rx(struct shm_port *s);
 void shm_control(struct port *p);
 void shm_close_all(struct shm_port *s);
+
+/* A ring to a peer's lane, made if there is none, for a group or (zero) for its own address. NULL: nobody there. The caller counts. */
+struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+			  const struct pkt_addr *group);
+
+/* shm_mcast.c */
+int shm_join(struct port *p, const struct pkt_addr *group);
+void shm_leave(struct port *p, const struct pkt_addr *group);
+bool shm_is_member(const struct shm_port *s, const struct pkt_addr *group);
+/* Makes a new path one to a group; 0 or -ENOMEM. */
+int shm_fanout_make(struct shm_port *s, struct shm_path *path);
+/* What waits for it is sent first. */
+void shm_fanout_free(struct shm_port *s, struct shm_path *path);
+/* Finds members that have come since. */
+void shm_fanout_look(struct shm_port *s, struct shm_path *path);
+void shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx);
+/* Room for a packet to a group. Never full: UD loses what a member has no room for. */
+int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t tos, struct port_room *room);
+/* Copies what is staged to the members; `all`: the last reservation, too. */
+void shm_staged_send(struct shm_port *s, bool all);
+void shm_staged_cancel(struct shm_port *s);
+void shm_leave_all(struct shm_port *s);
+
+/* shm.c */
+/* The ring's tail was published. */
+void shm_note_published(struct shm_port *s, struct shm_tx *tx);
+void shm_note_dirty(struct shm_port *s, struct shm_tx *tx);
 
 /* shm_wake.c */
 bool shm_arm(struct port *p);

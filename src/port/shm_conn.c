@@ -83,7 +83,7 @@ int shm_listen(struct shm_port *s)
 
 /* ---- outgoing ---- */
 
-static int send_hello(struct shm_port *s, int fd, int ring_fd)
+static int send_hello(struct shm_port *s, int fd, int ring_fd, const struct pkt_addr *group)
 {
 	struct shm_hello hello = {
 		.magic = SHM_HELLO_MAGIC,
@@ -106,6 +106,7 @@ static int send_hello(struct shm_port *s, int fd, int ring_fd)
 	ssize_t n;
 
 	memcpy(hello.addr, s->base.addr.b, sizeof(hello.addr));
+	memcpy(hello.group, group->b, sizeof(hello.group));
 	c->cmsg_level = SOL_SOCKET;
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
@@ -135,7 +136,8 @@ static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 	return fd;
 }
 
-static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
+static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+			      const struct pkt_addr *group)
 {
 	struct shm_tx *tx;
 	int ring_fd, rc;
@@ -152,13 +154,14 @@ static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, un
 	rc = shm_prod_create(s->ring_size, &tx->ring, &ring_fd);
 	if (rc)
 		goto close_end;
-	rc = send_hello(s, tx->end.fd, ring_fd);
+	rc = send_hello(s, tx->end.fd, ring_fd, group);
 	sys_close(ring_fd);
 	if (rc == 0)
 		rc = watch_connection(s, &tx->end);
 	if (rc)
 		goto unmap;
 	tx->dst = *dst;
+	tx->group = *group;
 	tx->lane = (uint8_t)lane;
 	tx->made_ms = tx->check_ms = shm_now_ms();
 	list_add_tail(&tx->node, &s->tx);
@@ -174,24 +177,30 @@ free_tx:
 	return NULL;
 }
 
-static struct shm_tx *tx_find(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
+struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+			  const struct pkt_addr *group)
 {
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
 
-		if (tx->lane == lane && pkt_addr_eq(&tx->dst, dst))
+		if (tx->lane == lane && pkt_addr_eq(&tx->dst, dst) && pkt_addr_eq(&tx->group, group))
 			return tx;
 	}
-	return NULL;
+	return tx_make(s, dst, lane, group);
 }
 
 bool shm_connect(struct shm_port *s, struct shm_path *path)
 {
+	static const struct pkt_addr no_group;
 	uint32_t now = shm_now_ms();
 	unsigned lanes, lane;
 
 	if (path->tx)
 		return true;
+	if (path->fanout) {
+		shm_fanout_look(s, path);
+		return false;
+	}
 	if ((int32_t)(now - path->retry_ms) < 0)
 		return false;
 	path->retry_ms = now + path->pause_ms;
@@ -199,9 +208,7 @@ bool shm_connect(struct shm_port *s, struct shm_path *path)
 	if (!lanes)
 		return false;
 	lane = path->lane_key % lanes;
-	path->tx = tx_find(s, &path->base.dst, lane);
-	if (!path->tx)
-		path->tx = tx_make(s, &path->base.dst, lane);
+	path->tx = shm_tx_get(s, &path->base.dst, lane, &no_group);
 	if (!path->tx)
 		return false;
 	path->tx->refs++;
@@ -227,6 +234,8 @@ void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
 	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
 		struct shm_path *path = container_of(n, struct shm_path, node);
 
+		if (path->fanout)
+			shm_fanout_forget(path, tx);
 		if (path->tx != tx)
 			continue;
 		path->tx = NULL;
@@ -338,16 +347,29 @@ static bool hello_ok(const struct shm_port *s, const struct shm_hello *h)
 	memcpy(a.b, h->addr, sizeof(a.b));
 	return h->magic == SHM_HELLO_MAGIC && h->version == SHM_HELLO_VERSION && h->lane < PORT_MAX_LANES &&
 	       memcmp(h->zero, zero, sizeof(h->zero)) == 0 && memcmp(a.b, zero, 16) != 0 &&
-	       pkt_addr_is_v4(&a) == pkt_addr_is_v4(&s->base.addr);
+	       pkt_addr_is_v4(&a) == pkt_addr_is_v4(&s->base.addr) && !pkt_addr_is_group(&a);
+}
+
+/* To whom the packets of the ring are sent: us, or a group that we are a member of. */
+static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struct pkt_addr *dst)
+{
+	static const struct pkt_addr none;
+
+	memcpy(dst->b, h->group, sizeof(dst->b));
+	if (!pkt_addr_eq(dst, &none))
+		return shm_is_member(s, dst);
+	*dst = s->base.addr;
+	return true;
 }
 
 /* Makes an incoming ring of a connection that said its hello. 0 or -errno. */
 static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, int ring_fd)
 {
+	struct pkt_addr dst;
 	struct shm_rx *rx;
 	int rc;
 
-	if (!hello_ok(s, hello))
+	if (!hello_ok(s, hello) || !hello_dst(s, hello, &dst))
 		return -EPROTO;
 	if (s->num_rx == SHM_MAX_RX)
 		return -ENOSPC;
@@ -359,6 +381,7 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 		goto free_rx;
 	rx->end = (struct shm_end){SHM_END_RX, fd};
 	memcpy(rx->src.b, hello->addr, sizeof(rx->src.b));
+	rx->dst = dst;
 	sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL); /* it may have been pending there */
 	rc = watch_connection(s, &rx->end);
 	if (rc)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "port/shm_dir.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,12 +9,15 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/sys.h"
 #include "port/port.h"
 
 #define LOCK_TRIES 16
+#define MARK_MAX   128	     /* "GROUP@ADDRESS.LANE" */
+#define SETTLED_NS 100000000 /* many ticks of any kernel */
 
 /* Opens `path` as our private folder, making it if need be (its parent must be there). */
 static int open_private(const char *path)
@@ -86,6 +90,118 @@ const char *shm_dir_name(const struct pkt_addr *addr, unsigned lane, char buf[SH
 	snprintf(buf, SHM_NAME_MAX, "%s.%u", pkt_addr_print(addr, text, sizeof(text)), lane);
 	return buf;
 }
+
+/* ---- marks of group members ---- */
+
+static const char *mark_name(const struct pkt_addr *group, const struct pkt_addr *addr, unsigned lane,
+			     char buf[MARK_MAX])
+{
+	char text[46], name[SHM_NAME_MAX];
+
+	snprintf(buf, MARK_MAX, "%s@%s", pkt_addr_print(group, text, sizeof(text)),
+		 shm_dir_name(addr, lane, name));
+	return buf;
+}
+
+int shm_dir_mark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr, unsigned lane)
+{
+	char name[MARK_MAX];
+	int fd = openat(dirfd, mark_name(group, addr, lane, name),
+			O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return -errno;
+	sys_close(fd);
+	return 0;
+}
+
+void shm_dir_unmark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr, unsigned lane)
+{
+	char name[MARK_MAX];
+
+	unlinkat(dirfd, mark_name(group, addr, lane, name), 0);
+}
+
+/* The folder to read through: a descriptor of its own has a place of its own. */
+static DIR *read_folder(int dirfd)
+{
+	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!d && fd >= 0)
+		sys_close(fd);
+	return d;
+}
+
+/* "ADDRESS.LANE" */
+static bool parse_member(const char *text, struct pkt_addr *addr, unsigned *lane)
+{
+	char copy[SHM_NAME_MAX], *dot;
+
+	if (strlen(text) >= sizeof(copy))
+		return false;
+	strcpy(copy, text);
+	dot = strrchr(copy, '.');
+	if (!dot || dot[1] < '0' || dot[1] >= '0' + PORT_MAX_LANES || dot[2])
+		return false;
+	*dot = '\0';
+	*lane = (unsigned)(dot[1] - '0');
+	return !pkt_addr_parse(copy, addr);
+}
+
+void shm_dir_members(int dirfd, const struct pkt_addr *group,
+		     void (*fn)(void *ctx, const struct pkt_addr *addr, unsigned lane), void *ctx)
+{
+	char prefix[64];
+	struct pkt_addr addr;
+	struct dirent *e;
+	unsigned lane;
+	size_t n;
+	DIR *d = read_folder(dirfd);
+
+	if (!d)
+		return;
+	pkt_addr_print(group, prefix, sizeof(prefix) - 1);
+	strcat(prefix, "@");
+	n = strlen(prefix);
+	while ((e = readdir(d)) != NULL) {
+		if (strncmp(e->d_name, prefix, n) == 0 && parse_member(e->d_name + n, &addr, &lane))
+			fn(ctx, &addr, lane);
+	}
+	closedir(d);
+}
+
+/* The address and lane are ours: whoever left marks in their name is dead. */
+static void remove_marks(int dirfd, const char *name)
+{
+	struct dirent *e;
+	DIR *d = read_folder(dirfd);
+
+	if (!d)
+		return;
+	while ((e = readdir(d)) != NULL) {
+		const char *at = strchr(e->d_name, '@');
+
+		if (at && strcmp(at + 1, name) == 0)
+			unlinkat(dirfd, e->d_name, 0);
+	}
+	closedir(d);
+}
+
+uint64_t shm_dir_changed(int dirfd)
+{
+	struct timespec now;
+	struct stat st;
+	uint64_t t;
+
+	if (fstat(dirfd, &st))
+		return 0;
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	t = (uint64_t)st.st_mtim.tv_sec * 1000000000ull + (uint64_t)st.st_mtim.tv_nsec;
+	return t + SETTLED_NS < (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec ? t : 0;
+}
+
+/* ---- claims ---- */
 
 static void lock_name(const char *name, char buf[SHM_NAME_MAX])
 {
@@ -190,6 +306,7 @@ int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned la
 	if (fd < 0)
 		return fd;
 	rc = remove_stale(dirfd, c->name);
+	remove_marks(dirfd, c->name);
 	if (rc == 0) {
 		int n = snprintf(text, sizeof(text), "%ld %u\n", (long)getpid(), lanes);
 

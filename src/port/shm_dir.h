@@ -49,6 +49,21 @@ int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned la
 /* Gives it back and removes socket and lock. With `forked`: only closes our copies. */
 void shm_unclaim(int dirfd, struct shm_claim *c, bool forked);
 
+/*
+ * Groups: a member leaves a mark for each in the folder, its address and lane. 0 or -errno. What a process that died left is removed by
+ * the next one that claims its address.
+ */
+int shm_dir_mark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr, unsigned lane);
+void shm_dir_unmark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr, unsigned lane);
+/* Calls fn for each member that left a mark. */
+void shm_dir_members(int dirfd, const struct pkt_addr *group,
+		     void (*fn)(void *ctx, const struct pkt_addr *addr, unsigned lane), void *ctx);
+/*
+ * When the folder changed last, in ns; 0: so lately that it may change again without this number doing so (file systems count in
+ * ticks of the kernel's coarse clock).
+ */
+uint64_t shm_dir_changed(int dirfd);
+
 /* How many lanes the holder of an address has (1 .. PORT_MAX_LANES); 0: nobody there. */
 unsigned shm_dir_lanes(int dirfd, const struct pkt_addr *addr);
 

@@ -29,11 +29,16 @@ struct sim_path {
 	uint32_t lane_hint;
 };
 
+struct sim_group {
+	struct pkt_addr addr;
+	struct list_head link;
+};
+
 struct sim_port {
 	struct port base;
 	struct sim *sim;
 	unsigned index;
-	struct list_head paths;
+	struct list_head paths, groups;
 	struct flight *staged; /* reserved and not yet flushed: one */
 	uint64_t busy_until;
 	uint64_t last_at; /* when its latest packet arrives that was not reordered */
@@ -145,10 +150,47 @@ static bool chance(struct sim *s, double p)
 	return p > 0 && rng_double(&s->rng) < p;
 }
 
+static struct sim_group *member(const struct sim_port *p, const struct pkt_addr *group)
+{
+	struct list_head *l;
+
+	list_for_each (l, &p->groups) {
+		struct sim_group *g = list_entry(l, struct sim_group, link);
+
+		if (pkt_addr_eq(&g->addr, group))
+			return g;
+	}
+	return NULL;
+}
+
+/* A copy to each member of the group, the sender among them. */
+static void launch_to_group(struct sim *s, struct flight *f, uint64_t at)
+{
+	for (unsigned i = 0; i < s->num_ports; i++) {
+		struct flight *copy;
+
+		if (!s->ports[i] || !member(s->ports[i], &f->dst))
+			continue;
+		copy = flight_get(s);
+		if (!copy)
+			break;
+		*copy = *f;
+		copy->port = i;
+		copy->at = at;
+		heap_push(s, copy);
+	}
+	flight_put(s, f);
+}
+
 static void launch(struct sim *s, struct flight *f, uint64_t at)
 {
-	int to = receiver(s, &f->dst, f->data);
+	int to;
 
+	if (pkt_addr_is_group(&f->dst)) {
+		launch_to_group(s, f, at);
+		return;
+	}
+	to = receiver(s, &f->dst, f->data);
 	if (to < 0) {
 		flight_put(s, f);
 		return;
@@ -245,6 +287,28 @@ static void sim_path_put(struct port *port, struct port_path *base)
 	free(path);
 }
 
+static int sim_join(struct port *port, const struct pkt_addr *group)
+{
+	struct sim_port *p = (struct sim_port *)port;
+	struct sim_group *g = calloc(1, sizeof(*g));
+
+	if (!g)
+		return -ENOMEM;
+	g->addr = *group;
+	list_add_tail(&g->link, &p->groups);
+	return 0;
+}
+
+static void sim_leave(struct port *port, const struct pkt_addr *group)
+{
+	struct sim_group *g = member((struct sim_port *)port, group);
+
+	if (!g)
+		return;
+	list_del(&g->link);
+	free(g);
+}
+
 static int sim_reserve(struct port *port, struct port_path *path, uint32_t len, uint8_t tos,
 		       struct port_room *room)
 {
@@ -330,6 +394,8 @@ static void sim_close(struct port *port)
 		list_del(&path->link);
 		free(path);
 	}
+	while (!list_empty(&p->groups))
+		sim_leave(port, &list_first_entry(&p->groups, struct sim_group, link)->addr);
 	while (s->head[p->index] != s->tail[p->index])
 		flight_put(s, s->queue[p->index][s->head[p->index]++ % SIM_QUEUE]);
 	s->ports[p->index] = NULL;
@@ -340,6 +406,8 @@ static const struct port_ops sim_ops = {
 	.name = "sim",
 	.path_get = sim_path_get,
 	.path_put = sim_path_put,
+	.join = sim_join,
+	.leave = sim_leave,
 	.reserve = sim_reserve,
 	.cancel = sim_cancel,
 	.flush = sim_flush,
@@ -388,12 +456,14 @@ struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane,
 	p->base.mtu = s->params.mtu ? s->params.mtu : PKT_MAX_PAYLOAD;
 	p->base.window = s->params.window;
 	p->base.read_window = s->params.read_window;
+	p->base.medium = 1; /* one link for all */
 	p->base.fd = p->base.ctl_fd = -1;
 	p->base.lane = (uint8_t)lane;
 	p->base.lanes = (uint8_t)lanes;
 	p->sim = s;
 	p->index = s->num_ports;
 	list_init(&p->paths);
+	list_init(&p->groups);
 	s->ports[s->num_ports++] = p;
 	return &p->base;
 }

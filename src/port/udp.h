@@ -6,6 +6,7 @@
  *   udp_path.c	  destinations
  *   udp_tx.c	  staging memory, groups for UDP_SEGMENT, what to do when the kernel refuses
  *   udp_rx.c	  datagrams (merged by UDP_GRO) cut into packets
+ *   udp_mcast.c  groups: a socket for each
  *   udp_lanes.c  several sockets of one address: steering, and packets that came to the wrong one
  *   udp_probe.c  what the running kernel can do, found out once
  *
@@ -91,7 +92,7 @@ struct udp_tx {
 
 /* A datagram received, and how far it has been handed out. */
 struct udp_rx_buf {
-	struct pkt_addr src;
+	struct pkt_addr src, dst;
 	uint8_t *data;
 	uint32_t len, off, seg;
 	uint16_t sport, index; /* index: of the next packet in its datagram */
@@ -103,17 +104,31 @@ struct udp_rx {
 	struct mmsghdr *msgs;
 	unsigned next, count; /* buffers [next, count) hold packets to hand out */
 	unsigned want;	      /* datagrams to ask for at a time */
+	bool group;	      /* they are from a group's socket */
 	struct udp_rx_buf buf[UDP_RX_BUFS];
 };
 
 struct udp_lanes;
+
+/* A group that we are a member of. */
+struct udp_mcast {
+	struct list_head link;
+	struct pkt_addr addr;
+	int sock;
+};
 
 struct udp_port {
 	struct port port; /* first */
 	int sock, epoll;
 	bool v6;
 	uint32_t watched; /* events that the epoll looks for at the socket; 0: it is not in the epoll */
-	uint32_t scope;	  /* of a link-local address */
+	uint32_t
+		scope; /* the interface that has our address: for link-local addresses and groups; 0: unknown */
+	uint32_t buffer;	 /* bytes to ask for as a socket's buffers */
+	bool merge;		 /* what the kernel merged, or never cut, is taken whole */
+	struct list_head groups; /* struct udp_mcast */
+	int groups_epoll;	 /* of their sockets; -1: no group yet */
+	bool groups_turn;	 /* to be looked at first */
 	struct list_head paths;
 	struct udp_lanes *lanes; /* NULL: one lane */
 	uint32_t rcvbuf;
@@ -135,6 +150,19 @@ static inline socklen_t udp_name_len(const struct udp_port *u)
 {
 	return u->v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
+
+/* udp_open.c */
+/* What all our sockets have in common. 0 or -errno. */
+int udp_configure(const struct udp_port *u, int fd);
+
+/* udp_mcast.c */
+int udp_join(struct port *p, const struct pkt_addr *group);
+void udp_leave(struct port *p, const struct pkt_addr *group);
+/* What the socket sends to groups leaves by our interface, and is heard on this machine too. 0 or -errno. */
+int udp_mcast_out(const struct udp_port *u, int fd);
+/* A group whose socket has packets; NULL: none. */
+struct udp_mcast *udp_mcast_ready(struct udp_port *u);
+void udp_mcast_close(struct udp_port *u);
 
 /* udp_path.c */
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);

@@ -108,16 +108,11 @@ static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *inde
 	freeifaddrs(all);
 }
 
-static int buffer_bytes(const struct opening *o)
-{
-	return o->spec->buffer ? (int)o->spec->buffer : BUFFER_BYTES;
-}
-
-static int configure(const struct opening *o, int fd, bool v6, bool loops_back)
+int udp_configure(const struct udp_port *u, int fd)
 {
 	int rc;
 
-	if (v6) {
+	if (u->v6) {
 		rc = set_int(fd, SOL_IPV6, IPV6_V6ONLY, 1);
 		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
 		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_RECVTCLASS, 1);
@@ -128,14 +123,18 @@ static int configure(const struct opening *o, int fd, bool v6, bool loops_back)
 		rc = set_int(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
 		rc = rc ? rc : set_int(fd, SOL_IP, IP_RECVTOS, 1);
 	}
-	/* A network device's merging knows nothing of lanes (udp_lanes.c). Over loopback nothing is merged, only left whole. */
-	if (!o->spec->no_offload && (o->lanes == 1 || loops_back))
+	if (u->merge)
 		set_int(fd, SOL_UDP, UDP_GRO, 1); /* without it packets come one by one */
-	set_int(fd, SOL_SOCKET, SO_SNDBUF, buffer_bytes(o));
-	set_int(fd, SOL_SOCKET, SO_RCVBUF, buffer_bytes(o));
-	if (!rc && o->lane > 0)
-		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
+	set_int(fd, SOL_SOCKET, SO_SNDBUF, (int)u->buffer);
+	set_int(fd, SOL_SOCKET, SO_RCVBUF, (int)u->buffer);
 	return rc;
+}
+
+static bool loops_back(const struct pkt_addr *a)
+{
+	static const struct pkt_addr loopback6 = {{[15] = 1}};
+
+	return is_loopback4(a) || pkt_addr_eq(a, &loopback6);
 }
 
 /* A configured socket bound to addr:4791, in u->sock. 0 or -errno. */
@@ -154,7 +153,12 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 	if (u->v6 && addr->b[0] == 0xfe && (addr->b[1] & 0xc0) == 0x80)
 		find_interface(addr, fd, &u->scope, &mtu);
 	len = udp_name(&name, addr, PKT_UDP_PORT, u->scope);
-	rc = configure(o, fd, u->v6, u->v6 ? IN6_IS_ADDR_LOOPBACK(&name.v6.sin6_addr) : is_loopback4(addr));
+	u->buffer = o->spec->buffer ? o->spec->buffer : BUFFER_BYTES;
+	/* A network device's merging knows nothing of lanes (udp_lanes.c). Over loopback nothing is merged, only left whole. */
+	u->merge = !o->spec->no_offload && (o->lanes == 1 || loops_back(addr));
+	rc = udp_configure(u, fd);
+	if (!rc && o->lane > 0)
+		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	if (!rc)
 		rc = sys_bind(fd, &name.sa, len);
 	/*
@@ -288,6 +292,7 @@ static int set_mtu(struct opening *o)
 	char text[64];
 
 	find_interface(&u->port.addr, u->sock, &index, &mtu);
+	u->scope = u->port.medium = index;
 	if (!mtu)
 		mtu = 1500; /* an address of a tunnel, or bound by ip_nonlocal_bind: the usual */
 	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
@@ -316,7 +321,7 @@ static void set_windows(struct opening *o)
 	char text[64];
 
 	/* Privileged processes may go beyond rmem_max. */
-	set_int(u->sock, SOL_SOCKET, SO_RCVBUFFORCE, buffer_bytes(o));
+	set_int(u->sock, SOL_SOCKET, SO_RCVBUFFORCE, (int)u->buffer);
 	u->rcvbuf = get_u32(u->sock, SOL_SOCKET, SO_RCVBUF);
 	udp_probe(&u->port.addr, u->scope, bytes, &can);
 	u->tx.max_segs = o->spec->no_offload ? 1 : can.max_segs;
@@ -374,10 +379,21 @@ static void udp_disarm(struct port *p)
 	watch(u, 0);
 }
 
+static void close_descriptors(struct udp_port *u)
+{
+	if (u->sock >= 0)
+		sys_close(u->sock);
+	if (u->epoll >= 0)
+		sys_close(u->epoll);
+	u->sock = u->epoll = -1;
+	udp_mcast_close(u);
+}
+
 static void udp_after_fork(struct port *p)
 {
 	/* The epoll is the parent's too: to change it would change the parent's. Closing our descriptors does it no harm. */
 	udp_port(p)->watched = 0;
+	close_descriptors(udp_port(p));
 }
 
 static void udp_close(struct port *p)
@@ -386,10 +402,7 @@ static void udp_close(struct port *p)
 	struct udp_path *path, *tmp;
 
 	udp_lanes_leave(u);
-	if (u->sock >= 0)
-		sys_close(u->sock);
-	if (u->epoll >= 0)
-		sys_close(u->epoll);
+	close_descriptors(u);
 	list_for_each_entry_safe (path, tmp, &u->paths, link)
 		free(path);
 	udp_tx_fini(u);
@@ -401,6 +414,8 @@ static const struct port_ops udp_ops = {
 	.name = "udp",
 	.path_get = udp_path_get,
 	.path_put = udp_path_put,
+	.join = udp_join,
+	.leave = udp_leave,
 	.reserve = udp_reserve,
 	.cancel = udp_cancel,
 	.flush = udp_flush,
@@ -439,10 +454,11 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	}
 	o.u = u;
 	u->port.ops = &udp_ops;
-	u->port.ctl_fd = u->sock = u->epoll = -1;
+	u->port.ctl_fd = u->sock = u->epoll = u->groups_epoll = -1;
 	u->port.lane = (uint8_t)lane;
 	u->port.lanes = (uint8_t)lanes;
 	list_init(&u->paths);
+	list_init(&u->groups);
 	if (lane > 0 && !spec->has_address) {
 		say(&o, "udp: lanes after the first need the address of the first");
 		rc = -EINVAL;

@@ -21,7 +21,8 @@ socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port
 	n->v6.sin6_family = AF_INET6;
 	n->v6.sin6_port = htons(port);
 	memcpy(&n->v6.sin6_addr, addr->b, 16);
-	if (IN6_IS_ADDR_LINKLOCAL(&n->v6.sin6_addr))
+	if (IN6_IS_ADDR_LINKLOCAL(&n->v6.sin6_addr) || IN6_IS_ADDR_MC_LINKLOCAL(&n->v6.sin6_addr) ||
+	    IN6_IS_ADDR_MC_NODELOCAL(&n->v6.sin6_addr))
 		n->v6.sin6_scope_id = scope;
 	return sizeof(n->v6);
 }
@@ -45,8 +46,8 @@ bool udp_is_unicast(const struct pkt_addr *a)
 		broadcast4 = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255}};
 
 	if (pkt_addr_is_v4(a))
-		return a->b[12] != 0 && (a->b[12] & 0xf0) != 0xe0 && !pkt_addr_eq(a, &broadcast4);
-	return a->b[0] != 0xff && !pkt_addr_eq(a, &none6);
+		return a->b[12] != 0 && !pkt_addr_is_group(a) && !pkt_addr_eq(a, &broadcast4);
+	return !pkt_addr_is_group(a) && !pkt_addr_eq(a, &none6);
 }
 
 /* Is there a way from us to them? Connects a socket, which sends nothing. 0 and the MTU of the path, or -errno. */
@@ -61,6 +62,8 @@ static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint
 	if (fd < 0)
 		return fd;
 	rc = sys_bind(fd, &us.sa, len);
+	if (!rc && pkt_addr_is_group(dst))
+		rc = udp_mcast_out(u, fd);
 	if (!rc)
 		rc = sys_connect(fd, &them.sa, len);
 	if (!rc && !sys_getsockopt(fd, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_MTU : IP_MTU, &value, &n) &&
@@ -85,7 +88,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 			return &path->path;
 		}
 	}
-	if (pkt_addr_is_v4(dst) == u->v6 || !udp_is_unicast(dst)) {
+	if (pkt_addr_is_v4(dst) == u->v6 || (!udp_is_unicast(dst) && !pkt_addr_is_group(dst))) {
 		errno = pkt_addr_is_v4(dst) == u->v6 ? EAFNOSUPPORT : EINVAL;
 		return NULL;
 	}
@@ -93,6 +96,8 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	if (!path)
 		return NULL;
 	rc = probe_path(u, dst, &path->mtu);
+	if (!rc && pkt_addr_is_group(dst))
+		rc = udp_mcast_out(u, u->sock);
 	if (rc) {
 		free(path);
 		errno = -rc;

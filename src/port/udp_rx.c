@@ -101,11 +101,12 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 }
 
 /* Datagram i arrived: what its packets have in common. */
-static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i)
+static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i, const struct pkt_addr *dst)
 {
 	struct udp_rx_buf *b = &u->rx.buf[i];
 	struct msghdr *h = &m->msg[i].msg_hdr;
 
+	b->dst = *dst;
 	b->off = 0;
 	b->index = 0;
 	b->tos = 0;
@@ -142,22 +143,46 @@ static unsigned next_want(const struct udp_rx *r, int got)
 	return 2 * r->want < most ? 2 * r->want : most;
 }
 
-static void receive(struct udp_port *u)
+static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *dst)
 {
 	struct udp_rx *r = &u->rx;
 	struct rx_msgs *m = rx_msgs(r);
-	int n;
+	int n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 
-	r->next = r->count = 0;
-	n = sys_recvmmsg(u->sock, m->msg, r->want, MSG_DONTWAIT);
 	/* Less than one: nothing there, or an error that belongs to something sent, which the call took off the socket. */
 	for (int i = 0; i < n; i++)
-		open_datagram(u, m, (unsigned)i);
+		open_datagram(u, m, (unsigned)i, dst);
 	r->want = next_want(r, n);
 	if (n < 1)
 		return;
 	r->count = (unsigned)n;
 	u->port.stats.rx_bursts++;
+}
+
+static void receive_group(struct udp_port *u)
+{
+	struct udp_mcast *g = udp_mcast_ready(u);
+
+	if (g)
+		receive_from(u, g->sock, &g->addr);
+	u->rx.group = u->rx.count != 0;
+}
+
+/* Groups and our own address take turns in being looked at first, so that neither keeps the other waiting. */
+static void receive(struct udp_port *u)
+{
+	struct udp_rx *r = &u->rx;
+
+	r->next = r->count = 0;
+	r->group = false;
+	if (unlikely(u->groups_epoll >= 0))
+		u->groups_turn = !u->groups_turn;
+	if (unlikely(u->groups_turn))
+		receive_group(u);
+	if (!r->count)
+		receive_from(u, u->sock, &u->port.addr);
+	if (unlikely(u->groups_epoll >= 0 && !u->groups_turn && !r->count))
+		receive_group(u);
 }
 
 /* The next packet of a datagram that has one left. */
@@ -168,7 +193,7 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 	*pkt = (struct port_pkt){
 		.bth = b->data + b->off,
 		.src = &b->src,
-		.dst = &u->port.addr,
+		.dst = &b->dst,
 		.len = len,
 		.sport = b->sport,
 		.ip_id = b->index++,
@@ -178,11 +203,16 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 	b->off += len;
 }
 
-/* Over several lanes a datagram may hold packets of another lane's QPs, or be all of them. True: it is not for us any more. */
+/*
+ * Over several lanes a datagram may hold packets of another lane's QPs, or be all of them. True: it is not for us any more. Of what
+ * comes to a group every lane has a copy of its own.
+ */
 static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 {
 	unsigned lane;
 
+	if (u->rx.group)
+		return false;
 	if (pkt->len < sizeof(struct pkt_bth))
 		return false;
 	lane = PORT_LANE_OF_QPN(pkt_get24(((const struct pkt_bth *)pkt->bth)->dqpn), u->port.lanes);

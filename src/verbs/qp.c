@@ -202,6 +202,17 @@ VERBS_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_
 	return qp;
 }
 
+/* Is it attached to a group? Then it may not go away (as the kernel has it: uverbs and rxe). */
+static bool qp_in_group(struct verbs_qp *qp)
+{
+	bool in;
+
+	drive_control_lock(qp->drive);
+	in = nic_qp_groups(qp->nic_qp) != 0;
+	drive_control_unlock(qp->drive);
+	return in;
+}
+
 /* The NIC forgets it, and its completions leave the CQs: the number may name another QP tomorrow. */
 static void qp_end(struct verbs_qp *qp)
 {
@@ -233,6 +244,8 @@ VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	struct verbs_qp *qp = verbs_qp(ibqp);
 	struct verbs_ctx *ctx = verbs_ctx(ibqp->context);
 
+	if (qp_in_group(qp))
+		return verbs_ret(-EBUSY);
 	qp_end(qp);
 	qp_wait_acks(qp);
 	pthread_mutex_lock(&ctx->lock);

@@ -44,6 +44,9 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_mr = NIC_MAX_MRS;
 	a->max_mw = NIC_MAX_MRS; /* one table for both */
 	a->max_pd = MAX_PD;
+	a->max_mcast_grp = NIC_MAX_GROUPS;
+	a->max_mcast_qp_attach = NIC_MAX_GROUP_QPS;
+	a->max_total_mcast_qp_attach = NIC_MAX_GROUPS * NIC_MAX_GROUP_QPS;
 	a->max_ah = NIC_MAX_AHS;
 	a->max_srq = NIC_MAX_SRQS;
 	a->max_srq_wr = NIC_MAX_WR;

@@ -54,16 +54,6 @@ void verbs_unsupported_init(struct verbs_context *v)
 
 /* ---- exported functions ---- */
 
-VERBS_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
-
-VERBS_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
-{
-	return verbs_ret(-EOPNOTSUPP);
-}
-
 VERBS_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					      uint64_t iova, int fd, int access)
 {

@@ -2,7 +2,7 @@
 /*
  * Fuzzes what may come over the wire to a QP of any service that is in the middle of things: packets of its peer, well-formed or not, in any
  * order, all with the right ICRC, so that nothing stops them before the transport's own checks. The first byte chooses the shape, the rest
- * are commands. Nothing outside of registered memory may change, nothing may be written where only reading was allowed, every turn
+ * are commands. Receives may come from an SRQ; windows are bound and taken back, multicast groups joined and left meanwhile. Nothing outside of registered memory may change, nothing may be written where only reading was allowed, every turn
  * stays bounded, and all that the NIC sends is well-formed.
  */
 #include <stdio.h>
@@ -27,10 +27,11 @@ struct input {
 struct rig {
 	struct world w;
 	struct ep e;
-	struct pkt_addr peer;
-	uint32_t read_key; /* of the same memory's second half: to read only */
-	uint32_t ah;	   /* UD: the peer */
-	uint8_t service;   /* enum pkt_service */
+	struct pkt_addr peer, group;
+	uint32_t window[2];    /* keys of a type 1 and a type 2 window, as bound last */
+	uint32_t read_key;     /* of the same memory's second half: to read only */
+	uint32_t ah, group_ah; /* UD: the peer, the group */
+	uint8_t service;       /* enum pkt_service */
 	uint64_t sent;
 };
 
@@ -70,7 +71,9 @@ static void on_packet(void *ctx, uint64_t now, bool delivered, const struct pkt_
 	must(pkt_parse(bth, len, &v) == PKT_OK, "sent a malformed packet");
 	icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 	must(icrc_verify(&f, true, &id, bth, len), "sent a wrong ICRC");
-	must(pkt_addr_eq(dst, &r->peer) && v.dqpn == PEER_QPN, "sent to somebody else");
+	must(pkt_addr_eq(dst, &r->peer) ? v.dqpn == PEER_QPN
+					: pkt_addr_eq(dst, &r->group) && v.dqpn == NIC_MCAST_QPN,
+	     "sent to somebody else");
 	must(v.payload_len <= MTU, "sent more than the path MTU");
 }
 
@@ -110,6 +113,8 @@ static uint32_t rkey(struct input *in, const struct rig *r)
 {
 	uint8_t how = u8(in);
 
+	if (how < 50)
+		return r->window[how & 1];
 	return how < 150 ? r->e.key : how < 220 ? r->read_key : r->e.key ^ u32(in);
 }
 
@@ -142,6 +147,8 @@ static void packet(struct input *in, struct rig *r)
 {
 	static const uint8_t rc[] = {0,	 1,  2,	 3,  4,	 5,  6,	 7,  8,	 9,  10, 11,
 				     12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 23};
+	const struct pkt_addr *dst = &r->w.port[0][0][0]->addr;
+	uint32_t qpn = nic_qp_num(r->e.qp);
 	uint8_t buf[PKT_MAX_LEN + 512], c = u8(in);
 	struct nic_qp_attr q;
 	struct pkt_make m = {0};
@@ -169,10 +176,15 @@ static void packet(struct input *in, struct rig *r)
 	m.swap_add = u8(in);
 	m.qkey = r->service == PKT_UD && c & 4 && c & 8 ? 1 : 0;
 	m.syndrome = u8(in);
-	m.inv_rkey = r->e.key ^ (c & 64);
+	m.inv_rkey = c & 16 ? r->window[c & 1] : r->e.key ^ (c & 64);
 	if (pkt_ops[m.opcode].flags & PKT_PAYLOAD)
 		m.len = length(in) % (PKT_MAX_PAYLOAD + 1);
-	len = pkt_make_raw(buf, &m, nic_qp_num(r->e.qp));
+	/* To the group, as it should be and not. */
+	if (r->service == PKT_UD && c & 16) {
+		dst = c & 1 && c & 2 ? dst : &r->group;
+		qpn = c & 1 && !(c & 2) ? qpn : NIC_MCAST_QPN;
+	}
+	len = pkt_make_raw(buf, &m, qpn);
 	/* Now and then some bytes are otherwise. */
 	for (uint8_t n = c & 128 ? u8(in) & 7 : 0; n; n--)
 		buf[u8(in) % len] = u8(in);
@@ -180,8 +192,48 @@ static void packet(struct input *in, struct rig *r)
 		len = 16 + (u8(in) << 2);
 	if (len > PKT_MAX_LEN || len & 3)
 		return;
-	pkt_seal(buf, len, &r->peer, &r->w.port[0][0][0]->addr);
-	sim_inject(r->w.sim, &r->peer, &r->w.port[0][0][0]->addr, buf, len);
+	pkt_seal(buf, len, &r->peer, dst);
+	sim_inject(r->w.sim, &r->peer, dst, buf, len);
+}
+
+static bool sq_has_room(const struct rig *r)
+{
+	struct roost_queue_index *i = (struct roost_queue_index *)(uintptr_t)&r->e.sqi;
+
+	return atomic_load(&i->prod) - atomic_load(&i->cons) != r->e.p.depth;
+}
+
+/* Binds a window somewhere, or takes its key back. */
+static void window(struct input *in, struct rig *r)
+{
+	uint8_t c = u8(in);
+	uint32_t *key = &r->window[c & 1], old = *key;
+
+	if (!sq_has_room(r))
+		return;
+	if (c & 2) {
+		ep_post(&r->e, &(struct wr){.op = ROOST_OP_LOCAL_INV, .imm = old});
+		return;
+	}
+	*key = (old & ~0xffu) | u8(in);
+	ep_post(&r->e, &(struct wr){.op = ROOST_OP_BIND_MW,
+				    .rkey = old,
+				    .imm = *key,
+				    .raddr = address(in, &r->e),
+				    .swap_add = length(in),
+				    .compare = ROOST_BIND(c & 4 ? r->read_key : r->e.key, u8(in))});
+}
+
+/* In the group or out of it; a UD QP may, others may not. */
+static void membership(struct input *in, struct rig *r)
+{
+	bool join = u8(in) & 1;
+
+	if (join)
+		nic_qp_attach(r->e.nic, r->e.qp, &r->group);
+	else
+		nic_qp_detach(r->e.nic, r->e.qp, &r->group);
+	must(nic_qp_groups(r->e.qp) == (join && r->service == PKT_UD), "groups miscounted");
 }
 
 static void post(struct input *in, struct rig *r)
@@ -192,10 +244,13 @@ static void post(struct input *in, struct rig *r)
 	struct wr wr = {.op = op, .num_sge = 1, .raddr = 0x1000, .rkey = 77};
 
 	if (r->service == PKT_UD) {
-		wr.raddr = ROOST_UD_ADDR(r->ah ^ (u8(in) > 250), PEER_QPN);
+		uint8_t whom = u8(in);
+
+		wr.raddr = whom < 50 ? ROOST_UD_ADDR(r->group_ah, NIC_MCAST_QPN)
+				     : ROOST_UD_ADDR(r->ah ^ (whom > 250), PEER_QPN);
 		wr.rkey = (uint32_t)u8(in) << 24;
 	}
-	if (atomic_load(&r->e.sqi.prod) - atomic_load(&r->e.sqi.cons) == r->e.p.depth)
+	if (!sq_has_room(r))
 		return;
 	wr.sge[0] = ep_sge(&r->e, (uint64_t)u8(in) * 8,
 			   op == ROOST_OP_FETCH_ADD || op == ROOST_OP_CMP_SWAP ? 8 : (uint32_t)u8(in) * 16);
@@ -246,7 +301,8 @@ static void open_rig(struct rig *r, uint8_t shape)
 			      .timeout = (uint8_t)(1 + (shape & 7)),
 			      .retry_cnt = 2,
 			      .rnr_retry = 2,
-			      .rd_atomic = (uint8_t)(1 + (shape >> 3 & 3))};
+			      .rd_atomic = (uint8_t)(1 + (shape >> 3 & 3)),
+			      .own_srq = (shape >> 3 & 3) == 3};
 	struct nic_ah_attr ah = {.port = 1};
 	struct sim_params sp = {
 		.mtu = MTU, .window = shape & 64 ? 1000 : 0, .read_window = shape & 128 ? 500 : 0};
@@ -256,6 +312,7 @@ static void open_rig(struct rig *r, uint8_t shape)
 	p.type = (shape & 7) == 6 ? NIC_QPT_UC : (shape & 7) == 7 ? NIC_QPT_UD : NIC_QPT_RC;
 	r->service = (shape & 7) == 6 ? PKT_UC : (shape & 7) == 7 ? PKT_UD : PKT_RC;
 	must(pkt_addr_parse("10.7.7.7", &r->peer) == 0, "no address");
+	must(pkt_addr_parse("239.7.7.7", &r->group) == 0, "no group");
 	world_init(&r->w, 1, 1, &sp);
 	sim_set_tap(r->w.sim, on_packet, r);
 	ep_init(&r->e, &r->w, 0, &p);
@@ -265,7 +322,7 @@ static void open_rig(struct rig *r, uint8_t shape)
 				 .addr = r->e.mem,
 				 .len = MEM / 2,
 				 .iova = (uintptr_t)r->e.mem,
-				 .access = 15,
+				 .access = 15 | NIC_ACCESS_MW_BIND,
 				 .invalidatable = shape & 32};
 	must(nic_mr_register(r->e.nic, &m, &r->e.key) == 0, "no region");
 	m.addr = r->e.mem + MEM / 2;
@@ -276,6 +333,10 @@ static void open_rig(struct rig *r, uint8_t shape)
 	ah.pd = r->e.pd;
 	ah.dgid = r->peer;
 	must(nic_ah_create(r->e.nic, &ah, &r->ah) == 0, "no address handle");
+	ah.dgid = r->group;
+	must(nic_ah_create(r->e.nic, &ah, &r->group_ah) == 0, "no address handle");
+	for (unsigned i = 0; i < 2; i++)
+		must(nic_mw_alloc(r->e.nic, r->e.pd, i + 1, &r->window[i]) == 0, "no window");
 	connect_again(r);
 }
 
@@ -309,6 +370,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		case 5: /* several arrive in one burst */
 			packet(&in, r);
 			break;
+		case 6:
+			window(&in, r);
+			break;
+		case 7:
+			membership(&in, r);
+			break;
 		default:
 			packet(&in, r);
 			turns(r, 1000);
@@ -323,6 +390,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	     "a state of its own making");
 	must(nic_mr_deregister(r->e.nic, r->read_key) == 0, "the region went away");
 	must(nic_ah_destroy(r->e.nic, r->ah) == 0, "the handle went away");
+	must(nic_ah_destroy(r->e.nic, r->group_ah) == 0, "the handle went away");
+	for (unsigned i = 0; i < 2; i++)
+		must(nic_mw_dealloc(r->e.nic, r->window[i]) == 0, "a window went away");
 	ep_fini(&r->e);
 	world_fini(&r->w);
 	free(r);

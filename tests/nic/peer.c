@@ -16,17 +16,21 @@ static void on_packet(void *ctx, uint64_t now, bool delivered, const struct pkt_
 
 	if (delivered)
 		return;
-	assert_true(pkt_addr_eq(dst, &p->addr));
+	assert_true(pkt_addr_eq(dst, &p->addr) || pkt_addr_is_group(dst));
 	assert_true(p->head - p->tail < PEER_RING);
 	g = &p->ring[p->head++ % PEER_RING];
 	g->at = now;
 	g->len = len;
+	g->dst = *dst;
 	memcpy(g->data, bth, len);
 	/* Whatever it sends must be well-formed. */
 	assert_int_equal(pkt_parse(g->data, len, &g->v), PKT_OK);
 	icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 	assert_true(icrc_verify(&f, true, &id, g->data, len));
-	assert_true(g->v.dqpn == PEER_QPN || g->v.dqpn == NIC_GSI_QPN);
+	if (pkt_addr_is_group(dst))
+		assert_int_equal(g->v.dqpn, NIC_MCAST_QPN);
+	else
+		assert_true(g->v.dqpn == PEER_QPN || g->v.dqpn == NIC_GSI_QPN);
 	assert_int_equal(g->v.pkey, PKT_PKEY_DEFAULT);
 }
 

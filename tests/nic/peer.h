@@ -17,7 +17,8 @@
 struct got {
 	uint64_t at;
 	uint32_t len;
-	struct pkt_view v; /* v.payload points into data */
+	struct pkt_addr dst; /* the peer's, or a group's */
+	struct pkt_view v;   /* v.payload points into data */
 	uint8_t data[PKT_MAX_LEN];
 };
 

@@ -75,8 +75,28 @@ static void start(enum nic_qp_type type, uint32_t mtu, uint32_t psn, uint32_t qk
 	}
 }
 
-static void play(const struct pkt_view *v)
+/* To our QP; what was sent to a group, to that group. */
+static void play(const struct pkt_view *v, const struct pkt_addr *dst)
 {
+	uint8_t buf[PKT_MAX_LEN];
+	uint32_t len;
+
+	if (pkt_addr_is_group(dst)) {
+		assert_int_equal(v->dqpn, NIC_MCAST_QPN);
+		len = pkt_make_raw(buf,
+				   &(struct pkt_make){.opcode = v->opcode,
+						      .psn = v->psn,
+						      .imm = v->imm,
+						      .qkey = v->qkey,
+						      .sqpn = v->sqpn,
+						      .payload = v->payload,
+						      .len = v->payload_len},
+				   v->dqpn);
+		pkt_seal(buf, len, &p->addr, dst);
+		sim_inject(p->w.sim, &p->addr, dst, buf, len);
+		peer_run(p, PEER_SETTLE);
+		return;
+	}
 	peer_send(p, &(struct pkt_make){.opcode = v->opcode,
 					.ackreq = v->ackreq,
 					.solicited = v->solicited,
@@ -115,7 +135,7 @@ static void connection(const char *name, uint32_t mtu, bool sends, unsigned mess
 			first = v.psn;
 			start(NIC_QPT_UC, mtu, first, 0);
 		}
-		play(&v);
+		play(&v, &p->nic_addr);
 		memcpy(whole + got, v.payload, v.payload_len);
 		got += v.payload_len;
 		if (!(v.op->flags & PKT_LAST))
@@ -163,9 +183,11 @@ static void datagrams(const char *name, const char *to, unsigned messages)
 	struct capture c;
 	struct pkt_view v;
 	unsigned n = 0;
+	bool group;
 	uint32_t ah;
 
 	capture_open(&c, name, to);
+	group = pkt_addr_is_group(&c.to);
 	while (capture_next(&c, PKT_UD, &v)) {
 		struct roost_cqe cqe;
 		const struct got *g;
@@ -173,20 +195,22 @@ static void datagrams(const char *name, const char *to, unsigned messages)
 		if (!n) {
 			start(NIC_QPT_UD, 0, v.psn, v.qkey);
 			a.pd = p->e.pd;
-			a.dgid = p->addr;
+			a.dgid = group ? c.to : p->addr;
 			assert_int_equal(nic_ah_create(p->e.nic, &a, &ah), 0);
+			if (group)
+				assert_int_equal(nic_qp_attach(p->e.nic, p->e.qp, &c.to), 0);
 		}
-		play(&v);
+		play(&v, group ? &c.to : &p->nic_addr);
 		assert_true(ep_poll_recv(&p->e, &cqe));
 		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
 		assert_int_equal(cqe.byte_len, GRH + v.payload_len);
 		assert_int_equal(cqe.src_qpn, v.sqpn);
-		assert_memory_equal(p->e.mem + RECV + n * RECV_LEN + GRH, v.payload, v.payload_len);
+		assert_memory_equal(p->e.mem + RECV + cqe.wr_id * RECV_LEN + GRH, v.payload, v.payload_len);
 		memcpy(p->e.mem, v.payload, v.payload_len);
 		ep_post(&p->e, &(struct wr){.op = v.op->flags & PKT_IMM ? ROOST_OP_SEND_IMM : ROOST_OP_SEND,
 					    .sge = {ep_sge(&p->e, 0, v.payload_len)},
 					    .num_sge = 1,
-					    .raddr = ROOST_UD_ADDR(ah, PEER_QPN),
+					    .raddr = ROOST_UD_ADDR(ah, group ? NIC_MCAST_QPN : PEER_QPN),
 					    .rkey = v.qkey,
 					    .imm = v.imm});
 		g = expect(p, v.opcode, v.psn);
@@ -196,6 +220,11 @@ static void datagrams(const char *name, const char *to, unsigned messages)
 		assert_int_equal(g->v.ackreq, v.ackreq);
 		assert_int_equal(g->v.payload_len, v.payload_len);
 		assert_memory_equal(g->v.payload, v.payload, v.payload_len);
+		if (group) { /* a member hears itself, by a receive of its own */
+			assert_true(pkt_addr_eq(&g->dst, &c.to));
+			assert_true(ep_wait_recv(&p->e, &cqe, SEC));
+			assert_int_equal(cqe.src_qpn, nic_qp_num(p->e.qp));
+		}
 		n++;
 	}
 	assert_int_equal(n, messages);
@@ -215,7 +244,7 @@ static void send_lat_ud_v6(void **state)
 	datagrams("send_lat_ud_v6.pcap", "fd77::2", 5);
 }
 
-/* To a group: the QP number is everybody's, here ours. */
+/* To a group that our QP is attached to, and from it. */
 static void mckey(void **state)
 {
 	datagrams("mckey_mcast.pcap", "239.77.0.9", 3);

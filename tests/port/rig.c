@@ -133,6 +133,15 @@ int rig_tunnel(const char *addr4, const char *addr6, int mtu)
 	return tun;
 }
 
+bool rig_add6(const char *device, const char *addr)
+{
+	int fd = socket(AF_INET6, SOCK_DGRAM, 0);
+	bool ok = add6(fd, device, addr, 64);
+
+	close(fd);
+	return ok && usable6(addr);
+}
+
 struct pkt_addr rig_addr(const char *text)
 {
 	struct pkt_addr a;
@@ -211,6 +220,11 @@ uint32_t rig_psn(const struct port_pkt *pkt)
 
 bool rig_check(const struct port *p, const struct port_pkt *pkt, uint32_t qpn, uint32_t n)
 {
+	return rig_check_to(&p->addr, pkt, qpn, n);
+}
+
+bool rig_check_to(const struct pkt_addr *dst, const struct port_pkt *pkt, uint32_t qpn, uint32_t n)
+{
 	const struct pkt_bth *bth = (const struct pkt_bth *)pkt->bth;
 	const uint8_t *payload = pkt->bth + sizeof(*bth);
 	struct icrc_flow flow;
@@ -223,7 +237,7 @@ bool rig_check(const struct port *p, const struct port_pkt *pkt, uint32_t qpn, u
 		if (payload[i] != content(n, i))
 			fail_msg("packet %u of %u bytes: byte %u is wrong", n, pkt->len, i);
 	}
-	assert_true(pkt_addr_eq(pkt->dst, &p->addr));
+	assert_true(pkt_addr_eq(pkt->dst, dst));
 	icrc_flow_init(&flow, pkt->src, pkt->dst, pkt->sport, PKT_UDP_PORT);
 	assert_true(icrc_verify(&flow, pkt->flags & PORT_ID_KNOWN, &id, pkt->bth, pkt->len));
 	return id == pkt->ip_id;

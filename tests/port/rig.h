@@ -29,6 +29,9 @@ bool rig_private_net(void);
  */
 int rig_tunnel(const char *addr4, const char *addr6, int mtu);
 
+/* One more IPv6 address for a device of that namespace. */
+bool rig_add6(const char *device, const char *addr);
+
 struct pkt_addr rig_addr(const char *text);
 /* port_open() that fails the test when it fails. rig_close_all(), a teardown, closes what a failed test left open. */
 struct port *rig_open(const char *spec);
@@ -45,6 +48,8 @@ void rig_build(uint8_t *bth, uint32_t len, uint32_t qpn, uint32_t n, const struc
 int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, uint32_t qpn, uint32_t n);
 /* Fails the test unless pkt is packet n as built above, its ICRC right. True: the predicted identification was right. */
 bool rig_check(const struct port *p, const struct port_pkt *pkt, uint32_t qpn, uint32_t n);
+/* The same of a packet that was sent to another address: a group's. */
+bool rig_check_to(const struct pkt_addr *dst, const struct port_pkt *pkt, uint32_t qpn, uint32_t n);
 uint32_t rig_psn(const struct port_pkt *pkt);
 
 /* Polls until a burst comes, at most two seconds: these are loopback tests, and a failure is a failure. */

@@ -76,6 +76,20 @@ static void check_udp(const struct pcap_record *f)
 static const uint32_t sizes[] = {4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148,
 				 4148, 4148, 4148, 4148, 1076, 64,   64,   64,	 20,   64,   4148, 20};
 
+/* What was sent to a group comes back to its members on this machine. */
+static void comes_back(struct port *p, const struct pkt_addr *group, unsigned count)
+{
+	struct port_pkt pkts[PORT_BURST];
+
+	for (unsigned got = 0; got < count;) {
+		int n = rig_burst(p, pkts, PORT_BURST);
+
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++)
+			rig_check_to(group, &pkts[i], 5, got++);
+	}
+}
+
 static void frames_are_right(const char *us, const char *them, const char *options)
 {
 	int tun = rig_tunnel("10.78.0.1", "fd78::1", 9000);
@@ -91,6 +105,8 @@ static void frames_are_right(const char *us, const char *them, const char *optio
 	p = rig_open(spec);
 	path = p->ops->path_get(p, &dst, 0);
 	assert_non_null(path);
+	if (pkt_addr_is_group(&dst))
+		assert_int_equal(p->ops->join(p, &dst), 0);
 	for (int round = 0; round < 2; round++) {
 		uint16_t ids[ARRAY_SIZE(sizes)];
 
@@ -118,6 +134,8 @@ static void frames_are_right(const char *us, const char *them, const char *optio
 			assert_int_equal(icrc_compute_frame(f.ip, f.bth, f.len),
 					 icrc_load(f.bth + f.len - 4));
 		}
+		if (pkt_addr_is_group(&dst))
+			comes_back(p, &dst, ARRAY_SIZE(sizes));
 	}
 	assert_int_equal(p->stats.tx_packets, 2 * ARRAY_SIZE(sizes));
 	p->ops->path_put(p, path);
@@ -139,6 +157,14 @@ static void test_ipv6(void **state)
 {
 	frames_are_right("fd78::1", "fd78::2", "");
 	frames_are_right("fd78::1", "fd78::2", ",offload=0");
+}
+
+static void test_groups(void **state)
+{
+	frames_are_right("10.78.0.1", "239.77.0.9", "");
+	frames_are_right("10.78.0.1", "239.77.0.9", ",offload=0");
+	frames_are_right("fd78::1", "ff0e::77:9", "");
+	frames_are_right("fd78::1", "ff02::77:9", "");
 }
 
 /* An interface of 1,500 bytes holds packets of MTU 1024; a router farther on may say less. */
@@ -236,10 +262,17 @@ static void replay(int tun, struct port *p, const char *name, unsigned n, const 
 		print_message("%s, packet %u: verifies with another identification\n", name, n);
 }
 
+/* To a group, from another end than this one. */
+static bool from_outside(const struct pcap_record *rec, const struct port *p)
+{
+	return pkt_addr_is_group(&rec->dst) && !pkt_addr_eq(&rec->src, &p->addr);
+}
+
 static unsigned replay_to(const char *v4, const char *v6)
 {
 	int tun = rig_tunnel(v4, v6, 9000);
 	char spec[64];
+	struct pkt_addr group = rig_addr("239.77.0.9"); /* of mckey_mcast.pcap */
 	struct port *p4, *p6;
 	unsigned total = 0;
 	DIR *dir = opendir(folder);
@@ -249,6 +282,7 @@ static unsigned replay_to(const char *v4, const char *v6)
 	assert_true(tun >= 0);
 	snprintf(spec, sizeof(spec), "udp:%s", v4);
 	p4 = rig_open(spec);
+	assert_int_equal(p4->ops->join(p4, &group), 0);
 	snprintf(spec, sizeof(spec), "udp:%s", v6);
 	p6 = rig_open(spec);
 	while ((entry = readdir(dir)) != NULL) {
@@ -267,6 +301,7 @@ static unsigned replay_to(const char *v4, const char *v6)
 			struct port *p = rec.kind != PCAP_ROCE		    ? NULL
 					 : pkt_addr_eq(&rec.dst, &p4->addr) ? p4
 					 : pkt_addr_eq(&rec.dst, &p6->addr) ? p6
+					 : from_outside(&rec, p4)	    ? p4
 									    : NULL;
 
 			if (p) {
@@ -297,6 +332,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_identifications, rig_close_all),
 		cmocka_unit_test_teardown(test_identifications_single, rig_close_all),
 		cmocka_unit_test_teardown(test_ipv6, rig_close_all),
+		cmocka_unit_test_teardown(test_groups, rig_close_all),
 		cmocka_unit_test_teardown(test_mtu, rig_close_all),
 		cmocka_unit_test_teardown(test_golden, rig_close_all),
 	};
