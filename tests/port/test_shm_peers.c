@@ -63,7 +63,8 @@ static void call(struct port *a, struct port_path *path, uint64_t n)
 	struct port_pkt pkts[PORT_BURST];
 
 	for (int i = 0; i < SRIG_WAIT_MS; i++) {
-		srig_send_now(a, path, n);
+		if (srig_send(a, path, n)) /* else the peer has not run for a while */
+			a->ops->flush(a);
 		for (int k = 0; k < 10; k++) {
 			int got = srig_receive(a, pkts);
 
