@@ -164,9 +164,8 @@ struct qp_resp {
 	uint32_t rkey; /* WRITE in progress */
 	uint64_t va;
 	uint32_t left;
-	uint32_t received;  /* message in progress: bytes so far */
-	uint32_t rpc_len;   /* RPC WRITE in progress: bytes of it */
-	uint32_t rpc_taken; /* bytes that a kernel has of the packet that is awaited */
+	uint32_t received; /* message in progress: bytes so far */
+	uint32_t rpc_len;  /* RPC WRITE in progress: bytes of it */
 	struct {
 		uint64_t wr_id;
 		uint32_t index, num_sge;
@@ -518,9 +517,8 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
 
 /* rpc.c */
-uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v); /* as resp_write() */
-/* One piece of a call: the bytes that were taken of it; all of them and *done, or the rest is to come again later. */
-uint32_t rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece, bool *done);
+uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v);		/* as resp_write() */
+bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece); /* false: it is to come again later */
 int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
 void rpc_retired(struct nic_qp *qp, const struct sq_entry *e); /* a reply is acknowledged, or was not */
 void rpc_stop(struct nic_qp *qp);			       /* the QP ends: so do its calls */

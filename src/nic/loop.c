@@ -257,7 +257,6 @@ static enum req_result step_rpc(struct nic_qp *qp, struct nic_qp *peer, struct s
 				      .payload = e->op == ROOST_OP_RPC_WRITE};
 	uint32_t end = e->len - qp->sq.next_pkt < LOOP_TURN ? e->len : qp->sq.next_pkt + LOOP_TURN;
 	uint8_t bounce[4096];
-	bool done;
 	int rc;
 
 	if (!peer->rpc_ctx) {
@@ -276,9 +275,9 @@ static enum req_result step_rpc(struct nic_qp *qp, struct nic_qp *peer, struct s
 			req_fail(qp, NIC_WC_LOC_PROT_ERR);
 			return REQ_IDLE;
 		}
-		qp->sq.next_pkt += rpc_deliver(peer, &piece, &done);
-		if (!done)
+		if (!rpc_deliver(peer, &piece))
 			return not_ready(qp, peer);
+		qp->sq.next_pkt += piece.len;
 		peer->pu->ctr.rx_rpc_requests++;
 	} while (qp->sq.next_pkt < end);
 	if (end == e->len)

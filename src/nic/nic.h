@@ -403,8 +403,8 @@ struct nic_rpc_ops {
 	/* The QP was given the op-codes, or loses them. 0 or -errno. [control+owner] */
 	int (*attach)(void *ctx, struct nic_qp *qp, void **qp_ctx);
 	void (*detach)(void *ctx, void *qp_ctx);
-	/* How many bytes of the piece it takes; *done: all. Else the rest of the piece is offered again, later. */
-	uint32_t (*deliver)(void *ctx, void *qp_ctx, const struct nic_rpc_piece *piece, bool *done);
+	/* Takes the piece; or not now (false): the same one is offered again later, unless the peer breaks the rules. */
+	bool (*deliver)(void *ctx, void *qp_ctx, const struct nic_rpc_piece *piece);
 	/* A WRITE of nic_rpc_send() is acknowledged: its memory is free. Must not send from inside. */
 	void (*sent)(void *ctx, void *qp_ctx, uint64_t cookie);
 	/* The QP is at its end: calls are forgotten, what was sent is not acknowledged any more. */

@@ -339,9 +339,6 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 	uint32_t npkts;
 	uint8_t nak;
 
-	/* A packet of which a kernel has a part comes again as it was. */
-	if (unlikely(r->rpc_taken && v->op->kind != PKT_KIND_RPC_WRITE))
-		return PKT_NAK_INVALID_REQ;
 	switch (v->op->kind) {
 	case PKT_KIND_SEND:
 		if (!resp_in_sequence(qp, v))

@@ -6,8 +6,7 @@
  *	RPC		op-code, key, parameters: one packet
  *	RPC WRITE	op-code, key, payload of any length: FIRST, MIDDLE .. LAST, or ONLY
  *
- * The server may take a part of a packet and be asked again for the rest: the requester then gets an RNR NAK, and the same packet
- * comes again. `rpc_taken` remembers how much of it is there already.
+ * A piece that the server can't take now gets an RNR NAK, wherever in the message it stands.
  */
 #include "nic/core.h"
 
@@ -83,56 +82,42 @@ unsigned rpc_run(struct pu *pu)
 
 /* ---- what comes in ---- */
 
-uint32_t rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece, bool *done)
+bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece)
 {
-	uint32_t taken;
-
-	*done = false;
-	/* What it answers could not be sent yet: PSNs of our own side begin with RTS. */
-	if (qp->state < NIC_QPS_RTS)
-		return 0;
-	taken = qp->nic->rpc_ops->deliver(qp->nic->rpc_ctx, qp->rpc_ctx, piece, done);
-	return *done ? piece->len : taken;
-}
-
-/* A message begins. False: it is the packet that came before, and it has changed. */
-static bool begin(struct qp_resp *r, const struct pkt_view *v)
-{
-	if (r->rpc_taken)
-		return r->va == v->va && r->rkey == v->rkey && r->rpc_len == v->dmalen;
-	r->va = v->va;
-	r->rkey = v->rkey;
-	r->left = r->rpc_len = v->dmalen;
-	r->received = 0;
-	return true;
+	/* Before RTS what it answers could not be sent: PSNs of our own side begin there. */
+	return qp->state >= NIC_QPS_RTS && qp->nic->rpc_ops->deliver(qp->nic->rpc_ctx, qp->rpc_ctx, piece);
 }
 
 uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
-	bool last = v->op->flags & PKT_LAST, done;
+	bool last = v->op->flags & PKT_LAST;
 	struct nic_rpc_piece piece;
 
 	if (!qp->rpc_ctx)
 		return PKT_NAK_INVALID_REQ; /* a NIC that only calls */
-	if (v->op->flags & PKT_FIRST && (v->dmalen > NIC_MAX_MSG || !begin(r, v)))
-		return PKT_NAK_INVALID_REQ;
+	if (v->op->flags & PKT_FIRST) {
+		if (v->dmalen > NIC_MAX_MSG)
+			return PKT_NAK_INVALID_REQ;
+		r->va = v->va;
+		r->rkey = v->rkey;
+		r->left = r->rpc_len = v->dmalen;
+		r->received = 0;
+	}
 	if (last ? v->payload_len != r->left : v->payload_len >= r->left)
 		return PKT_NAK_INVALID_REQ;
 	piece = (struct nic_rpc_piece){
 		.op = r->va,
 		.rkey = r->rkey,
 		.total = r->rpc_len,
-		.off = r->received + r->rpc_taken,
-		.data = v->payload + r->rpc_taken,
-		.len = v->payload_len - r->rpc_taken,
+		.off = r->received,
+		.data = v->payload,
+		.len = v->payload_len,
 		.payload = v->op->kind == PKT_KIND_RPC_WRITE,
 		.last = last,
 	};
-	r->rpc_taken += rpc_deliver(qp, &piece, &done);
-	if (!done)
+	if (!rpc_deliver(qp, &piece))
 		return resp_rnr(qp);
-	r->rpc_taken = 0;
 	r->received += v->payload_len;
 	r->left -= v->payload_len;
 	r->msg = last ? PKT_KIND_NONE : PKT_KIND_RPC_WRITE;

@@ -22,7 +22,7 @@
 struct server {
 	struct nic_qp *qp;
 	struct rng rng;
-	double refuse; /* probability a piece, and again a part of it */
+	double refuse; /* probability a piece */
 	uint8_t got[BYTES];
 	uint32_t len;	 /* bytes of the message in progress, or of the last */
 	uint32_t params; /* messages that are complete */
@@ -49,30 +49,25 @@ static void detach(void *ctx, void *qp_ctx)
 	((struct server *)qp_ctx)->detached++;
 }
 
-static uint32_t deliver(void *ctx, void *qp_ctx, const struct nic_rpc_piece *p, bool *done)
+static bool deliver(void *ctx, void *qp_ctx, const struct nic_rpc_piece *p)
 {
 	struct server *s = qp_ctx;
-	uint32_t n = p->len;
 
 	assert_int_equal(p->off, s->open ? s->len : 0);
 	assert_in_range(p->total, p->off + p->len, BYTES);
-	*done = !(rng_double(&s->rng) < s->refuse);
-	if (!*done) {
-		if (!p->payload)
-			return 0;
-		n = p->len ? (uint32_t)rng_below(&s->rng, p->len) : 0;
-	}
-	memcpy(s->got + p->off, p->data, n);
-	s->len = p->off + n;
-	s->open = (*done ? !p->last : n || s->open);
-	if (!*done || !p->last)
-		return n;
+	if (rng_double(&s->rng) < s->refuse)
+		return false;
+	memcpy(s->got + p->off, p->data, p->len);
+	s->len = p->off + p->len;
+	s->open = !p->last;
+	if (!p->last)
+		return true;
 	assert_int_equal(s->len, p->total);
 	s->op = p->op;
 	s->rkey = p->rkey;
 	s->total = p->total;
 	*(p->payload ? &s->payloads : &s->params) += 1;
-	return n;
+	return true;
 }
 
 static void sent(void *ctx, void *qp_ctx, uint64_t cookie)
@@ -539,48 +534,6 @@ RULE(a_nic_that_only_calls_refuses_calls)
 	peer_close(p);
 }
 
-/* A packet that is partly taken has to come again as it was; the rest of it is then new. */
-RULE(a_part_taken_is_not_taken_again)
-{
-	static const struct {
-		uint8_t opcode;
-		uint64_t op;
-		uint32_t dmalen, len;
-	} changed[] = {
-		{PKT_RPC_WRITE_FIRST, KERNEL + 1, 300, 256},
-		{PKT_RPC_WRITE_FIRST, KERNEL, 301, 256},
-		{PKT_RPC_WRITE_ONLY, KERNEL, 8, 8},
-		{PKT_RPC_PARAMS, KERNEL, 8, 8},
-		{PKT_WRITE_ONLY, KERNEL, 8, 8},
-	};
-
-	for (unsigned i = 0; i <= sizeof(changed) / sizeof(changed[0]); i++) {
-		bool good = i == sizeof(changed) / sizeof(changed[0]);
-
-		hostile_open(s, true, 1);
-		S.refuse = 1;
-		do /* until it took a part */
-			send_rpc(PKT_RPC_WRITE_FIRST, s, KERNEL, 300, 256);
-		while (!S.len);
-		assert_in_range(S.len, 1, 255);
-		peer_drain(p);
-		S.refuse = 0;
-		if (good) {
-			send_rpc(PKT_RPC_WRITE_FIRST, s, KERNEL, 300, 256);
-			expect_ack(p, PKT_AETH_ACK, s);
-			send_rpc(PKT_RPC_WRITE_LAST, s + 1, 0, 0, 44);
-			expect_ack(p, PKT_AETH_ACK, s + 1);
-			assert_int_equal(S.payloads, 1);
-			assert_int_equal(S.len, 300);
-		} else {
-			send_rpc(changed[i].opcode, s, changed[i].op, changed[i].dmalen, changed[i].len);
-			expect_ack(p, PKT_NAK_INVALID_REQ, s);
-			assert_int_equal(S.payloads, 0);
-		}
-		peer_close(p);
-	}
-}
-
 /* A duplicate is acknowledged and not served again (IBA 9.7.5.1.2). */
 RULE(a_duplicate_call_is_not_served_again)
 {
@@ -645,7 +598,6 @@ int main(void)
 		cmocka_unit_test(accesses),
 		cmocka_unit_test(malformed_calls_are_refused),
 		cmocka_unit_test(a_nic_that_only_calls_refuses_calls),
-		cmocka_unit_test(a_part_taken_is_not_taken_again),
 		cmocka_unit_test(a_duplicate_call_is_not_served_again),
 		cmocka_unit_test(a_call_without_room_is_asked_for_again),
 		cmocka_unit_test(calls_wait_for_rts),

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Kernels: processing next to the memory of a NIC, called by its peers. A kernel sees parameters and payload, never packets, and no
+ * memory but by asking for it:
+ *
+ *	#include <roost/kernel.h>
+ *
+ *	struct state { uint64_t where, value; };
+ *
+ *	static enum roost_next run(struct roost_call *c)
+ *	{
+ *		struct state *s = c->state;
+ *
+ *		ROOST_STEPS(c);
+ *		if (c->params_len != 8)
+ *			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+ *		ROOST_READ(c, *(const uint64_t *)c->params, &s->where, 8);	// a pointer
+ *		ROOST_READ(c, s->where, &s->value, 8);				// what it points to
+ *		ROOST_REPLY(c, &s->value, 8);
+ *		ROOST_STEPS_END;
+ *	}
+ *
+ *	const struct roost_kernel follow = {
+ *		.abi = ROOST_KERNEL_ABI, .name = "follow", .version = 1, .op = 0x1000,
+ *		.state_size = sizeof(struct state), .params = run,
+ *	};
+ *
+ * At each ROOST_READ the function returns: the access is on its way to the cache, and other calls run meanwhile. It is called again when the
+ * bytes are there, and goes on behind. So local variables do not keep their values across these macros, state does; and none of
+ * them may stand inside a `switch` of your own. A refused access ends the call with ROOST_RPC_ACCESS: no code is needed for it.
+ *
+ * Addresses are those of the region that the call's key names, as the caller sees it. Numbers in memory and parameters are in whatever
+ * byte order you make them; parameters are aligned to 8.
+ *
+ * A kernel's functions run on the thread that drives the NIC: they must not block, sleep or allocate. Calls of one QP never run at the same time;
+ * calls of different QPs may, when the NIC has several processing units: what `self` points to is shared.
+ */
+#ifndef ROOST_KERNEL_H
+#define ROOST_KERNEL_H
+
+#include <stdint.h>
+
+#include "roost/rpc.h"
+
+#define ROOST_KERNEL_ABI       1
+#define ROOST_KERNEL_MAX_STATE 16384 /* state_size + scratch_size */
+
+/* What a step returns. */
+enum roost_next {
+	ROOST_DONE =
+		0, /* parameters: these are dealt with; payload: this piece is; or the call has replied */
+	ROOST_AGAIN = 1, /* it asked for something: call me again when it is there */
+};
+
+enum roost_ask {
+	ROOST_ASK_NONE,
+	ROOST_ASK_READ,	     /* len bytes at va into buf */
+	ROOST_ASK_WRITE,     /* len bytes of buf to va */
+	ROOST_ASK_COPY,	     /* len bytes at from to va */
+	ROOST_ASK_SEND,	     /* len bytes of buf to the caller; goes on when they are acknowledged */
+	ROOST_ASK_SEND_FROM, /* len bytes at from to the caller; goes on when they are on their way */
+	ROOST_ASK_REPLY,     /* the end: status, and len bytes of buf */
+	ROOST_ASK_REPLY_FROM,
+};
+
+/* One invocation, as its kernel sees it. */
+struct roost_call {
+	/* given */
+	void *state;	    /* state_size bytes of this call, zeroed at its start */
+	void *scratch;	    /* scratch_size bytes of this call, of any contents */
+	void *self;	    /* of the kernel: what start() left, or what the host gave with it */
+	const void *params; /* behind the head; there for the whole call */
+	uint32_t params_len;
+	uint32_t room; /* bytes of data that the reply can hold */
+	uint64_t op;
+	/* payload: one piece of it, as long as payload() has not returned ROOST_DONE; a peer may share this memory: read each byte once */
+	const uint8_t *data;
+	uint32_t len;	 /* of the piece */
+	uint32_t offset; /* of the piece in the payload */
+	uint32_t total;	 /* of the payload */
+	uint32_t last;	 /* 1: nothing follows */
+	/* asked for: filled by the functions below */
+	uint32_t resume; /* where ROOST_STEPS goes on; 0 at the start of parameters and of each piece */
+	uint32_t ask;	 /* enum roost_ask */
+	uint32_t status; /* enum roost_rpc_status, of a reply */
+	uint32_t ask_len;
+	uint64_t va, from;
+	void *buf; /* in state or scratch */
+};
+
+/* Describes a kernel; has to stay as long as it is deployed. */
+struct roost_kernel {
+	uint32_t abi;	  /* ROOST_KERNEL_ABI */
+	uint32_t version; /* its own */
+	const char *name;
+	uint64_t op; /* calls name it by this */
+	uint32_t state_size, scratch_size;
+	/* When it is deployed: *self is what the host gave with it. 0 or -errno. And when it goes, after its last call. May be NULL. */
+	int (*start)(void **self);
+	void (*stop)(void *self);
+	/*
+	 * A call begins. Without a reply by the time it returns ROOST_DONE the call ends with ROOST_RPC_OK and no data; one with payload goes
+	 * on with that.
+	 */
+	enum roost_next (*params)(struct roost_call *c);
+	/* A piece of payload, in order. NULL: it takes none. Payload that no parameters announced comes without them. */
+	enum roost_next (*payload)(struct roost_call *c);
+};
+
+static inline enum roost_next roost_read(struct roost_call *c, uint64_t va, void *buf, uint32_t len)
+{
+	c->ask = ROOST_ASK_READ;
+	c->va = va;
+	c->buf = buf;
+	c->ask_len = len;
+	return ROOST_AGAIN;
+}
+
+static inline enum roost_next roost_write(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
+{
+	c->ask = ROOST_ASK_WRITE;
+	c->va = va;
+	c->buf = (void *)(uintptr_t)buf;
+	c->ask_len = len;
+	return ROOST_AGAIN;
+}
+
+static inline enum roost_next roost_copy(struct roost_call *c, uint64_t to, uint64_t from, uint32_t len)
+{
+	c->ask = ROOST_ASK_COPY;
+	c->va = to;
+	c->from = from;
+	c->ask_len = len;
+	return ROOST_AGAIN;
+}
+
+static inline enum roost_next roost_send(struct roost_call *c, const void *buf, uint32_t len)
+{
+	c->ask = ROOST_ASK_SEND;
+	c->buf = (void *)(uintptr_t)buf;
+	c->ask_len = len;
+	return ROOST_AGAIN;
+}
+
+static inline enum roost_next roost_send_from(struct roost_call *c, uint64_t from, uint32_t len)
+{
+	c->ask = ROOST_ASK_SEND_FROM;
+	c->from = from;
+	c->ask_len = len;
+	return ROOST_AGAIN;
+}
+
+/* Ends the call. Data only where none was sent before. */
+static inline enum roost_next roost_reply(struct roost_call *c, uint32_t status, const void *buf,
+					  uint32_t len)
+{
+	c->ask = ROOST_ASK_REPLY;
+	c->status = status;
+	c->buf = (void *)(uintptr_t)buf;
+	c->ask_len = len;
+	return ROOST_DONE;
+}
+
+static inline enum roost_next roost_reply_from(struct roost_call *c, uint64_t from, uint32_t len)
+{
+	c->ask = ROOST_ASK_REPLY_FROM;
+	c->status = ROOST_RPC_OK;
+	c->from = from;
+	c->ask_len = len;
+	return ROOST_DONE;
+}
+
+/* Straight code over the functions above. */
+#define ROOST_STEPS(c)                                                                                       \
+	switch ((c)->resume) {                                                                               \
+	case 0:
+#define ROOST_STEPS_END                                                                                      \
+	}                                                                                                    \
+	return ROOST_DONE
+
+#define ROOST_WAIT(c, what)                                                                                  \
+	do {                                                                                                 \
+		(c)->resume = __LINE__;                                                                      \
+		return what;                                                                                 \
+	case __LINE__:;                                                                                      \
+	} while (0)
+
+#define ROOST_READ(c, va, buf, len)    ROOST_WAIT(c, roost_read(c, va, buf, len))
+#define ROOST_WRITE(c, va, buf, len)   ROOST_WAIT(c, roost_write(c, va, buf, len))
+#define ROOST_COPY(c, to, from, len)   ROOST_WAIT(c, roost_copy(c, to, from, len))
+#define ROOST_SEND(c, buf, len)	       ROOST_WAIT(c, roost_send(c, buf, len))
+#define ROOST_SEND_FROM(c, from, len)  ROOST_WAIT(c, roost_send_from(c, from, len))
+#define ROOST_REPLY(c, buf, len)       return roost_reply(c, ROOST_RPC_OK, buf, len)
+#define ROOST_REPLY_FROM(c, from, len) return roost_reply_from(c, from, len)
+#define ROOST_FAIL(c, status)	       return roost_reply(c, status, 0, 0)
+
+#endif

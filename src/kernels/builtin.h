@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The built-in kernels, one file each. They use what any kernel may: roost/kernel.h. */
+#ifndef ROOST_KERNELS_BUILTIN_H
+#define ROOST_KERNELS_BUILTIN_H
+
+#include <stdbool.h>
+
+#include "roost/kernel.h"
+
+extern const struct roost_kernel kernel_get;
+
+#endif

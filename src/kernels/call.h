@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Inside of the fabric. The life of a call:
+ *
+ *	       params, or payload without any
+ *	FREE ---------------------------------> READY <--------.
+ *	  ^					  | run	       | acknowledged, or room for a WRITE
+ *	  |					  |---------> WAITING
+ *	  |					  |---------> STREAM	its parameters are done, payload is awaited
+ *	  |	   reply acknowledged		  v
+ *	  `----------------------------------- ENDING
+ */
+#ifndef ROOST_KERNELS_CALL_H
+#define ROOST_KERNELS_CALL_H
+
+#include "base/list.h"
+#include "kernels/fabric.h"
+
+enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING };
+
+/* A deployed kernel. */
+struct served {
+	const struct roost_kernel *k; /* NULL: a free place */
+	void *self;
+	uint32_t calls[NIC_MAX_PUS]; /* that run it, by PU */
+};
+
+struct call {
+	struct roost_call c;
+	struct list_head link; /* READY: of the PU, but with payload; WAITING for room: of the QP */
+	struct call_qp *q;
+	struct served *s; /* NULL: none stands */
+	struct roost_rpc_head head;
+	struct roost_rpc_tail tail; /* ending */
+	uint32_t rkey;
+	uint32_t sent;	/* bytes of data at the front of the reply buffer */
+	uint32_t steps; /* left */
+	uint8_t state;	/* enum call_state */
+	bool pending;	/* what c.ask says is still to be done */
+	bool ending;	/* it has replied, or is about to: the kernel is not run again */
+	bool payload;	/* the kernel is in payload(), run by the QP's next packet and by nobody else */
+	bool stream;	/* payload belongs to it */
+	bool broken;	/* its payload stopped short: to end as soon as it is run */
+};
+
+/* A QP that has the op-codes. */
+struct call_qp {
+	struct nic_qp *qp;
+	struct fabric *f;
+	struct fabric_pu *pu;
+	bool announced; /* payload was, and has not begun */
+	uint64_t announced_op;
+	struct call *stream; /* whose; NULL: its call is over already */
+	/* the RPC WRITE in progress */
+	bool in_msg;
+	bool in_piece;	  /* its kernel has begun with the piece at msg_off, and waits */
+	struct call *msg; /* whose payload it is; NULL: nobody's */
+	uint64_t msg_op;
+	uint32_t msg_total, msg_off;
+	uint32_t piece_len;
+	struct list_head waiting; /* calls that wait for room for a WRITE */
+	uint8_t *bodies;	  /* parameters, state and scratch of each slot */
+	unsigned num_free;
+	uint8_t free[FABRIC_MAX_CALLS];
+	struct call calls[FABRIC_MAX_CALLS];
+};
+
+struct fabric_pu {
+	struct list_head ready;
+	struct fabric_counters ctr;
+	unsigned index;
+};
+
+struct fabric {
+	struct nic *nic;
+	unsigned calls;
+	uint32_t max_steps;
+	uint64_t ops[FABRIC_MAX_KERNELS]; /* of kernels[], side by side */
+	struct served kernels[FABRIC_MAX_KERNELS];
+	unsigned num_kernels; /* places ever used */
+	struct served fallback;
+	struct fabric_pu pu[NIC_MAX_PUS];
+};
+
+/* Parameters, then state, then scratch, each aligned to a cache line. */
+#define CALL_BODY (ROOST_RPC_MAX_PARAMS + 24 + ROOST_KERNEL_MAX_STATE + 2 * 64)
+
+/* fabric.c */
+struct served *fabric_find(struct fabric *f,
+			   uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
+
+/* call.c */
+bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
+void call_sent(struct call_qp *q, uint64_t cookie);
+void call_stop(struct call_qp *q);
+unsigned call_run(struct fabric_pu *pu, bool *more);
+
+#endif
