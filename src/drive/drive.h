@@ -104,7 +104,10 @@ struct drive_gsi_ops {
 	uint64_t (*expire)(void *ctx, uint64_t now);
 };
 
-/* One user at a time. 0, -EBUSY. Any thread that holds no lock which the user's functions want, nor the control lock. */
+/*
+ * One user at a time. 0, -EBUSY. The first one gets what came before it, as far as there was room. Any thread that holds no lock which
+ * the user's functions want, nor the control lock.
+ */
 ROOST_EXPORT int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
 /* Waits for a call that is running: none comes after. As above, and not the service thread. */
 ROOST_EXPORT void drive_gsi_close(struct drive *d);

@@ -110,7 +110,9 @@ struct tender {
 	struct tend_pu pu[NIC_MAX_PUS];
 };
 
-#define GSI_QUEUE 256 /* management datagrams that wait for the service thread */
+#define GSI_QUEUE 256 /* management datagrams that wait for the service thread, or for QP 1's first user */
+
+enum gsi_state { GSI_AWAITED, GSI_OPEN, GSI_CLOSED };
 
 struct gsi_datagram {
 	unsigned port;
@@ -123,7 +125,7 @@ struct gsi {
 	const struct drive_gsi_ops *ops;
 	void *ctx;
 	struct spin queue_lock; /* what follows; leaf */
-	bool open;
+	enum gsi_state state;
 	uint32_t head, tail;
 	uint64_t dropped;
 	struct gsi_datagram queue[GSI_QUEUE];

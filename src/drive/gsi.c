@@ -20,9 +20,10 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 	struct drive *d = host;
 	struct gsi *g = &d->gsi;
 	struct gsi_datagram *m;
+	bool served;
 
 	spin_lock(&g->queue_lock);
-	if (!g->open || g->tail - g->head == GSI_QUEUE) {
+	if (g->state == GSI_CLOSED || g->tail - g->head == GSI_QUEUE) {
 		g->dropped++;
 		spin_unlock(&g->queue_lock);
 		return;
@@ -32,8 +33,10 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 	m->src = *src;
 	m->dst = *dst;
 	memcpy(m->mad, mad, NIC_GSI_LEN);
+	served = g->state == GSI_OPEN;
 	spin_unlock(&g->queue_lock);
-	drive_gsi_wake(d);
+	if (served)
+		drive_gsi_wake(d);
 }
 
 static bool take(struct gsi *g, struct gsi_datagram *out)
@@ -92,11 +95,16 @@ void gsi_fini(struct drive *d)
 	pthread_mutex_destroy(&d->gsi.user_lock);
 }
 
-static void set_open(struct gsi *g, bool open)
+/*
+ * What came before the first user is kept for it: the address is there a little before its user is, and who asks in between, and is
+ * not even refused, asks again after seconds. What came for a user that is gone is nobody's.
+ */
+static void set_state(struct gsi *g, enum gsi_state state)
 {
 	spin_lock(&g->queue_lock);
-	g->open = open;
-	g->head = g->tail;
+	if (g->state != GSI_AWAITED)
+		g->head = g->tail;
+	g->state = state;
 	spin_unlock(&g->queue_lock);
 }
 
@@ -111,7 +119,7 @@ int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx)
 	} else {
 		g->ops = ops;
 		g->ctx = ctx;
-		set_open(g, true);
+		set_state(g, GSI_OPEN);
 	}
 	pthread_mutex_unlock(&g->user_lock);
 	if (rc == 0)
@@ -124,7 +132,7 @@ void drive_gsi_close(struct drive *d)
 	struct gsi *g = &d->gsi;
 
 	pthread_mutex_lock(&g->user_lock);
-	set_open(g, false);
+	set_state(g, GSI_CLOSED);
 	g->ops = NULL;
 	atomic_store_explicit(&g->due, UINT64_MAX, memory_order_relaxed);
 	pthread_mutex_unlock(&g->user_lock);

@@ -103,11 +103,24 @@ static void floods_are_bounded(void **state)
 	drive_gsi_close(*state);
 }
 
+/* The address is known to others a little before anybody serves it. */
+static void the_first_user_gets_what_came_before(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX};
+
+	for (unsigned i = 0; i < 2 * QUEUE; i++)
+		fake_datagram(*state, 1);
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	assert_true(fake_reached(&u.inputs, QUEUE));
+	harness_sleep_ms(10);
+	assert_int_equal(atomic_load(&u.inputs), QUEUE);
+	drive_gsi_close(*state);
+}
+
 static void closed_is_closed(void **state)
 {
 	struct user u = {.d = *state, .due = UINT64_MAX}, v = u;
 
-	fake_datagram(*state, 1); /* nobody there */
 	for (unsigned i = 0; i < 200; i++) {
 		assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
 		fake_datagram(*state, 1);
@@ -132,6 +145,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(timers_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(floods_are_bounded, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(the_first_user_gets_what_came_before, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(closed_is_closed, harness_setup, harness_teardown),
 	};
 
