@@ -2,6 +2,7 @@
 """What is measured, by which command, and how its output is read."""
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -162,6 +163,40 @@ class Roost:
         return Measurement(name, f'{shown} (the server the same on CPU {b}, port udp:127.0.0.2)', run, 'us')
 
 
+    def connections(self, name, port, count, unit, value):
+        """rdma-core's cmtime: `count` connections, each step of all of them before the next step; `value` of its us a connection."""
+        ours, theirs = (f'{port}:{a}' for a in (('127.0.0.2', '127.0.0.3') if port == 'udp' else ('10.0.0.1', '10.0.0.2')))
+
+        def run():
+            service = str(free_port())
+            with subprocess.Popen([self.path, 'run', '--port', theirs, '--', 'cmtime', '-p', service], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as s:
+                try:
+                    out = connected([self.path, 'run', '--port', ours, '--', 'cmtime', '-p', service, '-c', str(count),
+                                     '-s', theirs.partition(':')[2]])
+                finally:
+                    s.kill()
+            steps = {m[1]: float(m[2]) for m in re.finditer(r'^(\w[\w ]*?) *:.* ([0-9.]+)$', out, re.M)}
+            if not steps.get('connect'):
+                raise Failed('cmtime printed no figures')
+            return {'value': value(steps['connect']), 'us_per_connection': steps}
+
+        shown = f'build/roost run --port {ours} -- cmtime -c {count} -s {theirs.partition(":")[2]}'
+        return Measurement(name, f'{shown} (the server: --port {theirs} -- cmtime)', run, unit)
+
+
+def connected(client):
+    """Output of a client that is refused until its server listens: that is not to be seen from outside."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return command(client)
+        except Failed:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 def perftest_latency(out):
     """The line of figures: bytes, iterations, t_min, t_max, t_typical, t_avg, t_stdev, 99%, 99.9%."""
     for line in out.splitlines():
@@ -232,6 +267,10 @@ def plan(path, seconds):
         r.stock_latency('udp-ib_write_lat', False),
         r.stock_latency('udp-ib_write_lat-shared', True),
         ucx('ucx-tcp-get-lat', 'ucp_get', 64, 3000, 'us', lambda f: f[1]),
+        r.connections('shm-connect-1', 'shm', 1, 'us', lambda us: us),
+        r.connections('udp-connect-1', 'udp', 1, 'us', lambda us: us),
+        r.connections('shm-connect-1000', 'shm', 1000, 'k/s', lambda us: 1e3 / us),
+        r.connections('udp-connect-1000', 'udp', 1000, 'k/s', lambda us: 1e3 / us),
         r.latency('shm-execute', 'write --port shm --size 64 --lat execute'),
         r.stages(),
         r.sweep('sweep-shm-write', 'write --local --port shm --post-list 16'),

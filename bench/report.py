@@ -61,6 +61,10 @@ def bars(f):
         ('udp-write-pingpong', '64-byte WRITE over udp, half a round trip, p50', '', None, '', None),
         ('udp-ib_write_lat', "perftest's ib_write_lat over udp, a core a side", 'our polled latency', f.of('udp-write-pingpong'), 'at most 3 times', lambda v, r: r <= 3),
         ('udp-ib_write_lat-shared', 'the same, both sides on one core', '', None, 'under 50 us', lambda v, r: v < 50),
+        ('shm-connect-1', 'one connection set up over shm (cmtime)', '', None, '', None),
+        ('udp-connect-1', 'one connection set up over udp', 'bare UDP round trip', udp_rtt, '', None),
+        ('shm-connect-1000', '1,000 connections set up at once over shm', '', None, '', None),
+        ('udp-connect-1000', '1,000 connections set up at once over udp', '', None, '', None),
     ]
 
 
