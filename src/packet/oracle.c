@@ -36,6 +36,7 @@ static const struct {
 				 "a re-issued READ starts at the first missing PSN and keeps its end"},
 	[ORACLE_REPLAY] = {"replay", "an atomic is answered once per request, with the same value"},
 	[ORACLE_REQ_PSN] = {"req-psn", "a requester's PSNs are consecutive modulo 2^24"},
+	[ORACLE_MSN] = {"msn", "an ACK's MSN counts the messages that are complete"},
 };
 
 const char *oracle_rule_name(enum oracle_rule r)

@@ -82,6 +82,11 @@ enum oracle_rule {
 	 * is a loss.
 	 */
 	ORACLE_REQ_PSN,
+	/*
+	 * MSNs count messages: an ACK of everything that was there has the number of the one before, plus the
+	 * messages that ended since. Not judged before a number other than 0 was seen.
+	 */
+	ORACLE_MSN,
 	ORACLE_RULES
 };
 

@@ -48,6 +48,9 @@ struct stream {
 	bool gap_sure;	  /* no RNR NAK at the responder's end since, which makes `expected` doubtful */
 	bool vague;	  /* a READ's size is, or was, unknown: so is what is missing */
 
+	bool counted;	   /* messages is the MSN of an ACK up to `expected` */
+	uint32_t messages; /* that ended before it */
+
 	bool nak_seen, nak_again; /* nak_psn was named; and came by since */
 	uint64_t nak_psn;
 

@@ -237,17 +237,22 @@ static void began_earlier(struct stream *s, uint64_t psn)
 		return;
 	s->expected = s->gap_psn = psn;
 	s->gap = true;
+	s->counted = false;
 }
 
 /* What the responder would think of it, and what a requester may send. */
-static void follow_expected(struct stream *s, uint64_t psn, uint32_t n)
+static void follow_expected(const struct pkt_view *v, struct stream *s, uint64_t psn, uint32_t n)
 {
 	if (s->vague) {
 		s->expected = MAX(s->hi, psn + n);
+		s->counted = false;
 		return;
 	}
-	if (psn == s->expected)
+	if (psn == s->expected) {
 		s->gap_sure = true;
+		s->messages += v->op->flags & PKT_LAST || v->op->kind == PKT_KIND_READ_REQ ||
+			       v->op->kind == PKT_KIND_ATOMIC;
+	}
 	if (psn > s->expected) {
 		s->c.out_of_order++;
 		if (!s->gap && s->gap_sure) {
@@ -271,7 +276,7 @@ static void follow_psn(struct oracle *o, struct stream *s, uint64_t psn, uint32_
 		s->c.retransmitted++;
 		s->c.turns += psn != s->run;
 	}
-	follow_expected(s, psn, n);
+	follow_expected(o->v, s, psn, n);
 	s->run = psn + n;
 	s->hi = MAX(s->hi, psn + n);
 }
@@ -372,6 +377,20 @@ static uint64_t seen_to(const struct stream *s)
 	return s->gap_sure ? s->expected : s->hi;
 }
 
+/* Messages are counted as they end in order; what an ACK of less says is of another moment. */
+static void check_msn(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	uint32_t msn = o->v->msn;
+
+	if (s->vague || !s->gap_sure || psn + 1 != s->expected)
+		return;
+	if (s->counted && (s->messages & PKT_PSN_MASK) != msn)
+		oracle_broken(o, ORACLE_MSN, "ACK of PSN %u with MSN %u, but %u messages are complete",
+			      low24(psn), msn, (unsigned)(s->messages & PKT_PSN_MASK));
+	s->counted = s->counted || msn;
+	s->messages = msn;
+}
+
 static void check_ack(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	s->c.acks++;
@@ -381,6 +400,7 @@ static void check_ack(struct oracle *o, struct stream *s, uint64_t psn)
 	else if (psn >= seen_to(s))
 		oracle_broken(o, ORACLE_ACK_UNSEEN, "ACK of PSN %u, but PSN %u is missing", low24(psn),
 			      low24(seen_to(s)));
+	check_msn(o, s, psn);
 	if (!s->gap_sure)
 		s->expected = MAX(s->expected, psn + 1);
 	acknowledged(o, s, psn + 1);
@@ -420,7 +440,7 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 	if (s->vague && s->mtu && s->local_resp) {
 		s->expected = s->gap_psn = psn;
 		s->gap = s->gap_sure = true;
-		s->vague = false;
+		s->vague = s->counted = false;
 	}
 	/* One that came late, about a gap that is closed, asks for nothing. */
 	if (psn >= s->una)
@@ -448,7 +468,7 @@ static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 	 */
 	if (s->local_resp) {
 		s->expected = psn;
-		s->gap = s->gap_sure = false;
+		s->gap = s->gap_sure = s->counted = false;
 	}
 }
 

@@ -111,11 +111,14 @@ static struct cm_msg a_req(struct pair *p)
 static void a_flood_of_reqs_fills_the_backlog_and_no_more(void **state)
 {
 	struct cm_msg req;
+	uint64_t before;
 	struct pair p;
 
 	pair_open(&p);
 	req = a_req(&p);
+	before = allocations;
 	flood(&p.b, &req, 10000);
+	assert_int_equal(allocations, before);
 	assert_int_equal(cm_in_use(p.b.cm), 8);
 	assert_int_equal(cm_counters(p.b.cm)->backlog_full, 10000 - 8);
 	for (int i = 0; i < 8; i++)
@@ -134,6 +137,7 @@ static void a_flood_of_reqs_meets_the_bound_of_half_open_ones(void **state)
 	struct cm_config config = {.max_conns = 4096, .max_half_open = 100};
 	struct cm_listener *l;
 	struct cm_msg req;
+	uint64_t before;
 	struct end b;
 	struct pair p;
 
@@ -143,7 +147,9 @@ static void a_flood_of_reqs_meets_the_bound_of_half_open_ones(void **state)
 	b.on_event = accept_all;
 	b.on_send = forget;
 	assert_int_equal(cm_listen(b.cm, SERVICE, NULL, CM_LISTEN_CONN, 0, NULL, &l), 0);
+	before = allocations;
 	flood(&b, &req, 5000);
+	assert_int_equal(allocations, before);
 	assert_int_equal(cm_in_use(b.cm), 100);
 	assert_int_equal(cm_counters(b.cm)->half_open_full, 4900);
 	/* Nobody finishes: all of it ends by itself. */

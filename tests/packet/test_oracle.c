@@ -458,6 +458,34 @@ static void test_replay(void **state)
 	RUN(traces);
 }
 
+static void test_msn(void **state)
+{
+	static const struct trace traces[] = {
+		{"one too many", {SEND(0), ACKM(0, 7), SEND(1), ACKM(1, 9), END}, ORACLE_MSN, EVERYWHERE, 3},
+		{"one too few",
+		 {SEND(0), ACKM(0, 7), SEND(1), SEND(2), ACKM(2, 8), END},
+		 ORACLE_MSN,
+		 EVERYWHERE,
+		 4},
+		{"none at all", {SEND(0), ACKM(0, 7), SEND(1), ACKM(1, 0), END}, ORACLE_MSN, EVERYWHERE, 3},
+		{"for a part", {SEND(0), ACKM(0, 7), PART(1), ACKM(1, 8), END}, ORACLE_MSN, EVERYWHERE, 3},
+		{"for a copy",
+		 {SEND(0), ACKM(0, 7), SEND(1), SEND(1), ACKM(1, 9), END},
+		 ORACLE_MSN,
+		 EVERYWHERE,
+		 4},
+		{"right",
+		 {SEND(0), ACKM(0, 7), PART(1), SEND(2), READ(3, 700, 0), SEND(6), ADD(7), ACKM(7, 11), END},
+		 ORACLE_RULES,
+		 0,
+		 0},
+		{"over the end", {SEND(0), ACKM(0, 0xffffff), SEND(1), ACKM(1, 0), END}, ORACLE_RULES, 0, 0},
+		{"of less", {SEND(0), ACKM(0, 7), SEND(1), SEND(2), ACKM(1, 9), END}, ORACLE_RULES, 0, 0},
+	};
+
+	RUN(traces);
+}
+
 static void test_req_psn(void **state)
 {
 	static const struct trace traces[] = {
@@ -556,8 +584,8 @@ int main(void)
 		cmocka_unit_test(test_nak_psn),	     cmocka_unit_test(test_nak_twice),
 		cmocka_unit_test(test_nak_resume),   cmocka_unit_test(test_read_run),
 		cmocka_unit_test(test_read_reissue), cmocka_unit_test(test_replay),
-		cmocka_unit_test(test_req_psn),	     cmocka_unit_test(test_disorder),
-		cmocka_unit_test(test_learn_mtu),
+		cmocka_unit_test(test_msn),	     cmocka_unit_test(test_req_psn),
+		cmocka_unit_test(test_disorder),     cmocka_unit_test(test_learn_mtu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

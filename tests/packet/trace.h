@@ -25,7 +25,9 @@ struct step {
 		__VA_ARGS__                                                                                  \
 	}
 #define SEND(psn)	   STEP(PKT_SEND_ONLY, psn, 64, 0, 0)
+#define PART(psn)	   STEP(PKT_SEND_MIDDLE, psn, MTU, 0, 0)
 #define ACK(psn)	   STEP(PKT_ACK, psn, PKT_AETH_ACK, 0, 0)
+#define ACKM(psn, msn)	   STEP(PKT_ACK, psn, PKT_AETH_ACK, msn, 0)
 #define NAK(psn)	   STEP(PKT_ACK, psn, PKT_NAK_PSN_SEQ, 0, 0)
 #define RNR(psn)	   STEP(PKT_ACK, psn, 0x2c, 0, 0)
 #define DENY(psn)	   STEP(PKT_ACK, psn, PKT_NAK_REM_ACCESS, 0, 0)
