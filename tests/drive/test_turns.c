@@ -320,7 +320,7 @@ static void polled_port_is_disarmed(void **state)
 	unsigned n = 0, wakes = 0, quiet = 0;
 	time_t end = time(NULL) + 20;
 
-	harness_sleep_ms(20);
+	assert_true(fake_reached(&port->arms, 1)); /* the service thread went to sleep on it */
 	/* Until 1000 packets in a row woke nobody. */
 	while (quiet < 1000 && time(NULL) <= end) {
 		fake_inject(port, 1);
