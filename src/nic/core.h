@@ -212,6 +212,8 @@ struct nic_qp {
 	uint8_t tos;
 	struct pu *pu;
 	struct dest *dest;
+	struct list_head dest_link; /* among the QPs of dest */
+	bool keepalive;
 	struct nic_cq *send_cq, *recv_cq;
 	struct nic_srq *srq; /* NULL: receives of its own */
 	struct qp_sq sq;
@@ -248,6 +250,14 @@ struct dest {
 	uint64_t srtt;	   /* ns; 0: no sample yet */
 	uint64_t cut;	   /* when the window was last cut */
 	struct list_head waiters;
+	/* Is anybody there? alive.c */
+	struct list_head qps;
+	struct wheel_timer alive_timer; /* owner NULL: that tells it from a QP's */
+	uint64_t suspected;		/* since when; 0: not */
+	uint64_t hinted, asked;		/* when the last hint came, the last question went */
+	uint32_t num_hints, silent;
+	uint32_t keepers; /* QPs that are kept alive */
+	bool quiet;	  /* nothing has come from there since we began to listen for it */
 	struct icrc_flow tx, rx;
 };
 
@@ -502,6 +512,13 @@ void dest_lost(struct dest *d);
 void dest_rtt(struct dest *d, uint64_t ns);
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
+
+/* alive.c */
+void alive_hints(struct pu *pu, struct port *port); /* takes those that the port has */
+void alive_heard(struct dest *d);
+void alive_fire(struct dest *d);
+void alive_attach(struct nic_qp *qp); /* to qp->dest */
+void alive_detach(struct nic_qp *qp);
 
 /* unacked.c */
 enum req_result unacked_run(struct nic_qp *qp);

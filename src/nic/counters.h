@@ -60,6 +60,9 @@
 	X(rx_bad_qpn, "dropped: no such QP, or it hears nothing in its state")                               \
 	X(rx_bad_source, "dropped: not from the QP's peer")                                                  \
 	X(rx_bad_service, "dropped: op-code of another service")                                             \
+	X(rx_unreachable, "hints that a packet found nobody: ICMP errors, rings without a reader")           \
+	X(alive_probe, "questions whether a peer is there")                                                  \
+	X(peer_gone, "peers that were there no more, and whose connections ended")                           \
 	X(rx_management, "management datagrams received by QP 1")                                            \
 	X(tx_management, "management datagrams sent by QP 1")                                                \
 	X(loopback_wqes, "work requests between QPs of this NIC, executed without packets")                  \

@@ -45,6 +45,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	d->refs = 1;
 	d->window = d->threshold = port->window;
 	list_init(&d->waiters);
+	list_init(&d->qps);
 	icrc_flow_init(&d->tx, &port->addr, addr, path->sport, PKT_UDP_PORT);
 	icrc_flow_init(&d->rx, addr, &port->addr, PKT_UDP_PORT, PKT_UDP_PORT);
 	list_add_tail(&d->link, &pu->dests);
@@ -57,6 +58,7 @@ void dest_put(struct dest *d)
 	if (--d->refs)
 		return;
 	list_del(&d->link);
+	wheel_del(&d->pu->wheel, &d->alive_timer);
 	d->port->ops->path_put(d->port, d->path);
 	free(d);
 }

@@ -282,7 +282,10 @@ static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 
 static void on_timer(void *ctx, struct wheel_timer *t)
 {
-	retry_fire(t->owner);
+	if (t->owner)
+		retry_fire(t->owner);
+	else
+		alive_fire(container_of(t, struct dest, alive_timer));
 }
 
 unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
@@ -303,6 +306,10 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	}
 	if (unlikely(pu->rpc_work))
 		work += rpc_run(pu);
+	for (unsigned p = 0; p < ports; p++) {
+		if (unlikely(pu->ports[p].port->num_hints))
+			alive_hints(pu, pu->ports[p].port);
+	}
 	if (!list_empty(&pu->responders))
 		work += run_list(pu, &pu->responders, offsetof(struct nic_qp, resp_link), resp_run);
 	work += take_doorbells(pu);
@@ -328,6 +335,10 @@ bool nic_pending(struct nic *nic, unsigned index)
 
 	if (!mpsc_empty(&pu->doorbells) || pu->rpc_work)
 		return true;
+	for (unsigned p = 0; p < port_count(nic); p++) {
+		if (pu->ports[p].port->num_hints)
+			return true;
+	}
 	/* A port that has no room announces it through its fd; with several ports the other ones' QPs may still go. */
 	if (port_count(nic) == 1 && pu->ports[0].blocked)
 		return false;

@@ -378,6 +378,12 @@ struct nic_qp_attr {
 int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *attr, uint32_t mask,
 		  uint64_t now);
 void nic_qp_query(const struct nic_qp *qp, struct nic_qp_attr *attr); /* [owner] */
+/*
+ * The peer is asked for a sign of life when nothing was heard from it for a second, by packets that any RC responder answers; after some
+ * seconds of silence the QP goes to the error state, with RETRY_EXC_ERR if something was outstanding, else with QP_FATAL. For
+ * connections whose ends have agreed to it. 0, -EOPNOTSUPP: no RC. [control+owner]
+ */
+int nic_qp_keepalive(struct nic *nic, struct nic_qp *qp, bool on, uint64_t now);
 
 /* ---- calls: op-codes 0x18 .. 0x1c of StRoM, on queue pairs that were given them ---- */
 

@@ -212,8 +212,10 @@ static void detach(struct nic_qp *qp)
 
 static void drop_dest(struct nic_qp *qp)
 {
-	if (qp->dest)
+	if (qp->dest) {
+		alive_detach(qp);
 		dest_put(qp->dest);
+	}
 	qp->dest = NULL;
 }
 
@@ -366,6 +368,7 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 		drop_dest(qp);
 	}
 	qp->dest = d;
+	alive_attach(qp);
 	qp->port = (uint8_t)gid.port;
 	qp->tos = a->traffic_class;
 	qp->attr.dgid = a->dgid;

@@ -112,6 +112,18 @@ struct port_ops {
 	void (*close)(struct port *p);
 };
 
+/*
+ * Somebody says that a packet of ours found nobody: an ICMP error, or a ring whose reader is gone. It may be forged, late or repeated,
+ * and there may be none although nobody is there.
+ */
+#define PORT_HINTS 8
+struct port_hint {
+	struct pkt_addr dst; /* where the packet went */
+	bool quotes;	     /* it comes from outside, and quotes that packet: */
+	uint8_t opcode;
+	uint32_t dqpn, psn;
+};
+
 struct port {
 	const struct port_ops *ops;
 	struct pkt_addr addr; /* our address on this port */
@@ -131,6 +143,9 @@ struct port {
 	 */
 	uint8_t lag;
 	struct port_stats stats;
+	/* Left by rx_burst, flush and control for whoever drives the port, who takes them by setting the number to 0. */
+	unsigned num_hints;
+	struct port_hint hint[PORT_HINTS];
 };
 
 /*

@@ -53,6 +53,21 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
 
+/* One hint more, if there is room. */
+static inline void port_add_hint(struct port *p, const struct port_hint *h)
+{
+	if (p->num_hints < PORT_HINTS)
+		p->hint[p->num_hints++] = *h;
+}
+
+/* A wrapper's: those of the port inside. */
+static inline void port_pass_hints(struct port *p, struct port *inner)
+{
+	for (unsigned i = 0; i < inner->num_hints; i++)
+		port_add_hint(p, &inner->hint[i]);
+	inner->num_hints = 0;
+}
+
 /* Monotonic nanoseconds: the default clock of the wrappers. */
 uint64_t port_clock(void *ctx);
 

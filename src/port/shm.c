@@ -127,9 +127,21 @@ static void path_put(struct port *p, struct port_path *pp)
 	free(path);
 }
 
-/* Nobody there: room that leads nowhere, so that the core need not care. */
-static int reserve_lost(struct shm_port *s, struct port_room *room)
+void shm_hint(struct shm_port *s, const struct pkt_addr *dst)
 {
+	struct port_hint hint = {.dst = *dst};
+	uint32_t now = shm_now_ms();
+
+	if (now == s->hint_ms)
+		return;
+	s->hint_ms = now;
+	port_add_hint(&s->base, &hint);
+}
+
+/* Nobody there: room that leads nowhere, so that the core need not care. */
+static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct port_room *room)
+{
+	shm_hint(s, &path->base.dst);
 	s->base.stats.tx_dropped++;
 	s->last_tx = NULL;
 	s->last_dropped = true;
@@ -140,8 +152,9 @@ static int reserve_lost(struct shm_port *s, struct port_room *room)
 }
 
 /* The ring is full. What waits in it goes out; a peer that died meanwhile, or makes no sense, is let go of. */
-static int reserve_blocked(struct shm_port *s, struct shm_tx *tx, struct port_room *room)
+static int reserve_blocked(struct shm_port *s, const struct shm_path *path, struct port_room *room)
 {
+	struct shm_tx *tx = path->tx;
 	uint32_t now = shm_now_ms();
 	bool gone = tx->ring.broken;
 
@@ -153,7 +166,7 @@ static int reserve_blocked(struct shm_port *s, struct shm_tx *tx, struct port_ro
 	}
 	if (gone) {
 		shm_tx_end(s, tx);
-		return reserve_lost(s, room);
+		return reserve_lost(s, path, room);
 	}
 	publish_finished(s, tx);
 	if (!tx->blocked) {
@@ -178,7 +191,7 @@ static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t t
 		if (path->fanout)
 			return shm_stage(s, path, len, tos, room);
 		if (!shm_connect(s, path))
-			return reserve_lost(s, room);
+			return reserve_lost(s, path, room);
 		tx = path->tx;
 	}
 	if (unlikely(tx->ring.pos - tx->ring.sent >= SHM_PUBLISH_BYTES ||
@@ -186,7 +199,7 @@ static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t t
 		publish_finished(s, tx);
 	room->bth = shm_prod_reserve(&tx->ring, len, tos);
 	if (unlikely(!room->bth))
-		return reserve_blocked(s, tx, room);
+		return reserve_blocked(s, path, room);
 	room->ip_id = 0;
 	shm_note_dirty(s, tx);
 	if (unlikely(tx->blocked)) {

@@ -125,7 +125,8 @@ struct shm_port {
 	struct shm_claim claim;
 	uint32_t ring_size;
 	bool armed, forked;
-	bool flushed; /* something was published since the last rx_burst */
+	uint32_t hint_ms; /* when it last hinted at a peer that is not there */
+	bool flushed;	  /* something was published since the last rx_burst */
 
 	/* Outgoing. */
 	struct list_head tx, paths;
@@ -175,6 +176,9 @@ static inline struct shm_port *shm_of(struct port *p)
 {
 	return (struct shm_port *)p;
 }
+
+/* A packet found nobody, or a reader hung up: says so, once a millisecond. */
+void shm_hint(struct shm_port *s, const struct pkt_addr *dst);
 
 /* Milliseconds of a coarse monotonic clock: no system call. */
 uint32_t shm_now_ms(void);

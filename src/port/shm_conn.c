@@ -497,7 +497,10 @@ static void connection_event(struct shm_port *s, struct shm_end *end)
 	if (shm_take_wakeups(end->fd))
 		return;
 	if (end->kind == SHM_END_TX) {
-		shm_tx_end(s, container_of(end, struct shm_tx, end));
+		struct shm_tx *tx = container_of(end, struct shm_tx, end);
+
+		shm_hint(s, &tx->dst);
+		shm_tx_end(s, tx);
 	} else {
 		/* What it left in the ring is delivered first; the next burst that finds nothing ends it. */
 		struct shm_rx *rx = container_of(end, struct shm_rx, end);

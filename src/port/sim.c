@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "base/rng.h"
 #include "packet/headers.h"
+#include "port/port_impl.h"
 
 #define SIM_MAX_PORTS 32
 #define SIM_START     1000000 /* virtual time begins here: 0 means "never" in places */
@@ -182,6 +183,22 @@ static void launch_to_group(struct sim *s, struct flight *f, uint64_t at)
 	flight_put(s, f);
 }
 
+/* The sender hears of it at once: a hint more or less early makes no difference. */
+static void hint(struct sim *s, const struct flight *f)
+{
+	const struct pkt_bth *bth = (const struct pkt_bth *)f->data;
+	struct port_hint h = {.dst = f->dst,
+			      .quotes = true,
+			      .opcode = bth->opcode,
+			      .dqpn = pkt_get24(bth->dqpn),
+			      .psn = pkt_get24(bth->psn)};
+
+	for (unsigned i = 0; i < s->num_ports; i++) {
+		if (s->ports[i] && pkt_addr_eq(&s->ports[i]->base.addr, &f->src))
+			port_add_hint(&s->ports[i]->base, &h);
+	}
+}
+
 static void launch(struct sim *s, struct flight *f, uint64_t at)
 {
 	int to;
@@ -192,6 +209,8 @@ static void launch(struct sim *s, struct flight *f, uint64_t at)
 	}
 	to = receiver(s, &f->dst, f->data);
 	if (to < 0) {
+		if (s->params.hints)
+			hint(s, f);
 		flight_put(s, f);
 		return;
 	}

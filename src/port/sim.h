@@ -17,6 +17,7 @@ struct sim_params {
 	uint64_t bytes_per_us;		    /* serialization, per sending port; 0: none */
 	uint32_t window, read_window;	    /* as struct port reports them */
 	uint32_t mtu;			    /* 0: 4096 */
+	bool hints;			    /* who sends to nobody is told, as by an ICMP error */
 };
 
 /* Sees every packet as it is sent and, with `delivered`, as it arrives. For captures and oracles. */

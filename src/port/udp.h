@@ -6,6 +6,7 @@
  *   udp_path.c	  destinations
  *   udp_tx.c	  staging memory, groups for UDP_SEGMENT, what to do when the kernel refuses
  *   udp_rx.c	  datagrams (merged by UDP_GRO) cut into packets
+ *   udp_err.c	  what the network says of packets that we sent
  *   udp_mcast.c  groups: a socket for each
  *   udp_lanes.c  several sockets of one address: steering, and packets that came to the wrong one
  *   udp_probe.c  what the running kernel can do, found out once
@@ -132,6 +133,7 @@ struct udp_port {
 	struct list_head paths;
 	struct udp_lanes *lanes; /* NULL: one lane */
 	uint32_t rcvbuf;
+	bool unsure; /* an error may wait on the socket that no call will report */
 	struct udp_tx tx;
 	struct udp_rx rx;
 };
@@ -189,6 +191,12 @@ static inline bool udp_rx_waiting(const struct udp_port *u)
 }
 
 /*
+ * udp_err.c. Takes the errors that wait on the socket, leaves hints of them; true when there were any. A call on the socket failed: errors of
+ * packets sent before are reported by any call, and keep a sleeper awake until they are taken.
+ */
+bool udp_take_errors(struct udp_port *u);
+
+/*
  * udp_lanes.c. The group a socket belongs to is found by address and number of lanes, process-wide.
  * join: [control], after bind; makes the kernel steer. 0 or -errno.
  */
@@ -196,7 +204,9 @@ int udp_lanes_join(struct udp_port *u);
 void udp_lanes_leave(struct udp_port *u);
 /* Copies a packet that belongs to another lane of ours into its inbox; false: no room there. */
 bool udp_lanes_pass(struct udp_port *u, unsigned lane, const struct port_pkt *pkt);
-/* Hands out packets that other lanes left for us; they stay valid until udp_lanes_free(). */
+/* A hint for all other lanes: the error came to the socket of one of them. */
+void udp_lanes_hint(struct udp_port *u, const struct port_hint *hint);
+/* Hands out packets (and hints, to the port) that other lanes left for us; they stay valid until udp_lanes_free(). */
 int udp_lanes_take(struct udp_port *u, struct port_pkt *pkts, int max);
 void udp_lanes_free(struct udp_port *u);
 /* Before sleeping: false when packets are there. */

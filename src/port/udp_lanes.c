@@ -9,6 +9,8 @@
  *
  *	socket of lane 0 --> lane 0's thread --copy--> inbox of lane 1 --> lane 1's thread
  *
+ * Errors of what a lane sent come to any of the sockets: hints are for all lanes.
+ *
  * The filter returns the index of a socket in the order in which they joined: lanes are opened in order.
  */
 #include "port/udp.h"
@@ -48,6 +50,9 @@ struct inbox {
 	unsigned taken; /* consumer: handed out beyond head */
 	int event;	/* eventfd; -1: no lane */
 	struct inbox_slot *slot;
+	/* under the lock */
+	struct port_hint hint[PORT_HINTS];
+	atomic_uint num_hints;
 };
 
 /* One per address. The list and the counts under `groups_lock`; the lanes of a group live and die together. */
@@ -168,6 +173,37 @@ void udp_lanes_leave(struct udp_port *u)
 	pthread_mutex_unlock(&groups_lock);
 }
 
+void udp_lanes_hint(struct udp_port *u, const struct port_hint *hint)
+{
+	uint64_t one = 1;
+
+	for (unsigned i = 0; i < u->port.lanes; i++) {
+		struct inbox *b = &u->lanes->inbox[i];
+		unsigned n;
+
+		if (i == u->port.lane || !b->slot)
+			continue;
+		spin_lock(&b->lock);
+		n = atomic_load_explicit(&b->num_hints, memory_order_relaxed);
+		if (n < PORT_HINTS) {
+			b->hint[n] = *hint;
+			atomic_store_explicit(&b->num_hints, n + 1, memory_order_seq_cst);
+		}
+		spin_unlock(&b->lock);
+		if (atomic_load_explicit(&b->asleep, memory_order_seq_cst))
+			sys_write(b->event, &one, sizeof(one));
+	}
+}
+
+static void take_hints(struct udp_port *u, struct inbox *b)
+{
+	spin_lock(&b->lock);
+	for (unsigned i = 0; i < atomic_load_explicit(&b->num_hints, memory_order_relaxed); i++)
+		port_add_hint(&u->port, &b->hint[i]);
+	atomic_store_explicit(&b->num_hints, 0, memory_order_relaxed);
+	spin_unlock(&b->lock);
+}
+
 bool udp_lanes_pass(struct udp_port *u, unsigned lane, const struct port_pkt *pkt)
 {
 	struct inbox *b = &u->lanes->inbox[lane];
@@ -206,6 +242,9 @@ int udp_lanes_take(struct udp_port *u, struct port_pkt *pkts, int max)
 	unsigned tail = atomic_load_explicit(&b->tail, memory_order_acquire);
 	int n = 0;
 
+	if (unlikely(atomic_load_explicit(&b->num_hints, memory_order_relaxed)))
+		take_hints(u, b);
+
 	for (; n < max && head + b->taken != tail; n++, b->taken++) {
 		struct inbox_slot *s = &b->slot[(head + b->taken) % INBOX_SLOTS];
 
@@ -241,7 +280,8 @@ bool udp_lanes_arm(struct udp_port *u)
 
 	atomic_store_explicit(&b->asleep, true, memory_order_seq_cst);
 	return atomic_load_explicit(&b->tail, memory_order_seq_cst) ==
-	       atomic_load_explicit(&b->head, memory_order_relaxed) + b->taken;
+		       atomic_load_explicit(&b->head, memory_order_relaxed) + b->taken &&
+	       !atomic_load_explicit(&b->num_hints, memory_order_seq_cst);
 }
 
 void udp_lanes_disarm(struct udp_port *u)

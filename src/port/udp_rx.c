@@ -149,7 +149,8 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 	struct rx_msgs *m = rx_msgs(r);
 	int n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 
-	/* Less than one: nothing there, or an error that belongs to something sent, which the call took off the socket. */
+	if (unlikely(n < 0 && n != -EAGAIN && n != -EINTR) && udp_take_errors(u))
+		n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT); /* the error was of something sent */
 	for (int i = 0; i < n; i++)
 		open_datagram(u, m, (unsigned)i, dst);
 	r->want = next_want(r, n);
@@ -175,6 +176,10 @@ static void receive(struct udp_port *u)
 
 	r->next = r->count = 0;
 	r->group = false;
+	if (unlikely(u->unsure)) {
+		u->unsure = false;
+		udp_take_errors(u);
+	}
 	if (unlikely(u->groups_epoll >= 0))
 		u->groups_turn = !u->groups_turn;
 	if (unlikely(u->groups_turn))

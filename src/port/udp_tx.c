@@ -168,8 +168,13 @@ static int send_msgs(struct udp_port *u, struct out_msgs *o, unsigned n)
 	struct msghdr *m = &o->msg[0].msg_hdr;
 	ssize_t rc;
 
-	if (n > 1)
-		return sys_sendmmsg(u->sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n > 1) {
+		int sent = sys_sendmmsg(u->sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		/* What stopped it behind the first is not told, and was taken off the socket. */
+		u->unsure |= sent > 0 && (unsigned)sent < n;
+		return sent;
+	}
 	/* The kernel reads least where least is said; it shows in the round trip of a small packet. */
 	if (m->msg_control)
 		rc = sys_sendmsg(u->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -270,7 +275,7 @@ static bool push(struct udp_port *u, bool *refused)
 {
 	struct udp_tx *t = &u->tx;
 	struct udp_group *g = &t->group[t->first];
-	bool singly;
+	bool singly, earlier;
 	int rc;
 
 	if (!g->path) {
@@ -282,11 +287,13 @@ static bool push(struct udp_port *u, bool *refused)
 	if (likely(rc > 0)) {
 		u->port.stats.tx_bursts++;
 		*refused = false;
-	} else if (no_room_now(rc)) {
+		return true;
+	}
+	if (no_room_now(rc))
 		return false;
-	} else if (rc == -ECONNREFUSED && !*refused) {
-		*refused =
-			true; /* somebody's earlier packet; the call took the error off the socket, and sent nothing */
+	earlier = udp_take_errors(u);
+	if ((earlier || rc == -ECONNREFUSED) && !*refused) {
+		*refused = true; /* it may be an earlier packet's, and this call has sent nothing */
 	} else if (refused_to_cut(rc) && !singly && g->count > 1) {
 		go_single(u, g->path, rc);
 	} else {

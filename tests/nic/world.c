@@ -88,16 +88,23 @@ void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_
 	world_init_shape(w, &(struct world_shape){.nics = nics}, seed, params);
 }
 
+void world_kill(struct world *w, unsigned i)
+{
+	unsigned ports = nic_ports(w->nic[i]);
+
+	nic_destroy(w->nic[i]);
+	for (unsigned p = 0; p < ports; p++)
+		for (unsigned l = 0; l < w->pus; l++)
+			port_close(w->port[i][p][l]);
+	w->nic[i] = NULL;
+	w->paused_until[i] = UINT64_MAX;
+}
+
 void world_fini(struct world *w)
 {
-	for (unsigned i = 0; i < w->nics; i++) {
-		unsigned ports = nic_ports(w->nic[i]);
-
-		nic_destroy(w->nic[i]);
-		for (unsigned p = 0; p < ports; p++)
-			for (unsigned l = 0; l < w->pus; l++)
-				port_close(w->port[i][p][l]);
-	}
+	for (unsigned i = 0; i < w->nics; i++)
+		if (w->nic[i])
+			world_kill(w, i);
 	sim_destroy(w->sim);
 }
 

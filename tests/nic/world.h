@@ -105,6 +105,8 @@ void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_
 void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
 		      const struct sim_params *params);
 void world_fini(struct world *w);
+/* The process that has the NIC is killed: nobody says good-bye. Its endpoints are to be forgotten: ep_forget(). */
+void world_kill(struct world *w, unsigned nic);
 /* One address more of a NIC, in the table of its port `port_num`; the answer of nic_port_add(). */
 int world_add_addr(struct world *w, unsigned nic, unsigned port_num, const char *text);
 /* One turn of all NICs, or a jump to the next moment at which something happens. False: nothing before `until`. */

@@ -441,6 +441,83 @@ static void test_mtu(void **state)
 	close_pair(&p);
 }
 
+/* Takes the hint that is due, within a time that only a failure needs. */
+static struct port_hint take_hint(struct port *p)
+{
+	struct port_pkt pkts[PORT_BURST];
+	struct port_hint h;
+
+	for (int i = 0; i < 2000 && !p->num_hints; i++) {
+		p->ops->arm(p);
+		rig_readable(p, 1);
+		p->ops->disarm(p);
+		p->ops->rx_burst(p, pkts, PORT_BURST);
+	}
+	assert_true(p->num_hints > 0);
+	h = p->hint[0];
+	p->num_hints = 0;
+	return h;
+}
+
+/* Nobody there: the hint quotes the packet. What goes to others comes there, and no error stays to keep a sleeper awake. */
+static void hints(bool v6)
+{
+	struct pair p = open_pair(v6, "");
+	struct pkt_addr gone = p.b->addr;
+	struct port_pkt pkts[PORT_BURST];
+	struct port_path *self;
+	struct port_hint h;
+	unsigned sent = 0, got = 0;
+
+	rig_close(p.b);
+	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 0x123450, 77), 0);
+	p.a->ops->flush(p.a);
+	h = take_hint(p.a);
+	assert_true(h.quotes);
+	assert_true(pkt_addr_eq(&h.dst, &gone));
+	assert_int_equal(h.dqpn, 0x123450);
+	assert_int_equal(h.psn, 77);
+
+	self = p.a->ops->path_get(p.a, &p.a->addr, 0);
+	for (int i = 0; i < 20; i++) {
+		assert_int_equal(rig_send(p.a, i % 2 ? self : p.to_b, 64, 0, 9, (uint32_t)i), 0);
+		sent += i % 2;
+		if (i % 7 == 6)
+			p.a->ops->flush(p.a);
+	}
+	p.a->ops->flush(p.a);
+	while (got < sent) {
+		int n = rig_burst(p.a, pkts, PORT_BURST);
+
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++, got++)
+			assert_int_equal(rig_psn(&pkts[i]), 2 * got + 1);
+	}
+	take_hint(p.a);
+	while (p.a->ops->rx_burst(p.a, pkts, PORT_BURST) || p.a->num_hints)
+		p.a->num_hints = 0;
+	assert_true(p.a->ops->arm(p.a));
+	assert_false(rig_readable(p.a, 0));
+	p.a->ops->disarm(p.a);
+	p.a->ops->path_put(p.a, self);
+	p.a->ops->path_put(p.a, p.to_b);
+	rig_close(p.a);
+}
+
+static void test_hints_v4(void **state)
+{
+	hints(false);
+}
+
+static void test_hints_v6(void **state)
+{
+	if (!private_net) {
+		print_message("SKIPPED: no IPv6 addresses to use without a network namespace\n");
+		skip();
+	}
+	hints(true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -459,6 +536,8 @@ int main(void)
 		cmocka_unit_test_teardown(test_errors, rig_close_all),
 		cmocka_unit_test_teardown(test_choice, rig_close_all),
 		cmocka_unit_test_teardown(test_mtu, rig_close_all),
+		cmocka_unit_test_teardown(test_hints_v4, rig_close_all),
+		cmocka_unit_test_teardown(test_hints_v6, rig_close_all),
 	};
 
 	if (getenv("SEED"))

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Is anybody there? A peer process that was killed answers nothing, and time-outs as connection managers set them find that out after
+ * a minute, or never where nothing is outstanding. So hints are looked at: ICMP errors (udp), a ring without a reader (shm). A
+ * hint proves nothing. It makes us ask, and only answers count:
+ *
+ *   hint --> suspected: ask now and every ASK_NS ---- any packet from there that passes the checks ----> not suspected
+ *                |              ^                ---- no hint for a while: whoever it was said it once --> not suspected
+ *                +-- new hint --+
+ *                     after GONE_NS and GONE_HINTS of them, and not a word: gone
+ *
+ * The question is a zero-length WRITE with the PSN before the oldest unacknowledged one: a duplicate, which every responder
+ * acknowledges again and none executes (IBA 9.7.5.1.2, C9-105). With nic_qp_keepalive() it is also asked where nobody hinted, when nothing has
+ * been heard for KEEP_NS; both ends must have agreed to that, since hardware does not do it.
+ *
+ * Who is gone is gone with all its queue pairs: so a destination (an address, and a lane there) is asked about, by one of them, in turns.
+ */
+#include "nic/tx.h"
+
+#define MS_NS	    1000000ull
+#define ASK_NS	    (250 * MS_NS)
+#define GONE_NS	    (2000 * MS_NS)
+#define GONE_HINTS  3
+#define FORGET_NS   (3000 * MS_NS) /* the kernel sends one ICMP error a second (icmp_ratelimit) */
+#define KEEP_NS	    (1000 * MS_NS)
+#define KEEP_SILENT 8 /* questions in a row without an answer */
+
+/* PSNs that an answer of ours in flight may have. */
+#define ANSWERS_BACK 4096
+
+static uint64_t scaled(const struct dest *d, uint64_t ns)
+{
+	return ns * d->pu->nic->cfg.timeout_scale;
+}
+
+static bool may_ask(const struct nic_qp *qp)
+{
+	return qp->type == NIC_QPT_RC && !qp->loop && (qp->state == NIC_QPS_RTS || qp->state == NIC_QPS_SQD);
+}
+
+static void send_question(struct nic_qp *qp)
+{
+	const uint8_t opcode = PKT_WRITE_ONLY;
+	uint32_t len = pkt_ops[opcode].hdr_len + PKT_ICRC_LEN;
+	struct port_room room;
+	uint8_t *p;
+
+	if (tx_begin(qp, len, &room))
+		return; /* no room: what is sent instead asks as well */
+	p = pkt_put_bth(room.bth, opcode, PKT_BTH_MIGREQ, qp->dest_qpn, true, qp->sq.psn_una - 1);
+	pkt_put_reth(p, 0, 0, 0);
+	tx_end(qp, &room, len);
+	qp->pu->ctr.alive_probe++;
+}
+
+/* By the next queue pair that may. Not more often than every ASK_NS, whoever hints. */
+static void ask(struct dest *d)
+{
+	struct list_head *l;
+
+	if (d->asked && d->pu->now - d->asked < scaled(d, ASK_NS))
+		return;
+	d->asked = d->pu->now;
+
+	list_for_each (l, &d->qps) {
+		struct nic_qp *qp = list_entry(l, struct nic_qp, dest_link);
+
+		if (!may_ask(qp))
+			continue;
+		list_move_tail(&qp->dest_link, &d->qps);
+		send_question(qp);
+		return;
+	}
+}
+
+static void wait_for(struct dest *d, uint64_t ns)
+{
+	wheel_add(&d->pu->wheel, &d->alive_timer, d->pu->now + scaled(d, ns));
+}
+
+/* ---- gone ---- */
+
+static void end_qp(struct nic_qp *qp)
+{
+	bool waits = qp->sq.una != qp->sq.fetched;
+
+	if (waits && !qp->attr.timeout)
+		return; /* it is to wait for ever (IBA 11.2.5.2) */
+	if (waits) {
+		qp->pu->ctr.retry_exceeded_err++;
+		req_fail(qp, NIC_WC_RETRY_EXC_ERR);
+	} else {
+		qp_event(qp, NIC_EVENT_QP_FATAL);
+		qp_error(qp);
+	}
+}
+
+/* Ends its connections; `agreed`: those that were promised to be kept alive. */
+static void gone(struct dest *d, bool agreed)
+{
+	struct list_head *l;
+
+	d->suspected = 0;
+	d->pu->ctr.peer_gone++;
+	list_for_each (l, &d->qps) {
+		struct nic_qp *qp = list_entry(l, struct nic_qp, dest_link);
+
+		if (qp->type == NIC_QPT_RC && !qp->loop && qp->state >= NIC_QPS_RTR &&
+		    qp->state < NIC_QPS_ERR && (qp->keepalive || !agreed))
+			end_qp(qp);
+	}
+}
+
+/* ---- hints ---- */
+
+/* Does it quote what we may have sent? Who can't see our packets can't tell QP number and PSN. */
+static bool may_be_ours(const struct dest *d, const struct port_hint *h)
+{
+	bool answer = pkt_ops[h->opcode].flags & PKT_RESPONSE;
+	struct list_head *l;
+
+	list_for_each (l, &d->qps) {
+		const struct nic_qp *qp = list_entry(l, struct nic_qp, dest_link);
+		uint32_t first = qp->sq.psn_una - 1, psn;
+
+		if (qp->dest_qpn != h->dqpn || qp->type != NIC_QPT_RC || qp->state < NIC_QPS_RTR)
+			continue;
+		if (answer)
+			first = qp->resp.epsn - ANSWERS_BACK;
+		psn = psn_extend(first, h->psn);
+		if (!psn_before(psn, first) && psn_before(psn, answer ? qp->resp.epsn : qp->sq.psn_max + 1))
+			return true;
+	}
+	return false;
+}
+
+static void suspect(struct dest *d)
+{
+	uint64_t now = d->pu->now;
+
+	if (!d->suspected) {
+		d->suspected = now;
+		d->num_hints = 0;
+		d->quiet = true;
+		ask(d);
+		wait_for(d, ASK_NS);
+	}
+	d->hinted = now;
+	d->num_hints++;
+	if (d->num_hints >= GONE_HINTS && now - d->suspected >= scaled(d, GONE_NS))
+		gone(d, false);
+}
+
+static bool leads_to(const struct dest *d, const struct port *port, const struct pkt_addr *dst)
+{
+	return d->port == port && pkt_addr_eq(&d->path->dst, dst);
+}
+
+/* Of a packet that we may have sent, and not one of many at a time, which say no more than one. */
+static bool believed(struct pu *pu, const struct port *port, const struct port_hint *h)
+{
+	struct list_head *l;
+
+	list_for_each (l, &pu->dests) {
+		const struct dest *d = list_entry(l, struct dest, link);
+
+		if (leads_to(d, port, &h->dst) && (!d->suspected || pu->now - d->hinted >= MS_NS) &&
+		    (!h->quotes || may_be_ours(d, h)))
+			return true;
+	}
+	return false;
+}
+
+/* An address is one process's: what is said of one lane is true of the others. */
+void alive_hints(struct pu *pu, struct port *port)
+{
+	struct list_head *l;
+
+	for (unsigned i = 0; i < port->num_hints; i++) {
+		const struct port_hint *h = &port->hint[i];
+
+		pu->ctr.rx_unreachable++;
+		if (!believed(pu, port, h))
+			continue;
+		list_for_each (l, &pu->dests) {
+			struct dest *d = list_entry(l, struct dest, link);
+
+			if (leads_to(d, port, &h->dst))
+				suspect(d);
+		}
+	}
+	port->num_hints = 0;
+}
+
+/* ---- time ---- */
+
+/* A packet came from there while we wanted to know. */
+void alive_heard(struct dest *d)
+{
+	d->quiet = false;
+	d->suspected = 0;
+	d->silent = 0;
+}
+
+void alive_fire(struct dest *d)
+{
+	uint64_t now = d->pu->now;
+
+	if (d->suspected && now - d->hinted >= scaled(d, FORGET_NS))
+		d->suspected = 0;
+	if (d->suspected) {
+		ask(d);
+		wait_for(d, ASK_NS);
+		return;
+	}
+	if (!d->keepers)
+		return;
+	if (!d->quiet) {
+		d->quiet = true; /* from now on */
+	} else if (++d->silent > KEEP_SILENT) {
+		d->silent = 0;
+		gone(d, true);
+		return;
+	} else {
+		ask(d);
+	}
+	wait_for(d, KEEP_NS);
+}
+
+/* ---- queue pairs come and go ---- */
+
+void alive_attach(struct nic_qp *qp)
+{
+	list_add_tail(&qp->dest_link, &qp->dest->qps);
+	qp->dest->keepers += qp->keepalive;
+	if (qp->keepalive && !wheel_pending(&qp->dest->alive_timer))
+		wait_for(qp->dest, KEEP_NS);
+}
+
+void alive_detach(struct nic_qp *qp)
+{
+	list_del(&qp->dest_link);
+	qp->dest->keepers -= qp->keepalive;
+}
+
+int nic_qp_keepalive(struct nic *nic, struct nic_qp *qp, bool on, uint64_t now)
+{
+	if (qp->type != NIC_QPT_RC)
+		return -EOPNOTSUPP;
+	if (qp->keepalive == on)
+		return 0;
+	qp->pu->now = now;
+	if (qp->dest)
+		alive_detach(qp);
+	qp->keepalive = on;
+	if (qp->dest)
+		alive_attach(qp);
+	return 0;
+}

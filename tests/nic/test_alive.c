@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A peer that is gone: hints, forged ones too, questions, keeping alive. In virtual time; ordinary time-outs would take minutes. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "packet/headers.h"
+#include "port/port_impl.h"
+#include "rule.h"
+#include "world.h"
+
+#define TIMEOUT 20 /* 4.3 seconds, and seven times more */
+
+static struct world W, *const w = &W;
+static struct ep A[2], B[2];
+static uint64_t packets, questions;
+static uint32_t asked_psn;
+
+static void tap(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *src,
+		const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
+{
+	const struct pkt_bth *h = (const void *)bth;
+	struct pkt_view v;
+
+	packets++;
+	if (delivered || h->opcode != PKT_WRITE_ONLY ||
+	    pkt_parse((uint8_t *)(uintptr_t)bth, len, &v) != PKT_OK || v.payload_len)
+		return;
+	questions++;
+	asked_psn = v.psn;
+	assert_int_equal(v.dmalen, 0);
+	assert_true(v.ackreq);
+}
+
+/* Two connections between NIC 0 (A) and NIC 1 (B); first PSN s. */
+static void begin(uint32_t s, bool hints, uint8_t timeout)
+{
+	struct ep_params p = {.psn = s, .timeout = timeout, .mem = 1 << 20};
+
+	memset(w, 0, sizeof(*w));
+	world_init(w, 2, 7, &(struct sim_params){.delay_ns = 1000, .hints = hints});
+	sim_set_tap(w->sim, tap, NULL);
+	for (int i = 0; i < 2; i++) {
+		ep_init(&A[i], w, 0, &p);
+		ep_init(&B[i], w, 1, &p);
+		ep_connect(&A[i], &B[i]);
+	}
+	packets = questions = 0;
+}
+
+static void end(void)
+{
+	for (int i = 0; i < 2; i++) {
+		ep_fini(&A[i]);
+		if (w->nic[1])
+			ep_fini(&B[i]);
+		else
+			ep_forget(&B[i]);
+	}
+	world_fini(w);
+}
+
+static void post_write(int i)
+{
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, &A[i], 0, 1000, &B[i], 5000);
+
+	ep_post(&A[i], &wr);
+}
+
+static void still_works(void)
+{
+	struct roost_cqe c;
+
+	for (int i = 0; i < 2; i++) {
+		post_write(i);
+		assert_true(ep_wait_send(&A[i], &c, SEC));
+		assert_int_equal(c.status, NIC_WC_SUCCESS);
+	}
+}
+
+static uint64_t count(uint64_t (*of)(const struct nic_counters *c))
+{
+	struct nic_counters c;
+
+	nic_counters(w->nic[0], &c);
+	return of(&c);
+}
+
+static uint64_t probes(const struct nic_counters *c)
+{
+	return c->alive_probe;
+}
+
+static uint64_t hints_seen(const struct nic_counters *c)
+{
+	return c->rx_unreachable;
+}
+
+static uint64_t ended(const struct nic_counters *c)
+{
+	return c->peer_gone;
+}
+
+/* The one that waits ends with its own error, the idle one with an event; both flush. */
+RULE(killed)
+{
+	struct roost_sge sge;
+	struct roost_cqe c;
+	uint64_t start;
+
+	begin(s, true, TIMEOUT);
+	still_works();
+	sge = ep_sge(&A[1], 0, 100);
+	ep_post_recv(&A[1], 5, &sge, 1);
+	world_kill(w, 1);
+	start = world_now(w);
+	post_write(0);
+	assert_true(ep_wait_send(&A[0], &c, 6 * SEC));
+	assert_in_range(world_now(w) - start, 2 * SEC, 5 * SEC);
+	assert_int_equal(c.status, NIC_WC_RETRY_EXC_ERR);
+	assert_true(ep_wait_recv(&A[1], &c, MSEC));
+	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
+	assert_int_equal(nic_qp_state(A[1].qp), NIC_QPS_ERR);
+	assert_int_equal(A[0].events & 1u << NIC_EVENT_QP_FATAL, 0);
+	assert_int_not_equal(A[1].events & 1u << NIC_EVENT_QP_FATAL, 0);
+	assert_int_equal(count(ended), 2); /* destinations: the simulated link has one a lane */
+	end();
+}
+
+/* Without hints, and without an agreement, nothing is sent and no timer runs: as hardware does. */
+RULE(idle_is_silent)
+{
+	begin(s, true, TIMEOUT);
+	world_run(w, world_now(w) + 600 * SEC);
+	assert_int_equal(packets, 0);
+	assert_true(nic_deadline(w->nic[0], 0) == UINT64_MAX);
+	end();
+}
+
+/* Timeout 0: it is to wait for ever. */
+RULE(timeout_zero)
+{
+	struct roost_cqe c;
+
+	begin(s, true, 255);
+	world_kill(w, 1);
+	post_write(0);
+	assert_false(ep_wait_send(&A[0], &c, 60 * SEC));
+	assert_int_equal(nic_qp_state(A[0].qp), NIC_QPS_RTS);
+	end();
+}
+
+static void forge(uint8_t opcode, uint32_t dqpn, uint32_t psn)
+{
+	struct port_hint h = {.dst = nic_port(w->nic[1], 0, 0)->addr,
+			      .quotes = true,
+			      .opcode = opcode,
+			      .dqpn = dqpn,
+			      .psn = psn & PKT_PSN_MASK};
+
+	port_add_hint(w->port[0][0][0], &h);
+}
+
+/* A hint that quotes well, again and again, while the peer lives: it is asked, and answers. */
+RULE(forged_and_right)
+{
+	begin(s, true, TIMEOUT);
+	for (int i = 0; i < 200; i++) {
+		forge(PKT_WRITE_ONLY, nic_qp_num(B[0].qp), s);
+		world_run(w, world_now(w) + 50 * MSEC);
+	}
+	assert_in_range(questions, 2, 2 * 41); /* ten seconds, two lanes there */
+	assert_int_equal(asked_psn, (s - 1) & PKT_PSN_MASK);
+	still_works();
+	/* Asked in the middle of things too: the answer acknowledges what is there, and nothing else. */
+	forge(PKT_WRITE_ONLY, nic_qp_num(B[1].qp), s);
+	still_works();
+	assert_int_equal(A[0].events | A[1].events, 0);
+	assert_int_equal(count(ended), 0);
+	world_run(w, world_now(w) + 5 * SEC);
+	assert_true(nic_deadline(w->nic[0], 0) == UINT64_MAX); /* it is forgotten */
+	end();
+}
+
+/* Of one who can't see our packets nothing is believed, even while the peer is away for long. */
+RULE(forged_and_wrong)
+{
+	struct roost_cqe c;
+
+	begin(s, true, TIMEOUT);
+	w->paused_until[1] = world_now(w) + 8 * SEC;
+	post_write(0);
+	for (int i = 0; i < 100; i++) {
+		forge(PKT_WRITE_ONLY, nic_qp_num(B[0].qp) ^ 1, s);
+		forge(PKT_WRITE_ONLY, nic_qp_num(B[0].qp), s + 1000);
+		forge(PKT_WRITE_ONLY, nic_qp_num(B[0].qp), s - 1000);
+		forge(PKT_ACK, nic_qp_num(B[0].qp), s + 1);
+		world_run(w, world_now(w) + 70 * MSEC);
+	}
+	assert_int_equal(questions, 0);
+	assert_int_equal(count(hints_seen), 400);
+	assert_true(ep_wait_send(&A[0], &c, 10 * SEC));
+	assert_int_equal(c.status, NIC_WC_SUCCESS);
+	end();
+}
+
+/* A peer that lives, kept alive: asked now and then. It dies without a hint: what was kept alive ends. */
+RULE(kept_alive)
+{
+	struct roost_sge sge;
+	struct roost_cqe c;
+	uint64_t start, asked;
+
+	begin(s, false, TIMEOUT);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(nic_qp_keepalive(w->nic[0], A[i].qp, true, world_now(w)), 0);
+		sge = ep_sge(&A[i], 0, 100);
+		ep_post_recv(&A[i], 5, &sge, 1);
+	}
+	world_run(w, world_now(w) + 100 * SEC + SEC / 2);
+	assert_in_range(count(probes), 90,
+			110); /* of each destination, which is one a lane there, every other second */
+	assert_int_equal(packets,
+			 4 * count(probes)); /* and an answer; each is seen when sent and when delivered */
+	still_works();
+	/* Kept only as long as it is wanted. */
+	assert_int_equal(nic_qp_keepalive(w->nic[0], A[1].qp, false, world_now(w)), 0);
+	world_kill(w, 1);
+	start = world_now(w);
+	asked = questions;
+	assert_true(ep_wait_recv(&A[0], &c, 15 * SEC));
+	assert_in_range(world_now(w) - start, 8 * SEC, 12 * SEC);
+	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
+	assert_int_not_equal(A[0].events & 1u << NIC_EVENT_QP_FATAL, 0);
+	assert_in_range(questions - asked, 7, 9);
+	assert_int_equal(nic_qp_state(A[1].qp), NIC_QPS_RTS);
+	end();
+}
+
+/* With hints it takes less. */
+RULE(kept_alive_with_hints)
+{
+	struct roost_sge sge;
+	struct roost_cqe c;
+
+	begin(s, true, TIMEOUT);
+	assert_int_equal(nic_qp_keepalive(w->nic[0], A[0].qp, true, world_now(w)), 0);
+	sge = ep_sge(&A[0], 0, 100);
+	ep_post_recv(&A[0], 5, &sge, 1);
+	world_kill(w, 1);
+	assert_true(ep_wait_recv(&A[0], &c, 5 * SEC));
+	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
+	end();
+}
+
+/* A busy link needs no questions; one that is destroyed while it is kept alive leaves nothing behind. */
+RULE(busy_is_not_asked)
+{
+	begin(s, false, TIMEOUT);
+	assert_int_equal(nic_qp_keepalive(w->nic[0], A[0].qp, true, world_now(w)), 0);
+	for (int i = 0; i < 100; i++) {
+		still_works();
+		world_run(w, world_now(w) + 100 * MSEC);
+	}
+	assert_int_equal(questions, 0);
+	ep_fini(&A[0]);
+	world_run(w, world_now(w) + 10 * SEC);
+	assert_int_equal(questions, 0);
+	assert_true(nic_deadline(w->nic[0], 0) == UINT64_MAX);
+	ep_init(&A[0], w, 0, &(struct ep_params){0});
+	end();
+}
+
+static void only_reliable(void **state)
+{
+	struct ep e;
+
+	world_init(w, 1, 1, NULL);
+	ep_init(&e, w, 0, &(struct ep_params){.type = NIC_QPT_UC});
+	assert_int_equal(nic_qp_keepalive(w->nic[0], e.qp, true, 0), -EOPNOTSUPP);
+	ep_fini(&e);
+	world_fini(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(killed),
+		cmocka_unit_test(idle_is_silent),
+		cmocka_unit_test(timeout_zero),
+		cmocka_unit_test(forged_and_right),
+		cmocka_unit_test(forged_and_wrong),
+		cmocka_unit_test(kept_alive),
+		cmocka_unit_test(kept_alive_with_hints),
+		cmocka_unit_test(busy_is_not_asked),
+		cmocka_unit_test(only_reliable),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
