@@ -171,7 +171,8 @@ struct qp_resp {
 		uint32_t index, num_sge;
 		uint32_t sge, sge_off; /* where the next byte goes */
 	} recv;
-	struct resp_entry *replay; /* max_dest_rd_atomic entries */
+	struct resp_entry
+		*replay; /* max_dest_rd_atomic entries; NULL: none. Memory of its own: most QPs ask for few */
 	uint8_t replay_size;
 };
 
@@ -231,7 +232,6 @@ struct nic_qp {
 	uint32_t windows; /* list of type 2 windows bound to it: mw.c */
 	uint64_t bytes;	  /* memory of this QP */
 	struct roost_sge recv_sges[ROOST_MAX_SGE];
-	struct resp_entry replay[NIC_MAX_RD_ATOMIC];
 };
 
 /* A destination as seen from one PU: all QPs that talk to it share its window. */
@@ -498,7 +498,8 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
 enum req_result resp_run(struct nic_qp *qp);
-void resp_resize(struct qp_resp *r, uint8_t size); /* of the replay ring */
+/* Puts the latest READs and atomics that fit into a new replay ring, which is the QP's from then on; the old one is the caller's to free. */
+void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);
 
 /* dest.c */
 int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn, struct dest **out);

@@ -30,7 +30,7 @@
 #define NIC_MAX_CQE	  (1u << 22)
 #define NIC_MAX_MRS	  (1u << 20)
 #define NIC_MAX_SRQS	  16384
-#define NIC_MAX_RD_ATOMIC 16
+#define NIC_MAX_RD_ATOMIC 128 /* as rxe has it, so that programs of both ends ask for the same */
 #define NIC_MAX_AHS	  65536
 #define NIC_MAX_GROUPS	  256 /* multicast groups: a socket each on udp */
 #define NIC_MAX_GROUP_QPS 64  /* QPs attached to one of them */
@@ -259,6 +259,11 @@ int nic_srq_destroy(struct nic *nic, struct nic_srq *srq); /* -EBUSY while a QP 
  * back. -EINVAL: beyond the depth. [owner of nic_srq_pu]
  */
 int nic_srq_set_limit(struct nic_srq *srq, uint32_t limit);
+/*
+ * Replaces the ring (resize) by an empty one of the same stride, with an index of its own: receives that wait move over. -EINVAL, and nothing
+ * changed: more of them wait than it holds, or the limit is beyond it. Nobody posts meanwhile. [owner of nic_srq_pu]
+ */
+int nic_srq_set_ring(struct nic_srq *srq, const struct nic_queue_attr *rq);
 uint32_t nic_srq_limit(const struct nic_srq *srq); /* 0 once the event was raised. [owner] */
 unsigned nic_srq_pu(const struct nic_srq *srq);	   /* may change while no QP uses it. [control] */
 

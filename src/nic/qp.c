@@ -150,7 +150,6 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->recv_cq = init->recv_cq;
 	qp->sig_all = init->sig_all;
 	qp->ctx = init->ctx;
-	qp->resp.replay = qp->replay;
 	qp->timer.owner = qp;
 	qp->windows = MR_NO_INDEX;
 	rc = init_sq(qp, init);
@@ -234,6 +233,7 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	nic_pd_unref(nic, qp->pd);
 	nic->num_qps--;
 	nic->qp_bytes -= qp->bytes;
+	free(qp->resp.replay);
 	free(qp->sq.entries);
 	free(qp);
 }
@@ -297,13 +297,25 @@ void qp_sq_error(struct nic_qp *qp)
 	nic_schedule(qp);
 }
 
+/* A replay ring of `size` entries in the place of the one before. */
+static void give_replay(struct nic_qp *qp, struct resp_entry *to, uint8_t size)
+{
+	struct resp_entry *old = qp->resp.replay;
+	uint64_t before = qp->bytes;
+
+	qp->bytes += (uint64_t)size * sizeof(*to);
+	qp->bytes -= (uint64_t)qp->resp.replay_size * sizeof(*to);
+	qp->nic->qp_bytes += qp->bytes - before;
+	resp_move_replay(&qp->resp, to, size);
+	free(old);
+}
+
 /* Back to the state of a new QP; the rings are empty as far as the NIC is concerned. */
 static void reset(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 	struct qp_resp *r = &qp->resp;
 	struct qp_sq keep = *sq;
-	struct resp_entry *replay = r->replay;
 	struct recv_ring *rq = r->rq, own = r->own;
 
 	detach(qp);
@@ -321,8 +333,8 @@ static void reset(struct nic_qp *qp)
 	sq->window = keep.window;
 	sq->taken = atomic_load_explicit(&sq->index->prod, memory_order_acquire);
 	atomic_store_explicit(&sq->index->cons, sq->taken, memory_order_release);
+	give_replay(qp, NULL, 0);
 	memset(r, 0, sizeof(*r));
-	r->replay = replay;
 	r->rq = rq;
 	r->own = own;
 	if (rq && !qp->srq) {
@@ -427,10 +439,8 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 		q->min_rnr_timer = a->min_rnr_timer;
 	if (mask & NIC_QPA_MAX_QP_RD_ATOMIC)
 		q->max_rd_atomic = a->max_rd_atomic;
-	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC) {
+	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC)
 		q->max_dest_rd_atomic = a->max_dest_rd_atomic;
-		resp_resize(&qp->resp, a->max_dest_rd_atomic);
-	}
 }
 
 static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_attr *a, uint32_t mask)
@@ -471,15 +481,25 @@ int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *
 		  uint64_t now)
 {
 	int rc = qp_check_modify(qp, a, mask);
+	struct resp_entry *replay = NULL;
 
 	if (rc)
 		return rc;
 	qp->pu->now = now;
+	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC && a->max_dest_rd_atomic) {
+		replay = calloc(a->max_dest_rd_atomic, sizeof(*replay));
+		if (!replay)
+			return -ENOMEM;
+	}
 	if (mask & NIC_QPA_AV) {
 		rc = take_path(qp, a, mask);
-		if (rc)
+		if (rc) {
+			free(replay);
 			return rc;
+		}
 	}
+	if (mask & NIC_QPA_MAX_DEST_RD_ATOMIC)
+		give_replay(qp, replay, a->max_dest_rd_atomic);
 	take_values(qp, a, mask);
 	if (mask & NIC_QPA_PATH_MTU)
 		take_mtu(qp, a->path_mtu);

@@ -276,11 +276,9 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
  * Has the requester as many READs and atomics outstanding as were agreed (IBA 9.4.4: the responder's resources)? One that was answered
  * in full does not count, even while a copy of it is being answered again.
  */
-static bool replay_full(struct qp_resp *r)
+static bool replay_full(const struct qp_resp *r)
 {
-	struct resp_entry *oldest = &r->replay[r->head];
-
-	return !r->replay_size || (r->count == r->replay_size && !oldest->done);
+	return !r->replay_size || (r->count == r->replay_size && !r->replay[r->head].done);
 }
 
 /* 0 and *npkts, or a NAK. */

@@ -199,18 +199,16 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 	return 0;
 }
 
-/* The latest that fit stay. */
-void resp_resize(struct qp_resp *r, uint8_t size)
+void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size)
 {
-	struct resp_entry keep[NIC_MAX_RD_ATOMIC];
 	uint8_t n = r->count < size ? r->count : size;
 
 	r->pending = 0;
 	for (uint8_t i = 0; i < n; i++) {
-		keep[i] = *entry_at(r, r->count - n + i);
-		r->pending += keep[i].cur != keep[i].end;
+		to[i] = *entry_at(r, r->count - n + i);
+		r->pending += to[i].cur != to[i].end;
 	}
-	memcpy(r->replay, keep, n * sizeof(keep[0]));
+	r->replay = to;
 	r->head = 0;
 	r->count = n;
 	r->replay_size = size;

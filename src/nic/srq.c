@@ -50,6 +50,35 @@ int nic_srq_set_limit(struct nic_srq *srq, uint32_t limit)
 	return 0;
 }
 
+static void move_recv(struct recv_ring *from, const struct nic_queue_attr *to, uint32_t n)
+{
+	size_t slot = (size_t)(n & (to->depth - 1));
+
+	memcpy((uint8_t *)to->ring + (slot << to->stride_shift),
+	       from->ring + ((size_t)(n & from->mask) << from->stride_shift), (size_t)1 << to->stride_shift);
+	to->wr_id[slot] = from->wr_ids[n & from->mask];
+}
+
+int nic_srq_set_ring(struct nic_srq *srq, const struct nic_queue_attr *to)
+{
+	struct recv_ring *rq = &srq->rq;
+	uint32_t prod = atomic_load_explicit(&rq->index->prod, memory_order_acquire);
+
+	if (!to->depth || !queue_ok(to) || to->stride_shift != rq->stride_shift)
+		return -EINVAL;
+	if (prod - rq->cons > to->depth || prod - rq->cons > rq->mask + 1 || srq->limit > to->depth)
+		return -EINVAL;
+	for (uint32_t n = rq->cons; n != prod; n++)
+		move_recv(rq, to, n);
+	atomic_store_explicit(&to->index->prod, prod, memory_order_relaxed);
+	atomic_store_explicit(&to->index->cons, rq->cons, memory_order_release);
+	rq->ring = to->ring;
+	rq->wr_ids = to->wr_id;
+	rq->index = to->index;
+	rq->mask = to->depth - 1;
+	return 0;
+}
+
 uint32_t nic_srq_limit(const struct nic_srq *srq)
 {
 	return srq->limit;

@@ -36,7 +36,7 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_qp = NIC_MAX_QPS;
 	a->max_qp_wr = NIC_MAX_WR;
 	a->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_CURR_QP_STATE_MOD |
-			      IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+			      IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 	a->max_sge = ROOST_MAX_SGE;
 	a->max_sge_rd = ROOST_MAX_SGE;
 	a->max_cq = MAX_CQ;

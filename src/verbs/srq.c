@@ -69,20 +69,70 @@ free_srq:
 	return verbs_null(-ret);
 }
 
-/* The size is fixed (no IBV_DEVICE_SRQ_RESIZE). */
+/* PU owned. Posting waits meanwhile, as it does for another thread that posts. */
+static int srq_resize(struct verbs_srq *srq, uint32_t max_wr)
+{
+	struct verbs_queue next = {.max_sge = srq->rq.max_sge, .shift = srq->rq.shift}, *queue = &next;
+	struct nic_queue_attr attr;
+	void *mem, *old = srq->mem;
+	size_t size, old_size = srq->mem_size;
+	int ret;
+
+	if (!max_wr || max_wr > NIC_MAX_WR)
+		return -EINVAL;
+	next.depth = (uint32_t)pow2_ceil(max_wr);
+	ret = verbs_queues_alloc(&queue, 1, &mem, &size);
+	if (ret)
+		return ret;
+	attr = verbs_queue_attr(&next);
+	spin_lock(&srq->rq.lock);
+	ret = nic_srq_set_ring(srq->nic_srq, &attr);
+	if (!ret) {
+		srq->rq.ring = next.ring;
+		srq->rq.wr_id = next.wr_id;
+		srq->rq.index = next.index;
+		srq->rq.depth = next.depth;
+		srq->rq.mask = next.depth - 1;
+		srq->rq.cons_seen = atomic_load_explicit(&next.index->cons, memory_order_relaxed);
+		srq->mem = mem;
+		srq->mem_size = size;
+	}
+	spin_unlock(&srq->rq.lock);
+	mem_free_pages(ret ? mem : old, ret ? size : old_size);
+	return ret;
+}
+
+/* All that the mask says, or none. PU owned. */
+static int srq_modify(struct verbs_srq *srq, const struct ibv_srq_attr *attr, int mask)
+{
+	uint32_t old = nic_srq_limit(srq->nic_srq);
+	int ret = 0;
+
+	if (!(mask & IBV_SRQ_MAX_WR))
+		return mask & IBV_SRQ_LIMIT ? nic_srq_set_limit(srq->nic_srq, attr->srq_limit) : 0;
+	if (mask & IBV_SRQ_LIMIT) {
+		if (attr->srq_limit > attr->max_wr)
+			return -EINVAL;
+		nic_srq_set_limit(srq->nic_srq, 0); /* the one before is no reason against the new size */
+	}
+	ret = srq_resize(srq, attr->max_wr);
+	if (mask & IBV_SRQ_LIMIT)
+		nic_srq_set_limit(srq->nic_srq, ret ? old : attr->srq_limit);
+	return ret;
+}
+
 VERBS_EXPORT int ibv_modify_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr, int mask)
 {
 	struct verbs_srq *srq = verbs_srq(ibsrq);
 	unsigned pu;
-	int ret = 0;
+	int ret;
 
-	if (mask & ~IBV_SRQ_LIMIT)
+	if (mask & ~(IBV_SRQ_LIMIT | IBV_SRQ_MAX_WR))
 		return verbs_ret(-EINVAL);
 	drive_control_lock(srq->drive);
 	pu = nic_srq_pu(srq->nic_srq);
 	drive_own(srq->drive, pu);
-	if (mask & IBV_SRQ_LIMIT)
-		ret = nic_srq_set_limit(srq->nic_srq, attr->srq_limit);
+	ret = srq_modify(srq, attr, mask);
 	drive_disown(srq->drive, pu);
 	drive_control_unlock(srq->drive);
 	return verbs_ret(ret);

@@ -38,8 +38,6 @@ class Row:
 
 
 def rows_of(name, program, arguments='', servers=(GUEST, HOST), **more):
-    # perftest asks its own device for as many outstanding READs as the other end's has: 128 with rxe, more than ours.
-    arguments += ' -o 16' if program.startswith(('ib_read', 'ib_atomic')) else ''
     return [Row(name, program, arguments, server=server, **more) for server in servers]
 
 

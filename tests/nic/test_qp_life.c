@@ -289,15 +289,18 @@ static void read_once(uint32_t psn, uint8_t opcode)
 /* The responder's replay ring changes its size without losing its footing: the latest answers that fit stay. */
 static void fewer_responder_resources(void **state)
 {
-	for (uint8_t before = 0; before <= 16; before++)
-		for (uint8_t after = 0; after <= 16; after++) {
+	static const uint8_t sizes[] = {0, 1, 2, 3, 4, 5, 8, 13, 16, 100, NIC_MAX_RD_ATOMIC};
+
+	for (unsigned x = 0; x < sizeof(sizes); x++)
+		for (unsigned y = 0; y < sizeof(sizes); y++) {
+			uint8_t before = sizes[x], after = sizes[y];
 			struct nic_qp_attr a;
 			uint32_t psn = 0x1000;
 
 			start(0, (struct ep_params){.rd_atomic = before ? before : 255});
 			peer_attr(p, &a);
 			/* Turn the ring by an odd number of places. */
-			for (unsigned i = 0; before && i < 16 + 11; i++)
+			for (unsigned i = 0; before && i < (before | 1u) + 10; i++)
 				read_once(psn++, i & 1 ? PKT_FETCH_ADD : PKT_READ_REQUEST);
 			assert_int_equal(to(&p->e, NIC_QPS_SQD, 0), 0);
 			a.max_dest_rd_atomic = after;
@@ -307,7 +310,7 @@ static void fewer_responder_resources(void **state)
 				read_once(psn - 1, PKT_READ_REQUEST);
 				assert_int_equal(expect(p, PKT_READ_RESP_ONLY, psn - 1)->v.payload_len, 8);
 			}
-			for (unsigned i = 0; after && i < 40; i++) {
+			for (unsigned i = 0; after && i < after + 5u; i++) {
 				read_once(psn, PKT_FETCH_ADD);
 				expect(p, PKT_ATOMIC_ACK, psn);
 				/* The oldest that is known is `after` back. */

@@ -365,6 +365,28 @@ RULE(many_reads)
 	peer_close(p);
 }
 
+/* 128 READs at a time, as many as rxe has: the next one leaves with the answer to the first. */
+RULE(most_reads)
+{
+	struct ep_params ep = {.rd_atomic = NIC_MAX_RD_ATOMIC, .depth = 256};
+
+	start(s, &ep);
+	for (uint64_t i = 0; i <= NIC_MAX_RD_ATOMIC; i++)
+		peer_post(p, ROOST_OP_READ, i, 8 * i, 8);
+	for (uint32_t i = 0; i < NIC_MAX_RD_ATOMIC; i++)
+		expect(p, PKT_READ_REQUEST, s + i);
+	expect_quiet(p, MSEC / 2);
+	for (uint32_t i = 0; i <= NIC_MAX_RD_ATOMIC; i++) {
+		read_resp(PKT_READ_RESP_ONLY, s + i, 0, 8);
+		if (i == 0)
+			expect(p, PKT_READ_REQUEST, s + NIC_MAX_RD_ATOMIC);
+		expect_done(p, i, NIC_WC_SUCCESS);
+		check_read(8 * i, 8);
+	}
+	expect_quiet(p, MSEC / 2);
+	peer_close(p);
+}
+
 /* 10.8.3.3: a fenced request waits until READs and atomics before it are complete; WRITEs it does not wait for. */
 RULE(fence)
 {
@@ -541,6 +563,7 @@ int main(void)
 		cmocka_unit_test(implied_nak_atomic),
 		cmocka_unit_test(implied_nak_response),
 		cmocka_unit_test(many_reads),
+		cmocka_unit_test(most_reads),
 		cmocka_unit_test(fence),
 		cmocka_unit_test(nak_codes),
 		cmocka_unit_test(bad_responses),

@@ -2,6 +2,11 @@
 #include "fixture.h"
 #include "verbs/objects.h"
 
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,9 +16,29 @@ void choose_port(bool again)
 	unsigned pid = (unsigned)getpid();
 	char spec[128];
 
-	snprintf(spec, sizeof(spec), "%s:127.%u.%u.%u%s", kind ? kind : "udp", 64 + (pid >> 16 & 63),
-		 pid >> 8 & 255, 1 + pid % 254, options ? options : "");
+	if (getenv("VERBS_TEST_V6"))
+		snprintf(spec, sizeof(spec), "%s:%s%s", kind ? kind : "udp",
+			 kind && !strcmp(kind, "shm") ? "fd00::1" : "::1", options ? options : "");
+	else
+		snprintf(spec, sizeof(spec), "%s:127.%u.%u.%u%s", kind ? kind : "udp", 64 + (pid >> 16 & 63),
+			 pid >> 8 & 255, 1 + pid % 254, options ? options : "");
 	setenv("ROOST_PORT", spec, again);
+}
+
+bool own_network(void)
+{
+	struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+	struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	int fd;
+	bool ok;
+
+	if (unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET))
+		return false;
+	fd = socket(AF_INET6, SOCK_DGRAM, 0);
+	ok = fd >= 0 && !ioctl(fd, SIOCSIFFLAGS, &lo) && !bind(fd, (struct sockaddr *)&a, sizeof(a));
+	if (fd >= 0)
+		close(fd);
+	return ok;
 }
 
 struct ibv_context *open_device(void)

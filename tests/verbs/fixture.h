@@ -3,7 +3,7 @@
  * Two connected RC queue pairs of one device in one process, as most tests here need them. Everything goes through the
  * public verbs. The address is a loopback one made from the process id, so that tests run beside each other; ROOST_PORT, if
  * set, is kept. VERBS_TEST_PORT is the kind of port, udp or shm, and VERBS_TEST_OPTIONS what follows the address (",loss=0.01").
- * With two processing units (ROOST_PUS=2) each QP has one of its own, and they talk in packets.
+ * VERBS_TEST_V6 takes an IPv6 address instead. With two processing units (ROOST_PUS=2) each QP has one of its own, and they talk in packets.
  */
 #ifndef ROOST_TESTS_VERBS_FIXTURE_H
 #define ROOST_TESTS_VERBS_FIXTURE_H
@@ -44,6 +44,8 @@ struct pair_options {
 /* Sets ROOST_PORT; `again`: even if it is set, as in a forked child. */
 void choose_port(bool again);
 struct ibv_context *open_device(void);
+/* True: this process is alone in a network with ::1 in it (VERBS_TEST_V6 wants that address). Before anything else. */
+bool own_network(void);
 
 /* NULL: 16 send and 16 receive WQEs, one SGE, 64 CQEs, connected. */
 void pair_open(struct pair *p, const struct pair_options *o);

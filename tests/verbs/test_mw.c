@@ -263,6 +263,15 @@ static void iova(void **state)
 	assert_int_equal(ibv_dereg_mr(zero), 0);
 	assert_int_equal(ibv_dereg_mr(high), 0);
 	stop();
+	/* The same by the flag that older programs have for it. */
+	start(0);
+	zero = ibv_reg_mr(p->pd, p->buf[1] + WIN, LEN, (int)access | IBV_ACCESS_ZERO_BASED);
+	assert_non_null(zero);
+	assert_int_equal(write_with(LEN - 16, zero->rkey), IBV_WC_SUCCESS);
+	assert_memory_equal(p->buf[1] + WIN + LEN - 16, p->buf[0], 16);
+	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, zero->rkey), IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(ibv_dereg_mr(zero), 0);
+	stop();
 }
 
 /* A program that closes its device without taking anything down leaves nothing behind. */

@@ -117,7 +117,7 @@ static void attributes(void **state)
 
 	assert_int_equal(ibv_query_device(ctx, &dev), 0);
 	assert_true(dev.max_srq > 0);
-	assert_false(dev.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
+	assert_true(dev.device_cap_flags & IBV_DEVICE_SRQ_RESIZE);
 	srq = ibv_create_srq(pd, &a);
 	assert_non_null(srq);
 	assert_int_equal(a.attr.max_wr, 16);
@@ -132,8 +132,30 @@ static void attributes(void **state)
 	assert_int_equal(q.srq_limit, 5);
 	q.srq_limit = 17;
 	assert_int_equal(ibv_modify_srq(srq, &q, IBV_SRQ_LIMIT), EINVAL);
-	q.max_wr = 32;
+	q.max_wr = 0;
 	assert_int_equal(ibv_modify_srq(srq, &q, IBV_SRQ_MAX_WR), EINVAL);
+	q.max_wr = 4; /* below the limit */
+	assert_int_equal(ibv_modify_srq(srq, &q, IBV_SRQ_MAX_WR), EINVAL);
+	q.max_wr = (uint32_t)dev.max_srq_wr + 1;
+	assert_int_equal(ibv_modify_srq(srq, &q, IBV_SRQ_MAX_WR), EINVAL);
+	q.max_wr = 30;
+	q.srq_limit = 31;
+	assert_int_equal(ibv_modify_srq(srq, &q, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), EINVAL);
+	assert_int_equal(ibv_query_srq(srq, &q), 0);
+	assert_int_equal(q.max_wr, 16);
+	assert_int_equal(q.srq_limit, 5);
+	q.max_wr = 30;
+	q.srq_limit = 20;
+	assert_int_equal(ibv_modify_srq(srq, &q, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), 0);
+	assert_int_equal(ibv_query_srq(srq, &q), 0);
+	assert_int_equal(q.max_wr, 32);
+	assert_int_equal(q.srq_limit, 20);
+	q.max_wr = 8;
+	q.srq_limit = 3;
+	assert_int_equal(ibv_modify_srq(srq, &q, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), 0);
+	assert_int_equal(ibv_query_srq(srq, &q), 0);
+	assert_int_equal(q.max_wr, 8);
+	assert_int_equal(q.srq_limit, 3);
 	other = ibv_create_srq_ex(ctx, &ex);
 	assert_non_null(other);
 	assert_int_equal(ibv_get_srq_num(srq, &n1), 0);
@@ -205,6 +227,45 @@ static void messages(void **state)
 	shared_close(&s);
 }
 
+static int resize(struct shared *s, uint32_t max_wr)
+{
+	struct ibv_srq_attr a = {.max_wr = max_wr};
+
+	return ibv_modify_srq(s->srq, &a, IBV_SRQ_MAX_WR);
+}
+
+/* Receives that wait move to the new ring, in their order; it holds as many as it says, and not fewer than wait. */
+static void resized(void **state)
+{
+	static const uint32_t sizes[] = {DEPTH, 200, 16, 16, 1000, 8};
+	struct shared s;
+	uint64_t posted = 0, taken = 0, i;
+	unsigned k;
+
+	shared_open(&s);
+	for (k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+		uint32_t depth = 8;
+
+		while (depth < sizes[k])
+			depth *= 2;
+		assert_int_equal(resize(&s, sizes[k]), 0);
+		while (posted - taken < depth)
+			assert_int_equal(post_one_recv(&s, posted++, 64), 0);
+		assert_int_equal(post_one_recv(&s, posted, 64), ENOMEM);
+		assert_int_equal(resize(&s, depth / 2), EINVAL);
+		/* All but seven are used up: the next size holds them. */
+		for (i = 0; i < depth - 7; i++) {
+			memset(s.p.buf[0], (int)taken, 64);
+			assert_int_equal(send_one(&s, (int)taken % QPS, 64), 0);
+			wait_good(s.p.cq[0]);
+			assert_int_equal(wait_good(s.p.cq[1]).wr_id, taken);
+			assert_memory_equal(s.p.buf[1] + taken % DEPTH * 64, s.p.buf[0], 64);
+			taken++;
+		}
+	}
+	shared_close(&s);
+}
+
 static void take_event(struct shared *s, enum ibv_event_type type, void *object)
 {
 	struct ibv_async_event ev;
@@ -243,7 +304,7 @@ static void events(void **state)
 	shared_close(&s);
 }
 
-/* Several threads post to one SRQ while messages come on several QPs: each receive is taken once. */
+/* Several threads post to one SRQ, which changes its size, while messages come on several QPs: each receive is taken once. */
 #define MESSAGES 4000
 
 static struct shared T;
@@ -272,7 +333,7 @@ static void threads(void **state)
 {
 	static uint8_t taken[MESSAGES];
 	pthread_t thread[SENDERS];
-	unsigned out = 0, sent = 0, got = 0, i;
+	unsigned out = 0, sent = 0, got = 0, turns = 0, i;
 	time_t end = time(NULL) + 100;
 	struct ibv_wc wc[8];
 	int n;
@@ -290,6 +351,11 @@ static void threads(void **state)
 		for (i = 0; i < (unsigned)n; i++)
 			assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
 		out -= (unsigned)n;
+		/* Smaller is refused while more wait. */
+		if (++turns % 100 == 0) {
+			n = resize(&T, turns % 200 ? 2 * DEPTH : DEPTH);
+			assert_true(n == 0 || n == EINVAL);
+		}
 		n = ibv_poll_cq(T.p.cq[1], 8, wc);
 		for (i = 0; i < (unsigned)n; i++) {
 			assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
@@ -311,7 +377,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(attributes), cmocka_unit_test(posting), cmocka_unit_test(messages),
-		cmocka_unit_test(events),     cmocka_unit_test(threads),
+		cmocka_unit_test(resized),    cmocka_unit_test(events),	 cmocka_unit_test(threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
