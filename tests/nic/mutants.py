@@ -17,8 +17,7 @@ MUTANTS = [
     ('responder:duplicate_read', 'src/nic/resp_read.c', 'e->limit = (from << qp->mtu_shift) + v->dmalen;', ''),
     ('simulator', 'src/nic/resp.c', 'r->received += v->payload_len;\n\tr->msg = PKT_KIND_SEND;', 'r->msg = PKT_KIND_SEND;'),
     ('simulator', 'src/nic/resp.c', '\t\tf.flags = NIC_WC_WITH_INV;', '\t\tf.flags = 0;'),
-    ('simulator', 'src/nic/resp.c', 'r->recv.sge_off += part;\n\t\tif (r->recv.sge_off == s->len)',
-     'r->recv.sge_off += part;\n\t\tif (r->recv.sge_off >= s->len && r->recv.sge < 2)'),
+    ('simulator', 'src/nic/resp.c', 'r->recv.sge++;\n\t\t\tr->recv.sge_off = 0;', 'r->recv.sge++;'),
     # The requester.
     ('simulator', 'src/nic/req.c', 'if (qp->pu->now < sq->rnr_until)', 'if (0)'),
     ('simulator', 'src/nic/req.c', '(e->wqe.flags & ROOST_WQE_FENCE) && pkt == 0', '0 && pkt == 0'),

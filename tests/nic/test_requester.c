@@ -339,6 +339,35 @@ RULE(implied_nak_response)
 	peer_close(p);
 }
 
+/* Of a READ that got a part of its answers, the rest is asked for: from the first missing PSN, at its address, to the same end. */
+RULE(read_resumed_inside)
+{
+	const struct got *g;
+
+	start(s, NULL);
+	peer_post(p, ROOST_OP_READ, 1, 1024, 4 * MTU + 9);
+	expect(p, PKT_READ_REQUEST, s);
+	for (uint32_t i = 1; i < 4; i++) {
+		read_resp(i == 1 ? PKT_READ_RESP_FIRST : PKT_READ_RESP_MIDDLE, s + i - 1, (i - 1) * MTU, MTU);
+		/* Silence. */
+		g = peer_get(p, 5 * MSEC);
+		assert_non_null(g);
+		assert_int_equal(g->v.opcode, PKT_READ_REQUEST);
+		assert_int_equal(g->v.psn, (s + i) & PKT_PSN_MASK);
+		assert_int_equal(g->v.va, PEER_VA + i * MTU);
+		assert_int_equal(g->v.dmalen, (4 - i) * MTU + 9);
+		assert_int_equal(g->v.rkey, PEER_RKEY);
+		peer_drain(p);
+	}
+	read_resp(PKT_READ_RESP_FIRST, s + 3, 3 * MTU, MTU);
+	assert_false(ep_poll_send(&p->e, &(struct roost_cqe){0}));
+	read_resp(PKT_READ_RESP_LAST, s + 4, 4 * MTU, 9);
+	expect_done(p, 1, NIC_WC_SUCCESS);
+	check_read(1024, 4 * MTU + 9);
+	expect_quiet(p, MSEC / 2);
+	peer_close(p);
+}
+
 /* Responses of several READs come one behind the other; late copies of answered ones are dropped. */
 RULE(many_reads)
 {
@@ -562,6 +591,7 @@ int main(void)
 		cmocka_unit_test(implied_nak_read),
 		cmocka_unit_test(implied_nak_atomic),
 		cmocka_unit_test(implied_nak_response),
+		cmocka_unit_test(read_resumed_inside),
 		cmocka_unit_test(many_reads),
 		cmocka_unit_test(most_reads),
 		cmocka_unit_test(fence),

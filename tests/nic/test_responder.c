@@ -232,6 +232,48 @@ RULE(duplicate_send_write)
 	peer_close(p);
 }
 
+/*
+ * A message of which the first packets are here already comes again from its beginning: they are duplicates, and it goes on behind them; a
+ * SEND in the receive that it took.
+ */
+RULE(partial_message_retried)
+{
+	for (unsigned send = 0; send < 2; send++) {
+		uint64_t at = send ? 32768 : 0;
+		struct pkt_make m[4] = {0};
+
+		start(s, (struct ep_params){0});
+		post_recvs(2);
+		for (uint32_t i = 0; i < 4; i++) {
+			m[i] = mk_write(s + i, 0, i < 3 ? MTU : 10);
+			m[i].dmalen = 3 * MTU + 10;
+			m[i].ackreq = i == 3;
+			m[i].opcode = (uint8_t)((send ? PKT_SEND_FIRST : PKT_WRITE_FIRST) + (i == 0  ? 0
+											     : i < 3 ? 1
+												     : 2));
+		}
+		peer_send(p, &m[0]);
+		peer_send(p, &m[1]);
+		peer_send(p, &m[3]);
+		expect_ack(p, PKT_NAK_PSN_SEQ, s + 2);
+		memset(p->e.mem + at, 0xdd, 2 * MTU);
+		peer_send(p, &m[0]);
+		expect_ack(p, PKT_AETH_ACK, s + 1);
+		peer_send(p, &m[1]);
+		expect_ack(p, PKT_AETH_ACK, s + 1);
+		peer_send(p, &m[2]);
+		peer_send(p, &m[3]);
+		assert_int_equal(expect_ack(p, PKT_AETH_ACK, s + 3)->v.msn, 1);
+		for (uint32_t i = 0; i < 3 * MTU + 10; i++)
+			assert_int_equal(p->e.mem[at + i], i < 2 * MTU ? 0xdd : pkt_pattern(i % MTU));
+		assert_int_equal(p->e.mem[at + 3 * MTU + 10], 0);
+		if (send)
+			expect_recv(p, 100, NIC_WC_SUCCESS, 3 * MTU + 10);
+		assert_int_equal(peer_counters(p).duplicate_request, 2);
+		peer_close(p);
+	}
+}
+
 /* 9.7.5.1.5: a duplicate READ is executed again, from the memory as it is now, at the place and length that it names. */
 RULE(duplicate_read)
 {
@@ -251,6 +293,8 @@ RULE(duplicate_read)
 	expect_read(s + 2, 2 * MTU, 2 * MTU + 5, 1);
 	SEND(mk_read(s + 1, MTU, MTU));
 	expect_read(s + 1, MTU, MTU, 1);
+	SEND(mk_read(s + 1, MTU, 100));
+	expect_read(s + 1, MTU, 100, 1);
 	/* What does not lie within the first request is none of it: dropped. */
 	SEND(mk_read(s + 1, MTU, 4 * MTU));
 	SEND(mk_read(s + 1, 0, MTU));
@@ -571,13 +615,21 @@ RULE(read_in_turns)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ack_and_msn),	      cmocka_unit_test(ackreq_honoured),
-		cmocka_unit_test(one_nak_a_gap),      cmocka_unit_test(duplicate_send_write),
-		cmocka_unit_test(duplicate_read),     cmocka_unit_test(duplicate_read_without_memory),
-		cmocka_unit_test(duplicate_atomic),   cmocka_unit_test(older_than_the_ring),
-		cmocka_unit_test(receiver_not_ready), cmocka_unit_test(write_imm_not_ready),
-		cmocka_unit_test(ack_behind_read),    cmocka_unit_test(nak_behind_read_all),
-		cmocka_unit_test(too_many_reads),     cmocka_unit_test(copy_of_read_gives_way),
+		cmocka_unit_test(ack_and_msn),
+		cmocka_unit_test(ackreq_honoured),
+		cmocka_unit_test(one_nak_a_gap),
+		cmocka_unit_test(duplicate_send_write),
+		cmocka_unit_test(partial_message_retried),
+		cmocka_unit_test(duplicate_read),
+		cmocka_unit_test(duplicate_read_without_memory),
+		cmocka_unit_test(duplicate_atomic),
+		cmocka_unit_test(older_than_the_ring),
+		cmocka_unit_test(receiver_not_ready),
+		cmocka_unit_test(write_imm_not_ready),
+		cmocka_unit_test(ack_behind_read),
+		cmocka_unit_test(nak_behind_read_all),
+		cmocka_unit_test(too_many_reads),
+		cmocka_unit_test(copy_of_read_gives_way),
 		cmocka_unit_test(read_in_turns),
 	};
 
