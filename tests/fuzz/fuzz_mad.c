@@ -33,6 +33,7 @@ struct side {
 	struct pkt_addr addr;
 	struct cm_conn *conn[CONNS]; /* owned by the program */
 	uint32_t next_qpn;
+	struct cm_listener *listener;
 };
 
 struct world {
@@ -165,7 +166,8 @@ static void on_event(void *ctx, const struct cm_event *e)
 		act(s, k, u8(&s->w->in));
 }
 
-static void connect_one(struct side *s, const struct side *to, bool sidr)
+/* With a QP of its own, or, `stale`, with one that the peer may hold for connected. */
+static void connect_one(struct side *s, const struct side *to, bool sidr, bool stale)
 {
 	struct cm_ip ip = {s->addr, to->addr, 5, true};
 	struct cm_connect c = {.service_id = cm_service_id(CM_PS_TCP, 7471),
@@ -175,7 +177,7 @@ static void connect_one(struct side *s, const struct side *to, bool sidr)
 			       .ack_timeout = 14,
 			       .response_timeout = 14,
 			       .max_retries = 2,
-			       .qpn = ++s->next_qpn,
+			       .qpn = stale ? 1 : ++s->next_qpn,
 			       .ip = &ip};
 	struct cm_sidr q = {.service_id = cm_service_id(CM_PS_UDP, 7174),
 			    .src = s->addr,
@@ -228,6 +230,11 @@ static void make_up(struct world *w, unsigned how)
 	cm_input(to->cm, w->now, &from->addr, &to->addr, mad, len);
 }
 
+static void listen_on(struct side *s)
+{
+	cm_listen(s->cm, cm_service_id(CM_PS_TCP, 7471), NULL, CM_LISTEN_CONN, 4, NULL, &s->listener);
+}
+
 static void step(struct world *w)
 {
 	unsigned op = u8(&w->in), k;
@@ -259,11 +266,19 @@ static void step(struct world *w)
 			w->air[k] = w->air[--w->flying];
 		break;
 	case 4:
-		connect_one(&w->s[op >> 3 & 1], &w->s[op >> 4 & 1], op >> 5 & 1);
+		connect_one(&w->s[op >> 3 & 1], &w->s[op >> 4 & 1], op >> 5 & 1, op >> 6 & 1);
 		break;
 	case 5:
-		act(&w->s[op >> 3 & 1], u8(&w->in) % CONNS, u8(&w->in));
+		k = u8(&w->in) % CONNS;
+		act(&w->s[op >> 3 & 1], k, u8(&w->in));
 		break;
+	case 7:
+		if (op >> 6 & 1) { /* whoever waits there is asked by the next listener, or not at all */
+			cm_unlisten(w->s[op >> 3 & 1].listener);
+			listen_on(&w->s[op >> 3 & 1]);
+			break;
+		}
+		/* fall through */
 	default:
 		pass_time(w, (uint64_t)u8(&w->in) << 24);
 	}
@@ -305,7 +320,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		w.s[i].addr = (struct pkt_addr){{[10] = 0xff, 0xff, 10, 77, 0, (uint8_t)(2 - i)}};
 		w.s[i].cm = cm_new(&c, &ops, 0);
 		must(w.s[i].cm, "no memory");
-		cm_listen(w.s[i].cm, cm_service_id(CM_PS_TCP, 7471), NULL, CM_LISTEN_CONN, 4, NULL, &l);
+		listen_on(&w.s[i]);
 		cm_listen(w.s[i].cm, cm_service_id(CM_PS_TCP, 7174), NULL, CM_LISTEN_CONN, 0, NULL, &l);
 		cm_listen(w.s[i].cm, cm_service_id(CM_PS_UDP, 7174), NULL, CM_LISTEN_UD, 0, NULL, &l);
 	}

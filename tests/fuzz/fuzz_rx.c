@@ -2,8 +2,9 @@
 /*
  * Fuzzes what may come over the wire to a QP of any service that is in the middle of things: packets of its peer, well-formed or not, in any
  * order, all with the right ICRC, so that nothing stops them before the transport's own checks. The first byte chooses the shape, the rest
- * are commands. Receives may come from an SRQ; windows are bound and taken back, multicast groups joined and left meanwhile. Nothing outside of registered memory may change, nothing may be written where only reading was allowed, every turn
- * stays bounded, and all that the NIC sends is well-formed.
+ * are commands. Receives may come from an SRQ; windows are bound and taken back, multicast groups joined and left meanwhile; calls are
+ * served, management datagrams come to QP 1. Nothing outside of registered memory may change, nothing may be written where only reading was
+ * allowed, each byte of a call is handed over once, every turn stays bounded, and all that the NIC sends is well-formed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,10 @@ struct rig {
 	uint32_t ah, group_ah; /* UD: the peer, the group */
 	uint8_t service;       /* enum pkt_service */
 	uint64_t sent;
+	bool calls;	    /* the QP takes StRoM's op-codes */
+	uint32_t call_next; /* where in the call's message the next piece begins */
+	unsigned pieces, answers;
+	uint8_t answer[300];
 };
 
 static uint8_t u8(struct input *in)
@@ -71,11 +76,73 @@ static void on_packet(void *ctx, uint64_t now, bool delivered, const struct pkt_
 	must(pkt_parse(bth, len, &v) == PKT_OK, "sent a malformed packet");
 	icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 	must(icrc_verify(&f, true, &id, bth, len), "sent a wrong ICRC");
-	must(pkt_addr_eq(dst, &r->peer) ? v.dqpn == PEER_QPN
+	must(pkt_addr_eq(dst, &r->peer) ? v.dqpn == PEER_QPN || v.dqpn == NIC_GSI_QPN
 					: pkt_addr_eq(dst, &r->group) && v.dqpn == NIC_MCAST_QPN,
 	     "sent to somebody else");
 	must(v.payload_len <= MTU, "sent more than the path MTU");
 }
+
+/* ---- a server of calls: now and then it can't take a piece; each call is answered with a WRITE ---- */
+
+static int calls_attach(void *ctx, struct nic_qp *qp, void **qp_ctx)
+{
+	*qp_ctx = ctx;
+	return 0;
+}
+
+static void calls_forgotten(void *ctx, void *qp_ctx)
+{
+	struct rig *r = ctx;
+
+	r->call_next = r->answers = 0;
+}
+
+static bool calls_deliver(void *ctx, void *qp_ctx, const struct nic_rpc_piece *p)
+{
+	struct rig *r = ctx;
+	uint8_t sum = 0;
+
+	must(p->off == r->call_next && p->len <= MTU, "a piece of a call out of turn");
+	must(p->total >= p->off && p->total - p->off >= p->len, "more than the call's length");
+	must(p->last == (p->off + p->len == p->total), "the end of a call at another place");
+	if (r->pieces++ % 3 == 2)
+		return false;
+	for (uint32_t i = 0; i < p->len; i++)
+		sum ^= p->data[i];
+	r->answer[0] = sum;
+	r->call_next = p->last ? 0 : p->off + p->len;
+	r->answers += p->last;
+	if (p->last)
+		nic_rpc_schedule(r->e.qp);
+	return true;
+}
+
+static void calls_sent(void *ctx, void *qp_ctx, uint64_t cookie)
+{
+	must(cookie == 77, "another cookie");
+}
+
+static unsigned calls_run(void *ctx, unsigned pu, bool *more)
+{
+	struct nic_rpc_send s = {.cookie = 77, .raddr = 0x1000, .rkey = 77, .tail_len = 8};
+	struct rig *r = ctx;
+	unsigned done = 0;
+
+	for (; r->answers; r->answers--, done++) {
+		s.buf = r->answer;
+		s.len = r->pieces % sizeof(r->answer);
+		if (nic_rpc_send(r->e.qp, &s))
+			break;
+	}
+	return done;
+}
+
+static const struct nic_rpc_ops calls = {.attach = calls_attach,
+					 .detach = calls_forgotten,
+					 .deliver = calls_deliver,
+					 .sent = calls_sent,
+					 .stop = calls_forgotten,
+					 .run = calls_run};
 
 static void attributes(struct rig *r, struct nic_qp_attr *a)
 {
@@ -92,6 +159,8 @@ static void connect_again(struct rig *r)
 	must(ep_modify(&r->e, &a, NIC_QPA_STATE) == 0, "no RESET");
 	attributes(r, &a);
 	ep_to_init(&r->e);
+	if (r->calls)
+		must(nic_qp_set_rpc(r->e.nic, r->e.qp) == 0, "no calls");
 	ep_to_rtr(&r->e, &a);
 	ep_to_rts(&r->e, &a);
 }
@@ -156,6 +225,8 @@ static void packet(struct input *in, struct rig *r)
 
 	nic_qp_query(r->e.qp, &q);
 	m.opcode = c < 250 ? rc[c % sizeof(rc)] : u8(in);
+	if (c < 200 && r->calls && c & 1)
+		m.opcode = (uint8_t)(PKT_RPC_PARAMS + (c >> 1) % 5);
 	if (c < 240 && r->service == PKT_UC)
 		m.opcode = (uint8_t)(PKT_UC + m.opcode % (PKT_WRITE_ONLY_IMM + 1));
 	if (c < 240 && r->service == PKT_UD)
@@ -194,6 +265,47 @@ static void packet(struct input *in, struct rig *r)
 		return;
 	pkt_seal(buf, len, &r->peer, dst);
 	sim_inject(r->w.sim, &r->peer, dst, buf, len);
+}
+
+static void turns(struct rig *r, uint64_t ns)
+{
+	uint64_t until = world_now(&r->w) + ns;
+
+	for (int i = 0; i < 400; i++) {
+		uint64_t before = r->sent;
+
+		if (!world_step(&r->w, until))
+			break;
+		must(r->sent - before <= MAX_TURN, "a turn without end");
+	}
+}
+
+/* To QP 1: the length, Q_Key, source and op-code that it takes, or others. */
+static void datagram(struct input *in, struct rig *r)
+{
+	const struct pkt_addr *dst = &r->w.port[0][0][0]->addr;
+	uint8_t buf[PKT_MAX_LEN], c = u8(in);
+	struct pkt_make m = {.opcode = PKT_UD + PKT_SEND_ONLY};
+	uint64_t before = r->w.gsi.count;
+	uint32_t len;
+
+	m.qkey = c & 7 ? NIC_GSI_QKEY : u32(in);
+	m.sqpn = c & 24 ? NIC_GSI_QPN : u32(in) & PKT_QPN_MASK;
+	m.len = c & 96 ? NIC_GSI_LEN : length(in) % (PKT_MAX_PAYLOAD + 1);
+	if ((c & 131) == 128)
+		m.opcode = u8(in);
+	if (c == 255)
+		dst = &r->group;
+	len = pkt_make_raw(buf, &m, NIC_GSI_QPN);
+	pkt_seal(buf, len, &r->peer, dst);
+	sim_inject(r->w.sim, &r->peer, dst, buf, len);
+	turns(r, 1000);
+	must(r->w.gsi.count == before ||
+		     (m.qkey == NIC_GSI_QKEY && m.sqpn == NIC_GSI_QPN && m.len == NIC_GSI_LEN && c != 255 &&
+		      m.opcode == PKT_UD + PKT_SEND_ONLY),
+	     "QP 1 took what is no management datagram");
+	if (r->w.gsi.count != before && c & 1)
+		must(nic_gsi_send(r->e.nic, 0, &r->peer, 0, r->w.gsi.mad) == 0, "QP 1 can't answer");
 }
 
 static bool sq_has_room(const struct rig *r)
@@ -268,19 +380,6 @@ static void post_recv(struct input *in, struct rig *r)
 	ep_post_recv(&r->e, 1, s, 2);
 }
 
-static void turns(struct rig *r, uint64_t ns)
-{
-	uint64_t until = world_now(&r->w) + ns;
-
-	for (int i = 0; i < 400; i++) {
-		uint64_t before = r->sent;
-
-		if (!world_step(&r->w, until))
-			break;
-		must(r->sent - before <= MAX_TURN, "a turn without end");
-	}
-}
-
 static void take_completions(struct ep *e)
 {
 	struct roost_cqe c;
@@ -310,11 +409,13 @@ static void open_rig(struct rig *r, uint8_t shape)
 
 	memset(r, 0, sizeof(*r));
 	p.type = (shape & 7) == 6 ? NIC_QPT_UC : (shape & 7) == 7 ? NIC_QPT_UD : NIC_QPT_RC;
+	r->calls = (shape & 7) == 5;
 	r->service = (shape & 7) == 6 ? PKT_UC : (shape & 7) == 7 ? PKT_UD : PKT_RC;
 	must(pkt_addr_parse("10.7.7.7", &r->peer) == 0, "no address");
 	must(pkt_addr_parse("239.7.7.7", &r->group) == 0, "no group");
 	world_init(&r->w, 1, 1, &sp);
 	sim_set_tap(r->w.sim, on_packet, r);
+	nic_rpc_serve(r->w.nic[0], &calls, r);
 	ep_init(&r->e, &r->w, 0, &p);
 	must(nic_mr_deregister(r->e.nic, r->e.key) == 0, "no region");
 	/* The first half may be written and read, the second only read; what is behind is nobody's. */
@@ -375,6 +476,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			break;
 		case 7:
 			membership(&in, r);
+			break;
+		case 8:
+			datagram(&in, r);
 			break;
 		default:
 			packet(&in, r);

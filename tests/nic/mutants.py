@@ -19,7 +19,7 @@ MUTANTS = [
     ('simulator', 'src/nic/resp.c', '\t\tf.flags = NIC_WC_WITH_INV;', '\t\tf.flags = 0;'),
     ('simulator', 'src/nic/resp.c', 'r->recv.sge++;\n\t\t\tr->recv.sge_off = 0;', 'r->recv.sge++;'),
     # The requester.
-    ('simulator', 'src/nic/req.c', 'if (qp->pu->now < sq->rnr_until)', 'if (0)'),
+    ('retry:rnr_waits_named_time', 'src/nic/req.c', 'if (qp->pu->now < sq->rnr_until)', 'if (0)'),
     ('simulator', 'src/nic/req.c', '(e->wqe.flags & ROOST_WQE_FENCE) && pkt == 0', '0 && pkt == 0'),
     ('simulator', 'src/nic/req_resp.c', 'if (op_is_read(e->op) || op_is_atomic(e->op)) {\n\t\t\tall = false;',
      'if (0) {\n\t\t\tall = false;'),
