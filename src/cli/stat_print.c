@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/term.h"
+#include "cm/cm.h"
 #include "nic/counters.h"
 
 static const struct {
@@ -102,6 +103,11 @@ static void print_nic(const json_t *nic, const json_t *before, double seconds, b
 				    port_counters[i].name, port_counters[i].help);
 		}
 	}
+	for (size_t i = 0; i < CM_STATS; i++) {
+		snprintf(name, sizeof(name), "cm %s", cm_stat_info[i].name);
+		counter_row(&w, name, json_object_get(nic, "cm"), json_object_get(before, "cm"),
+			    cm_stat_info[i].name, cm_stat_info[i].help);
+	}
 	if (w.t.num_rows > 1)
 		table_print(&w.t, stdout, seconds > 0 ? 1 << 0 | 1 << 3 : 1 << 0 | 1 << 2);
 	else
@@ -156,25 +162,31 @@ static void print_process(const json_t *nic)
 	print_label("program", text_of(nic, "program"));
 }
 
-/* One of a NIC's numbers: that called `name` in the object `group` of each answer. */
-static void print_metric(const json_t *nics, const char *group, const char *type, const char *name,
-			 const char *suffix, const char *help)
+/* One of a NIC's numbers: that called `key` in the object `group` of each answer that has it. */
+static void print_metric(const json_t *nics, const char *group, const char *type, const char *key,
+			 const char *name, const char *suffix, const char *help)
 {
 	const json_t *nic;
 	size_t i;
+	bool headed = false;
 
-	printf("# HELP roost_%s%s %s\n# TYPE roost_%s%s %s\n", name, suffix, help, name, suffix, type);
 	json_array_foreach(nics, i, nic)
 	{
+		if (!json_object_get(nic, group))
+			continue;
+		if (!headed)
+			printf("# HELP roost_%s%s %s\n# TYPE roost_%s%s %s\n", name, suffix, help, name,
+			       suffix, type);
+		headed = true;
 		printf("roost_%s%s", name, suffix);
 		print_process(nic);
-		printf("} %lld\n", number_of(json_object_get(nic, group), name));
+		printf("} %lld\n", number_of(json_object_get(nic, group), key));
 	}
 }
 
 static void print_gauge(const json_t *nics, const char *name, const char *help)
 {
-	print_metric(nics, "usage", "gauge", name, "", help);
+	print_metric(nics, "usage", "gauge", name, name, "", help);
 }
 
 static void print_port_counter(const json_t *nics, const char *name, const char *help)
@@ -198,14 +210,21 @@ static void print_port_counter(const json_t *nics, const char *name, const char 
 
 void stat_print_prometheus(const json_t *nics)
 {
+	char name[64];
+
 	print_gauge(nics, "qps", "queue pairs");
 	print_gauge(nics, "cqs", "completion queues");
 	print_gauge(nics, "mrs", "memory regions");
 	print_gauge(nics, "mws", "memory windows");
 	print_gauge(nics, "srqs", "shared receive queues");
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
-		print_metric(nics, "counters", "counter", nic_counter_info[i].name, "_total",
-			     nic_counter_info[i].help);
+		print_metric(nics, "counters", "counter", nic_counter_info[i].name, nic_counter_info[i].name,
+			     "_total", nic_counter_info[i].help);
+	for (size_t i = 0; i < CM_STATS; i++) {
+		snprintf(name, sizeof(name), "cm_%s", cm_stat_info[i].name);
+		print_metric(nics, "cm", i < CM_GAUGES ? "gauge" : "counter", cm_stat_info[i].name, name,
+			     i < CM_GAUGES ? "" : "_total", cm_stat_info[i].help);
+	}
 	for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++)
 		print_port_counter(nics, port_counters[i].name, port_counters[i].help);
 }

@@ -175,8 +175,18 @@ void cm_expire(struct cm *cm, uint64_t now);
 uint64_t cm_next(const struct cm *cm);
 
 const struct cm_counters *cm_counters(const struct cm *cm);
-/* Connections that take room, in whatever state; the listeners. */
+/* Connections that take room, in whatever state. */
 uint32_t cm_in_use(const struct cm *cm);
+
+/* Connections, listeners, and the counters, in the order of the table. */
+#define CM_STAT_COUNTER(name, help) +1
+#define CM_GAUGES		    2 /* the first; the others only grow */
+enum { CM_STATS = CM_GAUGES + 4 * CM_ATTRS CM_COUNTERS(CM_STAT_COUNTER) };
+struct cm_stat_info {
+	const char *name, *help;
+};
+extern const struct cm_stat_info cm_stat_info[CM_STATS];
+void cm_stat(const struct cm *cm, uint64_t values[CM_STATS]);
 
 /* ---- listeners ---- */
 

@@ -72,6 +72,7 @@ struct cm {
 	struct wheel wheel;
 	uint64_t hash_seed;
 	uint32_t tid_high;
+	uint32_t listening;
 	uint32_t in_use, half_open;
 	struct cm_conn
 		*conns; /* the pool; those at and after `fresh` were never used, and cost no memory yet */

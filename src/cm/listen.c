@@ -38,6 +38,7 @@ int cm_listen(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr, u
 		l->addr = *addr;
 	list_init(&l->waiting);
 	list_add_tail(&l->link, cm_service_bucket(cm, service_id));
+	cm->listening++;
 	*out = l;
 	return 0;
 }
@@ -52,6 +53,7 @@ void cm_unlisten(struct cm_listener *l)
 	}
 	list_del(&l->link);
 	list_add(&l->link, &l->cm->free_listeners);
+	l->cm->listening--;
 }
 
 /* Who serves it at that address; one on the very address before one on all. */

@@ -27,7 +27,7 @@ struct drive;
  */
 int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen);
 /* Drops it; the last one stops the service thread, closes the ports. */
-void drive_put(struct drive *d);
+ROOST_EXPORT void drive_put(struct drive *d);
 
 /* ---- addresses: a NIC may get more while it runs, and keeps them ---- */
 
@@ -41,18 +41,18 @@ struct drive_addr {
  * As drive_get(), and the engine has `addr`: when none is open yet it is opened with this address in the place of the one it would
  * choose, unless ROOST_PORT names another; else drive_add_addr(). Errors: those of both.
  */
-int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, struct drive **out,
-		 struct drive_addr *where, char *err, size_t errlen);
+ROOST_EXPORT int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, struct drive **out,
+			      struct drive_addr *where, char *err, size_t errlen);
 /*
  * Opens an address of the same kind and options as the first one, in the GID table of port 1; nothing to do when the engine has it
  * already. Errors, with one line in err: -EADDRNOTAVAIL it is not this machine's (udp), -EADDRINUSE another process has it, -EINVAL no
  * endpoint can have it, -EAFNOSUPPORT the machine has no such family, -ENOSPC the table is full, -ENODEV after a fork. Any thread
  * that holds neither the control lock nor a PU.
  */
-int drive_add_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where, char *err,
-		   size_t errlen);
+ROOST_EXPORT int drive_add_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where,
+				char *err, size_t errlen);
 /* True and *where when the engine has the address. Any thread. */
-bool drive_find_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where);
+ROOST_EXPORT bool drive_find_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where);
 
 /*
  * True in a forked child for the engine that its parent opened: calls on it do nothing (no work, nothing to
@@ -119,6 +119,18 @@ ROOST_EXPORT void drive_gsi_wake(struct drive *d);
  */
 ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 				const uint8_t *mad);
+
+/*
+ * A user's own numbers, shown by the stat socket as an object `name`. `read` fills them in; the service thread calls it, no lock held and
+ * no PU owned. One group, for as long as the engine lives; all of it stays valid. Any thread.
+ */
+struct drive_stat_group {
+	const char *name;
+	size_t count;
+	const char *(*label)(size_t i);
+	void (*read)(uint64_t *values);
+};
+ROOST_EXPORT void drive_stat_show(struct drive *d, const struct drive_stat_group *group);
 
 /*
  * Path of the stat socket of process `pid` in the private folder (port/shm_dir.h). Whoever connects gets one

@@ -159,9 +159,10 @@ struct drive {
 
 	struct gsi gsi;
 
-	int stat_fd;	  /* listening, -1: none */
-	int stat_dir;	  /* the private folder, with stat_fd */
-	uint64_t started; /* ns */
+	_Atomic(const struct drive_stat_group *) stat_group; /* of the user of QP 1 */
+	int stat_fd;					     /* listening, -1: none */
+	int stat_dir;					     /* the private folder, with stat_fd */
+	uint64_t started;				     /* ns */
 	char spec[NIC_MAX_PORTS][512];
 	struct drive *next_dead;
 };

@@ -128,10 +128,30 @@ static json_t *describe_port(const struct drive *d, unsigned k, const struct por
 	return o;
 }
 
+void drive_stat_show(struct drive *d, const struct drive_stat_group *group)
+{
+	atomic_store_explicit(&d->stat_group, group, memory_order_release);
+}
+
+static json_t *describe_group(const struct drive_stat_group *g)
+{
+	uint64_t *values = calloc(g->count, sizeof(*values));
+	json_t *o = json_object();
+
+	if (values) {
+		g->read(values);
+		for (size_t i = 0; i < g->count; i++)
+			set(o, g->label(i), values[i]);
+	}
+	free(values);
+	return o;
+}
+
 static json_t *describe(struct drive *d)
 {
 	struct counted sum;
 	const uint64_t *value = (const uint64_t *)&sum.nic;
+	const struct drive_stat_group *group;
 	struct nic_usage usage;
 	unsigned num_ports = drive_ports(d);
 	json_t *o = json_object(), *ports = json_array(), *u = json_object(), *c = json_object();
@@ -158,6 +178,9 @@ static json_t *describe(struct drive *d)
 	json_object_set_new(o, "ports", ports);
 	json_object_set_new(o, "usage", u);
 	json_object_set_new(o, "counters", c);
+	group = atomic_load_explicit(&d->stat_group, memory_order_acquire);
+	if (group)
+		json_object_set_new(o, group->name, describe_group(group));
 	return o;
 }
 

@@ -81,8 +81,7 @@ ROOST_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 /* ---- the device's ---- */
 
 /* Calls fn for each address of the device until it says yes. */
-static bool each_gid(bool (*fn)(const struct pkt_addr *have, uint8_t port, uint8_t index, void *arg),
-		     void *arg)
+static void each_gid(bool (*fn)(const struct pkt_addr *have, void *arg), void *arg)
 {
 	struct ibv_device_attr dev;
 	struct ibv_port_attr attr;
@@ -90,7 +89,7 @@ static bool each_gid(bool (*fn)(const struct pkt_addr *have, uint8_t port, uint8
 	union ibv_gid gid;
 
 	if (ibv_query_device(agent.verbs, &dev))
-		return false;
+		return;
 	for (uint8_t port = 1; port <= dev.phys_port_cnt; port++) {
 		if (ibv_query_port(agent.verbs, port, &attr))
 			continue;
@@ -98,34 +97,10 @@ static bool each_gid(bool (*fn)(const struct pkt_addr *have, uint8_t port, uint8
 			if (ibv_query_gid(agent.verbs, port, i, &gid))
 				continue;
 			memcpy(have.b, gid.raw, sizeof(have.b));
-			if (fn(&have, port, (uint8_t)i, arg))
-				return true;
+			if (fn(&have, arg))
+				return;
 		}
 	}
-	return false;
-}
-
-struct wanted {
-	const struct pkt_addr *addr;
-	uint8_t *port, *index;
-};
-
-static bool is_wanted(const struct pkt_addr *have, uint8_t port, uint8_t index, void *arg)
-{
-	const struct wanted *w = arg;
-
-	if (!pkt_addr_eq(have, w->addr))
-		return false;
-	*w->port = port;
-	*w->index = index;
-	return true;
-}
-
-int rdmacm_find_gid(const struct pkt_addr *addr, uint8_t *port, uint8_t *index)
-{
-	struct wanted w = {addr, port, index};
-
-	return each_gid(is_wanted, &w) ? 0 : -EADDRNOTAVAIL;
 }
 
 struct nearest {
@@ -143,7 +118,7 @@ static int common_bits(const struct pkt_addr *a, const struct pkt_addr *b)
 	return n;
 }
 
-static bool is_nearest(const struct pkt_addr *have, uint8_t port, uint8_t index, void *arg)
+static bool is_nearest(const struct pkt_addr *have, void *arg)
 {
 	struct nearest *n = arg;
 
@@ -163,13 +138,25 @@ int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src)
 	return n.common < 0 ? -ENETUNREACH : 0;
 }
 
+static uint8_t mtu_code(uint32_t bytes)
+{
+	uint8_t code = IBV_MTU_256;
+
+	while (code < IBV_MTU_4096 && 256u << code <= bytes)
+		code++;
+	return code;
+}
+
 int rdmacm_attach(struct rdmacm_id *id)
 {
 	struct rdma_ib_addr *ib = &id->id.route.addr.addr.ibaddr;
-	int ret = rdmacm_find_gid(&id->src, &id->id.port_num, &id->gid_index);
+	struct drive_addr where;
 
-	if (ret)
-		return ret;
+	if (!drive_find_addr(agent.drive, &id->src, &where))
+		return -EADDRNOTAVAIL;
+	id->id.port_num = where.port_num;
+	id->gid_index = where.gid_index;
+	id->mtu = mtu_code(where.mtu);
 	memcpy(ib->sgid.raw, id->src.b, sizeof(ib->sgid.raw));
 	ib->pkey = htobe16(PKT_PKEY_DEFAULT);
 	id->id.verbs = agent.verbs;
@@ -265,7 +252,7 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)
 
 ROOST_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
-	int ret = rdmacm_agent_open();
+	int ret = rdmacm_agent_open_for(addr);
 
 	if (ret)
 		return rdmacm_ret(ret);

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "rdmacm/rdmacm.h"
+#include "verbs/host.h"
 
 struct rdmacm_agent agent = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -71,11 +73,27 @@ static const struct drive_gsi_ops gsi_ops = {.input = on_input, .expire = on_exp
 /* What can't be sent is lost, as any datagram may be: the machine sends again. */
 static void on_send(void *ctx, const struct cm_datagram *d)
 {
-	uint8_t port, index;
+	struct drive_addr where;
 
-	if (rdmacm_find_gid(&d->src, &port, &index) == 0)
-		drive_gsi_send(agent.drive, port - 1u, &d->dst, d->tclass, d->mad);
+	if (drive_find_addr(agent.drive, &d->src, &where))
+		drive_gsi_send(agent.drive, where.port, &d->dst, d->tclass, d->mad);
 }
+
+/* ---- what `roost stat` shows ---- */
+
+static const char *stat_label(size_t i)
+{
+	return cm_stat_info[i].name;
+}
+
+static void stat_read(uint64_t *values)
+{
+	rdmacm_lock();
+	cm_stat(agent.cm, values);
+	rdmacm_unlock();
+}
+
+static const struct drive_stat_group stat_group = {"cm", CM_STATS, stat_label, stat_read};
 
 /* ---- fork, exit ---- */
 
@@ -191,6 +209,7 @@ static int agent_start(void)
 	rdmacm_unlock();
 	ret = drive_gsi_open(agent.drive, &gsi_ops, NULL);
 	if (ret == 0) {
+		drive_stat_show(agent.drive, &stat_group);
 		pthread_once(&once, watch_process);
 		return 0;
 	}
@@ -205,15 +224,62 @@ close:
 	return ret;
 }
 
-int rdmacm_agent_open(void)
+/* With the address, so that the NIC does not take another first, which nobody asked for. */
+static int agent_start_at(const struct pkt_addr *addr)
 {
+	struct drive_addr where;
+	struct drive *d = NULL;
+	char err[256] = "";
 	int ret = 0;
 
+	if (addr)
+		ret = drive_get_at(&verbs_host_ops, addr, &d, &where, err, sizeof(err));
+	if (ret) {
+		log_info("%s", err);
+		return ret;
+	}
+	ret = agent_start();
+	if (d)
+		drive_put(d);
+	return ret;
+}
+
+static int agent_add(const struct pkt_addr *addr)
+{
+	struct drive_addr where;
+	char err[256] = "";
+	int ret;
+
+	if (!addr || drive_find_addr(agent.drive, addr, &where))
+		return 0;
+	ret = drive_add_addr(agent.drive, addr, &where, err, sizeof(err));
+	if (ret)
+		log_info("%s", err);
+	return ret;
+}
+
+int rdmacm_agent_open(const struct pkt_addr *addr)
+{
+	int ret;
+
 	pthread_mutex_lock(&open_lock);
-	if (!agent.verbs)
-		ret = agent_start();
+	ret = agent.verbs ? agent_add(addr) : agent_start_at(addr);
 	pthread_mutex_unlock(&open_lock);
 	return ret;
+}
+
+int rdmacm_agent_open_for(const struct sockaddr *sa)
+{
+	struct pkt_addr addr;
+	uint16_t port;
+	int ret;
+
+	if (!sa || sa->sa_family == AF_UNSPEC)
+		return rdmacm_agent_open(NULL);
+	ret = rdmacm_addr_from(sa, &addr, &port);
+	if (ret)
+		return ret;
+	return rdmacm_agent_open(rdmacm_addr_is_any(sa) ? NULL : &addr);
 }
 
 /* ---- devices ---- */
@@ -221,7 +287,7 @@ int rdmacm_agent_open(void)
 ROOST_EXPORT struct ibv_context **rdma_get_devices(int *num_devices)
 {
 	struct ibv_context **list;
-	int ret = rdmacm_agent_open();
+	int ret = rdmacm_agent_open(NULL);
 
 	if (num_devices)
 		*num_devices = 0;

@@ -34,7 +34,7 @@ static int start_listening(struct rdmacm_id *id, int backlog)
 
 ROOST_EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 {
-	int ret = rdmacm_agent_open();
+	int ret = rdmacm_agent_open(NULL);
 
 	if (ret)
 		return rdmacm_ret(ret);

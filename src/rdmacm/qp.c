@@ -321,8 +321,11 @@ ROOST_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct
 	return rdmacm_ret(ret);
 }
 
+/* qperf's server does it to its listener, which has none. */
 ROOST_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 {
+	if (!id->qp)
+		return;
 	ibv_destroy_qp(id->qp);
 	rdmacm_lock();
 	id->qp = NULL;

@@ -60,6 +60,7 @@ struct rdmacm_id {
 	uint8_t ack_timeout; /* 0: RDMACM_ACK_TIMEOUT */
 	uint8_t responder_resources, initiator_depth;
 	uint8_t gid_index;
+	uint8_t mtu;		  /* of the path: enum ibv_mtu */
 	uint32_t psn;		  /* what the peer starts to send with */
 	struct pkt_addr src, dst; /* once bound to the device, once resolved */
 	struct cm_conn *conn;
@@ -126,8 +127,13 @@ static inline bool rdmacm_is_ud(const struct rdmacm_id *id)
 
 void rdmacm_lock(void);
 void rdmacm_unlock(void);
-/* Opens the device and QP 1, once. 0 or -errno. Takes the lock; don't hold it. */
-int rdmacm_agent_open(void);
+/*
+ * Opens the device and QP 1, once, and sees that it has the address (NULL: any). 0, or -errno: -EADDRNOTAVAIL, -EADDRINUSE ...; those of
+ * drive_get_at(). Takes the lock; don't hold it.
+ */
+int rdmacm_agent_open(const struct pkt_addr *addr);
+/* The same with the address of a program; NULL, no family and wildcards are any. */
+int rdmacm_agent_open_for(const struct sockaddr *sa);
 uint64_t rdmacm_now(void);
 /* Something was started whose time-out counts. Lock held. */
 void rdmacm_started(void);
@@ -164,8 +170,6 @@ int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t 
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);
 bool rdmacm_addr_is_any(const struct sockaddr *sa);
 socklen_t rdmacm_addr_len(const struct sockaddr *sa);
-/* Port and index of an address of the device. -EADDRNOTAVAIL. */
-int rdmacm_find_gid(const struct pkt_addr *addr, uint8_t *port, uint8_t *index);
 /* Ties the id to the device's port that has its source address, .src. -EADDRNOTAVAIL. Lock held, agent open. */
 int rdmacm_attach(struct rdmacm_id *id);
 /* An address of the device of the family of `like`; `like` itself if the device has it. -ENETUNREACH. */

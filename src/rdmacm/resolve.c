@@ -16,8 +16,6 @@
 void rdmacm_set_path(struct rdmacm_id *id)
 {
 	struct ibv_sa_path_rec *p = &id->path;
-	struct ibv_port_attr port;
-
 	memset(p, 0, sizeof(*p));
 	memcpy(p->sgid.raw, id->src.b, sizeof(p->sgid.raw));
 	memcpy(p->dgid.raw, id->dst.b, sizeof(p->dgid.raw));
@@ -28,9 +26,7 @@ void rdmacm_set_path(struct rdmacm_id *id)
 	p->numb_path = 1;
 	p->pkey = htobe16(PKT_PKEY_DEFAULT);
 	p->mtu_selector = SELECT_EQUAL;
-	p->mtu = IBV_MTU_1024;
-	if (ibv_query_port(id->id.verbs, id->id.port_num, &port) == 0)
-		p->mtu = (uint8_t)port.active_mtu;
+	p->mtu = id->mtu;
 	p->rate_selector = SELECT_EQUAL;
 	p->rate = RATE_40_GBPS;
 	p->packet_life_time_selector = SELECT_EQUAL;
@@ -92,7 +88,7 @@ ROOST_EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_
 				   struct sockaddr *dst_addr, int timeout_ms)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
-	int ret = rdmacm_agent_open();
+	int ret = rdmacm_agent_open_for(src_addr);
 
 	if (ret)
 		return rdmacm_ret(ret);
