@@ -166,7 +166,7 @@ int rdmacm_attach(struct rdmacm_id *id)
 
 /* ---- ports ---- */
 
-static struct list_head *port_bucket(uint16_t port)
+struct list_head *rdmacm_port_bucket(uint16_t port)
 {
 	return &agent.ports[port % RDMACM_PORT_BUCKETS];
 }
@@ -190,7 +190,7 @@ bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse
 {
 	struct rdmacm_id *other;
 
-	list_for_each_entry (other, port_bucket(port), port_link) {
+	list_for_each_entry (other, rdmacm_port_bucket(port), port_link) {
 		if (other != id && other->port == port && other->id.ps == id->id.ps &&
 		    !(reuse && other->reuse_addr && other->state != RDMACM_LISTEN) && overlap(id, other))
 			return true;
@@ -213,7 +213,7 @@ int rdmacm_port_take(struct rdmacm_id *id, uint16_t port)
 	}
 	id->port = port;
 	*port_field(&id->id.route.addr.src_storage) = htobe16(port);
-	list_add(&id->port_link, port_bucket(port));
+	list_add(&id->port_link, rdmacm_port_bucket(port));
 	return 0;
 }
 
@@ -252,7 +252,7 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)
 
 ROOST_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
-	int ret = rdmacm_agent_open_for(addr);
+	int ret = rdmacm_agent_open_for(rdmacm_id(id), addr);
 
 	if (ret)
 		return rdmacm_ret(ret);

@@ -53,19 +53,21 @@ static void on_input(void *ctx, unsigned port, const struct pkt_addr *src, const
 		     const uint8_t *mad)
 {
 	rdmacm_lock();
-	cm_input(agent.cm, rdmacm_now(), src, dst, mad, CM_MAD_LEN);
+	if (!rdmacm_early_hold(src, dst, mad))
+		cm_input(agent.cm, rdmacm_now(), src, dst, mad, CM_MAD_LEN);
 	rdmacm_unlock();
 }
 
 static uint64_t on_expire(void *ctx, uint64_t now)
 {
-	uint64_t next;
+	uint64_t next, early;
 
 	rdmacm_lock();
 	cm_expire(agent.cm, now);
+	early = rdmacm_early_expire(now);
 	next = cm_next(agent.cm);
 	rdmacm_unlock();
-	return next;
+	return early < next ? early : next;
 }
 
 static const struct drive_gsi_ops gsi_ops = {.input = on_input, .expire = on_expire};
@@ -126,6 +128,7 @@ static void in_child(void)
 	}
 	list_for_each_entry (ch, &agent.channels, link)
 		evq_renew(&ch->queue);
+	rdmacm_early_forget();
 	agent.verbs = NULL;
 	agent.pd = NULL;
 	agent.drive = NULL;
@@ -268,12 +271,18 @@ int rdmacm_agent_open(const struct pkt_addr *addr)
 	return ret;
 }
 
-int rdmacm_agent_open_for(const struct sockaddr *sa)
+int rdmacm_agent_open_for(struct rdmacm_id *id, const struct sockaddr *sa)
 {
 	struct pkt_addr addr;
 	uint16_t port;
+	bool dead;
 	int ret;
 
+	rdmacm_lock();
+	dead = id->state == RDMACM_DEAD;
+	rdmacm_unlock();
+	if (dead)
+		return -EINVAL;
 	if (!sa || sa->sa_family == AF_UNSPEC)
 		return rdmacm_agent_open(NULL);
 	ret = rdmacm_addr_from(sa, &addr, &port);

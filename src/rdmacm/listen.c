@@ -27,9 +27,22 @@ static int start_listening(struct rdmacm_id *id, int backlog)
 	ret = cm_listen(agent.cm, rdmacm_service_id(id, id->port), all ? NULL : &id->src, kinds,
 			backlog > 0 && backlog < RDMACM_MAX_BACKLOG ? (uint32_t)backlog : RDMACM_MAX_BACKLOG,
 			id, &id->listener);
-	if (ret == 0)
+	if (ret == 0) {
 		id->state = RDMACM_LISTEN;
+		rdmacm_early_listen(rdmacm_service_id(id, id->port));
+	}
 	return ret;
+}
+
+bool rdmacm_is_served(uint64_t service_id)
+{
+	struct rdmacm_id *id;
+
+	list_for_each_entry (id, rdmacm_port_bucket((uint16_t)service_id), port_link) {
+		if (id->listener && rdmacm_service_id(id, id->port) == service_id)
+			return true;
+	}
+	return false;
 }
 
 ROOST_EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)

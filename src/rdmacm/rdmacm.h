@@ -132,8 +132,8 @@ void rdmacm_unlock(void);
  * drive_get_at(). Takes the lock; don't hold it.
  */
 int rdmacm_agent_open(const struct pkt_addr *addr);
-/* The same with the address of a program; NULL, no family and wildcards are any. */
-int rdmacm_agent_open_for(const struct sockaddr *sa);
+/* The same for an id, with the address of a program; NULL, no family and wildcards are any. -EINVAL: the id is a parent process's. */
+int rdmacm_agent_open_for(struct rdmacm_id *id, const struct sockaddr *sa);
 uint64_t rdmacm_now(void);
 /* Something was started whose time-out counts. Lock held. */
 void rdmacm_started(void);
@@ -179,6 +179,8 @@ int rdmacm_port_take(struct rdmacm_id *id, uint16_t port);
 /* Has another id, whose address overlaps, this port? With `reuse` those that share are left out. */
 bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse);
 void rdmacm_port_release(struct rdmacm_id *id);
+/* The ids that hold this port, and others. */
+struct list_head *rdmacm_port_bucket(uint16_t port);
 /* Binds to a source address, wildcards too. Lock held, agent open. */
 int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa);
 
@@ -206,6 +208,21 @@ void rdmacm_fill_conn(struct rdma_conn_param *to, const struct cm_event *e);
 /* ---- listen.c ---- */
 
 void rdmacm_on_request(const struct cm_event *e);
+
+/* Does any id listen for it? */
+bool rdmacm_is_served(uint64_t service_id);
+
+/* ---- early.c: all with the lock held ---- */
+
+/* A listener of the service ends, or begins: requests that were held for it come to it. */
+void rdmacm_early_unlisten(uint64_t service_id);
+void rdmacm_early_listen(uint64_t service_id);
+/* True: keeps the datagram, which is a request to a service between two listeners. */
+bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad);
+/* Lets go of those held too long, which are refused then. When it wants to be called next; UINT64_MAX: never. */
+uint64_t rdmacm_early_expire(uint64_t now);
+/* In a forked child. */
+void rdmacm_early_forget(void);
 
 /* ---- mcast.c ---- */
 

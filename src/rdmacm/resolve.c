@@ -88,7 +88,7 @@ ROOST_EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_
 				   struct sockaddr *dst_addr, int timeout_ms)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
-	int ret = rdmacm_agent_open_for(src_addr);
+	int ret = rdmacm_agent_open_for(id, src_addr);
 
 	if (ret)
 		return rdmacm_ret(ret);

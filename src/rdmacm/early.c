@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests that come between two listeners. A server that serves one client after the other ends its listener and makes the next one
+ * (perftest with -R does, twice for a test), and a client on a fast NIC asks in between: it would be refused, and most give up then. So
+ * a request to a service that was served a moment ago is held for a moment. A few are: what is beyond is refused at once, as is any
+ * request to a service that nobody served.
+ */
+#include <string.h>
+
+#include "rdmacm/rdmacm.h"
+
+#define HELD	   32
+#define REMEMBERED 16
+#define MEMORY_NS  2000000000u /* how long a service counts as served after its listener's end */
+#define HOLD_NS	   1000000000u
+
+static struct {
+	uint64_t service_id, until;
+} served[REMEMBERED];
+static unsigned next_served;
+
+static struct held {
+	uint64_t service_id, until; /* until 0: free */
+	struct pkt_addr src, dst;
+	uint8_t mad[CM_MAD_LEN];
+} held[HELD];
+
+void rdmacm_early_forget(void)
+{
+	memset(served, 0, sizeof(served));
+	memset(held, 0, sizeof(held));
+}
+
+void rdmacm_early_unlisten(uint64_t service_id)
+{
+	served[next_served].service_id = service_id;
+	served[next_served].until = rdmacm_now() + MEMORY_NS;
+	next_served = (next_served + 1) % REMEMBERED;
+}
+
+static bool was_served(uint64_t service_id, uint64_t now)
+{
+	for (unsigned i = 0; i < REMEMBERED; i++) {
+		if (served[i].service_id == service_id && now < served[i].until)
+			return true;
+	}
+	return false;
+}
+
+static bool is_request(const uint8_t *mad, uint64_t *service_id)
+{
+	struct cm_msg m;
+
+	if (cm_parse(mad, CM_MAD_LEN, &m) != CM_OK)
+		return false;
+	*service_id = m.attr == CM_REQ ? m.req.service_id : m.sidr_req.service_id;
+	return m.attr == CM_REQ || m.attr == CM_SIDR_REQ;
+}
+
+bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad)
+{
+	uint64_t now = rdmacm_now(), service_id;
+
+	if (!is_request(mad, &service_id) || !was_served(service_id, now) || rdmacm_is_served(service_id))
+		return false;
+	for (unsigned i = 0; i < HELD; i++) {
+		struct held *h = &held[i];
+
+		if (h->until)
+			continue;
+		h->service_id = service_id;
+		h->until = now + HOLD_NS;
+		h->src = *src;
+		h->dst = *dst;
+		memcpy(h->mad, mad, CM_MAD_LEN);
+		return true;
+	}
+	return false;
+}
+
+static void let_go(struct held *h, uint64_t now)
+{
+	h->until = 0;
+	cm_input(agent.cm, now, &h->src, &h->dst, h->mad, CM_MAD_LEN);
+}
+
+void rdmacm_early_listen(uint64_t service_id)
+{
+	for (unsigned i = 0; i < HELD; i++) {
+		if (held[i].until && held[i].service_id == service_id)
+			let_go(&held[i], rdmacm_now());
+	}
+}
+
+uint64_t rdmacm_early_expire(uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (unsigned i = 0; i < HELD; i++) {
+		if (held[i].until && held[i].until <= now)
+			let_go(&held[i], now);
+		else if (held[i].until && held[i].until < next)
+			next = held[i].until;
+	}
+	return next;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Connections by events: made, refused, ended; what each side is told. */
+#include "fixture.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+
+static void data_flows_both_ways_until_one_end_disconnects(void **state)
+{
+	struct pair p;
+
+	pair_open(&p, RDMA_PS_TCP);
+	send_text(p.active, p.passive, "there");
+	send_text(p.passive, p.active, "and back");
+	hang_up(&p, p.active, p.passive);
+	pair_close(&p);
+}
+
+static void the_passive_end_may_disconnect_first(void **state)
+{
+	struct pair p;
+
+	pair_open(&p, RDMA_PS_TCP);
+	assert_int_equal(rdma_disconnect(p.passive), 0);
+	assert_int_equal(expect(p.ach, RDMA_CM_EVENT_DISCONNECTED), 0);
+	assert_int_equal(rdma_disconnect(p.active), 0);
+	assert_int_equal(expect(p.lch, RDMA_CM_EVENT_DISCONNECTED), 0);
+	pair_close(&p);
+}
+
+/* Both ids are gone at once, without a word: their ends are told to nobody. */
+static void ids_may_go_without_disconnecting(void **state)
+{
+	struct pair p;
+
+	pair_open(&p, RDMA_PS_TCP);
+	drop(p.active);
+	assert_int_equal(expect(p.lch, RDMA_CM_EVENT_DISCONNECTED), 0);
+	drop(p.passive);
+	assert_int_equal(rdma_destroy_id(p.listen), 0);
+	rdma_destroy_event_channel(p.ach);
+	rdma_destroy_event_channel(p.lch);
+}
+
+static void each_end_sees_the_others_addresses_and_parameters(void **state)
+{
+	struct rdma_conn_param param = {.private_data = "question",
+					.private_data_len = 9,
+					.responder_resources = 3,
+					.initiator_depth = 5,
+					.retry_count = 6,
+					.rnr_retry_count = 4};
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
+	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l)), *p;
+	struct sockaddr_in here = ours(0), *sin;
+	struct rdma_cm_event *e;
+
+	assert_int_equal(a->route.num_paths, 1);
+	assert_int_equal(a->route.path_rec->mtu, IBV_MTU_4096);
+	assert_non_null(a->verbs);
+	assert_int_equal(a->port_num, 1);
+	make_qp(a, IBV_QPT_RC);
+	assert_int_equal(rdma_connect(a, &param), 0);
+	e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	p = e->id;
+	assert_ptr_equal(e->listen_id, l);
+	assert_ptr_equal(p->verbs, a->verbs);
+	assert_string_equal(e->param.conn.private_data, "question");
+	assert_int_equal(e->param.conn.private_data_len, 56);
+	/* As the acceptor is to use them: the other way round. */
+	assert_int_equal(e->param.conn.responder_resources, 5);
+	assert_int_equal(e->param.conn.initiator_depth, 3);
+	assert_int_equal(e->param.conn.retry_count, 6);
+	assert_int_equal(e->param.conn.rnr_retry_count, 4);
+	assert_int_equal(e->param.conn.qp_num, a->qp->qp_num);
+	sin = (struct sockaddr_in *)rdma_get_peer_addr(p);
+	assert_int_equal(sin->sin_addr.s_addr, here.sin_addr.s_addr);
+	assert_int_equal(rdma_get_dst_port(p), rdma_get_src_port(a));
+	assert_int_equal(rdma_get_src_port(p), rdma_get_src_port(l));
+	assert_int_not_equal(port_of(a), 0);
+
+	make_qp(p, IBV_QPT_RC);
+	param.private_data = "answer";
+	param.private_data_len = 7;
+	param.responder_resources = 5;
+	param.initiator_depth = 3;
+	assert_int_equal(rdma_accept(p, &param), 0);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	e = next_event(ach, RDMA_CM_EVENT_ESTABLISHED);
+	assert_ptr_equal(e->id, a);
+	assert_string_equal(e->param.conn.private_data, "answer");
+	assert_int_equal(e->param.conn.private_data_len, 196);
+	assert_int_equal(e->param.conn.responder_resources, 3);
+	assert_int_equal(e->param.conn.initiator_depth, 5);
+	assert_int_equal(e->param.conn.qp_num, p->qp->qp_num);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	assert_int_equal(expect(lch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	drop(a);
+	drop(p);
+	rdma_destroy_id(l);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
+static void a_rejection_brings_reason_and_private_data(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, ours(0), 0);
+	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l));
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct rdma_cm_event *e;
+
+	make_qp(a, IBV_QPT_RC);
+	assert_int_equal(rdma_connect(a, NULL), 0);
+	e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(rdma_reject(e->id, "no", 3), 0);
+	assert_int_equal(rdma_destroy_id(e->id), 0);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	e = next_event(ach, RDMA_CM_EVENT_REJECTED);
+	assert_int_equal(e->status, 28); /* consumer defined */
+	assert_string_equal(e->param.conn.private_data, "no");
+	assert_int_equal(e->param.conn.private_data_len, 148);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	assert_int_equal(ibv_query_qp(a->qp, &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_ERR);
+	drop(a);
+	rdma_destroy_id(l);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
+static void nobody_listens(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *a = resolved(ch, RDMA_PS_TCP, 1);
+
+	make_qp(a, IBV_QPT_RC);
+	assert_int_equal(rdma_connect(a, NULL), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_REJECTED), 8); /* invalid service id */
+	drop(a);
+	rdma_destroy_event_channel(ch);
+}
+
+/* The program makes QP and its states; so it is told of the response, and says itself when it is ready. */
+static void programs_may_bring_qps_of_their_own(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
+	struct rdma_cm_id *id[2] = {resolved(ach, RDMA_PS_TCP, port_of(l))};
+	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+	struct rdma_cm_event *e;
+	struct ibv_cq *cq = ibv_create_cq(id[0]->verbs, 16, NULL, NULL, 0);
+	struct ibv_pd *pd = ibv_alloc_pd(id[0]->verbs);
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp *qp[2] = {ibv_create_qp(pd, &init), ibv_create_qp(pd, &init)};
+
+	assert_non_null(qp[1]);
+	param.qp_num = qp[0]->qp_num;
+	assert_int_equal(rdma_connect(id[0], &param), 0);
+	e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	id[1] = e->id;
+	assert_int_equal(e->param.conn.qp_num, qp[0]->qp_num);
+	assert_int_equal(rdma_ack_cm_event(e), 0);
+	for (int i = 1; i >= 0; i--) {
+		for (enum ibv_qp_state s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++) {
+			struct ibv_qp_attr a = {.qp_state = s};
+			int mask;
+
+			assert_int_equal(rdma_init_qp_attr(id[i], &a, &mask), 0);
+			assert_int_equal(ibv_modify_qp(qp[i], &a, mask), 0);
+		}
+		if (i) {
+			param.qp_num = qp[1]->qp_num;
+			assert_int_equal(rdma_accept(id[1], &param), 0);
+			e = next_event(ach, RDMA_CM_EVENT_CONNECT_RESPONSE);
+			assert_int_equal(e->param.conn.qp_num, qp[1]->qp_num);
+			assert_int_equal(rdma_ack_cm_event(e), 0);
+			assert_true(quiet(lch));
+		} else {
+			assert_int_equal(rdma_establish(id[0]), 0);
+		}
+	}
+	assert_int_equal(expect(lch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	assert_true(quiet(ach));
+	ibv_destroy_qp(qp[0]);
+	ibv_destroy_qp(qp[1]);
+	ibv_destroy_cq(cq);
+	rdma_destroy_id(id[0]);
+	rdma_destroy_id(id[1]);
+	rdma_destroy_id(l);
+	ibv_dealloc_pd(pd);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
+/* In the kernel's words: EINVAL for what the state does not allow. */
+static void calls_out_of_turn_are_refused(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_conn_param too_much = {.responder_resources = 200, .initiator_depth = 1};
+	struct sockaddr_in to = ours(7), elsewhere = {.sin_family = AF_INET};
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	struct rdma_cm_id *id, *l = listener(ch, RDMA_PS_TCP, any(0), 0);
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
+	int mask;
+
+#define REFUSED(call, err)                                                                                   \
+	do {                                                                                                 \
+		errno = 0;                                                                                   \
+		assert_int_equal(call, -1);                                                                  \
+		assert_int_equal(errno, err);                                                                \
+	} while (0)
+	REFUSED(rdma_create_id(ch, &id, NULL, (enum rdma_port_space)7), EINVAL);
+	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_TCP), 0);
+	REFUSED(rdma_resolve_route(id, 100), EINVAL);
+	REFUSED(rdma_connect(id, NULL), EINVAL);
+	REFUSED(rdma_accept(id, NULL), EINVAL);
+	REFUSED(rdma_reject(id, NULL, 0), EINVAL);
+	REFUSED(rdma_disconnect(id), EINVAL);
+	REFUSED(rdma_establish(id), EINVAL);
+	REFUSED(rdma_create_qp(id, NULL, &init), EINVAL);
+	REFUSED(rdma_init_qp_attr(id, &attr, &mask), EINVAL);
+	REFUSED(rdma_notify(id, IBV_EVENT_COMM_EST), EINVAL);
+	elsewhere.sin_addr.s_addr = htonl(0x01020304);
+	if (!getenv("RDMACM_TEST_PORT") ||
+	    strcmp(getenv("RDMACM_TEST_PORT"), "shm") != 0) /* there any may be had */
+		REFUSED(rdma_bind_addr(id, (struct sockaddr *)&elsewhere), EADDRNOTAVAIL);
+	elsewhere = any(port_of(l));
+	REFUSED(rdma_bind_addr(id, (struct sockaddr *)&elsewhere), EADDRINUSE);
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 100), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	REFUSED(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 100), EINVAL);
+	REFUSED(rdma_bind_addr(id, (struct sockaddr *)&to), EINVAL);
+	REFUSED(rdma_listen(id, 1), EINVAL);
+	REFUSED(rdma_connect(id, NULL), EINVAL);
+	assert_int_equal(rdma_resolve_route(id, 100), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+	REFUSED(rdma_connect(id, NULL), EINVAL);      /* no QP, and none named */
+	REFUSED(rdma_connect(id, &too_much), EINVAL); /* more READs than the device has */
+	REFUSED(rdma_set_option(id, RDMA_OPTION_ID, 99, &mask, 4), ENOSYS);
+	REFUSED(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &mask, 4), EINVAL);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_TCP), 0);
+	REFUSED(rdma_resolve_addr(id, (struct sockaddr *)&six, (struct sockaddr *)&to, 100), EINVAL);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_id(l);
+	assert_int_equal(fcntl(ch->fd, F_SETFL, O_NONBLOCK), 0);
+	REFUSED(rdma_get_cm_event(ch, &(struct rdma_cm_event *){NULL}), EAGAIN);
+	rdma_destroy_event_channel(ch);
+}
+
+static void a_port_is_taken_once_unless_it_is_shared(void **state)
+{
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_id *a, *b, *c;
+	struct sockaddr_in at;
+	int one = 1;
+
+	assert_int_equal(rdma_create_id(ch, &a, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_create_id(ch, &b, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_create_id(ch, &c, NULL, RDMA_PS_UDP), 0);
+	at = any(0);
+	assert_int_equal(rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)), 0);
+	assert_int_equal(rdma_bind_addr(a, (struct sockaddr *)&at), 0);
+	at = ours(port_of(a));
+	REFUSED(rdma_bind_addr(b, (struct sockaddr *)&at), EADDRINUSE);
+	assert_int_equal(rdma_bind_addr(c, (struct sockaddr *)&at), 0); /* another port space */
+	assert_int_equal(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)), 0);
+	assert_int_equal(rdma_bind_addr(b, (struct sockaddr *)&at), 0);
+	REFUSED(rdma_listen(b, 0), EADDRINUSE);
+	rdma_destroy_id(a);
+	assert_int_equal(rdma_listen(b, 0), 0);
+	rdma_destroy_id(b);
+	rdma_destroy_id(c);
+	rdma_destroy_event_channel(ch);
+}
+
+/* A request that nobody took goes with its listener, and is refused. */
+static void a_listener_goes_with_requests_pending(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0), *a[3];
+	struct rdma_conn_param param = {.qp_num = 77};
+
+	for (int i = 0; i < 3; i++) {
+		a[i] = resolved(ach, RDMA_PS_TCP, port_of(l));
+		param.qp_num++;
+		assert_int_equal(rdma_connect(a[i], &param), 0);
+		while (quiet(lch) && i == 0)
+			continue;
+	}
+	rdma_destroy_id(l);
+	for (int i = 0; i < 3; i++)
+		expect(ach, RDMA_CM_EVENT_REJECTED);
+	assert_true(quiet(lch));
+	for (int i = 0; i < 3; i++)
+		rdma_destroy_id(a[i]);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
+/* Who serves one client after the other has no listener for a moment: a request waits for the next one, and not for ever. */
+static void a_request_between_two_listeners_waits(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, ours(0), 0), *a;
+	uint16_t port = port_of(l);
+	struct rdma_conn_param param = {.qp_num = 99};
+	struct rdma_cm_event *e;
+
+	rdma_destroy_id(l);
+	a = resolved(ach, RDMA_PS_TCP, port);
+	assert_int_equal(rdma_connect(a, &param), 0);
+	l = listener(lch, RDMA_PS_TCP, ours(port), 0);
+	e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	rdma_destroy_id(e->id);
+	rdma_ack_cm_event(e);
+	assert_int_equal(expect(ach, RDMA_CM_EVENT_REJECTED), 28);
+	rdma_destroy_id(a);
+	rdma_destroy_id(l);
+	a = resolved(ach, RDMA_PS_TCP, port);
+	assert_int_equal(rdma_connect(a, &param), 0);
+	assert_int_equal(expect(ach, RDMA_CM_EVENT_REJECTED), 8);
+	rdma_destroy_id(a);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
+static void events_move_with_their_id(void **state)
+{
+	struct rdma_event_channel *first = channel(), *second = channel();
+	struct sockaddr_in to = ours(7);
+	struct rdma_cm_event *e;
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(first, &id, &to, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 100), 0);
+	assert_int_equal(rdma_resolve_route(id, 100), 0);
+	assert_false(quiet(first));
+	assert_int_equal(rdma_migrate_id(id, second), 0);
+	assert_ptr_equal(id->channel, second);
+	assert_true(quiet(first));
+	e = next_event(second, RDMA_CM_EVENT_ADDR_RESOLVED);
+	assert_ptr_equal(e->id->context, &to);
+	rdma_ack_cm_event(e);
+	expect(second, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	assert_int_equal(rdma_migrate_id(id, NULL), 0); /* from now on it waits by itself */
+	assert_ptr_not_equal(id->channel, second);
+	assert_int_equal(rdma_migrate_id(id, first), 0);
+	assert_int_equal(rdma_destroy_id(id), 0);
+	rdma_destroy_event_channel(first);
+	rdma_destroy_event_channel(second);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(data_flows_both_ways_until_one_end_disconnects),
+		cmocka_unit_test(the_passive_end_may_disconnect_first),
+		cmocka_unit_test(ids_may_go_without_disconnecting),
+		cmocka_unit_test(each_end_sees_the_others_addresses_and_parameters),
+		cmocka_unit_test(a_rejection_brings_reason_and_private_data),
+		cmocka_unit_test(nobody_listens),
+		cmocka_unit_test(programs_may_bring_qps_of_their_own),
+		cmocka_unit_test(calls_out_of_turn_are_refused),
+		cmocka_unit_test(a_port_is_taken_once_unless_it_is_shared),
+		cmocka_unit_test(a_listener_goes_with_requests_pending),
+		cmocka_unit_test(a_request_between_two_listeners_waits),
+		cmocka_unit_test(events_move_with_their_id),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs stock programs that connect by librdmacm, unmodified, on our drop-in libraries: two processes on this machine, over udp or shm.
+
+usage: cm.py --lib DIR --roost PROGRAM --port udp|shm [--only TEXT] [--list]
+
+As run.py, but the two meet over the NIC alone: the client starts when `roost stat` shows that the server listens.
+"""
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from run import RUN_LIMIT, Side
+
+# Ends by itself; serves for ever, and is ended when the client is done.
+ENDS, SERVES = "ends", "serves"
+
+
+def row(server, client, how=ENDS, wanted="", fails=False):
+    """{S} is the server's address, {P} a port. `wanted`: a pattern in the client's output. `fails`: its exit status is not 0."""
+    return {"server": server, "client": client, "how": how, "wanted": wanted, "fails": fails}
+
+
+def both(*words, to="{S}", **more):
+    """The two differ in whom the client connects to."""
+    return row(" ".join(words), " ".join(words + (to,)), **more)
+
+
+def rping(*args, server=(), client=(), **more):
+    args = " ".join(args)
+    return row(f"rping -s -a {{S}} -p {{P}} {' '.join(server)} {args}", f"rping -c -a {{S}} -p {{P}} {' '.join(client)} {args}", **more)
+
+
+def perftest_rows():
+    rows = []
+    for program in ("write_bw", "write_lat", "read_bw", "read_lat", "send_bw", "send_lat", "atomic_bw", "atomic_lat"):
+        rows.append(both(f"ib_{program} -R -F -p {{P}}", "-n", "200", wanted=r"(?m)^\s*\d+\s+\d+\s+[0-9.]+"))
+    rows.append(both("ib_write_bw -R -F -p {P}", "-n", "200", "-q", "4"))
+    rows.append(both("ib_send_bw -R -F -p {P}", "-n", "200", "-b"))
+    rows.append(both("ib_send_bw -R -F -p {P}", "-n", "200", "-e"))
+    rows.append(both("ib_write_bw -R -F -p {P}", "-n", "200", "-m", "1024", "--tos=32"))
+    for program in ("send_bw", "send_lat"):
+        rows.append(both(f"ib_{program} -R -F -p {{P}} -c UD", "-n", "64", "-s", "1024"))
+    return rows
+
+
+def fio_rows():
+    server = "fio --name=s --ioengine=rdma --port={P} --rw=read --bs=64k --size=1m"
+    # The one that writes connects, whatever the operation.
+    client = "fio --name=c --ioengine=rdma --hostname={S} --port={P} --rw=write --bs=64k --size=1m"
+    return [row(server, f"{client} --verb={verb}", wanted=r"io=1024KiB") for verb in ("write", "read", "send")]
+
+
+def rows():
+    found = [
+        rping("-C", "10"),
+        rping("-C", "10", "-V", "-S", "20000"),
+        rping("-C", "10", "-q"),
+        rping("-C", "10", server=["-P"], how=SERVES),
+        rping("-C", "1", client=["-p", "1"], how=SERVES, fails=True, wanted=r"REJECTED"),
+        both("ucmatose -p {P}", wanted="data transfers complete", to="-s {S}"),
+        both("ucmatose -p {P} -c 50 -C 10 -S 3000", wanted="data transfers complete", to="-s {S}"),
+        both("ucmatose -p {P} -m", wanted="data transfers complete", to="-t 8 -s {S}"),
+        both("udaddy", wanted="data transfers complete", to="-s {S}"),
+        both("udaddy -c 20 -C 10 -S 1000", wanted="data transfers complete", to="-s {S}"),
+        both("cmtime -p {P} -c 100", to="-s {S}", how=SERVES, wanted=r"disconnect\s*:"),
+        row("rdma_server -s {S} -p {P}", "rdma_client -s {S} -p {P}", wanted="end 0"),
+        row("rdma_xserver -p {P}", "rdma_xclient -s {S} -p {P}", wanted="end 0"),
+    ]
+    qperf = ["rc_bw", "rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_bw", "rc_rdma_write_lat"]
+    found += [row("qperf -lp {P}", f"qperf -lp {{P}} {{S}} -t 1 -cm 1 {test}", how=SERVES, wanted=r"(bw|latency)\s+=") for test in qperf]
+    return found + perftest_rows() + fio_rows()
+
+
+def listens(roost, side, address, tcp_port):
+    if "qperf" in side.command:  # hears of the test by TCP, and only then listens for it
+        with open("/proc/net/tcp6", encoding="ascii") as six, open("/proc/net/tcp", encoding="ascii") as four:
+            return any(f":{tcp_port:04X} " in line and " 0A " in line for line in six.read().splitlines() + four.read().splitlines())
+    answer = subprocess.run([roost, "stat", "--json"], capture_output=True, text=True)
+    try:
+        nics = json.loads(answer.stdout)["nics"]
+    except (ValueError, KeyError):
+        return False
+    return any(nic.get("cm", {}).get("listeners") for nic in nics if address in [port["address"] for port in nic["ports"]])
+
+
+def client_problem(side, spec, until):
+    problem = side.wait(until)
+    if problem:
+        return problem
+    if spec["fails"]:
+        problem = None if side.process.returncode > 0 else f"exit status {side.process.returncode}"
+    else:
+        problem = side.verdict()
+    if not problem and not re.search(spec["wanted"], side.text()):
+        problem = f"output lacks {spec['wanted']!r}"
+    return problem
+
+
+def run(lib, roost, kind, spec):
+    """(problem or None, report)"""
+    port = random.randrange(20000, 30000)
+    net = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+    fill = {"S": f"{net}.2", "P": port}
+    until = time.monotonic() + RUN_LIMIT
+    server = Side(lib, f"{kind}:{net}.2", spec["server"].format(**fill).split())
+    client = None
+    try:
+        while not server.ended() and not listens(roost, server, fill["S"], port) and time.monotonic() < until:
+            time.sleep(0.05)
+        client = Side(lib, f"{kind}:{net}.3", spec["client"].format(**fill).split())
+        problem = client_problem(client, spec, until)
+        problem = f"client {problem}" if problem else None
+        if spec["how"] == SERVES:
+            verdict = f"server ended: {server.exit_verdict()}" if server.ended() else None
+        else:
+            verdict = server.wait(time.monotonic() + 1 if problem else until) or server.verdict()
+        problem = problem or (f"server {verdict}" if verdict else None)
+    finally:
+        server.kill()
+        if client:
+            client.kill()
+    report = f"--- server: {server.command}\n{server.text()}--- client: {client and client.command}\n{client and client.text()}"
+    return problem, report
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lib", required=True, help="folder of our libraries")
+    parser.add_argument("--roost", required=True, help="the roost command")
+    parser.add_argument("--port", required=True, choices=["udp", "shm"])
+    parser.add_argument("--only", default="", help="run only combinations that contain this text")
+    parser.add_argument("--list", action="store_true", help="print the combinations, run none")
+    options = parser.parse_args()
+    chosen = [spec for spec in rows() if options.only in spec["client"]]
+    if options.list:
+        print("\n".join(spec["client"] for spec in chosen))
+        return
+    missing = sorted({name for spec in chosen for name in (spec["server"].split()[0], spec["client"].split()[0]) if not shutil.which(name)})
+    if missing:
+        sys.exit(f"not installed: {', '.join(missing)} (Debian: rdmacm-utils, perftest, qperf, fio)")
+    failed = 0
+    for spec in chosen:
+        start = time.monotonic()
+        problem, report = run(options.lib, options.roost, options.port, spec)
+        print(f"{'FAILED' if problem else 'ok    '} {options.port} {spec['client']} ({time.monotonic() - start:.2f} s)"
+              + (f": {problem}" if problem else ""), flush=True)
+        if problem:
+            failed += 1
+            print(report, flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    sys.exit(1 if failed or not chosen else 0)
+
+
+if __name__ == "__main__":
+    main()
