@@ -32,7 +32,7 @@ static const struct opt_command cmd = {
 	.name = "run",
 	.synopsis = "[--port SPEC] [--] PROGRAM [ARGUMENTS]",
 	.about =
-		"Runs a stock RDMA program on Roost: its verbs library is replaced for this run, nothing is\n"
+		"Runs a stock RDMA program on Roost: its verbs libraries are replaced for this run, nothing is\n"
 		"installed or changed. Needs no privileges and no RDMA hardware. The exit status is the\n"
 		"program's; 127 when it can't be found, 126 when it can't be run.",
 	.opts = opts,

@@ -5,8 +5,15 @@
 #define MESSAGES(X)                                                                                          \
 	X(req, REQ)                                                                                          \
 	X(mra, MRA)                                                                                          \
-	X(rej, REJ) X(rep, REP) X(rtu, RTU) X(dreq, DREQ) X(drep, DREP) X(sidr_req, SIDR_REQ)                \
-		X(sidr_rep, SIDR_REP) X(lap, LAP) X(apr, APR)
+	X(rej, REJ)                                                                                          \
+	X(rep, REP)                                                                                          \
+	X(rtu, RTU)                                                                                          \
+	X(dreq, DREQ)                                                                                        \
+	X(drep, DREP)                                                                                        \
+	X(sidr_req, SIDR_REQ)                                                                                \
+	X(sidr_rep, SIDR_REP)                                                                                \
+	X(lap, LAP)                                                                                          \
+	X(apr, APR)
 
 const struct cm_stat_info cm_stat_info[CM_STATS] = {
 	{"connections", "connections that take room, in whatever state"},

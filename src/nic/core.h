@@ -307,6 +307,8 @@ struct pu {
 	bool rpc_work; /* calls want to run */
 };
 
+#define NIC_GSI_DESTS 32
+
 struct nic {
 	struct nic_config cfg; /* but for the number of ports, which grows */
 	atomic_uint ports;     /* control; those in front of it are whole. [any] */
@@ -324,7 +326,10 @@ struct nic {
 	uint32_t *pd_refs; /* UINT32_MAX: free */
 	uint32_t pd_cap;
 	struct rng rng;
-	uint32_t gsi_psn;		   /* of PU 0's owner: the next datagram's from QP 1 */
+	uint32_t gsi_psn; /* of PU 0's owner: the next datagram's from QP 1 */
+	struct dest *gsi_dests
+		[NIC_GSI_DESTS]; /* the last ones it sent to, with a reference each; of PU 0's owner */
+	unsigned gsi_oldest;
 	const struct nic_rpc_ops *rpc_ops; /* NULL: nobody serves calls */
 	void *rpc_ctx;
 };
@@ -410,6 +415,8 @@ struct cqe_fields {
 void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f);
 void cq_notify_dirty(struct pu *pu);
 
+/* gsi.c: lets the destinations go */
+void gsi_forget(struct nic *nic);
 /* gsi.c: the packet is for QP 1; what is left to check, and what becomes of it */
 enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,
 		      const struct pkt_view *v);

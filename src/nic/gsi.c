@@ -31,6 +31,34 @@ enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port
 	return PKT_OK;
 }
 
+/*
+ * Paths to the peers of late are kept: over shm a path that ends and begins anew is another ring, and datagrams of one connection
+ * would overtake each other.
+ */
+static void keep(struct nic *nic, struct dest *d)
+{
+	struct dest **oldest = &nic->gsi_dests[nic->gsi_oldest];
+
+	for (unsigned i = 0; i < NIC_GSI_DESTS; i++) {
+		if (nic->gsi_dests[i] == d)
+			return;
+	}
+	if (*oldest)
+		dest_put(*oldest);
+	*oldest = d;
+	d->refs++;
+	nic->gsi_oldest = (nic->gsi_oldest + 1) % NIC_GSI_DESTS;
+}
+
+void gsi_forget(struct nic *nic)
+{
+	for (unsigned i = 0; i < NIC_GSI_DESTS; i++) {
+		if (nic->gsi_dests[i])
+			dest_put(nic->gsi_dests[i]);
+		nic->gsi_dests[i] = NULL;
+	}
+}
+
 int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
 		 const uint8_t *mad)
 {
@@ -48,6 +76,7 @@ int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *ds
 	rc = dest_get(pu, (uint8_t)port_index, dst, NIC_GSI_QPN, &d);
 	if (rc)
 		return rc;
+	keep(nic, d);
 	rc = port->ops->reserve(port, d->path, len, tclass, &room);
 	if (rc == 0) {
 		p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN, false,

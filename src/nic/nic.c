@@ -85,6 +85,7 @@ void nic_destroy(struct nic *nic)
 			nic_qp_destroy(nic, qp);
 	}
 	ah_table_fini(nic);
+	gsi_forget(nic);
 	while (!list_empty(&nic->cqs))
 		nic_cq_destroy(nic, list_first_entry(&nic->cqs, struct nic_cq, link));
 	while (!list_empty(&nic->srqs))

@@ -324,12 +324,15 @@ ROOST_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct
 /* qperf's server does it to its listener, which has none. */
 ROOST_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 {
-	if (!id->qp)
-		return;
-	ibv_destroy_qp(id->qp);
+	struct ibv_qp *qp;
+
 	rdmacm_lock();
-	id->qp = NULL;
+	qp = id->qp;
+	id->qp = NULL; /* what comes for the id from now on is no business of the QP's */
 	rdmacm_unlock();
+	if (!qp)
+		return;
+	ibv_destroy_qp(qp);
 	rdmacm_destroy_cqs(id);
 }
 

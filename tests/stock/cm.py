@@ -23,7 +23,7 @@ ENDS, SERVES = "ends", "serves"
 
 
 def row(server, client, how=ENDS, wanted="", fails=False):
-    """{S} is the server's address, {P} a port. `wanted`: a pattern in the client's output. `fails`: its exit status is not 0."""
+    """{S} is the server's address, {C} the client's, {G} a group, {P} a port. `wanted`: a pattern in the client's output. `fails`: its exit status is not 0."""
     return {"server": server, "client": client, "how": how, "wanted": wanted, "fails": fails}
 
 
@@ -73,6 +73,8 @@ def rows():
         row("rdma_server -s {S} -p {P}", "rdma_client -s {S} -p {P}", wanted="end 0"),
         row("rdma_xserver -p {P}", "rdma_xclient -s {S} -p {P}", wanted="end 0"),
     ]
+    found += [row("mckey -m {G} -b {S}" + more, "mckey -m {G} -b {C} -s" + more, wanted="data transfers complete")
+              for more in ("", " -C 50 -S 1000")]
     qperf = ["rc_bw", "rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_bw", "rc_rdma_write_lat"]
     found += [row("qperf -lp {P}", f"qperf -lp {{P}} {{S}} -t 1 -cm 1 {test}", how=SERVES, wanted=r"(bw|latency)\s+=") for test in qperf]
     return found + perftest_rows() + fio_rows()
@@ -87,7 +89,8 @@ def listens(roost, side, address, tcp_port):
         nics = json.loads(answer.stdout)["nics"]
     except (ValueError, KeyError):
         return False
-    return any(nic.get("cm", {}).get("listeners") for nic in nics if address in [port["address"] for port in nic["ports"]])
+    here = [nic for nic in nics if address in [port["address"] for port in nic["ports"]]]
+    return any(nic.get("cm", {}).get("listeners") or nic["usage"].get("groups") for nic in here)
 
 
 def client_problem(side, spec, until):
@@ -107,7 +110,7 @@ def run(lib, roost, kind, spec):
     """(problem or None, report)"""
     port = random.randrange(20000, 30000)
     net = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
-    fill = {"S": f"{net}.2", "P": port}
+    fill = {"S": f"{net}.2", "C": f"{net}.3", "G": f"239.{random.randrange(1, 255)}.1.{random.randrange(1, 255)}", "P": port}
     until = time.monotonic() + RUN_LIMIT
     server = Side(lib, f"{kind}:{net}.2", spec["server"].format(**fill).split())
     client = None
