@@ -85,7 +85,7 @@ struct roost_call {
 	uint32_t status; /* enum roost_rpc_status, of a reply */
 	uint32_t ask_len;
 	uint64_t va, from;
-	void *buf; /* in state or scratch */
+	void *buf; /* in state or scratch; data of a reply also in memory of self that stays */
 };
 
 /* Describes a kernel; has to stay as long as it is deployed. */

@@ -8,5 +8,6 @@
 #include "roost/kernel.h"
 
 extern const struct roost_kernel kernel_get;
+extern const struct roost_kernel kernel_hll;
 
 #endif
