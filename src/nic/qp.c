@@ -321,6 +321,7 @@ static void reset(struct nic_qp *qp)
 	detach(qp);
 	rpc_detach(qp);
 	drop_dest(qp);
+	qp->keepalive = false;
 	memset(sq, 0, sizeof(*sq));
 	sq->ring = keep.ring;
 	sq->wr_ids = keep.wr_ids;

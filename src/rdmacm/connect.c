@@ -93,6 +93,13 @@ static int gather(const struct rdmacm_id *id, const struct rdma_conn_param *p, s
 	return 0;
 }
 
+/* What the QP has on offer. Of a QP of the program's own the program says it: rdma_set_local_ece(3). */
+static void offer_ece(struct rdmacm_id *id)
+{
+	if (id->id.qp && ibv_query_ece(id->id.qp, &id->local_ece))
+		id->local_ece = (struct ibv_ece){0};
+}
+
 static int ask_for_connection(struct rdmacm_id *id, const struct rdma_conn_param *p, const struct asking *a)
 {
 	bool uc = (id->id.qp ? id->id.qp->qp_type : id->id.qp_type) == IBV_QPT_UC;
@@ -153,6 +160,7 @@ static int start_connecting(struct rdmacm_id *id, const struct rdma_conn_param *
 		ret = gather(id, p, &a);
 	if (ret)
 		return ret;
+	offer_ece(id);
 	ret = rdmacm_is_ud(id) ? ask_for_datagram_qp(id, &a) : ask_for_connection(id, p, &a);
 	if (ret)
 		return ret;

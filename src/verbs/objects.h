@@ -140,6 +140,7 @@ struct verbs_qp {
 	struct drive *drive;
 	struct nic_qp *nic_qp;
 	unsigned pu;
+	uint32_t ece; /* options on offer, or agreed: ece.c; 0: none yet. One thread connects a queue pair */
 	bool sig_all;
 	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() answers */
 

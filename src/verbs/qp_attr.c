@@ -96,12 +96,14 @@ static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 	if (reset)
 		qp_set_state(qp, IBV_QPS_RESET); /* nobody posts while the indices change */
 	ret = nic_qp_modify(drive_nic(qp->drive), qp->nic_qp, a, (uint32_t)mask, drive_now(qp->drive));
-	if (ret && reset)
+	if (ret && reset) {
 		qp_set_state(qp, old);
-	else if (!ret && reset)
+	} else if (!ret && reset) {
 		qp_forget_posted(qp);
-	else if (!ret && mask & IBV_QP_STATE)
+		qp->ece = 0;
+	} else if (!ret && mask & IBV_QP_STATE) {
 		qp_set_state(qp, (enum ibv_qp_state)a->state);
+	}
 	drive_disown(qp->drive, qp->pu);
 	drive_control_unlock(qp->drive);
 	return ret;
@@ -179,18 +181,6 @@ VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int
 		.sq_sig_all = qp->sig_all,
 	};
 	return 0;
-}
-
-/* Nothing beyond the standard is on offer, and a vendor's options that we do not know can't be taken. */
-VERBS_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	memset(ece, 0, sizeof(*ece));
-	return 0;
-}
-
-VERBS_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
-{
-	return verbs_ret(ece->vendor_id && !ece->options ? 0 : -EOPNOTSUPP);
 }
 
 /* Bytes arrive in order within a message unless packets are lost; that is no guarantee. */

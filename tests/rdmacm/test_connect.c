@@ -103,6 +103,22 @@ static void each_end_sees_the_others_addresses_and_parameters(void **state)
 	rdma_destroy_event_channel(ach);
 }
 
+/* Two ends of ours agree on what is beyond the standard: both know the answer, which is no echo of the offer. */
+static void ends_of_ours_agree_through_ece(void **state)
+{
+	struct ibv_ece a, b;
+	struct pair p;
+
+	pair_open(&p, RDMA_PS_TCP);
+	assert_int_equal(ibv_query_ece(p.active->qp, &a), 0);
+	assert_int_equal(ibv_query_ece(p.passive->qp, &b), 0);
+	assert_int_not_equal(a.options & 1u << 15, 0);
+	assert_int_equal(a.options, b.options);
+	assert_int_equal(a.vendor_id, b.vendor_id);
+	hang_up(&p, p.active, p.passive);
+	pair_close(&p);
+}
+
 static void a_rejection_brings_reason_and_private_data(void **state)
 {
 	struct rdma_event_channel *lch = channel(), *ach = channel();
@@ -366,6 +382,7 @@ int main(void)
 		cmocka_unit_test(the_passive_end_may_disconnect_first),
 		cmocka_unit_test(ids_may_go_without_disconnecting),
 		cmocka_unit_test(each_end_sees_the_others_addresses_and_parameters),
+		cmocka_unit_test(ends_of_ours_agree_through_ece),
 		cmocka_unit_test(a_rejection_brings_reason_and_private_data),
 		cmocka_unit_test(nobody_listens),
 		cmocka_unit_test(programs_may_bring_qps_of_their_own),

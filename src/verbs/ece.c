@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Private matters that two ends of ours agree on while they connect, through the 32 bits of the connection manager's ECE
+ * (ibv_query_ece(3), ibv_set_ece(3)); docs/wire.md has the bits.
+ *
+ *	active: query -> offer --REQ--> passive: set, query -> answer --REP--> active: set
+ *
+ * The answer is computed from the offer: rdma-core's librdmacm answers a vendor that its device does not know with that vendor's own
+ * id and whatever options stand there, which must not pass for consent.
+ */
+#include "base/rng.h"
+#include "verbs/objects.h"
+
+#define ECE_KEEPALIVE (1u << 0)
+#define ECE_FEATURES  0xffu
+#define ECE_ANSWER    (1u << 15)
+#define ECE_NUMBER(o) ((o) >> 16)
+
+static uint32_t known(const struct verbs_qp *qp)
+{
+	return qp->qp.qp_type == IBV_QPT_RC ? ECE_KEEPALIVE : 0;
+}
+
+static uint32_t answer_to(uint32_t offer, uint32_t features)
+{
+	uint32_t number = (ECE_NUMBER(offer) * 0x9e35u + 0x79b9u + features) & 0xffff;
+
+	return number << 16 | ECE_ANSWER | features;
+}
+
+/* Made once for each connection, and never 0. */
+static uint32_t offer_of(struct verbs_qp *qp)
+{
+	if (!qp->ece && known(qp))
+		qp->ece = (uint32_t)rng_entropy() << 16 | known(qp);
+	return qp->ece;
+}
+
+static int agree(struct verbs_qp *qp, uint32_t features)
+{
+	int ret;
+
+	drive_control_lock(qp->drive);
+	drive_own(qp->drive, qp->pu);
+	ret = nic_qp_keepalive(drive_nic(qp->drive), qp->nic_qp, features & ECE_KEEPALIVE,
+			       drive_now(qp->drive));
+	drive_disown(qp->drive, qp->pu);
+	drive_control_unlock(qp->drive);
+	return ret;
+}
+
+static int set_options(struct verbs_qp *qp, uint32_t options)
+{
+	uint32_t features = options & known(qp), offer = offer_of(qp);
+	int ret;
+
+	if (options & ECE_ANSWER) {
+		if (offer & ECE_ANSWER || !offer || options != answer_to(offer, features))
+			return -EOPNOTSUPP;
+	} else if (!features || options == offer) {
+		return -EOPNOTSUPP; /* nothing for us, or our own words */
+	} else {
+		options = answer_to(options, features);
+	}
+	ret = agree(qp, features);
+	if (!ret)
+		qp->ece = options;
+	return ret;
+}
+
+/* What this end offers; after ibv_set_ece() what was agreed. */
+VERBS_EXPORT int ibv_query_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
+{
+	uint32_t options = offer_of(verbs_qp(ibqp));
+
+	*ece = (struct ibv_ece){.vendor_id = options ? VERBS_VENDOR_ID : 0, .options = options};
+	return 0;
+}
+
+/* What the other end offers, or answers. Others' options can't be taken; to take none of them is no mistake. */
+VERBS_EXPORT int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
+{
+	struct verbs_qp *qp = verbs_qp(ibqp);
+
+	if (ece->comp_mask || (ibqp->state != IBV_QPS_RESET && ibqp->state != IBV_QPS_INIT))
+		return verbs_ret(-EINVAL);
+	if (ece->vendor_id != VERBS_VENDOR_ID)
+		return verbs_ret(ece->vendor_id && !ece->options ? 0 : -EOPNOTSUPP);
+	return verbs_ret(set_options(qp, ece->options));
+}
