@@ -43,7 +43,7 @@ enum fault { /* what is wrong with the last request of a program that ends badly
 	     /* here: */
 	     FAULT_LKEY,       /* our own memory, a wrong key */
 	     FAULT_OPCODE,     /* no such operation */
-	     FAULT_BIND,       /* a window beyond its region */
+	     FAULT_BIND,       /* a window that is bound already, or beyond its region */
 	     FAULT_INVALIDATE, /* of a key that may not be */
 	     FAULTS_LOCAL,
 	     /* refused by the peer: */

@@ -173,7 +173,7 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 		.timeout = (uint8_t)(13 + rng_below(r, 6)),
 		.rnr_retry = 7,
 		.min_rnr_timer = (uint8_t)(1 + rng_below(r, 8)),
-		.rd_atomic = (uint8_t)(1 + rng_below(r, NIC_MAX_RD_ATOMIC)),
+		.rd_atomic = (uint8_t)(1 + rng_below(r, rng_below(r, 2) ? 8 : NIC_MAX_RD_ATOMIC)),
 	};
 
 	if (nic[0] == nic[1])
@@ -266,7 +266,7 @@ static void set_up(struct run *u)
 {
 	struct world_shape shape = {.nics = 2 + (unsigned)rng_below(&u->r, rng_below(&u->r, 3) ? 3 : 7),
 				    .pus = 1 + (unsigned)rng_below(&u->r, 2)};
-	unsigned faulty = (unsigned)rng_below(&u->r, 12);
+	unsigned faulty = (unsigned)rng_below(&u->r, 6);
 
 	pick_link(u);
 	u->mtu = rng_below(&u->r, 4) ? 256u << rng_below(&u->r, 5) : 0;
@@ -320,16 +320,18 @@ static bool step_all(struct run *u, bool *done)
 static void disturb(struct run *u)
 {
 	struct rng *r = &u->r;
+	uint64_t end;
 
 	if (u->pause_every && rng_below(r, u->pause_every) == 0)
 		u->w.paused_until[rng_below(r, u->w.nics)] = world_now(&u->w) + rng_below(r, 3 * MSEC);
 	if (!u->breaks_left || rng_below(r, 200))
 		return;
 	u->breaks_left--;
+	end = world_now(&u->w) + rng_below(r, rng_below(r, 2) ? 40 * MSEC : 200 * MSEC);
 	if (rng_below(r, 2))
-		u->w.paused_until[rng_below(r, u->w.nics)] = world_now(&u->w) + rng_below(r, 40 * MSEC);
+		u->w.paused_until[rng_below(r, u->w.nics)] = end;
 	else
-		u->stopped_until[rng_below(r, u->w.nics)] = world_now(&u->w) + rng_below(r, 40 * MSEC);
+		u->stopped_until[rng_below(r, u->w.nics)] = end;
 }
 
 static bool carry_out(struct run *u)

@@ -9,22 +9,29 @@ static uint32_t next_key(uint32_t key)
 	return next ? next : 1;
 }
 
+/* A binding that is refused: of a type 2 window that is bound, of another one beyond the region. */
+static void set_bad_bind(struct conn *c, int i, struct wr *wr)
+{
+	const struct side *s = &c->s[i];
+
+	wr->rkey = s->num_windows ? c->window[i][0] : 0xbad00;
+	wr->raddr = (uintptr_t)c->e[i].mem + c->e[i].mem_len - 4;
+	for (unsigned w = 0; w < s->num_windows; w++)
+		if (s->window_type[w] == 2 && s->bound[w] && s->grants[s->bound[w] - 1].open) {
+			wr->rkey = c->window[i][w];
+			wr->raddr = (uintptr_t)c->e[i].mem;
+		}
+	wr->imm = wr->rkey ^ 1;
+	wr->swap_add = 8;
+	wr->compare = ROOST_BIND(c->bind_key[i], NIC_ACCESS_REMOTE_READ);
+}
+
 static void set_bind(struct conn *c, int i, const struct op *o, struct wr *wr)
 {
 	struct ep *e = &c->e[i];
-	const struct grant *g;
-	uint32_t *window;
+	const struct grant *g = &c->s[i].grants[o->grant - 1];
+	uint32_t *window = &c->window[i][g->window - 1];
 
-	if (o->fault) {
-		wr->rkey = c->s[i].num_windows ? c->window[i][0] : 0xbad00;
-		wr->imm = wr->rkey ^ 1;
-		wr->raddr = (uintptr_t)e->mem + e->mem_len - 4;
-		wr->swap_add = 8;
-		wr->compare = ROOST_BIND(c->bind_key[i], NIC_ACCESS_REMOTE_READ);
-		return;
-	}
-	g = &c->s[i].grants[o->grant - 1];
-	window = &c->window[i][g->window - 1];
 	wr->rkey = *window;
 	wr->imm = c->key[i][o->grant - 1] = *window = next_key(*window);
 	wr->raddr = (uintptr_t)e->mem + g->range.off;
@@ -92,7 +99,10 @@ static void post_op(struct run *u, struct conn *c, int i, const struct op *o, ui
 	set_local(u, &c->e[i], o, &wr);
 	switch ((int)o->op) {
 	case ROOST_OP_BIND_MW:
-		set_bind(c, i, o, &wr);
+		if (o->fault)
+			set_bad_bind(c, i, &wr);
+		else
+			set_bind(c, i, o, &wr);
 		break;
 	case ROOST_OP_LOCAL_INV:
 		wr.imm = o->fault ? c->e[i].key : c->key[i][o->grant - 1];

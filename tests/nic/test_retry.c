@@ -285,20 +285,24 @@ RULE(sequence_nak_exceeded)
 
 RULE(sequence_nak_not_exceeded)
 {
-	start(s, (struct ep_params){.retry_cnt = 1});
-	for (uint64_t i = 0; i < 50; i++)
-		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
-	/* Each NAK names the next PSN: progress. */
-	for (uint32_t i = 1; i < 50; i++) {
-		peer_run(p, PEER_SETTLE);
-		peer_drain(p);
-		peer_ack(p, PKT_NAK_PSN_SEQ, s + i, i);
-		expect(p, PKT_WRITE_ONLY, s + i);
+	static const uint8_t tries[] = {1, 255}; /* one, none */
+
+	for (unsigned k = 0; k < 2; k++) {
+		start(s, (struct ep_params){.retry_cnt = tries[k]});
+		for (uint64_t i = 0; i < 50; i++)
+			peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+		/* Each NAK names the next PSN: progress. */
+		for (uint32_t i = 1; i < 50; i++) {
+			peer_run(p, PEER_SETTLE);
+			peer_drain(p);
+			peer_ack(p, PKT_NAK_PSN_SEQ, s + i, i);
+			expect(p, PKT_WRITE_ONLY, s + i);
+		}
+		peer_ack(p, PKT_AETH_ACK, s + 49, 50);
+		for (uint64_t i = 0; i < 50; i++)
+			expect_done(p, i, NIC_WC_SUCCESS);
+		peer_close(p);
 	}
-	peer_ack(p, PKT_AETH_ACK, s + 49, 50);
-	for (uint64_t i = 0; i < 50; i++)
-		expect_done(p, i, NIC_WC_SUCCESS);
-	peer_close(p);
 }
 
 /* The time-out is the last resort: what is silent is probed after a millisecond or two, one packet at a time. */
@@ -347,6 +351,18 @@ RULE(probe_lost_ack)
 		expect_done(p, i, NIC_WC_SUCCESS);
 	expect_quiet(p, SEC);
 	assert_int_equal(peer_counters(p).retransmitted_pkts, 1);
+	/* So does an ACK that is merely late: it says more than that the probe came. */
+	for (uint64_t i = 4; i < 8; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_drain(p);
+	assert_non_null(peer_get(p, 10 * MSEC));
+	peer_ack(p, PKT_AETH_ACK, s + 5, 6);
+	expect_quiet(p, MSEC / 2);
+	peer_ack(p, PKT_AETH_ACK, s + 7, 8);
+	for (uint64_t i = 4; i < 8; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	assert_int_equal(peer_counters(p).retransmitted_pkts, 2);
 	peer_close(p);
 }
 
