@@ -7,6 +7,7 @@
 
 #include "roost/kernel.h"
 
+extern const struct roost_kernel kernel_aggregate;
 extern const struct roost_kernel kernel_get;
 extern const struct roost_kernel kernel_hll;
 

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The kernel `aggregate`: roost/aggregate.h says what it does. Of a record only fields and spans are kept, as its bytes come by, so that it may be of
+ * any size and lie across any number of pieces.
+ */
+#include <endian.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/builtin.h"
+#include "roost/aggregate.h"
+
+#define ROWS  8192 /* bytes of rows that are written or sent at once */
+#define SLOTS 1024 /* of the groups' index: a power of two, and well above their number */
+
+__extension__ typedef unsigned __int128 u128;
+__extension__ typedef __int128 i128;
+
+enum { WHERE, VALUE, GROUP, FIELDS };
+
+struct sums {
+	u128 sum;
+	uint64_t count, min, max;
+};
+
+struct aggregate {
+	struct roost_aggregate_params p;
+	struct roost_aggregate_field field[FIELDS];
+	struct sums all;
+	uint64_t records, overflow;
+	uint64_t capacity; /* bytes for rows */
+	uint64_t placed;   /* of them taken, by rows in the buffer too */
+	uint64_t flushed;
+	uint32_t row, rows, groups;
+	uint32_t used; /* bytes of whole rows in the buffer */
+	uint32_t pos;  /* in the record that comes by */
+	uint32_t at;   /* in the piece */
+	uint8_t bytes[FIELDS][8];
+};
+
+/* Either groups or rows; the result goes behind them, so that one reply takes both. */
+struct scratch {
+	union {
+		struct roost_aggregate_group group[ROOST_AGGREGATE_MAX_GROUPS];
+		uint8_t rows[ROWS];
+	};
+	struct roost_aggregate_result behind;
+	uint16_t slot[SLOTS]; /* number of the group, plus 1 */
+};
+
+/* ---- parameters ---- */
+
+static bool take_field(struct roost_aggregate_field *to, const struct roost_aggregate_field *from,
+		       uint32_t record)
+{
+	*to = *from;
+	to->offset = le32toh(to->offset);
+	if (to->reserved || to->is_signed > 1)
+		return false;
+	if (!to->width)
+		return !to->offset && !to->is_signed;
+	return to->width <= 8 && (uint64_t)to->offset + to->width <= record;
+}
+
+static bool take_spans(struct aggregate *a)
+{
+	struct roost_aggregate_params *p = &a->p;
+
+	if (p->spans > ROOST_AGGREGATE_SPANS)
+		return false;
+	for (uint32_t i = 0; i < p->spans; i++) {
+		struct roost_aggregate_span *s = &p->span[i];
+
+		s->offset = le32toh(s->offset);
+		s->len = le32toh(s->len);
+		if (!s->len || s->len > ROOST_AGGREGATE_MAX_ROW || (uint64_t)s->offset + s->len > p->record)
+			return false;
+		a->row += s->len;
+	}
+	return a->row <= ROOST_AGGREGATE_MAX_ROW;
+}
+
+static bool take_params(struct aggregate *a, const struct roost_call *c)
+{
+	struct roost_aggregate_params *p = &a->p;
+
+	if (c->params_len != sizeof(*p))
+		return false;
+	memcpy(p, c->params, sizeof(*p));
+	p->record = le32toh(p->record);
+	p->predicate = le32toh(p->predicate);
+	p->operand = le64toh(p->operand);
+	p->max_groups = le32toh(p->max_groups);
+	p->spans = le32toh(p->spans);
+	p->out = le64toh(p->out);
+	p->out_len = le64toh(p->out_len);
+	if (!p->record || !take_field(&a->field[WHERE], &p->where, p->record) ||
+	    !take_field(&a->field[VALUE], &p->value, p->record) ||
+	    !take_field(&a->field[GROUP], &p->group, p->record) || !take_spans(a))
+		return false;
+	return p->predicate <= ROOST_AGGREGATE_GREATER_THAN &&
+	       (p->predicate != ROOST_AGGREGATE_ALL) == (a->field[WHERE].width != 0) &&
+	       (p->max_groups != 0) == (a->field[GROUP].width != 0) &&
+	       p->max_groups <= ROOST_AGGREGATE_MAX_GROUPS && !(p->spans && p->max_groups) &&
+	       (p->spans || (!p->out && !p->out_len));
+}
+
+static bool to_region(const struct aggregate *a)
+{
+	return a->p.out || a->p.out_len;
+}
+
+static enum roost_next params(struct roost_call *c)
+{
+	struct aggregate *a = c->state;
+	struct scratch *s = c->scratch;
+	uint32_t behind = sizeof(struct roost_aggregate_result);
+
+	if (!take_params(a, c))
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	memset(s->slot, 0, sizeof(s->slot));
+	a->capacity = to_region(a) ? a->p.out_len : c->room > behind ? c->room - behind : 0;
+	return ROOST_DONE;
+}
+
+/* ---- one record ---- */
+
+/* What of the n bytes at `pos` of a record is part of the `len` bytes at `off`. */
+static void keep(uint8_t *to, uint32_t off, uint32_t len, uint32_t pos, const uint8_t *data, uint32_t n)
+{
+	uint32_t from = off > pos ? off : pos;
+	uint32_t end = (uint64_t)off + len < (uint64_t)pos + n ? off + len : pos + n;
+
+	if (from < end)
+		memcpy(to + (from - off), data + (from - pos), end - from);
+}
+
+static void keep_all(struct aggregate *a, uint8_t *row, const uint8_t *data, uint32_t n)
+{
+	for (unsigned i = 0; i < FIELDS; i++)
+		keep(a->bytes[i], a->field[i].offset, a->field[i].width, a->pos, data, n);
+	for (uint32_t i = 0; i < a->p.spans; i++) {
+		keep(row, a->p.span[i].offset, a->p.span[i].len, a->pos, data, n);
+		row += a->p.span[i].len;
+	}
+}
+
+/* The field as 64 bits. */
+static uint64_t field_of(const struct aggregate *a, unsigned i)
+{
+	unsigned unused = 64 - 8u * a->field[i].width;
+	uint64_t x;
+
+	if (!a->field[i].width)
+		return 0;
+	memcpy(&x, a->bytes[i], 8);
+	x = le64toh(x) << unused;
+	return a->field[i].is_signed ? (uint64_t)((int64_t)x >> unused) : x >> unused;
+}
+
+static bool less(const struct roost_aggregate_field *f, uint64_t x, uint64_t y)
+{
+	uint64_t sign = (uint64_t)f->is_signed << 63;
+
+	return (x ^ sign) < (y ^ sign);
+}
+
+static bool matches(const struct aggregate *a)
+{
+	uint64_t x = field_of(a, WHERE);
+
+	switch ((enum roost_aggregate_predicate)a->p.predicate) {
+	case ROOST_AGGREGATE_EQUAL:
+		return x == a->p.operand;
+	case ROOST_AGGREGATE_NOT_EQUAL:
+		return x != a->p.operand;
+	case ROOST_AGGREGATE_LESS_THAN:
+		return less(&a->field[WHERE], x, a->p.operand);
+	case ROOST_AGGREGATE_GREATER_THAN:
+		return less(&a->field[WHERE], a->p.operand, x);
+	case ROOST_AGGREGATE_ALL:
+		break;
+	}
+	return true;
+}
+
+static void add(const struct aggregate *a, struct sums *s, uint64_t x)
+{
+	const struct roost_aggregate_field *f = &a->field[VALUE];
+
+	if (!s->count || less(f, x, s->min))
+		s->min = x;
+	if (!s->count || less(f, s->max, x))
+		s->max = x;
+	s->sum += f->is_signed ? (u128)(i128)(int64_t)x : x;
+	s->count++;
+}
+
+/* NULL: one more than there is room for. */
+static struct roost_aggregate_group *group_of(struct aggregate *a, struct scratch *s, uint64_t key)
+{
+	uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 54) % SLOTS;
+	struct roost_aggregate_group *g;
+
+	for (; s->slot[i]; i = (i + 1) % SLOTS)
+		if (s->group[s->slot[i] - 1].key == key)
+			return &s->group[s->slot[i] - 1];
+	if (a->groups == a->p.max_groups)
+		return NULL;
+	g = &s->group[a->groups++];
+	*g = (struct roost_aggregate_group){.key = key};
+	s->slot[i] = (uint16_t)a->groups;
+	return g;
+}
+
+static void add_to_group(struct aggregate *a, struct scratch *s, uint64_t x)
+{
+	struct roost_aggregate_group *g = group_of(a, s, field_of(a, GROUP));
+	struct sums t;
+
+	if (!g) {
+		a->overflow++;
+		return;
+	}
+	t = (struct sums){(u128)g->sum_high << 64 | g->sum, g->count, g->min, g->max};
+	add(a, &t, x);
+	g->sum = (uint64_t)t.sum;
+	g->sum_high = (uint64_t)(t.sum >> 64);
+	g->count = t.count;
+	g->min = t.min;
+	g->max = t.max;
+}
+
+/* All bytes of a record have come by; those of its row stand behind the rows before it. */
+static void finish(struct aggregate *a, struct scratch *s)
+{
+	uint64_t x = field_of(a, VALUE);
+
+	a->pos = 0;
+	a->records++;
+	if (!matches(a))
+		return;
+	add(a, &a->all, x);
+	if (a->p.max_groups)
+		add_to_group(a, s, x);
+	if (!a->p.spans)
+		return;
+	if (a->row > a->capacity - a->placed) {
+		a->overflow++;
+		return;
+	}
+	a->placed += a->row;
+	a->used += a->row;
+	a->rows++;
+}
+
+/* Goes on with the piece until it ends, or there is no room for a row. */
+static void run(struct aggregate *a, struct scratch *s, const struct roost_call *c)
+{
+	while (a->at < c->len && a->used + a->row <= ROWS) {
+		uint32_t n = a->p.record - a->pos;
+
+		if (n > c->len - a->at)
+			n = c->len - a->at;
+		keep_all(a, s->rows + a->used, c->data + a->at, n);
+		a->at += n;
+		a->pos += n;
+		if (a->pos == a->p.record)
+			finish(a, s);
+	}
+}
+
+/* ---- what comes of it ---- */
+
+/* The result behind what is in the buffer; returns the bytes of both. */
+static uint32_t conclude(const struct aggregate *a, struct scratch *s)
+{
+	uint32_t at = a->p.max_groups ? a->groups * (uint32_t)sizeof(s->group[0]) : a->used;
+	struct roost_aggregate_result r = {
+		.records = htole64(a->records),
+		.matched = htole64(a->all.count),
+		.sum = htole64((uint64_t)a->all.sum),
+		.sum_high = htole64((uint64_t)(a->all.sum >> 64)),
+		.min = htole64(a->all.min),
+		.max = htole64(a->all.max),
+		.overflow = htole64(a->overflow),
+		.groups = htole32(a->groups),
+		.rows = htole32(a->rows),
+	};
+
+	for (uint32_t i = 0; i < a->groups; i++) {
+		uint64_t *words = (uint64_t *)&s->group[i];
+
+		for (unsigned k = 0; k < sizeof(s->group[0]) / 8; k++)
+			words[k] = htole64(words[k]);
+	}
+	memcpy((uint8_t *)s + at, &r, sizeof(r));
+	return at + (uint32_t)sizeof(r);
+}
+
+static enum roost_next payload(struct roost_call *c)
+{
+	struct aggregate *a = c->state;
+	struct scratch *s = c->scratch;
+	uint32_t n;
+
+	ROOST_STEPS(c);
+	if (!a->p.record || c->total % a->p.record)
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	a->at = 0;
+	for (;;) {
+		run(a, s, c);
+		if (a->used && (a->at < c->len || (c->last && to_region(a)))) {
+			if (to_region(a))
+				ROOST_WRITE(c, a->p.out + a->flushed, s->rows, a->used);
+			else
+				ROOST_SEND(c, s->rows, a->used);
+			a->flushed += a->used;
+			a->used = 0;
+		}
+		if (a->at == c->len)
+			break;
+	}
+	if (!c->last)
+		return ROOST_DONE;
+	n = conclude(a, s);
+	if (to_region(a) || !a->flushed)
+		ROOST_REPLY(c, s, n);
+	ROOST_SEND(c, s, n);
+	return roost_reply(c, ROOST_RPC_OK, NULL, 0);
+	ROOST_STEPS_END;
+}
+
+const struct roost_kernel kernel_aggregate = {
+	.abi = ROOST_KERNEL_ABI,
+	.version = 1,
+	.name = "aggregate",
+	.op = ROOST_AGGREGATE_OP,
+	.state_size = sizeof(struct aggregate),
+	.scratch_size = sizeof(struct scratch),
+	.params = params,
+	.payload = payload,
+};
