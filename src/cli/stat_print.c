@@ -216,6 +216,7 @@ void stat_print_prometheus(const json_t *nics)
 	print_gauge(nics, "cqs", "completion queues");
 	print_gauge(nics, "mrs", "memory regions");
 	print_gauge(nics, "mws", "memory windows");
+	print_gauge(nics, "groups", "multicast groups that queue pairs are attached to");
 	print_gauge(nics, "srqs", "shared receive queues");
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
 		print_metric(nics, "counters", "counter", nic_counter_info[i].name, nic_counter_info[i].name,

@@ -14,6 +14,8 @@
 	X(sent_bytes, "bytes sent, BTH to ICRC")                                                             \
 	X(rcvd_bytes, "bytes received, BTH to ICRC")                                                         \
 	X(completed_wqes, "send work requests completed successfully")                                       \
+	X(rdma_sends, "of these, SENDs")                                                                     \
+	X(rdma_recvs, "receives completed successfully")                                                     \
 	X(rx_write_requests, "WRITE request packets accepted")                                               \
 	X(rx_read_requests, "READ requests accepted")                                                        \
 	X(rx_atomic_requests, "atomic requests executed")                                                    \
@@ -23,6 +25,7 @@
 	X(duplicate_request, "request packets received again")                                               \
 	X(out_of_sequence, "request packets beyond the expected PSN")                                        \
 	X(out_of_buffer, "no receive, or no room for a call: RNR NAKs sent, unreliable messages dropped")    \
+	X(send_rnr_err, "RNR NAKs sent")                                                                     \
 	X(rx_ud_dropped, "UD packets dropped: longer than the MTU or the receive, or no receive")            \
 	X(rx_bad_qkey, "dropped: Q_Key not the QP's")                                                        \
 	X(rx_multicast, "copies of multicast packets given to QPs")                                          \
@@ -44,9 +47,11 @@
 	X(resp_remote_op_errors, "NAKs sent: remote operational error")                                      \
 	X(resp_local_length_error, "SENDs longer than the posted receive")                                   \
 	X(resp_local_protection_error, "receives whose memory was refused")                                  \
+	X(resp_cqe_error, "receives completed with an error, flushed ones included")                         \
 	X(resp_cqe_flush_error, "receives flushed")                                                          \
 	X(req_local_protection_error, "send work requests whose memory was refused")                         \
 	X(req_local_qp_op_error, "send work requests that are malformed")                                    \
+	X(req_cqe_error, "send work requests completed with an error, flushed ones included")                \
 	X(req_cqe_flush_error, "send work requests flushed")                                                 \
 	X(req_bad_response, "responses that fit no request")                                                 \
 	X(memory_faults, "accesses to memory that is not there any more")                                    \

@@ -121,6 +121,8 @@ void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
 	full.wr_id = qp->resp.recv.wr_id;
 	full.wqe = qp->resp.recv.index;
 	qp->resp.has_recv = false;
+	qp->pu->ctr.rdma_recvs += full.status == NIC_WC_SUCCESS;
+	qp->pu->ctr.resp_cqe_error += full.status != NIC_WC_SUCCESS;
 	cq_push(qp->recv_cq, qp, &full);
 }
 

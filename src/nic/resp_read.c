@@ -230,14 +230,16 @@ static void after_nak(struct nic_qp *qp, uint8_t syndrome)
 {
 	struct nic_counters *c = &qp->pu->ctr;
 
-	if (syndrome == PKT_NAK_INVALID_REQ)
+	if (syndrome == PKT_NAK_INVALID_REQ) {
 		c->resp_remote_invalid_request++;
-	else if (syndrome == PKT_NAK_REM_ACCESS)
+	} else if (syndrome == PKT_NAK_REM_ACCESS) {
 		c->resp_remote_access_errors++;
-	else if (syndrome == PKT_NAK_REM_OP)
+	} else if (syndrome == PKT_NAK_REM_OP) {
 		c->resp_remote_op_errors++;
-	else if (PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_RNR)
+	} else if (PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_RNR) {
 		c->out_of_buffer++;
+		c->send_rnr_err++;
+	}
 	if (PKT_AETH_TYPE(syndrome) != PKT_AETH_TYPE_NAK || syndrome == PKT_NAK_PSN_SEQ)
 		return;
 	if (syndrome == PKT_NAK_REM_ACCESS)

@@ -118,6 +118,7 @@ static void complete(struct nic_qp *qp, uint64_t wr_id, uint32_t index, uint8_t 
 		.opcode = op < OPS ? op_info[op].wc : NIC_WC_SEND,
 	};
 
+	qp->pu->ctr.req_cqe_error += status != NIC_WC_SUCCESS;
 	cq_push(qp->send_cq, qp, &f);
 }
 
@@ -132,8 +133,10 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 		return;
 	}
 	sq->copies--;
-	if (e->status == NIC_WC_SUCCESS)
+	if (e->status == NIC_WC_SUCCESS) {
 		qp->pu->ctr.completed_wqes++;
+		qp->pu->ctr.rdma_sends += e->op >= ROOST_OP_SEND && e->op <= ROOST_OP_SEND_INV;
+	}
 	/* First: the program that sees the completion may use the slot at once. */
 	atomic_store_explicit(&sq->index->cons, e->index + 1, memory_order_release);
 	if (e->signaled || e->status != NIC_WC_SUCCESS)

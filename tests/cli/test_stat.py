@@ -11,6 +11,38 @@ from cli import ROOST, check, finish, last_json, one_line_error, run
 
 SAMPLE = re.compile(r'roost_(\w+?)(_total)?\{(\w+="(?:[^"\\\n]|\\.)*"(?:,\w+="(?:[^"\\\n]|\\.)*")*)\} (\d+)')
 
+NAME = r'[a-zA-Z_:][a-zA-Z0-9_:]*'
+LINE = re.compile(rf'({NAME})\{{(.*)\}} (-?[0-9.]+(?:[eE][+-]?\d+)?)')
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
+
+
+def parse_prometheus(text):
+    """The text exposition format, version 0.0.4: {name: (type, {labels: value})}; ValueError where it is not kept."""
+    metrics, name = {}, None
+    if not text.endswith('\n'):
+        raise ValueError('the last line does not end')
+    for line in text.splitlines():
+        if line.startswith('# HELP '):
+            name = line.split(' ', 3)[2]
+            if name in metrics or not re.fullmatch(NAME, name) or len(line.split(' ', 3)) != 4:
+                raise ValueError(f'HELP twice, or of nothing: {line}')
+            metrics[name] = [None, {}]
+        elif line.startswith('# TYPE '):
+            _, _, typed, kind = line.split(' ')
+            if typed != name or metrics[name][0] or metrics[name][1] or kind not in ('counter', 'gauge'):
+                raise ValueError(f'TYPE in the wrong place: {line}')
+            metrics[name][0] = kind
+        else:
+            m = LINE.fullmatch(line)
+            labels = LABEL.findall(m[2]) if m else []
+            if not m or m[1] != name or not metrics[name][0] or LABEL.sub('', m[2]):
+                raise ValueError(f'no sample of {name}: {line}')
+            if len({k for k, _ in labels}) != len(labels) or tuple(labels) in metrics[name][1]:
+                raise ValueError(f'twice: {line}')
+            metrics[name][1][tuple(labels)] = float(m[3])
+    return metrics
+
+
 # A folder of our own: other NICs of this user are none of our business.
 folder = tempfile.TemporaryDirectory()
 os.environ['ROOST_SHM_DIR'] = os.path.join(folder.name, 'nics')
@@ -47,6 +79,19 @@ try:
     check('Prometheus: samples', r.returncode == 0 and samples and all(samples), r)
     typed = {line.split()[2] for line in lines if line.startswith('# TYPE')}
     check('Prometheus: types', typed == {line.split('{')[0] for line in lines if not line.startswith('#')}, r)
+    before = {n['pid']: n['counters'] for n in last_json(run('stat', '--json')).get('nics', [])}
+    r = run('stat', '--prometheus')
+    try:
+        metrics = parse_prometheus(r.stdout)
+    except ValueError as e:
+        metrics = {}
+        check(f'Prometheus: {e}', False, r)
+    for counter in before.get(int(pid), {}):
+        kind, values = metrics.get(f'roost_{counter}_total', [None, {}])
+        mine = [v for labels, v in values.items() if ('pid', pid) in labels]
+        check(f'Prometheus: {counter} is there, and has not gone back', kind == 'counter' and len(values) == 2
+              and len(mine) == 1 and mine[0] >= before[int(pid)][counter], r)
+    check('Prometheus: gauges', all(metrics.get(f'roost_{g}', [None])[0] == 'gauge' for g in ('qps', 'cqs', 'mrs', 'groups')), r)
     got = [int(m[4]) for m in samples if m and m[1] == 'rcvd_pkts' and f'pid="{pid}"' in m[3]]
     check('Prometheus: value', len(got) == 1 and got[0] > 1000, r)
 finally:

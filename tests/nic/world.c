@@ -74,7 +74,8 @@ void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t
 			snprintf(text, sizeof(text), "10.0.%u.%u", p, i + 1);
 			CHECK(pkt_addr_parse(text, &addr) == 0);
 			for (unsigned l = 0; l < w->pus; l++) {
-				w->port[i][p][l] = sim_port(w->sim, &addr, l, w->pus);
+				w->port[i][p][l] =
+					shape->open ? shape->open(i) : sim_port(w->sim, &addr, l, w->pus);
 				CHECK(w->port[i][p][l]);
 				cfg.port[p][l] = w->port[i][p][l];
 			}

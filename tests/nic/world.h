@@ -32,6 +32,8 @@ struct world {
 struct world_shape {
 	unsigned nics, ports, pus; /* ports and PUs of each NIC; 0: 1 */
 	unsigned timeout_scale;	   /* as in struct nic_config */
+	struct port *(*open)(
+		unsigned nic); /* one port for each NIC that is not on the simulated link; NULL: all are */
 };
 
 struct ep_params {
