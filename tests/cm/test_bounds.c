@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Bounds: backlogs, half-open connections, room; listeners; and no memory after the start, over ten thousand connections: the linker
- * hands malloc and its kin to the counter below.
+ * hands malloc and its kin to a counter.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,34 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../common/allocations.h"
 #include "rig.h"
-
-static uint64_t allocations;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t m);
-void *__real_realloc(void *p, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t m);
-void *__wrap_realloc(void *p, size_t n);
-
-void *__wrap_malloc(size_t n)
-{
-	allocations++;
-	return __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t m)
-{
-	allocations++;
-	return __real_calloc(n, m);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	allocations++;
-	return __real_realloc(p, n);
-}
 
 static void ten_thousand_connections_leave_nothing(void **state)
 {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "packet/pcap.h"
+#include "../common/capture.h"
 #include "world.h"
 
 #define MTU	 1024
@@ -229,10 +229,10 @@ static uint32_t psns(const struct pkt_view *v)
 
 static uint64_t *accepted(struct nic_counters *c, const struct pkt_op *op)
 {
-	return op->kind == PKT_KIND_SEND    ? &c->rx_send_requests
-	       : op->kind == PKT_KIND_WRITE ? &c->rx_write_requests
-	       : op->kind == PKT_KIND_READ_REQ  ? &c->rx_read_requests
-					    : &c->rx_atomic_requests;
+	return op->kind == PKT_KIND_SEND       ? &c->rx_send_requests
+	       : op->kind == PKT_KIND_WRITE    ? &c->rx_write_requests
+	       : op->kind == PKT_KIND_READ_REQ ? &c->rx_read_requests
+					       : &c->rx_atomic_requests;
 }
 
 static void request_in(struct nic_counters *c, struct flow *f, const struct pkt_view *v)
@@ -321,18 +321,11 @@ static void packet_out(struct nic_counters *c, unsigned nic, const struct pkt_vi
 /* Returns how many packets came damaged; why each was dropped is the parser's business. */
 static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 {
-	static uint8_t data[32 << 20];
-	FILE *f = fopen(file[nic], "rb");
 	struct pcap_reader reader;
 	struct pcap_record rec;
 	uint64_t damaged = 0;
-	size_t n;
+	uint8_t *data = capture_load(NULL, file[nic], &reader);
 
-	assert_non_null(f);
-	n = fread(data, 1, sizeof(data), f);
-	fclose(f);
-	assert_true(n < sizeof(data));
-	assert_int_equal(pcap_reader_init(&reader, data, n), 0);
 	while (pcap_reader_next(&reader, &rec) == 1) {
 		bool out = pkt_addr_eq(&rec.src, &w.port[nic][0][0]->addr);
 		struct pkt_view v;
@@ -360,6 +353,7 @@ static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 		else
 			request_in(c, flow_to(nic, v.dqpn), &v);
 	}
+	free(data);
 	return damaged;
 }
 

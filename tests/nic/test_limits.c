@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Limits: 16,000 connected QPs on a NIC and what an idle one costs, numbers that nobody can guess, completion queues that overrun, and no
- * allocation per operation: the linker hands malloc and its kin to the counters below.
+ * allocation per operation: the linker hands malloc and its kin to a counter.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,53 +11,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../common/allocations.h"
 #include "base/rng.h"
 #include "world.h"
-
-/* ---- allocations, counted ---- */
-
-static uint64_t allocations;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t m);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t a, size_t n);
-void __real_free(void *p);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t m);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t a, size_t n);
-void __wrap_free(void *p);
-
-void *__wrap_malloc(size_t n)
-{
-	allocations++;
-	return __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t m)
-{
-	allocations++;
-	return __real_calloc(n, m);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	allocations++;
-	return __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t a, size_t n)
-{
-	allocations++;
-	return __real_aligned_alloc(a, n);
-}
-
-void __wrap_free(void *p)
-{
-	allocations += p != NULL;
-	__real_free(p);
-}
 
 /* ---- many QPs ---- */
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "packet/pcap.h"
+#include "../common/capture.h"
 #include "peer.h"
 
 #define MAX_QPS 4
@@ -29,7 +29,6 @@ struct twin {
 
 struct replay {
 	uint8_t *data;
-	size_t size;
 	struct pcap_reader reader;
 	struct twin twin[MAX_QPS];
 	unsigned twins;
@@ -40,22 +39,8 @@ struct replay {
 
 static void load(struct replay *r, const char *name)
 {
-	char path[512];
-	FILE *f;
-	long size;
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	f = fopen(path, "rb");
-	assert_non_null(f);
-	fseek(f, 0, SEEK_END);
-	size = ftell(f);
-	rewind(f);
 	memset(r, 0, sizeof(*r));
-	r->size = (size_t)size;
-	r->data = malloc(r->size);
-	assert_int_equal(fread(r->data, 1, r->size, f), r->size);
-	fclose(f);
-	assert_int_equal(pcap_reader_init(&r->reader, r->data, r->size), 0);
+	r->data = capture_load(folder, name, &r->reader);
 	assert_int_equal(pkt_addr_parse("10.77.0.1", &r->server), 0);
 }
 
@@ -64,9 +49,8 @@ static bool next(struct replay *r, struct pkt_view *v, bool *to_server)
 {
 	struct pcap_record rec;
 
-	while (pcap_reader_next(&r->reader, &rec) == 1) {
-		if (rec.kind != PCAP_ROCE || pkt_parse(rec.bth, (uint32_t)rec.len, v) != PKT_OK ||
-		    v->op->service != PKT_RC)
+	while (capture_next(&r->reader, &rec, v)) {
+		if (v->op->service != PKT_RC)
 			continue;
 		*to_server = pkt_addr_eq(&rec.dst, &r->server);
 		return true;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "packet/pcap.h"
+#include "../common/capture.h"
 #include "peer.h"
 
 #define GRH	 40
@@ -29,31 +29,17 @@ struct capture {
 
 static void capture_open(struct capture *c, const char *name, const char *to)
 {
-	char path[512];
-	FILE *f;
-	long n;
-
-	snprintf(path, sizeof(path), "%s/%s", folder, name);
-	f = fopen(path, "rb");
-	assert_non_null(f);
-	fseek(f, 0, SEEK_END);
-	n = ftell(f);
-	rewind(f);
-	c->data = malloc((size_t)n);
-	assert_int_equal(fread(c->data, 1, (size_t)n, f), n);
-	fclose(f);
-	assert_int_equal(pcap_reader_init(&c->reader, c->data, (size_t)n), 0);
+	c->data = capture_load(folder, name, &c->reader);
 	assert_int_equal(pkt_addr_parse(to, &c->to), 0);
 }
 
 /* The next packet of the service to that side. Its payload stands in the capture. */
-static bool capture_next(struct capture *c, uint8_t service, struct pkt_view *v)
+static bool next_of(struct capture *c, uint8_t service, struct pkt_view *v)
 {
 	struct pcap_record rec;
 
-	while (pcap_reader_next(&c->reader, &rec) == 1)
-		if (rec.kind == PCAP_ROCE && pkt_parse(rec.bth, (uint32_t)rec.len, v) == PKT_OK &&
-		    v->op->service == service && pkt_addr_eq(&rec.dst, &c->to))
+	while (capture_next(&c->reader, &rec, v))
+		if (v->op->service == service && pkt_addr_eq(&rec.dst, &c->to))
 			return true;
 	return false;
 }
@@ -130,7 +116,7 @@ static void connection(const char *name, uint32_t mtu, bool sends, unsigned mess
 	struct pkt_view v;
 
 	capture_open(&c, name, "10.77.0.1");
-	while (capture_next(&c, PKT_UC, &v)) {
+	while (next_of(&c, PKT_UC, &v)) {
 		if (!n && !got) {
 			first = v.psn;
 			start(NIC_QPT_UC, mtu, first, 0);
@@ -152,7 +138,7 @@ static void connection(const char *name, uint32_t mtu, bool sends, unsigned mess
 	capture_open(&c, name, "10.77.0.1");
 	start(NIC_QPT_UC, mtu, first, 0);
 	memcpy(p->e.mem, whole, sizeof(whole));
-	while (capture_next(&c, PKT_UC, &v)) {
+	while (next_of(&c, PKT_UC, &v)) {
 		const struct got *g;
 
 		if (v.op->flags & PKT_FIRST)
@@ -188,7 +174,7 @@ static void datagrams(const char *name, const char *to, unsigned messages)
 
 	capture_open(&c, name, to);
 	group = pkt_addr_is_group(&c.to);
-	while (capture_next(&c, PKT_UD, &v)) {
+	while (next_of(&c, PKT_UD, &v)) {
 		struct roost_cqe cqe;
 		const struct got *g;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Groups on udp: every member on this machine gets each packet once, and nobody else gets any. */
+#include "../common/capture.h"
 #include "rig.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "packet/pcap.h"
 #include "port/port.h"
 
 #define QPN 0xffffffu
@@ -270,17 +270,11 @@ static void refused(void **state)
 /* Packets to the group in a capture: each with a right ICRC. */
 static unsigned captured(const char *file)
 {
-	static uint8_t data[1 << 20];
 	struct pcap_reader reader;
 	struct pcap_record rec;
-	FILE *f = fopen(file, "rb");
 	unsigned count = 0;
-	size_t n;
+	uint8_t *data = capture_load(NULL, file, &reader);
 
-	assert_non_null(f);
-	n = fread(data, 1, sizeof(data), f);
-	fclose(f);
-	assert_int_equal(pcap_reader_init(&reader, data, n), 0);
 	while (pcap_reader_next(&reader, &rec) == 1) {
 		struct icrc_flow flow;
 		uint16_t id = rec.ip_id;
@@ -291,6 +285,7 @@ static unsigned captured(const char *file)
 		assert_true(icrc_verify(&flow, true, &id, rec.bth, rec.len));
 		count++;
 	}
+	free(data);
 	return count;
 }
 

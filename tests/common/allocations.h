@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Counts what a program allocates and frees: the linker hands malloc and its kin to the functions below (count_allocations in
+ * tests/meson.build). For one file of a program; one thread.
+ */
+#ifndef ROOST_TESTS_ALLOCATIONS_H
+#define ROOST_TESTS_ALLOCATIONS_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+static uint64_t allocations; /* and what is given back: who does neither leaves it alone */
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t m);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t a, size_t n);
+void __real_free(void *p);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t m);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t a, size_t n);
+void __wrap_free(void *p);
+
+void *__wrap_malloc(size_t n)
+{
+	allocations++;
+	return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t n, size_t m)
+{
+	allocations++;
+	return __real_calloc(n, m);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+	allocations++;
+	return __real_realloc(p, n);
+}
+
+void *__wrap_aligned_alloc(size_t a, size_t n)
+{
+	allocations++;
+	return __real_aligned_alloc(a, n);
+}
+
+void __wrap_free(void *p)
+{
+	allocations += p != NULL;
+	__real_free(p);
+}
+
+#endif
