@@ -159,7 +159,9 @@ static json_t *describe(struct drive *d)
 	count(d, &sum);
 	for (unsigned k = 0; k < num_ports; k++)
 		json_array_append_new(ports, describe_port(d, k, &sum.port[k]));
+	drive_control_lock(d);
 	nic_usage(d->nic, &usage);
+	drive_control_unlock(d);
 	set(u, "qps", usage.qps);
 	set(u, "groups", usage.groups);
 	set(u, "cqs", usage.cqs);

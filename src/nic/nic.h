@@ -179,7 +179,7 @@ int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum);
 /* The sum over all PUs. [owner of all] */
 void nic_counters(const struct nic *nic, struct nic_counters *out);
-/* Live objects, for limits and leak tests. [any] */
+/* Live objects, for limits and leak tests. [control] */
 struct nic_usage {
 	uint32_t ahs, groups, qps, cqs, mrs, mws, pds, srqs;
 	uint64_t qp_bytes; /* memory of all QPs in the core */
