@@ -59,7 +59,7 @@ format:
 	@clang-format -i $(C_FILES)
 
 clean:
-	rm -rf build build-asan build-tsan build-fuzz build-coverage
+	rm -rf build build-asan build-tsan build-fuzz build-coverage build-mutants
 
 help:
 	@echo "make            build/roost, and the drop-in libraries in build/lib"
