@@ -61,6 +61,7 @@ enum roost_ask {
 	ROOST_ASK_SEND_FROM, /* len bytes at from to the caller; goes on when they are on their way */
 	ROOST_ASK_REPLY,     /* the end: status, and len bytes of buf */
 	ROOST_ASK_REPLY_FROM,
+	ROOST_ASK_CAS, /* 8 bytes at va, aligned: when they are as in buf, `from` takes their place; buf gets what was there */
 };
 
 /* One invocation, as its kernel sees it. */
@@ -134,6 +135,17 @@ static inline enum roost_next roost_copy(struct roost_call *c, uint64_t to, uint
 	return ROOST_AGAIN;
 }
 
+/* Atomic, to this machine's CPUs and to all NICs' atomics. *old: what is expected there, then what was. Needs the right to atomics. */
+static inline enum roost_next roost_cas(struct roost_call *c, uint64_t va, uint64_t *old, uint64_t swap)
+{
+	c->ask = ROOST_ASK_CAS;
+	c->va = va;
+	c->buf = old;
+	c->from = swap;
+	c->ask_len = 8;
+	return ROOST_AGAIN;
+}
+
 static inline enum roost_next roost_send(struct roost_call *c, const void *buf, uint32_t len)
 {
 	c->ask = ROOST_ASK_SEND;
@@ -188,6 +200,7 @@ static inline enum roost_next roost_reply_from(struct roost_call *c, uint64_t fr
 #define ROOST_READ(c, va, buf, len)    ROOST_WAIT(c, roost_read(c, va, buf, len))
 #define ROOST_WRITE(c, va, buf, len)   ROOST_WAIT(c, roost_write(c, va, buf, len))
 #define ROOST_COPY(c, to, from, len)   ROOST_WAIT(c, roost_copy(c, to, from, len))
+#define ROOST_CAS(c, va, old, swap)    ROOST_WAIT(c, roost_cas(c, va, old, swap))
 #define ROOST_SEND(c, buf, len)	       ROOST_WAIT(c, roost_send(c, buf, len))
 #define ROOST_SEND_FROM(c, from, len)  ROOST_WAIT(c, roost_send_from(c, from, len))
 #define ROOST_REPLY(c, buf, len)       return roost_reply(c, ROOST_RPC_OK, buf, len)

@@ -241,6 +241,9 @@ static enum did perform(struct call *call)
 	case ROOST_ASK_COPY:
 		rc = nic_rpc_copy(qp, call->rkey, c->va, c->from, c->ask_len);
 		break;
+	case ROOST_ASK_CAS:
+		rc = nic_rpc_cmp_swap(qp, call->rkey, c->va, c->buf, c->from);
+		break;
 	case ROOST_ASK_SEND:
 	case ROOST_ASK_SEND_FROM:
 		return send_piece(call);
@@ -270,6 +273,9 @@ static uint32_t asked(struct call *call)
 		break;
 	case ROOST_ASK_COPY:
 		ok = may(call, c->from, NIC_ACCESS_REMOTE_READ) && may(call, c->va, NIC_ACCESS_REMOTE_WRITE);
+		break;
+	case ROOST_ASK_CAS:
+		ok = may(call, c->va, NIC_ACCESS_REMOTE_ATOMIC);
 		break;
 	case ROOST_ASK_SEND_FROM:
 		ok = may(call, c->from, NIC_ACCESS_REMOTE_READ);

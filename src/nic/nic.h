@@ -435,11 +435,14 @@ bool nic_qp_rpc(const struct nic_qp *qp);
 /* For the layer that serves calls; all [owner]. */
 void nic_rpc_schedule(struct nic_qp *qp); /* run() is called in this turn, or the next */
 /*
- * A call's accesses: what the QP's peer could READ or WRITE by this key. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone).
+ * A call's accesses: what the QP's peer could READ, WRITE, or compare and swap by this key. 0, -EACCES (key, bounds, rights, an atomic that
+ * is not aligned), -EFAULT (memory gone).
  */
 int nic_rpc_read(struct nic_qp *qp, uint32_t key, uint64_t va, void *dst, uint32_t n);
 int nic_rpc_write(struct nic_qp *qp, uint32_t key, uint64_t va, const void *src, uint32_t n);
 int nic_rpc_copy(struct nic_qp *qp, uint32_t key, uint64_t dst, uint64_t src, uint32_t n);
+/* 8 bytes. *value: what is expected there, then what was. */
+int nic_rpc_cmp_swap(struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t *value, uint64_t swap);
 /* True when such an access would be granted now (enum nic_access); its first lines are on their way to the cache then. */
 bool nic_rpc_prefetch(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access);
 

@@ -169,6 +169,13 @@ int nic_rpc_copy(struct nic_qp *qp, uint32_t key, uint64_t dst_va, uint64_t src_
 	return dst && src ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
 }
 
+int nic_rpc_cmp_swap(struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t *value, uint64_t swap)
+{
+	void *p = resolve(qp, key, va, 8, NIC_ACCESS_REMOTE_ATOMIC);
+
+	return p && !((va | (uintptr_t)p) & 7) ? copied(qp, dma_cmp_swap(p, *value, swap, value)) : -EACCES;
+}
+
 bool nic_rpc_prefetch(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access)
 {
 	const char *p;
