@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "kernels/fabric.h"
 
-static const struct roost_kernel *const all[] = {&kernel_get, &kernel_hll, &kernel_aggregate};
+static const struct roost_kernel *const all[] = {&kernel_get, &kernel_hll, &kernel_aggregate, &kernel_prism};
 
 const struct roost_kernel *kernels_builtin_at(unsigned i)
 {

@@ -10,5 +10,6 @@
 extern const struct roost_kernel kernel_aggregate;
 extern const struct roost_kernel kernel_get;
 extern const struct roost_kernel kernel_hll;
+extern const struct roost_kernel kernel_prism;
 
 #endif
