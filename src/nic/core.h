@@ -203,7 +203,7 @@ struct nic_qp {
 	bool loop;	 /* peer is a QP of this NIC on the same PU */
 	bool rpc;	 /* op-codes 0x18 .. 0x1c are calls */
 	bool sig_all;
-	bool comm_est;
+	bool heard; /* something came since RESET */
 	uint8_t mtu_shift;
 	uint32_t mtu;
 	uint32_t read_chunk; /* packets one READ request asks for at most */
@@ -564,6 +564,7 @@ void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32
 void qp_error(struct nic_qp *qp);
 void qp_sq_error(struct nic_qp *qp);
 void qp_event(struct nic_qp *qp, enum nic_event ev);
+void qp_first_packet(struct nic_qp *qp);
 /* qp_state.c */
 int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask);
 

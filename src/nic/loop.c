@@ -297,10 +297,8 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		req_fail(qp, NIC_WC_LOC_QP_OP_ERR); /* as req.c */
 		return REQ_IDLE;
 	}
-	if (unlikely(peer->state == NIC_QPS_RTR && !peer->comm_est)) {
-		peer->comm_est = true;
-		qp_event(peer, NIC_EVENT_COMM_EST);
-	}
+	if (unlikely(!peer->heard))
+		qp_first_packet(peer);
 	if (op_is_rpc(e->op))
 		return step_rpc(qp, peer, e);
 	if (op_is_atomic(e->op)) {

@@ -109,6 +109,8 @@ enum nic_event {
 		15, /* fewer receives are posted than the limit says; once for each time it is set */
 	NIC_EVENT_LAST_WQE =
 		16, /* a QP in the error state takes no more from its SRQ, and what it took has completed */
+	NIC_EVENT_FIRST_PACKET =
+		17, /* as COMM_EST, of a QP that is in RTS when the first packet comes: none of the verbs' events */
 };
 
 /* Called by the owner of a PU from inside nic_poll and control calls. Must not call the NIC back, must not block. */

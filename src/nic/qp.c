@@ -262,6 +262,13 @@ void qp_event(struct nic_qp *qp, enum nic_event ev)
 	qp->nic->cfg.ops->qp_event(qp->nic->cfg.host, ev, qp->ctx);
 }
 
+/* The verbs' event is for who waits in RTR (11.6.3.2); connection management wants to know in RTS as well. */
+void qp_first_packet(struct nic_qp *qp)
+{
+	qp->heard = true;
+	qp_event(qp, qp->state == NIC_QPS_RTR ? NIC_EVENT_COMM_EST : NIC_EVENT_FIRST_PACKET);
+}
+
 /* To the error state: all posted work ends as "flushed" (IBA 10.3.1.9). */
 void qp_error(struct nic_qp *qp)
 {
@@ -343,7 +350,7 @@ static void reset(struct nic_qp *qp)
 		atomic_store_explicit(&rq->index->cons, rq->cons, memory_order_release);
 	}
 	qp->events = 0;
-	qp->comm_est = false;
+	qp->heard = false;
 	qp->loop = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->access = 0;

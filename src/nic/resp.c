@@ -412,10 +412,8 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 			resp_nak(qp, PKT_NAK_PSN_SEQ, r->epsn);
 		return;
 	}
-	if (unlikely(qp->state == NIC_QPS_RTR && !qp->comm_est)) {
-		qp->comm_est = true;
-		qp_event(qp, NIC_EVENT_COMM_EST);
-	}
+	if (unlikely(!qp->heard))
+		qp_first_packet(qp);
 	r->nak_sent = false;
 	if (unlikely(r->nak))
 		r->nak = 0; /* what it asked for is here before it left */

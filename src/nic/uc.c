@@ -35,10 +35,8 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v)
 	bool gap = psn != r->epsn;
 	uint8_t nak;
 
-	if (unlikely(qp->state == NIC_QPS_RTR && !qp->comm_est)) {
-		qp->comm_est = true;
-		qp_event(qp, NIC_EVENT_COMM_EST);
-	}
+	if (unlikely(!qp->heard))
+		qp_first_packet(qp);
 	r->epsn = psn + 1;
 	qp->pu->ctr.out_of_sequence += gap;
 	if (v->op->flags & PKT_FIRST) {

@@ -220,7 +220,7 @@ int rdmacm_port_take(struct rdmacm_id *id, uint16_t port)
 void rdmacm_port_release(struct rdmacm_id *id)
 {
 	if (list_linked(&id->port_link))
-		list_del_init(&id->port_link);
+		list_del(&id->port_link);
 }
 
 int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)

@@ -16,15 +16,26 @@ struct rdmacm_agent agent = {
 	.acked = PTHREAD_COND_INITIALIZER,
 	.ids = LIST_HEAD_INIT(agent.ids),
 	.channels = LIST_HEAD_INIT(agent.channels),
+	.without_rtu = LIST_HEAD_INIT(agent.without_rtu),
 };
 
 /* One opens, the others wait: outside of the agent's lock, which the service thread may want meanwhile. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void __attribute__((constructor)) init_ports(void)
+/* In a child: channels are there without a device, and share their descriptors with the parent's. */
+static void renew_channels(void)
+{
+	struct rdmacm_channel *ch;
+
+	list_for_each_entry (ch, &agent.channels, link)
+		evq_renew(&ch->queue);
+}
+
+static void __attribute__((constructor)) init(void)
 {
 	for (unsigned i = 0; i < RDMACM_PORT_BUCKETS; i++)
 		list_init(&agent.ports[i]);
+	pthread_atfork(NULL, NULL, renew_channels);
 }
 
 void rdmacm_lock(void)
@@ -63,6 +74,7 @@ static uint64_t on_expire(void *ctx, uint64_t now)
 	uint64_t next, early;
 
 	rdmacm_lock();
+	rdmacm_tell_heard();
 	cm_expire(agent.cm, now);
 	early = rdmacm_early_expire(now);
 	next = cm_next(agent.cm);
@@ -114,7 +126,6 @@ static void in_parent(void)
 /* Connections and listeners stay with the parent, whose NIC has them. The child opens its own. */
 static void in_child(void)
 {
-	struct rdmacm_channel *ch;
 	struct rdmacm_id *id;
 
 	pthread_mutex_init(&open_lock, NULL);
@@ -122,13 +133,14 @@ static void in_child(void)
 	pthread_cond_init(&agent.acked, NULL);
 	list_for_each_entry (id, &agent.ids, link) {
 		rdmacm_port_release(id);
+		rdmacm_await_no_rtu(id);
 		id->conn = NULL;
 		id->listener = NULL;
-		id->state = RDMACM_DEAD;
+		if (id->state != RDMACM_IDLE)
+			id->state = RDMACM_DEAD;
 	}
-	list_for_each_entry (ch, &agent.channels, link)
-		evq_renew(&ch->queue);
 	rdmacm_early_forget();
+	rdmacm_heard_forget();
 	agent.verbs = NULL;
 	agent.pd = NULL;
 	agent.drive = NULL;
@@ -212,6 +224,7 @@ static int agent_start(void)
 	rdmacm_unlock();
 	ret = drive_gsi_open(agent.drive, &gsi_ops, NULL);
 	if (ret == 0) {
+		verbs_on_first_packet(rdmacm_heard);
 		drive_stat_show(agent.drive, &stat_group);
 		pthread_once(&once, watch_process);
 		return 0;

@@ -358,6 +358,7 @@ void rdmacm_on_cm_event(void *ctx, const struct cm_event *e)
 		rdmacm_on_request(e);
 		return;
 	}
+	rdmacm_await_no_rtu(id);
 	out = rdmacm_event_new(id, id, t->type);
 	if (!out)
 		return; /* the program hears nothing, as of a datagram that was lost */

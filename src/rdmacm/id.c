@@ -36,6 +36,7 @@ void rdmacm_id_end(struct rdmacm_id *id)
 	}
 	id->conn = NULL;
 	rdmacm_port_release(id);
+	rdmacm_await_no_rtu(id);
 	rdmacm_events_end(id);
 	list_del(&id->link);
 	free(id->qp_init);

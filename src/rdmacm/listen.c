@@ -165,10 +165,13 @@ static int accept_connection(struct rdmacm_id *id, const struct rdma_conn_param 
 
 	if (ret == 0) {
 		a.ece = rdmacm_cm_ece(&id->local_ece);
+		rdmacm_await_rtu(id, a.qpn);
 		ret = cm_accept(id->conn, rdmacm_now(), &a);
 	}
-	if (ret)
+	if (ret) {
+		rdmacm_await_no_rtu(id);
 		rdmacm_qp_to_error(id);
+	}
 	return ret;
 }
 

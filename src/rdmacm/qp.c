@@ -285,8 +285,10 @@ static int create_qp(struct rdmacm_id *id, struct ibv_qp_init_attr_ex *a)
 		goto destroy_qp;
 	if (ibv_query_ece(qp, &id->local_ece))
 		memset(&id->local_ece, 0, sizeof(id->local_ece));
+	rdmacm_lock();
 	pub->pd = qp->pd;
 	pub->qp = qp;
+	rdmacm_unlock();
 	return 0;
 
 destroy_qp:

@@ -49,6 +49,7 @@ struct rdmacm_id {
 	struct list_head link;	    /* all of them */
 	struct list_head port_link; /* those that hold a port */
 	struct list_head events;    /* raised or taken, and not acknowledged */
+	struct list_head rtu_link;  /* accepted, and no RTU yet */
 	struct list_head groups;    /* multicast */
 	enum rdmacm_state state;
 	uint16_t port; /* host order */
@@ -61,6 +62,7 @@ struct rdmacm_id {
 	uint8_t responder_resources, initiator_depth;
 	uint8_t gid_index;
 	uint8_t mtu;		  /* of the path: enum ibv_mtu */
+	uint32_t qpn;		  /* accepted with */
 	uint32_t psn;		  /* what the peer starts to send with */
 	struct pkt_addr src, dst; /* once bound to the device, once resolved */
 	struct cm_conn *conn;
@@ -85,7 +87,7 @@ struct rdmacm_event {
 struct rdmacm_agent {
 	pthread_mutex_t lock;
 	pthread_cond_t acked; /* some event was acknowledged */
-	struct list_head ids, channels;
+	struct list_head ids, channels, without_rtu;
 #define RDMACM_PORT_BUCKETS 1024 /* a power of two */
 	struct list_head ports[RDMACM_PORT_BUCKETS];
 	struct ibv_context *verbs; /* NULL: the device is not open yet. Stays open until the process ends */
@@ -223,6 +225,18 @@ bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, c
 uint64_t rdmacm_early_expire(uint64_t now);
 /* In a forked child. */
 void rdmacm_early_forget(void);
+
+/* ---- heard.c: with the lock held but for the first ---- */
+
+/* The first packet has come to a QP. Inside of a turn. */
+void rdmacm_heard(uint32_t qpn);
+/* From accepting to whatever comes next. */
+void rdmacm_await_rtu(struct rdmacm_id *id, uint32_t qpn);
+void rdmacm_await_no_rtu(struct rdmacm_id *id);
+/* Tells the machine of what was heard. The service thread. */
+void rdmacm_tell_heard(void);
+/* In a forked child. */
+void rdmacm_heard_forget(void);
 
 /* ---- mcast.c ---- */
 

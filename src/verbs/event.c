@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Completion channels and asynchronous events: what the NIC reports, how programs take and acknowledge it. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/sys.h"
 #include "verbs/objects.h"
+#include "verbs/private.h"
 
 /* ---- from the NIC, under PU ownership ---- */
 
@@ -16,12 +18,29 @@ static void on_cq_event(void *host, void *cq_ctx)
 			  &cq->comp_event);
 }
 
+static _Atomic(void (*)(uint32_t qpn)) heard_hook;
+
+void verbs_on_first_packet(void (*fn)(uint32_t qpn))
+{
+	atomic_store_explicit(&heard_hook, fn, memory_order_release);
+}
+
+static void tell_heard(const struct verbs_qp *qp)
+{
+	void (*fn)(uint32_t qpn) = atomic_load_explicit(&heard_hook, memory_order_acquire);
+
+	if (fn)
+		fn(qp->qp.qp_num);
+}
+
 static void on_qp_event(void *host, enum nic_event ev, void *qp_ctx)
 {
 	struct verbs_qp *qp = qp_ctx;
 
 	unsigned slot = ev == NIC_EVENT_LAST_WQE ? VERBS_QP_LAST_WQE : (unsigned)ev;
 
+	if (ev == NIC_EVENT_COMM_EST || ev == NIC_EVENT_FIRST_PACKET)
+		tell_heard(qp);
 	if (slot < VERBS_QP_EVENTS)
 		evq_raise(&verbs_ctx(qp->qp.context)->async, &qp->events[slot]);
 }

@@ -19,7 +19,8 @@ static void on_cq_event(void *host, void *ctx)
 
 static void on_qp_event(void *host, enum nic_event ev, void *ctx)
 {
-	((struct ep *)ctx)->events |= 1u << ev;
+	if (ev != NIC_EVENT_FIRST_PACKET) /* every connection has it */
+		((struct ep *)ctx)->events |= 1u << ev;
 }
 
 static void on_cq_error(void *host, void *ctx)

@@ -215,6 +215,58 @@ static void programs_may_bring_qps_of_their_own(void **state)
 	rdma_destroy_event_channel(ach);
 }
 
+/* The RTU is lost: the active program never sends it. Its data says as much. */
+static void the_first_packet_stands_for_an_rtu(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0), *p;
+	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l));
+	struct ibv_cq *cq = ibv_create_cq(a->verbs, 16, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp *qp = ibv_create_qp(a->pd, &init);
+	struct rdma_conn_param param = {.qp_num = qp->qp_num};
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	struct ibv_recv_wr rr = {.wr_id = 1}, *bad_rr;
+	struct rdma_cm_event *e;
+	struct ibv_wc wc;
+
+	assert_int_equal(rdma_connect(a, &param), 0);
+	e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	p = e->id;
+	make_qp(p, IBV_QPT_RC);
+	assert_int_equal(ibv_post_recv(p->qp, &rr, &bad_rr), 0);
+	assert_int_equal(rdma_accept(p, &param), 0);
+	rdma_ack_cm_event(e);
+	expect(ach, RDMA_CM_EVENT_CONNECT_RESPONSE);
+	for (enum ibv_qp_state s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++) {
+		struct ibv_qp_attr attr = {.qp_state = s};
+		int mask;
+
+		assert_int_equal(rdma_init_qp_attr(a, &attr, &mask), 0);
+		assert_int_equal(ibv_modify_qp(qp, &attr, mask), 0);
+	}
+	assert_true(quiet(lch));
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+	assert_int_equal(expect(lch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	assert_int_equal(rdma_get_recv_comp(p, &wc), 1);
+	assert_int_equal(rdma_establish(a), 0); /* late, and no second event */
+	assert_int_equal(rdma_disconnect(p), 0);
+	assert_int_equal(expect(ach, RDMA_CM_EVENT_DISCONNECTED), 0);
+	assert_int_equal(rdma_disconnect(a), 0);
+	assert_int_equal(expect(lch, RDMA_CM_EVENT_DISCONNECTED), 0);
+	ibv_destroy_qp(qp);
+	ibv_destroy_cq(cq);
+	rdma_destroy_id(a);
+	drop(p);
+	rdma_destroy_id(l);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
 /* In the kernel's words: EINVAL for what the state does not allow. */
 static void calls_out_of_turn_are_refused(void **state)
 {
@@ -386,6 +438,7 @@ int main(void)
 		cmocka_unit_test(a_rejection_brings_reason_and_private_data),
 		cmocka_unit_test(nobody_listens),
 		cmocka_unit_test(programs_may_bring_qps_of_their_own),
+		cmocka_unit_test(the_first_packet_stands_for_an_rtu),
 		cmocka_unit_test(calls_out_of_turn_are_refused),
 		cmocka_unit_test(a_port_is_taken_once_unless_it_is_shared),
 		cmocka_unit_test(a_listener_goes_with_requests_pending),

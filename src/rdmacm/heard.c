@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The first packet of a connection stands for an RTU that is late or lost (12.9.7.3: the communication established event). It is noted
+ * inside of a turn, where nothing may be waited for, and told to the machine by the service thread.
+ */
+#include "base/spin.h"
+#include "rdmacm/rdmacm.h"
+
+#define NOTED 64 /* beyond it the RTU has to come, or come again */
+
+static struct spin lock;
+static uint32_t noted[NOTED];
+static unsigned count;
+static _Atomic unsigned waiting; /* ids on the list */
+
+void rdmacm_heard(uint32_t qpn)
+{
+	if (!atomic_load_explicit(&waiting, memory_order_relaxed))
+		return;
+	spin_lock(&lock);
+	if (count < NOTED)
+		noted[count++] = qpn;
+	spin_unlock(&lock);
+	rdmacm_started();
+}
+
+void rdmacm_await_rtu(struct rdmacm_id *id, uint32_t qpn)
+{
+	id->qpn = qpn;
+	list_add_tail(&id->rtu_link, &agent.without_rtu);
+	atomic_fetch_add_explicit(&waiting, 1, memory_order_relaxed);
+}
+
+void rdmacm_await_no_rtu(struct rdmacm_id *id)
+{
+	if (!list_linked(&id->rtu_link))
+		return;
+	list_del(&id->rtu_link);
+	atomic_fetch_sub_explicit(&waiting, 1, memory_order_relaxed);
+}
+
+static bool take(uint32_t *qpn)
+{
+	bool any;
+
+	spin_lock(&lock);
+	any = count > 0;
+	if (any)
+		*qpn = noted[--count];
+	spin_unlock(&lock);
+	return any;
+}
+
+void rdmacm_tell_heard(void)
+{
+	struct rdmacm_id *id;
+	uint32_t qpn;
+
+	while (take(&qpn)) {
+		list_for_each_entry (id, &agent.without_rtu, rtu_link) {
+			if (id->qpn != qpn || !id->conn)
+				continue;
+			cm_established(id->conn); /* which takes it off the list */
+			break;
+		}
+	}
+}
+
+void rdmacm_heard_forget(void)
+{
+	lock = (struct spin){0};
+	count = 0;
+}
