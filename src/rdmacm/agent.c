@@ -123,6 +123,9 @@ static void in_parent(void)
 	pthread_mutex_unlock(&open_lock);
 }
 
+/* Objects that the child inherited point to it: it stays, as memory. Volatile, to be there for who looks for leaks. */
+static struct ibv_context *volatile verbs_of_parent;
+
 /* Connections and listeners stay with the parent, whose NIC has them. The child opens its own. */
 static void in_child(void)
 {
@@ -141,6 +144,9 @@ static void in_child(void)
 	}
 	rdmacm_early_forget();
 	rdmacm_heard_forget();
+	cm_free(agent.cm);
+	if (agent.verbs)
+		verbs_of_parent = agent.verbs;
 	agent.verbs = NULL;
 	agent.pd = NULL;
 	agent.drive = NULL;
