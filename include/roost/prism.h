@@ -73,13 +73,12 @@ struct roost_prism_pointer {
 	uint64_t addr, len;
 };
 
-/* A free list in the region: buffers of one size, given by the node and taken by ALLOCATE, in their order. */
+/* The head of a free list in the region: buffers of one size, given by the node and taken by ALLOCATE, in their order. Their addresses stand behind it. */
 struct roost_prism_list {
 	uint64_t taken; /* how many ever */
 	uint64_t given;
 	uint64_t mask; /* places less 1: a power of two less 1 */
 	uint64_t size; /* bytes of a buffer */
-	uint64_t buffer[];
 };
 
 enum roost_prism_status { ROOST_PRISM_SKIPPED = 128 }; /* beside those of rpc.h */
@@ -219,7 +218,7 @@ static inline int roost_prism_list_give(struct roost_prism_list *l, uint64_t add
 
 	if (n - __atomic_load_n(&l->taken, __ATOMIC_ACQUIRE) > l->mask)
 		return -1;
-	__atomic_store_n(&l->buffer[n & l->mask], addr, __ATOMIC_RELAXED);
+	__atomic_store_n((uint64_t *)(l + 1) + (n & l->mask), addr, __ATOMIC_RELAXED);
 	__atomic_store_n(&l->given, n + 1, __ATOMIC_RELEASE);
 	return 0;
 }
