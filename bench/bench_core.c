@@ -8,93 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/mem.h"
-#include "nic/nic.h"
-
-#define SLOTS 1024
-
-struct wire {
-	struct port base;
-	struct wire *peer;
-	struct port_path path;
-	uint8_t *slots;
-	uint32_t len[SLOTS];
-	uint32_t head, tail; /* packets sent to us */
-};
-
-static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
-{
-	struct wire *w = (struct wire *)p;
-
-	w->path.dst = *dst;
-	w->path.sport = PKT_UDP_PORT;
-	return &w->path;
-}
-
-static void path_put(struct port *p, struct port_path *path)
-{
-}
-
-static int reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room)
-{
-	struct wire *to = ((struct wire *)p)->peer;
-
-	if (to->tail - to->head == SLOTS)
-		return -11;
-	room->bth = to->slots + (size_t)(to->tail % SLOTS) * 4160;
-	room->ip_id = 0;
-	to->len[to->tail++ % SLOTS] = len;
-	return 0;
-}
-
-static void cancel(struct port *p)
-{
-	((struct wire *)p)->peer->tail--;
-}
-
-static bool flush(struct port *p)
-{
-	return true;
-}
-
-static int rx_burst(struct port *p, struct port_pkt *pkts, int max)
-{
-	struct wire *w = (struct wire *)p;
-	int n = 0;
-
-	while (n < max && w->head != w->tail) {
-		uint32_t i = w->head++ % SLOTS;
-
-		pkts[n++] = (struct port_pkt){.bth = w->slots + (size_t)i * 4160,
-					      .len = w->len[i],
-					      .src = &w->peer->base.addr,
-					      .dst = &w->base.addr,
-					      .sport = PKT_UDP_PORT,
-					      .flags = PORT_ID_KNOWN};
-	}
-	return n;
-}
-
-static bool arm(struct port *p)
-{
-	return false;
-}
-
-static void nothing(struct port *p)
-{
-}
-
-static const struct port_ops wire_ops = {.name = "wire",
-					 .path_get = path_get,
-					 .path_put = path_put,
-					 .reserve = reserve,
-					 .cancel = cancel,
-					 .flush = flush,
-					 .rx_burst = rx_burst,
-					 .arm = arm,
-					 .disarm = nothing,
-					 .after_fork = nothing,
-					 .close = nothing};
+#include "wire.h"
 
 static void on_cq(void *host, void *ctx)
 {
@@ -131,13 +45,7 @@ static void side_init(struct side *s, struct side *peer, const char *addr)
 	struct nic_cq_attr cq = {.depth = 1024};
 	struct nic_qp_init qi = {.type = NIC_QPT_RC};
 
-	pkt_addr_parse(addr, &s->wire.base.addr);
-	s->wire.base.ops = &wire_ops;
-	s->wire.base.mtu = 4096;
-	s->wire.base.fd = s->wire.base.ctl_fd = -1;
-	s->wire.base.lanes = 1;
-	s->wire.peer = &peer->wire;
-	s->wire.slots = mem_alloc_pages(SLOTS * 4160);
+	wire_init(&s->wire, &peer->wire, addr);
 	cfg.port[0][0] = &s->wire.base;
 	nic_create(&cfg, &s->nic);
 	nic_pd_alloc(s->nic, &s->pd);

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a queue pair costs, idle and busy, from 1 to 10,000 of them: two NICs in one thread, joined by a port that hands over pointers. The
+ * QPs take turns, one or sixteen WRITEs of 64 bytes each and no more before these are complete: so each count of QPs is asked for the same,
+ * and with many of them each visit finds its QP out of the caches. Prints JSON: nanoseconds of
+ * CPU a message (both sides, the acknowledgement and the completion included), the rate relative to that of 16 QPs, and the memory of a QP:
+ * what the core has of it, and what the process grew by (queues of 16 WQEs included).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "wire.h"
+
+#define MAX_QPS	    10000
+#define DEPTH	    16
+#define OUTSTANDING 1024 /* over all QPs */
+#define CQ_DEPTH    2048
+#define PER_TURN    64
+
+struct pair {
+	struct nic_qp *qp[2];
+	struct roost_queue_index *index; /* of the sender's queue */
+	struct roost_wqe *sq;
+	uint64_t *wr;
+	uint32_t posted, done;
+};
+
+static struct wire wire[2];
+static struct nic *nic[2];
+static struct nic_cq *cq[2];
+static struct roost_cqe *cqe[2];
+static struct roost_cq_index ci[2];
+static uint32_t cons, pd[2], key[2];
+static uint8_t *mem[2];
+static struct pair pairs[MAX_QPS];
+static unsigned num_pairs;
+
+static void on_cq(void *host, void *ctx)
+{
+}
+
+static void on_qp(void *host, enum nic_event ev, void *ctx)
+{
+	fprintf(stderr, "bench_qps: event %d\n", ev);
+	exit(1);
+}
+
+static const struct nic_host_ops host_ops = {.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
+
+static void must(bool ok)
+{
+	if (!ok) {
+		fprintf(stderr, "bench_qps: out of memory, or of something else\n");
+		exit(1);
+	}
+}
+
+static void open_nic(int s)
+{
+	struct nic_config cfg = {.pus = 1, .ports = 1, .seed = 7, .ops = &host_ops};
+	struct nic_mr_attr mr = {.len = MAX_QPS * 64, .access = 15};
+	struct nic_cq_attr a = {.depth = CQ_DEPTH};
+
+	wire_init(&wire[s], &wire[!s], s ? "10.0.0.2" : "10.0.0.1");
+	cfg.port[0][0] = &wire[s].base;
+	must(nic_create(&cfg, &nic[s]) == 0 && nic_pd_alloc(nic[s], &pd[s]) == 0);
+	mem[s] = mem_alloc_pages(mr.len);
+	cqe[s] = mem_alloc_pages(CQ_DEPTH * sizeof(struct roost_cqe));
+	must(mem[s] && cqe[s]);
+	memset(mem[s], 1, mr.len);
+	mr.pd = pd[s];
+	mr.addr = mem[s];
+	mr.iova = (uintptr_t)mem[s];
+	a.ring = cqe[s];
+	a.index = &ci[s];
+	must(nic_mr_register(nic[s], &mr, &key[s]) == 0 && nic_cq_create(nic[s], &a, &cq[s]) == 0);
+}
+
+static void make_qp(struct pair *p, int s)
+{
+	struct nic_qp_init init = {.type = NIC_QPT_RC, .pd = pd[s], .send_cq = cq[s], .recv_cq = cq[s]};
+	struct roost_queue_index *index = aligned_alloc(64, sizeof(*index));
+	void *sq = aligned_alloc(64, DEPTH * 64);
+	uint64_t *wr = calloc(DEPTH, sizeof(*wr));
+
+	must(index && sq && wr);
+	memset(index, 0, sizeof(*index));
+	memset(sq, 0, DEPTH * 64);
+	init.sq = (struct nic_queue_attr){sq, wr, index, DEPTH, 6};
+	must(nic_qp_create(nic[s], &init, &p->qp[s]) == 0);
+	if (s == 0) {
+		p->index = index;
+		p->sq = sq;
+		p->wr = wr;
+	}
+}
+
+static void connect_side(struct pair *p, int s)
+{
+	struct nic_qp_attr a = {.state = NIC_QPS_INIT, .port = 1, .access = 15};
+
+	must(nic_qp_modify(nic[s], p->qp[s], &a,
+			   NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 1) == 0);
+	a = (struct nic_qp_attr){.state = NIC_QPS_RTR,
+				 .path_mtu = 4096,
+				 .dgid = wire[!s].base.addr,
+				 .dest_qpn = nic_qp_num(p->qp[!s]),
+				 .max_rd_atomic = 1,
+				 .max_dest_rd_atomic = 1,
+				 .timeout = 14,
+				 .retry_cnt = 7,
+				 .rnr_retry = 7,
+				 .port = 1};
+	must(nic_qp_modify(nic[s], p->qp[s], &a,
+			   NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |
+				   NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER,
+			   1) == 0);
+	a.state = NIC_QPS_RTS;
+	must(nic_qp_modify(nic[s], p->qp[s], &a,
+			   NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY |
+				   NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC,
+			   1) == 0);
+}
+
+static uint64_t resident(void)
+{
+	unsigned long total, pages = 0;
+	FILE *f = fopen("/proc/self/statm", "r");
+
+	if (f && fscanf(f, "%lu %lu", &total, &pages) != 2)
+		pages = 0;
+	if (f)
+		fclose(f);
+	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Bytes that the process grew by, for each QP (of a pair, half). */
+static double grow(unsigned qps)
+{
+	uint64_t before = resident();
+	unsigned had = num_pairs;
+
+	for (; num_pairs < qps; num_pairs++) {
+		for (int s = 0; s < 2; s++)
+			make_qp(&pairs[num_pairs], s);
+		for (int s = 0; s < 2; s++)
+			connect_side(&pairs[num_pairs], s);
+	}
+	return qps > had ? (double)(resident() - before) / (2.0 * (qps - had)) : 0;
+}
+
+static double cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void put(struct pair *p, unsigned i)
+{
+	struct roost_wqe *w = &p->sq[p->posted % DEPTH];
+
+	w->ctrl = ROOST_CTRL(ROOST_OP_WRITE, 0);
+	w->flags = ROOST_WQE_SIGNALED;
+	w->num_sge = 1;
+	w->raddr = (uintptr_t)mem[1] + 64ull * i;
+	w->rkey = key[1];
+	w->sge[0] = (struct roost_sge){(uintptr_t)mem[0] + 64ull * i, 64, key[0]};
+	p->wr[p->posted++ % DEPTH] = i;
+}
+
+/* Gives QP i its next WRITEs, if it has none; returns how many. */
+static unsigned post(unsigned i, unsigned batch)
+{
+	struct pair *p = &pairs[i];
+
+	if (p->posted != p->done)
+		return 0;
+	for (unsigned k = 0; k < batch; k++)
+		put(p, i);
+	atomic_store_explicit(&p->index->prod, p->posted, memory_order_release);
+	nic_doorbell(nic[0], p->qp[0]);
+	return batch;
+}
+
+static unsigned take_completions(void)
+{
+	unsigned n = 0;
+
+	for (; n < CQ_DEPTH; n++) {
+		struct roost_cqe *e = &cqe[0][cons % CQ_DEPTH];
+
+		if (atomic_load_explicit(&e->seq, memory_order_acquire) != cons + 1)
+			break;
+		must(e->status == NIC_WC_SUCCESS);
+		pairs[e->wr_id].done++;
+		cons++;
+	}
+	atomic_store_explicit(&ci[0].cons, cons, memory_order_release);
+	return n;
+}
+
+/* Nanoseconds of CPU a message, the QPs taking turns. */
+static double busy(unsigned qps, unsigned batch, double seconds)
+{
+	static uint64_t now = 1;
+	static unsigned out;
+	unsigned next = 0;
+	uint64_t done = 0;
+	double start = cpu_ns(), t = start;
+
+	while (t - start < seconds * 1e9) {
+		for (unsigned turn = 0; turn < 64; turn++) {
+			for (unsigned i = 0; i < PER_TURN && out + batch <= OUTSTANDING; i++) {
+				out += post(next, batch);
+				next = next + 1 == qps ? 0 : next + 1;
+			}
+			now += 10000;
+			nic_poll(nic[0], 0, now);
+			nic_poll(nic[1], 0, now);
+
+			unsigned n = take_completions();
+
+			out -= n;
+			done += n;
+		}
+		t = cpu_ns();
+	}
+	/* What is under way belongs to this row, too. */
+	while (out) {
+		unsigned n;
+
+		now += 10000;
+		nic_poll(nic[0], 0, now);
+		nic_poll(nic[1], 0, now);
+		n = take_completions();
+		out -= n;
+		done += n;
+	}
+	return (cpu_ns() - start) / (double)done;
+}
+
+static void rows_of(unsigned qps, double seconds, bool first)
+{
+	static double of_16[DEPTH + 1];
+	double bytes = grow(qps);
+	struct nic_usage u;
+
+	nic_usage(nic[0], &u);
+	for (unsigned batch = 1; batch <= DEPTH; batch *= DEPTH) {
+		double ns;
+
+		busy(qps, batch, seconds / 4); /* queues and caches as they will be */
+		ns = busy(qps, batch, seconds);
+		if (qps == 16)
+			of_16[batch] = ns;
+		printf("%s\n  {\"qps\": %u, \"posted\": %u, \"ns\": %.1f, \"rate_of_16\": %.3f, \"core_bytes\": %llu, "
+		       "\"grown_bytes\": %.0f}",
+		       first && batch == 1 ? "" : ",", qps, batch, ns,
+		       of_16[batch] > 0 ? of_16[batch] / ns : 0, (unsigned long long)(u.qp_bytes / u.qps),
+		       bytes);
+	}
+}
+
+/* bench_qps [SECONDS]: for each row. */
+int main(int argc, char **argv)
+{
+	static const unsigned counts[] = {1, 16, 100, 1000, 4000, MAX_QPS};
+	double secs = argc > 1 ? atof(argv[1]) : 0.5;
+
+	for (int s = 0; s < 2; s++)
+		open_nic(s);
+	printf("{\"tool\": \"bench_qps\", \"unit\": \"ns per WRITE of 64 bytes, both sides; bytes per QP\", \"rows\": [");
+	for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		rows_of(counts[i], secs, i == 0);
+	printf("\n]}\n");
+	return 0;
+}
