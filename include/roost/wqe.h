@@ -78,7 +78,7 @@ struct roost_wqe {
 #define ROOST_BIND(lkey, access) ((uint64_t)(lkey) | (uint64_t)(access) << 32)
 
 /*
- * RPC, RPC_WRITE: only on a queue pair that was given them (nic_qp_set_rpc()). raddr is the kernel's op-code, rkey names the
+ * RPC, RPC_WRITE: only on a queue pair that was given them (roost_qp_enable_rpc()). raddr is the kernel's op-code, rkey names the
  * remote region that all accesses of the call must lie in; the rest is as for WRITE.
  */
 

@@ -72,7 +72,6 @@ struct fabric_pu {
 };
 
 struct fabric {
-	struct nic *nic;
 	unsigned calls;
 	uint32_t max_steps;
 	uint64_t ops[FABRIC_MAX_KERNELS]; /* of kernels[], side by side */

@@ -64,29 +64,6 @@ static unsigned run(void *ctx, unsigned pu, bool *more)
 	return call_run(&((struct fabric *)ctx)->pu[pu], more);
 }
 
-static const struct nic_rpc_ops ops = {attach, detach, deliver, sent, stop, run};
-
-int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabric **out)
-{
-	struct fabric *f;
-
-	if (cfg && cfg->calls > FABRIC_MAX_CALLS)
-		return -EINVAL;
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return -ENOMEM;
-	f->nic = nic;
-	f->calls = cfg && cfg->calls ? cfg->calls : FABRIC_MAX_CALLS;
-	f->max_steps = cfg && cfg->max_steps ? cfg->max_steps : DEFAULT_STEPS;
-	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
-		f->pu[i].index = i;
-		list_init(&f->pu[i].ready);
-	}
-	nic_rpc_serve(nic, &ops, f);
-	*out = f;
-	return 0;
-}
-
 static void end_kernel(struct served *s)
 {
 	if (s->k && s->k->stop)
@@ -94,13 +71,46 @@ static void end_kernel(struct served *s)
 	s->k = NULL;
 }
 
-void fabric_destroy(struct fabric *f)
+static void close_fabric(void *ctx)
 {
-	nic_rpc_serve(f->nic, NULL, NULL);
+	struct fabric *f = ctx;
+
 	for (unsigned i = 0; i < f->num_kernels; i++)
 		end_kernel(&f->kernels[i]);
 	end_kernel(&f->fallback);
 	free(f);
+}
+
+static const struct nic_rpc_ops ops = {attach, detach, deliver, sent, stop, run, close_fabric};
+
+struct fabric *fabric_of(const struct nic *nic)
+{
+	return nic_rpc_server(nic, &ops);
+}
+
+int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabric **out)
+{
+	struct fabric *f;
+	int rc;
+
+	if (cfg && cfg->calls > FABRIC_MAX_CALLS)
+		return -EINVAL;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->calls = cfg && cfg->calls ? cfg->calls : FABRIC_MAX_CALLS;
+	f->max_steps = cfg && cfg->max_steps ? cfg->max_steps : DEFAULT_STEPS;
+	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
+		f->pu[i].index = i;
+		list_init(&f->pu[i].ready);
+	}
+	rc = nic_rpc_serve(nic, &ops, f);
+	if (rc) {
+		free(f);
+		return rc;
+	}
+	*out = f;
+	return 0;
 }
 
 /* ---- kernels ---- */

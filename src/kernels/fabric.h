@@ -42,17 +42,20 @@ struct fabric_counters {
 #undef FABRIC_COUNTER_FIELD
 };
 
-/* Serves `nic` from now on; no QP has the op-codes of calls yet. cfg may be NULL. 0, -EINVAL, -ENOMEM. [control+owner of all PUs] */
+/*
+ * Serves `nic` until that ends, and goes with it; for QPs that are given the op-codes of calls from now on. cfg may be NULL. 0, -EINVAL, -ENOMEM,
+ * -EEXIST. [control+owner of all PUs]
+ */
 int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabric **out);
-/* All its QPs are gone. Ends its kernels. [control+owner of all PUs] */
-void fabric_destroy(struct fabric *f);
+/* The NIC's; NULL: it has none. [control] */
+struct fabric *fabric_of(const struct nic *nic);
 
 /*
  * A kernel for calls with its op-code; `self` is what its functions see first as theirs. k stays. 0; -EINVAL: a descriptor that makes no
  * sense; -EPROTO: of another ABI; -EEXIST: the op-code is taken; -ENOSPC; or what its start() says. [control+owner of all PUs]
  */
 int fabric_deploy(struct fabric *f, const struct roost_kernel *k, void *self);
-/* -ENOENT, -EBUSY while calls run it. [control+owner of all PUs] */
+/* -ENOENT, -EBUSY while calls run it. What is not undeployed ends with the NIC. [control+owner of all PUs] */
 int fabric_undeploy(struct fabric *f, uint64_t op);
 /* For calls whose op-code nobody has: as fabric_deploy(), its own op-code does not count. NULL: none. -EBUSY. [control+owner of all PUs] */
 int fabric_set_fallback(struct fabric *f, const struct roost_kernel *k, void *self);

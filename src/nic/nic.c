@@ -84,6 +84,8 @@ void nic_destroy(struct nic *nic)
 		if (qp)
 			nic_qp_destroy(nic, qp);
 	}
+	if (nic->rpc_ops)
+		nic->rpc_ops->close(nic->rpc_ctx);
 	ah_table_fini(nic);
 	gsi_forget(nic);
 	while (!list_empty(&nic->cqs))

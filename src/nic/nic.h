@@ -424,9 +424,16 @@ struct nic_rpc_ops {
 	void (*stop)(void *ctx, void *qp_ctx);
 	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
 	unsigned (*run)(void *ctx, unsigned pu, bool *more);
+	/* The NIC ends; its QPs are gone. [control] */
+	void (*close)(void *ctx);
 };
-/* Before any QP is given the op-codes; ops NULL: nobody serves calls any more, and no QP has them. [control+owner of all PUs] */
-void nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx);
+/*
+ * Calls are served by these from now on, until the NIC ends: for QPs that are given the op-codes afterwards. 0, or -EEXIST: somebody serves them
+ * already. [control+owner of all PUs]
+ */
+int nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx);
+/* The ctx that these ops were given with; NULL: others serve calls, or nobody. [control] */
+void *nic_rpc_server(const struct nic *nic, const struct nic_rpc_ops *ops);
 
 /*
  * Gives a QP the op-codes, until it is reset; both ends have to. 0, -EOPNOTSUPP (not RC), -EINVAL (beyond INIT), -ENOMEM. [control+owner]

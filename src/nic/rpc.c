@@ -13,10 +13,18 @@
 /* Lines fetched ahead for one access: what is longer, the CPU's own prefetcher sees. */
 #define PREFETCH_LINES 16
 
-void nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx)
+int nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx)
 {
+	if (nic->rpc_ops)
+		return -EEXIST;
 	nic->rpc_ops = ops;
 	nic->rpc_ctx = ctx;
+	return 0;
+}
+
+void *nic_rpc_server(const struct nic *nic, const struct nic_rpc_ops *ops)
+{
+	return nic->rpc_ops == ops ? nic->rpc_ctx : NULL;
 }
 
 int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp)

@@ -33,7 +33,7 @@ def is_private(node):
 
 
 def node_order(node):
-    return is_private(node), [int(n) for n in re.findall(r"[0-9]+", node)]
+    return is_private(node), node.startswith("ROOST"), [int(n) for n in re.findall(r"[0-9]+", node)]
 
 
 def version_script(rows, copies):

@@ -23,27 +23,6 @@ static const struct {
 	[IBV_WR_BIND_MW] = {ROOST_OP_BIND_MW, WR_KNOWN | WR_LOCAL | WR_BIND},
 };
 
-static int put_inline(struct roost_wqe *w, const struct verbs_queue *sq, const struct ibv_send_wr *wr)
-{
-	uint8_t *to = (uint8_t *)w + ROOST_WQE_INLINE_OFFSET;
-	uint32_t room = sq->max_inline, len = 0;
-	int i;
-
-	for (i = 0; i < wr->num_sge; i++) {
-		uint32_t n = wr->sg_list[i].length;
-
-		if (n > room)
-			return EINVAL;
-		room -= n;
-		if (n)
-			memcpy(to + len, (const void *)(uintptr_t)wr->sg_list[i].addr, n);
-		len += n;
-	}
-	w->inline_len = len;
-	w->num_sge = 0;
-	return 0;
-}
-
 static inline void put_sges(struct roost_sge *to, const struct ibv_sge *sges, uint32_t n)
 {
 	if (likely(n == 1))
@@ -110,7 +89,7 @@ static inline int put_send(struct verbs_queue *sq, uint32_t n, const struct ibv_
 	if (wr->send_flags & IBV_SEND_INLINE) {
 		if (unlikely(!(fields & WR_INLINE)))
 			return EINVAL;
-		return put_inline(w, sq, wr);
+		return post_inline(w, sq, wr->sg_list, wr->num_sge);
 	}
 	w->inline_len = 0;
 	w->num_sge = (uint16_t)wr->num_sge;

@@ -61,6 +61,29 @@ static inline int post_bind(struct roost_wqe *w, const struct ibv_mw *mw, uint32
 	return 0;
 }
 
+/* Copies the data into the WQE. Positive errno: there is no room for them. */
+static inline int post_inline(struct roost_wqe *w, const struct verbs_queue *sq, const struct ibv_sge *sges,
+			      int n)
+{
+	uint8_t *to = (uint8_t *)w + ROOST_WQE_INLINE_OFFSET;
+	uint32_t room = sq->max_inline, len = 0;
+	int i;
+
+	for (i = 0; i < n; i++) {
+		uint32_t part = sges[i].length;
+
+		if (part > room)
+			return EINVAL;
+		room -= part;
+		if (part)
+			memcpy(to + len, (const void *)(uintptr_t)sges[i].addr, part);
+		len += part;
+	}
+	w->inline_len = len;
+	w->num_sge = 0;
+	return 0;
+}
+
 static inline void post_ud_addr(struct roost_wqe *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
 	w->raddr = ROOST_UD_ADDR(ah->handle, qpn & PKT_QPN_MASK);

@@ -35,7 +35,6 @@ void rig_close(struct rig *r)
 		ep_fini(&r->caller[i]);
 		ep_fini(&r->node[i]);
 	}
-	fabric_destroy(r->f);
 	world_fini(&r->w);
 }
 

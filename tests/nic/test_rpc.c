@@ -30,7 +30,7 @@ struct server {
 	uint64_t op;
 	uint32_t rkey, total;
 	bool open; /* a message is in progress */
-	uint32_t attached, detached, stopped, sent, runs;
+	uint32_t attached, detached, stopped, closed, sent, runs;
 	uint64_t last_cookie;
 };
 
@@ -92,7 +92,12 @@ static unsigned run(void *ctx, unsigned pu, bool *more)
 	return 1;
 }
 
-static const struct nic_rpc_ops ops = {attach, detach, deliver, sent, stop, run};
+static void close_server(void *ctx)
+{
+	((struct server *)ctx)->closed++;
+}
+
+static const struct nic_rpc_ops ops = {attach, detach, deliver, sent, stop, run, close_server};
 
 static struct server S;
 
@@ -101,7 +106,7 @@ static void serve(struct nic *nic, uint64_t seed, double refuse)
 	memset(&S, 0, sizeof(S));
 	rng_seed(&S.rng, seed);
 	S.refuse = refuse;
-	nic_rpc_serve(nic, &ops, &S);
+	assert_int_equal(nic_rpc_serve(nic, &ops, &S), 0);
 }
 
 struct pair {
@@ -275,7 +280,10 @@ static void attribute(void **state)
 	struct ep a, b;
 
 	world_init(&w, 1, 6, &(struct sim_params){0});
+	assert_null(nic_rpc_server(w.nic[0], &ops));
 	serve(w.nic[0], 6, 0);
+	assert_ptr_equal(nic_rpc_server(w.nic[0], &ops), &S);
+	assert_int_equal(nic_rpc_serve(w.nic[0], &ops, &S), -EEXIST);
 	ep_init(&a, &w, 0, &rc);
 	ep_init(&b, &w, 0, &uc);
 	assert_int_equal(nic_qp_set_rpc(w.nic[0], b.qp), -EOPNOTSUPP);
@@ -293,7 +301,9 @@ static void attribute(void **state)
 	assert_int_equal(nic_qp_set_rpc(w.nic[0], a.qp), -EINVAL);
 	ep_fini(&a);
 	ep_fini(&b);
+	assert_int_equal(S.closed, 0);
 	world_fini(&w);
+	assert_int_equal(S.closed, 1);
 }
 
 /* ---- replies ---- */
@@ -478,9 +488,8 @@ static void hostile_open(uint32_t s, bool with_server, double refuse)
 	struct nic_qp_attr a;
 
 	peer_open_init(p, &(struct ep_params){.mtu = 256}, s);
-	serve(p->e.nic, s, refuse);
-	if (!with_server)
-		nic_rpc_serve(p->e.nic, NULL, NULL);
+	if (with_server)
+		serve(p->e.nic, s, refuse);
 	assert_int_equal(nic_qp_set_rpc(p->e.nic, p->e.qp), 0);
 	peer_attr(p, &a);
 	ep_to_rtr(&p->e, &a);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What <infiniband/verbs.h> can't say, on the same objects: calls of kernels on an RC queue pair. The functions are in Roost's
+ * libibverbs.so.1; link with `pkg-config --cflags --libs roost`. Errors are the verbs': 0 or a positive errno, or NULL with errno.
+ *
+ * docs/kernels.md has the concept; roost/rpc.h what stands in parameters and replies; roost/kernel.h how a kernel is written.
+ */
+#ifndef ROOST_VERBS_H
+#define ROOST_VERBS_H
+
+#include <infiniband/verbs.h>
+
+#include "roost/kernel.h"
+#include "roost/rpc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- queue pairs ---- */
+
+/*
+ * Gives an RC queue pair the op-codes 0x18 .. 0x1c of calls, until it goes back to RESET; both ends need them. In RESET or INIT, else EINVAL;
+ * EOPNOTSUPP: not RC. Any thread.
+ */
+int roost_qp_enable_rpc(struct ibv_qp *qp);
+
+#define ROOST_WC_RPC	   IBV_WC_DRIVER1
+#define ROOST_WC_RPC_WRITE IBV_WC_DRIVER2
+
+struct roost_rpc_wr {
+	uint64_t wr_id;
+	uint64_t op;   /* the kernel's op-code */
+	uint32_t rkey; /* of the region that all accesses of the call must lie in */
+	int num_sge;
+	struct ibv_sge *sg_list;
+	unsigned int send_flags; /* IBV_SEND_FENCE, SIGNALED, SOLICITED, INLINE */
+};
+
+/*
+ * Posts a call: struct roost_rpc_head and parameters, together at most a path MTU. Its completion says that it has arrived; the reply comes into
+ * the memory that the head names. As ibv_post_send(): ENOMEM: the queue is full; EINVAL. Any thread.
+ */
+int roost_post_rpc(struct ibv_qp *qp, const struct roost_rpc_wr *wr);
+/* Posts payload for a kernel, up to 2^31 bytes. As above. */
+int roost_post_rpc_write(struct ibv_qp *qp, const struct roost_rpc_wr *wr);
+
+/* ---- kernels of this process's NIC ---- */
+
+/*
+ * Lets the peers of QPs that have the op-codes call a kernel. `self` is what its functions see as theirs; k and what it points to must stay until it
+ * is undeployed, or the last context is closed. EINVAL: a descriptor that makes no sense, EPROTO: of another ABI, EEXIST: its op-code
+ * is taken, ENOSPC: 64 are deployed; or the error of its start(). Any thread.
+ */
+int roost_kernel_deploy(struct ibv_context *ctx, const struct roost_kernel *k, void *self);
+/* ENOENT; EBUSY while calls run it: try again. */
+int roost_kernel_undeploy(struct ibv_context *ctx, uint64_t op);
+/* The kernel for calls that have no other; NULL: none any more. As deploy; EBUSY as undeploy. */
+int roost_kernel_fallback(struct ibv_context *ctx, const struct roost_kernel *k, void *self);
+/* "get" and such; NULL: there is none of this name. */
+const struct roost_kernel *roost_kernel_builtin(const char *name);
+
+/* ---- calls, with all that belongs to them ---- */
+
+/*
+ * A caller has memory for parameters and replies of several calls on one queue pair, posts them and looks for their replies. One thread at a time.
+ * Its work requests have wr_id 0 and ask for no completion; a failed one completes in the queue pair's CQ, as any.
+ */
+struct roost_caller;
+
+struct roost_result {
+	unsigned status;  /* enum roost_rpc_status, or the kernel's own */
+	uint32_t len;	  /* bytes of the reply */
+	const void *data; /* NULL when they did not fit (ROOST_RPC_TOO_LONG); stays until roost_call_end() */
+};
+
+/*
+ * For `calls` (1 .. 64) at once, each with `room` bytes for the data of its reply. The queue pair must outlive it, and leave room for them in its send
+ * queue. NULL with errno.
+ */
+struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls, uint32_t room);
+/* The queue pair sends nothing to its memory any more: it was reset or destroyed, or each call has its reply. */
+void roost_caller_destroy(struct roost_caller *caller);
+
+/*
+ * Begins a call. flags: enum roost_rpc_flags; with ROOST_RPC_STREAM its payload is the next roost_post_rpc_write() with this op-code.
+ * *id names the call. EAGAIN: `calls` are under way; EMSGSIZE: parameters too long; else as roost_post_rpc().
+ */
+int roost_call_begin(struct roost_caller *caller, uint64_t op, uint32_t rkey, const void *params,
+		     uint32_t len, unsigned flags, unsigned *id);
+/* 0 and *result, when the reply is there. EAGAIN: not yet; ENOTCONN: the queue pair has ended. Drives the NIC. */
+int roost_call_poll(struct roost_caller *caller, unsigned id, struct roost_result *result);
+/* Waits for it. ETIMEDOUT after timeout_ns: call again, or give it up; 0: for ever. */
+int roost_call_wait(struct roost_caller *caller, unsigned id, uint64_t timeout_ns,
+		    struct roost_result *result);
+/*
+ * Done with the call's data. One without a reply is given up: its place is used again when the reply, which may still come, has come.
+ */
+void roost_call_end(struct roost_caller *caller, unsigned id);
+
+/* begin, wait, copy the data (at most `room` bytes, result->data then is `reply`), end. Errors as of all of these. */
+int roost_call(struct roost_caller *caller, uint64_t op, uint32_t rkey, const void *params, uint32_t len,
+	       void *reply, uint32_t room, uint64_t timeout_ns, struct roost_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

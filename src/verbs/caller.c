@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * roost/verbs.h: calls with memory of their own. One region holds, for each of them, the reply buffer, whose last 8 bytes are polled, and the
+ * parameters:
+ *
+ *	| reply 0 .. tail | reply 1 .. tail | ... | params 0 | params 1 | ...
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "roost/verbs.h"
+#include "verbs/objects.h"
+
+#define MAX_CALLS  64
+#define SPIN_NS	   200000u /* a wait sleeps between its looks after so long */
+#define NAP_NS	   50000u
+#define PARAMS_MAX (sizeof(struct roost_rpc_head) + ROOST_RPC_MAX_PARAMS)
+
+enum place { PLACE_FREE, PLACE_USED, PLACE_GIVEN_UP };
+
+struct roost_caller {
+	struct verbs_qp *qp;
+	struct ibv_mr *mr;
+	uint8_t *mem;
+	size_t mem_size, stride; /* of a reply with its tail */
+	uint32_t room;
+	unsigned calls, next;
+	uint16_t mark; /* of the last call */
+	struct {
+		uint8_t state; /* enum place */
+		uint16_t mark;
+	} place[MAX_CALLS];
+};
+
+static uint8_t *reply_of(const struct roost_caller *c, unsigned id)
+{
+	return c->mem + id * c->stride;
+}
+
+static uint64_t *tail_of(const struct roost_caller *c, unsigned id)
+{
+	return (uint64_t *)(void *)(reply_of(c, id) + c->stride - sizeof(uint64_t));
+}
+
+/* The NIC writes the tail last, in one piece: with its mark the rest is there. */
+static bool look(const struct roost_caller *c, unsigned id, struct roost_rpc_tail *tail)
+{
+	uint64_t word = __atomic_load_n(tail_of(c, id), __ATOMIC_ACQUIRE);
+
+	memcpy(tail, &word, sizeof(word));
+	tail->len = le32toh(tail->len);
+	return le16toh(tail->mark) == c->place[id].mark;
+}
+
+VERBS_EXPORT struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls, uint32_t room)
+{
+	struct roost_caller *c;
+	size_t params;
+
+	if (!calls || calls > MAX_CALLS || room > NIC_MAX_MSG - 64)
+		return verbs_null(EINVAL);
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->qp = verbs_qp(qp);
+	c->calls = calls;
+	c->room = room;
+	c->stride = ALIGN_UP((size_t)room + sizeof(uint64_t), (size_t)CACHE_LINE);
+	params = ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE);
+	c->mem_size = calls * (c->stride + params);
+	c->mem = mem_alloc_pages(c->mem_size);
+	if (!c->mem)
+		goto free_caller;
+	c->mr = ibv_reg_mr_iova2(qp->pd, c->mem, c->mem_size, (uintptr_t)c->mem,
+				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (!c->mr)
+		goto free_mem;
+	return c;
+
+free_mem:
+	mem_free_pages(c->mem, c->mem_size);
+free_caller:
+	free(c);
+	return NULL;
+}
+
+VERBS_EXPORT void roost_caller_destroy(struct roost_caller *c)
+{
+	ibv_dereg_mr(c->mr);
+	mem_free_pages(c->mem, c->mem_size);
+	free(c);
+}
+
+/* A free place; one whose call was given up is free as soon as its reply has come after all. */
+static int find_place(struct roost_caller *c, unsigned *id)
+{
+	struct roost_rpc_tail tail;
+
+	for (unsigned n = 0; n < c->calls; n++) {
+		unsigned i = (c->next + n) % c->calls;
+
+		if (c->place[i].state == PLACE_FREE ||
+		    (c->place[i].state == PLACE_GIVEN_UP && look(c, i, &tail))) {
+			c->next = (i + 1) % c->calls;
+			*id = i;
+			return 0;
+		}
+	}
+	return EAGAIN;
+}
+
+VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t rkey, const void *params,
+				  uint32_t len, unsigned flags, unsigned *id)
+{
+	struct roost_rpc_head head = {.flags = htole16((uint16_t)flags)};
+	struct roost_rpc_wr wr = {.op = op, .rkey = rkey, .num_sge = 1};
+	struct ibv_sge sge;
+	uint8_t *at;
+	int ret;
+
+	if (len > ROOST_RPC_MAX_PARAMS)
+		return EMSGSIZE;
+	ret = find_place(c, id);
+	if (ret)
+		return ret;
+	if (!++c->mark) /* 0 is what an empty place has */
+		c->mark++;
+	at = c->mem + c->calls * c->stride + *id * ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE);
+	head.reply_addr = htole64((uintptr_t)reply_of(c, *id));
+	head.reply_rkey = htole32(c->mr->rkey);
+	head.reply_len = htole32((uint32_t)c->stride);
+	head.mark = htole16(c->mark);
+	memcpy(at, &head, sizeof(head));
+	if (len)
+		memcpy(at + sizeof(head), params, len);
+	sge = (struct ibv_sge){(uintptr_t)at, (uint32_t)sizeof(head) + len, c->mr->lkey};
+	wr.sg_list = &sge;
+	if (sge.length <= c->qp->sq.max_inline)
+		wr.send_flags = IBV_SEND_INLINE;
+	__atomic_store_n(tail_of(c, *id), 0, __ATOMIC_RELAXED);
+	c->place[*id].mark = c->mark;
+	ret = roost_post_rpc(&c->qp->qp, &wr);
+	c->place[*id].state = ret ? PLACE_FREE : PLACE_USED;
+	return ret;
+}
+
+static int take(const struct roost_caller *c, unsigned id, struct roost_result *out)
+{
+	struct roost_rpc_tail tail;
+	uint32_t room = (uint32_t)c->stride - (uint32_t)sizeof(tail);
+
+	if (!look(c, id, &tail))
+		return EAGAIN;
+	*out = (struct roost_result){.status = tail.status, .len = tail.len};
+	if (tail.status == ROOST_RPC_TOO_LONG || tail.len > room)
+		return 0;
+	out->data = reply_of(c, id) + (tail.flags & ROOST_RPC_FRONT ? 0 : room - tail.len);
+	return 0;
+}
+
+VERBS_EXPORT int roost_call_poll(struct roost_caller *c, unsigned id, struct roost_result *out)
+{
+	if (id >= c->calls || c->place[id].state != PLACE_USED)
+		return EINVAL;
+	if (!take(c, id, out))
+		return 0;
+	drive_progress(c->qp->drive, c->qp->pu);
+	if (!take(c, id, out))
+		return 0;
+	return nic_qp_state(c->qp->nic_qp) == NIC_QPS_ERR || !nic_qp_rpc(c->qp->nic_qp) ? ENOTCONN : EAGAIN;
+}
+
+VERBS_EXPORT int roost_call_wait(struct roost_caller *c, unsigned id, uint64_t timeout_ns,
+				 struct roost_result *out)
+{
+	uint64_t start = drive_now(c->qp->drive), now;
+
+	for (;;) {
+		int ret = roost_call_poll(c, id, out);
+
+		if (ret != EAGAIN)
+			return ret;
+		now = drive_now(c->qp->drive);
+		if (timeout_ns && now - start >= timeout_ns)
+			return ETIMEDOUT;
+		if (now - start > SPIN_NS)
+			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+	}
+}
+
+VERBS_EXPORT void roost_call_end(struct roost_caller *c, unsigned id)
+{
+	struct roost_rpc_tail tail;
+
+	if (id < c->calls && c->place[id].state == PLACE_USED)
+		c->place[id].state = look(c, id, &tail) ? PLACE_FREE : PLACE_GIVEN_UP;
+}
+
+VERBS_EXPORT int roost_call(struct roost_caller *c, uint64_t op, uint32_t rkey, const void *params,
+			    uint32_t len, void *reply, uint32_t room, uint64_t timeout_ns,
+			    struct roost_result *out)
+{
+	unsigned id;
+	int ret = roost_call_begin(c, op, rkey, params, len, 0, &id);
+
+	if (ret)
+		return ret;
+	ret = roost_call_wait(c, id, timeout_ns, out);
+	if (!ret && out->data) {
+		if (out->len <= room)
+			memcpy(reply, out->data, out->len);
+		else
+			out->status = ROOST_RPC_TOO_LONG;
+		out->data = out->status == ROOST_RPC_TOO_LONG ? NULL : reply;
+	}
+	roost_call_end(c, id);
+	return ret;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* roost/verbs.h: the op-codes of calls on a queue pair, posting them, and kernels of this process's NIC. */
+#include "kernels/fabric.h"
+#include "roost/verbs.h"
+#include "verbs/post.h"
+
+/* The NIC's fabric, made when it is first wanted; control lock held. */
+static int fabric(struct verbs_ctx *ctx, struct fabric **out)
+{
+	int ret = 0;
+
+	*out = fabric_of(ctx->nic);
+	if (!*out) {
+		verbs_own_all(ctx->drive);
+		ret = fabric_create(ctx->nic, NULL, out);
+		verbs_disown_all(ctx->drive);
+	}
+	return ret;
+}
+
+VERBS_EXPORT int roost_qp_enable_rpc(struct ibv_qp *ibqp)
+{
+	struct verbs_qp *qp = verbs_qp(ibqp);
+	struct fabric *f;
+	int ret;
+
+	drive_control_lock(qp->drive);
+	ret = fabric(verbs_ctx(ibqp->context), &f);
+	if (!ret) {
+		drive_own(qp->drive, qp->pu);
+		ret = nic_qp_set_rpc(drive_nic(qp->drive), qp->nic_qp);
+		drive_disown(qp->drive, qp->pu);
+	}
+	drive_control_unlock(qp->drive);
+	return verbs_ret(ret);
+}
+
+static int put(struct roost_wqe *w, const struct verbs_queue *sq, enum roost_op op,
+	       const struct roost_rpc_wr *wr)
+{
+	if ((uint32_t)wr->num_sge > sq->max_sge || wr->send_flags & ~VERBS_SEND_FLAGS)
+		return EINVAL;
+	w->ctrl = ROOST_CTRL(op, 0);
+	w->flags = post_flags(wr->send_flags);
+	w->raddr = wr->op;
+	w->rkey = wr->rkey;
+	w->num_sge = 0;
+	w->inline_len = 0;
+	if (wr->send_flags & IBV_SEND_INLINE)
+		return post_inline(w, sq, wr->sg_list, wr->num_sge);
+	w->num_sge = (uint16_t)wr->num_sge;
+	if (w->num_sge)
+		memcpy(w->sge, wr->sg_list, w->num_sge * sizeof(w->sge[0]));
+	return 0;
+}
+
+static int post(struct ibv_qp *ibqp, enum roost_op op, const struct roost_rpc_wr *wr)
+{
+	struct verbs_qp *qp = verbs_qp(ibqp);
+	struct verbs_queue *sq = &qp->sq;
+	uint32_t head;
+	int ret = EINVAL;
+
+	spin_lock(&sq->lock);
+	head = sq->head;
+	if (!post_send_allowed(qp) || !nic_qp_rpc(qp->nic_qp))
+		goto unlock;
+	ret = ENOMEM;
+	if (!post_room(sq, head))
+		goto unlock;
+	ret = put(post_slot(sq, head), sq, op, wr);
+	if (ret)
+		goto unlock;
+	sq->wr_id[head & sq->mask] = wr->wr_id;
+	post_publish(sq, head + 1);
+unlock:
+	spin_unlock(&sq->lock);
+	if (!ret)
+		drive_doorbell(qp->drive, qp->nic_qp);
+	return ret;
+}
+
+VERBS_EXPORT int roost_post_rpc(struct ibv_qp *qp, const struct roost_rpc_wr *wr)
+{
+	return post(qp, ROOST_OP_RPC, wr);
+}
+
+VERBS_EXPORT int roost_post_rpc_write(struct ibv_qp *qp, const struct roost_rpc_wr *wr)
+{
+	return post(qp, ROOST_OP_RPC_WRITE, wr);
+}
+
+/* ---- kernels ---- */
+
+enum change { DEPLOY, UNDEPLOY, FALLBACK };
+
+static int change(struct ibv_context *context, enum change what, const struct roost_kernel *k, uint64_t op,
+		  void *self)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct fabric *f;
+	int ret;
+
+	drive_control_lock(ctx->drive);
+	ret = fabric(ctx, &f);
+	if (!ret) {
+		verbs_own_all(ctx->drive);
+		ret = what == DEPLOY	 ? fabric_deploy(f, k, self)
+		      : what == UNDEPLOY ? fabric_undeploy(f, op)
+					 : fabric_set_fallback(f, k, self);
+		verbs_disown_all(ctx->drive);
+	}
+	drive_control_unlock(ctx->drive);
+	return verbs_ret(ret);
+}
+
+VERBS_EXPORT int roost_kernel_deploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
+{
+	return change(context, DEPLOY, k, 0, self);
+}
+
+VERBS_EXPORT int roost_kernel_undeploy(struct ibv_context *context, uint64_t op)
+{
+	return change(context, UNDEPLOY, NULL, op, NULL);
+}
+
+VERBS_EXPORT int roost_kernel_fallback(struct ibv_context *context, const struct roost_kernel *k, void *self)
+{
+	return change(context, FALLBACK, k, 0, self);
+}
+
+VERBS_EXPORT const struct roost_kernel *roost_kernel_builtin(const char *name)
+{
+	return kernels_builtin(name);
+}
