@@ -6,7 +6,8 @@
 #include "base/mem.h"
 #include "kernels/fabric.h"
 
-static const struct roost_kernel *const all[] = {&kernel_get, &kernel_hll, &kernel_aggregate, &kernel_prism};
+static const struct roost_kernel *const all[] = {&kernel_get, &kernel_traversal, &kernel_consistency,
+						 &kernel_hll, &kernel_aggregate, &kernel_prism};
 
 const struct roost_kernel *kernels_builtin_at(unsigned i)
 {

@@ -8,8 +8,10 @@
 #include "roost/kernel.h"
 
 extern const struct roost_kernel kernel_aggregate;
+extern const struct roost_kernel kernel_consistency;
 extern const struct roost_kernel kernel_get;
 extern const struct roost_kernel kernel_hll;
 extern const struct roost_kernel kernel_prism;
+extern const struct roost_kernel kernel_traversal;
 
 #endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The kernel `consistency`: reads an object that the node's own threads may be writing, and delivers it only if it is whole; else it reads again, up
+ * to a bound. One round trip, where a READ and a check at the caller take one for each try. Two schemes:
+ *
+ *	CRC		| data | CRC-64 of the data, 8 bytes |				after StRoM (EuroSys '20), section 6.3
+ *	VERSIONS	| version 8, data 56 | version 2, data 62 | version 2, data 62 | ...	after FaRM (NSDI '14): lines of 64 bytes
+ *
+ * CRC-64 is that of ECMA-182, reflected, as xz has it (ISA-L: crc64_ecma_refl). A writer makes the version odd, writes, and makes it even again,
+ * two more than it was; each further line begins with its low 16 bits. Numbers are little-endian.
+ *
+ * The reply is the data, without CRC or versions, or ROOST_RPC_BOUND when all tries found it torn.
+ */
+#ifndef ROOST_CONSISTENCY_H
+#define ROOST_CONSISTENCY_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "roost/rpc.h"
+
+#define ROOST_CONSISTENCY_OP  3ull
+#define ROOST_CONSISTENCY_MAX 8192 /* bytes of an object, CRC and versions counted */
+
+enum roost_consistency_scheme { ROOST_CONSISTENCY_CRC = 0, ROOST_CONSISTENCY_VERSIONS = 1 };
+
+struct roost_consistency_params {
+	uint64_t object; /* its address */
+	uint32_t len;	 /* bytes of it, CRC and versions counted; with versions a multiple of 64 */
+	uint16_t tries;	 /* not 0 */
+	uint16_t scheme; /* enum roost_consistency_scheme */
+};
+
+#ifndef __cplusplus
+_Static_assert(sizeof(struct roost_consistency_params) == 16, "parameters of consistency");
+#endif
+
+/* The client's side. */
+static inline struct roost_consistency_params roost_consistency_params(uint64_t object, uint32_t len,
+								       uint16_t tries, uint16_t scheme)
+{
+	struct roost_consistency_params p = {object, len, tries, scheme};
+
+	return p;
+}
+
+/* The writer's side, for those who have no faster CRC-64. */
+static inline uint64_t roost_consistency_crc(const void *data, size_t len)
+{
+	const uint8_t *p = (const uint8_t *)data;
+	uint64_t crc = ~0ull;
+	int bit;
+
+	while (len--) {
+		crc ^= *p++;
+		for (bit = 0; bit < 8; bit++)
+			crc = crc >> 1 ^ (crc & 1 ? 0xc96c5795d7870f42ull : 0);
+	}
+	return ~crc;
+}
+
+/* Bytes of an object with versions that holds so many of data, and the other way around. */
+static inline uint32_t roost_versions_len(uint32_t data)
+{
+	return data <= 56 ? 64 : 64 + (data - 56 + 61) / 62 * 64;
+}
+
+static inline uint32_t roost_versions_data(uint32_t len)
+{
+	return 56 + (len / 64 - 1) * 62;
+}
+
+/*
+ * The writer's side: a new state of an object with versions, of `len` bytes at obj, aligned to 64, from as much data as it holds. One writer at a time.
+ */
+static inline void roost_versions_write(void *obj, uint32_t len, const void *data)
+{
+	uint8_t *to = (uint8_t *)obj;
+	const uint8_t *from = (const uint8_t *)data;
+	uint64_t version = __atomic_load_n((uint64_t *)obj, __ATOMIC_RELAXED);
+	uint16_t low = (uint16_t)(version + 2);
+	uint32_t line;
+
+	__atomic_store_n((uint64_t *)obj, version + 1, __ATOMIC_RELAXED);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	memcpy(to + 8, from, 56);
+	from += 56;
+	for (line = 64; line < len; line += 64, from += 62) {
+		memcpy(to + line, &low, sizeof(low));
+		memcpy(to + line + 2, from, 62);
+	}
+	__atomic_store_n((uint64_t *)obj, version + 2, __ATOMIC_RELEASE);
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The kernel `traversal`: roost/traversal.h says what it does. One access for each element; values go out straight from memory. */
+#include <endian.h>
+#include <string.h>
+
+#include "kernels/builtin.h"
+#include "roost/traversal.h"
+
+#define UNIT 4u
+
+struct traversal {
+	struct roost_traversal_params p;
+	uint64_t at; /* address of the element */
+	uint32_t looked;
+	uint8_t element[ROOST_TRAVERSAL_MAX_ELEMENT] __attribute__((aligned(64)));
+};
+
+/* The masks name positions at which a key ends inside of the element. *any: they name one. */
+static bool take_mask(uint64_t *mask, uint32_t units, bool *any)
+{
+	*any = false;
+	for (unsigned i = 0; i < ROOST_TRAVERSAL_MASK_WORDS; i++) {
+		uint64_t allowed = units >= 64 * (i + 1) ? UINT64_MAX
+				   : units <= 64 * i	 ? 0
+							 : (1ull << units % 64) - 1;
+
+		mask[i] = le64toh(mask[i]);
+		if (mask[i] & ~allowed)
+			return false;
+		*any |= mask[i] != 0;
+	}
+	return true;
+}
+
+/* Positions outside of the element are found when they are used; all else is checked here, once. */
+static bool take_params(struct traversal *s, const struct roost_call *c)
+{
+	struct roost_traversal_params *p = &s->p;
+	uint32_t units; /* positions at which a key ends inside */
+	bool any;
+
+	if (c->params_len != sizeof(*p))
+		return false;
+	memcpy(p, c->params, sizeof(*p));
+	p->element_len = le32toh(p->element_len);
+	p->value_len = le32toh(p->value_len);
+	p->bound = le32toh(p->bound);
+	p->key_len = le16toh(p->key_len);
+	p->value_pos = (int16_t)le16toh((uint16_t)p->value_pos);
+	p->next_pos = (int16_t)le16toh((uint16_t)p->next_pos);
+	p->else_pos = (int16_t)le16toh((uint16_t)p->else_pos);
+	p->flags = le16toh(p->flags);
+	if (!p->element_len || p->element_len % UNIT || p->element_len > ROOST_TRAVERSAL_MAX_ELEMENT ||
+	    !p->bound)
+		return false;
+	if (p->key_len < UNIT || p->key_len % UNIT || p->key_len > ROOST_TRAVERSAL_MAX_KEY ||
+	    p->key_len > p->element_len)
+		return false;
+	if (p->predicate > ROOST_TRAVERSAL_NOT_EQUAL || p->next > ROOST_TRAVERSAL_NEXT_BY_ORDER ||
+	    p->flags & ~(ROOST_TRAVERSAL_VALUE_RELATIVE | ROOST_TRAVERSAL_VALUE_INSIDE))
+		return false;
+	units = (p->element_len - p->key_len) / UNIT + 1;
+	if (!take_mask(p->key_mask, units, &any) || !take_mask(p->order_mask, units, &any))
+		return false;
+	if (!any)
+		memcpy(p->order_mask, p->key_mask, sizeof(p->order_mask));
+	s->at = le64toh(p->root);
+	return true;
+}
+
+/* The first position of a key from `pos` on; -1: none. */
+static int next_key(const uint64_t *mask, int pos)
+{
+	for (int i = pos / 64; i < ROOST_TRAVERSAL_MASK_WORDS; i++) {
+		uint64_t bits = mask[i];
+
+		if (i == pos / 64)
+			bits &= UINT64_MAX << pos % 64;
+		if (bits)
+			return i * 64 + __builtin_ctzll(bits);
+	}
+	return -1;
+}
+
+/* The element's key at `pos` against the one given: less than, equal to, greater than 0. */
+static int compare(const struct traversal *s, int pos)
+{
+	const uint8_t *have = s->element + (unsigned)pos * UNIT, *want = s->p.key;
+
+	for (unsigned i = s->p.key_len; i-- > 0;)
+		if (have[i] != want[i])
+			return have[i] < want[i] ? -1 : 1;
+	return 0;
+}
+
+static bool fulfils(uint8_t predicate, int order)
+{
+	switch ((enum roost_traversal_predicate)predicate) {
+	case ROOST_TRAVERSAL_EQUAL:
+		return order == 0;
+	case ROOST_TRAVERSAL_LESS_THAN:
+		return order < 0;
+	case ROOST_TRAVERSAL_GREATER_THAN:
+		return order > 0;
+	default:
+		return order != 0;
+	}
+}
+
+/* The position of the key that matches; -1: none. */
+static int match(const struct traversal *s)
+{
+	for (int pos = next_key(s->p.key_mask, 0); pos >= 0; pos = next_key(s->p.key_mask, pos + 1))
+		if (fulfils(s->p.predicate, compare(s, pos)))
+			return pos;
+	return -1;
+}
+
+/* Is there room for len bytes at that position of the element? */
+static bool inside(const struct traversal *s, int pos, uint32_t len)
+{
+	return pos >= 0 && len <= s->p.element_len && (unsigned)pos * UNIT <= s->p.element_len - len;
+}
+
+static bool address_at(const struct traversal *s, int pos, uint64_t *out)
+{
+	if (!inside(s, pos, sizeof(*out)))
+		return false;
+	memcpy(out, s->element + (unsigned)pos * UNIT, sizeof(*out));
+	*out = le64toh(*out);
+	return true;
+}
+
+/* Where the next element's address stands, if a key decides. */
+static int child(const struct traversal *s)
+{
+	const struct roost_traversal_params *p = &s->p;
+	int at = p->else_pos;
+
+	for (int pos = next_key(p->order_mask, 0); pos >= 0; pos = next_key(p->order_mask, pos + 1)) {
+		if (compare(s, pos) > 0)
+			break;
+		at = pos + p->key_len / (int)UNIT + p->next_pos;
+	}
+	return at;
+}
+
+/* The next element's address, 0: there is none. False: its position lies outside of the element. */
+static bool follow(struct traversal *s)
+{
+	const struct roost_traversal_params *p = &s->p;
+	int first;
+
+	switch ((enum roost_traversal_next)p->next) {
+	case ROOST_TRAVERSAL_NEXT_FIXED:
+		return address_at(s, p->next_pos, &s->at);
+	case ROOST_TRAVERSAL_NEXT_BY_KEY:
+		return address_at(s, child(s), &s->at);
+	case ROOST_TRAVERSAL_NEXT_BY_ORDER:
+		first = next_key(p->order_mask, 0);
+		return first >= 0 && address_at(s, compare(s, first) > 0 ? p->next_pos : p->else_pos, &s->at);
+	default:
+		s->at = 0;
+		return true;
+	}
+}
+
+static enum roost_next found(struct roost_call *c, const struct traversal *s, int key)
+{
+	const struct roost_traversal_params *p = &s->p;
+	int pos = p->value_pos + (p->flags & ROOST_TRAVERSAL_VALUE_RELATIVE ? key : 0);
+	uint64_t value;
+
+	if (p->flags & ROOST_TRAVERSAL_VALUE_INSIDE) {
+		if (!inside(s, pos, p->value_len))
+			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+		ROOST_REPLY(c, s->element + (unsigned)pos * UNIT, p->value_len);
+	}
+	if (!address_at(s, pos, &value))
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	ROOST_REPLY_FROM(c, value, p->value_len);
+}
+
+static enum roost_next traversal(struct roost_call *c)
+{
+	struct traversal *s = c->scratch;
+	int key;
+
+	ROOST_STEPS(c);
+	if (!take_params(s, c))
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	for (s->looked = 0; s->at; s->looked++) {
+		if (s->looked == s->p.bound)
+			ROOST_FAIL(c, ROOST_RPC_BOUND);
+		ROOST_READ(c, s->at, s->element, s->p.element_len);
+		key = match(s);
+		if (key >= 0)
+			return found(c, s, key);
+		if (!follow(s))
+			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	}
+	ROOST_FAIL(c, ROOST_RPC_MISS);
+	ROOST_STEPS_END;
+}
+
+const struct roost_kernel kernel_traversal = {
+	.abi = ROOST_KERNEL_ABI,
+	.version = 1,
+	.name = "traversal",
+	.op = ROOST_TRAVERSAL_OP,
+	.scratch_size = sizeof(struct traversal),
+	.params = traversal,
+};
