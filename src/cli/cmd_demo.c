@@ -6,6 +6,8 @@
  *	this process		     the other process
  *	  sent      == WRITE ==>	received	(no code of the other process touches the data)
  *	  returned  <== READ ===	received
+ *
+ * Then keys are looked up in a hash table of the other process's (demo_get.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,10 +23,12 @@
 
 #include "base/machine.h"
 #include "cli/commands.h"
+#include "cli/demo_get.h"
 #include "cli/local.h"
 #include "cli/options.h"
 #include "cli/pattern.h"
 #include "cli/perf.h"
+#include "roost/verbs.h"
 
 #define CHUNK	     (UINT64_C(1) << 20)
 #define DEPTH	     16
@@ -74,8 +78,9 @@ static const struct opt_command cmd = {
 	.synopsis = "[OPTIONS]",
 	.about =
 		"Moves a file of 64 MiB by RDMA WRITE into the memory of another process, reads it back by\n"
-		"RDMA READ, and compares: hashes, and byte by byte. Over UDP on loopback, or shared memory.\n"
-		"The exit status is 0 only if all three copies are equal.",
+		"RDMA READ, and compares: hashes, and byte by byte. Then looks up keys in a hash table of that\n"
+		"process, by READs and by the kernel get, and counts round trips. Over UDP on loopback, or shared\n"
+		"memory. The exit status is 0 only if all three copies are equal, and all values right.",
 	.opts = opts,
 	.examples = "  roost demo\n"
 		    "  roost demo --port udp,loss=0.01\n"
@@ -164,6 +169,7 @@ struct side {
 	struct perf_link link;
 	struct ibv_mr *mr[NUM_FILES];
 	uint8_t *map[NUM_FILES];
+	struct demo_table table; /* of the other process */
 	struct nic_counters before;
 	char err[PERF_ERR_LEN];
 };
@@ -198,12 +204,16 @@ static int side_open(struct side *s, struct oob *oob)
 	if (rc < 0)
 		return side_fail(s, rc, s->nic.err);
 	rc = perf_link_create(&s->link, &s->nic, &job, oob);
-	return rc < 0 ? side_fail(s, rc, s->link.err) : 0;
+	if (rc < 0)
+		return side_fail(s, rc, s->link.err);
+	rc = roost_qp_enable_rpc(s->link.qps[0].qp);
+	return rc ? side_fail(s, -rc, strerror(rc)) : 0;
 }
 
 static void side_close(struct side *s)
 {
 	perf_link_destroy(&s->link);
+	demo_table_free(&s->table);
 	for (unsigned i = 0; i < NUM_FILES; i++) {
 		if (s->mr[i])
 			ibv_dereg_mr(s->mr[i]);
@@ -266,7 +276,13 @@ static int other_side(struct local *lo, void *arg)
 		link = perf_link_describe(&s.link);
 		json_object_set_new(link, "file", json_integer((json_int_t)(uintptr_t)s.map[RECEIVED]));
 		json_object_set_new(link, "file_rkey", json_integer(s.mr[RECEIVED]->rkey));
-		oob_send(oob, link);
+		rc = demo_table_make(&s.table, &s.nic, link, s.err);
+		if (rc == 0)
+			oob_send(oob, link);
+		else
+			json_decref(link);
+	}
+	if (rc == 0) {
 		peer = oob_recv(oob, "link", ANSWER_NS * oob_timeout_scale());
 		rc = side_connect(&s, peer);
 		json_decref(peer);
@@ -285,6 +301,7 @@ static int other_side(struct local *lo, void *arg)
 
 struct remote {
 	uint64_t addr, rkey;
+	struct demo_lookups lookups;
 };
 
 static int meet(struct side *s, struct oob *oob, struct remote *r)
@@ -293,7 +310,8 @@ static int meet(struct side *s, struct oob *oob, struct remote *r)
 	int rc = side_connect(s, peer);
 
 	if (rc == 0 && (!oob_get_u64(oob, peer, "file", INT64_MAX, &r->addr) ||
-			!oob_get_u64(oob, peer, "file_rkey", UINT32_MAX, &r->rkey)))
+			!oob_get_u64(oob, peer, "file_rkey", UINT32_MAX, &r->rkey) ||
+			!demo_lookups_meet(&r->lookups, oob, peer)))
 		rc = side_fail(s, -EPROTO, oob->err);
 	if (rc == 0) {
 		snprintf(demo.address, sizeof(demo.address), "%s", s->nic.address);
@@ -385,7 +403,8 @@ static int account(struct side *s, struct oob *oob, struct step *step, char *has
 	return 0;
 }
 
-static int move_both(struct side *s, struct oob *oob, struct step *step, char *received)
+static int move_both(struct side *s, struct oob *oob, struct step *step, struct demo_lookups *lookups,
+		     char *received)
 {
 	struct remote r = {0};
 	int rc;
@@ -406,6 +425,9 @@ static int move_both(struct side *s, struct oob *oob, struct step *step, char *r
 	if (rc == 0)
 		rc = account(s, oob, &step[1], received);
 	if (rc == 0)
+		rc = demo_lookups_run(&r.lookups, &s->link, s->err);
+	*lookups = r.lookups;
+	if (rc == 0)
 		oob_send(oob, json_pack("{s:s,s:b}", "type", "step", "end", 1));
 	return rc;
 }
@@ -415,7 +437,18 @@ static double gbps(const struct step *s)
 	return s->seconds > 0 ? (double)demo.size * 8 / s->seconds / 1e9 : 0;
 }
 
-static void print_text(const struct step *step, char (*hash)[HASH_LEN], bool equal)
+static void print_lookups(const struct demo_lookups *d)
+{
+	printf("\n%" PRIu64 " keys looked up in a hash table of the other process, one after the other\n",
+	       d->keys);
+	printf("  by RDMA READ       %5.2f round trips each, median %.1f us\n",
+	       (double)d->reads / (double)d->keys, d->read_us);
+	printf("  by the kernel get  %5.2f round trips each, median %.1f us\n",
+	       (double)d->calls / (double)d->keys, d->call_us);
+}
+
+static void print_text(const struct step *step, const struct demo_lookups *lookups, char (*hash)[HASH_LEN],
+		       bool equal)
 {
 	static const char *const head[] = {"", "bytes", "seconds", "Gbit/s", "packets", "sent again"};
 	char bytes[32], seconds[32], rate[32], packets[32], again[32];
@@ -443,27 +476,34 @@ static void print_text(const struct step *step, char (*hash)[HASH_LEN], bool equ
 		printf("all three are equal, byte by byte\n");
 	if (demo.keep)
 		printf("the files are in %s\n", demo.keep);
+	print_lookups(lookups);
 }
 
-static void print_json(const struct step *step, char (*hash)[HASH_LEN], bool equal)
+static void print_json(const struct step *step, const struct demo_lookups *d, char (*hash)[HASH_LEN],
+		       bool equal)
 {
-	json_t *steps = json_array(), *top;
+	json_t *steps = json_array(), *lookups, *top;
 
 	for (unsigned i = 0; i < 2; i++)
 		json_array_append_new(steps, json_pack("{s:s,s:f,s:f,s:I,s:I}", "name", step[i].name,
 						       "seconds", step[i].seconds, "goodput_gbps",
 						       gbps(&step[i]), "packets", (json_int_t)step[i].packets,
 						       "retransmitted_pkts", (json_int_t)step[i].again));
-	top = json_pack("{s:s,s:s,s:I,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port", demo.lo.kind, "size",
-			(json_int_t)demo.size, "steps", steps, "sent", hash[SENT], "received", hash[RECEIVED],
-			"returned", hash[RETURNED], "equal", equal, "machine", demo.machine);
+	lookups = json_pack("{s:I,s:{s:I,s:f},s:{s:I,s:f}}", "keys", (json_int_t)d->keys, "read",
+			    "round_trips", (json_int_t)d->reads, "p50_us", d->read_us, "kernel",
+			    "round_trips", (json_int_t)d->calls, "p50_us", d->call_us);
+	top = json_pack("{s:s,s:s,s:I,s:o,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port", demo.lo.kind,
+			"size", (json_int_t)demo.size, "steps", steps, "lookups", lookups, "sent", hash[SENT],
+			"received", hash[RECEIVED], "returned", hash[RETURNED], "equal", equal, "machine",
+			demo.machine);
 	json_dumpf(top, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	json_decref(top);
 }
 
 /* Compares hashes, and the bytes of all three files: `received` as the other process's mapping left it in its file. */
-static int compare(struct side *s, const struct step *step, char (*hash)[HASH_LEN])
+static int compare(struct side *s, const struct step *step, const struct demo_lookups *lookups,
+		   char (*hash)[HASH_LEN])
 {
 	uint8_t *received = mmap(NULL, demo.size, PROT_READ, MAP_SHARED, demo.fd[RECEIVED], 0);
 	bool equal;
@@ -477,9 +517,9 @@ static int compare(struct side *s, const struct step *step, char (*hash)[HASH_LE
 		strcmp(hash[SENT], hash[RECEIVED]) == 0 && strcmp(hash[SENT], hash[RETURNED]) == 0;
 	munmap(received, demo.size);
 	if (demo.json)
-		print_json(step, hash, equal);
+		print_json(step, lookups, hash, equal);
 	else
-		print_text(step, hash, equal);
+		print_text(step, lookups, hash, equal);
 	return equal ? CLI_OK : opt_failed(&cmd, "THE COPIES DIFFER");
 }
 
@@ -488,14 +528,15 @@ static int run(void)
 	struct step step[2] = {{.name = "write", .what = "RDMA WRITE sent -> received"},
 			       {.name = "read", .what = "RDMA READ received -> returned"}};
 	char hash[NUM_FILES][HASH_LEN] = {"", "", ""};
+	struct demo_lookups lookups;
 	struct side s;
 	int rc, theirs;
 
 	rc = local_start(&demo.lo, other_side, NULL);
 	if (rc < 0)
 		return opt_failed(&cmd, "can't start a second process: %s", strerror(-rc));
-	rc = move_both(&s, &demo.lo.oob, step, hash[RECEIVED]);
-	rc = rc < 0 ? opt_failed(&cmd, "%s", s.err) : compare(&s, step, hash);
+	rc = move_both(&s, &demo.lo.oob, step, &lookups, hash[RECEIVED]);
+	rc = rc < 0 ? opt_failed(&cmd, "%s", s.err) : compare(&s, step, &lookups, hash);
 	oob_close(&demo.lo.oob);
 	side_close(&s);
 	theirs = local_wait(&demo.lo);

@@ -30,6 +30,9 @@ with tempfile.TemporaryDirectory() as d:
         check(f'demo {args}', r.returncode == 0 and j.get('equal') is True and j.get('size') == size
               and j['sent'] == j['received'] == j['returned'] and [s['name'] for s in j['steps']] == ['write', 'read']
               and all(s['packets'] > 0 and s['seconds'] > 0 for s in j['steps']) and 'machine' in j, r)
+        look = j.get('lookups', {})
+        check('one round trip by kernel, two and more by READ',
+              look and look['kernel']['round_trips'] == look['keys'] and look['read']['round_trips'] > 2 * look['keys'], r)
         if 'loss' in args[1] and size >= 2 << 20:
             check('packets were sent again', sum(s['retransmitted_pkts'] for s in j.get('steps', [])) > 0, r)
     check('nothing is left behind', os.listdir(d) == [], None)
@@ -46,5 +49,5 @@ with tempfile.TemporaryDirectory() as d:
 
 r = run('demo', '--port', 'shm', '--size', '64K')
 check('text for people', r.returncode == 0 and 'RDMA WRITE' in r.stdout and 'RDMA READ' in r.stdout
-      and 'Gbit/s' in r.stdout and 'byte by byte' in r.stdout and not r.stderr, r)
+      and 'Gbit/s' in r.stdout and 'byte by byte' in r.stdout and '1.00 round trips' in r.stdout and not r.stderr, r)
 finish()
