@@ -28,7 +28,7 @@ enum roost_rpc_flags {
 struct roost_rpc_head {
 	uint64_t reply_addr; /* the caller's buffer; its end is best aligned to 8 */
 	uint32_t reply_rkey;
-	uint32_t reply_len; /* bytes of it, 8 or more; 0: no reply is wanted */
+	uint32_t reply_len; /* bytes of it, 8 to 2^31; 0: no reply is wanted */
 	uint16_t mark;	    /* comes back in the tail: tells this call's reply from others */
 	uint16_t flags;	    /* enum roost_rpc_flags */
 	uint32_t reserved;  /* 0 */

@@ -385,7 +385,8 @@ static bool take_head(struct roost_rpc_head *h, const uint8_t *data)
 	h->reply_len = le32toh(h->reply_len);
 	h->mark = le16toh(h->mark);
 	h->flags = le16toh(h->flags);
-	return h->reply_len == 0 || h->reply_len >= sizeof(struct roost_rpc_tail);
+	return h->reply_len == 0 ||
+	       (h->reply_len >= sizeof(struct roost_rpc_tail) && h->reply_len <= NIC_MAX_MSG);
 }
 
 /* What is wrong with a call before its kernel sees it; 0: nothing. */

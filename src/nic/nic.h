@@ -469,7 +469,7 @@ struct nic_rpc_send {
 	uint32_t imm;	   /* in network byte order, with has_imm */
 	bool has_imm;
 };
-/* 0; -EAGAIN: NIC_RPC_SENDS are outstanding; -ENOTCONN: the QP sends nothing in its state. */
+/* Of `len` and tail at most NIC_MAX_MSG. 0; -EAGAIN: NIC_RPC_SENDS are outstanding; -ENOTCONN: the QP sends nothing in its state; -EACCES: key 0. */
 int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s);
 
 /*

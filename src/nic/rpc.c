@@ -213,6 +213,8 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return -ENOTCONN;
+	if (s->len && !s->buf && !s->key)
+		return -EACCES; /* 0 is no key; an entry without one has memory of ours */
 	if (sq->replies == NIC_RPC_SENDS)
 		return -EAGAIN;
 	e = sq_entry(sq, sq->fetched);

@@ -373,6 +373,9 @@ static void reply_from_memory(void **state)
 				  .len = 1000,
 				  .has_imm = true,
 				  .imm = 77};
+	m.key = 0;
+	assert_int_equal(nic_rpc_send(S.qp, &m), -EACCES);
+	m.key = p.b.key;
 	assert_int_equal(nic_rpc_send(S.qp, &m), 0);
 	assert_true(ep_wait_recv(&p.a, &c, SEC));
 	assert_int_equal(c.imm, 77);
