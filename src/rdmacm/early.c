@@ -38,10 +38,13 @@ void rdmacm_early_unlisten(uint64_t service_id)
 	next_served = (next_served + 1) % REMEMBERED;
 }
 
+/* By the port, in whatever port space: perftest's first listener is for connections, the second one for datagrams if these are tested. */
 static bool was_served(uint64_t service_id, uint64_t now)
 {
 	for (unsigned i = 0; i < REMEMBERED; i++) {
-		if (served[i].service_id == service_id && now < served[i].until)
+		bool same = ((served[i].service_id ^ service_id) & RDMA_IB_IP_PORT_MASK) == 0;
+
+		if (same && now < served[i].until)
 			return true;
 	}
 	return false;
