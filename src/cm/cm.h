@@ -280,6 +280,11 @@ void cm_release(struct cm_conn *c, uint64_t now);
 
 void cm_set_user(struct cm_conn *c, void *user);
 enum cm_state cm_conn_state(const struct cm_conn *c);
+/*
+ * The peer of the established connection whose QP of ours this is has gone, as the NIC found out: CM_EV_DISCONNECTED, -ETIMEDOUT. Nothing is
+ * sent to it.
+ */
+void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn);
 
 /* What the QP's attributes are to be: for RTR from REP_RCVD or REQ_RCVD on, for RTS too. */
 struct cm_qp_attr {

@@ -10,6 +10,22 @@ void cm_set_user(struct cm_conn *c, void *user)
 	c->user = user;
 }
 
+/* Rare: all are looked at. */
+void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
+{
+	struct cm_event e = {.type = CM_EV_DISCONNECTED, .status = -ETIMEDOUT};
+
+	for (uint32_t i = 0; i < cm->fresh; i++) {
+		struct cm_conn *c = &cm->conns[i];
+
+		if (c->state != CM_ESTABLISHED || c->sidr || c->local_qpn != local_qpn)
+			continue;
+		cm_enter_timewait(c, now, cm_time_ns(c->ack_timeout));
+		cm_tell(c, &e);
+		return;
+	}
+}
+
 enum cm_state cm_conn_state(const struct cm_conn *c)
 {
 	return c->state;

@@ -114,6 +114,8 @@ struct tender {
 
 enum gsi_state { GSI_AWAITED, GSI_OPEN, GSI_CLOSED };
 
+#define GSI_GONE 256 /* QPs whose peer is gone, the same */
+
 struct gsi_datagram {
 	unsigned port;
 	struct pkt_addr src, dst;
@@ -129,6 +131,7 @@ struct gsi {
 	uint32_t head, tail;
 	uint64_t dropped;
 	struct gsi_datagram queue[GSI_QUEUE];
+	uint32_t gone[GSI_GONE], num_gone;
 	_Atomic uint64_t due;	/* ns */
 	_Atomic uint32_t woken; /* something waits */
 };
@@ -260,6 +263,8 @@ void gsi_fini(struct drive *d);
 /* nic_host_ops.gsi; host is the struct drive. */
 void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
 		 const uint8_t *mad);
+/* nic_host_ops.peer_gone */
+void gsi_peer_gone(void *host, uint32_t qpn);
 /* Hands over what came, runs what is due. Service thread. */
 void gsi_serve(struct drive *d);
 /* When it wants to: ns, 0: now. Service thread. */

@@ -39,6 +39,36 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 		drive_gsi_wake(d);
 }
 
+/* The same. */
+void gsi_peer_gone(void *host, uint32_t qpn)
+{
+	struct drive *d = host;
+	struct gsi *g = &d->gsi;
+	bool served;
+
+	spin_lock(&g->queue_lock);
+	served = g->state == GSI_OPEN;
+	if (served && g->num_gone < GSI_GONE)
+		g->gone[g->num_gone++] = qpn;
+	spin_unlock(&g->queue_lock);
+	if (served)
+		drive_gsi_wake(d);
+}
+
+/* Those QPs that were ended since the last look. User's lock held. */
+static void tell_gone(struct gsi *g)
+{
+	uint32_t gone[GSI_GONE], n;
+
+	spin_lock(&g->queue_lock);
+	n = g->num_gone;
+	memcpy(gone, g->gone, n * sizeof(gone[0]));
+	g->num_gone = 0;
+	spin_unlock(&g->queue_lock);
+	for (uint32_t i = 0; i < n && g->ops->gone; i++)
+		g->ops->gone(g->ctx, gone[i]);
+}
+
 static bool take(struct gsi *g, struct gsi_datagram *out)
 {
 	bool any;
@@ -68,6 +98,7 @@ void gsi_serve(struct drive *d)
 
 		for (; n < GSI_QUEUE && take(g, &m); n++)
 			g->ops->input(g->ctx, m.port, &m.src, &m.dst, m.mad);
+		tell_gone(g);
 		if (n == GSI_QUEUE) /* after a turn or two of the other work */
 			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
 		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()), memory_order_relaxed);
@@ -105,6 +136,7 @@ static void set_state(struct gsi *g, enum gsi_state state)
 	if (g->state != GSI_AWAITED)
 		g->head = g->tail;
 	g->state = state;
+	g->num_gone = 0;
 	spin_unlock(&g->queue_lock);
 }
 

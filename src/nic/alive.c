@@ -82,6 +82,7 @@ static void wait_for(struct dest *d, uint64_t ns)
 
 static void end_qp(struct nic_qp *qp)
 {
+	const struct nic_config *cfg = &qp->nic->cfg;
 	bool waits = qp->sq.una != qp->sq.fetched;
 
 	if (waits && !qp->attr.timeout)
@@ -93,6 +94,8 @@ static void end_qp(struct nic_qp *qp)
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 		qp_error(qp);
 	}
+	if (cfg->ops->peer_gone)
+		cfg->ops->peer_gone(cfg->host, qp->qpn);
 }
 
 /* Ends its connections; `agreed`: those that were promised to be kept alive. */
@@ -101,6 +104,7 @@ static void gone(struct dest *d, bool agreed)
 	struct list_head *l;
 
 	d->suspected = 0;
+	wheel_del(&d->pu->wheel, &d->alive_timer); /* nobody is left to be asked about */
 	d->pu->ctr.peer_gone++;
 	list_for_each (l, &d->qps) {
 		struct nic_qp *qp = list_entry(l, struct nic_qp, dest_link);

@@ -126,6 +126,8 @@ struct nic_host_ops {
 	 */
 	void (*gsi)(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
 		    const uint8_t *mad);
+	/* The QP was ended because its peer is gone (nic/alive.c). May be NULL. */
+	void (*peer_gone)(void *host, uint32_t qpn);
 };
 
 struct nic_config {

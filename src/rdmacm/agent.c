@@ -82,7 +82,14 @@ static uint64_t on_expire(void *ctx, uint64_t now)
 	return early < next ? early : next;
 }
 
-static const struct drive_gsi_ops gsi_ops = {.input = on_input, .expire = on_expire};
+static void on_gone(void *ctx, uint32_t qpn)
+{
+	rdmacm_lock();
+	cm_peer_gone(agent.cm, rdmacm_now(), qpn);
+	rdmacm_unlock();
+}
+
+static const struct drive_gsi_ops gsi_ops = {.input = on_input, .expire = on_expire, .gone = on_gone};
 
 /* What can't be sent is lost, as any datagram may be: the machine sends again. */
 static void on_send(void *ctx, const struct cm_datagram *d)

@@ -143,6 +143,9 @@ static int take_ece(struct rdmacm_id *id)
 	struct ibv_ece ece = id->remote_ece;
 	int ret;
 
+	/* Who offered nothing that we know gets no answer: stock libraries give up on one that they did not ask for. */
+	if (id->passive)
+		id->local_ece = (struct ibv_ece){0};
 	if (!ece.vendor_id)
 		return 0;
 	ret = ibv_set_ece(id->id.qp, &ece);
@@ -150,6 +153,8 @@ static int take_ece(struct rdmacm_id *id)
 		return 0;
 	if (ret == 0 && id->passive)
 		ret = ibv_query_ece(id->id.qp, &id->local_ece);
+	if (id->passive && id->local_ece.vendor_id != ece.vendor_id)
+		id->local_ece = (struct ibv_ece){0};
 	return -ret;
 }
 

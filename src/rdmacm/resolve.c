@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "base/sys.h"
 #include "rdmacm/rdmacm.h"
 
 /* Of a path record: "exactly", and four lanes of ten gigabits, as ibv_query_port() says. */
@@ -40,6 +41,39 @@ void rdmacm_set_path(struct rdmacm_id *id)
 uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port)
 {
 	return (uint64_t)id->id.ps << 16 | port;
+}
+
+/* The source address of the machine's route there. Connects a socket, which sends nothing. */
+static bool routed_source(const struct sockaddr *dst, struct sockaddr_storage *src)
+{
+	socklen_t len = sizeof(*src);
+	int fd = sys_socket(dst->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool ok;
+
+	if (fd < 0)
+		return false;
+	ok = !sys_connect(fd, dst, rdmacm_addr_len(dst)) &&
+	     !sys_getsockname(fd, (struct sockaddr *)src, &len);
+	sys_close(fd);
+	return ok;
+}
+
+/*
+ * Opens what the source needs: the address that the program names; or, when the NIC has none of the destination's family (it begins
+ * with one, of IPv4), the one that the machine would take. When that can't be had, there is no way there: settle_source() says so.
+ */
+static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const struct sockaddr *dst)
+{
+	struct sockaddr_storage routed;
+	struct pkt_addr addr, have;
+	uint16_t port;
+	int ret = rdmacm_agent_open_for(id, src);
+
+	if (ret || (src && !rdmacm_addr_is_any(src)) || rdmacm_addr_from(dst, &addr, &port))
+		return ret;
+	if (rdmacm_source_for(&addr, &have) && routed_source(dst, &routed))
+		rdmacm_agent_open_for(id, (struct sockaddr *)&routed);
+	return 0;
 }
 
 /* The source: what the program says, what the id is bound to, or what suits the destination. */
@@ -88,7 +122,7 @@ ROOST_EXPORT int rdma_resolve_addr(struct rdma_cm_id *pub, struct sockaddr *src_
 				   struct sockaddr *dst_addr, int timeout_ms)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
-	int ret = rdmacm_agent_open_for(id, src_addr);
+	int ret = open_source(id, src_addr, dst_addr);
 
 	if (ret)
 		return rdmacm_ret(ret);

@@ -37,6 +37,28 @@ static void one_end_disconnects(void **state)
 	pair_close(&p);
 }
 
+/* The NIC says that the peer is gone: nothing is sent, nothing is waited for but the path to be empty. */
+static void a_peer_that_is_gone_disconnects(void **state)
+{
+	struct cm_qp_attr q;
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	cm_qp_attr(p.cb, &q);
+	cm_peer_gone(p.a.cm, p.now, q.dest_qpn + 1); /* nobody's */
+	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
+	cm_peer_gone(p.a.cm, p.now, q.dest_qpn);
+	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, -ETIMEDOUT);
+	cm_peer_gone(p.a.cm, p.now, q.dest_qpn);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), -ENOTCONN);
+	assert_int_equal(end_wait(&p.a), TIMEWAIT);
+	assert_ptr_equal(end_told(&p.a, CM_EV_TIMEWAIT_EXIT)->conn, p.ca);
+	cm_release(p.ca, p.now);
+	assert_int_equal(cm_in_use(p.a.cm), 0);
+	pair_close(&p);
+}
+
 static void both_ends_disconnect_at_once(void **state)
 {
 	struct pair p;
@@ -432,6 +454,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_end_disconnects),
+		cmocka_unit_test(a_peer_that_is_gone_disconnects),
 		cmocka_unit_test(both_ends_disconnect_at_once),
 		cmocka_unit_test(a_lost_drep_is_sent_again_in_timewait_and_after),
 		cmocka_unit_test(a_dreq_that_nobody_answers_is_given_up),

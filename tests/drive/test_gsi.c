@@ -11,6 +11,7 @@ struct user {
 	atomic_bool answer; /* send one for each that comes */
 	atomic_bool hold;   /* input waits */
 	_Atomic uintptr_t thread;
+	atomic_uint gone, gone_sum;
 };
 
 static void input(void *ctx, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
@@ -44,7 +45,33 @@ static uint64_t expire(void *ctx, uint64_t now)
 	return due;
 }
 
-static const struct drive_gsi_ops ops = {input, expire};
+static void gone(void *ctx, uint32_t qpn)
+{
+	struct user *u = ctx;
+
+	atomic_fetch_add(&u->gone_sum, qpn);
+	atomic_fetch_add(&u->gone, 1);
+}
+
+static const struct drive_gsi_ops ops = {input, expire, gone};
+
+/* QPs that the core ended, told by the service thread; before there is a user, and after, nobody wants to know. */
+static void peers_go(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX};
+	struct nic *nic = drive_nic(*state);
+
+	nic->cfg.ops->peer_gone(nic->cfg.host, 1000);
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	for (unsigned i = 1; i <= 10; i++) {
+		nic->cfg.ops->peer_gone(nic->cfg.host, i);
+		assert_true(fake_reached(&u.gone, i));
+	}
+	assert_int_equal(atomic_load(&u.gone_sum), 55);
+	drive_gsi_close(*state);
+	nic->cfg.ops->peer_gone(nic->cfg.host, 1000);
+	assert_int_equal(atomic_load(&u.gone), 10);
+}
 
 static void datagrams_come(void **state)
 {
@@ -142,6 +169,7 @@ static void closed_is_closed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(peers_go, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(timers_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(floods_are_bounded, harness_setup, harness_teardown),

@@ -123,6 +123,7 @@ RULE(killed)
 	assert_true(ep_wait_recv(&A[1], &c, MSEC));
 	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
 	assert_int_equal(nic_qp_state(A[1].qp), NIC_QPS_ERR);
+	assert_int_equal(w->peers_gone, 2);
 	assert_int_equal(A[0].events & 1u << NIC_EVENT_QP_FATAL, 0);
 	assert_int_not_equal(A[1].events & 1u << NIC_EVENT_QP_FATAL, 0);
 	assert_int_equal(count(ended), 2); /* destinations: the simulated link has one a lane */
@@ -252,6 +253,8 @@ RULE(kept_alive_with_hints)
 	world_kill(w, 1);
 	assert_true(ep_wait_recv(&A[0], &c, 5 * SEC));
 	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
+	world_run(w, world_now(w) + 60 * SEC);
+	assert_true(nic_deadline(w->nic[0], 0) == UINT64_MAX);
 	end();
 }
 

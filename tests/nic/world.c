@@ -49,7 +49,13 @@ static void on_gsi(void *host, unsigned port, const struct pkt_addr *src, const 
 	memcpy(w->gsi.mad, mad, NIC_GSI_LEN);
 }
 
-static const struct nic_host_ops ops = {on_cq_event, on_qp_event, on_cq_error, on_srq_event, on_gsi};
+static void on_peer_gone(void *host, uint32_t qpn)
+{
+	((struct world *)host)->peers_gone++;
+}
+
+static const struct nic_host_ops ops = {on_cq_event,  on_qp_event, on_cq_error,
+					on_srq_event, on_gsi,	   on_peer_gone};
 
 void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
 		      const struct sim_params *params)

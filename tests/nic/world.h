@@ -20,7 +20,7 @@ struct world {
 	struct port *port[WORLD_MAX_NICS][NIC_MAX_PORTS][NIC_MAX_PUS];
 	unsigned nics, ports, pus;
 	uint64_t paused_until[WORLD_MAX_NICS]; /* the NIC is not polled before */
-	uint64_t cq_events, cq_errors;
+	uint64_t cq_events, cq_errors, peers_gone;
 	struct {
 		uint64_t count;
 		unsigned port;
