@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Stock programs between two network namespaces with a cable between them, as between two containers or machines.
+
+usage: run.py --roost PROGRAM [--only TEXT] [--list]
+
+Nothing names an address for the NIC: each side finds the one of its namespace, or binds the one it is told. The programs run
+without any capability. One line for each row; what failed is shown. Exit status 0 only when all passed; 77 when there can be no
+namespaces here (no root), and 1 for that too with ROOST_INTEROP=required in the environment.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'stock'))
+from run import RUN_LIMIT, Side, free_tcp_port, result_missing  # noqa: E402
+
+PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
+NO_RIGHTS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs']
+ADDRESSES = {4: ('10.99.0.1', '10.99.0.2'), 6: ('fd99::1', 'fd99::2')}
+
+
+def row(name, server, client, meet='cm', family=4, wanted='', killed=False):
+    """{S} is the server's address, {P} a port. They meet by rdma_cm, or by TCP. `killed`: the server is, and the client must end."""
+    return {'name': name, 'server': server, 'client': client, 'meet': meet, 'family': family, 'wanted': wanted, 'killed': killed}
+
+
+def rows():
+    done = 'data transfers complete'
+    found = [
+        row('rping', 'rping -s -p {P} -C 10', 'rping -c -a {S} -p {P} -C 10'),
+        row('rping 20 KB', 'rping -s -p {P} -C 10 -V -S 20000', 'rping -c -a {S} -p {P} -C 10 -V -S 20000'),
+        row('rping IPv6', 'rping -s -a {S} -p {P} -C 10 -V', 'rping -c -a {S} -p {P} -C 10 -V', family=6),
+        row('rping killed', 'rping -s -p {P}', 'rping -c -a {S} -p {P}', killed=True, wanted='failed status|DISCONNECT'),
+        row('ucmatose', 'ucmatose -p {P} -c 10', 'ucmatose -p {P} -c 10 -s {S}', wanted=done),
+        row('udaddy', 'udaddy', 'udaddy -s {S}', wanted=done),
+    ]
+    for program, more in (('ib_write_bw', ''), ('ib_read_bw', '-m 1024'), ('ib_send_lat', '-e')):
+        words = f'{program} -F -p {{P}} -n 200 {more}'
+        found.append(row(f'{program}', words, words + ' {S}', meet='tcp'))
+        found.append(row(f'{program} -R', words + ' -R', words + ' -R {S}'))
+    return found
+
+
+class Missing(Exception):
+    """Something that this needs is not to be had here."""
+
+
+def ip(*words):
+    done = subprocess.run(['ip', *words], env=dict(os.environ, PATH=PATH), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
+    if done.returncode:
+        raise Missing(f"ip {' '.join(words)}: {done.stdout.strip()}")
+
+
+class Networks:
+    """Two namespaces, and a pair of veth between them."""
+
+    def __init__(self):
+        if os.geteuid() != 0:
+            raise Missing('not root: network namespaces take CAP_SYS_ADMIN')
+        for tool in ('ip', 'setpriv'):
+            if not shutil.which(tool, path=PATH):
+                raise Missing(f'no program {tool}')
+        self.names = [f'roost{side}{os.getpid()}' for side in 'ab']
+        try:
+            for name in self.names:
+                ip('netns', 'add', name)
+            ip('link', 'add', 'v0', 'netns', self.names[0], 'type', 'veth', 'peer', 'name', 'v0', 'netns', self.names[1])
+            for i, name in enumerate(self.names):
+                ip('-n', name, 'addr', 'add', ADDRESSES[4][i] + '/24', 'dev', 'v0')
+                ip('-n', name, 'addr', 'add', ADDRESSES[6][i] + '/64', 'dev', 'v0', 'nodad')
+                for link in ('lo', 'v0'):
+                    ip('-n', name, 'link', 'set', link, 'up')
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self):
+        for name in self.names:
+            subprocess.run(['ip', 'netns', 'del', name], env=dict(os.environ, PATH=PATH), stderr=subprocess.DEVNULL, check=False)
+
+
+class Inside(Side):
+    """A program in a namespace, run by roost, with no rights there."""
+
+    def __init__(self, roost, name, command):
+        self.output = tempfile.TemporaryFile(mode='w+')
+        full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, roost, 'run', '--', *command.split()]
+        env = dict(os.environ, PATH=PATH)
+        env.pop('ROOST_PORT', None)
+        self.process = subprocess.Popen(full, env=env, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT,
+                                        start_new_session=True)
+        self.command = ' '.join(full)
+
+    def listens_by_tcp(self, port):
+        wanted = f':{port:04X} '
+        try:
+            return any(wanted in line and ' 0A ' in line for table in ('tcp', 'tcp6')
+                       for line in open(f'/proc/{self.process.pid}/net/{table}', encoding='ascii'))
+        except OSError:
+            return False
+
+    def nic(self, roost):
+        """What `roost stat` says of it."""
+        said = subprocess.run([roost, 'stat', '--json'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+        try:
+            return next(nic for nic in json.loads(said)['nics'] if nic['pid'] == self.process.pid)
+        except (ValueError, KeyError, StopIteration):
+            return {}
+
+
+def until_true(what, until):
+    while not what():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def killed(roost, server, client, wanted, until):
+    """The transfer is under way, the server dies, and the client says so and ends."""
+    if not until_true(lambda: client.ended() or client.nic(roost).get('counters', {}).get('rcvd_pkts', 0) > 1000, until) or client.ended():
+        return 'client: no transfer to interrupt'
+    os.kill(server.process.pid, signal.SIGKILL)
+    problem = client.wait(until)
+    if problem:
+        return f'client {problem}'
+    return None if re.search(wanted, client.text()) else f'client: exit status {client.process.returncode}, and no word of an error'
+
+
+def run(roost, names, spec):
+    """(problem or None, report)"""
+    port = free_tcp_port()
+    fill = {'S': ADDRESSES[spec['family']][0], 'P': port}
+    until = time.monotonic() + RUN_LIMIT
+    server = Inside(roost, names[0], spec['server'].format(**fill))
+    client = None
+    try:
+        until_true(lambda: server.ended() or (server.listens_by_tcp(port) if spec['meet'] == 'tcp'
+                                              else server.nic(roost).get('cm', {}).get('listeners')), until)
+        client = Inside(roost, names[1], spec['client'].format(**fill))
+        if spec['killed']:
+            problem = killed(roost, server, client, spec['wanted'], until)
+        else:
+            problem = client.wait(until) or client.verdict()
+            problem = f'client {problem}' if problem else None
+            verdict = server.wait(time.monotonic() + 1 if problem else until) or server.verdict()
+            problem = problem or (f'server {verdict}' if verdict else None)
+            if not problem and not re.search(spec['wanted'], client.text()):
+                problem = f"client does not say {spec['wanted']}"
+            if not problem and spec['client'].startswith('ib_'):
+                problem = result_missing('ib_', client.text())
+    finally:
+        server.kill()
+        if client:
+            client.kill()
+    report = ''.join(f'--- {what}: {side.command}\n{side.text()}' for what, side in (('server', server), ('client', client)) if side)
+    return problem, report
+
+
+def skip(why):
+    required = os.environ.get('ROOST_INTEROP') == 'required'
+    print(f"{'FAILED' if required else 'SKIPPED'}: nothing ran between two network namespaces: {why}")
+    sys.exit(1 if required else 77)
+
+
+def main():
+    parser = argparse.ArgumentParser(description='Stock programs between two network namespaces.')
+    parser.add_argument('--roost', required=True, help='the roost command')
+    parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name holds TEXT')
+    parser.add_argument('--list', action='store_true', help='name the rows')
+    options = parser.parse_args()
+    chosen = [spec for spec in rows() if options.only in spec['name']]
+    if options.list:
+        print('\n'.join(spec['name'] for spec in chosen))
+        return
+    missing = sorted({spec['server'].split()[0] for spec in chosen if not shutil.which(spec['server'].split()[0])})
+    if missing:
+        sys.exit(f"not installed: {', '.join(missing)} (scripts/setup check installs them)")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever stops us leaves no namespace behind
+    try:
+        networks = Networks()
+    except Missing as e:
+        skip(e)
+    failed = 0
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ['ROOST_SHM_DIR'] = folder
+            for spec in chosen:
+                start = time.monotonic()
+                problem, report = run(os.path.abspath(options.roost), networks.names, spec)
+                print(f"{'FAILED' if problem else 'ok    '} {spec['name']:24} {time.monotonic() - start:6.1f} s", flush=True)
+                if problem:
+                    failed += 1
+                    print(f'  {problem}\n{report}', flush=True)
+    finally:
+        networks.remove()
+    print(f'{len(chosen) - failed} of {len(chosen)} rows passed')
+    sys.exit(1 if failed else 0)
+
+
+main()
