@@ -74,8 +74,9 @@ class Guest:
         tries = 0
         while True:
             tries += 1
-            self.control.sendall(f'echo @@"HELLO" {tries}\n'.encode())
             try:
+                self.control.settimeout(5)
+                self.control.sendall(f'echo @@"HELLO" {tries}\n'.encode())
                 self._take(f'@@HELLO {tries}\n'.encode(), 1)
                 self._take(b'@@RC 0\n', 5)
                 break

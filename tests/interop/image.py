@@ -88,6 +88,14 @@ def libraries(file):
     return set(re.findall(r'(/\S+) \(0x', text))
 
 
+def needed_by_threads():
+    """The C library opens it when a thread ends by pthread_exit(), as rping's do; no program names it."""
+    for line in output('ldconfig', '-p').splitlines():
+        if re.match(r'\s*libgcc_s\.so\.1 .*x86-64', line):
+            return line.split(' => ')[1]
+    raise Missing('no libgcc_s.so.1')
+
+
 def contents(tree, release, programs):
     """{path in the guest: file here}"""
     # Names as they are linked, contents as they are: libfoo.so.1 is a link, the loader opens what it is called.
@@ -110,6 +118,7 @@ def contents(tree, release, programs):
         for library in libraries(binary):
             inside = library[1:] if '/ld-linux' in library else 'lib/' + os.path.basename(library)
             files[inside] = library
+    files['lib/libgcc_s.so.1'] = needed_by_threads()
     base = os.path.join(tree, 'lib/modules', release)
     for file in modules(tree, release):
         files[f'lib/modules/{release}/{os.path.relpath(file, base)}'] = file

@@ -6,20 +6,28 @@ HOST, GUEST = 'host', 'guest'
 BIG_LINK, ETHERNET = 9000, 1500
 DISORDER = 'delay 3ms 2ms duplicate 5%'  # the delay varies, so packets overtake each other
 OURS, THEIRS = 0.05, 0.10  # loss of what we send; of what the guest sends
+CM_OURS = 0.01             # the same where connections are made too: a message that is lost costs seconds
 
 
 @dataclass
 class Row:
     name: str
     program: str
-    arguments: str
+    arguments: str               # of both; where they meet by rdma_cm, of the server: {S} is its address, {P} a port
     server: str = GUEST          # where the server is; the client is at the other end
     family: int = 4              # of the addresses that packets go between; the programs meet over IPv4
     link_mtu: int = BIG_LINK
     port: str = ''               # options of our port
     netem: str = ''              # discipline of the guest's interface
     killed: bool = False         # the server is killed in the middle, and the client must say so and end
+    client: str = ''             # the client's arguments, where they meet by rdma_cm
+    wanted: str = ''             # a pattern in the client's output
+    refused: bool = False        # the client is to fail
     counts: dict = field(default_factory=dict)  # least that the oracles count in our capture
+
+    @property
+    def cm(self):
+        return bool(self.client)
 
     @property
     def disorders(self):
@@ -102,5 +110,28 @@ def killed():
     return rows
 
 
+def connected():
+    """Programs that meet by rdma_cm: connection management of both stacks."""
+    rping = {'arguments': '-s -a {S} -p {P} -C 20', 'client': '-c -a {S} -p {P} -C 20'}
+    verify = {'arguments': rping['arguments'] + ' -V -S 20000', 'client': rping['client'] + ' -V -S 20000'}
+    done = {'wanted': 'data transfers complete'}
+    rows = rows_of('rping', 'rping', **rping) + rows_of('rping 20 KB', 'rping', **verify)
+    rows += rows_of('rping IPv6', 'rping', **verify, family=6)
+    rows += rows_of('rping our loss', 'rping', **verify, port=f'loss={CM_OURS},seed=11')
+    rows += rows_of('rping their loss', 'rping', **verify, netem=f'loss {THEIRS:.0%}')
+    rows += rows_of('rping rejected', 'rping', rping['arguments'], client='-c -a {S} -p 1 -C 20', wanted='REJECTED', refused=True)
+    # Not the other way round: a kernel whose rping only waits never learns of a killed peer.
+    rows += rows_of('rping killed', 'rping', '-s -a {S} -p {P} -S 60000', client='-c -a {S} -p {P} -S 60000', servers=(GUEST,), killed=True)
+    rows += rows_of('ucmatose', 'ucmatose', '-b {S} -p {P}', client='-s {S} -p {P}', **done)
+    rows += rows_of('ucmatose 20', 'ucmatose', '-b {S} -p {P} -c 20 -C 10 -S 3000', client='-s {S} -p {P} -c 20 -C 10 -S 3000', **done)
+    rows += rows_of('udaddy', 'udaddy', '-b {S}', client='-s {S} -b {C}', **done)
+    for tool, more in (('ib_send_bw', '-s 5001'), ('ib_write_bw', '-s 5001'), ('ib_read_bw', '-s 5001'), ('ib_send_lat', '-s 32'),
+                       ('ib_atomic_lat', '')):
+        words = f'-R -F -p {{P}} -n 100 {more}'
+        # A perftest server listens twice, and the kernel refuses who comes in between.
+        rows += rows_of(f'{tool} -R', tool, words, client=words + ' {S}', servers=(HOST,))
+    return rows
+
+
 # What changes the link goes last: it is changed once.
-ROWS = sorted(perftest() + checked() + killed(), key=lambda row: -row.link_mtu)
+ROWS = sorted(perftest() + checked() + killed() + connected(), key=lambda row: -row.link_mtu)

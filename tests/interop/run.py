@@ -49,6 +49,7 @@ class HostSide:
 
     def __init__(self, rig, row, command, capture):
         spec = ','.join(x for x in (f'udp:{rig.tap.ours[row.family]}', row.port, f'pcap={capture}') if x)
+        self.row, self.roost = row, rig.roost
         self.command = f"{rig.roost} run --port {spec} -- {' '.join(command)}"
         self.output = open(os.path.join(rig.scratch, 'host.txt'), 'w+', encoding='utf-8', errors='replace')
         self.process = subprocess.Popen([rig.roost, 'run', '--port', spec, '--', *command], stdin=subprocess.DEVNULL,
@@ -58,26 +59,39 @@ class HostSide:
         return self.process.poll()
 
     def text(self):
+        if self.output.closed:
+            return self.said
         self.output.seek(0)
         return self.output.read()
 
     def listens(self, port):
+        if self.row.cm:
+            return self.listens_by_cm()
         wanted = f':{port:04X} '
         return any(wanted in line and ' 0A ' in line
                    for table in ('/proc/net/tcp', '/proc/net/tcp6') for line in open(table, encoding='ascii'))
+
+    def listens_by_cm(self):
+        said = subprocess.run([self.roost, 'stat', '--json'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        try:
+            nics = json.loads(said.stdout)['nics']
+        except (ValueError, KeyError):
+            return False
+        return any(nic['pid'] == self.process.pid and nic.get('cm', {}).get('listeners') for nic in nics)
 
     def kill(self):
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        self.said = self.text()
         self.output.close()
 
 
 class GuestSide:
     """A program on the kernel's stack in the guest."""
 
-    def __init__(self, rig, command):
-        self.guest, self.name, self.command = rig.guest, command[0], ' '.join(command)
+    def __init__(self, rig, row, command):
+        self.guest, self.row, self.name, self.command = rig.guest, row, command[0], ' '.join(command)
         self.guest.run('rm -f /tmp/status')
         self.guest.run(f'(({self.command}); echo $? >/tmp/status.new; mv /tmp/status.new /tmp/status) >/tmp/out 2>&1 &')
 
@@ -89,6 +103,8 @@ class GuestSide:
         return self.guest.run('cat /tmp/out')[1]
 
     def listens(self, port):
+        if self.row.cm:
+            return self.guest.run("rdma resource show cm_id | grep -q LISTEN")[0] == 0
         return self.guest.run(f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6")[0] == 0
 
     def kill(self):
@@ -173,6 +189,13 @@ class Rig:
         """{end: its command}"""
         port = free_tcp_port()
         commands = {}
+        if row.cm:
+            addresses = {HOST: self.tap.ours[row.family], GUEST: self.tap.theirs[row.family]}
+            for end in (HOST, GUEST):
+                words = row.arguments if end == row.server else row.client
+                fill = {'S': addresses[row.server], 'C': addresses[end], 'P': port}
+                commands[end] = [row.program, *words.format(**fill).split()]
+            return port, commands
         for end, device, gid in ((HOST, OURS, 0), (GUEST, THEIRS, self.gids[row.family])):
             command = [row.program, '-d', device, '-x', str(gid), '-p', str(port)]
             command += ['-F'] if row.program != 'pair' else []
@@ -195,7 +218,7 @@ class Rig:
         self.prepare(row)
         ours, wire_file = (os.path.join(self.scratch, f) for f in ('ours.pcap', 'wire.pcap'))
         port, commands = self.commands(row)
-        start = {HOST: lambda: HostSide(self, row, commands[HOST], ours), GUEST: lambda: GuestSide(self, commands[GUEST])}
+        start = {HOST: lambda: HostSide(self, row, commands[HOST], ours), GUEST: lambda: GuestSide(self, row, commands[GUEST])}
         client_end = GUEST if row.server == HOST else HOST
         wire = Wire(self.tap, wire_file)
         server = client = None
@@ -206,7 +229,7 @@ class Rig:
                 time.sleep(0.05)
             client = start[client_end]()
             if row.killed:
-                trouble = self.kill_server(wire, server, client, until)
+                trouble = self.kill_server(row, wire, server, client, until)
             else:
                 trouble = self.verdict(row, server, client, until)
             said = self.guest.run('dmesg')[1]
@@ -234,6 +257,8 @@ class Rig:
         return None
 
     def verdict(self, row, server, client, until):
+        if row.refused:
+            return self.refusal(row, client, until)
         trouble = []
         for what, side in (('client', client), ('server', server)):
             # A client that failed leaves its server waiting for ever.
@@ -245,11 +270,21 @@ class Rig:
                 trouble.append(f'{what}: exit status {side.status()}')
             trouble += [f'{what} says: {line.strip()}' for line in side.text().splitlines()
                         if COMPLAINTS.search(line) and not HARMLESS.search(line)]
-        if not trouble and row.program != 'pair' and not RESULT.search(client.text()):
+        if not trouble and row.wanted and not re.search(row.wanted, client.text()):
+            trouble.append(f'client does not say {row.wanted}')
+        if not trouble and row.program.startswith('ib_') and not RESULT.search(client.text()):
             trouble.append('client: no result line')
         return trouble
 
-    def kill_server(self, wire, server, client, until):
+    def refusal(self, row, client, until):
+        late = self.wait(client, until)
+        if late:
+            return [f'client {late}']
+        if not client.status() or not re.search(row.wanted, client.text()):
+            return [f'client: exit status {client.status()}, and it was to be refused']
+        return []
+
+    def kill_server(self, row, wire, server, client, until):
         while os.path.getsize(wire.file) < KILL_AFTER:
             if time.monotonic() > until or client.status() is not None:
                 return ['no transfer to interrupt']
@@ -258,6 +293,9 @@ class Rig:
         late = self.wait(client, until)
         if late:
             return [f'client {late}']
+        # A kernel takes leave for a program that is killed: then one that met it by rdma_cm hears of its end, and may be content.
+        if row.cm and 'DISCONNECT' in client.text():
+            return []
         if not client.status() or not re.search('completion with error|failed status', client.text(), re.I):
             return [f'client: exit status {client.status()}, and no word of an error: its peer was killed']
         return []
@@ -305,10 +343,10 @@ def skip(why):
 def main():
     parser = argparse.ArgumentParser(description='Roost against the Linux kernel\'s RoCE v2 in a virtual machine.')
     parser.add_argument('--build', default=os.path.join(TOP, 'build'), metavar='DIR', help='where Roost is built; default: build')
-    parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name and direction hold TEXT')
+    parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name and direction hold TEXT, or one of several between bars')
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
-    rows = [row for row in ROWS if options.only in str(row)]
+    rows = [row for row in ROWS if any(text in str(row) for text in options.only.split('|'))]
     if options.list:
         print('\n'.join(str(row) for row in rows))
         return
