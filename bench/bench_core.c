@@ -16,7 +16,8 @@ static void on_cq(void *host, void *ctx)
 
 static void on_qp(void *host, enum nic_event ev, void *ctx)
 {
-	fprintf(stderr, "event %d\n", ev);
+	if (ev != NIC_EVENT_FIRST_PACKET)
+		fprintf(stderr, "event %d\n", ev);
 }
 
 static const struct nic_host_ops host_ops = {.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};

@@ -42,10 +42,9 @@ static void on_cq(void *host, void *ctx)
 {
 }
 
+/* What goes wrong shows in a completion. */
 static void on_qp(void *host, enum nic_event ev, void *ctx)
 {
-	fprintf(stderr, "bench_qps: event %d\n", ev);
-	exit(1);
 }
 
 static const struct nic_host_ops host_ops = {.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
