@@ -204,7 +204,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(!memcmp(r.caller.mem + REPLY + ROOM, zero, PARAMS - REPLY - ROOM), "wrote behind a reply");
 	ep_fini(&r.caller);
 	ep_fini(&r.node);
-	fabric_destroy(f);
 	world_fini(&r.w);
 	return 0;
 }
