@@ -137,12 +137,17 @@ static unsigned calls_run(void *ctx, unsigned pu, bool *more)
 	return done;
 }
 
+static void calls_close(void *ctx)
+{
+}
+
 static const struct nic_rpc_ops calls = {.attach = calls_attach,
 					 .detach = calls_forgotten,
 					 .deliver = calls_deliver,
 					 .sent = calls_sent,
 					 .stop = calls_forgotten,
-					 .run = calls_run};
+					 .run = calls_run,
+					 .close = calls_close};
 
 static void attributes(struct rig *r, struct nic_qp_attr *a)
 {

@@ -52,9 +52,10 @@ def perftest_rows():
 
 def fio_rows():
     server = "fio --name=s --ioengine=rdma --port={P} --rw=read --bs=64k --size=1m"
-    # The one that writes connects, whatever the operation.
+    # The one that writes connects, whatever the operation. Not --verb=send: fio asks for no RNR retry (0 in its REQ) and sends
+    # without a word from the receiver, whose receives may come later; then it fails on any NIC.
     client = "fio --name=c --ioengine=rdma --hostname={S} --port={P} --rw=write --bs=64k --size=1m"
-    return [row(server, f"{client} --verb={verb}", wanted=r"io=1024KiB") for verb in ("write", "read", "send")]
+    return [row(server, f"{client} --verb={verb}", wanted=r"io=1024KiB") for verb in ("write", "read")]
 
 
 def rows():
