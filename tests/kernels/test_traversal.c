@@ -26,9 +26,12 @@ static struct rig_reply walk(const struct roost_traversal_params *p)
 	return rig_call(r, ROOST_TRAVERSAL_OP, p, sizeof(*p), ROOM);
 }
 
-static uint64_t *word(uint64_t va)
+/* Fields stand at multiples of 4 bytes. */
+typedef uint64_t unaligned64 __attribute__((aligned(1)));
+
+static unaligned64 *word(uint64_t va)
 {
-	return (uint64_t *)(void *)(r->node[0].mem + (va - rig_va(r, 0)));
+	return (unaligned64 *)(void *)(r->node[0].mem + (va - rig_va(r, 0)));
 }
 
 /* Value of key k: at its own place, k & 63 bytes and a few. */
@@ -375,9 +378,9 @@ static void random_walks(void **state)
 		p.key_mask[0] = some_mask(&rng, units);
 		if (rng_below(&rng, 2))
 			p.order_mask[0] = some_mask(&rng, units);
-		*(uint64_t *)(void *)p.key = rng_below(&rng, 3)
-						     ? rng_below(&rng, 8)
-						     : rig_va(r, AREA_AT + 64 * rng_below(&rng, 240));
+		*(unaligned64 *)(void *)p.key = rng_below(&rng, 3)
+							? rng_below(&rng, 8)
+							: rig_va(r, AREA_AT + 64 * rng_below(&rng, 240));
 		want = model(&p, &value, &len);
 		a = walk(&p);
 		assert_int_equal(a.status, want);
