@@ -120,8 +120,6 @@ def connected():
     done = {'wanted': 'data transfers complete'}
     rows = rows_of('rping', 'rping', **rping) + rows_of('rping 20 KB', 'rping', **verify)
     rows += rows_of('rping IPv6', 'rping', **verify, family=6)
-    rows += rows_of('rping our loss', 'rping', **verify, port=f'loss={CM_OURS},seed=11')
-    rows += rows_of('rping their loss', 'rping', **verify, netem=f'loss {THEIRS:.0%}')
     rows += rows_of('rping rejected', 'rping', rping['arguments'], client='-c -a {S} -p 1 -C 20', wanted='REJECTED', refused=True)
     # Not the other way round: a kernel whose rping only waits never learns of a killed peer.
     rows += rows_of('rping killed', 'rping', '-s -a {S} -p {P} -S 60000', client='-c -a {S} -p {P} -S 60000', servers=(GUEST,), killed=True)
