@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A call allocates nothing, not even over a link that loses: the linker hands malloc and its kin to the counters below. */
+/* A call allocates nothing, not even over a link that loses: the linker hands malloc and its kin to the counters of allocations.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,43 +7,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "../common/allocations.h"
 #include "rig.h"
 #include "roost/get.h"
-
-static uint64_t allocations;
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t m);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t a, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t m);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t a, size_t n);
-
-void *__wrap_malloc(size_t n)
-{
-	allocations++;
-	return __real_malloc(n);
-}
-
-void *__wrap_calloc(size_t n, size_t m)
-{
-	allocations++;
-	return __real_calloc(n, m);
-}
-
-void *__wrap_realloc(void *p, size_t n)
-{
-	allocations++;
-	return __real_realloc(p, n);
-}
-
-void *__wrap_aligned_alloc(size_t a, size_t n)
-{
-	allocations++;
-	return __real_aligned_alloc(a, n);
-}
 
 static void calls_allocate_nothing(void **state)
 {
