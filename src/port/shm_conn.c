@@ -362,6 +362,19 @@ static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struc
 	return true;
 }
 
+/* Who connects to us is there, whatever became of who had its address before: no path to it waits any longer. */
+static void welcome(struct shm_port *s, const struct pkt_addr *peer)
+{
+	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
+		struct shm_path *path = container_of(n, struct shm_path, node);
+
+		if (!path->tx && pkt_addr_eq(&path->base.dst, peer)) {
+			path->pause_ms = SHM_RETRY_MS;
+			path->retry_ms = shm_now_ms();
+		}
+	}
+}
+
 /* Makes an incoming ring of a connection that said its hello. 0 or -errno. */
 static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, int ring_fd)
 {
@@ -389,6 +402,7 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 	/* In front: the first packets are there already, or about to come. */
 	s->rx[s->num_rx++] = s->rx[s->num_hot];
 	s->rx[s->num_hot++] = rx;
+	welcome(s, &rx->src);
 	if (s->armed) {
 		atomic_store_explicit(&rx->ring.ctl->sleeping, 1, memory_order_relaxed);
 		shm_fence();

@@ -108,6 +108,32 @@ static void test_two_processes_and_sigkill(void **state)
 	port_close(a);
 }
 
+/* One that comes and goes is looked for less and less often; but once it has sent something, it gets its answer. */
+static void test_short_lives(void **state)
+{
+	struct port *a = srig_open("10.0.0.1", 0);
+	struct pkt_addr dst = srig_addr("10.0.0.2");
+	struct port_path *path = a->ops->path_get(a, &dst, 0);
+
+	for (uint64_t life = 0; life < 12; life++) {
+		struct port *b = srig_open("10.0.0.2", 0);
+		struct port_path *back = b->ops->path_get(b, &a->addr, 0);
+		struct port_pkt pkt;
+
+		srig_send_now(b, back, life);
+		pkt = srig_next(a);
+		srig_check(&pkt, life);
+		srig_send_now(a, path, 100 + life);
+		assert_int_equal(a->stats.tx_packets, life + 1);
+		assert_int_equal(a->stats.tx_dropped, 0);
+		pkt = srig_next(b);
+		srig_check(&pkt, 100 + life);
+		port_close(b);
+		a->ops->control(a);
+	}
+	port_close(a);
+}
+
 /* What a peer sent before it left is delivered. */
 static void test_last_words(void **state)
 {
@@ -333,6 +359,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_absent_peer),
 		TEST(test_two_processes_and_sigkill),
+		TEST(test_short_lives),
 		TEST(test_last_words),
 		TEST(test_room_outlives_the_peer),
 		TEST(test_path_references),
