@@ -9,6 +9,7 @@
 #define ROOST_VERBS_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 
 #include "roost/kernel.h"
 #include "roost/rpc.h"
@@ -20,10 +21,19 @@ extern "C" {
 /* ---- queue pairs ---- */
 
 /*
- * Gives an RC queue pair the op-codes 0x18 .. 0x1c of calls, until it goes back to RESET; both ends need them. In RESET or INIT, else EINVAL;
- * EOPNOTSUPP: not RC. Any thread.
+ * Gives an RC queue pair the op-codes 0x18 .. 0x1c of calls, until it goes back to RESET; both ends need them. For programs that tell each other
+ * their queue pair numbers by themselves. In RESET or INIT, else EINVAL; EOPNOTSUPP: not RC. Any thread.
  */
 int roost_qp_enable_rpc(struct ibv_qp *qp);
+
+/*
+ * Offers them to the other end instead: both have them from the connection on if both offered them, neither else. Before
+ * rdma_connect() or rdma_accept(); by hand before ibv_query_ece(), whose result goes to the peer's ibv_set_ece(), and that one's answer back. One
+ * thread connects a queue pair. Errors as above.
+ */
+int roost_qp_offer_rpc(struct ibv_qp *qp);
+/* Has it the op-codes? Of one that connects: once it is connected. */
+bool roost_qp_has_rpc(struct ibv_qp *qp);
 
 #define ROOST_WC_RPC	   IBV_WC_DRIVER1
 #define ROOST_WC_RPC_WRITE IBV_WC_DRIVER2

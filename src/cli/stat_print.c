@@ -8,6 +8,7 @@
 
 #include "cli/term.h"
 #include "cm/cm.h"
+#include "kernels/fabric.h"
 #include "nic/counters.h"
 
 static const struct {
@@ -107,6 +108,11 @@ static void print_nic(const json_t *nic, const json_t *before, double seconds, b
 		snprintf(name, sizeof(name), "cm %s", cm_stat_info[i].name);
 		counter_row(&w, name, json_object_get(nic, "cm"), json_object_get(before, "cm"),
 			    cm_stat_info[i].name, cm_stat_info[i].help);
+	}
+	for (size_t i = 0; i < FABRIC_COUNTER_COUNT; i++) {
+		snprintf(name, sizeof(name), "kernels %s", fabric_counter_info[i].name);
+		counter_row(&w, name, json_object_get(nic, "kernels"), json_object_get(before, "kernels"),
+			    fabric_counter_info[i].name, fabric_counter_info[i].help);
 	}
 	if (w.t.num_rows > 1)
 		table_print(&w.t, stdout, seconds > 0 ? 1 << 0 | 1 << 3 : 1 << 0 | 1 << 2);
@@ -225,6 +231,11 @@ void stat_print_prometheus(const json_t *nics)
 		snprintf(name, sizeof(name), "cm_%s", cm_stat_info[i].name);
 		print_metric(nics, "cm", i < CM_GAUGES ? "gauge" : "counter", cm_stat_info[i].name, name,
 			     i < CM_GAUGES ? "" : "_total", cm_stat_info[i].help);
+	}
+	for (size_t i = 0; i < FABRIC_COUNTER_COUNT; i++) {
+		snprintf(name, sizeof(name), "kernels_%s", fabric_counter_info[i].name);
+		print_metric(nics, "kernels", "counter", fabric_counter_info[i].name, name, "_total",
+			     fabric_counter_info[i].help);
 	}
 	for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++)
 		print_port_counter(nics, port_counters[i].name, port_counters[i].help);

@@ -123,14 +123,17 @@ ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt
 				const uint8_t *mad);
 
 /*
- * A user's own numbers, shown by the stat socket as an object `name`. `read` fills them in; the service thread calls it, no lock held and
- * no PU owned. One group, for as long as the engine lives; all of it stays valid. Any thread.
+ * Numbers of a layer above, shown by the stat socket as an object `name`; the service thread calls. Either `read`, which fills them in, no lock held
+ * and no PU owned, or `read_pu` for each PU, owned, whose numbers are added up. Few groups, none twice, for as long as the engine lives;
+ * all of one stays valid. Any thread.
  */
+#define DRIVE_STAT_VALUES 128
 struct drive_stat_group {
 	const char *name;
-	size_t count;
+	size_t count; /* up to DRIVE_STAT_VALUES */
 	const char *(*label)(size_t i);
 	void (*read)(uint64_t *values);
+	void (*read_pu)(const struct nic *nic, unsigned pu, uint64_t *values);
 };
 ROOST_EXPORT void drive_stat_show(struct drive *d, const struct drive_stat_group *group);
 

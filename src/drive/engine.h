@@ -136,6 +136,8 @@ struct gsi {
 	_Atomic uint32_t woken; /* something waits */
 };
 
+#define STAT_GROUPS 4
+
 struct drive {
 	struct nic *nic;
 	struct nic_host_ops ops; /* the caller's, and QP 1's */
@@ -162,10 +164,10 @@ struct drive {
 
 	struct gsi gsi;
 
-	_Atomic(const struct drive_stat_group *) stat_group; /* of the user of QP 1 */
-	int stat_fd;					     /* listening, -1: none */
-	int stat_dir;					     /* the private folder, with stat_fd */
-	uint64_t started;				     /* ns */
+	_Atomic(const struct drive_stat_group *) stat_group[STAT_GROUPS];
+	int stat_fd;	  /* listening, -1: none */
+	int stat_dir;	  /* the private folder, with stat_fd */
+	uint64_t started; /* ns */
 	char spec[NIC_MAX_PORTS][512];
 	struct drive *next_dead;
 };

@@ -70,20 +70,40 @@ static void add_stats(struct port_stats *sum, const struct port_stats *s)
 struct counted {
 	struct nic_counters nic;
 	struct port_stats port[NIC_MAX_PORTS];
+	uint64_t group[STAT_GROUPS][DRIVE_STAT_VALUES]; /* of those that count by PU */
 };
 
 /* What each PU had counted at the last look. The service thread's. */
 static struct counted last[NIC_MAX_PUS];
 
+static void add_values(uint64_t *to, const uint64_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] += from[i];
+}
+
 static void add(struct counted *sum, const struct counted *pu)
 {
-	uint64_t *to = (uint64_t *)&sum->nic;
-	const uint64_t *from = (const uint64_t *)&pu->nic;
-
-	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
-		to[i] += from[i];
+	add_values((uint64_t *)&sum->nic, (const uint64_t *)&pu->nic, NIC_COUNTER_COUNT);
+	for (unsigned g = 0; g < STAT_GROUPS; g++)
+		add_values(sum->group[g], pu->group[g], DRIVE_STAT_VALUES);
 	for (unsigned k = 0; k < NIC_MAX_PORTS; k++)
 		add_stats(&sum->port[k], &pu->port[k]);
+}
+
+static const struct drive_stat_group *group_at(struct drive *d, unsigned g)
+{
+	return atomic_load_explicit(&d->stat_group[g], memory_order_acquire);
+}
+
+static void count_groups(struct drive *d, unsigned pu, struct counted *c)
+{
+	for (unsigned g = 0; g < STAT_GROUPS; g++) {
+		const struct drive_stat_group *group = group_at(d, g);
+
+		if (group && group->read_pu)
+			group->read_pu(d->nic, pu, c->group[g]);
+	}
 }
 
 /*
@@ -99,6 +119,7 @@ static void count(struct drive *d, struct counted *sum)
 			nic_pu_counters(d->nic, i, &last[i].nic);
 			for (unsigned k = 0; k < drive_ports(d); k++)
 				last[i].port[k] = d->port[k][i]->stats;
+			count_groups(d, i, &last[i]);
 			drive_disown(d, i);
 		}
 		add(sum, &last[i]);
@@ -130,20 +151,22 @@ static json_t *describe_port(const struct drive *d, unsigned k, const struct por
 
 void drive_stat_show(struct drive *d, const struct drive_stat_group *group)
 {
-	atomic_store_explicit(&d->stat_group, group, memory_order_release);
+	const struct drive_stat_group *none = NULL;
+
+	for (unsigned g = 0; g < STAT_GROUPS; g++, none = NULL) {
+		if (atomic_compare_exchange_strong(&d->stat_group[g], &none, group))
+			return;
+	}
 }
 
-static json_t *describe_group(const struct drive_stat_group *g)
+static json_t *describe_group(const struct drive_stat_group *g, uint64_t *values)
 {
-	uint64_t *values = calloc(g->count, sizeof(*values));
 	json_t *o = json_object();
 
-	if (values) {
+	if (g->read)
 		g->read(values);
-		for (size_t i = 0; i < g->count; i++)
-			set(o, g->label(i), values[i]);
-	}
-	free(values);
+	for (size_t i = 0; i < g->count; i++)
+		set(o, g->label(i), values[i]);
 	return o;
 }
 
@@ -180,9 +203,11 @@ static json_t *describe(struct drive *d)
 	json_object_set_new(o, "ports", ports);
 	json_object_set_new(o, "usage", u);
 	json_object_set_new(o, "counters", c);
-	group = atomic_load_explicit(&d->stat_group, memory_order_acquire);
-	if (group)
-		json_object_set_new(o, group->name, describe_group(group));
+	for (unsigned g = 0; g < STAT_GROUPS; g++) {
+		group = group_at(d, g);
+		if (group)
+			json_object_set_new(o, group->name, describe_group(group, sum.group[g]));
+	}
 	return o;
 }
 
@@ -216,39 +241,6 @@ void stat_serve(struct drive *d)
 
 /* ---- the socket ---- */
 
-static bool alive(const struct sockaddr_un *sa, socklen_t len)
-{
-	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int rc = fd < 0 ? fd : sys_connect(fd, (const struct sockaddr *)sa, len);
-
-	if (fd >= 0)
-		sys_close(fd);
-	return rc != -ECONNREFUSED && rc != -ENOENT;
-}
-
-static int listen_at(int dirfd, const char *name)
-{
-	struct sockaddr_un sa;
-	socklen_t len = shm_dir_sockaddr(dirfd, name, &sa);
-	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	int rc;
-
-	if (fd < 0)
-		return fd;
-	rc = sys_bind(fd, (struct sockaddr *)&sa, len);
-	if (rc == -EADDRINUSE && !alive(&sa, len)) {
-		/* A process that had our number before died without cleaning up. */
-		unlinkat(dirfd, name, 0);
-		rc = sys_bind(fd, (struct sockaddr *)&sa, len);
-	}
-	if (rc == 0)
-		rc = sys_listen(fd, 16);
-	if (rc == 0)
-		return fd;
-	sys_close(fd);
-	return rc;
-}
-
 void stat_open(struct drive *d)
 {
 	char err[256], name[SHM_NAME_MAX];
@@ -259,7 +251,7 @@ void stat_open(struct drive *d)
 	d->stat_fd = -1;
 	if (dirfd >= 0) {
 		snprintf(err, sizeof(err), "can't listen");
-		rc = listen_at(dirfd, stat_name(name, getpid()));
+		rc = shm_dir_listen(dirfd, stat_name(name, getpid()));
 		if (rc >= 0) {
 			d->stat_fd = rc;
 			d->stat_dir = dirfd;

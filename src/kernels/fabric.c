@@ -225,6 +225,17 @@ const struct roost_kernel *fabric_kernel(const struct fabric *f, unsigned i)
 	return NULL;
 }
 
+const struct fabric_counter_info fabric_counter_info[FABRIC_COUNTER_COUNT] = {
+#define FABRIC_COUNTER_INFO(name, help) {#name, help},
+	FABRIC_COUNTERS(FABRIC_COUNTER_INFO)
+#undef FABRIC_COUNTER_INFO
+};
+
+void fabric_pu_counters(const struct fabric *f, unsigned pu, struct fabric_counters *out)
+{
+	*out = f->pu[pu].ctr;
+}
+
 void fabric_counters(const struct fabric *f, struct fabric_counters *out)
 {
 	memset(out, 0, sizeof(*out));

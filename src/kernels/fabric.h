@@ -41,6 +41,12 @@ struct fabric_counters {
 	FABRIC_COUNTERS(FABRIC_COUNTER_FIELD)
 #undef FABRIC_COUNTER_FIELD
 };
+#define FABRIC_COUNTER_COUNT (sizeof(struct fabric_counters) / sizeof(uint64_t))
+
+struct fabric_counter_info {
+	const char *name, *help;
+};
+extern const struct fabric_counter_info fabric_counter_info[FABRIC_COUNTER_COUNT]; /* as in the struct */
 
 /*
  * Serves `nic` until that ends, and goes with it; for QPs that are given the op-codes of calls from now on. cfg may be NULL. 0, -EINVAL, -ENOMEM,
@@ -64,6 +70,8 @@ const struct roost_kernel *fabric_kernel(const struct fabric *f, unsigned i);
 
 /* The sum over all PUs. [owner of all PUs] */
 void fabric_counters(const struct fabric *f, struct fabric_counters *out);
+/* Of one. [owner of the PU] */
+void fabric_pu_counters(const struct fabric *f, unsigned pu, struct fabric_counters *out);
 
 /* Built-in kernels, by name; NULL: no such one. Any thread. */
 const struct roost_kernel *kernels_builtin(const char *name);

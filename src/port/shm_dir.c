@@ -83,6 +83,39 @@ socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa)
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(sa->sun_path) + 1);
 }
 
+static bool someone_at(const struct sockaddr_un *sa, socklen_t len)
+{
+	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc = fd < 0 ? fd : sys_connect(fd, (const struct sockaddr *)sa, len);
+
+	if (fd >= 0)
+		sys_close(fd);
+	return rc != -ECONNREFUSED && rc != -ENOENT;
+}
+
+int shm_dir_listen(int dirfd, const char *name)
+{
+	struct sockaddr_un sa;
+	socklen_t len = shm_dir_sockaddr(dirfd, name, &sa);
+	int fd = sys_socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc;
+
+	if (fd < 0)
+		return fd;
+	rc = sys_bind(fd, (struct sockaddr *)&sa, len);
+	if (rc == -EADDRINUSE && !someone_at(&sa, len)) {
+		/* A process that had our number before died without cleaning up. */
+		unlinkat(dirfd, name, 0);
+		rc = sys_bind(fd, (struct sockaddr *)&sa, len);
+	}
+	if (rc == 0)
+		rc = sys_listen(fd, 16);
+	if (rc == 0)
+		return fd;
+	sys_close(fd);
+	return rc;
+}
+
 const char *shm_dir_name(const struct pkt_addr *addr, unsigned lane, char buf[SHM_NAME_MAX])
 {
 	char text[46];

@@ -31,6 +31,12 @@ int shm_dir_open(char *err, size_t errlen);
  */
 socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa);
 
+/*
+ * A stream socket that listens there, non-blocking; one that a dead process left is replaced. -EADDRINUSE: a living process has it, or
+ * another -errno. Whoever closes it unlinks the name.
+ */
+int shm_dir_listen(int dirfd, const char *name);
+
 /* Writes the name of an endpoint's socket; returns buf. */
 const char *shm_dir_name(const struct pkt_addr *addr, unsigned lane, char buf[SHM_NAME_MAX]);
 

@@ -114,7 +114,8 @@ static void stat_read(uint64_t *values)
 	rdmacm_unlock();
 }
 
-static const struct drive_stat_group stat_group = {"cm", CM_STATS, stat_label, stat_read};
+static const struct drive_stat_group stat_group = {
+	.name = "cm", .count = CM_STATS, .label = stat_label, .read = stat_read};
 
 /* ---- fork, exit ---- */
 

@@ -9,16 +9,20 @@
  * id and whatever options stand there, which must not pass for consent.
  */
 #include "base/rng.h"
+#include "roost/verbs.h"
 #include "verbs/objects.h"
 
 #define ECE_KEEPALIVE (1u << 0)
+#define ECE_RPC	      (1u << 1) /* the op-codes of calls: only for whom its program offers them */
 #define ECE_FEATURES  0xffu
 #define ECE_ANSWER    (1u << 15)
 #define ECE_NUMBER(o) ((o) >> 16)
 
 static uint32_t known(const struct verbs_qp *qp)
 {
-	return qp->qp.qp_type == IBV_QPT_RC ? ECE_KEEPALIVE : 0;
+	if (qp->qp.qp_type != IBV_QPT_RC)
+		return 0;
+	return ECE_KEEPALIVE | (qp->offers_rpc ? ECE_RPC : 0);
 }
 
 static uint32_t answer_to(uint32_t offer, uint32_t features)
@@ -46,6 +50,8 @@ static int agree(struct verbs_qp *qp, uint32_t features)
 			       drive_now(qp->drive));
 	drive_disown(qp->drive, qp->pu);
 	drive_control_unlock(qp->drive);
+	if (!ret && features & ECE_RPC)
+		ret = verbs_enable_rpc(qp);
 	return ret;
 }
 
@@ -87,4 +93,24 @@ VERBS_EXPORT int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 	if (ece->vendor_id != VERBS_VENDOR_ID)
 		return verbs_ret(ece->vendor_id && !ece->options ? 0 : -EOPNOTSUPP);
 	return verbs_ret(set_options(qp, ece->options));
+}
+
+/* The offer, if it was made already, is the same with a bit more: who has it has not connected by it yet. */
+VERBS_EXPORT int roost_qp_offer_rpc(struct ibv_qp *ibqp)
+{
+	struct verbs_qp *qp = verbs_qp(ibqp);
+
+	if (ibqp->qp_type != IBV_QPT_RC)
+		return verbs_ret(-EOPNOTSUPP);
+	if (qp->ece & ECE_ANSWER || (ibqp->state != IBV_QPS_RESET && ibqp->state != IBV_QPS_INIT))
+		return verbs_ret(-EINVAL);
+	qp->offers_rpc = true;
+	if (qp->ece)
+		qp->ece |= ECE_RPC;
+	return 0;
+}
+
+VERBS_EXPORT bool roost_qp_has_rpc(struct ibv_qp *qp)
+{
+	return nic_qp_rpc(verbs_qp(qp)->nic_qp);
 }

@@ -141,6 +141,7 @@ struct verbs_qp {
 	struct nic_qp *nic_qp;
 	unsigned pu;
 	uint32_t ece; /* options on offer, or agreed: ece.c; 0: none yet. One thread connects a queue pair */
+	bool offers_rpc; /* until it is reset */
 	bool sig_all;
 	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() answers */
 
@@ -263,6 +264,10 @@ int verbs_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind
 int verbs_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
 int verbs_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+
+/* rpc.c */
+/* roost_qp_enable_rpc(); 0 or -errno. */
+int verbs_enable_rpc(struct verbs_qp *qp);
 
 /* srq.c */
 int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number);

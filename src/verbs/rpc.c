@@ -4,6 +4,23 @@
 #include "roost/verbs.h"
 #include "verbs/post.h"
 
+/* ---- what `roost stat` shows ---- */
+
+static const char *stat_label(size_t i)
+{
+	return fabric_counter_info[i].name;
+}
+
+static void stat_read(const struct nic *nic, unsigned pu, uint64_t *values)
+{
+	fabric_pu_counters(fabric_of(nic), pu, (struct fabric_counters *)values);
+}
+
+static const struct drive_stat_group stat_group = {
+	.name = "kernels", .count = FABRIC_COUNTER_COUNT, .label = stat_label, .read_pu = stat_read};
+
+/* ---- queue pairs ---- */
+
 /* The NIC's fabric, made when it is first wanted; control lock held. */
 static int fabric(struct verbs_ctx *ctx, struct fabric **out)
 {
@@ -14,25 +31,31 @@ static int fabric(struct verbs_ctx *ctx, struct fabric **out)
 		verbs_own_all(ctx->drive);
 		ret = fabric_create(ctx->nic, NULL, out);
 		verbs_disown_all(ctx->drive);
+		if (!ret)
+			drive_stat_show(ctx->drive, &stat_group);
 	}
 	return ret;
 }
 
-VERBS_EXPORT int roost_qp_enable_rpc(struct ibv_qp *ibqp)
+int verbs_enable_rpc(struct verbs_qp *qp)
 {
-	struct verbs_qp *qp = verbs_qp(ibqp);
 	struct fabric *f;
 	int ret;
 
 	drive_control_lock(qp->drive);
-	ret = fabric(verbs_ctx(ibqp->context), &f);
+	ret = fabric(verbs_ctx(qp->qp.context), &f);
 	if (!ret) {
 		drive_own(qp->drive, qp->pu);
 		ret = nic_qp_set_rpc(drive_nic(qp->drive), qp->nic_qp);
 		drive_disown(qp->drive, qp->pu);
 	}
 	drive_control_unlock(qp->drive);
-	return verbs_ret(ret);
+	return ret;
+}
+
+VERBS_EXPORT int roost_qp_enable_rpc(struct ibv_qp *qp)
+{
+	return verbs_ret(verbs_enable_rpc(verbs_qp(qp)));
 }
 
 static int put(struct roost_wqe *w, const struct verbs_queue *sq, enum roost_op op,

@@ -75,6 +75,48 @@ static void answers_its_owner(void **state)
 	json_decref(o);
 }
 
+static const char *label(size_t i)
+{
+	return i ? "second" : "first";
+}
+
+static void read_all(uint64_t *values)
+{
+	values[0] = 5;
+	values[1] = 6;
+}
+
+static void read_one_pu(const struct nic *nic, unsigned pu, uint64_t *values)
+{
+	values[0] = 7;
+	values[1] = 100 + pu;
+}
+
+/* Layers above show numbers of their own, all at once or PU by PU. */
+static void shows_groups(void **state)
+{
+	static const struct drive_stat_group whole = {
+		.name = "whole", .count = 2, .label = label, .read = read_all};
+	static const struct drive_stat_group parts = {
+		.name = "parts", .count = 2, .label = label, .read_pu = read_one_pu};
+	struct drive *d = *state;
+	char path[256], buf[65536];
+	json_t *o, *g;
+
+	drive_stat_show(d, &whole);
+	drive_stat_show(d, &parts);
+	assert_int_equal(drive_stat_path(path, sizeof(path), getpid()), 0);
+	assert_true(ask(path, buf, sizeof(buf)) > 0);
+	o = json_loads(buf, 0, NULL);
+	g = json_object_get(o, "whole");
+	assert_int_equal(json_integer_value(json_object_get(g, "first")), 5);
+	assert_int_equal(json_integer_value(json_object_get(g, "second")), 6);
+	g = json_object_get(o, "parts");
+	assert_int_equal(json_integer_value(json_object_get(g, "first")), 7);
+	assert_int_equal(json_integer_value(json_object_get(g, "second")), 100);
+	json_decref(o);
+}
+
 /* Peers that connect and never read, or go at once, must not stop the service thread. */
 static void rude_peers(void **state)
 {
@@ -178,6 +220,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(answers_its_owner, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(shows_groups, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(rude_peers, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(refuses_others, harness_setup, harness_teardown),
 		cmocka_unit_test(folder_not_private),

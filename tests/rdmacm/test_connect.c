@@ -5,6 +5,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 
+#include "roost/verbs.h"
+
 static void data_flows_both_ways_until_one_end_disconnects(void **state)
 {
 	struct pair p;
@@ -117,6 +119,51 @@ static void ends_of_ours_agree_through_ece(void **state)
 	assert_int_equal(a.vendor_id, b.vendor_id);
 	hang_up(&p, p.active, p.passive);
 	pair_close(&p);
+}
+
+/* The op-codes of calls are there when both programs offered them; then a call goes through. */
+static void programs_agree_on_calls(void **state)
+{
+	struct rdma_conn_param param = {.responder_resources = 2, .initiator_depth = 2, .retry_count = 7};
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
+
+	for (unsigned wants = 0; wants < 4; wants++) {
+		struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l)), *p;
+		struct roost_caller *caller;
+		struct roost_result result;
+		struct rdma_cm_event *e;
+
+		make_qp(a, IBV_QPT_RC);
+		if (wants & 1)
+			assert_int_equal(roost_qp_offer_rpc(a->qp), 0);
+		assert_int_equal(rdma_connect(a, &param), 0);
+		e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+		p = e->id;
+		make_qp(p, IBV_QPT_RC);
+		if (wants & 2)
+			assert_int_equal(roost_qp_offer_rpc(p->qp), 0);
+		assert_int_equal(rdma_accept(p, &param), 0);
+		assert_int_equal(rdma_ack_cm_event(e), 0);
+		assert_int_equal(expect(ach, RDMA_CM_EVENT_ESTABLISHED), 0);
+		assert_int_equal(expect(lch, RDMA_CM_EVENT_ESTABLISHED), 0);
+		assert_int_equal(roost_qp_has_rpc(a->qp), wants == 3);
+		assert_int_equal(roost_qp_has_rpc(p->qp), wants == 3);
+		if (wants == 3) {
+			caller = roost_caller_create(a->qp, 1, 8);
+			assert_non_null(caller);
+			assert_int_equal(
+				roost_call(caller, 0x7777, 0, NULL, 0, NULL, 0, 20000000000, &result), 0);
+			assert_int_equal(result.status, ROOST_RPC_NO_KERNEL);
+			roost_caller_destroy(caller);
+		}
+		drop(a);
+		assert_int_equal(expect(lch, RDMA_CM_EVENT_DISCONNECTED), 0);
+		drop(p);
+	}
+	assert_int_equal(rdma_destroy_id(l), 0);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
 }
 
 static void a_rejection_brings_reason_and_private_data(void **state)
@@ -435,6 +482,7 @@ int main(void)
 		cmocka_unit_test(ids_may_go_without_disconnecting),
 		cmocka_unit_test(each_end_sees_the_others_addresses_and_parameters),
 		cmocka_unit_test(ends_of_ours_agree_through_ece),
+		cmocka_unit_test(programs_agree_on_calls),
 		cmocka_unit_test(a_rejection_brings_reason_and_private_data),
 		cmocka_unit_test(nobody_listens),
 		cmocka_unit_test(programs_may_bring_qps_of_their_own),

@@ -438,76 +438,6 @@ static void reset_and_again(void **state)
 	pair_close(&p);
 }
 
-/* ---- what two ends of ours agree on ---- */
-
-static struct ibv_ece ece_of(struct ibv_qp *qp)
-{
-	struct ibv_ece ece;
-
-	assert_int_equal(ibv_query_ece(qp, &ece), 0);
-	assert_int_equal(ece.comp_mask, 0);
-	return ece;
-}
-
-/* An offer, its answer, and nothing else that looks like one. */
-static void ece_is_agreed(void **state)
-{
-	struct pair_options o = {.cap = {4, 4, 1, 1, 0}, .leave_reset = true};
-	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
-	struct ibv_ece offer, answer, other;
-	struct pair p;
-
-	pair_open(&p, &o);
-	offer = ece_of(p.qp[0]);
-	assert_int_not_equal(offer.vendor_id, 0);
-	assert_int_not_equal(offer.options & 0xff, 0);
-	assert_int_equal(ece_of(p.qp[0]).options, offer.options);
-	assert_int_not_equal(ece_of(p.qp[1]).options, offer.options);
-	/* Its own words are no answer. */
-	assert_int_equal(ibv_set_ece(p.qp[0], &offer), EOPNOTSUPP);
-
-	assert_int_equal(ibv_set_ece(p.qp[1], &offer), 0);
-	answer = ece_of(p.qp[1]);
-	assert_int_equal(answer.vendor_id, offer.vendor_id);
-	/* Who answers at random, or what was right for another offer, agrees to nothing. */
-	for (unsigned i = 0; i < 32; i++) {
-		other = answer;
-		other.options ^= 1u << i;
-		if (other.options & 1u << 15)
-			assert_int_equal(ibv_set_ece(p.qp[0], &other), EOPNOTSUPP);
-	}
-	assert_int_equal(ece_of(p.qp[0]).options, offer.options);
-	assert_int_equal(ibv_set_ece(p.qp[0], &answer), 0);
-	assert_int_equal(ece_of(p.qp[0]).options, answer.options);
-
-	/* A queue pair that is used anew begins anew. */
-	assert_int_equal(to_init(&p, 0), 0);
-	assert_int_equal(ibv_modify_qp(p.qp[0], &reset, IBV_QP_STATE), 0);
-	assert_int_not_equal(ece_of(p.qp[0]).options, answer.options);
-	assert_int_equal(ibv_set_ece(p.qp[0], &answer), EOPNOTSUPP);
-	pair_close(&p);
-}
-
-static void ece_of_others(void **state)
-{
-	struct pair_options o = {.cap = {4, 4, 1, 1, 0}, .leave_reset = true};
-	struct ibv_ece theirs = {.vendor_id = 9, .options = 9}, none = {.vendor_id = 9}, ours;
-	struct pair p;
-
-	pair_open(&p, &o);
-	assert_int_equal(ibv_set_ece(p.qp[0], &theirs), EOPNOTSUPP);
-	assert_int_equal(ibv_set_ece(p.qp[0], &none), 0);
-	ours = ece_of(p.qp[1]);
-	ours.comp_mask = 1;
-	assert_int_equal(ibv_set_ece(p.qp[0], &ours), EINVAL);
-	ours.comp_mask = 0;
-	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(to_init(&p, i), 0);
-	assert_int_equal(to_rtr(&p, 0), 0);
-	assert_int_equal(ibv_set_ece(p.qp[0], &ours), EINVAL); /* too late */
-	pair_close(&p);
-}
-
 /* ---- the extended QP ---- */
 
 #define ALL_OPS                                                                                              \
@@ -662,8 +592,6 @@ int main(void)
 		cmocka_unit_test(unsignaled_and_sig_all),
 		cmocka_unit_test(errors_flush),
 		cmocka_unit_test(reset_and_again),
-		cmocka_unit_test(ece_is_agreed),
-		cmocka_unit_test(ece_of_others),
 		cmocka_unit_test(ex_every_operation),
 		cmocka_unit_test(ex_refuses),
 	};
