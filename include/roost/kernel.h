@@ -44,6 +44,7 @@
 
 #define ROOST_KERNEL_ABI       1
 #define ROOST_KERNEL_MAX_STATE 16384 /* state_size + scratch_size */
+#define ROOST_KERNEL_NAME      32    /* bytes of a name, with the 0 at its end; printable ones */
 
 /* What a step returns. */
 enum roost_next {
@@ -106,7 +107,31 @@ struct roost_kernel {
 	enum roost_next (*params)(struct roost_call *c);
 	/* A piece of payload, in order. NULL: it takes none. Payload that no parameters announced comes without them. */
 	enum roost_next (*payload)(struct roost_call *c);
+	/*
+	 * Instead of start(), when it replaces `old`, which may be another version of it: *self is the old one's. Calls that are under
+	 * way go on with the old one, and with what it had as self, beside the new one's.
+	 *
+	 * With *self left as it is, both share it: it is the new one's, whose stop() is called when neither has calls any more, and the old
+	 * one's stop() is not called. With another *self the old one's stop() is called after its last call, as ever. 0; or -errno: then
+	 * all stays as it was. NULL: start() is called, and the two have nothing in common.
+	 */
+	int (*take_over)(void **self, const struct roost_kernel *old);
 };
+
+/*
+ * In a shared object, once, with the name of its descriptor: makes it a kernel that can be loaded into a running NIC
+ * (roost_kernel_load(), `roost kernel load`).
+ */
+#ifdef __cplusplus
+#define ROOST_KERNEL_EXPORT(descriptor)                                                                      \
+	extern "C" __attribute__((visibility("default"), used))                                              \
+	const struct roost_kernel *const roost_kernel_exported = &(descriptor)
+#else
+#define ROOST_KERNEL_EXPORT(descriptor)                                                                      \
+	__attribute__((visibility("default"), used))                                                         \
+	const struct roost_kernel *const roost_kernel_exported = &(descriptor)
+#endif
+#define ROOST_KERNEL_SYMBOL "roost_kernel_exported"
 
 static inline enum roost_next roost_read(struct roost_call *c, uint64_t va, void *buf, uint32_t len)
 {

@@ -69,6 +69,55 @@ int roost_kernel_undeploy(struct ibv_context *ctx, uint64_t op);
 int roost_kernel_fallback(struct ibv_context *ctx, const struct roost_kernel *k, void *self);
 /* "get" and such; NULL: there is none of this name. */
 const struct roost_kernel *roost_kernel_builtin(const char *name);
+/*
+ * k takes the place of the kernel that has its op-code: calls from now on run it, those under way go on with the old one, of which several versions
+ * may so be there at once. Nothing waits. The old one's stop() comes after its last call, or k takes over its self (take_over() in
+ * roost/kernel.h); descriptor and functions of the old one must stay until roost_kernel_list() does not show it any more. Errors as of
+ * deploy; ENOENT: nothing has its op-code. Any thread.
+ */
+int roost_kernel_redeploy(struct ibv_context *ctx, const struct roost_kernel *k, void *self);
+
+/*
+ * The same with kernels out of files: shared objects with ROOST_KERNEL_EXPORT (roost/kernel.h). The file is copied, and is not needed afterwards: a
+ * new version may have the same path. An object goes when its last call has ended: with this, the next one of these functions, or
+ * the next list. 0 or an errno, with one line that says what is wrong in why[len] (NULL: unwanted), and nothing changed: ENOEXEC: no shared
+ * object, not all of one, or symbols are missing; EINVAL: no kernel in it, or one that makes no sense; EPROTO: of another ABI; else as
+ * above. Any thread.
+ *
+ * A kernel is code in this process: load what you trust as you trust your program.
+ */
+int roost_kernel_load(struct ibv_context *ctx, const char *path, char *why, size_t len);
+int roost_kernel_replace(struct ibv_context *ctx, const char *path, char *why, size_t len);
+/* Calls with this op-code find no kernel from now on; those under way go on. Of kernels that were deployed, too. ENOENT. Any thread. */
+int roost_kernel_unload(struct ibv_context *ctx, uint64_t op);
+
+enum roost_kernel_state {
+	ROOST_KERNEL_STANDS,
+	ROOST_KERNEL_LEAVING, /* replaced or unloaded: has calls under way */
+};
+
+enum roost_kernel_flags {
+	ROOST_KERNEL_FALLBACK = 1 << 0,
+	ROOST_KERNEL_LOADED = 1 << 1, /* out of a file */
+};
+
+/* A version of a kernel. What stands counts what older versions have that are gone. */
+struct roost_kernel_info {
+	char name[ROOST_KERNEL_NAME];
+	uint64_t op;
+	uint32_t version;
+	uint32_t state;	    /* enum roost_kernel_state */
+	uint32_t flags;	    /* enum roost_kernel_flags */
+	uint32_t in_flight; /* calls */
+	uint64_t calls;	    /* begun */
+	uint64_t steps;	    /* times its functions were run */
+	uint64_t payload_bytes;
+	uint64_t ended_ok, ended_other; /* calls ended with status 0, with one of its own */
+	uint64_t bad_params, access, too_long, bound;
+	uint64_t dropped; /* in progress when their queue pair ended */
+};
+/* Fills info[max]; returns how many there are, which may be more. What stands comes first. Any thread. */
+unsigned roost_kernel_list(struct ibv_context *ctx, struct roost_kernel_info *info, unsigned max);
 
 /* ---- calls, with all that belongs to them ---- */
 

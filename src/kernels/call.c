@@ -29,6 +29,15 @@ static void make_ready(struct call *call)
 	nic_rpc_schedule(call->q->qp);
 }
 
+/* Release: who finds none any more finds all done that they did. */
+static void count_calls(const struct call *call, int by)
+{
+	_Atomic uint32_t *n = &call->s->pu[call->q->pu->index].calls;
+
+	atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + (uint32_t)by,
+			      memory_order_release);
+}
+
 static struct call *take(struct call_qp *q, struct served *s, uint64_t op, uint32_t rkey)
 {
 	struct call *call;
@@ -40,8 +49,10 @@ static struct call *take(struct call_qp *q, struct served *s, uint64_t op, uint3
 	call = &q->calls[q->free[--q->num_free]];
 	*call = (struct call){
 		.q = q, .s = s, .rkey = rkey, .steps = q->f->max_steps, .state = CALL_READY, .c.op = op};
-	if (s)
-		s->calls[q->pu->index]++;
+	if (s) {
+		count_calls(call, 1);
+		s->pu[q->pu->index].ctr.calls++;
+	}
 	q->pu->ctr.calls++;
 	return call;
 }
@@ -50,10 +61,11 @@ static void release(struct call *call)
 {
 	struct call_qp *q = call->q;
 
-	if (call->s)
-		call->s->calls[q->pu->index]--;
 	call->state = CALL_FREE;
 	q->free[q->num_free++] = (uint8_t)(call - q->calls);
+	/* Last: its version may go now. */
+	if (call->s)
+		count_calls(call, -1);
 }
 
 /* Lays out parameters, state and scratch. */
@@ -142,30 +154,40 @@ static void send_reply(struct call *call)
 
 /* ---- ends ---- */
 
-static void count_end(struct fabric_counters *ctr, uint32_t status)
+/* Of the PU, and of the kernel. */
+#define COUNT_END(ctr, status)                                                                               \
+	do {                                                                                                 \
+		switch (status) {                                                                            \
+		case ROOST_RPC_OK:                                                                           \
+			(ctr)->ended_ok++;                                                                   \
+			break;                                                                               \
+		case ROOST_RPC_BAD_PARAMS:                                                                   \
+			(ctr)->bad_params++;                                                                 \
+			break;                                                                               \
+		case ROOST_RPC_ACCESS:                                                                       \
+			(ctr)->access++;                                                                     \
+			break;                                                                               \
+		case ROOST_RPC_TOO_LONG:                                                                     \
+			(ctr)->too_long++;                                                                   \
+			break;                                                                               \
+		case ROOST_RPC_BOUND:                                                                        \
+			(ctr)->bound++;                                                                      \
+			break;                                                                               \
+		default:                                                                                     \
+			(ctr)->ended_other++;                                                                \
+		}                                                                                            \
+	} while (0)
+
+static void count_end(const struct call *call, uint32_t status)
 {
-	switch (status) {
-	case ROOST_RPC_OK:
-		ctr->ended_ok++;
-		break;
-	case ROOST_RPC_NO_KERNEL:
-		ctr->no_kernel++;
-		break;
-	case ROOST_RPC_BAD_PARAMS:
-		ctr->bad_params++;
-		break;
-	case ROOST_RPC_ACCESS:
-		ctr->access++;
-		break;
-	case ROOST_RPC_TOO_LONG:
-		ctr->too_long++;
-		break;
-	case ROOST_RPC_BOUND:
-		ctr->bound++;
-		break;
-	default:
-		ctr->ended_other++;
+	struct fabric_pu *pu = call->q->pu;
+
+	if (status == ROOST_RPC_NO_KERNEL) {
+		pu->ctr.no_kernel++;
+		return;
 	}
+	COUNT_END(&pu->ctr, status);
+	COUNT_END(&call->s->pu[pu->index].ctr, status);
 }
 
 /* The call ends with the data that c asks for, and `len` in its tail. */
@@ -183,7 +205,7 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 					     .status = (uint8_t)status,
 					     .flags = call->sent ? ROOST_RPC_FRONT : 0,
 					     .mark = htole16(call->head.mark)};
-	count_end(&q->pu->ctr, status);
+	count_end(call, status);
 	if (call->head.reply_len)
 		send_reply(call);
 	else
@@ -327,6 +349,7 @@ static void step(struct call *call)
 	}
 	call->steps--;
 	call->q->pu->ctr.steps++;
+	call->s->pu[call->q->pu->index].ctr.steps++;
 	call->c.ask = ROOST_ASK_NONE;
 	stepped(call, call->payload ? k->payload(&call->c) : k->params(&call->c));
 }
@@ -530,11 +553,14 @@ static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 		}
 	}
 	if (q->msg) {
+		struct served *s = q->msg->s;
+
 		if (!feed(q, p)) {
 			q->pu->ctr.refused++;
 			return false;
 		}
 		q->pu->ctr.payload_bytes += p->len;
+		s->pu[q->pu->index].ctr.payload_bytes += p->len;
 	}
 	q->in_piece = false;
 	q->msg_off = p->off + p->len;
@@ -576,6 +602,8 @@ void call_stop(struct call_qp *q)
 		if (list_linked(&call->link))
 			list_del(&call->link);
 		q->pu->ctr.dropped += !call->ending;
+		if (call->s)
+			call->s->pu[q->pu->index].ctr.dropped += !call->ending;
 		release(call);
 	}
 	q->stream = q->msg = NULL;

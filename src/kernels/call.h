@@ -13,16 +13,44 @@
 #ifndef ROOST_KERNELS_CALL_H
 #define ROOST_KERNELS_CALL_H
 
+#include <stdatomic.h>
+
 #include "base/list.h"
+#include "base/mem.h"
 #include "kernels/fabric.h"
+#include "kernels/object.h"
 
 enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING };
 
-/* A deployed kernel. */
-struct served {
-	const struct roost_kernel *k; /* NULL: a free place */
+/* What stands for an op-code, in one version or several. */
+struct standing {
+	unsigned versions;	     /* that are there */
+	struct kernel_counters past; /* of those that have gone */
+};
+
+/* A `self`, and which versions of a kernel use it: the last of them that took it ends it. */
+struct own {
 	void *self;
-	uint32_t calls[NIC_MAX_PUS]; /* that run it, by PU */
+	unsigned versions;
+	const struct served *last;
+};
+
+struct served_pu {
+	_Atomic uint32_t calls; /* that run it; written by the PU's owner alone */
+	struct kernel_counters ctr;
+} CACHE_ALIGNED;
+
+/* A kernel in one version. */
+struct served {
+	const struct roost_kernel *k;
+	void *self;
+	uint64_t op; /* what calls it: the descriptor's, but for the fallback */
+	struct standing *standing;
+	struct own *own;
+	struct object object;  /* that it came in; no handle: none */
+	struct list_head link; /* of those that take no calls any more */
+	bool fallback;
+	struct served_pu pu[NIC_MAX_PUS];
 };
 
 struct call {
@@ -74,17 +102,19 @@ struct fabric_pu {
 struct fabric {
 	unsigned calls;
 	uint32_t max_steps;
-	uint64_t ops[FABRIC_MAX_KERNELS]; /* of kernels[], side by side */
-	struct served kernels[FABRIC_MAX_KERNELS];
-	unsigned num_kernels; /* places ever used */
-	struct served fallback;
+	uint64_t ops[FABRIC_MAX_KERNELS];	    /* of kernels[], side by side */
+	struct served *kernels[FABRIC_MAX_KERNELS]; /* NULL: a free place */
+	unsigned num_kernels;			    /* places ever used */
+	struct served *fallback;		    /* NULL: none */
+	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
 	struct fabric_pu pu[NIC_MAX_PUS];
 };
 
 /* Parameters, then state, then scratch, each aligned to a cache line. */
 #define CALL_BODY (ROOST_RPC_MAX_PARAMS + 24 + ROOST_KERNEL_MAX_STATE + 2 * 64)
 
-/* fabric.c */
+/* standing.c */
+void standing_close(struct fabric *f); /* ends all of them; there are no calls any more */
 struct served *fabric_find(struct fabric *f,
 			   uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
 

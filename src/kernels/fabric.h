@@ -15,6 +15,7 @@
 #define FABRIC_MAX_CALLS   64 /* slots of a QP */
 
 struct fabric;
+struct served;
 
 struct fabric_config {
 	unsigned calls;	    /* slots of a QP, 1 .. FABRIC_MAX_CALLS; 0: all */
@@ -56,17 +57,76 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 /* The NIC's; NULL: it has none. [control] */
 struct fabric *fabric_of(const struct nic *nic);
 
+/* Of one kernel. */
+#define KERNEL_COUNTERS(X)                                                                                   \
+	X(calls, "calls begun")                                                                              \
+	X(steps, "times it was run")                                                                         \
+	X(payload_bytes, "bytes of payload handed to it")                                                    \
+	X(ended_ok, "calls ended with status 0")                                                             \
+	X(ended_other, "calls ended with a status of its own")                                               \
+	X(bad_params, "calls whose parameters were refused")                                                 \
+	X(access, "calls ended by an access that was refused")                                               \
+	X(too_long, "calls whose reply did not fit")                                                         \
+	X(bound, "calls ended because they went on for too long")                                            \
+	X(dropped, "calls in progress when their QP ended")
+
+struct kernel_counters {
+#define KERNEL_COUNTER_FIELD(name, help) uint64_t name;
+	KERNEL_COUNTERS(KERNEL_COUNTER_FIELD)
+#undef KERNEL_COUNTER_FIELD
+};
+
+struct object;
+
+/* What is to stand, or to take the place of what stands. */
+struct fabric_kernel {
+	const struct roost_kernel *k; /* stays as long as it is there */
+	void *self; /* what its functions see first as theirs; not of one that takes over its forerunner's */
+	struct object *object; /* that it came in: ends with it. NULL: none */
+	bool replace;	       /* the kernel that has its op-code, which must be there */
+	bool fallback; /* for calls whose op-code nobody has; its own does not count, `replace` says nothing */
+};
+
 /*
- * A kernel for calls with its op-code; `self` is what its functions see first as theirs. k stays. 0; -EINVAL: a descriptor that makes no
- * sense; -EPROTO: of another ABI; -EEXIST: the op-code is taken; -ENOSPC; or what its start() says. [control+owner of all PUs]
+ * Makes ready: looks at the descriptor, and runs the kernel's start() or take_over(), while PUs go on. 0 and *out, for fabric_place();
+ * -EINVAL: a descriptor that makes no sense; -EPROTO: of another ABI; -EEXIST: the op-code is taken; -ENOENT: there is nothing to replace;
+ * -ENOSPC; -ENOMEM; or what its function says. [control]
  */
+int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct served **out);
+/*
+ * Calls that come from now on run it. Those that run what it replaces go on with that. In the same control call as fabric_prepare().
+ * [control+owner of all PUs]
+ */
+void fabric_place(struct fabric *f, struct served *s);
+/* Both. [control+owner of all PUs] */
 int fabric_deploy(struct fabric *f, const struct roost_kernel *k, void *self);
-/* -ENOENT, -EBUSY while calls run it. What is not undeployed ends with the NIC. [control+owner of all PUs] */
+/* Takes no new calls; those under way go on. -ENOENT. [control+owner of all PUs] */
+int fabric_unload(struct fabric *f, uint64_t op);
+/* The same, and it is gone when this returns. -EBUSY while calls run it, or an older version of it. [control+owner of all PUs] */
 int fabric_undeploy(struct fabric *f, uint64_t op);
-/* For calls whose op-code nobody has: as fabric_deploy(), its own op-code does not count. NULL: none. -EBUSY. [control+owner of all PUs] */
+/*
+ * For calls whose op-code nobody has: as fabric_deploy(), its own op-code does not count. NULL: none. -EBUSY while calls run the one before.
+ * [control+owner of all PUs]
+ */
 int fabric_set_fallback(struct fabric *f, const struct roost_kernel *k, void *self);
-/* Deployed kernels, first to last; NULL behind them. [control] */
-const struct roost_kernel *fabric_kernel(const struct fabric *f, unsigned i);
+/* Ends what takes no calls any more and has none under way; its functions and memory are not used again. Any of these do it too. [control] */
+void fabric_reap(struct fabric *f);
+
+enum fabric_kernel_state {
+	FABRIC_STANDS,
+	FABRIC_LEAVING, /* replaced or unloaded: has calls under way */
+};
+
+struct fabric_kernel_info {
+	const struct roost_kernel *k;
+	uint64_t op;
+	enum fabric_kernel_state state;
+	bool fallback, loaded;
+	uint32_t in_flight;
+	struct kernel_counters ctr; /* of what stands: with those of older versions that have gone */
+};
+/* What is there, number i: what stands first. False: no more. [control+owner of all PUs] */
+bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel_info *out);
 
 /* The sum over all PUs. [owner of all PUs] */
 void fabric_counters(const struct fabric *f, struct fabric_counters *out);

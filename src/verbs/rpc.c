@@ -1,41 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/verbs.h: the op-codes of calls on a queue pair, posting them, and kernels of this process's NIC. */
-#include "kernels/fabric.h"
+/* roost/verbs.h: the op-codes of calls on a queue pair, and posting them. */
 #include "roost/verbs.h"
+#include "verbs/fabric.h"
 #include "verbs/post.h"
-
-/* ---- what `roost stat` shows ---- */
-
-static const char *stat_label(size_t i)
-{
-	return fabric_counter_info[i].name;
-}
-
-static void stat_read(const struct nic *nic, unsigned pu, uint64_t *values)
-{
-	fabric_pu_counters(fabric_of(nic), pu, (struct fabric_counters *)values);
-}
-
-static const struct drive_stat_group stat_group = {
-	.name = "kernels", .count = FABRIC_COUNTER_COUNT, .label = stat_label, .read_pu = stat_read};
-
-/* ---- queue pairs ---- */
-
-/* The NIC's fabric, made when it is first wanted; control lock held. */
-static int fabric(struct verbs_ctx *ctx, struct fabric **out)
-{
-	int ret = 0;
-
-	*out = fabric_of(ctx->nic);
-	if (!*out) {
-		verbs_own_all(ctx->drive);
-		ret = fabric_create(ctx->nic, NULL, out);
-		verbs_disown_all(ctx->drive);
-		if (!ret)
-			drive_stat_show(ctx->drive, &stat_group);
-	}
-	return ret;
-}
 
 int verbs_enable_rpc(struct verbs_qp *qp)
 {
@@ -43,7 +10,7 @@ int verbs_enable_rpc(struct verbs_qp *qp)
 	int ret;
 
 	drive_control_lock(qp->drive);
-	ret = fabric(verbs_ctx(qp->qp.context), &f);
+	ret = verbs_fabric(verbs_ctx(qp->qp.context), &f);
 	if (!ret) {
 		drive_own(qp->drive, qp->pu);
 		ret = nic_qp_set_rpc(drive_nic(qp->drive), qp->nic_qp);
@@ -111,48 +78,4 @@ VERBS_EXPORT int roost_post_rpc(struct ibv_qp *qp, const struct roost_rpc_wr *wr
 VERBS_EXPORT int roost_post_rpc_write(struct ibv_qp *qp, const struct roost_rpc_wr *wr)
 {
 	return post(qp, ROOST_OP_RPC_WRITE, wr);
-}
-
-/* ---- kernels ---- */
-
-enum change { DEPLOY, UNDEPLOY, FALLBACK };
-
-static int change(struct ibv_context *context, enum change what, const struct roost_kernel *k, uint64_t op,
-		  void *self)
-{
-	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct fabric *f;
-	int ret;
-
-	drive_control_lock(ctx->drive);
-	ret = fabric(ctx, &f);
-	if (!ret) {
-		verbs_own_all(ctx->drive);
-		ret = what == DEPLOY	 ? fabric_deploy(f, k, self)
-		      : what == UNDEPLOY ? fabric_undeploy(f, op)
-					 : fabric_set_fallback(f, k, self);
-		verbs_disown_all(ctx->drive);
-	}
-	drive_control_unlock(ctx->drive);
-	return verbs_ret(ret);
-}
-
-VERBS_EXPORT int roost_kernel_deploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
-{
-	return change(context, DEPLOY, k, 0, self);
-}
-
-VERBS_EXPORT int roost_kernel_undeploy(struct ibv_context *context, uint64_t op)
-{
-	return change(context, UNDEPLOY, NULL, op, NULL);
-}
-
-VERBS_EXPORT int roost_kernel_fallback(struct ibv_context *context, const struct roost_kernel *k, void *self)
-{
-	return change(context, FALLBACK, k, 0, self);
-}
-
-VERBS_EXPORT const struct roost_kernel *roost_kernel_builtin(const char *name)
-{
-	return kernels_builtin(name);
 }

@@ -65,6 +65,7 @@ static void deployment(void **state)
 		.abi = ROOST_KERNEL_ABI + 1, .name = "old", .op = 1, .params = echo};
 	static const struct roost_kernel fails = KERNEL("fails", 1, 0, .params = echo, .start = start_fails);
 	static struct roost_kernel many[FABRIC_MAX_KERNELS];
+	struct fabric_kernel_info info;
 	unsigned n = KERNELS;
 
 	started = stopped = 0;
@@ -87,8 +88,9 @@ static void deployment(void **state)
 	assert_int_equal(fabric_undeploy(r->f, ECHO), -ENOENT);
 	rig_post(r, 1, 1, ECHO, NULL, 0, 8, 0);
 	assert_int_equal(rig_wait(r, 1, 1, 8).status, ROOST_RPC_NO_KERNEL);
-	assert_ptr_equal(fabric_kernel(r->f, 0), &kernels[1]);
-	assert_null(fabric_kernel(r->f, KERNELS - 1));
+	assert_true(fabric_kernel_info(r->f, 0, &info));
+	assert_ptr_equal(info.k, &kernels[1]);
+	assert_false(fabric_kernel_info(r->f, KERNELS - 1, &info));
 	/* Its place is free again. */
 	assert_int_equal(fabric_deploy(r->f, &kernels[0], NULL), 0);
 	for (; n < FABRIC_MAX_KERNELS; n++) {

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "kernels/object.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/sys.h"
+
+#define FD_TRIES 64
+
+static int __attribute__((format(printf, 4, 5))) refuse(char *why, size_t n, int rc, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, n, format, args);
+	va_end(args);
+	return rc;
+}
+
+/* ---- the file ---- */
+
+/* What the machine that we run on calls itself: our own header says so. */
+static const ElfW(Ehdr) * own_header(void)
+{
+	Dl_info info;
+
+	return dladdr((void *)(uintptr_t)object_open, &info) ? info.dli_fbase : NULL;
+}
+
+static bool inside(uint64_t off, uint64_t len, size_t n)
+{
+	return off <= n && len <= n - off;
+}
+
+/* The loader maps segments as they are named: behind the end of the file there is a SIGBUS. */
+static bool segments_whole(const unsigned char *file, size_t n, const ElfW(Ehdr) * h)
+{
+	bool loads = false;
+
+	for (unsigned i = 0; i < h->e_phnum; i++) {
+		ElfW(Phdr) p;
+
+		memcpy(&p, file + h->e_phoff + i * sizeof(p), sizeof(p));
+		if (!inside(p.p_offset, p.p_filesz, n) || (p.p_type == PT_LOAD && p.p_filesz > p.p_memsz))
+			return false;
+		loads |= p.p_type == PT_LOAD;
+	}
+	return loads;
+}
+
+static bool section(const unsigned char *file, size_t n, const ElfW(Ehdr) * h, unsigned i, ElfW(Shdr) * out)
+{
+	if (i >= h->e_shnum)
+		return false;
+	memcpy(out, file + h->e_shoff + i * sizeof(*out), sizeof(*out));
+	return out->sh_type == SHT_NOBITS || inside(out->sh_offset, out->sh_size, n);
+}
+
+static bool has_symbol(const unsigned char *file, const ElfW(Shdr) * symbols, const ElfW(Shdr) * names)
+{
+	static const char want[] = ROOST_KERNEL_SYMBOL;
+
+	for (uint64_t at = 0; at + sizeof(ElfW(Sym)) <= symbols->sh_size; at += sizeof(ElfW(Sym))) {
+		ElfW(Sym) s;
+
+		memcpy(&s, file + symbols->sh_offset + at, sizeof(s));
+		if (s.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s.st_info) == STT_OBJECT &&
+		    s.st_size == sizeof(void *) && inside(s.st_name, sizeof(want), names->sh_size) &&
+		    !memcmp(file + names->sh_offset + s.st_name, want, sizeof(want)))
+			return true;
+	}
+	return false;
+}
+
+static bool holds_kernel(const unsigned char *file, size_t n, const ElfW(Ehdr) * h)
+{
+	for (unsigned i = 0; i < h->e_shnum; i++) {
+		ElfW(Shdr) symbols, names;
+
+		if (section(file, n, h, i, &symbols) && symbols.sh_type == SHT_DYNSYM &&
+		    section(file, n, h, symbols.sh_link, &names) && names.sh_type == SHT_STRTAB &&
+		    has_symbol(file, &symbols, &names))
+			return true;
+	}
+	return false;
+}
+
+bool object_sound(const unsigned char *file, size_t n, const char **why)
+{
+	const ElfW(Ehdr) *own = own_header();
+	ElfW(Ehdr) h;
+
+	*why = "is no shared object";
+	if (n < sizeof(h) || memcmp(file, ELFMAG, SELFMAG))
+		return false;
+	memcpy(&h, file, sizeof(h));
+	if (h.e_type != ET_DYN || h.e_phentsize != sizeof(ElfW(Phdr)) || h.e_version != EV_CURRENT)
+		return false;
+	*why = "is a shared object for another kind of machine";
+	if (!own || memcmp(h.e_ident, own->e_ident, EI_VERSION + 1) || h.e_machine != own->e_machine)
+		return false;
+	/* Section headers stand last, so they are what a file that is still being written lacks. */
+	*why = "is not all of a shared object: is it still being written?";
+	if (!inside(h.e_phoff, (uint64_t)h.e_phnum * sizeof(ElfW(Phdr)), n) || !segments_whole(file, n, &h))
+		return false;
+	if (h.e_shnum && (h.e_shentsize != sizeof(ElfW(Shdr)) ||
+			  !inside(h.e_shoff, (uint64_t)h.e_shnum * sizeof(ElfW(Shdr)), n)))
+		return false;
+	*why = NULL;
+	return holds_kernel(file, n, &h);
+}
+
+/* ---- loading ---- */
+
+/* A copy that nobody else can write to. The file's descriptor is closed in any case. */
+static int copy(int from, const char *path, size_t size, int *out, char *why, size_t why_len)
+{
+	const char *name = strrchr(path, '/');
+	unsigned char *to = MAP_FAILED;
+	size_t at = 0;
+	int rc, fd = memfd_create(name ? name + 1 : path, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || ftruncate(fd, (off_t)size) ||
+	    (to = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED) {
+		rc = refuse(why, why_len, -errno, "no memory for a copy of %s: %s", path, strerror(errno));
+		goto fail;
+	}
+	while (at < size) {
+		ssize_t got = read(from, to + at, size - at);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0) {
+			rc = got ? -errno : -ENOEXEC;
+			refuse(why, why_len, rc, "can't read %s: %s", path,
+			       got ? strerror(-rc) : "it became shorter");
+			goto fail;
+		}
+		at += (size_t)got;
+	}
+	munmap(to, size);
+	/* A sound file stays one between the look at it and its loading. */
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)) {
+		rc = refuse(why, why_len, -errno, "can't seal the copy of %s: %s", path, strerror(errno));
+		to = MAP_FAILED;
+		goto fail;
+	}
+	*out = fd;
+	return 0;
+fail:
+	if (to != MAP_FAILED)
+		munmap(to, size);
+	if (fd >= 0)
+		sys_close(fd);
+	return rc;
+}
+
+static int take_file(const char *path, int *out, size_t *size, char *why, size_t why_len)
+{
+	struct stat st;
+	int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return refuse(why, why_len, -errno, "can't open %s: %s", path, strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
+		rc = refuse(why, why_len, -ENOEXEC, "%s is no file", path);
+	else if (st.st_size <= 0)
+		rc = refuse(why, why_len, -ENOEXEC, "%s is empty", path);
+	else if (st.st_size > OBJECT_MAX)
+		rc = refuse(why, why_len, -EFBIG, "%s is larger than %u MiB", path, OBJECT_MAX >> 20);
+	else
+		rc = copy(fd, path, *size = (size_t)st.st_size, out, why, why_len);
+	sys_close(fd);
+	return rc;
+}
+
+static int look(int fd, size_t size, const char *path, char *why, size_t why_len)
+{
+	unsigned char *file = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+	const char *fault;
+	int rc = 0;
+
+	if (file == MAP_FAILED)
+		return refuse(why, why_len, -errno, "can't look at %s: %s", path, strerror(errno));
+	if (!object_sound(file, size, &fault)) {
+		if (fault)
+			rc = refuse(why, why_len, -ENOEXEC, "%s %s", path, fault);
+		else
+			rc = refuse(why, why_len, -EINVAL,
+				    "%s has no kernel in it: ROOST_KERNEL_EXPORT(descriptor) is missing",
+				    path);
+	}
+	munmap(file, size);
+	return rc;
+}
+
+/*
+ * The dynamic loader takes a name that it has seen for the object it knows by it. Ours are those of descriptors, which stay open as long as
+ * their objects are loaded; but an object that refuses to be unloaded leaves its name behind.
+ */
+static int new_name(int *fd, char *name, size_t n)
+{
+	for (unsigned i = 0; i < FD_TRIES; i++) {
+		void *known;
+		int next;
+
+		snprintf(name, n, "/proc/self/fd/%d", *fd);
+		known = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
+		if (!known)
+			return 0;
+		dlclose(known);
+		next = fcntl(*fd, F_DUPFD_CLOEXEC, *fd + 1);
+		if (next < 0)
+			return -errno;
+		sys_close(*fd);
+		*fd = next;
+	}
+	return -EMFILE;
+}
+
+static int load(struct object *o, const char *path, char *why, size_t why_len)
+{
+	const struct roost_kernel *const *symbol;
+	char name[40];
+	int rc = new_name(&o->fd, name, sizeof(name));
+
+	if (rc)
+		return refuse(why, why_len, rc, "no descriptor for %s: %s", path, strerror(-rc));
+	o->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+	if (!o->handle) {
+		const char *text = dlerror(), *prefix = text ? strstr(text, name) : NULL;
+
+		if (prefix == text && prefix)
+			text += strlen(name) + (text[strlen(name)] == ':') + 1;
+		return refuse(why, why_len, -ENOEXEC, "can't load %s: %s", path, text ? text : "no reason");
+	}
+	symbol = dlsym(o->handle, ROOST_KERNEL_SYMBOL);
+	o->kernel = symbol ? *symbol : NULL;
+	if (!o->kernel)
+		return refuse(why, why_len, -EINVAL, "%s has no kernel in it", path);
+	if (o->kernel->abi != ROOST_KERNEL_ABI)
+		return refuse(
+			why, why_len, -EPROTO,
+			"%s was built for version %u of the kernel interface, this is version %u: build it again",
+			path, o->kernel->abi, ROOST_KERNEL_ABI);
+	return 0;
+}
+
+int object_open(const char *path, struct object *out, char *why, size_t why_len)
+{
+	struct object o = {.fd = -1};
+	size_t size = 0;
+	int rc = take_file(path, &o.fd, &size, why, why_len);
+
+	if (rc)
+		return rc;
+	rc = look(o.fd, size, path, why, why_len);
+	if (!rc)
+		rc = load(&o, path, why, why_len);
+	if (rc)
+		object_close(&o);
+	else
+		*out = o;
+	return rc;
+}
+
+void object_close(struct object *o)
+{
+	if (o->handle)
+		dlclose(o->handle);
+	sys_close(o->fd);
+}

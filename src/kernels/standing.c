@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which kernels stand, and in which versions. Calls hold the version that they began with; one that was replaced or unloaded leaves, and goes
+ * when its last call has ended: no call waits for a replacement, no replacement for a call.
+ *
+ *	prepare -> placed --- replaced, unloaded ---> leaving --- no calls, nobody behind shares its self ---> reaped
+ *
+ * The data path reads the tables and counts calls, nothing else. What a kernel's start(), stop() and the dynamic loader do is done in control
+ * calls, while PUs run.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/call.h"
+
+/* ---- looking ---- */
+
+static struct served *find(const struct fabric *f, uint64_t op)
+{
+	for (unsigned i = 0; i < f->num_kernels; i++)
+		if (f->ops[i] == op && f->kernels[i])
+			return f->kernels[i];
+	return NULL;
+}
+
+struct served *fabric_find(struct fabric *f, uint64_t op)
+{
+	struct served *s = find(f, op);
+
+	return s ? s : f->fallback;
+}
+
+static uint32_t calls(const struct served *s)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
+		n += atomic_load_explicit(&s->pu[i].calls, memory_order_acquire);
+	return n;
+}
+
+static bool busy(const struct served *s)
+{
+	return calls(s) > 0;
+}
+
+static unsigned free_place(const struct fabric *f)
+{
+	unsigned i = 0;
+
+	while (i < f->num_kernels && f->kernels[i])
+		i++;
+	return i;
+}
+
+/* People read names. */
+static bool name_ok(const char *name)
+{
+	size_t n = name ? strnlen(name, ROOST_KERNEL_NAME) : 0;
+
+	if (n == 0 || n == ROOST_KERNEL_NAME)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!isgraph((unsigned char)name[i]) && name[i] != ' ')
+			return false;
+	return true;
+}
+
+static int check(const struct roost_kernel *k)
+{
+	if (k->abi != ROOST_KERNEL_ABI)
+		return -EPROTO;
+	if (!name_ok(k->name) || (!k->params && !k->payload) || k->state_size > ROOST_KERNEL_MAX_STATE ||
+	    k->scratch_size > ROOST_KERNEL_MAX_STATE - k->state_size)
+		return -EINVAL;
+	return 0;
+}
+
+/* ---- ends ---- */
+
+static void add(struct kernel_counters *to, const struct kernel_counters *from)
+{
+	for (size_t i = 0; i < sizeof(*to) / sizeof(uint64_t); i++)
+		((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
+}
+
+static void release_standing(struct standing *st)
+{
+	if (--st->versions == 0)
+		free(st);
+}
+
+static void release_own(struct served *s)
+{
+	struct own *own = s->own;
+
+	if (own->last == s && s->k->stop)
+		s->k->stop(own->self);
+	if (--own->versions == 0)
+		free(own);
+}
+
+/* It takes no calls any more, and has none. */
+static void end(struct served *s)
+{
+	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
+		add(&s->standing->past, &s->pu[i].ctr);
+	release_own(s);
+	release_standing(s->standing);
+	if (s->object.handle)
+		object_close(&s->object);
+	free(s);
+}
+
+/* A self that is shared is ended by the last one that took it, so that waits for the others. */
+static bool may_end(const struct served *s)
+{
+	return !busy(s) && (s->own->last != s || s->own->versions == 1);
+}
+
+void fabric_reap(struct fabric *f)
+{
+	struct served *s, *next;
+	bool again;
+
+	do {
+		again = false;
+		list_for_each_entry_safe (s, next, &f->leaving, link) {
+			if (!may_end(s))
+				continue;
+			list_del(&s->link);
+			end(s);
+			again = true;
+		}
+	} while (again);
+}
+
+static void leave(struct fabric *f, struct served *s)
+{
+	list_add_tail(&s->link, &f->leaving);
+}
+
+void standing_close(struct fabric *f)
+{
+	for (unsigned i = 0; i < f->num_kernels; i++)
+		if (f->kernels[i])
+			leave(f, f->kernels[i]);
+	if (f->fallback)
+		leave(f, f->fallback);
+	fabric_reap(f);
+}
+
+/* ---- beginnings ---- */
+
+static int begin(struct served *s, const struct fabric_kernel *n, const struct served *old)
+{
+	void *self = n->self;
+	int rc = 0;
+
+	if (old && n->k->take_over) {
+		self = old->own->self;
+		rc = n->k->take_over(&self, old->k);
+		if (!rc && self == old->own->self) {
+			s->own = old->own;
+			return 0;
+		}
+	} else if (n->k->start) {
+		rc = n->k->start(&self);
+	}
+	if (rc)
+		return rc < 0 ? rc : -EIO;
+	s->own->self = self;
+	return 0;
+}
+
+int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct served **out)
+{
+	struct served *s, *old = n->fallback ? f->fallback : find(f, n->k->op);
+	struct own *own;
+	int rc = check(n->k);
+
+	fabric_reap(f);
+	if (rc)
+		return rc;
+	if (!n->fallback && n->replace != !!old)
+		return old ? -EEXIST : -ENOENT;
+	if (!old && !n->fallback && free_place(f) == FABRIC_MAX_KERNELS)
+		return -ENOSPC;
+	s = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*s), (size_t)CACHE_LINE));
+	own = calloc(1, sizeof(*own));
+	if (s)
+		*s = (struct served){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
+	if (s && own)
+		s->standing = old ? old->standing : calloc(1, sizeof(*s->standing));
+	rc = s && own && s->standing ? begin(s, n, old) : -ENOMEM;
+	if (rc)
+		goto fail;
+	if (s->own != own)
+		free(own);
+	s->self = s->own->self;
+	s->own->versions++;
+	s->own->last = s;
+	s->standing->versions++;
+	if (n->object)
+		s->object = *n->object;
+	*out = s;
+	return 0;
+fail:
+	if (s && !old)
+		free(s->standing);
+	free(own);
+	free(s);
+	return rc;
+}
+
+void fabric_place(struct fabric *f, struct served *s)
+{
+	struct served **place = &f->fallback;
+	unsigned i;
+
+	if (!s->fallback) {
+		for (i = 0; i < f->num_kernels && !(f->kernels[i] && f->ops[i] == s->op); i++)
+			;
+		if (i == f->num_kernels)
+			i = free_place(f);
+		if (i == f->num_kernels)
+			f->num_kernels++;
+		f->ops[i] = s->op;
+		place = &f->kernels[i];
+	}
+	if (*place)
+		leave(f, *place);
+	*place = s;
+}
+
+int fabric_deploy(struct fabric *f, const struct roost_kernel *k, void *self)
+{
+	struct served *s;
+	int rc = fabric_prepare(f, &(struct fabric_kernel){.k = k, .self = self}, &s);
+
+	if (!rc)
+		fabric_place(f, s);
+	return rc;
+}
+
+/* ---- going ---- */
+
+static int take_away(struct fabric *f, struct served **place, bool whole)
+{
+	struct served *s, *going = *place;
+
+	fabric_reap(f);
+	if (!going)
+		return -ENOENT;
+	if (whole && busy(going))
+		return -EBUSY;
+	list_for_each_entry (s, &f->leaving, link)
+		if (whole && s->standing == going->standing)
+			return -EBUSY;
+	*place = NULL;
+	leave(f, going);
+	return 0;
+}
+
+static struct served **place_of(struct fabric *f, uint64_t op)
+{
+	unsigned i = 0;
+
+	while (i < f->num_kernels && !(f->ops[i] == op && f->kernels[i]))
+		i++;
+	return i < f->num_kernels ? &f->kernels[i] : NULL;
+}
+
+int fabric_unload(struct fabric *f, uint64_t op)
+{
+	struct served **place = place_of(f, op);
+
+	return place ? take_away(f, place, false) : -ENOENT;
+}
+
+int fabric_undeploy(struct fabric *f, uint64_t op)
+{
+	struct served **place = place_of(f, op);
+	int rc = place ? take_away(f, place, true) : -ENOENT;
+
+	if (!rc)
+		fabric_reap(f);
+	return rc;
+}
+
+int fabric_set_fallback(struct fabric *f, const struct roost_kernel *k, void *self)
+{
+	struct served *s;
+	int rc;
+
+	if (!k)
+		rc = f->fallback ? take_away(f, &f->fallback, true) : 0;
+	else if (f->fallback && busy(f->fallback))
+		rc = -EBUSY;
+	else
+		rc = fabric_prepare(f, &(struct fabric_kernel){.k = k, .self = self, .fallback = true}, &s);
+	if (!rc && k)
+		fabric_place(f, s);
+	fabric_reap(f);
+	return rc;
+}
+
+/* ---- lists ---- */
+
+static const struct served *at(const struct fabric *f, unsigned i)
+{
+	const struct served *s;
+
+	for (unsigned k = 0; k < f->num_kernels; k++)
+		if (f->kernels[k] && i-- == 0)
+			return f->kernels[k];
+	if (f->fallback && i-- == 0)
+		return f->fallback;
+	list_for_each_entry (s, &f->leaving, link)
+		if (i-- == 0)
+			return s;
+	return NULL;
+}
+
+bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel_info *out)
+{
+	const struct served *s = at(f, i);
+
+	if (!s)
+		return false;
+	*out = (struct fabric_kernel_info){.k = s->k,
+					   .op = s->op,
+					   .state = list_linked(&s->link) ? FABRIC_LEAVING : FABRIC_STANDS,
+					   .fallback = s->fallback,
+					   .loaded = s->object.handle != NULL,
+					   .in_flight = calls(s)};
+	for (unsigned p = 0; p < NIC_MAX_PUS; p++)
+		add(&out->ctr, &s->pu[p].ctr);
+	if (out->state == FABRIC_STANDS)
+		add(&out->ctr, &s->standing->past);
+	return true;
+}

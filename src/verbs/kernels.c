@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * roost/verbs.h: kernels of this process's NIC, and their life. Files are read, and functions of kernels run at their beginning and end, while the
+ * PUs go on; those are owned to change tables alone.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "kernels/object.h"
+#include "roost/verbs.h"
+#include "verbs/fabric.h"
+
+/* ---- what `roost stat` shows ---- */
+
+static const char *stat_label(size_t i)
+{
+	return fabric_counter_info[i].name;
+}
+
+static void stat_read(const struct nic *nic, unsigned pu, uint64_t *values)
+{
+	fabric_pu_counters(fabric_of(nic), pu, (struct fabric_counters *)values);
+}
+
+static const struct drive_stat_group stat_group = {
+	.name = "kernels", .count = FABRIC_COUNTER_COUNT, .label = stat_label, .read_pu = stat_read};
+
+int verbs_fabric(struct verbs_ctx *ctx, struct fabric **out)
+{
+	int ret = 0;
+
+	*out = fabric_of(ctx->nic);
+	if (!*out) {
+		verbs_own_all(ctx->drive);
+		ret = fabric_create(ctx->nic, NULL, out);
+		verbs_disown_all(ctx->drive);
+		if (!ret)
+			drive_stat_show(ctx->drive, &stat_group);
+	}
+	return ret;
+}
+
+/* ---- what the host has in memory ---- */
+
+static int place(struct verbs_ctx *ctx, const struct fabric_kernel *n)
+{
+	struct served *s;
+	struct fabric *f;
+	int ret;
+
+	drive_control_lock(ctx->drive);
+	ret = verbs_fabric(ctx, &f);
+	if (!ret)
+		ret = fabric_prepare(f, n, &s);
+	if (!ret) {
+		verbs_own_all(ctx->drive);
+		fabric_place(f, s);
+		verbs_disown_all(ctx->drive);
+		fabric_reap(f);
+	}
+	drive_control_unlock(ctx->drive);
+	return ret;
+}
+
+VERBS_EXPORT int roost_kernel_deploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
+{
+	return verbs_ret(place(verbs_ctx(context), &(struct fabric_kernel){.k = k, .self = self}));
+}
+
+VERBS_EXPORT int roost_kernel_redeploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
+{
+	return verbs_ret(
+		place(verbs_ctx(context), &(struct fabric_kernel){.k = k, .self = self, .replace = true}));
+}
+
+enum change { UNDEPLOY, UNLOAD, FALLBACK };
+
+static int change(struct ibv_context *context, enum change what, const struct roost_kernel *k, uint64_t op,
+		  void *self)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct fabric *f;
+	int ret;
+
+	drive_control_lock(ctx->drive);
+	ret = verbs_fabric(ctx, &f);
+	if (!ret) {
+		verbs_own_all(ctx->drive);
+		ret = what == UNDEPLOY ? fabric_undeploy(f, op)
+		      : what == UNLOAD ? fabric_unload(f, op)
+				       : fabric_set_fallback(f, k, self);
+		verbs_disown_all(ctx->drive);
+		fabric_reap(f);
+	}
+	drive_control_unlock(ctx->drive);
+	return verbs_ret(ret);
+}
+
+VERBS_EXPORT int roost_kernel_undeploy(struct ibv_context *context, uint64_t op)
+{
+	return change(context, UNDEPLOY, NULL, op, NULL);
+}
+
+VERBS_EXPORT int roost_kernel_fallback(struct ibv_context *context, const struct roost_kernel *k, void *self)
+{
+	return change(context, FALLBACK, k, 0, self);
+}
+
+VERBS_EXPORT const struct roost_kernel *roost_kernel_builtin(const char *name)
+{
+	return kernels_builtin(name);
+}
+
+/* ---- files ---- */
+
+static void __attribute__((format(printf, 3, 4))) say(char *why, size_t len, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, len, format, args);
+	va_end(args);
+}
+
+static void say_why(char *why, size_t len, const char *path, const struct roost_kernel *k, int ret)
+{
+	unsigned long long op = k->op;
+
+	switch (ret) {
+	case -EINVAL:
+		say(why, len, "%s: its descriptor makes no sense: see struct roost_kernel in roost/kernel.h",
+		    path);
+		break;
+	case -EEXIST:
+		say(why, len, "%s: op-code 0x%llx has a kernel already: replace it, or unload it first", path,
+		    op);
+		break;
+	case -ENOENT:
+		say(why, len, "%s: no kernel has op-code 0x%llx: load it", path, op);
+		break;
+	case -ENOSPC:
+		say(why, len, "%s: %u kernels stand already: unload one first", path, FABRIC_MAX_KERNELS);
+		break;
+	default:
+		say(why, len, "%s: %s did not start: %s", path, k->name, strerror(-ret));
+	}
+}
+
+static int load(struct ibv_context *context, const char *path, bool replace, char *why, size_t len)
+{
+	char unwanted[1];
+	struct object o;
+	int ret;
+
+	if (!why) {
+		why = unwanted;
+		len = sizeof(unwanted);
+	}
+	ret = object_open(path, &o, why, len);
+	if (ret)
+		return verbs_ret(ret);
+	ret = place(verbs_ctx(context),
+		    &(struct fabric_kernel){.k = o.kernel, .object = &o, .replace = replace});
+	if (ret) {
+		say_why(why, len, path, o.kernel, ret);
+		object_close(&o);
+	}
+	return verbs_ret(ret);
+}
+
+VERBS_EXPORT int roost_kernel_load(struct ibv_context *context, const char *path, char *why, size_t len)
+{
+	return load(context, path, false, why, len);
+}
+
+VERBS_EXPORT int roost_kernel_replace(struct ibv_context *context, const char *path, char *why, size_t len)
+{
+	return load(context, path, true, why, len);
+}
+
+VERBS_EXPORT int roost_kernel_unload(struct ibv_context *context, uint64_t op)
+{
+	return change(context, UNLOAD, NULL, op, NULL);
+}
+
+/* ---- what is there ---- */
+
+static void fill(struct roost_kernel_info *to, const struct fabric_kernel_info *from)
+{
+	memset(to, 0, sizeof(*to));
+	snprintf(to->name, sizeof(to->name), "%s", from->k->name);
+	to->op = from->op;
+	to->version = from->k->version;
+	to->state = from->state == FABRIC_STANDS ? ROOST_KERNEL_STANDS : ROOST_KERNEL_LEAVING;
+	to->flags = (from->fallback ? ROOST_KERNEL_FALLBACK : 0) | (from->loaded ? ROOST_KERNEL_LOADED : 0);
+	to->in_flight = from->in_flight;
+	to->calls = from->ctr.calls;
+	to->steps = from->ctr.steps;
+	to->payload_bytes = from->ctr.payload_bytes;
+	to->ended_ok = from->ctr.ended_ok;
+	to->ended_other = from->ctr.ended_other;
+	to->bad_params = from->ctr.bad_params;
+	to->access = from->ctr.access;
+	to->too_long = from->ctr.too_long;
+	to->bound = from->ctr.bound;
+	to->dropped = from->ctr.dropped;
+}
+
+VERBS_EXPORT unsigned roost_kernel_list(struct ibv_context *context, struct roost_kernel_info *info,
+					unsigned max)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct fabric_kernel_info one;
+	struct fabric *f;
+	unsigned n = 0;
+
+	drive_control_lock(ctx->drive);
+	f = fabric_of(ctx->nic);
+	if (f) {
+		fabric_reap(f);
+		verbs_own_all(ctx->drive);
+		for (; fabric_kernel_info(f, n, &one); n++)
+			if (n < max)
+				fill(&info[n], &one);
+		verbs_disown_all(ctx->drive);
+	}
+	drive_control_unlock(ctx->drive);
+	return n;
+}
