@@ -82,18 +82,29 @@ static int next_key(const uint64_t *mask, int pos)
 	return -1;
 }
 
-/* The element's key at `pos` against the one given: less than, equal to, greater than 0. */
-static int compare(const struct traversal *s, int pos)
+/* The element's key at `pos` against the one given: less than, equal to, greater than 0. Little-endian: the last bytes count most. */
+static inline int compare(const struct traversal *s, int pos)
 {
 	const uint8_t *have = s->element + (unsigned)pos * UNIT, *want = s->p.key;
+	unsigned left = s->p.key_len;
+	uint64_t a, b;
+	uint32_t x, y;
 
-	for (unsigned i = s->p.key_len; i-- > 0;)
-		if (have[i] != want[i])
-			return have[i] < want[i] ? -1 : 1;
-	return 0;
+	while (left >= sizeof(a)) {
+		left -= (unsigned)sizeof(a);
+		memcpy(&a, have + left, sizeof(a));
+		memcpy(&b, want + left, sizeof(b));
+		if (a != b)
+			return le64toh(a) < le64toh(b) ? -1 : 1;
+	}
+	if (!left)
+		return 0;
+	memcpy(&x, have, sizeof(x));
+	memcpy(&y, want, sizeof(y));
+	return x == y ? 0 : le32toh(x) < le32toh(y) ? -1 : 1;
 }
 
-static bool fulfils(uint8_t predicate, int order)
+static inline bool fulfils(uint8_t predicate, int order)
 {
 	switch ((enum roost_traversal_predicate)predicate) {
 	case ROOST_TRAVERSAL_EQUAL:
@@ -107,12 +118,16 @@ static bool fulfils(uint8_t predicate, int order)
 	}
 }
 
-/* The position of the key that matches; -1: none. */
-static int match(const struct traversal *s)
+/* The position of the key that matches; -1: none. This runs once a hop: no call, and no more than a look at words without a position. */
+static inline int match(const struct traversal *s)
 {
-	for (int pos = next_key(s->p.key_mask, 0); pos >= 0; pos = next_key(s->p.key_mask, pos + 1))
-		if (fulfils(s->p.predicate, compare(s, pos)))
-			return pos;
+	for (int i = 0; i < ROOST_TRAVERSAL_MASK_WORDS; i++)
+		for (uint64_t bits = s->p.key_mask[i]; bits; bits &= bits - 1) {
+			int pos = i * 64 + __builtin_ctzll(bits);
+
+			if (fulfils(s->p.predicate, compare(s, pos)))
+				return pos;
+		}
 	return -1;
 }
 
@@ -122,7 +137,7 @@ static bool inside(const struct traversal *s, int pos, uint32_t len)
 	return pos >= 0 && len <= s->p.element_len && (unsigned)pos * UNIT <= s->p.element_len - len;
 }
 
-static bool address_at(const struct traversal *s, int pos, uint64_t *out)
+static inline bool address_at(const struct traversal *s, int pos, uint64_t *out)
 {
 	if (!inside(s, pos, sizeof(*out)))
 		return false;
@@ -146,7 +161,7 @@ static int child(const struct traversal *s)
 }
 
 /* The next element's address, 0: there is none. False: its position lies outside of the element. */
-static bool follow(struct traversal *s)
+static inline bool follow(struct traversal *s)
 {
 	const struct roost_traversal_params *p = &s->p;
 	int first;

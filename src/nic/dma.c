@@ -98,6 +98,11 @@ int dma_copy(void *dst, const void *src, size_t n)
 	return GUARDED(copy_up(dst, src, n));
 }
 
+int dma_load_line(void *dst, const void *src)
+{
+	return GUARDED(memcpy(dst, src, 64));
+}
+
 int dma_cmp_swap(void *addr, uint64_t compare, uint64_t swap, uint64_t *old)
 {
 	return GUARDED({

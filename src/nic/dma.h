@@ -22,6 +22,9 @@ int dma_init(void);
  */
 int dma_copy(void *dst, const void *src, size_t n);
 
+/* 64 bytes to where nobody else looks, so in any order. 0 or -EFAULT. Any thread. */
+int dma_load_line(void *dst, const void *src);
+
 /* 8-byte atomics of the CPU at an aligned address; *old gets the value before. 0 or -EFAULT. Any thread. */
 int dma_cmp_swap(void *addr, uint64_t compare, uint64_t swap, uint64_t *old);
 int dma_fetch_add(void *addr, uint64_t add, uint64_t *old);

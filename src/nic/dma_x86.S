@@ -130,6 +130,25 @@ dma_text_begin:
 COPY dma_copy_sse2, movups, movups, %xmm0, %xmm1, %xmm2, %xmm3, 16, nop
 COPY dma_copy_avx, vmovups, vmovups, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper
 
+	.globl	dma_load_line
+	.hidden	dma_load_line
+	.type	dma_load_line, @function
+	.p2align 4
+dma_load_line:			/* rdi dst, rsi src */
+	.cfi_startproc
+	movups	(%rsi), %xmm0
+	movups	16(%rsi), %xmm1
+	movups	32(%rsi), %xmm2
+	movups	48(%rsi), %xmm3
+	movups	%xmm0, (%rdi)
+	movups	%xmm1, 16(%rdi)
+	movups	%xmm2, 32(%rdi)
+	movups	%xmm3, 48(%rdi)
+	xor	%eax, %eax
+	ret
+	.cfi_endproc
+	.size	dma_load_line, .-dma_load_line
+
 	.globl	dma_cmp_swap
 	.hidden	dma_cmp_swap
 	.type	dma_cmp_swap, @function

@@ -447,7 +447,7 @@ bool nic_qp_rpc(const struct nic_qp *qp);
 void nic_rpc_schedule(struct nic_qp *qp); /* run() is called in this turn, or the next */
 /*
  * A call's accesses: what the QP's peer could READ, WRITE, or compare and swap by this key. 0, -EACCES (key, bounds, rights, an atomic that
- * is not aligned), -EFAULT (memory gone).
+ * is not aligned), -EFAULT (memory gone). dst is memory of the server's own: bytes come there in any order.
  */
 int nic_rpc_read(struct nic_qp *qp, uint32_t key, uint64_t va, void *dst, uint32_t n);
 int nic_rpc_write(struct nic_qp *qp, uint32_t key, uint64_t va, const void *src, uint32_t n);

@@ -153,7 +153,9 @@ int nic_rpc_read(struct nic_qp *qp, uint32_t key, uint64_t va, void *dst, uint32
 	if (!n)
 		return 0;
 	src = resolve(qp, key, va, n, NIC_ACCESS_REMOTE_READ);
-	return src ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
+	if (unlikely(!src))
+		return -EACCES;
+	return copied(qp, n == ROOST_CACHE_LINE ? dma_load_line(dst, src) : dma_copy(dst, src, n));
 }
 
 int nic_rpc_write(struct nic_qp *qp, uint32_t key, uint64_t va, const void *src, uint32_t n)
@@ -187,15 +189,18 @@ int nic_rpc_cmp_swap(struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t *val
 bool nic_rpc_prefetch(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access)
 {
 	const char *p;
+	uint32_t more;
 
 	if (!n)
 		return true;
 	p = resolve(qp, key, va, n, access);
 	if (!p)
 		return false;
-	for (uint32_t i = 0; i < n && i < PREFETCH_LINES * ROOST_CACHE_LINE; i += ROOST_CACHE_LINE)
+	__builtin_prefetch(p);
+	more = (uint32_t)((uintptr_t)p % ROOST_CACHE_LINE) + n;
+	more = more > PREFETCH_LINES * ROOST_CACHE_LINE ? PREFETCH_LINES * ROOST_CACHE_LINE : more;
+	for (uint32_t i = ROOST_CACHE_LINE; unlikely(i < more); i += ROOST_CACHE_LINE)
 		__builtin_prefetch(p + i);
-	__builtin_prefetch(p + n - 1);
 	return true;
 }
 
