@@ -43,6 +43,7 @@ install:
 
 bench:
 	@scripts/setup build bench
+	@[ -e $(B)/bench/lookup.h ] || rm -f $(B)/.roost-options # set up without rpcgen, perhaps: look for it again
 	@scripts/build $(B)
 	@bench/run
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/fabric.h"
 #include "wire.h"
 
 static void on_cq(void *host, void *ctx)
@@ -38,6 +39,20 @@ struct side {
 	struct roost_queue_index qi;
 	uint8_t *mem;
 };
+
+/* All that are built in, and the op-codes to call them: what costs plain verbs nothing, or should. */
+static void load_kernels(struct side *s)
+{
+	struct fabric *f;
+
+	if (fabric_create(s->nic, NULL, &f))
+		abort();
+	for (unsigned i = 0; kernels_builtin_at(i); i++)
+		if (fabric_deploy(f, kernels_builtin_at(i), NULL))
+			abort();
+	if (nic_qp_set_rpc(s->nic, s->qp))
+		abort();
+}
 
 static void side_init(struct side *s, struct side *peer, const char *addr)
 {
@@ -105,15 +120,16 @@ static double now_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+/* For so many seconds, or messages. */
 static double run(struct side *a, struct side *b, enum roost_op op, uint32_t size, unsigned batch,
-		  double seconds)
+		  double seconds, uint64_t messages)
 {
 	double start = now_ns(), t = start;
 	uint64_t first = a->done;
 	static uint64_t fake = 1;
 	uint32_t stride = (size + 63) & ~63u; /* lines side by side, as a program's buffers are */
 
-	while ((t = now_ns()) - start < seconds * 1e9) {
+	while ((t = now_ns()), messages ? a->done - first < messages : t - start < seconds * 1e9) {
 		for (int k = 0; k < 64; k++) {
 			uint32_t prod = (uint32_t)a->posted;
 			unsigned n = a->posted - a->done + batch <= DEPTH ? batch : 0;
@@ -152,15 +168,18 @@ static double run(struct side *a, struct side *b, enum roost_op op, uint32_t siz
 }
 
 static void row(struct side *a, struct side *b, enum roost_op op, uint32_t size, unsigned batch, double secs,
-		bool first)
+		uint64_t messages, bool first)
 {
-	double ns = run(a, b, op, size, batch, secs);
+	double ns = run(a, b, op, size, batch, secs, messages);
 
 	printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}", first ? "" : ",",
 	       op == ROOST_OP_READ ? "read" : "write", size, batch, ns);
 }
 
-/* bench_core [SECONDS [write|read SIZE POSTED]]: one row, or all of them. */
+/*
+ * bench_core [SECONDS [write|read SIZE POSTED [MESSAGES [kernels]]]]: one row, or all of them. With MESSAGES it ends after so many; with `kernels` there
+ * are some, which nobody calls.
+ */
 int main(int argc, char **argv)
 {
 	static struct side a, b;
@@ -170,6 +189,10 @@ int main(int argc, char **argv)
 
 	side_init(&a, &b, "10.0.0.1");
 	side_init(&b, &a, "10.0.0.2");
+	if (argc > 6) {
+		load_kernels(&a);
+		load_kernels(&b);
+	}
 	side_connect(&a, &b);
 	side_connect(&b, &a);
 	printf("{\"tool\": \"bench_core\", \"unit\": \"ns per message, both sides\", \"rows\": [");
@@ -182,11 +205,11 @@ int main(int argc, char **argv)
 			return 2;
 		}
 		row(&a, &b, strcmp(argv[2], "read") ? ROOST_OP_WRITE : ROOST_OP_READ, size, posted, secs,
-		    true);
+		    argc > 5 ? strtoull(argv[5], NULL, 10) : 0, true);
 	} else {
 		for (unsigned i = 0; i < 16; i++, first = false)
 			row(&a, &b, i & 8 ? ROOST_OP_READ : ROOST_OP_WRITE, sizes[(i >> 1) & 3],
-			    i & 1 ? 32 : 1, secs, first);
+			    i & 1 ? 32 : 1, secs, 0, first);
 	}
 	printf("\n]}\n");
 	return 0;

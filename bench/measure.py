@@ -17,10 +17,10 @@ class Failed(Exception):
 
 
 class Measurement:
-    """`run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep), or anything (limits)."""
+    """`run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or what `merge` makes one of several), or anything (limits)."""
 
-    def __init__(self, name, shown, run, unit='', sweep=False):
-        self.name, self.shown, self.run, self.unit, self.sweep = name, shown, run, unit, sweep
+    def __init__(self, name, shown, run, unit='', sweep=False, merge=None):
+        self.name, self.shown, self.run, self.unit, self.sweep, self.merge = name, shown, run, unit, sweep, merge
 
 
 def command(args, env=None):

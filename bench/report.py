@@ -3,6 +3,8 @@
 import json
 import os
 
+import kernels
+
 
 def load(folder, name):
     try:
@@ -15,6 +17,9 @@ def load(folder, name):
 class Figures:
     def __init__(self, folder):
         self.folder = folder
+
+    def load(self, name):
+        return load(self.folder, name)
 
     def of(self, name):
         return load(self.folder, name).get('median')
@@ -221,7 +226,7 @@ def write(folder, path):
              'Written by `make bench` (bench/run) from bench/results/*.json; don\'t edit. Absolute figures of a shared machine mean little:',
              'look at the ratios, which were taken in the same minutes. Each figure can be had again with the command at the end.', '']
     lines += machine(folder)
-    lines += ['', '## Roost', '', *own_table(f), '', '## Peers', '', *peer_table(f), '', '## What the machine allows', '',
+    lines += ['', '## Roost', '', *own_table(f), '', '## Kernels', '', *kernels.section(f), '', '## Peers', '', *peer_table(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
