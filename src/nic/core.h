@@ -101,6 +101,7 @@ struct qp_sq {
 	uint32_t psn_fetch;    /* first PSN of the next WQE to fetch */
 	uint32_t since_ackreq; /* packets since the last that asked for an ACK */
 	uint32_t rd_out;       /* READ requests and atomics outstanding */
+	uint32_t rd_slow;      /* so many of them at most after a loss; 0: as many as agreed */
 	uint32_t read_bytes;   /* asked for and not yet received */
 	uint32_t inflight;     /* bytes of requests in flight, as the window counts them */
 	uint32_t nak_psn;      /* PSN of the last sequence NAK acted on */

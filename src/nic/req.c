@@ -219,7 +219,7 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 			e->status = NIC_WC_LOC_QP_OP_ERR;
 			return end_unsendable(qp, e);
 		}
-		if (sq->rd_out >= qp->attr.max_rd_atomic)
+		if (sq->rd_out >= (sq->rd_slow ? sq->rd_slow : qp->attr.max_rd_atomic))
 			return wait_for(qp, BLOCK_READS);
 		if (!dest_admit_read(qp, covered << qp->mtu_shift))
 			return REQ_IDLE;

@@ -5,6 +5,8 @@
  */
 #include "nic/core.h"
 
+#define FEW_READS 4 /* outstanding: not worth asking for fewer */
+
 /* Go-back-N: everything from psn_una on is sent again. */
 void req_rewind(struct nic_qp *qp)
 {
@@ -98,15 +100,33 @@ static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 	return all;
 }
 
-/* Responses are missing before what came: ask again, once per gap. */
-static void implied_nak(struct nic_qp *qp)
+/*
+ * Responses are missing before what came: ask again, once per gap. What is asked for again is executed again, behind all that the
+ * responder was asked before: fewer at a time then, or answers come later than time-outs. An answer to a first copy of what has
+ * not been asked for again yet says nothing about what has been.
+ */
+static void implied_nak(struct nic_qp *qp, uint32_t psn)
 {
-	if (qp->sq.gap)
+	struct qp_sq *sq = &qp->sq;
+
+	if (sq->gap || !psn_before(psn, sq->psn_next))
 		return;
 	qp->pu->ctr.implied_nak_seq_err++;
+	if (sq->rd_out > FEW_READS)
+		sq->rd_slow = sq->rd_out / 2;
 	dest_lost(qp->dest);
 	req_rewind(qp);
-	qp->sq.gap = true;
+	sq->gap = true;
+}
+
+/* A READ request or atomic is answered in full: one more at a time, so twice as many each round trip. */
+static void read_answered(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	sq->rd_out--;
+	if (unlikely(sq->rd_slow) && ++sq->rd_slow >= qp->attr.max_rd_atomic)
+		sq->rd_slow = 0;
 }
 
 void req_fail(struct nic_qp *qp, enum nic_wc_status status)
@@ -128,7 +148,7 @@ static void on_ack(struct nic_qp *qp, uint32_t psn)
 	bool lone_probe = sq->probing && psn == sq->psn_una;
 
 	if (!ack_upto(qp, psn + 1)) {
-		implied_nak(qp);
+		implied_nak(qp, psn);
 		return;
 	}
 	/* The probe alone was taken: what followed it at first is lost. */
@@ -144,7 +164,7 @@ static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
 	struct qp_sq *sq = &qp->sq;
 
 	if (!ack_upto(qp, psn)) {
-		implied_nak(qp);
+		implied_nak(qp, psn);
 		return;
 	}
 	/* The same PSN named again without progress in between counts as a retry (IBA 9.7.5.2.4). */
@@ -162,7 +182,7 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 	struct qp_sq *sq = &qp->sq;
 
 	if (!ack_upto(qp, psn)) {
-		implied_nak(qp);
+		implied_nak(qp, psn);
 		return;
 	}
 	if (sq->rnr_until)
@@ -182,7 +202,7 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 static void on_error_nak(struct nic_qp *qp, uint32_t psn, uint8_t syndrome)
 {
 	if (!ack_upto(qp, psn)) {
-		implied_nak(qp);
+		implied_nak(qp, psn);
 		return;
 	}
 	switch (syndrome) {
@@ -275,7 +295,7 @@ static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	sq->probing = false;
 	ack_upto(qp, psn);
 	if (sq->psn_una != psn) {
-		implied_nak(qp);
+		implied_nak(qp, psn);
 		return;
 	}
 	e = sq_entry(sq, sq->una);
@@ -299,7 +319,7 @@ static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	if (!psn_before(sq->psn_next, sq->psn_una)) {
 		dest_release_read(qp, sq->read_bytes < qp->mtu ? sq->read_bytes : qp->mtu);
 		if (((pkt + 1) % qp->read_chunk == 0 || pkt + 1 == e->npkts) && sq->rd_out)
-			sq->rd_out--;
+			read_answered(qp);
 	}
 	if (pkt + 1 == e->npkts)
 		sq_retire(qp, e);

@@ -104,6 +104,7 @@ static void expire(struct nic_qp *qp)
 		sq->backoff++;
 	sq->progress = qp->pu->now;
 	sq->gap = sq->probing = false;
+	sq->rd_slow = 1;
 	dest_lost(qp->dest);
 	req_rewind(qp);
 }

@@ -216,6 +216,93 @@ RULE(timeout_not_exceeded)
 	peer_close(p);
 }
 
+static void read_resp(uint32_t psn)
+{
+	peer_send(p, &(struct pkt_make){.opcode = PKT_READ_RESP_ONLY, .psn = psn, .len = 8});
+}
+
+/* After a time-out one READ is asked for again, and twice as many with each round trip that brings answers. */
+RULE(reads_after_timeout)
+{
+	uint32_t asked = 1, answered = 0;
+
+	start(s, (struct ep_params){.timeout = 3, .rd_atomic = 16});
+	for (uint64_t i = 0; i < 16; i++)
+		peer_post(p, ROOST_OP_READ, i, 8 * i, 8);
+	for (uint32_t i = 0; i < 16; i++)
+		expect(p, PKT_READ_REQUEST, s + i);
+	assert_non_null(peer_get(p, 2 * T(3)));
+	assert_int_equal(peer_counters(p).local_ack_timeout_err, 1);
+	assert_int_equal(p->ring[16].v.psn, s & PKT_PSN_MASK);
+	expect_quiet(p, T(3) / 2);
+	/* A late answer to what has not been asked for again: no reason to ask. */
+	read_resp(s + 9);
+	expect_quiet(p, T(3) / 8);
+	while (answered < 15) {
+		for (uint32_t end = asked; answered < end && answered < 15; answered++) {
+			read_resp(s + answered);
+			expect_done(p, answered, NIC_WC_SUCCESS);
+			for (int i = 0; i < 2 && asked < 16; i++)
+				expect(p, PKT_READ_REQUEST, s + asked++);
+			expect_quiet(p, PEER_SETTLE);
+		}
+	}
+	assert_int_equal(asked, 16);
+	read_resp(s + 15);
+	expect_done(p, 15, NIC_WC_SUCCESS);
+	/* All was answered: as many as were agreed. */
+	for (uint64_t i = 0; i < 17; i++)
+		peer_post(p, ROOST_OP_READ, i, 8 * i, 8);
+	for (uint32_t i = 16; i < 32; i++)
+		expect(p, PKT_READ_REQUEST, s + i);
+	expect_quiet(p, T(3) / 8);
+	peer_close(p);
+}
+
+/*
+ * A responder that takes half a millisecond for a READ, copies too, and loses a tenth of its answers: what is asked for in vain keeps
+ * it from what is awaited.
+ */
+RULE(reads_from_a_slow_responder)
+{
+	enum { READS = 1000, AT_A_TIME = 128, SERVE = 500000 };
+	static uint32_t queue[1 << 16];
+	uint32_t head = 0, tail = 0, posted = 0, done = 0;
+	uint64_t ready = 0;
+	struct roost_cqe c;
+	struct rng rng;
+
+	rng_seed(&rng, s + 3);
+	start(s, (struct ep_params){.timeout = 12, .rd_atomic = AT_A_TIME, .depth = AT_A_TIME});
+	while (done < READS) {
+		const struct got *g;
+
+		for (; posted < READS && posted - done < AT_A_TIME; posted++)
+			peer_post(p, ROOST_OP_READ, posted, 0, 8);
+		g = peer_get(p, head == tail ? 100 * MSEC : ready - world_now(&p->w));
+		if (g) {
+			if (head == tail)
+				ready = g->at + SERVE;
+			queue[head++ % (1 << 16)] = g->v.psn;
+			assert_in_range(head - tail, 1, 1 << 16);
+		} else {
+			assert_int_not_equal(head, tail);
+		}
+		if (head != tail && world_now(&p->w) >= ready) {
+			if (rng_below(&rng, 10))
+				read_resp(queue[tail % (1 << 16)]);
+			tail++;
+			ready = world_now(&p->w) + SERVE;
+		}
+		for (; ep_poll_send(&p->e, &c); done++) {
+			assert_int_equal(c.status, NIC_WC_SUCCESS);
+			assert_int_equal(c.wr_id, done);
+		}
+	}
+	print_message("%u READs, %u requests, %.1f s\n", READS, head, (double)world_now(&p->w) / SEC);
+	peer_close(p);
+}
+
 /* 11.2.5.2: time-out 0 waits for ever. */
 RULE(timeout_zero)
 {
@@ -419,6 +506,8 @@ int main(void)
 		cmocka_unit_test(timeout_bounds),
 		cmocka_unit_test(timeout_exceeded),
 		cmocka_unit_test(timeout_not_exceeded),
+		cmocka_unit_test(reads_after_timeout),
+		cmocka_unit_test(reads_from_a_slow_responder),
 		cmocka_unit_test(timeout_zero),
 		cmocka_unit_test(timeout_scale),
 		cmocka_unit_test(sequence_nak_exceeded),

@@ -5,10 +5,12 @@
 includes     no room includes a header of a room below it; installed headers include nothing of src
 sizes        a file stays under 700 lines
 words        every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
-conformance  the rows of docs/conformance.md and the tests they name agree
+conformance  the rows of docs/conformance.md, the files and the tests they name agree
+mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
 """
 import os
 import re
+import runpy
 import sys
 import tempfile
 
@@ -94,11 +96,20 @@ def words(top):
                 yield f'{path}:{number}: leaves something open: {line.strip()}'
 
 
-ROW = re.compile(r'\| ([A-Z]+-\d+) \|(?:[^|]*\|){3} (\w+):(\w+) \|')
+ROW = re.compile(r'\| ([A-Z]+-\d+) \|(?:[^|]*\|){2} ([^|]*) \| (\w+):(\w+) \|')
+
+
+def nic_tests(top):
+    """The text of each tests/nic/test_NAME.c."""
+    return {path: '\n'.join(lines) for path, lines in files(top, ['tests']) if re.fullmatch(r'tests/nic/test_\w+\.c', path)}
+
+
+def runs(texts, name, test):
+    return re.search(rf'cmocka_unit_test(_\w+)?\({test}[,)]', texts.get(f'tests/nic/test_{name}.c', ''))
 
 
 def conformance(top):
-    """Each row of docs/conformance.md has its test in tests/nic, and each RULE there its row."""
+    """Each row of docs/conformance.md has its file, and its test in tests/nic, and each RULE there its row."""
     doc = os.path.join(top, 'docs', 'conformance.md')
     if not os.path.exists(doc):
         return
@@ -114,13 +125,13 @@ def conformance(top):
         if match[1] in ids:
             yield f'docs/conformance.md:{number}: {match[1]} is there twice'
         ids.add(match[1])
-        rows.setdefault(match[2], {})[match[3]] = number
-    texts = {path: '\n'.join(lines) for path, lines in files(top, ['tests'])
-             if re.fullmatch(r'tests/nic/test_\w+\.c', path)}
+        rows.setdefault(match[3], {})[match[4]] = number
+        if not os.path.isfile(os.path.join(top, match[2])):
+            yield f'docs/conformance.md:{number}: there is no {match[2]}'
+    texts = nic_tests(top)
     for name, tests in rows.items():
-        text = texts.get(f'tests/nic/test_{name}.c', '')
         for test, number in tests.items():
-            if not re.search(rf'cmocka_unit_test(_\w+)?\({test}[,)]', text):
+            if not runs(texts, name, test):
                 yield f'docs/conformance.md:{number}: tests/nic/test_{name}.c runs no {test}'
     for path, text in texts.items():
         name = path[len('tests/nic/test_'):-len('.c')]
@@ -129,9 +140,31 @@ def conformance(top):
                 yield f'{path}: RULE({test}) has no row in docs/conformance.md'
 
 
-RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'conformance': conformance}
+def mutants(top):
+    """A table of texts goes stale unnoticed: scripts/mutants runs rarely."""
+    path = os.path.join(top, 'tests', 'nic', 'mutants.py')
+    if not os.path.exists(path):
+        return
+    texts = nic_tests(top)
+    for who, name, old, new in runpy.run_path(path)['MUTANTS']:
+        what = f'tests/nic/mutants.py: {who}, {name}, {" ".join(old.split())[:60]}'
+        try:
+            with open(os.path.join(top, name), encoding='utf-8') as f:
+                times = f.read().count(old)
+        except FileNotFoundError:
+            times = 0
+        if times != 1:
+            yield f'{what}: is there {times} times'
+        if old == new:
+            yield f'{what}: breaks nothing'
+        if who != 'simulator' and not runs(texts, *who.split(':')):
+            yield f'{what}: there is no such test'
+
+
+RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'conformance': conformance, 'mutants': mutants}
 
 # For the self-test: a file, its text, and the rules that it breaks.
+SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
 SPDX = '/* SPDX-License-Identifier: BSD-2-Clause */\n'
 CASES = [
     ('src/nic/good.c', SPDX + '#include <stdio.h>\n#include "nic/nic.h"\n#include "base/list.h"\n#include "roost/wqe.h"\n', []),
@@ -155,6 +188,9 @@ CASES = [
     ('docs/place.md', 'cd /work' + '/main\n', ['words']),
     ('docs/conformance.md', '| X-1 | a rule | its source | src/nic/x.c | nothing:there |\n', ['conformance']),
     ('docs/conformance.md', '| X-1 | a rule without a test |\n', ['conformance']),
+    ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'MUT' 'ANTS = [', 'x')]\n", []),
+    ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
+    ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),
     ('src/kv/open.c', SPDX + '/* TO' + 'DO: later */\n', ['words']),
 ]
 
