@@ -192,10 +192,13 @@ void cm_stat(const struct cm *cm, uint64_t values[CM_STATS]);
 
 #define CM_LISTEN_CONN 1 /* answers REQs */
 #define CM_LISTEN_UD   2 /* answers SIDR_REQs */
+#define CM_LISTEN_IPV4 4 /* of all addresses those of this family; with neither: of both */
+#define CM_LISTEN_IPV6 8
 
 /*
- * Listens to a service, on one address or on all (NULL); one on the very address goes first. `backlog` requests at most wait for
- * an answer: those beyond are dropped, and come again. 0: as many as half-open connections are allowed. -EADDRINUSE, -ENOSPC: the limit.
+ * Listens to a service, on one address or on all (NULL), those of tomorrow included; one on the very address goes first. `kinds`: CM_LISTEN_*.
+ * `backlog` requests at most wait for an answer: those beyond are dropped, and come again. 0: as many as half-open connections are
+ * allowed. -EADDRINUSE: another one hears the same address, or some of the same families; -ENOSPC: the limit.
  */
 int cm_listen(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr, unsigned kinds,
 	      uint32_t backlog, void *user, struct cm_listener **out);

@@ -31,7 +31,7 @@ struct cm_listener {
 	uint32_t backlog, waiting_count;
 	uint64_t service_id;
 	struct pkt_addr addr;
-	bool any;
+	unsigned families; /* hears all addresses of these (CM_LISTEN_IPV4 ...); 0: the one */
 	unsigned kinds;
 	void *user;
 };

@@ -6,13 +6,28 @@
 #include <errno.h>
 #include <string.h>
 
+#define FAMILIES (CM_LISTEN_IPV4 | CM_LISTEN_IPV6)
+
 static struct cm_listener *find(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr)
 {
 	struct list_head *bucket = cm_service_bucket(cm, service_id);
 	struct cm_listener *l;
 
 	list_for_each_entry (l, bucket, link) {
-		if (l->service_id == service_id && l->any == !addr && (!addr || pkt_addr_eq(&l->addr, addr)))
+		if (l->service_id == service_id && !l->families && pkt_addr_eq(&l->addr, addr))
+			return l;
+	}
+	return NULL;
+}
+
+/* The one on all addresses of some of these families. */
+static struct cm_listener *find_any(struct cm *cm, uint64_t service_id, unsigned families)
+{
+	struct list_head *bucket = cm_service_bucket(cm, service_id);
+	struct cm_listener *l;
+
+	list_for_each_entry (l, bucket, link) {
+		if (l->service_id == service_id && l->families & families)
 			return l;
 	}
 	return NULL;
@@ -21,18 +36,22 @@ static struct cm_listener *find(struct cm *cm, uint64_t service_id, const struct
 int cm_listen(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr, unsigned kinds,
 	      uint32_t backlog, void *user, struct cm_listener **out)
 {
+	unsigned families = kinds & FAMILIES;
 	struct cm_listener *l;
 
-	if (!kinds || kinds & ~(unsigned)(CM_LISTEN_CONN | CM_LISTEN_UD))
+	kinds &= ~FAMILIES;
+	if (!kinds || kinds & ~(unsigned)(CM_LISTEN_CONN | CM_LISTEN_UD) || (addr && families))
 		return -EINVAL;
-	if (find(cm, service_id, addr))
+	if (!addr && !families)
+		families = FAMILIES;
+	if (addr ? find(cm, service_id, addr) : find_any(cm, service_id, families))
 		return -EADDRINUSE;
 	if (list_empty(&cm->free_listeners))
 		return -ENOSPC;
 	l = list_first_entry(&cm->free_listeners, struct cm_listener, link);
 	list_del(&l->link);
 	*l = (struct cm_listener){
-		.cm = cm, .service_id = service_id, .any = !addr, .kinds = kinds, .user = user};
+		.cm = cm, .service_id = service_id, .families = families, .kinds = kinds, .user = user};
 	l->backlog = backlog ? backlog : cm->config.max_half_open;
 	if (addr)
 		l->addr = *addr;
@@ -63,7 +82,7 @@ static struct cm_listener *serving(struct cm *cm, uint64_t service_id, const str
 	struct cm_listener *l = find(cm, service_id, addr);
 
 	if (!l || !(l->kinds & kind))
-		l = find(cm, service_id, NULL);
+		l = find_any(cm, service_id, pkt_addr_is_v4(addr) ? CM_LISTEN_IPV4 : CM_LISTEN_IPV6);
 	return l && l->kinds & kind ? l : NULL;
 }
 

@@ -2,6 +2,7 @@
 /* Addresses and ports: socket addresses to those of the NIC, which of them an id is bound to, and the port numbers that are taken. */
 #include <string.h>
 
+#include "base/sys.h"
 #include "rdmacm/rdmacm.h"
 
 /* What Linux gives away (net.ipv4.ip_local_port_range). */
@@ -223,6 +224,19 @@ void rdmacm_port_release(struct rdmacm_id *id)
 		list_del(&id->port_link);
 }
 
+/* net.ipv6.bindv6only, as every new socket has it. */
+static bool system_af_only(void)
+{
+	int fd = sys_socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), only = 0;
+	socklen_t len = sizeof(only);
+
+	if (fd < 0)
+		return false;
+	sys_getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &len);
+	sys_close(fd);
+	return only;
+}
+
 int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)
 {
 	struct rdma_addr *a = &id->id.route.addr;
@@ -240,6 +254,8 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)
 			return ret;
 	}
 	memcpy(&a->src_storage, sa, rdmacm_addr_len(sa));
+	if (sa->sa_family == AF_INET6 && !id->af_only_said)
+		id->af_only = system_af_only();
 	ret = rdmacm_port_take(id, port);
 	if (ret) {
 		memset(&a->src_storage, 0, sizeof(a->src_storage));

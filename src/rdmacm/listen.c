@@ -6,10 +6,21 @@
 
 /* ---- listening ---- */
 
+/* What the id is to hear: all addresses, of its family or of both, or its own. */
+static unsigned kinds_of(const struct rdmacm_id *id, bool all)
+{
+	unsigned kinds = rdmacm_is_ud(id) ? CM_LISTEN_UD : CM_LISTEN_CONN;
+
+	if (all && id->id.route.addr.src_addr.sa_family == AF_INET)
+		kinds |= CM_LISTEN_IPV4;
+	else if (all && id->af_only)
+		kinds |= CM_LISTEN_IPV6;
+	return kinds;
+}
+
 static int start_listening(struct rdmacm_id *id, int backlog)
 {
 	static const struct sockaddr_storage any = {.ss_family = AF_INET};
-	unsigned kinds = rdmacm_is_ud(id) ? CM_LISTEN_UD : CM_LISTEN_CONN;
 	bool all;
 	int ret;
 
@@ -24,7 +35,7 @@ static int start_listening(struct rdmacm_id *id, int backlog)
 	if (rdmacm_port_conflicts(id, id->port, false))
 		return -EADDRINUSE;
 	all = rdmacm_addr_is_any(&id->id.route.addr.src_addr);
-	ret = cm_listen(agent.cm, rdmacm_service_id(id, id->port), all ? NULL : &id->src, kinds,
+	ret = cm_listen(agent.cm, rdmacm_service_id(id, id->port), all ? NULL : &id->src, kinds_of(id, all),
 			backlog > 0 && backlog < RDMACM_MAX_BACKLOG ? (uint32_t)backlog : RDMACM_MAX_BACKLOG,
 			id, &id->listener);
 	if (ret == 0) {
@@ -47,10 +58,13 @@ bool rdmacm_is_served(uint64_t service_id)
 
 ROOST_EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 {
+	const struct sockaddr *src = &pub->route.addr.src_addr;
 	int ret = rdmacm_agent_open(NULL);
 
 	if (ret)
 		return rdmacm_ret(ret);
+	if (src->sa_family == AF_INET6 && rdmacm_addr_is_any(src))
+		rdmacm_open_ipv6(rdmacm_id(pub));
 	rdmacm_lock();
 	ret = start_listening(rdmacm_id(pub), backlog);
 	rdmacm_unlock();

@@ -54,7 +54,9 @@ struct rdmacm_id {
 	enum rdmacm_state state;
 	uint16_t port; /* host order */
 	bool sync;     /* its channel is its own: calls wait for their event */
-	bool reuse_addr, af_only;
+	bool reuse_addr;
+	bool af_only;	    /* a wildcard of IPv6 hears no IPv4 */
+	bool af_only_said;  /* the program has decided that, not the system */
 	bool passive;	    /* came from a listener */
 	bool connect_error; /* the QP did not come up: what the peer says of it is no news */
 	uint8_t tos;
@@ -188,6 +190,11 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa);
 
 /* ---- resolve.c ---- */
 
+/*
+ * Opens the machine's own address of IPv6, for who is to hear all of them, if the NIC has none: that of the route to the outside, else an
+ * interface's first, else ::1. That there may be none to be had is no error. Agent open, lock not held.
+ */
+void rdmacm_open_ipv6(struct rdmacm_id *id);
 /* The path record, and that there is one. */
 void rdmacm_set_path(struct rdmacm_id *id);
 uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port);

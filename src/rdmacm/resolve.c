@@ -3,6 +3,8 @@
  * Addresses and routes of a connection to be. The NIC needs neither ARP nor a subnet manager, so the answers are known at once; they
  * come as events all the same.
  */
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <string.h>
 
 #include "base/sys.h"
@@ -58,21 +60,65 @@ static bool routed_source(const struct sockaddr *dst, struct sockaddr_storage *s
 	return ok;
 }
 
+/* Opens the address that the machine would take towards dst. 0, or why not. */
+static int open_routed(struct rdmacm_id *id, const struct sockaddr *dst)
+{
+	struct sockaddr_storage routed;
+
+	if (!routed_source(dst, &routed))
+		return -ENETUNREACH;
+	return rdmacm_agent_open_for(id, (struct sockaddr *)&routed);
+}
+
+/* Opens the first address of IPv6 of an interface: a container may have a network and no way out of it. */
+static int open_first_ipv6(struct rdmacm_id *id)
+{
+	int ret = -ENETUNREACH;
+	struct ifaddrs *all;
+
+	if (getifaddrs(&all))
+		return -errno;
+	for (const struct ifaddrs *i = all; i && ret; i = i->ifa_next) {
+		const struct sockaddr_in6 *a = (const void *)i->ifa_addr;
+
+		if (a && a->sin6_family == AF_INET6 && i->ifa_flags & IFF_UP &&
+		    !(i->ifa_flags & IFF_LOOPBACK) && !IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr))
+			ret = rdmacm_agent_open_for(id, i->ifa_addr);
+	}
+	freeifaddrs(all);
+	return ret;
+}
+
+void rdmacm_open_ipv6(struct rdmacm_id *id)
+{
+	/* 2001:db8::/32 is nobody's (RFC 3849): the route to the outside. */
+	static const struct sockaddr_in6 outside = {.sin6_family = AF_INET6,
+						    .sin6_addr.s6_addr = {0x20, 0x01, 0x0d, 0xb8, [15] = 1}},
+					 loopback = {.sin6_family = AF_INET6,
+						     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	static const struct pkt_addr like = {.b = {0x20, 0x01}};
+	struct pkt_addr have;
+
+	if (rdmacm_source_for(&like, &have) == 0)
+		return;
+	if (open_routed(id, (const struct sockaddr *)&outside) && open_first_ipv6(id))
+		open_routed(id, (const struct sockaddr *)&loopback);
+}
+
 /*
  * Opens what the source needs: the address that the program names; or, when the NIC has none of the destination's family (it begins
  * with one, of IPv4), the one that the machine would take. When that can't be had, there is no way there: settle_source() says so.
  */
 static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const struct sockaddr *dst)
 {
-	struct sockaddr_storage routed;
 	struct pkt_addr addr, have;
 	uint16_t port;
 	int ret = rdmacm_agent_open_for(id, src);
 
 	if (ret || (src && !rdmacm_addr_is_any(src)) || rdmacm_addr_from(dst, &addr, &port))
 		return ret;
-	if (rdmacm_source_for(&addr, &have) && routed_source(dst, &routed))
-		rdmacm_agent_open_for(id, (struct sockaddr *)&routed);
+	if (rdmacm_source_for(&addr, &have))
+		open_routed(id, dst);
 	return 0;
 }
 

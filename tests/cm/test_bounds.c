@@ -233,6 +233,40 @@ static void listeners_are_found_by_service_and_address(void **state)
 	pair_close(&p);
 }
 
+static void all_addresses_of_one_family(void **state)
+{
+	const unsigned v4 = CM_LISTEN_CONN | CM_LISTEN_IPV4, v6 = CM_LISTEN_CONN | CM_LISTEN_IPV6;
+	struct cm_listener *four, *six, *l;
+	struct cm_connect c;
+	struct pair p;
+
+	pair_open(&p);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, v4, 1, NULL, &l), -EADDRINUSE);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, v6, 1, NULL, &l), -EADDRINUSE);
+	cm_unlisten(p.l);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, &p.b.addr, v4, 1, NULL, &l), -EINVAL);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, v6, 1, NULL, &six), 0);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, v4, 1, NULL, &four), 0);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN, 1, NULL, &l), -EADDRINUSE);
+	c = connect_to(&p.a, &p.b, 0x11);
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
+	pass(&p.a, &p.b, CM_REQ);
+	assert_ptr_equal(end_told(&p.b, CM_EV_REQUEST)->listener, four);
+	assert_int_equal(pkt_addr_parse("fd77::1", &p.a.addr), 0);
+	assert_int_equal(pkt_addr_parse("fd77::2", &p.b.addr), 0);
+	c = connect_to(&p.a, &p.b, 0x12);
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
+	pass(&p.a, &p.b, CM_REQ);
+	assert_ptr_equal(end_told(&p.b, CM_EV_REQUEST)->listener, six);
+	cm_unlisten(six);
+	c = connect_to(&p.a, &p.b, 0x13);
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
+	pass(&p.a, &p.b, CM_REQ);
+	pass(&p.b, &p.a, CM_REJ);
+	assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_INVALID_SERVICE_ID);
+	pair_close(&p);
+}
+
 static void listeners_are_bounded(void **state)
 {
 	struct cm_config config = {.max_conns = 4, .max_listeners = 3};
@@ -297,6 +331,7 @@ int main(void)
 		cmocka_unit_test(a_full_table_says_so),
 		cmocka_unit_test(old_time_waits_give_way),
 		cmocka_unit_test(listeners_are_found_by_service_and_address),
+		cmocka_unit_test(all_addresses_of_one_family),
 		cmocka_unit_test(listeners_are_bounded),
 		cmocka_unit_test(what_is_no_message_is_counted),
 		cmocka_unit_test(ids_are_random),

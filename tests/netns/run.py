@@ -38,6 +38,7 @@ def rows():
         row('rping', 'rping -s -p {P} -C 10', 'rping -c -a {S} -p {P} -C 10'),
         row('rping 20 KB', 'rping -s -p {P} -C 10 -V -S 20000', 'rping -c -a {S} -p {P} -C 10 -V -S 20000'),
         row('rping IPv6', 'rping -s -a {S} -p {P} -C 10 -V', 'rping -c -a {S} -p {P} -C 10 -V', family=6),
+        row('rping IPv6, to all', 'rping -s -a :: -p {P} -C 10', 'rping -c -a {S} -p {P} -C 10', family=6),
         row('rping killed', 'rping -s -p {P}', 'rping -c -a {S} -p {P}', killed=True, wanted='failed status|DISCONNECT'),
         row('ucmatose', 'ucmatose -p {P} -c 10', 'ucmatose -p {P} -c 10 -s {S}', wanted=done),
         row('udaddy', 'udaddy', 'udaddy -s {S}', wanted=done),
@@ -92,12 +93,10 @@ class Inside(Side):
     """A program in a namespace, run by roost, with no rights there."""
 
     def __init__(self, roost, name, command):
-        self.output = tempfile.TemporaryFile(mode='w+')
         full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, roost, 'run', '--', *command.split()]
         env = dict(os.environ, PATH=PATH)
         env.pop('ROOST_PORT', None)
-        self.process = subprocess.Popen(full, env=env, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.STDOUT,
-                                        start_new_session=True)
+        self.start(full, env)
         self.command = ' '.join(full)
 
     def listens_by_tcp(self, port):

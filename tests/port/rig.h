@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * For tests of ports: packets with a known content, sent and received, and a network of our own where the kernel lets us
- * have one (root, or user namespaces): then 10.77.0.1, 10.77.0.2, fd77::1 and fd77::2 are on its loopback.
- */
+/* For tests of ports: packets with a known content, sent and received. */
 #ifndef ROOST_TESTS_PORT_RIG_H
 #define ROOST_TESTS_PORT_RIG_H
 
@@ -18,19 +15,6 @@
 
 /* Shortest packet: BTH and ICRC. */
 #define RIG_MIN_LEN 16
-
-/* True: this process is in a network namespace of its own, loopback up and the addresses there. Call before threads. */
-bool rig_private_net(void);
-
-/*
- * A network namespace of our own (another one at each call), with a tunnel device in it whose other end is the returned
- * descriptor: IP packets sent over it can be read there as a wire would carry them, and written. Loopback is up, without the
- * addresses above. -1: none to be had.
- */
-int rig_tunnel(const char *addr4, const char *addr6, int mtu);
-
-/* One more IPv6 address for a device of that namespace. */
-bool rig_add6(const char *device, const char *addr);
 
 struct pkt_addr rig_addr(const char *text);
 /* port_open() that fails the test when it fails. rig_close_all(), a teardown, closes what a failed test left open. */

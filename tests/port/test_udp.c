@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The udp port between two addresses of this machine: everything sent arrives once, in order, whole, with a right ICRC. */
+#include "../common/network.h"
 #include "rig.h"
 
 #include <errno.h>
@@ -542,7 +543,7 @@ int main(void)
 
 	if (getenv("SEED"))
 		seed = strtoull(getenv("SEED"), NULL, 0);
-	private_net = rig_private_net();
+	private_net = network_private();
 	if (!private_net)
 		print_message(
 			"no network namespace to be had: on the machine's own loopback, without IPv6\n");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Groups on udp: every member on this machine gets each packet once, and nobody else gets any. */
 #include "../common/capture.h"
+#include "../common/network.h"
 #include "rig.h"
 
 #include <errno.h>
@@ -153,9 +154,9 @@ static void members4(void **state)
 static void members6(void **state)
 {
 	/* Not on a loopback device, which has no way to IPv6 groups. */
-	int tun = rig_tunnel("10.78.0.1", "fd78::1", 9000);
+	int tun = network_tunnel("10.78.0.1", "fd78::1", 9000);
 
-	if (tun < 0 || !rig_add6("tun0", "fd78::2") || !rig_add6("tun0", "fd78::3")) {
+	if (tun < 0 || !network_add6("tun0", "fd78::2") || !network_add6("tun0", "fd78::3")) {
 		print_message("no tunnel device to be had: IPv6 groups are not tested\n");
 		skip();
 	}

@@ -6,6 +6,7 @@
  *
  * Usage: test_udp_wire FOLDER, of captures (77: no tunnel device to be had)
  */
+#include "../common/network.h"
 #include "rig.h"
 
 #include <dirent.h>
@@ -92,7 +93,7 @@ static void comes_back(struct port *p, const struct pkt_addr *group, unsigned co
 
 static void frames_are_right(const char *us, const char *them, const char *options)
 {
-	int tun = rig_tunnel("10.78.0.1", "fd78::1", 9000);
+	int tun = network_tunnel("10.78.0.1", "fd78::1", 9000);
 	struct pkt_addr dst = rig_addr(them);
 	static uint8_t ip[70000];
 	struct pcap_record f;
@@ -170,7 +171,7 @@ static void test_groups(void **state)
 /* An interface of 1,500 bytes holds packets of MTU 1024; a router farther on may say less. */
 static void test_mtu(void **state)
 {
-	int tun = rig_tunnel("10.78.0.1", "fd78::1", 1500);
+	int tun = network_tunnel("10.78.0.1", "fd78::1", 1500);
 	struct pkt_addr dst = rig_addr("10.78.0.2");
 	struct port *p = rig_open("udp:10.78.0.1");
 	struct port_path *path = p->ops->path_get(p, &dst, 0);
@@ -270,7 +271,7 @@ static bool from_outside(const struct pcap_record *rec, const struct port *p)
 
 static unsigned replay_to(const char *v4, const char *v6)
 {
-	int tun = rig_tunnel(v4, v6, 9000);
+	int tun = network_tunnel(v4, v6, 9000);
 	char spec[64];
 	struct pkt_addr group = rig_addr("239.77.0.9"); /* of mckey_mcast.pcap */
 	struct port *p4, *p6;
@@ -336,7 +337,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_mtu, rig_close_all),
 		cmocka_unit_test_teardown(test_golden, rig_close_all),
 	};
-	int tun = rig_tunnel("10.78.0.1", "fd78::1", 1500);
+	int tun = network_tunnel("10.78.0.1", "fd78::1", 1500);
 
 	if (argc != 2) {
 		fprintf(stderr, "usage: %s FOLDER\n", argv[0]);

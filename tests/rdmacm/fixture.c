@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fixture.h"
+#include "../common/network.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -12,26 +13,67 @@ static uint32_t address(void)
 	return 127u << 24 | (64 + (pid >> 16 & 63)) << 16 | (pid >> 8 & 255) << 8 | (1 + pid % 254);
 }
 
+static bool v6(void)
+{
+	return getenv("RDMACM_TEST_V6") != NULL;
+}
+
+bool network_ready(void)
+{
+	if (!v6() || network_own())
+		return true;
+	fprintf(stderr, "SKIPPED: no network namespace with an IPv6 loopback\n");
+	return false;
+}
+
 void choose_port(bool again)
 {
 	const char *kind = getenv("RDMACM_TEST_PORT");
 	uint32_t a = address();
 	char spec[64];
 
-	snprintf(spec, sizeof(spec), "%s:%u.%u.%u.%u", kind ? kind : "udp", a >> 24, a >> 16 & 255,
-		 a >> 8 & 255, a & 255);
+	if (!kind)
+		kind = "udp";
+	if (v6())
+		snprintf(spec, sizeof(spec), "%s:::1", kind);
+	else
+		snprintf(spec, sizeof(spec), "%s:%u.%u.%u.%u", kind, a >> 24, a >> 16 & 255, a >> 8 & 255,
+			 a & 255);
 	setenv("ROOST_PORT", spec, again);
 }
 
-struct sockaddr_in ours(uint16_t port)
+union address at4(uint32_t number, uint16_t port)
 {
-	return (struct sockaddr_in){
-		.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(address())};
+	return (union address){
+		.in = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(number)}};
 }
 
-struct sockaddr_in any(uint16_t port)
+union address at6(uint16_t port)
 {
-	return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
+	union address a = any6(port);
+
+	a.in6.sin6_addr = in6addr_loopback;
+	return a;
+}
+
+union address any4(uint16_t port)
+{
+	return at4(INADDR_ANY, port);
+}
+
+union address any6(uint16_t port)
+{
+	return (union address){.in6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)}};
+}
+
+union address ours(uint16_t port)
+{
+	return v6() ? at6(port) : at4(address(), port);
+}
+
+union address any(uint16_t port)
+{
+	return v6() ? any6(port) : any4(port);
 }
 
 struct rdma_cm_event *next_event(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
@@ -74,28 +116,32 @@ struct rdma_event_channel *channel(void)
 	return ch;
 }
 
-struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps, struct sockaddr_in at,
+struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps, union address at,
 			    int backlog)
 {
 	struct rdma_cm_id *id;
 
 	assert_int_equal(rdma_create_id(ch, &id, NULL, ps), 0);
-	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&at), 0);
+	assert_int_equal(rdma_bind_addr(id, &at.sa), 0);
 	assert_int_equal(rdma_listen(id, backlog), 0);
+	return id;
+}
+
+struct rdma_cm_id *resolved_to(struct rdma_event_channel *ch, enum rdma_port_space ps, union address to)
+{
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(ch, &id, NULL, ps), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, &to.sa, 1000), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	assert_int_equal(rdma_resolve_route(id, 1000), 0);
+	assert_int_equal(expect(ch, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
 	return id;
 }
 
 struct rdma_cm_id *resolved(struct rdma_event_channel *ch, enum rdma_port_space ps, uint16_t port)
 {
-	struct sockaddr_in to = ours(port);
-	struct rdma_cm_id *id;
-
-	assert_int_equal(rdma_create_id(ch, &id, NULL, ps), 0);
-	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), 0);
-	assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-	assert_int_equal(rdma_resolve_route(id, 1000), 0);
-	assert_int_equal(expect(ch, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
-	return id;
+	return resolved_to(ch, ps, ours(port));
 }
 
 uint16_t port_of(struct rdma_cm_id *id)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Both ends of connections in one process, over the NIC's own address: through <rdma/rdma_cma.h> alone, and the same datagrams on QP 1
- * that two processes exchange. The address is a loopback one made from the process id; RDMACM_TEST_PORT is the kind of port.
+ * that two processes exchange. The address is a loopback one made from the process id, or ::1 (RDMACM_TEST_V6, in a network of our
+ * own); RDMACM_TEST_PORT is the kind of port.
  */
 #ifndef ROOST_TESTS_RDMACM_FIXTURE_H
 #define ROOST_TESTS_RDMACM_FIXTURE_H
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <setjmp.h>
@@ -24,9 +26,24 @@
 
 /* Sets ROOST_PORT to the process's address; `again`: even if it is set, as in a forked child. */
 void choose_port(bool again);
-/* Our address, or all, with a port in host order. */
-struct sockaddr_in ours(uint16_t port);
-struct sockaddr_in any(uint16_t port);
+/* Runs the tests; 77: there can be no network for them. */
+#define RUN(tests) (network_ready() ? cmocka_run_group_tests(tests, NULL, NULL) : 77)
+bool network_ready(void);
+
+union address {
+	struct sockaddr sa;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+};
+
+/* An address, and a port in host order: a number of IPv4, ::1, all of a family. */
+union address at4(uint32_t number, uint16_t port);
+union address at6(uint16_t port);
+union address any4(uint16_t port);
+union address any6(uint16_t port);
+/* Our address, or all of its family. */
+union address ours(uint16_t port);
+union address any(uint16_t port);
 
 /* The channel's next event, not acknowledged; fails the test when it is another, or none in WAIT_MS. */
 struct rdma_cm_event *next_event(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
@@ -36,9 +53,10 @@ int expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
 bool quiet(struct rdma_event_channel *ch);
 
 struct rdma_event_channel *channel(void);
-struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps, struct sockaddr_in at,
+struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps, union address at,
 			    int backlog);
-/* An id that has its route to our own address. */
+/* An id that has its route to an address, or our own. */
+struct rdma_cm_id *resolved_to(struct rdma_event_channel *ch, enum rdma_port_space ps, union address to);
 struct rdma_cm_id *resolved(struct rdma_event_channel *ch, enum rdma_port_space ps, uint16_t port);
 uint16_t port_of(struct rdma_cm_id *id);
 /* A QP with CQs of the library's making. */

@@ -44,6 +44,18 @@ static void ids_may_go_without_disconnecting(void **state)
 	rdma_destroy_event_channel(p.lch);
 }
 
+/* But for the port. */
+static void assert_same_host(const struct sockaddr *sa, const union address *a)
+{
+	const union address *got = (const void *)sa;
+
+	assert_int_equal(sa->sa_family, a->sa.sa_family);
+	if (sa->sa_family == AF_INET)
+		assert_int_equal(got->in.sin_addr.s_addr, a->in.sin_addr.s_addr);
+	else
+		assert_memory_equal(&got->in6.sin6_addr, &a->in6.sin6_addr, sizeof(a->in6.sin6_addr));
+}
+
 static void each_end_sees_the_others_addresses_and_parameters(void **state)
 {
 	struct rdma_conn_param param = {.private_data = "question",
@@ -55,7 +67,7 @@ static void each_end_sees_the_others_addresses_and_parameters(void **state)
 	struct rdma_event_channel *lch = channel(), *ach = channel();
 	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
 	struct rdma_cm_id *a = resolved(ach, RDMA_PS_TCP, port_of(l)), *p;
-	struct sockaddr_in here = ours(0), *sin;
+	union address here = ours(0);
 	struct rdma_cm_event *e;
 
 	assert_int_equal(a->route.num_paths, 1);
@@ -76,8 +88,8 @@ static void each_end_sees_the_others_addresses_and_parameters(void **state)
 	assert_int_equal(e->param.conn.retry_count, 6);
 	assert_int_equal(e->param.conn.rnr_retry_count, 4);
 	assert_int_equal(e->param.conn.qp_num, a->qp->qp_num);
-	sin = (struct sockaddr_in *)rdma_get_peer_addr(p);
-	assert_int_equal(sin->sin_addr.s_addr, here.sin_addr.s_addr);
+	assert_same_host(rdma_get_peer_addr(p), &here);
+	assert_same_host(rdma_get_local_addr(p), &here);
 	assert_int_equal(rdma_get_dst_port(p), rdma_get_src_port(a));
 	assert_int_equal(rdma_get_src_port(p), rdma_get_src_port(l));
 	assert_int_not_equal(port_of(a), 0);
@@ -319,8 +331,8 @@ static void calls_out_of_turn_are_refused(void **state)
 {
 	struct rdma_event_channel *ch = channel();
 	struct rdma_conn_param too_much = {.responder_resources = 200, .initiator_depth = 1};
-	struct sockaddr_in to = ours(7), elsewhere = {.sin_family = AF_INET};
-	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	union address to = ours(7), elsewhere = at4(0x01020304, 0);
+	union address other = to.sa.sa_family == AF_INET ? at6(0) : at4(INADDR_LOOPBACK, 0);
 	struct rdma_cm_id *id, *l = listener(ch, RDMA_PS_TCP, any(0), 0);
 	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC};
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};
@@ -343,16 +355,15 @@ static void calls_out_of_turn_are_refused(void **state)
 	REFUSED(rdma_create_qp(id, NULL, &init), EINVAL);
 	REFUSED(rdma_init_qp_attr(id, &attr, &mask), EINVAL);
 	REFUSED(rdma_notify(id, IBV_EVENT_COMM_EST), EINVAL);
-	elsewhere.sin_addr.s_addr = htonl(0x01020304);
 	if (!getenv("RDMACM_TEST_PORT") ||
 	    strcmp(getenv("RDMACM_TEST_PORT"), "shm") != 0) /* there any may be had */
-		REFUSED(rdma_bind_addr(id, (struct sockaddr *)&elsewhere), EADDRNOTAVAIL);
+		REFUSED(rdma_bind_addr(id, &elsewhere.sa), EADDRNOTAVAIL);
 	elsewhere = any(port_of(l));
-	REFUSED(rdma_bind_addr(id, (struct sockaddr *)&elsewhere), EADDRINUSE);
-	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 100), 0);
+	REFUSED(rdma_bind_addr(id, &elsewhere.sa), EADDRINUSE);
+	assert_int_equal(rdma_resolve_addr(id, NULL, &to.sa, 100), 0);
 	assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-	REFUSED(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 100), EINVAL);
-	REFUSED(rdma_bind_addr(id, (struct sockaddr *)&to), EINVAL);
+	REFUSED(rdma_resolve_addr(id, NULL, &to.sa, 100), EINVAL);
+	REFUSED(rdma_bind_addr(id, &to.sa), EINVAL);
 	REFUSED(rdma_listen(id, 1), EINVAL);
 	REFUSED(rdma_connect(id, NULL), EINVAL);
 	assert_int_equal(rdma_resolve_route(id, 100), 0);
@@ -363,7 +374,7 @@ static void calls_out_of_turn_are_refused(void **state)
 	REFUSED(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &mask, 4), EINVAL);
 	assert_int_equal(rdma_destroy_id(id), 0);
 	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_TCP), 0);
-	REFUSED(rdma_resolve_addr(id, (struct sockaddr *)&six, (struct sockaddr *)&to, 100), EINVAL);
+	REFUSED(rdma_resolve_addr(id, &other.sa, &to.sa, 100), EINVAL);
 	assert_int_equal(rdma_destroy_id(id), 0);
 	rdma_destroy_id(l);
 	assert_int_equal(fcntl(ch->fd, F_SETFL, O_NONBLOCK), 0);
@@ -375,7 +386,7 @@ static void a_port_is_taken_once_unless_it_is_shared(void **state)
 {
 	struct rdma_event_channel *ch = channel();
 	struct rdma_cm_id *a, *b, *c;
-	struct sockaddr_in at;
+	union address at;
 	int one = 1;
 
 	assert_int_equal(rdma_create_id(ch, &a, NULL, RDMA_PS_TCP), 0);
@@ -383,12 +394,12 @@ static void a_port_is_taken_once_unless_it_is_shared(void **state)
 	assert_int_equal(rdma_create_id(ch, &c, NULL, RDMA_PS_UDP), 0);
 	at = any(0);
 	assert_int_equal(rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)), 0);
-	assert_int_equal(rdma_bind_addr(a, (struct sockaddr *)&at), 0);
+	assert_int_equal(rdma_bind_addr(a, &at.sa), 0);
 	at = ours(port_of(a));
-	REFUSED(rdma_bind_addr(b, (struct sockaddr *)&at), EADDRINUSE);
-	assert_int_equal(rdma_bind_addr(c, (struct sockaddr *)&at), 0); /* another port space */
+	REFUSED(rdma_bind_addr(b, &at.sa), EADDRINUSE);
+	assert_int_equal(rdma_bind_addr(c, &at.sa), 0); /* another port space */
 	assert_int_equal(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)), 0);
-	assert_int_equal(rdma_bind_addr(b, (struct sockaddr *)&at), 0);
+	assert_int_equal(rdma_bind_addr(b, &at.sa), 0);
 	REFUSED(rdma_listen(b, 0), EADDRINUSE);
 	rdma_destroy_id(a);
 	assert_int_equal(rdma_listen(b, 0), 0);
@@ -451,12 +462,12 @@ static void a_request_between_two_listeners_waits(void **state)
 static void events_move_with_their_id(void **state)
 {
 	struct rdma_event_channel *first = channel(), *second = channel();
-	struct sockaddr_in to = ours(7);
+	union address to = ours(7);
 	struct rdma_cm_event *e;
 	struct rdma_cm_id *id;
 
 	assert_int_equal(rdma_create_id(first, &id, &to, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 100), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, &to.sa, 100), 0);
 	assert_int_equal(rdma_resolve_route(id, 100), 0);
 	assert_false(quiet(first));
 	assert_int_equal(rdma_migrate_id(id, second), 0);
@@ -494,5 +505,5 @@ int main(void)
 		cmocka_unit_test(events_move_with_their_id),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN(tests);
 }

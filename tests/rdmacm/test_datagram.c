@@ -70,5 +70,5 @@ int main(void)
 		cmocka_unit_test(nobody_answers_for_a_datagram_service),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN(tests);
 }

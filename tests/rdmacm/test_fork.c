@@ -10,11 +10,11 @@
 
 static int in_child(struct pair *inherited)
 {
-	struct sockaddr_in at = ours(7);
+	union address at = ours(7);
 	struct pair p;
 
 	/* Nothing of the parent's may be touched, and everything may be given back. */
-	if (rdma_bind_addr(inherited->listen, (struct sockaddr *)&at) != -1 || errno != EINVAL)
+	if (rdma_bind_addr(inherited->listen, &at.sa) != -1 || errno != EINVAL)
 		return 2;
 	if (rdma_disconnect(inherited->active) != -1 || errno != EINVAL)
 		return 3;
@@ -60,7 +60,7 @@ static void a_peer_that_exits_disconnects(void **state)
 {
 	struct rdma_event_channel *ch = channel();
 	struct rdma_cm_id *l = listener(ch, RDMA_PS_TCP, any(0), 0);
-	struct sockaddr_in to = ours(port_of(l));
+	union address to = ours(port_of(l));
 	struct rdma_conn_param param = {.qp_num = 5};
 	struct rdma_cm_event *e;
 	struct rdma_cm_id *id;
@@ -73,8 +73,7 @@ static void a_peer_that_exits_disconnects(void **state)
 
 		choose_port(true);
 		mine = channel();
-		if (rdma_create_id(mine, &id, NULL, RDMA_PS_TCP) ||
-		    rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 100))
+		if (rdma_create_id(mine, &id, NULL, RDMA_PS_TCP) || rdma_resolve_addr(id, NULL, &to.sa, 100))
 			_exit(2);
 		expect(mine, RDMA_CM_EVENT_ADDR_RESOLVED);
 		if (rdma_resolve_route(id, 100))
@@ -108,5 +107,5 @@ int main(void)
 		cmocka_unit_test(a_peer_that_exits_disconnects),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN(tests);
 }

@@ -122,10 +122,10 @@ static void a_hundred_at_once(void **state)
 
 	server_open(&s, AT_ONCE, &thread);
 	for (uint32_t i = 0; i < AT_ONCE; i++) {
-		struct sockaddr_in to = ours(port_of(s.listen));
+		union address to = ours(port_of(s.listen));
 
 		assert_int_equal(rdma_create_id(ch, &id[i], NULL, RDMA_PS_TCP), 0);
-		assert_int_equal(rdma_resolve_addr(id[i], NULL, (struct sockaddr *)&to, 100), 0);
+		assert_int_equal(rdma_resolve_addr(id[i], NULL, &to.sa, 100), 0);
 	}
 	for (uint32_t i = 0; i < AT_ONCE; i++) {
 		assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
@@ -202,5 +202,5 @@ int main(void)
 		cmocka_unit_test(threads_connect_beside_each_other),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN(tests);
 }

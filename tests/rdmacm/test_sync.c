@@ -84,7 +84,7 @@ static void endpoints_connect_echo_and_disconnect(void **state)
 	struct ibv_qp_init_attr attr = qp_attr();
 	struct rdma_addrinfo *res;
 	struct rdma_cm_id *listen;
-	struct sockaddr_in to = ours(0);
+	union address to = ours(0);
 	char node[INET_ADDRSTRLEN], service[8];
 	pthread_t thread;
 
@@ -95,7 +95,7 @@ static void endpoints_connect_echo_and_disconnect(void **state)
 	rdma_freeaddrinfo(res);
 	assert_int_equal(rdma_listen(listen, 0), 0);
 	snprintf(service, sizeof(service), "%u", port_of(listen));
-	res = look_up(inet_ntop(AF_INET, &to.sin_addr, node, sizeof(node)), service, 0);
+	res = look_up(inet_ntop(AF_INET, &to.in.sin_addr, node, sizeof(node)), service, 0);
 	assert_non_null(res->ai_dst_addr);
 	assert_int_equal(pthread_create(&thread, NULL, serve, listen), 0);
 	for (uint8_t i = 0; i < ROUNDS; i++)
@@ -108,12 +108,12 @@ static void endpoints_connect_echo_and_disconnect(void **state)
 static void a_refused_connection_is_an_error_code(void **state)
 {
 	struct ibv_qp_init_attr attr = qp_attr();
-	struct sockaddr_in to = ours(1);
+	union address to = ours(1);
 	struct rdma_cm_id *id;
 
 	choose_port(false);
 	assert_int_equal(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), 0);
-	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 100), 0);
+	assert_int_equal(rdma_resolve_addr(id, NULL, &to.sa, 100), 0);
 	assert_int_equal(rdma_resolve_route(id, 100), 0);
 	assert_int_equal(rdma_create_qp(id, NULL, &attr), 0);
 	assert_int_equal(rdma_connect(id, NULL), -1);
@@ -142,5 +142,5 @@ int main(void)
 		cmocka_unit_test(names_that_are_none),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN(tests);
 }

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs stock programs that connect by librdmacm, unmodified, on our drop-in libraries: two processes on this machine, over udp or shm.
 
-usage: cm.py --lib DIR --roost PROGRAM --port udp|shm [--only TEXT] [--list]
+usage: cm.py --lib DIR --roost PROGRAM --port udp|shm [--family 4|6] [--only TEXT] [--list]
 
-As run.py, but the two meet over the NIC alone: the client starts when `roost stat` shows that the server listens.
+As run.py, but the two meet over the NIC alone: the client starts when `roost stat` shows that the server listens. Over IPv6 and udp
+in a network of their own, since this machine may have no two addresses: 77 when there is none to be had, and 1 for that too with
+ROOST_INTEROP=required in the environment.
 """
 import argparse
 import json
@@ -17,6 +19,10 @@ import sys
 import time
 
 from run import RUN_LIMIT, Side
+
+# Where the two are over IPv6.
+NETWORK = ("fd78::2", "fd78::3")
+PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 # Ends by itself; serves for ever, and is ended when the client is done.
 ENDS, SERVES = "ends", "serves"
@@ -58,7 +64,27 @@ def fio_rows():
     return [row(server, f"{client} --verb={verb}", wanted=r"io=1024KiB") for verb in ("write", "read")]
 
 
-def rows():
+def rows6():
+    """What addresses are part of: each program once."""
+    found = [
+        rping("-C", "10"),
+        rping("-C", "10", "-V", "-S", "20000"),
+        rping("-C", "1", client=["-p", "1"], how=SERVES, fails=True, wanted=r"REJECTED"),
+        row("rping -s -a :: -p {P} -C 10", "rping -c -a {S} -p {P} -C 10"),
+        row("ucmatose -b {S} -p {P}", "ucmatose -s {S} -p {P}", wanted="data transfers complete"),
+        row("udaddy -b {S}", "udaddy -s {S} -b {C}", wanted="data transfers complete"),
+        row("cmtime -b {S} -p {P} -c 20", "cmtime -s {S} -p {P} -c 20", how=SERVES, wanted=r"disconnect\s*:"),
+        row("rdma_server -s {S} -p {P}", "rdma_client -s {S} -p {P}", wanted="end 0"),
+    ]
+    return found + mckey_rows()
+
+
+def mckey_rows():
+    return [row("mckey -m {G} -b {S}" + more, "mckey -m {G} -b {C} -s" + more, wanted="data transfers complete")
+            for more in ("", " -C 50 -S 1000")]
+
+
+def rows4():
     found = [
         rping("-C", "10"),
         rping("-C", "10", "-V", "-S", "20000"),
@@ -74,8 +100,7 @@ def rows():
         row("rdma_server -s {S} -p {P}", "rdma_client -s {S} -p {P}", wanted="end 0"),
         row("rdma_xserver -p {P}", "rdma_xclient -s {S} -p {P}", wanted="end 0"),
     ]
-    found += [row("mckey -m {G} -b {S}" + more, "mckey -m {G} -b {C} -s" + more, wanted="data transfers complete")
-              for more in ("", " -C 50 -S 1000")]
+    found += mckey_rows()
     qperf = ["rc_bw", "rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_bw", "rc_rdma_write_lat"]
     found += [row("qperf -lp {P}", f"qperf -lp {{P}} {{S}} -t 1 -cm 1 {test}", how=SERVES, wanted=r"(bw|latency)\s+=") for test in qperf]
     return found + perftest_rows() + fio_rows()
@@ -107,18 +132,25 @@ def client_problem(side, spec, until):
     return problem
 
 
-def run(lib, roost, kind, spec):
+def places(family):
+    """Addresses of server, client and a group."""
+    a, b = random.randrange(1, 255), random.randrange(1, 255)
+    if family == 6:
+        return {"S": NETWORK[0], "C": NETWORK[1], "G": f"ff0e::{a}:{b}"}
+    return {"S": f"127.{a}.{b}.2", "C": f"127.{a}.{b}.3", "G": f"239.{a}.1.{b}"}
+
+
+def run(lib, roost, kind, family, spec):
     """(problem or None, report)"""
     port = random.randrange(20000, 30000)
-    net = f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
-    fill = {"S": f"{net}.2", "C": f"{net}.3", "G": f"239.{random.randrange(1, 255)}.1.{random.randrange(1, 255)}", "P": port}
+    fill = dict(places(family), P=port)
     until = time.monotonic() + RUN_LIMIT
-    server = Side(lib, f"{kind}:{net}.2", spec["server"].format(**fill).split())
+    server = Side(lib, f"{kind}:{fill['S']}", spec["server"].format(**fill).split())
     client = None
     try:
         while not server.ended() and not listens(roost, server, fill["S"], port) and time.monotonic() < until:
             time.sleep(0.05)
-        client = Side(lib, f"{kind}:{net}.3", spec["client"].format(**fill).split())
+        client = Side(lib, f"{kind}:{fill['C']}", spec["client"].format(**fill).split())
         problem = client_problem(client, spec, until)
         problem = f"client {problem}" if problem else None
         if spec["how"] == SERVES:
@@ -134,25 +166,49 @@ def run(lib, roost, kind, spec):
     return problem, report
 
 
+def skip(why):
+    required = os.environ.get("ROOST_INTEROP") == "required"
+    print(f"{'FAILED' if required else 'SKIPPED'}: nothing ran over IPv6: {why}")
+    sys.exit(1 if required else 77)
+
+
+def enter_network():
+    """Starts this program again in a network of its own, with addresses on a device that can have groups."""
+    if "ROOST_TEST_NETWORK" not in os.environ:
+        unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+        tried = subprocess.run([*unshare, "true"], stderr=subprocess.PIPE, text=True, check=False)
+        if tried.returncode:
+            skip(tried.stderr.strip())
+        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], dict(os.environ, PATH=PATH, ROOST_TEST_NETWORK="1"))
+    for words in ("link add v0 type veth peer name v1", *(f"addr add {address}/64 dev v0 nodad" for address in NETWORK),
+                  *(f"link set {link} up" for link in ("lo", "v0", "v1"))):
+        done = subprocess.run(["ip", *words.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            skip(f"ip {words}: {done.stdout.strip()}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lib", required=True, help="folder of our libraries")
     parser.add_argument("--roost", required=True, help="the roost command")
     parser.add_argument("--port", required=True, choices=["udp", "shm"])
+    parser.add_argument("--family", type=int, default=4, choices=[4, 6], help="of the addresses; default: 4")
     parser.add_argument("--only", default="", help="run only combinations that contain this text")
     parser.add_argument("--list", action="store_true", help="print the combinations, run none")
     options = parser.parse_args()
-    chosen = [spec for spec in rows() if options.only in spec["client"]]
+    chosen = [spec for spec in (rows6() if options.family == 6 else rows4()) if options.only in spec["client"]]
     if options.list:
         print("\n".join(spec["client"] for spec in chosen))
         return
     missing = sorted({name for spec in chosen for name in (spec["server"].split()[0], spec["client"].split()[0]) if not shutil.which(name)})
     if missing:
         sys.exit(f"not installed: {', '.join(missing)} (Debian: rdmacm-utils, perftest, qperf, fio)")
+    if options.family == 6 and options.port == "udp":
+        enter_network()
     failed = 0
     for spec in chosen:
         start = time.monotonic()
-        problem, report = run(options.lib, options.roost, options.port, spec)
+        problem, report = run(options.lib, options.roost, options.port, options.family, spec)
         print(f"{'FAILED' if problem else 'ok    '} {options.port} {spec['client']} ({time.monotonic() - start:.2f} s)"
               + (f": {problem}" if problem else ""), flush=True)
         if problem:

@@ -8,6 +8,7 @@ One line for each combination; what failed is shown with the output of both side
 Addresses and TCP ports (these programs meet over TCP) are chosen anew for every run.
 """
 import argparse
+import itertools
 import os
 import random
 import re
@@ -136,13 +137,29 @@ def addresses(kind):
 
 class Side:
     """One of the two processes, with its output in a file."""
+    MARK = "ROOST_TEST_SIDE"
+    numbers = itertools.count()
 
     def __init__(self, lib, roost_port, command):
-        self.output = tempfile.TemporaryFile(mode="w+")
-        env = dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port)
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=self.output,
-                                        stderr=subprocess.STDOUT, start_new_session=True)
+        self.start(command, dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port))
         self.command = f"ROOST_PORT={roost_port} {' '.join(command)}"
+
+    def start(self, command, env):
+        self.output = tempfile.TemporaryFile(mode="w+")
+        self.mark = f"{os.getpid()}-{next(Side.numbers)}"
+        self.process = subprocess.Popen(command, env=dict(env, **{Side.MARK: self.mark}), stdin=subprocess.DEVNULL, stdout=self.output,
+                                        stderr=subprocess.STDOUT, start_new_session=True)
+
+    def processes(self):
+        """All that it started and that still run, whatever session they are in: fio's jobs make one each. They bear a mark."""
+        mark = f"{Side.MARK}={self.mark}".encode()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as environ:
+                    if mark in environ.read().split(b"\0"):
+                        yield int(pid)
+            except OSError:
+                pass  # it has ended, or is somebody else's
 
     def ended(self):
         return self.process.poll() is not None
@@ -156,9 +173,16 @@ class Side:
             return f"still running after {RUN_LIMIT} s"
 
     def kill(self):
-        if not self.ended():
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        """Nothing of it is left behind."""
+        left = list(self.processes())
+        while left:
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            left = list(self.processes())
+        self.process.wait()
 
     def text(self):
         self.output.seek(0)

@@ -41,11 +41,14 @@ struct pair_options {
 	bool leave_reset; /* not connected */
 };
 
+/*
+ * False, and said: VERBS_TEST_V6 wants an address of IPv6 for each process, over udp on a device that can have groups, and there is no
+ * network to be had for that. Before anything else.
+ */
+bool network_ready(void);
 /* Sets ROOST_PORT; `again`: even if it is set, as in a forked child. */
 void choose_port(bool again);
 struct ibv_context *open_device(void);
-/* True: this process is alone in a network with ::1 in it (VERBS_TEST_V6 wants that address). Before anything else. */
-bool own_network(void);
 
 /* NULL: 16 send and 16 receive WQEs, one SGE, 64 CQEs, connected. */
 void pair_open(struct pair *p, const struct pair_options *o);
