@@ -255,6 +255,8 @@ def plan(path, seconds):
         r.rate('shm-write-64b', 'write --local --port shm --size 64 --post-list 32'),
         r.rate('udp-write-64b', 'write --local --port udp --size 64 --post-list 32'),
         ucx('ucx-tcp-put-64b', 'ucp_put_bw', 64, 50000, 'M/s', lambda f: f[7] / 1e6),
+        r.rate('shm-send-ud-64b', 'send --local --port shm --size 64 --post-list 32 --transport ud'),
+        r.rate('udp-send-ud-64b', 'send --local --port udp --size 64 --post-list 32 --transport ud'),
         r.latency('shm-read-lat', 'read --local --port shm --size 64 --lat completion'),
         r.latency('shm-read-lat-passive', 'read --local --port shm --size 64 --lat completion --passive'),
         r.latency('shm-read-sleeping', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99'),

@@ -54,6 +54,8 @@ def bars(f):
         ('udp-read-64k', 'READ of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', gso, '', None),
         ('shm-write-64b', '64-byte WRITEs over shm, posted lists', 'ring, 64-byte slots', mega, 'at least 40%', lambda v, r: r >= 0.40),
         ('udp-write-64b', '64-byte WRITEs over udp, posted lists', '', None, 'at least 4 M/s', lambda v, r: v >= 4),
+        ('shm-send-ud-64b', '64-byte SENDs of UD over shm, posted lists: what arrived', 'our WRITE', f.of('shm-write-64b'), '', None),
+        ('udp-send-ud-64b', '64-byte SENDs of UD over udp, posted lists: what arrived', 'our WRITE', f.of('udp-write-64b'), '', None),
         ('shm-read-lat', '64-byte READ over shm, p50, both sides polling', 'core-to-core round trip', ns_to_us(f.limit('core_rtt_ns')), 'under 1.5 us', lambda v, r: v < 1.5),
         ('shm-read-lat-passive', 'the same, target passive', 'core-to-core round trip', ns_to_us(f.limit('core_rtt_ns')), 'under 2 us', lambda v, r: v < 2),
         ('shm-read-sleeping', 'first READ from a sleeping NIC over shm, p99', 'a sleeping thread woken, p99', ns_to_us(f.limit('wake_p99_ns')), 'within 50 us', lambda v, r: v <= 50),

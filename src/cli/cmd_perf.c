@@ -26,7 +26,7 @@ static struct {
 	const char *port, *peer_port, *connect, *bind, *sizes;
 	bool server, local, sweep, check, json, pin, has_size, has_lat, has_inline, has_seconds;
 	uint64_t tcp_port, timeout_scale;
-	int lat;
+	int lat, transport;
 } want = {.pin = true, .tcp_port = OOB_TCP_PORT};
 
 static const struct opt opts[] = {
@@ -41,8 +41,9 @@ static const struct opt opts[] = {
 		  "udp or shm, address, options: udp:127.0.0.2,loss=0.01\n(ROOST_PORT, else udp)"),
 	OPT_VALUE("peer-port", 0, OPT_STRING, &want.peer_port, "SPEC",
 		  "local: the target's port (the next address)"),
-	OPT_VALUE("size", 's', OPT_BYTES, &job.size, "SIZE", "bytes a message (64K; latency 64; atomic 8)",
-		  .max = PERF_MAX_SIZE, .given = &want.has_size),
+	OPT_VALUE("size", 's', OPT_BYTES, &job.size, "SIZE",
+		  "bytes a message (64K; latency, datagrams 64; atomic 8)", .max = PERF_MAX_SIZE,
+		  .given = &want.has_size),
 	OPT_SWITCH("sweep", 0, &want.sweep, "all sizes from 64 B to 4 MiB: rate, goodput, latency"),
 	OPT_VALUE("lat", 0, OPT_CHOICE, &want.lat, "KIND",
 		  "latency instead: pingpong, completion, firstbyte,\nexecute (between two QPs of one NIC)",
@@ -55,6 +56,8 @@ static const struct opt opts[] = {
 		  .min = 1e6, .max = 86400e9, .given = &want.has_seconds),
 	OPT_VALUE("iters", 'n', OPT_COUNT, &job.iters, "N", "or how many messages; check: rounds (4)",
 		  .min = 1, .max = 1e15),
+	OPT_VALUE("transport", 'c', OPT_CHOICE, &want.transport, "KIND",
+		  "rc; ud: send as datagrams, of which what arrives counts", .choices = perf_transport_names),
 	OPT_SWITCH("bidir", 'b', &job.bidir, "both sides post at once"),
 	OPT_VALUE("qps", 'q', OPT_COUNT, &job.qps, "N", "queue pairs (1)", .min = 1, .max = PERF_MAX_QPS),
 	OPT_VALUE("post-list", 'l', OPT_COUNT, &job.post_list, "N", "work requests handed over at a time (1)",
@@ -93,6 +96,7 @@ static const struct opt_command cmd = {
 	.examples = "  roost perf write --local --port shm --size 64K --seconds 3\n"
 		    "  roost perf read --lat completion --size 64 --passive\n"
 		    "  roost perf write --sweep --post-list 16 --json\n"
+		    "  roost perf send --transport ud --size 64 --post-list 16\n"
 		    "  roost perf send --check --port udp,loss=0.01 --mtu 1024\n"
 		    "  roost perf --server                    (and on the other machine:)\n"
 		    "  roost perf write --connect 192.0.2.1 --qps 4 --bidir\n",
@@ -157,12 +161,15 @@ static void fill_defaults(void)
 {
 	job.mode = want.check ? PERF_CHECK : want.has_lat ? PERF_LATENCY : PERF_BANDWIDTH;
 	job.lat = (enum perf_lat)want.lat;
+	job.transport = (enum perf_transport)want.transport;
 	if (job.qps == 0)
 		job.qps = 1;
 	if (job.seed == 0)
 		job.seed = 1;
 	if (!want.has_size)
-		job.size = job.op == PERF_ATOMIC ? 8 : job.mode == PERF_LATENCY ? 64 : DEFAULT_SIZE;
+		job.size = job.op == PERF_ATOMIC				  ? 8
+			   : job.mode == PERF_LATENCY || job.transport == PERF_UD ? 64
+										  : DEFAULT_SIZE;
 	if (job.mode == PERF_CHECK)
 		job.size = 0;
 	if (!want.has_seconds)
@@ -190,6 +197,8 @@ static int understand(int argc, char **argv)
 		return rc;
 	if (want.sweep + want.check + (want.has_lat && !want.sweep) > 1)
 		return opt_usage(&cmd, "one of --sweep, --check, --lat");
+	if (want.sweep && want.transport == PERF_UD)
+		return opt_usage(&cmd, "--transport ud is for one --size: its latency is not measured");
 	if (want.sizes && !want.sweep && !want.check)
 		return opt_usage(&cmd, "--sizes goes with --check or --sweep; one size is --size");
 	if (want.sweep && (want.has_size || job.op == PERF_ATOMIC || job.bidir || job.qps > 1))

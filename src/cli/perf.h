@@ -38,16 +38,19 @@
 
 enum perf_op { PERF_WRITE, PERF_READ, PERF_SEND, PERF_ATOMIC, PERF_NUM_OPS };
 enum perf_mode { PERF_BANDWIDTH, PERF_LATENCY, PERF_CHECK, PERF_NUM_MODES };
+enum perf_transport { PERF_RC, PERF_UD, PERF_NUM_TRANSPORTS };
 enum perf_lat { PERF_PINGPONG, PERF_COMPLETION, PERF_FIRSTBYTE, PERF_EXECUTE, PERF_NUM_LATS };
 
 extern const char *const perf_op_names[]; /* end with NULL */
 extern const char *const perf_mode_names[];
 extern const char *const perf_lat_names[];
+extern const char *const perf_transport_names[];
 
 struct perf_job {
 	enum perf_op op;
 	enum perf_mode mode;
 	enum perf_lat lat;
+	enum perf_transport transport;
 	bool bidir;   /* both sides post */
 	bool passive; /* the target's thread sleeps: its NIC is driven by the service thread alone */
 	bool events;  /* sleep on completion events instead of polling */
@@ -103,6 +106,8 @@ enum ibv_mtu perf_mtu_code(uint64_t bytes);
 struct perf_qp {
 	struct ibv_qp *qp;
 	uint32_t psn;
+	struct ibv_ah *ah; /* UD: who is at the other end */
+	uint32_t dqpn;
 	uint64_t posted, completed; /* messages */
 	uint32_t recv_used;	    /* receives taken since the last repost */
 };
@@ -138,6 +143,15 @@ void perf_link_destroy(struct perf_link *l);
 json_t *perf_link_describe(const struct perf_link *l);
 /* Takes the peer's and moves all QPs to RTS. */
 int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer);
+
+/* Datagrams: perf_ud.c. A QP to INIT; on to RTS, with what it takes to send to its peer; into a work request where to. */
+#define PERF_GRH 40 /* bytes in front of what is received */
+int perf_ud_init(struct perf_link *l, struct perf_qp *q);
+int perf_ud_connect(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, const struct ibv_ah_attr *to);
+void perf_ud_address(const struct perf_qp *q, struct ibv_send_wr *wr);
+/* The target, when `sent` have left the initiator: takes what is still on its way. */
+int perf_ud_drain(struct perf_link *l, uint64_t sent);
+
 /* Posts the first receives (SEND). After connect. */
 int perf_link_fill_recvs(struct perf_link *l);
 
@@ -165,7 +179,8 @@ struct perf_result {
 	double peer_rate;  /* --bidir: messages a second of the other direction */
 	struct hist *hist; /* ns; latency */
 	uint64_t bytes_checked;
-	uint64_t mtu; /* what the sides agreed on */
+	uint64_t mtu;		 /* what the sides agreed on */
+	uint64_t sent, received; /* UD: of the whole run, what left here and what arrived there */
 	json_t *counters, *peer_counters;
 };
 

@@ -63,7 +63,9 @@ static void build_wr(const struct perf_link *l, unsigned q, uint64_t i, struct i
 	wr->opcode = wr_opcodes[op];
 	if (l->job.size <= l->job.inline_max && (op == PERF_WRITE || op == PERF_SEND))
 		wr->send_flags |= IBV_SEND_INLINE;
-	if (op == PERF_ATOMIC) {
+	if (l->job.transport == PERF_UD) {
+		perf_ud_address(&l->qps[q], wr);
+	} else if (op == PERF_ATOMIC) {
 		wr->wr.atomic.remote_addr = l->remote_tx + at;
 		wr->wr.atomic.rkey = l->remote_rkey;
 		wr->wr.atomic.compare_add = 1;

@@ -6,7 +6,10 @@
 
 const char *const perf_op_names[] = {"write", "read", "send", "atomic", NULL};
 const char *const perf_mode_names[] = {"bandwidth", "latency", "check", NULL};
+const char *const perf_transport_names[] = {"rc", "ud", NULL};
 const char *const perf_lat_names[] = {"pingpong", "completion", "firstbyte", "execute", NULL};
+
+#define VERSION 2
 
 /* The whole numbers of a job, with their upper bounds. */
 #define JOB_NUMBERS(X)                                                                                       \
@@ -29,10 +32,11 @@ json_t *perf_job_pack(const struct perf_job *job)
 	json_t *msg = json_object(), *sizes = json_array();
 
 	json_object_set_new(msg, "type", json_string("job"));
-	json_object_set_new(msg, "version", json_integer(1));
+	json_object_set_new(msg, "version", json_integer(VERSION));
 	json_object_set_new(msg, "op", json_integer(job->op));
 	json_object_set_new(msg, "mode", json_integer(job->mode));
 	json_object_set_new(msg, "lat", json_integer(job->lat));
+	json_object_set_new(msg, "transport", json_integer(job->transport));
 #define PACK_NUMBER(name, most) json_object_set_new(msg, #name, json_integer((json_int_t)job->name));
 	JOB_NUMBERS(PACK_NUMBER)
 #define PACK_FLAG(name) json_object_set_new(msg, #name, json_boolean(job->name));
@@ -72,7 +76,7 @@ bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job)
 	memset(job, 0, sizeof(*job));
 	if (!oob_get_u64(oob, msg, "version", UINT32_MAX, &v))
 		return false;
-	if (v != 1) {
+	if (v != VERSION) {
 		snprintf(oob->err, sizeof(oob->err), "the sides run different versions of roost perf");
 		return false;
 	}
@@ -85,6 +89,9 @@ bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job)
 	if (!oob_get_u64(oob, msg, "lat", PERF_NUM_LATS - 1, &v))
 		return false;
 	job->lat = (enum perf_lat)v;
+	if (!oob_get_u64(oob, msg, "transport", PERF_NUM_TRANSPORTS - 1, &v))
+		return false;
+	job->transport = (enum perf_transport)v;
 #define UNPACK_NUMBER(name, most)                                                                            \
 	if (!oob_get_u64(oob, msg, #name, most, &job->name))                                                 \
 		return false;
@@ -163,6 +170,17 @@ static const char *latency_misfit(const struct perf_job *job)
 	return NULL;
 }
 
+static const char *datagram_misfit(const struct perf_job *job)
+{
+	if (job->op != PERF_SEND || job->mode != PERF_BANDWIDTH)
+		return "--transport ud is for the rate of send: for latency and --check leave it out";
+	if (job->bidir)
+		return "--transport ud goes one way: leave --bidir out";
+	if (job->size > 4096 || (job->mtu && job->size > job->mtu))
+		return "a datagram is one packet: --size is at most the path MTU";
+	return NULL;
+}
+
 const char *perf_job_misfit(const struct perf_job *job)
 {
 	if (job->qps == 0 || job->depth < 2 || job->post_list == 0 || job->cq_mod == 0)
@@ -181,6 +199,8 @@ const char *perf_job_misfit(const struct perf_job *job)
 		return "with --bidir both sides post, none is passive";
 	if (job->op == PERF_ATOMIC && job->mode != PERF_CHECK && job->size != 8)
 		return "atomics are of 8 bytes: leave --size out";
+	if (job->transport == PERF_UD && datagram_misfit(job))
+		return datagram_misfit(job);
 	if (job->gap && job->mode != PERF_LATENCY)
 		return "--gap goes with --lat";
 	if (job->mode == PERF_LATENCY)

@@ -21,6 +21,7 @@
 #define QP_RETRIES	7
 #define QP_RNR_TIMER	1 /* 10 us */
 #define HUGE_PAGE	(2u << 20)
+#define UD_RECVS	4    /* times as many receives as sends */
 #define SERVE_OOB_EVERY 4096 /* polls between looks at the oob: a system call */
 
 int perf_fail(struct perf_link *l, int rc, const char *fmt, ...)
@@ -52,6 +53,8 @@ static int map_memory(struct perf_link *l)
 		half = perf_check_memory(&l->job);
 	} else {
 		l->span = round_up(l->job.size < 4096 ? 4096 : l->job.size, 4096);
+		if (l->job.transport == PERF_UD)
+			l->span += 4096; /* the header in front */
 		half = l->span * l->num_qps;
 	}
 	half = round_up(half, HUGE_PAGE);
@@ -85,7 +88,7 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 	struct ibv_qp_init_attr init = {
 		.send_cq = l->cq,
 		.recv_cq = l->cq,
-		.qp_type = IBV_QPT_RC,
+		.qp_type = l->job.transport == PERF_UD ? IBV_QPT_UD : IBV_QPT_RC,
 		.cap = {.max_send_wr = (uint32_t)l->job.depth,
 			.max_recv_wr = l->recv_depth,
 			.max_send_sge = check ? 4 : 1,
@@ -106,6 +109,8 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 	if (getrandom(&q->psn, sizeof(q->psn), 0) != sizeof(q->psn))
 		q->psn = (uint32_t)clock_ns();
 	q->psn &= 0xffffff;
+	if (l->job.transport == PERF_UD)
+		return perf_ud_init(l, q);
 	rc = ibv_modify_qp(q->qp, &attr,
 			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (rc != 0)
@@ -116,20 +121,21 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 /* What the verbs receive when SENDs arrive: any message fits in the QP's span. */
 static int make_recvs(struct perf_link *l)
 {
+	uint32_t len = (uint32_t)l->job.size + (l->job.transport == PERF_UD ? PERF_GRH : 0);
+
 	l->recv_batch = l->recv_depth < 64 ? (l->recv_depth + 1) / 2 : 32;
 	l->recv_wr = calloc((size_t)l->num_qps * l->recv_batch, sizeof(*l->recv_wr));
 	l->recv_sge = calloc(l->num_qps, sizeof(*l->recv_sge));
 	if (!l->recv_wr || !l->recv_sge)
 		return perf_fail(l, -ENOMEM, "out of memory");
 	for (unsigned q = 0; q < l->num_qps; q++) {
-		l->recv_sge[q] = (struct ibv_sge){(uintptr_t)(l->rx + q * l->span), (uint32_t)l->job.size,
-						  l->mr->lkey};
+		l->recv_sge[q] = (struct ibv_sge){(uintptr_t)(l->rx + q * l->span), len, l->mr->lkey};
 		for (unsigned i = 0; i < l->recv_batch; i++) {
 			struct ibv_recv_wr *wr = &l->recv_wr[q * l->recv_batch + i];
 
 			wr->wr_id = PERF_RECV_TAG | q;
 			wr->sg_list = &l->recv_sge[q];
-			wr->num_sge = l->job.size ? 1 : 0;
+			wr->num_sge = len ? 1 : 0;
 			wr->next = i + 1 < l->recv_batch ? wr + 1 : NULL;
 		}
 	}
@@ -143,6 +149,9 @@ static int create_objects(struct perf_link *l)
 	/* A wave is signaled once, at its end; two waves at least fill the queue. */
 	l->wave = (uint32_t)(l->job.mode == PERF_BANDWIDTH ? l->job.cq_mod : 1);
 	l->recv_depth = l->job.op == PERF_SEND || l->job.mode == PERF_CHECK ? (uint32_t)l->job.depth : 1;
+	/* Nobody holds a sender of datagrams back. */
+	if (l->job.transport == PERF_UD && l->recv_depth <= l->nic->max_wr / UD_RECVS)
+		l->recv_depth *= UD_RECVS;
 	cqes = l->num_qps * (l->job.depth + l->recv_depth);
 	if (l->job.depth > l->nic->max_wr)
 		return perf_fail(l, -EINVAL,
@@ -191,6 +200,8 @@ void perf_link_destroy(struct perf_link *l)
 	for (unsigned i = 0; l->qps && i < l->num_qps; i++) {
 		if (l->qps[i].qp)
 			ibv_destroy_qp(l->qps[i].qp);
+		if (l->qps[i].ah)
+			ibv_destroy_ah(l->qps[i].ah);
 	}
 	if (l->unacked_events)
 		ibv_ack_cq_events(l->cq, (unsigned)l->unacked_events);
@@ -231,6 +242,8 @@ static int connect_qp(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, uin
 	struct ibv_qp_attr attr = *base;
 	int rc;
 
+	if (l->job.transport == PERF_UD)
+		return perf_ud_connect(l, q, dqpn, &base->ah_attr);
 	attr.qp_state = IBV_QPS_RTR;
 	attr.dest_qp_num = dqpn;
 	attr.rq_psn = dpsn;
@@ -292,6 +305,9 @@ int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer
 	base.path_mtu = perf_mtu_code(l->job.mtu ? l->job.mtu : mtu);
 	if (!base.path_mtu)
 		return perf_fail(l, -EPROTO, "the other side's 'mtu' is no path MTU");
+	if (l->job.transport == PERF_UD && l->job.size > 128u << base.path_mtu)
+		return perf_fail(l, -EINVAL, "a datagram is one packet: the ports carry --size %u",
+				 128u << base.path_mtu);
 	base.max_rd_atomic = (uint8_t)(rd < l->nic->max_rd_atomic ? rd : l->nic->max_rd_atomic);
 	l->job.mtu = 128u << base.path_mtu;
 	for (unsigned i = 0; i < l->num_qps; i++) {

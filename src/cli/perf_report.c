@@ -47,6 +47,12 @@ json_t *report_row(const struct perf_job *job, const struct perf_result *bw, con
 	json_object_set_new(row, "messages", json_integer((json_int_t)r->messages));
 	if (bw && job->mode != PERF_CHECK && r->seconds > 0) {
 		rate = (double)r->messages / r->seconds;
+		if (job->transport == PERF_UD && r->sent) {
+			/* What counts is what arrived. */
+			rate *= (double)r->received / (double)r->sent;
+			json_object_set_new(row, "sent", json_integer((json_int_t)r->sent));
+			json_object_set_new(row, "received", json_integer((json_int_t)r->received));
+		}
 		if (job->bidir) {
 			json_object_set_new(row, "msg_rate_out", json_real(rate));
 			json_object_set_new(row, "msg_rate_in", json_real(r->peer_rate));
@@ -74,6 +80,7 @@ bool report_json(const struct perf_job *job, const char *port, json_t *rows, boo
 	json_object_set_new(top, "tool", json_string("perf"));
 	json_object_set_new(top, "test", json_string(perf_op_names[job->op]));
 	json_object_set_new(top, "mode", json_string(perf_mode_names[job->mode]));
+	json_object_set_new(top, "transport", json_string(perf_transport_names[job->transport]));
 	json_object_set_new(top, "port", json_string(port));
 	json_object_set_new(top, "qps", json_integer((json_int_t)job->qps));
 	json_object_set_new(top, "post_list", json_integer((json_int_t)job->post_list));
@@ -103,7 +110,7 @@ static double real(const json_t *obj, const char *key)
 
 static void heading(const struct perf_job *job, const char *port)
 {
-	printf("%s", perf_op_names[job->op]);
+	printf("%s%s", perf_op_names[job->op], job->transport == PERF_UD ? ", datagrams" : "");
 	if (job->mode == PERF_LATENCY)
 		printf(", latency: %s", perf_lat_names[job->lat]);
 	if (job->bidir)
@@ -143,6 +150,15 @@ static void rate_cells(const json_t *row, char (*cell)[32], const char **cells, 
 	}
 }
 
+/* Datagrams that did not arrive; packets sent again of other transports. */
+static uint64_t not_at_once(const struct perf_job *job, const json_t *row)
+{
+	if (job->transport == PERF_UD)
+		return (uint64_t)(real(row, "sent") - real(row, "received"));
+	return perf_counter(json_object_get(row, "counters"), "retransmitted_pkts") +
+	       perf_counter(json_object_get(row, "target_counters"), "retransmitted_pkts");
+}
+
 void report_text(const struct perf_job *job, const char *port, const json_t *rows, bool sweep)
 {
 	static const char *const lat_keys[] = {"p1", "p50", "p99", "p999", "max"};
@@ -166,7 +182,7 @@ void report_text(const struct perf_job *job, const char *port, const json_t *row
 		cells[n++] = head_rate[k];
 	for (unsigned k = 0; lats && k < 5; k++)
 		cells[n++] = head_lat[k];
-	cells[n++] = "sent again";
+	cells[n++] = job->transport == PERF_UD ? "lost" : "sent again";
 	table_init(&t, n);
 	table_row(&t, cells);
 	json_array_foreach(rows, i, row)
@@ -181,11 +197,7 @@ void report_text(const struct perf_job *job, const char *port, const json_t *row
 			snprintf(cell[n], sizeof(cell[n]), "%.3f", real(lat, lat_keys[k]));
 			cells[n] = cell[n];
 		}
-		snprintf(cell[n], sizeof(cell[n]), "%llu",
-			 (unsigned long long)(perf_counter(json_object_get(row, "counters"),
-							   "retransmitted_pkts") +
-					      perf_counter(json_object_get(row, "target_counters"),
-							   "retransmitted_pkts")));
+		snprintf(cell[n], sizeof(cell[n]), "%llu", (unsigned long long)not_at_once(job, row));
 		cells[n] = cell[n];
 		table_row(&t, cells);
 	}

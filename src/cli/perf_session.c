@@ -72,6 +72,15 @@ static int measure(struct perf_link *l, struct perf_shared *shared, struct perf_
 	}
 }
 
+static uint64_t posted(const struct perf_link *l)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < l->num_qps; i++)
+		sum += l->qps[i].posted;
+	return sum;
+}
+
 /* With --bidir the other side may still be sending: it is served until it has drained. */
 static int conclude(struct perf_link *l, struct perf_result *r)
 {
@@ -79,7 +88,8 @@ static int conclude(struct perf_link *l, struct perf_result *r)
 	double rate;
 	int rc;
 
-	rc = oob_send(l->oob, json_pack("{s:s}", "type", "done"));
+	r->sent = posted(l);
+	rc = oob_send(l->oob, json_pack("{s:s,s:I}", "type", "done", "sent", (json_int_t)r->sent));
 	if (rc < 0)
 		return oob_failed(l);
 	if (l->job.bidir) {
@@ -92,6 +102,11 @@ static int conclude(struct perf_link *l, struct perf_result *r)
 		return oob_failed(l);
 	rate = json_number_value(json_object_get(msg, "msg_rate"));
 	r->peer_rate = rate > 0 ? rate : 0;
+	r->received = (uint64_t)json_integer_value(json_object_get(msg, "received"));
+	if (l->job.transport == PERF_UD && r->received > r->sent) {
+		json_decref(msg);
+		return perf_fail(l, -EPROTO, "the other side received more than was sent");
+	}
 	r->peer_counters = json_incref(json_object_get(msg, "counters"));
 	json_decref(msg);
 	return 0;
@@ -162,12 +177,22 @@ static int report(struct perf_link *l, const struct perf_result *r, const struct
 {
 	json_t *done = oob_recv(l->oob, "done", UINT64_MAX);
 	double rate = r->seconds > 0 ? (double)r->messages / r->seconds : 0;
+	uint64_t sent;
+	bool ok;
+	int rc;
 
 	if (!done)
 		return oob_failed(l);
+	ok = oob_get_u64(l->oob, done, "sent", INT64_MAX, &sent);
 	json_decref(done);
-	if (oob_send(l->oob, json_pack("{s:s,s:f,s:o}", "type", "result", "msg_rate", rate, "counters",
-				       perf_counters_since(l->nic, before))) < 0)
+	if (!ok)
+		return oob_failed(l);
+	rc = l->job.transport == PERF_UD ? perf_ud_drain(l, sent) : 0;
+	if (rc < 0)
+		return rc;
+	if (oob_send(l->oob,
+		     json_pack("{s:s,s:f,s:I,s:o}", "type", "result", "msg_rate", rate, "received",
+			       (json_int_t)l->recvs, "counters", perf_counters_since(l->nic, before))) < 0)
 		return oob_failed(l);
 	return 0;
 }

@@ -64,6 +64,18 @@ for args in LATENCY:
     check(f'perf {args}', r.returncode == 0 and lat.get('kind') == args[2] and lat.get('count') == 300
           and 0 <= lat['min'] <= lat['p50'] <= lat['p99'] <= lat['p999'] <= lat['max'], r)
 
+# Datagrams: what arrived counts; over a link that loses, some did not.
+for port, least in (('shm', 0), ('udp', 0), ('udp,loss=0.2,seed=4', 1)):
+    r = run('perf', 'send', '--transport', 'ud', '--port', port, '--qps', '2', '--iters', '2000', '--json')
+    j = last_json(r)
+    check(f'datagrams over {port}', r.returncode == 0 and j.get('transport') == 'ud' and j['size'] == 64 and j['sent'] >= 2000
+          and 0 < j['received'] <= j['sent'] - least and j['msg_rate'] > 0, r)
+for args in (['write', '--transport', 'ud'], ['send', '--transport', 'ud', '--bidir'], ['send', '--transport', 'ud', '--lat', 'pingpong'],
+             ['send', '--transport', 'ud', '--size', '4097'], ['send', '--transport', 'ud', '--sweep'],
+             ['send', '--transport', 'ud', '--size', '2K', '--mtu', '1024']):
+    r = run('perf', *args, '--port', 'shm', '--iters', '10')
+    check(f'{args} is refused', r.returncode == 2 and ('datagram' in r.stderr or '--transport' in r.stderr), r)
+
 r = run('perf', 'write', '--sweep', '--port', 'shm', '--sizes', '64,4K,100000', '--iters', '200', '--json')
 j = last_json(r)
 check('a sweep has rows', r.returncode == 0 and [x['size'] for x in j.get('rows', [])] == [64, 4096, 100000]
@@ -88,7 +100,7 @@ with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-
 
 # What is no peer gets a word of error, and the server ends with one line.
 for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"type":"job"}\n', b'[1]\n',
-             b'{"type":"job","version":1,"op":0,"mode":0,"lat":0,"size":99999999999}\n', b'\n', b'x' * 2000000 + b'\n'):
+             b'{"type":"job","version":2,"op":0,"mode":0,"lat":0,"size":99999999999}\n', b'\n', b'x' * 2000000 + b'\n'):
     with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp), '--port', 'shm'],
                           stderr=subprocess.PIPE, text=True) as server:
         server.stderr.readline()
