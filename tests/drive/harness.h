@@ -123,6 +123,14 @@ static inline int harness_find_service(void)
 	return tid;
 }
 
+/* Waits until it is gone: who joined a thread may still see it under /proc for a moment. */
+static inline bool harness_service_ended(void)
+{
+	for (int tries = 0; tries < 20000 && harness_service_tid(); tries++)
+		harness_sleep_ms(1);
+	return !harness_service_tid();
+}
+
 /* Context switches of a thread, both kinds. */
 static inline long harness_switches(int tid)
 {

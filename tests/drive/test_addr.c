@@ -103,7 +103,7 @@ static void what_is_refused_leaves_nothing(void **state)
 	assert_int_equal(drive_get_at(&harness_ops, &taken, &d, &where, err, sizeof(err)), -EADDRINUSE);
 	assert_string_equal(err, "in use");
 	assert_null(d);
-	assert_int_equal(harness_service_tid(), 0);
+	assert_true(harness_service_ended());
 	d = harness_open();
 	assert_int_equal(drive_add_addr(d, &taken, &where, err, sizeof(err)), -EADDRINUSE);
 	assert_false(drive_find_addr(d, &taken, &where));
