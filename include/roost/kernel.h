@@ -32,7 +32,10 @@
  * Addresses are those of the region that the call's key names, as the caller sees it. Numbers in memory and parameters are in whatever
  * byte order you make them; parameters are aligned to 8.
  *
- * A kernel's functions run on the thread that drives the NIC: they must not block, sleep or allocate. Calls of one QP never run at the same time;
+ * A kernel's functions run on the thread that drives the NIC: they must not block, sleep or allocate. One that crashes, or does not return for
+ * a fifth of a second, is left where it is, for good: its call ends with ROOST_RPC_FAULT or ROOST_RPC_STUCK, and the kernel is out of service
+ * until it is replaced. A lock that it held then stays taken.
+ * Calls of one QP never run at the same time;
  * calls of different QPs may, when the NIC has several processing units: what `self` points to is shared.
  */
 #ifndef ROOST_KERNEL_H
@@ -45,6 +48,8 @@
 #define ROOST_KERNEL_ABI       1
 #define ROOST_KERNEL_MAX_STATE 16384 /* state_size + scratch_size */
 #define ROOST_KERNEL_NAME      32    /* bytes of a name, with the 0 at its end; printable ones */
+
+#define ROOST_KERNEL_GRANTS 8 /* regions that the node lends a kernel */
 
 /* What a step returns. */
 enum roost_next {
@@ -65,6 +70,12 @@ enum roost_ask {
 	ROOST_ASK_CAS, /* 8 bytes at va, aligned: when they are as in buf, `from` takes their place; buf gets what was there */
 };
 
+/* A region of the node's own, lent to a kernel beside the one that each caller names (roost_kernel_grant()). */
+struct roost_grant {
+	uint64_t addr, len; /* as kernels name it; len 0: there is none of this number any more */
+	uint32_t access;    /* IBV_ACCESS_REMOTE_READ, _WRITE, _ATOMIC: what the kernel may */
+};
+
 /* One invocation, as its kernel sees it. */
 struct roost_call {
 	/* given */
@@ -75,6 +86,8 @@ struct roost_call {
 	uint32_t params_len;
 	uint32_t room; /* bytes of data that the reply can hold */
 	uint64_t op;
+	const struct roost_grant *grants; /* numbered from 1: grants[n - 1] */
+	uint32_t num_grants;
 	/* payload: one piece of it, as long as payload() has not returned ROOST_DONE; a peer may share this memory: read each byte once */
 	const uint8_t *data;
 	uint32_t len;	 /* of the piece */
@@ -87,7 +100,9 @@ struct roost_call {
 	uint32_t status; /* enum roost_rpc_status, of a reply */
 	uint32_t ask_len;
 	uint64_t va, from;
-	void *buf; /* in state or scratch; data of a reply also in memory of self that stays */
+	uint32_t va_in,
+		from_in; /* the region: 0 is the caller's, n a granted one. 0 at each step, roost_in() changes it */
+	void *buf;	 /* in state or scratch; data of a reply also in memory of self that stays */
 };
 
 /* Describes a kernel; has to stay as long as it is deployed. */
@@ -116,6 +131,11 @@ struct roost_kernel {
 	 * all stays as it was. NULL: start() is called, and the two have nothing in common.
 	 */
 	int (*take_over)(void **self, const struct roost_kernel *old);
+	/*
+	 * A call has ended without the kernel: its QP went, an access was refused, it went on for too long, its payload stopped short. It
+	 * has its state, self and parameters, asks for nothing, and gives back what it took from self. Not after a crash. May be NULL.
+	 */
+	void (*cut)(struct roost_call *c);
 };
 
 /*
@@ -207,6 +227,23 @@ static inline enum roost_next roost_reply_from(struct roost_call *c, uint64_t fr
 	return ROOST_DONE;
 }
 
+/*
+ * The same in granted regions: roost_in(c, n, roost_read(c, va, buf, len)). What a caller says goes to the caller's region, unless the kernel names
+ * another: so no caller reads the node's memory by an address in its parameters. In a copy both ends are named.
+ */
+static inline enum roost_next roost_in2(struct roost_call *c, uint32_t to, uint32_t from,
+					enum roost_next next)
+{
+	c->va_in = to;
+	c->from_in = from;
+	return next;
+}
+
+static inline enum roost_next roost_in(struct roost_call *c, uint32_t n, enum roost_next next)
+{
+	return roost_in2(c, n, n, next);
+}
+
 /* Straight code over the functions above. */
 #define ROOST_STEPS(c)                                                                                       \
 	switch ((c)->resume) {                                                                               \
@@ -222,12 +259,20 @@ static inline enum roost_next roost_reply_from(struct roost_call *c, uint64_t fr
 	case __LINE__:;                                                                                      \
 	} while (0)
 
-#define ROOST_READ(c, va, buf, len)    ROOST_WAIT(c, roost_read(c, va, buf, len))
-#define ROOST_WRITE(c, va, buf, len)   ROOST_WAIT(c, roost_write(c, va, buf, len))
-#define ROOST_COPY(c, to, from, len)   ROOST_WAIT(c, roost_copy(c, to, from, len))
-#define ROOST_CAS(c, va, old, swap)    ROOST_WAIT(c, roost_cas(c, va, old, swap))
-#define ROOST_SEND(c, buf, len)	       ROOST_WAIT(c, roost_send(c, buf, len))
-#define ROOST_SEND_FROM(c, from, len)  ROOST_WAIT(c, roost_send_from(c, from, len))
+#define ROOST_READ(c, va, buf, len)   ROOST_WAIT(c, roost_read(c, va, buf, len))
+#define ROOST_WRITE(c, va, buf, len)  ROOST_WAIT(c, roost_write(c, va, buf, len))
+#define ROOST_COPY(c, to, from, len)  ROOST_WAIT(c, roost_copy(c, to, from, len))
+#define ROOST_CAS(c, va, old, swap)   ROOST_WAIT(c, roost_cas(c, va, old, swap))
+#define ROOST_SEND(c, buf, len)	      ROOST_WAIT(c, roost_send(c, buf, len))
+#define ROOST_SEND_FROM(c, from, len) ROOST_WAIT(c, roost_send_from(c, from, len))
+/* In granted region n; ROOST_COPY_IN from region m to region n, 0 being the caller's. */
+#define ROOST_READ_IN(c, n, va, buf, len)     ROOST_WAIT(c, roost_in(c, n, roost_read(c, va, buf, len)))
+#define ROOST_WRITE_IN(c, n, va, buf, len)    ROOST_WAIT(c, roost_in(c, n, roost_write(c, va, buf, len)))
+#define ROOST_COPY_IN(c, n, to, m, from, len) ROOST_WAIT(c, roost_in2(c, n, m, roost_copy(c, to, from, len)))
+#define ROOST_CAS_IN(c, n, va, old, swap)     ROOST_WAIT(c, roost_in(c, n, roost_cas(c, va, old, swap)))
+#define ROOST_SEND_FROM_IN(c, n, from, len)   ROOST_WAIT(c, roost_in(c, n, roost_send_from(c, from, len)))
+#define ROOST_REPLY_FROM_IN(c, n, from, len)  return roost_in(c, n, roost_reply_from(c, from, len))
+
 #define ROOST_REPLY(c, buf, len)       return roost_reply(c, ROOST_RPC_OK, buf, len)
 #define ROOST_REPLY_FROM(c, from, len) return roost_reply_from(c, from, len)
 #define ROOST_FAIL(c, status)	       return roost_reply(c, status, 0, 0)

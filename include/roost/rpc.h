@@ -45,6 +45,10 @@ enum roost_rpc_status {
 	ROOST_RPC_MISS = 6,	/* what was looked for is not there */
 	ROOST_RPC_BUSY = 7,	/* the QP has a stream open already */
 	ROOST_RPC_FAILED = 8,	/* the kernel gave up */
+	ROOST_RPC_FAULT = 9,	/* a step of the kernel crashed: it is out of service */
+	ROOST_RPC_STUCK = 10,	/* a step of the kernel did not return: it is out of service */
+	ROOST_RPC_DISABLED =
+		11, /* the kernel is out of service, since another call had one of the two above */
 };
 
 #define ROOST_RPC_FRONT 1 /* of roost_rpc_tail.flags: the data begin at reply_addr */

@@ -35,6 +35,13 @@ int roost_qp_offer_rpc(struct ibv_qp *qp);
 /* Has it the op-codes? Of one that connects: once it is connected. */
 bool roost_qp_has_rpc(struct ibv_qp *qp);
 
+/*
+ * What the peer may take of this node's kernels through this queue pair: `calls` in flight, further ones get RNR NAKs; `steps` in a turn of the NIC,
+ * further ones wait for the next. 0: as many as there are (64 calls). Queue pairs have steps in turns, whatever this says. Until
+ * it goes back to RESET. EINVAL: no roost_qp_enable_rpc() yet. Any thread.
+ */
+int roost_qp_set_quota(struct ibv_qp *qp, uint32_t calls, uint32_t steps);
+
 #define ROOST_WC_RPC	   IBV_WC_DRIVER1
 #define ROOST_WC_RPC_WRITE IBV_WC_DRIVER2
 
@@ -91,9 +98,21 @@ int roost_kernel_replace(struct ibv_context *ctx, const char *path, char *why, s
 /* Calls with this op-code find no kernel from now on; those under way go on. Of kernels that were deployed, too. ENOENT. Any thread. */
 int roost_kernel_unload(struct ibv_context *ctx, uint64_t op);
 
+/*
+ * Lends a region of this node's to the kernel with this op-code, in all its versions, until it is unloaded: its calls may use it beside the one
+ * that their caller names, by number (roost_in() in roost/kernel.h). access: IBV_ACCESS_REMOTE_READ, _WRITE, _ATOMIC, what it may; the
+ * region needs local write for the last two, and no remote right, so that no peer reaches it but by the kernel. EINVAL: other rights;
+ * ENOENT; ENOSPC: it has 8. When mr is deregistered its grants are void. Any thread.
+ */
+int roost_kernel_grant(struct ibv_context *ctx, uint64_t op, struct ibv_mr *mr, unsigned access,
+		       unsigned *number);
+/* Takes it back: ENOENT. Replies that come from there may still be sent. Any thread. */
+int roost_kernel_revoke(struct ibv_context *ctx, uint64_t op, unsigned number);
+
 enum roost_kernel_state {
 	ROOST_KERNEL_STANDS,
 	ROOST_KERNEL_LEAVING, /* replaced or unloaded: has calls under way */
+	ROOST_KERNEL_DISABLED, /* a step of it crashed, or did not return: calls get ROOST_RPC_DISABLED until it is replaced */
 };
 
 enum roost_kernel_flags {
@@ -114,7 +133,9 @@ struct roost_kernel_info {
 	uint64_t payload_bytes;
 	uint64_t ended_ok, ended_other; /* calls ended with status 0, with one of its own */
 	uint64_t bad_params, access, too_long, bound;
-	uint64_t dropped; /* in progress when their queue pair ended */
+	uint64_t faults, stuck; /* calls that made it crash, or not return */
+	uint64_t disabled;	/* calls that found it out of service */
+	uint64_t dropped;	/* in progress when their queue pair ended */
 };
 /* Fills info[max]; returns how many there are, which may be more. What stands comes first. Any thread. */
 unsigned roost_kernel_list(struct ibv_context *ctx, struct roost_kernel_info *info, unsigned max);

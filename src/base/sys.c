@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -178,4 +180,16 @@ int sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout, co
 	struct timespec copy = timeout ? *timeout : (struct timespec){0};
 
 	return (int)RAW(SYS_ppoll, fds, n, timeout ? &copy : NULL, mask, KERNEL_SIGSET_BYTES);
+}
+
+void sys_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
+{
+	struct timespec ts = {(time_t)(ns / NS_PER_SEC), (long)(ns % NS_PER_SEC)};
+
+	(void)RAW(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, ns == UINT64_MAX ? NULL : &ts);
+}
+
+void sys_futex_wake(_Atomic uint32_t *word)
+{
+	(void)RAW(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX);
 }

@@ -9,6 +9,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
@@ -49,6 +50,9 @@ int sys_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
 /* Time-outs in ns, negative is forever. Older kernels without epoll_pwait2 (before 5.11) round up to a millisecond. */
 int sys_epoll_wait_ns(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns);
 int sys_epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms);
+/* While *word is value, at most ns long (UINT64_MAX: for ever), until somebody wakes it. May return early. */
+void sys_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns);
+void sys_futex_wake(_Atomic uint32_t *word); /* all that wait */
 /* Unlike the kernel's, it leaves *timeout alone. NULL is forever. */
 int sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout, const sigset_t *mask);
 

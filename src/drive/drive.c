@@ -65,6 +65,7 @@ static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_co
 
 static void destroy(struct drive *d)
 {
+	watch_stop(&d->watch);
 	if (d->nic)
 		nic_destroy(d->nic);
 	ports_close(d);
@@ -215,6 +216,7 @@ static void __attribute__((destructor)) at_exit(void)
 		return;
 	if (engine) {
 		service_stop(engine);
+		watch_stop(&engine->watch);
 		stat_close(engine);
 	}
 	pthread_mutex_unlock(&engine_lock);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/export.h"
+#include "base/guard.h"
 #include "nic/nic.h"
 
 struct drive;
@@ -121,6 +122,12 @@ ROOST_EXPORT void drive_gsi_wake(struct drive *d);
  */
 ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 				const uint8_t *mad);
+
+/*
+ * Steps that are run under these guards (base/guard.h) and do not return for a fifth of a second are ended. They stay until the engine ends; once.
+ * 0, or why there is no thread for it. Control lock held.
+ */
+int drive_watch(struct drive *d, struct guard *const *guards, unsigned n);
 
 /*
  * Numbers of a layer above, shown by the stat socket as an object `name`; the service thread calls. Either `read`, which fills them in, no lock held

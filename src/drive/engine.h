@@ -138,6 +138,16 @@ struct gsi {
 
 #define STAT_GROUPS 4
 
+/* The thread that ends steps which never return: watch.c. */
+struct watch {
+	struct guard_watch shared;
+	struct guard *guard[NIC_MAX_PUS];
+	atomic_uint num;
+	atomic_bool stop;
+	pthread_t thread;
+	bool running;
+};
+
 struct drive {
 	struct nic *nic;
 	struct nic_host_ops ops; /* the caller's, and QP 1's */
@@ -163,6 +173,7 @@ struct drive {
 	atomic_uint wait_seq; /* counts such waits */
 
 	struct gsi gsi;
+	struct watch watch;
 
 	_Atomic(const struct drive_stat_group *) stat_group[STAT_GROUPS];
 	int stat_fd;	  /* listening, -1: none */
@@ -249,6 +260,14 @@ void tender_kick(struct tender *t);
 void tender_drain(struct tender *t);
 int tender_init(struct tender *t, struct drive *d, enum tender_bit bit);
 void tender_fini(struct tender *t);
+
+/* ---- thread.c ---- */
+
+/* A thread that takes no signals of the program's. 0 or -errno. */
+int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg);
+
+/* ---- watch.c ---- */
+void watch_stop(struct watch *w);
 
 /* ---- service.c ---- */
 int service_start(struct drive *d);

@@ -103,7 +103,7 @@ static void in_child(void)
 
 	if (d) {
 		atomic_store(&d->dead, true);
-		d->running = false;
+		d->running = d->watch.running = false;
 		for (unsigned i = 0; i < d->pus; i++) {
 			/* Owned for ever: polls and doorbells find it busy. */
 			atomic_store(&d->pu[i].word, PU_OWNED);

@@ -10,7 +10,6 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -367,33 +366,13 @@ static void *service_main(void *arg)
 
 int service_start(struct drive *d)
 {
-	sigset_t all, old;
-	pthread_attr_t attr;
 	int rc = open_set(d);
 
 	if (rc)
 		return rc;
-	/*
-	 * Signals are the program's own affair, but those that an instruction of ours raises: blocked, they
-	 * would kill.
-	 */
-	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	sigdelset(&all, SIGFPE);
-	sigdelset(&all, SIGILL);
-	sigdelset(&all, SIGTRAP);
-	sigdelset(&all, SIGSYS);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&d->thread, &attr, service_main, d);
-	if (rc == EINVAL) /* a program whose thread-local data are larger than that */
-		rc = pthread_create(&d->thread, NULL, service_main, d);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	rc = thread_start(&d->thread, STACK_BYTES, service_main, d);
 	if (rc)
-		return -rc;
+		return rc;
 	d->running = true;
 	return 0;
 }

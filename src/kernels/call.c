@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls: from their first packet to the acknowledgement of their reply. A call that asked for memory goes to the end of its PU's queue, with the
- * lines on their way to the cache; when its turn comes they are there, however many calls there are.
+ * Calls, from their first step to the acknowledgement of their reply; what packets bring them is deliver.c. A call that asked for memory goes to
+ * the end of its QP's queue, with the lines on their way to the cache; when its turn comes they are there, however many calls there are.
  */
 #include <errno.h>
 #include <endian.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "kernels/call.h"
 
-#define RUN_BUDGET   256 /* steps of a PU's turn */
-#define PIECE_BUDGET 256 /* steps for one piece of payload, then its packet comes again */
+#define RUN_BUDGET 256 /* steps of a PU's turn */
 
 enum did { DID, NOT_YET, ENDED };
 
@@ -20,14 +20,37 @@ static uint8_t *body(const struct call *call)
 	return call->q->bodies + (size_t)(call - call->q->calls) * CALL_BODY;
 }
 
+/* ---- turns ---- */
+
+/* May the QP take a step more in this turn? */
+static bool has_steps(struct call_qp *q)
+{
+	if (likely(!q->quota.steps))
+		return true;
+	if (q->turn != q->pu->turn) {
+		q->turn = q->pu->turn;
+		q->used = 0;
+	}
+	return q->used < q->quota.steps;
+}
+
+static void queue_qp(struct call_qp *q)
+{
+	if (!list_linked(&q->link))
+		list_add_tail(&q->link, &q->pu->ready);
+	nic_rpc_schedule(q->qp);
+}
+
 static void make_ready(struct call *call)
 {
 	call->state = CALL_READY;
 	if (call->payload)
 		return;
-	list_add_tail(&call->link, &call->q->pu->ready);
-	nic_rpc_schedule(call->q->qp);
+	list_add_tail(&call->link, &call->q->ready);
+	queue_qp(call->q);
 }
+
+/* ---- slots ---- */
 
 /* Release: who finds none any more finds all done that they did. */
 static void count_calls(const struct call *call, int by)
@@ -38,17 +61,23 @@ static void count_calls(const struct call *call, int by)
 			      memory_order_release);
 }
 
-static struct call *take(struct call_qp *q, struct served *s, uint64_t op, uint32_t rkey)
+struct call *call_take(struct call_qp *q, struct served *s, uint64_t op, uint32_t rkey)
 {
 	struct call *call;
 
-	if (!q->num_free) {
+	if (!q->num_free || (q->quota.calls && q->f->calls - q->num_free >= q->quota.calls)) {
 		q->pu->ctr.refused++;
 		return NULL;
 	}
 	call = &q->calls[q->free[--q->num_free]];
-	*call = (struct call){
-		.q = q, .s = s, .rkey = rkey, .steps = q->f->max_steps, .state = CALL_READY, .c.op = op};
+	q->ids += FABRIC_MAX_CALLS;
+	*call = (struct call){.id = q->ids | (uint32_t)(call - q->calls),
+			      .q = q,
+			      .s = s,
+			      .rkey = rkey,
+			      .steps = q->f->max_steps,
+			      .state = CALL_READY,
+			      .c.op = op};
 	if (s) {
 		count_calls(call, 1);
 		s->pu[q->pu->index].ctr.calls++;
@@ -68,8 +97,7 @@ static void release(struct call *call)
 		count_calls(call, -1);
 }
 
-/* Lays out parameters, state and scratch. */
-static void furnish(struct call *call, const void *params, uint32_t len)
+void call_furnish(struct call *call, const void *params, uint32_t len)
 {
 	const struct roost_kernel *k = call->s->k;
 	struct roost_call *c = &call->c;
@@ -84,10 +112,22 @@ static void furnish(struct call *call, const void *params, uint32_t len)
 	c->state = p;
 	c->scratch = p + ALIGN_UP(k->state_size, 64u);
 	c->self = call->s->self;
+	c->grants = call->s->standing->grants;
 	c->room = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
 }
 
 /* ---- sending ---- */
+
+/* The key of the region that a step has named, for this kind of access; 0: it has no such, or may not. */
+static nic_rpc_key region(const struct call *call, uint32_t n, uint32_t access)
+{
+	const struct standing *st;
+
+	if (likely(!n))
+		return call->rkey;
+	st = call->s->standing;
+	return n <= st->num_grants && (st->grants[n - 1].access & access) == access ? st->keys[n - 1] : 0;
+}
 
 static enum did wait_for_room(struct call *call)
 {
@@ -101,20 +141,23 @@ static int write_back(struct call *call, uint32_t off, uint32_t len, bool from, 
 {
 	const struct roost_call *c = &call->c;
 	bool imm = tail && call->head.flags & ROOST_RPC_IMM;
+	struct roost_rpc_tail gone = {.status = ROOST_RPC_ACCESS, .mark = call->tail.mark};
 	struct nic_rpc_send m = {
+		.call = call->id,
 		.cookie = from || !len ? 0 : (uint64_t)(call - call->q->calls) + 1,
 		.raddr = call->head.reply_addr + off,
 		.rkey = call->head.reply_rkey,
 		.len = len,
 		.buf = from ? NULL : c->buf,
 		.va = c->from,
-		.key = call->rkey,
+		.key = from ? region(call, c->from_in, NIC_ACCESS_REMOTE_READ) : 0,
 		.tail_len = tail ? sizeof(call->tail) : 0,
 		.has_imm = imm,
 		.imm = imm ? htobe32(call->head.mark) : 0,
 	};
 
-	memcpy(&m.tail, &call->tail, sizeof(call->tail));
+	memcpy(&m.tail, call->lost ? &gone : &call->tail, sizeof(call->tail));
+	memcpy(&m.lost, &gone, sizeof(gone));
 	return nic_rpc_send(call->q->qp, &m);
 }
 
@@ -173,6 +216,15 @@ static void send_reply(struct call *call)
 		case ROOST_RPC_BOUND:                                                                        \
 			(ctr)->bound++;                                                                      \
 			break;                                                                               \
+		case ROOST_RPC_FAULT:                                                                        \
+			(ctr)->faults++;                                                                     \
+			break;                                                                               \
+		case ROOST_RPC_STUCK:                                                                        \
+			(ctr)->stuck++;                                                                      \
+			break;                                                                               \
+		case ROOST_RPC_DISABLED:                                                                     \
+			(ctr)->disabled++;                                                                   \
+			break;                                                                               \
 		default:                                                                                     \
 			(ctr)->ended_other++;                                                                \
 		}                                                                                            \
@@ -195,6 +247,11 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 {
 	struct call_qp *q = call->q;
 
+	if (unlikely(call->lost)) {
+		status = ROOST_RPC_ACCESS;
+		len = call->c.ask_len = 0;
+	}
+
 	if (q->stream == call)
 		q->stream = NULL;
 	if (q->msg == call)
@@ -212,17 +269,53 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 		release(call);
 }
 
-/* It ends without further data. */
-static void end(struct call *call, uint32_t status, uint32_t len)
+void call_end(struct call *call, uint32_t status, uint32_t len)
 {
 	call->c.ask = ROOST_ASK_REPLY;
 	call->c.ask_len = 0;
 	conclude(call, status, len);
 }
 
-static bool may(const struct call *call, uint64_t va, uint32_t access)
+/* A step of the kernel's has crashed, or did not return: that is the end of it. */
+static void condemn(struct call *call, enum guard_end how)
 {
-	return nic_rpc_prefetch(call->q->qp, call->rkey, va, call->c.ask_len, access);
+	struct served *s = call->s;
+
+	atomic_store_explicit(&s->broken, true, memory_order_relaxed);
+	log_error("kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
+		  s->k->name, (unsigned long long)s->op, s->k->version,
+		  how == GUARD_STUCK ? "did not return" : "crashed");
+}
+
+/* Tells the kernel that the call ends without it. */
+static void cut(struct call *call)
+{
+	struct guard *g = &call->q->pu->guard;
+	const struct roost_kernel *k = call->s ? call->s->k : NULL;
+	struct guard_scope scope;
+
+	if (!k || !k->cut || served_broken(call->s))
+		return;
+	guard_open(g, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		guard_step(g);
+		k->cut(&call->c);
+		guard_stepped(g);
+	} else {
+		condemn(call, guard_struck(g));
+	}
+	guard_close(g, &scope);
+}
+
+void call_cut_off(struct call *call, uint32_t status, uint32_t len)
+{
+	cut(call);
+	call_end(call, status, len);
+}
+
+static bool may(const struct call *call, uint32_t in, uint64_t va, uint32_t access)
+{
+	return nic_rpc_prefetch(call->q->qp, region(call, in, access), va, call->c.ask_len, access);
 }
 
 /* The kernel has replied. */
@@ -233,13 +326,13 @@ static void replied(struct call *call)
 	if (!call->head.reply_len)
 		c->ask_len = 0;
 	if (!c->ask_len)
-		end(call, c->status, call->sent);
+		call_end(call, c->status, call->sent);
 	else if (call->sent)
-		end(call, ROOST_RPC_FAILED, call->sent);
+		call_end(call, ROOST_RPC_FAILED, call->sent);
 	else if (c->ask_len > c->room)
-		end(call, ROOST_RPC_TOO_LONG, c->ask_len);
-	else if (c->ask == ROOST_ASK_REPLY_FROM && !may(call, c->from, NIC_ACCESS_REMOTE_READ))
-		end(call, ROOST_RPC_ACCESS, 0);
+		call_end(call, ROOST_RPC_TOO_LONG, c->ask_len);
+	else if (c->ask == ROOST_ASK_REPLY_FROM && !may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ))
+		call_end(call, ROOST_RPC_ACCESS, 0);
 	else
 		conclude(call, c->status, c->ask_len);
 }
@@ -255,16 +348,20 @@ static enum did perform(struct call *call)
 
 	switch ((enum roost_ask)c->ask) {
 	case ROOST_ASK_READ:
-		rc = nic_rpc_read(qp, call->rkey, c->va, c->buf, c->ask_len);
+		rc = nic_rpc_read(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va, c->buf,
+				  c->ask_len);
 		break;
 	case ROOST_ASK_WRITE:
-		rc = nic_rpc_write(qp, call->rkey, c->va, c->buf, c->ask_len);
+		rc = nic_rpc_write(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_WRITE), c->va, c->buf,
+				   c->ask_len);
 		break;
 	case ROOST_ASK_COPY:
-		rc = nic_rpc_copy(qp, call->rkey, c->va, c->from, c->ask_len);
+		rc = nic_rpc_copy(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_WRITE), c->va,
+				  region(call, c->from_in, NIC_ACCESS_REMOTE_READ), c->from, c->ask_len);
 		break;
 	case ROOST_ASK_CAS:
-		rc = nic_rpc_cmp_swap(qp, call->rkey, c->va, c->buf, c->from);
+		rc = nic_rpc_cmp_swap(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_ATOMIC), c->va, c->buf,
+				      c->from);
 		break;
 	case ROOST_ASK_SEND:
 	case ROOST_ASK_SEND_FROM:
@@ -276,7 +373,7 @@ static enum did perform(struct call *call)
 	}
 	if (likely(!rc))
 		return DID;
-	end(call, ROOST_RPC_ACCESS, call->sent);
+	call_cut_off(call, ROOST_RPC_ACCESS, call->sent);
 	return ENDED;
 }
 
@@ -288,19 +385,20 @@ static uint32_t asked(struct call *call)
 
 	switch ((enum roost_ask)c->ask) {
 	case ROOST_ASK_READ:
-		ok = may(call, c->va, NIC_ACCESS_REMOTE_READ);
+		ok = may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_READ);
 		break;
 	case ROOST_ASK_WRITE:
-		ok = may(call, c->va, NIC_ACCESS_REMOTE_WRITE);
+		ok = may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_WRITE);
 		break;
 	case ROOST_ASK_COPY:
-		ok = may(call, c->from, NIC_ACCESS_REMOTE_READ) && may(call, c->va, NIC_ACCESS_REMOTE_WRITE);
+		ok = may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ) &&
+		     may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_WRITE);
 		break;
 	case ROOST_ASK_CAS:
-		ok = may(call, c->va, NIC_ACCESS_REMOTE_ATOMIC);
+		ok = may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_ATOMIC);
 		break;
 	case ROOST_ASK_SEND_FROM:
-		ok = may(call, c->from, NIC_ACCESS_REMOTE_READ);
+		ok = may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ);
 		/* fall through */
 	case ROOST_ASK_SEND:
 		if (ok && call->head.reply_len && c->ask_len > c->room - call->sent)
@@ -322,8 +420,8 @@ static void stepped(struct call *call, enum roost_next next)
 		uint32_t status = asked(call);
 
 		if (status) {
-			end(call, status,
-			    status == ROOST_RPC_TOO_LONG ? call->sent + c->ask_len : call->sent);
+			call_cut_off(call, status,
+				     status == ROOST_RPC_TOO_LONG ? call->sent + c->ask_len : call->sent);
 			return;
 		}
 		call->pending = true;
@@ -334,24 +432,33 @@ static void stepped(struct call *call, enum roost_next next)
 		call->state = CALL_STREAM;
 		c->resume = 0;
 	} else {
-		end(call, ROOST_RPC_OK, call->sent);
+		call_end(call, ROOST_RPC_OK, call->sent);
 	}
 }
 
-/* Runs the kernel once. */
+/* Runs the kernel once. Within a guard's scope. */
 static void step(struct call *call)
 {
 	const struct roost_kernel *k = call->s->k;
+	struct fabric_pu *pu = call->q->pu;
+	enum roost_next next;
 
 	if (unlikely(!call->steps)) {
-		end(call, ROOST_RPC_BOUND, call->sent);
+		call_cut_off(call, ROOST_RPC_BOUND, call->sent);
 		return;
 	}
 	call->steps--;
-	call->q->pu->ctr.steps++;
+	call->q->used++;
+	pu->ctr.steps++;
 	call->s->pu[call->q->pu->index].ctr.steps++;
 	call->c.ask = ROOST_ASK_NONE;
-	stepped(call, call->payload ? k->payload(&call->c) : k->params(&call->c));
+	call->c.va_in = call->c.from_in = 0;
+	call->c.num_grants = call->s->standing->num_grants;
+	pu->running = call;
+	guard_step(&pu->guard);
+	next = call->payload ? k->payload(&call->c) : k->params(&call->c);
+	guard_stepped(&pu->guard);
+	stepped(call, next);
 }
 
 /* A call whose turn it is: out of the queue already. */
@@ -362,7 +469,11 @@ static void advance(struct call *call)
 		return;
 	}
 	if (unlikely(call->broken)) {
-		end(call, ROOST_RPC_BAD_PARAMS, call->sent);
+		call_cut_off(call, ROOST_RPC_BAD_PARAMS, call->sent);
+		return;
+	}
+	if (unlikely(served_broken(call->s))) {
+		call_end(call, ROOST_RPC_DISABLED, call->sent);
 		return;
 	}
 	if (call->pending) {
@@ -373,206 +484,89 @@ static void advance(struct call *call)
 	step(call);
 }
 
-unsigned call_run(struct fabric_pu *pu, bool *more)
+/* The step that was running has been left. */
+static void struck(struct fabric_pu *pu)
 {
-	unsigned n = 0;
+	enum guard_end how = guard_struck(&pu->guard);
+	struct call *call = pu->running;
 
-	while (n < RUN_BUDGET && !list_empty(&pu->ready)) {
-		struct call *call = list_first_entry(&pu->ready, struct call, link);
-
-		list_del(&call->link);
-		advance(call);
-		n++;
-	}
-	*more = !list_empty(&pu->ready);
-	return n;
+	condemn(call, how);
+	call_end(call, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, call->sent);
 }
 
-/* Runs it here and now, since a packet waits for it. */
-static void drive(struct call *call, unsigned budget)
+/* QPs have a step each, whatever number of calls they have. */
+static void __attribute__((noinline)) run_round(struct fabric_pu *pu)
 {
-	while (budget-- && call->state == CALL_READY && !call->ending) {
+	while (pu->done < RUN_BUDGET && !list_empty(&pu->ready)) {
+		struct call_qp *q = list_first_entry(&pu->ready, struct call_qp, link);
+		struct call *call;
+
+		list_del(&q->link);
+		if (list_empty(&q->ready))
+			continue;
+		if (unlikely(!has_steps(q))) {
+			list_add_tail(&q->link, &pu->spent);
+			continue;
+		}
+		call = list_first_entry(&q->ready, struct call, link);
+		list_del(&call->link);
+		if (!list_empty(&q->ready))
+			list_add_tail(&q->link, &pu->ready);
+		pu->done++;
+		advance(call);
+	}
+}
+
+unsigned call_run(struct fabric_pu *pu, bool *more)
+{
+	struct guard_scope scope;
+
+	pu->turn++;
+	pu->done = 0;
+	guard_open(&pu->guard, &scope);
+	if (sigsetjmp(scope.env, 0))
+		struck(pu);
+	run_round(pu);
+	guard_close(&pu->guard, &scope);
+	list_splice_tail_init(&pu->spent, &pu->ready);
+	*more = !list_empty(&pu->ready);
+	return pu->done;
+}
+
+static bool may_drive(struct call *call)
+{
+	return call->state == CALL_READY && !call->ending;
+}
+
+static void __attribute__((noinline)) drive_steps(struct call *call, unsigned budget)
+{
+	for (; budget && may_drive(call) && has_steps(call->q); budget--) {
 		if (list_linked(&call->link))
 			list_del(&call->link);
 		advance(call);
 	}
 }
 
-/* ---- what comes in ---- */
-
-static bool take_head(struct roost_rpc_head *h, const uint8_t *data)
+void call_drive(struct call *call, unsigned budget)
 {
-	memcpy(h, data, sizeof(*h));
-	h->reply_addr = le64toh(h->reply_addr);
-	h->reply_rkey = le32toh(h->reply_rkey);
-	h->reply_len = le32toh(h->reply_len);
-	h->mark = le16toh(h->mark);
-	h->flags = le16toh(h->flags);
-	return h->reply_len == 0 ||
-	       (h->reply_len >= sizeof(struct roost_rpc_tail) && h->reply_len <= NIC_MAX_MSG);
+	struct fabric_pu *pu = call->q->pu;
+	struct guard_scope scope;
+
+	if (!may_drive(call))
+		return;
+	guard_open(&pu->guard, &scope);
+	if (!sigsetjmp(scope.env, 0))
+		drive_steps(call, budget);
+	else
+		struck(pu);
+	guard_close(&pu->guard, &scope);
+	if (unlikely(may_drive(call)) && !list_linked(&call->link))
+		make_ready(call);
+	if (unlikely(!has_steps(call->q)))
+		nic_rpc_schedule(call->q->qp);
 }
 
-/* What is wrong with a call before its kernel sees it; 0: nothing. */
-static uint32_t check(const struct call *call)
-{
-	const struct roost_kernel *k = call->s ? call->s->k : NULL;
-
-	if (!k)
-		return ROOST_RPC_NO_KERNEL;
-	if (call->head.reserved || call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM) || !k->params)
-		return ROOST_RPC_BAD_PARAMS;
-	if (!(call->head.flags & ROOST_RPC_STREAM))
-		return 0;
-	if (!k->payload)
-		return ROOST_RPC_BAD_PARAMS;
-	return call->q->announced ? ROOST_RPC_BUSY : 0;
-}
-
-static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
-{
-	struct roost_rpc_head head;
-	struct call *call;
-	uint32_t status;
-
-	if (p->len < sizeof(head) || !take_head(&head, p->data)) {
-		q->pu->ctr.malformed++;
-		return true;
-	}
-	call = take(q, fabric_find(q->f, p->op), p->op, p->rkey);
-	if (!call)
-		return false;
-	call->head = head;
-	status = check(call);
-	if (status) {
-		end(call, status, 0);
-		return true;
-	}
-	furnish(call, p->data + sizeof(head), p->len - (uint32_t)sizeof(head));
-	call->stream = head.flags & ROOST_RPC_STREAM;
-	if (call->stream) {
-		q->announced = true;
-		q->announced_op = p->op;
-		q->stream = call;
-	}
-	step(call);
-	return true;
-}
-
-/* Whose payload begins here. False: its kernel has no room. */
-static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
-{
-	struct served *s;
-
-	q->msg = NULL;
-	q->in_piece = false;
-	if (q->announced && q->announced_op == p->op) {
-		q->msg = q->stream; /* or it is over already, and this is nobody's */
-		q->stream = NULL;
-		q->announced = false;
-	} else {
-		s = fabric_find(q->f, p->op);
-		if (s && s->k->payload) {
-			q->msg = take(q, s, p->op, p->rkey);
-			if (!q->msg)
-				return false;
-			furnish(q->msg, NULL, 0);
-			q->msg->stream = true;
-			q->msg->state = CALL_STREAM;
-		} else {
-			q->pu->ctr.no_kernel++;
-		}
-	}
-	q->in_msg = true;
-	q->msg_op = p->op;
-	q->msg_total = p->total;
-	q->msg_off = 0;
-	return true;
-}
-
-/* Is it what follows, or what was there before and could not be taken? The wire is no authority on that. */
-static bool continues(const struct call_qp *q, const struct nic_rpc_piece *p)
-{
-	return q->in_msg && p->off == q->msg_off && p->total == q->msg_total && p->op == q->msg_op &&
-	       (!q->in_piece || p->len == q->piece_len);
-}
-
-/* Hands the piece to its kernel. False: it could not be done with it. */
-static bool feed(struct call_qp *q, const struct nic_rpc_piece *p)
-{
-	struct call *call = q->msg;
-	struct roost_call *c = &call->c;
-
-	if (!q->in_piece) {
-		/* What it does with its parameters comes first. */
-		drive(call, PIECE_BUDGET);
-		if (q->msg != call)
-			return true;
-		if (call->state != CALL_STREAM)
-			return false;
-		q->in_piece = true;
-		q->piece_len = p->len;
-		c->len = p->len;
-		c->offset = p->off;
-		c->total = p->total;
-		c->last = p->last;
-		c->resume = 0;
-		call->payload = true;
-		call->state = CALL_READY;
-	}
-	c->data = p->data;
-	drive(call, PIECE_BUDGET);
-	if (q->msg != call)
-		return true;
-	c->data = NULL;
-	return call->state == CALL_STREAM;
-}
-
-/* Its payload stops short. What it has sent must be acknowledged before its slot can go. */
-static void break_off(struct call_qp *q)
-{
-	struct call *call = q->msg;
-	bool in_list = list_linked(&call->link);
-
-	q->msg = NULL;
-	call->payload = false;
-	call->broken = true;
-	if (in_list)
-		list_del(&call->link);
-	if (call->state != CALL_WAITING || in_list)
-		end(call, ROOST_RPC_BAD_PARAMS, call->sent);
-}
-
-static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
-{
-	if (!continues(q, p)) {
-		if (q->in_msg && q->msg)
-			break_off(q);
-		if (p->off == 0 && !begin_msg(q, p)) {
-			q->in_msg = false;
-			return false;
-		}
-	}
-	if (q->msg) {
-		struct served *s = q->msg->s;
-
-		if (!feed(q, p)) {
-			q->pu->ctr.refused++;
-			return false;
-		}
-		q->pu->ctr.payload_bytes += p->len;
-		s->pu[q->pu->index].ctr.payload_bytes += p->len;
-	}
-	q->in_piece = false;
-	q->msg_off = p->off + p->len;
-	if (p->last)
-		q->in_msg = false;
-	return true;
-}
-
-bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p)
-{
-	return p->payload ? deliver_payload(q, p) : deliver_params(q, p);
-}
+/* ---- the end of a WRITE, and of the QP ---- */
 
 void call_sent(struct call_qp *q, uint64_t cookie)
 {
@@ -592,6 +586,16 @@ void call_sent(struct call_qp *q, uint64_t cookie)
 	}
 }
 
+void call_lost(struct call_qp *q, uint32_t id)
+{
+	struct call *call = &q->calls[id % FABRIC_MAX_CALLS];
+
+	q->pu->ctr.lost++;
+	/* What comes of it says so too. Or it is over, and another one is here. */
+	if (call->state != CALL_FREE && call->id == id)
+		call->lost = true;
+}
+
 void call_stop(struct call_qp *q)
 {
 	for (unsigned i = 0; i < q->f->calls; i++) {
@@ -601,11 +605,15 @@ void call_stop(struct call_qp *q)
 			continue;
 		if (list_linked(&call->link))
 			list_del(&call->link);
+		if (!call->ending)
+			cut(call);
 		q->pu->ctr.dropped += !call->ending;
 		if (call->s)
 			call->s->pu[q->pu->index].ctr.dropped += !call->ending;
 		release(call);
 	}
+	if (list_linked(&q->link))
+		list_del(&q->link);
 	q->stream = q->msg = NULL;
 	q->announced = q->in_msg = q->in_piece = false;
 }

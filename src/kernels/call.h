@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include "base/guard.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "kernels/fabric.h"
@@ -24,6 +25,9 @@ enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING 
 
 /* What stands for an op-code, in one version or several. */
 struct standing {
+	struct roost_grant grants[ROOST_KERNEL_GRANTS];
+	nic_rpc_key keys[ROOST_KERNEL_GRANTS]; /* theirs */
+	uint32_t num_grants;
 	unsigned versions;	     /* that are there */
 	struct kernel_counters past; /* of those that have gone */
 };
@@ -50,16 +54,23 @@ struct served {
 	struct object object;  /* that it came in; no handle: none */
 	struct list_head link; /* of those that take no calls any more */
 	bool fallback;
+	atomic_bool broken; /* it crashed, or did not return: none of its functions is called any more */
 	struct served_pu pu[NIC_MAX_PUS];
 };
 
+static inline bool served_broken(const struct served *s)
+{
+	return atomic_load_explicit(&s->broken, memory_order_relaxed);
+}
+
 struct call {
 	struct roost_call c;
-	struct list_head link; /* READY: of the PU, but with payload; WAITING for room: of the QP */
+	struct list_head link; /* READY, but with payload, or WAITING for room: of the QP */
 	struct call_qp *q;
 	struct served *s; /* NULL: none stands */
 	struct roost_rpc_head head;
 	struct roost_rpc_tail tail; /* ending */
+	uint32_t id;		    /* this call's, for the core */
 	uint32_t rkey;
 	uint32_t sent;	/* bytes of data at the front of the reply buffer */
 	uint32_t steps; /* left */
@@ -68,6 +79,7 @@ struct call {
 	bool ending;	/* it has replied, or is about to: the kernel is not run again */
 	bool payload;	/* the kernel is in payload(), run by the QP's next packet and by nobody else */
 	bool stream;	/* payload belongs to it */
+	bool lost;	/* what it has sent could not be read any more */
 	bool broken;	/* its payload stopped short: to end as soon as it is run */
 };
 
@@ -87,14 +99,25 @@ struct call_qp {
 	uint32_t msg_total, msg_off;
 	uint32_t piece_len;
 	struct list_head waiting; /* calls that wait for room for a WRITE */
-	uint8_t *bodies;	  /* parameters, state and scratch of each slot */
+	/* its turns */
+	struct list_head ready; /* calls */
+	struct list_head link;	/* of the PU, while there are any */
+	struct fabric_quota quota;
+	uint32_t turn, used; /* steps in that turn */
+	uint8_t *bodies;     /* parameters, state and scratch of each slot */
+	uint32_t ids;
 	unsigned num_free;
 	uint8_t free[FABRIC_MAX_CALLS];
 	struct call calls[FABRIC_MAX_CALLS];
 };
 
 struct fabric_pu {
-	struct list_head ready;
+	struct list_head ready; /* QPs that have calls to run: one step each, round and round */
+	struct list_head spent; /* those that have had all their steps of this turn */
+	uint32_t turn;
+	unsigned done; /* in this turn */
+	struct call *running;
+	struct guard guard;
 	struct fabric_counters ctr;
 	unsigned index;
 };
@@ -107,6 +130,7 @@ struct fabric {
 	unsigned num_kernels;			    /* places ever used */
 	struct served *fallback;		    /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
+	struct guard control;	  /* of start(), stop() and take_over(), which nobody watches */
 	struct fabric_pu pu[NIC_MAX_PUS];
 };
 
@@ -118,9 +142,22 @@ void standing_close(struct fabric *f); /* ends all of them; there are no calls a
 struct served *fabric_find(struct fabric *f,
 			   uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
 
-/* call.c */
+/* deliver.c */
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
+
+/* call.c */
+/* A slot, for a call of this kernel (NULL: none stands); NULL: there is none free. */
+struct call *call_take(struct call_qp *q, struct served *s, uint64_t op, uint32_t rkey);
+/* Lays out parameters, state and scratch. */
+void call_furnish(struct call *call, const void *params, uint32_t len);
+/* Runs it here and now, since a packet waits for it; with its quota of the turn used up it is left for the next one. */
+void call_drive(struct call *call, unsigned budget);
+/* It ends without further data. */
+void call_end(struct call *call, uint32_t status, uint32_t len);
+/* The same, and not by its kernel's will: which is told. */
+void call_cut_off(struct call *call, uint32_t status, uint32_t len);
 void call_sent(struct call_qp *q, uint64_t cookie);
+void call_lost(struct call_qp *q, uint32_t id);
 void call_stop(struct call_qp *q);
 unsigned call_run(struct fabric_pu *pu, bool *more);
 

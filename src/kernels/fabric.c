@@ -26,6 +26,7 @@ static int attach(void *ctx, struct nic_qp *qp, void **out)
 	q->f = f;
 	q->pu = &f->pu[nic_qp_pu(qp)];
 	list_init(&q->waiting);
+	list_init(&q->ready);
 	for (unsigned i = f->calls; i-- > 0;) {
 		q->calls[i].q = q;
 		q->free[q->num_free++] = (uint8_t)i;
@@ -59,6 +60,11 @@ static void sent(void *ctx, void *qp_ctx, uint64_t cookie)
 	call_sent(qp_ctx, cookie);
 }
 
+static void lost(void *ctx, void *qp_ctx, uint32_t call)
+{
+	call_lost(qp_ctx, call);
+}
+
 static unsigned run(void *ctx, unsigned pu, bool *more)
 {
 	return call_run(&((struct fabric *)ctx)->pu[pu], more);
@@ -72,7 +78,16 @@ static void close_fabric(void *ctx)
 	free(f);
 }
 
-static const struct nic_rpc_ops ops = {attach, detach, deliver, sent, stop, run, close_fabric};
+static const struct nic_rpc_ops ops = {
+	.attach = attach,
+	.detach = detach,
+	.deliver = deliver,
+	.sent = sent,
+	.lost = lost,
+	.stop = stop,
+	.run = run,
+	.close = close_fabric,
+};
 
 struct fabric *fabric_of(const struct nic *nic)
 {
@@ -86,6 +101,9 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 
 	if (cfg && cfg->calls > FABRIC_MAX_CALLS)
 		return -EINVAL;
+	rc = guard_init();
+	if (rc)
+		return rc;
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -95,6 +113,7 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		f->pu[i].index = i;
 		list_init(&f->pu[i].ready);
+		list_init(&f->pu[i].spent);
 	}
 	rc = nic_rpc_serve(nic, &ops, f);
 	if (rc) {
@@ -114,6 +133,21 @@ const struct fabric_counter_info fabric_counter_info[FABRIC_COUNTER_COUNT] = {
 void fabric_pu_counters(const struct fabric *f, unsigned pu, struct fabric_counters *out)
 {
 	*out = f->pu[pu].ctr;
+}
+
+int fabric_set_quota(struct fabric *f, struct nic_qp *qp, const struct fabric_quota *quota)
+{
+	struct call_qp *q = nic_rpc_ctx(qp);
+
+	if (!q)
+		return -EINVAL;
+	q->quota = *quota;
+	return 0;
+}
+
+struct guard *fabric_guard(struct fabric *f, unsigned i)
+{
+	return &f->pu[i].guard;
 }
 
 void fabric_counters(const struct fabric *f, struct fabric_counters *out)

@@ -33,6 +33,10 @@ struct fabric_config {
 	X(access, "calls ended by an access that was refused")                                               \
 	X(too_long, "calls whose reply did not fit")                                                         \
 	X(bound, "calls ended because they went on for too long")                                            \
+	X(faults, "calls ended by a crash of their kernel")                                                  \
+	X(stuck, "calls ended since a step of their kernel did not return")                                  \
+	X(disabled, "calls of kernels that are out of service")                                              \
+	X(lost, "replies out of memory that was gone before they were sent: ROOST_RPC_ACCESS")               \
 	X(malformed, "calls without a head that makes sense: dropped, nobody to tell")                       \
 	X(refused, "packets of calls that found no room: RNR NAKs")                                          \
 	X(dropped, "calls in progress when their QP ended")
@@ -57,6 +61,20 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 /* The NIC's; NULL: it has none. [control] */
 struct fabric *fabric_of(const struct nic *nic);
 
+/*
+ * What a QP may take, so that others have their share: calls in flight, beyond which it gets RNR NAKs; and steps a turn of its PU, beyond which
+ * its calls wait for the next turn. 0: as many as there are. QPs of a PU take steps in turns, whatever their quotas.
+ */
+struct fabric_quota {
+	uint32_t calls, steps;
+};
+/* 0; -EINVAL: no QP of calls. [control+owner] */
+int fabric_set_quota(struct fabric *f, struct nic_qp *qp, const struct fabric_quota *quota);
+
+struct guard;
+/* That under which PU i's steps are run, to be watched: base/guard.h. */
+struct guard *fabric_guard(struct fabric *f, unsigned i);
+
 /* Of one kernel. */
 #define KERNEL_COUNTERS(X)                                                                                   \
 	X(calls, "calls begun")                                                                              \
@@ -68,6 +86,9 @@ struct fabric *fabric_of(const struct nic *nic);
 	X(access, "calls ended by an access that was refused")                                               \
 	X(too_long, "calls whose reply did not fit")                                                         \
 	X(bound, "calls ended because they went on for too long")                                            \
+	X(faults, "calls ended by a crash")                                                                  \
+	X(stuck, "calls ended by a step that did not return")                                                \
+	X(disabled, "calls that found it out of service")                                                    \
 	X(dropped, "calls in progress when their QP ended")
 
 struct kernel_counters {
@@ -112,9 +133,19 @@ int fabric_set_fallback(struct fabric *f, const struct roost_kernel *k, void *se
 /* Ends what takes no calls any more and has none under way; its functions and memory are not used again. Any of these do it too. [control] */
 void fabric_reap(struct fabric *f);
 
+/*
+ * Lends a region to the kernel that has this op-code, in all its versions: `key` of protection domain pd, as kernels see it. *number is how they name
+ * it, from 1. -ENOENT, -ENOSPC: it has ROOST_KERNEL_GRANTS. A key that is deregistered grants nothing any more. [control+owner of all PUs]
+ */
+int fabric_grant(struct fabric *f, uint64_t op, const struct roost_grant *region, uint32_t pd, uint32_t key,
+		 unsigned *number);
+/* Takes it back; its number may be given to another region. -ENOENT. [control+owner of all PUs] */
+int fabric_revoke(struct fabric *f, uint64_t op, unsigned number);
+
 enum fabric_kernel_state {
 	FABRIC_STANDS,
-	FABRIC_LEAVING, /* replaced or unloaded: has calls under way */
+	FABRIC_LEAVING,	 /* replaced or unloaded: has calls under way */
+	FABRIC_DISABLED, /* it crashed, or did not return */
 };
 
 struct fabric_kernel_info {

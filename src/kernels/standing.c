@@ -92,24 +92,46 @@ static void release_standing(struct standing *st)
 		free(st);
 }
 
-static void release_own(struct served *s)
+/* A stop() that crashes is one that has ended. */
+static void stop(struct fabric *f, struct served *s)
+{
+	struct guard_scope scope;
+
+	if (!s->k->stop)
+		return;
+	guard_open(&f->control, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		guard_step(&f->control);
+		s->k->stop(s->own->self);
+		guard_stepped(&f->control);
+	} else {
+		guard_struck(&f->control);
+		atomic_store_explicit(&s->broken, true, memory_order_relaxed);
+	}
+	guard_close(&f->control, &scope);
+}
+
+static void release_own(struct fabric *f, struct served *s)
 {
 	struct own *own = s->own;
 
-	if (own->last == s && s->k->stop)
-		s->k->stop(own->self);
+	if (own->last == s && !served_broken(s))
+		stop(f, s);
 	if (--own->versions == 0)
 		free(own);
 }
 
-/* It takes no calls any more, and has none. */
-static void end(struct served *s)
+/*
+ * It takes no calls any more, and has none. Of one that crashed or did not return nobody knows what it was about: its object stays, in case
+ * something of it is still used.
+ */
+static void end(struct fabric *f, struct served *s)
 {
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
 		add(&s->standing->past, &s->pu[i].ctr);
-	release_own(s);
+	release_own(f, s);
 	release_standing(s->standing);
-	if (s->object.handle)
+	if (s->object.handle && !served_broken(s))
 		object_close(&s->object);
 	free(s);
 }
@@ -131,7 +153,7 @@ void fabric_reap(struct fabric *f)
 			if (!may_end(s))
 				continue;
 			list_del(&s->link);
-			end(s);
+			end(f, s);
 			again = true;
 		}
 	} while (again);
@@ -154,24 +176,42 @@ void standing_close(struct fabric *f)
 
 /* ---- beginnings ---- */
 
-static int begin(struct served *s, const struct fabric_kernel *n, const struct served *old)
+/* Runs start(), or take_over() in the place of `old`. */
+static int run_start(struct fabric *f, const struct roost_kernel *k, const struct roost_kernel *old,
+		     void **self)
 {
-	void *self = n->self;
+	struct guard_scope scope;
+	int rc;
+
+	guard_open(&f->control, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		guard_step(&f->control);
+		rc = old ? k->take_over(self, old) : k->start(self);
+		guard_stepped(&f->control);
+		rc = rc > 0 ? -EIO : rc;
+	} else {
+		guard_struck(&f->control);
+		rc = -EFAULT;
+	}
+	guard_close(&f->control, &scope);
+	return rc;
+}
+
+/* What one that crashed has left is in no state to be taken over. */
+static int begin(struct fabric *f, struct served *s, const struct fabric_kernel *n, const struct served *old)
+{
+	bool takes_over = old && n->k->take_over && !served_broken(old);
+	void *self = takes_over ? old->own->self : n->self;
 	int rc = 0;
 
-	if (old && n->k->take_over) {
-		self = old->own->self;
-		rc = n->k->take_over(&self, old->k);
-		if (!rc && self == old->own->self) {
-			s->own = old->own;
-			return 0;
-		}
-	} else if (n->k->start) {
-		rc = n->k->start(&self);
-	}
+	if (takes_over || n->k->start)
+		rc = run_start(f, n->k, takes_over ? old->k : NULL, &self);
 	if (rc)
-		return rc < 0 ? rc : -EIO;
-	s->own->self = self;
+		return rc;
+	if (takes_over && self == old->own->self)
+		s->own = old->own;
+	else
+		s->own->self = self;
 	return 0;
 }
 
@@ -194,7 +234,7 @@ int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct serve
 		*s = (struct served){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
 	if (s && own)
 		s->standing = old ? old->standing : calloc(1, sizeof(*s->standing));
-	rc = s && own && s->standing ? begin(s, n, old) : -ENOMEM;
+	rc = s && own && s->standing ? begin(f, s, n, old) : -ENOMEM;
 	if (rc)
 		goto fail;
 	if (s->own != own)
@@ -307,6 +347,42 @@ int fabric_set_fallback(struct fabric *f, const struct roost_kernel *k, void *se
 	return rc;
 }
 
+/* ---- grants ---- */
+
+int fabric_grant(struct fabric *f, uint64_t op, const struct roost_grant *region, uint32_t pd, uint32_t key,
+		 unsigned *number)
+{
+	const struct served *s = find(f, op);
+	struct standing *st;
+	unsigned i = 0;
+
+	if (!s)
+		return -ENOENT;
+	st = s->standing;
+	while (i < st->num_grants && st->keys[i])
+		i++;
+	if (i == ROOST_KERNEL_GRANTS)
+		return -ENOSPC;
+	if (i == st->num_grants)
+		st->num_grants++;
+	st->grants[i] = *region;
+	st->keys[i] = NIC_RPC_GRANTED(pd, key);
+	*number = i + 1;
+	return 0;
+}
+
+int fabric_revoke(struct fabric *f, uint64_t op, unsigned number)
+{
+	const struct served *s = find(f, op);
+	struct standing *st = s ? s->standing : NULL;
+
+	if (!st || number < 1 || number > st->num_grants || !st->keys[number - 1])
+		return -ENOENT;
+	st->grants[number - 1] = (struct roost_grant){0};
+	st->keys[number - 1] = 0;
+	return 0;
+}
+
 /* ---- lists ---- */
 
 static const struct served *at(const struct fabric *f, unsigned i)
@@ -332,13 +408,15 @@ bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel
 		return false;
 	*out = (struct fabric_kernel_info){.k = s->k,
 					   .op = s->op,
-					   .state = list_linked(&s->link) ? FABRIC_LEAVING : FABRIC_STANDS,
+					   .state = list_linked(&s->link) ? FABRIC_LEAVING
+						    : served_broken(s)	  ? FABRIC_DISABLED
+									  : FABRIC_STANDS,
 					   .fallback = s->fallback,
 					   .loaded = s->object.handle != NULL,
 					   .in_flight = calls(s)};
 	for (unsigned p = 0; p < NIC_MAX_PUS; p++)
 		add(&out->ctr, &s->pu[p].ctr);
-	if (out->state == FABRIC_STANDS)
+	if (out->state != FABRIC_LEAVING)
 		add(&out->ctr, &s->standing->past);
 	return true;
 }

@@ -7,26 +7,10 @@
 #include <string.h>
 #include <ucontext.h>
 
-static struct sigaction old_segv, old_bus;
+#include "base/fault.h"
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int init_error;
-
-/* Hands a fault that is not ours to whoever had the signal before us. */
-static void chain(int sig, siginfo_t *info, void *uc)
-{
-	const struct sigaction *old = sig == SIGSEGV ? &old_segv : &old_bus;
-
-	if (old->sa_flags & SA_SIGINFO) {
-		old->sa_sigaction(sig, info, uc);
-	} else if (old->sa_handler == SIG_DFL || old->sa_handler == SIG_IGN) {
-		/* Returning runs the instruction again, and the default action ends the process with a true core. */
-		struct sigaction dfl = {.sa_handler = SIG_DFL};
-
-		sigaction(sig, &dfl, NULL);
-	} else {
-		old->sa_handler(sig);
-	}
-}
 
 #if defined(__x86_64__)
 
@@ -41,16 +25,15 @@ int dma_copy(void *dst, const void *src, size_t n)
 	return copy(dst, src, n);
 }
 
-static void on_fault(int sig, siginfo_t *info, void *ucv)
+static bool on_fault(int sig, siginfo_t *info, void *ucv)
 {
 	ucontext_t *uc = ucv;
 	uintptr_t ip = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
 
-	if (ip >= (uintptr_t)dma_text_begin && ip < (uintptr_t)dma_text_end) {
-		uc->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)dma_fixup;
-		return;
-	}
-	chain(sig, info, ucv);
+	if (ip < (uintptr_t)dma_text_begin || ip >= (uintptr_t)dma_text_end)
+		return false;
+	uc->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)dma_fixup;
+	return true;
 }
 
 static void choose(void)
@@ -117,11 +100,11 @@ int dma_fetch_add(void *addr, uint64_t add, uint64_t *old)
 	return GUARDED(*old = __atomic_fetch_add((uint64_t *)addr, add, __ATOMIC_SEQ_CST));
 }
 
-static void on_fault(int sig, siginfo_t *info, void *ucv)
+static bool on_fault(int sig, siginfo_t *info, void *ucv)
 {
 	if (guard)
 		siglongjmp(*guard, 1);
-	chain(sig, info, ucv);
+	return false;
 }
 
 static void choose(void)
@@ -132,12 +115,10 @@ static void choose(void)
 
 static void init(void)
 {
-	struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
-
 	choose();
-	sigemptyset(&sa.sa_mask);
-	if (sigaction(SIGSEGV, &sa, &old_segv) || sigaction(SIGBUS, &sa, &old_bus))
-		init_error = -errno;
+	init_error = fault_add(SIGSEGV, on_fault);
+	if (!init_error)
+		init_error = fault_add(SIGBUS, on_fault);
 }
 
 int dma_init(void)

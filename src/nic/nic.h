@@ -422,6 +422,11 @@ struct nic_rpc_ops {
 	bool (*deliver)(void *ctx, void *qp_ctx, const struct nic_rpc_piece *piece);
 	/* A WRITE of nic_rpc_send() is acknowledged: its memory is free. Must not send from inside. */
 	void (*sent)(void *ctx, void *qp_ctx, uint64_t cookie);
+	/*
+	 * The data of a WRITE of this `call` can't be read any more: zeros go in their place, and `lost` of it and of those behind it in the place of
+	 * `tail`. Must not send from inside. May be NULL.
+	 */
+	void (*lost)(void *ctx, void *qp_ctx, uint32_t call);
 	/* The QP is at its end: calls are forgotten, what was sent is not acknowledged any more. */
 	void (*stop)(void *ctx, void *qp_ctx);
 	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
@@ -442,20 +447,30 @@ void *nic_rpc_server(const struct nic *nic, const struct nic_rpc_ops *ops);
  */
 int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp);
 bool nic_qp_rpc(const struct nic_qp *qp);
+/* What attach() gave for it; NULL: nothing. [control] */
+void *nic_rpc_ctx(const struct nic_qp *qp);
 
 /* For the layer that serves calls; all [owner]. */
 void nic_rpc_schedule(struct nic_qp *qp); /* run() is called in this turn, or the next */
 /*
- * A call's accesses: what the QP's peer could READ, WRITE, or compare and swap by this key. 0, -EACCES (key, bounds, rights, an atomic that
- * is not aligned), -EFAULT (memory gone). dst is memory of the server's own: bytes come there in any order.
+ * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, lent to the call by the NIC's
+ * owner, whose other rights the caller has looked at.
  */
-int nic_rpc_read(struct nic_qp *qp, uint32_t key, uint64_t va, void *dst, uint32_t n);
-int nic_rpc_write(struct nic_qp *qp, uint32_t key, uint64_t va, const void *src, uint32_t n);
-int nic_rpc_copy(struct nic_qp *qp, uint32_t key, uint64_t dst, uint64_t src, uint32_t n);
+typedef uint64_t nic_rpc_key;
+#define NIC_RPC_GRANTED(pd, key) (((uint64_t)(pd) + 1) << 32 | (key))
+
+/*
+ * A call's accesses: what the QP's peer could READ, WRITE, or compare and swap by this key; of a granted region what its owner may. 0, -EACCES
+ * (key, bounds, rights, an atomic that is not aligned), -EFAULT (memory gone). dst is memory of the server's own: bytes come there in any order.
+ */
+int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uint32_t n);
+int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n);
+int nic_rpc_copy(struct nic_qp *qp, nic_rpc_key dst_key, uint64_t dst, nic_rpc_key src_key, uint64_t src,
+		 uint32_t n);
 /* 8 bytes. *value: what is expected there, then what was. */
-int nic_rpc_cmp_swap(struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t *value, uint64_t swap);
+int nic_rpc_cmp_swap(struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint64_t *value, uint64_t swap);
 /* True when such an access would be granted now (enum nic_access); its first lines are on their way to the cache then. */
-bool nic_rpc_prefetch(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access);
+bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access);
 
 /* An RDMA WRITE to the QP's peer: `len` bytes of memory of our own or of a region, and up to 8 more. */
 struct nic_rpc_send {
@@ -465,10 +480,13 @@ struct nic_rpc_send {
 	uint32_t len;
 	const void *buf; /* stays as it is until sent() or stop(); NULL: va and key name the data */
 	uint64_t va;
-	uint32_t key;
+	nic_rpc_key key;
 	uint32_t tail_len; /* 0 .. 8 */
 	uint64_t tail;	   /* its bytes, as they stand in memory */
-	uint32_t imm;	   /* in network byte order, with has_imm */
+	uint64_t
+		lost; /* those in its place when data of the call can't be read (region deregistered, memory gone) */
+	uint32_t call; /* WRITEs of one call have the same number */
+	uint32_t imm;  /* in network byte order, with has_imm */
 	bool has_imm;
 };
 /* Of `len` and tail at most NIC_MAX_MSG. 0; -EAGAIN: NIC_RPC_SENDS are outstanding; -ENOTCONN: the QP sends nothing in its state; -EACCES: key 0. */

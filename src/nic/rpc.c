@@ -57,6 +57,11 @@ bool nic_qp_rpc(const struct nic_qp *qp)
 	return qp->rpc;
 }
 
+void *nic_rpc_ctx(const struct nic_qp *qp)
+{
+	return qp->rpc_ctx;
+}
+
 void rpc_stop(struct nic_qp *qp)
 {
 	if (qp->rpc_ctx)
@@ -134,9 +139,12 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 
 /* ---- what a call may touch ---- */
 
-static void *resolve(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access)
+static void *resolve(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access)
 {
-	return (qp->access & access) == access ? qp_resolve(qp, key, va, n, access) : NULL;
+	if (unlikely(key >> 32))
+		return mr_resolve(&qp->nic->mrs, (uint32_t)key, (uint32_t)(key >> 32) - 1, va, n,
+				  access == NIC_ACCESS_REMOTE_READ ? 0 : NIC_ACCESS_LOCAL_WRITE);
+	return (qp->access & access) == access ? qp_resolve(qp, (uint32_t)key, va, n, access) : NULL;
 }
 
 static int copied(struct nic_qp *qp, int rc)
@@ -146,7 +154,7 @@ static int copied(struct nic_qp *qp, int rc)
 	return rc;
 }
 
-int nic_rpc_read(struct nic_qp *qp, uint32_t key, uint64_t va, void *dst, uint32_t n)
+int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uint32_t n)
 {
 	void *src;
 
@@ -158,7 +166,7 @@ int nic_rpc_read(struct nic_qp *qp, uint32_t key, uint64_t va, void *dst, uint32
 	return copied(qp, n == ROOST_CACHE_LINE ? dma_load_line(dst, src) : dma_copy(dst, src, n));
 }
 
-int nic_rpc_write(struct nic_qp *qp, uint32_t key, uint64_t va, const void *src, uint32_t n)
+int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n)
 {
 	void *dst;
 
@@ -168,25 +176,26 @@ int nic_rpc_write(struct nic_qp *qp, uint32_t key, uint64_t va, const void *src,
 	return dst ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
 }
 
-int nic_rpc_copy(struct nic_qp *qp, uint32_t key, uint64_t dst_va, uint64_t src_va, uint32_t n)
+int nic_rpc_copy(struct nic_qp *qp, nic_rpc_key dst_key, uint64_t dst_va, nic_rpc_key src_key,
+		 uint64_t src_va, uint32_t n)
 {
 	void *dst, *src;
 
 	if (!n)
 		return 0;
-	dst = resolve(qp, key, dst_va, n, NIC_ACCESS_REMOTE_WRITE);
-	src = resolve(qp, key, src_va, n, NIC_ACCESS_REMOTE_READ);
+	dst = resolve(qp, dst_key, dst_va, n, NIC_ACCESS_REMOTE_WRITE);
+	src = resolve(qp, src_key, src_va, n, NIC_ACCESS_REMOTE_READ);
 	return dst && src ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
 }
 
-int nic_rpc_cmp_swap(struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t *value, uint64_t swap)
+int nic_rpc_cmp_swap(struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint64_t *value, uint64_t swap)
 {
 	void *p = resolve(qp, key, va, 8, NIC_ACCESS_REMOTE_ATOMIC);
 
 	return p && !((va | (uintptr_t)p) & 7) ? copied(qp, dma_cmp_swap(p, *value, swap, value)) : -EACCES;
 }
 
-bool nic_rpc_prefetch(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32_t n, uint32_t access)
+bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access)
 {
 	const char *p;
 	uint32_t more;
@@ -208,7 +217,8 @@ bool nic_rpc_prefetch(const struct nic_qp *qp, uint32_t key, uint64_t va, uint32
 
 /*
  * An entry among the copies of WQEs, in their order and with PSNs like theirs: sge[0] is the data (key 0: memory of the server's own),
- * swap_add the bytes behind it.
+ * swap_add the bytes behind it; compare is the upper half of the data's key, of a granted region. When data of its call can't be read, so says
+ * inline_len, the bytes behind are those of ctrl; index is the call.
  */
 int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 {
@@ -237,7 +247,12 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	e->wqe.rkey = s->rkey;
 	e->wqe.imm = s->imm;
 	e->wqe.swap_add = s->tail;
-	e->wqe.sge[0] = (struct roost_sge){s->buf ? (uintptr_t)s->buf : s->va, s->len, s->buf ? 0 : s->key};
+	e->wqe.compare = s->key >> 32;
+	e->wqe.ctrl = s->lost;
+	e->wqe.inline_len = 0;
+	e->index = s->call;
+	e->wqe.sge[0] =
+		(struct roost_sge){s->buf ? (uintptr_t)s->buf : s->va, s->len, s->buf ? 0 : (uint32_t)s->key};
 	sq->psn_fetch += e->npkts;
 	sq->fetched++;
 	sq->replies++;
@@ -245,27 +260,73 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	return 0;
 }
 
+/* The entry's WRITE, and those behind it of the same call, are to say that there are no data. */
+static void lose(struct nic_qp *qp, const struct sq_entry *e)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t call = e->index;
+	bool behind = false;
+
+	for (uint32_t i = sq->una; i != sq->fetched; i++) {
+		struct sq_entry *at = sq_entry(sq, i);
+
+		behind |= at == e;
+		if (behind && at->reply && at->index == call)
+			at->wqe.inline_len = 1;
+	}
+	if (qp->nic->rpc_ops->lost)
+		qp->nic->rpc_ops->lost(qp->nic->rpc_ctx, qp->rpc_ctx, call);
+}
+
+/* Is it the source that faults? On loop-back the other end may be memory of a program's, too. */
+static bool readable(const uint8_t *src, uint32_t n)
+{
+	uint8_t scrap[256];
+
+	for (uint32_t at = 0; at < n; at += sizeof(scrap))
+		if (dma_copy(scrap, src + at, n - at < sizeof(scrap) ? n - at : sizeof(scrap)))
+			return false;
+	return true;
+}
+
+/* Its data, or zeros when they can't be read. Only where these go may fail. */
+static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+{
+	static const uint8_t zeros[4096];
+	const struct roost_sge *s = &e->wqe.sge[0];
+	const void *src = (const void *)(uintptr_t)(s->addr + off);
+
+	if (s->lkey)
+		src = resolve(qp, e->wqe.compare << 32 | s->lkey, s->addr + off, n, NIC_ACCESS_REMOTE_READ);
+	if (likely(src)) {
+		if (likely(!dma_copy(dst, src, n)))
+			return 0;
+		if (readable(src, n))
+			return -EFAULT;
+		qp->pu->ctr.memory_faults++;
+	}
+	if (!e->wqe.inline_len)
+		lose(qp, e);
+	for (uint32_t at = 0; at < n; at += sizeof(zeros))
+		if (dma_copy(dst + at, zeros, n - at < sizeof(zeros) ? n - at : sizeof(zeros)))
+			return -EFAULT;
+	return 0;
+}
+
 int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
 {
-	const struct roost_sge *s = &e->wqe.sge[0];
-	uint32_t part = off < s->len ? s->len - off : 0;
+	uint32_t len = e->wqe.sge[0].len, part = off < len ? len - off : 0;
+	const uint64_t *tail;
+	int rc = 0;
 
 	if (part > n)
 		part = n;
-	if (part) {
-		const void *src = (const void *)(uintptr_t)(s->addr + off);
-
-		if (s->lkey)
-			src = resolve(qp, s->lkey, s->addr + off, part, NIC_ACCESS_REMOTE_READ);
-		if (unlikely(!src))
-			return -EACCES;
-		if (unlikely(dma_copy(dst, src, part)))
-			return -EFAULT;
-	}
-	if (part < n &&
-	    dma_copy(dst + part, (const uint8_t *)&e->wqe.swap_add + (off + part - s->len), n - part))
-		return -EFAULT;
-	return 0;
+	if (part)
+		rc = gather_data(qp, e, off, dst, part);
+	tail = e->wqe.inline_len ? &e->wqe.ctrl : &e->wqe.swap_add;
+	if (!rc && part < n)
+		rc = dma_copy(dst + part, (const uint8_t *)tail + (off + part - len), n - part);
+	return rc;
 }
 
 void rpc_retired(struct nic_qp *qp, const struct sq_entry *e)

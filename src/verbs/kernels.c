@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "kernels/object.h"
 #include "roost/verbs.h"
 #include "verbs/fabric.h"
@@ -25,6 +26,21 @@ static void stat_read(const struct nic *nic, unsigned pu, uint64_t *values)
 static const struct drive_stat_group stat_group = {
 	.name = "kernels", .count = FABRIC_COUNTER_COUNT, .label = stat_label, .read_pu = stat_read};
 
+/* Without a thread for it, kernels are served all the same. */
+static void watch(struct verbs_ctx *ctx, struct fabric *f)
+{
+	struct guard *guards[NIC_MAX_PUS];
+	unsigned n = nic_pus(ctx->nic);
+	int ret;
+
+	for (unsigned i = 0; i < n; i++)
+		guards[i] = fabric_guard(f, i);
+	ret = drive_watch(ctx->drive, guards, n);
+	if (ret)
+		log_warn("no thread to watch kernels (%s): one that does not return will stop the NIC",
+			 strerror(-ret));
+}
+
 int verbs_fabric(struct verbs_ctx *ctx, struct fabric **out)
 {
 	int ret = 0;
@@ -34,8 +50,10 @@ int verbs_fabric(struct verbs_ctx *ctx, struct fabric **out)
 		verbs_own_all(ctx->drive);
 		ret = fabric_create(ctx->nic, NULL, out);
 		verbs_disown_all(ctx->drive);
-		if (!ret)
+		if (!ret) {
 			drive_stat_show(ctx->drive, &stat_group);
+			watch(ctx, *out);
+		}
 	}
 	return ret;
 }
@@ -183,6 +201,53 @@ VERBS_EXPORT int roost_kernel_unload(struct ibv_context *context, uint64_t op)
 	return change(context, UNLOAD, NULL, op, NULL);
 }
 
+/* ---- grants ---- */
+
+#define GRANTABLE (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+
+/* The fabric, with all PUs owned; NULL: there is none. Control lock held. */
+static struct fabric *own_fabric(struct verbs_ctx *ctx)
+{
+	struct fabric *f = fabric_of(ctx->nic);
+
+	verbs_own_all(ctx->drive);
+	return f;
+}
+
+VERBS_EXPORT int roost_kernel_grant(struct ibv_context *context, uint64_t op, struct ibv_mr *ibmr,
+				    unsigned access, unsigned *number)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct verbs_mr *mr = (struct verbs_mr *)ibmr;
+	struct roost_grant region = {.addr = mr->iova, .len = ibmr->length, .access = access};
+	struct fabric *f;
+	int ret;
+
+	if (!access || access & ~(unsigned)GRANTABLE ||
+	    (access & ~(unsigned)IBV_ACCESS_REMOTE_READ && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
+		return verbs_ret(-EINVAL);
+	drive_control_lock(ctx->drive);
+	f = own_fabric(ctx);
+	ret = f ? fabric_grant(f, op, &region, ibmr->pd->handle, ibmr->lkey, number) : -ENOENT;
+	verbs_disown_all(ctx->drive);
+	drive_control_unlock(ctx->drive);
+	return verbs_ret(ret);
+}
+
+VERBS_EXPORT int roost_kernel_revoke(struct ibv_context *context, uint64_t op, unsigned number)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct fabric *f;
+	int ret;
+
+	drive_control_lock(ctx->drive);
+	f = own_fabric(ctx);
+	ret = f ? fabric_revoke(f, op, number) : -ENOENT;
+	verbs_disown_all(ctx->drive);
+	drive_control_unlock(ctx->drive);
+	return verbs_ret(ret);
+}
+
 /* ---- what is there ---- */
 
 static void fill(struct roost_kernel_info *to, const struct fabric_kernel_info *from)
@@ -191,7 +256,9 @@ static void fill(struct roost_kernel_info *to, const struct fabric_kernel_info *
 	snprintf(to->name, sizeof(to->name), "%s", from->k->name);
 	to->op = from->op;
 	to->version = from->k->version;
-	to->state = from->state == FABRIC_STANDS ? ROOST_KERNEL_STANDS : ROOST_KERNEL_LEAVING;
+	to->state = from->state == FABRIC_STANDS    ? ROOST_KERNEL_STANDS
+		    : from->state == FABRIC_LEAVING ? ROOST_KERNEL_LEAVING
+						    : ROOST_KERNEL_DISABLED;
 	to->flags = (from->fallback ? ROOST_KERNEL_FALLBACK : 0) | (from->loaded ? ROOST_KERNEL_LOADED : 0);
 	to->in_flight = from->in_flight;
 	to->calls = from->ctr.calls;
@@ -203,6 +270,9 @@ static void fill(struct roost_kernel_info *to, const struct fabric_kernel_info *
 	to->access = from->ctr.access;
 	to->too_long = from->ctr.too_long;
 	to->bound = from->ctr.bound;
+	to->faults = from->ctr.faults;
+	to->stuck = from->ctr.stuck;
+	to->disabled = from->ctr.disabled;
 	to->dropped = from->ctr.dropped;
 }
 

@@ -25,6 +25,22 @@ VERBS_EXPORT int roost_qp_enable_rpc(struct ibv_qp *qp)
 	return verbs_ret(verbs_enable_rpc(verbs_qp(qp)));
 }
 
+VERBS_EXPORT int roost_qp_set_quota(struct ibv_qp *ibqp, uint32_t calls, uint32_t steps)
+{
+	struct fabric_quota quota = {.calls = calls, .steps = steps};
+	struct verbs_qp *qp = verbs_qp(ibqp);
+	struct fabric *f;
+	int ret;
+
+	drive_control_lock(qp->drive);
+	f = fabric_of(drive_nic(qp->drive));
+	drive_own(qp->drive, qp->pu);
+	ret = f ? fabric_set_quota(f, qp->nic_qp, &quota) : -EINVAL;
+	drive_disown(qp->drive, qp->pu);
+	drive_control_unlock(qp->drive);
+	return verbs_ret(ret);
+}
+
 static int put(struct roost_wqe *w, const struct verbs_queue *sq, enum roost_op op,
 	       const struct roost_rpc_wr *wr)
 {

@@ -18,6 +18,7 @@ struct rig {
 	struct world w;
 	struct fabric *f;
 	struct ep caller[RIG_CALLERS], node[RIG_CALLERS]; /* caller i talks to node i */
+	uint64_t turn_ns;
 };
 
 struct rig_shape {
@@ -26,11 +27,14 @@ struct rig_shape {
 	uint32_t mtu;	 /* 0: 1024 */
 	uint32_t access; /* of the node's QPs and regions; 0: all */
 	uint8_t rnr_retry;
-	bool loop; /* callers and node are one NIC */
+	bool loop;	  /* callers and node are one NIC */
+	uint64_t turn_ns; /* what a turn takes; 0: time stands still as long as a NIC has work */
 };
 
 void rig_open(struct rig *r, uint64_t seed, const struct rig_shape *shape);
 void rig_close(struct rig *r);
+/* A turn of each NIC, or time moves on. False: nothing is left to happen. */
+bool rig_step(struct rig *r);
 
 /* Posts a call: parameters behind the head that is made here. Slot: which reply buffer, of `room` bytes + 8. */
 void rig_post(struct rig *r, unsigned caller, unsigned slot, uint64_t op, const void *params, uint32_t len,

@@ -97,7 +97,13 @@ static void close_server(void *ctx)
 	((struct server *)ctx)->closed++;
 }
 
-static const struct nic_rpc_ops ops = {attach, detach, deliver, sent, stop, run, close_server};
+static const struct nic_rpc_ops ops = {.attach = attach,
+				       .detach = detach,
+				       .deliver = deliver,
+				       .sent = sent,
+				       .stop = stop,
+				       .run = run,
+				       .close = close_server};
 
 static struct server S;
 
@@ -461,7 +467,7 @@ static void accesses(void **state)
 	assert_memory_equal(buf, "hash table", 10);
 	assert_int_equal(nic_rpc_write(S.qp, p.b.key, va + 100, "list", 4), 0);
 	assert_memory_equal(p.b.mem + 100, "list", 4);
-	assert_int_equal(nic_rpc_copy(S.qp, p.b.key, va + 200, va, 10), 0);
+	assert_int_equal(nic_rpc_copy(S.qp, p.b.key, va + 200, p.b.key, va, 10), 0);
 	assert_memory_equal(p.b.mem + 200, "hash table", 10);
 	assert_true(nic_rpc_prefetch(S.qp, p.b.key, va, 65536, NIC_ACCESS_REMOTE_READ));
 	/* Other keys, and one byte too far on either side. */
@@ -469,7 +475,7 @@ static void accesses(void **state)
 	assert_int_equal(nic_rpc_read(S.qp, p.a.key, va, buf, 1), -EACCES);
 	assert_int_equal(nic_rpc_read(S.qp, p.b.key, va - 1, buf, 2), -EACCES);
 	assert_int_equal(nic_rpc_write(S.qp, p.b.key, va + 65535, buf, 2), -EACCES);
-	assert_int_equal(nic_rpc_copy(S.qp, p.b.key, va, va + 65535, 2), -EACCES);
+	assert_int_equal(nic_rpc_copy(S.qp, p.b.key, va, p.b.key, va + 65535, 2), -EACCES);
 	assert_false(nic_rpc_prefetch(S.qp, p.b.key, va, 65537, NIC_ACCESS_REMOTE_READ));
 	pair_close(&p);
 	/* Without the permission of QP and region. */
@@ -478,7 +484,7 @@ static void accesses(void **state)
 	va = (uintptr_t)p.b.mem;
 	assert_int_equal(nic_rpc_read(S.qp, p.b.key, va, buf, 1), 0);
 	assert_int_equal(nic_rpc_write(S.qp, p.b.key, va, buf, 1), -EACCES);
-	assert_int_equal(nic_rpc_copy(S.qp, p.b.key, va + 8, va, 1), -EACCES);
+	assert_int_equal(nic_rpc_copy(S.qp, p.b.key, va + 8, p.b.key, va, 1), -EACCES);
 	pair_close(&p);
 }
 

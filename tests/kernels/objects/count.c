@@ -44,7 +44,8 @@ static int start(void **self)
 #ifdef UNDEFINED
 	nobody_has_this();
 #endif
-	host->started++;
+	if (host)
+		host->started++;
 	*own = (struct count_own){.host = host};
 	*self = own;
 	return 0;
@@ -54,7 +55,8 @@ static void stop(void *self)
 {
 	struct count_own *own = self;
 
-	own->host->stopped++;
+	if (own->host)
+		own->host->stopped++;
 	free(own);
 }
 
@@ -64,7 +66,8 @@ static int take_over(void **self, const struct roost_kernel *old)
 {
 	struct count_own *own = *self;
 
-	own->host->taken++;
+	if (own->host)
+		own->host->taken++;
 	own->generation++;
 	return 0;
 }
@@ -74,7 +77,8 @@ static int take_over(void **self, const struct roost_kernel *old)
 	const struct count_own *had = *self;
 	struct count_own *own = malloc(sizeof(*own));
 
-	had->host->taken++;
+	if (had->host)
+		had->host->taken++;
 	*own = (struct count_own){.host = had->host, .generation = had->generation + 1};
 	*self = own;
 	return 0;

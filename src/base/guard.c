@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "base/guard.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/sys.h"
+
+/*
+ * The order to leave a step is a SIGILL with a mark of ours: the handler is there anyway, and threads that block it are rare, since it kills
+ * when an instruction raises it.
+ */
+#define ORDER SIGILL
+static const char mark;
+
+/* Read by a signal handler, which must not be the first to touch it: so not by the lazy kind of thread-local memory. */
+static _Thread_local struct guard *open_guard __attribute__((tls_model("initial-exec")));
+static _Thread_local int own_tid __attribute__((tls_model("initial-exec")));
+
+static bool on_fault(int sig, siginfo_t *info, void *uc)
+{
+	bool order = sig == ORDER && info->si_code == SI_QUEUE && info->si_value.sival_ptr == &mark;
+	struct guard *g = open_guard;
+	uint64_t steps = g ? atomic_load_explicit(&g->steps, memory_order_relaxed) : 0;
+
+	if (order && !(steps & 1 && atomic_load_explicit(&g->condemned, memory_order_relaxed) == steps))
+		return true; /* the step has returned after all */
+	/* What somebody sent is not the step's doing. */
+	if (!(steps & 1) || (!order && info->si_code <= 0))
+		return false;
+	g->end = order ? GUARD_STUCK : GUARD_FAULT;
+	siglongjmp(g->scope->env, 1);
+}
+
+/* The one thread of a forked child has another number. */
+static void in_child(void)
+{
+	own_tid = 0;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+int guard_init(void)
+{
+	static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	int rc = 0;
+
+	pthread_once(&once, watch_forks);
+	for (unsigned i = 0; i < sizeof(signals) / sizeof(signals[0]) && rc == 0; i++)
+		rc = fault_add(signals[i], on_fault);
+	return rc;
+}
+
+static void __attribute__((noinline)) wake(struct guard_watch *w)
+{
+	if (atomic_exchange_explicit(&w->asleep, 0, memory_order_relaxed))
+		sys_futex_wake(&w->asleep);
+}
+
+void guard_open(struct guard *g, struct guard_scope *scope)
+{
+	struct guard_watch *w = atomic_load_explicit(&g->watch, memory_order_relaxed);
+
+	if (unlikely(!own_tid))
+		own_tid = (int)syscall(SYS_gettid);
+	atomic_store_explicit(&g->tid, own_tid, memory_order_relaxed);
+	if (w && unlikely(atomic_load_explicit(&w->asleep, memory_order_relaxed)))
+		wake(w);
+	scope->outer = g->scope;
+	g->scope = scope;
+	open_guard = g;
+}
+
+void guard_close(struct guard *g, struct guard_scope *scope)
+{
+	g->scope = scope->outer;
+	if (!g->scope)
+		open_guard = NULL;
+}
+
+enum guard_end guard_struck(struct guard *g)
+{
+	guard_stepped(g);
+	return (enum guard_end)g->end;
+}
+
+bool guard_look(struct guard *g, unsigned looks)
+{
+	uint64_t steps = atomic_load_explicit(&g->steps, memory_order_relaxed);
+	bool moved = steps != g->seen;
+	siginfo_t order;
+
+	g->seen = steps;
+	if (moved || !(steps & 1)) {
+		g->looks = 0;
+		return moved;
+	}
+	if (++g->looks < looks)
+		return true;
+	/* Again at each look from now on: the thread may block signals for a while. */
+	memset(&order, 0, sizeof(order));
+	order.si_signo = ORDER;
+	order.si_code = SI_QUEUE;
+	order.si_pid = getpid();
+	order.si_uid = getuid();
+	order.si_value.sival_ptr = (void *)(uintptr_t)&mark;
+	atomic_store_explicit(&g->condemned, steps, memory_order_relaxed);
+	syscall(SYS_rt_tgsigqueueinfo, order.si_pid, atomic_load_explicit(&g->tid, memory_order_relaxed),
+		ORDER, &order);
+	return true;
+}

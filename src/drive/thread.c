@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Threads of ours in a program that has its own ideas of signals. */
+#include <errno.h>
+#include <signal.h>
+
+#include "drive/engine.h"
+
+int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	int rc;
+
+	/*
+	 * Signals are the program's own affair, but those that an instruction of ours raises: blocked, they
+	 * would kill.
+	 */
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
+	sigdelset(&all, SIGTRAP);
+	sigdelset(&all, SIGSYS);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, stack);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	rc = pthread_create(thread, &attr, fn, arg);
+	if (rc == EINVAL) /* a program whose thread-local data are larger than that */
+		rc = pthread_create(thread, NULL, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return -rc;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The watch: a thread that looks at guards (base/guard.h) from time to time, and ends a step that never returns. It can't be the service thread, which
+ * may be the one that doesn't come back. While no steps are run it sleeps, and the first one wakes it.
+ */
+#include <errno.h>
+#include <sys/prctl.h>
+
+#include "base/sys.h"
+#include "drive/engine.h"
+
+#define LOOK_NS (50 * MS)
+#define LOOKS                                                                                                \
+	4 /* at the same step: it takes too long. Counted, since a process may be stopped for any time */
+#define IDLE 20 /* looks at which nothing had moved: time to sleep */
+
+#define STACK_BYTES (64 * 1024)
+
+static bool look(struct watch *w)
+{
+	unsigned n = atomic_load_explicit(&w->num, memory_order_acquire);
+	bool moved = false;
+
+	for (unsigned i = 0; i < n; i++)
+		moved |= guard_look(w->guard[i], LOOKS);
+	return moved;
+}
+
+/* Whoever opens a guard may not see at once that we are about to sleep: a look after saying so would. */
+static bool may_sleep(struct watch *w)
+{
+	atomic_store_explicit(&w->shared.asleep, 1, memory_order_seq_cst);
+	sys_futex_wait(&w->shared.asleep, 1, LOOK_NS);
+	if (!look(w))
+		return true;
+	atomic_store_explicit(&w->shared.asleep, 0, memory_order_relaxed);
+	return false;
+}
+
+static void *watch_main(void *arg)
+{
+	struct watch *w = arg;
+	unsigned idle = 0;
+
+	prctl(PR_SET_NAME, "roost-watch", 0, 0, 0);
+	while (!atomic_load_explicit(&w->stop, memory_order_acquire)) {
+		idle = look(w) ? 0 : idle + 1;
+		if (idle < IDLE) {
+			sys_futex_wait(&w->shared.asleep, 0, LOOK_NS);
+			continue;
+		}
+		idle = 0;
+		if (may_sleep(w) && !atomic_load_explicit(&w->stop, memory_order_acquire))
+			sys_futex_wait(&w->shared.asleep, 1, UINT64_MAX);
+	}
+	return NULL;
+}
+
+int drive_watch(struct drive *d, struct guard *const *guards, unsigned n)
+{
+	struct watch *w = &d->watch;
+	int rc;
+
+	for (unsigned i = 0; i < n; i++)
+		w->guard[i] = guards[i];
+	atomic_store_explicit(&w->num, n, memory_order_release);
+	rc = thread_start(&w->thread, STACK_BYTES, watch_main, w);
+	if (rc)
+		return rc;
+	w->running = true;
+	for (unsigned i = 0; i < n; i++)
+		atomic_store_explicit(&guards[i]->watch, &w->shared, memory_order_relaxed);
+	return 0;
+}
+
+void watch_stop(struct watch *w)
+{
+	if (!w->running)
+		return;
+	atomic_store_explicit(&w->stop, true, memory_order_release);
+	atomic_store_explicit(&w->shared.asleep, 0, memory_order_relaxed);
+	sys_futex_wake(&w->shared.asleep);
+	pthread_join(w->thread, NULL);
+	w->running = false;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What packets bring: parameters, with which a call begins, and payload, in order and in its place. What becomes of a call is call.c. */
+#include <endian.h>
+#include <string.h>
+
+#include "kernels/call.h"
+
+#define PIECE_BUDGET 256 /* steps for one piece of payload, then its packet comes again */
+
+static bool take_head(struct roost_rpc_head *h, const uint8_t *data)
+{
+	memcpy(h, data, sizeof(*h));
+	h->reply_addr = le64toh(h->reply_addr);
+	h->reply_rkey = le32toh(h->reply_rkey);
+	h->reply_len = le32toh(h->reply_len);
+	h->mark = le16toh(h->mark);
+	h->flags = le16toh(h->flags);
+	return h->reply_len == 0 ||
+	       (h->reply_len >= sizeof(struct roost_rpc_tail) && h->reply_len <= NIC_MAX_MSG);
+}
+
+/* What is wrong with a call before its kernel sees it; 0: nothing. */
+static uint32_t check(const struct call *call)
+{
+	const struct roost_kernel *k = call->s ? call->s->k : NULL;
+
+	if (!k)
+		return ROOST_RPC_NO_KERNEL;
+	if (served_broken(call->s))
+		return ROOST_RPC_DISABLED;
+	if (call->head.reserved || call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM) || !k->params)
+		return ROOST_RPC_BAD_PARAMS;
+	if (!(call->head.flags & ROOST_RPC_STREAM))
+		return 0;
+	if (!k->payload)
+		return ROOST_RPC_BAD_PARAMS;
+	return call->q->announced ? ROOST_RPC_BUSY : 0;
+}
+
+static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
+{
+	struct roost_rpc_head head;
+	struct call *call;
+	uint32_t status;
+
+	if (p->len < sizeof(head) || !take_head(&head, p->data)) {
+		q->pu->ctr.malformed++;
+		return true;
+	}
+	call = call_take(q, fabric_find(q->f, p->op), p->op, p->rkey);
+	if (!call)
+		return false;
+	call->head = head;
+	status = check(call);
+	if (status) {
+		call_end(call, status, 0);
+		return true;
+	}
+	call_furnish(call, p->data + sizeof(head), p->len - (uint32_t)sizeof(head));
+	call->stream = head.flags & ROOST_RPC_STREAM;
+	if (call->stream) {
+		q->announced = true;
+		q->announced_op = p->op;
+		q->stream = call;
+	}
+	call_drive(call, 1);
+	return true;
+}
+
+/* Whose payload begins here. False: its kernel has no room. */
+static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
+{
+	struct served *s;
+
+	q->msg = NULL;
+	q->in_piece = false;
+	if (q->announced && q->announced_op == p->op) {
+		q->msg = q->stream; /* or it is over already, and this is nobody's */
+		q->stream = NULL;
+		q->announced = false;
+	} else {
+		s = fabric_find(q->f, p->op);
+		if (s && s->k->payload && !served_broken(s)) {
+			q->msg = call_take(q, s, p->op, p->rkey);
+			if (!q->msg)
+				return false;
+			call_furnish(q->msg, NULL, 0);
+			q->msg->stream = true;
+			q->msg->state = CALL_STREAM;
+		} else {
+			q->pu->ctr.no_kernel++;
+		}
+	}
+	q->in_msg = true;
+	q->msg_op = p->op;
+	q->msg_total = p->total;
+	q->msg_off = 0;
+	return true;
+}
+
+/* Is it what follows, or what was there before and could not be taken? The wire is no authority on that. */
+static bool continues(const struct call_qp *q, const struct nic_rpc_piece *p)
+{
+	return q->in_msg && p->off == q->msg_off && p->total == q->msg_total && p->op == q->msg_op &&
+	       (!q->in_piece || p->len == q->piece_len);
+}
+
+/* Hands the piece to its kernel. False: it could not be done with it. */
+static bool feed(struct call_qp *q, const struct nic_rpc_piece *p)
+{
+	struct call *call = q->msg;
+	struct roost_call *c = &call->c;
+
+	if (!q->in_piece) {
+		/* What it does with its parameters comes first. */
+		call_drive(call, PIECE_BUDGET);
+		if (q->msg != call)
+			return true;
+		if (call->state != CALL_STREAM)
+			return false;
+		q->in_piece = true;
+		q->piece_len = p->len;
+		c->len = p->len;
+		c->offset = p->off;
+		c->total = p->total;
+		c->last = p->last;
+		c->resume = 0;
+		call->payload = true;
+		call->state = CALL_READY;
+	}
+	c->data = p->data;
+	call_drive(call, PIECE_BUDGET);
+	if (q->msg != call)
+		return true;
+	c->data = NULL;
+	return call->state == CALL_STREAM;
+}
+
+/* Its payload stops short. What it has sent must be acknowledged before its slot can go. */
+static void break_off(struct call_qp *q)
+{
+	struct call *call = q->msg;
+	bool in_list = list_linked(&call->link);
+
+	q->msg = NULL;
+	call->payload = false;
+	call->broken = true;
+	if (in_list)
+		list_del(&call->link);
+	if (call->state != CALL_WAITING || in_list)
+		call_cut_off(call, ROOST_RPC_BAD_PARAMS, call->sent);
+}
+
+static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
+{
+	if (!continues(q, p)) {
+		if (q->in_msg && q->msg)
+			break_off(q);
+		if (p->off == 0 && !begin_msg(q, p)) {
+			q->in_msg = false;
+			return false;
+		}
+	}
+	if (q->msg) {
+		struct served *s = q->msg->s;
+
+		if (!feed(q, p)) {
+			q->pu->ctr.refused++;
+			return false;
+		}
+		q->pu->ctr.payload_bytes += p->len;
+		s->pu[q->pu->index].ctr.payload_bytes += p->len;
+	}
+	q->in_piece = false;
+	q->msg_off = p->off + p->len;
+	if (p->last)
+		q->in_msg = false;
+	return true;
+}
+
+bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p)
+{
+	return p->payload ? deliver_payload(q, p) : deliver_params(q, p);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * cmocka takes SIGSEGV and its kin for each test, after the handlers of ours were installed for the process. A test that needs those keeps them in
+ * a group's setup, behind what installs them, and takes them back at its start.
+ */
+#ifndef ROOST_TESTS_HANDLERS_H
+#define ROOST_TESTS_HANDLERS_H
+
+#include <signal.h>
+
+static const int handled[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+static struct sigaction handlers[sizeof(handled) / sizeof(handled[0])];
+
+static inline void keep_handlers(void)
+{
+	for (unsigned i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+		sigaction(handled[i], NULL, &handlers[i]);
+}
+
+static inline void take_back_handlers(void)
+{
+	for (unsigned i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+		sigaction(handled[i], &handlers[i], NULL);
+}
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Regions of the node's own, lent to kernels: by number, with the rights given, in all versions, and to nobody else. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "rig.h"
+
+static struct rig R, *const r = &R;
+
+enum what { READ, WRITE, COPY_OUT, COPY_IN, CAS, SEND_FROM, REPLY_FROM, WHATS };
+
+/* agent: does what its parameters say, at an address of a granted region, and one of the caller's. */
+struct params {
+	uint64_t what, n, va, own;
+};
+
+struct state {
+	uint64_t word, scrap;
+};
+
+static enum roost_next agent(struct roost_call *c)
+{
+	const struct params *p = c->params;
+	struct state *s = c->state;
+
+	ROOST_STEPS(c);
+	s->word = 7;
+	if (p->what == READ)
+		ROOST_READ_IN(c, (uint32_t)p->n, p->va, &s->word, 8);
+	if (p->what == WRITE)
+		ROOST_WRITE_IN(c, (uint32_t)p->n, p->va, &s->word, 8);
+	if (p->what == COPY_OUT)
+		ROOST_COPY_IN(c, 0, p->own, (uint32_t)p->n, p->va, 8);
+	if (p->what == COPY_IN)
+		ROOST_COPY_IN(c, (uint32_t)p->n, p->va, 0, p->own, 8);
+	if (p->what == CAS)
+		ROOST_CAS_IN(c, (uint32_t)p->n, p->va, &s->word, 9);
+	if (p->what == SEND_FROM) {
+		ROOST_SEND_FROM_IN(c, (uint32_t)p->n, p->va, 8);
+		return ROOST_DONE;
+	}
+	if (p->what == REPLY_FROM)
+		ROOST_REPLY_FROM_IN(c, (uint32_t)p->n, p->va, 8);
+	/* The region holds for one step alone. */
+	ROOST_READ(c, p->own, &s->scrap, 8);
+	ROOST_REPLY(c, &s->word, 8);
+	ROOST_STEPS_END;
+}
+
+/* Tells what it has. */
+static enum roost_next asks(struct roost_call *c)
+{
+	return roost_reply(c, ROOST_RPC_OK, c->grants, c->num_grants * (uint32_t)sizeof(*c->grants));
+}
+
+enum { AGENT = 0x1000, OTHER };
+
+#define KERNEL(n, o, v, f)                                                                                   \
+	{                                                                                                    \
+		.abi = ROOST_KERNEL_ABI, .version = v, .name = n, .op = o,                                   \
+		.state_size = sizeof(struct state), .params = f                                              \
+	}
+
+static const struct roost_kernel agents[] = {KERNEL("agent", AGENT, 1, agent),
+					     KERNEL("agent", AGENT, 2, agent),
+					     KERNEL("asks", AGENT, 3, asks)},
+				 other = KERNEL("other", OTHER, 1, agent);
+
+static uint64_t memory[64];
+static uint32_t pd, key;
+
+/* A region without remote rights, in a protection domain of its own. */
+static void open_rig(uint64_t seed, const struct sim_params *sp, bool writable)
+{
+	struct nic_mr_attr a = {.addr = memory,
+				.len = sizeof(memory),
+				.iova = 0x7000000000,
+				.access = writable ? NIC_ACCESS_LOCAL_WRITE : 0};
+
+	rig_open(r, seed, &(struct rig_shape){.sp = *sp, .mtu = 256});
+	assert_int_equal(nic_pd_alloc(r->w.nic[1], &pd), 0);
+	a.pd = pd;
+	assert_int_equal(nic_mr_register(r->w.nic[1], &a, &key), 0);
+	assert_int_equal(fabric_deploy(r->f, &agents[0], NULL), 0);
+	assert_int_equal(fabric_deploy(r->f, &other, NULL), 0);
+	for (unsigned i = 0; i < 64; i++)
+		memory[i] = i;
+}
+
+static unsigned grant(uint64_t op, uint32_t access)
+{
+	struct roost_grant region = {.addr = 0x7000000000, .len = sizeof(memory), .access = access};
+	unsigned number = 0;
+
+	assert_int_equal(fabric_grant(r->f, op, &region, pd, key, &number), 0);
+	return number;
+}
+
+static struct rig_reply act(uint64_t op, enum what what, unsigned n, uint64_t off)
+{
+	struct params p = {.what = what, .n = n, .va = 0x7000000000 + off, .own = rig_va(r, 0)};
+
+	return rig_call(r, op, &p, sizeof(p), 8);
+}
+
+static uint64_t value(struct rig_reply a)
+{
+	uint64_t v;
+
+	assert_int_equal(a.status, ROOST_RPC_OK);
+	assert_int_equal(a.len, 8);
+	memcpy(&v, a.data, 8);
+	return v;
+}
+
+static void what_was_lent(void **state)
+{
+	uint64_t *own;
+
+	for (uint64_t seed = 1; seed < 4; seed++) {
+		open_rig(seed, &(struct sim_params){.delay_ns = 1000, .loss = seed > 1 ? 0.1 : 0}, true);
+		own = (uint64_t *)r->node[0].mem;
+		assert_int_equal(grant(AGENT, 14), 1);
+		assert_int_equal(value(act(AGENT, READ, 1, 8 * 5)), 5);
+		act(AGENT, WRITE, 1, 8 * 6);
+		assert_int_equal(memory[6], 7);
+		act(AGENT, COPY_OUT, 1, 8 * 11);
+		assert_int_equal(own[0], 11);
+		own[0] = 99;
+		act(AGENT, COPY_IN, 1, 8 * 12);
+		assert_int_equal(memory[12], 99);
+		assert_int_equal(value(act(AGENT, CAS, 1, 8 * 7)), 7);
+		assert_int_equal(memory[7], 9);
+		for (unsigned i = 20; i < 40; i++) {
+			assert_int_equal(value(act(AGENT, SEND_FROM, 1, 8 * i)), i);
+			assert_int_equal(value(act(AGENT, REPLY_FROM, 1, 8 * i)), i);
+		}
+		rig_close(r);
+	}
+}
+
+static void what_was_not(void **state)
+{
+	open_rig(10, &(struct sim_params){.delay_ns = 1000}, true);
+	assert_int_equal(grant(AGENT, NIC_ACCESS_REMOTE_READ), 1);
+	for (enum what w = 0; w < WHATS; w++) {
+		bool reads = w == READ || w == COPY_OUT || w == SEND_FROM || w == REPLY_FROM;
+
+		/* By its right number; by others; not by its address alone; beyond its ends; by another kernel. */
+		assert_int_equal(act(AGENT, w, 1, 0).status, reads ? ROOST_RPC_OK : ROOST_RPC_ACCESS);
+		assert_int_equal(act(AGENT, w, 0, 0).status, ROOST_RPC_ACCESS);
+		assert_int_equal(act(AGENT, w, 2, 0).status, ROOST_RPC_ACCESS);
+		assert_int_equal(act(AGENT, w, UINT32_MAX, 0).status, ROOST_RPC_ACCESS);
+		assert_int_equal(act(AGENT, w, 1, (uint64_t)-8).status, ROOST_RPC_ACCESS);
+		assert_int_equal(act(AGENT, w, 1, sizeof(memory) - 7).status, ROOST_RPC_ACCESS);
+		assert_int_equal(act(OTHER, w, 1, 0).status, ROOST_RPC_ACCESS);
+	}
+	for (unsigned i = 0; i < 64; i++)
+		assert_int_equal(memory[i], i);
+	rig_close(r);
+	/* Rights to change what the node itself may not. */
+	open_rig(11, &(struct sim_params){.delay_ns = 1000}, false);
+	assert_int_equal(grant(AGENT, 14), 1);
+	assert_int_equal(act(AGENT, WRITE, 1, 0).status, ROOST_RPC_ACCESS);
+	assert_int_equal(act(AGENT, CAS, 1, 0).status, ROOST_RPC_ACCESS);
+	assert_int_equal(act(AGENT, READ, 1, 0).status, ROOST_RPC_OK);
+	rig_close(r);
+}
+
+static void numbers(void **state)
+{
+	struct roost_grant region = {.addr = 1, .len = 1, .access = 4};
+	struct served *s;
+	unsigned n;
+
+	open_rig(20, &(struct sim_params){.delay_ns = 1000}, true);
+	assert_int_equal(fabric_grant(r->f, 0x9999, &region, pd, key, &n), -ENOENT);
+	for (unsigned i = 1; i <= ROOST_KERNEL_GRANTS; i++)
+		assert_int_equal(grant(AGENT, 4), i);
+	assert_int_equal(fabric_grant(r->f, AGENT, &region, pd, key, &n), -ENOSPC);
+	assert_int_equal(grant(OTHER, 4), 1);
+	assert_int_equal(fabric_revoke(r->f, AGENT, 3), 0);
+	assert_int_equal(fabric_revoke(r->f, AGENT, 3), -ENOENT);
+	assert_int_equal(fabric_revoke(r->f, AGENT, 0), -ENOENT);
+	assert_int_equal(fabric_revoke(r->f, AGENT, 9), -ENOENT);
+	assert_int_equal(act(AGENT, READ, 3, 0).status, ROOST_RPC_ACCESS);
+	assert_int_equal(act(AGENT, READ, 8, 0).status, ROOST_RPC_OK);
+	assert_int_equal(grant(AGENT, 14), 3);
+	assert_int_equal(act(AGENT, WRITE, 3, 0).status, ROOST_RPC_OK);
+	/* The next version has them too, and sees them. */
+	for (unsigned i = 1; i < 3; i++) {
+		assert_int_equal(
+			fabric_prepare(r->f, &(struct fabric_kernel){.k = &agents[i], .replace = true}, &s),
+			0);
+		fabric_place(r->f, s);
+		if (i == 1)
+			assert_int_equal(act(AGENT, READ, 3, 8).status, ROOST_RPC_OK);
+	}
+	{
+		struct rig_reply a = rig_call(r, AGENT, NULL, 0, 1000);
+		struct roost_grant has[ROOST_KERNEL_GRANTS];
+
+		assert_int_equal(a.len, sizeof(has));
+		memcpy(has, a.data, sizeof(has));
+		assert_int_equal(has[2].access, 14);
+		assert_int_equal(has[7].addr, 0x7000000000);
+	}
+	/* Loaded anew it has none. */
+	world_run(&r->w, world_now(&r->w) + SEC);
+	assert_int_equal(fabric_undeploy(r->f, AGENT), 0);
+	assert_int_equal(fabric_deploy(r->f, &agents[0], NULL), 0);
+	assert_int_equal(act(AGENT, READ, 1, 0).status, ROOST_RPC_ACCESS);
+	/* And none when the region is gone. */
+	assert_int_equal(act(OTHER, READ, 1, 0).status, ROOST_RPC_OK);
+	assert_int_equal(nic_mr_deregister(r->w.nic[1], key), 0);
+	assert_int_equal(act(OTHER, READ, 1, 0).status, ROOST_RPC_ACCESS);
+	rig_close(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_was_lent),
+		cmocka_unit_test(what_was_not),
+		cmocka_unit_test(numbers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
