@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "kernels/fabric.h"
 #include "make_packet.h"
 #include "roost/consistency.h"
@@ -26,10 +27,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MAX_TURN   5000
 #define OP_STREAM  0x1000
 
-struct input {
-	const uint8_t *p, *end;
-};
-
 struct rig {
 	struct world w;
 	struct ep e;
@@ -37,19 +34,6 @@ struct rig {
 	struct pkt_addr peer;
 	uint64_t sent;
 };
-
-static uint8_t u8(struct input *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
-
-static void must(bool ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "fuzz_call: %s\n", what);
-		abort();
-	}
-}
 
 /* A kernel that does what its payload says: two bytes of each piece choose accesses, in both ways of writing steps. */
 struct stream {

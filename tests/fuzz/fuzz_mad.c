@@ -10,15 +10,12 @@
 #include <string.h>
 
 #include "cm/cm.h"
+#include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define CONNS  12
 #define FLIGHT 64
-
-struct input {
-	const uint8_t *p, *end;
-};
 
 struct flight {
 	struct pkt_addr src, dst;
@@ -44,19 +41,6 @@ struct world {
 	unsigned flying;
 	bool closing; /* programs do nothing any more but release */
 };
-
-static void must(bool ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "fuzz_mad: %s\n", what);
-		abort();
-	}
-}
-
-static uint8_t u8(struct input *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
 
 static void try_codec(const uint8_t *mad, size_t len)
 {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "make_packet.h"
 #include "world.h"
 
@@ -20,10 +21,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define GUARD	 256
 #define MTU	 256
 #define MAX_TURN 5000
-
-struct input {
-	const uint8_t *p, *end;
-};
 
 struct rig {
 	struct world w;
@@ -39,28 +36,6 @@ struct rig {
 	unsigned pieces, answers;
 	uint8_t answer[300];
 };
-
-static uint8_t u8(struct input *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
-
-static uint32_t u32(struct input *in)
-{
-	uint32_t v = u8(in);
-
-	v |= (uint32_t)u8(in) << 8;
-	v |= (uint32_t)u8(in) << 16;
-	return v | (uint32_t)u8(in) << 24;
-}
-
-static void must(bool ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "fuzz_rx: %s\n", what);
-		abort();
-	}
-}
 
 static void on_packet(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *src,
 		      const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)

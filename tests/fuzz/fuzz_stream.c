@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "kernels/fabric.h"
 #include "world.h"
 
@@ -24,34 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MAX_TURN 5000
 #define NOBODY	 0xffffu
 
-struct input {
-	const uint8_t *p, *end;
-};
-
-static uint8_t u8(struct input *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
-
-static uint32_t u16(struct input *in)
-{
-	uint32_t low = u8(in);
-
-	return low | (uint32_t)u8(in) << 8;
-}
-
 static void bytes(struct input *in, uint8_t *to, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		to[i] = u8(in);
-}
-
-static void must(bool ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "fuzz_stream: %s\n", what);
-		abort();
-	}
 }
 
 struct rig {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "input.h"
 #include "world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -16,32 +17,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define MEM	 16384
 #define MAX_TURN 5000 /* packets and WQEs that one turn may take on, by far */
 #define GUARD	 256
-
-struct input {
-	const uint8_t *p, *end;
-};
-
-static uint8_t u8(struct input *in)
-{
-	return in->p < in->end ? *in->p++ : 0;
-}
-
-static uint32_t u32(struct input *in)
-{
-	uint32_t v = u8(in);
-
-	v |= (uint32_t)u8(in) << 8;
-	v |= (uint32_t)u8(in) << 16;
-	return v | (uint32_t)u8(in) << 24;
-}
-
-static void must(bool ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "fuzz_wqe: %s\n", what);
-		abort();
-	}
-}
 
 /* An address that is good, at an edge, or nowhere. */
 static uint64_t address(struct input *in, const struct ep *e)
