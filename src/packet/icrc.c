@@ -19,8 +19,7 @@
 #include <assert.h>
 #include <endian.h>
 
-#include <isa-l/crc.h>
-
+#include "packet/crc32.h"
 #include "packet/headers.h"
 #include "packet/icrc.h"
 
@@ -42,11 +41,6 @@ static struct {
 	uint32_t x4[16];		     /* i * x^4 */
 	uint32_t back[ICRC_MAX_LEN / 4 + 1]; /* x^-8n, n from the identification to the ICRC, by length / 4 */
 } tab;
-
-static uint32_t crc(uint32_t state, const void *p, size_t n)
-{
-	return crc32_gzip_refl(state, p, n);
-}
 
 static uint32_t times_x(uint32_t a)
 {
@@ -74,7 +68,7 @@ static uint32_t forward(uint32_t d, size_t n)
 {
 	static const uint8_t zeros[64];
 
-	return crc(d, zeros, n) ^ crc(0, zeros, n);
+	return crc32_update(d, zeros, n) ^ crc32_update(0, zeros, n);
 }
 
 /* And undone, one bit at a time: bit 31 tells whether the polynomial was added. */
@@ -157,7 +151,7 @@ static uint32_t pseudo_header(const uint8_t *ip)
 		p[7] = 0xff; /* hop limit */
 	}
 	memset(udp + 6, 0xff, 2); /* UDP checksum */
-	return crc(0, h, (size_t)(udp + 8 - h));
+	return crc32_update(0, h, (size_t)(udp + 8 - h));
 }
 
 void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struct pkt_addr *dst,
@@ -200,7 +194,7 @@ static inline bool length_ok(size_t len)
 /* The reserved byte is read once: it may change under us, and then the packet is merely wrong. */
 static inline uint32_t body(uint32_t state, const uint8_t *bth, size_t len)
 {
-	return crc(state ^ tab.resv[*(const volatile uint8_t *)(bth + 4)], bth, len - ICRC_LEN);
+	return crc32_update(state ^ tab.resv[*(const volatile uint8_t *)(bth + 4)], bth, len - ICRC_LEN);
 }
 
 uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t len)
