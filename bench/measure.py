@@ -17,10 +17,21 @@ class Failed(Exception):
 
 
 class Measurement:
-    """`run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or what `merge` makes one of several), or anything (limits)."""
+    """
+    `run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or what `merge` makes one of several), or anything (limits). `beside`, in the same unit, is what the value
+    is compared with: measured before and after each run, since a shared machine is another one a minute later.
+    """
 
-    def __init__(self, name, shown, run, unit='', sweep=False, merge=None):
-        self.name, self.shown, self.run, self.unit, self.sweep, self.merge = name, shown, run, unit, sweep, merge
+    def __init__(self, name, shown, run, unit='', sweep=False, merge=None, beside=None):
+        self.name, self.shown, self.unit, self.sweep, self.merge = name, shown, unit, sweep, merge
+        self.run = run if beside is None else lambda: between(beside, run)
+
+
+def between(beside, run):
+    before = beside()
+    result = run()
+    result['beside'] = (before + beside()) / 2
+    return result
 
 
 def command(args, env=None):
@@ -110,7 +121,17 @@ class Roost:
         """The object that --json prints; a build that lacks the subcommand fails as any command does."""
         return last_json(command([self.path, *args]))
 
-    def perf(self, name, what, unit, value):
+    def limit(self, *path, scale=1):
+        """A figure of `roost limits`, in a fraction of a run's time."""
+        def run():
+            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds', f'{self.seconds / 4:g}', '--json'])
+            for key in path:
+                v = v[key]
+            return v * scale
+
+        return run
+
+    def perf(self, name, what, unit, value, beside=None):
         args = ['perf', *what.split(), '--json']
 
         def run():
@@ -118,17 +139,17 @@ class Roost:
             result['value'] = value(result)
             return result
 
-        return Measurement(name, self.shown(args), run, unit)
+        return Measurement(name, self.shown(args), run, unit, beside=beside)
 
-    def gbps(self, name, what):
-        return self.perf(name, f'{what} --seconds {self.seconds:g}', 'Gbit/s', lambda r: r['goodput_gbps'])
+    def gbps(self, name, what, beside=None):
+        return self.perf(name, f'{what} --seconds {self.seconds:g}', 'Gbit/s', lambda r: r['goodput_gbps'], beside)
 
-    def rate(self, name, what):
-        return self.perf(name, f'{what} --seconds {self.seconds:g}', 'M/s', lambda r: r['msg_rate'] / 1e6)
+    def rate(self, name, what, beside=None):
+        return self.perf(name, f'{what} --seconds {self.seconds:g}', 'M/s', lambda r: r['msg_rate'] / 1e6, beside)
 
-    def latency(self, name, what, point='p50'):
+    def latency(self, name, what, point='p50', beside=None):
         time_or_count = '' if '--iters' in what else f' --seconds {self.seconds:g}'
-        return self.perf(name, what + time_or_count, 'us', lambda r: r['latency_us'][point])
+        return self.perf(name, what + time_or_count, 'us', lambda r: r['latency_us'][point], beside)
 
     def sweep(self, name, what):
         args = ['perf', *what.split(), '--sweep', '--json']
@@ -143,7 +164,7 @@ class Roost:
         args = [os.path.join(os.path.dirname(os.path.abspath(__file__)), 'stages'), os.path.dirname(self.path), '--json']
         return Measurement('stages', 'bench/stages build --json', lambda: last_json(command(args)))
 
-    def stock_latency(self, name, shared):
+    def stock_latency(self, name, shared, beside=None):
         """perftest's ib_write_lat, which spins on its memory and never polls, under `roost run`."""
         a, b = two_cpus()
         b = a if shared else b
@@ -160,7 +181,7 @@ class Roost:
             return perftest_latency(pair(*sides(port), port))
 
         shown = f'taskset -c {a} build/roost run --port udp:127.0.0.3 -- ib_write_lat -F -x 0 -s 64 -n 10000 127.0.0.1'
-        return Measurement(name, f'{shown} (the server the same on CPU {b}, port udp:127.0.0.2)', run, 'us')
+        return Measurement(name, f'{shown} (the server the same on CPU {b}, port udp:127.0.0.2)', run, 'us', beside=beside)
 
 
     def connections(self, name, port, count, unit, value):
@@ -243,31 +264,44 @@ MB_PER_GBIT = (1 << 20) * 8 / 1e9  # ucx_perftest counts a MB as 2^20 bytes
 def plan(path, seconds):
     """All measurements, in the order of a round: what is compared stands close together."""
     r = Roost(path, seconds)
+    ring, both, small = r.limit('ring_gbps', '4096'), r.limit('ring_bidir_gbps', '4096'), r.limit('ring_rate', '64', scale=1e-6)
+    gso, rtt, cores = r.limit('udp_gso_gbps'), r.limit('udp_rtt_ns', scale=1e-3), r.limit('core_rtt_ns', scale=1e-3)
+    wake, wake_beside = r.limit('wake_p99_ns', scale=1e-3), r.limit('wake_beside_ns', scale=1e-3)
+
+    def ours():
+        return r.json_of(f'perf write --local --port shm --size 64K --seconds {seconds / 2:g} --json'.split())['goodput_gbps']
+
+    def small_writes(port):
+        return r.json_of(f'perf write --local --port {port} --size 64 --post-list 32 --seconds {seconds / 2:g} --json'.split())['msg_rate'] / 1e6
+
+    def polled():
+        return r.json_of(f'perf write --local --port udp --size 64 --lat pingpong --seconds {seconds / 2:g} --json'.split())['latency_us']['p50']
+
     return [
         r.limits(),
-        r.gbps('shm-write-64k', 'write --local --port shm --size 64K'),
-        r.gbps('shm-read-64k', 'read --local --port shm --size 64K'),
-        r.gbps('shm-write-64k-bidir', 'write --local --port shm --size 64K --bidir'),
-        r.gbps('udp-write-64k', 'write --local --port udp --size 64K'),
-        r.gbps('udp-read-64k', 'read --local --port udp --size 64K'),
+        r.gbps('shm-write-64k', 'write --local --port shm --size 64K', beside=ring),
+        r.gbps('shm-read-64k', 'read --local --port shm --size 64K', beside=ours),
+        r.gbps('shm-write-64k-bidir', 'write --local --port shm --size 64K --bidir', beside=both),
+        r.gbps('udp-write-64k', 'write --local --port udp --size 64K', beside=gso),
+        r.gbps('udp-read-64k', 'read --local --port udp --size 64K', beside=gso),
         iperf3(seconds),
         ucx('ucx-tcp-put-64k', 'ucp_put_bw', SIZE_64K, 5000, 'Gbit/s', lambda f: f[5] * MB_PER_GBIT),
-        r.rate('shm-write-64b', 'write --local --port shm --size 64 --post-list 32'),
+        r.rate('shm-write-64b', 'write --local --port shm --size 64 --post-list 32', beside=small),
         r.rate('udp-write-64b', 'write --local --port udp --size 64 --post-list 32'),
         ucx('ucx-tcp-put-64b', 'ucp_put_bw', 64, 50000, 'M/s', lambda f: f[7] / 1e6),
-        r.rate('shm-send-ud-64b', 'send --local --port shm --size 64 --post-list 32 --transport ud'),
-        r.rate('udp-send-ud-64b', 'send --local --port udp --size 64 --post-list 32 --transport ud'),
-        r.latency('shm-read-lat', 'read --local --port shm --size 64 --lat completion'),
-        r.latency('shm-read-lat-passive', 'read --local --port shm --size 64 --lat completion --passive'),
-        r.latency('shm-read-sleeping', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99'),
+        r.rate('shm-send-ud-64b', 'send --local --port shm --size 64 --post-list 32 --transport ud', beside=lambda: small_writes('shm')),
+        r.rate('udp-send-ud-64b', 'send --local --port udp --size 64 --post-list 32 --transport ud', beside=lambda: small_writes('udp')),
+        r.latency('shm-read-lat', 'read --local --port shm --size 64 --lat completion', beside=cores),
+        r.latency('shm-read-lat-passive', 'read --local --port shm --size 64 --lat completion --passive', beside=cores),
+        r.latency('shm-read-sleeping', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99', beside=wake),
         r.latency('shm-write-pingpong', 'write --local --port shm --size 64 --lat pingpong'),
         r.latency('shm-write-firstbyte', 'write --local --port shm --size 64 --lat firstbyte'),
-        r.latency('udp-read-lat', 'read --local --port udp --size 64 --lat completion'),
-        r.latency('udp-read-lat-passive', 'read --local --port udp --size 64 --lat completion --passive'),
-        r.latency('udp-read-sleeping', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99'),
+        r.latency('udp-read-lat', 'read --local --port udp --size 64 --lat completion', beside=rtt),
+        r.latency('udp-read-lat-passive', 'read --local --port udp --size 64 --lat completion --passive', beside=rtt),
+        r.latency('udp-read-sleeping', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99', beside=wake),
         r.latency('udp-write-pingpong', 'write --local --port udp --size 64 --lat pingpong'),
-        r.stock_latency('udp-ib_write_lat', False),
-        r.stock_latency('udp-ib_write_lat-shared', True),
+        r.stock_latency('udp-ib_write_lat', False, beside=polled),
+        r.stock_latency('udp-ib_write_lat-shared', True, beside=wake_beside),
         ucx('ucx-tcp-get-lat', 'ucp_get', 64, 3000, 'us', lambda f: f[1]),
         r.connections('shm-connect-1', 'shm', 1, 'us', lambda us: us),
         r.connections('udp-connect-1', 'udp', 1, 'us', lambda us: us),

@@ -121,38 +121,45 @@ struct figure {
 	measure *fn;
 	unsigned arg;
 	bool on_core; /* runs in this thread, on the first core */
+	bool memory;  /* much of it, at random */
 };
 
 static const struct figure figures[] = {
 	{"ring_gbps", "ring_rate", "ring, copy and CRC-32 on both sides, 4096 bytes", NULL, ring, LARGE,
-	 false},
-	{"ring_gbps", "ring_rate", "ring, 64 bytes", NULL, ring, SMALL, false},
+	 false, false},
+	{"ring_gbps", "ring_rate", "ring, 64 bytes", NULL, ring, SMALL, false, false},
 	{"ring_bidir_gbps", "ring_bidir_rate", "ring, both directions in sum, 4096 bytes", NULL, ring_bidir,
-	 LARGE, false},
+	 LARGE, false, false},
 	{"ring_bidir_gbps", "ring_bidir_rate", "ring, both directions in sum, 64 bytes", NULL, ring_bidir,
-	 SMALL, false},
-	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 4096 bytes", NULL, shm_port, LARGE, false},
-	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 64 bytes", NULL, shm_port, SMALL, false},
-	{"core_rtt_ns", NULL, "core to core and back", "ns", core_rtt, 0, false},
-	{"wake_ns", NULL, "a sleeping thread woken, p50", "ns", wake_idle, 50, false},
-	{"wake_p99_ns", NULL, "a sleeping thread woken, p99", "ns", wake_idle, 99, false},
-	{"wake_beside_ns", NULL, "the same where another thread spins, p50", "ns", wake_beside, 50, false},
-	{"udp_gso_gbps", NULL, "UDP_SEGMENT over loopback, copy and CRC-32", "Gbit/s", udp_gso, 0, false},
-	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes", "ns", udp_rtt, 0, false},
-	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0, true},
-	{"random_read_ns", NULL, "random 64-byte read, one after the other", "ns", random_ns, 0, true},
-	{"copy_gbs", NULL, "copy, blocks of 4 KiB in the cache", "GB/s", copy_cached, 0, true},
-	{"copy_stream_gbs", NULL, "copy, through memory", "GB/s", copy_stream, 0, true},
-	{"crc32_gbs", NULL, "CRC-32, blocks of 4 KiB in the cache", "GB/s", crc32, 0, true},
+	 SMALL, false, false},
+	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 4096 bytes", NULL, shm_port, LARGE, false,
+	 false},
+	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 64 bytes", NULL, shm_port, SMALL, false,
+	 false},
+	{"core_rtt_ns", NULL, "core to core and back", "ns", core_rtt, 0, false, false},
+	{"wake_ns", NULL, "a sleeping thread woken, p50", "ns", wake_idle, 50, false, false},
+	{"wake_p99_ns", NULL, "a sleeping thread woken, p99", "ns", wake_idle, 99, false, false},
+	{"wake_beside_ns", NULL, "the same where another thread spins, p50", "ns", wake_beside, 50, false,
+	 false},
+	{"udp_gso_gbps", NULL, "UDP_SEGMENT over loopback, copy and CRC-32", "Gbit/s", udp_gso, 0, false,
+	 false},
+	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes", "ns", udp_rtt, 0, false, false},
+	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0, true, true},
+	{"random_read_ns", NULL, "random 64-byte read, one after the other", "ns", random_ns, 0, true, true},
+	{"copy_gbs", NULL, "copy, blocks of 4 KiB in the cache", "GB/s", copy_cached, 0, true, false},
+	{"copy_stream_gbs", NULL, "copy, through memory", "GB/s", copy_stream, 0, true, true},
+	{"crc32_gbs", NULL, "CRC-32, blocks of 4 KiB in the cache", "GB/s", crc32, 0, true, false},
 };
 
 #define NUM_FIGURES ARRAY_SIZE(figures)
 
 static double values[NUM_FIGURES][MAX_ROUNDS];
 static bool absent[NUM_FIGURES]; /* this machine can't do it */
+static bool wanted[NUM_FIGURES];
 
 static double seconds = 1;
 static uint64_t rounds = 5;
+static const char *only;
 static bool json;
 
 static const struct opt opts[] = {
@@ -160,11 +167,12 @@ static const struct opt opts[] = {
 		  .min = 0.1, .max = 1000),
 	OPT_VALUE("rounds", 'r', OPT_COUNT, &rounds, "N",
 		  "how often each is taken; the median counts (default: 5)", .min = 1, .max = MAX_ROUNDS),
+	OPT_VALUE("only", 'o', OPT_STRING, &only, "KEY", "this one only, by its key in the JSON object"),
 	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "limits",
-	.synopsis = "[--seconds S] [--rounds N] [--json]",
+	.synopsis = "[--seconds S] [--rounds N] [--only KEY] [--json]",
 	.about =
 		"Measures what this machine allows, with bare programs of a few lines: the yardstick for what Roost\n"
 		"does on it. Two cores pass messages through a ring (1024 slots of 4,160 bytes, published every 16\n"
@@ -172,7 +180,7 @@ static const struct opt_command cmd = {
 		"there and back, UDP packets go over loopback, memory is read at random, copied and checked.",
 	.opts = opts,
 	.examples = "  roost limits\n"
-		    "  roost limits --seconds 5 --json | jq .ring_gbps\n",
+		    "  roost limits --only ring_gbps --json | jq .ring_gbps\n",
 };
 
 static int compare(const void *a, const void *b)
@@ -185,6 +193,22 @@ static int compare(const void *a, const void *b)
 static double median(unsigned i)
 {
 	return values[i][rounds / 2];
+}
+
+/* Which of the figures are asked for; whether memory is. False: none. */
+static bool choose(bool *memory)
+{
+	bool any = false;
+
+	for (unsigned i = 0; i < NUM_FIGURES; i++) {
+		const struct figure *f = &figures[i];
+
+		wanted[i] =
+			!only || strcmp(only, f->key) == 0 || (f->rate_key && strcmp(only, f->rate_key) == 0);
+		any |= wanted[i];
+		*memory |= wanted[i] && f->memory;
+	}
+	return any;
 }
 
 /* ---- measuring ---- */
@@ -223,7 +247,7 @@ static int run_all(const struct bench *b)
 	for (unsigned round = 0; round < rounds && rc == 0; round++) {
 		for (unsigned i = 0; i < NUM_FIGURES && rc == 0; i++) {
 			progress_at(&progress, done++, figures[i].label);
-			if (!absent[i])
+			if (wanted[i] && !absent[i])
 				rc = run_figure(b, i, round);
 		}
 	}
@@ -253,19 +277,24 @@ static void row(struct table *t, const char *label, const char *unit, const doub
 static void print_table(const struct bench *b)
 {
 	struct table t;
+	char memory[64] = "";
 
+	if (b->memory.p)
+		snprintf(memory, sizeof(memory), " | random reads over %zu MiB", b->memory.size >> 20);
 	if (b->cores.shared)
 		printf("one core only: threads that should have one each take turns on core %d; ring and round-trip "
 		       "figures mean little\n",
 		       b->cores.cpu[0]);
 	else
-		printf("cores %d and %d | median of %u rounds | random reads over %zu MiB\n", b->cores.cpu[0],
-		       b->cores.cpu[1], (unsigned)rounds, b->memory.size >> 20);
+		printf("cores %d and %d | median of %u rounds%s\n", b->cores.cpu[0], b->cores.cpu[1],
+		       (unsigned)rounds, memory);
 	table_init(&t, 5);
 	table_row(&t, (const char *const[]){"limit", "median", "", "low", "high"});
 	for (unsigned i = 0; i < NUM_FIGURES; i++) {
 		const struct figure *f = &figures[i];
 
+		if (!wanted[i])
+			continue;
 		if (absent[i]) {
 			table_row(&t, (const char *const[]){f->label, "-", "not possible here", "", ""});
 		} else if (f->rate_key) {
@@ -305,6 +334,8 @@ static int print_json(const struct bench *b)
 	for (unsigned i = 0; i < NUM_FIGURES; i++) {
 		const struct figure *f = &figures[i];
 
+		if (!wanted[i])
+			continue;
 		if (absent[i]) {
 			json_object_set_new(top, f->key, json_null());
 		} else if (f->rate_key) {
@@ -314,7 +345,8 @@ static int print_json(const struct bench *b)
 			json_object_set_new(top, f->key, json_real(median(i)));
 		}
 	}
-	json_object_set_new(top, "random_read_bytes", json_integer((json_int_t)b->memory.size));
+	if (b->memory.p)
+		json_object_set_new(top, "random_read_bytes", json_integer((json_int_t)b->memory.size));
 	json_object_set_new(top, "cores", json_pack("[ii]", b->cores.cpu[0], b->cores.cpu[1]));
 	json_object_set_new(top, "cores_shared", json_boolean(b->cores.shared));
 	json_object_set_new(top, "machine", machine_describe());
@@ -327,15 +359,18 @@ static int print_json(const struct bench *b)
 int cmd_limits(int argc, char **argv)
 {
 	struct bench b = {0};
+	bool memory = false;
 	int at = opt_parse(&cmd, argc, argv, false), rc;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (at < argc)
 		return opt_usage(&cmd, "takes no operands, so not '%s'", argv[at]);
+	if (!choose(&memory))
+		return opt_usage(&cmd, "no limit is called '%s': they are the keys that --json prints", only);
 	b.seconds = seconds / (double)rounds;
 	rc = limit_pick_cores(&b.cores);
-	if (rc == 0)
+	if (rc == 0 && memory)
 		rc = limit_memory_get(&b.memory);
 	if (rc)
 		return opt_failed(&cmd, "can't set up: %s", strerror(-rc));
@@ -346,6 +381,7 @@ int cmd_limits(int argc, char **argv)
 		else
 			print_table(&b);
 	}
-	limit_memory_put(&b.memory);
+	if (memory)
+		limit_memory_put(&b.memory);
 	return rc;
 }
