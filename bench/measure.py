@@ -265,7 +265,7 @@ def plan(path, seconds):
     """All measurements, in the order of a round: what is compared stands close together."""
     r = Roost(path, seconds)
     ring, both, small = r.limit('ring_gbps', '4096'), r.limit('ring_bidir_gbps', '4096'), r.limit('ring_rate', '64', scale=1e-6)
-    gso, rtt, cores = r.limit('udp_gso_gbps'), r.limit('udp_rtt_ns', scale=1e-3), r.limit('core_rtt_ns', scale=1e-3)
+    gso, gso_small, rtt, cores = r.limit('udp_gso_gbps'), r.limit('udp_gso_small_mops'), r.limit('udp_rtt_ns', scale=1e-3), r.limit('core_rtt_ns', scale=1e-3)
     wake, wake_beside = r.limit('wake_p99_ns', scale=1e-3), r.limit('wake_beside_ns', scale=1e-3)
 
     def ours():
@@ -287,7 +287,7 @@ def plan(path, seconds):
         iperf3(seconds),
         ucx('ucx-tcp-put-64k', 'ucp_put_bw', SIZE_64K, 5000, 'Gbit/s', lambda f: f[5] * MB_PER_GBIT),
         r.rate('shm-write-64b', 'write --local --port shm --size 64 --post-list 32', beside=small),
-        r.rate('udp-write-64b', 'write --local --port udp --size 64 --post-list 32'),
+        r.rate('udp-write-64b', 'write --local --port udp --size 64 --post-list 32', beside=gso_small),
         ucx('ucx-tcp-put-64b', 'ucp_put_bw', 64, 50000, 'M/s', lambda f: f[7] / 1e6),
         r.rate('shm-send-ud-64b', 'send --local --port shm --size 64 --post-list 32 --transport ud', beside=lambda: small_writes('shm')),
         r.rate('udp-send-ud-64b', 'send --local --port udp --size 64 --post-list 32 --transport ud', beside=lambda: small_writes('udp')),

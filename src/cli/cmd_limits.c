@@ -67,6 +67,11 @@ static int udp_gso(const struct bench *b, unsigned arg, double *v)
 	return limit_udp_gso(&b->cores, b->seconds, v);
 }
 
+static int udp_gso_small(const struct bench *b, unsigned arg, double *v)
+{
+	return limit_udp_gso_small(&b->cores, b->seconds, v);
+}
+
 static int udp_rtt(const struct bench *b, unsigned arg, double *v)
 {
 	return limit_udp_rtt(&b->cores, b->seconds, v);
@@ -143,6 +148,8 @@ static const struct figure figures[] = {
 	 false},
 	{"udp_gso_gbps", NULL, "UDP_SEGMENT over loopback, copy and CRC-32", "Gbit/s", udp_gso, 0, false,
 	 false},
+	{"udp_gso_small_mops", NULL, "UDP_SEGMENT over loopback, packets of 64 bytes", "M/s", udp_gso_small,
+	 0, false, false},
 	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes", "ns", udp_rtt, 0, false, false},
 	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0, true, true},
 	{"random_read_ns", NULL, "random 64-byte read, one after the other", "ns", random_ns, 0, true, true},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bare UDP over loopback. Bandwidth: groups of fifteen packets of 4,112 bytes, the BTH, 4 KiB and the ICRC; one call sends a
- * group, one receives it. Bytes in flight are bounded by a count that both threads see, which costs nothing and loses nothing:
+ * Bare UDP over loopback. Bandwidth: groups of fifteen packets of 4,112 bytes, the BTH, 4 KiB and the ICRC, or of 64 packets
+ * of 96 bytes, a WRITE of 64 each; one call sends a group, one receives it. Bytes in flight are bounded by a count that both threads see, which costs nothing and loses nothing:
  * no protocol could do better. Round trip: one small packet there and back, both sides polling.
  */
 #include "cli/limit_udp.h"
@@ -26,12 +26,8 @@
 #define UDP_GRO 104
 #endif
 
-#define PAYLOAD	   4096u
-#define BTH	   12u
 #define ICRC	   4u
-#define PACKET	   (BTH + PAYLOAD + ICRC)
-#define GROUP	   15u /* as many as 64 KiB hold */
-#define IN_FLIGHT  (8u * GROUP)
+#define IN_FLIGHT  8u /* groups */
 #define BUFFER	   (2 << 20)
 #define DATAGRAM   65536u
 #define WORK_SIZE  DATAGRAM
@@ -40,7 +36,16 @@
 #define CLOCK_SPINS 1024u
 #define OVERDUE_NS  50000000u
 
+struct shape {
+	uint32_t headers, payload, packet;
+	uint32_t group; /* as many as 64 KiB hold, and as any kernel takes */
+};
+
+static const struct shape large = {.headers = 12, .payload = 4096, .packet = 12 + 4096 + ICRC, .group = 15};
+static const struct shape small = {.headers = 28, .payload = 64, .packet = 28 + 64 + ICRC, .group = 64};
+
 struct job {
+	const struct shape *shape;
 	int fd[2];
 	struct sockaddr_in addr[2];
 	uint8_t *stage, *from, *to, *buf;
@@ -74,27 +79,27 @@ static int open_socket(struct job *j, int side)
 }
 
 /* So that no group finds the buffer full: of the whole receive buffer three quarters, as udp_open.c explains. */
-static uint32_t packets_that_fit(int fd)
+static uint32_t packets_that_fit(const struct shape *s, int fd)
 {
 	socklen_t len = sizeof(int);
 	int bytes = 0;
 	uint32_t fit;
 
 	sys_getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &len);
-	fit = (uint32_t)bytes / 4 * 3 / (PACKET + PACKET / 16);
-	return fit < IN_FLIGHT ? fit : IN_FLIGHT;
+	fit = (uint32_t)bytes / 4 * 3 / (s->packet + s->packet / 16);
+	return fit < IN_FLIGHT * s->group ? fit : IN_FLIGHT * s->group;
 }
 
 static int set_up_bandwidth(struct job *j)
 {
-	int size = PACKET, one = 1, rc;
+	int size = (int)j->shape->packet, one = 1, rc;
 
 	rc = sys_setsockopt(j->fd[0], SOL_UDP, UDP_SEGMENT, &size, sizeof(size));
 	if (!rc)
 		rc = sys_setsockopt(j->fd[1], SOL_UDP, UDP_GRO, &one, sizeof(one));
 	if (!rc)
 		rc = sys_connect(j->fd[0], (struct sockaddr *)&j->addr[1], sizeof(j->addr[1]));
-	j->in_flight = packets_that_fit(j->fd[1]);
+	j->in_flight = packets_that_fit(j->shape, j->fd[1]);
 	j->stage = mem_alloc_pages(DATAGRAM);
 	j->buf = mem_alloc_pages(DATAGRAM);
 	j->from = mem_alloc_pages(WORK_SIZE);
@@ -108,6 +113,8 @@ static int set_up_bandwidth(struct job *j)
 
 static void send_groups(struct job *j, struct limit_pair *p)
 {
+	const struct shape *s = j->shape;
+	uint32_t covered = s->headers + s->payload;
 	uint64_t sent = 0, last = 0;
 	uint32_t at = 0;
 	unsigned spins = 0;
@@ -116,7 +123,7 @@ static void send_groups(struct job *j, struct limit_pair *p)
 		ssize_t n;
 		uint64_t received = atomic_load_explicit(&j->received, memory_order_acquire);
 
-		if (sent + GROUP - received > j->in_flight) {
+		if (sent + s->group - received > j->in_flight) {
 			limit_wait(p, &spins);
 			/* The kernel may drop after all: what is long overdue is not in flight any more. */
 			if (spins % CLOCK_SPINS == 0 && clock_ns() - last > OVERDUE_NS)
@@ -124,29 +131,31 @@ static void send_groups(struct job *j, struct limit_pair *p)
 			continue;
 		}
 		last = clock_ns();
-		for (uint32_t i = 0; i < GROUP; i++) {
-			uint8_t *pkt = j->stage + i * PACKET;
+		for (uint32_t i = 0; i < s->group; i++) {
+			uint8_t *pkt = j->stage + i * s->packet;
 			uint32_t crc;
 
-			memset(pkt, (int)i, BTH);
-			memcpy(pkt + BTH, j->from + at, PAYLOAD);
-			crc = crc32_gzip_refl(0, pkt, BTH + PAYLOAD);
-			memcpy(pkt + BTH + PAYLOAD, &crc, sizeof(crc));
-			at = (at + PAYLOAD) % WORK_SIZE;
+			memset(pkt, (int)i, s->headers);
+			memcpy(pkt + s->headers, j->from + at, s->payload);
+			crc = crc32_gzip_refl(0, pkt, covered);
+			memcpy(pkt + covered, &crc, sizeof(crc));
+			at = (at + s->payload) % WORK_SIZE;
 		}
 		do {
-			n = sys_sendto(j->fd[0], j->stage, GROUP * PACKET, 0, NULL, 0);
+			n = sys_sendto(j->fd[0], j->stage, s->group * s->packet, 0, NULL, 0);
 		} while (n == -EAGAIN && limit_count(p, 0, 0));
 		if (n < 0 && n != -EAGAIN) {
 			fail(j, (int)n);
 			return;
 		}
-		sent += GROUP;
+		sent += s->group;
 	} while (limit_count(p, 0, 0) && !atomic_load_explicit(&j->error, memory_order_relaxed));
 }
 
 static void receive_groups(struct job *j, struct limit_pair *p)
 {
+	const struct shape *s = j->shape;
+	uint32_t covered = s->headers + s->payload;
 	uint64_t total = 0;
 	uint32_t at = 0;
 	unsigned spins = 0;
@@ -164,14 +173,14 @@ static void receive_groups(struct job *j, struct limit_pair *p)
 			limit_wait(p, &spins);
 			continue;
 		}
-		for (const uint8_t *pkt = j->buf; pkt + PACKET <= j->buf + n; pkt += PACKET, got++) {
+		for (const uint8_t *pkt = j->buf; pkt + s->packet <= j->buf + n; pkt += s->packet, got++) {
 			uint32_t crc;
 
-			memcpy(&crc, pkt + BTH + PAYLOAD, sizeof(crc));
-			if (unlikely(crc32_gzip_refl(0, pkt, BTH + PAYLOAD) != crc))
+			memcpy(&crc, pkt + covered, sizeof(crc));
+			if (unlikely(crc32_gzip_refl(0, pkt, covered) != crc))
 				fail(j, -EIO);
-			memcpy(j->to + at, pkt + BTH, PAYLOAD);
-			at = (at + PAYLOAD) % WORK_SIZE;
+			memcpy(j->to + at, pkt + s->headers, s->payload);
+			at = (at + s->payload) % WORK_SIZE;
 		}
 		total += got;
 		atomic_store_explicit(&j->received, total, memory_order_release);
@@ -249,7 +258,7 @@ static void job_free(struct job *j)
 	free(j);
 }
 
-int limit_udp_gso(const struct limit_cores *c, double seconds, double *gbps)
+static int gso(const struct limit_cores *c, const struct shape *shape, double seconds, double *per_second)
 {
 	double rate[2];
 	int rc;
@@ -257,6 +266,7 @@ int limit_udp_gso(const struct limit_cores *c, double seconds, double *gbps)
 
 	if (!j)
 		return rc;
+	j->shape = shape;
 	if (!rc)
 		rc = set_up_bandwidth(j);
 	if (!rc)
@@ -264,8 +274,24 @@ int limit_udp_gso(const struct limit_cores *c, double seconds, double *gbps)
 	if (!rc)
 		rc = j->error;
 	if (!rc)
-		*gbps = rate[1] * PAYLOAD * 8 / 1e9;
+		*per_second = rate[1];
 	job_free(j);
+	return rc;
+}
+
+int limit_udp_gso(const struct limit_cores *c, double seconds, double *gbps)
+{
+	int rc = gso(c, &large, seconds, gbps);
+
+	*gbps *= large.payload * 8 / 1e9;
+	return rc;
+}
+
+int limit_udp_gso_small(const struct limit_cores *c, double seconds, double *mops)
+{
+	int rc = gso(c, &small, seconds, mops);
+
+	*mops /= 1e6;
 	return rc;
 }
 
