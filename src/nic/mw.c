@@ -146,7 +146,7 @@ static struct mr_entry *region_for(struct mr_table *t, const struct nic_qp *qp, 
 static bool window_ok(const struct nic_qp *qp, const struct mr_entry *w, const struct binding *b)
 {
 	if (!same_window(b->key, b->new_key) || b->new_key == 0 || w->windows != qp->pd ||
-	    b->access & ~(uint32_t)(REMOTE_RIGHTS | NIC_ACCESS_ZERO_BASED))
+	    b->access & ~(uint32_t)(REMOTE_RIGHTS | NIC_ACCESS_ZERO_BASED | NIC_ACCESS_LOCAL_WRITE))
 		return false;
 	if (w->kind == MR_WINDOW_1) /* o10-36.2.2 */
 		return !(b->access & NIC_ACCESS_ZERO_BASED);

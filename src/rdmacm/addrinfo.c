@@ -64,18 +64,25 @@ static int fill(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints, co
 	return ret;
 }
 
-/* Without a node and a service there are only the hints' addresses. */
+static int copy_hint(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from, socklen_t len)
+{
+	if (!from || !len)
+		return 0;
+	return len <= sizeof(struct sockaddr_storage) ? copy_addr(to, to_len, from, len) : -EINVAL;
+}
+
+/* Without a node and a service the answer is the hints: with both addresses, one or none. */
 static int fill_from_hints(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints)
 {
-	bool passive = hints->ai_flags & RAI_PASSIVE;
-	struct addrinfo ai = {.ai_socktype = hints->ai_qp_type == IBV_QPT_UD ? SOCK_DGRAM : SOCK_STREAM};
+	int ret;
 
-	ai.ai_addr = passive ? hints->ai_src_addr : hints->ai_dst_addr;
-	ai.ai_addrlen = passive ? hints->ai_src_len : hints->ai_dst_len;
-	if (!ai.ai_addr || !ai.ai_addrlen || ai.ai_addrlen > sizeof(struct sockaddr_storage))
-		return -EINVAL;
-	ai.ai_family = ai.ai_addr->sa_family;
-	return fill(rai, hints, &ai);
+	rai->ai_flags = hints->ai_flags;
+	rai->ai_family = hints->ai_family;
+	rai->ai_qp_type = hints->ai_qp_type;
+	rai->ai_port_space = hints->ai_port_space;
+	ret = copy_hint(&rai->ai_dst_addr, &rai->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
+	return ret ? ret
+		   : copy_hint(&rai->ai_src_addr, &rai->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
 }
 
 /* 0; -1 with errno; or what getaddrinfo(3) returns (EAI_*), as librdmacm passes it on. */

@@ -134,12 +134,43 @@ static void names_that_are_none(void **state)
 	rdma_freeaddrinfo(res);
 }
 
+/* librdmacm(3): without a node and a service the answer is what the hints say, with both addresses, one or none. */
+static void hints_alone_come_back(void **state)
+{
+	union address src = at4(0x7f000001, 7), dst = at6(8);
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_UDP, .ai_qp_type = IBV_QPT_UD}, *res;
+
+	assert_int_equal(rdma_getaddrinfo(NULL, NULL, &hints, &res), 0);
+	assert_null(res->ai_src_addr);
+	assert_null(res->ai_dst_addr);
+	assert_int_equal(res->ai_port_space, RDMA_PS_UDP);
+	assert_int_equal(res->ai_qp_type, IBV_QPT_UD);
+	rdma_freeaddrinfo(res);
+	hints.ai_src_addr = &src.sa;
+	hints.ai_src_len = sizeof(src.in);
+	assert_int_equal(rdma_getaddrinfo(NULL, NULL, &hints, &res), 0);
+	assert_int_equal(res->ai_src_len, sizeof(src.in));
+	assert_memory_equal(res->ai_src_addr, &src.in, sizeof(src.in));
+	assert_null(res->ai_dst_addr);
+	rdma_freeaddrinfo(res);
+	hints.ai_dst_addr = &dst.sa;
+	hints.ai_dst_len = sizeof(dst.in6);
+	assert_int_equal(rdma_getaddrinfo(NULL, NULL, &hints, &res), 0);
+	assert_non_null(res->ai_src_addr);
+	assert_memory_equal(res->ai_dst_addr, &dst.in6, sizeof(dst.in6));
+	rdma_freeaddrinfo(res);
+	hints.ai_dst_len = 1000;
+	assert_int_equal(rdma_getaddrinfo(NULL, NULL, &hints, &res), -1);
+	assert_int_equal(errno, EINVAL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(endpoints_connect_echo_and_disconnect),
 		cmocka_unit_test(a_refused_connection_is_an_error_code),
 		cmocka_unit_test(names_that_are_none),
+		cmocka_unit_test(hints_alone_come_back),
 	};
 
 	return RUN(tests);

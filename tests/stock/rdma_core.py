@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""rdma-core's own tests of the verbs and of librdmacm, through pyverbs, on our drop-in libraries.
+
+usage: rdma_core.py --roost PROGRAM --port udp|shm --folder DIR [--only TEXT]
+
+Debian's package python3-pyverbs has them beside its documentation. It is downloaded to DIR and unpacked there, never installed. Those of
+other vendors' extensions are left out, and those in EXCEPT. Exit status 0 only when none failed and enough of them ran; 77 when the
+package can't be had, and 1 for that too with ROOST_INTEROP=required in the environment.
+"""
+import argparse
+import glob
+import gzip
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+PACKAGE = "python3-pyverbs"
+PYTHON = "/usr/bin/python3"  # the distribution's: the package has modules for it
+LIMIT = 300  # seconds
+OTHERS = re.compile(r"mlx5|efa|cuda")  # vendors' own
+DRIVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rdma_core_driver.py")
+LEAST = 90  # tests that run; more are skipped: they ask for what the device does not have
+EXCEPT = {
+    "test_cq.CQTest.test_resize_cq": "wants completions to be there when the sends are posted",
+    "test_mr.MRTest.test_mr_rereg_access": "wants the keys of before; ours change, as they may",
+}
+RESULT = re.compile(r"^Ran (\d+) tests? in .*\n\n(OK|FAILED)(?: \((.*)\))?$", re.M)
+
+
+class Missing(Exception):
+    """The tests are not to be had here."""
+
+
+def output(*command, cwd):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd, check=False)
+    if done.returncode:
+        raise Missing(f"{' '.join(command)}: {done.stdout.strip()}")
+
+
+def unpack(folder):
+    """(where its modules are, where its tests are); downloads it once."""
+    tree = os.path.join(folder, PACKAGE)
+    tests = os.path.join(tree, "tests")
+    if not os.path.exists(tests):
+        scratch = os.path.join(folder, "unpacking")
+        shutil.rmtree(scratch, ignore_errors=True)
+        os.makedirs(scratch)
+        output("apt-get", "-q", "download", PACKAGE, cwd=scratch)
+        output("dpkg-deb", "-x", *glob.glob("*.deb", root_dir=scratch), ".", cwd=scratch)
+        take_tests(os.path.join(scratch, "usr/share/doc/rdma-core/tests"), os.path.join(scratch, "tests"))
+        os.rename(scratch, tree)
+    return os.path.join(tree, "usr/lib/python3/dist-packages"), tests
+
+
+def take_tests(source, to):
+    """Those that are ours to pass, uncompressed."""
+    os.makedirs(to)
+    for name in os.listdir(source):
+        if name.startswith("test_") and OTHERS.search(name):
+            continue
+        read = gzip.open if name.endswith(".gz") else open
+        with read(os.path.join(source, name), "rb") as packed, open(os.path.join(to, name.removesuffix(".gz")), "wb") as plain:
+            shutil.copyfileobj(packed, plain)
+
+
+def run(options, modules, tests):
+    """(how many ran and were not skipped, what went wrong)"""
+    net = f"127.{random.randrange(1, 64)}.{random.randrange(256)}"
+    command = [options.roost, "run", "--port", options.port, "--", PYTHON, DRIVER, "--dev", "roost0", "--port", "1", "--gid", "0", "-v",
+               *([options.only] if options.only else [])]
+    env = dict(os.environ, PYTHONPATH=modules, PYTHONDONTWRITEBYTECODE="1", ADDRESSES=f"{net}.2 {net}.3", EXCEPT=" ".join(EXCEPT))
+    env.pop("ROOST_PORT", None)
+    try:
+        done = subprocess.run(command, cwd=tests, env=env, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired as late:
+        return 0, f"still running after {LIMIT} s\n{(late.stdout or b'').decode(errors='replace')}"
+    found = RESULT.search(done.stdout)
+    if done.returncode or not found or found[2] != "OK":
+        return 0, f"exit status {done.returncode}\n{done.stdout}"
+    skipped = re.search(r"skipped=(\d+)", found[3] or "")
+    return int(found[1]) - (int(skipped[1]) if skipped else 0), None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--roost", required=True, help="the roost command")
+    parser.add_argument("--port", required=True, choices=["udp", "shm"])
+    parser.add_argument("--folder", required=True, help="where the package is unpacked")
+    parser.add_argument("--only", default="", metavar="TEXT", help="a module or a test, as in tests.test_cq")
+    options = parser.parse_args()
+    options.roost = os.path.abspath(options.roost)
+    start = time.monotonic()
+    try:
+        modules, tests = unpack(os.path.abspath(options.folder))
+    except Missing as why:
+        required = os.environ.get("ROOST_INTEROP") == "required"
+        print(f"{'FAILED' if required else 'SKIPPED'}: no tests of pyverbs were run: {why}")
+        sys.exit(1 if required else 77)
+    ran, problem = run(options, modules, tests)
+    if not problem and not options.only and ran < LEAST:
+        problem = f"only {ran} tests were not skipped, {LEAST} should be"
+    print(problem or f"{ran} tests passed over {options.port}, {time.monotonic() - start:.1f} s")
+    sys.exit(1 if problem else 0)
+
+
+main()

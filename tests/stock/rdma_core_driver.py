@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""
+Runs rdma-core's tests, for rdma_core.py, in their folder. Those of rdma_cm between two addresses (ADDRESSES): each process has a NIC of its
+own, and no network device of the kernel's goes with it, whose address they would take. EXCEPT names those that are left out.
+"""
+import os
+import sys
+import unittest
+from importlib.machinery import SourceFileLoader
+
+sys.path.insert(0, os.getcwd())
+from args_parser import parser  # noqa: E402
+
+tests = SourceFileLoader("tests", os.path.join(os.getcwd(), "__init__.py")).load_module()
+base, utils, cm = (sys.modules["tests." + name] for name in ("base", "rdmacm_utils", "base_rdmacm"))
+SERVER, CLIENT = os.environ["ADDRESSES"].split()
+active = False
+two_nodes, AddrInfo = base.RDMACMBaseTest.two_nodes_rdmacm_traffic, cm.AddrInfo
+
+
+def two_nodes_of_two_addresses(self, connection_resources, test_flow, **more):
+    def flow(passive, **words):
+        global active
+        active = not passive
+        test_flow(passive=passive, **words)
+
+    return two_nodes(self, connection_resources, flow, **more)
+
+
+def addr_info(src=None, **words):
+    return AddrInfo(src=CLIENT if active and src == SERVER else src, **words)
+
+
+base.RDMATestCase._get_ip_mac = lambda self, dev, port, idx: self.args.append([dev, port, idx, SERVER, "02:00:00:00:00:01"])
+base.RDMACMBaseTest.two_nodes_rdmacm_traffic = two_nodes_of_two_addresses
+cm.AddrInfo = utils.AddrInfo = addr_info
+for name in os.environ["EXCEPT"].split():
+    module, case, test = name.split(".")
+    delattr(getattr(sys.modules["tests." + module], case), test)
+parser.parse_args()
+unittest.main(module=tests)
