@@ -10,7 +10,7 @@ static uint32_t address(void)
 {
 	unsigned pid = (unsigned)getpid();
 
-	return 127u << 24 | (64 + (pid >> 16 & 63)) << 16 | (pid >> 8 & 255) << 8 | (1 + pid % 254);
+	return 127u << 24 | (64 + (pid >> 16 & 63)) << 16 | (pid & 0xffff);
 }
 
 static bool v6(void)

@@ -34,7 +34,7 @@ void choose_port(bool again)
 			network_add6("tun0", addr); /* or it is there */
 	} else {
 		snprintf(addr, sizeof(addr), "127.%u.%u.%u", 64 + (pid >> 16 & 63), pid >> 8 & 255,
-			 1 + pid % 254);
+			 pid & 255);
 	}
 	snprintf(spec, sizeof(spec), "%s:%s%s", kind(), addr, options ? options : "");
 	setenv("ROOST_PORT", spec, again);
