@@ -265,7 +265,8 @@ static int link_stopped(void *ctx, const struct pkt_addr *src, const uint8_t *bt
 static void set_up(struct run *u)
 {
 	struct world_shape shape = {.nics = 2 + (unsigned)rng_below(&u->r, rng_below(&u->r, 3) ? 3 : 7),
-				    .pus = 1 + (unsigned)rng_below(&u->r, 2)};
+				    .pus = 1 + (unsigned)rng_below(&u->r, 2),
+				    .v6 = u->seed % 3 == 0};
 	unsigned faulty = (unsigned)rng_below(&u->r, 6);
 
 	pick_link(u);

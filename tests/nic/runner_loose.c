@@ -129,6 +129,10 @@ static bool check_grh(const struct ep *from, const struct ep *to, const uint8_t 
 {
 	const struct pkt_addr *src = &nic_port(from->nic, 0, 0)->addr, *dst = &nic_port(to->nic, 0, 0)->addr;
 
+	if (!pkt_addr_is_v4(dst))
+		return grh[0] >> 4 == 6 && memcmp(grh + 8, src->b, 16) == 0 &&
+		       memcmp(grh + 24, dst->b, 16) == 0 &&
+		       (grh[4] << 8 | grh[5]) >= (int)(8 + 12 + 8 + len + 4);
 	/* IPv4: in the last 20 bytes, addresses last; the length is of IP, UDP, BTH, DETH, the payload and its ICRC at least. */
 	return memcmp(grh + 32, src->b + 12, 4) == 0 && memcmp(grh + 36, dst->b + 12, 4) == 0 &&
 	       grh[20] == 0x45 && (grh[22] << 8 | grh[23]) >= (int)(20 + 8 + 12 + 8 + len + 4);

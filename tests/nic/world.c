@@ -78,7 +78,7 @@ void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t
 			struct pkt_addr addr;
 			char text[32];
 
-			snprintf(text, sizeof(text), "10.0.%u.%u", p, i + 1);
+			snprintf(text, sizeof(text), shape->v6 ? "fd00::%x:%x" : "10.0.%u.%u", p, i + 1);
 			CHECK(pkt_addr_parse(text, &addr) == 0);
 			for (unsigned l = 0; l < w->pus; l++) {
 				w->port[i][p][l] =
