@@ -205,6 +205,19 @@ void drive_put(struct drive *d)
 	pthread_mutex_unlock(&engine_lock);
 }
 
+#define EXIT_NS 10000000u /* so long an exit waits for a turn to end */
+
+/* Nobody will: arming a port wakes who has not seen what was sent last, and a capture then writes down what it holds. */
+static void arm_for_good(struct drive *d)
+{
+	for (unsigned i = 0; i < d->pus; i++) {
+		if (!pu_own(&d->pu[i], clock_now() + EXIT_NS))
+			continue;
+		pu_arm(d, i);
+		pu_drop(&d->pu[i]);
+	}
+}
+
 /*
  * At exit the thread must end before what it uses is taken down, and the stat socket goes. The engine stays:
  * other threads may be using it, and the kernel closes what is open. A lock that is taken now belongs to a
@@ -216,6 +229,7 @@ static void __attribute__((destructor)) at_exit(void)
 		return;
 	if (engine) {
 		service_stop(engine);
+		arm_for_good(engine);
 		watch_stop(&engine->watch);
 		stat_close(engine);
 	}
