@@ -33,10 +33,9 @@
  * byte order you make them; parameters are aligned to 8.
  *
  * A kernel's functions run on the thread that drives the NIC: they must not block, sleep or allocate. One that crashes, or does not return for
- * a fifth of a second, is left where it is, for good: its call ends with ROOST_RPC_FAULT or ROOST_RPC_STUCK, and the kernel is out of service
- * until it is replaced. A lock that it held then stays taken.
- * Calls of one QP never run at the same time;
- * calls of different QPs may, when the NIC has several processing units: what `self` points to is shared.
+ * a fifth of a second (a third, when its thread does not run meanwhile), is left where it is, for good: its call ends with ROOST_RPC_FAULT or
+ * ROOST_RPC_STUCK, and the kernel is out of service until it is replaced. A lock that it held then stays taken. Calls of one QP never run at the
+ * same time; calls of different QPs may, when the NIC has several processing units: what `self` points to is shared.
  */
 #ifndef ROOST_KERNEL_H
 #define ROOST_KERNEL_H

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -92,20 +93,20 @@ enum guard_end guard_struck(struct guard *g)
 	return (enum guard_end)g->end;
 }
 
-bool guard_look(struct guard *g, unsigned looks)
+/* How long a thread of ours has run; 0: nobody knows. */
+static uint64_t run_ns(int tid)
 {
-	uint64_t steps = atomic_load_explicit(&g->steps, memory_order_relaxed);
-	bool moved = steps != g->seen;
+	/* As the kernel makes the clocks of pthread_getcpuclockid(3), which wants a pthread_t. */
+	clockid_t clock = (clockid_t)(~(unsigned)tid << 3 | 6);
+	struct timespec ts;
+
+	return clock_gettime(clock, &ts) ? 0 : (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static void give_order(struct guard *g, uint64_t steps, int tid)
+{
 	siginfo_t order;
 
-	g->seen = steps;
-	if (moved || !(steps & 1)) {
-		g->looks = 0;
-		return moved;
-	}
-	if (++g->looks < looks)
-		return true;
-	/* Again at each look from now on: the thread may block signals for a while. */
 	memset(&order, 0, sizeof(order));
 	order.si_signo = ORDER;
 	order.si_code = SI_QUEUE;
@@ -113,7 +114,25 @@ bool guard_look(struct guard *g, unsigned looks)
 	order.si_uid = getuid();
 	order.si_value.sival_ptr = (void *)(uintptr_t)&mark;
 	atomic_store_explicit(&g->condemned, steps, memory_order_relaxed);
-	syscall(SYS_rt_tgsigqueueinfo, order.si_pid, atomic_load_explicit(&g->tid, memory_order_relaxed),
-		ORDER, &order);
+	syscall(SYS_rt_tgsigqueueinfo, order.si_pid, tid, ORDER, &order);
+}
+
+bool guard_look(struct guard *g, const struct guard_patience *p)
+{
+	uint64_t steps = atomic_load_explicit(&g->steps, memory_order_relaxed);
+	int tid = atomic_load_explicit(&g->tid, memory_order_relaxed);
+	bool moved = steps != g->seen;
+
+	g->seen = steps;
+	if (moved || !(steps & 1)) {
+		g->looks = 0;
+		g->cpu = steps & 1 ? run_ns(tid) : 0;
+		return moved;
+	}
+	g->looks++;
+	if (g->looks < p->looks || (g->looks < p->at_most && run_ns(tid) - g->cpu < p->cpu_ns))
+		return true;
+	/* Again at each look from now on: the thread may block signals for a while. */
+	give_order(g, steps, tid);
 	return true;
 }

@@ -50,7 +50,16 @@ struct guard {
 	_Atomic uint64_t condemned;	   /* the value of steps that is to be left */
 	/* the watch's */
 	uint64_t seen;
+	uint64_t cpu; /* ns that its thread had run when the step was seen first */
 	unsigned looks;
+};
+
+/* When a step has not returned for too long. */
+struct guard_patience {
+	unsigned looks; /* that found it running after the first, and */
+	uint64_t
+		cpu_ns; /* so much that its thread has run meanwhile: one that waits for a core is not at fault; or */
+	unsigned at_most; /* so many looks, whatever it does */
 };
 
 /* Installs what it takes, once a process. 0 or -errno. Any thread. */
@@ -77,10 +86,7 @@ static inline void guard_stepped(struct guard *g)
 			      memory_order_relaxed);
 }
 
-/*
- * The watch, at equal intervals: true when steps were run since its last look, or one is running. One that is the same at so many looks after the first
- * is ended.
- */
-bool guard_look(struct guard *g, unsigned looks);
+/* The watch, at equal intervals: true when steps were run since its last look, or one is running. Ends one that it has no more patience with. */
+bool guard_look(struct guard *g, const struct guard_patience *p);
 
 #endif

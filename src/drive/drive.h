@@ -124,7 +124,8 @@ ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt
 				const uint8_t *mad);
 
 /*
- * Steps that are run under these guards (base/guard.h) and do not return for a fifth of a second are ended. They stay until the engine ends; once.
+ * Steps that are run under these guards (base/guard.h) and do not return for a fifth of a second, or a third when their thread does not
+ * run meanwhile, are ended. They stay until the engine ends; once.
  * 0, or why there is no thread for it. Control lock held.
  */
 int drive_watch(struct drive *d, struct guard *const *guards, unsigned n);

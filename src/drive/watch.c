@@ -10,11 +10,12 @@
 #include "drive/engine.h"
 
 #define LOOK_NS (50 * MS)
-#define LOOKS                                                                                                \
-	4 /* at the same step: it takes too long. Counted, since a process may be stopped for any time */
-#define IDLE 20 /* looks at which nothing had moved: time to sleep */
+#define IDLE	20 /* looks at which nothing had moved: time to sleep */
 
 #define STACK_BYTES (64 * 1024)
+
+/* Looks are counted, not time: a process may be stopped for any length of it. */
+static const struct guard_patience patience = {.looks = 4, .cpu_ns = 100 * MS, .at_most = 6};
 
 static bool look(struct watch *w)
 {
@@ -22,7 +23,7 @@ static bool look(struct watch *w)
 	bool moved = false;
 
 	for (unsigned i = 0; i < n; i++)
-		moved |= guard_look(w->guard[i], LOOKS);
+		moved |= guard_look(w->guard[i], &patience);
 	return moved;
 }
 

@@ -2,6 +2,7 @@
 /* The life of kernels through roost/verbs.h, on a NIC that threads drive: loaded, replaced under load, crashed, stuck. */
 #include "fixture.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -314,6 +315,66 @@ static void bad_kernels(void **state)
 	pair_close(&p);
 }
 
+/* ---- the watch ---- */
+
+/* How often the thread that watches kernels has slept; -1: there is none. */
+static long naps(void)
+{
+	DIR *tasks = opendir("/proc/self/task");
+	struct dirent *task;
+	long n = -1;
+
+	assert_non_null(tasks);
+	while ((task = readdir(tasks))) {
+		char path[300], line[128];
+		bool watch = false;
+		FILE *f;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
+		f = fopen(path, "r");
+		while (f && fgets(line, sizeof(line), f)) {
+			watch |= !strcmp(line, "Name:\troost-watch\n");
+			if (watch)
+				sscanf(line, "voluntary_ctxt_switches: %ld", &n);
+		}
+		if (f)
+			fclose(f);
+	}
+	closedir(tasks);
+	return n;
+}
+
+/* It sleeps when no kernel has run for a while, does not wake by itself, and is there when one does not return. */
+static void the_watch_sleeps(void **state)
+{
+	struct roost_caller *c;
+	struct roost_result r;
+	struct pair p;
+	long before;
+
+	take_back_handlers();
+	open_pair(&p);
+	c = roost_caller_create(p.qp[0], 1, 64);
+	memset(p.buf[1], 0, 64);
+	assert_int_equal(roost_kernel_deploy(p.ctx, &tallies[0], NULL), 0);
+	assert_int_equal(count(&p, c, 0).sum, 1);
+	while (naps() < 0) /* it has not got its name yet */
+		settle(p.cq[0]);
+	for (unsigned tries = 0;; tries++) {
+		before = naps();
+		nanosleep(&(struct timespec){.tv_nsec = 700000000}, NULL);
+		if (naps() == before)
+			break;
+		assert_true(tries < 50);
+	}
+	assert_int_equal(roost_kernel_deploy(p.ctx, &bad[1], NULL), 0);
+	assert_int_equal(roost_call(c, BAD_OP, 0, NULL, 0, NULL, 0, LONG, &r), 0);
+	assert_int_equal(r.status, ROOST_RPC_STUCK);
+	assert_true(naps() > before);
+	roost_caller_destroy(c);
+	pair_close(&p);
+}
+
 /* ---- grants and quotas ---- */
 
 /* Copies 8 bytes of the first granted region to where its parameters say. */
@@ -400,9 +461,9 @@ static int install_handlers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(out_of_files), cmocka_unit_test(a_thousand_replacements),
-		cmocka_unit_test(bad_kernels),	cmocka_unit_test(regions_of_the_node),
-		cmocka_unit_test(quotas),
+		cmocka_unit_test(out_of_files),	       cmocka_unit_test(a_thousand_replacements),
+		cmocka_unit_test(bad_kernels),	       cmocka_unit_test(the_watch_sleeps),
+		cmocka_unit_test(regions_of_the_node), cmocka_unit_test(quotas),
 	};
 
 	return cmocka_run_group_tests(tests, install_handlers, NULL);
