@@ -162,14 +162,16 @@ static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 		}
 	}
 	if (q->msg) {
-		struct served *s = q->msg->s;
+		struct kernel_counters *ctr = &q->msg->s->pu[q->pu->index].ctr;
 
+		/* First: a call that is over holds its kernel no longer. One that refuses the piece is not over. */
+		ctr->payload_bytes += p->len;
 		if (!feed(q, p)) {
+			ctr->payload_bytes -= p->len;
 			q->pu->ctr.refused++;
 			return false;
 		}
 		q->pu->ctr.payload_bytes += p->len;
-		s->pu[q->pu->index].ctr.payload_bytes += p->len;
 	}
 	q->in_piece = false;
 	q->msg_off = p->off + p->len;
