@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "base/fault.h"
@@ -34,6 +35,8 @@ static bool on_fault(int sig, siginfo_t *info, void *uc)
 	if (!(steps & 1) || (!order && info->si_code <= 0))
 		return false;
 	g->end = order ? GUARD_STUCK : GUARD_FAULT;
+	/* As it was before the signal: sanitizers block all of them in handlers. */
+	pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)uc)->uc_sigmask, NULL);
 	siglongjmp(g->scope->env, 1);
 }
 

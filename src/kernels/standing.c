@@ -144,12 +144,14 @@ static bool may_end(const struct served *s)
 
 void fabric_reap(struct fabric *f)
 {
-	struct served *s, *next;
+	struct list_head *at, *next;
 	bool again;
 
 	do {
 		again = false;
-		list_for_each_entry_safe (s, next, &f->leaving, link) {
+		list_for_each_safe (at, next, &f->leaving) {
+			struct served *s = list_entry(at, struct served, link);
+
 			if (!may_end(s))
 				continue;
 			list_del(&s->link);
@@ -289,15 +291,16 @@ int fabric_deploy(struct fabric *f, const struct roost_kernel *k, void *self)
 
 static int take_away(struct fabric *f, struct served **place, bool whole)
 {
-	struct served *s, *going = *place;
+	struct served *going = *place;
+	const struct list_head *at;
 
 	fabric_reap(f);
 	if (!going)
 		return -ENOENT;
 	if (whole && busy(going))
 		return -EBUSY;
-	list_for_each_entry (s, &f->leaving, link)
-		if (whole && s->standing == going->standing)
+	list_for_each (at, &f->leaving)
+		if (whole && list_entry(at, struct served, link)->standing == going->standing)
 			return -EBUSY;
 	*place = NULL;
 	leave(f, going);
@@ -387,16 +390,16 @@ int fabric_revoke(struct fabric *f, uint64_t op, unsigned number)
 
 static const struct served *at(const struct fabric *f, unsigned i)
 {
-	const struct served *s;
+	const struct list_head *pos;
 
 	for (unsigned k = 0; k < f->num_kernels; k++)
 		if (f->kernels[k] && i-- == 0)
 			return f->kernels[k];
 	if (f->fallback && i-- == 0)
 		return f->fallback;
-	list_for_each_entry (s, &f->leaving, link)
+	list_for_each (pos, &f->leaving)
 		if (i-- == 0)
-			return s;
+			return list_entry(pos, struct served, link);
 	return NULL;
 }
 
