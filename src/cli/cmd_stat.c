@@ -1,27 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `roost stat`: counters of running NICs, asked at their stat sockets (src/drive/stat.c). */
-#include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <jansson.h>
 
+#include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/stat_print.h"
 #include "cli/term.h"
 #include "port/shm_dir.h"
 
-#define ANSWER_MS  2000	      /* a process that does not answer in this time is stopped, or stuck */
-#define ANSWER_MAX (1u << 20) /* bytes */
+#define ANSWER_MS 2000
 
 static bool all, json, prometheus, watching;
 static double every = 1;
@@ -50,112 +44,6 @@ static const struct opt_command cmd = {
 		    "  roost stat --json | jq '.nics[].counters.retransmitted_pkts'\n",
 };
 
-/* ---- asking ---- */
-
-/* Everything up to the end of the stream, the caller's to free; NULL when it does not come. */
-static char *read_answer(int fd)
-{
-	char *buf = malloc(ANSWER_MAX);
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-	size_t have = 0;
-
-	while (buf && have < ANSWER_MAX) {
-		ssize_t n;
-
-		if (poll(&p, 1, ANSWER_MS) <= 0)
-			break;
-		n = recv(fd, buf + have, ANSWER_MAX - have, MSG_DONTWAIT);
-		if (n == 0) {
-			buf[have] = '\0';
-			return buf;
-		}
-		if (n < 0)
-			break;
-		have += (size_t)n;
-	}
-	free(buf);
-	return NULL;
-}
-
-/*
- * What the NIC of process `pid` says. NULL: there is none any more, or, with *mute, it says nothing sensible.
- */
-static json_t *ask(int dirfd, const char *name, bool *mute)
-{
-	struct sockaddr_un sa;
-	socklen_t len = shm_dir_sockaddr(dirfd, name, &sa);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	char *text = NULL;
-	json_t *o = NULL;
-
-	*mute = true;
-	if (fd < 0)
-		return NULL;
-	if (connect(fd, (struct sockaddr *)&sa, len) == 0) {
-		text = read_answer(fd);
-	} else if (errno == ECONNREFUSED || errno == ENOENT) {
-		/* Its process died without cleaning up. */
-		unlinkat(dirfd, name, 0);
-		*mute = false;
-	}
-	close(fd);
-	if (text)
-		o = json_loads(text, 0, NULL);
-	free(text);
-	if (!json_is_object(o)) {
-		json_decref(o);
-		return NULL;
-	}
-	return o;
-}
-
-/* The number behind "stat."; 0: another kind of file. */
-static int pid_of(const char *name)
-{
-	char *end;
-	long pid;
-
-	if (strncmp(name, "stat.", 5) != 0 || !isdigit((unsigned char)name[5]))
-		return 0;
-	pid = strtol(name + 5, &end, 10);
-	return *end == '\0' && pid > 0 && pid < INT32_MAX ? (int)pid : 0;
-}
-
-static int compare_pids(const void *a, const void *b)
-{
-	return (*(const int *)a > *(const int *)b) - (*(const int *)a < *(const int *)b);
-}
-
-/* The processes that have a stat socket, in order; *pids is the caller's to free. */
-static unsigned list_pids(int dirfd, int **pids)
-{
-	int copy = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = copy < 0 ? NULL : fdopendir(copy);
-	unsigned n = 0, room = 0;
-	struct dirent *e;
-
-	*pids = NULL;
-	while (dir && (e = readdir(dir)) != NULL) {
-		int pid = pid_of(e->d_name);
-
-		if (!pid)
-			continue;
-		if (n == room) {
-			int *more = realloc(*pids, (room += 64) * sizeof(*more));
-
-			if (!more)
-				break;
-			*pids = more;
-		}
-		(*pids)[n++] = pid;
-	}
-	if (dir)
-		closedir(dir);
-	if (n)
-		qsort(*pids, n, sizeof(**pids), compare_pids);
-	return n;
-}
-
 /* ---- choosing ---- */
 
 static const char *program_of(const json_t *nic)
@@ -183,7 +71,7 @@ static json_t *collect(int dirfd, char **names, bool *used, int n, int *rc)
 {
 	json_t *nics = json_array();
 	int *pids;
-	unsigned count = list_pids(dirfd, &pids);
+	unsigned count = ask_list(dirfd, "stat.", &pids);
 
 	for (unsigned i = 0; i < count; i++) {
 		char name[SHM_NAME_MAX];
@@ -191,7 +79,7 @@ static json_t *collect(int dirfd, char **names, bool *used, int n, int *rc)
 		bool mute;
 
 		snprintf(name, sizeof(name), "stat.%d", pids[i]);
-		nic = ask(dirfd, name, &mute);
+		nic = ask(dirfd, name, NULL, ANSWER_MS, &mute);
 		if (nic && wanted(names, used, n, pids[i], program_of(nic))) {
 			json_array_append(nics, nic);
 		} else if (!nic && mute && wanted(names, used, n, pids[i], NULL)) {

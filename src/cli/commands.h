@@ -15,9 +15,12 @@ enum cli_exit {
 	CLI_NOT_FOUND = 127,
 };
 
+int cmd_call(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_kernel(int argc, char **argv);
 int cmd_limits(int argc, char **argv);
+int cmd_node(int argc, char **argv);
 int cmd_pcap(int argc, char **argv);
 int cmd_perf(int argc, char **argv);
 int cmd_run(int argc, char **argv);

@@ -12,6 +12,9 @@ static const struct command {
 } commands[] = {
 	{"demo", cmd_demo, "move a file by RDMA between two processes, and check it"},
 	{"run", cmd_run, "run a stock RDMA program on Roost"},
+	{"node", cmd_node, "serve memory and kernels to who connects"},
+	{"call", cmd_call, "call a kernel of a node"},
+	{"kernel", cmd_kernel, "list, load, replace and unload the kernels of a node"},
 	{"perf", cmd_perf, "measure bandwidth, message rate and latency; check every byte"},
 	{"limits", cmd_limits, "what this machine's cores, memory and sockets allow"},
 	{"devices", cmd_devices, "the devices, ports and addresses that a program would see"},

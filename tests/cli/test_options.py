@@ -3,7 +3,7 @@
 """Help is there with an example; nonsense gets one line and a status that is not 0."""
 from cli import check, finish, one_line_error, run
 
-COMMANDS = ['demo', 'run', 'perf', 'limits', 'devices', 'stat', 'pcap']
+COMMANDS = ['demo', 'run', 'node', 'call', 'kernel', 'perf', 'limits', 'devices', 'stat', 'pcap']
 
 USAGE = [
     ([], 'demo'),

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `roost kernel`: kernels of a node on this machine, asked at its control socket (node_control.h). */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "cli/ask.h"
+#include "cli/commands.h"
+#include "cli/node_request.h"
+#include "cli/options.h"
+#include "cli/term.h"
+#include "port/shm_dir.h"
+
+#define ANSWER_MS 30000 /* a kernel's start() may take its time */
+
+static bool json;
+
+static const struct opt opts[] = {OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+
+static const struct opt_command cmd = {
+	.name = "kernel",
+	.synopsis = "list [NODE]\n"
+		    "stat [NODE]\n"
+		    "load [NODE] FILE\n"
+		    "replace [NODE] FILE\n"
+		    "unload [NODE] KERNEL",
+	.about =
+		"Shows and changes the kernels of a running node of yours on this machine (roost node). NODE is its\n"
+		"process number, its --name, or its address; it may be left out when there is but one. FILE is a\n"
+		"shared object with a kernel in it, KERNEL a name or an op-code. Calls that are under way end on the\n"
+		"version that they began with.",
+	.opts = opts,
+	.examples = "  roost kernel list\n"
+		    "  roost kernel load 127.0.0.2 ./sum.so\n"
+		    "  roost kernel replace 127.0.0.2 ./sum2.so\n"
+		    "  roost kernel unload 127.0.0.2 sum\n",
+};
+
+enum verb { LIST, STAT, LOAD, REPLACE, UNLOAD, VERBS };
+static const char *const verbs[] = {"list", "stat", "load", "replace", "unload"};
+
+/* ---- finding the node ---- */
+
+static json_t *ask_node(int dirfd, int pid, const char *request, bool *mute)
+{
+	char name[SHM_NAME_MAX];
+
+	snprintf(name, sizeof(name), "node.%d", pid);
+	return ask(dirfd, name, request, ANSWER_MS, mute);
+}
+
+static bool is_called(const json_t *node, const char *word)
+{
+	const char *address = json_string_value(json_object_get(node, "address"));
+	const char *name = json_string_value(json_object_get(node, "name"));
+	char pid[24];
+
+	snprintf(pid, sizeof(pid), "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(node, "pid")));
+	return !word || strcmp(pid, word) == 0 || (address && strcmp(address, word) == 0) ||
+	       (name && strcmp(name, word) == 0);
+}
+
+/* The one node of this name, or at all: what it says of itself. NULL with an error printed. */
+static json_t *find_node(int dirfd, const char *word)
+{
+	unsigned found = 0, mutes = 0, count;
+	json_t *node = NULL, *o;
+	bool mute;
+	int *pids;
+
+	count = ask_list(dirfd, "node.", &pids);
+	for (unsigned i = 0; i < count; i++) {
+		o = ask_node(dirfd, pids[i], "{\"do\":\"stat\"}", &mute);
+		mutes += !o && mute;
+		if (!o || !is_called(o, word)) {
+			json_decref(o);
+			continue;
+		}
+		found++;
+		json_decref(node);
+		node = o;
+	}
+	free(pids);
+	if (found == 1)
+		return node;
+	json_decref(node);
+	if (found)
+		opt_failed(&cmd, "%u nodes are %s; say which by its process number (roost stat node)", found,
+			   word ? "called so" : "running");
+	else if (mutes)
+		opt_failed(&cmd, "a node does not answer; is it stopped?");
+	else if (word)
+		opt_failed(&cmd, "no running node of yours is '%s'; start one with roost node", word);
+	else
+		opt_failed(&cmd, "no node of yours is running; start one with roost node");
+	return NULL;
+}
+
+/* ---- showing ---- */
+
+static const char *text_of(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : "?";
+}
+
+static const char *number_of(const json_t *o, const char *key, char buf[40])
+{
+	return fmt_count(buf, 40, (uint64_t)json_integer_value(json_object_get(o, key)));
+}
+
+static void list_row(struct table *t, const json_t *k)
+{
+	char op[24], version[24];
+	bool leaving = strcmp(text_of(k, "state"), "leaving") == 0;
+	const char *cells[4] = {text_of(k, "name"), op, version,
+				leaving					     ? "leaving: has calls under way"
+				: json_is_true(json_object_get(k, "loaded")) ? "loaded"
+									     : "built in"};
+
+	snprintf(op, sizeof(op), "%#" PRIx64, (uint64_t)json_integer_value(json_object_get(k, "op")));
+	snprintf(version, sizeof(version), "%" JSON_INTEGER_FORMAT,
+		 json_integer_value(json_object_get(k, "version")));
+	table_row(t, cells);
+}
+
+static const char *const stat_keys[] = {"calls",     "ended_ok", "ended_other",	 "bad_params",
+					"access",    "too_long", "bound",	 "dropped",
+					"in_flight", "steps",	 "payload_bytes"};
+#define STAT_COLUMNS (1 + sizeof(stat_keys) / sizeof(stat_keys[0]))
+
+static void stat_row(struct table *t, const json_t *k)
+{
+	char value[STAT_COLUMNS][40];
+	const char *cells[STAT_COLUMNS] = {text_of(k, "name")};
+
+	for (size_t i = 1; i < STAT_COLUMNS; i++)
+		cells[i] = number_of(k, stat_keys[i - 1], value[i]);
+	table_row(t, cells);
+}
+
+static void show(const json_t *node, enum verb verb)
+{
+	static const char *const list_head[] = {"kernel", "op-code", "version", "is"};
+	static const char *const stat_head[STAT_COLUMNS] = {
+		"kernel",   "calls", "ok",	"own status", "bad params", "access",
+		"too long", "bound", "dropped", "under way",  "steps",	    "payload bytes"};
+	struct table t;
+	json_t *k;
+	size_t i;
+
+	table_init(&t, verb == LIST ? 4 : STAT_COLUMNS);
+	table_row(&t, verb == LIST ? list_head : stat_head);
+	json_array_foreach(json_object_get(node, "kernels"), i, k)
+	{
+		if (verb == LIST)
+			list_row(&t, k);
+		else
+			stat_row(&t, k);
+	}
+	table_print(&t, stdout, verb == LIST ? 1u << 0 | 1u << 3 : 1u << 0);
+	table_free(&t);
+}
+
+/* ---- changing ---- */
+
+/* NULL with an error printed. */
+static json_t *request_for(enum verb verb, const char *word)
+{
+	char *path, *end;
+	json_t *o;
+
+	if (verb == UNLOAD) {
+		uint64_t op = strtoull(word, &end, 0);
+
+		return isdigit((unsigned char)*word) && *end == '\0'
+			       ? json_pack("{s:s,s:I}", "do", "unload", "op", (json_int_t)op)
+			       : json_pack("{s:s,s:s}", "do", "unload", "kernel", word);
+	}
+	path = realpath(word, NULL);
+	if (!path) {
+		opt_failed(&cmd, "can't read %s: %s", word, strerror(errno));
+		return NULL;
+	}
+	o = json_pack("{s:s,s:s}", "do", verbs[verb], "file", path);
+	if (!o)
+		opt_failed(&cmd, "%s: a path that is not UTF-8 can't be told to the node", word);
+	free(path);
+	return o;
+}
+
+static int change(int dirfd, const json_t *node, enum verb verb, const char *word)
+{
+	json_t *request = request_for(verb, word), *o = NULL;
+	char *line = request ? json_dumps(request, JSON_COMPACT) : NULL;
+	int rc = CLI_FAILED;
+	bool mute;
+
+	json_decref(request);
+	if (!line)
+		return rc;
+	if (strlen(line) >= NODE_REQUEST_MAX) {
+		opt_failed(&cmd, "%s: too long", word);
+	} else {
+		o = ask_node(dirfd, (int)json_integer_value(json_object_get(node, "pid")), line, &mute);
+		if (!o)
+			opt_failed(&cmd,
+				   "the node does not answer: what became of it shows roost kernel list");
+		else if (json_object_get(o, "error"))
+			opt_failed(&cmd, "%s%s%s", verb == UNLOAD ? word : "", verb == UNLOAD ? ": " : "",
+				   text_of(o, "error")); /* of files it names the path */
+		else
+			rc = CLI_OK;
+	}
+	if (rc == CLI_OK && json) {
+		json_dumpf(o, stdout, JSON_COMPACT);
+		putchar('\n');
+	}
+	json_decref(o);
+	free(line);
+	return rc;
+}
+
+static int run(enum verb verb, const char *where, const char *what)
+{
+	char err[600];
+	int dirfd = shm_dir_open(err, sizeof(err)), rc = CLI_FAILED;
+	json_t *node;
+
+	if (dirfd < 0)
+		return opt_failed(&cmd, "%s", err);
+	node = find_node(dirfd, where);
+	if (node && what) {
+		rc = change(dirfd, node, verb, what);
+	} else if (node) {
+		if (json) {
+			json_dumpf(node, stdout, JSON_COMPACT);
+			putchar('\n');
+		} else {
+			show(node, verb);
+		}
+		rc = CLI_OK;
+	}
+	json_decref(node);
+	close(dirfd);
+	return rc;
+}
+
+int cmd_kernel(int argc, char **argv)
+{
+	int at = opt_parse(&cmd, argc, argv, false), n = argc - at;
+	enum verb verb = LIST;
+	bool changes;
+
+	if (at < 0)
+		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
+	if (n == 0)
+		return opt_usage(&cmd, "what about the kernels? list, stat, load, replace or unload");
+	while (verb < VERBS && strcmp(verbs[verb], argv[at]) != 0)
+		verb++;
+	if (verb == VERBS)
+		return opt_usage(&cmd, "'%s' is none of list, stat, load, replace, unload", argv[at]);
+	changes = verb >= LOAD;
+	if (changes && n < 2)
+		return opt_usage(&cmd, "%s what? %s", verbs[verb],
+				 verb == UNLOAD ? "a kernel's name, or its op-code" : "a shared object");
+	if (n > 2 + changes)
+		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
+	return run(verb, n == 2 + changes ? argv[at + 1] : NULL, changes ? argv[argc - 1] : NULL);
+}

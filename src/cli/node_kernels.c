@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `roost node`: its kernels, and what `roost kernel` asks about them. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/node.h"
+#include "cli/node_request.h"
+#include "kernels/fabric.h"
+#include "roost/verbs.h"
+
+static int deploy(struct node *n, const char *name)
+{
+	const struct roost_kernel *k = roost_kernel_builtin(name);
+	int rc;
+
+	if (!k)
+		return node_fail(n, -ENOENT, "there is no built-in kernel '%s'", name);
+	rc = roost_kernel_deploy(n->ctx, k, NULL);
+	return rc ? node_fail(n, -rc, "can't deploy the kernel %s: %s", name, strerror(rc)) : 0;
+}
+
+static int deploy_all(struct node *n)
+{
+	const struct roost_kernel *k;
+	int rc = 0;
+
+	for (unsigned i = 0; rc == 0 && (k = kernels_builtin_at(i)) != NULL; i++)
+		rc = deploy(n, k->name);
+	return rc;
+}
+
+int node_deploy(struct node *n, const char *names)
+{
+	char name[NODE_NAME_MAX];
+	int rc = 0;
+
+	if (strcmp(names, "all") == 0)
+		return deploy_all(n);
+	if (strcmp(names, "none") == 0)
+		return 0;
+	while (rc == 0 && *names) {
+		size_t len = strcspn(names, ",");
+
+		snprintf(name, sizeof(name), "%.*s", (int)len, names);
+		rc = deploy(n, name);
+		names += len + (names[len] == ',');
+	}
+	return rc;
+}
+
+/* ---- requests ---- */
+
+#define KERNELS_MAX 256 /* those that stand, and older versions with calls under way */
+
+static json_t *describe_kernel(const struct roost_kernel_info *k)
+{
+	json_t *o = json_pack("{s:s,s:I,s:I,s:s,s:b,s:I}", "name", k->name, "op", (json_int_t)k->op,
+			      "version", (json_int_t)k->version, "state",
+			      k->state == ROOST_KERNEL_STANDS ? "stands" : "leaving", "loaded",
+			      (k->flags & ROOST_KERNEL_LOADED) != 0, "in_flight", (json_int_t)k->in_flight);
+
+	const struct {
+		const char *name;
+		uint64_t value;
+	} counter[] = {
+		{"calls", k->calls},
+		{"steps", k->steps},
+		{"payload_bytes", k->payload_bytes},
+		{"ended_ok", k->ended_ok},
+		{"ended_other", k->ended_other},
+		{"bad_params", k->bad_params},
+		{"access", k->access},
+		{"too_long", k->too_long},
+		{"bound", k->bound},
+		{"dropped", k->dropped},
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(counter); i++)
+		json_object_set_new(o, counter[i].name, json_integer((json_int_t)counter[i].value));
+	return o;
+}
+
+static unsigned list(const struct node *n, struct roost_kernel_info info[KERNELS_MAX])
+{
+	unsigned count = roost_kernel_list(n->ctx, info, KERNELS_MAX);
+
+	return count < KERNELS_MAX ? count : KERNELS_MAX;
+}
+
+static json_t *describe(const struct node *n)
+{
+	const struct node_region *r = &n->region;
+	struct roost_kernel_info info[KERNELS_MAX];
+	unsigned count = list(n, info);
+	json_t *kernels = json_array();
+	json_t *o = json_pack("{s:i,s:s*,s:s,s:i,s:I,s:I,s:I,s:I,s:I}", "pid", (int)getpid(), "name", n->name,
+			      "address", n->address, "service", (int)n->service, "memory",
+			      (json_int_t)r->size, "used", (json_int_t)r->used, "keys", (json_int_t)r->keys,
+			      "connections", (json_int_t)n->num_conns, "connected", (json_int_t)n->connected);
+
+	for (unsigned i = 0; i < count; i++)
+		json_array_append_new(kernels, describe_kernel(&info[i]));
+	json_object_set_new(o, "kernels", kernels);
+	return o;
+}
+
+static json_t *refuse(const char *why)
+{
+	return json_pack("{s:s}", "error", why);
+}
+
+static json_t *load(const struct node *n, const struct node_request *r)
+{
+	char why[NODE_ERR_LEN] = "";
+	int rc = r->what == NODE_LOAD ? roost_kernel_load(n->ctx, r->file, why, sizeof(why))
+				      : roost_kernel_replace(n->ctx, r->file, why, sizeof(why));
+
+	if (rc)
+		return refuse(*why ? why : strerror(rc));
+	return json_pack("{s:b}", "done", 1);
+}
+
+static json_t *unload(const struct node *n, const struct node_request *r)
+{
+	struct roost_kernel_info info[KERNELS_MAX];
+	unsigned count = list(n, info);
+	uint64_t op = r->op;
+	bool found = !*r->kernel;
+	int rc;
+
+	for (unsigned i = 0; !found && i < count; i++) {
+		found = info[i].state == ROOST_KERNEL_STANDS && strcmp(info[i].name, r->kernel) == 0;
+		op = info[i].op;
+	}
+	rc = found ? roost_kernel_unload(n->ctx, op) : ENOENT;
+	if (rc)
+		return refuse(rc == ENOENT ? "no such kernel stands there; roost kernel list shows them"
+					   : strerror(rc));
+	return json_pack("{s:b}", "done", 1);
+}
+
+json_t *node_answer(void *ctx, const struct node_request *r)
+{
+	struct node *n = ctx;
+
+	switch (r->what) {
+	case NODE_STAT:
+		return describe(n);
+	case NODE_LOAD:
+	case NODE_REPLACE:
+		return load(n, r);
+	case NODE_UNLOAD:
+		return unload(n, r);
+	}
+	return refuse("what is to be done?");
+}

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A running `roost node`, for tests of what talks to it. Import it before anything starts: the folder of sockets is the test's own."""
+import json
+import os
+import signal
+import subprocess
+import tempfile
+
+import cli
+from cli import LIMIT
+
+folder = tempfile.TemporaryDirectory()
+os.environ['ROOST_SHM_DIR'] = os.path.join(folder.name, 'nics')
+os.mkdir(os.environ['ROOST_SHM_DIR'], 0o700)
+
+
+def addresses(kind):
+    """Of a node, and of who calls it: loopback ones of this process's, and any on shm, whose folder is ours."""
+    high, low = os.getpid() >> 8 & 0xff, os.getpid() & 0xff
+    net = f'127.{(high % 250) + 2}.{low}' if kind == 'udp' else '10.0.0'
+    return f'{net}.1', f'{net}.2'
+
+
+class Node:
+    """Ready when made: .hello is what it said with --json."""
+
+    def __init__(self, spec, *args):
+        self.process = subprocess.Popen([cli.ROOST, 'node', '--port', spec, '--json', *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        self.hello = json.loads(line) if line.startswith('{') else {}
+        self.pid = self.process.pid
+
+    def path(self):
+        return os.path.join(os.environ['ROOST_SHM_DIR'], f'node.{self.pid}')
+
+    def end(self, how=signal.SIGTERM):
+        """(exit status, stderr)"""
+        self.process.send_signal(how)
+        try:
+            return self.process.wait(LIMIT), self.process.stderr.read()
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return None, 'still running'

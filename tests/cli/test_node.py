@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""`roost node`, `roost call`, `roost kernel`: what is served, shown and changed, and what is refused; a control socket that hears nonsense."""
+import json
+import os
+import random
+import signal
+import socket
+import tempfile
+
+from cli import check, finish, last_json, one_line_error, run
+from node import Node, addresses
+
+BUILT_IN = {'get', 'traversal', 'consistency', 'hll', 'aggregate', 'prism'}
+
+
+def call(kind, where, *args):
+    return run('call', '--port', f'{kind}:{where[1]}', where[0], *args)
+
+
+def serves(kind):
+    """A table that was filled, looked up in."""
+    where = addresses(kind)
+    node = Node(f'{kind}:{where[0]}', '--fill', '1000', '--memory', '1M', '-v')
+    try:
+        check(f'{kind}: says what it serves', node.hello.get('address') == where[0] and node.hello.get('service') == 4792
+              and node.hello.get('keys') == 1000 and BUILT_IN <= {k['name'] for k in node.hello.get('kernels', [])})
+        r = call(kind, where, 'get', '17')
+        check(f'{kind}: get', r.returncode == 0 and 'value of 17' in r.stdout and 'us' in r.stdout, r)
+        r = call(kind, where, 'get', '1000', '--count', '200', '--json')
+        j = last_json(r)
+        check(f'{kind}: get, many times', r.returncode == 0 and j.get('text') == 'value of 1000' and j.get('calls') == 200
+              and bytes.fromhex(j['hex']) == b'value of 1000' and 0 < j['latency_us']['p50'] <= j['latency_us']['p99'], r)
+        r = call(kind, where, 'get', '1001')
+        check(f'{kind}: a key that is not there', r.returncode == 1 and 'not found' in r.stdout, r)
+        r = call(kind, where, '0x7777', '--json')
+        check(f'{kind}: an op-code that nobody has', r.returncode == 1 and last_json(r).get('status') == 1, r)
+        r = call(kind, where, 'traversal', '--params', '00')
+        check(f'{kind}: parameters that are none', r.returncode == 1 and 'bad parameters' in r.stdout, r)
+        r = call(kind, where, 'get', '1', '--service', '999')
+        one_line_error(f'{kind}: nobody listens there', r, 1, 'no node listens')
+        counters = [n for n in last_json(run('stat', '--json', str(node.pid))).get('nics', [])]
+        kernels = counters[0].get('kernels', {}) if counters else {}
+        check(f'{kind}: counted', kernels.get('calls') == 204 and kernels.get('no_kernel') == 1 and kernels.get('bad_params') == 1
+              and kernels.get('ended_ok') == 201)
+        text = run('stat', '--prometheus', str(node.pid)).stdout
+        check(f'{kind}: counted for Prometheus', f'roost_kernels_calls_total{{pid="{node.pid}",program="roost"}} 204\n' in text)
+        check(f'{kind}: counted in the table', 'kernels ended_ok' in run('stat', str(node.pid)).stdout)
+    finally:
+        status, said = node.end()
+    check(f'{kind}: ends when it is told to, and says who came', status == 0 and f'connection 1 of {where[1]} accepted' in said
+          and 'connection 1 of' in said and 'has ended' in said)
+    check(f'{kind}: leaves no socket', not os.path.exists(node.path()))
+
+
+def tables():
+    """Keys that are words; what does not fit, or is no table."""
+    where = addresses('shm')
+    with tempfile.NamedTemporaryFile('w', suffix='.txt') as f:
+        f.write('http   80/tcp web\n\nssh\t22/tcp\n12 twelve\n')
+        f.flush()
+        node = Node(f'shm:{where[0]}', '--table', f.name, '--kernels', 'get,hll')
+        try:
+            check('kernels that were asked for', {k['name'] for k in node.hello.get('kernels', [])} == {'get', 'hll'})
+            for key, value in (('http', '80/tcp web'), ('ssh', '22/tcp'), ('0xc', 'twelve')):
+                r = call('shm', where, 'get', key, '--json')
+                check(f'the value of {key}', last_json(r).get('text') == value, r)
+        finally:
+            check('interrupted, it ends well', node.end(signal.SIGINT)[0] == 0)
+        f.write('alone\n')
+        f.flush()
+        r = run('node', '--port', f'shm:{where[0]}', '--table', f.name)
+        one_line_error('a line without a value', r, 1, ':5:', 'a key, blanks, and a value')
+    r = run('node', '--port', f'shm:{where[0]}', '--fill', '1000', '--memory', '8K')
+    one_line_error('a table that does not fit', r, 1, '--memory')
+    r = run('node', '--port', f'shm:{where[0]}', '--kernels', 'get,nonsense')
+    one_line_error('a kernel that is none', r, 1, "'nonsense'")
+    one_line_error('an operand', run('node', '127.0.0.1'), 2, '--port')
+    one_line_error('two tables', run('node', '--fill', '1', '--table', 'x'), 2, 'one of them')
+    node = Node(f'shm:{where[0]}')
+    try:
+        one_line_error('no table', call('shm', where, 'get', '1'), 1, '--fill')
+        r = run('node', '--port', f'shm:{where[0]}')
+        check('an address that is taken', r.returncode == 1 and 'roost node:' in r.stderr, r)
+        r = run('call', '--port', f'shm:{where[1]}', '--timeout', '0.3', '10.0.0.77', 'get', '1')
+        one_line_error('nobody there', r, 1, '10.0.0.77')
+    finally:
+        node.end()
+    one_line_error('half of it', run('call', '127.0.0.1'), 2)
+    one_line_error('no key', run('call', '127.0.0.1', 'get'), 2, 'key')
+    one_line_error('no such kernel', run('call', '127.0.0.1', 'nonsense'), 2, 'nonsense')
+    one_line_error('no digits', run('call', '127.0.0.1', '7', '--params', '0x'), 2, 'hexadecimal')
+
+
+def chosen():
+    """Which node is meant."""
+    where = addresses('shm')
+    one_line_error('no node at all', run('kernel', 'list'), 1, 'start one')
+    nodes = [Node(f'shm:{where[0]}', '--name', 'left'), Node(f'shm:{where[1]}', '--name', 'right', '--kernels', 'get')]
+    try:
+        for word in ('right', str(nodes[1].pid), where[1]):
+            r = run('kernel', 'list', word)
+            check(f'by {word}', r.returncode == 0 and [line.split()[:3] for line in r.stdout.splitlines()] ==
+                  [['kernel', 'op-code', 'version'], ['get', '0x1', '1']], r)
+        check('as JSON', last_json(run('kernel', 'stat', 'left', '--json')).get('pid') == nodes[0].pid)
+        r = run('kernel', 'stat', 'right')
+        check('counted', r.returncode == 0 and r.stdout.splitlines()[1].split()[:2] == ['get', '0'], r)
+        one_line_error('which of two', run('kernel', 'list'), 1, '2 nodes')
+        one_line_error('no such node', run('kernel', 'list', 'middle'), 1, "'middle'", 'roost node')
+        os.kill(nodes[0].pid, signal.SIGKILL)
+        nodes[0].process.wait()
+        r = run('kernel', 'list')
+        check('the only one that is left', r.returncode == 0 and len(r.stdout.splitlines()) == 2, r)
+        check('a dead one\'s socket is removed', not os.path.exists(nodes[0].path()))
+    finally:
+        for node in nodes:
+            node.process.poll() is None and node.end()
+    for words in ([], ['nonsense'], ['load'], ['unload'], ['list', 'a', 'b'], ['load', 'a', 'b', 'c']):
+        one_line_error(f'kernel {words}', run('kernel', *words), 2)
+
+
+def nonsense():
+    """Whatever is said at the control socket, and by however many who say nothing: it answers or hangs up, and goes on."""
+    where = addresses('shm')
+    node = Node(f'shm:{where[0]}', '--kernels', 'get')
+    rng = random.Random(7)
+
+    def say(data, end=True):
+        with socket.socket(socket.AF_UNIX) as s:
+            s.settimeout(60)
+            s.connect(node.path())
+            try:
+                s.sendall(data)
+                if end:
+                    s.shutdown(socket.SHUT_WR)
+                return b''.join(iter(lambda: s.recv(65536), b''))
+            except (BrokenPipeError, ConnectionResetError):
+                return b''
+
+    try:
+        for data in (b'\n', b'{}\n', b'[1]\n', b'{"do": 7}\n', b'{"do": "load"}\n', b'{"do": "load", "file": "relative.so"}\n',
+                     b'{"do": "unload"}\n', b'{"do": "unload", "kernel": ""}\n', b'{"do": "stat", "do": "stat"}\n', b'x' * 8192,
+                     b'{"do": "load", "file": "/' + b'x' * 5000 + b'"}\n', b'{"do": "unload", "op": 99}\n', b'{"do": "stat"}\0\n',
+                     b'[' * 8000 + b'\n'):
+            answer = say(data, end=False)
+            check(f'an error for {data[:40]}', 'error' in json.loads(answer or b'{}'))
+        for _ in range(300):
+            kind = rng.randrange(3)
+            data = bytes(rng.randrange(256) for _ in range(rng.randrange(200)))
+            if kind:
+                text = bytearray(b'{"do": "unload", "kernel": "abc", "file": "/x", "op": 5}')
+                for _ in range(rng.randrange(1, 4)):
+                    text[rng.randrange(len(text))] = rng.randrange(256)
+                data = bytes(text) + (b'\n' if kind == 1 else b'')
+            say(data)
+        silent = [socket.socket(socket.AF_UNIX) for _ in range(40)]
+        for s in silent:
+            s.connect(node.path())
+        r = run('kernel', 'list')
+        check('others say nothing, and it answers', r.returncode == 0 and 'get' in r.stdout, r)
+        for s in silent:
+            s.close()
+        check('it runs', node.process.poll() is None)
+    finally:
+        check('and ends well', node.end()[0] == 0)
+
+
+for k in ('udp', 'shm'):
+    serves(k)
+tables()
+chosen()
+nonsense()
+finish()
