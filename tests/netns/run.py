@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stock programs between two network namespaces with a cable between them, as between two containers or machines.
+"""Stock programs, and nodes, between two network namespaces with a cable between them, as between two containers or machines.
 
 usage: run.py --roost PROGRAM [--only TEXT] [--list]
 
@@ -50,6 +50,18 @@ def rows():
     return found
 
 
+def node_rows():
+    """A node in one namespace; what is typed in the other, and what has to come out. {K} is a kernel that was built for this."""
+    look = [('roost call {S} get 17', 'status +ok\nvalue +value of 17\n'), ('roost call {S} get 17 --count 1000', 'of 1000 calls'),
+            ('roost call {S} get 1001', 'not found')]
+    change = [('roost call {S} 0x1000 --params {Z}', 'no such kernel'), ('roost kernel load {S} {K}', '^$'),
+              ('roost call {S} 0x1000 --params {Z}', 'status +ok'), ('roost kernel list {S}', '\nsum +0x1000 +1 +loaded'),
+              ('roost kernel replace {S} {K}', '^$'), ('roost kernel unload {S} sum', '^$'),
+              ('roost call {S} 0x1000 --params {Z}', 'no such kernel')]
+    return [{'name': 'roost node', 'family': 4, 'steps': look}, {'name': 'roost node IPv6', 'family': 6, 'options': '--port udp:{S}', 'steps': look},
+            {'name': 'roost kernel', 'family': 4, 'steps': change}]
+
+
 class Missing(Exception):
     """Something that this needs is not to be had here."""
 
@@ -93,7 +105,8 @@ class Inside(Side):
     """A program in a namespace, run by roost, with no rights there."""
 
     def __init__(self, roost, name, command):
-        full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, roost, 'run', '--', *command.split()]
+        words = command.split()
+        full = ['ip', 'netns', 'exec', name, *NO_RIGHTS, roost, *(words[1:] if words[0] == 'roost' else ['run', '--', *words])]
         env = dict(os.environ, PATH=PATH)
         env.pop('ROOST_PORT', None)
         self.start(full, env)
@@ -135,8 +148,44 @@ def killed(roost, server, client, wanted, until):
     return None if re.search(wanted, client.text()) else f'client: exit status {client.process.returncode}, and no word of an error'
 
 
+def build_kernel(folder):
+    """The example of a kernel outside of the tree, by the header alone."""
+    top = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+    path = os.path.join(folder, 'sum.so')
+    subprocess.run(['cc', '-O2', '-fPIC', '-shared', '-I', os.path.join(top, 'include'), '-o', path,
+                    os.path.join(top, 'examples/kernels/sum/sum.c')], check=True)
+    return path
+
+
+def serve(roost, names, spec):
+    """A node, and one command after the other. (problem or None, report)"""
+    kernel = build_kernel(os.environ['ROOST_SHM_DIR']) if any('{K}' in command for command, _ in spec['steps']) else ''
+    fill = {'S': ADDRESSES[spec['family']][0], 'K': kernel, 'Z': '00' * 16}
+    until = time.monotonic() + RUN_LIMIT
+    server = Inside(roost, names[0], 'roost node --fill 1000 -v ' + spec.get('options', '').format(**fill))
+    sides, problem = [server], None
+    try:
+        if not until_true(lambda: server.ended() or 'service 4792' in server.text(), until) or server.ended():
+            problem = 'no node'
+        for command, wanted in spec['steps'] if not problem else []:
+            client = Inside(roost, names[1], command.format(**fill))
+            sides.append(client)
+            problem = client.wait(until)
+            client.kill()
+            if not problem and not re.search(wanted, client.text()):
+                problem = f'it does not say {wanted!r}'
+            if problem:
+                problem = f'{command}: {problem}'
+                break
+    finally:
+        server.kill()
+    return problem, ''.join(f'--- {side.command}\n{side.text()}' for side in sides)
+
+
 def run(roost, names, spec):
     """(problem or None, report)"""
+    if 'steps' in spec:
+        return serve(roost, names, spec)
     port = free_tcp_port()
     fill = {'S': ADDRESSES[spec['family']][0], 'P': port}
     until = time.monotonic() + RUN_LIMIT
@@ -177,11 +226,11 @@ def main():
     parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name holds TEXT')
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
-    chosen = [spec for spec in rows() if options.only in spec['name']]
+    chosen = [spec for spec in rows() + node_rows() if options.only in spec['name']]
     if options.list:
         print('\n'.join(spec['name'] for spec in chosen))
         return
-    missing = sorted({spec['server'].split()[0] for spec in chosen if not shutil.which(spec['server'].split()[0])})
+    missing = sorted({spec['server'].split()[0] for spec in chosen if 'server' in spec and not shutil.which(spec['server'].split()[0])})
     if missing:
         sys.exit(f"not installed: {', '.join(missing)} (scripts/setup check installs them)")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever stops us leaves no namespace behind
