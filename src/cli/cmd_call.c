@@ -75,6 +75,9 @@ static const char *const statuses[] = {
 	[ROOST_RPC_MISS] = "not found",
 	[ROOST_RPC_BUSY] = "busy",
 	[ROOST_RPC_FAILED] = "the kernel gave up",
+	[ROOST_RPC_FAULT] = "the kernel crashed, and is out of service",
+	[ROOST_RPC_STUCK] = "the kernel did not return, and is out of service",
+	[ROOST_RPC_DISABLED] = "the kernel is out of service: see roost kernel list at the node",
 };
 
 static const char *status_name(unsigned status)

@@ -116,14 +116,21 @@ static const char *number_of(const json_t *o, const char *key, char buf[40])
 	return fmt_count(buf, 40, (uint64_t)json_integer_value(json_object_get(o, key)));
 }
 
+static const char *what_it_is(const json_t *k)
+{
+	const char *state = text_of(k, "state");
+
+	if (strcmp(state, "leaving") == 0)
+		return "leaving: has calls under way";
+	if (strcmp(state, "disabled") == 0)
+		return "out of service: it crashed, or did not return; replace or unload it";
+	return json_is_true(json_object_get(k, "loaded")) ? "loaded" : "built in";
+}
+
 static void list_row(struct table *t, const json_t *k)
 {
 	char op[24], version[24];
-	bool leaving = strcmp(text_of(k, "state"), "leaving") == 0;
-	const char *cells[4] = {text_of(k, "name"), op, version,
-				leaving					     ? "leaving: has calls under way"
-				: json_is_true(json_object_get(k, "loaded")) ? "loaded"
-									     : "built in"};
+	const char *cells[4] = {text_of(k, "name"), op, version, what_it_is(k)};
 
 	snprintf(op, sizeof(op), "%#" PRIx64, (uint64_t)json_integer_value(json_object_get(k, "op")));
 	snprintf(version, sizeof(version), "%" JSON_INTEGER_FORMAT,

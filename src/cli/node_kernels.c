@@ -55,11 +55,17 @@ int node_deploy(struct node *n, const char *names)
 
 #define KERNELS_MAX 256 /* those that stand, and older versions with calls under way */
 
+static const char *state_name(uint32_t state)
+{
+	return state == ROOST_KERNEL_STANDS    ? "stands"
+	       : state == ROOST_KERNEL_LEAVING ? "leaving"
+					       : "disabled";
+}
+
 static json_t *describe_kernel(const struct roost_kernel_info *k)
 {
 	json_t *o = json_pack("{s:s,s:I,s:I,s:s,s:b,s:I}", "name", k->name, "op", (json_int_t)k->op,
-			      "version", (json_int_t)k->version, "state",
-			      k->state == ROOST_KERNEL_STANDS ? "stands" : "leaving", "loaded",
+			      "version", (json_int_t)k->version, "state", state_name(k->state), "loaded",
 			      (k->flags & ROOST_KERNEL_LOADED) != 0, "in_flight", (json_int_t)k->in_flight);
 
 	const struct {
@@ -75,6 +81,9 @@ static json_t *describe_kernel(const struct roost_kernel_info *k)
 		{"access", k->access},
 		{"too_long", k->too_long},
 		{"bound", k->bound},
+		{"faults", k->faults},
+		{"stuck", k->stuck},
+		{"disabled", k->disabled},
 		{"dropped", k->dropped},
 	};
 
@@ -132,7 +141,7 @@ static json_t *unload(const struct node *n, const struct node_request *r)
 	int rc;
 
 	for (unsigned i = 0; !found && i < count; i++) {
-		found = info[i].state == ROOST_KERNEL_STANDS && strcmp(info[i].name, r->kernel) == 0;
+		found = info[i].state != ROOST_KERNEL_LEAVING && strcmp(info[i].name, r->kernel) == 0;
 		op = info[i].op;
 	}
 	rc = found ? roost_kernel_unload(n->ctx, op) : ENOENT;

@@ -93,9 +93,11 @@ int node_open(struct node *n)
 
 static int bind_and_listen(struct node *n)
 {
-	struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htobe16(n->service)};
+	struct sockaddr_in6 any = {.sin6_port = htobe16(n->service)};
 	int rc = 0;
 
+	/* Of the NIC's own family: IPv6's wildcard would bring up an address that nobody asked for. The port has the same place in both. */
+	any.sin6_family = strchr(n->address, ':') ? AF_INET6 : AF_INET;
 	n->channel = rdma_create_event_channel();
 	if (!n->channel || fcntl(n->channel->fd, F_SETFL, O_NONBLOCK) < 0 ||
 	    rdma_create_id(n->channel, &n->listener, NULL, RDMA_PS_TCP))
