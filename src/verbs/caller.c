@@ -208,10 +208,10 @@ VERBS_EXPORT int roost_call(struct roost_caller *c, uint64_t op, uint32_t rkey, 
 		return ret;
 	ret = roost_call_wait(c, id, timeout_ns, out);
 	if (!ret && out->data) {
-		if (out->len <= room)
-			memcpy(reply, out->data, out->len);
-		else
+		if (out->len > room)
 			out->status = ROOST_RPC_TOO_LONG;
+		else if (out->len) /* with no room there may be no reply buffer */
+			memcpy(reply, out->data, out->len);
 		out->data = out->status == ROOST_RPC_TOO_LONG ? NULL : reply;
 	}
 	roost_call_end(c, id);
