@@ -348,8 +348,11 @@ static enum did perform(struct call *call)
 
 	switch ((enum roost_ask)c->ask) {
 	case ROOST_ASK_READ:
-		rc = nic_rpc_read(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va, c->buf,
-				  c->ask_len);
+		if (likely(call->at && call->epoch == call->q->pu->epoch))
+			rc = nic_rpc_take(qp, c->buf, call->at, c->ask_len);
+		else
+			rc = nic_rpc_read(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va, c->buf,
+					  c->ask_len);
 		break;
 	case ROOST_ASK_WRITE:
 		rc = nic_rpc_write(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_WRITE), c->va, c->buf,
@@ -385,7 +388,10 @@ static uint32_t asked(struct call *call)
 
 	switch ((enum roost_ask)c->ask) {
 	case ROOST_ASK_READ:
-		ok = may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_READ);
+		call->at = nic_rpc_fetch(call->q->qp, region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va,
+					 c->ask_len);
+		call->epoch = call->q->pu->epoch;
+		ok = call->at || !c->ask_len;
 		break;
 	case ROOST_ASK_WRITE:
 		ok = may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_WRITE);
@@ -522,12 +528,14 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 	struct guard_scope scope;
 
 	pu->turn++;
+	pu->epoch++;
 	pu->done = 0;
 	guard_open(&pu->guard, &scope);
 	if (sigsetjmp(scope.env, 0))
 		struck(pu);
 	run_round(pu);
 	guard_close(&pu->guard, &scope);
+	pu->epoch++; /* packets come next, which may take keys out of use */
 	list_splice_tail_init(&pu->spent, &pu->ready);
 	*more = !list_empty(&pu->ready);
 	return pu->done;

@@ -71,6 +71,8 @@ struct call {
 	struct roost_rpc_head head;
 	struct roost_rpc_tail tail; /* ending */
 	uint32_t id;		    /* this call's, for the core */
+	const void *at; /* pending READ: what it resolved to in that epoch of the PU's; NULL: nothing */
+	uint32_t epoch;
 	uint32_t rkey;
 	uint32_t sent;	/* bytes of data at the front of the reply buffer */
 	uint32_t steps; /* left */
@@ -120,6 +122,7 @@ struct fabric_pu {
 	struct guard guard;
 	struct fabric_counters ctr;
 	unsigned index;
+	uint32_t epoch; /* of call_run(), and between two of them: for as long what was resolved holds */
 };
 
 struct fabric {

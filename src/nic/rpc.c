@@ -154,16 +154,19 @@ static int copied(struct nic_qp *qp, int rc)
 	return rc;
 }
 
+int nic_rpc_take(struct nic_qp *qp, void *dst, const void *at, uint32_t n)
+{
+	return copied(qp, n == ROOST_CACHE_LINE ? dma_load_line(dst, at) : dma_copy(dst, at, n));
+}
+
 int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uint32_t n)
 {
-	void *src;
+	const void *src;
 
 	if (!n)
 		return 0;
 	src = resolve(qp, key, va, n, NIC_ACCESS_REMOTE_READ);
-	if (unlikely(!src))
-		return -EACCES;
-	return copied(qp, n == ROOST_CACHE_LINE ? dma_load_line(dst, src) : dma_copy(dst, src, n));
+	return src ? nic_rpc_take(qp, dst, src, n) : -EACCES;
 }
 
 int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n)
@@ -195,22 +198,35 @@ int nic_rpc_cmp_swap(struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint64_t *
 	return p && !((va | (uintptr_t)p) & 7) ? copied(qp, dma_cmp_swap(p, *value, swap, value)) : -EACCES;
 }
 
+static void prefetch(const char *p, uint32_t n)
+{
+	uint32_t end = (uint32_t)((uintptr_t)p % ROOST_CACHE_LINE) + n;
+
+	end = end > PREFETCH_LINES * ROOST_CACHE_LINE ? PREFETCH_LINES * ROOST_CACHE_LINE : end;
+	__builtin_prefetch(p);
+	for (uint32_t i = ROOST_CACHE_LINE; unlikely(i < end); i += ROOST_CACHE_LINE)
+		__builtin_prefetch(p + i);
+}
+
+const void *nic_rpc_fetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n)
+{
+	const void *p = n ? resolve(qp, key, va, n, NIC_ACCESS_REMOTE_READ) : NULL;
+
+	if (likely(p))
+		prefetch(p, n);
+	return p;
+}
+
 bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access)
 {
-	const char *p;
-	uint32_t more;
+	const void *p;
 
 	if (!n)
 		return true;
 	p = resolve(qp, key, va, n, access);
-	if (!p)
-		return false;
-	__builtin_prefetch(p);
-	more = (uint32_t)((uintptr_t)p % ROOST_CACHE_LINE) + n;
-	more = more > PREFETCH_LINES * ROOST_CACHE_LINE ? PREFETCH_LINES * ROOST_CACHE_LINE : more;
-	for (uint32_t i = ROOST_CACHE_LINE; unlikely(i < more); i += ROOST_CACHE_LINE)
-		__builtin_prefetch(p + i);
-	return true;
+	if (p)
+		prefetch(p, n);
+	return p;
 }
 
 /* ---- what goes back ---- */
