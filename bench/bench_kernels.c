@@ -12,7 +12,7 @@
 
 #include "kern.h"
 
-#define SLICES	  5
+#define SLICES	  5u
 #define MAX_RATES 16
 
 struct kern_options kern = {.point_ns = 100000000};
@@ -127,17 +127,18 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n, const char *unit)
+void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n, unsigned turns,
+		const char *unit)
 {
-	double v[MAX_RATES][SLICES];
+	double v[MAX_RATES][KERN_TURNS];
 
-	for (unsigned s = 0; s < SLICES; s++)
+	for (unsigned t = 0; t < turns; t++)
 		for (unsigned i = 0; i < n; i++)
-			v[i][s] = ways[i].run(c, ways[i].size);
+			v[i][t] = ways[i].run(c, ways[i].size);
 	for (unsigned i = 0; i < n; i++) {
-		qsort(v[i], SLICES, sizeof(v[i][0]), by_value);
+		qsort(v[i], turns, sizeof(v[i][0]), by_value);
 		row_begin(test, ways[i].name, ways[i].size);
-		printf(", \"%s\": %.4f}", unit, v[i][SLICES / 2]);
+		printf(", \"%s\": %.4f}", unit, v[i][turns / 2]);
 	}
 }
 

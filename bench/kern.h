@@ -32,8 +32,10 @@ struct kern_rate {
 	unsigned size;
 };
 
-/* Rates by turns, five times; a row for each with the median, in `unit`. */
-void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n, const char *unit);
+/* Rates by turns, so many (KERN_TURNS at most) times; a row for each with the median, in `unit`. */
+#define KERN_TURNS 5u
+void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n, unsigned turns,
+		const char *unit);
 /* Fails unless they are the same. */
 void kern_expect(const char *test, const void *got, const void *want, size_t len);
 

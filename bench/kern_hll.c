@@ -308,7 +308,7 @@ static void client(struct duo *c)
 
 	fill(c->mem, c->len, 9);
 	kern_make_caller(c, IN_FLIGHT, 64);
-	kern_rates(c, "hll", ways, sizeof(ways) / sizeof(ways[0]), "gbps");
+	kern_rates(c, "hll", ways, sizeof(ways) / sizeof(ways[0]), KERN_TURNS, "gbps");
 	check_estimate(c);
 }
 

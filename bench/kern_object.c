@@ -8,9 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <isa-l/crc64.h>
-
 #include "kern.h"
+#include "kernels/crc64.h"
 #include "roost/consistency.h"
 
 #define OBJECTS	 64u
@@ -45,7 +44,7 @@ static void build(struct duo *s)
 			uint64_t crc;
 
 			memset(at, (int)(i + 1), size - 8);
-			crc = crc64_ecma_refl(0, at, size - 8);
+			crc = crc64_plain(at, size - 8);
 			memcpy(at + size - 8, &crc, 8);
 		}
 	rng_seed(&dice, 2);
@@ -80,7 +79,7 @@ static unsigned checked(struct duo *c, uint64_t random, unsigned size)
 		if (torn())
 			c->mem[0] ^= 1;
 		memcpy(&crc, c->mem + size - 8, 8);
-		if (crc64_ecma_refl(0, c->mem, size - 8) == crc)
+		if (crc64_best()(c->mem, size - 8) == crc)
 			return trips;
 	}
 }

@@ -167,7 +167,7 @@ static void client(struct duo *c)
 	kern_make_caller(c, DUO_CALLS, VALUE);
 	for (unsigned length = 1; length <= LENGTH; length += LENGTH - 1)
 		kern_compare(c, "walk", ways, 1, length, "");
-	kern_rates(c, "walk", rates, sizeof(rates) / sizeof(rates[0]), "rate");
+	kern_rates(c, "walk", rates, sizeof(rates) / sizeof(rates[0]), KERN_TURNS, "rate");
 }
 
 void kern_walk(void)

@@ -85,6 +85,7 @@ def plan(path):
         *(rows(folder, test, delay, 0.05) for test in LISTED for delay in DELAYS),
         rows(folder, 'walk', point=0.1),
         rows(folder, 'hll', point=0.1),
+        rows(folder, 'shuffle'),
         hll_alone(folder),
         unused(folder),
     ]
@@ -123,7 +124,7 @@ def core_allows(*rates):
 
 def bars(f):
     """What it is; value and unit; beside it what; the bar as text and as a test of the value."""
-    look, get, obj, walk, hll = (Rows(f, t) for t in ('list', 'get', 'object', 'walk', 'hll'))
+    look, get, obj, walk, hll, shuffle = (Rows(f, t) for t in ('list', 'get', 'object', 'walk', 'hll', 'shuffle'))
     hop = over(walk.of('kernel', 32), walk.of('kernel', 1), 1000 / 31)
     bare = walk.of('bare loop', figure='rate')
     alone = f.load('kernels-hll-alone').get('runs', [{}])
@@ -151,6 +152,12 @@ def bars(f):
            lambda v: v >= 80)
     yield ('stream with hll on it, of what a core allows for both', over(share(hll.of('kernel', figure='gbps'), both), 0, 100), '%',
            ('1 / (1 / WRITE + 1 / loop)', both, 'Gbit/s'), 'at least 80%', lambda v: v >= 80)
+    both = core_allows(shuffle.of('WRITE', 1024, 'gbps'), shuffle.of('bare loop', figure='gbps'))
+    software = shuffle.of('software, WRITE', 1024, 'gbps')
+    yield ('shuffle of 1 GiB, of what a core allows for both', over(share(shuffle.of('kernel', 1024, 'gbps'), both), 0, 100), '%',
+           ('1 / (1 / WRITE + 1 / loop)', both, 'Gbit/s'), 'at least 80%', lambda v: v >= 80)
+    yield ('shuffle of 1 GiB by kernel against software and WRITE', share(shuffle.of('kernel', 1024, 'gbps'), software), 'times',
+           ('software, WRITE', software, 'Gbit/s'), 'at least twice', lambda v: v >= 2)
     yield ('kernels that nobody calls: instructions for a WRITE', f.of('kernels-unused'), '%',
            ('', None, ''), 'under 2%', lambda v: v < 2)
 
@@ -209,7 +216,7 @@ def rate_table(f, test, what, unit, figure):
     yield '|---|---:|'
     for row in r.rows:
         if figure in row and 'p50_us' not in row:
-            yield f'| {row["way"]}{", " + str(row["size"]) if test == "walk" else ""} | {cell(row[figure])} |'
+            yield f'| {row["way"]}{", " + str(row["size"]) if test != "hll" else ""} | {cell(row[figure])} |'
 
 
 def section(f):
@@ -225,5 +232,6 @@ def section(f):
             ('Consistent read, no failures', latency_table(f, 'object', 'object', ['READ', 'kernel', 'READ, check'], 0)),
             ('Consistent read, failures', failure_table(f)),
             ('Walks through 512 MiB, 32 elements each', rate_table(f, 'walk', 'way, in flight', 'walks/s', 'rate')),
+            ('Shuffle into 1024 partitions, 8-byte tuples', rate_table(f, 'shuffle', 'way, MiB', 'Gbit/s', 'gbps')),
             ('hll, precision 14', rate_table(f, 'hll', 'way', 'Gbit/s', 'gbps'))):
         yield from ('', f'### {title}', '', *table)

@@ -6,9 +6,8 @@
 #include <endian.h>
 #include <string.h>
 
-#include <isa-l/crc64.h>
-
 #include "kernels/builtin.h"
+#include "kernels/crc64.h"
 #include "roost/consistency.h"
 
 #define LINE 64u
@@ -43,7 +42,7 @@ static bool crc_right(const struct consistency *s, uint32_t len)
 	uint64_t crc;
 
 	memcpy(&crc, s->object + len, sizeof(crc));
-	return crc64_ecma_refl(0, s->object, len) == le64toh(crc);
+	return crc64_best()(s->object, len) == le64toh(crc);
 }
 
 /*
