@@ -46,6 +46,11 @@ def serves(kind):
         text = run('stat', '--prometheus', str(node.pid)).stdout
         check(f'{kind}: counted for Prometheus', f'roost_kernels_calls_total{{pid="{node.pid}",program="roost"}} 204\n' in text)
         check(f'{kind}: counted in the table', 'kernels ended_ok' in run('stat', str(node.pid)).stdout)
+        r = call(kind, where, 'get', '5', '--count', '3000', '--at-once', '32', '--json')
+        j = last_json(r)
+        check(f'{kind}: many at once', r.returncode == 0 and j.get('calls') == 3000 and j.get('text') == 'value of 5' and j['call_rate'] > 0, r)
+        r = call(kind, where, 'get', '1001', '--count', '100', '--at-once', '64', '--json')
+        check(f'{kind}: it ends with the first that fails', r.returncode == 1 and last_json(r).get('calls') == 1, r)
     finally:
         status, said = node.end()
     check(f'{kind}: ends when it is told to, and says who came', status == 0 and f'connection 1 of {where[1]} accepted' in said
