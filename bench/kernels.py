@@ -233,6 +233,8 @@ of some microseconds, and much of one between two cores of a machine.
 def section(f):
     yield 'Two processes, a core each, over shm; latency to the data, p50 / p99 in microseconds; "wire" is what a polling port adds to a round trip'
     yield "(ONC RPC over TCP waits as long at its client). A list's key is in its last element; a torn object is one that dice tear."
+    rounds = len(f.load(named('list', 0)).get('runs', []))
+    yield f'Rounds: {rounds}.'
     yield ''
     yield from bar_table(f)
     yield ''
