@@ -102,6 +102,7 @@ struct roost_call {
 	uint32_t va_in,
 		from_in; /* the region: 0 is the caller's, n a granted one. 0 at each step, roost_in() changes it */
 	void *buf;	 /* in state or scratch; data of a reply also in memory of self that stays */
+	int (*put)(struct roost_call *c, uint64_t va, const void *buf, uint32_t len); /* roost_put() */
 };
 
 /* Describes a kernel; has to stay as long as it is deployed. */
@@ -168,6 +169,16 @@ static inline enum roost_next roost_write(struct roost_call *c, uint64_t va, con
 	c->buf = (void *)(uintptr_t)buf;
 	c->ask_len = len;
 	return ROOST_AGAIN;
+}
+
+/*
+ * Writes at once, without a step in between, and past the cache where whole lines of 64 bytes are aligned: for streams that scatter many pieces. The
+ * checks are those of every access. 0; or not 0: it was refused, and the call ends with ROOST_RPC_ACCESS when the kernel returns, whatever that
+ * returns.
+ */
+static inline int roost_put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
+{
+	return c->put(c, va, buf, len);
 }
 
 static inline enum roost_next roost_copy(struct roost_call *c, uint64_t to, uint64_t from, uint32_t len)

@@ -97,6 +97,17 @@ static void release(struct call *call)
 		count_calls(call, -1);
 }
 
+static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
+{
+	struct call *call = container_of(c, struct call, c);
+	int rc = nic_rpc_put(call->q->qp, call->rkey, va, buf, len);
+
+	call->put = true;
+	if (unlikely(rc))
+		call->refused = true;
+	return rc;
+}
+
 void call_furnish(struct call *call, const void *params, uint32_t len)
 {
 	const struct roost_kernel *k = call->s->k;
@@ -113,6 +124,7 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 	c->scratch = p + ALIGN_UP(k->state_size, 64u);
 	c->self = call->s->self;
 	c->grants = call->s->standing->grants;
+	c->put = put;
 	c->room = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
 }
 
@@ -256,6 +268,8 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 		q->stream = NULL;
 	if (q->msg == call)
 		q->msg = NULL;
+	if (call->put)
+		nic_rpc_put_done();
 	call->payload = call->pending = false;
 	call->ending = true;
 	call->tail = (struct roost_rpc_tail){.len = htole32(len),
@@ -422,7 +436,9 @@ static void stepped(struct call *call, enum roost_next next)
 {
 	struct roost_call *c = &call->c;
 
-	if (next == ROOST_AGAIN) {
+	if (unlikely(call->refused)) {
+		call_cut_off(call, ROOST_RPC_ACCESS, call->sent);
+	} else if (next == ROOST_AGAIN) {
 		uint32_t status = asked(call);
 
 		if (status) {

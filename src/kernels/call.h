@@ -82,6 +82,8 @@ struct call {
 	bool payload;	/* the kernel is in payload(), run by the QP's next packet and by nobody else */
 	bool stream;	/* payload belongs to it */
 	bool lost;	/* what it has sent could not be read any more */
+	bool refused;	/* an access by roost_put() was */
+	bool put;	/* there were some: they are in order with nothing yet */
 	bool broken;	/* its payload stopped short: to end as soon as it is run */
 };
 

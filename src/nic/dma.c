@@ -16,13 +16,26 @@ static int init_error;
 
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
+int dma_stream_sse2(void *dst, const void *src, size_t n);
+int dma_stream_avx(void *dst, const void *src, size_t n);
 extern const char dma_text_begin[], dma_text_end[], dma_fixup[];
 
 static int (*copy)(void *, const void *, size_t) = dma_copy_sse2;
+static int (*stream)(void *, const void *, size_t) = dma_stream_sse2;
 
 int dma_copy(void *dst, const void *src, size_t n)
 {
 	return copy(dst, src, n);
+}
+
+int dma_stream(void *dst, const void *src, size_t n)
+{
+	return ((uintptr_t)dst | n) % 64 ? copy(dst, src, n) : stream(dst, src, n);
+}
+
+void dma_fence(void)
+{
+	__builtin_ia32_sfence();
 }
 
 static bool on_fault(int sig, siginfo_t *info, void *ucv)
@@ -38,8 +51,10 @@ static bool on_fault(int sig, siginfo_t *info, void *ucv)
 
 static void choose(void)
 {
-	if (__builtin_cpu_supports("avx"))
+	if (__builtin_cpu_supports("avx")) {
 		copy = dma_copy_avx;
+		stream = dma_stream_avx;
+	}
 }
 
 #else /* any other CPU: C, guarded by a saved context per access */
@@ -84,6 +99,16 @@ int dma_copy(void *dst, const void *src, size_t n)
 int dma_load_line(void *dst, const void *src)
 {
 	return GUARDED(memcpy(dst, src, 64));
+}
+
+int dma_stream(void *dst, const void *src, size_t n)
+{
+	return dma_copy(dst, src, n);
+}
+
+void dma_fence(void)
+{
+	atomic_thread_fence(memory_order_seq_cst);
 }
 
 int dma_cmp_swap(void *addr, uint64_t compare, uint64_t swap, uint64_t *old)

@@ -24,6 +24,12 @@ int dma_copy(void *dst, const void *src, size_t n);
 
 /* 64 bytes to where nobody else looks, so in any order. 0 or -EFAULT. Any thread. */
 int dma_load_line(void *dst, const void *src);
+/*
+ * The same, past the cache where dst is aligned to 64 bytes and n a multiple of them: for what this CPU does not look at again soon. The order of
+ * its stores, and with others, is that of dma_fence(), before which nothing is told of them.
+ */
+int dma_stream(void *dst, const void *src, size_t n);
+void dma_fence(void);
 
 /* 8-byte atomics of the CPU at an aligned address; *old gets the value before. 0 or -EFAULT. Any thread. */
 int dma_cmp_swap(void *addr, uint64_t compare, uint64_t swap, uint64_t *old);

@@ -149,6 +149,43 @@ dma_load_line:			/* rdi dst, rsi src */
 	.cfi_endproc
 	.size	dma_load_line, .-dma_load_line
 
+/* Lines of 64 bytes past the cache: rdi dst, aligned to them, rsi src, rdx n, a multiple of them and not 0 or nothing happens. */
+.macro STREAM name, vload, vstore, ra, rb, rc, rd, width, leave
+	.globl	\name
+	.hidden	\name
+	.type	\name, @function
+	.p2align 5
+\name:
+	.cfi_startproc
+	xor	%ecx, %ecx
+	cmp	%rdx, %rcx
+	je	2f
+	.p2align 4
+1:	\vload	(%rsi, %rcx), \ra
+	\vload	\width(%rsi, %rcx), \rb
+.if \width == 16
+	\vload	32(%rsi, %rcx), \rc
+	\vload	48(%rsi, %rcx), \rd
+.endif
+	\vstore	\ra, (%rdi, %rcx)
+	\vstore	\rb, \width(%rdi, %rcx)
+.if \width == 16
+	\vstore	\rc, 32(%rdi, %rcx)
+	\vstore	\rd, 48(%rdi, %rcx)
+.endif
+	add	$64, %rcx
+	cmp	%rdx, %rcx
+	jne	1b
+	\leave
+2:	xor	%eax, %eax
+	ret
+	.cfi_endproc
+	.size	\name, .-\name
+.endm
+
+STREAM dma_stream_sse2, movups, movntps, %xmm0, %xmm1, %xmm2, %xmm3, 16, nop
+STREAM dma_stream_avx, vmovups, vmovntps, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper
+
 	.globl	dma_cmp_swap
 	.hidden	dma_cmp_swap
 	.type	dma_cmp_swap, @function

@@ -465,6 +465,9 @@ typedef uint64_t nic_rpc_key;
  */
 int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uint32_t n);
 int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n);
+/* As nic_rpc_write(), past the cache where that pays. Others may see it in any order until nic_rpc_put_done(). */
+int nic_rpc_put(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n);
+void nic_rpc_put_done(void);
 int nic_rpc_copy(struct nic_qp *qp, nic_rpc_key dst_key, uint64_t dst, nic_rpc_key src_key, uint64_t src,
 		 uint32_t n);
 /* 8 bytes. *value: what is expected there, then what was. */

@@ -179,6 +179,20 @@ int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *s
 	return dst ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
 }
 
+int nic_rpc_put(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n)
+{
+	void *dst = n ? resolve(qp, key, va, n, NIC_ACCESS_REMOTE_WRITE) : NULL;
+
+	if (unlikely(!dst))
+		return n ? -EACCES : 0;
+	return copied(qp, dma_stream(dst, src, n));
+}
+
+void nic_rpc_put_done(void)
+{
+	dma_fence();
+}
+
 int nic_rpc_copy(struct nic_qp *qp, nic_rpc_key dst_key, uint64_t dst_va, nic_rpc_key src_key,
 		 uint64_t src_va, uint32_t n)
 {

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The kernel `shuffle`: roost/shuffle.h says what it does. Lines and places of a call are the kernel's own memory, since those of 1024
+ * partitions are more than a call's state: a call takes one of ROOST_SHUFFLE_CALLS benches, of which the pages are there that were ever used.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/spin.h"
+#include "kernels/builtin.h"
+#include "kernels/shuffle_loop.h"
+
+#define PARTS ROOST_SHUFFLE_PARTITIONS
+#define CHUNK 256u /* partitions that a step reads, writes or flushes */
+
+/* What a call works on. */
+struct bench {
+	uint8_t lines[PARTS * ROOST_SHUFFLE_LINE];
+	uint64_t at[PARTS];
+	struct shuffle_bounds bounds[PARTS];
+} __attribute__((aligned(ROOST_SHUFFLE_LINE)));
+
+struct shop {
+	struct spin lock; /* to take a bench and to give it back: once a call */
+	uint32_t taken;	  /* a bit for each */
+	struct bench *bench;
+};
+_Static_assert(ROOST_SHUFFLE_CALLS <= 32, "a bit for each bench");
+
+struct shuffle {
+	struct shuffle_work w;
+	struct bench *bench;
+	shuffle_fn *move;
+	uint32_t known; /* partitions whose bounds are */
+	uint32_t done;	/* partitions dealt with at the end */
+	uint32_t carried;
+	uint64_t tuples;
+	struct roost_shuffle_result result;
+	uint8_t carry
+		[ROOST_SHUFFLE_LINE]; /* the first bytes of a tuple, or of a table's entry, whose others come with the next piece */
+	struct roost_shuffle_part part[CHUNK]; /* of the table in the region */
+};
+
+static struct bench *take_bench(struct shop *shop)
+{
+	struct bench *b = NULL;
+	unsigned i;
+
+	spin_lock(&shop->lock);
+	i = (unsigned)__builtin_ctz(~shop->taken);
+	if (i < ROOST_SHUFFLE_CALLS) {
+		shop->taken |= 1u << i;
+		b = &shop->bench[i];
+	}
+	spin_unlock(&shop->lock);
+	return b;
+}
+
+static void give_back(struct roost_call *c)
+{
+	struct shop *shop = c->self;
+	struct shuffle *s = c->state;
+
+	if (!s->bench)
+		return;
+	spin_lock(&shop->lock);
+	shop->taken &= ~(1u << (s->bench - shop->bench));
+	spin_unlock(&shop->lock);
+	s->bench = NULL;
+}
+
+/* The reply, which ends the call. */
+static enum roost_next end_with(struct roost_call *c, uint32_t status)
+{
+	struct shuffle *s = c->state;
+
+	give_back(c);
+	return roost_reply(c, status, &s->result, status ? 0 : sizeof(s->result));
+}
+
+/* ---- parameters ---- */
+
+static bool take_params(struct shuffle *s, const struct roost_call *c)
+{
+	struct roost_shuffle_params *p = &s->w.p;
+
+	if (c->params_len != sizeof(*p))
+		return false;
+	memcpy(p, c->params, sizeof(*p));
+	p->table = le64toh(p->table);
+	p->partitions = le32toh(p->partitions);
+	p->tuple = le16toh(p->tuple);
+	p->key = le16toh(p->key);
+	p->flags = le16toh(p->flags);
+	if (!p->partitions || p->partitions > PARTS || p->tuple < 8 || p->tuple > ROOST_SHUFFLE_LINE ||
+	    !is_pow2(p->tuple) || p->key % 8 || p->key >= p->tuple || p->reserved)
+		return false;
+	if (p->flags & ~ROOST_SHUFFLE_ADVANCE || (p->flags && !p->table))
+		return false;
+	if (p->how == ROOST_SHUFFLE_RADIX)
+		return is_pow2(p->partitions) && p->shift < 64;
+	return p->how == ROOST_SHUFFLE_HASH && !p->shift;
+}
+
+static int put(void *ctx, uint64_t va, const void *buf, uint32_t len)
+{
+	return roost_put(ctx, va, buf, len);
+}
+
+/* Takes the next entry of the table. False: it makes no sense. */
+static bool learn(struct shuffle *s, const struct roost_shuffle_part *part)
+{
+	uint64_t addr = le64toh(part->addr), len = le64toh(part->len);
+
+	if (addr % s->w.p.tuple || len % s->w.p.tuple || addr + len < addr)
+		return false;
+	s->w.at[s->known] = s->w.bounds[s->known].from = addr;
+	s->w.bounds[s->known].end = addr + len;
+	s->known++;
+	return true;
+}
+
+static uint32_t chunk(const struct shuffle *s, uint32_t from)
+{
+	return s->w.p.partitions - from < CHUNK ? s->w.p.partitions - from : CHUNK;
+}
+
+static uint64_t in_table(const struct shuffle *s, uint32_t part)
+{
+	return s->w.p.table + (uint64_t)part * sizeof(s->part[0]);
+}
+
+static enum roost_next params(struct roost_call *c)
+{
+	struct shuffle *s = c->state;
+
+	if (!take_params(s, c))
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	s->move = shuffle_best(&s->w.p);
+	return ROOST_DONE;
+}
+
+/* ---- payload ---- */
+
+static void set_up(struct shuffle *s)
+{
+	s->w.at = s->bench->at;
+	s->w.bounds = s->bench->bounds;
+	s->w.lines = s->bench->lines;
+	s->w.put = put;
+}
+
+/*
+ * Whole items of `size` bytes: the one that the piece before this began, then those that lie in this one. *data and *len move on to behind what
+ * is returned; NULL: no whole one is left, and what is, is kept.
+ */
+static const uint8_t *next_whole(struct shuffle *s, uint32_t size, const uint8_t **data, uint32_t *len,
+				 uint32_t *n)
+{
+	const uint8_t *from = *data;
+	uint32_t some;
+
+	if (s->carried || *len < size) {
+		some = size - s->carried < *len ? size - s->carried : *len;
+		memcpy(s->carry + s->carried, from, some);
+		s->carried += some;
+		*data += some;
+		*len -= some;
+		if (s->carried < size)
+			return NULL;
+		s->carried = 0;
+		*n = 1;
+		return s->carry;
+	}
+	*n = *len / size;
+	*data += *n * size;
+	*len -= *n * size;
+	return from;
+}
+
+/* 0, or the status to end with. */
+static uint32_t take_piece(struct shuffle *s, const uint8_t *data, uint32_t len)
+{
+	const uint8_t *at;
+	uint32_t n;
+
+	while (len && s->known < s->w.p.partitions) {
+		struct roost_shuffle_part part;
+
+		uint32_t one = len < sizeof(part) - s->carried ? len : (uint32_t)sizeof(part) - s->carried;
+
+		len -= one;
+		at = next_whole(s, sizeof(part), &data, &one, &n);
+		if (!at)
+			break;
+		memcpy(&part, at, sizeof(part));
+		if (!learn(s, &part))
+			return ROOST_RPC_BAD_PARAMS;
+	}
+	while (len && (at = next_whole(s, s->w.p.tuple, &data, &len, &n))) {
+		enum shuffle_end end = s->move(&s->w, at, n);
+
+		if (unlikely(end))
+			return end == SHUFFLE_FULL ? ROOST_SHUFFLE_FULL : ROOST_RPC_ACCESS;
+		s->tuples += n;
+	}
+	return 0;
+}
+
+/* Has payload of this length a meaning? */
+static bool fits(const struct shuffle *s, uint32_t total)
+{
+	uint32_t table = s->w.p.table ? 0 : s->w.p.partitions * (uint32_t)sizeof(s->part[0]);
+
+	return s->move && total >= table && (total - table) % s->w.p.tuple == 0;
+}
+
+/* The lines of some partitions. */
+static enum shuffle_end flush_chunk(struct shuffle *s)
+{
+	enum shuffle_end end = SHUFFLE_OK;
+
+	for (uint32_t i = 0, n = chunk(s, s->done); i < n && !end; i++)
+		end = shuffle_flush(&s->w, s->done++);
+	return end;
+}
+
+static void advanced(struct shuffle *s)
+{
+	for (uint32_t i = 0, n = chunk(s, s->done); i < n; i++) {
+		uint32_t part = s->done + i;
+
+		s->part[i].addr = htole64(s->w.at[part]);
+		s->part[i].len = htole64(s->w.bounds[part].end - s->w.at[part]);
+	}
+}
+
+static enum roost_next payload(struct roost_call *c)
+{
+	struct shuffle *s = c->state;
+	enum shuffle_end end;
+	uint32_t status;
+
+	s->w.ctx = c;
+	ROOST_STEPS(c);
+	if (!fits(s, c->total))
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	if (!s->bench) {
+		s->bench = take_bench(c->self);
+		if (!s->bench)
+			ROOST_FAIL(c, ROOST_SHUFFLE_BUSY);
+		set_up(s);
+	}
+	while (s->w.p.table && s->known < s->w.p.partitions) {
+		ROOST_READ(c, in_table(s, s->known), s->part,
+			   chunk(s, s->known) * (uint32_t)sizeof(s->part[0]));
+		for (uint32_t i = 0, n = chunk(s, s->known); i < n; i++)
+			if (!learn(s, &s->part[i]))
+				return end_with(c, ROOST_RPC_BAD_PARAMS);
+	}
+	status = take_piece(s, c->data, c->len);
+	if (status)
+		return end_with(c, status);
+	if (!c->last)
+		return ROOST_DONE;
+	while (s->done < s->w.p.partitions) {
+		end = flush_chunk(s);
+		if (end)
+			return end_with(c, end == SHUFFLE_FULL ? ROOST_SHUFFLE_FULL : ROOST_RPC_ACCESS);
+		ROOST_WAIT(c, ROOST_AGAIN);
+	}
+	s->done = 0;
+	while (s->w.p.flags & ROOST_SHUFFLE_ADVANCE && s->done < s->w.p.partitions) {
+		advanced(s);
+		ROOST_WRITE(c, in_table(s, s->done), s->part,
+			    chunk(s, s->done) * (uint32_t)sizeof(s->part[0]));
+		s->done += chunk(s, s->done);
+	}
+	s->result.tuples = htole64(s->tuples);
+	return end_with(c, ROOST_RPC_OK);
+	ROOST_STEPS_END;
+}
+
+/* ---- the kernel's life ---- */
+
+static int start(void **self)
+{
+	struct shop *shop = calloc(1, sizeof(*shop));
+
+	if (!shop)
+		return -ENOMEM;
+	shop->bench = mem_alloc_pages(ROOST_SHUFFLE_CALLS * sizeof(*shop->bench));
+	if (!shop->bench) {
+		free(shop);
+		return -ENOMEM;
+	}
+	*self = shop;
+	return 0;
+}
+
+static void stop(void *self)
+{
+	struct shop *shop = self;
+
+	mem_free_pages(shop->bench, ROOST_SHUFFLE_CALLS * sizeof(*shop->bench));
+	free(shop);
+}
+
+const struct roost_kernel kernel_shuffle = {
+	.abi = ROOST_KERNEL_ABI,
+	.version = 1,
+	.name = "shuffle",
+	.op = ROOST_SHUFFLE_OP,
+	.state_size = sizeof(struct shuffle),
+	.start = start,
+	.stop = stop,
+	.params = params,
+	.payload = payload,
+	.cut = give_back,
+};

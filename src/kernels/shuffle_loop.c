@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "kernels/shuffle_loop.h"
+
+#include <endian.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define LINE  ROOST_SHUFFLE_LINE
+#define BATCH 64 /* tuples whose partitions are known before the first one moves */
+
+/* The tuples of a partition up to `at` go to memory. */
+static enum shuffle_end flush(struct shuffle_work *w, uint32_t part, uint64_t at)
+{
+	struct shuffle_bounds *b = &w->bounds[part];
+	uint64_t from = b->from;
+
+	if (unlikely(at > b->end || at < from)) /* it may also have gone round */
+		return SHUFFLE_FULL;
+	b->from = at;
+	return w->put(w->ctx, from, w->lines + (size_t)part * LINE + from % LINE, (uint32_t)(at - from))
+		       ? SHUFFLE_REFUSED
+		       : SHUFFLE_OK;
+}
+
+enum shuffle_end shuffle_flush(struct shuffle_work *w, uint32_t part)
+{
+	return w->at[part] == w->bounds[part].from ? SHUFFLE_OK : flush(w, part, w->at[part]);
+}
+
+/* Moves a batch whose partitions are known, so that lines are on their way to the nearest cache before their tuples come. */
+static inline __attribute__((always_inline)) enum shuffle_end
+move(struct shuffle_work *w, const uint32_t *part, const uint8_t *tuples, uint32_t n, uint32_t size)
+{
+	uint8_t *lines = w->lines;
+	uint64_t *places = w->at;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t at = places[part[i]];
+
+		memcpy(lines + (size_t)part[i] * LINE + at % LINE, tuples + (size_t)i * size, size);
+		places[part[i]] = at += size;
+		if (unlikely(at % LINE == 0)) {
+			enum shuffle_end end = flush(w, part[i], at);
+
+			if (unlikely(end))
+				return end;
+		}
+	}
+	return SHUFFLE_OK;
+}
+
+static inline __attribute__((always_inline)) enum shuffle_end
+plain(struct shuffle_work *w, const uint8_t *tuples, size_t n, uint32_t size)
+{
+	const struct roost_shuffle_params p = w->p;
+
+	while (n) {
+		uint32_t part[BATCH], some = n < BATCH ? (uint32_t)n : BATCH;
+		uint8_t own[BATCH * LINE];
+		enum shuffle_end end;
+
+		memcpy(own, tuples, some * size);
+		for (uint32_t i = 0; i < some; i++) {
+			uint64_t key;
+
+			memcpy(&key, own + i * size + p.key, 8);
+			part[i] = roost_shuffle_partition(&p, le64toh(key));
+		}
+		end = move(w, part, own, some, size);
+		if (unlikely(end))
+			return end;
+		n -= some;
+		tuples += some * size;
+	}
+	return SHUFFLE_OK;
+}
+
+#define PLAIN(size)                                                                                          \
+	static enum shuffle_end plain_##size(struct shuffle_work *w, const uint8_t *tuples, size_t n)        \
+	{                                                                                                    \
+		return plain(w, tuples, n, size);                                                            \
+	}
+PLAIN(8)
+PLAIN(16)
+PLAIN(32)
+PLAIN(64)
+PLAIN(128)
+
+shuffle_fn *shuffle_plain(const struct roost_shuffle_params *p)
+{
+	switch (p->tuple) {
+	case 8:
+		return plain_8;
+	case 16:
+		return plain_16;
+	case 32:
+		return plain_32;
+	case 64:
+		return plain_64;
+	default:
+		return plain_128;
+	}
+}
+
+#if defined(__x86_64__)
+
+#define AVX2 __attribute__((target("avx2,bmi,bmi2")))
+
+/* a * b modulo 2^64: AVX2 multiplies 32 by 32 bits. `b_swapped` has the halves of b the other way round. */
+AVX2 static inline __m256i mul64(__m256i a, __m256i b, __m256i b_swapped)
+{
+	__m256i cross = _mm256_mullo_epi32(a, b_swapped);
+	__m256i high = _mm256_add_epi32(_mm256_slli_epi64(cross, 32), cross);
+
+	return _mm256_add_epi64(_mm256_mul_epu32(a, b),
+				_mm256_and_si256(high, _mm256_set1_epi64x(~0xffffffffll)));
+}
+
+/* The high halves of roost_shuffle_hash() of four, in the low ones. */
+AVX2 static inline __m256i hash4(__m256i x)
+{
+	const __m256i m1 = _mm256_set1_epi64x((long long)0xbf58476d1ce4e5b9ull);
+	const __m256i m2 = _mm256_set1_epi64x((long long)0x94d049bb133111ebull);
+
+	x = _mm256_xor_si256(x, _mm256_srli_epi64(x, 30));
+	x = mul64(x, m1, _mm256_shuffle_epi32(m1, 0xb1));
+	x = _mm256_xor_si256(x, _mm256_srli_epi64(x, 27));
+	x = mul64(x, m2, _mm256_shuffle_epi32(m2, 0xb1));
+	return _mm256_srli_epi64(_mm256_xor_si256(x, _mm256_srli_epi64(x, 31)), 32);
+}
+
+/* Tuples of 8 bytes: their partitions by vectors, a batch at a time. */
+AVX2 static enum shuffle_end avx2_8(struct shuffle_work *w, const uint8_t *tuples, size_t n)
+{
+	const struct roost_shuffle_params p = w->p;
+	const __m256i mask = _mm256_set1_epi64x(p.partitions - 1), count = _mm256_set1_epi64x(p.partitions);
+	const __m128i shift = _mm_cvtsi32_si128(p.shift);
+
+	for (; n >= BATCH; n -= BATCH, tuples += 8 * BATCH) {
+		uint64_t key[BATCH] __attribute__((aligned(32)));
+		uint32_t part[BATCH] __attribute__((aligned(16)));
+		enum shuffle_end end;
+
+		for (unsigned i = 0; i < BATCH; i += 4) {
+			__m256i k = _mm256_loadu_si256((const __m256i *)(tuples + 8 * i)), to;
+
+			if (p.how == ROOST_SHUFFLE_RADIX)
+				to = _mm256_and_si256(_mm256_srl_epi64(k, shift), mask);
+			else
+				to = _mm256_srli_epi64(_mm256_mul_epu32(hash4(k), count), 32);
+			_mm256_store_si256((__m256i *)&key[i], k);
+			to = _mm256_permutevar8x32_epi32(to, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+			_mm_store_si128((__m128i *)&part[i], _mm256_castsi256_si128(to));
+		}
+		end = move(w, part, (const uint8_t *)key, BATCH, 8);
+		if (unlikely(end))
+			return end;
+	}
+	return plain_8(w, tuples, n);
+}
+
+shuffle_fn *shuffle_best(const struct roost_shuffle_params *p)
+{
+	return p->tuple == 8 && __builtin_cpu_supports("avx2") ? avx2_8 : shuffle_plain(p);
+}
+
+#else
+
+shuffle_fn *shuffle_best(const struct roost_shuffle_params *p)
+{
+	return shuffle_plain(p);
+}
+
+#endif
