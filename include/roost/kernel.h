@@ -40,6 +40,7 @@
 #ifndef ROOST_KERNEL_H
 #define ROOST_KERNEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "roost/rpc.h"
@@ -93,6 +94,9 @@ struct roost_call {
 	uint32_t offset; /* of the piece in the payload */
 	uint32_t total;	 /* of the payload */
 	uint32_t last;	 /* 1: nothing follows */
+	/* of a stream, beside these: */
+	uint64_t where;	  /* the address in the region where they are, or will be; 0: a SEND's */
+	uint8_t *rewrite; /* the same bytes, to be changed in place; NULL: they are only seen */
 	/* asked for: filled by the functions below */
 	uint32_t resume; /* where ROOST_STEPS goes on; 0 at the start of parameters and of each piece */
 	uint32_t ask;	 /* enum roost_ask */
@@ -122,6 +126,13 @@ struct roost_kernel {
 	enum roost_next (*params)(struct roost_call *c);
 	/* A piece of payload, in order. NULL: it takes none. Payload that no parameters announced comes without them. */
 	enum roost_next (*payload)(struct roost_call *c);
+	/*
+	 * A piece of what a connection writes, where the kernel is placed on that (roost_qp_place()): of a message of `total` bytes, in order, each
+	 * byte once, as payload; messages follow each other, each from offset 0. An empty piece with total 0 is the end of the stream: what is
+	 * replied to it, the host gets. A reply before that ends the place, not the stream. NULL: it can't be placed.
+	 */
+	enum roost_next (*stream)(struct roost_call *c);
+	bool rewrites; /* stream() changes what leaves: c->rewrite */
 	/*
 	 * Instead of start(), when it replaces `old`, which may be another version of it: *self is the old one's. Calls that are under
 	 * way go on with the old one, and with what it had as self, beside the new one's.

@@ -182,6 +182,57 @@ void roost_call_end(struct roost_caller *caller, unsigned id);
 int roost_call(struct roost_caller *caller, uint64_t op, uint32_t rkey, const void *params, uint32_t len,
 	       void *reply, uint32_t room, uint64_t timeout_ns, struct roost_result *result);
 
+/* ---- kernels without a peer that calls them ---- */
+
+/* A deployed kernel, and what it begins with. */
+struct roost_place_attr {
+	uint64_t op;
+	const void *params; /* what a call has behind its head */
+	uint32_t params_len;
+	struct ibv_mr
+		*mr;   /* the region of all its accesses, with the rights of a work request's; NULL: none */
+	void *reply;   /* where its reply goes; must stay */
+	uint32_t room; /* bytes of it */
+};
+
+enum roost_side {
+	ROOST_IN, /* WRITEs of the peer, as they reach memory. Of RC and UC queue pairs */
+	ROOST_OUT, /* WRITEs and SENDs before they leave, which a kernel with `rewrites` changes in place. Of RC queue pairs */
+};
+
+struct roost_place;
+
+/*
+ * Puts a kernel with a stream() on one side of a queue pair, behind the one that may stand there: two make a chain. It sees each byte once,
+ * in order; what it rewrites is kept until it is acknowledged, so copies on the wire are equal, and at most 128 packets of such a queue pair are in
+ * flight. The kernel stays in the version that it has now. NULL with errno: ENOENT: no kernel; EOPNOTSUPP: it has no stream(), or rewrites what came
+ * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two stand there; EINVAL, EFAULT, EIO: the
+ * kernel refused its parameters. Any thread.
+ */
+struct roost_place *roost_qp_place(struct ibv_qp *qp, enum roost_side side,
+				   const struct roost_place_attr *attr);
+/*
+ * The same on the WRITEs of all peers into a region, by its rkey (not by windows of it): messages of several queue pairs come piece by piece,
+ * mixed. Eight regions. End it before the region is deregistered.
+ */
+struct roost_place *roost_mr_place(struct ibv_mr *mr, const struct roost_place_attr *attr);
+/* 0; or an errno: the kernel gave up, and the stream goes on without it. *bytes (may be NULL): what it has seen. Any thread. */
+int roost_place_query(struct roost_place *place, uint64_t *bytes);
+/*
+ * Takes it away: the kernel sees the end of its stream, and its reply, if it has one, is *result (may be NULL; ->data is attr->reply). A queue pair may be
+ * gone before; the context not. EBUSY: it rewrites, and something is in flight. Any thread.
+ */
+int roost_place_end(struct roost_place *place, struct roost_result *result);
+
+/*
+ * Runs a kernel of this process's own NIC: no queue pair, no packet. `payload` (NULL: none) is handed over as that of an RPC WRITE, of up to
+ * 2^31 bytes. Returns when it is done, with its reply as above; a kernel that waits for payload without end has status 0 and no data. Accesses are done
+ * at once, so a remote caller's are hidden better: this is for the host's own use of what stands there, as hll's estimates. ENOENT, EINVAL,
+ * EMSGSIZE, ENOMEM. Any thread but the NIC's.
+ */
+int roost_kernel_run(struct ibv_context *ctx, const struct roost_place_attr *attr, const void *payload,
+		     uint64_t len, struct roost_result *result);
+
 #ifdef __cplusplus
 }
 #endif

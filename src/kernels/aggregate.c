@@ -331,6 +331,14 @@ static enum roost_next payload(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
+/* Each message of the stream is whole records; the result is for its end. */
+static enum roost_next stream(struct roost_call *c)
+{
+	if (c->total)
+		c->last = 0;
+	return payload(c);
+}
+
 const struct roost_kernel kernel_aggregate = {
 	.abi = ROOST_KERNEL_ABI,
 	.version = 1,
@@ -340,4 +348,5 @@ const struct roost_kernel kernel_aggregate = {
 	.scratch_size = sizeof(struct scratch),
 	.params = params,
 	.payload = payload,
+	.stream = stream,
 };

@@ -290,11 +290,8 @@ void call_end(struct call *call, uint32_t status, uint32_t len)
 	conclude(call, status, len);
 }
 
-/* A step of the kernel's has crashed, or did not return: that is the end of it. */
-static void condemn(struct call *call, enum guard_end how)
+void served_condemn(struct served *s, enum guard_end how)
 {
-	struct served *s = call->s;
-
 	atomic_store_explicit(&s->broken, true, memory_order_relaxed);
 	log_error("kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
 		  s->k->name, (unsigned long long)s->op, s->k->version,
@@ -316,7 +313,7 @@ static void cut(struct call *call)
 		k->cut(&call->c);
 		guard_stepped(g);
 	} else {
-		condemn(call, guard_struck(g));
+		served_condemn(call->s, guard_struck(g));
 	}
 	guard_close(g, &scope);
 }
@@ -512,7 +509,7 @@ static void struck(struct fabric_pu *pu)
 	enum guard_end how = guard_struck(&pu->guard);
 	struct call *call = pu->running;
 
-	condemn(call, how);
+	served_condemn(call->s, how);
 	call_end(call, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, call->sent);
 }
 

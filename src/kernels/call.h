@@ -128,6 +128,7 @@ struct fabric_pu {
 };
 
 struct fabric {
+	struct nic *nic;
 	unsigned calls;
 	uint32_t max_steps;
 	uint64_t ops[FABRIC_MAX_KERNELS];	    /* of kernels[], side by side */
@@ -164,6 +165,8 @@ void call_cut_off(struct call *call, uint32_t status, uint32_t len);
 void call_sent(struct call_qp *q, uint64_t cookie);
 void call_lost(struct call_qp *q, uint32_t id);
 void call_stop(struct call_qp *q);
+/* A step of the kernel's has crashed, or did not return: that is the end of it. */
+void served_condemn(struct served *s, enum guard_end how);
 unsigned call_run(struct fabric_pu *pu, bool *more);
 
 #endif

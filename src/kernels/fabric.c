@@ -107,6 +107,7 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
+	f->nic = nic;
 	f->calls = cfg && cfg->calls ? cfg->calls : FABRIC_MAX_CALLS;
 	f->max_steps = cfg && cfg->max_steps ? cfg->max_steps : DEFAULT_STEPS;
 	list_init(&f->leaving);

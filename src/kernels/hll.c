@@ -292,6 +292,25 @@ static enum roost_next payload(struct roost_call *c)
 	return ROOST_DONE;
 }
 
+/* Each message of the stream is items of its own. */
+static enum roost_next stream(struct roost_call *c)
+{
+	struct table *t = c->self;
+	struct hll *h = c->state;
+
+	if (h->p.what != ROOST_HLL_ADD)
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	if (!stands(t, h->place, h->generation))
+		ROOST_FAIL(c, ROOST_RPC_MISS);
+	atomic_fetch_add_explicit(&t->sketch[h->place].items, (h->carried + c->len) / 8,
+				  memory_order_relaxed);
+	if (c->len)
+		add_piece(t, h, c->data, c->len);
+	if (c->last)
+		h->carried = 0; /* bytes that are no item */
+	return ROOST_DONE;
+}
+
 /* ---- the kernel's life ---- */
 
 static int start(void **self)
@@ -328,4 +347,5 @@ const struct roost_kernel kernel_hll = {
 	.stop = stop,
 	.params = params,
 	.payload = payload,
+	.stream = stream,
 };

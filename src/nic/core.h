@@ -204,7 +204,8 @@ struct nic_qp {
 	bool loop;	 /* peer is a QP of this NIC on the same PU */
 	bool rpc;	 /* op-codes 0x18 .. 0x1c are calls */
 	bool sig_all;
-	bool heard; /* something came since RESET */
+	bool heard;		 /* something came since RESET */
+	uint8_t num_in, num_out; /* places: stream.c */
 	uint8_t mtu_shift;
 	uint32_t mtu;
 	uint32_t read_chunk; /* packets one READ request asks for at most */
@@ -226,7 +227,8 @@ struct nic_qp {
 	struct nic_qp_attr attr;
 	struct nic *nic;
 	void *ctx;
-	void *rpc_ctx; /* of the layer that serves calls; NULL: none does */
+	struct qp_streams *streams; /* NULL: no place was ever taken */
+	void *rpc_ctx;		    /* of the layer that serves calls; NULL: none does */
 	uint32_t max_inline, max_send_sge;
 	uint32_t events;  /* asynchronous events already raised */
 	uint32_t groups;  /* multicast groups it is attached to */
@@ -331,6 +333,11 @@ struct nic {
 	struct dest *gsi_dests
 		[NIC_GSI_DESTS]; /* the last ones it sent to, with a reference each; of PU 0's owner */
 	unsigned gsi_oldest;
+	unsigned num_watched;
+	struct {
+		uint32_t key;
+		struct nic_place *place;
+	} watched[NIC_MAX_WATCHED];
 	const struct nic_rpc_ops *rpc_ops; /* NULL: nobody serves calls */
 	void *rpc_ctx;
 };
@@ -550,6 +557,24 @@ void rpc_retired(struct nic_qp *qp, const struct sq_entry *e); /* a reply is ack
 void rpc_stop(struct nic_qp *qp);			       /* the QP ends: so do its calls */
 void rpc_detach(struct nic_qp *qp);
 unsigned rpc_run(struct pu *pu);
+
+/* stream.c */
+/* Does somebody see WRITEs of the peer's? */
+static inline bool stream_watched(const struct nic_qp *qp)
+{
+	return qp->num_in | qp->nic->num_watched;
+}
+void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
+/* Does somebody see this message leave? */
+static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
+{
+	return qp->num_out && !e->reply && e->op >= ROOST_OP_WRITE && e->op <= ROOST_OP_SEND_INV;
+}
+void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n);
+bool stream_room(const struct nic_qp *qp); /* may another packet leave? */
+int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
+		  uint32_t n); /* as sq_gather() */
+void stream_detach(struct nic_qp *qp);
 
 /* uc.c */
 void uc_rx(struct nic_qp *qp, const struct pkt_view *v);

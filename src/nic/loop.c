@@ -107,6 +107,47 @@ static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
 	return 0;
 }
 
+/* A WRITE that somebody sees go by: through a bounce buffer, as if in packets. */
+static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
+			     uint8_t *nak, bool *local)
+{
+	uint8_t bounce[4096];
+	uint32_t done = 0, n;
+	uint8_t *remote;
+
+	while (done < LOOP_TURN && off + done < e->len) {
+		uint32_t at = off + done;
+		int rc;
+
+		n = e->len - at < sizeof(bounce) ? e->len - at : sizeof(bounce);
+		rc = sq_gather(qp, e, at, bounce, n);
+		if (unlikely(rc)) {
+			qp->pu->ctr.memory_faults += rc == -EFAULT;
+			*local = true;
+			return done;
+		}
+		if (stream_leaves(qp, e))
+			stream_leave(qp, e, bounce, at, n);
+		remote = qp_resolve(peer, e->wqe.rkey, e->wqe.raddr + at, n, NIC_ACCESS_REMOTE_WRITE);
+		if (unlikely(!remote || dma_copy(remote, bounce, n))) {
+			qp->pu->ctr.memory_faults += remote != NULL;
+			*nak = remote ? PKT_NAK_REM_OP : PKT_NAK_REM_ACCESS;
+			return done;
+		}
+		if (stream_watched(peer))
+			stream_landed(peer, e->wqe.rkey,
+				      &(struct nic_stream_piece){.va = e->wqe.raddr + at,
+								 .data = bounce,
+								 .total = e->len,
+								 .off = at,
+								 .len = n,
+								 .last = at + n == e->len,
+								 .pu = qp->pu_index});
+		done += n;
+	}
+	return done;
+}
+
 /* A SEND goes through a bounce buffer of one turn: two scatter lists meet there. */
 static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
 			  uint8_t *nak, bool *local)
@@ -123,6 +164,8 @@ static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entr
 			*local = true;
 			return done;
 		}
+		if (unlikely(stream_leaves(qp, e)))
+			stream_leave(qp, e, bounce, off + done, n);
 		switch (resp_scatter(peer, bounce, n)) {
 		case PLACE_OK:
 			break;
@@ -323,7 +366,9 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 			return not_ready(qp, peer);
 		if (!nak && e->len)
 			n = needs_recv(e, false) ? move_send(qp, peer, e, done, &nak, &local)
-						 : move(qp, peer, e, done, &nak, &local);
+			    : !op_is_read(e->op) && (stream_leaves(qp, e) || stream_watched(peer))
+				    ? move_watched(qp, peer, e, done, &nak, &local)
+				    : move(qp, peer, e, done, &nak, &local);
 	}
 	if (nak) {
 		refuse(qp, peer, nak);

@@ -501,6 +501,49 @@ struct nic_rpc_send {
 /* Of `len` and tail at most NIC_MAX_MSG. 0; -EAGAIN: NIC_RPC_SENDS are outstanding; -ENOTCONN: the QP sends nothing in its state; -EACCES: key 0. */
 int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s);
 
+/* ---- places: what sees the bytes of streams ---- */
+
+#define NIC_MAX_CHAIN	2 /* on one side of a QP, one after the other */
+#define NIC_MAX_WATCHED 8 /* regions with one */
+
+/* Bytes of a WRITE, or of a SEND that leaves. Messages without bytes are not shown. */
+struct nic_stream_piece {
+	uint64_t va; /* of a WRITE: where they land */
+	uint8_t *
+		data; /* during the call only. On the way in a peer may share it: read each byte once, change none */
+	uint32_t total;	   /* bytes of the message */
+	uint32_t off, len; /* of these in it */
+	bool last;
+	unsigned pu; /* that hands them over */
+};
+
+/* Part of what its owner has; stays until it is taken away. */
+struct nic_place {
+	/* In order, each byte once; of a connection that is not reliable, those that come. [owner of the QP's PU] */
+	void (*bytes)(struct nic_place *place, const struct nic_stream_piece *piece);
+	/* Its QP goes. [control+owner] */
+	void (*gone)(struct nic_place *place);
+	bool rewrites; /* on the way out: bytes() may change data */
+};
+/*
+ * Behind those that stand there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
+ * UC, in); -EBUSY: out, and something is in flight; -ENOSPC: NIC_MAX_CHAIN; -ENOMEM. [control+owner]
+ */
+int nic_stream_in(struct nic_qp *qp, struct nic_place *place);
+int nic_stream_out(struct nic_qp *qp, struct nic_place *place);
+/* 0, -ENOENT, or -EBUSY: it rewrites, and something is in flight. [control+owner] */
+int nic_stream_end(struct nic_qp *qp, struct nic_place *place);
+/* On the WRITEs of all QPs whose peers name the region by this key; on several PUs at a time. 0, -ENOSPC; -ENOENT. [control+owner of all PUs] */
+int nic_stream_region(struct nic *nic, uint32_t key, struct nic_place *place);
+int nic_stream_region_end(struct nic *nic, struct nic_place *place);
+
+/* What the host itself may do with a region, as by a work request that names it. 0, -EACCES, -EFAULT. [owner of a PU] */
+int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void *dst, uint32_t n);
+int nic_host_write(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, const void *src, uint32_t n);
+int nic_host_copy(struct nic *nic, uint32_t pd, uint32_t key, uint64_t dst, uint64_t src, uint32_t n);
+int nic_host_cmp_swap(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, uint64_t *value,
+		      uint64_t swap);
+
 /*
  * After index->prod of the send queue was stored, or that of the receive queue of a QP in the error state (so that
  * it is flushed): tells the PU. True when it may be asleep or idle and somebody must run nic_poll. [any]

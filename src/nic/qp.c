@@ -225,6 +225,7 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
 	detach(qp);
 	rpc_detach(qp);
+	stream_detach(qp);
 	drop_dest(qp);
 	qp->send_cq->refs--;
 	qp->recv_cq->refs--;

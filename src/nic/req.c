@@ -115,7 +115,8 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 	p = pkt_put_bth(room.bth, opcode, flags, qp->dest_qpn, ackreq, e->psn + pkt);
 	p = put_extension(p, qp, e, pkt, pkt_ops[opcode].flags);
 	if (n) {
-		rc = sq_gather(qp, e, pkt << qp->mtu_shift, p, n);
+		rc = unlikely(stream_leaves(qp, e)) ? stream_gather(qp, e, pkt, p, n)
+						    : sq_gather(qp, e, pkt << qp->mtu_shift, p, n);
 		if (unlikely(rc)) {
 			tx_cancel(qp);
 			return rc;
@@ -225,6 +226,8 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 			return REQ_IDLE;
 		ackreq = true;
 	} else {
+		if (unlikely(stream_leaves(qp, e)) && !stream_room(qp))
+			return wait_for(qp, BLOCK_PSN);
 		if (!dest_admit(qp, bytes))
 			return REQ_IDLE;
 		ackreq = wants_ack(qp, e, pkt, bytes);

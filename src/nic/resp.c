@@ -261,6 +261,15 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 			qp->pu->ctr.memory_faults++;
 			return PKT_NAK_REM_OP;
 		}
+		if (unlikely(stream_watched(qp)))
+			stream_landed(qp, r->rkey,
+				      &(struct nic_stream_piece){.va = r->va,
+								 .data = (uint8_t *)(uintptr_t)v->payload,
+								 .total = r->received + r->left,
+								 .off = r->received,
+								 .len = v->payload_len,
+								 .last = last,
+								 .pu = qp->pu_index});
 	}
 	r->va += v->payload_len;
 	r->left -= v->payload_len;

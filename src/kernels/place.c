@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "kernels/place.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/spin.h"
+#include "kernels/call.h"
+
+struct place {
+	struct roost_call c;
+	struct nic_place stream;
+	struct fabric *f;
+	struct served *s;
+	unsigned pu;
+	uint32_t pd, key;
+	uint8_t *reply;
+	struct nic_qp *qp; /* on whose stream it stands */
+	bool on_region;	   /* or on that of a region: `lock` is taken */
+	bool over, refused, replied;
+	struct place_result result;
+	struct spin lock; /* WRITEs of several PUs' QPs come to a region */
+	uint8_t *body;	  /* parameters, state, scratch */
+};
+
+/* ---- what the kernel asks for ---- */
+
+static void finish(struct place *p, uint32_t status, uint32_t len)
+{
+	p->over = true;
+	p->result.status = status;
+	p->result.len = len;
+}
+
+/* Behind what is there. */
+static void append(struct place *p, bool from)
+{
+	struct roost_call *c = &p->c;
+	uint32_t at = p->result.len;
+	int rc = 0;
+
+	if (c->ask_len > c->room - at) {
+		finish(p, ROOST_RPC_TOO_LONG, at + c->ask_len);
+		return;
+	}
+	if (from)
+		rc = nic_host_read(p->f->nic, p->pd, p->key, c->from, p->reply + at, c->ask_len);
+	else if (c->ask_len)
+		memcpy(p->reply + at, c->buf, c->ask_len);
+	p->result.len += c->ask_len;
+	if (rc)
+		finish(p, ROOST_RPC_ACCESS, at);
+}
+
+static void perform(struct place *p)
+{
+	struct roost_call *c = &p->c;
+	struct nic *nic = p->f->nic;
+	int rc = 0;
+
+	switch ((enum roost_ask)c->ask) {
+	case ROOST_ASK_READ:
+		rc = nic_host_read(nic, p->pd, p->key, c->va, c->buf, c->ask_len);
+		break;
+	case ROOST_ASK_WRITE:
+		rc = nic_host_write(nic, p->pd, p->key, c->va, c->buf, c->ask_len);
+		break;
+	case ROOST_ASK_COPY:
+		rc = nic_host_copy(nic, p->pd, p->key, c->va, c->from, c->ask_len);
+		break;
+	case ROOST_ASK_CAS:
+		rc = nic_host_cmp_swap(nic, p->pd, p->key, c->va, c->buf, c->from);
+		break;
+	case ROOST_ASK_SEND:
+	case ROOST_ASK_SEND_FROM:
+		append(p, c->ask == ROOST_ASK_SEND_FROM);
+		break;
+	case ROOST_ASK_NONE:
+		break;
+	default:
+		finish(p, ROOST_RPC_FAILED, p->result.len);
+	}
+	if (rc)
+		finish(p, ROOST_RPC_ACCESS, p->result.len);
+}
+
+static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
+{
+	struct place *p = container_of(c, struct place, c);
+	int rc = nic_host_write(p->f->nic, p->pd, p->key, va, buf, len);
+
+	p->refused |= rc != 0;
+	return rc;
+}
+
+static void replied(struct place *p)
+{
+	struct roost_call *c = &p->c;
+	uint32_t status = c->status;
+
+	p->replied = true;
+	if (c->ask_len && p->result.len) {
+		finish(p, ROOST_RPC_FAILED, p->result.len); /* data only where none was sent before */
+		return;
+	}
+	append(p, c->ask == ROOST_ASK_REPLY_FROM);
+	if (!p->over)
+		finish(p, status, p->result.len);
+}
+
+static void __attribute__((noinline))
+steps(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
+{
+	struct roost_call *c = &p->c;
+	struct guard *g = &p->f->pu[pu].guard;
+	enum roost_next next;
+
+	c->resume = 0;
+	for (uint32_t left = p->f->max_steps; !p->over; left--) {
+		if (unlikely(!left)) {
+			finish(p, ROOST_RPC_BOUND, p->result.len);
+			break;
+		}
+		c->ask = ROOST_ASK_NONE;
+		c->va_in = c->from_in = 0;
+		p->s->pu[pu].ctr.steps++;
+		guard_step(g);
+		next = fn(c);
+		guard_stepped(g);
+		if (unlikely(p->refused)) {
+			finish(p, ROOST_RPC_ACCESS, p->result.len);
+		} else if (next == ROOST_AGAIN) {
+			perform(p);
+		} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
+			replied(p);
+		} else {
+			break;
+		}
+	}
+}
+
+/* One of the kernel's functions, to its end, on a PU that the caller owns. */
+static void run(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
+{
+	struct guard *g = &p->f->pu[pu].guard;
+	struct guard_scope scope;
+
+	if (unlikely(served_broken(p->s))) {
+		finish(p, ROOST_RPC_DISABLED, p->result.len);
+		return;
+	}
+	guard_open(g, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		steps(p, fn, pu);
+	} else {
+		enum guard_end how = guard_struck(g);
+
+		served_condemn(p->s, how);
+		finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
+	}
+	guard_close(g, &scope);
+}
+
+/* ---- pieces ---- */
+
+static void show(struct place *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total, bool last)
+{
+	struct roost_call *c = &p->c;
+
+	c->data = data;
+	c->offset = off;
+	c->len = len;
+	c->total = total;
+	c->last = last;
+	p->result.bytes += len;
+}
+
+static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece)
+{
+	struct place *p = container_of(stream, struct place, stream);
+
+	if (p->on_region)
+		spin_lock(&p->lock);
+	if (likely(!p->over)) {
+		show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
+		p->c.where = piece->va;
+		p->c.rewrite = stream->rewrites ? piece->data : NULL;
+		run(p, p->s->k->stream, piece->pu);
+	}
+	if (p->on_region)
+		spin_unlock(&p->lock);
+}
+
+static void gone(struct nic_place *stream)
+{
+	container_of(stream, struct place, stream)->qp = NULL;
+}
+
+void place_feed(struct place *p, const void *data, uint32_t off, uint32_t len, uint32_t total)
+{
+	if (p->over)
+		return;
+	show(p, data, off, len, total, off + len == total);
+	if (p->s->k->payload)
+		run(p, p->s->k->payload, p->pu);
+	else
+		finish(p, ROOST_RPC_BAD_PARAMS, p->result.len);
+}
+
+void place_conclude(struct place *p)
+{
+	if (!p->over) {
+		show(p, NULL, 0, 0, 0, true);
+		p->c.rewrite = NULL;
+		run(p, p->s->k->stream, p->pu);
+	}
+	if (!p->over)
+		finish(p, ROOST_RPC_OK, p->result.len);
+}
+
+/* ---- where it stands ---- */
+
+/* What comes in is in memory already: nobody rewrites it. */
+static bool sees(const struct place *p)
+{
+	return p->s->k->stream && !p->s->k->rewrites;
+}
+
+int place_on_in(struct place *p, struct nic_qp *qp)
+{
+	int rc = sees(p) ? nic_stream_in(qp, &p->stream) : -EOPNOTSUPP;
+
+	if (!rc)
+		p->qp = qp;
+	return rc;
+}
+
+int place_on_out(struct place *p, struct nic_qp *qp)
+{
+	int rc;
+
+	p->stream.rewrites = p->s->k->rewrites;
+	rc = p->s->k->stream ? nic_stream_out(qp, &p->stream) : -EOPNOTSUPP;
+	if (!rc)
+		p->qp = qp;
+	return rc;
+}
+
+int place_on_region(struct place *p, uint32_t key)
+{
+	int rc = sees(p) ? nic_stream_region(p->f->nic, key, &p->stream) : -EOPNOTSUPP;
+
+	p->on_region = !rc;
+	return rc;
+}
+
+int place_off(struct place *p)
+{
+	int rc = 0;
+
+	if (p->on_region)
+		nic_stream_region_end(p->f->nic, &p->stream);
+	else if (p->qp)
+		rc = nic_stream_end(p->qp, &p->stream);
+	if (rc)
+		return rc;
+	p->on_region = false;
+	p->qp = NULL;
+	return 0;
+}
+
+/* ---- its life ---- */
+
+static void count(const struct place *p, int by)
+{
+	_Atomic uint32_t *n = &p->s->pu[p->pu].calls;
+
+	atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + (uint32_t)by,
+			      memory_order_release);
+}
+
+static void lay_out(struct place *p, const struct place_attr *a)
+{
+	const struct roost_kernel *k = p->s->k;
+	struct roost_call *c = &p->c;
+	uint8_t *at = p->body;
+
+	if (a->params_len)
+		memcpy(at, a->params, a->params_len);
+	c->params = at;
+	c->params_len = a->params_len;
+	at += ALIGN_UP(a->params_len, 64u);
+	c->state = at;
+	c->scratch = at + ALIGN_UP(k->state_size, 64u);
+	c->self = p->s->self;
+	c->put = put;
+	c->room = a->room;
+	c->op = a->op;
+}
+
+int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out)
+{
+	struct served *s = fabric_find(f, a->op);
+	struct place *p;
+
+	if (!s)
+		return -ENOENT;
+	if (a->params_len > ROOST_RPC_MAX_PARAMS)
+		return -EINVAL;
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return -ENOMEM;
+	p->body = mem_alloc_pages(CALL_BODY);
+	if (!p->body) {
+		free(p);
+		return -ENOMEM;
+	}
+	p->f = f;
+	p->s = s;
+	p->pu = pu;
+	p->pd = a->pd;
+	p->key = a->key;
+	p->reply = a->reply;
+	p->stream = (struct nic_place){.bytes = bytes, .gone = gone};
+	lay_out(p, a);
+	count(p, 1);
+	s->pu[pu].ctr.calls++;
+	if (s->k->params)
+		run(p, s->k->params, pu);
+	*out = p;
+	return 0;
+}
+
+bool place_over(const struct place *p, struct place_result *out)
+{
+	*out = p->result;
+	return p->over;
+}
+
+/* As a step: it may crash as any. */
+static enum roost_next cut(struct roost_call *c)
+{
+	container_of(c, struct place, c)->s->k->cut(c);
+	return ROOST_DONE;
+}
+
+void place_free(struct place *p)
+{
+	if (!p->replied && p->s->k->cut) {
+		p->over = p->refused = false;
+		run(p, cut, p->pu);
+	}
+	count(p, -1);
+	mem_free_pages(p->body, CALL_BODY);
+	free(p);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Kernels that no peer calls: run by the host, or placed where the bytes of a stream come by. They run where they stand, to the end of
+ * each piece: an access is done at once, and there is nobody to send to; what they reply goes to the host.
+ */
+#ifndef ROOST_KERNELS_PLACE_H
+#define ROOST_KERNELS_PLACE_H
+
+#include "kernels/fabric.h"
+
+struct place;
+
+struct place_attr {
+	uint64_t op; /* of a kernel that stands; it is this version as long as the place is there */
+	const void *params;
+	uint32_t params_len; /* at most ROOST_RPC_MAX_PARAMS */
+	uint32_t pd, key;    /* the region of all its accesses; key 0: none */
+	uint8_t *reply;	     /* where its data go; must stay */
+	uint32_t room;	     /* bytes of it */
+};
+
+/*
+ * Begins: the kernel takes its parameters. 0; -ENOENT: no kernel has this op-code; -EINVAL: too many parameters; -ENOMEM. The place may be over
+ * already (place_over()): the kernel has replied. [control+owner of `pu`, to which it belongs]
+ */
+int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out);
+/* Payload from the host's memory, a piece of `total` bytes; len 0 only when that is. [owner of its PU] */
+void place_feed(struct place *p, const void *data, uint32_t off, uint32_t len, uint32_t total);
+
+/*
+ * Puts it on a stream: its kernel needs stream(). One stream for each place. 0; -EOPNOTSUPP: it has none, or the QP can't; or the errors of
+ * nic_stream_in(), _out(), _region(). [as those]
+ */
+int place_on_in(struct place *p, struct nic_qp *qp);
+int place_on_out(struct place *p, struct nic_qp *qp);
+int place_on_region(struct place *p, uint32_t key);
+/* Takes it off. 0, or -EBUSY. [as those] */
+int place_off(struct place *p);
+/* The stream is at its end: the kernel may reply. [owner of its PU] */
+void place_conclude(struct place *p);
+
+struct place_result {
+	uint32_t status; /* enum roost_rpc_status or the kernel's own */
+	uint32_t len;	 /* bytes of data; more than `room`: they did not fit */
+	uint64_t bytes;	 /* that it has seen */
+};
+/* True when its kernel is not run any more: it has replied, or failed; *out then says how it ended, else how far it is. */
+bool place_over(const struct place *p, struct place_result *out);
+/* Off every stream. [control+owner of its PU] */
+void place_free(struct place *p);
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Places: what sees the bytes of a queue pair's WRITEs and SENDs as they come in or leave (struct nic_place in nic.h). A queue pair without any pays
+ * one branch a packet on each way.
+ *
+ *	in	resp_write(): behind all checks and the copy, so each byte comes by once, whatever the network does
+ *	out	at the first transmission. What a place has rewritten is kept, packet by packet, until it is acknowledged: a copy is taken from
+ *		there, and nobody is asked twice
+ *
+ *	kept	| packet | packet | ... KEPT of them, at their PSN modulo KEPT: those between psn_una and psn_next are there
+ */
+#include <stdlib.h>
+
+#include "nic/core.h"
+
+/* Packets in flight of a QP whose bytes are rewritten. Twice as many as go without asking for an acknowledgement. */
+#define KEPT	   (2 * NIC_ACKREQ_EVERY)
+#define KEPT_BYTES ((size_t)KEPT * 4096)
+
+struct qp_streams {
+	struct nic_place *in[NIC_MAX_CHAIN], *out[NIC_MAX_CHAIN];
+	uint8_t *kept; /* NULL: nobody rewrites */
+};
+
+/* ---- what comes in ---- */
+
+void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece)
+{
+	const struct nic *nic = qp->nic;
+
+	for (unsigned i = 0; i < qp->num_in; i++)
+		qp->streams->in[i]->bytes(qp->streams->in[i], piece);
+	for (unsigned i = 0; i < nic->num_watched; i++)
+		if (nic->watched[i].key == key)
+			nic->watched[i].place->bytes(nic->watched[i].place, piece);
+}
+
+/* ---- what leaves ---- */
+
+void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n)
+{
+	const struct nic_stream_piece piece = {
+		.va = e->op <= ROOST_OP_WRITE_IMM ? e->wqe.raddr + off : 0,
+		.data = data,
+		.total = e->len,
+		.off = off,
+		.len = n,
+		.last = off + n == e->len,
+		.pu = qp->pu_index,
+	};
+
+	for (unsigned i = 0; i < qp->num_out; i++)
+		qp->streams->out[i]->bytes(qp->streams->out[i], &piece);
+}
+
+bool stream_room(const struct nic_qp *qp)
+{
+	const struct qp_sq *sq = &qp->sq;
+
+	return !qp->streams->kept || psn_before(sq->psn_next, sq->psn_max) ||
+	       sq->psn_next - sq->psn_una < KEPT;
+}
+
+int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst, uint32_t n)
+{
+	uint32_t psn = e->psn + pkt, off = pkt << qp->mtu_shift;
+	bool again = psn_before(psn, qp->sq.psn_max);
+	uint8_t *kept = qp->streams->kept;
+	int rc;
+
+	if (kept)
+		kept += (size_t)(psn % KEPT) << qp->mtu_shift;
+	if (!again || !kept) {
+		rc = sq_gather(qp, e, off, kept ? kept : dst, n);
+		if (unlikely(rc))
+			return rc;
+		if (!again)
+			stream_leave(qp, e, kept ? kept : dst, off, n);
+	}
+	if (kept)
+		memcpy(dst, kept, n);
+	return 0;
+}
+
+/* ---- who stands where ---- */
+
+static int streams_of(struct nic_qp *qp)
+{
+	if (qp->streams)
+		return 0;
+	qp->streams = calloc(1, sizeof(*qp->streams));
+	return qp->streams ? 0 : -ENOMEM;
+}
+
+int nic_stream_in(struct nic_qp *qp, struct nic_place *place)
+{
+	if (qp->type != NIC_QPT_RC && qp->type != NIC_QPT_UC)
+		return -EOPNOTSUPP;
+	if (qp->num_in == NIC_MAX_CHAIN)
+		return -ENOSPC;
+	if (streams_of(qp))
+		return -ENOMEM;
+	qp->streams->in[qp->num_in++] = place;
+	return 0;
+}
+
+static bool in_flight(const struct nic_qp *qp)
+{
+	if (qp->sq.una != qp->sq.fetched)
+		return true;
+	/* In the error state nothing is sent again. */
+	return qp->state != NIC_QPS_ERR && qp->sq.psn_una != qp->sq.psn_max;
+}
+
+int nic_stream_out(struct nic_qp *qp, struct nic_place *place)
+{
+	if (qp->type != NIC_QPT_RC)
+		return -EOPNOTSUPP;
+	if (in_flight(qp))
+		return -EBUSY;
+	if (qp->num_out == NIC_MAX_CHAIN)
+		return -ENOSPC;
+	if (streams_of(qp))
+		return -ENOMEM;
+	if (place->rewrites && !qp->streams->kept) {
+		/* Pages that no packet has touched are not there. */
+		qp->streams->kept = mem_alloc_pages(KEPT_BYTES);
+		if (!qp->streams->kept)
+			return -ENOMEM;
+	}
+	qp->streams->out[qp->num_out++] = place;
+	return 0;
+}
+
+static bool take_out(struct nic_place **chain, uint8_t *num, const struct nic_place *place)
+{
+	for (unsigned i = 0; i < *num; i++) {
+		if (chain[i] != place)
+			continue;
+		memmove(&chain[i], &chain[i + 1], (--*num - i) * sizeof(chain[0]));
+		return true;
+	}
+	return false;
+}
+
+int nic_stream_end(struct nic_qp *qp, struct nic_place *place)
+{
+	struct qp_streams *s = qp->streams;
+	bool rewritten = false;
+
+	if (!s)
+		return -ENOENT;
+	if (take_out(s->in, &qp->num_in, place))
+		return 0;
+	if (place->rewrites && in_flight(qp))
+		return -EBUSY;
+	if (!take_out(s->out, &qp->num_out, place))
+		return -ENOENT;
+	for (unsigned i = 0; i < qp->num_out; i++)
+		rewritten |= s->out[i]->rewrites;
+	if (s->kept && !rewritten) {
+		mem_free_pages(s->kept, KEPT_BYTES);
+		s->kept = NULL;
+	}
+	return 0;
+}
+
+void stream_detach(struct nic_qp *qp)
+{
+	struct qp_streams *s = qp->streams;
+
+	if (!s)
+		return;
+	for (unsigned i = 0; i < qp->num_in; i++)
+		s->in[i]->gone(s->in[i]);
+	for (unsigned i = 0; i < qp->num_out; i++)
+		s->out[i]->gone(s->out[i]);
+	qp->num_in = qp->num_out = 0;
+	if (s->kept)
+		mem_free_pages(s->kept, KEPT_BYTES);
+	free(s);
+	qp->streams = NULL;
+}
+
+int nic_stream_region(struct nic *nic, uint32_t key, struct nic_place *place)
+{
+	if (nic->num_watched == NIC_MAX_WATCHED)
+		return -ENOSPC;
+	nic->watched[nic->num_watched].key = key;
+	nic->watched[nic->num_watched++].place = place;
+	return 0;
+}
+
+int nic_stream_region_end(struct nic *nic, struct nic_place *place)
+{
+	for (unsigned i = 0; i < nic->num_watched; i++) {
+		if (nic->watched[i].place != place)
+			continue;
+		nic->watched[i] = nic->watched[--nic->num_watched];
+		return 0;
+	}
+	return -ENOENT;
+}
+
+/* ---- the host's own accesses ---- */
+
+int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void *dst, uint32_t n)
+{
+	const void *src = n ? mr_resolve(&nic->mrs, key, pd, va, n, MR_LOCAL) : NULL;
+
+	return !n ? 0 : src ? dma_copy(dst, src, n) : -EACCES;
+}
+
+int nic_host_write(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, const void *src, uint32_t n)
+{
+	void *dst = n ? mr_resolve(&nic->mrs, key, pd, va, n, MR_LOCAL | NIC_ACCESS_LOCAL_WRITE) : NULL;
+
+	return !n ? 0 : dst ? dma_copy(dst, src, n) : -EACCES;
+}
+
+int nic_host_copy(struct nic *nic, uint32_t pd, uint32_t key, uint64_t dst_va, uint64_t src_va, uint32_t n)
+{
+	const void *src = n ? mr_resolve(&nic->mrs, key, pd, src_va, n, MR_LOCAL) : NULL;
+
+	return !n ? 0 : src ? nic_host_write(nic, pd, key, dst_va, src, n) : -EACCES;
+}
+
+int nic_host_cmp_swap(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, uint64_t *value, uint64_t swap)
+{
+	void *p = mr_resolve(&nic->mrs, key, pd, va, 8, MR_LOCAL | NIC_ACCESS_LOCAL_WRITE);
+
+	return p && !((va | (uintptr_t)p) & 7) ? dma_cmp_swap(p, *value, swap, value) : -EACCES;
+}

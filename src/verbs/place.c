@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* roost/verbs.h: kernels that the host runs by itself, or places on the streams of a queue pair or a region. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "kernels/place.h"
+#include "roost/verbs.h"
+#include "verbs/fabric.h"
+
+/* Payload that is handed over while the PU is owned: others get it in between. */
+#define FEED (256u * 1024)
+
+struct roost_place {
+	struct place *place;
+	struct verbs_ctx *ctx;
+	unsigned pu;
+	bool region; /* on one: any PU runs it */
+	void *reply;
+	uint32_t room;
+};
+
+static int error_of(uint32_t status)
+{
+	switch (status) {
+	case ROOST_RPC_BAD_PARAMS:
+		return -EINVAL;
+	case ROOST_RPC_ACCESS:
+		return -EFAULT;
+	case ROOST_RPC_MISS:
+		return -ENOENT;
+	default:
+		return -EIO;
+	}
+}
+
+static void own(const struct roost_place *p)
+{
+	if (p->region)
+		verbs_own_all(p->ctx->drive);
+	else
+		drive_own(p->ctx->drive, p->pu);
+}
+
+static void disown(const struct roost_place *p)
+{
+	if (p->region)
+		verbs_disown_all(p->ctx->drive);
+	else
+		drive_disown(p->ctx->drive, p->pu);
+}
+
+/* Control lock held, its PUs owned. */
+static int begin(struct roost_place *p, struct fabric *f, const struct roost_place_attr *attr)
+{
+	struct place_attr a = {
+		.op = attr->op,
+		.params = attr->params,
+		.params_len = attr->params_len,
+		.pd = attr->mr ? attr->mr->pd->handle : 0,
+		.key = attr->mr ? attr->mr->lkey : 0,
+		.reply = attr->reply,
+		.room = attr->room,
+	};
+
+	p->reply = attr->reply;
+	p->room = attr->room;
+	return place_begin(f, p->pu, &a, &p->place);
+}
+
+static void tell(const struct roost_place *p, struct roost_result *out)
+{
+	struct place_result r;
+
+	place_over(p->place, &r);
+	*out = (struct roost_result){
+		.status = r.status, .len = r.len, .data = r.len <= p->room ? p->reply : NULL};
+}
+
+static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enum roost_side side,
+				 const struct ibv_mr *mr, const struct roost_place_attr *attr)
+{
+	struct roost_place *p = calloc(1, sizeof(*p));
+	struct place_result r;
+	struct fabric *f;
+	int ret;
+
+	if (!p) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	p->ctx = ctx;
+	p->region = !qp;
+	p->pu = qp ? qp->pu : 0;
+	drive_control_lock(ctx->drive);
+	ret = verbs_fabric(ctx, &f);
+	if (!ret) {
+		own(p);
+		ret = begin(p, f, attr);
+		if (!ret && place_over(p->place, &r))
+			ret = error_of(r.status);
+		else if (!ret)
+			ret = !qp		  ? place_on_region(p->place, mr->rkey)
+			      : side == ROOST_OUT ? place_on_out(p->place, qp->nic_qp)
+						  : place_on_in(p->place, qp->nic_qp);
+		if (ret && p->place)
+			place_free(p->place);
+		disown(p);
+	}
+	drive_control_unlock(ctx->drive);
+	if (!ret)
+		return p;
+	free(p);
+	errno = -ret;
+	return NULL;
+}
+
+VERBS_EXPORT struct roost_place *roost_qp_place(struct ibv_qp *qp, enum roost_side side,
+						const struct roost_place_attr *attr)
+{
+	return stand(verbs_ctx(qp->context), verbs_qp(qp), side, NULL, attr);
+}
+
+VERBS_EXPORT struct roost_place *roost_mr_place(struct ibv_mr *mr, const struct roost_place_attr *attr)
+{
+	return stand(verbs_ctx(mr->context), NULL, ROOST_IN, mr, attr);
+}
+
+VERBS_EXPORT int roost_place_query(struct roost_place *p, uint64_t *bytes)
+{
+	struct place_result r;
+	bool over;
+
+	drive_control_lock(p->ctx->drive);
+	own(p);
+	over = place_over(p->place, &r);
+	disown(p);
+	drive_control_unlock(p->ctx->drive);
+	if (bytes)
+		*bytes = r.bytes;
+	return over ? -error_of(r.status) : 0;
+}
+
+VERBS_EXPORT int roost_place_end(struct roost_place *p, struct roost_result *result)
+{
+	struct verbs_ctx *ctx = p->ctx;
+	int ret;
+
+	drive_control_lock(ctx->drive);
+	own(p);
+	ret = place_off(p->place);
+	if (!ret) {
+		place_conclude(p->place);
+		if (result)
+			tell(p, result);
+		place_free(p->place);
+	}
+	disown(p);
+	drive_control_unlock(ctx->drive);
+	if (!ret)
+		free(p);
+	return verbs_ret(ret);
+}
+
+static void feed(struct roost_place *p, const uint8_t *data, uint64_t len)
+{
+	struct place_result r;
+	uint64_t off = 0;
+
+	do {
+		uint32_t n = len - off < FEED ? (uint32_t)(len - off) : FEED;
+
+		drive_own(p->ctx->drive, p->pu);
+		place_feed(p->place, data + off, (uint32_t)off, n, (uint32_t)len);
+		drive_disown(p->ctx->drive, p->pu);
+		off += n;
+	} while (off < len && !place_over(p->place, &r));
+}
+
+VERBS_EXPORT int roost_kernel_run(struct ibv_context *context, const struct roost_place_attr *attr,
+				  const void *payload, uint64_t len, struct roost_result *result)
+{
+	struct roost_place p = {.ctx = verbs_ctx(context), .pu = 0};
+	struct drive *drive = p.ctx->drive;
+	struct fabric *f;
+	int ret;
+
+	if (len > NIC_MAX_MSG)
+		return EMSGSIZE;
+	drive_control_lock(drive);
+	ret = verbs_fabric(p.ctx, &f);
+	if (!ret) {
+		drive_own(drive, p.pu);
+		ret = begin(&p, f, attr);
+		drive_disown(drive, p.pu);
+	}
+	if (!ret) {
+		if (payload)
+			feed(&p, payload, len);
+		drive_own(drive, p.pu);
+		tell(&p, result);
+		place_free(p.place);
+		drive_disown(drive, p.pu);
+	}
+	drive_control_unlock(drive);
+	return verbs_ret(ret);
+}

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Kernels that stand on streams: what they see is what was written, each byte once and in order, and what they rewrite arrives so, whatever the
+ * network does. And kernels that the host runs by itself.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "kernels/place.h"
+#include "rig.h"
+#include "roost/aggregate.h"
+#include "roost/get.h"
+#include "roost/hll.h"
+
+#define RECORDED (4u << 20)
+#define SPACE	 (512u << 10) /* of a memory, that WRITEs come from and go to */
+
+enum { SEE_OP = 0x1000, CIPHER_OP, SUM_OP };
+
+static struct rig R, *const r = &R;
+
+/* ---- the kernels ---- */
+
+/* Keeps all that comes by; one for each place: `self` is the same. */
+struct record {
+	uint32_t n, messages, next; /* next: offset that has to come */
+	bool bad;
+	uint64_t where;
+	uint8_t bytes[RECORDED];
+};
+static struct record seen[2];
+
+struct see_state {
+	uint32_t which;
+};
+
+static enum roost_next see_params(struct roost_call *c)
+{
+	struct see_state *s = c->state;
+
+	if (c->params_len != 4)
+		return roost_reply(c, ROOST_RPC_BAD_PARAMS, NULL, 0);
+	memcpy(&s->which, c->params, 4);
+	return ROOST_DONE;
+}
+
+static enum roost_next see(struct roost_call *c)
+{
+	struct record *to = &seen[((struct see_state *)c->state)->which];
+
+	if (!c->total)
+		return roost_reply(c, ROOST_RPC_OK, &to->messages, 4);
+	to->bad |= c->offset != to->next || c->last != (c->offset + c->len == c->total) || c->rewrite;
+	to->bad |= c->offset && c->where != to->where;
+	to->where = c->where + c->len;
+	to->next = c->last ? 0 : c->offset + c->len;
+	to->messages += c->last;
+	if (c->len <= RECORDED - to->n)
+		memcpy(to->bytes + to->n, c->data, c->len);
+	to->n += c->len;
+	return ROOST_DONE;
+}
+
+/* A key stream that goes on from byte to byte: who runs it twice for one, is out of step for ever. */
+struct cipher_state {
+	uint64_t at;
+};
+
+static uint8_t cipher_byte(uint64_t at)
+{
+	return (uint8_t)(roost_hll_hash(at / 8 + 1) >> at % 8 * 8);
+}
+
+static enum roost_next cipher(struct roost_call *c)
+{
+	struct cipher_state *s = c->state;
+
+	for (uint32_t i = 0; i < c->len; i++)
+		c->rewrite[i] ^= cipher_byte(s->at++);
+	return ROOST_DONE;
+}
+
+/* Replies with a sum over a word of the region and what is fed. */
+struct sum_state {
+	uint64_t sum, word;
+};
+
+static enum roost_next sum_params(struct roost_call *c)
+{
+	struct sum_state *s = c->state;
+
+	ROOST_STEPS(c);
+	if (c->params_len != 8)
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	ROOST_READ(c, *(const uint64_t *)c->params, &s->word, 8);
+	s->sum = s->word;
+	s->word = 7;
+	ROOST_WRITE(c, *(const uint64_t *)c->params + 8, &s->word, 8);
+	ROOST_STEPS_END;
+}
+
+static enum roost_next sum_payload(struct roost_call *c)
+{
+	struct sum_state *s = c->state;
+
+	ROOST_STEPS(c);
+	for (uint32_t i = 0; i < c->len; i++)
+		s->sum += c->data[i];
+	if (c->last)
+		ROOST_REPLY(c, &s->sum, 8);
+	ROOST_STEPS_END;
+}
+
+static const struct roost_kernel see_kernel = {.abi = ROOST_KERNEL_ABI,
+					       .name = "see",
+					       .version = 1,
+					       .op = SEE_OP,
+					       .state_size = sizeof(struct see_state),
+					       .params = see_params,
+					       .stream = see};
+static const struct roost_kernel cipher_kernel = {.abi = ROOST_KERNEL_ABI,
+						  .name = "cipher",
+						  .version = 1,
+						  .op = CIPHER_OP,
+						  .state_size = sizeof(struct cipher_state),
+						  .stream = cipher,
+						  .rewrites = true};
+static const struct roost_kernel sum_kernel = {.abi = ROOST_KERNEL_ABI,
+					       .name = "sum",
+					       .version = 1,
+					       .op = SUM_OP,
+					       .state_size = sizeof(struct sum_state),
+					       .params = sum_params,
+					       .payload = sum_payload};
+
+/* ---- the rig ---- */
+
+static struct fabric *caller_fabric;
+
+static void open_rig(uint64_t seed, struct rig_shape shape)
+{
+	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel, &sum_kernel};
+
+	shape.rnr_retry = 7;
+	memset(seen, 0, sizeof(seen));
+	rig_open(r, seed, &shape);
+	caller_fabric = r->f;
+	if (!shape.loop)
+		assert_int_equal(fabric_create(r->w.nic[0], NULL, &caller_fabric), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(fabric_deploy(r->f, all[i], NULL), 0);
+		if (!shape.loop)
+			assert_int_equal(fabric_deploy(caller_fabric, all[i], NULL), 0);
+	}
+	assert_int_equal(fabric_deploy(r->f, kernels_builtin("hll"), NULL), 0);
+	assert_int_equal(fabric_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
+	assert_int_equal(fabric_deploy(r->f, kernels_builtin("get"), NULL), 0);
+}
+
+static struct place *begin(struct fabric *f, uint64_t op, const void *params, uint32_t len, void *reply,
+			   uint32_t room)
+{
+	struct place_attr a = {.op = op,
+			       .params = params,
+			       .params_len = len,
+			       .pd = r->node[0].pd,
+			       .key = r->node[0].key,
+			       .reply = reply,
+			       .room = room};
+	struct place *p;
+
+	assert_int_equal(place_begin(f, 0, &a, &p), 0);
+	return p;
+}
+
+static void write_some(unsigned caller, uint64_t from, uint64_t to, uint32_t len)
+{
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, &r->caller[caller], from, len, &r->node[caller], to);
+
+	ep_post(&r->caller[caller], &wr);
+}
+
+static void settle(void)
+{
+	world_run(&r->w, world_now(&r->w) + 20 * SEC);
+	rig_reap(r);
+}
+
+/* n random WRITEs, and what they are, one after the other, in `sent`. */
+static uint32_t write_random(struct rng *rng, unsigned n, uint8_t *sent)
+{
+	struct ep *e = &r->caller[0];
+	uint32_t total = 0;
+
+	for (uint32_t i = 0; i < SPACE; i++)
+		e->mem[i] = (uint8_t)rng_u64(rng);
+	for (unsigned i = 0; i < n; i++) {
+		uint32_t len = (uint32_t)rng_below(rng, i % 8 ? 6000 : 100000);
+		uint64_t from = rng_below(rng, SPACE - len), to = rng_below(rng, SPACE - len);
+
+		memcpy(sent + total, e->mem + from, len);
+		total += len;
+		write_some(0, from, to, len);
+		if (i % 16 == 15)
+			settle();
+	}
+	settle();
+	return total;
+}
+
+static void check(const struct record *s, const uint8_t *sent, uint32_t n)
+{
+	assert_false(s->bad);
+	assert_int_equal(s->n, n);
+	assert_int_equal(s->next, 0);
+	assert_memory_equal(s->bytes, sent, n);
+}
+
+static void end(struct place *p, uint32_t status)
+{
+	struct place_result result;
+
+	assert_int_equal(place_off(p), 0);
+	place_conclude(p);
+	assert_true(place_over(p, &result));
+	assert_int_equal(result.status, status);
+	place_free(p);
+}
+
+static const struct rig_shape shapes[] = {
+	{.sp = {.delay_ns = 1000}, .mtu = 4096},
+	{.loop = true},
+	{.sp = {.loss = 0.05, .dup = 0.05, .reorder = 0.05, .delay_ns = 1000}, .mtu = 256},
+	{.sp = {.loss = 0.15, .dup = 0.1, .reorder = 0.1, .delay_ns = 20000}, .mtu = 1024},
+};
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+static uint8_t sent[RECORDED];
+
+/* ---- what they see ---- */
+
+static void sees_what_lands(void **state)
+{
+	struct rng rng;
+
+	for (unsigned i = 0; i < SHAPES; i++) {
+		struct place *p[2];
+		uint32_t n;
+
+		rng_seed(&rng, i);
+		open_rig(i + 1, shapes[i]);
+		for (uint32_t k = 0; k < 2; k++) { /* a chain: both see all */
+			p[k] = begin(r->f, SEE_OP, &k, 4, NULL, 0);
+			assert_int_equal(place_on_in(p[k], r->node[0].qp), 0);
+		}
+		n = write_random(&rng, 60, sent);
+		check(&seen[0], sent, n);
+		check(&seen[1], sent, n);
+		end(p[0], ROOST_RPC_TOO_LONG); /* it replies, and there is no room */
+		write_some(0, 0, 0, 1000);
+		settle();
+		assert_int_equal(seen[0].n, n);
+		assert_int_equal(seen[1].n, n + 1000);
+		end(p[1], ROOST_RPC_TOO_LONG);
+		rig_close(r);
+	}
+}
+
+/* Behind a cipher nobody reads what was written; memory has it enciphered, in the order of the stream. */
+static void rewrites_what_leaves(void **state)
+{
+	struct rng rng;
+
+	for (unsigned i = 0; i < SHAPES; i++) {
+		struct place *c, *s, *after;
+		uint32_t n;
+
+		rng_seed(&rng, 100 + i);
+		open_rig(i + 1, shapes[i]);
+		c = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+		after = begin(caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
+		s = begin(r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
+		assert_int_equal(place_on_out(c, r->caller[0].qp), 0);
+		assert_int_equal(place_on_out(after, r->caller[0].qp),
+				 0); /* a chain: it sees what the first made */
+		assert_int_equal(place_on_in(s, r->node[0].qp), 0);
+		n = write_random(&rng, 60, sent);
+		for (uint32_t k = 0; k < n; k++)
+			sent[k] ^= cipher_byte(k);
+		check(&seen[0], sent, n);
+		check(&seen[1], sent, n);
+		/* Memory, too. */
+		write_some(0, 0, 7, 5000);
+		settle();
+		for (uint32_t k = 0; k < 5000; k++)
+			assert_int_equal(r->node[0].mem[7 + k], r->caller[0].mem[k] ^ cipher_byte(n + k));
+		end(c, ROOST_RPC_OK);
+		end(after, ROOST_RPC_TOO_LONG);
+		write_some(0, 0, 7, 5000);
+		settle();
+		assert_memory_equal(r->node[0].mem + 7, r->caller[0].mem, 5000);
+		end(s, ROOST_RPC_TOO_LONG);
+		rig_close(r);
+	}
+}
+
+/* Two ciphers undo each other, and SENDs go through them too. */
+static void sends(void **state)
+{
+	for (unsigned i = 0; i < SHAPES; i++) {
+		struct ep *e, *to;
+		struct place *c[2];
+		struct roost_cqe cqe;
+
+		open_rig(i + 1, shapes[i]);
+		e = &r->caller[0];
+		to = &r->node[0];
+		for (uint32_t k = 0; k < 40000; k++)
+			e->mem[k] = (uint8_t)(k * 31 >> 3);
+		c[0] = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+		assert_int_equal(place_on_out(c[0], e->qp), 0);
+		for (unsigned round = 0; round < 2; round++) {
+			struct roost_sge sge = ep_sge(to, 0, 65536);
+			struct wr wr = {.op = ROOST_OP_SEND, .sge = {ep_sge(e, 0, 40000)}, .num_sge = 1};
+
+			ep_post_recv(to, 1, &sge, 1);
+			ep_post(e, &wr);
+			assert_true(ep_wait_recv(to, &cqe, 20 * SEC));
+			assert_int_equal(cqe.byte_len, 40000);
+			settle();
+			for (uint32_t k = 0; k < 40000; k++)
+				assert_int_equal(to->mem[k],
+						 (uint8_t)(e->mem[k] ^ (round ? 0 : cipher_byte(k))));
+			if (round)
+				break;
+			end(c[0], ROOST_RPC_OK);
+			for (unsigned k = 0; k < 2; k++) {
+				c[k] = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+				assert_int_equal(place_on_out(c[k], e->qp), 0);
+			}
+		}
+		end(c[0], ROOST_RPC_OK);
+		end(c[1], ROOST_RPC_OK);
+		rig_close(r);
+	}
+}
+
+/* Not while something is in flight; not more than two; not without a way to see streams. A QP may go first. */
+static void rules(void **state)
+{
+	struct place *p, *q;
+	struct place_attr a = {.op = 0xdead};
+
+	open_rig(1, shapes[0]);
+	assert_int_equal(place_begin(r->f, 0, &a, &p), -ENOENT);
+	p = begin(caller_fabric, SUM_OP, NULL, 0, NULL, 0);
+	assert_int_equal(place_on_in(p, r->caller[0].qp), -EOPNOTSUPP);
+	place_free(p);
+	p = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+	write_some(0, 0, 0, 100000);
+	world_run(&r->w, world_now(&r->w) + 1500);
+	assert_int_equal(place_on_out(p, r->caller[0].qp), -EBUSY);
+	settle();
+	assert_int_equal(place_on_out(p, r->caller[0].qp), 0);
+	write_some(0, 0, 0, 100000);
+	world_run(&r->w, world_now(&r->w) + 1500);
+	assert_int_equal(place_off(p), -EBUSY);
+	settle();
+	q = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+	assert_int_equal(place_on_out(q, r->caller[0].qp), 0);
+	assert_int_equal(place_on_in(q, r->node[0].qp), -EOPNOTSUPP); /* too late to rewrite */
+	assert_int_equal(place_on_region(q, r->node[0].key), -EOPNOTSUPP);
+	assert_int_equal(fabric_undeploy(caller_fabric, CIPHER_OP), -EBUSY);
+	for (unsigned i = 0; i < 2; i++)
+		ep_fini(&r->caller[i]), ep_fini(&r->node[i]);
+	assert_int_equal(place_off(p), 0);
+	place_free(p);
+	place_free(q);
+	assert_int_equal(fabric_undeploy(caller_fabric, CIPHER_OP), 0);
+	world_fini(&r->w);
+}
+
+/* ---- regions, and built-in kernels ---- */
+
+static void count_on_a_region(void **state)
+{
+	for (unsigned i = 0; i < SHAPES; i++) {
+		struct roost_hll_params p = roost_hll_params(5, ROOST_HLL_ADD, 12);
+		uint8_t model[1 << 12] = {0}, other[64];
+		struct place *h, *none;
+		struct place_result result;
+		struct rng rng;
+
+		rng_seed(&rng, 7);
+		open_rig(i + 1, shapes[i]);
+		h = begin(r->f, ROOST_HLL_OP, &p, sizeof(p), other, sizeof(other));
+		none = begin(r->f, SEE_OP, &(uint32_t){0}, 4, other, sizeof(other));
+		assert_int_equal(place_on_region(h, r->node[0].key), 0);
+		assert_int_equal(place_on_region(none, r->node[0].key + 1),
+				 0); /* of a key that nobody uses */
+		for (uint32_t k = 0; k < SPACE; k += 8) {
+			uint64_t item = rng_u64(&rng);
+
+			memcpy(r->caller[0].mem + k, &item, 8);
+			if (k < 200000)
+				roost_hll_add(model, 12, item);
+		}
+		for (uint32_t at = 0; at < 200000; at += 20000)
+			write_some(0, at, at, 20000);
+		write_some(1, 300000, 300000, 20000); /* another region */
+		settle();
+		assert_int_equal(seen[0].n, 0);
+		p = roost_hll_params(5, ROOST_HLL_REGISTERS, 0);
+		{
+			static uint8_t registers[1 << 12];
+			struct place *ask =
+				begin(r->f, ROOST_HLL_OP, &p, sizeof(p), registers, sizeof(registers));
+
+			assert_true(place_over(ask, &result));
+			assert_int_equal(result.status, ROOST_RPC_OK);
+			assert_int_equal(result.len, sizeof(registers));
+			assert_memory_equal(registers, model, sizeof(model));
+			place_free(ask);
+		}
+		assert_false(place_over(h, &result));
+		assert_int_equal(result.bytes, 200000);
+		end(h, ROOST_RPC_OK);
+		end(none, ROOST_RPC_OK);
+		rig_close(r);
+	}
+}
+
+static void aggregate_a_stream(void **state)
+{
+	for (unsigned i = 0; i < SHAPES; i++) {
+		struct roost_aggregate_params p = {.record = 24,
+						   .predicate = ROOST_AGGREGATE_GREATER_THAN,
+						   .operand = 99,
+						   .where = {.offset = 0, .width = 4},
+						   .value = {.offset = 8, .width = 8}};
+		struct roost_aggregate_result out;
+		uint64_t sum = 0, matched = 0;
+		struct place_result result;
+		struct place *a;
+
+		open_rig(i + 1, shapes[i]);
+		for (uint64_t k = 0; k < 4000; k++) {
+			uint32_t where = (uint32_t)(k % 200);
+
+			memcpy(r->caller[0].mem + 24 * k, &where, 4);
+			memcpy(r->caller[0].mem + 24 * k + 8, &k, 8);
+			matched += where > 99;
+			sum += where > 99 ? k : 0;
+		}
+		a = begin(r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), (uint8_t *)&out, sizeof(out));
+		assert_int_equal(place_on_in(a, r->node[0].qp), 0);
+		for (uint32_t at = 0; at < 4000; at += 500)
+			write_some(0, 24 * at, 24 * at, 24 * 500);
+		settle();
+		assert_int_equal(place_off(a), 0);
+		place_conclude(a);
+		assert_true(place_over(a, &result));
+		assert_int_equal(result.status, ROOST_RPC_OK);
+		assert_int_equal(result.len, sizeof(out));
+		assert_int_equal(out.records, 4000);
+		assert_int_equal(out.matched, matched);
+		assert_int_equal(out.sum, sum);
+		place_free(a);
+		rig_close(r);
+	}
+}
+
+/* A message that is no whole records ends the place, not the stream. */
+static void a_place_that_fails(void **state)
+{
+	struct roost_aggregate_params p = {.record = 24};
+	struct place_result result;
+	struct place *a;
+
+	open_rig(1, shapes[0]);
+	a = begin(r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), NULL, 0);
+	assert_int_equal(place_on_in(a, r->node[0].qp), 0);
+	write_some(0, 0, 0, 240);
+	write_some(0, 0, 0, 241);
+	write_some(0, 0, 1000, 241);
+	settle();
+	assert_true(place_over(a, &result));
+	assert_int_equal(result.status, ROOST_RPC_BAD_PARAMS);
+	assert_memory_equal(r->node[0].mem + 1000, r->caller[0].mem, 241);
+	assert_int_equal(place_off(a), 0);
+	place_free(a);
+	rig_close(r);
+}
+
+/* ---- by the host ---- */
+
+static void called_by_the_host(void **state)
+{
+	struct place_result result;
+	uint64_t at, word = 1000, sum = 0;
+	struct place *p;
+
+	open_rig(1, shapes[0]);
+	at = rig_va(r, 64);
+	memcpy(r->node[0].mem + 64, &word, 8);
+	p = begin(r->f, SUM_OP, &at, 8, &sum, sizeof(sum));
+	assert_false(place_over(p, &result));
+	place_feed(p, "\1\2\3", 0, 3, 5);
+	assert_false(place_over(p, &result));
+	place_feed(p, "\4\5", 3, 2, 5);
+	assert_true(place_over(p, &result));
+	assert_int_equal(result.status, ROOST_RPC_OK);
+	assert_int_equal(result.len, 8);
+	assert_int_equal(sum, 1015);
+	memcpy(&word, r->node[0].mem + 72, 8);
+	assert_int_equal(word, 7);
+	place_free(p);
+	/* The checks are those of any access. */
+	at = rig_va(r, RIG_MEM);
+	p = begin(r->f, SUM_OP, &at, 8, &sum, sizeof(sum));
+	assert_true(place_over(p, &result));
+	assert_int_equal(result.status, ROOST_RPC_ACCESS);
+	place_free(p);
+	at = rig_va(r, 64);
+	p = begin(r->f, SUM_OP, &at, 8, &sum, 7);
+	place_feed(p, NULL, 0, 0, 0);
+	assert_true(place_over(p, &result));
+	assert_int_equal(result.status, ROOST_RPC_TOO_LONG);
+	assert_int_equal(result.len, 8);
+	place_free(p);
+	rig_close(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sees_what_lands),
+		cmocka_unit_test(rewrites_what_leaves),
+		cmocka_unit_test(sends),
+		cmocka_unit_test(rules),
+		cmocka_unit_test(count_on_a_region),
+		cmocka_unit_test(aggregate_a_stream),
+		cmocka_unit_test(a_place_that_fails),
+		cmocka_unit_test(called_by_the_host),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

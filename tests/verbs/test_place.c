@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Places and kernels that the host runs, through the surface: between threads, PUs and ports. */
+#include "fixture.h"
+
+#include "roost/hll.h"
+#include "roost/verbs.h"
+
+#define LEN 32768u
+
+/* xor with a stream that goes on: run twice for a byte, it is out of step. */
+static enum roost_next scramble(struct roost_call *c)
+{
+	uint64_t *at = c->state;
+
+	for (uint32_t i = 0; i < c->len; i++, (*at)++)
+		c->rewrite[i] ^= (uint8_t)roost_hll_hash(*at);
+	return ROOST_DONE;
+}
+
+static const struct roost_kernel scrambler = {.abi = ROOST_KERNEL_ABI,
+					      .name = "scramble",
+					      .version = 1,
+					      .op = 0x1000,
+					      .state_size = 8,
+					      .stream = scramble,
+					      .rewrites = true};
+
+static void write_all(struct pair *p, unsigned times)
+{
+	struct ibv_sge sge;
+
+	for (unsigned i = 0; i < times; i++) {
+		struct ibv_send_wr wr = write_wr(p, &sge, i, LEN);
+
+		assert_int_equal(post_one(p->qp[0], &wr), 0);
+		wait_good(p->cq[0]);
+	}
+}
+
+static struct roost_hll_info info(struct ibv_context *ctx, uint64_t name)
+{
+	struct roost_hll_params q = roost_hll_params(name, ROOST_HLL_ESTIMATE, 0);
+	struct roost_hll_info i;
+	struct roost_place_attr a = {
+		.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q), .reply = &i, .room = sizeof(i)};
+	struct roost_result r;
+
+	assert_int_equal(roost_kernel_run(ctx, &a, NULL, 0, &r), 0);
+	assert_int_equal(r.status, ROOST_RPC_OK);
+	assert_int_equal(r.len, sizeof(i));
+	assert_ptr_equal(r.data, &i);
+	return i;
+}
+
+/* One sketch on the queue pair, one on the region, one that the host feeds: all count the same. */
+static void counted_in_place(void **state)
+{
+	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
+	struct roost_place_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
+	struct roost_place *on_qp, *on_mr;
+	struct roost_result r;
+	uint64_t bytes;
+	struct pair p;
+
+	pair_open(&p, NULL);
+	for (uint64_t i = 0; i < LEN / 8; i++)
+		memcpy(p.buf[0] + 8 * i, &(uint64_t){i / 2}, 8);
+	assert_null(roost_qp_place(p.qp[1], ROOST_IN, &a));
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(roost_kernel_deploy(p.ctx, roost_kernel_builtin("hll"), NULL), 0);
+	on_qp = roost_qp_place(p.qp[1], ROOST_IN, &a);
+	assert_non_null(on_qp);
+	q.name = 2;
+	on_mr = roost_mr_place(p.mr[1], &a);
+	assert_non_null(on_mr);
+	q.name = 3;
+	assert_int_equal(roost_kernel_run(p.ctx, &a, p.buf[0], LEN, &r), 0);
+	assert_int_equal(r.status, ROOST_RPC_OK);
+	q.precision = 99;
+	assert_null(roost_qp_place(p.qp[1], ROOST_IN, &a));
+	assert_int_equal(errno, EINVAL);
+	write_all(&p, 3);
+	assert_int_equal(roost_place_query(on_qp, &bytes), 0);
+	assert_int_equal(bytes, 3 * LEN);
+	assert_int_equal(info(p.ctx, 1).items, 3 * LEN / 8);
+	assert_int_equal(info(p.ctx, 2).items, 3 * LEN / 8);
+	assert_int_equal(info(p.ctx, 3).items, LEN / 8);
+	assert_int_equal(info(p.ctx, 1).estimate, info(p.ctx, 3).estimate);
+	assert_int_equal(info(p.ctx, 2).estimate, info(p.ctx, 3).estimate);
+	assert_int_equal(roost_kernel_undeploy(p.ctx, ROOST_HLL_OP), EBUSY);
+	assert_int_equal(roost_place_end(on_mr, NULL), 0);
+	write_all(&p, 1);
+	assert_int_equal(info(p.ctx, 1).items, 4 * LEN / 8);
+	assert_int_equal(info(p.ctx, 2).items, 3 * LEN / 8);
+	assert_int_equal(roost_place_end(on_qp, &r), 0);
+	assert_int_equal(r.status, ROOST_RPC_OK);
+	assert_int_equal(roost_kernel_undeploy(p.ctx, ROOST_HLL_OP), 0);
+	pair_close(&p);
+}
+
+static void rewritten_before_it_leaves(void **state)
+{
+	struct roost_place_attr a = {.op = 0x1000};
+	struct roost_place *place;
+	struct pair p;
+
+	pair_open(&p, NULL);
+	memset(p.buf[0], 'x', LEN);
+	assert_int_equal(roost_kernel_deploy(p.ctx, &scrambler, NULL), 0);
+	assert_null(roost_qp_place(p.qp[0], ROOST_IN, &a));
+	assert_int_equal(errno, EOPNOTSUPP);
+	place = roost_qp_place(p.qp[0], ROOST_OUT, &a);
+	assert_non_null(place);
+	write_all(&p, 4);
+	for (uint64_t i = 0; i < LEN; i++)
+		assert_int_equal(p.buf[1][i], 'x' ^ (uint8_t)roost_hll_hash(3 * LEN + i));
+	assert_int_equal(roost_place_end(place, NULL), 0);
+	write_all(&p, 1);
+	assert_memory_equal(p.buf[1], p.buf[0], LEN);
+	/* The queue pair may go first. */
+	place = roost_qp_place(p.qp[0], ROOST_OUT, &a);
+	assert_non_null(place);
+	assert_int_equal(ibv_destroy_qp(p.qp[0]), 0);
+	assert_int_equal(roost_place_end(place, NULL), 0);
+	p.qp[0] = NULL;
+	assert_int_equal(roost_kernel_undeploy(p.ctx, 0x1000), 0);
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(counted_in_place),
+		cmocka_unit_test(rewritten_before_it_leaves),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
