@@ -147,7 +147,7 @@ static const struct {
 	void (*run)(void);
 } tests[] = {
 	{"list", kern_list}, {"get", kern_get}, {"object", kern_object},
-	{"walk", kern_walk}, {"hll", kern_hll},
+	{"walk", kern_walk}, {"hll", kern_hll}, {"shuffle", kern_shuffle},
 };
 
 #define NUM_TESTS (sizeof(tests) / sizeof(tests[0]))

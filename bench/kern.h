@@ -54,5 +54,6 @@ void kern_get(void);
 void kern_object(void);
 void kern_walk(void);
 void kern_hll(void);
+void kern_shuffle(void);
 
 #endif

@@ -85,6 +85,7 @@ def plan(path):
         *(rows(folder, test, delay, 0.05) for test in LISTED for delay in DELAYS),
         rows(folder, 'walk', point=0.1),
         rows(folder, 'hll', point=0.1),
+        rows(folder, 'shuffle'),
         hll_alone(folder),
         unused(folder),
     ]
