@@ -56,26 +56,34 @@ static inline uint64_t room_at(uint64_t n)
 	return ((node->hello.addr + node->hello.used + 63) & ~63ull) + n;
 }
 
-/* Writes into the node's memory, and waits until it is there. */
-static inline void put(uint64_t to, const void *from, size_t len)
+/* One WRITE into the node's memory, or one READ from it, and waits for it. */
+static inline void move(enum ibv_wr_opcode op, uint64_t there, void *here, size_t len)
 {
-	struct ibv_mr *mr = ibv_reg_mr(node->id->qp->pd, (void *)(uintptr_t)from, len, 0);
-	struct ibv_sge sge = {(uintptr_t)from, (uint32_t)len, mr ? mr->lkey : 0};
-	struct ibv_send_wr *bad, wr = {.sg_list = &sge,
-				       .num_sge = 1,
-				       .opcode = IBV_WR_RDMA_WRITE,
-				       .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_mr *mr = ibv_reg_mr(node->id->qp->pd, here, len, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge sge = {(uintptr_t)here, (uint32_t)len, mr ? mr->lkey : 0};
+	struct ibv_send_wr *bad,
+		wr = {.sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = IBV_SEND_SIGNALED};
 	struct ibv_wc wc;
 	int n;
 
 	must(mr != NULL, "registering memory");
-	wr.wr.rdma.remote_addr = to;
+	wr.wr.rdma.remote_addr = there;
 	wr.wr.rdma.rkey = node->hello.rkey;
-	must(ibv_post_send(node->id->qp, &wr, &bad) == 0, "posting a WRITE");
+	must(ibv_post_send(node->id->qp, &wr, &bad) == 0, "posting a work request");
 	while ((n = ibv_poll_cq(node->id->send_cq, 1, &wc)) == 0)
 		;
-	must(n == 1 && wc.status == IBV_WC_SUCCESS, "a WRITE");
+	must(n == 1 && wc.status == IBV_WC_SUCCESS, "an access to the node's memory");
 	ibv_dereg_mr(mr);
+}
+
+static inline void put(uint64_t to, const void *from, size_t len)
+{
+	move(IBV_WR_RDMA_WRITE, to, (void *)(uintptr_t)from, len);
+}
+
+static inline void take(void *to, uint64_t from, size_t len)
+{
+	move(IBV_WR_RDMA_READ, from, to, len);
 }
 
 /* One call without payload; its status. The reply is in `reply`, its length in *len. */

@@ -18,6 +18,7 @@ EXPECTED = {
                    'written again: 1000 bytes: the second state\n',
     'aggregate': None,
     'hll': None,
+    'shuffle': None,
     'prism': 'the value is: none yet\none: stands\ntwo: somebody was quicker\nthe value is: one\nthree: stands\nthe value is: three\n',
 }
 
@@ -31,11 +32,23 @@ def amounts():
     return '\n'.join(lines + [f'{len(hits)} of {len(rows)} records match']) + '\n'
 
 
+def partitions():
+    """What the example of shuffle finds in each partition."""
+    tuples = [i * i % 1009 for i in range(4096)]
+    lines = [f'{len(tuples)} tuples']
+    for part in range(8):
+        own = [t for t in tuples if t % 8 == part]
+        lines.append(f'partition {part}: {len(own)} tuples, sum {sum(own)}')
+    return '\n'.join(lines) + '\n'
+
+
 def within(text):
     """The estimate of hll is within four times its standard error."""
     words = text.replace(',', '').split()
     return len(words) == 9 and words[0] == '200000' and words[6] == '50000' and abs(int(words[2]) - 50000) < 50000 * 4 * 1.04 / 128
 
+
+COMPUTED = {'aggregate': amounts, 'shuffle': partitions}
 
 for kind in ('udp', 'shm'):
     where = addresses(kind)
@@ -46,7 +59,7 @@ for kind in ('udp', 'shm'):
             for _ in range(2):  # the node is as good as new for the next one
                 r = subprocess.run([program, where[0]], env=dict(os.environ, ROOST_PORT=f'{kind}:{where[1]}'), stdin=subprocess.DEVNULL,
                                    capture_output=True, text=True, timeout=LIMIT, check=False)
-                good = within(r.stdout) if name == 'hll' else r.stdout == (expected or amounts())
+                good = within(r.stdout) if name == 'hll' else r.stdout == (expected or COMPUTED[name]())
                 check(f'{name} over {kind}', r.returncode == 0 and good, r)
     finally:
         check('the node ends well', node.end()[0] == 0)
