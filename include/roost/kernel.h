@@ -134,6 +134,11 @@ struct roost_kernel {
 	enum roost_next (*stream)(struct roost_call *c);
 	bool rewrites; /* stream() changes what leaves: c->rewrite */
 	/*
+	 * stream() makes something else of WRITEs that leave, of any length: what it sends (ROOST_SEND), in order. A WRITE so becomes
+	 * several, to addresses that follow each other; what a piece with `last` leaves unsent goes with the next message. SENDs are not shown.
+	 */
+	bool resizes;
+	/*
 	 * Instead of start(), when it replaces `old`, which may be another version of it: *self is the old one's. Calls that are under
 	 * way go on with the old one, and with what it had as self, beside the new one's.
 	 *

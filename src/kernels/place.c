@@ -20,6 +20,12 @@ struct place {
 	struct nic_qp *qp; /* on whose stream it stands */
 	bool on_region;	   /* or on that of a region: `lock` is taken */
 	bool over, refused, replied;
+	/* of a kernel that changes lengths, and its piece */
+	bool busy;	      /* it is not done with that */
+	const uint8_t *ready; /* what it has made, and is not taken */
+	uint32_t num_ready;
+	uint32_t left;	 /* steps for that */
+	uint32_t passed; /* bytes that went on without it */
 	struct place_result result;
 	struct spin lock; /* WRITEs of several PUs' QPs come to a region */
 	uint8_t *body;	  /* parameters, state, scratch */
@@ -193,6 +199,110 @@ static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece
 		spin_unlock(&p->lock);
 }
 
+/* The same of a kernel that changes lengths: it runs in produce(). */
+static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
+{
+	struct place *p = container_of(stream, struct place, stream);
+
+	show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
+	p->c.where = piece->va;
+	p->c.resume = 0;
+	p->passed = 0;
+	p->busy = true;
+	p->left = p->f->max_steps;
+}
+
+/* A step of it. */
+static void __attribute__((noinline)) make(struct place *p)
+{
+	struct roost_call *c = &p->c;
+	struct guard *g = &p->f->pu[p->pu].guard;
+	enum roost_next next;
+
+	c->ask = ROOST_ASK_NONE;
+	c->va_in = c->from_in = 0;
+	p->s->pu[p->pu].ctr.steps++;
+	guard_step(g);
+	next = p->s->k->stream(c);
+	guard_stepped(g);
+	if (unlikely(p->refused)) {
+		finish(p, ROOST_RPC_ACCESS, p->result.len);
+	} else if (next == ROOST_AGAIN && c->ask == ROOST_ASK_SEND) {
+		p->ready = c->buf;
+		p->num_ready = c->ask_len;
+	} else if (next == ROOST_AGAIN && c->ask == ROOST_ASK_SEND_FROM) {
+		finish(p, ROOST_RPC_FAILED, p->result.len);
+	} else if (next == ROOST_AGAIN) {
+		perform(p);
+	} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
+		replied(p);
+	} else {
+		p->busy = false;
+	}
+}
+
+static void make_more(struct place *p)
+{
+	struct guard *g = &p->f->pu[p->pu].guard;
+	struct guard_scope scope;
+
+	if (unlikely(served_broken(p->s))) {
+		finish(p, ROOST_RPC_DISABLED, p->result.len);
+		return;
+	}
+	if (unlikely(!p->left--)) {
+		finish(p, ROOST_RPC_BOUND, p->result.len);
+		return;
+	}
+	guard_open(g, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		make(p);
+	} else {
+		enum guard_end how = guard_struck(g);
+
+		served_condemn(p->s, how);
+		finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
+	}
+	guard_close(g, &scope);
+}
+
+/* Of a kernel that gave up: the piece as it came. */
+static uint32_t pass_on(struct place *p, uint8_t *to, uint32_t room)
+{
+	uint32_t n = p->c.len - p->passed;
+
+	if (n > room)
+		n = room;
+	memcpy(to, p->c.data + p->passed, n);
+	p->passed += n;
+	p->busy = p->passed < p->c.len;
+	return n;
+}
+
+static uint32_t produce(struct nic_place *stream, uint8_t *to, uint32_t room, bool *hungry)
+{
+	struct place *p = container_of(stream, struct place, stream);
+	uint32_t done = 0, n;
+
+	while (p->num_ready || p->busy) {
+		if (done == room)
+			return done;
+		if (p->over && !p->num_ready) {
+			done += pass_on(p, to + done, room - done);
+		} else if (p->num_ready) {
+			n = p->num_ready < room - done ? p->num_ready : room - done;
+			memcpy(to + done, p->ready, n);
+			p->ready += n;
+			p->num_ready -= n;
+			done += n;
+		} else {
+			make_more(p);
+		}
+	}
+	*hungry = true;
+	return done;
+}
+
 static void gone(struct nic_place *stream)
 {
 	container_of(stream, struct place, stream)->qp = NULL;
@@ -225,7 +335,7 @@ void place_conclude(struct place *p)
 /* What comes in is in memory already: nobody rewrites it. */
 static bool sees(const struct place *p)
 {
-	return p->s->k->stream && !p->s->k->rewrites;
+	return p->s->k->stream && !p->s->k->rewrites && !p->s->k->resizes;
 }
 
 int place_on_in(struct place *p, struct nic_qp *qp)
@@ -242,6 +352,10 @@ int place_on_out(struct place *p, struct nic_qp *qp)
 	int rc;
 
 	p->stream.rewrites = p->s->k->rewrites;
+	if (p->s->k->resizes) {
+		p->stream.bytes = feed;
+		p->stream.produce = produce;
+	}
 	rc = p->s->k->stream ? nic_stream_out(qp, &p->stream) : -EOPNOTSUPP;
 	if (!rc)
 		p->qp = qp;

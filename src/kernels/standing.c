@@ -72,7 +72,7 @@ static int check(const struct roost_kernel *k)
 {
 	if (k->abi != ROOST_KERNEL_ABI)
 		return -EPROTO;
-	if (!name_ok(k->name) || (!k->params && !k->payload && !k->stream) ||
+	if (!name_ok(k->name) || (!k->params && !k->payload && !k->stream) || (k->rewrites && k->resizes) ||
 	    k->state_size > ROOST_KERNEL_MAX_STATE ||
 	    k->scratch_size > ROOST_KERNEL_MAX_STATE - k->state_size)
 		return -EINVAL;

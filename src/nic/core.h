@@ -68,6 +68,8 @@ struct sq_entry {
 	uint8_t num_sge;
 	uint32_t index; /* of the WQE in its ring */
 	bool reply;	/* of a kernel, not out of the ring: rpc.c */
+	bool part;	/* of a WRITE that goes through a kernel which changes its length: resize.c */
+	bool final;	/* the last of these: it ends the WQE */
 	struct roost_wqe wqe __attribute__((aligned(16)));
 };
 _Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
@@ -227,6 +229,7 @@ struct nic_qp {
 	struct nic_qp_attr attr;
 	struct nic *nic;
 	void *ctx;
+	struct qp_resize *resize;   /* NULL: no kernel changes the length of what leaves */
 	struct qp_streams *streams; /* NULL: no place was ever taken */
 	void *rpc_ctx;		    /* of the layer that serves calls; NULL: none does */
 	uint32_t max_inline, max_send_sge;
@@ -442,7 +445,10 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 
 /* sq.c */
 bool sq_fetch(struct nic_qp *qp);
-void sq_retire(struct nic_qp *qp, struct sq_entry *e); /* completes the WQE at sq.una */
+bool sq_take(struct nic_qp *qp,
+	     unsigned max); /* at most so many, whatever is to become of them; false: none */
+void sq_complete(struct nic_qp *qp, const struct sq_entry *e); /* the program hears how its WQE ended */
+void sq_retire(struct nic_qp *qp, struct sq_entry *e);	       /* completes the WQE at sq.una */
 bool sq_local(struct nic_qp *qp, struct sq_entry *e); /* executes such a one; false: e->status says why not */
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
 int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n);
@@ -568,13 +574,27 @@ void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piec
 /* Does somebody see this message leave? */
 static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
 {
-	return qp->num_out && !e->reply && e->op >= ROOST_OP_WRITE && e->op <= ROOST_OP_SEND_INV;
+	return qp->num_out && !(e->reply | e->part) && e->op >= ROOST_OP_WRITE && e->op <= ROOST_OP_SEND_INV;
 }
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n);
 bool stream_room(const struct nic_qp *qp); /* may another packet leave? */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */
 void stream_detach(struct nic_qp *qp);
+/* A WRITE that goes through a place which changes its length: for those that stand before it, and behind it. */
+void stream_before(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece);
+void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece);
+
+/* resize.c */
+int resize_begin(struct nic_qp *qp, struct nic_place *place); /* qp->resize, from now on */
+void resize_end(struct nic_qp *qp);
+bool resize_fetch(struct nic_qp *qp);	    /* as sq_fetch() */
+bool resize_stuck(const struct nic_qp *qp); /* all segments are on their way: an ACK brings some back */
+bool resize_active(const struct nic_qp *qp);
+bool resize_retired(struct nic_qp *qp,
+		    const struct sq_entry *e); /* a part; true: its WQE has ended with it */
+void resize_flush(struct nic_qp *qp);
+void resize_reset(struct nic_qp *qp);
 
 /* uc.c */
 void uc_rx(struct nic_qp *qp, const struct pkt_view *v);

@@ -524,10 +524,15 @@ struct nic_place {
 	/* Its QP goes. [control+owner] */
 	void (*gone)(struct nic_place *place);
 	bool rewrites; /* on the way out: bytes() may change data */
+	/*
+	 * On the way out, of one that changes the length of WRITEs, NULL of others: after bytes(), what comes of that, at most `room` bytes; *hungry when
+	 * it is all. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not shown. [owner of the QP's PU]
+	 */
+	uint32_t (*produce)(struct nic_place *place, uint8_t *to, uint32_t room, bool *hungry);
 };
 /*
  * Behind those that stand there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
- * UC, in); -EBUSY: out, and something is in flight; -ENOSPC: NIC_MAX_CHAIN; -ENOMEM. [control+owner]
+ * UC, in); -EBUSY: out, and something is in flight; -ENOSPC: NIC_MAX_CHAIN, or a second one that changes lengths; -ENOMEM. [control+owner]
  */
 int nic_stream_in(struct nic_qp *qp, struct nic_place *place);
 int nic_stream_out(struct nic_qp *qp, struct nic_place *place);

@@ -328,6 +328,8 @@ static void reset(struct nic_qp *qp)
 
 	detach(qp);
 	rpc_detach(qp);
+	if (qp->resize)
+		resize_reset(qp);
 	drop_dest(qp);
 	qp->keepalive = false;
 	memset(sq, 0, sizeof(*sq));

@@ -308,7 +308,7 @@ enum req_result req_run(struct nic_qp *qp)
 				 * No room for copies: an ACK makes some. Not to be told by whether something is posted, which
 				 * may have come since the look.
 				 */
-				if (sq_full(sq))
+				if (sq_full(sq) || resize_stuck(qp))
 					return wait_for(qp, BLOCK_PSN);
 				if (req_idle(qp))
 					return REQ_IDLE;

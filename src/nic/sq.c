@@ -68,13 +68,12 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	return NIC_WC_SUCCESS;
 }
 
-/* True when `next` has a WQE now. May take the QP to the error state. */
-bool sq_fetch(struct nic_qp *qp)
+bool sq_take(struct nic_qp *qp, unsigned max)
 {
 	struct qp_sq *sq = &qp->sq;
 	uint32_t avail = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
 	uint32_t room = sq->window - sq->copies;
-	unsigned n = FETCH_BURST;
+	unsigned n = max;
 
 	if (unlikely(avail >
 		     sq->mask + 1)) { /* an index that no posting makes: nothing there can be trusted */
@@ -92,7 +91,7 @@ bool sq_fetch(struct nic_qp *qp)
 
 		__builtin_prefetch(sq->ring + ((size_t)((slot + 2) & sq->mask) << sq->stride_shift));
 		e->index = sq->taken++;
-		e->reply = false;
+		e->reply = e->part = false;
 		e->wr_id = sq->wr_ids[slot];
 		e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
 		e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
@@ -105,6 +104,12 @@ bool sq_fetch(struct nic_qp *qp)
 		sq->copies++;
 	}
 	return n > 0;
+}
+
+/* True when `next` has a WQE now. May take the QP to the error state. */
+bool sq_fetch(struct nic_qp *qp)
+{
+	return unlikely(qp->resize) ? resize_fetch(qp) : sq_take(qp, FETCH_BURST);
 }
 
 static void complete(struct nic_qp *qp, uint64_t wr_id, uint32_t index, uint8_t op, uint8_t status,
@@ -133,12 +138,19 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 		return;
 	}
 	sq->copies--;
+	if (unlikely(e->part) && !resize_retired(qp, e))
+		return;
+	sq_complete(qp, e);
+}
+
+void sq_complete(struct nic_qp *qp, const struct sq_entry *e)
+{
 	if (e->status == NIC_WC_SUCCESS) {
 		qp->pu->ctr.completed_wqes++;
 		qp->pu->ctr.rdma_sends += e->op >= ROOST_OP_SEND && e->op <= ROOST_OP_SEND_INV;
 	}
 	/* First: the program that sees the completion may use the slot at once. */
-	atomic_store_explicit(&sq->index->cons, e->index + 1, memory_order_release);
+	atomic_store_explicit(&qp->sq.index->cons, e->index + 1, memory_order_release);
 	if (e->signaled || e->status != NIC_WC_SUCCESS)
 		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
 }
@@ -185,6 +197,8 @@ void sq_flush(struct nic_qp *qp)
 		qp->pu->ctr.req_cqe_flush_error += !e->reply;
 		sq_retire(qp, e);
 	}
+	if (unlikely(qp->resize))
+		resize_flush(qp);
 	/* Of an index that no posting makes, one ring full is believed. */
 	if (unlikely(prod - sq->taken > sq->mask + 1))
 		sq->taken = prod - (sq->mask + 1);
@@ -212,8 +226,12 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 		memcpy(dst, (const uint8_t *)&e->wqe + ROOST_WQE_INLINE_OFFSET + off, n);
 		return 0;
 	}
-	if (unlikely(e->reply))
-		return rpc_gather(qp, e, off, dst, n);
+	if (unlikely(e->reply | e->part)) {
+		if (e->reply)
+			return rpc_gather(qp, e, off, dst, n);
+		memcpy(dst, (const uint8_t *)(uintptr_t)s->addr + off, n);
+		return 0;
+	}
 	while (n && off >= s->len)
 		off -= s++->len;
 	while (n) {

@@ -50,7 +50,28 @@ void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, ui
 	};
 
 	for (unsigned i = 0; i < qp->num_out; i++)
-		qp->streams->out[i]->bytes(qp->streams->out[i], &piece);
+		if (!qp->streams->out[i]->produce)
+			qp->streams->out[i]->bytes(qp->streams->out[i], &piece);
+}
+
+void stream_before(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece)
+{
+	struct nic_place **out = qp->streams->out;
+
+	for (unsigned i = 0; out[i] != place; i++)
+		out[i]->bytes(out[i], piece);
+}
+
+void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece)
+{
+	struct nic_place **out = qp->streams->out;
+
+	unsigned i = 0;
+
+	while (out[i] != place)
+		i++;
+	while (++i < qp->num_out)
+		out[i]->bytes(out[i], piece);
 }
 
 bool stream_room(const struct nic_qp *qp)
@@ -106,7 +127,7 @@ int nic_stream_in(struct nic_qp *qp, struct nic_place *place)
 
 static bool in_flight(const struct nic_qp *qp)
 {
-	if (qp->sq.una != qp->sq.fetched)
+	if (qp->sq.una != qp->sq.fetched || resize_active(qp))
 		return true;
 	/* In the error state nothing is sent again. */
 	return qp->state != NIC_QPS_ERR && qp->sq.psn_una != qp->sq.psn_max;
@@ -118,7 +139,7 @@ int nic_stream_out(struct nic_qp *qp, struct nic_place *place)
 		return -EOPNOTSUPP;
 	if (in_flight(qp))
 		return -EBUSY;
-	if (qp->num_out == NIC_MAX_CHAIN)
+	if (qp->num_out == NIC_MAX_CHAIN || (place->produce && qp->resize))
 		return -ENOSPC;
 	if (streams_of(qp))
 		return -ENOMEM;
@@ -128,6 +149,8 @@ int nic_stream_out(struct nic_qp *qp, struct nic_place *place)
 		if (!qp->streams->kept)
 			return -ENOMEM;
 	}
+	if (place->produce && resize_begin(qp, place))
+		return -ENOMEM;
 	qp->streams->out[qp->num_out++] = place;
 	return 0;
 }
@@ -152,10 +175,12 @@ int nic_stream_end(struct nic_qp *qp, struct nic_place *place)
 		return -ENOENT;
 	if (take_out(s->in, &qp->num_in, place))
 		return 0;
-	if (place->rewrites && in_flight(qp))
+	if ((place->rewrites || place->produce) && in_flight(qp))
 		return -EBUSY;
 	if (!take_out(s->out, &qp->num_out, place))
 		return -ENOENT;
+	if (place->produce)
+		resize_end(qp);
 	for (unsigned i = 0; i < qp->num_out; i++)
 		rewritten |= s->out[i]->rewrites;
 	if (s->kept && !rewritten) {
@@ -176,6 +201,8 @@ void stream_detach(struct nic_qp *qp)
 	for (unsigned i = 0; i < qp->num_out; i++)
 		s->out[i]->gone(s->out[i]);
 	qp->num_in = qp->num_out = 0;
+	if (qp->resize)
+		resize_end(qp);
 	if (s->kept)
 		mem_free_pages(s->kept, KEPT_BYTES);
 	free(s);

@@ -21,7 +21,7 @@
 #define RECORDED (4u << 20)
 #define SPACE	 (512u << 10) /* of a memory, that WRITEs come from and go to */
 
-enum { SEE_OP = 0x1000, CIPHER_OP, SUM_OP };
+enum { SEE_OP = 0x1000, CIPHER_OP, SUM_OP, STRETCH_OP };
 
 static struct rig R, *const r = &R;
 
@@ -86,6 +86,33 @@ static enum roost_next cipher(struct roost_call *c)
 	return ROOST_DONE;
 }
 
+/* Small bytes twice, large ones not at all; in parts of 1000 bytes, or what there is at the end of a piece. */
+struct stretch_state {
+	uint32_t at, n;
+	uint8_t out[1000];
+};
+
+static uint32_t stretch_byte(uint8_t *to, uint8_t b)
+{
+	uint32_t n = b < 160 ? 2 : b < 200;
+
+	memset(to, b, n);
+	return n;
+}
+
+static enum roost_next stretch(struct roost_call *c)
+{
+	struct stretch_state *s = c->state;
+
+	ROOST_STEPS(c);
+	for (s->at = 0; s->at < c->len;) {
+		for (s->n = 0; s->at < c->len && s->n + 2 <= sizeof(s->out); s->at++)
+			s->n += stretch_byte(s->out + s->n, c->data[s->at]);
+		ROOST_SEND(c, s->out, s->n);
+	}
+	ROOST_STEPS_END;
+}
+
 /* Replies with a sum over a word of the region and what is fed. */
 struct sum_state {
 	uint64_t sum, word;
@@ -131,6 +158,13 @@ static const struct roost_kernel cipher_kernel = {.abi = ROOST_KERNEL_ABI,
 						  .state_size = sizeof(struct cipher_state),
 						  .stream = cipher,
 						  .rewrites = true};
+static const struct roost_kernel stretch_kernel = {.abi = ROOST_KERNEL_ABI,
+						   .name = "stretch",
+						   .version = 1,
+						   .op = STRETCH_OP,
+						   .state_size = sizeof(struct stretch_state),
+						   .stream = stretch,
+						   .resizes = true};
 static const struct roost_kernel sum_kernel = {.abi = ROOST_KERNEL_ABI,
 					       .name = "sum",
 					       .version = 1,
@@ -145,7 +179,8 @@ static struct fabric *caller_fabric;
 
 static void open_rig(uint64_t seed, struct rig_shape shape)
 {
-	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel, &sum_kernel};
+	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel, &sum_kernel,
+							 &stretch_kernel};
 
 	shape.rnr_retry = 7;
 	memset(seen, 0, sizeof(seen));
@@ -153,7 +188,7 @@ static void open_rig(uint64_t seed, struct rig_shape shape)
 	caller_fabric = r->f;
 	if (!shape.loop)
 		assert_int_equal(fabric_create(r->w.nic[0], NULL, &caller_fabric), 0);
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < 4; i++) {
 		assert_int_equal(fabric_deploy(r->f, all[i], NULL), 0);
 		if (!shape.loop)
 			assert_int_equal(fabric_deploy(caller_fabric, all[i], NULL), 0);
@@ -306,6 +341,113 @@ static void rewrites_what_leaves(void **state)
 		settle();
 		assert_memory_equal(r->node[0].mem + 7, r->caller[0].mem, 5000);
 		end(s, ROOST_RPC_TOO_LONG);
+		rig_close(r);
+	}
+}
+
+static uint32_t stretched(uint8_t *to, const uint8_t *from, uint32_t n)
+{
+	uint32_t len = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		len += stretch_byte(to + len, from[i]);
+	return len;
+}
+
+static unsigned completions(unsigned status, unsigned *others)
+{
+	struct roost_cqe c;
+	unsigned n = 0;
+
+	*others = 0;
+	while (ep_poll_send(&r->caller[0], &c)) {
+		n += c.status == status;
+		*others += c.status != status;
+	}
+	return n;
+}
+
+/* A WRITE becomes several, of what there is then; the program's completions are what they were. A cipher before it, and one that sees behind it. */
+static void changes_the_length(void **state)
+{
+	static uint8_t out[2 * RIG_MEM];
+	static const uint32_t lens[] = {100000, 1, 0, 4096, 4097, 8191, 50000, 16384};
+	struct rng rng;
+
+	for (unsigned i = 0; i < SHAPES; i++) {
+		struct place *c, *z, *after, *in;
+		struct roost_cqe cqe;
+		uint32_t enciphered = 0, total = 0, at = 0;
+		unsigned others;
+		struct wr imm;
+
+		rng_seed(&rng, 200 + i);
+		open_rig(i + 1, shapes[i]);
+		for (uint32_t k = 0; k < SPACE; k++)
+			r->caller[0].mem[k] = (uint8_t)rng_u64(&rng);
+		memset(r->node[0].mem, 0, RIG_MEM);
+		c = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+		z = begin(caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
+		after = begin(caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
+		in = begin(r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
+		assert_int_equal(place_on_in(z, r->node[0].qp), -EOPNOTSUPP);
+		assert_int_equal(place_on_out(i & 1 ? c : z, r->caller[0].qp), 0);
+		assert_int_equal(place_on_out(i & 1 ? z : after, r->caller[0].qp), 0);
+		assert_int_equal(place_on_in(in, r->node[0].qp), 0);
+		for (unsigned k = 0; k < sizeof(lens) / sizeof(lens[0]); k++) {
+			uint32_t n;
+
+			memcpy(sent, r->caller[0].mem + 100 * k, lens[k]);
+			for (uint32_t b = 0; i & 1 && b < lens[k]; b++)
+				sent[b] ^= cipher_byte(enciphered + b);
+			enciphered += lens[k];
+			n = stretched(out + total, sent, lens[k]);
+			write_some(0, 100 * k, at, lens[k]);
+			world_run(&r->w, world_now(&r->w) + 20 * SEC);
+			assert_int_equal(completions(NIC_WC_SUCCESS, &others), 1);
+			assert_int_equal(others, 0);
+			assert_memory_equal(r->node[0].mem + at, out + total, n);
+			assert_int_equal(r->node[0].mem[at + n], 0);
+			total += n;
+			at += n + 1;
+		}
+		check(&seen[0], out, total);
+		if (!(i & 1))
+			check(&seen[1], out, total);
+		/* Many at a time, and one with immediate behind them, which comes once. */
+		for (unsigned k = 0; k < 40; k++)
+			write_some(0, 0, 0, 20000);
+		ep_post_recv(&r->node[0], 1, NULL, 0);
+		imm = wr_rdma(ROOST_OP_WRITE_IMM, &r->caller[0], 0, 60000, &r->node[0], 0);
+		imm.imm = 77;
+		ep_post(&r->caller[0], &imm);
+		assert_true(ep_wait_recv(&r->node[0], &cqe, 60 * SEC));
+		assert_int_equal(cqe.imm, 77);
+		world_run(&r->w, world_now(&r->w) + SEC);
+		assert_int_equal(completions(NIC_WC_SUCCESS, &others), 41);
+		assert_int_equal(others, 0);
+		assert_false(ep_poll_recv(&r->node[0], &cqe));
+		/* The peer refuses what is in the middle: an error for the one, the others are flushed, each once. */
+		for (unsigned k = 0; k < 5; k++)
+			write_some(0, 0, k == 1 ? RIG_MEM - 30000 : 0, 200000);
+		world_run(&r->w, world_now(&r->w) + 20 * SEC);
+		{
+			unsigned good = completions(NIC_WC_SUCCESS, &others);
+
+			assert_int_equal(good, 1);
+			assert_int_equal(others, 4);
+		}
+		assert_int_equal(place_off(z), 0);
+		place_free(z);
+		if (i & 1) {
+			assert_int_equal(place_off(c), 0);
+		} else {
+			assert_int_equal(place_off(after), 0);
+		}
+		place_free(c);
+		place_free(after);
+		assert_int_equal(place_off(in), 0);
+		place_free(in);
 		rig_close(r);
 	}
 }
@@ -542,6 +684,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sees_what_lands),
 		cmocka_unit_test(rewrites_what_leaves),
+		cmocka_unit_test(changes_the_length),
 		cmocka_unit_test(sends),
 		cmocka_unit_test(rules),
 		cmocka_unit_test(count_on_a_region),

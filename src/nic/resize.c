@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A place on the way out whose kernel changes how long things are. A WRITE goes through it piece by piece, into segments; each full one, and
+ * the rest at the end, leaves as a WRITE of its own, of a length that is known then. The last one ends the program's work request. A segment stays until
+ * it is acknowledged: retransmission is the requester's, from there, and nothing runs twice.
+ *
+ *	ring --take--> cur --pieces--> kernel --> | segment | segment | ... SEGS of them, given out (head) and come back (tail) in order
+ *							each an entry of the send queue (`part`; the last of a WQE: `final`)
+ */
+#include <stdlib.h>
+
+#include "nic/core.h"
+
+#define SEGS	  16u
+#define SEG_BYTES 16384u
+#define PIECE	  4096u
+
+struct qp_resize {
+	struct nic_place *place;
+	uint8_t *segs;
+	uint32_t head, tail;
+	struct sq_entry *cur; /* the WQE that goes through */
+	bool busy;	      /* there is one */
+	bool hungry;	      /* the kernel wants its next piece */
+	bool told;	      /* the program knows how the WQE `told_index` has ended */
+	uint32_t told_index;
+	uint32_t in;   /* bytes of cur that went in */
+	uint32_t out;  /* that came out, in segments that are on their way */
+	uint32_t open; /* that are in the segment at head */
+	uint8_t piece[PIECE];
+};
+
+bool resize_active(const struct nic_qp *qp)
+{
+	return qp->resize && qp->resize->busy;
+}
+
+static uint8_t *segment(const struct qp_resize *z)
+{
+	return z->segs + (size_t)(z->head % SEGS) * SEG_BYTES;
+}
+
+/* Takes the next WQE; only a WRITE goes through the kernel. False: none is posted. */
+static bool begin(struct nic_qp *qp)
+{
+	struct qp_resize *z = qp->resize;
+	struct qp_sq *sq = &qp->sq;
+	struct sq_entry *e = sq_entry(sq, sq->fetched);
+
+	if (!sq_take(qp, 1))
+		return false;
+	if (e->status != NIC_WC_SUCCESS || (e->op != ROOST_OP_WRITE && e->op != ROOST_OP_WRITE_IMM))
+		return true;
+	memcpy(z->cur, e, sq->entry_size);
+	sq->fetched--;
+	sq->copies--;
+	sq->psn_fetch -= e->npkts;
+	z->busy = z->hungry = true;
+	z->in = z->out = z->open = 0;
+	return true;
+}
+
+/* What is in the segment becomes an entry of the send queue. */
+static void emit(struct nic_qp *qp, uint8_t status, bool final)
+{
+	struct qp_resize *z = qp->resize;
+	const struct sq_entry *cur = z->cur;
+	struct qp_sq *sq = &qp->sq;
+	struct sq_entry *e = sq_entry(sq, sq->fetched);
+	uint8_t *seg = segment(z);
+
+	e->wr_id = cur->wr_id;
+	e->index = cur->index;
+	e->signaled = cur->signaled;
+	e->op = final ? cur->op : ROOST_OP_WRITE;
+	e->status = status;
+	e->len = z->open;
+	e->num_sge = 1;
+	e->reply = false;
+	e->part = true;
+	e->final = final;
+	e->wqe.flags = cur->wqe.flags & ~(ROOST_WQE_INLINE | (z->out ? ROOST_WQE_FENCE : 0) |
+					  (final ? 0 : ROOST_WQE_SOLICITED));
+	e->wqe.raddr = cur->wqe.raddr + z->out;
+	e->wqe.rkey = cur->wqe.rkey;
+	e->wqe.imm = cur->wqe.imm;
+	e->wqe.sge[0] = (struct roost_sge){(uintptr_t)seg, z->open, 0};
+	if (z->open && status == NIC_WC_SUCCESS)
+		stream_behind(qp, z->place,
+			      &(struct nic_stream_piece){.va = e->wqe.raddr,
+							 .data = seg,
+							 .total = z->open,
+							 .len = z->open,
+							 .last = true,
+							 .pu = qp->pu_index});
+	e->npkts = status != NIC_WC_SUCCESS ? 0 : z->open ? (z->open + qp->mtu - 1) >> qp->mtu_shift : 1;
+	e->psn = sq->psn_fetch;
+	sq->psn_fetch += e->npkts;
+	sq->fetched++;
+	sq->copies++;
+	z->head++;
+	z->out += z->open;
+	z->open = 0;
+	z->busy = !final;
+}
+
+/* The kernel gets its next piece. False: memory refused. */
+static bool feed(struct nic_qp *qp)
+{
+	struct qp_resize *z = qp->resize;
+	struct nic_stream_piece piece = {.va = z->cur->wqe.raddr + z->in,
+					 .data = z->piece,
+					 .total = z->cur->len,
+					 .off = z->in,
+					 .pu = qp->pu_index};
+	int rc;
+
+	piece.len = piece.total - z->in < PIECE ? piece.total - z->in : PIECE;
+	piece.last = z->in + piece.len == piece.total;
+	rc = sq_gather(qp, z->cur, z->in, z->piece, piece.len);
+	if (unlikely(rc)) {
+		qp->pu->ctr.memory_faults += rc == -EFAULT;
+		return false;
+	}
+	stream_before(qp, z->place, &piece);
+	z->place->bytes(z->place, &piece);
+	z->in += piece.len;
+	z->hungry = false;
+	return true;
+}
+
+/* Goes on with the WQE until a segment is full, or the WQE at its end. */
+static void go_on(struct nic_qp *qp)
+{
+	struct qp_resize *z = qp->resize;
+
+	while (z->open < SEG_BYTES) {
+		if (z->hungry && z->in == z->cur->len)
+			break;
+		if (z->hungry && !feed(qp)) {
+			emit(qp, NIC_WC_LOC_PROT_ERR, true);
+			return;
+		}
+		z->open += z->place->produce(z->place, segment(z) + z->open, SEG_BYTES - z->open, &z->hungry);
+	}
+	emit(qp, NIC_WC_SUCCESS, z->hungry && z->in == z->cur->len);
+}
+
+bool resize_stuck(const struct nic_qp *qp)
+{
+	return qp->resize && qp->resize->head - qp->resize->tail == SEGS;
+}
+
+bool resize_fetch(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t before = sq->fetched;
+
+	while (sq->fetched == before && !sq_full(sq) && !resize_stuck(qp)) {
+		if (qp->resize->busy)
+			go_on(qp);
+		else if (!begin(qp))
+			break;
+	}
+	return sq->fetched != before;
+}
+
+bool resize_retired(struct nic_qp *qp, const struct sq_entry *e)
+{
+	struct qp_resize *z = qp->resize;
+	bool told = z->told && z->told_index == e->index;
+
+	z->tail++;
+	if (e->status != NIC_WC_SUCCESS && !told) {
+		z->told = true;
+		z->told_index = e->index;
+		return true;
+	}
+	return e->final && !told;
+}
+
+void resize_flush(struct nic_qp *qp)
+{
+	struct qp_resize *z = qp->resize;
+
+	if (z->busy && !(z->told && z->told_index == z->cur->index)) {
+		z->cur->status = NIC_WC_WR_FLUSH_ERR;
+		qp->pu->ctr.req_cqe_flush_error++;
+		sq_complete(qp, z->cur);
+	}
+	resize_reset(qp);
+}
+
+void resize_reset(struct nic_qp *qp)
+{
+	struct qp_resize *z = qp->resize;
+
+	z->busy = z->told = false;
+	z->head = z->tail = 0;
+}
+
+int resize_begin(struct nic_qp *qp, struct nic_place *place)
+{
+	struct qp_resize *z = calloc(1, sizeof(*z));
+
+	if (!z)
+		return -ENOMEM;
+	z->place = place;
+	z->cur = aligned_alloc(ROOST_CACHE_LINE, qp->sq.entry_size);
+	z->segs = mem_alloc_pages((size_t)SEGS * SEG_BYTES);
+	qp->resize = z;
+	if (z->cur && z->segs)
+		return 0;
+	resize_end(qp);
+	return -ENOMEM;
+}
+
+void resize_end(struct nic_qp *qp)
+{
+	struct qp_resize *z = qp->resize;
+
+	if (z->segs)
+		mem_free_pages(z->segs, (size_t)SEGS * SEG_BYTES);
+	free(z->cur);
+	free(z);
+	qp->resize = NULL;
+}
