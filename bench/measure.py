@@ -124,7 +124,7 @@ class Roost:
     def limit(self, *path, scale=1):
         """A figure of `roost limits`, in a fraction of a run's time."""
         def run():
-            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds', f'{self.seconds / 4:g}', '--json'])
+            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds', f'{max(self.seconds / 4, 0.1):g}', '--json'])
             for key in path:
                 v = v[key]
             return v * scale
