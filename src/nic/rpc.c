@@ -272,6 +272,7 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	e->signaled = false;
 	e->num_sge = 1;
 	e->reply = true;
+	e->part = false;
 	e->wqe.flags = s->has_imm ? ROOST_WQE_SOLICITED : 0;
 	e->wqe.raddr = s->raddr;
 	e->wqe.rkey = s->rkey;
