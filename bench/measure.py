@@ -164,6 +164,17 @@ class Roost:
         args = [os.path.join(os.path.dirname(os.path.abspath(__file__)), 'stages'), os.path.dirname(self.path), '--json']
         return Measurement('stages', 'bench/stages build --json', lambda: last_json(command(args)))
 
+    def busy_qps(self, name, posted):
+        """WRITEs of 64 bytes on 10,000 QPs that take turns, beside 16: the core of this build, without a wire."""
+        args = [os.path.join(os.path.dirname(self.path), 'bench', 'bench-qps'), '0.1']
+
+        def run():
+            result = last_json(command(args))
+            row = next(row for row in result['rows'] if row['qps'] == 10000 and row['posted'] == posted)
+            return {**result, 'value': 1e3 / row['ns'], 'beside': 1e3 / row['ns_of_16']}
+
+        return Measurement(name, 'build/bench/bench-qps 0.1', run, 'M/s')
+
     def stock_latency(self, name, shared, beside=None):
         """perftest's ib_write_lat, which spins on its memory and never polls, under `roost run`."""
         a, b = two_cpus()
@@ -307,6 +318,8 @@ def plan(path, seconds):
         r.connections('udp-connect-1', 'udp', 1, 'us', lambda us: us),
         r.connections('shm-connect-1000', 'shm', 1000, 'k/s', lambda us: 1e3 / us),
         r.connections('udp-connect-1000', 'udp', 1000, 'k/s', lambda us: 1e3 / us),
+        r.busy_qps('qps-10000', 16),
+        r.busy_qps('qps-10000-single', 1),
         r.latency('shm-execute', 'write --port shm --size 64 --lat execute'),
         r.stages(),
         r.sweep('sweep-shm-write', 'write --local --port shm --post-list 16'),

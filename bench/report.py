@@ -60,6 +60,8 @@ BARS = [
     ('udp-write-pingpong', '64-byte WRITE over udp, half a round trip, p50', '', '', None),
     ('udp-ib_write_lat', "perftest's ib_write_lat over udp, a core a side", 'our polled latency', 'at most 3 times', lambda v, r: r <= 3),
     ('udp-ib_write_lat-shared', 'the same, both sides on one core', 'a thread woken beside another', 'under 50 us', lambda v, r: v < 50),
+    ('qps-10000', '10,000 busy QPs, 16 WRITEs of 64 bytes a turn', '16 QPs', 'at least 70%', lambda v, r: r >= 0.70),
+    ('qps-10000-single', '10,000 busy QPs, one WRITE a turn', '16 QPs', 'at least 70%', lambda v, r: r >= 0.70),
     ('shm-connect-1', 'one connection set up over shm (cmtime)', '', '', None),
     ('udp-connect-1', 'one connection set up over udp', '', '', None),
     ('shm-connect-1000', '1,000 connections set up at once over shm', '', '', None),
