@@ -5,11 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/mix64.h"
 #include "roost/hll.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 /* A register that is full enough already, as nearly all are after a while, costs a load and a branch that is guessed right. */
 static inline __attribute__((always_inline)) void add_hash(uint8_t *registers, unsigned precision,
@@ -36,32 +33,8 @@ void hll_update_scalar(uint8_t *registers, unsigned precision, const uint8_t *it
 
 #if defined(__x86_64__)
 
-#define AVX2 __attribute__((target("avx2,bmi,bmi2")))
 /* Hashes of a batch lie between the vectors and the registers, so that the loads of one wait for no multiplication of the other. */
 #define BATCH 32
-
-/* a * b modulo 2^64: AVX2 multiplies 32 by 32 bits. `b_swapped` has the halves of b the other way round. */
-AVX2 static inline __m256i mul64(__m256i a, __m256i b, __m256i b_swapped)
-{
-	__m256i cross = _mm256_mullo_epi32(a, b_swapped);
-	__m256i high = _mm256_add_epi32(_mm256_slli_epi64(cross, 32), cross);
-
-	return _mm256_add_epi64(_mm256_mul_epu32(a, b),
-				_mm256_and_si256(high, _mm256_set1_epi64x(~0xffffffffll)));
-}
-
-/* roost_hll_hash() of four. */
-AVX2 static inline __m256i hash4(__m256i x)
-{
-	const __m256i m1 = _mm256_set1_epi64x((long long)0xbf58476d1ce4e5b9ull);
-	const __m256i m2 = _mm256_set1_epi64x((long long)0x94d049bb133111ebull);
-
-	x = _mm256_xor_si256(x, _mm256_srli_epi64(x, 30));
-	x = mul64(x, m1, _mm256_shuffle_epi32(m1, 0xb1));
-	x = _mm256_xor_si256(x, _mm256_srli_epi64(x, 27));
-	x = mul64(x, m2, _mm256_shuffle_epi32(m2, 0xb1));
-	return _mm256_xor_si256(x, _mm256_srli_epi64(x, 31));
-}
 
 AVX2 static void update_avx2(uint8_t *registers, unsigned precision, const uint8_t *items, size_t n)
 {
@@ -70,7 +43,7 @@ AVX2 static void update_avx2(uint8_t *registers, unsigned precision, const uint8
 
 		for (unsigned i = 0; i < BATCH; i += 4)
 			_mm256_store_si256((__m256i *)&hash[i],
-					   hash4(_mm256_loadu_si256((const __m256i *)(items + 8 * i))));
+					   mix64_4(_mm256_loadu_si256((const __m256i *)(items + 8 * i))));
 		for (unsigned i = 0; i < BATCH; i++)
 			add_hash(registers, precision, hash[i]);
 		items += 8 * BATCH;
