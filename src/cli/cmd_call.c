@@ -9,7 +9,6 @@
 
 #include <jansson.h>
 
-#include "base/hist.h"
 #include "cli/commands.h"
 #include "cli/node_table.h"
 #include "cli/options.h"
@@ -18,23 +17,18 @@
 #include "roost/node.h"
 #include "roost/verbs.h"
 
-#define ANSWER_NS   UINT64_C(10000000000)
-#define MAX_AT_ONCE 64
+#define ANSWER_NS UINT64_C(10000000000)
 
 static struct {
 	const char *port, *hex;
-	uint64_t service, count, at_once, room, timeout;
+	uint64_t service, room, timeout;
 	bool json;
-} want = {.service = ROOST_NODE_SERVICE, .count = 1, .at_once = 1, .room = 65536, .timeout = ANSWER_NS};
+} want = {.service = ROOST_NODE_SERVICE, .room = 65536, .timeout = ANSWER_NS};
 
 static const struct opt opts[] = {
 	OPT_VALUE("params", 'x', OPT_STRING, &want.hex, "HEX", "its parameters, byte by byte: 00ff17..."),
-	OPT_VALUE("count", 'n', OPT_COUNT, &want.count, "N", "call N times, and measure (1)", .min = 1,
-		  .max = 1e9),
-	OPT_VALUE("at-once", 'q', OPT_COUNT, &want.at_once, "N", "with N calls under way at a time (1)",
-		  .min = 1, .max = MAX_AT_ONCE),
 	OPT_VALUE("room", 0, OPT_BYTES, &want.room, "SIZE", "bytes that a reply can have (64K)", .max = 1e9),
-	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME", "for the connection, and each answer (10s)",
+	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME", "for the connection, and the answer (10s)",
 		  .min = 1e6, .max = 3600e9),
 	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)", .min = 1,
 		  .max = 65535),
@@ -53,8 +47,7 @@ static const struct opt_command cmd = {
 		"the name of a built-in one, or an op-code. The exit status is 0 only when the status is ok.",
 	.opts = opts,
 	.examples = "  roost call 127.0.0.2 get 17\n"
-		    "  roost call 127.0.0.2 get 17 --count 10k\n"
-		    "  roost call 127.0.0.2 get 17 --count 1M --at-once 32 --json\n"
+		    "  roost call 127.0.0.2 get 17 --json\n"
 		    "  roost call 192.0.2.1 0x1000 --params 0011223344556677\n",
 };
 
@@ -66,8 +59,7 @@ static struct {
 	struct roost_caller *caller;
 	struct roost_result result;
 	uint8_t *reply;
-	struct hist times;
-	double seconds; /* all of them */
+	double us; /* from the call to its reply */
 } call;
 
 static const char *const statuses[] = {
@@ -162,47 +154,13 @@ static int reach(const char *host)
 	return rc ? opt_failed(&cmd, "%s, service %" PRIu64 ": %s", host, want.service, why) : 0;
 }
 
-struct under_way {
-	unsigned id;
-	uint64_t start;
-};
-
-static int begin(struct under_way *u)
+static int make_call(void)
 {
-	u->start = clock_ns();
-	return roost_call_begin(call.caller, call.op, call.node->hello.rkey, call.params, call.len, 0,
-				&u->id);
-}
+	uint64_t start = clock_ns();
+	int rc = roost_call(call.caller, call.op, call.node->hello.rkey, call.params, call.len, call.reply,
+			    (uint32_t)want.room, want.timeout, &call.result);
 
-/* Waits for it, and keeps what it brought. */
-static int finish(struct under_way *u)
-{
-	struct roost_result *r = &call.result;
-	int rc = roost_call_wait(call.caller, u->id, want.timeout, r);
-
-	if (rc)
-		return rc;
-	hist_add(&call.times, clock_ns() - u->start);
-	if (r->data)
-		memcpy(call.reply, r->data, r->len);
-	roost_call_end(call.caller, u->id);
-	return 0;
-}
-
-/* Up to `at_once` are under way, and waited for in the order in which they began. */
-static int make_calls(void)
-{
-	struct under_way ring[MAX_AT_ONCE];
-	uint64_t begun = 0, done = 0, start = clock_ns();
-	int rc = 0;
-
-	while (rc == 0 && done < want.count && call.result.status == ROOST_RPC_OK) {
-		while (rc == 0 && begun < want.count && begun - done < want.at_once)
-			rc = begin(&ring[begun++ % MAX_AT_ONCE]);
-		if (rc == 0)
-			rc = finish(&ring[done++ % MAX_AT_ONCE]);
-	}
-	call.seconds = (double)(clock_ns() - start) / 1e9;
+	call.us = (double)(clock_ns() - start) / 1e3;
 	if (rc)
 		return opt_failed(&cmd, "%s",
 				  rc == ETIMEDOUT ? "no answer to the call in time (--timeout)"
@@ -227,11 +185,6 @@ static void print_hex(const uint8_t *p, uint32_t n)
 		printf("%s%02x", i && i % 32 == 0 ? "\n         " : i && i % 8 == 0 ? " " : "", p[i]);
 }
 
-static double us(double percent)
-{
-	return (double)hist_percentile(&call.times, percent) / 1e3;
-}
-
 static void print_text(const struct roost_result *r)
 {
 	printf("status   %s\n", status_name(r->status));
@@ -243,19 +196,14 @@ static void print_text(const struct roost_result *r)
 			print_hex(call.reply, r->len);
 		putchar('\n');
 	}
-	if (want.count > 1)
-		printf("time     %.1f us, p99 %.1f us, of %" PRIu64 " calls; %.0f calls a second\n", us(50),
-		       us(99), call.times.count, (double)call.times.count / call.seconds);
-	else
-		printf("time     %.1f us\n", us(50));
+	printf("time     %.1f us\n", call.us);
 }
 
 static void print_json(const char *host, const struct roost_result *r)
 {
-	json_t *o = json_pack("{s:s,s:s,s:I,s:i,s:s,s:I,s:I}", "tool", "call", "node", host, "op",
+	json_t *o = json_pack("{s:s,s:s,s:I,s:i,s:s,s:I,s:f}", "tool", "call", "node", host, "op",
 			      (json_int_t)call.op, "status", (int)r->status, "status_text",
-			      status_name(r->status), "len", (json_int_t)r->len, "calls",
-			      (json_int_t)call.times.count);
+			      status_name(r->status), "len", (json_int_t)r->len, "us", call.us);
 	char *hex = r->data ? malloc(2 * (size_t)r->len + 1) : NULL;
 
 	if (hex) {
@@ -267,11 +215,6 @@ static void print_json(const char *host, const struct roost_result *r)
 			json_object_set_new(o, "text", json_stringn((const char *)call.reply, r->len));
 	}
 	free(hex);
-	json_object_set_new(o, "seconds", json_real(call.seconds));
-	json_object_set_new(o, "call_rate", json_real((double)call.times.count / call.seconds));
-	json_object_set_new(o, "latency_us",
-			    json_pack("{s:f,s:f,s:f,s:f}", "p50", us(50), "p99", us(99), "p999", us(99.9),
-				      "max", us(100)));
 	json_dumpf(o, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(o);
@@ -285,11 +228,11 @@ static int run(const char *host, const char *key)
 		rc = make_get(key);
 	if (rc)
 		return rc;
-	call.caller = roost_caller_create(call.node->id->qp, (unsigned)want.at_once, (uint32_t)want.room);
+	call.caller = roost_caller_create(call.node->id->qp, 1, (uint32_t)want.room);
 	call.reply = malloc(want.room + 1);
 	if (!call.caller || !call.reply)
 		return opt_failed(&cmd, "no memory for replies: say less with --room");
-	rc = make_calls();
+	rc = make_call();
 	if (rc)
 		return rc;
 	if (want.json)

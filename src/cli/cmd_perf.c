@@ -16,17 +16,20 @@
 #define SWEEP_FROM   64
 #define SWEEP_TO     (UINT64_C(4) << 20)
 #define DEFAULT_SIZE 65536
+#define SMALL_SIZE   64
 #define DEFAULT_NS   2000000000u
 #define SWEEP_NS     500000000u
 #define LAT_INLINE   220 /* as perftest's latency programs */
+#define HOPS	     8
 #define CONNECT_NS   UINT64_C(10000000000)
 
 static struct perf_job job;
 static struct {
 	const char *port, *peer_port, *connect, *bind, *sizes;
-	bool server, local, sweep, check, json, pin, has_size, has_lat, has_inline, has_seconds;
+	bool server, local, sweep, check, json, pin, has_size, has_lat, has_inline, has_seconds, has_kernel,
+		has_hops;
 	uint64_t tcp_port, timeout_scale;
-	int lat, transport;
+	int lat, transport, kernel;
 } want = {.pin = true, .tcp_port = OOB_TCP_PORT};
 
 static const struct opt opts[] = {
@@ -42,7 +45,7 @@ static const struct opt opts[] = {
 	OPT_VALUE("peer-port", 0, OPT_STRING, &want.peer_port, "SPEC",
 		  "local: the target's port (the next address)"),
 	OPT_VALUE("size", 's', OPT_BYTES, &job.size, "SIZE",
-		  "bytes a message (64K; latency, datagrams 64; atomic 8)", .max = PERF_MAX_SIZE,
+		  "bytes a message (64K; latency, datagrams, calls 64; atomic 8)", .max = PERF_MAX_SIZE,
 		  .given = &want.has_size),
 	OPT_SWITCH("sweep", 0, &want.sweep, "all sizes from 64 B to 4 MiB: rate, goodput, latency"),
 	OPT_VALUE("lat", 0, OPT_CHOICE, &want.lat, "KIND",
@@ -58,6 +61,13 @@ static const struct opt opts[] = {
 		  .min = 1, .max = 1e15),
 	OPT_VALUE("transport", 'c', OPT_CHOICE, &want.transport, "KIND",
 		  "rc; ud: send as datagrams, of which what arrives counts", .choices = perf_transport_names),
+	OPT_VALUE(
+		"kernel", 'k', OPT_CHOICE, &want.kernel, "NAME",
+		"rpc: get, traversal (values of --size come back), echo\n(--size there and back), hll (takes a "
+		"payload of --size)",
+		.choices = perf_kernel_names, .given = &want.has_kernel),
+	OPT_VALUE("hops", 0, OPT_COUNT, &job.hops, "N", "rpc: elements that traversal walks along (8)",
+		  .min = 1, .max = PERF_MAX_HOPS, .given = &want.has_hops),
 	OPT_SWITCH("bidir", 'b', &job.bidir, "both sides post at once"),
 	OPT_VALUE("qps", 'q', OPT_COUNT, &job.qps, "N", "queue pairs (1)", .min = 1, .max = PERF_MAX_QPS),
 	OPT_VALUE("post-list", 'l', OPT_COUNT, &job.post_list, "N", "work requests handed over at a time (1)",
@@ -82,11 +92,12 @@ static const struct opt opts[] = {
 
 static const struct opt_command cmd = {
 	.name = "perf",
-	.synopsis = "write|read|send|atomic [OPTIONS]\n"
+	.synopsis = "write|read|send|atomic|rpc [OPTIONS]\n"
 		    "--server [--port SPEC]\n"
-		    "write|read|send|atomic --connect ADDR [OPTIONS]",
+		    "write|read|send|atomic|rpc --connect ADDR [OPTIONS]",
 	.about = "Measures bandwidth and message rate, or latency by one of four definitions, or checks\n"
 		 "every byte of all operations. Both sides on this machine, or a server and a client.\n"
+		 "An rpc is a call of a kernel, and is complete when its reply is there.\n"
 		 "\n"
 		 "  pingpong    half a round trip of two WRITEs (or SENDs), both sides polling\n"
 		 "  completion  from the post to the completion: the ACK, or the data, is back\n"
@@ -97,6 +108,7 @@ static const struct opt_command cmd = {
 		    "  roost perf read --lat completion --size 64 --passive\n"
 		    "  roost perf write --sweep --post-list 16 --json\n"
 		    "  roost perf send --transport ud --size 64 --post-list 16\n"
+		    "  roost perf rpc --kernel get --size 64 --lat completion\n"
 		    "  roost perf send --check --port udp,loss=0.01 --mtu 1024\n"
 		    "  roost perf --server                    (and on the other machine:)\n"
 		    "  roost perf write --connect 192.0.2.1 --qps 4 --bidir\n",
@@ -108,6 +120,12 @@ static int bad_sizes(const char *list)
 {
 	return opt_usage(&cmd, "--sizes wants up to %d sizes apart by commas, none above 2G, not '%s'",
 			 PERF_MAX_SIZES, list);
+}
+
+/* An echo is one packet, of any path MTU that is usual. */
+static uint64_t sweep_to(void)
+{
+	return job.op == PERF_RPC && want.kernel == PERF_ECHO ? 512 : SWEEP_TO;
 }
 
 static int read_sizes(void)
@@ -124,7 +142,7 @@ static int read_sizes(void)
 		job.num_sizes = sizeof(check_sizes) / sizeof(check_sizes[0]);
 		return 0;
 	}
-	for (v = SWEEP_FROM; !s && v <= SWEEP_TO; v *= 2)
+	for (v = SWEEP_FROM; !s && v <= sweep_to(); v *= 2)
 		job.sizes[job.num_sizes++] = v;
 	while (s) {
 		if (!opt_read_bytes(s, &v, &s) || v > PERF_MAX_SIZE || job.num_sizes == PERF_MAX_SIZES ||
@@ -142,7 +160,7 @@ static int read_operation(int argc, char **argv, int at)
 		if (argc == at && want.server)
 			return 0;
 		return opt_usage(&cmd,
-				 argc == at ? "measure what? write, read, send or atomic"
+				 argc == at ? "measure what? write, read, send, atomic or rpc"
 					    : "one operation, please: '%s' is too much",
 				 argc == at ? "" : argv[at + 1]);
 	}
@@ -154,7 +172,17 @@ static int read_operation(int argc, char **argv, int at)
 			return 0;
 		}
 	}
-	return opt_usage(&cmd, "'%s' is none of write, read, send, atomic", argv[at]);
+	return opt_usage(&cmd, "'%s' is none of write, read, send, atomic, rpc", argv[at]);
+}
+
+static uint64_t default_size(void)
+{
+	if (job.op == PERF_ATOMIC)
+		return 8;
+	if (job.mode == PERF_LATENCY || job.transport == PERF_UD ||
+	    (job.op == PERF_RPC && job.kernel != PERF_HLL))
+		return SMALL_SIZE;
+	return DEFAULT_SIZE;
 }
 
 static void fill_defaults(void)
@@ -162,14 +190,15 @@ static void fill_defaults(void)
 	job.mode = want.check ? PERF_CHECK : want.has_lat ? PERF_LATENCY : PERF_BANDWIDTH;
 	job.lat = (enum perf_lat)want.lat;
 	job.transport = (enum perf_transport)want.transport;
+	job.kernel = (enum perf_kernel)want.kernel;
+	if (job.op == PERF_RPC && job.kernel == PERF_TRAVERSAL && !want.has_hops)
+		job.hops = HOPS;
 	if (job.qps == 0)
 		job.qps = 1;
 	if (job.seed == 0)
 		job.seed = 1;
 	if (!want.has_size)
-		job.size = job.op == PERF_ATOMIC				  ? 8
-			   : job.mode == PERF_LATENCY || job.transport == PERF_UD ? 64
-										  : DEFAULT_SIZE;
+		job.size = default_size();
 	if (job.mode == PERF_CHECK)
 		job.size = 0;
 	if (!want.has_seconds)
@@ -202,12 +231,14 @@ static int understand(int argc, char **argv)
 	if (want.sizes && !want.sweep && !want.check)
 		return opt_usage(&cmd, "--sizes goes with --check or --sweep; one size is --size");
 	if (want.sweep && (want.has_size || job.op == PERF_ATOMIC || job.bidir || job.qps > 1))
-		return opt_usage(&cmd, "--sweep is over sizes, of write, read or send, with one QP, one way");
+		return opt_usage(&cmd, "--sweep is over sizes, of all but atomic, with one QP, one way");
 	if ((want.sweep || want.check) && job.op != PERF_ATOMIC) {
 		rc = read_sizes();
 		if (rc != 0)
 			return rc;
 	}
+	if (job.op != PERF_RPC && (want.has_kernel || want.has_hops))
+		return opt_usage(&cmd, "--kernel and --hops go with rpc");
 	if (want.connect && want.peer_port)
 		return opt_usage(&cmd, "--peer-port goes with --local");
 	fill_defaults();
@@ -264,7 +295,8 @@ static int sweep_size(struct perf_nic *nic, struct oob *oob, struct perf_shared 
 		if (!want.has_inline)
 			one.inline_max = LAT_INLINE;
 		if (!want.has_lat)
-			one.lat = job.passive || job.op == PERF_READ || (job.events && job.op == PERF_WRITE)
+			one.lat = job.passive || job.op == PERF_READ || job.op == PERF_RPC ||
+						  (job.events && job.op == PERF_WRITE)
 					  ? PERF_COMPLETION
 					  : PERF_PINGPONG;
 		job.lat = one.lat;

@@ -34,24 +34,29 @@
 #define PERF_MAX_QPS   4096
 #define PERF_MAX_DEPTH 16384
 #define PERF_MAX_SIZE  (UINT64_C(1) << 31)
+#define PERF_MAX_CALLS 64 /* of a queue pair, under way */
+#define PERF_MAX_HOPS  65536
 #define PERF_ERR_LEN   OOB_ERR_LEN
 
-enum perf_op { PERF_WRITE, PERF_READ, PERF_SEND, PERF_ATOMIC, PERF_NUM_OPS };
+enum perf_op { PERF_WRITE, PERF_READ, PERF_SEND, PERF_ATOMIC, PERF_RPC, PERF_NUM_OPS };
 enum perf_mode { PERF_BANDWIDTH, PERF_LATENCY, PERF_CHECK, PERF_NUM_MODES };
 enum perf_transport { PERF_RC, PERF_UD, PERF_NUM_TRANSPORTS };
+enum perf_kernel { PERF_GET, PERF_TRAVERSAL, PERF_ECHO, PERF_HLL, PERF_NUM_KERNELS };
 enum perf_lat { PERF_PINGPONG, PERF_COMPLETION, PERF_FIRSTBYTE, PERF_EXECUTE, PERF_NUM_LATS };
 
 extern const char *const perf_op_names[]; /* end with NULL */
 extern const char *const perf_mode_names[];
 extern const char *const perf_lat_names[];
 extern const char *const perf_transport_names[];
+extern const char *const perf_kernel_names[];
 
 struct perf_job {
 	enum perf_op op;
 	enum perf_mode mode;
 	enum perf_lat lat;
 	enum perf_transport transport;
-	bool bidir;   /* both sides post */
+	enum perf_kernel kernel; /* rpc */
+	bool bidir;		 /* both sides post */
 	bool passive; /* the target's thread sleeps: its NIC is driven by the service thread alone */
 	bool events;  /* sleep on completion events instead of polling */
 	uint64_t size, qps, depth, post_list, cq_mod, inline_max;
@@ -60,6 +65,7 @@ struct perf_job {
 	uint64_t duration;  /* ns */
 	uint64_t gap;	    /* ns of sleep before each operation; latency only */
 	uint64_t seed;	    /* check: patterns start from it */
+	uint64_t hops;	    /* traversal: elements of its list */
 	unsigned num_sizes; /* check: all of these in each round */
 	uint64_t sizes[PERF_MAX_SIZES];
 };
@@ -133,6 +139,8 @@ struct perf_link {
 	struct perf_qp *qps;
 	struct ibv_recv_wr *recv_wr; /* a linked batch for each QP */
 	struct ibv_sge *recv_sge;
+	struct perf_rpc *rpc; /* op rpc: perf_rpc.c */
+	bool calls;	      /* ... and this side makes the calls */
 	char err[PERF_ERR_LEN];
 };
 
@@ -151,6 +159,17 @@ int perf_ud_connect(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, const
 void perf_ud_address(const struct perf_qp *q, struct ibv_send_wr *wr);
 /* The target, when `sent` have left the initiator: takes what is still on its way. */
 int perf_ud_drain(struct perf_link *l, uint64_t sent);
+
+/*
+ * Calls: perf_rpc.c. The target builds what its kernel looks at, and deploys it, before it describes the link; the initiator opens after connect. Close: when
+ * the queue pairs are gone. A post begins one call; a reap is perf_reap for calls.
+ */
+uint64_t perf_rpc_memory(const struct perf_job *job); /* bytes of tx and of rx */
+int perf_rpc_offer(struct perf_link *l);
+int perf_rpc_open(struct perf_link *l);
+void perf_rpc_close(struct perf_link *l);
+int perf_rpc_post(struct perf_link *l, unsigned q); /* 0 or an errno */
+int perf_rpc_reap(struct perf_link *l);
 
 /* Posts the first receives (SEND). After connect. */
 int perf_link_fill_recvs(struct perf_link *l);

@@ -116,7 +116,8 @@ static int post_round(struct bw *b)
 			n = l->wave - in_wave;
 		if (q->posted - q->completed + n > l->job.depth)
 			continue;
-		rc = ibv_post_send(q->qp, &b->wr[i * l->wave + in_wave], &bad);
+		rc = l->calls ? perf_rpc_post(l, i)
+			      : ibv_post_send(q->qp, &b->wr[i * l->wave + in_wave], &bad);
 		if (rc != 0)
 			return perf_fail(l, -EIO, "can't post: %s", strerror(rc < 0 ? errno : rc));
 		q->posted += n;
@@ -229,7 +230,7 @@ int perf_bandwidth(struct perf_link *l, struct perf_result *r, struct progress *
 
 	b.list = (uint32_t)l->job.post_list;
 	b.quota = l->job.iters ? (l->job.iters + l->num_qps - 1) / l->num_qps : UINT64_MAX;
-	rc = build_waves(&b);
+	rc = l->calls ? 0 : build_waves(&b);
 	if (rc == 0) {
 		b.start = b.progressed = clock_ns();
 		b.window_from = b.start + warm;

@@ -3,13 +3,14 @@
 #include <string.h>
 
 #include "cli/perf_check.h"
+#include "roost/rpc.h"
 
-const char *const perf_op_names[] = {"write", "read", "send", "atomic", NULL};
+const char *const perf_op_names[] = {"write", "read", "send", "atomic", "rpc", NULL};
 const char *const perf_mode_names[] = {"bandwidth", "latency", "check", NULL};
 const char *const perf_transport_names[] = {"rc", "ud", NULL};
 const char *const perf_lat_names[] = {"pingpong", "completion", "firstbyte", "execute", NULL};
 
-#define VERSION 2
+#define VERSION 3
 
 /* The whole numbers of a job, with their upper bounds. */
 #define JOB_NUMBERS(X)                                                                                       \
@@ -23,7 +24,8 @@ const char *const perf_lat_names[] = {"pingpong", "completion", "firstbyte", "ex
 	X(iters, INT64_MAX)                                                                                  \
 	X(duration, INT64_MAX)                                                                               \
 	X(gap, INT64_MAX)                                                                                    \
-	X(seed, INT64_MAX)
+	X(seed, INT64_MAX)                                                                                   \
+	X(hops, PERF_MAX_HOPS)
 
 #define JOB_FLAGS(X) X(bidir) X(passive) X(events)
 
@@ -37,6 +39,7 @@ json_t *perf_job_pack(const struct perf_job *job)
 	json_object_set_new(msg, "mode", json_integer(job->mode));
 	json_object_set_new(msg, "lat", json_integer(job->lat));
 	json_object_set_new(msg, "transport", json_integer(job->transport));
+	json_object_set_new(msg, "kernel", json_integer(job->kernel));
 #define PACK_NUMBER(name, most) json_object_set_new(msg, #name, json_integer((json_int_t)job->name));
 	JOB_NUMBERS(PACK_NUMBER)
 #define PACK_FLAG(name) json_object_set_new(msg, #name, json_boolean(job->name));
@@ -92,6 +95,9 @@ bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job)
 	if (!oob_get_u64(oob, msg, "transport", PERF_NUM_TRANSPORTS - 1, &v))
 		return false;
 	job->transport = (enum perf_transport)v;
+	if (!oob_get_u64(oob, msg, "kernel", PERF_NUM_KERNELS - 1, &v))
+		return false;
+	job->kernel = (enum perf_kernel)v;
 #define UNPACK_NUMBER(name, most)                                                                            \
 	if (!oob_get_u64(oob, msg, #name, most, &job->name))                                                 \
 		return false;
@@ -113,17 +119,19 @@ bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job)
 
 void perf_job_settle(struct perf_job *job)
 {
-	bool lat = job->mode == PERF_LATENCY;
+	bool lat = job->mode == PERF_LATENCY, rpc = job->op == PERF_RPC;
 
 	if (job->post_list == 0)
 		job->post_list = 1;
 	if (job->depth == 0) {
-		job->depth = lat ? 64 : job->size <= 4096 ? 512 : 128;
+		job->depth = lat || rpc ? 64 : job->size <= 4096 ? 512 : 128;
 		while (!lat && job->depth > 8 && job->depth * job->size > BYTES_IN_FLIGHT)
 			job->depth /= 2;
 		if (job->depth < 2 * job->post_list)
 			job->depth = 2 * job->post_list;
 	}
+	if (job->cq_mod == 0 && rpc)
+		job->cq_mod = 1;
 	if (job->cq_mod == 0) {
 		job->cq_mod = job->depth / 4 < 64 ? job->depth / 4 : 64;
 		if (job->cq_mod < job->post_list)
@@ -142,7 +150,7 @@ static const char *latency_misfit(const struct perf_job *job)
 	switch (job->lat) {
 	case PERF_PINGPONG:
 		if (job->op != PERF_WRITE && job->op != PERF_SEND)
-			return "pingpong is for write and send; for read and atomic take --lat completion";
+			return "pingpong is for write and send; for the others take --lat completion";
 		if (job->passive)
 			return "the target of a pingpong answers, it can't be passive; take --lat completion";
 		if (job->events && job->op == PERF_WRITE)
@@ -167,6 +175,29 @@ static const char *latency_misfit(const struct perf_job *job)
 	}
 	if (job->gap && job->lat == PERF_PINGPONG)
 		return "--gap goes with --lat completion, firstbyte or execute";
+	return NULL;
+}
+
+static const char *call_misfit(const struct perf_job *job)
+{
+	if (job->mode == PERF_CHECK)
+		return "--check is for write, read, send and atomic: every call's status and length are checked as it is";
+	if (job->mode == PERF_LATENCY && job->lat != PERF_COMPLETION)
+		return "the latency of a call is from its post to its reply: --lat completion";
+	if (job->bidir || job->events)
+		return "calls go one way, and their replies make no events: leave --bidir and --events out";
+	if (job->post_list != 1 || job->cq_mod != 1)
+		return "calls are posted one by one, and each has its reply: leave --post-list and --cq-mod out";
+	if (job->depth > PERF_MAX_CALLS)
+		return "a queue pair has up to 64 calls under way: --depth 64 at most";
+	if (job->size > PERF_MAX_SIZE / 2)
+		return "a call moves 1G at most: take a smaller --size";
+	if (job->kernel == PERF_HLL && (job->size == 0 || job->size % 8))
+		return "hll takes items of 8 bytes: --size is a multiple of it";
+	if (job->kernel == PERF_ECHO && job->size > ROOST_RPC_MAX_PARAMS)
+		return "an echo's bytes come in one packet: --size is at most 4072";
+	if (job->kernel == PERF_TRAVERSAL ? job->hops == 0 : job->hops != 0)
+		return "--hops goes with --kernel traversal, and starts at 1";
 	return NULL;
 }
 
@@ -199,6 +230,8 @@ const char *perf_job_misfit(const struct perf_job *job)
 		return "with --bidir both sides post, none is passive";
 	if (job->op == PERF_ATOMIC && job->mode != PERF_CHECK && job->size != 8)
 		return "atomics are of 8 bytes: leave --size out";
+	if (job->op == PERF_RPC && call_misfit(job))
+		return call_misfit(job);
 	if (job->transport == PERF_UD && datagram_misfit(job))
 		return datagram_misfit(job);
 	if (job->gap && job->mode != PERF_LATENCY)

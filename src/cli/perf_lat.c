@@ -47,6 +47,8 @@ static void build(struct lat *t, struct perf_link *l)
 
 	memset(t, 0, sizeof(*t));
 	t->l = l;
+	if (op == PERF_RPC)
+		return; /* its posts are calls */
 	t->sge = (struct ibv_sge){(uintptr_t)(out ? l->tx : l->rx), (uint32_t)l->job.size, l->mr->lkey};
 	t->wr.sg_list = &t->sge;
 	t->wr.num_sge = l->job.size ? 1 : 0;
@@ -68,7 +70,7 @@ static int post(struct lat *t)
 {
 	struct perf_qp *q = &t->l->qps[0];
 	struct ibv_send_wr *bad;
-	int rc = ibv_post_send(q->qp, &t->wr, &bad);
+	int rc = t->l->calls ? perf_rpc_post(t->l, 0) : ibv_post_send(q->qp, &t->wr, &bad);
 
 	if (rc != 0)
 		return perf_fail(t->l, -EIO, "can't post: %s", strerror(rc < 0 ? errno : rc));

@@ -16,6 +16,7 @@
 #include <sys/random.h>
 
 #include "cli/perf.h"
+#include "roost/verbs.h"
 
 #define QP_TIMEOUT	18 /* 1 s: losses are found in ms without it; a busy machine may stop longer than 67 ms */
 #define QP_RETRIES	7
@@ -51,6 +52,8 @@ static int map_memory(struct perf_link *l)
 
 	if (l->job.mode == PERF_CHECK) {
 		half = perf_check_memory(&l->job);
+	} else if (l->job.op == PERF_RPC) {
+		half = perf_rpc_memory(&l->job);
 	} else {
 		l->span = round_up(l->job.size < 4096 ? 4096 : l->job.size, 4096);
 		if (l->job.transport == PERF_UD)
@@ -70,7 +73,7 @@ static int map_memory(struct perf_link *l)
 	l->tx = (uint8_t *)round_up((uintptr_t)p, HUGE_PAGE);
 	l->rx = l->tx + half;
 	madvise(l->tx, 2 * half, MADV_HUGEPAGE); /* fewer TLB misses; not there: no harm */
-	if (l->job.mode != PERF_CHECK) {
+	if (l->span) {
 		memset(l->tx, 0x5a, l->span * l->num_qps);
 		memset(l->rx, 0, l->span * l->num_qps);
 	}
@@ -89,7 +92,8 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 		.send_cq = l->cq,
 		.recv_cq = l->cq,
 		.qp_type = l->job.transport == PERF_UD ? IBV_QPT_UD : IBV_QPT_RC,
-		.cap = {.max_send_wr = (uint32_t)l->job.depth,
+		.cap = {.max_send_wr =
+				(uint32_t)l->job.depth * (l->job.op == PERF_RPC ? 2 : 1), /* with payload */
 			.max_recv_wr = l->recv_depth,
 			.max_send_sge = check ? 4 : 1,
 			.max_recv_sge = check ? 4 : 1,
@@ -111,6 +115,8 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 	q->psn &= 0xffffff;
 	if (l->job.transport == PERF_UD)
 		return perf_ud_init(l, q);
+	if (l->job.op == PERF_RPC)
+		roost_qp_enable_rpc(q->qp);
 	rc = ibv_modify_qp(q->qp, &attr,
 			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (rc != 0)
@@ -203,6 +209,7 @@ void perf_link_destroy(struct perf_link *l)
 		if (l->qps[i].ah)
 			ibv_destroy_ah(l->qps[i].ah);
 	}
+	perf_rpc_close(l);
 	if (l->unacked_events)
 		ibv_ack_cq_events(l->cq, (unsigned)l->unacked_events);
 	if (l->cq)
@@ -352,7 +359,11 @@ int perf_link_fill_recvs(struct perf_link *l)
 int perf_reap(struct perf_link *l)
 {
 	struct ibv_wc wc[PERF_POLL];
-	int n = ibv_poll_cq(l->cq, PERF_POLL, wc);
+	int n;
+
+	if (l->calls)
+		return perf_rpc_reap(l);
+	n = ibv_poll_cq(l->cq, PERF_POLL, wc);
 
 	if (n < 0)
 		return perf_fail(l, -EIO, "the completion queue failed (overrun)");

@@ -79,6 +79,10 @@ bool report_json(const struct perf_job *job, const char *port, json_t *rows, boo
 
 	json_object_set_new(top, "tool", json_string("perf"));
 	json_object_set_new(top, "test", json_string(perf_op_names[job->op]));
+	if (job->op == PERF_RPC)
+		json_object_set_new(top, "kernel", json_string(perf_kernel_names[job->kernel]));
+	if (job->hops)
+		json_object_set_new(top, "hops", json_integer((json_int_t)job->hops));
 	json_object_set_new(top, "mode", json_string(perf_mode_names[job->mode]));
 	json_object_set_new(top, "transport", json_string(perf_transport_names[job->transport]));
 	json_object_set_new(top, "port", json_string(port));
@@ -111,13 +115,19 @@ static double real(const json_t *obj, const char *key)
 static void heading(const struct perf_job *job, const char *port)
 {
 	printf("%s%s", perf_op_names[job->op], job->transport == PERF_UD ? ", datagrams" : "");
+	if (job->op == PERF_RPC)
+		printf(" %s", perf_kernel_names[job->kernel]);
+	if (job->hops)
+		printf(" of %u hops", (unsigned)job->hops);
 	if (job->mode == PERF_LATENCY)
 		printf(", latency: %s", perf_lat_names[job->lat]);
 	if (job->bidir)
 		printf(", both directions");
 	printf(" | %s, path MTU %u | %u QP%s", port, (unsigned)job->mtu, (unsigned)job->qps,
 	       job->qps == 1 ? "" : "s");
-	if (job->mode == PERF_BANDWIDTH)
+	if (job->op == PERF_RPC && job->depth && job->mode == PERF_BANDWIDTH)
+		printf(", %u calls under way", (unsigned)job->depth);
+	else if (job->op != PERF_RPC && job->mode == PERF_BANDWIDTH)
 		printf(", lists of %u", (unsigned)job->post_list);
 	if (job->mode != PERF_LATENCY || job->lat != PERF_EXECUTE)
 		printf(" | target %s", target_kind(job));

@@ -49,6 +49,8 @@ static int join(struct perf_link *l)
 		return -EPROTO;
 	rc = perf_link_connect(l, l->oob, peer);
 	json_decref(peer);
+	if (rc == 0 && l->job.op == PERF_RPC)
+		rc = perf_rpc_open(l);
 	if (rc == 0 && l->job.bidir)
 		rc = perf_link_fill_recvs(l);
 	if (rc == 0 && l->job.mode == PERF_LATENCY && l->job.lat == PERF_PINGPONG)
@@ -206,6 +208,8 @@ static int run_job(struct perf_nic *nic, struct oob *oob, const struct perf_job 
 	int rc;
 
 	rc = perf_link_create(&l, nic, job, oob);
+	if (rc == 0 && job->op == PERF_RPC)
+		rc = perf_rpc_offer(&l);
 	if (rc == 0)
 		rc = welcome(&l);
 	if (rc == 0) {

@@ -27,10 +27,10 @@ def serves(kind):
               and node.hello.get('keys') == 1000 and BUILT_IN <= {k['name'] for k in node.hello.get('kernels', [])})
         r = call(kind, where, 'get', '17')
         check(f'{kind}: get', r.returncode == 0 and 'value of 17' in r.stdout and 'us' in r.stdout, r)
-        r = call(kind, where, 'get', '1000', '--count', '200', '--json')
+        r = call(kind, where, 'get', '1000', '--json')
         j = last_json(r)
-        check(f'{kind}: get, many times', r.returncode == 0 and j.get('text') == 'value of 1000' and j.get('calls') == 200
-              and bytes.fromhex(j['hex']) == b'value of 1000' and 0 < j['latency_us']['p50'] <= j['latency_us']['p99'], r)
+        check(f'{kind}: get, as JSON', r.returncode == 0 and j.get('text') == 'value of 1000' and j.get('len') == 13
+              and bytes.fromhex(j['hex']) == b'value of 1000' and j['us'] > 0, r)
         r = call(kind, where, 'get', '1001')
         check(f'{kind}: a key that is not there', r.returncode == 1 and 'not found' in r.stdout, r)
         r = call(kind, where, '0x7777', '--json')
@@ -41,16 +41,11 @@ def serves(kind):
         one_line_error(f'{kind}: nobody listens there', r, 1, 'no node listens')
         counters = [n for n in last_json(run('stat', '--json', str(node.pid))).get('nics', [])]
         kernels = counters[0].get('kernels', {}) if counters else {}
-        check(f'{kind}: counted', kernels.get('calls') == 204 and kernels.get('no_kernel') == 1 and kernels.get('bad_params') == 1
-              and kernels.get('ended_ok') == 201)
+        check(f'{kind}: counted', kernels.get('calls') == 5 and kernels.get('no_kernel') == 1 and kernels.get('bad_params') == 1
+              and kernels.get('ended_ok') == 2)
         text = run('stat', '--prometheus', str(node.pid)).stdout
-        check(f'{kind}: counted for Prometheus', f'roost_kernels_calls_total{{pid="{node.pid}",program="roost"}} 204\n' in text)
+        check(f'{kind}: counted for Prometheus', f'roost_kernels_calls_total{{pid="{node.pid}",program="roost"}} 5\n' in text)
         check(f'{kind}: counted in the table', 'kernels ended_ok' in run('stat', str(node.pid)).stdout)
-        r = call(kind, where, 'get', '5', '--count', '3000', '--at-once', '32', '--json')
-        j = last_json(r)
-        check(f'{kind}: many at once', r.returncode == 0 and j.get('calls') == 3000 and j.get('text') == 'value of 5' and j['call_rate'] > 0, r)
-        r = call(kind, where, 'get', '1001', '--count', '100', '--at-once', '64', '--json')
-        check(f'{kind}: it ends with the first that fails', r.returncode == 1 and last_json(r).get('calls') == 1, r)
     finally:
         status, said = node.end()
     check(f'{kind}: ends when it is told to, and says who came', status == 0 and f'connection 1 of {where[1]} accepted' in said

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import time
 
-from cli import ROOST, check, finish, last_json, run
+from cli import ROOST, check, finish, last_json, one_line_error, run
 
 BANDWIDTH = [
     ['write', '--port', 'shm', '--size', '64K', '--iters', '200'],
@@ -22,6 +22,13 @@ BANDWIDTH = [
     ['atomic', '--port', 'udp', '--qps', '3', '--bidir', '--iters', '600'],
     ['write', '--port', 'udp', '--mtu', '256', '--events', '--seconds', '200ms'],
     ['write', '--port', 'udp,loss=0.01', '--size', '8K', '--iters', '500'],
+    ['rpc', '--port', 'shm', '--kernel', 'get', '--qps', '4', '--depth', '8', '--iters', '1000'],
+    ['rpc', '--port', 'udp,loss=0.01', '--kernel', 'get', '--size', '5000', '--iters', '500'],
+    ['rpc', '--port', 'shm', '--kernel', 'get', '--size', '0', '--iters', '500'],
+    ['rpc', '--port', 'udp', '--kernel', 'traversal', '--hops', '13', '--size', '100', '--iters', '500'],
+    ['rpc', '--port', 'shm', '--kernel', 'echo', '--size', '4072', '--passive', '--iters', '500'],
+    ['rpc', '--port', 'udp', '--kernel', 'hll', '--size', '64K', '--iters', '200'],
+    ['rpc', '--port', 'shm', '--kernel', 'hll', '--qps', '2', '--size', '8', '--seconds', '200ms'],
 ]
 
 LATENCY = [
@@ -40,6 +47,8 @@ LATENCY = [
     ['read', '--lat', 'execute', '--port', 'shm'],
     ['send', '--lat', 'execute', '--port', 'shm'],
     ['atomic', '--lat', 'execute', '--port', 'udp'],
+    ['rpc', '--lat', 'completion', '--port', 'shm'],
+    ['rpc', '--lat', 'completion', '--port', 'udp', '--kernel', 'echo', '--passive'],
 ]
 
 
@@ -81,6 +90,23 @@ j = last_json(r)
 check('a sweep has rows', r.returncode == 0 and [x['size'] for x in j.get('rows', [])] == [64, 4096, 100000]
       and all(x['msg_rate'] > 0 and x['latency_us']['p1'] <= x['latency_us']['p99'] for x in j['rows']), r)
 
+# Calls: what was called is said; the target counts what ran there.
+r = run('perf', 'rpc', '--kernel', 'traversal', '--hops', '3', '--port', 'shm', '--iters', '300', '--json')
+j = last_json(r)
+check('rpc says what it calls', r.returncode == 0 and j.get('kernel') == 'traversal' and j['hops'] == 3 and j['size'] == 64
+      and j['target_counters'].get('rpc_replies', 0) >= 300, r)
+r = run('perf', 'rpc', '--kernel', 'hll', '--sweep', '--port', 'shm', '--sizes', '64,4K', '--iters', '100', '--json')
+j = last_json(r)
+check('a sweep of payloads', r.returncode == 0 and [x['size'] for x in j.get('rows', [])] == [64, 4096]
+      and all(x['goodput_gbps'] > 0 and x['latency_us']['kind'] == 'completion' for x in j['rows']), r)
+for args, word in ((['rpc', '--kernel', 'nope'], 'traversal'), (['write', '--kernel', 'get'], 'rpc'), (['rpc', '--hops', '2'], '--kernel traversal'),
+                   (['rpc', '--bidir'], '--bidir'), (['rpc', '--events'], '--events'), (['rpc', '--post-list', '4'], '--post-list'),
+                   (['rpc', '--depth', '65'], '64'), (['rpc', '--kernel', 'hll', '--size', '9'], 'multiple'),
+                   (['rpc', '--kernel', 'echo', '--size', '4073'], '4072'), (['rpc', '--lat', 'pingpong'], '--lat completion'),
+                   (['rpc', '--check'], '--check'), (['rpc', '--transport', 'ud'], 'ud')):
+    one_line_error(f'{args} is refused', run('perf', *args, '--port', 'shm', '--iters', '10'), 2, word)
+one_line_error('an echo larger than the path MTU', run('perf', 'rpc', '--kernel', 'echo', '--size', '1K', '--mtu', '1024', '--port', 'shm'), 1, '1000')
+
 r = run('perf', 'write', '--port', 'shm', '--iters', '100')
 check('text for people', r.returncode == 0 and 'Gbit/s' in r.stdout and '64 KiB' in r.stdout, r)
 
@@ -100,7 +126,7 @@ with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-
 
 # What is no peer gets a word of error, and the server ends with one line.
 for junk in (b'GET / HTTP/1.0\r\n\r\n', b'{"type":"job","version":99}\n', b'{"type":"job"}\n', b'[1]\n',
-             b'{"type":"job","version":2,"op":0,"mode":0,"lat":0,"size":99999999999}\n', b'\n', b'x' * 2000000 + b'\n'):
+             b'{"type":"job","version":3,"op":0,"mode":0,"lat":0,"size":99999999999}\n', b'\n', b'x' * 2000000 + b'\n'):
     with subprocess.Popen([ROOST, 'perf', '--server', '--bind', '127.0.0.1', '--tcp-port', str(tcp), '--port', 'shm'],
                           stderr=subprocess.PIPE, text=True) as server:
         server.stderr.readline()
