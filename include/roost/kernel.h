@@ -49,7 +49,9 @@
 #define ROOST_KERNEL_MAX_STATE 16384 /* state_size + scratch_size */
 #define ROOST_KERNEL_NAME      32    /* bytes of a name, with the 0 at its end; printable ones */
 
-#define ROOST_KERNEL_GRANTS 8 /* regions that the node lends a kernel */
+#define ROOST_KERNEL_GRANTS 8  /* regions that the node lends a kernel */
+#define ROOST_KERNEL_QPS    64 /* queue pairs that it lends one */
+#define ROOST_QP_OPS	    32 /* operations on these that an invocation has under way at most */
 
 /* What a step returns. */
 enum roost_next {
@@ -68,6 +70,30 @@ enum roost_ask {
 	ROOST_ASK_REPLY,     /* the end: status, and len bytes of buf */
 	ROOST_ASK_REPLY_FROM,
 	ROOST_ASK_CAS, /* 8 bytes at va, aligned: when they are as in buf, `from` takes their place; buf gets what was there */
+	/* On lent queue pairs: ask_len bytes of buf or, when that is NULL, at va. Go on when the operation `qp_wait` is done. */
+	ROOST_ASK_QP_READ,
+	ROOST_ASK_QP_WRITE,
+	ROOST_ASK_QP_SEND,
+	ROOST_ASK_QP_WAIT, /* nothing new */
+};
+
+/* How an operation on a lent queue pair ended. Those of its NIC have the values of enum ibv_wc_status. */
+enum roost_qp_status {
+	ROOST_QP_OK = 0,
+	ROOST_QP_INVALID = 2, /* too long; or a READ on a connection that has agreed to none */
+	ROOST_QP_LOCAL =
+		4, /* the memory here: not in a region of the queue pair's protection domain, or gone */
+	ROOST_QP_FLUSHED =
+		5, /* it was not done when another one failed, or the queue pair was reset or destroyed */
+	ROOST_QP_REM_INVALID = 9, /* NAKs: invalid request, */
+	ROOST_QP_REM_ACCESS = 10, /* key, bounds or rights there, */
+	ROOST_QP_REM_OP = 11,	  /* the other end's own trouble */
+	ROOST_QP_RETRY = 12,	  /* nobody answered, however often it was sent */
+	ROOST_QP_RNR = 13,	  /* the other end had no receive, however often it was sent */
+	ROOST_QP_NONE =
+		128, /* no queue pair of this number, or one that another processing unit runs; nothing was sent */
+	ROOST_QP_STATE = 129, /* it sends nothing in its state: an error before, perhaps; nothing was sent */
+	ROOST_QP_UNDER_WAY = 255,
 };
 
 /* A region of the node's own, lent to a kernel beside the one that each caller names (roost_kernel_grant()). */
@@ -107,6 +133,16 @@ struct roost_call {
 		from_in; /* the region: 0 is the caller's, n a granted one. 0 at each step, roost_in() changes it */
 	void *buf;	 /* in state or scratch; data of a reply also in memory of self that stays */
 	int (*put)(struct roost_call *c, uint64_t va, const void *buf, uint32_t len); /* roost_put() */
+	/* given: operations on lent queue pairs */
+	uint32_t num_qps;		 /* numbers of queue pairs are 1 to this */
+	uint32_t qp_posted;		 /* the number of the last operation, counted from 1 */
+	uint32_t qp_done;		 /* this one and all before it are done */
+	uint32_t qp_failed;		 /* how many of all ended with another status than ROOST_QP_OK */
+	uint8_t qp_status[ROOST_QP_OPS]; /* of the last ones: roost_qp_status() */
+	/* asked for */
+	uint32_t qp, qp_wait;
+	uint32_t rkey;
+	uint64_t raddr;
 };
 
 /* Describes a kernel; has to stay as long as it is deployed. */
@@ -270,6 +306,67 @@ static inline enum roost_next roost_in(struct roost_call *c, uint32_t n, enum ro
 	return roost_in2(c, n, n, next);
 }
 
+/*
+ * READs, WRITEs and SENDs of the kernel's own, on queue pair `qp` of those that the host lent it (roost_kernel_lend()), numbered from 1. The bytes here
+ * are `len` at buf, in the state, the scratch or memory of self that stays; or, with buf NULL, at `va` of the region, or another one (roost_in()).
+ * Each of these functions posts an operation, which gets the number c->qp_posted + 1, and goes on at once; `buf` is the NIC's until that is done. It
+ * waits first when ROOST_QP_OPS are under way, or the queue pair has no room. An operation that fails does not end the kernel: roost_qp_status().
+ */
+static inline enum roost_next roost_qp_post(struct roost_call *c, enum roost_ask what, uint32_t qp,
+					    const void *buf, uint64_t va, uint32_t len)
+{
+	c->ask = what;
+	c->qp = qp;
+	c->buf = (void *)(uintptr_t)buf;
+	c->va = va;
+	c->ask_len = len;
+	c->qp_wait = c->qp_done;
+	return ROOST_AGAIN;
+}
+
+static inline enum roost_next roost_qp_read(struct roost_call *c, uint32_t qp, uint64_t raddr, uint32_t rkey,
+					    void *buf, uint64_t va, uint32_t len)
+{
+	c->raddr = raddr;
+	c->rkey = rkey;
+	return roost_qp_post(c, ROOST_ASK_QP_READ, qp, buf, va, len);
+}
+
+static inline enum roost_next roost_qp_write(struct roost_call *c, uint32_t qp, uint64_t raddr, uint32_t rkey,
+					     const void *buf, uint64_t va, uint32_t len)
+{
+	c->raddr = raddr;
+	c->rkey = rkey;
+	return roost_qp_post(c, ROOST_ASK_QP_WRITE, qp, buf, va, len);
+}
+
+static inline enum roost_next roost_qp_send(struct roost_call *c, uint32_t qp, const void *buf, uint64_t va,
+					    uint32_t len)
+{
+	return roost_qp_post(c, ROOST_ASK_QP_SEND, qp, buf, va, len);
+}
+
+/* Goes on when operation `number` and all before it are done: c->qp_done + 1 is the oldest that is not, c->qp_posted the last. */
+static inline enum roost_next roost_qp_wait(struct roost_call *c, uint32_t number)
+{
+	c->ask = ROOST_ASK_QP_WAIT;
+	c->qp_wait = number;
+	return ROOST_AGAIN;
+}
+
+/* The same after one of those above: roost_qp_then(c, roost_qp_write(...)) goes on when that is done. */
+static inline enum roost_next roost_qp_then(struct roost_call *c, enum roost_next next)
+{
+	c->qp_wait = c->qp_posted + 1;
+	return next;
+}
+
+/* How an operation ended; of the last ROOST_QP_OPS. */
+static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, uint32_t number)
+{
+	return (enum roost_qp_status)c->qp_status[number % ROOST_QP_OPS];
+}
+
 /* Straight code over the functions above. */
 #define ROOST_STEPS(c)                                                                                       \
 	switch ((c)->resume) {                                                                               \
@@ -298,6 +395,30 @@ static inline enum roost_next roost_in(struct roost_call *c, uint32_t n, enum ro
 #define ROOST_CAS_IN(c, n, va, old, swap)     ROOST_WAIT(c, roost_in(c, n, roost_cas(c, va, old, swap)))
 #define ROOST_SEND_FROM_IN(c, n, from, len)   ROOST_WAIT(c, roost_in(c, n, roost_send_from(c, from, len)))
 #define ROOST_REPLY_FROM_IN(c, n, from, len)  return roost_in(c, n, roost_reply_from(c, from, len))
+
+/*
+ * On lent queue pair n. These go on when the operation is done, and those that were posted before it: roost_qp_status(c, c->qp_posted) says how it ended.
+ * _AT: the bytes here are at va in the caller's region.
+ */
+#define ROOST_QP_READ(c, n, raddr, rkey, buf, len)                                                           \
+	ROOST_WAIT(c, roost_qp_then(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len)))
+#define ROOST_QP_WRITE(c, n, raddr, rkey, buf, len)                                                          \
+	ROOST_WAIT(c, roost_qp_then(c, roost_qp_write(c, n, raddr, rkey, buf, 0, len)))
+#define ROOST_QP_SEND(c, n, buf, len) ROOST_WAIT(c, roost_qp_then(c, roost_qp_send(c, n, buf, 0, len)))
+#define ROOST_QP_READ_AT(c, n, raddr, rkey, va, len)                                                         \
+	ROOST_WAIT(c, roost_qp_then(c, roost_qp_read(c, n, raddr, rkey, 0, va, len)))
+#define ROOST_QP_WRITE_AT(c, n, raddr, rkey, va, len)                                                        \
+	ROOST_WAIT(c, roost_qp_then(c, roost_qp_write(c, n, raddr, rkey, 0, va, len)))
+#define ROOST_QP_SEND_AT(c, n, va, len) ROOST_WAIT(c, roost_qp_then(c, roost_qp_send(c, n, 0, va, len)))
+/* These go on when it is posted; buf is to be left alone until it is done. */
+#define ROOST_QP_POST_READ(c, n, raddr, rkey, buf, len)                                                      \
+	ROOST_WAIT(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len))
+#define ROOST_QP_POST_WRITE(c, n, raddr, rkey, buf, len)                                                     \
+	ROOST_WAIT(c, roost_qp_write(c, n, raddr, rkey, buf, 0, len))
+#define ROOST_QP_POST_SEND(c, n, buf, len) ROOST_WAIT(c, roost_qp_send(c, n, buf, 0, len))
+/* Until operation `number` and those before it are done; until all are. */
+#define ROOST_QP_WAIT(c, number) ROOST_WAIT(c, roost_qp_wait(c, number))
+#define ROOST_QP_WAIT_ALL(c)	 ROOST_QP_WAIT(c, (c)->qp_posted)
 
 #define ROOST_REPLY(c, buf, len)       return roost_reply(c, ROOST_RPC_OK, buf, len)
 #define ROOST_REPLY_FROM(c, from, len) return roost_reply_from(c, from, len)

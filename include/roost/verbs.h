@@ -109,6 +109,17 @@ int roost_kernel_grant(struct ibv_context *ctx, uint64_t op, struct ibv_mr *mr, 
 /* Takes it back: ENOENT. Replies that come from there may still be sent. Any thread. */
 int roost_kernel_revoke(struct ibv_context *ctx, uint64_t op, unsigned number);
 
+/*
+ * Lends a queue pair to the kernel with this op-code, in all its versions: it may post READs, WRITEs and SENDs of its own to it, by number
+ * (roost_qp_post() in roost/kernel.h). They have 64 places of their own in the send queue, complete nowhere but in the kernel, and go in the order in
+ * which the NIC takes them: the program may go on posting, and what it posts is not in order with what the kernel does. One that fails takes the
+ * queue pair to the error state, as any, with IBV_EVENT_QP_FATAL; destroying the queue pair ends the loan, resetting it does not. ENOENT; ENOSPC: it
+ * has 64; EOPNOTSUPP: not RC; EXDEV: another processing unit runs it than those that the kernel has; ENOMEM. Any thread.
+ */
+int roost_kernel_lend(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp, unsigned *number);
+/* Takes it back: ENOENT. What is under way goes on. Any thread. */
+int roost_kernel_unlend(struct ibv_context *ctx, uint64_t op, unsigned number);
+
 enum roost_kernel_state {
 	ROOST_KERNEL_STANDS,
 	ROOST_KERNEL_LEAVING, /* replaced or unloaded: has calls under way */
@@ -225,11 +236,27 @@ int roost_place_query(struct roost_place *place, uint64_t *bytes);
 int roost_place_end(struct roost_place *place, struct roost_result *result);
 
 /*
- * Runs a kernel of this process's own NIC: no queue pair, no packet. `payload` (NULL: none) is handed over as that of an RPC WRITE, of up to
- * 2^31 bytes. Returns when it is done, with its reply as above; a kernel that waits for payload without end has status 0 and no data. Accesses are done
- * at once, so a remote caller's are hidden better: this is for the host's own use of what stands there, as hll's estimates. ENOENT, EINVAL,
- * EMSGSIZE, ENOMEM. Any thread but the NIC's.
+ * Starts a kernel of this process's own NIC, without a peer that calls it: it goes on in turns of the NIC, whoever drives that, and may wait for what it does
+ * on queue pairs that it was lent. `payload` (NULL: none) is handed over as that of an RPC WRITE, of up to 2^31 bytes; it, attr->reply and the region must
+ * stay until the end. Accesses are done at once, so a remote caller's are hidden better. NULL with errno: ENOENT, EINVAL, EMSGSIZE, ENOMEM. Any thread
+ * but the NIC's.
  */
+struct roost_run;
+struct roost_run *roost_run_start(struct ibv_context *ctx, const struct roost_place_attr *attr,
+				  const void *payload, uint64_t len);
+/*
+ * 0 when it is done, with its reply; EAGAIN: not yet. A kernel that waits for more payload when there is none has status 0 and no data. Drives the NIC. Any
+ * thread.
+ */
+int roost_run_poll(struct roost_run *run, struct roost_result *result);
+/* Waits for it. ETIMEDOUT after timeout_ns; 0: for ever. */
+int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_result *result);
+/*
+ * Done with it. One that is still running is given up: its kernel is not run again, and told by cut() when what it has under way on queue pairs is done; until
+ * then that goes on, and the kernel counts as in use.
+ */
+void roost_run_end(struct roost_run *run);
+/* All of these, for ever: 0, or the errors of the first. For the host's own use of what stands there, as hll's estimates. */
 int roost_kernel_run(struct ibv_context *ctx, const struct roost_place_attr *attr, const void *payload,
 		     uint64_t len, struct roost_result *result);
 

@@ -86,15 +86,32 @@ struct call *call_take(struct call_qp *q, struct served *s, uint64_t op, uint32_
 	return call;
 }
 
-static void release(struct call *call)
+static void cut(struct call *call);
+
+static void free_slot(struct call *call)
 {
 	struct call_qp *q = call->q;
 
+	if (unlikely(call->cut))
+		cut(call);
 	call->state = CALL_FREE;
 	q->free[q->num_free++] = (uint8_t)(call - q->calls);
 	/* Last: its version may go now. */
 	if (call->s)
 		count_calls(call, -1);
+}
+
+static void acts_wake(struct acts *a);
+
+static void release(struct call *call)
+{
+	if (likely(acts_leave(&call->acts))) {
+		free_slot(call);
+		return;
+	}
+	/* Its memory is not free before what it has under way is done. */
+	call->state = CALL_GONE;
+	call->q->acting++;
 }
 
 static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
@@ -125,6 +142,8 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 	c->self = call->s->self;
 	c->grants = call->s->standing->grants;
 	c->put = put;
+	call->acts.c = c;
+	call->acts.wake = acts_wake;
 	c->room = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
 }
 
@@ -207,52 +226,28 @@ static void send_reply(struct call *call)
 		call->state = CALL_ENDING;
 }
 
-/* ---- ends ---- */
-
-/* Of the PU, and of the kernel. */
-#define COUNT_END(ctr, status)                                                                               \
-	do {                                                                                                 \
-		switch (status) {                                                                            \
-		case ROOST_RPC_OK:                                                                           \
-			(ctr)->ended_ok++;                                                                   \
-			break;                                                                               \
-		case ROOST_RPC_BAD_PARAMS:                                                                   \
-			(ctr)->bad_params++;                                                                 \
-			break;                                                                               \
-		case ROOST_RPC_ACCESS:                                                                       \
-			(ctr)->access++;                                                                     \
-			break;                                                                               \
-		case ROOST_RPC_TOO_LONG:                                                                     \
-			(ctr)->too_long++;                                                                   \
-			break;                                                                               \
-		case ROOST_RPC_BOUND:                                                                        \
-			(ctr)->bound++;                                                                      \
-			break;                                                                               \
-		case ROOST_RPC_FAULT:                                                                        \
-			(ctr)->faults++;                                                                     \
-			break;                                                                               \
-		case ROOST_RPC_STUCK:                                                                        \
-			(ctr)->stuck++;                                                                      \
-			break;                                                                               \
-		case ROOST_RPC_DISABLED:                                                                     \
-			(ctr)->disabled++;                                                                   \
-			break;                                                                               \
-		default:                                                                                     \
-			(ctr)->ended_other++;                                                                \
-		}                                                                                            \
-	} while (0)
-
-static void count_end(const struct call *call, uint32_t status)
+/* The region that an operation on a lent queue pair names; 0: memory of the kernel's own, or it may not. */
+static uint32_t local_key(const struct call *call)
 {
-	struct fabric_pu *pu = call->q->pu;
+	const struct roost_call *c = &call->c;
+	uint32_t access = c->ask == ROOST_ASK_QP_READ ? NIC_ACCESS_REMOTE_WRITE : NIC_ACCESS_REMOTE_READ;
+	nic_rpc_key key;
 
-	if (status == ROOST_RPC_NO_KERNEL) {
-		pu->ctr.no_kernel++;
-		return;
-	}
-	COUNT_END(&pu->ctr, status);
-	COUNT_END(&call->s->pu[pu->index].ctr, status);
+	if (c->buf || c->ask == ROOST_ASK_QP_WAIT)
+		return 0;
+	key = region(call, c->va_in, access);
+	return nic_rpc_prefetch(call->q->qp, key, c->va, c->ask_len, access) ? (uint32_t)key : 0;
 }
+
+static enum did act(struct call *call)
+{
+	if (acts_go(&call->acts, call->s->standing, call->q->pu, local_key(call)))
+		return DID;
+	call->state = CALL_WAITING;
+	return NOT_YET;
+}
+
+/* ---- ends ---- */
 
 /* The call ends with the data that c asks for, and `len` in its tail. */
 static void conclude(struct call *call, uint32_t status, uint32_t len)
@@ -276,7 +271,7 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 					     .status = (uint8_t)status,
 					     .flags = call->sent ? ROOST_RPC_FRONT : 0,
 					     .mark = htole16(call->head.mark)};
-	count_end(call, status);
+	call_count_end(call, status);
 	if (call->head.reply_len)
 		send_reply(call);
 	else
@@ -298,7 +293,7 @@ void served_condemn(struct served *s, enum guard_end how)
 		  how == GUARD_STUCK ? "did not return" : "crashed");
 }
 
-/* Tells the kernel that the call ends without it. */
+/* Tells the kernel that the call ends without it. What it gives back must not be in use any more. */
 static void cut(struct call *call)
 {
 	struct guard *g = &call->q->pu->guard;
@@ -306,6 +301,9 @@ static void cut(struct call *call)
 	struct guard_scope scope;
 
 	if (!k || !k->cut || served_broken(call->s))
+		return;
+	call->cut = call->acts.out > 0;
+	if (call->cut)
 		return;
 	guard_open(g, &scope);
 	if (!sigsetjmp(scope.env, 0)) {
@@ -316,6 +314,22 @@ static void cut(struct call *call)
 		served_condemn(call->s, guard_struck(g));
 	}
 	guard_close(g, &scope);
+}
+
+/* An operation is done that it waited for, or all are of one that has ended. */
+static void acts_wake(struct acts *a)
+{
+	struct call *call = container_of(a, struct call, acts);
+	struct call_qp *q = call->q;
+
+	if (!a->gone) {
+		make_ready(call);
+		return;
+	}
+	free_slot(call);
+	q->acting--;
+	if (!q->acting && q->detached)
+		atomic_store_explicit(&q->orphan.quiet, true, memory_order_release);
 }
 
 void call_cut_off(struct call *call, uint32_t status, uint32_t len)
@@ -380,6 +394,11 @@ static enum did perform(struct call *call)
 	case ROOST_ASK_SEND:
 	case ROOST_ASK_SEND_FROM:
 		return send_piece(call);
+	case ROOST_ASK_QP_READ:
+	case ROOST_ASK_QP_WRITE:
+	case ROOST_ASK_QP_SEND:
+	case ROOST_ASK_QP_WAIT:
+		return act(call);
 	case ROOST_ASK_NONE:
 	case ROOST_ASK_REPLY:
 	case ROOST_ASK_REPLY_FROM:
@@ -421,6 +440,10 @@ static uint32_t asked(struct call *call)
 		if (ok && call->head.reply_len && c->ask_len > c->room - call->sent)
 			return ROOST_RPC_TOO_LONG;
 		break;
+	case ROOST_ASK_QP_READ:
+	case ROOST_ASK_QP_WRITE:
+	case ROOST_ASK_QP_SEND:
+	case ROOST_ASK_QP_WAIT:
 	case ROOST_ASK_NONE:
 		break;
 	default:
@@ -473,6 +496,7 @@ static void step(struct call *call)
 	call->c.ask = ROOST_ASK_NONE;
 	call->c.va_in = call->c.from_in = 0;
 	call->c.num_grants = call->s->standing->num_grants;
+	call->c.num_qps = call->s->standing->num_lent;
 	pu->running = call;
 	guard_step(&pu->guard);
 	next = call->payload ? k->payload(&call->c) : k->params(&call->c);
@@ -548,9 +572,11 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 		struck(pu);
 	run_round(pu);
 	guard_close(&pu->guard, &scope);
+	if (unlikely(!list_empty(&pu->runs)))
+		place_run(pu);
 	pu->epoch++; /* packets come next, which may take keys out of use */
 	list_splice_tail_init(&pu->spent, &pu->ready);
-	*more = !list_empty(&pu->ready);
+	*more = !list_empty(&pu->ready) || !list_empty(&pu->runs);
 	return pu->done;
 }
 
@@ -613,7 +639,7 @@ void call_lost(struct call_qp *q, uint32_t id)
 
 	q->pu->ctr.lost++;
 	/* What comes of it says so too. Or it is over, and another one is here. */
-	if (call->state != CALL_FREE && call->id == id)
+	if (call->state != CALL_FREE && call->state != CALL_GONE && call->id == id)
 		call->lost = true;
 }
 
@@ -622,7 +648,7 @@ void call_stop(struct call_qp *q)
 	for (unsigned i = 0; i < q->f->calls; i++) {
 		struct call *call = &q->calls[i];
 
-		if (call->state == CALL_FREE)
+		if (call->state == CALL_FREE || call->state == CALL_GONE)
 			continue;
 		if (list_linked(&call->link))
 			list_del(&call->link);

@@ -8,7 +8,8 @@
  *	  |					  |---------> WAITING
  *	  |					  |---------> STREAM	its parameters are done, payload is awaited
  *	  |	   reply acknowledged		  v
- *	  `----------------------------------- ENDING
+ *	  |----------------------------------- ENDING
+ *	  `-- operations are done --- GONE <-----'	when some were under way at its end (acts.h)
  */
 #ifndef ROOST_KERNELS_CALL_H
 #define ROOST_KERNELS_CALL_H
@@ -18,13 +19,22 @@
 #include "base/guard.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "kernels/acts.h"
 #include "kernels/fabric.h"
 #include "kernels/object.h"
 
-enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING };
+enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING, CALL_GONE };
+
+/* A queue pair of the host's that a kernel may post to. */
+struct lent {
+	_Atomic(struct nic_qp *) qp; /* NULL: none, any more. Written with its PU owned, or all of them */
+	unsigned pu;		     /* written with all of them owned */
+};
 
 /* What stands for an op-code, in one version or several. */
 struct standing {
+	struct lent lent[ROOST_KERNEL_QPS];
+	uint32_t num_lent;
 	struct roost_grant grants[ROOST_KERNEL_GRANTS];
 	nic_rpc_key keys[ROOST_KERNEL_GRANTS]; /* theirs */
 	uint32_t num_grants;
@@ -65,6 +75,7 @@ static inline bool served_broken(const struct served *s)
 
 struct call {
 	struct roost_call c;
+	struct acts acts;
 	struct list_head link; /* READY, but with payload, or WAITING for room: of the QP */
 	struct call_qp *q;
 	struct served *s; /* NULL: none stands */
@@ -85,6 +96,14 @@ struct call {
 	bool refused;	/* an access by roost_put() was */
 	bool put;	/* there were some: they are in order with nothing yet */
 	bool broken;	/* its payload stopped short: to end as soon as it is run */
+	bool cut;	/* its kernel is to be told when nothing is under way any more */
+};
+
+/* Memory that is the NIC's until what is under way from there is done, though its owner is gone. */
+struct orphan {
+	struct list_head link;
+	atomic_bool quiet; /* may go: the last thing that is written */
+	void (*free)(struct orphan *o);
 };
 
 /* A QP that has the op-codes. */
@@ -109,6 +128,9 @@ struct call_qp {
 	struct fabric_quota quota;
 	uint32_t turn, used; /* steps in that turn */
 	uint8_t *bodies;     /* parameters, state and scratch of each slot */
+	unsigned acting;     /* slots whose call has ended, but not its operations on lent queue pairs */
+	bool detached;
+	struct orphan orphan; /* detached, and some are */
 	uint32_t ids;
 	unsigned num_free;
 	uint8_t free[FABRIC_MAX_CALLS];
@@ -117,6 +139,8 @@ struct call_qp {
 
 struct fabric_pu {
 	struct list_head ready; /* QPs that have calls to run: one step each, round and round */
+	struct list_head runs;	/* of the host, which go on at the next turn */
+	struct list_head full;	/* invocations that wait for room of a queue pair they were lent */
 	struct list_head spent; /* those that have had all their steps of this turn */
 	uint32_t turn;
 	unsigned done; /* in this turn */
@@ -136,7 +160,8 @@ struct fabric {
 	unsigned num_kernels;			    /* places ever used */
 	struct served *fallback;		    /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
-	struct guard control;	  /* of start(), stop() and take_over(), which nobody watches */
+	struct list_head orphans;
+	struct guard control; /* of start(), stop() and take_over(), which nobody watches */
 	struct fabric_pu pu[NIC_MAX_PUS];
 };
 
@@ -147,6 +172,15 @@ struct fabric {
 void standing_close(struct fabric *f); /* ends all of them; there are no calls any more */
 struct served *fabric_find(struct fabric *f,
 			   uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
+
+/* A queue pair goes: nobody has it any more. [control, owner of its PU] */
+void standing_forget(struct fabric *f, const struct nic_qp *qp);
+
+/* run.c */
+void place_run(struct fabric_pu *pu); /* the host's that can go on: some steps of each */
+
+/* fabric.c */
+void call_count_end(const struct call *call, uint32_t status);
 
 /* deliver.c */
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);

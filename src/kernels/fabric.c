@@ -40,14 +40,27 @@ static void stop(void *ctx, void *qp_ctx)
 	call_stop(qp_ctx);
 }
 
+static void free_qp(struct orphan *o)
+{
+	struct call_qp *q = container_of(o, struct call_qp, orphan);
+
+	mem_free_pages(q->bodies, (size_t)q->f->calls * CALL_BODY);
+	free(q);
+}
+
 static void detach(void *ctx, void *qp_ctx)
 {
 	struct fabric *f = ctx;
 	struct call_qp *q = qp_ctx;
 
 	call_stop(q);
-	mem_free_pages(q->bodies, (size_t)f->calls * CALL_BODY);
-	free(q);
+	if (q->acting) {
+		q->detached = true;
+		q->orphan.free = free_qp;
+		list_add_tail(&q->orphan.link, &f->orphans);
+	} else {
+		free_qp(&q->orphan);
+	}
 }
 
 static bool deliver(void *ctx, void *qp_ctx, const struct nic_rpc_piece *piece)
@@ -63,6 +76,16 @@ static void sent(void *ctx, void *qp_ctx, uint64_t cookie)
 static void lost(void *ctx, void *qp_ctx, uint32_t call)
 {
 	call_lost(qp_ctx, call);
+}
+
+static void acted(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, enum nic_wc_status status)
+{
+	acts_done(ctx, qp, owner, number, (uint8_t)status);
+}
+
+static void gone(void *ctx, struct nic_qp *qp)
+{
+	acts_gone(ctx, qp);
 }
 
 static unsigned run(void *ctx, unsigned pu, bool *more)
@@ -85,6 +108,8 @@ static const struct nic_rpc_ops ops = {
 	.sent = sent,
 	.lost = lost,
 	.stop = stop,
+	.acted = acted,
+	.gone = gone,
 	.run = run,
 	.close = close_fabric,
 };
@@ -111,9 +136,12 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 	f->calls = cfg && cfg->calls ? cfg->calls : FABRIC_MAX_CALLS;
 	f->max_steps = cfg && cfg->max_steps ? cfg->max_steps : DEFAULT_STEPS;
 	list_init(&f->leaving);
+	list_init(&f->orphans);
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		f->pu[i].index = i;
 		list_init(&f->pu[i].ready);
+		list_init(&f->pu[i].runs);
+		list_init(&f->pu[i].full);
 		list_init(&f->pu[i].spent);
 	}
 	rc = nic_rpc_serve(nic, &ops, f);
@@ -157,4 +185,49 @@ void fabric_counters(const struct fabric *f, struct fabric_counters *out)
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
 		for (size_t n = 0; n < sizeof(*out) / sizeof(uint64_t); n++)
 			((uint64_t *)out)[n] += ((const uint64_t *)&f->pu[i].ctr)[n];
+}
+
+/* Of the PU, and of the kernel. */
+#define COUNT_END(ctr, status)                                                                               \
+	do {                                                                                                 \
+		switch (status) {                                                                            \
+		case ROOST_RPC_OK:                                                                           \
+			(ctr)->ended_ok++;                                                                   \
+			break;                                                                               \
+		case ROOST_RPC_BAD_PARAMS:                                                                   \
+			(ctr)->bad_params++;                                                                 \
+			break;                                                                               \
+		case ROOST_RPC_ACCESS:                                                                       \
+			(ctr)->access++;                                                                     \
+			break;                                                                               \
+		case ROOST_RPC_TOO_LONG:                                                                     \
+			(ctr)->too_long++;                                                                   \
+			break;                                                                               \
+		case ROOST_RPC_BOUND:                                                                        \
+			(ctr)->bound++;                                                                      \
+			break;                                                                               \
+		case ROOST_RPC_FAULT:                                                                        \
+			(ctr)->faults++;                                                                     \
+			break;                                                                               \
+		case ROOST_RPC_STUCK:                                                                        \
+			(ctr)->stuck++;                                                                      \
+			break;                                                                               \
+		case ROOST_RPC_DISABLED:                                                                     \
+			(ctr)->disabled++;                                                                   \
+			break;                                                                               \
+		default:                                                                                     \
+			(ctr)->ended_other++;                                                                \
+		}                                                                                            \
+	} while (0)
+
+void call_count_end(const struct call *call, uint32_t status)
+{
+	struct fabric_pu *pu = call->q->pu;
+
+	if (status == ROOST_RPC_NO_KERNEL) {
+		pu->ctr.no_kernel++;
+		return;
+	}
+	COUNT_END(&pu->ctr, status);
+	COUNT_END(&call->s->pu[pu->index].ctr, status);
 }

@@ -38,6 +38,8 @@ struct fabric_config {
 	X(disabled, "calls of kernels that are out of service")                                              \
 	X(lost, "replies out of memory that was gone before they were sent: ROOST_RPC_ACCESS")               \
 	X(malformed, "calls without a head that makes sense: dropped, nobody to tell")                       \
+	X(acts, "READs, WRITEs and SENDs of kernels on queue pairs that they were lent")                     \
+	X(acts_failed, "of these, that ended with another status than ROOST_QP_OK")                          \
 	X(refused, "packets of calls that found no room: RNR NAKs")                                          \
 	X(dropped, "calls in progress when their QP ended")
 
@@ -141,6 +143,16 @@ int fabric_grant(struct fabric *f, uint64_t op, const struct roost_grant *region
 		 unsigned *number);
 /* Takes it back; its number may be given to another region. -ENOENT. [control+owner of all PUs] */
 int fabric_revoke(struct fabric *f, uint64_t op, unsigned number);
+
+/*
+ * Lends it a QP, which it may post to, in all its versions, until the QP is destroyed. *number is how kernels name it, from 1. -ENOENT, -ENOSPC: it has
+ * ROOST_KERNEL_QPS; -EXDEV: another PU runs it than those it has; or what nic_qp_lend() says. [control+owner of all PUs]
+ */
+int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, unsigned *number);
+/* Takes it back: what is under way goes on. -ENOENT. [control+owner of all PUs] */
+int fabric_unlend(struct fabric *f, uint64_t op, unsigned number);
+/* The PU that runs those; 0: none are lent. [control] */
+unsigned fabric_pu_of(struct fabric *f, uint64_t op);
 
 enum fabric_kernel_state {
 	FABRIC_STANDS,

@@ -1,39 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "kernels/place.h"
+#include "kernels/place_int.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/spin.h"
-#include "kernels/call.h"
-
-struct place {
-	struct roost_call c;
-	struct nic_place stream;
-	struct fabric *f;
-	struct served *s;
-	unsigned pu;
-	uint32_t pd, key;
-	uint8_t *reply;
-	struct nic_qp *qp; /* on whose stream it stands */
-	bool on_region;	   /* or on that of a region: `lock` is taken */
-	bool over, refused, replied;
-	/* of a kernel that changes lengths, and its piece */
-	bool busy;	      /* it is not done with that */
-	const uint8_t *ready; /* what it has made, and is not taken */
-	uint32_t num_ready;
-	uint32_t left;	 /* steps for that */
-	uint32_t passed; /* bytes that went on without it */
-	struct place_result result;
-	struct spin lock; /* WRITEs of several PUs' QPs come to a region */
-	uint8_t *body;	  /* parameters, state, scratch */
-};
-
 /* ---- what the kernel asks for ---- */
 
-static void finish(struct place *p, uint32_t status, uint32_t len)
+void place_finish(struct place *p, uint32_t status, uint32_t len)
 {
 	p->over = true;
 	p->result.status = status;
@@ -48,7 +22,7 @@ static void append(struct place *p, bool from)
 	int rc = 0;
 
 	if (c->ask_len > c->room - at) {
-		finish(p, ROOST_RPC_TOO_LONG, at + c->ask_len);
+		place_finish(p, ROOST_RPC_TOO_LONG, at + c->ask_len);
 		return;
 	}
 	if (from)
@@ -57,10 +31,11 @@ static void append(struct place *p, bool from)
 		memcpy(p->reply + at, c->buf, c->ask_len);
 	p->result.len += c->ask_len;
 	if (rc)
-		finish(p, ROOST_RPC_ACCESS, at);
+		place_finish(p, ROOST_RPC_ACCESS, at);
 }
 
-static void perform(struct place *p)
+/* False: it waits. */
+bool place_perform(struct place *p)
 {
 	struct roost_call *c = &p->c;
 	struct nic *nic = p->f->nic;
@@ -83,13 +58,22 @@ static void perform(struct place *p)
 	case ROOST_ASK_SEND_FROM:
 		append(p, c->ask == ROOST_ASK_SEND_FROM);
 		break;
+	case ROOST_ASK_QP_READ:
+	case ROOST_ASK_QP_WRITE:
+	case ROOST_ASK_QP_SEND:
+	case ROOST_ASK_QP_WAIT:
+		if (p->runs)
+			return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], p->key);
+		place_finish(p, ROOST_RPC_FAILED, p->result.len); /* its packet does not wait */
+		break;
 	case ROOST_ASK_NONE:
 		break;
 	default:
-		finish(p, ROOST_RPC_FAILED, p->result.len);
+		place_finish(p, ROOST_RPC_FAILED, p->result.len);
 	}
 	if (rc)
-		finish(p, ROOST_RPC_ACCESS, p->result.len);
+		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+	return true;
 }
 
 static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
@@ -101,50 +85,70 @@ static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 	return rc;
 }
 
-static void replied(struct place *p)
+void place_replied(struct place *p)
 {
 	struct roost_call *c = &p->c;
 	uint32_t status = c->status;
 
 	p->replied = true;
 	if (c->ask_len && p->result.len) {
-		finish(p, ROOST_RPC_FAILED, p->result.len); /* data only where none was sent before */
+		place_finish(p, ROOST_RPC_FAILED, p->result.len); /* data only where none was sent before */
 		return;
 	}
 	append(p, c->ask == ROOST_ASK_REPLY_FROM);
 	if (!p->over)
-		finish(p, status, p->result.len);
+		place_finish(p, status, p->result.len);
+}
+
+/* Runs the kernel once. Within a guard's scope. */
+enum roost_next place_step(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
+{
+	struct roost_call *c = &p->c;
+	struct guard *g = &p->f->pu[pu].guard;
+	enum roost_next next;
+
+	c->ask = ROOST_ASK_NONE;
+	c->va_in = c->from_in = 0;
+	p->s->pu[pu].ctr.steps++;
+	guard_step(g);
+	next = fn(c);
+	guard_stepped(g);
+	return next;
 }
 
 static void __attribute__((noinline))
 steps(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 {
 	struct roost_call *c = &p->c;
-	struct guard *g = &p->f->pu[pu].guard;
-	enum roost_next next;
 
 	c->resume = 0;
 	for (uint32_t left = p->f->max_steps; !p->over; left--) {
+		enum roost_next next;
+
 		if (unlikely(!left)) {
-			finish(p, ROOST_RPC_BOUND, p->result.len);
+			place_finish(p, ROOST_RPC_BOUND, p->result.len);
 			break;
 		}
-		c->ask = ROOST_ASK_NONE;
-		c->va_in = c->from_in = 0;
-		p->s->pu[pu].ctr.steps++;
-		guard_step(g);
-		next = fn(c);
-		guard_stepped(g);
+		next = place_step(p, fn, pu);
 		if (unlikely(p->refused)) {
-			finish(p, ROOST_RPC_ACCESS, p->result.len);
+			place_finish(p, ROOST_RPC_ACCESS, p->result.len);
 		} else if (next == ROOST_AGAIN) {
-			perform(p);
+			place_perform(p);
 		} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
-			replied(p);
+			place_replied(p);
 		} else {
 			break;
 		}
 	}
+}
+
+/* The step that was running has been left. */
+void place_struck(struct place *p, struct guard *g)
+{
+	enum guard_end how = guard_struck(g);
+
+	served_condemn(p->s, how);
+	place_finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
 }
 
 /* One of the kernel's functions, to its end, on a PU that the caller owns. */
@@ -154,24 +158,20 @@ static void run(struct place *p, enum roost_next (*fn)(struct roost_call *c), un
 	struct guard_scope scope;
 
 	if (unlikely(served_broken(p->s))) {
-		finish(p, ROOST_RPC_DISABLED, p->result.len);
+		place_finish(p, ROOST_RPC_DISABLED, p->result.len);
 		return;
 	}
 	guard_open(g, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
+	if (!sigsetjmp(scope.env, 0))
 		steps(p, fn, pu);
-	} else {
-		enum guard_end how = guard_struck(g);
-
-		served_condemn(p->s, how);
-		finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
-	}
+	else
+		place_struck(p, g);
 	guard_close(g, &scope);
 }
 
 /* ---- pieces ---- */
 
-static void show(struct place *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total, bool last)
+void place_show(struct place *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total, bool last)
 {
 	struct roost_call *c = &p->c;
 
@@ -190,7 +190,7 @@ static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece
 	if (p->on_region)
 		spin_lock(&p->lock);
 	if (likely(!p->over)) {
-		show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
+		place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
 		p->c.where = piece->va;
 		p->c.rewrite = stream->rewrites ? piece->data : NULL;
 		run(p, p->s->k->stream, piece->pu);
@@ -204,7 +204,7 @@ static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
 {
 	struct place *p = container_of(stream, struct place, stream);
 
-	show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
+	place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
 	p->c.where = piece->va;
 	p->c.resume = 0;
 	p->passed = 0;
@@ -216,26 +216,19 @@ static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
 static void __attribute__((noinline)) make(struct place *p)
 {
 	struct roost_call *c = &p->c;
-	struct guard *g = &p->f->pu[p->pu].guard;
-	enum roost_next next;
+	enum roost_next next = place_step(p, p->s->k->stream, p->pu);
 
-	c->ask = ROOST_ASK_NONE;
-	c->va_in = c->from_in = 0;
-	p->s->pu[p->pu].ctr.steps++;
-	guard_step(g);
-	next = p->s->k->stream(c);
-	guard_stepped(g);
 	if (unlikely(p->refused)) {
-		finish(p, ROOST_RPC_ACCESS, p->result.len);
+		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	} else if (next == ROOST_AGAIN && c->ask == ROOST_ASK_SEND) {
 		p->ready = c->buf;
 		p->num_ready = c->ask_len;
 	} else if (next == ROOST_AGAIN && c->ask == ROOST_ASK_SEND_FROM) {
-		finish(p, ROOST_RPC_FAILED, p->result.len);
+		place_finish(p, ROOST_RPC_FAILED, p->result.len);
 	} else if (next == ROOST_AGAIN) {
-		perform(p);
+		place_perform(p);
 	} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
-		replied(p);
+		place_replied(p);
 	} else {
 		p->busy = false;
 	}
@@ -247,22 +240,18 @@ static void make_more(struct place *p)
 	struct guard_scope scope;
 
 	if (unlikely(served_broken(p->s))) {
-		finish(p, ROOST_RPC_DISABLED, p->result.len);
+		place_finish(p, ROOST_RPC_DISABLED, p->result.len);
 		return;
 	}
 	if (unlikely(!p->left--)) {
-		finish(p, ROOST_RPC_BOUND, p->result.len);
+		place_finish(p, ROOST_RPC_BOUND, p->result.len);
 		return;
 	}
 	guard_open(g, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
+	if (!sigsetjmp(scope.env, 0))
 		make(p);
-	} else {
-		enum guard_end how = guard_struck(g);
-
-		served_condemn(p->s, how);
-		finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
-	}
+	else
+		place_struck(p, g);
 	guard_close(g, &scope);
 }
 
@@ -308,26 +297,15 @@ static void gone(struct nic_place *stream)
 	container_of(stream, struct place, stream)->qp = NULL;
 }
 
-void place_feed(struct place *p, const void *data, uint32_t off, uint32_t len, uint32_t total)
-{
-	if (p->over)
-		return;
-	show(p, data, off, len, total, off + len == total);
-	if (p->s->k->payload)
-		run(p, p->s->k->payload, p->pu);
-	else
-		finish(p, ROOST_RPC_BAD_PARAMS, p->result.len);
-}
-
 void place_conclude(struct place *p)
 {
 	if (!p->over) {
-		show(p, NULL, 0, 0, 0, true);
+		place_show(p, NULL, 0, 0, 0, true);
 		p->c.rewrite = NULL;
 		run(p, p->s->k->stream, p->pu);
 	}
 	if (!p->over)
-		finish(p, ROOST_RPC_OK, p->result.len);
+		place_finish(p, ROOST_RPC_OK, p->result.len);
 }
 
 /* ---- where it stands ---- */
@@ -414,7 +392,32 @@ static void lay_out(struct place *p, const struct place_attr *a)
 	c->op = a->op;
 }
 
-int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out)
+static void bury(struct orphan *o)
+{
+	struct place *p = container_of(o, struct place, orphan);
+
+	mem_free_pages(p->body, CALL_BODY);
+	free(p);
+}
+
+/* As a step: it may crash as any. */
+static enum roost_next cut(struct roost_call *c)
+{
+	container_of(c, struct place, c)->s->k->cut(c);
+	return ROOST_DONE;
+}
+
+/* Nothing of it is in use any more. */
+void place_end(struct place *p)
+{
+	if (!p->replied && p->s->k->cut) {
+		p->over = p->refused = false;
+		run(p, cut, p->pu);
+	}
+	count(p, -1);
+}
+
+int place_make(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out)
 {
 	struct served *s = fabric_find(f, a->op);
 	struct place *p;
@@ -438,13 +441,21 @@ int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struc
 	p->key = a->key;
 	p->reply = a->reply;
 	p->stream = (struct nic_place){.bytes = bytes, .gone = gone};
+	p->acts = (struct acts){.c = &p->c, .wake = place_wake};
 	lay_out(p, a);
 	count(p, 1);
 	s->pu[pu].ctr.calls++;
-	if (s->k->params)
-		run(p, s->k->params, pu);
 	*out = p;
 	return 0;
+}
+
+int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out)
+{
+	int rc = place_make(f, pu, a, out);
+
+	if (!rc && (*out)->s->k->params)
+		run(*out, (*out)->s->k->params, pu);
+	return rc;
 }
 
 bool place_over(const struct place *p, struct place_result *out)
@@ -453,20 +464,15 @@ bool place_over(const struct place *p, struct place_result *out)
 	return p->over;
 }
 
-/* As a step: it may crash as any. */
-static enum roost_next cut(struct roost_call *c)
-{
-	container_of(c, struct place, c)->s->k->cut(c);
-	return ROOST_DONE;
-}
-
 void place_free(struct place *p)
 {
-	if (!p->replied && p->s->k->cut) {
-		p->over = p->refused = false;
-		run(p, cut, p->pu);
+	if (list_linked(&p->link))
+		list_del(&p->link);
+	if (acts_leave(&p->acts)) {
+		place_end(p);
+		bury(&p->orphan);
+	} else {
+		p->orphan.free = bury;
+		list_add_tail(&p->orphan.link, &p->f->orphans);
 	}
-	count(p, -1);
-	mem_free_pages(p->body, CALL_BODY);
-	free(p);
 }

@@ -24,8 +24,14 @@ struct place_attr {
  * already (place_over()): the kernel has replied. [control+owner of `pu`, to which it belongs]
  */
 int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out);
-/* Payload from the host's memory, a piece of `total` bytes; len 0 only when that is. [owner of its PU] */
-void place_feed(struct place *p, const void *data, uint32_t off, uint32_t len, uint32_t total);
+/*
+ * A kernel that the host runs goes on by itself, in turns of its PU, when it has begun with place_start() instead: with payload of `len` bytes, which must
+ * stay (NULL: none). It may wait, for what it has under way on lent queue pairs. As place_begin(), which says what that returns.
+ */
+int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const void *payload, uint64_t len,
+		struct place **out);
+/* Is it over? Release order: its reply is there. Any thread. */
+bool place_done(const struct place *p);
 
 /*
  * Puts it on a stream: its kernel needs stream(). One stream for each place. 0; -EOPNOTSUPP: it has none, or the QP can't; or the errors of
@@ -46,7 +52,7 @@ struct place_result {
 };
 /* True when its kernel is not run any more: it has replied, or failed; *out then says how it ended, else how far it is. */
 bool place_over(const struct place *p, struct place_result *out);
-/* Off every stream. [control+owner of its PU] */
+/* Off every stream. What is under way on lent queue pairs goes on. [control+owner of its PU] */
 void place_free(struct place *p);
 
 #endif

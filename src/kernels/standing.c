@@ -143,11 +143,26 @@ static bool may_end(const struct served *s)
 	return !busy(s) && (s->own->last != s || s->own->versions == 1);
 }
 
+static void reap_orphans(struct fabric *f)
+{
+	struct list_head *at, *next;
+
+	list_for_each_safe (at, next, &f->orphans) {
+		struct orphan *o = list_entry(at, struct orphan, link);
+
+		if (!atomic_load_explicit(&o->quiet, memory_order_acquire))
+			continue;
+		list_del(&o->link);
+		o->free(o);
+	}
+}
+
 void fabric_reap(struct fabric *f)
 {
 	struct list_head *at, *next;
 	bool again;
 
+	reap_orphans(f);
 	do {
 		again = false;
 		list_for_each_safe (at, next, &f->leaving) {
@@ -387,6 +402,69 @@ int fabric_revoke(struct fabric *f, uint64_t op, unsigned number)
 	return 0;
 }
 
+/* ---- queue pairs ---- */
+
+static struct nic_qp *lent_at(const struct standing *st, unsigned i)
+{
+	return atomic_load_explicit(&((struct standing *)(uintptr_t)st)->lent[i].qp, memory_order_relaxed);
+}
+
+static const struct lent *first_lent(const struct standing *st)
+{
+	for (unsigned i = 0; i < st->num_lent; i++)
+		if (lent_at(st, i))
+			return &st->lent[i];
+	return NULL;
+}
+
+int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, unsigned *number)
+{
+	const struct served *s = find(f, op);
+	const struct lent *first;
+	struct standing *st;
+	unsigned i = 0;
+	int rc;
+
+	if (!s)
+		return -ENOENT;
+	st = s->standing;
+	first = first_lent(st);
+	if (first && first->pu != nic_qp_pu(qp))
+		return -EXDEV;
+	while (i < st->num_lent && lent_at(st, i))
+		i++;
+	if (i == ROOST_KERNEL_QPS)
+		return -ENOSPC;
+	rc = nic_qp_lend(f->nic, qp);
+	if (rc)
+		return rc;
+	if (i == st->num_lent)
+		st->num_lent++;
+	st->lent[i].pu = nic_qp_pu(qp);
+	atomic_store_explicit(&st->lent[i].qp, qp, memory_order_relaxed);
+	*number = i + 1;
+	return 0;
+}
+
+int fabric_unlend(struct fabric *f, uint64_t op, unsigned number)
+{
+	const struct served *s = find(f, op);
+	struct standing *st = s ? s->standing : NULL;
+
+	if (!st || number < 1 || number > st->num_lent || !lent_at(st, number - 1))
+		return -ENOENT;
+	atomic_store_explicit(&st->lent[number - 1].qp, NULL, memory_order_relaxed);
+	return 0;
+}
+
+unsigned fabric_pu_of(struct fabric *f, uint64_t op)
+{
+	const struct served *s = fabric_find(f, op);
+	const struct lent *first = s ? first_lent(s->standing) : NULL;
+
+	return first ? first->pu : 0;
+}
+
 /* ---- lists ---- */
 
 static const struct served *at(const struct fabric *f, unsigned i)
@@ -402,6 +480,16 @@ static const struct served *at(const struct fabric *f, unsigned i)
 		if (i-- == 0)
 			return list_entry(pos, struct served, link);
 	return NULL;
+}
+
+void standing_forget(struct fabric *f, const struct nic_qp *qp)
+{
+	const struct served *s;
+
+	for (unsigned i = 0; (s = at(f, i)); i++)
+		for (unsigned n = 0; n < s->standing->num_lent; n++)
+			if (lent_at(s->standing, n) == qp)
+				atomic_store_explicit(&s->standing->lent[n].qp, NULL, memory_order_relaxed);
 }
 
 bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel_info *out)

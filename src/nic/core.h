@@ -70,6 +70,7 @@ struct sq_entry {
 	bool reply;	/* of a kernel, not out of the ring: rpc.c */
 	bool part;	/* of a WRITE that goes through a kernel which changes its length: resize.c */
 	bool final;	/* the last of these: it ends the WQE */
+	bool act;	/* of a kernel, on a QP that it was lent: act.c */
 	struct roost_wqe wqe __attribute__((aligned(16)));
 };
 _Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
@@ -96,6 +97,7 @@ struct qp_sq {
 	uint32_t window;       /* so many copies of them at most */
 	uint32_t copies;       /* are there; what else is there are replies */
 	uint32_t replies;      /* of kernels, which have entries of their own */
+	uint32_t acts;	       /* of kernels that the QP is lent to, likewise */
 	uint32_t next_pkt;     /* packet inside WQE `next` */
 	uint32_t psn_una;      /* oldest unacknowledged */
 	uint32_t psn_next;     /* next to send */
@@ -205,6 +207,7 @@ struct nic_qp {
 	uint8_t port;	 /* from 0 */
 	bool loop;	 /* peer is a QP of this NIC on the same PU */
 	bool rpc;	 /* op-codes 0x18 .. 0x1c are calls */
+	bool lent;	 /* kernels may post to it */
 	bool sig_all;
 	bool heard;		 /* something came since RESET */
 	uint8_t num_in, num_out; /* places: stream.c */
@@ -564,6 +567,13 @@ void rpc_stop(struct nic_qp *qp);			       /* the QP ends: so do its calls */
 void rpc_detach(struct nic_qp *qp);
 unsigned rpc_run(struct pu *pu);
 
+/* act.c */
+int act_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);	 /* as sq_gather() */
+int act_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n); /* as sq_scatter() */
+void act_retired(struct nic_qp *qp, const struct sq_entry *e);
+void act_drop(struct nic_qp *qp); /* what is not done ends as flushed: the QP forgets it */
+void act_gone(struct nic_qp *qp); /* the QP goes */
+
 /* stream.c */
 /* Does somebody see WRITEs of the peer's? */
 static inline bool stream_watched(const struct nic_qp *qp)
@@ -574,7 +584,8 @@ void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piec
 /* Does somebody see this message leave? */
 static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
 {
-	return qp->num_out && !(e->reply | e->part) && e->op >= ROOST_OP_WRITE && e->op <= ROOST_OP_SEND_INV;
+	return qp->num_out && !(e->reply | e->part | e->act) && e->op >= ROOST_OP_WRITE &&
+	       e->op <= ROOST_OP_SEND_INV;
 }
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n);
 bool stream_room(const struct nic_qp *qp); /* may another packet leave? */
@@ -603,8 +614,8 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 enum req_result loop_run(struct nic_qp *qp);
 
 /* qp.c */
-/* Room for copies of `window` WQEs, and for `replies` more; there are none at the moment. 0 or -ENOMEM. */
-int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t replies);
+/* Room for copies of `window` WQEs, and for `more` of kernels. Those that are there move over. 0 or -ENOMEM. */
+int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
 bool queue_ok(const struct nic_queue_attr *q);
 void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
 void qp_error(struct nic_qp *qp);

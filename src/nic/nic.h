@@ -429,6 +429,13 @@ struct nic_rpc_ops {
 	void (*lost)(void *ctx, void *qp_ctx, uint32_t call);
 	/* The QP is at its end: calls are forgotten, what was sent is not acknowledged any more. */
 	void (*stop)(void *ctx, void *qp_ctx);
+	/*
+	 * A work request of nic_act() has ended: its memory is free. Must not send from inside; also from control calls that own the PU, while the
+	 * QP is reset or destroyed. NULL where nobody calls nic_act(), and so is gone().
+	 */
+	void (*acted)(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, enum nic_wc_status status);
+	/* A QP of nic_qp_lend() is destroyed. [control+owner] */
+	void (*gone)(void *ctx, struct nic_qp *qp);
 	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
 	unsigned (*run)(void *ctx, unsigned pu, bool *more);
 	/* The NIC ends; its QPs are gone. [control] */
@@ -451,7 +458,8 @@ bool nic_qp_rpc(const struct nic_qp *qp);
 void *nic_rpc_ctx(const struct nic_qp *qp);
 
 /* For the layer that serves calls; all [owner]. */
-void nic_rpc_schedule(struct nic_qp *qp); /* run() is called in this turn, or the next */
+void nic_rpc_schedule(struct nic_qp *qp);	 /* run() is called in this turn, or the next */
+void nic_rpc_wake(struct nic *nic, unsigned pu); /* the same, for no QP */
 /*
  * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, lent to the call by the NIC's
  * owner, whose other rights the caller has looked at.
@@ -500,6 +508,34 @@ struct nic_rpc_send {
 };
 /* Of `len` and tail at most NIC_MAX_MSG. 0; -EAGAIN: NIC_RPC_SENDS are outstanding; -ENOTCONN: the QP sends nothing in its state; -EACCES: key 0. */
 int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s);
+
+/* ---- work requests of the layer that serves calls, beside those of the program ---- */
+
+/* Of a QP, until they are done; they take no room of the program's. */
+#define NIC_ACTS 64
+
+/*
+ * Makes room for them, for good: an RC QP in any state, with work in flight or not. 0, -EOPNOTSUPP, -ENOMEM. [control+owner]
+ */
+int nic_qp_lend(struct nic *nic, struct nic_qp *qp);
+
+struct nic_act {
+	void *owner; /* with the number, handed to acted() */
+	uint32_t number;
+	uint8_t op; /* ROOST_OP_READ, _WRITE, _SEND */
+	uint32_t rkey;
+	uint64_t raddr;
+	uint32_t len;
+	uint32_t key;
+	void *buf; /* stays as it is until acted(); NULL: va, in a region of the QP's protection domain, with the rights of a work request */
+	uint64_t va;
+};
+/*
+ * Posts one behind those that the NIC has taken. 0: acted() is called once; else never: -EAGAIN: NIC_ACTS are under way; -ENOTCONN: the QP sends nothing
+ * in its state; -EACCES: the region; -EINVAL: not lent, too long, or a READ where none were agreed. [owner]
+ */
+int nic_act(struct nic_qp *qp, const struct nic_act *a);
+unsigned nic_acts(const struct nic_qp *qp); /* that are under way. [owner] */
 
 /* ---- places: what sees the bytes of streams ---- */
 

@@ -42,14 +42,16 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 	return -ENOMEM;
 }
 
-int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t replies)
+int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more)
 {
 	struct qp_sq *sq = &qp->sq;
-	uint32_t n = (uint32_t)pow2_ceil(window + replies);
+	uint32_t n = (uint32_t)pow2_ceil(window + more);
 	uint8_t *entries = aligned_alloc(ROOST_CACHE_LINE, (size_t)n * sq->entry_size);
 
 	if (!entries)
 		return -ENOMEM;
+	for (uint32_t i = sq->una; i != sq->fetched; i++)
+		memcpy(entries + (size_t)(i & (n - 1)) * sq->entry_size, sq_entry(sq, i), sq->entry_size);
 	if (sq->entries)
 		qp->bytes -= (size_t)(sq->entry_mask + 1) * sq->entry_size;
 	free(sq->entries);
@@ -224,6 +226,8 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	mcast_detach_all(qp);
 	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
 	detach(qp);
+	act_drop(qp);
+	act_gone(qp);
 	rpc_detach(qp);
 	stream_detach(qp);
 	drop_dest(qp);
@@ -327,6 +331,7 @@ static void reset(struct nic_qp *qp)
 	struct recv_ring *rq = r->rq, own = r->own;
 
 	detach(qp);
+	act_drop(qp);
 	rpc_detach(qp);
 	if (qp->resize)
 		resize_reset(qp);

@@ -76,7 +76,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	e->status = status;
 	e->len = z->open;
 	e->num_sge = 1;
-	e->reply = false;
+	e->reply = e->act = false;
 	e->part = true;
 	e->final = final;
 	e->wqe.flags = cur->wqe.flags & ~(ROOST_WQE_INLINE | (z->out ? ROOST_WQE_FENCE : 0) |

@@ -39,7 +39,7 @@ int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp)
 	if (qp->rpc)
 		return 0;
 	nic->qp_bytes -= qp->bytes;
-	rc = qp_size_entries(qp, qp->sq.window, NIC_RPC_SENDS);
+	rc = qp_size_entries(qp, qp->sq.window, NIC_RPC_SENDS + (qp->lent ? NIC_ACTS : 0));
 	nic->qp_bytes += qp->bytes;
 	if (rc)
 		return rc;
@@ -79,6 +79,11 @@ void rpc_detach(struct nic_qp *qp)
 void nic_rpc_schedule(struct nic_qp *qp)
 {
 	qp->pu->rpc_work = true;
+}
+
+void nic_rpc_wake(struct nic *nic, unsigned pu)
+{
+	nic->pus[pu]->rpc_work = true;
 }
 
 unsigned rpc_run(struct pu *pu)
@@ -272,7 +277,7 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	e->signaled = false;
 	e->num_sge = 1;
 	e->reply = true;
-	e->part = false;
+	e->part = e->act = false;
 	e->wqe.flags = s->has_imm ? ROOST_WQE_SOLICITED : 0;
 	e->wqe.raddr = s->raddr;
 	e->wqe.rkey = s->rkey;

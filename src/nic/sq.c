@@ -91,7 +91,7 @@ bool sq_take(struct nic_qp *qp, unsigned max)
 
 		__builtin_prefetch(sq->ring + ((size_t)((slot + 2) & sq->mask) << sq->stride_shift));
 		e->index = sq->taken++;
-		e->reply = e->part = false;
+		e->reply = e->part = e->act = false;
 		e->wr_id = sq->wr_ids[slot];
 		e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
 		e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
@@ -132,9 +132,13 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 	struct qp_sq *sq = &qp->sq;
 
 	sq->una++;
-	if (unlikely(e->reply)) {
-		sq->replies--;
-		rpc_retired(qp, e);
+	if (unlikely(e->reply | e->act)) {
+		sq->replies -= e->reply;
+		sq->acts -= e->act;
+		if (e->act)
+			act_retired(qp, e);
+		else
+			rpc_retired(qp, e);
 		return;
 	}
 	sq->copies--;
@@ -194,7 +198,7 @@ void sq_flush(struct nic_qp *qp)
 		struct sq_entry *e = sq_entry(sq, sq->una);
 
 		e->status = NIC_WC_WR_FLUSH_ERR;
-		qp->pu->ctr.req_cqe_flush_error += !e->reply;
+		qp->pu->ctr.req_cqe_flush_error += !(e->reply | e->act);
 		sq_retire(qp, e);
 	}
 	if (unlikely(qp->resize))
@@ -226,9 +230,11 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 		memcpy(dst, (const uint8_t *)&e->wqe + ROOST_WQE_INLINE_OFFSET + off, n);
 		return 0;
 	}
-	if (unlikely(e->reply | e->part)) {
+	if (unlikely(e->reply | e->part | (e->act && !s->lkey))) {
 		if (e->reply)
 			return rpc_gather(qp, e, off, dst, n);
+		if (e->act)
+			return act_gather(e, off, dst, n);
 		memcpy(dst, (const uint8_t *)(uintptr_t)s->addr + off, n);
 		return 0;
 	}
@@ -258,6 +264,8 @@ int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const 
 {
 	const struct roost_sge *s = e->wqe.sge;
 
+	if (unlikely(e->act && !s->lkey))
+		return act_scatter(e, off, src, n);
 	while (n && off >= s->len)
 		off -= s++->len;
 	while (n) {

@@ -248,6 +248,39 @@ VERBS_EXPORT int roost_kernel_revoke(struct ibv_context *context, uint64_t op, u
 	return verbs_ret(ret);
 }
 
+/* ---- queue pairs that are lent ---- */
+
+VERBS_EXPORT int roost_kernel_lend(struct ibv_context *context, uint64_t op, struct ibv_qp *qp,
+				   unsigned *number)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct fabric *f;
+	int ret;
+
+	if (verbs_ctx(qp->context)->drive != ctx->drive)
+		return verbs_ret(-EINVAL);
+	drive_control_lock(ctx->drive);
+	f = own_fabric(ctx);
+	ret = f ? fabric_lend(f, op, verbs_qp(qp)->nic_qp, number) : -ENOENT;
+	verbs_disown_all(ctx->drive);
+	drive_control_unlock(ctx->drive);
+	return verbs_ret(ret);
+}
+
+VERBS_EXPORT int roost_kernel_unlend(struct ibv_context *context, uint64_t op, unsigned number)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct fabric *f;
+	int ret;
+
+	drive_control_lock(ctx->drive);
+	f = own_fabric(ctx);
+	ret = f ? fabric_unlend(f, op, number) : -ENOENT;
+	verbs_disown_all(ctx->drive);
+	drive_control_unlock(ctx->drive);
+	return verbs_ret(ret);
+}
+
 /* ---- what is there ---- */
 
 static void fill(struct roost_kernel_info *to, const struct fabric_kernel_info *from)

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/verbs.h: kernels that the host runs by itself, or places on the streams of a queue pair or a region. */
+/* roost/verbs.h: kernels that the host places on the streams of a queue pair or a region. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "kernels/place.h"
-#include "roost/verbs.h"
 #include "verbs/fabric.h"
-
-/* Payload that is handed over while the PU is owned: others get it in between. */
-#define FEED (256u * 1024)
 
 struct roost_place {
 	struct place *place;
@@ -18,6 +13,27 @@ struct roost_place {
 	void *reply;
 	uint32_t room;
 };
+
+struct place_attr verbs_place_attr(const struct roost_place_attr *attr)
+{
+	return (struct place_attr){
+		.op = attr->op,
+		.params = attr->params,
+		.params_len = attr->params_len,
+		.pd = attr->mr ? attr->mr->pd->handle : 0,
+		.key = attr->mr ? attr->mr->lkey : 0,
+		.reply = attr->reply,
+		.room = attr->room,
+	};
+}
+
+struct roost_result verbs_place_result(const struct place *place, const void *reply, uint32_t room)
+{
+	struct place_result r;
+
+	place_over(place, &r);
+	return (struct roost_result){.status = r.status, .len = r.len, .data = r.len <= room ? reply : NULL};
+}
 
 static int error_of(uint32_t status)
 {
@@ -52,15 +68,7 @@ static void disown(const struct roost_place *p)
 /* Control lock held, its PUs owned. */
 static int begin(struct roost_place *p, struct fabric *f, const struct roost_place_attr *attr)
 {
-	struct place_attr a = {
-		.op = attr->op,
-		.params = attr->params,
-		.params_len = attr->params_len,
-		.pd = attr->mr ? attr->mr->pd->handle : 0,
-		.key = attr->mr ? attr->mr->lkey : 0,
-		.reply = attr->reply,
-		.room = attr->room,
-	};
+	struct place_attr a = verbs_place_attr(attr);
 
 	p->reply = attr->reply;
 	p->room = attr->room;
@@ -69,11 +77,7 @@ static int begin(struct roost_place *p, struct fabric *f, const struct roost_pla
 
 static void tell(const struct roost_place *p, struct roost_result *out)
 {
-	struct place_result r;
-
-	place_over(p->place, &r);
-	*out = (struct roost_result){
-		.status = r.status, .len = r.len, .data = r.len <= p->room ? p->reply : NULL};
+	*out = verbs_place_result(p->place, p->reply, p->room);
 }
 
 static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enum roost_side side,
@@ -158,49 +162,5 @@ VERBS_EXPORT int roost_place_end(struct roost_place *p, struct roost_result *res
 	drive_control_unlock(ctx->drive);
 	if (!ret)
 		free(p);
-	return verbs_ret(ret);
-}
-
-static void feed(struct roost_place *p, const uint8_t *data, uint64_t len)
-{
-	struct place_result r;
-	uint64_t off = 0;
-
-	do {
-		uint32_t n = len - off < FEED ? (uint32_t)(len - off) : FEED;
-
-		drive_own(p->ctx->drive, p->pu);
-		place_feed(p->place, data + off, (uint32_t)off, n, (uint32_t)len);
-		drive_disown(p->ctx->drive, p->pu);
-		off += n;
-	} while (off < len && !place_over(p->place, &r));
-}
-
-VERBS_EXPORT int roost_kernel_run(struct ibv_context *context, const struct roost_place_attr *attr,
-				  const void *payload, uint64_t len, struct roost_result *result)
-{
-	struct roost_place p = {.ctx = verbs_ctx(context), .pu = 0};
-	struct drive *drive = p.ctx->drive;
-	struct fabric *f;
-	int ret;
-
-	if (len > NIC_MAX_MSG)
-		return EMSGSIZE;
-	drive_control_lock(drive);
-	ret = verbs_fabric(p.ctx, &f);
-	if (!ret) {
-		drive_own(drive, p.pu);
-		ret = begin(&p, f, attr);
-		drive_disown(drive, p.pu);
-	}
-	if (!ret) {
-		if (payload)
-			feed(&p, payload, len);
-		drive_own(drive, p.pu);
-		tell(&p, result);
-		place_free(p.place);
-		drive_disown(drive, p.pu);
-	}
-	drive_control_unlock(drive);
 	return verbs_ret(ret);
 }

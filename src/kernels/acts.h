@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Operations of kernels on queue pairs that the host lends them (roost_kernel_lend()): what an invocation has under way, be it a call or a run of the
+ * host's. They and its memory are the NIC's until they are done, so an invocation that ends before stays until then.
+ *
+ *	post ----> under way: a bit of `open`, `out` counts them ----> acted(): status, qp_done moves on to the oldest that is not done
+ *	  `-- no room: ROOST_QP_OPS of its own (until the oldest is done), or the queue pair has NIC_ACTS (until one of those is)
+ */
+#ifndef ROOST_KERNELS_ACTS_H
+#define ROOST_KERNELS_ACTS_H
+
+#include "base/list.h"
+#include "kernels/fabric.h"
+
+struct acts {
+	struct roost_call *c;
+	/* What it waits for has come; or, when it has gone, all is done. Of the PU's owner. */
+	void (*wake)(struct acts *a);
+	struct list_head link;	 /* of those that wait for room of a queue pair */
+	const struct nic_qp *at; /* which */
+	uint32_t out;		 /* not done */
+	uint32_t open;		 /* which ones: a bit for each number, modulo ROOST_QP_OPS */
+	bool posted;		 /* what is asked for */
+	bool waits;
+	bool gone; /* it has ended */
+};
+_Static_assert(ROOST_QP_OPS == 32, "a bit for each");
+
+static inline bool acts_asked(const struct roost_call *c)
+{
+	return c->ask >= ROOST_ASK_QP_READ && c->ask <= ROOST_ASK_QP_WAIT;
+}
+
+struct standing;
+struct fabric_pu;
+/*
+ * Does what c asks for. key: of the region that it names. True: it goes on; false: it is woken, and then this is to be called again, with the same. [owner of
+ * its PU]
+ */
+bool acts_go(struct acts *a, const struct standing *st, struct fabric_pu *pu, uint32_t key);
+/* The invocation has ended. True: nothing is under way; false: it is woken when that is so, and its memory stays until then. [owner of its PU] */
+bool acts_leave(struct acts *a);
+/* See struct nic_rpc_ops. */
+void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t number, uint8_t status);
+void acts_gone(struct fabric *f, struct nic_qp *qp);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what they have under way on queue pairs that they were lent.
+ *
+ *	place_start() --> turn --.--> over: place_done()
+ *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
+ *			   |	 `--> waits: acts.h wakes it
+ *			   `------------------'
+ */
+#include "kernels/place_int.h"
+
+/* Of a run of the host's: steps in a turn, and payload that a piece has. */
+#define TURN_STEPS 256
+#define PIECE	   (256u * 1024)
+
+/* What comes after the function that it is done with: its next piece of payload, or its end. */
+static void begin_next(struct place *p)
+{
+	uint32_t len;
+
+	if (!p->payload) {
+		place_finish(p, ROOST_RPC_OK, p->result.len);
+		return;
+	}
+	if (!p->s->k->payload) {
+		place_finish(p, ROOST_RPC_BAD_PARAMS, p->result.len);
+		return;
+	}
+	len = p->total - p->fed < PIECE ? (uint32_t)(p->total - p->fed) : PIECE;
+	place_show(p, p->payload + p->fed, (uint32_t)p->fed, len, (uint32_t)p->total,
+		   p->fed + len == p->total);
+	p->fed += len;
+	if (p->fed == p->total)
+		p->payload = NULL;
+	p->c.resume = 0;
+	p->left = p->f->max_steps;
+	p->fn = p->s->k->payload;
+}
+
+/* False: it waits. */
+static bool go_on(struct place *p)
+{
+	struct roost_call *c = &p->c;
+	enum roost_next next;
+
+	if (p->pending && !place_perform(p))
+		return false;
+	p->pending = false;
+	if (p->over)
+		return true;
+	if (!p->fn) {
+		begin_next(p);
+		return true;
+	}
+	if (unlikely(!p->left--)) {
+		place_finish(p, ROOST_RPC_BOUND, p->result.len);
+		return true;
+	}
+	c->num_qps = p->s->standing->num_lent;
+	next = place_step(p, p->fn, p->pu);
+	if (unlikely(p->refused))
+		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+	else if (next == ROOST_AGAIN)
+		p->pending = true;
+	else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM)
+		place_replied(p);
+	else
+		p->fn = NULL;
+	return true;
+}
+
+/* Some steps of it. */
+static void __attribute__((noinline)) go(struct place *p)
+{
+	struct fabric_pu *pu = &p->f->pu[p->pu];
+
+	for (unsigned i = 0; i < TURN_STEPS && !p->over; i++) {
+		pu->done++;
+		if (!go_on(p))
+			return;
+	}
+	if (!p->over)
+		list_add_tail(&p->link, &pu->runs);
+}
+
+static void turn(struct place *p)
+{
+	struct guard *g = &p->f->pu[p->pu].guard;
+	struct guard_scope scope;
+
+	if (unlikely(served_broken(p->s))) {
+		place_finish(p, ROOST_RPC_DISABLED, p->result.len);
+	} else {
+		guard_open(g, &scope);
+		if (!sigsetjmp(scope.env, 0))
+			go(p);
+		else
+			place_struck(p, g);
+		guard_close(g, &scope);
+	}
+	if (p->over)
+		atomic_store_explicit(&p->done, true, memory_order_release);
+}
+
+void place_run(struct fabric_pu *pu)
+{
+	struct list_head now;
+
+	list_init(&now);
+	list_splice_tail_init(&pu->runs, &now);
+	while (!list_empty(&now)) {
+		struct place *p = list_first_entry(&now, struct place, link);
+
+		list_del(&p->link);
+		turn(p);
+	}
+}
+
+bool place_done(const struct place *p)
+{
+	return atomic_load_explicit(&((struct place *)(uintptr_t)p)->done, memory_order_acquire);
+}
+
+void place_wake(struct acts *a)
+{
+	struct place *p = container_of(a, struct place, acts);
+
+	if (a->gone) {
+		place_end(p);
+		atomic_store_explicit(&p->orphan.quiet, true, memory_order_release);
+		return;
+	}
+	p->left = p->f->max_steps;
+	list_add_tail(&p->link, &p->f->pu[p->pu].runs);
+	nic_rpc_wake(p->f->nic, p->pu);
+}
+
+int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const void *payload, uint64_t len,
+		struct place **out)
+{
+	int rc = place_make(f, pu, a, out);
+	struct place *p = *out;
+
+	if (rc)
+		return rc;
+	p->runs = true;
+	p->payload = payload;
+	p->total = len;
+	p->fn = p->s->k->params;
+	p->left = f->max_steps;
+	turn(p);
+	if (list_linked(&p->link))
+		nic_rpc_wake(f->nic, pu);
+	return 0;
+}

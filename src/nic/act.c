@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Work requests of kernels, on queue pairs that the host has lent them. They are entries among the private copies of WQEs, as replies are (rpc.c), and
+ * behind those that are there: cutting, windows, retransmission and errors are the requester's. What differs is where their bytes are, which may
+ * be memory of the kernel's own (key 0), and who is told how they ended: the layer that serves calls, never a CQ.
+ */
+#include "nic/core.h"
+
+int nic_qp_lend(struct nic *nic, struct nic_qp *qp)
+{
+	uint64_t before = qp->bytes;
+	int rc;
+
+	if (qp->type != NIC_QPT_RC || !nic->rpc_ops || !nic->rpc_ops->acted)
+		return -EOPNOTSUPP;
+	if (qp->lent)
+		return 0;
+	rc = qp_size_entries(qp, qp->sq.window, NIC_ACTS + (qp->rpc ? NIC_RPC_SENDS : 0));
+	nic->qp_bytes += qp->bytes - before;
+	qp->lent = rc == 0;
+	return rc;
+}
+
+/* Are the bytes where they may be taken from, or put to? */
+static bool reachable(const struct nic_qp *qp, const struct nic_act *a)
+{
+	uint32_t access = op_is_read(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
+
+	return !a->len || a->buf || mr_resolve(&qp->nic->mrs, a->key, qp->pd, a->va, a->len, access);
+}
+
+int nic_act(struct nic_qp *qp, const struct nic_act *a)
+{
+	struct qp_sq *sq = &qp->sq;
+	struct sq_entry *e;
+
+	if (!qp->lent || a->len > NIC_MAX_MSG || (op_is_read(a->op) && !qp->attr.max_rd_atomic))
+		return -EINVAL;
+	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
+		return -ENOTCONN;
+	if (!reachable(qp, a))
+		return -EACCES;
+	if (sq->acts == NIC_ACTS)
+		return -EAGAIN;
+	e = sq_entry(sq, sq->fetched);
+	e->wr_id = (uintptr_t)a->owner;
+	e->index = a->number;
+	e->psn = sq->psn_fetch;
+	e->npkts = a->len ? (a->len + qp->mtu - 1) >> qp->mtu_shift : 1;
+	e->len = a->len;
+	e->op = a->op;
+	e->status = NIC_WC_SUCCESS;
+	e->signaled = false;
+	e->num_sge = 1;
+	e->reply = e->part = false;
+	e->act = true;
+	e->wqe.flags = 0;
+	e->wqe.raddr = a->raddr;
+	e->wqe.rkey = a->rkey;
+	e->wqe.sge[0] = (struct roost_sge){a->buf ? (uintptr_t)a->buf : a->va, a->len, a->buf ? 0 : a->key};
+	sq->psn_fetch += e->npkts;
+	sq->fetched++;
+	sq->acts++;
+	nic_schedule(qp);
+	return 0;
+}
+
+unsigned nic_acts(const struct nic_qp *qp)
+{
+	return qp->sq.acts;
+}
+
+/* Bytes that stand in memory of the kernel's own. */
+int act_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+{
+	return dma_copy(dst, (const void *)(uintptr_t)(e->wqe.sge[0].addr + off), n);
+}
+
+int act_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n)
+{
+	return dma_copy((void *)(uintptr_t)(e->wqe.sge[0].addr + off), src, n);
+}
+
+void act_retired(struct nic_qp *qp, const struct sq_entry *e)
+{
+	struct nic *nic = qp->nic;
+
+	qp->pu->ctr.kernel_requests += e->status == NIC_WC_SUCCESS;
+	nic->rpc_ops->acted(nic->rpc_ctx, qp, (void *)(uintptr_t)e->wr_id, e->index,
+			    (enum nic_wc_status)e->status);
+	/* The kernel knows; the host may have nothing posted that would tell it. */
+	if (e->status != NIC_WC_SUCCESS && e->status != NIC_WC_WR_FLUSH_ERR)
+		qp_event(qp, NIC_EVENT_QP_FATAL);
+}
+
+void act_drop(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	for (uint32_t i = sq->una; sq->acts && i != sq->fetched; i++) {
+		struct sq_entry *e = sq_entry(sq, i);
+
+		if (!e->act)
+			continue;
+		sq->acts--;
+		e->status = NIC_WC_WR_FLUSH_ERR;
+		act_retired(qp, e);
+	}
+}
+
+void act_gone(struct nic_qp *qp)
+{
+	if (qp->lent)
+		qp->nic->rpc_ops->gone(qp->nic->rpc_ctx, qp);
+}

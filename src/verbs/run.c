@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* roost/verbs.h: kernels that the host runs by itself. Turns of their PU carry them on; who waits here drives it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "verbs/fabric.h"
+
+#define SPIN_NS 50000u
+#define NAP_NS	20000
+
+struct roost_run {
+	struct place *place;
+	struct drive *drive;
+	unsigned pu;
+	void *reply;
+	uint32_t room;
+};
+
+VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
+					       const struct roost_place_attr *attr, const void *payload,
+					       uint64_t len)
+{
+	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct place_attr a = verbs_place_attr(attr);
+	struct roost_run *run = NULL;
+	struct fabric *f;
+	int ret;
+
+	if (len > NIC_MAX_MSG)
+		return verbs_null(EMSGSIZE);
+	run = malloc(sizeof(*run));
+	if (!run)
+		return verbs_null(ENOMEM);
+	*run = (struct roost_run){.drive = ctx->drive, .reply = attr->reply, .room = attr->room};
+	drive_control_lock(run->drive);
+	ret = verbs_fabric(ctx, &f);
+	if (!ret) {
+		run->pu = fabric_pu_of(f, a.op);
+		drive_own(run->drive, run->pu);
+		ret = place_start(f, run->pu, &a, payload, len, &run->place);
+		drive_disown(run->drive, run->pu);
+	}
+	drive_control_unlock(run->drive);
+	if (!ret)
+		return run;
+	free(run);
+	return verbs_null(-ret);
+}
+
+static bool take(const struct roost_run *run, struct roost_result *result)
+{
+	if (!place_done(run->place))
+		return false;
+	*result = verbs_place_result(run->place, run->reply, run->room);
+	return true;
+}
+
+VERBS_EXPORT int roost_run_poll(struct roost_run *run, struct roost_result *result)
+{
+	if (take(run, result))
+		return 0;
+	drive_progress(run->drive, run->pu);
+	return take(run, result) ? 0 : EAGAIN;
+}
+
+VERBS_EXPORT int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_result *result)
+{
+	uint64_t start = drive_now(run->drive), now;
+
+	while (roost_run_poll(run, result)) {
+		now = drive_now(run->drive);
+		if (timeout_ns && now - start >= timeout_ns)
+			return ETIMEDOUT;
+		if (now - start > SPIN_NS)
+			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+	}
+	return 0;
+}
+
+VERBS_EXPORT void roost_run_end(struct roost_run *run)
+{
+	drive_control_lock(run->drive);
+	drive_own(run->drive, run->pu);
+	place_free(run->place);
+	drive_disown(run->drive, run->pu);
+	drive_control_unlock(run->drive);
+	free(run);
+}
+
+VERBS_EXPORT int roost_kernel_run(struct ibv_context *context, const struct roost_place_attr *attr,
+				  const void *payload, uint64_t len, struct roost_result *result)
+{
+	struct roost_run *run = roost_run_start(context, attr, payload, len);
+
+	if (!run)
+		return errno;
+	roost_run_wait(run, 0, result);
+	roost_run_end(run);
+	return 0;
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How kernels that act on their own end, and their queue pairs and callers: no memory is used afterwards, and everybody is told.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "scene.h"
+
+/* ---- ends ---- */
+
+/* A run with things under way on both queue pairs. */
+static struct place *begin_two(struct told *told)
+{
+	struct cmd cmds[] = {with(rdma(READ, 0, 0, 0, 4096), false, false, 0),
+			     with(rdma(WRITE, 0, 0, 8192, 1000), false, false, 0),
+			     with(rdma(WRITE, 1, 0, 8192, 1000), false, false, 0),
+			     {.what = WAIT},
+			     rdma(WRITE, 0, 0, 0, 1),
+			     rdma(WRITE, 1, 0, 0, 1)};
+
+	return start(SCRIPT_OP, cmds, sizeof(cmds), NULL, told, sizeof(*told));
+}
+
+static void end_lent(unsigned i)
+{
+	ep_fini(&s->lent[i]);
+	s->lent[i].qp = NULL;
+}
+
+static void the_qp_goes(void **state)
+{
+	for (unsigned how = 0; how < 3; how++) {
+		struct told told = {0};
+		struct place *p;
+
+		open_scene(1, &plain);
+		p = begin_two(&told);
+		if (how == 0)
+			end_lent(0);
+		else
+			assert_int_equal(ep_modify(&s->lent[0],
+						   &(struct nic_qp_attr){.state = how == 1 ? NIC_QPS_RESET
+											   : NIC_QPS_ERR},
+						   NIC_QPA_STATE),
+					 0);
+		finish(p, ROOST_RPC_OK);
+		assert_int_equal(told.posted, 5);
+		assert_int_equal(told.status[0], ROOST_QP_FLUSHED);
+		assert_int_equal(told.status[1], ROOST_QP_FLUSHED);
+		assert_int_equal(told.status[2], ROOST_QP_OK);
+		assert_int_equal(told.status[3], how == 0 ? ROOST_QP_NONE : ROOST_QP_STATE);
+		assert_int_equal(told.status[4], ROOST_QP_OK);
+		close_scene();
+	}
+}
+
+/* Who waits for room of a queue pair that goes, is told. */
+static void the_full_qp_goes(void **state)
+{
+	struct place *run[80];
+	struct told told[80];
+	struct cmd cmds[33];
+
+	open_scene(1, &plain);
+	for (unsigned i = 0; i < 32; i++)
+		cmds[i] = with(rdma(WRITE, 0, 0, 0, 8), false, false, 0);
+	cmds[32] = (struct cmd){.what = WAIT};
+	for (unsigned k = 0; k < 80; k++)
+		run[k] = start(SCRIPT_OP, cmds, sizeof(cmds), NULL, &told[k], sizeof(told[k]));
+	end_lent(0);
+	for (unsigned k = 0; k < 80; k++) {
+		finish(run[k], ROOST_RPC_OK);
+		assert_int_equal(told[k].failed, 32);
+		assert_int_equal(told[k].status[31], k < 2 ? ROOST_QP_FLUSHED : ROOST_QP_NONE);
+	}
+	close_scene();
+}
+
+/* A run is given up: its memory stays until the NIC is done with it, then its kernel is told. */
+static void given_up(void **state)
+{
+	struct fabric_kernel_info info;
+	struct told told;
+	struct place *p;
+
+	open_scene(1, &plain);
+	p = begin_two(&told);
+	place_free(p);
+	assert_int_equal(cuts, 0);
+	assert_true(fabric_kernel_info(s->f, 0, &info));
+	assert_int_equal(info.in_flight, 1);
+	assert_int_equal(fabric_undeploy(s->f, SCRIPT_OP), -EBUSY);
+	while (turn())
+		;
+	assert_int_equal(cuts, 1);
+	assert_true(fabric_kernel_info(s->f, 0, &info));
+	assert_int_equal(info.in_flight, 0);
+	/* One that waits for nothing yet, one that is over. */
+	p = begin_two(&told);
+	while (turn())
+		;
+	place_free(p);
+	assert_int_equal(cuts, 1);
+	p = begin_two(&told);
+	place_free(p);
+	assert_int_equal(fabric_unload(s->f, SCRIPT_OP), 0);
+	/* The rest goes with the queue pairs. */
+	close_scene();
+	assert_int_equal(cuts, 2);
+}
+
+static unsigned stops;
+
+static void note_stop(void *self)
+{
+	stops++;
+}
+
+static void replaced_meanwhile(void **state)
+{
+	static struct roost_kernel old, new;
+	struct told told;
+	struct place *p;
+
+	stops = 0;
+	open_scene(1, &plain);
+	assert_int_equal(fabric_undeploy(s->f, SCRIPT_OP), 0);
+	old = script_kernel;
+	old.stop = note_stop;
+	new = old;
+	new.version = 2;
+	assert_int_equal(fabric_deploy(s->f, &old, NULL), 0);
+	lend(SCRIPT_OP, &s->lent[0], 1);
+	lend(SCRIPT_OP, &s->lent[1], 2);
+	p = begin_two(&told);
+	{
+		struct served *n;
+
+		assert_int_equal(
+			fabric_prepare(s->f, &(struct fabric_kernel){.k = &new, .replace = true}, &n), 0);
+		fabric_place(s->f, n);
+	}
+	finish(p, ROOST_RPC_OK);
+	assert_int_equal(told.failed, 0);
+	assert_int_equal(stops, 0);
+	fabric_reap(s->f);
+	assert_int_equal(stops, 1);
+	/* What was lent was to all versions. */
+	told = PLAY(NULL, rdma(WRITE, 1, 0, 0, 1));
+	assert_int_equal(told.failed, 0);
+	close_scene();
+	assert_int_equal(stops, 2);
+}
+
+/* ---- called by a peer ---- */
+
+#define REPLY 65536u /* of the caller's memory */
+
+static void call_script(const struct cmd *cmds, unsigned n, uint16_t mark)
+{
+	uint8_t *params = s->caller.mem + 4096;
+	struct roost_rpc_head head = {.reply_addr = (uintptr_t)s->caller.mem + REPLY,
+				      .reply_rkey = s->caller.key,
+				      .reply_len = sizeof(struct told) + 8,
+				      .mark = mark};
+
+	memcpy(params, &head, sizeof(head));
+	memcpy(params + sizeof(head), cmds, n * sizeof(*cmds));
+	ep_post(&s->caller,
+		&(struct wr){.op = ROOST_OP_RPC,
+			     .sge = {ep_sge(&s->caller, 4096, (uint32_t)(sizeof(head) + n * sizeof(*cmds)))},
+			     .num_sge = 1,
+			     .raddr = SCRIPT_OP,
+			     .rkey = s->called.key});
+}
+
+static struct told answer(uint16_t mark)
+{
+	const uint8_t *at = s->caller.mem + REPLY;
+	struct roost_rpc_tail tail;
+	struct told told;
+
+	do {
+		assert_true(turn());
+		memcpy(&tail, at + sizeof(told), sizeof(tail));
+	} while (tail.mark != mark);
+	assert_int_equal(tail.status, ROOST_RPC_OK);
+	memcpy(&told, at, sizeof(told));
+	return told;
+}
+
+static void called(void **state)
+{
+	const struct shape *shapes[] = {&plain, &over_loop};
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct roost_sge sge;
+		struct roost_cqe cqe;
+		struct told told;
+		unsigned number;
+
+		open_scene(1, shapes[i]);
+		/* To another queue pair, and to the one that the call came by. */
+		assert_int_equal(fabric_lend(s->f, SCRIPT_OP, s->called.qp, &number), 0);
+		assert_int_equal(number, 3);
+		sge = ep_sge(&s->caller, 0, 1000);
+		ep_post_recv(&s->caller, 5, &sge, 1);
+		memset(s->called.mem + 16, 'c', 500);
+		call_script(
+			(const struct cmd[]){
+				fill(0, 'z', 1000),
+				rdma(WRITE, 1, 0, 0, 1000),
+				{.what = SEND, .then = 1, .qp = 3, .len = 700},
+				{.what = SEND, .then = 1, .qp = 9, .len = 1},
+				/* Its region is of another protection domain than these queue pairs. */
+				with(rdma(WRITE, 1, 0, 0, 8), true, true, (uintptr_t)s->called.mem)},
+			5, 1);
+		told = answer(1);
+		assert_int_equal(told.posted, 4);
+		assert_int_equal(told.failed, 2);
+		assert_int_equal(told.qps, 3);
+		assert_int_equal(told.status[2], ROOST_QP_NONE);
+		assert_int_equal(told.status[3], ROOST_QP_LOCAL);
+		filled(s->peer[1].mem, 'z', 1000);
+		assert_true(ep_wait_recv(&s->caller, &cqe, SEC));
+		assert_int_equal(cqe.byte_len, 700);
+		filled(s->caller.mem, 'z', 700);
+		/* But of its own, and within the rights of the call. */
+		call_script((const struct cmd[]){{.what = WRITE,
+						  .then = 1,
+						  .qp = 3,
+						  .region = 1,
+						  .raddr = (uintptr_t)s->caller.mem + 2000,
+						  .rkey = s->caller.key,
+						  .at = (uintptr_t)s->called.mem + 16,
+						  .len = 500}},
+			    1, 2);
+		told = answer(2);
+		assert_int_equal(told.failed, 0);
+		filled(s->caller.mem + 2000, 'c', 500);
+		close_scene();
+	}
+}
+
+/* Its connection goes while it has things under way on others. */
+static void the_caller_goes(void **state)
+{
+	for (unsigned how = 0; how < 2; how++) {
+		struct fabric_kernel_info info;
+
+		open_scene(1, &plain);
+		call_script((const struct cmd[]){fill(0, 'q', 4000), rdma(WRITE, 1, 0, 0, 4000)}, 2, 1);
+		do {
+			assert_true(turn());
+			assert_true(fabric_kernel_info(s->f, 0, &info));
+		} while (!info.in_flight || !nic_acts(s->lent[1].qp));
+		if (how)
+			assert_int_equal(ep_modify(&s->called, &(struct nic_qp_attr){.state = NIC_QPS_RESET},
+						   NIC_QPA_STATE),
+					 0);
+		else
+			ep_fini(&s->called);
+		assert_int_equal(cuts, 0);
+		while (nic_acts(s->lent[1].qp))
+			assert_true(turn());
+		assert_int_equal(cuts, 1);
+		filled(s->peer[1].mem, 'q', 4000);
+		assert_true(fabric_kernel_info(s->f, 0, &info));
+		assert_int_equal(info.in_flight, 0);
+		fabric_reap(s->f);
+		if (!how) { /* so that the scene is closed as others */
+			struct ep_params p = {.rpc = true, .mem = MEM};
+
+			ep_init(&s->called, &s->w, 0, &p);
+		}
+		close_scene();
+	}
+}
+
+/* ---- lending ---- */
+
+static void rules_of_lending(void **state)
+{
+	struct ep_params uc = {.type = NIC_QPT_UC};
+	struct ep extra[ROOST_KERNEL_QPS], other;
+	unsigned number;
+
+	open_scene(1, &plain);
+	assert_int_equal(fabric_lend(s->f, 0x999, s->lent[0].qp, &number), -ENOENT);
+	ep_init(&other, &s->w, 0, &uc);
+	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &number), -EOPNOTSUPP);
+	ep_fini(&other);
+	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++) {
+		ep_init(&extra[i], &s->w, 0, &(struct ep_params){0});
+		lend(SCRIPT_OP, &extra[i], i + 1);
+	}
+	ep_init(&other, &s->w, 0, &(struct ep_params){0});
+	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &number), -ENOSPC);
+	/* The number of one that is gone is given again. */
+	ep_fini(&extra[7]);
+	lend(SCRIPT_OP, &other, 8);
+	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++)
+		if (i != 7)
+			ep_fini(&extra[i]);
+	ep_fini(&other);
+	close_scene();
+}
+
+/* While requests are under way, that are kept. */
+static void lent_in_mid_flight(void **state)
+{
+	struct roost_cqe cqe;
+	struct ep a, b;
+	unsigned number;
+
+	open_scene(1, &plain);
+	ep_init(&a, &s->w, 0, &(struct ep_params){.psn = 5});
+	ep_init(&b, &s->w, 1, &(struct ep_params){0});
+	ep_connect(&a, &b);
+	memset(a.mem, 'm', 65536);
+	for (unsigned i = 0; i < 40; i++) {
+		struct wr wr = wr_rdma(ROOST_OP_WRITE, &a, i * 1024, 1024, &b, i * 1024);
+
+		wr.wr_id = i;
+		ep_post(&a, &wr);
+		if (i % 8 == 7)
+			turn();
+	}
+	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, a.qp, &number), 0);
+	for (unsigned i = 0; i < 40; i++) {
+		assert_true(ep_wait_send(&a, &cqe, SEC));
+		assert_int_equal(cqe.wr_id, i);
+		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+	}
+	filled(b.mem, 'm', 40960);
+	ep_fini(&a);
+	ep_fini(&b);
+	close_scene();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_qp_goes),	    cmocka_unit_test(the_full_qp_goes),
+		cmocka_unit_test(given_up),	    cmocka_unit_test(replaced_meanwhile),
+		cmocka_unit_test(called),	    cmocka_unit_test(the_caller_goes),
+		cmocka_unit_test(rules_of_lending), cmocka_unit_test(lent_in_mid_flight),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
