@@ -229,6 +229,12 @@ struct cm_connect {
 /* Sends a REQ. -ENOBUFS: no room for a connection. */
 int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *c, void *user, struct cm_conn **out);
 
+/*
+ * Asks once more what was refused, in `delay` ns and with the same message; from CM_EV_REJECTED of a REQ, or CM_EV_SIDR_REPLY, on. Counts among
+ * max_retries. -EINVAL: nothing was asked, or it was not refused. -EAGAIN: no retries are left.
+ */
+int cm_ask_again(struct cm_conn *c, uint64_t now, uint64_t delay);
+
 /* The program has the request: it no longer counts against the listener's backlog. Before or after, cm_accept() and the like. */
 void cm_taken(struct cm_conn *c);
 

@@ -174,6 +174,21 @@ int cm_ready(struct cm_conn *c, const void *data, size_t data_len)
 	return 0;
 }
 
+/* ---- asking once more ---- */
+
+int cm_ask_again(struct cm_conn *c, uint64_t now, uint64_t delay)
+{
+	enum cm_attr asked = cm_saved_attr(c);
+
+	if (!c->active || c->state != CM_IDLE || (asked != CM_REQ && asked != CM_SIDR_REQ))
+		return -EINVAL;
+	if (c->retries >= c->max_retries)
+		return -EAGAIN;
+	cm_set_state(c, c->sidr ? CM_SIDR_REQ_SENT : CM_REQ_SENT);
+	wheel_add(&c->cm->wheel, &c->timer, now + delay);
+	return 0;
+}
+
 /* ---- passive ---- */
 
 void cm_taken(struct cm_conn *c)

@@ -165,6 +165,7 @@ static int start_connecting(struct rdmacm_id *id, const struct rdma_conn_param *
 	if (ret)
 		return ret;
 	id->state = RDMACM_CONNECT;
+	id->refused = 0;
 	rdmacm_started();
 	return 0;
 }
@@ -348,6 +349,40 @@ static int status_of(const struct cm_event *e)
 	return e->type == CM_EV_REJECTED ? e->reason : e->status;
 }
 
+/*
+ * A server that serves one client after the other ends its listener and makes the next one (perftest with -R does, twice for a test). Its
+ * client asks while it does; the Linux kernel refuses that, and a client that needs no system call to ask is there first. So who is connected to
+ * a service, and is told that nobody serves it, asks once more for a second. Requests to listeners of ours are held meanwhile: early.c.
+ */
+#define AGAIN_FIRST_NS 2000000u
+#define AGAIN_TIMES    9 /* each after twice the time: a second */
+
+static bool is_connected_to(const struct pkt_addr *dst, __be16 port)
+{
+	struct rdmacm_id *id;
+
+	list_for_each_entry (id, &agent.ids, link) {
+		if (id->conn && !id->passive && cm_conn_state(id->conn) == CM_ESTABLISHED &&
+		    rdma_get_dst_port(&id->id) == port && pkt_addr_eq(&id->dst, dst))
+			return true;
+	}
+	return false;
+}
+
+static bool says_nobody_serves(const struct cm_event *e)
+{
+	return (e->type == CM_EV_REJECTED && e->reason == CM_REJ_INVALID_SERVICE_ID) ||
+	       (e->type == CM_EV_SIDR_REPLY && e->status == CM_SIDR_UNSUPPORTED);
+}
+
+static bool asks_again(struct rdmacm_id *id, const struct cm_event *e)
+{
+	if (!says_nobody_serves(e) || id->refused == AGAIN_TIMES ||
+	    !is_connected_to(&id->dst, rdma_get_dst_port(&id->id)))
+		return false;
+	return !cm_ask_again(e->conn, rdmacm_now(), (uint64_t)AGAIN_FIRST_NS << id->refused++);
+}
+
 void rdmacm_on_cm_event(void *ctx, const struct cm_event *e)
 {
 	const struct translation *t = &translations[e->type];
@@ -358,6 +393,8 @@ void rdmacm_on_cm_event(void *ctx, const struct cm_event *e)
 		rdmacm_on_request(e);
 		return;
 	}
+	if (asks_again(id, e))
+		return;
 	rdmacm_await_no_rtu(id);
 	out = rdmacm_event_new(id, id, t->type);
 	if (!out)

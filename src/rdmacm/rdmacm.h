@@ -64,6 +64,7 @@ struct rdmacm_id {
 	uint8_t responder_resources, initiator_depth;
 	uint8_t gid_index;
 	uint8_t mtu;		  /* of the path: enum ibv_mtu */
+	uint8_t refused;	  /* how often it was told that nobody serves, and asked again */
 	uint32_t qpn;		  /* accepted with */
 	uint32_t psn;		  /* what the peer starts to send with */
 	struct pkt_addr src, dst; /* once bound to the device, once resolved */

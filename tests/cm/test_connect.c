@@ -98,6 +98,39 @@ static void a_service_that_nobody_serves_is_rejected_with_8(void **state)
 	pair_close(&p);
 }
 
+static void what_was_refused_may_be_asked_again(void **state)
+{
+	struct cm_connect c;
+	struct pair p;
+
+	pair_open(&p);
+	cm_unlisten(p.l);
+	c = connect_to(&p.a, &p.b, 0x11);
+	c.max_retries = 3;
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
+	assert_int_equal(cm_ask_again(p.ca, p.now, 1), -EINVAL); /* it is asked */
+	for (unsigned i = 0; i < c.max_retries; i++) {
+		pass(&p.a, &p.b, CM_REQ);
+		pass(&p.b, &p.a, CM_REJ);
+		assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_INVALID_SERVICE_ID);
+		assert_int_equal(cm_ask_again(p.ca, p.now, 1000000 << i), 0);
+		end_quiet(&p.a);
+		assert_in_range(end_wait(&p.a), 1000000 << i, 1100000 << i);
+	}
+	/* The last one finds a listener, and it is a connection as any other. */
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN | CM_LISTEN_IPV4, 0, &p, &p.l), 0);
+	pass(&p.a, &p.b, CM_REQ);
+	p.cb = end_told(&p.b, CM_EV_REQUEST)->conn;
+	assert_int_equal(cm_reject(p.cb, p.now, CM_REJ_CONSUMER, NULL, 0, NULL, 0), 0);
+	pass(&p.b, &p.a, CM_REJ);
+	assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_CONSUMER);
+	assert_int_equal(cm_ask_again(p.ca, p.now, 1), -EAGAIN);
+	assert_int_equal(cm_counters(p.a.cm)->retried[CM_REQ - CM_ATTR_FIRST], 3);
+	cm_release(p.cb, p.now);
+	cm_release(p.ca, p.now);
+	pair_close(&p);
+}
+
 static void a_program_rejects_with_28_and_a_lost_rej_is_said_again(void **state)
 {
 	const struct cm_event *e;
@@ -539,6 +572,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(both_ends_learn_what_the_other_said),
 		cmocka_unit_test(a_service_that_nobody_serves_is_rejected_with_8),
+		cmocka_unit_test(what_was_refused_may_be_asked_again),
 		cmocka_unit_test(a_program_rejects_with_28_and_a_lost_rej_is_said_again),
 		cmocka_unit_test(a_req_without_answer_is_retried_and_given_up),
 		cmocka_unit_test(a_lost_rep_is_sent_again_the_same),

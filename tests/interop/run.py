@@ -300,7 +300,7 @@ class Rig:
         # A kernel takes leave for a program that is killed: then one that met it by rdma_cm hears of its end, and may be content.
         if row.cm and 'DISCONNECT' in client.text():
             return []
-        if not client.status() or not re.search('completion with error|failed status', client.text(), re.I):
+        if not client.status() or not re.search(row.wanted or 'completion with error|failed status', client.text(), re.I):
             return [f'client: exit status {client.status()}, and no word of an error: its peer was killed']
         return []
 
@@ -316,8 +316,9 @@ class Rig:
             trouble.append(f"our capture: {found['bad_icrc']} packets with a bad ICRC, {found['refused']} refused")
         trouble += [f'our capture: {counts.get(key)} {key}, not {least} or more' for key, least in row.counts.items()
                     if counts.get(key, 0) < least]
-        # A lost ACK does not show when a later one covers it; a lost request does. A few pings may lose nothing.
-        if 'loss' in row.port and row.server == GUEST and not row.cm and not any(counts.get(key) for key in ('retransmitted', 'gaps', 'duplicates', 'reads_again')):
+        # A lost ACK does not show when a later one covers it; a lost request or answer does. A few pings may lose nothing.
+        shows = row.server == GUEST or 'read' in row.program or 'atomic' in row.program
+        if 'loss' in row.port and shows and not row.cm and not any(counts.get(key) for key in ('retransmitted', 'gaps', 'duplicates', 'reads_again')):
             trouble.append('our capture: nothing was lost')
         # Where the guest damages what it sends, nobody can say what was right.
         link = {'ok': True} if row.damages else self.pcap('--no-oracles', wire)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Connections by events: made, refused, ended; what each side is told. */
+#include <unistd.h>
+
 #include "fixture.h"
 
 #include <arpa/inet.h>
@@ -479,6 +481,41 @@ static void a_request_between_two_listeners_waits(void **state)
 	rdma_destroy_event_channel(ach);
 }
 
+/*
+ * The same with a peer that refuses at once, as the kernel does and as we do when the last listener is long gone: who is connected to the
+ * service asks again for a second. Who is not, has his answer.
+ */
+static void who_is_connected_asks_again_before_he_is_refused(void **state)
+{
+	struct rdma_conn_param param = {.qp_num = 99};
+	struct rdma_cm_event *e;
+	struct rdma_cm_id *a;
+	uint16_t port;
+	struct pair p;
+	bool served = false;
+
+	pair_open(&p, RDMA_PS_TCP);
+	port = port_of(p.listen);
+	for (int tries = 0; tries < 5 && !served; tries++) {
+		rdma_destroy_id(p.listen);
+		usleep(2100000); /* so that requests are not held (early.c) */
+		a = resolved(p.ach, RDMA_PS_TCP, port);
+		assert_int_equal(rdma_connect(a, &param), 0);
+		usleep(50000); /* it was refused by now, a few times */
+		p.listen = listener(p.lch, RDMA_PS_TCP, ours(port), 0);
+		served = heard(p.lch, p.ach);
+		if (served) {
+			e = next_event(p.lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+			rdma_destroy_id(e->id);
+			rdma_ack_cm_event(e);
+		}
+		assert_int_equal(expect(p.ach, RDMA_CM_EVENT_REJECTED), served ? 28 : 8);
+		rdma_destroy_id(a);
+	}
+	assert_true(served);
+	pair_close(&p);
+}
+
 static void events_move_with_their_id(void **state)
 {
 	struct rdma_event_channel *first = channel(), *second = channel();
@@ -522,6 +559,7 @@ int main(void)
 		cmocka_unit_test(a_port_is_taken_once_unless_it_is_shared),
 		cmocka_unit_test(a_listener_goes_with_requests_pending),
 		cmocka_unit_test(a_request_between_two_listeners_waits),
+		cmocka_unit_test(who_is_connected_asks_again_before_he_is_refused),
 		cmocka_unit_test(events_move_with_their_id),
 	};
 
