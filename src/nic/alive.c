@@ -11,7 +11,8 @@
  *
  * The question is a zero-length WRITE with the PSN before the oldest unacknowledged one: a duplicate, which every responder
  * acknowledges again and none executes (IBA 9.7.5.1.2, C9-105). With nic_qp_keepalive() it is also asked where nobody hinted, when nothing has
- * been heard for KEEP_NS; both ends must have agreed to that, since hardware does not do it.
+ * been heard for KEEP_NS; both ends must have agreed to that, since hardware does not do it. A process that is stopped does not answer either. Its
+ * NIC would, if it had one of its own: so who is seen to live, and not to read, is waited for (port_reader_of()).
  *
  * Who is gone is gone with all its queue pairs: so a destination (an address, and a lane there) is asked about, by one of them, in turns.
  */
@@ -24,6 +25,8 @@
 #define FORGET_NS   (3000 * MS_NS) /* the kernel sends one ICMP error a second (icmp_ratelimit) */
 #define KEEP_NS	    (1000 * MS_NS)
 #define KEEP_SILENT 8 /* questions in a row without an answer */
+#define KEEP_FAR                                                                                             \
+	30 /* the same of a peer of which nothing else is known: its machine may stand still for a while */
 
 /* PSNs that an answer of ours in flight may have. */
 #define ANSWERS_BACK 4096
@@ -206,6 +209,20 @@ void alive_heard(struct dest *d)
 	d->silent = 0;
 }
 
+static bool is_silent_for_good(const struct dest *d)
+{
+	if (d->silent <= KEEP_SILENT)
+		return false;
+	switch (port_reader_of(d->port, d->path)) {
+	case PORT_READER_STANDS:
+		return false;
+	case PORT_READER_READS:
+		return true;
+	default:
+		return d->silent > KEEP_FAR;
+	}
+}
+
 void alive_fire(struct dest *d)
 {
 	uint64_t now = d->pu->now;
@@ -219,15 +236,16 @@ void alive_fire(struct dest *d)
 	}
 	if (!d->keepers)
 		return;
-	if (!d->quiet) {
-		d->quiet = true; /* from now on */
-	} else if (++d->silent > KEEP_SILENT) {
-		d->silent = 0;
-		gone(d, true);
-		return;
-	} else {
+	if (d->quiet) {
+		d->silent++;
+		if (is_silent_for_good(d)) {
+			d->silent = 0;
+			gone(d, true);
+			return;
+		}
 		ask(d);
 	}
+	d->quiet = true; /* from now on */
 	wait_for(d, KEEP_NS);
 }
 

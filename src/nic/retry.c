@@ -93,12 +93,20 @@ static void probe(struct nic_qp *qp)
 	}
 }
 
+/* A process that is stopped has not got what was sent: a NIC of its own would have answered. Retries count from when it goes on. */
+static bool is_excused(const struct nic_qp *qp)
+{
+	return qp->sq.retries == 0 && port_reader_of(qp->dest->port, qp->dest->path) == PORT_READER_STANDS;
+}
+
 static void expire(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 
 	qp->pu->ctr.local_ack_timeout_err++;
-	if (!retry_count(qp))
+	if (is_excused(qp))
+		sq->retries = qp->attr.retry_cnt;
+	else if (!retry_count(qp))
 		return;
 	if (sq->backoff < BACKOFF_MAX_SHIFT)
 		sq->backoff++;

@@ -307,6 +307,11 @@ static void fault_path_put(struct port *p, struct port_path *path)
 	f->inner->ops->path_put(f->inner, path);
 }
 
+static enum port_reader fault_reader(struct port *p, const struct port_path *path)
+{
+	return port_reader_of(fault_port(p)->inner, path);
+}
+
 static int fault_join(struct port *p, const struct pkt_addr *group)
 {
 	struct port *in = fault_port(p)->inner;
@@ -485,6 +490,7 @@ static void fault_close(struct port *p)
 static const struct port_ops fault_ops = {
 	.path_get = fault_path_get,
 	.path_put = fault_path_put,
+	.reader = fault_reader,
 	.join = fault_join,
 	.leave = fault_leave,
 	.reserve = fault_reserve,

@@ -146,6 +146,11 @@ static void pcap_path_put(struct port *p, struct port_path *path)
 	c->inner->ops->path_put(c->inner, path);
 }
 
+static enum port_reader pcap_reader(struct port *p, const struct port_path *path)
+{
+	return port_reader_of(pcap_port(p)->inner, path);
+}
+
 static int pcap_join(struct port *p, const struct pkt_addr *group)
 {
 	struct port *in = pcap_port(p)->inner;
@@ -277,6 +282,7 @@ static void pcap_close(struct port *p)
 static const struct port_ops pcap_ops = {
 	.path_get = pcap_path_get,
 	.path_put = pcap_path_put,
+	.reader = pcap_reader,
 	.join = pcap_join,
 	.leave = pcap_leave,
 	.reserve = pcap_reserve,

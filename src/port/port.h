@@ -63,6 +63,13 @@ struct port_stats {
 	uint64_t tx_blocked;				     /* reserve said -EAGAIN */
 };
 
+/* What a port knows of who reads what it sends. */
+enum port_reader {
+	PORT_READER_UNKNOWN, /* nothing: it is on another machine, or nobody is there */
+	PORT_READER_READS,   /* has taken all of it */
+	PORT_READER_STANDS, /* lives, and has not: its process is stopped (by a signal, a debugger), or gets no CPU */
+};
+
 struct port_ops {
 	const char *name;
 
@@ -73,6 +80,9 @@ struct port_ops {
 	 */
 	struct port_path *(*path_get)(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);
 	void (*path_put)(struct port *p, struct port_path *path);
+
+	/* Asked when silence is about to be taken for an end. May do system calls. NULL: it never knows. */
+	enum port_reader (*reader)(struct port *p, const struct port_path *path);
 
 	/*
 	 * From now on (no more) what is sent to the group comes in, with the group's address as dst: also what this port sends, and what
@@ -158,6 +168,11 @@ struct port {
  * address of one endpoint), ENOMEM, or what the kernel said. Allocates; control path.
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
+
+static inline enum port_reader port_reader_of(struct port *p, const struct port_path *path)
+{
+	return p->ops->reader ? p->ops->reader(p, path) : PORT_READER_UNKNOWN;
+}
 
 static inline void port_close(struct port *p)
 {

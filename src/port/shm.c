@@ -434,10 +434,21 @@ static void close_port(struct port *p)
 	free(s);
 }
 
+/* The socket hangs up when the reader's process ends; one that is stopped leaves its ring as it is. */
+static enum port_reader reader(struct port *p, const struct port_path *base)
+{
+	const struct shm_tx *tx = ((const struct shm_path *)base)->tx;
+
+	if (!tx || tx->ring.broken)
+		return PORT_READER_UNKNOWN;
+	return shm_prod_unread(&tx->ring) ? PORT_READER_STANDS : PORT_READER_READS;
+}
+
 static const struct port_ops shm_ops = {
 	.name = "shm",
 	.path_get = path_get,
 	.path_put = path_put,
+	.reader = reader,
 	.join = shm_join,
 	.leave = shm_leave,
 	.reserve = reserve,

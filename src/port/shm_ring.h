@@ -212,6 +212,12 @@ static inline void shm_prod_publish_finished(struct shm_prod *p)
 	p->sent = p->last_pos;
 }
 
+/* Has the consumer not yet given back all that was published? */
+static inline bool shm_prod_unread(const struct shm_prod *p)
+{
+	return atomic_load_explicit(&p->ctl->head, memory_order_relaxed) != p->published;
+}
+
 /* Is there a packet? 1: yes, 0: no, -1: nonsense. */
 static inline int shm_cons_look(const struct shm_cons *c)
 {

@@ -306,6 +306,21 @@ static void sim_path_put(struct port *port, struct port_path *base)
 	free(path);
 }
 
+static enum port_reader sim_reader(struct port *port, const struct port_path *path)
+{
+	const struct sim *s = ((struct sim_port *)port)->sim;
+	enum port_reader found = PORT_READER_UNKNOWN;
+
+	for (unsigned i = 0; i < s->num_ports && s->params.readers; i++) {
+		if (!s->ports[i] || !pkt_addr_eq(&s->ports[i]->base.addr, &path->dst))
+			continue;
+		if (s->head[i] != s->tail[i])
+			return PORT_READER_STANDS;
+		found = PORT_READER_READS;
+	}
+	return found;
+}
+
 static int sim_join(struct port *port, const struct pkt_addr *group)
 {
 	struct sim_port *p = (struct sim_port *)port;
@@ -425,6 +440,7 @@ static const struct port_ops sim_ops = {
 	.name = "sim",
 	.path_get = sim_path_get,
 	.path_put = sim_path_put,
+	.reader = sim_reader,
 	.join = sim_join,
 	.leave = sim_leave,
 	.reserve = sim_reserve,

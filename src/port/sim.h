@@ -18,6 +18,7 @@ struct sim_params {
 	uint32_t window, read_window;	    /* as struct port reports them */
 	uint32_t mtu;			    /* 0: 4096 */
 	bool hints;			    /* who sends to nobody is told, as by an ICMP error */
+	bool readers;			    /* a port knows who reads, as on one machine */
 };
 
 /* Sees every packet as it is sent and, with `delivered`, as it arrives. For captures and oracles. */

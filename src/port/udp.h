@@ -172,6 +172,9 @@ void udp_path_put(struct port *p, struct port_path *path);
 /* Something sent to it failed for good: says so, once a path. */
 void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len);
 
+/* udp_reader.c */
+enum port_reader udp_reader(struct port *p, const struct port_path *path);
+
 /* udp_tx.c */
 int udp_tx_init(struct udp_port *u);
 void udp_tx_fini(struct udp_port *u);

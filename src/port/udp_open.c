@@ -416,6 +416,7 @@ static const struct port_ops udp_ops = {
 	.name = "udp",
 	.path_get = udp_path_get,
 	.path_put = udp_path_put,
+	.reader = udp_reader,
 	.join = udp_join,
 	.leave = udp_leave,
 	.reserve = udp_reserve,

@@ -17,6 +17,7 @@ static struct world W, *const w = &W;
 static struct ep A[2], B[2];
 static uint64_t packets, questions;
 static uint32_t asked_psn;
+static bool readers; /* the next world's ports know who reads */
 
 static void tap(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *src,
 		const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
@@ -40,7 +41,8 @@ static void begin(uint32_t s, bool hints, uint8_t timeout)
 	struct ep_params p = {.psn = s, .timeout = timeout, .mem = 1 << 20};
 
 	memset(w, 0, sizeof(*w));
-	world_init(w, 2, 7, &(struct sim_params){.delay_ns = 1000, .hints = hints});
+	world_init(w, 2, 7, &(struct sim_params){.delay_ns = 1000, .hints = hints, .readers = readers});
+	readers = false;
 	sim_set_tap(w->sim, tap, NULL);
 	for (int i = 0; i < 2; i++) {
 		ep_init(&A[i], w, 0, &p);
@@ -231,12 +233,53 @@ RULE(kept_alive)
 	world_kill(w, 1);
 	start = world_now(w);
 	asked = questions;
+	assert_true(ep_wait_recv(&A[0], &c, 40 * SEC));
+	assert_in_range(world_now(w) - start, 30 * SEC, 34 * SEC);
+	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
+	assert_int_not_equal(A[0].events & 1u << NIC_EVENT_QP_FATAL, 0);
+	assert_in_range(questions - asked, 7, 31);
+	assert_int_equal(nic_qp_state(A[1].qp), NIC_QPS_RTS);
+	end();
+}
+
+/* Where it is seen that a peer lives and stands still, nothing ends however long it takes: no idle connection, no busy one. */
+RULE(stopped)
+{
+	struct roost_cqe c;
+
+	readers = true;
+	begin(s, false, 14); /* 67 ms, and seven times more */
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(nic_qp_keepalive(w->nic[0], A[i].qp, true, world_now(w)), 0);
+	w->paused_until[1] = world_now(w) + 100 * SEC;
+	post_write(0);
+	world_run(w, world_now(w) + 99 * SEC);
+	assert_int_equal(A[0].events | A[1].events, 0);
+	assert_true(ep_wait_send(&A[0], &c, 5 * SEC));
+	assert_int_equal(c.status, NIC_WC_SUCCESS);
+	still_works();
+	assert_int_equal(count(ended), 0);
+	end();
+}
+
+/* One that reads and does not answer is as good as dead: the queue pair is gone, or the process is another one. */
+RULE(reads_and_is_silent)
+{
+	struct roost_sge sge;
+	struct roost_cqe c;
+	uint64_t start;
+
+	readers = true;
+	begin(s, false, TIMEOUT);
+	assert_int_equal(nic_qp_keepalive(w->nic[0], A[0].qp, true, world_now(w)), 0);
+	sge = ep_sge(&A[0], 0, 100);
+	ep_post_recv(&A[0], 5, &sge, 1);
+	ep_fini(&B[0]);
+	start = world_now(w);
 	assert_true(ep_wait_recv(&A[0], &c, 15 * SEC));
 	assert_in_range(world_now(w) - start, 8 * SEC, 12 * SEC);
 	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
-	assert_int_not_equal(A[0].events & 1u << NIC_EVENT_QP_FATAL, 0);
-	assert_in_range(questions - asked, 7, 9);
-	assert_int_equal(nic_qp_state(A[1].qp), NIC_QPS_RTS);
+	ep_init(&B[0], w, 1, &(struct ep_params){0});
 	end();
 }
 
@@ -296,6 +339,8 @@ int main(void)
 		cmocka_unit_test(forged_and_right),
 		cmocka_unit_test(forged_and_wrong),
 		cmocka_unit_test(kept_alive),
+		cmocka_unit_test(stopped),
+		cmocka_unit_test(reads_and_is_silent),
 		cmocka_unit_test(kept_alive_with_hints),
 		cmocka_unit_test(busy_is_not_asked),
 		cmocka_unit_test(only_reliable),

@@ -108,6 +108,39 @@ static void test_two_processes_and_sigkill(void **state)
 	port_close(a);
 }
 
+/* Who is absent, who reads, who stands still, who was killed while he did. */
+static void test_reader(void **state)
+{
+	struct port *a = srig_open("10.0.0.1", SHM_RING_MIN);
+	struct pkt_addr dst = srig_addr("10.0.0.2");
+	struct port_path *path = a->ops->path_get(a, &dst, 0);
+	enum port_reader seen = PORT_READER_STANDS;
+	int status;
+	pid_t pid;
+
+	assert_int_equal(a->ops->reader(a, path), PORT_READER_UNKNOWN);
+	pid = start_echo();
+	call(a, path, 1);
+	for (int i = 0; i < SRIG_WAIT_MS && seen != PORT_READER_READS; i++) {
+		usleep(1000);
+		seen = a->ops->reader(a, path);
+	}
+	assert_int_equal(seen, PORT_READER_READS);
+	assert_int_equal(kill(pid, SIGSTOP), 0);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	srig_send_now(a, path, 2);
+	assert_int_equal(a->ops->reader(a, path), PORT_READER_STANDS);
+	srig_kill(pid);
+	for (int i = 0; i < SRIG_WAIT_MS && seen != PORT_READER_UNKNOWN; i++) {
+		if (srig_send(a, path, 3))
+			a->ops->flush(a);
+		seen = a->ops->reader(a, path);
+		usleep(1000);
+	}
+	assert_int_equal(seen, PORT_READER_UNKNOWN);
+	port_close(a);
+}
+
 /* One that comes and goes is looked for less and less often; but once it has sent something, it gets its answer. */
 static void test_short_lives(void **state)
 {
@@ -359,6 +392,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_absent_peer),
 		TEST(test_two_processes_and_sigkill),
+		TEST(test_reader),
 		TEST(test_short_lives),
 		TEST(test_last_words),
 		TEST(test_room_outlives_the_peer),

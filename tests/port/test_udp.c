@@ -519,6 +519,36 @@ static void test_hints_v6(void **state)
 	hints(true);
 }
 
+/* The kernel shows what waits in a socket of this machine; of one that is not there, nothing. */
+static void reader(bool v6)
+{
+	struct pair p = open_pair(v6, "");
+	struct port_pkt pkts[PORT_BURST];
+
+	assert_int_equal(port_reader_of(p.a, p.to_b), PORT_READER_READS);
+	assert_int_equal(rig_send(p.a, p.to_b, 100, 0, 0x1230, 0), 0);
+	assert_true(p.a->ops->flush(p.a));
+	assert_int_equal(port_reader_of(p.a, p.to_b), PORT_READER_STANDS);
+	assert_int_equal(rig_burst(p.b, pkts, PORT_BURST), 1);
+	assert_int_equal(port_reader_of(p.a, p.to_b), PORT_READER_READS);
+	rig_close(p.b);
+	assert_int_equal(port_reader_of(p.a, p.to_b), PORT_READER_UNKNOWN);
+	p.a->ops->path_put(p.a, p.to_b);
+	rig_close(p.a);
+}
+
+static void test_reader_v4(void **state)
+{
+	reader(false);
+}
+
+static void test_reader_v6(void **state)
+{
+	if (!private_net)
+		skip();
+	reader(true);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -535,6 +565,8 @@ int main(void)
 		cmocka_unit_test_teardown(test_fork, rig_close_all),
 		cmocka_unit_test_teardown(test_paths, rig_close_all),
 		cmocka_unit_test_teardown(test_errors, rig_close_all),
+		cmocka_unit_test_teardown(test_reader_v4, rig_close_all),
+		cmocka_unit_test_teardown(test_reader_v6, rig_close_all),
 		cmocka_unit_test_teardown(test_choice, rig_close_all),
 		cmocka_unit_test_teardown(test_mtu, rig_close_all),
 		cmocka_unit_test_teardown(test_hints_v4, rig_close_all),
