@@ -133,6 +133,8 @@ struct roost_call {
 		from_in; /* the region: 0 is the caller's, n a granted one. 0 at each step, roost_in() changes it */
 	void *buf;	 /* in state or scratch; data of a reply also in memory of self that stays */
 	int (*put)(struct roost_call *c, uint64_t va, const void *buf, uint32_t len); /* roost_put() */
+	/* Not NULL: nobody else waits. Does what was asked for, as if the kernel had been called again; false: it has to be, after all. */
+	bool (*at_once)(struct roost_call *c);
 	/* given: operations on lent queue pairs */
 	uint32_t num_qps;		 /* numbers of queue pairs are 1 to this */
 	uint32_t qp_posted;		 /* the number of the last operation, counted from 1 */
@@ -367,6 +369,13 @@ static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, u
 	return (enum roost_qp_status)c->qp_status[number % ROOST_QP_OPS];
 }
 
+#define ROOST_GO_ON -1
+/* What the kernel returns for this; or ROOST_GO_ON: it is done already. */
+static inline int roost_wait(struct roost_call *c, enum roost_next next)
+{
+	return next == ROOST_AGAIN && c->at_once && c->at_once(c) ? ROOST_GO_ON : (int)next;
+}
+
 /* Straight code over the functions above. */
 #define ROOST_STEPS(c)                                                                                       \
 	switch ((c)->resume) {                                                                               \
@@ -378,7 +387,12 @@ static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, u
 #define ROOST_WAIT(c, what)                                                                                  \
 	do {                                                                                                 \
 		(c)->resume = __LINE__;                                                                      \
-		return what;                                                                                 \
+		{                                                                                            \
+			int roost_next_ = roost_wait(c, what);                                               \
+			if (roost_next_ != ROOST_GO_ON)                                                      \
+				return (enum roost_next)roost_next_;                                         \
+		}                                                                                            \
+		__attribute__((fallthrough));                                                                \
 	case __LINE__:;                                                                                      \
 	} while (0)
 

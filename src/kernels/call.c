@@ -149,17 +149,6 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 
 /* ---- sending ---- */
 
-/* The key of the region that a step has named, for this kind of access; 0: it has no such, or may not. */
-static nic_rpc_key region(const struct call *call, uint32_t n, uint32_t access)
-{
-	const struct standing *st;
-
-	if (likely(!n))
-		return call->rkey;
-	st = call->s->standing;
-	return n <= st->num_grants && (st->grants[n - 1].access & access) == access ? st->keys[n - 1] : 0;
-}
-
 static enum did wait_for_room(struct call *call)
 {
 	call->state = CALL_WAITING;
@@ -181,7 +170,7 @@ static int write_back(struct call *call, uint32_t off, uint32_t len, bool from, 
 		.len = len,
 		.buf = from ? NULL : c->buf,
 		.va = c->from,
-		.key = from ? region(call, c->from_in, NIC_ACCESS_REMOTE_READ) : 0,
+		.key = from ? call_region(call, c->from_in, NIC_ACCESS_REMOTE_READ) : 0,
 		.tail_len = tail ? sizeof(call->tail) : 0,
 		.has_imm = imm,
 		.imm = imm ? htobe32(call->head.mark) : 0,
@@ -235,7 +224,7 @@ static uint32_t local_key(const struct call *call)
 
 	if (c->buf || c->ask == ROOST_ASK_QP_WAIT)
 		return 0;
-	key = region(call, c->va_in, access);
+	key = call_region(call, c->va_in, access);
 	return nic_rpc_prefetch(call->q->qp, key, c->va, c->ask_len, access) ? (uint32_t)key : 0;
 }
 
@@ -338,11 +327,6 @@ void call_cut_off(struct call *call, uint32_t status, uint32_t len)
 	call_end(call, status, len);
 }
 
-static bool may(const struct call *call, uint32_t in, uint64_t va, uint32_t access)
-{
-	return nic_rpc_prefetch(call->q->qp, region(call, in, access), va, call->c.ask_len, access);
-}
-
 /* The kernel has replied. */
 static void replied(struct call *call)
 {
@@ -356,7 +340,8 @@ static void replied(struct call *call)
 		call_end(call, ROOST_RPC_FAILED, call->sent);
 	else if (c->ask_len > c->room)
 		call_end(call, ROOST_RPC_TOO_LONG, c->ask_len);
-	else if (c->ask == ROOST_ASK_REPLY_FROM && !may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ))
+	else if (c->ask == ROOST_ASK_REPLY_FROM &&
+		 !call_may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ))
 		call_end(call, ROOST_RPC_ACCESS, 0);
 	else
 		conclude(call, c->status, c->ask_len);
@@ -367,30 +352,7 @@ static void replied(struct call *call)
 /* Does what the kernel asked for. */
 static enum did perform(struct call *call)
 {
-	struct roost_call *c = &call->c;
-	struct nic_qp *qp = call->q->qp;
-	int rc = 0;
-
-	switch ((enum roost_ask)c->ask) {
-	case ROOST_ASK_READ:
-		if (likely(call->at && call->epoch == call->q->pu->epoch))
-			rc = nic_rpc_take(qp, c->buf, call->at, c->ask_len);
-		else
-			rc = nic_rpc_read(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va, c->buf,
-					  c->ask_len);
-		break;
-	case ROOST_ASK_WRITE:
-		rc = nic_rpc_write(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_WRITE), c->va, c->buf,
-				   c->ask_len);
-		break;
-	case ROOST_ASK_COPY:
-		rc = nic_rpc_copy(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_WRITE), c->va,
-				  region(call, c->from_in, NIC_ACCESS_REMOTE_READ), c->from, c->ask_len);
-		break;
-	case ROOST_ASK_CAS:
-		rc = nic_rpc_cmp_swap(qp, region(call, c->va_in, NIC_ACCESS_REMOTE_ATOMIC), c->va, c->buf,
-				      c->from);
-		break;
+	switch ((enum roost_ask)call->c.ask) {
 	case ROOST_ASK_SEND:
 	case ROOST_ASK_SEND_FROM:
 		return send_piece(call);
@@ -399,15 +361,12 @@ static enum did perform(struct call *call)
 	case ROOST_ASK_QP_SEND:
 	case ROOST_ASK_QP_WAIT:
 		return act(call);
-	case ROOST_ASK_NONE:
-	case ROOST_ASK_REPLY:
-	case ROOST_ASK_REPLY_FROM:
-		break;
+	default:
+		if (likely(!call_access(call)))
+			return DID;
+		call_cut_off(call, ROOST_RPC_ACCESS, call->sent);
+		return ENDED;
 	}
-	if (likely(!rc))
-		return DID;
-	call_cut_off(call, ROOST_RPC_ACCESS, call->sent);
-	return ENDED;
 }
 
 /* Is what it asked for to be had? 0, or the status to end with. What is in memory is sent for. */
@@ -418,23 +377,23 @@ static uint32_t asked(struct call *call)
 
 	switch ((enum roost_ask)c->ask) {
 	case ROOST_ASK_READ:
-		call->at = nic_rpc_fetch(call->q->qp, region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va,
-					 c->ask_len);
+		call->at = nic_rpc_fetch(call->q->qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_READ),
+					 c->va, c->ask_len);
 		call->epoch = call->q->pu->epoch;
 		ok = call->at || !c->ask_len;
 		break;
 	case ROOST_ASK_WRITE:
-		ok = may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_WRITE);
+		ok = call_may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_WRITE);
 		break;
 	case ROOST_ASK_COPY:
-		ok = may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ) &&
-		     may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_WRITE);
+		ok = call_may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ) &&
+		     call_may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_WRITE);
 		break;
 	case ROOST_ASK_CAS:
-		ok = may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_ATOMIC);
+		ok = call_may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_ATOMIC);
 		break;
 	case ROOST_ASK_SEND_FROM:
-		ok = may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ);
+		ok = call_may(call, c->from_in, c->from, NIC_ACCESS_REMOTE_READ);
 		/* fall through */
 	case ROOST_ASK_SEND:
 		if (ok && call->head.reply_len && c->ask_len > c->room - call->sent)
@@ -478,6 +437,43 @@ static void stepped(struct call *call, enum roost_next next)
 	}
 }
 
+/* One less of those that are left; and what it asked for is done with. */
+static inline void begin_step(struct call *call)
+{
+	struct fabric_pu *pu = call->q->pu;
+
+	call->steps--;
+	call->q->used++;
+	pu->ctr.steps++;
+	call->s->pu[pu->index].ctr.steps++;
+	call->c.ask = ROOST_ASK_NONE;
+	call->c.va_in = call->c.from_in = 0;
+}
+
+/*
+ * roost_call.at_once, of a call that has the turn to itself: the way through the queues would lead back here, with nothing done meanwhile. What is
+ * at an end (the turn, its steps), or refused, takes that way nevertheless.
+ */
+static bool at_once(struct roost_call *c)
+{
+	struct call *call = container_of(c, struct call, c);
+	struct fabric_pu *pu = call->q->pu;
+
+	if (c->ask != ROOST_ASK_READ && c->ask != ROOST_ASK_WRITE && c->ask != ROOST_ASK_COPY &&
+	    c->ask != ROOST_ASK_CAS)
+		return false;
+	if (unlikely(pu->done >= RUN_BUDGET || !call->steps || !has_steps(call->q)))
+		return false;
+	call->at = NULL;
+	if (unlikely(call_access(call))) {
+		call->refused = true;
+		return false;
+	}
+	pu->done++;
+	begin_step(call);
+	return true;
+}
+
 /* Runs the kernel once. Within a guard's scope. */
 static void step(struct call *call)
 {
@@ -489,12 +485,7 @@ static void step(struct call *call)
 		call_cut_off(call, ROOST_RPC_BOUND, call->sent);
 		return;
 	}
-	call->steps--;
-	call->q->used++;
-	pu->ctr.steps++;
-	call->s->pu[call->q->pu->index].ctr.steps++;
-	call->c.ask = ROOST_ASK_NONE;
-	call->c.va_in = call->c.from_in = 0;
+	begin_step(call);
 	call->c.num_grants = call->s->standing->num_grants;
 	call->c.num_qps = call->s->standing->num_lent;
 	pu->running = call;
@@ -556,6 +547,7 @@ static void __attribute__((noinline)) run_round(struct fabric_pu *pu)
 		if (!list_empty(&q->ready))
 			list_add_tail(&q->link, &pu->ready);
 		pu->done++;
+		call->c.at_once = list_empty(&pu->ready) ? at_once : NULL;
 		advance(call);
 	}
 }
@@ -587,6 +579,7 @@ static bool may_drive(struct call *call)
 
 static void __attribute__((noinline)) drive_steps(struct call *call, unsigned budget)
 {
+	call->c.at_once = NULL; /* there may be others behind this packet */
 	for (; budget && may_drive(call) && has_steps(call->q); budget--) {
 		if (list_linked(&call->link))
 			list_del(&call->link);

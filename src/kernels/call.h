@@ -185,6 +185,14 @@ void call_count_end(const struct call *call, uint32_t status);
 /* deliver.c */
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
 
+/* access.c */
+/* The key of the region that a step has named, for this kind of access; 0: it has no such, or may not. */
+nic_rpc_key call_region(const struct call *call, uint32_t n, uint32_t access);
+/* May it have the c->ask_len bytes at va? They are sent for. */
+bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access);
+/* Does the access that the kernel asked for: 0, or it is refused; nothing, when it asked for something else. */
+int call_access(struct call *call);
+
 /* call.c */
 /* A slot, for a call of this kernel (NULL: none stands); NULL: there is none free. */
 struct call *call_take(struct call_qp *q, struct served *s, uint64_t op, uint32_t rkey);

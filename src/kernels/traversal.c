@@ -12,6 +12,9 @@ struct traversal {
 	struct roost_traversal_params p;
 	uint64_t at; /* address of the element */
 	uint32_t looked;
+	bool chain;		    /* what lists and hash chains are: is_chain() */
+	uint32_t key_off, next_off; /* of a chain: bytes into the element */
+	uint64_t key;		    /* as it lies in memory */
 	uint8_t element[ROOST_TRAVERSAL_MAX_ELEMENT] __attribute__((aligned(64)));
 };
 
@@ -180,6 +183,30 @@ static inline bool follow(struct traversal *s)
 	}
 }
 
+/* One key of 8 bytes, which must be equal, and one next element: then a hop is two loads and a compare. */
+static bool is_chain(struct traversal *s)
+{
+	const struct roost_traversal_params *p = &s->p;
+	int pos = next_key(p->key_mask, 0);
+
+	if (pos < 0 || next_key(p->key_mask, pos + 1) >= 0 || p->key_len != sizeof(s->key) ||
+	    p->predicate != ROOST_TRAVERSAL_EQUAL || p->next != ROOST_TRAVERSAL_NEXT_FIXED ||
+	    !inside(s, p->next_pos, sizeof(uint64_t)))
+		return false;
+	memcpy(&s->key, p->key, sizeof(s->key));
+	s->key_off = (uint32_t)pos * UNIT;
+	s->next_off = (uint32_t)p->next_pos * UNIT;
+	return true;
+}
+
+static inline uint64_t word_at(const struct traversal *s, uint32_t off)
+{
+	uint64_t word;
+
+	memcpy(&word, s->element + off, sizeof(word));
+	return word;
+}
+
 static enum roost_next found(struct roost_call *c, const struct traversal *s, int key)
 {
 	const struct roost_traversal_params *p = &s->p;
@@ -204,10 +231,17 @@ static enum roost_next traversal(struct roost_call *c)
 	ROOST_STEPS(c);
 	if (!take_params(s, c))
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	s->chain = is_chain(s);
 	for (s->looked = 0; s->at; s->looked++) {
 		if (s->looked == s->p.bound)
 			ROOST_FAIL(c, ROOST_RPC_BOUND);
 		ROOST_READ(c, s->at, s->element, s->p.element_len);
+		if (s->chain) {
+			if (word_at(s, s->key_off) == s->key)
+				return found(c, s, (int)(s->key_off / UNIT));
+			s->at = le64toh(word_at(s, s->next_off));
+			continue;
+		}
 		key = match(s);
 		if (key >= 0)
 			return found(c, s, key);

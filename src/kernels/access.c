@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory that a step asks for: which region it lies in, whether it may be had, and the access itself. */
+#include "kernels/call.h"
+
+nic_rpc_key call_region(const struct call *call, uint32_t n, uint32_t access)
+{
+	const struct standing *st;
+
+	if (likely(!n))
+		return call->rkey;
+	st = call->s->standing;
+	return n <= st->num_grants && (st->grants[n - 1].access & access) == access ? st->keys[n - 1] : 0;
+}
+
+bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access)
+{
+	return nic_rpc_prefetch(call->q->qp, call_region(call, in, access), va, call->c.ask_len, access);
+}
+
+int call_access(struct call *call)
+{
+	struct roost_call *c = &call->c;
+	struct nic_qp *qp = call->q->qp;
+
+	switch ((enum roost_ask)c->ask) {
+	case ROOST_ASK_READ:
+		if (likely(call->at && call->epoch == call->q->pu->epoch))
+			return nic_rpc_take(qp, c->buf, call->at, c->ask_len);
+		return nic_rpc_read(qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va, c->buf,
+				    c->ask_len);
+	case ROOST_ASK_WRITE:
+		return nic_rpc_write(qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_WRITE), c->va, c->buf,
+				     c->ask_len);
+	case ROOST_ASK_COPY:
+		return nic_rpc_copy(qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_WRITE), c->va,
+				    call_region(call, c->from_in, NIC_ACCESS_REMOTE_READ), c->from,
+				    c->ask_len);
+	case ROOST_ASK_CAS:
+		return nic_rpc_cmp_swap(qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_ATOMIC), c->va,
+					c->buf, c->from);
+	default:
+		return 0;
+	}
+}
