@@ -91,8 +91,8 @@ static json_t *find_node(int dirfd, const char *word)
 		return node;
 	json_decref(node);
 	if (found)
-		opt_failed(&cmd, "%u nodes are %s; say which by its process number (roost stat node)", found,
-			   word ? "called so" : "running");
+		opt_failed(&cmd, "%u nodes are %s; say which by its process number: roost stat shows them",
+			   found, word ? "called so" : "running");
 	else if (mutes)
 		opt_failed(&cmd, "a node does not answer; is it stopped?");
 	else if (word)

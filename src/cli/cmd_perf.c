@@ -351,36 +351,28 @@ static int initiate(struct oob *oob, struct perf_shared *shared, const char *kin
 		json_decref(rows);
 		return opt_failed(&cmd, "%s", err);
 	}
-	if (!want.json) {
+	if (want.json) {
+		report_json(&job, kind, rows, want.sweep, machine);
+	} else {
 		report_text(&job, kind, rows, want.sweep);
 		json_decref(rows);
-		return CLI_OK;
 	}
-	return report_json(&job, kind, rows, want.sweep, machine) ? CLI_OK
-								  : opt_failed(&cmd, "can't write to stdout");
+	return CLI_OK;
 }
 
 /* The target's side. Its errors go to the initiator, which prints them. */
-static int target(struct oob *oob, struct perf_shared *shared, char *err)
-{
-	struct perf_nic nic;
-	int rc = perf_nic_open(&nic);
-
-	if (rc < 0) {
-		snprintf(err, PERF_ERR_LEN, "%s", nic.err);
-		oob_send_error(oob, err);
-	} else {
-		rc = perf_target(&nic, oob, shared, err);
-	}
-	perf_nic_close(&nic);
-	return rc;
-}
-
 static int local_target(struct local *lo, void *shared)
 {
 	char err[PERF_ERR_LEN];
+	struct perf_nic nic;
+	int rc = perf_nic_open(&nic);
 
-	return target(&lo->oob, shared, err) < 0 ? CLI_FAILED : CLI_OK;
+	if (rc < 0)
+		oob_send_error(&lo->oob, nic.err);
+	else
+		rc = perf_target(&nic, &lo->oob, shared, err);
+	perf_nic_close(&nic);
+	return rc < 0 ? CLI_FAILED : CLI_OK;
 }
 
 static int run_local(void)
@@ -439,19 +431,29 @@ static void say_listening(void *arg)
 	fprintf(stderr, "roost perf: waiting for a client on TCP port %u\n", (unsigned)want.tcp_port);
 }
 
+/* The NIC before the client: what is wrong with the port, its own side says at once. */
 static int run_server(void)
 {
 	char err[PERF_ERR_LEN];
+	struct perf_nic nic;
 	struct oob oob;
-	int fd, rc;
+	int fd, rc = perf_nic_open(&nic);
 
-	fd = oob_accept(want.bind, (unsigned)want.tcp_port, say_listening, NULL, err, sizeof(err));
-	if (fd < 0)
-		return opt_failed(&cmd, "%s", err);
-	oob_init(&oob, fd);
-	rc = target(&oob, NULL, err);
-	oob_close(&oob);
-	return rc < 0 ? opt_failed(&cmd, "%s", err) : CLI_OK;
+	if (rc < 0) {
+		opt_failed(&cmd, "%s", nic.err);
+		goto close_nic;
+	}
+	rc = fd = oob_accept(want.bind, (unsigned)want.tcp_port, say_listening, NULL, err, sizeof(err));
+	if (rc >= 0) {
+		oob_init(&oob, fd);
+		rc = perf_target(&nic, &oob, NULL, err);
+		oob_close(&oob);
+	}
+	if (rc < 0)
+		opt_failed(&cmd, "%s", err);
+close_nic:
+	perf_nic_close(&nic);
+	return rc < 0 ? CLI_FAILED : CLI_OK;
 }
 
 int cmd_perf(int argc, char **argv)

@@ -150,7 +150,8 @@ static int watch(int dirfd, char **names, int n)
 		else if (!json && i)
 			putchar('\n');
 		print(nics, before, (double)(now - then) / 1e9, rc);
-		fflush(stdout);
+		if (fflush(stdout) != 0) /* nobody sees it any more */
+			looks = i + 1;
 		json_decref(before);
 		before = nics;
 		then = now;

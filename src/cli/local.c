@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -28,13 +29,19 @@ static void loopback_address(unsigned side, char *buf, size_t n)
 	snprintf(buf, n, "127.%u.%u.%u", id >> 16 & 0x7f, id >> 8 & 0xff, id & 0xff);
 }
 
+/* Of IPv6 there is one alone. */
+static bool is_loopback(const uint8_t raw[16])
+{
+	return memcmp(raw, &in6addr_loopback, 16) == 0;
+}
+
 /* The address after `text`. False when it is none, or the last of its kind. */
 static bool next_address(const char *text, char *buf, size_t n)
 {
 	uint8_t raw[16];
 	int len, family = strchr(text, ':') ? AF_INET6 : AF_INET;
 
-	if (inet_pton(family, text, raw) != 1)
+	if (inet_pton(family, text, raw) != 1 || (family == AF_INET6 && is_loopback(raw)))
 		return false;
 	len = family == AF_INET6 ? 16 : 4;
 	if (++raw[len - 1] == 0)

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* `roost`: a table of subcommands. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
 
@@ -48,24 +52,62 @@ static void help(void)
 	       "  roost perf write --local --port shm --size 64K\n");
 }
 
+/*
+ * Descriptors 0 to 2 that are closed would be given to the first files and sockets, and get what is printed. Reading only: a write fails, as it would
+ * have; a program under `roost run` finds them closed.
+ */
+static void fill_closed(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
+/* What was asked has happened only if its output is where it was to go. */
+static int finish(const char *name, int status)
+{
+	bool failed = ferror(stdout);
+
+	errno = 0;
+	if (fflush(stdout) == 0 && !failed)
+		return status;
+	fprintf(stderr, "roost %s: can't write the output: %s\n", name,
+		errno ? strerror(errno) : "is there room where stdout goes?");
+	return status == CLI_OK ? CLI_FAILED : status;
+}
+
+static int run(int argc, char **argv)
+{
+	for (size_t i = 0; i < NUM_COMMANDS; i++) {
+		if (strcmp(argv[0], commands[i].name) == 0)
+			return finish(argv[0], commands[i].run(argc, argv));
+	}
+	fprintf(stderr, "roost: no command '%s'; `roost --help` lists them\n", argv[0]);
+	return CLI_USAGE;
+}
+
 int main(int argc, char **argv)
 {
+	char *help_of[] = {argc > 2 ? argv[2] : NULL, "--help", NULL};
+
+	fill_closed();
 	if (argc < 2) {
 		fprintf(stderr, "roost: which command? `roost --help` lists them; `roost demo` is a start\n");
 		return CLI_USAGE;
 	}
+	if (strcmp(argv[1], "help") == 0 && argc > 2)
+		return run(2, help_of);
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
 		help();
-		return CLI_OK;
+		return finish("--help", CLI_OK);
 	}
 	if (strcmp(argv[1], "--version") == 0) {
 		printf("roost %s\n", ROOST_VERSION);
-		return CLI_OK;
+		return finish("--version", CLI_OK);
 	}
-	for (size_t i = 0; i < NUM_COMMANDS; i++) {
-		if (strcmp(argv[1], commands[i].name) == 0)
-			return commands[i].run(argc - 1, argv + 1);
-	}
-	fprintf(stderr, "roost: no command '%s'; `roost --help` lists them\n", argv[1]);
-	return CLI_USAGE;
+	return run(argc - 1, argv + 1);
 }

@@ -106,6 +106,12 @@ static bool empty(const char *line)
 	return line[strspn(line, " \t\r\n")] == '\0';
 }
 
+static int unreadable(struct node_region *r, const char *path)
+{
+	snprintf(r->err, sizeof(r->err), "can't read %s: %s", path, strerror(errno));
+	return -EIO;
+}
+
 static int add_lines(struct building *b, FILE *f, const char *path)
 {
 	uint64_t number = 0;
@@ -125,6 +131,8 @@ static int add_lines(struct building *b, FILE *f, const char *path)
 			rc = add(b, node_key(line), value, strlen(value));
 		}
 	}
+	if (rc == 0 && ferror(f)) /* a folder, too: it opens, and can't be read */
+		rc = unreadable(b->r, path);
 	free(line);
 	return rc;
 }
@@ -146,10 +154,8 @@ int node_table_read(struct node_region *r, const char *path)
 	struct building b;
 	int rc;
 
-	if (!f) {
-		snprintf(r->err, sizeof(r->err), "can't read %s: %s", path, strerror(errno));
-		return -EIO;
-	}
+	if (!f)
+		return unreadable(r, path);
 	rc = begin(&b, r, count_lines(f));
 	if (rc == 0)
 		rc = add_lines(&b, f, path);

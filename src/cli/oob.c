@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cli/oob.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -51,6 +52,15 @@ void oob_close(struct oob *o)
 }
 
 /* Splits HOST, HOST:PORT, [V6] and [V6]:PORT. A bare IPv6 address has several colons, and no port. */
+/* getaddrinfo() takes numbers beyond, and drops their high bits. */
+static bool port_ok(const char *port)
+{
+	char *end;
+	unsigned long v = strtoul(port, &end, 10);
+
+	return isdigit((unsigned char)port[0]) && *end == '\0' && v > 0 && v <= UINT16_MAX;
+}
+
 static bool split_host(const char *where, char *host, size_t n, char *port, size_t pn)
 {
 	const char *end, *colon;
@@ -63,7 +73,7 @@ static bool split_host(const char *where, char *host, size_t n, char *port, size
 		snprintf(host, n, "%.*s", (int)(end - where - 1), where + 1);
 		if (end[1] == ':')
 			snprintf(port, pn, "%s", end + 2);
-		return end[1] == '\0' || end[1] == ':';
+		return (end[1] == '\0' || end[1] == ':') && port_ok(port);
 	}
 	colon = strchr(where, ':');
 	if (colon && !strchr(colon + 1, ':')) {
@@ -72,7 +82,7 @@ static bool split_host(const char *where, char *host, size_t n, char *port, size
 	} else {
 		snprintf(host, n, "%s", where);
 	}
-	return host[0] != '\0' && port[0] != '\0';
+	return host[0] != '\0' && port_ok(port);
 }
 
 static int connect_within(int fd, const struct addrinfo *ai, int ms)
@@ -106,7 +116,8 @@ int oob_connect(const char *where, uint64_t timeout_ns, char *err, size_t errlen
 	int rc, fd = -1;
 
 	if (!split_host(where, host, sizeof(host), port, sizeof(port))) {
-		snprintf(err, errlen, "'%s' is no address: HOST, HOST:PORT or [IPV6]:PORT", where);
+		snprintf(err, errlen,
+			 "'%s' is no address: HOST, HOST:PORT or [IPV6]:PORT, ports being 1 to 65535", where);
 		return -EINVAL;
 	}
 	rc = getaddrinfo(host, port, &hints, &list);

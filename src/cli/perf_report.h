@@ -11,7 +11,7 @@ json_t *report_row(const struct perf_job *job, const struct perf_result *bw, con
  * All of it: `rows` of one size, or many of a sweep; where = kind of port, and path MTU. Prints one JSON object and a newline, last.
  * Takes the references to rows and machine. False when stdout can't be written.
  */
-bool report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep, json_t *machine);
+void report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep, json_t *machine);
 void report_text(const struct perf_job *job, const char *port, const json_t *rows, bool sweep);
 
 #endif

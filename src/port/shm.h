@@ -122,6 +122,7 @@ struct shm_port {
 	struct port base;
 	struct shm_end listen, kick; /* kick: an eventfd that wakes a sleeper on base.fd from control() */
 	int dirfd, spare_fd;
+	bool said_descriptors;
 	struct shm_claim claim;
 	uint32_t ring_size;
 	bool armed, forked;

@@ -136,6 +136,16 @@ static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 	return fd;
 }
 
+/* Peers see no more of it than that nobody answers. */
+static void say_descriptors(struct shm_port *s, int rc)
+{
+	if ((rc != -EMFILE && rc != -ENFILE) || s->said_descriptors)
+		return;
+	s->said_descriptors = true;
+	log_error(
+		"shm: no file descriptor for a peer's ring: raise the limit (ulimit -n), each peer takes two");
+}
+
 static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
 			      const struct pkt_addr *group)
 {
@@ -173,6 +183,7 @@ unmap:
 close_end:
 	end_close(s, &tx->end);
 free_tx:
+	say_descriptors(s, rc);
 	free(tx);
 	return NULL;
 }
@@ -489,6 +500,7 @@ static void accept_all(struct shm_port *s)
 		int fd = sys_accept4(s->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 		if (fd == -EMFILE || fd == -ENFILE) {
+			say_descriptors(s, fd);
 			refuse_one(s);
 			return;
 		}

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Help is there with an example; nonsense gets one line and a status that is not 0."""
-from cli import check, finish, one_line_error, run
+import subprocess
+
+from cli import ROOST, check, finish, one_line_error, run
 
 COMMANDS = ['demo', 'run', 'node', 'call', 'kernel', 'perf', 'limits', 'devices', 'stat', 'pcap']
 
@@ -57,6 +59,10 @@ FAILS = [
     (['perf', 'write', '--port', 'udp,loss=2'], 'loss'),
     (['perf', 'write', '--connect', '127.0.0.1:1'], '--server'),
     (['perf', 'write', '--connect', ':'], 'HOST'),
+    (['perf', 'write', '--connect', '127.0.0.1:99999'], '65535'),
+    (['perf', '--server', '--port', 'tcp'], 'tcp'),
+    (['node', '--port', 'shm', '--table', '/'], 'directory'),
+    (['pcap', '/nonexistent'], '/nonexistent'),
 ]
 
 for args in (['--help'], ['-h'], ['help']):
@@ -69,6 +75,22 @@ for c in COMMANDS:
           and f'roost {c}' in r.stdout.split('examples:')[-1] and not r.stderr, r)
     long = [line for line in r.stdout.splitlines() if len(line) > 100]
     check(f'{c} --help fits a terminal', not long, r)
+    check(f'help {c}', run('help', c).stdout == r.stdout)
+one_line_error('help of nothing', run('help', 'nope'), 2, 'nope')
+
+# What can't be written did not happen: a full disk, a closed stdout.
+for args in (['--help'], ['--version'], ['perf', '--help'], ['devices', '--port', 'shm'], ['stat', '--json'], ['stat', '--watch', '0.05'],
+             ['perf', 'write', '--port', 'shm', '--iters', '10'], ['perf', 'write', '--port', 'shm', '--iters', '10', '--json']):
+    for shell in ('>/dev/full', '>&-'):
+        r = subprocess.run(['sh', '-c', f'exec "$@" {shell}', 'sh', ROOST, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                           timeout=100, check=False)
+        one_line_error(f'{args} {shell}', r, 1, "can't write")
+r = run('run', '--', 'sh', '-c', 'test -e /proc/self/fd/1 || exit 9')
+check('a program has its stdout', r.returncode == 0, r)
+r = subprocess.run(['sh', '-c', 'exec "$@" >&-', 'sh', ROOST, 'run', '--', 'sh', '-c', 'test -e /proc/$$/fd/1 || exit 9'], capture_output=True,
+                   text=True, timeout=100, check=False)
+check('a program finds closed what was closed', r.returncode == 9, r)
+
 r = run('--version')
 check('--version', r.returncode == 0 and r.stdout.startswith('roost '), r)
 
