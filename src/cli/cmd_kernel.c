@@ -138,9 +138,9 @@ static void list_row(struct table *t, const json_t *k)
 	table_row(t, cells);
 }
 
-static const char *const stat_keys[] = {"calls",     "ended_ok", "ended_other",	 "bad_params",
-					"access",    "too_long", "bound",	 "dropped",
-					"in_flight", "steps",	 "payload_bytes"};
+static const char *const stat_keys[] = {"calls",    "ended_ok",	 "ended_other", "bad_params",	"access",
+					"too_long", "bound",	 "faults",	"stuck",	"disabled",
+					"dropped",  "in_flight", "steps",	"payload_bytes"};
 #define STAT_COLUMNS (1 + sizeof(stat_keys) / sizeof(stat_keys[0]))
 
 static void stat_row(struct table *t, const json_t *k)
@@ -157,8 +157,8 @@ static void show(const json_t *node, enum verb verb)
 {
 	static const char *const list_head[] = {"kernel", "op-code", "version", "is"};
 	static const char *const stat_head[STAT_COLUMNS] = {
-		"kernel",   "calls", "ok",	"own status", "bad params", "access",
-		"too long", "bound", "dropped", "under way",  "steps",	    "payload bytes"};
+		"kernel",  "calls", "ok",	"own status", "bad params", "access", "too long",     "bound",
+		"crashed", "stuck", "disabled", "dropped",    "under way",  "steps",  "payload bytes"};
 	struct table t;
 	json_t *k;
 	size_t i;

@@ -18,6 +18,7 @@
 #include "roost/node.h"
 
 #define DEFAULT_MEMORY (UINT64_C(64) << 20)
+#define LEAVING_MS     100 /* between looks whether a version has no calls any more */
 
 static struct {
 	const char *port, *kernels, *table;
@@ -102,23 +103,25 @@ static void announce(void)
 	json_decref(all);
 }
 
-/* Sleeps for connections, requests, and the end. The NIC's service thread does the rest. */
+/* Sleeps for connections, requests, the last calls of versions that leave, and the end. The NIC's service thread does the rest. */
 static int serve(int signals)
 {
 	struct pollfd p[2 + NODE_CONTROL_FDS];
+	bool leaving = false;
 	int rc = 0;
 
 	p[0] = (struct pollfd){.fd = signals, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = node.channel->fd, .events = POLLIN};
 	while (rc == 0) {
 		node_control_fds(&control, p + 2);
-		if (poll(p, sizeof(p) / sizeof(p[0]), -1) < 0)
+		if (poll(p, sizeof(p) / sizeof(p[0]), leaving ? LEAVING_MS : -1) < 0)
 			continue;
 		if (p[0].revents)
 			return CLI_OK;
 		if (p[1].revents)
 			rc = node_on_event(&node);
-		node_control_serve(&control, p + 2);
+		if (node_control_serve(&control, p + 2) || leaving)
+			leaving = node_reap(&node);
 	}
 	return opt_failed(&cmd, "%s", node.err);
 }

@@ -52,6 +52,8 @@ void node_close(struct node *n);
 
 /* The built-in ones with these names, apart by commas; "all", "none". */
 int node_deploy(struct node *n, const char *names);
+/* Ends versions that were replaced or unloaded and have no calls any more. True: one has. */
+bool node_reap(const struct node *n);
 /* What `roost kernel` asks: the request's own answer, or {"error": ...}. */
 struct node_request;
 json_t *node_answer(void *node, const struct node_request *r);

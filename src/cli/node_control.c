@@ -137,12 +137,19 @@ static void let_in(struct node_control *c)
 	hear(c, p);
 }
 
-void node_control_serve(struct node_control *c, const struct pollfd *p)
+bool node_control_serve(struct node_control *c, const struct pollfd *p)
 {
+	bool heard = false;
+
 	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++) {
-		if (p[1 + i].fd >= 0 && p[1 + i].revents)
+		if (p[1 + i].fd >= 0 && p[1 + i].revents) {
 			hear(c, &c->peer[i]);
+			heard = true;
+		}
 	}
-	if (p[0].revents)
+	if (p[0].revents) {
 		let_in(c);
+		heard = true;
+	}
+	return heard;
 }

@@ -8,6 +8,7 @@
 
 #include <jansson.h>
 #include <poll.h>
+#include <stdbool.h>
 
 #include "cli/node_request.h"
 
@@ -32,7 +33,7 @@ int node_control_open(struct node_control *c, char *err, size_t errlen);
 void node_control_close(struct node_control *c);
 /* What to poll for: fills NODE_CONTROL_FDS entries. */
 void node_control_fds(const struct node_control *c, struct pollfd *p);
-/* After a poll of these. */
-void node_control_serve(struct node_control *c, const struct pollfd *p);
+/* After a poll of these. True: somebody may have asked for a change. */
+bool node_control_serve(struct node_control *c, const struct pollfd *p);
 
 #endif

@@ -99,6 +99,17 @@ static unsigned list(const struct node *n, struct roost_kernel_info info[KERNELS
 	return count < KERNELS_MAX ? count : KERNELS_MAX;
 }
 
+bool node_reap(const struct node *n)
+{
+	struct roost_kernel_info info[KERNELS_MAX];
+	unsigned count = list(n, info); /* which reaps */
+	bool leaving = false;
+
+	for (unsigned i = 0; i < count; i++)
+		leaving |= info[i].state == ROOST_KERNEL_LEAVING;
+	return leaving;
+}
+
 static json_t *describe(const struct node *n)
 {
 	const struct node_region *r = &n->region;

@@ -6,9 +6,12 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
+import time
 
-from cli import check, finish, last_json, one_line_error, run
+from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
 from node import Node, addresses
 
 BUILT_IN = {'get', 'traversal', 'consistency', 'hll', 'aggregate', 'prism'}
@@ -119,6 +122,42 @@ def chosen():
         one_line_error(f'kernel {words}', run('kernel', *words), 2)
 
 
+def objects(pid):
+    """How many kernels out of files a process has mapped."""
+    with open(f'/proc/{pid}/maps') as f:
+        return len({line.split()[4] for line in f if 'memfd:linger-' in line})
+
+
+def leaving():
+    """A version that was replaced under a call goes when the call has ended, without another word."""
+    where = addresses('shm')
+    with tempfile.TemporaryDirectory() as d:
+        mark = os.path.join(d, 'mark')
+        os.environ['LINGER_UNTIL'] = mark
+        node = Node(f'shm:{where[0]}', '--kernels', 'none')
+        try:
+            r = run('kernel', 'load', f'{sys.argv[2]}/tests/kernels/linger-1.so')
+            check('loaded', r.returncode == 0 and objects(node.pid) == 1, r)
+            with subprocess.Popen([ROOST, 'call', '--port', f'shm:{where[1]}', where[0], '0x2000', '--json'], stdout=subprocess.PIPE) as p:
+                while p.poll() is None and not last_json(run('kernel', 'stat', '--json'))['kernels'][0]['in_flight']:
+                    pass
+                r = run('kernel', 'replace', f'{sys.argv[2]}/tests/kernels/linger-2.so')
+                check('replaced', r.returncode == 0, r)
+                open(mark, 'w').close()
+                p.wait(LIMIT)
+            end = time.monotonic() + LIMIT
+            while objects(node.pid) > 1 and time.monotonic() < end:
+                time.sleep(0.02)
+            check('the old version has gone', objects(node.pid) == 1)
+            r = run('call', '--port', f'shm:{where[1]}', where[0], '0x2000', '--json')
+            check('the new one serves', last_json(r).get('hex') == '02000000', r)
+            r = run('kernel', 'stat')
+            check('what it counts', r.stdout.split('\n')[0].split('  ')[0] == 'kernel' and all(w in r.stdout for w in ('crashed', 'stuck', 'disabled')), r)
+        finally:
+            node.end()
+    del os.environ['LINGER_UNTIL']
+
+
 def nonsense():
     """Whatever is said at the control socket, and by however many who say nothing: it answers or hangs up, and goes on."""
     where = addresses('shm')
@@ -169,5 +208,6 @@ for k in ('udp', 'shm'):
     serves(k)
 tables()
 chosen()
+leaving()
 nonsense()
 finish()

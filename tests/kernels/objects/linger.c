@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* A kernel whose calls go on until the file named by LINGER_UNTIL is there, or they are bounded. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "roost/kernel.h"
+
+static enum roost_next run(struct roost_call *c)
+{
+	static const uint32_t version = VERSION;
+
+	ROOST_STEPS(c);
+	while (access(getenv("LINGER_UNTIL"), F_OK))
+		ROOST_READ(c, 0, NULL, 0);
+	ROOST_REPLY(c, &version, sizeof(version));
+	ROOST_STEPS_END;
+}
+
+static const struct roost_kernel linger = {
+	.abi = ROOST_KERNEL_ABI,
+	.name = "linger",
+	.version = VERSION,
+	.op = 0x2000,
+	.params = run,
+};
+
+ROOST_KERNEL_EXPORT(linger);
