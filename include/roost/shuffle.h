@@ -26,6 +26,10 @@
 #define ROOST_SHUFFLE_PARTITIONS 8192u /* at most */
 #define ROOST_SHUFFLE_CALLS	 16u   /* at a time, of a node */
 
+#define ROOST_SHUFFLE_OUT_OP	8ull
+#define ROOST_SHUFFLE_OUT_ROOM	(4u << 20) /* bytes: two buffers for each partition */
+#define ROOST_SHUFFLE_OUT_CALLS 4u	   /* at a time, of a node */
+
 enum roost_shuffle_how {
 	ROOST_SHUFFLE_RADIX = 1, /* (key >> shift) modulo the number of partitions, which is a power of two */
 	ROOST_SHUFFLE_HASH, /* roost_shuffle_hash(key), whose high 32 bits are spread over any number of partitions */
@@ -55,11 +59,61 @@ struct roost_shuffle_result {
 
 enum roost_shuffle_status {
 	ROOST_SHUFFLE_FULL = 128, /* a partition has no room */
-	ROOST_SHUFFLE_BUSY,	  /* ROOST_SHUFFLE_CALLS are under way */
+	ROOST_SHUFFLE_BUSY,	  /* ROOST_SHUFFLE_CALLS, or ROOST_SHUFFLE_OUT_CALLS, are under way */
+	ROOST_SHUFFLE_LOST,	  /* OUT: a WRITE failed */
 };
 
 #ifndef __cplusplus
 _Static_assert(sizeof(struct roost_shuffle_params) == 24, "parameters of shuffle");
+#endif
+
+/*
+ * The kernel `shuffle-out`: the same on the sending side. The tuples of its payload are partitioned to queue pairs that the host lends it
+ * (roost_kernel_lend()): each partition has a region of a remote memory, and two buffers of a path MTU here; a full one leaves as a WRITE behind those before
+ * it, and what is left at the end as a shorter one. The host runs it with payload out of its memory (roost_run_start(), roost_kernel_run()), or a peer calls
+ * it. Tuples never lie in registered memory, and reach each partition in order.
+ *
+ * The table stands in the region of the run. At the end it says how many tuples went to each partition and where the next ones would, so that another
+ * run goes on behind. The reply is struct roost_shuffle_out_result, when all WRITEs are done. ROOST_SHUFFLE_FULL: a tuple more than its partition has
+ * room for; ROOST_SHUFFLE_LOST: a WRITE failed: what stands in the partitions is of no use, and the table is as it was.
+ */
+struct roost_shuffle_out_params {
+	uint64_t table; /* its address in the region: `partitions` entries */
+	uint32_t
+		partitions; /* 1 .. ROOST_SHUFFLE_PARTITIONS; with two buffers each within ROOST_SHUFFLE_OUT_ROOM */
+	uint16_t tuple, key;
+	uint8_t how, shift; /* all as above */
+	uint16_t buffer;    /* bytes: the path MTU, 256 .. 4096 */
+	uint32_t reserved;  /* 0 */
+};
+
+struct roost_shuffle_target {
+	uint64_t addr,
+		len; /* remote: where its next tuple goes, and room from there; len a multiple of the tuple's size */
+	uint32_t rkey;
+	uint32_t qp;	 /* the queue pair's number, as it was lent */
+	uint64_t tuples; /* at the end: that went there in this run */
+};
+
+struct roost_shuffle_out_result {
+	uint64_t tuples;
+	uint32_t writes;
+	uint32_t qp_status; /* LOST: enum roost_qp_status of the WRITE that failed */
+};
+
+static inline struct roost_shuffle_out_params
+roost_shuffle_out_params(const struct roost_shuffle_target *table, const struct roost_shuffle_params *p,
+			 uint16_t mtu)
+{
+	struct roost_shuffle_out_params out = {(uintptr_t)table, p->partitions, p->tuple, p->key,
+					       p->how,		 p->shift,	mtu,	  0};
+
+	return out;
+}
+
+#ifndef __cplusplus
+_Static_assert(sizeof(struct roost_shuffle_out_params) == 24, "parameters of shuffle-out");
+_Static_assert(sizeof(struct roost_shuffle_target) == 32, "its table");
 #endif
 
 /* The finalizer of MurmurHash3 in its variant 13 (Stafford), as in SplitMix64. */

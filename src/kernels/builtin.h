@@ -13,6 +13,7 @@ extern const struct roost_kernel kernel_get;
 extern const struct roost_kernel kernel_hll;
 extern const struct roost_kernel kernel_prism;
 extern const struct roost_kernel kernel_shuffle;
+extern const struct roost_kernel kernel_shuffle_out;
 extern const struct roost_kernel kernel_traversal;
 
 #endif

@@ -95,14 +95,9 @@ static bool take_params(struct shuffle *s, const struct roost_call *c)
 	p->tuple = le16toh(p->tuple);
 	p->key = le16toh(p->key);
 	p->flags = le16toh(p->flags);
-	if (!p->partitions || p->partitions > PARTS || p->tuple < 8 || p->tuple > ROOST_SHUFFLE_LINE ||
-	    !is_pow2(p->tuple) || p->key % 8 || p->key >= p->tuple || p->reserved)
-		return false;
 	if (p->flags & ~ROOST_SHUFFLE_ADVANCE || (p->flags && !p->table))
 		return false;
-	if (p->how == ROOST_SHUFFLE_RADIX)
-		return is_pow2(p->partitions) && p->shift < 64;
-	return p->how == ROOST_SHUFFLE_HASH && !p->shift;
+	return shuffle_ok(p) && !p->reserved;
 }
 
 static int put(void *ctx, uint64_t va, const void *buf, uint32_t len)

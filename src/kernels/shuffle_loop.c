@@ -10,6 +10,32 @@
 #define LINE  ROOST_SHUFFLE_LINE
 #define BATCH 64 /* tuples whose partitions are known before the first one moves */
 
+bool shuffle_ok(const struct roost_shuffle_params *p)
+{
+	if (!p->partitions || p->partitions > ROOST_SHUFFLE_PARTITIONS || p->tuple < 8 || p->tuple > LINE ||
+	    !is_pow2(p->tuple) || p->key % 8 || p->key >= p->tuple)
+		return false;
+	if (p->how == ROOST_SHUFFLE_RADIX)
+		return is_pow2(p->partitions) && p->shift < 64;
+	return p->how == ROOST_SHUFFLE_HASH && !p->shift;
+}
+
+static inline __attribute__((always_inline)) void
+parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t size, uint32_t *part)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t key;
+
+		memcpy(&key, tuples + (size_t)i * size + p->key, 8);
+		part[i] = roost_shuffle_partition(p, le64toh(key));
+	}
+}
+
+void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t *part)
+{
+	parts(p, tuples, n, p->tuple, part);
+}
+
 /* The tuples of a partition up to `at` go to memory. */
 static enum shuffle_end flush(struct shuffle_work *w, uint32_t part, uint64_t at)
 {
@@ -62,12 +88,7 @@ plain(struct shuffle_work *w, const uint8_t *tuples, size_t n, uint32_t size)
 		enum shuffle_end end;
 
 		memcpy(own, tuples, some * size);
-		for (uint32_t i = 0; i < some; i++) {
-			uint64_t key;
-
-			memcpy(&key, own + i * size + p.key, 8);
-			part[i] = roost_shuffle_partition(&p, le64toh(key));
-		}
+		parts(&p, own, some, size, part);
 		end = move(w, part, own, some, size);
 		if (unlikely(end))
 			return end;

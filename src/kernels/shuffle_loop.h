@@ -26,6 +26,12 @@ struct shuffle_work {
 
 enum shuffle_end { SHUFFLE_OK, SHUFFLE_FULL, SHUFFLE_REFUSED };
 
+/* Do tuple, key, partitions and how make sense? */
+bool shuffle_ok(const struct roost_shuffle_params *p);
+
+/* The partitions of n tuples that nobody else writes. */
+void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t *part);
+
 /* Takes n tuples, at any alignment, each byte read once. Any thread, one at a time. */
 typedef enum shuffle_end shuffle_fn(struct shuffle_work *w, const uint8_t *tuples, size_t n);
 

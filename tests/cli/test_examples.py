@@ -19,6 +19,7 @@ EXPECTED = {
     'aggregate': None,
     'hll': None,
     'shuffle': None,
+    'shuffle_out': None,
     'prism': 'the value is: none yet\none: stands\ntwo: somebody was quicker\nthe value is: one\nthree: stands\nthe value is: three\n',
 }
 
@@ -32,10 +33,10 @@ def amounts():
     return '\n'.join(lines + [f'{len(hits)} of {len(rows)} records match']) + '\n'
 
 
-def partitions():
+def partitions(writes=None):
     """What the example of shuffle finds in each partition."""
     tuples = [i * i % 1009 for i in range(4096)]
-    lines = [f'{len(tuples)} tuples']
+    lines = [f'{len(tuples)} tuples' + (f' in {writes} WRITEs' if writes else '')]
     for part in range(8):
         own = [t for t in tuples if t % 8 == part]
         lines.append(f'partition {part}: {len(own)} tuples, sum {sum(own)}')
@@ -48,7 +49,13 @@ def within(text):
     return len(words) == 9 and words[0] == '200000' and words[6] == '50000' and abs(int(words[2]) - 50000) < 50000 * 4 * 1.04 / 128
 
 
-COMPUTED = {'aggregate': amounts, 'shuffle': partitions}
+def written():
+    """What that of shuffle-out finds, which has sent it by WRITEs of 1 KiB."""
+    counts = [sum(i * i % 1009 % 8 == part for i in range(4096)) for part in range(8)]
+    return partitions(sum((8 * n + 1023) // 1024 for n in counts))
+
+
+COMPUTED = {'aggregate': amounts, 'shuffle': partitions, 'shuffle_out': written}
 
 for kind in ('udp', 'shm'):
     where = addresses(kind)

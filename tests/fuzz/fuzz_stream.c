@@ -12,6 +12,7 @@
 
 #include "input.h"
 #include "kernels/fabric.h"
+#include "roost/shuffle.h"
 #include "world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -33,7 +34,8 @@ static void bytes(struct input *in, uint8_t *to, uint32_t n)
 
 struct rig {
 	struct world w;
-	struct ep caller, node;
+	struct ep caller, node, lent,
+		sink;	 /* of the node, and what it is connected to: shuffle-out sends there */
 	unsigned posted; /* not known to be done */
 };
 
@@ -154,6 +156,19 @@ static void still_serves(struct rig *r)
 	must(false, "the QP does not answer any more");
 }
 
+/* What is sent there may be refused: that ends this connection, and no other. */
+static void lend(struct rig *r, struct fabric *f)
+{
+	struct ep_params p = {.mem = MEM + GUARD};
+	unsigned number;
+
+	ep_init(&r->lent, &r->w, 0, &p);
+	ep_init(&r->sink, &r->w, 0, &p);
+	lay_out(&r->sink, 15);
+	ep_connect(&r->lent, &r->sink);
+	must(fabric_lend(f, ROOST_SHUFFLE_OUT_OP, r->lent.qp, &number) == 0 && number == 1, "not lent");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const uint8_t zero[MEM];
@@ -161,6 +176,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint8_t shape = u8(&in);
 	struct fabric_config cfg = {.calls = shape & 1 ? 2 : 0, .max_steps = 3000};
 	struct ep_params p = {.rpc = true, .depth = 64, .mem = MEM + GUARD};
+	struct fabric_counters ctr;
 	struct fabric *f;
 	struct rig r = {.posted = 0};
 
@@ -173,12 +189,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	lay_out(&r.caller, NIC_ACCESS_REMOTE_WRITE);
 	lay_out(&r.node, shape & 2 ? NIC_ACCESS_REMOTE_READ : 15);
 	ep_connect(&r.caller, &r.node);
+	lend(&r, f);
 	while (in.p < in.end)
 		command(&in, &r);
 	still_serves(&r);
 	for (unsigned i = 0; i < GUARD; i++)
-		must(r.node.mem[MEM + i] == 0xa5 && r.caller.mem[MEM + i] == 0xa5, "wrote behind a region");
+		must(r.node.mem[MEM + i] == 0xa5 && r.caller.mem[MEM + i] == 0xa5 &&
+			     r.sink.mem[MEM + i] == 0xa5,
+		     "wrote behind a region");
 	must(!memcmp(r.caller.mem + REPLY + ROOM, zero, PARAMS - REPLY - ROOM), "wrote behind a reply");
+	fabric_counters(f, &ctr);
+	must(!ctr.faults && !ctr.stuck, "a kernel crashed, or did not return");
+	ep_fini(&r.lent);
+	ep_fini(&r.sink);
 	ep_fini(&r.caller);
 	ep_fini(&r.node);
 	world_fini(&r.w);

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The kernel `shuffle-out`: roost/shuffle.h says what it does. Each partition has two buffers of a bench's memory: one is filled while the other is on its
+ * way. A call takes one of ROOST_SHUFFLE_OUT_CALLS benches, and gives it back when nothing is under way from there any more.
+ *
+ *	batch of tuples -> buffer of its partition -- full --> WRITE to the partition's queue pair, the other buffer's turn
+ */
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/spin.h"
+#include "kernels/builtin.h"
+#include "kernels/shuffle_loop.h"
+
+#define PARTS	  ROOST_SHUFFLE_PARTITIONS
+#define CHUNK	  64u /* entries of the table that a step reads or writes */
+#define BATCH	  64u /* tuples whose partitions are found before the first one moves */
+#define MIN_BYTES 256u
+#define MAX_BYTES 4096u
+
+struct target {
+	uint64_t addr, end; /* where the buffer that is being filled goes, and where its region ends */
+	uint64_t tuples;
+	uint32_t rkey, qp;
+	uint32_t fill;	/* bytes in that buffer */
+	uint32_t op[2]; /* the last operation out of each buffer; 0: none yet */
+	uint32_t which;
+};
+
+struct bench {
+	uint8_t room[ROOST_SHUFFLE_OUT_ROOM];
+	struct target target[PARTS];
+} __attribute__((aligned(64)));
+
+struct shop {
+	struct spin lock; /* to take a bench and to give it back: once a call */
+	uint32_t taken;	  /* a bit for each */
+	struct bench *bench;
+};
+_Static_assert(ROOST_SHUFFLE_OUT_CALLS < 32, "a bit for each bench");
+
+struct shuffle_out {
+	struct roost_shuffle_params how; /* in the words of shuffle_loop.h */
+	uint64_t table;
+	uint32_t bytes; /* of a buffer */
+	struct bench *bench;
+	struct target *t;
+	uint32_t known;		 /* partitions whose entries are */
+	uint32_t flushed, told;	 /* at the end: partitions dealt with */
+	uint32_t taken;		 /* bytes of the piece */
+	uint32_t got, at, whole; /* bytes of the batch, the next tuple of it, and how many it has */
+	uint32_t status;	 /* to end with */
+	struct roost_shuffle_out_result result;
+	uint32_t part[BATCH];
+	struct roost_shuffle_target entry[CHUNK];
+};
+
+/* ---- benches ---- */
+
+static struct bench *take_bench(struct shop *shop)
+{
+	struct bench *b = NULL;
+	unsigned i;
+
+	spin_lock(&shop->lock);
+	i = (unsigned)__builtin_ctz(~shop->taken);
+	if (i < ROOST_SHUFFLE_OUT_CALLS) {
+		shop->taken |= 1u << i;
+		b = &shop->bench[i];
+	}
+	spin_unlock(&shop->lock);
+	return b;
+}
+
+/* Nothing is under way from there: the end waits for that, and so does whoever calls cut(). */
+static void give_back(struct roost_call *c)
+{
+	struct shop *shop = c->self;
+	struct shuffle_out *s = c->state;
+
+	if (!s->bench)
+		return;
+	spin_lock(&shop->lock);
+	shop->taken &= ~(1u << (s->bench - shop->bench));
+	spin_unlock(&shop->lock);
+	s->bench = NULL;
+}
+
+/* ---- parameters and table ---- */
+
+static enum roost_next params(struct roost_call *c)
+{
+	struct shuffle_out *s = c->state;
+	struct roost_shuffle_out_params p;
+
+	if (c->params_len != sizeof(p))
+		return roost_reply(c, ROOST_RPC_BAD_PARAMS, NULL, 0);
+	memcpy(&p, c->params, sizeof(p));
+	s->table = le64toh(p.table);
+	s->bytes = le16toh(p.buffer);
+	s->how = (struct roost_shuffle_params){.partitions = le32toh(p.partitions),
+					       .tuple = le16toh(p.tuple),
+					       .key = le16toh(p.key),
+					       .how = p.how,
+					       .shift = p.shift};
+	if (!shuffle_ok(&s->how) || !is_pow2(s->bytes) || s->bytes < MIN_BYTES || s->bytes > MAX_BYTES ||
+	    p.reserved || 2ull * s->how.partitions * s->bytes > ROOST_SHUFFLE_OUT_ROOM)
+		return roost_reply(c, ROOST_RPC_BAD_PARAMS, NULL, 0);
+	return ROOST_DONE;
+}
+
+static uint64_t in_table(const struct shuffle_out *s, uint32_t part)
+{
+	return s->table + (uint64_t)part * sizeof(s->entry[0]);
+}
+
+static uint32_t chunk(const struct shuffle_out *s, uint32_t from)
+{
+	return s->how.partitions - from < CHUNK ? s->how.partitions - from : CHUNK;
+}
+
+static uint32_t chunk_bytes(const struct shuffle_out *s, uint32_t from)
+{
+	return chunk(s, from) * (uint32_t)sizeof(s->entry[0]);
+}
+
+/* The entries that were read. False: they make no sense. */
+static bool learn(struct shuffle_out *s)
+{
+	uint32_t n = chunk(s, s->known);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct roost_shuffle_target *e = &s->entry[i];
+		uint64_t addr = le64toh(e->addr), len = le64toh(e->len);
+
+		if (len % s->how.tuple || addr + len < addr)
+			return false;
+		s->bench->target[s->known++] = (struct target){
+			.addr = addr, .end = addr + len, .rkey = le32toh(e->rkey), .qp = le32toh(e->qp)};
+	}
+	return true;
+}
+
+/* What the table says at the end: how many tuples went to each, and where the next ones would. */
+static void tell(struct shuffle_out *s)
+{
+	for (uint32_t i = 0, n = chunk(s, s->told); i < n; i++) {
+		const struct target *t = &s->bench->target[s->told + i];
+
+		s->entry[i] = (struct roost_shuffle_target){.addr = htole64(t->addr),
+							    .len = htole64(t->end - t->addr),
+							    .rkey = htole32(t->rkey),
+							    .qp = htole32(t->qp),
+							    .tuples = htole64(t->tuples)};
+	}
+}
+
+/* ---- tuples ---- */
+
+/* The next batch of the piece: each byte is read once. False: there is no whole tuple any more. */
+static bool next_batch(struct shuffle_out *s, const struct roost_call *c)
+{
+	uint32_t size = s->how.tuple, some = BATCH * size - s->got;
+	uint8_t *own = c->scratch;
+
+	if (some > c->len - s->taken)
+		some = c->len - s->taken;
+	memcpy(own + s->got, c->data + s->taken, some);
+	s->got += some;
+	s->taken += some;
+	s->at = 0;
+	s->whole = s->got / size;
+	shuffle_parts(&s->how, own, s->whole, s->part);
+	return s->whole;
+}
+
+/* Keeps what is left of a tuple whose other bytes come with the next piece. */
+static void end_batch(struct shuffle_out *s, const struct roost_call *c)
+{
+	uint32_t used = s->whole * s->how.tuple;
+	uint8_t *own = c->scratch;
+
+	memmove(own, own + used, s->got - used);
+	s->got -= used;
+	s->whole = 0;
+}
+
+static uint8_t *buffer(const struct shuffle_out *s, const struct target *t)
+{
+	return s->bench->room + (2 * (size_t)(t - s->bench->target) + t->which) * s->bytes;
+}
+
+/* Moves tuples of the batch until a buffer is full: that of s->t. False: the batch is at its end; or s->status says why it is no use. */
+static bool move(struct shuffle_out *s, const struct roost_call *c)
+{
+	const uint8_t *own = c->scratch;
+	uint32_t size = s->how.tuple;
+
+	while (s->at < s->whole) {
+		struct target *t = &s->bench->target[s->part[s->at]];
+
+		if (unlikely(t->end - t->addr < t->fill + size)) {
+			s->status = ROOST_SHUFFLE_FULL;
+			return false;
+		}
+		memcpy(buffer(s, t) + t->fill, own + s->at++ * size, size);
+		t->fill += size;
+		t->tuples++;
+		if (t->fill == s->bytes) {
+			s->t = t;
+			return true;
+		}
+	}
+	return false;
+}
+
+static enum roost_next send(struct shuffle_out *s, struct roost_call *c)
+{
+	return roost_qp_write(c, s->t->qp, s->t->addr, s->t->rkey, buffer(s, s->t), 0, s->t->fill);
+}
+
+/* The buffer of s->t is on its way. */
+static void sent(struct shuffle_out *s, const struct roost_call *c)
+{
+	struct target *t = s->t;
+
+	t->op[t->which] = c->qp_posted;
+	t->addr += t->fill;
+	s->result.writes++;
+	t->fill = 0;
+	t->which ^= 1;
+}
+
+/* The first partition from s->flushed on that has something in its buffer. */
+static bool next_rest(struct shuffle_out *s)
+{
+	while (s->flushed < s->how.partitions) {
+		s->t = &s->bench->target[s->flushed++];
+		if (s->t->fill)
+			return true;
+	}
+	return false;
+}
+
+/* Nothing is under way any more: how the first operation failed. It is one of the last, since none was posted behind it that is not. */
+static void note_failure(struct shuffle_out *s, const struct roost_call *c)
+{
+	uint32_t n = c->qp_posted < ROOST_QP_OPS ? c->qp_posted : ROOST_QP_OPS;
+
+	for (uint32_t i = n; i-- > 0 && !s->result.qp_status;)
+		s->result.qp_status = roost_qp_status(c, c->qp_posted - i);
+}
+
+static enum roost_next payload(struct roost_call *c)
+{
+	struct shuffle_out *s = c->state;
+
+	ROOST_STEPS(c);
+	if (!s->bench) {
+		if (!s->bytes || c->total % s->how.tuple) /* payload without parameters */
+			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+		s->bench = take_bench(c->self);
+		if (!s->bench)
+			ROOST_FAIL(c, ROOST_SHUFFLE_BUSY);
+	}
+	while (s->known < s->how.partitions) {
+		ROOST_READ(c, in_table(s, s->known), s->entry, chunk_bytes(s, s->known));
+		if (!learn(s)) {
+			give_back(c);
+			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+		}
+	}
+	s->taken = 0;
+	while (!s->status && next_batch(s, c)) {
+		while (move(s, c)) {
+			ROOST_WAIT(c, send(s, c));
+			sent(s, c);
+			/* Before the other buffer is filled, what went out of it has arrived. */
+			if (s->t->op[s->t->which])
+				ROOST_QP_WAIT(c, s->t->op[s->t->which]);
+			if (c->qp_failed) {
+				s->status = ROOST_SHUFFLE_LOST;
+				break;
+			}
+		}
+		end_batch(s, c);
+	}
+	if (!s->status && !c->last)
+		return ROOST_DONE;
+	while (!s->status && !c->qp_failed && next_rest(s)) {
+		ROOST_WAIT(c, send(s, c));
+		sent(s, c);
+	}
+	ROOST_QP_WAIT_ALL(c);
+	if (c->qp_failed) {
+		s->status = ROOST_SHUFFLE_LOST;
+		note_failure(s, c);
+	}
+	for (; !s->status && s->told < s->how.partitions; s->told += CHUNK) {
+		tell(s);
+		ROOST_WRITE(c, in_table(s, s->told), s->entry, chunk_bytes(s, s->told));
+	}
+	for (uint32_t i = 0; i < s->how.partitions; i++)
+		s->result.tuples += s->bench->target[i].tuples;
+	give_back(c);
+	s->result = (struct roost_shuffle_out_result){.tuples = htole64(s->result.tuples),
+						      .writes = htole32(s->result.writes),
+						      .qp_status = htole32(s->result.qp_status)};
+	return roost_reply(c, s->status, &s->result, sizeof(s->result));
+	ROOST_STEPS_END;
+}
+
+/* ---- the kernel's life ---- */
+
+static int start(void **self)
+{
+	struct shop *shop = calloc(1, sizeof(*shop));
+
+	if (!shop)
+		return -ENOMEM;
+	shop->bench = mem_alloc_pages(ROOST_SHUFFLE_OUT_CALLS * sizeof(*shop->bench));
+	if (!shop->bench) {
+		free(shop);
+		return -ENOMEM;
+	}
+	*self = shop;
+	return 0;
+}
+
+static void stop(void *self)
+{
+	struct shop *shop = self;
+
+	mem_free_pages(shop->bench, ROOST_SHUFFLE_OUT_CALLS * sizeof(*shop->bench));
+	free(shop);
+}
+
+const struct roost_kernel kernel_shuffle_out = {
+	.abi = ROOST_KERNEL_ABI,
+	.version = 1,
+	.name = "shuffle-out",
+	.op = ROOST_SHUFFLE_OUT_OP,
+	.state_size = sizeof(struct shuffle_out),
+	.scratch_size = BATCH * ROOST_SHUFFLE_LINE,
+	.start = start,
+	.stop = stop,
+	.params = params,
+	.payload = payload,
+	.cut = give_back,
+};
