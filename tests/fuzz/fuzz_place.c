@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Fuzzes places: WRITEs and SENDs of any length, from anywhere, leave through up to two kernels that rewrite them, change their length or only look, over a
+ * link that loses or not, or over loop-back; at the other end two more look at what arrives, one on the queue pair and one on the region. A model
+ * does the same with bytes in memory: what has arrived equals it, and so does what everybody has seen.
+ *
+ * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "input.h"
+#include "kernels/place.h"
+#include "world.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MEM 65536u
+#define RECVS                                                                                                \
+	49152u /* of the receiver's memory: where SENDs go, one behind the other; WRITEs stay before that */
+#define RECV	 512u /* bytes of one */
+#define MAX_LEN	 12000u
+#define MAX_STEP 400000
+#define CHAIN	 2
+#define SEGMENT	 16384u /* nic/resize.c */
+
+enum { XOR_OP = 0x1000, ADD_OP, STRETCH_OP, SEE_OP, KERNELS = 4 };
+
+/* ---- what kernels and model do alike ---- */
+
+static uint8_t xor_byte(uint64_t at)
+{
+	return (uint8_t)(at * 0x9e3779b97f4a7c15ull >> 56);
+}
+
+static uint32_t stretched(uint8_t b)
+{
+	return b < 96 ? 2 : b < 200;
+}
+
+struct seen {
+	uint64_t hash, bytes, messages;
+};
+
+static void see_byte(struct seen *s, uint8_t b)
+{
+	s->hash = (s->hash ^ b) * 0x100000001b3ull;
+	s->bytes++;
+}
+
+/* ---- the kernels ---- */
+
+static enum roost_next scramble(struct roost_call *c)
+{
+	uint64_t *at = c->state;
+
+	for (uint32_t i = 0; i < c->len; i++, ++*at)
+		c->rewrite[i] =
+			c->op == XOR_OP ? c->rewrite[i] ^ xor_byte(*at) : (uint8_t)(c->rewrite[i] + *at);
+	return ROOST_DONE;
+}
+
+struct stretch {
+	uint32_t at, n;
+	uint8_t out[700];
+};
+
+static enum roost_next stretch(struct roost_call *c)
+{
+	struct stretch *s = c->state;
+
+	ROOST_STEPS(c);
+	for (s->at = 0; s->at < c->len;) {
+		for (s->n = 0; s->at < c->len && s->n + 2 <= sizeof(s->out); s->at++) {
+			memset(s->out + s->n, c->data[s->at], 2);
+			s->n += stretched(c->data[s->at]);
+		}
+		ROOST_SEND(c, s->out, s->n);
+	}
+	ROOST_STEPS_END;
+}
+
+static enum roost_next see(struct roost_call *c)
+{
+	struct seen *s = c->state;
+
+	if (!c->total)
+		return roost_reply(c, ROOST_RPC_OK, s, sizeof(*s));
+	for (uint32_t i = 0; i < c->len; i++)
+		see_byte(s, c->data[i]);
+	s->messages += c->last;
+	return ROOST_DONE;
+}
+
+static const struct roost_kernel kernels[KERNELS] = {
+	{.abi = ROOST_KERNEL_ABI,
+	 .version = 1,
+	 .name = "xor",
+	 .op = XOR_OP,
+	 .state_size = 8,
+	 .stream = scramble,
+	 .rewrites = true},
+	{.abi = ROOST_KERNEL_ABI,
+	 .version = 1,
+	 .name = "add",
+	 .op = ADD_OP,
+	 .state_size = 8,
+	 .stream = scramble,
+	 .rewrites = true},
+	{.abi = ROOST_KERNEL_ABI,
+	 .version = 1,
+	 .name = "stretch",
+	 .op = STRETCH_OP,
+	 .state_size = sizeof(struct stretch),
+	 .stream = stretch,
+	 .resizes = true},
+	{.abi = ROOST_KERNEL_ABI,
+	 .version = 1,
+	 .name = "see",
+	 .op = SEE_OP,
+	 .state_size = sizeof(struct seen),
+	 .stream = see},
+};
+
+/* ---- the world, and the model ---- */
+
+struct standing {
+	struct place *place;
+	uint64_t op, at;
+	struct seen model, told;
+};
+
+struct rig {
+	struct world w;
+	struct fabric *from_f, *to_f;
+	struct ep from, to;
+	struct standing out[CHAIN], in, region;
+	unsigned num_out, posted, recvs;
+	uint8_t model[MEM];
+	uint8_t bytes[CHAIN + 1][4 * MAX_LEN]; /* a message, as it comes to each */
+};
+
+static void stand(struct rig *r, struct standing *s, bool out, bool region, uint64_t op)
+{
+	struct place_attr a = {.op = op, .reply = (uint8_t *)&s->told, .room = sizeof(s->told)};
+
+	*s = (struct standing){.op = op};
+	must(place_begin(out ? r->from_f : r->to_f, 0, &a, &s->place) == 0, "no place");
+	must((out      ? place_on_out(s->place, r->from.qp)
+	      : region ? place_on_region(s->place, r->to.key)
+		       : place_on_in(s->place, r->to.qp)) == 0,
+	     "not placed");
+}
+
+static void take_off(struct standing *s)
+{
+	struct place_result result;
+
+	must(place_off(s->place) == 0, "in flight");
+	place_conclude(s->place);
+	must(place_over(s->place, &result) && result.status == ROOST_RPC_OK, "it gave up");
+	if (s->op == SEE_OP)
+		must(!memcmp(&s->told, &s->model, sizeof(s->told)), "it saw something else");
+	place_free(s->place);
+}
+
+static void drain(struct rig *r)
+{
+	struct roost_cqe c;
+
+	for (unsigned i = 0; r->posted; i++) {
+		must(i < MAX_STEP, "requests that do not end");
+		world_step(&r->w, world_now(&r->w) + SEC);
+		while (ep_poll_send(&r->from, &c)) {
+			must(c.status == NIC_WC_SUCCESS, "a request failed");
+			r->posted--;
+		}
+	}
+	/* What was sent last has come to rest. */
+	while (world_step(&r->w, world_now(&r->w) + 100 * MSEC))
+		;
+}
+
+static void look(struct seen *s, const uint8_t *p, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		see_byte(s, p[i]);
+	s->messages += n > 0;
+}
+
+/* A message through what stands in its way. Returns its length behind that. */
+static uint32_t through(struct rig *r, const uint8_t *from, uint32_t n, bool send)
+{
+	memcpy(r->bytes[0], from, n);
+	for (unsigned k = 0; k < r->num_out; k++) {
+		struct standing *s = &r->out[k];
+		const uint8_t *in = r->bytes[k];
+		uint8_t *out = r->bytes[k + 1];
+		uint32_t m = 0;
+
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t times = s->op == STRETCH_OP && !send ? stretched(in[i]) : 1;
+			uint8_t b = in[i];
+
+			if (s->op == XOR_OP)
+				b ^= xor_byte(s->at++);
+			if (s->op == ADD_OP)
+				b = (uint8_t)(b + s->at++);
+			while (times--)
+				out[m++] = b;
+		}
+		if (s->op == SEE_OP) {
+			look(&s->model, in, n);
+			s->model.messages += k && !send && r->out[0].op == STRETCH_OP && n > SEGMENT;
+		}
+		n = m;
+	}
+	return n;
+}
+
+static bool stretches(const struct rig *r)
+{
+	for (unsigned k = 0; k < r->num_out; k++)
+		if (r->out[k].op == STRETCH_OP)
+			return true;
+	return false;
+}
+
+static void write_some(struct rig *r, uint32_t off, uint32_t n, uint32_t to, bool inl)
+{
+	uint32_t room = stretches(r) ? 2 * n : n, m;
+	struct wr wr;
+
+	off %= MEM - MAX_LEN;
+	to %= RECVS - room;
+	wr = wr_rdma(ROOST_OP_WRITE, &r->from, off, n, &r->to, to);
+	if (inl && n <= 64) {
+		wr.inl = r->from.mem + off;
+		wr.inline_len = n;
+		wr.num_sge = 0;
+	}
+	ep_post(&r->from, &wr);
+	r->posted++;
+	m = through(r, r->from.mem + off, n, false);
+	memcpy(r->model + to, r->bytes[r->num_out], m);
+	look(&r->in.model, r->bytes[r->num_out], m);
+	look(&r->region.model, r->bytes[r->num_out], m);
+	/* One that changes lengths makes two WRITEs of what is longer than a segment. */
+	r->in.model.messages += stretches(r) && m > SEGMENT;
+	r->region.model.messages += stretches(r) && m > SEGMENT;
+}
+
+static void send_some(struct rig *r, uint32_t off, uint32_t n)
+{
+	uint32_t to = RECVS + r->recvs++ * RECV;
+	struct roost_sge sge;
+	struct wr wr;
+
+	if (to + RECV > MEM)
+		return;
+	off %= MEM - MAX_LEN;
+	n %= RECV + 1;
+	sge = ep_sge(&r->to, to, RECV);
+	ep_post_recv(&r->to, 0, &sge, 1);
+	wr = (struct wr){.op = ROOST_OP_SEND, .sge = {ep_sge(&r->from, off, n)}, .num_sge = 1};
+	ep_post(&r->from, &wr);
+	r->posted++;
+	through(r, r->from.mem + off, n, true);
+	memcpy(r->model + to, r->bytes[r->num_out], n);
+}
+
+static void change(struct rig *r, uint8_t which)
+{
+	drain(r);
+	if (which & 128 && r->num_out) {
+		take_off(&r->out[--r->num_out]);
+	} else if (r->num_out < CHAIN) {
+		uint64_t op = XOR_OP + which % KERNELS;
+
+		if (op == STRETCH_OP && stretches(r))
+			return; /* one of them at a time */
+		stand(r, &r->out[r->num_out++], true, false, op);
+	}
+}
+
+static void command(struct input *in, struct rig *r)
+{
+	uint8_t kind = u8(in);
+	uint32_t off, n, to;
+
+	if (r->posted == 32)
+		drain(r);
+	switch (kind % 8) {
+	case 0:
+	case 1:
+	case 2:
+	case 3:
+		off = u16(in);
+		n = kind & 8 ? u8(in) : u16(in) % (MAX_LEN + 1);
+		to = u16(in);
+		write_some(r, off, n, to, kind & 16);
+		break;
+	case 4:
+		off = u16(in);
+		send_some(r, off, u16(in));
+		break;
+	case 5:
+		change(r, u8(in));
+		break;
+	default:
+		for (unsigned i = 0; i <= kind >> 3; i++)
+			world_step(&r->w, world_now(&r->w) + MSEC);
+	}
+}
+
+static void fill(struct rig *r, uint8_t seed)
+{
+	for (uint32_t i = 0; i < MEM; i++)
+		r->from.mem[i] = (uint8_t)((i * 2654435761u + seed * 40503u) >> 13);
+}
+
+static struct fabric *serve(struct nic *nic)
+{
+	struct fabric *f;
+
+	must(fabric_create(nic, NULL, &f) == 0, "no fabric");
+	for (unsigned i = 0; i < KERNELS; i++)
+		must(fabric_deploy(f, &kernels[i], NULL) == 0, "no kernel");
+	return f;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static struct rig rig;
+	struct input in = {data, data + size};
+	uint8_t shape = u8(&in);
+	struct sim_params sp = {.delay_ns = 2000, .loss = shape & 1 ? 0.05 : 0, .dup = shape & 1 ? 0.02 : 0};
+	struct ep_params p = {
+		.depth = 64, .mem = MEM, .max_inline = 64, .psn = 0xfffff0, .mtu = 256u << (shape >> 1) % 5};
+	bool loop = shape & 64;
+	struct rig *r = &rig;
+
+	memset(r, 0, sizeof(*r));
+	world_init(&r->w, loop ? 1 : 2, 1 + shape, &sp);
+	r->from_f = serve(r->w.nic[0]);
+	r->to_f = loop ? r->from_f : serve(r->w.nic[1]);
+	ep_init(&r->from, &r->w, 0, &p);
+	ep_init(&r->to, &r->w, loop ? 0 : 1, &p);
+	ep_connect(&r->from, &r->to);
+	fill(r, shape);
+	stand(r, &r->in, false, false, SEE_OP);
+	stand(r, &r->region, false, true, SEE_OP);
+	while (in.p < in.end)
+		command(&in, r);
+	drain(r);
+	must(!memcmp(r->to.mem, r->model, MEM), "other bytes have arrived");
+	while (r->num_out)
+		take_off(&r->out[--r->num_out]);
+	take_off(&r->in);
+	take_off(&r->region);
+	ep_fini(&r->from);
+	ep_fini(&r->to);
+	world_fini(&r->w);
+	return 0;
+}
