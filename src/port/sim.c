@@ -10,14 +10,15 @@
 #include "packet/headers.h"
 #include "port/port_impl.h"
 
-#define SIM_MAX_PORTS 32
-#define SIM_START     1000000 /* virtual time begins here: 0 means "never" in places */
-#define SIM_QUEUE     512     /* packets a port holds before it drops, as a socket would */
+#define SIM_MAX_PORTS 128
+#define SIM_NOBODY    SIM_MAX_PORTS /* as receiver */
+#define SIM_START     1000000	    /* virtual time begins here: 0 means "never" in places */
+#define SIM_QUEUE     512	    /* packets a port holds before it drops, as a socket would */
 
 struct flight {
 	uint64_t at, order; /* delivery; ties in the order of sending */
 	struct pkt_addr src, dst;
-	unsigned port; /* receiver */
+	unsigned port; /* receiver, or SIM_NOBODY */
 	uint32_t len;
 	uint8_t tos;
 	uint8_t data[PKT_MAX_LEN];
@@ -50,7 +51,7 @@ struct sim_port {
 struct sim {
 	struct sim_params params;
 	struct rng rng;
-	uint64_t now, order;
+	uint64_t now, order, lost;
 	struct sim_port *ports[SIM_MAX_PORTS];
 	unsigned num_ports;
 	/* binary heap by (at, order) */
@@ -131,8 +132,8 @@ static struct flight *heap_pop(struct sim *s)
 	return top;
 }
 
-/* The lane of `dst` that a packet belongs to; -1: nobody there. */
-static int receiver(struct sim *s, const struct pkt_addr *dst, const uint8_t *bth)
+/* The lane of `dst` that a packet belongs to, or SIM_NOBODY. */
+static unsigned receiver(struct sim *s, const struct pkt_addr *dst, const uint8_t *bth)
 {
 	uint32_t qpn = pkt_get24(((const struct pkt_bth *)bth)->dqpn);
 
@@ -141,9 +142,9 @@ static int receiver(struct sim *s, const struct pkt_addr *dst, const uint8_t *bt
 
 		if (p && pkt_addr_eq(&p->base.addr, dst) &&
 		    p->base.lane == PORT_LANE_OF_QPN(qpn, p->base.lanes))
-			return (int)i;
+			return i;
 	}
-	return -1;
+	return SIM_NOBODY;
 }
 
 static bool chance(struct sim *s, double p)
@@ -164,25 +165,6 @@ static struct sim_group *member(const struct sim_port *p, const struct pkt_addr 
 	return NULL;
 }
 
-/* A copy to each member of the group, the sender among them. */
-static void launch_to_group(struct sim *s, struct flight *f, uint64_t at)
-{
-	for (unsigned i = 0; i < s->num_ports; i++) {
-		struct flight *copy;
-
-		if (!s->ports[i] || !member(s->ports[i], &f->dst))
-			continue;
-		copy = flight_get(s);
-		if (!copy)
-			break;
-		*copy = *f;
-		copy->port = i;
-		copy->at = at;
-		heap_push(s, copy);
-	}
-	flight_put(s, f);
-}
-
 /* The sender hears of it at once: a hint more or less early makes no difference. */
 static void hint(struct sim *s, const struct flight *f)
 {
@@ -199,43 +181,30 @@ static void hint(struct sim *s, const struct flight *f)
 	}
 }
 
-static void launch(struct sim *s, struct flight *f, uint64_t at)
+static void arrive(struct sim *s, struct flight *f, uint64_t at)
 {
-	int to;
-
-	if (pkt_addr_is_group(&f->dst)) {
-		launch_to_group(s, f, at);
-		return;
-	}
-	to = receiver(s, &f->dst, f->data);
-	if (to < 0) {
+	if (f->port == SIM_NOBODY) {
 		if (s->params.hints)
 			hint(s, f);
 		flight_put(s, f);
 		return;
 	}
-	f->port = (unsigned)to;
 	f->at = at;
 	heap_push(s, f);
 }
 
-static void transmit(struct sim_port *p, struct flight *f)
+/* What chance does to one receiver's copy. `at`: when it has left. */
+static void travel(struct sim_port *p, struct flight *f, uint64_t at)
 {
 	struct sim *s = p->sim;
 	const struct sim_params *q = &s->params;
-	uint64_t at;
 
-	if (s->tap)
-		s->tap(s->tap_ctx, s->now, false, &f->src, &f->dst, f->data, f->len);
-	if ((s->filter && s->filter(s->filter_ctx, &f->src, f->data, f->len)) || chance(s, q->loss)) {
+	if (chance(s, q->loss)) {
+		s->lost++;
 		flight_put(s, f);
 		return;
 	}
-	if (p->busy_until < s->now)
-		p->busy_until = s->now;
-	if (q->bytes_per_us)
-		p->busy_until += (uint64_t)f->len * 1000 / q->bytes_per_us;
-	at = p->busy_until + q->delay_ns;
+	at += q->delay_ns;
 	if (q->jitter_ns)
 		at += rng_below(&s->rng, q->jitter_ns);
 	if (at < p->last_at)
@@ -249,12 +218,63 @@ static void transmit(struct sim_port *p, struct flight *f)
 
 		if (g) {
 			*g = *f;
-			launch(s, g, at + rng_below(&s->rng, 2 * q->delay_ns + 1));
+			arrive(s, g, at + rng_below(&s->rng, 2 * q->delay_ns + 1));
 		}
 	}
-	if (chance(s, q->corrupt))
+	if (chance(s, q->corrupt)) {
+		s->lost++;
 		f->data[rng_below(&s->rng, f->len)] ^= (uint8_t)(1u << rng_below(&s->rng, 8));
-	launch(s, f, at);
+	}
+	arrive(s, f, at);
+}
+
+/* To whom it is for: of a group, a copy to each member, the sender among them. `from`: NULL has no bad luck. */
+static void launch(struct sim *s, struct sim_port *from, struct flight *f, uint64_t at)
+{
+	bool group = pkt_addr_is_group(&f->dst);
+
+	for (unsigned i = 0; group && i < s->num_ports; i++) {
+		struct flight *copy;
+
+		if (!s->ports[i] || !member(s->ports[i], &f->dst))
+			continue;
+		copy = flight_get(s);
+		if (!copy)
+			break;
+		*copy = *f;
+		copy->port = i;
+		if (from)
+			travel(from, copy, at);
+		else
+			arrive(s, copy, at);
+	}
+	if (group) {
+		flight_put(s, f);
+		return;
+	}
+	f->port = receiver(s, &f->dst, f->data);
+	if (from)
+		travel(from, f, at);
+	else
+		arrive(s, f, at);
+}
+
+static void transmit(struct sim_port *p, struct flight *f)
+{
+	struct sim *s = p->sim;
+
+	if (s->tap)
+		s->tap(s->tap_ctx, s->now, false, &f->src, &f->dst, f->data, f->len);
+	if (s->filter && s->filter(s->filter_ctx, &f->src, f->data, f->len)) {
+		s->lost++;
+		flight_put(s, f);
+		return;
+	}
+	if (p->busy_until < s->now)
+		p->busy_until = s->now;
+	if (s->params.bytes_per_us)
+		p->busy_until += (uint64_t)f->len * 1000 / s->params.bytes_per_us;
+	launch(s, p, f, p->busy_until);
 }
 
 static void send_staged(struct sim_port *p)
@@ -525,6 +545,11 @@ uint64_t sim_now(const struct sim *s)
 	return s->now;
 }
 
+uint64_t sim_lost(const struct sim *s)
+{
+	return s->lost;
+}
+
 uint64_t sim_next_event(const struct sim *s)
 {
 	return s->count ? s->heap[0]->at : UINT64_MAX;
@@ -540,6 +565,7 @@ void sim_advance(struct sim *s, uint64_t t)
 
 		/* Gone, or its queue is full: lost. */
 		if (!s->ports[i] || s->tail[i] - s->head[i] == SIM_QUEUE) {
+			s->lost++;
 			flight_put(s, f);
 			continue;
 		}
@@ -564,5 +590,5 @@ void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr
 	f->len = len;
 	f->tos = 0;
 	memcpy(f->data, bth, len);
-	launch(s, f, s->now + s->params.delay_ns);
+	launch(s, NULL, f, s->now + s->params.delay_ns);
 }

@@ -11,7 +11,7 @@
 struct sim;
 
 struct sim_params {
-	double loss, dup, reorder, corrupt; /* probabilities a packet */
+	double loss, dup, reorder, corrupt; /* probabilities a packet, and of a group's for each member */
 	uint64_t delay_ns;		    /* one way */
 	uint64_t jitter_ns;		    /* added, uniform; keeps order unless reorder strikes */
 	uint64_t bytes_per_us;		    /* serialization, per sending port; 0: none */
@@ -37,6 +37,8 @@ void sim_set_tap(struct sim *s, sim_tap tap, void *ctx);
 void sim_set_filter(struct sim *s, sim_filter filter, void *ctx);
 
 uint64_t sim_now(const struct sim *s);
+/* Copies of packets that did not arrive as they were sent: lost or changed on the way, or nobody had room for them. */
+uint64_t sim_lost(const struct sim *s);
 /* Time of the next delivery, UINT64_MAX when nothing is on its way. */
 uint64_t sim_next_event(const struct sim *s);
 /* Moves virtual time forward to t. */

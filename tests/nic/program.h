@@ -84,7 +84,7 @@ struct op {
 	unsigned num_sge;
 	unsigned grant; /* 1 + which key is used, bound or taken back; 0: that of the peer's whole memory */
 	unsigned after; /* so many requests of the other side are complete when it is posted */
-	unsigned to;	/* UD: to whom */
+	unsigned to;	/* UD: to whom, by the number of receiver */
 };
 
 struct receive {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "runner_int.h"
 
+#include "make_packet.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -123,7 +125,7 @@ static void lend_keys(struct conn *c, int i)
 			abort();
 }
 
-static struct pool *shared_pool(struct run *u, unsigned nic, unsigned pu)
+struct pool *run_shared_pool(struct run *u, unsigned nic, unsigned pu)
 {
 	if (!u->pool_used[nic][pu])
 		pool_init_shared(&u->pool[nic][pu], u->w.nic[nic]);
@@ -136,14 +138,13 @@ static uint32_t pick_psn(struct rng *r)
 	return rng_below(r, 2) ? 0xffffff - (uint32_t)rng_below(r, 300) : (uint32_t)rng_u64(r) & 0xffffff;
 }
 
-static uint32_t pick_mtu(struct run *u)
+uint32_t run_pick_mtu(struct run *u)
 {
 	return u->mtu ? u->mtu : 256u << rng_below(&u->r, 5);
 }
 
-/* An endpoint of which `used` bytes are the model's, and with a pool of its own if it has one. */
-static void make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned nic, uint32_t used,
-		    struct pool *pool, struct pool *own)
+void run_make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned nic, uint32_t used,
+		 struct pool *pool, struct pool *own)
 {
 	uint32_t base = (used + 1024) & ~7u;
 
@@ -161,13 +162,40 @@ static void make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned n
 	ep_init(e, &u->w, nic, p);
 }
 
+static bool has_family(const struct nic *n, bool v4)
+{
+	for (unsigned i = 0; i < nic_ports(n); i++)
+		if (pkt_addr_is_v4(&nic_port(n, i, 0)->addr) == v4)
+			return true;
+	return false;
+}
+
+/* An address of the NIC, of that family where it has one; NULL: of any. */
+static void pick_address(struct run *u, unsigned nic, const struct pkt_addr *like, struct ep_params *p)
+{
+	const struct nic *n = u->w.nic[nic];
+	struct nic_gid g[NIC_MAX_PORTS];
+	unsigned count = 0;
+
+	for (unsigned port = 1; port <= nic_port_nums(n); port++)
+		for (unsigned i = 0; i < nic_gids(n, port); i++) {
+			nic_gid(n, port, i, &g[count]);
+			if (!like ||
+			    pkt_addr_is_v4(&nic_port(n, g[count].port, 0)->addr) == pkt_addr_is_v4(like))
+				count++;
+		}
+	count = (unsigned)rng_below(&u->r, count);
+	p->port = (uint8_t)(g[count].port_num - 1);
+	p->gid = (uint8_t)g[count].index;
+}
+
 static void make_conn(struct run *u, struct conn *c, enum fault fault)
 {
 	struct rng *r = &u->r;
 	unsigned nic[2] = {(unsigned)rng_below(r, u->w.nics), (unsigned)rng_below(r, u->w.nics)};
 	uint8_t pu[2] = {(uint8_t)rng_below(r, u->w.pus), (uint8_t)rng_below(r, u->w.pus)};
 	struct ep_params p = {
-		.mtu = pick_mtu(u),
+		.mtu = run_pick_mtu(u),
 		.max_sge = 1 + (uint32_t)rng_below(r, rng_below(r, 2) ? 4 : ROOST_MAX_SGE),
 		.max_inline = rng_below(r, 2) ? 0 : (uint32_t)rng_below(r, 300),
 		.timeout = (uint8_t)(13 + rng_below(r, 6)),
@@ -176,102 +204,75 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 		.rd_atomic = (uint8_t)(1 + rng_below(r, rng_below(r, 2) ? 8 : NIC_MAX_RD_ATOMIC)),
 	};
 
+	/* Of the first addresses' family everybody has one, of the other not. */
+	const struct pkt_addr *common = &nic_port(u->w.nic[0], 0, 0)->addr;
+
 	if (nic[0] == nic[1])
 		pu[1] = pu[0];
+	if (has_family(u->w.nic[nic[1]], !pkt_addr_is_v4(common)))
+		common = NULL;
 	c->uc = fault < FAULTS_LOCAL && rng_below(r, 4) == 0;
 	p.type = c->uc ? NIC_QPT_UC : NIC_QPT_RC;
 	for (int i = 0; i < 2; i++) {
 		/* What is left in an SRQ is not flushed, so not where something ends in error. */
 		bool shared = !fault && rng_below(r, 3) == 0;
 
-		c->pool[i] = shared ? shared_pool(u, nic[i], pu[i]) : c->uc ? &c->own[i] : NULL;
+		c->pool[i] = shared ? run_shared_pool(u, nic[i], pu[i]) : c->uc ? &c->own[i] : NULL;
 	}
 	make_programs(u, c, &p, fault);
 	for (int i = 0; i < 2; i++) {
 		struct ep *e = &c->e[i];
 
 		p.pu = pu[i];
+		pick_address(u, nic[i], i ? ep_addr(&c->e[0]) : common, &p);
 		p.own_srq = !fault && !c->pool[i] && rng_below(r, 3) == 0;
-		make_ep(u, e, &p, nic[i], c->s[i].size, c->pool[i], &c->own[i]);
+		run_make_ep(u, e, &p, nic[i], c->s[i].size, c->pool[i], &c->own[i]);
 		memcpy(e->mem, c->s[i].model, AREA_LEN);
 		share(u, c, i);
 		lend_keys(c, i);
 	}
 	ep_connect(&c->e[0], &c->e[1]);
-	if (!c->uc)
-		trace_pair(&u->t, &c->e[0], &c->e[1]);
-	for (int i = 0; c->uc && i < 2; i++)
-		trace_uc(&u->t, &c->e[i], c->e[1 - i].p.psn);
-}
-
-static void make_datagrams(struct run *u, unsigned i)
-{
-	struct crowd *k = &u->crowd;
-	struct rng *r = &u->r;
-	struct ep_params p = {.type = NIC_QPT_UD,
-			      .pu = (uint8_t)rng_below(r, u->w.pus),
-			      .mtu = pick_mtu(u),
-			      .max_sge = 1 + (uint32_t)rng_below(r, 4),
-			      .max_inline = rng_below(r, 2) ? 0 : (uint32_t)rng_below(r, 300),
-			      .qkey = (uint32_t)rng_u64(r) & 0x7fffffff};
-	struct limits l = {.type = NIC_QPT_UD,
-			   .num_ops = (unsigned)rng_below(r, 60),
-			   .max_sge = p.max_sge,
-			   .max_inline = p.max_inline,
-			   .mtu = p.mtu,
-			   .max_len = p.mtu,
-			   .receivers = k->n};
-	unsigned nic = (unsigned)rng_below(r, u->w.nics);
-	struct nic_qp_attr a;
-
-	side_init(&k->s[i], r);
-	datagrams_make(&k->d[i], &k->s[i], &l, r);
-	k->pool[i] = rng_below(r, 3) ? &k->own[i] : shared_pool(u, nic, p.pu);
-	make_ep(u, &k->e[i], &p, nic, AREA_LEN, k->pool[i], &k->own[i]);
-	memcpy(k->e[i].mem, k->s[i].model, AREA_LEN);
-	a = (struct nic_qp_attr){.sq_psn = k->e[i].p.psn};
-	ep_to_init(&k->e[i]);
-	ep_to_rtr(&k->e[i], &a);
-	ep_to_rts(&k->e[i], &a);
-}
-
-static void make_crowd(struct run *u)
-{
-	struct crowd *k = &u->crowd;
-
-	k->n = rng_below(&u->r, 2) ? 0 : 2 + (unsigned)rng_below(&u->r, MAX_CROWD - 1);
-	for (unsigned i = 0; i < k->n; i++)
-		make_datagrams(u, i);
-	for (unsigned i = 0; i < k->n; i++)
-		for (unsigned to = 0; to < k->n; to++) {
-			struct nic_ah_attr a = {
-				.pd = k->e[i].pd, .port = 1, .dgid = nic_port(k->e[to].nic, 0, 0)->addr};
-
-			if (nic_ah_create(k->e[i].nic, &a, &k->ah[i][to]))
-				abort();
-		}
+	trace_pair(&u->t, &c->e[0], &c->e[1]);
 }
 
 static int link_stopped(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
 {
 	struct run *u = ctx;
 
+	unsigned i = world_nic_of(&u->w, src);
+
+	return i < u->w.nics && world_now(&u->w) < u->stopped_until[i];
+}
+
+/* NICs have several addresses, of both families, on one port or two. */
+static void add_addresses(struct run *u)
+{
 	for (unsigned i = 0; i < u->w.nics; i++)
-		if (pkt_addr_eq(src, &u->w.port[i][0][0]->addr))
-			return world_now(&u->w) < u->stopped_until[i];
-	return 0;
+		for (unsigned k = (unsigned)rng_below(&u->r, 4); k > 0; k--) {
+			unsigned port = 1 + (unsigned)rng_below(&u->r, u->w.ports);
+			char text[32];
+
+			snprintf(text, sizeof(text), rng_below(&u->r, 2) ? "fd00::%x:%x" : "10.0.%u.%u",
+				 4 + k, i + 1);
+			if (world_add_addr(&u->w, i, port, text))
+				abort();
+		}
 }
 
 static void set_up(struct run *u)
 {
+	bool various = rng_below(&u->r, 3) == 0;
 	struct world_shape shape = {.nics = 2 + (unsigned)rng_below(&u->r, rng_below(&u->r, 3) ? 3 : 7),
 				    .pus = 1 + (unsigned)rng_below(&u->r, 2),
+				    .ports = various ? 1 + (unsigned)rng_below(&u->r, 2) : 1,
 				    .v6 = u->seed % 3 == 0};
 	unsigned faulty = (unsigned)rng_below(&u->r, 6);
 
 	pick_link(u);
 	u->mtu = rng_below(&u->r, 4) ? 256u << rng_below(&u->r, 5) : 0;
 	world_init_shape(&u->w, &shape, u->seed, &u->sp);
+	if (various)
+		add_addresses(u);
 	sim_set_filter(u->w.sim, link_stopped, u);
 	for (unsigned i = 0; i < u->w.nics; i++) {
 		u->shared[i] = calloc(SHARED_WORDS, 8);
@@ -285,7 +286,7 @@ static void set_up(struct run *u)
 	for (unsigned i = 0; i < u->num_conns; i++)
 		make_conn(u, &u->c[i],
 			  i == faulty ? (enum fault)(1 + rng_below(&u->r, FAULTS - 1)) : FAULT_NONE);
-	make_crowd(u);
+	crowd_make(u);
 }
 
 /* Everybody's programs a step further. False: something is wrong. */
@@ -299,13 +300,8 @@ static bool step_all(struct run *u, bool *done)
 				return false;
 			*done &= run_side_done(&u->c[k], i);
 		}
-	for (unsigned i = 0; i < u->crowd.n; i++) {
-		if (rng_below(&u->r, 2))
-			run_post_datagrams(u, i);
-		if (!run_poll_datagrams(u, i))
-			return false;
-		*done &= run_sent_all(&u->crowd.e[i], &u->crowd.d[i], &u->crowd.at[i]);
-	}
+	if (!crowd_step(u, done))
+		return false;
 	for (unsigned n = 0; n < u->w.nics; n++)
 		for (unsigned pu = 0; pu < u->w.pus; pu++)
 			if (u->pool_used[n][pu] && !pool_check_limit(&u->pool[n][pu], &u->r))
@@ -335,6 +331,31 @@ static void disturb(struct run *u)
 		u->stopped_until[rng_below(r, u->w.nics)] = end;
 }
 
+/*
+ * Somebody repeats a connection's packet, whole but for one thing: it comes from another address than the peer's, or to another of the NIC
+ * than the connection's.
+ */
+static void forge(struct run *u)
+{
+	struct trace *t = &u->t;
+	struct pkt_addr src = t->sample_src, dst = t->sample_dst, other;
+	unsigned nic = (unsigned)rng_below(&u->r, u->w.nics);
+
+	if (!t->sample_len)
+		return;
+	other = u->w.port[nic][rng_below(&u->r, nic_ports(u->w.nic[nic]))][0]->addr;
+	if (pkt_addr_is_v4(&other) != pkt_addr_is_v4(&src) || pkt_addr_eq(&other, &src) ||
+	    pkt_addr_eq(&other, &dst))
+		return;
+	if (nic == world_nic_of(&u->w, &dst) && rng_below(&u->r, 2))
+		dst = other;
+	else
+		src = other;
+	pkt_seal(t->sample, t->sample_len, &src, &dst);
+	sim_inject(u->w.sim, &src, &dst, t->sample, t->sample_len);
+	t->sample_len = 0;
+}
+
 static bool carry_out(struct run *u)
 {
 	bool done;
@@ -344,11 +365,14 @@ static bool carry_out(struct run *u)
 		if (!step_all(u, &done))
 			return false;
 		disturb(u);
+		if (rng_below(&u->r, 16) == 0)
+			forge(u);
 		world_run(&u->w, world_now(&u->w) + rng_below(&u->r, 20000));
 		if (world_now(&u->w) > VIRTUAL_MAX)
 			return run_wrong(u, NULL, "not done after %llu s of virtual time", VIRTUAL_MAX / SEC);
 	} while (!done);
 	/* What is still under way are copies, which change nothing, and what is unreliable. */
+	memset(u->w.paused_until, 0, sizeof(u->w.paused_until));
 	world_run(&u->w, world_now(&u->w) + 100 * MSEC);
 	return step_all(u, &done);
 }
@@ -398,26 +422,13 @@ static void close_side(struct conn *c, int i)
 	direction_free(&c->d[i]);
 }
 
-static void close_crowd(struct crowd *k)
-{
-	for (unsigned i = 0; i < k->n; i++)
-		for (unsigned to = 0; to < k->n; to++)
-			if (nic_ah_destroy(k->e[i].nic, k->ah[i][to]))
-				abort();
-	for (unsigned i = 0; i < k->n; i++) {
-		ep_fini(&k->e[i]);
-		side_free(&k->s[i]);
-		direction_free(&k->d[i]);
-	}
-}
-
 static void tear_down(struct run *u)
 {
 	trace_stop(&u->t);
 	for (unsigned k = 0; k < u->num_conns; k++)
 		for (int i = 0; i < 2; i++)
 			close_side(&u->c[k], i);
-	close_crowd(&u->crowd);
+	crowd_close(&u->crowd);
 	for (unsigned n = 0; n < u->w.nics; n++) {
 		for (unsigned pu = 0; pu < u->w.pus; pu++)
 			if (u->pool_used[n][pu])

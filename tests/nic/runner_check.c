@@ -280,7 +280,7 @@ bool run_check_end(struct run *u)
 	}
 	if (u->w.cq_errors)
 		return run_wrong(u, NULL, "a completion queue overran");
-	if (!run_check_loose_end(u))
+	if (!run_check_loose_end(u) || !crowd_check_end(u))
 		return false;
 	if (!trace_check(&u->t,
 			 (rnr ? TRACE_RNR : 0) | (u->faulty ? TRACE_ERROR : 0) | (u->mtu ? 0 : TRACE_MTU)))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Inside of a run: what its parts share. runner.c sets up and carries out, runner_post.c posts, runner_check.c compares connections with the
- * model, runner_loose.c what is unreliable.
+ * model, runner_loose.c those that are unreliable; crowd.c is all about datagrams.
  */
 #ifndef ROOST_TESTS_RUNNER_INT_H
 #define ROOST_TESTS_RUNNER_INT_H
@@ -14,7 +14,9 @@
 #include "trace.h"
 
 #define MAX_CONNS    6
-#define MAX_CROWD    4
+#define MAX_CROWD    6
+#define MAX_GROUPS   3
+#define MAX_SENT     64 /* requests of a datagram QP */
 #define SHARED_WORDS 4
 #define FLUSHED_ID   0xf1a5ed
 #define VIRTUAL_MAX  (600 * SEC)
@@ -41,17 +43,35 @@ struct conn {
 	uint32_t key[2][MAX_GRANTS];
 };
 
-/* UD endpoints that talk to each other. */
+/* Multicast: what is sent to it carries the Q_Key. */
+struct group {
+	struct pkt_addr addr;
+	uint32_t qkey;
+	bool in[MAX_CROWD]; /* who is attached */
+};
+
+/* UD endpoints that talk to each other, and to groups of them. */
 struct crowd {
-	unsigned n;
+	unsigned n, num_groups;
+	struct group group[MAX_GROUPS];
 	struct ep e[MAX_CROWD];
 	struct side s[MAX_CROWD];
 	struct direction d[MAX_CROWD];
 	struct progress at[MAX_CROWD];
 	struct pool *pool[MAX_CROWD];
 	struct pool own[MAX_CROWD];
-	uint32_t ah[MAX_CROWD][MAX_CROWD];
-	unsigned matched[MAX_CROWD][MAX_CROWD]; /* by receiver and sender */
+	/* By sender and receiver, groups behind the endpoints: the handle and the addresses in it; 0: it can't send there. */
+	uint32_t ah[MAX_CROWD][MAX_CROWD + MAX_GROUPS];
+	struct pkt_addr src[MAX_CROWD][MAX_CROWD + MAX_GROUPS], dst[MAX_CROWD][MAX_CROWD + MAX_GROUPS];
+	unsigned request[MAX_CROWD][MAX_SENT]; /* of each datagram, by its place in the order of PSNs */
+	/* By receiver, sender and whom that named: requests up to here have come, or never will. */
+	unsigned matched[MAX_CROWD][MAX_CROWD][MAX_CROWD + MAX_GROUPS];
+	/* By receiver, sender and request: copies that its NIC has taken in for it, and those that it was given. */
+	uint8_t due[MAX_CROWD][MAX_CROWD][MAX_SENT], got[MAX_CROWD][MAX_CROWD][MAX_SENT];
+	uint8_t owed
+		[MAX_CROWD]
+		[MAX_SENT]; /* by sender and request, a bit a receiver: it was there when it left, and has stayed */
+	uint64_t bad_qkey[WORLD_MAX_NICS]; /* a group's datagrams for members with another one */
 };
 
 struct run {
@@ -79,14 +99,16 @@ bool run_wrong(struct run *u, const struct ep *e, const char *fmt, ...) __attrib
 
 /* Posts some of what is left of this side's program. */
 void run_post_side(struct run *u, struct conn *c, int i);
-void run_post_datagrams(struct run *u, unsigned i);
+/* What they have in common: a request, and its local memory. Is there room for it? */
+struct wr run_begin(const struct op *o, uint64_t id);
+void run_set_local(struct run *u, const struct ep *e, const struct op *o, struct wr *wr);
+bool run_sq_room(const struct ep *e);
 /* Nothing is left to post, and all of it has completed? */
 bool run_side_done(struct conn *c, int i);
 bool run_sent_all(const struct ep *e, const struct direction *d, const struct progress *at);
 
 /* Takes all completions of one side and compares them with what its program expects. */
 bool run_poll_side(struct run *u, struct conn *c, int i);
-bool run_poll_datagrams(struct run *u, unsigned i);
 /* All memory, events, counters and the trace, when nothing is under way any more. */
 bool run_check_end(struct run *u);
 /* Of a send: what every service has in common. */
@@ -96,6 +118,26 @@ bool run_check_sent(struct run *u, const struct ep *e, const struct op *o, unsig
 bool run_check_uc_recv(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe);
 bool run_check_uc_end(struct run *u, struct conn *c, int i);
 bool run_check_loose_end(struct run *u);
+/* Could this be what has come of the request? `bytes`: what the receive holds. */
+bool run_is_message(const struct op *o, const struct side *from, const struct roost_cqe *cqe,
+		    const uint8_t *bytes, uint32_t len);
+bool run_takes_receive(const struct op *o);
+/* The link repeats or reorders. And: it has taken all packets over as they were. */
+bool run_disorder(const struct run *u);
+bool run_all_came(const struct run *u);
+
+/* runner.c, for what crowd.c sets up */
+uint32_t run_pick_mtu(struct run *u);
+struct pool *run_shared_pool(struct run *u, unsigned nic, unsigned pu);
+/* An endpoint of which `used` bytes are the model's, and with a pool of its own if it has one. */
+void run_make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned nic, uint32_t used,
+		 struct pool *pool, struct pool *own);
+
+/* crowd.c: datagrams. Sets them up; a step of everybody's program, false when something is wrong, and *done unless all is sent. */
+void crowd_make(struct run *u);
+bool crowd_step(struct run *u, bool *done);
+bool crowd_check_end(struct run *u);
+void crowd_close(struct crowd *k);
 
 static inline bool is_faulty(const struct direction *d)
 {

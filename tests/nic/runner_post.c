@@ -64,7 +64,7 @@ static void set_remote(struct run *u, struct conn *c, int i, const struct op *o,
 }
 
 /* Own memory: the scatter list, or the bytes themselves. */
-static void set_local(struct run *u, const struct ep *e, const struct op *o, struct wr *wr)
+void run_set_local(struct run *u, const struct ep *e, const struct op *o, struct wr *wr)
 {
 	for (unsigned k = 0; k < o->num_sge; k++) {
 		wr->sge[k] = ep_sge(e, o->sge[k].off, o->sge[k].len);
@@ -79,7 +79,7 @@ static void set_local(struct run *u, const struct ep *e, const struct op *o, str
 		wr->sge[0].lkey ^= 0x40;
 }
 
-static struct wr begin(const struct op *o, uint64_t id)
+struct wr run_begin(const struct op *o, uint64_t id)
 {
 	uint16_t flags = o->flags & (uint16_t)~ROOST_WQE_INLINE;
 
@@ -94,9 +94,9 @@ static struct wr begin(const struct op *o, uint64_t id)
 
 static void post_op(struct run *u, struct conn *c, int i, const struct op *o, uint64_t id)
 {
-	struct wr wr = begin(o, id);
+	struct wr wr = run_begin(o, id);
 
-	set_local(u, &c->e[i], o, &wr);
+	run_set_local(u, &c->e[i], o, &wr);
 	switch ((int)o->op) {
 	case ROOST_OP_BIND_MW:
 		if (o->fault)
@@ -116,7 +116,7 @@ static void post_op(struct run *u, struct conn *c, int i, const struct op *o, ui
 	ep_post(&c->e[i], &wr);
 }
 
-static bool sq_room(const struct ep *e)
+bool run_sq_room(const struct ep *e)
 {
 	return atomic_load(&e->sqi.prod) - atomic_load(&e->sqi.cons) < e->p.depth;
 }
@@ -153,35 +153,15 @@ void run_post_side(struct run *u, struct conn *c, int i)
 
 	post_receives(u, c, i);
 	n = (unsigned)rng_below(&u->r, 12);
-	while (n-- && at->posted < d->num_ops && sq_room(&c->e[i])) {
+	while (n-- && at->posted < d->num_ops && run_sq_room(&c->e[i])) {
 		if (c->at[1 - i].completed < d->ops[at->posted].after)
 			return;
 		post_op(u, c, i, &d->ops[at->posted], wr_id(u, at->posted));
 		at->posted++;
 	}
-	if (at->posted == d->num_ops && is_faulty(d) && !at->extra_posted && sq_room(&c->e[i])) {
+	if (at->posted == d->num_ops && is_faulty(d) && !at->extra_posted && run_sq_room(&c->e[i])) {
 		post_op(u, c, i, &extra, FLUSHED_ID);
 		at->extra_posted = true;
-	}
-}
-
-void run_post_datagrams(struct run *u, unsigned i)
-{
-	struct crowd *k = &u->crowd;
-	struct direction *d = &k->d[i];
-	struct progress *at = &k->at[i];
-	unsigned n = (unsigned)rng_below(&u->r, 12);
-
-	pool_post(k->pool[i], (unsigned)rng_below(&u->r, 12), &u->r);
-	while (n-- && at->posted < d->num_ops && sq_room(&k->e[i])) {
-		const struct op *o = &d->ops[at->posted];
-		struct wr wr = begin(o, wr_id(u, at->posted));
-
-		set_local(u, &k->e[i], o, &wr);
-		wr.raddr = ROOST_UD_ADDR(k->ah[i][o->to], nic_qp_num(k->e[o->to].qp));
-		wr.rkey = k->e[o->to].p.qkey;
-		ep_post(&k->e[i], &wr);
-		at->posted++;
 	}
 }
 

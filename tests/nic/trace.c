@@ -6,13 +6,18 @@
 
 static struct trace *current;
 
-static unsigned nic_of(const struct trace *t, const struct pkt_addr *a)
+/* One of our own addresses. */
+struct place {
+	unsigned nic, port;
+};
+
+static struct place place_of(const struct trace *t, const struct pkt_addr *a)
 {
-	for (unsigned i = 0; i < t->w->nics; i++)
-		for (unsigned p = 0; p < t->w->ports; p++)
-			if (pkt_addr_eq(&t->w->port[i][p][0]->addr, a))
-				return i;
-	return WORLD_MAX_NICS;
+	struct place at = {world_nic_of(t->w, a), 0};
+
+	while (at.nic < WORLD_MAX_NICS && !pkt_addr_eq(&t->w->port[at.nic][at.port][0]->addr, a))
+		at.port++;
+	return at;
 }
 
 static void print_one(const struct trace_packet *r, FILE *f)
@@ -26,24 +31,33 @@ static void print_one(const struct trace_packet *r, FILE *f)
 		pkt_addr_print(&r->dst, b, sizeof(b)), text);
 }
 
-/*
- * A packet of an unreliable service that the NIC takes in: which messages are whole when they reach it. After a gap nothing counts before
- * the next FIRST or ONLY (IBA 9.8.2.2); a datagram is always whole.
- */
-static void take_loose(struct trace *t, unsigned nic, const struct pkt_view *v)
+static struct trace_end *end_of(struct trace *t, unsigned nic, uint32_t qpn)
 {
+	for (unsigned i = 0; i < t->num_ends; i++)
+		if (t->end[i].e->nic_index == nic && nic_qp_num(t->end[i].e->qp) == qpn)
+			return &t->end[i];
+	return NULL;
+}
+
+/* Forged: a connection's packets come from its peer's address, to its own. */
+static bool is_strange(struct trace *t, unsigned nic, const struct trace_packet *r)
+{
+	const struct trace_end *end = r->v.op->service == PKT_UD ? NULL : end_of(t, nic, r->v.dqpn);
+
+	return end && !(pkt_addr_eq(&r->src, ep_addr(end->peer)) && pkt_addr_eq(&r->dst, ep_addr(end->e)));
+}
+
+/*
+ * A packet of an unreliable connection that the NIC takes in: which messages are whole when they reach it. After a gap nothing counts before
+ * the next FIRST or ONLY (IBA 9.8.2.2).
+ */
+static void take_uc(struct trace *t, unsigned nic, const struct pkt_view *v)
+{
+	struct trace_end *c = end_of(t, nic, v->dqpn);
 	uint16_t flags = v->op->flags;
-	struct trace_uc *c = NULL;
 	bool gap;
 
-	if (v->op->service == PKT_UD) {
-		t->loose[nic].whole++;
-		return;
-	}
-	for (unsigned i = 0; i < t->num_uc && !c; i++)
-		if (t->uc[i].nic == nic && t->uc[i].qpn == v->dqpn)
-			c = &t->uc[i];
-	if (!c)
+	if (!c || !c->uc)
 		abort();
 	gap = v->psn != c->psn;
 	t->loose[nic].gaps += gap;
@@ -56,9 +70,19 @@ static void take_loose(struct trace *t, unsigned nic, const struct pkt_view *v)
 	}
 }
 
-static void record(struct trace *t, unsigned nic, bool in, const struct pkt_addr *src,
-		   const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
+static void datagram(struct trace *t, unsigned nic, const struct port *port, const struct trace_packet *r)
 {
+	unsigned n = t->datagram ? t->datagram(t->ctx, port, r) : 1;
+
+	if (r->in)
+		t->loose[nic].due += n;
+}
+
+/* `port`: that it came in by; or one of those with the address that it left by. */
+static void record(struct trace *t, const struct port *port, struct place at, bool in,
+		   const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
+{
+	unsigned nic = at.nic;
 	struct trace_packet *r = &t->last[t->packets % TRACE_KEEP];
 	struct icrc_flow f;
 	uint16_t id = 0;
@@ -74,6 +98,10 @@ static void record(struct trace *t, unsigned nic, bool in, const struct pkt_addr
 		icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 		r->ok = icrc_verify(&f, true, &id, bth, len);
 	}
+	if (r->ok && in && is_strange(t, nic, r)) {
+		t->seen[nic].strange++;
+		r->ok = false;
+	}
 	if (in) {
 		t->seen[nic].in++;
 		t->seen[nic].in_bytes += len;
@@ -82,10 +110,12 @@ static void record(struct trace *t, unsigned nic, bool in, const struct pkt_addr
 		t->seen[nic].out++;
 		t->seen[nic].out_bytes += len;
 	}
-	if (r->ok && in && (r->v.op->service == PKT_UC || r->v.op->service == PKT_UD))
-		take_loose(t, nic, &r->v);
+	if (r->ok && in && r->v.op->service == PKT_UC)
+		take_uc(t, nic, &r->v);
+	if (r->ok && r->v.op->service == PKT_UD)
+		datagram(t, nic, port, r);
 	if (r->ok)
-		oracle_feed(t->oracle[nic], r->index, r->at, src, dst, &r->v);
+		oracle_feed(t->oracle[nic][at.port], r->index, r->at, src, dst, &r->v);
 	if (t->live)
 		print_one(r, t->live);
 	r->v.payload = NULL;
@@ -95,20 +125,32 @@ static void on_send(void *ctx, uint64_t now, bool delivered, const struct pkt_ad
 		    const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
 {
 	struct trace *t = ctx;
-	unsigned nic = nic_of(t, src);
+	struct pkt_view v;
+	struct place at;
 
-	if (!delivered && nic < WORLD_MAX_NICS)
-		record(t, nic, false, src, dst, bth, len);
+	if (delivered)
+		return;
+	at = place_of(t, src);
+	if (at.nic == WORLD_MAX_NICS)
+		return;
+	record(t, t->w->port[at.nic][at.port][0], at, false, src, dst, bth, len);
+	if (pkt_parse(bth, len, &v) == PKT_OK && v.op->service != PKT_UD) {
+		t->sample_len = len;
+		t->sample_src = *src;
+		t->sample_dst = *dst;
+		memcpy(t->sample, bth, len);
+	}
 }
 
 /* What a NIC takes in is seen when it takes it, not when it arrived: the order in which it acts. */
 static int tapped_rx(struct port *port, struct port_pkt *pkts, int max)
 {
 	struct trace *t = current;
+	struct place at = place_of(t, &port->addr);
 	int n = t->real->rx_burst(port, pkts, max);
 
 	for (int i = 0; i < n; i++)
-		record(t, nic_of(t, &port->addr), true, pkts[i].src, pkts[i].dst, pkts[i].bth, pkts[i].len);
+		record(t, port, at, true, pkts[i].src, pkts[i].dst, pkts[i].bth, pkts[i].len);
 	return n;
 }
 
@@ -132,58 +174,68 @@ void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu)
 	t->tapped.rx_burst = tapped_rx;
 	t->tapped.reserve = tapped_reserve;
 	rng_seed(&t->rng, w->nics);
-	for (unsigned i = 0; i < w->nics; i++) {
-		struct oracle_options o = oracle_defaults;
+	for (unsigned i = 0; i < w->nics; i++)
+		for (unsigned p = 0; p < nic_ports(w->nic[i]); p++) {
+			struct oracle_options o = oracle_defaults;
 
-		o.max_streams = 256;
-		o.inflight = 1u << 16; /* without a window all of a program may be under way */
-		o.mtu = mtu;
-		o.has_local = w->ports == 1;
-		o.local = w->port[i][0][0]->addr;
-		o.disorder = disorder && o.has_local;
-		t->oracle[i] = oracle_new(&o);
-		if (!t->oracle[i])
-			abort();
-		for (unsigned p = 0; p < w->ports; p++)
+			o.max_streams = 64;
+			o.inflight = 1u << 16; /* without a window all of a program may be under way */
+			o.mtu = mtu;
+			o.has_local = true;
+			o.local = w->port[i][p][0]->addr;
+			o.disorder = disorder;
+			t->oracle[i][p] = oracle_new(&o);
+			if (!t->oracle[i][p])
+				abort();
 			for (unsigned l = 0; l < w->pus; l++)
 				w->port[i][p][l]->ops = &t->tapped;
-	}
+		}
 	sim_set_tap(w->sim, on_send, t);
+}
+
+static void add_end(struct trace *t, const struct ep *e, const struct ep *peer)
+{
+	if (t->num_ends == TRACE_ENDS)
+		abort();
+	t->end[t->num_ends++] = (struct trace_end){
+		.e = e, .peer = peer, .uc = e->p.type == NIC_QPT_UC, .psn = peer->p.psn & 0xffffff};
+}
+
+/* What the oracle of `own` is to know. */
+static void tell(struct trace *t, const struct pkt_addr *own, const struct ep *a, const struct ep *b)
+{
+	struct place at = place_of(t, own);
+	struct oracle *o = t->oracle[at.nic][at.port];
+
+	if (oracle_pair(o, ep_addr(a), nic_qp_num(a->qp), ep_addr(b), nic_qp_num(b->qp)) ||
+	    oracle_begins(o, ep_addr(a), ep_addr(b), nic_qp_num(b->qp), a->p.psn) ||
+	    oracle_begins(o, ep_addr(b), ep_addr(a), nic_qp_num(a->qp), b->p.psn))
+		abort();
 }
 
 void trace_pair(struct trace *t, const struct ep *a, const struct ep *b)
 {
-	const struct pkt_addr *x = &nic_port(a->nic, a->p.port, 0)->addr;
-	const struct pkt_addr *y = &nic_port(b->nic, b->p.port, 0)->addr;
+	bool loop = pkt_addr_eq(ep_addr(a), ep_addr(b)), rc = a->p.type == NIC_QPT_RC;
 
-	if (pkt_addr_eq(x, y)) {
-		t->loops[a->nic_index] = true;
+	add_end(t, a, b);
+	if (a != b)
+		add_end(t, b, a);
+	if (loop)
+		t->loops[a->nic_index] |= rc;
+	if (loop || !rc)
 		return;
-	}
-	for (unsigned i = 0; i < t->w->nics; i++)
-		if (i == a->nic_index || i == b->nic_index)
-			if (oracle_pair(t->oracle[i], x, nic_qp_num(a->qp), y, nic_qp_num(b->qp)) ||
-			    oracle_begins(t->oracle[i], x, y, nic_qp_num(b->qp), a->p.psn) ||
-			    oracle_begins(t->oracle[i], y, x, nic_qp_num(a->qp), b->p.psn))
-				abort();
-}
-
-void trace_uc(struct trace *t, const struct ep *to, uint32_t psn)
-{
-	if (t->num_uc == TRACE_UCS)
-		abort();
-	t->uc[t->num_uc++] =
-		(struct trace_uc){.nic = to->nic_index, .qpn = nic_qp_num(to->qp), .psn = psn & 0xffffff};
+	tell(t, ep_addr(a), a, b);
+	tell(t, ep_addr(b), a, b);
 }
 
 void trace_stop(struct trace *t)
 {
-	for (unsigned i = 0; i < t->w->nics; i++) {
-		for (unsigned p = 0; p < t->w->ports; p++)
+	for (unsigned i = 0; i < t->w->nics; i++)
+		for (unsigned p = 0; t->oracle[i][p]; p++) {
 			for (unsigned l = 0; l < t->w->pus; l++)
 				t->w->port[i][p][l]->ops = t->real;
-		oracle_free(t->oracle[i]);
-	}
+			oracle_free(t->oracle[i][p]);
+		}
 	sim_set_tap(t->w->sim, NULL, NULL);
 	current = NULL;
 }
@@ -204,14 +256,15 @@ static struct oracle_counts sum(struct trace *t, unsigned nic, bool requester)
 	struct oracle_counts total = {0};
 	struct oracle_stream s;
 
-	for (uint32_t i = 0; oracle_stream_get(t->oracle[nic], i, &s); i++) {
-		const uint64_t *c = (const uint64_t *)&s.c;
+	for (unsigned p = 0; t->oracle[nic][p]; p++)
+		for (uint32_t i = 0; oracle_stream_get(t->oracle[nic][p], i, &s); i++) {
+			const uint64_t *c = (const uint64_t *)&s.c;
 
-		if (nic_of(t, requester ? &s.src : &s.dst) != nic)
-			continue;
-		for (size_t k = 0; k < sizeof(total) / sizeof(*c); k++)
-			((uint64_t *)&total)[k] += c[k];
-	}
+			if (!pkt_addr_eq(requester ? &s.src : &s.dst, &t->w->port[nic][p][0]->addr))
+				continue;
+			for (size_t k = 0; k < sizeof(total) / sizeof(*c); k++)
+				((uint64_t *)&total)[k] += c[k];
+		}
 	return total;
 }
 
@@ -229,8 +282,8 @@ static uint64_t torn(const struct trace *t, unsigned nic)
 {
 	uint64_t n = t->loose[nic].torn;
 
-	for (unsigned i = 0; i < t->num_uc; i++)
-		n += t->uc[i].nic == nic && t->uc[i].inside;
+	for (unsigned i = 0; i < t->num_ends; i++)
+		n += t->end[i].e->nic_index == nic && t->end[i].inside;
 	return n;
 }
 
@@ -239,20 +292,22 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 	struct oracle_counts rq = sum(t, i, true), rs = sum(t, i, false);
 	struct nic_counters c;
 	bool ok = true;
-	uint64_t drops, missed, late;
+	uint64_t drops, bad = t->seen[i].bad + t->loose[i].stray, missed, late;
 
 	nic_counters(t->w->nic[i], &c);
 	ok &= equal(i, "sent_pkts", c.sent_pkts, t->seen[i].out);
 	ok &= equal(i, "sent_bytes", c.sent_bytes, t->seen[i].out_bytes);
 	ok &= equal(i, "rcvd_pkts", c.rcvd_pkts, t->seen[i].in);
 	ok &= equal(i, "rcvd_bytes", c.rcvd_bytes, t->seen[i].in_bytes);
+	if (!(events & TRACE_ERROR))
+		ok &= equal(i, "rx_bad_source", c.rx_bad_source, t->seen[i].strange);
 	drops = c.rx_short + c.rx_bad_opcode + c.rx_bad_version + c.rx_bad_pad + c.rx_icrc_encapsulated +
-		c.rx_bad_pkey + c.rx_bad_qpn + c.rx_bad_source + c.rx_bad_service;
-	if (!(events & TRACE_ERROR) || drops < t->seen[i].bad)
-		ok &= equal(i, "dropped packets", drops, t->seen[i].bad);
+		c.rx_bad_pkey + c.rx_bad_qpn + c.rx_bad_source + c.rx_bad_service + c.rx_bad_group;
+	if (!(events & TRACE_ERROR) || drops < bad)
+		ok &= equal(i, "dropped packets", drops, bad);
 	ok &= equal(i, "retransmitted_pkts", c.retransmitted_pkts, rq.retransmitted);
 	/* NAKs that come when their QP is in the error state find nobody who counts them. */
-	late = events & TRACE_ERROR && drops > t->seen[i].bad ? drops - t->seen[i].bad : 0;
+	late = events & TRACE_ERROR && drops > bad ? drops - bad : 0;
 	if (c.packet_seq_err > rq.naks_seq || rq.naks_seq - c.packet_seq_err > late)
 		ok &= equal(i, "packet_seq_err", c.packet_seq_err, rq.naks_seq);
 	if (!events) {
@@ -264,7 +319,7 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 	if (c.rnr_nak_retry_err > rq.naks_rnr || rq.naks_rnr - c.rnr_nak_retry_err > late)
 		ok &= equal(i, "rnr_nak_retry_err", c.rnr_nak_retry_err, rq.naks_rnr);
 	/* Of a message that is not whole the first packet may have found no receive. */
-	missed = rs.naks_rnr + t->loose[i].whole - t->loose[i].got;
+	missed = rs.naks_rnr + t->loose[i].whole + t->loose[i].due - t->loose[i].got;
 	if (c.out_of_buffer < missed || c.out_of_buffer - missed > torn(t, i))
 		ok &= equal(i, "out_of_buffer", c.out_of_buffer, missed);
 	if (events & TRACE_ERROR && rq.naks_invalid + rq.naks_access + rq.naks_op > 1)
@@ -280,13 +335,16 @@ bool trace_check(struct trace *t, unsigned events)
 	bool ok = true;
 
 	for (unsigned i = 0; i < t->w->nics; i++) {
-		size_t n;
-		const struct oracle_finding *f = oracle_findings(t->oracle[i], &n);
+		for (unsigned p = 0; t->oracle[i][p]; p++) {
+			size_t n;
+			const struct oracle_finding *f = oracle_findings(t->oracle[i][p], &n);
 
-		for (size_t k = 0; k < n && k < 5; k++)
-			fprintf(stderr, "NIC %u, packet %llu, rule %s: %s\n", i,
-				(unsigned long long)f[k].index, oracle_rule_name(f[k].rule), f[k].text);
-		ok &= oracle_totals(t->oracle[i])->violations == 0;
+			for (size_t k = 0; k < n && k < 5; k++)
+				fprintf(stderr, "NIC %u, packet %llu, rule %s: %s\n", i,
+					(unsigned long long)f[k].index, oracle_rule_name(f[k].rule),
+					f[k].text);
+			ok &= oracle_totals(t->oracle[i][p])->violations == 0;
+		}
 		ok &= check_counters(t, i, events);
 	}
 	return ok;

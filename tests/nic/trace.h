@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A tap at every NIC of a world: what it sent and what it took in, in that order. Feeds one oracle per NIC (packet/oracle.h, taken
- * at that NIC's end), keeps the last packets to print, and compares what the NICs counted with what was seen.
+ * A tap at every NIC of a world: what it sent and what it took in, in that order. Feeds one oracle per address of a NIC (packet/oracle.h,
+ * taken at that end), keeps the last packets to print, and compares what the NICs counted with what was seen.
  */
 #ifndef ROOST_TESTS_TRACE_H
 #define ROOST_TESTS_TRACE_H
@@ -13,7 +13,7 @@
 #include "world.h"
 
 #define TRACE_KEEP 64
-#define TRACE_UCS  (2 * 16)
+#define TRACE_ENDS (2 * 16)
 
 struct trace_packet {
 	uint64_t at, index;
@@ -25,24 +25,35 @@ struct trace_packet {
 
 struct trace {
 	struct world *w;
-	struct oracle *oracle[WORLD_MAX_NICS];
+	struct oracle *oracle[WORLD_MAX_NICS][NIC_MAX_PORTS + 1]; /* NULL behind the last */
 	struct {
 		uint64_t out, out_bytes, in, in_bytes, bad;
+		uint64_t strange; /* whole, for a connection, and not from its peer or not to its address */
 	} seen[WORLD_MAX_NICS];
 	/* Of unreliable services, messages that take a receive; the first and last are told by whoever knows. */
 	struct {
 		uint64_t sent;
-		uint64_t whole; /* all their packets were taken in, in order */
+		uint64_t whole; /* of connections: all their packets were taken in, in order */
+		uint64_t due;	/* datagrams: once for each QP that they are for */
+		uint64_t stray; /* those of a group that nobody is in any more; told by whoever knows */
 		uint64_t got;	/* delivered */
 		uint64_t torn;	/* only the first of them were */
 		uint64_t gaps;	/* of connections: packets that are not the next one */
 	} loose[WORLD_MAX_NICS];
-	struct trace_uc {
-		unsigned nic;
-		uint32_t qpn, psn; /* of the receiver; expected */
-		bool inside;	   /* a message of which nothing is missing */
-	} uc[TRACE_UCS];
-	unsigned num_uc;
+	struct trace_end {
+		const struct ep *e, *peer;
+		bool uc, inside; /* a message of which nothing is missing */
+		uint32_t psn;	 /* UC: expected */
+	} end[TRACE_ENDS];
+	unsigned num_ends;
+	/*
+	 * Told of each whole datagram as it leaves its NIC and as it is taken in, by that port: for how many QPs is it then? NULL: one.
+	 */
+	unsigned (*datagram)(void *ctx, const struct port *port, const struct trace_packet *r);
+	void *ctx;
+	uint8_t sample[PKT_MAX_LEN]; /* the latest packet of a connection */
+	struct pkt_addr sample_src, sample_dst;
+	uint32_t sample_len;
 	bool loops[WORLD_MAX_NICS]; /* QPs of it talk to each other: their errors are counted and not seen */
 	struct trace_packet last[TRACE_KEEP];
 	uint64_t packets;
@@ -58,9 +69,8 @@ struct trace {
  * the oracles less sharp. Call before anything is sent.
  */
 void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu);
+/* They are connected, RC or UC, and not before it was said. */
 void trace_pair(struct trace *t, const struct ep *a, const struct ep *b);
-/* `to` hears an unreliable connection that begins with that PSN. */
-void trace_uc(struct trace *t, const struct ep *to, uint32_t psn);
 void trace_stop(struct trace *t);
 void trace_print(const struct trace *t, FILE *f);
 enum trace_events {

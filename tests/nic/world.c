@@ -138,6 +138,15 @@ int world_add_addr(struct world *w, unsigned nic, unsigned port_num, const char 
 	return rc;
 }
 
+unsigned world_nic_of(const struct world *w, const struct pkt_addr *a)
+{
+	for (unsigned i = 0; i < w->nics; i++)
+		for (unsigned p = 0; p < NIC_MAX_PORTS && w->port[i][p][0]; p++)
+			if (pkt_addr_eq(&w->port[i][p][0]->addr, a))
+				return i;
+	return WORLD_MAX_NICS;
+}
+
 uint64_t world_now(const struct world *w)
 {
 	return sim_now(w->sim);
@@ -308,6 +317,14 @@ void ep_forget(struct ep *e)
 	free(e->mem);
 }
 
+const struct pkt_addr *ep_addr(const struct ep *e)
+{
+	struct nic_gid g;
+
+	CHECK(nic_gid(e->nic, e->p.port + 1u, e->p.gid, &g));
+	return &nic_port(e->nic, g.port, 0)->addr;
+}
+
 void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a)
 {
 	*a = (struct nic_qp_attr){
@@ -316,7 +333,8 @@ void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a)
 		.sq_psn = e->p.psn,
 		.dest_qpn = nic_qp_num(peer->qp),
 		.access = e->p.access,
-		.dgid = nic_port(peer->nic, peer->p.port, 0)->addr,
+		.dgid = *ep_addr(peer),
+		.sgid_index = e->p.gid,
 		.hop_limit = 64,
 		.port = (uint8_t)(e->p.port + 1),
 		.timeout = e->p.timeout,

@@ -47,7 +47,7 @@ struct ep_params {
 	uint32_t mtu;	       /* 0: 1024 */
 	uint32_t psn;	       /* sq_psn of both sides */
 	uint32_t cq_depth;     /* 0: four times `depth` */
-	uint8_t pu, port;      /* from 0 */
+	uint8_t pu, port, gid; /* from 0; its address is that GID of the port */
 	bool sig_all;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer,
 		rd_atomic;     /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
@@ -112,6 +112,8 @@ void world_fini(struct world *w);
 void world_kill(struct world *w, unsigned nic);
 /* One address more of a NIC, in the table of its port `port_num`; the answer of nic_port_add(). */
 int world_add_addr(struct world *w, unsigned nic, unsigned port_num, const char *text);
+/* Whose address it is; WORLD_MAX_NICS: nobody's. */
+unsigned world_nic_of(const struct world *w, const struct pkt_addr *a);
 /* One turn of all NICs, or a jump to the next moment at which something happens. False: nothing before `until`. */
 bool world_step(struct world *w, uint64_t until);
 /* Runs until nothing is left to happen before `until` (virtual ns), or forever-idle. */
@@ -129,6 +131,8 @@ void ep_to_init(struct ep *e);
 /* INIT -> RTR, RTR -> RTS, with all that they require out of `a`. */
 void ep_to_rtr(struct ep *e, const struct nic_qp_attr *a);
 void ep_to_rts(struct ep *e, const struct nic_qp_attr *a);
+/* Its own address. */
+const struct pkt_addr *ep_addr(const struct ep *e);
 void ep_attr(const struct ep *e, const struct ep *peer, struct nic_qp_attr *a);
 int ep_modify(struct ep *e, const struct nic_qp_attr *a, uint32_t mask);
 
