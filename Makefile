@@ -33,6 +33,7 @@ interop:
 soak:
 	@scripts/setup build check
 	@scripts/build $(B)
+	@$(B)/tests/nic/test-nic-simulator --count 10000 --jobs 0
 	@meson test -C $(B) --no-rebuild --setup soak --suite soak --print-errorlogs
 
 install:

@@ -33,8 +33,7 @@ void side_free(struct side *s)
 	free(s->model);
 }
 
-/* `len` bytes that nothing else uses. */
-static uint32_t take(struct side *s, uint32_t len, struct rng *r)
+uint32_t side_take(struct side *s, uint32_t len, struct rng *r)
 {
 	uint32_t off = s->size + (uint32_t)rng_below(r, 8);
 
@@ -95,7 +94,7 @@ static unsigned make_scatter(struct side *s, uint32_t len, unsigned max, struct 
 	for (unsigned i = 0; i < n; i++)
 		out[i].len = lens[i];
 	for (unsigned done = 0, i = (unsigned)rng_below(r, n ? n : 1); done < n; done++, i = (i + 1) % n)
-		out[i].off = take(s, out[i].len, r);
+		out[i].off = side_take(s, out[i].len, r);
 	return n;
 }
 
@@ -174,7 +173,8 @@ static uint32_t pick_len(const struct limits *l, struct rng *r)
 	return (uint32_t)rng_below(r, bound + 1);
 }
 
-static enum roost_op pick_op(const struct limits *l, struct rng *r)
+/* `d`: with the request that it is for. */
+static enum roost_op pick_op(const struct direction *d, const struct limits *l, struct rng *r)
 {
 	static const enum roost_op reliable[] = {
 		ROOST_OP_WRITE,	    ROOST_OP_WRITE,   ROOST_OP_WRITE,	 ROOST_OP_WRITE_IMM,
@@ -188,6 +188,10 @@ static enum roost_op pick_op(const struct limits *l, struct rng *r)
 		ROOST_OP_NOP,	ROOST_OP_SEND_IMM,  ROOST_OP_BIND_MW, ROOST_OP_LOCAL_INV,
 	};
 
+	if (l->calls && d->stream && (d->num_ops == l->num_ops || rng_below(r, 2)))
+		return ROOST_OP_RPC_WRITE;
+	if (l->calls && d->num_calls < MAX_CALLS && rng_below(r, 3) == 0)
+		return ROOST_OP_RPC;
 	if (l->type == NIC_QPT_RC)
 		return reliable[rng_below(r, sizeof(reliable) / sizeof(reliable[0]))];
 	if (l->type == NIC_QPT_UC)
@@ -207,7 +211,7 @@ static struct receive *add_receive(struct direction *d, struct side *to, const s
 	if (l->pooled) {
 		v->num_sge = 1;
 		v->sge[0].len = o->op == ROOST_OP_WRITE_IMM ? 0 : o->len;
-		v->sge[0].off = take(to, v->sge[0].len, r);
+		v->sge[0].off = side_take(to, v->sge[0].len, r);
 	} else if (o->op != ROOST_OP_WRITE_IMM) {
 		v->num_sge = make_scatter(to, o->len + extra, l->max_sge, v->sge, r);
 	} else if (rng_below(r, 2)) {
@@ -334,8 +338,8 @@ static struct op *new_op(struct direction *d, const struct limits *l, const stru
 	struct op *o = &d->ops[d->num_ops++];
 
 	memset(o, 0, sizeof(*o));
-	o->op = pick_op(l, r);
-	o->imm = (uint32_t)rng_u64(r);
+	o->op = pick_op(d, l, r);
+	o->imm = (uint32_t)rng_u64(r) | 1; /* in network byte order: no call's mark */
 	o->len = pick_len(l, r);
 	if (o->len > budget)
 		o->len = (uint32_t)rng_below(r, budget < l->mtu ? budget + 1 : l->mtu);
@@ -380,6 +384,14 @@ static void make_one(struct direction d[2], struct side s[2], int i, struct haza
 	case ROOST_OP_CMP_SWAP:
 	case ROOST_OP_FETCH_ADD:
 		make_atomic(o, index, from, to, h, l, r);
+		break;
+	case ROOST_OP_RPC:
+		calls_make(o, &d[i], from, to, l, r);
+		break;
+	case ROOST_OP_RPC_WRITE:
+		o->call = d[i].stream;
+		d[i].stream = 0;
+		make_payload(o, h, l, r);
 		break;
 	case ROOST_OP_SEND_INV:
 		if (!grant_send_inv(o, index, to, other, h, r))

@@ -85,6 +85,7 @@ struct op {
 	unsigned grant; /* 1 + which key is used, bound or taken back; 0: that of the peer's whole memory */
 	unsigned after; /* so many requests of the other side are complete when it is posted */
 	unsigned to;	/* UD: to whom, by the number of receiver */
+	unsigned call;	/* RPC, RPC_WRITE: 1 + of which call */
 };
 
 struct receive {
@@ -92,6 +93,27 @@ struct receive {
 	unsigned num_sge;
 	uint32_t len, imm; /* expected; imm of an invalidation: which grant */
 	uint16_t opcode, flags, status;
+};
+
+/* A call of a kernel at the peer (calls.c). */
+#define MAX_CALLS 64u
+#define CALL_HEAD 56u /* bytes of parameters ahead of those at random */
+struct call {
+	/* as the program says */
+	unsigned how, reads;  /* of the kernel's parameters (tally.h) */
+	uint32_t extra;	      /* bytes of parameters at random */
+	uint32_t len, from;   /* of what the kernel reads and replies, in the peer's memory */
+	uint32_t word;	      /* there: it becomes 1 */
+	uint32_t text;	      /* parameters, in the caller's memory */
+	uint32_t reply, room; /* the buffer there; bytes of data that it holds */
+	uint32_t reply_len;   /* all of it; 0: no reply is wanted */
+	bool nobody, imm,
+		stream; /* its op-code has no kernel; the tail comes with an immediate; payload follows */
+	/* as it goes */
+	uint16_t mark;
+	uint32_t entry;
+	uint64_t digest;
+	bool posted, complete, seen, imm_seen;
 };
 
 /* One end: the model of its memory, and what it gives to its peer. */
@@ -111,6 +133,9 @@ struct direction {
 	struct op *ops;
 	struct receive *receives; /* none of an unreliable connection */
 	unsigned num_ops, num_receives;
+	struct call calls[MAX_CALLS];
+	unsigned num_calls;
+	unsigned stream; /* 1 + whose payload is still to come, as far as the program is written */
 };
 
 struct limits {
@@ -121,8 +146,10 @@ struct limits {
 	uint32_t max_send; /* of a message that takes a receive; 0: max_len */
 	bool pooled; /* receives are the pool's: the model's is where the program copies the message to */
 	unsigned shared_words;
-	unsigned receivers; /* UD */
-	enum fault fault;   /* of one more request at the end */
+	bool calls, both_call; /* it calls; so does the other side */
+	bool imm_replies;      /* receives of its own side are a pool's: replies to its calls may take one */
+	unsigned receivers;    /* UD */
+	enum fault fault;      /* of one more request at the end */
 };
 
 /* What earlier requests of a direction may still be doing, for the fence. */
@@ -140,8 +167,13 @@ struct hazards {
 
 void side_init(struct side *s, struct rng *r);
 void side_free(struct side *s);
+/* `len` bytes that nothing else uses. */
+uint32_t side_take(struct side *s, uint32_t len, struct rng *r);
 /* Makes both programs of a connection, l[i] for what s[i] asks of s[1 - i], and executes them on the models. A fault is of d[0] alone. */
 void programs_make(struct direction d[2], struct side s[2], const struct limits l[2], struct rng *r);
+/* calls.c: makes o an RPC, the start of a call. */
+void calls_make(struct op *o, struct direction *d, struct side *from, struct side *to, const struct limits *l,
+		struct rng *r);
 /* The program of a UD endpoint. */
 void datagrams_make(struct direction *d, struct side *from, const struct limits *l, struct rng *r);
 void direction_free(struct direction *d);

@@ -76,6 +76,9 @@ static void make_programs(struct run *u, struct conn *c, const struct ep_params 
 				       .budget = 400000,
 				       .max_send = pooled ? POOL_SLOT_LEN : 0,
 				       .pooled = pooled,
+				       .calls = c->calls[i],
+				       .both_call = c->calls[0] && c->calls[1],
+				       .imm_replies = c->pool[i],
 				       .fault = i == 0 ? fault : FAULT_NONE};
 	}
 	programs_make(c->d, c->s, l, &u->r);
@@ -189,6 +192,30 @@ static void pick_address(struct run *u, unsigned nic, const struct pkt_addr *lik
 	p->gid = (uint8_t)g[count].index;
 }
 
+/* Now and then a QP may take but a few calls at a time, or steps a turn. */
+static void limit_calls(struct run *u, const struct conn *c, int i)
+{
+	const struct ep *e = &c->e[i];
+	bool many = c->calls[i] || rng_below(&u->r, 2);
+	struct fabric_quota q = {.calls = many ? 0 : 2 + (uint32_t)rng_below(&u->r, 4),
+				 .steps = rng_below(&u->r, 2) ? 0 : 1 + (uint32_t)rng_below(&u->r, 8)};
+
+	if (fabric_set_quota(u->fabric[e->nic_index], e->qp, &q))
+		abort();
+}
+
+/*
+ * Both sides call only where neither can be without a slot: replies wait behind requests that are refused, so each would wait for the
+ * other for ever (docs/kernels.md).
+ */
+static void pick_callers(struct run *u, struct conn *c, const unsigned nic[2])
+{
+	int one = (int)rng_below(&u->r, 2);
+
+	c->calls[one] = true;
+	c->calls[1 - one] = !u->few_slots[nic[0]] && !u->few_slots[nic[1]] && rng_below(&u->r, 2);
+}
+
 static void make_conn(struct run *u, struct conn *c, enum fault fault)
 {
 	struct rng *r = &u->r;
@@ -212,6 +239,9 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 	if (has_family(u->w.nic[nic[1]], !pkt_addr_is_v4(common)))
 		common = NULL;
 	c->uc = fault < FAULTS_LOCAL && rng_below(r, 4) == 0;
+	p.rpc = !c->uc && !fault && rng_below(r, 3) == 0;
+	if (p.rpc)
+		pick_callers(u, c, nic);
 	p.type = c->uc ? NIC_QPT_UC : NIC_QPT_RC;
 	for (int i = 0; i < 2; i++) {
 		/* What is left in an SRQ is not flushed, so not where something ends in error. */
@@ -232,6 +262,8 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 		lend_keys(c, i);
 	}
 	ep_connect(&c->e[0], &c->e[1]);
+	for (int i = 0; p.rpc && i < 2; i++)
+		limit_calls(u, c, i);
 	trace_pair(&u->t, &c->e[0], &c->e[1]);
 }
 
@@ -242,6 +274,21 @@ static int link_stopped(void *ctx, const struct pkt_addr *src, const uint8_t *bt
 	unsigned i = world_nic_of(&u->w, src);
 
 	return i < u->w.nics && world_now(&u->w) < u->stopped_until[i];
+}
+
+/* Each NIC serves calls, with many slots a QP or few. */
+static void serve_calls(struct run *u)
+{
+	for (unsigned i = 0; i < u->w.nics; i++) {
+		struct fabric_config cfg = {0};
+
+		u->few_slots[i] = rng_below(&u->r, 2);
+		if (u->few_slots[i]) /* one for a call whose payload is still to come, and one for others */
+			cfg.calls = 2 + (unsigned)rng_below(&u->r, 6);
+		if (fabric_create(u->w.nic[i], &cfg, &u->fabric[i]) ||
+		    fabric_deploy(u->fabric[i], &tally_kernel, &u->tally[i]))
+			abort();
+	}
 }
 
 /* NICs have several addresses, of both families, on one port or two. */
@@ -273,6 +320,7 @@ static void set_up(struct run *u)
 	world_init_shape(&u->w, &shape, u->seed, &u->sp);
 	if (various)
 		add_addresses(u);
+	serve_calls(u);
 	sim_set_filter(u->w.sim, link_stopped, u);
 	for (unsigned i = 0; i < u->w.nics; i++) {
 		u->shared[i] = calloc(SHARED_WORDS, 8);
@@ -298,7 +346,7 @@ static bool step_all(struct run *u, bool *done)
 				run_post_side(u, &u->c[k], i);
 			if (!run_poll_side(u, &u->c[k], i))
 				return false;
-			*done &= run_side_done(&u->c[k], i);
+			*done &= run_side_done(u, &u->c[k], i);
 		}
 	if (!crowd_step(u, done))
 		return false;
@@ -356,6 +404,23 @@ static void forge(struct run *u)
 	t->sample_len = 0;
 }
 
+static bool not_done(struct run *u)
+{
+	run_wrong(u, NULL, "not done after %llu s of virtual time", VIRTUAL_MAX / SEC);
+	for (unsigned k = 0; k < u->num_conns; k++)
+		for (int i = 0; i < 2; i++) {
+			struct conn *c = &u->c[k];
+
+			if (!run_side_done(u, c, i))
+				fprintf(stderr,
+					"QP 0x%06x: %u of %u posted, %u completed, %u of %u received%s\n",
+					nic_qp_num(c->e[i].qp), c->at[i].posted, c->d[i].num_ops,
+					c->at[i].completed, c->at[i].recv_completed, c->d[1 - i].num_receives,
+					calls_done(u, c, i) ? "" : ", calls not answered");
+		}
+	return false;
+}
+
 static bool carry_out(struct run *u)
 {
 	bool done;
@@ -369,7 +434,7 @@ static bool carry_out(struct run *u)
 			forge(u);
 		world_run(&u->w, world_now(&u->w) + rng_below(&u->r, 20000));
 		if (world_now(&u->w) > VIRTUAL_MAX)
-			return run_wrong(u, NULL, "not done after %llu s of virtual time", VIRTUAL_MAX / SEC);
+			return not_done(u);
 	} while (!done);
 	/* What is still under way are copies, which change nothing, and what is unreliable. */
 	memset(u->w.paused_until, 0, sizeof(u->w.paused_until));
@@ -380,6 +445,7 @@ static bool carry_out(struct run *u)
 static void count_ops(const struct direction *d, struct run_stats *st)
 {
 	st->ops += d->num_ops;
+	st->calls += d->num_calls;
 	for (unsigned o = 0; o < d->num_ops; o++) {
 		st->bytes += d->ops[o].len;
 		st->faults += d->ops[o].fault != FAULT_NONE;

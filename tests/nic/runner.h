@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 struct run_stats {
-	uint64_t ops, bytes, packets, virtual_ns, retransmitted, faults;
+	uint64_t ops, calls, bytes, packets, virtual_ns, retransmitted, faults;
 	uint64_t loose_sent, loose_got; /* messages of unreliable services */
 };
 

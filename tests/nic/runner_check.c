@@ -48,6 +48,10 @@ static unsigned expected_opcode(const struct op *o)
 		return NIC_WC_FETCH_ADD;
 	case ROOST_OP_BIND_MW:
 		return NIC_WC_BIND_MW;
+	case ROOST_OP_RPC:
+		return NIC_WC_RPC;
+	case ROOST_OP_RPC_WRITE:
+		return NIC_WC_RPC_WRITE;
 	case ROOST_OP_LOCAL_INV:
 		return NIC_WC_LOCAL_INV;
 	default:
@@ -179,7 +183,10 @@ static bool check_recv(struct run *u, struct conn *c, int i, const struct roost_
 	struct ep *e = &c->e[i];
 	const struct receive *v = &in->receives[at->recv_completed];
 	uint32_t imm;
+	bool ok;
 
+	if (calls_take_imm(u, c, i, cqe, &ok))
+		return ok;
 	if (at->recv_completed == (c->pool[i] ? in->num_receives : at->recv_posted))
 		return run_wrong(u, e, "a receive too many: 0x%" PRIx64, cqe->wr_id);
 	if ((!c->pool[i] && cqe->wr_id != wr_id(u, at->recv_completed)) || cqe->status != v->status)
@@ -211,7 +218,7 @@ bool run_poll_side(struct run *u, struct conn *c, int i)
 	while (ep_poll_recv(&c->e[i], &cqe))
 		if (!(c->uc ? run_check_uc_recv : check_recv)(u, c, i, &cqe))
 			return false;
-	return true;
+	return calls_poll(u, c, i);
 }
 
 /* Bytes of which the model knows nothing: take them as they are. */
@@ -241,6 +248,8 @@ static void forgive_unsure(struct conn *c, int i)
 static bool check_conn(struct run *u, struct conn *c)
 {
 	if (c->uc && (!run_check_uc_end(u, c, 0) || !run_check_uc_end(u, c, 1)))
+		return false;
+	if (!calls_check_end(u, c, 0) || !calls_check_end(u, c, 1))
 		return false;
 	forgive_unsure(c, 0);
 	forgive_unsure(c, 1);

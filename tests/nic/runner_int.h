@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Inside of a run: what its parts share. runner.c sets up and carries out, runner_post.c posts, runner_check.c compares connections with the
- * model, runner_loose.c those that are unreliable; crowd.c is all about datagrams.
+ * model, runner_loose.c those that are unreliable; crowd.c is all about datagrams, calls.c about calls of kernels.
  */
 #ifndef ROOST_TESTS_RUNNER_INT_H
 #define ROOST_TESTS_RUNNER_INT_H
@@ -9,8 +9,10 @@
 #include <inttypes.h>
 
 #include "pool.h"
+#include "kernels/fabric.h"
 #include "program.h"
 #include "runner.h"
+#include "tally.h"
 #include "trace.h"
 
 #define MAX_CONNS    6
@@ -19,7 +21,7 @@
 #define MAX_SENT     64 /* requests of a datagram QP */
 #define SHARED_WORDS 4
 #define FLUSHED_ID   0xf1a5ed
-#define VIRTUAL_MAX  (600 * SEC)
+#define VIRTUAL_MAX  (60 * SEC)
 
 /* How far one side of a connection has come. */
 struct progress {
@@ -30,7 +32,7 @@ struct progress {
 };
 
 struct conn {
-	bool uc;
+	bool uc, calls[2];
 	struct ep e[2];
 	struct side s[2];
 	struct direction d[2]; /* d[i]: asked by e[i] */
@@ -85,6 +87,9 @@ struct run {
 	uint32_t mtu;				/* one for all: the oracles are told; 0: various */
 	struct conn c[MAX_CONNS];
 	struct crowd crowd;
+	struct fabric *fabric[WORLD_MAX_NICS];
+	bool few_slots[WORLD_MAX_NICS];
+	struct tally tally[WORLD_MAX_NICS];
 	struct pool pool[WORLD_MAX_NICS][NIC_MAX_PUS]; /* shared by whoever wants */
 	bool pool_used[WORLD_MAX_NICS][NIC_MAX_PUS];
 	uint64_t *shared[WORLD_MAX_NICS];	      /* SHARED_WORDS each */
@@ -104,7 +109,7 @@ struct wr run_begin(const struct op *o, uint64_t id);
 void run_set_local(struct run *u, const struct ep *e, const struct op *o, struct wr *wr);
 bool run_sq_room(const struct ep *e);
 /* Nothing is left to post, and all of it has completed? */
-bool run_side_done(struct conn *c, int i);
+bool run_side_done(const struct run *u, struct conn *c, int i);
 bool run_sent_all(const struct ep *e, const struct direction *d, const struct progress *at);
 
 /* Takes all completions of one side and compares them with what its program expects. */
@@ -132,6 +137,15 @@ struct pool *run_shared_pool(struct run *u, unsigned nic, unsigned pu);
 /* An endpoint of which `used` bytes are the model's, and with a pool of its own if it has one. */
 void run_make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned nic, uint32_t used,
 		 struct pool *pool, struct pool *own);
+
+/* calls.c: the posted request, and the model with it. */
+void calls_post(struct run *u, struct conn *c, int i, const struct op *o, struct wr *wr);
+/* Compares replies that are there; have all come? And at the end: was each call served as it should be? */
+bool calls_poll(struct run *u, struct conn *c, int i);
+bool calls_done(const struct run *u, const struct conn *c, int i);
+bool calls_check_end(struct run *u, struct conn *c, int i);
+/* Of a receive: is it that of a reply? Then *ok says whether it is right. */
+bool calls_take_imm(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe, bool *ok);
 
 /* crowd.c: datagrams. Sets them up; a step of everybody's program, false when something is wrong, and *done unless all is sent. */
 void crowd_make(struct run *u);

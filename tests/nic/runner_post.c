@@ -98,6 +98,10 @@ static void post_op(struct run *u, struct conn *c, int i, const struct op *o, ui
 
 	run_set_local(u, &c->e[i], o, &wr);
 	switch ((int)o->op) {
+	case ROOST_OP_RPC:
+	case ROOST_OP_RPC_WRITE:
+		calls_post(u, c, i, o, &wr);
+		break;
 	case ROOST_OP_BIND_MW:
 		if (o->fault)
 			set_bad_bind(c, i, &wr);
@@ -170,11 +174,11 @@ bool run_sent_all(const struct ep *e, const struct direction *d, const struct pr
 	return at->posted == d->num_ops && atomic_load(&e->sqi.cons) == d->num_ops + at->extra_posted;
 }
 
-bool run_side_done(struct conn *c, int i)
+bool run_side_done(const struct run *u, struct conn *c, int i)
 {
 	struct direction *d = &c->d[i];
 	struct progress *at = &c->at[i];
 
 	return run_sent_all(&c->e[i], d, at) && (!is_faulty(d) || at->extra_done) &&
-	       (c->uc || at->recv_completed == c->d[1 - i].num_receives);
+	       (c->uc || at->recv_completed == c->d[1 - i].num_receives) && calls_done(u, c, i);
 }
