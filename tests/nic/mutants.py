@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Ways to break the core, for scripts/mutants: (who must notice, file, what stands there, what stands there instead).
 
-Who must notice: 'simulator', or a rule's test as docs/conformance.md names it.
+Who must notice: 'simulator', or a rule's test as docs/conformance.md names it; of another room than nic, with that in front (kernels/fabric:TEST).
 """
 MUTANTS = [
     # The responder.
@@ -95,4 +95,93 @@ MUTANTS = [
     ('windows:strangers', 'src/nic/mw.c', 'ok = atomic_load_explicit(&e->pd, memory_order_relaxed) == MR_QP_DOMAIN(qp->qpn);', 'ok = true;'),
     ('windows:order', 'src/nic/req.c', 'if (sq->una != sq->next)\n\t\treturn wait_for(qp, BLOCK_PSN);', ''),
     ('qp_life:drain', 'src/nic/sq.c', 'qp_event(qp, NIC_EVENT_SQ_DRAINED);', ';'),
+
+    # Multicast, addresses.
+    ('simulator', 'src/nic/mcast.c', 'if (!hears(qp) || qp->attr.port != pp->num)', 'if (!hears(qp) || qp->qpn == v->sqpn)'),
+    ('simulator', 'src/nic/mcast.c', 'for (uint32_t i = 0; i < g->count; i++) {\n\t\tstruct nic_qp *qp = g->qp[i];\n\n\t\tif (!hears',
+     'for (uint32_t i = 1; i < g->count; i++) {\n\t\tstruct nic_qp *qp = g->qp[i];\n\n\t\tif (!hears'),
+    ('simulator', 'src/nic/mcast.c', 'g->qp[i] = g->qp[--g->count];', 'g->count--;'),
+    ('simulator', 'src/nic/mcast.c', 'if (g && index_of(g, qp) >= 0)\n\t\treturn join(qp->pu, g);', ''),
+    ('simulator', 'src/nic/mcast.c', 'heard |= ports >> q & 1 && pu->ports[q].port->medium == port->medium;', ''),
+    ('simulator', 'src/nic/mcast.c', 'pkt_addr_is_v4(&port->addr) != pkt_addr_is_v4(&g->addr))', '0)'),
+    ('simulator', 'src/nic/rx.c', 'return &qp->pu->ports[qp->port] == pp && pkt_addr_eq', 'return pkt_addr_eq'),
+    ('simulator', 'src/nic/rx.c', ' && pkt_addr_eq(pkt->src, &qp->dest->rx.src);', ';'),
+    ('mcast:dropped', 'src/nic/rx.c', 'if (unlikely(pkt_addr_is_group(pkt->dst)))\n\t\t\treturn PKT_ERR_GROUP;', ''),
+    ('simulator', 'src/nic/ud.c', 'if (unlikely(v->qkey != qp->attr.qkey)) {', 'if (0) {'),
+
+    ('gids:tables', 'src/nic/ports.c', 'n[pp->num]++;', ''),
+    ('gids:datagrams_by_each', 'src/nic/ah.c', 'rc = get_paths(nic, ah, gid.port, &a->dgid);', 'rc = get_paths(nic, ah, 0, &a->dgid);'),
+    ('gids:smaller_mtu', 'src/nic/ud.c', 'if (unlikely(e->len > ah->mtu))', 'if (0)'),
+
+    # Calls.
+    ('simulator', 'src/nic/rpc.c', 'r->received += v->payload_len;\n\tr->left -= v->payload_len;', 'r->left -= v->payload_len;'),
+    ('simulator', 'src/nic/rpc.c', '\tif (!rpc_deliver(qp, &piece))\n\t\treturn resp_rnr(qp);', '\trpc_deliver(qp, &piece);'),
+    ('rpc:malformed_calls_are_refused', 'src/nic/rpc.c', 'if (last ? v->payload_len != r->left : v->payload_len >= r->left)', 'if (0)'),
+    ('rpc:calls_wait_for_rts', 'src/nic/rpc.c', 'return qp->state >= NIC_QPS_RTS && qp->nic->rpc_ops', 'return qp->nic->rpc_ops'),
+    ('rpc:reply_room', 'src/nic/rpc.c', 'if (sq->replies == NIC_RPC_SENDS)', 'if (sq->replies == NIC_RPC_SENDS - 1)'),
+    ('simulator', 'src/nic/rpc.c', 'e->npkts = len ? (len + qp->mtu - 1) >> qp->mtu_shift : 1;\n\te->len = len;\n\te->op = s->has_imm',
+     'e->npkts = (len >> qp->mtu_shift) + 1;\n\te->len = len;\n\te->op = s->has_imm'),
+    ('rpc:accesses', 'src/nic/rpc.c', 'return (qp->access & access) == access ? qp_resolve', 'return 1 ? qp_resolve'),
+    ('simulator', 'src/nic/loop.c', '\t\tif (!rpc_deliver(peer, &piece))\n\t\t\treturn not_ready(qp, peer);\n\t\tqp->sq.next_pkt += piece.len;',
+     '\t\tqp->sq.next_pkt += piece.len;\n\t\tif (!rpc_deliver(peer, &piece))\n\t\t\treturn not_ready(qp, peer);'),
+    ('simulator', 'src/kernels/deliver.c', 'if (!call)\n\t\treturn false;\n\tcall->head = head;', 'if (!call)\n\t\treturn true;\n\tcall->head = head;'),
+    ('simulator', 'src/kernels/deliver.c', 'q->announced_op = p->op;\n\t\tq->stream = call;', 'q->announced_op = p->op;'),
+    ('simulator', 'src/kernels/deliver.c', 'if (!feed(q, p)) {', 'if (feed(q, p), 0) {'),
+    ('simulator', 'src/kernels/deliver.c', 'if (!q->in_piece) {', 'if (1) {'),
+    ('kernels/fabric:payload_of_calls_that_failed', 'src/kernels/deliver.c', 'q->announced = false;\n\t} else {', '} else {'),
+    ('kernels/fabric:payload_comes_in_order', 'src/kernels/deliver.c', 'return q->in_msg && p->off == q->msg_off && p->total', 'return q->in_msg && p->total'),
+    ('simulator', 'src/kernels/call.c', 'if (call->state == CALL_ENDING)\n\t\t\trelease(call);', 'if (call->state == CALL_ENDING)\n\t\t\t;'),
+    ('simulator', 'src/kernels/call.c', 'if (from || rc)\n\t\treturn DID;', 'return DID;'),
+    ('simulator', 'src/kernels/call.c', 'call->sent += c->ask_len;\n\tif (from', 'if (from'),
+    ('simulator', 'src/kernels/call.c', '.flags = call->sent ? ROOST_RPC_FRONT : 0,', '.flags = 0,'),
+    ('simulator', 'src/kernels/call.c', 'else if (c->ask_len > c->room)', 'else if (0)'),
+    ('simulator', 'src/kernels/call.c', 'if (!list_empty(&q->waiting)) {', 'if (0) {'),
+    ('simulator', 'src/kernels/call.c', 'memset(p, 0, k->state_size);', ''),
+    ('simulator', 'src/kernels/call.c', 'if (rc == -EAGAIN)\n\t\twait_for_room(call);\n\telse if (rc || from || !c->ask_len)\n\t\trelease(call);',
+     'if (rc || from || !c->ask_len)\n\t\trelease(call);'),
+    ('simulator', 'src/kernels/call.c', 'list_splice_tail_init(&pu->spent, &pu->ready);', ''),
+    ('simulator', 'src/kernels/call.c', 'return ok ? 0 : ROOST_RPC_ACCESS;', 'return 0;'),
+    ('kernels/share:quotas_of_calls', 'src/kernels/call.c', 'q->f->calls - q->num_free >= q->quota.calls', 'q->f->calls - q->num_free > q->quota.calls'),
+    ('kernels/share:quotas_of_steps', 'src/kernels/call.c', 'return q->used < q->quota.steps;', 'return q->used <= q->quota.steps + 4;'),
+    ('kernels/share:a_step_each', 'src/kernels/call.c', 'list_add_tail(&q->link, &pu->ready);\n\t\tpu->done++;', 'list_add(&q->link, &pu->ready);\n\t\tpu->done++;'),
+    ('kernels/fabric:a_call_that_does_not_end', 'src/kernels/call.c', 'call->steps--;', ''),
+    ('kernels/grant:what_was_not', 'src/kernels/call.c', '(st->grants[n - 1].access & access) == access ? st->keys', '1 ? st->keys'),
+    ('kernels/fabric:a_qp_ends', 'src/kernels/call.c', 'q->pu->ctr.dropped += !call->ending;', ''),
+
+    # Places on streams.
+    ('kernels/place:sees_what_lands', 'src/nic/stream.c', 'if (nic->watched[i].key == key)', 'if (nic->watched[i].key != key)'),
+    ('kernels/place:rewrites_what_leaves', 'src/nic/stream.c', 'if (!again || !kept) {', 'if (1) {'),
+    ('kernels/place:rewrites_what_leaves', 'src/nic/stream.c', 'sq->psn_next - sq->psn_una < KEPT;', '1;'),
+    ('kernels/place:rules', 'src/nic/stream.c', 'if ((place->rewrites || place->produce) && in_flight(qp))\n\t\treturn -EBUSY;', ''),
+    ('kernels/place:rules', 'src/nic/stream.c', '(place->produce && qp->resize)', '0'),
+    ('kernels/place:changes_the_length', 'src/nic/resize.c', 'e->wqe.raddr = cur->wqe.raddr + z->out;', 'e->wqe.raddr = cur->wqe.raddr;'),
+    ('kernels/place:changes_the_length', 'src/nic/resize.c', 'e->op = final ? cur->op : ROOST_OP_WRITE;', 'e->op = cur->op;'),
+    ('kernels/place:changes_the_length', 'src/nic/resize.c', 'return e->final && !told;', 'return !told;'),
+    ('kernels/place:changes_the_length', 'src/nic/resize.c', 'return qp->resize && qp->resize->head - qp->resize->tail == SEGS;', 'return false;'),
+    ('kernels/place:changes_the_length', 'src/kernels/place.c', 'n = p->num_ready < room - done ? p->num_ready : room - done;', 'n = p->num_ready; if (n > room - done) n = room - done, p->num_ready = n;'),
+    ('kernels/place:a_place_that_fails', 'src/kernels/place.c', 'p->busy = p->passed < p->c.len;', 'p->busy = false;'),
+    ('kernels/place:called_by_the_host', 'src/kernels/place.c', 'if (c->ask_len > c->room - at) {', 'if (c->ask_len > c->room) {'),
+
+    # Connection management.
+    ('cm/connect:a_service_that_nobody_serves_is_rejected_with_8', 'src/cm/listen.c', 'refuse_req(cm, rx, CM_REJ_INVALID_SERVICE_ID);', ''),
+    ('cm/connect:a_req_that_cannot_be_is_rejected_with_why', 'src/cm/listen.c', 'if (r->mtu < 1 || r->mtu > 5)', 'if (r->mtu > 5)'),
+    ('cm/connect:a_rep_with_the_id_of_another_connection_is_rejected', 'src/cm/rx.c', 'if (c && cm_find_peer(cm, CHAIN_REMOTE, &peer)) {', 'if (0) {'),
+    ('cm/connect:a_slow_server_holds_the_client_with_mra', 'src/cm/rx.c', 'c->retries = 0;\n\twheel_add', 'wheel_add'),
+    ('cm/end:a_req_for_a_connected_qp_is_stale', 'src/cm/listen.c', 'cm_end_stale(c, rx->now);', ''),
+    ('cm/end:a_rep_for_a_connected_qp_is_stale', 'src/cm/rx.c', 'old = cm_find_peer(cm, CHAIN_QPN, &peer);', 'old = NULL;'),
+    ('cm/bounds:a_flood_of_reqs_fills_the_backlog_and_no_more', 'src/cm/listen.c', 'if (l->waiting_count >= l->backlog) {', 'if (0) {'),
+    ('cm/bounds:a_flood_of_reqs_meets_the_bound_of_half_open_ones', 'src/cm/listen.c', 'if (cm->half_open >= cm->config.max_half_open) {', 'if (0) {'),
+    ('cm/bounds:old_time_waits_give_way', 'src/cm/table.c', 'cm->counters.timewait_cut++;\n\t\tcm_conn_free(', 'cm->counters.timewait_cut++;\n\t\t(void)('),
+    ('cm/bounds:ten_thousand_connections_leave_nothing', 'src/cm/table.c', 'cm->in_use--;', ''),
+    ('cm/lossy:every_connection_is_up_at_both_ends_or_at_none', 'src/cm/rx.c', 'cm_send_again(c); /* it has not heard that we gave up */', ';'),
+
+    # Shared memory.
+    ('port/shm_ring:test_producer_distrusts', 'src/port/shm_ring.c', 'if (head - p->head > p->published - p->head) {', 'if (0) {'),
+    ('port/shm_ring:test_consumer_distrusts', 'src/port/shm_ring.c', 'if (seals < 0 || (seals & SEALS) != SEALS || (seals & F_SEAL_WRITE))', 'if (seals < 0)'),
+    ('port/shm_ring:test_order_over_many_laps', 'src/port/shm_ring.c', 'p->skip = p->size - off;\n\t\tp->pos += p->skip;', 'p->skip = p->size - off;'),
+    ('port/shm_ring:test_full_until_released', 'src/port/shm_ring.c', 'if (turned > p->size)\n\t\t\treturn false;', ''),
+    ('port/shm_ring:test_descriptors_run_out', 'src/port/shm_ring.c', 'if (p->broken || p->index >= p->index_limit)\n\t\treturn false;', 'if (p->broken)\n\t\treturn false;'),
+    ('port/shm_mcast:test_members', 'src/port/shm_mcast.c', 'if (f->tx[i] == tx)\n\t\t\treturn;', ''),
+    ('port/shm_mcast:test_cancel', 'src/port/shm_mcast.c', 's->staged_count--;\n\ts->last_staged = false;', 's->last_staged = false;'),
+    ('port/shm_mcast:test_come_and_go', 'src/port/shm_mcast.c', 'shm_dir_unmark(s->dirfd, group, &p->addr, p->lane);', ';'),
 ]

@@ -2,6 +2,7 @@
 /* The simulated link: virtual time, and the same run from the same seed. */
 #include "rig.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -130,12 +131,63 @@ static void test_time(void **state)
 	sim_destroy(s);
 }
 
+/* A group's packet goes to each member, the sender among them, each copy with luck of its own; nobody else gets one. */
+static void test_group(void **state)
+{
+	const struct sim_params params = {.loss = 0.5, .delay_ns = 1000};
+	struct sim *s = sim_create(7, &params);
+	struct pkt_addr group = rig_addr("239.1.1.1");
+	struct port *port[4];
+	struct port_path *path;
+	uint8_t got[4][SENT] = {0};
+	unsigned came = 0, one_of_two = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		char text[16];
+		struct pkt_addr a;
+
+		snprintf(text, sizeof(text), "10.0.0.%u", i + 1);
+		a = rig_addr(text);
+		port[i] = sim_port(s, &a, 0, 1);
+		if (i < 3)
+			assert_int_equal(port[i]->ops->join(port[i], &group), 0);
+	}
+	path = port[0]->ops->path_get(port[0], &group, 0xffffff);
+	for (unsigned n = 0; n < SENT; n++) {
+		struct port_pkt pkts[4];
+
+		if (n == SENT / 2)
+			port[2]->ops->leave(port[2], &group);
+		assert_int_equal(rig_send(port[0], path, 64, 0, 0xffffff, n), 0);
+		assert_true(port[0]->ops->flush(port[0]));
+		sim_advance(s, sim_now(s) + 2000);
+		for (unsigned i = 0; i < 4; i++)
+			if (port[i]->ops->rx_burst(port[i], pkts, 4)) {
+				assert_int_equal(rig_psn(pkts), n);
+				got[i][n]++;
+				came++;
+			}
+		one_of_two += got[0][n] != got[1][n];
+	}
+	assert_in_range(one_of_two, SENT / 3, SENT * 2 / 3);
+	for (unsigned n = 0; n < SENT; n++) {
+		assert_int_equal(got[3][n], 0);
+		assert_true(n < SENT / 2 || !got[2][n]);
+	}
+	assert_int_equal(came + sim_lost(s), SENT * 2 + SENT / 2);
+	port[0]->ops->path_put(port[0], path);
+	for (unsigned i = 0; i < 4; i++)
+		port_close(port[i]);
+	sim_destroy(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_perfect),
 		cmocka_unit_test(test_seed),
 		cmocka_unit_test(test_time),
+		cmocka_unit_test(test_group),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,13 +99,16 @@ def words(top):
 ROW = re.compile(r'\| ([A-Z]+-\d+) \|(?:[^|]*\|){2} ([^|]*) \| (\w+):(\w+) \|')
 
 
-def nic_tests(top):
-    """The text of each tests/nic/test_NAME.c."""
-    return {path: '\n'.join(lines) for path, lines in files(top, ['tests']) if re.fullmatch(r'tests/nic/test_\w+\.c', path)}
+def test_texts(top, room=r'\w+'):
+    """The text of each tests/ROOM/test_NAME.c."""
+    return {path: '\n'.join(lines) for path, lines in files(top, ['tests'])
+            if re.fullmatch(rf'tests/{room}/test_\w+\.c', path)}
 
 
 def runs(texts, name, test):
-    return re.search(rf'cmocka_unit_test(_\w+)?\({test}[,)]', texts.get(f'tests/nic/test_{name}.c', ''))
+    """NAME, of tests/nic, or ROOM/NAME."""
+    room, name = name.split('/') if '/' in name else ('nic', name)
+    return re.search(rf'cmocka_unit_test(_\w+)?\({test}[,)]', texts.get(f'tests/{room}/test_{name}.c', ''))
 
 
 def conformance(top):
@@ -128,7 +131,7 @@ def conformance(top):
         rows.setdefault(match[3], {})[match[4]] = number
         if not os.path.isfile(os.path.join(top, match[2])):
             yield f'docs/conformance.md:{number}: there is no {match[2]}'
-    texts = nic_tests(top)
+    texts = test_texts(top, 'nic')
     for name, tests in rows.items():
         for test, number in tests.items():
             if not runs(texts, name, test):
@@ -145,7 +148,7 @@ def mutants(top):
     path = os.path.join(top, 'tests', 'nic', 'mutants.py')
     if not os.path.exists(path):
         return
-    texts = nic_tests(top)
+    texts = test_texts(top)
     for who, name, old, new in runpy.run_path(path)['MUTANTS']:
         what = f'tests/nic/mutants.py: {who}, {name}, {" ".join(old.split())[:60]}'
         try:
