@@ -30,6 +30,9 @@ void calls_make(struct op *o, struct direction *d, struct side *from, struct sid
 		.imm = l->imm_replies && rng_below(r, 3) == 0,
 		.stream = d->num_ops < l->num_ops && !d->stream && rng_below(r, 3) == 0,
 	};
+	if (call->how == TALLY_FROM && rng_below(r, 3) == 0) /* with its tail the reply fills its packets */
+		call->len =
+			l->mtu * (1 + (uint32_t)rng_below(r, 2)) - (uint32_t)sizeof(struct roost_rpc_tail);
 	/* A kernel that sends in the middle of payload holds that up, and what stands behind it: so does the other side's. */
 	if (call->how >= TALLY_HOWS || (call->how == TALLY_PIECES && call->stream && l->both_call))
 		call->how = TALLY_DIGEST;

@@ -81,8 +81,10 @@ static enum roost_next run(struct roost_call *c)
 		if (p->stream)
 			return ROOST_DONE;
 	}
-	if (p->how == TALLY_ACCESS)
+	if (p->how == TALLY_ACCESS && p->len % 2)
 		ROOST_READ(c, 8, s->block, TALLY_BLOCK);
+	if (p->how == TALLY_ACCESS)
+		ROOST_SEND_FROM(c, 8, TALLY_BLOCK);
 	if (p->how == TALLY_PIECES) {
 		ROOST_SEND_FROM(c, p->from, p->len / 2);
 		ROOST_SEND(c, &s->digest, sizeof(s->digest));

@@ -457,7 +457,9 @@ static void accesses(void **state)
 {
 	struct ep_params ep = {.rpc = true};
 	uint8_t buf[64] = {0};
+	struct nic_mr_attr all;
 	struct pair p;
+	uint32_t key;
 	uint64_t va;
 
 	pair_open(&p, 70, &(struct sim_params){0}, &ep, 0);
@@ -485,6 +487,14 @@ static void accesses(void **state)
 	assert_int_equal(nic_rpc_read(S.qp, p.b.key, va, buf, 1), 0);
 	assert_int_equal(nic_rpc_write(S.qp, p.b.key, va, buf, 1), -EACCES);
 	assert_int_equal(nic_rpc_copy(S.qp, p.b.key, va + 8, p.b.key, va, 1), -EACCES);
+	/* The region would let it, the QP does not. */
+	all = (struct nic_mr_attr){
+		.pd = p.b.pd, .addr = p.b.mem, .len = p.b.mem_len, .iova = va, .access = 15};
+	assert_int_equal(nic_mr_register(p.b.nic, &all, &key), 0);
+	assert_int_equal(nic_rpc_read(S.qp, key, va, buf, 1), 0);
+	assert_int_equal(nic_rpc_write(S.qp, key, va, buf, 1), -EACCES);
+	assert_false(nic_rpc_prefetch(S.qp, key, va, 1, NIC_ACCESS_REMOTE_WRITE));
+	assert_int_equal(nic_mr_deregister(p.b.nic, key), 0);
 	pair_close(&p);
 }
 
