@@ -277,6 +277,30 @@ static void a_slow_server_holds_the_client_with_mra(void **state)
 	pair_close(&p);
 }
 
+/* Who has said that it is slow has heard us: what was lost before does not count any more. */
+static void mra_starts_the_count_of_retries_anew(void **state)
+{
+	struct pair p;
+
+	pair_open(&p);
+	pair_request(&p);
+	for (int i = 0; i < 2; i++) {
+		end_wait(&p.a);
+		end_sent(&p.a, CM_REQ);
+	}
+	end_wait(&p.a);
+	pass(&p.a, &p.b, CM_REQ);
+	pass(&p.b, &p.a, CM_MRA);
+	for (int i = 0; i < 3; i++) {
+		end_wait(&p.a);
+		end_sent(&p.a, CM_REQ);
+	}
+	end_wait(&p.a);
+	assert_int_equal(end_told(&p.a, CM_EV_UNREACHABLE)->status, -ETIMEDOUT);
+	end_sent(&p.a, CM_REJ);
+	pair_close(&p);
+}
+
 static void a_slow_client_holds_the_server_with_mra(void **state)
 {
 	struct pair p;
@@ -580,6 +604,7 @@ int main(void)
 		cmocka_unit_test(data_before_the_rtu_establishes),
 		cmocka_unit_test(a_rep_that_nobody_answers_is_given_up),
 		cmocka_unit_test(a_slow_server_holds_the_client_with_mra),
+		cmocka_unit_test(mra_starts_the_count_of_retries_anew),
 		cmocka_unit_test(a_slow_client_holds_the_server_with_mra),
 		cmocka_unit_test(mra_is_sent_at_once_if_asked),
 		cmocka_unit_test(two_ends_with_the_same_ids_connect_to_each_other),

@@ -157,7 +157,7 @@ static void open_rig(uint64_t seed, struct rig_shape shape)
 	caller_fabric = r->f;
 	if (!shape.loop)
 		assert_int_equal(fabric_create(r->w.nic[0], NULL, &caller_fabric), 0);
-	for (unsigned i = 0; i < 4; i++) {
+	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		assert_int_equal(fabric_deploy(r->f, all[i], NULL), 0);
 		if (!shape.loop)
 			assert_int_equal(fabric_deploy(caller_fabric, all[i], NULL), 0);
@@ -383,6 +383,24 @@ static void changes_the_length(void **state)
 		check(&seen[0], out, total);
 		if (!(i & 1))
 			check(&seen[1], out, total);
+		/* Many on their way, which may be lost: each stays until it is there. */
+		for (unsigned k = 0; k < 20; k++) {
+			uint32_t n;
+
+			memcpy(sent, r->caller[0].mem + 9973 * k, 20000);
+			for (uint32_t b = 0; i & 1 && b < 20000; b++)
+				sent[b] ^= cipher_byte(enciphered + b);
+			enciphered += 20000;
+			n = stretched(out + total, sent, 20000);
+			assert_true(at + n < RIG_MEM);
+			write_some(0, 9973 * k, at, 20000);
+			total += n;
+			at += n;
+		}
+		world_run(&r->w, world_now(&r->w) + 60 * SEC);
+		assert_int_equal(completions(NIC_WC_SUCCESS, &others), 20);
+		assert_int_equal(others, 0);
+		check(&seen[0], out, total);
 		/* Many at a time, and one with immediate behind them, which comes once. */
 		for (unsigned k = 0; k < 40; k++)
 			write_some(0, 0, 0, 20000);
@@ -465,7 +483,7 @@ static void sends(void **state)
 /* Not while something is in flight; not more than two; not without a way to see streams. A QP may go first. */
 static void rules(void **state)
 {
-	struct place *p, *q;
+	struct place *p, *q, *z[2];
 	struct place_attr a = {.op = 0xdead};
 
 	open_rig(1, shapes[0]);
@@ -483,6 +501,18 @@ static void rules(void **state)
 	world_run(&r->w, world_now(&r->w) + 1500);
 	assert_int_equal(place_off(p), -EBUSY);
 	settle();
+	for (unsigned i = 0; i < 2; i++) {
+		/* One that changes lengths, and no second one. */
+		q = begin(caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
+		z[i] = q;
+		assert_int_equal(place_on_out(q, r->caller[1].qp), i ? -ENOSPC : 0);
+	}
+	assert_int_equal(place_off(z[0]), 0);
+	assert_int_equal(place_on_out(z[1], r->caller[1].qp), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(place_off(z[i]), 0);
+		place_free(z[i]);
+	}
 	q = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
 	assert_int_equal(place_on_out(q, r->caller[0].qp), 0);
 	assert_int_equal(place_on_in(q, r->node[0].qp), -EOPNOTSUPP); /* too late to rewrite */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The ring of the shm port by itself: order, turning, extending, back-pressure, and the checks of a distrustful side. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -291,6 +292,35 @@ static void test_end_of_the_ring(void **state)
 	shm_prod_unmap(&p);
 }
 
+/* Memory that could be taken away under a reader, or that it may not write to, or of another size, is no ring. */
+static void test_consumer_wants_seals(void **state)
+{
+	static const struct {
+		int seals, more, rc;
+	} rows[] = {
+		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, 0, 0},
+		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, 4096, -EINVAL},
+		{F_SEAL_GROW | F_SEAL_SEAL, 0, -EPERM},
+		{F_SEAL_SHRINK | F_SEAL_SEAL, 0, -EPERM},
+		{F_SEAL_SHRINK | F_SEAL_GROW, 0, -EPERM},
+		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_WRITE, 0, -EPERM},
+		{0, 0, -EPERM},
+	};
+
+	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
+		int fd = memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		struct shm_cons c = {0};
+
+		assert_true(fd >= 0);
+		assert_int_equal(ftruncate(fd, SHM_RING_OVERHEAD + SHM_RING_MIN + rows[i].more), 0);
+		if (rows[i].seals)
+			assert_int_equal(fcntl(fd, F_ADD_SEALS, rows[i].seals), 0);
+		assert_int_equal(shm_cons_map(fd, SHM_RING_MIN, &c), rows[i].rc);
+		shm_cons_unmap(&c);
+		close(fd);
+	}
+}
+
 static void test_producer_distrusts(void **state)
 {
 	static const int64_t wrong[] = {1, 1 << 20, -1, INT64_MAX}; /* from what was published */
@@ -331,6 +361,7 @@ int main(void)
 		cmocka_unit_test(test_two_threads),
 		cmocka_unit_test(test_consumer_distrusts),
 		cmocka_unit_test(test_end_of_the_ring),
+		cmocka_unit_test(test_consumer_wants_seals),
 		cmocka_unit_test(test_producer_distrusts),
 	};
 

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* How places end: bytes that their kernel has not dealt with, and replies that are too long. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/place.h"
+#include "rig.h"
+
+enum { QUITTER_OP = 0x1000, CHATTY_OP };
+
+static struct rig R, *const r = &R;
+static struct fabric *caller_fabric;
+
+/* The first piece without its last byte; at the next one it gives up. */
+struct quitter_state {
+	uint8_t out[4096];
+};
+
+static enum roost_next quitter(struct roost_call *c)
+{
+	struct quitter_state *s = c->state;
+
+	ROOST_STEPS(c);
+	if (c->offset)
+		ROOST_FAIL(c, 200);
+	memcpy(s->out, c->data, c->len - 1);
+	ROOST_SEND(c, s->out, c->len - 1);
+	ROOST_STEPS_END;
+}
+
+/* Three words of six bytes. */
+static enum roost_next chatty(struct roost_call *c)
+{
+	static const char words[] = "firsts"
+				    "second"
+				    "thirds";
+
+	ROOST_STEPS(c);
+	ROOST_SEND(c, words, 6);
+	ROOST_SEND(c, words + 6, 6);
+	ROOST_SEND(c, words + 12, 6);
+	ROOST_STEPS_END;
+}
+
+static const struct roost_kernel quitter_kernel = {.abi = ROOST_KERNEL_ABI,
+						   .name = "quitter",
+						   .version = 1,
+						   .op = QUITTER_OP,
+						   .state_size = sizeof(struct quitter_state),
+						   .stream = quitter,
+						   .resizes = true};
+static const struct roost_kernel chatty_kernel = {.abi = ROOST_KERNEL_ABI,
+						  .name = "chatty",
+						  .version = 1,
+						  .op = CHATTY_OP,
+						  .params = chatty,
+						  .stream = quitter};
+static const struct rig_shape shapes[] = {
+	{.sp = {.delay_ns = 1000}, .mtu = 4096},
+	{.loop = true},
+	{.sp = {.loss = 0.15, .dup = 0.1, .reorder = 0.1, .delay_ns = 20000}, .mtu = 1024},
+};
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+static void open_rig(uint64_t seed, const struct rig_shape *shape)
+{
+	rig_open(r, seed, shape);
+	caller_fabric = r->f;
+	if (!shape->loop)
+		assert_int_equal(fabric_create(r->w.nic[0], NULL, &caller_fabric), 0);
+	assert_int_equal(fabric_deploy(caller_fabric, &quitter_kernel, NULL), 0);
+	assert_int_equal(fabric_deploy(r->f, &chatty_kernel, NULL), 0);
+}
+
+static struct place *begin(struct fabric *f, uint64_t op, void *reply, uint32_t room)
+{
+	struct place_attr a = {
+		.op = op, .pd = r->node[0].pd, .key = r->node[0].key, .reply = reply, .room = room};
+	struct place *p;
+
+	assert_int_equal(place_begin(f, 0, &a, &p), 0);
+	return p;
+}
+
+static void write_some(unsigned caller, uint64_t from, uint64_t to, uint32_t len)
+{
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, &r->caller[caller], from, len, &r->node[caller], to);
+
+	ep_post(&r->caller[caller], &wr);
+}
+
+/* Of one that changes lengths: what it has not made goes as it came, to the last byte. */
+static void the_rest_passes(void **state)
+{
+	struct place_result result;
+	const uint8_t *from;
+	struct place *z;
+
+	for (unsigned i = 0; i < SHAPES; i++) {
+		open_rig(i + 1, &shapes[i]);
+		from = r->caller[0].mem;
+		for (uint32_t k = 0; k < 100000; k++)
+			r->caller[0].mem[k] = (uint8_t)(k * 7 + k / 256);
+		memset(r->node[0].mem, 0, 100000);
+		z = begin(caller_fabric, QUITTER_OP, NULL, 0);
+		assert_int_equal(place_on_out(z, r->caller[0].qp), 0);
+		write_some(0, 0, 0, 100000);
+		world_run(&r->w, world_now(&r->w) + 20 * SEC);
+		rig_reap(r);
+		assert_memory_equal(r->node[0].mem, from, 4095);
+		assert_memory_equal(r->node[0].mem + 4095, from + 4096, 100000 - 4096);
+		assert_int_equal(r->node[0].mem[99999], 0);
+		assert_int_equal(place_off(z), 0);
+		assert_true(place_over(z, &result));
+		assert_int_equal(result.status, 200);
+		place_free(z);
+		rig_close(r);
+	}
+}
+
+/* What it says to the host has as much room as the host gives, all of it together. */
+static void a_reply_has_its_room(void **state)
+{
+	struct place_result result;
+	uint8_t reply[24];
+	struct place *p;
+
+	open_rig(1, &shapes[0]);
+	for (uint32_t room = 0; room <= 18; room += 6) {
+		memset(reply, 0x5a, sizeof(reply));
+		p = begin(r->f, CHATTY_OP, reply, room);
+		assert_int_equal(place_over(p, &result), room < 18);
+		assert_int_equal(result.len, room < 18 ? room + 6 : 18);
+		assert_memory_equal(reply, "firstssecondthirds", room);
+		for (uint32_t i = room; i < sizeof(reply); i++)
+			assert_int_equal(reply[i], 0x5a);
+		if (room < 18)
+			assert_int_equal(result.status, ROOST_RPC_TOO_LONG);
+		place_free(p);
+	}
+	rig_close(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_rest_passes),
+		cmocka_unit_test(a_reply_has_its_room),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
