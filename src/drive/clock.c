@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "drive/clock.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
@@ -14,7 +13,7 @@
 #include <cpuid.h>
 #endif
 
-#define CALIBRATE_NS 4000000 /* a pair of readings is good to some 50 ns: about 10 ppm */
+#define CALIBRATE_NS 10000000 /* a pair of readings is good to some 50 ns: about 5 ppm */
 
 struct clock_scale clock_scale;
 
@@ -56,11 +55,12 @@ static bool counter_is_trusted(void)
 }
 
 struct reading {
-	uint64_t tsc, raw_ns;
+	uint64_t from, tsc; /* the counter before the clocks were read, and in the middle of it */
+	uint64_t raw_ns, ns;
 };
 
 /*
- * The counter and the clock at one moment: of several tries the one with the least time between two counter
+ * The counter and the clocks at one moment: of several tries the one with the least time between two counter
  * readings.
  */
 static struct reading take_reading(void)
@@ -70,42 +70,66 @@ static struct reading take_reading(void)
 
 	for (int i = 0; i < 8; i++) {
 		uint64_t before = __builtin_ia32_rdtsc();
-		uint64_t ns = read_clock(CLOCK_MONOTONIC_RAW);
+		uint64_t raw_ns = read_clock(CLOCK_MONOTONIC_RAW);
+		uint64_t ns = clock_system();
 		uint64_t gap = __builtin_ia32_rdtsc() - before;
 
 		if (gap < best_gap) {
 			best_gap = gap;
-			best = (struct reading){before + gap / 2, ns};
+			best = (struct reading){before, before + gap / 2, raw_ns, ns};
 		}
 	}
 	return best;
 }
 
-static void calibrate(void)
-{
-	struct timespec nap = {.tv_nsec = CALIBRATE_NS};
-	struct reading from, to;
+static struct reading first;
+/* When, by the system's clock, the second reading is due. UINT64_MAX: somebody takes it, or nobody will. */
+static _Atomic uint64_t due = UINT64_MAX;
 
+static void begin(void)
+{
 	if (!counter_is_trusted())
 		return;
-	from = take_reading();
-	while (nanosleep(&nap, &nap) < 0 && errno == EINTR)
-		;
-	to = take_reading();
-	if (to.tsc <= from.tsc || to.raw_ns <= from.raw_ns)
+	first = take_reading();
+	atomic_store_explicit(&due, clock_system() + CALIBRATE_NS, memory_order_release);
+}
+
+/* From here on time is counted from the second reading, and from its beginning: so it does not go back. */
+static void finish(void)
+{
+	struct reading last = take_reading();
+
+	if (last.tsc <= first.tsc || last.raw_ns <= first.raw_ns)
 		return;
-	clock_scale.base_tsc = to.tsc;
-	clock_scale.base_ns = clock_system();
-	clock_scale.mult =
-		(uint64_t)(((unsigned __int128)(to.raw_ns - from.raw_ns) << 32) / (to.tsc - from.tsc));
+	clock_scale.base_tsc = last.from;
+	clock_scale.base_ns = last.ns;
 	log_debug("clock: time-stamp counter at %.3f MHz",
-		  (double)(to.tsc - from.tsc) * 1e3 / (double)(to.raw_ns - from.raw_ns));
+		  (double)(last.tsc - first.tsc) * 1e3 / (double)(last.raw_ns - first.raw_ns));
+	atomic_store_explicit(
+		&clock_scale.mult,
+		(uint64_t)(((unsigned __int128)(last.raw_ns - first.raw_ns) << 32) / (last.tsc - first.tsc)),
+		memory_order_release);
+}
+
+uint64_t clock_unscaled(void)
+{
+	uint64_t ns = clock_system();
+
+	if (ns >= atomic_load_explicit(&due, memory_order_acquire) &&
+	    atomic_exchange_explicit(&due, UINT64_MAX, memory_order_acq_rel) != UINT64_MAX)
+		finish();
+	return ns;
 }
 
 #else
 
-static void calibrate(void)
+static void begin(void)
 {
+}
+
+uint64_t clock_unscaled(void)
+{
+	return clock_system();
 }
 
 #endif
@@ -114,5 +138,5 @@ void clock_start(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, calibrate);
+	pthread_once(&once, begin);
 }

@@ -7,35 +7,43 @@
 #ifndef ROOST_DRIVE_CLOCK_H
 #define ROOST_DRIVE_CLOCK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Read-only after clock_start(). */
+/* Read-only once mult, which is stored last, is not 0. */
 struct clock_scale {
 	uint64_t base_tsc;
 	uint64_t base_ns;
-	uint64_t mult; /* ns per tick, 32 bits of fraction; 0: no counter to trust */
+	_Atomic uint64_t
+		mult; /* ns per tick, 32 bits of fraction; 0: no counter to trust, or not known yet */
 };
 
 extern struct clock_scale clock_scale;
 
-/* Calibrates, once per process; takes a few milliseconds the first time. Any thread. */
+/*
+ * Begins to calibrate, once per process. Nobody waits for it: the system's clock serves until the first one who reads the time late enough
+ * for a good scale. Any thread.
+ */
 void clock_start(void);
 
-uint64_t clock_system(void); /* CLOCK_MONOTONIC, ns */
+uint64_t clock_system(void);   /* CLOCK_MONOTONIC, ns */
+uint64_t clock_unscaled(void); /* the same, and finds the scale when it is time to */
 
 /* Any thread, after clock_start(). */
 static inline uint64_t clock_now(void)
 {
 #if defined(__x86_64__)
-	if (__builtin_expect(clock_scale.mult != 0, 1)) {
+	uint64_t mult = atomic_load_explicit(&clock_scale.mult, memory_order_acquire);
+
+	if (__builtin_expect(mult != 0, 1)) {
 		uint64_t ticks = __builtin_ia32_rdtsc() - clock_scale.base_tsc;
 
 		/* Signed: a core whose counter lags by some ticks must not see the far future. */
-		return clock_scale.base_ns + (uint64_t)(((__int128)(int64_t)ticks * clock_scale.mult) >> 32);
+		return clock_scale.base_ns + (uint64_t)(((__int128)(int64_t)ticks * mult) >> 32);
 	}
 #endif
-	return clock_system();
+	return clock_unscaled();
 }
 
 #endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The clock: from the first reading, through the moment at which the counter takes over, to long after. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "drive/clock.h"
+
+#define THREADS 2
+#define RUN_NS	60000000u /* several times what a calibration takes */
+
+/* Never goes back, and keeps the pace of the system's clock. */
+static void *read_it(void *arg)
+{
+	uint64_t before = clock_system(), first = clock_now(), after = clock_system();
+	uint64_t last = first, now, begin, end;
+
+	do {
+		begin = clock_system();
+		now = clock_now();
+		end = clock_system();
+		if (now < last)
+			return "it went back";
+		last = now;
+	} while (end - before < RUN_NS);
+	if ((double)(now - first) < (double)(begin - after) * 0.99)
+		return "it is slow";
+	if ((double)(now - first) > (double)(end - before) * 1.01 + 1e6)
+		return "it is fast";
+	return NULL;
+}
+
+static void the_counter_takes_over_without_a_step_back(void **state)
+{
+	pthread_t t[THREADS];
+	void *wrong;
+
+	clock_start();
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, read_it, NULL), 0);
+	for (int i = 0; i < THREADS; i++) {
+		assert_int_equal(pthread_join(t[i], &wrong), 0);
+		if (wrong)
+			fail_msg("%s", (const char *)wrong);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_counter_takes_over_without_a_step_back),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
