@@ -592,6 +592,7 @@ bool stream_room(const struct nic_qp *qp); /* may another packet leave? */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */
 void stream_detach(struct nic_qp *qp);
+bool stream_on_region(const struct nic *nic, uint32_t key); /* does a place stand there? Control */
 /* A WRITE that goes through a place which changes its length: for those that stand before it, and behind it. */
 void stream_before(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece);
 void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece);

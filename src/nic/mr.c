@@ -158,7 +158,7 @@ int nic_mr_deregister(struct nic *nic, uint32_t key)
 	if (!e || e->kind != MR_REGION || e->last_key != key)
 		goto unlock;
 	rc = -EBUSY;
-	if (e->windows)
+	if (e->windows || stream_on_region(nic, key))
 		goto unlock;
 	rc = 0;
 	pd = atomic_load_explicit(&e->pd, memory_order_relaxed);

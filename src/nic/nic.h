@@ -208,7 +208,7 @@ struct nic_mr_attr {
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *attr, uint32_t *key);
 /*
  * Takes the key out of the table. An access that a PU has already begun may still be running: the caller must then have
- * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it. [control]
+ * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it or a place stands on it. [control]
  */
 int nic_mr_deregister(struct nic *nic, uint32_t key);
 

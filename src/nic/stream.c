@@ -218,6 +218,14 @@ int nic_stream_region(struct nic *nic, uint32_t key, struct nic_place *place)
 	return 0;
 }
 
+bool stream_on_region(const struct nic *nic, uint32_t key)
+{
+	for (unsigned i = 0; i < nic->num_watched; i++)
+		if (key == nic->watched[i].key)
+			return true;
+	return false;
+}
+
 int nic_stream_region_end(struct nic *nic, struct nic_place *place)
 {
 	for (unsigned i = 0; i < nic->num_watched; i++) {

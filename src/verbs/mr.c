@@ -40,7 +40,7 @@ static int mr_key_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iov
 	return ret;
 }
 
-/* -EBUSY while a window is bound to it. When it returns 0, no access is in flight any more and the program may free the memory. */
+/* -EBUSY while a window is bound to it, or a place stands on it. When it returns 0, no access is in flight any more and the program may free the memory. */
 static int mr_key_free(struct verbs_ctx *ctx, uint32_t key)
 {
 	int ret;

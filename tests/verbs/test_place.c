@@ -88,6 +88,7 @@ static void counted_in_place(void **state)
 	assert_int_equal(info(p.ctx, 1).estimate, info(p.ctx, 3).estimate);
 	assert_int_equal(info(p.ctx, 2).estimate, info(p.ctx, 3).estimate);
 	assert_int_equal(roost_kernel_undeploy(p.ctx, ROOST_HLL_OP), EBUSY);
+	assert_int_equal(ibv_dereg_mr(p.mr[1]), EBUSY);
 	assert_int_equal(roost_place_end(on_mr, NULL), 0);
 	write_all(&p, 1);
 	assert_int_equal(info(p.ctx, 1).items, 4 * LEN / 8);
