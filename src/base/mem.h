@@ -47,6 +47,20 @@ static inline void cpu_pause(void)
 }
 
 /*
+ * Asks for the line at p, to be written. The compiler's own prefetch for writing is one for reading unless it is told what processor it is
+ * for, and a line that the other core shares must then be asked for again by the store. Processors that lack it take it for nothing
+ * (all 64-bit ones of this century).
+ */
+static inline void mem_prefetch_write(const void *p)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+	__builtin_prefetch(p, 1, 3);
+#endif
+}
+
+/*
  * At least `size` bytes of zeroed memory, aligned to a page, or to 2 MiB with huge pages advised when it is at least
  * that large. NULL with errno set when there is none, or when size is 0. Free with the same size. Any thread.
  */

@@ -92,6 +92,7 @@ struct tend_pu {
 	uint64_t nap;	    /* ns until the next look, while a poller is at work */
 	uint64_t last_work; /* ns */
 	uint64_t wake;	    /* ns: when to look again */
+	uint64_t counted;   /* ns: when the program was here last, as counted in drive_pu.away */
 	uint32_t stuck;	    /* turns in a row that left work pending and did none */
 	bool on_port;	    /* sleeps on the ports */
 	bool ready;	    /* and one of them woke it */

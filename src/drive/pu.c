@@ -13,7 +13,6 @@
 
 #define REARM_TURNS  4
 #define KICKED_TURNS 8 /* turns an owner runs for others' doorbells before it leaves them to the tender */
-#define LONG_TURN    4 /* packets after which the clock has moved too far to be taken for still */
 #define IN_VAIN	     4 /* polls in vain after which a program is taken to go on polling */
 
 bool pu_try_or_kick(struct drive_pu *p)
@@ -266,7 +265,7 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	done = nic_poll(d->nic, i, now);
 	if (done)
 		pu_stays(p);
-	if (done >= LONG_TURN)
+	if (done) /* one packet that makes room may have sent a whole batch: the lease counts from its end */
 		now = clock_now();
 	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
 	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < BUSY_TURN ? PU_POLLED : PU_BUSY);

@@ -157,15 +157,22 @@ static enum tend_verdict leave_to_owner(struct tender *t, unsigned i, uint64_t n
 	return TEND_SLEEP;
 }
 
-/* Packets were waiting: for us because the program is away, though it was here a moment ago? Owner. */
-static void count_away(struct drive_pu *p, uint64_t now)
+/*
+ * Packets were waiting: for us because the program is away, though it was here a moment ago? Once for each time that it is: a poller
+ * that was preempted does not come back before the turns that we run one behind the other. Owner.
+ */
+static void count_away(struct drive_pu *p, struct tend_pu *tp, uint64_t now)
 {
 	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
 	uint64_t here = max64(lease - LEASE_NS, atomic_load_explicit(&p->rang, memory_order_relaxed));
 	uint8_t away = atomic_load_explicit(&p->away, memory_order_relaxed);
 
-	if (lease && now > here + AWAY_NS && now < here + AWAY_LONG && away < AWAY_MAX)
+	if (here == tp->counted)
+		return;
+	if (lease && now > here + AWAY_NS && now < here + AWAY_LONG && away < AWAY_MAX) {
+		tp->counted = here;
 		atomic_store_explicit(&p->away, away + AWAY_STEP, memory_order_relaxed);
+	}
 }
 
 /* The owner's part of a visit. */
@@ -184,7 +191,7 @@ static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now, b
 	if (work) {
 		tp->last_work = now;
 		if (t->bit == TENDER_SERVICE)
-			count_away(&d->pu[i], now);
+			count_away(&d->pu[i], tp, now);
 	}
 	more = nic_pending(d->nic, i);
 	tp->stuck = more && !work ? tp->stuck + 1 : 0;

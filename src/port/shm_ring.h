@@ -168,7 +168,7 @@ static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
 	if (need > SHM_SMALL || at + SHM_SMALL > p->limit)
 		return;
 	for (uint32_t i = 0; i < need; i += SHM_REC_ALIGN)
-		__builtin_prefetch(p->data + ((at + i) & (p->size - 1)), 1, 3);
+		mem_prefetch_write(p->data + ((at + i) & (p->size - 1)));
 }
 
 /* Room for a packet of `len` bytes, or NULL: full, or broken. Sent by publish. */
