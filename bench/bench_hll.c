@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/rng.h"
 #include "kernels/fabric.h"
 #include "kernels/hll_update.h"
 #include "roost/hll.h"
+#include "runs.h"
 
 #define PIECE  4096
 #define PIECES 64 /* in cache, as packets are */
@@ -20,22 +20,6 @@
 
 static uint8_t items[PIECES][PIECE];
 static uint8_t registers[1u << ROOST_HLL_MAX_PRECISION];
-
-/* The thread's own time: other programs on the machine don't count. */
-static double now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 /* Runs of everything take turns: `t` gets one run's Gbit/s of items. */
 static void run_loop(hll_update_fn *update, unsigned precision, double *t)
@@ -82,12 +66,6 @@ static void run_kernel(struct roost_call *c, double *t)
 	*t = 8.0 * ROUNDS * sizeof(items) / (now_ns() - start);
 }
 
-static double median(double *t)
-{
-	qsort(t, RUNS, sizeof(t[0]), by_value);
-	return t[RUNS / 2];
-}
-
 /* Medians over RUNS. */
 static void measure(unsigned precision, void *self, const char *sep)
 {
@@ -102,7 +80,7 @@ static void measure(unsigned precision, void *self, const char *sep)
 		run_kernel(&c, &kernel[r]);
 	}
 	printf("%s\"%u\": {\"scalar\": %.1f, \"chosen\": %.1f, \"kernel\": %.1f}", sep, precision,
-	       median(scalar), median(chosen), median(kernel));
+	       median(scalar, RUNS), median(chosen, RUNS), median(kernel, RUNS));
 }
 
 int main(void)

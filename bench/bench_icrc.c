@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <isa-l/crc.h>
 
 #include "packet/headers.h"
 #include "packet/icrc.h"
+#include "runs.h"
 
 #define BURST  32
 #define STRIDE 4352
@@ -20,15 +20,6 @@
 enum how { RAW, COMPUTE, KNOWN, PREDICTED, SOLVED };
 
 static uint8_t mem[BURST * STRIDE];
-
-/* The thread's own time: other programs on the machine don't count. */
-static double now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 static uint32_t one(enum how how, struct icrc_flow *f, uint8_t *p, size_t len, uint16_t id)
 {
@@ -63,14 +54,8 @@ static double measure(enum how how, struct icrc_flow *f, size_t len)
 			sink = x;
 		}
 		t[r] = (now_ns() - start) / (rounds * BURST);
-		for (int i = r; i > 0 && t[i] < t[i - 1]; i--) {
-			double swap = t[i];
-
-			t[i] = t[i - 1];
-			t[i - 1] = swap;
-		}
 	}
-	return t[RUNS / 2];
+	return median(t, RUNS);
 }
 
 int main(void)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kern.h"
+#include "runs.h"
 
 #define SLICES	  5u
 #define MAX_RATES 16
@@ -39,6 +40,21 @@ void kern_make_caller(struct duo *c, unsigned calls, uint32_t room)
 	kern_caller = roost_caller_create(c->qp, calls, room);
 	if (!kern_caller)
 		duo_fail("can't make a caller");
+}
+
+void kern_mix(uint32_t *order, uint32_t n, uint32_t kept, uint64_t seed)
+{
+	struct rng rng;
+
+	rng_seed(&rng, seed);
+	for (uint32_t i = 0; i < n; i++)
+		order[i] = i;
+	for (uint32_t i = n - 1; i > kept; i--) {
+		uint32_t j = kept + (uint32_t)rng_below(&rng, i - kept + 1), t = order[i];
+
+		order[i] = order[j];
+		order[j] = t;
+	}
 }
 
 void kern_deploy(struct duo *s, const char *builtin)
@@ -118,13 +134,6 @@ void kern_compare(struct duo *c, const char *test, struct kern_way *ways, unsign
 			printf(", \"round_trips\": %.2f", (double)ways[i].trips / (double)h->count);
 		printf("%s}", extra);
 	}
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
 }
 
 void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n, unsigned turns,

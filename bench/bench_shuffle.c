@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/shuffle_loop.h"
 #include "nic/dma.h"
+#include "runs.h"
 
 #define PIECE  4096
 #define PIECES 128 /* in cache, as packets are */
@@ -23,22 +23,6 @@ static uint8_t *out;
 static uint64_t at[ROOST_SHUFFLE_PARTITIONS];
 static struct shuffle_bounds bounds[ROOST_SHUFFLE_PARTITIONS];
 static uint8_t lines[ROOST_SHUFFLE_PARTITIONS * ROOST_SHUFFLE_LINE] __attribute__((aligned(128)));
-
-/* The thread's own time: other programs on the machine don't count. */
-static double now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
 
 static int copy(void *ctx, uint64_t va, const void *buf, uint32_t len)
 {
@@ -91,8 +75,7 @@ static double measure(shuffle_fn *fn, const struct roost_shuffle_params *p,
 				abort();
 		t[r] = 8.0 * (double)n * PIECE / (now_ns() - start);
 	}
-	qsort(t, RUNS, sizeof(t[0]), by_value);
-	return t[RUNS / 2];
+	return median(t, RUNS);
 }
 
 static void row(const char *name, const struct roost_shuffle_params *p, const char *end)

@@ -47,6 +47,8 @@ struct roost_result kern_wait(unsigned id);
 /* Calls and waits; the reply, of `want` bytes. It stays until the next call. */
 const void *kern_call(uint64_t op, uint32_t rkey, const void *params, uint32_t len, uint32_t want);
 void kern_deploy(struct duo *s, const char *builtin);
+/* The numbers below n; from `kept` on in any order. */
+void kern_mix(uint32_t *order, uint32_t n, uint32_t kept, uint64_t seed);
 
 /* The tests. */
 void kern_list(void);

@@ -48,17 +48,8 @@ static void build_lists(struct duo *s)
 	struct list_element *e = (void *)s->mem;
 	uint8_t *values = s->mem + ELEMENTS * sizeof(*e);
 	uint32_t order[ELEMENTS];
-	struct rng rng;
 
-	rng_seed(&rng, 1);
-	for (uint32_t i = 0; i < ELEMENTS; i++)
-		order[i] = i;
-	for (uint32_t i = ELEMENTS - 1; i > LISTS; i--) {
-		uint32_t j = LISTS + (uint32_t)rng_below(&rng, i - LISTS + 1), t = order[i];
-
-		order[i] = order[j];
-		order[j] = t;
-	}
+	kern_mix(order, ELEMENTS, LISTS, 1);
 	for (unsigned list = 0; list < LISTS; list++) {
 		struct list_element *at = &e[list];
 

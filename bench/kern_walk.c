@@ -34,19 +34,10 @@ static void build(struct duo *s)
 {
 	struct element *e = (void *)s->mem;
 	uint32_t *order = malloc(ELEMENTS * sizeof(*order));
-	struct rng rng;
 
 	if (!order)
 		duo_fail("no memory");
-	rng_seed(&rng, 4);
-	for (uint32_t i = 0; i < ELEMENTS; i++)
-		order[i] = i;
-	for (uint32_t i = ELEMENTS - 1; i > LISTS; i--) {
-		uint32_t j = LISTS + (uint32_t)rng_below(&rng, i - LISTS + 1), t = order[i];
-
-		order[i] = order[j];
-		order[j] = t;
-	}
+	kern_mix(order, ELEMENTS, LISTS, 4);
 	for (uint32_t list = 0; list < LISTS; list++) {
 		uint32_t at = list;
 

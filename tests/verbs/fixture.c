@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "fixture.h"
 #include "../common/network.h"
+#include "roost/verbs.h"
 #include "verbs/objects.h"
 
 #include <time.h>
@@ -111,6 +112,28 @@ void pair_open(struct pair *p, const struct pair_options *o)
 		assert_int_equal(to_rtr(p, i), 0);
 	}
 	for (i = 0; i < 2; i++)
+		assert_int_equal(to_rts(p, i), 0);
+}
+
+void pair_open_rpc(struct pair *p)
+{
+	static const struct pair_options o = {
+		.cap = {.max_send_wr = 64,
+			.max_recv_wr = 16,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+			.max_inline_data = 64},
+		.cqe = 256,
+		.leave_reset = true,
+	};
+
+	pair_open(p, &o);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(roost_qp_enable_rpc(p->qp[i]), 0);
+		assert_int_equal(to_init(p, i), 0);
+		assert_int_equal(to_rtr(p, i), 0);
+	}
+	for (int i = 0; i < 2; i++)
 		assert_int_equal(to_rts(p, i), 0);
 }
 

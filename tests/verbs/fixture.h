@@ -52,6 +52,8 @@ struct ibv_context *open_device(void);
 
 /* NULL: 16 send and 16 receive WQEs, one SGE, 64 CQEs, connected. */
 void pair_open(struct pair *p, const struct pair_options *o);
+/* With room for 64 work requests, and the op-codes of calls. */
+void pair_open_rpc(struct pair *p);
 void pair_close(struct pair *p);
 int to_init(struct pair *p, int side);
 int to_rtr(struct pair *p, int side);

@@ -13,24 +13,6 @@
 
 #define LONG 20000000000ull /* ns: longer than any of this takes */
 
-static void open_pair(struct pair *p)
-{
-	static const struct pair_options o = {
-		.cap = {.max_send_wr = 64, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1},
-		.cqe = 256,
-		.leave_reset = true,
-	};
-
-	pair_open(p, &o);
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(roost_qp_enable_rpc(p->qp[i]), 0);
-		assert_int_equal(to_init(p, i), 0);
-		assert_int_equal(to_rtr(p, i), 0);
-	}
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(to_rts(p, i), 0);
-}
-
 static const char *built(const char *name)
 {
 	static char path[512];
@@ -62,7 +44,7 @@ static void out_of_files(void **state)
 	char why[300] = "";
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	c = roost_caller_create(p.qp[0], 1, 64);
 	assert_int_equal(roost_kernel_list(p.ctx, info, 4), 0);
 	assert_int_equal(roost_kernel_load(p.ctx, "/nowhere/kernel.so", why, sizeof(why)), ENOENT);
@@ -206,7 +188,7 @@ static void a_thousand_replacements(void **state)
 	pthread_t id[2];
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	memset(p.buf[0], 0, 64);
 	memset(p.buf[1], 0, 64);
 	atomic_store(&generation, 0);
@@ -273,7 +255,7 @@ static void bad_kernels(void **state)
 	struct pair p;
 
 	take_back_handlers();
-	open_pair(&p);
+	pair_open_rpc(&p);
 	c = roost_caller_create(p.qp[0], 4, 64);
 	other = roost_caller_create(p.qp[1], 4, 64);
 	memset(p.buf[0], 0, 64);
@@ -355,7 +337,7 @@ static void the_watch_sleeps(void **state)
 	long before;
 
 	take_back_handlers();
-	open_pair(&p);
+	pair_open_rpc(&p);
 	c = roost_caller_create(p.qp[0], 1, 64);
 	memset(p.buf[1], 0, 64);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &tallies[0], NULL), 0);
@@ -401,7 +383,7 @@ static void regions_of_the_node(void **state)
 	uint64_t got = 0;
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	c = roost_caller_create(p.qp[0], 1, 64);
 	memory[511] = 0x1234567890;
 	mr = ibv_reg_mr(p.pd, memory, sizeof(memory), 0); /* nothing that a peer may */
@@ -435,7 +417,7 @@ static void quotas(void **state)
 	struct roost_caller *c;
 	struct pair p, plain;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	c = roost_caller_create(p.qp[0], 1, 64);
 	memset(p.buf[1], 0, 64);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &tallies[0], NULL), 0);
@@ -454,7 +436,7 @@ static int install_handlers(void **state)
 {
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	pair_close(&p);
 	keep_handlers();
 	return 0;

@@ -42,29 +42,7 @@ static const struct roost_kernel sum_kernel = {.abi = ROOST_KERNEL_ABI,
 					       .params = nothing,
 					       .payload = sum};
 
-/* ---- a pair whose side 0 calls side 1 ---- */
-
-static void open_pair(struct pair *p)
-{
-	static const struct pair_options o = {
-		.cap = {.max_send_wr = 64,
-			.max_recv_wr = 16,
-			.max_send_sge = 1,
-			.max_recv_sge = 1,
-			.max_inline_data = 64},
-		.cqe = 256,
-		.leave_reset = true,
-	};
-
-	pair_open(p, &o);
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(roost_qp_enable_rpc(p->qp[i]), 0);
-		assert_int_equal(to_init(p, i), 0);
-		assert_int_equal(to_rtr(p, i), 0);
-	}
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(to_rts(p, i), 0);
-}
+/* ---- a table, and who looks things up in it ---- */
 
 #define ENTRIES 64
 #define KEYS	100
@@ -100,7 +78,7 @@ static void get_in_one_call(void **state)
 	uint8_t reply[KEYS];
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	make_table(&p);
 	c = roost_caller_create(p.qp[0], 4, KEYS);
 	assert_non_null(c);
@@ -142,7 +120,7 @@ static void calls_at_once(void **state)
 	unsigned id[8], more;
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	make_table(&p);
 	c = roost_caller_create(p.qp[0], 8, KEYS);
 	for (unsigned round = 0; round < 50; round++) {
@@ -180,7 +158,7 @@ static void posted_by_hand(void **state)
 	struct ibv_wc wc;
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	make_table(&p);
 	params = roost_get_params((uintptr_t)p.buf[1], ENTRIES, 42, 0);
 	head = (struct roost_rpc_head *)(void *)p.buf[0];
@@ -233,7 +211,7 @@ static void payload(void **state)
 	struct ibv_wc wc;
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &sum_kernel, NULL), 0);
 	c = roost_caller_create(p.qp[0], 1, 8);
 	for (uint32_t n = 0; n <= BUF_SIZE; n += n < 4 ? 1 : n / 2) {
@@ -267,7 +245,7 @@ static void given_up(void **state)
 	unsigned id;
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	make_table(&p);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &hold_kernel, NULL), 0);
 	c = roost_caller_create(p.qp[0], 1, KEYS);
@@ -294,7 +272,7 @@ static void the_end(void **state)
 	unsigned id;
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &hold_kernel, NULL), 0);
 	c = roost_caller_create(p.qp[0], 1, 8);
 	assert_int_equal(roost_call_begin(c, 0x1000, 0, NULL, 0, ROOST_RPC_IMM, &id), 0);
@@ -366,7 +344,7 @@ static void threads(void **state)
 	pthread_t id[2];
 	struct pair p;
 
-	open_pair(&p);
+	pair_open_rpc(&p);
 	make_table(&p);
 	for (int i = 0; i < 2; i++) {
 		t[i] = (struct thread){

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What benchmarks of bare loops share: how long a run took, and the median of several. */
+#ifndef ROOST_BENCH_RUNS_H
+#define ROOST_BENCH_RUNS_H
+
+#include <stdlib.h>
+#include <time.h>
+
+/* The thread's own time: other programs on the machine don't count. */
+static inline double now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static inline int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Sorts t. */
+static inline double median(double *t, unsigned n)
+{
+	qsort(t, n, sizeof(*t), by_value);
+	return t[n / 2];
+}
+
+#endif
