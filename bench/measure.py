@@ -16,15 +16,20 @@ class Failed(Exception):
     """A command that did not do what it should; the message is one line."""
 
 
+PAIRS = 3
+
+
 class Measurement:
     """
     `run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or what `merge` makes one of several), or anything (limits). `beside`, in the same unit, is what the value
-    is compared with: measured before and after each run, since a shared machine is another one a minute later.
+    is compared with: measured before and after each run, since a shared machine is another one a minute later, and PAIRS times a round, since
+    it may be another one a second later.
     """
 
     def __init__(self, name, shown, run, unit='', sweep=False, merge=None, beside=None):
         self.name, self.shown, self.unit, self.sweep, self.merge = name, shown, unit, sweep, merge
         self.run = run if beside is None else lambda: between(beside, run)
+        self.times = 1 if beside is None else PAIRS
 
 
 def between(beside, run):
