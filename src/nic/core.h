@@ -166,7 +166,8 @@ struct qp_resp {
 	uint8_t head, count; /* replay ring: entries [head, head + count) */
 	uint8_t pending;     /* entries with responses still to send */
 	uint32_t nak_psn;
-	uint32_t rkey; /* WRITE in progress */
+	uint8_t last_nak; /* syndrome of the NAK that ended the connection, with nak_psn; 0: none */
+	uint32_t rkey;	  /* WRITE in progress */
 	uint64_t va;
 	uint32_t left;
 	uint32_t received; /* message in progress: bytes so far */
@@ -522,6 +523,7 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
 enum req_result resp_run(struct nic_qp *qp);
+void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
 /* Puts the latest READs and atomics that fit into a new replay ring, which is the QP's from then on; the old one is the caller's to free. */
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);
 

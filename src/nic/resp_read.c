@@ -248,7 +248,20 @@ static void after_nak(struct nic_qp *qp, uint8_t syndrome)
 		qp_event(qp, NIC_EVENT_QP_REQ_ERR);
 	else
 		qp_event(qp, NIC_EVENT_QP_FATAL);
+	qp->resp.last_nak = syndrome;
 	qp_error(qp);
+}
+
+/*
+ * A request for a QP in the error state, which drops everything (IBA 10.3.1.9), but for this: the NAK that ended the connection may have been lost,
+ * and its requester would run out of retries without learning why. So what was refused is refused again when it comes again.
+ */
+void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_resp *r = &qp->resp;
+
+	if (r->last_nak && v->opcode != PKT_CNP && psn_extend(r->nak_psn, v->psn) == r->nak_psn)
+		send_aeth(qp, r->last_nak, r->nak_psn);
 }
 
 enum req_result resp_run(struct nic_qp *qp)

@@ -100,7 +100,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	qp = nic_find_qp(pu->nic, v->dqpn);
 	if (unlikely(!qp || qp->pu != pu))
 		return PKT_ERR_QPN;
-	if (unlikely(qp->state < NIC_QPS_RTR || qp->state == NIC_QPS_ERR))
+	if (unlikely(qp->state < NIC_QPS_RTR || (qp->state == NIC_QPS_ERR && !qp->resp.last_nak)))
 		return PKT_ERR_QPN;
 	if (unlikely(v->op->service != qp->service && v->opcode != PKT_CNP))
 		return PKT_ERR_SERVICE;
@@ -122,6 +122,11 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	}
 	if (unlikely(!icrc_verify(flow, pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len)))
 		return PKT_ERR_ICRC;
+	if (unlikely(qp->state == NIC_QPS_ERR)) {
+		if (!answers)
+			resp_refuse_again(qp, v);
+		return PKT_ERR_QPN;
+	}
 	*out = qp;
 	return PKT_OK;
 }

@@ -85,6 +85,7 @@ MUTANTS = [
     ('responder:ack_behind_read', 'src/nic/resp_read.c', 'while (r->pending) {', 'while (r->pending && !r->ack) {'),
     ('responder:too_many_reads', 'src/nic/resp.c', '(r->count == r->replay_size && !r->replay[r->head].done);', '0;'),
     ('responder:write_imm_not_ready', 'src/nic/resp.c', "if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))\n\t\treturn resp_rnr(qp);", ''),
+    ('refuse:refused_again', 'src/nic/resp_read.c', 'qp->resp.last_nak = syndrome;', ''),
     ('refuse:other_protection_domain', 'src/nic/mr.h', 'atomic_load_explicit(&e->pd, memory_order_relaxed) != pd ||', 'pd == 0xffffffff ||'),
     ('refuse:misaligned_atomic', 'src/nic/resp.c', 'if (!(qp->access & NIC_ACCESS_REMOTE_ATOMIC) || va & 7)', 'if (!(qp->access & NIC_ACCESS_REMOTE_ATOMIC))'),
     ('refuse:opcode_sequence', 'src/nic/resp.c', 'if (r->msg != PKT_KIND_NONE)\n\t\t\treturn PKT_NAK_INVALID_REQ;\n\t\tnak = check_read',

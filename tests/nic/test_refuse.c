@@ -67,6 +67,34 @@ static void refused(uint32_t psn, uint8_t syndrome)
 	expect_quiet(p, SEC);
 }
 
+/* The NAK may have been lost: what was refused is refused again; everything else is dropped. */
+RULE(refused_again)
+{
+	struct pkt_make m = {.opcode = PKT_WRITE_ONLY, .psn = s, .len = 8};
+
+	start(s, ALL);
+	m.va = (uintptr_t)p->e.mem;
+	m.dmalen = 8;
+	m.rkey = p->e.key ^ 0x5a5a;
+	m.ackreq = true;
+	for (int i = 0; i < 3; i++) {
+		peer_send(p, &m);
+		expect_ack(p, PKT_NAK_REM_ACCESS, s);
+		expect_quiet(p, SEC);
+	}
+	m.rkey = p->e.key; /* the key does not matter any more: the connection has ended */
+	peer_send(p, &m);
+	expect_ack(p, PKT_NAK_REM_ACCESS, s);
+	m.psn = s + 1;
+	peer_send(p, &m);
+	m.psn = s - 1;
+	peer_send(p, &m);
+	expect_quiet(p, SEC);
+	unchanged();
+	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_ERR);
+	peer_close(p);
+}
+
 /* All receives that nobody used end flushed. */
 static void flushed(unsigned first)
 {
@@ -454,6 +482,7 @@ RULE(events_in_rtr)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(refused_again),
 		cmocka_unit_test(missing_qp_permission),
 		cmocka_unit_test(bounds),
 		cmocka_unit_test(keys),
