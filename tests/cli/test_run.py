@@ -28,6 +28,11 @@ if SANITIZED:
     finish()
 
 check('status of the program', run('run', 'sh', '-c', 'exit 7').returncode == 7)
+r = run('run', '--', 'sh', '-c', 'test -e /proc/self/fd/1 || exit 9')
+check('a program has its stdout', r.returncode == 0, r)
+r = subprocess.run(['sh', '-c', 'exec "$@" >&-', 'sh', ROOST, 'run', '--', 'sh', '-c', 'test -e /proc/$$/fd/1 || exit 9'], capture_output=True,
+                   text=True, timeout=100, check=False)
+check('a program finds closed what was closed', r.returncode == 9, r)
 r = run('run', '--port', 'udp:127.0.0.9,mtu=1024', '--timeout-scale', '3', '--', 'sh', '-c',
         'echo "$ROOST_PORT $ROOST_TIMEOUT_SCALE"; echo "$LD_LIBRARY_PATH"; echo "$@"', 'sh', '--port', 'x')
 out = r.stdout.splitlines()
