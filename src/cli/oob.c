@@ -51,7 +51,6 @@ void oob_close(struct oob *o)
 	o->len = o->cap = 0;
 }
 
-/* Splits HOST, HOST:PORT, [V6] and [V6]:PORT. A bare IPv6 address has several colons, and no port. */
 /* getaddrinfo() takes numbers beyond, and drops their high bits. */
 static bool port_ok(const char *port)
 {
@@ -61,6 +60,7 @@ static bool port_ok(const char *port)
 	return isdigit((unsigned char)port[0]) && *end == '\0' && v > 0 && v <= UINT16_MAX;
 }
 
+/* Splits HOST, HOST:PORT, [V6] and [V6]:PORT. A bare IPv6 address has several colons, and no port. */
 static bool split_host(const char *where, char *host, size_t n, char *port, size_t pn)
 {
 	const char *end, *colon;

@@ -206,10 +206,6 @@ static void sleep_until(struct service *s, uint64_t wake)
 	int64_t ns = wake == UINT64_MAX ? -1 : wake > now ? (int64_t)(wake - now) : 0;
 	int n = sys_epoll_wait_ns(s->d->service_set, ev, MAX_EVENTS, ns);
 
-	/* A container may refuse calls that are younger than its rules. */
-	if (n < 0 && n != -EINTR)
-		n = sys_epoll_wait(s->d->service_set, ev, MAX_EVENTS,
-				   ns < 0 ? -1 : (int)(ns / MS + (ns > 0)));
 	for (int e = 0; e < n; e++)
 		handle(s, ev[e].data.u64);
 	s->base_looked = clock_now();
