@@ -25,6 +25,7 @@
 #define FORGET_NS   (3000 * MS_NS) /* the kernel sends one ICMP error a second (icmp_ratelimit) */
 #define KEEP_NS	    (1000 * MS_NS)
 #define KEEP_SILENT 8 /* questions in a row without an answer */
+#define KEEP_READS  4 /* so many of them since it last stood: who has just been continued has much to do */
 #define KEEP_FAR                                                                                             \
 	30 /* the same of a peer of which nothing else is known: its machine may stand still for a while */
 
@@ -205,19 +206,56 @@ void alive_hints(struct pu *pu, struct port *port)
 void alive_heard(struct dest *d)
 {
 	d->quiet = false;
+	d->heard = d->pu->now;
 	d->suspected = 0;
 	d->silent = 0;
 }
 
-static bool is_silent_for_good(const struct dest *d)
+/* A look may cost reading a file, and many QPs may ask in one turn. */
+enum port_reader alive_reader(struct dest *d, uint64_t since)
 {
-	if (d->silent <= KEEP_SILENT)
+	if (d->looked <= since) {
+		d->looked = d->pu->now;
+		d->reader = port_reader_of(d->port, d->path);
+	}
+	return d->reader;
+}
+
+void alive_listen(const struct dest *d)
+{
+	struct list_head *l;
+
+	list_for_each (l, &d->pu->dests) {
+		struct dest *other = list_entry(l, struct dest, link);
+
+		if (leads_to(other, d->port, &d->path->dst))
+			other->quiet = true;
+	}
+}
+
+bool alive_heard_since(const struct dest *d, uint64_t when)
+{
+	struct list_head *l;
+
+	list_for_each (l, &d->pu->dests) {
+		const struct dest *other = list_entry(l, struct dest, link);
+
+		if (leads_to(other, d->port, &d->path->dst) && other->heard > when)
+			return true;
+	}
+	return false;
+}
+
+static bool is_silent_for_good(struct dest *d)
+{
+	if (d->silent <= KEEP_SILENT - KEEP_READS)
 		return false;
-	switch (port_reader_of(d->port, d->path)) {
+	switch (alive_reader(d, d->pu->now - scaled(d, KEEP_NS))) {
 	case PORT_READER_STANDS:
+		d->silent = KEEP_SILENT - KEEP_READS;
 		return false;
 	case PORT_READER_READS:
-		return true;
+		return d->silent > KEEP_SILENT;
 	default:
 		return d->silent > KEEP_FAR;
 	}

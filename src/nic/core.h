@@ -124,6 +124,8 @@ struct qp_sq {
 	bool gap;		      /* responses were missing and have been asked for again */
 	bool probing;
 	bool drained_event;
+	/* When retries were renewed for a peer that stands; 0: not since the last progress. */
+	uint64_t excused;
 };
 
 /* READ or atomic that the responder may have to answer (again). */
@@ -269,6 +271,9 @@ struct dest {
 	uint32_t keepers; /* QPs that are kept alive */
 	bool quiet;	  /* nothing has come from there since we began to listen for it */
 	struct icrc_flow tx, rx;
+	uint64_t heard;	 /* when something last came for which we listened */
+	uint64_t looked; /* when it was last asked who reads there, and the answer */
+	enum port_reader reader;
 };
 
 /* An address handle (ah.c). */
@@ -543,6 +548,10 @@ void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 /* alive.c */
 void alive_hints(struct pu *pu, struct port *port); /* takes those that the port has */
 void alive_heard(struct dest *d);
+/* port_reader_of(); an answer from after `since` serves again. */
+enum port_reader alive_reader(struct dest *d, uint64_t since);
+void alive_listen(const struct dest *d);		     /* on all lanes to that address */
+bool alive_heard_since(const struct dest *d, uint64_t when); /* on any lane, after alive_listen() at `when` */
 void alive_fire(struct dest *d);
 void alive_attach(struct nic_qp *qp); /* to qp->dest */
 void alive_detach(struct nic_qp *qp);

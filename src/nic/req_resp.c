@@ -50,6 +50,7 @@ static void progressed(struct nic_qp *qp)
 	sq->retries = qp->attr.retry_cnt;
 	sq->rnr_retries = qp->attr.rnr_retry;
 	sq->probes = sq->backoff = 0;
+	sq->excused = 0;
 	sq->gap = sq->nak_seen = false;
 	if (sq->rtt_start && psn_before(sq->rtt_psn, sq->psn_una)) {
 		dest_rtt(qp->dest, pu->now - sq->rtt_start);

@@ -93,10 +93,20 @@ static void probe(struct nic_qp *qp)
 	}
 }
 
-/* A process that is stopped has not got what was sent: a NIC of its own would have answered. Retries count from when it goes on. */
-static bool is_excused(const struct nic_qp *qp)
+/*
+ * A process that is stopped has not got what was sent: a NIC of its own would have answered. Retries count from when it goes on. One look
+ * does not tell it from one that is busy, so the second time nothing at all may have come from there since the first.
+ */
+static bool is_excused(struct nic_qp *qp)
 {
-	return qp->sq.retries == 0 && port_reader_of(qp->dest->port, qp->dest->path) == PORT_READER_STANDS;
+	struct qp_sq *sq = &qp->sq;
+
+	if (sq->retries || (sq->excused && alive_heard_since(qp->dest, sq->excused)) ||
+	    alive_reader(qp->dest, sq->progress) != PORT_READER_STANDS)
+		return false;
+	sq->excused = qp->pu->now;
+	alive_listen(qp->dest);
+	return true;
 }
 
 static void expire(struct nic_qp *qp)

@@ -262,6 +262,53 @@ RULE(stopped)
 	end();
 }
 
+/* A peer that is busy stands in many a look: that renews the retries of a QP without a partner once, not as long as others are answered. */
+RULE(busy_is_not_stopped)
+{
+	struct roost_cqe c = {0};
+	uint64_t start;
+
+	readers = true;
+	begin(s, false, 14); /* 67 ms, and seven times more: 1.8 s in all */
+	ep_fini(&B[1]);
+	start = world_now(w);
+	post_write(1);
+	while (!ep_wait_send(&A[1], &c, 0) && world_now(w) - start < 60 * SEC) {
+		post_write(0);
+		w->paused_until[1] = world_now(w) + 10 * MSEC;
+		world_run(w, world_now(w) + 10 * MSEC);
+		assert_true(ep_wait_send(&A[0], &c, MSEC));
+		assert_int_equal(c.status, NIC_WC_SUCCESS);
+	}
+	assert_int_equal(c.status, NIC_WC_RETRY_EXC_ERR);
+	assert_in_range(world_now(w) - start, SEC, 5 * SEC);
+	assert_int_equal(nic_qp_state(A[0].qp), NIC_QPS_RTS);
+	ep_init(&B[1], w, 1, &(struct ep_params){0});
+	end();
+}
+
+/* Who goes on after a long stop is given time to answer: silence while it stood does not count. */
+RULE(goes_on_and_is_silent)
+{
+	struct roost_sge sge;
+	struct roost_cqe c;
+	uint64_t start;
+
+	readers = true;
+	begin(s, false, TIMEOUT);
+	assert_int_equal(nic_qp_keepalive(w->nic[0], A[0].qp, true, world_now(w)), 0);
+	sge = ep_sge(&A[0], 0, 100);
+	ep_post_recv(&A[0], 5, &sge, 1);
+	ep_fini(&B[0]);
+	start = world_now(w);
+	w->paused_until[1] = start + 60 * SEC;
+	assert_true(ep_wait_recv(&A[0], &c, 80 * SEC));
+	assert_in_range(world_now(w) - start, 63 * SEC, 67 * SEC);
+	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
+	ep_init(&B[0], w, 1, &(struct ep_params){0});
+	end();
+}
+
 /* One that reads and does not answer is as good as dead: the queue pair is gone, or the process is another one. */
 RULE(reads_and_is_silent)
 {
@@ -340,6 +387,8 @@ int main(void)
 		cmocka_unit_test(forged_and_wrong),
 		cmocka_unit_test(kept_alive),
 		cmocka_unit_test(stopped),
+		cmocka_unit_test(busy_is_not_stopped),
+		cmocka_unit_test(goes_on_and_is_silent),
 		cmocka_unit_test(reads_and_is_silent),
 		cmocka_unit_test(kept_alive_with_hints),
 		cmocka_unit_test(busy_is_not_asked),
