@@ -14,6 +14,9 @@
 #endif
 
 #define CALIBRATE_NS 10000000 /* a pair of readings is good to some 50 ns: about 5 ppm */
+/* Between the two the machine may have slept: the counter goes on then, or starts anew. */
+#define TOO_LATE_NS 1000000000
+#define STALE_NS    20000 /* a reading that is older is no beginning: by then the rate's error is felt */
 
 struct clock_scale clock_scale;
 
@@ -57,6 +60,7 @@ static bool counter_is_trusted(void)
 struct reading {
 	uint64_t from, tsc; /* the counter before the clocks were read, and in the middle of it */
 	uint64_t raw_ns, ns;
+	uint64_t boot_ns; /* sleep included */
 };
 
 /*
@@ -76,9 +80,10 @@ static struct reading take_reading(void)
 
 		if (gap < best_gap) {
 			best_gap = gap;
-			best = (struct reading){before, before + gap / 2, raw_ns, ns};
+			best = (struct reading){before, before + gap / 2, raw_ns, ns, 0};
 		}
 	}
+	best.boot_ns = read_clock(CLOCK_BOOTTIME);
 	return best;
 }
 
@@ -86,37 +91,55 @@ static struct reading first;
 /* When, by the system's clock, the second reading is due. UINT64_MAX: somebody takes it, or nobody will. */
 static _Atomic uint64_t due = UINT64_MAX;
 
+static void try_later(void)
+{
+	atomic_store_explicit(&due, clock_system() + CALIBRATE_NS, memory_order_release);
+}
+
 static void begin(void)
 {
 	if (!counter_is_trusted())
 		return;
 	first = take_reading();
-	atomic_store_explicit(&due, clock_system() + CALIBRATE_NS, memory_order_release);
+	try_later();
 }
 
-/* From here on time is counted from the second reading, and from its beginning: so it does not go back. */
+/*
+ * From here on time is counted from the second reading, and from its beginning: so it does not go back, if nobody held us up since.
+ * Whoever took `due` has `first` and the scale to himself.
+ */
 static void finish(void)
 {
 	struct reading last = take_reading();
+	uint64_t ticks = last.tsc - first.tsc, ns = last.raw_ns - first.raw_ns;
 
+	if (last.boot_ns - first.boot_ns > TOO_LATE_NS) {
+		first = last;
+		try_later();
+		return;
+	}
 	if (last.tsc <= first.tsc || last.raw_ns <= first.raw_ns)
 		return;
+
+	uint64_t mult = (uint64_t)(((unsigned __int128)ns << 32) / ticks);
+
 	clock_scale.base_tsc = last.from;
 	clock_scale.base_ns = last.ns;
-	log_debug("clock: time-stamp counter at %.3f MHz",
-		  (double)(last.tsc - first.tsc) * 1e3 / (double)(last.raw_ns - first.raw_ns));
-	atomic_store_explicit(
-		&clock_scale.mult,
-		(uint64_t)(((unsigned __int128)(last.raw_ns - first.raw_ns) << 32) / (last.tsc - first.tsc)),
-		memory_order_release);
+	if (clock_system() - last.ns > STALE_NS) {
+		try_later();
+		return;
+	}
+	atomic_store_explicit(&clock_scale.mult, mult, memory_order_release);
+	log_debug("clock: time-stamp counter at %.3f MHz", (double)ticks * 1e3 / (double)ns);
 }
 
 uint64_t clock_unscaled(void)
 {
-	uint64_t ns = clock_system();
+	uint64_t ns = clock_system(), when = atomic_load_explicit(&due, memory_order_acquire);
 
-	if (ns >= atomic_load_explicit(&due, memory_order_acquire) &&
-	    atomic_exchange_explicit(&due, UINT64_MAX, memory_order_acq_rel) != UINT64_MAX)
+	/* Not a later one, which another thread has set meanwhile. */
+	if (ns >= when && atomic_compare_exchange_strong_explicit(&due, &when, UINT64_MAX,
+								  memory_order_acq_rel, memory_order_relaxed))
 		finish();
 	return ns;
 }

@@ -6,10 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <unistd.h>
 
 #include "drive/clock.h"
 
 #define THREADS 2
+#define LATE_US 1100000
 #define RUN_NS	60000000u /* several times what a calibration takes */
 
 /* Never goes back, and keeps the pace of the system's clock. */
@@ -33,6 +35,15 @@ static void *read_it(void *arg)
 	return NULL;
 }
 
+/* The second reading comes so late that the machine may have slept: it is a first one then. */
+static void a_late_reading_makes_no_scale(void **state)
+{
+	clock_start();
+	usleep(LATE_US);
+	clock_now();
+	assert_true(atomic_load(&clock_scale.mult) == 0);
+}
+
 static void the_counter_takes_over_without_a_step_back(void **state)
 {
 	pthread_t t[THREADS];
@@ -51,6 +62,7 @@ static void the_counter_takes_over_without_a_step_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_late_reading_makes_no_scale), /* before a scale is there */
 		cmocka_unit_test(the_counter_takes_over_without_a_step_back),
 	};
 
