@@ -111,6 +111,11 @@ int sys_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 	return (int)RAW(SYS_recvmmsg, fd, msgs, n, flags, NULL);
 }
 
+int sys_open(const char *path, int flags)
+{
+	return (int)RAW(SYS_openat, AT_FDCWD, path, flags);
+}
+
 ssize_t sys_read(int fd, void *buf, size_t len)
 {
 	return RAW(SYS_read, fd, buf, len);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * System calls on sockets and descriptors of our own, raw: a library preloaded into the program (rsocket's does) that
+ * System calls on sockets, files and descriptors of our own, raw: a library preloaded into the program (rsocket's does) that
  * takes over socket(), sendmsg(), poll() never sees them. Arguments as in the man pages; the result is the call's, or
  * a negative errno. errno itself is left alone. Any thread; not cancellation points.
  */
@@ -38,6 +38,7 @@ int sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 /* Without the call's time-out argument, which does not do what it says (recvmmsg(2), BUGS). */
 int sys_recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 
+int sys_open(const char *path, int flags); /* of a file that is there: no mode */
 ssize_t sys_read(int fd, void *buf, size_t len);
 ssize_t sys_write(int fd, const void *buf, size_t len);
 int sys_close(int fd);

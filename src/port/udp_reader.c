@@ -5,10 +5,14 @@
  */
 #include "port/udp.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sys.h"
+
 #define ADDR_DIGITS 32
+#define READ_BYTES  4096 /* many lines, none of which is longer than 200 */
 
 /* As the kernel prints it: words of 32 bits, each in our byte order (net/ipv4/udp.c, net/ipv6/datagram.c). */
 static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
@@ -23,22 +27,42 @@ static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
 	}
 }
 
+/* What a line says of that address; `found` if it is of another one. */
+static enum port_reader look(const char *line, const char *wanted, enum port_reader found)
+{
+	char addr[ADDR_DIGITS + 1];
+	unsigned port, waits;
+
+	if (found == PORT_READER_STANDS ||
+	    sscanf(line, " %*u: %32[0-9A-F]:%x %*s %*x %*x:%x", addr, &port, &waits) != 3 ||
+	    port != PKT_UDP_PORT || strcmp(addr, wanted) != 0)
+		return found;
+	return waits ? PORT_READER_STANDS : PORT_READER_READS;
+}
+
 enum port_reader udp_reader(struct port *p, const struct port_path *path)
 {
+	int fd = sys_open(udp_port(p)->v6 ? "/proc/net/udp6" : "/proc/net/udp", O_RDONLY | O_CLOEXEC);
 	enum port_reader found = PORT_READER_UNKNOWN;
-	char wanted[ADDR_DIGITS + 1], addr[ADDR_DIGITS + 1], line[256];
-	FILE *f = fopen(udp_port(p)->v6 ? "/proc/net/udp6" : "/proc/net/udp", "re");
+	char wanted[ADDR_DIGITS + 1], buf[READ_BYTES + 1];
+	size_t have = 0; /* bytes of a line whose end has not been read yet */
+	ssize_t n;
 
-	if (!f)
+	if (fd < 0)
 		return found;
 	print_words(wanted, &path->dst);
-	while (found != PORT_READER_STANDS && fgets(line, sizeof(line), f)) {
-		unsigned port, waits;
+	while (found != PORT_READER_STANDS && (n = sys_read(fd, buf + have, READ_BYTES - have)) > 0) {
+		char *line = buf, *end;
 
-		if (sscanf(line, " %*u: %32[0-9A-F]:%x %*s %*x %*x:%x", addr, &port, &waits) == 3 &&
-		    port == PKT_UDP_PORT && !strcmp(addr, wanted))
-			found = waits ? PORT_READER_STANDS : PORT_READER_READS;
+		have += (size_t)n;
+		buf[have] = '\0';
+		for (; (end = strchr(line, '\n')); line = end + 1) {
+			*end = '\0';
+			found = look(line, wanted, found);
+		}
+		have -= (size_t)(line - buf);
+		memmove(buf, line, have);
 	}
-	fclose(f);
+	sys_close(fd);
 	return found;
 }

@@ -102,6 +102,21 @@ static void datagrams(void **state)
 	assert_int_equal(sys_close(tx), 0);
 }
 
+static void files(void **state)
+{
+	char byte = 1;
+	int fd = sys_open("/dev/zero", O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_true(sys_fcntl(fd, F_GETFD, 0) & FD_CLOEXEC);
+	assert_int_equal(sys_read(fd, &byte, 1), 1);
+	assert_int_equal(byte, 0);
+	assert_int_equal(sys_close(fd), 0);
+	errno = 0;
+	assert_int_equal(sys_open("/dev/null/none", O_RDONLY), -ENOTDIR);
+	assert_int_equal(errno, 0);
+}
+
 static void streams(void **state)
 {
 	struct sockaddr_in addr, peer;
@@ -183,11 +198,8 @@ static void nothing_was_captured(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(datagrams),
-		cmocka_unit_test(streams),
-		cmocka_unit_test(events),
-		cmocka_unit_test(errors),
-		cmocka_unit_test(nothing_was_captured),
+		cmocka_unit_test(datagrams), cmocka_unit_test(files),  cmocka_unit_test(streams),
+		cmocka_unit_test(events),    cmocka_unit_test(errors), cmocka_unit_test(nothing_was_captured),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
