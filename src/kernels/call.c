@@ -458,6 +458,7 @@ static bool at_once(struct roost_call *c)
 {
 	struct call *call = container_of(c, struct call, c);
 	struct fabric_pu *pu = call->q->pu;
+	int rc;
 
 	if (c->ask != ROOST_ASK_READ && c->ask != ROOST_ASK_WRITE && c->ask != ROOST_ASK_COPY &&
 	    c->ask != ROOST_ASK_CAS)
@@ -465,7 +466,11 @@ static bool at_once(struct roost_call *c)
 	if (unlikely(pu->done >= RUN_BUDGET || !call->steps || !has_steps(call->q)))
 		return false;
 	call->at = NULL;
-	if (unlikely(call_access(call))) {
+	/* Our own access is no part of a step: how long it takes, or what it faults on, is not the kernel's doing. And the next step counts apart. */
+	guard_stepped(&pu->guard);
+	rc = call_access(call);
+	guard_step(&pu->guard);
+	if (unlikely(rc)) {
 		call->refused = true;
 		return false;
 	}

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/guard.h"
 #include "rig.h"
 
 static struct rig R, *const r = &R;
@@ -83,7 +84,7 @@ static void expect_words(unsigned slot, const struct rig_reply *reply)
 	assert_int_equal(at[1], 0x2222);
 }
 
-/* The kernel is called for the first step, and once a turn; its steps are counted as ever. */
+/* The kernel is called for the first step, and once a turn; its steps are counted as ever, and to the watch each is one of its own. */
 static void one_call_goes_on(void **state)
 {
 	struct rig_reply reply;
@@ -93,6 +94,7 @@ static void one_call_goes_on(void **state)
 	reply = rig_wait(r, 0, 0, 8);
 	expect_words(0, &reply);
 	assert_int_equal(rig_counters(r).steps, 4 + 10 * TURN);
+	assert_int_equal(atomic_load(&fabric_guard(r->f, 0)->steps), 2 * (4 + 10 * TURN));
 	assert_in_range(entered, 11, 13);
 	rig_close(r);
 }
