@@ -363,7 +363,10 @@ static inline enum roost_next roost_qp_then(struct roost_call *c, enum roost_nex
 	return next;
 }
 
-/* How an operation ended; of the last ROOST_QP_OPS. */
+/*
+ * How an operation ended; of the last ROOST_QP_OPS. One that is posted when as many are under way waits for the oldest of them, and takes its place here: who
+ * wants that one's status too waits for it first (roost_qp_wait(c, c->qp_done + 1)).
+ */
 static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, uint32_t number)
 {
 	return (enum roost_qp_status)c->qp_status[number % ROOST_QP_OPS];

@@ -217,6 +217,12 @@ static bool move(struct shuffle_out *s, const struct roost_call *c)
 	return false;
 }
 
+/* Another one would take the place of the oldest one's status, which nobody has seen. */
+static bool full(const struct roost_call *c)
+{
+	return c->qp_posted - c->qp_done == ROOST_QP_OPS;
+}
+
 static enum roost_next send(struct shuffle_out *s, struct roost_call *c)
 {
 	return roost_qp_write(c, s->t->qp, s->t->addr, s->t->rkey, buffer(s, s->t), 0, s->t->fill);
@@ -276,11 +282,15 @@ static enum roost_next payload(struct roost_call *c)
 	s->taken = 0;
 	while (!s->status && next_batch(s, c)) {
 		while (move(s, c)) {
-			ROOST_WAIT(c, send(s, c));
-			sent(s, c);
-			/* Before the other buffer is filled, what went out of it has arrived. */
-			if (s->t->op[s->t->which])
-				ROOST_QP_WAIT(c, s->t->op[s->t->which]);
+			if (full(c))
+				ROOST_QP_WAIT(c, c->qp_done + 1);
+			if (!c->qp_failed) {
+				ROOST_WAIT(c, send(s, c));
+				sent(s, c);
+				/* Before the other buffer is filled, what went out of it has arrived. */
+				if (s->t->op[s->t->which])
+					ROOST_QP_WAIT(c, s->t->op[s->t->which]);
+			}
 			if (c->qp_failed) {
 				s->status = ROOST_SHUFFLE_LOST;
 				break;
@@ -291,6 +301,10 @@ static enum roost_next payload(struct roost_call *c)
 	if (!s->status && !c->last)
 		return ROOST_DONE;
 	while (!s->status && !c->qp_failed && next_rest(s)) {
+		if (full(c))
+			ROOST_QP_WAIT(c, c->qp_done + 1);
+		if (c->qp_failed)
+			break;
 		ROOST_WAIT(c, send(s, c));
 		sent(s, c);
 	}

@@ -290,6 +290,23 @@ static void refused(void **state)
 	close_scene();
 }
 
+/* With more partitions than operations under way: the one that failed says how, not those that were flushed behind it. */
+static void the_first_failure(void **state)
+{
+	static const struct plan plans[] = {{RADIX(64, 0), 256, 10000}, {RADIX(64, 0), 256, 600}};
+
+	for (unsigned i = 0; i < 2 * 64; i++) {
+		const struct plan *p = &plans[i & 1];
+
+		open_out(1, &plain);
+		draw(p, 1);
+		lay_out(p);
+		table()[i / 2].rkey ^= 0x100;
+		assert_int_equal(run(p, ROOST_SHUFFLE_LOST).qp_status, ROOST_QP_REM_ACCESS);
+		close_scene();
+	}
+}
+
 /* Payload that nobody announced has no parameters. */
 static void without_parameters(void **state)
 {
@@ -337,9 +354,13 @@ static void busy(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_tuple_once),   cmocka_unit_test(goes_on_behind),
-		cmocka_unit_test(called_by_a_peer),   cmocka_unit_test(refused),
-		cmocka_unit_test(without_parameters), cmocka_unit_test(busy),
+		cmocka_unit_test(every_tuple_once),
+		cmocka_unit_test(goes_on_behind),
+		cmocka_unit_test(called_by_a_peer),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(the_first_failure),
+		cmocka_unit_test(without_parameters),
+		cmocka_unit_test(busy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
