@@ -85,11 +85,12 @@ enum roost_qp_status {
 		4, /* the memory here: not in a region of the queue pair's protection domain, or gone */
 	ROOST_QP_FLUSHED =
 		5, /* it was not done when another one failed, or the queue pair was reset or destroyed */
-	ROOST_QP_REM_INVALID = 9, /* NAKs: invalid request, */
-	ROOST_QP_REM_ACCESS = 10, /* key, bounds or rights there, */
-	ROOST_QP_REM_OP = 11,	  /* the other end's own trouble */
-	ROOST_QP_RETRY = 12,	  /* nobody answered, however often it was sent */
-	ROOST_QP_RNR = 13,	  /* the other end had no receive, however often it was sent */
+	ROOST_QP_BAD_RESPONSE = 7, /* what came back for it makes no sense */
+	ROOST_QP_REM_INVALID = 9,  /* NAKs: invalid request, */
+	ROOST_QP_REM_ACCESS = 10,  /* key, bounds or rights there, */
+	ROOST_QP_REM_OP = 11,	   /* the other end's own trouble */
+	ROOST_QP_RETRY = 12,	   /* nobody answered, however often it was sent */
+	ROOST_QP_RNR = 13,	   /* the other end had no receive, however often it was sent */
 	ROOST_QP_NONE =
 		128, /* no queue pair of this number, or one that another processing unit runs; nothing was sent */
 	ROOST_QP_STATE = 129, /* it sends nothing in its state: an error before, perhaps; nothing was sent */

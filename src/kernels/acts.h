@@ -26,11 +26,6 @@ struct acts {
 };
 _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
 
-static inline bool acts_asked(const struct roost_call *c)
-{
-	return c->ask >= ROOST_ASK_QP_READ && c->ask <= ROOST_ASK_QP_WAIT;
-}
-
 struct standing;
 struct fabric_pu;
 /*

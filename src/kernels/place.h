@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that no peer calls: run by the host, or placed where the bytes of a stream come by. They run where they stand, to the end of
- * each piece: an access is done at once, and there is nobody to send to; what they reply goes to the host.
+ * Kernels that no peer calls: run by the host, or placed where the bytes of a stream come by. These run where they stand, to the end of each piece;
+ * those go on in turns of their PU. An access is done at once, and there is nobody to send to; what they reply goes to the host.
  */
 #ifndef ROOST_KERNELS_PLACE_H
 #define ROOST_KERNELS_PLACE_H
