@@ -39,8 +39,13 @@ bool place_perform(struct place *p)
 {
 	struct roost_call *c = &p->c;
 	struct nic *nic = p->f->nic;
+	bool granted = c->va_in | c->from_in; /* nobody lends it regions */
 	int rc = 0;
 
+	if (granted && (c->ask < ROOST_ASK_QP_READ || c->ask > ROOST_ASK_QP_WAIT)) {
+		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+		return true;
+	}
 	switch ((enum roost_ask)c->ask) {
 	case ROOST_ASK_READ:
 		rc = nic_host_read(nic, p->pd, p->key, c->va, c->buf, c->ask_len);
@@ -63,7 +68,7 @@ bool place_perform(struct place *p)
 	case ROOST_ASK_QP_SEND:
 	case ROOST_ASK_QP_WAIT:
 		if (p->runs)
-			return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], p->key);
+			return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], granted ? 0 : p->key);
 		place_finish(p, ROOST_RPC_FAILED, p->result.len); /* its packet does not wait */
 		break;
 	case ROOST_ASK_NONE:
@@ -95,7 +100,10 @@ void place_replied(struct place *p)
 		place_finish(p, ROOST_RPC_FAILED, p->result.len); /* data only where none was sent before */
 		return;
 	}
-	append(p, c->ask == ROOST_ASK_REPLY_FROM);
+	if (c->ask == ROOST_ASK_REPLY_FROM && c->from_in)
+		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+	else
+		append(p, c->ask == ROOST_ASK_REPLY_FROM);
 	if (!p->over)
 		place_finish(p, status, p->result.len);
 }

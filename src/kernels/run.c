@@ -9,8 +9,9 @@
  */
 #include "kernels/place_int.h"
 
-/* Of a run of the host's: steps in a turn, and payload that a piece has. */
+/* Of all runs of the host's together: steps in a turn, which payload counts as, too; and payload that a piece has. */
 #define TURN_STEPS 256
+#define STEP_BYTES 1024
 #define PIECE	   (256u * 1024)
 
 /* What comes after the function that it is done with: its next piece of payload, or its end. */
@@ -58,6 +59,9 @@ static bool go_on(struct place *p)
 	}
 	c->num_qps = p->s->standing->num_lent;
 	next = place_step(p, p->fn, p->pu);
+	/* The packets of the PU wait meanwhile. */
+	if (next != ROOST_AGAIN)
+		p->f->pu[p->pu].done += c->len / STEP_BYTES;
 	if (unlikely(p->refused))
 		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	else if (next == ROOST_AGAIN)
@@ -69,12 +73,12 @@ static bool go_on(struct place *p)
 	return true;
 }
 
-/* Some steps of it. */
-static void __attribute__((noinline)) go(struct place *p)
+/* Some steps of it, while the PU has done less than `until`. */
+static void __attribute__((noinline)) go(struct place *p, unsigned until)
 {
 	struct fabric_pu *pu = &p->f->pu[p->pu];
 
-	for (unsigned i = 0; i < TURN_STEPS && !p->over; i++) {
+	while (pu->done < until && !p->over) {
 		pu->done++;
 		if (!go_on(p))
 			return;
@@ -83,7 +87,7 @@ static void __attribute__((noinline)) go(struct place *p)
 		list_add_tail(&p->link, &pu->runs);
 }
 
-static void turn(struct place *p)
+static void turn(struct place *p, unsigned until)
 {
 	struct guard *g = &p->f->pu[p->pu].guard;
 	struct guard_scope scope;
@@ -93,7 +97,7 @@ static void turn(struct place *p)
 	} else {
 		guard_open(g, &scope);
 		if (!sigsetjmp(scope.env, 0))
-			go(p);
+			go(p, until);
 		else
 			place_struck(p, g);
 		guard_close(g, &scope);
@@ -104,15 +108,14 @@ static void turn(struct place *p)
 
 void place_run(struct fabric_pu *pu)
 {
-	struct list_head now;
+	/* Beside those of calls, which would leave them none. */
+	unsigned until = pu->done + TURN_STEPS;
 
-	list_init(&now);
-	list_splice_tail_init(&pu->runs, &now);
-	while (!list_empty(&now)) {
-		struct place *p = list_first_entry(&now, struct place, link);
+	while (pu->done < until && !list_empty(&pu->runs)) {
+		struct place *p = list_first_entry(&pu->runs, struct place, link);
 
 		list_del(&p->link);
-		turn(p);
+		turn(p, until);
 	}
 }
 
@@ -148,7 +151,7 @@ int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const
 	p->total = len;
 	p->fn = p->s->k->params;
 	p->left = f->max_steps;
-	turn(p);
+	turn(p, f->pu[pu].done + TURN_STEPS);
 	if (list_linked(&p->link))
 		nic_rpc_wake(f->nic, pu);
 	return 0;

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "scene.h"
 
-enum { MOVE_OP = 0x1001, SUM_OP };
+enum { MOVE_OP = 0x1001, SUM_OP, GRANT_OP };
 
 /* ---- a kernel that moves blocks from one peer to another, several at a time, and changes them ---- */
 
@@ -408,6 +408,97 @@ static void called_by_the_host(void **state)
 	close_scene();
 }
 
+/* Several with a lot of payload: a turn takes one piece of one of them, and they take turns. */
+static void a_piece_a_turn(void **state)
+{
+	enum { RUNS = 3, PIECE = 256 << 10, LEN = 8 * PIECE };
+	static uint8_t payload[LEN];
+	uint64_t at, sum[RUNS], before[RUNS] = {0};
+	struct place *p[RUNS];
+	unsigned done = 0;
+
+	open_scene(1, &plain);
+	assert_int_equal(fabric_deploy(s->f, &sum_kernel, NULL), 0);
+	memset(payload, 1, LEN);
+	at = (uintptr_t)s->lent[0].mem + 64;
+	for (unsigned i = 0; i < RUNS; i++) {
+		struct place_attr attr = {.op = SUM_OP,
+					  .params = &at,
+					  .params_len = 8,
+					  .pd = s->lent[0].pd,
+					  .key = s->lent[0].key,
+					  .reply = (uint8_t *)&sum[i],
+					  .room = 8};
+
+		assert_int_equal(place_start(s->f, 0, &attr, payload, LEN, &p[i]), 0);
+	}
+	while (done < RUNS) {
+		uint64_t moved = 0, least = LEN, most = 0;
+		struct place_result result;
+
+		done = 0;
+		for (unsigned i = 0; i < RUNS; i++) {
+			done += place_over(p[i], &result);
+			moved += result.bytes - before[i];
+			before[i] = result.bytes;
+			least = result.bytes < least ? result.bytes : least;
+			most = result.bytes > most ? result.bytes : most;
+		}
+		assert_in_range(moved, 0, most == PIECE ? RUNS * PIECE : PIECE);
+		assert_in_range(most - least, 0, PIECE);
+		assert_true(done == RUNS || turn());
+	}
+	for (unsigned i = 0; i < RUNS; i++) {
+		assert_int_equal(sum[i], LEN);
+		finish(p[i], ROOST_RPC_OK);
+	}
+	close_scene();
+}
+
+/* Names region 1, in the way that its parameters say. */
+static enum roost_next elsewhere(struct roost_call *c)
+{
+	const uint64_t *how = c->params, *at = how + 1;
+	uint64_t *word = c->state;
+
+	ROOST_STEPS(c);
+	if (*how == 0)
+		ROOST_READ_IN(c, 1, *at, word, 8);
+	if (*how == 1)
+		ROOST_WRITE_IN(c, 1, *at, word, 8);
+	if (*how == 2)
+		ROOST_SEND_FROM_IN(c, 1, *at, 8);
+	if (*how == 3)
+		ROOST_REPLY_FROM_IN(c, 1, *at, 8);
+	ROOST_WAIT(c, roost_in(c, 1, roost_qp_then(c, roost_qp_send(c, 1, NULL, *at, 8))));
+	*word = roost_qp_status(c, c->qp_posted);
+	ROOST_REPLY(c, word, 8);
+	ROOST_STEPS_END;
+}
+
+static const struct roost_kernel grant_kernel = {.abi = ROOST_KERNEL_ABI,
+						 .name = "elsewhere",
+						 .version = 1,
+						 .op = GRANT_OP,
+						 .state_size = 8,
+						 .params = elsewhere};
+
+/* Nobody lends a run regions: it does not get its own instead. */
+static void no_granted_regions(void **state)
+{
+	uint64_t params[2], word = 0;
+
+	open_scene(1, &plain);
+	assert_int_equal(fabric_deploy(s->f, &grant_kernel, NULL), 0);
+	lend(GRANT_OP, &s->lent[0], 1);
+	params[1] = (uintptr_t)s->lent[0].mem;
+	for (params[0] = 0; params[0] < 4; params[0]++)
+		finish(start(GRANT_OP, params, sizeof(params), &s->lent[0], &word, 8), ROOST_RPC_ACCESS);
+	finish(start(GRANT_OP, params, sizeof(params), &s->lent[0], &word, 8), ROOST_RPC_OK);
+	assert_int_equal(word, ROOST_QP_LOCAL);
+	close_scene();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -420,6 +511,8 @@ int main(void)
 		cmocka_unit_test(nobody_receives),
 		cmocka_unit_test(nobody_answers),
 		cmocka_unit_test(called_by_the_host),
+		cmocka_unit_test(a_piece_a_turn),
+		cmocka_unit_test(no_granted_regions),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
