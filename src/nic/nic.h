@@ -577,6 +577,8 @@ int nic_stream_end(struct nic_qp *qp, struct nic_place *place);
 /* On the WRITEs of all QPs whose peers name the region by this key; on several PUs at a time. 0, -ENOSPC; -ENOENT. [control+owner of all PUs] */
 int nic_stream_region(struct nic *nic, uint32_t key, struct nic_place *place);
 int nic_stream_region_end(struct nic *nic, struct nic_place *place);
+/* The region goes, and nobody watches it any more. [the same] */
+void nic_stream_region_forget(struct nic *nic, uint32_t key);
 
 /* What the host itself may do with a region, as by a work request that names it. 0, -EACCES, -EFAULT. [owner of a PU] */
 int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void *dst, uint32_t n);

@@ -237,6 +237,13 @@ int nic_stream_region_end(struct nic *nic, struct nic_place *place)
 	return -ENOENT;
 }
 
+void nic_stream_region_forget(struct nic *nic, uint32_t key)
+{
+	for (unsigned i = nic->num_watched; i-- > 0;)
+		if (key == nic->watched[i].key)
+			nic->watched[i] = nic->watched[--nic->num_watched];
+}
+
 /* ---- the host's own accesses ---- */
 
 int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void *dst, uint32_t n)

@@ -118,7 +118,7 @@ VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_
 
 /*
  * A new registration first, then the end of the old one: a failure leaves the old region as it was. The keys change,
- * as they may. Not while a window is bound to it.
+ * as they may. Not while a window is bound to it, or a place stands on it.
  */
 VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 			      int access)
@@ -215,6 +215,19 @@ VERBS_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 	mr_delete((struct verbs_mr *)mr);
 }
 
+/* The program may free the memory next: nobody may get at it by this key any more, whoever still watched it. */
+static void mr_key_end(struct verbs_ctx *ctx, uint32_t key)
+{
+	if (mr_key_free(ctx, key) != -EBUSY)
+		return;
+	drive_control_lock(ctx->drive);
+	verbs_own_all(ctx->drive);
+	nic_stream_region_forget(ctx->nic, key);
+	verbs_disown_all(ctx->drive);
+	drive_control_unlock(ctx->drive);
+	mr_key_free(ctx, key);
+}
+
 void verbs_mr_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_mr *mr;
@@ -223,6 +236,6 @@ void verbs_mr_reap(struct verbs_ctx *ctx)
 		mr = list_first_entry(&ctx->mrs, struct verbs_mr, link);
 		list_del(&mr->link);
 		if (!mr->imported)
-			mr_key_free(ctx, mr->mr.lkey);
+			mr_key_end(ctx, mr->mr.lkey);
 	}
 }
