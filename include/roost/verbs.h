@@ -245,18 +245,18 @@ struct roost_run;
 struct roost_run *roost_run_start(struct ibv_context *ctx, const struct roost_place_attr *attr,
 				  const void *payload, uint64_t len);
 /*
- * 0 when it is done, with its reply; EAGAIN: not yet. A kernel that waits for more payload when there is none has status 0 and no data. Drives the NIC. Any
+ * 0 when it is done, with its reply; EAGAIN: not yet; ENOTCONN: never, in the child of a fork. A kernel that waits for more payload when there is none has status 0 and no data. Drives the NIC. Any
  * thread.
  */
 int roost_run_poll(struct roost_run *run, struct roost_result *result);
-/* Waits for it. ETIMEDOUT after timeout_ns; 0: for ever. */
+/* Waits for it. ETIMEDOUT after timeout_ns, 0: for ever; or ENOTCONN. */
 int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_result *result);
 /*
  * Done with it. One that is still running is given up: its kernel is not run again, and told by cut() when what it has under way on queue pairs is done; until
  * then that goes on, and the kernel counts as in use.
  */
 void roost_run_end(struct roost_run *run);
-/* All of these, for ever: 0, or the errors of the first. For the host's own use of what stands there, as hll's estimates. */
+/* All of these, for ever: 0, ENOTCONN, or the errors of the first. For the host's own use of what stands there, as hll's estimates. */
 int roost_kernel_run(struct ibv_context *ctx, const struct roost_place_attr *attr, const void *payload,
 		     uint64_t len, struct roost_result *result);
 

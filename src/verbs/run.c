@@ -61,21 +61,25 @@ VERBS_EXPORT int roost_run_poll(struct roost_run *run, struct roost_result *resu
 	if (take(run, result))
 		return 0;
 	drive_progress(run->drive, run->pu);
-	return take(run, result) ? 0 : EAGAIN;
+	if (take(run, result))
+		return 0;
+	/* In the child of a fork nothing carries it on. */
+	return drive_dead(run->drive) ? ENOTCONN : EAGAIN;
 }
 
 VERBS_EXPORT int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_result *result)
 {
 	uint64_t start = drive_now(run->drive), now;
+	int ret;
 
-	while (roost_run_poll(run, result)) {
+	while ((ret = roost_run_poll(run, result)) == EAGAIN) {
 		now = drive_now(run->drive);
 		if (timeout_ns && now - start >= timeout_ns)
 			return ETIMEDOUT;
 		if (now - start > SPIN_NS)
 			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 	}
-	return 0;
+	return ret;
 }
 
 VERBS_EXPORT void roost_run_end(struct roost_run *run)
@@ -92,10 +96,11 @@ VERBS_EXPORT int roost_kernel_run(struct ibv_context *context, const struct roos
 				  const void *payload, uint64_t len, struct roost_result *result)
 {
 	struct roost_run *run = roost_run_start(context, attr, payload, len);
+	int ret;
 
 	if (!run)
 		return errno;
-	roost_run_wait(run, 0, result);
+	ret = roost_run_wait(run, 0, result);
 	roost_run_end(run);
-	return 0;
+	return ret;
 }

@@ -3,6 +3,8 @@
 #include "fixture.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "roost/verbs.h"
 
@@ -206,6 +208,39 @@ static void given_up(void **state)
 	}
 }
 
+/* The NIC stays with the parent: in a child nothing moves, and that is said. */
+static void in_a_child(void **state)
+{
+	struct roost_result r;
+	struct roost_run *run;
+	struct pair p;
+	struct job j;
+	int status;
+	pid_t pid;
+
+	open_lent(&p);
+	lay_out(&j, &p, UINT32_MAX);
+	run = roost_run_start(p.ctx, &j.a, NULL, 0);
+	assert_non_null(run);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(20);
+		if (roost_run_wait(run, 0, &r) != ENOTCONN || roost_run_poll(run, &r) != ENOTCONN)
+			_exit(1);
+		roost_run_end(run);
+		_exit(roost_kernel_run(p.ctx, &j.a, NULL, 0, &r) == ENOTCONN ? 0 : 2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(ibv_destroy_qp(p.qp[0]), 0);
+	p.qp[0] = NULL;
+	assert_int_equal(roost_run_wait(run, 0, &r), 0);
+	roost_run_end(run);
+	close_lent(&p);
+}
+
 static void *run_some(void *arg)
 {
 	struct pair *p = arg;
@@ -255,7 +290,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(acts_on_its_own),     cmocka_unit_test(learns_of_errors),
 		cmocka_unit_test(the_qp_is_destroyed), cmocka_unit_test(given_up),
-		cmocka_unit_test(many_threads),
+		cmocka_unit_test(in_a_child),	       cmocka_unit_test(many_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
