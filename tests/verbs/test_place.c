@@ -133,20 +133,22 @@ static void closed_below_places(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
 	struct roost_place_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
-	static struct roost_place *places[20]; /* whose contexts are gone: nothing may be done with them */
+	/* Whose contexts are gone: nothing may be done with them, and kept they are no leaks. */
+	static struct roost_place *places[20];
+	static struct ibv_pd *pds[20];
+	static struct ibv_mr *mrs[20];
 	struct pair p;
 
 	pair_open(&p, NULL);
 	assert_int_equal(roost_kernel_deploy(p.ctx, roost_kernel_builtin("hll"), NULL), 0);
 	for (unsigned i = 0; i < 20; i++) {
 		struct ibv_context *ctx = open_device();
-		struct ibv_pd *pd = ibv_alloc_pd(ctx);
-		struct ibv_mr *mr;
 
-		assert_non_null(pd);
-		mr = ibv_reg_mr(pd, p.buf[0], LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-		assert_non_null(mr);
-		places[i] = roost_mr_place(mr, &a);
+		pds[i] = ibv_alloc_pd(ctx);
+		assert_non_null(pds[i]);
+		mrs[i] = ibv_reg_mr(pds[i], p.buf[0], LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+		assert_non_null(mrs[i]);
+		places[i] = roost_mr_place(mrs[i], &a);
 		assert_non_null(places[i]);
 		assert_int_equal(ibv_close_device(ctx), 0);
 	}
