@@ -129,8 +129,8 @@ static const struct roost_kernel tallies[2] = {
 struct thread {
 	struct pair *p;
 	int side;
-	uint64_t calls;
-	const char *wrong;
+	_Atomic uint64_t calls;
+	const char *_Atomic wrong;
 };
 
 static atomic_bool done;
@@ -143,11 +143,13 @@ static void *call_often(void *arg)
 	uint64_t begun[FLIGHT], counts[FLIGHT] = {0};
 	unsigned id[FLIGHT];
 
+	for (unsigned i = 0; i < FLIGHT; i++)
+		id[i] = UINT32_MAX;
 	for (unsigned n = 0, i = 0; !t->wrong; n++, i = n % FLIGHT) {
 		uint64_t where = (uintptr_t)t->p->buf[1 - t->side] + 8 * i;
 		struct roost_result r;
 
-		if (n >= FLIGHT && id[i] != UINT32_MAX) {
+		if (id[i] != UINT32_MAX) {
 			struct count_reply reply;
 			int ret = roost_call_wait(c, id[i], LONG, &r);
 
@@ -167,7 +169,7 @@ static void *call_often(void *arg)
 		if (atomic_load(&done)) {
 			unsigned left = 0;
 
-			for (unsigned k = 0; k < FLIGHT && n >= FLIGHT; k++)
+			for (unsigned k = 0; k < FLIGHT; k++)
 				left += id[k] != UINT32_MAX;
 			if (!left)
 				break;
@@ -199,8 +201,14 @@ static void a_thousand_replacements(void **state)
 		assert_int_equal(pthread_create(&id[i], NULL, call_often, &t[i]), 0);
 	}
 	for (unsigned i = 0; i < 1000; i++) {
+		uint64_t before[2] = {t[0].calls, t[1].calls};
+
 		assert_int_equal(roost_kernel_redeploy(p.ctx, &tallies[(i + 1) & 1], NULL), 0);
 		atomic_fetch_add(&generation, 1);
+		/* Under load: calls of both sides end between any two replacements. */
+		for (int k = 0; k < 2; k++)
+			while (t[k].calls == before[k] && !t[k].wrong)
+				sched_yield();
 	}
 	atomic_store(&done, true);
 	for (int i = 0; i < 2; i++) {
