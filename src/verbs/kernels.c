@@ -201,18 +201,27 @@ VERBS_EXPORT int roost_kernel_unload(struct ibv_context *context, uint64_t op)
 	return change(context, UNLOAD, NULL, op, NULL);
 }
 
+/* ---- changes of a fabric that stands ---- */
+
+/* Takes the control lock and all PUs. The fabric; NULL: there is none, so no kernel has that op-code. */
+static struct fabric *begin_change(struct verbs_ctx *ctx)
+{
+	drive_control_lock(ctx->drive);
+	verbs_own_all(ctx->drive);
+	return fabric_of(ctx->nic);
+}
+
+/* Gives them back. What a verb returns for `ret`. */
+static int end_change(struct verbs_ctx *ctx, int ret)
+{
+	verbs_disown_all(ctx->drive);
+	drive_control_unlock(ctx->drive);
+	return verbs_ret(ret);
+}
+
 /* ---- grants ---- */
 
 #define GRANTABLE (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
-
-/* The fabric, with all PUs owned; NULL: there is none. Control lock held. */
-static struct fabric *own_fabric(struct verbs_ctx *ctx)
-{
-	struct fabric *f = fabric_of(ctx->nic);
-
-	verbs_own_all(ctx->drive);
-	return f;
-}
 
 VERBS_EXPORT int roost_kernel_grant(struct ibv_context *context, uint64_t op, struct ibv_mr *ibmr,
 				    unsigned access, unsigned *number)
@@ -221,31 +230,21 @@ VERBS_EXPORT int roost_kernel_grant(struct ibv_context *context, uint64_t op, st
 	struct verbs_mr *mr = (struct verbs_mr *)ibmr;
 	struct roost_grant region = {.addr = mr->iova, .len = ibmr->length, .access = access};
 	struct fabric *f;
-	int ret;
 
 	if (!access || access & ~(unsigned)GRANTABLE ||
 	    (access & ~(unsigned)IBV_ACCESS_REMOTE_READ && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
 		return verbs_ret(-EINVAL);
-	drive_control_lock(ctx->drive);
-	f = own_fabric(ctx);
-	ret = f ? fabric_grant(f, op, &region, ibmr->pd->handle, ibmr->lkey, number) : -ENOENT;
-	verbs_disown_all(ctx->drive);
-	drive_control_unlock(ctx->drive);
-	return verbs_ret(ret);
+	f = begin_change(ctx);
+	return end_change(ctx,
+			  f ? fabric_grant(f, op, &region, ibmr->pd->handle, ibmr->lkey, number) : -ENOENT);
 }
 
 VERBS_EXPORT int roost_kernel_revoke(struct ibv_context *context, uint64_t op, unsigned number)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct fabric *f;
-	int ret;
+	struct fabric *f = begin_change(ctx);
 
-	drive_control_lock(ctx->drive);
-	f = own_fabric(ctx);
-	ret = f ? fabric_revoke(f, op, number) : -ENOENT;
-	verbs_disown_all(ctx->drive);
-	drive_control_unlock(ctx->drive);
-	return verbs_ret(ret);
+	return end_change(ctx, f ? fabric_revoke(f, op, number) : -ENOENT);
 }
 
 /* ---- queue pairs that are lent ---- */
@@ -255,30 +254,19 @@ VERBS_EXPORT int roost_kernel_lend(struct ibv_context *context, uint64_t op, str
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
 	struct fabric *f;
-	int ret;
 
 	if (verbs_ctx(qp->context)->drive != ctx->drive)
 		return verbs_ret(-EINVAL);
-	drive_control_lock(ctx->drive);
-	f = own_fabric(ctx);
-	ret = f ? fabric_lend(f, op, verbs_qp(qp)->nic_qp, number) : -ENOENT;
-	verbs_disown_all(ctx->drive);
-	drive_control_unlock(ctx->drive);
-	return verbs_ret(ret);
+	f = begin_change(ctx);
+	return end_change(ctx, f ? fabric_lend(f, op, verbs_qp(qp)->nic_qp, number) : -ENOENT);
 }
 
 VERBS_EXPORT int roost_kernel_unlend(struct ibv_context *context, uint64_t op, unsigned number)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct fabric *f;
-	int ret;
+	struct fabric *f = begin_change(ctx);
 
-	drive_control_lock(ctx->drive);
-	f = own_fabric(ctx);
-	ret = f ? fabric_unlend(f, op, number) : -ENOENT;
-	verbs_disown_all(ctx->drive);
-	drive_control_unlock(ctx->drive);
-	return verbs_ret(ret);
+	return end_change(ctx, f ? fabric_unlend(f, op, number) : -ENOENT);
 }
 
 /* ---- what is there ---- */

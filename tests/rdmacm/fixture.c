@@ -206,13 +206,18 @@ void drop(struct rdma_cm_id *id)
 	assert_int_equal(rdma_destroy_id(id), 0);
 }
 
+void quit(struct rdma_cm_id *listen, struct rdma_event_channel *lch, struct rdma_event_channel *ach)
+{
+	assert_int_equal(rdma_destroy_id(listen), 0);
+	rdma_destroy_event_channel(ach);
+	rdma_destroy_event_channel(lch);
+}
+
 void pair_close(struct pair *p)
 {
 	drop(p->active);
 	drop(p->passive);
-	assert_int_equal(rdma_destroy_id(p->listen), 0);
-	rdma_destroy_event_channel(p->ach);
-	rdma_destroy_event_channel(p->lch);
+	quit(p->listen, p->lch, p->ach);
 }
 
 void send_text(struct rdma_cm_id *from, struct rdma_cm_id *to, const char *text)

@@ -24,6 +24,14 @@
 
 #define WAIT_MS 20000
 
+/* As the calls of <rdma/rdma_cma.h> say it. */
+#define REFUSED(call, err)                                                                                   \
+	do {                                                                                                 \
+		errno = 0;                                                                                   \
+		assert_int_equal(call, -1);                                                                  \
+		assert_int_equal(errno, err);                                                                \
+	} while (0)
+
 /* Sets ROOST_PORT to the process's address; `again`: even if it is set, as in a forked child. */
 void choose_port(bool again);
 /* Runs the tests; 77: there can be no network for them. */
@@ -74,6 +82,8 @@ void connect_more(struct pair *p, struct rdma_cm_id **active, struct rdma_cm_id 
 /* Disconnects from the active end, with all events. */
 void hang_up(struct pair *p, struct rdma_cm_id *active, struct rdma_cm_id *passive);
 void drop(struct rdma_cm_id *id);
+/* The end of a test: listener and channels go. */
+void quit(struct rdma_cm_id *listen, struct rdma_event_channel *lch, struct rdma_event_channel *ach);
 void pair_close(struct pair *p);
 
 /* A SEND of some bytes from one end to the other. */

@@ -58,9 +58,7 @@ static void nobody_answers_for_a_datagram_service(void **state)
 	rdma_ack_cm_event(e);
 	assert_int_equal(expect(ach, RDMA_CM_EVENT_UNREACHABLE), 2); /* SIDR: rejected */
 	drop(a);
-	rdma_destroy_id(l);
-	rdma_destroy_event_channel(lch);
-	rdma_destroy_event_channel(ach);
+	quit(l, lch, ach);
 }
 
 int main(void)

@@ -9,13 +9,6 @@
 #define FIRST 0x7f000002
 #define LATER 0x7f000003
 
-#define REFUSED(call, err)                                                                                   \
-	do {                                                                                                 \
-		errno = 0;                                                                                   \
-		assert_int_equal(call, -1);                                                                  \
-		assert_int_equal(errno, err);                                                                \
-	} while (0)
-
 /* An id with the option that IPv6 alone is meant, or that it is not; -1: nothing is said. */
 static struct rdma_cm_id *make_id(struct rdma_event_channel *ch, int af_only)
 {
