@@ -37,6 +37,11 @@ static uint64_t scaled(const struct dest *d, uint64_t ns)
 	return ns * d->pu->nic->cfg.timeout_scale;
 }
 
+static uint64_t tick(const struct dest *d)
+{
+	return atomic_fetch_add_explicit(&d->pu->nic->ticks, 1, memory_order_acq_rel) + 1;
+}
+
 static bool may_ask(const struct nic_qp *qp)
 {
 	return qp->type == NIC_QPT_RC && !qp->loop && (qp->state == NIC_QPS_RTS || qp->state == NIC_QPS_SQD);
@@ -149,7 +154,7 @@ static void suspect(struct dest *d)
 	if (!d->suspected) {
 		d->suspected = now;
 		d->num_hints = 0;
-		d->quiet = true;
+		atomic_store_explicit(&d->quiet, true, memory_order_relaxed);
 		ask(d);
 		wait_for(d, ASK_NS);
 	}
@@ -202,13 +207,14 @@ void alive_hints(struct pu *pu, struct port *port)
 
 /* ---- time ---- */
 
-/* A packet came from there while we wanted to know. */
+/* A packet came from there while somebody wanted to know. Whoever begins to listen from now on, waits for another. */
 void alive_heard(struct dest *d)
 {
-	d->quiet = false;
-	d->heard = d->pu->now;
+	atomic_store_explicit(&d->quiet, false, memory_order_relaxed);
+	atomic_store_explicit(&d->heard, tick(d), memory_order_release);
 	d->suspected = 0;
 	d->silent = 0;
+	d->excused = 0;
 }
 
 /* A look may cost reading a file, and many QPs may ask in one turn. */
@@ -221,37 +227,61 @@ enum port_reader alive_reader(struct dest *d, uint64_t since)
 	return d->reader;
 }
 
-void alive_listen(const struct dest *d)
+/* The peer is one process, whichever PU of ours and lane of its it is reached by. */
+static bool same_peer(const struct dest *a, const struct dest *b)
 {
-	struct list_head *l;
-
-	list_for_each (l, &d->pu->dests) {
-		struct dest *other = list_entry(l, struct dest, link);
-
-		if (leads_to(other, d->port, &d->path->dst))
-			other->quiet = true;
-	}
+	return a->port->ops == b->port->ops && pkt_addr_eq(&a->path->dst, &b->path->dst);
 }
 
-bool alive_heard_since(const struct dest *d, uint64_t when)
+/* What another PU hears from now on comes later than our tick: it finds `quiet` set after that. */
+uint64_t alive_listen(const struct dest *d)
 {
+	struct nic *nic = d->pu->nic;
+	uint64_t from = tick(d);
 	struct list_head *l;
 
-	list_for_each (l, &d->pu->dests) {
-		const struct dest *other = list_entry(l, struct dest, link);
+	spin_lock(&nic->dests_lock);
+	for (unsigned i = 0; i < nic->cfg.pus; i++) {
+		list_for_each (l, &nic->pus[i]->dests) {
+			struct dest *other = list_entry(l, struct dest, link);
 
-		if (leads_to(other, d->port, &d->path->dst) && other->heard > when)
-			return true;
+			if (same_peer(other, d))
+				atomic_store_explicit(&other->quiet, true, memory_order_release);
+		}
 	}
-	return false;
+	spin_unlock(&nic->dests_lock);
+	return from;
 }
 
+bool alive_heard_since(const struct dest *d, uint64_t from)
+{
+	struct nic *nic = d->pu->nic;
+	struct list_head *l;
+	bool heard = false;
+
+	spin_lock(&nic->dests_lock);
+	for (unsigned i = 0; i < nic->cfg.pus; i++) {
+		list_for_each (l, &nic->pus[i]->dests) {
+			const struct dest *other = list_entry(l, struct dest, link);
+
+			heard |= same_peer(other, d) &&
+				 atomic_load_explicit(&other->heard, memory_order_acquire) > from;
+		}
+	}
+	spin_unlock(&nic->dests_lock);
+	return heard;
+}
+
+/* One that stands is given time; one that is busy stands in many a look, and is not, if anything came from it since. */
 static bool is_silent_for_good(struct dest *d)
 {
 	if (d->silent <= KEEP_SILENT - KEEP_READS)
 		return false;
 	switch (alive_reader(d, d->pu->now - scaled(d, KEEP_NS))) {
 	case PORT_READER_STANDS:
+		if (d->excused && alive_heard_since(d, d->excused))
+			return d->silent > KEEP_SILENT;
+		d->excused = alive_listen(d);
 		d->silent = KEEP_SILENT - KEEP_READS;
 		return false;
 	case PORT_READER_READS:
@@ -274,7 +304,7 @@ void alive_fire(struct dest *d)
 	}
 	if (!d->keepers)
 		return;
-	if (d->quiet) {
+	if (atomic_load_explicit(&d->quiet, memory_order_relaxed)) {
 		d->silent++;
 		if (is_silent_for_good(d)) {
 			d->silent = 0;
@@ -283,7 +313,7 @@ void alive_fire(struct dest *d)
 		}
 		ask(d);
 	}
-	d->quiet = true; /* from now on */
+	atomic_store_explicit(&d->quiet, true, memory_order_relaxed); /* from now on */
 	wait_for(d, KEEP_NS);
 }
 

@@ -124,7 +124,7 @@ struct qp_sq {
 	bool gap;		      /* responses were missing and have been asked for again */
 	bool probing;
 	bool drained_event;
-	/* When retries were renewed for a peer that stands; 0: not since the last progress. */
+	/* Retries were renewed for a peer that stands: alive_listen() of then; 0: not since the last progress. */
 	uint64_t excused;
 };
 
@@ -268,12 +268,14 @@ struct dest {
 	uint64_t suspected;		/* since when; 0: not */
 	uint64_t hinted, asked;		/* when the last hint came, the last question went */
 	uint32_t num_hints, silent;
-	uint32_t keepers; /* QPs that are kept alive */
-	bool quiet;	  /* nothing has come from there since we began to listen for it */
+	uint32_t keepers;  /* QPs that are kept alive */
+	atomic_bool quiet; /* nothing has come since somebody began to listen for it. [any PU's owner] */
 	struct icrc_flow tx, rx;
-	uint64_t heard;	 /* when something last came for which we listened */
-	uint64_t looked; /* when it was last asked who reads there, and the answer */
+	_Atomic uint64_t heard; /* nic->ticks when something came that was listened for. [any PU's owner] */
+	uint64_t looked;	/* when it was last asked who reads there, and the answer */
 	enum port_reader reader;
+	/* Silence was excused, since the peer stands: alive_listen() of then; 0: not since it was heard. */
+	uint64_t excused;
 };
 
 /* An address handle (ah.c). */
@@ -313,7 +315,7 @@ struct pu {
 	struct mpsc doorbells;
 	struct list_head senders;    /* QPs that have requests to send */
 	struct list_head responders; /* QPs that have responses to send */
-	struct list_head dests;
+	struct list_head dests;	     /* changed under nic->dests_lock: other PUs look through it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_cq *dirty[64];
 	unsigned num_dirty;
@@ -338,7 +340,9 @@ struct nic {
 	struct list_head cqs, srqs;
 	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
-	uint32_t *pd_refs; /* UINT32_MAX: free */
+	struct spin dests_lock;
+	_Atomic uint64_t ticks; /* order what is listened for and what is heard: PUs' clocks are not alike */
+	uint32_t *pd_refs;	/* UINT32_MAX: free */
 	uint32_t pd_cap;
 	struct rng rng;
 	uint32_t gsi_psn; /* of PU 0's owner: the next datagram's from QP 1 */
@@ -550,8 +554,9 @@ void alive_hints(struct pu *pu, struct port *port); /* takes those that the port
 void alive_heard(struct dest *d);
 /* port_reader_of(); an answer from after `since` serves again. */
 enum port_reader alive_reader(struct dest *d, uint64_t since);
-void alive_listen(const struct dest *d);		     /* on all lanes to that address */
-bool alive_heard_since(const struct dest *d, uint64_t when); /* on any lane, after alive_listen() at `when` */
+/* On all lanes and PUs to that address, for alive_heard_since() with what this returns. */
+uint64_t alive_listen(const struct dest *d);
+bool alive_heard_since(const struct dest *d, uint64_t tick);
 void alive_fire(struct dest *d);
 void alive_attach(struct nic_qp *qp); /* to qp->dest */
 void alive_detach(struct nic_qp *qp);

@@ -48,7 +48,9 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	list_init(&d->qps);
 	icrc_flow_init(&d->tx, &port->addr, addr, path->sport, PKT_UDP_PORT);
 	icrc_flow_init(&d->rx, addr, &port->addr, PKT_UDP_PORT, PKT_UDP_PORT);
+	spin_lock(&pu->nic->dests_lock);
 	list_add_tail(&d->link, &pu->dests);
+	spin_unlock(&pu->nic->dests_lock);
 	*out = d;
 	return 0;
 }
@@ -57,7 +59,9 @@ void dest_put(struct dest *d)
 {
 	if (--d->refs)
 		return;
+	spin_lock(&d->pu->nic->dests_lock);
 	list_del(&d->link);
+	spin_unlock(&d->pu->nic->dests_lock);
 	wheel_del(&d->pu->wheel, &d->alive_timer);
 	d->port->ops->path_put(d->port, d->path);
 	free(d);

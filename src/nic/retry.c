@@ -104,8 +104,7 @@ static bool is_excused(struct nic_qp *qp)
 	if (sq->retries || (sq->excused && alive_heard_since(qp->dest, sq->excused)) ||
 	    alive_reader(qp->dest, sq->progress) != PORT_READER_STANDS)
 		return false;
-	sq->excused = qp->pu->now;
-	alive_listen(qp->dest);
+	sq->excused = alive_listen(qp->dest);
 	return true;
 }
 

@@ -151,7 +151,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 		}
 		if (unlikely(!qp)) /* QP 1 had it, or the members of a group */
 			continue;
-		if (unlikely(qp->dest && qp->dest->quiet))
+		if (unlikely(qp->dest && atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))
 			alive_heard(qp->dest);
 		if (unlikely(pkts[i].flags & PORT_CE))
 			pu->ctr.np_ecn_marked_roce_packets++;

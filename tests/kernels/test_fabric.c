@@ -292,7 +292,7 @@ static void replies_in_pieces(void **state)
 	}
 }
 
-/* More pieces than a QP may have on their way: kernels wait, none is lost. */
+/* More pieces than a QP may have on their way, and replies between them: kernels wait, none is lost. */
 static void more_than_the_wire_takes(void **state)
 {
 	struct piece p[200];
@@ -304,12 +304,19 @@ static void more_than_the_wire_takes(void **state)
 		p[i] = (struct piece){.va = rig_va(r, i * 20), .len = 20};
 	for (unsigned s = 0; s < 32; s++)
 		rig_post(r, 0, s, GATHER, p, sizeof(p), 4000, 0);
+	/* Between two rounds of acknowledgements: these find no room. */
+	world_run(&r->w, world_now(&r->w) + 22500);
+	for (unsigned s = 32; s < 64; s++)
+		rig_post(r, 0, s, ECHO, p, 100, 100, 0);
 	for (unsigned s = 0; s < 32; s++) {
 		struct rig_reply a = rig_wait(r, 0, s, 4000);
 
 		assert_int_equal(a.status, ROOST_RPC_OK);
 		assert_int_equal(a.len, 4000);
 		assert_memory_equal(a.data, r->node[0].mem, 4000);
+		a = rig_wait(r, 0, 32 + s, 100);
+		assert_int_equal(a.status, ROOST_RPC_OK);
+		assert_memory_equal(a.data, p, 100);
 	}
 	rig_close(r);
 }

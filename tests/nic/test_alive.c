@@ -18,6 +18,7 @@ static struct ep A[2], B[2];
 static uint64_t packets, questions;
 static uint32_t asked_psn;
 static bool readers; /* the next world's ports know who reads */
+static unsigned pus; /* of the next world, one for each connection; 0: one for both */
 
 static void tap(void *ctx, uint64_t now, bool delivered, const struct pkt_addr *src,
 		const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
@@ -41,15 +42,18 @@ static void begin(uint32_t s, bool hints, uint8_t timeout)
 	struct ep_params p = {.psn = s, .timeout = timeout, .mem = 1 << 20};
 
 	memset(w, 0, sizeof(*w));
-	world_init(w, 2, 7, &(struct sim_params){.delay_ns = 1000, .hints = hints, .readers = readers});
-	readers = false;
+	world_init_shape(w, &(struct world_shape){.nics = 2, .pus = pus}, 7,
+			 &(struct sim_params){.delay_ns = 1000, .hints = hints, .readers = readers});
 	sim_set_tap(w->sim, tap, NULL);
 	for (int i = 0; i < 2; i++) {
+		p.pu = (uint8_t)(pus ? i : 0);
 		ep_init(&A[i], w, 0, &p);
 		ep_init(&B[i], w, 1, &p);
 		ep_connect(&A[i], &B[i]);
 	}
 	packets = questions = 0;
+	readers = false;
+	pus = 0;
 }
 
 static void end(void)
@@ -262,28 +266,67 @@ RULE(stopped)
 	end();
 }
 
-/* A peer that is busy stands in many a look: that renews the retries of a QP without a partner once, not as long as others are answered. */
-RULE(busy_is_not_stopped)
+/*
+ * The other connection's partner is destroyed, while this one is busy, so that its peer stands in every look: what the other completes with,
+ * by send or receive, and when.
+ */
+static uint64_t ends_beside_a_busy_one(struct roost_cqe *c)
 {
-	struct roost_cqe c = {0};
-	uint64_t start;
+	uint64_t start = world_now(w);
+	struct roost_sge sge = ep_sge(&A[1], 0, 100);
 
-	readers = true;
-	begin(s, false, 14); /* 67 ms, and seven times more: 1.8 s in all */
 	ep_fini(&B[1]);
-	start = world_now(w);
-	post_write(1);
-	while (!ep_wait_send(&A[1], &c, 0) && world_now(w) - start < 60 * SEC) {
+	ep_post_recv(&A[1], 5, &sge, 1);
+	while (nic_qp_state(A[1].qp) != NIC_QPS_ERR && world_now(w) - start < 60 * SEC) {
 		post_write(0);
 		w->paused_until[1] = world_now(w) + 10 * MSEC;
 		world_run(w, world_now(w) + 10 * MSEC);
-		assert_true(ep_wait_send(&A[0], &c, MSEC));
-		assert_int_equal(c.status, NIC_WC_SUCCESS);
+		assert_true(ep_wait_send(&A[0], c, MSEC));
+		assert_int_equal(c->status, NIC_WC_SUCCESS);
 	}
-	assert_int_equal(c.status, NIC_WC_RETRY_EXC_ERR);
-	assert_in_range(world_now(w) - start, SEC, 5 * SEC);
 	assert_int_equal(nic_qp_state(A[0].qp), NIC_QPS_RTS);
-	ep_init(&B[1], w, 1, &(struct ep_params){0});
+	ep_init(&B[1], w, 1, &(struct ep_params){.pu = B[1].p.pu});
+	return world_now(w) - start;
+}
+
+static void retries_beside_a_busy_one(uint32_t s, unsigned of_pus)
+{
+	struct roost_cqe c;
+
+	readers = true;
+	pus = of_pus;
+	begin(s, false, 14); /* 67 ms, and seven times more: 1.8 s in all */
+	post_write(1);
+	assert_in_range(ends_beside_a_busy_one(&c), SEC, 5 * SEC);
+	assert_true(ep_wait_send(&A[1], &c, 0));
+	assert_int_equal(c.status, NIC_WC_RETRY_EXC_ERR);
+	end();
+}
+
+/* A peer that is busy stands in many a look: that renews the retries of a QP without a partner once, not as long as others are answered. */
+RULE(busy_is_not_stopped)
+{
+	retries_beside_a_busy_one(s, 0);
+}
+
+/* Nor where the others are of another PU, here and there. */
+RULE(busy_elsewhere_is_not_stopped)
+{
+	retries_beside_a_busy_one(s, 2);
+}
+
+/* The same where nothing is posted, and the connection kept alive. */
+RULE(kept_alive_beside_a_busy_one)
+{
+	struct roost_cqe c;
+
+	readers = true;
+	pus = 2;
+	begin(s, false, TIMEOUT);
+	assert_int_equal(nic_qp_keepalive(w->nic[0], A[1].qp, true, world_now(w)), 0);
+	assert_in_range(ends_beside_a_busy_one(&c), 8 * SEC, 16 * SEC);
+	assert_true(ep_wait_recv(&A[1], &c, MSEC));
+	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
 	end();
 }
 
@@ -380,6 +423,8 @@ int main(void)
 		cmocka_unit_test(kept_alive),
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(busy_is_not_stopped),
+		cmocka_unit_test(busy_elsewhere_is_not_stopped),
+		cmocka_unit_test(kept_alive_beside_a_busy_one),
 		cmocka_unit_test(goes_on_and_is_silent),
 		cmocka_unit_test(reads_and_is_silent),
 		cmocka_unit_test(kept_alive_with_hints),
