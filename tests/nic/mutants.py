@@ -186,7 +186,7 @@ MUTANTS = [
     ('port/shm_ring:test_producer_distrusts', 'src/port/shm_ring.c', 'if (head - p->head > p->published - p->head) {', 'if (0) {'),
     ('port/shm_ring:test_consumer_wants_seals', 'src/port/shm_ring.c', 'if (seals < 0 || (seals & SEALS) != SEALS || (seals & F_SEAL_WRITE))', 'if (seals < 0)'),
     ('port/shm_ring:test_order_over_many_laps', 'src/port/shm_ring.c', 'p->skip = p->size - off;\n\t\tp->pos += p->skip;', 'p->skip = p->size - off;'),
-    ('port/shm_ring:test_full_until_released', 'src/port/shm_ring.c', 'if (turned > p->size)\n\t\t\treturn false;', ''),
+    ('port/shm_ring:test_full_for_large_ones', 'src/port/shm_ring.c', 'if (turned > p->size)\n\t\t\treturn false;', ''),
     ('port/shm_ring:test_descriptors_run_out', 'src/port/shm_ring.c', 'if (p->broken || p->index >= p->index_limit)\n\t\treturn false;', 'if (p->broken)\n\t\treturn false;'),
     ('port/shm_mcast:test_members', 'src/port/shm_mcast.c', 'if (f->tx[i] == tx)\n\t\t\treturn;', ''),
     ('port/shm_mcast:test_cancel', 'src/port/shm_mcast.c', 's->staged_count--;\n\ts->last_staged = false;', 's->last_staged = false;'),

@@ -95,6 +95,23 @@ static void test_full_until_released(void **state)
 	shm_prod_unmap(&p);
 }
 
+/* A packet that has no room does not take the end of the ring from one that has. */
+static void test_full_for_large_ones(void **state)
+{
+	struct shm_prod p;
+	struct shm_cons c;
+	unsigned n = 0;
+
+	pair(SHM_RING_MIN, &p, &c);
+	while (shm_prod_reserve(&p, 3000, 0))
+		n++;
+	assert_in_range(SHM_RING_MIN - n * shm_rec_size(3000), shm_rec_size(500), shm_rec_size(3000) - 1);
+	assert_null(shm_prod_reserve(&p, 3000, 0));
+	assert_non_null(shm_prod_reserve(&p, 500, 0));
+	assert_false(p.broken);
+	shm_prod_unmap(&p);
+}
+
 static void test_cancel(void **state)
 {
 	struct shm_prod p;
@@ -355,6 +372,7 @@ int main(void)
 		cmocka_unit_test(test_order_over_many_laps),
 		cmocka_unit_test(test_unpublished_is_unseen),
 		cmocka_unit_test(test_full_until_released),
+		cmocka_unit_test(test_full_for_large_ones),
 		cmocka_unit_test(test_cancel),
 		cmocka_unit_test(test_extent),
 		cmocka_unit_test(test_descriptors_run_out),
