@@ -331,7 +331,7 @@ static void polled_port_is_disarmed(void **state)
 		wakes = atomic_load(&port->wakes);
 	}
 	assert_int_equal(quiet, 1000);
-	assert_true(atomic_load(&port->disarms) > 0);
+	assert_true(fake_reached(&port->disarms, 1)); /* it may have slept all the time */
 	assert_true(fake_reached(&p->packets, n));
 }
 
