@@ -582,9 +582,12 @@ static bool may_drive(struct call *call)
 	return call->state == CALL_READY && !call->ending;
 }
 
-static void __attribute__((noinline)) drive_steps(struct call *call, unsigned budget)
+static void __attribute__((noinline)) drive_steps(struct call *call, unsigned budget, bool lone)
 {
-	call->c.at_once = NULL; /* there may be others behind this packet */
+	struct fabric_pu *pu = call->q->pu;
+
+	pu->done = 0;
+	call->c.at_once = lone && list_empty(&pu->ready) ? at_once : NULL;
 	for (; budget && may_drive(call) && has_steps(call->q); budget--) {
 		if (list_linked(&call->link))
 			list_del(&call->link);
@@ -592,7 +595,7 @@ static void __attribute__((noinline)) drive_steps(struct call *call, unsigned bu
 	}
 }
 
-void call_drive(struct call *call, unsigned budget)
+void call_drive(struct call *call, unsigned budget, bool lone)
 {
 	struct fabric_pu *pu = call->q->pu;
 	struct guard_scope scope;
@@ -601,7 +604,7 @@ void call_drive(struct call *call, unsigned budget)
 		return;
 	guard_open(&pu->guard, &scope);
 	if (!sigsetjmp(scope.env, 0))
-		drive_steps(call, budget);
+		drive_steps(call, budget, lone);
 	else
 		struck(pu);
 	guard_close(&pu->guard, &scope);

@@ -198,8 +198,11 @@ int call_access(struct call *call);
 struct call *call_take(struct call_qp *q, struct served *s, uint64_t op, uint32_t rkey);
 /* Lays out parameters, state and scratch. */
 void call_furnish(struct call *call, const void *params, uint32_t len);
-/* Runs it here and now, since a packet waits for it; with its quota of the turn used up it is left for the next one. */
-void call_drive(struct call *call, unsigned budget);
+/*
+ * Runs it here and now, since a packet waits for it; with its quota of the turn used up it is left for the next one. Lone: no packet is behind that one, so
+ * it may go on where it need not wait.
+ */
+void call_drive(struct call *call, unsigned budget, bool lone);
 /* It ends without further data. */
 void call_end(struct call *call, uint32_t status, uint32_t len);
 /* The same, and not by its kernel's will: which is told. */

@@ -63,7 +63,7 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 		q->announced_op = p->op;
 		q->stream = call;
 	}
-	call_drive(call, 1);
+	call_drive(call, 1, p->lone);
 	return true;
 }
 
@@ -113,7 +113,7 @@ static bool feed(struct call_qp *q, const struct nic_rpc_piece *p)
 
 	if (!q->in_piece) {
 		/* What it does with its parameters comes first. */
-		call_drive(call, PIECE_BUDGET);
+		call_drive(call, PIECE_BUDGET, false);
 		if (q->msg != call)
 			return true;
 		if (call->state != CALL_STREAM)
@@ -129,7 +129,7 @@ static bool feed(struct call_qp *q, const struct nic_rpc_piece *p)
 		call->state = CALL_READY;
 	}
 	c->data = p->data;
-	call_drive(call, PIECE_BUDGET);
+	call_drive(call, PIECE_BUDGET, false);
 	if (q->msg != call)
 		return true;
 	c->data = NULL;

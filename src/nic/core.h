@@ -322,6 +322,7 @@ struct pu {
 	struct nic_counters ctr;
 	struct rng rng;
 	bool rpc_work; /* calls want to run */
+	bool rx_last;  /* the packet at hand is the last of its burst */
 };
 
 #define NIC_GSI_DESTS 32

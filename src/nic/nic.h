@@ -408,6 +408,7 @@ struct nic_rpc_piece {
 	uint32_t off, len;   /* of this piece in it */
 	bool payload;	     /* of an RPC WRITE; else the parameters, whole */
 	bool last;
+	bool lone; /* nothing came in behind it: nobody waits for what it starts to come to an end */
 };
 
 /*

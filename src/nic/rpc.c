@@ -133,6 +133,7 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 		.len = v->payload_len,
 		.payload = v->op->kind == PKT_KIND_RPC_WRITE,
 		.last = last,
+		.lone = qp->pu->rx_last,
 	};
 	if (!rpc_deliver(qp, &piece))
 		return resp_rnr(qp);

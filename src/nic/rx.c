@@ -138,6 +138,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 		struct pkt_view v;
 		enum pkt_error err;
 
+		pu->rx_last = i + 1 == n;
 		if (i + 1 < n) {
 			__builtin_prefetch(pkts[i + 1].bth);
 			__builtin_prefetch(pkts[i + 1].bth + 64);

@@ -99,6 +99,28 @@ static void one_call_goes_on(void **state)
 	rig_close(r);
 }
 
+/* No packet came behind it, and no other call waits: what it does needs no turn at all. */
+static void ends_where_it_came_in(void **state)
+{
+	struct rig_reply reply;
+
+	open_rig(6, 0);
+	post(0, 200, 0);
+	reply = rig_wait(r, 0, 0, 8);
+	expect_words(0, &reply);
+	assert_int_equal(rig_counters(r).steps, 204);
+	assert_int_equal(entered, 1);
+	/* Two in one burst: neither is alone. */
+	post(0, 200, 0);
+	post(1, 200, 0);
+	for (unsigned slot = 0; slot < 2; slot++) {
+		reply = rig_wait(r, 0, slot, 8);
+		expect_words(slot, &reply);
+	}
+	assert_in_range(entered, 1 + 2 * 200, 1 + 2 * 204);
+	rig_close(r);
+}
+
 /* With others there, each access is a step of its own, taken in turns. */
 static void several_take_turns(void **state)
 {
@@ -164,7 +186,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_call_goes_on), cmocka_unit_test(several_take_turns),
 		cmocka_unit_test(refused_as_ever),  cmocka_unit_test(bounded_as_ever),
-		cmocka_unit_test(quotas_as_ever),
+		cmocka_unit_test(quotas_as_ever),   cmocka_unit_test(ends_where_it_came_in),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
