@@ -223,8 +223,8 @@ struct roost_place;
 struct roost_place *roost_qp_place(struct ibv_qp *qp, enum roost_side side,
 				   const struct roost_place_attr *attr);
 /*
- * The same on the WRITEs of all peers into a region, by its rkey (not by windows of it): messages of several queue pairs come piece by piece,
- * mixed. Eight regions. ibv_dereg_mr() says EBUSY before it has ended.
+ * The same on the WRITEs of all peers into a region, by its rkey or that of a window which is bound to it; another region that the same memory has is
+ * another one. Messages of several queue pairs come piece by piece, mixed. Eight regions. ibv_dereg_mr() says EBUSY before it has ended.
  */
 struct roost_place *roost_mr_place(struct ibv_mr *mr, const struct roost_place_attr *attr);
 /* 0; or an errno: the kernel gave up, and the stream goes on without it. *bytes (may be NULL): what it has seen. Any thread. */

@@ -426,6 +426,14 @@ static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t v
 	return mr_resolve(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access);
 }
 
+static inline void *qp_resolve_spot(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
+				    uint32_t access, struct mr_spot *out)
+{
+	void *p = mr_resolve_spot(&qp->nic->mrs, key, qp->pd, va, len, access, out);
+
+	return p ? p : mr_resolve_spot(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access, out);
+}
+
 /* ports.c: the port is the `at`th from now on; the caller counts it */
 void pu_add_port(struct pu *pu, unsigned at, unsigned port_num, struct port *port);
 
@@ -597,6 +605,7 @@ static inline bool stream_watched(const struct nic_qp *qp)
 {
 	return qp->num_in | qp->nic->num_watched;
 }
+/* Bytes are in memory, in the region of this key, whatever key the peer named. */
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
 /* Does somebody see this message leave? */
 static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)

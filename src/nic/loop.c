@@ -113,6 +113,7 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 {
 	uint8_t bounce[4096];
 	uint32_t done = 0, n;
+	struct mr_spot spot;
 	uint8_t *remote;
 
 	while (done < LOOP_TURN && off + done < e->len) {
@@ -128,15 +129,16 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 		}
 		if (stream_leaves(qp, e))
 			stream_leave(qp, e, bounce, at, n);
-		remote = qp_resolve(peer, e->wqe.rkey, e->wqe.raddr + at, n, NIC_ACCESS_REMOTE_WRITE);
+		remote = qp_resolve_spot(peer, e->wqe.rkey, e->wqe.raddr + at, n, NIC_ACCESS_REMOTE_WRITE,
+					 &spot);
 		if (unlikely(!remote || dma_copy(remote, bounce, n))) {
 			qp->pu->ctr.memory_faults += remote != NULL;
 			*nak = remote ? PKT_NAK_REM_OP : PKT_NAK_REM_ACCESS;
 			return done;
 		}
 		if (stream_watched(peer))
-			stream_landed(peer, e->wqe.rkey,
-				      &(struct nic_stream_piece){.va = e->wqe.raddr + at,
+			stream_landed(peer, spot.key,
+				      &(struct nic_stream_piece){.va = spot.va,
 								 .data = bounce,
 								 .total = e->len,
 								 .off = at,

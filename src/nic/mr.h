@@ -35,11 +35,11 @@ struct mr_entry {
 	_Atomic uint32_t access;
 	_Atomic uint64_t iova, len;
 	_Atomic uintptr_t addr;
+	_Atomic uint32_t home; /* of a bound window: index of its region; else MR_NO_INDEX */
 	/* Below: under the table's lock. */
 	uint32_t last_key; /* of the region before; of a window: its own, whether in use or not */
 	uint32_t next;	   /* free ones; bound type 2 windows of a QP */
 	uint32_t prev;
-	uint32_t home;	  /* of a window: index of the region it is bound to, MR_NO_INDEX: none */
 	uint32_t windows; /* of a region: how many are bound to it; of a window: its own PD */
 	uint32_t kind;	  /* enum mr_kind */
 };
@@ -118,5 +118,14 @@ static inline void *mr_resolve(struct mr_table *t, uint32_t key, uint32_t pd, ui
 		return NULL;
 	return (void *)(addr + off);
 }
+
+/* A place in memory, as the region names it to which that belongs. */
+struct mr_spot {
+	uint32_t key;
+	uint64_t va;
+};
+/* mr_resolve(), and where that is: what a window's key names lies in the region that it is bound to. Any thread that owns a PU. */
+void *mr_resolve_spot(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
+		      uint32_t access, struct mr_spot *out);
 
 #endif

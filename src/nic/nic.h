@@ -545,7 +545,8 @@ unsigned nic_acts(const struct nic_qp *qp); /* that are under way. [owner] */
 
 /* Bytes of a WRITE, or of a SEND that leaves. Messages without bytes are not shown. */
 struct nic_stream_piece {
-	uint64_t va; /* of a WRITE: where they land */
+	uint64_t
+		va; /* of a WRITE: on the way out as the peer names it; on the way in as the region does, not a window */
 	uint8_t *
 		data; /* during the call only. On the way in a peer may share it: read each byte once, change none */
 	uint32_t total;	   /* bytes of the message */
@@ -575,7 +576,10 @@ int nic_stream_in(struct nic_qp *qp, struct nic_place *place);
 int nic_stream_out(struct nic_qp *qp, struct nic_place *place);
 /* 0, -ENOENT, or -EBUSY: it rewrites, and something is in flight. [control+owner] */
 int nic_stream_end(struct nic_qp *qp, struct nic_place *place);
-/* On the WRITEs of all QPs whose peers name the region by this key; on several PUs at a time. 0, -ENOSPC; -ENOENT. [control+owner of all PUs] */
+/*
+ * On the WRITEs of all QPs whose peers name the region by this key, or a window of it by that one's; on several PUs at a time. 0, -ENOSPC; -ENOENT.
+ * [control+owner of all PUs]
+ */
 int nic_stream_region(struct nic *nic, uint32_t key, struct nic_place *place);
 int nic_stream_region_end(struct nic *nic, struct nic_place *place);
 /* The region goes, and nobody watches it any more. [the same] */

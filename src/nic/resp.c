@@ -253,7 +253,13 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
 		return resp_rnr(qp);
 	if (v->payload_len) {
-		if (!dst)
+		struct mr_spot spot;
+		bool watched = unlikely(stream_watched(qp));
+
+		if (watched)
+			dst = qp_resolve_spot(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE,
+					      &spot);
+		else if (!dst)
 			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
 		if (unlikely(!dst))
 			return PKT_NAK_REM_ACCESS;
@@ -261,9 +267,9 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 			qp->pu->ctr.memory_faults++;
 			return PKT_NAK_REM_OP;
 		}
-		if (unlikely(stream_watched(qp)))
-			stream_landed(qp, r->rkey,
-				      &(struct nic_stream_piece){.va = r->va,
+		if (watched)
+			stream_landed(qp, spot.key,
+				      &(struct nic_stream_piece){.va = spot.va,
 								 .data = (uint8_t *)(uintptr_t)v->payload,
 								 .total = r->received + r->left,
 								 .off = r->received,

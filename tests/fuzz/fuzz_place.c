@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes places: WRITEs and SENDs of any length, from anywhere, leave through up to two kernels that rewrite them, change their length or only look, over a
- * link that loses or not, or over loop-back; at the other end two more look at what arrives, one on the queue pair and one on the region. A model
- * does the same with bytes in memory: what has arrived equals it, and so does what everybody has seen.
+ * link that loses or not, or over loop-back; at the other end two more look at what arrives, one on the queue pair and one on the region, which a window
+ * names too. A model does the same with bytes in memory: what has arrived equals it, and so does what everybody has seen.
  *
  * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
  */
@@ -137,6 +137,7 @@ struct rig {
 	struct ep from, to;
 	struct standing out[CHAIN], in, region;
 	unsigned num_out, posted, recvs;
+	uint32_t window; /* a key for all of the region */
 	uint8_t model[MEM];
 	uint8_t bytes[CHAIN + 1][4 * MAX_LEN]; /* a message, as it comes to each */
 };
@@ -227,7 +228,7 @@ static bool stretches(const struct rig *r)
 	return false;
 }
 
-static void write_some(struct rig *r, uint32_t off, uint32_t n, uint32_t to, bool inl)
+static void write_some(struct rig *r, uint32_t off, uint32_t n, uint32_t to, bool inl, bool window)
 {
 	uint32_t room = stretches(r) ? 2 * n : n, m;
 	struct wr wr;
@@ -235,6 +236,8 @@ static void write_some(struct rig *r, uint32_t off, uint32_t n, uint32_t to, boo
 	off %= MEM - MAX_LEN;
 	to %= RECVS - room;
 	wr = wr_rdma(ROOST_OP_WRITE, &r->from, off, n, &r->to, to);
+	if (window)
+		wr.rkey = r->window;
 	if (inl && n <= 64) {
 		wr.inl = r->from.mem + off;
 		wr.inline_len = n;
@@ -299,7 +302,7 @@ static void command(struct input *in, struct rig *r)
 		off = u16(in);
 		n = kind & 8 ? u8(in) : u16(in) % (MAX_LEN + 1);
 		to = u16(in);
-		write_some(r, off, n, to, kind & 16);
+		write_some(r, off, n, to, kind & 16, kind & 32);
 		break;
 	case 4:
 		off = u16(in);
@@ -320,6 +323,24 @@ static void fill(struct rig *r, uint8_t seed)
 		r->from.mem[i] = (uint8_t)((i * 2654435761u + seed * 40503u) >> 13);
 }
 
+/* Its addresses are those of the region. */
+static void bind(struct rig *r)
+{
+	struct ep *e = &r->to;
+	struct roost_cqe c;
+	uint32_t key;
+
+	must(nic_mw_alloc(e->nic, e->pd, 1, &key) == 0, "no window");
+	r->window = key ^ 1;
+	ep_post(e, &(struct wr){.op = ROOST_OP_BIND_MW,
+				.raddr = (uintptr_t)e->mem,
+				.rkey = key,
+				.imm = r->window,
+				.swap_add = MEM,
+				.compare = ROOST_BIND(e->key, NIC_ACCESS_REMOTE_WRITE)});
+	must(ep_wait_send(e, &c, SEC) && c.status == NIC_WC_SUCCESS, "not bound");
+}
+
 static struct fabric *serve(struct nic *nic)
 {
 	struct fabric *f;
@@ -336,8 +357,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = {data, data + size};
 	uint8_t shape = u8(&in);
 	struct sim_params sp = {.delay_ns = 2000, .loss = shape & 1 ? 0.05 : 0, .dup = shape & 1 ? 0.02 : 0};
-	struct ep_params p = {
-		.depth = 64, .mem = MEM, .max_inline = 64, .psn = 0xfffff0, .mtu = 256u << (shape >> 1) % 5};
+	struct ep_params p = {.access = 15 | NIC_ACCESS_MW_BIND,
+			      .depth = 64,
+			      .mem = MEM,
+			      .max_inline = 64,
+			      .psn = 0xfffff0,
+			      .mtu = 256u << (shape >> 1) % 5};
 	bool loop = shape & 64;
 	struct rig *r = &rig;
 
@@ -349,6 +374,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ep_init(&r->to, &r->w, loop ? 0 : 1, &p);
 	ep_connect(&r->from, &r->to);
 	fill(r, shape);
+	bind(r);
 	stand(r, &r->in, false, false, SEE_OP);
 	stand(r, &r->region, false, true, SEE_OP);
 	while (in.p < in.end)
@@ -359,6 +385,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		take_off(&r->out[--r->num_out]);
 	take_off(&r->in);
 	take_off(&r->region);
+	must(nic_mw_dealloc(r->to.nic, r->window) == 0, "the window has gone");
 	ep_fini(&r->from);
 	ep_fini(&r->to);
 	world_fini(&r->w);

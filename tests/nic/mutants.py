@@ -51,10 +51,10 @@ MUTANTS = [
     ('simulator', 'src/nic/srq.c', 'if (likely(!srq->limit))', 'if (1)'),
     # Memory.
     ('simulator', 'src/nic/mr.h', 'len > size - off ||', 'len > size - off + 1 ||'),
-    ('windows:type_2', 'src/nic/mw.c', 'mr_clear_key(e);\n\tif (e->home', 'if (e->home'),
+    ('windows:type_2', 'src/nic/mw.c', 'mr_clear_key(e);\n\tif (home_of(e)', 'if (home_of(e)'),
     ('simulator', 'src/nic/mw.c', 'b->access & NIC_ACCESS_ZERO_BASED ? 0 : b->va, memory', 'b->va, memory'),
     ('simulator', 'src/nic/mw.c', 'atomic_store_explicit(&e->access, access & ~MR_VALID, memory_order_release);', ';'),
-    ('simulator', 'src/nic/mw.c', 'w->home == MR_NO_INDEX && b->len', 'b->len'),
+    ('simulator', 'src/nic/mw.c', 'home_of(w) == MR_NO_INDEX && b->len', 'b->len'),
     ('simulator', 'src/nic/mw.c', 'region->windows++;', ''),
     ('simulator', 'src/nic/loop.c', 'if (e->op == ROOST_OP_SEND_INV && !mr_invalidate(peer, e->wqe.imm)) {', 'if (0) {'),
     ('simulator', 'src/nic/loop.c', 'qp->sq.next_pkt = done + n;', 'qp->sq.next_pkt = done;'),
