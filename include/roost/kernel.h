@@ -75,12 +75,17 @@ enum roost_ask {
 	ROOST_ASK_QP_WRITE,
 	ROOST_ASK_QP_SEND,
 	ROOST_ASK_QP_WAIT, /* nothing new */
+	ROOST_ASK_QP_WRITE_IMM,
+	ROOST_ASK_QP_SEND_IMM,
+	ROOST_ASK_QP_CAS, /* ask_len is 8: what was there */
+	ROOST_ASK_QP_FETCH_ADD,
 };
 
 /* How an operation on a lent queue pair ended. Those of its NIC have the values of enum ibv_wc_status. */
 enum roost_qp_status {
 	ROOST_QP_OK = 0,
-	ROOST_QP_INVALID = 2, /* too long; or a READ on a connection that has agreed to none */
+	ROOST_QP_INVALID =
+		2, /* too long; an atomic not at a multiple of 8; or it, or a READ, where the ends agreed to none */
 	ROOST_QP_LOCAL =
 		4, /* the memory here: not in a region of the queue pair's protection domain, or gone */
 	ROOST_QP_FLUSHED =
@@ -146,6 +151,9 @@ struct roost_call {
 	uint32_t qp, qp_wait;
 	uint32_t rkey;
 	uint64_t raddr;
+	uint32_t imm;	    /* in network byte order, as imm_data of the verbs */
+	uint32_t solicited; /* 1: the other end's event is wanted */
+	uint64_t compare, swap_add;
 };
 
 /* Describes a kernel; has to stay as long as it is deployed. */
@@ -310,8 +318,8 @@ static inline enum roost_next roost_in(struct roost_call *c, uint32_t n, enum ro
 }
 
 /*
- * READs, WRITEs and SENDs of the kernel's own, on queue pair `qp` of those that the host lent it (roost_kernel_lend()), numbered from 1. The bytes here
- * are `len` at buf, in the state, the scratch or memory of self that stays; or, with buf NULL, at `va` of the region, or another one (roost_in()).
+ * READs, WRITEs, SENDs and atomics of the kernel's own, on queue pair `qp` of those that the host lent it (roost_kernel_lend()), numbered from 1. The
+ * bytes here are `len` at buf, in the state, the scratch or memory of self that stays; or, with buf NULL, at `va` of the region, or another one (roost_in()).
  * Each of these functions posts an operation, which gets the number c->qp_posted + 1, and goes on at once; `buf` is the NIC's until that is done. It
  * waits first when ROOST_QP_OPS are under way, or the queue pair has no room. An operation that fails does not end the kernel: roost_qp_status().
  */
@@ -324,6 +332,7 @@ static inline enum roost_next roost_qp_post(struct roost_call *c, enum roost_ask
 	c->va = va;
 	c->ask_len = len;
 	c->qp_wait = c->qp_done;
+	c->solicited = 0;
 	return ROOST_AGAIN;
 }
 
@@ -347,6 +356,57 @@ static inline enum roost_next roost_qp_send(struct roost_call *c, uint32_t qp, c
 					    uint32_t len)
 {
 	return roost_qp_post(c, ROOST_ASK_QP_SEND, qp, buf, va, len);
+}
+
+/* With immediate, in network byte order as in the verbs (htonl): the other end gets it with a receive. */
+static inline enum roost_next roost_qp_write_imm(struct roost_call *c, uint32_t qp, uint64_t raddr,
+						 uint32_t rkey, const void *buf, uint64_t va, uint32_t len,
+						 uint32_t imm)
+{
+	c->raddr = raddr;
+	c->rkey = rkey;
+	c->imm = imm;
+	return roost_qp_post(c, ROOST_ASK_QP_WRITE_IMM, qp, buf, va, len);
+}
+
+static inline enum roost_next roost_qp_send_imm(struct roost_call *c, uint32_t qp, const void *buf,
+						uint64_t va, uint32_t len, uint32_t imm)
+{
+	c->imm = imm;
+	return roost_qp_post(c, ROOST_ASK_QP_SEND_IMM, qp, buf, va, len);
+}
+
+/*
+ * Atomics on the 8 bytes at raddr, a multiple of 8: what was there comes to `old` or, with that NULL, to `va`; it was `compare` when the
+ * swap has taken place. Numbers are those of the other end's CPU.
+ */
+static inline enum roost_next roost_qp_cas(struct roost_call *c, uint32_t qp, uint64_t raddr, uint32_t rkey,
+					   uint64_t *old, uint64_t va, uint64_t compare, uint64_t swap)
+{
+	c->raddr = raddr;
+	c->rkey = rkey;
+	c->compare = compare;
+	c->swap_add = swap;
+	return roost_qp_post(c, ROOST_ASK_QP_CAS, qp, old, va, 8);
+}
+
+static inline enum roost_next roost_qp_fetch_add(struct roost_call *c, uint32_t qp, uint64_t raddr,
+						 uint32_t rkey, uint64_t *old, uint64_t va, uint64_t add)
+{
+	c->raddr = raddr;
+	c->rkey = rkey;
+	c->swap_add = add;
+	return roost_qp_post(c, ROOST_ASK_QP_FETCH_ADD, qp, old, va, 8);
+}
+
+/*
+ * Of a SEND, or with immediate: its receive counts as solicited, so that who waits for such ones alone wakes up (ibv_req_notify_cq()).
+ * roost_qp_solicit(c, roost_qp_send(...)).
+ */
+static inline enum roost_next roost_qp_solicit(struct roost_call *c, enum roost_next next)
+{
+	c->solicited = 1;
+	return next;
 }
 
 /* Goes on when operation `number` and all before it are done: c->qp_done + 1 is the oldest that is not, c->qp_posted the last. */
@@ -418,22 +478,50 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
  * On lent queue pair n. These go on when the operation is done, and those that were posted before it: roost_qp_status(c, c->qp_posted) says how it ended.
  * _AT: the bytes here are at va in the caller's region.
  */
+#define ROOST_QP_DO(c, what) ROOST_WAIT(c, roost_qp_then(c, what))
 #define ROOST_QP_READ(c, n, raddr, rkey, buf, len)                                                           \
-	ROOST_WAIT(c, roost_qp_then(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len)))
+	ROOST_QP_DO(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len))
 #define ROOST_QP_WRITE(c, n, raddr, rkey, buf, len)                                                          \
-	ROOST_WAIT(c, roost_qp_then(c, roost_qp_write(c, n, raddr, rkey, buf, 0, len)))
-#define ROOST_QP_SEND(c, n, buf, len) ROOST_WAIT(c, roost_qp_then(c, roost_qp_send(c, n, buf, 0, len)))
+	ROOST_QP_DO(c, roost_qp_write(c, n, raddr, rkey, buf, 0, len))
+#define ROOST_QP_SEND(c, n, buf, len) ROOST_QP_DO(c, roost_qp_send(c, n, buf, 0, len))
 #define ROOST_QP_READ_AT(c, n, raddr, rkey, va, len)                                                         \
-	ROOST_WAIT(c, roost_qp_then(c, roost_qp_read(c, n, raddr, rkey, 0, va, len)))
+	ROOST_QP_DO(c, roost_qp_read(c, n, raddr, rkey, 0, va, len))
 #define ROOST_QP_WRITE_AT(c, n, raddr, rkey, va, len)                                                        \
-	ROOST_WAIT(c, roost_qp_then(c, roost_qp_write(c, n, raddr, rkey, 0, va, len)))
-#define ROOST_QP_SEND_AT(c, n, va, len) ROOST_WAIT(c, roost_qp_then(c, roost_qp_send(c, n, 0, va, len)))
+	ROOST_QP_DO(c, roost_qp_write(c, n, raddr, rkey, 0, va, len))
+#define ROOST_QP_SEND_AT(c, n, va, len) ROOST_QP_DO(c, roost_qp_send(c, n, 0, va, len))
+#define ROOST_QP_WRITE_IMM(c, n, raddr, rkey, buf, len, imm)                                                 \
+	ROOST_QP_DO(c, roost_qp_write_imm(c, n, raddr, rkey, buf, 0, len, imm))
+#define ROOST_QP_SEND_IMM(c, n, buf, len, imm) ROOST_QP_DO(c, roost_qp_send_imm(c, n, buf, 0, len, imm))
+#define ROOST_QP_SEND_SOLICITED(c, n, buf, len)                                                              \
+	ROOST_QP_DO(c, roost_qp_solicit(c, roost_qp_send(c, n, buf, 0, len)))
+#define ROOST_QP_CAS(c, n, raddr, rkey, old, compare, swap)                                                  \
+	ROOST_QP_DO(c, roost_qp_cas(c, n, raddr, rkey, old, 0, compare, swap))
+#define ROOST_QP_FETCH_ADD(c, n, raddr, rkey, old, add)                                                      \
+	ROOST_QP_DO(c, roost_qp_fetch_add(c, n, raddr, rkey, old, 0, add))
+#define ROOST_QP_WRITE_IMM_AT(c, n, raddr, rkey, va, len, imm)                                               \
+	ROOST_QP_DO(c, roost_qp_write_imm(c, n, raddr, rkey, 0, va, len, imm))
+#define ROOST_QP_SEND_IMM_AT(c, n, va, len, imm) ROOST_QP_DO(c, roost_qp_send_imm(c, n, 0, va, len, imm))
+#define ROOST_QP_SEND_SOLICITED_AT(c, n, va, len)                                                            \
+	ROOST_QP_DO(c, roost_qp_solicit(c, roost_qp_send(c, n, 0, va, len)))
+#define ROOST_QP_CAS_AT(c, n, raddr, rkey, va, compare, swap)                                                \
+	ROOST_QP_DO(c, roost_qp_cas(c, n, raddr, rkey, 0, va, compare, swap))
+#define ROOST_QP_FETCH_ADD_AT(c, n, raddr, rkey, va, add)                                                    \
+	ROOST_QP_DO(c, roost_qp_fetch_add(c, n, raddr, rkey, 0, va, add))
 /* These go on when it is posted; buf is to be left alone until it is done. */
 #define ROOST_QP_POST_READ(c, n, raddr, rkey, buf, len)                                                      \
 	ROOST_WAIT(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len))
 #define ROOST_QP_POST_WRITE(c, n, raddr, rkey, buf, len)                                                     \
 	ROOST_WAIT(c, roost_qp_write(c, n, raddr, rkey, buf, 0, len))
 #define ROOST_QP_POST_SEND(c, n, buf, len) ROOST_WAIT(c, roost_qp_send(c, n, buf, 0, len))
+#define ROOST_QP_POST_WRITE_IMM(c, n, raddr, rkey, buf, len, imm)                                            \
+	ROOST_WAIT(c, roost_qp_write_imm(c, n, raddr, rkey, buf, 0, len, imm))
+#define ROOST_QP_POST_SEND_IMM(c, n, buf, len, imm) ROOST_WAIT(c, roost_qp_send_imm(c, n, buf, 0, len, imm))
+#define ROOST_QP_POST_SEND_SOLICITED(c, n, buf, len)                                                         \
+	ROOST_WAIT(c, roost_qp_solicit(c, roost_qp_send(c, n, buf, 0, len)))
+#define ROOST_QP_POST_CAS(c, n, raddr, rkey, old, compare, swap)                                             \
+	ROOST_WAIT(c, roost_qp_cas(c, n, raddr, rkey, old, 0, compare, swap))
+#define ROOST_QP_POST_FETCH_ADD(c, n, raddr, rkey, old, add)                                                 \
+	ROOST_WAIT(c, roost_qp_fetch_add(c, n, raddr, rkey, old, 0, add))
 /* Until operation `number` and those before it are done; until all are. */
 #define ROOST_QP_WAIT(c, number) ROOST_WAIT(c, roost_qp_wait(c, number))
 #define ROOST_QP_WAIT_ALL(c)	 ROOST_QP_WAIT(c, (c)->qp_posted)

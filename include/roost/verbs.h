@@ -110,7 +110,7 @@ int roost_kernel_grant(struct ibv_context *ctx, uint64_t op, struct ibv_mr *mr, 
 int roost_kernel_revoke(struct ibv_context *ctx, uint64_t op, unsigned number);
 
 /*
- * Lends a queue pair to the kernel with this op-code, in all its versions: it may post READs, WRITEs and SENDs of its own to it, by number
+ * Lends a queue pair to the kernel with this op-code, in all its versions: it may post READs, WRITEs, SENDs and atomics of its own to it, by number
  * (roost_qp_post() in roost/kernel.h). They have 64 places of their own in the send queue, complete nowhere but in the kernel, and go in the order in
  * which the NIC takes them: the program may go on posting, and what it posts is not in order with what the kernel does. One that fails takes the
  * queue pair to the error state, as any, with IBV_EVENT_QP_FATAL; destroying the queue pair ends the loan, resetting it does not. ENOENT; ENOSPC: it

@@ -7,9 +7,22 @@
 
 static uint8_t op_of(const struct roost_call *c)
 {
-	return c->ask == ROOST_ASK_QP_READ    ? ROOST_OP_READ
-	       : c->ask == ROOST_ASK_QP_WRITE ? ROOST_OP_WRITE
-					      : ROOST_OP_SEND;
+	switch ((enum roost_ask)c->ask) {
+	case ROOST_ASK_QP_READ:
+		return ROOST_OP_READ;
+	case ROOST_ASK_QP_WRITE:
+		return ROOST_OP_WRITE;
+	case ROOST_ASK_QP_WRITE_IMM:
+		return ROOST_OP_WRITE_IMM;
+	case ROOST_ASK_QP_SEND_IMM:
+		return ROOST_OP_SEND_IMM;
+	case ROOST_ASK_QP_CAS:
+		return ROOST_OP_CMP_SWAP;
+	case ROOST_ASK_QP_FETCH_ADD:
+		return ROOST_OP_FETCH_ADD;
+	default:
+		return ROOST_OP_SEND;
+	}
 }
 
 static uint8_t status_of(int rc)
@@ -57,8 +70,12 @@ static bool post(struct acts *a, const struct standing *st, struct fabric_pu *pu
 	struct nic_act act = {.owner = a,
 			      .number = c->qp_posted + 1,
 			      .op = op_of(c),
+			      .solicited = c->solicited,
 			      .rkey = c->rkey,
+			      .imm = c->imm,
 			      .raddr = c->raddr,
+			      .compare = c->compare,
+			      .swap_add = c->swap_add,
 			      .len = c->ask_len,
 			      .key = key,
 			      .buf = c->buf,

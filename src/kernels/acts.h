@@ -26,6 +26,12 @@ struct acts {
 };
 _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
 
+/* Does what it asks for bring bytes here? */
+static inline bool acts_fetches(const struct roost_call *c)
+{
+	return c->ask == ROOST_ASK_QP_READ || c->ask == ROOST_ASK_QP_CAS || c->ask == ROOST_ASK_QP_FETCH_ADD;
+}
+
 struct standing;
 struct fabric_pu;
 /*

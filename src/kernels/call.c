@@ -219,7 +219,7 @@ static void send_reply(struct call *call)
 static uint32_t local_key(const struct call *call)
 {
 	const struct roost_call *c = &call->c;
-	uint32_t access = c->ask == ROOST_ASK_QP_READ ? NIC_ACCESS_REMOTE_WRITE : NIC_ACCESS_REMOTE_READ;
+	uint32_t access = acts_fetches(c) ? NIC_ACCESS_REMOTE_WRITE : NIC_ACCESS_REMOTE_READ;
 	nic_rpc_key key;
 
 	if (c->buf || c->ask == ROOST_ASK_QP_WAIT)
@@ -356,10 +356,7 @@ static enum did perform(struct call *call)
 	case ROOST_ASK_SEND:
 	case ROOST_ASK_SEND_FROM:
 		return send_piece(call);
-	case ROOST_ASK_QP_READ:
-	case ROOST_ASK_QP_WRITE:
-	case ROOST_ASK_QP_SEND:
-	case ROOST_ASK_QP_WAIT:
+	case ROOST_ASK_QP_READ ... ROOST_ASK_QP_FETCH_ADD:
 		return act(call);
 	default:
 		if (likely(!call_access(call)))
@@ -399,10 +396,7 @@ static uint32_t asked(struct call *call)
 		if (ok && call->head.reply_len && c->ask_len > c->room - call->sent)
 			return ROOST_RPC_TOO_LONG;
 		break;
-	case ROOST_ASK_QP_READ:
-	case ROOST_ASK_QP_WRITE:
-	case ROOST_ASK_QP_SEND:
-	case ROOST_ASK_QP_WAIT:
+	case ROOST_ASK_QP_READ ... ROOST_ASK_QP_FETCH_ADD:
 	case ROOST_ASK_NONE:
 		break;
 	default:

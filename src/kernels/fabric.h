@@ -38,7 +38,7 @@ struct fabric_config {
 	X(disabled, "calls of kernels that are out of service")                                              \
 	X(lost, "replies out of memory that was gone before they were sent: ROOST_RPC_ACCESS")               \
 	X(malformed, "calls without a head that makes sense: dropped, nobody to tell")                       \
-	X(acts, "READs, WRITEs and SENDs of kernels on queue pairs that they were lent")                     \
+	X(acts, "READs, WRITEs, SENDs and atomics of kernels on queue pairs that they were lent")            \
 	X(acts_failed, "of these, that ended with another status than ROOST_QP_OK")                          \
 	X(refused, "packets of calls that found no room: RNR NAKs")                                          \
 	X(dropped, "calls in progress when their QP ended")

@@ -42,7 +42,7 @@ bool place_perform(struct place *p)
 	bool granted = c->va_in | c->from_in; /* nobody lends it regions */
 	int rc = 0;
 
-	if (granted && (c->ask < ROOST_ASK_QP_READ || c->ask > ROOST_ASK_QP_WAIT)) {
+	if (granted && (c->ask < ROOST_ASK_QP_READ || c->ask > ROOST_ASK_QP_FETCH_ADD)) {
 		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
 		return true;
 	}
@@ -63,10 +63,7 @@ bool place_perform(struct place *p)
 	case ROOST_ASK_SEND_FROM:
 		append(p, c->ask == ROOST_ASK_SEND_FROM);
 		break;
-	case ROOST_ASK_QP_READ:
-	case ROOST_ASK_QP_WRITE:
-	case ROOST_ASK_QP_SEND:
-	case ROOST_ASK_QP_WAIT:
+	case ROOST_ASK_QP_READ ... ROOST_ASK_QP_FETCH_ADD:
 		if (p->runs)
 			return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], granted ? 0 : p->key);
 		place_finish(p, ROOST_RPC_FAILED, p->result.len); /* its packet does not wait */

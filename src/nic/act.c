@@ -24,9 +24,19 @@ int nic_qp_lend(struct nic *nic, struct nic_qp *qp)
 /* Are the bytes where they may be taken from, or put to? */
 static bool reachable(const struct nic_qp *qp, const struct nic_act *a)
 {
-	uint32_t access = op_is_read(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
+	uint32_t access = op_is_read(a->op) || op_is_atomic(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
 
 	return !a->len || a->buf || mr_resolve(&qp->nic->mrs, a->key, qp->pd, a->va, a->len, access);
+}
+
+/* What its other end, or nobody, would refuse at the cost of the connection. */
+static bool makes_sense(const struct nic_qp *qp, const struct nic_act *a)
+{
+	if (a->len > NIC_MAX_MSG)
+		return false;
+	if (op_is_atomic(a->op) && (a->len != 8 || a->raddr & 7))
+		return false;
+	return qp->attr.max_rd_atomic || !(op_is_read(a->op) || op_is_atomic(a->op));
 }
 
 int nic_act(struct nic_qp *qp, const struct nic_act *a)
@@ -34,7 +44,7 @@ int nic_act(struct nic_qp *qp, const struct nic_act *a)
 	struct qp_sq *sq = &qp->sq;
 	struct sq_entry *e;
 
-	if (!qp->lent || a->len > NIC_MAX_MSG || (op_is_read(a->op) && !qp->attr.max_rd_atomic))
+	if (!qp->lent || !makes_sense(qp, a))
 		return -EINVAL;
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return -ENOTCONN;
@@ -54,9 +64,12 @@ int nic_act(struct nic_qp *qp, const struct nic_act *a)
 	e->num_sge = 1;
 	e->reply = e->part = false;
 	e->act = true;
-	e->wqe.flags = 0;
+	e->wqe.flags = a->solicited ? ROOST_WQE_SOLICITED : 0;
 	e->wqe.raddr = a->raddr;
 	e->wqe.rkey = a->rkey;
+	e->wqe.imm = a->imm;
+	e->wqe.swap_add = a->swap_add;
+	e->wqe.compare = a->compare;
 	e->wqe.sge[0] = (struct roost_sge){a->buf ? (uintptr_t)a->buf : a->va, a->len, a->buf ? 0 : a->key};
 	sq->psn_fetch += e->npkts;
 	sq->fetched++;

@@ -22,7 +22,8 @@
 	X(rx_send_requests, "SEND request packets accepted")                                                 \
 	X(rx_rpc_requests, "RPC and RPC WRITE request packets accepted")                                     \
 	X(rpc_replies, "WRITEs of kernels acknowledged by their callers")                                    \
-	X(kernel_requests, "READs, WRITEs and SENDs of kernels on queue pairs that they were lent, done")    \
+	X(kernel_requests,                                                                                   \
+	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that they were lent, done")            \
 	X(duplicate_request, "request packets received again")                                               \
 	X(out_of_sequence, "request packets beyond the expected PSN")                                        \
 	X(out_of_buffer, "no receive, or no room for a call: RNR NAKs sent, unreliable messages dropped")    \

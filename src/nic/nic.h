@@ -523,17 +523,20 @@ int nic_qp_lend(struct nic *nic, struct nic_qp *qp);
 struct nic_act {
 	void *owner; /* with the number, handed to acted() */
 	uint32_t number;
-	uint8_t op; /* ROOST_OP_READ, _WRITE, _SEND */
+	uint8_t op;	/* ROOST_OP_READ, _WRITE, _SEND, _WRITE_IMM, _SEND_IMM, _CMP_SWAP, _FETCH_ADD */
+	bool solicited; /* its receive at the other end */
 	uint32_t rkey;
+	uint32_t imm; /* in network byte order */
 	uint64_t raddr;
-	uint32_t len;
+	uint64_t compare, swap_add;
+	uint32_t len; /* 8 of an atomic: what was there */
 	uint32_t key;
 	void *buf; /* stays as it is until acted(); NULL: va, in a region of the QP's protection domain, with the rights of a work request */
 	uint64_t va;
 };
 /*
  * Posts one behind those that the NIC has taken. 0: acted() is called once; else never: -EAGAIN: NIC_ACTS are under way; -ENOTCONN: the QP sends nothing
- * in its state; -EACCES: the region; -EINVAL: not lent, too long, or a READ where none were agreed. [owner]
+ * in its state; -EACCES: the region; -EINVAL: not lent, too long, an atomic that is not aligned, or one or a READ where none were agreed. [owner]
  */
 int nic_act(struct nic_qp *qp, const struct nic_act *a);
 unsigned nic_acts(const struct nic_qp *qp); /* that are under way. [owner] */
