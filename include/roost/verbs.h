@@ -115,8 +115,16 @@ int roost_kernel_revoke(struct ibv_context *ctx, uint64_t op, unsigned number);
  * which the NIC takes them: the program may go on posting, and what it posts is not in order with what the kernel does. One that fails takes the
  * queue pair to the error state, as any, with IBV_EVENT_QP_FATAL; destroying the queue pair ends the loan, resetting it does not. ENOENT; ENOSPC: it
  * has 64; EOPNOTSUPP: not RC; EXDEV: another processing unit runs it than those that the kernel has; ENOMEM. Any thread.
+ *
+ * loan says how much of it: a work request of the program's waits for those of kernels that were there before. NULL: all there is room for.
  */
-int roost_kernel_lend(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp, unsigned *number);
+struct roost_loan {
+	uint32_t
+		ops; /* of the kernel, by whatever invocations, under way there at once; 0: 64, with those of other kernels */
+	uint64_t bytes; /* of these together; an operation with more is refused, ROOST_QP_INVALID; 0: any */
+};
+int roost_kernel_lend(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp, const struct roost_loan *loan,
+		      unsigned *number);
 /* Takes it back: ENOENT. What is under way goes on. Any thread. */
 int roost_kernel_unlend(struct ibv_context *ctx, uint64_t op, unsigned number);
 

@@ -39,65 +39,104 @@ static uint8_t status_of(int rc)
 	}
 }
 
-/* NULL: none of this number that this PU runs. */
-static struct nic_qp *qp_of(const struct standing *st, const struct fabric_pu *pu, uint32_t number)
+static struct nic_qp *lent_qp(const struct lent *l)
 {
-	const struct lent *l;
+	return atomic_load_explicit(&((struct lent *)(uintptr_t)l)->qp, memory_order_relaxed);
+}
+
+/* NULL: none of this number that this PU runs. */
+static struct lent *loan_of(struct standing *st, const struct fabric_pu *pu, uint32_t number)
+{
+	struct lent *l;
 
 	if (number < 1 || number > st->num_lent)
 		return NULL;
 	l = &st->lent[number - 1];
 	/* One of another PU may be destroyed there just now. */
-	return l->pu == pu->index ? atomic_load_explicit(&l->qp, memory_order_relaxed) : NULL;
+	return l->pu == pu->index && lent_qp(l) ? l : NULL;
 }
 
-static void settle(struct acts *a, uint32_t number, uint8_t status)
+/* Is there room for one more of `len` bytes? */
+static bool fits(const struct lent *l, uint32_t len)
+{
+	return (!l->bound.ops || l->ops < l->bound.ops) &&
+	       (!l->bound.bytes || l->bytes + len <= l->bound.bytes);
+}
+
+/* What the NIC hands back of an operation: its bit, and the number of the queue pair. */
+#define TOKEN(bit, qp) ((qp) << 8 | (bit))
+#define TOKEN_BIT(t)   ((t)&0xff)
+#define TOKEN_QP(t)    ((t) >> 8)
+
+static void settle(struct acts *a, uint32_t bit, uint8_t status)
 {
 	struct roost_call *c = a->c;
 
-	c->qp_status[number % ROOST_QP_OPS] = status;
+	c->qp_status[bit] = status;
 	c->qp_failed += status != ROOST_QP_OK;
-	a->open &= ~(1u << number % ROOST_QP_OPS);
+	a->open &= ~(1u << bit);
 	while (c->qp_done != c->qp_posted && !(a->open >> (c->qp_done + 1) % ROOST_QP_OPS & 1))
 		c->qp_done++;
 }
 
+/* Hands it to the NIC: 0, -EAGAIN: there is no room, or why it is refused. */
+static int hand_over(struct acts *a, struct lent *l, uint32_t bit, uint32_t key)
+{
+	const struct roost_call *c = a->c;
+	const struct nic_act act = {.owner = a,
+				    .number = TOKEN(bit, c->qp),
+				    .op = op_of(c),
+				    .solicited = c->solicited,
+				    .rkey = c->rkey,
+				    .imm = c->imm,
+				    .raddr = c->raddr,
+				    .compare = c->compare,
+				    .swap_add = c->swap_add,
+				    .len = c->ask_len,
+				    .key = key,
+				    .buf = c->buf,
+				    .va = c->va};
+	int rc;
+
+	if (!l)
+		return -ENOENT;
+	if (l->bound.bytes && c->ask_len > l->bound.bytes)
+		return -EINVAL;
+	if (!fits(l, c->ask_len))
+		return -EAGAIN;
+	rc = nic_act(lent_qp(l), &act);
+	if (rc)
+		return rc;
+	l->ops++;
+	l->bytes += c->ask_len;
+	return 0;
+}
+
 /* False: there is no room. */
-static bool post(struct acts *a, const struct standing *st, struct fabric_pu *pu, uint32_t key)
+static bool post(struct acts *a, struct standing *st, struct fabric_pu *pu, uint32_t key)
 {
 	struct roost_call *c = a->c;
-	struct nic_qp *qp = qp_of(st, pu, c->qp);
-	struct nic_act act = {.owner = a,
-			      .number = c->qp_posted + 1,
-			      .op = op_of(c),
-			      .solicited = c->solicited,
-			      .rkey = c->rkey,
-			      .imm = c->imm,
-			      .raddr = c->raddr,
-			      .compare = c->compare,
-			      .swap_add = c->swap_add,
-			      .len = c->ask_len,
-			      .key = key,
-			      .buf = c->buf,
-			      .va = c->va};
-	int rc = -EAGAIN;
+	struct lent *l = loan_of(st, pu, c->qp);
+	uint32_t bit = (c->qp_posted + 1) % ROOST_QP_OPS;
+	int rc;
 
 	if (c->qp_posted - c->qp_done == ROOST_QP_OPS)
 		return false;
-	rc = qp ? nic_act(qp, &act) : -ENOENT;
+	a->st = st;
+	rc = hand_over(a, l, bit, key);
 	if (rc == -EAGAIN) {
-		a->at = qp;
+		a->at = lent_qp(l);
 		list_add_tail(&a->link, &pu->full);
 		return false;
 	}
 	c->qp_posted++;
-	c->qp_status[act.number % ROOST_QP_OPS] = ROOST_QP_UNDER_WAY;
-	a->open |= 1u << act.number % ROOST_QP_OPS;
+	c->qp_status[bit] = ROOST_QP_UNDER_WAY;
+	a->open |= 1u << bit;
 	a->out += !rc;
 	pu->ctr.acts++;
 	if (rc) {
 		pu->ctr.acts_failed++;
-		settle(a, act.number, status_of(rc));
+		settle(a, bit, status_of(rc));
 	}
 	return true;
 }
@@ -108,7 +147,7 @@ static bool come(const struct roost_call *c)
 	return (int32_t)(c->qp_wait - c->qp_done) <= 0 || c->qp_done == c->qp_posted;
 }
 
-bool acts_go(struct acts *a, const struct standing *st, struct fabric_pu *pu, uint32_t key)
+bool acts_go(struct acts *a, struct standing *st, struct fabric_pu *pu, uint32_t key)
 {
 	if (!a->posted)
 		a->posted = a->c->ask == ROOST_ASK_QP_WAIT || post(a, st, pu, key);
@@ -142,7 +181,15 @@ bool acts_leave(struct acts *a)
 	return !a->gone;
 }
 
-/* There is room. When nothing is under way there any more nobody is left to say so again; what failed makes all fail. */
+/* Would it get what it waits for? Or be told that there is nothing to wait for. */
+static bool could(const struct acts *a)
+{
+	const struct lent *l = &a->st->lent[a->c->qp - 1];
+
+	return lent_qp(l) != a->at || fits(l, a->c->ask_len);
+}
+
+/* There is room for one. When nothing is under way there any more nobody is left to say so again; what failed makes all fail. */
 static void room(struct fabric_pu *pu, const struct nic_qp *qp, bool all)
 {
 	struct list_head *at, *next;
@@ -150,7 +197,7 @@ static void room(struct fabric_pu *pu, const struct nic_qp *qp, bool all)
 	list_for_each_safe (at, next, &pu->full) {
 		struct acts *a = list_entry(at, struct acts, link);
 
-		if (a->at != qp)
+		if (a->at != qp || !(all || could(a)))
 			continue;
 		wake(a);
 		if (!all)
@@ -158,12 +205,16 @@ static void room(struct fabric_pu *pu, const struct nic_qp *qp, bool all)
 	}
 }
 
-void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t number, uint8_t status)
+void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t token, uint32_t len,
+	       uint8_t status)
 {
 	struct fabric_pu *pu = &f->pu[nic_qp_pu(qp)];
+	struct lent *l = &a->st->lent[TOKEN_QP(token) - 1];
 
 	pu->ctr.acts_failed += status != ROOST_QP_OK;
-	settle(a, number, status);
+	l->ops--;
+	l->bytes -= len;
+	settle(a, TOKEN_BIT(token), status);
 	a->out--;
 	if (!list_empty(&pu->full))
 		room(pu, qp, status != ROOST_QP_OK || nic_acts(qp) == 0);

@@ -4,7 +4,7 @@
  * host's. They and its memory are the NIC's until they are done, so an invocation that ends before stays until then.
  *
  *	post ----> under way: a bit of `open`, `out` counts them ----> acted(): status, qp_done moves on to the oldest that is not done
- *	  `-- no room: ROOST_QP_OPS of its own (until the oldest is done), or the queue pair has NIC_ACTS (until one of those is)
+ *	  `-- no room: ROOST_QP_OPS of its own (until the oldest is done), the queue pair has NIC_ACTS, or the loan is used up (until one of those is)
  */
 #ifndef ROOST_KERNELS_ACTS_H
 #define ROOST_KERNELS_ACTS_H
@@ -16,6 +16,7 @@ struct acts {
 	struct roost_call *c;
 	/* What it waits for has come; or, when it has gone, all is done. Of the PU's owner. */
 	void (*wake)(struct acts *a);
+	struct standing *st;	 /* whose loans it uses */
 	struct list_head link;	 /* of those that wait for room of a queue pair */
 	const struct nic_qp *at; /* which */
 	uint32_t out;		 /* not done */
@@ -38,11 +39,12 @@ struct fabric_pu;
  * Does what c asks for. key: of the region that it names. True: it goes on; false: it is woken, and then this is to be called again, with the same. [owner of
  * its PU]
  */
-bool acts_go(struct acts *a, const struct standing *st, struct fabric_pu *pu, uint32_t key);
+bool acts_go(struct acts *a, struct standing *st, struct fabric_pu *pu, uint32_t key);
 /* The invocation has ended. True: nothing is under way; false: it is woken when that is so, and its memory stays until then. [owner of its PU] */
 bool acts_leave(struct acts *a);
 /* See struct nic_rpc_ops. */
-void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t number, uint8_t status);
+void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t token, uint32_t len,
+	       uint8_t status);
 void acts_gone(struct fabric *f, struct nic_qp *qp);
 
 #endif

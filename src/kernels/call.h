@@ -29,6 +29,10 @@ enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING,
 struct lent {
 	_Atomic(struct nic_qp *) qp; /* NULL: none, any more. Written with its PU owned, or all of them */
 	unsigned pu;		     /* written with all of them owned */
+	struct fabric_loan bound;    /* likewise */
+	/* under way; of the PU's owner. They outlive the loan: the number is given to no other before they are done */
+	uint32_t ops;
+	uint64_t bytes;
 };
 
 /* What stands for an op-code, in one version or several. */

@@ -78,9 +78,10 @@ static void lost(void *ctx, void *qp_ctx, uint32_t call)
 	call_lost(qp_ctx, call);
 }
 
-static void acted(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, enum nic_wc_status status)
+static void acted(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
+		  enum nic_wc_status status)
 {
-	acts_done(ctx, qp, owner, number, (uint8_t)status);
+	acts_done(ctx, qp, owner, number, len, (uint8_t)status);
 }
 
 static void gone(void *ctx, struct nic_qp *qp)

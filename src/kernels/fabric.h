@@ -144,11 +144,17 @@ int fabric_grant(struct fabric *f, uint64_t op, const struct roost_grant *region
 /* Takes it back; its number may be given to another region. -ENOENT. [control+owner of all PUs] */
 int fabric_revoke(struct fabric *f, uint64_t op, unsigned number);
 
+/* How much of a QP: operations of the kernel's, and their bytes, that may be under way there at once. 0: as much as there is room for. */
+struct fabric_loan {
+	uint32_t ops;
+	uint64_t bytes;
+};
 /*
  * Lends it a QP, which it may post to, in all its versions, until the QP is destroyed. *number is how kernels name it, from 1. -ENOENT, -ENOSPC: it has
  * ROOST_KERNEL_QPS; -EXDEV: another PU runs it than those it has; or what nic_qp_lend() says. [control+owner of all PUs]
  */
-int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, unsigned *number);
+int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, const struct fabric_loan *loan,
+		unsigned *number);
 /* Takes it back: what is under way goes on. -ENOENT. [control+owner of all PUs] */
 int fabric_unlend(struct fabric *f, uint64_t op, unsigned number);
 /* The PU that runs those; 0: none are lent. [control] */

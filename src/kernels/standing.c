@@ -417,7 +417,8 @@ static const struct lent *first_lent(const struct standing *st)
 	return NULL;
 }
 
-int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, unsigned *number)
+int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, const struct fabric_loan *loan,
+		unsigned *number)
 {
 	const struct served *s = find(f, op);
 	const struct lent *first;
@@ -431,7 +432,7 @@ int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, unsigned *numb
 	first = first_lent(st);
 	if (first && first->pu != nic_qp_pu(qp))
 		return -EXDEV;
-	while (i < st->num_lent && lent_at(st, i))
+	while (i < st->num_lent && (lent_at(st, i) || st->lent[i].ops))
 		i++;
 	if (i == ROOST_KERNEL_QPS)
 		return -ENOSPC;
@@ -441,6 +442,7 @@ int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, unsigned *numb
 	if (i == st->num_lent)
 		st->num_lent++;
 	st->lent[i].pu = nic_qp_pu(qp);
+	st->lent[i].bound = *loan;
 	atomic_store_explicit(&st->lent[i].qp, qp, memory_order_relaxed);
 	*number = i + 1;
 	return 0;

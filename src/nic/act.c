@@ -99,7 +99,7 @@ void act_retired(struct nic_qp *qp, const struct sq_entry *e)
 	struct nic *nic = qp->nic;
 
 	qp->pu->ctr.kernel_requests += e->status == NIC_WC_SUCCESS;
-	nic->rpc_ops->acted(nic->rpc_ctx, qp, (void *)(uintptr_t)e->wr_id, e->index,
+	nic->rpc_ops->acted(nic->rpc_ctx, qp, (void *)(uintptr_t)e->wr_id, e->index, e->len,
 			    (enum nic_wc_status)e->status);
 	/* The kernel knows; the host may have nothing posted that would tell it. */
 	if (e->status != NIC_WC_SUCCESS && e->status != NIC_WC_WR_FLUSH_ERR)

@@ -467,6 +467,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 
 /* sq.c */
 bool sq_fetch(struct nic_qp *qp);
+void sq_mix(struct nic_qp *qp); /* fetches, where kernels' entries might keep the program's out for ever */
 bool sq_take(struct nic_qp *qp,
 	     unsigned max); /* at most so many, whatever is to become of them; false: none */
 void sq_complete(struct nic_qp *qp, const struct sq_entry *e); /* the program hears how its WQE ended */

@@ -431,10 +431,11 @@ struct nic_rpc_ops {
 	/* The QP is at its end: calls are forgotten, what was sent is not acknowledged any more. */
 	void (*stop)(void *ctx, void *qp_ctx);
 	/*
-	 * A work request of nic_act() has ended: its memory is free. Must not send from inside; also from control calls that own the PU, while the
+	 * A work request of nic_act(), of `len` bytes, has ended: its memory is free. Must not send from inside; also from control calls that own the PU, while the
 	 * QP is reset or destroyed. NULL where nobody calls nic_act(), and so is gone().
 	 */
-	void (*acted)(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, enum nic_wc_status status);
+	void (*acted)(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
+		      enum nic_wc_status status);
 	/* A QP of nic_qp_lend() is destroyed. [control+owner] */
 	void (*gone)(void *ctx, struct nic_qp *qp);
 	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
@@ -521,7 +522,7 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s);
 int nic_qp_lend(struct nic *nic, struct nic_qp *qp);
 
 struct nic_act {
-	void *owner; /* with the number, handed to acted() */
+	void *owner; /* this and the number are handed to acted() */
 	uint32_t number;
 	uint8_t op;	/* ROOST_OP_READ, _WRITE, _SEND, _WRITE_IMM, _SEND_IMM, _CMP_SWAP, _FETCH_ADD */
 	bool solicited; /* its receive at the other end */

@@ -292,6 +292,9 @@ enum req_result req_run(struct nic_qp *qp)
 			return wait_for(qp, BLOCK_RNR);
 		sq->rnr_until = 0;
 	}
+	sq_mix(qp);
+	if (unlikely(qp->state == NIC_QPS_ERR))
+		return REQ_MORE;
 	if (qp->loop)
 		return loop_run(qp);
 	while (budget--) {

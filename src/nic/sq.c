@@ -112,6 +112,15 @@ bool sq_fetch(struct nic_qp *qp)
 	return unlikely(qp->resize) ? resize_fetch(qp) : sq_take(qp, FETCH_BURST);
 }
 
+/* The queue may never come to its end when kernels post to it: what the program has posted goes behind what is there now. May take the QP to the error state. */
+void sq_mix(struct nic_qp *qp)
+{
+	const struct qp_sq *sq = &qp->sq;
+
+	if (unlikely(sq->acts | sq->replies) && qp->state == NIC_QPS_RTS && !sq_full(sq))
+		sq_fetch(qp);
+}
+
 static void complete(struct nic_qp *qp, uint64_t wr_id, uint32_t index, uint8_t op, uint8_t status,
 		     uint32_t len)
 {

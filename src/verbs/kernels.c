@@ -250,15 +250,16 @@ VERBS_EXPORT int roost_kernel_revoke(struct ibv_context *context, uint64_t op, u
 /* ---- queue pairs that are lent ---- */
 
 VERBS_EXPORT int roost_kernel_lend(struct ibv_context *context, uint64_t op, struct ibv_qp *qp,
-				   unsigned *number)
+				   const struct roost_loan *loan, unsigned *number)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
+	struct fabric_loan bound = {.ops = loan ? loan->ops : 0, .bytes = loan ? loan->bytes : 0};
 	struct fabric *f;
 
 	if (verbs_ctx(qp->context)->drive != ctx->drive)
 		return verbs_ret(-EINVAL);
 	f = begin_change(ctx);
-	return end_change(ctx, f ? fabric_lend(f, op, verbs_qp(qp)->nic_qp, number) : -ENOENT);
+	return end_change(ctx, f ? fabric_lend(f, op, verbs_qp(qp)->nic_qp, &bound, number) : -ENOENT);
 }
 
 VERBS_EXPORT int roost_kernel_unlend(struct ibv_context *context, uint64_t op, unsigned number)

@@ -166,7 +166,9 @@ static void lend(struct rig *r, struct fabric *f)
 	ep_init(&r->sink, &r->w, 0, &p);
 	lay_out(&r->sink, 15);
 	ep_connect(&r->lent, &r->sink);
-	must(fabric_lend(f, ROOST_SHUFFLE_OUT_OP, r->lent.qp, &number) == 0 && number == 1, "not lent");
+	must(fabric_lend(f, ROOST_SHUFFLE_OUT_OP, r->lent.qp, &(struct fabric_loan){0}, &number) == 0 &&
+		     number == 1,
+	     "not lent");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -77,7 +77,7 @@ void lend(uint64_t op, struct ep *e, unsigned want)
 {
 	unsigned number;
 
-	assert_int_equal(fabric_lend(s->f, op, e->qp, &number), 0);
+	assert_int_equal(fabric_lend(s->f, op, e->qp, &(struct fabric_loan){0}, &number), 0);
 	assert_int_equal(number, want);
 }
 

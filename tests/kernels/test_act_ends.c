@@ -207,7 +207,8 @@ static void called(void **state)
 
 		open_scene(1, shapes[i]);
 		/* To another queue pair, and to the one that the call came by. */
-		assert_int_equal(fabric_lend(s->f, SCRIPT_OP, s->called.qp, &number), 0);
+		assert_int_equal(
+			fabric_lend(s->f, SCRIPT_OP, s->called.qp, &(struct fabric_loan){0}, &number), 0);
 		assert_int_equal(number, 3);
 		sge = ep_sge(&s->caller, 0, 1000);
 		ep_post_recv(&s->caller, 5, &sge, 1);
@@ -292,16 +293,17 @@ static void rules_of_lending(void **state)
 	unsigned number;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_lend(s->f, 0x999, s->lent[0].qp, &number), -ENOENT);
+	assert_int_equal(fabric_lend(s->f, 0x999, s->lent[0].qp, &(struct fabric_loan){0}, &number), -ENOENT);
 	ep_init(&other, &s->w, 0, &uc);
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &number), -EOPNOTSUPP);
+	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &(struct fabric_loan){0}, &number),
+			 -EOPNOTSUPP);
 	ep_fini(&other);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++) {
 		ep_init(&extra[i], &s->w, 0, &(struct ep_params){0});
 		lend(SCRIPT_OP, &extra[i], i + 1);
 	}
 	ep_init(&other, &s->w, 0, &(struct ep_params){0});
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &number), -ENOSPC);
+	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &(struct fabric_loan){0}, &number), -ENOSPC);
 	/* The number of one that is gone is given again. */
 	ep_fini(&extra[7]);
 	lend(SCRIPT_OP, &other, 8);
@@ -332,7 +334,7 @@ static void lent_in_mid_flight(void **state)
 		if (i % 8 == 7)
 			turn();
 	}
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, a.qp, &number), 0);
+	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, a.qp, &(struct fabric_loan){0}, &number), 0);
 	for (unsigned i = 0; i < 40; i++) {
 		assert_true(ep_wait_send(&a, &cqe, SEC));
 		assert_int_equal(cqe.wr_id, i);

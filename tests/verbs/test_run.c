@@ -85,7 +85,7 @@ static void open_lent(struct pair *p)
 
 	pair_open(p, NULL);
 	assert_int_equal(roost_kernel_deploy(p->ctx, &turner, NULL), 0);
-	assert_int_equal(roost_kernel_lend(p->ctx, 0x1000, p->qp[0], &number), 0);
+	assert_int_equal(roost_kernel_lend(p->ctx, 0x1000, p->qp[0], NULL, &number), 0);
 	assert_int_equal(number, 1);
 }
 
@@ -140,7 +140,7 @@ static void learns_of_errors(void **state)
 	unsigned number;
 
 	open_lent(&p);
-	assert_int_equal(roost_kernel_lend(p.ctx, 0x2000, p.qp[0], &number), ENOENT);
+	assert_int_equal(roost_kernel_lend(p.ctx, 0x2000, p.qp[0], NULL, &number), ENOENT);
 	assert_int_equal(roost_kernel_unlend(p.ctx, 0x1000, 2), ENOENT);
 	lay_out(&j, &p, 3);
 	j.p.rkey ^= 0x100;

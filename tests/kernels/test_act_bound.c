@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What kernels may have under way on a queue pair that they were lent, and what is left of that for its owner. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "scene.h"
+
+enum { GREEDY_OP = 0x1001, OTHER_OP };
+
+#define HOLD 65536u /* bytes, of memory that stays */
+
+/* ---- a kernel that never has enough ---- */
+
+struct greed {
+	uint64_t raddr;
+	uint32_t rkey, qp, len;
+};
+
+static bool enough;
+static uint64_t posted;
+static uint8_t hold[HOLD];
+
+static enum roost_next greedy(struct roost_call *c)
+{
+	struct greed *g = c->state;
+
+	ROOST_STEPS(c);
+	memcpy(g, c->params, sizeof(*g));
+	while (!enough && !c->qp_failed) {
+		posted++;
+		ROOST_QP_POST_WRITE(c, g->qp, g->raddr, g->rkey, hold, g->len);
+	}
+	ROOST_QP_WAIT_ALL(c);
+	if (c->qp_failed)
+		ROOST_FAIL(c, roost_qp_status(c, c->qp_posted));
+	ROOST_STEPS_END;
+}
+
+static struct roost_kernel greedy_kernel(uint64_t op)
+{
+	return (struct roost_kernel){.abi = ROOST_KERNEL_ABI,
+				     .version = 1,
+				     .name = "greedy",
+				     .op = op,
+				     .state_size = sizeof(struct greed),
+				     .params = greedy};
+}
+
+static struct place *be_greedy(uint64_t op, unsigned qp, uint32_t len)
+{
+	struct greed g = {.raddr = (uintptr_t)s->peer[0].mem, .rkey = s->peer[0].key, .qp = qp, .len = len};
+
+	return start(op, &g, sizeof(g), NULL, NULL, 0);
+}
+
+static void open_bounded(const struct shape *shape)
+{
+	static struct roost_kernel k[2];
+
+	open_scene(1, shape);
+	enough = false;
+	posted = 0;
+	for (unsigned i = 0; i < 2; i++) {
+		k[i] = greedy_kernel(GREEDY_OP + i);
+		assert_int_equal(fabric_deploy(s->f, &k[i], NULL), 0);
+	}
+}
+
+static void post_own(unsigned qp, uint64_t id)
+{
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, &s->lent[qp], 0, 64, &s->peer[qp], 100000);
+
+	wr.wr_id = id;
+	ep_post(&s->lent[qp], &wr);
+}
+
+static void lend_some(uint64_t op, uint32_t ops, uint64_t bytes, unsigned want)
+{
+	const struct fabric_loan loan = {.ops = ops, .bytes = bytes};
+	unsigned number;
+
+	assert_int_equal(fabric_lend(s->f, op, s->lent[0].qp, &loan, &number), 0);
+	assert_int_equal(number, want);
+}
+
+/* Turns, in which never more than `most` are under way on the first queue pair. Returns how many there were. */
+static unsigned most_of(unsigned turns, unsigned most)
+{
+	unsigned seen = 0;
+
+	for (unsigned n = 0; n < turns; n++) {
+		unsigned now = nic_acts(s->lent[0].qp);
+
+		assert_true(now <= most);
+		seen = now > seen ? now : seen;
+		assert_true(turn());
+	}
+	return seen;
+}
+
+/* ---- the owner ---- */
+
+/* However many kernels keep all of their places taken: the owner's work requests go behind what is there, not behind what comes. */
+static void the_owner_gets_its_turn(void **state)
+{
+	static const struct shape shapes[] = {
+		{.sp = {.delay_ns = 2000}}, {.sp = {.delay_ns = 2000, .loss = 0.02}}, {.loop = true}};
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct place *run[3];
+		struct roost_cqe cqe;
+
+		open_bounded(&shapes[i]);
+		lend(GREEDY_OP, &s->lent[0], 1);
+		for (unsigned k = 0; k < 3; k++)
+			run[k] = be_greedy(GREEDY_OP, 1, HOLD);
+		for (unsigned n = 0; n < 100; n++)
+			turn();
+		for (uint64_t n = 0; n < 20; n++) {
+			uint64_t before = posted;
+
+			/* By one that is not lent, as ever. */
+			post_own(1, n);
+			while (!ep_poll_send(&s->lent[1], &cqe))
+				assert_true(turn());
+			assert_true(posted - before <= NIC_ACTS);
+			before = posted;
+			post_own(0, n);
+			while (!ep_poll_send(&s->lent[0], &cqe)) {
+				assert_true(posted - before < 1000);
+				assert_true(turn());
+			}
+			assert_int_equal(cqe.wr_id, n);
+			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+			/* What had a place before, and what a turn added. */
+			assert_true(posted - before <= 2 * NIC_ACTS);
+		}
+		enough = true;
+		for (unsigned k = 0; k < 3; k++)
+			finish(run[k], ROOST_RPC_OK);
+		close_scene();
+	}
+}
+
+/* ---- loans ---- */
+
+static void so_many(void **state)
+{
+	const struct shape *shapes[] = {&plain, &over_loop};
+	static const struct {
+		uint32_t ops, len;
+		uint64_t bytes;
+		unsigned most;
+	} rows[] = {
+		{.ops = 5, .len = 64, .most = 5},
+		{.ops = 1, .len = 3000, .most = 1},
+		{.bytes = 100000, .len = 30000, .most = 3},
+		{.bytes = HOLD, .len = HOLD, .most = 1},
+		{.ops = 4, .bytes = 30000, .len = 10000, .most = 3},
+		{.len = 5000, .most = NIC_ACTS},
+	};
+
+	for (unsigned i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+		unsigned row = i / 2;
+		struct place *run[3];
+
+		open_bounded(shapes[i % 2]);
+		lend_some(GREEDY_OP, rows[row].ops, rows[row].bytes, 1);
+		for (unsigned k = 0; k < 3; k++)
+			run[k] = be_greedy(GREEDY_OP, 1, rows[row].len);
+		assert_int_equal(most_of(500, rows[row].most), rows[row].most);
+		/* All of them have something of it. */
+		enough = true;
+		for (unsigned k = 0; k < 3; k++)
+			finish(run[k], ROOST_RPC_OK);
+		assert_true(posted > 30);
+		close_scene();
+	}
+}
+
+/* Each loan has a bound of its own, those of one queue pair too; one that is used up does not keep the other waiting. */
+static void beside_each_other(void **state)
+{
+	struct place *run[4];
+	uint64_t before;
+
+	open_bounded(&plain);
+	lend_some(GREEDY_OP, 2, 0, 1);
+	lend_some(OTHER_OP, 3, 0, 1);
+	for (unsigned k = 0; k < 4; k++)
+		run[k] = be_greedy(k & 1 ? OTHER_OP : GREEDY_OP, 1, 2000);
+	assert_int_equal(most_of(500, 5), 5);
+	assert_int_equal(fabric_unlend(s->f, GREEDY_OP, 1), 0);
+	finish(run[0], ROOST_QP_NONE);
+	finish(run[2], ROOST_QP_NONE);
+	before = posted;
+	most_of(100, 3);
+	assert_true(posted > before + 20);
+	enough = true;
+	finish(run[1], ROOST_RPC_OK);
+	finish(run[3], ROOST_RPC_OK);
+	close_scene();
+}
+
+static void too_long_for_it(void **state)
+{
+	open_bounded(&plain);
+	lend_some(GREEDY_OP, 0, 1000, 1);
+	finish(be_greedy(GREEDY_OP, 1, 1001), ROOST_QP_INVALID);
+	assert_int_equal(nic_qp_state(s->lent[0].qp), NIC_QPS_RTS);
+	close_scene();
+}
+
+/* What was under way when a loan ended counts against nobody else's: its number is free when that is done. */
+static void ended_with_some_under_way(void **state)
+{
+	struct place *run;
+
+	open_bounded(&plain);
+	lend_some(GREEDY_OP, 8, 0, 1);
+	run = be_greedy(GREEDY_OP, 1, 2000);
+	most_of(20, 8);
+	while (nic_acts(s->lent[0].qp) != 8)
+		assert_true(turn());
+	assert_int_equal(fabric_unlend(s->f, GREEDY_OP, 1), 0);
+	lend_some(GREEDY_OP, 2, 0, 2);
+	finish(run, ROOST_QP_NONE);
+	assert_int_equal(nic_acts(s->lent[0].qp), 0);
+	run = be_greedy(GREEDY_OP, 2, 2000);
+	assert_int_equal(most_of(100, 2), 2);
+	lend_some(GREEDY_OP, 1, 0, 1);
+	enough = true;
+	finish(run, ROOST_RPC_OK);
+	close_scene();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_owner_gets_its_turn),   cmocka_unit_test(so_many),
+		cmocka_unit_test(beside_each_other),	     cmocka_unit_test(too_long_for_it),
+		cmocka_unit_test(ended_with_some_under_way),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
