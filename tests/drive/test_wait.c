@@ -89,27 +89,6 @@ static void readable_at_once(void **state)
 	assert_int_equal(drive_wait_fd(*state, event_fd, 0), 0);
 }
 
-/* A doorbell of another thread starts a timer that the waiter has to serve. */
-static void *post_once(void *arg)
-{
-	harness_sleep_ms(20);
-	fake_post(arg, 0, 1);
-	return NULL;
-}
-
-static void deadline_while_waiting(void **state)
-{
-	struct drive *d = *state;
-	struct fake_pu *p = &drive_nic(d)->pu[0];
-	pthread_t t;
-
-	atomic_store(&p->rto, 5000000);
-	assert_int_equal(pthread_create(&t, NULL, post_once, d), 0);
-	assert_int_equal(drive_wait_fd(d, event_fd, 300000000), -ETIMEDOUT);
-	pthread_join(t, NULL);
-	assert_int_equal(atomic_load(&p->fired), 1);
-}
-
 /* After the wait the service thread is back, however long it stood by. */
 static void service_returns(void **state)
 {
@@ -139,6 +118,30 @@ static void *wait_forever(void *arg)
 	atomic_store(&waiting_tid, (unsigned)gettid());
 	rc = drive_wait_fd(arg, event_fd, FOREVER);
 	return (void *)rc;
+}
+
+/* A doorbell of another thread starts a timer that the waiter has to serve: nobody else is awake. */
+static void deadline_while_waiting(void **state)
+{
+	struct drive *d = *state;
+	struct fake_pu *p = &drive_nic(d)->pu[0];
+	uint64_t one = 1;
+	void *rc;
+	pthread_t t;
+
+	atomic_store(&p->rto, 5000000);
+	atomic_store(&waiting_tid, 0);
+	assert_int_equal(pthread_create(&t, NULL, wait_forever, d), 0);
+	assert_true(fake_reached(&waiting_tid, 1));
+	for (unsigned i = 1; i <= 5; i++) {
+		harness_sleep_ms(20);
+		fake_post(d, 0, 1);
+		assert_true(fake_reached(&p->fired, i));
+	}
+	assert_int_equal(write(event_fd, &one, sizeof(one)), sizeof(one));
+	pthread_join(t, &rc);
+	assert_int_equal((intptr_t)rc, 0);
+	assert_true(take_event());
 }
 
 static void signal_interrupts(void **state)

@@ -117,7 +117,7 @@ int rig_burst(struct port *p, struct port_pkt *pkts, int max)
 	do {
 		n = p->ops->rx_burst(p, pkts, max);
 		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while (n == 0 && now.tv_sec - start.tv_sec < 2);
+	} while (n == 0 && now.tv_sec - start.tv_sec < RIG_WAIT_MS / 1000);
 	return n;
 }
 

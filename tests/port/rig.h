@@ -16,6 +16,9 @@
 /* Shortest packet: BTH and ICRC. */
 #define RIG_MIN_LEN 16
 
+/* Only a failure needs so long. */
+#define RIG_WAIT_MS 20000
+
 struct pkt_addr rig_addr(const char *text);
 /* port_open() that fails the test when it fails. rig_close_all(), a teardown, closes what a failed test left open. */
 struct port *rig_open(const char *spec);
@@ -36,7 +39,7 @@ bool rig_check(const struct port *p, const struct port_pkt *pkt, uint32_t qpn, u
 bool rig_check_to(const struct pkt_addr *dst, const struct port_pkt *pkt, uint32_t qpn, uint32_t n);
 uint32_t rig_psn(const struct port_pkt *pkt);
 
-/* Polls until a burst comes, at most two seconds: these are loopback tests, and a failure is a failure. */
+/* Polls until a burst comes, at most RIG_WAIT_MS: the loopback may deliver after the call that sent has returned. */
 int rig_burst(struct port *p, struct port_pkt *pkts, int max);
 /* Is its descriptor readable within so many ms? */
 bool rig_readable(const struct port *p, int ms);

@@ -417,7 +417,7 @@ static void test_udp(void **state)
 	/* Each has its own time: a sleeper is woken until all have gone. */
 	while (a->stats.tx_packets < 40) {
 		if (a->ops->arm(a))
-			assert_true(rig_readable(a, 2000));
+			assert_true(rig_readable(a, RIG_WAIT_MS));
 		a->ops->disarm(a);
 		assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
 	}

@@ -132,7 +132,7 @@ static void test_blocked(void **state)
 	assert_int_equal(a->stats.tx_blocked, 1);
 	expect_stats(0, 0);
 	assert_true(a->ops->arm(a));
-	assert_true(rig_readable(a, 1000)); /* the socket itself has room */
+	assert_true(rig_readable(a, RIG_WAIT_MS)); /* the socket itself has room */
 	a->ops->disarm(a);
 	assert_false(rig_readable(a, 0));
 	assert_false(a->ops->flush(a));

@@ -94,7 +94,7 @@ static void test_mixed_group(void **state)
 	assert_true(sender->ops->flush(sender));
 	for (unsigned l = 0; l < LANES; l++)
 		assert_true(lane[l]->ops->arm(lane[l]));
-	assert_true(rig_readable(lane[0], 2000));
+	assert_true(rig_readable(lane[0], RIG_WAIT_MS));
 	assert_false(rig_readable(lane[1], 0));
 	lane[0]->ops->disarm(lane[0]);
 	assert_int_equal(rig_burst(lane[0], pkts, 1), 1);
@@ -103,7 +103,7 @@ static void test_mixed_group(void **state)
 	expect(0, 19, LANES, LANES);
 	/* The others slept, and are awake now. */
 	for (unsigned l = 1; l < LANES; l++) {
-		assert_true(rig_readable(lane[l], 2000));
+		assert_true(rig_readable(lane[l], RIG_WAIT_MS));
 		lane[l]->ops->disarm(lane[l]);
 		assert_false(rig_readable(lane[l], 0));
 		assert_false(lane[l]->ops->arm(lane[l])); /* there is something to do */
@@ -195,7 +195,7 @@ static void *drive(void *arg)
 		int n = lane[l]->ops->rx_burst(lane[l], pkts, PORT_BURST);
 
 		if (n == 0) {
-			if (lane[l]->ops->arm(lane[l]) && !rig_readable(lane[l], 5000))
+			if (lane[l]->ops->arm(lane[l]) && !rig_readable(lane[l], RIG_WAIT_MS))
 				return "never woken";
 			lane[l]->ops->disarm(lane[l]);
 			continue;

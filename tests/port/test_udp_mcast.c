@@ -210,7 +210,7 @@ static void wakes(void **state)
 	assert_true(b->ops->arm(b));
 	assert_false(rig_readable(b, 0));
 	send_some(a, path, 0);
-	assert_true(rig_readable(b, 5000));
+	assert_true(rig_readable(b, RIG_WAIT_MS));
 	b->ops->disarm(b);
 	received(b, &group, 0, 10);
 	b->ops->leave(b, &group);

@@ -25,7 +25,7 @@
 
 static const char *folder;
 
-/* The next frame to port 4791 that comes out of the tunnel; false after a second of none. */
+/* The next frame to port 4791 that comes out of the tunnel; false when none does. */
 static bool next_frame(int tun, uint8_t *ip, size_t cap, struct pcap_record *out)
 {
 	/* As a capture of one record, so that the reader takes it apart. */
@@ -33,7 +33,7 @@ static bool next_frame(int tun, uint8_t *ip, size_t cap, struct pcap_record *out
 	struct pollfd p = {.fd = tun, .events = POLLIN};
 	struct pcap_reader r;
 
-	while (poll(&p, 1, 1000) == 1) {
+	while (poll(&p, 1, RIG_WAIT_MS) == 1) {
 		ssize_t n = read(tun, ip, cap);
 		size_t at = pcap_encode_file_header(file, sizeof(file));
 

@@ -22,7 +22,7 @@
 /* after the standard headers it relies on */
 #include <cmocka.h>
 
-#define WAIT_MS 20000
+#define WAIT_MS 60000
 
 /* As the calls of <rdma/rdma_cma.h> say it. */
 #define REFUSED(call, err)                                                                                   \

@@ -163,8 +163,9 @@ static void programs_agree_on_calls(void **state)
 		if (wants == 3) {
 			caller = roost_caller_create(a->qp, 1, 8);
 			assert_non_null(caller);
-			assert_int_equal(
-				roost_call(caller, 0x7777, 0, NULL, 0, NULL, 0, 20000000000, &result), 0);
+			assert_int_equal(roost_call(caller, 0x7777, 0, NULL, 0, NULL, 0, WAIT_MS * 1000000ull,
+						    &result),
+					 0);
 			assert_int_equal(result.status, ROOST_RPC_NO_KERNEL);
 			roost_caller_destroy(caller);
 		}
