@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The oracles' book-keeping: streams, which belong together, what was found. The rules are in
- * oracle_rules.c.
+ * The oracles' book-keeping: streams, which belong together, what was found. The rules are in oracle_request.c and
+ * oracle_response.c.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -162,17 +162,6 @@ void stream_begin(struct oracle *o, struct stream *s, uint32_t psn)
 	fresh.base = fresh.hi = fresh.expected = fresh.una = fresh.await = fresh.run = (1u << 24) + psn;
 	memset(s->asks, 0, o->opts.max_reads * sizeof(*s->asks));
 	*s = fresh;
-}
-
-struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn)
-{
-	for (uint32_t i = 0; i < o->opts.max_reads; i++) {
-		struct ask *a = &s->asks[i];
-
-		if (a->used && psn >= a->psn && psn < a->psn + (a->npsn ? a->npsn : 1))
-			return a;
-	}
-	return NULL;
 }
 
 static void unpair(struct stream *s)

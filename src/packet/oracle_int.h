@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Inside the oracles: what oracle.c (streams, pairing, findings) and oracle_rules.c (the rules) share. */
+/* Inside the oracles: oracle.c (streams, pairing, findings), oracle_ask.c (READs and atomics), oracle_request.c and oracle_response.c (the rules). */
 #ifndef ROOST_PACKET_ORACLE_INT_H
 #define ROOST_PACKET_ORACLE_INT_H
 
 #include "packet/oracle.h"
 
 #define STARTS 4
+
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /*
  * PSNs inside are 64 bits wide, the lower 24 as on the wire, so that comparing needs no thought of
@@ -97,10 +99,22 @@ static inline uint64_t psn_near(uint64_t ours, uint32_t psn)
 	return ours + (uint64_t)(int64_t)d;
 }
 
+/* As the wire has it. */
+static inline unsigned low24(uint64_t psn)
+{
+	return (unsigned)(psn & PKT_PSN_MASK);
+}
+
 /* Packets of a READ of len bytes. */
 static inline uint32_t read_packets(uint32_t len, uint32_t mtu)
 {
 	return len ? (uint32_t)(((uint64_t)len + mtu - 1) / mtu) : 1;
+}
+
+static inline void turn_settled(struct stream *s)
+{
+	s->turn = false;
+	s->turn_run = 0;
 }
 
 /* Has the rule been broken? Notes it if so. */
@@ -108,7 +122,25 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 	__attribute__((format(printf, 3, 4)));
 
 void stream_begin(struct oracle *o, struct stream *s, uint32_t psn);
+/* Its first packets were not seen. */
+void stream_began_earlier(struct stream *s, uint64_t psn);
+
+/* A packet of so many bytes that is not the last of its message: the path MTU, if it can be one. */
+void stream_learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu);
+void stream_clear_vague(struct stream *s);
+
+/* Of which a PSN is. */
 struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn);
+/* A READ or atomic (o->v) that was not there before; requested again. */
+struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn);
+void ask_note_start(struct ask *a, uint64_t psn);
+/* Was it requested from that PSN on? Yes as well when so many were that they are not remembered. */
+bool ask_named(const struct ask *a, uint64_t psn);
+/* The oldest unanswered READ or atomic. */
+struct ask *ask_first_open(struct oracle *o, struct stream *s);
+void ask_done(struct stream *s, struct ask *a);
+/* The size of a READ is known now. */
+void ask_settle(struct stream *s, struct ask *a, uint32_t npsn);
 
 /*
  * Can this response (o->v) be to a request of s, or to one that came before all that was seen? For pairing.

@@ -1,307 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The rules. Each is checked at the packet that could break it, against what the stream showed before.
- *
- *      answered        in flight                 new
- *   ------------|------------------------|------------------>  PSN
- *              una        expected       hi
- *
- * `expected` follows the responder (it moves only by a request with just that PSN), `await` the requester
- * (it moves only by an answer in order). Both are exact where the trace shows what that end got, and bounds
- * from above elsewhere, because loss behind the point of capture can only hold the real ones back.
- *
- * Source of the rules: InfiniBand Architecture Specification, volume 1, 9.7 (reliable service): 9.7.1 to
- * 9.7.5.
- */
+/* The rules of responses: what each may answer, and what it says of what the responder has got. Words and source as in oracle_request.c. */
 #include "packet/oracle_int.h"
 
 /* How far below the first request seen an answer may be. */
 #define LATE 1024
-
-#define MAX(a, b) ((a) > (b) ? (a) : (b))
-
-static unsigned low24(uint64_t psn)
-{
-	return (unsigned)(psn & PKT_PSN_MASK);
-}
-
-/* The size of a READ is known now. If it is the newest request, so is the end of what was sent. */
-static void settle(struct stream *s, struct ask *a, uint32_t npsn)
-{
-	a->npsn = npsn;
-	if (s->loose != a)
-		return;
-	if (s->run == s->hi)
-		s->run = a->psn + npsn;
-	s->hi = s->expected = MAX(s->hi, a->psn + npsn);
-	s->loose = NULL;
-}
-
-/*
- * As long as READs of unknown size were sent, nobody can tell where requests are missing. Away from the
- * responder's end it is enough to know their sizes: `expected` may be too high there.
- */
-static void clear_vague(struct stream *s)
-{
-	if (!s->mtu || (s->local_resp && s->una != s->hi))
-		return;
-	s->expected = s->hi;
-	s->gap = s->vague = false;
-	s->gap_sure = true;
-}
-
-static void learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu)
-{
-	if (s->mtu || mtu < 256 || mtu > PKT_MAX_PAYLOAD || mtu & (mtu - 1))
-		return;
-	s->mtu = mtu;
-	for (uint32_t i = 0; i < o->opts.max_reads; i++) {
-		if (s->asks[i].used && !s->asks[i].npsn)
-			settle(s, &s->asks[i], read_packets(s->asks[i].len, mtu));
-	}
-	clear_vague(s);
-	if (s->peer && s->peer->started)
-		learn_mtu(o, s->peer, mtu);
-}
-
-static void ask_note_start(struct ask *a, uint64_t psn)
-{
-	a->asked++;
-	a->start[a->starts++ % STARTS] = psn;
-}
-
-/* Was it requested from that PSN on? Yes as well when so many were that they are not remembered. */
-static bool ask_named(const struct ask *a, uint64_t psn)
-{
-	if (a->starts > STARTS)
-		return true;
-	for (uint32_t i = 0; i < a->starts; i++) {
-		if (a->start[i] == psn)
-			return true;
-	}
-	return false;
-}
-
-/* The oldest unanswered READ or atomic. */
-static struct ask *first_open(struct oracle *o, struct stream *s)
-{
-	struct ask *first = NULL;
-
-	for (uint32_t i = 0, left = s->open; left && i < o->opts.max_reads; i++) {
-		struct ask *a = &s->asks[i];
-
-		if (!a->used || a->done)
-			continue;
-		left--;
-		if (!first || a->psn < first->psn)
-			first = a;
-	}
-	return first;
-}
-
-static void ask_done(struct stream *s, struct ask *a)
-{
-	if (!a->done) {
-		a->done = true;
-		s->open--;
-	}
-}
-
-/* A READ or atomic that was not there before. */
-static struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn)
-{
-	const struct pkt_view *v = o->v;
-	struct ask *a = &s->asks[s->asks_at];
-
-	s->asks_at = (s->asks_at + 1) % o->opts.max_reads;
-	if (a->used && !a->done) {
-		s->lapsed = true;
-		s->open--;
-	}
-	if (s->loose == a)
-		s->loose = NULL;
-	if (s->resp_ask == a)
-		s->resp = false;
-	*a = (struct ask){.psn = psn, .next = psn, .va = v->va, .rkey = v->rkey, .used = true};
-	a->atomic = v->op->kind == PKT_KIND_ATOMIC;
-	a->len = a->atomic ? 8 : v->dmalen;
-	if (a->atomic || a->len <= 256)
-		a->npsn = 1;
-	else if (s->mtu)
-		a->npsn = read_packets(a->len, s->mtu);
-	s->open++;
-	ask_note_start(a, psn);
-	return a;
-}
-
-/* The same READ again, perhaps from the middle on. */
-static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
-{
-	const struct pkt_view *v = o->v;
-	uint64_t k = psn - a->psn, skip = k * s->mtu;
-	/* An answer to an older request is missing: all of this one's were dropped, or are yet to come. */
-	uint64_t missing = MAX(a->psn, s->await);
-
-	ask_note_start(a, psn);
-	if (k && !s->mtu)
-		return;
-	if (v->rkey != a->rkey || v->va != a->va + skip || v->dmalen != a->len - skip)
-		oracle_broken(
-			o, ORACLE_READ_REISSUE,
-			"READ of PSN %u, %u bytes at 0x%llx, again at %u as %u bytes at 0x%llx: another end",
-			low24(a->psn), a->len, (unsigned long long)a->va, low24(psn), v->dmalen,
-			(unsigned long long)v->va);
-	else if (psn > missing)
-		oracle_broken(o, ORACLE_READ_REISSUE,
-			      "READ is requested again at PSN %u, but PSN %u is missing", low24(psn),
-			      low24(missing));
-	else if (s->local_req && psn != missing)
-		oracle_broken(o, ORACLE_READ_REISSUE,
-			      "READ is requested again at PSN %u, though all before PSN %u is there",
-			      low24(psn), low24(missing));
-}
-
-/* How many PSNs the request takes, as far as is known; notes READs and atomics. */
-static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
-{
-	const struct pkt_view *v = o->v;
-	struct ask *a;
-
-	if (v->op->kind != PKT_KIND_READ_REQ && v->op->kind != PKT_KIND_ATOMIC)
-		return 1;
-	a = ask_find(o, s, psn);
-	if (v->op->kind == PKT_KIND_READ_REQ) {
-		s->c.reads++;
-		s->c.reads_again += a != NULL;
-	} else {
-		s->c.atomics++;
-		s->c.atomics_again += a != NULL;
-	}
-	if (!a) {
-		a = ask_new(o, s, psn);
-		if (!a->npsn) {
-			s->vague = true;
-			if (psn >= s->hi)
-				s->loose = a;
-		}
-		return a->npsn ? a->npsn : 1;
-	}
-	/* The requester goes back: a responder need not end what it is sending. */
-	s->resp_cut = true;
-	if (a->atomic)
-		ask_note_start(a, psn);
-	else
-		check_reissue(o, s, a, psn);
-	return a->npsn ? (uint32_t)(a->psn + a->npsn - psn) : 1;
-}
-
-static void turn_settled(struct stream *s)
-{
-	s->turn = false;
-	s->turn_run = 0;
-}
-
-/*
- * A NAK stands: does this request follow it, or may it still be one of before? Away from the requester's
- * end a turn to another PSN proves nothing: what was named may have been lost on its way here, the NAK on
- * its way there.
- */
-static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
-{
-	if (psn == s->turn_psn || psn == s->await) {
-		turn_settled(s);
-	} else if (psn == s->run || (psn > s->run && psn >= s->hi)) {
-		if (++s->turn_run <= o->opts.inflight)
-			return;
-		oracle_broken(o, ORACLE_NAK_RESUME,
-			      "PSN %u was NAKed, and %u packets later still isn't sent again",
-			      low24(s->turn_psn), s->turn_run);
-		turn_settled(s);
-	} else if (s->local_req) {
-		oracle_broken(o, ORACLE_NAK_RESUME, "PSN %u was NAKed, but the stream goes on at PSN %u",
-			      low24(s->turn_psn), low24(psn));
-		turn_settled(s);
-	} else if (psn > s->turn_psn) {
-		turn_settled(s);
-	}
-}
-
-/*
- * The stream began earlier than the first packet that was seen of it: that one was lost, or the trace
- * starts late.
- */
-static void began_earlier(struct stream *s, uint64_t psn)
-{
-	s->base = s->una = s->await = psn;
-	if (!s->local_resp)
-		return;
-	s->expected = s->gap_psn = psn;
-	s->gap = true;
-	s->counted = false;
-}
-
-/* What the responder would think of it, and what a requester may send. */
-static void follow_expected(const struct pkt_view *v, struct stream *s, uint64_t psn, uint32_t n)
-{
-	if (s->vague) {
-		s->expected = MAX(s->hi, psn + n);
-		s->counted = false;
-		return;
-	}
-	if (psn == s->expected) {
-		s->gap_sure = true;
-		s->messages += v->op->flags & PKT_LAST || v->op->kind == PKT_KIND_READ_REQ ||
-			       v->op->kind == PKT_KIND_ATOMIC;
-	}
-	if (psn > s->expected) {
-		s->c.out_of_order++;
-		if (!s->gap && s->gap_sure) {
-			s->gap = true;
-			s->gap_psn = s->expected;
-			s->c.gaps++;
-		}
-		return;
-	}
-	s->c.duplicates += psn < s->expected;
-	if (psn == s->expected)
-		s->gap = false;
-	s->expected = MAX(s->expected, psn + n);
-}
-
-static void follow_psn(struct oracle *o, struct stream *s, uint64_t psn, uint32_t n)
-{
-	if (psn > s->hi && s->local_req && !s->vague)
-		oracle_broken(o, ORACLE_REQ_PSN, "PSN %u follows PSN %u", low24(psn), low24(s->hi - 1));
-	if (psn < s->hi) {
-		s->c.retransmitted++;
-		s->c.turns += psn != s->run;
-	}
-	follow_expected(o->v, s, psn, n);
-	s->run = psn + n;
-	s->hi = MAX(s->hi, psn + n);
-}
-
-void oracle_request(struct oracle *o, struct stream *s)
-{
-	const struct pkt_view *v = o->v;
-	uint64_t psn = psn_near(s->hi, v->psn);
-
-	s->c.requests++;
-	if ((v->op->flags & (PKT_PAYLOAD | PKT_LAST)) == PKT_PAYLOAD)
-		learn_mtu(o, s, v->payload_len);
-	if (s->loose && psn >= s->hi) {
-		if (psn == s->hi)
-			settle(s, s->loose, 1);
-		s->loose = NULL;
-	}
-	if (psn < s->base && !s->acked)
-		began_earlier(s, psn);
-	if (s->turn)
-		check_turn(o, s, psn);
-	if (s->nak_seen && psn == s->nak_psn)
-		s->nak_again = true;
-	follow_psn(o, s, psn, note_request(o, s, psn));
-}
 
 /* Is it a PSN of a READ of unknown size? It may be. */
 static bool in_vague_read(struct oracle *o, struct stream *s, uint64_t psn)
@@ -340,7 +42,7 @@ enum oracle_match oracle_could_answer(struct oracle *o, struct stream *s)
 /* Everything below `end` is acknowledged, or answered: what the requester makes of it. */
 static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 {
-	struct ask *a = first_open(o, s);
+	struct ask *a = ask_first_open(o, s);
 
 	if (end > s->una || !s->acked)
 		s->una = end;
@@ -353,13 +55,13 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 	if (s->turn && s->una > s->turn_psn)
 		turn_settled(s);
 	if (s->vague)
-		clear_vague(s);
+		stream_clear_vague(s);
 }
 
 /* A READ or atomic response of that PSN arrived: if it is the one awaited, the requester takes it. */
 static void answered(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
-	if (first_open(o, s) == a && psn == a->next) {
+	if (ask_first_open(o, s) == a && psn == a->next) {
 		a->next = psn + 1;
 		if (a->npsn && a->next == a->psn + a->npsn)
 			ask_done(s, a);
@@ -417,7 +119,7 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	s->c.naks_seq++;
 	if (psn < s->base && !s->acked)
-		began_earlier(s, psn);
+		stream_began_earlier(s, psn);
 	if (s->acked && psn < s->una)
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but PSN %u was acknowledged",
 			      low24(psn), low24(s->una - 1));
@@ -550,7 +252,7 @@ static void check_read_response(struct oracle *o, struct stream *s, uint64_t psn
 
 	s->c.read_responses++;
 	if (!(v->op->flags & PKT_LAST))
-		learn_mtu(o, s, v->payload_len);
+		stream_learn_mtu(o, s, v->payload_len);
 	a = ask_find(o, s, psn);
 	if (!a || a->atomic) {
 		if (!s->lapsed && psn >= s->base && s->mtu)
@@ -559,7 +261,7 @@ static void check_read_response(struct oracle *o, struct stream *s, uint64_t psn
 		return;
 	}
 	if (!a->npsn && v->op->flags & PKT_FIRST && v->op->flags & PKT_LAST)
-		settle(s, a, 1);
+		ask_settle(s, a, 1);
 	check_read_order(o, s, a, psn);
 	check_read_shape(o, s, a, psn);
 	s->resp_next = psn + 1;

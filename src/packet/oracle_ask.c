@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * READs and atomics of a stream: a ring of the last ones. How many PSNs a READ takes, depends on the path MTU, which the first packet that is not
+ * the last of its message tells; until then it is vague what is missing.
+ */
+#include "packet/oracle_int.h"
+
+struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	for (uint32_t i = 0; i < o->opts.max_reads; i++) {
+		struct ask *a = &s->asks[i];
+
+		if (a->used && psn >= a->psn && psn < a->psn + (a->npsn ? a->npsn : 1))
+			return a;
+	}
+	return NULL;
+}
+
+/* If it is the newest request, so is the end of what was sent. */
+void ask_settle(struct stream *s, struct ask *a, uint32_t npsn)
+{
+	a->npsn = npsn;
+	if (s->loose != a)
+		return;
+	if (s->run == s->hi)
+		s->run = a->psn + npsn;
+	s->hi = s->expected = MAX(s->hi, a->psn + npsn);
+	s->loose = NULL;
+}
+
+/*
+ * As long as READs of unknown size were sent, nobody can tell where requests are missing. Away from the
+ * responder's end it is enough to know their sizes: `expected` may be too high there.
+ */
+void stream_clear_vague(struct stream *s)
+{
+	if (!s->mtu || (s->local_resp && s->una != s->hi))
+		return;
+	s->expected = s->hi;
+	s->gap = s->vague = false;
+	s->gap_sure = true;
+}
+
+void stream_learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu)
+{
+	if (s->mtu || mtu < 256 || mtu > PKT_MAX_PAYLOAD || mtu & (mtu - 1))
+		return;
+	s->mtu = mtu;
+	for (uint32_t i = 0; i < o->opts.max_reads; i++) {
+		if (s->asks[i].used && !s->asks[i].npsn)
+			ask_settle(s, &s->asks[i], read_packets(s->asks[i].len, mtu));
+	}
+	stream_clear_vague(s);
+	if (s->peer && s->peer->started)
+		stream_learn_mtu(o, s->peer, mtu);
+}
+
+void ask_note_start(struct ask *a, uint64_t psn)
+{
+	a->asked++;
+	a->start[a->starts++ % STARTS] = psn;
+}
+
+bool ask_named(const struct ask *a, uint64_t psn)
+{
+	if (a->starts > STARTS)
+		return true;
+	for (uint32_t i = 0; i < a->starts; i++) {
+		if (a->start[i] == psn)
+			return true;
+	}
+	return false;
+}
+
+struct ask *ask_first_open(struct oracle *o, struct stream *s)
+{
+	struct ask *first = NULL;
+
+	for (uint32_t i = 0, left = s->open; left && i < o->opts.max_reads; i++) {
+		struct ask *a = &s->asks[i];
+
+		if (!a->used || a->done)
+			continue;
+		left--;
+		if (!first || a->psn < first->psn)
+			first = a;
+	}
+	return first;
+}
+
+void ask_done(struct stream *s, struct ask *a)
+{
+	if (!a->done) {
+		a->done = true;
+		s->open--;
+	}
+}
+
+struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn)
+{
+	const struct pkt_view *v = o->v;
+	struct ask *a = &s->asks[s->asks_at];
+
+	s->asks_at = (s->asks_at + 1) % o->opts.max_reads;
+	if (a->used && !a->done) {
+		s->lapsed = true;
+		s->open--;
+	}
+	if (s->loose == a)
+		s->loose = NULL;
+	if (s->resp_ask == a)
+		s->resp = false;
+	*a = (struct ask){.psn = psn, .next = psn, .va = v->va, .rkey = v->rkey, .used = true};
+	a->atomic = v->op->kind == PKT_KIND_ATOMIC;
+	a->len = a->atomic ? 8 : v->dmalen;
+	if (a->atomic || a->len <= 256)
+		a->npsn = 1;
+	else if (s->mtu)
+		a->npsn = read_packets(a->len, s->mtu);
+	s->open++;
+	ask_note_start(a, psn);
+	return a;
+}
