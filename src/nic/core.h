@@ -24,11 +24,9 @@
 #include "nic/nic.h"
 #include "packet/headers.h"
 
-/* Packets a QP may send in one go before the next QP gets its turn, and READ responses alike. */
-#define NIC_TX_BURST   32
-#define NIC_RESP_BURST 32
+#define NIC_RESP_BURST 32 /* READ responses a QP may send in one go before the next has its turn */
 /* Private copies of WQEs a QP keeps at most: fetched and not yet retired. */
-#define NIC_SQ_WINDOW 256
+#define NIC_SQ_WINDOW 512
 /* IBA 9.7.7.3.1 bounds outstanding PSNs to half the number space. */
 #define NIC_PSN_WINDOW ((1u << 23) - 1)
 /* Ask for an acknowledgement at least this often inside a message (rxe stops at 128 unacknowledged). */

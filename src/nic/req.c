@@ -5,6 +5,8 @@
  */
 #include "nic/tx.h"
 
+#define GATHER_BEHIND 8 /* requests under way behind which others may wait */
+
 /* Op-code of packet `pkt` of a SEND, WRITE or call. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
 static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 {
@@ -273,10 +275,41 @@ bool req_idle(struct nic_qp *qp)
 	return false;
 }
 
+/*
+ * On a port whose flush is a system call: few requests, while enough are under way for their ACKs to come soon, wait until an ACK makes
+ * more room or the program has posted more; then they leave together (the idea is Nagle's, RFC 896). How many is a quarter of what may be
+ * under way, so that the pipe does not run dry meanwhile.
+ */
+static bool gathers(const struct nic_qp *qp)
+{
+	const struct qp_sq *sq = &qp->sq;
+	uint32_t most = qp->pu->ports[qp->port].port->gather, batch, few, posted, room;
+
+	if (!most || sq->next != sq->fetched || qp->state != NIC_QPS_RTS)
+		return false;
+	batch = sq->window / 4 < most ? sq->window / 4 : most;
+	few = batch / 4 < GATHER_BEHIND ? GATHER_BEHIND : batch / 4;
+	if (sq->next - sq->una < few)
+		return false;
+	posted = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
+	room = sq->window - sq->copies;
+	return (posted < room ? posted : room) < batch;
+}
+
+/* As req_idle(): with what is posted now the QP waits; a doorbell has it looked at again, as an ACK has. */
+static bool req_gather(struct nic_qp *qp)
+{
+	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
+	if (gathers(qp))
+		return true;
+	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);
+	return false;
+}
+
 enum req_result req_run(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
-	unsigned budget = NIC_TX_BURST;
+	struct req_burst burst = req_burst(qp);
 
 	if (unlikely(qp->state == NIC_QPS_ERR)) {
 		sq_flush(qp);
@@ -297,7 +330,9 @@ enum req_result req_run(struct nic_qp *qp)
 		return REQ_MORE;
 	if (qp->loop)
 		return loop_run(qp);
-	while (budget--) {
+	if (gathers(qp) && req_gather(qp))
+		return wait_for(qp, BLOCK_PSN);
+	while (req_goes_on(qp, &burst)) {
 		struct sq_entry *e;
 		enum req_result r;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One packet out: room in the port, then the ICRC over what was put there. */
+/* One packet out: room in the port, then the ICRC over what was put there; and how many in one go. */
 #ifndef ROOST_NIC_TX_H
 #define ROOST_NIC_TX_H
 
@@ -48,6 +48,31 @@ static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 	for (uint32_t i = 0; i < pad; i++)
 		p[n + i] = 0;
 	return pad;
+}
+
+/*
+ * Packets a QP may send in one go before the next QP gets its turn. More of them, but not more bytes, by a
+ * port that gathers.
+ */
+#define NIC_TX_BURST 32
+#define NIC_TX_BYTES (NIC_TX_BURST * 4096u)
+
+/* What is left of a QP's turn to send. */
+struct req_burst {
+	uint32_t packets;
+	uint64_t end; /* sent_bytes of the PU */
+};
+
+static inline struct req_burst req_burst(const struct nic_qp *qp)
+{
+	uint32_t gather = qp->pu->ports[qp->port].port->gather;
+
+	return (struct req_burst){gather ? gather : NIC_TX_BURST, qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
+}
+
+static inline bool req_goes_on(const struct nic_qp *qp, struct req_burst *burst)
+{
+	return burst->packets-- && qp->pu->ctr.sent_bytes < burst->end;
 }
 
 #endif

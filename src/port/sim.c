@@ -511,6 +511,7 @@ struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane,
 	p->base.mtu = s->params.mtu ? s->params.mtu : PKT_MAX_PAYLOAD;
 	p->base.window = s->params.window;
 	p->base.read_window = s->params.read_window;
+	p->base.gather = s->params.gather;
 	p->base.medium = 1; /* one link for all */
 	p->base.fd = p->base.ctl_fd = -1;
 	p->base.lane = (uint8_t)lane;

@@ -15,7 +15,8 @@ struct sim_params {
 	uint64_t delay_ns;		    /* one way */
 	uint64_t jitter_ns;		    /* added, uniform; keeps order unless reorder strikes */
 	uint64_t bytes_per_us;		    /* serialization, per sending port; 0: none */
-	uint32_t window, read_window;	    /* as struct port reports them */
+	uint32_t window, read_window;	    /* as struct port reports them, */
+	uint16_t gather;		    /* and this too */
 	uint32_t mtu;			    /* 0: 4096 */
 	bool hints;			    /* who sends to nobody is told, as by an ICMP error */
 	bool readers;			    /* a port knows who reads, as on one machine */

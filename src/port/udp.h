@@ -45,6 +45,8 @@
 #define UDP_STAGE_ALIGN 64
 /* So much staged is sent before a new group is begun, so that the receiver works while the rest is built. */
 #define UDP_BATCH_BYTES (56u << 10)
+/* Requests of 64 bytes by lists of 32: 1.4 million/s without, 2.3 with 64, 2.7 with 128, no more with 256. */
+#define UDP_GATHER	128
 #define UDP_STAGE_BYTES (UDP_BATCH_BYTES + (64u << 10))
 
 /* A receive buffer holds the longest datagram; the skew keeps buffers from sharing the same few cache sets. */
