@@ -309,7 +309,7 @@ static bool req_gather(struct nic_qp *qp)
 enum req_result req_run(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
-	struct req_burst burst = req_burst(qp);
+	struct tx_burst burst = tx_burst(qp);
 
 	if (unlikely(qp->state == NIC_QPS_ERR)) {
 		sq_flush(qp);
@@ -332,7 +332,7 @@ enum req_result req_run(struct nic_qp *qp)
 		return loop_run(qp);
 	if (gathers(qp) && req_gather(qp))
 		return wait_for(qp, BLOCK_PSN);
-	while (req_goes_on(qp, &burst)) {
+	while (tx_goes_on(qp, &burst)) {
 		struct sq_entry *e;
 		enum req_result r;
 

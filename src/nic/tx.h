@@ -58,19 +58,19 @@ static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 #define NIC_TX_BYTES (NIC_TX_BURST * 4096u)
 
 /* What is left of a QP's turn to send. */
-struct req_burst {
+struct tx_burst {
 	uint32_t packets;
 	uint64_t end; /* sent_bytes of the PU */
 };
 
-static inline struct req_burst req_burst(const struct nic_qp *qp)
+static inline struct tx_burst tx_burst(const struct nic_qp *qp)
 {
 	uint32_t gather = qp->pu->ports[qp->port].port->gather;
 
-	return (struct req_burst){gather ? gather : NIC_TX_BURST, qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
+	return (struct tx_burst){gather ? gather : NIC_TX_BURST, qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
 }
 
-static inline bool req_goes_on(const struct nic_qp *qp, struct req_burst *burst)
+static inline bool tx_goes_on(const struct nic_qp *qp, struct tx_burst *burst)
 {
 	return burst->packets-- && qp->pu->ctr.sent_bytes < burst->end;
 }

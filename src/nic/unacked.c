@@ -82,9 +82,9 @@ static enum req_result step(struct nic_qp *qp, struct sq_entry *e)
 enum req_result unacked_run(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
-	struct req_burst burst = req_burst(qp);
+	struct tx_burst burst = tx_burst(qp);
 
-	while (req_goes_on(qp, &burst)) {
+	while (tx_goes_on(qp, &burst)) {
 		enum req_result r;
 
 		if (unlikely(qp->state == NIC_QPS_SQE)) {
