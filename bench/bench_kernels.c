@@ -14,7 +14,7 @@
 #include "runs.h"
 
 #define SLICES	  5u
-#define MAX_RATES 16
+#define MAX_RATES 24
 
 struct kern_options kern = {.point_ns = 100000000};
 

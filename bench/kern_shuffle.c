@@ -3,7 +3,10 @@
  * bench-kernels shuffle: 8-byte tuples into 1024 partitions of the server's memory, by radix. The kernel does it as they come in; software does it at the
  * client, by the same loop into memory of its own, and WRITEs each partition then; a plain WRITE does not do it. Both need to know how much each
  * partition will take, so that is not timed. Sizes are MiB.
+ *
+ * Into 512 partitions by shuffle-out, which does it at the client while tuples leave, in WRITEs of a path MTU; and by software, as before.
  */
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +19,7 @@
 #include "roost/shuffle.h"
 
 #define PARTS	  1024u
+#define OUT_PARTS 512u /* with two buffers of 4 KiB each: all of ROOST_SHUFFLE_OUT_ROOM */
 #define MIB	  (1ull << 20)
 #define MAX_MIB	  1024u
 #define MIN_MIB	  128u
@@ -27,13 +31,15 @@
 #define BARE	  1u
 #define FIG_RATE  1u
 
-/* Client: | tuples | software's partitions | the table | a piece to look at |. Server: | table | partitions |. */
+/* Client: | tuples | software's partitions | the table | shuffle-out's | a piece to look at |. Server: | table | partitions |. */
 #define CLIENT_OUT   (MAX_MIB * MIB)
 #define CLIENT_TABLE (CLIENT_OUT + OUT_LEN)
-#define CLIENT_LOOK  (CLIENT_TABLE + TABLE_LEN)
+#define CLIENT_AIM   (CLIENT_TABLE + TABLE_LEN)
+#define CLIENT_LOOK  (CLIENT_AIM + OUT_PARTS * sizeof(struct roost_shuffle_target))
 
-static const struct roost_shuffle_params how = {.partitions = PARTS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
+static struct roost_shuffle_params how = {.partitions = PARTS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 
+static unsigned lent; /* the number of the queue pair that shuffle-out has */
 static uint64_t at[PARTS];
 static struct shuffle_bounds bounds[PARTS];
 static uint8_t lines[PARTS * ROOST_SHUFFLE_LINE] __attribute__((aligned(ROOST_SHUFFLE_LINE)));
@@ -46,7 +52,7 @@ static int put(void *ctx, uint64_t va, const void *buf, uint32_t len)
 
 static struct shuffle_work work_on(const struct roost_shuffle_part *table)
 {
-	for (unsigned i = 0; i < PARTS; i++) {
+	for (unsigned i = 0; i < how.partitions; i++) {
 		at[i] = bounds[i].from = table[i].addr;
 		bounds[i].end = table[i].addr + table[i].len;
 	}
@@ -55,7 +61,7 @@ static struct shuffle_work work_on(const struct roost_shuffle_part *table)
 
 static void flush_all(struct shuffle_work *w)
 {
-	for (unsigned i = 0; i < PARTS; i++)
+	for (unsigned i = 0; i < how.partitions; i++)
 		if (shuffle_flush(w, i))
 			duo_fail("shuffle: a partition has no room");
 	dma_fence();
@@ -131,13 +137,13 @@ static double by_write(struct duo *c, unsigned mib)
 /* Some of what came must be there. */
 static void look(struct duo *c, const struct roost_shuffle_part *table)
 {
-	for (unsigned part = 0; part < PARTS; part += 101) {
+	for (unsigned part = 0; part < how.partitions; part += 101) {
 		uint64_t key;
 
 		duo_read(c, CLIENT_LOOK, table[part].addr, PIECE);
 		for (unsigned i = 0; i < PIECE; i += 8) {
 			memcpy(&key, c->mem + CLIENT_LOOK + i, 8);
-			if (key % PARTS != part)
+			if (key % how.partitions != part)
 				duo_fail("shuffle: a tuple is in the wrong partition");
 		}
 	}
@@ -187,7 +193,7 @@ static double by_software(struct duo *c, unsigned mib)
 	if (shuffle_best(&how)(&w, c->mem, mib * MIB / 8))
 		duo_fail("shuffle: a partition has no room");
 	flush_all(&w);
-	for (unsigned i = 0; i < PARTS; i++) {
+	for (unsigned i = 0; i < how.partitions; i++) {
 		while (c->outstanding == DUO_DEPTH / 2)
 			duo_reap(c);
 		duo_post(c, IBV_WR_RDMA_WRITE, here[i].addr - (uintptr_t)c->mem, there[i].addr,
@@ -200,6 +206,55 @@ static double by_software(struct duo *c, unsigned mib)
 	return rate;
 }
 
+/* The same into OUT_PARTS. */
+static double by_software_out(struct duo *c, unsigned mib)
+{
+	double rate;
+
+	how.partitions = OUT_PARTS;
+	rate = by_software(c, mib);
+	how.partitions = PARTS;
+	return rate;
+}
+
+static double by_kernel_out(struct duo *c, unsigned mib)
+{
+	struct roost_shuffle_part *there = (void *)(c->mem + CLIENT_TABLE);
+	struct roost_shuffle_target *table = (void *)(c->mem + CLIENT_AIM);
+	struct roost_shuffle_out_params p;
+	struct roost_shuffle_out_result result;
+	struct roost_run *run;
+	struct roost_place_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
+				     .params = &p,
+				     .params_len = sizeof(p),
+				     .mr = c->mr,
+				     .reply = &result,
+				     .room = sizeof(result)};
+	struct roost_result r;
+	uint64_t start;
+	double rate;
+	int rc;
+
+	how.partitions = OUT_PARTS;
+	p = roost_shuffle_out_params(table, &how, 4096);
+	lay_out(c, mib, server_out(c), there);
+	for (unsigned i = 0; i < OUT_PARTS; i++)
+		table[i] = (struct roost_shuffle_target){there[i].addr, there[i].len, c->rkey, lent, 0};
+	start = duo_ns();
+	run = roost_run_start(c->ctx, &a, c->mem, mib * MIB);
+	if (!run)
+		duo_fail("shuffle: shuffle-out does not start");
+	while ((rc = roost_run_poll(run, &r)) == EAGAIN)
+		;
+	if (rc || r.status)
+		duo_fail("shuffle: shuffle-out ends with status %u", r.status);
+	rate = gbps(mib, start);
+	roost_run_end(run);
+	look(c, there);
+	how.partitions = PARTS;
+	return rate;
+}
+
 static double by_bare_loop(struct duo *c, unsigned mib)
 {
 	duo_phase(c, BARE);
@@ -209,7 +264,7 @@ static double by_bare_loop(struct duo *c, unsigned mib)
 
 static void client(struct duo *c)
 {
-	struct kern_rate ways[16];
+	struct kern_rate ways[24];
 	unsigned n = 0;
 	struct rng rng;
 
@@ -220,10 +275,15 @@ static void client(struct duo *c)
 		memcpy(c->mem + i, &key, 8);
 	}
 	kern_make_caller(c, 1, 64);
+	kern_deploy(c, "shuffle-out");
+	if (roost_kernel_lend(c->ctx, ROOST_SHUFFLE_OUT_OP, c->qp, NULL, &lent))
+		duo_fail("shuffle: can't lend the queue pair");
 	for (unsigned mib = MIN_MIB; mib <= MAX_MIB; mib *= 2) {
 		ways[n++] = (struct kern_rate){"WRITE", by_write, mib};
 		ways[n++] = (struct kern_rate){"kernel", by_kernel, mib};
 		ways[n++] = (struct kern_rate){"software, WRITE", by_software, mib};
+		ways[n++] = (struct kern_rate){"shuffle-out into 512", by_kernel_out, mib};
+		ways[n++] = (struct kern_rate){"software, WRITE into 512", by_software_out, mib};
 	}
 	ways[n++] = (struct kern_rate){"bare loop", by_bare_loop, MIN_MIB};
 	kern_rates(c, "shuffle", ways, n, 1, "gbps");

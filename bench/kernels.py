@@ -162,6 +162,9 @@ def bars(f):
         software = shuffle.of('software, WRITE', mib, 'gbps')
         yield (f'shuffle of {mib} MiB by kernel against software and WRITE', share(shuffle.of('kernel', mib, 'gbps'), software), 'times',
                ('software, WRITE', software, 'Gbit/s'), 'at least twice', lambda v: v >= 2)
+    software = shuffle.of('software, WRITE into 512', 128, 'gbps')
+    yield ('shuffle-out of 128 MiB into 512 partitions against software and WRITE',
+           share(shuffle.of('shuffle-out into 512', 128, 'gbps'), software), 'times', ('software, WRITE', software, 'Gbit/s'), '', None)
     yield ('kernels that nobody calls: instructions for a WRITE', f.of('kernels-unused'), '%',
            ('', None, ''), 'under 2%', lambda v: v < 2)
 
@@ -249,6 +252,6 @@ def section(f):
             ('Consistent read, no failures', latency_table(f, 'object', 'object', ['READ', 'kernel', 'READ, check'], 0)),
             ('Consistent read, failures', failure_table(f)),
             ('Walks through 512 MiB, 32 elements each', rate_table(f, 'walk', 'way, in flight', 'walks/s', 'rate')),
-            ('Shuffle into 1024 partitions, 8-byte tuples', rate_table(f, 'shuffle', 'way, MiB', 'Gbit/s', 'gbps')),
+            ('Shuffle into 1024 partitions, or 512, 8-byte tuples', rate_table(f, 'shuffle', 'way, MiB', 'Gbit/s', 'gbps')),
             ('hll, precision 14', rate_table(f, 'hll', 'way', 'Gbit/s', 'gbps'))):
         yield from ('', f'### {title}', '', *table)

@@ -4,12 +4,10 @@
  * partitions are more than a call's state: a call takes one of ROOST_SHUFFLE_CALLS benches, of which the pages are there that were ever used.
  */
 #include <endian.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/spin.h"
+#include "kernels/benches.h"
 #include "kernels/builtin.h"
 #include "kernels/shuffle_loop.h"
 
@@ -23,12 +21,7 @@ struct bench {
 	struct shuffle_bounds bounds[PARTS];
 } __attribute__((aligned(ROOST_SHUFFLE_LINE)));
 
-struct shop {
-	struct spin lock; /* to take a bench and to give it back: once a call */
-	uint32_t taken;	  /* a bit for each */
-	struct bench *bench;
-};
-_Static_assert(ROOST_SHUFFLE_CALLS <= 32, "a bit for each bench");
+_Static_assert(ROOST_SHUFFLE_CALLS <= BENCHES_MAX && sizeof(struct bench) % 64 == 0, "benches.h");
 
 struct shuffle {
 	struct shuffle_work w;
@@ -44,31 +37,12 @@ struct shuffle {
 	struct roost_shuffle_part part[CHUNK]; /* of the table in the region */
 };
 
-static struct bench *take_bench(struct shop *shop)
-{
-	struct bench *b = NULL;
-	unsigned i;
-
-	spin_lock(&shop->lock);
-	i = (unsigned)__builtin_ctz(~shop->taken);
-	if (i < ROOST_SHUFFLE_CALLS) {
-		shop->taken |= 1u << i;
-		b = &shop->bench[i];
-	}
-	spin_unlock(&shop->lock);
-	return b;
-}
-
 static void give_back(struct roost_call *c)
 {
-	struct shop *shop = c->self;
 	struct shuffle *s = c->state;
 
-	if (!s->bench)
-		return;
-	spin_lock(&shop->lock);
-	shop->taken &= ~(1u << (s->bench - shop->bench));
-	spin_unlock(&shop->lock);
+	if (s->bench)
+		benches_give(c->self, s->bench);
 	s->bench = NULL;
 }
 
@@ -244,7 +218,7 @@ static enum roost_next payload(struct roost_call *c)
 	if (!fits(s, c->total))
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 	if (!s->bench) {
-		s->bench = take_bench(c->self);
+		s->bench = benches_take(c->self);
 		if (!s->bench)
 			ROOST_FAIL(c, ROOST_SHUFFLE_BUSY);
 		set_up(s);
@@ -283,25 +257,7 @@ static enum roost_next payload(struct roost_call *c)
 
 static int start(void **self)
 {
-	struct shop *shop = calloc(1, sizeof(*shop));
-
-	if (!shop)
-		return -ENOMEM;
-	shop->bench = mem_alloc_pages(ROOST_SHUFFLE_CALLS * sizeof(*shop->bench));
-	if (!shop->bench) {
-		free(shop);
-		return -ENOMEM;
-	}
-	*self = shop;
-	return 0;
-}
-
-static void stop(void *self)
-{
-	struct shop *shop = self;
-
-	mem_free_pages(shop->bench, ROOST_SHUFFLE_CALLS * sizeof(*shop->bench));
-	free(shop);
+	return benches_start(ROOST_SHUFFLE_CALLS, sizeof(struct bench), self);
 }
 
 const struct roost_kernel kernel_shuffle = {
@@ -311,7 +267,7 @@ const struct roost_kernel kernel_shuffle = {
 	.op = ROOST_SHUFFLE_OP,
 	.state_size = sizeof(struct shuffle),
 	.start = start,
-	.stop = stop,
+	.stop = benches_stop,
 	.params = params,
 	.payload = payload,
 	.cut = give_back,

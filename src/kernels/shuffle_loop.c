@@ -31,11 +31,6 @@ parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, u
 	}
 }
 
-void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t *part)
-{
-	parts(p, tuples, n, p->tuple, part);
-}
-
 /* The tuples of a partition up to `at` go to memory. */
 static enum shuffle_end flush(struct shuffle_work *w, uint32_t part, uint64_t at)
 {
@@ -133,12 +128,55 @@ AVX2 static inline __m256i hash4(__m256i x)
 	return _mm256_srli_epi64(mix64_4(x), 32);
 }
 
+/* What finds partitions of keys, in vectors. */
+struct finder {
+	__m256i mask, count;
+	__m128i shift;
+	bool radix;
+};
+
+AVX2 static inline struct finder finder_of(const struct roost_shuffle_params *p)
+{
+	return (struct finder){_mm256_set1_epi64x(p->partitions - 1), _mm256_set1_epi64x(p->partitions),
+			       _mm_cvtsi32_si128(p->shift), p->how == ROOST_SHUFFLE_RADIX};
+}
+
+/* The partitions of four. */
+AVX2 static inline void find4(const struct finder *f, __m256i key, uint32_t *part)
+{
+	__m256i to;
+
+	if (f->radix)
+		to = _mm256_and_si256(_mm256_srl_epi64(key, f->shift), f->mask);
+	else
+		to = _mm256_srli_epi64(_mm256_mul_epu32(hash4(key), f->count), 32);
+	to = _mm256_permutevar8x32_epi32(to, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
+	_mm_storeu_si128((__m128i *)part, _mm256_castsi256_si128(to));
+}
+
+/* Those of tuples of 8 bytes, in fours; returns how many that are. */
+AVX2 static uint32_t parts_8(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n,
+			     uint32_t *part)
+{
+	const struct finder f = finder_of(p);
+	uint32_t i;
+
+	for (i = 0; i + 4 <= n; i += 4)
+		find4(&f, _mm256_loadu_si256((const __m256i *)(tuples + 8 * i)), part + i);
+	return i;
+}
+
+void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t *part)
+{
+	uint32_t done = p->tuple == 8 && __builtin_cpu_supports("avx2") ? parts_8(p, tuples, n, part) : 0;
+
+	parts(p, tuples + (size_t)done * p->tuple, n - done, p->tuple, part + done);
+}
+
 /* Tuples of 8 bytes: their partitions by vectors, a batch at a time. */
 AVX2 static enum shuffle_end avx2_8(struct shuffle_work *w, const uint8_t *tuples, size_t n)
 {
-	const struct roost_shuffle_params p = w->p;
-	const __m256i mask = _mm256_set1_epi64x(p.partitions - 1), count = _mm256_set1_epi64x(p.partitions);
-	const __m128i shift = _mm_cvtsi32_si128(p.shift);
+	const struct finder f = finder_of(&w->p);
 
 	for (; n >= BATCH; n -= BATCH, tuples += 8 * BATCH) {
 		uint64_t key[BATCH] __attribute__((aligned(32)));
@@ -146,15 +184,10 @@ AVX2 static enum shuffle_end avx2_8(struct shuffle_work *w, const uint8_t *tuple
 		enum shuffle_end end;
 
 		for (unsigned i = 0; i < BATCH; i += 4) {
-			__m256i k = _mm256_loadu_si256((const __m256i *)(tuples + 8 * i)), to;
+			__m256i k = _mm256_loadu_si256((const __m256i *)(tuples + 8 * i));
 
-			if (p.how == ROOST_SHUFFLE_RADIX)
-				to = _mm256_and_si256(_mm256_srl_epi64(k, shift), mask);
-			else
-				to = _mm256_srli_epi64(_mm256_mul_epu32(hash4(k), count), 32);
+			find4(&f, k, &part[i]);
 			_mm256_store_si256((__m256i *)&key[i], k);
-			to = _mm256_permutevar8x32_epi32(to, _mm256_setr_epi32(0, 2, 4, 6, 0, 2, 4, 6));
-			_mm_store_si128((__m128i *)&part[i], _mm256_castsi256_si128(to));
 		}
 		end = move(w, part, (const uint8_t *)key, BATCH, 8);
 		if (unlikely(end))
@@ -169,6 +202,11 @@ shuffle_fn *shuffle_best(const struct roost_shuffle_params *p)
 }
 
 #else
+
+void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t *part)
+{
+	parts(p, tuples, n, p->tuple, part);
+}
 
 shuffle_fn *shuffle_best(const struct roost_shuffle_params *p)
 {

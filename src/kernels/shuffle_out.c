@@ -6,12 +6,10 @@
  *	batch of tuples -> buffer of its partition -- full --> WRITE to the partition's queue pair, the other buffer's turn
  */
 #include <endian.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/spin.h"
+#include "kernels/benches.h"
 #include "kernels/builtin.h"
 #include "kernels/shuffle_loop.h"
 
@@ -23,31 +21,32 @@
 
 struct target {
 	uint64_t addr, end; /* where the buffer that is being filled goes, and where its region ends */
-	uint64_t tuples;
+	uint64_t tuples;    /* that have left */
 	uint32_t rkey, qp;
-	uint32_t fill;	/* bytes in that buffer */
 	uint32_t op[2]; /* the last operation out of each buffer; 0: none yet */
 	uint32_t which;
 };
 
+/* What a tuple touches: where the next one goes, and how far: to the end of the buffer, or of what its region has room for. */
+struct lane {
+	uint8_t *at, *stop;
+};
+
 struct bench {
+	struct lane lane[PARTS];
 	uint8_t room[ROOST_SHUFFLE_OUT_ROOM];
 	struct target target[PARTS];
 } __attribute__((aligned(64)));
 
-struct shop {
-	struct spin lock; /* to take a bench and to give it back: once a call */
-	uint32_t taken;	  /* a bit for each */
-	struct bench *bench;
-};
-_Static_assert(ROOST_SHUFFLE_OUT_CALLS < 32, "a bit for each bench");
+_Static_assert(ROOST_SHUFFLE_OUT_CALLS <= BENCHES_MAX && sizeof(struct bench) % 64 == 0, "benches.h");
 
 struct shuffle_out {
 	struct roost_shuffle_params how; /* in the words of shuffle_loop.h */
 	uint64_t table;
 	uint32_t bytes; /* of a buffer */
 	struct bench *bench;
-	struct target *t;
+	uint32_t leaves;	 /* the partition whose buffer does */
+	uint32_t before;	 /* the operation to wait for */
 	uint32_t known;		 /* partitions whose entries are */
 	uint32_t flushed, told;	 /* at the end: partitions dealt with */
 	uint32_t taken;		 /* bytes of the piece */
@@ -58,34 +57,13 @@ struct shuffle_out {
 	struct roost_shuffle_target entry[CHUNK];
 };
 
-/* ---- benches ---- */
-
-static struct bench *take_bench(struct shop *shop)
-{
-	struct bench *b = NULL;
-	unsigned i;
-
-	spin_lock(&shop->lock);
-	i = (unsigned)__builtin_ctz(~shop->taken);
-	if (i < ROOST_SHUFFLE_OUT_CALLS) {
-		shop->taken |= 1u << i;
-		b = &shop->bench[i];
-	}
-	spin_unlock(&shop->lock);
-	return b;
-}
-
 /* Nothing is under way from there: the end waits for that, and so does whoever calls cut(). */
 static void give_back(struct roost_call *c)
 {
-	struct shop *shop = c->self;
 	struct shuffle_out *s = c->state;
 
-	if (!s->bench)
-		return;
-	spin_lock(&shop->lock);
-	shop->taken &= ~(1u << (s->bench - shop->bench));
-	spin_unlock(&shop->lock);
+	if (s->bench)
+		benches_give(c->self, s->bench);
 	s->bench = NULL;
 }
 
@@ -127,6 +105,21 @@ static uint32_t chunk_bytes(const struct shuffle_out *s, uint32_t from)
 	return chunk(s, from) * (uint32_t)sizeof(s->entry[0]);
 }
 
+/* The one that is being filled. */
+static uint8_t *buffer(const struct shuffle_out *s, uint32_t part)
+{
+	return s->bench->room + (2 * (size_t)part + s->bench->target[part].which) * s->bytes;
+}
+
+static void begin_buffer(struct shuffle_out *s, uint32_t part)
+{
+	const struct target *t = &s->bench->target[part];
+	uint64_t left = t->end - t->addr;
+	uint8_t *at = buffer(s, part);
+
+	s->bench->lane[part] = (struct lane){at, at + (left < s->bytes ? left : s->bytes)};
+}
+
 /* The entries that were read. False: they make no sense. */
 static bool learn(struct shuffle_out *s)
 {
@@ -138,8 +131,9 @@ static bool learn(struct shuffle_out *s)
 
 		if (len % s->how.tuple || addr + len < addr)
 			return false;
-		s->bench->target[s->known++] = (struct target){
+		s->bench->target[s->known] = (struct target){
 			.addr = addr, .end = addr + len, .rkey = le32toh(e->rkey), .qp = le32toh(e->qp)};
+		begin_buffer(s, s->known++);
 	}
 	return true;
 }
@@ -188,33 +182,37 @@ static void end_batch(struct shuffle_out *s, const struct roost_call *c)
 	s->whole = 0;
 }
 
-static uint8_t *buffer(const struct shuffle_out *s, const struct target *t)
+/* Moves tuples of the batch until a buffer is full: that of s->leaves. False: the batch is at its end; or s->status says why it is no use. */
+static inline __attribute__((always_inline)) bool move(struct shuffle_out *s, const uint8_t *own,
+						       uint32_t size)
 {
-	return s->bench->room + (2 * (size_t)(t - s->bench->target) + t->which) * s->bytes;
-}
+	struct lane *lanes = s->bench->lane;
+	uint32_t at = s->at, whole = s->whole;
 
-/* Moves tuples of the batch until a buffer is full: that of s->t. False: the batch is at its end; or s->status says why it is no use. */
-static bool move(struct shuffle_out *s, const struct roost_call *c)
-{
-	const uint8_t *own = c->scratch;
-	uint32_t size = s->how.tuple;
+	for (; at < whole; at++) {
+		struct lane *l = &lanes[s->part[at]];
+		uint8_t *to = l->at;
 
-	while (s->at < s->whole) {
-		struct target *t = &s->bench->target[s->part[s->at]];
-
-		if (unlikely(t->end - t->addr < t->fill + size)) {
+		if (unlikely(to == l->stop)) {
 			s->status = ROOST_SHUFFLE_FULL;
-			return false;
+			break;
 		}
-		memcpy(buffer(s, t) + t->fill, own + s->at++ * size, size);
-		t->fill += size;
-		t->tuples++;
-		if (t->fill == s->bytes) {
-			s->t = t;
+		memcpy(to, own + (size_t)at * size, size);
+		l->at = to += size;
+		if (unlikely(to == l->stop) && to == buffer(s, s->part[at]) + s->bytes) {
+			s->leaves = s->part[at];
+			s->at = at + 1;
 			return true;
 		}
 	}
+	s->at = at;
 	return false;
+}
+
+/* The same: tuples of 8 bytes by code of their own. */
+static bool move_on(struct shuffle_out *s, const struct roost_call *c)
+{
+	return s->how.tuple == 8 ? move(s, c->scratch, 8) : move(s, c->scratch, s->how.tuple);
 }
 
 /* Another one would take the place of the oldest one's status, which nobody has seen. */
@@ -223,29 +221,39 @@ static bool full(const struct roost_call *c)
 	return c->qp_posted - c->qp_done == ROOST_QP_OPS;
 }
 
-static enum roost_next send(struct shuffle_out *s, struct roost_call *c)
+static uint32_t filled(const struct shuffle_out *s, uint32_t part)
 {
-	return roost_qp_write(c, s->t->qp, s->t->addr, s->t->rkey, buffer(s, s->t), 0, s->t->fill);
+	return (uint32_t)(s->bench->lane[part].at - buffer(s, part));
 }
 
-/* The buffer of s->t is on its way. */
-static void sent(struct shuffle_out *s, const struct roost_call *c)
+static enum roost_next send(const struct shuffle_out *s, struct roost_call *c)
 {
-	struct target *t = s->t;
+	const struct target *t = &s->bench->target[s->leaves];
+
+	return roost_qp_write(c, t->qp, t->addr, t->rkey, buffer(s, s->leaves), 0, filled(s, s->leaves));
+}
+
+/* The buffer of s->leaves is on its way. Returns the last operation out of the other one, which is filled next. */
+static uint32_t sent(struct shuffle_out *s, const struct roost_call *c)
+{
+	struct target *t = &s->bench->target[s->leaves];
+	uint32_t len = filled(s, s->leaves);
 
 	t->op[t->which] = c->qp_posted;
-	t->addr += t->fill;
+	t->addr += len;
+	t->tuples += len / s->how.tuple;
 	s->result.writes++;
-	t->fill = 0;
 	t->which ^= 1;
+	begin_buffer(s, s->leaves);
+	return t->op[t->which];
 }
 
 /* The first partition from s->flushed on that has something in its buffer. */
 static bool next_rest(struct shuffle_out *s)
 {
 	while (s->flushed < s->how.partitions) {
-		s->t = &s->bench->target[s->flushed++];
-		if (s->t->fill)
+		s->leaves = s->flushed++;
+		if (filled(s, s->leaves))
 			return true;
 	}
 	return false;
@@ -268,7 +276,7 @@ static enum roost_next payload(struct roost_call *c)
 	if (!s->bench) {
 		if (!s->bytes || c->total % s->how.tuple) /* payload without parameters */
 			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
-		s->bench = take_bench(c->self);
+		s->bench = benches_take(c->self);
 		if (!s->bench)
 			ROOST_FAIL(c, ROOST_SHUFFLE_BUSY);
 	}
@@ -281,15 +289,15 @@ static enum roost_next payload(struct roost_call *c)
 	}
 	s->taken = 0;
 	while (!s->status && next_batch(s, c)) {
-		while (move(s, c)) {
+		while (move_on(s, c)) {
 			if (full(c))
 				ROOST_QP_WAIT(c, c->qp_done + 1);
 			if (!c->qp_failed) {
 				ROOST_WAIT(c, send(s, c));
-				sent(s, c);
+				s->before = sent(s, c);
 				/* Before the other buffer is filled, what went out of it has arrived. */
-				if (s->t->op[s->t->which])
-					ROOST_QP_WAIT(c, s->t->op[s->t->which]);
+				if (s->before)
+					ROOST_QP_WAIT(c, s->before);
 			}
 			if (c->qp_failed) {
 				s->status = ROOST_SHUFFLE_LOST;
@@ -331,25 +339,7 @@ static enum roost_next payload(struct roost_call *c)
 
 static int start(void **self)
 {
-	struct shop *shop = calloc(1, sizeof(*shop));
-
-	if (!shop)
-		return -ENOMEM;
-	shop->bench = mem_alloc_pages(ROOST_SHUFFLE_OUT_CALLS * sizeof(*shop->bench));
-	if (!shop->bench) {
-		free(shop);
-		return -ENOMEM;
-	}
-	*self = shop;
-	return 0;
-}
-
-static void stop(void *self)
-{
-	struct shop *shop = self;
-
-	mem_free_pages(shop->bench, ROOST_SHUFFLE_OUT_CALLS * sizeof(*shop->bench));
-	free(shop);
+	return benches_start(ROOST_SHUFFLE_OUT_CALLS, sizeof(struct bench), self);
 }
 
 const struct roost_kernel kernel_shuffle_out = {
@@ -360,7 +350,7 @@ const struct roost_kernel kernel_shuffle_out = {
 	.state_size = sizeof(struct shuffle_out),
 	.scratch_size = BATCH * ROOST_SHUFFLE_LINE,
 	.start = start,
-	.stop = stop,
+	.stop = benches_stop,
 	.params = params,
 	.payload = payload,
 	.cut = give_back,

@@ -141,6 +141,7 @@ static void every_tuple_once(void **state)
 		{{.partitions = 2000, .tuple = 32, .key = 16, .how = ROOST_SHUFFLE_HASH}, 1024, 3001},
 		{{.partitions = 5, .tuple = 128, .key = 120, .how = ROOST_SHUFFLE_HASH}, 256, 1001},
 		{RADIX(4, 0), 256, 1},
+		{{.partitions = 37, .tuple = 8, .how = ROOST_SHUFFLE_HASH}, 512, 7777},
 		{RADIX(4, 0), 256, 0},
 	};
 
