@@ -10,23 +10,31 @@
 
 #include <jansson.h>
 
+#include "base/mem.h"
 #include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/node_request.h"
 #include "cli/options.h"
 #include "cli/term.h"
+#include "cli/watch.h"
 #include "port/shm_dir.h"
 
 #define ANSWER_MS 30000 /* a kernel's start() may take its time */
 
-static bool json;
+static bool json, watching;
+static struct watch watch = {.every = 1};
 
-static const struct opt opts[] = {OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+static const struct opt opts[] = {OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S",
+					    "stat: again every S seconds, with rates", .min = 0.05,
+					    .max = 86400, .given = &watching),
+				  OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N",
+					    "watch: N times (until interrupted)", .min = 1, .max = 1e9),
+				  OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "kernel",
 	.synopsis = "list [NODE]\n"
-		    "stat [NODE]\n"
+		    "stat [--watch S] [NODE]\n"
 		    "load [NODE] FILE\n"
 		    "replace [NODE] FILE\n"
 		    "unload [NODE] KERNEL",
@@ -37,6 +45,7 @@ static const struct opt_command cmd = {
 		"version that they began with.",
 	.opts = opts,
 	.examples = "  roost kernel list\n"
+		    "  roost kernel stat --watch 1\n"
 		    "  roost kernel load 127.0.0.2 ./sum.so\n"
 		    "  roost kernel replace 127.0.0.2 ./sum2.so\n"
 		    "  roost kernel unload 127.0.0.2 sum\n",
@@ -141,7 +150,8 @@ static void list_row(struct table *t, const json_t *k)
 static const char *const stat_keys[] = {"calls",    "ended_ok",	 "ended_other", "bad_params",	"access",
 					"too_long", "bound",	 "faults",	"stuck",	"disabled",
 					"dropped",  "in_flight", "steps",	"payload_bytes"};
-#define STAT_COLUMNS (1 + sizeof(stat_keys) / sizeof(stat_keys[0]))
+#define WATCH_COLUMNS 8
+#define STAT_COLUMNS  (1 + sizeof(stat_keys) / sizeof(stat_keys[0]))
 
 static void stat_row(struct table *t, const json_t *k)
 {
@@ -151,6 +161,77 @@ static void stat_row(struct table *t, const json_t *k)
 	for (size_t i = 1; i < STAT_COLUMNS; i++)
 		cells[i] = number_of(k, stat_keys[i - 1], value[i]);
 	table_row(t, cells);
+}
+
+static uint64_t count_of(const json_t *k, const char *key)
+{
+	return (uint64_t)json_integer_value(json_object_get(k, key));
+}
+
+/* Calls that ended otherwise than their kernel wanted; a status of its own is no failure. */
+static uint64_t failed(const json_t *k)
+{
+	static const char *const keys[] = {"bad_params", "access", "too_long", "bound",
+					   "faults",	 "stuck",  "disabled", "dropped"};
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
+		sum += count_of(k, keys[i]);
+	return sum;
+}
+
+/* The same version of the same kernel. */
+static const json_t *find_kernel(const json_t *kernels, const json_t *like)
+{
+	const json_t *k;
+	size_t i;
+
+	json_array_foreach(kernels, i, k)
+	{
+		if (count_of(k, "op") == count_of(like, "op") &&
+		    count_of(k, "version") == count_of(like, "version"))
+			return k;
+	}
+	return NULL;
+}
+
+/* A second; one that stands there anew has counted from 0, and so has what counts less than before. */
+static const char *rate(char buf[40], uint64_t now, uint64_t was, double since)
+{
+	return since > 0 ? fmt_count(buf, 40, (uint64_t)((double)(now - (now < was ? 0 : was)) / since + 0.5))
+			 : NULL;
+}
+
+static void watch_row(struct table *t, const json_t *k, const json_t *before, double since)
+{
+	const char *cells[WATCH_COLUMNS] = {text_of(k, "name")};
+	char value[WATCH_COLUMNS][40];
+
+	cells[1] = number_of(k, "calls", value[1]);
+	cells[2] = rate(value[2], count_of(k, "calls"), count_of(before, "calls"), since);
+	cells[3] = fmt_count(value[3], sizeof(value[3]), failed(k));
+	cells[4] = rate(value[4], failed(k), failed(before), since);
+	cells[5] = number_of(k, "in_flight", value[5]);
+	cells[6] = rate(value[6], count_of(k, "steps"), count_of(before, "steps"), since);
+	cells[7] = rate(value[7], count_of(k, "payload_bytes"), count_of(before, "payload_bytes"), since);
+	table_row(t, cells);
+}
+
+static void show_rates(const json_t *node, const json_t *before, double since)
+{
+	static const char *const head[WATCH_COLUMNS] = {"kernel",  "calls",	     "calls/s",
+							"failed",  "failures/s",     "under way",
+							"steps/s", "payload bytes/s"};
+	struct table t;
+	json_t *k;
+	size_t i;
+
+	table_init(&t, WATCH_COLUMNS);
+	table_row(&t, head);
+	json_array_foreach(json_object_get(node, "kernels"), i, k)
+		watch_row(&t, k, find_kernel(json_object_get(before, "kernels"), k), since);
+	table_print(&t, stdout, 1u << 0);
+	table_free(&t);
 }
 
 static void show(const json_t *node, enum verb verb)
@@ -174,6 +255,12 @@ static void show(const json_t *node, enum verb verb)
 	}
 	table_print(&t, stdout, verb == LIST ? 1u << 0 | 1u << 3 : 1u << 0);
 	table_free(&t);
+}
+
+static void print_json(const json_t *o)
+{
+	json_dumpf(o, stdout, JSON_COMPACT);
+	putchar('\n');
 }
 
 /* ---- changing ---- */
@@ -226,12 +313,50 @@ static int change(int dirfd, const json_t *node, enum verb verb, const char *wor
 		else
 			rc = CLI_OK;
 	}
-	if (rc == CLI_OK && json) {
-		json_dumpf(o, stdout, JSON_COMPACT);
-		putchar('\n');
-	}
+	if (rc == CLI_OK && json)
+		print_json(o);
 	json_decref(o);
 	free(line);
+	return rc;
+}
+
+struct view {
+	int dirfd;
+	const char *where;
+	json_t *before;
+};
+
+/* A node that ends is the end of it. */
+static int look_again(void *ctx, double since, bool *end)
+{
+	struct view *v = ctx;
+	json_t *node = find_node(v->dirfd, v->where);
+
+	*end = !node;
+	if (!node)
+		return CLI_FAILED;
+	if (json) {
+		print_json(node);
+	} else {
+		watch_page(since);
+		show_rates(node, v->before, since);
+	}
+	json_decref(v->before);
+	v->before = node;
+	return CLI_OK;
+}
+
+static int run_watch(const char *where)
+{
+	char err[600];
+	struct view v = {.dirfd = shm_dir_open(err, sizeof(err)), .where = where};
+	int rc;
+
+	if (v.dirfd < 0)
+		return opt_failed(&cmd, "%s", err);
+	rc = watch_run(&watch, look_again, &v);
+	json_decref(v.before);
+	close(v.dirfd);
 	return rc;
 }
 
@@ -247,12 +372,10 @@ static int run(enum verb verb, const char *where, const char *what)
 	if (node && what) {
 		rc = change(dirfd, node, verb, what);
 	} else if (node) {
-		if (json) {
-			json_dumpf(node, stdout, JSON_COMPACT);
-			putchar('\n');
-		} else {
+		if (json)
+			print_json(node);
+		else
 			show(node, verb);
-		}
 		rc = CLI_OK;
 	}
 	json_decref(node);
@@ -280,5 +403,11 @@ int cmd_kernel(int argc, char **argv)
 				 verb == UNLOAD ? "a kernel's name, or its op-code" : "a shared object");
 	if (n > 2 + changes)
 		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
+	if (watching && verb != STAT)
+		return opt_usage(&cmd, "--watch is for stat");
+	if (watch.looks && !watching)
+		return opt_usage(&cmd, "--count says how often --watch looks: give both");
+	if (watching)
+		return run_watch(n == 2 ? argv[at + 1] : NULL);
 	return run(verb, n == 2 + changes ? argv[at + 1] : NULL, changes ? argv[argc - 1] : NULL);
 }

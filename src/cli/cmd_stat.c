@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -12,20 +11,19 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/stat_print.h"
-#include "cli/term.h"
+#include "cli/watch.h"
 #include "port/shm_dir.h"
 
 #define ANSWER_MS 2000
 
 static bool all, json, prometheus, watching;
-static double every = 1;
-static uint64_t looks;
+static struct watch watch = {.every = 1};
 
 static const struct opt opts[] = {
 	OPT_SWITCH("all", 'a', &all, "counters that are zero, too"),
-	OPT_VALUE("watch", 'w', OPT_NUMBER, &every, "S", "again every S seconds, with rates", .min = 0.05,
-		  .max = 86400, .given = &watching),
-	OPT_VALUE("count", 'n', OPT_COUNT, &looks, "N", "watch: N times (until interrupted)", .min = 1,
+	OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S", "again every S seconds, with rates",
+		  .min = 0.05, .max = 86400, .given = &watching),
+	OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N", "watch: N times (until interrupted)", .min = 1,
 		  .max = 1e9),
 	OPT_SWITCH("prometheus", 0, &prometheus, "in the text format of Prometheus"),
 	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout, everything in it"),
@@ -128,37 +126,27 @@ static void print(json_t *nics, const json_t *before, double since, int rc)
 	}
 }
 
+struct view {
+	int dirfd, n;
+	char **names;
+	json_t *before;
+};
+
 /* NICs come and go while we watch: neither ends it. */
-static int watch(int dirfd, char **names, int n)
+static int look_again(void *ctx, double since, bool *end)
 {
-	const struct timespec pause = {.tv_sec = (time_t)every,
-				       .tv_nsec = (long)((every - (double)(time_t)every) * 1e9)};
-	json_t *before = NULL;
-	uint64_t then = 0;
+	struct view *v = ctx;
 	int rc = CLI_OK;
+	json_t *nics = look(v->dirfd, v->names, v->n, &rc);
 
-	for (uint64_t i = 0; !looks || i < looks; i++) {
-		uint64_t now = clock_ns();
-		json_t *nics;
-
-		rc = CLI_OK;
-		nics = look(dirfd, names, n, &rc);
-		if (!nics)
-			break;
-		if (!json && isatty(STDOUT_FILENO))
-			printf("\033[H\033[J"); /* from the top of an empty screen */
-		else if (!json && i)
-			putchar('\n');
-		print(nics, before, (double)(now - then) / 1e9, rc);
-		if (fflush(stdout) != 0) /* nobody sees it any more */
-			looks = i + 1;
-		json_decref(before);
-		before = nics;
-		then = now;
-		if (!looks || i + 1 < looks)
-			nanosleep(&pause, NULL);
-	}
-	json_decref(before);
+	*end = !nics;
+	if (!nics)
+		return rc;
+	if (!json)
+		watch_page(since);
+	print(nics, v->before, since, rc);
+	json_decref(v->before);
+	v->before = nics;
 	return rc;
 }
 
@@ -172,13 +160,16 @@ int cmd_stat(int argc, char **argv)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (json && prometheus)
 		return opt_usage(&cmd, "--json and --prometheus are two forms of the same: choose one");
-	if (looks && !watching)
+	if (watch.looks && !watching)
 		return opt_usage(&cmd, "--count says how often --watch looks: give both");
 	dirfd = shm_dir_open(err, sizeof(err));
 	if (dirfd < 0)
 		return opt_failed(&cmd, "%s", err);
 	if (watching) {
-		rc = watch(dirfd, argv + at, argc - at);
+		struct view v = {dirfd, argc - at, argv + at, NULL};
+
+		rc = watch_run(&watch, look_again, &v);
+		json_decref(v.before);
 	} else {
 		nics = look(dirfd, argv + at, argc - at, &rc);
 		if (nics)

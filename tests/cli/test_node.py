@@ -122,6 +122,41 @@ def chosen():
         one_line_error(f'kernel {words}', run('kernel', *words), 2)
 
 
+def watched():
+    """Rates of calls while somebody calls; and what --watch is not for."""
+    where = addresses('shm')
+    node = Node(f'shm:{where[0]}', '--fill', '10', '--kernels', 'get,hll')
+    caller = subprocess.Popen(['sh', '-c', 'while :; do "$@"; done >/dev/null 2>&1', 'sh', ROOST, 'call', '--port', f'shm:{where[1]}', where[0],
+                               'get', '7'], start_new_session=True)
+    end = time.monotonic() + LIMIT
+    try:
+        while True:
+            r = run('kernel', 'stat', '--watch', '0.5', '--count', '3')
+            tables = [t.splitlines() for t in r.stdout.split('\n\n')]
+            rows = [t[1].split() for t in tables if len(t) == 3]
+            moved = len(rows) == 3 and len(rows[2]) == 8 and rows[2][2] != '0'
+            if moved or time.monotonic() > end:
+                break
+        check('watch: three looks, under one head', r.returncode == 0 and len(tables) == 3 and len({t[0] for t in tables}) == 1
+              and 'calls/s' in tables[0][0] and 'failures/s' in tables[0][0], r)
+        check('watch: rates, but for the first look', moved and rows[0][0] == 'get' and len(rows[0]) == 4, r)
+        check('watch: nobody calls hll, and nothing fails', tables[-1][2].split() == ['hll'] + 7 * ['0'] and rows[-1][3:5] == ['0', '0'], r)
+        check('watch: lines up', len({len(line) for line in tables[-1]}) == 1, r)
+        r = run('kernel', 'stat', '--watch', '0.05', '--count', '2', '--json')
+        looks = [json.loads(line) for line in r.stdout.splitlines()]
+        check('watch: as JSON, an object a look', r.returncode == 0 and [x['pid'] for x in looks] == [node.pid] * 2, r)
+    finally:
+        os.killpg(caller.pid, signal.SIGKILL)
+        caller.wait()
+    with subprocess.Popen([ROOST, 'kernel', 'stat', '--watch', '0.05'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        p.stdout.readline()
+        node.end()
+        err = p.communicate(timeout=LIMIT)[1]
+    check(f'watch: ends with the node ({err})', p.returncode == 1 and 'node' in err and err.count('\n') == 1)
+    one_line_error('watch of another verb', run('kernel', 'list', '--watch', '1'), 2, '--watch')
+    one_line_error('count alone', run('kernel', 'stat', '--count', '3'), 2, '--watch')
+
+
 def objects(pid):
     """How many kernels out of files a process has mapped."""
     with open(f'/proc/{pid}/maps') as f:
@@ -208,6 +243,7 @@ for k in ('udp', 'shm'):
     serves(k)
 tables()
 chosen()
+watched()
 leaving()
 nonsense()
 finish()
