@@ -19,6 +19,7 @@ void rig_open(struct rig *r, uint64_t seed, const struct rig_shape *shape)
 	unsigned node = shape->loop ? 0 : 1;
 
 	r->turn_ns = shape->turn_ns;
+	r->loop = shape->loop;
 	world_init(&r->w, node + 1, seed, &shape->sp);
 	assert_int_equal(fabric_create(r->w.nic[node], &shape->cfg, &r->f), 0);
 	for (unsigned i = 0; i < RIG_CALLERS; i++) {
@@ -152,4 +153,36 @@ struct fabric_counters rig_counters(const struct rig *r)
 
 	fabric_counters(r->f, &c);
 	return c;
+}
+
+void rig_write(struct rig *r, unsigned caller, uint64_t from, uint64_t to, uint32_t len)
+{
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, &r->caller[caller], from, len, &r->node[caller], to);
+
+	ep_post(&r->caller[caller], &wr);
+}
+
+struct fabric *rig_caller_fabric(struct rig *r)
+{
+	struct fabric *f = r->f;
+
+	if (!r->loop)
+		assert_int_equal(fabric_create(r->w.nic[0], NULL, &f), 0);
+	return f;
+}
+
+struct place *rig_place(struct rig *r, struct fabric *f, uint64_t op, const void *params, uint32_t len,
+			void *reply, uint32_t room)
+{
+	struct place_attr a = {.op = op,
+			       .params = params,
+			       .params_len = len,
+			       .pd = r->node[0].pd,
+			       .key = r->node[0].key,
+			       .reply = reply,
+			       .room = room};
+	struct place *p;
+
+	assert_int_equal(place_begin(f, 0, &a, &p), 0);
+	return p;
 }

@@ -4,6 +4,7 @@
 #define ROOST_TESTS_KERNELS_RIG_H
 
 #include "kernels/fabric.h"
+#include "kernels/place.h"
 #include "world.h"
 
 #define RIG_MEM	    (1u << 20) /* of the node, and of each caller */
@@ -19,6 +20,7 @@ struct rig {
 	struct fabric *f;
 	struct ep caller[RIG_CALLERS], node[RIG_CALLERS]; /* caller i talks to node i */
 	uint64_t turn_ns;
+	bool loop;
 };
 
 struct rig_shape {
@@ -58,6 +60,14 @@ bool rig_poll(struct rig *r, unsigned caller, unsigned slot, uint32_t room, stru
 struct rig_reply rig_call(struct rig *r, uint64_t op, const void *params, uint32_t len, uint32_t room);
 /* Takes completions of the send queues, which must be good ones. */
 void rig_reap(struct rig *r);
+/* Posts a WRITE out of a caller's memory to its node's. */
+void rig_write(struct rig *r, unsigned caller, uint64_t from, uint64_t to, uint32_t len);
+
+/* Makes the fabric of the callers' NIC, once; on loop-back that is r->f. */
+struct fabric *rig_caller_fabric(struct rig *r);
+/* Begins an invocation that is to be placed on a stream, with the region of node 0. */
+struct place *rig_place(struct rig *r, struct fabric *f, uint64_t op, const void *params, uint32_t len,
+			void *reply, uint32_t room);
 struct fabric_counters rig_counters(const struct rig *r);
 
 /* Address in the node's memory that callers of QP 0 name. */

@@ -154,9 +154,7 @@ static void open_rig(uint64_t seed, struct rig_shape shape)
 	shape.rnr_retry = 7;
 	memset(seen, 0, sizeof(seen));
 	rig_open(r, seed, &shape);
-	caller_fabric = r->f;
-	if (!shape.loop)
-		assert_int_equal(fabric_create(r->w.nic[0], NULL, &caller_fabric), 0);
+	caller_fabric = rig_caller_fabric(r);
 	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		assert_int_equal(fabric_deploy(r->f, all[i], NULL), 0);
 		if (!shape.loop)
@@ -165,29 +163,6 @@ static void open_rig(uint64_t seed, struct rig_shape shape)
 	assert_int_equal(fabric_deploy(r->f, kernels_builtin("hll"), NULL), 0);
 	assert_int_equal(fabric_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
 	assert_int_equal(fabric_deploy(r->f, kernels_builtin("get"), NULL), 0);
-}
-
-static struct place *begin(struct fabric *f, uint64_t op, const void *params, uint32_t len, void *reply,
-			   uint32_t room)
-{
-	struct place_attr a = {.op = op,
-			       .params = params,
-			       .params_len = len,
-			       .pd = r->node[0].pd,
-			       .key = r->node[0].key,
-			       .reply = reply,
-			       .room = room};
-	struct place *p;
-
-	assert_int_equal(place_begin(f, 0, &a, &p), 0);
-	return p;
-}
-
-static void write_some(unsigned caller, uint64_t from, uint64_t to, uint32_t len)
-{
-	struct wr wr = wr_rdma(ROOST_OP_WRITE, &r->caller[caller], from, len, &r->node[caller], to);
-
-	ep_post(&r->caller[caller], &wr);
 }
 
 static void settle(void)
@@ -210,7 +185,7 @@ static uint32_t write_random(struct rng *rng, unsigned n, uint8_t *sent)
 
 		memcpy(sent + total, e->mem + from, len);
 		total += len;
-		write_some(0, from, to, len);
+		rig_write(r, 0, from, to, len);
 		if (i % 16 == 15)
 			settle();
 	}
@@ -260,14 +235,14 @@ static void sees_what_lands(void **state)
 		rng_seed(&rng, i);
 		open_rig(i + 1, shapes[i]);
 		for (uint32_t k = 0; k < 2; k++) { /* a chain: both see all */
-			p[k] = begin(r->f, SEE_OP, &k, 4, NULL, 0);
+			p[k] = rig_place(r, r->f, SEE_OP, &k, 4, NULL, 0);
 			assert_int_equal(place_on_in(p[k], r->node[0].qp), 0);
 		}
 		n = write_random(&rng, 60, sent);
 		check(&seen[0], sent, n);
 		check(&seen[1], sent, n);
 		end(p[0], ROOST_RPC_TOO_LONG); /* it replies, and there is no room */
-		write_some(0, 0, 0, 1000);
+		rig_write(r, 0, 0, 0, 1000);
 		settle();
 		assert_int_equal(seen[0].n, n);
 		assert_int_equal(seen[1].n, n + 1000);
@@ -287,9 +262,9 @@ static void rewrites_what_leaves(void **state)
 
 		rng_seed(&rng, 100 + i);
 		open_rig(i + 1, shapes[i]);
-		c = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-		after = begin(caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
-		s = begin(r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
+		c = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+		after = rig_place(r, caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
+		s = rig_place(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
 		assert_int_equal(place_on_out(c, r->caller[0].qp), 0);
 		assert_int_equal(place_on_out(after, r->caller[0].qp),
 				 0); /* a chain: it sees what the first made */
@@ -300,13 +275,13 @@ static void rewrites_what_leaves(void **state)
 		check(&seen[0], sent, n);
 		check(&seen[1], sent, n);
 		/* Memory, too. */
-		write_some(0, 0, 7, 5000);
+		rig_write(r, 0, 0, 7, 5000);
 		settle();
 		for (uint32_t k = 0; k < 5000; k++)
 			assert_int_equal(r->node[0].mem[7 + k], r->caller[0].mem[k] ^ cipher_byte(n + k));
 		end(c, ROOST_RPC_OK);
 		end(after, ROOST_RPC_TOO_LONG);
-		write_some(0, 0, 7, 5000);
+		rig_write(r, 0, 0, 7, 5000);
 		settle();
 		assert_memory_equal(r->node[0].mem + 7, r->caller[0].mem, 5000);
 		end(s, ROOST_RPC_TOO_LONG);
@@ -355,10 +330,10 @@ static void changes_the_length(void **state)
 		for (uint32_t k = 0; k < SPACE; k++)
 			r->caller[0].mem[k] = (uint8_t)rng_u64(&rng);
 		memset(r->node[0].mem, 0, RIG_MEM);
-		c = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-		z = begin(caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
-		after = begin(caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
-		in = begin(r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
+		c = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+		z = rig_place(r, caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
+		after = rig_place(r, caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
+		in = rig_place(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
 		assert_int_equal(place_on_in(z, r->node[0].qp), -EOPNOTSUPP);
 		assert_int_equal(place_on_out(i & 1 ? c : z, r->caller[0].qp), 0);
 		assert_int_equal(place_on_out(i & 1 ? z : after, r->caller[0].qp), 0);
@@ -371,7 +346,7 @@ static void changes_the_length(void **state)
 				sent[b] ^= cipher_byte(enciphered + b);
 			enciphered += lens[k];
 			n = stretched(out + total, sent, lens[k]);
-			write_some(0, 100 * k, at, lens[k]);
+			rig_write(r, 0, 100 * k, at, lens[k]);
 			world_run(&r->w, world_now(&r->w) + 20 * SEC);
 			assert_int_equal(completions(NIC_WC_SUCCESS, &others), 1);
 			assert_int_equal(others, 0);
@@ -393,7 +368,7 @@ static void changes_the_length(void **state)
 			enciphered += 20000;
 			n = stretched(out + total, sent, 20000);
 			assert_true(at + n < RIG_MEM);
-			write_some(0, 9973 * k, at, 20000);
+			rig_write(r, 0, 9973 * k, at, 20000);
 			total += n;
 			at += n;
 		}
@@ -403,7 +378,7 @@ static void changes_the_length(void **state)
 		check(&seen[0], out, total);
 		/* Many at a time, and one with immediate behind them, which comes once. */
 		for (unsigned k = 0; k < 40; k++)
-			write_some(0, 0, 0, 20000);
+			rig_write(r, 0, 0, 0, 20000);
 		ep_post_recv(&r->node[0], 1, NULL, 0);
 		imm = wr_rdma(ROOST_OP_WRITE_IMM, &r->caller[0], 0, 60000, &r->node[0], 0);
 		imm.imm = 77;
@@ -416,7 +391,7 @@ static void changes_the_length(void **state)
 		assert_false(ep_poll_recv(&r->node[0], &cqe));
 		/* The peer refuses what is in the middle: an error for the one, the others are flushed, each once. */
 		for (unsigned k = 0; k < 5; k++)
-			write_some(0, 0, k == 1 ? RIG_MEM - 30000 : 0, 200000);
+			rig_write(r, 0, 0, k == 1 ? RIG_MEM - 30000 : 0, 200000);
 		world_run(&r->w, world_now(&r->w) + 20 * SEC);
 		{
 			unsigned good = completions(NIC_WC_SUCCESS, &others);
@@ -452,7 +427,7 @@ static void sends(void **state)
 		to = &r->node[0];
 		for (uint32_t k = 0; k < 40000; k++)
 			e->mem[k] = (uint8_t)(k * 31 >> 3);
-		c[0] = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+		c[0] = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
 		assert_int_equal(place_on_out(c[0], e->qp), 0);
 		for (unsigned round = 0; round < 2; round++) {
 			struct roost_sge sge = ep_sge(to, 0, 65536);
@@ -470,7 +445,7 @@ static void sends(void **state)
 				break;
 			end(c[0], ROOST_RPC_OK);
 			for (unsigned k = 0; k < 2; k++) {
-				c[k] = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+				c[k] = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
 				assert_int_equal(place_on_out(c[k], e->qp), 0);
 			}
 		}
@@ -488,22 +463,22 @@ static void rules(void **state)
 
 	open_rig(1, shapes[0]);
 	assert_int_equal(place_begin(r->f, 0, &a, &p), -ENOENT);
-	p = begin(caller_fabric, DEAF_OP, NULL, 0, NULL, 0);
+	p = rig_place(r, caller_fabric, DEAF_OP, NULL, 0, NULL, 0);
 	assert_int_equal(place_on_in(p, r->caller[0].qp), -EOPNOTSUPP);
 	place_free(p);
-	p = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-	write_some(0, 0, 0, 100000);
+	p = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+	rig_write(r, 0, 0, 0, 100000);
 	world_run(&r->w, world_now(&r->w) + 1500);
 	assert_int_equal(place_on_out(p, r->caller[0].qp), -EBUSY);
 	settle();
 	assert_int_equal(place_on_out(p, r->caller[0].qp), 0);
-	write_some(0, 0, 0, 100000);
+	rig_write(r, 0, 0, 0, 100000);
 	world_run(&r->w, world_now(&r->w) + 1500);
 	assert_int_equal(place_off(p), -EBUSY);
 	settle();
 	for (unsigned i = 0; i < 2; i++) {
 		/* One that changes lengths, and no second one. */
-		q = begin(caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
+		q = rig_place(r, caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
 		z[i] = q;
 		assert_int_equal(place_on_out(q, r->caller[1].qp), i ? -ENOSPC : 0);
 	}
@@ -513,7 +488,7 @@ static void rules(void **state)
 		assert_int_equal(place_off(z[i]), 0);
 		place_free(z[i]);
 	}
-	q = begin(caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+	q = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
 	assert_int_equal(place_on_out(q, r->caller[0].qp), 0);
 	assert_int_equal(place_on_in(q, r->node[0].qp), -EOPNOTSUPP); /* too late to rewrite */
 	assert_int_equal(place_on_region(q, r->node[0].key), -EOPNOTSUPP);
@@ -540,8 +515,8 @@ static void count_on_a_region(void **state)
 
 		rng_seed(&rng, 7);
 		open_rig(i + 1, shapes[i]);
-		h = begin(r->f, ROOST_HLL_OP, &p, sizeof(p), other, sizeof(other));
-		none = begin(r->f, SEE_OP, &(uint32_t){0}, 4, other, sizeof(other));
+		h = rig_place(r, r->f, ROOST_HLL_OP, &p, sizeof(p), other, sizeof(other));
+		none = rig_place(r, r->f, SEE_OP, &(uint32_t){0}, 4, other, sizeof(other));
 		assert_int_equal(place_on_region(h, r->node[0].key), 0);
 		assert_int_equal(place_on_region(none, r->node[0].key + 1),
 				 0); /* of a key that nobody uses */
@@ -553,15 +528,15 @@ static void count_on_a_region(void **state)
 				roost_hll_add(model, 12, item);
 		}
 		for (uint32_t at = 0; at < 200000; at += 20000)
-			write_some(0, at, at, 20000);
-		write_some(1, 300000, 300000, 20000); /* another region */
+			rig_write(r, 0, at, at, 20000);
+		rig_write(r, 1, 300000, 300000, 20000); /* another region */
 		settle();
 		assert_int_equal(seen[0].n, 0);
 		p = roost_hll_params(5, ROOST_HLL_REGISTERS, 0);
 		{
 			static uint8_t registers[1 << 12];
 			struct place *ask =
-				begin(r->f, ROOST_HLL_OP, &p, sizeof(p), registers, sizeof(registers));
+				rig_place(r, r->f, ROOST_HLL_OP, &p, sizeof(p), registers, sizeof(registers));
 
 			assert_true(place_over(ask, &result));
 			assert_int_equal(result.status, ROOST_RPC_OK);
@@ -599,10 +574,10 @@ static void aggregate_a_stream(void **state)
 			matched += where > 99;
 			sum += where > 99 ? k : 0;
 		}
-		a = begin(r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), (uint8_t *)&out, sizeof(out));
+		a = rig_place(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), (uint8_t *)&out, sizeof(out));
 		assert_int_equal(place_on_in(a, r->node[0].qp), 0);
 		for (uint32_t at = 0; at < 4000; at += 500)
-			write_some(0, 24 * at, 24 * at, 24 * 500);
+			rig_write(r, 0, 24 * at, 24 * at, 24 * 500);
 		settle();
 		assert_int_equal(place_off(a), 0);
 		place_conclude(a);
@@ -625,11 +600,11 @@ static void a_place_that_fails(void **state)
 	struct place *a;
 
 	open_rig(1, shapes[0]);
-	a = begin(r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), NULL, 0);
+	a = rig_place(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), NULL, 0);
 	assert_int_equal(place_on_in(a, r->node[0].qp), 0);
-	write_some(0, 0, 0, 240);
-	write_some(0, 0, 0, 241);
-	write_some(0, 0, 1000, 241);
+	rig_write(r, 0, 0, 0, 240);
+	rig_write(r, 0, 0, 0, 241);
+	rig_write(r, 0, 0, 1000, 241);
 	settle();
 	assert_true(place_over(a, &result));
 	assert_int_equal(result.status, ROOST_RPC_BAD_PARAMS);

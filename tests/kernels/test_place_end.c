@@ -68,28 +68,9 @@ static const struct rig_shape shapes[] = {
 static void open_rig(uint64_t seed, const struct rig_shape *shape)
 {
 	rig_open(r, seed, shape);
-	caller_fabric = r->f;
-	if (!shape->loop)
-		assert_int_equal(fabric_create(r->w.nic[0], NULL, &caller_fabric), 0);
+	caller_fabric = rig_caller_fabric(r);
 	assert_int_equal(fabric_deploy(caller_fabric, &quitter_kernel, NULL), 0);
 	assert_int_equal(fabric_deploy(r->f, &chatty_kernel, NULL), 0);
-}
-
-static struct place *begin(struct fabric *f, uint64_t op, void *reply, uint32_t room)
-{
-	struct place_attr a = {
-		.op = op, .pd = r->node[0].pd, .key = r->node[0].key, .reply = reply, .room = room};
-	struct place *p;
-
-	assert_int_equal(place_begin(f, 0, &a, &p), 0);
-	return p;
-}
-
-static void write_some(unsigned caller, uint64_t from, uint64_t to, uint32_t len)
-{
-	struct wr wr = wr_rdma(ROOST_OP_WRITE, &r->caller[caller], from, len, &r->node[caller], to);
-
-	ep_post(&r->caller[caller], &wr);
 }
 
 /* Of one that changes lengths: what it has not made goes as it came, to the last byte. */
@@ -105,9 +86,9 @@ static void the_rest_passes(void **state)
 		for (uint32_t k = 0; k < 100000; k++)
 			r->caller[0].mem[k] = (uint8_t)(k * 7 + k / 256);
 		memset(r->node[0].mem, 0, 100000);
-		z = begin(caller_fabric, QUITTER_OP, NULL, 0);
+		z = rig_place(r, caller_fabric, QUITTER_OP, NULL, 0, NULL, 0);
 		assert_int_equal(place_on_out(z, r->caller[0].qp), 0);
-		write_some(0, 0, 0, 100000);
+		rig_write(r, 0, 0, 0, 100000);
 		world_run(&r->w, world_now(&r->w) + 20 * SEC);
 		rig_reap(r);
 		assert_memory_equal(r->node[0].mem, from, 4095);
@@ -131,7 +112,7 @@ static void a_reply_has_its_room(void **state)
 	open_rig(1, &shapes[0]);
 	for (uint32_t room = 0; room <= 18; room += 6) {
 		memset(reply, 0x5a, sizeof(reply));
-		p = begin(r->f, CHATTY_OP, reply, room);
+		p = rig_place(r, r->f, CHATTY_OP, NULL, 0, reply, room);
 		assert_int_equal(place_over(p, &result), room < 18);
 		assert_int_equal(result.len, room < 18 ? room + 6 : 18);
 		assert_memory_equal(reply, "firstssecondthirds", room);
