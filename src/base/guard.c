@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "base/guard.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -106,6 +108,32 @@ static uint64_t run_ns(int tid)
 	return clock_gettime(clock, &ts) ? 0 : (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
+/* Has it a core, or waits for one? The state of proc_pid_stat(5), behind a name in brackets that may hold any character but ends there. */
+static bool wants_core(int tid)
+{
+	char path[48], text[256];
+	const char *name_end;
+	ssize_t n = -1;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	fd = sys_open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		n = sys_read(fd, text, sizeof(text) - 1);
+		sys_close(fd);
+	}
+	text[n > 0 ? n : 0] = '\0';
+	name_end = strrchr(text, ')');
+	return name_end && strncmp(name_end, ") R", 3) == 0;
+}
+
+/* With patience at an end for one that has hardly run: unless it could not. */
+static bool has_time(const struct guard *g, const struct guard_patience *p, int tid)
+{
+	return g->looks < p->looks ||
+	       (run_ns(tid) - g->cpu < p->cpu_ns && (g->looks < p->at_most || wants_core(tid)));
+}
+
 static void give_order(struct guard *g, uint64_t steps, int tid)
 {
 	siginfo_t order;
@@ -133,7 +161,7 @@ bool guard_look(struct guard *g, const struct guard_patience *p)
 		return moved;
 	}
 	g->looks++;
-	if (g->looks < p->looks || (g->looks < p->at_most && run_ns(tid) - g->cpu < p->cpu_ns))
+	if (has_time(g, p, tid))
 		return true;
 	/* Again at each look from now on: the thread may block signals for a while. */
 	give_order(g, steps, tid);

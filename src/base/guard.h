@@ -56,10 +56,9 @@ struct guard {
 
 /* When a step has not returned for too long. */
 struct guard_patience {
-	unsigned looks; /* that found it running after the first, and */
-	uint64_t
-		cpu_ns; /* so much that its thread has run meanwhile: one that waits for a core is not at fault; or */
-	unsigned at_most; /* so many looks, whatever it does */
+	unsigned looks;	  /* that found it running after the first, and */
+	uint64_t cpu_ns;  /* so much that its thread has run meanwhile; or */
+	unsigned at_most; /* so many, and it is asleep: who waits for a core is not at fault */
 };
 
 /* Installs what it takes, once a process. 0 or -errno. Any thread. */

@@ -169,6 +169,9 @@ MUTANTS = [
     ('kernels/place_end:the_rest_passes', 'src/kernels/place.c', 'p->busy = p->passed < p->c.len;', 'p->busy = false;'),
     ('kernels/place_end:a_reply_has_its_room', 'src/kernels/place.c', 'if (c->ask_len > c->room - at) {', 'if (c->ask_len > c->room) {'),
 
+    ('base/guard:one_that_wants_a_core_is_not', 'src/base/guard.c', '(g->looks < p->at_most || wants_core(tid))', 'g->looks < p->at_most'),
+    ('base/guard:one_that_sleeps_is_ended', 'src/base/guard.c', '(g->looks < p->at_most || wants_core(tid))', '1'),
+
     # Connection management.
     ('cm/connect:a_service_that_nobody_serves_is_rejected_with_8', 'src/cm/listen.c', 'refuse_req(cm, rx, CM_REJ_INVALID_SERVICE_ID);', ''),
     ('cm/connect:a_req_that_cannot_be_is_rejected_with_why', 'src/cm/listen.c', 'if (r->mtu < 1 || r->mtu > 5)', 'if (r->mtu > 5)'),

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Steps that do not return: which of them the watch ends. Their looks are this test's, so that no clock decides. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "../common/handlers.h"
+#include "base/guard.h"
+
+#define LOOKS 200
+
+static struct guard guard;
+static atomic_bool in_step, let_go;
+
+static void sleeps(void)
+{
+	while (!atomic_load(&let_go))
+		usleep(1000000);
+}
+
+static void spins(void)
+{
+	while (!atomic_load(&let_go))
+		;
+}
+
+/* Runs one step; how it ended, 0: it returned. */
+static void *run(void *body)
+{
+	struct guard_scope scope;
+	volatile enum guard_end how = 0;
+
+	guard_open(&guard, &scope);
+	if (sigsetjmp(scope.env, 0)) {
+		how = guard_struck(&guard);
+	} else {
+		guard_step(&guard);
+		atomic_store(&in_step, true);
+		((void (*)(void))body)();
+		guard_stepped(&guard);
+	}
+	guard_close(&guard, &scope);
+	atomic_store(&in_step, false);
+	return (void *)(uintptr_t)how;
+}
+
+static pthread_t start(void (*body)(void))
+{
+	pthread_t t;
+
+	take_back_handlers();
+	guard = (struct guard){0};
+	atomic_store(&in_step, false);
+	atomic_store(&let_go, false);
+	assert_int_equal(pthread_create(&t, NULL, run, (void *)body), 0);
+	while (!atomic_load(&in_step))
+		usleep(1000);
+	return t;
+}
+
+static void *end(pthread_t t)
+{
+	void *how;
+
+	assert_int_equal(pthread_join(t, &how), 0);
+	return how;
+}
+
+/* Without a tick of its CPU's clock: as many looks as there may be, and it is ended. */
+static void one_that_sleeps_is_ended(void **state)
+{
+	const struct guard_patience p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
+	pthread_t t = start(sleeps);
+
+	while (atomic_load(&in_step)) {
+		guard_look(&guard, &p);
+		usleep(1000);
+	}
+	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
+}
+
+/* It has not run for long, however many looks: on a busy machine it may wait for a core. */
+static void one_that_wants_a_core_is_not(void **state)
+{
+	const struct guard_patience p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
+	pthread_t t = start(spins);
+
+	for (unsigned i = 0; i < LOOKS; i++)
+		guard_look(&guard, &p);
+	atomic_store(&let_go, true);
+	assert_int_equal((uintptr_t)end(t), 0);
+}
+
+static void one_that_has_run_for_long_is_ended(void **state)
+{
+	const struct guard_patience p = {.looks = 2, .cpu_ns = 1000000, .at_most = UINT32_MAX};
+	pthread_t t = start(spins);
+
+	while (atomic_load(&in_step)) {
+		guard_look(&guard, &p);
+		usleep(1000);
+	}
+	assert_int_equal((uintptr_t)end(t), GUARD_STUCK);
+}
+
+/* Steps that begin and end are no one step. */
+static void steps_that_return_are_let_be(void **state)
+{
+	const struct guard_patience p = {.looks = 0, .cpu_ns = 0, .at_most = 0};
+	struct guard_scope scope;
+
+	take_back_handlers();
+	guard = (struct guard){0};
+	guard_open(&guard, &scope);
+	assert_int_equal(sigsetjmp(scope.env, 0), 0);
+	for (unsigned i = 0; i < LOOKS; i++) {
+		guard_step(&guard);
+		assert_true(guard_look(&guard, &p));
+		guard_stepped(&guard);
+		assert_true(guard_look(&guard, &p));
+		assert_false(guard_look(&guard, &p));
+	}
+	guard_close(&guard, &scope);
+}
+
+static int set_up(void **state)
+{
+	int rc = guard_init();
+
+	keep_handlers();
+	return rc;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_that_sleeps_is_ended),
+		cmocka_unit_test(one_that_wants_a_core_is_not),
+		cmocka_unit_test(one_that_has_run_for_long_is_ended),
+		cmocka_unit_test(steps_that_return_are_let_be),
+	};
+
+	return cmocka_run_group_tests(tests, set_up, NULL);
+}
