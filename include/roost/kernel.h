@@ -85,7 +85,7 @@ enum roost_ask {
 enum roost_qp_status {
 	ROOST_QP_OK = 0,
 	ROOST_QP_INVALID =
-		2, /* too long; an atomic not at a multiple of 8; or it, or a READ, where the ends agreed to none */
+		2, /* too long; an atomic not at a multiple of 8; or it, or a READ, where the ends agreed to none; see stream() */
 	ROOST_QP_LOCAL =
 		4, /* the memory here: not in a region of the queue pair's protection domain, or gone */
 	ROOST_QP_FLUSHED =
@@ -177,6 +177,10 @@ struct roost_kernel {
 	 * A piece of what a connection writes, where the kernel is placed on that (roost_qp_place()): of a message of `total` bytes, in order, each
 	 * byte once, as payload; messages follow each other, each from offset 0. An empty piece with total 0 is the end of the stream: what is
 	 * replied to it, the host gets. A reply before that ends the place, not the stream. NULL: it can't be placed.
+	 *
+	 * It may post to lent queue pairs, and wait: then the stream waits too, once the next piece is there. Behind such an operation `data` and `rewrite`
+	 * are NULL, since the packet may be gone; what came in is in memory, at `where`. On the way out it posts to queue pairs without a place on
+	 * theirs, others are ROOST_QP_INVALID. Not with `resizes`, nor from params(), nor does it wait at the end of the stream: that ends the place.
 	 */
 	enum roost_next (*stream)(struct roost_call *c);
 	bool rewrites; /* stream() changes what leaves: c->rewrite */
@@ -478,7 +482,8 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
  * On lent queue pair n. These go on when the operation is done, and those that were posted before it: roost_qp_status(c, c->qp_posted) says how it ended.
  * _AT: the bytes here are at va in the caller's region.
  */
-#define ROOST_QP_DO(c, what) ROOST_WAIT(c, roost_qp_then(c, what))
+#define ROOST_QP_DO(c, what)   ROOST_WAIT(c, roost_qp_then(c, what))
+#define ROOST_QP_POST(c, what) ROOST_WAIT(c, what) /* goes on when it is posted */
 #define ROOST_QP_READ(c, n, raddr, rkey, buf, len)                                                           \
 	ROOST_QP_DO(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len))
 #define ROOST_QP_WRITE(c, n, raddr, rkey, buf, len)                                                          \

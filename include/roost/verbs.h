@@ -239,7 +239,8 @@ struct roost_place *roost_mr_place(struct ibv_mr *mr, const struct roost_place_a
 int roost_place_query(struct roost_place *place, uint64_t *bytes);
 /*
  * Takes it away: the kernel sees the end of its stream, and its reply, if it has one, is *result (may be NULL; ->data is attr->reply). A queue pair may be
- * gone before; the context not. EBUSY: it rewrites, and something is in flight. Any thread.
+ * gone before; the context not. EBUSY: it rewrites, and something is in flight; or what it has under way on queue pairs that it was lent is not done: it sees
+ * no more of the stream, and all of that is done when a later call says 0. Any thread.
  */
 int roost_place_end(struct roost_place *place, struct roost_result *result);
 

@@ -102,6 +102,9 @@ static int hand_over(struct acts *a, struct lent *l, uint32_t bit, uint32_t key)
 		return -ENOENT;
 	if (l->bound.bytes && c->ask_len > l->bound.bytes)
 		return -EINVAL;
+	/* It would wait behind messages that may wait for it: at the same queue pair, or around by others. */
+	if (a->outward && nic_stream_leaves(lent_qp(l)))
+		return -EINVAL;
 	if (!fits(l, c->ask_len))
 		return -EAGAIN;
 	rc = nic_act(lent_qp(l), &act);

@@ -23,7 +23,8 @@ struct acts {
 	uint32_t open;		 /* which ones: a bit for each number, modulo ROOST_QP_OPS */
 	bool posted;		 /* what is asked for */
 	bool waits;
-	bool gone; /* it has ended */
+	bool gone;    /* it has ended */
+	bool outward; /* what waits with it are messages that leave */
 };
 _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
 

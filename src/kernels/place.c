@@ -34,6 +34,21 @@ static void append(struct place *p, bool from)
 		place_finish(p, ROOST_RPC_ACCESS, at);
 }
 
+/* An operation on a lent queue pair. False: it waits. */
+static bool act(struct place *p, bool granted)
+{
+	struct roost_call *c = &p->c;
+
+	if (!p->runs && !p->may_act) {
+		place_finish(p, ROOST_RPC_FAILED, p->result.len);
+		return true;
+	}
+	/* When it goes on behind this its packet may be gone: so it is always. */
+	if (!p->runs)
+		c->data = c->rewrite = NULL;
+	return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], granted ? 0 : p->key);
+}
+
 /* False: it waits. */
 bool place_perform(struct place *p)
 {
@@ -64,10 +79,7 @@ bool place_perform(struct place *p)
 		append(p, c->ask == ROOST_ASK_SEND_FROM);
 		break;
 	case ROOST_ASK_QP_READ ... ROOST_ASK_QP_FETCH_ADD:
-		if (p->runs)
-			return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], granted ? 0 : p->key);
-		place_finish(p, ROOST_RPC_FAILED, p->result.len); /* its packet does not wait */
-		break;
+		return act(p, granted);
 	case ROOST_ASK_NONE:
 		break;
 	default:
@@ -114,11 +126,29 @@ enum roost_next place_step(struct place *p, enum roost_next (*fn)(struct roost_c
 
 	c->ask = ROOST_ASK_NONE;
 	c->va_in = c->from_in = 0;
+	c->num_qps = p->s->standing->num_lent;
 	p->s->pu[pu].ctr.steps++;
 	guard_step(g);
 	next = fn(c);
 	guard_stepped(g);
 	return next;
+}
+
+static bool stands(const struct place *p)
+{
+	return p->qp || p->on_region;
+}
+
+/* It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done with this piece. */
+static void hold(struct place *p, enum roost_next (*fn)(struct roost_call *c))
+{
+	if (!stands(p) || (p->out && !nic_stream_may_hold(p->qp))) {
+		place_finish(p, ROOST_RPC_FAILED, p->result.len);
+		return;
+	}
+	p->fn = fn;
+	p->pending = true;
+	p->stream.held = true;
 }
 
 static void __attribute__((noinline))
@@ -138,7 +168,10 @@ steps(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 		if (unlikely(p->refused)) {
 			place_finish(p, ROOST_RPC_ACCESS, p->result.len);
 		} else if (next == ROOST_AGAIN) {
-			place_perform(p);
+			if (!place_perform(p)) {
+				hold(p, fn);
+				break;
+			}
 		} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
 			place_replied(p);
 		} else {
@@ -327,6 +360,7 @@ int place_on_in(struct place *p, struct nic_qp *qp)
 
 	if (!rc)
 		p->qp = qp;
+	p->may_act = !rc;
 	return rc;
 }
 
@@ -342,6 +376,9 @@ int place_on_out(struct place *p, struct nic_qp *qp)
 	rc = p->s->k->stream ? nic_stream_out(qp, &p->stream) : -EOPNOTSUPP;
 	if (!rc)
 		p->qp = qp;
+	p->out = !rc;
+	p->acts.outward = p->out;
+	p->may_act = !rc && !p->s->k->resizes;
 	return rc;
 }
 
@@ -350,6 +387,8 @@ int place_on_region(struct place *p, uint32_t key)
 	int rc = sees(p) ? nic_stream_region(p->f->nic, key, &p->stream) : -EOPNOTSUPP;
 
 	p->on_region = !rc;
+	/* Pieces of all PUs come there, and operations belong to one. */
+	p->may_act = !rc && nic_pus(p->f->nic) == 1;
 	return rc;
 }
 
@@ -461,6 +500,11 @@ int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struc
 	if (!rc && (*out)->s->k->params)
 		run(*out, (*out)->s->k->params, pu);
 	return rc;
+}
+
+bool place_acts(const struct place *p)
+{
+	return !p->over && (p->fn || p->acts.out);
 }
 
 bool place_over(const struct place *p, struct place_result *out)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that no peer calls: run by the host, or placed where the bytes of a stream come by. These run where they stand, to the end of each piece;
- * those go on in turns of their PU. An access is done at once, and there is nobody to send to; what they reply goes to the host.
+ * Kernels that no peer calls: run by the host, or placed where the bytes of a stream come by. These run where they stand, to the end of each piece, unless
+ * they wait for operations of their own: then they hold up the stream, and go on as those do, in turns of their PU. An access is done at once, and there is
+ * nobody to send to; what they reply goes to the host.
  */
 #ifndef ROOST_KERNELS_PLACE_H
 #define ROOST_KERNELS_PLACE_H
@@ -42,7 +43,9 @@ int place_on_out(struct place *p, struct nic_qp *qp);
 int place_on_region(struct place *p, uint32_t key);
 /* Takes it off. 0, or -EBUSY. [as those] */
 int place_off(struct place *p);
-/* The stream is at its end: the kernel may reply. [owner of its PU] */
+/* Is it in the middle of a piece, waiting, or has operations under way? One that is off its stream comes to an end with that. [owner of its PU] */
+bool place_acts(const struct place *p);
+/* The stream is at its end: the kernel may reply, and what it still posts is not waited for. Not while place_acts(). [owner of its PU] */
 void place_conclude(struct place *p);
 
 struct place_result {

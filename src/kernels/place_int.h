@@ -18,11 +18,14 @@ struct place {
 	uint32_t pd, key;
 	uint8_t *reply;
 	struct nic_qp *qp; /* on whose stream it stands */
+	bool out;	   /* of what leaves */
 	bool on_region;	   /* or on that of a region: `lock` is taken */
 	bool over, refused, replied;
+	bool may_act; /* stands where it may wait for operations of its own: acts.h */
 	/* of one that the host runs */
 	struct list_head link; /* of the PU's: it can go on */
 	bool runs;
+	/* of that, or of one on a stream that it holds up */
 	bool pending;				     /* what c.ask says is still to be done */
 	enum roost_next (*fn)(struct roost_call *c); /* that it is in; NULL: done with that */
 	const uint8_t *payload;			     /* NULL: no more */

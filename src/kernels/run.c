@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what they have under way on queue pairs that they were lent.
+ * So do those on a stream, from where they first wait in a piece to its end.
  *
  *	place_start() --> turn --.--> over: place_done()
  *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
@@ -57,7 +58,6 @@ static bool go_on(struct place *p)
 		place_finish(p, ROOST_RPC_BOUND, p->result.len);
 		return true;
 	}
-	c->num_qps = p->s->standing->num_lent;
 	next = place_step(p, p->fn, p->pu);
 	/* The packets of the PU wait meanwhile. */
 	if (next != ROOST_AGAIN)
@@ -73,18 +73,32 @@ static bool go_on(struct place *p)
 	return true;
 }
 
+/* One on a stream has no more to do than its piece. */
+static bool goes_on(const struct place *p)
+{
+	return !p->over && (p->runs || p->fn);
+}
+
 /* Some steps of it, while the PU has done less than `until`. */
 static void __attribute__((noinline)) go(struct place *p, unsigned until)
 {
 	struct fabric_pu *pu = &p->f->pu[p->pu];
 
-	while (pu->done < until && !p->over) {
+	while (pu->done < until && goes_on(p)) {
 		pu->done++;
 		if (!go_on(p))
 			return;
 	}
-	if (!p->over)
+	if (goes_on(p))
 		list_add_tail(&p->link, &pu->runs);
+}
+
+/* The piece that it had stopped at is dealt with: its stream goes on. */
+static void let_go(struct place *p)
+{
+	p->fn = NULL;
+	p->pending = false;
+	nic_stream_go_on(&p->stream, p->qp);
 }
 
 static void turn(struct place *p, unsigned until)
@@ -104,6 +118,8 @@ static void turn(struct place *p, unsigned until)
 	}
 	if (p->over)
 		atomic_store_explicit(&p->done, true, memory_order_release);
+	if (!p->runs && !goes_on(p))
+		let_go(p);
 }
 
 void place_run(struct fabric_pu *pu)

@@ -606,6 +606,8 @@ static inline bool stream_watched(const struct nic_qp *qp)
 }
 /* Bytes are in memory, in the region of this key, whatever key the peer named. */
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
+bool stream_held(const struct nic_qp *qp,
+		 uint32_t key); /* can't one of those that would see it take it now? */
 /* Does somebody see this message leave? */
 static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
 {

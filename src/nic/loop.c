@@ -107,7 +107,13 @@ static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
 	return 0;
 }
 
-/* A WRITE that somebody sees go by: through a bounce buffer, as if in packets. */
+/* Does a place on the way out hold it up? */
+static bool held_back(struct nic_qp *qp, const struct sq_entry *e)
+{
+	return unlikely(stream_leaves(qp, e)) && !stream_room(qp);
+}
+
+/* A WRITE that somebody sees go by: through a bounce buffer, as if in packets. Less than a turn of it when a place takes no more. */
 static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
 			     uint8_t *nak, bool *local)
 {
@@ -116,7 +122,7 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 	struct mr_spot spot;
 	uint8_t *remote;
 
-	while (done < LOOP_TURN && off + done < e->len) {
+	while (done < LOOP_TURN && off + done < e->len && !held_back(qp, e)) {
 		uint32_t at = off + done;
 		int rc;
 
@@ -127,10 +133,12 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 			*local = true;
 			return done;
 		}
-		if (stream_leaves(qp, e))
-			stream_leave(qp, e, bounce, at, n);
 		remote = qp_resolve_spot(peer, e->wqe.rkey, e->wqe.raddr + at, n, NIC_ACCESS_REMOTE_WRITE,
 					 &spot);
+		if (remote && stream_watched(peer) && stream_held(peer, spot.key))
+			break;
+		if (stream_leaves(qp, e))
+			stream_leave(qp, e, bounce, at, n);
 		if (unlikely(!remote || dma_copy(remote, bounce, n))) {
 			qp->pu->ctr.memory_faults += remote != NULL;
 			*nak = remote ? PKT_NAK_REM_OP : PKT_NAK_REM_ACCESS;
@@ -158,7 +166,7 @@ static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entr
 	uint32_t done = 0, n;
 	int rc;
 
-	while (done < LOOP_TURN && off + done < e->len) {
+	while (done < LOOP_TURN && off + done < e->len && !held_back(qp, e)) {
 		n = e->len - off - done < sizeof(bounce) ? e->len - off - done : sizeof(bounce);
 		rc = sq_gather(qp, e, off + done, bounce, n);
 		if (unlikely(rc)) {
@@ -379,6 +387,12 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 	if (local) {
 		qp->pu->ctr.req_local_protection_error++;
 		req_fail(qp, NIC_WC_LOC_PROT_ERR);
+		return REQ_IDLE;
+	}
+	if (unlikely(!n && e->len && !op_is_atomic(e->op))) { /* a place takes nothing now */
+		if (!held_back(qp, e))
+			return not_ready(qp, peer);
+		qp->sq.block = BLOCK_PSN;
 		return REQ_IDLE;
 	}
 	if (!op_is_atomic(e->op) && done + n < e->len) {

@@ -35,6 +35,36 @@ void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piec
 			nic->watched[i].place->bytes(nic->watched[i].place, piece);
 }
 
+bool stream_held(const struct nic_qp *qp, uint32_t key)
+{
+	const struct nic *nic = qp->nic;
+
+	for (unsigned i = 0; i < qp->num_in; i++)
+		if (qp->streams->in[i]->held)
+			return true;
+	for (unsigned i = 0; i < nic->num_watched; i++)
+		if (nic->watched[i].key == key && nic->watched[i].place->held)
+			return true;
+	return false;
+}
+
+bool nic_stream_leaves(const struct nic_qp *qp)
+{
+	return qp->num_out;
+}
+
+bool nic_stream_may_hold(const struct nic_qp *qp)
+{
+	return !qp->resize;
+}
+
+void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp)
+{
+	place->held = false;
+	if (qp)
+		nic_schedule(qp);
+}
+
 /* ---- what leaves ---- */
 
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n)
@@ -78,8 +108,12 @@ bool stream_room(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
 
-	return !qp->streams->kept || psn_before(sq->psn_next, sq->psn_max) ||
-	       sq->psn_next - sq->psn_una < KEPT;
+	if (psn_before(sq->psn_next, sq->psn_max))
+		return true; /* they have seen it */
+	for (unsigned i = 0; i < qp->num_out; i++)
+		if (qp->streams->out[i]->held)
+			return false;
+	return !qp->streams->kept || sq->psn_next - sq->psn_una < KEPT;
 }
 
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst, uint32_t n)
@@ -179,6 +213,7 @@ int nic_stream_end(struct nic_qp *qp, struct nic_place *place)
 		return -EBUSY;
 	if (!take_out(s->out, &qp->num_out, place))
 		return -ENOENT;
+	nic_schedule(qp); /* it may have held up what leaves */
 	if (place->produce)
 		resize_end(qp);
 	for (unsigned i = 0; i < qp->num_out; i++)

@@ -152,6 +152,8 @@ VERBS_EXPORT int roost_place_end(struct roost_place *p, struct roost_result *res
 	drive_control_lock(ctx->drive);
 	own(p);
 	ret = place_off(p->place);
+	if (!ret && place_acts(p->place))
+		ret = -EBUSY;
 	if (!ret) {
 		place_conclude(p->place);
 		if (result)

@@ -2,7 +2,7 @@
 /*
  * Fuzzes places: WRITEs and SENDs of any length, from anywhere, leave through up to two kernels that rewrite them, change their length or only look, over a
  * link that loses or not, or over loop-back; at the other end two more look at what arrives, one on the queue pair and one on the region, which a window
- * names too. A model does the same with bytes in memory: what has arrived equals it, and so does what everybody has seen.
+ * names too, and a third sends it on to a replica. A model does the same with bytes in memory: what has arrived equals it, and so does what everybody has seen.
  *
  * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
  */
@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define CHAIN	 2
 #define SEGMENT	 16384u /* nic/resize.c */
 
-enum { XOR_OP = 0x1000, ADD_OP, STRETCH_OP, SEE_OP, KERNELS = 4 };
+enum { XOR_OP = 0x1000, ADD_OP, STRETCH_OP, SEE_OP, FORWARD_OP, KERNELS = 5, OUTWARD = 4 };
 
 /* ---- what kernels and model do alike ---- */
 
@@ -93,6 +93,31 @@ static enum roost_next see(struct roost_call *c)
 	return ROOST_DONE;
 }
 
+/* Sends on what has landed, and waits when its loan says so. */
+struct forward {
+	uint64_t from, to;
+	uint32_t rkey;
+};
+
+static enum roost_next forward_params(struct roost_call *c)
+{
+	memcpy(c->state, c->params, sizeof(struct forward));
+	return ROOST_DONE;
+}
+
+static enum roost_next forward(struct roost_call *c)
+{
+	struct forward *f = c->state;
+
+	ROOST_STEPS(c);
+	if (!c->total)
+		ROOST_FAIL(c, c->qp_failed ? ROOST_RPC_FAILED : ROOST_RPC_OK);
+	if (c->where < f->from + RECVS)
+		ROOST_QP_POST(c, roost_qp_write(c, 1, f->to + (c->where - f->from), f->rkey, NULL, c->where,
+						c->len));
+	ROOST_STEPS_END;
+}
+
 static const struct roost_kernel kernels[KERNELS] = {
 	{.abi = ROOST_KERNEL_ABI,
 	 .version = 1,
@@ -121,6 +146,13 @@ static const struct roost_kernel kernels[KERNELS] = {
 	 .op = SEE_OP,
 	 .state_size = sizeof(struct seen),
 	 .stream = see},
+	{.abi = ROOST_KERNEL_ABI,
+	 .version = 1,
+	 .name = "forward",
+	 .op = FORWARD_OP,
+	 .state_size = sizeof(struct forward),
+	 .params = forward_params,
+	 .stream = forward},
 };
 
 /* ---- the world, and the model ---- */
@@ -134,8 +166,9 @@ struct standing {
 struct rig {
 	struct world w;
 	struct fabric *from_f, *to_f;
-	struct ep from, to;
-	struct standing out[CHAIN], in, region;
+	struct ep from, to, lent, replica;
+	struct standing out[CHAIN], in, region, forward;
+	uint32_t key; /* to's memory, for what is sent on */
 	unsigned num_out, posted, recvs;
 	uint32_t window; /* a key for all of the region */
 	uint8_t model[MEM];
@@ -144,7 +177,15 @@ struct rig {
 
 static void stand(struct rig *r, struct standing *s, bool out, bool region, uint64_t op)
 {
-	struct place_attr a = {.op = op, .reply = (uint8_t *)&s->told, .room = sizeof(s->told)};
+	const struct forward f = {
+		.from = (uintptr_t)r->to.mem, .to = (uintptr_t)r->replica.mem, .rkey = r->replica.key};
+	struct place_attr a = {.op = op,
+			       .params = op == FORWARD_OP ? &f : NULL,
+			       .params_len = op == FORWARD_OP ? sizeof(f) : 0,
+			       .pd = r->lent.pd,
+			       .key = r->key,
+			       .reply = (uint8_t *)&s->told,
+			       .room = sizeof(s->told)};
 
 	*s = (struct standing){.op = op};
 	must(place_begin(out ? r->from_f : r->to_f, 0, &a, &s->place) == 0, "no place");
@@ -154,11 +195,15 @@ static void stand(struct rig *r, struct standing *s, bool out, bool region, uint
 	     "not placed");
 }
 
-static void take_off(struct standing *s)
+static void take_off(struct rig *r, struct standing *s)
 {
 	struct place_result result;
 
 	must(place_off(s->place) == 0, "in flight");
+	for (unsigned i = 0; place_acts(s->place); i++) {
+		must(i < MAX_STEP, "it waits for ever");
+		world_step(&r->w, world_now(&r->w) + SEC);
+	}
 	place_conclude(s->place);
 	must(place_over(s->place, &result) && result.status == ROOST_RPC_OK, "it gave up");
 	if (s->op == SEE_OP)
@@ -277,9 +322,9 @@ static void change(struct rig *r, uint8_t which)
 {
 	drain(r);
 	if (which & 128 && r->num_out) {
-		take_off(&r->out[--r->num_out]);
+		take_off(r, &r->out[--r->num_out]);
 	} else if (r->num_out < CHAIN) {
-		uint64_t op = XOR_OP + which % KERNELS;
+		uint64_t op = XOR_OP + which % OUTWARD;
 
 		if (op == STRETCH_OP && stretches(r))
 			return; /* one of them at a time */
@@ -341,6 +386,22 @@ static void bind(struct rig *r)
 	must(ep_wait_send(e, &c, SEC) && c.status == NIC_WC_SUCCESS, "not bound");
 }
 
+/* Somebody else has a copy of what lands, by a queue pair with a loan of so many operations. */
+static void replicate(struct rig *r, const struct ep_params *p, bool loop, unsigned ops)
+{
+	const struct fabric_loan loan = {.ops = ops};
+	struct nic_mr_attr m = {.addr = r->to.mem, .len = MEM, .iova = (uintptr_t)r->to.mem};
+	unsigned number;
+
+	ep_init(&r->lent, &r->w, loop ? 0 : 1, p);
+	ep_init(&r->replica, &r->w, 0, p);
+	ep_connect(&r->lent, &r->replica);
+	m.pd = r->lent.pd;
+	must(nic_mr_register(r->lent.nic, &m, &r->key) == 0, "no region");
+	must(fabric_lend(r->to_f, FORWARD_OP, r->lent.qp, &loan, &number) == 0 && number == 1, "not lent");
+	stand(r, &r->forward, false, false, FORWARD_OP);
+}
+
 static struct fabric *serve(struct nic *nic)
 {
 	struct fabric *f;
@@ -375,6 +436,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ep_connect(&r->from, &r->to);
 	fill(r, shape);
 	bind(r);
+	replicate(r, &p, loop, shape >> 3 & 7);
 	stand(r, &r->in, false, false, SEE_OP);
 	stand(r, &r->region, false, true, SEE_OP);
 	while (in.p < in.end)
@@ -382,12 +444,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	drain(r);
 	must(!memcmp(r->to.mem, r->model, MEM), "other bytes have arrived");
 	while (r->num_out)
-		take_off(&r->out[--r->num_out]);
-	take_off(&r->in);
-	take_off(&r->region);
+		take_off(r, &r->out[--r->num_out]);
+	take_off(r, &r->in);
+	take_off(r, &r->region);
+	take_off(r, &r->forward);
+	must(!memcmp(r->replica.mem, r->to.mem, RECVS), "the replica has other bytes");
+	must(nic_mr_deregister(r->lent.nic, r->key) == 0, "no region");
 	must(nic_mw_dealloc(r->to.nic, r->window) == 0, "the window has gone");
 	ep_fini(&r->from);
 	ep_fini(&r->to);
+	ep_fini(&r->lent);
+	ep_fini(&r->replica);
 	world_fini(&r->w);
 	return 0;
 }

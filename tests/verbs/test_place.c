@@ -128,6 +128,85 @@ static void rewritten_before_it_leaves(void **state)
 	pair_close(&p);
 }
 
+/* ---- a kernel that sends on what comes in ---- */
+
+struct forward {
+	uint64_t from, to;
+	uint32_t rkey, failed;
+};
+
+static enum roost_next forward_params(struct roost_call *c)
+{
+	memcpy(c->state, c->params, sizeof(struct forward));
+	return ROOST_DONE;
+}
+
+static enum roost_next forward(struct roost_call *c)
+{
+	struct forward *f = c->state;
+
+	ROOST_STEPS(c);
+	if (!c->total) {
+		f->failed = c->qp_failed;
+		ROOST_REPLY(c, &f->failed, sizeof(f->failed));
+	}
+	ROOST_QP_POST(c, roost_qp_write(c, 1, f->to + (c->where - f->from), f->rkey, NULL, c->where, c->len));
+	ROOST_STEPS_END;
+}
+
+static const struct roost_kernel forwarder = {.abi = ROOST_KERNEL_ABI,
+					      .name = "forward",
+					      .version = 1,
+					      .op = 0x1001,
+					      .state_size = sizeof(struct forward),
+					      .params = forward_params,
+					      .stream = forward};
+
+/* Back to where it came from, behind what is there. With a loan of one operation the stream waits for each. */
+static void sent_on(void **state)
+{
+	static const struct roost_loan loans[] = {{0}, {.ops = 1}, {.bytes = 8192}};
+
+	for (unsigned i = 0; i < 3; i++) {
+		struct roost_place_attr a = {.op = 0x1001};
+		struct roost_place *place;
+		struct forward f = {0};
+		struct roost_result r;
+		uint32_t failed = 1;
+		unsigned number;
+		struct pair p;
+		int ret;
+
+		pair_open(&p, NULL);
+		for (uint32_t k = 0; k < BUF_SIZE; k++)
+			p.buf[0][k] = k < LEN ? (uint8_t)(k * 2654435761u >> 24) : 0;
+		f.from = (uintptr_t)p.buf[1];
+		f.to = (uintptr_t)p.buf[0] + LEN;
+		f.rkey = p.mr[0]->rkey;
+		a.params = &f;
+		a.params_len = sizeof(f);
+		a.mr = p.mr[1];
+		a.reply = &failed;
+		a.room = sizeof(failed);
+		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
+		assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, p.qp[1], i ? &loans[i] : NULL, &number), 0);
+		assert_int_equal(number, 1);
+		place = roost_qp_place(p.qp[1], ROOST_IN, &a);
+		assert_non_null(place);
+		write_all(&p, 4);
+		while ((ret = roost_place_end(place, &r)) == EBUSY)
+			settle(p.cq[1]);
+		assert_int_equal(ret, 0);
+		assert_int_equal(r.status, ROOST_RPC_OK);
+		assert_int_equal(failed, 0);
+		assert_memory_equal(p.buf[0] + LEN, p.buf[0], LEN);
+		assert_memory_equal(p.buf[1], p.buf[0], LEN);
+		write_all(&p, 1);
+		assert_int_equal(roost_kernel_undeploy(p.ctx, 0x1001), 0);
+		pair_close(&p);
+	}
+}
+
 /* Devices that are closed with places on their regions leave none behind: there are eight at a time. */
 static void closed_below_places(void **state)
 {
@@ -161,6 +240,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counted_in_place),
 		cmocka_unit_test(rewritten_before_it_leaves),
+		cmocka_unit_test(sent_on),
 		cmocka_unit_test(closed_below_places),
 	};
 
