@@ -397,6 +397,7 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 	}
 	if (!op_is_atomic(e->op) && done + n < e->len) {
 		qp->sq.next_pkt = done + n;
+		qp->sq.rnr_retries = qp->attr.rnr_retry;
 		return REQ_MORE;
 	}
 	if (e->op == ROOST_OP_SEND_INV && !mr_invalidate(peer, e->wqe.imm)) {

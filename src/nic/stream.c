@@ -7,6 +7,8 @@
  *	out	at the first transmission. What a place has rewritten is kept, packet by packet, until it is acknowledged: a copy is taken from
  *		there, and nobody is asked twice
  *
+ * A place that waits is held: resp_write() refuses what it would see, stream_room() keeps what it would see from leaving, until nic_stream_go_on().
+ *
  *	kept	| packet | packet | ... KEPT of them, at their PSN modulo KEPT: those between psn_una and psn_next are there
  */
 #include <stdlib.h>
