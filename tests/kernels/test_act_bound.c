@@ -12,7 +12,7 @@
 
 enum { GREEDY_OP = 0x1001, OTHER_OP };
 
-#define HOLD 65536u /* bytes, of memory that stays */
+#define HOLD 4096u /* bytes, of memory that stays */
 
 /* ---- a kernel that never has enough ---- */
 
@@ -121,7 +121,7 @@ static void the_owner_gets_its_turn(void **state)
 			run[k] = be_greedy(GREEDY_OP, 1, HOLD);
 		for (unsigned n = 0; n < 100; n++)
 			turn();
-		for (uint64_t n = 0; n < 20; n++) {
+		for (uint64_t n = 0; n < 10; n++) {
 			uint64_t before = posted;
 
 			/* By one that is not lent, as ever. */
@@ -159,10 +159,10 @@ static void so_many(void **state)
 	} rows[] = {
 		{.ops = 5, .len = 64, .most = 5},
 		{.ops = 1, .len = 3000, .most = 1},
-		{.bytes = 100000, .len = 30000, .most = 3},
+		{.bytes = 10000, .len = 3000, .most = 3},
 		{.bytes = HOLD, .len = HOLD, .most = 1},
-		{.ops = 4, .bytes = 30000, .len = 10000, .most = 3},
-		{.len = 5000, .most = NIC_ACTS},
+		{.ops = 4, .bytes = 9000, .len = 3000, .most = 3},
+		{.len = 4000, .most = NIC_ACTS},
 	};
 
 	for (unsigned i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
@@ -173,7 +173,7 @@ static void so_many(void **state)
 		lend_some(GREEDY_OP, rows[row].ops, rows[row].bytes, 1);
 		for (unsigned k = 0; k < 3; k++)
 			run[k] = be_greedy(GREEDY_OP, 1, rows[row].len);
-		assert_int_equal(most_of(500, rows[row].most), rows[row].most);
+		assert_int_equal(most_of(200, rows[row].most), rows[row].most);
 		/* All of them have something of it. */
 		enough = true;
 		for (unsigned k = 0; k < 3; k++)
@@ -194,7 +194,7 @@ static void beside_each_other(void **state)
 	lend_some(OTHER_OP, 3, 0, 1);
 	for (unsigned k = 0; k < 4; k++)
 		run[k] = be_greedy(k & 1 ? OTHER_OP : GREEDY_OP, 1, 2000);
-	assert_int_equal(most_of(500, 5), 5);
+	assert_int_equal(most_of(200, 5), 5);
 	assert_int_equal(fabric_unlend(s->f, GREEDY_OP, 1), 0);
 	finish(run[0], ROOST_QP_NONE);
 	finish(run[2], ROOST_QP_NONE);

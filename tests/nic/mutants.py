@@ -171,6 +171,17 @@ MUTANTS = [
 
     ('base/guard:one_that_wants_a_core_is_not', 'src/base/guard.c', '(g->looks < p->at_most || wants_core(tid))', 'g->looks < p->at_most'),
     ('base/guard:one_that_sleeps_is_ended', 'src/base/guard.c', '(g->looks < p->at_most || wants_core(tid))', '1'),
+    # Kernels' own operations, and kernels on streams that post them.
+    ('kernels/act_ops:refused_here', 'src/nic/act.c', 'if (op_is_atomic(a->op) && (a->len != 8 || a->raddr & 7))', 'if (0)'),
+    ('kernels/act_ops:refused_here', 'src/nic/act.c', 'op_is_read(a->op) || op_is_atomic(a->op) ? NIC_ACCESS_LOCAL_WRITE', 'op_is_read(a->op) ? NIC_ACCESS_LOCAL_WRITE'),
+    ('kernels/act_ops:solicited', 'src/nic/act.c', 'a->solicited ? ROOST_WQE_SOLICITED : 0', '0'),
+    ('kernels/act_bound:the_owner_gets_its_turn', 'src/nic/sq.c', 'if (unlikely(sq->acts | sq->replies) && qp', 'if (0 && qp'),
+    ('kernels/act_bound:so_many', 'src/kernels/acts.c', '(!l->bound.bytes || l->bytes + len <= l->bound.bytes)', 'true'),
+    ('kernels/act_bound:ended_with_some_under_way', 'src/kernels/standing.c', '(lent_at(st, i) || st->lent[i].ops)', 'lent_at(st, i)'),
+    ('kernels/place_act:what_comes_in', 'src/nic/resp.c', 'if (watched && stream_held(qp, spot.key))', 'if (0)'),
+    ('kernels/place_act:what_leaves', 'src/nic/stream.c', 'if (qp->streams->out[i]->held)', 'if (0)'),
+    ('kernels/place_act:rules', 'src/kernels/acts.c', 'if (a->outward && nic_stream_leaves(lent_qp(l)))', 'if (0)'),
+    ('kernels/place_act:nobody_else_waits', 'src/kernels/run.c', 'nic_stream_go_on(&p->stream, p->qp);', ';'),
 
     # Connection management.
     ('cm/connect:a_service_that_nobody_serves_is_rejected_with_8', 'src/cm/listen.c', 'refuse_req(cm, rx, CM_REJ_INVALID_SERVICE_ID);', ''),
