@@ -21,7 +21,7 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	if (!pu)
 		return NULL;
 	memset(pu, 0, sizeof(*pu));
-	if (mpsc_init(&pu->doorbells, NIC_MAX_QPS)) {
+	if (mpsc_init(&pu->doorbells, 2 * NIC_MAX_QPS)) {
 		free(pu);
 		return NULL;
 	}
@@ -216,7 +216,10 @@ bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 {
 	if (atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel))
 		return false;
-	/* Never full: a QP stands in it at most once, and it has room for all. */
+	/*
+	 * Never full. A QP that an ACK had run, and that is rung again while its first ring waits behind others, stands in it twice; but a
+	 * turn takes out as many as it runs, so they are hardly more than all QPs, and there is room for twice as many.
+	 */
 	return mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
 }
 
