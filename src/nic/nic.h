@@ -579,7 +579,8 @@ struct nic_place {
 };
 /*
  * Behind those that stand there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
- * UC, in); -EBUSY: out, and something is in flight; -ENOSPC: NIC_MAX_CHAIN, or a second one that changes lengths; -ENOMEM. [control+owner]
+ * UC, in); -EBUSY: out, and something is in flight, or it changes lengths and one there is held;
+ * -ENOSPC: NIC_MAX_CHAIN, or a second one that changes lengths; -ENOMEM. [control+owner]
  */
 int nic_stream_in(struct nic_qp *qp, struct nic_place *place);
 int nic_stream_out(struct nic_qp *qp, struct nic_place *place);

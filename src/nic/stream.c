@@ -106,15 +106,23 @@ void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struc
 		out[i]->bytes(out[i], piece);
 }
 
+/* Is one that stands there still at a piece? Its packet may be gone, so there need be nothing in flight. */
+static bool holds(const struct nic_qp *qp)
+{
+	for (unsigned i = 0; i < qp->num_out; i++)
+		if (qp->streams->out[i]->held)
+			return true;
+	return false;
+}
+
 bool stream_room(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
 
 	if (psn_before(sq->psn_next, sq->psn_max))
 		return true; /* they have seen it */
-	for (unsigned i = 0; i < qp->num_out; i++)
-		if (qp->streams->out[i]->held)
-			return false;
+	if (holds(qp))
+		return false;
 	return !qp->streams->kept || sq->psn_next - sq->psn_una < KEPT;
 }
 
@@ -173,7 +181,8 @@ int nic_stream_out(struct nic_qp *qp, struct nic_place *place)
 {
 	if (qp->type != NIC_QPT_RC)
 		return -EOPNOTSUPP;
-	if (in_flight(qp))
+	/* What changes lengths hands on pieces before it asks stream_room(). */
+	if (in_flight(qp) || (place->produce && holds(qp)))
 		return -EBUSY;
 	if (qp->num_out == NIC_MAX_CHAIN || (place->produce && qp->resize))
 		return -ENOSPC;

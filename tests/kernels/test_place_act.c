@@ -352,20 +352,21 @@ static void unreliable(void **state)
 	close_copies();
 }
 
-/* A stream that waits keeps nobody else waiting: not the others of its NIC, nor what goes the other way. */
+/* For tests in which the replica's answers are lost for a time. */
+static const struct shape slow = {.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
+
 static int drop_replica(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
 {
 	return pkt_addr_eq(src, ep_addr(&s->peer[1]));
 }
 
+/* A stream that waits keeps nobody else waiting: not the others of its NIC, nor what goes the other way. */
 static void nobody_else_waits(void **state)
 {
-	static const struct shape shape = {
-		.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
 	struct roost_cqe cqe;
 	struct place *p;
 
-	open_copies(1, &shape, 1);
+	open_copies(1, &slow, 1);
 	memset(s->caller.mem, 'n', MEM);
 	p = begin(COPY_OP, &s->called, false, false);
 	assert_int_equal(place_on_in(p, s->called.qp), 0);
@@ -484,6 +485,38 @@ static void what_goes_meanwhile(void **state)
 	}
 }
 
+/* One that changes lengths joins nobody who waits: it would hand it the next piece. */
+static void nothing_joins_who_waits(void **state)
+{
+	struct place *p, *q;
+
+	open_copies(1, &slow, 1);
+	sim_set_filter(s->w.sim, drop_replica, NULL); /* nothing is ever done there */
+	unfinished = 0;
+	p = begin(BUFFER_OP, &s->caller, false, false);
+	q = begin(STRETCH_OP, &s->caller, false, false);
+	assert_int_equal(place_on_out(p, s->called.qp), 0);
+	write_some(&s->called, &s->caller, 0, 100);
+	write_some(&s->called, &s->caller, 100, 100);
+	while (unfinished) {
+		assert_true(turn());
+		reap(&s->called);
+	}
+	/* Nothing of the stream is under way, and p waits for a place behind its first copy. */
+	assert_true(place_acts(p));
+	assert_int_equal(place_on_out(q, s->called.qp), -EBUSY);
+	sim_set_filter(s->w.sim, NULL, NULL);
+	while (place_acts(p))
+		assert_true(turn());
+	assert_int_equal(place_on_out(q, s->called.qp), 0);
+	assert_int_equal(place_off(q), 0);
+	place_free(q);
+	end(p, ROOST_RPC_OK);
+	assert_int_equal(told.posted, 2);
+	assert_int_equal(told.failed, 0);
+	close_copies();
+}
+
 /* ---- rules ---- */
 
 static void over_with(struct place *p, uint32_t status)
@@ -551,6 +584,7 @@ int main(void)
 		cmocka_unit_test(nobody_else_waits),
 		cmocka_unit_test(the_replica_refuses),
 		cmocka_unit_test(what_goes_meanwhile),
+		cmocka_unit_test(nothing_joins_who_waits),
 		cmocka_unit_test(rules),
 	};
 

@@ -179,7 +179,8 @@ MUTANTS = [
     ('kernels/act_bound:so_many', 'src/kernels/acts.c', '(!l->bound.bytes || l->bytes + len <= l->bound.bytes)', 'true'),
     ('kernels/act_bound:ended_with_some_under_way', 'src/kernels/standing.c', '(lent_at(st, i) || st->lent[i].ops)', 'lent_at(st, i)'),
     ('kernels/place_act:what_comes_in', 'src/nic/resp.c', 'if (watched && stream_held(qp, spot.key))', 'if (0)'),
-    ('kernels/place_act:what_leaves', 'src/nic/stream.c', 'if (qp->streams->out[i]->held)', 'if (0)'),
+    ('kernels/place_act:what_leaves', 'src/nic/stream.c', 'if (holds(qp))', 'if (0)'),
+    ('kernels/place_act:nothing_joins_who_waits', 'src/nic/stream.c', '(place->produce && holds(qp))', 'false'),
     ('kernels/place_act:rules', 'src/kernels/acts.c', 'if (a->outward && nic_stream_leaves(lent_qp(l)))', 'if (0)'),
     ('kernels/place_act:nobody_else_waits', 'src/kernels/run.c', 'nic_stream_go_on(&p->stream, p->qp);', ';'),
 
