@@ -130,8 +130,12 @@ static bool wants_core(int tid)
 /* With patience at an end for one that has hardly run: unless it could not. */
 static bool has_time(const struct guard *g, const struct guard_patience *p, int tid)
 {
-	return g->looks < p->looks ||
-	       (run_ns(tid) - g->cpu < p->cpu_ns && (g->looks < p->at_most || wants_core(tid)));
+	uint64_t ran;
+
+	if (g->looks < p->looks)
+		return true;
+	ran = run_ns(tid);
+	return ran - g->cpu < p->cpu_ns && (g->looks < p->at_most || (ran && wants_core(tid)));
 }
 
 static void give_order(struct guard *g, uint64_t steps, int tid)

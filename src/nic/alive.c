@@ -207,11 +207,21 @@ void alive_hints(struct pu *pu, struct port *port)
 
 /* ---- time ---- */
 
+/* Its owner's tick may be older than what another destination left there. */
+static void raise(_Atomic uint64_t *heard, uint64_t to)
+{
+	uint64_t now = atomic_load_explicit(heard, memory_order_relaxed);
+
+	while (now < to && !atomic_compare_exchange_weak_explicit(heard, &now, to, memory_order_release,
+								  memory_order_relaxed))
+		;
+}
+
 /* A packet came from there while somebody wanted to know. Whoever begins to listen from now on, waits for another. */
 void alive_heard(struct dest *d)
 {
 	atomic_store_explicit(&d->quiet, false, memory_order_relaxed);
-	atomic_store_explicit(&d->heard, tick(d), memory_order_release);
+	raise(&d->heard, tick(d));
 	d->suspected = 0;
 	d->silent = 0;
 	d->excused = 0;
@@ -227,10 +237,10 @@ enum port_reader alive_reader(struct dest *d, uint64_t since)
 	return d->reader;
 }
 
-/* The peer is one process, whichever PU of ours and lane of its it is reached by. */
+/* The peer is one process, whichever PU of ours and lane of its it is reached by. Ports that are wrapped keep their kind's name. */
 static bool same_peer(const struct dest *a, const struct dest *b)
 {
-	return a->port->ops == b->port->ops && pkt_addr_eq(&a->path->dst, &b->path->dst);
+	return a->port->ops->name == b->port->ops->name && pkt_addr_eq(&a->path->dst, &b->path->dst);
 }
 
 /* What another PU hears from now on comes later than our tick: it finds `quiet` set after that. */
@@ -251,6 +261,22 @@ uint64_t alive_listen(const struct dest *d)
 	}
 	spin_unlock(&nic->dests_lock);
 	return from;
+}
+
+void alive_bequeath(struct dest *d)
+{
+	struct nic *nic = d->pu->nic;
+	uint64_t heard = atomic_load_explicit(&d->heard, memory_order_relaxed);
+	struct list_head *l;
+
+	for (unsigned i = 0; heard && i < nic->cfg.pus; i++) {
+		list_for_each (l, &nic->pus[i]->dests) {
+			struct dest *other = list_entry(l, struct dest, link);
+
+			if (same_peer(other, d))
+				raise(&other->heard, heard);
+		}
+	}
 }
 
 bool alive_heard_since(const struct dest *d, uint64_t from)

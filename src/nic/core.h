@@ -109,6 +109,7 @@ struct qp_sq {
 	uint32_t nak_psn;      /* PSN of the last sequence NAK acted on */
 	uint32_t probe_end;    /* psn_max when the probe went out */
 	uint32_t rtt_psn;
+	uint64_t gathers_since; /* requests wait for more since then; 0: none do */
 	uint64_t rtt_start; /* 0: no sample running */
 	uint64_t
 		progress; /* time of the last acknowledgement that moved psn_una, or of the first packet after idle */
@@ -197,6 +198,7 @@ struct nic_srq {
 struct nic_qp {
 	/* read by [any] threads */
 	_Atomic uint32_t db_active; /* the PU knows of posted work and will look again */
+	_Atomic uint32_t db_queued; /* it stands in the PU's ring of doorbells */
 	_Atomic uint32_t db_prod;   /* how far work was posted at the last nic_qp_busy() */
 	_Atomic uint8_t state_hint;
 	uint32_t qpn;
@@ -565,6 +567,7 @@ enum port_reader alive_reader(struct dest *d, uint64_t since);
 /* On all lanes and PUs to that address, for alive_heard_since() with what this returns. */
 uint64_t alive_listen(const struct dest *d);
 bool alive_heard_since(const struct dest *d, uint64_t tick);
+void alive_bequeath(struct dest *d); /* it goes: what was heard there stays known; dests_lock held */
 void alive_fire(struct dest *d);
 void alive_attach(struct nic_qp *qp); /* to qp->dest */
 void alive_detach(struct nic_qp *qp);

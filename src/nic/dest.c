@@ -46,6 +46,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	d->window = d->threshold = port->window;
 	list_init(&d->waiters);
 	list_init(&d->qps);
+	d->quiet = true; /* somebody may have begun to listen before it was there */
 	icrc_flow_init(&d->tx, &port->addr, addr, path->sport, PKT_UDP_PORT);
 	icrc_flow_init(&d->rx, addr, &port->addr, PKT_UDP_PORT, PKT_UDP_PORT);
 	spin_lock(&pu->nic->dests_lock);
@@ -60,6 +61,7 @@ void dest_put(struct dest *d)
 	if (--d->refs)
 		return;
 	spin_lock(&d->pu->nic->dests_lock);
+	alive_bequeath(d);
 	list_del(&d->link);
 	spin_unlock(&d->pu->nic->dests_lock);
 	wheel_del(&d->pu->wheel, &d->alive_timer);

@@ -216,10 +216,10 @@ bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 {
 	if (atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel))
 		return false;
-	/*
-	 * Never full. A QP that an ACK had run, and that is rung again while its first ring waits behind others, stands in it twice; but a
-	 * turn takes out as many as it runs, so they are hardly more than all QPs, and there is room for twice as many.
-	 */
+	/* An ACK may have run it to idleness while its last ring still waits: who takes that out sees what is posted now. */
+	if (atomic_exchange_explicit(&qp->db_queued, 1, memory_order_acq_rel))
+		return true;
+	/* Never full: a QP stands in it once, and there is room for twice as many, some of them gone. */
 	return mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
 }
 
@@ -244,8 +244,10 @@ static unsigned take_doorbells(struct pu *pu)
 		struct nic_qp *qp = nic_find_qp(pu->nic, qpn);
 
 		n++;
-		if (qp)
+		if (qp) {
+			atomic_exchange_explicit(&qp->db_queued, 0, memory_order_acq_rel);
 			nic_schedule(qp);
+		}
 	}
 	pu->ctr.doorbells += n;
 	return n;
@@ -254,11 +256,12 @@ static unsigned take_doorbells(struct pu *pu)
 static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 			 enum req_result (*run)(struct nic_qp *))
 {
+	uint64_t end = pu->ctr.sent_pkts + QPS_PER_TURN * NIC_RESP_BURST;
 	struct list_head again;
 	unsigned n = 0;
 
 	list_init(&again);
-	while (n < QPS_PER_TURN && !list_empty(list)) {
+	while (n < QPS_PER_TURN && pu->ctr.sent_pkts < end && !list_empty(list)) {
 		struct list_head *entry = list->next;
 		struct nic_qp *qp = (struct nic_qp *)((char *)entry - link);
 

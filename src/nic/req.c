@@ -5,7 +5,9 @@
  */
 #include "nic/tx.h"
 
-#define GATHER_BEHIND 8 /* requests under way behind which others may wait */
+#define GATHER_BEHIND 8		  /* requests under way behind which others may wait */
+#define GATHER_NS     20000	  /* so long at most, if an ACK comes then */
+#define GATHER_BYTES  (32u << 10) /* enough for a flush, however few they are */
 
 /* Op-code of packet `pkt` of a SEND, WRITE or call. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
 static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
@@ -276,32 +278,38 @@ bool req_idle(struct nic_qp *qp)
 }
 
 /*
- * On a port whose flush is a system call: few requests, while enough are under way for their ACKs to come soon, wait until an ACK makes
- * more room or the program has posted more; then they leave together (the idea is Nagle's, RFC 896). How many is a quarter of what may be
- * under way, so that the pipe does not run dry meanwhile.
+ * On a port whose flush is a system call: few small requests, while others are under way, wait until the program has posted more, or an
+ * ACK finds that little is under way or that they have waited as long as a flush takes; then they leave together (the idea is Nagle's,
+ * RFC 896).
  */
 static bool gathers(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint32_t most = qp->pu->ports[qp->port].port->gather, batch, few, posted, room;
+	uint32_t batch = qp->pu->ports[qp->port].port->gather, away = sq->next - sq->una, posted, room;
 
-	if (!most || sq->next != sq->fetched || qp->state != NIC_QPS_RTS)
+	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize || qp->state != NIC_QPS_RTS ||
+	    (sq->gathers_since && qp->pu->now - sq->gathers_since >= GATHER_NS))
 		return false;
-	batch = sq->window / 4 < most ? sq->window / 4 : most;
-	few = batch / 4 < GATHER_BEHIND ? GATHER_BEHIND : batch / 4;
-	if (sq->next - sq->una < few)
+	if (batch > sq->window / 4)
+		batch = sq->window / 4;
+	if (away < GATHER_BEHIND || away < batch / 4)
 		return false;
 	posted = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
 	room = sq->window - sq->copies;
-	return (posted < room ? posted : room) < batch;
+	if (posted > room)
+		posted = room;
+	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)away * GATHER_BYTES;
 }
 
 /* As req_idle(): with what is posted now the QP waits; a doorbell has it looked at again, as an ACK has. */
 static bool req_gather(struct nic_qp *qp)
 {
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
-	if (gathers(qp))
+	if (gathers(qp)) {
+		if (!qp->sq.gathers_since)
+			qp->sq.gathers_since = qp->pu->now;
 		return true;
+	}
 	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);
 	return false;
 }
@@ -332,6 +340,7 @@ enum req_result req_run(struct nic_qp *qp)
 		return loop_run(qp);
 	if (gathers(qp) && req_gather(qp))
 		return wait_for(qp, BLOCK_PSN);
+	sq->gathers_since = 0;
 	while (tx_goes_on(qp, &burst)) {
 		struct sq_entry *e;
 		enum req_result r;

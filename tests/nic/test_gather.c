@@ -14,14 +14,19 @@
 static struct world W, *const w = &W;
 static struct ep A, B, *const a = &A, *const b = &B;
 
-static void start(uint16_t gather)
+static void start_far(uint16_t gather, uint64_t delay_ns)
 {
-	struct ep_params p = {.depth = DEPTH};
+	struct ep_params p = {.depth = DEPTH, .rd_atomic = 16};
 
-	world_init(w, 2, 11, &(struct sim_params){.delay_ns = 1000, .gather = gather});
+	world_init(w, 2, 11, &(struct sim_params){.delay_ns = delay_ns, .gather = gather});
 	ep_init(a, w, 0, &p);
 	ep_init(b, w, 1, &p);
 	ep_connect(a, b);
+}
+
+static void start(uint16_t gather)
+{
+	start_far(gather, 1000);
 }
 
 static void stop(void)
@@ -31,15 +36,20 @@ static void stop(void)
 	world_fini(w);
 }
 
-/* Posts n WRITEs, each with a turn of the NIC of its own, while nothing comes back. */
-static void post(unsigned n)
+/* Posts n requests, each with a turn of the NIC of its own, while nothing comes back. */
+static void post_op(enum roost_op op, uint32_t size, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		struct wr wr = wr_rdma(ROOST_OP_WRITE, a, 0, 64, b, 64);
+		struct wr wr = wr_rdma(op, a, 0, size, b, 64);
 
 		ep_post(a, &wr);
 		nic_poll(a->nic, 0, world_now(w));
 	}
+}
+
+static void post(unsigned n)
+{
+	post_op(ROOST_OP_WRITE, 64, n);
 }
 
 static unsigned sent(void)
@@ -94,6 +104,38 @@ static void waits_asleep(void **state)
 	stop();
 }
 
+/* On a long line the pipe does not run dry: the first ACK finds that they have waited long enough. */
+static void not_for_long(void **state)
+{
+	start_far(128, 100000);
+	post(BEHIND);
+	world_run(w, world_now(w) + 50000);
+	post(BATCH);
+	post(1);
+	assert_int_equal(sent(), BEHIND + BATCH);
+	complete(BEHIND);
+	assert_int_equal(sent(), BEHIND + BATCH + 1);
+	complete(BATCH + 1);
+	stop();
+}
+
+/* Large ones fill a flush by themselves, and answers to READs are worth no wait. */
+static void only_small_ones(void **state)
+{
+	start(128);
+	post_op(ROOST_OP_WRITE, 8192, BEHIND);
+	post_op(ROOST_OP_WRITE, 8192, 3);
+	assert_int_equal(sent(), BEHIND * 8);
+	post_op(ROOST_OP_WRITE, 8192, 1);
+	assert_int_equal(sent(), (BEHIND + 4) * 8);
+	complete(BEHIND + 4);
+	post_op(ROOST_OP_READ, 64, BEHIND);
+	post(1);
+	assert_int_equal(sent(), (BEHIND + 4) * 8 + BEHIND + 1);
+	complete(BEHIND + 1);
+	stop();
+}
+
 static void free_of_charge(void **state)
 {
 	start(0);
@@ -106,8 +148,8 @@ static void free_of_charge(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(few_wait),
-		cmocka_unit_test(waits_asleep),
+		cmocka_unit_test(few_wait),	  cmocka_unit_test(waits_asleep),
+		cmocka_unit_test(not_for_long),	  cmocka_unit_test(only_small_ones),
 		cmocka_unit_test(free_of_charge),
 	};
 
