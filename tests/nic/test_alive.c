@@ -266,11 +266,23 @@ RULE(stopped)
 	end();
 }
 
+/* A connection ends, and another begins between the same processing units. */
+static void anew(int i)
+{
+	struct ep_params p = A[i].p;
+
+	ep_fini(&A[i]);
+	ep_fini(&B[i]);
+	ep_init(&A[i], w, 0, &p);
+	ep_init(&B[i], w, 1, &p);
+	ep_connect(&A[i], &B[i]);
+}
+
 /*
  * The other connection's partner is destroyed, while this one is busy, so that its peer stands in every look: what the other completes with,
- * by send or receive, and when.
+ * by send or receive, and when. Brief: this one is always another.
  */
-static uint64_t ends_beside_a_busy_one(struct roost_cqe *c)
+static uint64_t ends_beside_a_busy_one(struct roost_cqe *c, bool brief)
 {
 	uint64_t start = world_now(w);
 	struct roost_sge sge = ep_sge(&A[1], 0, 100);
@@ -283,13 +295,15 @@ static uint64_t ends_beside_a_busy_one(struct roost_cqe *c)
 		world_run(w, world_now(w) + 10 * MSEC);
 		assert_true(ep_wait_send(&A[0], c, MSEC));
 		assert_int_equal(c->status, NIC_WC_SUCCESS);
+		if (brief)
+			anew(0);
 	}
 	assert_int_equal(nic_qp_state(A[0].qp), NIC_QPS_RTS);
 	ep_init(&B[1], w, 1, &(struct ep_params){.pu = B[1].p.pu});
 	return world_now(w) - start;
 }
 
-static void retries_beside_a_busy_one(uint32_t s, unsigned of_pus)
+static void retries_beside_a_busy_one(uint32_t s, unsigned of_pus, bool brief)
 {
 	struct roost_cqe c;
 
@@ -297,7 +311,7 @@ static void retries_beside_a_busy_one(uint32_t s, unsigned of_pus)
 	pus = of_pus;
 	begin(s, false, 14); /* 67 ms, and seven times more: 1.8 s in all */
 	post_write(1);
-	assert_in_range(ends_beside_a_busy_one(&c), SEC, 5 * SEC);
+	assert_in_range(ends_beside_a_busy_one(&c, brief), SEC, 5 * SEC);
 	assert_true(ep_wait_send(&A[1], &c, 0));
 	assert_int_equal(c.status, NIC_WC_RETRY_EXC_ERR);
 	end();
@@ -306,13 +320,19 @@ static void retries_beside_a_busy_one(uint32_t s, unsigned of_pus)
 /* A peer that is busy stands in many a look: that renews the retries of a QP without a partner once, not as long as others are answered. */
 RULE(busy_is_not_stopped)
 {
-	retries_beside_a_busy_one(s, 0);
+	retries_beside_a_busy_one(s, 0, false);
 }
 
 /* Nor where the others are of another PU, here and there. */
 RULE(busy_elsewhere_is_not_stopped)
 {
-	retries_beside_a_busy_one(s, 2);
+	retries_beside_a_busy_one(s, 2, false);
+}
+
+/* Nor where these are connections that come and go. */
+RULE(busy_in_brief_is_not_stopped)
+{
+	retries_beside_a_busy_one(s, 2, true);
 }
 
 /* The same where nothing is posted, and the connection kept alive. */
@@ -324,7 +344,7 @@ RULE(kept_alive_beside_a_busy_one)
 	pus = 2;
 	begin(s, false, TIMEOUT);
 	assert_int_equal(nic_qp_keepalive(w->nic[0], A[1].qp, true, world_now(w)), 0);
-	assert_in_range(ends_beside_a_busy_one(&c), 8 * SEC, 16 * SEC);
+	assert_in_range(ends_beside_a_busy_one(&c, false), 8 * SEC, 16 * SEC);
 	assert_true(ep_wait_recv(&A[1], &c, MSEC));
 	assert_int_equal(c.status, NIC_WC_WR_FLUSH_ERR);
 	end();
@@ -424,6 +444,7 @@ int main(void)
 		cmocka_unit_test(stopped),
 		cmocka_unit_test(busy_is_not_stopped),
 		cmocka_unit_test(busy_elsewhere_is_not_stopped),
+		cmocka_unit_test(busy_in_brief_is_not_stopped),
 		cmocka_unit_test(kept_alive_beside_a_busy_one),
 		cmocka_unit_test(goes_on_and_is_silent),
 		cmocka_unit_test(reads_and_is_silent),
