@@ -110,7 +110,7 @@ struct qp_sq {
 	uint32_t probe_end;    /* psn_max when the probe went out */
 	uint32_t rtt_psn;
 	uint64_t gathers_since; /* requests wait for more since then; 0: none do */
-	uint64_t rtt_start; /* 0: no sample running */
+	uint64_t rtt_start;	/* 0: no sample running */
 	uint64_t
 		progress; /* time of the last acknowledgement that moved psn_una, or of the first packet after idle */
 	uint64_t probed; /* time of the last probe */

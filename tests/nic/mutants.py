@@ -83,7 +83,9 @@ MUTANTS = [
      'if (!retry_count(qp))'),
     ('retry:probe_lost_ack', 'src/nic/req_resp.c', 'bool lone_probe = sq->probing && psn == sq->psn_una;', 'bool lone_probe = sq->probing;'),
     ('alive:busy_is_not_stopped', 'src/nic/retry.c', '(sq->excused && alive_heard_since(qp->dest, sq->excused)) ||', ''),
-    ('alive:busy_elsewhere_is_not_stopped', 'src/nic/alive.c', 'return a->port->ops == b->port->ops &&', 'return a->port == b->port &&'),
+    ('alive:busy_elsewhere_is_not_stopped', 'src/nic/alive.c', 'return a->port->ops->name == b->port->ops->name &&', 'return a->port == b->port &&'),
+    ('alive:busy_in_brief_is_not_stopped', 'src/nic/dest.c', '\talive_bequeath(d);\n', ''),
+    ('gather:not_for_long', 'src/nic/req.c', 'qp->pu->now - sq->gathers_since >= GATHER_NS', 'false'),
     ('alive:kept_alive_beside_a_busy_one', 'src/nic/alive.c', 'if (d->excused && alive_heard_since(d, d->excused))', 'if (0)'),
     ('alive:goes_on_and_is_silent', 'src/nic/alive.c', 'd->silent = KEEP_SILENT - KEEP_READS;\n\t\treturn false;', 'return false;'),
     ('alive:stopped', 'src/nic/alive.c', 'd->excused = alive_listen(d);\n', 'd->excused = 0;\n\t\tif (1) return d->silent > KEEP_SILENT;\n'),
@@ -169,8 +171,8 @@ MUTANTS = [
     ('kernels/place_end:the_rest_passes', 'src/kernels/place.c', 'p->busy = p->passed < p->c.len;', 'p->busy = false;'),
     ('kernels/place_end:a_reply_has_its_room', 'src/kernels/place.c', 'if (c->ask_len > c->room - at) {', 'if (c->ask_len > c->room) {'),
 
-    ('base/guard:one_that_wants_a_core_is_not', 'src/base/guard.c', '(g->looks < p->at_most || wants_core(tid))', 'g->looks < p->at_most'),
-    ('base/guard:one_that_sleeps_is_ended', 'src/base/guard.c', '(g->looks < p->at_most || wants_core(tid))', '1'),
+    ('base/guard:one_that_wants_a_core_is_not', 'src/base/guard.c', '(g->looks < p->at_most || (ran && wants_core(tid)))', 'g->looks < p->at_most'),
+    ('base/guard:one_that_sleeps_is_ended', 'src/base/guard.c', '(g->looks < p->at_most || (ran && wants_core(tid)))', '1'),
     # Kernels' own operations, and kernels on streams that post them.
     ('kernels/act_ops:refused_here', 'src/nic/act.c', 'if (op_is_atomic(a->op) && (a->len != 8 || a->raddr & 7))', 'if (0)'),
     ('kernels/act_ops:refused_here', 'src/nic/act.c', 'op_is_read(a->op) || op_is_atomic(a->op) ? NIC_ACCESS_LOCAL_WRITE', 'op_is_read(a->op) ? NIC_ACCESS_LOCAL_WRITE'),
