@@ -45,7 +45,11 @@
 
 #include "roost/rpc.h"
 
-#define ROOST_KERNEL_ABI       1
+/*
+ * Counts up with each change of the structs below: a node refuses objects of another number. From the first release on it and the symbols of
+ * ROOST_0.1 bind; until then functions, too, may change.
+ */
+#define ROOST_KERNEL_ABI       2
 #define ROOST_KERNEL_MAX_STATE 16384 /* state_size + scratch_size */
 #define ROOST_KERNEL_NAME      32    /* bytes of a name, with the 0 at its end; printable ones */
 
