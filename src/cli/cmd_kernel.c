@@ -180,40 +180,65 @@ static uint64_t failed(const json_t *k)
 	return sum;
 }
 
-/* The same version of the same kernel. */
-static const json_t *find_kernel(const json_t *kernels, const json_t *like)
+/* What rates are of. */
+struct sums {
+	uint64_t calls, failed, steps, payload_bytes;
+};
+
+/*
+ * Of all the rows of an op-code: a version that leaves takes its counts from the row that stands to one of its own, and gives them back when it
+ * has gone; only their sum does not jump.
+ */
+static struct sums sums_of(const json_t *kernels, uint64_t op)
 {
+	struct sums sums = {0};
 	const json_t *k;
 	size_t i;
 
 	json_array_foreach(kernels, i, k)
 	{
-		if (count_of(k, "op") == count_of(like, "op") &&
-		    count_of(k, "version") == count_of(like, "version"))
-			return k;
+		if (count_of(k, "op") != op)
+			continue;
+		sums.calls += count_of(k, "calls");
+		sums.failed += failed(k);
+		sums.steps += count_of(k, "steps");
+		sums.payload_bytes += count_of(k, "payload_bytes");
 	}
-	return NULL;
+	return sums;
 }
 
-/* A second; one that stands there anew has counted from 0, and so has what counts less than before. */
+/* The one that stands, if one does: the node names those before the ones that leave. */
+static bool first_of_op(const json_t *kernels, size_t at)
+{
+	for (size_t i = 0; i < at; i++)
+		if (count_of(json_array_get(kernels, i), "op") == count_of(json_array_get(kernels, at), "op"))
+			return false;
+	return true;
+}
+
+/* A second. Nobody knows that of a sum that fell: a kernel was unloaded, and what it has counted went with it. */
 static const char *rate(char buf[40], uint64_t now, uint64_t was, double since)
 {
-	return since > 0 ? fmt_count(buf, 40, (uint64_t)((double)(now - (now < was ? 0 : was)) / since + 0.5))
-			 : NULL;
+	return since > 0 && now >= was ? fmt_count(buf, 40, (uint64_t)((double)(now - was) / since + 0.5))
+				       : NULL;
 }
 
-static void watch_row(struct table *t, const json_t *k, const json_t *before, double since)
+static void watch_row(struct table *t, const json_t *kernels, size_t at, const json_t *before, double since)
 {
+	const json_t *k = json_array_get(kernels, at);
+	struct sums now = sums_of(kernels, count_of(k, "op")), was = sums_of(before, count_of(k, "op"));
 	const char *cells[WATCH_COLUMNS] = {text_of(k, "name")};
 	char value[WATCH_COLUMNS][40];
 
 	cells[1] = number_of(k, "calls", value[1]);
-	cells[2] = rate(value[2], count_of(k, "calls"), count_of(before, "calls"), since);
 	cells[3] = fmt_count(value[3], sizeof(value[3]), failed(k));
-	cells[4] = rate(value[4], failed(k), failed(before), since);
 	cells[5] = number_of(k, "in_flight", value[5]);
-	cells[6] = rate(value[6], count_of(k, "steps"), count_of(before, "steps"), since);
-	cells[7] = rate(value[7], count_of(k, "payload_bytes"), count_of(before, "payload_bytes"), since);
+	if (first_of_op(kernels, at)) {
+		cells[2] = rate(value[2], now.calls, was.calls, since);
+		cells[4] = rate(value[4], now.failed, was.failed, since);
+		cells[6] = rate(value[6], now.steps, was.steps, since);
+		cells[7] = rate(value[7], now.payload_bytes, was.payload_bytes, since);
+	}
 	table_row(t, cells);
 }
 
@@ -222,14 +247,13 @@ static void show_rates(const json_t *node, const json_t *before, double since)
 	static const char *const head[WATCH_COLUMNS] = {"kernel",  "calls",	     "calls/s",
 							"failed",  "failures/s",     "under way",
 							"steps/s", "payload bytes/s"};
+	const json_t *kernels = json_object_get(node, "kernels");
 	struct table t;
-	json_t *k;
-	size_t i;
 
 	table_init(&t, WATCH_COLUMNS);
 	table_row(&t, head);
-	json_array_foreach(json_object_get(node, "kernels"), i, k)
-		watch_row(&t, k, find_kernel(json_object_get(before, "kernels"), k), since);
+	for (size_t i = 0; i < json_array_size(kernels); i++)
+		watch_row(&t, kernels, i, json_object_get(before, "kernels"), since);
 	table_print(&t, stdout, 1u << 0);
 	table_free(&t);
 }

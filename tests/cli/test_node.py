@@ -193,6 +193,62 @@ def leaving():
     del os.environ['LINGER_UNTIL']
 
 
+def looks(p):
+    """The rows of each look that a watch takes."""
+    rows = []
+    for line in p.stdout:
+        if line.strip():
+            rows.append(line.split())
+        else:
+            yield rows[1:]
+            rows = []
+
+
+def replaced_under_watch():
+    """Versions that come, leave and go while a watch looks, and nobody calls: no rate but 0, whichever row the counts are in."""
+    where = addresses('shm')
+    seen = []
+    with tempfile.TemporaryDirectory() as d:
+        mark = os.path.join(d, 'mark')
+        open(mark, 'w').close()
+        os.environ['LINGER_UNTIL'] = mark
+        node = Node(f'shm:{where[0]}', '--kernels', 'none')
+        calling = [ROOST, 'call', '--port', f'shm:{where[1]}', where[0], '0x2000']
+        versions = [f'{sys.argv[2]}/tests/kernels/linger-{v}.so' for v in (1, 2)]
+        try:
+            check('loaded, to be watched', run('kernel', 'load', versions[0]).returncode == 0 and run(*calling[1:]).returncode == 0)
+            os.unlink(mark)
+            with subprocess.Popen(calling, stdout=subprocess.DEVNULL) as caller, \
+                 subprocess.Popen([ROOST, 'kernel', 'stat', '--watch', '0.1'], stdout=subprocess.PIPE, text=True) as p:
+                try:
+                    page = looks(p)
+
+                    def until(what):
+                        end = time.monotonic() + LIMIT
+                        while time.monotonic() < end:
+                            seen.append(next(page))
+                            if what(seen[-1]):
+                                return True
+                        return False
+                    check('watch: two calls, one under way', until(lambda rows: rows[0][0:2] == ['linger', '2'] and len(rows[0]) == 8))
+                    del seen[:]
+                    check('watch: replaced', run('kernel', 'replace', versions[1]).returncode == 0)
+                    check('watch: two versions', until(lambda rows: len(rows) == 2))
+                    open(mark, 'w').close()
+                    check('watch: the old one has gone', until(lambda rows: len(rows) == 1 and rows[0][1] == '2'))
+                    check('watch: replaced again', run('kernel', 'replace', versions[0]).returncode == 0)
+                    check('watch: goes on', all(until(lambda rows: len(rows) == 1) for _ in range(3)))
+                finally:
+                    open(mark, 'w').close()
+                    p.kill()
+                    caller.wait(LIMIT)
+        finally:
+            node.end()
+    del os.environ['LINGER_UNTIL']
+    check(f'watch: no call, no rate ({seen})', all(len(rows[0]) == 8 and rows[0][2] == rows[0][4] == '0' for rows in seen)
+          and all(len(row) == 4 for rows in seen for row in rows[1:]))
+
+
 def nonsense():
     """Whatever is said at the control socket, and by however many who say nothing: it answers or hangs up, and goes on."""
     where = addresses('shm')
@@ -245,5 +301,6 @@ tables()
 chosen()
 watched()
 leaving()
+replaced_under_watch()
 nonsense()
 finish()
