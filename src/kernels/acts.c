@@ -2,6 +2,7 @@
 #include "kernels/acts.h"
 
 #include <errno.h>
+#include <limits.h>
 
 #include "kernels/call.h"
 
@@ -63,6 +64,111 @@ static bool fits(const struct lent *l, uint32_t len)
 	       (!l->bound.bytes || l->bytes + len <= l->bound.bytes);
 }
 
+/* Room for what it asks for, which nobody else gets before it is posted, refused, or not asked for any more. */
+static void promise(struct acts *a, struct lent *l, struct fabric_pu *pu, const struct nic_qp *qp)
+{
+	a->at = qp;
+	a->loan = l;
+	a->pu = pu;
+	a->promised = true;
+	a->bytes = a->c->ask_len;
+	l->ops++;
+	l->bytes += a->bytes;
+}
+
+static void unlink_room(struct acts *a)
+{
+	if (!list_linked(&a->link))
+		return;
+	list_del(&a->link);
+	a->loan->waiting--;
+}
+
+static void wake(struct acts *a)
+{
+	unlink_room(a);
+	if (!a->promised)
+		a->at = NULL;
+	a->waits = false;
+	a->wake(a);
+}
+
+/*
+ * There is room at a queue pair, for `most` more. Those of one loan get it in the order in which they came: small ones must not keep a large one waiting for
+ * ever. A loan that has ended has nothing to wait for.
+ */
+static void room(struct fabric_pu *pu, const struct nic_qp *qp, unsigned most)
+{
+	struct list_head *at, *next;
+
+	pu->looks++;
+	list_for_each_safe (at, next, &pu->full) {
+		struct acts *a = list_entry(at, struct acts, link);
+		struct lent *l = a->loan;
+
+		if (a->at != qp)
+			continue;
+		if (lent_qp(l) == qp) {
+			if (!most || (!a->promised && l->stopped == pu->looks))
+				continue;
+			if (!a->promised && !fits(l, a->c->ask_len)) {
+				l->stopped = pu->looks;
+				continue;
+			}
+			if (!a->promised)
+				promise(a, l, pu, qp);
+			most--;
+		}
+		wake(a);
+	}
+}
+
+/* All fails there from now on. */
+static void all_fails(struct fabric_pu *pu, const struct nic_qp *qp)
+{
+	struct list_head *at, *next;
+
+	list_for_each_safe (at, next, &pu->full) {
+		struct acts *a = list_entry(at, struct acts, link);
+
+		if (a->at == qp)
+			wake(a);
+	}
+}
+
+void acts_stop(struct acts *a)
+{
+	const struct nic_qp *qp = a->at;
+
+	unlink_room(a);
+	a->waits = false;
+	a->at = NULL;
+	if (a->promised) {
+		a->promised = false;
+		a->loan->ops--;
+		a->loan->bytes -= a->bytes;
+	}
+	/* It may have been in the way of others. */
+	if (qp)
+		room(a->pu, qp, UINT_MAX);
+}
+
+/* Those that have a promise wait for the queue pair alone, ahead of all that wait for a loan. */
+static void wait_for_room(struct acts *a, struct lent *l, struct fabric_pu *pu)
+{
+	struct list_head *behind = pu->full.next;
+
+	a->at = lent_qp(l);
+	a->loan = l;
+	a->pu = pu;
+	l->waiting++;
+	if (!a->promised)
+		behind = &pu->full;
+	while (behind != &pu->full && list_entry(behind, struct acts, link)->promised)
+		behind = behind->next;
+	list_insert(&a->link, behind->prev, behind);
+}
+
 /* What the NIC hands back of an operation: its bit, and the number of the queue pair. */
 #define TOKEN(bit, qp) ((qp) << 8 | (bit))
 #define TOKEN_BIT(t)   ((t)&0xff)
@@ -80,7 +186,7 @@ static void settle(struct acts *a, uint32_t bit, uint8_t status)
 }
 
 /* Hands it to the NIC: 0, -EAGAIN: there is no room, or why it is refused. */
-static int hand_over(struct acts *a, struct lent *l, uint32_t bit, uint32_t key)
+static int hand_over(struct acts *a, struct lent *l, struct fabric_pu *pu, uint32_t bit, uint32_t key)
 {
 	const struct roost_call *c = a->c;
 	const struct nic_act act = {.owner = a,
@@ -105,14 +211,17 @@ static int hand_over(struct acts *a, struct lent *l, uint32_t bit, uint32_t key)
 	/* It would wait behind messages that may wait for it: at the same queue pair, or around by others. */
 	if (a->outward && nic_stream_leaves(lent_qp(l)))
 		return -EINVAL;
-	if (!fits(l, c->ask_len))
-		return -EAGAIN;
+	if (!a->promised) {
+		if (l->waiting || !fits(l, c->ask_len))
+			return -EAGAIN;
+		promise(a, l, pu, lent_qp(l));
+	}
 	rc = nic_act(lent_qp(l), &act);
-	if (rc)
-		return rc;
-	l->ops++;
-	l->bytes += c->ask_len;
-	return 0;
+	if (!rc) {
+		a->promised = false;
+		a->at = NULL;
+	}
+	return rc;
 }
 
 /* False: there is no room. */
@@ -126,12 +235,13 @@ static bool post(struct acts *a, struct standing *st, struct fabric_pu *pu, uint
 	if (c->qp_posted - c->qp_done == ROOST_QP_OPS)
 		return false;
 	a->st = st;
-	rc = hand_over(a, l, bit, key);
+	rc = hand_over(a, l, pu, bit, key);
 	if (rc == -EAGAIN) {
-		a->at = lent_qp(l);
-		list_add_tail(&a->link, &pu->full);
+		wait_for_room(a, l, pu);
 		return false;
 	}
+	if (rc)
+		acts_stop(a);
 	c->qp_posted++;
 	c->qp_status[bit] = ROOST_QP_UNDER_WAY;
 	a->open |= 1u << bit;
@@ -162,50 +272,11 @@ bool acts_go(struct acts *a, struct standing *st, struct fabric_pu *pu, uint32_t
 	return true;
 }
 
-static void unlink_room(struct acts *a)
-{
-	if (list_linked(&a->link))
-		list_del(&a->link);
-	a->at = NULL;
-}
-
-static void wake(struct acts *a)
-{
-	unlink_room(a);
-	a->waits = false;
-	a->wake(a);
-}
-
 bool acts_leave(struct acts *a)
 {
-	unlink_room(a);
-	a->waits = false;
+	acts_stop(a);
 	a->gone = a->out > 0;
 	return !a->gone;
-}
-
-/* Would it get what it waits for? Or be told that there is nothing to wait for. */
-static bool could(const struct acts *a)
-{
-	const struct lent *l = &a->st->lent[a->c->qp - 1];
-
-	return lent_qp(l) != a->at || fits(l, a->c->ask_len);
-}
-
-/* There is room for one. When nothing is under way there any more nobody is left to say so again; what failed makes all fail. */
-static void room(struct fabric_pu *pu, const struct nic_qp *qp, bool all)
-{
-	struct list_head *at, *next;
-
-	list_for_each_safe (at, next, &pu->full) {
-		struct acts *a = list_entry(at, struct acts, link);
-
-		if (a->at != qp || !(all || could(a)))
-			continue;
-		wake(a);
-		if (!all)
-			return;
-	}
 }
 
 void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t token, uint32_t len,
@@ -219,8 +290,10 @@ void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t tok
 	l->bytes -= len;
 	settle(a, TOKEN_BIT(token), status);
 	a->out--;
-	if (!list_empty(&pu->full))
-		room(pu, qp, status != ROOST_QP_OK || nic_acts(qp) == 0);
+	if (status != ROOST_QP_OK)
+		all_fails(pu, qp);
+	else if (!list_empty(&pu->full))
+		room(pu, qp, NIC_ACTS - nic_acts(qp));
 	if (a->waits ? !a->at && (!a->posted || come(a->c)) : a->gone && !a->out)
 		wake(a);
 }
@@ -228,5 +301,5 @@ void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t tok
 void acts_gone(struct fabric *f, struct nic_qp *qp)
 {
 	standing_forget(f, qp);
-	room(&f->pu[nic_qp_pu(qp)], qp, true);
+	all_fails(&f->pu[nic_qp_pu(qp)], qp);
 }

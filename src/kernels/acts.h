@@ -12,15 +12,23 @@
 #include "base/list.h"
 #include "kernels/fabric.h"
 
+struct standing;
+struct fabric_pu;
+struct lent;
+
 struct acts {
 	struct roost_call *c;
 	/* What it waits for has come; or, when it has gone, all is done. Of the PU's owner. */
 	void (*wake)(struct acts *a);
 	struct standing *st;	 /* whose loans it uses */
 	struct list_head link;	 /* of those that wait for room of a queue pair */
-	const struct nic_qp *at; /* which */
+	const struct nic_qp *at; /* which, or where it has a promise of it; else NULL */
+	struct lent *loan;	 /* by which */
+	struct fabric_pu *pu;	 /* likewise */
+	uint32_t bytes;		 /* that it is promised */
 	uint32_t out;		 /* not done */
 	uint32_t open;		 /* which ones: a bit for each number, modulo ROOST_QP_OPS */
+	bool promised;		 /* counts in its loan as if it were posted */
 	bool posted;		 /* what is asked for */
 	bool waits;
 	bool gone;    /* it has ended */
@@ -34,13 +42,13 @@ static inline bool acts_fetches(const struct roost_call *c)
 	return c->ask == ROOST_ASK_QP_READ || c->ask == ROOST_ASK_QP_CAS || c->ask == ROOST_ASK_QP_FETCH_ADD;
 }
 
-struct standing;
-struct fabric_pu;
 /*
  * Does what c asks for. key: of the region that it names. True: it goes on; false: it is woken, and then this is to be called again, with the same. [owner of
  * its PU]
  */
 bool acts_go(struct acts *a, struct standing *st, struct fabric_pu *pu, uint32_t key);
+/* It does not go on with what it waits for. [owner of its PU] */
+void acts_stop(struct acts *a);
 /* The invocation has ended. True: nothing is under way; false: it is woken when that is so, and its memory stays until then. [owner of its PU] */
 bool acts_leave(struct acts *a);
 /* See struct nic_rpc_ops. */

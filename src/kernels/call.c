@@ -248,6 +248,8 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 		len = call->c.ask_len = 0;
 	}
 
+	if (unlikely(call->acts.at))
+		acts_stop(&call->acts);
 	if (q->stream == call)
 		q->stream = NULL;
 	if (q->msg == call)

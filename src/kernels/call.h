@@ -30,9 +30,12 @@ struct lent {
 	_Atomic(struct nic_qp *) qp; /* NULL: none, any more. Written with its PU owned, or all of them */
 	unsigned pu;		     /* written with all of them owned */
 	struct fabric_loan bound;    /* likewise */
-	/* under way; of the PU's owner. They outlive the loan: the number is given to no other before they are done */
+	/* under way, or promised; of the PU's owner. They outlive the loan: the number is given to no other before they are done */
 	uint32_t ops;
 	uint64_t bytes;
+	/* Invocations that wait for room, which nobody passes. There are none when nothing is under way, or promised */
+	uint32_t waiting;
+	uint64_t stopped; /* the look at them in which one did not fit */
 };
 
 /* What stands for an op-code, in one version or several. */
@@ -145,6 +148,7 @@ struct fabric_pu {
 	struct list_head ready; /* QPs that have calls to run: one step each, round and round */
 	struct list_head runs;	/* of the host, which go on at the next turn */
 	struct list_head full;	/* invocations that wait for room of a queue pair they were lent */
+	uint64_t looks;		/* at these */
 	struct list_head spent; /* those that have had all their steps of this turn */
 	uint32_t turn;
 	unsigned done; /* in this turn */

@@ -117,6 +117,8 @@ static void turn(struct place *p, unsigned until)
 		guard_close(g, &scope);
 	}
 	if (p->over)
+		acts_stop(&p->acts);
+	if (p->over)
 		atomic_store_explicit(&p->done, true, memory_order_release);
 	if (!p->runs && !goes_on(p))
 		let_go(p);

@@ -22,7 +22,7 @@ struct greed {
 };
 
 static bool enough;
-static uint64_t posted;
+static uint64_t posted, large; /* large: of HOLD bytes, and a place was found */
 static uint8_t hold[HOLD];
 
 static enum roost_next greedy(struct roost_call *c)
@@ -34,6 +34,7 @@ static enum roost_next greedy(struct roost_call *c)
 	while (!enough && !c->qp_failed) {
 		posted++;
 		ROOST_QP_POST_WRITE(c, g->qp, g->raddr, g->rkey, hold, g->len);
+		large += g->len == HOLD;
 	}
 	ROOST_QP_WAIT_ALL(c);
 	if (c->qp_failed)
@@ -64,7 +65,7 @@ static void open_bounded(const struct shape *shape)
 
 	open_scene(1, shape);
 	enough = false;
-	posted = 0;
+	posted = large = 0;
 	for (unsigned i = 0; i < 2; i++) {
 		k[i] = greedy_kernel(GREEDY_OP + i);
 		assert_int_equal(fabric_deploy(s->f, &k[i], NULL), 0);
@@ -207,6 +208,35 @@ static void beside_each_other(void **state)
 	close_scene();
 }
 
+/* Small operations that fit pass no large one that does not, be they many or so few that none of them ever waits: each gets room in its turn. */
+static void large_ones_too(void **state)
+{
+	const struct shape *shapes[] = {&plain, &over_loop};
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct place *run[4];
+
+		open_bounded(shapes[i % 2]);
+		lend_some(GREEDY_OP, 0, i / 2 ? HOLD : HOLD + 300, 1);
+		for (unsigned k = 0; k < 4; k++)
+			run[k] = be_greedy(GREEDY_OP, 1, k == 2 ? HOLD : i / 2 ? 20 : 100);
+		most_of(400, NIC_ACTS);
+		assert_true(large > 5);
+		assert_true(posted > 3 * large);
+		if (i & 1) { /* one in the queue is given up */
+			place_free(run[2]);
+			large = posted;
+			most_of(100, NIC_ACTS);
+			assert_true(posted > large + 20);
+		}
+		enough = true;
+		for (unsigned k = 0; k < 4; k++)
+			if (k != 2 || !(i & 1))
+				finish(run[k], ROOST_RPC_OK);
+		close_scene();
+	}
+}
+
 static void too_long_for_it(void **state)
 {
 	open_bounded(&plain);
@@ -242,9 +272,9 @@ static void ended_with_some_under_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_owner_gets_its_turn),   cmocka_unit_test(so_many),
-		cmocka_unit_test(beside_each_other),	     cmocka_unit_test(too_long_for_it),
-		cmocka_unit_test(ended_with_some_under_way),
+		cmocka_unit_test(the_owner_gets_its_turn), cmocka_unit_test(so_many),
+		cmocka_unit_test(beside_each_other),	   cmocka_unit_test(large_ones_too),
+		cmocka_unit_test(too_long_for_it),	   cmocka_unit_test(ended_with_some_under_way),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
