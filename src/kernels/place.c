@@ -504,7 +504,7 @@ int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struc
 
 bool place_acts(const struct place *p)
 {
-	return !p->over && (p->fn || p->acts.out);
+	return p->acts.out || (!p->over && p->fn);
 }
 
 bool place_over(const struct place *p, struct place_result *out)

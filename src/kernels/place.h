@@ -43,9 +43,11 @@ int place_on_out(struct place *p, struct nic_qp *qp);
 int place_on_region(struct place *p, uint32_t key);
 /* Takes it off. 0, or -EBUSY. [as those] */
 int place_off(struct place *p);
-/* Is it in the middle of a piece, waiting, or has operations under way? One that is off its stream comes to an end with that. [owner of its PU] */
+/* Is it in the middle of a piece, waiting, or has operations under way, be it over or not? One that is off its stream is done with that some time. [owner of its PU] */
 bool place_acts(const struct place *p);
-/* The stream is at its end: the kernel may reply, and what it still posts is not waited for. Not while place_acts(). [owner of its PU] */
+/*
+ * The stream is at its end, which the kernel sees once, and may reply to. Not while place_acts(), which what it still posts makes true again. [owner of its PU]
+ */
 void place_conclude(struct place *p);
 
 struct place_result {

@@ -152,10 +152,11 @@ VERBS_EXPORT int roost_place_end(struct roost_place *p, struct roost_result *res
 	drive_control_lock(ctx->drive);
 	own(p);
 	ret = place_off(p->place);
+	if (!ret && !place_acts(p->place))
+		place_conclude(p->place);
 	if (!ret && place_acts(p->place))
 		ret = -EBUSY;
 	if (!ret) {
-		place_conclude(p->place);
 		if (result)
 			tell(p, result);
 		place_free(p->place);

@@ -40,6 +40,7 @@ struct told_copy {
 };
 
 static bool bytes_stayed;
+static bool brief; /* replies behind its first piece */
 
 static enum roost_next copy_params(struct roost_call *c)
 {
@@ -77,6 +78,8 @@ static enum roost_next copy(struct roost_call *c)
 	else
 		ROOST_QP_POST(c, roost_qp_write(c, m->p.qp, m->to, m->p.rkey, NULL, c->where, c->len));
 	note(c, m);
+	if (brief)
+		return tell(c);
 	ROOST_STEPS_END;
 }
 
@@ -517,6 +520,30 @@ static void nothing_joins_who_waits(void **state)
 	close_copies();
 }
 
+/* What has replied acts as long as something is under way. */
+static void replied_meanwhile(void **state)
+{
+	struct place_result result;
+	struct place *p;
+
+	open_copies(1, &slow, 0);
+	sim_set_filter(s->w.sim, drop_replica, NULL);
+	brief = true;
+	p = begin(COPY_OP, &s->called, false, false);
+	assert_int_equal(place_on_in(p, s->called.qp), 0);
+	write_some(&s->caller, &s->called, 0, 100);
+	while (!place_over(p, &result))
+		assert_true(turn());
+	assert_true(place_acts(p));
+	assert_int_equal(place_off(p), 0);
+	assert_true(place_acts(p));
+	sim_set_filter(s->w.sim, NULL, NULL);
+	end(p, ROOST_RPC_OK);
+	assert_memory_equal(s->peer[1].mem, s->called.mem, 100);
+	brief = false;
+	close_copies();
+}
+
 /* ---- rules ---- */
 
 static void over_with(struct place *p, uint32_t status)
@@ -585,6 +612,7 @@ int main(void)
 		cmocka_unit_test(the_replica_refuses),
 		cmocka_unit_test(what_goes_meanwhile),
 		cmocka_unit_test(nothing_joins_who_waits),
+		cmocka_unit_test(replied_meanwhile),
 		cmocka_unit_test(rules),
 	};
 

@@ -133,6 +133,7 @@ static void rewritten_before_it_leaves(void **state)
 struct forward {
 	uint64_t from, to;
 	uint32_t rkey, failed;
+	uint32_t last; /* bytes of it that go behind all others, at its end */
 };
 
 static enum roost_next forward_params(struct roost_call *c)
@@ -148,6 +149,8 @@ static enum roost_next forward(struct roost_call *c)
 	ROOST_STEPS(c);
 	if (!c->total) {
 		f->failed = c->qp_failed;
+		if (f->last)
+			ROOST_QP_POST_WRITE(c, 1, f->to, f->rkey, f, f->last);
 		ROOST_REPLY(c, &f->failed, sizeof(f->failed));
 	}
 	ROOST_QP_POST(c, roost_qp_write(c, 1, f->to + (c->where - f->from), f->rkey, NULL, c->where, c->len));
@@ -207,6 +210,43 @@ static void sent_on(void **state)
 	}
 }
 
+/* What a kernel posts at its end is done when that has come. */
+static void last_words(void **state)
+{
+	struct roost_place_attr a = {.op = 0x1001};
+	struct forward f = {.last = sizeof(f)};
+	struct roost_place *place;
+	struct roost_result r;
+	uint32_t failed = 1;
+	unsigned number, busy = 0;
+	struct pair p;
+	int ret;
+
+	pair_open(&p, NULL);
+	f.from = (uintptr_t)p.buf[1];
+	f.to = (uintptr_t)p.buf[0];
+	f.rkey = p.mr[0]->rkey;
+	memset(p.buf[0], 0, sizeof(f));
+	a.params = &f;
+	a.params_len = sizeof(f);
+	a.reply = &failed;
+	a.room = sizeof(failed);
+	assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
+	assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, p.qp[1], NULL, &number), 0);
+	place = roost_qp_place(p.qp[1], ROOST_IN, &a);
+	assert_non_null(place);
+	while ((ret = roost_place_end(place, &r)) == EBUSY) {
+		settle(p.cq[1]);
+		busy++;
+	}
+	assert_int_equal(ret, 0);
+	assert_true(busy > 0);
+	assert_int_equal(r.status, ROOST_RPC_OK);
+	assert_memory_equal(p.buf[0], &f, sizeof(f));
+	assert_int_equal(roost_kernel_undeploy(p.ctx, 0x1001), 0);
+	pair_close(&p);
+}
+
 /* Devices that are closed with places on their regions leave none behind: there are eight at a time. */
 static void closed_below_places(void **state)
 {
@@ -241,6 +281,7 @@ int main(void)
 		cmocka_unit_test(counted_in_place),
 		cmocka_unit_test(rewritten_before_it_leaves),
 		cmocka_unit_test(sent_on),
+		cmocka_unit_test(last_words),
 		cmocka_unit_test(closed_below_places),
 	};
 
