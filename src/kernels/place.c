@@ -136,7 +136,7 @@ enum roost_next place_step(struct place *p, enum roost_next (*fn)(struct roost_c
 
 static bool stands(const struct place *p)
 {
-	return p->qp || p->on_region;
+	return p->qp || (p->on_region && !p->deaf);
 }
 
 /* It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done with this piece. */
@@ -227,7 +227,7 @@ static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece
 
 	if (p->on_region)
 		spin_lock(&p->lock);
-	if (likely(!p->over)) {
+	if (likely(!p->over && !p->deaf)) {
 		place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
 		p->c.where = piece->va;
 		p->c.rewrite = stream->rewrites ? piece->data : NULL;
@@ -394,16 +394,15 @@ int place_on_region(struct place *p, uint32_t key)
 
 int place_off(struct place *p)
 {
-	int rc = 0;
+	int rc = p->qp ? nic_stream_end(p->qp, &p->stream) : 0;
 
-	if (p->on_region)
-		nic_stream_region_end(p->f->nic, &p->stream);
-	else if (p->qp)
-		rc = nic_stream_end(p->qp, &p->stream);
 	if (rc)
 		return rc;
-	p->on_region = false;
 	p->qp = NULL;
+	if (p->on_region) {
+		p->deaf = true;
+		p->stream.held = false;
+	}
 	return 0;
 }
 
@@ -517,6 +516,9 @@ void place_free(struct place *p)
 {
 	if (list_linked(&p->link))
 		list_del(&p->link);
+	/* Not before: what it has under way may be out of that region, which is not deregistered meanwhile. */
+	if (p->on_region)
+		nic_stream_region_end(p->f->nic, &p->stream);
 	if (acts_leave(&p->acts)) {
 		place_end(p);
 		bury(&p->orphan);

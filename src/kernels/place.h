@@ -41,9 +41,12 @@ bool place_done(const struct place *p);
 int place_on_in(struct place *p, struct nic_qp *qp);
 int place_on_out(struct place *p, struct nic_qp *qp);
 int place_on_region(struct place *p, uint32_t key);
-/* Takes it off. 0, or -EBUSY. [as those] */
+/* Takes it off: it sees no more. 0, or -EBUSY. A region counts as one with a place until place_free(). [as those] */
 int place_off(struct place *p);
-/* Is it in the middle of a piece, waiting, or has operations under way, be it over or not? One that is off its stream is done with that some time. [owner of its PU] */
+/*
+ * Is it in the middle of a piece, waiting, or has operations under way, be it over or not? One that is off its stream is done with that some time.
+ * [owner of its PU]
+ */
 bool place_acts(const struct place *p);
 /*
  * The stream is at its end, which the kernel sees once, and may reply to. Not while place_acts(), which what it still posts makes true again. [owner of its PU]
@@ -57,7 +60,7 @@ struct place_result {
 };
 /* True when its kernel is not run any more: it has replied, or failed; *out then says how it ended, else how far it is. */
 bool place_over(const struct place *p, struct place_result *out);
-/* Off every stream. What is under way on lent queue pairs goes on. [control+owner of its PU] */
+/* Off every stream. What is under way on lent queue pairs goes on. [control+owner of its PU; of all, when it was on a region] */
 void place_free(struct place *p);
 
 #endif

@@ -20,6 +20,7 @@ struct place {
 	struct nic_qp *qp; /* on whose stream it stands */
 	bool out;	   /* of what leaves */
 	bool on_region;	   /* or on that of a region: `lock` is taken */
+	bool deaf;	   /* it is there no more but for the region's sake */
 	bool over, refused, replied;
 	bool may_act; /* stands where it may wait for operations of its own: acts.h */
 	/* of one that the host runs */

@@ -520,28 +520,33 @@ static void nothing_joins_who_waits(void **state)
 	close_copies();
 }
 
-/* What has replied acts as long as something is under way. */
+/* What has replied acts as long as something is under way, and the region that this is out of stays. */
 static void replied_meanwhile(void **state)
 {
-	struct place_result result;
-	struct place *p;
+	for (unsigned on_region = 0; on_region < 2; on_region++) {
+		struct place_result result;
+		struct place *p;
 
-	open_copies(1, &slow, 0);
-	sim_set_filter(s->w.sim, drop_replica, NULL);
-	brief = true;
-	p = begin(COPY_OP, &s->called, false, false);
-	assert_int_equal(place_on_in(p, s->called.qp), 0);
-	write_some(&s->caller, &s->called, 0, 100);
-	while (!place_over(p, &result))
-		assert_true(turn());
-	assert_true(place_acts(p));
-	assert_int_equal(place_off(p), 0);
-	assert_true(place_acts(p));
-	sim_set_filter(s->w.sim, NULL, NULL);
-	end(p, ROOST_RPC_OK);
-	assert_memory_equal(s->peer[1].mem, s->called.mem, 100);
-	brief = false;
-	close_copies();
+		open_copies(1, &slow, 0);
+		sim_set_filter(s->w.sim, drop_replica, NULL);
+		brief = true;
+		p = begin(COPY_OP, &s->called, false, false);
+		assert_int_equal(on_region ? place_on_region(p, s->called.key) : place_on_in(p, s->called.qp),
+				 0);
+		write_some(&s->caller, &s->called, 0, 100);
+		while (!place_over(p, &result))
+			assert_true(turn());
+		assert_true(place_acts(p));
+		assert_int_equal(place_off(p), 0);
+		assert_true(place_acts(p));
+		if (on_region)
+			assert_int_equal(nic_mr_deregister(s->called.nic, s->called.key), -EBUSY);
+		sim_set_filter(s->w.sim, NULL, NULL);
+		end(p, ROOST_RPC_OK);
+		assert_memory_equal(s->peer[1].mem, s->called.mem, 100);
+		brief = false;
+		close_copies();
+	}
 }
 
 /* ---- rules ---- */
