@@ -179,6 +179,8 @@ MUTANTS = [
     ('kernels/act_ops:solicited', 'src/nic/act.c', 'a->solicited ? ROOST_WQE_SOLICITED : 0', '0'),
     ('kernels/act_bound:the_owner_gets_its_turn', 'src/nic/sq.c', 'if (unlikely(sq->acts | sq->replies) && qp', 'if (0 && qp'),
     ('kernels/act_bound:so_many', 'src/kernels/acts.c', '(!l->bound.bytes || l->bytes + len <= l->bound.bytes)', 'true'),
+    ('kernels/act_bound:large_ones_too', 'src/kernels/acts.c', 'l->waiting || ', ''),
+    ('kernels/act_bound:large_ones_too', 'src/kernels/acts.c', 'l->stopped = pu->looks;', ''),
     ('kernels/act_bound:ended_with_some_under_way', 'src/kernels/standing.c', '(lent_at(st, i) || st->lent[i].ops)', 'lent_at(st, i)'),
     ('kernels/place_act:what_comes_in', 'src/nic/resp.c', 'if (watched && stream_held(qp, spot.key))', 'if (0)'),
     ('kernels/place_act:what_leaves', 'src/nic/stream.c', 'if (holds(qp))', 'if (0)'),
