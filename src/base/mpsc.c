@@ -11,14 +11,12 @@ int mpsc_init(struct mpsc *m, uint32_t capacity)
 	/* With one cell, "full" and "free, one lap on" would be the same sequence. */
 	uint32_t cells = (uint32_t)pow2_ceil(capacity < 2 ? 2 : capacity);
 
-	m->cell = aligned_alloc(CACHE_LINE, ALIGN_UP(cells * sizeof(*m->cell), CACHE_LINE));
+	m->cell = calloc(cells, sizeof(*m->cell));
 	if (!m->cell)
 		return -ENOMEM;
 	m->mask = cells - 1;
 	atomic_init(&m->head, 0);
 	atomic_init(&m->tail, 0);
-	for (uint32_t i = 0; i < cells; i++)
-		atomic_init(&m->cell[i], (uint64_t)i << 32);
 	return 0;
 }
 

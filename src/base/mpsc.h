@@ -5,7 +5,8 @@
  * A cell is one 64-bit word, sequence << 32 | value, so that value and state change together:
  *   sequence == position                  free for the producer that claims this position
  *   sequence == position + 1              holds the value pushed at this position
- * Taking the value out sets the sequence one lap ahead. Positions are 32 bits and wrap.
+ * Taking the value out sets the sequence one lap ahead. Positions are 32 bits and wrap. Sequences are kept less the index of their cell,
+ * so that memory of zeros is an empty ring, and its pages cost nothing until they are used.
  *
  * A push is ordered before the pop that returns its value (release, acquire). A producer that must know whether the
  * consumer sleeps needs a full fence of its own between its push and that question.
@@ -30,6 +31,17 @@ struct mpsc {
 	atomic_uint tail CACHE_ALIGNED; /* producers' */
 };
 
+/* The sequence in a cell that stands for this position. */
+static inline uint32_t mpsc_sequence(const struct mpsc *m, uint32_t pos, uint64_t cell)
+{
+	return (uint32_t)(cell >> 32) + (pos & m->mask);
+}
+
+static inline uint64_t mpsc_cell(const struct mpsc *m, uint32_t pos, uint32_t sequence, uint32_t value)
+{
+	return (uint64_t)(sequence - (pos & m->mask)) << 32 | value;
+}
+
 /* Room for at least `capacity` values. 0, -EINVAL (none, or beyond MPSC_MAX_CAPACITY), -ENOMEM. Control path. */
 int mpsc_init(struct mpsc *m, uint32_t capacity);
 /* Nobody pushes or pops any more. Harmless on a zeroed struct. */
@@ -42,13 +54,13 @@ static inline bool mpsc_push(struct mpsc *m, uint32_t value)
 
 	for (;;) {
 		_Atomic uint64_t *cell = &m->cell[pos & m->mask];
-		uint32_t seq = (uint32_t)(atomic_load_explicit(cell, memory_order_acquire) >> 32);
+		uint32_t seq = mpsc_sequence(m, pos, atomic_load_explicit(cell, memory_order_acquire));
 
 		if (seq == pos) {
 			if (!atomic_compare_exchange_weak_explicit(
 				    &m->tail, &pos, pos + 1, memory_order_relaxed, memory_order_relaxed))
 				continue;
-			atomic_store_explicit(cell, (uint64_t)(pos + 1) << 32 | value, memory_order_release);
+			atomic_store_explicit(cell, mpsc_cell(m, pos, pos + 1, value), memory_order_release);
 			return true;
 		}
 		if ((int32_t)(seq - pos) < 0)
@@ -64,11 +76,11 @@ static inline bool mpsc_pop(struct mpsc *m, uint32_t *value)
 	_Atomic uint64_t *cell = &m->cell[pos & m->mask];
 	uint64_t word = atomic_load_explicit(cell, memory_order_acquire);
 
-	if ((uint32_t)(word >> 32) != pos + 1)
+	if (mpsc_sequence(m, pos, word) != pos + 1)
 		return false;
 	*value = (uint32_t)word;
 	atomic_store_explicit(&m->head, pos + 1, memory_order_relaxed);
-	atomic_store_explicit(cell, (uint64_t)(pos + m->mask + 1) << 32, memory_order_release);
+	atomic_store_explicit(cell, mpsc_cell(m, pos, pos + m->mask + 1, 0), memory_order_release);
 	return true;
 }
 
@@ -77,7 +89,7 @@ static inline bool mpsc_empty(struct mpsc *m)
 {
 	uint32_t pos = atomic_load_explicit(&m->head, memory_order_relaxed);
 
-	return (uint32_t)(atomic_load_explicit(&m->cell[pos & m->mask], memory_order_acquire) >> 32) !=
+	return mpsc_sequence(m, pos, atomic_load_explicit(&m->cell[pos & m->mask], memory_order_acquire)) !=
 	       pos + 1;
 }
 
