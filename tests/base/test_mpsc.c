@@ -68,7 +68,7 @@ static void positions_wrap(void **state)
 	for (uint32_t i = 0; i < 4; i++) {
 		uint32_t pos = UINT32_MAX - 5 + i;
 
-		atomic_store(&m.cell[pos & m.mask], (uint64_t)pos << 32);
+		atomic_store(&m.cell[pos & m.mask], mpsc_cell(&m, pos, pos, 0));
 	}
 	for (uint32_t i = 0; i < 20; i++) {
 		assert_false(mpsc_pop(&m, &v));
