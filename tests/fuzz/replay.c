@@ -13,15 +13,10 @@
 
 #include "base/rng.h"
 
-#define SEED 4791
-/* One thread: TSan, which makes it twenty times slower, finds little that the other builds do not. */
-#ifdef __SANITIZE_THREAD__
-#define MUTATIONS 15
-#else
+#define SEED	  4791
 #define MUTATIONS 150
-#endif
-#define SMALL 8192
-#define LARGE (4 << 20)
+#define SMALL	  8192
+#define LARGE	  (4 << 20)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
