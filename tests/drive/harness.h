@@ -76,12 +76,6 @@ static inline int harness_setup(void **state)
 	return 0;
 }
 
-static inline int harness_teardown(void **state)
-{
-	drive_put(*state);
-	return 0;
-}
-
 static inline void harness_sleep_ms(unsigned ms)
 {
 	struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
@@ -131,7 +125,14 @@ static inline bool harness_service_ended(void)
 	return !harness_service_tid();
 }
 
-/* Context switches of a thread, both kinds. */
+/* The next test must not find this one's service thread. */
+static inline int harness_teardown(void **state)
+{
+	drive_put(*state);
+	return harness_service_ended() ? 0 : -1;
+}
+
+/* Context switches of a thread, both kinds; -1: no such thread. */
 static inline long harness_switches(int tid)
 {
 	char path[64], line[128];

@@ -20,9 +20,10 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	drive_put(*state);
+	int rc = harness_teardown(state);
+
 	close(event_fd);
-	return 0;
+	return rc;
 }
 
 static bool take_event(void)
