@@ -17,19 +17,20 @@ class Failed(Exception):
 
 
 PAIRS = 3
+SHORTER = 3  # bandwidths and rates: so many times more pairs, each that much shorter
 
 
 class Measurement:
     """
     `run` gives a dictionary with 'value' (in `unit`), or 'rows' (a sweep, or what `merge` makes one of several), or anything (limits). `beside`, in the same unit, is what the value
-    is compared with: measured before and after each run, since a shared machine is another one a minute later, and PAIRS times a round, since
+    is compared with: measured before and after each run, since a shared machine is another one a minute later, and `pairs` times a round, since
     it may be another one a second later.
     """
 
-    def __init__(self, name, shown, run, unit='', sweep=False, merge=None, beside=None):
+    def __init__(self, name, shown, run, unit='', sweep=False, merge=None, beside=None, pairs=PAIRS):
         self.name, self.shown, self.unit, self.sweep, self.merge = name, shown, unit, sweep, merge
         self.run = run if beside is None else lambda: between(beside, run)
-        self.times = 1 if beside is None else PAIRS
+        self.times = 1 if beside is None else pairs
 
 
 def between(beside, run):
@@ -129,14 +130,14 @@ class Roost:
     def limit(self, *path, scale=1):
         """A figure of `roost limits`, in a fraction of a run's time."""
         def run():
-            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds', f'{max(self.seconds / 4, 0.1):g}', '--json'])
+            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds', f'{max(self.seconds / 8, 0.1):g}', '--json'])
             for key in path:
                 v = v[key]
             return v * scale
 
         return run
 
-    def perf(self, name, what, unit, value, beside=None):
+    def perf(self, name, what, unit, value, beside=None, pairs=PAIRS):
         args = ['perf', *what.split(), '--json']
 
         def run():
@@ -144,13 +145,17 @@ class Roost:
             result['value'] = value(result)
             return result
 
-        return Measurement(name, self.shown(args), run, unit, beside=beside)
+        return Measurement(name, self.shown(args), run, unit, beside=beside, pairs=pairs)
+
+    def flow(self, name, what, unit, value, beside):
+        seconds = self.seconds if beside is None else max(self.seconds / SHORTER, 0.1)
+        return self.perf(name, f'{what} --seconds {seconds:.2g}', unit, value, beside, PAIRS * SHORTER)
 
     def gbps(self, name, what, beside=None):
-        return self.perf(name, f'{what} --seconds {self.seconds:g}', 'Gbit/s', lambda r: r['goodput_gbps'], beside)
+        return self.flow(name, what, 'Gbit/s', lambda r: r['goodput_gbps'], beside)
 
     def rate(self, name, what, beside=None):
-        return self.perf(name, f'{what} --seconds {self.seconds:g}', 'M/s', lambda r: r['msg_rate'] / 1e6, beside)
+        return self.flow(name, what, 'M/s', lambda r: r['msg_rate'] / 1e6, beside)
 
     def latency(self, name, what, point='p50', beside=None):
         time_or_count = '' if '--iters' in what else f' --seconds {self.seconds:g}'
@@ -285,10 +290,10 @@ def plan(path, seconds):
     wake, wake_beside = r.limit('wake_p99_ns', scale=1e-3), r.limit('wake_beside_ns', scale=1e-3)
 
     def ours():
-        return r.json_of(f'perf write --local --port shm --size 64K --seconds {seconds / 2:g} --json'.split())['goodput_gbps']
+        return r.json_of(f'perf write --local --port shm --size 64K --seconds {seconds / 4:g} --json'.split())['goodput_gbps']
 
     def small_writes(port):
-        return r.json_of(f'perf write --local --port {port} --size 64 --post-list 32 --seconds {seconds / 2:g} --json'.split())['msg_rate'] / 1e6
+        return r.json_of(f'perf write --local --port {port} --size 64 --post-list 32 --seconds {seconds / 4:g} --json'.split())['msg_rate'] / 1e6
 
     def polled():
         return r.json_of(f'perf write --local --port udp --size 64 --lat pingpong --seconds {seconds / 2:g} --json'.split())['latency_us']['p50']

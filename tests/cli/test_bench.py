@@ -31,7 +31,7 @@ def read(*path):
 with tempfile.TemporaryDirectory() as d:
     r = bench('--out', d, '--only', 'shm-write-64k', '--no-sweep')
     data = json.loads(read(d, 'results', 'shm-write-64k.json') or '{}')
-    check('two rounds of three pairs, and their median', r.returncode == 0 and len(data.get('runs', [])) == 6
+    check('two rounds of nine pairs, and their median', r.returncode == 0 and len(data.get('runs', [])) == 18
           and data['low'] <= data['median'] <= data['high'] and data['low'] > 0, r)
     table = read(d, 'RESULTS.md')
     check('figure and command are in the table', f'{data.get("median", 0):.2f} Gbit/s' in table
