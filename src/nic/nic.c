@@ -5,8 +5,9 @@
 #include "nic/core.h"
 
 #define NO_PD UINT32_MAX
-/* QPs one turn lets send, so that a turn stays bounded with thousands of busy QPs. */
-#define QPS_PER_TURN 64
+/* A turn stays bounded with thousands of busy QPs: it lets so many send, and those of a list so many packets in all. */
+#define QPS_PER_TURN	 64
+#define PACKETS_PER_TURN 2048
 
 const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT] = {
 #define COUNTER_INFO(name, help) {#name, help},
@@ -256,7 +257,7 @@ static unsigned take_doorbells(struct pu *pu)
 static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 			 enum req_result (*run)(struct nic_qp *))
 {
-	uint64_t end = pu->ctr.sent_pkts + QPS_PER_TURN * NIC_RESP_BURST;
+	uint64_t end = pu->ctr.sent_pkts + PACKETS_PER_TURN;
 	struct list_head again;
 	unsigned n = 0;
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests that come between two listeners. A server that serves one client after the other ends its listener and makes the next one
- * (perftest with -R does, twice for a test), and a client on a fast NIC asks in between: it would be refused, and most give up then. So
- * a request to a service that was served a moment ago is held for a moment. A few are: what is beyond is refused at once, as is any
- * request to a service that nobody served.
+ * Requests that come a moment too early. A server that serves one client after the other ends its listener and makes the next one
+ * (perftest with -R does, twice for a test), and a client on a fast NIC asks in between. Or a server tells its client the port that it
+ * has bound, and listens only then (qperf does). The client would be refused, and most give up then. So a request to a service that was
+ * served a moment ago, or whose port is bound, is held for a moment. A few are: what is beyond is refused at once, as is any request to
+ * a service of which nobody heard.
  */
 #include <string.h>
 
@@ -64,7 +65,9 @@ bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, c
 {
 	uint64_t now = rdmacm_now(), service_id;
 
-	if (!is_request(mad, &service_id) || !was_served(service_id, now) || rdmacm_is_served(service_id))
+	if (!is_request(mad, &service_id) || rdmacm_any_in(RDMACM_LISTEN, service_id))
+		return false;
+	if (!was_served(service_id, now) && !rdmacm_any_in(RDMACM_BOUND, service_id))
 		return false;
 	for (unsigned i = 0; i < HELD; i++) {
 		struct held *h = &held[i];

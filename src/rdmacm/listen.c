@@ -45,12 +45,12 @@ static int start_listening(struct rdmacm_id *id, int backlog)
 	return ret;
 }
 
-bool rdmacm_is_served(uint64_t service_id)
+bool rdmacm_any_in(enum rdmacm_state state, uint64_t service_id)
 {
 	struct rdmacm_id *id;
 
 	list_for_each_entry (id, rdmacm_port_bucket((uint16_t)service_id), port_link) {
-		if (id->listener && rdmacm_service_id(id, id->port) == service_id)
+		if (id->state == state && rdmacm_service_id(id, id->port) == service_id)
 			return true;
 	}
 	return false;

@@ -219,15 +219,15 @@ void rdmacm_fill_conn(struct rdma_conn_param *to, const struct cm_event *e);
 
 void rdmacm_on_request(const struct cm_event *e);
 
-/* Does any id listen for it? */
-bool rdmacm_is_served(uint64_t service_id);
+/* Is any id of this service in this state: listening, or bound only? Lock held. */
+bool rdmacm_any_in(enum rdmacm_state state, uint64_t service_id);
 
 /* ---- early.c: all with the lock held ---- */
 
 /* A listener of the service ends, or begins: requests that were held for it come to it. */
 void rdmacm_early_unlisten(uint64_t service_id);
 void rdmacm_early_listen(uint64_t service_id);
-/* True: keeps the datagram, which is a request to a service between two listeners. */
+/* True: keeps the datagram, which is a request to a service that will be listened for, it seems. */
 bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad);
 /* Lets go of those held too long, which are refused then. When it wants to be called next; UINT64_MAX: never. */
 uint64_t rdmacm_early_expire(uint64_t now);

@@ -471,6 +471,38 @@ static void a_request_between_two_listeners_waits(void **state)
 	rdma_destroy_event_channel(ach);
 }
 
+/* Who tells a client the port that he bound, and listens then, finds the request waiting; not for ever either. */
+static void a_request_waits_for_who_has_bound_its_port(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_conn_param param = {.qp_num = 99};
+	union address at = ours(0);
+	struct rdma_cm_id *l, *a;
+	bool waited = false;
+
+	for (int tries = 0; tries < 20 && !waited; tries++) {
+		assert_int_equal(rdma_create_id(lch, &l, NULL, RDMA_PS_TCP), 0);
+		assert_int_equal(rdma_bind_addr(l, &at.sa), 0);
+		a = resolved(ach, RDMA_PS_TCP, port_of(l));
+		assert_int_equal(rdma_connect(a, &param), 0);
+		usleep(20000); /* it has come */
+		assert_int_equal(rdma_listen(l, 0), 0);
+		waited = heard(lch, ach);
+		rdma_destroy_id(a);
+		rdma_destroy_id(l);
+	}
+	assert_true(waited);
+	assert_int_equal(rdma_create_id(lch, &l, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(l, &at.sa), 0);
+	a = resolved(ach, RDMA_PS_TCP, port_of(l));
+	assert_int_equal(rdma_connect(a, &param), 0);
+	assert_int_equal(expect(ach, RDMA_CM_EVENT_REJECTED), 8);
+	rdma_destroy_id(a);
+	rdma_destroy_id(l);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
 /*
  * The same with a peer that refuses at once, as the kernel does and as we do when the last listener is long gone: who is connected to the
  * service asks again for a second. Who is not, has his answer.
@@ -542,6 +574,7 @@ int main(void)
 		cmocka_unit_test(a_port_is_taken_once_unless_it_is_shared),
 		cmocka_unit_test(a_listener_goes_with_requests_pending),
 		cmocka_unit_test(a_request_between_two_listeners_waits),
+		cmocka_unit_test(a_request_waits_for_who_has_bound_its_port),
 		cmocka_unit_test(who_is_connected_asks_again_before_he_is_refused),
 		cmocka_unit_test(events_move_with_their_id),
 	};
