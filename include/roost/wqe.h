@@ -129,13 +129,20 @@ struct roost_cqe {
 	uint16_t flags;
 	uint16_t vendor_err;
 	uint64_t timestamp; /* ns of the NIC's clock */
-	uint64_t reserved[2];
+	uint8_t sl;	    /* receives of UD: enum roost_cqe_network; else 0 */
+	uint8_t reserved[15];
 	uint32_t wqe; /* index of the WQE it completes */
 	/*
 	 * Valid when equal to the number of completions before it on this CQ plus one (32 bits, wrapping).
 	 * Stored last, with release.
 	 */
 	ROOST_ATOMIC_U32 seq;
+};
+
+/* The network layer a datagram came by (IBA A17.4.5.1), where NICs for Ethernet put it: in the service level, with a bit that says RoCE v2. */
+enum roost_cqe_network {
+	ROOST_CQE_IPV6 = 8 | 1,
+	ROOST_CQE_IPV4 = 8 | 2,
 };
 
 #ifndef __cplusplus

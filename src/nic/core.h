@@ -443,6 +443,7 @@ struct cqe_fields {
 	uint32_t byte_len, imm, wqe;
 	uint32_t src_qpn; /* UD only: the others know their peer */
 	uint16_t status, opcode, flags;
+	uint8_t sl; /* UD only: enum roost_cqe_network */
 	bool solicited;
 };
 void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f);

@@ -102,6 +102,7 @@ static void push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fi
 	e->opcode = f->opcode;
 	e->flags = f->flags;
 	e->vendor_err = 0;
+	e->sl = f->sl;
 	e->timestamp = qp->pu->now;
 	e->wqe = f->wqe;
 	cq->prod++;

@@ -80,6 +80,7 @@ void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *p
 		.flags = NIC_WC_GRH,
 		.byte_len = GRH_LEN + v->payload_len,
 		.src_qpn = v->sqpn,
+		.sl = pkt_addr_is_v4(pkt->src) ? ROOST_CQE_IPV4 : ROOST_CQE_IPV6,
 		.solicited = v->solicited,
 	};
 	uint8_t grh[GRH_LEN], nak;

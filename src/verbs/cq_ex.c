@@ -105,7 +105,12 @@ static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
 	return cq_of(ex)->cur->flags;
 }
 
-/* No local identifiers, path bits, service levels of a subnet, VLANs, flow tags on this link. */
+static uint8_t read_sl(struct ibv_cq_ex *ex)
+{
+	return cq_of(ex)->cur->sl;
+}
+
+/* No local identifiers, path bits, VLANs, flow tags on this link. */
 static uint32_t read_zero32(struct ibv_cq_ex *ex)
 {
 	return 0;
@@ -159,7 +164,7 @@ void verbs_cq_ex_init(struct verbs_cq *cq)
 	ex->read_src_qp = read_src_qp;
 	ex->read_wc_flags = read_wc_flags;
 	ex->read_slid = read_zero32;
-	ex->read_sl = read_zero8;
+	ex->read_sl = read_sl;
 	ex->read_dlid_path_bits = read_zero8;
 	ex->read_completion_ts = read_completion_ts;
 	ex->read_cvlan = read_zero16;

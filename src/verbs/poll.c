@@ -16,7 +16,7 @@ static inline void wc_fill(struct ibv_wc *wc, const struct roost_cqe *cqe)
 	wc->wc_flags = cqe->flags;
 	wc->pkey_index = 0;
 	wc->slid = 0;
-	wc->sl = 0;
+	wc->sl = cqe->sl;
 	wc->dlid_path_bits = 0;
 }
 
