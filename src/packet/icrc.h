@@ -48,6 +48,14 @@ static inline bool pkt_addr_is_group(const struct pkt_addr *a)
 	return a->b[0] == 0xff || ((a->b[12] & 0xf0) == 0xe0 && pkt_addr_is_v4(a));
 }
 
+/* Does it lead to this host, whichever that is: 127/8 or ::1? */
+static inline bool pkt_addr_is_loopback(const struct pkt_addr *a)
+{
+	static const struct pkt_addr loopback6 = {{[15] = 1}};
+
+	return (a->b[12] == 127 && pkt_addr_is_v4(a)) || pkt_addr_eq(a, &loopback6);
+}
+
 /* Fills *a from text, IPv4 or IPv6. 0 or -EINVAL. */
 int pkt_addr_parse(const char *text, struct pkt_addr *a);
 /* Prints into buf (46 bytes are always enough); returns buf. */

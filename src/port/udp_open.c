@@ -130,13 +130,6 @@ int udp_configure(const struct udp_port *u, int fd)
 	return rc;
 }
 
-static bool loops_back(const struct pkt_addr *a)
-{
-	static const struct pkt_addr loopback6 = {{[15] = 1}};
-
-	return is_loopback4(a) || pkt_addr_eq(a, &loopback6);
-}
-
 /* A configured socket bound to addr:4791, in u->sock. 0 or -errno. */
 static int claim(struct opening *o, const struct pkt_addr *addr)
 {
@@ -155,7 +148,7 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 	len = udp_name(&name, addr, PKT_UDP_PORT, u->scope);
 	u->buffer = o->spec->buffer ? o->spec->buffer : BUFFER_BYTES;
 	/* A network device's merging knows nothing of lanes (udp_lanes.c). Over loopback nothing is merged, only left whole. */
-	u->merge = !o->spec->no_offload && (o->lanes == 1 || loops_back(addr));
+	u->merge = !o->spec->no_offload && (o->lanes == 1 || pkt_addr_is_loopback(addr));
 	rc = udp_configure(u, fd);
 	set_int(fd, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_RECVERR : IP_RECVERR,
 		1); /* udp_err.c; else no hints */

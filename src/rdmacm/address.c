@@ -49,15 +49,6 @@ void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_
 	}
 }
 
-bool rdmacm_addr_is_any(const struct sockaddr *sa)
-{
-	const struct sockaddr_in6 *in6 = (const void *)sa;
-
-	if (sa->sa_family == AF_INET)
-		return ((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr == 0;
-	return IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
-}
-
 socklen_t rdmacm_addr_len(const struct sockaddr *sa)
 {
 	return sa->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
@@ -102,6 +93,42 @@ static void each_gid(bool (*fn)(const struct pkt_addr *have, void *arg), void *a
 				return;
 		}
 	}
+}
+
+static bool is_outside(const struct pkt_addr *have, void *arg)
+{
+	*(bool *)arg = !pkt_addr_is_loopback(have);
+	return *(bool *)arg;
+}
+
+/* Has the device an address that others reach, not only processes of this host? */
+static bool reached_from_outside(void)
+{
+	bool outside = false;
+
+	if (agent.verbs)
+		each_gid(is_outside, &outside);
+	return outside;
+}
+
+static bool is_ours(const struct pkt_addr *addr)
+{
+	struct drive_addr where;
+
+	return agent.verbs && drive_find_addr(agent.drive, addr, &where);
+}
+
+bool rdmacm_addr_is_any(const struct sockaddr *sa)
+{
+	const struct sockaddr_in6 *in6 = (const void *)sa;
+	const struct sockaddr_in *in = (const void *)sa;
+	struct pkt_addr addr;
+	uint16_t port;
+
+	if (sa->sa_family == AF_INET ? in->sin_addr.s_addr == 0 : IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr))
+		return true;
+	return !rdmacm_addr_from(sa, &addr, &port) && pkt_addr_is_loopback(&addr) && reached_from_outside() &&
+	       !is_ours(&addr);
 }
 
 struct nearest {
