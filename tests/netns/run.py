@@ -20,6 +20,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'stock'))
+from layers import program_of  # noqa: E402
 from run import RUN_LIMIT, Side, free_tcp_port, result_missing  # noqa: E402
 
 PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
@@ -47,6 +48,12 @@ def rows():
         words = f'{program} -F -p {{P}} -n 200 {more}'
         found.append(row(f'{program}', words, words + ' {S}', meet='tcp'))
         found.append(row(f'{program} -R', words + ' -R', words + ' -R {S}'))
+    for name, words in (('msg', '-p verbs -e msg'), ('dgram', '-p verbs -e dgram'), ('ofi_rxm', '-p verbs;ofi_rxm -e rdm'),
+                        ('ofi_rxd', '-p verbs;ofi_rxd -e rdm -S 65536')):
+        words = f'fi_pingpong {words} -c -I 20'
+        found.append(row(f'fi_pingpong {name}', words + ' -B {P}', words + ' -P {P} {S}', meet='tcp', wanted=r'(?m)^(1k|64k)\s'))
+    words = 'env UCX_TLS=rc UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n ucx_perftest'
+    found.append(row('ucx_perftest', words + ' -p {P}', words + ' {S} -p {P} -t tag_bw -s 65536 -n 500', meet='tcp', wanted=r'(?m)^Final:\s+500'))
     return found
 
 
@@ -230,7 +237,8 @@ def main():
     if options.list:
         print('\n'.join(spec['name'] for spec in chosen))
         return
-    missing = sorted({spec['server'].split()[0] for spec in chosen if 'server' in spec and not shutil.which(spec['server'].split()[0])})
+    programs = {program_of(spec['server']) for spec in chosen if 'server' in spec}
+    missing = sorted(program for program in programs if not shutil.which(program))
     if missing:
         sys.exit(f"not installed: {', '.join(missing)} (scripts/setup check installs them)")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever stops us leaves no namespace behind

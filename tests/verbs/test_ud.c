@@ -129,6 +129,8 @@ static void there_and_back(void **state)
 	assert_int_equal(wc.wr_id, 7);
 	assert_int_equal(wc.byte_len, GRH + 100);
 	assert_int_equal(wc.wc_flags, IBV_WC_GRH);
+	/* RoCE v2 and the family, as mlx5 says them: UCX goes by it. */
+	assert_int_equal(wc.sl, 8 | (getenv("VERBS_TEST_V6") ? 1 : 2));
 	assert_int_equal(wc.src_qp, u->qp[0]->qp_num);
 	assert_int_equal(wc.qp_num, u->qp[1]->qp_num);
 	assert_memory_equal(u->buf + 1024 + GRH, u->buf, 100);
