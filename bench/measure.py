@@ -127,10 +127,10 @@ class Roost:
         """The object that --json prints; a build that lacks the subcommand fails as any command does."""
         return last_json(command([self.path, *args]))
 
-    def limit(self, *path, scale=1):
+    def limit(self, *path, scale=1, part=4):
         """A figure of `roost limits`, in a fraction of a run's time."""
         def run():
-            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds', f'{max(self.seconds / 8, 0.1):g}', '--json'])
+            v = self.json_of(['limits', '--only', path[0], '--rounds', '1', '--seconds', f'{max(self.seconds / part, 0.1):g}', '--json'])
             for key in path:
                 v = v[key]
             return v * scale
@@ -148,13 +148,13 @@ class Roost:
         return Measurement(name, self.shown(args), run, unit, beside=beside, pairs=pairs)
 
     def flow(self, name, what, unit, value, beside):
-        seconds = self.seconds if beside is None else max(self.seconds / SHORTER, 0.1)
+        seconds = max(self.seconds / SHORTER, 0.1)
         return self.perf(name, f'{what} --seconds {seconds:.2g}', unit, value, beside, PAIRS * SHORTER)
 
-    def gbps(self, name, what, beside=None):
+    def gbps(self, name, what, beside):
         return self.flow(name, what, 'Gbit/s', lambda r: r['goodput_gbps'], beside)
 
-    def rate(self, name, what, beside=None):
+    def rate(self, name, what, beside):
         return self.flow(name, what, 'M/s', lambda r: r['msg_rate'] / 1e6, beside)
 
     def latency(self, name, what, point='p50', beside=None):
@@ -285,8 +285,9 @@ MB_PER_GBIT = (1 << 20) * 8 / 1e9  # ucx_perftest counts a MB as 2^20 bytes
 def plan(path, seconds):
     """All measurements, in the order of a round: what is compared stands close together."""
     r = Roost(path, seconds)
-    ring, both, small = r.limit('ring_gbps', '4096'), r.limit('ring_bidir_gbps', '4096'), r.limit('ring_rate', '64', scale=1e-6)
-    gso, gso_small, rtt, cores = r.limit('udp_gso_gbps'), r.limit('udp_gso_small_mops'), r.limit('udp_rtt_ns', scale=1e-3), r.limit('core_rtt_ns', scale=1e-3)
+    ring, both, small = r.limit('ring_gbps', '4096', part=8), r.limit('ring_bidir_gbps', '4096', part=8), r.limit('ring_rate', '64', scale=1e-6, part=8)
+    gso, gso_small = r.limit('udp_gso_gbps', part=8), r.limit('udp_gso_small_mops', part=8)
+    rtt, cores = r.limit('udp_rtt_ns', scale=1e-3), r.limit('core_rtt_ns', scale=1e-3)
     wake, wake_beside = r.limit('wake_p99_ns', scale=1e-3), r.limit('wake_beside_ns', scale=1e-3)
 
     def ours():

@@ -49,6 +49,15 @@ void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_
 	}
 }
 
+bool rdmacm_addr_is_any(const struct sockaddr *sa)
+{
+	const struct sockaddr_in6 *in6 = (const void *)sa;
+
+	if (sa->sa_family == AF_INET)
+		return ((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr == 0;
+	return IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr);
+}
+
 socklen_t rdmacm_addr_len(const struct sockaddr *sa)
 {
 	return sa->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
@@ -118,15 +127,15 @@ static bool is_ours(const struct pkt_addr *addr)
 	return agent.verbs && drive_find_addr(agent.drive, addr, &where);
 }
 
-bool rdmacm_addr_is_any(const struct sockaddr *sa)
+/*
+ * No NIC stands behind the loopback interface, and the kernel binds its addresses like a wildcard (drivers/infiniband/core/cma.c,
+ * cma_any_addr): libfabric asks with localhost which NIC there is. So does a NIC that others reach, unless it has that address. Lock held.
+ */
+static bool has_no_device(const struct sockaddr *sa)
 {
-	const struct sockaddr_in6 *in6 = (const void *)sa;
-	const struct sockaddr_in *in = (const void *)sa;
 	struct pkt_addr addr;
 	uint16_t port;
 
-	if (sa->sa_family == AF_INET ? in->sin_addr.s_addr == 0 : IN6_IS_ADDR_UNSPECIFIED(&in6->sin6_addr))
-		return true;
 	return !rdmacm_addr_from(sa, &addr, &port) && pkt_addr_is_loopback(&addr) && reached_from_outside() &&
 	       !is_ours(&addr);
 }
@@ -203,15 +212,14 @@ struct list_head *rdmacm_port_bucket(uint16_t port)
 static bool overlap(const struct rdmacm_id *a, const struct rdmacm_id *b)
 {
 	const struct sockaddr *sa = &a->id.route.addr.src_addr, *sb = &b->id.route.addr.src_addr;
-	bool any_a = rdmacm_addr_is_any(sa), any_b = rdmacm_addr_is_any(sb);
 
 	if (sa->sa_family != sb->sa_family) {
 		/* A wildcard of IPv6 takes IPv4 along, unless it is told not to. */
 		const struct rdmacm_id *six = sa->sa_family == AF_INET6 ? a : b;
 
-		return rdmacm_addr_is_any(&six->id.route.addr.src_addr) && !six->af_only;
+		return six->any && !six->af_only;
 	}
-	return any_a || any_b || pkt_addr_eq(&a->src, &b->src);
+	return a->any || b->any || pkt_addr_eq(&a->src, &b->src);
 }
 
 bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse)
@@ -275,7 +283,8 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)
 	ret = rdmacm_addr_from(sa, &id->src, &port);
 	if (ret)
 		return ret;
-	if (!rdmacm_addr_is_any(sa)) {
+	id->any = rdmacm_addr_is_any(sa) || has_no_device(sa);
+	if (!id->any) {
 		ret = rdmacm_attach(id);
 		if (ret)
 			return ret;
@@ -295,8 +304,13 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa)
 
 ROOST_EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *addr)
 {
-	int ret = rdmacm_agent_open_for(rdmacm_id(id), addr);
+	bool none;
+	int ret;
 
+	rdmacm_lock();
+	none = has_no_device(addr);
+	rdmacm_unlock();
+	ret = rdmacm_agent_open_for(rdmacm_id(id), none ? NULL : addr);
 	if (ret)
 		return rdmacm_ret(ret);
 	rdmacm_lock();

@@ -34,7 +34,7 @@ static int start_listening(struct rdmacm_id *id, int backlog)
 	/* Sharing a port is for those that do not listen. */
 	if (rdmacm_port_conflicts(id, id->port, false))
 		return -EADDRINUSE;
-	all = rdmacm_addr_is_any(&id->id.route.addr.src_addr);
+	all = id->any;
 	ret = cm_listen(agent.cm, rdmacm_service_id(id, id->port), all ? NULL : &id->src, kinds_of(id, all),
 			backlog > 0 && backlog < RDMACM_MAX_BACKLOG ? (uint32_t)backlog : RDMACM_MAX_BACKLOG,
 			id, &id->listener);

@@ -57,6 +57,7 @@ struct rdmacm_id {
 	bool reuse_addr;
 	bool af_only;	    /* a wildcard of IPv6 hears no IPv4 */
 	bool af_only_said;  /* the program has decided that, not the system */
+	bool any;	    /* bound, and to no address in particular */
 	bool passive;	    /* came from a listener */
 	bool connect_error; /* the QP did not come up: what the peer says of it is no news */
 	uint8_t tos;
@@ -173,10 +174,6 @@ void rdmacm_id_end(struct rdmacm_id *id);
 
 int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t *port);
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);
-/*
- * A wildcard. For a NIC that others reach a loopback address is one too, unless it has that address: no NIC stands behind the loopback interface, and
- * the kernel takes its addresses so (drivers/infiniband/core/cma.c, cma_any_addr). libfabric asks with localhost which NIC there is.
- */
 bool rdmacm_addr_is_any(const struct sockaddr *sa);
 socklen_t rdmacm_addr_len(const struct sockaddr *sa);
 /* Ties the id to the device's port that has its source address, .src. -EADDRNOTAVAIL. Lock held, agent open. */

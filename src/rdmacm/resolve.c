@@ -131,14 +131,16 @@ static int settle_source(struct rdmacm_id *id, const struct sockaddr *src, const
 
 	if (id->state == RDMACM_IDLE)
 		ret = rdmacm_bind(id, src ? src : (struct sockaddr *)&any);
-	if (ret || !rdmacm_addr_is_any(&a->src_addr))
+	if (ret || !id->any)
 		return ret;
 	ret = rdmacm_source_for(dst, &id->src);
 	if (ret == 0)
 		ret = rdmacm_attach(id);
-	if (ret == 0)
-		rdmacm_addr_to(&id->src, id->port, &a->src_storage);
-	return ret;
+	if (ret)
+		return ret;
+	id->any = false;
+	rdmacm_addr_to(&id->src, id->port, &a->src_storage);
+	return 0;
 }
 
 static int resolve_addr(struct rdmacm_id *id, const struct sockaddr *src, const struct sockaddr *dst)

@@ -145,7 +145,6 @@ static void clock_runs(void **state)
  */
 static void signals_are_the_programs(void **state)
 {
-	struct drive *d = harness_open();
 	char path[64], line[128];
 	unsigned long long blocked = 0;
 	FILE *f;
@@ -161,15 +160,17 @@ static void signals_are_the_programs(void **state)
 	assert_true(blocked & 1ull << (SIGINT - 1));
 	assert_true(blocked & 1ull << (SIGALRM - 1));
 	assert_true(blocked & 1ull << (SIGCHLD - 1));
-	drive_put(d);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_engine),	   cmocka_unit_test(opened_by_threads),
-		cmocka_unit_test(lanes_and_ports), cmocka_unit_test(bad_environment),
-		cmocka_unit_test(clock_runs),	   cmocka_unit_test(signals_are_the_programs),
+		cmocka_unit_test(one_engine),
+		cmocka_unit_test(opened_by_threads),
+		cmocka_unit_test(lanes_and_ports),
+		cmocka_unit_test(bad_environment),
+		cmocka_unit_test(clock_runs),
+		cmocka_unit_test_setup_teardown(signals_are_the_programs, harness_setup, harness_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, harness_begin, harness_end);

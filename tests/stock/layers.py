@@ -101,7 +101,7 @@ def main():
             failed += 1
             print(f"  {problem}\n{report}", flush=True)
     print(f"{len(chosen) - failed} of {len(chosen)} rows passed")
-    sys.exit(1 if failed else 0)
+    sys.exit(1 if failed or not chosen else 0)
 
 
 if __name__ == "__main__":
