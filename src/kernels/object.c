@@ -174,10 +174,10 @@ fail:
 static int take_file(const char *path, int *out, size_t *size, char *why, size_t why_len)
 {
 	struct stat st;
-	int rc, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int rc, fd = sys_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
-		return refuse(why, why_len, -errno, "can't open %s: %s", path, strerror(errno));
+		return refuse(why, why_len, fd, "can't open %s: %s", path, strerror(-fd));
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode))
 		rc = refuse(why, why_len, -ENOEXEC, "%s is no file", path);
 	else if (st.st_size <= 0)
