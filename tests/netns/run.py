@@ -21,7 +21,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'stock'))
 from layers import program_of  # noqa: E402
-from run import RUN_LIMIT, Side, free_tcp_port, result_missing  # noqa: E402
+from run import RUN_LIMIT, Side, free_tcp_port, outcome, result_missing  # noqa: E402
 
 PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
 NO_RIGHTS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs']
@@ -205,10 +205,7 @@ def run(roost, names, spec):
         if spec['killed']:
             problem = killed(roost, server, client, spec['wanted'], until)
         else:
-            problem = client.wait(until) or client.verdict()
-            problem = f'client {problem}' if problem else None
-            verdict = server.wait(time.monotonic() + 1 if problem else until) or server.verdict()
-            problem = problem or (f'server {verdict}' if verdict else None)
+            problem = outcome(server, client, until)
             if not problem and not re.search(spec['wanted'], client.text()):
                 problem = f"client does not say {spec['wanted']}"
             if not problem and spec['client'].startswith('ib_'):

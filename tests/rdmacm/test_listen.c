@@ -160,31 +160,39 @@ static void a_wildcard_of_ipv6_brings_up_an_address_of_ipv6(void **state)
 
 /*
  * cma_any_addr() of the same file: a loopback address is bound like a wildcard, with no device, once the NIC has an address that others reach. Not one
- * that the NIC has; and who is asked there is somebody else still. The last test: the NIC keeps the address, which over udp this network has not.
+ * that the NIC has; and who is asked there is somebody else still. The last test: the NIC keeps the address.
  */
 static void loopback_has_no_device_when_others_reach_the_nic(void **state)
 {
 	union address outside = at4(0x0a090807, 0), loopback = at4(0x7f000009, 0), ours = at4(FIRST, 0);
 	struct rdma_event_channel *ch = channel(), *ach = channel();
-	struct rdma_cm_id *first = make_id(ch, -1), *l = make_id(ch, -1), *own = make_id(ch, -1), *a;
+	struct rdma_cm_id *first, *l, *own, *a;
+	const char *kind = getenv("RDMACM_TEST_PORT");
 	uint16_t port;
 
-	if (rdma_bind_addr(first, &outside.sa) == 0) {
-		assert_int_equal(rdma_bind_addr(l, &loopback.sa), 0);
-		assert_null(l->verbs);
-		port = port_of(l);
-		assert_int_equal(rdma_listen(l, 0), 0);
-		heard_by(ch, at4(FIRST, port));
-		heard_by(ch, at4(0x0a090807, port));
-		assert_int_equal(rdma_bind_addr(own, &ours.sa), 0);
-		assert_non_null(own->verbs);
-		a = resolved_to(ach, RDMA_PS_TCP, at4(0x7f000009, port));
-		assert_memory_equal(&((struct sockaddr_in *)rdma_get_peer_addr(a))->sin_addr,
-				    &loopback.in.sin_addr, 4);
-		rdma_destroy_id(a);
-	} else {
-		assert_string_equal(getenv("RDMACM_TEST_PORT"), "udp");
+	if (!kind || strcmp(kind, "shm") != 0) {
+		rdma_destroy_event_channel(ch);
+		rdma_destroy_event_channel(ach);
+		print_message(
+			"SKIPPED: this network has no address for udp that others reach; over shm this runs\n");
+		skip();
 	}
+	first = make_id(ch, -1);
+	l = make_id(ch, -1);
+	own = make_id(ch, -1);
+	assert_int_equal(rdma_bind_addr(first, &outside.sa), 0);
+	assert_int_equal(rdma_bind_addr(l, &loopback.sa), 0);
+	assert_null(l->verbs);
+	port = port_of(l);
+	assert_int_equal(rdma_listen(l, 0), 0);
+	heard_by(ch, at4(FIRST, port));
+	heard_by(ch, at4(0x0a090807, port));
+	assert_int_equal(rdma_bind_addr(own, &ours.sa), 0);
+	assert_non_null(own->verbs);
+	a = resolved_to(ach, RDMA_PS_TCP, at4(0x7f000009, port));
+	assert_memory_equal(&((struct sockaddr_in *)rdma_get_peer_addr(a))->sin_addr, &loopback.in.sin_addr,
+			    4);
+	rdma_destroy_id(a);
 	rdma_destroy_id(own);
 	rdma_destroy_id(l);
 	rdma_destroy_id(first);

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from run import RUN_LIMIT, Side, addresses, free_tcp_port, listens
+from run import RUN_LIMIT, Side, addresses, free_tcp_port, listens, outcome
 
 
 def ucx_rows():
@@ -64,10 +64,7 @@ def run_row(roost, kind, server, client, wanted):
         while not listens(port) and not sides[0].ended() and time.monotonic() < until:
             time.sleep(0.01)
         sides.append(RunSide(roost, theirs, client.format(P=port)))
-        problem = sides[1].wait(until) or sides[1].verdict()
-        problem = f"client {problem}" if problem else None
-        verdict = sides[0].wait(time.monotonic() + 1 if problem else until) or sides[0].verdict()
-        problem = problem or (f"server {verdict}" if verdict else None)
+        problem = outcome(*sides, until)
         if not problem and not re.search(wanted, sides[1].text()):
             problem = "no result line"
     finally:

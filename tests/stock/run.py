@@ -212,6 +212,16 @@ def result_missing(program, text):
     return None if re.search(r"\d+ iters in [0-9.]+ seconds", text) else "no result line"
 
 
+def outcome(server, client, until):
+    """What went wrong with a pair that ends by itself, or None. A client that failed leaves its server waiting for ever."""
+    problem = client.wait(until) or client.verdict()
+    late = server.wait(time.monotonic() + 1 if problem else until)
+    if problem:
+        return f"client {problem}"
+    verdict = late or server.verdict()
+    return f"server {verdict}" if verdict else None
+
+
 def run_pair(lib, kind, program, args):
     """(problem or None, report)"""
     port = free_tcp_port()
@@ -224,13 +234,7 @@ def run_pair(lib, kind, program, args):
         while not listens(port) and not server.ended() and time.monotonic() < until:
             time.sleep(0.01)
         client = Side(lib, theirs, command + ["localhost"])
-        problem = client.wait(until) or client.verdict()
-        problem = f"client {problem}" if problem else None
-        # A client that failed leaves its server waiting for ever.
-        late = server.wait(time.monotonic() + 1 if problem else until)
-        verdict = late or server.verdict()
-        problem = problem or (f"server {verdict}" if verdict else None)
-        problem = problem or result_missing(program, client.text())
+        problem = outcome(server, client, until) or result_missing(program, client.text())
     finally:
         server.kill()
         if client:
