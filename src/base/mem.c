@@ -5,8 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define HUGE_PAGE (2ul << 20)
-
 size_t mem_page_size(void)
 {
 	return (size_t)sysconf(_SC_PAGESIZE);
@@ -28,17 +26,17 @@ void *mem_alloc_pages(size_t size)
 		return NULL;
 	}
 	size = ALIGN_UP(size, page);
-	if (size < HUGE_PAGE)
+	if (size < MEM_HUGE_PAGE)
 		return map(size);
 
 	/* Kernels before 6.7 don't align large mappings by themselves: ask for more, give back the ends. */
-	char *p = map(size + HUGE_PAGE);
+	char *p = map(size + MEM_HUGE_PAGE);
 
 	if (!p)
 		return NULL;
 
-	char *start = (char *)ALIGN_UP((uintptr_t)p, HUGE_PAGE);
-	size_t head = (size_t)(start - p), tail = HUGE_PAGE - head;
+	char *start = (char *)ALIGN_UP((uintptr_t)p, MEM_HUGE_PAGE);
+	size_t head = (size_t)(start - p), tail = MEM_HUGE_PAGE - head;
 
 	if (head)
 		munmap(p, head);

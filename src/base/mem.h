@@ -9,6 +9,7 @@
 
 #define CACHE_LINE    64
 #define CACHE_ALIGNED __attribute__((aligned(CACHE_LINE)))
+#define MEM_HUGE_PAGE (2ul << 20)
 
 #define likely(x)   __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/mpsc.h"
@@ -341,6 +342,7 @@ struct nic {
 	struct list_head cqs, srqs;
 	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
+	struct arena arena; /* queue pairs and what they hold; control */
 	struct spin dests_lock;
 	_Atomic uint64_t ticks; /* order what is listened for and what is heard: PUs' clocks are not alike */
 	uint32_t *pd_refs;	/* UINT32_MAX: free */

@@ -60,6 +60,7 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 		nic->cfg.timeout_scale = 1;
 	list_init(&nic->cqs);
 	list_init(&nic->srqs);
+	arena_init(&nic->arena);
 	rng_seed(&nic->rng, cfg->seed);
 	mr_table_init(&nic->mrs, rng_u64(&nic->rng));
 	for (unsigned i = 0; i < cfg->pus; i++) {
@@ -100,6 +101,7 @@ void nic_destroy(struct nic *nic)
 		free(nic->pus[i]);
 	}
 	mr_table_fini(&nic->mrs);
+	arena_fini(&nic->arena);
 	free(nic->pd_refs);
 	free(nic);
 }

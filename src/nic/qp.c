@@ -42,19 +42,24 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 	return -ENOMEM;
 }
 
+static size_t entries_bytes(const struct qp_sq *sq)
+{
+	return (size_t)(sq->entry_mask + 1) * sq->entry_size;
+}
+
 int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more)
 {
 	struct qp_sq *sq = &qp->sq;
 	uint32_t n = (uint32_t)pow2_ceil(window + more);
-	uint8_t *entries = aligned_alloc(ROOST_CACHE_LINE, (size_t)n * sq->entry_size);
+	uint8_t *entries = arena_alloc(&qp->nic->arena, (size_t)n * sq->entry_size);
 
 	if (!entries)
 		return -ENOMEM;
 	for (uint32_t i = sq->una; i != sq->fetched; i++)
 		memcpy(entries + (size_t)(i & (n - 1)) * sq->entry_size, sq_entry(sq, i), sq->entry_size);
 	if (sq->entries)
-		qp->bytes -= (size_t)(sq->entry_mask + 1) * sq->entry_size;
-	free(sq->entries);
+		qp->bytes -= entries_bytes(sq);
+	arena_free(&qp->nic->arena, sq->entries, entries_bytes(sq));
 	sq->entries = entries;
 	sq->entry_mask = n - 1;
 	sq->window = window;
@@ -85,7 +90,7 @@ static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
 	qp->max_send_sge = sges < ROOST_MAX_SGE ? sges : ROOST_MAX_SGE;
 	qp->max_inline = stride - ROOST_WQE_INLINE_OFFSET;
 	if (init->max_inline > qp->max_inline) {
-		free(sq->entries);
+		arena_free(&qp->nic->arena, sq->entries, entries_bytes(sq));
 		return -EINVAL;
 	}
 	return 0;
@@ -137,7 +142,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		return -EOPNOTSUPP;
 	if (!queue_ok(&init->sq) || (!init->srq && !queue_ok(&init->rq)) || !init->send_cq || !init->recv_cq)
 		return -EINVAL;
-	qp = aligned_alloc(ROOST_CACHE_LINE, ALIGN_UP(sizeof(*qp), ROOST_CACHE_LINE));
+	qp = arena_alloc(&nic->arena, sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
 	memset(qp, 0, sizeof(*qp));
@@ -189,9 +194,9 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 unref_pd:
 	nic_pd_unref(nic, init->pd);
 free_sq:
-	free(qp->sq.entries);
+	arena_free(&nic->arena, qp->sq.entries, entries_bytes(&qp->sq));
 free_qp:
-	free(qp);
+	arena_free(&nic->arena, qp, sizeof(*qp));
 	return rc;
 }
 
@@ -239,8 +244,8 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	nic->num_qps--;
 	nic->qp_bytes -= qp->bytes;
 	free(qp->resp.replay);
-	free(qp->sq.entries);
-	free(qp);
+	arena_free(&nic->arena, qp->sq.entries, entries_bytes(&qp->sq));
+	arena_free(&nic->arena, qp, sizeof(*qp));
 }
 
 uint32_t nic_qp_num(const struct nic_qp *qp)

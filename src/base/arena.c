@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/arena.h"
+
+#ifndef MADV_COLLAPSE /* Linux 6.1 */
+#define MADV_COLLAPSE 25
+#endif
+
+/*
+ * Under the address sanitizer all pieces are the allocator's: it then knows who allocated and who freed each, watches their ends, and lets
+ * freed ones rest. To poison what is free in a chunk would show less, and only until the piece is used again.
+ */
+#if defined(__SANITIZE_ADDRESS__)
+#define IN_CHUNKS 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define IN_CHUNKS 0
+#endif
+#endif
+#ifndef IN_CHUNKS
+#define IN_CHUNKS ARENA_LARGEST
+#endif
+
+struct piece {
+	struct piece *next;
+};
+
+/* At the begin of its memory. */
+struct chunk {
+	struct list_head link; /* in room[], while it has a free piece */
+	struct piece *freed;
+	uint32_t used, fresh; /* pieces in use; one past the last that ever was */
+	bool small_pages;
+} CACHE_ALIGNED;
+
+/*
+ * An odd number of cache lines: so the same field of all pieces is spread over all sets of a cache. With pieces of 2 KiB it would fall into one set of
+ * 32, and a cache hold so few of them.
+ */
+static unsigned lines_of(size_t size)
+{
+	return (unsigned)((size + CACHE_LINE - 1) / CACHE_LINE) | 1;
+}
+
+static struct piece *piece_at(struct chunk *c, unsigned lines, uint32_t i)
+{
+	return (struct piece *)((char *)(c + 1) + (size_t)i * lines * CACHE_LINE);
+}
+
+static bool full(const struct chunk *c, unsigned lines)
+{
+	return !c->freed && c->fresh == (MEM_HUGE_PAGE - sizeof(*c)) / (lines * CACHE_LINE);
+}
+
+void arena_init(struct arena *a)
+{
+	for (unsigned i = 0; i < ARENA_SIZES; i++) {
+		list_init(&a->room[i]);
+		a->chunks[i] = 0;
+	}
+}
+
+void arena_fini(struct arena *a)
+{
+	for (unsigned i = 0; i < ARENA_SIZES; i++)
+		while (!list_empty(&a->room[i])) {
+			struct chunk *c = list_first_entry(&a->room[i], struct chunk, link);
+
+			list_del(&c->link);
+			mem_free_pages(c, MEM_HUGE_PAGE);
+		}
+}
+
+static struct chunk *add_chunk(struct arena *a, unsigned kind)
+{
+	struct chunk *c = mem_alloc_pages(MEM_HUGE_PAGE);
+
+	if (!c)
+		return NULL;
+	if (a->chunks[kind]++ == 0) {
+		madvise(c, MEM_HUGE_PAGE, MADV_NOHUGEPAGE);
+		c->small_pages = true;
+	}
+	list_add(&c->link, &a->room[kind]);
+	return c;
+}
+
+/* Advice, as that for a new chunk: a kernel that can't do it now comes to it by and by, or never, and all is well. */
+static void make_huge(struct chunk *c)
+{
+	c->small_pages = false;
+	madvise(c, MEM_HUGE_PAGE, MADV_HUGEPAGE);
+	madvise(c, MEM_HUGE_PAGE, MADV_COLLAPSE);
+}
+
+void *arena_alloc(struct arena *a, size_t size)
+{
+	unsigned lines = lines_of(size), kind = lines / 2;
+	struct piece *p;
+	struct chunk *c;
+
+	if (size > IN_CHUNKS)
+		return aligned_alloc(CACHE_LINE, ALIGN_UP(size, CACHE_LINE));
+	if (list_empty(&a->room[kind]) && !add_chunk(a, kind))
+		return NULL;
+	c = list_first_entry(&a->room[kind], struct chunk, link);
+	p = c->freed;
+	if (p)
+		c->freed = p->next;
+	else
+		p = piece_at(c, lines, c->fresh++);
+	c->used++;
+	if (full(c, lines)) {
+		list_del(&c->link);
+		if (c->small_pages)
+			make_huge(c);
+	}
+	return p;
+}
+
+void arena_free(struct arena *a, void *p, size_t size)
+{
+	unsigned lines = lines_of(size), kind = lines / 2;
+	struct chunk *c = (struct chunk *)ALIGN_DOWN((uintptr_t)p, MEM_HUGE_PAGE);
+	struct piece *piece = p;
+
+	if (size > IN_CHUNKS || !p) {
+		free(p);
+		return;
+	}
+	if (full(c, lines))
+		list_add_tail(&c->link, &a->room[kind]);
+	piece->next = c->freed;
+	c->freed = piece;
+	if (--c->used == 0 && a->room[kind].next != a->room[kind].prev) {
+		list_del(&c->link);
+		a->chunks[kind]--;
+		mem_free_pages(c, MEM_HUGE_PAGE);
+	}
+}
