@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "wire.h"
 
 #define MAX_QPS	    10000
@@ -36,6 +37,7 @@ static struct roost_cqe *cqe[2];
 static struct roost_cq_index ci[2];
 static uint32_t cons, pd[2], key[2];
 static uint8_t *mem[2];
+static struct arena rings[2]; /* as src/verbs has them */
 static struct pair pairs[MAX_QPS];
 static unsigned num_pairs;
 
@@ -64,6 +66,7 @@ static void open_nic(int s)
 	struct nic_mr_attr mr = {.len = MAX_QPS * 64, .access = 15};
 	struct nic_cq_attr a = {.depth = CQ_DEPTH};
 
+	arena_init(&rings[s]);
 	wire_init(&wire[s], &wire[!s], s ? "10.0.0.2" : "10.0.0.1");
 	cfg.port[0][0] = &wire[s].base;
 	must(nic_create(&cfg, &nic[s]) == 0 && nic_pd_alloc(nic[s], &pd[s]) == 0);
@@ -82,19 +85,20 @@ static void open_nic(int s)
 static void make_qp(struct pair *p, int s)
 {
 	struct nic_qp_init init = {.type = NIC_QPT_RC, .pd = pd[s], .send_cq = cq[s], .recv_cq = cq[s]};
-	struct roost_queue_index *index = aligned_alloc(64, sizeof(*index));
-	void *sq = aligned_alloc(64, DEPTH * 64);
-	uint64_t *wr = calloc(DEPTH, sizeof(*wr));
+	struct {
+		struct roost_queue_index index;
+		uint8_t sq[DEPTH * 64];
+		uint64_t wr[DEPTH];
+	} *q = arena_alloc(&rings[s], sizeof(*q));
 
-	must(index && sq && wr);
-	memset(index, 0, sizeof(*index));
-	memset(sq, 0, DEPTH * 64);
-	init.sq = (struct nic_queue_attr){sq, wr, index, DEPTH, 6};
+	must(q);
+	memset(q, 0, sizeof(*q));
+	init.sq = (struct nic_queue_attr){q->sq, q->wr, &q->index, DEPTH, 6};
 	must(nic_qp_create(nic[s], &init, &p->qp[s]) == 0);
 	if (s == 0) {
-		p->index = index;
-		p->sq = sq;
-		p->wr = wr;
+		p->index = &q->index;
+		p->sq = (struct roost_wqe *)q->sq;
+		p->wr = q->wr;
 	}
 }
 

@@ -23,6 +23,9 @@
 #define IN_CHUNKS ARENA_LARGEST
 #endif
 
+/* Of a size, begin with ordinary pages. So a huge page that is just begun is a fifth of all at most. */
+#define GROWN_CHUNKS 4
+
 struct piece {
 	struct piece *next;
 };
@@ -69,7 +72,8 @@ void arena_fini(struct arena *a)
 			struct chunk *c = list_first_entry(&a->room[i], struct chunk, link);
 
 			list_del(&c->link);
-			mem_free_pages(c, MEM_HUGE_PAGE);
+			if (!c->used)
+				mem_free_pages(c, MEM_HUGE_PAGE);
 		}
 }
 
@@ -79,7 +83,7 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 
 	if (!c)
 		return NULL;
-	if (a->chunks[kind]++ == 0) {
+	if (a->chunks[kind]++ < GROWN_CHUNKS) {
 		madvise(c, MEM_HUGE_PAGE, MADV_NOHUGEPAGE);
 		c->small_pages = true;
 	}

@@ -5,10 +5,10 @@
  *
  *	size --> room[] --> chunk of 2 MiB: | header | piece | piece | ... pieces of this one size
  *
- * A chunk is aligned to its size, so a piece's address names its chunk. The first one of a size has ordinary pages, resident
- * as far as they are used: few objects cost what they are. When it is full, it becomes a huge page where the kernel can do that, and further ones are huge pages
- * from the start; one that is partly used then costs 2 MiB. What is freed is used again for the same size. An empty chunk goes back, but for one of each
- * size when no other has room.
+ * A chunk is aligned to its size, so a piece's address names its chunk. The first four of a size begin with ordinary pages, resident as far as
+ * they are used, and become huge pages when they are full, where the kernel can do that at once: few objects cost what they are. Further
+ * ones are huge pages from the start, of which one that is just begun is resident whole. What is freed is used again for
+ * the same size. An empty chunk goes back, but for one of each size when no other has room.
  *
  * Pieces of more than a page come from the allocator: of these an idle object may touch the first page alone, and in a huge page all would be
  * resident.
@@ -30,7 +30,7 @@ struct arena {
 };
 
 void arena_init(struct arena *a);
-/* Everything has been freed before. */
+/* Pieces that are in use stay where they are, for good. */
 void arena_fini(struct arena *a);
 
 /* `size` bytes, aligned to a cache line, of any content. NULL: no memory. 0 is no size. */

@@ -128,6 +128,7 @@ static struct ibv_context *context_open(struct ibv_device *device, struct drive 
 	list_init(&ctx->cqs);
 	list_init(&ctx->srqs);
 	list_init(&ctx->qps);
+	arena_init(&ctx->queues);
 	set_ops(ctx);
 	ret = open_fds(ctx);
 	if (ret) {
@@ -217,6 +218,7 @@ VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 	sys_close(context->cmd_fd);
 	pthread_mutex_destroy(&context->mutex);
 	pthread_mutex_destroy(&ctx->lock);
+	arena_fini(&ctx->queues);
 	free(ctx);
 	return 0;
 }

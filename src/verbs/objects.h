@@ -6,7 +6,7 @@
  * Conventions at this surface are the verbs': a pointer or NULL with errno, or 0 or a positive errno; inside, negative
  * errno values, turned by verbs_ret().
  *
- * Locks, outermost first: control lock of the NIC, PU, CQ, send queue, receive queue. An event queue's lock is a leaf.
+ * Locks, outermost first: control lock of the NIC, PU, CQ, send queue, receive queue. An event queue's lock and a context's are leaves.
  */
 #ifndef ROOST_VERBS_OBJECTS_H
 #define ROOST_VERBS_OBJECTS_H
@@ -20,6 +20,7 @@
 #undef ibv_query_port
 #undef ibv_get_device_list
 
+#include "base/arena.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/spin.h"
@@ -39,8 +40,9 @@ struct verbs_ctx {
 	struct drive *drive;
 	struct nic *nic;
 	struct evq async;
-	pthread_mutex_t lock; /* the lists below */
+	pthread_mutex_t lock; /* of what is below */
 	struct list_head pds, ahs, mrs, mws, cqs, srqs, qps;
+	struct arena queues;
 	struct list_head link; /* all open contexts */
 	ino_t cmd_ino;	       /* of cmd_fd: tells our own descriptors in ibv_import_device() */
 };
@@ -223,8 +225,10 @@ void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *ar
 /* A stride of 2^n bytes that holds so many. */
 uint32_t verbs_stride_shift(size_t bytes);
 void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge);
-/* One piece of memory for the rings, indices and wr_ids of n queues whose sizes are set: mem_free_pages() it. -ENOMEM. */
-int verbs_queues_alloc(struct verbs_queue *const *queues, int n, void **mem, size_t *size);
+/* One piece of memory for the rings, indices and wr_ids of n queues whose sizes are set, zeroed. -ENOMEM. */
+int verbs_queues_alloc(struct verbs_ctx *ctx, struct verbs_queue *const *queues, int n, void **mem,
+		       size_t *size);
+void verbs_queues_free(struct verbs_ctx *ctx, void *mem, size_t size);
 struct nic_queue_attr verbs_queue_attr(const struct verbs_queue *q);
 void verbs_own_all(struct drive *d);
 void verbs_disown_all(struct drive *d);

@@ -147,7 +147,7 @@ static struct verbs_qp *qp_new(struct ibv_context *context, const struct ibv_qp_
 		verbs_qp_ex_init(qp);
 	queues[0] = &qp->sq;
 	queues[1] = &qp->rq;
-	ret = verbs_queues_alloc(queues, 2, &qp->mem, &qp->mem_size);
+	ret = verbs_queues_alloc(ctx, queues, 2, &qp->mem, &qp->mem_size);
 	if (ret)
 		goto free_qp;
 	ret = qp_start(ctx, qp);
@@ -158,7 +158,7 @@ static struct verbs_qp *qp_new(struct ibv_context *context, const struct ibv_qp_
 	return qp;
 
 free_mem:
-	mem_free_pages(qp->mem, qp->mem_size);
+	verbs_queues_free(ctx, qp->mem, qp->mem_size);
 free_qp:
 	free(qp);
 	return verbs_null(-ret);
@@ -253,7 +253,7 @@ VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	pthread_mutex_unlock(&ctx->lock);
 	pthread_mutex_destroy(&ibqp->mutex);
 	pthread_cond_destroy(&ibqp->cond);
-	mem_free_pages(qp->mem, qp->mem_size);
+	verbs_queues_free(ctx, qp->mem, qp->mem_size);
 	free(qp);
 	return 0;
 }

@@ -21,7 +21,30 @@ void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge)
 	rq->max_sge = max_sge;
 }
 
-int verbs_queues_alloc(struct verbs_queue *const *queues, int n, void **mem, size_t *size)
+/* Those of many small queue pairs lie close together, as the NIC's own memory of them does. */
+static void *take_small(struct verbs_ctx *ctx, size_t size)
+{
+	void *p;
+
+	pthread_mutex_lock(&ctx->lock);
+	p = arena_alloc(&ctx->queues, size);
+	pthread_mutex_unlock(&ctx->lock);
+	return p ? memset(p, 0, size) : NULL;
+}
+
+void verbs_queues_free(struct verbs_ctx *ctx, void *mem, size_t size)
+{
+	if (size > ARENA_LARGEST) {
+		mem_free_pages(mem, size);
+		return;
+	}
+	pthread_mutex_lock(&ctx->lock);
+	arena_free(&ctx->queues, mem, size);
+	pthread_mutex_unlock(&ctx->lock);
+}
+
+int verbs_queues_alloc(struct verbs_ctx *ctx, struct verbs_queue *const *queues, int n, void **mem,
+		       size_t *size)
 {
 	uint8_t *p;
 	int i;
@@ -30,7 +53,7 @@ int verbs_queues_alloc(struct verbs_queue *const *queues, int n, void **mem, siz
 	for (i = 0; i < n; i++)
 		*size += sizeof(struct roost_queue_index) + ((size_t)queues[i]->depth << queues[i]->shift) +
 			 ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
-	p = mem_alloc_pages(*size);
+	p = *size > ARENA_LARGEST ? mem_alloc_pages(*size) : take_small(ctx, *size);
 	if (!p)
 		return -ENOMEM;
 	*mem = p;

@@ -49,7 +49,7 @@ VERBS_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_in
 	srq_init_events(srq);
 	verbs_recv_size(&srq->rq, a->max_wr, a->max_sge);
 	queue = &srq->rq;
-	ret = verbs_queues_alloc(&queue, 1, &srq->mem, &srq->mem_size);
+	ret = verbs_queues_alloc(ctx, &queue, 1, &srq->mem, &srq->mem_size);
 	if (ret)
 		goto free_srq;
 	ret = srq_start(ctx, srq);
@@ -63,7 +63,7 @@ VERBS_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_in
 	return &srq->srq;
 
 free_mem:
-	mem_free_pages(srq->mem, srq->mem_size);
+	verbs_queues_free(ctx, srq->mem, srq->mem_size);
 free_srq:
 	free(srq);
 	return verbs_null(-ret);
@@ -72,6 +72,7 @@ free_srq:
 /* PU owned. Posting waits meanwhile, as it does for another thread that posts. */
 static int srq_resize(struct verbs_srq *srq, uint32_t max_wr)
 {
+	struct verbs_ctx *ctx = verbs_ctx(srq->srq.context);
 	struct verbs_queue next = {.max_sge = srq->rq.max_sge, .shift = srq->rq.shift}, *queue = &next;
 	struct nic_queue_attr attr;
 	void *mem, *old = srq->mem;
@@ -81,7 +82,7 @@ static int srq_resize(struct verbs_srq *srq, uint32_t max_wr)
 	if (!max_wr || max_wr > NIC_MAX_WR)
 		return -EINVAL;
 	next.depth = (uint32_t)pow2_ceil(max_wr);
-	ret = verbs_queues_alloc(&queue, 1, &mem, &size);
+	ret = verbs_queues_alloc(ctx, &queue, 1, &mem, &size);
 	if (ret)
 		return ret;
 	attr = verbs_queue_attr(&next);
@@ -98,7 +99,7 @@ static int srq_resize(struct verbs_srq *srq, uint32_t max_wr)
 		srq->mem_size = size;
 	}
 	spin_unlock(&srq->rq.lock);
-	mem_free_pages(ret ? mem : old, ret ? size : old_size);
+	verbs_queues_free(ctx, ret ? mem : old, ret ? size : old_size);
 	return ret;
 }
 
@@ -198,7 +199,7 @@ VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
 	pthread_mutex_unlock(&ctx->lock);
 	pthread_mutex_destroy(&ibsrq->mutex);
 	pthread_cond_destroy(&ibsrq->cond);
-	mem_free_pages(srq->mem, srq->mem_size);
+	verbs_queues_free(ctx, srq->mem, srq->mem_size);
 	free(srq);
 	return 0;
 }

@@ -17,7 +17,7 @@
 #include "base/rng.h"
 
 #define SIZE 1536 /* of the tests that look at one size */
-#define MANY 4000 /* of these fill several chunks */
+#define MANY 7000 /* of these fill several chunks */
 
 static uint32_t chunks(const struct arena *a)
 {
@@ -61,7 +61,7 @@ static void need_chunks(void)
 
 /* ---- contents ---- */
 
-#define SLOTS 20000
+#define SLOTS 8000
 
 struct slot {
 	uint8_t *p;
@@ -109,9 +109,9 @@ static void random_sizes(void **state)
 
 	rng_seed(&r, 11);
 	arena_init(&a);
-	for (unsigned round = 0; round < 150000; round++) {
+	for (unsigned round = 0; round < 50000; round++) {
 		/* Up and down: nearly all are taken, then nearly none. */
-		unsigned in_use = round / 30000 % 2 ? SLOTS / 50 : SLOTS;
+		unsigned in_use = round / 10000 % 2 ? SLOTS / 50 : SLOTS;
 		struct slot *s = &slots[rng_below(&r, SLOTS)];
 
 		if (s->p) {
@@ -223,6 +223,26 @@ static void goes_round(void **state)
 	assert_int_equal(mapped(p, MANY), 0);
 }
 
+/* What is still in use when the arena ends, stays as it is. */
+static void outlives(void **state)
+{
+	struct arena a;
+	void *p[3];
+
+	need_chunks();
+	arena_init(&a);
+	take_many(&a, p, 2);
+	p[2] = arena_alloc(&a, 64);
+	arena_free(&a, p[0], SIZE);
+	arena_free(&a, p[2], 64);
+	arena_fini(&a);
+	assert_int_equal(mapped(p + 1, 1), 1);
+	assert_int_equal(mapped(p + 2, 1), 0);
+	for (unsigned i = 0; i < SIZE; i++)
+		assert_int_equal(((char *)p[1])[i], 1);
+	mem_free_pages((void *)ALIGN_DOWN((uintptr_t)p[1], MEM_HUGE_PAGE), MEM_HUGE_PAGE);
+}
+
 /* Who makes and ends one object over and over, just where a new chunk begins, maps it once. */
 static void no_flutter(void **state)
 {
@@ -294,9 +314,10 @@ static void no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(random_sizes),	   cmocka_unit_test(whole_chunks),
-		cmocka_unit_test(goes_round),	   cmocka_unit_test(no_flutter),
-		cmocka_unit_test(few_cost_little), cmocka_unit_test(no_memory),
+		cmocka_unit_test(random_sizes), cmocka_unit_test(whole_chunks),
+		cmocka_unit_test(goes_round),	cmocka_unit_test(no_flutter),
+		cmocka_unit_test(outlives),	cmocka_unit_test(few_cost_little),
+		cmocka_unit_test(no_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
