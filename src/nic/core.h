@@ -298,10 +298,19 @@ struct nic_group {
 };
 #define GROUP_BUCKETS 64 /* a power of two */
 
+/* A packet that is complete but for its ICRC: tx.h. */
+struct late_packet {
+	uint8_t *bth; /* NULL: none */
+	const struct icrc_flow *flow;
+	uint32_t len;
+	uint16_t ip_id;
+};
+
 struct pu_port {
 	struct port *port;
-	struct icrc_flow ud_rx; /* of the last datagram received: the next is often from there too */
-	uint32_t read_out;	/* READ bytes asked for over all QPs */
+	struct late_packet late; /* never from one turn to the next */
+	struct icrc_flow ud_rx;	 /* of the last datagram received: the next is often from there too */
+	uint32_t read_out;	 /* READ bytes asked for over all QPs */
 	struct list_head read_waiters;
 	uint8_t num;  /* programs' number of the port in whose GID table this is */
 	bool blocked; /* the port had no room: try again at the next turn */

@@ -65,29 +65,25 @@ int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *ds
 	const uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + NIC_GSI_LEN + PKT_ICRC_LEN;
 	struct pu *pu = nic->pus[0];
 	struct port_room room;
-	struct port *port;
 	struct dest *d;
 	uint8_t *p;
 	int rc;
 
 	if (port_index >= port_count(nic) || pkt_addr_is_group(dst))
 		return -EINVAL;
-	port = pu->ports[port_index].port;
 	rc = dest_get(pu, (uint8_t)port_index, dst, NIC_GSI_QPN, &d);
 	if (rc)
 		return rc;
 	keep(nic, d);
-	rc = port->ops->reserve(port, d->path, len, tclass, &room);
+	rc = tx_begin_to(pu, d, tclass, len, &room);
 	if (rc == 0) {
 		p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN, false,
 				nic->gsi_psn++);
 		p = pkt_put_deth(p, NIC_GSI_QKEY, NIC_GSI_QPN);
 		memcpy(p, mad, NIC_GSI_LEN);
-		icrc_store(room.bth + len - PKT_ICRC_LEN, icrc_compute(&d->tx, room.ip_id, room.bth, len));
+		tx_end_to(pu, d, &room, len);
 		pu->ctr.tx_management++;
-		pu->ctr.sent_pkts++;
-		pu->ctr.sent_bytes += len;
-		pu->ports[port_index].blocked = !port->ops->flush(port);
+		tx_flush(&pu->ports[port_index]);
 	}
 	dest_put(d);
 	return rc;

@@ -2,7 +2,7 @@
 /* The NIC as a whole: its making, protection domains, doorbells, and the turn of a processing unit. */
 #include <stdlib.h>
 
-#include "nic/core.h"
+#include "nic/tx.h"
 
 #define NO_PD UINT32_MAX
 /* A turn stays bounded with thousands of busy QPs: it lets so many send, and those of a list so many packets in all. */
@@ -329,7 +329,7 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	if (!list_empty(&pu->senders))
 		work += run_list(pu, &pu->senders, offsetof(struct nic_qp, tx_link), req_run);
 	for (unsigned p = 0; p < ports; p++)
-		pu->ports[p].blocked = !pu->ports[p].port->ops->flush(pu->ports[p].port);
+		tx_flush(&pu->ports[p]);
 	if (pu->num_dirty)
 		cq_notify_dirty(pu);
 	pu->ctr.turns += work != 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One packet out: room in the port, then the ICRC over what was put there; and how many in one go. */
+/*
+ * One packet out: room in the port, then the ICRC over what was put there; and how many in one go. Where a port lets it (port.h, `lag`), a packet's
+ * ICRC is computed after the next one is built.
+ */
 #ifndef ROOST_NIC_TX_H
 #define ROOST_NIC_TX_H
 
@@ -22,10 +25,24 @@ static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_room *ro
 	return tx_begin_to(qp->pu, qp->dest, qp->tos, len, room);
 }
 
+static inline void tx_finish(const struct late_packet *p)
+{
+	icrc_store(p->bth + p->len - PKT_ICRC_LEN, icrc_compute(p->flow, p->ip_id, p->bth, p->len));
+}
+
 /* The packet is complete but for its ICRC. */
 static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct port_room *room, uint32_t len)
 {
-	icrc_store(room->bth + len - PKT_ICRC_LEN, icrc_compute(&d->tx, room->ip_id, room->bth, len));
+	struct late_packet this = {room->bth, &d->tx, len, room->ip_id}, *late;
+
+	if (d->port->lag) {
+		late = &pu->ports[d->port_index].late;
+		if (late->bth)
+			tx_finish(late);
+		*late = this;
+	} else {
+		tx_finish(&this);
+	}
 	pu->ctr.sent_pkts++;
 	pu->ctr.sent_bytes += len;
 }
@@ -33,6 +50,15 @@ static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct p
 static inline void tx_end(struct nic_qp *qp, const struct port_room *room, uint32_t len)
 {
 	tx_end_to(qp->pu, qp->dest, room, len);
+}
+
+/* Sends what is there. */
+static inline void tx_flush(struct pu_port *pp)
+{
+	if (pp->late.bth)
+		tx_finish(&pp->late);
+	pp->late.bth = NULL;
+	pp->blocked = !pp->port->ops->flush(pp->port);
 }
 
 static inline void tx_cancel(struct nic_qp *qp)

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "packet/crc32.h"
 #include "packet/headers.h"
 #include "packet/icrc.h"
 
@@ -108,6 +109,23 @@ static void test_every_length(void **state)
 		assert_int_equal(icrc_compute(&four, id, buf, len), plain_icrc(&four, id, buf, len));
 		assert_int_equal(icrc_compute(&six, id, buf, len), plain_icrc(&six, 0, buf, len));
 		assert_memory_equal(copy, buf, sizeof(buf));
+	}
+}
+
+/* Whatever the length, where it stands and what was before it: short runs, long ones and what is left to the library. */
+static void test_crc32(void **state)
+{
+	static uint8_t buf[ICRC_MAX_LEN + 64];
+	struct rng rng;
+
+	rng_seed(&rng, 5);
+	fill(&rng, buf, sizeof(buf));
+	for (size_t n = 0; n <= ICRC_MAX_LEN; n += n < 700 ? 1 : 61) {
+		const uint8_t *p = buf + n % 37;
+		uint32_t before = (uint32_t)rng_u64(&rng), crc = crc32_update(before, p, n);
+
+		if (crc != plain_crc(before, p, n))
+			fail_msg("%zu bytes, state 0x%08x: 0x%08x", n, before, crc);
 	}
 }
 
@@ -273,10 +291,15 @@ static void test_impossible_lengths(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_length), cmocka_unit_test(test_reserved_byte),
-		cmocka_unit_test(test_flows_differ), cmocka_unit_test(test_identification),
-		cmocka_unit_test(test_corrupted),    cmocka_unit_test(test_rubbish),
-		cmocka_unit_test(test_six_is_exact), cmocka_unit_test(test_impossible_lengths),
+		cmocka_unit_test(test_every_length),
+		cmocka_unit_test(test_crc32),
+		cmocka_unit_test(test_reserved_byte),
+		cmocka_unit_test(test_flows_differ),
+		cmocka_unit_test(test_identification),
+		cmocka_unit_test(test_corrupted),
+		cmocka_unit_test(test_rubbish),
+		cmocka_unit_test(test_six_is_exact),
+		cmocka_unit_test(test_impossible_lengths),
 	};
 
 	printf("seed %d\n", SEED);
