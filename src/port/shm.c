@@ -279,8 +279,9 @@ static int nothing_in(struct shm_port *s, struct shm_rx *rx, int look)
 static void fetch_small(const uint8_t *bth, uint32_t len)
 {
 	if (len <= SHM_SMALL) {
-		for (uint32_t i = 0; i < SHM_REC_BTH + len; i += SHM_REC_ALIGN)
-			__builtin_prefetch(bth - SHM_REC_BTH + i, 0, 3);
+		for (uintptr_t line = ALIGN_DOWN((uintptr_t)bth, CACHE_LINE); line < (uintptr_t)bth + len;
+		     line += CACHE_LINE)
+			__builtin_prefetch((const void *)line, 0, 3);
 	}
 }
 

@@ -39,7 +39,7 @@
 #define SHM_COLD_LOOK 4
 
 #define SHM_HELLO_MAGIC	  0x6d68732d74736f72ull
-#define SHM_HELLO_VERSION 2
+#define SHM_HELLO_VERSION 3
 
 /* The first and only message on a connection, with one descriptor. Host byte order: both ends are on one machine. */
 struct shm_hello {

@@ -8,14 +8,15 @@
  *   data:   | rec | rec    | rec |                       |      not touched       |
  *           0     ^free          ^pos                    ^extent                  ^size
  *
- * A record is a multiple of 64 bytes, a packet with 20 bytes free in front, so that the payload of a middle packet is aligned
- * to 32. Small packets lie close together: a WRITE of 64 bytes takes two cache lines, and neither TLB nor prefetchers see
- * the 4 KiB strides of a ring of slots.
+ * A record is a multiple of 32 bytes. A large packet has 20 bytes free in front, so that the payload of a middle one is aligned
+ * to 32. Small packets lie close together: a WRITE of 64 bytes takes one and a half cache lines, and neither TLB nor prefetchers see
+ * the 4 KiB strides of a ring of slots. A burst begins at a line of its own: a line that the consumer has begun to read would have to be
+ * taken from it again.
  *
  * What the consumer must know of a packet is in its descriptor, not in front of it: a burst can be handed out without touching the
  * packets. To look at the first line of each, and at the rest later, takes half the bandwidth: it spoils the prefetchers' work.
  *
- *   descriptor:  lap (16 bits) | place / 64 (24) | type of service (8) | length (16)
+ *   descriptor:  lap (16 bits) | place / 32 (24) | type of service (8) | length (16)
  *
  * The lap says whether a descriptor is new: it counts how often the producer has come round, from 1. So no index is needed, and an
  * idle consumer polls the very line in which the next descriptor will be. A burst is published from its last descriptor
@@ -56,11 +57,12 @@
 #define SHM_RING_CTL	  4096u
 #define SHM_RING_OVERHEAD (SHM_RING_CTL + SHM_RING_DESCS * 8u) /* bytes in front of the data */
 
-#define SHM_REC_ALIGN 64u
-#define SHM_REC_BTH   20u /* where the packet starts in its record */
-#define SHM_MIN_LEN   16u /* BTH and ICRC */
-#define SHM_SMALL     256u
-#define SHM_AHEAD     1024u /* bytes */
+#define SHM_REC_ALIGN 32u
+#define SHM_REC_FRONT                                                                                        \
+	20u /* where a large packet starts in its record; a small one fills it from its beginning */
+#define SHM_MIN_LEN 16u /* BTH and ICRC */
+#define SHM_SMALL   256u
+#define SHM_AHEAD   1024u /* bytes */
 
 /* The control page. Words of different writers stand 128 bytes apart: prefetchers fetch lines in pairs. */
 struct shm_ring_ctl {
@@ -117,9 +119,14 @@ static inline void shm_fence(void)
 #endif
 }
 
+static inline uint32_t shm_rec_front(uint32_t len)
+{
+	return len > SHM_SMALL ? SHM_REC_FRONT : 0;
+}
+
 static inline uint32_t shm_rec_size(uint32_t len)
 {
-	return ALIGN_UP(SHM_REC_BTH + len, SHM_REC_ALIGN);
+	return ALIGN_UP(shm_rec_front(len) + len, SHM_REC_ALIGN);
 }
 
 static inline uint16_t shm_lap(uint64_t index)
@@ -167,8 +174,8 @@ static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
 
 	if (need > SHM_SMALL || at + SHM_SMALL > p->limit)
 		return;
-	for (uint32_t i = 0; i < need; i += SHM_REC_ALIGN)
-		mem_prefetch_write(p->data + ((at + i) & (p->size - 1)));
+	for (uint64_t line = ALIGN_DOWN(at, CACHE_LINE); line < at + need; line += CACHE_LINE)
+		mem_prefetch_write(p->data + (line & (p->size - 1)));
 }
 
 /* Room for a packet of `len` bytes, or NULL: full, or broken. Sent by publish. */
@@ -185,7 +192,7 @@ static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_
 	p->pos += need;
 	p->ends[p->index++ % SHM_RING_DESCS] = (uint32_t)p->pos;
 	shm_prod_ahead(p, need);
-	return p->data + place + SHM_REC_BTH;
+	return p->data + place + shm_rec_front(len);
 }
 
 /* Takes back the last reservation, once, if it was not published. */
@@ -202,6 +209,7 @@ static inline void shm_prod_publish(struct shm_prod *p)
 {
 	shm_prod_publish_to(p, p->index);
 	p->last = p->index;
+	p->pos = ALIGN_UP(p->pos, CACHE_LINE);
 	p->sent = p->pos;
 }
 
@@ -247,7 +255,7 @@ static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len
 		return -1;
 	if (unlikely(end > c->populated))
 		shm_cons_populate(c, end);
-	*bth = c->data + place + SHM_REC_BTH;
+	*bth = c->data + place + shm_rec_front(*len);
 	c->head++;
 	return 1;
 }

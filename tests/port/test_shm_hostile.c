@@ -403,8 +403,8 @@ static void test_ring_contents(void **state)
 		{"too short", DESC(1, 0, SHM_MIN_LEN - 1)},
 		{"too long", DESC(1, 0, PKT_MAX_LEN + 1)},
 		{"longest length", DESC(1, 0, 0xffff)},
-		{"over the end", DESC(1, RING / 64 - 1, 45)},
-		{"behind the end", DESC(1, RING / 64, 16)},
+		{"over the end", DESC(1, RING / SHM_REC_ALIGN - 1, SHM_REC_ALIGN + 1)},
+		{"behind the end", DESC(1, RING / SHM_REC_ALIGN, 16)},
 		{"far behind the end", DESC(1, 0xffffff, 4148)},
 		{"ones", UINT64_MAX},
 	};
@@ -515,7 +515,7 @@ static void test_random_rings(void **state)
 
 			/* Mostly good ones, so that the consumer gets somewhere. */
 			for (uint32_t i = 0; i < SHM_RING_DESCS; i++) {
-				uint64_t place = rng_below(&rng, RING / 64 - (k % 2 ? 65 : 0)),
+				uint64_t place = rng_below(&rng, RING / SHM_REC_ALIGN - (k % 2 ? 131 : 0)),
 					 len = rng_below(&rng, 60) ? 20 + rng_below(&rng, 4000)
 								   : rng_u64(&rng);
 

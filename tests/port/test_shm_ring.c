@@ -62,6 +62,24 @@ static void test_order_over_many_laps(void **state)
 	shm_prod_unmap(&p);
 }
 
+/* Small packets of a burst share lines; the next burst does not write to one that the consumer may be reading. */
+static void test_bursts_share_no_line(void **state)
+{
+	struct shm_prod p;
+	struct shm_cons c;
+	uint8_t *a, *b, *next;
+
+	pair(SHM_RING_MIN, &p, &c);
+	a = shm_prod_reserve(&p, 96, 0);
+	b = shm_prod_reserve(&p, 20, 0);
+	assert_ptr_equal(b, a + 96);
+	b = shm_prod_reserve(&p, 20, 0);
+	shm_prod_publish(&p);
+	next = shm_prod_reserve(&p, 20, 0);
+	assert_true(((uintptr_t)b ^ (uintptr_t)next) >= CACHE_LINE);
+	shm_prod_unmap(&p);
+}
+
 static void test_unpublished_is_unseen(void **state)
 {
 	struct shm_prod p;
@@ -265,9 +283,9 @@ static void test_consumer_distrusts(void **state)
 		{"empty", DESC(1, 0, 0)},
 		{"too long", DESC(1, 0, PKT_MAX_LEN + 1)},
 		{"longest that can be said", DESC(1, 0, 0xffff)},
-		{"hangs over the end", DESC(1, SHM_RING_MIN / 64 - 1, 45)},
-		{"long, over the end", DESC(1, SHM_RING_MIN / 64 - 60, 4000)},
-		{"behind the end", DESC(1, SHM_RING_MIN / 64, 16)},
+		{"hangs over the end", DESC(1, SHM_RING_MIN / SHM_REC_ALIGN - 1, SHM_REC_ALIGN + 1)},
+		{"long, over the end", DESC(1, SHM_RING_MIN / SHM_REC_ALIGN - 125, 4000)},
+		{"behind the end", DESC(1, SHM_RING_MIN / SHM_REC_ALIGN, 16)},
 		{"far behind the end", DESC(1, 0xffffff, 16)},
 		{"ones", UINT64_MAX},
 	};
@@ -300,8 +318,9 @@ static void test_end_of_the_ring(void **state)
 	uint32_t len = 0;
 
 	pair(SHM_RING_MIN, &p, &c);
-	atomic_store(&p.descs[0], DESC(1, SHM_RING_MIN / 64 - 1, 44));
-	atomic_store(&p.descs[1], DESC(1, SHM_RING_MIN / 64 - 66, PKT_MAX_LEN));
+	atomic_store(&p.descs[0], DESC(1, SHM_RING_MIN / SHM_REC_ALIGN - 1, SHM_REC_ALIGN));
+	atomic_store(&p.descs[1],
+		     DESC(1, (SHM_RING_MIN - shm_rec_size(PKT_MAX_LEN)) / SHM_REC_ALIGN, PKT_MAX_LEN));
 	assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
 	assert_ptr_equal(bth + len, p.data + SHM_RING_MIN);
 	assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
@@ -370,6 +389,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order_over_many_laps),
+		cmocka_unit_test(test_bursts_share_no_line),
 		cmocka_unit_test(test_unpublished_is_unseen),
 		cmocka_unit_test(test_full_until_released),
 		cmocka_unit_test(test_full_for_large_ones),
