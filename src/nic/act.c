@@ -86,7 +86,7 @@ unsigned nic_acts(const struct nic_qp *qp)
 /* Bytes that stand in memory of the kernel's own. */
 int act_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
 {
-	return dma_copy(dst, (const void *)(uintptr_t)(e->wqe.sge[0].addr + off), n);
+	return dma_load(dst, (const void *)(uintptr_t)(e->wqe.sge[0].addr + off), n);
 }
 
 int act_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n)

@@ -16,16 +16,23 @@ static int init_error;
 
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
+int dma_load_avx(void *dst, const void *src, size_t n);
 int dma_stream_sse2(void *dst, const void *src, size_t n);
 int dma_stream_avx(void *dst, const void *src, size_t n);
 extern const char dma_text_begin[], dma_text_end[], dma_fixup[];
 
 static int (*copy)(void *, const void *, size_t) = dma_copy_sse2;
+static int (*load)(void *, const void *, size_t) = dma_copy_sse2;
 static int (*stream)(void *, const void *, size_t) = dma_stream_sse2;
 
 int dma_copy(void *dst, const void *src, size_t n)
 {
 	return copy(dst, src, n);
+}
+
+int dma_load(void *dst, const void *src, size_t n)
+{
+	return load(dst, src, n);
 }
 
 int dma_stream(void *dst, const void *src, size_t n)
@@ -53,6 +60,7 @@ static void choose(void)
 {
 	if (__builtin_cpu_supports("avx")) {
 		copy = dma_copy_avx;
+		load = dma_load_avx;
 		stream = dma_stream_avx;
 	}
 }
@@ -96,9 +104,9 @@ int dma_copy(void *dst, const void *src, size_t n)
 	return GUARDED(copy_up(dst, src, n));
 }
 
-int dma_load_line(void *dst, const void *src)
+int dma_load(void *dst, const void *src, size_t n)
 {
-	return GUARDED(memcpy(dst, src, 64));
+	return GUARDED(memcpy(dst, src, n));
 }
 
 int dma_stream(void *dst, const void *src, size_t n)

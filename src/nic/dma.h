@@ -16,14 +16,14 @@
 int dma_init(void);
 
 /*
- * Copies n bytes upward in address. The last bytes are written by aligned stores of at most 8 bytes in ascending order, so a
- * program that polls the last byte of a message sees the whole message when it sees that byte. 0 or -EFAULT;
+ * Copies n bytes upward in address. The last bytes are written by aligned stores of 8 bytes, or of 16 where the CPU writes those whole, in ascending
+ * order, so a program that polls the last byte of a message sees the whole message when it sees that byte. 0 or -EFAULT;
  * what was copied before a fault stays. Any thread.
  */
 int dma_copy(void *dst, const void *src, size_t n);
 
-/* 64 bytes to where nobody else looks, so in any order. 0 or -EFAULT. Any thread. */
-int dma_load_line(void *dst, const void *src);
+/* The same, to where nobody looks before we are done, so in any order. Any thread. */
+int dma_load(void *dst, const void *src, size_t n);
 /*
  * The same, past the cache where dst is aligned to 64 bytes and n a multiple of them: for what this CPU does not look at again soon. The order of
  * its stores, and with others, is that of dma_fence(), before which nothing is told of them.

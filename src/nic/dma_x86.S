@@ -12,8 +12,89 @@
 
 dma_text_begin:
 
+/* The last 64 bytes and more, words of 8. */
+.macro WORDS_OF_8
+	mov	%rdx, %rcx
+	shr	$5, %rcx
+	jz	2f
+	.p2align 4
+1:	mov	(%rsi), %rax
+	mov	%rax, (%rdi)
+	mov	8(%rsi), %rax
+	mov	%rax, 8(%rdi)
+	mov	16(%rsi), %rax
+	mov	%rax, 16(%rdi)
+	mov	24(%rsi), %rax
+	mov	%rax, 24(%rdi)
+	add	$32, %rsi
+	add	$32, %rdi
+	dec	%rcx
+	jnz	1b
+2:	mov	%edx, %ecx
+	and	$24, %ecx
+	jz	5f
+1:	mov	(%rsi), %rax
+	mov	%rax, (%rdi)
+	add	$8, %rsi
+	add	$8, %rdi
+	sub	$8, %ecx
+	jnz	1b
+.endm
+
+/*
+ * Words of 16: a CPU with AVX stores them whole where they are aligned (Intel SDM volume 3, 9.1.1; AMD APM volume 2, 7.3.2).
+ */
+.macro WORDS_OF_16
+	cmp	$8, %rdx
+	jb	5f
+	test	$8, %dil
+	jz	2f
+	mov	(%rsi), %rax
+	mov	%rax, (%rdi)
+	add	$8, %rsi
+	add	$8, %rdi
+	sub	$8, %rdx
+2:	cmp	$64, %rdx
+	jb	2f
+	.p2align 4
+1:	vmovups	(%rsi), %xmm0
+	vmovups	16(%rsi), %xmm1
+	vmovups	32(%rsi), %xmm2
+	vmovups	48(%rsi), %xmm3
+	vmovaps	%xmm0, (%rdi)
+	vmovaps	%xmm1, 16(%rdi)
+	vmovaps	%xmm2, 32(%rdi)
+	vmovaps	%xmm3, 48(%rdi)
+	sub	$64, %rdx
+	jz	9f
+	add	$64, %rsi
+	add	$64, %rdi
+	cmp	$64, %rdx
+	jae	1b
+2:	test	$32, %dl
+	jz	1f
+	vmovups	(%rsi), %xmm0
+	vmovups	16(%rsi), %xmm1
+	vmovaps	%xmm0, (%rdi)
+	vmovaps	%xmm1, 16(%rdi)
+	add	$32, %rsi
+	add	$32, %rdi
+1:	test	$16, %dl
+	jz	1f
+	vmovups	(%rsi), %xmm0
+	vmovaps	%xmm0, (%rdi)
+	add	$16, %rsi
+	add	$16, %rdi
+1:	test	$8, %dl
+	jz	5f
+	mov	(%rsi), %rax
+	mov	%rax, (%rdi)
+	add	$8, %rsi
+	add	$8, %rdi
+.endm
+
 /* One copy loop per vector width: rdi dst, rsi src, rdx n. The tail is shared in shape. */
-.macro COPY name, vload, vstore, ra, rb, rc, rd, width, leave
+.macro COPY name, vload, vstore, ra, rb, rc, rd, width, leave, words
 	.globl	\name
 	.hidden	\name
 	.type	\name, @function
@@ -66,32 +147,7 @@ dma_text_begin:
 	cmp	$(4*\width + 64), %rdx
 	jae	3b
 	\leave
-4:	/* 8-byte words, four a turn */
-	mov	%rdx, %rcx
-	shr	$5, %rcx
-	jz	2f
-	.p2align 4
-1:	mov	(%rsi), %rax
-	mov	%rax, (%rdi)
-	mov	8(%rsi), %rax
-	mov	%rax, 8(%rdi)
-	mov	16(%rsi), %rax
-	mov	%rax, 16(%rdi)
-	mov	24(%rsi), %rax
-	mov	%rax, 24(%rdi)
-	add	$32, %rsi
-	add	$32, %rdi
-	dec	%rcx
-	jnz	1b
-2:	mov	%edx, %ecx
-	and	$24, %ecx
-	jz	5f
-1:	mov	(%rsi), %rax
-	mov	%rax, (%rdi)
-	add	$8, %rsi
-	add	$8, %rdi
-	sub	$8, %ecx
-	jnz	1b
+4:	\words
 5:	/* up to 7 bytes; dst is 8-byte aligned here unless the whole copy is shorter than 8 */
 	test	$7, %dil
 	jnz	8f
@@ -127,27 +183,70 @@ dma_text_begin:
 	.size	\name, .-\name
 .endm
 
-COPY dma_copy_sse2, movups, movups, %xmm0, %xmm1, %xmm2, %xmm3, 16, nop
-COPY dma_copy_avx, vmovups, vmovups, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper
+COPY dma_copy_sse2, movups, movups, %xmm0, %xmm1, %xmm2, %xmm3, 16, nop, WORDS_OF_8
+COPY dma_copy_avx, vmovups, vmovups, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper, WORDS_OF_16
 
-	.globl	dma_load_line
-	.hidden	dma_load_line
-	.type	dma_load_line, @function
-	.p2align 4
-dma_load_line:			/* rdi dst, rsi src */
+/* In any order: what both ends of a short run have in common is copied twice. rdi dst, rsi src, rdx n. */
+	.globl	dma_load_avx
+	.hidden	dma_load_avx
+	.type	dma_load_avx, @function
+	.p2align 5
+dma_load_avx:
 	.cfi_startproc
-	movups	(%rsi), %xmm0
-	movups	16(%rsi), %xmm1
-	movups	32(%rsi), %xmm2
-	movups	48(%rsi), %xmm3
-	movups	%xmm0, (%rdi)
-	movups	%xmm1, 16(%rdi)
-	movups	%xmm2, 32(%rdi)
-	movups	%xmm3, 48(%rdi)
+	cmp	$64, %rdx
+	ja	2f
+	cmp	$32, %rdx
+	jb	1f
+	vmovups	(%rsi), %xmm0
+	vmovups	16(%rsi), %xmm1
+	vmovups	-32(%rsi, %rdx), %xmm2
+	vmovups	-16(%rsi, %rdx), %xmm3
+	vmovups	%xmm0, (%rdi)
+	vmovups	%xmm1, 16(%rdi)
+	vmovups	%xmm2, -32(%rdi, %rdx)
+	vmovups	%xmm3, -16(%rdi, %rdx)
+	xor	%eax, %eax
+	ret
+1:	cmp	$16, %rdx
+	jb	dma_copy_avx
+	vmovups	(%rsi), %xmm0
+	vmovups	-16(%rsi, %rdx), %xmm1
+	vmovups	%xmm0, (%rdi)
+	vmovups	%xmm1, -16(%rdi, %rdx)
+	xor	%eax, %eax
+	ret
+	.p2align 4
+3:	vmovups	(%rsi), %ymm0
+	vmovups	32(%rsi), %ymm1
+	vmovups	64(%rsi), %ymm2
+	vmovups	96(%rsi), %ymm3
+	vmovups	%ymm0, (%rdi)
+	vmovups	%ymm1, 32(%rdi)
+	vmovups	%ymm2, 64(%rdi)
+	vmovups	%ymm3, 96(%rdi)
+	sub	$-128, %rsi
+	sub	$-128, %rdi
+	add	$-128, %rdx
+	cmp	$128, %rdx
+	ja	3b
+	lea	-128(%rsi, %rdx), %rsi
+	lea	-128(%rdi, %rdx), %rdi
+	mov	$128, %edx
+2:	cmp	$128, %rdx
+	ja	3b
+	vmovups	(%rsi), %ymm0
+	vmovups	32(%rsi), %ymm1
+	vmovups	-64(%rsi, %rdx), %ymm2
+	vmovups	-32(%rsi, %rdx), %ymm3
+	vmovups	%ymm0, (%rdi)
+	vmovups	%ymm1, 32(%rdi)
+	vmovups	%ymm2, -64(%rdi, %rdx)
+	vmovups	%ymm3, -32(%rdi, %rdx)
+	vzeroupper
 	xor	%eax, %eax
 	ret
 	.cfi_endproc
-	.size	dma_load_line, .-dma_load_line
+	.size	dma_load_avx, .-dma_load_avx
 
 /* Lines of 64 bytes past the cache: rdi dst, aligned to them, rsi src, rdx n, a multiple of them and not 0 or nothing happens. */
 .macro STREAM name, vload, vstore, ra, rb, rc, rd, width, leave

@@ -67,7 +67,7 @@ static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off, c
 		uint32_t part = n - done < sizeof(bounce) ? n - done : sizeof(bounce);
 
 		if (op_is_read(e->op)) {
-			if (dma_copy(bounce, remote + done, part))
+			if (dma_load(bounce, remote + done, part))
 				return true;
 		} else if (sq_gather(qp, e, off + done, bounce, part)) {
 			return false;

@@ -189,7 +189,7 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 			false, e->psn + e->cur);
 	if (pkt_ops[opcode].flags & PKT_AETH)
 		p = pkt_put_aeth(p, PKT_AETH_ACK, e->msn);
-	if (n && unlikely(dma_copy(p, src, n))) {
+	if (n && unlikely(dma_load(p, src, n))) {
 		tx_cancel(qp);
 		qp->pu->ctr.memory_faults++;
 		return PKT_NAK_REM_OP;

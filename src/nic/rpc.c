@@ -162,7 +162,7 @@ static int copied(struct nic_qp *qp, int rc)
 
 int nic_rpc_take(struct nic_qp *qp, void *dst, const void *at, uint32_t n)
 {
-	return copied(qp, n == ROOST_CACHE_LINE ? dma_load_line(dst, at) : dma_copy(dst, at, n));
+	return copied(qp, dma_load(dst, at, n));
 }
 
 int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uint32_t n)
@@ -336,7 +336,7 @@ static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off
 	if (s->lkey)
 		src = resolve(qp, e->wqe.compare << 32 | s->lkey, s->addr + off, n, NIC_ACCESS_REMOTE_READ);
 	if (likely(src)) {
-		if (likely(!dma_copy(dst, src, n)))
+		if (likely(!dma_load(dst, src, n)))
 			return 0;
 		if (readable(src, n))
 			return -EFAULT;

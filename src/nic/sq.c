@@ -257,7 +257,7 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 
 			if (unlikely(!src))
 				return -EACCES;
-			if (unlikely(dma_copy(dst, src, part)))
+			if (unlikely(dma_load(dst, src, part)))
 				return -EFAULT;
 		}
 		dst += part;

@@ -296,7 +296,7 @@ int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void 
 {
 	const void *src = n ? mr_resolve(&nic->mrs, key, pd, va, n, MR_LOCAL) : NULL;
 
-	return !n ? 0 : src ? dma_copy(dst, src, n) : -EACCES;
+	return !n ? 0 : src ? dma_load(dst, src, n) : -EACCES;
 }
 
 int nic_host_write(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, const void *src, uint32_t n)

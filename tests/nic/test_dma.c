@@ -27,7 +27,7 @@ int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
 #endif
 
-static int (*copies[3])(void *, const void *, size_t);
+static int (*copies[4])(void *, const void *, size_t);
 static unsigned num_copies;
 
 /* `pages` pages between two that may not be touched. */
@@ -49,6 +49,7 @@ static int set_up(void **state)
 {
 	assert_int_equal(dma_init(), 0); /* again: nothing happens */
 	copies[num_copies++] = dma_copy;
+	copies[num_copies++] = dma_load;
 #if defined(__x86_64__)
 	copies[num_copies++] = dma_copy_sse2;
 	if (__builtin_cpu_supports("avx"))
