@@ -300,6 +300,15 @@ static void on_timer(void *ctx, struct wheel_timer *t)
 		alive_fire(container_of(t, struct dest, alive_timer));
 }
 
+/* Where a flush costs nothing, an answer does not wait for the rest of the turn. */
+static void flush_early(struct pu *pu)
+{
+	for (unsigned p = 0; p < port_count(pu->nic); p++) {
+		if (!pu->ports[p].port->gather)
+			tx_flush(&pu->ports[p]);
+	}
+}
+
 unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 {
 	struct pu *pu = nic->pus[index];
@@ -322,8 +331,10 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		if (unlikely(pu->ports[p].port->num_hints))
 			alive_hints(pu, pu->ports[p].port);
 	}
-	if (!list_empty(&pu->responders))
+	if (!list_empty(&pu->responders)) {
 		work += run_list(pu, &pu->responders, offsetof(struct nic_qp, resp_link), resp_run);
+		flush_early(pu);
+	}
 	work += take_doorbells(pu);
 	work += wheel_expire(&pu->wheel, now, on_timer, pu);
 	if (!list_empty(&pu->senders))
