@@ -19,7 +19,8 @@
 
 #include "packet/icrc.h"
 
-#define PORT_BURST     64 /* most packets one rx_burst returns */
+/* Most packets one rx_burst returns: those of a datagram of UDP_SEGMENT, so that they have one acknowledgement. */
+#define PORT_BURST     128
 #define PORT_MAX_LANES 4
 
 /* QP numbers: slot (6 bits) | index (14) | generation (4). The lane is in the low bits of the index. */

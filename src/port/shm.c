@@ -195,7 +195,7 @@ static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t t
 		tx = path->tx;
 	}
 	if (unlikely(tx->ring.pos - tx->ring.sent >= SHM_PUBLISH_BYTES ||
-		     tx->ring.index - tx->ring.published >= PORT_BURST))
+		     tx->ring.index - tx->ring.published >= SHM_PUBLISH_PACKETS))
 		publish_finished(s, tx);
 	room->bth = shm_prod_reserve(&tx->ring, len, tos);
 	if (unlikely(!room->bth))

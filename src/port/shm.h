@@ -31,7 +31,8 @@
 #define SHM_SETTLED_MS	 1000
 
 /* Reserving publishes by itself at so many bytes, so that the receiver works while the burst is still being built. */
-#define SHM_PUBLISH_BYTES (64u << 10)
+#define SHM_PUBLISH_BYTES   (64u << 10)
+#define SHM_PUBLISH_PACKETS 64
 /* One rx_burst hands out at most so many bytes: space returns to the sender in pieces. */
 #define SHM_BURST_BYTES (128u << 10)
 /* Incoming rings are hot or cold; a hot one becomes cold after so many empty looks, and so many cold ones are looked at a burst. */

@@ -198,7 +198,7 @@ static void copy_to(struct shm_port *s, struct shm_tx *tx, const struct shm_stag
 {
 	uint8_t *p;
 
-	if (tx->ring.index - tx->ring.published >= PORT_BURST)
+	if (tx->ring.index - tx->ring.published >= SHM_PUBLISH_PACKETS)
 		publish(s, tx);
 	p = shm_prod_reserve(&tx->ring, st->len, st->tos);
 	if (p) {

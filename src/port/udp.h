@@ -50,7 +50,7 @@
 #define UDP_STAGE_BYTES (UDP_BATCH_BYTES + (64u << 10))
 
 /* A receive buffer holds the longest datagram; the skew keeps buffers from sharing the same few cache sets. */
-#define UDP_RX_BUFS   PORT_BURST
+#define UDP_RX_BUFS   64
 #define UDP_RX_STRIDE (65536 + 5 * 64)
 
 union udp_name {
