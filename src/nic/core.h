@@ -331,8 +331,9 @@ struct pu {
 	unsigned num_dirty;
 	struct nic_counters ctr;
 	struct rng rng;
-	bool rpc_work; /* calls want to run */
-	bool rx_last;  /* the packet at hand is the last of its burst */
+	bool rpc_work;	  /* calls want to run */
+	bool sent_unseen; /* the last turn did not look at what came in */
+	bool rx_last;	  /* the packet at hand is the last of its burst */
 };
 
 #define NIC_GSI_DESTS 32
