@@ -4,10 +4,6 @@
 
 #include "base/arena.h"
 
-#ifndef MADV_COLLAPSE /* Linux 6.1 */
-#define MADV_COLLAPSE 25
-#endif
-
 /*
  * Under the address sanitizer all pieces are the allocator's: it then knows who allocated and who freed each, watches their ends, and lets
  * freed ones rest. To poison what is free in a chunk would show less, and only until the piece is used again.
@@ -22,9 +18,6 @@
 #ifndef IN_CHUNKS
 #define IN_CHUNKS ARENA_LARGEST
 #endif
-
-/* Of a size, begin with ordinary pages. So a huge page that is just begun is a fifth of all at most. */
-#define GROWN_CHUNKS 4
 
 struct piece {
 	struct piece *next;
@@ -83,7 +76,7 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 
 	if (!c)
 		return NULL;
-	if (a->chunks[kind]++ < GROWN_CHUNKS) {
+	if (!a->chunks[kind]++) { /* before it is touched */
 		madvise(c, MEM_HUGE_PAGE, MADV_NOHUGEPAGE);
 		c->small_pages = true;
 	}
@@ -91,12 +84,11 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 	return c;
 }
 
-/* Advice, as that for a new chunk: a kernel that can't do it now comes to it by and by, or never, and all is well. */
+/* Advice: the kernel comes to it by and by. To have it done at once (MADV_COLLAPSE) takes milliseconds, for which all PUs would stand. */
 static void make_huge(struct chunk *c)
 {
 	c->small_pages = false;
 	madvise(c, MEM_HUGE_PAGE, MADV_HUGEPAGE);
-	madvise(c, MEM_HUGE_PAGE, MADV_COLLAPSE);
 }
 
 void *arena_alloc(struct arena *a, size_t size)

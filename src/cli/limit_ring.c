@@ -5,13 +5,13 @@
  * every 32 small ones.
  */
 #include <errno.h>
-#include <isa-l/crc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/mem.h"
 #include "cli/limit.h"
+#include "packet/crc32.h"
 
 #define SLOTS	  1024u
 #define SLOT	  4160u /* a payload of 4 KiB, headers, CRC */
@@ -64,7 +64,7 @@ static bool send_burst(struct job *j, struct ring *r, struct sender *s)
 		uint32_t crc;
 
 		memcpy(slot, r->from + s->at, j->payload);
-		crc = crc32_gzip_refl(0, slot, j->payload);
+		crc = crc32_update(0, slot, j->payload);
 		memcpy(slot + j->payload, &crc, sizeof(crc));
 		s->at = advance(s->at, j->payload);
 	}
@@ -86,7 +86,7 @@ static uint32_t receive_burst(struct job *j, struct ring *r, struct receiver *s)
 		uint32_t crc;
 
 		memcpy(&crc, slot + j->payload, sizeof(crc));
-		if (unlikely(crc32_gzip_refl(0, slot, j->payload) != crc))
+		if (unlikely(crc32_update(0, slot, j->payload) != crc))
 			atomic_store(&j->wrong, true);
 		memcpy(r->to + s->at, slot, j->payload);
 		s->at = advance(s->at, j->payload);

@@ -4,7 +4,6 @@
  * copied, CRC-32), flushed every 16, or every 32 small ones; the other side takes bursts, checks each CRC and copies the payload out.
  */
 #include <errno.h>
-#include <isa-l/crc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +11,7 @@
 #include "cli/limit.h"
 #include "packet/headers.h"
 #include "port/port.h"
+#include "packet/crc32.h"
 
 #define SMALL	  256u
 #define WORK_SIZE (64u << 10)
@@ -32,7 +32,7 @@ static uint32_t advance(uint32_t at, uint32_t payload)
 
 static void finish(const struct job *j, uint8_t *bth)
 {
-	icrc_store(bth + j->len - PKT_ICRC_LEN, crc32_gzip_refl(0, bth, j->len - PKT_ICRC_LEN));
+	icrc_store(bth + j->len - PKT_ICRC_LEN, crc32_update(0, bth, j->len - PKT_ICRC_LEN));
 }
 
 static void stage(const struct job *j, uint8_t *bth, uint32_t n, uint32_t at)
@@ -95,7 +95,7 @@ static void receive_side(struct job *j, int me, struct limit_pair *p)
 			uint8_t *bth = pkts[i].bth;
 
 			if (unlikely(pkts[i].len != j->len ||
-				     crc32_gzip_refl(0, bth, j->len - PKT_ICRC_LEN) !=
+				     crc32_update(0, bth, j->len - PKT_ICRC_LEN) !=
 					     icrc_load(bth + j->len - PKT_ICRC_LEN))) {
 				atomic_store(&j->wrong, true);
 				continue;

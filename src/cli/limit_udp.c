@@ -7,7 +7,6 @@
 #include "cli/limit_udp.h"
 
 #include <errno.h>
-#include <isa-l/crc.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "base/mem.h"
 #include "base/sys.h"
 #include "cli/term.h"
+#include "packet/crc32.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -137,7 +137,7 @@ static void send_groups(struct job *j, struct limit_pair *p)
 
 			memset(pkt, (int)i, s->headers);
 			memcpy(pkt + s->headers, j->from + at, s->payload);
-			crc = crc32_gzip_refl(0, pkt, covered);
+			crc = crc32_update(0, pkt, covered);
 			memcpy(pkt + covered, &crc, sizeof(crc));
 			at = (at + s->payload) % WORK_SIZE;
 		}
@@ -177,7 +177,7 @@ static void receive_groups(struct job *j, struct limit_pair *p)
 			uint32_t crc;
 
 			memcpy(&crc, pkt + covered, sizeof(crc));
-			if (unlikely(crc32_gzip_refl(0, pkt, covered) != crc))
+			if (unlikely(crc32_update(0, pkt, covered) != crc))
 				fail(j, -EIO);
 			memcpy(j->to + at, pkt + s->headers, s->payload);
 			at = (at + s->payload) % WORK_SIZE;

@@ -22,7 +22,10 @@ int dma_init(void);
  */
 int dma_copy(void *dst, const void *src, size_t n);
 
-/* The same, to where nobody looks before we are done, so in any order. Any thread. */
+/*
+ * The same, to where nobody looks before we are done, so written in any order. It is read upward, and where src is aligned to 8 bytes each such word at
+ * once: what the program wrote in one piece. Any thread.
+ */
 int dma_load(void *dst, const void *src, size_t n);
 /*
  * The same, past the cache where dst is aligned to 64 bytes and n a multiple of them: for what this CPU does not look at again soon. The order of

@@ -193,6 +193,8 @@ COPY dma_copy_avx, vmovups, vmovups, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper,
 	.p2align 5
 dma_load_avx:
 	.cfi_startproc
+	test	$7, %dl		/* or a word would be in both of two loads, half in each */
+	jnz	dma_copy_avx
 	cmp	$64, %rdx
 	ja	2f
 	cmp	$32, %rdx

@@ -52,18 +52,30 @@ static inline void tx_end(struct nic_qp *qp, const struct port_room *room, uint3
 	tx_end_to(qp->pu, qp->dest, room, len);
 }
 
-/* Sends what is there. */
-static inline void tx_flush(struct pu_port *pp)
+static inline void tx_finish_late(struct pu_port *pp)
 {
 	if (pp->late.bth)
 		tx_finish(&pp->late);
 	pp->late.bth = NULL;
+}
+
+/* Sends what is there. */
+static inline void tx_flush(struct pu_port *pp)
+{
+	tx_finish_late(pp);
 	pp->blocked = !pp->port->ops->flush(pp->port);
+}
+
+/* The packet can't be built. The one before it is then the last, and complete for the port. */
+static inline void tx_cancel_to(struct pu *pu, const struct dest *d)
+{
+	tx_finish_late(&pu->ports[d->port_index]);
+	d->port->ops->cancel(d->port);
 }
 
 static inline void tx_cancel(struct nic_qp *qp)
 {
-	qp->dest->port->ops->cancel(qp->dest->port);
+	tx_cancel_to(qp->pu, qp->dest);
 }
 
 /* Zeroes the padding behind `n` bytes of payload at p; returns how much it is. */

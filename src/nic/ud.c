@@ -48,7 +48,7 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 	if (e->len) {
 		rc = sq_gather(qp, e, 0, p, e->len);
 		if (unlikely(rc)) {
-			d->port->ops->cancel(d->port);
+			tx_cancel_to(qp->pu, d);
 			return rc;
 		}
 		tx_pad(p, e->len);

@@ -95,12 +95,12 @@ struct port_ops {
 
 	/*
 	 * Room for one packet of exactly `len` bytes with that type of service. 0, or -EAGAIN when there is none
-	 * now (flush, and try again when the port's fd says so or at the next poll). The packet before it counts as complete.
+	 * now (flush, and try again when the port's fd says so or at the next poll). The packet before it counts as complete, but for `lag`.
 	 * No system call unless a batch is full.
 	 */
 	int (*reserve)(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
 		       struct port_room *room);
-	/* Takes the last reservation back: the packet can't be built (its memory is gone). */
+	/* Takes the last reservation back: the packet can't be built (its memory is gone). The one before it is complete. */
 	void (*cancel)(struct port *p);
 	/* Sends what is complete. True when nothing is left waiting. */
 	bool (*flush)(struct port *p);

@@ -10,8 +10,8 @@
  *
  * A record is a multiple of 32 bytes. A large packet has 20 bytes free in front, so that the payload of a middle one is aligned
  * to 32. Small packets lie close together: a WRITE of 64 bytes takes one and a half cache lines, and neither TLB nor prefetchers see
- * the 4 KiB strides of a ring of slots. A burst begins at a line of its own: a line that the consumer has begun to read would have to be
- * taken from it again.
+ * the 4 KiB strides of a ring of slots. After a flush the next burst begins at a line of its own: a line that the consumer has begun to read would have
+ * to be taken from it again.
  *
  * What the consumer must know of a packet is in its descriptor, not in front of it: a burst can be handed out without touching the
  * packets. To look at the first line of each, and at the rest later, takes half the bandwidth: it spoils the prefetchers' work.

@@ -41,7 +41,8 @@ struct sim_port {
 	struct sim *sim;
 	unsigned index;
 	struct list_head paths, groups;
-	struct flight *staged; /* reserved and not yet flushed: one */
+	struct flight *staged; /* reserved last; it may lack its ICRC until the flush (port.h, `lag`) */
+	struct flight *before; /* and the one before it, which is complete when the next is reserved */
 	uint64_t busy_until;
 	uint64_t last_at; /* when its latest packet arrives that was not reordered */
 	struct flight *held[PORT_BURST];
@@ -277,13 +278,13 @@ static void transmit(struct sim_port *p, struct flight *f)
 	launch(s, p, f, p->busy_until);
 }
 
-static void send_staged(struct sim_port *p)
+static void send_staged(struct sim_port *p, struct flight **staged)
 {
-	struct flight *f = p->staged;
+	struct flight *f = *staged;
 
 	if (!f)
 		return;
-	p->staged = NULL;
+	*staged = NULL;
 	p->base.stats.tx_packets++;
 	p->base.stats.tx_bytes += f->len;
 	transmit(p, f);
@@ -368,10 +369,13 @@ static int sim_reserve(struct port *port, struct port_path *path, uint32_t len, 
 {
 	struct sim_port *p = (struct sim_port *)port;
 
-	send_staged(p);
-	p->staged = flight_get(p->sim);
-	if (!p->staged)
+	struct flight *f = flight_get(p->sim);
+
+	if (!f)
 		return -EAGAIN;
+	send_staged(p, &p->before);
+	p->before = p->staged;
+	p->staged = f;
 	p->staged->src = port->addr;
 	p->staged->dst = path->dst;
 	p->staged->len = len;
@@ -385,6 +389,7 @@ static void sim_cancel(struct port *port)
 {
 	struct sim_port *p = (struct sim_port *)port;
 
+	send_staged(p, &p->before);
 	if (p->staged)
 		flight_put(p->sim, p->staged);
 	p->staged = NULL;
@@ -392,7 +397,10 @@ static void sim_cancel(struct port *port)
 
 static bool sim_flush(struct port *port)
 {
-	send_staged((struct sim_port *)port);
+	struct sim_port *p = (struct sim_port *)port;
+
+	send_staged(p, &p->before);
+	send_staged(p, &p->staged);
 	return true;
 }
 
@@ -512,6 +520,7 @@ struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane,
 	p->base.window = s->params.window;
 	p->base.read_window = s->params.read_window;
 	p->base.gather = s->params.gather;
+	p->base.lag = 1;
 	p->base.medium = 1; /* one link for all */
 	p->base.fd = p->base.ctl_fd = -1;
 	p->base.lane = (uint8_t)lane;

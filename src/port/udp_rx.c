@@ -125,7 +125,7 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i, con
 
 /*
  * How many datagrams to ask for. One when there was nothing: the call that looks for a second and finds none costs a tenth of a
- * round trip. More while there are as many as asked for, up to what makes about one burst if they are like the last: what is
+ * round trip. More while there are as many as asked for, up to UDP_RX_BUFS packets if they are like the last: what is
  * copied here is then still in the cache when it is looked at.
  */
 static unsigned next_want(const struct udp_rx *r, int got)

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -129,6 +130,39 @@ static void faults(void **state)
 	assert_int_equal(dma_copy(s, d, 100), 0);
 	unguard(s, 1);
 	unguard(d, 1);
+}
+
+static uint64_t words[16];
+static atomic_bool enough;
+
+static void *flip(void *arg)
+{
+	for (uint64_t i = 0; !atomic_load_explicit(&enough, memory_order_relaxed); i++)
+		__atomic_store_n(&words[i % 16], words[i % 16] ? 0 : UINT64_MAX, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+/* What a program writes in one piece is read in one, however much is read. */
+static void words_stay_whole(void **state)
+{
+	static const unsigned lengths[] = {24, 36, 40, 64, 68, 76, 100, 104, 128};
+	uint64_t got[16];
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, flip, NULL), 0);
+	for (unsigned i = 0; i < 900000; i++) {
+		unsigned n = lengths[i % (sizeof(lengths) / sizeof(lengths[0]))];
+
+		assert_int_equal(dma_load(got, words, n), 0);
+		for (unsigned k = 0; k < n / 8; k++)
+			if (got[k] + 1 > 1) {
+				atomic_store(&enough, true);
+				pthread_join(t, NULL);
+				fail_msg("word %u of %u bytes: 0x%016" PRIx64, k, n, got[k]);
+			}
+	}
+	atomic_store(&enough, true);
+	pthread_join(t, NULL);
 }
 
 /* A file that was cut short under its mapping: SIGBUS. */
@@ -311,6 +345,7 @@ int main(void)
 		cmocka_unit_test(bus_error),
 		cmocka_unit_test(atomics),
 		cmocka_unit_test(atomics_with_threads),
+		cmocka_unit_test(words_stay_whole),
 		cmocka_unit_test(last_byte_comes_last),
 		cmocka_unit_test(foreign_faults),
 	};
