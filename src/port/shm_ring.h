@@ -207,9 +207,12 @@ static inline void shm_prod_cancel(struct shm_prod *p)
 
 static inline void shm_prod_publish(struct shm_prod *p)
 {
+	uint64_t line = ALIGN_UP(p->pos, CACHE_LINE);
+
 	shm_prod_publish_to(p, p->index);
 	p->last = p->index;
-	p->pos = ALIGN_UP(p->pos, CACHE_LINE);
+	if (line <= p->limit)
+		p->pos = line;
 	p->sent = p->pos;
 }
 

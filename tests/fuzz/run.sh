@@ -6,5 +6,6 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 runs=$1
 set -- "$2" "$scratch" "$3"
+# An error is not 77, as libFuzzer has it by itself: that is a test skipped.
 [ -d "$3" ] || set -- "$1" "$2"
-"$1" -runs="$runs" -seed=1 -verbosity=0 -artifact_prefix="$1-" "$2" ${3:+"$3"}
+"$1" -runs="$runs" -seed=1 -error_exitcode=1 -verbosity=0 -artifact_prefix="$1-" "$2" ${3:+"$3"}
