@@ -23,8 +23,8 @@ int dma_init(void);
 int dma_copy(void *dst, const void *src, size_t n);
 
 /*
- * The same, to where nobody looks before we are done, so written in any order. It is read upward, and where src is aligned to 8 bytes each such word at
- * once: what the program wrote in one piece. Any thread.
+ * The same, to where nobody looks before we are done, so written in any order. It is read upward. Where src is aligned to 8 bytes, and dst or n
+ * too, each such word is read at once: what the program wrote in one piece. Any thread.
  */
 int dma_load(void *dst, const void *src, size_t n);
 /*

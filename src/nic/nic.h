@@ -471,7 +471,7 @@ typedef uint64_t nic_rpc_key;
 
 /*
  * A call's accesses: what the QP's peer could READ, WRITE, or compare and swap by this key; of a granted region what its owner may. 0, -EACCES
- * (key, bounds, rights, an atomic that is not aligned), -EFAULT (memory gone). dst is memory of the server's own. Memory is read upward, aligned words of 8 bytes at once.
+ * (key, bounds, rights, an atomic that is not aligned), -EFAULT (memory gone). dst is memory of the server's own. Memory is read upward, as dma_load() does.
  */
 int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uint32_t n);
 int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n);

@@ -142,7 +142,10 @@ struct port {
 	uint32_t
 		window; /* bytes in flight that a receiver of this kind surely takes; 0: the port pushes back, never drops */
 	uint32_t read_window; /* READ bytes asked for at a time, per port; 0: no limit */
-	/* A flush costs a system call, which so many small packets should share where they can be had without a wait; 0: it costs nothing. */
+	/*
+	 * A look (rx_burst) and a flush cost a system call each; a flush's so many small packets should share where they can be had without a wait.
+	 * 0: they cost nothing.
+	 */
 	uint16_t gather;
 	int fd;	    /* to sleep on; -1: never sleeps (simulator) */
 	int ctl_fd; /* control work; -1: none */
