@@ -150,16 +150,30 @@ static void list_row(struct table *t, const json_t *k)
 static const char *const stat_keys[] = {"calls",    "ended_ok",	 "ended_other", "bad_params",	"access",
 					"too_long", "bound",	 "faults",	"stuck",	"disabled",
 					"dropped",  "in_flight", "steps",	"payload_bytes"};
-#define WATCH_COLUMNS 8
-#define STAT_COLUMNS  (1 + sizeof(stat_keys) / sizeof(stat_keys[0]))
+static const char *const latency_keys[] = {"p50", "p99"};
+#define WATCH_COLUMNS (8 + ARRAY_SIZE(latency_keys))
+#define STAT_COLUMNS  (1 + ARRAY_SIZE(stat_keys) + ARRAY_SIZE(latency_keys))
+
+/* What its calls take on the node, since this version stands; empty before the first one has ended. */
+static void latency_cells(const char **cells, char (*value)[40], const json_t *k)
+{
+	const json_t *took = json_object_get(k, "latency_us");
+
+	for (size_t i = 0; took && i < ARRAY_SIZE(latency_keys); i++) {
+		snprintf(value[i], sizeof(value[i]), "%.2f",
+			 json_number_value(json_object_get(took, latency_keys[i])));
+		cells[i] = value[i];
+	}
+}
 
 static void stat_row(struct table *t, const json_t *k)
 {
 	char value[STAT_COLUMNS][40];
 	const char *cells[STAT_COLUMNS] = {text_of(k, "name")};
 
-	for (size_t i = 1; i < STAT_COLUMNS; i++)
-		cells[i] = number_of(k, stat_keys[i - 1], value[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(stat_keys); i++)
+		cells[1 + i] = number_of(k, stat_keys[i], value[i]);
+	latency_cells(&cells[1 + ARRAY_SIZE(stat_keys)], &value[ARRAY_SIZE(stat_keys)], k);
 	table_row(t, cells);
 }
 
@@ -239,14 +253,15 @@ static void watch_row(struct table *t, const json_t *kernels, size_t at, const j
 		cells[6] = rate(value[6], now.steps, was.steps, since);
 		cells[7] = rate(value[7], now.payload_bytes, was.payload_bytes, since);
 	}
+	latency_cells(&cells[8], &value[8], k);
 	table_row(t, cells);
 }
 
 static void show_rates(const json_t *node, const json_t *before, double since)
 {
-	static const char *const head[WATCH_COLUMNS] = {"kernel",  "calls",	     "calls/s",
-							"failed",  "failures/s",     "under way",
-							"steps/s", "payload bytes/s"};
+	static const char *const head[WATCH_COLUMNS] = {
+		"kernel",    "calls",	"calls/s",	   "failed", "failures/s",
+		"under way", "steps/s", "payload bytes/s", "p50 us", "p99 us"};
 	const json_t *kernels = json_object_get(node, "kernels");
 	struct table t;
 
@@ -262,8 +277,9 @@ static void show(const json_t *node, enum verb verb)
 {
 	static const char *const list_head[] = {"kernel", "op-code", "version", "is"};
 	static const char *const stat_head[STAT_COLUMNS] = {
-		"kernel",  "calls", "ok",	"own status", "bad params", "access", "too long",     "bound",
-		"crashed", "stuck", "disabled", "dropped",    "under way",  "steps",  "payload bytes"};
+		"kernel",	 "calls",   "ok",    "own status", "bad params", "access",    "too long",
+		"bound",	 "crashed", "stuck", "disabled",   "dropped",	 "under way", "steps",
+		"payload bytes", "p50 us",  "p99 us"};
 	struct table t;
 	json_t *k;
 	size_t i;

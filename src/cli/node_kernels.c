@@ -89,6 +89,11 @@ static json_t *describe_kernel(const struct roost_kernel_info *k)
 
 	for (size_t i = 0; i < ARRAY_SIZE(counter); i++)
 		json_object_set_new(o, counter[i].name, json_integer((json_int_t)counter[i].value));
+	if (k->timed)
+		json_object_set_new(o, "latency_us",
+				    json_pack("{s:I,s:f,s:f,s:f}", "count", (json_int_t)k->timed, "p50",
+					      (double)k->p50_ns / 1e3, "p99", (double)k->p99_ns / 1e3, "max",
+					      (double)k->max_ns / 1e3));
 	return o;
 }
 

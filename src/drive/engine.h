@@ -237,6 +237,15 @@ bool pu_arm(struct drive *d, unsigned i);
 void pu_release(struct drive *d, unsigned i);
 /* Gives it up; true when kicked meanwhile, and the caller must look again. */
 bool pu_drop(struct drive_pu *p);
+/* One turn. The clock is read a second time only where somebody wants to know how long it took. Owner. */
+static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
+{
+	unsigned work = nic_poll(d->nic, i, now);
+
+	if (work && unlikely(nic_wants_time(d->nic, i)))
+		nic_tell_time(d->nic, i, clock_now());
+	return work;
+}
 /* One turn and what belongs after it; owner. */
 void pu_turn(struct drive *d, unsigned i, uint64_t now);
 void pu_disarm(struct drive *d, unsigned i);

@@ -93,7 +93,7 @@ static bool keep_armed(struct drive *d, unsigned i)
 	for (int turns = 0; turns < REARM_TURNS; turns++) {
 		if (pu_arm(d, i))
 			return true;
-		nic_poll(d->nic, i, clock_now());
+		pu_poll(d, i, clock_now());
 	}
 	return false;
 }
@@ -196,13 +196,13 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 	    atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + NAP_MIN_NS)
 		return;
 	/* The empty look at the port is what makes sure that shm's peers are awake. */
-	if (nic_poll(d->nic, i, now) || nic_pending(d->nic, i))
+	if (pu_poll(d, i, now) || nic_pending(d->nic, i))
 		tend_kick(d);
 }
 
 void pu_turn(struct drive *d, unsigned i, uint64_t now)
 {
-	nic_poll(d->nic, i, now);
+	pu_poll(d, i, now);
 	leave_work(d, i, now);
 	/* Worked or not: who kicked us may have been woken, and is to be woken again. */
 	pu_settle(d, i, now, PU_WORKED);
@@ -262,7 +262,7 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	now = clock_now();
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
 		p->in_vain = 0; /* those before were long ago */
-	done = nic_poll(d->nic, i, now);
+	done = pu_poll(d, i, now);
 	if (done)
 		pu_stays(p);
 	if (done) /* one packet that makes room may have sent a whole batch: the lease counts from its end */

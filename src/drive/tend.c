@@ -186,7 +186,7 @@ static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now, b
 	/* Reads what woke us, or the descriptor stays readable. */
 	if (tp->ready)
 		pu_disarm(d, i);
-	work = nic_poll(d->nic, i, now);
+	work = pu_poll(d, i, now);
 	tp->ready = false;
 	if (work) {
 		tp->last_work = now;

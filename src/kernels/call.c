@@ -52,16 +52,7 @@ static void make_ready(struct call *call)
 
 /* ---- slots ---- */
 
-/* Release: who finds none any more finds all done that they did. */
-static void count_calls(const struct call *call, int by)
-{
-	_Atomic uint32_t *n = &call->s->pu[call->q->pu->index].calls;
-
-	atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + (uint32_t)by,
-			      memory_order_release);
-}
-
-struct call *call_take(struct call_qp *q, struct served *s, uint64_t op, uint32_t rkey)
+struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc_piece *p)
 {
 	struct call *call;
 
@@ -74,12 +65,13 @@ struct call *call_take(struct call_qp *q, struct served *s, uint64_t op, uint32_
 	*call = (struct call){.id = q->ids | (uint32_t)(call - q->calls),
 			      .q = q,
 			      .s = s,
-			      .rkey = rkey,
+			      .rkey = p->rkey,
+			      .began = p->now,
 			      .steps = q->f->max_steps,
 			      .state = CALL_READY,
-			      .c.op = op};
+			      .c.op = p->op};
 	if (s) {
-		count_calls(call, 1);
+		served_count(s, q->pu->index, 1);
 		s->pu[q->pu->index].ctr.calls++;
 	}
 	q->pu->ctr.calls++;
@@ -98,7 +90,7 @@ static void free_slot(struct call *call)
 	q->free[q->num_free++] = (uint8_t)(call - q->calls);
 	/* Last: its version may go now. */
 	if (call->s)
-		count_calls(call, -1);
+		served_count(call->s, q->pu->index, -1);
 }
 
 static void acts_wake(struct acts *a);
@@ -201,15 +193,26 @@ static enum did send_piece(struct call *call)
 	return NOT_YET;
 }
 
+static void note_time(const struct call *call)
+{
+	struct fabric_pu *pu = call->q->pu;
+
+	if (pu->ended && call->s)
+		times_note(pu, call->s, call->began);
+}
+
 static void send_reply(struct call *call)
 {
 	struct roost_call *c = &call->c;
 	bool from = c->ask == ROOST_ASK_REPLY_FROM;
 	int rc = write_back(call, call->head.reply_len - 8 - c->ask_len, c->ask_len, from, true);
 
-	if (rc == -EAGAIN)
+	if (rc == -EAGAIN) {
 		wait_for_room(call);
-	else if (rc || from || !c->ask_len)
+		return;
+	}
+	note_time(call);
+	if (rc || from || !c->ask_len)
 		release(call);
 	else
 		call->state = CALL_ENDING;
@@ -263,10 +266,12 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 					     .flags = call->sent ? ROOST_RPC_FRONT : 0,
 					     .mark = htole16(call->head.mark)};
 	call_count_end(call, status);
-	if (call->head.reply_len)
+	if (call->head.reply_len) {
 		send_reply(call);
-	else
-		release(call);
+		return;
+	}
+	note_time(call);
+	release(call);
 }
 
 void call_end(struct call *call, uint32_t status, uint32_t len)

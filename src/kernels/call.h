@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 #include "base/guard.h"
+#include "base/hist.h"
 #include "base/list.h"
 #include "base/mem.h"
 #include "kernels/acts.h"
@@ -61,6 +62,11 @@ struct served_pu {
 	struct kernel_counters ctr;
 } CACHE_ALIGNED;
 
+/* A PU's own lines. */
+struct timed_hist {
+	struct hist h;
+} CACHE_ALIGNED;
+
 /* A kernel in one version. */
 struct served {
 	const struct roost_kernel *k;
@@ -72,8 +78,18 @@ struct served {
 	struct list_head link; /* of those that take no calls any more */
 	bool fallback;
 	atomic_bool broken; /* it crashed, or did not return: none of its functions is called any more */
+	struct timed_hist *times; /* one for each PU; NULL: nobody tells the time */
 	struct served_pu pu[NIC_MAX_PUS];
 };
+
+/* Invocations that run it, on a PU that the caller owns. Release: who finds none any more finds all done that they did. */
+static inline void served_count(struct served *s, unsigned pu, int by)
+{
+	_Atomic uint32_t *n = &s->pu[pu].calls;
+
+	atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + (uint32_t)by,
+			      memory_order_release);
+}
 
 static inline bool served_broken(const struct served *s)
 {
@@ -92,6 +108,7 @@ struct call {
 	const void *at; /* pending READ: what it resolved to in that epoch of the PU's; NULL: nothing */
 	uint32_t epoch;
 	uint32_t rkey;
+	uint64_t began; /* the turn that brought it */
 	uint32_t sent;	/* bytes of data at the front of the reply buffer */
 	uint32_t steps; /* left */
 	uint8_t state;	/* enum call_state */
@@ -144,7 +161,10 @@ struct call_qp {
 	struct call calls[FABRIC_MAX_CALLS];
 };
 
+struct ended;
+
 struct fabric_pu {
+	struct fabric *f;
 	struct list_head ready; /* QPs that have calls to run: one step each, round and round */
 	struct list_head runs;	/* of the host, which go on at the next turn */
 	struct list_head full;	/* invocations that wait for room of a queue pair they were lent */
@@ -156,6 +176,8 @@ struct fabric_pu {
 	struct guard guard;
 	struct fabric_counters ctr;
 	unsigned index;
+	struct ended *ended; /* calls that did in this turn; NULL: nobody tells the time (times.c) */
+	unsigned num_ended;
 	uint32_t epoch; /* of call_run(), and between two of them: for as long what was resolved holds */
 };
 
@@ -169,6 +191,7 @@ struct fabric {
 	struct served *fallback;		    /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
 	struct list_head orphans;
+	struct ended *ended;  /* of all PUs */
 	struct guard control; /* of start(), stop() and take_over(), which nobody watches */
 	struct fabric_pu pu[NIC_MAX_PUS];
 };
@@ -187,6 +210,15 @@ void standing_forget(struct fabric *f, const struct nic_qp *qp);
 /* run.c */
 void place_run(struct fabric_pu *pu); /* the host's that can go on: some steps of each */
 
+/* times.c; 0, or -1: no memory */
+int times_create(struct fabric *f);
+void times_close(struct fabric *f); /* before the kernels */
+int times_open(const struct fabric *f, struct served *s);
+void times_end(const struct fabric *f, struct served *s);
+void times_note(struct fabric_pu *pu, struct served *s, uint64_t began); /* a call that ends */
+void times_over(struct fabric_pu *pu, uint64_t now);			 /* its turn */
+struct fabric_times times_of(const struct fabric *f, const struct served *s);
+
 /* fabric.c */
 void call_count_end(const struct call *call, uint32_t status);
 
@@ -202,8 +234,8 @@ bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access
 int call_access(struct call *call);
 
 /* call.c */
-/* A slot, for a call of this kernel (NULL: none stands); NULL: there is none free. */
-struct call *call_take(struct call_qp *q, struct served *s, uint64_t op, uint32_t rkey);
+/* A slot, for a call of this kernel that this piece begins (NULL: none stands); NULL: there is none free. */
+struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc_piece *p);
 /* Lays out parameters, state and scratch. */
 void call_furnish(struct call *call, const void *params, uint32_t len);
 /*

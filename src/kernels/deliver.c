@@ -47,7 +47,7 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 		q->pu->ctr.malformed++;
 		return true;
 	}
-	call = call_take(q, fabric_find(q->f, p->op), p->op, p->rkey);
+	call = call_take(q, fabric_find(q->f, p->op), p);
 	if (!call)
 		return false;
 	call->head = head;
@@ -81,7 +81,7 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 	} else {
 		s = fabric_find(q->f, p->op);
 		if (s && s->k->payload && !served_broken(s)) {
-			q->msg = call_take(q, s, p->op, p->rkey);
+			q->msg = call_take(q, s, p);
 			if (!q->msg)
 				return false;
 			call_furnish(q->msg, NULL, 0);

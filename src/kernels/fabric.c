@@ -94,10 +94,16 @@ static unsigned run(void *ctx, unsigned pu, bool *more)
 	return call_run(&((struct fabric *)ctx)->pu[pu], more);
 }
 
+static void over(void *ctx, unsigned pu, uint64_t now)
+{
+	times_over(&((struct fabric *)ctx)->pu[pu], now);
+}
+
 static void close_fabric(void *ctx)
 {
 	struct fabric *f = ctx;
 
+	times_close(f);
 	standing_close(f);
 	free(f);
 }
@@ -112,6 +118,7 @@ static const struct nic_rpc_ops ops = {
 	.acted = acted,
 	.gone = gone,
 	.run = run,
+	.over = over,
 	.close = close_fabric,
 };
 
@@ -139,14 +146,20 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 	list_init(&f->leaving);
 	list_init(&f->orphans);
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
+		f->pu[i].f = f;
 		f->pu[i].index = i;
 		list_init(&f->pu[i].ready);
 		list_init(&f->pu[i].runs);
 		list_init(&f->pu[i].full);
 		list_init(&f->pu[i].spent);
 	}
+	if (cfg && cfg->timed && times_create(f)) {
+		free(f);
+		return -ENOMEM;
+	}
 	rc = nic_rpc_serve(nic, &ops, f);
 	if (rc) {
+		times_close(f);
 		free(f);
 		return rc;
 	}

@@ -20,6 +20,7 @@ struct served;
 struct fabric_config {
 	unsigned calls;	    /* slots of a QP, 1 .. FABRIC_MAX_CALLS; 0: all */
 	uint32_t max_steps; /* of a call, then it ends with ROOST_RPC_BOUND; 0: 2^20 */
+	bool timed;	    /* who drives the NIC says when turns are over: nic_wants_time() */
 };
 
 #define FABRIC_COUNTERS(X)                                                                                   \
@@ -166,6 +167,14 @@ enum fabric_kernel_state {
 	FABRIC_DISABLED, /* it crashed, or did not return */
 };
 
+/*
+ * How long its calls took, in ns: from the beginning of the turn in which their parameters came (of payload that nobody announced: its first piece) to
+ * the end of that in which their reply was handed to the NIC, or they ended without. Nothing of calls whose QP ended. Within 1.6%, the largest exact.
+ */
+struct fabric_times {
+	uint64_t count, p50, p99, max;
+};
+
 struct fabric_kernel_info {
 	const struct roost_kernel *k;
 	uint64_t op;
@@ -173,6 +182,7 @@ struct fabric_kernel_info {
 	bool fallback, loaded;
 	uint32_t in_flight;
 	struct kernel_counters ctr; /* of what stands: with those of older versions that have gone */
+	struct fabric_times times;  /* of this version alone; none of a fabric that is not `timed` */
 };
 /* What is there, number i: what stands first. False: no more. [control+owner of all PUs] */
 bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel_info *out);

@@ -408,14 +408,6 @@ int place_off(struct place *p)
 
 /* ---- its life ---- */
 
-static void count(const struct place *p, int by)
-{
-	_Atomic uint32_t *n = &p->s->pu[p->pu].calls;
-
-	atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + (uint32_t)by,
-			      memory_order_release);
-}
-
 static void lay_out(struct place *p, const struct place_attr *a)
 {
 	const struct roost_kernel *k = p->s->k;
@@ -457,7 +449,7 @@ void place_end(struct place *p)
 		p->over = p->refused = false;
 		run(p, cut, p->pu);
 	}
-	count(p, -1);
+	served_count(p->s, p->pu, -1);
 }
 
 int place_make(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out)
@@ -486,7 +478,7 @@ int place_make(struct fabric *f, unsigned pu, const struct place_attr *a, struct
 	p->stream = (struct nic_place){.bytes = bytes, .gone = gone};
 	p->acts = (struct acts){.c = &p->c, .wake = place_wake};
 	lay_out(p, a);
-	count(p, 1);
+	served_count(s, pu, 1);
 	s->pu[pu].ctr.calls++;
 	*out = p;
 	return 0;

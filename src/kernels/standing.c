@@ -132,6 +132,7 @@ static void end(struct fabric *f, struct served *s)
 		add(&s->standing->past, &s->pu[i].ctr);
 	release_own(f, s);
 	release_standing(s->standing);
+	times_end(f, s);
 	if (s->object.handle && !served_broken(s))
 		object_close(&s->object);
 	free(s);
@@ -252,7 +253,7 @@ int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct serve
 		*s = (struct served){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
 	if (s && own)
 		s->standing = old ? old->standing : calloc(1, sizeof(*s->standing));
-	rc = s && own && s->standing ? begin(f, s, n, old) : -ENOMEM;
+	rc = s && own && s->standing && !times_open(f, s) ? begin(f, s, n, old) : -ENOMEM;
 	if (rc)
 		goto fail;
 	if (s->own != own)
@@ -266,6 +267,8 @@ int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct serve
 	*out = s;
 	return 0;
 fail:
+	if (s)
+		times_end(f, s);
 	if (s && !old)
 		free(s->standing);
 	free(own);
@@ -507,7 +510,8 @@ bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel
 									  : FABRIC_STANDS,
 					   .fallback = s->fallback,
 					   .loaded = s->object.handle != NULL,
-					   .in_flight = calls(s)};
+					   .in_flight = calls(s),
+					   .times = times_of(f, s)};
 	for (unsigned p = 0; p < NIC_MAX_PUS; p++)
 		add(&out->ctr, &s->pu[p].ctr);
 	if (out->state != FABRIC_LEAVING)

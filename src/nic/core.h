@@ -332,6 +332,7 @@ struct pu {
 	struct nic_counters ctr;
 	struct rng rng;
 	bool rpc_work;	  /* calls want to run */
+	bool rpc_time;	  /* nic_rpc_ask_time() */
 	bool sent_unseen; /* the last turn did not look at what came in */
 	bool rx_last;	  /* the packet at hand is the last of its burst */
 };

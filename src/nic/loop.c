@@ -307,7 +307,8 @@ static enum req_result step_rpc(struct nic_qp *qp, struct nic_qp *peer, struct s
 	struct nic_rpc_piece piece = {.op = e->wqe.raddr,
 				      .rkey = e->wqe.rkey,
 				      .total = e->len,
-				      .payload = e->op == ROOST_OP_RPC_WRITE};
+				      .payload = e->op == ROOST_OP_RPC_WRITE,
+				      .now = qp->pu->now};
 	uint32_t end = e->len - qp->sq.next_pkt < LOOP_TURN ? e->len : qp->sq.next_pkt + LOOP_TURN;
 	uint8_t bounce[4096];
 	int rc;

@@ -150,6 +150,12 @@ void nic_destroy(struct nic *nic);
  * Returns the amount of work done (packets and WQEs); 0: idle for now. [owner]
  */
 unsigned nic_poll(struct nic *nic, unsigned pu, uint64_t now);
+/*
+ * Whoever serves calls wants to know when that turn was over; and is told. Who has asked holds what the answer is for: whoever reads a clock after turns
+ * tells it before the PU has another owner. [owner]
+ */
+bool nic_wants_time(const struct nic *nic, unsigned pu);
+void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now);
 /* When the PU wants to run again at the latest without any event (UINT64_MAX: never). [owner] */
 uint64_t nic_deadline(struct nic *nic, unsigned pu);
 /* True when a turn would find work now that no fd announces: doorbells, sends held back. [owner] */
@@ -408,7 +414,8 @@ struct nic_rpc_piece {
 	uint32_t off, len;   /* of this piece in it */
 	bool payload;	     /* of an RPC WRITE; else the parameters, whole */
 	bool last;
-	bool lone; /* nothing came in behind it: nobody waits for what it starts to come to an end */
+	bool lone;    /* nothing came in behind it: nobody waits for what it starts to come to an end */
+	uint64_t now; /* when its turn began */
 };
 
 /*
@@ -440,6 +447,8 @@ struct nic_rpc_ops {
 	void (*gone)(void *ctx, struct nic_qp *qp);
 	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
 	unsigned (*run)(void *ctx, unsigned pu, bool *more);
+	/* A turn in which it called nic_rpc_ask_time() is over, at `now`. NULL where nobody calls that. */
+	void (*over)(void *ctx, unsigned pu, uint64_t now);
 	/* The NIC ends; its QPs are gone. [control] */
 	void (*close)(void *ctx);
 };
@@ -460,8 +469,9 @@ bool nic_qp_rpc(const struct nic_qp *qp);
 void *nic_rpc_ctx(const struct nic_qp *qp);
 
 /* For the layer that serves calls; all [owner]. */
-void nic_rpc_schedule(struct nic_qp *qp);	 /* run() is called in this turn, or the next */
-void nic_rpc_wake(struct nic *nic, unsigned pu); /* the same, for no QP */
+void nic_rpc_schedule(struct nic_qp *qp);	     /* run() is called in this turn, or the next */
+void nic_rpc_wake(struct nic *nic, unsigned pu);     /* the same, for no QP */
+void nic_rpc_ask_time(struct nic *nic, unsigned pu); /* it wants to know when this turn is over */
 /*
  * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, lent to the call by the NIC's
  * owner, whose other rights the caller has looked at.

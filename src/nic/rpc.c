@@ -86,6 +86,22 @@ void nic_rpc_wake(struct nic *nic, unsigned pu)
 	nic->pus[pu]->rpc_work = true;
 }
 
+void nic_rpc_ask_time(struct nic *nic, unsigned pu)
+{
+	nic->pus[pu]->rpc_time = true;
+}
+
+bool nic_wants_time(const struct nic *nic, unsigned pu)
+{
+	return nic->pus[pu]->rpc_time;
+}
+
+void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now)
+{
+	nic->pus[pu]->rpc_time = false;
+	nic->rpc_ops->over(nic->rpc_ctx, pu, now);
+}
+
 unsigned rpc_run(struct pu *pu)
 {
 	struct nic *nic = pu->nic;
@@ -134,6 +150,7 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 		.payload = v->op->kind == PKT_KIND_RPC_WRITE,
 		.last = last,
 		.lone = qp->pu->rx_last,
+		.now = qp->pu->now,
 	};
 	if (!rpc_deliver(qp, &piece))
 		return resp_rnr(qp);

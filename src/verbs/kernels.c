@@ -48,7 +48,7 @@ int verbs_fabric(struct verbs_ctx *ctx, struct fabric **out)
 	*out = fabric_of(ctx->nic);
 	if (!*out) {
 		verbs_own_all(ctx->drive);
-		ret = fabric_create(ctx->nic, NULL, out);
+		ret = fabric_create(ctx->nic, &(struct fabric_config){.timed = true}, out);
 		verbs_disown_all(ctx->drive);
 		if (!ret) {
 			drive_stat_show(ctx->drive, &stat_group);
@@ -296,6 +296,10 @@ static void fill(struct roost_kernel_info *to, const struct fabric_kernel_info *
 	to->stuck = from->ctr.stuck;
 	to->disabled = from->ctr.disabled;
 	to->dropped = from->ctr.dropped;
+	to->timed = from->times.count;
+	to->p50_ns = from->times.p50;
+	to->p99_ns = from->times.p99;
+	to->max_ns = from->times.max;
 }
 
 VERBS_EXPORT unsigned roost_kernel_list(struct ibv_context *context, struct roost_kernel_info *info,

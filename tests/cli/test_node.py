@@ -134,17 +134,23 @@ def watched():
             r = run('kernel', 'stat', '--watch', '0.5', '--count', '3')
             tables = [t.splitlines() for t in r.stdout.split('\n\n')]
             rows = [t[1].split() for t in tables if len(t) == 3]
-            moved = len(rows) == 3 and len(rows[2]) == 8 and rows[2][2] != '0'
+            moved = len(rows) == 3 and len(rows[2]) == 10 and rows[2][2] != '0'
             if moved or time.monotonic() > end:
                 break
         check('watch: three looks, under one head', r.returncode == 0 and len(tables) == 3 and len({t[0] for t in tables}) == 1
               and 'calls/s' in tables[0][0] and 'failures/s' in tables[0][0], r)
-        check('watch: rates, but for the first look', moved and rows[0][0] == 'get' and len(rows[0]) == 4, r)
+        check('watch: rates, but for the first look', moved and rows[0][0] == 'get' and len(rows[0]) in (4, 6), r)
         check('watch: nobody calls hll, and nothing fails', tables[-1][2].split() == ['hll'] + 7 * ['0'] and rows[-1][3:5] == ['0', '0'], r)
+        check('watch: what calls take', tables[0][0].split()[-4:] == ['p50', 'us', 'p99', 'us']
+              and 0 < float(rows[-1][8]) <= float(rows[-1][9]), r)
         check('watch: lines up', len({len(line) for line in tables[-1]}) == 1, r)
         r = run('kernel', 'stat', '--watch', '0.05', '--count', '2', '--json')
         looks = [json.loads(line) for line in r.stdout.splitlines()]
         check('watch: as JSON, an object a look', r.returncode == 0 and [x['pid'] for x in looks] == [node.pid] * 2, r)
+        kernels = {k['name']: k for k in looks[-1]['kernels']}
+        took = kernels['get'].get('latency_us', {})
+        check('watch: what calls take, as JSON', 0 < took.get('p50', 0) <= took.get('p99', 0) <= took.get('max', 0)
+              and 0 < took.get('count', 0) <= kernels['get']['calls'] and 'latency_us' not in kernels['hll'], r)
     finally:
         os.killpg(caller.pid, signal.SIGKILL)
         caller.wait()
@@ -230,7 +236,7 @@ def replaced_under_watch():
                             if what(seen[-1]):
                                 return True
                         return False
-                    check('watch: two calls, one under way', until(lambda rows: rows[0][0:2] == ['linger', '2'] and len(rows[0]) == 8))
+                    check('watch: two calls, one under way', until(lambda rows: rows[0][0:2] == ['linger', '2'] and len(rows[0]) == 10))
                     del seen[:]
                     check('watch: replaced', run('kernel', 'replace', versions[1]).returncode == 0)
                     check('watch: two versions', until(lambda rows: len(rows) == 2))
@@ -245,8 +251,8 @@ def replaced_under_watch():
         finally:
             node.end()
     del os.environ['LINGER_UNTIL']
-    check(f'watch: no call, no rate ({seen})', all(len(rows[0]) == 8 and rows[0][2] == rows[0][4] == '0' for rows in seen)
-          and all(len(row) == 4 for rows in seen for row in rows[1:]))
+    check(f'watch: no call, no rate ({seen})', all(len(rows[0]) >= 8 and rows[0][2] == rows[0][4] == '0' for rows in seen)
+          and all(len(row) in (4, 6) for rows in seen for row in rows[1:]))
 
 
 def nonsense():

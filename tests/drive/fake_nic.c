@@ -262,6 +262,15 @@ uint64_t nic_deadline(struct nic *nic, unsigned i)
 	return t ? t : UINT64_MAX;
 }
 
+bool nic_wants_time(const struct nic *nic, unsigned i)
+{
+	return false;
+}
+
+void nic_tell_time(struct nic *nic, unsigned i, uint64_t now)
+{
+}
+
 bool nic_pending(struct nic *nic, unsigned i)
 {
 	for (unsigned q = 0; q < FAKE_QPS; q++) {

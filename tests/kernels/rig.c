@@ -21,6 +21,7 @@ void rig_open(struct rig *r, uint64_t seed, const struct rig_shape *shape)
 	r->turn_ns = shape->turn_ns;
 	r->loop = shape->loop;
 	world_init(&r->w, node + 1, seed, &shape->sp);
+	r->w.turn_ns = shape->turn_ns;
 	assert_int_equal(fabric_create(r->w.nic[node], &shape->cfg, &r->f), 0);
 	for (unsigned i = 0; i < RIG_CALLERS; i++) {
 		p.access = 0;

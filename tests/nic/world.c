@@ -160,8 +160,11 @@ static bool turn(struct world *w)
 	for (unsigned i = 0; i < w->nics; i++) {
 		if (now < w->paused_until[i])
 			continue;
-		for (unsigned l = 0; l < w->pus; l++)
+		for (unsigned l = 0; l < w->pus; l++) {
 			any |= nic_poll(w->nic[i], l, now) != 0 || nic_pending(w->nic[i], l);
+			if (nic_wants_time(w->nic[i], l))
+				nic_tell_time(w->nic[i], l, now + w->turn_ns);
+		}
 	}
 	return any;
 }

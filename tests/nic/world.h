@@ -19,6 +19,7 @@ struct world {
 	struct nic *nic[WORLD_MAX_NICS];
 	struct port *port[WORLD_MAX_NICS][NIC_MAX_PORTS][NIC_MAX_PUS];
 	unsigned nics, ports, pus;
+	uint64_t turn_ns;		       /* how long a turn has taken, to those who ask */
 	uint64_t paused_until[WORLD_MAX_NICS]; /* the NIC is not polled before */
 	uint64_t cq_events, cq_errors, peers_gone;
 	struct {
