@@ -268,6 +268,7 @@ static void tidy(struct shm_port *s)
 static int nothing_in(struct shm_port *s, struct shm_rx *rx, int look)
 {
 	shm_wake_sender(rx);
+	shm_cons_watch(&rx->ring);
 	if (unlikely(look < 0))
 		rx->broken = s->untidy = true;
 	else if (unlikely(++rx->empty_looks >= SHM_HOT_LOOKS))

@@ -6,6 +6,7 @@
 #include <linux/magic.h>
 #include <linux/memfd.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -227,8 +228,20 @@ bool shm_prod_more(struct shm_prod *p, uint32_t need)
 	return p->pos + need <= p->limit;
 }
 
+/* At most two lines, in a few words: no call. */
+static void copy_first(struct shm_prod *p)
+{
+	uint32_t len = p->pending[p->published % SHM_RING_PENDING] & 0xffff;
+
+	for (uint32_t at = 0; at < len; at += SHM_REC_ALIGN)
+		memcpy(p->place + at, p->first + at, SHM_REC_ALIGN);
+	p->place = NULL;
+}
+
 void shm_prod_publish_to(struct shm_prod *p, uint64_t index)
 {
+	if (p->place && index != p->published)
+		copy_first(p);
 	/* The first one last: whoever sees it sees all. */
 	for (uint64_t i = index; i != p->published;) {
 		i--;

@@ -10,8 +10,12 @@
  *
  * A record is a multiple of 32 bytes. A large packet has 20 bytes free in front, so that the payload of a middle one is aligned
  * to 32. Small packets lie close together: a WRITE of 64 bytes takes one and a half cache lines, and neither TLB nor prefetchers see
- * the 4 KiB strides of a ring of slots. After a flush the next burst begins at a line of its own: a line that the consumer has begun to read would have
- * to be taken from it again.
+ * the 4 KiB strides of a ring of slots.
+ *
+ * A burst begins with two lines that the consumer, when it finds nothing, asks for together with the next descriptor's: it knows where
+ * they will be. A small first packet lies in them, so it comes with its descriptor and not after it: one way between two
+ * cores less for a packet alone. It is built in private memory and copied when the burst is published, since
+ * lines that somebody looks at are taken away again and again while they are written. All other packets lie behind the two lines.
  *
  * What the consumer must know of a packet is in its descriptor, not in front of it: a burst can be handed out without touching the
  * packets. To look at the first line of each, and at the rest later, takes half the bandwidth: it spoils the prefetchers' work.
@@ -63,6 +67,7 @@
 #define SHM_MIN_LEN 16u /* BTH and ICRC */
 #define SHM_SMALL   256u
 #define SHM_AHEAD   1024u /* bytes */
+#define SHM_WATCHED 128u  /* bytes at a burst's beginning: two lines, which prefetchers take for a pair */
 
 /* The control page. Words of different writers stand 128 bytes apart: prefetchers fetch lines in pairs. */
 struct shm_ring_ctl {
@@ -93,8 +98,10 @@ struct shm_prod {
 	uint64_t turn; /* where the lap of pos began, */
 	uint32_t skip; /* and what was skipped in front of it */
 	uint32_t size, extent, step;
-	bool broken; /* the consumer's index made no sense */
+	bool broken;	/* the consumer's index made no sense */
+	uint8_t *place; /* where the burst's first packet goes, which is in `first`; NULL: it is not there */
 	uint64_t pending[SHM_RING_PENDING];
+	uint8_t first[SHM_WATCHED] __attribute__((aligned(CACHE_LINE)));
 };
 
 struct shm_cons {
@@ -105,6 +112,7 @@ struct shm_cons {
 	uint64_t released; /* what the producer was told */
 	uint32_t size;
 	uint32_t populated; /* bytes of data that are in our page table */
+	uint32_t next;	    /* place behind the last record handed out */
 };
 
 /* A full fence. gcc's TSan knows none, and takes a read-modify-write in its stead. */
@@ -178,21 +186,38 @@ static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
 		mem_prefetch_write(p->data + (line & (p->size - 1)));
 }
 
+/* Most bytes that a packet takes of the ring. */
+static inline uint32_t shm_most_size(uint32_t len)
+{
+	return SHM_WATCHED + shm_rec_size(len);
+}
+
 /* Room for a packet of `len` bytes, or NULL: full, or broken. Sent by publish. */
 static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_t tos)
 {
-	uint32_t need = shm_rec_size(len), place;
+	bool begins = p->index == p->published;
+	uint32_t need = shm_rec_size(len), front = 0, place;
+	uint8_t *at = p->first;
 
+	if (begins && need <= SHM_WATCHED)
+		need = SHM_WATCHED;
+	else if (begins)
+		need += front = SHM_WATCHED;
 	if (unlikely(p->pos + need > p->limit || p->index >= p->index_limit) && !shm_prod_more(p, need))
 		return NULL;
-	place = (uint32_t)p->pos & (p->size - 1);
+	place = ((uint32_t)p->pos & (p->size - 1)) + front;
 	p->pending[p->index % SHM_RING_PENDING] = shm_desc(p->index, place, len, tos);
 	p->last = p->index;
 	p->last_pos = p->pos;
 	p->pos += need;
 	p->ends[p->index++ % SHM_RING_DESCS] = (uint32_t)p->pos;
-	shm_prod_ahead(p, need);
-	return p->data + place + shm_rec_front(len);
+	if (begins && !front) {
+		p->place = p->data + place;
+	} else {
+		shm_prod_ahead(p, need);
+		at = p->data + place;
+	}
+	return at + shm_rec_front(len);
 }
 
 /* Takes back the last reservation, once, if it was not published. */
@@ -202,17 +227,19 @@ static inline void shm_prod_cancel(struct shm_prod *p)
 		p->index = p->last;
 		p->pos = p->last_pos;
 		p->limit = 0; /* it may be that of the next lap */
+		if (p->index == p->published)
+			p->place = NULL;
 	}
 }
 
 static inline void shm_prod_publish(struct shm_prod *p)
 {
-	uint64_t line = ALIGN_UP(p->pos, CACHE_LINE);
+	uint64_t next = ALIGN_UP(p->pos, SHM_WATCHED);
 
 	shm_prod_publish_to(p, p->index);
 	p->last = p->index;
-	if (line <= p->limit)
-		p->pos = line;
+	if (next <= p->limit)
+		p->pos = next;
 	p->sent = p->pos;
 }
 
@@ -238,6 +265,15 @@ static inline int shm_cons_look(const struct shm_cons *c)
 	return laps == 0 ? 1 : laps == 0xffff ? 0 : -1;
 }
 
+/* Asks for the lines in which the next burst will begin. No promise: the producer may go on elsewhere. */
+static inline void shm_cons_watch(const struct shm_cons *c)
+{
+	const uint8_t *at = c->data + (ALIGN_UP(c->next, SHM_WATCHED) & (c->size - 1));
+
+	__builtin_prefetch(at);
+	__builtin_prefetch(at + CACHE_LINE);
+}
+
 /*
  * The next packet. 1 and the packet (in shared memory: it may change at any time), its length (checked, and private) and
  * type of service; 0: none; -1: nonsense in the ring.
@@ -259,6 +295,7 @@ static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len
 	if (unlikely(end > c->populated))
 		shm_cons_populate(c, end);
 	*bth = c->data + place + shm_rec_front(*len);
+	c->next = end;
 	c->head++;
 	return 1;
 }

@@ -94,7 +94,7 @@ static bool room_came_free(struct shm_port *s)
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
 
-		if (tx->blocked && (shm_prod_more(&tx->ring, shm_rec_size(PKT_MAX_LEN)) || tx->ring.broken))
+		if (tx->blocked && (shm_prod_more(&tx->ring, shm_most_size(PKT_MAX_LEN)) || tx->ring.broken))
 			return true;
 	}
 	return false;

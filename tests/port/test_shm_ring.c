@@ -62,21 +62,44 @@ static void test_order_over_many_laps(void **state)
 	shm_prod_unmap(&p);
 }
 
-/* Small packets of a burst share lines; the next burst does not write to one that the consumer may be reading. */
-static void test_bursts_share_no_line(void **state)
+/*
+ * Small packets of a burst share lines, but for the two at its beginning, at which the consumer looks all the time: nothing is
+ * written there before the burst is published.
+ */
+static void test_burst_begins_in_watched_lines(void **state)
 {
+	static const uint32_t lens[] = {96, 20, SHM_SMALL, PKT_MAX_LEN};
 	struct shm_prod p;
 	struct shm_cons c;
-	uint8_t *a, *b, *next;
+	uint8_t *first, *a, *b, *bth = NULL, tos;
+	uint32_t len = 0;
 
 	pair(SHM_RING_MIN, &p, &c);
-	a = shm_prod_reserve(&p, 96, 0);
-	b = shm_prod_reserve(&p, 20, 0);
-	assert_ptr_equal(b, a + 96);
-	b = shm_prod_reserve(&p, 20, 0);
-	shm_prod_publish(&p);
-	next = shm_prod_reserve(&p, 20, 0);
-	assert_true(((uintptr_t)b ^ (uintptr_t)next) >= CACHE_LINE);
+	for (unsigned i = 0; i < ARRAY_SIZE(lens); i++) {
+		uint8_t *watched = c.data + ALIGN_UP(c.next, SHM_WATCHED);
+
+		memset(watched, 0xee, SHM_WATCHED);
+		first = shm_prod_reserve(&p, lens[i], 0);
+		memset(first, (int)i, lens[i]);
+		a = shm_prod_reserve(&p, 96, 0);
+		b = shm_prod_reserve(&p, 20, 0);
+		assert_true(a >= watched + SHM_WATCHED);
+		assert_ptr_equal(b, a + 96);
+		memset(a, 0x77, 96);
+		memset(b, 0x77, 20);
+		for (unsigned k = 0; k < SHM_WATCHED; k++)
+			assert_int_equal(watched[k], 0xee);
+		shm_prod_publish(&p);
+		assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
+		assert_int_equal(len, lens[i]);
+		for (uint32_t k = 0; k < len; k++)
+			assert_int_equal(bth[k], i);
+		if (len <= SHM_WATCHED)
+			assert_ptr_equal(bth, watched);
+		assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
+		assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
+		assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 0);
+	}
 	shm_prod_unmap(&p);
 }
 
@@ -389,7 +412,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_order_over_many_laps),
-		cmocka_unit_test(test_bursts_share_no_line),
+		cmocka_unit_test(test_burst_begins_in_watched_lines),
 		cmocka_unit_test(test_unpublished_is_unseen),
 		cmocka_unit_test(test_full_until_released),
 		cmocka_unit_test(test_full_for_large_ones),
