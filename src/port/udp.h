@@ -67,6 +67,7 @@ struct udp_path {
 	uint8_t lane; /* of the peer, which is taken to have as many as we do */
 	bool single;  /* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
 	bool warned;  /* its error was logged */
+	bool apart;   /* a packet goes without the smaller one behind it: others of the smaller size follow */
 	struct icrc_flow flow; /* to build ICRCs anew */
 	union udp_name name;
 };

@@ -44,7 +44,24 @@ static bool fits_behind(const struct udp_tx *t, const struct udp_group *g, const
 			uint32_t len, uint8_t tos)
 {
 	return g->path == path && g->tos == tos && !g->closed && len <= g->size && g->count < t->max_segs &&
-	       !path->single && g->bytes + len <= UDP_MAX_DATAGRAM;
+	       !path->single && g->bytes + len <= UDP_MAX_DATAGRAM &&
+	       !(path->apart && g->count == 1 && len < g->size);
+}
+
+/*
+ * The first packet of a long message is longer than the others by its extended header, so nothing fits behind the second one in its group. The
+ * message makes as many groups either way, but one packet alone costs the kernel much less than a group of two (no cutting, no pages). Of
+ * a message of two packets that is one call's group more. Which kind is under way shows in what came last: `len`, 0: a flush.
+ */
+static void learn(const struct udp_tx *t, uint32_t len)
+{
+	const struct udp_group *g = &t->group[t->count - 1];
+
+	if (g->count == 2 && g->closed && len == g->bytes - g->size)
+		g->path->apart = true;
+	else if (g->count == 1 && t->count > 1 && g[-1].count == 1 && g[-1].path == g->path &&
+		 g->size < g[-1].size)
+		g->path->apart = false;
 }
 
 static int blocked(struct udp_port *u)
@@ -59,6 +76,8 @@ static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, u
 	struct udp_tx *t = &u->tx;
 	struct udp_group *g;
 
+	if (t->count && t->group[t->count - 1].path == path)
+		learn(t, len);
 	if (t->count == UDP_MAX_GROUPS || t->used >= UDP_BATCH_BYTES) {
 		if (!udp_flush(&u->port))
 			return NULL;
@@ -310,6 +329,8 @@ bool udp_flush(struct port *p)
 
 	t->reserved = 0;
 	t->blocked = false;
+	if (t->count > 1 && t->group[t->count - 1].path)
+		learn(t, 0);
 	while (t->first < t->count) {
 		if (!push(u, &refused)) {
 			t->blocked = true;

@@ -163,6 +163,79 @@ static void test_groups(void **state)
 	close_pair(&p);
 }
 
+/* Sends a message of `count` packets, the first 16 bytes longer than the others. Returns the number of the next packet. */
+static unsigned send_message(struct pair *p, unsigned first, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		assert_int_equal(rig_send(p->a, p->to_b, i ? 1040 : 1056, 0, 7, first + i), 0);
+	return first + count;
+}
+
+static void expect_groups(const struct pair *p, const unsigned *counts, unsigned n)
+{
+	const struct udp_tx *t = &udp_port(p->a)->tx;
+
+	assert_int_equal(t->count, n);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(t->group[i].count, counts[i]);
+}
+
+static void expect_sent(struct pair *p, unsigned from, unsigned to)
+{
+	struct port_pkt pkts[PORT_BURST];
+
+	assert_true(p->a->ops->flush(p->a));
+	while (from < to) {
+		int n = rig_burst(p->b, pkts, PORT_BURST);
+
+		assert_true(n > 0);
+		for (int i = 0; i < n; i++)
+			assert_true(rig_check(p->b, &pkts[i], 7, from++));
+	}
+	assert_int_equal(from, to);
+}
+
+/* The first packet of a long message goes alone once such messages are under way, that of one of two packets never for long. */
+static void test_first_packet(void **state)
+{
+	struct pair p = open_pair(false, "");
+	unsigned sent = 0, from = 0;
+
+	if (udp_port(p.a)->tx.max_segs < 64) {
+		print_message("SKIPPED: this kernel has no UDP_SEGMENT\n");
+		close_pair(&p);
+		skip();
+	}
+	sent = send_message(&p, sent, 4);
+	sent = send_message(&p, sent, 4);
+	expect_groups(&p, (unsigned[]){2, 2, 1, 3}, 4);
+	expect_sent(&p, from, sent);
+
+	from = sent;
+	sent = send_message(&p, sent, 4);
+	expect_groups(&p, (unsigned[]){1, 3}, 2);
+	expect_sent(&p, from, sent);
+
+	/* Two packets: known for what it is by what comes behind, be it another or a flush. */
+	from = sent;
+	sent = send_message(&p, sent, 2);
+	sent = send_message(&p, sent, 2);
+	expect_groups(&p, (unsigned[]){1, 1, 2}, 3);
+	expect_sent(&p, from, sent);
+
+	from = sent;
+	sent = send_message(&p, sent, 4);
+	sent = send_message(&p, sent, 2);
+	expect_groups(&p, (unsigned[]){2, 2, 1, 1}, 4);
+	expect_sent(&p, from, sent);
+
+	from = sent;
+	sent = send_message(&p, sent, 2);
+	expect_groups(&p, (unsigned[]){2}, 1);
+	expect_sent(&p, from, sent);
+	close_pair(&p);
+}
+
 static void test_tos(void **state)
 {
 	static uint32_t len[] = {4148, 4148, 4148, 20, 64, 64, 64};
@@ -586,6 +659,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_v4_plain, rig_close_all),
 		cmocka_unit_test_teardown(test_v6, rig_close_all),
 		cmocka_unit_test_teardown(test_groups, rig_close_all),
+		cmocka_unit_test_teardown(test_first_packet, rig_close_all),
 		cmocka_unit_test_teardown(test_tos, rig_close_all),
 		cmocka_unit_test_teardown(test_tos_splits_groups, rig_close_all),
 		cmocka_unit_test_teardown(test_cancel, rig_close_all),
