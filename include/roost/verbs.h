@@ -230,8 +230,7 @@ struct roost_place;
  * Puts a kernel with a stream() on one side of a queue pair, behind the one that may stand there: two make a chain. It sees each byte once,
  * in order; what it rewrites is kept until it is acknowledged, so copies on the wire are equal, and at most 128 packets of such a queue pair are in
  * flight. The kernel stays in the version that it has now. NULL with errno: ENOENT: no kernel; EOPNOTSUPP: it has no stream(), or rewrites what came
- * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight, or, of one with `resizes`,
- * while one that stands there waits; ENOSPC: two stand there; EINVAL, EFAULT, EIO: the kernel refused its parameters. Any thread.
+ * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two stand there; EINVAL, EFAULT, EIO: the kernel refused its parameters. Any thread.
  */
 struct roost_place *roost_qp_place(struct ibv_qp *qp, enum roost_side side,
 				   const struct roost_place_attr *attr);

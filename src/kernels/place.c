@@ -44,7 +44,7 @@ static bool act(struct place *p, bool granted)
 		return true;
 	}
 	/* When it goes on behind this its packet may be gone: so it is always. */
-	if (!p->runs)
+	if (!p->runs && !p->stream.produce)
 		c->data = c->rewrite = NULL;
 	return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], granted ? 0 : p->key);
 }
@@ -142,13 +142,20 @@ static bool stands(const struct place *p)
 /* It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done with this piece. */
 static void hold(struct place *p, enum roost_next (*fn)(struct roost_call *c))
 {
-	if (!stands(p) || (p->out && !nic_stream_may_hold(p->qp))) {
+	if (!stands(p)) {
 		place_finish(p, ROOST_RPC_FAILED, p->result.len);
 		return;
 	}
 	p->fn = fn;
 	p->pending = true;
 	p->stream.held = true;
+}
+
+/* What it waits for does not matter any more: its piece is gone. */
+static void abandon(struct place *p)
+{
+	acts_stop(&p->acts);
+	p->acts.posted = p->pending = false;
 }
 
 static void __attribute__((noinline))
@@ -243,6 +250,8 @@ static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
 	struct place *p = container_of(stream, struct place, stream);
 
 	place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
+	if (unlikely(p->pending))
+		abandon(p);
 	p->c.where = piece->va;
 	p->c.resume = 0;
 	p->passed = 0;
@@ -250,12 +259,24 @@ static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
 	p->left = p->f->max_steps;
 }
 
+/* What it has asked for, but to send. Where it waits its queue pair asks for more when it has come. */
+static void make_come(struct place *p)
+{
+	p->pending = !place_perform(p);
+	p->stream.held = p->pending;
+}
+
 /* A step of it. */
 static void __attribute__((noinline)) make(struct place *p)
 {
 	struct roost_call *c = &p->c;
-	enum roost_next next = place_step(p, p->s->k->stream, p->pu);
+	enum roost_next next;
 
+	if (p->pending) {
+		make_come(p);
+		return;
+	}
+	next = place_step(p, p->s->k->stream, p->pu);
 	if (unlikely(p->refused)) {
 		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	} else if (next == ROOST_AGAIN && c->ask == ROOST_ASK_SEND) {
@@ -264,7 +285,7 @@ static void __attribute__((noinline)) make(struct place *p)
 	} else if (next == ROOST_AGAIN && c->ask == ROOST_ASK_SEND_FROM) {
 		place_finish(p, ROOST_RPC_FAILED, p->result.len);
 	} else if (next == ROOST_AGAIN) {
-		place_perform(p);
+		make_come(p);
 	} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
 		place_replied(p);
 	} else {
@@ -324,6 +345,8 @@ static uint32_t produce(struct nic_place *stream, uint8_t *to, uint32_t room, bo
 			done += n;
 		} else {
 			make_more(p);
+			if (p->stream.held)
+				return done;
 		}
 	}
 	*hungry = true;
@@ -337,6 +360,8 @@ static void gone(struct nic_place *stream)
 
 void place_conclude(struct place *p)
 {
+	if (p->pending)
+		abandon(p);
 	if (!p->over) {
 		place_show(p, NULL, 0, 0, 0, true);
 		p->c.rewrite = NULL;
@@ -378,7 +403,7 @@ int place_on_out(struct place *p, struct nic_qp *qp)
 		p->qp = qp;
 	p->out = !rc;
 	p->acts.outward = p->out;
-	p->may_act = !rc && !p->s->k->resizes;
+	p->may_act = !rc;
 	return rc;
 }
 

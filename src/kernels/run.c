@@ -152,6 +152,10 @@ void place_wake(struct acts *a)
 		return;
 	}
 	p->left = p->f->max_steps;
+	if (p->stream.produce) {
+		nic_stream_go_on(&p->stream, p->qp); /* it asks for more */
+		return;
+	}
 	list_add_tail(&p->link, &p->f->pu[p->pu].runs);
 	nic_rpc_wake(p->f->nic, p->pu);
 }

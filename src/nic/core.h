@@ -632,7 +632,8 @@ static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry 
 	       e->op <= ROOST_OP_SEND_INV;
 }
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n);
-bool stream_room(const struct nic_qp *qp); /* may another packet leave? */
+bool stream_room(const struct nic_qp *qp);  /* may another packet leave? */
+bool stream_holds(const struct nic_qp *qp); /* does one on the way out wait? */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */
 void stream_detach(struct nic_qp *qp);
@@ -644,8 +645,9 @@ void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struc
 /* resize.c */
 int resize_begin(struct nic_qp *qp, struct nic_place *place); /* qp->resize, from now on */
 void resize_end(struct nic_qp *qp);
-bool resize_fetch(struct nic_qp *qp);	    /* as sq_fetch() */
-bool resize_stuck(const struct nic_qp *qp); /* all segments are on their way: an ACK brings some back */
+bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
+/* All segments are on their way, or a place waits: an ACK, or who waits, has the QP looked at again. */
+bool resize_stuck(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
 bool resize_retired(struct nic_qp *qp,
 		    const struct sq_entry *e); /* a part; true: its WQE has ended with it */

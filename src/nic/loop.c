@@ -423,8 +423,11 @@ enum req_result loop_run(struct nic_qp *qp)
 		struct sq_entry *e;
 		enum req_result r;
 
-		if (sq->next == sq->fetched && qp->state != NIC_QPS_SQD && !sq_fetch(qp))
+		if (sq->next == sq->fetched && qp->state != NIC_QPS_SQD && !sq_fetch(qp)) {
+			if (unlikely(resize_stuck(qp)))
+				return REQ_IDLE;
 			return qp->state != NIC_QPS_ERR && req_idle(qp) ? REQ_IDLE : REQ_MORE;
+		}
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0))
 			return REQ_IDLE; /* nothing new begins (IBA 10.3.1.7) */
 		e = sq_entry(sq, sq->next);

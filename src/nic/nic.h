@@ -578,26 +578,24 @@ struct nic_place {
 	bool rewrites; /* on the way out: bytes() may change data */
 	/*
 	 * Takes nothing for now: set in bytes(), cleared by nic_stream_go_on(). What comes in is refused, as where a receive is missing (of a connection
-	 * that is not reliable: dropped), what is to leave stays. Not of one in a chain with another that changes lengths.
+	 * that is not reliable: dropped), what is to leave stays.
 	 */
 	bool held;
 	/*
 	 * On the way out, of one that changes the length of WRITEs, NULL of others: after bytes(), what comes of that, at most `room` bytes; *hungry when
-	 * it is all. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not shown. [owner of the QP's PU]
+	 * it is all. It may become held here, too: the piece stays. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not
+	 * shown. [owner of the QP's PU]
 	 */
 	uint32_t (*produce)(struct nic_place *place, uint8_t *to, uint32_t room, bool *hungry);
 };
 /*
  * Behind those that stand there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
- * UC, in); -EBUSY: out, and something is in flight, or it changes lengths and one there is held;
- * -ENOSPC: NIC_MAX_CHAIN, or a second one that changes lengths; -ENOMEM. [control+owner]
+ * UC, in); -EBUSY: out, and something is in flight; -ENOSPC: NIC_MAX_CHAIN, or a second one that changes lengths; -ENOMEM. [control+owner]
  */
 int nic_stream_in(struct nic_qp *qp, struct nic_place *place);
 int nic_stream_out(struct nic_qp *qp, struct nic_place *place);
 /* Does one stand on its way out? [owner] */
 bool nic_stream_leaves(const struct nic_qp *qp);
-/* May such a one hold it up? [owner] */
-bool nic_stream_may_hold(const struct nic_qp *qp);
 /* It is not held any more; qp: on whose stream it stands, NULL: on a region's, or none. [owner] */
 void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp);
 /* 0, -ENOENT, or -EBUSY: it rewrites, and something is in flight. [control+owner] */

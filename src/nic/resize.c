@@ -129,12 +129,12 @@ static bool feed(struct nic_qp *qp)
 	return true;
 }
 
-/* Goes on with the WQE until a segment is full, or the WQE at its end. */
+/* Goes on with the WQE until a segment is full, the WQE at its end, or somebody who stands there waits. */
 static void go_on(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
 
-	while (z->open < SEG_BYTES) {
+	while (!stream_holds(qp) && z->open < SEG_BYTES) {
 		if (z->hungry && z->in == z->cur->len)
 			break;
 		if (z->hungry && !feed(qp)) {
@@ -143,12 +143,16 @@ static void go_on(struct nic_qp *qp)
 		}
 		z->open += z->place->produce(z->place, segment(z) + z->open, SEG_BYTES - z->open, &z->hungry);
 	}
-	emit(qp, NIC_WC_SUCCESS, z->hungry && z->in == z->cur->len);
+	/* Those behind would see it. */
+	if (!stream_holds(qp))
+		emit(qp, NIC_WC_SUCCESS, z->hungry && z->in == z->cur->len);
 }
 
 bool resize_stuck(const struct nic_qp *qp)
 {
-	return qp->resize && qp->resize->head - qp->resize->tail == SEGS;
+	const struct qp_resize *z = qp->resize;
+
+	return z && (z->head - z->tail == SEGS || (z->busy && stream_holds(qp)));
 }
 
 bool resize_fetch(struct nic_qp *qp)

@@ -55,11 +55,6 @@ bool nic_stream_leaves(const struct nic_qp *qp)
 	return qp->num_out;
 }
 
-bool nic_stream_may_hold(const struct nic_qp *qp)
-{
-	return !qp->resize;
-}
-
 void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp)
 {
 	place->held = false;
@@ -107,7 +102,7 @@ void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struc
 }
 
 /* Is one that stands there still at a piece? Its packet may be gone, so there need be nothing in flight. */
-static bool holds(const struct nic_qp *qp)
+bool stream_holds(const struct nic_qp *qp)
 {
 	for (unsigned i = 0; i < qp->num_out; i++)
 		if (qp->streams->out[i]->held)
@@ -121,7 +116,7 @@ bool stream_room(const struct nic_qp *qp)
 
 	if (psn_before(sq->psn_next, sq->psn_max))
 		return true; /* they have seen it */
-	if (holds(qp))
+	if (stream_holds(qp))
 		return false;
 	return !qp->streams->kept || sq->psn_next - sq->psn_una < KEPT;
 }
@@ -181,8 +176,7 @@ int nic_stream_out(struct nic_qp *qp, struct nic_place *place)
 {
 	if (qp->type != NIC_QPT_RC)
 		return -EOPNOTSUPP;
-	/* What changes lengths hands on pieces before it asks stream_room(). */
-	if (in_flight(qp) || (place->produce && holds(qp)))
+	if (in_flight(qp))
 		return -EBUSY;
 	if (qp->num_out == NIC_MAX_CHAIN || (place->produce && qp->resize))
 		return -ENOSPC;
