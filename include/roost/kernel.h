@@ -184,7 +184,7 @@ struct roost_kernel {
 	 *
 	 * It may post to lent queue pairs, and wait: then the stream waits too, once the next piece is there. Behind such an operation `data` and `rewrite`
 	 * are NULL, since the packet may be gone; what came in is in memory, at `where`. (With `resizes` data stays.) On the way out it posts to queue
-	 * pairs without a place on theirs, others are ROOST_QP_INVALID. Not from params(), nor does it wait at the end of the stream: that ends the place.
+	 * pairs without a place on theirs, others are ROOST_QP_INVALID. The stream waits for params() likewise, and roost_place_end() is EBUSY as long as the kernel waits at the end.
 	 */
 	enum roost_next (*stream)(struct roost_call *c);
 	bool rewrites; /* stream() changes what leaves: c->rewrite */

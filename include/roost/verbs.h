@@ -230,7 +230,8 @@ struct roost_place;
  * Puts a kernel with a stream() on one side of a queue pair, behind the one that may stand there: two make a chain. It sees each byte once,
  * in order; what it rewrites is kept until it is acknowledged, so copies on the wire are equal, and at most 128 packets of such a queue pair are in
  * flight. The kernel stays in the version that it has now. NULL with errno: ENOENT: no kernel; EOPNOTSUPP: it has no stream(), or rewrites what came
- * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two stand there; EINVAL, EFAULT, EIO: the kernel refused its parameters. Any thread.
+ * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two stand there; EINVAL, EFAULT, EIO: the kernel refused its parameters (what it refuses after it has waited for operations of its own says
+ * roost_place_query(); the stream waits until then). Any thread.
  */
 struct roost_place *roost_qp_place(struct ibv_qp *qp, enum roost_side side,
 				   const struct roost_place_attr *attr);
@@ -243,8 +244,8 @@ struct roost_place *roost_mr_place(struct ibv_mr *mr, const struct roost_place_a
 int roost_place_query(struct roost_place *place, uint64_t *bytes);
 /*
  * Takes it away: the kernel sees the end of its stream, and its reply, if it has one, is *result (may be NULL; ->data is attr->reply). A queue pair may be
- * gone before; the context not. EBUSY: it rewrites, and something is in flight; or what it has under way on queue pairs that it was lent is not done: it sees
- * no more of the stream, and all of that is done when a later call says 0. Any thread.
+ * gone before; the context not. EBUSY: it rewrites, and something is in flight; or it waits for what it has under way on queue pairs that it was lent, be it at the end, or that is not done:
+ * it sees no more of the stream, and all of that is done when a later call says 0. Any thread.
  */
 int roost_place_end(struct roost_place *place, struct roost_result *result);
 

@@ -134,21 +134,12 @@ enum roost_next place_step(struct place *p, enum roost_next (*fn)(struct roost_c
 	return next;
 }
 
-static bool stands(const struct place *p)
-{
-	return p->qp || (p->on_region && !p->deaf);
-}
-
-/* It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done with this piece. */
+/* It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done with this piece; nor does what will, when these are its parameters. */
 static void hold(struct place *p, enum roost_next (*fn)(struct roost_call *c))
 {
-	if (!stands(p)) {
-		place_finish(p, ROOST_RPC_FAILED, p->result.len);
-		return;
-	}
 	p->fn = fn;
 	p->pending = true;
-	p->stream.held = true;
+	p->stream.held = !p->concluded;
 }
 
 /* What it waits for does not matter any more: its piece is gone. */
@@ -362,12 +353,13 @@ void place_conclude(struct place *p)
 {
 	if (p->pending)
 		abandon(p);
-	if (!p->over) {
+	if (!p->over && !p->concluded) {
+		p->concluded = true;
 		place_show(p, NULL, 0, 0, 0, true);
 		p->c.rewrite = NULL;
 		run(p, p->s->k->stream, p->pu);
 	}
-	if (!p->over)
+	if (!p->over && !p->fn)
 		place_finish(p, ROOST_RPC_OK, p->result.len);
 }
 
@@ -385,7 +377,6 @@ int place_on_in(struct place *p, struct nic_qp *qp)
 
 	if (!rc)
 		p->qp = qp;
-	p->may_act = !rc;
 	return rc;
 }
 
@@ -398,22 +389,23 @@ int place_on_out(struct place *p, struct nic_qp *qp)
 		p->stream.bytes = feed;
 		p->stream.produce = produce;
 	}
+	p->acts.outward = true;
 	rc = p->s->k->stream ? nic_stream_out(qp, &p->stream) : -EOPNOTSUPP;
 	if (!rc)
 		p->qp = qp;
-	p->out = !rc;
-	p->acts.outward = p->out;
-	p->may_act = !rc;
 	return rc;
 }
 
 int place_on_region(struct place *p, uint32_t key)
 {
-	int rc = sees(p) ? nic_stream_region(p->f->nic, key, &p->stream) : -EOPNOTSUPP;
+	int rc;
 
-	p->on_region = !rc;
 	/* Pieces of all PUs come there, and operations belong to one. */
-	p->may_act = !rc && nic_pus(p->f->nic) == 1;
+	p->may_act = nic_pus(p->f->nic) == 1;
+	if (!p->may_act && place_acts(p))
+		return -EOPNOTSUPP;
+	rc = sees(p) ? nic_stream_region(p->f->nic, key, &p->stream) : -EOPNOTSUPP;
+	p->on_region = !rc;
 	return rc;
 }
 
@@ -501,7 +493,8 @@ int place_make(struct fabric *f, unsigned pu, const struct place_attr *a, struct
 	p->key = a->key;
 	p->reply = a->reply;
 	p->stream = (struct nic_place){.bytes = bytes, .gone = gone};
-	p->acts = (struct acts){.c = &p->c, .wake = place_wake};
+	p->acts = (struct acts){.c = &p->c, .wake = place_wake, .outward = a->out};
+	p->may_act = true;
 	lay_out(p, a);
 	served_count(s, pu, 1);
 	s->pu[pu].ctr.calls++;

@@ -18,10 +18,11 @@ struct place_attr {
 	uint32_t pd, key;    /* the region of all its accesses; key 0: none */
 	uint8_t *reply;	     /* where its data go; must stay */
 	uint32_t room;	     /* bytes of it */
+	bool out;	     /* it is to stand where messages leave, and may wait before it does */
 };
 
 /*
- * Begins: the kernel takes its parameters. 0; -ENOENT: no kernel has this op-code; -EINVAL: too many parameters; -ENOMEM. The place may be over
+ * Begins: the kernel takes its parameters. When it waits for operations of its own it goes on in turns of its PU, and the stream that it is put on waits for it. 0; -ENOENT: no kernel has this op-code; -EINVAL: too many parameters; -ENOMEM. The place may be over
  * already (place_over()): the kernel has replied. [control+owner of `pu`, to which it belongs]
  */
 int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out);
@@ -49,7 +50,8 @@ int place_off(struct place *p);
  */
 bool place_acts(const struct place *p);
 /*
- * The stream is at its end, which the kernel sees once, and may reply to. Not while place_acts(), which what it still posts makes true again. [owner of its PU]
+ * The stream is at its end, which the kernel sees once, and may reply to. Not while place_acts(), which is true again when it waits, or has posted something:
+ * then this is to be called once more. [owner of its PU]
  */
 void place_conclude(struct place *p);
 

@@ -18,11 +18,11 @@ struct place {
 	uint32_t pd, key;
 	uint8_t *reply;
 	struct nic_qp *qp; /* on whose stream it stands */
-	bool out;	   /* of what leaves */
 	bool on_region;	   /* or on that of a region: `lock` is taken */
 	bool deaf;	   /* it is there no more but for the region's sake */
 	bool over, refused, replied;
-	bool may_act; /* stands where it may wait for operations of its own: acts.h */
+	bool may_act;	/* stands where it may wait for operations of its own: acts.h */
+	bool concluded; /* its stream is at its end: nothing is held up any more */
 	/* of one that the host runs */
 	struct list_head link; /* of the PU's: it can go on */
 	bool runs;

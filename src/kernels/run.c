@@ -152,7 +152,7 @@ void place_wake(struct acts *a)
 		return;
 	}
 	p->left = p->f->max_steps;
-	if (p->stream.produce) {
+	if (p->stream.produce && !p->fn) {
 		nic_stream_go_on(&p->stream, p->qp); /* it asks for more */
 		return;
 	}

@@ -66,10 +66,11 @@ static void disown(const struct roost_place *p)
 }
 
 /* Control lock held, its PUs owned. */
-static int begin(struct roost_place *p, struct fabric *f, const struct roost_place_attr *attr)
+static int begin(struct roost_place *p, struct fabric *f, const struct roost_place_attr *attr, bool out)
 {
 	struct place_attr a = verbs_place_attr(attr);
 
+	a.out = out;
 	p->reply = attr->reply;
 	p->room = attr->room;
 	return place_begin(f, p->pu, &a, &p->place);
@@ -99,7 +100,7 @@ static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enu
 	ret = verbs_fabric(ctx, &f);
 	if (!ret) {
 		own(p);
-		ret = begin(p, f, attr);
+		ret = begin(p, f, attr, side == ROOST_OUT);
 		if (!ret && place_over(p->place, &r))
 			ret = error_of(r.status);
 		else if (!ret)

@@ -187,6 +187,7 @@ MUTANTS = [
     ('kernels/resize_act:in_a_chain', 'src/nic/resize.c', 'while (!stream_holds(qp) && z->open < SEG_BYTES) {', 'while (z->open < SEG_BYTES) {'),
     ('kernels/resize_act:in_a_chain', 'src/nic/resize.c', 'if (!stream_holds(qp))\n\t\temit', 'emit'),
     ('kernels/resize_act:alone', 'src/kernels/place.c', 'if (p->stream.held)\n\t\t\t\treturn done;', ''),
+    ('kernels/place_wait:stream_waits_for_parameters', 'src/kernels/place.c', 'p->stream.held = !p->concluded;', ''),
     ('kernels/place_act:rules', 'src/kernels/acts.c', 'if (a->outward && nic_stream_leaves(lent_qp(l)))', 'if (0)'),
     ('kernels/place_act:nobody_else_waits', 'src/kernels/run.c', 'p->pending = false;\n\tnic_stream_go_on(&p->stream, p->qp);', 'p->pending = false;'),
 
