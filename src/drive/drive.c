@@ -98,6 +98,7 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	d->ops = *ops;
 	d->ops.gsi = gsi_arrived;
 	d->ops.peer_gone = gsi_peer_gone;
+	d->ops.kick = pu_call;
 	cfg.ops = &d->ops;
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		atomic_store_explicit(&d->pu[i].tend_wake, UINT64_MAX, memory_order_relaxed);

@@ -249,6 +249,8 @@ static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 /* One turn and what belongs after it; owner. */
 void pu_turn(struct drive *d, unsigned i, uint64_t now);
 void pu_disarm(struct drive *d, unsigned i);
+/* nic_host_ops.kick; host is the struct drive. */
+void pu_call(void *host, unsigned i);
 
 /* ---- tend.c ---- */
 

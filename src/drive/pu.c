@@ -68,6 +68,17 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 	}
 }
 
+/* From inside of another PU's turn, so that its owner, or the service thread, runs the turn. */
+void pu_call(void *host, unsigned i)
+{
+	struct drive *d = host;
+
+	if (pu_try_or_kick(&d->pu[i])) {
+		pu_drop(&d->pu[i]);
+		tend_kick(d);
+	}
+}
+
 void pu_disarm(struct drive *d, unsigned i)
 {
 	for (unsigned k = 0; k < drive_ports(d); k++)

@@ -288,8 +288,12 @@ void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t tok
 	pu->ctr.acts_failed += status != ROOST_QP_OK;
 	l->ops--;
 	l->bytes -= len;
+	if (unlikely(a->lock))
+		spin_lock(a->lock);
 	settle(a, TOKEN_BIT(token), status);
 	a->out--;
+	if (unlikely(a->lock))
+		spin_unlock(a->lock);
 	if (status != ROOST_QP_OK)
 		all_fails(pu, qp);
 	else if (!list_empty(&pu->full))

@@ -10,6 +10,7 @@
 #define ROOST_KERNELS_ACTS_H
 
 #include "base/list.h"
+#include "base/spin.h"
 #include "kernels/fabric.h"
 
 struct standing;
@@ -20,6 +21,8 @@ struct acts {
 	struct roost_call *c;
 	/* What it waits for has come; or, when it has gone, all is done. Of the PU's owner. */
 	void (*wake)(struct acts *a);
+	struct spin
+		*lock; /* of what c says of operations, where other PUs run the kernel, too; NULL: none do */
 	struct standing *st;	 /* whose loans it uses */
 	struct list_head link;	 /* of those that wait for room of a queue pair */
 	const struct nic_qp *at; /* which, or where it has a promise of it; else NULL */

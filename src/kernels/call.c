@@ -570,6 +570,8 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 		struck(pu);
 	run_round(pu);
 	guard_close(&pu->guard, &scope);
+	if (unlikely(atomic_load_explicit(&pu->handed, memory_order_relaxed)))
+		place_take(pu);
 	if (unlikely(!list_empty(&pu->runs)))
 		place_run(pu);
 	pu->epoch++; /* packets come next, which may take keys out of use */

@@ -165,11 +165,12 @@ struct ended;
 
 struct fabric_pu {
 	struct fabric *f;
-	struct list_head ready; /* QPs that have calls to run: one step each, round and round */
-	struct list_head runs;	/* of the host, which go on at the next turn */
-	struct list_head full;	/* invocations that wait for room of a queue pair they were lent */
-	uint64_t looks;		/* at these */
-	struct list_head spent; /* those that have had all their steps of this turn */
+	struct list_head ready;		/* QPs that have calls to run: one step each, round and round */
+	struct list_head runs;		/* of the host, which go on at the next turn */
+	_Atomic(struct place *) handed; /* by other PUs: go on here (place_int.h) */
+	struct list_head full;		/* invocations that wait for room of a queue pair they were lent */
+	uint64_t looks;			/* at these */
+	struct list_head spent;		/* those that have had all their steps of this turn */
 	uint32_t turn;
 	unsigned done; /* in this turn */
 	struct call *running;
@@ -208,7 +209,8 @@ struct served *fabric_find(struct fabric *f,
 void standing_forget(struct fabric *f, const struct nic_qp *qp);
 
 /* run.c */
-void place_run(struct fabric_pu *pu); /* the host's that can go on: some steps of each */
+void place_take(struct fabric_pu *pu); /* what other PUs have handed over is among its `runs` */
+void place_run(struct fabric_pu *pu);  /* the host's that can go on: some steps of each */
 
 /* times.c; 0, or -1: no memory */
 int times_create(struct fabric *f);

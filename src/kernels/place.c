@@ -39,13 +39,12 @@ static bool act(struct place *p, bool granted)
 {
 	struct roost_call *c = &p->c;
 
-	if (!p->runs && !p->may_act) {
-		place_finish(p, ROOST_RPC_FAILED, p->result.len);
-		return true;
-	}
 	/* When it goes on behind this its packet may be gone: so it is always. */
 	if (!p->runs && !p->stream.produce)
 		c->data = c->rewrite = NULL;
+	/* Operations are their PU's: there it is asked for again. */
+	if (unlikely(p->here != p->pu))
+		return false;
 	return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], granted ? 0 : p->key);
 }
 
@@ -139,7 +138,8 @@ static void hold(struct place *p, enum roost_next (*fn)(struct roost_call *c))
 {
 	p->fn = fn;
 	p->pending = true;
-	p->stream.held = !p->concluded;
+	p->hands_over = p->here != p->pu;
+	atomic_store_explicit(&p->stream.held, !p->concluded, memory_order_relaxed);
 }
 
 /* What it waits for does not matter any more: its piece is gone. */
@@ -223,16 +223,36 @@ static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece
 {
 	struct place *p = container_of(stream, struct place, stream);
 
-	if (p->on_region)
-		spin_lock(&p->lock);
-	if (likely(!p->over && !p->deaf)) {
+	if (likely(!p->deaf && !p->over)) {
+		p->here = piece->pu;
 		place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
 		p->c.where = piece->va;
 		p->c.rewrite = stream->rewrites ? piece->data : NULL;
 		run(p, p->s->k->stream, piece->pu);
 	}
-	if (p->on_region)
-		spin_unlock(&p->lock);
+}
+
+/* A piece on a region begins, whose bytes must not come there while it is at another one. */
+static bool enter(struct nic_place *stream)
+{
+	struct place *p = container_of(stream, struct place, stream);
+
+	spin_lock(&p->lock);
+	if (likely(!atomic_load_explicit(&stream->held, memory_order_acquire)))
+		return true;
+	spin_unlock(&p->lock);
+	return false;
+}
+
+static void leave(struct nic_place *stream)
+{
+	struct place *p = container_of(stream, struct place, stream);
+	bool hands_over = p->hands_over;
+
+	p->hands_over = false;
+	spin_unlock(&p->lock);
+	if (unlikely(hands_over))
+		place_hand_over(p);
 }
 
 /* The same of a kernel that changes lengths: it runs in produce(). */
@@ -254,7 +274,7 @@ static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
 static void make_come(struct place *p)
 {
 	p->pending = !place_perform(p);
-	p->stream.held = p->pending;
+	atomic_store_explicit(&p->stream.held, p->pending, memory_order_relaxed);
 }
 
 /* A step of it. */
@@ -353,6 +373,7 @@ void place_conclude(struct place *p)
 {
 	if (p->pending)
 		abandon(p);
+	p->here = p->pu;
 	if (!p->over && !p->concluded) {
 		p->concluded = true;
 		place_show(p, NULL, 0, 0, 0, true);
@@ -398,14 +419,10 @@ int place_on_out(struct place *p, struct nic_qp *qp)
 
 int place_on_region(struct place *p, uint32_t key)
 {
-	int rc;
+	int rc = sees(p) ? nic_stream_region(p->f->nic, key, &p->stream) : -EOPNOTSUPP;
 
-	/* Pieces of all PUs come there, and operations belong to one. */
-	p->may_act = nic_pus(p->f->nic) == 1;
-	if (!p->may_act && place_acts(p))
-		return -EOPNOTSUPP;
-	rc = sees(p) ? nic_stream_region(p->f->nic, key, &p->stream) : -EOPNOTSUPP;
 	p->on_region = !rc;
+	p->acts.lock = &p->lock;
 	return rc;
 }
 
@@ -418,7 +435,7 @@ int place_off(struct place *p)
 	p->qp = NULL;
 	if (p->on_region) {
 		p->deaf = true;
-		p->stream.held = false;
+		atomic_store_explicit(&p->stream.held, false, memory_order_relaxed);
 	}
 	return 0;
 }
@@ -492,9 +509,9 @@ int place_make(struct fabric *f, unsigned pu, const struct place_attr *a, struct
 	p->pd = a->pd;
 	p->key = a->key;
 	p->reply = a->reply;
-	p->stream = (struct nic_place){.bytes = bytes, .gone = gone};
+	p->here = pu;
+	p->stream = (struct nic_place){.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
 	p->acts = (struct acts){.c = &p->c, .wake = place_wake, .outward = a->out};
-	p->may_act = true;
 	lay_out(p, a);
 	served_count(s, pu, 1);
 	s->pu[pu].ctr.calls++;
@@ -524,6 +541,7 @@ bool place_over(const struct place *p, struct place_result *out)
 
 void place_free(struct place *p)
 {
+	place_take(&p->f->pu[p->pu]);
 	if (list_linked(&p->link))
 		list_del(&p->link);
 	/* Not before: what it has under way may be out of that region, which is not deregistered meanwhile. */

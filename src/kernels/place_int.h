@@ -14,14 +14,16 @@ struct place {
 	struct nic_place stream;
 	struct fabric *f;
 	struct served *s;
-	unsigned pu;
+	unsigned pu;	 /* whose operations it has, and in whose turns it goes on */
+	unsigned here;	 /* where the piece came that it is in */
+	bool hands_over; /* that is another one: it goes on at `pu`, when it has left here */
+	struct place *next_handed;
 	uint32_t pd, key;
 	uint8_t *reply;
 	struct nic_qp *qp; /* on whose stream it stands */
 	bool on_region;	   /* or on that of a region: `lock` is taken */
 	bool deaf;	   /* it is there no more but for the region's sake */
 	bool over, refused, replied;
-	bool may_act;	/* stands where it may wait for operations of its own: acts.h */
 	bool concluded; /* its stream is at its end: nothing is held up any more */
 	/* of one that the host runs */
 	struct list_head link; /* of the PU's: it can go on */
@@ -58,5 +60,6 @@ void place_struck(struct place *p, struct guard *g); /* the step that was runnin
 
 /* run.c */
 void place_wake(struct acts *a);
+void place_hand_over(struct place *p);
 
 #endif

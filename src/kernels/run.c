@@ -7,6 +7,11 @@
  *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
  *			   |	 `--> waits: acts.h wakes it
  *			   `------------------'
+ *
+ * On a region the pieces of all PUs come by, and operations on lent queue pairs are those of one. A kernel that asks for one elsewhere is handed over in the
+ * middle of its piece: it is held, so nobody else has it, and goes on in turns of that PU.
+ *
+ *	bytes() --> asks --> leave() --> place_hand_over() --- ring ---> place_take(): among the `runs` there
  */
 #include "kernels/place_int.h"
 
@@ -106,6 +111,7 @@ static void turn(struct place *p, unsigned until)
 	struct guard *g = &p->f->pu[p->pu].guard;
 	struct guard_scope scope;
 
+	p->here = p->pu;
 	if (unlikely(served_broken(p->s))) {
 		place_finish(p, ROOST_RPC_DISABLED, p->result.len);
 	} else {
@@ -122,6 +128,30 @@ static void turn(struct place *p, unsigned until)
 		atomic_store_explicit(&p->done, true, memory_order_release);
 	if (!p->runs && !goes_on(p))
 		let_go(p);
+}
+
+void place_hand_over(struct place *p)
+{
+	_Atomic(struct place *) *top = &p->f->pu[p->pu].handed;
+	struct fabric *f = p->f;
+	unsigned pu = p->pu;
+
+	p->next_handed = atomic_load_explicit(top, memory_order_relaxed);
+	while (!atomic_compare_exchange_weak_explicit(top, &p->next_handed, p, memory_order_release,
+						      memory_order_relaxed))
+		;
+	nic_rpc_ring(f->nic, pu);
+}
+
+void place_take(struct fabric_pu *pu)
+{
+	struct place *p = atomic_exchange_explicit(&pu->handed, NULL, memory_order_acquire), *next;
+
+	for (; p; p = next) {
+		next = p->next_handed;
+		p->left = p->f->max_steps;
+		list_add_tail(&p->link, &pu->runs);
+	}
 }
 
 void place_run(struct fabric_pu *pu)

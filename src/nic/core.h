@@ -333,9 +333,13 @@ struct pu {
 	struct rng rng;
 	bool rpc_work;	  /* calls want to run */
 	bool rpc_time;	  /* nic_rpc_ask_time() */
+	atomic_bool rung; /* RPC_RING stands among the doorbells */
 	bool sent_unseen; /* the last turn did not look at what came in */
 	bool rx_last;	  /* the packet at hand is the last of its burst */
 };
+
+/* Among doorbells, where QP numbers stand, which have 24 bits: nic_rpc_ring(). */
+#define RPC_RING UINT32_MAX
 
 #define NIC_GSI_DESTS 32
 
@@ -623,8 +627,11 @@ static inline bool stream_watched(const struct nic_qp *qp)
 }
 /* Bytes are in memory, in the region of this key, whatever key the peer named. */
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
-bool stream_held(const struct nic_qp *qp,
-		 uint32_t key); /* can't one of those that would see it take it now? */
+/*
+ * Begins a piece for those that would see it, which stream_landed() ends, or stream_missed(), when it did not come there; false: one of them can't take it now.
+ */
+bool stream_enter(const struct nic_qp *qp, uint32_t key);
+void stream_missed(const struct nic_qp *qp, uint32_t key);
 /* Does somebody see this message leave? */
 static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
 {

@@ -135,13 +135,15 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 		}
 		remote = qp_resolve_spot(peer, e->wqe.rkey, e->wqe.raddr + at, n, NIC_ACCESS_REMOTE_WRITE,
 					 &spot);
-		if (remote && stream_watched(peer) && stream_held(peer, spot.key))
+		if (remote && stream_watched(peer) && !stream_enter(peer, spot.key))
 			break;
 		if (stream_leaves(qp, e))
 			stream_leave(qp, e, bounce, at, n);
 		if (unlikely(!remote || dma_copy(remote, bounce, n))) {
 			qp->pu->ctr.memory_faults += remote != NULL;
 			*nak = remote ? PKT_NAK_REM_OP : PKT_NAK_REM_ACCESS;
+			if (remote && stream_watched(peer))
+				stream_missed(peer, spot.key);
 			return done;
 		}
 		if (stream_watched(peer))

@@ -250,6 +250,9 @@ static unsigned take_doorbells(struct pu *pu)
 		if (qp) {
 			atomic_exchange_explicit(&qp->db_queued, 0, memory_order_acq_rel);
 			nic_schedule(qp);
+		} else if (qpn == RPC_RING) {
+			atomic_exchange_explicit(&pu->rung, false, memory_order_acq_rel);
+			pu->rpc_work = true;
 		}
 	}
 	pu->ctr.doorbells += n;

@@ -12,6 +12,7 @@
 #ifndef ROOST_NIC_NIC_H
 #define ROOST_NIC_NIC_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -128,6 +129,8 @@ struct nic_host_ops {
 		    const uint8_t *mad);
 	/* The QP was ended because its peer is gone (nic/alive.c). May be NULL. */
 	void (*peer_gone)(void *host, uint32_t qpn);
+	/* A PU has work from another one, whose owner calls this, and may be asleep. May be NULL: somebody drives it all the time. */
+	void (*kick)(void *host, unsigned pu);
 };
 
 struct nic_config {
@@ -471,6 +474,7 @@ void *nic_rpc_ctx(const struct nic_qp *qp);
 /* For the layer that serves calls; all [owner]. */
 void nic_rpc_schedule(struct nic_qp *qp);	     /* run() is called in this turn, or the next */
 void nic_rpc_wake(struct nic *nic, unsigned pu);     /* the same, for no QP */
+void nic_rpc_ring(struct nic *nic, unsigned pu);     /* the same of another PU, soon. [any] */
 void nic_rpc_ask_time(struct nic *nic, unsigned pu); /* it wants to know when this turn is over */
 /*
  * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, lent to the call by the NIC's
@@ -580,7 +584,13 @@ struct nic_place {
 	 * Takes nothing for now: set in bytes(), cleared by nic_stream_go_on(). What comes in is refused, as where a receive is missing (of a connection
 	 * that is not reliable: dropped), what is to leave stays.
 	 */
-	bool held;
+	atomic_bool held;
+	/*
+	 * Of one on a region, to which several PUs' packets come; NULL of others: begins a piece, before its bytes are put there, unless it is held; and ends it,
+	 * behind bytes(), or without that.
+	 */
+	bool (*enter)(struct nic_place *place);
+	void (*leave)(struct nic_place *place);
 	/*
 	 * On the way out, of one that changes the length of WRITEs, NULL of others: after bytes(), what comes of that, at most `room` bytes; *hungry when
 	 * it is all. It may become held here, too: the piece stays. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not

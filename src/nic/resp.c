@@ -263,10 +263,12 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
 		if (unlikely(!dst))
 			return PKT_NAK_REM_ACCESS;
-		if (watched && stream_held(qp, spot.key))
+		if (watched && !stream_enter(qp, spot.key))
 			return resp_rnr(qp);
 		if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
 			qp->pu->ctr.memory_faults++;
+			if (watched)
+				stream_missed(qp, spot.key);
 			return PKT_NAK_REM_OP;
 		}
 		if (watched)

@@ -102,6 +102,15 @@ void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now)
 	nic->rpc_ops->over(nic->rpc_ctx, pu, now);
 }
 
+void nic_rpc_ring(struct nic *nic, unsigned pu)
+{
+	/* There is room for one, beside the QPs (nic_doorbell()). */
+	if (!atomic_exchange_explicit(&nic->pus[pu]->rung, true, memory_order_acq_rel))
+		mpsc_push(&nic->pus[pu]->doorbells, RPC_RING);
+	if (nic->cfg.ops->kick)
+		nic->cfg.ops->kick(nic->cfg.host, pu);
+}
+
 unsigned rpc_run(struct pu *pu)
 {
 	struct nic *nic = pu->nic;

@@ -26,6 +26,14 @@ struct qp_streams {
 
 /* ---- what comes in ---- */
 
+/* The first n that watch regions, if it is this one. */
+static void leave(const struct nic *nic, uint32_t key, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (nic->watched[i].key == key)
+			nic->watched[i].place->leave(nic->watched[i].place);
+}
+
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece)
 {
 	const struct nic *nic = qp->nic;
@@ -35,19 +43,28 @@ void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piec
 	for (unsigned i = 0; i < nic->num_watched; i++)
 		if (nic->watched[i].key == key)
 			nic->watched[i].place->bytes(nic->watched[i].place, piece);
+	leave(nic, key, nic->num_watched);
 }
 
-bool stream_held(const struct nic_qp *qp, uint32_t key)
+void stream_missed(const struct nic_qp *qp, uint32_t key)
+{
+	leave(qp->nic, key, qp->nic->num_watched);
+}
+
+/* In the order in which they stand: two PUs never have one each of two places that both want. */
+bool stream_enter(const struct nic_qp *qp, uint32_t key)
 {
 	const struct nic *nic = qp->nic;
 
 	for (unsigned i = 0; i < qp->num_in; i++)
 		if (qp->streams->in[i]->held)
-			return true;
+			return false;
 	for (unsigned i = 0; i < nic->num_watched; i++)
-		if (nic->watched[i].key == key && nic->watched[i].place->held)
-			return true;
-	return false;
+		if (nic->watched[i].key == key && !nic->watched[i].place->enter(nic->watched[i].place)) {
+			leave(nic, key, i);
+			return false;
+		}
+	return true;
 }
 
 bool nic_stream_leaves(const struct nic_qp *qp)
@@ -57,7 +74,7 @@ bool nic_stream_leaves(const struct nic_qp *qp)
 
 void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp)
 {
-	place->held = false;
+	atomic_store_explicit(&place->held, false, memory_order_release);
 	if (qp)
 		nic_schedule(qp);
 }

@@ -99,6 +99,8 @@ static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enu
 	drive_control_lock(ctx->drive);
 	ret = verbs_fabric(ctx, &f);
 	if (!ret) {
+		if (p->region)
+			p->pu = fabric_pu_of(f, attr->op);
 		own(p);
 		ret = begin(p, f, attr, side == ROOST_OUT);
 		if (!ret && place_over(p->place, &r))

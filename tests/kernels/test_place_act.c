@@ -107,6 +107,8 @@ static enum roost_next buffered(struct roost_call *c)
 static enum roost_next stretched(struct roost_call *c)
 {
 	ROOST_STEPS(c);
+	if (!c->total)
+		return ROOST_DONE;
 	memcpy(c->scratch, c->data, c->len);
 	ROOST_SEND(c, c->scratch, c->len);
 	ROOST_STEPS_END;

@@ -158,7 +158,7 @@ MUTANTS = [
     ('kernels/fabric:a_qp_ends', 'src/kernels/call.c', 'q->pu->ctr.dropped += !call->ending;', ''),
 
     # Places on streams.
-    ('kernels/place:count_on_a_region', 'src/nic/stream.c', 'if (nic->watched[i].key == key)', 'if (nic->watched[i].key != key)'),
+    ('kernels/place:count_on_a_region', 'src/nic/stream.c', 'if (nic->watched[i].key == key)\n\t\t\tnic->watched[i].place->bytes', 'if (nic->watched[i].key != key)\n\t\t\tnic->watched[i].place->bytes'),
     ('kernels/place:rewrites_what_leaves', 'src/nic/stream.c', 'if (!again || !kept) {', 'if (1) {'),
     ('kernels/place:rewrites_what_leaves', 'src/nic/stream.c', 'sq->psn_next - sq->psn_una < KEPT;', '1;'),
     ('kernels/place:rules', 'src/nic/stream.c', 'if ((place->rewrites || place->produce) && in_flight(qp))\n\t\treturn -EBUSY;', ''),
@@ -182,12 +182,14 @@ MUTANTS = [
     ('kernels/act_bound:large_ones_too', 'src/kernels/acts.c', 'l->waiting || ', ''),
     ('kernels/act_bound:large_ones_too', 'src/kernels/acts.c', 'l->stopped = pu->looks;', ''),
     ('kernels/act_bound:ended_with_some_under_way', 'src/kernels/standing.c', '(lent_at(st, i) || st->lent[i].ops)', 'lent_at(st, i)'),
-    ('kernels/place_act:what_comes_in', 'src/nic/resp.c', 'if (watched && stream_held(qp, spot.key))', 'if (0)'),
+    ('kernels/place_act:what_comes_in', 'src/nic/resp.c', 'if (watched && !stream_enter(qp, spot.key))', 'if (watched && !stream_enter(qp, spot.key) && 0)'),
     ('kernels/place_act:what_leaves', 'src/nic/stream.c', 'if (stream_holds(qp))', 'if (0)'),
     ('kernels/resize_act:in_a_chain', 'src/nic/resize.c', 'while (!stream_holds(qp) && z->open < SEG_BYTES) {', 'while (z->open < SEG_BYTES) {'),
     ('kernels/resize_act:in_a_chain', 'src/nic/resize.c', 'if (!stream_holds(qp))\n\t\temit', 'emit'),
     ('kernels/resize_act:alone', 'src/kernels/place.c', 'if (p->stream.held)\n\t\t\t\treturn done;', ''),
-    ('kernels/place_wait:stream_waits_for_parameters', 'src/kernels/place.c', 'p->stream.held = !p->concluded;', ''),
+    ('kernels/place_pus:on_its_way', 'src/kernels/place.c', 'if (unlikely(p->here != p->pu))\n\t\treturn false;', ''),
+    ('kernels/place_pus:both_wait', 'src/kernels/place.c', 'if (likely(!atomic_load_explicit(&stream->held, memory_order_acquire)))', 'if (1)'),
+    ('kernels/place_wait:stream_waits_for_parameters', 'src/kernels/place.c', '&p->stream.held, !p->concluded, ', '&p->stream.held, false, '),
     ('kernels/place_act:rules', 'src/kernels/acts.c', 'if (a->outward && nic_stream_leaves(lent_qp(l)))', 'if (0)'),
     ('kernels/place_act:nobody_else_waits', 'src/kernels/run.c', 'p->pending = false;\n\tnic_stream_go_on(&p->stream, p->qp);', 'p->pending = false;'),
 

@@ -54,8 +54,8 @@ static void on_peer_gone(void *host, uint32_t qpn)
 	((struct world *)host)->peers_gone++;
 }
 
-static const struct nic_host_ops ops = {on_cq_event,  on_qp_event, on_cq_error,
-					on_srq_event, on_gsi,	   on_peer_gone};
+static const struct nic_host_ops ops = {on_cq_event, on_qp_event,  on_cq_error, on_srq_event,
+					on_gsi,	     on_peer_gone, NULL};
 
 void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
 		      const struct sim_params *params)
@@ -252,7 +252,10 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	e->mem_len = e->p.mem ? e->p.mem : 65536;
 	e->mem = aligned_alloc(4096, (e->mem_len + 4095) & ~4095ull);
 	memset(e->mem, 0, e->mem_len);
-	CHECK(nic_pd_alloc(e->nic, &e->pd) == 0);
+	if (e->p.pd_of)
+		e->pd = e->p.pd_of->pd;
+	else
+		CHECK(nic_pd_alloc(e->nic, &e->pd) == 0);
 	mra = (struct nic_mr_attr){.pd = e->pd,
 				   .addr = e->mem,
 				   .len = e->mem_len,
@@ -305,7 +308,8 @@ void ep_fini(struct ep *e)
 	CHECK(nic_cq_destroy(e->nic, e->rcq) == 0);
 	if (e->key)
 		CHECK(nic_mr_deregister(e->nic, e->key) == 0);
-	CHECK(nic_pd_free(e->nic, e->pd) == 0);
+	if (!e->p.pd_of)
+		CHECK(nic_pd_free(e->nic, e->pd) == 0);
 	ep_forget(e);
 }
 

@@ -51,11 +51,12 @@ struct ep_params {
 	uint8_t pu, port, gid; /* from 0; its address is that GID of the port */
 	bool sig_all;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer,
-		rd_atomic;     /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
-	uint32_t access;       /* of QP and MR; 0: everything */
-	struct shared_rq *srq; /* receives come from it */
-	bool own_srq;	       /* the receive queue is an SRQ of this QP alone */
-	bool rpc;	       /* it has the op-codes of calls */
+		rd_atomic;	/* 0 means 14, 7, 7, 1, 4; 255 means 0 */
+	uint32_t access;	/* of QP and MR; 0: everything */
+	struct shared_rq *srq;	/* receives come from it */
+	bool own_srq;		/* the receive queue is an SRQ of this QP alone */
+	bool rpc;		/* it has the op-codes of calls */
+	const struct ep *pd_of; /* its protection domain, which that one frees; NULL: one of its own */
 };
 
 /* A shared receive queue with its ring, and memory for its receives in a PD of its own. */

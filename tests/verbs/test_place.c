@@ -210,6 +210,56 @@ static void sent_on(void **state)
 	}
 }
 
+/* The same from a region, by queue pairs of their own: with two processing units of the one that brings the bytes, or of the other one. */
+static void sent_on_from_a_region(void **state)
+{
+	static const struct roost_loan loans[] = {{0}, {.ops = 1}};
+
+	for (unsigned i = 0; i < 4; i++) {
+		unsigned via = i & 1, number;
+		struct roost_place_attr a = {.op = 0x1001};
+		struct roost_place *place;
+		struct forward f = {0};
+		struct roost_result r;
+		struct ibv_mr *from;
+		uint32_t failed = 1;
+		struct pair p, q;
+		int ret;
+
+		pair_open(&p, NULL);
+		pair_open(&q, NULL);
+		for (uint32_t k = 0; k < BUF_SIZE; k++)
+			p.buf[0][k] = k < LEN ? (uint8_t)(k * 2654435761u >> 24) : 0;
+		from = ibv_reg_mr(q.pd, p.buf[1], BUF_SIZE, IBV_ACCESS_LOCAL_WRITE);
+		assert_non_null(from);
+		f.from = (uintptr_t)p.buf[1];
+		f.to = (uintptr_t)q.buf[!via];
+		f.rkey = q.mr[!via]->rkey;
+		a.params = &f;
+		a.params_len = sizeof(f);
+		a.mr = from;
+		a.reply = &failed;
+		a.room = sizeof(failed);
+		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
+		assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, q.qp[via], &loans[i / 2], &number), 0);
+		place = roost_mr_place(p.mr[1], &a);
+		assert_non_null(place);
+		write_all(&p, 4);
+		while ((ret = roost_place_end(place, &r)) == EBUSY)
+			settle(q.cq[via]);
+		assert_int_equal(ret, 0);
+		assert_int_equal(r.status, ROOST_RPC_OK);
+		assert_int_equal(failed, 0);
+		assert_memory_equal(q.buf[!via], p.buf[0], LEN);
+		assert_memory_equal(p.buf[1], p.buf[0], LEN);
+		write_all(&p, 1);
+		assert_int_equal(ibv_dereg_mr(from), 0);
+		assert_int_equal(roost_kernel_undeploy(p.ctx, 0x1001), 0);
+		pair_close(&q);
+		pair_close(&p);
+	}
+}
+
 /* What a kernel posts at its end is done when that has come. */
 static void last_words(void **state)
 {
@@ -278,11 +328,9 @@ static void closed_below_places(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counted_in_place),
-		cmocka_unit_test(rewritten_before_it_leaves),
-		cmocka_unit_test(sent_on),
-		cmocka_unit_test(last_words),
-		cmocka_unit_test(closed_below_places),
+		cmocka_unit_test(counted_in_place), cmocka_unit_test(rewritten_before_it_leaves),
+		cmocka_unit_test(sent_on),	    cmocka_unit_test(sent_on_from_a_region),
+		cmocka_unit_test(last_words),	    cmocka_unit_test(closed_below_places),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A kernel on a region of a NIC with two processing units: peers of both write there, and what it posts to the queue pair that it was lent is that one's PU's,
+ * whichever PU brought the bytes.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "kernels/place.h"
+#include "world.h"
+
+enum { OP = 0x1000, PUS = 2, MEM = 64 << 10 };
+
+/* NIC 0 is the node, whose `called` have one region; NIC 1 calls; NIC 2 has the replica. */
+static struct world W, *const w = &W;
+static struct fabric *f;
+static struct ep called[PUS], caller[PUS], lent, replica;
+static unsigned unfinished, cuts;
+
+/* ---- the kernel ---- */
+
+struct params {
+	uint64_t from, to;
+	uint32_t rkey;
+	bool each, twice;
+};
+
+struct copy {
+	struct params p;
+	uint64_t seen, at;
+	uint32_t len;
+};
+
+static enum roost_next take(struct roost_call *c)
+{
+	memcpy(c->state, c->params, sizeof(struct params));
+	return ROOST_DONE;
+}
+
+/* From the region to the replica; with `twice` in two pieces, the second of which it counts when it is done. */
+static enum roost_next copy(struct roost_call *c)
+{
+	struct copy *s = c->state;
+
+	ROOST_STEPS(c);
+	if (!c->total)
+		ROOST_FAIL(c, c->qp_failed || s->seen != c->qp_posted ? ROOST_RPC_FAILED : ROOST_RPC_OK);
+	assert_non_null(c->data);
+	s->at = c->where;
+	s->len = c->len;
+	if (s->p.twice && c->len > 1) {
+		s->len = c->len / 2;
+		ROOST_QP_POST(c, roost_qp_write(c, 1, s->p.to + (s->at - s->p.from), s->p.rkey, NULL, s->at,
+						s->len));
+		s->seen++;
+		s->at += s->len;
+		s->len = c->len - s->len;
+	}
+	if (s->p.each)
+		ROOST_QP_WRITE_AT(c, 1, s->p.to + (s->at - s->p.from), s->p.rkey, s->at, s->len);
+	else
+		ROOST_QP_POST(c, roost_qp_write(c, 1, s->p.to + (s->at - s->p.from), s->p.rkey, NULL, s->at,
+						s->len));
+	assert_null(c->data);
+	s->seen++;
+	ROOST_STEPS_END;
+}
+
+static void copy_cut(struct roost_call *c)
+{
+	cuts++;
+}
+
+static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
+					   .version = 1,
+					   .name = "copy",
+					   .op = OP,
+					   .state_size = sizeof(struct copy),
+					   .params = take,
+					   .stream = copy,
+					   .cut = copy_cut};
+
+/* ---- the scene ---- */
+
+static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, uint32_t ops)
+{
+	struct ep_params p = {.mem = MEM, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
+	unsigned number;
+
+	world_init_shape(w, &(struct world_shape){.nics = 3, .pus = PUS}, seed, sp);
+	assert_int_equal(fabric_create(w->nic[0], NULL, &f), 0);
+	assert_int_equal(fabric_deploy(f, &kernel, NULL), 0);
+	for (uint8_t i = 0; i < PUS; i++) {
+		p.pu = i;
+		p.pd_of = i ? &called[0] : NULL;
+		ep_init(&called[i], w, 0, &p);
+		p.pd_of = NULL;
+		ep_init(&caller[i], w, 1, &p);
+		ep_connect(&caller[i], &called[i]);
+	}
+	p.pu = pu;
+	p.pd_of = &called[0];
+	ep_init(&lent, w, 0, &p);
+	p.pu = 0;
+	p.pd_of = NULL;
+	ep_init(&replica, w, 2, &p);
+	ep_connect(&lent, &replica);
+	assert_int_equal(fabric_lend(f, OP, lent.qp, &(struct fabric_loan){.ops = ops}, &number), 0);
+	memset(called[0].mem, 0, MEM);
+	memset(replica.mem, 0, MEM);
+	unfinished = cuts = 0;
+}
+
+static void close_world(void)
+{
+	ep_fini(&lent);
+	ep_fini(&replica);
+	for (unsigned i = PUS; i-- > 0;) {
+		ep_fini(&caller[i]);
+		ep_fini(&called[i]);
+	}
+	world_fini(w);
+}
+
+static struct place *begin(bool each, bool twice)
+{
+	const struct params p = {.from = (uintptr_t)called[0].mem,
+				 .to = (uintptr_t)replica.mem,
+				 .rkey = replica.key,
+				 .each = each,
+				 .twice = twice};
+	const struct place_attr a = {
+		.op = OP, .params = &p, .params_len = sizeof(p), .pd = called[0].pd, .key = called[0].key};
+	struct place *place;
+
+	assert_int_equal(place_begin(f, fabric_pu_of(f, OP), &a, &place), 0);
+	assert_int_equal(place_on_region(place, called[0].key), 0);
+	return place;
+}
+
+static bool turn(void)
+{
+	return world_step(w, world_now(w) + 100 * SEC);
+}
+
+static void reap(void)
+{
+	struct roost_cqe cqe;
+
+	for (unsigned i = 0; i < PUS; i++)
+		while (ep_poll_send(&caller[i], &cqe)) {
+			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+			unfinished--;
+		}
+}
+
+static void post(unsigned i, uint64_t off, uint32_t len)
+{
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, &caller[i], off, len, &called[0], off);
+
+	ep_post(&caller[i], &wr);
+	unfinished++;
+}
+
+static void finish_writes(unsigned left)
+{
+	while (unfinished > left) {
+		assert_true(turn());
+		reap();
+	}
+}
+
+/* Caller i has half of the memory to itself. */
+static void write_random(struct rng *rng, unsigned n)
+{
+	for (unsigned i = 0; i < PUS; i++)
+		for (uint32_t k = 0; k < MEM; k++)
+			caller[i].mem[k] = (uint8_t)rng_u64(rng);
+	for (unsigned k = 0; k < n; k++) {
+		for (unsigned i = 0; i < PUS; i++) {
+			uint32_t len = 1 + (uint32_t)rng_below(rng, k % 8 ? 3000 : 20000);
+
+			post(i, i * (MEM / 2) + rng_below(rng, MEM / 2 - len), len);
+		}
+		finish_writes(24);
+	}
+	finish_writes(0);
+}
+
+static void end(struct place *p, uint32_t status)
+{
+	struct place_result result;
+
+	assert_int_equal(place_off(p), 0);
+	while (place_acts(p))
+		assert_true(turn());
+	place_conclude(p);
+	assert_true(place_over(p, &result));
+	assert_int_equal(result.status, status);
+	place_free(p);
+}
+
+/* ---- tests ---- */
+
+static const struct sim_params links[] = {
+	{.delay_ns = 2000},
+	{.delay_ns = 2000, .jitter_ns = 3000, .loss = 0.02, .dup = 0.03, .reorder = 0.03, .corrupt = 0.01},
+};
+
+/* Whichever PU has the lent queue pair, and however little room there is: all that has landed is there too. */
+static void all_goes_on(void **state)
+{
+	struct place *p;
+	struct rng rng;
+
+	for (unsigned i = 0; i < 32; i++) {
+		rng_seed(&rng, i);
+		open_world(i + 1, &links[i & 1], i >> 1 & 1, i >> 2 & 1);
+		p = begin(i >> 3 & 1, i >> 4 & 1);
+		write_random(&rng, 20);
+		end(p, ROOST_RPC_OK);
+		assert_memory_equal(replica.mem, called[0].mem, MEM);
+		/* Without it nobody is held up. */
+		write_random(&rng, 4);
+		close_world();
+	}
+}
+
+static int drop_replica(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
+{
+	return pkt_addr_eq(src, ep_addr(&replica));
+}
+
+/* It waits for one PU's piece: the other's waits likewise, and not what it writes elsewhere. */
+static void both_wait(void **state)
+{
+	struct place *p;
+
+	for (unsigned first = 0; first < PUS; first++) {
+		struct wr elsewhere;
+		struct roost_cqe cqe;
+
+		open_world(1, &links[0], 0, 1);
+		sim_set_filter(w->sim, drop_replica, NULL);
+		memset(caller[0].mem, 'a', MEM);
+		memset(caller[1].mem, 'b', MEM);
+		p = begin(true, false);
+		post(first, 0, 1000);
+		finish_writes(0);
+		post(!first, 1000, 1000);
+		post(first, 2000, 1000);
+		for (unsigned i = 0; i < 60; i++)
+			assert_true(turn());
+		reap();
+		assert_int_equal(unfinished, 2);
+		assert_int_equal(called[0].mem[1000], 0);
+		assert_int_equal(called[0].mem[2000], 0);
+		assert_true(place_acts(p));
+		elsewhere = wr_rdma(ROOST_OP_WRITE, &called[1], 0, 1000, &caller[1], 8192);
+		ep_post(&called[1], &elsewhere);
+		assert_true(ep_wait_send(&called[1], &cqe, MSEC));
+		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+		sim_set_filter(w->sim, NULL, NULL);
+		finish_writes(0);
+		end(p, ROOST_RPC_OK);
+		assert_memory_equal(replica.mem, called[0].mem, MEM);
+		close_world();
+	}
+}
+
+/* Taken away, or its queue pair is, in the moment in which it is on its way from one PU to the other. */
+static void on_its_way(void **state)
+{
+	struct place *p;
+
+	for (unsigned i = 0; i < 2; i++) {
+		open_world(1, &links[0], 0, 0);
+		p = begin(true, false);
+		post(1, 0, 1000);
+		while (!place_acts(p)) {
+			uint64_t now = world_now(w);
+
+			if (!nic_poll(w->nic[0], 1, now) && !nic_poll(w->nic[1], 1, now))
+				sim_advance(w->sim, now + 100);
+		}
+		/* PU 0 does not know of it yet. */
+		assert_true(nic_pending(w->nic[0], 0));
+		if (i) {
+			assert_int_equal(fabric_unlend(f, OP, 1), 0);
+			finish_writes(0);
+			assert_int_equal(place_off(p), 0);
+			while (place_acts(p))
+				assert_true(turn());
+			end(p, ROOST_RPC_FAILED);
+		} else {
+			assert_int_equal(place_off(p), 0);
+			place_free(p);
+			assert_int_equal(cuts, 1);
+			finish_writes(0);
+			assert_int_equal(fabric_undeploy(f, OP), 0);
+		}
+		close_world();
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_goes_on),
+		cmocka_unit_test(both_wait),
+		cmocka_unit_test(on_its_way),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
