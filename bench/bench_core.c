@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the core costs without wires: two NICs in one thread, joined by a port that hands over pointers. Prints JSON: nanoseconds
- * of CPU per message, both sides, the acknowledgement and both completions included.
+ * of CPU per message, both sides, the acknowledgement and both completions included. A call is the request, its kernel, and the reply.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "kernels/crc64.h"
 #include "kernels/fabric.h"
+#include "roost/consistency.h"
+#include "roost/traversal.h"
 #include "wire.h"
 
 static void on_cq(void *host, void *ctx)
@@ -24,6 +27,14 @@ static void on_qp(void *host, enum nic_event ev, void *ctx)
 static const struct nic_host_ops host_ops = {.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
 
 #define DEPTH 256
+
+/* Calls: where a side has what they look at, their parameters, and their replies. */
+#define CALLS	  64
+#define ELEMENTS  8 /* of a list */
+#define LISTS_AT  (512u << 10)
+#define PARAMS_AT (640u << 10)
+#define REPLY_AT  (704u << 10)
+#define REPLY_LEN (4096u + 64)
 
 struct side {
 	struct wire wire;
@@ -112,6 +123,97 @@ static void side_connect(struct side *s, struct side *peer)
 		abort();
 }
 
+/* What is measured: work requests to one place after the other, of `slots`, from one after the other. */
+struct job {
+	const char *name;
+	enum roost_op op;
+	uint32_t size, len, slots, step;
+	uint8_t *from;
+	uint64_t to;
+	uint32_t to_step;
+};
+
+/* Lines side by side, as a program's buffers are. */
+static struct job verb_job(struct side *a, struct side *b, enum roost_op op, uint32_t size)
+{
+	uint32_t stride = (size + 63) & ~63u;
+
+	return (struct job){op == ROOST_OP_READ ? "read" : "write",
+			    op,
+			    size,
+			    size,
+			    128,
+			    stride,
+			    a->mem,
+			    (uintptr_t)b->mem,
+			    stride};
+}
+
+/* What calls ask for: of a list the value of the last element, of `size` bytes, or an object of that size with its CRC. */
+struct asked {
+	struct roost_rpc_head head;
+	union {
+		struct roost_traversal_params list;
+		struct roost_consistency_params object;
+	};
+};
+
+static void build_list(struct side *b)
+{
+	for (uint64_t i = 0; i < ELEMENTS; i++) {
+		uint64_t at = (uintptr_t)b->mem + LISTS_AT + i * 64;
+		uint64_t element[] = {i + 1, (uintptr_t)b->mem, i + 1 < ELEMENTS ? at + 64 : 0};
+
+		memcpy(b->mem + LISTS_AT + i * 64, element, sizeof(element));
+	}
+}
+
+static struct job call_job(struct side *a, struct side *b, bool object, uint32_t size)
+{
+	struct job j = {.name = object ? "object" : "list",
+			.op = ROOST_OP_RPC,
+			.size = size,
+			.slots = CALLS,
+			.step = 512,
+			.from = a->mem + PARAMS_AT};
+	uint64_t crc;
+
+	j.to = object ? ROOST_CONSISTENCY_OP : ROOST_TRAVERSAL_OP;
+	j.len = sizeof(struct roost_rpc_head) +
+		(object ? sizeof(struct roost_consistency_params) : sizeof(struct roost_traversal_params));
+	for (unsigned i = 0; i < CALLS; i++) {
+		struct asked *p = (void *)(j.from + (size_t)i * j.step);
+
+		p->head = (struct roost_rpc_head){.reply_addr = (uintptr_t)a->mem + REPLY_AT +
+								(uint64_t)(i % 16) * REPLY_LEN,
+						  .reply_rkey = a->key,
+						  .reply_len = REPLY_LEN,
+						  .mark = 1};
+		if (object)
+			p->object =
+				roost_consistency_params((uintptr_t)b->mem, size, 1, ROOST_CONSISTENCY_CRC);
+		else
+			p->list = roost_traversal_list((uintptr_t)b->mem + LISTS_AT, 64, ELEMENTS, 0, 2, 4,
+						       size);
+	}
+	build_list(b);
+	crc = crc64_plain(b->mem, size - 8);
+	memcpy(b->mem + size - 8, &crc, sizeof(crc));
+	return j;
+}
+
+/* The first reply's tail. */
+static void expect_reply(const struct side *a, const struct job *j)
+{
+	struct roost_rpc_tail tail;
+
+	memcpy(&tail, a->mem + REPLY_AT + REPLY_LEN - sizeof(tail), sizeof(tail));
+	if (j->op == ROOST_OP_RPC && (tail.mark != 1 || tail.status != ROOST_RPC_OK)) {
+		fprintf(stderr, "bench_core: a call fails\n");
+		exit(1);
+	}
+}
+
 static double now_ns(void)
 {
 	struct timespec t;
@@ -121,13 +223,12 @@ static double now_ns(void)
 }
 
 /* For so many seconds, or messages. */
-static double run(struct side *a, struct side *b, enum roost_op op, uint32_t size, unsigned batch,
-		  double seconds, uint64_t messages)
+static double run(struct side *a, struct side *b, const struct job *j, unsigned batch, double seconds,
+		  uint64_t messages)
 {
 	double start = now_ns(), t = start;
 	uint64_t first = a->done;
 	static uint64_t fake = 1;
-	uint32_t stride = (size + 63) & ~63u; /* lines side by side, as a program's buffers are */
 
 	while ((t = now_ns()), messages ? a->done - first < messages : t - start < seconds * 1e9) {
 		for (int k = 0; k < 64; k++) {
@@ -136,14 +237,15 @@ static double run(struct side *a, struct side *b, enum roost_op op, uint32_t siz
 
 			for (unsigned i = 0; i < n; i++) {
 				struct roost_wqe *w = &a->sq[(prod + i) % DEPTH];
+				uint32_t slot = (prod + i) % j->slots;
 
-				w->ctrl = ROOST_CTRL(op, prod + i);
+				w->ctrl = ROOST_CTRL(j->op, prod + i);
 				w->flags = i + 1 == n ? ROOST_WQE_SIGNALED : 0;
 				w->num_sge = 1;
-				w->raddr = (uintptr_t)b->mem + (prod + i) % 128 * stride;
+				w->raddr = j->to + (uint64_t)slot * j->to_step;
 				w->rkey = b->key;
-				w->sge[0] = (struct roost_sge){(uintptr_t)a->mem + (prod + i) % 128 * stride,
-							       size, a->key};
+				w->sge[0] = (struct roost_sge){(uintptr_t)j->from + (size_t)slot * j->step,
+							       j->len, a->key};
 				a->wr[(prod + i) % DEPTH] = n;
 			}
 			if (n) {
@@ -164,32 +266,43 @@ static double run(struct side *a, struct side *b, enum roost_op op, uint32_t siz
 			atomic_store_explicit(&a->ci.cons, a->cons, memory_order_release);
 		}
 	}
+	expect_reply(a, j);
 	return (t - start) / (double)(a->done - first);
 }
 
-static void row(struct side *a, struct side *b, enum roost_op op, uint32_t size, unsigned batch, double secs,
+static void row(struct side *a, struct side *b, const struct job *j, unsigned batch, double secs,
 		uint64_t messages, bool first)
 {
-	double ns = run(a, b, op, size, batch, secs, messages);
+	double ns = run(a, b, j, batch, secs, messages);
 
 	printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}", first ? "" : ",",
-	       op == ROOST_OP_READ ? "read" : "write", size, batch, ns);
+	       j->name, j->size, batch, ns);
+}
+
+static struct job job(struct side *a, struct side *b, const char *op, uint32_t size)
+{
+	bool object = strcmp(op, "object") == 0;
+
+	if (object || strcmp(op, "list") == 0)
+		return call_job(a, b, object, size);
+	return verb_job(a, b, strcmp(op, "read") ? ROOST_OP_WRITE : ROOST_OP_READ, size);
 }
 
 /*
- * bench_core [SECONDS [write|read SIZE POSTED [MESSAGES [kernels]]]]: one row, or all of them. With MESSAGES it ends after so many; with `kernels` there
- * are some, which nobody calls.
+ * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row, of write, read or the calls list and object; or all of the verbs. With MESSAGES it
+ * ends after so many. Calls have the kernels that are built in; with `kernels` they are there for verbs, too, and nobody calls them.
  */
 int main(int argc, char **argv)
 {
 	static struct side a, b;
 	static const uint32_t sizes[] = {8, 64, 512, 4096};
 	double secs = argc > 1 ? atof(argv[1]) : 0.3;
-	bool first = true;
+	bool first = true, calls = argc > 2 && (!strcmp(argv[2], "list") || !strcmp(argv[2], "object"));
+	struct job j;
 
 	side_init(&a, &b, "10.0.0.1");
 	side_init(&b, &a, "10.0.0.2");
-	if (argc > 6) {
+	if (argc > 6 || calls) {
 		load_kernels(&a);
 		load_kernels(&b);
 	}
@@ -198,18 +311,20 @@ int main(int argc, char **argv)
 	printf("{\"tool\": \"bench_core\", \"unit\": \"ns per message, both sides\", \"rows\": [");
 	if (argc > 4) {
 		uint32_t size = (uint32_t)atoi(argv[3]);
-		unsigned posted = (unsigned)atoi(argv[4]);
+		unsigned posted = (unsigned)atoi(argv[4]), most = calls ? CALLS / 2 : DEPTH;
 
-		if (size > 4096 || posted < 1 || posted > DEPTH) {
-			fprintf(stderr, "bench_core: SIZE up to 4096, POSTED 1 to %d\n", DEPTH);
+		if (size > 4096 || (calls && size < 64) || posted < 1 || posted > most) {
+			fprintf(stderr, "bench_core: SIZE up to 4096 (calls: from 64), POSTED 1 to %u\n",
+				most);
 			return 2;
 		}
-		row(&a, &b, strcmp(argv[2], "read") ? ROOST_OP_WRITE : ROOST_OP_READ, size, posted, secs,
-		    argc > 5 ? strtoull(argv[5], NULL, 10) : 0, true);
+		j = job(&a, &b, argv[2], size);
+		row(&a, &b, &j, posted, secs, argc > 5 ? strtoull(argv[5], NULL, 10) : 0, true);
 	} else {
-		for (unsigned i = 0; i < 16; i++, first = false)
-			row(&a, &b, i & 8 ? ROOST_OP_READ : ROOST_OP_WRITE, sizes[(i >> 1) & 3],
-			    i & 1 ? 32 : 1, secs, 0, first);
+		for (unsigned i = 0; i < 16; i++, first = false) {
+			j = verb_job(&a, &b, i & 8 ? ROOST_OP_READ : ROOST_OP_WRITE, sizes[(i >> 1) & 3]);
+			row(&a, &b, &j, i & 1 ? 32 : 1, secs, 0, first);
+		}
 	}
 	printf("\n]}\n");
 	return 0;
