@@ -17,17 +17,12 @@ bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access
 	return nic_rpc_prefetch(call->q->qp, call_region(call, in, access), va, call->c.ask_len, access);
 }
 
-int call_access(struct call *call)
+static int __attribute__((noinline)) access_other(struct call *call)
 {
 	struct roost_call *c = &call->c;
 	struct nic_qp *qp = call->q->qp;
 
 	switch ((enum roost_ask)c->ask) {
-	case ROOST_ASK_READ:
-		if (likely(call->at && call->epoch == call->q->pu->epoch))
-			return nic_rpc_take(qp, c->buf, call->at, c->ask_len);
-		return nic_rpc_read(qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va, c->buf,
-				    c->ask_len);
 	case ROOST_ASK_WRITE:
 		return nic_rpc_write(qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_WRITE), c->va, c->buf,
 				     c->ask_len);
@@ -41,4 +36,14 @@ int call_access(struct call *call)
 	default:
 		return 0;
 	}
+}
+
+int call_access(struct call *call)
+{
+	const struct roost_call *c = &call->c;
+
+	if (unlikely(c->ask != ROOST_ASK_READ))
+		return access_other(call);
+	return nic_rpc_read(call->q->qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_READ), c->va, c->buf,
+			    c->ask_len);
 }

@@ -381,10 +381,7 @@ static uint32_t asked(struct call *call)
 
 	switch ((enum roost_ask)c->ask) {
 	case ROOST_ASK_READ:
-		call->at = nic_rpc_fetch(call->q->qp, call_region(call, c->va_in, NIC_ACCESS_REMOTE_READ),
-					 c->va, c->ask_len);
-		call->epoch = call->q->pu->epoch;
-		ok = call->at || !c->ask_len;
+		ok = call_may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_READ);
 		break;
 	case ROOST_ASK_WRITE:
 		ok = call_may(call, c->va_in, c->va, NIC_ACCESS_REMOTE_WRITE);
@@ -438,17 +435,38 @@ static void stepped(struct call *call, enum roost_next next)
 	}
 }
 
-/* One less of those that are left; and what it asked for is done with. */
-static inline void begin_step(struct call *call)
+/* What it asked for is done with. */
+static inline void ask_nothing(struct roost_call *c)
+{
+	c->ask = ROOST_ASK_NONE;
+	c->va_in = c->from_in = 0;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* How many steps it may take now, the next one included: of its own, of its QP's and of the turn. */
+static uint32_t steps_left(const struct call *call)
+{
+	const struct call_qp *q = call->q;
+	uint32_t n = min_u32(call->steps, RUN_BUDGET - q->pu->done + 1);
+
+	return likely(!q->quota.steps) ? n : min_u32(n, q->quota.steps - q->used);
+}
+
+/* Counts the step that it has taken, and those that its accesses at once stand for. */
+static void count_steps(struct call *call)
 {
 	struct fabric_pu *pu = call->q->pu;
+	uint32_t n = pu->hops + 1;
 
-	call->steps--;
-	call->q->used++;
-	pu->ctr.steps++;
-	call->s->pu[pu->index].ctr.steps++;
-	call->c.ask = ROOST_ASK_NONE;
-	call->c.va_in = call->c.from_in = 0;
+	pu->done += pu->hops;
+	pu->ctr.steps += n;
+	call->steps -= n;
+	call->q->used += n;
+	call->s->pu[pu->index].ctr.steps += n;
 }
 
 /*
@@ -461,12 +479,8 @@ static bool at_once(struct roost_call *c)
 	struct fabric_pu *pu = call->q->pu;
 	int rc;
 
-	if (c->ask != ROOST_ASK_READ && c->ask != ROOST_ASK_WRITE && c->ask != ROOST_ASK_COPY &&
-	    c->ask != ROOST_ASK_CAS)
+	if (unlikely(!call_accesses(c) || pu->hops == pu->most))
 		return false;
-	if (unlikely(pu->done >= RUN_BUDGET || !call->steps || !has_steps(call->q)))
-		return false;
-	call->at = NULL;
 	/* Our own access is no part of a step: how long it takes, or what it faults on, is not the kernel's doing. And the next step counts apart. */
 	guard_stepped(&pu->guard);
 	rc = call_access(call);
@@ -475,8 +489,8 @@ static bool at_once(struct roost_call *c)
 		call->refused = true;
 		return false;
 	}
-	pu->done++;
-	begin_step(call);
+	pu->hops++;
+	ask_nothing(c);
 	return true;
 }
 
@@ -491,13 +505,16 @@ static void step(struct call *call)
 		call_cut_off(call, ROOST_RPC_BOUND, call->sent);
 		return;
 	}
-	begin_step(call);
+	pu->most = steps_left(call) - 1;
+	pu->hops = 0;
+	ask_nothing(&call->c);
 	call->c.num_grants = call->s->standing->num_grants;
 	call->c.num_qps = call->s->standing->num_lent;
 	pu->running = call;
 	guard_step(&pu->guard);
 	next = call->payload ? k->payload(&call->c) : k->params(&call->c);
 	guard_stepped(&pu->guard);
+	count_steps(call);
 	stepped(call, next);
 }
 
@@ -530,6 +547,7 @@ static void struck(struct fabric_pu *pu)
 	enum guard_end how = guard_struck(&pu->guard);
 	struct call *call = pu->running;
 
+	count_steps(call);
 	served_condemn(call->s, how);
 	call_end(call, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, call->sent);
 }
@@ -563,7 +581,6 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 	struct guard_scope scope;
 
 	pu->turn++;
-	pu->epoch++;
 	pu->done = 0;
 	guard_open(&pu->guard, &scope);
 	if (sigsetjmp(scope.env, 0))
@@ -574,7 +591,6 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 		place_take(pu);
 	if (unlikely(!list_empty(&pu->runs)))
 		place_run(pu);
-	pu->epoch++; /* packets come next, which may take keys out of use */
 	list_splice_tail_init(&pu->spent, &pu->ready);
 	*more = !list_empty(&pu->ready) || !list_empty(&pu->runs);
 	return pu->done;

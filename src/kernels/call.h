@@ -105,8 +105,6 @@ struct call {
 	struct roost_rpc_head head;
 	struct roost_rpc_tail tail; /* ending */
 	uint32_t id;		    /* this call's, for the core */
-	const void *at; /* pending READ: what it resolved to in that epoch of the PU's; NULL: nothing */
-	uint32_t epoch;
 	uint32_t rkey;
 	uint64_t began; /* the turn that brought it */
 	uint32_t sent;	/* bytes of data at the front of the reply buffer */
@@ -174,12 +172,12 @@ struct fabric_pu {
 	uint32_t turn;
 	unsigned done; /* in this turn */
 	struct call *running;
+	uint32_t hops, most; /* accesses that it has done at once, of so many that it may */
 	struct guard guard;
 	struct fabric_counters ctr;
 	unsigned index;
 	struct ended *ended; /* calls that did in this turn; NULL: nobody tells the time (times.c) */
 	unsigned num_ended;
-	uint32_t epoch; /* of call_run(), and between two of them: for as long what was resolved holds */
 };
 
 struct fabric {
@@ -228,6 +226,13 @@ void call_count_end(const struct call *call, uint32_t status);
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
 
 /* access.c */
+/* Is it an access to memory that is asked for? */
+static inline bool call_accesses(const struct roost_call *c)
+{
+	return (1u << ROOST_ASK_READ | 1u << ROOST_ASK_WRITE | 1u << ROOST_ASK_COPY | 1u << ROOST_ASK_CAS) >>
+		       c->ask &
+	       1;
+}
 /* The key of the region that a step has named, for this kind of access; 0: it has no such, or may not. */
 nic_rpc_key call_region(const struct call *call, uint32_t n, uint32_t access);
 /* May it have the c->ask_len bytes at va? They are sent for. */

@@ -331,11 +331,12 @@ struct pu {
 	unsigned num_dirty;
 	struct nic_counters ctr;
 	struct rng rng;
-	bool rpc_work;	  /* calls want to run */
-	bool rpc_time;	  /* nic_rpc_ask_time() */
-	atomic_bool rung; /* RPC_RING stands among the doorbells */
-	bool sent_unseen; /* the last turn did not look at what came in */
-	bool rx_last;	  /* the packet at hand is the last of its burst */
+	struct mr_last rpc_last; /* of calls' accesses */
+	bool rpc_work;		 /* calls want to run */
+	bool rpc_time;		 /* nic_rpc_ask_time() */
+	atomic_bool rung;	 /* RPC_RING stands among the doorbells */
+	bool sent_unseen;	 /* the last turn did not look at what came in */
+	bool rx_last;		 /* the packet at hand is the last of its burst */
 };
 
 /* Among doorbells, where QP numbers stand, which have 24 bits: nic_rpc_ring(). */

@@ -135,6 +135,31 @@ void mr_set_key(struct mr_entry *e, uint32_t key)
 	set_tag(e, key);
 }
 
+void *mr_resolve_keep(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
+		      uint32_t access, struct mr_last *last)
+{
+	void *p = mr_resolve(t, key, pd, va, len, access);
+	struct mr_entry *e;
+	struct mr_last now;
+
+	if (!p)
+		return NULL;
+	e = mr_entry(t, key >> MR_TAG_BITS);
+	now = (struct mr_last){
+		.e = e,
+		.tag = atomic_load_explicit(&e->tag, memory_order_acquire),
+		.iova = atomic_load_explicit(&e->iova, memory_order_relaxed),
+		.len = atomic_load_explicit(&e->len, memory_order_relaxed),
+		.addr = atomic_load_explicit(&e->addr, memory_order_relaxed),
+		.pd = atomic_load_explicit(&e->pd, memory_order_relaxed),
+	};
+	/* The same second look; what has changed by now is not kept. */
+	atomic_thread_fence(memory_order_acquire);
+	if (mr_key_of(now.tag) == key && atomic_load_explicit(&e->tag, memory_order_relaxed) == now.tag)
+		*last = now;
+	return p;
+}
+
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 {
 	struct mr_table *t = &nic->mrs;

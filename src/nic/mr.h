@@ -119,6 +119,39 @@ static inline void *mr_resolve(struct mr_table *t, uint32_t key, uint32_t pd, ui
 	return (void *)(addr + off);
 }
 
+/*
+ * What was looked up last: who goes on in the same region (a walk along a list) needs no more than a look whether that has changed. Begins as zeros, which is
+ * no key's.
+ */
+struct mr_last {
+	const struct mr_entry *e;
+	uint64_t tag;
+	uint64_t iova, len;
+	uintptr_t addr;
+	uint32_t pd;
+};
+/* mr_resolve(), and what it found is the last. Any thread that owns a PU, each with its own. */
+void *mr_resolve_keep(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
+		      uint32_t access, struct mr_last *last);
+
+/* The same by the last one alone; NULL: that has to be asked. */
+static inline void *mr_resolve_last(const struct mr_last *last, uint32_t key, uint32_t pd, uint64_t va,
+				    uint64_t len, uint32_t access)
+{
+	const struct mr_entry *e = last->e;
+	uint64_t off = va - last->iova;
+
+	if (__builtin_expect(!e || mr_key_of(last->tag) != key || last->pd != pd, 0))
+		return NULL;
+	/* Each change of an entry has a tag of its own, but for one that takes it out of use until it is deregistered: mr_invalidate(). */
+	if (atomic_load_explicit(&e->tag, memory_order_acquire) != last->tag || off > last->len ||
+	    len > last->len - off ||
+	    (atomic_load_explicit(&e->access, memory_order_relaxed) & (access | MR_VALID)) !=
+		    (access | MR_VALID))
+		return NULL;
+	return (void *)(last->addr + off);
+}
+
 /* A place in memory, as the region names it to which that belongs. */
 struct mr_spot {
 	uint32_t key;

@@ -498,12 +498,6 @@ int nic_rpc_copy(struct nic_qp *qp, nic_rpc_key dst_key, uint64_t dst, nic_rpc_k
 int nic_rpc_cmp_swap(struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint64_t *value, uint64_t swap);
 /* True when such an access would be granted now (enum nic_access); its first lines are on their way to the cache then. */
 bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access);
-/*
- * The same for a READ of n > 0 bytes; NULL: it would not be granted. What it returns may be handed to nic_rpc_take(), which does as nic_rpc_read(), until
- * the server's run() returns: within, no key goes out of use by this PU's doing, and nobody else's memory is taken back.
- */
-const void *nic_rpc_fetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n);
-int nic_rpc_take(struct nic_qp *qp, void *dst, const void *at, uint32_t n);
 
 /* An RDMA WRITE to the QP's peer: `len` bytes of memory of our own or of a region, and up to 8 more. */
 struct nic_rpc_send {

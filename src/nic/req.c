@@ -266,6 +266,9 @@ bool req_idle(struct nic_qp *qp)
 	const struct recv_ring *rq = qp->resp.rq;
 	bool more;
 
+	/* Who rings while nobody is told to count on us puts the QP on the PU's ring. (A receive counts on the exchange: post.c.) */
+	if (!atomic_load_explicit(&qp->db_active, memory_order_relaxed) && qp->state != NIC_QPS_ERR)
+		return true;
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
 	more = sq_posted(&qp->sq);
 	/* In the error state receives are work too: they are flushed. */

@@ -171,12 +171,29 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 
 /* ---- what a call may touch ---- */
 
-static void *resolve(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access)
+static void *__attribute__((noinline))
+resolve_anew(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access)
 {
-	if (unlikely(key >> 32))
-		return mr_resolve(&qp->nic->mrs, (uint32_t)key, (uint32_t)(key >> 32) - 1, va, n,
+	struct mr_table *mrs = &qp->nic->mrs;
+	void *p;
+
+	if (key >> 32)
+		return mr_resolve(mrs, (uint32_t)key, (uint32_t)(key >> 32) - 1, va, n,
 				  access == NIC_ACCESS_REMOTE_READ ? 0 : NIC_ACCESS_LOCAL_WRITE);
-	return (qp->access & access) == access ? qp_resolve(qp, (uint32_t)key, va, n, access) : NULL;
+	if ((qp->access & access) != access)
+		return NULL;
+	p = mr_resolve_keep(mrs, (uint32_t)key, qp->pd, va, n, access, &qp->pu->rpc_last);
+	return p ? p : mr_resolve(mrs, (uint32_t)key, MR_QP_DOMAIN(qp->qpn), va, n, access);
+}
+
+static inline void *resolve(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n,
+			    uint32_t access)
+{
+	void *p = NULL;
+
+	if (likely(key <= UINT32_MAX && (qp->access & access) == access))
+		p = mr_resolve_last(&qp->pu->rpc_last, (uint32_t)key, qp->pd, va, n, access);
+	return likely(p) ? p : resolve_anew(qp, key, va, n, access);
 }
 
 static int copied(struct nic_qp *qp, int rc)
@@ -186,11 +203,6 @@ static int copied(struct nic_qp *qp, int rc)
 	return rc;
 }
 
-int nic_rpc_take(struct nic_qp *qp, void *dst, const void *at, uint32_t n)
-{
-	return copied(qp, dma_load(dst, at, n));
-}
-
 int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uint32_t n)
 {
 	const void *src;
@@ -198,7 +210,7 @@ int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uin
 	if (!n)
 		return 0;
 	src = resolve(qp, key, va, n, NIC_ACCESS_REMOTE_READ);
-	return src ? nic_rpc_take(qp, dst, src, n) : -EACCES;
+	return src ? copied(qp, dma_load(dst, src, n)) : -EACCES;
 }
 
 int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n)
@@ -252,15 +264,6 @@ static void prefetch(const char *p, uint32_t n)
 	__builtin_prefetch(p);
 	for (uint32_t i = ROOST_CACHE_LINE; unlikely(i < end); i += ROOST_CACHE_LINE)
 		__builtin_prefetch(p + i);
-}
-
-const void *nic_rpc_fetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n)
-{
-	const void *p = n ? resolve(qp, key, va, n, NIC_ACCESS_REMOTE_READ) : NULL;
-
-	if (likely(p))
-		prefetch(p, n);
-	return p;
 }
 
 bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access)

@@ -109,7 +109,9 @@ bool sq_take(struct nic_qp *qp, unsigned max)
 /* True when `next` has a WQE now. May take the QP to the error state. */
 bool sq_fetch(struct nic_qp *qp)
 {
-	return unlikely(qp->resize) ? resize_fetch(qp) : sq_take(qp, FETCH_BURST);
+	if (unlikely(qp->resize))
+		return resize_fetch(qp);
+	return sq_posted(&qp->sq) && sq_take(qp, FETCH_BURST);
 }
 
 /* The queue may never come to its end when kernels post to it: what the program has posted goes behind what is there now. May take the QP to the error state. */

@@ -498,6 +498,45 @@ static void accesses(void **state)
 	pair_close(&p);
 }
 
+/* What was granted a moment before is refused as soon as it is gone, in each way that there is. */
+static void accesses_end(void **state)
+{
+	struct ep_params ep = {.rpc = true};
+	struct nic_mr_attr mr = {.len = 4096, .access = 15, .invalidatable = true};
+	struct nic_qp_attr less = {.access = NIC_ACCESS_REMOTE_WRITE};
+	struct wr inv = {.op = ROOST_OP_LOCAL_INV};
+	struct roost_cqe c;
+	uint8_t buf[8];
+	struct pair p;
+	uint32_t key[2];
+	uint64_t va;
+
+	pair_open(&p, 72, &(struct sim_params){0}, &ep, 0);
+	va = (uintptr_t)p.b.mem;
+	mr.pd = p.b.pd;
+	mr.addr = p.b.mem;
+	mr.iova = va;
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(nic_mr_register(p.b.nic, &mr, &key[i]), 0);
+		assert_int_equal(nic_rpc_read(S.qp, key[i], va, buf, 8), 0);
+	}
+	assert_int_equal(nic_mr_deregister(p.b.nic, key[1]), 0);
+	assert_int_equal(nic_rpc_read(S.qp, key[1], va, buf, 8), -EACCES);
+	assert_int_equal(nic_rpc_read(S.qp, key[0], va, buf, 8), 0);
+	inv.imm = key[0];
+	ep_post(&p.b, &inv);
+	assert_true(ep_wait_send(&p.b, &c, MSEC));
+	assert_int_equal(c.status, NIC_WC_SUCCESS);
+	assert_int_equal(nic_rpc_read(S.qp, key[0], va, buf, 8), -EACCES);
+	assert_int_equal(nic_mr_deregister(p.b.nic, key[0]), 0);
+	/* The QP's own permission. */
+	assert_int_equal(nic_rpc_read(S.qp, p.b.key, va, buf, 8), 0);
+	assert_int_equal(nic_qp_modify(p.b.nic, S.qp, &less, NIC_QPA_ACCESS_FLAGS, world_now(&p.w)), 0);
+	assert_int_equal(nic_rpc_read(S.qp, p.b.key, va, buf, 8), -EACCES);
+	assert_int_equal(nic_rpc_write(S.qp, p.b.key, va, buf, 8), 0);
+	pair_close(&p);
+}
+
 /* ---- a peer that breaks rules ---- */
 
 static struct peer P, *const p = &P;
@@ -624,6 +663,7 @@ int main(void)
 		cmocka_unit_test(reply_refused),
 		cmocka_unit_test(turns),
 		cmocka_unit_test(accesses),
+		cmocka_unit_test(accesses_end),
 		cmocka_unit_test(malformed_calls_are_refused),
 		cmocka_unit_test(a_nic_that_only_calls_refuses_calls),
 		cmocka_unit_test(a_duplicate_call_is_not_served_again),
