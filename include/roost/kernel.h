@@ -101,7 +101,7 @@ enum roost_qp_status {
 	ROOST_QP_RETRY = 12,	   /* nobody answered, however often it was sent */
 	ROOST_QP_RNR = 13,	   /* the other end had no receive, however often it was sent */
 	ROOST_QP_NONE =
-		128, /* no queue pair of this number, or one that another processing unit runs; nothing was sent */
+		128, /* no queue pair of this number, or one that another processing unit runs than the call's; nothing was sent */
 	ROOST_QP_STATE = 129, /* it sends nothing in its state: an error before, perhaps; nothing was sent */
 	ROOST_QP_UNDER_WAY = 255,
 };

@@ -203,6 +203,7 @@ void standing_close(struct fabric *f); /* ends all of them; there are no calls a
 struct served *fabric_find(struct fabric *f,
 			   uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
 
+bool standing_lends(const struct standing *st); /* queue pairs. [control] */
 /* A queue pair goes: nobody has it any more. [control, owner of its PU] */
 void standing_forget(struct fabric *f, const struct nic_qp *qp);
 

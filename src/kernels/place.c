@@ -219,19 +219,6 @@ void place_show(struct place *p, const uint8_t *data, uint32_t off, uint32_t len
 	p->result.bytes += len;
 }
 
-static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece)
-{
-	struct place *p = container_of(stream, struct place, stream);
-
-	if (likely(!p->deaf && !p->over)) {
-		p->here = piece->pu;
-		place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
-		p->c.where = piece->va;
-		p->c.rewrite = stream->rewrites ? piece->data : NULL;
-		run(p, p->s->k->stream, piece->pu);
-	}
-}
-
 /* A piece on a region begins, whose bytes must not come there while it is at another one. */
 static bool enter(struct nic_place *stream)
 {
@@ -253,6 +240,23 @@ static void leave(struct nic_place *stream)
 	spin_unlock(&p->lock);
 	if (unlikely(hands_over))
 		place_hand_over(p);
+}
+
+static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece)
+{
+	struct place *p = container_of(stream, struct place, stream);
+
+	if (unlikely(p->abroad))
+		spin_lock(&p->lock);
+	if (likely(!p->deaf && !p->over)) {
+		p->here = piece->pu;
+		place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
+		p->c.where = piece->va;
+		p->c.rewrite = stream->rewrites ? piece->data : NULL;
+		run(p, p->s->k->stream, piece->pu);
+	}
+	if (unlikely(p->abroad))
+		leave(stream);
 }
 
 /* The same of a kernel that changes lengths: it runs in produce(). */
@@ -366,7 +370,11 @@ static uint32_t produce(struct nic_place *stream, uint8_t *to, uint32_t room, bo
 
 static void gone(struct nic_place *stream)
 {
-	container_of(stream, struct place, stream)->qp = NULL;
+	struct place *p = container_of(stream, struct place, stream);
+
+	spin_lock(&p->lock);
+	p->qp = NULL;
+	spin_unlock(&p->lock);
 }
 
 void place_conclude(struct place *p)
@@ -392,12 +400,27 @@ static bool sees(const struct place *p)
 	return p->s->k->stream && !p->s->k->rewrites && !p->s->k->resizes;
 }
 
+unsigned place_pu(struct fabric *f, uint64_t op, unsigned at)
+{
+	const struct served *s = fabric_find(f, op);
+
+	return !s || s->k->resizes || !standing_lends(s->standing) ? at : fabric_pu_of(f, op);
+}
+
+static void stands_at(struct place *p, struct nic_qp *qp)
+{
+	p->qp = qp;
+	p->abroad = nic_qp_pu(qp) != p->pu;
+	if (p->abroad)
+		p->acts.lock = &p->lock;
+}
+
 int place_on_in(struct place *p, struct nic_qp *qp)
 {
 	int rc = sees(p) ? nic_stream_in(qp, &p->stream) : -EOPNOTSUPP;
 
 	if (!rc)
-		p->qp = qp;
+		stands_at(p, qp);
 	return rc;
 }
 
@@ -407,13 +430,15 @@ int place_on_out(struct place *p, struct nic_qp *qp)
 
 	p->stream.rewrites = p->s->k->rewrites;
 	if (p->s->k->resizes) {
+		if (nic_qp_pu(qp) != p->pu)
+			return -EXDEV;
 		p->stream.bytes = feed;
 		p->stream.produce = produce;
 	}
 	p->acts.outward = true;
 	rc = p->s->k->stream ? nic_stream_out(qp, &p->stream) : -EOPNOTSUPP;
 	if (!rc)
-		p->qp = qp;
+		stands_at(p, qp);
 	return rc;
 }
 

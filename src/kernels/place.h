@@ -27,6 +27,11 @@ struct place_attr {
  */
 int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out);
 /*
+ * The PU to which one should belong that is to stand on a stream of PU `at`: where its kernel can use the queue pairs that it is lent. One that changes lengths
+ * has to belong there. [control]
+ */
+unsigned place_pu(struct fabric *f, uint64_t op, unsigned at);
+/*
  * A kernel that the host runs goes on by itself, in turns of its PU, when it has begun with place_start() instead: with payload of `len` bytes, which must
  * stay (NULL: none). It may wait, for what it has under way on lent queue pairs. As place_begin(), which says what that returns.
  */
@@ -36,8 +41,8 @@ int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const
 bool place_done(const struct place *p);
 
 /*
- * Puts it on a stream: its kernel needs stream(). One stream for each place. 0; -EOPNOTSUPP: it has none, or the QP can't; or the errors of
- * nic_stream_in(), _out(), _region(). [as those]
+ * Puts it on a stream: its kernel needs stream(). One stream for each place. 0; -EOPNOTSUPP: it has none, or the QP can't; -EXDEV: it changes lengths, and
+ * belongs to another PU; or the errors of nic_stream_in(), _out(), _region(). [as those]
  */
 int place_on_in(struct place *p, struct nic_qp *qp);
 int place_on_out(struct place *p, struct nic_qp *qp);

@@ -22,6 +22,7 @@ struct place {
 	uint8_t *reply;
 	struct nic_qp *qp; /* on whose stream it stands */
 	bool on_region;	   /* or on that of a region: `lock` is taken */
+	bool abroad;	   /* on one of another PU's: under `lock`, too */
 	bool deaf;	   /* it is there no more but for the region's sake */
 	bool over, refused, replied;
 	bool concluded; /* its stream is at its end: nothing is held up any more */

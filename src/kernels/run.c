@@ -8,8 +8,8 @@
  *			   |	 `--> waits: acts.h wakes it
  *			   `------------------'
  *
- * On a region the pieces of all PUs come by, and operations on lent queue pairs are those of one. A kernel that asks for one elsewhere is handed over in the
- * middle of its piece: it is held, so nobody else has it, and goes on in turns of that PU.
+ * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on lent queue pairs are those of one. A kernel that asks for
+ * one elsewhere is handed over in the middle of its piece: it is held, so nobody else has it, and goes on in turns of that PU.
  *
  *	bytes() --> asks --> leave() --> place_hand_over() --- ring ---> place_take(): among the `runs` there
  */
@@ -103,7 +103,15 @@ static void let_go(struct place *p)
 {
 	p->fn = NULL;
 	p->pending = false;
-	nic_stream_go_on(&p->stream, p->qp);
+	if (likely(!p->abroad)) {
+		nic_stream_go_on(&p->stream, p->qp);
+		return;
+	}
+	/* The queue pair is another PU's, which may destroy it. */
+	spin_lock(&p->lock);
+	if (p->qp)
+		nic_stream_go_on_there(&p->stream, p->qp);
+	spin_unlock(&p->lock);
 }
 
 static void turn(struct place *p, unsigned until)

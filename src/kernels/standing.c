@@ -462,6 +462,11 @@ int fabric_unlend(struct fabric *f, uint64_t op, unsigned number)
 	return 0;
 }
 
+bool standing_lends(const struct standing *st)
+{
+	return first_lent(st);
+}
+
 unsigned fabric_pu_of(struct fabric *f, uint64_t op)
 {
 	const struct served *s = fabric_find(f, op);

@@ -423,8 +423,10 @@ static inline unsigned port_count(const struct nic *nic)
 /* nic.c */
 bool nic_pd_ref(struct nic *nic, uint32_t pd);
 void nic_pd_unref(struct nic *nic, uint32_t pd);
-void nic_schedule(struct nic_qp *qp);	   /* requester has work */
-void nic_schedule_resp(struct nic_qp *qp); /* responder has work */
+void nic_kick(struct nic *nic, unsigned pu); /* its owner, or somebody, is to run a turn of it. [any] */
+void nic_ring(struct nic_qp *qp);	     /* has its PU schedule it. [any] */
+void nic_schedule(struct nic_qp *qp);	     /* requester has work */
+void nic_schedule_resp(struct nic_qp *qp);   /* responder has work */
 static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
 {
 	struct nic_qp *qp =

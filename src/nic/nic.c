@@ -226,6 +226,21 @@ bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 	return mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
 }
 
+void nic_ring(struct nic_qp *qp)
+{
+	struct nic *nic = qp->nic;
+
+	if (!atomic_exchange_explicit(&qp->db_queued, 1, memory_order_acq_rel))
+		mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
+	nic_kick(nic, qp->pu_index);
+}
+
+void nic_kick(struct nic *nic, unsigned pu)
+{
+	if (nic->cfg.ops->kick)
+		nic->cfg.ops->kick(nic->cfg.host, pu);
+}
+
 bool nic_qp_busy(struct nic_qp *qp)
 {
 	struct roost_queue_index *index = qp->sq.index;

@@ -602,6 +602,8 @@ int nic_stream_out(struct nic_qp *qp, struct nic_place *place);
 bool nic_stream_leaves(const struct nic_qp *qp);
 /* It is not held any more; qp: on whose stream it stands, NULL: on a region's, or none. [owner] */
 void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp);
+/* The same of a QP that another PU runs; it must not be destroyed meanwhile. [any] */
+void nic_stream_go_on_there(struct nic_place *place, struct nic_qp *qp);
 /* 0, -ENOENT, or -EBUSY: it rewrites, and something is in flight. [control+owner] */
 int nic_stream_end(struct nic_qp *qp, struct nic_place *place);
 /*

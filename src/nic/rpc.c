@@ -107,8 +107,7 @@ void nic_rpc_ring(struct nic *nic, unsigned pu)
 	/* There is room for one, beside the QPs (nic_doorbell()). */
 	if (!atomic_exchange_explicit(&nic->pus[pu]->rung, true, memory_order_acq_rel))
 		mpsc_push(&nic->pus[pu]->doorbells, RPC_RING);
-	if (nic->cfg.ops->kick)
-		nic->cfg.ops->kick(nic->cfg.host, pu);
+	nic_kick(nic, pu);
 }
 
 unsigned rpc_run(struct pu *pu)

@@ -79,6 +79,12 @@ void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp)
 		nic_schedule(qp);
 }
 
+void nic_stream_go_on_there(struct nic_place *place, struct nic_qp *qp)
+{
+	nic_stream_go_on(place, NULL);
+	nic_ring(qp);
+}
+
 /* ---- what leaves ---- */
 
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n)

@@ -9,7 +9,7 @@ struct roost_place {
 	struct place *place;
 	struct verbs_ctx *ctx;
 	unsigned pu;
-	bool region; /* on one: any PU runs it */
+	bool many; /* other PUs run it too: on a region, or where queue pairs are another one's that its kernel was lent */
 	void *reply;
 	uint32_t room;
 };
@@ -51,7 +51,7 @@ static int error_of(uint32_t status)
 
 static void own(const struct roost_place *p)
 {
-	if (p->region)
+	if (p->many)
 		verbs_own_all(p->ctx->drive);
 	else
 		drive_own(p->ctx->drive, p->pu);
@@ -59,7 +59,7 @@ static void own(const struct roost_place *p)
 
 static void disown(const struct roost_place *p)
 {
-	if (p->region)
+	if (p->many)
 		verbs_disown_all(p->ctx->drive);
 	else
 		drive_disown(p->ctx->drive, p->pu);
@@ -94,13 +94,11 @@ static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enu
 		return NULL;
 	}
 	p->ctx = ctx;
-	p->region = !qp;
-	p->pu = qp ? qp->pu : 0;
 	drive_control_lock(ctx->drive);
 	ret = verbs_fabric(ctx, &f);
 	if (!ret) {
-		if (p->region)
-			p->pu = fabric_pu_of(f, attr->op);
+		p->pu = place_pu(f, attr->op, qp ? qp->pu : 0);
+		p->many = !qp || p->pu != qp->pu;
 		own(p);
 		ret = begin(p, f, attr, side == ROOST_OUT);
 		if (!ret && place_over(p->place, &r))

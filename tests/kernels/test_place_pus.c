@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A kernel on a region of a NIC with two processing units: peers of both write there, and what it posts to the queue pair that it was lent is that one's PU's,
- * whichever PU brought the bytes.
+ * Kernels on streams of a NIC with two processing units: on a region, to which peers of both write, or on a queue pair. What they post to the one that they
+ * were lent is that one's PU's, whichever PU brought the bytes.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #include "kernels/place.h"
 #include "world.h"
 
-enum { OP = 0x1000, PUS = 2, MEM = 64 << 10 };
+enum { OP = 0x1000, BUFFER_OP, RESIZE_OP, PUS = 2, MEM = 64 << 10 };
 
 /* NIC 0 is the node, whose `called` have one region; NIC 1 calls; NIC 2 has the replica. */
 static struct world W, *const w = &W;
@@ -72,19 +72,50 @@ static enum roost_next copy(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
+/* Out of a buffer of its own: what leaves. */
+static enum roost_next buffered(struct roost_call *c)
+{
+	struct copy *s = c->state;
+
+	ROOST_STEPS(c);
+	if (!c->total)
+		ROOST_FAIL(c, c->qp_failed || s->seen != c->qp_posted ? ROOST_RPC_FAILED : ROOST_RPC_OK);
+	memcpy(c->scratch, c->data, c->len);
+	ROOST_QP_WRITE(c, 1, s->p.to + (c->where - s->p.from), s->p.rkey, c->scratch, c->len);
+	s->seen++;
+	ROOST_STEPS_END;
+}
+
+/* Tries to, and hears that it has none. */
+static enum roost_next resized(struct roost_call *c)
+{
+	ROOST_STEPS(c);
+	if (!c->total)
+		ROOST_FAIL(c, ROOST_RPC_OK);
+	memcpy(c->scratch, c->data, c->len);
+	ROOST_QP_WRITE(c, 1, 0, 0, c->scratch, c->len);
+	assert_int_equal(roost_qp_status(c, c->qp_posted), ROOST_QP_NONE);
+	ROOST_SEND(c, c->scratch, c->len);
+	ROOST_STEPS_END;
+}
+
 static void copy_cut(struct roost_call *c)
 {
 	cuts++;
 }
 
-static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
-					   .version = 1,
-					   .name = "copy",
-					   .op = OP,
-					   .state_size = sizeof(struct copy),
-					   .params = take,
-					   .stream = copy,
-					   .cut = copy_cut};
+#define KERNEL(op_, stream_, resizes_)                                                                       \
+	{                                                                                                    \
+		.abi = ROOST_KERNEL_ABI, .version = 1, .name = "copy", .op = op_,                            \
+		.state_size = sizeof(struct copy), .scratch_size = 4096, .params = take, .stream = stream_,  \
+		.cut = copy_cut, .resizes = resizes_                                                         \
+	}
+
+static const struct roost_kernel kernels[] = {
+	KERNEL(OP, copy, false),
+	KERNEL(BUFFER_OP, buffered, false),
+	KERNEL(RESIZE_OP, resized, true),
+};
 
 /* ---- the scene ---- */
 
@@ -95,7 +126,6 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 
 	world_init_shape(w, &(struct world_shape){.nics = 3, .pus = PUS}, seed, sp);
 	assert_int_equal(fabric_create(w->nic[0], NULL, &f), 0);
-	assert_int_equal(fabric_deploy(f, &kernel, NULL), 0);
 	for (uint8_t i = 0; i < PUS; i++) {
 		p.pu = i;
 		p.pd_of = i ? &called[0] : NULL;
@@ -111,7 +141,12 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 	p.pd_of = NULL;
 	ep_init(&replica, w, 2, &p);
 	ep_connect(&lent, &replica);
-	assert_int_equal(fabric_lend(f, OP, lent.qp, &(struct fabric_loan){.ops = ops}, &number), 0);
+	for (unsigned i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
+		assert_int_equal(fabric_deploy(f, &kernels[i], NULL), 0);
+		assert_int_equal(
+			fabric_lend(f, kernels[i].op, lent.qp, &(struct fabric_loan){.ops = ops}, &number),
+			0);
+	}
 	memset(called[0].mem, 0, MEM);
 	memset(replica.mem, 0, MEM);
 	unfinished = cuts = 0;
@@ -128,20 +163,27 @@ static void close_world(void)
 	world_fini(w);
 }
 
-static struct place *begin(bool each, bool twice)
+static struct place *begin_with(uint64_t op, const struct ep *from, unsigned pu, bool each, bool twice)
 {
-	const struct params p = {.from = (uintptr_t)called[0].mem,
+	const struct params p = {.from = (uintptr_t)from->mem,
 				 .to = (uintptr_t)replica.mem,
 				 .rkey = replica.key,
 				 .each = each,
 				 .twice = twice};
 	const struct place_attr a = {
-		.op = OP, .params = &p, .params_len = sizeof(p), .pd = called[0].pd, .key = called[0].key};
+		.op = op, .params = &p, .params_len = sizeof(p), .pd = called[0].pd, .key = from->key};
 	struct place *place;
 
-	assert_int_equal(place_begin(f, fabric_pu_of(f, OP), &a, &place), 0);
-	assert_int_equal(place_on_region(place, called[0].key), 0);
+	assert_int_equal(place_begin(f, place_pu(f, op, pu), &a, &place), 0);
 	return place;
+}
+
+static struct place *begin(bool each, bool twice)
+{
+	struct place *p = begin_with(OP, &called[0], 0, each, twice);
+
+	assert_int_equal(place_on_region(p, called[0].key), 0);
+	return p;
 }
 
 static bool turn(void)
@@ -149,15 +191,20 @@ static bool turn(void)
 	return world_step(w, world_now(w) + 100 * SEC);
 }
 
-static void reap(void)
+static void reap_of(struct ep *e)
 {
 	struct roost_cqe cqe;
 
+	while (ep_poll_send(e, &cqe)) {
+		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+		unfinished--;
+	}
+}
+
+static void reap(void)
+{
 	for (unsigned i = 0; i < PUS; i++)
-		while (ep_poll_send(&caller[i], &cqe)) {
-			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
-			unfinished--;
-		}
+		reap_of(&caller[i]);
 }
 
 static void post(unsigned i, uint64_t off, uint32_t len)
@@ -237,6 +284,83 @@ static int drop_replica(void *ctx, const struct pkt_addr *src, const uint8_t *bt
 	return pkt_addr_eq(src, ep_addr(&replica));
 }
 
+/* From a queue pair of either PU, by one of PU 0: what comes in, and what leaves. */
+static void streams_of_both(void **state)
+{
+	struct place *p;
+	struct rng rng;
+
+	for (unsigned i = 0; i < 32; i++) {
+		struct ep *of = &called[i & 1], *from, *to;
+		bool out = i >> 1 & 1;
+
+		rng_seed(&rng, i);
+		open_world(i + 1, &links[i >> 2 & 1], 0, i >> 3 & 1);
+		from = out ? of : &caller[i & 1];
+		to = out ? &caller[i & 1] : of;
+		memset(to->mem, 0, MEM);
+		p = begin_with(out ? BUFFER_OP : OP, to, i & 1, i >> 4 & 1, i >> 4 & 1);
+		assert_int_equal(out ? place_on_out(p, of->qp) : place_on_in(p, of->qp), 0);
+		for (uint32_t k = 0; k < MEM; k++)
+			from->mem[k] = (uint8_t)rng_u64(&rng);
+		for (unsigned k = 0; k < 60; k++) {
+			uint32_t len = 1 + (uint32_t)rng_below(&rng, k % 8 ? 3000 : 30000);
+			uint64_t off = rng_below(&rng, MEM - len);
+			struct wr wr = wr_rdma(ROOST_OP_WRITE, from, off, len, to, off);
+
+			ep_post(from, &wr);
+			for (unfinished++; unfinished > 16;) {
+				assert_true(turn());
+				reap_of(from);
+			}
+		}
+		while (unfinished) {
+			assert_true(turn());
+			reap_of(from);
+		}
+		end(p, ROOST_RPC_OK);
+		assert_memory_equal(replica.mem, to->mem, MEM);
+		close_world();
+	}
+}
+
+/* The queue pair of a stream goes while its kernel is at the other PU. And one that changes lengths stays with its own. */
+static void the_stream_goes(void **state)
+{
+	struct ep_params again = {.pu = 1, .mem = MEM};
+	struct roost_cqe cqe;
+	struct place *p;
+	struct wr wr;
+
+	for (unsigned out = 0; out < 2; out++) {
+		open_world(1, &links[0], 0, 0);
+		sim_set_filter(w->sim, drop_replica, NULL);
+		p = begin_with(BUFFER_OP, out ? &caller[1] : &called[1], 1, true, false);
+		assert_int_equal(out ? place_on_out(p, called[1].qp) : place_on_in(p, called[1].qp), 0);
+		wr = out ? wr_rdma(ROOST_OP_WRITE, &called[1], 0, 3000, &caller[1], 0)
+			 : wr_rdma(ROOST_OP_WRITE, &caller[1], 0, 3000, &called[1], 0);
+		ep_post(out ? &called[1] : &caller[1], &wr);
+		while (!place_acts(p))
+			assert_true(turn());
+		ep_fini(&called[1]);
+		sim_set_filter(w->sim, NULL, NULL);
+		end(p, ROOST_RPC_OK);
+		ep_init(&called[1], w, 0, &again);
+		close_world();
+	}
+	open_world(2, &links[0], 0, 0);
+	p = begin_with(RESIZE_OP, &caller[1], 1, false, false);
+	assert_int_equal(place_on_out(p, called[0].qp), -EXDEV);
+	assert_int_equal(place_on_out(p, called[1].qp), 0);
+	wr = wr_rdma(ROOST_OP_WRITE, &called[1], 0, 3000, &caller[1], 0);
+	ep_post(&called[1], &wr);
+	assert_true(ep_wait_send(&called[1], &cqe, SEC));
+	assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+	assert_memory_equal(caller[1].mem, called[1].mem, 3000);
+	end(p, ROOST_RPC_OK);
+	close_world();
+}
+
 /* It waits for one PU's piece: the other's waits likewise, and not what it writes elsewhere. */
 static void both_wait(void **state)
 {
@@ -312,8 +436,8 @@ static void on_its_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(all_goes_on),
-		cmocka_unit_test(both_wait),
+		cmocka_unit_test(all_goes_on),	   cmocka_unit_test(streams_of_both),
+		cmocka_unit_test(the_stream_goes), cmocka_unit_test(both_wait),
 		cmocka_unit_test(on_its_way),
 	};
 

@@ -192,10 +192,11 @@ MUTANTS = [
     ('kernels/resize_act:in_a_chain', 'src/nic/resize.c', 'if (!stream_holds(qp))\n\t\temit', 'emit'),
     ('kernels/resize_act:alone', 'src/kernels/place.c', 'if (p->stream.held)\n\t\t\t\treturn done;', ''),
     ('kernels/place_pus:on_its_way', 'src/kernels/place.c', 'if (unlikely(p->here != p->pu))\n\t\treturn false;', ''),
+    ('kernels/place_pus:streams_of_both', 'src/nic/stream.c', 'nic_stream_go_on(place, NULL);\n\tnic_ring(qp);', 'nic_stream_go_on(place, NULL);'),
     ('kernels/place_pus:both_wait', 'src/kernels/place.c', 'if (likely(!atomic_load_explicit(&stream->held, memory_order_acquire)))', 'if (1)'),
     ('kernels/place_wait:stream_waits_for_parameters', 'src/kernels/place.c', '&p->stream.held, !p->concluded, ', '&p->stream.held, false, '),
     ('kernels/place_act:rules', 'src/kernels/acts.c', 'if (a->outward && nic_stream_leaves(lent_qp(l)))', 'if (0)'),
-    ('kernels/place_act:nobody_else_waits', 'src/kernels/run.c', 'p->pending = false;\n\tnic_stream_go_on(&p->stream, p->qp);', 'p->pending = false;'),
+    ('kernels/place_act:nobody_else_waits', 'src/kernels/run.c', 'if (likely(!p->abroad)) {\n\t\tnic_stream_go_on(&p->stream, p->qp);', 'if (likely(!p->abroad)) {'),
 
     # Connection management.
     ('cm/connect:a_service_that_nobody_serves_is_rejected_with_8', 'src/cm/listen.c', 'refuse_req(cm, rx, CM_REJ_INVALID_SERVICE_ID);', ''),

@@ -210,12 +210,12 @@ static void sent_on(void **state)
 	}
 }
 
-/* The same from a region, by queue pairs of their own: with two processing units of the one that brings the bytes, or of the other one. */
-static void sent_on_from_a_region(void **state)
+/* The same by other queue pairs, from a region or a queue pair: with two processing units of the one that brings the bytes, or of the other one. */
+static void sent_on_by_others(void **state)
 {
 	static const struct roost_loan loans[] = {{0}, {.ops = 1}};
 
-	for (unsigned i = 0; i < 4; i++) {
+	for (unsigned i = 0; i < 8; i++) {
 		unsigned via = i & 1, number;
 		struct roost_place_attr a = {.op = 0x1001};
 		struct roost_place *place;
@@ -241,8 +241,8 @@ static void sent_on_from_a_region(void **state)
 		a.reply = &failed;
 		a.room = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-		assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, q.qp[via], &loans[i / 2], &number), 0);
-		place = roost_mr_place(p.mr[1], &a);
+		assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, q.qp[via], &loans[i >> 1 & 1], &number), 0);
+		place = i & 4 ? roost_qp_place(p.qp[1], ROOST_IN, &a) : roost_mr_place(p.mr[1], &a);
 		assert_non_null(place);
 		write_all(&p, 4);
 		while ((ret = roost_place_end(place, &r)) == EBUSY)
@@ -329,7 +329,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counted_in_place), cmocka_unit_test(rewritten_before_it_leaves),
-		cmocka_unit_test(sent_on),	    cmocka_unit_test(sent_on_from_a_region),
+		cmocka_unit_test(sent_on),	    cmocka_unit_test(sent_on_by_others),
 		cmocka_unit_test(last_words),	    cmocka_unit_test(closed_below_places),
 	};
 
