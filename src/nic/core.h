@@ -494,6 +494,7 @@ bool sq_take(struct nic_qp *qp,
 void sq_complete(struct nic_qp *qp, const struct sq_entry *e); /* the program hears how its WQE ended */
 void sq_retire(struct nic_qp *qp, struct sq_entry *e);	       /* completes the WQE at sq.una */
 bool sq_local(struct nic_qp *qp, struct sq_entry *e); /* executes such a one; false: e->status says why not */
+const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n);
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
 int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n);
 void sq_flush(struct nic_qp *qp);

@@ -4,19 +4,35 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <string.h>
 #include <ucontext.h>
 
 #include "base/fault.h"
+#include "packet/crc32.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int init_error;
 
+/* In two passes. */
+static int load_then_crc(void *dst, const void *src, size_t n, uint32_t *crc)
+{
+	int rc = dma_load(dst, src, n);
+
+	if (!rc)
+		*crc = crc32_update(*crc, dst, n);
+	return rc;
+}
+
 #if defined(__x86_64__)
+
+#define FOLD_MIN (2 * CRC32_FOLD)
 
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
 int dma_load_avx(void *dst, const void *src, size_t n);
+/* n: a multiple of CRC32_FOLD, and twice that at least; fold: what the first block is changed by, then the last one. */
+int dma_fold_avx2(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4], const uint64_t by[2]);
 int dma_stream_sse2(void *dst, const void *src, size_t n);
 int dma_stream_avx(void *dst, const void *src, size_t n);
 extern const char dma_text_begin[], dma_text_end[], dma_fixup[];
@@ -24,6 +40,7 @@ extern const char dma_text_begin[], dma_text_end[], dma_fixup[];
 static int (*copy)(void *, const void *, size_t) = dma_copy_sse2;
 static int (*load)(void *, const void *, size_t) = dma_copy_sse2;
 static int (*stream)(void *, const void *, size_t) = dma_stream_sse2;
+static bool folds;
 
 int dma_copy(void *dst, const void *src, size_t n)
 {
@@ -33,6 +50,25 @@ int dma_copy(void *dst, const void *src, size_t n)
 int dma_load(void *dst, const void *src, size_t n)
 {
 	return load(dst, src, n);
+}
+
+int dma_load_crc(void *dst, const void *src, size_t n, uint32_t *crc)
+{
+	_Alignas(32) uint32_t fold[CRC32_FOLD / 4] = {~*crc};
+	size_t blocks = n - n % CRC32_FOLD;
+	uint32_t so_far;
+	int rc;
+
+	if (!folds || blocks < FOLD_MIN)
+		return load_then_crc(dst, src, n, crc);
+	rc = dma_fold_avx2(dst, src, blocks, fold, crc32_fold_by);
+	if (rc)
+		return rc;
+	so_far = crc32_update(CRC32_NOTHING, fold, sizeof(fold));
+	rc = load_then_crc((uint8_t *)dst + blocks, (const uint8_t *)src + blocks, n - blocks, &so_far);
+	if (!rc)
+		*crc = so_far;
+	return rc;
 }
 
 int dma_stream(void *dst, const void *src, size_t n)
@@ -63,6 +99,7 @@ static void choose(void)
 		load = dma_load_avx;
 		stream = dma_stream_avx;
 	}
+	folds = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
 }
 
 #else /* any other CPU: C, guarded by a saved context per access */
@@ -107,6 +144,11 @@ int dma_copy(void *dst, const void *src, size_t n)
 int dma_load(void *dst, const void *src, size_t n)
 {
 	return GUARDED(memcpy(dst, src, n));
+}
+
+int dma_load_crc(void *dst, const void *src, size_t n, uint32_t *crc)
+{
+	return load_then_crc(dst, src, n, crc);
 }
 
 int dma_stream(void *dst, const void *src, size_t n)

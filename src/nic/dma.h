@@ -28,6 +28,11 @@ int dma_copy(void *dst, const void *src, size_t n);
  */
 int dma_load(void *dst, const void *src, size_t n);
 /*
+ * The same, and *crc (packet/crc32.h) goes on over what was copied; for n from about 1 KiB in one pass, where the CPU can. At a fault *crc is as
+ * it was.
+ */
+int dma_load_crc(void *dst, const void *src, size_t n, uint32_t *crc);
+/*
  * The same, past the cache where dst is aligned to 64 bytes and n a multiple of them: for what this CPU does not look at again soon. The order of
  * its stores, and with others, is that of dma_fence(), before which nothing is told of them.
  */

@@ -250,6 +250,57 @@ dma_load_avx:
 	.cfi_endproc
 	.size	dma_load_avx, .-dma_load_avx
 
+/*
+ * A block of 128 bytes after the other, and their CRC (packet/crc32.h): rdi dst, rsi src, rdx n, a multiple of 128 and 256 at least, rcx what the first block is
+ * changed by, and what the last one is in the end, r8 the multipliers.
+ */
+.macro FOLD acc, at
+	vmovdqu	\at(%rsi), %ymm5
+	vpclmulqdq $0x00, %ymm4, \acc, %ymm6
+	vpclmulqdq $0x11, %ymm4, \acc, \acc
+	vmovdqu	%ymm5, \at(%rdi)
+	vpxor	%ymm5, %ymm6, %ymm6
+	vpxor	%ymm6, \acc, \acc
+.endm
+	.globl	dma_fold_avx2
+	.hidden	dma_fold_avx2
+	.type	dma_fold_avx2, @function
+	.p2align 5
+dma_fold_avx2:
+	.cfi_startproc
+	vbroadcasti128 (%r8), %ymm4
+	vmovdqu	(%rsi), %ymm0
+	vmovdqu	32(%rsi), %ymm1
+	vmovdqu	64(%rsi), %ymm2
+	vmovdqu	96(%rsi), %ymm3
+	vmovdqu	%ymm0, (%rdi)
+	vmovdqu	%ymm1, 32(%rdi)
+	vmovdqu	%ymm2, 64(%rdi)
+	vmovdqu	%ymm3, 96(%rdi)
+	vpxor	(%rcx), %ymm0, %ymm0
+	vpxor	32(%rcx), %ymm1, %ymm1
+	vpxor	64(%rcx), %ymm2, %ymm2
+	vpxor	96(%rcx), %ymm3, %ymm3
+	add	$-128, %rdx
+	.p2align 4
+1:	sub	$-128, %rsi
+	sub	$-128, %rdi
+	FOLD	%ymm0, 0
+	FOLD	%ymm1, 32
+	FOLD	%ymm2, 64
+	FOLD	%ymm3, 96
+	add	$-128, %rdx
+	jnz	1b
+	vmovdqu	%ymm0, (%rcx)
+	vmovdqu	%ymm1, 32(%rcx)
+	vmovdqu	%ymm2, 64(%rcx)
+	vmovdqu	%ymm3, 96(%rcx)
+	vzeroupper
+	xor	%eax, %eax
+	ret
+	.cfi_endproc
+	.size	dma_fold_avx2, .-dma_fold_avx2
+
 /* Lines of 64 bytes past the cache: rdi dst, aligned to them, rsi src, rdx n, a multiple of them and not 0 or nothing happens. */
 .macro STREAM name, vload, vstore, ra, rb, rc, rd, width, leave
 	.globl	\name

@@ -118,6 +118,16 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 		return rc;
 	p = pkt_put_bth(room.bth, opcode, flags, qp->dest_qpn, ackreq, e->psn + pkt);
 	p = put_extension(p, qp, e, pkt, pkt_ops[opcode].flags);
+	if (n >= TX_ONE_PASS && likely(!stream_leaves(qp, e))) {
+		const void *src = sq_piece(qp, e, pkt << qp->mtu_shift, n);
+
+		if (likely(src)) {
+			rc = tx_end_copied(qp, &room, p, src, n, len);
+			if (unlikely(rc))
+				tx_cancel(qp);
+			return rc;
+		}
+	}
 	if (n) {
 		rc = unlikely(stream_leaves(qp, e)) ? stream_gather(qp, e, pkt, p, n)
 						    : sq_gather(qp, e, pkt << qp->mtu_shift, p, n);

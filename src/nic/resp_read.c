@@ -189,14 +189,20 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 			false, e->psn + e->cur);
 	if (pkt_ops[opcode].flags & PKT_AETH)
 		p = pkt_put_aeth(p, PKT_AETH_ACK, e->msn);
-	if (n && unlikely(dma_load(p, src, n))) {
-		tx_cancel(qp);
-		qp->pu->ctr.memory_faults++;
-		return PKT_NAK_REM_OP;
+	if (n >= TX_ONE_PASS) {
+		rc = tx_end_copied(qp, &room, p, src, n, len);
+	} else {
+		rc = n ? dma_load(p, src, n) : 0;
+		if (likely(!rc)) {
+			tx_pad(p, n);
+			tx_end(qp, &room, len);
+		}
 	}
-	tx_pad(p, n);
-	tx_end(qp, &room, len);
-	return 0;
+	if (likely(!rc))
+		return 0;
+	tx_cancel(qp);
+	qp->pu->ctr.memory_faults++;
+	return PKT_NAK_REM_OP;
 }
 
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size)

@@ -232,6 +232,20 @@ void sq_flush(struct nic_qp *qp)
 	sq->next_pkt = 0;
 }
 
+/* Where n bytes of its payload from `off` on stand, if they may be read and are one piece of the program's memory; else NULL. */
+const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n)
+{
+	const struct roost_sge *s = e->wqe.sge;
+
+	if (e->wqe.flags & ROOST_WQE_INLINE || unlikely(e->reply | e->part | e->act))
+		return NULL;
+	while (off >= s->len)
+		off -= s++->len;
+	if (s->len - off < n)
+		return NULL;
+	return mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, n, MR_LOCAL);
+}
+
 /* n bytes of the WQE's payload from `off` on. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone). */
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
 {

@@ -7,6 +7,7 @@
 #define ROOST_NIC_TX_H
 
 #include "nic/core.h"
+#include "packet/crc32.h"
 
 /* Room for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */
 static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32_t len,
@@ -86,6 +87,31 @@ static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 	for (uint32_t i = 0; i < pad; i++)
 		p[n + i] = 0;
 	return pad;
+}
+
+/* Payload so long, in one piece, is copied and goes into the ICRC in one pass. */
+#define TX_ONE_PASS 2048
+
+/*
+ * Completes a packet but for its payload, of which n bytes come to p, behind its headers: copies and pads it, and ends the packet. 0 or -EFAULT:
+ * then it is to be taken back.
+ */
+static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room, uint8_t *p, const void *src,
+				uint32_t n, uint32_t len)
+{
+	struct pu *pu = qp->pu;
+	uint32_t crc = icrc_begin(&qp->dest->tx, room->ip_id, room->bth, (size_t)(p - room->bth), len), pad;
+
+	if (unlikely(dma_load_crc(p, src, n, &crc)))
+		return -EFAULT;
+	pad = tx_pad(p, n);
+	if (pad)
+		crc = crc32_update(crc, p + n, pad);
+	icrc_store(p + n + pad, crc);
+	tx_finish_late(&pu->ports[qp->dest->port_index]);
+	pu->ctr.sent_pkts++;
+	pu->ctr.sent_bytes += len;
+	return 0;
 }
 
 /*

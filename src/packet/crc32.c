@@ -7,6 +7,9 @@
 
 #include "base/mem.h"
 
+/* To take 128 bits forward by 1024, as below. */
+const uint64_t crc32_fold_by[2] = {0x1e88ef372, 0x14a7fe880};
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -24,7 +27,6 @@
  *
  * To take 128 bits forward by n: { n + 32, n - 32 } for their two halves.
  */
-static const uint64_t by_1024[2] = {0x1e88ef372, 0x14a7fe880};
 static const uint64_t by_256[2] = {0x0f1da05aa, 0x15a546366};
 static const uint64_t by_128[2] = {0x1751997d0, 0x0ccaa009e};
 /* And 64 bits into 32; the polynomial, and the quotient of x^64 by it. */
@@ -119,7 +121,7 @@ WIDE static uint32_t crc32_short(uint32_t crc, const uint8_t *p, size_t r, size_
 /* At least eight blocks behind the first. */
 WIDE static uint32_t crc32_long(uint32_t crc, const uint8_t *p, size_t r, size_t blocks)
 {
-	const __m256i k1024 = twice(by_1024), k256 = twice(by_256);
+	const __m256i k1024 = twice(crc32_fold_by), k256 = twice(by_256);
 	const __m128i k128 = _mm256_castsi256_si128(twice(by_128)), none = _mm_setzero_si128();
 	__m128i x = fold_block(first_block(crc, p, r), k128, none);
 	size_t n = blocks * BLOCK;

@@ -12,4 +12,13 @@
 /* The CRC of what `crc` is of (0: nothing), and n bytes behind. Any thread. */
 uint32_t crc32_update(uint32_t crc, const void *p, size_t n);
 
+/*
+ * For who moves a long run and takes its CRC in one pass (nic/dma.h): a block of CRC32_FOLD bytes is taken forward over the next one by two carry-less
+ * multiplications of each 128 bits, their halves with those of crc32_fold_by, and an exclusive or with what stands there. The last block has the CRC that
+ * the run has, from crc32_update(CRC32_NOTHING, ...), where the first four bytes were changed by ~ the CRC before the run.
+ */
+#define CRC32_FOLD    128
+#define CRC32_NOTHING 0xffffffffu
+extern const uint64_t crc32_fold_by[2];
+
 #endif

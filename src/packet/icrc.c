@@ -192,12 +192,12 @@ static inline bool length_ok(size_t len)
 }
 
 /* The reserved byte is read once: it may change under us, and then the packet is merely wrong. */
-static inline uint32_t body(uint32_t state, const uint8_t *bth, size_t len)
+static inline uint32_t body(uint32_t state, const uint8_t *bth, size_t n)
 {
-	return crc32_update(state ^ tab.resv[*(const volatile uint8_t *)(bth + 4)], bth, len - ICRC_LEN);
+	return crc32_update(state ^ tab.resv[*(const volatile uint8_t *)(bth + 4)], bth, n);
 }
 
-uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t len)
+uint32_t icrc_begin(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t n, size_t len)
 {
 	uint32_t state;
 
@@ -206,13 +206,18 @@ uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *
 		state = f->base ^ tab.len4[len / 4] ^ tab.id_hi[ip_id >> 8] ^ tab.id_lo[ip_id & 0xff];
 	else
 		state = f->base ^ tab.len6[len / 4];
-	return body(state, bth, len);
+	return body(state, bth, n);
+}
+
+uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t len)
+{
+	return icrc_begin(f, ip_id, bth, len - ICRC_LEN, len);
 }
 
 uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len)
 {
 	assert(len >= MIN_LEN);
-	return body(pseudo_header(ip), bth, len);
+	return body(pseudo_header(ip), bth, len - ICRC_LEN);
 }
 
 /*

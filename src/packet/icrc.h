@@ -90,6 +90,12 @@ uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *
  */
 uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len);
 
+/*
+ * The CRC up to and with the first n of them, 12 at least: crc32_update() goes on from it, and is the ICRC when the pad is done. Other arguments
+ * as above.
+ */
+uint32_t icrc_begin(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t n, size_t len);
+
 static inline void icrc_store(uint8_t *p, uint32_t icrc)
 {
 	p[0] = (uint8_t)icrc;

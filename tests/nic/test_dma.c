@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "fault.h"
+#include "packet/crc32.h"
 
 #define PAGE 4096
 #define MAX  300
@@ -28,8 +29,18 @@ int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
 #endif
 
-static int (*copies[4])(void *, const void *, size_t);
+static int (*copies[5])(void *, const void *, size_t);
 static unsigned num_copies;
+
+/* As a copy; what it says of the CRC is right, or untouched. */
+static int load_crc(void *dst, const void *src, size_t n)
+{
+	uint32_t before = 0x12345678 + (uint32_t)n, crc = before;
+	int rc = dma_load_crc(dst, src, n, &crc);
+
+	assert_int_equal(crc, rc ? before : crc32_update(before, src, n));
+	return rc;
+}
 
 /* `pages` pages between two that may not be touched. */
 static uint8_t *guarded(unsigned pages)
@@ -51,6 +62,7 @@ static int set_up(void **state)
 	assert_int_equal(dma_init(), 0); /* again: nothing happens */
 	copies[num_copies++] = dma_copy;
 	copies[num_copies++] = dma_load;
+	copies[num_copies++] = load_crc;
 #if defined(__x86_64__)
 	copies[num_copies++] = dma_copy_sse2;
 	if (__builtin_cpu_supports("avx"))
@@ -91,6 +103,10 @@ static void every_alignment_and_length(void **state)
 	for (unsigned a = 0; a < 64; a++) {
 		one_copy(dma_copy, d + a, s + 63 - a, PAGE - 64, d);
 		one_copy(dma_copy, d + 64 - a, s + a, PAGE - 64, d);
+	}
+	for (unsigned n = MAX; n <= PAGE; n += n % 128 ? 1 : 61) {
+		one_copy(load_crc, d, s + PAGE - n, n, d);
+		one_copy(load_crc, d + PAGE - n, s, n, d);
 	}
 	unguard(s, 1);
 	unguard(d, 1);

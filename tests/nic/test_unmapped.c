@@ -85,9 +85,9 @@ static bool writes(enum roost_op op, bool remote)
 	return (op == ROOST_OP_READ) != remote;
 }
 
-static void one(enum roost_op op, bool remote, enum how how, bool loop, bool inl)
+static void one(enum roost_op op, bool remote, enum how how, bool loop, bool inl, uint32_t mtu)
 {
-	struct ep_params p = {.mtu = 1024, .max_inline = 64};
+	struct ep_params p = {.mtu = mtu, .max_inline = 64};
 	uint32_t len = is_atomic(op) ? 8 : inl ? 40 : LEN;
 	/* In the half that is gone, or so that a packet's copy crosses into it. */
 	uint32_t off = is_atomic(op) ? PAGE : how == HALF_GONE ? PAGE - 100 : 8;
@@ -151,26 +151,28 @@ static void one(enum roost_op op, bool remote, enum how how, bool loop, bool inl
 	world_fini(&w);
 }
 
-static void every_access(bool loop)
+static void every_access(bool loop, uint32_t mtu)
 {
 	faults_ours();
 	for (unsigned o = 0; o < sizeof(ops) / sizeof(ops[0]); o++)
 		for (int how = 0; how < HOWS; how++) {
-			one(ops[o], true, (enum how)how, loop, false);
-			one(ops[o], false, (enum how)how, loop, false);
+			one(ops[o], true, (enum how)how, loop, false, mtu);
+			one(ops[o], false, (enum how)how, loop, false, mtu);
 			if (ops[o] == ROOST_OP_WRITE || ops[o] == ROOST_OP_SEND)
-				one(ops[o], true, (enum how)how, loop, true);
+				one(ops[o], true, (enum how)how, loop, true, mtu);
 		}
 }
 
 static void over_the_link(void **state)
 {
-	every_access(false);
+	every_access(false, 1024);
+	/* Long payload is copied in one pass with its CRC. */
+	every_access(false, 4096);
 }
 
 static void loop_back(void **state)
 {
-	every_access(true);
+	every_access(true, 1024);
 }
 
 int main(void)

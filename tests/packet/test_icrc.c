@@ -108,6 +108,11 @@ static void test_every_length(void **state)
 		memcpy(copy, buf, sizeof(buf));
 		assert_int_equal(icrc_compute(&four, id, buf, len), plain_icrc(&four, id, buf, len));
 		assert_int_equal(icrc_compute(&six, id, buf, len), plain_icrc(&six, 0, buf, len));
+		/* In two parts. */
+		for (size_t n = 12; n <= 28 && n <= len - 4; n += 4)
+			assert_int_equal(
+				crc32_update(icrc_begin(&four, id, buf, n, len), buf + n, len - 4 - n),
+				icrc_compute(&four, id, buf, len));
 		assert_memory_equal(copy, buf, sizeof(buf));
 	}
 }
