@@ -12,6 +12,25 @@
 
 dma_text_begin:
 
+/* One word of \n bytes, and on. */
+.macro STEP n
+.if \n == 1
+	movzbl	(%rsi), %eax
+	movb	%al, (%rdi)
+.elseif \n == 2
+	movzwl	(%rsi), %eax
+	movw	%ax, (%rdi)
+.elseif \n == 4
+	movl	(%rsi), %eax
+	movl	%eax, (%rdi)
+.elseif \n == 8
+	mov	(%rsi), %rax
+	mov	%rax, (%rdi)
+.endif
+	add	$\n, %rsi
+	add	$\n, %rdi
+.endm
+
 /* The last 64 bytes and more, words of 8. */
 .macro WORDS_OF_8
 	mov	%rdx, %rcx
@@ -33,10 +52,7 @@ dma_text_begin:
 2:	mov	%edx, %ecx
 	and	$24, %ecx
 	jz	5f
-1:	mov	(%rsi), %rax
-	mov	%rax, (%rdi)
-	add	$8, %rsi
-	add	$8, %rdi
+1:	STEP	8
 	sub	$8, %ecx
 	jnz	1b
 .endm
@@ -49,10 +65,7 @@ dma_text_begin:
 	jb	5f
 	test	$8, %dil
 	jz	2f
-	mov	(%rsi), %rax
-	mov	%rax, (%rdi)
-	add	$8, %rsi
-	add	$8, %rdi
+	STEP	8
 	sub	$8, %rdx
 2:	cmp	$64, %rdx
 	jb	2f
@@ -87,10 +100,7 @@ dma_text_begin:
 	add	$16, %rdi
 1:	test	$8, %dl
 	jz	5f
-	mov	(%rsi), %rax
-	mov	%rax, (%rdi)
-	add	$8, %rsi
-	add	$8, %rdi
+	STEP	8
 .endm
 
 /* One copy loop per vector width: rdi dst, rsi src, rdx n. The tail is shared in shape. */
@@ -108,26 +118,17 @@ dma_text_begin:
 	jz	2f
 	test	$1, %dil
 	jz	1f
-	movzbl	(%rsi), %eax
-	movb	%al, (%rdi)
-	inc	%rsi
-	inc	%rdi
+	STEP	1
 	dec	%rdx
 1:	test	$2, %dil
 	jz	1f
-	movzwl	(%rsi), %eax
-	movw	%ax, (%rdi)
-	add	$2, %rsi
-	add	$2, %rdi
+	STEP	2
 	sub	$2, %rdx
 1:	test	$4, %dil
 	jz	2f
 	cmp	$4, %rdx
 	jb	5f
-	movl	(%rsi), %eax
-	movl	%eax, (%rdi)
-	add	$4, %rsi
-	add	$4, %rdi
+	STEP	4
 	sub	$4, %rdx
 2:	/* bulk in vectors, as long as at least 64 bytes stay for the ordered tail */
 	cmp	$(4*\width + 64), %rdx
@@ -153,16 +154,10 @@ dma_text_begin:
 	jnz	8f
 	test	$4, %dl
 	jz	6f
-	movl	(%rsi), %eax
-	movl	%eax, (%rdi)
-	add	$4, %rsi
-	add	$4, %rdi
+	STEP	4
 6:	test	$2, %dl
 	jz	7f
-	movzwl	(%rsi), %eax
-	movw	%ax, (%rdi)
-	add	$2, %rsi
-	add	$2, %rdi
+	STEP	2
 7:	test	$1, %dl
 	jz	9f
 	movzbl	(%rsi), %eax
@@ -171,10 +166,7 @@ dma_text_begin:
 	ret
 8:	and	$7, %edx
 	jz	9b
-1:	movzbl	(%rsi), %eax
-	movb	%al, (%rdi)
-	inc	%rsi
-	inc	%rdi
+1:	STEP	1
 	dec	%edx
 	jnz	1b
 	xor	%eax, %eax
