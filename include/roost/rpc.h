@@ -10,6 +10,9 @@
  * The data of a reply end where its last 8 bytes begin, so that one WRITE carries both and the caller looks at one place, whatever the
  * length. A kernel that sends its data in several pieces puts them at the front of the buffer (ROOST_RPC_FRONT), and the tail
  * in a WRITE of its own behind them.
+ *
+ * The tail comes last, and in one packet, so whoever finds the mark in a tail that was without has the whole reply, and nothing of it
+ * is still to come. Polled memory wants a tail that is aligned: reply_addr + reply_len a multiple of 8.
  */
 #ifndef ROOST_RPC_H
 #define ROOST_RPC_H

@@ -508,7 +508,7 @@ struct nic_rpc_send {
 	const void *buf; /* stays as it is until sent() or stop(); NULL: va and key name the data */
 	uint64_t va;
 	nic_rpc_key key;
-	uint32_t tail_len; /* 0 .. 8 */
+	uint32_t tail_len; /* 0 .. 8; in one packet, so that it comes at once */
 	uint64_t tail;	   /* its bytes, as they stand in memory */
 	uint64_t
 		lost; /* those in its place when data of the call can't be read (region deregistered, memory gone) */

@@ -284,31 +284,25 @@ bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uin
  * swap_add the bytes behind it; compare is the upper half of the data's key, of a granted region. When data of its call can't be read, so says
  * inline_len, the bytes behind are those of ctrl; index is the call.
  */
-int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
+/* [off, off + len) of data and tail, the immediate with the last of them. */
+static void post(struct nic_qp *qp, const struct nic_rpc_send *s, uint32_t off, uint32_t len)
 {
 	struct qp_sq *sq = &qp->sq;
-	uint32_t len = s->len + s->tail_len;
-	struct sq_entry *e;
+	struct sq_entry *e = sq_entry(sq, sq->fetched);
+	bool last = off + len == s->len + s->tail_len, imm = last && s->has_imm;
 
-	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
-		return -ENOTCONN;
-	if (s->len && !s->buf && !s->key)
-		return -EACCES; /* 0 is no key; an entry without one has memory of ours */
-	if (sq->replies == NIC_RPC_SENDS)
-		return -EAGAIN;
-	e = sq_entry(sq, sq->fetched);
-	e->wr_id = s->cookie;
+	e->wr_id = last ? s->cookie : 0;
 	e->psn = sq->psn_fetch;
 	e->npkts = len ? (len + qp->mtu - 1) >> qp->mtu_shift : 1;
 	e->len = len;
-	e->op = s->has_imm ? ROOST_OP_WRITE_IMM : ROOST_OP_WRITE;
+	e->op = imm ? ROOST_OP_WRITE_IMM : ROOST_OP_WRITE;
 	e->status = NIC_WC_SUCCESS;
 	e->signaled = false;
 	e->num_sge = 1;
 	e->reply = true;
 	e->part = e->act = false;
-	e->wqe.flags = s->has_imm ? ROOST_WQE_SOLICITED : 0;
-	e->wqe.raddr = s->raddr;
+	e->wqe.flags = imm ? ROOST_WQE_SOLICITED : 0;
+	e->wqe.raddr = s->raddr + off;
 	e->wqe.rkey = s->rkey;
 	e->wqe.imm = s->imm;
 	e->wqe.swap_add = s->tail;
@@ -316,11 +310,29 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	e->wqe.ctrl = s->lost;
 	e->wqe.inline_len = 0;
 	e->index = s->call;
-	e->wqe.sge[0] =
-		(struct roost_sge){s->buf ? (uintptr_t)s->buf : s->va, s->len, s->buf ? 0 : (uint32_t)s->key};
+	e->wqe.sge[0] = (struct roost_sge){(s->buf ? (uintptr_t)s->buf : s->va) + off,
+					   last ? s->len - off : len, s->buf ? 0 : (uint32_t)s->key};
 	sq->psn_fetch += e->npkts;
 	sq->fetched++;
 	sq->replies++;
+}
+
+int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
+{
+	uint32_t len = s->len + s->tail_len, over = len & (qp->mtu - 1), ahead = 0;
+
+	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
+		return -ENOTCONN;
+	if (s->len && !s->buf && !s->key)
+		return -EACCES; /* 0 is no key; an entry without one has memory of ours */
+	/* The tail is not cut by the edge of a packet: the first bytes go ahead then, in a WRITE of their own. */
+	if (over && over < s->tail_len && len > qp->mtu)
+		ahead = over;
+	if (qp->sq.replies + (ahead != 0) >= NIC_RPC_SENDS)
+		return -EAGAIN;
+	if (ahead)
+		post(qp, s, 0, ahead);
+	post(qp, s, ahead, len - ahead);
 	nic_schedule(qp);
 	return 0;
 }

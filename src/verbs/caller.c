@@ -43,7 +43,7 @@ static uint64_t *tail_of(const struct roost_caller *c, unsigned id)
 	return (uint64_t *)(void *)(reply_of(c, id) + c->stride - sizeof(uint64_t));
 }
 
-/* The NIC writes the tail last, in one piece: with its mark the rest is there. */
+/* The tail comes last, and in one piece (roost/rpc.h): with its mark the rest is there. */
 static bool look(const struct roost_caller *c, unsigned id, struct roost_rpc_tail *tail)
 {
 	uint64_t word = __atomic_load_n(tail_of(c, id), __ATOMIC_ACQUIRE);

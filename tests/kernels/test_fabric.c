@@ -340,6 +340,39 @@ static void copies_and_replies_out_of_memory(void **state)
 	rig_close(r);
 }
 
+/*
+ * Whatever the length, and whatever is lost on the way: the tail is as it was, or all there. So nothing of a reply comes after the mark was
+ * seen, when the buffer may have another use.
+ */
+static void tails_come_at_once(void **state)
+{
+	enum { MTU = 256, ROOM = 3 * MTU + 16 };
+	static const uint8_t nothing[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+	uint64_t p[2];
+	uint8_t *tail;
+
+	open_rig(37, &(struct rig_shape){.sp = {.delay_ns = 1000, .loss = 0.2}, .mtu = MTU});
+	tail = r->caller[0].mem + ROOM;
+	for (unsigned i = 0; i < ROOM; i++)
+		r->node[0].mem[i] = (uint8_t)(i * 31);
+	p[0] = rig_va(r, 0);
+	for (p[1] = 1; p[1] <= ROOM; p[1]++) {
+		struct rig_reply a;
+
+		rig_post(r, 0, 0, FROM, p, sizeof(p), ROOM, 0);
+		memset(tail, 0xff, 8);
+		while (!rig_poll(r, 0, 0, ROOM, &a)) {
+			assert_memory_equal(tail, nothing, 8);
+			assert_true(rig_step(r));
+		}
+		assert_int_equal(a.status, ROOST_RPC_OK);
+		assert_int_equal(a.len, p[1]);
+		assert_memory_equal(a.data, r->node[0].mem, p[1]);
+		rig_reap(r);
+	}
+	rig_close(r);
+}
+
 /* With an immediate the caller gets a completion. */
 static void replies_with_immediate(void **state)
 {
@@ -641,6 +674,7 @@ int main(void)
 		cmocka_unit_test(replies_in_pieces),
 		cmocka_unit_test(more_than_the_wire_takes),
 		cmocka_unit_test(copies_and_replies_out_of_memory),
+		cmocka_unit_test(tails_come_at_once),
 		cmocka_unit_test(replies_with_immediate),
 		cmocka_unit_test(outside_of_the_region),
 		cmocka_unit_test(nobody_has_the_op_code),
