@@ -144,10 +144,13 @@ static inline void *mr_resolve_last(const struct mr_last *last, uint32_t key, ui
 	if (__builtin_expect(!e || mr_key_of(last->tag) != key || last->pd != pd, 0))
 		return NULL;
 	/* Each change of an entry has a tag of its own, but for one that takes it out of use until it is deregistered: mr_invalidate(). */
-	if (atomic_load_explicit(&e->tag, memory_order_acquire) != last->tag || off > last->len ||
-	    len > last->len - off ||
+	if (off > last->len || len > last->len - off ||
 	    (atomic_load_explicit(&e->access, memory_order_relaxed) & (access | MR_VALID)) !=
 		    (access | MR_VALID))
+		return NULL;
+	/* Behind the look at the rights: those of a later binding come with a later tag. */
+	atomic_thread_fence(memory_order_acquire);
+	if (atomic_load_explicit(&e->tag, memory_order_relaxed) != last->tag)
 		return NULL;
 	return (void *)(last->addr + off);
 }

@@ -8,7 +8,8 @@
 static void need_ack(struct nic_qp *qp)
 {
 	qp->resp.ack = true;
-	nic_schedule_resp(qp);
+	if (!hold_ack(qp))
+		nic_schedule_resp(qp);
 }
 
 static bool nak_is_fatal(uint8_t syndrome)

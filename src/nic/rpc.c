@@ -297,7 +297,7 @@ static void post(struct nic_qp *qp, const struct nic_rpc_send *s, uint32_t off, 
 	e->len = len;
 	e->op = imm ? ROOST_OP_WRITE_IMM : ROOST_OP_WRITE;
 	e->status = NIC_WC_SUCCESS;
-	e->signaled = false;
+	e->signaled = last;
 	e->num_sge = 1;
 	e->reply = true;
 	e->part = e->act = false;
@@ -409,6 +409,8 @@ int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_
 void rpc_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	if (e->status == NIC_WC_SUCCESS) {
+		if (!e->signaled)
+			return; /* the first bytes of one whose rest is behind it */
 		qp->pu->ctr.rpc_replies++;
 		qp->nic->rpc_ops->sent(qp->nic->rpc_ctx, qp->rpc_ctx, e->wr_id);
 	} else if (e->status != NIC_WC_WR_FLUSH_ERR) {
