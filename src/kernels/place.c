@@ -312,13 +312,12 @@ static void make_more(struct place *p)
 {
 	struct guard *g = &p->f->pu[p->pu].guard;
 	struct guard_scope scope;
+	bool broken = served_broken(p->s);
 
-	if (unlikely(served_broken(p->s))) {
-		place_finish(p, ROOST_RPC_DISABLED, p->result.len);
-		return;
-	}
-	if (unlikely(!p->left--)) {
-		place_finish(p, ROOST_RPC_BOUND, p->result.len);
+	if (unlikely(broken || !p->left--)) {
+		if (p->pending) /* what it was promised is for others */
+			abandon(p);
+		place_finish(p, broken ? ROOST_RPC_DISABLED : ROOST_RPC_BOUND, p->result.len);
 		return;
 	}
 	guard_open(g, &scope);
