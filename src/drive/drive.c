@@ -214,7 +214,6 @@ static void arm_for_good(struct drive *d)
 	for (unsigned i = 0; i < d->pus; i++) {
 		if (!pu_own(&d->pu[i], clock_now() + EXIT_NS))
 			continue;
-		nic_let_go(d->nic, i);
 		pu_arm(d, i);
 		pu_drop(&d->pu[i]);
 	}

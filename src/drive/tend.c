@@ -116,7 +116,7 @@ static enum tend_verdict sleep_on_ports(struct tender *t, unsigned i, uint64_t n
 	uint64_t active =
 		max64(tp->last_work, max64(atomic_load_explicit(&p->lease_end, memory_order_relaxed),
 					   atomic_load_explicit(&p->rang, memory_order_relaxed)));
-	uint64_t wake, held;
+	uint64_t wake;
 
 	if (!pu_arm(d, i)) {
 		pu_drop(p);
@@ -126,9 +126,6 @@ static enum tend_verdict sleep_on_ports(struct tender *t, unsigned i, uint64_t n
 	/* A hybrid program runs the core's timers when it polls: close ones are not worth the setting. */
 	if (active + ACTIVE_NS > now && (pu_hybrid(p) || wake > now + RECENT_NS))
 		wake = now + RECENT_NS;
-	held = nic_held_until(d->nic, i);
-	if (wake > held)
-		wake = held;
 	if (tp->stuck && wake > now + STUCK_NAP_NS)
 		wake = now + STUCK_NAP_NS;
 	/* The owner's last words: who sleeps where, and until when. */
@@ -202,8 +199,6 @@ static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now, b
 		pu_drop(&d->pu[i]);
 		return TEND_AGAIN;
 	}
-	/* A program that is to answer may want this very core. */
-	may_spin = may_spin && nic_held_until(d->nic, i) == UINT64_MAX;
 	if (may_spin && now - tp->last_work < SPIN_NS)
 		return pu_drop(&d->pu[i]) ? TEND_AGAIN : TEND_SPIN;
 	return sleep_on_ports(t, i, now);

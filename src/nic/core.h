@@ -21,7 +21,6 @@
 #include "base/spin.h"
 #include "base/wheel.h"
 #include "nic/dma.h"
-#include "nic/hold.h"
 #include "nic/mr.h"
 #include "nic/nic.h"
 #include "packet/headers.h"
@@ -166,11 +165,9 @@ struct qp_resp {
 	bool nak_sent;	     /* drop later PSNs until epsn comes */
 	bool has_recv;	     /* recv holds a receive that was taken */
 	bool drop;	     /* UC: the rest of the message in progress is dropped */
-	bool held;	     /* the ACK waits: hold.c */
 	uint8_t head, count; /* replay ring: entries [head, head + count) */
 	uint8_t pending;     /* entries with responses still to send */
 	uint32_t nak_psn;
-	struct hold hold;
 	uint8_t last_nak; /* syndrome of the NAK that ended the connection, with nak_psn; 0: none */
 	uint32_t rkey;	  /* WRITE in progress */
 	uint64_t va;
@@ -328,8 +325,6 @@ struct pu {
 	struct mpsc doorbells;
 	struct list_head senders;    /* QPs that have requests to send */
 	struct list_head responders; /* QPs that have responses to send */
-	struct list_head held;	     /* QPs whose ACKs wait: hold.c */
-	uint64_t held_until;	     /* of the first of them */
 	struct list_head dests;	     /* changed under nic->dests_lock: other PUs look through it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_cq *dirty[64];

@@ -31,7 +31,6 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	wheel_init(&pu->wheel, 0);
 	list_init(&pu->senders);
 	list_init(&pu->responders);
-	list_init(&pu->held);
 	list_init(&pu->dests);
 	for (unsigned i = 0; i < GROUP_BUCKETS; i++)
 		list_init(&pu->groups[i]);
@@ -208,8 +207,6 @@ void nic_schedule(struct nic_qp *qp)
 
 void nic_schedule_resp(struct nic_qp *qp)
 {
-	if (qp->resp.held)
-		hold_end(qp);
 	if (!list_linked(&qp->resp_link))
 		list_add_tail(&qp->resp_link, &qp->pu->responders);
 }
@@ -315,11 +312,6 @@ static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 	return n;
 }
 
-static unsigned run_responders(struct pu *pu)
-{
-	return run_list(pu, &pu->responders, offsetof(struct nic_qp, resp_link), resp_run);
-}
-
 static void on_timer(void *ctx, struct wheel_timer *t)
 {
 	if (t->owner)
@@ -353,7 +345,6 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	struct port_pkt pkts[PORT_BURST];
 	unsigned work = 0, ports = port_count(nic);
 	bool sends = sends_first(pu);
-	uint64_t sent;
 
 	pu->now = now;
 	for (unsigned p = 0; p < ports; p++) {
@@ -375,18 +366,13 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 			alive_hints(pu, pu->ports[p].port);
 	}
 	if (!list_empty(&pu->responders)) {
-		work += run_responders(pu);
+		work += run_list(pu, &pu->responders, offsetof(struct nic_qp, resp_link), resp_run);
 		flush_early(pu);
 	}
 	work += take_doorbells(pu);
 	work += wheel_expire(&pu->wheel, now, on_timer, pu);
-	sent = pu->ctr.sent_pkts;
 	if (!list_empty(&pu->senders))
 		work += run_list(pu, &pu->senders, offsetof(struct nic_qp, tx_link), req_run);
-	if (unlikely(!list_empty(&pu->held)) && (now >= pu->held_until || pu->ctr.sent_pkts != sent)) {
-		hold_release(pu);
-		work += run_responders(pu);
-	}
 	for (unsigned p = 0; p < ports; p++)
 		tx_flush(&pu->ports[p]);
 	if (pu->num_dirty)
@@ -395,26 +381,9 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	return work;
 }
 
-void nic_let_go(struct nic *nic, unsigned index)
-{
-	struct pu *pu = nic->pus[index];
-
-	hold_release(pu);
-	run_responders(pu);
-	for (unsigned p = 0; p < port_count(nic); p++)
-		tx_flush(&pu->ports[p]);
-}
-
-uint64_t nic_held_until(struct nic *nic, unsigned pu)
-{
-	return list_empty(&nic->pus[pu]->held) ? UINT64_MAX : nic->pus[pu]->held_until;
-}
-
 uint64_t nic_deadline(struct nic *nic, unsigned pu)
 {
-	uint64_t timer = wheel_next(&nic->pus[pu]->wheel), held = nic_held_until(nic, pu);
-
-	return timer < held ? timer : held;
+	return wheel_next(&nic->pus[pu]->wheel);
 }
 
 bool nic_pending(struct nic *nic, unsigned index)

@@ -161,10 +161,6 @@ bool nic_wants_time(const struct nic *nic, unsigned pu);
 void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now);
 /* When the PU wants to run again at the latest without any event (UINT64_MAX: never). [owner] */
 uint64_t nic_deadline(struct nic *nic, unsigned pu);
-/* Of that the acknowledgements that wait for the program's answers (hold.c); UINT64_MAX: none does. [owner] */
-uint64_t nic_held_until(struct nic *nic, unsigned pu);
-/* Sends them: there will be no more turns. [owner] */
-void nic_let_go(struct nic *nic, unsigned pu);
 /* True when a turn would find work now that no fd announces: doorbells, sends held back. [owner] */
 bool nic_pending(struct nic *nic, unsigned pu);
 

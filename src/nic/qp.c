@@ -209,8 +209,6 @@ static void detach(struct nic_qp *qp)
 	}
 	if (list_linked(&qp->tx_link))
 		list_del(&qp->tx_link);
-	if (qp->resp.held)
-		hold_leave(qp);
 	if (list_linked(&qp->resp_link))
 		list_del(&qp->resp_link);
 	wheel_del(&qp->pu->wheel, &qp->timer);

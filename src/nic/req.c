@@ -156,8 +156,6 @@ static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uin
 		sq->rtt_start = pu->now;
 		sq->rtt_psn = sq->psn_next;
 	}
-	if (unlikely(qp->resp.hold.asked))
-		hold_answered(qp);
 	sq->since_ackreq = ackreq ? 0 : sq->since_ackreq + 1;
 	sq->inflight += bytes;
 	sq->psn_next += covered;

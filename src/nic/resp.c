@@ -8,8 +8,7 @@
 static void need_ack(struct nic_qp *qp)
 {
 	qp->resp.ack = true;
-	if (!hold_ack(qp))
-		nic_schedule_resp(qp);
+	nic_schedule_resp(qp);
 }
 
 static bool nak_is_fatal(uint8_t syndrome)

@@ -262,15 +262,6 @@ uint64_t nic_deadline(struct nic *nic, unsigned i)
 	return t ? t : UINT64_MAX;
 }
 
-uint64_t nic_held_until(struct nic *nic, unsigned i)
-{
-	return UINT64_MAX;
-}
-
-void nic_let_go(struct nic *nic, unsigned i)
-{
-}
-
 bool nic_wants_time(const struct nic *nic, unsigned i)
 {
 	return false;
