@@ -282,9 +282,9 @@ bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uin
 /*
  * An entry among the copies of WQEs, in their order and with PSNs like theirs: sge[0] is the data (key 0: memory of the server's own),
  * swap_add the bytes behind it; compare is the upper half of the data's key, of a granted region. When data of its call can't be read, so says
- * inline_len, the bytes behind are those of ctrl; index is the call.
+ * inline_len, the bytes behind are those of ctrl; index is the call. This one has [off, off + len) of data and tail; the immediate and the cookie go with
+ * the last of them (signaled).
  */
-/* [off, off + len) of data and tail, the immediate with the last of them. */
 static void post(struct nic_qp *qp, const struct nic_rpc_send *s, uint32_t off, uint32_t len)
 {
 	struct qp_sq *sq = &qp->sq;

@@ -188,16 +188,9 @@ static unsigned write_all(struct rng *rng, uint32_t from[64])
 
 static void end(struct place *p, uint32_t status)
 {
-	struct place_result result;
-
 	while (place_off(p))
 		assert_true(turn());
-	while (place_acts(p))
-		assert_true(turn());
-	place_conclude(p);
-	assert_true(place_over(p, &result));
-	assert_int_equal(result.status, status);
-	place_free(p);
+	conclude(p, status);
 }
 
 static const struct shape shapes[] = {
