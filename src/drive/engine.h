@@ -77,6 +77,9 @@ struct drive_pu {
 	/* doorbells: when to offer the core, pu.c */
 	_Atomic uint32_t offer_in, offer_every;
 	_Atomic uint64_t no_offer_until; /* ns */
+	/* owner's, pu.c: linger() */
+	uint16_t no_linger, linger_pause; /* so many finds go without; how many it will be next */
+	uint8_t lingered_in_vain, lingered_well;
 	/* written by tenders, read by every turn */
 	_Atomic uint64_t tend_wake CACHE_ALIGNED; /* ns; a tender looks at the PU then at the latest */
 	_Atomic uint32_t sleepers;		  /* enum tender_bit: who sleeps on the ports */

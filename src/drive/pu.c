@@ -11,6 +11,13 @@
 #define OFFER_LONG_NS	 (200 * US)
 #define OFFER_RECHECK_NS (100 * MS)
 
+/* See linger(). */
+#define LINGER_NS	 (20 * US)
+#define LINGER_IN_VAIN	 4
+#define LINGER_PAUSE_MIN 64
+#define LINGER_PAUSE_MAX 16384
+#define LINGER_STAYS	 64
+
 #define REARM_TURNS  4
 #define KICKED_TURNS 8 /* turns an owner runs for others' doorbells before it leaves them to the tender */
 #define IN_VAIN	     4 /* polls in vain after which a program is taken to go on polling */
@@ -250,36 +257,86 @@ void pu_release(struct drive *d, unsigned i)
 		release_slow(d, i);
 }
 
-/* It got what it polled for, and was not away. Owner. */
-static void pu_stays(struct drive_pu *p)
+/* It got what it polled for, and was not away; where it got more, that may be because we lingered. Owner. */
+static void pu_stays(struct drive_pu *p, bool lingered)
 {
 	uint8_t away = atomic_load_explicit(&p->away, memory_order_relaxed);
 
+	if (lingered && ++p->lingered_well % LINGER_STAYS)
+		return;
 	if (away > 0)
 		atomic_store_explicit(&p->away, away - 1, memory_order_relaxed);
 }
 
-unsigned drive_progress(struct drive *d, unsigned i)
+/*
+ * A hybrid program has got what it polled for, and goes on to spin on memory for what its peer writes: that will cost a wake-up of the
+ * service thread, often many times what the packet's way takes. The peer of a ping-pong (ib_write_lat) writes as soon as our request is
+ * there, so right behind its ACK: we go on polling in the program's place for as long. True: a request came, with the completion or after
+ * it. When none does, a few times in a row, programs are left alone for a while, longer each time. Owner.
+ */
+static bool linger(struct drive *d, unsigned i, uint64_t requests)
 {
 	struct drive_pu *p = &d->pu[i];
-	uint64_t now;
+
+	if (nic_requests(d->nic, i) != requests)
+		return true;
+	if (p->no_linger) {
+		p->no_linger--;
+		return false;
+	}
+	for (uint64_t now = clock_now(), until = now + LINGER_NS; now < until; now = clock_now()) {
+		pu_poll(d, i, now);
+		if (nic_requests(d->nic, i) != requests) {
+			p->lingered_in_vain = 0;
+			p->linger_pause = 0;
+			return true;
+		}
+		/* Somebody wants the PU, or has rung. */
+		if (atomic_load_explicit(&p->word, memory_order_relaxed) != PU_OWNED)
+			return false;
+	}
+	if (++p->lingered_in_vain == LINGER_IN_VAIN) {
+		p->linger_pause = p->linger_pause < LINGER_PAUSE_MIN ? LINGER_PAUSE_MIN : p->linger_pause;
+		p->no_linger = p->linger_pause;
+		if (p->linger_pause < LINGER_PAUSE_MAX)
+			p->linger_pause *= 2;
+		p->lingered_in_vain = 0;
+	}
+	return false;
+}
+
+/* A poll of the program's, or of its thread in its place. Owner. */
+static unsigned polled_turn(struct drive *d, unsigned i, bool may_linger)
+{
+	struct drive_pu *p = &d->pu[i];
+	uint64_t now = clock_now(), requests;
+	bool lingers = unlikely(pu_hybrid(p)) && may_linger;
+	unsigned done;
+
+	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
+		p->in_vain = 0; /* those before were long ago */
+	requests = unlikely(lingers) ? nic_requests(d->nic, i) : 0;
+	done = pu_poll(d, i, now);
+	if (done) {
+		pu_stays(p, unlikely(lingers) && linger(d, i, requests));
+		/* One packet that makes room may have sent a whole batch: the lease counts from its end. */
+		now = clock_now();
+	}
+	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
+	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < BUSY_TURN ? PU_POLLED : PU_BUSY);
+	return done;
+}
+
+unsigned drive_progress(struct drive *d, unsigned i)
+{
 	unsigned done;
 
 	/* A dead engine's PUs stay owned for ever. */
-	if (unlikely(!pu_try(p))) {
+	if (unlikely(!pu_try(&d->pu[i]))) {
 		cpu_pause();
 		return 0;
 	}
-	now = clock_now();
-	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
-		p->in_vain = 0; /* those before were long ago */
-	done = pu_poll(d, i, now);
-	if (done)
-		pu_stays(p);
-	if (done) /* one packet that makes room may have sent a whole batch: the lease counts from its end */
-		now = clock_now();
-	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
-	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < BUSY_TURN ? PU_POLLED : PU_BUSY);
+	done = polled_turn(d, i, true);
 	pu_release(d, i);
 	return done;
 }
@@ -334,12 +391,45 @@ static inline bool offer_due(struct drive_pu *p)
 	return left <= 1;
 }
 
+/*
+ * While a hybrid program offers its core, its peer's answer need not wake the service thread, which would run before the program, on the core that
+ * both want: the program looks for itself when it has the core again. Owner.
+ */
+static bool shut_for_offer(struct drive *d, unsigned i, uint64_t now)
+{
+	struct drive_pu *p = &d->pu[i];
+
+	if (!pu_hybrid(p) || now < atomic_load_explicit(&p->no_offer_until, memory_order_relaxed) ||
+	    !(atomic_load_explicit(&p->sleepers, memory_order_relaxed) & TENDER_SERVICE) ||
+	    atomic_load_explicit(&p->blind, memory_order_relaxed) ||
+	    atomic_load_explicit(&p->tend_wake, memory_order_relaxed) > now + RECENT_NS)
+		return false;
+	atomic_store_explicit(&p->blind, true, memory_order_relaxed);
+	service_shut_eyes(d, i);
+	return true;
+}
+
+static void look_after_offer(struct drive *d, unsigned i)
+{
+	struct drive_pu *p = &d->pu[i];
+
+	/* Somebody else runs turns: as after a poll in vain, the eyes stay shut until one finds something, or for RECENT_NS. */
+	if (!pu_try(p))
+		return;
+	polled_turn(d, i, false);
+	if (atomic_load_explicit(&p->blind, memory_order_relaxed)) {
+		atomic_store_explicit(&p->blind, false, memory_order_relaxed);
+		service_open_eyes(d, i);
+	}
+	pu_release(d, i);
+}
+
 void drive_doorbell(struct drive *d, struct nic_qp *qp)
 {
 	unsigned i;
 	struct drive_pu *p;
 	uint64_t now;
-	bool polled;
+	bool polled, offer, shut;
 
 	if (!nic_doorbell(d->nic, qp))
 		return;
@@ -352,12 +442,16 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	now = clock_now();
 	polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
 	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
+	offer = unlikely(offer_due(p));
+	shut = offer && shut_for_offer(d, i, now);
 	pu_turn(d, i, now);
 	if (polled) /* a long turn is no reason to take it for gone */
 		atomic_store_explicit(&p->lease_end, clock_now() + LEASE_NS, memory_order_relaxed);
 	pu_release(d, i);
-	if (unlikely(offer_due(p)))
+	if (offer)
 		offer_core(p);
+	if (shut)
+		look_after_offer(d, i);
 }
 
 void drive_own(struct drive *d, unsigned i)

@@ -19,7 +19,8 @@
  * packet wakes it. A few polls in vain shut its eyes, one with success opens them (beside_sleeper). So it is
  * woken for the packets that the program spins for, not for those it polls for; on a shared core a thread that
  * was woken in vain would not be run at once when it is needed, because it is due less of the core than the
- * program (Linux since 6.6: eligibility in EEVDF).
+ * program (Linux since 6.6: eligibility in EEVDF). And its polls and posts look for more than they were called for, so
+ * that there is less to wake us for (pu.c: linger(), look_after_offer()).
  */
 #include <sys/eventfd.h>
 

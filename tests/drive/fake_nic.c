@@ -244,6 +244,9 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 		atomic_fetch_sub(&p->leave, 1);
 		done++;
 	}
+	if (!packets && atomic_load(&p->answer) && atomic_load(&p->last) == (uintptr_t)pthread_self() &&
+	    atomic_fetch_sub(&p->answer, 1) == 1)
+		atomic_fetch_add(&p->requests, 1);
 	if (packets || done)
 		atomic_store(&p->last, (uintptr_t)pthread_self());
 	if (packets && nic->event_ctx)
@@ -253,6 +256,11 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 	/* Last: who waits for it finds the turn over. */
 	atomic_fetch_add(&p->packets, packets);
 	return packets + done;
+}
+
+uint64_t nic_requests(const struct nic *nic, unsigned i)
+{
+	return atomic_load(&nic->pu[i].requests);
 }
 
 uint64_t nic_deadline(struct nic *nic, unsigned i)

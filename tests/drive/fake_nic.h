@@ -33,7 +33,10 @@ struct fake_pu {
 	_Atomic uint64_t deadline; /* ns; 0: none */
 	atomic_uint leave;	   /* turns that still find work no descriptor announces */
 	_Atomic uint64_t rto;	   /* ns; a doorbell's turn sets a deadline so far ahead */
-	_Atomic uintptr_t last;	   /* the thread of the last working turn */
+	atomic_uint requests;	   /* what nic_requests says */
+	/* So many turns in vain behind one with packets, by the same thread, until a request comes; 0: none does. */
+	atomic_uint answer;
+	_Atomic uintptr_t last; /* the thread of the last working turn */
 };
 
 struct nic {

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Programs that poll for their completion and spin on memory for the answer: what a poll, or a post, does for them beyond what it was called for. */
+#include <sched.h>
+
+#include "harness.h"
+
+#define TRIES  300
+#define VAIN   8  /* polls after which packets wake nobody: the program is taken to poll on */
+#define LONGER 10 /* turns: a poll that does not linger has no need of as many (it arms the ports again) */
+
+static struct fake_pu *pu_of(struct drive *d)
+{
+	return &drive_nic(d)->pu[0];
+}
+
+/* The service thread finds packets, again and again, that come right behind a poll. */
+static void spin_on_memory(struct drive *d)
+{
+	struct fake_port *port = fake_port_of(d, 0, 0);
+	unsigned have = atomic_load(&pu_of(d)->packets);
+
+	for (unsigned i = 1; i <= 200; i++) {
+		drive_progress(d, 0);
+		fake_inject(port, 1);
+		assert_true(fake_reached(&pu_of(d)->packets, have + i));
+	}
+}
+
+/* One packet, which this thread's poll finds if the service thread does not. Returns how many turns that took; 0: it did not find it. */
+static unsigned poll_for_one(struct drive *d, bool answered, bool *saw_answer)
+{
+	struct fake_pu *p = pu_of(d);
+	unsigned have = atomic_load(&p->packets), requests, turns;
+	bool found;
+
+	for (unsigned i = 0; i < VAIN; i++)
+		drive_progress(d, 0);
+	atomic_store(&p->answer, answered ? LONGER : 0);
+	requests = atomic_load(&p->requests);
+	fake_inject(fake_port_of(d, 0, 0), 1);
+	turns = atomic_load(&p->turns);
+	found = drive_progress(d, 0);
+	turns = atomic_load(&p->turns) - turns;
+	*saw_answer = atomic_load(&p->requests) != requests;
+	assert_true(fake_reached(&p->packets, have + 1));
+	return found ? turns : 0;
+}
+
+static void waits_for_the_answer(void **state)
+{
+	struct drive *d = *state;
+	unsigned answers = 0;
+	bool saw;
+
+	for (unsigned i = 0; i < TRIES; i++) {
+		if (i % 10 == 0)
+			spin_on_memory(d);
+		answers += poll_for_one(d, true, &saw) && saw;
+	}
+	assert_true(answers > 0);
+	assert_int_equal(atomic_load(&pu_of(d)->overlaps), 0);
+}
+
+/* A program that never stays away gets its completion at once. */
+static void polling_is_not_held_up(void **state)
+{
+	struct drive *d = *state;
+	bool saw;
+
+	for (unsigned i = 0; i < TRIES; i++)
+		assert_false(poll_for_one(d, true, &saw) && saw);
+}
+
+static void gives_up_when_no_answer_comes(void **state)
+{
+	struct drive *d = *state;
+	unsigned longer = 0, found = 0;
+	bool saw;
+
+	/* Four in vain are enough; some polls are cut short by the service thread, and do not count. */
+	for (unsigned i = 0; i < TRIES; i++) {
+		if (i % 10 == 0)
+			spin_on_memory(d);
+		poll_for_one(d, false, &saw);
+	}
+	spin_on_memory(d);
+	for (unsigned i = 0; i < 20; i++) {
+		unsigned turns = poll_for_one(d, false, &saw);
+
+		found += turns != 0;
+		longer += turns > LONGER;
+	}
+	assert_true(found > 0);
+	assert_true(longer <= 1); /* or this was one that had been cut short so far */
+}
+
+struct peer {
+	struct drive *d;
+	atomic_uint asked;
+	atomic_bool stop;
+};
+
+/* Answers when it gets the core. */
+static void *answer(void *arg)
+{
+	struct peer *peer = arg;
+	unsigned answered = 0;
+
+	while (!atomic_load(&peer->stop)) {
+		if (atomic_load(&peer->asked) != answered) {
+			answered = atomic_load(&peer->asked);
+			fake_inject(fake_port_of(peer->d, 0, 0), 1);
+		}
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* With one core for all, a post offers it to the peer, and finds the answer itself. */
+static void post_finds_the_answer(void **state)
+{
+	cpu_set_t all, one;
+	struct peer peer = {0};
+	time_t end = time(NULL) + 30;
+	unsigned found = 0, have;
+	pthread_t t;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++)
+		if (CPU_ISSET(cpu, &all))
+			CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	harness_setup(state);
+	peer.d = *state;
+	assert_int_equal(pthread_create(&t, NULL, answer, &peer), 0);
+	/* Whoever else wants the core gets the offer too, and then there is none for a while. */
+	for (unsigned i = 0; !found && time(NULL) <= end; i++) {
+		struct fake_pu *p = pu_of(peer.d);
+
+		if (i % 10 == 0)
+			spin_on_memory(peer.d);
+		harness_sleep_ms(i % 10 == 0 ? 2 : 0);
+		have = atomic_load(&p->packets);
+		atomic_fetch_add(&peer.asked, 1);
+		fake_post(peer.d, 0, 1);
+		assert_true(fake_reached(&p->packets, have + 1));
+		found += atomic_load(&p->last) == (uintptr_t)pthread_self();
+	}
+	atomic_store(&peer.stop, true);
+	pthread_join(t, NULL);
+	sched_setaffinity(0, sizeof(all), &all);
+	assert_true(found > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(waits_for_the_answer, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(polling_is_not_held_up, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(gives_up_when_no_answer_comes, harness_setup,
+						harness_teardown),
+		cmocka_unit_test_teardown(post_finds_the_answer, harness_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, harness_begin, harness_end);
+}
