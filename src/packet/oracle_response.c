@@ -115,6 +115,13 @@ static void want_turn(struct stream *s, uint64_t psn)
 	s->turn_run = 0;
 }
 
+/* The responder took neither the packet nor those behind. */
+static void refused(struct stream *s, uint64_t psn)
+{
+	s->expected = psn;
+	s->gap = s->gap_sure = s->counted = false;
+}
+
 static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	s->c.naks_seq++;
@@ -129,6 +136,8 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 	else if (psn >= s->hi && !s->vague)
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, and nothing behind it was sent",
 			      low24(psn));
+	else if (s->local_resp && s->c.naks_rnr && psn < s->expected)
+		refused(s, psn); /* with an RNR NAK, in whose place this one left */
 	else if (s->local_resp && s->gap_sure && !s->vague && psn != s->gap_psn)
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but the gap is at PSN %u",
 			      low24(psn), low24(s->gap_psn));
@@ -164,14 +173,9 @@ static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 	if (psn < s->una)
 		return;
 	want_turn(s, psn);
-	/*
-	 * It took neither the packet nor those behind. Unless the NAK waited, and the packet came again
-	 * meanwhile.
-	 */
-	if (s->local_resp) {
-		s->expected = psn;
-		s->gap = s->gap_sure = s->counted = false;
-	}
+	/* Unless the NAK waited, and the packet came again meanwhile. */
+	if (s->local_resp)
+		refused(s, psn);
 }
 
 /* A response run begins at psn; `lost` if its first packet is. */
