@@ -66,7 +66,10 @@ struct nic *drive_nic(struct drive *d);
 /* ns of the clock that `now` is taken from (TSC where it is invariant). Any thread. */
 ROOST_EXPORT uint64_t drive_now(struct drive *d);
 
-/* One turn of a PU if nobody else drives it right now; renews the lease. Returns work done. Any thread. */
+/*
+ * One turn of a PU if nobody else drives it right now; renews the lease. For a program that spins on memory after its polls some turns more, 20 us at most.
+ * Returns work done. Any thread.
+ */
 unsigned drive_progress(struct drive *d, unsigned pu);
 
 /*

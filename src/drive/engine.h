@@ -79,7 +79,8 @@ struct drive_pu {
 	_Atomic uint64_t no_offer_until; /* ns */
 	/* owner's, pu.c: linger() */
 	uint16_t no_linger, linger_pause; /* so many finds go without; how many it will be next */
-	uint8_t lingered_in_vain, lingered_well;
+	uint8_t lingered_well;
+	int8_t linger_credit;
 	/* written by tenders, read by every turn */
 	_Atomic uint64_t tend_wake CACHE_ALIGNED; /* ns; a tender looks at the PU then at the latest */
 	_Atomic uint32_t sleepers;		  /* enum tender_bit: who sleeps on the ports */

@@ -13,7 +13,7 @@
 
 /* See linger(). */
 #define LINGER_NS	 (20 * US)
-#define LINGER_IN_VAIN	 4
+#define LINGER_CREDIT	 8
 #define LINGER_PAUSE_MIN 64
 #define LINGER_PAUSE_MAX 16384
 #define LINGER_STAYS	 64
@@ -126,6 +126,23 @@ static bool wake_tender_needed(struct drive *d, unsigned i, uint64_t now, uint64
 	return (!polled || wake > now + RECENT_NS) && nic_pending(d->nic, i);
 }
 
+/* After this a packet wakes the service thread again. False: there is something to do right away. Owner. */
+static bool open_eyes(struct drive *d, unsigned i)
+{
+	/* A bell that peers ring (shm) has rung for nothing; a socket only has packets, and is armed still. */
+	for (unsigned k = 0; k < drive_ports(d); k++) {
+		struct port *port = d->port[k][i];
+
+		if (!port->gather)
+			port->ops->disarm(port);
+	}
+	if (!keep_armed(d, i))
+		return false;
+	atomic_store_explicit(&d->pu[i].blind, false, memory_order_relaxed);
+	service_open_eyes(d, i);
+	return true;
+}
+
 /*
  * A poll, or a turn without one, while a tender sleeps on the ports. True: it is wanted awake, to see that somebody polls
  * and to leave the ports to him. Beside a hybrid program it stays: not to be woken by what that is polling for, but by
@@ -147,11 +164,7 @@ static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t w
 			return true;
 		if (!blind)
 			return !keep_armed(d, i);
-		atomic_store_explicit(&p->blind, false, memory_order_relaxed);
-		if (!keep_armed(d, i))
-			return true;
-		service_open_eyes(d, i);
-		return false;
+		return !open_eyes(d, i);
 	case PU_IN_VAIN:
 		if (blind || !pu_hybrid(p) || ++p->in_vain < IN_VAIN)
 			return false;
@@ -268,75 +281,83 @@ static void pu_stays(struct drive_pu *p, bool lingered)
 		atomic_store_explicit(&p->away, away - 1, memory_order_relaxed);
 }
 
+/* Lingering pays where nearly each time a request comes: in vain it weighs twice. */
+static void weigh_lingering(struct drive_pu *p, bool well)
+{
+	p->linger_credit = (int8_t)(p->linger_credit + (well ? 1 : -2));
+	if (p->linger_credit > LINGER_CREDIT)
+		p->linger_credit = LINGER_CREDIT;
+	if (well || p->linger_credit > -LINGER_CREDIT) {
+		p->linger_pause -= well ? p->linger_pause / 2 : 0;
+		return;
+	}
+	p->linger_credit = 0;
+	p->linger_pause = p->linger_pause < LINGER_PAUSE_MIN ? LINGER_PAUSE_MIN : p->linger_pause;
+	p->no_linger = p->linger_pause;
+	if (p->linger_pause < LINGER_PAUSE_MAX)
+		p->linger_pause *= 2;
+}
+
 /*
  * A hybrid program has got what it polled for, and goes on to spin on memory for what its peer writes: that will cost a wake-up of the
  * service thread, often many times what the packet's way takes. The peer of a ping-pong (ib_write_lat) writes as soon as our request is
  * there, so right behind its ACK: we go on polling in the program's place for as long. True: a request came, with the completion or after
- * it. When none does, a few times in a row, programs are left alone for a while, longer each time. Owner.
+ * it. Where none does, programs are left alone for a while, longer each time. Owner.
  */
-static bool linger(struct drive *d, unsigned i, uint64_t requests)
+static bool linger(struct drive *d, unsigned i, struct nic_came before)
 {
 	struct drive_pu *p = &d->pu[i];
+	struct nic_came came = nic_came(d->nic, i);
 
-	if (nic_requests(d->nic, i) != requests)
+	if (came.requests != before.requests)
 		return true;
+	if (came.packets == before.packets)
+		return false; /* what was done is no completion */
 	if (p->no_linger) {
 		p->no_linger--;
 		return false;
 	}
 	for (uint64_t now = clock_now(), until = now + LINGER_NS; now < until; now = clock_now()) {
 		pu_poll(d, i, now);
-		if (nic_requests(d->nic, i) != requests) {
-			p->lingered_in_vain = 0;
-			p->linger_pause = 0;
+		if (nic_came(d->nic, i).requests != before.requests) {
+			weigh_lingering(p, true);
 			return true;
 		}
 		/* Somebody wants the PU, or has rung. */
 		if (atomic_load_explicit(&p->word, memory_order_relaxed) != PU_OWNED)
 			return false;
 	}
-	if (++p->lingered_in_vain == LINGER_IN_VAIN) {
-		p->linger_pause = p->linger_pause < LINGER_PAUSE_MIN ? LINGER_PAUSE_MIN : p->linger_pause;
-		p->no_linger = p->linger_pause;
-		if (p->linger_pause < LINGER_PAUSE_MAX)
-			p->linger_pause *= 2;
-		p->lingered_in_vain = 0;
-	}
+	weigh_lingering(p, false);
 	return false;
 }
 
-/* A poll of the program's, or of its thread in its place. Owner. */
-static unsigned polled_turn(struct drive *d, unsigned i, bool may_linger)
+unsigned drive_progress(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
-	uint64_t now = clock_now(), requests;
-	bool lingers = unlikely(pu_hybrid(p)) && may_linger;
+	struct nic_came before = {0};
+	uint64_t now;
+	bool hybrid;
 	unsigned done;
 
+	/* A dead engine's PUs stay owned for ever. */
+	if (unlikely(!pu_try(p))) {
+		cpu_pause();
+		return 0;
+	}
+	now = clock_now();
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
 		p->in_vain = 0; /* those before were long ago */
-	requests = unlikely(lingers) ? nic_requests(d->nic, i) : 0;
+	hybrid = pu_hybrid(p);
+	if (unlikely(hybrid))
+		before = nic_came(d->nic, i);
 	done = pu_poll(d, i, now);
 	if (done) {
-		pu_stays(p, unlikely(lingers) && linger(d, i, requests));
+		pu_stays(p, unlikely(hybrid) && linger(d, i, before));
 		/* One packet that makes room may have sent a whole batch: the lease counts from its end. */
 		now = clock_now();
 	}
 	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
 	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < BUSY_TURN ? PU_POLLED : PU_BUSY);
-	return done;
-}
-
-unsigned drive_progress(struct drive *d, unsigned i)
-{
-	unsigned done;
-
-	/* A dead engine's PUs stay owned for ever. */
-	if (unlikely(!pu_try(&d->pu[i]))) {
-		cpu_pause();
-		return 0;
-	}
-	done = polled_turn(d, i, true);
 	pu_release(d, i);
 	return done;
 }
@@ -413,14 +434,14 @@ static void look_after_offer(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 
-	/* Somebody else runs turns: as after a poll in vain, the eyes stay shut until one finds something, or for RECENT_NS. */
-	if (!pu_try(p))
+	/* Nobody may poll after this, so the eyes open here, or the service thread sees to it. */
+	if (!pu_try(p)) {
+		tend_kick(d);
 		return;
-	polled_turn(d, i, false);
-	if (atomic_load_explicit(&p->blind, memory_order_relaxed)) {
-		atomic_store_explicit(&p->blind, false, memory_order_relaxed);
-		service_open_eyes(d, i);
 	}
+	pu_poll(d, i, clock_now());
+	if (atomic_load_explicit(&p->blind, memory_order_relaxed) && !open_eyes(d, i))
+		tend_kick(d);
 	pu_release(d, i);
 }
 

@@ -152,8 +152,9 @@ static enum tend_verdict leave_to_owner(struct tender *t, unsigned i, uint64_t n
 
 	if (!pu_hybrid(&t->d->pu[i]) || !t->edge)
 		return nap(t, i, now + NAP_MIN_NS);
+	/* Who was woken by something else has left no kick. */
+	tp->wake = now + (tp->ready ? RECENT_NS : NAP_MIN_NS);
 	tp->ready = false;
-	tp->wake = now + RECENT_NS;
 	atomic_store_explicit(&t->d->pu[i].tend_wake, tp->wake, memory_order_relaxed);
 	return TEND_SLEEP;
 }

@@ -120,12 +120,13 @@ void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *su
 		to[i] += c[i];
 }
 
-uint64_t nic_requests(const struct nic *nic, unsigned pu)
+struct nic_came nic_came(const struct nic *nic, unsigned pu)
 {
 	const struct nic_counters *c = &nic->pus[pu]->ctr;
 
-	return c->rx_write_requests + c->rx_read_requests + c->rx_atomic_requests + c->rx_send_requests +
-	       c->rx_rpc_requests;
+	return (struct nic_came){c->rcvd_pkts, c->rx_write_requests + c->rx_read_requests +
+						       c->rx_atomic_requests + c->rx_send_requests +
+						       c->rx_rpc_requests};
 }
 
 void nic_counters(const struct nic *nic, struct nic_counters *out)

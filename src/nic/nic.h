@@ -190,8 +190,11 @@ int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC
 
 /* Adds a PU's counters to *sum. [owner] */
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum);
-/* How many request packets of peers a PU has executed. [owner] */
-uint64_t nic_requests(const struct nic *nic, unsigned pu);
+/* Of a PU: packets that came, and requests of peers among them that were executed. [owner] */
+struct nic_came {
+	uint64_t packets, requests;
+};
+struct nic_came nic_came(const struct nic *nic, unsigned pu);
 /* The sum over all PUs. [owner of all] */
 void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Live objects, for limits and leak tests. [control] */

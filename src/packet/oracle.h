@@ -47,7 +47,8 @@ enum oracle_rule {
 	/*
 	 * A sequence NAK names the first missing PSN, and only when a later one was sent: not below what
 	 * was acknowledged, not above the first hole. At the responder's end: exactly the PSN that it
-	 * awaited when the gap began.
+	 * awaited when the gap began; or a lower one, when requests have come again: it had refused them, and this leaves
+	 * in the place of its RNR NAK.
 	 */
 	ORACLE_NAK_PSN,
 	/* One NAK a gap: the same PSN is named again only after a request with that PSN came by. */

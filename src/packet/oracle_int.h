@@ -42,8 +42,10 @@ struct stream {
 	uint64_t expected; /* first PSN missing from the trace: what the responder awaits, at most */
 	uint64_t una;	   /* behind the highest PSN that was answered or acknowledged */
 	uint64_t await;	   /* first PSN whose answer the requester awaits, at most */
-	uint64_t run;	   /* behind the last request: where the stream continues if it does not turn */
-	bool acked;	   /* una is more than a guess */
+	uint64_t
+		again; /* behind the highest PSN that came again below `expected`, and was not acknowledged then */
+	uint64_t run; /* behind the last request: where the stream continues if it does not turn */
+	bool acked;   /* una is more than a guess */
 
 	bool gap;	  /* a request above `expected` came by */
 	uint64_t gap_psn; /* what was awaited then */

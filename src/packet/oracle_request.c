@@ -138,6 +138,8 @@ static void follow_expected(const struct pkt_view *v, struct stream *s, uint64_t
 		return;
 	}
 	s->c.duplicates += psn < s->expected;
+	if (psn < s->expected && psn >= s->una)
+		s->again = MAX(s->again, psn + n);
 	if (psn == s->expected)
 		s->gap = false;
 	s->expected = MAX(s->expected, psn + n);

@@ -136,8 +136,8 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 	else if (psn >= s->hi && !s->vague)
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, and nothing behind it was sent",
 			      low24(psn));
-	else if (s->local_resp && s->c.naks_rnr && psn < s->expected)
-		refused(s, psn); /* with an RNR NAK, in whose place this one left */
+	else if (s->local_resp && psn < s->expected && s->again > s->una)
+		refused(s, psn); /* with an RNR NAK, in whose place this one leaves */
 	else if (s->local_resp && s->gap_sure && !s->vague && psn != s->gap_psn)
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but the gap is at PSN %u",
 			      low24(psn), low24(s->gap_psn));

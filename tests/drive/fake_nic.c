@@ -258,9 +258,9 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 	return packets + done;
 }
 
-uint64_t nic_requests(const struct nic *nic, unsigned i)
+struct nic_came nic_came(const struct nic *nic, unsigned i)
 {
-	return atomic_load(&nic->pu[i].requests);
+	return (struct nic_came){atomic_load(&nic->pu[i].packets), atomic_load(&nic->pu[i].requests)};
 }
 
 uint64_t nic_deadline(struct nic *nic, unsigned i)

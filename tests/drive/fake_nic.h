@@ -33,7 +33,7 @@ struct fake_pu {
 	_Atomic uint64_t deadline; /* ns; 0: none */
 	atomic_uint leave;	   /* turns that still find work no descriptor announces */
 	_Atomic uint64_t rto;	   /* ns; a doorbell's turn sets a deadline so far ahead */
-	atomic_uint requests;	   /* what nic_requests says */
+	atomic_uint requests;	   /* what nic_came says */
 	/* So many turns in vain behind one with packets, by the same thread, until a request comes; 0: none does. */
 	atomic_uint answer;
 	_Atomic uintptr_t last; /* the thread of the last working turn */

@@ -105,12 +105,13 @@ static void test_right(void **state)
 		 0,
 		 0},
 		{"RNR twice", {SEND(0), RNR(0), SEND(0), RNR(0), SEND(0), ACK(0), END}, ORACLE_RULES, 0, 0},
-		/* Refused again, but a gap behind it was the reason for the NAK that left. */
-		{"RNR, then a sequence NAK",
-		 {SEND(0), RNR(0), SEND(0), SEND(1), SEND(2), NAK(1), SEND(1), SEND(2), ACK(2), END},
+		/* 0 was refused and so the others, but when 0 came again a gap was the reason for the NAK that left. */
+		{"refused, then a sequence NAK",
+		 {SEND(0), SEND(1), SEND(2), SEND(0), SEND(2), NAK(1), SEND(1), SEND(2), ACK(2), END},
 		 ORACLE_RULES,
 		 0,
-		 0},
+		 0,
+		 AT_A},
 		{"refused", {SEND(0), SEND(1), ACK(0), DENY(1), END}, ORACLE_RULES, 0, 0},
 		{"time-out, and the ACK was only late",
 		 {SEND(0), SEND(1), SEND(0), ACK(1), SEND(1), ACK(1), ACK(1), SEND(2), ACK(2), END},
