@@ -137,7 +137,7 @@ def watched():
             moved = len(rows) == 3 and len(rows[2]) == 10 and rows[2][2] != '0'
             if moved or time.monotonic() > end:
                 break
-        check('watch: three looks, under one head', r.returncode == 0 and len(tables) == 3 and len({t[0] for t in tables}) == 1
+        check('watch: three looks, under one head', r.returncode == 0 and len(tables) == 3 and len({tuple(t[0].split()) for t in tables}) == 1
               and 'calls/s' in tables[0][0] and 'failures/s' in tables[0][0], r)
         check('watch: rates, but for the first look', moved and rows[0][0] == 'get' and len(rows[0]) in (4, 6), r)
         check('watch: nobody calls hll, and nothing fails', tables[-1][2].split() == ['hll'] + 7 * ['0'] and rows[-1][3:5] == ['0', '0'], r)

@@ -6,7 +6,8 @@
 
 #define TRIES  300
 #define VAIN   8  /* polls after which packets wake nobody: the program is taken to poll on */
-#define LONGER 10 /* turns: a poll that does not linger has no need of as many (it arms the ports again) */
+#define ANSWER 5  /* turns in vain until it is there: more than a poll takes to arm the ports again */
+#define LONGER 10 /* turns: a poll that does not linger has no need of as many */
 
 static struct fake_pu *pu_of(struct drive *d)
 {
@@ -35,7 +36,7 @@ static unsigned poll_for_one(struct drive *d, bool answered, bool *saw_answer)
 
 	for (unsigned i = 0; i < VAIN; i++)
 		drive_progress(d, 0);
-	atomic_store(&p->answer, answered ? LONGER : 0);
+	atomic_store(&p->answer, answered ? ANSWER : 0);
 	requests = atomic_load(&p->requests);
 	fake_inject(fake_port_of(d, 0, 0), 1);
 	turns = atomic_load(&p->turns);
