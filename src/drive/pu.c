@@ -284,13 +284,14 @@ static void pu_stays(struct drive_pu *p, bool lingered)
 /* Lingering pays where nearly each time a request comes: in vain it weighs twice. */
 static void weigh_lingering(struct drive_pu *p, bool well)
 {
-	p->linger_credit = (int8_t)(p->linger_credit + (well ? 1 : -2));
-	if (p->linger_credit > LINGER_CREDIT)
-		p->linger_credit = LINGER_CREDIT;
-	if (well || p->linger_credit > -LINGER_CREDIT) {
-		p->linger_pause -= well ? p->linger_pause / 2 : 0;
+	if (well) {
+		p->linger_credit += p->linger_credit < LINGER_CREDIT;
+		p->linger_pause /= 2;
 		return;
 	}
+	p->linger_credit -= 2;
+	if (p->linger_credit > -LINGER_CREDIT)
+		return;
 	p->linger_credit = 0;
 	p->linger_pause = p->linger_pause < LINGER_PAUSE_MIN ? LINGER_PAUSE_MIN : p->linger_pause;
 	p->no_linger = p->linger_pause;

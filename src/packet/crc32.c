@@ -100,7 +100,7 @@ WIDE static inline __m128i first_block(uint32_t crc, const uint8_t *p, size_t r)
 
 /*
  * A BTH, which is taken alone in front of payload that is copied with its CRC: a block with zeros in front, once more. Read as it was written, in words:
- * wider loads would wait for its stores, and these for lines of the peer's core.
+ * a wider load across two of its stores would wait for both.
  */
 WIDE static uint32_t crc32_bth(uint32_t crc, const uint8_t *p)
 {

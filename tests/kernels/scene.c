@@ -123,18 +123,6 @@ bool turn(void)
 	return world_step(&s->w, world_now(&s->w) + 100 * SEC);
 }
 
-void conclude(struct place *p, uint32_t status)
-{
-	struct place_result result;
-
-	while (place_acts(p))
-		assert_true(turn());
-	place_conclude(p);
-	assert_true(place_over(p, &result));
-	assert_int_equal(result.status, status);
-	place_free(p);
-}
-
 struct place *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
 		    uint32_t room)
 {

@@ -57,8 +57,6 @@ void open_scene(uint64_t seed, const struct shape *shape);
 void close_scene(void);
 /* A turn of each NIC, or time moves on. False: nothing is left to happen. */
 bool turn(void);
-/* Of a place that is off its stream: lets its operations end, and sees that its status is that. */
-void conclude(struct place *p, uint32_t status);
 struct place *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
 		    uint32_t room);
 /* To its end, which has this status. */

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "conclude.h"
 #include "scene.h"
 
 enum { COPY_OP = 0x1001, BUFFER_OP, STRETCH_OP };
@@ -226,7 +227,7 @@ static void write_random(struct rng *rng, struct ep *from, struct ep *to, unsign
 static void end(struct place *p, uint32_t status)
 {
 	assert_int_equal(place_off(p), 0);
-	conclude(p, status);
+	conclude(p, status, turn);
 }
 
 static const struct shape shapes[] = {

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "conclude.h"
 #include "kernels/place.h"
 #include "world.h"
 
@@ -242,15 +243,8 @@ static void write_random(struct rng *rng, unsigned n)
 
 static void end(struct place *p, uint32_t status)
 {
-	struct place_result result;
-
 	assert_int_equal(place_off(p), 0);
-	while (place_acts(p))
-		assert_true(turn());
-	place_conclude(p);
-	assert_true(place_over(p, &result));
-	assert_int_equal(result.status, status);
-	place_free(p);
+	conclude(p, status, turn);
 }
 
 /* ---- tests ---- */

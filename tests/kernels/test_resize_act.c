@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "conclude.h"
 #include "scene.h"
 
 enum { DOUBLE_OP = 0x1001, MIRROR_OP };
@@ -190,7 +191,7 @@ static void end(struct place *p, uint32_t status)
 {
 	while (place_off(p))
 		assert_true(turn());
-	conclude(p, status);
+	conclude(p, status, turn);
 }
 
 static const struct shape shapes[] = {
