@@ -75,6 +75,10 @@ static bool arm(struct port *p)
 	return false;
 }
 
+static void disarm(struct port *p, bool woken)
+{
+}
+
 static void nothing(struct port *p)
 {
 }
@@ -87,7 +91,7 @@ static const struct port_ops wire_ops = {.name = "wire",
 					 .flush = flush,
 					 .rx_burst = rx_burst,
 					 .arm = arm,
-					 .disarm = nothing,
+					 .disarm = disarm,
 					 .after_fork = nothing,
 					 .close = nothing};
 

@@ -160,6 +160,7 @@ struct roost_cq_index {
 	ROOST_ATOMIC_U32 arm; /* the program: enum roost_cq_arm; the NIC resets it */
 	ROOST_ATOMIC_U32 prod
 		__attribute__((aligned(64))); /* the NIC: completions ever produced (WAIT counts them) */
+	ROOST_ATOMIC_U32 solicited; /* the NIC: prod after the newest one that was solicited, or an error */
 };
 
 #ifdef __cplusplus

@@ -102,7 +102,7 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	cfg.ops = &d->ops;
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		atomic_store_explicit(&d->pu[i].tend_wake, UINT64_MAX, memory_order_relaxed);
-		atomic_store_explicit(&d->pu[i].offer_every, 1, memory_order_relaxed);
+		caller_init(&d->pu[i].caller);
 		atomic_store_explicit(&d->pu[i].cpu, -1, memory_order_relaxed);
 	}
 	rc = configure(d, addr, &cfg, err, errlen);

@@ -67,10 +67,23 @@ struct nic *drive_nic(struct drive *d);
 ROOST_EXPORT uint64_t drive_now(struct drive *d);
 
 /*
- * One turn of a PU if nobody else drives it right now; renews the lease. For a program that spins on memory after its polls some turns more, 20 us at most.
- * Returns work done. Any thread.
+ * One turn of a PU if nobody else drives it right now; renews the lease. Returns work done. Any thread.
  */
 unsigned drive_progress(struct drive *d, unsigned pu);
+/*
+ * The program has taken completions of this PU. For a program that spins on memory after its polls this polls on for its peer's request, 100 us at
+ * most. Any thread.
+ */
+void drive_taken(struct drive *d, unsigned pu);
+
+/*
+ * Completion queues with a channel, for programs that sleep until an event: one is armed, which it was not before (anew), or was; it fired; one that
+ * is armed is destroyed. The first ends every mask and sees that packets wake the service thread. Any thread; drive_cq_fired() the owner of
+ * a PU, too.
+ */
+void drive_cq_armed(struct drive *d, bool anew);
+void drive_cq_fired(struct drive *d);
+void drive_cq_disarmed(struct drive *d);
 
 /*
  * Rings for a QP whose send index was stored: marks it for its PU, and sees that somebody runs the PU: drives

@@ -26,43 +26,12 @@
 #include "base/spin.h"
 #include "drive/clock.h"
 #include "drive/drive.h"
-
-#define US 1000ull
-#define MS 1000000ull
-
-#define LEASE_NS   (20 * US) /* how long a poll keeps the tender away */
-#define NAP_MIN_NS (20 * US) /* the tender's sleep while a poller is at work: from ... */
-#define NAP_MAX_NS (1 * MS)  /* ... to */
-/*
- * A tender that wakes within this time is not woken for the core's timers: they may be late by it while
- * nobody polls. It is more than a scheduler's tick (4 ms here and there), beyond which a timer costs nothing
- * to set and to cancel: one before the tick means two writes to the timer's hardware, some microseconds each
- * in a virtual machine.
- */
-#define RECENT_NS  (5 * MS)
-#define HORIZON_NS (1250 * US) /* a tender that looks again before this is no reason to wake it */
-
-#define BUSY_TURN 8 /* packets: more are likely to be there already */
-
-/* A program is away when packets come so long after its last poll or doorbell, and not longer. */
-#define AWAY_NS	   (4 * US)
-#define AWAY_LONG  (10 * MS)
-#define AWAY_STEP  4 /* points for it; a poll that finds something takes one back */
-#define AWAY_OFTEN 16
-#define AWAY_MAX   32
+#include "drive/policy.h"
 
 /* The word of a PU: the two bits, and above them the number of control calls that wait for it. */
 #define PU_OWNED  1u
 #define PU_KICKED 2u /* the owner runs another turn after this one: somebody rang meanwhile */
 #define PU_WANT	  4u
-
-enum pu_turn {
-	PU_IDLE,    /* it did nothing */
-	PU_WORKED,  /* it did something */
-	PU_POLLED,  /* it did something, in drive_progress(): the program got what it polled for */
-	PU_BUSY,    /* ... and more is likely to come */
-	PU_IN_VAIN, /* it did nothing, in drive_progress() */
-};
 
 enum tender_bit { TENDER_SERVICE = 1, TENDER_WAITER = 2 };
 
@@ -70,25 +39,17 @@ struct drive_pu {
 	/* written by every turn */
 	_Atomic uint32_t word CACHE_ALIGNED;
 	bool attended;		    /* owner's: since the last look a tender went to sleep on the ports */
-	uint8_t in_vain;	    /* owner's: polls in a row that found nothing, as far as that matters */
-	_Atomic uint8_t away;	    /* written by the owner: does the program often stay away? pu_hybrid() */
 	_Atomic uint64_t lease_end; /* ns; before it a poller is at work */
 	_Atomic uint64_t rang;	    /* ns; last turn run by a doorbell */
-	/* doorbells: when to offer the core, pu.c */
-	_Atomic uint32_t offer_in, offer_every;
-	_Atomic uint64_t no_offer_until; /* ns */
-	/* owner's, pu.c: linger() */
-	uint16_t no_linger, linger_pause; /* so many finds go without; how many it will be next */
-	uint8_t lingered_well;
-	int8_t linger_credit;
+	struct caller caller;	    /* what the program does between its calls */
 	/* written by tenders, read by every turn */
 	_Atomic uint64_t tend_wake CACHE_ALIGNED; /* ns; a tender looks at the PU then at the latest */
 	_Atomic uint32_t sleepers;		  /* enum tender_bit: who sleeps on the ports */
-	atomic_bool
-		blind;	/* the service thread does, but its eyes are shut until a poll opens them: tend.c */
+	/* Packets do not wake the service thread, though it sleeps on the ports. Written by the owner, and by a tender that naps. */
+	atomic_bool masked;
 	atomic_int cpu; /* where the last turn beside a sleeper ran */
 };
-_Static_assert(sizeof(struct drive_pu) == 2 * CACHE_LINE, "a PU is one line for pollers, one for tenders");
+_Static_assert(sizeof(struct drive_pu) <= 3 * CACHE_LINE, "a PU is two lines for pollers, one for tenders");
 
 /* What a tender knows of one PU. Its own thread's. */
 struct tend_pu {
@@ -96,7 +57,6 @@ struct tend_pu {
 	uint64_t nap;	    /* ns until the next look, while a poller is at work */
 	uint64_t last_work; /* ns */
 	uint64_t wake;	    /* ns: when to look again */
-	uint64_t counted;   /* ns: when the program was here last, as counted in drive_pu.away */
 	uint32_t stuck;	    /* turns in a row that left work pending and did none */
 	bool on_port;	    /* sleeps on the ports */
 	bool ready;	    /* and one of them woke it */
@@ -109,9 +69,11 @@ struct tender {
 	int wake_fd; /* eventfd */
 	bool edge;   /* sleeps so that only news wakes it; the waiter's poll(2) can't */
 	_Atomic uint32_t kicked CACHE_ALIGNED;
-	/* spinning after recent packets: service thread only, see service.c */
-	uint64_t spin_checked, spin_seen, no_spin_until, spin_penalty;
-	long switches;
+	_Atomic uint64_t kicked_at; /* ns */
+	/* service thread only */
+	struct spinner spinner;
+	enum spin_action spin; /* what follows from its last visits */
+	bool slept;	       /* since a turn of its own found work */
 	struct tend_pu pu[NIC_MAX_PUS];
 };
 
@@ -177,6 +139,11 @@ struct drive {
 	atomic_uint waiting;  /* a thread in drive_wait_fd tends the PUs */
 	atomic_uint wait_seq; /* counts such waits */
 
+	struct wake_cost wake; /* measured by the service thread */
+	atomic_uint events;    /* completion events raised */
+	atomic_int armed;      /* completion queues with a channel that are armed */
+	atomic_uint armed_seq; /* wait_seq when one was armed last */
+
 	struct gsi gsi;
 	struct watch watch;
 
@@ -206,12 +173,6 @@ int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *w
 	      size_t errlen);
 
 /* ---- pu.c ---- */
-
-/* Does the program spin on memory between its polls? Any thread. */
-static inline bool pu_hybrid(const struct drive_pu *p)
-{
-	return atomic_load_explicit(&p->away, memory_order_relaxed) >= AWAY_OFTEN;
-}
 
 static inline bool pu_try(struct drive_pu *p)
 {
@@ -250,9 +211,10 @@ static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 		nic_tell_time(d->nic, i, clock_now());
 	return work;
 }
-/* One turn and what belongs after it; owner. */
-void pu_turn(struct drive *d, unsigned i, uint64_t now);
-void pu_disarm(struct drive *d, unsigned i);
+/* One turn and what belongs after it; `turn` says what for. Owner. */
+void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
+/* `woken`: as of port_ops.disarm. Owner. */
+void pu_disarm(struct drive *d, unsigned i, bool woken);
 /* nic_host_ops.kick; host is the struct drive. */
 void pu_call(void *host, unsigned i);
 
@@ -260,12 +222,12 @@ void pu_call(void *host, unsigned i);
 
 enum tend_verdict {
 	TEND_AGAIN, /* work is left: look again at once */
-	TEND_SPIN,  /* nothing now, but packets came a moment ago */
+	TEND_SPIN,  /* nothing now, but it pays to look on: tender.spin */
 	TEND_SLEEP, /* until tend_pu.wake, on the ports if tend_pu.on_port */
 };
 
-/* Looks at PU i: runs a turn, or leaves it to its poller. May spin: TEND_SPIN is welcome. Tender's thread. */
-enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin);
+/* Looks at PU i: runs a turn, or leaves it to its poller. Tender's thread. */
+enum tend_verdict tend_visit(struct tender *t, unsigned i);
 /* The earliest time at which it has to look again by itself. */
 uint64_t tend_wake(const struct tender *t);
 /* No longer sleeps on ports: the next turn disarms them. */
@@ -289,9 +251,8 @@ void watch_stop(struct watch *w);
 int service_start(struct drive *d);
 /* Port k is new: its control work is the service thread's. 0 or -errno. */
 int service_watch_port(struct drive *d, unsigned k);
-/* Does the service thread, asleep on the ports of PU i, wake for a packet? Owner; a system call. */
-void service_open_eyes(struct drive *d, unsigned i);
-void service_shut_eyes(struct drive *d, unsigned i);
+/* Do packets at the sockets of PU i wake the service thread, which sleeps on them? Owner; a system call a socket. */
+void service_listen(struct drive *d, unsigned i, bool listen);
 void service_stop(struct drive *d);
 
 /* ---- gsi.c ---- */

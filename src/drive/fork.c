@@ -43,6 +43,10 @@ static void no_op(struct port *p)
 {
 }
 
+static void no_disarm(struct port *p, bool woken)
+{
+}
+
 static bool no_flush(struct port *p)
 {
 	return true;
@@ -64,7 +68,7 @@ static const struct port_ops no_port = {
 	.flush = no_flush,
 	.rx_burst = no_rx_burst,
 	.arm = no_flush,
-	.disarm = no_op,
+	.disarm = no_disarm,
 	.control = no_op,
 	.after_fork = no_op,
 	.close = no_op,

@@ -5,22 +5,8 @@
 
 #include "drive/engine.h"
 
-/* See offer_core(). */
-#define OFFER_RARELY	 256 /* doorbells */
-#define OFFER_UNTAKEN_NS (2 * US)
-#define OFFER_LONG_NS	 (200 * US)
-#define OFFER_RECHECK_NS (100 * MS)
-
-/* See linger(). */
-#define LINGER_NS	 (20 * US)
-#define LINGER_CREDIT	 8
-#define LINGER_PAUSE_MIN 64
-#define LINGER_PAUSE_MAX 16384
-#define LINGER_STAYS	 64
-
 #define REARM_TURNS  4
 #define KICKED_TURNS 8 /* turns an owner runs for others' doorbells before it leaves them to the tender */
-#define IN_VAIN	     4 /* polls in vain after which a program is taken to go on polling */
 
 bool pu_try_or_kick(struct drive_pu *p)
 {
@@ -86,10 +72,10 @@ void pu_call(void *host, unsigned i)
 	}
 }
 
-void pu_disarm(struct drive *d, unsigned i)
+void pu_disarm(struct drive *d, unsigned i, bool woken)
 {
 	for (unsigned k = 0; k < drive_ports(d); k++)
-		d->port[k][i]->ops->disarm(d->port[k][i]);
+		d->port[k][i]->ops->disarm(d->port[k][i], woken);
 }
 
 bool pu_arm(struct drive *d, unsigned i)
@@ -121,66 +107,63 @@ static bool wake_tender_needed(struct drive *d, unsigned i, uint64_t now, uint64
 	struct drive_pu *p = &d->pu[i];
 	bool polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
 
-	if (wake > now + RECENT_NS && nic_deadline(d->nic, i) < wake)
+	if (wake > now + policy_table.late_ok && nic_deadline(d->nic, i) < wake)
 		return true;
-	return (!polled || wake > now + RECENT_NS) && nic_pending(d->nic, i);
+	return (!polled || wake > now + policy_table.late_ok) && nic_pending(d->nic, i);
 }
 
-/* After this a packet wakes the service thread again. False: there is something to do right away. Owner. */
-static bool open_eyes(struct drive *d, unsigned i)
+/*
+ * Packets do not wake the service thread from here on: bells are not rung, sockets not listened to. Not while the program sleeps: it may
+ * have armed a completion queue this moment (drive_cq_armed). Owner.
+ */
+static bool mask(struct drive *d, unsigned i)
 {
-	/* A bell that peers ring (shm) has rung for nothing; a socket only has packets, and is armed still. */
+	struct drive_pu *p = &d->pu[i];
+
+	atomic_store_explicit(&p->masked, true, memory_order_seq_cst);
+	if (caller_sleeps(&p->caller)) {
+		atomic_store_explicit(&p->masked, false, memory_order_relaxed);
+		return false;
+	}
 	for (unsigned k = 0; k < drive_ports(d); k++) {
 		struct port *port = d->port[k][i];
 
 		if (!port->gather)
-			port->ops->disarm(port);
+			port->ops->disarm(port, false);
 	}
-	if (!keep_armed(d, i))
-		return false;
-	atomic_store_explicit(&d->pu[i].blind, false, memory_order_relaxed);
-	service_open_eyes(d, i);
+	service_listen(d, i, false);
 	return true;
 }
 
-/*
- * A poll, or a turn without one, while a tender sleeps on the ports. True: it is wanted awake, to see that somebody polls
- * and to leave the ports to him. Beside a hybrid program it stays: not to be woken by what that is polling for, but by
- * what comes when it has got it, and may turn to other things.
- */
+/* After this they do. False: there is something to do right away. Owner. */
+static bool unmask(struct drive *d, unsigned i)
+{
+	if (!keep_armed(d, i))
+		return false;
+	atomic_store_explicit(&d->pu[i].masked, false, memory_order_relaxed);
+	service_listen(d, i, true);
+	return true;
+}
+
+/* A turn while a tender sleeps on the ports. True: it is wanted awake. */
 static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
-	bool blind = atomic_load_explicit(&p->blind, memory_order_relaxed);
+	bool masked = atomic_load_explicit(&p->masked, memory_order_relaxed);
 
-	switch (turn) {
-	case PU_IDLE:
-		return false;
-	case PU_WORKED:
-		return !blind && !keep_armed(d, i);
-	case PU_POLLED:
-		p->in_vain = 0;
-		if (!pu_hybrid(p))
-			return true;
-		if (!blind)
-			return !keep_armed(d, i);
-		return !open_eyes(d, i);
-	case PU_IN_VAIN:
-		if (blind || !pu_hybrid(p) || ++p->in_vain < IN_VAIN)
-			return false;
+	switch (caller_beside(&p->caller, turn, masked, now, wake)) {
+	case CALLER_KEEP:
 		break;
-	case PU_BUSY:
-		if (!pu_hybrid(p))
-			return true;
-		if (blind)
-			return false;
+	case CALLER_REARM:
+		return !keep_armed(d, i);
+	case CALLER_MASK:
+		mask(d, i);
 		break;
-	}
-	/* The program may never poll again: the tender must look by itself before long. */
-	if (wake > now + RECENT_NS)
+	case CALLER_UNMASK:
+		return !unmask(d, i);
+	case CALLER_WAKE:
 		return true;
-	atomic_store_explicit(&p->blind, true, memory_order_relaxed);
-	service_shut_eyes(d, i);
+	}
 	return false;
 }
 
@@ -193,9 +176,9 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 	if (!atomic_load_explicit(&p->sleepers, memory_order_acquire)) {
 		/* The tender left the ports to a poller: peers need not wake anybody any more. */
 		if (p->attended)
-			pu_disarm(d, i);
+			pu_disarm(d, i, false);
 		p->attended = false;
-		kick = wake > now + HORIZON_NS;
+		kick = wake > now + policy_table.horizon;
 	} else {
 		kick = wake_tender_needed(d, i, now, wake);
 		kick |= beside_sleeper(d, i, now, wake, turn);
@@ -210,7 +193,7 @@ void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 	struct drive_pu *p = &d->pu[i];
 	uint64_t wake = atomic_load_explicit(&p->tend_wake, memory_order_relaxed);
 
-	if (unlikely(p->attended || wake > now + HORIZON_NS))
+	if (unlikely(p->attended || wake > now + policy_table.horizon))
 		settle_slow(d, i, now, wake, turn);
 }
 
@@ -224,19 +207,19 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now ||
 	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) ||
-	    atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + NAP_MIN_NS)
+	    atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + policy_table.nap_min)
 		return;
 	/* The empty look at the port is what makes sure that shm's peers are awake. */
 	if (pu_poll(d, i, now) || nic_pending(d->nic, i))
 		tend_kick(d);
 }
 
-void pu_turn(struct drive *d, unsigned i, uint64_t now)
+void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 {
 	pu_poll(d, i, now);
 	leave_work(d, i, now);
 	/* Worked or not: who kicked us may have been woken, and is to be woken again. */
-	pu_settle(d, i, now, PU_WORKED);
+	pu_settle(d, i, now, turn);
 }
 
 bool pu_drop(struct drive_pu *p)
@@ -257,7 +240,7 @@ static void __attribute__((noinline)) release_slow(struct drive *d, unsigned i)
 			tend_kick(d);
 			return;
 		}
-		pu_turn(d, i, clock_now());
+		pu_turn(d, i, clock_now(), PU_WORKED);
 	}
 }
 
@@ -270,74 +253,10 @@ void pu_release(struct drive *d, unsigned i)
 		release_slow(d, i);
 }
 
-/* It got what it polled for, and was not away; where it got more, that may be because we lingered. Owner. */
-static void pu_stays(struct drive_pu *p, bool lingered)
-{
-	uint8_t away = atomic_load_explicit(&p->away, memory_order_relaxed);
-
-	if (lingered && ++p->lingered_well % LINGER_STAYS)
-		return;
-	if (away > 0)
-		atomic_store_explicit(&p->away, away - 1, memory_order_relaxed);
-}
-
-/* Lingering pays where nearly each time a request comes: in vain it weighs twice. */
-static void weigh_lingering(struct drive_pu *p, bool well)
-{
-	if (well) {
-		p->linger_credit += p->linger_credit < LINGER_CREDIT;
-		p->linger_pause /= 2;
-		return;
-	}
-	p->linger_credit -= 2;
-	if (p->linger_credit > -LINGER_CREDIT)
-		return;
-	p->linger_credit = 0;
-	p->linger_pause = p->linger_pause < LINGER_PAUSE_MIN ? LINGER_PAUSE_MIN : p->linger_pause;
-	p->no_linger = p->linger_pause;
-	if (p->linger_pause < LINGER_PAUSE_MAX)
-		p->linger_pause *= 2;
-}
-
-/*
- * A hybrid program has got what it polled for, and goes on to spin on memory for what its peer writes: that will cost a wake-up of the
- * service thread, often many times what the packet's way takes. The peer of a ping-pong (ib_write_lat) writes as soon as our request is
- * there, so right behind its ACK: we go on polling in the program's place for as long. True: a request came, with the completion or after
- * it. Where none does, programs are left alone for a while, longer each time. Owner.
- */
-static bool linger(struct drive *d, unsigned i, struct nic_came before)
-{
-	struct drive_pu *p = &d->pu[i];
-	struct nic_came came = nic_came(d->nic, i);
-
-	if (came.requests != before.requests)
-		return true;
-	if (came.packets == before.packets)
-		return false; /* what was done is no completion */
-	if (p->no_linger) {
-		p->no_linger--;
-		return false;
-	}
-	for (uint64_t now = clock_now(), until = now + LINGER_NS; now < until; now = clock_now()) {
-		pu_poll(d, i, now);
-		if (nic_came(d->nic, i).requests != before.requests) {
-			weigh_lingering(p, true);
-			return true;
-		}
-		/* Somebody wants the PU, or has rung. */
-		if (atomic_load_explicit(&p->word, memory_order_relaxed) != PU_OWNED)
-			return false;
-	}
-	weigh_lingering(p, false);
-	return false;
-}
-
 unsigned drive_progress(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
-	struct nic_came before = {0};
 	uint64_t now;
-	bool hybrid;
 	unsigned done;
 
 	/* A dead engine's PUs stay owned for ever. */
@@ -347,102 +266,95 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	}
 	now = clock_now();
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
-		p->in_vain = 0; /* those before were long ago */
-	hybrid = pu_hybrid(p);
-	if (unlikely(hybrid))
-		before = nic_came(d->nic, i);
+		p->caller.in_vain = 0; /* those before were long ago */
 	done = pu_poll(d, i, now);
-	if (done) {
-		pu_stays(p, unlikely(hybrid) && linger(d, i, before));
-		/* One packet that makes room may have sent a whole batch: the lease counts from its end. */
+	/* One packet that makes room may have sent a whole batch: the lease counts from its end. */
+	if (done)
 		now = clock_now();
-	}
-	atomic_store_explicit(&p->lease_end, now + LEASE_NS, memory_order_relaxed);
-	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < BUSY_TURN ? PU_POLLED : PU_BUSY);
+	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
+	caller_polled(&p->caller, done != 0);
+	pu_settle(d, i, now, !done ? PU_IN_VAIN : done < policy_table.busy ? PU_POLLED : PU_BUSY);
 	pu_release(d, i);
 	return done;
 }
 
 /*
+ * It goes on to spin on memory for what its peer writes: that will cost a wake-up of the service thread, often many times what the packet's
+ * way takes. The peer of a ping-pong (ib_write_lat) writes as soon as our request is there, so right behind its ACK: we go on polling in
+ * the program's place for as long.
+ */
+static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
+{
+	struct drive_pu *p = &d->pu[i];
+	uint64_t now = clock_now(), until, stake = wake_cost_stake(&d->wake), requests;
+
+	if (!pu_try(p))
+		return;
+	requests = nic_came(d->nic, i).requests;
+	until = caller_linger(&p->caller, now, stake, requests);
+	if (until && atomic_load_explicit(&p->sleepers, memory_order_relaxed) == TENDER_SERVICE &&
+	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
+		mask(d, i);
+	/* Somebody else may want the PU, or ring. */
+	while (now < until && requests == p->caller.requests &&
+	       atomic_load_explicit(&p->word, memory_order_relaxed) == PU_OWNED) {
+		pu_poll(d, i, now);
+		requests = nic_came(d->nic, i).requests;
+		now = clock_now();
+	}
+	caller_requests(&p->caller, now, stake, requests, false);
+	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
+	pu_settle(d, i, now, PU_TAKEN);
+	pu_release(d, i);
+}
+
+void drive_taken(struct drive *d, unsigned i)
+{
+	if (unlikely(caller_spins(&d->pu[i].caller)))
+		linger(d, i);
+}
+
+/*
  * Leaves the new work to a poller that is at it: posts that come while earlier ones are under way then leave
- * together, at the next poll. The poller may never poll again; that is well as long as a tender looks soon.
+ * together, at the next poll. The poller may never poll again; that is well as long as a tender looks soon, and no thread sleeps until an
+ * event.
  */
 static bool poller_takes_it(const struct drive_pu *p)
 {
 	uint64_t now = clock_now();
 
 	return atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now + US &&
-	       atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + HORIZON_NS;
+	       atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + policy_table.horizon &&
+	       !caller_sleeps(&p->caller);
 }
 
-/*
- * On a core that is the only one we may use, the peer's program may be waiting for it: what we just sent has
- * been delivered, but if we go on to spin on memory for the answer (ib_write_lat), it runs only when the
- * scheduler takes the core away from us, milliseconds later. So a doorbell that ran its own turn offers the
- * core once. An offer that nobody took makes us offer rarely; one that took long went to somebody with other
- * work, and is not repeated for a multiple of that time.
- */
-static void offer_core(struct drive_pu *p)
+/* After a post: the peer's program may be waiting for the only core we may use. */
+static void offer_core(struct caller *c)
 {
-	uint32_t every = atomic_load_explicit(&p->offer_every, memory_order_relaxed);
-	uint64_t now = clock_now(), took;
+	uint64_t now = clock_now();
 
-	atomic_store_explicit(&p->offer_in, every, memory_order_relaxed);
-	if (now < atomic_load_explicit(&p->no_offer_until, memory_order_relaxed))
-		return;
 	if (!one_core()) {
-		atomic_store_explicit(&p->no_offer_until, now + OFFER_RECHECK_NS, memory_order_relaxed);
+		caller_offer_needless(c, now);
 		return;
 	}
 	sched_yield();
-	took = clock_now() - now;
-	if (took < OFFER_UNTAKEN_NS)
-		every = every < OFFER_RARELY ? every * 2 : every;
-	else
-		every = 1;
-	if (took > OFFER_LONG_NS)
-		atomic_store_explicit(&p->no_offer_until, now + took * 5, memory_order_relaxed);
-	atomic_store_explicit(&p->offer_every, every, memory_order_relaxed);
-}
-
-static inline bool offer_due(struct drive_pu *p)
-{
-	uint32_t left = atomic_load_explicit(&p->offer_in, memory_order_relaxed);
-
-	atomic_store_explicit(&p->offer_in, left - 1, memory_order_relaxed);
-	return left <= 1;
+	caller_offered(c, now, clock_now() - now);
 }
 
 /*
- * While a hybrid program offers its core, its peer's answer need not wake the service thread, which would run before the program, on the core that
- * both want: the program looks for itself when it has the core again. Owner.
+ * While a program that spins on memory offered its core, its peer's answer may have come: it is found here, and nobody is woken for it, as
+ * far as packets are masked.
  */
-static bool shut_for_offer(struct drive *d, unsigned i, uint64_t now)
-{
-	struct drive_pu *p = &d->pu[i];
-
-	if (!pu_hybrid(p) || now < atomic_load_explicit(&p->no_offer_until, memory_order_relaxed) ||
-	    !(atomic_load_explicit(&p->sleepers, memory_order_relaxed) & TENDER_SERVICE) ||
-	    atomic_load_explicit(&p->blind, memory_order_relaxed) ||
-	    atomic_load_explicit(&p->tend_wake, memory_order_relaxed) > now + RECENT_NS)
-		return false;
-	atomic_store_explicit(&p->blind, true, memory_order_relaxed);
-	service_shut_eyes(d, i);
-	return true;
-}
-
 static void look_after_offer(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
+	uint64_t now;
 
-	/* Nobody may poll after this, so the eyes open here, or the service thread sees to it. */
-	if (!pu_try(p)) {
-		tend_kick(d);
+	if (!caller_spins(&p->caller) || !pu_try(p))
 		return;
-	}
-	pu_poll(d, i, clock_now());
-	if (atomic_load_explicit(&p->blind, memory_order_relaxed) && !open_eyes(d, i))
-		tend_kick(d);
+	now = clock_now();
+	pu_poll(d, i, now);
+	pu_settle(d, i, now, PU_POSTED);
 	pu_release(d, i);
 }
 
@@ -451,7 +363,7 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	unsigned i;
 	struct drive_pu *p;
 	uint64_t now;
-	bool polled, offer, shut;
+	bool polled;
 
 	if (!nic_doorbell(d->nic, qp))
 		return;
@@ -464,16 +376,51 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	now = clock_now();
 	polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
 	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
-	offer = unlikely(offer_due(p));
-	shut = offer && shut_for_offer(d, i, now);
-	pu_turn(d, i, now);
+	if (unlikely(caller_spins(&p->caller)))
+		caller_posted(&p->caller, now, nic_came(d->nic, i).requests, wake_cost_stake(&d->wake));
+	pu_turn(d, i, now, PU_POSTED);
 	if (polled) /* a long turn is no reason to take it for gone */
-		atomic_store_explicit(&p->lease_end, clock_now() + LEASE_NS, memory_order_relaxed);
+		atomic_store_explicit(&p->lease_end, clock_now() + policy_table.lease, memory_order_relaxed);
 	pu_release(d, i);
-	if (offer)
-		offer_core(p);
-	if (shut)
+	if (unlikely(caller_offers(&p->caller, now))) {
+		offer_core(&p->caller);
 		look_after_offer(d, i);
+	}
+}
+
+void drive_cq_armed(struct drive *d, bool anew)
+{
+	unsigned seq = atomic_load_explicit(&d->wait_seq, memory_order_relaxed);
+	bool kick = false, within;
+
+	if (anew)
+		atomic_fetch_add_explicit(&d->armed, 1, memory_order_relaxed);
+	/*
+	 * A program that waits in this library (drive_wait_fd) will tend the PUs itself, so the service thread may nap; the end of such a wait
+	 * wakes it where another completion queue is armed.
+	 */
+	within = atomic_exchange_explicit(&d->armed_seq, seq, memory_order_relaxed) != seq;
+	for (unsigned i = 0; i < d->pus; i++) {
+		struct drive_pu *p = &d->pu[i];
+
+		if (!within)
+			caller_armed(&p->caller);
+		kick |= atomic_load_explicit(&p->masked, memory_order_seq_cst);
+		kick |= !within && !atomic_load_explicit(&p->sleepers, memory_order_seq_cst);
+	}
+	if (kick)
+		tend_kick(d);
+}
+
+void drive_cq_disarmed(struct drive *d)
+{
+	atomic_fetch_sub_explicit(&d->armed, 1, memory_order_relaxed);
+}
+
+void drive_cq_fired(struct drive *d)
+{
+	drive_cq_disarmed(d);
+	atomic_fetch_add_explicit(&d->events, 1, memory_order_relaxed);
 }
 
 void drive_own(struct drive *d, unsigned i)

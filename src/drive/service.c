@@ -3,10 +3,9 @@
  * The service thread: one per engine. It tends the PUs (tend.c) unless a thread in drive_wait_fd() does, does
  * the ports' control work, and answers `roost stat`.
  *
- * It spins for a moment after packets, since more often follow: a peer's request is then answered without a
- * wake-up. But on a core that a program wants too, spinning costs a scheduler's time slice. So from time to
- * time it offers the core: sched_yield() returns at once when nobody waits for it. When somebody took it for
- * long, no spinning for a good while.
+ * It looks on for a moment after packets where that pays (struct spinner in policy.h): a peer's request is then answered without a wake-up. But
+ * on a core that a program wants too, spinning costs a scheduler's time slice. So from time to time it offers the core: sched_yield()
+ * returns at once when nobody waits for it.
  */
 #include <errno.h>
 #include <sched.h>
@@ -26,10 +25,6 @@
 #define BASE_EVERY_NS	   (1 * MS) /* while there is no time to sleep: look at control work this often */
 #define OWN_FOR_CONTROL_NS (200 * US)
 #define STEER_EVERY_NS	   (10 * MS)
-#define SPIN_CHECK_NS	   (20 * US)
-#define SPIN_GAP_NS	   (50 * US) /* a core given away for longer is a shared one */
-#define SPIN_PENALTY_MIN   (100 * MS)
-#define SPIN_PENALTY_MAX   (10000 * MS)
 
 /* What an epoll event belongs to: one of these, or a PU's port. */
 enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
@@ -41,6 +36,8 @@ struct service {
 	struct drive *d;
 	unsigned listening[NIC_MAX_PUS]; /* so many of its ports are in the epoll set */
 	uint64_t base_looked;		 /* ns; when other events than packets were last looked for */
+	uint64_t looked;		 /* ns; last step of spinning, 0: it does not spin */
+	long switches;			 /* forced ones, as counted when it began to, or after an offer */
 	cpu_set_t cores;		 /* as the program has it; empty: not asked */
 	int shunned;			 /* the core we keep away from, -1: none */
 	uint64_t steered;		 /* ns */
@@ -83,36 +80,25 @@ static long forced_switches(void)
 	return getrusage(RUSAGE_THREAD, &ru) ? 0 : ru.ru_nivcsw;
 }
 
-static void stop_spinning(struct tender *t, uint64_t now)
+/* One step of looking on, no PU owned. Finds out whether others want the core. */
+static void spin_step(struct service *s, enum spin_action action)
 {
-	bool again = now - t->no_spin_until < SPIN_PENALTY_MAX;
+	struct spinner *spinner = &s->d->service.spinner;
+	uint64_t now = clock_now(), since = s->looked ? s->looked : now;
+	long switches = s->switches;
 
-	t->spin_penalty = again && t->spin_penalty ? t->spin_penalty * 2 : SPIN_PENALTY_MIN;
-	if (t->spin_penalty > SPIN_PENALTY_MAX)
-		t->spin_penalty = SPIN_PENALTY_MAX;
-	t->no_spin_until = now + t->spin_penalty;
-}
-
-/* One step of waiting without sleep, no PU owned. Finds out whether the core is ours alone. */
-static void spin_step(struct tender *t)
-{
-	uint64_t now = clock_now(), after;
-
-	if (t->spin_seen && now - t->spin_seen > SPIN_GAP_NS && forced_switches() != t->switches) {
-		stop_spinning(t, now);
-		return;
-	}
-	t->spin_seen = now;
-	if (now - t->spin_checked < SPIN_CHECK_NS) {
+	if (action == SPIN_LOOK && s->looked && now - since <= policy_table.lost_min) {
+		s->looked = now;
 		cpu_pause();
 		return;
 	}
-	t->switches = forced_switches();
-	sched_yield();
-	after = clock_now();
-	if (after - now > SPIN_GAP_NS && forced_switches() != t->switches)
-		stop_spinning(t, after);
-	t->spin_seen = t->spin_checked = after;
+	if (action == SPIN_YIELD)
+		sched_yield();
+	s->looked = clock_now();
+	s->switches = forced_switches();
+	/* Without a forced switch it was the machine under us that was away, or a long turn. */
+	if (s->switches != switches)
+		spinner_lost(spinner, s->looked, s->looked - since);
 }
 
 /* ---- sleeping ---- */
@@ -149,23 +135,15 @@ static void listen_on_ports(struct service *s)
 	}
 }
 
-static void set_eyes(struct drive *d, unsigned i, uint32_t events)
+void service_listen(struct drive *d, unsigned i, bool listen)
 {
 	for (unsigned k = 0; k < drive_ports(d); k++) {
-		struct epoll_event ev = {.events = events, .data.u64 = EVENT(ON_PORT, i, k)};
+		struct epoll_event ev = {.events = listen ? EPOLLIN | EPOLLET : 0,
+					 .data.u64 = EVENT(ON_PORT, i, k)};
 
-		sys_epoll_ctl(d->service_set, EPOLL_CTL_MOD, d->port[k][i]->fd, &ev);
+		if (d->port[k][i]->gather) /* a bell is only rung while its port is armed */
+			sys_epoll_ctl(d->service_set, EPOLL_CTL_MOD, d->port[k][i]->fd, &ev);
 	}
-}
-
-void service_open_eyes(struct drive *d, unsigned i)
-{
-	set_eyes(d, i, EPOLLIN | EPOLLET);
-}
-
-void service_shut_eyes(struct drive *d, unsigned i)
-{
-	set_eyes(d, i, 0);
 }
 
 /* The ports' control work is rare: greetings and farewells of peers. */
@@ -182,9 +160,13 @@ static void control_work(struct drive *d, unsigned i, unsigned k)
 static void handle(struct service *s, uint64_t event)
 {
 	unsigned i = event >> 8 & 0xff, k = event & 0xff;
+	uint64_t rung_at;
 
 	switch (event >> 16) {
 	case ON_WAKE:
+		rung_at = atomic_load_explicit(&s->d->service.kicked_at, memory_order_relaxed);
+		if (s->d->service.slept && s->base_looked > rung_at)
+			wake_cost_learn(&s->d->wake, s->base_looked - rung_at);
 		tender_drain(&s->d->service);
 		break;
 	case ON_STAT:
@@ -205,10 +187,16 @@ static void sleep_until(struct service *s, uint64_t wake)
 	uint64_t now = wake == UINT64_MAX ? 0 : clock_now();
 	int64_t ns = wake == UINT64_MAX ? -1 : wake > now ? (int64_t)(wake - now) : 0;
 	int n = sys_epoll_wait_ns(s->d->service_set, ev, MAX_EVENTS, ns);
+	uint64_t then = clock_now();
 
+	s->base_looked = then;
+	if (ns != 0) {
+		s->d->service.slept = true;
+		if (n == 0 && then > wake)
+			wake_cost_learn(&s->d->wake, then - wake);
+	}
 	for (int e = 0; e < n; e++)
 		handle(s, ev[e].data.u64);
-	s->base_looked = clock_now();
 }
 
 int service_watch_port(struct drive *d, unsigned k)
@@ -237,7 +225,7 @@ static int open_set(struct drive *d)
 }
 
 /*
- * Away from the core on which a hybrid program spins: there we preempt it with each packet, and are woken
+ * Away from the core on which a program spins on memory: there we preempt it with each packet, and are woken
  * from afar where a peer on this machine sent it. Elsewhere an idle core wakes us, or the very core that sent
  * the packet.
  */
@@ -249,7 +237,7 @@ static void steer(struct service *s)
 	cpu_set_t set;
 
 	for (unsigned i = 0; i < d->pus && cpu < 0; i++) {
-		if (pu_hybrid(&d->pu[i]))
+		if (caller_kind(&d->pu[i].caller) == CALLER_SPINS)
 			cpu = atomic_load_explicit(&d->pu[i].cpu, memory_order_relaxed);
 	}
 	if (cpu == s->shunned || now - s->steered < STEER_EVERY_NS)
@@ -267,7 +255,7 @@ static void steer(struct service *s)
 /* ---- the thread ---- */
 
 /*
- * While a thread in drive_wait_fd() tends; not beside a hybrid program, whose packets shall not wait for
+ * While a thread in drive_wait_fd() tends; not beside a program that spins on memory, whose packets shall not wait for
  * anything.
  */
 static bool standing_by(struct drive *d)
@@ -275,7 +263,7 @@ static bool standing_by(struct drive *d)
 	if (!atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 		return false;
 	for (unsigned i = 0; i < d->pus; i++) {
-		if (pu_hybrid(&d->pu[i]))
+		if (caller_kind(&d->pu[i].caller) == CALLER_SPINS)
 			return false;
 	}
 	return true;
@@ -293,7 +281,7 @@ static void stand_by(struct service *s)
 
 	tend_leave_ports(&d->service);
 	for (unsigned i = 0; i < d->pus; i++)
-		d->service.pu[i].nap = NAP_MIN_NS;
+		d->service.pu[i].nap = policy_table.nap_min;
 	listen_on_ports(s);
 	s->standby = seq == s->wait_seen ? s->standby * 2 : STANDBY_NS;
 	s->wait_seen = seq;
@@ -309,11 +297,11 @@ static void tend(struct service *s)
 {
 	struct drive *d = s->d;
 	struct tender *t = &d->service;
-	bool may_spin = clock_now() >= t->no_spin_until;
 	enum tend_verdict v = TEND_SLEEP;
 
+	t->spin = SPIN_SLEEP;
 	for (unsigned i = 0; i < d->pus; i++) {
-		enum tend_verdict one = tend_visit(t, i, may_spin);
+		enum tend_verdict one = tend_visit(t, i);
 
 		v = one < v ? one : v;
 	}
@@ -324,14 +312,14 @@ static void tend(struct service *s)
 		steer(s);
 		listen_on_ports(s);
 		atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
-		t->spin_seen = t->spin_checked = 0;
+		s->looked = 0;
 		sleep_until(s, wake);
 		return;
 	}
 	if (v == TEND_SPIN)
-		spin_step(t);
+		spin_step(s, t->spin);
 	else
-		t->spin_seen = 0;
+		s->looked = 0;
 	if (clock_now() - s->base_looked > BASE_EVERY_NS)
 		sleep_until(s, 0);
 }

@@ -12,25 +12,17 @@
  *   |            woken, and a poller is there                                          |
  *   +----------------------------------------------------------------------------------+
  *
- * Napping beside a poller keeps us off the ports: a second sleeper costs every packet a wake-up. But a
- * program may poll for its own completion and then spin on memory for what its peer writes (ib_write_lat).
- * Packets then lie until the nap is over, and it is we who find them, again and again (count_away). Such a PU
- * is `hybrid`: the tender sleeps on the ports at once, lease or not, and the program's calls say whether a
- * packet wakes it. A few polls in vain shut its eyes, one with success opens them (beside_sleeper). So it is
- * woken for the packets that the program spins for, not for those it polls for; on a shared core a thread that
- * was woken in vain would not be run at once when it is needed, because it is due less of the core than the
- * program (Linux since 6.6: eligibility in EEVDF). And its polls and posts look for more than they were called for, so
- * that there is less to wake us for (pu.c: linger(), look_after_offer()).
+ * Napping beside a poller keeps the tender off the ports: a second sleeper costs every packet a wake-up. Two kinds of program are not left
+ * alone with their packets (struct caller in policy.h). One polls for its own completion and then spins on memory for what its peer
+ * writes (ib_write_lat). The other arms a completion queue and sleeps in poll(2), outside of this library. Beside both the tender sleeps on
+ * the ports at once, lease or not. For the first kind packets that the program itself polls for are masked. On a shared core a thread that
+ * was woken in vain is not run at once when it is needed, because it is due less of the core than the program (Linux since 6.6:
+ * eligibility in EEVDF).
  */
 #include <sys/eventfd.h>
 
 #include "base/sys.h"
 #include "drive/engine.h"
-
-#define ACTIVE_NS    (2 * MS) /* so long after a turn, ours or another's, we look at least every RECENT_NS */
-#define SPIN_NS	     (50 * US)
-#define STUCK_TURNS  64
-#define STUCK_NAP_NS (50 * US)
 
 int tender_init(struct tender *t, struct drive *d, enum tender_bit bit)
 {
@@ -51,8 +43,10 @@ void tender_kick(struct tender *t)
 {
 	uint64_t one = 1;
 
-	if (!atomic_exchange_explicit(&t->kicked, 1, memory_order_seq_cst))
-		sys_write(t->wake_fd, &one, sizeof(one));
+	if (atomic_exchange_explicit(&t->kicked, 1, memory_order_seq_cst))
+		return;
+	atomic_store_explicit(&t->kicked_at, clock_now(), memory_order_relaxed);
+	sys_write(t->wake_fd, &one, sizeof(one));
 }
 
 void tender_drain(struct tender *t)
@@ -76,6 +70,12 @@ void tend_kick(struct drive *d)
 	tender_kick(&d->service);
 }
 
+/* Beside such a program the service thread sleeps on the ports, whatever the lease says. */
+static bool stays_on_ports(const struct tender *t, unsigned i)
+{
+	return t->bit == TENDER_SERVICE && caller_kind(&t->d->pu[i].caller) != CALLER_POLLS;
+}
+
 /* Not on the ports: the next owner disarms them. */
 static enum tend_verdict nap(struct tender *t, unsigned i, uint64_t wake)
 {
@@ -84,10 +84,11 @@ static enum tend_verdict nap(struct tender *t, unsigned i, uint64_t wake)
 
 	tp->on_port = tp->ready = false;
 	tp->wake = wake;
-	atomic_store_explicit(&p->blind, false, memory_order_relaxed);
-	atomic_fetch_and_explicit(&p->sleepers, ~(uint32_t)t->bit, memory_order_release);
+	atomic_store_explicit(&p->masked, false, memory_order_relaxed);
 	atomic_store_explicit(&p->tend_wake, wake, memory_order_relaxed);
-	return TEND_SLEEP;
+	atomic_fetch_and_explicit(&p->sleepers, ~(uint32_t)t->bit, memory_order_seq_cst);
+	/* A program that arms a completion queue looks at `sleepers` afterwards; so one of the two sees the other (drive_cq_armed). */
+	return t->bit == TENDER_SERVICE && caller_sleeps(&p->caller) ? TEND_AGAIN : TEND_SLEEP;
 }
 
 static enum tend_verdict leave_to_poller(struct tender *t, unsigned i, uint64_t now, uint64_t lease,
@@ -97,9 +98,7 @@ static enum tend_verdict leave_to_poller(struct tender *t, unsigned i, uint64_t 
 
 	if (!renewed) /* looked too early */
 		return nap(t, i, lease);
-	tp->nap = tp->nap ? tp->nap * 2 : NAP_MIN_NS;
-	if (tp->nap > NAP_MAX_NS)
-		tp->nap = NAP_MAX_NS;
+	tp->nap = policy_nap(tp->nap, atomic_load_explicit(&t->d->armed, memory_order_relaxed) > 0);
 	return nap(t, i, now + tp->nap > lease ? now + tp->nap : lease);
 }
 
@@ -124,17 +123,18 @@ static enum tend_verdict sleep_on_ports(struct tender *t, unsigned i, uint64_t n
 		return TEND_AGAIN;
 	}
 	wake = nic_deadline(d->nic, i);
-	/* A hybrid program runs the core's timers when it polls: close ones are not worth the setting. */
-	if (active + ACTIVE_NS > now && (pu_hybrid(p) || wake > now + RECENT_NS))
-		wake = now + RECENT_NS;
-	if (tp->stuck && wake > now + STUCK_NAP_NS)
-		wake = now + STUCK_NAP_NS;
+	/* A program that spins on memory runs the core's timers when it polls: close ones are not worth the setting. */
+	if (active + policy_table.active > now &&
+	    (caller_kind(&p->caller) == CALLER_SPINS || wake > now + policy_table.late_ok))
+		wake = now + policy_table.late_ok;
+	if (tp->stuck && wake > now + policy_table.stuck_nap)
+		wake = now + policy_table.stuck_nap;
 	/* The owner's last words: who sleeps where, and until when. */
 	tp->on_port = tp->look = true;
 	tp->wake = wake;
 	p->attended = true;
-	p->in_vain = 0;
-	atomic_store_explicit(&p->blind, false, memory_order_relaxed);
+	p->caller.in_vain = 0;
+	atomic_store_explicit(&p->masked, false, memory_order_relaxed);
 	atomic_store_explicit(&p->tend_wake, wake, memory_order_relaxed);
 	atomic_fetch_or_explicit(&p->sleepers, (uint32_t)t->bit, memory_order_relaxed);
 	return pu_drop(p) ? TEND_AGAIN : TEND_SLEEP;
@@ -150,69 +150,82 @@ static enum tend_verdict leave_to_owner(struct tender *t, unsigned i, uint64_t n
 {
 	struct tend_pu *tp = &t->pu[i];
 
-	if (!pu_hybrid(&t->d->pu[i]) || !t->edge)
-		return nap(t, i, now + NAP_MIN_NS);
+	if (!stays_on_ports(t, i) || !t->edge)
+		return nap(t, i, now + policy_table.nap_min);
 	/* Who was woken by something else has left no kick. */
-	tp->wake = now + (tp->ready ? RECENT_NS : NAP_MIN_NS);
+	tp->wake = now + (tp->ready ? policy_table.late_ok : policy_table.nap_min);
 	tp->ready = false;
 	atomic_store_explicit(&t->d->pu[i].tend_wake, tp->wake, memory_order_relaxed);
 	return TEND_SLEEP;
 }
 
-/*
- * Packets were waiting: for us because the program is away, though it was here a moment ago? Once for each time that it is: a poller
- * that was preempted does not come back before the turns that we run one behind the other. Owner.
- */
-static void count_away(struct drive_pu *p, struct tend_pu *tp, uint64_t now)
+/* The service thread's turn found work. Owner. */
+static void worked(struct tender *t, unsigned i, uint64_t now, bool woke)
 {
+	struct drive_pu *p = &t->d->pu[i];
 	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
-	uint64_t here = max64(lease - LEASE_NS, atomic_load_explicit(&p->rang, memory_order_relaxed));
-	uint8_t away = atomic_load_explicit(&p->away, memory_order_relaxed);
+	uint64_t here = lease ? max64(lease - policy_table.lease,
+				      atomic_load_explicit(&p->rang, memory_order_relaxed))
+			      : 0;
+	uint64_t stake = wake_cost_stake(&t->d->wake);
 
-	if (here == tp->counted)
-		return;
-	if (lease && now > here + AWAY_NS && now < here + AWAY_LONG && away < AWAY_MAX) {
-		tp->counted = here;
-		atomic_store_explicit(&p->away, away + AWAY_STEP, memory_order_relaxed);
-	}
+	spinner_worked(&t->spinner, now, stake, t->slept, woke);
+	caller_found_by_service(&p->caller, here, now);
+	if (caller_spins(&p->caller))
+		caller_requests(&p->caller, now, stake, nic_came(t->d->nic, i).requests, t->slept);
+	t->slept = false;
+}
+
+/* Nothing was found: does it pay to look on? Not beside a program that spins on memory, on a core that this would take from it. */
+static bool looks_on(struct tender *t, unsigned i, uint64_t now)
+{
+	enum spin_action action;
+
+	if (t->bit != TENDER_SERVICE || caller_kind(&t->d->pu[i].caller) == CALLER_SPINS)
+		return false;
+	action = spinner_idle(&t->spinner, now, wake_cost_stake(&t->d->wake));
+	if (action > t->spin)
+		t->spin = action;
+	return action != SPIN_SLEEP;
 }
 
 /* The owner's part of a visit. */
-static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now, bool may_spin)
+static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now)
 {
 	struct drive *d = t->d;
 	struct tend_pu *tp = &t->pu[i];
+	unsigned events = atomic_load_explicit(&d->events, memory_order_relaxed);
 	bool more;
 	unsigned work;
 
 	/* Reads what woke us, or the descriptor stays readable. */
 	if (tp->ready)
-		pu_disarm(d, i);
+		pu_disarm(d, i, true);
 	work = pu_poll(d, i, now);
 	tp->ready = false;
 	if (work) {
 		tp->last_work = now;
 		if (t->bit == TENDER_SERVICE)
-			count_away(&d->pu[i], tp, now);
+			worked(t, i, now, atomic_load_explicit(&d->events, memory_order_relaxed) != events);
 	}
 	more = nic_pending(d->nic, i);
 	tp->stuck = more && !work ? tp->stuck + 1 : 0;
-	if (work >= BUSY_TURN || (more && tp->stuck < STUCK_TURNS)) {
+	if (work >= policy_table.busy || (more && tp->stuck < policy_table.stuck_turns)) {
 		pu_drop(&d->pu[i]);
 		return TEND_AGAIN;
 	}
-	if (may_spin && now - tp->last_work < SPIN_NS)
+	if (looks_on(t, i, now))
 		return pu_drop(&d->pu[i]) ? TEND_AGAIN : TEND_SPIN;
 	return sleep_on_ports(t, i, now);
 }
 
-enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
+enum tend_verdict tend_visit(struct tender *t, unsigned i)
 {
 	struct drive_pu *p = &t->d->pu[i];
 	struct tend_pu *tp = &t->pu[i];
 	uint64_t now = clock_now();
 	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
-	bool renewed = lease != tp->lease, hybrid = pu_hybrid(p);
+	bool renewed = lease != tp->lease;
 
 	if (t->bit == TENDER_WAITER) {
 		/*
@@ -222,7 +235,7 @@ enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
 			return nap(t, i, lease);
 	} else {
 		tp->lease = lease;
-		if (lease > now && !hybrid)
+		if (lease > now && !stays_on_ports(t, i))
 			return leave_to_poller(t, i, now, lease, renewed);
 	}
 	if (tp->on_port && tp->ready) {
@@ -232,11 +245,11 @@ enum tend_verdict tend_visit(struct tender *t, unsigned i, bool may_spin)
 		if (tp->on_port)
 			return leave_to_owner(t, i, now);
 		/* A long turn: its poller is at work, whatever the lease says. */
-		return t->bit == TENDER_WAITER ? nap(t, i, now + NAP_MIN_NS)
+		return t->bit == TENDER_WAITER ? nap(t, i, now + policy_table.nap_min)
 					       : leave_to_poller(t, i, now, now, true);
 	}
 	tp->nap = 0;
-	return tend_turn(t, i, now, may_spin && !hybrid);
+	return tend_turn(t, i, now);
 }
 
 uint64_t tend_wake(const struct tender *t)
@@ -254,7 +267,7 @@ void tend_leave_ports(struct tender *t)
 {
 	for (unsigned i = 0; i < t->d->pus; i++) {
 		t->pu[i].on_port = t->pu[i].ready = false;
-		atomic_store_explicit(&t->d->pu[i].blind, false, memory_order_relaxed);
+		atomic_store_explicit(&t->d->pu[i].masked, false, memory_order_relaxed);
 		atomic_fetch_and_explicit(&t->d->pu[i].sleepers, ~(uint32_t)t->bit, memory_order_release);
 	}
 }

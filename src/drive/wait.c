@@ -106,13 +106,15 @@ static void end_tending(void *arg)
 
 	tend_leave_ports(&d->waiter);
 	for (unsigned i = 0; i < d->pus; i++) {
-		atomic_store_explicit(&d->pu[i].lease_end, now + LEASE_NS, memory_order_relaxed);
+		atomic_store_explicit(&d->pu[i].lease_end, now + policy_table.lease, memory_order_relaxed);
 		/* Now, not later: once we are out, this is the service thread's to write. */
 		atomic_store_explicit(&d->pu[i].tend_wake, until > now ? until : now, memory_order_relaxed);
 	}
 	atomic_store_explicit(&d->waiting, 0, memory_order_seq_cst);
 	until = atomic_load_explicit(&d->service_until, memory_order_seq_cst);
-	if (until > now + HORIZON_NS || atomic_load_explicit(&d->waiter.kicked, memory_order_seq_cst))
+	/* Other threads may sleep until events, outside of this library. */
+	if (until > now + policy_table.horizon || atomic_load_explicit(&d->armed, memory_order_relaxed) > 0 ||
+	    atomic_load_explicit(&d->waiter.kicked, memory_order_seq_cst))
 		tender_kick(&d->service);
 }
 
@@ -128,7 +130,7 @@ static int tend_until_readable(struct drive *d, int fd, uint64_t until)
 
 		atomic_exchange_explicit(&t->kicked, 0, memory_order_seq_cst);
 		for (unsigned i = 0; i < d->pus; i++) {
-			enum tend_verdict one = tend_visit(t, i, false);
+			enum tend_verdict one = tend_visit(t, i);
 
 			v = one < v ? one : v;
 		}

@@ -77,7 +77,7 @@ void cq_notify_dirty(struct pu *pu)
 	pu->num_dirty = 0;
 }
 
-static void push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f)
+static void push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f, bool solicited)
 {
 	struct roost_cqe *e;
 
@@ -108,6 +108,8 @@ static void push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fi
 	cq->prod++;
 	atomic_store_explicit(&e->seq, cq->prod, memory_order_release);
 	atomic_store_explicit(&cq->index->prod, cq->prod, memory_order_release);
+	if (solicited)
+		atomic_store_explicit(&cq->index->solicited, cq->prod, memory_order_release);
 }
 
 void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f)
@@ -117,12 +119,12 @@ void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields
 
 	if (unlikely(cq->shared)) {
 		spin_lock(&cq->lock);
-		push(cq, qp, f);
+		push(cq, qp, f, solicited);
 		spin_unlock(&cq->lock);
 		notify(cq, solicited);
 		return;
 	}
-	push(cq, qp, f);
+	push(cq, qp, f, solicited);
 	cq->dirty_solicited |= solicited;
 	if (cq->dirty)
 		return;

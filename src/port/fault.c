@@ -424,11 +424,11 @@ static bool fault_arm(struct port *p)
 	return f->inner->ops->arm(f->inner);
 }
 
-static void fault_disarm(struct port *p)
+static void fault_disarm(struct port *p, bool woken)
 {
 	struct fault_port *f = fault_port(p);
 
-	f->inner->ops->disarm(f->inner);
+	f->inner->ops->disarm(f->inner, woken);
 	if (f->timer_set)
 		set_timer(f, 0);
 }

@@ -230,11 +230,11 @@ static bool pcap_arm(struct port *p)
 	return c->inner->ops->arm(c->inner);
 }
 
-static void pcap_disarm(struct port *p)
+static void pcap_disarm(struct port *p, bool woken)
 {
 	struct port *in = pcap_port(p)->inner;
 
-	in->ops->disarm(in);
+	in->ops->disarm(in, woken);
 }
 
 static void pcap_control(struct port *p)

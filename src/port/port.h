@@ -110,10 +110,11 @@ struct port_ops {
 
 	/*
 	 * Before sleeping: asks to be woken through p->fd. False when there is something to do right away. Level triggered; p->fd becomes
-	 * readable when packets wait, or when room came free after -EAGAIN. disarm when awake again (cheap when not armed).
+	 * readable when packets wait, or when room came free after -EAGAIN. disarm when awake again (cheap when not armed);
+	 * `woken`: p->fd was readable, and what made it so is taken.
 	 */
 	bool (*arm)(struct port *p);
-	void (*disarm)(struct port *p);
+	void (*disarm)(struct port *p, bool woken);
 
 	/* Control work, called by the service thread with the PU owned, when p->ctl_fd is readable. NULL: none. */
 	void (*control)(struct port *p);

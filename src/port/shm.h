@@ -227,7 +227,7 @@ void shm_note_dirty(struct shm_port *s, struct shm_tx *tx);
 
 /* shm_wake.c */
 bool shm_arm(struct port *p);
-void shm_disarm(struct port *p);
+void shm_disarm(struct port *p, bool woken);
 /* Reads what woke us, ends what hung up. */
 void shm_drain(struct shm_port *s);
 /* Wakes the receivers of what was published since the last fence and which said that they sleep; with `fence`, surely. */

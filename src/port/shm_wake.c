@@ -72,18 +72,23 @@ void shm_wake_sender(struct shm_rx *rx)
 	wake_if(&rx->ring.ctl->want_room, rx->end.fd);
 }
 
-static void set_flags(struct shm_port *s, uint32_t value)
+/* Sets the flags of all rings, or takes them back: true when a peer was first somewhere, and has sent a wake-up or is about to. */
+static bool set_flags(struct shm_port *s, uint32_t value)
 {
+	bool rung = false;
+
 	for (unsigned i = 0; i < s->num_rx; i++)
-		atomic_store_explicit(&s->rx[i]->ring.ctl->sleeping, value, memory_order_relaxed);
+		rung |= !atomic_exchange_explicit(&s->rx[i]->ring.ctl->sleeping, value, memory_order_relaxed);
 	if (!s->num_blocked)
-		return;
+		return rung;
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
 
 		if (tx->blocked)
-			atomic_store_explicit(&tx->ring.ctl->want_room, value, memory_order_relaxed);
+			rung |= !atomic_exchange_explicit(&tx->ring.ctl->want_room, value,
+							  memory_order_relaxed);
 	}
+	return rung;
 }
 
 /* A ring that reservations failed on has room for any packet, or its peer made no sense (the next reservation sees to it). */
@@ -124,13 +129,14 @@ bool shm_arm(struct port *p)
 	return true;
 }
 
-void shm_disarm(struct port *p)
+void shm_disarm(struct port *p, bool woken)
 {
 	struct shm_port *s = shm_of(p);
 
-	if (!s->armed)
-		return;
+	if (s->armed)
+		woken |= set_flags(s, 0);
 	s->armed = false;
-	set_flags(s, 0);
-	shm_drain(s);
+	/* A wake-up that comes after this is stale, and wakes somebody in vain. */
+	if (woken)
+		shm_drain(s);
 }

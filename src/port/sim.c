@@ -438,7 +438,11 @@ static bool sim_arm(struct port *port)
 	return p->sim->head[p->index] == p->sim->tail[p->index];
 }
 
-static void sim_disarm(struct port *port)
+static void sim_disarm(struct port *port, bool woken)
+{
+}
+
+static void sim_after_fork(struct port *port)
 {
 }
 
@@ -477,7 +481,7 @@ static const struct port_ops sim_ops = {
 	.rx_burst = sim_rx_burst,
 	.arm = sim_arm,
 	.disarm = sim_disarm,
-	.after_fork = sim_disarm,
+	.after_fork = sim_after_fork,
 	.close = sim_close,
 };
 

@@ -367,7 +367,7 @@ static bool udp_arm(struct port *p)
 	return !watch(u, EPOLLIN | (u->tx.blocked ? EPOLLOUT : 0));
 }
 
-static void udp_disarm(struct port *p)
+static void udp_disarm(struct port *p, bool woken)
 {
 	struct udp_port *u = udp_port(p);
 

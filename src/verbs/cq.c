@@ -121,6 +121,7 @@ VERBS_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, 
 
 static int cq_end(struct verbs_cq *cq)
 {
+	uint32_t arm;
 	int ret;
 
 	drive_control_lock(cq->drive);
@@ -128,7 +129,12 @@ static int cq_end(struct verbs_cq *cq)
 	ret = nic_cq_destroy(drive_nic(cq->drive), cq->nic_cq);
 	drive_disown(cq->drive, cq->pu);
 	drive_control_unlock(cq->drive);
-	return ret;
+	if (ret)
+		return ret;
+	arm = atomic_exchange_explicit(&cq->index->arm, ROOST_CQ_UNARMED, memory_order_acq_rel);
+	if (arm != ROOST_CQ_UNARMED && cq->cq.channel)
+		drive_cq_disarmed(cq->drive);
+	return 0;
 }
 
 /* The NIC raises nothing any more; waits until the program has acknowledged what it has read. */
@@ -273,19 +279,39 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	return verbs_ret(ret);
 }
 
+/* Completions that the program has not taken wait: any, or only such as were sent with "solicited" or are errors. */
+static bool cq_waits(const struct verbs_cq *cq, bool solicited_only)
+{
+	const struct roost_cq_index *index = cq->index;
+	uint32_t newest =
+		atomic_load_explicit(solicited_only ? &index->solicited : &index->prod, memory_order_acquire);
+
+	return (int32_t)(newest - atomic_load_explicit(&index->cons, memory_order_relaxed)) > 0;
+}
+
 int verbs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct verbs_cq *cq = verbs_cq(ibcq);
-	uint32_t arm = solicited_only ? ROOST_CQ_ARM_SOLICITED : ROOST_CQ_ARM_NEXT;
+	uint32_t arm = solicited_only ? ROOST_CQ_ARM_SOLICITED : ROOST_CQ_ARM_NEXT, before;
 
 	/* Asking for less does not take back what was asked before. */
 	if (solicited_only &&
 	    atomic_load_explicit(&cq->index->arm, memory_order_relaxed) == ROOST_CQ_ARM_NEXT)
-		return 0;
+		arm = ROOST_CQ_ARM_NEXT;
 	/*
-	 * The NIC stores a completion, then reads `arm` by a read-modify-write; so is this. Whichever of the two comes first,
-	 * the NIC sees the arming, or the program, which polls once more after this, the completion.
+	 * The NIC stores a completion, then reads `arm` by a read-modify-write; so is this. Whichever of the two comes first, the NIC sees the
+	 * arming, or we see the completion.
 	 */
-	atomic_exchange_explicit(&cq->index->arm, arm, memory_order_acq_rel);
+	before = atomic_exchange_explicit(&cq->index->arm, arm, memory_order_acq_rel);
+	if (ibcq->channel)
+		drive_cq_armed(cq->drive, before == ROOST_CQ_UNARMED);
+	/*
+	 * As on ConnectX, whose arm doorbell carries the consumer index: completions that wait raise the event at once. Programs that do not poll
+	 * between arming and sleeping (UCX) count on it.
+	 */
+	if (cq_waits(cq, solicited_only) &&
+	    atomic_exchange_explicit(&cq->index->arm, ROOST_CQ_UNARMED, memory_order_acq_rel) !=
+		    ROOST_CQ_UNARMED)
+		verbs_cq_fired(cq);
 	return 0;
 }

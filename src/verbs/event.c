@@ -9,13 +9,17 @@
 
 /* ---- from the NIC, under PU ownership ---- */
 
+void verbs_cq_fired(struct verbs_cq *cq)
+{
+	if (!cq->cq.channel)
+		return;
+	drive_cq_fired(cq->drive);
+	evq_raise(&container_of(cq->cq.channel, struct verbs_channel, channel)->events, &cq->comp_event);
+}
+
 static void on_cq_event(void *host, void *cq_ctx)
 {
-	struct verbs_cq *cq = cq_ctx;
-
-	if (cq->cq.channel)
-		evq_raise(&container_of(cq->cq.channel, struct verbs_channel, channel)->events,
-			  &cq->comp_event);
+	verbs_cq_fired(cq_ctx);
 }
 
 static _Atomic(void (*)(uint32_t qpn)) heard_hook;

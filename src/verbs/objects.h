@@ -236,6 +236,8 @@ void verbs_disown_all(struct drive *d);
 /* cq.c */
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
 int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+/* An armed queue has fired: raises its event. Any thread, the owner of a PU too. */
+void verbs_cq_fired(struct verbs_cq *cq);
 /* Takes the completions of a QP that is gone, or reset, out of the ring. PU owned. */
 void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn);
 

@@ -54,9 +54,12 @@ int verbs_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
 	if (unlikely(max < 0))
 		return -EINVAL;
 	n = cq_take(cq, max, wc);
+	if (!n) {
+		/* Not under the lock: another thread that polls meanwhile gets its answer at once. */
+		drive_progress(cq->drive, cq->pu);
+		n = cq_take(cq, max, wc);
+	}
 	if (n)
-		return n;
-	/* Not under the lock: another thread that polls meanwhile gets its answer at once. */
-	drive_progress(cq->drive, cq->pu);
-	return cq_take(cq, max, wc);
+		drive_taken(cq->drive, cq->pu);
+	return n;
 }

@@ -87,7 +87,7 @@ static bool arm(struct port *p)
 	return false;
 }
 
-static void disarm(struct port *p)
+static void disarm(struct port *p, bool woken)
 {
 	uint64_t count;
 

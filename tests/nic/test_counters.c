@@ -444,7 +444,7 @@ static void counters_equal_the_capture(void **state)
 	/* A port that goes to sleep writes its capture. */
 	for (unsigned s = 0; s < 2; s++) {
 		w.port[s][0][0]->ops->arm(w.port[s][0][0]);
-		w.port[s][0][0]->ops->disarm(w.port[s][0][0]);
+		w.port[s][0][0]->ops->disarm(w.port[s][0][0], true);
 	}
 	for (unsigned s = 0; s < 2; s++) {
 		struct flow before[2][PAIRS];

@@ -86,6 +86,10 @@ static void mock_nothing(struct port *p)
 {
 }
 
+static void mock_disarm(struct port *p, bool woken)
+{
+}
+
 static void mock_close(struct port *p)
 {
 	mock.closed = true;
@@ -100,7 +104,7 @@ static const struct port_ops mock_ops = {
 	.flush = mock_flush,
 	.rx_burst = mock_rx_burst,
 	.arm = mock_arm,
-	.disarm = mock_nothing,
+	.disarm = mock_disarm,
 	.after_fork = mock_nothing,
 	.close = mock_close,
 };
@@ -418,7 +422,7 @@ static void test_udp(void **state)
 	while (a->stats.tx_packets < 40) {
 		if (a->ops->arm(a))
 			assert_true(rig_readable(a, RIG_WAIT_MS));
-		a->ops->disarm(a);
+		a->ops->disarm(a, true);
 		assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
 	}
 	for (got = 0; got < 40;) {
@@ -430,7 +434,7 @@ static void test_udp(void **state)
 	}
 	assert_true(a->ops->arm(a));
 	assert_false(rig_readable(a, 0));
-	a->ops->disarm(a);
+	a->ops->disarm(a, true);
 	a->ops->path_put(a, path);
 }
 

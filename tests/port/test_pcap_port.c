@@ -220,7 +220,7 @@ static void test_written_before_sleep(void **state)
 	assert_int_equal(rig_send(a, path, 64, 0, 5, 1), 0);
 	assert_true(a->ops->flush(a));
 	a->ops->arm(a);
-	a->ops->disarm(a);
+	a->ops->disarm(a, true);
 	open_file(&f, path_a);
 	expect_record(&f, &a->addr, &a->addr, 5, 1, 64, 0, &time);
 	expect_end(&f);

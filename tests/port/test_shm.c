@@ -231,7 +231,7 @@ static void test_full_ring_pushes_back(void **state)
 	}
 	assert_int_equal(got, sent);
 	assert_true(srig_readable(p.a->fd, SRIG_WAIT_MS));
-	p.a->ops->disarm(p.a);
+	p.a->ops->disarm(p.a, true);
 	assert_false(srig_readable(p.a->fd, 0));
 	srig_send_now(p.a, p.ab, sent);
 	assert_int_equal(srig_receive(p.b, pkts), 1);
@@ -250,14 +250,14 @@ static void test_arm(void **state)
 	assert_false(srig_readable(p.b->fd, 0));
 	srig_send_now(p.a, p.ab, 0);
 	assert_true(srig_readable(p.b->fd, 0));
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
 	assert_false(p.b->ops->arm(p.b)); /* something is there */
 	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 1);
 	assert_false(p.b->ops->arm(p.b)); /* the burst is not given back yet */
 	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 0);
 	assert_true(p.b->ops->arm(p.b));
-	p.b->ops->disarm(p.b);
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
+	p.b->ops->disarm(p.b, true);
 
 	/* Nobody sleeps: no system call, no bell. */
 	srig_send_now(p.a, p.ab, 1);
@@ -299,7 +299,7 @@ static void test_late_flags(void **state)
 	srig_send_now(p.a, p.ab, 1);
 	atomic_store(sleeping, 1);
 	assert_true(p.a->ops->arm(p.a));
-	p.a->ops->disarm(p.a);
+	p.a->ops->disarm(p.a, true);
 	assert_true(rung(p.b));
 	assert_int_equal(shm_of(p.a)->num_unfenced, 0);
 
@@ -312,7 +312,7 @@ static void test_late_flags(void **state)
 	assert_true(rung(p.a));
 	atomic_store(want_room, 1);
 	assert_true(p.b->ops->arm(p.b));
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
 	assert_true(rung(p.a));
 	srig_close_pair(&p);
 }
@@ -333,7 +333,7 @@ static void test_connection_wakes(void **state)
 	b->ops->control(b);
 	assert_false(srig_readable(b->ctl_fd, 0));
 	assert_true(srig_readable(b->fd, 0));
-	b->ops->disarm(b);
+	b->ops->disarm(b, true);
 	assert_int_equal(b->ops->rx_burst(b, pkts, PORT_BURST), 1);
 	port_close(a);
 	port_close(b);
@@ -353,7 +353,7 @@ static void sleep_for_packet(struct port *p, uint64_t n)
 	while (p->ops->rx_burst(p, &pkt, 1) == 0) {
 		if (p->ops->arm(p) && !srig_readable(p->fd, SRIG_WAIT_MS))
 			fail_msg("a wake-up was lost at packet %llu", (unsigned long long)n);
-		p->ops->disarm(p);
+		p->ops->disarm(p, true);
 	}
 	srig_check(&pkt, n);
 }
@@ -409,7 +409,7 @@ static void *drain(void *arg)
 		if (n == 0) {
 			if (d->p->ops->arm(d->p) && !srig_readable(d->p->fd, SRIG_WAIT_MS))
 				fail_msg("the receiver sleeps for ever after %u", got);
-			d->p->ops->disarm(d->p);
+			d->p->ops->disarm(d->p, true);
 		}
 	}
 	while (d->p->ops->rx_burst(d->p, pkts, PORT_BURST))
@@ -436,7 +436,7 @@ static void test_sleeping_on_both_ends_of_a_ring(void **state)
 		assert_int_equal(p.a->ops->rx_burst(p.a, pkts, PORT_BURST), 0);
 		if (p.a->ops->arm(p.a) && !srig_readable(p.a->fd, SRIG_WAIT_MS))
 			fail_msg("the sender sleeps for ever at %llu", (unsigned long long)n);
-		p.a->ops->disarm(p.a);
+		p.a->ops->disarm(p.a, true);
 	}
 	p.a->ops->flush(p.a);
 	for (int i = 0; i < 3; i++)

@@ -464,7 +464,7 @@ static void test_noise_on_the_socket(void **state)
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(srig_receive(s.hub, pkts), 0);
 		if (s.hub->ops->arm(s.hub))
-			s.hub->ops->disarm(s.hub);
+			s.hub->ops->disarm(s.hub, true);
 	}
 	still_serves(&s);
 	assert_int_equal(shm_of(s.hub)->num_rx, 2);

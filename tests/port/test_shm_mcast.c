@@ -232,7 +232,7 @@ static void test_wakes(void **state)
 	srig_send_now(a, path, 2);
 	nothing(a); /* the look behind the fence */
 	assert_true(srig_readable(b->fd, SRIG_WAIT_MS));
-	b->ops->disarm(b);
+	b->ops->disarm(b, true);
 	comes(b, 2, a, GROUP);
 	port_close(b);
 	port_close(a);

@@ -185,7 +185,7 @@ static void test_last_words(void **state)
 	}
 	assert_int_equal(got, 100);
 	assert_true(p.b->ops->arm(p.b));
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
 	assert_int_equal(shm_of(p.b)->num_rx, 0);
 	port_close(p.b);
 }
@@ -277,7 +277,7 @@ static void test_many_peers(void **state)
 	assert_true(hub->ops->arm(hub));
 	srig_send_now(peer[63], path[63], 0);
 	assert_true(srig_readable(hub->fd, 0));
-	hub->ops->disarm(hub);
+	hub->ops->disarm(hub, true);
 	pkt = srig_next(hub);
 	srig_check(&pkt, 0);
 	for (int i = 0; i < PEERS; i++)
@@ -346,7 +346,7 @@ static void test_fork(void **state)
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
-	p.a->ops->disarm(p.a);
+	p.a->ops->disarm(p.a, true);
 	/* The parent's endpoints, connections and files are as they were. */
 	assert_int_equal(srig_receive(p.b, pkts), 1);
 	srig_send_now(p.b, p.ba, 1);

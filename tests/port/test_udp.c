@@ -325,7 +325,7 @@ static void test_small_bursts(void **state)
 			assert_true(rig_check(p.b, &pkts[i], 7, got));
 		if (got < 64)
 			assert_true(!p.b->ops->arm(p.b) || rig_readable(p.b, RIG_WAIT_MS));
-		p.b->ops->disarm(p.b);
+		p.b->ops->disarm(p.b, true);
 	}
 	close_pair(&p);
 }
@@ -370,20 +370,20 @@ static void test_sleep(void **state)
 	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 1), 0);
 	assert_true(p.a->ops->flush(p.a));
 	assert_true(rig_readable(p.b, RIG_WAIT_MS));
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
 	assert_int_equal(rig_burst(p.b, pkts, PORT_BURST), 1);
 	assert_true(p.b->ops->arm(p.b));
 	assert_false(rig_readable(p.b, 0));
 	/* What came before it was armed counts too. Nobody is woken who is not armed, however often it was. */
-	p.b->ops->disarm(p.b);
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
+	p.b->ops->disarm(p.b, true);
 	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 2), 0);
 	assert_true(p.a->ops->flush(p.a));
 	assert_false(rig_readable(p.b, 20));
 	assert_true(p.b->ops->arm(p.b));
 	assert_true(p.b->ops->arm(p.b));
 	assert_true(rig_readable(p.b, RIG_WAIT_MS));
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
 	close_pair(&p);
 }
 
@@ -409,7 +409,7 @@ static void test_fork(void **state)
 	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 1), 0);
 	assert_true(p.a->ops->flush(p.a));
 	assert_true(rig_readable(p.b, RIG_WAIT_MS));
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
 	/* The address is free when the parent closes it, though the child lives. */
 	close_pair(&p);
 	p = open_pair(false, "");
@@ -445,7 +445,7 @@ static void test_paths(void **state)
 	p.a->ops->path_put(p.a, p.to_b);
 	assert_true(p.b->ops->arm(p.b));
 	assert_true(rig_readable(p.b, RIG_WAIT_MS));
-	p.b->ops->disarm(p.b);
+	p.b->ops->disarm(p.b, true);
 	rig_close(p.a);
 	rig_close(p.b);
 }
@@ -525,7 +525,7 @@ static struct port_hint take_hint(struct port *p)
 	for (int i = 0; i < RIG_WAIT_MS && !p->num_hints; i++) {
 		p->ops->arm(p);
 		rig_readable(p, 1);
-		p->ops->disarm(p);
+		p->ops->disarm(p, true);
 		p->ops->rx_burst(p, pkts, PORT_BURST);
 	}
 	assert_true(p->num_hints > 0);
@@ -575,7 +575,7 @@ static void hints(bool v6)
 		while (p.a->ops->rx_burst(p.a, pkts, PORT_BURST) || p.a->num_hints)
 			p.a->num_hints = 0;
 		awake = !p.a->ops->arm(p.a) || rig_readable(p.a, 1);
-		p.a->ops->disarm(p.a);
+		p.a->ops->disarm(p.a, true);
 	}
 	assert_false(awake);
 	p.a->ops->path_put(p.a, self);

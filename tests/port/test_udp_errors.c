@@ -133,7 +133,7 @@ static void test_blocked(void **state)
 	expect_stats(0, 0);
 	assert_true(a->ops->arm(a));
 	assert_true(rig_readable(a, RIG_WAIT_MS)); /* the socket itself has room */
-	a->ops->disarm(a);
+	a->ops->disarm(a, true);
 	assert_false(rig_readable(a, 0));
 	assert_false(a->ops->flush(a));
 	assert_true(a->ops->flush(a));

@@ -96,7 +96,7 @@ static void test_mixed_group(void **state)
 		assert_true(lane[l]->ops->arm(lane[l]));
 	assert_true(rig_readable(lane[0], RIG_WAIT_MS));
 	assert_false(rig_readable(lane[1], 0));
-	lane[0]->ops->disarm(lane[0]);
+	lane[0]->ops->disarm(lane[0], true);
 	assert_int_equal(rig_burst(lane[0], pkts, 1), 1);
 	kept[0] = pkts[0];
 	rig_check(lane[0], &kept[0], qpn_of_lane(0), 0);
@@ -104,13 +104,13 @@ static void test_mixed_group(void **state)
 	/* The others slept, and are awake now. */
 	for (unsigned l = 1; l < LANES; l++) {
 		assert_true(rig_readable(lane[l], RIG_WAIT_MS));
-		lane[l]->ops->disarm(lane[l]);
+		lane[l]->ops->disarm(lane[l], true);
 		assert_false(rig_readable(lane[l], 0));
 		assert_false(lane[l]->ops->arm(lane[l])); /* there is something to do */
 		expect(l, 20, l, LANES);
 		assert_true(lane[l]->ops->arm(lane[l]));
 		assert_false(rig_readable(lane[l], 0));
-		lane[l]->ops->disarm(lane[l]);
+		lane[l]->ops->disarm(lane[l], true);
 	}
 }
 
@@ -197,7 +197,7 @@ static void *drive(void *arg)
 		if (n == 0) {
 			if (lane[l]->ops->arm(lane[l]) && !rig_readable(lane[l], RIG_WAIT_MS))
 				return "never woken";
-			lane[l]->ops->disarm(lane[l]);
+			lane[l]->ops->disarm(lane[l], true);
 			continue;
 		}
 		for (int i = 0; i < n; i++) {

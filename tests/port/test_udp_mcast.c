@@ -211,13 +211,13 @@ static void wakes(void **state)
 	assert_false(rig_readable(b, 0));
 	send_some(a, path, 0);
 	assert_true(rig_readable(b, RIG_WAIT_MS));
-	b->ops->disarm(b);
+	b->ops->disarm(b, true);
 	received(b, &group, 0, 10);
 	b->ops->leave(b, &group);
 	assert_true(b->ops->arm(b));
 	send_some(a, path, 0);
 	assert_false(rig_readable(b, 20));
-	b->ops->disarm(b);
+	b->ops->disarm(b, true);
 	rig_close(a);
 	rig_close(b);
 }

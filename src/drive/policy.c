@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "drive/policy.h"
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t max64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- what a wake-up costs ---- */
+
+void wake_cost_learn(struct wake_cost *w, uint64_t late)
+{
+	uint64_t ns = atomic_load_explicit(&w->ns, memory_order_relaxed);
+
+	if (ns == 0)
+		ns = late;
+	else
+		ns = late > ns ? ns + ns / 8 + 1 : ns - ns / 8;
+	atomic_store_explicit(&w->ns, max64(ns, 1), memory_order_relaxed);
+}
+
+uint64_t wake_cost_stake(const struct wake_cost *w)
+{
+	uint64_t ns = atomic_load_explicit(&w->ns, memory_order_relaxed);
+
+	return min64(max64(2 * (ns ? ns : policy_table.wake_first), policy_table.wake_min),
+		     policy_table.wake_max);
+}
+
+/* ---- bets ---- */
+
+void bet_settle(struct bet *b, uint64_t stake, uint64_t gap)
+{
+	int64_t cap = (int64_t)(policy_table.bet_cap * stake);
+
+	b->sum += gap < stake ? (int64_t)(stake - gap) : -(int64_t)stake;
+	if (b->sum > cap)
+		b->sum = cap;
+	if (b->sum < -cap)
+		b->sum = -cap;
+}
+
+/* ---- the service thread ---- */
+
+/* A gap that ended with a wake-up would have ended that much sooner. */
+static uint64_t gap_until(uint64_t since, uint64_t now, uint64_t stake, bool slept)
+{
+	uint64_t gap = now > since ? now - since : 0;
+
+	return !slept ? gap : gap > stake / 2 ? gap - stake / 2 : 0;
+}
+
+void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke)
+{
+	if (s->idle_since)
+		bet_settle(&s->bet, stake, gap_until(s->idle_since, now, stake, slept));
+	s->idle_since = now;
+	s->woke = woke;
+}
+
+enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
+{
+	if (now < s->until || !s->idle_since || now - s->idle_since >= stake || !bet_on(&s->bet))
+		return SPIN_SLEEP;
+	if (!s->woke && now - s->yielded < policy_table.yield_every)
+		return SPIN_LOOK;
+	s->woke = false;
+	s->yielded = now;
+	return SPIN_YIELD;
+}
+
+void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns)
+{
+	/* At once: in less time than spinning was held back before. */
+	bool again = s->held && now < s->until + s->held;
+
+	if (ns < policy_table.lost_min)
+		return;
+	s->held = max64(again ? 2 * s->held : 0, policy_table.lost_factor * ns);
+	s->held = min64(s->held, min64(policy_table.lost_most * ns, policy_table.lost_max));
+	s->until = now + s->held;
+}
+
+/* ---- the program ---- */
+
+void caller_init(struct caller *c)
+{
+	atomic_store_explicit(&c->away, 0, memory_order_relaxed);
+	atomic_store_explicit(&c->hits, (uint8_t)policy_table.armed_hits, memory_order_relaxed);
+	atomic_store_explicit(&c->offer_every, 1, memory_order_relaxed);
+}
+
+/* A program that sleeps must be woken by any packet, so that counts first. */
+enum caller_kind caller_kind(const struct caller *c)
+{
+	if (caller_sleeps(c))
+		return CALLER_SLEEPS;
+	return caller_spins(c) ? CALLER_SPINS : CALLER_POLLS;
+}
+
+void caller_armed(struct caller *c)
+{
+	atomic_store_explicit(&c->hits, 0, memory_order_seq_cst);
+}
+
+/*
+ * It got what it polled for: it did not stay away, nor has it fallen asleep. Where lingering pays off it may have been away, but for the
+ * lingering.
+ */
+void caller_hit(struct caller *c)
+{
+	uint8_t away = atomic_load_explicit(&c->away, memory_order_relaxed);
+	uint8_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed);
+
+	if (away > 0 && !(c->linger.sum > 0 && ++c->kept % policy_table.linger_keeps))
+		atomic_store_explicit(&c->away, away - 1, memory_order_relaxed);
+	/* Not over an arming that comes this moment. */
+	if (hits < policy_table.armed_hits)
+		atomic_compare_exchange_strong_explicit(&c->hits, &hits, hits + 1, memory_order_relaxed,
+							memory_order_relaxed);
+}
+
+/*
+ * Packets were waiting for the service thread because the program is away, though it was here a moment ago? Once for each time that it is: a
+ * poller that was preempted does not come back before the turns that the service thread runs one behind the other.
+ */
+void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
+{
+	uint8_t away = atomic_load_explicit(&c->away, memory_order_relaxed);
+
+	if (!here || here == c->counted || away >= policy_table.away_cap)
+		return;
+	if (now <= here + policy_table.away_min || now >= here + policy_table.away_max)
+		return;
+	c->counted = here;
+	atomic_store_explicit(&c->away, (uint8_t)(away + policy_table.away_step), memory_order_relaxed);
+}
+
+void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake)
+{
+	caller_requests(c, now, stake, requests, false);
+	if (c->lingers) /* no answer to the post before came */
+		bet_settle(&c->linger, stake, UINT64_MAX);
+	c->lingers = 0;
+	if (c->posted)
+		c->posts_polled = 0;
+	c->posted = true;
+	c->requests = requests;
+}
+
+/* A program that spins on memory: is it about to poll, so that packets need not wake the service thread? */
+static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool masked)
+{
+	switch (turn) {
+	case PU_IDLE:
+		return CALLER_KEEP;
+	case PU_POSTED:
+		if (c->posts_polled >= policy_table.posts_polled)
+			return CALLER_MASK;
+		break;
+	case PU_IN_VAIN:
+		if (masked || ++c->in_vain < policy_table.vain_polls)
+			return CALLER_KEEP;
+		return CALLER_MASK;
+	case PU_BUSY:
+		return CALLER_MASK;
+	case PU_TAKEN:
+		c->in_vain = 0;
+		return masked ? CALLER_UNMASK : CALLER_REARM;
+	case PU_POLLED:
+	case PU_WORKED:
+		break;
+	}
+	return masked ? CALLER_KEEP : CALLER_REARM;
+}
+
+enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
+				 uint64_t wake)
+{
+	enum caller_action action;
+
+	switch (caller_kind(c)) {
+	case CALLER_POLLS:
+		if (turn == PU_POLLED || turn == PU_BUSY)
+			return CALLER_WAKE;
+		return turn == PU_IN_VAIN || turn == PU_IDLE || masked ? CALLER_KEEP : CALLER_REARM;
+	case CALLER_SLEEPS:
+		if (masked)
+			return CALLER_UNMASK;
+		return turn == PU_IN_VAIN || turn == PU_IDLE ? CALLER_KEEP : CALLER_REARM;
+	case CALLER_SPINS:
+		break;
+	}
+	action = mask_or_not(c, turn, masked);
+	/* The program may never poll again: the service thread must look by itself before long. */
+	if (action == CALLER_MASK)
+		return wake > now + policy_table.late_ok ? CALLER_WAKE : masked ? CALLER_KEEP : CALLER_MASK;
+	return action;
+}
+
+uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests)
+{
+	if (requests != c->requests || c->lingers)
+		return 0;
+	c->lingers = now;
+	return bet_on(&c->linger) ? now + stake : 0;
+}
+
+void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept)
+{
+	if (!c->lingers || requests == c->requests)
+		return;
+	bet_settle(&c->linger, stake, gap_until(c->lingers, now, stake, slept));
+	c->lingers = 0;
+}
+
+/* ---- offering the only core ---- */
+
+bool caller_offers(struct caller *c, uint64_t now)
+{
+	uint32_t left = atomic_load_explicit(&c->offer_in, memory_order_relaxed);
+
+	if (left > 1) {
+		atomic_store_explicit(&c->offer_in, left - 1, memory_order_relaxed);
+		return false;
+	}
+	atomic_store_explicit(&c->offer_in, atomic_load_explicit(&c->offer_every, memory_order_relaxed),
+			      memory_order_relaxed);
+	return now >= atomic_load_explicit(&c->no_offer_until, memory_order_relaxed);
+}
+
+void caller_offer_needless(struct caller *c, uint64_t now)
+{
+	atomic_store_explicit(&c->no_offer_until, now + policy_table.offer_recheck, memory_order_relaxed);
+}
+
+void caller_offered(struct caller *c, uint64_t now, uint64_t took)
+{
+	uint32_t every = atomic_load_explicit(&c->offer_every, memory_order_relaxed);
+
+	if (took >= policy_table.offer_untaken)
+		every = 1;
+	else if (every < policy_table.offer_rarely)
+		every *= 2;
+	atomic_store_explicit(&c->offer_every, every, memory_order_relaxed);
+	if (took > policy_table.offer_long)
+		atomic_store_explicit(&c->no_offer_until, now + took * (1 + policy_table.offer_factor),
+				      memory_order_relaxed);
+}
+
+uint64_t policy_nap(uint64_t last, bool armed)
+{
+	uint64_t nap = last ? 2 * last : policy_table.nap_min;
+
+	return min64(nap, armed ? policy_table.nap_armed : policy_table.nap_max);
+}

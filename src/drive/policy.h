@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The policy of the drive: when to spin, sleep, yield, mask wake-ups and wake the service thread. Pure: (state, event, now) -> action,
+ * without clocks, threads or system calls. The rest of src/drive reports events and does what it is told; tests/drive/test_policy.c runs
+ * the same machines in virtual time. All times are ns.
+ *
+ * Three machines:
+ *
+ *   wake_cost	what a wake-up costs on this machine, measured: 5 us on one, 100 us on another.
+ *   spinner	the service thread has nothing to do: does it look on (spin), offer its core, or sleep?
+ *   caller	what the program that calls into a processing unit does between its calls: it polls on, it sleeps until a completion
+ *		event, or it spins on memory. From that follow who looks for packets, and which packets wake the service thread.
+ *
+ * Spinning and lingering are bets of the ski-rental kind: to look on for up to the price of a wake-up, or to pay that price.
+ */
+#ifndef ROOST_DRIVE_POLICY_H
+#define ROOST_DRIVE_POLICY_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define US 1000ull
+#define MS 1000000ull
+
+/* Every constant of the policy. Times are ns. */
+static const struct policy_table {
+	/* ---- a program polls: the service thread stays away ---- */
+	uint64_t lease;	    /* a poll keeps the service thread away for so long */
+	uint64_t nap_min;   /* the service thread's naps meanwhile: from ... */
+	uint64_t nap_max;   /* ... to */
+	uint64_t nap_armed; /* the longest while another thread may sleep until a completion event */
+	/*
+	 * A service thread that wakes within this time is not woken for the core's timers: they may be late by it while nobody polls. It is
+	 * more than a scheduler's tick (4 ms on many kernels): a timer before the tick costs two writes to the timer's hardware, some
+	 * microseconds each in a virtual machine.
+	 */
+	uint64_t late_ok;
+	uint64_t
+		horizon; /* a service thread that looks again before this is not woken to see that a program polls */
+	uint64_t active;      /* so long after a turn it looks at least every late_ok */
+	unsigned busy;	      /* packets in a turn: more are likely to be there already */
+	unsigned stuck_turns; /* turns in a row with work left and none done: then it sleeps ... */
+	uint64_t stuck_nap;   /* ... this long */
+	/* ---- bets ---- */
+	uint64_t wake_first; /* what a wake-up is taken to cost before one was measured */
+	uint64_t wake_min;   /* what is staked on a bet: from ... */
+	uint64_t wake_max;   /* ... to */
+	unsigned bet_cap;    /* stakes that a bet remembers having won or lost */
+	/* ---- spinning on a core that others want ---- */
+	uint64_t yield_every; /* a spinning service thread offers its core this often */
+	uint64_t lost_min;    /* another thread that runs for longer wants the core for itself */
+	unsigned
+		lost_factor; /* no spinning for so many times as long; twice that when it happens again at once ... */
+	unsigned lost_most; /* ... up to so many times */
+	uint64_t lost_max;  /* and never longer than this */
+	/* ---- programs that spin on memory ---- */
+	uint64_t away_min;   /* packets that come so long after a program's last call ... */
+	uint64_t away_max;   /* ... and not longer find it spinning on memory */
+	unsigned away_step;  /* points for it; a poll with success takes one back */
+	unsigned away_often; /* so many points: it is such a program */
+	unsigned away_cap;
+	unsigned vain_polls;   /* polls in vain after which a program is taken to poll on */
+	unsigned posts_polled; /* posts in a row that were followed by a poll: the next one will be, too */
+	unsigned linger_keeps; /* of so many polls whose lingering paid off, one takes a point back */
+	/* ---- programs that sleep ---- */
+	unsigned
+		armed_hits; /* successful polls after which a program that armed a completion queue is taken to poll on */
+	/* ---- offering the only core after a post ---- */
+	unsigned offer_rarely;	/* posts from one offer to the next, at most */
+	uint64_t offer_untaken; /* an offer that took less was not taken */
+	uint64_t offer_long;	/* one that took longer went to other work */
+	unsigned offer_factor;	/* and is not repeated for so many times as long */
+	uint64_t offer_recheck; /* with several cores: how often to ask whether there still are */
+} policy_table = {
+	.lease = 20 * US,
+	.nap_min = 20 * US,
+	.nap_max = 1 * MS,
+	.nap_armed = 100 * US,
+	.late_ok = 5 * MS,
+	.horizon = 1250 * US,
+	.active = 2 * MS,
+	.busy = 8,
+	.stuck_turns = 64,
+	.stuck_nap = 50 * US,
+	.wake_first = 25 * US,
+	.wake_min = 20 * US,
+	.wake_max = 100 * US,
+	.bet_cap = 8,
+	.yield_every = 20 * US,
+	.lost_min = 50 * US,
+	.lost_factor = 16,
+	.lost_most = 512,
+	.lost_max = 10000 * MS,
+	.away_min = 4 * US,
+	.away_max = 10 * MS,
+	.away_step = 4,
+	.away_often = 16,
+	.away_cap = 32,
+	.vain_polls = 4,
+	.posts_polled = 8,
+	.linger_keeps = 64,
+	.armed_hits = 16,
+	.offer_rarely = 256,
+	.offer_untaken = 2 * US,
+	.offer_long = 200 * US,
+	.offer_factor = 5,
+	.offer_recheck = 100 * MS,
+};
+
+/* ---- what a wake-up costs ---- */
+
+/* An estimate of the median: each sample moves it by an eighth, so that a thread that lost its core once changes little. */
+struct wake_cost {
+	_Atomic uint64_t ns; /* 0: not measured yet. Written by one thread */
+};
+
+/* A thread ran this long after the event that woke it. */
+void wake_cost_learn(struct wake_cost *w, uint64_t late);
+
+/*
+ * What to stake on a bet. Twice the delay: the delay begins when the thread is woken and ends when it runs; the system calls and cold caches
+ * around it cost about as much again.
+ */
+uint64_t wake_cost_stake(const struct wake_cost *w);
+
+/* ---- bets ---- */
+
+/*
+ * Looking on for up to `stake` saves a wake-up of `stake` if the event comes within it. What would have been won or lost is known
+ * afterwards, whether the bet was taken or not, and the sum says whether to take the next one.
+ *
+ * Let best be what a choice in hindsight pays, min(gap, stake) an event. A bet taken pays at most 2 best. One not taken pays stake; where that
+ * is more than best, the difference is added to a negative sum, so all such differences together are at most what bets lost before: a
+ * stake each time, which best paid, too. Together at most 3 best.
+ */
+struct bet {
+	int64_t sum; /* ns */
+};
+
+static inline bool bet_on(const struct bet *b)
+{
+	return b->sum >= 0;
+}
+
+/* The event came `gap` after looking on began, or would have. UINT64_MAX: never. */
+void bet_settle(struct bet *b, uint64_t stake, uint64_t gap);
+
+/* ---- the service thread ---- */
+
+enum spin_action {
+	SPIN_SLEEP, /* it does not pay */
+	SPIN_LOOK,  /* look on */
+	SPIN_YIELD, /* offer the core, report how long that took (spinner_lost), and look on */
+};
+
+struct spinner {
+	struct bet bet;
+	uint64_t idle_since; /* end of the last turn with work; 0: none yet */
+	uint64_t until;	     /* no spinning before this */
+	uint64_t held;	     /* so long the last time */
+	uint64_t yielded;    /* last offer of the core */
+	bool woke; /* the last turn woke a thread of the program, which may wait for this very core */
+};
+
+/* A turn of the service thread found work. `slept`: a wake-up came between. `woke`: it raised an event of the program's. */
+void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke);
+/* Turns found nothing. */
+enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
+/* It has its core back after `ns`, in which another thread had it. */
+void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns);
+
+/* ---- the program ---- */
+
+enum caller_kind {
+	CALLER_POLLS,  /* it drives its packets itself; the service thread keeps off the ports */
+	CALLER_SLEEPS, /* it armed a completion queue lately: any packet may be the one that must wake it */
+	CALLER_SPINS, /* between its polls it spins on memory, for what only the service thread can put there */
+};
+
+/* What a processing unit's owner has just done. */
+enum pu_turn {
+	PU_IDLE,    /* nothing */
+	PU_WORKED,  /* a turn that did something, without a poll */
+	PU_POSTED,  /* the same for a post of the program's */
+	PU_POLLED,  /* a poll that did something */
+	PU_BUSY,    /* ... and more is likely to come */
+	PU_IN_VAIN, /* a poll that did nothing */
+	PU_TAKEN,   /* the program has taken completions and goes its way */
+};
+
+/* To do with a service thread that sleeps on the ports. */
+enum caller_action {
+	CALLER_KEEP,   /* nothing */
+	CALLER_REARM,  /* the ports were used: arm them anew */
+	CALLER_MASK,   /* packets do not wake it: the program is about to poll for them */
+	CALLER_UNMASK, /* they do again */
+	CALLER_WAKE,   /* it must not sleep on */
+};
+
+/* Fields without a note are the owner's of the processing unit. */
+struct caller {
+	_Atomic uint8_t away; /* points. Written by the owner, read by any thread */
+	_Atomic uint8_t hits; /* successful polls since a completion queue was armed. Arming writes it, too */
+	uint8_t in_vain;      /* polls in a row */
+	uint8_t posts_polled; /* posts in a row that were followed by a poll */
+	bool posted;	      /* since the last poll */
+	uint8_t kept;	      /* polls that took no point back: policy_table.linger_keeps */
+	struct bet linger;
+	uint64_t requests; /* that had come from peers when the program posted last */
+	uint64_t lingers;  /* since when the answer to that post is awaited; 0: it came, or nobody waits */
+	uint64_t counted;  /* the last call after which packets came too late; each counts once */
+	/* offers: any thread that posts; a race between two costs an offer */
+	_Atomic uint32_t offer_in, offer_every;
+	_Atomic uint64_t no_offer_until;
+};
+
+void caller_init(struct caller *c);
+
+enum caller_kind caller_kind(const struct caller *c);
+
+static inline bool caller_spins(const struct caller *c)
+{
+	return atomic_load_explicit(&c->away, memory_order_relaxed) >= policy_table.away_often;
+}
+
+static inline bool caller_sleeps(const struct caller *c)
+{
+	return atomic_load_explicit(&c->hits, memory_order_seq_cst) < policy_table.armed_hits;
+}
+
+void caller_hit(struct caller *c);
+/* It polled, with success or not. */
+static inline void caller_polled(struct caller *c, bool found)
+{
+	if (c->posted) {
+		c->posted = false;
+		c->posts_polled += c->posts_polled < policy_table.posts_polled;
+	}
+	if (found && (atomic_load_explicit(&c->away, memory_order_relaxed) ||
+		      atomic_load_explicit(&c->hits, memory_order_relaxed) < policy_table.armed_hits))
+		caller_hit(c);
+}
+/* The program armed a completion queue with a channel. Any thread. */
+void caller_armed(struct caller *c);
+/* It posts, and is one that spins on memory; `requests` had come before. */
+void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake);
+/* The service thread found packets; `here` is when the program called last (0: never). */
+void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now);
+/* What follows from a turn beside a service thread that sleeps on the ports until `wake` at the latest, masked or not. */
+enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
+				 uint64_t wake);
+/*
+ * A program that spins on memory has taken its completion. Returns until when to poll in its place for its peer's request; 0: not at all.
+ */
+uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests);
+/* So many requests have come by now; `slept`: the service thread was woken to find them. */
+void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept);
+
+/*
+ * On a core that is the only one we may use, the peer's program may be waiting for it: what a post sent was delivered, but while we spin
+ * on memory for the answer the peer runs only when the scheduler takes the core away from us, milliseconds later. True: it is time to offer
+ * the core, if there is only one.
+ */
+bool caller_offers(struct caller *c, uint64_t now);
+/* There are several cores. */
+void caller_offer_needless(struct caller *c, uint64_t now);
+/* The offer was made at `now` and took `took`. */
+void caller_offered(struct caller *c, uint64_t now, uint64_t took);
+
+/*
+ * The service thread's next nap beside a poller whose lease it found renewed; `last` is the nap before, 0: the first. `armed`: some thread may
+ * sleep until a completion event.
+ */
+uint64_t policy_nap(uint64_t last, bool armed);
+
+#endif
