@@ -244,6 +244,9 @@ void tender_fini(struct tender *t);
 /* A thread that takes no signals of the program's. 0 or -errno. */
 int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg);
 
+/* May this thread run on one core only? A system call. */
+bool one_core(void);
+
 /* ---- watch.c ---- */
 void watch_stop(struct watch *w);
 

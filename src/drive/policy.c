@@ -74,13 +74,19 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 	return SPIN_YIELD;
 }
 
-void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns)
+void spinner_one_core(struct spinner *s, uint64_t now)
+{
+	s->until = max64(s->until, now + policy_table.core_recheck);
+}
+
+void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake)
 {
 	/* At once: in less time than spinning was held back before. */
 	bool again = s->held && now < s->until + s->held;
 
-	if (ns < policy_table.lost_min)
+	if (ns < (offered ? policy_table.offer_untaken : policy_table.lost_min))
 		return;
+	ns = max64(ns, stake); /* so long we would have looked on */
 	s->held = max64(again ? 2 * s->held : 0, policy_table.lost_factor * ns);
 	s->held = min64(s->held, min64(policy_table.lost_most * ns, policy_table.lost_max));
 	s->until = now + s->held;
@@ -162,7 +168,9 @@ static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool 
 	case PU_POSTED:
 		if (c->posts_polled >= policy_table.posts_polled)
 			return CALLER_MASK;
-		break;
+		return masked ? CALLER_UNMASK : CALLER_REARM;
+	case PU_OFFERED: /* the answer is looked for when the core is back */
+		return CALLER_MASK;
 	case PU_IN_VAIN:
 		if (masked || ++c->in_vain < policy_table.vain_polls)
 			return CALLER_KEEP;
@@ -236,19 +244,21 @@ bool caller_offers(struct caller *c, uint64_t now)
 
 void caller_offer_needless(struct caller *c, uint64_t now)
 {
-	atomic_store_explicit(&c->no_offer_until, now + policy_table.offer_recheck, memory_order_relaxed);
+	atomic_store_explicit(&c->one_core, false, memory_order_relaxed);
+	atomic_store_explicit(&c->no_offer_until, now + policy_table.core_recheck, memory_order_relaxed);
 }
 
-void caller_offered(struct caller *c, uint64_t now, uint64_t took)
+void caller_offered(struct caller *c, uint64_t now, uint64_t took, bool answered)
 {
 	uint32_t every = atomic_load_explicit(&c->offer_every, memory_order_relaxed);
 
+	atomic_store_explicit(&c->one_core, true, memory_order_relaxed);
 	if (took >= policy_table.offer_untaken)
 		every = 1;
 	else if (every < policy_table.offer_rarely)
 		every *= 2;
 	atomic_store_explicit(&c->offer_every, every, memory_order_relaxed);
-	if (took > policy_table.offer_long)
+	if (took > policy_table.offer_long && !answered)
 		atomic_store_explicit(&c->no_offer_until, now + took * (1 + policy_table.offer_factor),
 				      memory_order_relaxed);
 }

@@ -49,7 +49,7 @@ static const struct policy_table {
 	unsigned bet_cap;    /* stakes that a bet remembers having won or lost */
 	/* ---- spinning on a core that others want ---- */
 	uint64_t yield_every; /* a spinning service thread offers its core this often */
-	uint64_t lost_min;    /* another thread that runs for longer wants the core for itself */
+	uint64_t lost_min;    /* a thread that took the core and runs for longer wants it for itself */
 	unsigned
 		lost_factor; /* no spinning for so many times as long; twice that when it happens again at once ... */
 	unsigned lost_most; /* ... up to so many times */
@@ -69,9 +69,9 @@ static const struct policy_table {
 	/* ---- offering the only core after a post ---- */
 	unsigned offer_rarely;	/* posts from one offer to the next, at most */
 	uint64_t offer_untaken; /* an offer that took less was not taken */
-	uint64_t offer_long;	/* one that took longer went to other work */
+	uint64_t offer_long;	/* one that took longer and brought nothing went to other work */
 	unsigned offer_factor;	/* and is not repeated for so many times as long */
-	uint64_t offer_recheck; /* with several cores: how often to ask whether there still are */
+	uint64_t core_recheck;	/* how often to ask anew whether there is more than one core */
 } policy_table = {
 	.lease = 20 * US,
 	.nap_min = 20 * US,
@@ -105,7 +105,7 @@ static const struct policy_table {
 	.offer_untaken = 2 * US,
 	.offer_long = 200 * US,
 	.offer_factor = 5,
-	.offer_recheck = 100 * MS,
+	.core_recheck = 100 * MS,
 };
 
 /* ---- what a wake-up costs ---- */
@@ -167,8 +167,13 @@ struct spinner {
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke);
 /* Turns found nothing. */
 enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
-/* It has its core back after `ns`, in which another thread had it. */
-void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns);
+/* The thread may run on one core only. There it would take the core from the program that it looks for packets for. */
+void spinner_one_core(struct spinner *s, uint64_t now);
+/*
+ * It has its core back after `ns`, in which another thread had it. `offered`: it had offered the core. A thread that takes an offer has waited for the
+ * core, and wants it even if it does not keep it for long; one that came by itself took it from us, and may be a brief one of the kernel.
+ */
+void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake);
 
 /* ---- the program ---- */
 
@@ -183,6 +188,7 @@ enum pu_turn {
 	PU_IDLE,    /* nothing */
 	PU_WORKED,  /* a turn that did something, without a poll */
 	PU_POSTED,  /* the same for a post of the program's */
+	PU_OFFERED, /* the same, and the program's core is offered to its peer behind it */
 	PU_POLLED,  /* a poll that did something */
 	PU_BUSY,    /* ... and more is likely to come */
 	PU_IN_VAIN, /* a poll that did nothing */
@@ -211,6 +217,7 @@ struct caller {
 	uint64_t lingers;  /* since when the answer to that post is awaited; 0: it came, or nobody waits */
 	uint64_t counted;  /* the last call after which packets came too late; each counts once */
 	/* offers: any thread that posts; a race between two costs an offer */
+	atomic_bool one_core; /* as far as known we may use no other */
 	_Atomic uint32_t offer_in, offer_every;
 	_Atomic uint64_t no_offer_until;
 };
@@ -265,8 +272,8 @@ void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t re
 bool caller_offers(struct caller *c, uint64_t now);
 /* There are several cores. */
 void caller_offer_needless(struct caller *c, uint64_t now);
-/* The offer was made at `now` and took `took`. */
-void caller_offered(struct caller *c, uint64_t now, uint64_t took);
+/* The offer was made at `now` and took `took`. `answered`: packets had come by its end, so it went to those we wait for. */
+void caller_offered(struct caller *c, uint64_t now, uint64_t took, bool answered);
 
 /*
  * The service thread's next nap beside a poller whose lease it found renewed; `last` is the nap before, 0: the first. `armed`: some thread may

@@ -26,14 +26,6 @@ bool pu_try_or_kick(struct drive_pu *p)
 	}
 }
 
-/* May this thread run on one core only? A system call. */
-static bool one_core(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
-}
-
 bool pu_own(struct drive_pu *p, uint64_t until)
 {
 	uint32_t w = atomic_fetch_add_explicit(&p->word, PU_WANT, memory_order_relaxed) + PU_WANT;
@@ -278,6 +270,21 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	return done;
 }
 
+/* On the only core the peer's program can't answer while we look on. False: somebody else owns the PU now, and sees to it. Owner. */
+static bool let_peer_run(struct drive *d, unsigned i)
+{
+	struct drive_pu *p = &d->pu[i];
+
+	if (!atomic_load_explicit(&p->caller.one_core, memory_order_relaxed))
+		return true;
+	pu_release(d, i);
+	sched_yield();
+	if (pu_try(p))
+		return true;
+	tend_kick(d);
+	return false;
+}
+
 /*
  * It goes on to spin on memory for what its peer writes: that will cost a wake-up of the service thread, often many times what the packet's
  * way takes. The peer of a ping-pong (ib_write_lat) writes as soon as our request is there, so right behind its ACK: we go on polling in
@@ -300,6 +307,8 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 	       atomic_load_explicit(&p->word, memory_order_relaxed) == PU_OWNED) {
 		pu_poll(d, i, now);
 		requests = nic_came(d->nic, i).requests;
+		if (requests == p->caller.requests && !let_peer_run(d, i))
+			return;
 		now = clock_now();
 	}
 	caller_requests(&p->caller, now, stake, requests, false);
@@ -328,33 +337,34 @@ static bool poller_takes_it(const struct drive_pu *p)
 	       !caller_sleeps(&p->caller);
 }
 
-/* After a post: the peer's program may be waiting for the only core we may use. */
-static void offer_core(struct caller *c)
-{
-	uint64_t now = clock_now();
-
-	if (!one_core()) {
-		caller_offer_needless(c, now);
-		return;
-	}
-	sched_yield();
-	caller_offered(c, now, clock_now() - now);
-}
-
 /*
- * While a program that spins on memory offered its core, its peer's answer may have come: it is found here, and nobody is woken for it, as
- * far as packets are masked.
+ * After a post: the peer's program may be waiting for the only core we may use. When we have it again the answer may be there. It is taken
+ * here, and as far as packets are masked nobody is woken for it.
  */
-static void look_after_offer(struct drive *d, unsigned i)
+static void offer_core(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
-	uint64_t now;
+	uint64_t now = clock_now(), took = 0, packets = 0;
+	bool one = one_core();
 
-	if (!caller_spins(&p->caller) || !pu_try(p))
+	if (one) {
+		sched_yield();
+		took = clock_now() - now;
+	} else {
+		caller_offer_needless(&p->caller, now);
+	}
+	if (!one && !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		return;
-	now = clock_now();
-	pu_poll(d, i, now);
-	pu_settle(d, i, now, PU_POSTED);
+	/* Nobody may poll after this, so it is unmasked here, or the service thread sees to it. */
+	if (!pu_try(p)) {
+		tend_kick(d);
+		return;
+	}
+	packets = nic_came(d->nic, i).packets;
+	pu_poll(d, i, now + took);
+	if (one)
+		caller_offered(&p->caller, now, took, nic_came(d->nic, i).packets != packets);
+	pu_settle(d, i, now + took, PU_POSTED);
 	pu_release(d, i);
 }
 
@@ -363,7 +373,7 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	unsigned i;
 	struct drive_pu *p;
 	uint64_t now;
-	bool polled;
+	bool polled, offer;
 
 	if (!nic_doorbell(d->nic, qp))
 		return;
@@ -378,14 +388,13 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
 	if (unlikely(caller_spins(&p->caller)))
 		caller_posted(&p->caller, now, nic_came(d->nic, i).requests, wake_cost_stake(&d->wake));
-	pu_turn(d, i, now, PU_POSTED);
+	offer = unlikely(caller_offers(&p->caller, now));
+	pu_turn(d, i, now, offer ? PU_OFFERED : PU_POSTED);
 	if (polled) /* a long turn is no reason to take it for gone */
 		atomic_store_explicit(&p->lease_end, clock_now() + policy_table.lease, memory_order_relaxed);
 	pu_release(d, i);
-	if (unlikely(caller_offers(&p->caller, now))) {
-		offer_core(&p->caller);
-		look_after_offer(d, i);
-	}
+	if (offer)
+		offer_core(d, i);
 }
 
 void drive_cq_armed(struct drive *d, bool anew)

@@ -37,6 +37,7 @@ struct service {
 	unsigned listening[NIC_MAX_PUS]; /* so many of its ports are in the epoll set */
 	uint64_t base_looked;		 /* ns; when other events than packets were last looked for */
 	uint64_t looked;		 /* ns; last step of spinning, 0: it does not spin */
+	uint64_t counted_cores;		 /* ns */
 	long switches;			 /* forced ones, as counted when it began to, or after an offer */
 	cpu_set_t cores;		 /* as the program has it; empty: not asked */
 	int shunned;			 /* the core we keep away from, -1: none */
@@ -92,13 +93,21 @@ static void spin_step(struct service *s, enum spin_action action)
 		cpu_pause();
 		return;
 	}
+	if (action == SPIN_YIELD && now - s->counted_cores >= policy_table.core_recheck) {
+		s->counted_cores = now;
+		if (one_core()) {
+			spinner_one_core(spinner, now);
+			return;
+		}
+	}
 	if (action == SPIN_YIELD)
 		sched_yield();
 	s->looked = clock_now();
 	s->switches = forced_switches();
 	/* Without a forced switch it was the machine under us that was away, or a long turn. */
 	if (s->switches != switches)
-		spinner_lost(spinner, s->looked, s->looked - since);
+		spinner_lost(spinner, s->looked, s->looked - (action == SPIN_YIELD ? now : since),
+			     action == SPIN_YIELD, wake_cost_stake(&s->d->wake));
 }
 
 /* ---- sleeping ---- */

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <signal.h>
 
+#include <sched.h>
+
 #include "drive/engine.h"
 
 int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg)
@@ -31,4 +33,11 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	return -rc;
+}
+
+bool one_core(void)
+{
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
 }
