@@ -217,6 +217,51 @@ static void solicited_only(void **state)
 	pair_close(&p);
 }
 
+/* Completions that wait when a queue is armed raise the event at once, as on ConnectX: a program that arms and sleeps is not left asleep. */
+static void arming_with_completions(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_cq *cq;
+	struct pair p;
+	void *ctx;
+	int i;
+
+	pair_open(&p, NULL);
+	/* None waits: no event. */
+	assert_int_equal(ibv_req_notify_cq(p.cq[1], 0), 0);
+	assert_false(readable(p.channel->fd));
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(post_recv_one(&p, 1, 1, 8), 0);
+		wr = write_wr(&p, &sge, 1, 8);
+		wr.opcode = IBV_WR_SEND;
+		wr.send_flags |= i == 2 ? IBV_SEND_SOLICITED : 0;
+		assert_int_equal(post_one(p.qp[0], &wr), 0);
+		wait_good(p.cq[0]);
+		wait_pending(p.cq[1], (uint32_t)i + 1);
+		/* What was armed before fires once, for the second message not at all: it is not solicited. */
+		settle(p.cq[0]);
+		if (i != 1) {
+			assert_true(readable_soon(p.channel->fd, p.cq[0]));
+			assert_int_equal(ibv_get_cq_event(p.channel, &cq, &ctx), 0);
+		}
+		assert_false(readable(p.channel->fd));
+		assert_int_equal(ibv_req_notify_cq(p.cq[1], 1), 0);
+		assert_int_equal(readable(p.channel->fd), i == 2);
+	}
+	assert_int_equal(ibv_get_cq_event(p.channel, &cq, &ctx), 0);
+	/* Not taken yet, they raise it again; taken, they do not. */
+	assert_int_equal(ibv_req_notify_cq(p.cq[1], 0), 0);
+	assert_true(readable(p.channel->fd));
+	assert_int_equal(ibv_get_cq_event(p.channel, &cq, &ctx), 0);
+	for (i = 0; i < 3; i++)
+		wait_good(p.cq[1]);
+	assert_int_equal(ibv_req_notify_cq(p.cq[1], 0), 0);
+	assert_false(readable(p.channel->fd));
+	ibv_ack_cq_events(p.cq[1], 4);
+	pair_close(&p);
+}
+
 struct sleeper {
 	struct pair *p;
 	atomic_int state;
@@ -432,17 +477,12 @@ static void ex_refuses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wrong_sizes),
-		cmocka_unit_test(resize_keeps_completions),
-		cmocka_unit_test(destroy_cleans),
-		cmocka_unit_test(nonblocking_events),
-		cmocka_unit_test(solicited_only),
-		cmocka_unit_test(blocking_events),
-		cmocka_unit_test(destroy_waits_for_acks),
-		cmocka_unit_test(async_events),
-		cmocka_unit_test(overrun),
-		cmocka_unit_test(ex_reads),
-		cmocka_unit_test(ex_refuses),
+		cmocka_unit_test(wrong_sizes),	   cmocka_unit_test(resize_keeps_completions),
+		cmocka_unit_test(destroy_cleans),  cmocka_unit_test(nonblocking_events),
+		cmocka_unit_test(solicited_only),  cmocka_unit_test(arming_with_completions),
+		cmocka_unit_test(blocking_events), cmocka_unit_test(destroy_waits_for_acks),
+		cmocka_unit_test(async_events),	   cmocka_unit_test(overrun),
+		cmocka_unit_test(ex_reads),	   cmocka_unit_test(ex_refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

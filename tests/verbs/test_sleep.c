@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Programs that wait for events outside of the library: they poll a few times in vain, arm the completion queue, perhaps poll once more, and
+ * sleep in poll(2) on the channel's descriptor. Each message must wake them. Where one does not, the sender's tail loss probe makes the
+ * receiver's NIC look, and is counted. A machine that is busy delays ACKs, too, so a few probes are no fault: most messages go without.
+ */
+#include "fixture.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "verbs/objects.h"
+
+#define MESSAGES 200
+#define IN_VAIN	 10
+
+static uint64_t probes(struct pair *p)
+{
+	struct verbs_ctx *ctx = verbs_ctx(p->ctx);
+	struct nic_counters c;
+
+	verbs_own_all(ctx->drive);
+	nic_counters(ctx->nic, &c);
+	verbs_disown_all(ctx->drive);
+	return c.tail_loss_probe;
+}
+
+static void send_one(struct pair *p, int from)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = write_wr(p, &sge, 1, 8);
+
+	wr.opcode = IBV_WR_SEND;
+	sge.addr = (uintptr_t)p->buf[from];
+	sge.lkey = p->mr[from]->lkey;
+	assert_int_equal(post_one(p->qp[from], &wr), 0);
+}
+
+/* Takes what waits; the number of receives among it. */
+static int take(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+	int received = 0;
+
+	while (ibv_poll_cq(cq, 1, &wc) == 1) {
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		received += wc.opcode == IBV_WC_RECV;
+	}
+	return received;
+}
+
+static void sleep_until_event(struct pair *p)
+{
+	struct pollfd fd = {.fd = p->channel->fd, .events = POLLIN};
+	struct ibv_cq *cq;
+	void *ctx;
+
+	assert_int_equal(poll(&fd, 1, PATIENCE_S * 1000), 1);
+	assert_int_equal(ibv_get_cq_event(p->channel, &cq, &ctx), 0);
+	ibv_ack_cq_events(cq, 1);
+}
+
+/* The message to `side` is on its way; returns when it has come. */
+static void wait_for_message(struct pair *p, int side, int in_vain, bool last_poll)
+{
+	int received = 0;
+
+	for (int i = 0; i < in_vain && !received; i++)
+		received += take(p->cq[side]);
+	while (!received) {
+		assert_int_equal(ibv_req_notify_cq(p->cq[side], 0), 0);
+		if (last_poll)
+			received += take(p->cq[side]);
+		if (!received) {
+			sleep_until_event(p);
+			received += take(p->cq[side]);
+		}
+	}
+	assert_int_equal(received, 1);
+}
+
+static void ping_pong(struct pair *p, bool last_poll)
+{
+	uint64_t before = probes(p);
+
+	for (int i = 0; i < MESSAGES; i++) {
+		int to = i & 1;
+
+		assert_int_equal(post_recv_one(p, to, 1, 8), 0);
+		send_one(p, !to);
+		wait_for_message(p, to, i % (IN_VAIN + 1), last_poll);
+		take(p->cq[!to]);
+	}
+	assert_true(probes(p) - before < MESSAGES / 2);
+}
+
+static void poll_arm_sleep(void **state)
+{
+	struct pair p;
+
+	pair_open(&p, NULL);
+	ping_pong(&p, false);
+	ping_pong(&p, true);
+	pair_close(&p);
+}
+
+struct other {
+	struct pair *p;
+	int side;
+	atomic_bool stop;
+};
+
+static void *poll_on(void *arg)
+{
+	struct other *o = arg;
+	struct ibv_wc wc;
+
+	while (!atomic_load(&o->stop))
+		ibv_poll_cq(o->p->cq[o->side], 0, &wc);
+	return NULL;
+}
+
+/* The same beside a thread that polls all the time, and after it has ended: nobody may count on it. */
+static void beside_a_poller(void **state)
+{
+	struct other o = {.side = 1};
+	struct pair p;
+	pthread_t t;
+
+	pair_open(&p, NULL);
+	o.p = &p;
+	for (int round = 0; round < 4; round++) {
+		atomic_store(&o.stop, false);
+		assert_int_equal(pthread_create(&t, NULL, poll_on, &o), 0);
+		for (int i = 0; i < 20; i++) {
+			assert_int_equal(post_recv_one(&p, 1, 1, 8), 0);
+			send_one(&p, 0);
+			wait_for_message(&p, 1, i % 3, i & 1);
+			take(p.cq[0]);
+		}
+		atomic_store(&o.stop, true);
+		pthread_join(t, NULL);
+		for (int i = 0; i < 20; i++) {
+			assert_int_equal(post_recv_one(&p, 1, 1, 8), 0);
+			send_one(&p, 0);
+			wait_for_message(&p, 1, 0, false);
+			take(p.cq[0]);
+		}
+	}
+	pair_close(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(poll_arm_sleep),
+		cmocka_unit_test(beside_a_poller),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
