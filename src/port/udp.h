@@ -46,7 +46,7 @@
  * What stands ahead of packets of different lengths that share a datagram (udp_join.c). The first byte stands where a packet has its op-code: 0xff is
  * among those that InfiniBand leaves to manufacturers, and no packet of ours has it. Zeroes fill the last 16 bytes.
  */
-#define UDP_JOIN_MAX   120 /* packets a datagram */
+#define UDP_JOIN_MAX   124 /* packets a datagram */
 #define UDP_JOIN_ALIGN 16
 struct udp_join_head {
 	uint8_t mark[4];

@@ -70,6 +70,8 @@ bool udp_join_path(const struct udp_port *u, const struct udp_path *path)
 	return rc == 0;
 }
 
+_Static_assert(sizeof(struct udp_join_head) % UDP_JOIN_ALIGN == 0, "a full head needs no zeroes behind it");
+
 static uint32_t head_bytes(uint16_t count)
 {
 	return ALIGN_UP((uint32_t)(offsetof(struct udp_join_head, len) + 2u * count), UDP_JOIN_ALIGN);
@@ -97,11 +99,14 @@ const struct udp_join_head *udp_join_open(const uint8_t *data, uint32_t len, uin
 	count = ntohs(h->count);
 	if (!count || count > UDP_JOIN_MAX || head_bytes((uint16_t)count) > len)
 		return NULL;
-	sum = *skip = head_bytes((uint16_t)count);
+	sum = head_bytes((uint16_t)count);
 	for (uint32_t i = 0; i < count; i++) {
 		if (!h->len[i])
 			return NULL;
 		sum += ntohs(h->len[i]);
 	}
-	return sum == len ? h : NULL;
+	if (sum != len)
+		return NULL;
+	*skip = head_bytes((uint16_t)count);
+	return h;
 }

@@ -352,7 +352,7 @@ static bool push(struct udp_port *u, bool *refused)
 		go_single(u, g->path, rc);
 	} else {
 		/* What is dropped comes again, in datagrams of the ordinary kind. */
-		if (g->mixed)
+		if (g->mixed && (rc == -EMSGSIZE || refused_to_cut(rc)))
 			g->path->joins = false;
 		drop(u, rc);
 	}
