@@ -46,11 +46,13 @@
  * What stands ahead of packets of different lengths that share a datagram (udp_join.c). The first byte stands where a packet has its op-code: 0xff is
  * among those that InfiniBand leaves to manufacturers, and no packet of ours has it. Zeroes fill the last 16 bytes.
  */
-#define UDP_JOIN_MAX   124 /* packets a datagram */
+#define UDP_JOIN_MAX   123 /* packets a datagram */
 #define UDP_JOIN_ALIGN 16
 struct udp_join_head {
 	uint8_t mark[4];
-	uint16_t count, zero; /* network byte order */
+	uint8_t zero,
+		dqpn[3]; /* of the first packet, where that has it: the kernel steers a datagram to a lane by it */
+	uint16_t count; /* network byte order, as the lengths */
 	uint16_t len[UDP_JOIN_MAX];
 };
 /* Bytes of packets that fit behind it. */
@@ -218,8 +220,8 @@ void udp_tx_forget(struct udp_port *u, const struct udp_path *path);
 void udp_join_offer(struct udp_port *u);
 /* Does the port at the path's end? Looks anew each time. [control] */
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path);
-/* Completes the head of a mixed group. Returns its length on the wire. */
-uint32_t udp_join_close(struct udp_join_head *h, uint16_t count);
+/* Completes the head of a group of mixed packets, of which the first one is given. Returns its length on the wire. */
+uint32_t udp_join_close(struct udp_join_head *h, uint16_t count, const uint8_t *bth);
 /* The head of a datagram that has one, and *skip, its length; NULL: none, or what it says does not add up to len. */
 const struct udp_join_head *udp_join_open(const uint8_t *data, uint32_t len, uint32_t *skip);
 

@@ -4,7 +4,7 @@
  * takes packets of one length only, so WRITEs of 8 KiB (4,128 and 4,112 bytes) made a datagram of every two packets. Loopback takes a datagram of
  * 64 KiB as it is; between two ports of Roost in one network namespace such a datagram holds any packets to the same destination:
  *
- *	| head: mark, count, lengths | packet 0 | packet 1 | ...
+ *	| head: mark, QP, count, lengths | packet 0 | packet 1 | ...
  *
  * Nobody else gets one. A port that takes them binds a name in the abstract namespace of Unix sockets, which is the network namespace's own; who makes
  * a path looks whether the name is there. The identification that a packet's ICRC covers is its place in the datagram, as in a group.
@@ -77,7 +77,7 @@ static uint32_t head_bytes(uint16_t count)
 	return ALIGN_UP((uint32_t)(offsetof(struct udp_join_head, len) + 2u * count), UDP_JOIN_ALIGN);
 }
 
-uint32_t udp_join_close(struct udp_join_head *h, uint16_t count)
+uint32_t udp_join_close(struct udp_join_head *h, uint16_t count, const uint8_t *bth)
 {
 	uint32_t bytes = head_bytes(count);
 	uint32_t used = (uint32_t)(offsetof(struct udp_join_head, len) + 2u * count);
@@ -85,6 +85,7 @@ uint32_t udp_join_close(struct udp_join_head *h, uint16_t count)
 	memcpy(h->mark, mark, sizeof(mark));
 	h->count = htons(count);
 	h->zero = 0;
+	memcpy(h->dqpn, ((const struct pkt_bth *)bth)->dqpn, sizeof(h->dqpn));
 	memset((uint8_t *)h + used, 0, bytes - used);
 	return bytes;
 }

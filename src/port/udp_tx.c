@@ -178,7 +178,7 @@ static void fill_msg(const struct udp_port *u, struct out_msgs *o, unsigned i, s
 	m->msg_iovlen = 1;
 	if (g->mixed) {
 		o->iov[i][1] = o->iov[i][0];
-		o->iov[i][0] = (struct iovec){&g->head, udp_join_close(&g->head, g->count)};
+		o->iov[i][0] = (struct iovec){&g->head, udp_join_close(&g->head, g->count, data)};
 		m->msg_iovlen = 2;
 	}
 	m->msg_control = o->control[i];

@@ -117,6 +117,9 @@ static void test_cancel(void **state)
 	assert_false(g->mixed);
 	assert_true(g->closed);
 	assert_int_equal(rig_send(a, to_b, 128, 0, 7, 2), 0);
+	assert_int_equal(rig_send(a, to_b, 64, 0, 7, 3), 0);
+	a->ops->cancel(a);
+	assert_true(g->mixed);
 	assert_int_equal(udp_port(a)->tx.count, 1);
 	assert_true(a->ops->flush(a));
 	assert_int_equal(rig_burst(b, pkts, PORT_BURST), 3);
@@ -194,10 +197,11 @@ static void test_hostile(void **state)
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
-		uint8_t data[64] = {0xff, 'R', 'o', 1, (uint8_t)(bad[i].count >> 8), (uint8_t)bad[i].count};
+		uint8_t data[64] = {
+			0xff, 'R', 'o', 1, 0, 0, 0, 0, (uint8_t)(bad[i].count >> 8), (uint8_t)bad[i].count};
 
 		for (unsigned k = 0; k < 3; k++)
-			memcpy(data + 8 + 2 * k, &(uint16_t){htons(bad[i].len[k])}, 2);
+			memcpy(data + 10 + 2 * k, &(uint16_t){htons(bad[i].len[k])}, 2);
 		assert_int_equal(sendto(fd, data, bad[i].bytes, 0, &to.sa, len), bad[i].bytes);
 		assert_int_equal(rig_burst(b, pkts, PORT_BURST), 1);
 		assert_int_equal(pkts[0].len, bad[i].bytes);
