@@ -17,7 +17,7 @@ class Failed(Exception):
 
 
 PAIRS = 3
-STEPS = 3    # sweeps a round where steps between sizes are looked at
+STEPS = 9    # sweeps a round where steps between sizes are looked at
 SHORTER = 3  # bandwidths and rates: so many times more pairs, each that much shorter
 
 
