@@ -17,6 +17,7 @@ class Failed(Exception):
 
 
 PAIRS = 3
+STEPS = 9    # sweeps a round where steps between sizes are looked at
 SHORTER = 3  # bandwidths and rates: so many times more pairs, each that much shorter
 
 
@@ -164,6 +165,15 @@ class Roost:
     def sweep(self, name, what):
         args = ['perf', *what.split(), '--sweep', '--json']
         return Measurement(name, self.shown(args), lambda: self.json_of(args), sweep=True)
+
+    def steps(self, port, verb, post_list):
+        """Goodput from size to size, several times a round: one step of one run says nothing on a shared machine."""
+        sizes = ','.join(str(64 << i) for i in range(15))
+        args = ['perf', verb, '--local', '--port', port, '--post-list', str(post_list), '--sweep', '--sizes', sizes,
+                '--seconds', f'{max(self.seconds / 20, 0.05):.2g}', '--json']
+        m = Measurement(f'steps-{port}-{verb}-{post_list}', self.shown(args), lambda: self.json_of(args), sweep=True)
+        m.times = STEPS
+        return m
 
     def limits(self):
         args = ['limits', '--rounds', '1', '--seconds', f'{self.seconds:g}', '--json']
@@ -337,4 +347,5 @@ def plan(path, seconds):
         r.sweep('sweep-shm-read', 'read --local --port shm --post-list 16'),
         r.sweep('sweep-udp-write', 'write --local --port udp --post-list 16'),
         r.sweep('sweep-udp-read', 'read --local --port udp --post-list 16'),
+        *(r.steps(port, verb, n) for port in ('shm', 'udp') for verb in ('write', 'read', 'send') for n in (1, 16)),
     ]

@@ -2,6 +2,7 @@
 """bench/RESULTS.md from bench/results/*.json. Nothing here knows a figure: what was not measured is said to be so."""
 import json
 import os
+import statistics
 
 import kernels
 
@@ -43,7 +44,7 @@ BARS = [
     ('shm-read-64k', 'READ of 64 KiB over shm, one QP', 'our WRITE', 'at least 80%', lambda v, r: r >= 0.80),
     ('shm-write-64k-bidir', 'WRITE of 64 KiB over shm, both directions', 'ring, both directions', 'at least 80%', lambda v, r: r >= 0.80),
     ('udp-write-64k', 'WRITE of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', 'at least 80%', lambda v, r: r >= 0.80),
-    ('udp-read-64k', 'READ of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', '', None),
+    ('udp-read-64k', 'READ of 64 KiB over udp loopback, one QP', 'UDP_SEGMENT loopback', 'at least 75%', lambda v, r: r >= 0.75),
     ('shm-write-64b', '64-byte WRITEs over shm, posted lists', 'ring, 64-byte slots', 'at least 40%', lambda v, r: r >= 0.40),
     ('udp-write-64b', '64-byte WRITEs over udp, posted lists', 'UDP_SEGMENT, packets of 64 bytes', 'at least 4 M/s', lambda v, r: v >= 4),
     ('shm-send-ud-64b', '64-byte SENDs of UD over shm, posted lists: what arrived', 'our WRITE', '', None),
@@ -165,6 +166,44 @@ def sweep_tables(f):
         yield ''
 
 
+FALL = 0.85  # of the goodput of the next smaller size: what falls below is named
+
+
+def steps_of(runs):
+    """Per size but the first: neighbours of one sweep are compared, since they were measured within moments of each other."""
+    steps = {}
+    for run in runs:
+        for a, b in zip(run['rows'], run['rows'][1:]):
+            steps.setdefault(b['size'], []).append(b['goodput_gbps'] / a['goodput_gbps'])
+    return {size: statistics.median(several) for size, several in steps.items()}
+
+
+def steps_table(f):
+    """For each verb, port and length of posted lists: sizes whose goodput is far below that of the next smaller one."""
+    names = [f'steps-{port}-{verb}-{n}' for port in ('shm', 'udp') for verb in ('write', 'read', 'send') for n in (1, 16)]
+    sweeps = [(name, load(f.folder, name)) for name in names]
+    if not any(data.get('rows') for _, data in sweeps):
+        return
+    yield '### From size to size'
+    yield ''
+    yield ('Goodput in Gbit/s, medians. A step is the goodput of a size divided by that of the next smaller size in the same sweep, the median over '
+           f'the sweeps: no size should be more than {1 - FALL:.0%} below its smaller neighbour.')
+    yield ''
+    yield '| port, verb, posted lists of | 64 B | 1 KiB | 4 KiB | 8 KiB | 16 KiB | 64 KiB | 1 MiB | lowest step | sizes that fall |'
+    yield '|---|---:|---:|---:|---:|---:|---:|---:|---:|---|'
+    for name, data in sweeps:
+        if not data.get('rows'):
+            continue
+        port, verb, n = name.split('-')[1:]
+        goodput = {row['size']: row['goodput_gbps'] for row in data['rows']}
+        step = steps_of(data['runs'])
+        worst = min(step, key=step.get)
+        falls = ', '.join(f'{size_text(s)}: {r:.2f}' for s, r in step.items() if r < FALL)
+        shown = ' | '.join(number(goodput.get(s)) for s in (64, 1024, 4096, 8192, 16384, 65536, 1 << 20))
+        yield f'| {port}, {verb.upper()}, {n} | {shown} | {step[worst]:.2f} ({size_text(worst)}) | {falls or "none"} |'
+    yield ''
+
+
 def stage_table(f):
     runs = load(f.folder, 'stages').get('runs', [])
     if not runs:
@@ -218,7 +257,7 @@ def write(folder, path):
     lines += machine(folder)
     lines += ['', '## Roost', '', *own_table(f), '', '## Kernels', '', *kernels.section(f), '', '## Peers', '', *peer_table(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
-              *sweep_tables(f)]
+              *sweep_tables(f), *steps_table(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
     lines += ['## Commands', '', *commands(folder)]
     failed = list(failures(folder))

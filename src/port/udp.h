@@ -5,6 +5,7 @@
  *   udp_open.c	  socket, address, MTU, windows
  *   udp_path.c	  destinations
  *   udp_tx.c	  staging memory, groups for UDP_SEGMENT, what to do when the kernel refuses
+ *   udp_join.c	  packets of different lengths in one datagram, between two ports of one machine
  *   udp_rx.c	  datagrams (merged by UDP_GRO) cut into packets
  *   udp_err.c	  what the network says of packets that we sent
  *   udp_mcast.c  groups: a socket for each
@@ -41,6 +42,22 @@
 /* Longest UDP payload that IPv4's 16-bit length holds; IPv6 would take 20 bytes more. */
 #define UDP_MAX_DATAGRAM (65535 - 20 - 8)
 
+/*
+ * What stands ahead of packets of different lengths that share a datagram (udp_join.c). The first byte stands where a packet has its op-code: 0xff is
+ * among those that InfiniBand leaves to manufacturers, and no packet of ours has it. Zeroes fill the last 16 bytes.
+ */
+#define UDP_JOIN_MAX   123 /* packets a datagram */
+#define UDP_JOIN_ALIGN 16
+struct udp_join_head {
+	uint8_t mark[4];
+	uint8_t zero,
+		dqpn[3]; /* of the first packet, where that has it: the kernel steers a datagram to a lane by it */
+	uint16_t count; /* network byte order, as the lengths */
+	uint16_t len[UDP_JOIN_MAX];
+};
+/* Bytes of packets that fit behind it. */
+#define UDP_JOIN_BYTES (UDP_MAX_DATAGRAM - sizeof(struct udp_join_head))
+
 #define UDP_MAX_GROUPS	64
 #define UDP_STAGE_ALIGN 64
 /* So much staged is sent before a new group is begun, so that the receiver works while the rest is built. */
@@ -68,11 +85,15 @@ struct udp_path {
 	bool single;  /* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
 	bool warned;  /* its error was logged */
 	bool apart;   /* a packet goes without the smaller one behind it: others of the smaller size follow */
+	bool joins;   /* the port there takes packets of different lengths in one datagram */
 	struct icrc_flow flow; /* to build ICRCs anew */
 	union udp_name name;
 };
 
-/* Packets of one destination, type of service and size, contiguous, the last may be smaller: one call of UDP_SEGMENT. */
+/*
+ * Packets of one destination and type of service, contiguous: one datagram, or one call of UDP_SEGMENT. They are of one size, and the last may be
+ * smaller, or the path takes them mixed.
+ */
 struct udp_group {
 	struct udp_path *path; /* NULL: gone, and the packets with it */
 	uint8_t *data;
@@ -81,16 +102,19 @@ struct udp_group {
 	uint16_t count;
 	uint16_t sent; /* packets of it that went singly already */
 	uint8_t tos;
-	bool closed; /* nothing fits behind a smaller last packet */
+	bool closed; /* no packet of the same size fits behind a smaller last one */
+	bool mixed;
+	struct udp_join_head head; /* of a path that joins: the lengths, filled in as packets come */
 };
 
 struct udp_tx {
 	uint8_t *stage; /* UDP_STAGE_BYTES */
 	uint32_t used;
-	unsigned first, count; /* groups [first, count) wait */
-	bool blocked;	       /* the kernel had no room; the batch is kept */
-	uint32_t reserved;     /* bytes of the last reservation, while it can be taken back */
-	uint16_t max_segs;     /* a group's; 1: no UDP_SEGMENT */
+	unsigned first, count;	    /* groups [first, count) wait */
+	bool blocked;		    /* the kernel had no room; the batch is kept */
+	uint32_t reserved;	    /* bytes of the last reservation, while it can be taken back; */
+	bool was_closed, was_mixed; /* and what its group was before */
+	uint16_t max_segs;	    /* a group's; 1: no UDP_SEGMENT */
 	struct udp_group group[UDP_MAX_GROUPS];
 };
 
@@ -99,6 +123,8 @@ struct udp_rx_buf {
 	struct pkt_addr src, dst;
 	uint8_t *data;
 	uint32_t len, off, seg;
+	const struct udp_join_head
+		*head; /* the lengths of mixed packets; NULL: all have seg bytes, the last perhaps fewer */
 	uint16_t sport, index; /* index: of the next packet in its datagram */
 	uint8_t tos, flags;
 };
@@ -124,11 +150,13 @@ struct udp_mcast {
 struct udp_port {
 	struct port port; /* first */
 	int sock, epoll;
+	int join; /* says that this address takes mixed packets; -1: it does not */
 	bool v6;
 	uint32_t watched; /* events that the epoll looks for at the socket; 0: it is not in the epoll */
 	uint32_t
 		scope; /* the interface that has our address: for link-local addresses and groups; 0: unknown */
 	uint32_t buffer;	 /* bytes to ask for as a socket's buffers */
+	bool joins;		 /* may send mixed packets to those who take them */
 	bool merge;		 /* what the kernel merged, or never cut, is taken whole */
 	struct list_head groups; /* struct udp_mcast */
 	int groups_epoll;	 /* of their sockets; -1: no group yet */
@@ -186,6 +214,16 @@ void udp_cancel(struct port *p);
 bool udp_flush(struct port *p);
 /* The path goes away: what waits for it goes first, or is lost. */
 void udp_tx_forget(struct udp_port *u, const struct udp_path *path);
+
+/* udp_join.c */
+/* Lets the other ports of this machine know that this one takes mixed packets. [control] */
+void udp_join_offer(struct udp_port *u);
+/* Does the port at the path's end? Looks anew each time. [control] */
+bool udp_join_path(const struct udp_port *u, const struct udp_path *path);
+/* Completes the head of a group of mixed packets, of which the first one is given. Returns its length on the wire. */
+uint32_t udp_join_close(struct udp_join_head *h, uint16_t count, const uint8_t *bth);
+/* The head of a datagram that has one, and *skip, its length; NULL: none, or what it says does not add up to len. */
+const struct udp_join_head *udp_join_open(const uint8_t *data, uint32_t len, uint32_t *skip);
 
 /* udp_rx.c */
 int udp_rx_init(struct udp_port *u);

@@ -382,7 +382,9 @@ static void close_descriptors(struct udp_port *u)
 		sys_close(u->sock);
 	if (u->epoll >= 0)
 		sys_close(u->epoll);
-	u->sock = u->epoll = -1;
+	if (u->join >= 0)
+		sys_close(u->join);
+	u->sock = u->epoll = u->join = -1;
 	udp_mcast_close(u);
 }
 
@@ -452,7 +454,7 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	}
 	o.u = u;
 	u->port.ops = &udp_ops;
-	u->port.ctl_fd = u->sock = u->epoll = u->groups_epoll = -1;
+	u->port.ctl_fd = u->sock = u->epoll = u->join = u->groups_epoll = -1;
 	u->port.lane = (uint8_t)lane;
 	u->port.lanes = (uint8_t)lanes;
 	list_init(&u->paths);
@@ -469,8 +471,12 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 		goto fail;
 	set_windows(&o);
 	rc = set_memory(u);
-	if (!rc)
+	if (!rc) {
+		u->joins = !spec->no_offload;
+		if (u->joins && lane == 0)
+			udp_join_offer(u);
 		return &u->port;
+	}
 	say(&o, "udp: %s", strerror(-rc));
 fail:
 	udp_close(&u->port);

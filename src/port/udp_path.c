@@ -85,6 +85,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	list_for_each_entry (path, &u->paths, link) {
 		if (pkt_addr_eq(&path->path.dst, dst) && path->lane == lane) {
 			path->refs++;
+			path->joins = udp_join_path(u, path);
 			return &path->path;
 		}
 	}
@@ -107,6 +108,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	path->path.sport = PKT_UDP_PORT;
 	path->lane = (uint8_t)lane;
 	path->refs = 1;
+	path->joins = udp_join_path(u, path);
 	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);
 	icrc_flow_init(&path->flow, &p->addr, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 	list_add_tail(&path->link, &u->paths);

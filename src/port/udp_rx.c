@@ -108,6 +108,7 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i, con
 
 	b->dst = *dst;
 	b->off = 0;
+	b->head = NULL;
 	b->index = 0;
 	b->tos = 0;
 	b->len = b->seg = m->msg[i].msg_len;
@@ -117,6 +118,8 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i, con
 	} else {
 		udp_addr(&m->part[i].name, &b->src, &b->sport);
 		read_control(h, b);
+		if (b->seg == b->len)
+			b->head = udp_join_open(b->data, b->len, &b->off);
 	}
 	/* IPv6 has no identification, so it is known. */
 	b->flags = (uint8_t)((u->v6 ? PORT_ID_KNOWN : 0) | ((b->tos & ECN_MASK) == ECN_CE ? PORT_CE : 0));
@@ -138,7 +141,7 @@ static unsigned next_want(const struct udp_rx *r, int got)
 	if ((unsigned)got < r->want)
 		return r->want;
 	b = &r->buf[got - 1];
-	packets = b->seg ? (b->len + b->seg - 1) / b->seg : 1;
+	packets = b->head ? ntohs(b->head->count) : b->seg ? (b->len + b->seg - 1) / b->seg : 1;
 	most = packets < UDP_RX_BUFS ? UDP_RX_BUFS / packets : 1;
 	return 2 * r->want < most ? 2 * r->want : most;
 }
@@ -195,6 +198,8 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 {
 	uint32_t len = b->len - b->off < b->seg ? b->len - b->off : b->seg;
 
+	if (b->head)
+		len = ntohs(b->head->len[b->index]);
 	*pkt = (struct port_pkt){
 		.bth = b->data + b->off,
 		.src = &b->src,

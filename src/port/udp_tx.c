@@ -24,7 +24,7 @@
 /* What sendmmsg() is handed. On the stack, and only as much of it is touched as there are messages. */
 struct out_msgs {
 	struct mmsghdr msg[UDP_MAX_GROUPS];
-	struct iovec iov[UDP_MAX_GROUPS];
+	struct iovec iov[UDP_MAX_GROUPS][2];
 	char control[UDP_MAX_GROUPS][CONTROL_BYTES] __attribute__((aligned(8)));
 };
 
@@ -43,20 +43,29 @@ void udp_tx_fini(struct udp_port *u)
 static bool fits_behind(const struct udp_tx *t, const struct udp_group *g, const struct udp_path *path,
 			uint32_t len, uint8_t tos)
 {
-	return g->path == path && g->tos == tos && !g->closed && len <= g->size && g->count < t->max_segs &&
-	       !path->single && g->bytes + len <= UDP_MAX_DATAGRAM &&
+	return g->path == path && g->tos == tos && !g->closed && !g->mixed && len <= g->size &&
+	       g->count < t->max_segs && !path->single && g->bytes + len <= UDP_MAX_DATAGRAM &&
 	       !(path->apart && g->count == 1 && len < g->size);
+}
+
+static bool joins_behind(const struct udp_group *g, const struct udp_path *path, uint32_t len, uint8_t tos)
+{
+	return path->joins && g->path == path && g->tos == tos && g->count < UDP_JOIN_MAX &&
+	       g->bytes + len <= UDP_JOIN_BYTES;
 }
 
 /*
  * The first packet of a long message is longer than the others by its extended header, so nothing fits behind the second one in its group. The
  * message makes as many groups either way, but one packet alone costs the kernel much less than a group of two (no cutting, no pages). Of
- * a message of two packets that is one call's group more. Which kind is under way shows in what came last: `len`, 0: a flush.
+ * a message of two packets that is one call's group more. Which kind is under way shows in what came last: `len`, 0: a flush. A path that
+ * joins packets has no use for it.
  */
 static void learn(const struct udp_tx *t, uint32_t len)
 {
 	const struct udp_group *g = &t->group[t->count - 1];
 
+	if (g->path->joins)
+		return;
 	if (g->count == 2 && g->closed && len == g->bytes - g->size)
 		g->path->apart = true;
 	else if (g->count == 1 && t->count > 1 && g[-1].count == 1 && g[-1].path == g->path &&
@@ -84,7 +93,13 @@ static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, u
 	}
 	t->used = ALIGN_UP(t->used, UDP_STAGE_ALIGN);
 	g = &t->group[t->count++];
-	*g = (struct udp_group){.path = path, .data = t->stage + t->used, .size = (uint16_t)len, .tos = tos};
+	g->path = path;
+	g->data = t->stage + t->used;
+	g->bytes = 0;
+	g->size = (uint16_t)len;
+	g->count = g->sent = 0;
+	g->tos = tos;
+	g->closed = g->mixed = false;
 	return g;
 }
 
@@ -98,11 +113,20 @@ int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t to
 	if (unlikely(t->blocked))
 		return blocked(u);
 	g = t->count ? &t->group[t->count - 1] : NULL;
-	if (!g || !fits_behind(t, g, (struct udp_path *)path, len, tos)) {
+	t->was_closed = t->was_mixed = false;
+	if (g && fits_behind(t, g, (struct udp_path *)path, len, tos)) {
+		/* goes with those before it as it is */
+	} else if (g && joins_behind(g, (struct udp_path *)path, len, tos)) {
+		t->was_closed = g->closed;
+		t->was_mixed = g->mixed;
+		g->mixed = true;
+	} else {
 		g = open_group(u, (struct udp_path *)path, len, tos);
 		if (unlikely(!g))
 			return blocked(u);
 	}
+	if (g->count < UDP_JOIN_MAX)
+		g->head.len[g->count] = htons((uint16_t)len);
 	room->bth = g->data + g->bytes;
 	room->ip_id = g->count;
 	g->bytes += len;
@@ -124,7 +148,8 @@ void udp_cancel(struct port *p)
 	g->bytes -= t->reserved;
 	t->used -= t->reserved;
 	t->reserved = 0;
-	g->closed = false; /* or the packet would not have been put behind it */
+	g->closed = t->was_closed;
+	g->mixed = t->was_mixed;
 	if (--g->count == 0)
 		t->count--;
 }
@@ -146,11 +171,16 @@ static void fill_msg(const struct udp_port *u, struct out_msgs *o, unsigned i, s
 {
 	struct msghdr *m = &o->msg[i].msg_hdr;
 
-	o->iov[i] = (struct iovec){data, bytes};
+	o->iov[i][0] = (struct iovec){data, bytes};
 	m->msg_name = &g->path->name;
 	m->msg_namelen = udp_name_len(u);
-	m->msg_iov = &o->iov[i];
+	m->msg_iov = o->iov[i];
 	m->msg_iovlen = 1;
+	if (g->mixed) {
+		o->iov[i][1] = o->iov[i][0];
+		o->iov[i][0] = (struct iovec){&g->head, udp_join_close(&g->head, g->count, data)};
+		m->msg_iovlen = 2;
+	}
 	m->msg_control = o->control[i];
 	m->msg_controllen = 0;
 	m->msg_flags = 0;
@@ -195,12 +225,17 @@ static int send_msgs(struct udp_port *u, struct out_msgs *o, unsigned n)
 		return sent;
 	}
 	/* The kernel reads least where least is said; it shows in the round trip of a small packet. */
-	if (m->msg_control)
+	if (m->msg_control || m->msg_iovlen > 1)
 		rc = sys_sendmsg(u->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
 	else
-		rc = sys_sendto(u->sock, o->iov[0].iov_base, o->iov[0].iov_len, MSG_DONTWAIT | MSG_NOSIGNAL,
-				m->msg_name, m->msg_namelen);
+		rc = sys_sendto(u->sock, o->iov[0][0].iov_base, o->iov[0][0].iov_len,
+				MSG_DONTWAIT | MSG_NOSIGNAL, m->msg_name, m->msg_namelen);
 	return rc < 0 ? (int)rc : 1;
+}
+
+static bool goes_singly(const struct udp_group *g)
+{
+	return g->path->single && g->count > 1 && !g->mixed;
 }
 
 /* Sends waiting groups up to the first that must go singly. Number sent, or the error of the first. */
@@ -214,9 +249,9 @@ static int send_groups(struct udp_port *u)
 	for (unsigned i = t->first; i < t->count; i++, n++) {
 		struct udp_group *g = &t->group[i];
 
-		if (!g->path || (g->path->single && g->count > 1))
+		if (!g->path || goes_singly(g))
 			break;
-		fill_msg(u, &o, n, g, g->data, g->bytes, g->count > 1 ? g->size : 0);
+		fill_msg(u, &o, n, g, g->data, g->bytes, g->count > 1 && !g->mixed ? g->size : 0);
 	}
 	rc = send_msgs(u, &o, n);
 	for (int i = 0; i < rc; i++, t->first++)
@@ -240,7 +275,7 @@ static int send_singly(struct udp_port *u)
 	}
 	rc = send_msgs(u, &o, n);
 	for (int i = 0; i < rc; i++, g->sent++)
-		count_sent(u, 1, (uint32_t)o.iov[i].iov_len);
+		count_sent(u, 1, (uint32_t)o.iov[i][0].iov_len);
 	if (g->sent == g->count)
 		t->first++;
 	return rc;
@@ -249,7 +284,7 @@ static int send_singly(struct udp_port *u)
 /* Packets of a group were built with identifications 0, 1, 2 ... and will leave with 0. */
 static void rebuild(const struct udp_group *g)
 {
-	for (unsigned k = 1; g->path->flow.v4 && k < g->count; k++) {
+	for (unsigned k = 1; g->path->flow.v4 && !g->mixed && k < g->count; k++) {
 		uint32_t off = (uint32_t)k * g->size;
 		uint32_t len = k + 1u < g->count ? g->size : g->bytes - off;
 		uint8_t *bth = g->data + off;
@@ -279,7 +314,7 @@ static void drop(struct udp_port *u, int rc)
 	struct udp_group *g = &t->group[t->first];
 
 	udp_path_warn(u, g->path, rc, g->size);
-	if (g->path->single && g->count > 1) {
+	if (goes_singly(g)) {
 		u->port.stats.tx_dropped++;
 		if (++g->sent < g->count)
 			return;
@@ -301,7 +336,7 @@ static bool push(struct udp_port *u, bool *refused)
 		t->first++;
 		return true;
 	}
-	singly = g->path->single && g->count > 1;
+	singly = goes_singly(g);
 	rc = singly ? send_singly(u) : send_groups(u);
 	if (likely(rc > 0)) {
 		u->port.stats.tx_bursts++;
@@ -313,9 +348,12 @@ static bool push(struct udp_port *u, bool *refused)
 	earlier = udp_take_errors(u);
 	if ((earlier || rc == -ECONNREFUSED) && !*refused) {
 		*refused = true; /* it may be an earlier packet's, and this call has sent nothing */
-	} else if (refused_to_cut(rc) && !singly && g->count > 1) {
+	} else if (refused_to_cut(rc) && !singly && g->count > 1 && !g->mixed) {
 		go_single(u, g->path, rc);
 	} else {
+		/* What is dropped comes again, in datagrams of the ordinary kind. */
+		if (g->mixed && (rc == -EMSGSIZE || refused_to_cut(rc)))
+			g->path->joins = false;
 		drop(u, rc);
 	}
 	return true;

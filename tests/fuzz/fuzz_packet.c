@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Fuzzes all that reads bytes in src/packet: the pcap reader, the parser, the printer, the ICRC and the
- * oracles. Input that begins like a pcap file is one; anything else is a packet, BTH .. ICRC.
+ * oracles; and the head of a datagram of several packets (src/port/udp_join.c). Input that begins like a pcap file is one; anything else is a
+ * packet, BTH .. ICRC, or such a datagram.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "packet/icrc.h"
 #include "packet/oracle.h"
 #include "packet/pcap.h"
+#include "port/udp.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -101,6 +103,29 @@ static void try_capture(const uint8_t *data, size_t size)
 	}
 }
 
+/* What a head says of its packets adds up to the datagram. */
+static void try_datagram(const uint8_t *data, size_t size)
+{
+	const struct udp_join_head *h;
+	uint32_t at = 0;
+	uint8_t *copy;
+
+	if (size > UDP_MAX_DATAGRAM)
+		return;
+	copy = malloc(size); /* aligned, as a port's buffers are, and with a guard behind it */
+	must(copy || !size, "no memory");
+	if (size)
+		memcpy(copy, data, size);
+	h = udp_join_open(copy, (uint32_t)size, &at);
+	must(h || !at, "a head that is none");
+	for (uint16_t i = 0; h && i < ntohs(h->count); i++) {
+		must(h->len[i], "an empty packet");
+		at += ntohs(h->len[i]);
+	}
+	must(!h || at == size, "lengths of packets don't add up");
+	free(copy);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct pcap_reader r;
@@ -110,5 +135,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		try_capture(data, size);
 	else
 		try_packet(data, size, &v);
+	try_datagram(data, size);
 	return 0;
 }

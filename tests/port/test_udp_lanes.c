@@ -62,12 +62,12 @@ static void expect(unsigned l, unsigned count, unsigned first, unsigned step)
 	assert_int_equal(lane[l]->ops->rx_burst(lane[l], pkts, PORT_BURST), 0);
 }
 
-/* Groups of one lane's packets come by the kernel's way alone. */
-static void test_steering(void **state)
+/* Of one length, or of `len` and 64 in turn: the datagrams of one lane's packets come by the kernel's way alone. */
+static void steering(uint32_t len, uint32_t head)
 {
 	for (unsigned l = 0; l < LANES; l++) {
 		for (unsigned i = 0; i < 20; i++)
-			assert_int_equal(rig_send(sender, to, 64, 0, qpn_of_lane(l), i), 0);
+			assert_int_equal(rig_send(sender, to, i % 2 ? len : 64, 0, qpn_of_lane(l), i), 0);
 		assert_true(sender->ops->flush(sender));
 	}
 	for (unsigned l = 0; l < LANES; l++) {
@@ -75,12 +75,22 @@ static void test_steering(void **state)
 
 		assert_int_equal(rig_burst(lane[l], pkts, 1), 1);
 		/* Nothing came over an inbox: all of it waits in the socket's own datagram. */
-		assert_int_equal(udp_port(lane[l])->rx.buf[0].len, 20 * 64);
+		assert_int_equal(udp_port(lane[l])->rx.buf[0].len, head + 10 * 64 + 10 * len);
 		for (unsigned i = 1; i < 20; i++) {
 			assert_int_equal(lane[l]->ops->rx_burst(lane[l], pkts, 1), 1);
 			rig_check(lane[l], pkts, qpn_of_lane(l), i);
 		}
 	}
+}
+
+static void test_steering(void **state)
+{
+	steering(64, 0);
+}
+
+static void test_steering_joined(void **state)
+{
+	steering(128, ALIGN_UP(10 + 20 * 2, UDP_JOIN_ALIGN));
 }
 
 /* One group of everybody's packets: the kernel gives it to one lane, which passes on what is not its own. */
@@ -243,8 +253,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_steering),	   T(test_mixed_group), T(test_full_inbox),
-		T(test_sender_with_lanes), T(test_in_use),	T(test_threads),
+		T(test_steering),	   T(test_steering_joined), T(test_mixed_group), T(test_full_inbox),
+		T(test_sender_with_lanes), T(test_in_use),	    T(test_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

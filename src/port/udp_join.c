@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Packets of different lengths in one datagram. A datagram costs the kernel of one machine more than a packet of 4 KiB in it does, and UDP_SEGMENT
+ * takes packets of one length only, so WRITEs of 8 KiB (4,128 and 4,112 bytes) made a datagram of every two packets. Loopback takes a datagram of
+ * 64 KiB as it is; between two ports of Roost in one network namespace such a datagram holds any packets to the same destination:
+ *
+ *	| head: mark, QP, count, lengths | packet 0 | packet 1 | ...
+ *
+ * Nobody else gets one. A port that takes them binds a name in the abstract namespace of Unix sockets, which is the network namespace's own; who makes
+ * a path looks whether the name is there. The identification that a packet's ICRC covers is its place in the datagram, as in a group.
+ */
+#include "port/udp.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sys.h"
+
+#define MIN_DEVICE_MTU                                                                                       \
+	65535u /* loopback's is 65,536: what is shorter would cut the datagram into fragments */
+
+static const uint8_t mark[4] = {0xff, 'R', 'o', 1};
+
+static socklen_t offer_name(struct sockaddr_un *n, const struct pkt_addr *addr)
+{
+	char text[64];
+	int len;
+
+	memset(n, 0, sizeof(*n));
+	n->sun_family = AF_UNIX;
+	len = snprintf(n->sun_path + 1, sizeof(n->sun_path) - 1, "roost-udp-join-%u-%s", mark[3],
+		       pkt_addr_print(addr, text, sizeof(text)));
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+}
+
+void udp_join_offer(struct udp_port *u)
+{
+	struct sockaddr_un name;
+	socklen_t len = offer_name(&name, &u->port.addr);
+	int fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+
+	if (fd < 0)
+		return;
+	rc = sys_bind(fd, (struct sockaddr *)&name, len);
+	if (rc) {
+		log_info("udp: can't offer joined packets: %s", strerror(-rc));
+		sys_close(fd);
+		return;
+	}
+	sys_shutdown(fd, SHUT_RD); /* nobody has anything to say to it */
+	u->join = fd;
+}
+
+bool udp_join_path(const struct udp_port *u, const struct udp_path *path)
+{
+	struct sockaddr_un name;
+	socklen_t len = offer_name(&name, &path->path.dst);
+	int fd, rc;
+
+	if (!u->joins || path->mtu < MIN_DEVICE_MTU || pkt_addr_is_group(&path->path.dst))
+		return false;
+	fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	rc = sys_connect(fd, (struct sockaddr *)&name, len);
+	sys_close(fd);
+	return rc == 0;
+}
+
+_Static_assert(sizeof(struct udp_join_head) % UDP_JOIN_ALIGN == 0, "a full head needs no zeroes behind it");
+
+static uint32_t head_bytes(uint16_t count)
+{
+	return ALIGN_UP((uint32_t)(offsetof(struct udp_join_head, len) + 2u * count), UDP_JOIN_ALIGN);
+}
+
+uint32_t udp_join_close(struct udp_join_head *h, uint16_t count, const uint8_t *bth)
+{
+	uint32_t bytes = head_bytes(count);
+	uint32_t used = (uint32_t)(offsetof(struct udp_join_head, len) + 2u * count);
+
+	memcpy(h->mark, mark, sizeof(mark));
+	h->count = htons(count);
+	h->zero = 0;
+	memcpy(h->dqpn, ((const struct pkt_bth *)bth)->dqpn, sizeof(h->dqpn));
+	memset((uint8_t *)h + used, 0, bytes - used);
+	return bytes;
+}
+
+const struct udp_join_head *udp_join_open(const uint8_t *data, uint32_t len, uint32_t *skip)
+{
+	const struct udp_join_head *h = (const struct udp_join_head *)data;
+	uint32_t sum, count;
+
+	if (len < UDP_JOIN_ALIGN || memcmp(h->mark, mark, sizeof(mark)))
+		return NULL;
+	count = ntohs(h->count);
+	if (!count || count > UDP_JOIN_MAX || head_bytes((uint16_t)count) > len)
+		return NULL;
+	sum = head_bytes((uint16_t)count);
+	for (uint32_t i = 0; i < count; i++) {
+		if (!h->len[i])
+			return NULL;
+		sum += ntohs(h->len[i]);
+	}
+	if (sum != len)
+		return NULL;
+	*skip = head_bytes((uint16_t)count);
+	return h;
+}
