@@ -34,7 +34,7 @@ bool resp_take_recv(struct nic_qp *qp)
 	struct qp_resp *r = &qp->resp;
 	struct recv_ring *rq = r->rq;
 	const struct roost_recv_wqe *w;
-	uint32_t slot, room;
+	uint32_t slot, room, num;
 
 	if (!rq)
 		return false;
@@ -66,10 +66,11 @@ bool resp_take_recv(struct nic_qp *qp)
 		room = ROOST_MAX_SGE;
 	r->recv.wr_id = rq->wr_ids[slot];
 	r->recv.index = rq->cons;
-	r->recv.num_sge = w->num_sge < room ? w->num_sge : room;
+	num = *(const volatile uint32_t *)&w->num_sge; /* once: the program can write here at any time */
+	r->recv.num_sge = num < room ? num : room;
 	r->recv.sge = r->recv.sge_off = 0;
-	memcpy(qp->recv_sges, (const uint8_t *)w + ROOST_RECV_SGE_OFFSET,
-	       r->recv.num_sge * sizeof(qp->recv_sges[0]));
+	mem_copy_in(qp->recv_sges, (const uint8_t *)w + ROOST_RECV_SGE_OFFSET,
+		    r->recv.num_sge * sizeof(qp->recv_sges[0]));
 	rq->cons++;
 	atomic_store_explicit(&rq->index->cons, rq->cons, memory_order_release);
 	r->has_recv = true;
@@ -126,17 +127,23 @@ void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
 	cq_push(qp->recv_cq, qp, &full);
 }
 
-/* Ends the receive in progress and all that are posted to this QP with "flushed". What is in an SRQ is for others. */
+/*
+ * Ends the receive in progress and all that are posted to this QP with "flushed". What is in an SRQ is for others. A ring has no more receives
+ * than slots, whatever its index says meanwhile.
+ */
 void resp_flush(struct nic_qp *qp)
 {
 	struct cqe_fields f = {.status = NIC_WC_WR_FLUSH_ERR, .opcode = NIC_WC_RECV};
+	uint32_t left = qp->srq || !qp->resp.rq ? 0 : qp->resp.rq->mask + 1;
 
-	do {
+	for (;;) {
 		if (qp->resp.has_recv) {
 			qp->pu->ctr.resp_cqe_flush_error++;
 			resp_complete_recv(qp, &f);
 		}
-	} while (!qp->srq && resp_take_recv(qp));
+		if (!left-- || !resp_take_recv(qp))
+			break;
+	}
 }
 
 /* ---- execution ---- */
