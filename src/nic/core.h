@@ -484,6 +484,7 @@ void mcast_detach_all(struct nic_qp *qp);
 /* rx.c */
 /* The flow that a datagram's ICRC is checked with: it may come from anywhere, but the next is often from there too. */
 struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
+bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt); /* notes PORT_NO_DF */
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
 
 /* sq.c */
