@@ -433,9 +433,11 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 			resp_duplicate(qp, v, psn);
 			return;
 		}
-		qp->pu->ctr.out_of_sequence++;
-		if (!r->nak_sent) /* one NAK a gap (IBA 9.7.5.2.4) */
+		/* One NAK a gap (IBA 9.7.5.2.4), counted once, as rxe does (rxe_resp.c, check_psn). */
+		if (!r->nak_sent) {
+			qp->pu->ctr.out_of_sequence++;
 			resp_nak(qp, PKT_NAK_PSN_SEQ, r->epsn);
+		}
 		return;
 	}
 	if (unlikely(!qp->heard))

@@ -164,7 +164,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 		if (unlikely(qp->dest && atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))
 			alive_heard(qp->dest);
 		if (unlikely(pkts[i].flags & PORT_CE))
-			pu->ctr.np_ecn_marked_roce_packets++;
+			resp_congested(qp, &v);
 		if (unlikely(v.opcode == PKT_CNP))
 			pu->ctr.rp_cnp_handled++;
 		else if (v.op->flags & PKT_RESPONSE)
