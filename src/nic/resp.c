@@ -383,6 +383,8 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		nak = resp_rpc(qp, v);
 		break;
 	case PKT_KIND_READ_REQ:
+		if (v->payload_len)
+			return PKT_NAK_INVALID_REQ;
 		if (r->msg != PKT_KIND_NONE)
 			return PKT_NAK_INVALID_REQ;
 		nak = check_read(qp, v, &npkts);
@@ -394,7 +396,7 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		resp_queue_read(qp, v, psn, npkts);
 		return 0;
 	case PKT_KIND_ATOMIC:
-		if (r->msg != PKT_KIND_NONE)
+		if (r->msg != PKT_KIND_NONE || v->payload_len)
 			return PKT_NAK_INVALID_REQ;
 		nak = do_atomic(qp, v, psn);
 		if (!nak)
