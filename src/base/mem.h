@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define CACHE_LINE    64
 #define CACHE_ALIGNED __attribute__((aligned(CACHE_LINE)))
@@ -35,6 +36,16 @@ static inline uint64_t pow2_ceil(uint64_t x)
 static inline unsigned log2_floor(uint64_t x)
 {
 	return 63 - (unsigned)__builtin_clzll(x);
+}
+
+/*
+ * Copies bytes that others may change meanwhile (a program's rings, memory shared with a peer). What is checked afterwards is what is used: without the
+ * barrier a compiler may load a field from `src` again, after the check.
+ */
+static inline void mem_copy_in(void *dst, const void *src, size_t n)
+{
+	memcpy(dst, src, n);
+	__asm__ volatile("" : : : "memory");
 }
 
 /* Inside a loop that waits for another core. */

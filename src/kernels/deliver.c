@@ -9,7 +9,7 @@
 
 static bool take_head(struct roost_rpc_head *h, const uint8_t *data)
 {
-	memcpy(h, data, sizeof(*h));
+	mem_copy_in(h, data, sizeof(*h));
 	h->reply_addr = le64toh(h->reply_addr);
 	h->reply_rkey = le32toh(h->reply_rkey);
 	h->reply_len = le32toh(h->reply_len);

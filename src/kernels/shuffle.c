@@ -165,7 +165,7 @@ static uint32_t take_piece(struct shuffle *s, const uint8_t *data, uint32_t len)
 		at = next_whole(s, sizeof(part), &data, &one, &n);
 		if (!at)
 			break;
-		memcpy(&part, at, sizeof(part));
+		mem_copy_in(&part, at, sizeof(part));
 		if (!learn(s, &part))
 			return ROOST_RPC_BAD_PARAMS;
 	}

@@ -165,8 +165,10 @@ struct qp_resp {
 	bool nak_sent;	     /* drop later PSNs until epsn comes */
 	bool has_recv;	     /* recv holds a receive that was taken */
 	bool drop;	     /* UC: the rest of the message in progress is dropped */
+	bool cnp;	     /* a congestion notification is to go */
 	uint8_t head, count; /* replay ring: entries [head, head + count) */
 	uint8_t pending;     /* entries with responses still to send */
+	uint64_t cnp_next;   /* none before that */
 	uint32_t nak_psn;
 	uint8_t last_nak; /* syndrome of the NAK that ended the connection, with nak_psn; 0: none */
 	uint32_t rkey;	  /* WRITE in progress */
@@ -484,6 +486,7 @@ void mcast_detach_all(struct nic_qp *qp);
 /* rx.c */
 /* The flow that a datagram's ICRC is checked with: it may come from anywhere, but the next is often from there too. */
 struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
+bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt); /* notes PORT_NO_DF */
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
 
 /* sq.c */
@@ -564,6 +567,7 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
 enum req_result resp_run(struct nic_qp *qp);
+void resp_congested(struct nic_qp *qp, const struct pkt_view *v); /* the packet came marked so */
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
 /* Puts the latest READs and atomics that fit into a new replay ring, which is the QP's from then on; the old one is the caller's to free. */
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);

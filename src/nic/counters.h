@@ -25,7 +25,7 @@
 	X(kernel_requests,                                                                                   \
 	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that they were lent, done")            \
 	X(duplicate_request, "request packets received again")                                               \
-	X(out_of_sequence, "request packets beyond the expected PSN")                                        \
+	X(out_of_sequence, "gaps in the sequence of request packets, whatever comes behind each")            \
 	X(out_of_buffer, "no receive, no room for a call, a place that waits: RNR NAKs, or dropped")         \
 	X(send_rnr_err, "RNR NAKs sent")                                                                     \
 	X(rx_ud_dropped, "UD packets dropped: longer than the MTU or the receive, or no receive")            \
@@ -37,7 +37,7 @@
 	X(implied_nak_seq_err, "READ or atomic responses missing, seen from a later ACK or response")        \
 	X(rnr_nak_retry_err, "RNR NAKs received")                                                            \
 	X(local_ack_timeout_err, "ACK time-outs expired")                                                    \
-	X(tail_loss_probe, "single packets sent again because an ACK was late")                              \
+	X(tail_loss_probe, "single packets sent again after max(2 RTT, 1 ms) of silence, not ACK time-outs") \
 	X(retransmitted_pkts, "packets sent again")                                                          \
 	X(retry_exceeded_err, "QPs ended by too many time-outs or sequence errors")                          \
 	X(retry_rnr_exceeded_err, "QPs ended by too many RNR NAKs")                                          \

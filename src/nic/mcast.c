@@ -47,7 +47,7 @@ enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
 		return PKT_ERR_SERVICE;
 	if (!g)
 		return PKT_ERR_GROUP;
-	if (!icrc_verify(rx_ud_flow(pp, pkt), pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len))
+	if (!rx_icrc_right(rx_ud_flow(pp, pkt), pkt))
 		return PKT_ERR_ICRC;
 	for (uint32_t i = 0; i < g->count; i++) {
 		struct nic_qp *qp = g->qp[i];

@@ -34,7 +34,7 @@ bool resp_take_recv(struct nic_qp *qp)
 	struct qp_resp *r = &qp->resp;
 	struct recv_ring *rq = r->rq;
 	const struct roost_recv_wqe *w;
-	uint32_t slot, room;
+	uint32_t slot, room, num;
 
 	if (!rq)
 		return false;
@@ -66,10 +66,11 @@ bool resp_take_recv(struct nic_qp *qp)
 		room = ROOST_MAX_SGE;
 	r->recv.wr_id = rq->wr_ids[slot];
 	r->recv.index = rq->cons;
-	r->recv.num_sge = w->num_sge < room ? w->num_sge : room;
+	num = *(const volatile uint32_t *)&w->num_sge; /* once: the program can write here at any time */
+	r->recv.num_sge = num < room ? num : room;
 	r->recv.sge = r->recv.sge_off = 0;
-	memcpy(qp->recv_sges, (const uint8_t *)w + ROOST_RECV_SGE_OFFSET,
-	       r->recv.num_sge * sizeof(qp->recv_sges[0]));
+	mem_copy_in(qp->recv_sges, (const uint8_t *)w + ROOST_RECV_SGE_OFFSET,
+		    r->recv.num_sge * sizeof(qp->recv_sges[0]));
 	rq->cons++;
 	atomic_store_explicit(&rq->index->cons, rq->cons, memory_order_release);
 	r->has_recv = true;
@@ -126,17 +127,23 @@ void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
 	cq_push(qp->recv_cq, qp, &full);
 }
 
-/* Ends the receive in progress and all that are posted to this QP with "flushed". What is in an SRQ is for others. */
+/*
+ * Ends the receive in progress and all that are posted to this QP with "flushed". What is in an SRQ is for others. A ring has no more receives
+ * than slots, whatever its index says meanwhile.
+ */
 void resp_flush(struct nic_qp *qp)
 {
 	struct cqe_fields f = {.status = NIC_WC_WR_FLUSH_ERR, .opcode = NIC_WC_RECV};
+	uint32_t left = qp->srq || !qp->resp.rq ? 0 : qp->resp.rq->mask + 1;
 
-	do {
+	for (;;) {
 		if (qp->resp.has_recv) {
 			qp->pu->ctr.resp_cqe_flush_error++;
 			resp_complete_recv(qp, &f);
 		}
-	} while (!qp->srq && resp_take_recv(qp));
+		if (!left-- || !resp_take_recv(qp))
+			break;
+	}
 }
 
 /* ---- execution ---- */
@@ -376,6 +383,8 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		nak = resp_rpc(qp, v);
 		break;
 	case PKT_KIND_READ_REQ:
+		if (v->payload_len)
+			return PKT_NAK_INVALID_REQ;
 		if (r->msg != PKT_KIND_NONE)
 			return PKT_NAK_INVALID_REQ;
 		nak = check_read(qp, v, &npkts);
@@ -387,7 +396,7 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		resp_queue_read(qp, v, psn, npkts);
 		return 0;
 	case PKT_KIND_ATOMIC:
-		if (r->msg != PKT_KIND_NONE)
+		if (r->msg != PKT_KIND_NONE || v->payload_len)
 			return PKT_NAK_INVALID_REQ;
 		nak = do_atomic(qp, v, psn);
 		if (!nak)
@@ -426,9 +435,11 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 			resp_duplicate(qp, v, psn);
 			return;
 		}
-		qp->pu->ctr.out_of_sequence++;
-		if (!r->nak_sent) /* one NAK a gap (IBA 9.7.5.2.4) */
+		/* One NAK a gap (IBA 9.7.5.2.4), counted once, as rxe does (rxe_resp.c, check_psn). */
+		if (!r->nak_sent) {
+			qp->pu->ctr.out_of_sequence++;
 			resp_nak(qp, PKT_NAK_PSN_SEQ, r->epsn);
+		}
 		return;
 	}
 	if (unlikely(!qp->heard))

@@ -146,6 +146,43 @@ static int send_aeth(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 	return 0;
 }
 
+/*
+ * The notification point of DCQCN (Zhu et al., SIGCOMM 2015, 3.1): a marked packet of a flow is answered with a CNP at once, unless one went in the last 50
+ * us. The flow is the connection; requests and READ responses are what the other end could send more slowly. Datagrams have no rate to lower.
+ */
+#define CNP_EVERY 50000 /* ns */
+
+void resp_congested(struct nic_qp *qp, const struct pkt_view *v)
+{
+	struct qp_resp *r = &qp->resp;
+
+	qp->pu->ctr.np_ecn_marked_roce_packets++;
+	if (qp->type == NIC_QPT_UD || !(v->op->flags & (PKT_REQUEST | PKT_PAYLOAD)) ||
+	    qp->pu->now < r->cnp_next)
+		return;
+	r->cnp_next = qp->pu->now + CNP_EVERY;
+	r->cnp = true;
+	nic_schedule_resp(qp);
+}
+
+/* A17.9.3: BECN set, no PSN, 16 reserved bytes. Itself it can't be marked: its ECN bits are 0. */
+static int send_cnp(struct nic_qp *qp)
+{
+	uint32_t len = pkt_ops[PKT_CNP].hdr_len + PKT_ICRC_LEN;
+	struct port_room room;
+	uint8_t *p;
+	int rc = tx_begin_to(qp->pu, qp->dest, qp->tos & 0xfc, len, &room);
+
+	if (rc)
+		return rc;
+	p = pkt_put_bth(room.bth, PKT_CNP, 0, qp->dest_qpn, false, 0);
+	room.bth[4] = PKT_BTH_BECN;
+	memset(p, 0, 16);
+	tx_end(qp, &room, len);
+	qp->pu->ctr.np_cnp_sent++;
+	return 0;
+}
+
 static int send_atomic_ack(struct nic_qp *qp, const struct resp_entry *e)
 {
 	uint32_t len = pkt_ops[PKT_ATOMIC_ACK].hdr_len + PKT_ICRC_LEN;
@@ -277,6 +314,11 @@ enum req_result resp_run(struct nic_qp *qp)
 
 	if (qp->state < NIC_QPS_RTR || qp->state == NIC_QPS_ERR)
 		return REQ_IDLE;
+	if (unlikely(r->cnp)) {
+		if (send_cnp(qp))
+			return REQ_PORT_FULL;
+		r->cnp = false;
+	}
 	while (r->pending) {
 		struct resp_entry *e = oldest_pending(r);
 		int rc;

@@ -53,6 +53,15 @@ static bool pkey_ok(uint16_t pkey)
 	return (pkey & 0x7fff) == (PKT_PKEY_DEFAULT & 0x7fff);
 }
 
+bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt)
+{
+	enum icrc_result r = icrc_verify(flow, pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len);
+
+	if (unlikely(r == ICRC_RIGHT_NO_DF))
+		pkt->flags |= PORT_NO_DF;
+	return r != ICRC_WRONG;
+}
+
 struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt)
 {
 	struct icrc_flow *f = &pp->ud_rx;
@@ -120,7 +129,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	} else {
 		flow = connection_flow(qp, pkt);
 	}
-	if (unlikely(!icrc_verify(flow, pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len)))
+	if (unlikely(!rx_icrc_right(flow, pkt)))
 		return PKT_ERR_ICRC;
 	if (unlikely(qp->state == NIC_QPS_ERR)) {
 		if (!answers)
@@ -155,7 +164,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 		if (unlikely(qp->dest && atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))
 			alive_heard(qp->dest);
 		if (unlikely(pkts[i].flags & PORT_CE))
-			pu->ctr.np_ecn_marked_roce_packets++;
+			resp_congested(qp, &v);
 		if (unlikely(v.opcode == PKT_CNP))
 			pu->ctr.rp_cnp_handled++;
 		else if (v.op->flags & PKT_RESPONSE)

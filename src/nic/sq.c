@@ -33,7 +33,7 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	uint64_t len = 0;
 	uint16_t op;
 
-	memcpy(w, slot, sizeof(*w));
+	mem_copy_in(w, slot, sizeof(*w));
 	op = ROOST_CTRL_OP(w->ctrl);
 	e->op = (uint8_t)op;
 	e->num_sge = 0;
@@ -46,14 +46,14 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 			return NIC_WC_LOC_QP_OP_ERR;
 		len = w->inline_len;
 		if (len > sizeof(*w) - ROOST_WQE_INLINE_OFFSET)
-			memcpy((uint8_t *)w + sizeof(*w), slot + sizeof(*w),
-			       ROOST_WQE_INLINE_OFFSET + len - sizeof(*w));
+			mem_copy_in((uint8_t *)w + sizeof(*w), slot + sizeof(*w),
+				    ROOST_WQE_INLINE_OFFSET + len - sizeof(*w));
 	} else {
 		if (w->num_sge > qp->max_send_sge)
 			return NIC_WC_LOC_QP_OP_ERR;
 		e->num_sge = (uint8_t)w->num_sge;
 		if (w->num_sge > 1)
-			memcpy(&w->sge[1], slot + sizeof(*w), (w->num_sge - 1u) * sizeof(w->sge[0]));
+			mem_copy_in(&w->sge[1], slot + sizeof(*w), (w->num_sge - 1u) * sizeof(w->sge[0]));
 		for (unsigned i = 0; i < w->num_sge; i++)
 			len += w->sge[i].len;
 	}
@@ -220,7 +220,7 @@ void sq_flush(struct nic_qp *qp)
 	while (sq->taken != prod) {
 		uint32_t slot = sq->taken & sq->mask;
 		struct roost_wqe *w = (struct roost_wqe *)(sq->ring + ((size_t)slot << sq->stride_shift));
-		uint8_t op = (uint8_t)ROOST_CTRL_OP(w->ctrl);
+		uint8_t op = (uint8_t)ROOST_CTRL_OP(*(volatile uint64_t *)&w->ctrl);
 		uint64_t wr_id = sq->wr_ids[slot];
 		uint32_t index = sq->taken++;
 

@@ -69,7 +69,8 @@ static void put_grh(uint8_t grh[GRH_LEN], const struct port_pkt *pkt)
 	size_t skip = pkt_addr_is_v4(pkt->src) ? GRH_LEN - IP4_HDR_LEN : 0;
 
 	memset(grh, 0, skip);
-	ip_put_header(grh + skip, pkt->src, pkt->dst, pkt->tos, pkt->ip_id, (uint16_t)(8 + pkt->len));
+	ip_put_header(grh + skip, pkt->src, pkt->dst, pkt->tos,
+		      pkt->ip_id | (pkt->flags & PORT_NO_DF ? IP_NO_DF : 0), (uint16_t)(8 + pkt->len));
 }
 
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt)

@@ -101,9 +101,12 @@ enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v)
 	if (len < v->op->hdr_len + (size_t)PKT_ICRC_LEN)
 		return PKT_ERR_SHORT;
 	rest = len - v->op->hdr_len - PKT_ICRC_LEN;
-	/* Headers and padded payload are whole words; nothing but payload is padded. */
+	/*
+	 * Headers and padded payload are whole words; nothing but payload is padded. A request that carries some where its op-code has none is its
+	 * responder's to refuse: it answers (IBA 9.7.4.1).
+	 */
 	if (len & 3 || v->pad > rest || rest - v->pad > PKT_MAX_PAYLOAD ||
-	    (rest && !(v->op->flags & PKT_PAYLOAD)))
+	    (rest && !(v->op->flags & (PKT_PAYLOAD | PKT_REQUEST))))
 		return PKT_ERR_PAD;
 	v->payload = parse_ext(bth + sizeof(struct pkt_bth), v->op->flags, v);
 	v->payload_len = (uint32_t)rest - v->pad;

@@ -14,7 +14,7 @@
  *
  * Taking away n zero bytes is multiplication by x^-8n modulo the CRC's polynomial. That is how a packet
  * whose identification is unknown is checked: the difference between computed and received ICRC, taken back
- * to where the identification stands, must be a difference in those 16 bits and no others.
+ * to where the identification stands, must be a difference in those 16 bits, or in them and DF, and no others.
  */
 #include <assert.h>
 #include <endian.h>
@@ -220,28 +220,33 @@ uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len)
 	return body(pseudo_header(ip), bth, len - ICRC_LEN);
 }
 
+/* DF among the four bytes from the identification on, as they stand in a difference: byte k is bits 8k to 8k+7. */
+#define DF_BIT 0x40u
+
 /*
  * `wrong` is the difference between the computed and the received ICRC. Taken back to the identification,
- * it is the difference in the four bytes from there on; the last two are flags and offset, which we know.
+ * it is the difference in the four bytes from there on. The last two are flags and offset: of a packet that is no fragment, all 0 but DF, which
+ * the sender chooses.
  */
-__attribute__((noinline)) static bool solve_id(uint32_t wrong, size_t len, uint16_t *ip_id)
+__attribute__((noinline)) static enum icrc_result solve_id(uint32_t wrong, size_t len, uint16_t *ip_id)
 {
 	uint32_t d = mul(wrong, tab.back[len / 4]);
 
-	if (d >> 16)
-		return false;
-	*ip_id ^= (uint16_t)(d << 8 | d >> 8);
-	return true;
+	if ((d >> 16 & ~DF_BIT) != 0)
+		return ICRC_WRONG;
+	*ip_id ^= (uint16_t)(d << 8 | (d >> 8 & 0xff));
+	return d >> 16 ? ICRC_RIGHT_NO_DF : ICRC_RIGHT;
 }
 
-bool icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id, const uint8_t *bth, size_t len)
+enum icrc_result icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id, const uint8_t *bth,
+			     size_t len)
 {
 	uint32_t wrong;
 
 	if (!length_ok(len))
-		return false;
+		return ICRC_WRONG;
 	wrong = icrc_compute(f, *ip_id, bth, len) ^ icrc_load(bth + len - ICRC_LEN);
 	if (__builtin_expect(wrong == 0, 1))
-		return true;
-	return !id_known && f->v4 && solve_id(wrong, len, ip_id);
+		return ICRC_RIGHT;
+	return !id_known && f->v4 ? solve_id(wrong, len, ip_id) : ICRC_WRONG;
 }

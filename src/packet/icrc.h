@@ -10,8 +10,8 @@
  *
  * The IPv4 identification is covered too, and a socket does not show it. The residue of a packet, shifted
  * back to where the identification stands, names the one of 65,536 that makes the packet right, or none:
- * icrc_verify() solves for it. Of a corrupted packet one in 65,536 so passes (of those with a known
- * identification one in 2^32).
+ * icrc_verify() solves for it. The DF flag behind it is covered as well, and hidden as well: both of its values are
+ * accepted. Of corrupted packets one in 32,768 so passes (of those with a known identification one in 2^32).
  *
  * Source: InfiniBand Architecture Specification, annex A17 (RoCE v2); checked against every golden capture.
  */
@@ -78,7 +78,7 @@ void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struc
 /*
  * The ICRC of a packet whose BTH stands at `bth`; `len` counts BTH .. ICRC (the ICRC's own four bytes are
  * not read): a multiple of 4 from 16 to ICRC_MAX_LEN, anything else is a bug of the caller. `ip_id` is
- * ignored for IPv6. DF is taken to be set, as everybody sends it. The result is in host order; put it on
+ * ignored for IPv6. DF is taken to be set, as we send it. The result is in host order; put it on
  * the wire little-endian.
  */
 uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t len);
@@ -109,12 +109,19 @@ static inline uint32_t icrc_load(const uint8_t *p)
 	return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+enum icrc_result {
+	ICRC_WRONG = 0,
+	ICRC_RIGHT,
+	ICRC_RIGHT_NO_DF, /* from a sender that lets routers fragment: IPv4, DF clear */
+};
+
 /*
- * Checks a received packet; false for every length that icrc_compute() would not take. With `id_known`,
- * *ip_id is what the header said. Otherwise *ip_id is a prediction (any number will do); if it does not
- * fit, the identification is solved for and, where the packet is right, *ip_id set to it (IPv4 only), so
+ * Checks a received packet; ICRC_WRONG for every length that icrc_compute() would not take. With `id_known`,
+ * *ip_id is what the header said, and DF is set. Otherwise *ip_id is a prediction (any number will do); if it does not
+ * fit, the identification and DF are solved for and, where the packet is right, *ip_id set to it (IPv4 only), so
  * that the caller can predict the next.
  */
-bool icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id, const uint8_t *bth, size_t len);
+enum icrc_result icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id, const uint8_t *bth,
+			     size_t len);
 
 #endif

@@ -23,15 +23,15 @@ uint16_t ip_fold16(uint64_t sum)
 }
 
 size_t ip_put_header(uint8_t *out, const struct pkt_addr *src, const struct pkt_addr *dst, uint8_t tos,
-		     uint16_t id, uint16_t len)
+		     uint32_t id, uint16_t len)
 {
 	if (pkt_addr_is_v4(src)) {
 		memset(out, 0, IP4_HDR_LEN);
 		out[0] = 0x45;
 		out[1] = tos;
 		put16(out + 2, IP4_HDR_LEN + (unsigned)len);
-		put16(out + 4, id);
-		out[6] = 0x40; /* don't fragment */
+		put16(out + 4, id & 0xffff);
+		out[6] = id & IP_NO_DF ? 0 : 0x40;
 		out[8] = 64;
 		out[9] = IP_PROTO_UDP;
 		memcpy(out + 12, src->b + 12, 4);

@@ -11,11 +11,12 @@
 
 /*
  * The header of a packet from src to dst, IPv4 when src is a mapped IPv4 address, with `len` bytes behind it. `tos` is the whole byte,
- * ECN bits included; `id` in host order, ignored for IPv6. DF set, TTL or hop limit 64, flow label 0, checksum right. Writes and
- * returns IP4_HDR_LEN or IP6_HDR_LEN bytes.
+ * ECN bits included; `id` in host order, or'ed with IP_NO_DF where DF is clear, ignored for IPv6. TTL or hop limit 64, flow label 0, checksum right.
+ * Writes and returns IP4_HDR_LEN or IP6_HDR_LEN bytes.
  */
+#define IP_NO_DF 0x10000u
 size_t ip_put_header(uint8_t *out, const struct pkt_addr *src, const struct pkt_addr *dst, uint8_t tos,
-		     uint16_t id, uint16_t len);
+		     uint32_t id, uint16_t len);
 
 /* The Internet checksum (RFC 1071): a running sum of big-endian 16-bit words, and its folding. */
 uint64_t ip_sum16(uint64_t sum, const uint8_t *p, size_t n);

@@ -124,8 +124,8 @@ struct oracle_counts {
 	uint64_t naks_rnr;	/* rnr_nak_retry_err */
 	uint64_t retransmitted; /* below the highest PSN seen: retransmitted_pkts */
 	uint64_t turns;		/* times a stream went back */
-	uint64_t gaps;		/* holes that began */
-	uint64_t out_of_order;	/* requests above the first missing PSN: out_of_sequence */
+	uint64_t gaps;		/* holes that began: out_of_sequence */
+	uint64_t out_of_order;	/* requests above the first missing PSN */
 	uint64_t duplicates;	/* requests below it: duplicate_request */
 	uint64_t reads;		/* READ requests, repeated ones included */
 	uint64_t reads_again;

@@ -74,7 +74,7 @@ size_t pcap_encode_record_header(uint8_t *out, size_t cap, uint64_t time_ns, uin
 }
 
 size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src, const struct pkt_addr *dst,
-			 uint16_t sport, uint16_t dport, uint8_t tos, uint16_t ip_id, const uint8_t *bth,
+			 uint16_t sport, uint16_t dport, uint8_t tos, uint32_t ip_id, const uint8_t *bth,
 			 size_t len)
 {
 	bool v4 = pkt_addr_is_v4(src);
@@ -101,7 +101,7 @@ size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src, c
 
 size_t pcap_encode_record(uint8_t *out, size_t cap, uint64_t time_ns, const struct pkt_addr *src,
 			  const struct pkt_addr *dst, uint16_t sport, uint16_t dport, uint8_t tos,
-			  uint16_t ip_id, const uint8_t *bth, size_t len)
+			  uint32_t ip_id, const uint8_t *bth, size_t len)
 {
 	size_t n;
 

@@ -49,13 +49,13 @@ size_t pcap_encode_record_header(uint8_t *out, size_t cap, uint64_t time_ns, uin
  * checksum 0 on IPv4, right on IPv6. The destination port is dport: 4791 for RoCE.
  */
 size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src, const struct pkt_addr *dst,
-			 uint16_t sport, uint16_t dport, uint8_t tos, uint16_t ip_id, const uint8_t *bth,
+			 uint16_t sport, uint16_t dport, uint8_t tos, uint32_t ip_id, const uint8_t *bth,
 			 size_t len);
 
 /* Record header and frame in one: what a port appends to a file for each packet. */
 size_t pcap_encode_record(uint8_t *out, size_t cap, uint64_t time_ns, const struct pkt_addr *src,
 			  const struct pkt_addr *dst, uint16_t sport, uint16_t dport, uint8_t tos,
-			  uint16_t ip_id, const uint8_t *bth, size_t len);
+			  uint32_t ip_id, const uint8_t *bth, size_t len);
 
 /* What a record of a file turned out to be. */
 enum pcap_kind {

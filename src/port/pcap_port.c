@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/sys.h"
 #include "packet/headers.h"
+#include "packet/ip.h"
 #include "packet/pcap.h"
 #include "port/port_impl.h"
 
@@ -95,7 +96,7 @@ static void write_out(struct pcap_port *c)
 }
 
 static void put(struct pcap_port *c, uint64_t t, const struct pkt_addr *src, const struct pkt_addr *dst,
-		uint16_t sport, uint8_t tos, uint16_t ip_id, const uint8_t *bth, uint32_t len)
+		uint16_t sport, uint8_t tos, uint32_t ip_id, const uint8_t *bth, uint32_t len)
 {
 	if (c->file < 0)
 		return;
@@ -115,7 +116,8 @@ static void put_sent(struct pcap_port *c)
 	c->to = NULL;
 }
 
-static uint16_t true_id(struct pcap_port *c, const struct port_pkt *pkt)
+/* The identification that makes the ICRC right, and whether DF was set (ip.h). */
+static uint32_t true_id(struct pcap_port *c, const struct port_pkt *pkt)
 {
 	uint64_t tail;
 	struct icrc_flow *f;
@@ -128,7 +130,15 @@ static uint16_t true_id(struct pcap_port *c, const struct port_pkt *pkt)
 	if (f->dport != PKT_UDP_PORT || f->sport != pkt->sport || !pkt_addr_eq(&f->src, pkt->src) ||
 	    !pkt_addr_eq(&f->dst, pkt->dst))
 		icrc_flow_init(f, pkt->src, pkt->dst, pkt->sport, PKT_UDP_PORT);
-	return icrc_verify(f, false, &id, pkt->bth, pkt->len) ? id : pkt->ip_id;
+	switch (icrc_verify(f, false, &id, pkt->bth, pkt->len)) {
+	case ICRC_RIGHT:
+		return id;
+	case ICRC_RIGHT_NO_DF:
+		return id | IP_NO_DF;
+	case ICRC_WRONG:
+		break;
+	}
+	return pkt->ip_id;
 }
 
 static struct port_path *pcap_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)

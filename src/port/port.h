@@ -43,6 +43,8 @@ struct port_room {
 enum port_pkt_flags {
 	PORT_ID_KNOWN = 1 << 0, /* ip_id is what the header says, else it is a prediction */
 	PORT_CE = 1 << 1,	/* congestion experienced */
+	PORT_NO_DF =
+		1 << 2, /* its IPv4 header had DF clear: set by who verifies the ICRC, which alone shows it */
 };
 
 struct port_pkt {

@@ -190,6 +190,8 @@ static void arrive(struct sim *s, struct flight *f, uint64_t at)
 		flight_put(s, f);
 		return;
 	}
+	if (chance(s, s->params.ce))
+		f->tos |= 3;
 	f->at = at;
 	heap_push(s, f);
 }

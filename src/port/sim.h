@@ -12,6 +12,7 @@ struct sim;
 
 struct sim_params {
 	double loss, dup, reorder, corrupt; /* probabilities a packet, and of a group's for each member */
+	double ce;			    /* likewise: marked "congestion experienced", injected ones too */
 	uint64_t delay_ns;		    /* one way */
 	uint64_t jitter_ns;		    /* added, uniform; keeps order unless reorder strikes */
 	uint64_t bytes_per_us;		    /* serialization, per sending port; 0: none */

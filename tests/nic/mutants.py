@@ -10,7 +10,8 @@ MUTANTS = [
      'if (!e || !e->atomic || v->op->kind != PKT_KIND_ATOMIC)'),
     ('simulator', 'src/nic/resp.c', 'if (v->op->flags & PKT_LAST)\n\t\tr->msn++;', 'r->msn++;'),
     ('simulator', 'src/nic/resp_read.c', '.result = result, .atomic = true', '.result = result + 1, .atomic = true'),
-    ('simulator', 'src/nic/resp.c', 'if (!r->nak_sent) /*', 'if (1) /*'),
+    ('simulator', 'src/nic/resp.c', 'if (!r->nak_sent) {\n\t\t\tqp->pu', 'if (1) {\n\t\t\tqp->pu'),
+    ('responder:one_nak_a_gap', 'src/nic/resp.c', 'if (!r->nak_sent) {\n\t\t\tqp->pu->ctr.out_of_sequence++;', 'qp->pu->ctr.out_of_sequence++;\n\t\tif (!r->nak_sent) {'),
     ('responder:duplicate_read_without_memory', 'src/nic/resp_read.c', 'if (unlikely(rc) && e->done) {', 'if (0) {'),
     ('responder:duplicate_read', 'src/nic/resp_read.c', 'p = pkt_put_aeth(p, PKT_AETH_ACK, e->msn);\n\tif (n >= TX_ONE_PASS)',
      'p = pkt_put_aeth(p, PKT_AETH_ACK, qp->resp.msn);\n\tif (n >= TX_ONE_PASS)'),
@@ -18,6 +19,12 @@ MUTANTS = [
     ('simulator', 'src/nic/resp.c', 'r->received += v->payload_len;\n\tr->msg = PKT_KIND_SEND;', 'r->msg = PKT_KIND_SEND;'),
     ('simulator', 'src/nic/resp.c', '\t\tf.flags = NIC_WC_WITH_INV;', '\t\tf.flags = 0;'),
     ('simulator', 'src/nic/resp.c', 'r->recv.sge++;\n\t\t\tr->recv.sge_off = 0;', 'r->recv.sge++;'),
+    # Congestion.
+    ('simulator', 'src/nic/resp_read.c', 'r->cnp_next = qp->pu->now + CNP_EVERY;', ''),
+    ('cnp:one_cnp_in_50_us', 'src/nic/resp_read.c', '#define CNP_EVERY 50000', '#define CNP_EVERY 49999'),
+    ('cnp:cnp_format', 'src/nic/resp_read.c', 'room.bth[4] = PKT_BTH_BECN;', ''),
+    ('cnp:what_is_answered_by_cnp', 'src/nic/resp_read.c', '!(v->op->flags & (PKT_REQUEST | PKT_PAYLOAD))', '!(v->op->flags & PKT_REQUEST)'),
+    ('cnp:cnp_by_service', 'src/nic/resp_read.c', 'qp->type == NIC_QPT_UD || ', ''),
     # The requester.
     ('retry:rnr_waits_named_time', 'src/nic/req.c', 'if (qp->pu->now < sq->rnr_until)', 'if (0)'),
     ('simulator', 'src/nic/req.c', '(e->wqe.flags & ROOST_WQE_FENCE) && pkt == 0', '0 && pkt == 0'),
@@ -38,7 +45,7 @@ MUTANTS = [
     ('simulator', 'src/nic/sq.c', 'void *dst = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part,',
      'void *dst = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr, part,'),
     ('simulator', 'src/nic/retry.c', 'qp->sq.retries--;', 'qp->sq.retries = 0;'),
-    ('simulator', 'src/nic/rx.c', 'if (unlikely(!icrc_verify(', 'if (0 && unlikely(!icrc_verify('),
+    ('simulator', 'src/nic/rx.c', 'if (unlikely(!rx_icrc_right(', 'if (0 && unlikely(!rx_icrc_right('),
     # Unreliable services, shared receive queues.
     ('simulator', 'src/nic/uc.c', 'unlikely(gap || r->drop)', 'unlikely(r->drop)'),
     ('simulator', 'src/nic/uc.c', 'qp->resp.msg = PKT_KIND_NONE;\n\tresp_keep_recv(qp);', 'qp->resp.msg = PKT_KIND_NONE;'),

@@ -49,6 +49,8 @@ static void pick_link(struct run *u)
 	default:
 		q->loss = q->dup = q->reorder = q->corrupt = 0.02;
 	}
+	if (u->seed % 3 == 0) /* not drawn: what else a seed makes stays as it is */
+		q->ce = u->seed % 2 ? 0.05 : 0.5;
 	if (rng_below(r, 4) == 0)
 		u->full = rng_double(r) * 0.5;
 	if (rng_below(r, 3) == 0)
@@ -520,12 +522,12 @@ bool run_seed(uint64_t seed, bool verbose, FILE *live, struct run_stats *stats)
 	if (verbose)
 		printf("seed %" PRIu64
 		       ": %u NICs, %u PUs, %u connections, %u datagram QPs; MTU %u, loss %g dup %g reorder %g "
-		       "corrupt %g, delay %" PRIu64 " + %" PRIu64 " ns, %" PRIu64
+		       "corrupt %g marked %g, delay %" PRIu64 " + %" PRIu64 " ns, %" PRIu64
 		       " B/us, windows %u %u, gathers %u, pauses 1:%u, long breaks %u, full %.2f\n",
 		       seed, u->w.nics, u->w.pus, u->num_conns, u->crowd.n, u->mtu, u->sp.loss, u->sp.dup,
-		       u->sp.reorder, u->sp.corrupt, u->sp.delay_ns, u->sp.jitter_ns, u->sp.bytes_per_us,
-		       u->sp.window, u->sp.read_window, u->sp.gather, u->pause_every, u->breaks_left,
-		       u->full);
+		       u->sp.reorder, u->sp.corrupt, u->sp.ce, u->sp.delay_ns, u->sp.jitter_ns,
+		       u->sp.bytes_per_us, u->sp.window, u->sp.read_window, u->sp.gather, u->pause_every,
+		       u->breaks_left, u->full);
 	ok = carry_out(u) && run_check_end(u);
 	if (!ok)
 		return false;

@@ -205,6 +205,7 @@ struct flow {
 	uint32_t epsn, next;	   /* expected by the responder; never sent before by the requester */
 	const struct pkt_op *last; /* of the request accepted last */
 	bool dead;
+	bool gap; /* something above what is expected came, and that has not come since */
 };
 
 static struct flow flows[2][PAIRS]; /* by the NIC that answers */
@@ -246,9 +247,12 @@ static void request_in(struct nic_counters *c, struct flow *f, const struct pkt_
 	if (v->op->service == PKT_UC) { /* takes what comes; all messages here are of one packet */
 		c->out_of_sequence += d != 0;
 	} else if (d) {
-		*(d < 0 ? &c->duplicate_request : &c->out_of_sequence) += 1;
+		c->duplicate_request += d < 0;
+		c->out_of_sequence += d > 0 && !f->gap;
+		f->gap |= d > 0;
 		return;
 	}
+	f->gap = false;
 	*accepted(c, v->op) += 1;
 	f->epsn = (v->psn + psns(v)) & 0xffffff;
 	f->last = v->op;

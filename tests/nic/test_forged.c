@@ -230,9 +230,10 @@ static void wrong_pad(void **state)
 	buf[1] |= 1 << PKT_BTH_PAD_SHIFT;
 	seal_and_send(NULL);
 	dropped(CAUSE(rx_bad_pad));
-	/* Payload behind such a packet. */
+	/* Payload behind a response that has none. Behind a request its responder refuses it (test_refuse.c). */
 	for (unsigned op = 0; op < 256; op++) {
-		if (pkt_ops[op].service != PKT_RC || pkt_ops[op].flags & PKT_PAYLOAD || !pkt_ops[op].kind)
+		if (pkt_ops[op].service != PKT_RC || pkt_ops[op].flags & (PKT_PAYLOAD | PKT_REQUEST) ||
+		    !pkt_ops[op].kind)
 			continue;
 		start();
 		make(&(struct pkt_make){.opcode = (uint8_t)op, .psn = S});

@@ -357,6 +357,15 @@ RULE(opcode_sequence)
 		{FIRST_WRITE, {.opcode = PKT_SEND_ONLY, .len = 8}},
 		{FIRST_WRITE, {.opcode = PKT_READ_REQUEST, .dmalen = 8}},
 		{FIRST_WRITE, {.opcode = PKT_CMP_SWAP}},
+		/* and going on */
+		{FIRST_SEND,
+		 {.opcode = PKT_SEND_MIDDLE, .len = MTU},
+		 {.opcode = PKT_WRITE_MIDDLE, .len = MTU}},
+		{FIRST_SEND,
+		 {.opcode = PKT_SEND_MIDDLE, .len = MTU},
+		 {.opcode = PKT_READ_REQUEST, .dmalen = 8}},
+		{FIRST_WRITE, {.opcode = PKT_WRITE_MIDDLE, .len = MTU}, {.opcode = PKT_SEND_LAST, .len = 8}},
+		{FIRST_WRITE, {.opcode = PKT_WRITE_MIDDLE, .len = MTU}, {.opcode = PKT_CMP_SWAP}},
 		/* a message that has ended */
 		{FIRST_SEND, {.opcode = PKT_SEND_LAST, .len = 8}, {.opcode = PKT_SEND_LAST, .len = 8}},
 		{{.opcode = PKT_SEND_ONLY, .len = 8}, {.opcode = PKT_SEND_LAST, .len = 8}},
@@ -437,6 +446,61 @@ RULE(lengths)
 	}
 }
 
+/* 9.7.4.1: payload in a READ request or an atomic, which have none: a NAK, not silence. */
+RULE(payload_where_none)
+{
+	static const uint8_t ops[] = {PKT_READ_REQUEST, PKT_CMP_SWAP, PKT_FETCH_ADD};
+
+	for (unsigned i = 0; i < 2 * sizeof(ops); i++) {
+		struct pkt_make m = {.opcode = ops[i / 2], .psn = s, .ackreq = true, .dmalen = 8};
+		uint8_t buf[PKT_MAX_LEN] = {0};
+		uint32_t len, more = i % 2 ? MTU : 4;
+
+		start(s, ALL);
+		m.va = (uintptr_t)p->e.mem;
+		m.rkey = p->e.key;
+		len = pkt_make_raw(buf, &m, nic_qp_num(p->e.qp)) + more;
+		memset(buf + len - PKT_ICRC_LEN - more, 0x5a, more);
+		pkt_seal(buf, len, &p->addr, &p->nic_addr);
+		peer_send_raw(p, NULL, buf, len);
+		refused(s, PKT_NAK_INVALID_REQ);
+		unchanged();
+		peer_close(p);
+	}
+}
+
+/* 9.7.4.1.3: none where there must be some. Of a SEND ONLY, or a WRITE ONLY of length 0, none is well. */
+RULE(no_payload_where_some)
+{
+	static const struct pkt_make t[][2] = {
+		{{.opcode = PKT_SEND_FIRST}},
+		{FIRST_SEND, {.opcode = PKT_SEND_MIDDLE}},
+		{FIRST_SEND, {.opcode = PKT_SEND_LAST}},
+		{FIRST_SEND, {.opcode = PKT_SEND_LAST_IMM}},
+		{FIRST_SEND, {.opcode = PKT_SEND_LAST_INV}},
+		{{.opcode = PKT_WRITE_FIRST, .dmalen = 600}},
+		{{.opcode = PKT_WRITE_ONLY, .dmalen = 8}},
+		{{.opcode = PKT_WRITE_ONLY_IMM, .dmalen = 8}},
+		{FIRST_WRITE, {.opcode = PKT_WRITE_MIDDLE}},
+		{FIRST_WRITE, {.opcode = PKT_WRITE_LAST}},
+		{FIRST_WRITE, {.opcode = PKT_WRITE_LAST_IMM}},
+	};
+
+	for (unsigned i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+		unsigned n = 1 + (t[i][1].opcode != 0);
+
+		start(s, ALL);
+		for (unsigned k = 0; k < n; k++) {
+			struct pkt_make m = t[i][k];
+
+			m.psn = k;
+			send_row(s, &m);
+		}
+		refused(s + n - 1, PKT_NAK_INVALID_REQ);
+		peer_close(p);
+	}
+}
+
 /* 10.6.5: only windows and fast-registered keys may be invalidated from afar, and there are none yet. */
 RULE(invalidate_refused)
 {
@@ -494,6 +558,8 @@ int main(void)
 		cmocka_unit_test(receive_without_memory),
 		cmocka_unit_test(opcode_sequence),
 		cmocka_unit_test(lengths),
+		cmocka_unit_test(payload_where_none),
+		cmocka_unit_test(no_payload_where_some),
 		cmocka_unit_test(invalidate_refused),
 		cmocka_unit_test(events_in_rtr),
 	};

@@ -70,6 +70,17 @@ static void take_uc(struct trace *t, unsigned nic, const struct pkt_view *v)
 	}
 }
 
+/* DCQCN's notification point: one CNP in 50 us for each connection, in answer to what is marked and could be sent more slowly. */
+static void take_marked(struct trace *t, unsigned nic, const struct trace_packet *r)
+{
+	struct trace_end *c = end_of(t, nic, r->v.dqpn);
+
+	if (!c || !(r->v.op->flags & (PKT_REQUEST | PKT_PAYLOAD)) || r->at < c->cnp_next)
+		return;
+	c->cnp_next = r->at + 50000;
+	t->seen[nic].cnp_due++;
+}
+
 static void datagram(struct trace *t, unsigned nic, const struct port *port, const struct trace_packet *r)
 {
 	unsigned n = t->datagram ? t->datagram(t->ctx, port, r) : 1;
@@ -79,7 +90,7 @@ static void datagram(struct trace *t, unsigned nic, const struct port *port, con
 }
 
 /* `port`: that it came in by; or one of those with the address that it left by. */
-static void record(struct trace *t, const struct port *port, struct place at, bool in,
+static void record(struct trace *t, const struct port *port, struct place at, bool in, bool marked,
 		   const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
 {
 	unsigned nic = at.nic;
@@ -110,6 +121,10 @@ static void record(struct trace *t, const struct port *port, struct place at, bo
 		t->seen[nic].out++;
 		t->seen[nic].out_bytes += len;
 	}
+	if (r->ok && r->v.opcode == PKT_CNP)
+		*(in ? &t->seen[nic].cnp_in : &t->seen[nic].cnp_out) += 1;
+	if (r->ok && in && marked)
+		take_marked(t, nic, r);
 	if (r->ok && in && r->v.op->service == PKT_UC)
 		take_uc(t, nic, &r->v);
 	if (r->ok && r->v.op->service == PKT_UD)
@@ -133,7 +148,7 @@ static void on_send(void *ctx, uint64_t now, bool delivered, const struct pkt_ad
 	at = place_of(t, src);
 	if (at.nic == WORLD_MAX_NICS)
 		return;
-	record(t, t->w->port[at.nic][at.port][0], at, false, src, dst, bth, len);
+	record(t, t->w->port[at.nic][at.port][0], at, false, false, src, dst, bth, len);
 	if (pkt_parse(bth, len, &v) == PKT_OK && v.op->service != PKT_UD) {
 		t->sample_len = len;
 		t->sample_src = *src;
@@ -150,7 +165,8 @@ static int tapped_rx(struct port *port, struct port_pkt *pkts, int max)
 	int n = t->real->rx_burst(port, pkts, max);
 
 	for (int i = 0; i < n; i++)
-		record(t, port, at, true, pkts[i].src, pkts[i].dst, pkts[i].bth, pkts[i].len);
+		record(t, port, at, true, pkts[i].flags & PORT_CE, pkts[i].src, pkts[i].dst, pkts[i].bth,
+		       pkts[i].len);
 	return n;
 }
 
@@ -305,6 +321,12 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 		c.rx_bad_pkey + c.rx_bad_qpn + c.rx_bad_source + c.rx_bad_service + c.rx_bad_group;
 	if (!(events & TRACE_ERROR) || drops < bad)
 		ok &= equal(i, "dropped packets", drops, bad);
+	ok &= equal(i, "np_cnp_sent", c.np_cnp_sent, t->seen[i].cnp_out);
+	if (!(events & TRACE_ERROR))
+		ok &= equal(i, "rp_cnp_handled", c.rp_cnp_handled, t->seen[i].cnp_in);
+	/* One that finds no room in the port goes later, with the next one. */
+	if (c.np_cnp_sent > t->seen[i].cnp_due || (!(events & TRACE_ERROR) && t->full <= 0))
+		ok &= equal(i, "np_cnp_sent, of what was marked", c.np_cnp_sent, t->seen[i].cnp_due);
 	ok &= equal(i, "retransmitted_pkts", c.retransmitted_pkts, rq.retransmitted);
 	/* NAKs that come when their QP is in the error state find nobody who counts them. */
 	late = events & TRACE_ERROR && drops > bad ? drops - bad : 0;
@@ -312,7 +334,7 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 		ok &= equal(i, "packet_seq_err", c.packet_seq_err, rq.naks_seq);
 	if (!events) {
 		ok &= equal(i, "duplicate_request", c.duplicate_request, rs.duplicates);
-		ok &= equal(i, "out_of_sequence", c.out_of_sequence, rs.out_of_order + t->loose[i].gaps);
+		ok &= equal(i, "out_of_sequence", c.out_of_sequence, rs.gaps + t->loose[i].gaps);
 	}
 	if (t->loops[i])
 		return ok;

@@ -28,6 +28,8 @@ struct trace {
 	struct oracle *oracle[WORLD_MAX_NICS][NIC_MAX_PORTS + 1]; /* NULL behind the last */
 	struct {
 		uint64_t out, out_bytes, in, in_bytes, bad;
+		uint64_t cnp_in, cnp_out;
+		uint64_t cnp_due; /* marked packets of connections that were to be answered with one */
 		uint64_t strange; /* whole, for a connection, and not from its peer or not to its address */
 	} seen[WORLD_MAX_NICS];
 	/* Of unreliable services, messages that take a receive; the first and last are told by whoever knows. */
@@ -42,8 +44,9 @@ struct trace {
 	} loose[WORLD_MAX_NICS];
 	struct trace_end {
 		const struct ep *e, *peer;
-		bool uc, inside; /* a message of which nothing is missing */
-		uint32_t psn;	 /* UC: expected */
+		bool uc, inside;   /* a message of which nothing is missing */
+		uint32_t psn;	   /* UC: expected */
+		uint64_t cnp_next; /* a marked packet is answered from then on */
 	} end[TRACE_ENDS];
 	unsigned num_ends;
 	/*

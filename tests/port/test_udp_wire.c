@@ -23,7 +23,7 @@
 #include "packet/pcap.h"
 #include "port/udp.h"
 
-static const char *folder;
+static char **folders; /* golden captures, and those of others; NULL behind the last */
 
 /* The next frame to port 4791 that comes out of the tunnel; false when none does. */
 static bool next_frame(int tun, uint8_t *ip, size_t cap, struct pcap_record *out)
@@ -256,7 +256,7 @@ static void replay(int tun, struct port *p, const char *name, unsigned n, const 
 		fail_msg("%s, packet %u: the ICRC does not verify", name, n);
 	if (rec->v4)
 		assert_int_equal(id, rec->ip_id);
-	/* A flipped bit is noticed: of packets with hidden identification all but one in 65,536. */
+	/* A flipped bit is noticed: of packets with hidden identification all but one in 32,768. */
 	pkt.bth[n % (pkt.len - PKT_ICRC_LEN)] ^= n % (pkt.len - PKT_ICRC_LEN) == 4 ? 0 : 1;
 	if (n % (pkt.len - PKT_ICRC_LEN) != 4 &&
 	    icrc_verify(&flow, pkt.flags & PORT_ID_KNOWN, &id, pkt.bth, pkt.len))
@@ -269,7 +269,7 @@ static bool from_outside(const struct pcap_record *rec, const struct port *p)
 	return pkt_addr_is_group(&rec->dst) && !pkt_addr_eq(&rec->src, &p->addr);
 }
 
-static unsigned replay_to(const char *v4, const char *v6)
+static unsigned replay_to(const char *folder, const char *v4, const char *v6)
 {
 	int tun = network_tunnel(v4, v6, 9000);
 	char spec[64];
@@ -321,10 +321,13 @@ static unsigned replay_to(const char *v4, const char *v6)
 
 static void test_golden(void **state)
 {
-	unsigned a = replay_to("10.77.0.1", "fd77::1"), b = replay_to("10.77.0.2", "fd77::2");
+	for (char **folder = folders; *folder; folder++) {
+		unsigned a = replay_to(*folder, "10.77.0.1", "fd77::1"),
+			 b = replay_to(*folder, "10.77.0.2", "fd77::2");
 
-	print_message("%u and %u packets\n", a, b);
-	assert_true(a > 0 && b > 0);
+		print_message("%s: %u and %u packets\n", *folder, a, b);
+		assert_true(a > 0 && b > 0);
+	}
 }
 
 int main(int argc, char **argv)
@@ -339,11 +342,11 @@ int main(int argc, char **argv)
 	};
 	int tun = network_tunnel("10.78.0.1", "fd78::1", 1500);
 
-	if (argc != 2) {
-		fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+	if (argc < 2) {
+		fprintf(stderr, "usage: %s FOLDER...\n", argv[0]);
 		return 2;
 	}
-	folder = argv[1];
+	folders = argv + 1;
 	if (tun < 0) {
 		fprintf(stderr, "SKIPPED: no tunnel device in a network namespace (%s)\n", strerror(errno));
 		return 77;

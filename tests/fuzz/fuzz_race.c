@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Fuzzes a program that changes its rings while the NIC reads them. A second thread writes to work queue elements, indices and registered memory
+ * without pause, while this one posts good work and runs the NIC. A field that the NIC loads twice, once to check it and once to use it, then has two
+ * values. What the other thread writes, and what is posted, comes from the input:
+ *
+ *	shape | number of lies | lies of 5 bytes: where, offset, size, two values | commands of one byte
+ *
+ * Whichever thread is faster, nothing outside of registered memory may change, a turn stays bounded, and the NIC goes on serving others.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "input.h"
+#include "world.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MEM	 8192
+#define GUARD	 256
+#define MAX_TURN 5000
+#define LIES	 8
+#define DEPTH	 4
+#define COMMANDS 64
+
+/* The other thread writes `value[0]` and `value[1]` by turns, to every `stride` bytes. */
+struct lie {
+	uint8_t *at;
+	uint32_t count, stride, bytes;
+	uint64_t value[2];
+};
+
+struct liar {
+	struct lie lie[LIES];
+	unsigned lies;
+	atomic_bool stop;
+};
+
+/* Stores as a program makes them. NIC and program race for these bytes by design. */
+static void put(uint8_t *at, uint32_t bytes, uint64_t value)
+{
+	switch (bytes) {
+	case 1:
+		*(volatile uint8_t *)at = (uint8_t)value;
+		break;
+	case 2:
+		*(volatile uint16_t *)(void *)at = (uint16_t)value;
+		break;
+	case 4:
+		*(volatile uint32_t *)(void *)at = (uint32_t)value;
+		break;
+	default:
+		*(volatile uint64_t *)(void *)at = value;
+	}
+}
+
+static void *write_on(void *arg)
+{
+	struct liar *l = arg;
+
+	while (!atomic_load_explicit(&l->stop, memory_order_relaxed)) {
+		for (unsigned i = 0; i < l->lies; i++) {
+			const struct lie *y = &l->lie[i];
+
+			for (unsigned n = 0; n < 2 * y->count; n++)
+				put(y->at + (size_t)(n >> 1) * y->stride, y->bytes, y->value[n & 1]);
+		}
+	}
+	return NULL;
+}
+
+/* Numbers that are small, at the edge of what a field may be, or mad. */
+static uint64_t number(uint8_t how)
+{
+	if (how < 64)
+		return how;
+	if (how < 128)
+		return 1ull << (how & 31);
+	if (how < 192)
+		return (1ull << (how & 31)) - 1;
+	return 0x0101010101010101ull * how;
+}
+
+static void take_lie(struct input *in, struct lie *y, struct ep *e)
+{
+	uint8_t where = u8(in), offset = u8(in), size = u8(in) % 4;
+
+	*y = (struct lie){.count = 1, .bytes = 1u << size};
+	y->value[0] = number(u8(in));
+	y->value[1] = number(u8(in));
+	switch (where % 8) {
+	default: /* receives */
+		y->at = e->rq;
+		y->stride = 1u << e->rq_shift;
+		y->count = DEPTH;
+		break;
+	case 3:
+	case 4:
+	case 5: /* sends */
+		y->at = e->sq;
+		y->stride = 1u << e->sq_shift;
+		y->count = DEPTH;
+		break;
+	case 6: /* payload, and what READs and atomics find */
+		y->at = e->mem;
+		y->stride = 64;
+		y->count = MEM / 64;
+		break;
+	case 7: /* indices; the last two the NIC reads but rarely */
+		y->at = where & 8    ? (uint8_t *)&e->sqi.prod
+			: where & 16 ? (uint8_t *)&e->rqi.prod
+			: where & 32 ? (uint8_t *)&e->sidx.cons
+				     : (uint8_t *)&e->ridx.cons;
+		y->bytes = y->stride = 4;
+		offset = 0;
+	}
+	y->at += offset % y->stride & ~(y->bytes - 1);
+}
+
+/* Into the slot at prod, whether it is free or not: indices may be lies, too. */
+static void post(struct ep *e, const struct ep *peer, uint8_t how)
+{
+	static const enum roost_op ops[] = {ROOST_OP_SEND,	ROOST_OP_WRITE,	   ROOST_OP_READ,
+					    ROOST_OP_FETCH_ADD, ROOST_OP_SEND_IMM, ROOST_OP_SEND,
+					    ROOST_OP_WRITE,	ROOST_OP_SEND};
+	uint32_t prod = atomic_load(&e->sqi.prod);
+	struct roost_wqe *w = (struct roost_wqe *)(e->sq + ((size_t)(prod & (DEPTH - 1)) << e->sq_shift));
+	struct roost_sge *s = w->sge;
+	enum roost_op op = ops[how & 7];
+	bool plain = op == ROOST_OP_READ || op == ROOST_OP_FETCH_ADD;
+
+	w->ctrl = ROOST_CTRL(op, how);
+	w->flags = ROOST_WQE_SIGNALED;
+	w->raddr = (uintptr_t)peer->mem + 1024 + how * 8u;
+	w->rkey = peer->key;
+	if (how & 32 && !plain) {
+		w->flags |= ROOST_WQE_INLINE;
+		w->inline_len = how & 63;
+	} else {
+		w->swap_add = 1;
+		w->num_sge = op == ROOST_OP_FETCH_ADD ? 1 : 3;
+		s[0] = ep_sge(e, how * 8u, how & 64 && !plain ? 600 : 8);
+		s[1] = ep_sge(e, 4096, how & 15);
+		s[2] = ep_sge(e, 5000, how & 31);
+	}
+	atomic_store(&e->sqi.prod, prod + 1);
+	nic_doorbell(e->nic, e->qp);
+}
+
+static void post_recv(struct ep *e, uint8_t how)
+{
+	uint32_t prod = atomic_load(&e->rqi.prod);
+	struct roost_recv_wqe *w =
+		(struct roost_recv_wqe *)(e->rq + ((size_t)(prod & (DEPTH - 1)) << e->rq_shift));
+
+	if (prod - atomic_load(&e->rqi.cons) >= DEPTH)
+		return;
+	w->num_sge = 1 + how % 3;
+	w->sge[0] = ep_sge(e, how * 16u, 300);
+	w->sge[1] = ep_sge(e, 4096, 300);
+	w->sge[2] = ep_sge(e, 6000, 400);
+	atomic_store(&e->rqi.prod, prod + 1);
+	nic_doorbell(e->nic, e->qp);
+}
+
+static void take_completions(struct ep *e)
+{
+	struct roost_cqe c;
+
+	/* The ring's own positions may be lies: no more than it holds at a time. */
+	for (unsigned i = 0; i < 4 * DEPTH && ep_poll_send(e, &c); i++)
+		must(c.qpn == nic_qp_num(e->qp), "a completion of another QP");
+	for (unsigned i = 0; i < 4 * DEPTH && ep_poll_recv(e, &c); i++)
+		must(c.qpn == nic_qp_num(e->qp), "a receive of another QP");
+}
+
+static void turns(struct world *w, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		for (unsigned k = 0; k < w->nics; k++)
+			must(nic_poll(w->nic[k], 0, world_now(w)) <= MAX_TURN, "a turn without end");
+		world_step(w, world_now(w) + 10 * MSEC);
+	}
+}
+
+static void connect_again(struct ep *e, struct ep *peer)
+{
+	struct nic_qp_attr a = {.state = NIC_QPS_RESET};
+
+	for (int i = 0; i < 2; i++) {
+		struct ep *x = i ? peer : e;
+
+		must(ep_modify(x, &a, NIC_QPA_STATE) == 0, "no RESET");
+		/* A QP that is reset begins with empty rings (libibverbs does the same). */
+		atomic_store(&x->sqi.prod, 0);
+		atomic_store(&x->sqi.cons, 0);
+		if (!x->own_srq) {
+			atomic_store(&x->rqi.prod, 0);
+			atomic_store(&x->rqi.cons, 0);
+		}
+	}
+	ep_connect(e, peer);
+}
+
+static void command(struct world *w, struct ep *e, struct ep *peer, uint8_t how)
+{
+	if (nic_qp_state(e->qp) == NIC_QPS_ERR || nic_qp_state(peer->qp) == NIC_QPS_ERR)
+		connect_again(e, peer);
+	/* Both are liars' rings in turn: e's sends meet peer's receives, and the other way round. */
+	post_recv(e, how);
+	post_recv(peer, how);
+	post(e, peer, how);
+	post(peer, e, how);
+	turns(w, 1 + (how >> 6));
+	take_completions(e);
+	take_completions(peer);
+}
+
+static void still_serves(struct world *w, bool loop)
+{
+	struct roost_cqe c;
+	struct ep a, b;
+	struct wr wr;
+
+	ep_init(&a, w, 0, NULL);
+	ep_init(&b, w, loop ? 0 : 1, NULL);
+	ep_connect(&a, &b);
+	memset(a.mem, 0x5a, 5000);
+	wr = wr_rdma(ROOST_OP_WRITE, &a, 0, 5000, &b, 0);
+	ep_post(&a, &wr);
+	must(ep_wait_send(&a, &c, SEC) && c.status == NIC_WC_SUCCESS, "others are not served any more");
+	must(!memcmp(a.mem, b.mem, 5000), "others get wrong bytes");
+	ep_fini(&a);
+	ep_fini(&b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, data + size};
+	uint8_t shape = u8(&in);
+	struct ep_params p = {.depth = DEPTH,
+			      .max_sge = 3,
+			      .max_inline = 64,
+			      .mem = MEM + GUARD,
+			      .own_srq = shape & 2,
+			      .mtu = 256,
+			      .timeout = 1,
+			      .retry_cnt = 1,
+			      .rnr_retry = 1};
+	struct sim_params sp = {.delay_ns = 1000};
+	struct liar liar = {.lies = 0};
+	struct ep e, peer;
+	struct world w;
+	pthread_t other;
+
+	world_init(&w, 2, 1, &sp);
+	ep_init(&e, &w, 0, &p);
+	ep_init(&peer, &w, shape & 1 ? 0 : 1, &p);
+	for (int i = 0; i < 2; i++) { /* what lies behind the registered part is nobody's */
+		struct ep *x = i ? &peer : &e;
+		struct nic_mr_attr m = {
+			.pd = x->pd, .addr = x->mem, .len = MEM, .iova = (uintptr_t)x->mem, .access = 15};
+
+		must(nic_mr_deregister(x->nic, x->key) == 0 && nic_mr_register(x->nic, &m, &x->key) == 0,
+		     "no region");
+		memset(x->mem + MEM, 0xa5, GUARD);
+	}
+	ep_connect(&e, &peer);
+	liar.lies = u8(&in) % (LIES + 1);
+	for (unsigned i = 0; i < liar.lies; i++)
+		take_lie(&in, &liar.lie[i], i & 1 ? &peer : &e);
+	must(pthread_create(&other, NULL, write_on, &liar) == 0, "no thread");
+	for (unsigned i = 0; i < COMMANDS && in.p < in.end; i++)
+		command(&w, &e, &peer, u8(&in));
+	atomic_store(&liar.stop, true);
+	pthread_join(other, NULL);
+	turns(&w, 20);
+	for (int i = 0; i < GUARD; i++)
+		must(e.mem[MEM + i] == 0xa5 && peer.mem[MEM + i] == 0xa5, "wrote behind a region");
+	still_serves(&w, shape & 1);
+	ep_fini(&e);
+	ep_fini(&peer);
+	world_fini(&w);
+	return 0;
+}

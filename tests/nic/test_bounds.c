@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The responder at the bounds of what there is: the longest message in the smallest packets, a completion queue without room. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <cmocka.h>
+
+#include "peer.h"
+#include "rule.h"
+
+#define MTU 256
+
+static struct peer P, *const p = &P;
+
+/* The NIC gets it in its next turn, though it has work without end. */
+static void put_at_once(const struct pkt_make *m)
+{
+	peer_put(p, m);
+	sim_advance(p->w.sim, world_now(&p->w));
+}
+
+/*
+ * A READ of 2^31 bytes at path MTU 256 takes 2^23 PSNs, half of them all: just as many as may be outstanding (9.7.7.3.1). What follows it is new, its last packet
+ * is asked for again by its own PSN. The region is not there beyond its address range: nothing of it is touched but what is sent.
+ */
+RULE(longest_message)
+{
+	const uint64_t all = 1ull << 31;
+	struct nic_mr_attr mr = {.len = all, .access = NIC_ACCESS_REMOTE_READ};
+	struct pkt_make m = {.opcode = PKT_READ_REQUEST, .ackreq = true};
+	const struct got *g;
+	uint32_t rkey;
+
+	peer_open(p, &(struct ep_params){.mtu = MTU}, s);
+	mr.pd = p->e.pd;
+	mr.addr = mmap(NULL, all, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	assert_true(mr.addr != MAP_FAILED);
+	mr.iova = (uintptr_t)mr.addr;
+	assert_int_equal(nic_mr_register(p->e.nic, &mr, &rkey), 0);
+	m.rkey = rkey;
+	m.psn = s;
+	m.va = mr.iova;
+	m.dmalen = (uint32_t)all;
+	put_at_once(&m);
+	expect(p, PKT_READ_RESP_FIRST, s);
+	expect(p, PKT_READ_RESP_MIDDLE, s + 1);
+	/* Its last packet alone; the others are not wanted any more. */
+	m.psn = s + (1u << 23) - 1;
+	m.va = mr.iova + all - MTU;
+	m.dmalen = MTU;
+	put_at_once(&m);
+	do
+		g = peer_get(p, PEER_SETTLE);
+	while (g && g->v.opcode == PKT_READ_RESP_MIDDLE);
+	assert_non_null(g);
+	assert_int_equal(g->v.opcode, PKT_READ_RESP_ONLY);
+	assert_int_equal(g->v.psn, (s + (1u << 23) - 1) & PKT_PSN_MASK);
+	assert_int_equal(peer_counters(p).duplicate_request, 1);
+	m = (struct pkt_make){.opcode = PKT_WRITE_ONLY,
+			      .psn = s + (1u << 23),
+			      .ackreq = true,
+			      .va = (uintptr_t)p->e.mem,
+			      .rkey = p->e.key,
+			      .dmalen = 10,
+			      .len = 10};
+	peer_send(p, &m);
+	expect_ack(p, PKT_AETH_ACK, s + (1u << 23));
+	assert_int_equal(peer_counters(p).out_of_sequence, 0);
+	assert_int_equal(nic_mr_deregister(p->e.nic, rkey), 0);
+	peer_close(p);
+	munmap(mr.addr, all);
+}
+
+/*
+ * 10.2.7, 11.6.3.1: a completion that finds its CQ full is lost, and the CQ says so, once. What was in it stays; what comes is executed and acknowledged, since the
+ * message is in memory.
+ */
+RULE(cq_overrun)
+{
+	peer_open(p, &(struct ep_params){.mtu = MTU, .cq_depth = 4, .depth = 16}, s);
+	for (uint64_t i = 0; i < 8; i++)
+		ep_post_recv(&p->e, 100 + i, &(struct roost_sge){(uintptr_t)p->e.mem, 1024, p->e.key}, 1);
+	for (uint32_t i = 0; i < 6; i++) {
+		peer_send(p, &(struct pkt_make){
+				     .opcode = PKT_SEND_ONLY, .psn = s + i, .ackreq = true, .len = 10});
+		expect_ack(p, PKT_AETH_ACK, s + i);
+	}
+	assert_int_equal(peer_counters(p).cq_overrun, 1);
+	assert_int_equal(p->w.cq_errors, 1);
+	for (unsigned i = 0; i < 4; i++)
+		expect_recv(p, 100 + i, NIC_WC_SUCCESS, 10);
+	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_RTS);
+	assert_int_equal(peer_counters(p).rdma_recvs, 6);
+	peer_close(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(longest_message),
+		cmocka_unit_test(cq_overrun),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
