@@ -37,8 +37,8 @@
 	X(implied_nak_seq_err, "READ or atomic responses missing, seen from a later ACK or response")        \
 	X(rnr_nak_retry_err, "RNR NAKs received")                                                            \
 	X(local_ack_timeout_err, "ACK time-outs expired")                                                    \
-	X(tail_loss_probe, "single packets sent again because an ACK was late")                              \
-	X(retransmitted_pkts, "packets sent again")                                                          \
+	X(tail_loss_probe, "single packets sent again because an answer was late")                           \
+	X(retransmitted_pkts, "packets sent again, tail_loss_probe not counted")                             \
 	X(retry_exceeded_err, "QPs ended by too many time-outs or sequence errors")                          \
 	X(retry_rnr_exceeded_err, "QPs ended by too many RNR NAKs")                                          \
 	X(req_remote_invalid_request, "NAKs received: invalid request")                                      \
