@@ -205,14 +205,14 @@ RULE(probe_after_rnr)
 {
 	uint64_t at;
 
-	for (unsigned late = 0; late < 200; late += 10) {
+	for (uint64_t late = 0; late < 400000; late += 700) {
 		start(s, (struct ep_params){.timeout = 20});
 		peer_post(p, ROOST_OP_SEND, 1, 0, 10);
 		expect(p, PKT_SEND_ONLY, s);
 		rnr_nak(20, s); /* 10.24 ms */
-		peer_run(p, 10240000 + late * 1000);
+		peer_run(p, 10240000 - 2 * PEER_SETTLE + late);
 		peer_post(p, ROOST_OP_SEND, 2, 0, 10);
-		at = expect(p, PKT_SEND_ONLY, s)->at;
+		at = peer_get(p, MSEC)->at;
 		expect(p, PKT_SEND_ONLY, s + 1);
 		expect_quiet(p, at + MSEC * 9 / 10 - world_now(&p->w));
 		assert_non_null(peer_get(p, MSEC));
