@@ -38,7 +38,7 @@ static struct port *open_port(unsigned nic)
 
 	snprintf(file[nic], sizeof(file[nic]), "%s/%u.pcap", folder, nic);
 	snprintf(spec, sizeof(spec), "udp:127.%d.%d.%u,mtu=%u,loss=0.04,corrupt=0.02,seed=%u,pcap=%s",
-		 1 + (getpid() >> 8) % 250, getpid() % 250, 200 + nic, MTU, 5 + nic, file[nic]);
+		 1 + (getpid() >> 8) % 250, getpid() % 250, 200 + nic, MTU, 71 + nic, file[nic]);
 	p = port_open(spec, 0, 1, err, sizeof(err));
 	if (!p)
 		fail_msg("%s", err);
