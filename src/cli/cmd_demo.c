@@ -395,7 +395,8 @@ static int account(struct side *s, struct oob *oob, struct step *step, char *has
 	perf_nic_counters(&s->nic, &s->before);
 	theirs = json_object_get(msg, "counters");
 	step->packets = perf_counter(mine, "sent_pkts") + perf_counter(theirs, "sent_pkts");
-	step->again = perf_counter(mine, "retransmitted_pkts") + perf_counter(theirs, "retransmitted_pkts");
+	step->again = perf_counter(mine, "retransmitted_pkts") + perf_counter(mine, "tail_loss_probe") +
+		      perf_counter(theirs, "retransmitted_pkts") + perf_counter(theirs, "tail_loss_probe");
 	text = json_string_value(json_object_get(msg, "hash"));
 	snprintf(hash, HASH_LEN, "%s", text ? text : "");
 	json_decref(mine);

@@ -112,8 +112,9 @@ struct qp_sq {
 	uint32_t rtt_psn;
 	uint64_t gathers_since; /* requests wait for more since then; 0: none do */
 	uint64_t rtt_start;	/* 0: no sample running */
-	uint64_t
-		progress; /* time of the last acknowledgement that moved psn_una, or of the first packet after idle */
+	/* Of the last acknowledgement that moved psn_una, of the last time-out, or of sending psn_una: the latest. */
+	uint64_t progress;
+	uint64_t since;	 /* likewise, but for time-outs */
 	uint64_t probed; /* time of the last probe */
 	uint64_t rnr_until;
 	uint8_t block;		      /* enum qp_block */
@@ -123,6 +124,8 @@ struct qp_sq {
 	bool nak_seen;		      /* nak_psn is valid */
 	bool gap;		      /* responses were missing and have been asked for again */
 	bool probing;
+	bool rtt_alone; /* nothing was in flight before rtt_psn */
+	bool lone;	/* the last ACK was for a probe alone, or for the packet's first copy */
 	bool drained_event;
 	/* Retries were renewed for a peer that stands: alive_listen() of then; 0: not since the last progress. */
 	uint64_t excused;
@@ -263,7 +266,12 @@ struct dest {
 	uint32_t paced;	   /* bytes sent of which nobody will say that they arrived; time takes them off */
 	uint64_t paced_at; /* until when it has */
 	uint64_t srtt;	   /* ns; 0: no sample yet */
-	uint64_t cut;	   /* when the window was last cut */
+	uint64_t rttvar;   /* ns */
+	uint64_t rtt_min;  /* ns; of all samples */
+	/* ns; half more than an answer takes, or seems to take, if nothing else is in flight; 0: unknown */
+	uint64_t trip;
+	bool trip_sure; /* it is seen from a packet that was sent once */
+	uint64_t cut;	/* when the window was last cut */
 	struct list_head waiters;
 	/* Is anybody there? alive.c */
 	struct list_head qps;
@@ -581,7 +589,9 @@ void dest_acked(struct dest *d, uint32_t bytes);
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
 void dest_sent_unacked(struct dest *d, uint32_t bytes);
 void dest_lost(struct dest *d);
-void dest_rtt(struct dest *d, uint64_t ns);
+void dest_rtt(struct dest *d, uint64_t ns, bool alone);
+void dest_waited(struct dest *d, uint64_t ns, uint64_t last);
+uint64_t dest_rto(const struct dest *d);
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 

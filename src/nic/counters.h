@@ -38,7 +38,7 @@
 	X(rnr_nak_retry_err, "RNR NAKs received")                                                            \
 	X(local_ack_timeout_err, "ACK time-outs expired")                                                    \
 	X(tail_loss_probe, "single packets sent again after max(2 RTT, 1 ms) of silence, not ACK time-outs") \
-	X(retransmitted_pkts, "packets sent again")                                                          \
+	X(retransmitted_pkts, "packets sent again, tail_loss_probe not counted")                             \
 	X(retry_exceeded_err, "QPs ended by too many time-outs or sequence errors")                          \
 	X(retry_rnr_exceeded_err, "QPs ended by too many RNR NAKs")                                          \
 	X(req_remote_invalid_request, "NAKs received: invalid request")                                      \

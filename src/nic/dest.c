@@ -14,6 +14,7 @@
 #define MIN_WINDOW_PACKETS 8
 #define DIGEST_SHIFT	   18
 #define DIGEST_NS	   (1u << DIGEST_SHIFT)
+#define RTO_MAX_NS	   1000000000u
 
 int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uint32_t dqpn, struct dest **out)
 {
@@ -160,10 +161,67 @@ void dest_lost(struct dest *d)
 		d->window = floor < d->port->window ? floor : d->port->window;
 }
 
-/* Smoothed as TCP does it (RFC 6298), gain 1/8. */
-void dest_rtt(struct dest *d, uint64_t ns)
+static uint64_t half_more(uint64_t ns)
 {
-	d->srtt = d->srtt ? d->srtt - d->srtt / 8 + ns / 8 : ns;
+	return ns + ns / 2 < RTO_MAX_NS ? ns + ns / 2 : RTO_MAX_NS;
+}
+
+/*
+ * A round trip of a packet that was sent once. Smoothed as in TCP (RFC 6298, 2.2 and 2.3): gains 1/8 and 1/4. If the packet was `alone`, nothing
+ * of its QP being in flight when it was sent, the path takes that long; else at most that long, the packet having waited behind others.
+ */
+void dest_rtt(struct dest *d, uint64_t ns, bool alone)
+{
+	uint64_t off = ns > d->srtt ? ns - d->srtt : d->srtt - ns;
+
+	if (d->srtt) {
+		d->rttvar += off / 4 - d->rttvar / 4;
+		d->srtt += ns / 8 - d->srtt / 8;
+	} else {
+		d->srtt = ns;
+		d->rttvar = ns / 2;
+	}
+	if (!d->rtt_min || ns < d->rtt_min)
+		d->rtt_min = ns;
+	if (alone || half_more(ns) < d->trip)
+		d->trip = half_more(ns);
+	d->trip_sure = true;
+}
+
+/* By the round trips alone. Twice where they don't vary: an answer may wait for others (RFC 8985, 7.2). */
+static uint64_t rto_of_samples(const struct dest *d)
+{
+	uint64_t rto = d->srtt + 4 * d->rttvar;
+
+	/* One long stall of the peer must not put off for longer than this what follows. */
+	if (rto > RTO_MAX_NS)
+		rto = RTO_MAX_NS;
+	return rto > 2 * d->srtt ? rto : 2 * d->srtt;
+}
+
+/*
+ * An answer came `ns` after it was awaited, and something was sent again meanwhile, for the last time `last` ns ago. Which copy it
+ * answers is unknown, so this is no round trip (Karn's algorithm, RFC 6298, 3). Yet if the path is that slow none is ever seen unless the time-out
+ * becomes longer (5.5 to 5.7). Two cases speak for a loss instead: the last copy's answer would come about then; or the time-out was
+ * that long already.
+ */
+void dest_waited(struct dest *d, uint64_t ns, uint64_t last)
+{
+	if (d->srtt && last >= d->rtt_min / 2 && last <= rto_of_samples(d))
+		return;
+	if (!d->trip_sure && d->trip && ns > d->trip)
+		d->trip = 0;
+	else if (half_more(ns) > d->trip)
+		d->trip = half_more(ns);
+	d->trip_sure = false;
+}
+
+/* After this long without an answer one is late, as far as is known; 0: nothing is known. */
+uint64_t dest_rto(const struct dest *d)
+{
+	uint64_t rto = rto_of_samples(d);
+
+	return rto > d->trip ? rto : d->trip;
 }
 
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes)

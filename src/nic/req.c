@@ -147,14 +147,18 @@ static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uin
 	struct qp_sq *sq = &qp->sq;
 	struct pu *pu = qp->pu;
 
-	if (sq->psn_next == sq->psn_una && sq->psn_una == sq->psn_max)
-		sq->progress = pu->now; /* was idle: the clock starts here */
+	/* Nothing is in flight, the QP was idle or waited (RNR, a window): an answer is awaited from now on. */
+	if (sq->psn_next == sq->psn_una) {
+		sq->progress = pu->now;
+		if (!(sq->probes | sq->backoff))
+			sq->since = pu->now;
+	}
 	if (psn_before(sq->psn_next, sq->psn_max)) {
 		pu->ctr.retransmitted_pkts++;
-		sq->rtt_start = 0; /* Karn: an answer could be to either copy */
 	} else if (ackreq && !sq->rtt_start) {
 		sq->rtt_start = pu->now;
 		sq->rtt_psn = sq->psn_next;
+		sq->rtt_alone = sq->psn_next == sq->psn_una;
 	}
 	sq->since_ackreq = ackreq ? 0 : sq->since_ackreq + 1;
 	sq->inflight += bytes;
@@ -345,6 +349,7 @@ enum req_result req_run(struct nic_qp *qp)
 		if (qp->pu->now < sq->rnr_until)
 			return wait_for(qp, BLOCK_RNR);
 		sq->rnr_until = 0;
+		sq->progress = qp->pu->now;
 	}
 	sq_mix(qp);
 	if (unlikely(qp->state == NIC_QPS_ERR))

@@ -7,7 +7,7 @@
 
 #define FEW_READS 4 /* outstanding: not worth asking for fewer */
 
-/* Go-back-N: everything from psn_una on is sent again. */
+/* Go-back-N: everything from psn_una on is sent again. No round trip is measured across it: the wait that an RNR NAK asks for is none. */
 void req_rewind(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -22,6 +22,7 @@ void req_rewind(struct nic_qp *qp)
 	sq->psn_next = sq->psn_una;
 	sq->since_ackreq = 0;
 	sq->rtt_start = 0;
+	sq->lone = false;
 	nic_schedule(qp);
 }
 
@@ -40,22 +41,41 @@ static void skip_acked(struct nic_qp *qp)
 	sq->next_pkt = sq->una != sq->fetched ? sq->psn_una - sq_entry(sq, sq->una)->psn : 0;
 }
 
+/* Every packet before `upto` is answered: what does it say of the round trip? */
+static void rtt_answered(struct nic_qp *qp, uint32_t upto)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint64_t now = qp->pu->now;
+
+	if (unlikely(sq->probes | sq->backoff))
+		dest_waited(qp->dest, now - sq->since,
+			    now - (sq->probed > sq->progress ? sq->probed : sq->progress));
+	if (sq->rtt_start && psn_before(sq->rtt_psn, upto)) {
+		dest_rtt(qp->dest, now - sq->rtt_start, sq->rtt_alone);
+		sq->rtt_start = 0;
+	}
+}
+
 static void progressed(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 	struct pu *pu = qp->pu;
 
 	skip_acked(qp);
-	sq->progress = pu->now;
+	rtt_answered(qp, sq->psn_una);
+	sq->progress = sq->since = pu->now;
 	sq->retries = qp->attr.retry_cnt;
 	sq->rnr_retries = qp->attr.rnr_retry;
-	sq->probes = sq->backoff = 0;
+	if (unlikely(sq->probes | sq->backoff)) {
+		sq->probes = sq->backoff = 0;
+		/* The timer stands at twice the interval or more. */
+		if (sq->psn_una == sq->psn_max)
+			wheel_del(&pu->wheel, &qp->timer);
+		else
+			retry_arm(qp);
+	}
 	sq->excused = 0;
 	sq->gap = sq->nak_seen = false;
-	if (sq->rtt_start && psn_before(sq->rtt_psn, sq->psn_una)) {
-		dest_rtt(qp->dest, pu->now - sq->rtt_start);
-		sq->rtt_start = 0;
-	}
 	if (sq->block != BLOCK_NONE && sq->block != BLOCK_RNR)
 		nic_schedule(qp);
 	if (unlikely(qp->state == NIC_QPS_SQD))
@@ -143,20 +163,34 @@ void req_fail(struct nic_qp *qp, enum nic_wc_status status)
 	qp_error(qp);
 }
 
+/* What comes now: can it be the answer to the probe, as far as is known how soon answers come? */
+static bool answers_probe(const struct nic_qp *qp)
+{
+	uint64_t min = qp->dest->rtt_min;
+
+	return min && qp->pu->now - qp->sq.probed >= min / 2;
+}
+
 static void on_ack(struct nic_qp *qp, uint32_t psn)
 {
 	struct qp_sq *sq = &qp->sq;
-	bool lone_probe = sq->probing && psn == sq->psn_una;
+	bool lone = sq->probing && psn == sq->psn_una && psn_before(psn + 1, sq->probe_end);
+	bool before = sq->lone;
 
 	if (!ack_upto(qp, psn + 1)) {
 		implied_nak(qp, psn);
 		return;
 	}
-	/* The probe alone was taken: what followed it at first is lost. */
-	if (lone_probe && psn_before(sq->psn_una, sq->probe_end)) {
+	/*
+	 * The probe alone was taken: what followed it at first is lost. Unless the ACK is the first copy's, and those of the others
+	 * are on their way: it comes too early for the probe's, or no round trip is known. Then the next probe decides.
+	 */
+	if (lone && (before || answers_probe(qp))) {
 		dest_lost(qp->dest);
 		req_rewind(qp);
+		lone = false;
 	}
+	sq->lone = lone;
 	sq->probing = false;
 }
 
@@ -168,6 +202,12 @@ static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
 		implied_nak(qp, psn);
 		return;
 	}
+	/*
+	 * What followed a packet that was refused for want of a receive is out of sequence, and some say so (rxe: check_psn() in
+	 * rxe_resp.c). It was not lost, and is sent after the wait.
+	 */
+	if (sq->rnr_until)
+		return;
 	/* The same PSN named again without progress in between counts as a retry (IBA 9.7.5.2.4). */
 	if (sq->nak_seen && sq->nak_psn == psn && !retry_count(qp))
 		return;
@@ -187,7 +227,9 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 		return;
 	}
 	if (sq->rnr_until)
-		return;		       /* a copy of the one we wait for */
+		return; /* a copy of the one we wait for */
+	rtt_answered(qp, psn + 1);
+	sq->probes = sq->backoff = 0;  /* it is an answer */
 	if (qp->attr.rnr_retry != 7) { /* 7: for ever */
 		if (sq->rnr_retries == 0) {
 			qp->pu->ctr.retry_rnr_exceeded_err++;
@@ -293,7 +335,7 @@ static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	int rc;
 
 	/* A READ's answer to a probe says nothing about what followed the READ. */
-	sq->probing = false;
+	sq->probing = sq->lone = false;
 	ack_upto(qp, psn);
 	if (sq->psn_una != psn) {
 		implied_nak(qp, psn);

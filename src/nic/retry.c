@@ -7,7 +7,8 @@
  *     |------------------|--- doubling ---|--------|--- go-back-N, again ... ----|  QP to error
  *                   one packet sent again
  *
- * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3); a lost tail costs the probe interval, max(2 RTT, 1 ms), not T.
+ * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3); a lost tail costs the probe interval, max(RTO, 1 ms), not T. RTO is what the destination's round
+ * trips say (dest_rto). T is not less than the path takes: it would send again what cannot have been answered yet.
  */
 #include "nic/core.h"
 
@@ -27,12 +28,14 @@ uint64_t retry_rnr_ns(uint8_t timer)
 
 static uint64_t timeout_ns(const struct nic_qp *qp)
 {
-	return (4096ull << qp->attr.timeout) * qp->nic->cfg.timeout_scale;
+	uint64_t t = 4096ull << qp->attr.timeout << qp->sq.backoff, trip = qp->dest->trip;
+
+	return (trip > PROBE_MIN_NS && trip > t ? trip : t) * qp->nic->cfg.timeout_scale;
 }
 
 static uint64_t probe_ns(const struct nic_qp *qp)
 {
-	uint64_t base = 2 * qp->dest->srtt;
+	uint64_t base = dest_rto(qp->dest);
 	unsigned shift = qp->sq.probes < PROBE_MAX_SHIFT ? qp->sq.probes : PROBE_MAX_SHIFT;
 
 	if (base < PROBE_MIN_NS)
@@ -45,7 +48,7 @@ static uint64_t deadline(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
 	uint64_t probe = (sq->probes && sq->probed > sq->progress ? sq->probed : sq->progress) + probe_ns(qp);
-	uint64_t expiry = sq->progress + (timeout_ns(qp) << sq->backoff);
+	uint64_t expiry = sq->progress + timeout_ns(qp);
 
 	if (sq->rnr_until)
 		return sq->rnr_until;
@@ -86,9 +89,9 @@ static void probe(struct nic_qp *qp)
 	sq->probed = qp->pu->now;
 	if (req_send_packet(qp, e, sq->psn_una - e->psn, true) == 0) {
 		qp->pu->ctr.tail_loss_probe++;
-		qp->pu->ctr.retransmitted_pkts++;
 		sq->probing = true;
 		sq->probe_end = sq->psn_max;
+		/* No round trip is sure any more: the answer to a packet behind may be lost, and the probe's says the same. */
 		sq->rtt_start = 0;
 	}
 }
@@ -150,12 +153,12 @@ void retry_fire(struct nic_qp *qp)
 	if (sq->psn_una == sq->psn_max && !sq->rnr_until)
 		return; /* nothing outstanding */
 	if (now >= deadline(qp)) {
-		if (qp->attr.timeout && now >= sq->progress + (timeout_ns(qp) << sq->backoff))
-			expire(qp);
-		else if (psn_before(sq->psn_una, sq->psn_next))
-			probe(qp);
-		else
+		if (!psn_before(sq->psn_una, sq->psn_next))
 			sq->progress = now; /* rewound and held back: sending is what is awaited */
+		else if (qp->attr.timeout && now >= sq->progress + timeout_ns(qp))
+			expire(qp);
+		else
+			probe(qp);
 		if (qp->state == NIC_QPS_ERR)
 			return;
 	}

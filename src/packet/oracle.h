@@ -51,7 +51,10 @@ enum oracle_rule {
 	 * in the place of its RNR NAK.
 	 */
 	ORACLE_NAK_PSN,
-	/* One NAK a gap: the same PSN is named again only after a request with that PSN came by. */
+	/*
+	 * One NAK a gap: the same PSN is named again only after a request with that PSN came by, or was refused by an RNR NAK: what
+	 * follows it is another gap, of which rxe tells.
+	 */
 	ORACLE_NAK_TWICE,
 	/*
 	 * After a sequence or RNR NAK of PSN n the requester goes back to n, or to the first unanswered PSN
@@ -122,7 +125,7 @@ struct oracle_counts {
 	uint64_t naks_op;
 	uint64_t naks_other;	/* reserved syndromes */
 	uint64_t naks_rnr;	/* rnr_nak_retry_err */
-	uint64_t retransmitted; /* below the highest PSN seen: retransmitted_pkts */
+	uint64_t retransmitted; /* below the highest PSN seen: retransmitted_pkts + tail_loss_probe */
 	uint64_t turns;		/* times a stream went back */
 	uint64_t gaps;		/* holes that began: out_of_sequence */
 	uint64_t out_of_order;	/* requests above the first missing PSN */

@@ -173,6 +173,9 @@ static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 	if (psn < s->una)
 		return;
 	want_turn(s, psn);
+	/* It was there, so a gap that began with it ended; those behind it are a gap again, of which some tell (rxe). */
+	if (s->nak_seen && psn == s->nak_psn)
+		s->nak_again = true;
 	/* Unless the NAK waited, and the packet came again meanwhile. */
 	if (s->local_resp)
 		refused(s, psn);

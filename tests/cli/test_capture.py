@@ -37,5 +37,6 @@ with tempfile.TemporaryDirectory() as d:
                       and seen.get('responses', -1) >= counters.get('rcvd_pkts', 0)
                       and seen.get('naks_seq', -1) >= counters.get('packet_seq_err', 0), r)
                 if op in ('write', 'send'):
-                    check(f'sent again: {what}: {counters}', seen.get('retransmitted') == counters.get('retransmitted_pkts', 0), r)
+                    check(f'sent again: {what}: {counters}', seen.get('retransmitted') ==
+                          counters.get('retransmitted_pkts', 0) + counters.get('tail_loss_probe', 0), r)
 finish()

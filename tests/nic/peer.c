@@ -42,25 +42,35 @@ void peer_attr(const struct peer *p, struct nic_qp_attr *a)
 	a->rq_psn = p->psn;
 }
 
-void peer_open_init(struct peer *p, const struct ep_params *params, uint32_t psn)
+static void open_init(struct peer *p, const struct sim_params *link, const struct ep_params *params,
+		      uint32_t psn)
 {
-	struct sim_params sp = {0};
-
 	memset(p, 0, sizeof(*p));
 	p->psn = psn;
 	assert_int_equal(pkt_addr_parse("10.9.9.9", &p->addr), 0);
-	world_init(&p->w, 1, 77, &sp);
+	world_init(&p->w, 1, 77, link);
 	p->nic_addr = p->w.port[0][0][0]->addr;
 	sim_set_tap(p->w.sim, on_packet, p);
 	ep_init(&p->e, &p->w, 0, params);
 	ep_to_init(&p->e);
 }
 
+void peer_open_init(struct peer *p, const struct ep_params *params, uint32_t psn)
+{
+	open_init(p, &(struct sim_params){0}, params, psn);
+}
+
 void peer_open(struct peer *p, const struct ep_params *params, uint32_t psn)
+{
+	peer_open_link(p, &(struct sim_params){0}, params, psn);
+}
+
+void peer_open_link(struct peer *p, const struct sim_params *link, const struct ep_params *params,
+		    uint32_t psn)
 {
 	struct nic_qp_attr a;
 
-	peer_open_init(p, params, psn);
+	open_init(p, link, params, psn);
 	peer_attr(p, &a);
 	ep_to_rtr(&p->e, &a);
 	ep_to_rts(&p->e, &a);

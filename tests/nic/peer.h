@@ -36,6 +36,9 @@ struct peer {
  * Big: keep it static or on the heap.
  */
 void peer_open(struct peer *p, const struct ep_params *params, uint32_t psn);
+/* The same, over a link of such a kind. */
+void peer_open_link(struct peer *p, const struct sim_params *link, const struct ep_params *params,
+		    uint32_t psn);
 /* The same, but stops in INIT; peer_attr gives what to_rtr and to_rts need. */
 void peer_open_init(struct peer *p, const struct ep_params *params, uint32_t psn);
 void peer_attr(const struct peer *p, struct nic_qp_attr *a);

@@ -464,7 +464,7 @@ static void add_stats(struct run *u, struct run_stats *st)
 		struct nic_counters c;
 
 		nic_counters(u->w.nic[n], &c);
-		st->retransmitted += c.retransmitted_pkts;
+		st->retransmitted += c.retransmitted_pkts + c.tail_loss_probe;
 		st->loose_sent += u->t.loose[n].sent;
 		st->loose_got += u->t.loose[n].got;
 	}

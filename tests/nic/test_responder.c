@@ -314,6 +314,34 @@ RULE(duplicate_read)
 }
 
 /*
+ * A requester may probe with a READ that it asked for before, while we were not running: both come in one burst. That is no going back, so
+ * the READs behind it are answered all the same, each once. Likewise with an atomic.
+ */
+RULE(probe_of_waiting_read)
+{
+	struct pkt_make m[4];
+
+	for (unsigned atomic = 0; atomic < 2; atomic++) {
+		start(s, (struct ep_params){0});
+		m[0] = atomic ? mk_add(s, 0, 1) : mk_read(s, 0, 100);
+		m[1] = mk_read(s + 1, 0, 2 * MTU + 5);
+		m[2] = mk_read(s + 4, 200, 10);
+		m[3] = m[0];
+		for (unsigned i = 0; i < 4; i++)
+			peer_put(p, &m[i]);
+		if (atomic)
+			expect(p, PKT_ATOMIC_ACK, s);
+		else
+			expect_read(s, 0, 100, 1);
+		expect_read(s + 1, 0, 2 * MTU + 5, 2);
+		expect_read(s + 4, 200, 10, 3);
+		expect_quiet(p, SEC);
+		assert_int_equal(peer_counters(p).duplicate_request, 1);
+		peer_close(p);
+	}
+}
+
+/*
  * A copy of a READ that was answered in full, and whose memory may not be read any more: its requester has gone on, and the key was taken back
  * after that. Dropped; the connection lives on.
  */
@@ -623,6 +651,7 @@ int main(void)
 		cmocka_unit_test(partial_message_retried),
 		cmocka_unit_test(duplicate_read),
 		cmocka_unit_test(duplicate_read_without_memory),
+		cmocka_unit_test(probe_of_waiting_read),
 		cmocka_unit_test(duplicate_atomic),
 		cmocka_unit_test(older_than_the_ring),
 		cmocka_unit_test(receiver_not_ready),

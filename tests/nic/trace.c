@@ -327,7 +327,7 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 	/* One that finds no room in the port goes later, with the next one. */
 	if (c.np_cnp_sent > t->seen[i].cnp_due || (!(events & TRACE_ERROR) && t->full <= 0))
 		ok &= equal(i, "np_cnp_sent, of what was marked", c.np_cnp_sent, t->seen[i].cnp_due);
-	ok &= equal(i, "retransmitted_pkts", c.retransmitted_pkts, rq.retransmitted);
+	ok &= equal(i, "retransmitted_pkts", c.retransmitted_pkts + c.tail_loss_probe, rq.retransmitted);
 	/* NAKs that come when their QP is in the error state find nobody who counts them. */
 	late = events & TRACE_ERROR && drops > bad ? drops - bad : 0;
 	if (c.packet_seq_err > rq.naks_seq || rq.naks_seq - c.packet_seq_err > late)

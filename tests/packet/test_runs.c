@@ -120,13 +120,15 @@ static void check_counters(struct world *w, struct trace *t, uint64_t seed, bool
 	nic_counters(w->nic[0], &a);
 	nic_counters(w->nic[1], &b);
 	if (a.packet_seq_err != at_a->naks_seq || a.rnr_nak_retry_err != at_a->naks_rnr ||
-	    a.retransmitted_pkts != at_a->retransmitted || b.duplicate_request != at_b->duplicates ||
-	    (b.out_of_sequence != at_b->gaps && !rnr) || b.out_of_buffer != at_b->naks_rnr)
+	    a.retransmitted_pkts + a.tail_loss_probe != at_a->retransmitted ||
+	    b.duplicate_request != at_b->duplicates || (b.out_of_sequence != at_b->gaps && !rnr) ||
+	    b.out_of_buffer != at_b->naks_rnr)
 		fail_msg("seed %llu, counted and in the trace: sequence NAKs %llu %llu, RNR %llu %llu, "
 			 "again %llu %llu, duplicates %llu %llu, out of sequence %llu %llu",
 			 (unsigned long long)seed, (unsigned long long)a.packet_seq_err,
 			 (unsigned long long)at_a->naks_seq, (unsigned long long)a.rnr_nak_retry_err,
-			 (unsigned long long)at_a->naks_rnr, (unsigned long long)a.retransmitted_pkts,
+			 (unsigned long long)at_a->naks_rnr,
+			 (unsigned long long)(a.retransmitted_pkts + a.tail_loss_probe),
 			 (unsigned long long)at_a->retransmitted, (unsigned long long)b.duplicate_request,
 			 (unsigned long long)at_b->duplicates, (unsigned long long)b.out_of_sequence,
 			 (unsigned long long)at_b->gaps);

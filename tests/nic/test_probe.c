@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Probes, each rule played by hand against one NIC: when one leaves, what its answer means, and what the requester knows of the round trip
+ * although it probed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include "peer.h"
+#include "rule.h"
+
+static struct peer P, *const p = &P;
+
+static void start(uint32_t psn, struct ep_params ep)
+{
+	ep.mtu = 256;
+	ep.psn = psn;
+	peer_open(p, &ep, 0x1000);
+}
+
+static void rnr_nak(uint8_t timer, uint32_t psn)
+{
+	peer_ack(p, PKT_AETH_TYPE_RNR | timer, psn, 0);
+}
+
+/* Takes packets until there are none for `ns`; how many. */
+static unsigned take_all(uint64_t ns)
+{
+	unsigned n = 0;
+
+	while (peer_get(p, ns))
+		n++;
+	return n;
+}
+
+/* A WRITE of 10 bytes is answered after `ns`. */
+static void round_trip(uint32_t psn, uint32_t msn, uint64_t ns)
+{
+	peer_post(p, ROOST_OP_WRITE, 99, 0, 10);
+	peer_run(p, ns);
+	peer_drain(p);
+	peer_ack(p, PKT_AETH_ACK, psn, msn);
+	expect_done(p, 99, NIC_WC_SUCCESS);
+}
+
+/* The time-out is the last resort: what is silent is probed after a millisecond or two, one packet at a time. */
+RULE(probe)
+{
+	const struct got *g;
+	uint64_t at;
+
+	start(s - 1, (struct ep_params){.timeout = 20});
+	round_trip(s - 1, 1, PEER_SETTLE);
+	for (uint64_t i = 0; i < 4; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	at = p->ring[3].at;
+	peer_drain(p);
+	g = peer_get(p, 10 * MSEC);
+	assert_non_null(g);
+	assert_int_equal(g->v.psn, s & PKT_PSN_MASK);
+	assert_true(g->v.ackreq);
+	assert_in_range(g->at - at, MSEC, 3 * MSEC);
+	expect_quiet(p, MSEC / 2);
+	assert_int_equal(peer_counters(p).tail_loss_probe, 1);
+	/* Only the probe arrived: the rest follows at once. */
+	peer_ack(p, PKT_AETH_ACK, s, 2);
+	for (uint32_t i = 1; i < 4; i++)
+		expect(p, PKT_WRITE_ONLY, s + i);
+	peer_ack(p, PKT_AETH_ACK, s + 3, 5);
+	for (uint64_t i = 0; i < 4; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	assert_int_equal(peer_counters(p).local_ack_timeout_err, 0);
+	/* Nothing outstanding: nothing is probed. */
+	expect_quiet(p, 100 * SEC);
+	peer_close(p);
+}
+
+/* Only the ACK was lost: the probe brings it again, and nothing else is sent twice. */
+RULE(probe_lost_ack)
+{
+	start(s, (struct ep_params){.timeout = 20});
+	for (uint64_t i = 0; i < 4; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_drain(p);
+	assert_non_null(peer_get(p, 10 * MSEC));
+	peer_ack(p, PKT_AETH_ACK, s + 3, 4); /* as a responder answers a duplicate: up to its latest */
+	for (uint64_t i = 0; i < 4; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	expect_quiet(p, SEC);
+	assert_int_equal(peer_counters(p).tail_loss_probe, 1);
+	assert_int_equal(peer_counters(p).retransmitted_pkts, 0);
+	/* So does an ACK that is merely late: it says more than that the probe came. */
+	for (uint64_t i = 4; i < 8; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_drain(p);
+	assert_non_null(peer_get(p, 10 * MSEC));
+	peer_ack(p, PKT_AETH_ACK, s + 5, 6);
+	expect_quiet(p, MSEC / 2);
+	peer_ack(p, PKT_AETH_ACK, s + 7, 8);
+	for (uint64_t i = 4; i < 8; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	assert_int_equal(peer_counters(p).tail_loss_probe, 2);
+	assert_int_equal(peer_counters(p).retransmitted_pkts, 0);
+	peer_close(p);
+}
+
+/*
+ * What a probe brought must not be mistaken later: after a READ was probed and answered, the ACK of the first WRITE
+ * behind it is just that, and the others, whose ACKs are on their way, are not sent again.
+ */
+RULE(probe_of_read)
+{
+	start(s, (struct ep_params){.timeout = 20});
+	peer_post(p, ROOST_OP_READ, 0, 0, 8);
+	for (uint64_t i = 1; i < 4; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_drain(p);
+	assert_int_equal(peer_get(p, 10 * MSEC)->v.opcode, PKT_READ_REQUEST);
+	peer_send(p, &(struct pkt_make){.opcode = PKT_READ_RESP_ONLY, .psn = s, .len = 8});
+	expect_done(p, 0, NIC_WC_SUCCESS);
+	for (uint32_t i = 1; i < 4; i++) {
+		peer_ack(p, PKT_AETH_ACK, s + i, i + 1);
+		expect_done(p, i, NIC_WC_SUCCESS);
+	}
+	expect_quiet(p, MSEC / 2);
+	assert_int_equal(peer_counters(p).tail_loss_probe, 1);
+	assert_int_equal(peer_counters(p).retransmitted_pkts, 0);
+	peer_close(p);
+}
+
+/*
+ * While no round trip is known, an ACK for the probed packet alone may be that of its first copy, those of the others being on their way:
+ * nothing is sent again then. Nothing comes: they are lost, and the next probe's ACK settles it.
+ */
+RULE(probe_in_doubt)
+{
+	start(s, (struct ep_params){.timeout = 20});
+	for (uint64_t i = 0; i < 6; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+	peer_run(p, PEER_SETTLE);
+	peer_drain(p);
+	assert_int_equal(peer_get(p, 10 * MSEC)->v.psn, s & PKT_PSN_MASK);
+	peer_ack(p, PKT_AETH_ACK, s, 1);
+	expect_quiet(p, MSEC / 2);
+	peer_ack(p, PKT_AETH_ACK, s + 1, 2);
+	expect_quiet(p, MSEC / 2);
+	assert_int_equal(peer_get(p, 10 * MSEC)->v.psn, (s + 2) & PKT_PSN_MASK);
+	peer_ack(p, PKT_AETH_ACK, s + 2, 3);
+	expect_quiet(p, MSEC / 2);
+	assert_int_equal(peer_get(p, 10 * MSEC)->v.psn, (s + 3) & PKT_PSN_MASK);
+	peer_ack(p, PKT_AETH_ACK, s + 3, 4);
+	expect(p, PKT_WRITE_ONLY, s + 4);
+	expect(p, PKT_WRITE_ONLY, s + 5);
+	assert_int_equal(peer_counters(p).tail_loss_probe, 3);
+	assert_int_equal(peer_counters(p).retransmitted_pkts, 2);
+	peer_close(p);
+}
+
+/* A path becomes slow: its round trip is not known while everything is probed, yet the second message is not sent again. */
+RULE(round_trip_becomes_long)
+{
+	for (uint64_t ms = 2; ms <= 300; ms = ms * 3 / 2) {
+		uint64_t probes;
+
+		start(s, (struct ep_params){.timeout = 20});
+		for (uint32_t i = 0; i < 20; i++)
+			round_trip(s + i, i + 1, 10000);
+		assert_int_equal(peer_counters(p).tail_loss_probe, 0);
+		round_trip(s + 20, 21, ms * MSEC);
+		probes = peer_counters(p).tail_loss_probe;
+		assert_in_range(probes, 1, 10);
+		for (uint32_t i = 21; i < 40; i++)
+			round_trip(s + i, i + 1, ms * MSEC);
+		assert_int_equal(peer_counters(p).tail_loss_probe, probes);
+		assert_int_equal(peer_counters(p).retransmitted_pkts, 0);
+		peer_close(p);
+	}
+}
+
+/* Many messages in a row lose their tail: the n-th is recovered as soon as the first, within three times the interval. */
+RULE(losses_in_a_row)
+{
+	start(s, (struct ep_params){.timeout = 20});
+	for (uint32_t i = 0; i < 30; i++) {
+		uint64_t at = world_now(&p->w);
+
+		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
+		expect(p, PKT_WRITE_ONLY, s + i);
+		assert_int_equal(peer_get(p, 10 * MSEC)->v.psn, (s + i) & PKT_PSN_MASK);
+		assert_in_range(world_now(&p->w) - at, MSEC, 3 * MSEC);
+		peer_ack(p, PKT_AETH_ACK, s + i, i + 1);
+		expect_done(p, i, NIC_WC_SUCCESS);
+	}
+	peer_close(p);
+}
+
+/* The wait that an RNR NAK asks for is no lack of progress: the probe's clock starts when sending goes on, whoever made it go on. */
+RULE(probe_after_rnr)
+{
+	uint64_t at;
+
+	for (uint64_t late = 0; late < 400000; late += 700) {
+		start(s, (struct ep_params){.timeout = 20});
+		peer_post(p, ROOST_OP_SEND, 1, 0, 10);
+		expect(p, PKT_SEND_ONLY, s);
+		rnr_nak(20, s); /* 10.24 ms */
+		peer_run(p, 10240000 - 2 * PEER_SETTLE + late);
+		peer_post(p, ROOST_OP_SEND, 2, 0, 10);
+		at = peer_get(p, MSEC)->at;
+		expect(p, PKT_SEND_ONLY, s + 1);
+		expect_quiet(p, at + MSEC * 9 / 10 - world_now(&p->w));
+		assert_non_null(peer_get(p, MSEC));
+		assert_int_equal(peer_counters(p).tail_loss_probe, 1);
+		assert_int_equal(peer_counters(p).local_ack_timeout_err, 0);
+		peer_close(p);
+	}
+}
+
+/* Nor is the wait for a window that another queue pair fills: B's packets, of which the last is acknowledged late. */
+RULE(probe_after_window)
+{
+	const struct pkt_make ack = {.opcode = PKT_ACK, .syndrome = PKT_AETH_ACK, .psn = s + 8, .msn = 9};
+	struct ep_params params = {.timeout = 20, .mtu = 256, .psn = s};
+	uint8_t buf[PKT_MAX_LEN];
+	struct nic_qp_attr a;
+	uint32_t len;
+	struct ep b;
+
+	for (unsigned late = 500; late < 950; late += 50) {
+		struct wr wr;
+
+		peer_open_link(p, &(struct sim_params){.window = 3000}, &params, 0x1000);
+		ep_init(&b, &p->w, 0, &params);
+		ep_to_init(&b);
+		peer_attr(p, &a);
+		ep_to_rtr(&b, &a);
+		ep_to_rts(&b, &a);
+		peer_post(p, ROOST_OP_SEND, 1, 0, 250);
+		expect(p, PKT_SEND_ONLY, s);
+		rnr_nak(1, s); /* 10 us, and B fills the window meanwhile */
+		wr = wr_rdma(ROOST_OP_WRITE, &b, 0, 256 * 9, &b, 0);
+		ep_post(&b, &wr);
+		wr = wr_rdma(ROOST_OP_WRITE, &b, 0, 256, &b, 0);
+		ep_post(&b, &wr);
+		assert_int_equal(take_all(late * 1000), 9);
+		len = pkt_make_raw(buf, &ack, nic_qp_num(b.qp));
+		pkt_seal(buf, len, &p->addr, &p->nic_addr);
+		peer_send_raw(p, NULL, buf, len);
+		/* B's next WRITE and A's SEND. */
+		assert_int_equal(take_all(PEER_SETTLE), 2);
+		expect_quiet(p, MSEC * 9 / 10);
+		assert_int_equal(peer_counters(p).tail_loss_probe, 0);
+		ep_fini(&b);
+		peer_close(p);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(probe),
+		cmocka_unit_test(probe_lost_ack),
+		cmocka_unit_test(probe_of_read),
+		cmocka_unit_test(probe_in_doubt),
+		cmocka_unit_test(round_trip_becomes_long),
+		cmocka_unit_test(losses_in_a_row),
+		cmocka_unit_test(probe_after_rnr),
+		cmocka_unit_test(probe_after_window),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
