@@ -74,7 +74,7 @@ static void device_attributes(void **state)
 	assert_int_equal(a.vendor_id, 0x526f73);
 	assert_int_equal(a.max_qp, 16384);
 	assert_int_equal(a.max_sge, 16);
-	assert_int_equal(a.atomic_cap, IBV_ATOMIC_GLOB);
+	assert_int_equal(a.atomic_cap, IBV_ATOMIC_HCA);
 	assert_int_equal(a.max_srq, 16384);
 	assert_true(a.max_mw > 0);
 	assert_int_equal(a.max_pkeys, 1);
