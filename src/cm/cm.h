@@ -73,6 +73,7 @@ const char *cm_state_str(enum cm_state s);
 	X(table_full, "REQs and SIDR_REQs dropped: no room for a connection")                                \
 	X(bad_request, "REQs rejected: a transport, MTU or address that can't be")                           \
 	X(stale, "REQs and REPs rejected: for a QP that is connected already")                               \
+	X(no_nic, "REQs and SIDR_REQs that found no NIC: ICMP errors, rings without a reader")               \
 	X(timeouts, "messages given up: never answered")                                                     \
 	X(timewait_cut, "time-waits ended early to make room")                                               \
 	X(established_early, "connections established by data before their RTU")                             \
@@ -294,6 +295,13 @@ enum cm_state cm_conn_state(const struct cm_conn *c);
  * sent to it.
  */
 void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn);
+
+/*
+ * The network says that a message of ours, with this transaction id, found no NIC at dst. A REQ or SIDR_REQ that waits for its first answer
+ * ends as if the peer's connection manager had refused it: CM_EV_REJECTED with CM_REJ_INVALID_SERVICE_ID, CM_EV_SIDR_REPLY with
+ * CM_SIDR_UNSUPPORTED. Nothing else ends, and nothing where id or address are not the message's.
+ */
+void cm_lost(struct cm *cm, const struct pkt_addr *dst, uint64_t tid);
 
 /* What the QP's attributes are to be: for RTR from REP_RCVD or REQ_RCVD on, for RTS too. */
 struct cm_qp_attr {

@@ -26,6 +26,25 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
 	}
 }
 
+/*
+ * Who can't see our messages can't tell their transaction ids: each has 64 bits of random numbers. Only what was never answered is given up: a
+ * peer that has answered is there, or was, and its end is found out otherwise.
+ */
+void cm_lost(struct cm *cm, const struct pkt_addr *dst, uint64_t tid)
+{
+	struct cm_conn *c = cm_find_id(cm, (uint32_t)tid);
+	struct cm_event e = {.type = CM_EV_REJECTED, .reason = CM_REJ_INVALID_SERVICE_ID};
+
+	if (!c || tid >> 32 != cm->tid_high || !pkt_addr_eq(&c->dst, dst))
+		return;
+	if (c->state == CM_SIDR_REQ_SENT)
+		e = (struct cm_event){.type = CM_EV_SIDR_REPLY, .status = CM_SIDR_UNSUPPORTED};
+	else if (c->state != CM_REQ_SENT)
+		return;
+	cm->counters.no_nic++;
+	cm_over(c, &e);
+}
+
 enum cm_state cm_conn_state(const struct cm_conn *c)
 {
 	return c->state;

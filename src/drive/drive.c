@@ -97,6 +97,7 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	gsi_init(d);
 	d->ops = *ops;
 	d->ops.gsi = gsi_arrived;
+	d->ops.gsi_lost = gsi_lost;
 	d->ops.peer_gone = gsi_peer_gone;
 	d->ops.kick = pu_call;
 	cfg.ops = &d->ops;

@@ -119,6 +119,8 @@ struct drive_gsi_ops {
 		      const uint8_t *mad);
 	/* Runs what is due; returns when it wants to be called next at the latest, ns of drive_now(); UINT64_MAX: never. */
 	uint64_t (*expire)(void *ctx, uint64_t now);
+	/* What was sent there, with this transaction id, seems to have found no NIC: nic_host_ops.gsi_lost. The same as of gone(). */
+	void (*lost)(void *ctx, const struct pkt_addr *dst, uint64_t tid);
 	/* The NIC has ended this QP: its peer is gone. May be NULL; of many at once some may not be told. */
 	void (*gone)(void *ctx, uint32_t qpn);
 };

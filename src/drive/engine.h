@@ -83,6 +83,13 @@ enum gsi_state { GSI_AWAITED, GSI_OPEN, GSI_CLOSED };
 
 #define GSI_GONE 256 /* QPs whose peer is gone, the same */
 
+#define GSI_LOST 256 /* datagrams that found nobody, the same */
+
+struct gsi_lost {
+	struct pkt_addr dst;
+	uint64_t tid;
+};
+
 struct gsi_datagram {
 	unsigned port;
 	struct pkt_addr src, dst;
@@ -99,6 +106,8 @@ struct gsi {
 	uint64_t dropped;
 	struct gsi_datagram queue[GSI_QUEUE];
 	uint32_t gone[GSI_GONE], num_gone;
+	struct gsi_lost lost[GSI_LOST];
+	uint32_t num_lost;
 	_Atomic uint64_t due;	/* ns */
 	_Atomic uint32_t woken; /* something waits */
 };
@@ -264,6 +273,8 @@ void gsi_fini(struct drive *d);
 /* nic_host_ops.gsi; host is the struct drive. */
 void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
 		 const uint8_t *mad);
+/* nic_host_ops.gsi_lost */
+void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid);
 /* nic_host_ops.peer_gone */
 void gsi_peer_gone(void *host, uint32_t qpn);
 /* Hands over what came, runs what is due. Service thread. */

@@ -55,6 +55,45 @@ void gsi_peer_gone(void *host, uint32_t qpn)
 		drive_gsi_wake(d);
 }
 
+/* The same. */
+void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid)
+{
+	struct drive *d = host;
+	struct gsi *g = &d->gsi;
+	bool served;
+
+	spin_lock(&g->queue_lock);
+	served = g->state == GSI_OPEN;
+	if (served && g->num_lost < GSI_LOST)
+		g->lost[g->num_lost++] = (struct gsi_lost){*dst, tid};
+	spin_unlock(&g->queue_lock);
+	if (served)
+		drive_gsi_wake(d);
+}
+
+static bool take_lost(struct gsi *g, struct gsi_lost *out)
+{
+	bool any;
+
+	spin_lock(&g->queue_lock);
+	any = g->num_lost != 0;
+	if (any)
+		*out = g->lost[--g->num_lost];
+	spin_unlock(&g->queue_lock);
+	return any;
+}
+
+/* User's lock held. What is added meanwhile wakes us again. */
+static void tell_lost(struct gsi *g)
+{
+	struct gsi_lost lost;
+
+	for (unsigned n = 0; n < GSI_LOST && take_lost(g, &lost); n++) {
+		if (g->ops->lost)
+			g->ops->lost(g->ctx, &lost.dst, lost.tid);
+	}
+}
+
 /* Those QPs that were ended since the last look. User's lock held. */
 static void tell_gone(struct gsi *g)
 {
@@ -98,6 +137,7 @@ void gsi_serve(struct drive *d)
 
 		for (; n < GSI_QUEUE && take(g, &m); n++)
 			g->ops->input(g->ctx, m.port, &m.src, &m.dst, m.mad);
+		tell_lost(g);
 		tell_gone(g);
 		if (n == GSI_QUEUE) /* after a turn or two of the other work */
 			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
@@ -136,7 +176,7 @@ static void set_state(struct gsi *g, enum gsi_state state)
 	if (g->state != GSI_AWAITED)
 		g->head = g->tail;
 	g->state = state;
-	g->num_gone = 0;
+	g->num_gone = g->num_lost = 0;
 	spin_unlock(&g->queue_lock);
 }
 

@@ -184,6 +184,15 @@ static bool believed(struct pu *pu, const struct port *port, const struct port_h
 	return false;
 }
 
+/* About a datagram of QP 1's, whose user knows what it waits for. QP 1 is the first PU's; all lanes get the same hint. */
+static void tell_gsi(struct pu *pu, const struct port_hint *h)
+{
+	const struct nic_config *cfg = &pu->nic->cfg;
+
+	if (pu->index == 0 && cfg->ops->gsi_lost)
+		cfg->ops->gsi_lost(cfg->host, &h->dst, h->tid);
+}
+
 /* An address is one process's: what is said of one lane is true of the others. */
 void alive_hints(struct pu *pu, struct port *port)
 {
@@ -193,6 +202,8 @@ void alive_hints(struct pu *pu, struct port *port)
 		const struct port_hint *h = &port->hint[i];
 
 		pu->ctr.rx_unreachable++;
+		if (h->tid)
+			tell_gsi(pu, h);
 		if (!believed(pu, port, h))
 			continue;
 		list_for_each (l, &pu->dests) {

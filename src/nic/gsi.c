@@ -84,6 +84,9 @@ int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *ds
 		tx_end_to(pu, d, &room, len);
 		pu->ctr.tx_management++;
 		tx_flush(&pu->ports[port_index]);
+		/* Now, not in the next turn, for which nobody may have a reason. */
+		if (pu->ports[port_index].port->num_hints)
+			alive_hints(pu, pu->ports[port_index].port);
 	}
 	dest_put(d);
 	return rc;

@@ -127,6 +127,11 @@ struct nic_host_ops {
 	 */
 	void (*gsi)(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
 		    const uint8_t *mad);
+	/*
+	 * A datagram that QP 1 sent there found no NIC: a hint (struct port_hint), which may be late or repeated. `tid` is the datagram's
+	 * transaction id, so who can't see our packets can't forge it. May be NULL.
+	 */
+	void (*gsi_lost)(void *host, const struct pkt_addr *dst, uint64_t tid);
 	/* The QP was ended because its peer is gone (nic/alive.c). May be NULL. */
 	void (*peer_gone)(void *host, uint32_t qpn);
 	/* A PU has work from another one, whose owner calls this, and may be asleep. May be NULL: somebody drives it all the time. */

@@ -130,12 +130,13 @@ struct port_ops {
  * Somebody says that a packet of ours found nobody: an ICMP error, or a ring whose reader is gone. It may be forged, late or repeated,
  * and there may be none although nobody is there.
  */
-#define PORT_HINTS 8
+#define PORT_HINTS 32
 struct port_hint {
 	struct pkt_addr dst; /* where the packet went */
 	bool quotes;	     /* it comes from outside, and quotes that packet: */
 	uint8_t opcode;
 	uint32_t dqpn, psn;
+	uint64_t tid; /* quoted from a management datagram to QP 1: its transaction id; 0: there is none */
 };
 
 struct port {

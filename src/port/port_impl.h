@@ -6,10 +6,14 @@
 #ifndef ROOST_PORT_PORT_IMPL_H
 #define ROOST_PORT_PORT_IMPL_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "packet/headers.h"
+#include "packet/opcode.h"
 #include "port/port.h"
 
 #define PORT_DEFAULT_SEED 1
@@ -52,6 +56,24 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 			   size_t errlen);
 struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
+
+/* Bytes of a packet that a hint quotes: the transaction id is bytes 8 to 15 of a management datagram (IBA 13.4.2). */
+#define PORT_QUOTE_LEN (sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + 16)
+
+/* Takes what a hint says of a packet from the beginning of that packet. A quotation may be short: at least a BTH. */
+static inline void port_quote(struct port_hint *h, const void *packet, size_t len)
+{
+	const struct pkt_bth *bth = packet;
+	uint64_t tid;
+
+	h->opcode = bth->opcode;
+	h->dqpn = pkt_get24(bth->dqpn);
+	h->psn = pkt_get24(bth->psn);
+	if (h->opcode != (PKT_UD | PKT_SEND_ONLY) || h->dqpn != 1 || len < PORT_QUOTE_LEN)
+		return;
+	memcpy(&tid, (const uint8_t *)packet + PORT_QUOTE_LEN - sizeof(tid), sizeof(tid));
+	h->tid = be64toh(tid);
+}
 
 /* One hint more, if there is room. */
 static inline void port_add_hint(struct port *p, const struct port_hint *h)

@@ -84,6 +84,17 @@ static void publish_finished(struct shm_port *s, struct shm_tx *tx)
 	shm_wake_receivers(s, false);
 }
 
+/* The packet that found nobody is complete. A management datagram is quoted, whose sender waits for an answer to this very one. */
+static void quote_lost(struct shm_port *s)
+{
+	struct port_hint hint = {.dst = s->lost_dst};
+
+	s->last_dropped = false;
+	port_quote(&hint, s->scratch, PORT_QUOTE_LEN);
+	if (hint.tid)
+		port_add_hint(&s->base, &hint);
+}
+
 static bool flush(struct port *p)
 {
 	struct shm_port *s = shm_of(p);
@@ -94,8 +105,11 @@ static bool flush(struct port *p)
 	if (unlikely(s->dead_tx))
 		shm_free_dead_tx(s);
 	n = s->num_dirty;
-	if (!n)
+	if (!n) {
+		if (unlikely(s->last_dropped))
+			quote_lost(s);
 		return true;
+	}
 	for (unsigned i = 0; i < n; i++) {
 		struct shm_tx *tx = s->dirty[i];
 
@@ -145,6 +159,7 @@ static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct 
 	s->base.stats.tx_dropped++;
 	s->last_tx = NULL;
 	s->last_dropped = true;
+	s->lost_dst = path->base.dst;
 	s->last_staged = false;
 	room->bth = s->scratch;
 	room->ip_id = 0;

@@ -139,7 +139,8 @@ struct shm_port {
 	struct shm_tx *last_tx; /* NULL: it went to scratch, or was taken back */
 	uint32_t last_len;
 	bool last_dropped;
-	uint8_t *scratch; /* room for packets to absent peers */
+	struct pkt_addr lost_dst; /* with last_dropped: where it was to go */
+	uint8_t *scratch;	  /* room for packets to absent peers */
 	/*
 	 * Packets to groups, [first, first + count) of two: one that is complete, and the last reservation, which may lack its ICRC.
 	 */

@@ -169,13 +169,9 @@ static struct sim_group *member(const struct sim_port *p, const struct pkt_addr 
 /* The sender hears of it at once: a hint more or less early makes no difference. */
 static void hint(struct sim *s, const struct flight *f)
 {
-	const struct pkt_bth *bth = (const struct pkt_bth *)f->data;
-	struct port_hint h = {.dst = f->dst,
-			      .quotes = true,
-			      .opcode = bth->opcode,
-			      .dqpn = pkt_get24(bth->dqpn),
-			      .psn = pkt_get24(bth->psn)};
+	struct port_hint h = {.dst = f->dst, .quotes = true};
 
+	port_quote(&h, f->data, f->len);
 	for (unsigned i = 0; i < s->num_ports; i++) {
 		if (s->ports[i] && pkt_addr_eq(&s->ports[i]->base.addr, &f->src))
 			port_add_hint(&s->ports[i]->base, &h);

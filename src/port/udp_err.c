@@ -26,7 +26,7 @@ static const struct sock_extended_err *find_error(struct msghdr *h)
 	return NULL;
 }
 
-static void look(struct udp_port *u, struct msghdr *h, const struct pkt_bth *quoted, ssize_t len)
+static void look(struct udp_port *u, struct msghdr *h, const void *quoted, ssize_t len)
 {
 	const struct sock_extended_err *e = find_error(h);
 	struct port_hint hint = {.quotes = true};
@@ -34,14 +34,12 @@ static void look(struct udp_port *u, struct msghdr *h, const struct pkt_bth *quo
 
 	if (!e || e->ee_errno != ECONNREFUSED || h->msg_namelen != udp_name_len(u) ||
 	    (e->ee_origin != SO_EE_ORIGIN_ICMP && e->ee_origin != SO_EE_ORIGIN_ICMP6) ||
-	    len < (ssize_t)sizeof(*quoted))
+	    len < (ssize_t)sizeof(struct pkt_bth))
 		return;
 	udp_addr(h->msg_name, &hint.dst, &port);
-	hint.opcode = quoted->opcode;
-	hint.dqpn = pkt_get24(quoted->dqpn);
-	hint.psn = pkt_get24(quoted->psn);
 	if (port != PKT_UDP_PORT)
 		return;
+	port_quote(&hint, quoted, (size_t)len);
 	port_add_hint(&u->port, &hint);
 	if (u->lanes)
 		udp_lanes_hint(u, &hint);
@@ -50,12 +48,12 @@ static void look(struct udp_port *u, struct msghdr *h, const struct pkt_bth *quo
 bool udp_take_errors(struct udp_port *u)
 {
 	char control[512] __attribute__((aligned(8)));
-	struct pkt_bth quoted;
+	uint8_t quoted[PORT_QUOTE_LEN];
 	union udp_name name;
 	int n = 0;
 
 	for (; n < ERRORS_MOST; n++) {
-		struct iovec iov = {&quoted, sizeof(quoted)};
+		struct iovec iov = {quoted, sizeof(quoted)};
 		struct msghdr h = {
 			.msg_name = &name,
 			.msg_namelen = sizeof(name),
@@ -68,7 +66,7 @@ bool udp_take_errors(struct udp_port *u)
 
 		if (len < 0)
 			break;
-		look(u, &h, &quoted, len);
+		look(u, &h, quoted, len);
 	}
 	return n > 0;
 }

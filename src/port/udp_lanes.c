@@ -61,6 +61,7 @@ struct udp_lanes {
 	struct pkt_addr addr;
 	pid_t pid; /* a forked child does not join its parent's */
 	unsigned refs;
+	uint32_t mtu; /* of all lanes: the first one may have had reasons of its own (udp_open.c) */
 	struct inbox inbox[PORT_MAX_LANES];
 };
 
@@ -155,7 +156,9 @@ int udp_lanes_join(struct udp_port *u)
 		drop_group(g);
 		goto out;
 	}
-	g->refs++;
+	if (!g->refs++)
+		g->mtu = u->port.mtu;
+	u->port.mtu = g->mtu;
 	u->lanes = g;
 out:
 	pthread_mutex_unlock(&groups_lock);

@@ -44,6 +44,8 @@ struct opening {
 	struct udp_port *u;
 	const struct port_spec *spec;
 	unsigned lane, lanes;
+	bool second; /* the machine's primary address is another process's, this one was chosen beside it */
+	struct pkt_addr primary;
 	char *err;
 	size_t errlen;
 };
@@ -262,6 +264,8 @@ static int claim_any(struct opening *o)
 	if (primary_address(&addr)) {
 		if (!claim(o, &addr))
 			return 0;
+		o->second = true;
+		o->primary = addr;
 	} else {
 		last = 1;
 	}
@@ -281,6 +285,21 @@ static int claim_any(struct opening *o)
 	return rc;
 }
 
+/*
+ * Ports that choose their addresses by themselves have one MTU, whether they got the primary address or a loopback one beside it. So has
+ * rxe, whose one device serves the interface's own addresses and those of others on the machine with one active_mtu, from the interface's
+ * (rxe_net.c). Programs size datagrams by their own port, and a peer's receives by its: where the two differ, datagrams are lost.
+ */
+static uint32_t same_as_primary(const struct opening *o, uint32_t mtu)
+{
+	uint32_t index, primary;
+
+	if (!o->second)
+		return mtu;
+	find_interface(&o->primary, o->u->sock, &index, &primary);
+	return primary && primary < mtu ? primary : mtu;
+}
+
 static int set_mtu(struct opening *o)
 {
 	struct udp_port *u = o->u;
@@ -291,6 +310,7 @@ static int set_mtu(struct opening *o)
 	u->scope = u->port.medium = index;
 	if (!mtu)
 		mtu = 1500; /* an address of a tunnel, or bound by ip_nonlocal_bind: the usual */
+	mtu = same_as_primary(o, mtu);
 	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
 	if (u->port.mtu)
 		return 0;

@@ -82,6 +82,13 @@ static uint64_t on_expire(void *ctx, uint64_t now)
 	return early < next ? early : next;
 }
 
+static void on_lost(void *ctx, const struct pkt_addr *dst, uint64_t tid)
+{
+	rdmacm_lock();
+	cm_lost(agent.cm, dst, tid);
+	rdmacm_unlock();
+}
+
 static void on_gone(void *ctx, uint32_t qpn)
 {
 	rdmacm_lock();
@@ -89,7 +96,8 @@ static void on_gone(void *ctx, uint32_t qpn)
 	rdmacm_unlock();
 }
 
-static const struct drive_gsi_ops gsi_ops = {.input = on_input, .expire = on_expire, .gone = on_gone};
+static const struct drive_gsi_ops gsi_ops = {
+	.input = on_input, .expire = on_expire, .lost = on_lost, .gone = on_gone};
 
 /* What can't be sent is lost, as any datagram may be: the machine sends again. */
 static void on_send(void *ctx, const struct cm_datagram *d)

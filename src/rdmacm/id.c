@@ -40,6 +40,7 @@ void rdmacm_id_end(struct rdmacm_id *id)
 	rdmacm_events_end(id);
 	list_del(&id->link);
 	free(id->qp_init);
+	rdma_freeaddrinfo(id->resolved);
 	free(id->connect);
 	free(id);
 }

@@ -74,9 +74,20 @@ struct rdmacm_id {
 	struct ibv_ece local_ece, remote_ece;
 	struct ibv_sa_path_rec path;	  /* what id.route.path_rec points to */
 	struct ibv_qp_init_attr *qp_init; /* rdma_create_ep() of a listener: for the QPs of its connections */
+	struct rdma_addrinfo *resolved;	  /* rdma_resolve_addrinfo()'s, until it is asked for */
 	void *connect;			  /* rdma_create_ep(): private data in front of the program's */
 	size_t connect_len;
 };
+
+/* Events and flags that came after rdma-core 44, whose headers we build with. */
+enum {
+	RDMACM_EVENT_ADDRINFO_RESOLVED = RDMA_CM_EVENT_TIMEWAIT_EXIT + 1,
+	RDMACM_EVENT_ADDRINFO_ERROR,
+	RDMACM_EVENT_USER,
+	RDMACM_EVENT_INTERNAL,
+};
+#define RDMACM_RAI_SA  0x10
+#define RDMACM_RAI_DNS 0x20
 
 struct rdmacm_event {
 	struct rdma_cm_event event;

@@ -54,10 +54,13 @@ def version_script(rows, copies):
 
 
 STUBS = {
-    "stub": "int {0}(void);\nint {0}(void)\n{{\n\terrno = EOPNOTSUPP;\n\treturn EOPNOTSUPP;\n}}\n",
-    "stub-null": "void *{0}(void);\nvoid *{0}(void)\n{{\n\terrno = EOPNOTSUPP;\n\treturn 0;\n}}\n",
+    "stub": "int {0}(void);\nint {0}(void)\n{{\n\terrno = ENOSYS;\n\treturn ENOSYS;\n}}\n",
+    "stub-null": "void *{0}(void);\nvoid *{0}(void)\n{{\n\terrno = ENOSYS;\n\treturn 0;\n}}\n",
     "stub-void": "void {0}(void);\nvoid {0}(void)\n{{\n}}\n",
     "stub-socket": "long {0}(void);\nlong {0}(void)\n{{\n\terrno = ENOSYS;\n\treturn -1;\n}}\n",
+    "none": "int {0}(void);\nint {0}(void)\n{{\n\terrno = EOPNOTSUPP;\n\treturn EOPNOTSUPP;\n}}\n",
+    "none-null": "void *{0}(void);\nvoid *{0}(void)\n{{\n\terrno = EOPNOTSUPP;\n\treturn 0;\n}}\n",
+    "none-fd": "int {0}(void);\nint {0}(void)\n{{\n\terrno = EOPNOTSUPP;\n\treturn -1;\n}}\n",
     "data": "char {0} = 0;\n",
 }
 

@@ -54,7 +54,11 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_qp_rd_atom = NIC_MAX_RD_ATOMIC;
 	a->max_res_rd_atom = NIC_MAX_RD_ATOMIC * NIC_MAX_QPS;
 	a->max_qp_init_rd_atom = NIC_MAX_RD_ATOMIC;
-	a->atomic_cap = IBV_ATOMIC_GLOB; /* the CPU's own atomics */
+	/*
+	 * The CPU's own atomics, so GLOB would be true. rxe and mlx5 say HCA (rxe_param.h, mlx5_ib_query_device()), and programs compare for
+	 * equality: UCX's rc_verbs offers no atomics otherwise (uct_ib_device_init()).
+	 */
+	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->max_pkeys = 1;
 	a->phys_port_cnt = (uint8_t)nic_port_nums(nic);
 }

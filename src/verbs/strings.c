@@ -71,6 +71,20 @@ static const char *const node_type[] = {
 	[IBV_NODE_UNSPECIFIED] = "unspecified",
 };
 
+static const char *const wr_opcode[] = {
+	[IBV_WR_RDMA_WRITE] = "RDMA WRITE",
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = "RDMA WRITE with immediate",
+	[IBV_WR_SEND] = "SEND",
+	[IBV_WR_SEND_WITH_IMM] = "SEND with immediate",
+	[IBV_WR_RDMA_READ] = "RDMA READ",
+	[IBV_WR_ATOMIC_CMP_AND_SWP] = "compare and swap",
+	[IBV_WR_ATOMIC_FETCH_AND_ADD] = "fetch and add",
+	[IBV_WR_LOCAL_INV] = "local invalidate",
+	[IBV_WR_BIND_MW] = "bind memory window",
+	[IBV_WR_SEND_WITH_INV] = "SEND with invalidate",
+	[IBV_WR_TSO] = "TSO",
+};
+
 static const char *lookup(const char *const *names, size_t n, int value)
 {
 	return value >= 0 && (size_t)value < n && names[value] ? names[value] : "unknown";
@@ -94,4 +108,12 @@ VERBS_EXPORT const char *ibv_port_state_str(enum ibv_port_state state)
 VERBS_EXPORT const char *ibv_node_type_str(enum ibv_node_type type)
 {
 	return lookup(node_type, ARRAY_SIZE(node_type), (int)type);
+}
+
+/* Of the private interface to providers, since rdma-core 50. */
+const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode);
+
+VERBS_EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode)
+{
+	return lookup(wr_opcode, ARRAY_SIZE(wr_opcode), (int)opcode);
 }

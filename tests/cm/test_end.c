@@ -409,6 +409,85 @@ static void sidr_finds_a_ud_qp(void **state)
 	pair_close(&p);
 }
 
+static struct pkt_addr other_than(struct pkt_addr a)
+{
+	a.b[15] ^= 1;
+	return a;
+}
+
+/* The network says that no NIC is where the request went: as if it had been refused. Who can't quote the message is not believed. */
+static void a_request_that_finds_no_nic_is_rejected_with_8(void **state)
+{
+	struct cm_connect c;
+	struct pkt_addr to, other;
+	struct cm_sidr s;
+	struct pair p;
+	uint64_t tid;
+
+	pair_open(&p);
+	to = p.b.addr;
+	other = other_than(to);
+	c = connect_to(&p.a, &p.b, 0x11);
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, &p.a, &p.ca), 0);
+	tid = end_sent(&p.a, CM_REQ)->m.tid;
+	cm_lost(p.a.cm, &other, tid);
+	cm_lost(p.a.cm, &to, tid + 1);
+	cm_lost(p.a.cm, &to, tid ^ 1ull << 32);
+	cm_lost(p.a.cm, &to, 0);
+	end_quiet(&p.a);
+	assert_int_equal(cm_conn_state(p.ca), CM_REQ_SENT);
+	cm_lost(p.a.cm, &to, tid);
+	assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_INVALID_SERVICE_ID);
+	assert_int_equal(cm_counters(p.a.cm)->no_nic, 1);
+	cm_lost(p.a.cm, &to, tid); /* repeated */
+	end_quiet(&p.a);
+	cm_release(p.ca, p.now);
+
+	s = sidr_to(&p, SERVICE, NULL);
+	assert_int_equal(cm_sidr(p.a.cm, p.now, &s, &p.a, &p.ca), 0);
+	cm_lost(p.a.cm, &to, end_sent(&p.a, CM_SIDR_REQ)->m.tid);
+	assert_int_equal(end_told(&p.a, CM_EV_SIDR_REPLY)->status, CM_SIDR_UNSUPPORTED);
+	cm_release(p.ca, p.now);
+	assert_int_equal(cm_in_use(p.a.cm), 0);
+	pair_close(&p);
+}
+
+/* A peer that has answered is there, whatever an ICMP error says that comes late, or from somebody who read the message. */
+static void what_was_answered_is_not_ended_by_the_network(void **state)
+{
+	struct cm_accept acc = accept_with(0x22);
+	struct cm_connect c;
+	struct pair p;
+	uint64_t tid;
+
+	pair_open(&p);
+	c = connect_to(&p.a, &p.b, 0x11);
+	assert_int_equal(cm_connect(p.a.cm, p.now, &c, &p.a, &p.ca), 0);
+	tid = end_sent(&p.a, CM_REQ)->m.tid;
+	p.a.sent_tail--;
+	pass(&p.a, &p.b, CM_REQ);
+	p.cb = end_told(&p.b, CM_EV_REQUEST)->conn;
+	assert_int_equal(cm_delay(p.cb, 20), 0);
+	pass(&p.b, &p.a, CM_MRA);
+	cm_lost(p.a.cm, &p.b.addr, tid);
+	assert_int_equal(cm_conn_state(p.ca), CM_MRA_REQ_RCVD);
+	assert_int_equal(cm_accept(p.cb, p.now, &acc), 0);
+	pass(&p.b, &p.a, CM_REP);
+	end_told(&p.a, CM_EV_REPLY);
+	cm_lost(p.a.cm, &p.b.addr, tid);
+	assert_int_equal(cm_conn_state(p.ca), CM_REP_RCVD);
+	assert_int_equal(cm_ready(p.ca, NULL, 0), 0);
+	end_sent(&p.a, CM_RTU);
+	cm_lost(p.a.cm, &p.b.addr, tid);
+	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
+	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
+	end_sent(&p.a, CM_DREQ);
+	cm_lost(p.a.cm, &p.b.addr, tid);
+	assert_int_equal(cm_conn_state(p.ca), CM_DREQ_SENT);
+	assert_int_equal(cm_counters(p.a.cm)->no_nic, 0);
+	pair_close(&p);
+}
+
 static void sidr_is_refused_or_given_up(void **state)
 {
 	struct cm_sidr s;
@@ -468,6 +547,8 @@ int main(void)
 		cmocka_unit_test(path_migration_is_refused),
 		cmocka_unit_test(a_released_connection_is_brought_to_its_end),
 		cmocka_unit_test(sidr_finds_a_ud_qp),
+		cmocka_unit_test(a_request_that_finds_no_nic_is_rejected_with_8),
+		cmocka_unit_test(what_was_answered_is_not_ended_by_the_network),
 		cmocka_unit_test(sidr_is_refused_or_given_up),
 		cmocka_unit_test(a_released_sidr_request_is_rejected),
 	};

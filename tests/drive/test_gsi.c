@@ -11,7 +11,8 @@ struct user {
 	atomic_bool answer; /* send one for each that comes */
 	atomic_bool hold;   /* input waits */
 	_Atomic uintptr_t thread;
-	atomic_uint gone, gone_sum;
+	atomic_uint gone, gone_sum, lost;
+	_Atomic uint64_t lost_sum;
 };
 
 static void input(void *ctx, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
@@ -54,7 +55,34 @@ static void gone(void *ctx, uint32_t qpn)
 	atomic_fetch_add(&u->gone, 1);
 }
 
-static const struct drive_gsi_ops ops = {input, expire, gone};
+static void lost(void *ctx, const struct pkt_addr *dst, uint64_t tid)
+{
+	struct user *u = ctx;
+
+	atomic_fetch_add(&u->lost_sum, tid + dst->b[15]);
+	atomic_fetch_add(&u->lost, 1);
+}
+
+static const struct drive_gsi_ops ops = {input, expire, lost, gone};
+
+/* Datagrams that found nobody: as with QPs below. */
+static void datagrams_are_lost(void **state)
+{
+	struct user u = {.d = *state, .due = UINT64_MAX};
+	struct pkt_addr dst = {.b = {[15] = 100}};
+	struct nic *nic = drive_nic(*state);
+
+	nic->cfg.ops->gsi_lost(nic->cfg.host, &dst, 1000);
+	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
+	for (unsigned i = 1; i <= 10; i++) {
+		nic->cfg.ops->gsi_lost(nic->cfg.host, &dst, i);
+		assert_true(fake_reached(&u.lost, i));
+	}
+	assert_int_equal(atomic_load(&u.lost_sum), 1055);
+	drive_gsi_close(*state);
+	nic->cfg.ops->gsi_lost(nic->cfg.host, &dst, 1000);
+	assert_int_equal(atomic_load(&u.lost), 10);
+}
 
 /* QPs that the core ended, told by the service thread; before there is a user, and after, nobody wants to know. */
 static void peers_go(void **state)
@@ -172,6 +200,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(peers_go, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(datagrams_are_lost, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(timers_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(floods_are_bounded, harness_setup, harness_teardown),

@@ -57,6 +57,11 @@ def rows():
     return found
 
 
+def refused_rows():
+    """Nobody has a NIC at the other end: the ICMP error that comes back ends the request, as the kernel's rdma_cm would (reason 8)."""
+    return [{'name': f'rping, no NIC, IPv{family}', 'family': family, 'refused': 'rping -c -a {S} -p 4711 -C 1'} for family in (4, 6)]
+
+
 def node_rows():
     """A node in one namespace; what is typed in the other, and what has to come out. {K} is a kernel that was built for this."""
     look = [('roost call {S} get 17', 'status +ok\nvalue +value of 17\n'),
@@ -189,10 +194,25 @@ def serve(roost, names, spec):
     return problem, ''.join(f'--- {side.command}\n{side.text()}' for side in sides)
 
 
+def refuse(roost, names, spec):
+    """A client alone, which is told at once. (problem or None, report)"""
+    client = Inside(roost, names[1], spec['refused'].format(S=ADDRESSES[spec['family']][0]))
+    try:
+        problem = client.wait(time.monotonic() + RUN_LIMIT)
+    finally:
+        client.kill()
+    # Without the ICMP error: RDMA_CM_EVENT_UNREACHABLE, after 103 s.
+    if not problem and not re.search(r'RDMA_CM_EVENT_REJECTED, error 8', client.text()):
+        problem = 'it is not told REJECTED with reason 8'
+    return problem, f'--- {client.command}\n{client.text()}'
+
+
 def run(roost, names, spec):
     """(problem or None, report)"""
     if 'steps' in spec:
         return serve(roost, names, spec)
+    if 'refused' in spec:
+        return refuse(roost, names, spec)
     port = free_tcp_port()
     fill = {'S': ADDRESSES[spec['family']][0], 'P': port}
     until = time.monotonic() + RUN_LIMIT
@@ -230,7 +250,7 @@ def main():
     parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name holds TEXT')
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
-    chosen = [spec for spec in rows() + node_rows() if options.only in spec['name']]
+    chosen = [spec for spec in rows() + refused_rows() + node_rows() if options.only in spec['name']]
     if options.list:
         print('\n'.join(spec['name'] for spec in chosen))
         return

@@ -129,11 +129,36 @@ static void what_is_refused(void **state)
 	peer_close(p);
 }
 
+/* A datagram that finds no NIC comes back as a hint with its transaction id; one that finds a NIC does not. */
+static void where_no_nic_is(void **state)
+{
+	struct pkt_addr nobody;
+	struct world w;
+
+	fill_mad();
+	world_init_shape(&w, &(struct world_shape){.nics = 2, .pus = 2}, 5,
+			 &(struct sim_params){.hints = true});
+	nobody = w.port[1][0][0]->addr;
+	assert_int_equal(nic_gsi_send(w.nic[0], 0, &nobody, 0, mad), 0);
+	world_run(&w, world_now(&w) + 1000000);
+	assert_int_equal(w.gsi.count, 1);
+	assert_int_equal(w.gsi_lost.count, 0);
+	nobody.b[15] = 99;
+	assert_int_equal(nic_gsi_send(w.nic[0], 0, &nobody, 0, mad), 0);
+	world_run(&w, world_now(&w) + 1000000);
+	assert_int_equal(w.gsi_lost.count, 1);
+	assert_true(pkt_addr_eq(&w.gsi_lost.dst, &nobody));
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal((uint8_t)(w.gsi_lost.tid >> (56 - 8 * i)), mad[8 + i]);
+	world_fini(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(as_the_wire_has_it),
 		cmocka_unit_test(between_nics),
+		cmocka_unit_test(where_no_nic_is),
 		cmocka_unit_test(what_is_refused),
 	};
 

@@ -49,13 +49,22 @@ static void on_gsi(void *host, unsigned port, const struct pkt_addr *src, const 
 	memcpy(w->gsi.mad, mad, NIC_GSI_LEN);
 }
 
+static void on_gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid)
+{
+	struct world *w = host;
+
+	w->gsi_lost.count++;
+	w->gsi_lost.dst = *dst;
+	w->gsi_lost.tid = tid;
+}
+
 static void on_peer_gone(void *host, uint32_t qpn)
 {
 	((struct world *)host)->peers_gone++;
 }
 
-static const struct nic_host_ops ops = {on_cq_event, on_qp_event,  on_cq_error, on_srq_event,
-					on_gsi,	     on_peer_gone, NULL};
+static const struct nic_host_ops ops = {on_cq_event, on_qp_event, on_cq_error,	on_srq_event,
+					on_gsi,	     on_gsi_lost, on_peer_gone, NULL};
 
 void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
 		      const struct sim_params *params)

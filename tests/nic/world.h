@@ -28,6 +28,11 @@ struct world {
 		struct pkt_addr src, dst;
 		uint8_t mad[NIC_GSI_LEN];
 	} gsi; /* what came to any QP 1, the last of it */
+	struct {
+		uint64_t count;
+		struct pkt_addr dst;
+		uint64_t tid;
+	} gsi_lost; /* what any QP 1 sent and found nobody, the last of it */
 };
 
 struct world_shape {

@@ -319,6 +319,32 @@ static unsigned replay_to(const char *folder, const char *v4, const char *v6)
 	return total;
 }
 
+/* Two processes that name no address send each other datagrams as large as either's port says. Who names an address has its interface's MTU. */
+static void test_mtu_of_chosen(void **state)
+{
+	int tun = network_tunnel("10.78.0.1", "fd78::1", 1400);
+	struct pkt_addr primary = rig_addr("10.78.0.1");
+	struct port *first = rig_open("udp"), *second = rig_open("udp"), *named = rig_open("udp:127.0.0.77"),
+		    *lane[2];
+	char spec[80] = "udp:", err[200];
+
+	assert_true(pkt_addr_eq(&first->addr, &primary));
+	assert_true(pkt_addr_is_loopback(&second->addr));
+	assert_int_equal(first->mtu, 1024);
+	assert_int_equal(second->mtu, 1024);
+	assert_int_equal(named->mtu, 4096);
+	lane[0] = port_open("udp", 0, 2, err, sizeof(err));
+	assert_non_null(lane[0]);
+	pkt_addr_print(&lane[0]->addr, spec + 4, sizeof(spec) - 4);
+	lane[1] = port_open(spec, 1, 2, err, sizeof(err)); /* as the drive opens it */
+	assert_non_null(lane[1]);
+	assert_int_equal(lane[0]->mtu, 1024);
+	assert_int_equal(lane[1]->mtu, 1024);
+	port_close(lane[1]);
+	port_close(lane[0]);
+	close(tun);
+}
+
 static void test_golden(void **state)
 {
 	for (char **folder = folders; *folder; folder++) {
@@ -338,6 +364,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_ipv6, rig_close_all),
 		cmocka_unit_test_teardown(test_groups, rig_close_all),
 		cmocka_unit_test_teardown(test_mtu, rig_close_all),
+		cmocka_unit_test_teardown(test_mtu_of_chosen, rig_close_all),
 		cmocka_unit_test_teardown(test_golden, rig_close_all),
 	};
 	int tun = network_tunnel("10.78.0.1", "fd78::1", 1500);

@@ -52,6 +52,8 @@ union address any6(uint16_t port);
 /* Our address, or all of its family. */
 union address ours(uint16_t port);
 union address any(uint16_t port);
+/* An address of this machine that is no NIC's. */
+union address nobody(uint16_t port);
 
 /* The channel's next event, not acknowledged; fails the test when it is another, or none in WAIT_MS. */
 struct rdma_cm_event *next_event(struct rdma_event_channel *ch, enum rdma_cm_event_type type);

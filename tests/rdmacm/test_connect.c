@@ -214,6 +214,31 @@ static void nobody_listens(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
+/* Where no NIC is the network says so (ICMP, a ring that nobody has), and the answer is that of a NIC on which nobody listens. */
+static void no_nic_is_there(void **state)
+{
+	union address from = ours(0), to = nobody(4711);
+	struct rdma_event_channel *ch = channel();
+	struct rdma_cm_event *e;
+	struct rdma_cm_id *id;
+
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(rdma_create_id(ch, &id, NULL, i ? RDMA_PS_UDP : RDMA_PS_TCP), 0);
+		assert_int_equal(rdma_resolve_addr(id, &from.sa, &to.sa, 1000), 0);
+		assert_int_equal(expect(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+		assert_int_equal(rdma_resolve_route(id, 1000), 0);
+		assert_int_equal(expect(ch, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
+		make_qp(id, i ? IBV_QPT_UD : IBV_QPT_RC);
+		assert_int_equal(rdma_connect(id, NULL), 0);
+		e = next_event(ch, i ? RDMA_CM_EVENT_UNREACHABLE : RDMA_CM_EVENT_REJECTED);
+		/* IBA table 109: invalid service id; table 121: the service id is not supported. */
+		assert_int_equal(e->status, i ? 1 : 8);
+		rdma_ack_cm_event(e);
+		drop(id);
+	}
+	rdma_destroy_event_channel(ch);
+}
+
 static struct ibv_qp *own_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 {
 	struct ibv_qp_init_attr init = {
@@ -568,6 +593,7 @@ int main(void)
 		cmocka_unit_test(programs_agree_on_calls),
 		cmocka_unit_test(a_rejection_brings_reason_and_private_data),
 		cmocka_unit_test(nobody_listens),
+		cmocka_unit_test(no_nic_is_there),
 		cmocka_unit_test(programs_may_bring_qps_of_their_own),
 		cmocka_unit_test(the_first_packet_stands_for_an_rtu),
 		cmocka_unit_test(calls_out_of_turn_are_refused),

@@ -29,6 +29,10 @@ def ucx_rows():
                 # On datagrams READs and atomics are the target's work, done when its own timer runs.
                 count = 20 if size > 65536 or transport == "ud_verbs" and test == "ucp_get" else 500
                 yield (f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s {size} -n {count} -w 10", r"(?m)^Final:\s+\d+(\s+[\d.]+){7}")
+    # Atomics of the device's own: UCX offers them only where the device says IBV_ATOMIC_HCA. The rows above would do without.
+    for test in ("fadd", "cswap"):
+        words = "ucx_perftest -d roost0:1 -x rc_verbs"
+        yield f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s 8 -n 500 -w 10", r"(?m)^Final:\s+\d+(\s+[\d.]+){7}"
 
 
 def fabric_rows(kind):

@@ -255,7 +255,7 @@ def run_single(lib, kind, program, args, wanted):
 SINGLES = [
     ("ibv_devices", [], [r"roost0"]),
     ("ibv_devinfo", ["-v"], [r"hca_id:\s+roost0", r"PORT_ACTIVE", r"link_layer:\s+Ethernet", r"GID\[\s*0\].*RoCE v2",
-                            r"max_qp:\s+16384", r"ATOMIC_GLOB"]),
+                            r"max_qp:\s+16384", r"ATOMIC_HCA"]),
 ]
 
 

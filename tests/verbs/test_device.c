@@ -10,6 +10,20 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned i
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 const char *ibv_get_sysfs_path(void);
 
+/* Of rdma-core 65's headers, under names that a newer header does not have. */
+struct mr_attr {
+	size_t length;
+	int access;
+	uint64_t comp_mask, iova;
+	void *addr;
+	int fd;
+	uint64_t fd_offset;
+	void *dmah, *buf;
+};
+struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct mr_attr *attr) __asm__("ibv_reg_mr_ex");
+int query_port_speed(struct ibv_context *context, uint32_t port_num,
+		     uint64_t *speed) __asm__("ibv_query_port_speed");
+
 /* ROOST_PORT as the test wants it; what it was before comes back. */
 static char *set_port(const char *spec)
 {
@@ -74,7 +88,7 @@ static void device_attributes(void **state)
 	assert_int_equal(a.vendor_id, 0x526f73);
 	assert_int_equal(a.max_qp, 16384);
 	assert_int_equal(a.max_sge, 16);
-	assert_int_equal(a.atomic_cap, IBV_ATOMIC_GLOB);
+	assert_int_equal(a.atomic_cap, IBV_ATOMIC_HCA);
 	assert_int_equal(a.max_srq, 16384);
 	assert_true(a.max_mw > 0);
 	assert_int_equal(a.max_pkeys, 1);
@@ -174,6 +188,48 @@ static void registrations(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	assert_int_equal(ibv_dealloc_pd(pd2), 0);
 	assert_int_equal(ibv_close_device(ctx), 0);
+}
+
+static void refused_mr_ex(struct ibv_pd *pd, struct mr_attr a, uint64_t mask, int error)
+{
+	a.comp_mask = mask;
+	errno = 0;
+	assert_null(reg_mr_ex(pd, &a));
+	assert_int_equal(errno, error);
+}
+
+/* Calls that came after rdma-core 44. */
+static void newer_calls(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	static char mem[4096];
+	struct mr_attr a = {
+		.length = sizeof(mem), .access = IBV_ACCESS_LOCAL_WRITE, .comp_mask = 2, .addr = mem};
+	struct ibv_mr *mr;
+	uint64_t speed;
+
+	mr = reg_mr_ex(pd, &a);
+	assert_non_null(mr);
+	assert_ptr_equal(mr->addr, mem);
+	assert_int_equal(mr->length, sizeof(mem));
+	assert_ptr_equal(mr->pd, pd);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	a.comp_mask |= 1;
+	a.iova = 0x10000;
+	mr = reg_mr_ex(pd, &a);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	refused_mr_ex(pd, a, 0, EINVAL); /* of nothing */
+	refused_mr_ex(pd, a, 1, EINVAL);
+	for (unsigned bit = 2; bit < 64; bit++) /* DMA-bufs, DMA handles, and what is to come */
+		refused_mr_ex(pd, a, 2 | 1ull << bit, EOPNOTSUPP);
+	assert_int_equal(query_port_speed(ctx, 1, &speed), 0);
+	assert_int_equal(speed, 400);
+	assert_int_equal(query_port_speed(ctx, 2, &speed), EINVAL);
+	assert_int_equal(query_port_speed(ctx, 0, &speed), EINVAL);
+	ibv_dealloc_pd(pd);
+	ibv_close_device(ctx);
 }
 
 static void imports(void **state)
@@ -306,6 +362,7 @@ int main(void)
 		cmocka_unit_test(port_attributes),
 		cmocka_unit_test(gids_and_pkeys),
 		cmocka_unit_test(registrations),
+		cmocka_unit_test(newer_calls),
 		cmocka_unit_test(imports),
 		cmocka_unit_test(close_reaps),
 		cmocka_unit_test(not_there),

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Binaries of other Debian releases on our drop-in libraries: perftest, ibv_devinfo and rping, with their own dynamic linker, C library and
+providers (libmlx5, libefa, ...), which import the private interface of the libibverbs.so.1 that they were built with.
+
+usage: releases.py --lib DIR --folder DIR [SUITE...]
+
+Packages are taken from the archive that this machine's apt is configured for, by apt itself with folders of its own, which checks their
+signatures; they are unpacked in DIR, never installed, and kept there. Without SUITE: this release, its backports, and the next one. A suite
+that has no perftest (backports may have none) is named, and that is all.
+
+Exit status 0 only when all passed; 77, with the reason in the last line, when packages cannot be had, and 1 for that too with
+ROOST_INTEROP=required in the environment.
+"""
+import argparse
+import glob
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from run import RUN_LIMIT, free_tcp_port, listens
+
+SUITES = ["bookworm", "bookworm-backports", "trixie"]
+PACKAGES = ["perftest", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils"]
+KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1")
+
+PERFTEST = ["ib_write_bw", "ib_read_lat", "ib_send_bw", "ib_atomic_lat"]
+
+
+class Missing(Exception):
+    """Something that this needs is not to be had here."""
+
+
+def output(*command, **more):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
+    if done.returncode:
+        raise Missing(f"{' '.join(command[:2])}: {' '.join(done.stdout.split())[-500:]}")
+    return done.stdout
+
+
+# ---- packages ----
+
+def archive():
+    """Where this machine gets Debian's packages from: the first place that apt is told of for the release's own suite."""
+    release = dict(line.rstrip().split("=", 1) for line in open("/etc/os-release", encoding="utf-8") if "=" in line)
+    if not shutil.which("apt-get") or release.get("ID") != "debian":
+        raise Missing("no Debian, so apt knows of no archive of its packages")
+    for line in output("apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)").splitlines():
+        suite, component, uri = line.split(" ", 2)
+        if suite == release.get("VERSION_CODENAME") and component == "main":
+            return uri
+    raise Missing("apt is configured for no archive of this release")
+
+
+class Apt:
+    """apt with a state of its own: one suite, nothing installed. Proxies and the like stay those of the machine."""
+
+    def __init__(self, folder, uri, suite):
+        if not os.path.exists(KEYRING):
+            raise Missing(f"no {KEYRING} (package debian-archive-keyring)")
+        for path in ("state/lists/partial", "cache/archives/partial"):
+            os.makedirs(os.path.join(folder, path), exist_ok=True)
+        self.archives = os.path.join(folder, "cache/archives")
+        files = {"status": "", "suite.sources": f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n",
+                 "apt.conf": f'Dir::State "{folder}/state"; Dir::State::status "{folder}/status"; Dir::Cache "{folder}/cache";\n'
+                             f'Dir::Etc::sourcelist "{folder}/suite.sources"; Dir::Etc::sourceparts "-";\n'
+                             'APT::Sandbox::User ""; APT::Install-Recommends "false";\n'}
+        for name, text in files.items():
+            with open(os.path.join(folder, name), "w", encoding="ascii") as file:
+                file.write(text)
+        self.env = dict(os.environ, APT_CONFIG=os.path.join(folder, "apt.conf"), LC_ALL="C")
+
+    def run(self, *words):
+        return output(*words, env=self.env)
+
+
+def unpack(folder, uri, suite):
+    """The folder with the packages of a suite and all that they depend on, made once; None: it has no perftest."""
+    root = os.path.join(folder, suite)
+    if os.path.exists(root):
+        return root
+    scratch = os.path.join(folder, suite + ".unpacking")
+    shutil.rmtree(scratch, ignore_errors=True)
+    os.makedirs(scratch)
+    apt = Apt(scratch, uri, suite)
+    apt.run("apt-get", "-q", "--error-on=any", "update")
+    if not apt.run("apt-cache", "madison", "perftest", "libibverbs1").strip():
+        shutil.rmtree(scratch)
+        return None
+    apt.run("apt-get", "-q", "-y", "--download-only", "install", *PACKAGES)
+    for deb in sorted(glob.glob(os.path.join(apt.archives, "*.deb"))):
+        output("dpkg-deb", "-x", deb, os.path.join(scratch, "root"))
+    os.rename(os.path.join(scratch, "root"), root)
+    shutil.rmtree(scratch)
+    return root
+
+
+# ---- what they import ----
+
+def symbols(path, defined):
+    """{name@node} that a file has, or wants."""
+    text = subprocess.run(["nm", "-D", "--with-symbol-versions", "--defined-only" if defined else "--undefined-only", path],
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    return {line.split()[-1].replace("@@", "@") for line in text.splitlines() if "@" in line}
+
+
+def importers(root):
+    """The files that need one of our libraries."""
+    for pattern in ("usr/bin/*", "usr/lib/*-linux-gnu/*.so*", "usr/lib/*-linux-gnu/libibverbs/*.so", "usr/lib/*-linux-gnu/rsocket/*.so"):
+        for path in sorted(glob.glob(os.path.join(root, pattern))):
+            if not os.path.islink(path) and os.path.isfile(path):
+                yield path
+
+
+def import_problems(root, lib):
+    have = set().union(*(symbols(os.path.join(lib, name), True) for name in LIBRARIES))
+    looked, problems = 0, []
+    for path in importers(root):
+        wanted = {name for name in symbols(path, False) if re.search(r"@(IBVERBS|RDMACM)_", name)}
+        looked += bool(wanted)
+        if wanted - have:
+            problems.append(f"{os.path.relpath(path, root)} wants {sorted(wanted - have)}")
+    return looked, problems
+
+
+# ---- running them ----
+
+class Program:
+    """A program of the suite on our libraries, by its own dynamic linker."""
+
+    def __init__(self, root, lib, port, name, *args):
+        linkers = glob.glob(os.path.join(root, "lib*/ld-linux*")) + glob.glob(os.path.join(root, "usr/lib*/ld-linux*")) + \
+            glob.glob(os.path.join(root, "*", "*-linux-gnu", "ld-linux*")) + glob.glob(os.path.join(root, "usr/lib/*-linux-gnu/ld-linux*"))
+        folders = [lib] + sorted(glob.glob(os.path.join(root, "lib/*-linux-gnu")) + glob.glob(os.path.join(root, "usr/lib/*-linux-gnu")))
+        # Ours need a few libraries of this machine that no package there needs; they come last.
+        folders += glob.glob("/usr/lib/*-linux-gnu") + glob.glob("/lib/*-linux-gnu")
+        self.command = f"{name} {' '.join(args)}"
+        self.process = subprocess.Popen([linkers[0], "--library-path", ":".join(folders), os.path.join(root, "usr/bin", name), *args],
+                                        env=dict(os.environ, ROOST_PORT=port, LD_BIND_NOW="1"), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.text = ""
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def end(self, until):
+        """What went wrong, or None."""
+        try:
+            self.text = self.process.communicate(timeout=max(1, until - time.monotonic()))[0]
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.text = self.process.communicate()[0]
+            return f"{self.command}: does not end"
+        return f"{self.command}: exit status {self.process.returncode}" if self.process.returncode else None
+
+
+def alone(root, lib, wanted, *words):
+    program = Program(root, lib, f"udp:127.{random.randrange(1, 255)}.1.2", *words)
+    problem = program.end(time.monotonic() + RUN_LIMIT)
+    if not problem and not re.search(wanted, program.text):
+        problem = f"{program.command}: it does not say {wanted}"
+    return problem, program.text
+
+
+def pair(root, lib, kind, name, args, meet, wanted):
+    """Server and client over a kind of port, which meet by TCP, or by rdma_cm, where the client asks until the server is there."""
+    a, b, port = random.randrange(1, 255), random.randrange(1, 255), free_tcp_port()
+    here, there = (f"127.{a}.{b}.{i}" for i in (2, 3))
+    until = time.monotonic() + RUN_LIMIT
+    if meet == "tcp":
+        sides = [Program(root, lib, f"{kind}:{here}", name, *args, "-p", str(port))]
+        while not listens(port) and not sides[0].ended() and time.monotonic() < until:
+            time.sleep(0.05)
+        sides.append(Program(root, lib, f"{kind}:{there}", name, *args, "-p", str(port), "127.0.0.1"))
+        problem = sides[1].end(until)
+    else:
+        sides = [Program(root, lib, f"{kind}:{here}", name, "-s", "-a", here, "-p", str(port), *args)]
+        problem = "no client ran"
+        # Refused: the server is not there yet.
+        while problem and not sides[0].ended() and time.monotonic() < until:
+            client = Program(root, lib, f"{kind}:{there}", name, "-c", "-a", here, "-p", str(port), *args)
+            problem = client.end(until)
+            sides[1:] = [client]
+            if not re.search("REJECTED", client.text):
+                break
+            time.sleep(0.1)
+    if problem and not sides[0].ended():
+        sides[0].process.kill()
+    problem = sides[0].end(until) or problem
+    if not problem and not re.search(wanted, sides[1].text):
+        problem = f"{name}: no result line"
+    return problem, "".join(f"--- {side.command}\n{side.text}" for side in sides)
+
+
+def tests(root, lib):
+    """[(label, function: (problem or None, report))]"""
+    found = [("ibv_devinfo", lambda: alone(root, lib, r"roost0[\s\S]*PORT_ACTIVE", "ibv_devinfo"))]
+    result = r"(?m)^\s*\d+\s+\d+\s+[0-9.]+"
+    for kind in ("udp", "shm"):
+        for name in PERFTEST:
+            found.append((f"{kind} {name}", lambda k=kind, n=name: pair(root, lib, k, n, ["-F", "-n", "200"], "tcp", result)))
+        found.append((f"{kind} rping", lambda k=kind: pair(root, lib, k, "rping", ["-C", "10", "-V"], "cm", "")))
+    return found
+
+
+def try_suite(root, suite, lib):
+    """How many failed."""
+    looked, failed = import_problems(root, lib)
+    print(f"{'FAILED' if failed or not looked else 'ok    '} {suite}: {looked} files import symbols of ours", *failed, sep="\n  ", flush=True)
+    count = bool(failed or not looked)
+    for label, function in tests(root, lib):
+        problem, report = function()
+        print(f"{'FAILED' if problem else 'ok    '} {suite} {label}" + (f": {problem}\n{report}" if problem else ""), flush=True)
+        count += bool(problem)
+    return count
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--lib", required=True, help="folder of our libraries")
+    parser.add_argument("--folder", required=True, help="keeps the packages")
+    parser.add_argument("suites", nargs="*", default=SUITES, metavar="SUITE", help=f"of Debian; default: {' '.join(SUITES)}")
+    options = parser.parse_args()
+    lib, folder = os.path.abspath(options.lib), os.path.abspath(options.folder)
+    os.makedirs(folder, exist_ok=True)
+    failed = tried = 0
+    try:
+        uri = archive()
+        for suite in options.suites:
+            root = unpack(folder, uri, suite)
+            if root:
+                failed += try_suite(root, suite, lib)
+                tried += 1
+            else:
+                print(f"{suite} has no perftest", flush=True)
+        if not tried:
+            raise Missing("none of the suites has perftest")
+    except Missing as e:
+        required = os.environ.get("ROOST_INTEROP") == "required"
+        print(f"{'FAILED' if required or failed else 'SKIPPED'}: binaries of other releases were not all tried: {e}")
+        sys.exit(1 if required or failed else 77)
+    print(f"{failed} failed in {tried} suites")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
