@@ -53,6 +53,10 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
 
+/* What the kind chooses for the first process of a machine. */
+void udp_first_address(struct pkt_addr *out);
+void shm_first_address(struct pkt_addr *out);
+
 /* One hint more, if there is room. */
 static inline void port_add_hint(struct port *p, const struct port_hint *h)
 {
