@@ -251,6 +251,21 @@ uint64_t port_clock(void *ctx)
 	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
 }
 
+int port_first_address(const char *text, struct pkt_addr *out)
+{
+	struct port_spec spec;
+	char err[256];
+
+	memset(out, 0, sizeof(*out));
+	if (port_spec_parse(text, &spec, err, sizeof(err)))
+		return -EINVAL;
+	if (spec.has_address)
+		*out = spec.addr;
+	else
+		(spec.kind[0] == 'u' ? udp_first_address : shm_first_address)(out);
+	return 0;
+}
+
 struct port *port_open(const char *text, unsigned lane, unsigned lanes, char *err, size_t errlen)
 {
 	struct port_spec spec;

@@ -179,6 +179,12 @@ struct port {
  */
 struct port *port_open(const char *spec, unsigned lane, unsigned lanes, char *err, size_t errlen);
 
+/*
+ * The address that port_open() would take for the first process of this machine: the one that the specification names, or the
+ * kind's first choice. Opens nothing. -EINVAL: no specification; *out is then all zeros.
+ */
+int port_first_address(const char *spec, struct pkt_addr *out);
+
 static inline enum port_reader port_reader_of(struct port *p, const struct port_path *path)
 {
 	return p->ops->reader ? p->ops->reader(p, path) : PORT_READER_UNKNOWN;

@@ -57,6 +57,10 @@ struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned
 struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
 
+/* What the kind chooses for the first process of a machine. */
+void udp_first_address(struct pkt_addr *out);
+void shm_first_address(struct pkt_addr *out);
+
 /* Bytes of a packet that a hint quotes: the transaction id is bytes 8 to 15 of a management datagram (IBA 13.4.2). */
 #define PORT_QUOTE_LEN (sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + 16)
 

@@ -254,6 +254,12 @@ static bool primary_address(struct pkt_addr *out)
 	return (ok && !is_loopback4(out)) || first_address(out);
 }
 
+void udp_first_address(struct pkt_addr *out)
+{
+	if (!primary_address(out))
+		*out = loopback(1);
+}
+
 /* The same. */
 static int claim_any(struct opening *o)
 {

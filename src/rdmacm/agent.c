@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "rdmacm/rdmacm.h"
 #include "verbs/host.h"
+#include "verbs/private.h"
 
 struct rdmacm_agent agent = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -214,8 +215,7 @@ static struct ibv_context *open_device(void)
 
 static struct cm *open_cm(struct ibv_context *verbs, struct drive *d)
 {
-	struct cm_config config = {.seed = rng_entropy(),
-				   .guid = be64toh(ibv_get_device_guid(verbs->device))};
+	struct cm_config config = {.seed = rng_entropy(), .guid = be64toh(verbs_nic_guid(verbs))};
 	struct cm_ops ops = {.send = on_send, .event = rdmacm_on_cm_event};
 
 	return cm_new(&config, &ops, drive_now(d));

@@ -51,6 +51,7 @@ VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr 
 		return NULL;
 	ret = ah_handle_new(ctx, &a, &ah->ah.handle);
 	if (ret) {
+		verbs_no_gid(pd->context, attr->port_num, attr->grh.sgid_index);
 		free(ah);
 		return verbs_null(-ret);
 	}

@@ -138,7 +138,6 @@ static struct ibv_context *context_open(struct ibv_device *device, struct drive 
 	ctx->vctx.context.device = device;
 	ctx->vctx.context.num_comp_vectors = (int)nic_pus(ctx->nic);
 	pthread_mutex_init(&ctx->vctx.context.mutex, NULL);
-	verbs_device_opened(ctx->nic);
 
 	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&contexts_lock);

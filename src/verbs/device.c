@@ -3,13 +3,14 @@
  * The one device, roost0. It exists as long as the process; listing it opens nothing and takes no address.
  */
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "port/port.h"
 #include "verbs/objects.h"
+#include "verbs/private.h"
 
 /*
  * Provider libraries of a distribution (libmlx5, libefa) are asked by programs whether a device is theirs, and compare
@@ -20,7 +21,6 @@ struct verbs_dev {
 	struct ibv_device dev;
 	const void *ops;
 	char reserved[256];
-	_Atomic uint64_t guid; /* network byte order; 0: no engine open yet */
 };
 _Static_assert(offsetof(struct verbs_dev, ops) == 664, "behind struct ibv_device");
 
@@ -80,39 +80,34 @@ static uint64_t guid_of(const struct pkt_addr *addr)
 	return guid;
 }
 
-/* The address that ROOST_PORT names for the first port; all zeros when it leaves the choice to us. */
-static void address_asked_for(struct pkt_addr *addr)
+void verbs_first_address(struct pkt_addr *addr)
 {
-	const char *spec = getenv("ROOST_PORT"), *colon = spec ? strchr(spec, ':') : NULL;
-	char text[64];
-	size_t n;
+	const char *specs = getenv("ROOST_PORT");
+	char spec[512];
 
 	memset(addr, 0, sizeof(*addr));
-	if (!colon || memchr(spec, ';', (size_t)(colon - spec)) || memchr(spec, ',', (size_t)(colon - spec)))
-		return;
-	n = strcspn(colon + 1, ",;");
-	if (n >= sizeof(text))
-		return;
-	memcpy(text, colon + 1, n);
-	text[n] = '\0';
-	if (pkt_addr_parse(text, addr))
-		memset(addr, 0, sizeof(*addr));
+	if (!specs || !*specs)
+		specs = "udp";
+	specs += strspn(specs, ";");
+	if (snprintf(spec, sizeof(spec), "%.*s", (int)strcspn(specs, ";"), specs) < (int)sizeof(spec))
+		port_first_address(spec, addr);
 }
 
+/*
+ * The node's: programs that differ only in the address they were given for want of a free one show the same GUID, as programs
+ * on one HCA do, and one that only lists devices shows what one that opens them shows.
+ */
 uint64_t verbs_device_guid(void)
 {
-	uint64_t guid = atomic_load_explicit(&roost0.guid, memory_order_relaxed);
 	struct pkt_addr addr;
 
-	if (guid)
-		return guid;
-	address_asked_for(&addr);
+	verbs_first_address(&addr);
 	return guid_of(&addr);
 }
 
-void verbs_device_opened(struct nic *nic)
+uint64_t verbs_nic_guid(struct ibv_context *context)
 {
-	atomic_store_explicit(&roost0.guid, guid_of(&nic_port(nic, 0, 0)->addr), memory_order_relaxed);
+	return guid_of(&nic_port(verbs_ctx(context)->nic, 0, 0)->addr);
 }
 
 VERBS_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)

@@ -200,7 +200,8 @@ static inline void *verbs_null(int err)
 void *verbs_new(size_t size);
 
 /* device.c */
-void verbs_device_opened(struct nic *nic);
+/* The address that the first process of this machine takes for ROOST_PORT: while no NIC is open, the best guess at our own. */
+void verbs_first_address(struct pkt_addr *addr);
 uint64_t verbs_device_guid(void); /* network byte order */
 
 /* query.c */
@@ -208,6 +209,15 @@ int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device
 			  struct ibv_device_attr_ex *attr, size_t attr_size);
 int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *attr, size_t len);
 int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values);
+
+/* The index of the interface that has the address; 0 when none does (shm). All of 127/8 is the loopback interface's. */
+uint32_t verbs_interface_of(const struct pkt_addr *addr);
+
+/*
+ * After a call that named a GID by an index which is not there: one line, once in a process, names the right one. Users of rxe and
+ * mlx5 type 1 or 3, where the GID of RoCE v2 and IPv4 is there.
+ */
+void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index);
 
 /* pd.c, mr.c, mw.c, cq.c, srq.c, qp.c: free what a program left behind when it closes its context */
 void verbs_pd_reap(struct verbs_ctx *ctx);

@@ -14,6 +14,9 @@
 /* The engine of a context of ours; valid as long as the context is open. Any thread. */
 ROOST_EXPORT struct drive *verbs_drive(struct ibv_context *context);
 
+/* Of this process's NIC alone, network byte order: connection managers tell ids by it. Any thread. */
+ROOST_EXPORT uint64_t verbs_nic_guid(struct ibv_context *context);
+
 /*
  * Calls fn when the first packet has come to a QP, in RTR or RTS: its peer is connected, whatever has become of the message that says
  * so. From inside a turn: it must not block, nor call the verbs. NULL: no more.

@@ -120,6 +120,8 @@ VERBS_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int 
 	ret = attr_to_nic(attr, attr_mask, &a);
 	if (!ret)
 		ret = qp_modify(verbs_qp(qp), &a, attr_mask);
+	if (ret == -EINVAL && attr_mask & IBV_QP_AV)
+		verbs_no_gid(qp->context, attr->ah_attr.port_num, attr->ah_attr.grh.sgid_index);
 	return verbs_ret(ret);
 }
 

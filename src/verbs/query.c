@@ -3,10 +3,12 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "verbs/objects.h"
 
 #define PAGE_SIZES   0xfffff000u  /* 4 KiB and every power of two above */
@@ -172,6 +174,21 @@ VERBS_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 	return verbs_query_port(context, port_num, (struct ibv_port_attr *)port_attr, OLD_PORT_ATTR_SIZE);
 }
 
+void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
+{
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	const struct port *port = find_port(ctx, port_num, 0);
+	unsigned gids = nic_gids(verbs_ctx(ctx)->nic, port_num);
+	char text[46];
+
+	if (!port || index < gids || atomic_flag_test_and_set(&said))
+		return;
+	log_error(
+		"no GID of index %u: port %u has %u, from index 0 on, which is %s (RoCE v2): name index 0, as in "
+		"ib_write_bw -x 0 or UCX_IB_GID_INDEX=0",
+		(unsigned)index, (unsigned)port_num, gids, pkt_addr_print(&port->addr, text, sizeof(text)));
+}
+
 static const struct pkt_addr *find_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
 {
 	const struct port *port = find_port(ctx, port_num, index);
@@ -184,6 +201,7 @@ VERBS_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, in
 	const struct pkt_addr *addr = find_gid(context, port_num, (uint32_t)index);
 
 	if (!addr) {
+		verbs_no_gid(context, port_num, (uint32_t)index);
 		errno = EINVAL;
 		return -1;
 	}
@@ -191,9 +209,9 @@ VERBS_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, in
 	return 0;
 }
 
-/* The interface that has the address; 0 when none does (shm). */
-static uint32_t interface_of(const struct pkt_addr *addr)
+uint32_t verbs_interface_of(const struct pkt_addr *addr)
 {
+	bool loopback = pkt_addr_is_v4(addr) && addr->b[12] == 127;
 	struct ifaddrs *list, *i;
 	uint32_t index = 0;
 	const void *have;
@@ -205,7 +223,7 @@ static uint32_t interface_of(const struct pkt_addr *addr)
 			continue;
 		if (i->ifa_addr->sa_family == AF_INET && pkt_addr_is_v4(addr)) {
 			have = &((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr;
-			if (!memcmp(have, addr->b + 12, 4))
+			if (!memcmp(have, addr->b + 12, loopback ? 1 : 4))
 				index = if_nametoindex(i->ifa_name);
 		} else if (i->ifa_addr->sa_family == AF_INET6) {
 			have = &((const struct sockaddr_in6 *)(const void *)i->ifa_addr)->sin6_addr;
@@ -228,7 +246,7 @@ static int fill_gid_entry(struct ibv_context *ctx, uint32_t port_num, uint32_t i
 	e->gid_index = index;
 	e->port_num = port_num;
 	e->gid_type = IBV_GID_TYPE_ROCE_V2;
-	e->ndev_ifindex = interface_of(addr);
+	e->ndev_ifindex = verbs_interface_of(addr);
 	return 0;
 }
 
@@ -247,8 +265,10 @@ VERBS_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_nu
 	if (flags)
 		return verbs_ret(-EOPNOTSUPP);
 	ret = fill_gid_entry(context, port_num, gid_index, &e);
-	if (ret)
+	if (ret) {
+		verbs_no_gid(context, port_num, gid_index);
 		return verbs_ret(ret);
+	}
 	copy_gid_entry(entry, entry_size, &e);
 	return 0;
 }

@@ -252,6 +252,21 @@ def run_single(lib, kind, program, args, wanted):
     return problem, f"--- {side.command}\n{side.text()}"
 
 
+def run_guids(lib, kind):
+    """Two programs one after the other, with no address named, and another program that has the first one."""
+    guids, report = [], ""
+    holder = Side(lib, kind, ["ibv_rc_pingpong", "-g", "0", "-p", str(free_tcp_port())])
+    for command, pattern in ((["ibv_devices"], r"roost0\s+([0-9a-f]{16})"), (["ibv_devinfo"], r"node_guid:\s+([0-9a-f:]{19})"),
+                             (["ibv_devinfo"], r"sys_image_guid:\s+([0-9a-f:]{19})")):
+        side = Side(lib, kind, command)
+        side.wait(time.monotonic() + RUN_LIMIT)
+        report += f"--- {side.command}\n{side.text()}"
+        found = re.search(pattern, side.text())
+        guids.append(found[1].replace(":", "") if found else None)
+    holder.kill()
+    return (None if guids[0] and len(set(guids)) == 1 else f"different GUIDs: {guids}"), report
+
+
 SINGLES = [
     ("ibv_devices", [], [r"roost0"]),
     ("ibv_devinfo", ["-v"], [r"hca_id:\s+roost0", r"PORT_ACTIVE", r"link_layer:\s+Ethernet", r"GID\[\s*0\].*RoCE v2",
@@ -264,8 +279,9 @@ REFUSED_ALONE = [
     ("ibv_xsrq_pingpong", ["-g", "0"]),
     ("ibv_rc_pingpong", ["-g", "0", "-o"]),
     ("ibv_rc_pingpong", ["-g", "0", "-j"]),
-    ("ibv_rc_pingpong", ["-g", "1"]),
 ]
+# Indices that users of rxe and mlx5 are used to: our line names the right one.
+WRONG_INDEX = [("ibv_rc_pingpong", ["-g", "1"]), ("ibv_ud_pingpong", ["-g", "3"]), ("ibv_srq_pingpong", ["-g", "3"])]
 REFUSED_PAIRS = [
     ("ib_write_bw", ["-F", "-c", "XRC"]),
     ("ib_write_bw", ["-F", "-c", "DC"]),
@@ -289,6 +305,12 @@ def run_refused_alone(lib, kind, program, args):
     return problem, f"--- {side.command}\n{side.text()}"
 
 
+def run_wrong_index(lib, kind, program, args):
+    problem, report = run_refused_alone(lib, kind, program, args)
+    told = re.search(r"roost: no GID of index \d.*name index 0", report)
+    return problem or (None if told else "no line that names the right index"), report
+
+
 def run_refused_pair(lib, kind, program, args):
     port = free_tcp_port()
     sides = []
@@ -307,10 +329,13 @@ def cases(kind, lib):
     found = []
     for program, args, wanted in SINGLES:
         found.append((program, args, lambda p=program, a=args, w=wanted: run_single(lib, kind, p, a, w)))
+    found.append(("ibv_devices", ["ibv_devinfo", "(same GUID)"], lambda: run_guids(lib, kind)))
     for program, args in pingpong_cases() + perftest_cases() + unreliable_cases(kind):
         found.append((program, args, lambda p=program, a=args: run_pair(lib, kind, p, a)))
     for program, args in REFUSED_ALONE:
         found.append((program, args + ["(refused)"], lambda p=program, a=args: run_refused_alone(lib, kind, p, a)))
+    for program, args in WRONG_INDEX:
+        found.append((program, args + ["(right index named)"], lambda p=program, a=args: run_wrong_index(lib, kind, p, a)))
     for program, args in REFUSED_PAIRS:
         found.append((program, args + ["(refused)"], lambda p=program, a=args: run_refused_pair(lib, kind, p, a)))
     return [(" ".join([kind, program] + args), program, function) for program, args, function in found]

@@ -3,7 +3,10 @@
 #include "fixture.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#include "verbs/sysfs.h"
 
 /* Exported, and declared in no public header. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, int *type);
@@ -76,6 +79,114 @@ static void guid_from_address(void **state)
 	assert_memory_equal(&guid, want, 8);
 	ibv_free_device_list(list);
 	put_port_back(before);
+}
+
+/* One that lists devices shows what one that opens them shows, whatever address is free. */
+static void guid_before_and_after(void **state)
+{
+	char *before = set_port("shm");
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	uint64_t guid = ibv_get_device_guid(list[0]);
+	struct ibv_context *ctx;
+	struct ibv_device_attr a;
+
+	put_port_back(before);
+	before = set_port("shm:10.9.8.7");
+	ctx = ibv_open_device(list[0]);
+	assert_non_null(ctx);
+	put_port_back(before);
+	before = set_port("shm");
+	assert_int_equal(ibv_query_device(ctx, &a), 0);
+	assert_true(a.node_guid == guid);
+	assert_true(a.sys_image_guid == guid);
+	assert_true(ibv_get_device_guid(list[0]) == guid);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	ibv_free_device_list(list);
+	put_port_back(before);
+}
+
+static void sysfs_text(const char *name, const char *want)
+{
+	char path[128], text[4096];
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/roost0/%s", name);
+	assert_int_equal(roost_sysfs(path, text, sizeof(text)), ROOST_SYSFS_TEXT);
+	assert_string_equal(text, want);
+}
+
+/* What the files show is the NIC that is open, whatever the environment says by then. */
+static void sysfs_of_open_nic(void **state)
+{
+	char *before = set_port("shm:10.9.8.7"), text[4096];
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *ctx;
+
+	sysfs_text("ports/1/gids/0", "0000:0000:0000:0000:0000:ffff:0a09:0807\n");
+	ctx = ibv_open_device(list[0]);
+	assert_non_null(ctx);
+	ibv_free_device_list(list);
+	put_port_back(before);
+	before = set_port("udp:127.0.0.1");
+	sysfs_text("ports/1/gids/0", "0000:0000:0000:0000:0000:ffff:0a09:0807\n");
+	sysfs_text("ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n");
+	sysfs_text("ports/1/gid_attrs/types/0", "RoCE v2\n");
+	assert_int_equal(
+		roost_sysfs("/sys/class/infiniband/roost0/ports/1/gid_attrs/types/1", text, sizeof(text)),
+		-EINVAL);
+	/* Addresses over shm are no interface's. */
+	assert_int_equal(
+		roost_sysfs("/sys/class/infiniband/roost0/ports/1/gid_attrs/ndevs/0", text, sizeof(text)),
+		-EINVAL);
+	assert_int_equal(roost_sysfs("/sys/class/infiniband/roost0/ports/1/gids/0x", text, sizeof(text)),
+			 ROOST_SYSFS_OTHER);
+	assert_int_equal(roost_sysfs("/sys/class/infiniband/mlx5_0/node_guid", text, sizeof(text)),
+			 ROOST_SYSFS_OTHER);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	sysfs_text("ports/1/gids/0", "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
+	sysfs_text("ports/1/gid_attrs/ndevs/0", "lo\n");
+	put_port_back(before);
+}
+
+/* stderr of what follows goes to a file, until end_capture(). */
+static int saved_stderr;
+
+static void begin_capture(int *file)
+{
+	*file = memfd_create("stderr", 0);
+	saved_stderr = dup(2);
+	assert_int_equal(dup2(*file, 2), 2);
+}
+
+static void end_capture(int file, char *text, size_t n)
+{
+	ssize_t got = pread(file, text, n - 1, 0);
+
+	dup2(saved_stderr, 2);
+	close(saved_stderr);
+	close(file);
+	assert_true(got >= 0);
+	text[got] = '\0';
+}
+
+/* Habits of other devices: -x 3 is told, in one line of the process, what it should be. */
+static void wrong_gid_index(void **state)
+{
+	struct ibv_context *ctx = open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh.sgid_index = 3};
+	union ibv_gid gid;
+	char text[1024];
+	int file;
+
+	begin_capture(&file);
+	assert_null(ibv_create_ah(pd, &attr));
+	assert_int_equal(ibv_query_gid(ctx, 1, 3, &gid), -1);
+	end_capture(file, text, sizeof(text));
+	assert_non_null(strstr(text, "no GID of index 3"));
+	assert_non_null(strstr(text, "name index 0"));
+	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
 }
 
 static void device_attributes(void **state)
@@ -358,6 +469,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(list_without_engine),
 		cmocka_unit_test(guid_from_address),
+		cmocka_unit_test(guid_before_and_after),
+		cmocka_unit_test(sysfs_of_open_nic),
+		cmocka_unit_test(wrong_gid_index),
 		cmocka_unit_test(device_attributes),
 		cmocka_unit_test(port_attributes),
 		cmocka_unit_test(gids_and_pkeys),

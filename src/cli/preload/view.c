@@ -3,7 +3,8 @@
  * Preloaded by `roost run`. A few RDMA programs (UCX, for one) look, behind the verbs library's back, for a character device
  * /dev/infiniband/uverbsN and for files of /sys/class/infiniband before they use a device. Roost's device is a library, the
  * kernel has no such files. This gives them a view that has: paths under /sys/class/infiniband and
- * /sys/class/infiniband_verbs, and /dev/infiniband/uverbs*, are looked up in the folder that ROOST_VIEW names.
+ * /sys/class/infiniband_verbs, and /dev/infiniband/uverbs*, are looked up in the folder that ROOST_VIEW names. What differs from process
+ * to process (GIDs, interfaces) is asked of our libibverbs.so.1 when the file is opened: src/verbs/sysfs.h.
  * Every other path goes to the C library untouched; without ROOST_VIEW all do. Nothing is opened, listed or written that the
  * program did not ask for.
  */
@@ -20,8 +21,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "verbs/sysfs.h"
 
 /* <fcntl.h> and <stdlib.h> turn these into inline functions or macros under fortification. */
 #undef open
@@ -46,19 +50,75 @@ static bool is_ours(const char *path)
 	       strcmp(path, "/dev/infiniband/") == 0 || strncmp(path, "/dev/infiniband/uverbs", 22) == 0;
 }
 
+/* roost_sysfs() of the library that the program has loaded or, if it has none, of the one that it would load. */
+static int ask(const char *path, char *out, size_t n)
+{
+	static __typeof__(&roost_sysfs) found;
+	__typeof__(&roost_sysfs) fn = __atomic_load_n(&found, __ATOMIC_RELAXED);
+	int e = errno;
+
+	if (!fn) {
+		void *library = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+
+		fn = library ? (__typeof__(&roost_sysfs))dlsym(library, "roost_sysfs") : NULL;
+		__atomic_store_n(&found, fn, __ATOMIC_RELAXED);
+	}
+	errno = e;
+	return fn ? fn(path, out, n) : ROOST_SYSFS_OTHER;
+}
+
+static const char *view_root(const char *path)
+{
+	const char *root;
+
+	if (!path || path[0] != '/' || !is_ours(path))
+		return NULL;
+	root = getenv("ROOST_VIEW");
+	return root && *root && strlen(root) + strlen(path) < PATH_MAX ? root : NULL;
+}
+
+/*
+ * For calls that open a file: a descriptor of a file with the process's own text, -1 with errno, or -2 when there is no such text for
+ * this path.
+ */
+static int open_text(const char *path, int flags)
+{
+	char text[PATH_MAX];
+	int rc, fd;
+
+	if (!view_root(path) || (flags & (O_PATH | O_DIRECTORY)))
+		return -2;
+	rc = ask(path, text, sizeof(text));
+	if (rc < 0) {
+		errno = -rc;
+		return -1;
+	}
+	if (rc != ROOST_SYSFS_TEXT)
+		return -2;
+	if ((flags & O_ACCMODE) != O_RDONLY) {
+		errno = EACCES;
+		return -1;
+	}
+	fd = memfd_create("roost-sysfs", flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
+	if (fd >= 0 && (write(fd, text, strlen(text)) < 0 || lseek(fd, 0, SEEK_SET) < 0)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
 /* Where to look instead: into buf, which is returned, or path itself. errno stays. */
 static const char *view(const char *path, char buf[PATH_MAX])
 {
-	const char *root;
+	const char *root = view_root(path);
 	size_t n, m;
 
-	if (!path || path[0] != '/' || !is_ours(path))
+	if (!root)
 		return path;
-	root = getenv("ROOST_VIEW");
-	n = root ? strlen(root) : 0;
+	if (strstr(path, "/device/net") && ask(path, buf, PATH_MAX) == ROOST_SYSFS_PATH)
+		return buf;
+	n = strlen(root);
 	m = strlen(path);
-	if (n == 0 || n + m >= PATH_MAX)
-		return path;
 	memcpy(buf, root, n);
 	memcpy(buf + n, path, m + 1);
 	return buf;
@@ -171,6 +231,36 @@ EXPORT int faccessat(int dir, const char *path, int mode, int flags)
 	return call(dir, path, mode, flags);
 }
 
+/* ls -l asks for these too. */
+ssize_t getxattr(const char *path, const char *name, void *value, size_t size);
+ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size);
+ssize_t listxattr(const char *path, char *list, size_t size);
+ssize_t llistxattr(const char *path, char *list, size_t size);
+
+EXPORT ssize_t getxattr(const char *path, const char *name, void *value, size_t size)
+{
+	NEXT(getxattr);
+	return call(path, name, value, size);
+}
+
+EXPORT ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size)
+{
+	NEXT(lgetxattr);
+	return call(path, name, value, size);
+}
+
+EXPORT ssize_t listxattr(const char *path, char *list, size_t size)
+{
+	NEXT(listxattr);
+	return call(path, list, size);
+}
+
+EXPORT ssize_t llistxattr(const char *path, char *list, size_t size)
+{
+	NEXT(llistxattr);
+	return call(path, list, size);
+}
+
 /* ---- opening ---- */
 
 /* The third argument of open is there only when a file may be made. */
@@ -183,33 +273,47 @@ EXPORT int faccessat(int dir, const char *path, int mode, int flags)
 		va_end(ap);                                                                                  \
 	}
 
+#define OPEN_TEXT(flags)                                                                                     \
+	int text = open_text(path, flags);                                                                   \
+	if (text != -2)                                                                                      \
+		return text;
+
 #define OPEN_FAMILY(suffix)                                                                                  \
 	EXPORT int open##suffix(const char *path, int flags, ...)                                            \
 	{                                                                                                    \
+		OPEN_TEXT(flags)                                                                             \
 		NEXT(open##suffix);                                                                          \
 		TAKE_MODE(flags)                                                                             \
 		return call(path, flags, mode);                                                              \
 	}                                                                                                    \
 	EXPORT int openat##suffix(int dir, const char *path, int flags, ...)                                 \
 	{                                                                                                    \
+		OPEN_TEXT(flags)                                                                             \
 		NEXT(openat##suffix);                                                                        \
 		TAKE_MODE(flags)                                                                             \
 		return call(dir, path, flags, mode);                                                         \
 	}                                                                                                    \
 	EXPORT int __open##suffix##_2(const char *path, int flags)                                           \
 	{                                                                                                    \
+		OPEN_TEXT(flags)                                                                             \
 		NEXT(__open##suffix##_2);                                                                    \
 		OR_ENOSYS(-1)                                                                                \
 		return call(path, flags);                                                                    \
 	}                                                                                                    \
 	EXPORT int __openat##suffix##_2(int dir, const char *path, int flags)                                \
 	{                                                                                                    \
+		OPEN_TEXT(flags)                                                                             \
 		NEXT(__openat##suffix##_2);                                                                  \
 		OR_ENOSYS(-1)                                                                                \
 		return call(dir, path, flags);                                                               \
 	}                                                                                                    \
 	EXPORT FILE *fopen##suffix(const char *path, const char *mode)                                       \
 	{                                                                                                    \
+		int text = open_text(path, mode[0] != 'r' || strchr(mode, '+')                               \
+						   ? O_RDWR                                                  \
+						   : (strchr(mode, 'e') ? O_CLOEXEC : 0));                   \
+		if (text != -2)                                                                              \
+			return text < 0 ? NULL : fdopen(text, mode);                                         \
 		NEXT(fopen##suffix);                                                                         \
 		OR_ENOSYS(NULL)                                                                              \
 		return call(path, mode);                                                                     \
@@ -217,6 +321,12 @@ EXPORT int faccessat(int dir, const char *path, int mode, int flags)
 
 OPEN_FAMILY()
 OPEN_FAMILY(64)
+
+EXPORT int chdir(const char *path)
+{
+	NEXT(chdir);
+	return call(path);
+}
 
 EXPORT DIR *opendir(const char *path)
 {

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs the stock set beside perftest, unmodified, on our drop-in libraries: UCX, Open MPI, MPICH, librpma, fio, qperf, ibstat.
+
+usage: more.py --roost PROGRAM --port udp|shm --folder DIR [--long] [--only TEXT] [--list]
+
+What MPI and librpma do is checked by small programs of ours (mpi_check.c, rpma_check.c), which are built in DIR with the distribution's
+compiler wrappers. --long has more sizes, more rounds and every row; without it the set takes about a minute. Exit status 77 when a
+program is not installed: the last line names it.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import run as stock
+from layers import RunSide
+from run import addresses, free_tcp_port, listens, outcome
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+stock.RUN_LIMIT = 60
+UCX = "env UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_TLS="
+# --oversubscribe and --bind-to none: there may be fewer cores than processes.
+OPEN_MPI = ("env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi -n 2 --oversubscribe --bind-to none --mca pml ucx --mca osc ucx "
+            "-x UCX_TLS={tls},self -x UCX_NET_DEVICES=roost0:1 {folder}/mpi_check.openmpi")
+MPICH = UCX + "{tls},self mpirun.mpich -n 2 {folder}/mpi_check.mpich"
+
+
+class Row:
+    """Two programs, or one: {S} is the server's address, {P} a TCP port. `serves`: the server does not end by itself."""
+
+    def __init__(self, name, server, client=None, wanted="", serves=False, long=False, kinds=("udp", "shm")):
+        self.name, self.server, self.client, self.wanted = name, server, client, wanted
+        self.serves, self.long, self.kinds = serves, long, kinds
+
+
+def ucx_rows():
+    final = r"(?m)^Final:\s+\d+(\s+[\d.]+){7}"
+    for tls in ("rc", "ud_verbs"):
+        for test, size, count, long in (("tag_lat", 8, 2000, False), ("tag_bw", 1 << 20, 200, True), ("am_lat", 4096, 1000, True),
+                                        ("stream_lat", 64, 1000, True)):
+            words = f"{UCX}{tls} ucx_perftest -p {{P}}"
+            yield Row(f"UCX {tls} {test} -s {size}", words, f"{words} 127.0.0.1 -t {test} -s {size} -n {count} -w 10", final, long=long)
+    # The programs sleep in epoll_wait(2) on the completion channel's descriptor between two messages.
+    for test, size, long in (("tag_lat", 8, False), ("tag_lat", 65536, True), ("tag_bw", 4096, True)):
+        words = f"{UCX}rc ucx_perftest -p {{P}} -E sleep"
+        yield Row(f"UCX rc {test} -s {size} -E sleep", words, f"{words} 127.0.0.1 -t {test} -s {size} -n 2000 -w 100", final, long=long)
+    # Of the device, not emulated by active messages: UCT by itself.
+    for test in ("fadd", "cswap"):
+        words = f"{UCX}rc ucx_perftest -p {{P}} -d roost0:1 -x rc_verbs"
+        yield Row(f"UCX rc_verbs {test}", words, f"{words} 127.0.0.1 -t {test} -s 8 -n 2000 -w 10", final)
+    # Connected by rdma_cm. It checks what it reads and writes (-q), with READs and WRITEs as well as tags.
+    words = f"{UCX}rc io_demo -p {{P}} -q -d 64:100000"
+    for more in ("", " -A"):
+        yield Row(f"UCX io_demo{more} by rdma_cm", f"{words}{more}", f"{words}{more} -i 300 -o read,write -t 20 {{S}}", r"(?i)total.*read.*write|read \d", serves=True,
+                  long=bool(more))
+
+
+def mpi_rows():
+    for tls in ("rc", "ud_verbs"):
+        for name, words in (("Open MPI", OPEN_MPI), ("MPICH", MPICH)):
+            for more in ("", " threads"):
+                if not (more and tls == "ud_verbs"):
+                    yield Row(f"{name} {tls} mpi_check{more}", words.replace("{tls}", tls) + more, wanted=r"(?m)^all right$",
+                              long=tls == "ud_verbs" or bool(more))
+
+
+def rdmacm_rows():
+    words = "{folder}/rpma_check {S} {P}"
+    yield Row("librpma write, flush, read, atomic write", words, f"{words} client", r"(?m)^all right$")
+    for depth, long in ((1, False), (16, False), (64, True)):
+        # Not --verb=send: fio's engines/rdma.c asks for no RNR retry (rnr_retry_count 0), and tells its users to give the receiver a larger
+        # iodepth. With equal ones it races, on any NIC.
+        for verb in ("write", "read"):
+            fio = f"fio --ioengine=rdma --port={{P}} --bs=4k --size=4m --iodepth={depth}"
+            yield Row(f"fio {verb} iodepth {depth}", f"{fio} --name=s --rw=read", f"{fio} --name=c --hostname={{S}} --rw=write --verb={verb}", r"io=4096KiB",
+                      long=long or verb == "read")
+    # By rdma_cm: without, qperf sends no global route, and works on no RoCE device.
+    for test, long in (("rc_compare_swap_mr", False), ("rc_fetch_add_mr", True), ("ver_rc_compare_swap", True), ("ver_rc_fetch_add", False),
+                       ("rc_rdma_write_poll_lat", True)):
+        yield Row(f"qperf {test}", "qperf -lp {P}", f"qperf -lp {{P}} {{S}} -t 1 -cm 1 {test}", r"(bw|latency|msg_rate)\s+=", serves=True, long=long)
+
+
+def alone_rows():
+    yield Row("ibstat", "ibstat", wanted=r"(?s)CA 'roost0'.*State: Active.*Link layer: Ethernet")
+    yield Row("ibstatus", "ibstatus", wanted=r"(?s)default gid:\s+0000:0000:0000:0000:0000:ffff:.*state:\s+4: ACTIVE")
+
+
+def rows(kind, long):
+    found = [*alone_rows(), *ucx_rows(), *mpi_rows(), *rdmacm_rows()]
+    return [row for row in found if kind in row.kinds and (long or not row.long)]
+
+
+PROGRAMS = {"ucx_perftest": "ucx-utils", "io_demo": "ucx-utils", "mpirun.openmpi": "openmpi-bin", "mpicc.openmpi": "libopenmpi-dev",
+            "mpirun.mpich": "mpich", "mpicc.mpich": "libmpich-dev", "fio": "fio", "qperf": "qperf", "ibstat": "infiniband-diags"}
+
+
+def build(folder):
+    """The programs of ours. Says why when they can't be built."""
+    os.makedirs(folder, exist_ok=True)
+    commands = [[f"mpicc.{mpi}", os.path.join(HERE, "mpi_check.c"), "-o", os.path.join(folder, f"mpi_check.{mpi}"), "-pthread"]
+                for mpi in ("openmpi", "mpich")]
+    commands.append(["cc", os.path.join(HERE, "rpma_check.c"), "-o", os.path.join(folder, "rpma_check"), "-lrpma", "-libverbs"])
+    for command in commands:
+        done = subprocess.run(command + ["-std=gnu17", "-O2"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1]}"
+    return None
+
+
+def run_alone(roost, kind, row, fill):
+    # Processes that mpirun starts choose addresses themselves.
+    side = RunSide(roost, kind if "mpirun" in row.server else addresses(kind)[0], row.server.format(**fill))
+    problem = side.wait(time.monotonic() + stock.RUN_LIMIT) or side.exit_verdict()
+    side.kill()
+    if not problem and not re.search(row.wanted, side.text()):
+        problem = f"output lacks {row.wanted!r}"
+    return problem, f"--- {side.command}\n{side.text()}"
+
+
+def run_pair(roost, kind, row, fill):
+    until = time.monotonic() + stock.RUN_LIMIT
+    # Over shm too: some connect to the same address by TCP besides.
+    ours, theirs = (f"{kind}:{address.split(':')[1]}" for address in addresses("udp"))
+    fill = dict(fill, S=ours.split(":", 1)[1], P=free_tcp_port())
+    sides = [RunSide(roost, ours, row.server.format(**fill))]
+    try:
+        # Those that meet by rdma_cm have no TCP port to look for.
+        by_cm = "{S}" in row.client and "qperf" not in row.client
+        grace = time.monotonic() + 1
+        while not sides[0].ended() and time.monotonic() < (grace if by_cm else until) and (by_cm or not listens(fill["P"])):
+            time.sleep(0.02)
+        sides.append(RunSide(roost, theirs, row.client.format(**fill)))
+        if row.serves:
+            problem = sides[1].wait(until) or sides[1].exit_verdict()
+        else:
+            problem = outcome(*sides, until)
+        if not problem and not re.search(row.wanted, sides[1].text()):
+            problem = f"output lacks {row.wanted!r}"
+    finally:
+        for side in sides:
+            side.kill()
+    return problem, "".join(f"--- {side.command}\n{side.text()}" for side in sides)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--roost", required=True, help="the roost command")
+    parser.add_argument("--port", required=True, choices=["udp", "shm"])
+    parser.add_argument("--folder", required=True, help="where programs of ours are built")
+    parser.add_argument("--long", action="store_true", help="every row")
+    parser.add_argument("--only", default="", metavar="TEXT", help="run only rows that contain this text")
+    parser.add_argument("--list", action="store_true", help="print the rows, run none")
+    options = parser.parse_args()
+    chosen = [row for row in rows(options.port, options.long) if options.only in row.name]
+    if options.list:
+        print("\n".join(f"{options.port} {row.name}" for row in chosen))
+        return
+    missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)})
+    lacking = f"not installed: {', '.join(missing)} (scripts/setup check installs them)" if missing else build(options.folder)
+    if lacking:
+        print(f"SKIPPED: the stock set over {options.port} was not run: {lacking}")
+        sys.exit(77)
+    fill = {"folder": os.path.abspath(options.folder)}
+    failed = 0
+    for row in chosen:
+        start = time.monotonic()
+        problem, report = (run_pair if row.client else run_alone)(os.path.abspath(options.roost), options.port, row, fill)
+        print(f"{'FAILED' if problem else 'ok    '} {options.port} {row.name:60} {time.monotonic() - start:6.1f} s" + (f": {problem}" if problem else ""),
+              flush=True)
+        if problem:
+            failed += 1
+            print(report, flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    sys.exit(1 if failed or not chosen else 0)
+
+
+if __name__ == "__main__":
+    main()
