@@ -207,7 +207,7 @@ enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool maske
 	action = mask_or_not(c, turn, masked);
 	/* The program may never poll again: the service thread must look by itself before long. */
 	if (action == CALLER_MASK)
-		return wake > now + policy_table.late_ok ? CALLER_WAKE : masked ? CALLER_KEEP : CALLER_MASK;
+		return wake > now + policy_table.mask_most ? CALLER_WAKE : masked ? CALLER_KEEP : CALLER_MASK;
 	return action;
 }
 

@@ -36,6 +36,11 @@ static const struct policy_table {
 	 * microseconds each in a virtual machine.
 	 */
 	uint64_t late_ok;
+	/*
+	 * Packets are masked only beside a service thread that wakes within this time. More than late_ok: it may have said when it wakes
+	 * during the turn that `now` is the beginning of.
+	 */
+	uint64_t mask_most;
 	uint64_t
 		horizon; /* a service thread that looks again before this is not woken to see that a program polls */
 	uint64_t active;      /* so long after a turn it looks at least every late_ok */
@@ -78,6 +83,7 @@ static const struct policy_table {
 	.nap_max = 1 * MS,
 	.nap_armed = 100 * US,
 	.late_ok = 5 * MS,
+	.mask_most = 10 * MS,
 	.horizon = 1250 * US,
 	.active = 2 * MS,
 	.busy = 8,
