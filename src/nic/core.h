@@ -265,9 +265,7 @@ struct dest {
 	uint32_t inflight;
 	uint32_t paced;	   /* bytes sent of which nobody will say that they arrived; time takes them off */
 	uint64_t paced_at; /* until when it has */
-	uint64_t srtt;	   /* ns; 0: no sample yet */
-	uint64_t rttvar;   /* ns */
-	uint64_t rtt_min;  /* ns; of all samples */
+	uint64_t srtt, rttvar, rtt_min; /* ns; 0: no sample yet. The smallest is that of all samples */
 	/* ns; half more than an answer takes, or seems to take, if nothing else is in flight; 0: unknown */
 	uint64_t trip;
 	bool trip_sure; /* it is seen from a packet that was sent once */

@@ -89,7 +89,7 @@ static void quote_lost(struct shm_port *s)
 {
 	struct port_hint hint = {.dst = s->lost_dst};
 
-	s->last_dropped = false;
+	s->quote_due = false;
 	port_quote(&hint, s->scratch, PORT_QUOTE_LEN);
 	if (hint.tid)
 		port_add_hint(&s->base, &hint);
@@ -106,7 +106,7 @@ static bool flush(struct port *p)
 		shm_free_dead_tx(s);
 	n = s->num_dirty;
 	if (!n) {
-		if (unlikely(s->last_dropped))
+		if (unlikely(s->quote_due))
 			quote_lost(s);
 		return true;
 	}
@@ -158,7 +158,7 @@ static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct 
 	shm_hint(s, &path->base.dst);
 	s->base.stats.tx_dropped++;
 	s->last_tx = NULL;
-	s->last_dropped = true;
+	s->last_dropped = s->quote_due = true;
 	s->lost_dst = path->base.dst;
 	s->last_staged = false;
 	room->bth = s->scratch;

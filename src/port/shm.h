@@ -139,6 +139,7 @@ struct shm_port {
 	struct shm_tx *last_tx; /* NULL: it went to scratch, or was taken back */
 	uint32_t last_len;
 	bool last_dropped;
+	bool quote_due; /* the last packet found nobody, and was not looked at since: quote_lost() */
 	struct pkt_addr lost_dst; /* with last_dropped: where it was to go */
 	uint8_t *scratch;	  /* room for packets to absent peers */
 	/*

@@ -27,8 +27,8 @@ static void calls_allocate_nothing(void **state)
 			0);
 		p = roost_get_params(rig_va(&r, 0), 16, 5, 0);
 		/* More in flight than there are slots: RNR NAKs too. */
-		for (unsigned round = 0; round < 40; round++) {
-			if (round == 20) { /* the simulated link has grown as far as it will */
+		for (unsigned round = 0; round < 80; round++) {
+			if (round == 60) { /* the simulated link has grown as far as it will */
 				assert_true(allocations > 10);
 				allocations = 0;
 			}
