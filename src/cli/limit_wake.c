@@ -13,7 +13,9 @@
 #include "cli/limit.h"
 #include "cli/term.h"
 
-#define SLEEP_NS 2000000 /* long enough for the core to go to sleep as well */
+/* As long as a NIC sleeps in what is compared with this (roost perf --gap 20ms): the longer the sleep, the colder the core and its caches. */
+#define SLEEP_NS 20000000
+#define WAKES	 50 /* at least, for a percentile */
 
 struct wake {
 	int fd;
@@ -62,7 +64,7 @@ static void wake_side(void *arg, int me, struct limit_pair *p)
 {
 	const struct timespec nap = {.tv_nsec = SLEEP_NS};
 	struct wake *w = arg;
-	unsigned spins = 0;
+	unsigned spins = 0, wakes = 0;
 
 	if (me == 1) {
 		sleeper(w, p);
@@ -80,7 +82,8 @@ static void wake_side(void *arg, int me, struct limit_pair *p)
 				limit_wait(p, &spins);
 		}
 		hist_add(&w->hist, woken > start ? woken - start : 0);
-	} while (limit_count(p, me, 1));
+		wakes++;
+	} while (limit_count(p, me, 1) || wakes < WAKES);
 	atomic_store(&w->over, true);
 	ring_bell(w);
 }
