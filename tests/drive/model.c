@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The machine of the model: cores, run queues, wake-ups. */
+#include <string.h>
+
+#include "model.h"
+
+#define SLICE	  (3 * MS)
+#define SWITCH_NS 1000 /* from one task to another */
+
+void model_init(struct model *m, unsigned cores, uint64_t wake)
+{
+	memset(m, 0, sizeof(*m));
+	m->num_cores = cores;
+	m->wake = wake;
+	m->wire = 300;
+	m->late_at = NEVER;
+	m->now = 1000 * MS; /* 0 means never */
+}
+
+struct task *model_task(struct model *m, void (*step)(struct task *t), unsigned cores)
+{
+	struct task *t = &m->task[m->num_tasks++];
+
+	t->m = m;
+	t->step = step;
+	t->cores = cores;
+	t->state = TASK_ASLEEP;
+	t->wakes = m->wake;
+	t->until = m->now;
+	t->ready = NEVER;
+	t->slept = m->now;
+	return t;
+}
+
+bool model_one_core(const struct task *t)
+{
+	unsigned cores = t->cores & ((1u << t->m->num_cores) - 1);
+
+	return (cores & (cores - 1)) == 0;
+}
+
+static void hog_step(struct task *t)
+{
+	t->cost = 20 * US;
+	if (!t->period)
+		return;
+	if (!t->begun)
+		t->begun = t->ran + t->cost;
+	else if (t->ran - t->begun + t->cost >= t->burst) {
+		t->begun = 0;
+		t->sleeps = true;
+		t->until = t->m->now + t->period - t->burst;
+	}
+}
+
+struct task *model_hog(struct model *m, unsigned cores, uint64_t period, uint64_t burst)
+{
+	struct task *t = model_task(m, hog_step, cores);
+
+	t->period = period;
+	t->burst = burst;
+	return t;
+}
+
+/* ---- scheduling ---- */
+
+static void run(struct model *m, unsigned c, struct task *t)
+{
+	/* An idle core's is part of the wake-up. */
+	m->core[c].until = m->now + (m->core[c].task ? SWITCH_NS : 0);
+	m->core[c].task = t;
+	m->core[c].slice_end = m->now + SLICE;
+	t->state = TASK_RUNS;
+	t->core = c;
+}
+
+/* Of those that wait for the core, the one that is due most. */
+static struct task *most_due(struct model *m, unsigned c)
+{
+	struct task *best = NULL;
+
+	for (unsigned i = 0; i < m->num_tasks; i++) {
+		struct task *t = &m->task[i];
+
+		if (t->state == TASK_READY && t->core == c && (!best || t->vruntime < best->vruntime))
+			best = t;
+	}
+	return best;
+}
+
+/* An idle core takes one that waits for another. */
+static struct task *steal(struct model *m, unsigned c)
+{
+	for (unsigned i = 0; i < m->num_tasks; i++) {
+		struct task *t = &m->task[i];
+
+		if (t->state == TASK_READY && t->cores & 1u << c)
+			return t;
+	}
+	return NULL;
+}
+
+static void next_task(struct model *m, unsigned c)
+{
+	struct task *t = most_due(m, c);
+
+	if (!t)
+		t = steal(m, c);
+	m->core[c].task = NULL;
+	if (t)
+		run(m, c, t);
+}
+
+/* The last core if it is idle, another idle one, or else the last: there it preempts a task that has had more of the core. */
+static void enqueue(struct model *m, struct task *t)
+{
+	unsigned c = t->core;
+	struct task *other;
+
+	t->wakeups++;
+	t->ready = NEVER;
+	t->until = NEVER;
+	if (!(t->cores & 1u << c) || m->core[c].task) {
+		for (unsigned k = 0; k < m->num_cores; k++) {
+			if (t->cores & 1u << k && (!m->core[k].task || !(t->cores & 1u << c)))
+				c = k;
+		}
+	}
+	t->core = c;
+	other = m->core[c].task;
+	if (!other) {
+		run(m, c, t);
+		return;
+	}
+	/* Sleep forgives what it had more than others, and gives credit for a slice at most. */
+	if (t->vruntime > other->vruntime)
+		t->vruntime -= (int64_t)(m->now - t->slept);
+	if (t->vruntime < other->vruntime - (int64_t)SLICE)
+		t->vruntime = other->vruntime - (int64_t)SLICE;
+	t->state = TASK_READY;
+	if (t->vruntime < other->vruntime)
+		m->core[c].slice_end = m->now; /* at the end of its step */
+}
+
+/* The only core that it may use is awake: there it costs a switch. */
+static uint64_t wake_up(const struct task *t)
+{
+	return model_one_core(t) && t->m->core[t->core].task ? 0 : t->wakes;
+}
+
+void model_wake(struct task *t)
+{
+	if (t->state != TASK_ASLEEP)
+		t->woken = true;
+	else if (t->ready == NEVER)
+		t->ready = t->m->now + wake_up(t);
+}
+
+/* The step of the task on this core is over. */
+static void end_of_step(struct model *m, unsigned c)
+{
+	struct task *t = m->core[c].task, *other;
+
+	if (t->sleeps && !t->woken) {
+		t->sleeps = false;
+		t->state = TASK_ASLEEP;
+		t->slept = m->now;
+		t->ready = NEVER;
+		next_task(m, c);
+		return;
+	}
+	other = most_due(m, c);
+	if (other && (t->yields || m->now >= m->core[c].slice_end)) {
+		t->forced++; /* Linux counts a yield as one, too: the task stays runnable */
+		if (t->yields || other->vruntime < t->vruntime) {
+			t->state = TASK_READY;
+			run(m, c, other);
+		} else {
+			t->forced--;
+			m->core[c].slice_end = m->now + SLICE;
+		}
+	}
+	t->sleeps = t->yields = false;
+}
+
+static void step(struct model *m, unsigned c)
+{
+	struct task *t = m->core[c].task;
+
+	t->woken = false;
+	t->cost = 0;
+	t->step(t);
+	t->steps++;
+	t->ran += t->cost;
+	t->vruntime += (int64_t)t->cost;
+	m->core[c].until = m->now + (t->cost ? t->cost : 1);
+}
+
+static uint64_t min64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static uint64_t task_due(const struct task *t)
+{
+	if (t->state != TASK_ASLEEP)
+		return NEVER;
+	return min64(t->ready, t->until == NEVER ? NEVER : t->until + wake_up(t));
+}
+
+static uint64_t next_event(const struct model *m)
+{
+	uint64_t next = NEVER;
+
+	for (unsigned c = 0; c < m->num_cores; c++) {
+		if (m->core[c].task)
+			next = min64(next, m->core[c].until);
+	}
+	for (unsigned i = 0; i < m->num_tasks; i++)
+		next = min64(next, task_due(&m->task[i]));
+	for (unsigned i = 0; i < m->num_ends; i++)
+		next = min64(next, end_next_packet(&m->end[i]));
+	return next;
+}
+
+void model_run(struct model *m, uint64_t ns)
+{
+	uint64_t end = m->now + ns, next;
+
+	while ((next = next_event(m)) <= end) {
+		m->now = next;
+		for (unsigned i = 0; i < m->num_ends; i++) {
+			while (end_next_packet(&m->end[i]) <= m->now)
+				end_packet_came(&m->end[i]);
+		}
+		for (unsigned i = 0; i < m->num_tasks; i++) {
+			if (task_due(&m->task[i]) <= m->now)
+				enqueue(m, &m->task[i]);
+		}
+		for (unsigned c = 0; c < m->num_cores; c++) {
+			if (m->core[c].task && m->core[c].until <= m->now)
+				end_of_step(m, c);
+			if (m->core[c].task && m->core[c].until <= m->now)
+				step(m, c);
+		}
+	}
+	m->now = end;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The machine of src/drive/policy.h that tells what the program does between its calls: struct caller. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "drive/policy.h"
+
+#define T0    (1000 * MS)
+#define STAKE (40 * US)
+#define SOON  policy_table.late_ok	 /* the service thread looks again within this time */
+#define LATE  (policy_table.late_ok + 1) /* or later */
+
+static uint64_t dice(uint64_t *seed)
+{
+	*seed ^= *seed >> 12;
+	*seed ^= *seed << 25;
+	*seed ^= *seed >> 27;
+	return *seed * 0x2545f4914f6cdd1dull;
+}
+
+/* The service thread finds packets that came 100 us after a call, until the program counts as one that spins on memory. */
+static void make_it_spin(struct caller *c, uint64_t now)
+{
+	for (unsigned i = 0; i < 20; i++)
+		caller_found_by_service(c, now + i, now + i + 100 * US);
+	assert_true(caller_spins(c));
+}
+
+static struct caller a_caller(enum caller_kind kind)
+{
+	struct caller c = {0};
+
+	caller_init(&c);
+	if (kind == CALLER_SPINS)
+		make_it_spin(&c, T0);
+	if (kind == CALLER_SLEEPS)
+		caller_armed(&c);
+	assert_int_equal(caller_kind(&c), kind);
+	return c;
+}
+
+/* ---- kinds ---- */
+
+static void an_armed_program_sleeps(void **state)
+{
+	(void)state;
+	assert_true(policy_table.armed_hits > 10); /* programs poll so often, and then sleep after all */
+	for (unsigned spins = 0; spins < 2; spins++) {
+		struct caller c = a_caller(spins ? CALLER_SPINS : CALLER_POLLS);
+
+		caller_armed(&c);
+		/* Polls in vain say nothing: it may sleep after any of them. */
+		for (unsigned i = 0; i < 1000; i++)
+			caller_polled(&c, false);
+		for (unsigned i = 0; i < policy_table.armed_hits; i++) {
+			assert_int_equal(caller_kind(&c), CALLER_SLEEPS);
+			caller_polled(&c, true);
+		}
+		assert_int_not_equal(caller_kind(&c), CALLER_SLEEPS);
+		/* Each arming counts anew. */
+		caller_armed(&c);
+		caller_polled(&c, true);
+		caller_armed(&c);
+		for (unsigned i = 1; i < policy_table.armed_hits; i++)
+			caller_polled(&c, true);
+		assert_int_equal(caller_kind(&c), CALLER_SLEEPS);
+	}
+}
+
+/* Found `late` after its last call, `times`, each time after another call; `twice`: by two turns. */
+static enum caller_kind found_late(uint64_t late, unsigned times, bool twice)
+{
+	struct caller c = a_caller(CALLER_POLLS);
+
+	for (unsigned i = 0; i < times; i++) {
+		uint64_t here = T0 + i * 100 * MS;
+
+		caller_found_by_service(&c, here, here + late);
+		if (twice)
+			caller_found_by_service(&c, here, here + late + US);
+	}
+	return caller_kind(&c);
+}
+
+static void a_program_that_is_away_spins(void **state)
+{
+	unsigned enough = policy_table.away_often / policy_table.away_step;
+	struct caller c = a_caller(CALLER_POLLS);
+
+	(void)state;
+	assert_int_equal(found_late(policy_table.away_min + 1, enough, false), CALLER_SPINS);
+	assert_int_equal(found_late(policy_table.away_max - 1, enough, false), CALLER_SPINS);
+	assert_int_equal(found_late(policy_table.away_min + 1, enough - 1, true), CALLER_POLLS);
+	/* It was still at it, or had left long ago. */
+	assert_int_equal(found_late(policy_table.away_min, 100, false), CALLER_POLLS);
+	assert_int_equal(found_late(policy_table.away_max, 100, false), CALLER_POLLS);
+	/* It never called. */
+	for (unsigned i = 0; i < 100; i++)
+		caller_found_by_service(&c, 0, 100 * US + i);
+	assert_int_equal(caller_kind(&c), CALLER_POLLS);
+}
+
+/* Polls that find something take back what was counted, however much that was. */
+static void a_program_that_comes_back_polls(void **state)
+{
+	struct caller c = a_caller(CALLER_SPINS);
+
+	(void)state;
+	make_it_spin(&c, T0 + MS);
+	for (unsigned i = 0; i < policy_table.away_cap; i++) {
+		caller_polled(&c, false);
+		caller_polled(&c, true);
+	}
+	assert_int_equal(caller_kind(&c), CALLER_POLLS);
+}
+
+/* ---- beside a service thread that sleeps on the ports ---- */
+
+static const struct row {
+	enum caller_kind kind;
+	enum pu_turn turn;
+	bool masked;
+	enum caller_action soon, late; /* when the service thread looks again within late_ok, or later */
+} rows[] = {
+	/* A poller drives its packets itself, and needs nobody on the ports. */
+	{CALLER_POLLS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_POLLS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_POLLS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_POLLS, PU_OFFERED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_POLLS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_POLLS, PU_POLLED, false, CALLER_WAKE, CALLER_WAKE},
+	{CALLER_POLLS, PU_BUSY, false, CALLER_WAKE, CALLER_WAKE},
+	{CALLER_POLLS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_POLLS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_POLLS, PU_POLLED, true, CALLER_WAKE, CALLER_WAKE},
+	/* One that sleeps needs it there, with every packet. */
+	{CALLER_SLEEPS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SLEEPS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SLEEPS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SLEEPS, PU_OFFERED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SLEEPS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SLEEPS, PU_POLLED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SLEEPS, PU_BUSY, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SLEEPS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SLEEPS, PU_IDLE, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_WORKED, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_OFFERED, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_IN_VAIN, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_BUSY, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK},
+	/* One that spins on memory: masked only while somebody is sure to look, be it the service thread before long. */
+	{CALLER_SPINS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SPINS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SPINS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SPINS, PU_OFFERED, false, CALLER_MASK, CALLER_WAKE},
+	{CALLER_SPINS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP}, /* the first */
+	{CALLER_SPINS, PU_POLLED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SPINS, PU_BUSY, false, CALLER_MASK, CALLER_WAKE},
+	{CALLER_SPINS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SPINS, PU_IDLE, true, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SPINS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SPINS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SPINS, PU_OFFERED, true, CALLER_KEEP, CALLER_WAKE},
+	{CALLER_SPINS, PU_IN_VAIN, true, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SPINS, PU_POLLED, true, CALLER_KEEP, CALLER_KEEP},
+	{CALLER_SPINS, PU_BUSY, true, CALLER_KEEP, CALLER_WAKE},
+	{CALLER_SPINS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK},
+};
+
+static void rows_of_the_table(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct row *r = &rows[i];
+		struct caller soon = a_caller(r->kind), late = a_caller(r->kind);
+
+		if (caller_beside(&soon, r->turn, r->masked, T0, T0 + SOON) != r->soon ||
+		    caller_beside(&late, r->turn, r->masked, T0, T0 + LATE) != r->late)
+			fail_msg("row %u: kind %u, turn %u, masked %u", i, (unsigned)r->kind,
+				 (unsigned)r->turn, r->masked);
+	}
+}
+
+/* Polls in vain: after some it is taken to poll on; what it takes then ends that. */
+static void polls_in_vain_mask(void **state)
+{
+	struct caller c = a_caller(CALLER_SPINS);
+
+	(void)state;
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 1; i < policy_table.vain_polls; i++)
+			assert_int_equal(caller_beside(&c, PU_IN_VAIN, false, T0, T0), CALLER_KEEP);
+		assert_int_equal(caller_beside(&c, PU_IN_VAIN, false, T0, T0), CALLER_MASK);
+		assert_int_equal(caller_beside(&c, PU_TAKEN, true, T0, T0), CALLER_UNMASK);
+	}
+}
+
+/* Posts that a poll always followed mask, until one is not followed. */
+static void posts_mask_if_polls_follow(void **state)
+{
+	struct caller c = a_caller(CALLER_SPINS);
+
+	(void)state;
+	for (unsigned round = 0; round < 3; round++) {
+		for (unsigned i = 0; i < policy_table.posts_polled; i++) {
+			caller_posted(&c, T0, i, STAKE);
+			assert_int_equal(caller_beside(&c, PU_POSTED, false, T0, T0), CALLER_REARM);
+			caller_polled(&c, false);
+			caller_polled(&c, false);
+		}
+		caller_posted(&c, T0, 0, STAKE);
+		assert_int_equal(caller_beside(&c, PU_POSTED, false, T0, T0), CALLER_MASK);
+		caller_posted(&c, T0, 0, STAKE);
+		assert_int_equal(caller_beside(&c, PU_POSTED, true, T0, T0), CALLER_UNMASK);
+		caller_polled(&c, false);
+		c.posts_polled = 0;
+	}
+}
+
+/* Whatever came before, no mask begins while the program may sleep, and none is left after any turn. */
+static void no_mask_while_it_sleeps(void **state)
+{
+	(void)state;
+	for (uint64_t run = 1; run <= 200; run++) {
+		uint64_t seed = run * 0x9e3779b97f4a7c15ull, now = T0, here = T0, requests = 0;
+		struct caller c = a_caller(CALLER_POLLS);
+		unsigned spun = 0, masks = 0;
+		bool masked = false;
+
+		for (unsigned i = 0; i < 5000; i++) {
+			uint64_t r = dice(&seed);
+			enum pu_turn turn = (enum pu_turn)(r >> 8 & 7);
+			enum caller_action a;
+			bool slept;
+
+			now += r >> 32 & 0xffff;
+			requests += r >> 16 & 1;
+			if (r % 128 == 0)
+				caller_armed(&c);
+			else if (r % 4 == 1)
+				caller_found_by_service(&c, here, now);
+			else if (r % 8 == 2)
+				caller_posted(&c, now, requests, STAKE);
+			else if (r % 8 == 3)
+				caller_polled(&c, true);
+			else if (r % 8 == 6)
+				caller_linger(&c, now, STAKE, requests);
+			here = r & 64 ? now : here;
+			slept = caller_kind(&c) == CALLER_SLEEPS;
+			spun += caller_kind(&c) == CALLER_SPINS;
+			a = caller_beside(&c, turn, masked, now,
+					  now + (r >> 20) % (2 * policy_table.late_ok));
+			masked = a == CALLER_MASK || (masked && a != CALLER_UNMASK && a != CALLER_WAKE);
+			masks += a == CALLER_MASK;
+			if (slept && (masked || a == CALLER_MASK))
+				fail_msg("run %lu, event %u: masked", (unsigned long)run, i);
+		}
+		assert_true(spun && masks); /* else this shows nothing */
+	}
+}
+
+/* ---- lingering ---- */
+
+static void lingers_while_it_pays(void **state)
+{
+	struct caller c = a_caller(CALLER_SPINS);
+	uint64_t now = T0, requests = 0;
+	unsigned lingered = 0;
+
+	(void)state;
+	/* The peer writes 5 us behind its ACK. */
+	for (unsigned i = 0; i < 100; i++, now += 100 * US) {
+		caller_posted(&c, now, requests, STAKE);
+		assert_int_equal(caller_linger(&c, now, STAKE, requests), now + STAKE);
+		assert_int_equal(caller_linger(&c, now, STAKE, requests), 0); /* it waits for that already */
+		caller_requests(&c, now + 5 * US, STAKE, ++requests, false);
+		assert_int_equal(caller_linger(&c, now + 5 * US, STAKE, requests), 0); /* it is there */
+	}
+	/* No more: after as many as the bet remembers, not once. */
+	for (unsigned i = 0; i < 100; i++, now += 100 * US) {
+		caller_posted(&c, now, requests, STAKE);
+		lingered += caller_linger(&c, now, STAKE, requests) != 0;
+	}
+	assert_in_range(lingered, 1, policy_table.bet_cap + 2);
+	/* They come soon again; the service thread, which had to be woken, finds them. */
+	for (unsigned i = 0; i < 4 * policy_table.bet_cap; i++, now += 100 * US) {
+		caller_posted(&c, now, requests, STAKE);
+		caller_linger(&c, now, STAKE, requests);
+		caller_requests(&c, now + 5 * US + STAKE / 2, STAKE, ++requests, true);
+	}
+	caller_posted(&c, now, requests, STAKE);
+	assert_int_equal(caller_linger(&c, now, STAKE, requests), now + STAKE);
+}
+
+/* Where lingering pays, polls with success don't show that the program polls on: but for the lingering it would be away. */
+static void lingering_is_not_polling(void **state)
+{
+	struct caller c = a_caller(CALLER_SPINS);
+	uint64_t now = T0, requests = 0;
+	unsigned rounds = 0;
+
+	(void)state;
+	for (; caller_spins(&c) && rounds < 100000; rounds++, now += 100 * US) {
+		caller_posted(&c, now, requests, STAKE);
+		caller_polled(&c, true);
+		caller_linger(&c, now, STAKE, requests);
+		caller_requests(&c, now + 5 * US, STAKE, ++requests, false);
+	}
+	assert_in_range(rounds, policy_table.linger_keeps, 100 * policy_table.linger_keeps);
+}
+
+/* ---- offering the only core ---- */
+
+static unsigned offers_of(struct caller *c, uint64_t now, unsigned posts)
+{
+	unsigned offers = 0;
+
+	for (unsigned i = 0; i < posts; i++)
+		offers += caller_offers(c, now);
+	return offers;
+}
+
+static void offers(void **state)
+{
+	struct caller c = a_caller(CALLER_POLLS);
+	uint64_t now = T0;
+
+	(void)state;
+	/* The peer takes each, and answers. */
+	for (unsigned i = 0; i < 100; i++) {
+		assert_true(caller_offers(&c, now));
+		caller_offered(&c, now, 3 * MS, true);
+	}
+	/* Several cores: none for a while. */
+	caller_offer_needless(&c, now);
+	assert_int_equal(offers_of(&c, now + policy_table.core_recheck - 1, 1000), 0);
+	assert_int_equal(offers_of(&c, now + policy_table.core_recheck, 10), 10);
+	now += policy_table.core_recheck;
+	/* Not taken: fewer and fewer. */
+	for (unsigned i = 0; i < 5000; i++) {
+		if (caller_offers(&c, now))
+			caller_offered(&c, now, policy_table.offer_untaken - 1, false);
+	}
+	assert_int_equal(offers_of(&c, now, 10 * policy_table.offer_rarely), 10);
+	/* Taken once: each post again. */
+	caller_offered(&c, now, policy_table.offer_untaken, true);
+	offers_of(&c, now, policy_table.offer_rarely);
+	assert_int_equal(offers_of(&c, now, 10), 10);
+	/* It went to other work: none for so many times as long, though to the peer it may go for as long. */
+	caller_offered(&c, now, policy_table.offer_long + 1, false);
+	now += policy_table.offer_long + 1;
+	assert_int_equal(offers_of(&c, now + policy_table.offer_factor * policy_table.offer_long, 100), 0);
+	assert_true(caller_offers(&c, now + policy_table.offer_factor * (policy_table.offer_long + 1)));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_armed_program_sleeps),
+		cmocka_unit_test(a_program_that_is_away_spins),
+		cmocka_unit_test(a_program_that_comes_back_polls),
+		cmocka_unit_test(rows_of_the_table),
+		cmocka_unit_test(polls_in_vain_mask),
+		cmocka_unit_test(posts_mask_if_polls_follow),
+		cmocka_unit_test(no_mask_while_it_sleeps),
+		cmocka_unit_test(lingers_while_it_pays),
+		cmocka_unit_test(lingering_is_not_polling),
+		cmocka_unit_test(offers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
