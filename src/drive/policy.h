@@ -2,7 +2,7 @@
 /*
  * The policy of the drive: when to spin, sleep, yield, mask wake-ups and wake the service thread. Pure: (state, event, now) -> action,
  * without clocks, threads or system calls. The rest of src/drive reports events and does what it is told; tests/drive/test_policy.c runs
- * the same machines in virtual time. All times are ns.
+ * the same machines in virtual time, test_models.c beside models of programs. All times are ns.
  *
  * Three machines:
  *

@@ -30,7 +30,8 @@
 enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
 #define EVENT(what, pu, port) ((uint64_t)(what) << 16 | (pu) << 8 | (port))
 
-#define MAX_EVENTS 16
+#define MAX_EVENTS  16
+#define FIRST_WAKES 4
 
 struct service {
 	struct drive *d;
@@ -339,6 +340,9 @@ static void *service_main(void *arg)
 	struct service s = {.d = d, .shunned = -1};
 
 	be_prompt();
+	/* A NIC that only ever serves is woken by packets, which do not say how late that is: timers do, before the first of them. */
+	for (int i = 0; i < FIRST_WAKES; i++)
+		sleep_until(&s, clock_now() + policy_table.nap_min);
 	s.wait_seen = atomic_load(&d->wait_seq) - 1;
 	for (;;) {
 		/*

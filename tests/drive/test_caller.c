@@ -10,8 +10,8 @@
 
 #define T0    (1000 * MS)
 #define STAKE (40 * US)
-#define SOON  policy_table.late_ok	 /* the service thread looks again within this time */
-#define LATE  (policy_table.late_ok + 1) /* or later */
+#define SOON  policy_table.mask_most	 /* the service thread looks again within this time */
+#define LATE  (policy_table.mask_most + 1) /* or later */
 
 static uint64_t dice(uint64_t *seed)
 {
@@ -123,7 +123,7 @@ static const struct row {
 	enum caller_kind kind;
 	enum pu_turn turn;
 	bool masked;
-	enum caller_action soon, late; /* when the service thread looks again within late_ok, or later */
+	enum caller_action soon, late; /* when the service thread looks again within mask_most, or later */
 } rows[] = {
 	/* A poller drives its packets itself, and needs nobody on the ports. */
 	{CALLER_POLLS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
