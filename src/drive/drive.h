@@ -77,11 +77,11 @@ unsigned drive_progress(struct drive *d, unsigned pu);
 void drive_taken(struct drive *d, unsigned pu);
 
 /*
- * Completion queues with a channel, for programs that sleep until an event: one is armed, which it was not before (anew), or was; it fired; one that
- * is armed is destroyed. The first ends every mask and sees that packets wake the service thread. Any thread; drive_cq_fired() the owner of
- * a PU, too.
+ * Completion queues with a channel, for programs that sleep until an event: one is armed, which it was not before (anew), or was; it fired; one
+ * that is armed is destroyed. The first ends every mask, and unless the program will wait inside (drive_wait_fd) it sees that packets wake
+ * the service thread. Any thread; drive_cq_fired() the owner of a PU, too.
  */
-void drive_cq_armed(struct drive *d, bool anew);
+void drive_cq_armed(struct drive *d, bool anew, bool inside);
 void drive_cq_fired(struct drive *d);
 void drive_cq_disarmed(struct drive *d);
 

@@ -151,7 +151,8 @@ struct drive {
 	struct wake_cost wake; /* measured by the service thread */
 	atomic_uint events;    /* completion events raised */
 	atomic_int armed;      /* completion queues with a channel that are armed */
-	atomic_uint armed_seq; /* wait_seq when one was armed last */
+	atomic_uint
+		outside_seq; /* wait_seq when one was armed last by a program that sleeps outside of this library */
 
 	struct gsi gsi;
 	struct watch watch;

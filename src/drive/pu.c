@@ -397,25 +397,24 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 		offer_core(d, i);
 }
 
-void drive_cq_armed(struct drive *d, bool anew)
+void drive_cq_armed(struct drive *d, bool anew, bool inside)
 {
-	unsigned seq = atomic_load_explicit(&d->wait_seq, memory_order_relaxed);
-	bool kick = false, within;
+	bool kick = false;
 
 	if (anew)
 		atomic_fetch_add_explicit(&d->armed, 1, memory_order_relaxed);
-	/*
-	 * A program that waits in this library (drive_wait_fd) will tend the PUs itself, so the service thread may nap; the end of such a wait
-	 * wakes it where another completion queue is armed.
-	 */
-	within = atomic_exchange_explicit(&d->armed_seq, seq, memory_order_relaxed) != seq;
+	if (!inside)
+		atomic_store_explicit(&d->outside_seq,
+				      atomic_load_explicit(&d->wait_seq, memory_order_relaxed),
+				      memory_order_relaxed);
 	for (unsigned i = 0; i < d->pus; i++) {
 		struct drive_pu *p = &d->pu[i];
 
-		if (!within)
+		/* Who waits inside will tend the PUs itself, so the service thread may nap. */
+		if (!inside)
 			caller_armed(&p->caller);
 		kick |= atomic_load_explicit(&p->masked, memory_order_seq_cst);
-		kick |= !within && !atomic_load_explicit(&p->sleepers, memory_order_seq_cst);
+		kick |= !inside && !atomic_load_explicit(&p->sleepers, memory_order_seq_cst);
 	}
 	if (kick)
 		tend_kick(d);

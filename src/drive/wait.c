@@ -94,6 +94,17 @@ static bool begin_tending(struct drive *d)
 	return true;
 }
 
+#define OUTSIDE_FOR 16 /* waits */
+
+/* Other threads of the program may sleep until events, outside of this library. */
+static bool others_sleep(const struct drive *d)
+{
+	unsigned waits = atomic_load_explicit(&d->wait_seq, memory_order_relaxed) -
+			 atomic_load_explicit(&d->outside_seq, memory_order_relaxed);
+
+	return waits < OUTSIDE_FOR && atomic_load_explicit(&d->armed, memory_order_relaxed) > 0;
+}
+
 /*
  * The program is likely to poll now, or to come back: a lease for that time, and the service thread after it.
  * It naps while waits come and go, and is woken only out of a long sleep.
@@ -112,8 +123,7 @@ static void end_tending(void *arg)
 	}
 	atomic_store_explicit(&d->waiting, 0, memory_order_seq_cst);
 	until = atomic_load_explicit(&d->service_until, memory_order_seq_cst);
-	/* Other threads may sleep until events, outside of this library. */
-	if (until > now + policy_table.horizon || atomic_load_explicit(&d->armed, memory_order_relaxed) > 0 ||
+	if (until > now + policy_table.horizon || others_sleep(d) ||
 	    atomic_load_explicit(&d->waiter.kicked, memory_order_seq_cst))
 		tender_kick(&d->service);
 }

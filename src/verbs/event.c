@@ -13,8 +13,10 @@ void verbs_cq_fired(struct verbs_cq *cq)
 {
 	if (!cq->cq.channel)
 		return;
+	atomic_store_explicit(&cq->announced, atomic_load_explicit(&cq->index->prod, memory_order_acquire),
+			      memory_order_relaxed);
 	drive_cq_fired(cq->drive);
-	evq_raise(&container_of(cq->cq.channel, struct verbs_channel, channel)->events, &cq->comp_event);
+	evq_raise(verbs_evq(cq->cq.channel), &cq->comp_event);
 }
 
 static void on_cq_event(void *host, void *cq_ctx)

@@ -16,6 +16,7 @@ int evq_init(struct evq *q)
 	if (fd < 0)
 		return fd;
 	q->fd = fd;
+	atomic_store_explicit(&q->at_once, EVQ_OUTSIDE, memory_order_relaxed);
 	list_init(&q->events);
 	pthread_mutex_init(&q->lock, NULL);
 	return 0;
@@ -126,14 +127,18 @@ static int evq_wait(struct evq *q, struct drive *drive)
 
 int evq_take(struct evq *q, struct drive *drive, int *type, void **object)
 {
+	uint8_t at_once = atomic_load_explicit(&q->at_once, memory_order_relaxed);
 	int ret, flags;
 
+	if (at_once < EVQ_OUTSIDE)
+		atomic_store_explicit(&q->at_once, at_once + 1, memory_order_relaxed);
 	while (!evq_try_take(q, type, object)) {
 		flags = sys_fcntl(q->fd, F_GETFL, 0);
 		if (flags < 0)
 			return flags;
 		if (flags & O_NONBLOCK)
 			return -EAGAIN;
+		atomic_store_explicit(&q->at_once, 0, memory_order_relaxed);
 		ret = evq_wait(q, drive);
 		if (ret)
 			return ret;

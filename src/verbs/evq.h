@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/export.h"
@@ -22,7 +23,11 @@ struct evq {
 	pthread_mutex_t lock;
 	struct list_head events;
 	int fd;
+	_Atomic uint8_t
+		at_once; /* events taken in a row without a wait; EVQ_OUTSIDE: as many, or no wait yet */
 };
+
+#define EVQ_OUTSIDE 8
 
 /* Part of the object that raises it; zeroed is idle. */
 struct evq_event {
@@ -49,6 +54,12 @@ ROOST_EXPORT void evq_raise(struct evq *q, struct evq_event *ev);
  * for restarts. On success *type and *object are set.
  */
 ROOST_EXPORT int evq_take(struct evq *q, struct drive *drive, int *type, void **object);
+
+/* Does the program wait for events in evq_take(), not outside of this library (poll(2) on the descriptor)? As far as its last waits tell. */
+static inline bool evq_waits_inside(const struct evq *q)
+{
+	return atomic_load_explicit(&q->at_once, memory_order_relaxed) < EVQ_OUTSIDE;
+}
 
 /* Drops the unread ones of an event that will not be raised any more; returns how many were ever read. */
 ROOST_EXPORT uint32_t evq_forget(struct evq *q, struct evq_event *ev);

@@ -94,6 +94,7 @@ struct verbs_cq {
 	struct roost_cq_index *index;
 
 	struct evq_event comp_event CACHE_ALIGNED;
+	_Atomic uint32_t announced; /* completions that had come when the last event was raised */
 	uint32_t comp_reported;
 	struct evq_event async_event;
 	uint32_t async_reported;
@@ -246,6 +247,10 @@ void verbs_disown_all(struct drive *d);
 /* cq.c */
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
 int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+static inline struct evq *verbs_evq(struct ibv_comp_channel *channel)
+{
+	return &container_of(channel, struct verbs_channel, channel)->events;
+}
 /* An armed queue has fired: raises its event. Any thread, the owner of a PU too. */
 void verbs_cq_fired(struct verbs_cq *cq);
 /* Takes the completions of a QP that is gone, or reset, out of the ring. PU owned. */
