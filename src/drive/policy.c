@@ -55,10 +55,20 @@ static uint64_t gap_until(uint64_t since, uint64_t now, uint64_t stake, bool sle
 	return !slept ? gap : gap > stake / 2 ? gap - stake / 2 : 0;
 }
 
+void spinner_sleeps(struct spinner *s, uint64_t now)
+{
+	s->slept_at = s->looked_on ? now : 0;
+	s->looked_on = false;
+}
+
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke)
 {
 	if (s->idle_since)
 		bet_settle(&s->bet, stake, gap_until(s->idle_since, now, stake, slept));
+	if (slept && s->slept_at && now - s->slept_at < stake)
+		spinner_lost(s, now, stake, true, stake);
+	s->slept_at = 0;
+	s->looked_on = false;
 	s->idle_since = now;
 	s->woke = woke;
 }
@@ -67,16 +77,12 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 {
 	if (now < s->until || !s->idle_since || now - s->idle_since >= stake || !bet_on(&s->bet))
 		return SPIN_SLEEP;
+	s->looked_on = true;
 	if (!s->woke && now - s->yielded < policy_table.yield_every)
 		return SPIN_LOOK;
 	s->woke = false;
 	s->yielded = now;
 	return SPIN_YIELD;
-}
-
-void spinner_one_core(struct spinner *s, uint64_t now)
-{
-	s->until = max64(s->until, now + policy_table.core_recheck);
 }
 
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake)

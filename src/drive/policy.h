@@ -166,15 +166,20 @@ struct spinner {
 	uint64_t until;	     /* no spinning before this */
 	uint64_t held;	     /* so long the last time */
 	uint64_t yielded;    /* last offer of the core */
+	uint64_t slept_at;   /* it went to sleep after having looked on in vain; 0: it did not */
+	bool looked_on;	     /* since its last work */
 	bool woke; /* the last turn woke a thread of the program, which may wait for this very core */
 };
 
-/* A turn of the service thread found work. `slept`: a wake-up came between. `woke`: it raised an event of the program's. */
+/* The service thread goes to sleep. */
+void spinner_sleeps(struct spinner *s, uint64_t now);
+/*
+ * A turn of it found work. `slept`: a wake-up came between. `woke`: it raised an event of the program's. Packets that come as soon as it sleeps,
+ * and not while it looked on, had waited for the core that it held.
+ */
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke);
 /* Turns found nothing. */
 enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
-/* The thread may run on one core only. There it would take the core from the program that it looks for packets for. */
-void spinner_one_core(struct spinner *s, uint64_t now);
 /*
  * It has its core back after `ns`, in which another thread had it. `offered`: it had offered the core. A thread that takes an offer has waited for the
  * core, and wants it even if it does not keep it for long; one that came by itself took it from us, and may be a brief one of the kernel.

@@ -38,7 +38,6 @@ struct service {
 	unsigned listening[NIC_MAX_PUS]; /* so many of its ports are in the epoll set */
 	uint64_t base_looked;		 /* ns; when other events than packets were last looked for */
 	uint64_t looked;		 /* ns; last step of spinning, 0: it does not spin */
-	uint64_t counted_cores;		 /* ns */
 	long switches;			 /* forced ones, as counted when it began to, or after an offer */
 	cpu_set_t cores;		 /* as the program has it; empty: not asked */
 	int shunned;			 /* the core we keep away from, -1: none */
@@ -93,13 +92,6 @@ static void spin_step(struct service *s, enum spin_action action)
 		s->looked = now;
 		cpu_pause();
 		return;
-	}
-	if (action == SPIN_YIELD && now - s->counted_cores >= policy_table.core_recheck) {
-		s->counted_cores = now;
-		if (one_core()) {
-			spinner_one_core(spinner, now);
-			return;
-		}
 	}
 	if (action == SPIN_YIELD)
 		sched_yield();
@@ -323,6 +315,7 @@ static void tend(struct service *s)
 		listen_on_ports(s);
 		atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
 		s->looked = 0;
+		spinner_sleeps(&t->spinner, clock_now());
 		sleep_until(s, wake);
 		return;
 	}

@@ -124,7 +124,7 @@ struct end {
 	struct caller caller;
 	/* struct tender and struct service */
 	bool on_port, ready, slept, was_asleep, bell, wake_flag, wake_fd;
-	uint64_t lease, nap, last_work, wake, kicked_at, looked, counted_cores, look_began;
+	uint64_t lease, nap, last_work, wake, kicked_at, looked, look_began;
 	long switches;
 	enum spin_action spin;
 	struct spinner spinner;

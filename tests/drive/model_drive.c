@@ -477,13 +477,6 @@ static void spin_step(struct end *e, struct task *t)
 		e->looked = now;
 		return;
 	}
-	if (e->spin == SPIN_YIELD && now - e->counted_cores >= policy_table.core_recheck) {
-		e->counted_cores = now;
-		if (model_one_core(t)) {
-			spinner_one_core(&e->spinner, now);
-			return;
-		}
-	}
 	if (e->spin == SPIN_YIELD) {
 		t->cost += SYS_NS;
 		t->yields = true;
@@ -497,6 +490,7 @@ static void fall_asleep(struct end *e, struct task *t)
 {
 	t->cost += SYS_NS;
 	e->looked = 0;
+	spinner_sleeps(&e->spinner, clk(t));
 	e->was_asleep = true;
 	if (e->wake_fd)
 		return;

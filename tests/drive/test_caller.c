@@ -10,7 +10,7 @@
 
 #define T0    (1000 * MS)
 #define STAKE (40 * US)
-#define SOON  policy_table.mask_most	 /* the service thread looks again within this time */
+#define SOON  policy_table.mask_most	   /* the service thread looks again within this time */
 #define LATE  (policy_table.mask_most + 1) /* or later */
 
 static uint64_t dice(uint64_t *seed)

@@ -281,22 +281,6 @@ static void held_back_by_who_wants_the_core(void **state)
 	assert_true(spins_at(&s, now + policy_table.lost_max));
 }
 
-static void one_core_is_not_spun_on(void **state)
-{
-	struct spinner s = {0};
-	uint64_t now = T0, end = now + policy_table.core_recheck;
-
-	(void)state;
-	assert_true(spins_at(&s, now));
-	spinner_one_core(&s, now);
-	assert_false(spins_at(&s, end - 1));
-	assert_true(spins_at(&s, end));
-	/* It ends nothing that holds for longer. */
-	spinner_lost(&s, now, 60000 * MS, false, STAKE);
-	spinner_one_core(&s, now);
-	assert_false(spins_at(&s, now + policy_table.lost_max - 1));
-}
-
 /* The service thread's naps beside a poller. */
 static void naps_grow(void **state)
 {
@@ -317,9 +301,36 @@ static void naps_grow(void **state)
 	assert_int_equal(policy_nap(policy_table.nap_max, true), policy_table.nap_armed);
 }
 
+/* Packets that come as soon as the service thread sleeps, and not while it looked on, had waited for its core. */
+static void packets_that_wait_for_the_core(void **state)
+{
+	struct spinner s = {0};
+	uint64_t now = T0;
+
+	(void)state;
+	spinner_worked(&s, now, STAKE, false, false);
+	assert_true(spinner_idle(&s, now, STAKE) != SPIN_SLEEP);
+	spinner_sleeps(&s, now + STAKE);
+	spinner_worked(&s, now + STAKE + US, STAKE, true, false);
+	s.bet.sum = 0; /* this bet was lost; what it forbids beyond that is looked at here */
+	assert_int_equal(spinner_idle(&s, now + STAKE + 2 * US, STAKE), SPIN_SLEEP);
+	assert_true(s.until >= now + STAKE + US + policy_table.lost_factor * STAKE);
+	/* One that comes later did not wait; nor did one before which nothing was looked for. */
+	s = (struct spinner){0};
+	spinner_worked(&s, now, STAKE, false, false);
+	assert_true(spinner_idle(&s, now, STAKE) != SPIN_SLEEP);
+	spinner_sleeps(&s, now + STAKE);
+	spinner_worked(&s, now + 3 * STAKE, STAKE, true, false);
+	assert_int_equal(s.until, 0);
+	spinner_sleeps(&s, now + 3 * STAKE);
+	spinner_worked(&s, now + 3 * STAKE + US, STAKE, true, false);
+	assert_int_equal(s.until, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(packets_that_wait_for_the_core),
 		cmocka_unit_test(bets_cost_three_times_the_best),
 		cmocka_unit_test(bets_forget),
 		cmocka_unit_test(wake_cost_follows_the_median),
@@ -328,7 +339,6 @@ int main(void)
 		cmocka_unit_test(spins_while_packets_are_close),
 		cmocka_unit_test(offers_its_core),
 		cmocka_unit_test(held_back_by_who_wants_the_core),
-		cmocka_unit_test(one_core_is_not_spun_on),
 		cmocka_unit_test(naps_grow),
 	};
 
