@@ -299,6 +299,7 @@ def plan(path, seconds):
     gso, gso_small = r.limit('udp_gso_gbps', part=8), r.limit('udp_gso_small_mops', part=8)
     rtt, cores = r.limit('udp_rtt_ns', scale=1e-3), r.limit('core_rtt_ns', scale=1e-3)
     wake, wake_beside = r.limit('wake_p99_ns', scale=1e-3), r.limit('wake_beside_ns', scale=1e-3)
+    wake_median = r.limit('wake_ns', scale=1e-3)
 
     def ours():
         return r.json_of(f'perf write --local --port shm --size 64K --seconds {seconds / 4:g} --json'.split())['goodput_gbps']
@@ -326,11 +327,13 @@ def plan(path, seconds):
         r.latency('shm-read-lat', 'read --local --port shm --size 64 --lat completion', beside=cores),
         r.latency('shm-read-lat-passive', 'read --local --port shm --size 64 --lat completion --passive', beside=cores),
         r.latency('shm-read-sleeping', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99', beside=wake),
+        r.latency('shm-read-sleeping-p50', 'read --local --port shm --size 64 --lat completion --passive --gap 20ms --iters 100', 'p50', beside=wake_median),
         r.latency('shm-write-pingpong', 'write --local --port shm --size 64 --lat pingpong'),
         r.latency('shm-write-firstbyte', 'write --local --port shm --size 64 --lat firstbyte'),
         r.latency('udp-read-lat', 'read --local --port udp --size 64 --lat completion', beside=rtt),
         r.latency('udp-read-lat-passive', 'read --local --port udp --size 64 --lat completion --passive', beside=rtt),
         r.latency('udp-read-sleeping', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99', beside=wake),
+        r.latency('udp-read-sleeping-p50', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 100', 'p50', beside=wake_median),
         r.latency('udp-write-pingpong', 'write --local --port udp --size 64 --lat pingpong'),
         r.stock_latency('udp-ib_write_lat', False, beside=polled),
         r.stock_latency('udp-ib_write_lat-shared', True, beside=wake_beside),

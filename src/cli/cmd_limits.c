@@ -47,9 +47,9 @@ static int shm_port(const struct bench *b, unsigned payload, double *v)
 	return limit_shm(&b->cores, payload, b->seconds, v);
 }
 
-static int core_rtt(const struct bench *b, unsigned arg, double *v)
+static int core_rtt(const struct bench *b, unsigned percentile, double *v)
 {
-	return limit_core_rtt(&b->cores, b->seconds, v);
+	return limit_core_rtt(&b->cores, percentile, b->seconds, v);
 }
 
 static int wake_idle(const struct bench *b, unsigned percentile, double *v)
@@ -72,9 +72,9 @@ static int udp_gso_small(const struct bench *b, unsigned arg, double *v)
 	return limit_udp_gso_small(&b->cores, b->seconds, v);
 }
 
-static int udp_rtt(const struct bench *b, unsigned arg, double *v)
+static int udp_rtt(const struct bench *b, unsigned percentile, double *v)
 {
-	return limit_udp_rtt(&b->cores, b->seconds, v);
+	return limit_udp_rtt(&b->cores, percentile, b->seconds, v);
 }
 
 static int random_mops(const struct bench *b, unsigned arg, double *v)
@@ -141,7 +141,8 @@ static const struct figure figures[] = {
 	 false},
 	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 64 bytes", NULL, shm_port, SMALL, false,
 	 false},
-	{"core_rtt_ns", NULL, "core to core and back", "ns", core_rtt, 0, false, false},
+	{"core_rtt_ns", NULL, "core to core and back, p50", "ns", core_rtt, 50, false, false},
+	{"core_rtt_p99_ns", NULL, "core to core and back, p99", "ns", core_rtt, 99, false, false},
 	{"wake_ns", NULL, "a sleeping thread woken, p50", "ns", wake_idle, 50, false, false},
 	{"wake_p99_ns", NULL, "a sleeping thread woken, p99", "ns", wake_idle, 99, false, false},
 	{"wake_beside_ns", NULL, "the same where another thread spins, p50", "ns", wake_beside, 50, false,
@@ -150,7 +151,9 @@ static const struct figure figures[] = {
 	 false},
 	{"udp_gso_small_mops", NULL, "UDP_SEGMENT over loopback, packets of 64 bytes", "M/s", udp_gso_small,
 	 0, false, false},
-	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes", "ns", udp_rtt, 0, false, false},
+	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes, p50", "ns", udp_rtt, 50, false, false},
+	{"udp_rtt_p99_ns", NULL, "UDP round trip over loopback, 64 bytes, p99", "ns", udp_rtt, 99, false,
+	 false},
 	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0, true, true},
 	{"random_read_ns", NULL, "random 64-byte read, one after the other", "ns", random_ns, 0, true, true},
 	{"copy_gbs", NULL, "copy, blocks of 4 KiB in the cache", "GB/s", copy_cached, 0, true, false},

@@ -55,8 +55,11 @@ int limit_ring(const struct limit_cores *c, uint32_t payload, bool both_ways, do
 /* The shm port by itself (limit_shm.c): packets of WRITEs, CRC and copy on both sides. As above. */
 int limit_shm(const struct limit_cores *c, uint32_t payload, double seconds, double *rate);
 
-/* Nanoseconds of a round trip of one cache line between the cores, the median of many (limit_core.c). */
-int limit_core_rtt(const struct limit_cores *c, double seconds, double *ns);
+/*
+ * Nanoseconds of a round trip of one cache line between the cores (limit_core.c). The median is that of means over 64 round trips,
+ * without the clock's own cost; any other percentile is of single round trips and includes it (some 25 ns).
+ */
+int limit_core_rtt(const struct limit_cores *c, unsigned percentile, double seconds, double *ns);
 
 /*
  * Nanoseconds until a thread that slept in read(2) for 2 ms runs after it was woken from the other core (limit_wake.c); `beside`:

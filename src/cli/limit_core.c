@@ -14,7 +14,7 @@
 
 #define GIB	   (1ull << 30)
 #define LEAST	   (16ull << 20)
-#define ROUND	   64 /* round trips between two looks at the clock */
+#define ROUND	   64 /* round trips between two looks at the clock, for the median */
 #define BLOCK	   4096u
 #define LINE	   64u
 #define BLOCK_AREA (16u << 10) /* blocks in turn, all in the first-level cache */
@@ -24,7 +24,8 @@
 struct ping {
 	_Alignas(128) _Atomic uint64_t there;
 	_Alignas(128) _Atomic uint64_t back;
-	_Alignas(128) struct hist hist; /* ns of a round trip, one entry a ROUND */
+	_Alignas(128) struct hist hist; /* ps of a round trip, one entry for `trips` of them */
+	int trips;
 	_Atomic bool over;
 };
 
@@ -51,7 +52,7 @@ static void ping_side(void *arg, int me, struct limit_pair *p)
 	do {
 		uint64_t start = clock_ns();
 
-		for (int i = 0; i < ROUND; i++) {
+		for (int i = 0; i < g->trips; i++) {
 			atomic_store_explicit(&g->there, ++n, memory_order_release);
 			while (atomic_load_explicit(&g->back, memory_order_acquire) != n) {
 				if (p->shared)
@@ -59,12 +60,12 @@ static void ping_side(void *arg, int me, struct limit_pair *p)
 			}
 		}
 		/* In picoseconds, so that the histogram's steps are fine. */
-		hist_add(&g->hist, (clock_ns() - start) * 1000 / ROUND);
-	} while (limit_count(p, me, ROUND));
+		hist_add(&g->hist, (clock_ns() - start) * 1000 / (unsigned)g->trips);
+	} while (limit_count(p, me, (uint64_t)g->trips));
 	atomic_store(&g->over, true);
 }
 
-int limit_core_rtt(const struct limit_cores *c, double seconds, double *ns)
+int limit_core_rtt(const struct limit_cores *c, unsigned percentile, double seconds, double *ns)
 {
 	struct ping *g = aligned_alloc(128, ALIGN_UP(sizeof(*g), 128));
 	double sides[2];
@@ -73,8 +74,9 @@ int limit_core_rtt(const struct limit_cores *c, double seconds, double *ns)
 	if (!g)
 		return -ENOMEM;
 	memset(g, 0, sizeof(*g));
+	g->trips = percentile == 50 ? ROUND : 1;
 	rc = limit_pair_run(c, ping_side, g, seconds, sides);
-	*ns = (double)hist_percentile(&g->hist, 50) / 1000;
+	*ns = (double)hist_percentile(&g->hist, percentile) / 1000;
 	free(g);
 	return rc;
 }

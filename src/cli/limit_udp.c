@@ -295,7 +295,7 @@ int limit_udp_gso_small(const struct limit_cores *c, double seconds, double *mop
 	return rc;
 }
 
-int limit_udp_rtt(const struct limit_cores *c, double seconds, double *ns)
+int limit_udp_rtt(const struct limit_cores *c, unsigned percentile, double seconds, double *ns)
 {
 	double rate[2];
 	int rc;
@@ -313,7 +313,7 @@ int limit_udp_rtt(const struct limit_cores *c, double seconds, double *ns)
 	if (!rc)
 		rc = j->error;
 	if (!rc)
-		*ns = (double)hist_percentile(j->hist, 50);
+		*ns = (double)hist_percentile(j->hist, percentile);
 	job_free(j);
 	return rc;
 }

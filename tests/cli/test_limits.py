@@ -6,7 +6,7 @@ import os
 from cli import check, finish, last_json, one_line_error, run
 
 BY_SIZE = ['ring_gbps', 'ring_rate', 'ring_bidir_gbps', 'ring_bidir_rate', 'shm_port_gbps', 'shm_port_rate']
-PLAIN = ['core_rtt_ns', 'wake_ns', 'wake_p99_ns', 'wake_beside_ns', 'udp_gso_gbps', 'udp_rtt_ns', 'random_read_mops',
+PLAIN = ['core_rtt_ns', 'core_rtt_p99_ns', 'wake_ns', 'wake_p99_ns', 'wake_beside_ns', 'udp_gso_gbps', 'udp_rtt_ns', 'udp_rtt_p99_ns', 'random_read_mops',
          'random_read_ns', 'copy_gbs', 'copy_stream_gbs', 'crc32_gbs', 'random_read_bytes']
 QUICK = ['--seconds', '0.1', '--rounds', '1']
 
