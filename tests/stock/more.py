@@ -95,7 +95,8 @@ def rows(kind, long):
 
 
 PROGRAMS = {"ucx_perftest": "ucx-utils", "io_demo": "ucx-utils", "mpirun.openmpi": "openmpi-bin", "mpicc.openmpi": "libopenmpi-dev",
-            "mpirun.mpich": "mpich", "mpicc.mpich": "libmpich-dev", "fio": "fio", "qperf": "qperf", "ibstat": "infiniband-diags"}
+            "mpirun.mpich": "mpich", "mpicc.mpich": "libmpich-dev", "fio": "fio", "qperf": "qperf", "ibstat": "infiniband-diags",
+            "/usr/include/librpma.h": "librpma-dev"}
 
 
 def build(folder):
@@ -104,10 +105,12 @@ def build(folder):
     commands = [[f"mpicc.{mpi}", os.path.join(HERE, "mpi_check.c"), "-o", os.path.join(folder, f"mpi_check.{mpi}"), "-pthread"]
                 for mpi in ("openmpi", "mpich")]
     commands.append(["cc", os.path.join(HERE, "rpma_check.c"), "-o", os.path.join(folder, "rpma_check"), "-lrpma", "-libverbs"])
+    # Without LD_LIBRARY_PATH, which Meson sets: ld would take our librdmacm for librpma's, beside the system's libibverbs.
+    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     for command in commands:
-        done = subprocess.run(command + ["-std=gnu17", "-O2"], capture_output=True, text=True, check=False)
+        done = subprocess.run(command + ["-std=gnu17", "-O2"], env=env, capture_output=True, text=True, check=False)
         if done.returncode:
-            return f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1]}"
+            return f"{' '.join(command)}:\n{done.stderr.strip()}"
     return None
 
 
@@ -159,11 +162,14 @@ def main():
     if options.list:
         print("\n".join(f"{options.port} {row.name}" for row in chosen))
         return
-    missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program)})
-    lacking = f"not installed: {', '.join(missing)} (scripts/setup check installs them)" if missing else build(options.folder)
-    if lacking:
-        print(f"SKIPPED: the stock set over {options.port} was not run: {lacking}")
+    missing = sorted({package for file, package in PROGRAMS.items() if not (shutil.which(file) or os.path.exists(file))})
+    if missing:
+        print(f"SKIPPED: the stock set over {options.port} was not run: not installed: {', '.join(missing)} (scripts/setup check installs them)")
         sys.exit(77)
+    problem = build(options.folder)
+    if problem:
+        print(f"FAILED {options.port} building the programs of the set: {problem}")
+        sys.exit(1)
     fill = {"folder": os.path.abspath(options.folder)}
     failed = 0
     for row in chosen:
