@@ -25,7 +25,8 @@ enum { MAIN, BAD, SHORT, UC, UD, PAIRS };
 
 static struct world w;
 static struct ep e[PAIRS][2];
-static char folder[] = "/tmp/roost-counters-XXXXXX", file[2][64];
+static char folder[32], file[2][64];
+static unsigned seed; /* of what the ports lose and damage */
 /* What the program saw complete: sends, SENDs among them, receives; and with errors. */
 static struct {
 	uint64_t done, sends, recvs, send_errors, recv_errors, send_flushed, recv_flushed;
@@ -38,7 +39,7 @@ static struct port *open_port(unsigned nic)
 
 	snprintf(file[nic], sizeof(file[nic]), "%s/%u.pcap", folder, nic);
 	snprintf(spec, sizeof(spec), "udp:127.%d.%d.%u,mtu=%u,loss=0.04,corrupt=0.02,seed=%u,pcap=%s",
-		 1 + (getpid() >> 8) % 250, getpid() % 250, 200 + nic, MTU, 71 + nic, file[nic]);
+		 1 + (getpid() >> 8) % 250, getpid() % 250, 200 + nic, MTU, seed + nic, file[nic]);
 	p = port_open(spec, 0, 1, err, sizeof(err));
 	if (!p)
 		fail_msg("%s", err);
@@ -265,6 +266,8 @@ static void answer_out(struct nic_counters *c, struct flow *f, const struct pkt_
 
 	if (!(v->op->flags & PKT_AETH) || v->syndrome == PKT_NAK_PSN_SEQ)
 		return;
+	if (f->dead) /* refused again, since the NAK may have been lost: one error all the same */
+		return;
 	if (PKT_AETH_TYPE(v->syndrome) == PKT_AETH_TYPE_RNR) {
 		c->send_rnr_err++;
 		c->out_of_buffer++;
@@ -322,7 +325,14 @@ static void packet_out(struct nic_counters *c, unsigned nic, const struct pkt_vi
 	}
 }
 
-/* Returns how many packets came damaged; why each was dropped is the parser's business. */
+/* QP 1 looks at the Q_Key before the ICRC. */
+static bool seems_of_another_qkey(const struct pkt_view *v)
+{
+	return v->opcode == (PKT_UD | PKT_SEND_ONLY) && v->dqpn == NIC_GSI_QPN && v->sqpn == NIC_GSI_QPN &&
+	       v->qkey != NIC_GSI_QKEY;
+}
+
+/* Returns how many packets came damaged; why each was dropped is the parser's business, but for the Q_Key, which has a counter of its own here. */
 static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 {
 	struct pcap_reader reader;
@@ -332,16 +342,20 @@ static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 
 	while (pcap_reader_next(&reader, &rec) == 1) {
 		bool out = pkt_addr_eq(&rec.src, &w.port[nic][0][0]->addr);
+		enum pkt_error error;
 		struct pkt_view v;
 
 		assert_int_equal(rec.kind, PCAP_ROCE);
 		*(out ? &c->sent_pkts : &c->rcvd_pkts) += 1;
 		*(out ? &c->sent_bytes : &c->rcvd_bytes) += rec.len;
-		if (pkt_parse(rec.bth, (uint32_t)rec.len, &v) != PKT_OK ||
-		    icrc_compute_frame(rec.ip, rec.bth, rec.len) !=
-			    icrc_load(rec.bth + rec.len - PKT_ICRC_LEN)) {
+		error = pkt_parse(rec.bth, (uint32_t)rec.len, &v);
+		if (error != PKT_OK || icrc_compute_frame(rec.ip, rec.bth, rec.len) !=
+					       icrc_load(rec.bth + rec.len - PKT_ICRC_LEN)) {
 			assert_false(out);
-			damaged++;
+			if (error == PKT_OK && seems_of_another_qkey(&v))
+				c->rx_bad_qkey++;
+			else
+				damaged++;
 			continue;
 		}
 		if (out) {
@@ -425,7 +439,9 @@ static unsigned compare(unsigned nic)
 			      (unsigned long long)h, (unsigned long long)x);
 		wrong++;
 	}
-	/* The run was one: everything that is compared did happen. */
+	/* With this seed, everything that is compared did happen. */
+	if (seed != 71)
+		return wrong;
 	assert_true(want.retransmitted_pkts && want.packet_seq_err && want.duplicate_request &&
 		    want.out_of_sequence);
 	assert_true(damaged && want.np_ecn_marked_roce_packets && want.rx_bad_qkey && want.rx_management);
@@ -438,6 +454,9 @@ static void counters_equal_the_capture(void **state)
 {
 	unsigned wrong = 0;
 
+	seed = *(const unsigned *)*state;
+	memset(book, 0, sizeof(book));
+	memcpy(folder, "/tmp/roost-counters-XXXXXX", sizeof("/tmp/roost-counters-XXXXXX"));
 	assert_non_null(mkdtemp(folder));
 	world_init_shape(&w, &(struct world_shape){.nics = 2, .open = open_port}, 7, &(struct sim_params){0});
 	connect_all();
@@ -471,8 +490,14 @@ static void counters_equal_the_capture(void **state)
 
 int main(void)
 {
+	/* 101, 139: a NAK that ends a connection is lost. 107, 120: a management datagram's Q_Key is damaged. */
+	static unsigned seeds[] = {71, 101, 107, 120, 139};
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(counters_equal_the_capture),
+		cmocka_unit_test_prestate(counters_equal_the_capture, &seeds[0]),
+		cmocka_unit_test_prestate(counters_equal_the_capture, &seeds[1]),
+		cmocka_unit_test_prestate(counters_equal_the_capture, &seeds[2]),
+		cmocka_unit_test_prestate(counters_equal_the_capture, &seeds[3]),
+		cmocka_unit_test_prestate(counters_equal_the_capture, &seeds[4]),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,7 +40,7 @@ class Row:
 def ucx_rows():
     final = r"(?m)^Final:\s+\d+(\s+[\d.]+){7}"
     for tls in ("rc", "ud_verbs"):
-        for test, size, count, long in (("tag_lat", 8, 2000, False), ("tag_bw", 1 << 20, 200, True), ("am_lat", 4096, 1000, True),
+        for test, size, count, long in (("tag_lat", 8, 2000, False), ("tag_bw", 1 << 20, 200, True), ("ucp_am_lat", 4096, 1000, True),
                                         ("stream_lat", 64, 1000, True)):
             words = f"{UCX}{tls} ucx_perftest -p {{P}}"
             yield Row(f"UCX {tls} {test} -s {size}", words, f"{words} 127.0.0.1 -t {test} -s {size} -n {count} -w 10", final, long=long)
