@@ -66,7 +66,7 @@ void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept,
 	if (s->idle_since)
 		bet_settle(&s->bet, stake, gap_until(s->idle_since, now, stake, slept));
 	if (slept && s->slept_at && now - s->slept_at < stake)
-		spinner_lost(s, now, stake, true, stake);
+		spinner_lost(s, now, max64(stake, policy_table.lost_min), false, stake);
 	s->slept_at = 0;
 	s->looked_on = false;
 	s->idle_since = now;
@@ -88,12 +88,15 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake)
 {
 	/* At once: in less time than spinning was held back before. */
-	bool again = s->held && now < s->until + s->held;
+	bool again = s->held && now < s->until + s->held, brief = ns < policy_table.lost_min,
+	     taken_before = s->taken;
 
-	if (ns < (offered ? policy_table.offer_untaken : policy_table.lost_min))
+	if (offered)
+		s->taken = ns >= policy_table.offer_untaken;
+	if (brief && !(offered && s->taken))
 		return;
 	ns = max64(ns, stake); /* so long we would have looked on */
-	s->held = max64(again ? 2 * s->held : 0, policy_table.lost_factor * ns);
+	s->held = max64(again ? 2 * s->held : 0, brief && !taken_before ? ns : policy_table.lost_factor * ns);
 	s->held = min64(s->held, min64(policy_table.lost_most * ns, policy_table.lost_max));
 	s->until = now + s->held;
 }

@@ -168,6 +168,7 @@ struct spinner {
 	uint64_t yielded;    /* last offer of the core */
 	uint64_t slept_at;   /* it went to sleep after having looked on in vain; 0: it did not */
 	bool looked_on;	     /* since its last work */
+	bool taken;	     /* the last offer of the core */
 	bool woke; /* the last turn woke a thread of the program, which may wait for this very core */
 };
 
@@ -181,8 +182,9 @@ void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept,
 /* Turns found nothing. */
 enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
 /*
- * It has its core back after `ns`, in which another thread had it. `offered`: it had offered the core. A thread that takes an offer has waited for the
- * core, and wants it even if it does not keep it for long; one that came by itself took it from us, and may be a brief one of the kernel.
+ * It has its core back after `ns`, in which another thread had it (0: none did). `offered`: it had offered the core. A thread that ran for long
+ * wants the core. So does one that takes each offer, however short: it has waited for it. One short turn alone may be anybody's timer, and holds
+ * spinning back for a stake only.
  */
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake);
 

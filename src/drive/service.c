@@ -85,7 +85,7 @@ static long forced_switches(void)
 static void spin_step(struct service *s, enum spin_action action)
 {
 	struct spinner *spinner = &s->d->service.spinner;
-	uint64_t now = clock_now(), since = s->looked ? s->looked : now;
+	uint64_t now = clock_now(), since = s->looked ? s->looked : now, lost;
 	long switches = s->switches;
 
 	if (action == SPIN_LOOK && s->looked && now - since <= policy_table.lost_min) {
@@ -98,9 +98,8 @@ static void spin_step(struct service *s, enum spin_action action)
 	s->looked = clock_now();
 	s->switches = forced_switches();
 	/* Without a forced switch it was the machine under us that was away, or a long turn. */
-	if (s->switches != switches)
-		spinner_lost(spinner, s->looked, s->looked - (action == SPIN_YIELD ? now : since),
-			     action == SPIN_YIELD, wake_cost_stake(&s->d->wake));
+	lost = s->switches == switches ? 0 : s->looked - (action == SPIN_YIELD ? now : since);
+	spinner_lost(spinner, s->looked, lost, action == SPIN_YIELD, wake_cost_stake(&s->d->wake));
 }
 
 /* ---- sleeping ---- */

@@ -465,8 +465,8 @@ static void looked(struct end *e, struct task *t, uint64_t since, bool offered)
 
 	e->looked = clk(t);
 	e->switches = t->forced;
-	if (e->switches != switches)
-		spinner_lost(&e->spinner, e->looked, e->looked - since, offered, stake(e));
+	spinner_lost(&e->spinner, e->looked, e->switches != switches ? e->looked - since : 0, offered,
+		     stake(e));
 }
 
 static void spin_step(struct end *e, struct task *t)

@@ -269,8 +269,16 @@ static void held_back_by_who_wants_the_core(void **state)
 	held = policy_table.lost_factor * slice;
 	spinner_lost(&s, now, slice, true, STAKE);
 	assert_true(spins_at(&s, now + held));
-	/* Who takes an offer for a moment costs at least what looking on would have taken. */
-	now += 10 * held;
+	/* A thread that takes one offer for a moment may be anybody's timer: that costs one stake. */
+	for (int i = 0; i < 2; i++) {
+		now += 10 * held;
+		spinner_lost(&s, now, 0, true, STAKE);
+		assert_true(spins_at(&s, now));
+		spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
+		assert_false(spins_at(&s, now + STAKE - 1));
+		assert_true(spins_at(&s, now + STAKE));
+	}
+	/* If it takes the next one, too, it wants the core: that costs at least what looking on would have taken. */
 	spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_factor * STAKE - 1));
 	assert_true(spins_at(&s, now + policy_table.lost_factor * STAKE));
