@@ -294,7 +294,7 @@ static int claim_any(struct opening *o)
 /*
  * Ports that choose their addresses by themselves have one MTU, whether they got the primary address or a loopback one beside it. So has
  * rxe, whose one device serves the interface's own addresses and those of others on the machine with one active_mtu, from the interface's
- * (rxe_net.c). Programs size datagrams by their own port, and a peer's receives by its: where the two differ, datagrams are lost.
+ * (rxe.c, rxe_set_mtu). Programs size datagrams by their own port, and a peer's receives by its: where the two differ, datagrams are lost.
  */
 static uint32_t same_as_primary(const struct opening *o, uint32_t mtu)
 {
