@@ -41,8 +41,7 @@ static const struct policy_table {
 	 * during the turn that `now` is the beginning of.
 	 */
 	uint64_t mask_most;
-	uint64_t
-		horizon; /* a service thread that looks again before this is not woken to see that a program polls */
+	uint64_t horizon;     /* one that looks again before this is not woken to see that a program polls */
 	uint64_t active;      /* so long after a turn it looks at least every late_ok */
 	unsigned busy;	      /* packets in a turn: more are likely to be there already */
 	unsigned stuck_turns; /* turns in a row with work left and none done: then it sleeps ... */
@@ -55,10 +54,9 @@ static const struct policy_table {
 	/* ---- spinning on a core that others want ---- */
 	uint64_t yield_every; /* a spinning service thread offers its core this often */
 	uint64_t lost_min;    /* a thread that took the core and runs for longer wants it for itself */
-	unsigned
-		lost_factor; /* no spinning for so many times as long; twice that when it happens again at once ... */
-	unsigned lost_most; /* ... up to so many times */
-	uint64_t lost_max;  /* and never longer than this */
+	unsigned lost_factor; /* no spinning for so many times as long; twice that if it recurs at once ... */
+	unsigned lost_most;   /* ... up to so many times */
+	uint64_t lost_max;    /* and never longer than this */
 	/* ---- programs that spin on memory ---- */
 	uint64_t away_min;   /* packets that come so long after a program's last call ... */
 	uint64_t away_max;   /* ... and not longer find it spinning on memory */
@@ -69,8 +67,8 @@ static const struct policy_table {
 	unsigned posts_polled; /* posts in a row that were followed by a poll: the next one will be, too */
 	unsigned linger_keeps; /* of so many polls whose lingering paid off, one takes a point back */
 	/* ---- programs that sleep ---- */
-	unsigned
-		armed_hits; /* successful polls after which a program that armed a completion queue is taken to poll on */
+	/* Successful polls after which a program that armed a completion queue is taken to poll on. */
+	unsigned armed_hits;
 	/* ---- offering the only core after a post ---- */
 	unsigned offer_rarely;	/* posts from one offer to the next, at most */
 	uint64_t offer_untaken; /* an offer that took less was not taken */
