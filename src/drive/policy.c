@@ -55,6 +55,11 @@ static uint64_t gap_until(uint64_t since, uint64_t now, uint64_t stake, bool sle
 	return !slept ? gap : gap > stake / 2 ? gap - stake / 2 : 0;
 }
 
+void spinner_init(struct spinner *s)
+{
+	*s = (struct spinner){.bet.sum = (int64_t)(policy_table.bet_cap * policy_table.wake_max)};
+}
+
 void spinner_sleeps(struct spinner *s, uint64_t now)
 {
 	s->slept_at = s->looked_on ? now : 0;
@@ -65,8 +70,13 @@ void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept,
 {
 	if (s->idle_since)
 		bet_settle(&s->bet, stake, gap_until(s->idle_since, now, stake, slept));
-	if (slept && s->slept_at && now - s->slept_at < stake)
-		spinner_lost(s, now, max64(stake, policy_table.lost_min), false, stake);
+	if (s->slept_at) {
+		bool waited = slept && now - s->slept_at < stake;
+
+		if (waited && s->waited)
+			spinner_lost(s, now, max64(stake, policy_table.lost_min), false, stake);
+		s->waited = waited;
+	}
 	s->slept_at = 0;
 	s->looked_on = false;
 	s->idle_since = now;
@@ -78,7 +88,7 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 	if (now < s->until || !s->idle_since || now - s->idle_since >= stake || !bet_on(&s->bet))
 		return SPIN_SLEEP;
 	s->looked_on = true;
-	if (!s->woke && now - s->yielded < policy_table.yield_every)
+	if (!s->woke && now - s->yielded < (s->taken ? policy_table.yield_again : policy_table.yield_every))
 		return SPIN_LOOK;
 	s->woke = false;
 	s->yielded = now;
@@ -93,10 +103,10 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, ui
 
 	if (offered)
 		s->taken = ns >= policy_table.offer_untaken;
-	if (brief && !(offered && s->taken))
+	if (brief && !(offered && s->taken && taken_before))
 		return;
 	ns = max64(ns, stake); /* so long we would have looked on */
-	s->held = max64(again ? 2 * s->held : 0, brief && !taken_before ? ns : policy_table.lost_factor * ns);
+	s->held = max64(again ? 2 * s->held : 0, policy_table.lost_factor * ns);
 	s->held = min64(s->held, min64(policy_table.lost_most * ns, policy_table.lost_max));
 	s->until = now + s->held;
 }

@@ -53,6 +53,7 @@ static const struct policy_table {
 	unsigned bet_cap;    /* stakes that a bet remembers having won or lost */
 	/* ---- spinning on a core that others want ---- */
 	uint64_t yield_every; /* a spinning service thread offers its core this often */
+	uint64_t yield_again; /* or this long after an offer that was taken */
 	uint64_t lost_min;    /* a thread that took the core and runs for longer wants it for itself */
 	unsigned lost_factor; /* no spinning for so many times as long; twice that if it recurs at once ... */
 	unsigned lost_most;   /* ... up to so many times */
@@ -92,8 +93,9 @@ static const struct policy_table {
 	.wake_max = 100 * US,
 	.bet_cap = 8,
 	.yield_every = 20 * US,
+	.yield_again = 5 * US,
 	.lost_min = 50 * US,
-	.lost_factor = 16,
+	.lost_factor = 4,
 	.lost_most = 512,
 	.lost_max = 10000 * MS,
 	.away_min = 4 * US,
@@ -167,22 +169,24 @@ struct spinner {
 	uint64_t slept_at;   /* it went to sleep after having looked on in vain; 0: it did not */
 	bool looked_on;	     /* since its last work */
 	bool taken;	     /* the last offer of the core */
+	bool waited;	     /* packets came as soon as it slept last */
 	bool woke; /* the last turn woke a thread of the program, which may wait for this very core */
 };
 
+/* The first bets are taken: a NIC that is used for the first time is likely to be used again at once. */
+void spinner_init(struct spinner *s);
 /* The service thread goes to sleep. */
 void spinner_sleeps(struct spinner *s, uint64_t now);
 /*
  * A turn of it found work. `slept`: a wake-up came between. `woke`: it raised an event of the program's. Packets that come as soon as it sleeps,
- * and not while it looked on, had waited for the core that it held.
+ * and not while it looked on, had waited for the core that it held, if that happens twice in a row.
  */
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke);
 /* Turns found nothing. */
 enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
 /*
  * It has its core back after `ns`, in which another thread had it (0: none did). `offered`: it had offered the core. A thread that ran for long
- * wants the core. So does one that takes each offer, however short: it has waited for it. One short turn alone may be anybody's timer, and holds
- * spinning back for a stake only.
+ * wants the core. So does one that takes two offers in a row, however short: it has waited for them. One short turn alone may be anybody's timer.
  */
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake);
 

@@ -332,6 +332,7 @@ static void *service_main(void *arg)
 	struct service s = {.d = d, .shunned = -1};
 
 	be_prompt();
+	spinner_init(&d->service.spinner);
 	/* A NIC that only ever serves is woken by packets, which do not say how late that is: timers do, before the first of them. */
 	for (int i = 0; i < FIRST_WAKES; i++)
 		sleep_until(&s, clock_now() + policy_table.nap_min);
