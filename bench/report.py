@@ -256,7 +256,8 @@ def write(folder, path):
     f = Figures(folder)
     lines = ['# What was measured', '',
              'Written by `make bench` (bench/run) from bench/results/*.json; don\'t edit. Absolute figures of a shared machine mean little:',
-             'look at the ratios, which were taken in the same minutes. Each figure can be had again with the command at the end.', '']
+             'look at the ratios, which were taken in the same minutes. Each figure can be had again with the command at the end.',
+             'A run with --only takes the figures that it names, and leaves the others as an earlier commit had them.', '']
     lines += machine(folder)
     lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Peers', '', *peer_table(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
