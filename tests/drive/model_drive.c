@@ -544,6 +544,7 @@ static struct end *new_end(struct model *m, const struct script *s, unsigned cor
 	e->udp = udp;
 	e->doing = s->starts ? D_POST : D_WAIT;
 	caller_init(&e->caller);
+	spinner_init(&e->spinner);
 	e->service = model_task(m, service_step, cores);
 	e->program = model_task(m, program_step, cores);
 	e->service->end = e->program->end = e;
