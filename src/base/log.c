@@ -4,10 +4,11 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/sys.h"
 
 #define LINE_MAX_BYTES 1024
 
@@ -32,7 +33,7 @@ static int level_of(const char *word)
 
 int log_init_threshold(void)
 {
-	int level = level_of(getenv("ROOST_LOG"));
+	int level = level_of(sys_env("ROOST_LOG"));
 
 	atomic_store_explicit(&log_threshold, level, memory_order_relaxed);
 	return level;

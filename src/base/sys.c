@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -198,4 +199,9 @@ void sys_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns)
 void sys_futex_wake(_Atomic uint32_t *word)
 {
 	(void)RAW(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX);
+}
+
+const char *sys_env(const char *name)
+{
+	return secure_getenv(name);
 }

@@ -57,4 +57,10 @@ void sys_futex_wake(_Atomic uint32_t *word); /* all that wait */
 /* Unlike the kernel's, it leaves *timeout alone. NULL is forever. */
 int sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout, const sigset_t *mask);
 
+/*
+ * A variable of the environment; NULL: it is not set, or the process has rights that whoever set it may lack (set-user-ID, file capabilities:
+ * secure_getenv(3)). The only way to the environment: tests/structure.
+ */
+const char *sys_env(const char *name);
+
 #endif

@@ -22,6 +22,7 @@
 #include <xxhash.h>
 
 #include "base/machine.h"
+#include "base/sys.h"
 #include "cli/commands.h"
 #include "cli/demo_get.h"
 #include "cli/local.h"
@@ -93,7 +94,7 @@ static const struct opt_command cmd = {
 /* A file to write in --keep's folder, or an unlinked one: nothing is left behind, however this ends. */
 static int make_file(unsigned which)
 {
-	const char *tmp = getenv("TMPDIR");
+	const char *tmp = sys_env("TMPDIR");
 	char path[512];
 	int fd, rc;
 

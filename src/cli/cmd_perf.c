@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/machine.h"
+#include "base/sys.h"
 #include "cli/commands.h"
 #include "cli/local.h"
 #include "cli/options.h"
@@ -405,7 +406,7 @@ static int run_local(void)
 
 static void environment_kind(char *kind, size_t n)
 {
-	const char *spec = getenv("ROOST_PORT");
+	const char *spec = sys_env("ROOST_PORT");
 
 	local_kind(spec && *spec ? spec : "udp", kind, n);
 }

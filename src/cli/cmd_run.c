@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "cli/commands.h"
 #include "cli/local.h"
 #include "cli/options.h"
@@ -56,7 +57,7 @@ static bool has_library(const char *dir)
 static bool find_libraries(char *dir, size_t n)
 {
 	static const char *const places[] = {"lib", ROOST_DROPINS, "../lib/roost"};
-	const char *env = getenv("ROOST_LIBDIR");
+	const char *env = sys_env("ROOST_LIBDIR");
 	char self[PATH_MAX], joined[PATH_MAX + 16], real[PATH_MAX];
 	ssize_t len;
 
@@ -92,7 +93,7 @@ static bool find_libraries(char *dir, size_t n)
 /* NAME=value:what was there */
 static void prepend(const char *name, const char *value)
 {
-	const char *old = getenv(name);
+	const char *old = sys_env(name);
 	char *joined;
 
 	if (!old || !*old) {

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "cli/options.h"
 
 void local_kind(const char *spec, char *buf, size_t n)
@@ -144,7 +145,7 @@ bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool 
 	lo->cpu = lo->peer_cpu = -1;
 	lo->oob.fd = -1;
 	if (!spec)
-		spec = getenv("ROOST_PORT");
+		spec = sys_env("ROOST_PORT");
 	if (!spec || !*spec)
 		spec = "udp";
 	if (strchr(spec, ';')) {

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "cli/term.h"
 
 static int fail(struct oob *o, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -30,7 +31,7 @@ static int fail(struct oob *o, int rc, const char *fmt, ...)
 
 unsigned oob_timeout_scale(void)
 {
-	const char *s = getenv("ROOST_TIMEOUT_SCALE");
+	const char *s = sys_env("ROOST_TIMEOUT_SCALE");
 	long v = s ? strtol(s, NULL, 10) : 1;
 
 	return v < 1 ? 1 : v > 1000000 ? 1000000 : (unsigned)v;

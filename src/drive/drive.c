@@ -23,7 +23,7 @@ struct drive *dead_engines;
 static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t otherwise, uint64_t *value,
 		      char *err, size_t errlen)
 {
-	const char *text = getenv(name);
+	const char *text = sys_env(name);
 	char *end;
 
 	*value = otherwise;

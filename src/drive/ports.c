@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sys.h"
 #include "drive/engine.h"
 
 #define SPEC_MAX sizeof(((struct drive *)0)->spec[0])
@@ -72,7 +73,7 @@ static int for_company(char *buf, size_t n, const char *spec, const struct pkt_a
 
 int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, size_t errlen)
 {
-	const char *specs = getenv("ROOST_PORT");
+	const char *specs = sys_env("ROOST_PORT");
 	char first[SPEC_MAX];
 	int n = split_specs(specs ? specs : "", d->spec, err, errlen);
 

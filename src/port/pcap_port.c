@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -332,6 +333,36 @@ static char *expand(const char *path, unsigned lane)
 	return out;
 }
 
+/* A file that is there may be written over if it is the user's own and has no other name, or a device: others may leave links in a folder that all write to. */
+static int reopen(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), rc = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st))
+		rc = -errno;
+	else if (S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1)
+		rc = ftruncate(fd, 0) ? -errno : 0;
+	else if (!S_ISCHR(st.st_mode))
+		rc = -EPERM;
+	if (rc == 0)
+		return fd;
+	close(fd);
+	return rc;
+}
+
+/* The descriptor, or -errno. What went over the wire is the user's alone. */
+static int open_file(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		return fd;
+	return errno == EEXIST ? reopen(path) : -errno;
+}
+
 struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(void *), void *ctx, char *err,
 		       size_t errlen)
 {
@@ -346,9 +377,14 @@ struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(v
 		snprintf(err, errlen, "pcap: out of memory");
 		goto fail;
 	}
-	c->file = open(c->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	c->file = open_file(c->path);
 	if (c->file < 0) {
-		snprintf(err, errlen, "pcap: can't make %s: %s", c->path, strerror(errno));
+		if (c->file == -ELOOP || c->file == -EPERM)
+			snprintf(err, errlen,
+				 "pcap: %s is a link, or no file of yours: remove it, or name another",
+				 c->path);
+		else
+			snprintf(err, errlen, "pcap: can't make %s: %s", c->path, strerror(-c->file));
 		goto fail;
 	}
 	c->port = *inner;

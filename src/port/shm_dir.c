@@ -51,7 +51,7 @@ static int complain(char *err, size_t errlen, const char *path, int rc)
 
 int shm_dir_open(char *err, size_t errlen)
 {
-	const char *chosen = secure_getenv("ROOST_SHM_DIR"), *run = secure_getenv("XDG_RUNTIME_DIR");
+	const char *chosen = sys_env("ROOST_SHM_DIR"), *run = sys_env("XDG_RUNTIME_DIR");
 	char path[512];
 	int fd;
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/sys.h"
 #include "port/port.h"
 #include "verbs/objects.h"
 #include "verbs/private.h"
@@ -82,7 +83,7 @@ static uint64_t guid_of(const struct pkt_addr *addr)
 
 void verbs_first_address(struct pkt_addr *addr)
 {
-	const char *specs = getenv("ROOST_PORT");
+	const char *specs = sys_env("ROOST_PORT");
 	char spec[512];
 
 	memset(addr, 0, sizeof(*addr));
@@ -123,7 +124,7 @@ static char sysfs_path[IBV_SYSFS_PATH_MAX];
 
 static void find_sysfs(void)
 {
-	const char *env = secure_getenv("SYSFS_PATH");
+	const char *env = sys_env("SYSFS_PATH");
 	size_t n;
 
 	if (!env || !*env || strlen(env) >= sizeof(sysfs_path))

@@ -250,6 +250,79 @@ static void test_no_file(void **state)
 	rig_close(rig_open(spec)); /* the port behind it was closed */
 }
 
+static void assert_file_refused(const char *path)
+{
+	char spec[400], options[300], err[400];
+
+	snprintf(options, sizeof(options), ",pcap=%s", path);
+	spec_of(spec, sizeof(spec), 207, options);
+	assert_null(port_open(spec, 0, 1, err, sizeof(err)));
+	if (!strstr(err, "no file of yours") || strchr(err, '\n'))
+		fail_msg("%s: '%s'", path, err);
+}
+
+static void write_file(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, "kept", 4), 4);
+	close(fd);
+}
+
+static void assert_kept(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_size, 4);
+}
+
+/* In a folder that others write to: links to files of ours, of either kind, a pipe that another reads, and a file of another's. */
+static void test_planted(void **state)
+{
+	char kept[64], planted[64], spec[400], options[300];
+	struct stat st;
+	int reader;
+
+	snprintf(kept, sizeof(kept), "%s/kept", folder);
+	snprintf(planted, sizeof(planted), "%s/planted.pcap", folder);
+	write_file(kept);
+	assert_int_equal(symlink(kept, planted), 0);
+	assert_file_refused(planted);
+	assert_int_equal(unlink(planted), 0);
+	assert_int_equal(link(kept, planted), 0);
+	assert_file_refused(planted);
+	assert_int_equal(unlink(planted), 0);
+	assert_kept(kept);
+	assert_int_equal(symlink("/nowhere/at/all", planted), 0);
+	assert_file_refused(planted);
+	assert_int_equal(unlink(planted), 0);
+	assert_int_equal(mkfifo(planted, 0666), 0);
+	reader = open(planted, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	assert_file_refused(planted);
+	close(reader);
+	assert_int_equal(unlink(planted), 0);
+	if (geteuid() == 0) {
+		write_file(planted);
+		assert_int_equal(chown(planted, 65534, 65534), 0);
+		assert_file_refused(planted);
+		assert_kept(planted);
+		assert_int_equal(unlink(planted), 0);
+	}
+	/* One's own is written over, and one that is made is nobody else's to read. */
+	snprintf(options, sizeof(options), ",pcap=%s", kept);
+	spec_of(spec, sizeof(spec), 207, options);
+	rig_close(rig_open(spec));
+	assert_int_equal(stat(kept, &st), 0);
+	assert_int_equal(st.st_size, 24);
+	assert_int_equal(unlink(kept), 0);
+	rig_close(rig_open(spec));
+	assert_int_equal(stat(kept, &st), 0);
+	assert_int_equal(st.st_mode & 077, 0);
+	assert_int_equal(unlink(kept), 0);
+}
+
 static void test_name(void **state)
 {
 	char spec[400], options[300], want[300];
@@ -353,6 +426,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_written_before_sleep, rig_close_all),
 		cmocka_unit_test_teardown(test_full_disk, rig_close_all),
 		cmocka_unit_test_teardown(test_no_file, rig_close_all),
+		cmocka_unit_test_teardown(test_planted, rig_close_all),
 		cmocka_unit_test_teardown(test_name, rig_close_all),
 		cmocka_unit_test_teardown(test_fork, rig_close_all),
 		cmocka_unit_test(test_simulated),

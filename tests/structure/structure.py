@@ -6,6 +6,7 @@ includes     no room includes a header of a room below it; installed headers inc
 sizes        a file stays under 700 lines
 words        every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
+environment  variables are read by sys_env() alone, which a set-user-ID program does not follow
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
 """
 import os
@@ -96,6 +97,21 @@ def words(top):
                 yield f'{path}:{number}: leaves something open: {line.strip()}'
 
 
+GETENV = re.compile(r'\b(?:secure_)?getenv\s*\(')
+# Has the C library alone, and no room of ours, below it.
+STANDS_ALONE = 'src/cli/preload/'
+
+
+def environment(top):
+    for path, lines in files(top, ['src']):
+        if path in ('src/base/sys.c', 'src/base/sys.h') or not path.endswith(('.c', '.h')):
+            continue
+        for number, line in enumerate(lines, 1):
+            match = GETENV.search(line)
+            if match and not (path.startswith(STANDS_ALONE) and match[0].startswith('secure_')):
+                yield f'{path}:{number}: reads the environment: sys_env() of base/sys.h does, but in a set-user-ID program'
+
+
 ROW = re.compile(r'\| ([A-Z]+-\d+) \|(?:[^|]*\|){2} ([^|]*) \| (\w+):(\w+) \|')
 
 
@@ -164,7 +180,7 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
-RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'conformance': conformance, 'mutants': mutants}
+RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'environment': environment, 'conformance': conformance, 'mutants': mutants}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
@@ -194,6 +210,11 @@ CASES = [
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'MUT' 'ANTS = [', 'x')]\n", []),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),
+    ('src/kv/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
+    ('src/kv/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),
+    ('src/base/sys.c', SPDX + 'return secure_getenv(name);\n', []),
+    ('src/cli/preload/view.c', SPDX + 'return secure_getenv(name);\n', []),
+    ('src/cli/preload/other.c', SPDX + 'return getenv(name);\n', ['environment']),
     ('src/kv/open.c', SPDX + '/* TO' + 'DO: later */\n', ['words']),
 ]
 

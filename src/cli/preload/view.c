@@ -73,7 +73,7 @@ static const char *view_root(const char *path)
 
 	if (!path || path[0] != '/' || !is_ours(path))
 		return NULL;
-	root = getenv("ROOST_VIEW");
+	root = secure_getenv("ROOST_VIEW");
 	return root && *root && strlen(root) + strlen(path) < PATH_MAX ? root : NULL;
 }
 
