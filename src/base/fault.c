@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define MAX_FNS 2
 
@@ -12,6 +14,7 @@ static struct fault {
 	int sig;
 	_Atomic(fault_fn) fn[MAX_FNS];
 	struct sigaction old;
+	atomic_bool reset; /* it was for one time, which has been */
 	bool installed;
 } faults[] = {{.sig = SIGSEGV}, {.sig = SIGBUS}, {.sig = SIGFPE}, {.sig = SIGILL}};
 
@@ -25,19 +28,55 @@ static struct fault *find(int sig)
 	return NULL;
 }
 
-/* Hands it to whoever had the signal before us. */
-static void chain(const struct fault *f, siginfo_t *info, void *uc)
+/* No instruction of this thread's has raised it: a process has sent it, or it tells of memory that nobody has touched yet. */
+static bool was_sent(int sig, const siginfo_t *info)
 {
-	if (f->old.sa_flags & SA_SIGINFO) {
-		f->old.sa_sigaction(f->sig, info, uc);
-	} else if (f->old.sa_handler == SIG_DFL || f->old.sa_handler == SIG_IGN) {
-		/* Returning runs the instruction again, and the default action ends the process with a true core. */
-		struct sigaction dfl = {.sa_handler = SIG_DFL};
+	return info->si_code <= 0 || (sig == SIGBUS && info->si_code == BUS_MCEERR_AO);
+}
 
-		sigaction(f->sig, &dfl, NULL);
-	} else {
-		f->old.sa_handler(f->sig);
+/* The end of the process. Returning executes the instruction again, if it was one, and leaves a true core. */
+static void end_process(int sig, siginfo_t *info)
+{
+	struct sigaction dfl = {.sa_handler = SIG_DFL};
+	sigset_t own;
+
+	sigaction(sig, &dfl, NULL);
+	if (!was_sent(sig, info))
+		return;
+	sigemptyset(&own);
+	sigaddset(&own, sig);
+	pthread_sigmask(SIG_UNBLOCK, &own, NULL);
+	syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), sig, info);
+}
+
+/* Is a handler of the program's to be called? One with SA_RESETHAND is, the first time. */
+static bool has_handler(struct fault *f)
+{
+	if (f->old.sa_handler == SIG_DFL || f->old.sa_handler == SIG_IGN)
+		return false;
+	return !(f->old.sa_flags & SA_RESETHAND) || !atomic_exchange(&f->reset, true);
+}
+
+/*
+ * Does what the kernel would do for whoever had the signal before us (sigaction(2)), while our handler stays: for a stray signal of another process's it must not go,
+ * or the next fault of ours would end the process. The kernel restores the mask when we return, and ends who ignores a fault of its own.
+ */
+static void chain(struct fault *f, siginfo_t *info, void *uc)
+{
+	sigset_t mask = f->old.sa_mask;
+
+	if (!has_handler(f)) {
+		if (f->old.sa_handler != SIG_IGN || !was_sent(f->sig, info))
+			end_process(f->sig, info);
+		return;
 	}
+	if (!(f->old.sa_flags & SA_NODEFER))
+		sigaddset(&mask, f->sig);
+	pthread_sigmask(SIG_BLOCK, &mask, NULL);
+	if (f->old.sa_flags & SA_SIGINFO)
+		f->old.sa_sigaction(f->sig, info, uc);
+	else
+		f->old.sa_handler(f->sig);
 }
 
 static void on_fault(int sig, siginfo_t *info, void *uc)
@@ -53,10 +92,21 @@ static void on_fault(int sig, siginfo_t *info, void *uc)
 	chain(f, info, uc);
 }
 
-static int add(struct fault *f, fault_fn fn)
+static int install(struct fault *f)
 {
 	struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
 
+	sigemptyset(&sa.sa_mask);
+	if (sigaction(f->sig, NULL, &f->old))
+		return -1;
+	/* An ignored signal interrupts no system call. */
+	if (f->old.sa_handler == SIG_IGN || f->old.sa_flags & SA_RESTART)
+		sa.sa_flags |= SA_RESTART;
+	return sigaction(f->sig, &sa, NULL);
+}
+
+static int add(struct fault *f, fault_fn fn)
+{
 	for (unsigned i = 0; i < MAX_FNS; i++) {
 		fault_fn had = atomic_load_explicit(&f->fn[i], memory_order_relaxed);
 
@@ -64,8 +114,7 @@ static int add(struct fault *f, fault_fn fn)
 			return 0;
 		if (had)
 			continue;
-		sigemptyset(&sa.sa_mask);
-		if (!f->installed && sigaction(f->sig, &sa, &f->old))
+		if (!f->installed && install(f))
 			return -errno;
 		f->installed = true;
 		atomic_store_explicit(&f->fn[i], fn, memory_order_release);
@@ -85,4 +134,17 @@ int fault_add(int sig, fault_fn fn)
 	rc = add(f, fn);
 	pthread_mutex_unlock(&lock);
 	return rc;
+}
+
+_Thread_local bool fault_thread_ready __attribute__((tls_model("initial-exec")));
+
+void fault_unblock(void)
+{
+	sigset_t raised;
+
+	sigemptyset(&raised);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+		sigaddset(&raised, faults[i].sig);
+	pthread_sigmask(SIG_UNBLOCK, &raised, NULL);
+	fault_thread_ready = true;
 }

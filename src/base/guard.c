@@ -75,6 +75,7 @@ void guard_open(struct guard *g, struct guard_scope *scope)
 {
 	struct guard_watch *w = atomic_load_explicit(&g->watch, memory_order_relaxed);
 
+	fault_thread();
 	if (unlikely(!own_tid))
 		own_tid = (int)syscall(SYS_gettid);
 	atomic_store_explicit(&g->tid, own_tid, memory_order_relaxed);

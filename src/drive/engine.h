@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/fault.h"
 #include "base/mem.h"
 #include "base/spin.h"
 #include "drive/clock.h"
@@ -215,8 +216,10 @@ bool pu_drop(struct drive_pu *p);
 /* One turn. The clock is read a second time only where somebody wants to know how long it took. Owner. */
 static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 {
-	unsigned work = nic_poll(d->nic, i, now);
+	unsigned work;
 
+	fault_thread();
+	work = nic_poll(d->nic, i, now);
 	if (work && unlikely(nic_wants_time(d->nic, i)))
 		nic_tell_time(d->nic, i, clock_now());
 	return work;

@@ -86,7 +86,8 @@ static bool on_fault(int sig, siginfo_t *info, void *ucv)
 	ucontext_t *uc = ucv;
 	uintptr_t ip = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
 
-	if (ip < (uintptr_t)dma_text_begin || ip >= (uintptr_t)dma_text_end)
+	/* What a process has sent is no fault of the access that it interrupts. */
+	if (info->si_code <= 0 || ip < (uintptr_t)dma_text_begin || ip >= (uintptr_t)dma_text_end)
 		return false;
 	uc->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)dma_fixup;
 	return true;
@@ -177,7 +178,7 @@ int dma_fetch_add(void *addr, uint64_t add, uint64_t *old)
 
 static bool on_fault(int sig, siginfo_t *info, void *ucv)
 {
-	if (guard)
+	if (guard && info->si_code > 0)
 		siglongjmp(*guard, 1);
 	return false;
 }
