@@ -319,6 +319,10 @@ static enum req_result step_rpc(struct nic_qp *qp, struct nic_qp *peer, struct s
 		refuse(qp, peer, PKT_NAK_INVALID_REQ);
 		return REQ_IDLE;
 	}
+	if (!qp->sq.next_pkt && unlikely(!rpc_key_ok(peer, piece.rkey))) {
+		refuse(qp, peer, PKT_NAK_REM_ACCESS);
+		return REQ_IDLE;
+	}
 	piece.data = bounce;
 	do {
 		piece.off = qp->sq.next_pkt;

@@ -5,19 +5,21 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "nic/core.h"
+
+#define CHUNK_BYTES (sizeof(struct mr_entry) << MR_CHUNK_BITS)
+#define THROWS	    64
 
 void mr_table_init(struct mr_table *t, uint64_t seed)
 {
 	rng_seed(&t->rng, seed);
-	t->first = (uint32_t)rng_below(&t->rng, NIC_MAX_MRS);
-	t->free = t->free_tail = MR_NO_INDEX;
 }
 
 void mr_table_fini(struct mr_table *t)
 {
 	for (unsigned i = 0; i < MR_CHUNKS; i++)
-		free(atomic_load_explicit(&t->chunk[i], memory_order_relaxed));
+		mem_free_pages(atomic_load_explicit(&t->chunk[i], memory_order_relaxed), CHUNK_BYTES);
 }
 
 struct mr_entry *mr_entry(struct mr_table *t, uint32_t index)
@@ -54,31 +56,36 @@ void *mr_resolve_spot(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va
 	return p;
 }
 
-/* The oldest free index, so that a key is not soon used again; else a new one. */
+static bool is_free(struct mr_table *t, uint32_t index)
+{
+	const struct mr_entry *e = mr_entry(t, index);
+
+	return !e || e->kind == MR_FREE;
+}
+
+/* A free index, any. In a table that is nearly full, the first one behind where the dice have fallen. */
 static int take_index(struct mr_table *t, uint32_t *out)
 {
 	uint32_t index;
 
-	if (t->free != MR_NO_INDEX) {
-		index = t->free;
-		t->free = mr_entry(t, index)->next;
-		if (t->free == MR_NO_INDEX)
-			t->free_tail = MR_NO_INDEX;
-		*out = index;
-		return 0;
-	}
-	if (t->used == NIC_MAX_MRS)
+	if (t->taken == NIC_MAX_MRS)
 		return -ENOMEM;
-	index = (t->first + t->used) % NIC_MAX_MRS;
+	for (unsigned throws = 0; throws < THROWS; throws++) {
+		index = (uint32_t)rng_below(&t->rng, NIC_MAX_MRS);
+		if (is_free(t, index))
+			break;
+	}
+	while (!is_free(t, index))
+		index = (index + 1) % NIC_MAX_MRS;
 	if (!mr_entry(t, index)) {
-		struct mr_entry *c = aligned_alloc(ROOST_CACHE_LINE, sizeof(*c) << MR_CHUNK_BITS);
+		/* Of a chunk, as of the table, the pages are there that are used. */
+		struct mr_entry *c = mem_alloc_pages(CHUNK_BYTES);
 
 		if (!c)
 			return -ENOMEM;
-		memset(c, 0, sizeof(*c) << MR_CHUNK_BITS);
 		atomic_store_explicit(&t->chunk[index >> MR_CHUNK_BITS], c, memory_order_release);
 	}
-	t->used++;
+	t->taken++;
 	*out = index;
 	return 0;
 }
@@ -104,16 +111,11 @@ int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key)
 	return 0;
 }
 
-void mr_give_back(struct mr_table *t, struct mr_entry *e, uint32_t index)
+void mr_give_back(struct mr_table *t, struct mr_entry *e)
 {
 	mr_clear_key(e);
 	e->kind = MR_FREE;
-	e->next = MR_NO_INDEX;
-	if (t->free_tail == MR_NO_INDEX)
-		t->free = index;
-	else
-		mr_entry(t, t->free_tail)->next = index;
-	t->free_tail = index;
+	t->taken--;
 }
 
 static void set_tag(struct mr_entry *e, uint32_t key)
@@ -214,7 +216,7 @@ int nic_mr_deregister(struct nic *nic, uint32_t key)
 		goto unlock;
 	rc = 0;
 	pd = atomic_load_explicit(&e->pd, memory_order_relaxed);
-	mr_give_back(t, e, index);
+	mr_give_back(t, e);
 	t->regions--;
 	nic_pd_unref(nic, pd);
 unlock:

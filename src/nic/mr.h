@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The table of memory regions and windows. A key is index (20 bits) | tag (12 bits, drawn anew at each use of the index), so look-up is
- * one indexed load and a compare, whatever the number and size of the regions. Of a window's tag the low 8 bits are
- * the program's to choose when it binds it (IBA 10.6.7.2.2). One table serves all PUs: readers take no lock; a
- * registration is published by its key, taken back by clearing it.
+ * The table of memory regions and windows. A key is index (20 bits) | tag (12 bits), so look-up is one indexed load and a compare, whatever the
+ * number and size of the regions. Both are drawn anew for each region and window: who knows some keys knows nothing of the others. Of a window's
+ * tag the low 8 bits are the program's to choose when it binds it (IBA 10.6.7.2.2), which leaves 24 that nobody can know. One table serves all PUs: readers take no
+ * lock; a registration is published by its key, taken back by clearing it.
  */
 #ifndef ROOST_NIC_MR_H
 #define ROOST_NIC_MR_H
@@ -38,7 +38,7 @@ struct mr_entry {
 	_Atomic uint32_t home; /* of a bound window: index of its region; else MR_NO_INDEX */
 	/* Below: under the table's lock. */
 	uint32_t last_key; /* of the region before; of a window: its own, whether in use or not */
-	uint32_t next;	   /* free ones; bound type 2 windows of a QP */
+	uint32_t next;	   /* bound type 2 windows of a QP */
 	uint32_t prev;
 	uint32_t windows; /* of a region: how many are bound to it; of a window: its own PD */
 	uint32_t kind;	  /* enum mr_kind */
@@ -52,10 +52,7 @@ struct mr_table {
 	 * look up.
 	 */
 	struct spin lock;
-	uint32_t first; /* where indices start: random */
-	uint32_t used;	/* indices ever taken */
-	uint32_t free;	/* list of free indices, oldest first */
-	uint32_t free_tail;
+	uint32_t taken; /* indices in use */
 	uint32_t regions, windows;
 	struct rng rng;
 };
@@ -64,9 +61,9 @@ void mr_table_init(struct mr_table *t, uint64_t seed);
 void mr_table_fini(struct mr_table *t);
 
 /* Under the lock: */
-struct mr_entry *mr_entry(struct mr_table *t, uint32_t index);		   /* NULL: never taken */
-int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key);	   /* an entry, and its first key */
-void mr_give_back(struct mr_table *t, struct mr_entry *e, uint32_t index); /* no longer in use */
+struct mr_entry *mr_entry(struct mr_table *t, uint32_t index);	   /* NULL: never taken */
+int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key); /* an entry, and its first key */
+void mr_give_back(struct mr_table *t, struct mr_entry *e);	   /* no longer in use */
 void mr_clear_key(struct mr_entry *e);
 void mr_set_key(struct mr_entry *e, uint32_t key); /* publishes all fields */
 
@@ -118,6 +115,29 @@ static inline void *mr_resolve(struct mr_table *t, uint32_t key, uint32_t pd, ui
 		return NULL;
 	return (void *)(addr + off);
 }
+
+/* Is it a key by which a peer of this protection domain may reach any memory at all? Any thread that owns a PU. */
+static inline bool mr_reachable(const struct mr_table *t, uint32_t key, uint32_t pd)
+{
+	const uint32_t rights = NIC_ACCESS_REMOTE_READ | NIC_ACCESS_REMOTE_WRITE | NIC_ACCESS_REMOTE_ATOMIC;
+	const struct mr_entry *c =
+		atomic_load_explicit(&t->chunk[key >> (MR_TAG_BITS + MR_CHUNK_BITS)], memory_order_acquire);
+	const struct mr_entry *e;
+	uint32_t access;
+
+	if (__builtin_expect(!c || !key, 0))
+		return false;
+	e = &c[(key >> MR_TAG_BITS) & ((1u << MR_CHUNK_BITS) - 1)];
+	if (mr_key_of(atomic_load_explicit(&e->tag, memory_order_acquire)) != key)
+		return false;
+	/* One that changes meanwhile is as good as gone before or after: what is done with it is checked again. */
+	access = atomic_load_explicit(&e->access, memory_order_relaxed);
+	return access & MR_VALID && access & rights &&
+	       atomic_load_explicit(&e->pd, memory_order_relaxed) == pd;
+}
+
+/* rpc.c: May a call of the QP's peer name this key, at all? 0 is none, and may. Owner of the QP's PU. */
+bool rpc_key_ok(const struct nic_qp *qp, uint32_t key);
 
 /*
  * What was looked up last: who goes on in the same region (a walk along a list) needs no more than a look whether that has changed. Begins as zeros, which is

@@ -102,7 +102,7 @@ int nic_mw_dealloc(struct nic *nic, uint32_t key)
 	if (e) {
 		unbind(nic, e);
 		nic_pd_unref(nic, e->windows);
-		mr_give_back(t, e, key >> MR_TAG_BITS);
+		mr_give_back(t, e);
 		t->windows--;
 		rc = 0;
 	}

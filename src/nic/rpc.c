@@ -130,6 +130,21 @@ bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece)
 	return qp->state >= NIC_QPS_RTS && qp->nic->rpc_ops->deliver(qp->nic->rpc_ctx, qp->rpc_ctx, piece);
 }
 
+/*
+ * A call may name no region (0), or one that its peer can reach; any other key is answered as a WRITE with it would be. A status in the reply would tell
+ * which keys there are, at the price of a call for each guess. What a call may do with a region is asked at each access.
+ */
+bool rpc_key_ok(const struct nic_qp *qp, uint32_t key)
+{
+	const struct mr_last *last = &qp->pu->rpc_last;
+
+	if (likely(!key || (last->e && mr_key_of(last->tag) == key && last->pd == qp->pd &&
+			    atomic_load_explicit(&last->e->tag, memory_order_relaxed) == last->tag)))
+		return true;
+	return mr_reachable(&qp->nic->mrs, key, qp->pd) ||
+	       mr_reachable(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn));
+}
+
 uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
@@ -141,6 +156,8 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 	if (v->op->flags & PKT_FIRST) {
 		if (v->dmalen > NIC_MAX_MSG)
 			return PKT_NAK_INVALID_REQ;
+		if (unlikely(!rpc_key_ok(qp, v->rkey)))
+			return PKT_NAK_REM_ACCESS;
 		r->va = v->va;
 		r->rkey = v->rkey;
 		r->left = r->rpc_len = v->dmalen;

@@ -143,6 +143,7 @@ MUTANTS = [
     ('simulator', 'src/nic/rpc.c', 'e->npkts = len ? (len + qp->mtu - 1) >> qp->mtu_shift : 1;\n\te->len = len;\n\te->op = imm',
      'e->npkts = (len >> qp->mtu_shift) + 1;\n\te->len = len;\n\te->op = imm'),
     ('rpc:accesses', 'src/nic/rpc.c', 'if ((qp->access & access) != access)', 'if (0)'),
+    ('kernels/keys:guessed_keys', 'src/nic/rpc.c', 'if (unlikely(!rpc_key_ok(qp, v->rkey)))', 'if (0)'),
     ('rpc:accesses_end', 'src/nic/rpc.c', 'key <= UINT32_MAX && (qp->access & access) == access', 'key <= UINT32_MAX'),
     ('rpc:accesses_end', 'src/nic/mr.h', 'if (atomic_load_explicit(&e->tag, memory_order_relaxed) != last->tag)', 'if (0)'),
     ('rpc:accesses_end', 'src/nic/mr.h', '(access | MR_VALID)) !=\n\t\t    (access | MR_VALID))\n\t\treturn NULL;\n\t/* Behind', '0) != 0)\n\t\treturn NULL;\n\t/* Behind'),

@@ -190,6 +190,41 @@ static void as_many_as_fit(void **state)
 	free(keys);
 }
 
+/*
+ * Who has some keys (its own) can't tell the next: its index, one of a million, has no relation to theirs, and neither has its tag.
+ */
+static void keys_tell_nothing_of_others(void **state)
+{
+	enum { KEYS = 4096 };
+	static uint32_t key[KEYS];
+	static uint8_t seen[NIC_MAX_MRS];
+	unsigned flips[32] = {0}, again = 0;
+	struct nic_mr_attr m = {.len = 8};
+
+	start();
+	m.pd = b->pd;
+	m.addr = b->mem;
+	memset(seen, 0, sizeof(seen));
+	for (unsigned i = 0; i < KEYS; i++) {
+		assert_int_equal(nic_mr_register(b->nic, &m, &key[i]), 0);
+		/* Places that are freed are not the next, in no order. */
+		if (i % 4 == 3)
+			assert_int_equal(nic_mr_deregister(b->nic, key[i]), 0);
+		if (!i)
+			continue;
+		for (unsigned bit = 0; bit < 32; bit++)
+			flips[bit] += (key[i] ^ key[i - 1]) >> bit & 1;
+		again += seen[(key[i] - key[i - 1]) >> 12]++ > 0;
+	}
+	for (unsigned bit = 0; bit < 32; bit++)
+		assert_in_range(flips[bit], KEYS / 2 - KEYS / 16, KEYS / 2 + KEYS / 16);
+	assert_in_range(again, 0, KEYS / 64);
+	for (unsigned i = 0; i < KEYS; i++)
+		if (i % 4 != 3)
+			assert_int_equal(nic_mr_deregister(b->nic, key[i]), 0);
+	end();
+}
+
 /* The first key is nobody's guess; the same seed gives the same keys. */
 static void keys_start_random(void **state)
 {
@@ -411,6 +446,8 @@ int main(void)
 		cmocka_unit_test(what_is_refused),
 		cmocka_unit_test(many_regions),
 		cmocka_unit_test(as_many_as_fit),
+		cmocka_unit_test(keys_tell_nothing_of_others),
+		cmocka_unit_test(keys_tell_nothing_of_others),
 		cmocka_unit_test(keys_start_random),
 		cmocka_unit_test(stale_keys),
 		cmocka_unit_test(taken_back_in_the_middle),

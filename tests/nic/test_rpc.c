@@ -175,7 +175,7 @@ static void all_sizes(const struct sim_params *sp, double refuse, uint64_t seed)
 		trace_pair(&t, &p.a, &p.b);
 		for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 			uint32_t n = sizes[i], payloads = S.payloads, params = S.params;
-			struct wr wr = wr_rpc(ROOST_OP_RPC_WRITE, &p.a, n, 0x1234 + i);
+			struct wr wr = wr_rpc(ROOST_OP_RPC_WRITE, &p.a, n, i % 4 ? p.b.key : 0);
 
 			fill(&r, p.a.mem, n);
 			ep_post(&p.a, &wr);
@@ -183,7 +183,7 @@ static void all_sizes(const struct sim_params *sp, double refuse, uint64_t seed)
 			assert_int_equal(S.payloads, payloads + 1);
 			assert_int_equal(S.total, n);
 			assert_int_equal(S.op, KERNEL);
-			assert_int_equal(S.rkey, 0x1234 + i);
+			assert_int_equal(S.rkey, wr.rkey);
 			assert_memory_equal(S.got, p.a.mem, n);
 			if (n > mtu)
 				continue;
@@ -241,7 +241,7 @@ static void loopback(void **state)
 	ep_init(&b, &w, 0, &ep);
 	ep_connect(&a, &b);
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		struct wr wr = wr_rpc(ROOST_OP_RPC_WRITE, &a, sizes[i], 5);
+		struct wr wr = wr_rpc(ROOST_OP_RPC_WRITE, &a, sizes[i], b.key);
 
 		fill(&r, a.mem, sizes[i]);
 		ep_post(&a, &wr);
