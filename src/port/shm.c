@@ -50,6 +50,7 @@ static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, ui
 	path->lane_key = key;
 	path->retry_ms = shm_now_ms();
 	path->pause_ms = SHM_RETRY_MS;
+	path->ring_size = s->ring_size;
 	list_add_tail(&path->node, &s->paths);
 	shm_connect(s, path);
 	return &path->base;
@@ -503,7 +504,7 @@ static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *er
 {
 	char text[46];
 	pid_t holder;
-	int rc = shm_claim(s->dirfd, addr, s->base.lane, s->base.lanes, &s->claim, &holder);
+	int rc = shm_claim(s->dirfd, addr, s->base.lane, s->base.lanes, s->ring_size, &s->claim, &holder);
 
 	pkt_addr_print(addr, text, sizeof(text));
 	if (rc == -EADDRINUSE)
@@ -535,7 +536,8 @@ static int claim_any(struct shm_port *s, char *err, size_t errlen)
 
 	for (unsigned i = 0; i < ADDRESS_CHOICES; i++) {
 		struct pkt_addr a = nth_choice(i);
-		int rc = shm_claim(s->dirfd, &a, s->base.lane, s->base.lanes, &s->claim, &holder);
+		int rc = shm_claim(s->dirfd, &a, s->base.lane, s->base.lanes, s->ring_size, &s->claim,
+				   &holder);
 
 		if (rc == 0) {
 			s->base.addr = a;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port inside: shm.c moves packets (port_ops), shm_conn.c makes and ends connections, shm_wake.c sleeps and wakes,
+ * The shm port inside: shm.c moves packets (port_ops), shm_conn.c makes and ends connections, shm_admit.c takes in those of peers, shm_wake.c sleeps and wakes,
  * shm_mcast.c sends to groups and is a member of them.
  *
  * A connection is one unix socket (SEQPACKET) and one ring, made by the sending side: it connects to the peer's socket in the
@@ -24,6 +24,8 @@
 #define SHM_MAX_RX	256 /* incoming rings; more peers are refused until one leaves */
 #define SHM_MAX_TX	256 /* outgoing rings: a peer beyond is as if absent */
 #define SHM_MAX_PENDING 32  /* accepted, hello not read yet */
+/* Bytes of all incoming rings, or of one if that alone is longer. A sender that is refused offers a ring of half the size. */
+#define SHM_RX_BYTES (256u << 20)
 
 /* A peer that is not there: how often to look, ms. A peer that hangs up on us soon and again: rarer and rarer. */
 #define SHM_RETRY_MS	 4
@@ -40,7 +42,7 @@
 #define SHM_COLD_LOOK 4
 
 #define SHM_HELLO_MAGIC	  0x6d68732d74736f72ull
-#define SHM_HELLO_VERSION 3
+#define SHM_HELLO_VERSION 4
 
 /* The first and only message on a connection, with one descriptor. Host byte order: both ends are on one machine. */
 struct shm_hello {
@@ -82,6 +84,8 @@ struct shm_rx {
 	struct shm_end end;
 	struct shm_cons ring;
 	struct pkt_addr src, dst; /* dst: our address, or a group's */
+	uint8_t src_lane;
+	int back_fd; /* this ring's, kept until the one back to the sender wants a descriptor; -1: that is there, or will not be */
 	uint32_t empty_looks;
 	bool hung_up; /* the sender is gone; what it left in the ring is still delivered */
 	bool broken;  /* nonsense in the ring: nothing more is delivered */
@@ -93,9 +97,10 @@ struct shm_path {
 	struct list_head node; /* shm_port.paths */
 	struct shm_tx *tx;     /* NULL: nobody there */
 	uint32_t refs;
-	uint32_t lane_key; /* the QP number's part that chooses the lane, once the peer's lanes are known */
-	uint32_t retry_ms; /* when to look again */
-	uint32_t pause_ms; /* and how long to wait after that */
+	uint32_t lane_key;  /* the QP number's part that chooses the lane, once the peer's lanes are known */
+	uint32_t retry_ms;  /* when to look again */
+	uint32_t pause_ms;  /* and how long to wait after that */
+	uint32_t ring_size; /* of the next ring, if the peer takes so long ones */
 	struct shm_fanout *fanout; /* of a group; NULL: one address */
 };
 
@@ -123,7 +128,7 @@ struct shm_port {
 	struct port base;
 	struct shm_end listen, kick; /* kick: an eventfd that wakes a sleeper on base.fd from control() */
 	int dirfd, spare_fd;
-	bool said_descriptors;
+	bool said_descriptors, said_memory;
 	struct shm_claim claim;
 	uint32_t ring_size;
 	bool armed, forked;
@@ -153,6 +158,7 @@ struct shm_port {
 
 	/* Incoming: rx[0 .. num_hot) are looked at in each burst, the others in turns. */
 	unsigned num_rx, num_hot, turn, cold_turn;
+	uint64_t rx_bytes; /* of their rings */
 	struct shm_rx *rx[SHM_MAX_RX];
 	bool untidy;		 /* one of them wants to be ended, or to become cold */
 	unsigned num_unreleased; /* the last burst's packets are from these */
@@ -198,11 +204,32 @@ void shm_free_dead_tx(struct shm_port *s);
 void shm_rx_end(struct shm_port *s, unsigned i);
 void shm_free_dead_rx(struct shm_port *s);
 void shm_control(struct port *p);
+/* A connection wakes the sleeper by data or hang-up, and the control work by hang-up alone. 0 or -errno. */
+int shm_watch_connection(struct shm_port *s, struct shm_end *end);
+int shm_watch(int epfd, uint32_t events, struct shm_end *end);
+void shm_end_close(struct shm_port *s, struct shm_end *end);
+/* Is the process at the other end of a socket of our user? */
+bool shm_same_user(int fd);
+/* What the lock file of an address and lane says, even when the last descriptor is gone; 0 or -errno. */
+int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane, struct shm_holder *h);
+/* Says so, once, when `rc` (-errno) tells that a limit of this machine keeps a peer out, who sees no more than that nobody answers. */
+void shm_say_limit(struct shm_port *s, int rc);
 void shm_close_all(struct shm_port *s);
 
-/* A ring to a peer's lane, made if there is none, for a group or (zero) for its own address. NULL: nobody there. The caller counts. */
+/* shm_admit.c */
+/* A connection was accepted before; its hello is there now, or it hung up. */
+void shm_pending_ready(struct shm_port *s, struct shm_end *end);
+void shm_accept_all(struct shm_port *s);
+
+/* The ring to a peer's lane for a group or (zero) for its own address; NULL: there is none. */
+struct shm_tx *shm_tx_find(const struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+			   const struct pkt_addr *group);
+/*
+ * The same, made if there is none, of at most `ring_size` bytes. NULL: nobody
+ * there. The caller counts.
+ */
 struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
-			  const struct pkt_addr *group);
+			  const struct pkt_addr *group, uint32_t ring_size);
 
 /* shm_mcast.c */
 int shm_join(struct port *p, const struct pkt_addr *group);
@@ -214,7 +241,8 @@ int shm_fanout_make(struct shm_port *s, struct shm_path *path);
 void shm_fanout_free(struct shm_port *s, struct shm_path *path);
 /* Finds members that have come since. */
 void shm_fanout_look(struct shm_port *s, struct shm_path *path);
-void shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx);
+/* True when it was among them. */
+bool shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx);
 /* Room for a packet to a group. Never full: UD loses what a member has no room for. */
 int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t tos, struct port_room *room);
 /* Copies what is staged to the members; `all`: the last reservation, too. */

@@ -11,9 +11,6 @@
 #include "base/log.h"
 #include "base/sys.h"
 
-#define ACCEPT_BATCH  64
-#define MAX_HELLO_FDS 4
-
 uint32_t shm_now_ms(void)
 {
 	struct timespec t;
@@ -22,7 +19,7 @@ uint32_t shm_now_ms(void)
 	return (uint32_t)(t.tv_sec * 1000 + t.tv_nsec / 1000000);
 }
 
-static int watch(int epfd, uint32_t events, struct shm_end *end)
+int shm_watch(int epfd, uint32_t events, struct shm_end *end)
 {
 	struct epoll_event ev = {.events = events, .data.ptr = end};
 
@@ -33,7 +30,7 @@ static int watch(int epfd, uint32_t events, struct shm_end *end)
  * A copy of the descriptor may live in a child that was forked: without the explicit removal epoll would go on
  * reporting it, without the shutdown the peer would not hear of the end.
  */
-static void end_close(struct shm_port *s, struct shm_end *end)
+void shm_end_close(struct shm_port *s, struct shm_end *end)
 {
 	if (end->fd < 0)
 		return;
@@ -47,15 +44,15 @@ static void end_close(struct shm_port *s, struct shm_end *end)
 }
 
 /* A connection wakes the sleeper by data or hang-up, and the control work by hang-up alone. */
-static int watch_connection(struct shm_port *s, struct shm_end *end)
+int shm_watch_connection(struct shm_port *s, struct shm_end *end)
 {
-	int rc = watch(s->base.fd, EPOLLIN | EPOLLRDHUP, end);
+	int rc = shm_watch(s->base.fd, EPOLLIN | EPOLLRDHUP, end);
 
-	return rc ? rc : watch(s->base.ctl_fd, EPOLLRDHUP, end);
+	return rc ? rc : shm_watch(s->base.ctl_fd, EPOLLRDHUP, end);
 }
 
 /* The folder's rights keep others out; a descriptor that was handed around would not be stopped by them. */
-static bool same_user(int fd)
+bool shm_same_user(int fd)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
@@ -77,18 +74,19 @@ int shm_listen(struct shm_port *s)
 	if (rc == 0)
 		rc = sys_listen(fd, SOMAXCONN);
 	if (rc == 0)
-		rc = watch(s->base.ctl_fd, EPOLLIN, &s->listen);
+		rc = shm_watch(s->base.ctl_fd, EPOLLIN, &s->listen);
 	return rc;
 }
 
 /* ---- outgoing ---- */
 
-static int send_hello(struct shm_port *s, int fd, int ring_fd, const struct pkt_addr *group)
+static int send_hello(struct shm_port *s, int fd, int ring_fd, uint32_t ring_size,
+		      const struct pkt_addr *group)
 {
 	struct shm_hello hello = {
 		.magic = SHM_HELLO_MAGIC,
 		.version = SHM_HELLO_VERSION,
-		.ring_size = s->ring_size,
+		.ring_size = ring_size,
 		.lane = s->base.lane,
 	};
 	union {
@@ -127,7 +125,7 @@ static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 	if (fd < 0)
 		return fd;
 	rc = sys_connect(fd, (struct sockaddr *)&sa, len);
-	if (rc == 0 && !same_user(fd))
+	if (rc == 0 && !shm_same_user(fd))
 		rc = -EPERM;
 	if (rc) {
 		sys_close(fd);
@@ -136,38 +134,92 @@ static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 	return fd;
 }
 
-/* Peers see no more of it than that nobody answers. */
-static void say_descriptors(struct shm_port *s, int rc)
+/* A limit of this machine keeps a peer out, who sees no more of it than that nobody answers. Said once for each limit. */
+void shm_say_limit(struct shm_port *s, int rc)
 {
-	if ((rc != -EMFILE && rc != -ENFILE) || s->said_descriptors)
-		return;
-	s->said_descriptors = true;
-	log_error(
-		"shm: no file descriptor for a peer's ring: raise the limit (ulimit -n), each peer takes two");
+	if ((rc == -EMFILE || rc == -ENFILE) && !s->said_descriptors) {
+		s->said_descriptors = true;
+		log_error(
+			"shm: no file descriptor for a peer's ring: raise the limit (ulimit -n), each peer takes two");
+	} else if (rc == -ENOMEM && !s->said_memory) {
+		s->said_memory = true;
+		log_error(
+			"shm: no memory for a peer's ring: raise the limit (ulimit -v, the container's), or choose shorter rings (ring=)");
+	}
+}
+
+int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane, struct shm_holder *h)
+{
+	int rc = shm_dir_holder(s->dirfd, addr, lane, h);
+
+	if (rc == -EMFILE && s->spare_fd >= 0) {
+		sys_close(s->spare_fd);
+		rc = shm_dir_holder(s->dirfd, addr, lane, h);
+		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	}
+	return rc;
+}
+
+/* A ring of *size bytes, or of fewer where memory is short. Its descriptor lives only until the hello is sent: the spare one may do. */
+static int make_ring(struct shm_port *s, uint32_t *size, struct shm_prod *ring, int *fd)
+{
+	for (;;) {
+		int rc = shm_prod_create(*size, ring, fd);
+
+		if (rc == -ENOMEM && *size > SHM_RING_MIN) {
+			*size /= 2;
+		} else if (rc == -EMFILE && s->spare_fd >= 0) {
+			sys_close(s->spare_fd);
+			s->spare_fd = -1;
+		} else {
+			return rc;
+		}
+	}
+}
+
+/* A sender's ring is here, and a descriptor is kept for the one back: now it is used. */
+static void use_way_back(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
+{
+	for (unsigned i = 0; i < s->num_rx; i++) {
+		struct shm_rx *rx = s->rx[i];
+
+		if (rx->back_fd >= 0 && rx->src_lane == lane && pkt_addr_eq(&rx->src, dst)) {
+			sys_close(rx->back_fd);
+			rx->back_fd = -1;
+		}
+	}
 }
 
 static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
-			      const struct pkt_addr *group)
+			      const struct pkt_addr *group, uint32_t ring_size)
 {
+	struct shm_holder peer;
 	struct shm_tx *tx;
 	int ring_fd, rc;
 
-	if (s->num_tx == SHM_MAX_TX)
+	if (s->num_tx == SHM_MAX_TX || shm_holder_of(s, dst, lane, &peer))
 		return NULL;
+	if (ring_size > peer.ring)
+		ring_size = peer.ring;
 	tx = shm_alloc(sizeof(*tx));
-	if (!tx)
+	if (!tx) {
+		shm_say_limit(s, -ENOMEM);
 		return NULL;
+	}
+	use_way_back(s, dst, lane);
 	rc = dial(s, dst, lane);
 	if (rc < 0)
 		goto free_tx;
 	tx->end = (struct shm_end){SHM_END_TX, rc};
-	rc = shm_prod_create(s->ring_size, &tx->ring, &ring_fd);
+	rc = make_ring(s, &ring_size, &tx->ring, &ring_fd);
 	if (rc)
 		goto close_end;
-	rc = send_hello(s, tx->end.fd, ring_fd, group);
+	rc = send_hello(s, tx->end.fd, ring_fd, ring_size, group);
 	sys_close(ring_fd);
+	if (s->spare_fd < 0)
+		s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (rc == 0)
-		rc = watch_connection(s, &tx->end);
+		rc = shm_watch_connection(s, &tx->end);
 	if (rc)
 		goto unmap;
 	tx->dst = *dst;
@@ -181,15 +233,15 @@ static struct shm_tx *tx_make(struct shm_port *s, const struct pkt_addr *dst, un
 unmap:
 	shm_prod_unmap(&tx->ring);
 close_end:
-	end_close(s, &tx->end);
+	shm_end_close(s, &tx->end);
 free_tx:
-	say_descriptors(s, rc);
+	shm_say_limit(s, rc);
 	free(tx);
 	return NULL;
 }
 
-struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
-			  const struct pkt_addr *group)
+struct shm_tx *shm_tx_find(const struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+			   const struct pkt_addr *group)
 {
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
@@ -197,14 +249,22 @@ struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsign
 		if (tx->lane == lane && pkt_addr_eq(&tx->dst, dst) && pkt_addr_eq(&tx->group, group))
 			return tx;
 	}
-	return tx_make(s, dst, lane, group);
+	return NULL;
+}
+
+struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
+			  const struct pkt_addr *group, uint32_t ring_size)
+{
+	struct shm_tx *tx = shm_tx_find(s, dst, lane, group);
+
+	return tx ? tx : tx_make(s, dst, lane, group, ring_size);
 }
 
 bool shm_connect(struct shm_port *s, struct shm_path *path)
 {
 	static const struct pkt_addr no_group;
 	uint32_t now = shm_now_ms();
-	unsigned lanes, lane;
+	struct shm_holder peer;
 
 	if (path->tx)
 		return true;
@@ -215,11 +275,9 @@ bool shm_connect(struct shm_port *s, struct shm_path *path)
 	if ((int32_t)(now - path->retry_ms) < 0)
 		return false;
 	path->retry_ms = now + path->pause_ms;
-	lanes = shm_dir_lanes(s->dirfd, &path->base.dst);
-	if (!lanes)
+	if (shm_holder_of(s, &path->base.dst, 0, &peer))
 		return false;
-	lane = path->lane_key % lanes;
-	path->tx = shm_tx_get(s, &path->base.dst, lane, &no_group);
+	path->tx = shm_tx_get(s, &path->base.dst, path->lane_key % peer.lanes, &no_group, path->ring_size);
 	if (!path->tx)
 		return false;
 	path->tx->refs++;
@@ -237,25 +295,35 @@ static void forget(struct shm_tx **list, unsigned *n, const struct shm_tx *tx)
 	*n = kept;
 }
 
-void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
+/* A peer that ran well may have been started again. One that refused us is left alone for longer, and offered a shorter ring. */
+static void reconnect_later(struct shm_port *s, struct shm_path *path, bool settled)
 {
 	uint32_t now = shm_now_ms();
-	bool settled = now - tx->made_ms >= SHM_SETTLED_MS;
+
+	if (settled) {
+		path->pause_ms = SHM_RETRY_MS;
+		path->ring_size = s->ring_size;
+	} else {
+		if (path->pause_ms < SHM_RETRY_MAX_MS)
+			path->pause_ms *= 2;
+		if (path->ring_size > SHM_RING_MIN)
+			path->ring_size /= 2;
+	}
+	if (!path->fanout)
+		path->retry_ms = settled ? now : now + path->pause_ms;
+}
+
+void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
+{
+	bool settled = shm_now_ms() - tx->made_ms >= SHM_SETTLED_MS;
 
 	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
 		struct shm_path *path = container_of(n, struct shm_path, node);
 
-		if (path->fanout)
-			shm_fanout_forget(path, tx);
-		if (path->tx != tx)
+		if (path->fanout ? !shm_fanout_forget(path, tx) : path->tx != tx)
 			continue;
 		path->tx = NULL;
-		/* Whoever ran well may have been started again; whoever threw us out at once is left alone for longer. */
-		if (settled)
-			path->pause_ms = SHM_RETRY_MS;
-		else if (path->pause_ms < SHM_RETRY_MAX_MS)
-			path->pause_ms *= 2;
-		path->retry_ms = settled ? now : now + path->pause_ms;
+		reconnect_later(s, path, settled);
 	}
 	forget(s->dirty, &s->num_dirty, tx);
 	forget(s->unfenced, &s->num_unfenced, tx);
@@ -269,7 +337,7 @@ void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
 		s->last_tx = NULL;
 	list_del(&tx->node);
 	s->num_tx--;
-	end_close(s, &tx->end);
+	shm_end_close(s, &tx->end);
 	/* The packet reserved last may be there, and want its ICRC still. */
 	tx->next_dead = s->dead_tx;
 	s->dead_tx = tx;
@@ -298,7 +366,10 @@ void shm_rx_end(struct shm_port *s, unsigned i)
 		i = s->num_hot;
 	}
 	s->rx[i] = s->rx[--s->num_rx];
-	end_close(s, &rx->end);
+	s->rx_bytes -= rx->ring.size;
+	if (rx->back_fd >= 0)
+		sys_close(rx->back_fd);
+	shm_end_close(s, &rx->end);
 	rx->next_dead = s->dead_rx;
 	s->dead_rx = rx;
 }
@@ -311,209 +382,6 @@ void shm_free_dead_rx(struct shm_port *s)
 		s->dead_rx = rx->next_dead;
 		shm_cons_unmap(&rx->ring);
 		free(rx);
-	}
-}
-
-/* Receives a hello. Returns 0 and one descriptor, -EAGAIN: not there yet, or -errno: not one of ours. */
-static int recv_hello(int fd, struct shm_hello *hello, int *ring_fd)
-{
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(MAX_HELLO_FDS * sizeof(int))];
-	} control;
-	struct iovec iov = {hello, sizeof(*hello)};
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.buf,
-		.msg_controllen = sizeof(control.buf),
-	};
-	int fds[MAX_HELLO_FDS], num = 0;
-	ssize_t n = sys_recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-
-	if (n < 0)
-		return (int)n;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-		size_t bytes = c->cmsg_len - CMSG_LEN(0);
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < bytes / sizeof(int) && num < MAX_HELLO_FDS; i++, num++)
-			memcpy(&fds[num], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-	}
-	if (n == sizeof(*hello) && num == 1 && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
-		*ring_fd = fds[0];
-		return 0;
-	}
-	for (int i = 0; i < num; i++)
-		sys_close(fds[i]);
-	return -EPROTO;
-}
-
-static bool hello_ok(const struct shm_port *s, const struct shm_hello *h)
-{
-	static const uint8_t zero[16];
-	struct pkt_addr a;
-
-	memcpy(a.b, h->addr, sizeof(a.b));
-	return h->magic == SHM_HELLO_MAGIC && h->version == SHM_HELLO_VERSION && h->lane < PORT_MAX_LANES &&
-	       memcmp(h->zero, zero, sizeof(h->zero)) == 0 && memcmp(a.b, zero, 16) != 0 &&
-	       pkt_addr_is_v4(&a) == pkt_addr_is_v4(&s->base.addr) && !pkt_addr_is_group(&a);
-}
-
-/* To whom the packets of the ring are sent: us, or a group that we are a member of. */
-static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struct pkt_addr *dst)
-{
-	static const struct pkt_addr none;
-
-	memcpy(dst->b, h->group, sizeof(dst->b));
-	if (!pkt_addr_eq(dst, &none))
-		return shm_is_member(s, dst);
-	*dst = s->base.addr;
-	return true;
-}
-
-/* Who connects to us is there, whatever became of who had its address before: no path to it waits any longer. */
-static void welcome(struct shm_port *s, const struct pkt_addr *peer)
-{
-	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
-		struct shm_path *path = container_of(n, struct shm_path, node);
-
-		if (!path->tx && pkt_addr_eq(&path->base.dst, peer)) {
-			path->pause_ms = SHM_RETRY_MS;
-			path->retry_ms = shm_now_ms();
-		}
-	}
-}
-
-/* Makes an incoming ring of a connection that said its hello. 0 or -errno. */
-static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, int ring_fd)
-{
-	struct pkt_addr dst;
-	struct shm_rx *rx;
-	int rc;
-
-	if (!hello_ok(s, hello) || !hello_dst(s, hello, &dst))
-		return -EPROTO;
-	if (s->num_rx == SHM_MAX_RX)
-		return -ENOSPC;
-	rx = shm_alloc(sizeof(*rx));
-	if (!rx)
-		return -ENOMEM;
-	rc = shm_cons_map(ring_fd, hello->ring_size, &rx->ring);
-	if (rc)
-		goto free_rx;
-	rx->end = (struct shm_end){SHM_END_RX, fd};
-	memcpy(rx->src.b, hello->addr, sizeof(rx->src.b));
-	rx->dst = dst;
-	sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL); /* it may have been pending there */
-	rc = watch_connection(s, &rx->end);
-	if (rc)
-		goto unmap;
-	/* In front: the first packets are there already, or about to come. */
-	s->rx[s->num_rx++] = s->rx[s->num_hot];
-	s->rx[s->num_hot++] = rx;
-	welcome(s, &rx->src);
-	if (s->armed) {
-		atomic_store_explicit(&rx->ring.ctl->sleeping, 1, memory_order_relaxed);
-		shm_fence();
-		if (shm_cons_look(&rx->ring))
-			sys_write(s->kick.fd, &(uint64_t){1}, sizeof(uint64_t));
-	}
-	return 0;
-
-unmap:
-	sys_epoll_ctl(s->base.fd, EPOLL_CTL_DEL, fd, NULL);
-	shm_cons_unmap(&rx->ring);
-free_rx:
-	free(rx);
-	return rc;
-}
-
-/* Reads the hello of a new connection and takes it in. -EAGAIN: no hello yet; else the descriptor is used up. */
-static int admit(struct shm_port *s, int fd)
-{
-	struct shm_hello hello;
-	int ring_fd = -1, rc = recv_hello(fd, &hello, &ring_fd);
-
-	if (rc == -EAGAIN)
-		return rc;
-	if (rc == 0) {
-		rc = rx_make(s, &hello, fd, ring_fd);
-		sys_close(ring_fd);
-	}
-	if (rc) {
-		s->base.stats.rx_bad++;
-		log_debug("shm: a connection was refused: %s", strerror(-rc));
-		sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL);
-		sys_close(fd);
-	}
-	return rc;
-}
-
-static void pending_add(struct shm_port *s, int fd)
-{
-	struct shm_end *end = s->num_pending < SHM_MAX_PENDING ? malloc(sizeof(*end)) : NULL;
-
-	if (!end) {
-		sys_close(fd);
-		return;
-	}
-	*end = (struct shm_end){SHM_END_PENDING, fd};
-	if (watch(s->base.ctl_fd, EPOLLIN | EPOLLRDHUP, end)) {
-		sys_close(fd);
-		free(end);
-		return;
-	}
-	s->pending[s->num_pending++] = end;
-}
-
-static void pending_ready(struct shm_port *s, struct shm_end *end)
-{
-	unsigned i = 0;
-
-	if (admit(s, end->fd) == -EAGAIN)
-		return;
-	while (s->pending[i] != end)
-		i++;
-	s->pending[i] = s->pending[--s->num_pending];
-	free(end);
-}
-
-/* Out of descriptors, the listener would stay readable and keep the service thread busy: accept with the spare, and hang up. */
-static void refuse_one(struct shm_port *s)
-{
-	int fd;
-
-	if (s->spare_fd >= 0)
-		sys_close(s->spare_fd);
-	fd = sys_accept4(s->listen.fd, NULL, NULL, SOCK_CLOEXEC);
-	if (fd >= 0)
-		sys_close(fd);
-	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	s->base.stats.rx_bad++;
-}
-
-static void accept_all(struct shm_port *s)
-{
-	for (int i = 0; i < ACCEPT_BATCH; i++) {
-		int fd = sys_accept4(s->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-		if (fd == -EMFILE || fd == -ENFILE) {
-			say_descriptors(s, fd);
-			refuse_one(s);
-			return;
-		}
-		if (fd == -EAGAIN)
-			return;
-		if (fd < 0)
-			continue; /* whoever called has hung up again */
-		if (!same_user(fd)) {
-			s->base.stats.rx_bad++;
-			sys_close(fd);
-		} else if (admit(s, fd) == -EAGAIN) {
-			pending_add(s, fd);
-		}
 	}
 }
 
@@ -533,7 +401,7 @@ static void connection_event(struct shm_port *s, struct shm_end *end)
 
 		rx->hung_up = true;
 		s->untidy = true;
-		end_close(s, end);
+		shm_end_close(s, end);
 		if (s->armed)
 			sys_write(s->kick.fd, &(uint64_t){1}, sizeof(uint64_t));
 	}
@@ -552,12 +420,12 @@ void shm_control(struct port *p)
 		if (end->kind == SHM_END_LISTEN)
 			due = true; /* last: it makes and frees what other events of this batch may point to */
 		else if (end->kind == SHM_END_PENDING)
-			pending_ready(s, end);
+			shm_pending_ready(s, end);
 		else
 			connection_event(s, end);
 	}
 	if (due)
-		accept_all(s);
+		shm_accept_all(s);
 }
 
 void shm_drain(struct shm_port *s)
@@ -587,9 +455,9 @@ void shm_close_all(struct shm_port *s)
 	while (s->num_pending) {
 		struct shm_end *end = s->pending[--s->num_pending];
 
-		end_close(s, end);
+		shm_end_close(s, end);
 		free(end);
 	}
-	end_close(s, &s->listen);
-	end_close(s, &s->kick);
+	shm_end_close(s, &s->listen);
+	shm_end_close(s, &s->kick);
 }

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,16 +242,37 @@ static void lock_name(const char *name, char buf[SHM_NAME_MAX])
 	snprintf(buf, SHM_NAME_MAX, "%.70s.lock", name);
 }
 
-/* Reads "PID LANES\n". False when it says nothing sensible. */
-static bool read_lock(int fd, long *pid, unsigned *lanes)
+/* The namespace in which our process id counts; 0: unknown. */
+static uint64_t own_pid_ns(void)
 {
-	char buf[64];
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) ? 0 : (uint64_t)st.st_ino;
+}
+
+/* Reads "PID LANES RING NAMESPACE\n". False when it says nothing sensible. */
+static bool read_lock(int fd, struct shm_holder *h)
+{
+	char buf[96];
 	ssize_t n = pread(fd, buf, sizeof(buf) - 1, 0);
 
 	if (n <= 0)
 		return false;
 	buf[n] = '\0';
-	return sscanf(buf, "%ld %u", pid, lanes) == 2 && *pid > 0 && *lanes >= 1 && *lanes <= PORT_MAX_LANES;
+	return sscanf(buf, "%ld %u %" SCNu32 " %" SCNu64, &h->pid, &h->lanes, &h->ring, &h->pid_ns) == 4 &&
+	       h->pid > 0 && h->lanes >= 1 && h->lanes <= PORT_MAX_LANES;
+}
+
+static int write_lock(int fd, unsigned lanes, uint32_t ring)
+{
+	char text[96];
+	int n = snprintf(text, sizeof(text), "%ld %u %" PRIu32 " %" PRIu64 "\n", (long)getpid(), lanes, ring,
+			 own_pid_ns());
+
+	errno = 0;
+	if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)
+		return errno ? -errno : -EIO;
+	return 0;
 }
 
 /*
@@ -262,8 +284,7 @@ static int take_lock(int dirfd, const char *lock, pid_t *holder)
 	for (int i = 0; i < LOCK_TRIES; i++) {
 		int fd = openat(dirfd, lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 		struct stat mine, there;
-		unsigned lanes;
-		long pid = 0;
+		struct shm_holder h;
 
 		if (fd < 0)
 			return errno == ELOOP || errno == EISDIR || errno == ENXIO ? -EEXIST : -errno;
@@ -274,7 +295,7 @@ static int take_lock(int dirfd, const char *lock, pid_t *holder)
 		if (flock(fd, LOCK_EX | LOCK_NB)) {
 			int rc = errno == EWOULDBLOCK ? -EADDRINUSE : -errno;
 
-			*holder = read_lock(fd, &pid, &lanes) ? (pid_t)pid : 0;
+			*holder = read_lock(fd, &h) ? (pid_t)h.pid : 0;
 			sys_close(fd);
 			return rc;
 		}
@@ -286,27 +307,23 @@ static int take_lock(int dirfd, const char *lock, pid_t *holder)
 	return -EADDRINUSE;
 }
 
-static unsigned holder_of(int dirfd, const struct pkt_addr *addr, long *pid)
+int shm_dir_holder(int dirfd, const struct pkt_addr *addr, unsigned lane, struct shm_holder *h)
 {
 	char name[SHM_NAME_MAX], lock[SHM_NAME_MAX];
-	unsigned lanes = 0;
-	int fd;
+	int fd, rc;
 
-	lock_name(shm_dir_name(addr, 0, name), lock);
+	lock_name(shm_dir_name(addr, lane, name), lock);
 	fd = openat(dirfd, lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	if (fd < 0)
-		return 0;
-	if (!read_lock(fd, pid, &lanes))
-		lanes = 0;
+		return -errno;
+	rc = read_lock(fd, h) ? 0 : -EINVAL;
 	sys_close(fd);
-	return lanes;
+	return rc;
 }
 
-unsigned shm_dir_lanes(int dirfd, const struct pkt_addr *addr)
+bool shm_dir_may_hold(const struct shm_holder *h, pid_t pid)
 {
-	long pid;
-
-	return holder_of(dirfd, addr, &pid);
+	return pid == 0 || !h->pid_ns || h->pid_ns != own_pid_ns() || h->pid == pid;
 }
 
 /* Removes the socket that a dead process left. Anything else under that name is not ours to remove. */
@@ -321,16 +338,16 @@ static int remove_stale(int dirfd, const char *name)
 	return unlinkat(dirfd, name, 0) && errno != ENOENT ? -errno : 0;
 }
 
-int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned lanes, struct shm_claim *c,
-	      pid_t *holder)
+int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned lanes, uint32_t ring,
+	      struct shm_claim *c, pid_t *holder)
 {
-	char lock[SHM_NAME_MAX], text[32];
-	long pid = 0;
+	struct shm_holder first = {.pid = 0};
+	char lock[SHM_NAME_MAX];
 	int fd, rc;
 
 	*holder = 0;
-	if (lane > 0 && (holder_of(dirfd, addr, &pid) == 0 || pid != getpid())) {
-		*holder = (pid_t)pid;
+	if (lane > 0 && (shm_dir_holder(dirfd, addr, 0, &first) || first.pid != getpid())) {
+		*holder = (pid_t)first.pid;
 		return -EADDRINUSE;
 	}
 	shm_dir_name(addr, lane, c->name);
@@ -340,12 +357,8 @@ int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned la
 		return fd;
 	rc = remove_stale(dirfd, c->name);
 	remove_marks(dirfd, c->name);
-	if (rc == 0) {
-		int n = snprintf(text, sizeof(text), "%ld %u\n", (long)getpid(), lanes);
-
-		if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)
-			rc = errno ? -errno : -EIO;
-	}
+	if (rc == 0)
+		rc = write_lock(fd, lanes, ring);
 	if (rc) {
 		unlinkat(dirfd, lock, 0);
 		sys_close(fd);

@@ -45,13 +45,26 @@ struct shm_claim {
 	char name[SHM_NAME_MAX];
 };
 
+/* What a lock file says of the process that holds an address and lane. */
+struct shm_holder {
+	long pid;
+	uint64_t pid_ns; /* the namespace in which pid counts; 0: unknown */
+	unsigned lanes;	 /* of the address, 1 .. PORT_MAX_LANES */
+	uint32_t ring;	 /* bytes: the largest ring that it takes from a peer */
+};
+
+/* Reads it. 0, -ENOENT: there is none, -EINVAL: it makes no sense, or another -errno. */
+int shm_dir_holder(int dirfd, const struct pkt_addr *addr, unsigned lane, struct shm_holder *h);
+/* May a process with this number, as a socket reports it (SO_PEERCRED), be the holder? Across namespaces that cannot be told, and is true. */
+bool shm_dir_may_hold(const struct shm_holder *h, pid_t pid);
+
 /*
  * Takes an address and lane, if no living process has it; what a dead one left is removed. Lanes after the first want
- * lane 0 to be ours. 0, -EADDRINUSE (*holder: its process id, or 0 when unknown), -EEXIST (something stands in the way that is
+ * lane 0 to be ours. `ring`: as in struct shm_holder. 0, -EADDRINUSE (*holder: its process id, or 0 when unknown), -EEXIST (something stands in the way that is
  * no socket), or another -errno.
  */
-int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned lanes, struct shm_claim *c,
-	      pid_t *holder);
+int shm_claim(int dirfd, const struct pkt_addr *addr, unsigned lane, unsigned lanes, uint32_t ring,
+	      struct shm_claim *c, pid_t *holder);
 /* Gives it back and removes socket and lock. With `forked`: only closes our copies. */
 void shm_unclaim(int dirfd, struct shm_claim *c, bool forked);
 
@@ -69,8 +82,5 @@ void shm_dir_members(int dirfd, const struct pkt_addr *group,
  * ticks of the kernel's coarse clock).
  */
 uint64_t shm_dir_changed(int dirfd);
-
-/* How many lanes the holder of an address has (1 .. PORT_MAX_LANES); 0: nobody there. */
-unsigned shm_dir_lanes(int dirfd, const struct pkt_addr *addr);
 
 #endif

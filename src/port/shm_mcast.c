@@ -104,7 +104,7 @@ static void take_member(void *ctx, const struct pkt_addr *addr, unsigned lane)
 
 	if (pkt_addr_is_v4(addr) != pkt_addr_is_v4(&l->s->base.addr) || f->count == SHM_MAX_TX)
 		return;
-	tx = shm_tx_get(l->s, addr, lane, &l->path->base.dst);
+	tx = shm_tx_get(l->s, addr, lane, &l->path->base.dst, l->path->ring_size);
 	if (!tx) {
 		l->failed = true;
 		return;
@@ -135,9 +135,10 @@ void shm_fanout_look(struct shm_port *s, struct shm_path *path)
 	}
 }
 
-void shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx)
+bool shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx)
 {
 	struct shm_fanout *f = path->fanout;
+	bool found = false;
 
 	for (unsigned i = 0; i < f->count; i++) {
 		if (f->tx[i] != tx)
@@ -145,7 +146,9 @@ void shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx)
 		f->tx[i] = f->tx[--f->count];
 		f->seen = 0;
 		path->retry_ms = shm_now_ms() + SHM_RETRY_MAX_MS;
+		found = true;
 	}
+	return found;
 }
 
 void shm_fanout_free(struct shm_port *s, struct shm_path *path)

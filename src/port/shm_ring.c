@@ -54,6 +54,13 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
+/* Pages [from, upto) of shared memory. False when there is none for them; kernels before 5.14 cannot tell. */
+static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
+{
+	return madvise(data + from, upto - from, MADV_POPULATE_WRITE) == 0 ||
+	       (errno != ENOMEM && errno != EFAULT);
+}
+
 int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 {
 	uint32_t first = min_u32(size, SHM_RING_FIRST);
@@ -127,10 +134,16 @@ int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
 		return -errno;
 	if (fs.f_type != TMPFS_MAGIC || !S_ISREG(st.st_mode) || st.st_size != SHM_RING_OVERHEAD + (off_t)size)
 		return -EINVAL;
+	/* What is touched here its maker has allocated: connections alone cost us no memory but page tables. */
+	if (st.st_blocks * 512 < SHM_RING_OVERHEAD + (off_t)first)
+		return -EINVAL;
 	m = map_ring(fd, size);
 	if (m == MAP_FAILED)
 		return -errno;
-	madvise(m, SHM_RING_OVERHEAD + (size_t)first, MADV_POPULATE_WRITE);
+	if (!populate(m, 0, SHM_RING_OVERHEAD + first)) {
+		munmap(m, SHM_RING_OVERHEAD + (size_t)size);
+		return -ENOMEM;
+	}
 	*c = (struct shm_cons){
 		.ctl = (struct shm_ring_ctl *)(void *)m,
 		.descs = (_Atomic uint64_t *)(void *)(m + SHM_RING_CTL),
@@ -148,20 +161,14 @@ void shm_cons_unmap(struct shm_cons *c)
 	c->ctl = NULL;
 }
 
-/* Pages [from, upto) of the data. False when there is no memory for them. */
-static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
-{
-	return madvise(data + from, upto - from, MADV_POPULATE_WRITE) == 0 ||
-	       (errno != ENOMEM && errno != EFAULT);
-}
-
-void shm_cons_populate(struct shm_cons *c, uint32_t upto)
+bool shm_cons_populate(struct shm_cons *c, uint32_t upto)
 {
 	uint32_t end = min_u32(ALIGN_UP(upto, SHM_RING_STEP), c->size);
 
-	/* If it fails, the pages come one by one. */
-	populate(c->data, c->populated, end);
+	if (!populate(c->data, c->populated, end))
+		return false;
 	c->populated = end;
+	return true;
 }
 
 static bool extend(struct shm_prod *p)

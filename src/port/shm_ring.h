@@ -169,8 +169,8 @@ bool shm_prod_more(struct shm_prod *p, uint32_t need);
 /* Publishes up to a packet that was reserved. */
 void shm_prod_publish_to(struct shm_prod *p, uint64_t index);
 
-/* Memory behind the first part, when the consumer comes there first. */
-void shm_cons_populate(struct shm_cons *c, uint32_t upto);
+/* Memory behind the first part, when the consumer comes there first. False: there is none. */
+bool shm_cons_populate(struct shm_cons *c, uint32_t upto);
 
 /*
  * Asks for the lines of small records to come: a store that waits for its line holds up the ICRC's loads behind it. Only
@@ -292,8 +292,8 @@ static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len
 	end = place + shm_rec_size(*len);
 	if (unlikely(*len < SHM_MIN_LEN || *len > PKT_MAX_LEN || end > c->size))
 		return -1;
-	if (unlikely(end > c->populated))
-		shm_cons_populate(c, end);
+	if (unlikely(end > c->populated) && !shm_cons_populate(c, end))
+		return -1;
 	*bth = c->data + place + shm_rec_front(*len);
 	c->next = end;
 	c->head++;

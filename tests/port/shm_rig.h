@@ -48,6 +48,19 @@ static inline struct pkt_addr srig_addr(const char *text)
 	return a;
 }
 
+/* Makes this process the holder of an address that no endpoint of it has: a peer that lies must at least be somebody. */
+static inline struct shm_claim srig_claim(const char *text)
+{
+	struct pkt_addr a = srig_addr(text);
+	struct shm_claim c;
+	pid_t holder;
+	int dirfd = shm_dir_open((char[256]){""}, 256);
+
+	assert_int_equal(shm_claim(dirfd, &a, 0, 1, SHM_RING_DEFAULT, &c, &holder), 0);
+	close(dirfd);
+	return c;
+}
+
 /* Opens an endpoint; `text` NULL: the port chooses. `err` NULL: it must work. */
 static inline struct port *srig_open_lane(const char *text, uint32_t ring, unsigned lane, unsigned lanes,
 					  char *err)

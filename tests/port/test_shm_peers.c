@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The shm port and its peers: absent, killed and come back, many at once, of several lanes, forked. */
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include "shm_rig.h"
 
@@ -57,6 +58,30 @@ static pid_t start_echo(void)
 	return pid;
 }
 
+/* The child answers each packet n with packet n + 1000; it has descriptors for `peers` of them. */
+static pid_t start_poor_echo(unsigned peers)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct port *p = srig_open("10.0.0.2", SHM_RING_MIN);
+		int used = dup(0);
+		struct rlimit limit = {(rlim_t)used + 2 * peers, (rlim_t)used + 2 * peers};
+
+		close(used);
+		setrlimit(RLIMIT_NOFILE, &limit);
+		for (;;) {
+			struct port_pkt pkt = srig_next(p);
+			struct port_path *path = p->ops->path_get(p, pkt.src, 0);
+			uint64_t n;
+
+			memcpy(&n, pkt.bth, 8);
+			srig_send_now(p, path, n + 1000); /* the path stays, and so does the ring */
+		}
+	}
+	return pid;
+}
+
 /* Sends packet n now and then until packet n + 1000 comes. */
 static void call(struct port *a, struct port_path *path, uint64_t n)
 {
@@ -79,6 +104,48 @@ static void call(struct port *a, struct port_path *path, uint64_t n)
 		}
 	}
 	fail_msg("no answer to %llu", (unsigned long long)n);
+}
+
+/* A process whose descriptors do for some peers serves so many, however many come at once: none takes what the others' answers want. */
+static void test_few_descriptors(void **state)
+{
+	enum { PEERS = 12, ROOM = 4 };
+	struct port *a[PEERS];
+	struct port_path *path[PEERS];
+	struct port_pkt pkts[PORT_BURST];
+	struct pkt_addr dst = srig_addr("10.0.0.2");
+	bool served[PEERS] = {0};
+	pid_t pid;
+	int num = 0;
+
+	for (int i = 0; i < PEERS; i++) {
+		char text[32];
+
+		snprintf(text, sizeof(text), "10.0.1.%d", i);
+		a[i] = srig_open(text, SHM_RING_MIN);
+	}
+	pid = start_poor_echo(ROOM);
+	for (int i = 0; i < PEERS; i++)
+		path[i] = a[i]->ops->path_get(a[i], &dst, 0);
+	for (int round = 0; round < SRIG_WAIT_MS && num < ROOM; round++) {
+		for (int i = 0; i < PEERS; i++) {
+			if (srig_send(a[i], path[i], 0))
+				a[i]->ops->flush(a[i]);
+			if (srig_receive(a[i], pkts) > 0 && !served[i]) {
+				served[i] = true;
+				num++;
+			}
+		}
+		usleep(1000);
+	}
+	assert_true(num >= ROOM);
+	for (int i = 0; i < PEERS; i++) {
+		if (served[i])
+			call(a[i], path[i], 1);
+	}
+	srig_kill(pid);
+	for (int i = 0; i < PEERS; i++)
+		port_close(a[i]);
 }
 
 static void test_two_processes_and_sigkill(void **state)
@@ -392,6 +459,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_absent_peer),
 		TEST(test_two_processes_and_sigkill),
+		TEST(test_few_descriptors),
 		TEST(test_reader),
 		TEST(test_short_lives),
 		TEST(test_last_words),

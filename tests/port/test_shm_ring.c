@@ -351,19 +351,21 @@ static void test_end_of_the_ring(void **state)
 	shm_prod_unmap(&p);
 }
 
-/* Memory that could be taken away under a reader, or that it may not write to, or of another size, is no ring. */
+/* Memory that could be taken away under a reader, or that it may not write to, or of another size, or not allocated yet, is no ring. */
 static void test_consumer_wants_seals(void **state)
 {
 	static const struct {
 		int seals, more, rc;
+		bool unallocated;
 	} rows[] = {
-		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, 0, 0},
-		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, 4096, -EINVAL},
-		{F_SEAL_GROW | F_SEAL_SEAL, 0, -EPERM},
-		{F_SEAL_SHRINK | F_SEAL_SEAL, 0, -EPERM},
-		{F_SEAL_SHRINK | F_SEAL_GROW, 0, -EPERM},
-		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_WRITE, 0, -EPERM},
-		{0, 0, -EPERM},
+		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, 0, 0, false},
+		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, 0, -EINVAL, true},
+		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, 4096, -EINVAL, false},
+		{F_SEAL_GROW | F_SEAL_SEAL, 0, -EPERM, false},
+		{F_SEAL_SHRINK | F_SEAL_SEAL, 0, -EPERM, false},
+		{F_SEAL_SHRINK | F_SEAL_GROW, 0, -EPERM, false},
+		{F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | F_SEAL_WRITE, 0, -EPERM, false},
+		{0, 0, -EPERM, false},
 	};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
@@ -372,6 +374,8 @@ static void test_consumer_wants_seals(void **state)
 
 		assert_true(fd >= 0);
 		assert_int_equal(ftruncate(fd, SHM_RING_OVERHEAD + SHM_RING_MIN + rows[i].more), 0);
+		if (!rows[i].unallocated)
+			assert_int_equal(fallocate(fd, 0, 0, SHM_RING_OVERHEAD + SHM_RING_MIN), 0);
 		if (rows[i].seals)
 			assert_int_equal(fcntl(fd, F_ADD_SEALS, rows[i].seals), 0);
 		assert_int_equal(shm_cons_map(fd, SHM_RING_MIN, &c), rows[i].rc);

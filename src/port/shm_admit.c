@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Peers that come to us: their connections are accepted, their hellos checked, and their rings mapped (shm.h). */
+#include "port/shm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/sys.h"
+
+#define ACCEPT_BATCH  64
+#define MAX_HELLO_FDS 4
+
+/* Receives a hello. Returns 0 and one descriptor, -EAGAIN: not there yet, or -errno: not one of ours. */
+static int recv_hello(int fd, struct shm_hello *hello, int *ring_fd)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(MAX_HELLO_FDS * sizeof(int))];
+	} control;
+	struct iovec iov = {hello, sizeof(*hello)};
+	struct msghdr msg = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.buf,
+		.msg_controllen = sizeof(control.buf),
+	};
+	int fds[MAX_HELLO_FDS], num = 0;
+	ssize_t n = sys_recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+
+	if (n < 0)
+		return (int)n;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
+		size_t bytes = c->cmsg_len - CMSG_LEN(0);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < bytes / sizeof(int) && num < MAX_HELLO_FDS; i++, num++)
+			memcpy(&fds[num], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+	}
+	if (n == sizeof(*hello) && num == 1 && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+		*ring_fd = fds[0];
+		return 0;
+	}
+	for (int i = 0; i < num; i++)
+		sys_close(fds[i]);
+	return -EPROTO;
+}
+
+static bool hello_ok(const struct shm_port *s, const struct shm_hello *h)
+{
+	static const uint8_t zero[16];
+	struct pkt_addr a;
+
+	memcpy(a.b, h->addr, sizeof(a.b));
+	return h->magic == SHM_HELLO_MAGIC && h->version == SHM_HELLO_VERSION && h->lane < PORT_MAX_LANES &&
+	       memcmp(h->zero, zero, sizeof(h->zero)) == 0 && memcmp(a.b, zero, 16) != 0 &&
+	       pkt_addr_is_v4(&a) == pkt_addr_is_v4(&s->base.addr) && !pkt_addr_is_group(&a);
+}
+
+/* To whom the packets of the ring are sent: us, or a group that we are a member of. */
+static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struct pkt_addr *dst)
+{
+	static const struct pkt_addr none;
+
+	memcpy(dst->b, h->group, sizeof(dst->b));
+	if (!pkt_addr_eq(dst, &none))
+		return shm_is_member(s, dst);
+	*dst = s->base.addr;
+	return true;
+}
+
+/* Who connects to us is there, whatever became of who had its address before: no path to it waits any longer. */
+static void welcome(struct shm_port *s, const struct pkt_addr *peer)
+{
+	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
+		struct shm_path *path = container_of(n, struct shm_path, node);
+
+		if (!path->tx && pkt_addr_eq(&path->base.dst, peer)) {
+			path->pause_ms = SHM_RETRY_MS;
+			path->ring_size = s->ring_size;
+			path->retry_ms = shm_now_ms();
+		}
+	}
+}
+
+/* Is the process at the other end the one that holds the address which the hello names? */
+static bool hello_owner(struct shm_port *s, const struct shm_hello *h, int fd)
+{
+	struct shm_holder holder;
+	struct pkt_addr a;
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	memcpy(a.b, h->addr, sizeof(a.b));
+	return sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
+	       shm_holder_of(s, &a, h->lane, &holder) == 0 && shm_dir_may_hold(&holder, cred.pid);
+}
+
+/* A sender has one ring to us, and one for each group: a new one takes the place of the old one, whose packets are still delivered. */
+static void end_older(struct shm_port *s, const struct shm_hello *h, const struct pkt_addr *dst)
+{
+	for (unsigned i = 0; i < s->num_rx; i++) {
+		struct shm_rx *rx = s->rx[i];
+
+		if (rx->src_lane == h->lane && memcmp(rx->src.b, h->addr, sizeof(h->addr)) == 0 &&
+		    pkt_addr_eq(&rx->dst, dst)) {
+			rx->hung_up = s->untidy = true;
+			shm_end_close(s, &rx->end);
+		}
+	}
+}
+
+/* Will there be a ring back to the sender that is not there yet? */
+static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
+{
+	static const struct pkt_addr no_group;
+
+	return pkt_addr_eq(&rx->dst, &s->base.addr) && !shm_tx_find(s, &rx->src, rx->src_lane, &no_group);
+}
+
+/*
+ * Makes an incoming ring of a connection that said its hello. 0 or -errno. Takes *ring_fd, and sets it to -1, where it keeps a descriptor for
+ * the ring back: otherwise peers that ask take the last ones, and none of them gets an answer.
+ */
+static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, int *ring_fd)
+{
+	struct pkt_addr dst;
+	struct shm_rx *rx;
+	int rc;
+
+	if (!hello_ok(s, hello) || !hello_dst(s, hello, &dst))
+		return -EPROTO;
+	if (!hello_owner(s, hello, fd))
+		return -EPERM;
+	if (hello->ring_size > s->ring_size)
+		return -EMSGSIZE;
+	end_older(s, hello, &dst);
+	if (s->num_rx == SHM_MAX_RX || (s->num_rx && s->rx_bytes + hello->ring_size > SHM_RX_BYTES))
+		return -ENOSPC;
+	rx = shm_alloc(sizeof(*rx));
+	if (!rx)
+		return -ENOMEM;
+	rc = shm_cons_map(*ring_fd, hello->ring_size, &rx->ring);
+	if (rc)
+		goto free_rx;
+	rx->end = (struct shm_end){SHM_END_RX, fd};
+	memcpy(rx->src.b, hello->addr, sizeof(rx->src.b));
+	rx->src_lane = hello->lane;
+	rx->dst = dst;
+	rx->back_fd = -1;
+	sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL); /* it may have been pending there */
+	rc = shm_watch_connection(s, &rx->end);
+	if (rc)
+		goto unmap;
+	if (wants_way_back(s, rx)) {
+		rx->back_fd = *ring_fd;
+		*ring_fd = -1;
+	}
+	/* In front: the first packets are there already, or about to come. */
+	s->rx[s->num_rx++] = s->rx[s->num_hot];
+	s->rx[s->num_hot++] = rx;
+	s->rx_bytes += rx->ring.size;
+	welcome(s, &rx->src);
+	if (s->armed) {
+		atomic_store_explicit(&rx->ring.ctl->sleeping, 1, memory_order_relaxed);
+		shm_fence();
+		if (shm_cons_look(&rx->ring))
+			sys_write(s->kick.fd, &(uint64_t){1}, sizeof(uint64_t));
+	}
+	return 0;
+
+unmap:
+	sys_epoll_ctl(s->base.fd, EPOLL_CTL_DEL, fd, NULL);
+	shm_cons_unmap(&rx->ring);
+free_rx:
+	free(rx);
+	return rc;
+}
+
+/* Reads the hello of a new connection and takes it in. -EAGAIN: no hello yet; else the descriptor is used up. */
+static int admit(struct shm_port *s, int fd)
+{
+	struct shm_hello hello;
+	int ring_fd = -1, rc = recv_hello(fd, &hello, &ring_fd);
+
+	if (rc == -EAGAIN)
+		return rc;
+	if (rc == 0) {
+		rc = rx_make(s, &hello, fd, &ring_fd);
+		if (ring_fd >= 0)
+			sys_close(ring_fd);
+	}
+	if (rc) {
+		s->base.stats.rx_bad++;
+		shm_say_limit(s, rc);
+		log_debug("shm: a connection was refused: %s", strerror(-rc));
+		sys_epoll_ctl(s->base.ctl_fd, EPOLL_CTL_DEL, fd, NULL);
+		sys_close(fd);
+	}
+	return rc;
+}
+
+static void pending_add(struct shm_port *s, int fd)
+{
+	struct shm_end *end = s->num_pending < SHM_MAX_PENDING ? malloc(sizeof(*end)) : NULL;
+
+	if (!end) {
+		sys_close(fd);
+		return;
+	}
+	*end = (struct shm_end){SHM_END_PENDING, fd};
+	if (shm_watch(s->base.ctl_fd, EPOLLIN | EPOLLRDHUP, end)) {
+		sys_close(fd);
+		free(end);
+		return;
+	}
+	s->pending[s->num_pending++] = end;
+}
+
+void shm_pending_ready(struct shm_port *s, struct shm_end *end)
+{
+	unsigned i = 0;
+
+	if (admit(s, end->fd) == -EAGAIN)
+		return;
+	while (s->pending[i] != end)
+		i++;
+	s->pending[i] = s->pending[--s->num_pending];
+	free(end);
+}
+
+/* Out of descriptors, the listener would stay readable and keep the service thread busy: accept with the spare, and hang up. */
+static void refuse_one(struct shm_port *s)
+{
+	int fd;
+
+	if (s->spare_fd >= 0)
+		sys_close(s->spare_fd);
+	fd = sys_accept4(s->listen.fd, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		sys_close(fd);
+	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	s->base.stats.rx_bad++;
+}
+
+void shm_accept_all(struct shm_port *s)
+{
+	for (int i = 0; i < ACCEPT_BATCH; i++) {
+		int fd = sys_accept4(s->listen.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd == -EMFILE || fd == -ENFILE) {
+			shm_say_limit(s, fd);
+			refuse_one(s);
+			return;
+		}
+		if (fd == -EAGAIN)
+			return;
+		if (fd < 0)
+			continue; /* whoever called has hung up again */
+		if (!shm_same_user(fd)) {
+			s->base.stats.rx_bad++;
+			sys_close(fd);
+		} else if (admit(s, fd) == -EAGAIN) {
+			pending_add(s, fd);
+		}
+	}
+}
