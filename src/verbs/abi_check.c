@@ -87,11 +87,16 @@ SAME(NIC_QPA_CAP, IBV_QP_CAP);
 SAME(NIC_QPA_DEST_QPN, IBV_QP_DEST_QPN);
 SAME(NIC_QPA_RATE_LIMIT, IBV_QP_RATE_LIMIT);
 
-/* The sizes that programs were compiled with (x86-64 and other LP64 machines). */
+/*
+ * What programs were compiled with. The headers that we are built with may be newer than those of a program, or older: struct verbs_context has
+ * grown at its front, the others at their ends. The C library's mutex has 40 bytes on x86-64, 48 on arm64.
+ */
 _Static_assert(sizeof(struct ibv_device) == 664, "struct ibv_device");
-_Static_assert(sizeof(struct ibv_context) == 328, "struct ibv_context");
-_Static_assert(sizeof(struct verbs_context) == 648, "struct verbs_context");
-_Static_assert(offsetof(struct verbs_context, context) == 320, "struct verbs_context");
-_Static_assert(sizeof(struct ibv_qp_ex) == 352, "struct ibv_qp_ex");
-_Static_assert(sizeof(struct ibv_cq_ex) == 288, "struct ibv_cq_ex");
-_Static_assert(sizeof(struct ibv_port_attr) == 52, "struct ibv_port_attr");
+_Static_assert(sizeof(struct ibv_context) == 288 + sizeof(pthread_mutex_t), "struct ibv_context");
+_Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, context) == sizeof(struct ibv_context),
+	       "struct verbs_context");
+_Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_port) == 320,
+	       "struct verbs_context");
+_Static_assert(offsetof(struct ibv_qp_ex, wr_atomic_write) == 304 + sizeof(pthread_mutex_t), "struct ibv_qp_ex");
+_Static_assert(sizeof(struct ibv_cq_ex) == 248 + sizeof(pthread_mutex_t), "struct ibv_cq_ex");
+_Static_assert(offsetof(struct ibv_port_attr, port_cap_flags2) == 48, "struct ibv_port_attr");

@@ -135,10 +135,17 @@ struct verbs_srq {
 #define VERBS_QP_EVENTS	  7
 #define VERBS_QP_LAST_WQE (VERBS_QP_EVENTS - 1)
 
+/*
+ * struct ibv_qp_ex grows by an operation now and then, and programs built with newer headers than ours (librpma) look for NULL there to learn
+ * that a provider has none.
+ */
+#define VERBS_QP_EX_SIZE (offsetof(struct ibv_qp_ex, wr_atomic_write) + 16 * sizeof(void *))
+
 struct verbs_qp {
 	union {
 		struct ibv_qp qp; /* a prefix of ex */
 		struct ibv_qp_ex ex;
+		char longer_ex[VERBS_QP_EX_SIZE];
 	};
 	struct drive *drive;
 	struct nic_qp *nic_qp;

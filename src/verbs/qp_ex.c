@@ -165,11 +165,6 @@ static void wr_no_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t
 	wr_fail(qp_of(ex), EOPNOTSUPP);
 }
 
-static void wr_no_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t raddr, const void *data)
-{
-	wr_fail(qp_of(ex), EOPNOTSUPP);
-}
-
 static void wr_no_xrc_srqn(struct ibv_qp_ex *ex, uint32_t srqn)
 {
 	wr_fail(qp_of(ex), EOPNOTSUPP);
@@ -247,6 +242,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	wr_set_inline_data_list(ex, 1, &buf);
 }
 
+/* What came after wr_send_tso stays NULL: it is how programs ask whether a provider has it (librpma, wr_atomic_write and wr_flush). */
 void verbs_qp_ex_init(struct verbs_qp *qp)
 {
 	struct ibv_qp_ex *ex = &qp->ex;
@@ -266,7 +262,6 @@ void verbs_qp_ex_init(struct verbs_qp *qp)
 	ex->wr_bind_mw = wr_bind_mw;
 	ex->wr_local_inv = wr_local_inv;
 	ex->wr_send_tso = wr_no_tso;
-	ex->wr_atomic_write = wr_no_atomic_write;
 	ex->wr_set_ud_addr = wr_set_ud_addr;
 	ex->wr_set_xrc_srqn = wr_no_xrc_srqn;
 	ex->wr_set_sge = wr_set_sge;

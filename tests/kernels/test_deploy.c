@@ -30,7 +30,7 @@ static int start(void **self)
 	return 0;
 }
 
-static void stop(void *self)
+static void count_stop(void *self)
 {
 	stopped++;
 }
@@ -48,7 +48,7 @@ enum { ECHO = 0x1000, FOREVER };
 	}
 
 static const struct roost_kernel kernels[] = {
-	KERNEL("echo", ECHO, 0, .params = echo, .start = start, .stop = stop),
+	KERNEL("echo", ECHO, 0, .params = echo, .start = start, .stop = count_stop),
 	KERNEL("forever", FOREVER, 0, .params = forever),
 };
 #define KERNELS (sizeof(kernels) / sizeof(kernels[0]))

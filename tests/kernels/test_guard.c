@@ -99,7 +99,7 @@ enum { BAD = 0x1000, GOOD, LENDER };
 
 static unsigned stopped, cuts;
 
-static void stop(void *self)
+static void count_stop(void *self)
 {
 	stopped++;
 }
@@ -110,7 +110,7 @@ static void bad_cut(struct roost_call *c)
 }
 
 static const struct roost_kernel bad_kernel =
-	KERNEL("bad", BAD, sizeof(struct state), .params = bad, .stop = stop, .cut = bad_cut);
+	KERNEL("bad", BAD, sizeof(struct state), .params = bad, .stop = count_stop, .cut = bad_cut);
 static const struct roost_kernel stream_kernel =
 	KERNEL("bad stream", BAD, 0, .params = begin, .payload = bad_payload);
 static const struct roost_kernel good_kernel = KERNEL("good", GOOD, sizeof(struct state), .params = good);

@@ -21,6 +21,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'stock'))
 from layers import program_of  # noqa: E402
+from programs import ucx_perftest  # noqa: E402
 from run import RUN_LIMIT, Side, free_tcp_port, outcome, result_missing  # noqa: E402
 
 PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
@@ -52,7 +53,7 @@ def rows():
                         ('ofi_rxd', '-p verbs;ofi_rxd -e rdm -S 65536')):
         words = f'fi_pingpong {words} -c -I 20'
         found.append(row(f'fi_pingpong {name}', words + ' -B {P}', words + ' -P {P} {S}', meet='tcp', wanted=r'(?m)^(1k|64k)\s'))
-    words = 'env UCX_TLS=rc UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n ucx_perftest'
+    words = f'env UCX_TLS=rc UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n {ucx_perftest()}'
     found.append(row('ucx_perftest', words + ' -p {P}', words + ' {S} -p {P} -t tag_bw -s 65536 -n 500', meet='tcp', wanted=r'(?m)^Final:\s+500'))
     return found
 

@@ -29,7 +29,7 @@ static void start(uint16_t gather)
 	start_far(gather, 1000);
 }
 
-static void stop(void)
+static void close_all(void)
 {
 	ep_fini(a);
 	ep_fini(b);
@@ -90,7 +90,7 @@ static void few_wait(void **state)
 	post(1);
 	assert_int_equal(sent(), BEHIND + BATCH + 4);
 	complete(1);
-	stop();
+	close_all();
 }
 
 /* What waits is no work: the NIC may sleep until the ACK is there. */
@@ -101,7 +101,7 @@ static void waits_asleep(void **state)
 	assert_int_equal(sent(), BEHIND);
 	assert_false(nic_pending(a->nic, 0));
 	complete(BEHIND + 1);
-	stop();
+	close_all();
 }
 
 /* On a long line the pipe does not run dry: the first ACK finds that they have waited long enough. */
@@ -116,7 +116,7 @@ static void not_for_long(void **state)
 	complete(BEHIND);
 	assert_int_equal(sent(), BEHIND + BATCH + 1);
 	complete(BATCH + 1);
-	stop();
+	close_all();
 }
 
 /* Large ones fill a flush by themselves, and answers to READs are worth no wait. */
@@ -133,7 +133,7 @@ static void only_small_ones(void **state)
 	post(1);
 	assert_int_equal(sent(), (BEHIND + 4) * 8 + BEHIND + 1);
 	complete(BEHIND + 1);
-	stop();
+	close_all();
 }
 
 static void free_of_charge(void **state)
@@ -142,7 +142,7 @@ static void free_of_charge(void **state)
 	post(BEHIND + 5);
 	assert_int_equal(sent(), BEHIND + 5);
 	complete(BEHIND + 5);
-	stop();
+	close_all();
 }
 
 int main(void)

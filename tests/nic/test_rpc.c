@@ -78,7 +78,7 @@ static void sent(void *ctx, void *qp_ctx, uint64_t cookie)
 	s->last_cookie = cookie;
 }
 
-static void stop(void *ctx, void *qp_ctx)
+static void count_stop(void *ctx, void *qp_ctx)
 {
 	struct server *s = qp_ctx;
 
@@ -101,7 +101,7 @@ static const struct nic_rpc_ops ops = {.attach = attach,
 				       .detach = detach,
 				       .deliver = deliver,
 				       .sent = sent,
-				       .stop = stop,
+				       .stop = count_stop,
 				       .run = run,
 				       .close = close_server};
 

@@ -32,7 +32,7 @@ static void start(unsigned to, uint32_t depth, const struct ep_params *params)
 	}
 }
 
-static void stop(void)
+static void close_all(void)
 {
 	for (unsigned i = 0; i < QPS; i++) {
 		ep_fini(&client[i]);
@@ -105,7 +105,7 @@ static void many_qps(unsigned to)
 		assert_int_equal(left(&Q), 0);
 	}
 	assert_int_equal(seen, 20 * QPS);
-	stop();
+	close_all();
 }
 
 static void across_the_wire(void **state)
@@ -144,7 +144,7 @@ static void empty(void **state)
 	assert_true(ep_wait_recv(&server[2], &cqe, SEC));
 	assert_int_equal(cqe.wr_id, 5);
 	assert_int_equal(cqe.opcode, NIC_WC_RECV_WRITE_IMM);
-	stop();
+	close_all();
 }
 
 /* A limit is told when fewer are posted, once for each time it is set. */
@@ -179,7 +179,7 @@ static void limit(void **state)
 	send(2, 1, 10);
 	sent(2, NIC_WC_SUCCESS);
 	assert_int_equal(Q.limit_events, 2);
-	stop();
+	close_all();
 }
 
 /* The receives' keys are those of the SRQ's domain, whatever the QP's is. */
@@ -197,7 +197,7 @@ static void domain(void **state)
 	assert_int_equal(c.wr_id, 3);
 	assert_int_equal(c.status, NIC_WC_LOC_PROT_ERR);
 	assert_true(server[0].events & 1u << NIC_EVENT_LAST_WQE);
-	stop();
+	close_all();
 }
 
 /* -EBUSY until the last QP is gone. */
@@ -282,7 +282,7 @@ static void wild_index(void **state)
 	}
 	assert_int_equal(Q.errors, 1);
 	assert_int_equal(atomic_load(&Q.index.cons), 0);
-	stop();
+	close_all();
 }
 
 /* QPs of an SRQ belong to one PU, whatever their CQs say; when all are gone it may be another. */

@@ -42,7 +42,7 @@ static void start(unsigned of_b)
 	region = reg(b, NIC_ACCESS_LOCAL_WRITE | NIC_ACCESS_MW_BIND);
 }
 
-static void stop(void)
+static void close_all(void)
 {
 	assert_int_equal(nic_mr_deregister(b->nic, region), 0);
 	ep_fini(a);
@@ -181,7 +181,7 @@ static void type_2(unsigned of_b)
 	}
 	assert_int_equal(nic_mw_dealloc(b->nic, first), 0);
 	assert_int_equal(nic_mw_dealloc(b->nic, first), -ENOENT);
-	stop();
+	close_all();
 }
 
 static void type_1(unsigned of_b)
@@ -213,7 +213,7 @@ static void type_1(unsigned of_b)
 	assert_int_equal(reach(ROOST_OP_READ, va(2 * WIN), 8, next), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(reach(ROOST_OP_READ, va(2 * WIN), 8, key), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(nic_mw_dealloc(b->nic, key), 0);
-	stop();
+	close_all();
 }
 
 /* SEND with invalidate ends a binding, once, and tells the receiver which. */
@@ -235,7 +235,7 @@ static void sent_back(unsigned of_b)
 	assert_int_equal(send_inv(b->key, &cqe), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(reach(ROOST_OP_WRITE, va(0), 8, b->key), NIC_WC_SUCCESS);
 	assert_int_equal(nic_mw_dealloc(b->nic, key), 0);
-	stop();
+	close_all();
 }
 
 /* Zero-based: addresses count from the window's first byte. */
@@ -255,7 +255,7 @@ static void zero_based(unsigned of_b)
 	assert_int_equal(reach(ROOST_OP_WRITE, LEN - 15, 16, key ^ 3), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(reach(ROOST_OP_WRITE, va(WIN), 16, key ^ 3), NIC_WC_REM_ACCESS_ERR);
 	assert_int_equal(nic_mw_dealloc(b->nic, key), 0);
-	stop();
+	close_all();
 }
 
 /* A window's key is for peers alone. */
@@ -283,7 +283,7 @@ static void not_local(unsigned of_b)
 		again();
 		assert_int_equal(nic_mw_dealloc(b->nic, key), 0);
 	}
-	stop();
+	close_all();
 }
 
 /* Type 2 belongs to the QP that bound it; type 1 to all of its PD. */
@@ -330,7 +330,7 @@ static void whose(unsigned of_b)
 	assert_int_equal(status_of(d, &wr), NIC_WC_LOC_QP_OP_ERR);
 	assert_int_equal(nic_mw_dealloc(b->nic, one), 0);
 	assert_int_equal(nic_mw_dealloc(b->nic, two), 0);
-	stop();
+	close_all();
 }
 
 /* Windows of another protection domain are nothing to this peer, of either type; to their own they are good. */
@@ -357,7 +357,7 @@ static void strangers(unsigned of_b)
 		assert_int_equal(nic_mw_dealloc(c->nic, key), 0);
 	}
 	assert_int_equal(nic_mr_deregister(c->nic, lkey), 0);
-	stop();
+	close_all();
 }
 
 /* A binding that breaks a rule ends in error, and what was bound before stays as it was. */
@@ -423,7 +423,7 @@ static void refused(unsigned of_b)
 	assert_int_equal(nic_mw_dealloc(b->nic, taken), 0);
 	assert_int_equal(nic_mr_deregister(b->nic, no_write), 0);
 	assert_int_equal(nic_mr_deregister(b->nic, strange_region), 0);
-	stop();
+	close_all();
 }
 
 /* What ends bindings: the window's end, the QP's; and what they hold meanwhile. */
@@ -474,7 +474,7 @@ static void ends(unsigned of_b)
 	}
 	ep_init(c, w, of_b, NULL);
 	region = reg(b, NIC_ACCESS_LOCAL_WRITE);
-	stop();
+	close_all();
 }
 
 /* Local ones wait for what was posted before them, complete in order, and are flushed like any other. */
@@ -506,7 +506,7 @@ static void order(unsigned of_b)
 		assert_int_equal(status_of(b, &wr), NIC_WC_WR_FLUSH_ERR);
 	}
 	assert_int_equal(nic_mw_dealloc(b->nic, key), 0);
-	stop();
+	close_all();
 }
 
 #define BOTH(name)                                                                                           \

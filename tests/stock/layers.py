@@ -17,6 +17,9 @@ import time
 
 from run import RUN_LIMIT, Side, addresses, free_tcp_port, listens, outcome
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from programs import ucx_perftest
+
 
 def ucx_rows():
     """rc brings ud_verbs along, by which its ends find each other."""
@@ -25,13 +28,13 @@ def ucx_rows():
     for transport in ("rc", "ud_verbs"):
         for test, of in sizes.items():
             for size in of:
-                words = f"env UCX_TLS={transport} UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n ucx_perftest"
+                words = f"env UCX_TLS={transport} UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n {ucx_perftest()}"
                 # On datagrams READs and atomics are the target's work, done when its own timer runs.
                 count = 20 if size > 65536 or transport == "ud_verbs" and test == "ucp_get" else 500
                 yield (f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s {size} -n {count} -w 10", r"(?m)^Final:\s+\d+(\s+[\d.]+){7}")
     # Atomics of the device's own: UCX offers them only where the device says IBV_ATOMIC_HCA. The rows above would do without.
     for test in ("fadd", "cswap"):
-        words = "ucx_perftest -d roost0:1 -x rc_verbs"
+        words = f"{ucx_perftest()} -d roost0:1 -x rc_verbs"
         yield f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s 8 -n 500 -w 10", r"(?m)^Final:\s+\d+(\s+[\d.]+){7}"
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 
 import run as stock
-from layers import RunSide
+from layers import RunSide, ucx_perftest
 from run import addresses, free_tcp_port, listens, outcome
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -42,15 +42,15 @@ def ucx_rows():
     for tls in ("rc", "ud_verbs"):
         for test, size, count, long in (("tag_lat", 8, 2000, False), ("tag_bw", 1 << 20, 200, True), ("ucp_am_lat", 4096, 1000, True),
                                         ("stream_lat", 64, 1000, True)):
-            words = f"{UCX}{tls} ucx_perftest -p {{P}}"
+            words = f"{UCX}{tls} {ucx_perftest()} -p {{P}}"
             yield Row(f"UCX {tls} {test} -s {size}", words, f"{words} 127.0.0.1 -t {test} -s {size} -n {count} -w 10", final, long=long)
     # The programs sleep in epoll_wait(2) on the completion channel's descriptor between two messages.
     for test, size, long in (("tag_lat", 8, False), ("tag_lat", 65536, True), ("tag_bw", 4096, True)):
-        words = f"{UCX}rc ucx_perftest -p {{P}} -E sleep"
+        words = f"{UCX}rc {ucx_perftest()} -p {{P}} -E sleep"
         yield Row(f"UCX rc {test} -s {size} -E sleep", words, f"{words} 127.0.0.1 -t {test} -s {size} -n 2000 -w 100", final, long=long)
     # Of the device, not emulated by active messages: UCT by itself.
     for test in ("fadd", "cswap"):
-        words = f"{UCX}rc ucx_perftest -p {{P}} -d roost0:1 -x rc_verbs"
+        words = f"{UCX}rc {ucx_perftest()} -p {{P}} -d roost0:1 -x rc_verbs"
         yield Row(f"UCX rc_verbs {test}", words, f"{words} 127.0.0.1 -t {test} -s 8 -n 2000 -w 10", final)
     # Connected by rdma_cm. It checks what it reads and writes (-q), with READs and WRITEs as well as tags.
     words = f"{UCX}rc io_demo -p {{P}} -q -d 64:100000"

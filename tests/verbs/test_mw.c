@@ -22,7 +22,7 @@ static void start(uint64_t send_ops)
 	assert_non_null(region);
 }
 
-static void stop(void)
+static void close_all(void)
 {
 	assert_int_equal(ibv_dereg_mr(region), 0);
 	pair_close(p);
@@ -94,7 +94,7 @@ static void type_1(void **state)
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + 2 * WIN, mw->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
-	stop();
+	close_all();
 }
 
 static void type_2(void **state)
@@ -139,7 +139,7 @@ static void type_2(void **state)
 	assert_int_equal(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p->buf[1], WIN, 0), 0);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
-	stop();
+	close_all();
 }
 
 /* A window that reaches beyond its region, by what it was bound to a moment ago. */
@@ -153,7 +153,7 @@ static void beyond(void **state)
 	assert_int_equal(bind_2(mw, ibv_inc_rkey(mw->rkey), info(BUF_SIZE - 8, 16, IBV_ACCESS_REMOTE_WRITE)),
 			 IBV_WC_MW_BIND_ERR);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
-	stop();
+	close_all();
 }
 
 static void builders(void **state)
@@ -205,7 +205,7 @@ static void builders(void **state)
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	assert_int_equal(ibv_dealloc_mw(one), 0);
-	stop();
+	close_all();
 }
 
 /* A region that is registered anew: where it lies, whose it is, what it allows. */
@@ -237,7 +237,7 @@ static void rereg(void **state)
 	assert_int_equal(write_with((uintptr_t)p->buf[1], mr->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	stop();
+	close_all();
 }
 
 /* The program says which address stands for the first byte; zero too. */
@@ -264,7 +264,7 @@ static void iova(void **state)
 	assert_int_equal(write_with(LEN - 15, zero->rkey), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(ibv_dereg_mr(zero), 0);
 	assert_int_equal(ibv_dereg_mr(high), 0);
-	stop();
+	close_all();
 	/* The same by the flag that older programs have for it. */
 	start(0);
 	zero = ibv_reg_mr(p->pd, p->buf[1] + WIN, LEN, (int)access | IBV_ACCESS_ZERO_BASED);
@@ -273,7 +273,7 @@ static void iova(void **state)
 	assert_memory_equal(p->buf[1] + WIN + LEN - 16, p->buf[0], 16);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, zero->rkey), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(ibv_dereg_mr(zero), 0);
-	stop();
+	close_all();
 }
 
 /* A program that closes its device without taking anything down leaves nothing behind. */
@@ -370,7 +370,7 @@ static void place_on_its_region(void **state)
 	assert_int_equal(roost_place_end(place, NULL), 0);
 	assert_int_equal(ibv_dealloc_mw(two), 0);
 	assert_int_equal(roost_kernel_undeploy(p->ctx, 0x1000), 0);
-	stop();
+	close_all();
 }
 
 int main(void)
