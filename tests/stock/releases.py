@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 
-from run import RUN_LIMIT, free_tcp_port, listens
+from programs import RUN_LIMIT, free_tcp_port, listens
 
 SUITES = ["bookworm", "bookworm-backports", "trixie"]
 PACKAGES = ["perftest", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils"]
