@@ -237,6 +237,7 @@ struct nic_qp {
 	struct qp_resp resp;
 	struct list_head tx_link;   /* senders, or waiters of a window */
 	struct list_head resp_link; /* QPs with responses to send */
+	struct list_head lost_link; /* QPs that end: a completion queue had no room */
 	struct wheel_timer timer;
 	struct nic_qp_attr attr;
 	struct nic *nic;
@@ -333,6 +334,7 @@ struct pu {
 	struct mpsc doorbells;
 	struct list_head senders;    /* QPs that have requests to send */
 	struct list_head responders; /* QPs that have responses to send */
+	struct list_head lost;	     /* QPs that end: qp_end_lost() */
 	struct list_head dests;	     /* changed under nic->dests_lock: other PUs look through it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_cq *dirty[64];
@@ -474,7 +476,7 @@ struct cqe_fields {
 	uint8_t sl; /* UD only: enum roost_cqe_network */
 	bool solicited;
 };
-void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f);
+void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f);
 void cq_notify_dirty(struct pu *pu);
 
 /* gsi.c: lets the destinations go */
@@ -672,23 +674,22 @@ bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
 /* All segments are on their way, or a place waits: an ACK, or who waits, has the QP looked at again. */
 bool resize_stuck(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
-bool resize_retired(struct nic_qp *qp,
-		    const struct sq_entry *e); /* a part; true: its WQE has ended with it */
+/* A part has ended. True: its WQE has, with it. */
+bool resize_retired(struct nic_qp *qp, const struct sq_entry *e);
 void resize_flush(struct nic_qp *qp);
 void resize_reset(struct nic_qp *qp);
 
 /* uc.c */
 void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
-
 /* loop.c */
 enum req_result loop_run(struct nic_qp *qp);
-
 /* qp.c */
 /* Room for copies of `window` WQEs, and for `more` of kernels. Those that are there move over. 0 or -ENOMEM. */
 int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
 bool queue_ok(const struct nic_queue_attr *q);
 void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
 void qp_error(struct nic_qp *qp);
+void qp_end_lost(struct pu *pu);
 void qp_sq_error(struct nic_qp *qp);
 void qp_event(struct nic_qp *qp, enum nic_event ev);
 void qp_first_packet(struct nic_qp *qp);

@@ -50,6 +50,24 @@ void nic_cq_set_ring(struct nic_cq *cq, struct roost_cqe *ring, uint32_t depth)
 {
 	cq->ring = ring;
 	cq->mask = depth - 1;
+	if (cq->overrun)
+		cq->cons_seen = cq->prod - depth;
+}
+
+/*
+ * A completion found the CQ full. The CQ is of no use from then on, whatever the program takes out of it (C11-37), and a QP that wanted to
+ * complete there ends with an asynchronous error (C9-218 for requesters, class F; rxe_resp.c, class G, for responders): nobody would hear how
+ * its work ended. When this happens the caller is in the middle of something, so the QP ends a little later: qp_end_lost().
+ */
+static void overrun(struct nic_cq *cq, struct nic_qp *qp)
+{
+	if (!cq->overrun) {
+		cq->overrun = true;
+		qp->pu->ctr.cq_overrun++;
+		cq->nic->cfg.ops->cq_error(cq->nic->cfg.host, cq->ctx);
+	}
+	if (qp->state != NIC_QPS_ERR && !list_linked(&qp->lost_link))
+		list_add_tail(&qp->lost_link, &qp->pu->lost);
 }
 
 /* Is the program waiting for what was just pushed? The exchange orders our CQE before the look at `arm`. */
@@ -77,18 +95,15 @@ void cq_notify_dirty(struct pu *pu)
 	pu->num_dirty = 0;
 }
 
-static void push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f, bool solicited)
+static void push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f, bool solicited)
 {
 	struct roost_cqe *e;
 
 	if (unlikely(cq->prod - cq->cons_seen > cq->mask)) {
-		cq->cons_seen = atomic_load_explicit(&cq->index->cons, memory_order_acquire);
+		if (!cq->overrun) /* else it stays full */
+			cq->cons_seen = atomic_load_explicit(&cq->index->cons, memory_order_acquire);
 		if (cq->prod - cq->cons_seen > cq->mask) {
-			if (!cq->overrun) {
-				cq->overrun = true;
-				qp->pu->ctr.cq_overrun++;
-				cq->nic->cfg.ops->cq_error(cq->nic->cfg.host, cq->ctx);
-			}
+			overrun(cq, qp);
 			return;
 		}
 	}
@@ -112,7 +127,7 @@ static void push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fi
 		atomic_store_explicit(&cq->index->solicited, cq->prod, memory_order_release);
 }
 
-void cq_push(struct nic_cq *cq, const struct nic_qp *qp, const struct cqe_fields *f)
+void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f)
 {
 	struct pu *pu = qp->pu;
 	bool solicited = f->solicited || f->status != NIC_WC_SUCCESS;

@@ -415,6 +415,8 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 	}
 	if (needs_recv(e, true))
 		complete_at_peer(peer, e);
+	if (unlikely(list_linked(&peer->lost_link))) /* as on the wire: it ends, and does not acknowledge */
+		return nobody(qp);
 	finish(qp, e);
 	return REQ_MORE;
 }

@@ -31,6 +31,7 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	wheel_init(&pu->wheel, 0);
 	list_init(&pu->senders);
 	list_init(&pu->responders);
+	list_init(&pu->lost);
 	list_init(&pu->dests);
 	for (unsigned i = 0; i < GROUP_BUCKETS; i++)
 		list_init(&pu->groups[i]);
@@ -382,6 +383,7 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	work += wheel_expire(&pu->wheel, now, on_timer, pu);
 	if (!list_empty(&pu->senders))
 		work += run_list(pu, &pu->senders, offsetof(struct nic_qp, tx_link), req_run);
+	qp_end_lost(pu);
 	for (unsigned p = 0; p < ports; p++)
 		tx_flush(&pu->ports[p]);
 	if (pu->num_dirty)

@@ -211,6 +211,8 @@ static void detach(struct nic_qp *qp)
 		list_del(&qp->tx_link);
 	if (list_linked(&qp->resp_link))
 		list_del(&qp->resp_link);
+	if (list_linked(&qp->lost_link))
+		list_del(&qp->lost_link);
 	wheel_del(&qp->pu->wheel, &qp->timer);
 	qp->sq.block = BLOCK_NONE;
 	rpc_stop(qp);
@@ -295,6 +297,17 @@ void qp_error(struct nic_qp *qp)
 	/* What is posted from now on is flushed when its doorbell comes; what was posted just now, at once. */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 	nic_schedule(qp);
+}
+
+/* Ends the QPs whose completions were lost (cq.c). Not in the middle of work on a QP. */
+void qp_end_lost(struct pu *pu)
+{
+	while (!list_empty(&pu->lost)) {
+		struct nic_qp *qp = container_of(pu->lost.next, struct nic_qp, lost_link);
+
+		qp_event(qp, NIC_EVENT_QP_FATAL);
+		qp_error(qp);
+	}
 }
 
 /*
@@ -526,6 +539,7 @@ int nic_qp_modify(struct nic *nic, struct nic_qp *qp, const struct nic_qp_attr *
 		take_mtu(qp, a->path_mtu);
 	if (mask & NIC_QPA_STATE)
 		enter(qp, a->state, a, mask);
+	qp_end_lost(qp->pu);
 	if (qp->pu->num_dirty)
 		cq_notify_dirty(qp->pu);
 	return 0;

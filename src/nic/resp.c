@@ -402,7 +402,7 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		if (!nak)
 			r->epsn++;
 		return nak;
-	default:
+	default: /* reserved or unsupported (IBA 9.7.4.1.2; 9.9.3, table of responder errors: class C) */
 		return PKT_NAK_INVALID_REQ;
 	}
 	if (nak)
@@ -430,6 +430,11 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 	if (unlikely(r->nak && nak_is_fatal(r->nak)))
 		return; /* the QP ends as soon as that NAK is out */
 	if (unlikely(psn != r->epsn)) {
+		/* Not known to be a request at all: an error only where the next one stands (rx.c). */
+		if (v->op->kind == PKT_KIND_NONE) {
+			qp->pu->ctr.rx_bad_opcode++;
+			return;
+		}
 		if (psn_before(psn, r->epsn)) {
 			qp->pu->ctr.duplicate_request++;
 			resp_duplicate(qp, v, psn);

@@ -90,6 +90,12 @@ static bool source_ok(const struct nic_qp *qp, const struct pu_port *pp, const s
 	return &qp->pu->ports[qp->port] == pp && pkt_addr_eq(pkt->src, &qp->dest->rx.src);
 }
 
+/*
+ * An op-code of RC that is reserved, or of StRoM's on a QP that has not agreed to them: a request of an unsupported function, which the
+ * responder refuses (resp.c). Its headers are unknown; it is as if it had none.
+ */
+static const struct pkt_op unsupported = {.name = "unsupported", .flags = PKT_REQUEST, .service = PKT_RC};
+
 static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt, struct pkt_view *v,
 			    struct nic_qp **out)
 {
@@ -98,7 +104,9 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	struct nic_qp *qp;
 	bool answers;
 
-	if (unlikely(err != PKT_OK))
+	if (unlikely(err == PKT_ERR_OPCODE && (v->opcode & PKT_SERVICE_MASK) == PKT_RC))
+		v->op = &unsupported;
+	else if (unlikely(err != PKT_OK))
 		return err;
 	if (unlikely(!pkey_ok(v->pkey)))
 		return PKT_ERR_PKEY;
@@ -116,9 +124,8 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	answers = v->op->flags & PKT_RESPONSE;
 	if (unlikely(answers && qp->state == NIC_QPS_RTR))
 		return PKT_ERR_QPN;
-	/* StRoM's op-codes mean nothing on a QP that has not agreed to them. */
 	if (unlikely((v->op->flags & PKT_NEEDS_RPC) && !qp->rpc))
-		return PKT_ERR_OPCODE;
+		v->op = &unsupported;
 	if (unlikely(!source_ok(qp, pp, pkt)))
 		return PKT_ERR_SOURCE;
 	if (qp->type == NIC_QPT_UD) {
@@ -159,8 +166,10 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			count_refused(&pu->ctr, err);
 			continue;
 		}
-		if (unlikely(!qp)) /* QP 1 had it, or the members of a group */
+		if (unlikely(!qp)) { /* QP 1 had it, or the members of a group */
+			qp_end_lost(pu);
 			continue;
+		}
 		if (unlikely(qp->dest && atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))
 			alive_heard(qp->dest);
 		if (unlikely(pkts[i].flags & PORT_CE))
@@ -175,5 +184,6 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			ud_rx(qp, &v, &pkts[i]);
 		else
 			resp_rx(qp, &v);
+		qp_end_lost(pu); /* before it is acknowledged */
 	}
 }

@@ -86,8 +86,6 @@ enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v)
 	v->opcode = (uint8_t)(w0 >> 24);
 	v->op = &pkt_ops[v->opcode];
 	bth_flags = w0 >> 16 & 0xff;
-	if (v->op->kind == PKT_KIND_NONE)
-		return PKT_ERR_OPCODE;
 	if (bth_flags & 0x0f)
 		return PKT_ERR_VERSION;
 	v->solicited = bth_flags & PKT_BTH_SE;
@@ -97,6 +95,8 @@ enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v)
 	v->dqpn = w1 & PKT_QPN_MASK;
 	v->ackreq = w2 >> 31;
 	v->psn = w2 & PKT_PSN_MASK;
+	if (v->op->kind == PKT_KIND_NONE)
+		return PKT_ERR_OPCODE;
 
 	if (len < v->op->hdr_len + (size_t)PKT_ICRC_LEN)
 		return PKT_ERR_SHORT;

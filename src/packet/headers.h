@@ -144,7 +144,7 @@ const char *pkt_error_str(enum pkt_error e);
 /*
  * Parses BTH .. ICRC of `len` bytes. Copies every header field out before it looks at any (the memory may
  * be shared with a peer that changes it), touches no payload, does not verify the ICRC.
- * Returns PKT_OK and fills *v, or the cause; never reads past `len`.
+ * Returns PKT_OK and fills *v, or the cause; never reads past `len`. With PKT_ERR_OPCODE the fields of the BTH are filled.
  */
 enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v);
 

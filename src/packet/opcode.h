@@ -19,6 +19,8 @@ enum pkt_service {
 	PKT_CNP_SERVICE = 0x80,
 };
 
+#define PKT_SERVICE_MASK 0xe0
+
 /* Lower five bits. Add a service to get the byte on the wire (PKT_RC is 0). */
 enum pkt_opcode {
 	PKT_SEND_FIRST = 0x00,

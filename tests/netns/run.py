@@ -20,9 +20,9 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'stock'))
-from layers import program_of  # noqa: E402
-from programs import ucx_perftest  # noqa: E402
-from run import RUN_LIMIT, Side, free_tcp_port, outcome, result_missing  # noqa: E402
+from programs import RUN_LIMIT, Side, free_tcp_port, outcome, program_of  # noqa: E402
+from run import result_missing  # noqa: E402
+from versions import ucx_perftest  # noqa: E402
 
 PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
 NO_RIGHTS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs']

@@ -73,25 +73,60 @@ RULE(longest_message)
 }
 
 /*
- * 10.2.7, 11.6.3.1: a completion that finds its CQ full is lost, and the CQ says so, once. What was in it stays; what comes is executed and acknowledged, since the
- * message is in memory.
+ * C11-37, 9.9.3: a completion that finds its CQ full is lost, the CQ says so, once, and the QP ends with an asynchronous error. The message is not acknowledged (rxe
+ * answers nothing here, either). What was in the CQ can be taken out, and nothing comes to it any more.
  */
 RULE(cq_overrun)
 {
+	struct roost_cqe c;
+
 	peer_open(p, &(struct ep_params){.mtu = MTU, .cq_depth = 4, .depth = 16}, s);
 	for (uint64_t i = 0; i < 8; i++)
 		ep_post_recv(&p->e, 100 + i, &(struct roost_sge){(uintptr_t)p->e.mem, 1024, p->e.key}, 1);
-	for (uint32_t i = 0; i < 6; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		peer_send(p, &(struct pkt_make){
 				     .opcode = PKT_SEND_ONLY, .psn = s + i, .ackreq = true, .len = 10});
 		expect_ack(p, PKT_AETH_ACK, s + i);
 	}
+	/* Two in one burst: the second finds a QP that has ended. */
+	for (uint32_t i = 4; i < 6; i++)
+		peer_put(p, &(struct pkt_make){
+				    .opcode = PKT_SEND_ONLY, .psn = s + i, .ackreq = true, .len = 10});
+	peer_run(p, PEER_SETTLE);
+	expect_quiet(p, SEC);
+	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_ERR);
+	assert_int_equal(p->e.events, 1u << NIC_EVENT_QP_FATAL);
 	assert_int_equal(peer_counters(p).cq_overrun, 1);
 	assert_int_equal(p->w.cq_errors, 1);
+	assert_int_equal(peer_counters(p).rdma_recvs, 5);
 	for (unsigned i = 0; i < 4; i++)
 		expect_recv(p, 100 + i, NIC_WC_SUCCESS, 10);
+	ep_post_recv(&p->e, 200, &(struct roost_sge){(uintptr_t)p->e.mem, 1024, p->e.key}, 1);
+	peer_run(p, SEC);
+	assert_false(ep_poll_recv(&p->e, &c));
+	peer_close(p);
+}
+
+/* C9-218: the same where a request of our own finds the CQ full. Its receives complete elsewhere, and are flushed there. */
+RULE(cq_overrun_requester)
+{
+	struct roost_cqe c;
+
+	peer_open(p, &(struct ep_params){.mtu = MTU, .cq_depth = 4, .depth = 16, .psn = s}, 0);
+	ep_post_recv(&p->e, 100, &(struct roost_sge){(uintptr_t)p->e.mem, 1024, p->e.key}, 1);
+	for (uint32_t i = 0; i < 6; i++)
+		peer_post(p, ROOST_OP_WRITE, i, 0, 8);
+	peer_run(p, PEER_SETTLE);
 	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_RTS);
-	assert_int_equal(peer_counters(p).rdma_recvs, 6);
+	peer_ack(p, PKT_AETH_ACK, s + 5, 6);
+	peer_run(p, PEER_SETTLE);
+	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_ERR);
+	assert_true(p->e.events & 1u << NIC_EVENT_QP_FATAL);
+	assert_int_equal(p->w.cq_errors, 1);
+	for (unsigned i = 0; i < 4; i++)
+		expect_done(p, i, NIC_WC_SUCCESS);
+	assert_false(ep_poll_send(&p->e, &c));
+	expect_recv(p, 100, NIC_WC_WR_FLUSH_ERR, 0);
 	peer_close(p);
 }
 
@@ -100,6 +135,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(longest_message),
 		cmocka_unit_test(cq_overrun),
+		cmocka_unit_test(cq_overrun_requester),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

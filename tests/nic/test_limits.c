@@ -284,6 +284,8 @@ static void overrun(void **state)
 		assert_int_equal(c.wr_id, i);
 	}
 	assert_false(ep_poll_send(&a, &c));
+	assert_int_equal(nic_qp_state(a.qp), NIC_QPS_ERR);
+	assert_int_equal(nic_qp_state(b.qp), NIC_QPS_RTS);
 	ep_fini(&a);
 	ep_fini(&b);
 	world_fini(&w);

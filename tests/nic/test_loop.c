@@ -430,6 +430,29 @@ static void drain(void **state)
 	end();
 }
 
+/* The peer's CQ has no room for the receive's completion: it ends as on the wire, and our message is not acknowledged. */
+static void peer_overruns(void **state)
+{
+	struct wr wr;
+
+	start(&(struct ep_params){.cq_depth = 2, .retry_cnt = 1, .timeout = 8});
+	for (uint64_t i = 0; i < 4; i++)
+		ep_post_recv(b, i, &(struct roost_sge){(uintptr_t)b->mem, 64, b->key}, 1);
+	for (uint64_t i = 0; i < 3; i++) {
+		wr = (struct wr){.op = ROOST_OP_SEND,
+				 .wr_id = i,
+				 .sge = {{(uintptr_t)a->mem, 8, a->key}},
+				 .num_sge = 1};
+		ep_post(a, &wr);
+		done(i, i < 2 ? NIC_WC_SUCCESS : NIC_WC_RETRY_EXC_ERR);
+	}
+	assert_int_equal(nic_qp_state(b->qp), NIC_QPS_ERR);
+	assert_true(b->events & 1u << NIC_EVENT_QP_FATAL);
+	assert_int_equal(w->cq_errors, 1);
+	no_packets();
+	end();
+}
+
 /* The peer goes away in the middle of a long message. */
 static void peer_goes_away(void **state)
 {
@@ -585,6 +608,7 @@ int main(void)
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(peer_comes_up),
 		cmocka_unit_test(drain),
+		cmocka_unit_test(peer_overruns),
 		cmocka_unit_test(peer_goes_away),
 		cmocka_unit_test(two_pus),
 		cmocka_unit_test(lanes),

@@ -8,20 +8,16 @@ As run.py, but the two meet over the NIC alone: the client starts when `roost st
 in a network of their own, since this machine may have no two addresses: 77 when there is none to be had, and 1 for that too with
 ROOST_INTEROP=required in the environment.
 """
-import argparse
 import json
 import os
 import random
-import re
-import shutil
 import subprocess
 import sys
 import time
 
-from run import RUN_LIMIT, Side
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-from programs import cmtime_meets_by_ipv4
+from programs import Side, choose, demand, lacks, parser, run_pair, run_rows
+from programs import listens as listens_by_tcp
+from versions import cmtime_meets_by_ipv4
 
 # Where the two are over IPv6.
 NETWORK = ("fd78::2", "fd78::3")
@@ -114,8 +110,7 @@ def rows4():
 
 def listens(roost, side, address, tcp_port):
     if "qperf" in side.command:  # hears of the test by TCP, and only then listens for it
-        with open("/proc/net/tcp6", encoding="ascii") as six, open("/proc/net/tcp", encoding="ascii") as four:
-            return any(f":{tcp_port:04X} " in line and " 0A " in line for line in six.read().splitlines() + four.read().splitlines())
+        return listens_by_tcp(tcp_port)
     answer = subprocess.run([roost, "stat", "--json"], capture_output=True, text=True)
     try:
         nics = json.loads(answer.stdout)["nics"]
@@ -133,9 +128,7 @@ def client_problem(side, spec, until):
         problem = None if side.process.returncode > 0 else f"exit status {side.process.returncode}"
     else:
         problem = side.verdict()
-    if not problem and not re.search(spec["wanted"], side.text()):
-        problem = f"output lacks {spec['wanted']!r}"
-    return problem
+    return problem or lacks(side, spec["wanted"])
 
 
 def places(family):
@@ -147,29 +140,23 @@ def places(family):
 
 
 def run(lib, roost, kind, family, spec):
-    """(problem or None, report)"""
     port = random.randrange(20000, 30000)
     fill = dict(places(family), P=port)
-    until = time.monotonic() + RUN_LIMIT
-    server = Side(lib, f"{kind}:{fill['S']}", spec["server"].format(**fill).split())
-    client = None
-    try:
-        while not server.ended() and not listens(roost, server, fill["S"], port) and time.monotonic() < until:
-            time.sleep(0.05)
-        client = Side(lib, f"{kind}:{fill['C']}", spec["client"].format(**fill).split())
+
+    def start(side, address):
+        return lambda: Side(lib, f"{kind}:{fill[address]}", spec[side].format(**fill).split())
+
+    def judge(server, client, until):
         problem = client_problem(client, spec, until)
-        problem = f"client {problem}" if problem else None
         if spec["how"] == SERVES:
-            verdict = f"server ended: {server.exit_verdict()}" if server.ended() else None
+            verdict = f"ended: {server.exit_verdict()}" if server.ended() else None
         else:
             verdict = server.wait(time.monotonic() + 1 if problem else until) or server.verdict()
-        problem = problem or (f"server {verdict}" if verdict else None)
-    finally:
-        server.kill()
-        if client:
-            client.kill()
-    report = f"--- server: {server.command}\n{server.text()}--- client: {client and client.command}\n{client and client.text()}"
-    return problem, report
+        if problem:
+            return f"client {problem}"
+        return f"server {verdict}" if verdict else None
+
+    return run_pair(start("server", "S"), start("client", "C"), lambda server: listens(roost, server, fill["S"], port), judge)
 
 
 def skip(why):
@@ -194,34 +181,14 @@ def enter_network():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lib", required=True, help="folder of our libraries")
-    parser.add_argument("--roost", required=True, help="the roost command")
-    parser.add_argument("--port", required=True, choices=["udp", "shm"])
-    parser.add_argument("--family", type=int, default=4, choices=[4, 6], help="of the addresses; default: 4")
-    parser.add_argument("--only", default="", help="run only combinations that contain this text")
-    parser.add_argument("--list", action="store_true", help="print the combinations, run none")
-    options = parser.parse_args()
-    chosen = [spec for spec in (rows6() if options.family == 6 else rows4()) if options.only in spec["client"]]
-    if options.list:
-        print("\n".join(spec["client"] for spec in chosen))
-        return
-    missing = sorted({name for spec in chosen for name in (spec["server"].split()[0], spec["client"].split()[0]) if not shutil.which(name)})
-    if missing:
-        sys.exit(f"not installed: {', '.join(missing)} (Debian: rdmacm-utils, perftest, qperf, fio)")
+    options = parser(__doc__, lib="folder of our libraries", roost="the roost command")
+    options.add_argument("--family", type=int, default=4, choices=[4, 6], help="of the addresses; default: 4")
+    options = options.parse_args()
+    chosen = choose(options, rows6() if options.family == 6 else rows4(), lambda spec: spec["client"])
+    demand([spec[side].split()[0] for spec in chosen for side in ("server", "client")], "rdmacm-utils, perftest, qperf, fio")
     if options.family == 6 and options.port == "udp":
         enter_network()
-    failed = 0
-    for spec in chosen:
-        start = time.monotonic()
-        problem, report = run(options.lib, options.roost, options.port, options.family, spec)
-        print(f"{'FAILED' if problem else 'ok    '} {options.port} {spec['client']} ({time.monotonic() - start:.2f} s)"
-              + (f": {problem}" if problem else ""), flush=True)
-        if problem:
-            failed += 1
-            print(report, flush=True)
-    print(f"{len(chosen) - failed} passed, {failed} failed")
-    sys.exit(1 if failed or not chosen else 0)
+    run_rows([(f"{options.port} {spec['client']}", lambda spec=spec: run(options.lib, options.roost, options.port, options.family, spec)) for spec in chosen])
 
 
 if __name__ == "__main__":

@@ -7,18 +7,11 @@ usage: layers.py --roost PROGRAM --port udp|shm [--only TEXT] [--list]
 As run.py. By `roost run`: UCX looks for the device's files. Left to tests/netns are libfabric's connected endpoints: its verbs provider finds its
 device by the addresses of interfaces, and two processes of one machine cannot both have them.
 """
-import argparse
 import os
 import re
-import shutil
-import signal
-import sys
-import time
 
-from run import RUN_LIMIT, Side, addresses, free_tcp_port, listens, outcome
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
-from programs import ucx_perftest
+from programs import RunSide, addresses, choose, demand, free_tcp_port, lacks, listens, outcome, parser, program_of, run_pair, run_rows
+from versions import ucx_perftest
 
 
 def ucx_rows():
@@ -48,64 +41,23 @@ def fabric_rows(kind):
         yield f"{words} -B {{P}}", f"{words} -P {{P}} 127.0.0.1", r"(?m)^(1k|64k)\s"
 
 
-def program_of(command):
-    return next(word for word in command.split() if word != "env" and "=" not in word)
-
-
-class RunSide(Side):
-    """A program under `roost run`."""
-
-    def __init__(self, roost, spec, command):
-        full = [roost, "run", "--port", spec, "--", *command.split()]
-        self.start(full, dict(os.environ))
-        self.command = " ".join(full)
-
-
 def run_row(roost, kind, server, client, wanted):
-    """(problem or None, report)"""
     port = free_tcp_port()
     ours, theirs = addresses(kind)
-    until = time.monotonic() + RUN_LIMIT
-    sides = [RunSide(roost, ours, server.format(P=port))]
-    try:
-        while not listens(port) and not sides[0].ended() and time.monotonic() < until:
-            time.sleep(0.01)
-        sides.append(RunSide(roost, theirs, client.format(P=port)))
-        problem = outcome(*sides, until)
-        if not problem and not re.search(wanted, sides[1].text()):
-            problem = "no result line"
-    finally:
-        for side in sides:
-            side.kill()
-    return problem, "".join(f"--- {side.command}\n{side.text()}" for side in sides)
+    return run_pair(lambda: RunSide(roost, ours, server.format(P=port)), lambda: RunSide(roost, theirs, client.format(P=port)), lambda _: listens(port),
+                    lambda server, client, until: outcome(server, client, until) or lacks(client, wanted))
+
+
+def label(row):
+    return re.sub(r"^env (UCX_TLS=\S+) .*_VARS=n ", r"\1 ", row[1])
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--roost", required=True, help="the roost command")
-    parser.add_argument("--port", required=True, choices=["udp", "shm"])
-    parser.add_argument("--only", default="", help="run only rows that contain this text")
-    parser.add_argument("--list", action="store_true", help="print the rows, run none")
-    options = parser.parse_args()
-    chosen = [row for row in [*ucx_rows(), *fabric_rows(options.port)] if options.only in row[1]]
-    if options.list:
-        print("\n".join(f"{options.port} {client}" for _, client, _ in chosen))
-        return
-    missing = sorted({program_of(server) for server, _, _ in chosen if not shutil.which(program_of(server))})
-    if missing:
-        sys.exit(f"not installed: {', '.join(missing)} (scripts/setup check installs them)")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    failed = 0
-    for server, client, wanted in chosen:
-        start = time.monotonic()
-        problem, report = run_row(os.path.abspath(options.roost), options.port, server, client, wanted)
-        shown = re.sub(r"^env (UCX_TLS=\S+) .*_VARS=n ", r"\1 ", client)
-        print(f"{'FAILED' if problem else 'ok    '} {options.port} {shown:85} {time.monotonic() - start:6.1f} s", flush=True)
-        if problem:
-            failed += 1
-            print(f"  {problem}\n{report}", flush=True)
-    print(f"{len(chosen) - failed} of {len(chosen)} rows passed")
-    sys.exit(1 if failed or not chosen else 0)
+    options = parser(__doc__, roost="the roost command").parse_args()
+    roost, kind = os.path.abspath(options.roost), options.port
+    chosen = choose(options, [*ucx_rows(), *fabric_rows(kind)], label)
+    demand([program_of(row[0]) for row in chosen], "ucx-utils, libfabric-bin")
+    run_rows([(f"{kind} {label(row)}", lambda row=row: run_row(roost, kind, *row)) for row in chosen])
 
 
 if __name__ == "__main__":

@@ -8,20 +8,17 @@ What MPI and librpma do is checked by small programs of ours (mpi_check.c, rpma_
 compiler wrappers. --long has more sizes, more rounds and every row; without it the set takes about a minute. Exit status 77 when a
 program is not installed: the last line names it.
 """
-import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
 import time
 
-import run as stock
-from layers import RunSide, ucx_perftest
-from run import addresses, free_tcp_port, listens, outcome
+from programs import RunSide, addresses, choose, free_tcp_port, lacks, listens, outcome, parser, run_pair, run_rows
+from versions import ucx_perftest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-stock.RUN_LIMIT = 60
+LIMIT = 60  # seconds for a row
 UCX = "env UCX_NET_DEVICES=roost0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_TLS="
 # --oversubscribe and --bind-to none: there may be fewer cores than processes.
 OPEN_MPI = ("env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi -n 2 --oversubscribe --bind-to none --mca pml ucx --mca osc ucx "
@@ -117,71 +114,43 @@ def build(folder):
 def run_alone(roost, kind, row, fill):
     # Processes that mpirun starts choose addresses themselves.
     side = RunSide(roost, kind if "mpirun" in row.server else addresses(kind)[0], row.server.format(**fill))
-    problem = side.wait(time.monotonic() + stock.RUN_LIMIT) or side.exit_verdict()
+    problem = side.wait(time.monotonic() + LIMIT) or side.exit_verdict()
     side.kill()
-    if not problem and not re.search(row.wanted, side.text()):
-        problem = f"output lacks {row.wanted!r}"
-    return problem, f"--- {side.command}\n{side.text()}"
+    return problem or lacks(side, row.wanted), side.report()
 
 
-def run_pair(roost, kind, row, fill):
-    until = time.monotonic() + stock.RUN_LIMIT
+def run_both(roost, kind, row, fill):
     # Over shm too: some connect to the same address by TCP besides.
     ours, theirs = (f"{kind}:{address.split(':')[1]}" for address in addresses("udp"))
     fill = dict(fill, S=ours.split(":", 1)[1], P=free_tcp_port())
-    sides = [RunSide(roost, ours, row.server.format(**fill))]
-    try:
-        # Those that meet by rdma_cm have no TCP port to look for.
-        by_cm = "{S}" in row.client and "qperf" not in row.client
-        grace = time.monotonic() + 1
-        while not sides[0].ended() and time.monotonic() < (grace if by_cm else until) and (by_cm or not listens(fill["P"])):
-            time.sleep(0.02)
-        sides.append(RunSide(roost, theirs, row.client.format(**fill)))
-        if row.serves:
-            problem = sides[1].wait(until) or sides[1].exit_verdict()
-        else:
-            problem = outcome(*sides, until)
-        if not problem and not re.search(row.wanted, sides[1].text()):
-            problem = f"output lacks {row.wanted!r}"
-    finally:
-        for side in sides:
-            side.kill()
-    return problem, "".join(f"--- {side.command}\n{side.text()}" for side in sides)
+    # Those that meet by rdma_cm have no TCP port to look for.
+    by_cm = "{S}" in row.client and "qperf" not in row.client
+    grace = time.monotonic() + 1
+
+    def judge(server, client, until):
+        problem = client.wait(until) or client.exit_verdict() if row.serves else outcome(server, client, until)
+        return problem or lacks(client, row.wanted)
+
+    return run_pair(lambda: RunSide(roost, ours, row.server.format(**fill)), lambda: RunSide(roost, theirs, row.client.format(**fill)),
+                    lambda _: time.monotonic() > grace if by_cm else listens(fill["P"]), judge, LIMIT)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--roost", required=True, help="the roost command")
-    parser.add_argument("--port", required=True, choices=["udp", "shm"])
-    parser.add_argument("--folder", required=True, help="where programs of ours are built")
-    parser.add_argument("--long", action="store_true", help="every row")
-    parser.add_argument("--only", default="", metavar="TEXT", help="run only rows that contain this text")
-    parser.add_argument("--list", action="store_true", help="print the rows, run none")
-    options = parser.parse_args()
-    chosen = [row for row in rows(options.port, options.long) if options.only in row.name]
-    if options.list:
-        print("\n".join(f"{options.port} {row.name}" for row in chosen))
-        return
+    options = parser(__doc__, roost="the roost command", folder="where programs of ours are built")
+    options.add_argument("--long", action="store_true", help="every row")
+    options = options.parse_args()
+    kind, roost = options.port, os.path.abspath(options.roost)
+    chosen = choose(options, rows(kind, options.long), lambda row: row.name)
     missing = sorted({package for file, package in PROGRAMS.items() if not (shutil.which(file) or os.path.exists(file))})
     if missing:
-        print(f"SKIPPED: the stock set over {options.port} was not run: not installed: {', '.join(missing)} (scripts/setup check installs them)")
+        print(f"SKIPPED: the stock set over {kind} was not run: not installed: {', '.join(missing)} (scripts/setup check installs them)")
         sys.exit(77)
     problem = build(options.folder)
     if problem:
-        print(f"FAILED {options.port} building the programs of the set: {problem}")
+        print(f"FAILED {kind} building the programs of the set: {problem}")
         sys.exit(1)
     fill = {"folder": os.path.abspath(options.folder)}
-    failed = 0
-    for row in chosen:
-        start = time.monotonic()
-        problem, report = (run_pair if row.client else run_alone)(os.path.abspath(options.roost), options.port, row, fill)
-        print(f"{'FAILED' if problem else 'ok    '} {options.port} {row.name:60} {time.monotonic() - start:6.1f} s" + (f": {problem}" if problem else ""),
-              flush=True)
-        if problem:
-            failed += 1
-            print(report, flush=True)
-    print(f"{len(chosen) - failed} passed, {failed} failed")
-    sys.exit(1 if failed or not chosen else 0)
+    run_rows([(f"{kind} {row.name}", lambda row=row: (run_both if row.client else run_alone)(roost, kind, row, fill)) for row in chosen])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 
-from run import RUN_LIMIT, free_tcp_port, listens
+from programs import RUN_LIMIT, free_tcp_port, listens
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 from debian import Missing, archive, keyring, output

@@ -7,20 +7,14 @@ usage: run.py --lib DIR --port udp|shm [--only TEXT] [--list]
 One line for each combination; what failed is shown with the output of both sides. Exit status 0 only when all passed.
 Addresses and TCP ports (these programs meet over TCP) are chosen anew for every run.
 """
-import argparse
-import itertools
 import os
-import random
 import re
-import shutil
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 
-RUN_LIMIT = 120  # seconds; the slowest takes a few
+from programs import RUN_LIMIT, Side, addresses, choose, demand, free_tcp_port, lacks, listens, outcome, parser, run_pair, run_rows
+
 MTUS = [256, 512, 1024, 2048, 4096]
 
 # What each program of perftest takes, and how much of it. A multiple of 16 (-l 16), and of 100: perftest asks for one
@@ -38,13 +32,6 @@ PERFTEST = {
 }
 SHARED_RECEIVES = {"ib_send_bw": [[], ["-q", "8"], ["-q", "8", "-b"]], "ib_send_lat": [[]]}
 ATOMICS = ["CMP_AND_SWAP", "FETCH_AND_ADD"]
-
-# Lines that a good run never prints, whatever its exit status says.
-COMPLAINTS = re.compile(
-    r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
-# The warnings of perftest about its own flags.
-HARMLESS = re.compile(r"^\s*(WARNING|Warning)|Data ex\. method|#bytes", re.I)
-
 
 def perftest_cases():
     """[(program, arguments)]"""
@@ -110,100 +97,6 @@ def pingpong_cases():
     return cases + [("ibv_ud_pingpong", base + extra) for extra in (["-s", "2048"], ["-e"], ["-s", "1"])]
 
 
-def free_tcp_port():
-    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-        probe.bind(("::", 0))
-        return probe.getsockname()[1]
-
-
-def listens(port):
-    wanted = f":{port:04X} "
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(path, encoding="ascii") as table:
-                if any(wanted in line and " 0A " in line for line in table):
-                    return True
-        except FileNotFoundError:
-            pass
-    return False
-
-
-def addresses(kind):
-    """Two addresses nobody else here has, so that runs beside each other do not meet."""
-    net = f"{random.randrange(1, 255)}.{random.randrange(1, 255)}"
-    first = 127 if kind == "udp" else 10
-    return [f"{kind}:{first}.{net}.{host}" for host in (2, 3)]
-
-
-class Side:
-    """One of the two processes, with its output in a file."""
-    MARK = "ROOST_TEST_SIDE"
-    numbers = itertools.count()
-
-    def __init__(self, lib, roost_port, command):
-        self.start(command, dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port))
-        self.command = f"ROOST_PORT={roost_port} {' '.join(command)}"
-
-    def start(self, command, env):
-        self.output = tempfile.TemporaryFile(mode="w+")
-        self.mark = f"{os.getpid()}-{next(Side.numbers)}"
-        self.process = subprocess.Popen(command, env=dict(env, **{Side.MARK: self.mark}), stdin=subprocess.DEVNULL, stdout=self.output,
-                                        stderr=subprocess.STDOUT, start_new_session=True)
-
-    def processes(self):
-        """All that it started and that still run, whatever session they are in: fio's jobs make one each. They bear a mark."""
-        mark = f"{Side.MARK}={self.mark}".encode()
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/environ", "rb") as environ:
-                    if mark in environ.read().split(b"\0"):
-                        yield int(pid)
-            except OSError:
-                pass  # it has ended, or is somebody else's
-
-    def ended(self):
-        return self.process.poll() is not None
-
-    def wait(self, until):
-        try:
-            self.process.wait(max(0.1, until - time.monotonic()))
-            return None
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return f"still running after {RUN_LIMIT} s"
-
-    def kill(self):
-        """Nothing of it is left behind."""
-        left = list(self.processes())
-        while left:
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
-            left = list(self.processes())
-        self.process.wait()
-
-    def text(self):
-        self.output.seek(0)
-        return self.output.read()
-
-    def exit_verdict(self):
-        status = self.process.returncode
-        if status < 0:
-            return f"killed by {signal.Signals(-status).name}"
-        return f"exit status {status}" if status else None
-
-    def verdict(self):
-        """None when all is well."""
-        if self.exit_verdict():
-            return self.exit_verdict()
-        for line in self.text().splitlines():
-            if COMPLAINTS.search(line) and not HARMLESS.search(line):
-                return f"says: {line.strip()}"
-        return None
-
-
 def result_missing(program, text):
     """perftest prints a row of numbers for each size, the ping-pong a rate: without it nothing was measured."""
     if program.startswith("ib_"):
@@ -212,44 +105,20 @@ def result_missing(program, text):
     return None if re.search(r"\d+ iters in [0-9.]+ seconds", text) else "no result line"
 
 
-def outcome(server, client, until):
-    """What went wrong with a pair that ends by itself, or None. A client that failed leaves its server waiting for ever."""
-    problem = client.wait(until) or client.verdict()
-    late = server.wait(time.monotonic() + 1 if problem else until)
-    if problem:
-        return f"client {problem}"
-    verdict = late or server.verdict()
-    return f"server {verdict}" if verdict else None
-
-
-def run_pair(lib, kind, program, args):
-    """(problem or None, report)"""
+def run_both(lib, kind, program, args):
     port = free_tcp_port()
     ours, theirs = addresses(kind)
     command = [program, "-p", str(port)] + args
-    until = time.monotonic() + RUN_LIMIT
-    server = Side(lib, ours, command)
-    client = None
-    try:
-        while not listens(port) and not server.ended() and time.monotonic() < until:
-            time.sleep(0.01)
-        client = Side(lib, theirs, command + ["localhost"])
-        problem = outcome(server, client, until) or result_missing(program, client.text())
-    finally:
-        server.kill()
-        if client:
-            client.kill()
-    report = f"--- server: {server.command}\n{server.text()}--- client: {client.command}\n{client.text()}"
-    return problem, report
+    return run_pair(lambda: Side(lib, ours, command), lambda: Side(lib, theirs, command + ["localhost"]), lambda _: listens(port),
+                    lambda server, client, until: outcome(server, client, until) or result_missing(program, client.text()))
 
 
 def run_single(lib, kind, program, args, wanted):
     side = Side(lib, addresses(kind)[0], [program] + args)
     problem = side.wait(time.monotonic() + RUN_LIMIT) or side.exit_verdict()
     for pattern in wanted:
-        if not problem and not re.search(pattern, side.text()):
-            problem = f"output lacks {pattern!r}"
-    return problem, f"--- {side.command}\n{side.text()}"
+        problem = problem or lacks(side, pattern)
+    return problem, side.report()
 
 
 def run_guids(lib, kind):
@@ -260,7 +129,7 @@ def run_guids(lib, kind):
                              (["ibv_devinfo"], r"sys_image_guid:\s+([0-9a-f:]{19})")):
         side = Side(lib, kind, command)
         side.wait(time.monotonic() + RUN_LIMIT)
-        report += f"--- {side.command}\n{side.text()}"
+        report += side.report()
         found = re.search(pattern, side.text())
         guids.append(found[1].replace(":", "") if found else None)
     holder.kill()
@@ -301,8 +170,7 @@ def refusal_problem(side, limit):
 
 def run_refused_alone(lib, kind, program, args):
     side = Side(lib, addresses(kind)[0], [program, "-p", str(free_tcp_port())] + args)
-    problem = refusal_problem(side, 10)
-    return problem, f"--- {side.command}\n{side.text()}"
+    return refusal_problem(side, 10), side.report()
 
 
 def run_wrong_index(lib, kind, program, args):
@@ -313,15 +181,10 @@ def run_wrong_index(lib, kind, program, args):
 
 def run_refused_pair(lib, kind, program, args):
     port = free_tcp_port()
-    sides = []
+    ours, theirs = addresses(kind)
     command = [program, "-p", str(port)] + args
-    until = time.monotonic() + 10
-    for address, extra in zip(addresses(kind), ([], ["localhost"])):
-        sides.append(Side(lib, address, command + extra))
-        while not listens(port) and not sides[0].ended() and time.monotonic() < until:
-            time.sleep(0.01)
-    problem = refusal_problem(sides[1], 10) or refusal_problem(sides[0], 10)
-    return problem, "".join(f"--- {side.command}\n{side.text()}" for side in sides)
+    return run_pair(lambda: Side(lib, ours, command), lambda: Side(lib, theirs, command + ["localhost"]), lambda _: listens(port),
+                    lambda server, client, _: refusal_problem(client, 10) or refusal_problem(server, 10), limit=10)
 
 
 def cases(kind, lib):
@@ -331,7 +194,7 @@ def cases(kind, lib):
         found.append((program, args, lambda p=program, a=args, w=wanted: run_single(lib, kind, p, a, w)))
     found.append(("ibv_devices", ["ibv_devinfo", "(same GUID)"], lambda: run_guids(lib, kind)))
     for program, args in pingpong_cases() + perftest_cases() + unreliable_cases(kind):
-        found.append((program, args, lambda p=program, a=args: run_pair(lib, kind, p, a)))
+        found.append((program, args, lambda p=program, a=args: run_both(lib, kind, p, a)))
     for program, args in REFUSED_ALONE:
         found.append((program, args + ["(refused)"], lambda p=program, a=args: run_refused_alone(lib, kind, p, a)))
     for program, args in WRONG_INDEX:
@@ -342,33 +205,12 @@ def cases(kind, lib):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--lib", required=True, help="folder of our libibverbs.so.1")
-    parser.add_argument("--port", required=True, choices=["udp", "shm"])
-    parser.add_argument("--only", default="", help="run only combinations that contain this text")
-    parser.add_argument("--list", action="store_true", help="print the combinations, run none")
-    options = parser.parse_args()
+    options = parser(__doc__, lib="folder of our libibverbs.so.1").parse_args()
     if not os.path.exists(os.path.join(options.lib, "libibverbs.so.1")):
         sys.exit(f"no libibverbs.so.1 in {options.lib}: build it first")
-    chosen = [case for case in cases(options.port, options.lib) if options.only in case[0]]
-    if options.list:
-        print("\n".join(label for label, _, _ in chosen))
-        return
-    missing = sorted({program for _, program, _ in chosen if not shutil.which(program)})
-    if missing:
-        sys.exit(f"not installed: {', '.join(missing)} (Debian: ibverbs-utils, perftest)")
-    failed = 0
-    for label, _, function in chosen:
-        start = time.monotonic()
-        problem, report = function()
-        seconds = time.monotonic() - start
-        print(f"{'FAILED' if problem else 'ok    '} {label} ({seconds:.2f} s)" + (f": {problem}" if problem else ""),
-              flush=True)
-        if problem:
-            failed += 1
-            print(report, flush=True)
-    print(f"{len(chosen) - failed} passed, {failed} failed")
-    sys.exit(1 if failed or not chosen else 0)
+    chosen = choose(options, cases(options.port, options.lib), lambda case: case[0])
+    demand([program for _, program, _ in chosen], "ibverbs-utils, perftest")
+    run_rows([(label, function) for label, _, function in chosen])
 
 
 if __name__ == "__main__":

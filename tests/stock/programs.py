@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the runners of stock programs share: a program in a process of its own, pairs of them, and the loop over a list of rows."""
+import argparse
+import itertools
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+RUN_LIMIT = 120  # seconds; the slowest takes a few
+
+# Lines that a good run never prints, whatever its exit status says.
+COMPLAINTS = re.compile(
+    r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
+# The warnings of perftest about its own flags.
+HARMLESS = re.compile(r"^\s*(WARNING|Warning)|Data ex\. method|#bytes", re.I)
+
+
+def free_tcp_port():
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+        probe.bind(("::", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port):
+    wanted = f":{port:04X} "
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(path, encoding="ascii") as table:
+                if any(wanted in line and " 0A " in line for line in table):
+                    return True
+        except FileNotFoundError:
+            pass
+    return False
+
+
+def addresses(kind):
+    """Two addresses nobody else here has, so that runs beside each other do not meet."""
+    net = f"{random.randrange(1, 255)}.{random.randrange(1, 255)}"
+    first = 127 if kind == "udp" else 10
+    return [f"{kind}:{first}.{net}.{host}" for host in (2, 3)]
+
+
+class Side:
+    """One of the two processes, with its output in a file."""
+    MARK = "ROOST_TEST_SIDE"
+    numbers = itertools.count()
+
+    def __init__(self, lib, roost_port, command):
+        self.start(command, dict(os.environ, LD_LIBRARY_PATH=lib, ROOST_PORT=roost_port))
+        self.command = f"ROOST_PORT={roost_port} {' '.join(command)}"
+
+    def start(self, command, env):
+        self.output = tempfile.TemporaryFile(mode="w+")
+        self.mark = f"{os.getpid()}-{next(Side.numbers)}"
+        self.process = subprocess.Popen(command, env=dict(env, **{Side.MARK: self.mark}), stdin=subprocess.DEVNULL, stdout=self.output,
+                                        stderr=subprocess.STDOUT, start_new_session=True)
+
+    def processes(self):
+        """All that it started and that still run, whatever session they are in: fio's jobs make one each. They bear a mark."""
+        mark = f"{Side.MARK}={self.mark}".encode()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as environ:
+                    if mark in environ.read().split(b"\0"):
+                        yield int(pid)
+            except OSError:
+                pass  # it has ended, or is somebody else's
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def wait(self, until):
+        start = time.monotonic()
+        try:
+            self.process.wait(max(0.1, until - start))
+            return None
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"still running after {time.monotonic() - start:.0f} s more"
+
+    def kill(self):
+        """Nothing of it is left behind."""
+        left = list(self.processes())
+        while left:
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            left = list(self.processes())
+        self.process.wait()
+
+    def text(self):
+        self.output.seek(0)
+        return self.output.read()
+
+    def report(self):
+        return f"--- {self.command}\n{self.text()}"
+
+    def exit_verdict(self):
+        status = self.process.returncode
+        if status < 0:
+            return f"killed by {signal.Signals(-status).name}"
+        return f"exit status {status}" if status else None
+
+    def verdict(self):
+        """None when all is well."""
+        if self.exit_verdict():
+            return self.exit_verdict()
+        for line in self.text().splitlines():
+            if COMPLAINTS.search(line) and not HARMLESS.search(line):
+                return f"says: {line.strip()}"
+        return None
+
+
+class RunSide(Side):
+    """A program under `roost run`."""
+
+    def __init__(self, roost, spec, command):
+        full = [roost, "run", "--port", spec, "--", *command.split()]
+        self.start(full, dict(os.environ))
+        self.command = " ".join(full)
+
+
+def outcome(server, client, until):
+    """What went wrong with a pair that ends by itself, or None. A client that failed leaves its server waiting for ever."""
+    problem = client.wait(until) or client.verdict()
+    late = server.wait(time.monotonic() + 1 if problem else until)
+    if problem:
+        return f"client {problem}"
+    verdict = late or server.verdict()
+    return f"server {verdict}" if verdict else None
+
+
+def run_pair(server, client, ready, judge=outcome, limit=RUN_LIMIT):
+    """
+    (problem or None, report). `server` and `client` start a Side each; ready(server) says that the client may start; judge(server, client, until)
+    says what went wrong, or None. Nothing of either is left.
+    """
+    until = time.monotonic() + limit
+    sides = [server()]
+    try:
+        while not sides[0].ended() and not ready(sides[0]) and time.monotonic() < until:
+            time.sleep(0.01)
+        sides.append(client())
+        problem = judge(*sides, until)
+    finally:
+        for side in sides:
+            side.kill()
+    return problem, "".join(side.report() for side in sides)
+
+
+def lacks(side, wanted):
+    """What is wrong with what a program said, or None."""
+    return None if re.search(wanted, side.text()) else f"output lacks {wanted!r}"
+
+
+def program_of(command):
+    """The program of a command line that may begin with `env NAME=VALUE`."""
+    return next(word for word in command.split() if word != "env" and "=" not in word)
+
+
+# ---- the command line, and the loop over rows ----
+
+def parser(description, **folders):
+    """Of a runner: what all of them take, and a folder or program for each of `folders`."""
+    found = argparse.ArgumentParser(description=description.splitlines()[0])
+    for name, about in folders.items():
+        found.add_argument(f"--{name}", required=True, help=about)
+    found.add_argument("--port", required=True, choices=["udp", "shm"])
+    found.add_argument("--only", default="", metavar="TEXT", help="run only rows that contain this text")
+    found.add_argument("--list", action="store_true", help="print the rows, run none")
+    return found
+
+
+def choose(options, rows, label):
+    """The rows that --only names; --list prints them, and ends the program."""
+    chosen = [row for row in rows if options.only in label(row)]
+    if options.list:
+        print("\n".join(label(row) for row in chosen))
+        sys.exit(0)
+    return chosen
+
+
+def demand(programs, packages):
+    missing = sorted({program for program in programs if not shutil.which(program)})
+    if missing:
+        sys.exit(f"not installed: {', '.join(missing)} (Debian: {packages})")
+
+
+def run_rows(rows):
+    """Runs [(label, function)], each of which returns (problem or None, report), and ends the program: with 0 only when all passed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # their processes are killed as this one ends
+    failed = 0
+    for label, function in rows:
+        start = time.monotonic()
+        problem, report = function()
+        print(f"{'FAILED' if problem else 'ok    '} {label} ({time.monotonic() - start:.2f} s)" + (f": {problem}" if problem else ""), flush=True)
+        if problem:
+            failed += 1
+            print(report, flush=True)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    sys.exit(1 if failed or not rows else 0)
