@@ -24,49 +24,26 @@ import time
 
 from run import RUN_LIMIT, free_tcp_port, listens
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from debian import Missing, archive, keyring, output
+
 SUITES = ["bookworm", "bookworm-backports", "trixie"]
 PACKAGES = ["perftest", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils"]
-KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1")
 
 PERFTEST = ["ib_write_bw", "ib_read_lat", "ib_send_bw", "ib_atomic_lat"]
 
 
-class Missing(Exception):
-    """Something that this needs is not to be had here."""
-
-
-def output(*command, **more):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **more)
-    if done.returncode:
-        raise Missing(f"{' '.join(command[:2])}: {' '.join(done.stdout.split())[-500:]}")
-    return done.stdout
-
-
 # ---- packages ----
-
-def archive():
-    """Where this machine gets Debian's packages from: the first place that apt is told of for the release's own suite."""
-    release = dict(line.rstrip().split("=", 1) for line in open("/etc/os-release", encoding="utf-8") if "=" in line)
-    if not shutil.which("apt-get") or release.get("ID") != "debian":
-        raise Missing("no Debian, so apt knows of no archive of its packages")
-    for line in output("apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)").splitlines():
-        suite, component, uri = line.split(" ", 2)
-        if suite == release.get("VERSION_CODENAME") and component == "main":
-            return uri
-    raise Missing("apt is configured for no archive of this release")
-
 
 class Apt:
     """apt with a state of its own: one suite, nothing installed. Proxies and the like stay those of the machine."""
 
     def __init__(self, folder, uri, suite):
-        if not os.path.exists(KEYRING):
-            raise Missing(f"no {KEYRING} (package debian-archive-keyring)")
         for path in ("state/lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(folder, path), exist_ok=True)
         self.archives = os.path.join(folder, "cache/archives")
-        files = {"status": "", "suite.sources": f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\nSigned-By: {KEYRING}\n",
+        files = {"status": "", "suite.sources": f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\nSigned-By: {keyring()}\n",
                  "apt.conf": f'Dir::State "{folder}/state"; Dir::State::status "{folder}/status"; Dir::Cache "{folder}/cache";\n'
                              f'Dir::Etc::sourcelist "{folder}/suite.sources"; Dir::Etc::sourceparts "-";\n'
                              'APT::Sandbox::User ""; APT::Install-Recommends "false";\n'}
