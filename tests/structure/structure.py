@@ -7,6 +7,7 @@ sizes        a file stays under 700 lines
 words        every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
 quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the indented text) is quoted as it is
+version      the newest entry of debian/changelog is of the project's version
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
 """
 import itertools
@@ -21,7 +22,7 @@ ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kernels', 'chain', 'kv
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only.
 ONLY = {'cm': ['base', 'packet', 'cm']}
 
-OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci']
+OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci', 'debian', 'completion']
 MAX_LINES = 700
 CODE = ('.c', '.h', '.S', '.py', '.sh', '.map')
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
@@ -169,6 +170,18 @@ def quotes(top):
                 yield f'{path}:{number}: does not quote {match[2]} as it is'
 
 
+def version(top):
+    texts = []
+    for name, pattern in (('meson.build', r"^  version: '([^']+)'"), ('debian/changelog', r'^roost \(([^)]+)\)')):
+        try:
+            with open(os.path.join(top, name), encoding='utf-8') as f:
+                texts.append(re.search(pattern, f.read(), re.M))
+        except FileNotFoundError:
+            return
+    if not all(texts) or texts[0][1] != texts[1][1]:
+        yield 'debian/changelog: its first version is not that of meson.build'
+
+
 def mutants(top):
     """A table of texts goes stale unnoticed: scripts/mutants runs rarely."""
     path = os.path.join(top, 'tests', 'nic', 'mutants.py')
@@ -190,7 +203,7 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
-RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'conformance': conformance, 'mutants': mutants, 'quotes': quotes}
+RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'conformance': conformance, 'mutants': mutants, 'quotes': quotes, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
