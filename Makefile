@@ -9,7 +9,7 @@ export FUZZ_SECONDS
 B := build
 C_FILES = $(shell find src include tests bench examples -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all demo check interop install bench fuzz soak coverage format clean help
+.PHONY: all demo check check-packages interop install bench fuzz soak coverage format clean help
 
 all:
 	@scripts/setup build
@@ -24,6 +24,10 @@ demo:
 check:
 	@scripts/setup build check
 	@scripts/check
+
+check-packages:
+	@scripts/setup build check
+	@tests/packages/run.py --source . --folder $(B)/systems
 
 interop:
 	@scripts/setup build check
@@ -67,6 +71,7 @@ help:
 	@echo "make            build/roost, and the drop-in libraries in build/lib"
 	@echo "make demo       what Roost does, on this machine"
 	@echo "make check      all tests, in release and sanitized builds (make soak: the long ones)"
+	@echo "make check-packages    Debian's packages, built and tried in fresh systems of two releases, and the container (root)"
 	@echo "make interop    against the Linux kernel's RoCE in a virtual machine (root, for a tap device)"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make bench      measures, into bench/"

@@ -31,6 +31,9 @@ static const struct opt opts[] = {OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.eve
 					    "watch: N times (until interrupted)", .min = 1, .max = 1e9),
 				  OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
 
+enum verb { LIST, STAT, LOAD, REPLACE, UNLOAD, VERBS };
+static const char *const verbs[] = {"list", "stat", "load", "replace", "unload", NULL};
+
 static const struct opt_command cmd = {
 	.name = "kernel",
 	.synopsis = "list [NODE]\n"
@@ -49,10 +52,9 @@ static const struct opt_command cmd = {
 		    "  roost kernel load 127.0.0.2 ./sum.so\n"
 		    "  roost kernel replace 127.0.0.2 ./sum2.so\n"
 		    "  roost kernel unload 127.0.0.2 sum\n",
+	.words = verbs,
+	.operands = OPT_FILES,
 };
-
-enum verb { LIST, STAT, LOAD, REPLACE, UNLOAD, VERBS };
-static const char *const verbs[] = {"list", "stat", "load", "replace", "unload"};
 
 /* ---- finding the node ---- */
 

@@ -53,6 +53,7 @@ static const struct opt_command command = {
 	.examples =
 		"  roost perf write --local --port udp,loss=0.01,pcap=run.%p.pcap; roost pcap -q run.*.pcap\n"
 		"  tcpdump -i eth0 -w - -c 1000 udp port 4791 | roost pcap -\n",
+	.operands = OPT_FILES,
 };
 
 /* What a file held, and all files together. */

@@ -113,6 +113,7 @@ static const struct opt_command cmd = {
 		    "  roost perf send --check --port udp,loss=0.01 --mtu 1024\n"
 		    "  roost perf --server                    (and on the other machine:)\n"
 		    "  roost perf write --connect 192.0.2.1 --qps 4 --bidir\n",
+	.words = perf_op_names,
 };
 
 static const uint64_t check_sizes[] = {0, 1, 63, 64, 65, 4095, 4096, 4097, 65537, 1 << 20};

@@ -40,6 +40,7 @@ static const struct opt_command cmd = {
 	.examples = "  roost run --port udp:127.0.0.2 -- ib_write_bw &\n"
 		    "  roost run --port udp:127.0.0.3 -- ib_write_bw 127.0.0.1\n"
 		    "  roost run --port shm -- ibv_devinfo -v\n",
+	.operands = OPT_PROGRAM,
 };
 
 static bool has_library(const char *dir)

@@ -15,7 +15,16 @@ enum cli_exit {
 	CLI_NOT_FOUND = 127,
 };
 
+struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *about; /* one line, without quotes */
+};
+
+extern const struct command commands[]; /* main.c; a row without a name ends it */
+
 int cmd_call(int argc, char **argv);
+int cmd_completion(int argc, char **argv);
 int cmd_demo(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_kernel(int argc, char **argv);

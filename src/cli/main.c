@@ -9,11 +9,7 @@
 
 #include "cli/commands.h"
 
-static const struct command {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *about;
-} commands[] = {
+const struct command commands[] = {
 	{"demo", cmd_demo, "move a file by RDMA between two processes, and check it"},
 	{"run", cmd_run, "run a stock RDMA program on Roost"},
 	{"node", cmd_node, "serve memory and kernels to who connects"},
@@ -24,9 +20,9 @@ static const struct command {
 	{"devices", cmd_devices, "the devices, ports and addresses that a program would see"},
 	{"stat", cmd_stat, "counters of a running NIC"},
 	{"pcap", cmd_pcap, "print and judge captures of RoCE traffic"},
+	{"completion", cmd_completion, "print what completes these commands in bash, zsh or fish"},
+	{NULL, NULL, NULL},
 };
-
-#define NUM_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 static void help(void)
 {
@@ -36,8 +32,8 @@ static void help(void)
 	       "without privileges and without RDMA hardware.\n"
 	       "\n"
 	       "commands:\n");
-	for (size_t i = 0; i < NUM_COMMANDS; i++)
-		printf("  %-9s%s\n", commands[i].name, commands[i].about);
+	for (const struct command *c = commands; c->name; c++)
+		printf("  %-12s%s\n", c->name, c->about);
 	printf("\n"
 	       "`roost COMMAND --help` says more, with examples.\n"
 	       "\n"
@@ -82,9 +78,9 @@ static int finish(const char *name, int status)
 
 static int run(int argc, char **argv)
 {
-	for (size_t i = 0; i < NUM_COMMANDS; i++) {
-		if (strcmp(argv[0], commands[i].name) == 0)
-			return finish(argv[0], commands[i].run(argc, argv));
+	for (const struct command *c = commands; c->name; c++) {
+		if (strcmp(argv[0], c->name) == 0)
+			return finish(argv[0], c->run(argc, argv));
 	}
 	fprintf(stderr, "roost: no command '%s'; `roost --help` lists them\n", argv[0]);
 	return CLI_USAGE;

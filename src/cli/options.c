@@ -10,6 +10,8 @@
 
 #include "cli/commands.h"
 
+static void (*show_command)(const struct opt_command *cmd) = opt_help;
+
 static void complain(const struct opt_command *cmd, const char *fmt, va_list ap)
 {
 	fprintf(stderr, "roost %s: ", cmd->name);
@@ -291,7 +293,7 @@ int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at
 		if (used < 0) {
 			free(kept);
 			if (used == OPT_HELP)
-				opt_help(cmd);
+				show_command(cmd);
 			return used;
 		}
 		i += used;
@@ -337,6 +339,11 @@ void opt_help(const struct opt_command *cmd)
 		help_option(o);
 	printf("  -h, --help                 show this\n");
 	printf("\nexamples:\n%s", cmd->examples);
+}
+
+void opt_show_with(void (*show)(const struct opt_command *cmd))
+{
+	show_command = show;
 }
 
 void opt_environment(const char *port, uint64_t timeout_scale)

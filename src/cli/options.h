@@ -54,12 +54,21 @@ struct opt {
 		.name = NULL                                                                                 \
 	}
 
+/* What completion offers for operands. */
+enum opt_operands {
+	OPT_OTHER, /* nothing: an address, a number ... */
+	OPT_FILES,
+	OPT_PROGRAM, /* a program, and its own arguments */
+};
+
 struct opt_command {
 	const char *name;     /* "perf": what stands after `roost` */
 	const char *synopsis; /* "[OPTIONS] FILE..." ; several forms apart by newlines */
 	const char *about;    /* paragraphs, lines below 80 columns */
 	const struct opt *opts;
-	const char *examples; /* lines ready to print, indented by two */
+	const char *examples;	    /* lines ready to print, indented by two */
+	const char *const *words;   /* what the first operand can be, ends with NULL; NULL: no such list */
+	enum opt_operands operands; /* the operands behind `words`, or all */
 };
 
 enum { OPT_HELP = -1, OPT_ERROR = -2 };
@@ -71,6 +80,9 @@ enum { OPT_HELP = -1, OPT_ERROR = -2 };
  */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
 void opt_help(const struct opt_command *cmd);
+
+/* From now on --help hands the command's table to `show` instead of printing it. Not for threads. */
+void opt_show_with(void (*show)(const struct opt_command *cmd));
 
 /* One line on stderr: "roost COMMAND: message". Returns CLI_USAGE and adds a hint at --help; opt_failed returns CLI_FAILED. */
 int opt_usage(const struct opt_command *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

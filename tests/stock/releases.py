@@ -27,6 +27,9 @@ from programs import RUN_LIMIT, free_tcp_port, listens
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
 from debian import Missing, archive, keyring, output
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from debian import Missing, archive, keyring, output
+
 SUITES = ["bookworm", "bookworm-backports", "trixie"]
 PACKAGES = ["perftest", "ibverbs-utils", "ibverbs-providers", "rdmacm-utils"]
 LIBRARIES = ("libibverbs.so.1", "librdmacm.so.1")

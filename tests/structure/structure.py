@@ -7,8 +7,11 @@ sizes        a file stays under 700 lines
 words        every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
 environment  variables are read by sys_env() alone, which a set-user-ID program does not follow
+quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the indented text) is quoted as it is
+version      the newest entry of debian/changelog is of the project's version
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
 """
+import itertools
 import os
 import re
 import runpy
@@ -20,7 +23,7 @@ ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kernels', 'chain', 'kv
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only.
 ONLY = {'cm': ['base', 'packet', 'cm']}
 
-OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci']
+OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci', 'debian', 'completion']
 MAX_LINES = 700
 CODE = ('.c', '.h', '.S', '.py', '.sh', '.map')
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
@@ -159,6 +162,42 @@ def conformance(top):
                 yield f'{path}: RULE({test}) has no row in docs/conformance.md'
 
 
+QUOTE = re.compile(r'The file \[([^]]+)\]\(\.\./([^)]+)\):')
+
+
+def quotes(top):
+    for path, lines in files(top, ['docs']):
+        for number, line in enumerate(lines, 1):
+            match = QUOTE.fullmatch(line)
+            if not match:
+                continue
+            if match[1] != match[2]:
+                yield f'{path}:{number}: names {match[1]}, and links to {match[2]}'
+                continue
+            block = list(itertools.takewhile(lambda s: not s or s.startswith('    '), lines[number:]))
+            quoted = '\n'.join(s[4:] for s in block).strip('\n')
+            try:
+                with open(os.path.join(top, match[2]), encoding='utf-8') as f:
+                    text = f.read().strip('\n')
+            except FileNotFoundError:
+                yield f'{path}:{number}: there is no {match[2]}'
+                continue
+            if quoted != text:
+                yield f'{path}:{number}: does not quote {match[2]} as it is'
+
+
+def version(top):
+    texts = []
+    for name, pattern in (('meson.build', r"^  version: '([^']+)'"), ('debian/changelog', r'^roost \(([^)]+)\)')):
+        try:
+            with open(os.path.join(top, name), encoding='utf-8') as f:
+                texts.append(re.search(pattern, f.read(), re.M))
+        except FileNotFoundError:
+            return
+    if not all(texts) or texts[0][1] != texts[1][1]:
+        yield 'debian/changelog: its first version is not that of meson.build'
+
+
 def mutants(top):
     """A table of texts goes stale unnoticed: scripts/mutants runs rarely."""
     path = os.path.join(top, 'tests', 'nic', 'mutants.py')
@@ -180,7 +219,8 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
-RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'environment': environment, 'conformance': conformance, 'mutants': mutants}
+RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'environment': environment, 'conformance': conformance, 'mutants': mutants,
+         'quotes': quotes, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
@@ -207,6 +247,9 @@ CASES = [
     ('docs/place.md', 'cd /work' + '/main\n', ['words']),
     ('docs/conformance.md', '| X-1 | a rule | its source | src/nic/x.c | nothing:there |\n', ['conformance']),
     ('docs/conformance.md', '| X-1 | a rule without a test |\n', ['conformance']),
+    ('docs/quote.md', 'The file [docs/quote.md](../docs/quote.md):\n\n    something else\n', ['quotes']),
+    ('docs/quote.md', 'The file [docs/none](../docs/none):\n\n    text\n', ['quotes']),
+    ('docs/quote.md', 'The file [a](../b):\n', ['quotes']),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'MUT' 'ANTS = [', 'x')]\n", []),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),

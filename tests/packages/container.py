@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Carries out the Containerfile without a container engine: each stage is a fresh system, each RUN a command in it."""
+import glob
+import json
+import os
+import re
+import shutil
+
+from place import NOT_SOURCE, Failed, Place
+
+IMAGES = {'debian:12': 'bookworm', 'debian:13': 'trixie'}
+USER = 54321  # as Kubernetes gives: no entry in passwd
+
+
+def instructions(text):
+    """[(word, the rest)], with continued lines joined and comments left out."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
+    return [tuple(re.split(r'\s+', line.strip(), maxsplit=1)) for line in '\n'.join(lines).replace('\\\n', ' ').splitlines()]
+
+
+class Stage:
+    def __init__(self, place):
+        self.place, self.folder, self.env, self.start, self.command = place, '/', {}, [], []
+
+    def copy(self, words, source, stages):
+        origin = source
+        if words[0].startswith('--from='):
+            origin = stages[words.pop(0).split('=', 1)[1]].place.root
+        *paths, target = words
+        inside = self.place.path(os.path.join(self.folder, target))
+        for path in paths:
+            found = sorted(glob.glob(os.path.join(origin, path.lstrip('/'))))
+            if not found:
+                raise Failed(f'COPY {path}: no such file')
+            for one in found:
+                if os.path.isdir(one):
+                    shutil.copytree(one, inside, symlinks=True, ignore=NOT_SOURCE, dirs_exist_ok=True)
+                else:
+                    os.makedirs(inside if target.endswith('/') else os.path.dirname(inside), exist_ok=True)
+                    shutil.copy(one, inside)
+
+    def obey(self, word, rest, source, stages):
+        if word == 'RUN':
+            self.place.run('sh', '-c', rest, start=self.folder, env=self.env)
+        elif word == 'COPY':
+            self.copy(rest.split(), source, stages)
+        elif word == 'WORKDIR':
+            self.folder = rest
+            os.makedirs(self.place.path(rest), exist_ok=True)
+        elif word == 'ENV':
+            self.env.update(part.split('=', 1) for part in rest.split())
+        elif word == 'ENTRYPOINT':
+            self.start = json.loads(rest)
+        elif word == 'CMD':
+            self.command = json.loads(rest)
+        else:
+            raise Failed(f'Containerfile: this test does not know {word}')
+
+    def start_with(self, words=None):
+        """What the container prints, as a user of no name and without rights, with a network of its own."""
+        return self.place.run(*self.start, *(self.command if words is None else words), start=self.folder, env=self.env, alone=True, user=USER)
+
+
+def carry_out(source, folder):
+    stages, stage = {}, None
+    with open(os.path.join(source, 'Containerfile'), encoding='utf-8') as f:
+        todo = instructions(f.read())
+    places = []
+    try:
+        for word, rest in todo:
+            if word == 'FROM':
+                image, *name = rest.split()
+                if image not in IMAGES:
+                    raise Failed(f'Containerfile: this test does not know the image {image}')
+                places.append(Place(folder, IMAGES[image], f'stage-{len(places)}').__enter__())
+                stage = Stage(places[-1])
+                stages[name[1] if name else str(len(places) - 1)] = stage
+            else:
+                stage.obey(word, rest, source, stages)
+        if 'equal' not in stage.start_with():
+            raise Failed('the container does not say what its demonstration found')
+        if 'roost0' not in stage.start_with(['run', '--', 'ibv_devinfo']):
+            raise Failed('the container shows no device')
+    finally:
+        for place in places:
+            place.__exit__()
