@@ -300,6 +300,7 @@ def plan(path, seconds):
     rtt, cores = r.limit('udp_rtt_ns', scale=1e-3), r.limit('core_rtt_ns', scale=1e-3)
     wake, wake_beside = r.limit('wake_p99_ns', scale=1e-3), r.limit('wake_beside_ns', scale=1e-3)
     wake_median = r.limit('wake_ns', scale=1e-3)
+    udp_wake, udp_wake_median = r.limit('udp_wake_p99_ns', scale=1e-3), r.limit('udp_wake_ns', scale=1e-3)
 
     def ours():
         return r.json_of(f'perf write --local --port shm --size 64K --seconds {seconds / 4:g} --json'.split())['goodput_gbps']
@@ -332,8 +333,8 @@ def plan(path, seconds):
         r.latency('shm-write-firstbyte', 'write --local --port shm --size 64 --lat firstbyte'),
         r.latency('udp-read-lat', 'read --local --port udp --size 64 --lat completion', beside=rtt),
         r.latency('udp-read-lat-passive', 'read --local --port udp --size 64 --lat completion --passive', beside=rtt),
-        r.latency('udp-read-sleeping', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99', beside=wake),
-        r.latency('udp-read-sleeping-p50', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 100', 'p50', beside=wake_median),
+        r.latency('udp-read-sleeping', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 200', 'p99', beside=udp_wake),
+        r.latency('udp-read-sleeping-p50', 'read --local --port udp --size 64 --lat completion --passive --gap 20ms --iters 100', 'p50', beside=udp_wake_median),
         r.latency('udp-write-pingpong', 'write --local --port udp --size 64 --lat pingpong'),
         r.stock_latency('udp-ib_write_lat', False, beside=polled),
         r.stock_latency('udp-ib_write_lat-shared', True, beside=wake_beside),

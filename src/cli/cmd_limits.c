@@ -74,7 +74,22 @@ static int udp_gso_small(const struct bench *b, unsigned arg, double *v)
 
 static int udp_rtt(const struct bench *b, unsigned percentile, double *v)
 {
-	return limit_udp_rtt(&b->cores, percentile, b->seconds, v);
+	return limit_udp_rtt(&b->cores, false, percentile, b->seconds, v);
+}
+
+static int udp_wake(const struct bench *b, unsigned percentile, double *v)
+{
+	return limit_udp_rtt(&b->cores, true, percentile, b->seconds, v);
+}
+
+static int ring_short(const struct bench *b, unsigned percentile, double *v)
+{
+	return limit_short(&b->cores, false, percentile, b->seconds, v);
+}
+
+static int udp_short(const struct bench *b, unsigned percentile, double *v)
+{
+	return limit_short(&b->cores, true, percentile, b->seconds, v);
 }
 
 static int random_mops(const struct bench *b, unsigned arg, double *v)
@@ -154,6 +169,16 @@ static const struct figure figures[] = {
 	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes, p50", "ns", udp_rtt, 50, false, false},
 	{"udp_rtt_p99_ns", NULL, "UDP round trip over loopback, 64 bytes, p99", "ns", udp_rtt, 99, false,
 	 false},
+	{"udp_wake_ns", NULL, "the same, both threads asleep before, p50", "ns", udp_wake, 50, false, false},
+	{"udp_wake_p99_ns", NULL, "the same, both threads asleep before, p99", "ns", udp_wake, 99, false, false},
+	{"ring_short_ns", NULL, "ring round trip in runs of 1,000, no core chosen, p50", "ns", ring_short, 50,
+	 false, false},
+	{"ring_short_p99_ns", NULL, "ring round trip in runs of 1,000, no core chosen, p99", "ns", ring_short,
+	 99, false, false},
+	{"udp_short_ns", NULL, "UDP round trip in runs of 1,000, no core chosen, p50", "ns", udp_short, 50,
+	 false, false},
+	{"udp_short_p99_ns", NULL, "UDP round trip in runs of 1,000, no core chosen, p99", "ns", udp_short, 99,
+	 false, false},
 	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0, true, true},
 	{"random_read_ns", NULL, "random 64-byte read, one after the other", "ns", random_ns, 0, true, true},
 	{"copy_gbs", NULL, "copy, blocks of 4 KiB in the cache", "GB/s", copy_cached, 0, true, false},
@@ -187,7 +212,8 @@ static const struct opt_command cmd = {
 		"Measures what this machine allows, with bare programs of a few lines: the yardstick for what Roost\n"
 		"does on it. Two cores pass messages through a ring (1024 slots of 4,160 bytes, published every 16\n"
 		"messages, or 32 small ones; payload copied and a CRC-32 computed on both sides), a cache line goes\n"
-		"there and back, UDP packets go over loopback, memory is read at random, copied and checked.",
+		"there and back, UDP packets go over loopback, threads are woken, memory is read at random, copied\n"
+		"and checked.",
 	.opts = opts,
 	.examples = "  roost limits\n"
 		    "  roost limits --only ring_gbps --json | jq .ring_gbps\n",

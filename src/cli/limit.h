@@ -62,10 +62,21 @@ int limit_shm(const struct limit_cores *c, uint32_t payload, double seconds, dou
 int limit_core_rtt(const struct limit_cores *c, unsigned percentile, double seconds, double *ns);
 
 /*
- * Nanoseconds until a thread that slept in read(2) for 2 ms runs after it was woken from the other core (limit_wake.c); `beside`:
+ * Nanoseconds of a round trip of 64 bytes between two threads that spin and choose no core, through rings with copy and CRC-32 on both
+ * sides, or through UDP sockets (limit_short.c): the percentile of a run of 1,000, as perftest takes it; the median over runs that take
+ * `seconds`, and at least 9. 0 or -errno.
+ */
+int limit_short(const struct limit_cores *c, bool udp, unsigned percentile, double seconds, double *ns);
+
+/*
+ * Nanoseconds until a thread that slept in read(2) for 20 ms runs after it was woken from the other core (limit_wake.c); `beside`:
  * another thread spins on the sleeper's core.
  */
 int limit_wake(const struct limit_cores *c, bool beside, unsigned percentile, double seconds, double *ns);
+
+/* As long as a NIC sleeps in what is compared with this (roost perf --gap 20ms): the longer the sleep, the colder the core and its caches. */
+#define LIMIT_SLEEP_NS 20000000
+#define LIMIT_WAKES    50 /* at least, for a percentile */
 
 /* Large memory for the figures below: filled, huge pages advised. NULL when there is none. */
 struct limit_memory {

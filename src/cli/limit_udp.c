@@ -2,11 +2,12 @@
 /*
  * Bare UDP over loopback. Bandwidth: groups of fifteen packets of 4,112 bytes, the BTH, 4 KiB and the ICRC, or of 64 packets
  * of 96 bytes, a WRITE of 64 each; one call sends a group, one receives it. Bytes in flight are bounded by a count that both threads see, which costs nothing and loses nothing:
- * no protocol could do better. Round trip: one small packet there and back, both sides polling.
+ * no protocol could do better. Round trip: one small packet there and back, both sides polling, or the other one asleep.
  */
 #include "cli/limit_udp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -51,6 +52,7 @@ struct job {
 	uint8_t *stage, *from, *to, *buf;
 	uint32_t in_flight;
 	struct hist *hist;
+	bool cold;
 	atomic_int error;
 	_Alignas(128) _Atomic uint64_t received; /* packets */
 };
@@ -203,7 +205,8 @@ static bool await(struct job *j, int side, struct limit_pair *p, void *buf)
 			fail(j, (int)n);
 			return false;
 		}
-		if (!limit_count(p, side, 0))
+		/* Cold ones take as many round trips as a percentile needs, however long that is. */
+		if (!limit_count(p, side, 0) && (!j->cold || atomic_load(&j->error)))
 			return false;
 		if (p->shared)
 			limit_wait(p, &spins);
@@ -227,6 +230,43 @@ static void ping_side(void *arg, int side, struct limit_pair *p)
 		else
 			sys_sendto(j->fd[1], buf, sizeof(buf), 0, NULL, 0);
 	} while (limit_count(p, side, 1));
+}
+
+static void cold_side(void *arg, int side, struct limit_pair *p)
+{
+	const struct timespec nap = {.tv_nsec = LIMIT_SLEEP_NS};
+	uint8_t buf[PING_BYTES] = {0}; /* the first byte: it is over */
+	struct job *j = arg;
+	unsigned trips = 0;
+
+	while (side == 1 && await(j, 1, p, buf) && !buf[0])
+		sys_sendto(j->fd[1], buf, sizeof(buf), 0, NULL, 0);
+	while (side == 0 && (limit_count(p, 0, 1) || trips < LIMIT_WAKES)) {
+		uint64_t start;
+		ssize_t n;
+
+		nanosleep(&nap, NULL);
+		start = clock_ns();
+		n = sys_sendto(j->fd[0], buf, sizeof(buf), 0, NULL, 0);
+		if (n < 0)
+			fail(j, (int)n);
+		if (n < 0 || !await(j, 0, p, buf))
+			break;
+		hist_add(j->hist, clock_ns() - start);
+		trips++;
+	}
+	buf[0] = 1;
+	if (side == 0)
+		sys_sendto(j->fd[0], buf, sizeof(buf), 0, NULL, 0);
+}
+
+/* It sleeps in recvfrom(2), and looks after a while whether the other side has failed. */
+static int let_sleep(int fd)
+{
+	const struct timeval look = {.tv_sec = 1};
+	int rc = sys_fcntl(fd, F_SETFL, 0);
+
+	return rc ? rc : sys_setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof(look));
 }
 
 static struct job *job_new(int *rc)
@@ -295,7 +335,7 @@ int limit_udp_gso_small(const struct limit_cores *c, double seconds, double *mop
 	return rc;
 }
 
-int limit_udp_rtt(const struct limit_cores *c, unsigned percentile, double seconds, double *ns)
+int limit_udp_rtt(const struct limit_cores *c, bool cold, unsigned percentile, double seconds, double *ns)
 {
 	double rate[2];
 	int rc;
@@ -308,8 +348,11 @@ int limit_udp_rtt(const struct limit_cores *c, unsigned percentile, double secon
 		rc = -ENOMEM;
 	for (int i = 0; i < 2 && !rc; i++)
 		rc = sys_connect(j->fd[i], (struct sockaddr *)&j->addr[!i], sizeof(j->addr[0]));
+	j->cold = cold;
+	if (!rc && cold)
+		rc = let_sleep(j->fd[1]);
 	if (!rc)
-		rc = limit_pair_run(c, ping_side, j, seconds, rate);
+		rc = limit_pair_run(c, cold ? cold_side : ping_side, j, seconds, rate);
 	if (!rc)
 		rc = j->error;
 	if (!rc)

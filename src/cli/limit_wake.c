@@ -13,10 +13,6 @@
 #include "cli/limit.h"
 #include "cli/term.h"
 
-/* As long as a NIC sleeps in what is compared with this (roost perf --gap 20ms): the longer the sleep, the colder the core and its caches. */
-#define SLEEP_NS 20000000
-#define WAKES	 50 /* at least, for a percentile */
-
 struct wake {
 	int fd;
 	bool beside;			      /* another thread of the sleeper's core spins */
@@ -62,7 +58,7 @@ static void ring_bell(const struct wake *w)
 
 static void wake_side(void *arg, int me, struct limit_pair *p)
 {
-	const struct timespec nap = {.tv_nsec = SLEEP_NS};
+	const struct timespec nap = {.tv_nsec = LIMIT_SLEEP_NS};
 	struct wake *w = arg;
 	unsigned spins = 0, wakes = 0;
 
@@ -83,7 +79,7 @@ static void wake_side(void *arg, int me, struct limit_pair *p)
 		}
 		hist_add(&w->hist, woken > start ? woken - start : 0);
 		wakes++;
-	} while (limit_count(p, me, 1) || wakes < WAKES);
+	} while (limit_count(p, me, 1) || wakes < LIMIT_WAKES);
 	atomic_store(&w->over, true);
 	ring_bell(w);
 }

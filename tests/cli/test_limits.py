@@ -6,7 +6,8 @@ import os
 from cli import check, finish, last_json, one_line_error, run
 
 BY_SIZE = ['ring_gbps', 'ring_rate', 'ring_bidir_gbps', 'ring_bidir_rate', 'shm_port_gbps', 'shm_port_rate']
-PLAIN = ['core_rtt_ns', 'core_rtt_p99_ns', 'wake_ns', 'wake_p99_ns', 'wake_beside_ns', 'udp_gso_gbps', 'udp_rtt_ns', 'udp_rtt_p99_ns', 'random_read_mops',
+PLAIN = ['core_rtt_ns', 'core_rtt_p99_ns', 'wake_ns', 'wake_p99_ns', 'wake_beside_ns', 'udp_gso_gbps', 'udp_rtt_ns', 'udp_rtt_p99_ns', 'udp_wake_ns', 'udp_wake_p99_ns',
+         'ring_short_ns', 'ring_short_p99_ns', 'udp_short_ns', 'udp_short_p99_ns', 'random_read_mops',
          'random_read_ns', 'copy_gbs', 'copy_stream_gbs', 'crc32_gbs', 'random_read_bytes']
 QUICK = ['--seconds', '0.1', '--rounds', '1']
 
@@ -31,7 +32,7 @@ os.sched_setaffinity(0, only)
 r = run('limits', *QUICK)
 lines = r.stdout.splitlines()
 check('one core', r.returncode == 0 and lines and 'one core only' in lines[0], r)
-check('a table', len(lines) > 21 and all(len(line) < 120 for line in lines), r)
+check('a table', len(lines) > 27 and all(len(line) < 120 for line in lines), r)
 r = run('limits', *QUICK, '--json')
 check('one core, JSON', last_json(r).get('cores_shared') is True and last_json(r).get('cores') == only * 2, r)
 
