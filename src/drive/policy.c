@@ -125,6 +125,8 @@ enum caller_kind caller_kind(const struct caller *c)
 {
 	if (caller_sleeps(c))
 		return CALLER_SLEEPS;
+	if (atomic_load_explicit(&c->found, memory_order_relaxed) >= policy_table.attends)
+		return CALLER_POLLS;
 	return caller_spins(c) ? CALLER_SPINS : CALLER_POLLS;
 }
 
@@ -158,19 +160,24 @@ void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
 {
 	uint8_t away = atomic_load_explicit(&c->away, memory_order_relaxed);
 
-	if (!here || here == c->counted || away >= policy_table.away_cap)
+	if (!here || here == c->counted)
 		return;
 	if (now <= here + policy_table.away_min || now >= here + policy_table.away_max)
 		return;
 	c->counted = here;
-	atomic_store_explicit(&c->away, (uint8_t)(away + policy_table.away_step), memory_order_relaxed);
+	caller_gone(c);
+	if (away < policy_table.away_cap)
+		atomic_store_explicit(&c->away, (uint8_t)(away + policy_table.away_step),
+				      memory_order_relaxed);
 }
 
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake)
 {
 	caller_requests(c, now, stake, requests, false);
-	if (c->lingers) /* no answer to the post before came */
+	if (c->lingers) { /* no answer to the post before came */
 		bet_settle(&c->linger, stake, UINT64_MAX);
+		caller_gone(c);
+	}
 	c->lingers = 0;
 	if (c->posted)
 		c->posts_polled = 0;
@@ -238,12 +245,26 @@ uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t 
 	return bet_on(&c->linger) ? now + stake : 0;
 }
 
+void caller_gone(struct caller *c)
+{
+	atomic_store_explicit(&c->found, 0, memory_order_relaxed);
+}
+
 void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept)
 {
+	uint64_t gap;
+	uint8_t found;
+
 	if (!c->lingers || requests == c->requests)
 		return;
-	bet_settle(&c->linger, stake, gap_until(c->lingers, now, stake, slept));
+	gap = gap_until(c->lingers, now, stake, slept);
+	bet_settle(&c->linger, stake, gap);
 	c->lingers = 0;
+	found = atomic_load_explicit(&c->found, memory_order_relaxed);
+	if (slept || gap >= stake)
+		caller_gone(c);
+	else if (found < policy_table.attends)
+		atomic_store_explicit(&c->found, found + 1, memory_order_relaxed);
 }
 
 /* ---- offering the only core ---- */
@@ -284,7 +305,7 @@ void caller_offered(struct caller *c, uint64_t now, uint64_t took, bool answered
 
 uint64_t policy_nap(uint64_t last, bool armed)
 {
-	uint64_t nap = last ? 2 * last : policy_table.nap_min;
+	uint64_t nap = last ? policy_table.nap_grow * last : policy_table.nap_min;
 
 	return min64(nap, armed ? policy_table.nap_armed : policy_table.nap_max);
 }

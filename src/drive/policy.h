@@ -29,6 +29,7 @@ static const struct policy_table {
 	uint64_t lease;	    /* a poll keeps the service thread away for so long */
 	uint64_t nap_min;   /* the service thread's naps meanwhile: from ... */
 	uint64_t nap_max;   /* ... to */
+	unsigned nap_grow;  /* each so many times as long as the one before */
 	uint64_t nap_armed; /* the longest while another thread may sleep until a completion event */
 	/*
 	 * A service thread that wakes within this time is not woken for the core's timers: they may be late by it while nobody polls. It is
@@ -66,6 +67,8 @@ static const struct policy_table {
 	unsigned away_cap;
 	unsigned vain_polls;   /* polls in vain after which a program is taken to poll on */
 	unsigned posts_polled; /* posts in a row that were followed by a poll: the next one will be, too */
+	unsigned
+		attends; /* so many requests in a row that it found by lingering: it is as good as a poller */
 	unsigned linger_keeps; /* of so many polls whose lingering paid off, one takes a point back */
 	/* ---- programs that sleep ---- */
 	/* Successful polls after which a program that armed a completion queue is taken to poll on. */
@@ -80,6 +83,7 @@ static const struct policy_table {
 	.lease = 20 * US,
 	.nap_min = 20 * US,
 	.nap_max = 1 * MS,
+	.nap_grow = 8,
 	.nap_armed = 100 * US,
 	.late_ok = 5 * MS,
 	.mask_most = 10 * MS,
@@ -101,11 +105,12 @@ static const struct policy_table {
 	.away_min = 4 * US,
 	.away_max = 10 * MS,
 	.away_step = 8,
-	.away_often = 16,
+	.away_often = 12,
 	.away_cap = 32,
 	.vain_polls = 4,
 	.posts_polled = 4,
-	.linger_keeps = 64,
+	.attends = 8,
+	.linger_keeps = 250,
 	.armed_hits = 16,
 	.offer_rarely = 256,
 	.offer_untaken = 2 * US,
@@ -193,7 +198,8 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, ui
 /* ---- the program ---- */
 
 enum caller_kind {
-	CALLER_POLLS,  /* it drives its packets itself; the service thread keeps off the ports */
+	/* It drives its packets itself, or lingering finds those that it would not; the service thread keeps off the ports. */
+	CALLER_POLLS,
 	CALLER_SLEEPS, /* it armed a completion queue lately: any packet may be the one that must wake it */
 	CALLER_SPINS, /* between its polls it spins on memory, for what only the service thread can put there */
 };
@@ -223,6 +229,10 @@ enum caller_action {
 struct caller {
 	_Atomic uint8_t away; /* points. Written by the owner, read by any thread */
 	_Atomic uint8_t hits; /* successful polls since a completion queue was armed. Arming writes it, too */
+	_Atomic uint8_t
+		found; /* requests in a row that lingering found, up to policy_table.attends. As `away` */
+	atomic_bool
+		left; /* a post's turn was left to somebody else. Set by any thread, taken back by the owner */
 	uint8_t in_vain;      /* polls in a row */
 	uint8_t posts_polled; /* posts in a row that were followed by a poll */
 	bool posted;	      /* since the last poll */
@@ -267,6 +277,20 @@ static inline void caller_polled(struct caller *c, bool found)
 void caller_armed(struct caller *c);
 /* It posts, and is one that spins on memory; `requests` had come before. */
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake);
+/* It posts, but the turn is somebody else's, who does not know of it. Any thread. */
+static inline void caller_left(struct caller *c)
+{
+	if (caller_spins(c)) /* else the line stays the poller's */
+		atomic_store_explicit(&c->left, true, memory_order_relaxed);
+}
+/* True, once: such a post has not been seen by caller_posted() yet. Owner, before the turn of the poll that follows it. */
+static inline bool caller_was_left(struct caller *c)
+{
+	if (!atomic_load_explicit(&c->left, memory_order_relaxed))
+		return false;
+	atomic_store_explicit(&c->left, false, memory_order_relaxed);
+	return true;
+}
 /* The service thread found packets; `here` is when the program called last (0: never). */
 void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now);
 /* What follows from a turn beside a service thread that sleeps on the ports until `wake` at the latest, masked or not. */
@@ -276,6 +300,8 @@ enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool maske
  * A program that spins on memory has taken its completion. Returns until when to poll in its place for its peer's request; 0: not at all.
  */
 uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests);
+/* It goes its way, and its peer's request has not come: from here on the service thread must be woken by packets. */
+void caller_gone(struct caller *c);
 /* So many requests have come by now; `slept`: the service thread was woken to find them. */
 void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept);
 

@@ -245,6 +245,15 @@ void pu_release(struct drive *d, unsigned i)
 		release_slow(d, i);
 }
 
+/* Owner, before the answer can have come. */
+static void posted(struct drive *d, unsigned i, uint64_t now)
+{
+	struct drive_pu *p = &d->pu[i];
+
+	if (unlikely(caller_spins(&p->caller)))
+		caller_posted(&p->caller, now, nic_came(d->nic, i).requests, wake_cost_stake(&d->wake));
+}
+
 unsigned drive_progress(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
@@ -259,6 +268,8 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	now = clock_now();
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
 		p->caller.in_vain = 0; /* those before were long ago */
+	if (unlikely(caller_was_left(&p->caller)))
+		posted(d, i, now);
 	done = pu_poll(d, i, now);
 	/* One packet that makes room may have sent a whole batch: the lease counts from its end. */
 	if (done)
@@ -294,6 +305,7 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t now = clock_now(), until, stake = wake_cost_stake(&d->wake), requests;
+	bool gone;
 
 	if (!pu_try(p))
 		return;
@@ -311,10 +323,17 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 			return;
 		now = clock_now();
 	}
+	gone = requests == p->caller.requests;
+	if (gone)
+		caller_gone(&p->caller);
 	caller_requests(&p->caller, now, stake, requests, false);
 	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
 	pu_settle(d, i, now, PU_TAKEN);
+	/* The service thread naps beside one that it took for a poller: now the ports are to wake it. */
+	gone &= !atomic_load_explicit(&p->sleepers, memory_order_relaxed);
 	pu_release(d, i);
+	if (gone)
+		tend_kick(d);
 }
 
 void drive_taken(struct drive *d, unsigned i)
@@ -379,15 +398,14 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 		return;
 	i = nic_qp_pu(qp);
 	p = &d->pu[i];
-	if (nic_qp_busy(qp) && poller_takes_it(p))
+	if ((nic_qp_busy(qp) && poller_takes_it(p)) || !pu_try_or_kick(p)) {
+		caller_left(&p->caller);
 		return;
-	if (!pu_try_or_kick(p))
-		return;
+	}
 	now = clock_now();
 	polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
 	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
-	if (unlikely(caller_spins(&p->caller)))
-		caller_posted(&p->caller, now, nic_came(d->nic, i).requests, wake_cost_stake(&d->wake));
+	posted(d, i, now);
 	offer = unlikely(caller_offers(&p->caller, now));
 	pu_turn(d, i, now, offer ? PU_OFFERED : PU_POSTED);
 	if (polled) /* a long turn is no reason to take it for gone */

@@ -238,7 +238,7 @@ static void steer(struct service *s)
 	cpu_set_t set;
 
 	for (unsigned i = 0; i < d->pus && cpu < 0; i++) {
-		if (caller_kind(&d->pu[i].caller) == CALLER_SPINS)
+		if (caller_spins(&d->pu[i].caller) && !caller_sleeps(&d->pu[i].caller))
 			cpu = atomic_load_explicit(&d->pu[i].cpu, memory_order_relaxed);
 	}
 	if (cpu == s->shunned || now - s->steered < STEER_EVERY_NS)

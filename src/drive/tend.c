@@ -198,10 +198,10 @@ static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now)
 	bool more;
 	unsigned work;
 
-	/* Reads what woke us, or the descriptor stays readable. */
+	work = pu_poll(d, i, now);
+	/* Reads what woke us, or the descriptor stays readable. Behind the turn: a peer waits for the answer, nobody for this. */
 	if (tp->ready)
 		pu_disarm(d, i, true);
-	work = pu_poll(d, i, now);
 	tp->ready = false;
 	if (work) {
 		tp->last_work = now;

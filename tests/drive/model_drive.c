@@ -226,6 +226,12 @@ static void release(struct end *e, struct task *t)
 	}
 }
 
+static void posted(struct end *e, uint64_t now)
+{
+	if (caller_spins(&e->caller))
+		caller_posted(&e->caller, now, e->requests, stake(e));
+}
+
 unsigned drive_progress(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
@@ -237,6 +243,8 @@ unsigned drive_progress(struct end *e, struct task *t)
 	e->owned = true;
 	if (e->lease_end <= now)
 		e->caller.in_vain = 0;
+	if (caller_was_left(&e->caller))
+		posted(e, now);
 	done = nic_poll(e, t);
 	if (done)
 		now = clk(t);
@@ -265,6 +273,7 @@ bool drive_taken(struct end *e, struct task *t)
 void drive_linger(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
+	bool gone;
 
 	if (now < e->until && e->requests == e->linger_requests && !e->kicked) {
 		nic_poll(e, t);
@@ -276,10 +285,16 @@ void drive_linger(struct end *e, struct task *t)
 		e->doing = D_LINGER_BACK;
 		return;
 	}
+	gone = e->requests == e->caller.requests;
+	if (gone)
+		caller_gone(&e->caller);
 	caller_requests(&e->caller, now, stake(e), e->requests, false);
 	e->lease_end = now + policy_table.lease;
 	settle(e, t, now, PU_TAKEN);
+	gone &= !e->sleeper;
 	release(e, t);
+	if (gone)
+		tend_kick(e, t);
 	e->doing = D_WAIT;
 }
 
@@ -302,15 +317,15 @@ bool drive_doorbell(struct end *e, struct task *t)
 
 	t->cost += CALL_NS;
 	e->posted++;
-	if (e->outstanding && e->lease_end > now + US && e->tend_wake <= now + policy_table.horizon &&
-	    !caller_sleeps(&e->caller))
+	if ((e->outstanding && e->lease_end > now + US && e->tend_wake <= now + policy_table.horizon &&
+	     !caller_sleeps(&e->caller)) ||
+	    !try_or_kick(e)) {
+		caller_left(&e->caller);
 		return false;
-	if (!try_or_kick(e))
-		return false;
+	}
 	polled = e->lease_end > now;
 	e->rang = now;
-	if (caller_spins(&e->caller))
-		caller_posted(&e->caller, now, e->requests, stake(e));
+	posted(e, now);
 	offer = caller_offers(&e->caller, now);
 	turn_of(e, t, offer ? PU_OFFERED : PU_POSTED);
 	if (polled)

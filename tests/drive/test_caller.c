@@ -87,7 +87,7 @@ static enum caller_kind found_late(uint64_t late, unsigned times, bool twice)
 
 static void a_program_that_is_away_spins(void **state)
 {
-	unsigned enough = policy_table.away_often / policy_table.away_step;
+	unsigned enough = (policy_table.away_often + policy_table.away_step - 1) / policy_table.away_step;
 	struct caller c = a_caller(CALLER_POLLS);
 
 	(void)state;
@@ -314,6 +314,76 @@ static void lingering_is_not_polling(void **state)
 	assert_in_range(rounds, policy_table.linger_keeps, 100 * policy_table.linger_keeps);
 }
 
+/* One request after another that lingering finds: as good as a poller. */
+static enum caller_kind attended(struct caller *c, uint64_t *now, uint64_t *requests, unsigned times)
+{
+	for (unsigned i = 0; i < times; i++, *now += 100 * US) {
+		caller_posted(c, *now, *requests, STAKE);
+		caller_linger(c, *now, STAKE, *requests);
+		caller_requests(c, *now + 5 * US, STAKE, ++*requests, false);
+	}
+	return caller_kind(c);
+}
+
+/* Where lingering finds the peer's requests, the service thread has no business on the ports; from the first that it does not find, it has. */
+static void lingering_attends(void **state)
+{
+	(void)state;
+	for (unsigned how = 0; how < 6; how++) {
+		struct caller c = a_caller(CALLER_SPINS);
+		uint64_t now = T0, n = 0;
+
+		assert_int_equal(attended(&c, &now, &n, policy_table.attends - 1), CALLER_SPINS);
+		assert_int_equal(attended(&c, &now, &n, 1), CALLER_POLLS);
+		caller_posted(&c, now, n, STAKE);
+		caller_linger(&c, now, STAKE, n);
+		assert_int_equal(caller_kind(&c), CALLER_POLLS);
+		switch (how) {
+		case 0: /* the time is over */
+			caller_gone(&c);
+			break;
+		case 1: /* found, but by the service thread, which had to be woken */
+			caller_requests(&c, now + 5 * US, STAKE, ++n, true);
+			break;
+		case 2: /* by another call, too late */
+			caller_requests(&c, now + STAKE, STAKE, ++n, false);
+			break;
+		case 3: /* none came before the next post */
+			caller_posted(&c, now + 5 * US, n, STAKE);
+			break;
+		case 4: /* by the service thread, when the program was not waiting for an answer */
+			caller_found_by_service(&c, now, now + policy_table.away_min + 1);
+			break;
+		case 5: /* a program that sleeps is woken by any packet, whatever it did before */
+			caller_armed(&c);
+			assert_int_equal(caller_kind(&c), CALLER_SLEEPS);
+			continue;
+		}
+		assert_int_equal(caller_kind(&c), CALLER_SPINS);
+		/* It comes back, request by request. */
+		caller_requests(&c, now + STAKE, STAKE, ++n, false);
+		now += MS;
+		assert_int_equal(attended(&c, &now, &n, policy_table.attends - 1), CALLER_SPINS);
+		assert_int_equal(attended(&c, &now, &n, 1), CALLER_POLLS);
+	}
+}
+
+/* A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is lingered for, not the one before. */
+static void a_post_left_to_others(void **state)
+{
+	struct caller c = a_caller(CALLER_SPINS);
+
+	(void)state;
+	caller_posted(&c, T0, 1, STAKE);
+	assert_false(caller_was_left(&c));
+	caller_left(&c);
+	assert_int_equal(caller_linger(&c, T0, STAKE, 2), 0); /* what it waited for is there */
+	assert_true(caller_was_left(&c));
+	assert_false(caller_was_left(&c));
+	caller_posted(&c, T0 + US, 2, STAKE);
+	assert_int_equal(caller_linger(&c, T0 + US, STAKE, 2), T0 + US + STAKE);
+}
+
 /* ---- offering the only core ---- */
 
 static unsigned offers_of(struct caller *c, uint64_t now, unsigned posts)
@@ -370,6 +440,8 @@ int main(void)
 		cmocka_unit_test(no_mask_while_it_sleeps),
 		cmocka_unit_test(lingers_while_it_pays),
 		cmocka_unit_test(lingering_is_not_polling),
+		cmocka_unit_test(lingering_attends),
+		cmocka_unit_test(a_post_left_to_others),
 		cmocka_unit_test(offers),
 	};
 

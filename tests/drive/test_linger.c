@@ -64,6 +64,25 @@ static void waits_for_the_answer(void **state)
 	assert_int_equal(atomic_load(&pu_of(d)->overlaps), 0);
 }
 
+/* A post that comes while somebody else owns the processing unit, as the service thread does that found the peer's request: its answer is waited for, too. */
+static void waits_for_the_answer_to_a_post_left_to_others(void **state)
+{
+	struct drive *d = *state;
+	unsigned answers = 0;
+	bool saw;
+
+	for (unsigned i = 0; i < TRIES && answers < 10; i++) {
+		if (i % 10 == 0)
+			spin_on_memory(d);
+		drive_own(d, 0);
+		fake_post(d, 0, 1);
+		drive_disown(d, 0);
+		answers += poll_for_one(d, true, &saw) && saw;
+	}
+	assert_int_equal(answers, 10);
+	assert_int_equal(atomic_load(&pu_of(d)->overlaps), 0);
+}
+
 /* A program that never stays away gets its completion at once. */
 static void polling_is_not_held_up(void **state)
 {
@@ -168,6 +187,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(waits_for_the_answer, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(waits_for_the_answer_to_a_post_left_to_others, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(polling_is_not_held_up, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(gives_up_when_no_answer_comes, harness_setup,
 						harness_teardown),
