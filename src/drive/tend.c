@@ -6,7 +6,7 @@
  *            a poller renews the lease                      lease over
  *   +------------------------------------------+   +-----------------------------------+
  *   v                                          |   |                                   v
- *  nap: sleeps on a timer, 20 us to 1 ms,      +---+        owns the PU: turns until nothing is left,
+ *  nap: sleeps on a timer, 20 us to 2 ms,      +---+        owns the PU: turns until nothing is left,
  *  longer while the lease is found renewed                  arms the ports, sleeps on them until the
  *   ^                                                       core's next deadline
  *   |            woken, and a poller is there                                          |

@@ -16,11 +16,19 @@ static void cq_init_events(struct verbs_cq *cq)
 	pthread_cond_init(&cq->cq.cond, NULL);
 }
 
+#define TOUCHED 65536u /* bytes */
+
+/* The first pages are resident from the start: else each stops the program when the first completion comes to it, for some microseconds. */
 static int cq_alloc_ring(uint32_t depth, struct roost_cqe **ring, size_t *size)
 {
+	volatile char *p;
+
 	*size = (size_t)depth * sizeof(**ring);
-	*ring = mem_alloc_pages(*size);
-	return *ring ? 0 : -ENOMEM;
+	p = mem_alloc_pages(*size);
+	*ring = (struct roost_cqe *)p;
+	for (size_t at = 0; p && at < *size && at < TOUCHED; at += mem_page_size())
+		p[at] = 0;
+	return p ? 0 : -ENOMEM;
 }
 
 static int cq_start(struct verbs_ctx *ctx, struct verbs_cq *cq, uint32_t depth)
