@@ -309,6 +309,7 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 
 	if (!pu_try(p))
 		return;
+	caller_polled(&p->caller, false); /* it did, and the service thread had found the completion */
 	requests = nic_came(d->nic, i).requests;
 	until = caller_linger(&p->caller, now, stake, requests);
 	if (until && atomic_load_explicit(&p->sleepers, memory_order_relaxed) == TENDER_SERVICE &&

@@ -263,6 +263,7 @@ bool drive_taken(struct end *e, struct task *t)
 	if (!caller_spins(&e->caller) || e->owned)
 		return false;
 	e->owned = true;
+	caller_polled(&e->caller, false);
 	e->linger_requests = e->requests;
 	e->until = caller_linger(&e->caller, now, stake(e), e->requests);
 	if (e->until && e->sleeper && !e->masked)
