@@ -14,14 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "input.h"
-#include "world.h"
+#include "rings.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MEM	 8192
-#define GUARD	 256
-#define MAX_TURN 5000
 #define LIES	 8
 #define DEPTH	 4
 #define COMMANDS 64
@@ -177,15 +174,6 @@ static void take_completions(struct ep *e)
 		must(c.qpn == nic_qp_num(e->qp), "a receive of another QP");
 }
 
-static void turns(struct world *w, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		for (unsigned k = 0; k < w->nics; k++)
-			must(nic_poll(w->nic[k], 0, world_now(w)) <= MAX_TURN, "a turn without end");
-		world_step(w, world_now(w) + 10 * MSEC);
-	}
-}
-
 static void connect_again(struct ep *e, struct ep *peer)
 {
 	struct nic_qp_attr a = {.state = NIC_QPS_RESET};
@@ -219,24 +207,6 @@ static void command(struct world *w, struct ep *e, struct ep *peer, uint8_t how)
 	take_completions(peer);
 }
 
-static void still_serves(struct world *w, bool loop)
-{
-	struct roost_cqe c;
-	struct ep a, b;
-	struct wr wr;
-
-	ep_init(&a, w, 0, NULL);
-	ep_init(&b, w, loop ? 0 : 1, NULL);
-	ep_connect(&a, &b);
-	memset(a.mem, 0x5a, 5000);
-	wr = wr_rdma(ROOST_OP_WRITE, &a, 0, 5000, &b, 0);
-	ep_post(&a, &wr);
-	must(ep_wait_send(&a, &c, SEC) && c.status == NIC_WC_SUCCESS, "others are not served any more");
-	must(!memcmp(a.mem, b.mem, 5000), "others get wrong bytes");
-	ep_fini(&a);
-	ep_fini(&b);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, data + size};
@@ -259,15 +229,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	world_init(&w, 2, 1, &sp);
 	ep_init(&e, &w, 0, &p);
 	ep_init(&peer, &w, shape & 1 ? 0 : 1, &p);
-	for (int i = 0; i < 2; i++) { /* what lies behind the registered part is nobody's */
-		struct ep *x = i ? &peer : &e;
-		struct nic_mr_attr m = {
-			.pd = x->pd, .addr = x->mem, .len = MEM, .iova = (uintptr_t)x->mem, .access = 15};
-
-		must(nic_mr_deregister(x->nic, x->key) == 0 && nic_mr_register(x->nic, &m, &x->key) == 0,
-		     "no region");
-		memset(x->mem + MEM, 0xa5, GUARD);
-	}
+	guard_put(&e, MEM, 15);
+	guard_put(&peer, MEM, 15);
 	ep_connect(&e, &peer);
 	liar.lies = u8(&in) % (LIES + 1);
 	for (unsigned i = 0; i < liar.lies; i++)
@@ -278,8 +241,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	atomic_store(&liar.stop, true);
 	pthread_join(other, NULL);
 	turns(&w, 20);
-	for (int i = 0; i < GUARD; i++)
-		must(e.mem[MEM + i] == 0xa5 && peer.mem[MEM + i] == 0xa5, "wrote behind a region");
+	guard_check(&e, MEM);
+	guard_check(&peer, MEM);
 	still_serves(&w, shape & 1);
 	ep_fini(&e);
 	ep_fini(&peer);

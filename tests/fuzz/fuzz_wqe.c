@@ -9,14 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "input.h"
-#include "world.h"
+#include "rings.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define MEM	 16384
-#define MAX_TURN 5000 /* packets and WQEs that one turn may take on, by far */
-#define GUARD	 256
+#define MEM 16384
 
 /* An address that is good, at an edge, or nowhere. */
 static uint64_t address(struct input *in, const struct ep *e)
@@ -139,15 +136,6 @@ static void scribble(struct input *in, uint8_t *ring, uint32_t bytes)
 }
 
 /* Some turns, each of them bounded. */
-static void turns(struct world *w, unsigned n)
-{
-	for (unsigned i = 0; i < n; i++) {
-		for (unsigned k = 0; k < w->nics; k++)
-			must(nic_poll(w->nic[k], 0, world_now(w)) <= MAX_TURN, "a turn without end");
-		world_step(w, world_now(w) + 10 * MSEC);
-	}
-}
-
 static void take_completions(struct ep *e)
 {
 	struct roost_cqe c;
@@ -237,25 +225,6 @@ static void command(struct input *in, struct world *w, struct ep *e, struct ep *
 	}
 }
 
-/* Another connection on the same NICs still works. */
-static void still_serves(struct world *w, bool loop)
-{
-	struct roost_cqe c;
-	struct ep a, b;
-	struct wr wr;
-
-	ep_init(&a, w, 0, NULL);
-	ep_init(&b, w, loop ? 0 : 1, NULL);
-	ep_connect(&a, &b);
-	memset(a.mem, 0x5a, 5000);
-	wr = wr_rdma(ROOST_OP_WRITE, &a, 0, 5000, &b, 0);
-	ep_post(&a, &wr);
-	must(ep_wait_send(&a, &c, SEC) && c.status == NIC_WC_SUCCESS, "others are not served any more");
-	must(!memcmp(a.mem, b.mem, 5000), "others get wrong bytes");
-	ep_fini(&a);
-	ep_fini(&b);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, data + size};
@@ -276,15 +245,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	world_init(&w, 2, 1, &sp);
 	ep_init(&e, &w, 0, &p);
 	ep_init(&peer, &w, shape & 1 ? 0 : 1, &p);
-	/* What lies behind the registered part is nobody's. */
 	for (int i = 0; i < 2; i++) {
 		struct ep *x = i ? &peer : &e;
-		struct nic_mr_attr m = {
-			.pd = x->pd, .addr = x->mem, .len = MEM, .iova = (uintptr_t)x->mem, .access = 31};
 
-		must(nic_mr_deregister(x->nic, x->key) == 0 && nic_mr_register(x->nic, &m, &x->key) == 0,
-		     "no region");
-		memset(x->mem + MEM, 0xa5, GUARD);
+		guard_put(x, MEM, 31);
 		windows[i].e = x;
 		for (unsigned k = 0; k < WINDOWS; k++)
 			must(nic_mw_alloc(x->nic, x->pd, k ? 2 : 1, &windows[i].key[k]) == 0, "no window");
@@ -294,8 +258,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		command(&in, &w, &e, &peer);
 	turns(&w, 40);
 	take_completions(&e);
-	for (int i = 0; i < GUARD; i++)
-		must(e.mem[MEM + i] == 0xa5 && peer.mem[MEM + i] == 0xa5, "wrote behind a region");
+	guard_check(&e, MEM);
+	guard_check(&peer, MEM);
 	still_serves(&w, shape & 1);
 	for (int i = 0; i < 2; i++)
 		for (unsigned k = 0; k < WINDOWS; k++)

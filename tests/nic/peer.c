@@ -76,6 +76,13 @@ void peer_open_link(struct peer *p, const struct sim_params *link, const struct 
 	ep_to_rts(&p->e, &a);
 }
 
+void peer_open_requester(struct peer *p, uint32_t psn, struct ep_params params)
+{
+	params.mtu = 256;
+	params.psn = psn;
+	peer_open(p, &params, 0x1000);
+}
+
 void peer_close(struct peer *p)
 {
 	ep_fini(&p->e);
@@ -106,6 +113,11 @@ void peer_send(struct peer *p, const struct pkt_make *m)
 {
 	peer_put(p, m);
 	peer_run(p, PEER_SETTLE);
+}
+
+void peer_rnr_nak(struct peer *p, uint8_t timer, uint32_t psn)
+{
+	peer_ack(p, PKT_AETH_TYPE_RNR | timer, psn, 0);
 }
 
 void peer_ack(struct peer *p, uint8_t syndrome, uint32_t psn, uint32_t msn)

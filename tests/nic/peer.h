@@ -42,6 +42,8 @@ void peer_open_link(struct peer *p, const struct sim_params *link, const struct 
 /* The same, but stops in INIT; peer_attr gives what to_rtr and to_rts need. */
 void peer_open_init(struct peer *p, const struct ep_params *params, uint32_t psn);
 void peer_attr(const struct peer *p, struct nic_qp_attr *a);
+/* For tests of the requester: path MTU 256, and the NIC's first PSN is `psn`. */
+void peer_open_requester(struct peer *p, uint32_t psn, struct ep_params params);
 void peer_close(struct peer *p);
 
 /* Puts a packet on its way to the NIC's QP: several so put arrive in one burst. */
@@ -51,6 +53,8 @@ void peer_send(struct peer *p, const struct pkt_make *m);
 /* Sends bytes as they are, from the peer's address or another one. */
 void peer_send_raw(struct peer *p, const struct pkt_addr *src, const uint8_t *bth, uint32_t len);
 void peer_ack(struct peer *p, uint8_t syndrome, uint32_t psn, uint32_t msn);
+/* `timer`: a code of IBA's table 45. */
+void peer_rnr_nak(struct peer *p, uint8_t timer, uint32_t psn);
 /* The next packet that the NIC sends within `ns` of virtual time; NULL: none. Valid until the next call. */
 const struct got *peer_get(struct peer *p, uint64_t ns);
 void peer_run(struct peer *p, uint64_t ns);

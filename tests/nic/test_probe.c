@@ -13,18 +13,6 @@
 
 static struct peer P, *const p = &P;
 
-static void start(uint32_t psn, struct ep_params ep)
-{
-	ep.mtu = 256;
-	ep.psn = psn;
-	peer_open(p, &ep, 0x1000);
-}
-
-static void rnr_nak(uint8_t timer, uint32_t psn)
-{
-	peer_ack(p, PKT_AETH_TYPE_RNR | timer, psn, 0);
-}
-
 /* Takes packets until there are none for `ns`; how many. */
 static unsigned take_all(uint64_t ns)
 {
@@ -51,7 +39,7 @@ RULE(probe)
 	const struct got *g;
 	uint64_t at;
 
-	start(s - 1, (struct ep_params){.timeout = 20});
+	peer_open_requester(p, s - 1, (struct ep_params){.timeout = 20});
 	round_trip(s - 1, 1, PEER_SETTLE);
 	for (uint64_t i = 0; i < 4; i++)
 		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
@@ -81,7 +69,7 @@ RULE(probe)
 /* Only the ACK was lost: the probe brings it again, and nothing else is sent twice. */
 RULE(probe_lost_ack)
 {
-	start(s, (struct ep_params){.timeout = 20});
+	peer_open_requester(p, s, (struct ep_params){.timeout = 20});
 	for (uint64_t i = 0; i < 4; i++)
 		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
 	peer_run(p, PEER_SETTLE);
@@ -115,7 +103,7 @@ RULE(probe_lost_ack)
  */
 RULE(probe_of_read)
 {
-	start(s, (struct ep_params){.timeout = 20});
+	peer_open_requester(p, s, (struct ep_params){.timeout = 20});
 	peer_post(p, ROOST_OP_READ, 0, 0, 8);
 	for (uint64_t i = 1; i < 4; i++)
 		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
@@ -140,7 +128,7 @@ RULE(probe_of_read)
  */
 RULE(probe_in_doubt)
 {
-	start(s, (struct ep_params){.timeout = 20});
+	peer_open_requester(p, s, (struct ep_params){.timeout = 20});
 	for (uint64_t i = 0; i < 6; i++)
 		peer_post(p, ROOST_OP_WRITE, i, 0, 10);
 	peer_run(p, PEER_SETTLE);
@@ -168,7 +156,7 @@ RULE(round_trip_becomes_long)
 	for (uint64_t ms = 2; ms <= 300; ms = ms * 3 / 2) {
 		uint64_t probes;
 
-		start(s, (struct ep_params){.timeout = 20});
+		peer_open_requester(p, s, (struct ep_params){.timeout = 20});
 		for (uint32_t i = 0; i < 20; i++)
 			round_trip(s + i, i + 1, 10000);
 		assert_int_equal(peer_counters(p).tail_loss_probe, 0);
@@ -186,7 +174,7 @@ RULE(round_trip_becomes_long)
 /* Many messages in a row lose their tail: the n-th is recovered as soon as the first, within three times the interval. */
 RULE(losses_in_a_row)
 {
-	start(s, (struct ep_params){.timeout = 20});
+	peer_open_requester(p, s, (struct ep_params){.timeout = 20});
 	for (uint32_t i = 0; i < 30; i++) {
 		uint64_t at = world_now(&p->w);
 
@@ -206,10 +194,10 @@ RULE(probe_after_rnr)
 	uint64_t at;
 
 	for (uint64_t late = 0; late < 400000; late += 700) {
-		start(s, (struct ep_params){.timeout = 20});
+		peer_open_requester(p, s, (struct ep_params){.timeout = 20});
 		peer_post(p, ROOST_OP_SEND, 1, 0, 10);
 		expect(p, PKT_SEND_ONLY, s);
-		rnr_nak(20, s); /* 10.24 ms */
+		peer_rnr_nak(p, 20, s); /* 10.24 ms */
 		peer_run(p, 10240000 - 2 * PEER_SETTLE + late);
 		peer_post(p, ROOST_OP_SEND, 2, 0, 10);
 		at = peer_get(p, MSEC)->at;
@@ -243,7 +231,7 @@ RULE(probe_after_window)
 		ep_to_rts(&b, &a);
 		peer_post(p, ROOST_OP_SEND, 1, 0, 250);
 		expect(p, PKT_SEND_ONLY, s);
-		rnr_nak(1, s); /* 10 us, and B fills the window meanwhile */
+		peer_rnr_nak(p, 1, s); /* 10 us, and B fills the window meanwhile */
 		wr = wr_rdma(ROOST_OP_WRITE, &b, 0, 256 * 9, &b, 0);
 		ep_post(&b, &wr);
 		wr = wr_rdma(ROOST_OP_WRITE, &b, 0, 256, &b, 0);

@@ -15,18 +15,6 @@
 
 static struct peer P, *const p = &P;
 
-static void start(uint32_t psn, struct ep_params ep)
-{
-	ep.mtu = 256;
-	ep.psn = psn;
-	peer_open(p, &ep, 0x1000);
-}
-
-static void rnr_nak(uint8_t timer, uint32_t psn)
-{
-	peer_ack(p, PKT_AETH_TYPE_RNR | timer, psn, 0);
-}
-
 /* IBA table 45: the code of an RNR NAK and the least time to wait, in units of 10 us. */
 static const uint32_t rnr_time[32] = {65536, 1,	   2,	 3,    4,    6,	    8,	   12,	  16,	 24,   32,
 				      48,    64,   96,	 128,  192,  256,   384,   512,	  768,	 1024, 1536,
@@ -38,13 +26,13 @@ RULE(rnr_waits_named_time)
 		uint64_t wait = rnr_time[code] * 10000ull, at;
 		const struct got *g;
 
-		start(s, (struct ep_params){0});
+		peer_open_requester(p, s, (struct ep_params){0});
 		peer_post(p, ROOST_OP_SEND, 1, 0, 10);
 		peer_post(p, ROOST_OP_WRITE, 2, 0, 10);
 		expect(p, PKT_SEND_ONLY, s);
 		expect(p, PKT_WRITE_ONLY, s + 1);
 		at = world_now(&p->w);
-		rnr_nak(code, s);
+		peer_rnr_nak(p, code, s);
 		g = peer_get(p, 2 * wait);
 		assert_non_null(g);
 		assert_int_equal(g->v.opcode, PKT_SEND_ONLY);
@@ -63,16 +51,16 @@ RULE(rnr_wait_undisturbed)
 	uint64_t at;
 	const struct got *g;
 
-	start(s, (struct ep_params){.rnr_retry = 1});
+	peer_open_requester(p, s, (struct ep_params){.rnr_retry = 1});
 	peer_post(p, ROOST_OP_WRITE, 0, 0, 10);
 	peer_post(p, ROOST_OP_SEND, 1, 0, 10);
 	peer_run(p, PEER_SETTLE);
 	peer_drain(p);
 	at = world_now(&p->w);
-	rnr_nak(20, s + 1); /* 10.24 ms; acknowledges the WRITE */
+	peer_rnr_nak(p, 20, s + 1); /* 10.24 ms; acknowledges the WRITE */
 	expect_done(p, 0, NIC_WC_SUCCESS);
 	peer_run(p, MSEC);
-	rnr_nak(20, s + 1); /* a copy: not a second try */
+	peer_rnr_nak(p, 20, s + 1); /* a copy: not a second try */
 	peer_post(p, ROOST_OP_SEND, 2, 0, 10);
 	peer_ack(p, PKT_AETH_ACK, s, 1);
 	g = peer_get(p, 20 * MSEC);
@@ -86,14 +74,14 @@ RULE(rnr_wait_undisturbed)
 RULE(rnr_limit)
 {
 	for (uint8_t limit = 0; limit < 7; limit++) {
-		start(s, (struct ep_params){.rnr_retry = limit ? limit : 255});
+		peer_open_requester(p, s, (struct ep_params){.rnr_retry = limit ? limit : 255});
 		peer_post(p, ROOST_OP_SEND, 1, 0, 10);
 		peer_post(p, ROOST_OP_SEND, 2, 0, 10);
 		for (unsigned i = 0; i <= limit; i++) {
 			assert_int_equal(peer_get(p, MSEC / 2)->v.psn, s & PKT_PSN_MASK);
 			assert_int_equal(peer_get(p, MSEC / 2)->v.psn, (s + 1) & PKT_PSN_MASK);
 			assert_false(ep_poll_send(&p->e, &(struct roost_cqe){0}));
-			rnr_nak(1, s);
+			peer_rnr_nak(p, 1, s);
 		}
 		expect_done(p, 1, NIC_WC_RNR_RETRY_EXC_ERR);
 		expect_done(p, 2, NIC_WC_WR_FLUSH_ERR);
@@ -108,12 +96,12 @@ RULE(rnr_limit)
 /* Progress sets the count back: three messages, each with as many RNR NAKs as are allowed. */
 RULE(rnr_limit_not_exceeded)
 {
-	start(s, (struct ep_params){.rnr_retry = 2});
+	peer_open_requester(p, s, (struct ep_params){.rnr_retry = 2});
 	for (uint32_t m = 0; m < 3; m++) {
 		peer_post(p, ROOST_OP_SEND, m, 0, 10);
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(peer_get(p, MSEC / 2)->v.psn, (s + m) & PKT_PSN_MASK);
-			rnr_nak(1, s + m);
+			peer_rnr_nak(p, 1, s + m);
 		}
 		assert_non_null(peer_get(p, MSEC / 2));
 		peer_ack(p, PKT_AETH_ACK, s + m, m + 1);
@@ -124,13 +112,13 @@ RULE(rnr_limit_not_exceeded)
 
 RULE(rnr_for_ever)
 {
-	start(s, (struct ep_params){.rnr_retry = 7, .retry_cnt = 1});
+	peer_open_requester(p, s, (struct ep_params){.rnr_retry = 7, .retry_cnt = 1});
 	peer_post(p, ROOST_OP_SEND, 1, 0, 10);
 	for (int i = 0; i < 1000; i++) {
 		const struct got *g = peer_get(p, SEC);
 
 		assert_int_equal(g->v.opcode, PKT_SEND_ONLY);
-		rnr_nak(31, s); /* 491.52 ms: 8 minutes in all */
+		peer_rnr_nak(p, 31, s); /* 491.52 ms: 8 minutes in all */
 	}
 	assert_non_null(peer_get(p, SEC));
 	peer_ack(p, PKT_AETH_ACK, s, 1);
@@ -147,7 +135,7 @@ RULE(timeout_bounds)
 	for (uint8_t timeout = 1; timeout < 6; timeout++) {
 		uint64_t last;
 
-		start(s, (struct ep_params){.timeout = timeout, .retry_cnt = 7});
+		peer_open_requester(p, s, (struct ep_params){.timeout = timeout, .retry_cnt = 7});
 		last = world_now(&p->w);
 		peer_post(p, ROOST_OP_WRITE, 1, 0, 10);
 		last = expect(p, PKT_WRITE_ONLY, s)->at;
@@ -176,7 +164,8 @@ RULE(timeout_exceeded)
 		uint64_t first, took;
 		struct roost_cqe c;
 
-		start(s, (struct ep_params){.timeout = 14, .retry_cnt = retries ? retries : 255});
+		peer_open_requester(p, s,
+				    (struct ep_params){.timeout = 14, .retry_cnt = retries ? retries : 255});
 		peer_post(p, ROOST_OP_READ, 1, 0, 600);
 		peer_post(p, ROOST_OP_SEND, 2, 0, 10);
 		first = world_now(&p->w);
@@ -194,7 +183,7 @@ RULE(timeout_exceeded)
 /* An answer to the last try is in time, and what comes after starts with all its tries again. */
 RULE(timeout_not_exceeded)
 {
-	start(s, (struct ep_params){.timeout = 3, .retry_cnt = 3});
+	peer_open_requester(p, s, (struct ep_params){.timeout = 3, .retry_cnt = 3});
 	for (uint32_t m = 0; m < 3; m++) {
 		peer_post(p, ROOST_OP_WRITE, m, 0, 10);
 		for (int i = 0; i < 4; i++)
@@ -226,7 +215,7 @@ RULE(reads_after_timeout)
 {
 	uint32_t asked = 1, answered = 0;
 
-	start(s, (struct ep_params){.timeout = 3, .rd_atomic = 16});
+	peer_open_requester(p, s, (struct ep_params){.timeout = 3, .rd_atomic = 16});
 	for (uint64_t i = 0; i < 16; i++)
 		peer_post(p, ROOST_OP_READ, i, 8 * i, 8);
 	for (uint32_t i = 0; i < 16; i++)
@@ -273,7 +262,8 @@ RULE(reads_from_a_slow_responder)
 	struct rng rng;
 
 	rng_seed(&rng, s + 3);
-	start(s, (struct ep_params){.timeout = 12, .rd_atomic = AT_A_TIME, .depth = AT_A_TIME});
+	peer_open_requester(p, s,
+			    (struct ep_params){.timeout = 12, .rd_atomic = AT_A_TIME, .depth = AT_A_TIME});
 	while (done < READS) {
 		const struct got *g;
 
@@ -306,7 +296,7 @@ RULE(reads_from_a_slow_responder)
 /* 11.2.5.2: time-out 0 waits for ever. */
 RULE(timeout_zero)
 {
-	start(s, (struct ep_params){.timeout = 255, .retry_cnt = 1});
+	peer_open_requester(p, s, (struct ep_params){.timeout = 255, .retry_cnt = 1});
 	peer_post(p, ROOST_OP_WRITE, 1, 0, 10);
 	for (int i = 0; i < 100; i++) {
 		peer_run(p, 10 * SEC);
@@ -352,7 +342,7 @@ RULE(sequence_nak_exceeded)
 	for (uint8_t retries = 0; retries < 8; retries++) {
 		unsigned tries = 0;
 
-		start(s, (struct ep_params){.retry_cnt = retries ? retries : 255});
+		peer_open_requester(p, s, (struct ep_params){.retry_cnt = retries ? retries : 255});
 		peer_post(p, ROOST_OP_WRITE, 1, 0, 10);
 		peer_post(p, ROOST_OP_WRITE, 2, 0, 10);
 		while (peer_get(p, MSEC / 2)) {
@@ -375,7 +365,7 @@ RULE(sequence_nak_not_exceeded)
 	static const uint8_t tries[] = {1, 255}; /* one, none */
 
 	for (unsigned k = 0; k < 2; k++) {
-		start(s, (struct ep_params){.retry_cnt = tries[k]});
+		peer_open_requester(p, s, (struct ep_params){.retry_cnt = tries[k]});
 		for (uint64_t i = 0; i < 50; i++)
 			peer_post(p, ROOST_OP_WRITE, i, 0, 10);
 		/* Each NAK names the next PSN: progress. */
@@ -408,12 +398,12 @@ static unsigned take_all(uint64_t ns)
  */
 RULE(sequence_nak_behind_rnr)
 {
-	start(s, (struct ep_params){.retry_cnt = 1, .rnr_retry = 7});
+	peer_open_requester(p, s, (struct ep_params){.retry_cnt = 1, .rnr_retry = 7});
 	peer_post(p, ROOST_OP_SEND, 1, 0, 10);
 	peer_post(p, ROOST_OP_SEND, 2, 0, 10);
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(take_all(MSEC / 2), 2);
-		rnr_nak(14, s); /* 1.28 ms */
+		peer_rnr_nak(p, 14, s); /* 1.28 ms */
 		peer_ack(p, PKT_NAK_PSN_SEQ, s, 0);
 		expect_quiet(p, MSEC);
 	}
@@ -427,7 +417,7 @@ RULE(sequence_nak_behind_rnr)
 /* Counters of NAKs count packets, as a capture does: copies and late ones too. */
 RULE(naks_counted)
 {
-	start(s, (struct ep_params){0});
+	peer_open_requester(p, s, (struct ep_params){0});
 	for (uint64_t i = 0; i < 4; i++)
 		peer_post(p, ROOST_OP_SEND, i, 0, 10);
 	peer_run(p, PEER_SETTLE);

@@ -9,19 +9,16 @@ in a network of their own, since this machine may have no two addresses: 77 when
 ROOST_INTEROP=required in the environment.
 """
 import json
-import os
 import random
 import subprocess
-import sys
 import time
 
-from programs import Side, choose, demand, lacks, parser, run_pair, run_rows
+from programs import Side, choose, demand, lacks, own_network, parser, run_pair, run_rows
 from programs import listens as listens_by_tcp
 from versions import cmtime_meets_by_ipv4
 
 # Where the two are over IPv6.
 NETWORK = ("fd78::2", "fd78::3")
-PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 DISCONNECT = r"(?m)^disconnect\s*(:|\d)"  # of cmtime's figures: older, newer
 
@@ -159,25 +156,10 @@ def run(lib, roost, kind, family, spec):
     return run_pair(start("server", "S"), start("client", "C"), lambda server: listens(roost, server, fill["S"], port), judge)
 
 
-def skip(why):
-    required = os.environ.get("ROOST_INTEROP") == "required"
-    print(f"{'FAILED' if required else 'SKIPPED'}: nothing ran over IPv6: {why}")
-    sys.exit(1 if required else 77)
-
-
 def enter_network():
-    """Starts this program again in a network of its own, with addresses on a device that can have groups."""
-    if "ROOST_TEST_NETWORK" not in os.environ:
-        unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
-        tried = subprocess.run([*unshare, "true"], stderr=subprocess.PIPE, text=True, check=False)
-        if tried.returncode:
-            skip(tried.stderr.strip())
-        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], dict(os.environ, PATH=PATH, ROOST_TEST_NETWORK="1"))
-    for words in ("link add v0 type veth peer name v1", *(f"addr add {address}/64 dev v0 nodad" for address in NETWORK),
-                  *(f"link set {link} up" for link in ("lo", "v0", "v1"))):
-        done = subprocess.run(["ip", *words.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode:
-            skip(f"ip {words}: {done.stdout.strip()}")
+    """With addresses on a device that can have groups."""
+    own_network("link add v0 type veth peer name v1", *(f"addr add {address}/64 dev v0 nodad" for address in NETWORK),
+                *(f"link set {link} up" for link in ("lo", "v0", "v1")))
 
 
 def main():

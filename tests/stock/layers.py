@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs what stands between programs and the verbs, UCX and libfabric, by their own test programs, unmodified: two processes on this machine.
 
-usage: layers.py --roost PROGRAM --port udp|shm [--only TEXT] [--list]
+usage: layers.py --roost PROGRAM --port udp|shm [--narrow] [--only TEXT] [--list]
 
 As run.py. By `roost run`: UCX looks for the device's files. Left to tests/netns are libfabric's connected endpoints: its verbs provider finds its
 device by the addresses of interfaces, and two processes of one machine cannot both have them.
@@ -10,7 +10,7 @@ device by the addresses of interfaces, and two processes of one machine cannot b
 import os
 import re
 
-from programs import RunSide, addresses, choose, demand, free_tcp_port, lacks, listens, outcome, parser, program_of, run_pair, run_rows
+from programs import RunSide, addresses, choose, demand, free_tcp_port, lacks, listens, outcome, own_network, parser, program_of, run_pair, run_rows
 from versions import ucx_perftest
 
 
@@ -41,9 +41,20 @@ def fabric_rows(kind):
         yield f"{words} -B {{P}}", f"{words} -P {{P}} 127.0.0.1", r"(?m)^(1k|64k)\s"
 
 
-def run_row(roost, kind, server, client, wanted):
+def narrow_rows():
+    """
+    UCX's datagrams beside an interface of 1400 bytes: each end sizes them by its own port's MTU, which would be 1024 there and 4096 on lo. Addresses that Roost
+    chooses have one MTU; those that are named are given one.
+    """
+    for ports in (("udp", "udp"), ("udp:10.9.0.1", "udp:127.0.9.3,mtu=1024"), ("udp:127.0.9.3,mtu=1024", "udp:10.9.0.1")):
+        for row in ucx_rows():
+            if "ud_verbs" in row[0] and re.search(r"tag_lat|tag_bw", row[1]):
+                yield row, ports
+
+
+def run_row(roost, ports, server, client, wanted):
     port = free_tcp_port()
-    ours, theirs = addresses(kind)
+    ours, theirs = ports
     return run_pair(lambda: RunSide(roost, ours, server.format(P=port)), lambda: RunSide(roost, theirs, client.format(P=port)), lambda _: listens(port),
                     lambda server, client, until: outcome(server, client, until) or lacks(client, wanted))
 
@@ -53,11 +64,20 @@ def label(row):
 
 
 def main():
-    options = parser(__doc__, roost="the roost command").parse_args()
+    options = parser(__doc__, roost="the roost command")
+    options.add_argument("--narrow", action="store_true", help="in a network of its own, with an interface of 1400 bytes")
+    options = options.parse_args()
     roost, kind = os.path.abspath(options.roost), options.port
-    chosen = choose(options, [*ucx_rows(), *fabric_rows(kind)], label)
-    demand([program_of(row[0]) for row in chosen], "ucx-utils, libfabric-bin")
-    run_rows([(f"{kind} {label(row)}", lambda row=row: run_row(roost, kind, *row)) for row in chosen])
+    if options.narrow:
+        rows = list(narrow_rows())
+    else:
+        rows = [(row, None) for row in [*ucx_rows(), *fabric_rows(kind)]]
+    chosen = choose(options, rows, lambda row: label(row[0]))
+    demand([program_of(row[0]) for row, _ in chosen], "ucx-utils, libfabric-bin")
+    if options.narrow:
+        own_network("link add v0 mtu 1400 type veth peer name v1 mtu 1400", "addr add 10.9.0.1/24 dev v0", *(f"link set {link} up" for link in ("lo", "v0", "v1")))
+    run_rows([(f"{' and '.join(ports) if ports else kind} {label(row)}", lambda row=row, ports=ports: run_row(roost, ports or addresses(kind), *row))
+              for row, ports in chosen])
 
 
 if __name__ == "__main__":

@@ -167,6 +167,30 @@ def program_of(command):
     return next(word for word in command.split() if word != "env" and "=" not in word)
 
 
+def own_network(*words):
+    """
+    Starts this program again in a network of its own, once, and runs `ip` there with each of `words`. Where there is none to be had, the program ends with 77,
+    and with 1 where ROOST_INTEROP=required is in the environment.
+    """
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    if "ROOST_TEST_NETWORK" not in os.environ:
+        unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
+        tried = subprocess.run([*unshare, "true"], stderr=subprocess.PIPE, text=True, check=False)
+        if tried.returncode:
+            skip(tried.stderr.strip())
+        os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], dict(os.environ, PATH=path, ROOST_TEST_NETWORK="1"))
+    for command in words:
+        done = subprocess.run(["ip", *command.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            skip(f"ip {command}: {done.stdout.strip()}")
+
+
+def skip(why):
+    required = os.environ.get("ROOST_INTEROP") == "required"
+    print(f"{'FAILED' if required else 'SKIPPED'}: nothing ran in a network of its own: {why}")
+    sys.exit(1 if required else 77)
+
+
 # ---- the command line, and the loop over rows ----
 
 def parser(description, **folders):
