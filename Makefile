@@ -9,7 +9,7 @@ export FUZZ_SECONDS
 B := build
 C_FILES = $(shell find src include tests bench examples -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all demo check check-packages interop install bench fuzz soak coverage format clean help
+.PHONY: all demo check check-packages check-distros interop install bench fuzz soak coverage format clean help
 
 all:
 	@scripts/setup build
@@ -28,6 +28,10 @@ check:
 check-packages:
 	@scripts/setup build check
 	@tests/packages/run.py --source . --folder $(B)/systems
+
+check-distros:
+	@scripts/setup check
+	@tests/distros/run.py --whole --folder $(B)/systems
 
 interop:
 	@scripts/setup build check
@@ -72,6 +76,7 @@ help:
 	@echo "make demo       what Roost does, on this machine"
 	@echo "make check      all tests, in release and sanitized builds (make soak: the long ones)"
 	@echo "make check-packages    Debian's packages, built and tried in fresh systems of two releases, and the container (root)"
+	@echo "make check-distros     the README's commands, make check too, in fresh Debian 12 and 13 (root)"
 	@echo "make interop    against the Linux kernel's RoCE in a virtual machine (root, for a tap device)"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make bench      measures, into bench/"

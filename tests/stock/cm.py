@@ -95,7 +95,7 @@ def rows4():
         both("ucmatose -p {P} -m", wanted="data transfers complete", to="-t 8 -s {S}"),
         both("udaddy", wanted="data transfers complete", to="-s {S}"),
         both("udaddy -c 20 -C 10 -S 1000", wanted="data transfers complete", to="-s {S}"),
-        both("cmtime -p {P} -c 100", to="-s {S}", how=SERVES, wanted=DISCONNECT),
+        both("cmtime -p {P} -c 100", to="-s {S}", how=ENDS if cmtime_meets_by_ipv4() else SERVES, wanted=DISCONNECT),
         row("rdma_server -s {S} -p {P}", "rdma_client -s {S} -p {P}", wanted="end 0"),
         row("rdma_xserver -p {P}", "rdma_xclient -s {S} -p {P}", wanted="end 0"),
     ]

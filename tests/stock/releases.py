@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Binaries of other Debian releases on our drop-in libraries: perftest, ibv_devinfo and rping, with their own dynamic linker, C library and
-providers (libmlx5, libefa, ...), which import the private interface of the libibverbs.so.1 that they were built with.
+"""Binaries of other Debian releases, older and newer, on our drop-in libraries: perftest, ibv_devinfo and rping, with their own providers (libmlx5,
+libefa, ...), which import the private interface of the libibverbs.so.1 that they were built with. Dynamic linker and C library are the newer ones
+of theirs and this machine's: those of the older release would refuse what was linked with the newer.
 
 usage: releases.py --lib DIR --folder DIR [SUITE...]
 
@@ -15,6 +16,7 @@ ROOST_INTEROP=required in the environment.
 import argparse
 import glob
 import os
+import platform
 import random
 import re
 import shutil
@@ -110,20 +112,51 @@ def import_problems(root, lib):
 
 # ---- running them ----
 
+# The C library is more than one file, and its parts have to be of one version.
+C_LIBRARY = ["libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libresolv.so.2", "libgcc_s.so.1"]
+
+
+def linker(root):
+    """The file itself: links to it may be absolute, and lead out of root."""
+    triplet = platform.machine() + "-linux-gnu"
+    for where in ("lib", "usr/lib"):
+        for path in glob.glob(os.path.join(root, where, triplet, "ld-linux*")):
+            if not os.path.islink(path):
+                return path
+    raise Missing(f"no dynamic linker in {root}")
+
+
+def c_library(program):
+    """The version of the C library that a dynamic linker belongs to."""
+    return [int(number) for number in re.search(r"version (\d+)\.(\d+)", output(program, "--version")).groups()]
+
+
 class Program:
-    """A program of the suite on our libraries, by its own dynamic linker."""
+    """A program of the suite on our libraries."""
 
     def __init__(self, root, lib, port, name, *args):
-        linkers = glob.glob(os.path.join(root, "lib*/ld-linux*")) + glob.glob(os.path.join(root, "usr/lib*/ld-linux*")) + \
-            glob.glob(os.path.join(root, "*", "*-linux-gnu", "ld-linux*")) + glob.glob(os.path.join(root, "usr/lib/*-linux-gnu/ld-linux*"))
-        folders = [lib] + sorted(glob.glob(os.path.join(root, "lib/*-linux-gnu")) + glob.glob(os.path.join(root, "usr/lib/*-linux-gnu")))
+        here = sorted(glob.glob("/usr/lib/*-linux-gnu") + glob.glob("/lib/*-linux-gnu"))
         # Ours need a few libraries of this machine that no package there needs; they come last.
-        folders += glob.glob("/usr/lib/*-linux-gnu") + glob.glob("/lib/*-linux-gnu")
+        folders = [lib] + sorted(glob.glob(os.path.join(root, "lib/*-linux-gnu")) + glob.glob(os.path.join(root, "usr/lib/*-linux-gnu"))) + here
+        start = linker(root)
+        if c_library(linker("/")) > c_library(start):
+            start = linker("/")
+            folders.insert(1, self.newer_c_library(root + ".libc", here))
         self.command = f"{name} {' '.join(args)}"
-        self.process = subprocess.Popen([linkers[0], "--library-path", ":".join(folders), os.path.join(root, "usr/bin", name), *args],
+        self.process = subprocess.Popen([start, "--library-path", ":".join(folders), os.path.join(root, "usr/bin", name), *args],
                                         env=dict(os.environ, ROOST_PORT=port, LD_BIND_NOW="1"), stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.text = ""
+
+    @staticmethod
+    def newer_c_library(folder, here):
+        """A folder with this machine's C library and nothing else."""
+        os.makedirs(folder, exist_ok=True)
+        for name in C_LIBRARY:
+            path = next((os.path.join(where, name) for where in here if os.path.exists(os.path.join(where, name))), None)
+            if path and not os.path.islink(os.path.join(folder, name)):
+                os.symlink(path, os.path.join(folder, name))
+        return folder
 
     def ended(self):
         return self.process.poll() is not None

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The README's commands in fresh Debian systems, on a copy of this source as a clone would have it.
+
+usage: run.py --folder DIR [--whole] [SUITE...]
+
+Of each suite: `make demo`, the unit tests, and programs of other releases on the libraries that were built there; with --whole, `make demo` and
+`make check`. Without SUITE: trixie; with --whole, bookworm and trixie. DIR keeps the systems, what apt downloaded, and what the commands said.
+
+Exit status 0 only when all passed; 77, with the reason in the last line, where no system can be made, and 1 for that too with
+ROOST_INTEROP=required in the environment.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import system
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+INSIDE = "/srv/roost"
+LINES = 100  # of a step that failed
+
+SHORT = [
+    ("make demo", ["make", "demo"]),
+    ("the unit tests", ["meson", "test", "-C", "build", "--no-rebuild", "--suite", "unit", "--print-errorlogs", "--quiet"]),
+    ("programs of other releases", ["tests/stock/releases.py", "--lib", "build/lib", "--folder", "build/releases", "bookworm", "trixie"]),
+]
+WHOLE = [("make demo", ["make", "demo"]), ("make check", ["make", "check"])]
+
+
+def source(folder):
+    """A copy of the source, without what was built."""
+    def left_out(where, names):
+        top = {name for name in names if name.startswith("build") or name in (".git", "prefix")} if where == TOP else set()
+        return top | {"__pycache__"} & set(names)
+
+    shutil.copytree(TOP, folder, symlinks=True, ignore=left_out)
+
+
+def said(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read().rstrip().splitlines()
+
+
+def run_suite(folder, suite, steps):
+    """How many of its steps failed. None comes after one that did."""
+    start = time.monotonic()
+    system.base(folder, suite)
+    print(f"ok     {suite:10} {'a fresh system':30} {time.monotonic() - start:6.0f} s", flush=True)
+    scratch = tempfile.mkdtemp(prefix=suite + ".run-", dir=folder)
+    try:
+        source(os.path.join(scratch, "source"))
+        for name, command in steps:
+            start, log = time.monotonic(), os.path.join(folder, f"{suite} {name}.log")
+            with open(log, "w", encoding="utf-8") as file:
+                code = system.run(folder, suite, command, keep=os.path.join(scratch, "root"), binds=[(os.path.join(scratch, "source"), INSIDE)],
+                                  start=INSIDE, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT).returncode
+            lines = said(log)
+            print(f"{'FAILED' if code else 'ok    '} {suite:10} {name:30} {time.monotonic() - start:6.0f} s"
+                  + (f"   {lines[-1]}" if lines and re.match(r"\d+ ", lines[-1]) else ""), flush=True)
+            if code:
+                print(*lines[-LINES:], f"(exit status {code}; all of it: {log})", sep="\n", flush=True)
+                return 1
+            for line in lines:
+                if line.startswith("SKIPPED"):
+                    print(f"       {line[:200]}", flush=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", required=True, metavar="DIR", help="keeps the systems")
+    parser.add_argument("--whole", action="store_true", help="make check, too")
+    parser.add_argument("suites", nargs="*", metavar="SUITE")
+    options = parser.parse_args()
+    folder = os.path.abspath(options.folder)
+    failed = 0
+    try:
+        if system.HERE_IS_ONE:
+            raise system.Missing("this is such a system already")
+        for suite in options.suites or (["bookworm", "trixie"] if options.whole else ["trixie"]):
+            failed += run_suite(folder, suite, WHOLE if options.whole else SHORT)
+    except system.Missing as e:
+        required = os.environ.get("ROOST_INTEROP") == "required" and not system.HERE_IS_ONE
+        print(f"{'FAILED' if required or failed else 'SKIPPED'}: the README's commands were not run in fresh systems: {e}")
+        sys.exit(1 if required or failed else 77)
+    print(f"{failed} failed")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
