@@ -91,10 +91,30 @@ static const struct opt_command cmd = {
 
 /* ---- files ---- */
 
-/* A file to write in --keep's folder, or an unlinked one: nothing is left behind, however this ends. */
-static int make_file(unsigned which)
+/*
+ * An unlinked file in TMPDIR or /tmp, so that nothing is left behind, however this ends. A container may have no folder at all to write to:
+ * then one that is in memory and nowhere else. -1 with errno set; `path` says what was tried.
+ */
+static int make_unnamed(char *path, size_t n)
 {
 	const char *tmp = sys_env("TMPDIR");
+	bool chosen = tmp && *tmp;
+	int fd;
+
+	snprintf(path, n, "%s/roost-demo-XXXXXX", chosen ? tmp : "/tmp");
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd >= 0) {
+		unlink(path);
+	} else if (!chosen && (errno == EROFS || errno == EACCES || errno == ENOENT)) {
+		snprintf(path, n, "memory");
+		fd = memfd_create("roost-demo", MFD_CLOEXEC);
+	}
+	return fd;
+}
+
+/* A file to write: in --keep's folder, or one without a name. */
+static int make_file(unsigned which)
+{
 	char path[512];
 	int fd, rc;
 
@@ -102,20 +122,22 @@ static int make_file(unsigned which)
 		snprintf(path, sizeof(path), "%s/%s", demo.keep, file_names[which]);
 		fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	} else {
-		snprintf(path, sizeof(path), "%s/roost-demo-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-		fd = mkostemp(path, O_CLOEXEC);
-		if (fd >= 0)
-			unlink(path);
+		fd = make_unnamed(path, sizeof(path));
 	}
 	if (fd < 0)
-		return opt_failed(&cmd, "can't make %s: %s", path, strerror(errno));
+		return opt_failed(
+			&cmd,
+			"can't make a file in %s: %s; give another folder with TMPDIR (see roost doctor)",
+			path, strerror(errno));
 	demo.fd[which] = fd;
+	/* Reserved: a page that is found missing at its first touch is a signal (SIGBUS), not an error. */
 	rc = posix_fallocate(fd, 0, (off_t)demo.size);
 	if (rc != 0)
-		return opt_failed(&cmd,
-				  "no room for %" PRIu64
-				  " MiB at %s: %s; take another place with --keep or TMPDIR",
-				  (demo.size >> 20) + 1, path, strerror(rc));
+		return opt_failed(
+			&cmd,
+			"no room for %" PRIu64
+			" MiB at %s: %s; three such files are made: take a smaller --size, or another place with --keep or TMPDIR",
+			(demo.size >> 20) + 1, path, strerror(rc));
 	return 0;
 }
 

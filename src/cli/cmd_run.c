@@ -15,6 +15,7 @@
 
 #include "base/sys.h"
 #include "cli/commands.h"
+#include "cli/dropins.h"
 #include "cli/local.h"
 #include "cli/options.h"
 
@@ -42,54 +43,6 @@ static const struct opt_command cmd = {
 		    "  roost run --port shm -- ibv_devinfo -v\n",
 	.operands = OPT_PROGRAM,
 };
-
-static bool has_library(const char *dir)
-{
-	char path[PATH_MAX];
-
-	return snprintf(path, sizeof(path), "%s/libibverbs.so.1", dir) < (int)sizeof(path) &&
-	       access(path, R_OK) == 0;
-}
-
-/*
- * The folder of our libraries: ROOST_LIBDIR; lib beside the command (a build tree); as this build installs them.
- * False with one line said.
- */
-static bool find_libraries(char *dir, size_t n)
-{
-	static const char *const places[] = {"lib", ROOST_DROPINS, "../lib/roost"};
-	const char *env = sys_env("ROOST_LIBDIR");
-	char self[PATH_MAX], joined[PATH_MAX + 16], real[PATH_MAX];
-	ssize_t len;
-
-	if (env && *env) {
-		if (realpath(env, real) && has_library(real)) {
-			snprintf(dir, n, "%s", real);
-			return true;
-		}
-		opt_failed(&cmd, "ROOST_LIBDIR=%s has no libibverbs.so.1", env);
-		return false;
-	}
-	len = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	if (len < 0) {
-		opt_failed(&cmd, "can't find out where roost is (/proc/self/exe: %s): set ROOST_LIBDIR",
-			   strerror(errno));
-		return false;
-	}
-	self[len] = '\0';
-	*strrchr(self, '/') = '\0';
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		snprintf(joined, sizeof(joined), "%s%s%s", places[i][0] == '/' ? "" : self,
-			 places[i][0] == '/' ? "" : "/", places[i]);
-		if (realpath(joined, real) && has_library(real)) {
-			snprintf(dir, n, "%s", real);
-			return true;
-		}
-	}
-	opt_failed(&cmd, "no libibverbs.so.1 in %s/lib or %s/%s: run `make`, or set ROOST_LIBDIR", self, self,
-		   ROOST_DROPINS);
-	return false;
-}
 
 /* NAME=value:what was there */
 static void prepend(const char *name, const char *value)
@@ -124,7 +77,7 @@ static int become(char **argv)
 
 int cmd_run(int argc, char **argv)
 {
-	char dir[PATH_MAX], path[PATH_MAX + 32], kind[16];
+	char dir[PATH_MAX], path[PATH_MAX + 32], kind[16], err[2 * PATH_MAX];
 	int at = opt_parse(&cmd, argc, argv, true);
 
 	if (at < 0)
@@ -139,8 +92,8 @@ int cmd_run(int argc, char **argv)
 				"'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
 				port);
 	}
-	if (!find_libraries(dir, sizeof(dir)))
-		return CLI_FAILED;
+	if (!dropins_find(dir, sizeof(dir), err, sizeof(err)))
+		return opt_failed(&cmd, "%s", err);
 	/* The loader takes both for separators, and knows no quoting. */
 	if (strpbrk(dir, ": "))
 		return opt_failed(

@@ -17,6 +17,7 @@ const struct command commands[] = {
 	{"kernel", cmd_kernel, "list, load, replace and unload the kernels of a node"},
 	{"perf", cmd_perf, "measure bandwidth, message rate and latency; check every byte"},
 	{"limits", cmd_limits, "what this machine's cores, memory and sockets allow"},
+	{"doctor", cmd_doctor, "what of this machine or container stands in the way, and the remedy"},
 	{"devices", cmd_devices, "the devices, ports and addresses that a program would see"},
 	{"stat", cmd_stat, "counters of a running NIC"},
 	{"pcap", cmd_pcap, "print and judge captures of RoCE traffic"},

@@ -129,7 +129,8 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	*out = d;
 	return 0;
 fail_unsaid:
-	snprintf(err, errlen, "the NIC did not start: %s; look at the limits of this process (ulimit -a)",
+	snprintf(err, errlen,
+		 "the NIC did not start: %s; look at the limits of this process (ulimit -a, roost doctor)",
 		 strerror(-rc));
 fail:
 	destroy(d);

@@ -21,6 +21,7 @@
  */
 #include <sys/eventfd.h>
 
+#include "base/cores.h"
 #include "base/sys.h"
 #include "drive/engine.h"
 
@@ -176,12 +177,16 @@ static void worked(struct tender *t, unsigned i, uint64_t now, bool woke)
 	t->slept = false;
 }
 
-/* Nothing was found: does it pay to look on? Not beside a program that spins on memory, on a core that this would take from it. */
+/*
+ * Nothing was found: does it pay to look on? Not beside a program that spins on memory, on a core that this would take from it; nor on a quota of
+ * CPU time that is used up by it, so that all threads stand still for the rest of the period.
+ */
 static bool looks_on(struct tender *t, unsigned i, uint64_t now)
 {
 	enum spin_action action;
 
-	if (t->bit != TENDER_SERVICE || caller_kind(&t->d->pu[i].caller) == CALLER_SPINS)
+	if (t->bit != TENDER_SERVICE || caller_kind(&t->d->pu[i].caller) == CALLER_SPINS ||
+	    cores_quota_short())
 		return false;
 	action = spinner_idle(&t->spinner, now, wake_cost_stake(&t->d->wake));
 	if (action > t->spin)

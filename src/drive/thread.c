@@ -3,8 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 
-#include <sched.h>
-
+#include "base/cores.h"
 #include "drive/engine.h"
 
 int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg)
@@ -37,7 +36,5 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
 
 bool one_core(void)
 {
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
+	return cores_allowed() < 2 || cores_quota_short();
 }

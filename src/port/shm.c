@@ -500,6 +500,21 @@ static bool addr_usable(const struct pkt_addr *a)
 	return !pkt_addr_eq(a, &none) && !pkt_addr_is_group(a);
 }
 
+/* What to do where a limit of the machine is the cause; empty where nothing better is known than the error itself. */
+static const char *remedy(int rc)
+{
+	switch (-rc) {
+	case ENOSPC:
+	case EDQUOT:
+		return " in the folder of the shm endpoints: free some there, or name another folder in ROOST_SHM_DIR "
+		       "(see roost doctor)";
+	case EMFILE:
+		return ": raise the limit of open files (ulimit -n)";
+	default:
+		return "";
+	}
+}
+
 static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *err, size_t errlen)
 {
 	char text[46];
@@ -519,7 +534,7 @@ static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *er
 			"remove it, or give another address",
 			text);
 	else if (rc)
-		snprintf(err, errlen, "shm: can't take address %s: %s", text, strerror(-rc));
+		snprintf(err, errlen, "shm: can't take address %s: %s%s", text, strerror(-rc), remedy(rc));
 	else
 		s->base.addr = *addr;
 	return rc;
@@ -544,7 +559,7 @@ static int claim_any(struct shm_port *s, char *err, size_t errlen)
 			return 0;
 		}
 		if (rc != -EADDRINUSE && rc != -EEXIST) {
-			snprintf(err, errlen, "shm: can't take an address: %s", strerror(-rc));
+			snprintf(err, errlen, "shm: can't take an address: %s%s", strerror(-rc), remedy(rc));
 			return rc;
 		}
 	}
@@ -631,7 +646,7 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	rc = s->scratch ? open_descriptors(s) : -ENOMEM;
 	if (rc == 0)
 		return &s->base;
-	snprintf(err, errlen, "shm: can't open the endpoint: %s", strerror(-rc));
+	snprintf(err, errlen, "shm: can't open the endpoint: %s%s", strerror(-rc), remedy(rc));
 fail:
 	close_port(&s->base);
 	errno = -rc;

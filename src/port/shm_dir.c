@@ -45,8 +45,9 @@ static int complain(char *err, size_t errlen, const char *path, int rc)
 			 "correct it, or name another in ROOST_SHM_DIR",
 			 path);
 	else
-		snprintf(err, errlen, "shm: can't use the folder %s: %s; name another in ROOST_SHM_DIR", path,
-			 strerror(-rc));
+		snprintf(err, errlen,
+			 "shm: can't use the folder %s: %s; name another in ROOST_SHM_DIR (see roost doctor)",
+			 path, strerror(-rc));
 	return rc;
 }
 

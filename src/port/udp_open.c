@@ -193,7 +193,7 @@ static int claim_given(struct opening *o)
 		break;
 	case EADDRINUSE:
 		say(o,
-		    "udp: port %d of %s is in use: stop the program that has it (ss -ulpn shows it; the rdma_rxe module "
+		    "udp: port %d of %s is in use: stop the program that has it (roost doctor names it; the rdma_rxe module "
 		    "takes it on all addresses), or choose another address, as in udp:127.0.0.2",
 		    PKT_UDP_PORT, text);
 		break;
@@ -204,11 +204,12 @@ static int claim_given(struct opening *o)
 		break;
 	case EACCES:
 	case EPERM:
-		say(o, "udp: no permission to bind %s port %d: a security policy forbids it to this process",
+		say(o,
+		    "udp: no permission to bind %s port %d: a security policy forbids it to this process (see roost doctor)",
 		    text, PKT_UDP_PORT);
 		break;
 	case EAFNOSUPPORT:
-		say(o, "udp: this machine has no %s: choose an address of the other kind",
+		say(o, "udp: this machine has no %s: choose an address of the other kind (see roost doctor)",
 		    pkt_addr_is_v4(&o->spec->addr) ? "IPv4" : "IPv6");
 		break;
 	default:

@@ -5,7 +5,7 @@ import subprocess
 
 from cli import ROOST, check, finish, one_line_error, run
 
-COMMANDS = ['demo', 'run', 'node', 'call', 'kernel', 'perf', 'limits', 'devices', 'stat', 'pcap', 'completion']
+COMMANDS = ['demo', 'run', 'node', 'call', 'kernel', 'perf', 'limits', 'doctor', 'devices', 'stat', 'pcap', 'completion']
 
 USAGE = [
     ([], 'demo'),

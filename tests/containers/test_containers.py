@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Programs under the limits of a container, each limit by itself and all together: they work, or fail with one line that names the limit.
+
+usage: test_containers.py BUILD [TEXT]      (TEXT: only the rows whose name has it)
+"""
+import json
+import os
+import re
+import sys
+
+from launcher import CONTAINER, Missing, limits_of, run
+
+BUILD = sys.argv[1]
+ONLY = sys.argv[2] if len(sys.argv) > 2 else ''
+ROOST = '/opt/roost/roost'
+GUIDE = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'docs', 'guide-containers.md')
+PYTHON = '/usr/bin/python3' if os.path.exists('/usr/bin/python3') else sys.executable
+IDLE_SECONDS = 2
+AT_ONCE = 4  # rows: they wait more than they work
+
+JOBS = {'demo': 'all three are equal', 'perf udp': 'Gbit/s', 'perf shm': 'Gbit/s', 'bw udp': 'MsgRate', 'bw shm': 'MsgRate',
+        'node': 'value of 17'}
+
+failures = 0
+
+
+def check(what, ok, detail=''):
+    global failures
+    if not ok:
+        failures += 1
+        print(f'FAILED: {what}\n  {detail}')
+
+
+def inside(limits, *words):
+    """What the programs of a job said, a list of dict; and cpu.stat of the group."""
+    status, out, err, stat = run(BUILD, limits, [PYTHON, '/opt/tests/inside.py', *words])
+    if status:
+        return [{'name': ' '.join(words), 'status': status, 'out': out, 'err': err}], stat
+    return json.loads(out.splitlines()[-1]), stat
+
+
+def works(name, limits):
+    for job, wanted in JOBS.items():
+        done, _ = inside(limits, *job.split())
+        for d in done:
+            check(f"{name}: {d['name']}", d['status'] == 0, d)
+        check(f'{name}: {job}', any(wanted in d['out'] for d in done), done)
+
+
+def fails(name, limits, command, words, env):
+    """One line on stderr, with these words."""
+    status, out, err, _ = run(BUILD, limits_of(*limits[:1], **limits[1]), command, env)
+    check(name, status == 1 and len(err.splitlines()) == 1 and all(w in err for w in words), f'{status} {out!r} {err!r}')
+
+
+def spends(name, job, most, throttled):
+    """CPU time that a node took in IDLE_SECONDS, and how often its group had to stop. A thread that spins takes all it is given: 1 s."""
+    done, stat = inside(limits_of(CONTAINER, cpus=0.5), job, str(IDLE_SECONDS))
+    cpu = next((d for d in done if d['name'] == 'cpu'), None)
+    check(f'{name}: programs', cpu and all(d['status'] == 0 for d in done), done)
+    check(f'{name}: {most} s of CPU at most', cpu and cpu['used'] <= most, cpu)
+    if job == 'busy':
+        check(f'{name}: calls', cpu and cpu['calls'] > 0, cpu)
+    check(f'{name}: the quota was not used up', stat['nr_throttled'] <= throttled, stat)
+    print(f"{name}: {cpu['used'] if cpu else '?'} s of CPU, {stat}")
+
+
+FAILING = [
+    ('no room', (['user', 'shm'], {}), [ROOST, 'demo'], ['no room', '/dev/shm', '--size', 'TMPDIR'], {'TMPDIR': '/dev/shm'}),
+    ('no room in the folder', (['user', 'shm', 'readonly'], {'shm': 4096}), ['sh', '-c', f'head -c 4096 /dev/zero >/dev/shm/full; {ROOST} demo --port shm'],
+     ['No space left', 'ROOST_SHM_DIR', 'roost doctor'], None),
+    ('no folder', (['user', 'network'], {}), [ROOST, 'demo', '--port', 'shm'], ['/nonexistent/x', 'ROOST_SHM_DIR', 'roost doctor'], {'ROOST_SHM_DIR': '/nonexistent/x'}),
+    ('no IPv6 address', (['user', 'network', 'noipv6'], {}), [ROOST, 'node', '--port', 'udp:::1'], ['::1', 'address'], None),
+    ('no IPv6', (['user', 'network', 'noipv6'], {'noipv6': 'none'}), [ROOST, 'node', '--port', 'udp:::1'], ['no IPv6', 'roost doctor'], None),
+    ('no interface', (['user', 'network'], {'network': 'down'}), [ROOST, 'demo'], ['unreachable', 'roost doctor'], None),
+    ('no memory files', (['user', 'seccomp', 'readonly'], {'seccomp': 'memfd_create'}), [ROOST, 'demo'], ['memory', 'roost doctor'], None),
+    ('few files', (['user'], {}), ['prlimit', '--nofile=8', ROOST, 'node'], ['open files', 'roost doctor'], None),
+]
+
+
+def planned():
+    """(name, test, arguments): each has a network of its own, so that several can run at a time."""
+    for limit in CONTAINER:
+        yield f'only {limit}', works, [limits_of({'network', limit})]
+    yield 'network none', works, [limits_of(['user', 'network'], network='lo')]
+    yield 'no IPv6 at all', works, [limits_of(CONTAINER, noipv6='none')]
+    yield '0.5 CPU', works, [limits_of(CONTAINER, cpus=0.5)]
+    yield 'all', works, [limits_of(CONTAINER)]
+    yield 'all but the quota', works, [limits_of([n for n in CONTAINER if n != 'cpus'])]
+    yield 'idle at 0.5 CPU', spends, ['idle', 0.05, 2]
+    yield 'mostly idle at 0.5 CPU', spends, ['busy', 0.3, 10]
+    for name, limits, command, words, env in FAILING:
+        yield name, fails, [limits, command, words, env]
+
+
+def run_row(name, test, args):
+    """In a process of its own: 0 passed, 1 failed, 77 can't be run here."""
+    try:
+        test(name, *args)
+    except Missing as e:
+        print(f'SKIPPED: {name}: {e}')
+        return 77
+    except Exception as e:  # pylint: disable=broad-except  # a row that breaks is one that fails
+        check(name, False, repr(e))
+    return 1 if failures else 0
+
+
+def guide_is_backed():
+    """The guide's table names the row that tests what it says: there is one of each name."""
+    with open(GUIDE, encoding='utf-8') as f:
+        cells = [line.split('|')[-2] for line in f if line.startswith('| `')]
+    named = [name for cell in cells for name in re.findall('`([^`]+)`', cell)]
+    names = {r[0] for r in planned()}
+    check('docs/guide-containers.md', len(named) > 10 and set(named) <= names, f'no such rows: {set(named) - names}')
+
+
+def main():
+    global failures
+    guide_is_backed()
+    rows, running, ended = [r for r in planned() if ONLY in r[0]], 0, []
+    todo = list(rows)
+    while todo or running:
+        if todo and running < AT_ONCE:
+            sys.stdout.flush()
+            if os.fork() == 0:
+                failures = 0
+                status = run_row(*todo[0])
+                sys.stdout.flush()
+                os._exit(status)
+            todo.pop(0)
+            running += 1
+        else:
+            ended.append(os.waitstatus_to_exitcode(os.wait()[1]))
+            running -= 1
+    missing, passed = ended.count(77), ended.count(0)
+    print(f'{len(rows)} rows, {len(rows) - passed - missing} failures' + (f', {missing} NOT RUN: see above' if missing else ''))
+    if failures or passed + missing < len(rows):
+        return 1
+    # What this machine can't do is left out loudly; nothing at all is no pass.
+    return 0 if passed else 1 if os.environ.get('ROOST_INTEROP') == 'required' else 77
+
+
+if __name__ == '__main__':
+    sys.exit(main())
