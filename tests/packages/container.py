@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 
-from place import NOT_SOURCE, Failed, Place
+from place import Failed, Place, copy_source
 
 IMAGES = {'debian:12': 'bookworm', 'debian:13': 'trixie'}
 USER = 54321  # as Kubernetes gives: no entry in passwd
@@ -34,7 +34,7 @@ class Stage:
                 raise Failed(f'COPY {path}: no such file')
             for one in found:
                 if os.path.isdir(one):
-                    shutil.copytree(one, inside, symlinks=True, ignore=NOT_SOURCE, dirs_exist_ok=True)
+                    copy_source(one, inside)
                 else:
                     os.makedirs(inside if target.endswith('/') else os.path.dirname(inside), exist_ok=True)
                     shutil.copy(one, inside)
