@@ -49,6 +49,12 @@ class Tap:
         self.ip('link', 'del', self.name)
 
 
+def no_segmentation(qemu):
+    """Since qemu 8 a guest may take the datagrams of one UDP_SEGMENT whole: then no packet would be seen between the two ends."""
+    known = subprocess.run([qemu, '-device', 'virtio-net-pci,help'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    return ''.join(f',{name}=off' for name in ('guest_uso4', 'guest_uso6', 'host_uso') if f'{name}=' in known)
+
+
 class Guest:
     """The machine. Hardware virtualization of a stock kernel hangs on some hosts: it is emulated."""
 
@@ -58,11 +64,12 @@ class Guest:
         self.pending = b''
         words = (f'console=ttyS0 quiet panic=-1 mitigations=off no_timer_check tsc=reliable '
                  f'roost.ip={tap.theirs[4]}/24 roost.ip6={tap.theirs[6]}/64 roost.mtu={mtu}')
-        command = [image.tool('qemu-system-x86_64'), '-accel', 'tcg', '-cpu', 'max,la57=off', '-smp', '1', '-m', '512',
+        qemu = image.tool('qemu-system-x86_64')
+        command = [qemu, '-accel', 'tcg', '-cpu', 'max,la57=off', '-smp', '1', '-m', '512',
                    '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot',
                    '-kernel', kernel, '-initrd', initramfs, '-append', words,
                    '-netdev', f'tap,id=n0,ifname={tap.name},script=no,downscript=no',
-                   '-device', 'virtio-net-pci,netdev=n0,mac=52:54:00:77:00:02,romfile=',
+                   '-device', 'virtio-net-pci,netdev=n0,mac=52:54:00:77:00:02,romfile=' + no_segmentation(qemu),
                    '-serial', f'file:{self.console}',
                    '-chardev', f'socket,id=control,fd={control.fileno()}', '-serial', 'chardev:control']
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[control.fileno()])

@@ -67,6 +67,8 @@ def kernel(folder):
     deb = next(f for f in os.listdir(scratch) if f.endswith('.deb'))
     output('dpkg-deb', '-x', deb, '.', cwd=scratch)
     os.unlink(os.path.join(scratch, deb))
+    if not os.path.exists(os.path.join(scratch, 'lib')):  # Debian 13: the modules are in usr/lib, for depmod in lib
+        os.symlink('usr/lib', os.path.join(scratch, 'lib'))
     output(tool('depmod'), '-b', scratch, release)
     os.rename(scratch, os.path.join(folder, name))
     return release, os.path.join(folder, name)
