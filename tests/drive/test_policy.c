@@ -298,7 +298,8 @@ static void naps_grow(void **state)
 			uint64_t nap = policy_nap(last, armed);
 
 			assert_in_range(nap, policy_table.nap_min, most);
-			assert_true(i ? nap == policy_table.nap_grow * last || nap == most : nap == policy_table.nap_min);
+			assert_true(i ? nap == policy_table.nap_grow * last || nap == most
+				      : nap == policy_table.nap_min);
 			last = nap;
 		}
 		assert_int_equal(last, most);
