@@ -4,19 +4,36 @@
  * any size and lie across any number of pieces.
  */
 #include <endian.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/rng.h"
 #include "kernels/builtin.h"
 #include "roost/aggregate.h"
+#include "roost/hll.h"
 
 #define ROWS  8192 /* bytes of rows that are written or sent at once */
-#define SLOTS 1024 /* of the groups' index: a power of two, and well above their number */
+#define SLOTS 1024 /* of the groups' index: a power of two, and four times their number */
+/*
+ * With a hash that nobody knows, the longest way to a group among 256 in 1024 slots is about 10; 64 are less likely than 1 in 10^14. Whoever gets there
+ * has guessed a seed: another one is drawn, a few times at most.
+ */
+#define PROBES 64
+#define SEEDS  4
 
 __extension__ typedef unsigned __int128 u128;
 __extension__ typedef __int128 i128;
 
 enum { WHERE, VALUE, GROUP, FIELDS };
+
+/* What the seeds of all calls come from. Results do not depend on it. */
+struct secret {
+	uint64_t key[2];
+	_Atomic uint64_t drawn;
+};
 
 struct sums {
 	u128 sum;
@@ -32,9 +49,11 @@ struct aggregate {
 	uint64_t placed;   /* of them taken, by rows in the buffer too */
 	uint64_t flushed;
 	uint32_t row, rows, groups;
-	uint32_t used; /* bytes of whole rows in the buffer */
-	uint32_t pos;  /* in the record that comes by */
-	uint32_t at;   /* in the piece */
+	uint32_t used;	/* bytes of whole rows in the buffer */
+	uint32_t pos;	/* in the record that comes by */
+	uint32_t at;	/* in the piece */
+	uint32_t seeds; /* of the groups' index, drawn so far */
+	uint64_t seed[2];
 	uint8_t bytes[FIELDS][8];
 };
 
@@ -110,6 +129,16 @@ static bool to_region(const struct aggregate *a)
 	return a->p.out || a->p.out_len;
 }
 
+static void draw_seed(struct aggregate *a, void *self)
+{
+	struct secret *secret = self;
+	uint64_t n = atomic_fetch_add_explicit(&secret->drawn, 1, memory_order_relaxed);
+
+	a->seeds++;
+	a->seed[0] = roost_hll_hash(secret->key[0] + n);
+	a->seed[1] = roost_hll_hash(secret->key[1] + n) | 1;
+}
+
 static enum roost_next params(struct roost_call *c)
 {
 	struct aggregate *a = c->state;
@@ -119,6 +148,7 @@ static enum roost_next params(struct roost_call *c)
 	if (!take_params(a, c))
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 	memset(s->slot, 0, sizeof(s->slot));
+	draw_seed(a, c->self);
 	a->capacity = to_region(a) ? a->p.out_len : c->room > behind ? c->room - behind : 0;
 	return ROOST_DONE;
 }
@@ -196,15 +226,53 @@ static void add(const struct aggregate *a, struct sums *s, uint64_t x)
 	s->count++;
 }
 
-/* NULL: one more than there is room for. */
-static struct roost_aggregate_group *group_of(struct aggregate *a, struct scratch *s, uint64_t key)
+/* Senders choose keys: which of them fall together must not be known, so each call has a hash of its own. */
+static uint32_t slot_of(const struct aggregate *a, uint64_t key)
 {
-	uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 54) % SLOTS;
-	struct roost_aggregate_group *g;
+	uint64_t x = (key ^ a->seed[0]) * a->seed[1];
 
-	for (; s->slot[i]; i = (i + 1) % SLOTS)
-		if (s->group[s->slot[i] - 1].key == key)
-			return &s->group[s->slot[i] - 1];
+	return (uint32_t)((x ^ x >> 32) * 0x9e3779b97f4a7c15ull >> 54) % SLOTS;
+}
+
+/* The slot that has the key, or the free one for it; SLOTS: neither is near. */
+static uint32_t probe(const struct aggregate *a, const struct scratch *s, uint64_t key)
+{
+	uint32_t i = slot_of(a, key);
+
+	for (unsigned n = 0; n < PROBES; n++, i = (i + 1) % SLOTS)
+		if (!s->slot[i] || s->group[s->slot[i] - 1].key == key)
+			return i;
+	return SLOTS;
+}
+
+/* False: not all groups have found a place near their own. */
+static bool index_again(struct aggregate *a, struct scratch *s, void *self)
+{
+	draw_seed(a, self);
+	memset(s->slot, 0, sizeof(s->slot));
+	for (uint32_t g = 0; g < a->groups; g++) {
+		uint32_t i = probe(a, s, s->group[g].key);
+
+		if (i == SLOTS)
+			return false;
+		s->slot[i] = (uint16_t)(g + 1);
+	}
+	return true;
+}
+
+/* NULL: one more than there is room for. */
+static struct roost_aggregate_group *group_of(struct aggregate *a, struct scratch *s, void *self,
+					      uint64_t key)
+{
+	struct roost_aggregate_group *g;
+	uint32_t i = probe(a, s, key);
+
+	while (unlikely(i == SLOTS) && a->seeds < SEEDS)
+		i = index_again(a, s, self) ? probe(a, s, key) : SLOTS;
+	if (unlikely(i == SLOTS))
+		return NULL;
+	if (s->slot[i])
+		return &s->group[s->slot[i] - 1];
 	if (a->groups == a->p.max_groups)
 		return NULL;
 	g = &s->group[a->groups++];
@@ -213,9 +281,9 @@ static struct roost_aggregate_group *group_of(struct aggregate *a, struct scratc
 	return g;
 }
 
-static void add_to_group(struct aggregate *a, struct scratch *s, uint64_t x)
+static void add_to_group(struct aggregate *a, struct scratch *s, void *self, uint64_t x)
 {
-	struct roost_aggregate_group *g = group_of(a, s, field_of(a, GROUP));
+	struct roost_aggregate_group *g = group_of(a, s, self, field_of(a, GROUP));
 	struct sums t;
 
 	if (!g) {
@@ -232,7 +300,7 @@ static void add_to_group(struct aggregate *a, struct scratch *s, uint64_t x)
 }
 
 /* All bytes of a record have come by; those of its row stand behind the rows before it. */
-static void finish(struct aggregate *a, struct scratch *s)
+static void finish(struct aggregate *a, struct scratch *s, void *self)
 {
 	uint64_t x = field_of(a, VALUE);
 
@@ -242,7 +310,7 @@ static void finish(struct aggregate *a, struct scratch *s)
 		return;
 	add(a, &a->all, x);
 	if (a->p.max_groups)
-		add_to_group(a, s, x);
+		add_to_group(a, s, self, x);
 	if (!a->p.spans)
 		return;
 	if (a->row > a->capacity - a->placed) {
@@ -266,7 +334,7 @@ static void run(struct aggregate *a, struct scratch *s, const struct roost_call 
 		a->at += n;
 		a->pos += n;
 		if (a->pos == a->p.record)
-			finish(a, s);
+			finish(a, s, c->self);
 	}
 }
 
@@ -339,6 +407,20 @@ static enum roost_next stream(struct roost_call *c)
 	return payload(c);
 }
 
+/* ---- the kernel's life ---- */
+
+static int start(void **self)
+{
+	struct secret *secret = calloc(1, sizeof(*secret));
+
+	if (!secret)
+		return -ENOMEM;
+	secret->key[0] = rng_entropy();
+	secret->key[1] = rng_entropy();
+	*self = secret;
+	return 0;
+}
+
 const struct roost_kernel kernel_aggregate = {
 	.abi = ROOST_KERNEL_ABI,
 	.version = 1,
@@ -346,6 +428,8 @@ const struct roost_kernel kernel_aggregate = {
 	.op = ROOST_AGGREGATE_OP,
 	.state_size = sizeof(struct aggregate),
 	.scratch_size = sizeof(struct scratch),
+	.start = start,
+	.stop = free,
 	.params = params,
 	.payload = payload,
 	.stream = stream,

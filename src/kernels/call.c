@@ -11,7 +11,8 @@
 #include "base/mem.h"
 #include "kernels/call.h"
 
-#define RUN_BUDGET 256 /* steps of a PU's turn */
+#define RUN_BUDGET    256  /* steps of a PU's turn */
+#define AT_ONCE_BYTES 1024 /* of an access that counts as no more than a step */
 
 enum did { DID, NOT_YET, ENDED };
 
@@ -451,7 +452,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 static uint32_t steps_left(const struct call *call)
 {
 	const struct call_qp *q = call->q;
-	uint32_t n = min_u32(call->steps, RUN_BUDGET - q->pu->done + 1);
+	uint32_t n = min_u32(call->steps, q->pu->done < q->pu->limit ? q->pu->limit - q->pu->done + 1 : 1);
 
 	return likely(!q->quota.steps) ? n : min_u32(n, q->quota.steps - q->used);
 }
@@ -463,6 +464,7 @@ static void count_steps(struct call *call)
 	uint32_t n = pu->hops + 1;
 
 	pu->done += pu->hops;
+	units_spend(pu, n, 0);
 	pu->ctr.steps += n;
 	call->steps -= n;
 	call->q->used += n;
@@ -479,7 +481,7 @@ static bool at_once(struct roost_call *c)
 	struct fabric_pu *pu = call->q->pu;
 	int rc;
 
-	if (unlikely(!call_accesses(c) || pu->hops == pu->most))
+	if (unlikely(!call_accesses(c) || pu->hops == pu->most || c->ask_len > AT_ONCE_BYTES))
 		return false;
 	/* Our own access is no part of a step: how long it takes, or what it faults on, is not the kernel's doing. And the next step counts apart. */
 	guard_stepped(&pu->guard);
@@ -534,6 +536,8 @@ static void advance(struct call *call)
 		return;
 	}
 	if (call->pending) {
+		call->q->pu->done += call->c.ask_len >> 10;
+		units_spend(call->q->pu, 0, call->c.ask_len);
 		if (perform(call) != DID)
 			return;
 		call->pending = false;
@@ -555,7 +559,7 @@ static void struck(struct fabric_pu *pu)
 /* QPs have a step each, whatever number of calls they have. */
 static void __attribute__((noinline)) run_round(struct fabric_pu *pu)
 {
-	while (pu->done < RUN_BUDGET && !list_empty(&pu->ready)) {
+	while (pu->done < pu->limit && !list_empty(&pu->ready)) {
 		struct call_qp *q = list_first_entry(&pu->ready, struct call_qp, link);
 		struct call *call;
 
@@ -582,11 +586,16 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 
 	pu->turn++;
 	pu->done = 0;
+	if (!list_empty(&pu->ready))
+		nic_rpc_runs(list_first_entry(&pu->ready, struct call_qp, link)->qp);
+	units_see(pu);
+	pu->limit = units_left(pu, RUN_BUDGET);
 	guard_open(&pu->guard, &scope);
 	if (sigsetjmp(scope.env, 0))
 		struck(pu);
 	run_round(pu);
 	guard_close(&pu->guard, &scope);
+	units_ask(pu);
 	if (unlikely(atomic_load_explicit(&pu->handed, memory_order_relaxed)))
 		place_take(pu);
 	if (unlikely(!list_empty(&pu->runs)))
@@ -606,7 +615,8 @@ static void __attribute__((noinline)) drive_steps(struct call *call, unsigned bu
 	struct fabric_pu *pu = call->q->pu;
 
 	pu->done = 0;
-	call->c.at_once = lone && list_empty(&pu->ready) ? at_once : NULL;
+	pu->limit = RUN_BUDGET;
+	call->c.at_once = lone && list_empty(&pu->ready) && !pu->units.shared ? at_once : NULL;
 	for (; budget && may_drive(call) && has_steps(call->q); budget--) {
 		if (list_linked(&call->link))
 			list_del(&call->link);

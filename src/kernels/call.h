@@ -128,6 +128,25 @@ struct orphan {
 	void (*free)(struct orphan *o);
 };
 
+/*
+ * What a turn of the PU is worth, in units: a step, or a KiB that is handed to a kernel or fetched for one. As long as one QP alone has packets, who waits for the
+ * end of the turn is itself, and it may take many. Beside others a turn takes no more than fits into TURN_NS, by what the turns before have taken, and its
+ * QPs have equal parts. Parameters are always taken, up to the slots; their calls wait then. Payload gets an RNR NAK.
+ */
+struct turn_units {
+	uint64_t number; /* of the turn at hand, as the core counts */
+	uint64_t began;
+	bool shared;
+	uint32_t spent;
+	uint32_t allowed;		/* a turn, beside others */
+	uint32_t takers, takers_before; /* QPs that had payload in this turn, and in the one before */
+};
+/* A QP's part. */
+struct share {
+	uint64_t number; /* of the turn in which it has */
+	uint32_t spent;
+};
+
 /* A QP that has the op-codes. */
 struct call_qp {
 	struct nic_qp *qp;
@@ -149,8 +168,9 @@ struct call_qp {
 	struct list_head link;	/* of the PU, while there are any */
 	struct fabric_quota quota;
 	uint32_t turn, used; /* steps in that turn */
-	uint8_t *bodies;     /* parameters, state and scratch of each slot */
-	unsigned acting;     /* slots whose call has ended, but not its operations on lent queue pairs */
+	struct share share;
+	uint8_t *bodies; /* parameters, state and scratch of each slot */
+	unsigned acting; /* slots whose call has ended, but not its operations on lent queue pairs */
 	bool detached;
 	struct orphan orphan; /* detached, and some are */
 	uint32_t ids;
@@ -170,7 +190,8 @@ struct fabric_pu {
 	uint64_t looks;			/* at these */
 	struct list_head spent;		/* those that have had all their steps of this turn */
 	uint32_t turn;
-	unsigned done; /* in this turn */
+	unsigned done, limit; /* steps in this turn */
+	struct turn_units units;
 	struct call *running;
 	uint32_t hops, most; /* accesses that it has done at once, of so many that it may */
 	struct guard guard;
@@ -225,6 +246,21 @@ void call_count_end(const struct call *call, uint32_t status);
 
 /* deliver.c */
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
+
+/* units.c */
+void units_begin(struct fabric_pu *pu); /* with the PU's state zeroed before */
+void units_see(struct fabric_pu *pu);	/* the turn at hand may be another one than before */
+static inline void units_spend(struct fabric_pu *pu, uint32_t steps, uint32_t bytes)
+{
+	pu->units.spent += steps + (bytes >> 10);
+}
+/* How many of at most `most` may be spent by calls that have their turn now. */
+uint32_t units_left(const struct fabric_pu *pu, uint32_t most);
+/* May this QP hand over payload? How many steps for it; 0: not in this turn. */
+uint32_t units_for_piece(struct call_qp *q, uint32_t most);
+void units_charge(struct call_qp *q, uint32_t before); /* what was spent since then */
+void units_ask(const struct fabric_pu *pu);	       /* asks how long the turn takes, if it is worth it */
+void units_over(struct fabric_pu *pu, uint64_t now);   /* the turn, which was asked about */
 
 /* access.c */
 /* Is it an access to memory that is asked for? */

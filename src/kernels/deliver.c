@@ -57,6 +57,7 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 		return true;
 	}
 	call_furnish(call, p->data + sizeof(head), p->len - (uint32_t)sizeof(head));
+	units_see(q->pu);
 	call->stream = head.flags & ROOST_RPC_STREAM;
 	if (call->stream) {
 		q->announced = true;
@@ -106,14 +107,14 @@ static bool continues(const struct call_qp *q, const struct nic_rpc_piece *p)
 }
 
 /* Hands the piece to its kernel. False: it could not be done with it. */
-static bool feed(struct call_qp *q, const struct nic_rpc_piece *p)
+static bool feed(struct call_qp *q, const struct nic_rpc_piece *p, uint32_t budget)
 {
 	struct call *call = q->msg;
 	struct roost_call *c = &call->c;
 
 	if (!q->in_piece) {
 		/* What it does with its parameters comes first. */
-		call_drive(call, PIECE_BUDGET, false);
+		call_drive(call, budget, false);
 		if (q->msg != call)
 			return true;
 		if (call->state != CALL_STREAM)
@@ -129,7 +130,7 @@ static bool feed(struct call_qp *q, const struct nic_rpc_piece *p)
 		call->state = CALL_READY;
 	}
 	c->data = p->data;
-	call_drive(call, PIECE_BUDGET, false);
+	call_drive(call, budget, false);
 	if (q->msg != call)
 		return true;
 	c->data = NULL;
@@ -163,10 +164,17 @@ static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 	}
 	if (q->msg) {
 		struct kernel_counters *ctr = &q->msg->s->pu[q->pu->index].ctr;
+		uint32_t budget = units_for_piece(q, PIECE_BUDGET), before = q->pu->units.spent;
+		bool fed;
 
 		/* First: a call that is over holds its kernel no longer. One that refuses the piece is not over. */
 		ctr->payload_bytes += p->len;
-		if (!feed(q, p)) {
+		fed = budget && feed(q, p, budget);
+		if (budget) {
+			units_spend(q->pu, 0, p->len);
+			units_charge(q, before);
+		}
+		if (!fed) {
 			ctr->payload_bytes -= p->len;
 			q->pu->ctr.refused++;
 			return false;

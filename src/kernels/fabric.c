@@ -96,7 +96,10 @@ static unsigned run(void *ctx, unsigned pu, bool *more)
 
 static void over(void *ctx, unsigned pu, uint64_t now)
 {
-	times_over(&((struct fabric *)ctx)->pu[pu], now);
+	struct fabric_pu *p = &((struct fabric *)ctx)->pu[pu];
+
+	times_over(p, now);
+	units_over(p, now);
 }
 
 static void close_fabric(void *ctx)
@@ -152,6 +155,7 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 		list_init(&f->pu[i].runs);
 		list_init(&f->pu[i].full);
 		list_init(&f->pu[i].spent);
+		units_begin(&f->pu[i]);
 	}
 	if (cfg && cfg->timed && times_create(f)) {
 		free(f);

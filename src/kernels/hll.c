@@ -15,7 +15,7 @@
 #include "roost/hll.h"
 
 #define MAX_REGISTERS (1u << ROOST_HLL_MAX_PRECISION)
-#define CHUNK	      8192u /* registers that a step goes through */
+#define CHUNK	      2048u /* registers that a step goes through: a microsecond or two */
 
 struct sketch {
 	/* Under the table's lock: */

@@ -341,12 +341,17 @@ struct pu {
 	unsigned num_dirty;
 	struct nic_counters ctr;
 	struct rng rng;
-	struct mr_last rpc_last; /* of calls' accesses */
-	bool rpc_work;		 /* calls want to run */
-	bool rpc_time;		 /* nic_rpc_ask_time() */
-	atomic_bool rung;	 /* RPC_RING stands among the doorbells */
-	bool sent_unseen;	 /* the last turn did not look at what came in */
-	bool rx_last;		 /* the packet at hand is the last of its burst */
+	struct mr_last rpc_last;    /* of calls' accesses */
+	bool rpc_work;		    /* calls want to run */
+	bool rpc_time;		    /* nic_rpc_ask_time() */
+	uint64_t polls;		    /* turns, with or without work */
+	const struct nic_qp *rx_qp; /* of the last packet: to be compared only */
+	uint64_t rx_at;		    /* when the last one came */
+	uint64_t
+		rx_mixed; /* when packets of two QPs last came behind each other, or of one while calls of another ran */
+	atomic_bool rung; /* RPC_RING stands among the doorbells */
+	bool sent_unseen; /* the last turn did not look at what came in */
+	bool rx_last;	  /* the packet at hand is the last of its burst */
 };
 
 /* Among doorbells, where QP numbers stand, which have 24 bits: nic_rpc_ring(). */
@@ -621,15 +626,6 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
 
-/* rpc.c */
-uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v);		/* as resp_write() */
-bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece); /* false: it is to come again later */
-int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
-void rpc_retired(struct nic_qp *qp, const struct sq_entry *e); /* a reply is acknowledged, or was not */
-void rpc_stop(struct nic_qp *qp);			       /* the QP ends: so do its calls */
-void rpc_detach(struct nic_qp *qp);
-unsigned rpc_run(struct pu *pu);
-
 /* act.c */
 int act_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);	 /* as sq_gather() */
 int act_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n); /* as sq_scatter() */
@@ -695,5 +691,7 @@ void qp_event(struct nic_qp *qp, enum nic_event ev);
 void qp_first_packet(struct nic_qp *qp);
 /* qp_state.c */
 int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask);
+
+#include "nic/rpc.h"
 
 #endif

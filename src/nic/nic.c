@@ -357,6 +357,7 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	bool sends = sends_first(pu);
 
 	pu->now = now;
+	pu->polls++;
 	for (unsigned p = 0; p < ports; p++) {
 		struct port *port = pu->ports[p].port;
 		int n;

@@ -486,6 +486,13 @@ void nic_rpc_schedule(struct nic_qp *qp);	     /* run() is called in this turn, 
 void nic_rpc_wake(struct nic *nic, unsigned pu);     /* the same, for no QP */
 void nic_rpc_ring(struct nic *nic, unsigned pu);     /* the same of another PU, soon. [any] */
 void nic_rpc_ask_time(struct nic *nic, unsigned pu); /* it wants to know when this turn is over */
+struct nic_rpc_turn {
+	uint64_t number, began;
+	bool shared; /* several QPs had packets, or calls, in the last 20 ms */
+};
+void nic_rpc_runs(struct nic_qp *qp); /* in this turn calls of it run */
+struct nic_rpc_turn nic_rpc_turn(const struct nic *nic,
+				 unsigned pu); /* the one that is running, or was last */
 /*
  * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, lent to the call by the NIC's
  * owner, whose other rights the caller has looked at.

@@ -13,6 +13,9 @@
 /* Lines fetched ahead for one access: what is longer, the CPU's own prefetcher sees. */
 #define PREFETCH_LINES 16
 
+/* How long a PU counts as shared after packets of two QPs came to it. */
+#define SHARED_NS 20000000
+
 int nic_rpc_serve(struct nic *nic, const struct nic_rpc_ops *ops, void *ctx)
 {
 	if (nic->rpc_ops)
@@ -89,6 +92,23 @@ void nic_rpc_wake(struct nic *nic, unsigned pu)
 void nic_rpc_ask_time(struct nic *nic, unsigned pu)
 {
 	nic->pus[pu]->rpc_time = true;
+}
+
+void nic_rpc_runs(struct nic_qp *qp)
+{
+	struct pu *pu = qp->pu;
+
+	if (unlikely(qp != pu->rx_qp) && pu->now - pu->rx_at < SHARED_NS)
+		pu->rx_mixed = pu->now;
+}
+
+struct nic_rpc_turn nic_rpc_turn(const struct nic *nic, unsigned pu)
+{
+	const struct pu *p = nic->pus[pu];
+
+	return (struct nic_rpc_turn){.number = p->polls,
+				     .began = p->now,
+				     .shared = p->now - p->rx_mixed < SHARED_NS && p->rx_mixed};
 }
 
 bool nic_wants_time(const struct nic *nic, unsigned pu)

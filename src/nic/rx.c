@@ -149,6 +149,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 {
+	pu->rx_at = pu->now;
 	for (int i = 0; i < n; i++) {
 		struct nic_qp *qp = NULL;
 		struct pkt_view v;
@@ -169,6 +170,11 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 		if (unlikely(!qp)) { /* QP 1 had it, or the members of a group */
 			qp_end_lost(pu);
 			continue;
+		}
+		if (qp != pu->rx_qp) {
+			if (likely(pu->rx_qp))
+				pu->rx_mixed = pu->now;
+			pu->rx_qp = qp;
 		}
 		if (unlikely(qp->dest && atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))
 			alive_heard(qp->dest);

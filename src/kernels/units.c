@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * How much of a turn kernels may have, so that what others wait for stays short, whatever a peer has kernels do. Steps differ: a hop along a list takes 50 ns, a
+ * piece of payload 10 us. So the time is taken of turns in which kernels had much, by whoever drives the NIC, and what fits into TURN_NS follows it.
+ */
+#include "kernels/call.h"
+
+#define TURN_NS	     20000
+#define FIRST	     256u
+#define LEAST	     8u	   /* units: a piece of 4 KiB makes headway */
+#define MOST	     1024u /* beside others */
+#define ALONE	     4096u
+#define WORTH_TIMING 16u
+
+void units_begin(struct fabric_pu *pu)
+{
+	pu->units.allowed = FIRST;
+}
+
+void units_see(struct fabric_pu *pu)
+{
+	struct nic_rpc_turn turn = nic_rpc_turn(pu->f->nic, pu->index);
+	struct turn_units *u = &pu->units;
+
+	u->shared = turn.shared;
+	if (likely(turn.number == u->number))
+		return;
+	u->number = turn.number;
+	u->began = turn.began;
+	u->spent = 0;
+	u->takers_before = u->takers;
+	u->takers = 0;
+}
+
+void units_ask(const struct fabric_pu *pu)
+{
+	if (pu->units.shared && (pu->units.spent >= WORTH_TIMING || pu->units.spent >= pu->units.allowed))
+		nic_rpc_ask_time(pu->f->nic, pu->index);
+}
+
+uint32_t units_left(const struct fabric_pu *pu, uint32_t most)
+{
+	const struct turn_units *u = &pu->units;
+	uint32_t left;
+
+	if (!u->shared)
+		return most;
+	/* What payload has had of the turn leaves something, too: calls are no less than it. */
+	left = u->spent < u->allowed / 2 ? u->allowed - u->spent : u->allowed / 2;
+	left = left > LEAST ? left : LEAST;
+	return left < most ? left : most;
+}
+
+uint32_t units_for_piece(struct call_qp *q, uint32_t most)
+{
+	struct turn_units *u = &q->pu->units;
+	uint32_t part;
+
+	units_see(q->pu);
+	if (q->share.number != u->number) {
+		q->share.number = u->number;
+		q->share.spent = 0;
+		u->takers++;
+	}
+	if (!u->shared)
+		return q->share.spent < ALONE ? most : 0;
+	if (u->spent >= 2 * u->allowed)
+		return 0;
+	part = u->takers_before > 1 ? u->allowed / u->takers_before : u->allowed;
+	part = part > LEAST ? part : LEAST;
+	if (q->share.spent >= part)
+		return 0;
+	part -= q->share.spent;
+	return part < most ? part : most;
+}
+
+void units_charge(struct call_qp *q, uint32_t before)
+{
+	q->share.spent += q->pu->units.spent - before;
+	units_ask(q->pu);
+}
+
+void units_over(struct fabric_pu *pu, uint64_t now)
+{
+	struct turn_units *u = &pu->units;
+	uint64_t took = now > u->began ? now - u->began : 0, fits;
+
+	if (!u->shared || !u->spent)
+		return;
+	if (took > TURN_NS) {
+		fits = (uint64_t)u->spent * TURN_NS / took;
+		if (fits < u->allowed)
+			u->allowed = fits > LEAST ? (uint32_t)fits : LEAST;
+	} else if (u->spent >= u->allowed / 2 && u->allowed < MOST) {
+		u->allowed += u->allowed / 8 + 1;
+	}
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a tenant sees of another one that has kernels do all they can: READs of 64 bytes, one behind the other, beside a peer that calls, or sends payload, as much as it may, for
+ * each built-in kernel. It is compared with a peer that only WRITEs as much as it may: p99 below twice that, and more than half the rate. In virtual time, which
+ * goes on by what the node's turns cost: so much a packet, a KiB, a step, whatever the machine that this runs on.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/hist.h"
+#include "rig.h"
+#include "roost/aggregate.h"
+#include "roost/consistency.h"
+#include "roost/get.h"
+#include "roost/hll.h"
+#include "roost/prism.h"
+#include "roost/shuffle.h"
+#include "roost/traversal.h"
+
+enum { TENANT = 1, ATTACKER = 0, PIECES = 65536 };
+
+#define TURN_NS	  500
+#define PACKET_NS 300
+#define KIB_NS	  100
+#define WARM_UP	  (5 * MSEC)
+#define MEASURED  (100 * MSEC)
+
+static struct rig R, *const r = &R;
+
+/* Costs as on a machine of 2020, of the dearest input that there is. */
+struct attack {
+	const char *name;
+	uint32_t step_ns, kib_ns; /* KiB of payload */
+	uint64_t op;
+	uint32_t (*params)(uint8_t *to); /* returns their length; NULL: WRITEs */
+	void (*payload)(uint8_t *to);	 /* of PIECES bytes; NULL: none */
+};
+
+/* ---- the attacks ---- */
+
+/* A table without a free bucket, and a key that is not in it. */
+static uint32_t get_params(uint8_t *to)
+{
+	struct roost_get_params p = {
+		.table = rig_va(r, 0), .mask = 1023, .key = 1, .bound = ~0u, .flags = ROOST_GET_PROBE};
+
+	memset(r->node[ATTACKER].mem, 0x55, 65536);
+	memcpy(to, &p, sizeof(p));
+	return sizeof(p);
+}
+
+/* An element of a kilobyte that leads to itself, with a key of 64 bytes at each position: none is the one. */
+static uint32_t traversal_params(uint8_t *to)
+{
+	struct roost_traversal_params p = {.root = rig_va(r, 0),
+					   .element_len = 1024,
+					   .bound = ~0u,
+					   .key_len = 64,
+					   .next = ROOST_TRAVERSAL_NEXT_FIXED,
+					   .next_pos = 254,
+					   .key_mask = {~0ull, ~0ull, ~0ull, (1ull << 49) - 1}};
+	uint64_t root = rig_va(r, 0);
+
+	memset(r->node[ATTACKER].mem, 0, 1024);
+	memcpy(r->node[ATTACKER].mem + 1016, &root, 8);
+	p.key[0] = 1;
+	memcpy(to, &p, sizeof(p));
+	return sizeof(p);
+}
+
+static uint32_t consistency_params(uint8_t *to)
+{
+	struct roost_consistency_params p = roost_consistency_params(rig_va(r, 0), ROOST_CONSISTENCY_MAX,
+								     UINT16_MAX, ROOST_CONSISTENCY_CRC);
+
+	memset(r->node[ATTACKER].mem, 0x33, ROOST_CONSISTENCY_MAX);
+	memcpy(to, &p, sizeof(p));
+	return sizeof(p);
+}
+
+static uint32_t estimate_params(uint8_t *to)
+{
+	struct roost_hll_params p = roost_hll_params(7, ROOST_HLL_ESTIMATE, ROOST_HLL_MAX_PRECISION);
+
+	memcpy(to, &p, sizeof(p));
+	return sizeof(p);
+}
+
+static uint32_t items_params(uint8_t *to)
+{
+	struct roost_hll_params p = roost_hll_params(7, ROOST_HLL_ADD, ROOST_HLL_MAX_PRECISION);
+
+	memcpy(to, &p, sizeof(p));
+	return sizeof(p);
+}
+
+static uint32_t prism_params(uint8_t *to)
+{
+	struct roost_prism_chain c = roost_prism_chain(to, 1024);
+
+	while (roost_prism_add(&c, ROOST_PRISM_READ, 0, rig_va(r, 0), 256, NULL, 0) && c.len + 64 <= 1000)
+		;
+	return c.len;
+}
+
+static uint32_t aggregate_params(uint8_t *to)
+{
+	struct roost_aggregate_params p = {
+		.record = 8, .group = {.width = 8}, .max_groups = ROOST_AGGREGATE_MAX_GROUPS};
+
+	memcpy(to, &p, sizeof(p));
+	return sizeof(p);
+}
+
+static void any(uint8_t *to)
+{
+	for (uint32_t i = 0; i < PIECES; i++)
+		to[i] = (uint8_t)(i * 2654435761u >> 24);
+}
+
+/* Their table is in the region: each partition has the room of one tuple, so none is ever full, and all are flushed. */
+static uint32_t shuffle_params(uint8_t *to)
+{
+	struct roost_shuffle_params p = {
+		.table = rig_va(r, 0), .partitions = 8192, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
+	struct roost_shuffle_part *part = (struct roost_shuffle_part *)r->node[ATTACKER].mem;
+
+	for (uint32_t i = 0; i < 8192; i++)
+		part[i] = (struct roost_shuffle_part){rig_va(r, (256 << 10) + i * 64), 64};
+	memcpy(to, &p, sizeof(p));
+	return sizeof(p);
+}
+
+static void one_each(uint8_t *to)
+{
+	for (uint64_t i = 0; i < PIECES / 8; i++)
+		memcpy(to + i * 8, &i, 8);
+}
+
+static const struct attack writes = {.name = "WRITEs"},
+			   attacks[] = {
+				   {"get", 210, 0, ROOST_GET_OP, get_params, NULL},
+				   {"traversal", 1500, 0, ROOST_TRAVERSAL_OP, traversal_params, NULL},
+				   {"consistency", 1500, 0, ROOST_CONSISTENCY_OP, consistency_params, NULL},
+				   {"hll, estimates", 2000, 0, ROOST_HLL_OP, estimate_params, NULL},
+				   {"hll, items", 300, 300, ROOST_HLL_OP, items_params, any},
+				   {"prism", 300, 0, ROOST_PRISM_OP, prism_params, NULL},
+				   {"aggregate", 300, 2600, ROOST_AGGREGATE_OP, aggregate_params, any},
+				   {"shuffle", 8000, 400, ROOST_SHUFFLE_OP, shuffle_params, one_each},
+};
+
+/* ---- time ---- */
+
+static struct node_work {
+	uint64_t packets, bytes, steps, payload;
+} before;
+
+static struct node_work work_of(void)
+{
+	struct fabric_counters f = rig_counters(r);
+	struct nic_counters n;
+
+	nic_counters(r->w.nic[1], &n);
+	return (struct node_work){n.rcvd_pkts, n.rcvd_bytes, f.steps, f.payload_bytes};
+}
+
+/* A turn of both NICs, which takes as long as the node's. */
+static void a_turn(const struct attack *a)
+{
+	uint64_t start = world_now(&r->w), end = start + TURN_NS;
+	struct node_work now;
+
+	nic_poll(r->w.nic[0], 0, start);
+	nic_poll(r->w.nic[1], 0, start);
+	now = work_of();
+	end += (now.packets - before.packets) * PACKET_NS + (now.bytes - before.bytes) / 1024 * KIB_NS +
+	       (now.steps - before.steps) * a->step_ns + (now.payload - before.payload) / 1024 * a->kib_ns;
+	before = now;
+	if (nic_wants_time(r->w.nic[1], 0))
+		nic_tell_time(r->w.nic[1], 0, end);
+	sim_advance(r->w.sim, end);
+}
+
+/* ---- the two ---- */
+
+#define MAX_CALLS 48
+
+static struct {
+	bool busy[MAX_CALLS];
+	unsigned posted, done; /* work requests */
+} attacker;
+
+static void reap_attacker(void)
+{
+	struct roost_cqe c;
+
+	while (ep_poll_send(&r->caller[ATTACKER], &c)) {
+		assert_int_equal(c.status, NIC_WC_SUCCESS);
+		attacker.done++;
+	}
+}
+
+static void go_on_attacking(const struct attack *a)
+{
+	unsigned slots = a->payload ? 8 : MAX_CALLS;
+	struct rig_reply reply;
+	uint8_t params[4096];
+	uint32_t len;
+
+	reap_attacker();
+	if (!a->params) {
+		for (; attacker.posted - attacker.done < 8; attacker.posted++)
+			rig_write(r, ATTACKER, RIG_PAYLOAD, 0, PIECES);
+		return;
+	}
+	for (unsigned i = 0; i < slots; i++) {
+		if (attacker.busy[i] && !rig_poll(r, ATTACKER, i, 4096, &reply))
+			continue;
+		attacker.busy[i] = true;
+		len = a->params(params);
+		rig_post(r, ATTACKER, i, a->op, params, len, 4096, a->payload ? ROOST_RPC_STREAM : 0);
+		if (a->payload)
+			rig_post_payload(r, ATTACKER, a->op, PIECES);
+	}
+}
+
+struct seen {
+	uint64_t reads, p99;
+};
+
+/* READs of the tenant's until `until`; into h when there is one. */
+static uint64_t read_on(const struct attack *a, uint64_t until, struct hist *h)
+{
+	struct ep *e = &r->caller[TENANT];
+	struct wr wr = {.op = ROOST_OP_READ,
+			.sge = {ep_sge(e, 0, 64)},
+			.num_sge = 1,
+			.raddr = (uintptr_t)r->node[TENANT].mem,
+			.rkey = r->node[TENANT].key};
+	uint64_t reads = 0, began;
+	struct roost_cqe c;
+
+	while (world_now(&r->w) < until) {
+		began = world_now(&r->w);
+		ep_post(e, &wr);
+		while (!ep_poll_send(e, &c)) {
+			if (a)
+				go_on_attacking(a);
+			a_turn(a ? a : &writes);
+		}
+		assert_int_equal(c.status, NIC_WC_SUCCESS);
+		reads++;
+		if (h)
+			hist_add(h, world_now(&r->w) - began);
+	}
+	return reads;
+}
+
+static struct seen tenant_beside(const struct attack *a)
+{
+	static struct hist h;
+	struct seen seen;
+
+	rig_open(r, 5, &(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 4096, .rnr_retry = 7});
+	for (unsigned i = 0; kernels_builtin_at(i); i++)
+		assert_int_equal(fabric_deploy(r->f, kernels_builtin_at(i), NULL), 0);
+	memset(&attacker, 0, sizeof(attacker));
+	memset(&before, 0, sizeof(before));
+	if (a && a->op == ROOST_HLL_OP) {
+		struct roost_hll_params p = roost_hll_params(7, ROOST_HLL_ADD, ROOST_HLL_MAX_PRECISION);
+
+		assert_int_equal(rig_call(r, ROOST_HLL_OP, &p, sizeof(p), 64).status, ROOST_RPC_OK);
+		rig_reap(r);
+	}
+	if (a && a->payload)
+		a->payload(r->caller[ATTACKER].mem + RIG_PAYLOAD);
+	hist_reset(&h);
+	read_on(a, world_now(&r->w) + WARM_UP, NULL);
+	seen.reads = read_on(a, world_now(&r->w) + MEASURED, &h);
+	seen.p99 = hist_percentile(&h, 99);
+	rig_close(r);
+	return seen;
+}
+
+static void a_tenant_keeps_its_share(void **state)
+{
+	struct seen alone = tenant_beside(NULL), base = tenant_beside(&writes);
+	unsigned bad = 0;
+
+	print_message("alone: %llu READs, p99 %llu ns; beside WRITEs: %llu, %llu ns\n",
+		      (unsigned long long)alone.reads, (unsigned long long)alone.p99,
+		      (unsigned long long)base.reads, (unsigned long long)base.p99);
+	for (unsigned i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
+		struct seen s = tenant_beside(&attacks[i]);
+
+		print_message("beside %s: %llu READs, p99 %llu ns\n", attacks[i].name,
+			      (unsigned long long)s.reads, (unsigned long long)s.p99);
+		bad += s.p99 >= 2 * base.p99 || s.reads <= base.reads / 2;
+	}
+	assert_int_equal(bad, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(a_tenant_keeps_its_share)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
