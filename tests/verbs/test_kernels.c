@@ -235,8 +235,8 @@ static enum roost_next __attribute__((no_sanitize("undefined"))) crash(struct ro
 
 static enum roost_next never(struct roost_call *c)
 {
-	for (volatile uint64_t n = 0;; n++)
-		;
+	for (;;)
+		__asm__ volatile("");
 	return ROOST_DONE;
 }
 
