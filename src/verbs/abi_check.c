@@ -93,10 +93,12 @@ SAME(NIC_QPA_RATE_LIMIT, IBV_QP_RATE_LIMIT);
  */
 _Static_assert(sizeof(struct ibv_device) == 664, "struct ibv_device");
 _Static_assert(sizeof(struct ibv_context) == 288 + sizeof(pthread_mutex_t), "struct ibv_context");
-_Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, context) == sizeof(struct ibv_context),
+_Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, context) ==
+		       sizeof(struct ibv_context),
 	       "struct verbs_context");
 _Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_port) == 320,
 	       "struct verbs_context");
-_Static_assert(offsetof(struct ibv_qp_ex, wr_atomic_write) == 304 + sizeof(pthread_mutex_t), "struct ibv_qp_ex");
+_Static_assert(offsetof(struct ibv_qp_ex, wr_atomic_write) == 304 + sizeof(pthread_mutex_t),
+	       "struct ibv_qp_ex");
 _Static_assert(sizeof(struct ibv_cq_ex) == 248 + sizeof(pthread_mutex_t), "struct ibv_cq_ex");
 _Static_assert(offsetof(struct ibv_port_attr, port_cap_flags2) == 48, "struct ibv_port_attr");

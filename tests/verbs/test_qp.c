@@ -548,7 +548,8 @@ static void ex_refuses(void **state)
 	ex = ibv_qp_to_qp_ex(p.qp[0]);
 	/* What newer programs look for before they call it, wr_flush too, which our headers may not have. */
 	for (i = 0; i < 16; i++)
-		assert_null(*(void **)((char *)ex + offsetof(struct ibv_qp_ex, wr_atomic_write) + i * sizeof(void *)));
+		assert_null(*(void **)((char *)ex + offsetof(struct ibv_qp_ex, wr_atomic_write) +
+				       i * sizeof(void *)));
 	ex->wr_flags = IBV_SEND_SIGNALED;
 	/* Pointers that programs call without a look: they fail, and the whole list with them. */
 	ibv_wr_start(ex);
