@@ -9,7 +9,7 @@ export FUZZ_SECONDS
 B := build
 C_FILES = $(shell find src include tests bench examples -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all demo check check-packages check-distros interop install bench fuzz soak coverage format clean help
+.PHONY: all demo check check-arm64 check-packages check-distros interop install bench fuzz soak coverage format clean help
 
 all:
 	@scripts/setup build
@@ -37,6 +37,10 @@ interop:
 	@scripts/setup build check
 	@scripts/build $(B)
 	@tests/interop/run.py --build $(B)
+
+check-arm64:
+	@scripts/setup build check
+	@tests/arm64/run.py
 
 soak:
 	@scripts/setup build check
@@ -77,6 +81,7 @@ help:
 	@echo "make check      all tests, in release and sanitized builds (make soak: the long ones)"
 	@echo "make check-packages    Debian's packages, built and tried in fresh systems of two releases, and the container (root)"
 	@echo "make check-distros     the README's commands, make check too, in fresh Debian 12 and 13 (root)"
+	@echo "make check-arm64 builds for arm64, and runs the unit tests under emulation"
 	@echo "make interop    against the Linux kernel's RoCE in a virtual machine (root, for a tap device)"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make bench      measures, into bench/"

@@ -132,8 +132,8 @@ static void waiter(int fd)
 
 	open_side(&s);
 	meet(&s, fd);
-	/* The last byte arrives last. */
-	while (*(volatile char *)&s.memory[sizeof(MESSAGE) - 2] == 0)
+	/* The last byte arrives last. An acquire: what is read after it is not older, on any processor. */
+	while (__atomic_load_n(&s.memory[sizeof(MESSAGE) - 2], __ATOMIC_ACQUIRE) == 0)
 		;
 	printf("waiter: %s\n", s.memory);
 }

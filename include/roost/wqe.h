@@ -110,6 +110,11 @@ _Static_assert(__builtin_offsetof(struct roost_wqe, sge) == 48, "scatter list at
 #define ROOST_WQE_SGE_OFFSET	48
 #define ROOST_RECV_SGE_OFFSET	16
 
+/*
+ * Memory order. A WQE is written before `prod` (release) and read after it (acquire); it is read before `cons` (release) and written over after it
+ * (acquire). A CQE the same: `seq` (release, the NIC) and `cons` of the CQ (release, the program). The data of a message are written before the CQE's `seq`.
+ * Arming and doorbells store one word and then look at another: see src/nic/cq.c and nic.c.
+ */
 /* Around a send or receive ring. Both count WQEs, 32 bits, wrapping; WQE n stands at ring + (n % depth) * stride. */
 struct roost_queue_index {
 	ROOST_ATOMIC_U32 prod

@@ -48,13 +48,16 @@ static inline void mem_copy_in(void *dst, const void *src, size_t n)
 	__asm__ volatile("" : : : "memory");
 }
 
-/* Inside a loop that waits for another core. */
+/*
+ * Inside a loop that waits for another core. On arm64 `yield` does nothing where a core has one thread; `isb`, which empties the pipeline, takes about as long as
+ * x86's `pause`.
+ */
 static inline void cpu_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
 	__builtin_ia32_pause();
 #elif defined(__aarch64__)
-	__asm__ volatile("yield");
+	__asm__ volatile("isb" : : : "memory");
 #endif
 }
 

@@ -8,7 +8,9 @@
  * Taking the value out sets the sequence one lap ahead. Positions are 32 bits and wrap. Sequences are kept less the index of their cell,
  * so that memory of zeros is an empty ring, and its pages cost nothing until they are used.
  *
- * A push is ordered before the pop that returns its value (release, acquire). A producer that must know whether the
+ * Memory order: a cell's word is stored with release by who pushes and by who pops, and loaded with acquire by both. So a push, and what its thread did
+ * before, is ordered before the pop that returns its value, and a pop before the push a lap later. The claim of a position (tail) orders nothing; the
+ * consumer's head travels with the ownership of the consumer's side. A producer that must know whether the
  * consumer sleeps needs a full fence of its own between its push and that question.
  */
 #ifndef ROOST_BASE_MPSC_H

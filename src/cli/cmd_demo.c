@@ -22,6 +22,7 @@
 #include <xxhash.h>
 
 #include "base/machine.h"
+#include "base/mem.h"
 #include "base/sys.h"
 #include "cli/commands.h"
 #include "cli/demo_get.h"
@@ -35,7 +36,6 @@
 #define DEPTH	     16
 #define STUCK_NS     UINT64_C(60000000000)
 #define ANSWER_NS    UINT64_C(60000000000)
-#define PAGE	     4096
 #define DEFAULT_SIZE (UINT64_C(64) << 20)
 #define MAX_SIZE     (UINT64_C(64) << 30)
 #define HASH_LEN     33
@@ -149,7 +149,7 @@ static uint8_t *map_file(unsigned which, bool writable)
 	if (p == MAP_FAILED)
 		return NULL;
 	/* A shared mapping takes a fault at the first write to a page: now, not while we measure. */
-	for (uint64_t at = 0; writable && at < demo.size; at += PAGE)
+	for (uint64_t at = 0; writable && at < demo.size; at += mem_page_size())
 		((volatile uint8_t *)p)[at] = 0;
 	return p;
 }

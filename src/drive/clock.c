@@ -16,6 +16,7 @@
 #define CALIBRATE_NS 10000000 /* a pair of readings is good to some 50 ns: about 5 ppm */
 /* Between the two the machine may have slept: the counter goes on then, or starts anew. */
 #define TOO_LATE_NS 1000000000
+#define NS_PER_S    1000000000ull
 #define STALE_NS    20000 /* a reading that is older is no beginning: by then the rate's error is felt */
 
 struct clock_scale clock_scale;
@@ -33,6 +34,22 @@ uint64_t clock_system(void)
 	return read_clock(CLOCK_MONOTONIC);
 }
 
+#ifdef CLOCK_TICKS
+
+/* Does the kernel keep time by the counter of this name? */
+static bool kernel_counts_by(const char *counter)
+{
+	static const char source[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+	char name[24] = "";
+	int fd = open(source, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	ssize_t n = read(fd, name, sizeof(name) - 1);
+	close(fd);
+	return n > 0 && strncmp(name, counter, strlen(counter)) == 0;
+}
+
 #if defined(__x86_64__)
 
 /*
@@ -42,23 +59,39 @@ uint64_t clock_system(void)
  */
 static bool counter_is_trusted(void)
 {
-	static const char source[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 	unsigned a, b, c, d;
-	char name[16] = "";
-	int fd;
 
-	if (!__get_cpuid(0x80000007, &a, &b, &c, &d) || !(d & 1u << 8))
-		return false;
-	fd = open(source, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	ssize_t n = read(fd, name, sizeof(name) - 1);
-	close(fd);
-	return n > 0 && strncmp(name, "tsc", 3) == 0;
+	return __get_cpuid(0x80000007, &a, &b, &c, &d) && d & 1u << 8 && kernel_counts_by("tsc");
 }
 
+/* Nobody says it: what was measured. */
+static uint64_t ticks_per_second(uint64_t measured)
+{
+	return measured;
+}
+
+#else /* arm64 */
+
+/* One rate in all power states, the same on all cores (Arm ARM, D12.1.2). */
+static bool counter_is_trusted(void)
+{
+	return kernel_counts_by("arch_sys_counter");
+}
+
+/* What the firmware says is exact, where it says what is true. */
+static uint64_t ticks_per_second(uint64_t measured)
+{
+	uint64_t hz, off;
+
+	__asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
+	off = hz > measured ? hz - measured : measured - hz;
+	return off < measured / 1000 ? hz : measured;
+}
+
+#endif
+
 struct reading {
-	uint64_t from, tsc; /* the counter before the clocks were read, and in the middle of it */
+	uint64_t from, ticks; /* the counter before the clocks were read, and in the middle of it */
 	uint64_t raw_ns, ns;
 	uint64_t boot_ns; /* sleep included */
 };
@@ -73,10 +106,10 @@ static struct reading take_reading(void)
 	uint64_t best_gap = UINT64_MAX;
 
 	for (int i = 0; i < 8; i++) {
-		uint64_t before = __builtin_ia32_rdtsc();
+		uint64_t before = clock_ticks();
 		uint64_t raw_ns = read_clock(CLOCK_MONOTONIC_RAW);
 		uint64_t ns = clock_system();
-		uint64_t gap = __builtin_ia32_rdtsc() - before;
+		uint64_t gap = clock_ticks() - before;
 
 		if (gap < best_gap) {
 			best_gap = gap;
@@ -111,26 +144,27 @@ static void begin(void)
 static void finish(void)
 {
 	struct reading last = take_reading();
-	uint64_t ticks = last.tsc - first.tsc, ns = last.raw_ns - first.raw_ns;
+	uint64_t ticks = last.ticks - first.ticks, ns = last.raw_ns - first.raw_ns;
 
 	if (last.boot_ns - first.boot_ns > TOO_LATE_NS) {
 		first = last;
 		try_later();
 		return;
 	}
-	if (last.tsc <= first.tsc || last.raw_ns <= first.raw_ns)
+	if (last.ticks <= first.ticks || last.raw_ns <= first.raw_ns)
 		return;
 
-	uint64_t mult = (uint64_t)(((unsigned __int128)ns << 32) / ticks);
+	uint64_t hz = ticks_per_second((uint64_t)((unsigned __int128)ticks * NS_PER_S / ns));
+	uint64_t mult = (uint64_t)(((unsigned __int128)NS_PER_S << 32) / hz);
 
-	clock_scale.base_tsc = last.from;
+	clock_scale.base_ticks = last.from;
 	clock_scale.base_ns = last.ns;
 	if (clock_system() - last.ns > STALE_NS) {
 		try_later();
 		return;
 	}
 	atomic_store_explicit(&clock_scale.mult, mult, memory_order_release);
-	log_debug("clock: time-stamp counter at %.3f MHz", (double)ticks * 1e3 / (double)ns);
+	log_debug("clock: the processor's counter at %.3f MHz", (double)hz / 1e6);
 }
 
 uint64_t clock_unscaled(void)

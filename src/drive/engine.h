@@ -13,6 +13,19 @@
  * A tender that goes to sleep leaves in `tend_wake` when it will look again by itself, and in `sleepers`
  * whether the port wakes it. It does so as owner, so the owner after it knows what it may count on, and wakes
  * it when that is not enough (pu_settle).
+ *
+ * Memory order, by pairs of accesses:
+ *
+ *   word		An owner takes it with acquire and gives it up with release: all that the core keeps without atomics travels so. A kick is a
+ *			read-modify-write with release, and who gives the word up acquires it: the turn that follows sees what was rung for.
+ *   kicked		tender_kick() stores what is to be seen, then exchanges 1; the tender exchanges 0, then looks. One word: the later one sees what
+ *			stood before the earlier one.
+ *   waiting, kicked	tend_kick() kicks, then loads `waiting`; a waiter that ends clears `waiting`, then loads `kicked`. Two words, each stored and
+ *			then the other loaded: sequentially consistent, as are service_until and `waiting` (stand_by, end_tending).
+ *   caller.hits, armed, outside_seq / masked, sleepers
+ *			The same, of a program that goes to sleep: drive_cq_armed().
+ *   lease_end, tend_wake, rang, cpu, events
+ *			Relaxed: an old value costs time, which the tender's next look at `tend_wake` bounds.
  */
 #ifndef ROOST_DRIVE_ENGINE_H
 #define ROOST_DRIVE_ENGINE_H

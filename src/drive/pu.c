@@ -416,16 +416,21 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 		offer_core(d, i);
 }
 
+/*
+ * Stores that we sleep (armed, outside_seq, caller.hits), then looks whether packets wake anybody (masked, sleepers). Who changes that does it the other
+ * way round: mask() and nap() store, then look at caller.hits; a waiter that leaves (tend_leave_ports()) stores, then looks at armed and outside_seq. All
+ * of it is sequentially consistent: at least one side sees the other, and wakes the service thread.
+ */
 void drive_cq_armed(struct drive *d, bool anew, bool inside)
 {
 	bool kick = false;
 
 	if (anew)
-		atomic_fetch_add_explicit(&d->armed, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&d->armed, 1, memory_order_seq_cst);
 	if (!inside)
 		atomic_store_explicit(&d->outside_seq,
 				      atomic_load_explicit(&d->wait_seq, memory_order_relaxed),
-				      memory_order_relaxed);
+				      memory_order_seq_cst);
 	for (unsigned i = 0; i < d->pus; i++) {
 		struct drive_pu *p = &d->pu[i];
 

@@ -273,6 +273,7 @@ void tend_leave_ports(struct tender *t)
 	for (unsigned i = 0; i < t->d->pus; i++) {
 		t->pu[i].on_port = t->pu[i].ready = false;
 		atomic_store_explicit(&t->d->pu[i].masked, false, memory_order_relaxed);
-		atomic_fetch_and_explicit(&t->d->pu[i].sleepers, ~(uint32_t)t->bit, memory_order_release);
+		/* Before the look whether somebody armed: others_sleep(), and drive_cq_armed(), which does both the other way round. */
+		atomic_fetch_and_explicit(&t->d->pu[i].sleepers, ~(uint32_t)t->bit, memory_order_seq_cst);
 	}
 }

@@ -100,9 +100,9 @@ static bool begin_tending(struct drive *d)
 static bool others_sleep(const struct drive *d)
 {
 	unsigned waits = atomic_load_explicit(&d->wait_seq, memory_order_relaxed) -
-			 atomic_load_explicit(&d->outside_seq, memory_order_relaxed);
+			 atomic_load_explicit(&d->outside_seq, memory_order_seq_cst);
 
-	return waits < OUTSIDE_FOR && atomic_load_explicit(&d->armed, memory_order_relaxed) > 0;
+	return waits < OUTSIDE_FOR && atomic_load_explicit(&d->armed, memory_order_seq_cst) > 0;
 }
 
 /*

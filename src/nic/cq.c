@@ -70,7 +70,15 @@ static void overrun(struct nic_cq *cq, struct nic_qp *qp)
 		list_add_tail(&qp->lost_link, &qp->pu->lost);
 }
 
-/* Is the program waiting for what was just pushed? The exchange orders our CQE before the look at `arm`. */
+/*
+ * Is the program waiting for what was just pushed?
+ *
+ *	NIC					program
+ *	CQE, seq and prod, modify `arm`		exchange `arm`, look at prod and seq	verbs_req_notify_cq()
+ *
+ * Both modify `arm`, with acquire and release, so one comes first, and the other sees what stood before it: we the arming, or the program the
+ * completion. A mere load here could be done before our stores are seen.
+ */
 static void notify(struct nic_cq *cq, bool solicited)
 {
 	uint32_t arm = atomic_fetch_or_explicit(&cq->index->arm, 0, memory_order_acq_rel);

@@ -4,9 +4,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <ucontext.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 
 #include "base/fault.h"
 #include "packet/crc32.h"
@@ -24,9 +28,11 @@ static int load_then_crc(void *dst, const void *src, size_t n, uint32_t *crc)
 	return rc;
 }
 
-#if defined(__x86_64__)
-
 #define FOLD_MIN (2 * CRC32_FOLD)
+
+extern const char dma_text_begin[], dma_text_end[], dma_fixup[];
+
+#if defined(__x86_64__)
 
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
@@ -35,12 +41,11 @@ int dma_load_avx(void *dst, const void *src, size_t n);
 int dma_fold_avx2(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4], const uint64_t by[2]);
 int dma_stream_sse2(void *dst, const void *src, size_t n);
 int dma_stream_avx(void *dst, const void *src, size_t n);
-extern const char dma_text_begin[], dma_text_end[], dma_fixup[];
 
 static int (*copy)(void *, const void *, size_t) = dma_copy_sse2;
 static int (*load)(void *, const void *, size_t) = dma_copy_sse2;
 static int (*stream)(void *, const void *, size_t) = dma_stream_sse2;
-static bool folds;
+static int (*fold_blocks)(void *, const void *, size_t, uint32_t *, const uint64_t *);
 
 int dma_copy(void *dst, const void *src, size_t n)
 {
@@ -52,23 +57,10 @@ int dma_load(void *dst, const void *src, size_t n)
 	return load(dst, src, n);
 }
 
-int dma_load_crc(void *dst, const void *src, size_t n, uint32_t *crc)
+/* This CPU keeps loads in order; the call keeps the compiler from anything else. */
+int dma_load_up(void *dst, const void *src, size_t n)
 {
-	_Alignas(32) uint32_t fold[CRC32_FOLD / 4] = {~*crc};
-	size_t blocks = n - n % CRC32_FOLD;
-	uint32_t so_far;
-	int rc;
-
-	if (!folds || blocks < FOLD_MIN)
-		return load_then_crc(dst, src, n, crc);
-	rc = dma_fold_avx2(dst, src, blocks, fold, crc32_fold_by);
-	if (rc)
-		return rc;
-	so_far = crc32_update(CRC32_NOTHING, fold, sizeof(fold));
-	rc = load_then_crc((uint8_t *)dst + blocks, (const uint8_t *)src + blocks, n - blocks, &so_far);
-	if (!rc)
-		*crc = so_far;
-	return rc;
+	return load(dst, src, n);
 }
 
 int dma_stream(void *dst, const void *src, size_t n)
@@ -81,16 +73,9 @@ void dma_fence(void)
 	__builtin_ia32_sfence();
 }
 
-static bool on_fault(int sig, siginfo_t *info, void *ucv)
+static greg_t *counter_of(ucontext_t *uc)
 {
-	ucontext_t *uc = ucv;
-	uintptr_t ip = (uintptr_t)uc->uc_mcontext.gregs[REG_RIP];
-
-	/* What a process has sent is no fault of the access that it interrupts. */
-	if (info->si_code <= 0 || ip < (uintptr_t)dma_text_begin || ip >= (uintptr_t)dma_text_end)
-		return false;
-	uc->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)dma_fixup;
-	return true;
+	return &uc->uc_mcontext.gregs[REG_RIP];
 }
 
 static void choose(void)
@@ -100,94 +85,92 @@ static void choose(void)
 		load = dma_load_avx;
 		stream = dma_stream_avx;
 	}
-	folds = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq"))
+		fold_blocks = dma_fold_avx2;
 }
 
-#else /* any other CPU: C, guarded by a saved context per access */
+#elif defined(__aarch64__)
 
-#include <setjmp.h>
-#include <stdatomic.h>
+int dma_fold_pmull(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4], const uint64_t by[2]);
+int dma_stream_lines(void *dst, const void *src, size_t n);
+int dma_cmp_swap_lse(void *addr, uint64_t compare, uint64_t swap, uint64_t *old);
+int dma_cmp_swap_llsc(void *addr, uint64_t compare, uint64_t swap, uint64_t *old);
+int dma_fetch_add_lse(void *addr, uint64_t add, uint64_t *old);
+int dma_fetch_add_llsc(void *addr, uint64_t add, uint64_t *old);
 
-static _Thread_local sigjmp_buf *guard;
-
-#define GUARDED(body)                                                                                        \
-	({                                                                                                   \
-		sigjmp_buf env;                                                                              \
-		int rc = -EFAULT;                                                                            \
-		if (!sigsetjmp(env, 0)) {                                                                    \
-			guard = &env;                                                                        \
-			body;                                                                                \
-			rc = 0;                                                                              \
-		}                                                                                            \
-		guard = NULL;                                                                                \
-		rc;                                                                                          \
-	})
-
-static void copy_up(volatile unsigned char *d, const unsigned char *s, size_t n)
-{
-	for (; n && ((uintptr_t)d & 7); n--)
-		*d++ = *s++;
-	for (; n >= 8; n -= 8, d += 8, s += 8) {
-		uint64_t v;
-
-		memcpy(&v, s, 8);
-		__atomic_store_n((uint64_t *)(uintptr_t)d, v, __ATOMIC_RELEASE);
-	}
-	for (; n; n--)
-		__atomic_store_n(d++, *s++, __ATOMIC_RELEASE);
-}
-
-int dma_copy(void *dst, const void *src, size_t n)
-{
-	return GUARDED(copy_up(dst, src, n));
-}
-
-int dma_load(void *dst, const void *src, size_t n)
-{
-	return GUARDED(memcpy(dst, src, n));
-}
-
-int dma_load_crc(void *dst, const void *src, size_t n, uint32_t *crc)
-{
-	return load_then_crc(dst, src, n, crc);
-}
+static int (*fold_blocks)(void *, const void *, size_t, uint32_t *, const uint64_t *);
+static int (*cmp_swap)(void *, uint64_t, uint64_t, uint64_t *) = dma_cmp_swap_llsc;
+static int (*fetch_add)(void *, uint64_t, uint64_t *) = dma_fetch_add_llsc;
 
 int dma_stream(void *dst, const void *src, size_t n)
 {
-	return dma_copy(dst, src, n);
+	return ((uintptr_t)dst | n) % 64 ? dma_copy(dst, src, n) : dma_stream_lines(dst, src, n);
 }
 
 void dma_fence(void)
 {
-	atomic_thread_fence(memory_order_seq_cst);
+	atomic_thread_fence(memory_order_release);
 }
 
 int dma_cmp_swap(void *addr, uint64_t compare, uint64_t swap, uint64_t *old)
 {
-	return GUARDED({
-		__atomic_compare_exchange_n((uint64_t *)addr, &compare, swap, 0, __ATOMIC_SEQ_CST,
-					    __ATOMIC_SEQ_CST);
-		*old = compare;
-	});
+	return cmp_swap(addr, compare, swap, old);
 }
 
 int dma_fetch_add(void *addr, uint64_t add, uint64_t *old)
 {
-	return GUARDED(*old = __atomic_fetch_add((uint64_t *)addr, add, __ATOMIC_SEQ_CST));
+	return fetch_add(addr, add, old);
 }
 
-static bool on_fault(int sig, siginfo_t *info, void *ucv)
+static greg_t *counter_of(ucontext_t *uc)
 {
-	if (guard && info->si_code > 0)
-		siglongjmp(*guard, 1);
-	return false;
+	return (greg_t *)&uc->uc_mcontext.pc;
 }
 
 static void choose(void)
 {
+	unsigned long has = getauxval(AT_HWCAP);
+
+	if (has & HWCAP_ATOMICS) {
+		cmp_swap = dma_cmp_swap_lse;
+		fetch_add = dma_fetch_add_lse;
+	}
+	if (has & HWCAP_PMULL)
+		fold_blocks = dma_fold_pmull;
 }
 
 #endif
+
+int dma_load_crc(void *dst, const void *src, size_t n, uint32_t *crc)
+{
+	_Alignas(32) uint32_t fold[CRC32_FOLD / 4] = {~*crc};
+	size_t blocks = n - n % CRC32_FOLD;
+	uint32_t so_far;
+	int rc;
+
+	if (!fold_blocks || blocks < FOLD_MIN)
+		return load_then_crc(dst, src, n, crc);
+	rc = fold_blocks(dst, src, blocks, fold, crc32_fold_by);
+	if (rc)
+		return rc;
+	so_far = crc32_update(CRC32_NOTHING, fold, sizeof(fold));
+	rc = load_then_crc((uint8_t *)dst + blocks, (const uint8_t *)src + blocks, n - blocks, &so_far);
+	if (!rc)
+		*crc = so_far;
+	return rc;
+}
+
+static bool on_fault(int sig, siginfo_t *info, void *ucv)
+{
+	greg_t *counter = counter_of(ucv);
+
+	/* What a process has sent is no fault of the access that it interrupts. */
+	if (info->si_code <= 0 || (uintptr_t)*counter < (uintptr_t)dma_text_begin ||
+	    (uintptr_t)*counter >= (uintptr_t)dma_text_end)
+		return false;
+	*counter = (greg_t)(uintptr_t)dma_fixup;
+	return true;
+}
 
 static void init(void)
 {

@@ -4,6 +4,9 @@
  * number and size of the regions. Both are drawn anew for each region and window: who knows some keys knows nothing of the others. Of a window's
  * tag the low 8 bits are the program's to choose when it binds it (IBA 10.6.7.2.2), which leaves 24 that nobody can know. One table serves all PUs: readers take no
  * lock; a registration is published by its key, taken back by clearing it.
+ *
+ * Memory order: a seqlock. The writer (under the lock) clears the tag, fence (release), fields, tag (release). A reader loads the tag (acquire), fields, fence
+ * (acquire), the tag again: equal, so none of the fields is of another registration.
  */
 #ifndef ROOST_NIC_MR_H
 #define ROOST_NIC_MR_H

@@ -224,6 +224,13 @@ void nic_schedule_resp(struct nic_qp *qp)
 /*
  * The program's exchange and the PU's (req.c) on one variable are totally ordered: either the program finds it
  * cleared and queues the QP, or the PU, which cleared it after, sees the new index.
+ *
+ *	program					PU
+ *	prod (release), exchange db_active 1	exchange db_active 0, prod (acquire)	req_idle()
+ *	exchange db_queued 1, push		pop, exchange db_queued 0, prod		take_doorbells()
+ *
+ * Each exchange acquires and releases: the later of two reads what the earlier one wrote, and with it sees what stood before that. No fence is needed, on
+ * any machine, as both sides write the same word.
  */
 bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 {

@@ -502,7 +502,8 @@ typedef uint64_t nic_rpc_key;
 
 /*
  * A call's accesses: what the QP's peer could READ, WRITE, or compare and swap by this key; of a granted region what its owner may. 0, -EACCES
- * (key, bounds, rights, an atomic that is not aligned), -EFAULT (memory gone). dst is memory of the server's own. Memory is read upward, as dma_load() does.
+ * (key, bounds, rights, an atomic that is not aligned), -EFAULT (memory gone). dst is memory of the server's own. Memory is read in the order of
+ * dma_load_up(), one access after the other.
  */
 int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uint32_t n);
 int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n);

@@ -130,7 +130,8 @@ static void set_state(struct nic_qp *qp, enum nic_qp_state state)
 {
 	qp->state = (uint8_t)state;
 	qp->attr.state = state;
-	atomic_store_explicit(&qp->state_hint, (uint8_t)state, memory_order_release);
+	/* Sequentially consistent, as is the look at receives after it: verbs/post.c, publish_recv(). */
+	atomic_store_explicit(&qp->state_hint, (uint8_t)state, memory_order_seq_cst);
 }
 
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out)
@@ -263,7 +264,7 @@ unsigned nic_qp_pu(const struct nic_qp *qp)
 enum nic_qp_state nic_qp_state(const struct nic_qp *qp)
 {
 	return (enum nic_qp_state)atomic_load_explicit(&((struct nic_qp *)(uintptr_t)qp)->state_hint,
-						       memory_order_acquire);
+						       memory_order_seq_cst);
 }
 
 void qp_event(struct nic_qp *qp, enum nic_event ev)

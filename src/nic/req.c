@@ -280,14 +280,14 @@ bool req_idle(struct nic_qp *qp)
 	const struct recv_ring *rq = qp->resp.rq;
 	bool more;
 
-	/* Who rings while nobody is told to count on us puts the QP on the PU's ring. (A receive counts on the exchange: post.c.) */
+	/* Who rings while nobody is told to count on us puts the QP on the PU's ring. (Who posts a receive looks at the state: post.c.) */
 	if (!atomic_load_explicit(&qp->db_active, memory_order_relaxed) && qp->state != NIC_QPS_ERR)
 		return true;
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
 	more = sq_posted(&qp->sq);
 	/* In the error state receives are work too: they are flushed. */
 	if (unlikely(qp->state == NIC_QPS_ERR && rq && !qp->srq))
-		more |= atomic_load_explicit(&rq->index->prod, memory_order_acquire) != rq->cons;
+		more |= atomic_load_explicit(&rq->index->prod, memory_order_seq_cst) != rq->cons;
 	if (!more)
 		return true;
 	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);

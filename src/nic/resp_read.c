@@ -225,6 +225,8 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 		if (unlikely(!src))
 			return PKT_NAK_REM_ACCESS;
 	}
+	/* READs are executed in their order, and each upward, packet by packet: after the loads for the packet before. */
+	atomic_thread_fence(memory_order_acquire);
 	rc = tx_begin(qp, len, &room);
 	if (rc)
 		return rc;

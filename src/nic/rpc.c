@@ -246,7 +246,7 @@ int nic_rpc_read(struct nic_qp *qp, nic_rpc_key key, uint64_t va, void *dst, uin
 	if (!n)
 		return 0;
 	src = resolve(qp, key, va, n, NIC_ACCESS_REMOTE_READ);
-	return src ? copied(qp, dma_load(dst, src, n)) : -EACCES;
+	return src ? copied(qp, dma_load_up(dst, src, n)) : -EACCES;
 }
 
 int nic_rpc_write(struct nic_qp *qp, nic_rpc_key key, uint64_t va, const void *src, uint32_t n)

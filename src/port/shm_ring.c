@@ -54,10 +54,12 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* Pages [from, upto) of shared memory. False when there is none for them; kernels before 5.14 cannot tell. */
+/* The pages, of whatever size, that bytes [from, upto) of shared memory lie in. False when there is none for them; kernels before 5.14 cannot tell. */
 static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
 {
-	return madvise(data + from, upto - from, MADV_POPULATE_WRITE) == 0 ||
+	uint8_t *page = (uint8_t *)ALIGN_DOWN((uintptr_t)data + from, mem_page_size());
+
+	return madvise(page, (size_t)(data + upto - page), MADV_POPULATE_WRITE) == 0 ||
 	       (errno != ENOMEM && errno != EFAULT);
 }
 

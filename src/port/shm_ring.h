@@ -31,6 +31,14 @@
  * up. A stream is faster in a large ring, whose lines have left the consumer's cache when they are written again, and with
  * a bounded number of bytes in flight, which are still in the producer's cache when they are read (docs/decisions.md).
  *
+ * Memory order, by pairs:
+ *
+ *	producer			consumer
+ *	record, then descriptor		descriptor, then record		release / acquire on the descriptor (shm_prod_publish_to, shm_cons_next)
+ *	`head`, then over the records	records, then `head`		acquire / release on `head` (shm_prod_look, shm_cons_release)
+ *	descriptors, then `sleeping`	`sleeping`, then descriptors	store before load: a full fence on both sides (shm_wake.c)
+ *	`want_room`, then `head`	`head`, then `want_room`	the same
+ *
  * Neither side trusts the other: each keeps its state private, reads each shared word once, and checks it. Thread rules: one thread
  * at a time for each side.
  */

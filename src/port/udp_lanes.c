@@ -9,6 +9,10 @@
  *
  *	socket of lane 0 --> lane 0's thread --copy--> inbox of lane 1 --> lane 1's thread
  *
+ * Memory order of an inbox. Who passes writes the slot, then `tail`; the lane loads `tail` (acquire), then reads the slot, and gives it back by `head`
+ * (release), which who passes loads (acquire) before he writes over it. Sleeping: who passes stores `tail` or `num_hints`, then loads `asleep`; the lane
+ * stores `asleep`, then loads those (udp_lanes_arm). All of these are sequentially consistent: one of the two sees the other.
+ *
  * Errors of what a lane sent come to any of the sockets: hints are for all lanes.
  *
  * The filter returns the index of a socket in the order in which they joined: lanes are opened in order.

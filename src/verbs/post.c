@@ -175,8 +175,9 @@ static inline int put_recv(struct verbs_queue *rq, uint32_t n, const struct ibv_
 }
 
 /*
- * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the state, then reads the
- * producer index, here it is the other way round, and on both sides a locked instruction stands between: one sees the other.
+ * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the state (qp.c, set_state()), then reads the producer
+ * index (req_idle()); here it is the other way round. All four are sequentially consistent, so one sees the other: nothing less orders a store
+ * before a load of another word.
  */
 static inline bool publish_recv(struct verbs_qp *qp, uint32_t head)
 {

@@ -97,7 +97,7 @@ enum { BAD = 0x1000, GOOD, LENDER };
 		.abi = ROOST_KERNEL_ABI, .version = 1, .name = n, .op = o, .state_size = s, __VA_ARGS__      \
 	}
 
-static unsigned stopped, cuts;
+static volatile unsigned stopped, cuts; /* counted before a crash that jumps out: not later */
 
 static void count_stop(void *self)
 {

@@ -21,15 +21,17 @@
 #include "fault.h"
 #include "packet/crc32.h"
 
-#define PAGE 4096
+#define ROOM 65536 /* the largest page there is */
 #define MAX  300
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(DMA_PLAIN)
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
 #endif
 
-static int (*copies[5])(void *, const void *, size_t);
+static size_t page; /* of this machine */
+
+static int (*copies[6])(void *, const void *, size_t);
 static unsigned num_copies;
 
 /* As a copy; what it says of the CRC is right, or untouched. */
@@ -45,25 +47,28 @@ static int load_crc(void *dst, const void *src, size_t n)
 /* `pages` pages between two that may not be touched. */
 static uint8_t *guarded(unsigned pages)
 {
-	uint8_t *p = mmap(NULL, (pages + 2) * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *p = mmap(NULL, (pages + 2) * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	assert_true(p != MAP_FAILED);
-	assert_int_equal(mprotect(p + PAGE, pages * PAGE, PROT_READ | PROT_WRITE), 0);
-	return p + PAGE;
+	assert_int_equal(mprotect(p + page, pages * page, PROT_READ | PROT_WRITE), 0);
+	return p + page;
 }
 
 static void unguard(uint8_t *p, unsigned pages)
 {
-	munmap(p - PAGE, (pages + 2) * PAGE);
+	munmap(p - page, (pages + 2) * page);
 }
 
 static int set_up(void **state)
 {
+	page = (size_t)sysconf(_SC_PAGESIZE);
+	assert_true(page <= ROOM);
 	assert_int_equal(dma_init(), 0); /* again: nothing happens */
 	copies[num_copies++] = dma_copy;
 	copies[num_copies++] = dma_load;
+	copies[num_copies++] = dma_load_up;
 	copies[num_copies++] = load_crc;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(DMA_PLAIN)
 	copies[num_copies++] = dma_copy_sse2;
 	if (__builtin_cpu_supports("avx"))
 		copies[num_copies++] = dma_copy_avx;
@@ -74,39 +79,39 @@ static int set_up(void **state)
 static void one_copy(int (*copy)(void *, const void *, size_t), uint8_t *dst, const uint8_t *src, size_t n,
 		     const uint8_t *dst_page)
 {
-	uint8_t before[PAGE];
+	static uint8_t before[ROOM];
 
-	memset((uint8_t *)(uintptr_t)dst_page, 0xcc, PAGE);
-	memset(before, 0xcc, PAGE);
+	memset((uint8_t *)(uintptr_t)dst_page, 0xcc, page);
+	memset(before, 0xcc, page);
 	memcpy(before + (dst - dst_page), src, n);
 	assert_int_equal(copy(dst, src, n), 0);
 	/* Just these bytes, and none beside them. */
-	assert_memory_equal(dst_page, before, PAGE);
+	assert_memory_equal(dst_page, before, page);
 }
 
 static void every_alignment_and_length(void **state)
 {
 	uint8_t *s = guarded(1), *d = guarded(1);
 
-	for (unsigned i = 0; i < PAGE; i++)
+	for (unsigned i = 0; i < page; i++)
 		s[i] = (uint8_t)(i * 7 + i / 256);
 	for (unsigned c = 0; c < num_copies; c++)
 		for (unsigned n = 0; n <= MAX; n++) {
 			/* From the first byte, up to the last: one more would fault. */
 			one_copy(copies[c], d, s, n, d);
-			one_copy(copies[c], d + PAGE - n, s + PAGE - n, n, d);
-			one_copy(copies[c], d, s + PAGE - n, n, d);
-			one_copy(copies[c], d + PAGE - n, s, n, d);
+			one_copy(copies[c], d + page - n, s + page - n, n, d);
+			one_copy(copies[c], d, s + page - n, n, d);
+			one_copy(copies[c], d + page - n, s, n, d);
 			for (unsigned a = 0; a < 16; a++)
 				one_copy(copies[c], d + 64 + a, s + 128 + (n & 15), n, d);
 		}
 	for (unsigned a = 0; a < 64; a++) {
-		one_copy(dma_copy, d + a, s + 63 - a, PAGE - 64, d);
-		one_copy(dma_copy, d + 64 - a, s + a, PAGE - 64, d);
+		one_copy(dma_copy, d + a, s + 63 - a, page - 64, d);
+		one_copy(dma_copy, d + 64 - a, s + a, page - 64, d);
 	}
-	for (unsigned n = MAX; n <= PAGE; n += n % 128 ? 1 : 61) {
-		one_copy(load_crc, d, s + PAGE - n, n, d);
-		one_copy(load_crc, d + PAGE - n, s, n, d);
+	for (unsigned n = MAX; n <= page; n += n % 128 ? 1 : 61) {
+		one_copy(load_crc, d, s + page - n, n, d);
+		one_copy(load_crc, d + page - n, s, n, d);
 	}
 	unguard(s, 1);
 	unguard(d, 1);
@@ -118,20 +123,20 @@ static void faults(void **state)
 	uint8_t *s = guarded(1), *d = guarded(1);
 
 	faults_ours();
-	memset(s, 0x11, PAGE);
+	memset(s, 0x11, page);
 	for (unsigned c = 0; c < num_copies; c++)
 		for (unsigned good = 0; good < MAX; good++)
 			for (unsigned over = 1; over < 80; over += 13) {
 				unsigned n = good + over;
 
-				memset(d, 0, PAGE);
-				assert_int_equal(copies[c](d + PAGE - good, s, n), -EFAULT);
-				assert_int_equal(d[PAGE - good - 1], 0);
+				memset(d, 0, page);
+				assert_int_equal(copies[c](d + page - good, s, n), -EFAULT);
+				assert_int_equal(d[page - good - 1], 0);
 				for (unsigned i = 0; i < good; i++)
-					assert_true(d[PAGE - good + i] == 0 || d[PAGE - good + i] == 0x11);
-				assert_int_equal(copies[c](d, s + PAGE - good, n), -EFAULT);
+					assert_true(d[page - good + i] == 0 || d[page - good + i] == 0x11);
+				assert_int_equal(copies[c](d, s + page - good, n), -EFAULT);
 				for (unsigned i = n; i < n + 64; i++)
-					assert_int_equal(d[i], good + n + 64 > PAGE ? d[i] : 0);
+					assert_int_equal(d[i], good + n + 64 > page ? d[i] : 0);
 			}
 	/* Addresses of nobody. */
 	assert_int_equal(dma_copy(NULL, s, 8), -EFAULT);
@@ -141,7 +146,7 @@ static void faults(void **state)
 	assert_int_equal(dma_copy((void *)0x8000000000000000u, s, 64), -EFAULT);
 	assert_int_equal(dma_copy(NULL, NULL, 0), 0);
 	/* A page that may be read only. */
-	assert_int_equal(mprotect(d, PAGE, PROT_READ), 0);
+	assert_int_equal(mprotect(d, page, PROT_READ), 0);
 	assert_int_equal(dma_copy(d, s, 100), -EFAULT);
 	assert_int_equal(dma_copy(s, d, 100), 0);
 	unguard(s, 1);
@@ -190,22 +195,22 @@ static void bus_error(void **state)
 
 	faults_ours();
 	assert_true(fd >= 0);
-	assert_int_equal(ftruncate(fd, PAGE), 0);
-	m = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_int_equal(ftruncate(fd, page), 0);
+	m = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	assert_true(m != MAP_FAILED);
 	assert_int_equal(dma_copy(m, local, 64), 0);
 	assert_int_equal(ftruncate(fd, 0), 0);
 	assert_int_equal(dma_copy(m, local, 64), -EFAULT);
 	assert_int_equal(dma_copy(local, m, 64), -EFAULT);
 	assert_int_equal(dma_fetch_add(m, 1, &old), -EFAULT);
-	munmap(m, PAGE);
+	munmap(m, page);
 	close(fd);
 }
 
 static void atomics(void **state)
 {
 	uint8_t *d = guarded(1);
-	uint64_t *w = (uint64_t *)(d + PAGE - 8), old = 7;
+	uint64_t *w = (uint64_t *)(d + page - 8), old = 7;
 
 	faults_ours();
 	*w = UINT64_MAX;
@@ -219,9 +224,9 @@ static void atomics(void **state)
 	assert_int_equal(old, 1);
 	assert_int_equal(*w, 9);
 	old = 55;
-	assert_int_equal(dma_fetch_add(d + PAGE, 1, &old), -EFAULT);
+	assert_int_equal(dma_fetch_add(d + page, 1, &old), -EFAULT);
 	assert_int_equal(dma_cmp_swap(d - 8, 1, 1, &old), -EFAULT);
-	assert_int_equal(mprotect(d, PAGE, PROT_READ), 0);
+	assert_int_equal(mprotect(d, page, PROT_READ), 0);
 	assert_int_equal(dma_fetch_add(w, 1, &old), -EFAULT);
 	assert_int_equal(dma_cmp_swap(w, 9, 1, &old), -EFAULT);
 	assert_int_equal(*w, 9);

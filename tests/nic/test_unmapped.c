@@ -14,7 +14,7 @@
 #include "fault.h"
 #include "world.h"
 
-#define PAGE 4096
+#define PAGE 65536 /* of any machine, or several of its pages */
 #define LEN  3000
 
 enum how { UNMAPPED, READ_ONLY, CUT_SHORT, HALF_GONE, HOWS };

@@ -42,16 +42,17 @@ PERFTEST = ["ib_write_bw", "ib_read_lat", "ib_send_bw", "ib_atomic_lat"]
 # ---- packages ----
 
 class Apt:
-    """apt with a state of its own: one suite, nothing installed. Proxies and the like stay those of the machine."""
+    """apt with a state of its own: one suite of one architecture, nothing installed. Proxies and the like stay those of the machine."""
 
-    def __init__(self, folder, uri, suite):
+    def __init__(self, folder, uri, suite, architecture=None):
         for path in ("state/lists/partial", "cache/archives/partial"):
             os.makedirs(os.path.join(folder, path), exist_ok=True)
         self.archives = os.path.join(folder, "cache/archives")
         files = {"status": "", "suite.sources": f"Types: deb\nURIs: {uri}\nSuites: {suite}\nComponents: main\nSigned-By: {keyring()}\n",
                  "apt.conf": f'Dir::State "{folder}/state"; Dir::State::status "{folder}/status"; Dir::Cache "{folder}/cache";\n'
                              f'Dir::Etc::sourcelist "{folder}/suite.sources"; Dir::Etc::sourceparts "-";\n'
-                             'APT::Sandbox::User ""; APT::Install-Recommends "false";\n'}
+                             'APT::Sandbox::User ""; APT::Install-Recommends "false";\n' +
+                             (f'APT::Architecture "{architecture}"; APT::Architectures "{architecture}";\n' if architecture else "")}
         for name, text in files.items():
             with open(os.path.join(folder, name), "w", encoding="ascii") as file:
                 file.write(text)

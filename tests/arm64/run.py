@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The unit tests on arm64, which this machine is not: built by Debian's cross compiler, run under emulation.
+
+usage: run.py [--build DIR] [--sysroot DIR] [--only TEXT]
+
+Each test is a process in qemu-aarch64, qemu's emulation of a user's process. What that cannot do is named in UNABLE; what takes long there, in SLOW.
+
+Exit status 0 only when all passed; 77, with the reason in the last line, when packages or tools cannot be had, and 1 for that too with
+ROOST_INTEROP=required in the environment.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import sysroot
+from sysroot import Missing
+
+TOP = os.path.dirname(os.path.dirname(sysroot.HERE))
+LIMIT = 300  # seconds for a test; tests that are slow beside other work take a tenth of it
+
+# What an emulated process lacks (qemu 7.2), and the tests that need it.
+UNABLE = [
+    (r"-2pu-(udp|loss)$|verbs-sleep-udp|port-udp_lanes",
+     "setsockopt(SO_ATTACH_REUSEPORT_CBPF) is not translated, so an address has one UDP socket"),
+    (r"port-udp_join|port-udp_wire|nic-counters", "sockets' UDP_GRO, UDP_SEGMENT and IP options in control messages are not translated"),
+    (r"port-udp_mcast|verbs-mcast", "setsockopt(IP_ADD_MEMBERSHIP and IP_MULTICAST_IF with struct ip_mreqn) is not translated"),
+    (r"drive-fork|verbs-fork|rdmacm-fork", "fork() in a program with threads ends in an assertion of the emulator"),
+    (r"base-arena|base-mem", "setrlimit(RLIMIT_AS) is ignored, and /proc/self/statm is the emulator's own"),
+    (r"base-sys", "socket(2) of an unknown type has the emulator's own error"),
+    (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),
+    (r"drive-linger", "an emulated thread is slower than the time that is lingered"),
+]
+# Minutes there; and what has a shorter form.
+SLOW = r"^drive-models$"
+FEWER = {"nic-simulator": ["--count", "40"]}
+
+
+class Test:
+    def __init__(self, entry, build):
+        self.name, self.command = entry["name"], entry["cmd"]
+        self.env = {key: value for key, value in entry["env"].items()}
+        self.program = os.path.relpath(self.command[0], build)
+
+
+def unit_tests(build):
+    """Those that are a program for arm64; scripts test what is built on this machine."""
+    listed = json.loads(sysroot.output("meson", "introspect", "--tests", build))
+    return [Test(entry, build) for entry in listed
+            if any(suite.endswith("unit") for suite in entry["suite"]) and entry["cmd"][0].startswith(build + os.sep)]
+
+
+def make(options):
+    root = sysroot.make(options.sysroot)
+    done = subprocess.run([os.path.join(TOP, "scripts/build"), options.build, "--cross-file",
+                           os.path.join(options.sysroot, "cross.ini")], cwd=TOP, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        sys.exit("FAILED: the build for arm64")
+    return root
+
+
+def why_not(test):
+    return next((why for pattern, why in UNABLE if re.search(pattern, test.name)), None)
+
+
+def run_user(test, root):
+    """(test, exit status, output, seconds)"""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="roost-arm64-") as scratch:
+        env = dict(os.environ, TMPDIR=scratch, **test.env)
+        try:
+            done = subprocess.run(["qemu-aarch64", "-L", root, *test.command, *FEWER.get(test.name, [])], env=env, cwd=scratch, stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT, check=False)
+            status, text = done.returncode, done.stdout
+        except subprocess.TimeoutExpired as late:
+            status, text = "does not end", (late.stdout or b"").decode(errors="replace")
+    return test, status, text, time.monotonic() - start
+
+
+def all_user(tests, root, jobs):
+    """(failed, passed, left out)"""
+    able = [test for test in tests if not why_not(test) and not re.search(SLOW, test.name)]
+    for pattern, why in UNABLE:
+        names = [test.name for test in tests if re.search(pattern, test.name)]
+        print(f"left out: {' '.join(names)}: {why}", flush=True)
+    failed = []
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for test, status, text, seconds in pool.map(lambda test: run_user(test, root), able):
+            bad = status not in (0, 77)
+            print(f"{'FAILED' if bad else 'ok    '} {test.name:32} {seconds:6.1f} s", flush=True)
+            if bad:
+                failed.append(test.name)
+                print(f"exit status {status}\n{text[-4000:]}", flush=True)
+    return failed, len(able) - len(failed), len(tests) - len(able)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", default=os.path.join(TOP, "build-arm64"), metavar="DIR", help="where it is built; default: build-arm64")
+    parser.add_argument("--sysroot", default=os.path.join(TOP, "build-arm64-root"), metavar="DIR", help="keeps the packages")
+    parser.add_argument("--only", default="", metavar="TEXT", help="tests whose name matches this regular expression")
+    options = parser.parse_args()
+    options.build, options.sysroot = os.path.abspath(options.build), os.path.abspath(options.sysroot)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    begin = time.monotonic()
+    try:
+        root = make(options)
+        tests = [test for test in unit_tests(options.build) if re.search(options.only, test.name)]
+        print(f"built for arm64 after {time.monotonic() - begin:.0f} s; {len(tests)} unit tests", flush=True)
+        failed, passed, left = all_user(tests, root, len(os.sched_getaffinity(0)))
+    except Missing as e:
+        sysroot.skip(e)
+    for name in failed:
+        print(f"FAILED: {name}")
+    print(f"{passed} passed, {len(failed)} failed, {left} left out in {time.monotonic() - begin:.0f} s")
+    sys.exit(1 if failed or not passed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a build for arm64 needs beside Debian's cross compiler: the arm64 packages that Roost is linked with, unpacked in a folder.
+
+usage: sysroot.py FOLDER
+
+FOLDER/root holds the packages, FOLDER/cross.ini is Meson's description of the machine: `scripts/build build-arm64 --cross-file
+FOLDER/cross.ini`. Nothing is installed: Debian's libisal2 cannot be there for two architectures at once, and this machine keeps its own. apt
+fetches the packages once, with a state of its own, from the archive that it is configured for.
+
+Exit status 0; 77, with the reason in the last line, when the packages or the tools cannot be had, and 1 for that too with
+ROOST_INTEROP=required in the environment.
+"""
+import glob
+import os
+import platform
+import shutil
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "stock"))
+from releases import Apt, Missing, archive, output  # noqa: E402
+
+ARCH, TRIPLET = "arm64", "aarch64-linux-gnu"
+# To build with: the packages of the group `build`.
+PACKAGES = ["libc6-dev", "linux-libc-dev", "libisal-dev", "libxxhash-dev", "libjansson-dev", "libcmocka-dev", "uthash-dev",
+            "libibverbs-dev", "librdmacm-dev"]
+
+CROSS = """[binaries]
+c = [{compiler}]
+ar = '{triplet}-gcc-ar'
+strip = '{triplet}-strip'
+pkgconfig = 'pkg-config'
+exe_wrapper = [{wrapper}]
+
+[properties]
+sys_root = '{root}'
+pkg_config_libdir = ['{root}/usr/lib/{triplet}/pkgconfig', '{root}/usr/share/pkgconfig']
+needs_exe_wrapper = true
+
+[built-in options]
+c_args = ['--sysroot={root}']
+c_link_args = ['--sysroot={root}']
+
+[host_machine]
+system = 'linux'
+cpu_family = 'aarch64'
+cpu = 'armv8-a'
+endian = 'little'
+"""
+
+
+def tools():
+    for name, package in ((f"{TRIPLET}-gcc", f"gcc-{TRIPLET}"), ("qemu-aarch64", "qemu-user")):
+        if not shutil.which(name):
+            raise Missing(f"no {name} (package {package}): scripts/setup check installs it")
+
+
+def turn_links(root):
+    """Links that name a file from the root on: on this machine they would lead to its own."""
+    for folder, folders, files in os.walk(root):
+        for path in (os.path.join(folder, name) for name in folders + files):
+            if os.path.islink(path) and os.path.isabs(os.readlink(path)):
+                target = os.path.relpath(root + os.readlink(path), folder)
+                os.unlink(path)
+                os.symlink(target, path)
+
+
+def unpack(folder):
+    """FOLDER/root, made once for this list of packages."""
+    suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    wanted = " ".join([suite] + PACKAGES)
+    root, stamp = os.path.join(folder, "root"), os.path.join(folder, "root.of")
+    if os.path.exists(stamp) and open(stamp, encoding="ascii").read() == wanted:
+        return root
+    scratch = os.path.join(folder, "unpacking")
+    for old in (root, scratch):
+        shutil.rmtree(old, ignore_errors=True)
+    os.makedirs(scratch)
+    apt = Apt(scratch, archive(), suite, ARCH)
+    apt.run("apt-get", "-q", "--error-on=any", "update")
+    apt.run("apt-get", "-q", "-y", "--download-only", "install", *PACKAGES)
+    for deb in sorted(glob.glob(os.path.join(apt.archives, "*.deb"))):
+        output("dpkg-deb", "-x", deb, os.path.join(scratch, "root"))
+    turn_links(os.path.join(scratch, "root"))
+    os.rename(os.path.join(scratch, "root"), root)
+    shutil.rmtree(scratch)
+    with open(stamp, "w", encoding="ascii") as file:
+        file.write(wanted)
+    return root
+
+
+def words(command):
+    return ", ".join(f"'{word}'" for word in command)
+
+
+def write_changed(path, text):
+    """Meson starts anew when the file is newer: so only when it says something else."""
+    if os.path.exists(path) and open(path, encoding="utf-8").read() == text:
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def make(folder):
+    """The folder of the packages; beside it is cross.ini."""
+    os.makedirs(folder, exist_ok=True)
+    tools()
+    root = unpack(folder)
+    # Meson looks for ccache by itself only for the machine's own compiler.
+    compiler = (["ccache"] if shutil.which("ccache") else []) + [f"{TRIPLET}-gcc"]
+    write_changed(os.path.join(folder, "cross.ini"), CROSS.format(triplet=TRIPLET, root=root, compiler=words(compiler),
+                                                                  wrapper=words(["qemu-aarch64", "-L", root])))
+    return root
+
+
+def skip(why):
+    required = os.environ.get("ROOST_INTEROP") == "required"
+    print(f"{'FAILED' if required else 'SKIPPED'}: nothing was tried on arm64: {why}")
+    sys.exit(1 if required else 77)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    try:
+        make(os.path.abspath(sys.argv[1]))
+    except Missing as e:
+        skip(e)
+
+
+if __name__ == "__main__":
+    main()
