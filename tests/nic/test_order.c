@@ -167,7 +167,7 @@ static void regions_change_under_look_ups(void **state)
 		if (n % 256 == 0)
 			sched_yield();
 		spin_lock(&table.lock);
-		mr_give_back(&table, e, key >> MR_TAG_BITS);
+		mr_give_back(&table, e);
 		spin_unlock(&table.lock);
 	}
 	stop = true;
