@@ -67,7 +67,7 @@ static void load_kernels(struct side *s)
 
 static void side_init(struct side *s, struct side *peer, const char *addr)
 {
-	struct nic_config cfg = {.pus = 1, .ports = 1, .seed = 7, .ops = &host_ops};
+	struct nic_config cfg = {.pus = 1, .ports = 1, .seed = {7}, .ops = &host_ops};
 	struct nic_mr_attr mr = {.len = 1 << 20, .access = 15};
 	struct nic_cq_attr cq = {.depth = 1024};
 	struct nic_qp_init qi = {.type = NIC_QPT_RC};

@@ -62,7 +62,7 @@ static void must(bool ok)
 
 static void open_nic(int s)
 {
-	struct nic_config cfg = {.pus = 1, .ports = 1, .seed = 7, .ops = &host_ops};
+	struct nic_config cfg = {.pus = 1, .ports = 1, .seed = {7}, .ops = &host_ops};
 	struct nic_mr_attr mr = {.len = MAX_QPS * 64, .access = 15};
 	struct nic_cq_attr a = {.depth = CQ_DEPTH};
 

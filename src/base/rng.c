@@ -2,9 +2,11 @@
 #include "base/rng.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "base/log.h"
 
 uint64_t rng_entropy(void)
 {
@@ -14,14 +16,12 @@ uint64_t rng_entropy(void)
 	do
 		n = getrandom(&v, sizeof(v), 0);
 	while (n < 0 && errno == EINTR);
-	if (n == (ssize_t)sizeof(v))
-		return v;
-
-	/* A sandbox that forbids getrandom: still different from process to process and from call to call. */
-	struct timespec ts;
-	struct rng r;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	rng_seed(&r, (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + ((uint64_t)getpid() << 40));
-	return rng_u64(&r);
+	if (n != (ssize_t)sizeof(v)) {
+		/* Clock and pid can be guessed, and with them every key. */
+		log_error(
+			"the kernel gives no random numbers (getrandom: %s): allow this system call in the sandbox",
+			strerror(errno));
+		abort();
+	}
+	return v;
 }

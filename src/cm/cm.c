@@ -28,9 +28,9 @@ struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint
 		return NULL;
 	}
 	cm->ops = *ops;
-	rng_seed(&cm->rng, config->seed);
-	cm->hash_seed = rng_u64(&cm->rng);
-	cm->tid_high = (uint32_t)rng_u64(&cm->rng);
+	secret_seed(&cm->secret, config->seed);
+	cm->hash_seed = secret_u64(&cm->secret);
+	cm->tid_high = (uint32_t)secret_u64(&cm->secret);
 	wheel_init(&cm->wheel, now);
 	if (cm_table_init(cm) < 0) {
 		cm_free(cm);

@@ -33,6 +33,7 @@
 #ifndef ROOST_CM_CM_H
 #define ROOST_CM_CM_H
 
+#include "base/secret.h"
 #include "cm/mad.h"
 
 struct cm;
@@ -154,7 +155,8 @@ struct cm_ops {
 };
 
 struct cm_config {
-	uint64_t seed;		/* of ids and of the tables' hash: from rng_entropy(), or fixed in tests */
+	uint64_t seed
+		[SECRET_WORDS]; /* of ids and of the tables' hash: from secret_entropy(), or fixed in tests */
 	uint64_t guid;		/* of this NIC: tells our ids from others' */
 	uint32_t max_conns;	/* connections of all kinds and states; 0: 16384 */
 	uint32_t max_half_open; /* of them, passive and not established; 0: 4096 */

@@ -4,7 +4,6 @@
 #define ROOST_CM_CORE_H
 
 #include "base/list.h"
-#include "base/rng.h"
 #include "base/wheel.h"
 #include "cm/cm.h"
 
@@ -68,7 +67,7 @@ struct cm {
 	struct cm_ops ops;
 	struct cm_config config;
 	struct cm_counters counters;
-	struct rng rng;
+	struct secret secret;
 	struct wheel wheel;
 	uint64_t hash_seed;
 	uint32_t tid_high;

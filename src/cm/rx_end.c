@@ -8,7 +8,16 @@
 
 /* ---- REJ ---- */
 
-/* Who gave up waiting may not know our id: it names itself by GUID and its own id (12.6.7.2). */
+static bool knows_our_id(const struct cm_conn *c)
+{
+	return c->active || (c->state != CM_REQ_RCVD && c->state != CM_MRA_REQ_SENT &&
+			     c->state != CM_REP_SENT && c->state != CM_MRA_REP_RCVD);
+}
+
+/*
+ * Who gave up waiting may not know our id: it names itself by GUID and its own id (12.6.7.2). Of a peer that knows it, and whose id we know, a
+ * REJ names both: who guesses one, or sees one in a message to himself, ends nobody's connection.
+ */
 static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 {
 	const struct cm_rej *r = &rx->m.rej;
@@ -19,14 +28,14 @@ static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 		memcpy(&peer.guid, r->ari, sizeof(peer.guid));
 		peer.guid = be64toh(peer.guid);
 		c = cm_find_peer(cm, CHAIN_REMOTE, &peer);
-		if (c)
+		if (c && !knows_our_id(c))
 			return c;
 	}
 	c = cm_rx_conn(cm, rx, false);
 	if (!c)
 		return NULL;
-	/* Before we know the peer's id any will do; the peer may have none for us. Later it must be the one, or none. */
-	if (c->remote_id && rx->m.local_id && c->remote_id != rx->m.local_id) {
+	/* Before we know the peer's id any will do: it may have none for us. */
+	if (c->remote_id && c->remote_id != rx->m.local_id) {
 		cm->counters.unknown_id++;
 		return NULL;
 	}

@@ -43,7 +43,7 @@ static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t oth
 static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_config *cfg, char *err,
 		     size_t errlen)
 {
-	uint64_t pus, scale;
+	uint64_t pus, scale, drawn[SECRET_WORDS];
 	int rc;
 
 	rc = ports_configure(d, addr, err, errlen);
@@ -52,10 +52,13 @@ static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_co
 	rc = env_number("ROOST_PUS", 1, NIC_MAX_PUS, 1, &pus, err, errlen);
 	if (rc == 0)
 		rc = env_number("ROOST_TIMEOUT_SCALE", 1, MAX_TIMEOUT_SCALE, 1, &scale, err, errlen);
+	secret_entropy(drawn);
 	if (rc == 0)
-		rc = env_number("ROOST_SEED", 0, UINT64_MAX, rng_entropy(), &cfg->seed, err, errlen);
+		rc = env_number("ROOST_SEED", 0, UINT64_MAX, drawn[0], &cfg->seed[0], err, errlen);
 	if (rc)
 		return rc;
+	if (cfg->seed[0] == drawn[0]) /* none was asked for */
+		memcpy(cfg->seed, drawn, sizeof(drawn));
 	d->pus = (unsigned)pus;
 	cfg->pus = d->pus;
 	cfg->ports = drive_ports(d);

@@ -61,7 +61,7 @@ int nic_ah_create(struct nic *nic, const struct nic_ah_attr *a, uint32_t *handle
 	ah->port_num = a->port;
 	ah->mtu = nic_port(nic, gid.port, 0)->mtu;
 	ah->tos = a->traffic_class;
-	ah->handle = index | (uint32_t)(rng_below(&nic->rng, UINT16_MAX) + 1) << INDEX_BITS;
+	ah->handle = index | (uint32_t)(secret_below(&nic->secret, UINT16_MAX) + 1) << INDEX_BITS;
 	rc = get_paths(nic, ah, gid.port, &a->dgid);
 	if (!rc && !nic_pd_ref(nic, a->pd))
 		rc = -EINVAL;

@@ -17,7 +17,6 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/mpsc.h"
-#include "base/rng.h"
 #include "base/spin.h"
 #include "base/wheel.h"
 #include "nic/dma.h"
@@ -340,7 +339,6 @@ struct pu {
 	struct nic_cq *dirty[64];
 	unsigned num_dirty;
 	struct nic_counters ctr;
-	struct rng rng;
 	struct mr_last rpc_last;    /* of calls' accesses */
 	bool rpc_work;		    /* calls want to run */
 	bool rpc_time;		    /* nic_rpc_ask_time() */
@@ -378,7 +376,7 @@ struct nic {
 	_Atomic uint64_t ticks; /* order what is listened for and what is heard: PUs' clocks are not alike */
 	uint32_t *pd_refs;	/* UINT32_MAX: free */
 	uint32_t pd_cap;
-	struct rng rng;
+	struct secret secret;
 	uint32_t gsi_psn; /* of PU 0's owner: the next datagram's from QP 1 */
 	struct dest *gsi_dests
 		[NIC_GSI_DESTS]; /* the last ones it sent to, with a reference each; of PU 0's owner */

@@ -11,9 +11,9 @@
 #define CHUNK_BYTES (sizeof(struct mr_entry) << MR_CHUNK_BITS)
 #define THROWS	    64
 
-void mr_table_init(struct mr_table *t, uint64_t seed)
+void mr_table_init(struct mr_table *t, struct secret *secret)
 {
-	rng_seed(&t->rng, seed);
+	t->secret = secret;
 }
 
 void mr_table_fini(struct mr_table *t)
@@ -71,7 +71,7 @@ static int take_index(struct mr_table *t, uint32_t *out)
 	if (t->taken == NIC_MAX_MRS)
 		return -ENOMEM;
 	for (unsigned throws = 0; throws < THROWS; throws++) {
-		index = (uint32_t)rng_below(&t->rng, NIC_MAX_MRS);
+		index = (uint32_t)secret_below(t->secret, NIC_MAX_MRS);
 		if (is_free(t, index))
 			break;
 	}
@@ -101,7 +101,7 @@ int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key)
 	e = mr_entry(t, index);
 	/* Keys of before stay dead, and of a window that is any with its upper bits. */
 	do {
-		k = index << MR_TAG_BITS | (uint32_t)rng_below(&t->rng, 1u << MR_TAG_BITS);
+		k = index << MR_TAG_BITS | (uint32_t)secret_below(t->secret, 1u << MR_TAG_BITS);
 	} while (k == 0 || (k ^ e->last_key) >> 8 == 0);
 	e->last_key = k;
 	e->kind = kind;

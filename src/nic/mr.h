@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-#include "base/rng.h"
+#include "base/secret.h"
 #include "base/spin.h"
 #include "nic/nic.h"
 
@@ -57,10 +57,10 @@ struct mr_table {
 	struct spin lock;
 	uint32_t taken; /* indices in use */
 	uint32_t regions, windows;
-	struct rng rng;
+	struct secret *secret; /* the NIC's */
 };
 
-void mr_table_init(struct mr_table *t, uint64_t seed);
+void mr_table_init(struct mr_table *t, struct secret *secret);
 void mr_table_fini(struct mr_table *t);
 
 /* Under the lock: */

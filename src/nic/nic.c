@@ -62,10 +62,10 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	list_init(&nic->cqs);
 	list_init(&nic->srqs);
 	arena_init(&nic->arena);
-	rng_seed(&nic->rng, cfg->seed);
-	mr_table_init(&nic->mrs, rng_u64(&nic->rng));
+	secret_seed(&nic->secret, cfg->seed);
+	mr_table_init(&nic->mrs, &nic->secret);
 	for (unsigned i = 0; i < cfg->pus; i++) {
-		nic->qp_hint[i] = (uint32_t)rng_below(&nic->rng, NIC_MAX_QPS / cfg->pus);
+		nic->qp_hint[i] = (uint32_t)secret_below(&nic->secret, NIC_MAX_QPS / cfg->pus);
 		nic->pus[i] = pu_create(nic, i);
 		if (!nic->pus[i]) {
 			nic_destroy(nic);

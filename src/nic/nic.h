@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/secret.h"
 #include "packet/headers.h"
 #include "packet/icrc.h"
 #include "port/port.h"
@@ -142,7 +143,8 @@ struct nic_config {
 	unsigned pus;	/* 1 .. NIC_MAX_PUS */
 	unsigned ports; /* 1 .. NIC_MAX_PORT_NUMS: programs' ports 1 .. ports, GID 0 of each */
 	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS]; /* borrowed; closed by the caller after nic_destroy */
-	uint64_t seed;				       /* QP numbers, PSNs, keys start from it */
+	uint64_t seed
+		[SECRET_WORDS]; /* of QP numbers, keys and handles: from secret_entropy(), or fixed in tests */
 	unsigned timeout_scale; /* all time-outs are multiplied by it (debugging); 0 counts as 1 */
 	const struct nic_host_ops *ops;
 	void *host;

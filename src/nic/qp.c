@@ -33,8 +33,9 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 		/* Numbers 0 and 1 are the management QPs (IBA 3.9.1), the last one that of multicast (9.6.1.4). */
 		do {
 			nic->qp_gen[index] =
-				(uint8_t)((nic->qp_gen[index] + 1 + rng_below(&nic->rng, 14)) & 15);
-			qp->qpn = (uint32_t)rng_below(&nic->rng, 64) << 18 | index << 4 | nic->qp_gen[index];
+				(uint8_t)((nic->qp_gen[index] + 1 + secret_below(&nic->secret, 14)) & 15);
+			qp->qpn = (uint32_t)secret_below(&nic->secret, 64) << 18 | index << 4 |
+				  nic->qp_gen[index];
 		} while (qp->qpn <= 1 || qp->qpn == NIC_MCAST_QPN);
 		nic->qp_hint[pu] = (nic->qp_hint[pu] + i + 1) % slots;
 		return (int)index;

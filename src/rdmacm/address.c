@@ -237,7 +237,7 @@ bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse
 int rdmacm_port_take(struct rdmacm_id *id, uint16_t port)
 {
 	if (port == 0) {
-		uint32_t first = (uint32_t)rng_below(&agent.rng, EPHEMERAL_COUNT), n = 0;
+		uint32_t first = (uint32_t)rdmacm_draw(EPHEMERAL_COUNT), n = 0;
 
 		do {
 			if (n == EPHEMERAL_COUNT)

@@ -23,11 +23,24 @@ struct rdmacm_agent agent = {
 /* One opens, the others wait: outside of the agent's lock, which the service thread may want meanwhile. */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* In a child: channels are there without a device, and share their descriptors with the parent's. */
-static void renew_channels(void)
+uint64_t rdmacm_draw(uint64_t n)
+{
+	if (!agent.seeded) {
+		uint64_t seed[SECRET_WORDS];
+
+		secret_entropy(seed);
+		secret_seed(&agent.secret, seed);
+		agent.seeded = true;
+	}
+	return secret_below(&agent.secret, n);
+}
+
+/* In a child: channels are there without a device, and share their descriptors with the parent's. It draws its own numbers. */
+static void renew_process(void)
 {
 	struct rdmacm_channel *ch;
 
+	agent.seeded = false;
 	list_for_each_entry (ch, &agent.channels, link)
 		evq_renew(&ch->queue);
 }
@@ -36,7 +49,7 @@ static void __attribute__((constructor)) init(void)
 {
 	for (unsigned i = 0; i < RDMACM_PORT_BUCKETS; i++)
 		list_init(&agent.ports[i]);
-	pthread_atfork(NULL, NULL, renew_channels);
+	pthread_atfork(NULL, NULL, renew_process);
 }
 
 void rdmacm_lock(void)
@@ -215,9 +228,10 @@ static struct ibv_context *open_device(void)
 
 static struct cm *open_cm(struct ibv_context *verbs, struct drive *d)
 {
-	struct cm_config config = {.seed = rng_entropy(), .guid = be64toh(verbs_nic_guid(verbs))};
+	struct cm_config config = {.guid = be64toh(verbs_nic_guid(verbs))};
 	struct cm_ops ops = {.send = on_send, .event = rdmacm_on_cm_event};
 
+	secret_entropy(config.seed);
 	return cm_new(&config, &ops, drive_now(d));
 }
 
@@ -238,7 +252,6 @@ static int agent_start(void)
 		goto close;
 	}
 	rdmacm_lock();
-	rng_seed(&agent.rng, rng_entropy());
 	agent.verbs = verbs;
 	agent.drive = verbs_drive(verbs);
 	agent.pd = pd;

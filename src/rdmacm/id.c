@@ -15,7 +15,7 @@ struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *contex
 	id->id.context = context;
 	id->id.ps = ps;
 	id->id.qp_type = qp_type;
-	id->psn = (uint32_t)rng_below(&agent.rng, 1u << 24);
+	id->psn = (uint32_t)rdmacm_draw(1u << 24);
 	list_init(&id->events);
 	list_init(&id->groups);
 	list_add_tail(&id->link, &agent.ids);

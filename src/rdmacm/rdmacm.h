@@ -21,7 +21,7 @@
 
 #include "base/export.h"
 #include "base/list.h"
-#include "base/rng.h"
+#include "base/secret.h"
 #include "cm/cm.h"
 #include "verbs/evq.h"
 #include "verbs/private.h"
@@ -109,7 +109,8 @@ struct rdmacm_agent {
 	struct ibv_pd *pd;	   /* for ids whose program brings none */
 	struct drive *drive;
 	struct cm *cm;
-	struct rng rng;
+	struct secret secret; /* for rdmacm_draw() alone */
+	bool seeded;
 };
 
 extern struct rdmacm_agent agent;
@@ -142,6 +143,8 @@ static inline bool rdmacm_is_ud(const struct rdmacm_id *id)
 
 /* ---- agent.c ---- */
 
+/* A number below n that nobody can guess. Seeds itself, also in a child after fork(2). [agent's lock] */
+uint64_t rdmacm_draw(uint64_t n);
 void rdmacm_lock(void);
 void rdmacm_unlock(void);
 /*

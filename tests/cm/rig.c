@@ -53,7 +53,7 @@ void end_open(struct end *e, unsigned host, uint64_t *now, const struct cm_confi
 	e->now = now;
 	e->addr = (struct pkt_addr){{[10] = 0xff, 0xff, 10, 0, 0, (uint8_t)host}};
 	c.guid = c.guid ? c.guid : GUID_OF(e);
-	c.seed = c.seed ? c.seed : host;
+	c.seed[0] = c.seed[0] ? c.seed[0] : host;
 	e->cm = cm_new(&c, &ops, *now);
 	assert_non_null(e->cm);
 }

@@ -304,7 +304,7 @@ static void ids_are_random(void **state)
 	struct end e;
 
 	for (unsigned round = 0; round < 2; round++) {
-		struct cm_config config = {.seed = 5 + round, .max_conns = 8};
+		struct cm_config config = {.seed = {5 + round}, .max_conns = 8};
 
 		end_open(&e, 1, &now, &config);
 		for (unsigned i = 0; i < 8; i++) {

@@ -337,7 +337,7 @@ static void mra_is_sent_at_once_if_asked(void **state)
 /* Both machines of one seed, so of the same ids, connect to each other at the same time. */
 static void two_ends_with_the_same_ids_connect_to_each_other(void **state)
 {
-	struct cm_config config = {.seed = 77, .max_conns = 8};
+	struct cm_config config = {.seed = {77}, .max_conns = 8};
 	struct cm_conn *active[2], *passive[2];
 	struct cm_listener *l;
 	uint64_t now = 0;
@@ -516,7 +516,7 @@ static void a_late_rej_of_the_req_ends_nothing(void **state)
 	rej.remote_id = p.a.sent[0].m.local_id;
 	end_play(&p.a, &p.b.addr, &rej);
 	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
-	assert_int_equal(cm_counters(p.a.cm)->unexpected, 1);
+	assert_int_equal(cm_counters(p.a.cm)->unknown_id, 1);
 	pair_close(&p);
 }
 

@@ -257,7 +257,7 @@ static void start(struct world *w, uint64_t seed)
 	w->dup = (unsigned)rng_below(&w->rng, 21);
 	w->delay = chance(w, 30) ? 1000 : 1 + rng_below(&w->rng, 4 * SECOND);
 	for (unsigned i = 0; i < 2; i++) {
-		struct cm_config c = {.seed = seed, .max_conns = 64}; /* both of the same ids */
+		struct cm_config c = {.seed = {seed}, .max_conns = 64}; /* both of the same ids */
 
 		end_open(&w->e[i], 1 + i, &w->now, &c);
 		w->e[i].on_send = on_send;

@@ -58,7 +58,7 @@ static void lanes_and_ports(void **state)
 	assert_string_equal(fake_spec[2], "fake:127.0.0.9,loss=0.1|2/3");
 	assert_string_equal(fake_spec[3], "fake:::1,mtu=256|0/3");
 	assert_string_equal(fake_spec[4], "fake:::1,mtu=256|1/3");
-	assert_int_equal(drive_nic(d)->cfg.seed, 42);
+	assert_int_equal(drive_nic(d)->cfg.seed[0], 42);
 	assert_int_equal(drive_nic(d)->cfg.timeout_scale, 50);
 	assert_int_equal(drive_nic(d)->cfg.ports, 2);
 	assert_int_equal(drive_nic(d)->cfg.pus, 3);

@@ -296,8 +296,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(&w, 0, sizeof(w));
 	w.in = (struct input){data, data + size};
 	for (unsigned i = 0; i < 2; i++) {
-		struct cm_config c = {
-			.seed = 1, .guid = 1 + i, .max_conns = CONNS, .max_half_open = 6, .max_listeners = 4};
+		struct cm_config c = {.seed = {1},
+				      .guid = 1 + i,
+				      .max_conns = CONNS,
+				      .max_half_open = 6,
+				      .max_listeners = 4};
 		struct cm_ops ops = {&w.s[i], on_send, on_event};
 
 		w.s[i].w = &w;

@@ -78,7 +78,7 @@ void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t
 	for (unsigned i = 0; i < w->nics; i++) {
 		struct nic_config cfg = {.pus = w->pus,
 					 .ports = w->ports,
-					 .seed = seed * 31 + i,
+					 .seed = {seed * 31 + i},
 					 .timeout_scale = shape->timeout_scale,
 					 .ops = &ops,
 					 .host = w};

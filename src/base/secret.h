@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Numbers that nobody may guess from those that were seen before: ids, keys, first PSNs, seeds of hashes. ChaCha20 (RFC 8439) whose key is
+ * replaced by each block's first half; the other half is given out. The same seed gives the same numbers, for tests and the simulator; a seed of
+ * secret_entropy() gives others each time. One thread at a time per struct secret.
+ */
+#ifndef ROOST_BASE_SECRET_H
+#define ROOST_BASE_SECRET_H
+
+#include <stdint.h>
+
+#define SECRET_WORDS 4
+
+struct secret {
+	uint32_t key[8];
+	uint64_t out[4];
+	unsigned left; /* of out */
+};
+
+void secret_seed(struct secret *s, const uint64_t seed[SECRET_WORDS]);
+uint64_t secret_u64(struct secret *s);
+/* Uniform in 0 .. n - 1, without bias. 0 when n is 0. */
+uint64_t secret_below(struct secret *s, uint64_t n);
+
+/* 256 bits from the kernel. Any thread. Never fails: see rng_entropy(). */
+void secret_entropy(uint64_t seed[SECRET_WORDS]);
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a process draws first is its own: PSNs, ids, ports, QP numbers and keys of 100 processes, which are forked from one that has drawn, and from
+ * one that has not, all differ. Who knows the numbers of one process knows nothing of the next.
+ */
+#include "fixture.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/secret.h"
+#include "rdmacm/rdmacm.h"
+
+#define PROCESSES 100
+#define WITH_NIC  10 /* of them open the device, too: one after the other, at one address */
+
+struct drawn {
+	uint32_t psn[3]; /* of the first ids of a process */
+	uint16_t port;
+	uint32_t qpn, key;
+};
+
+static struct rdma_cm_id *make_id(void)
+{
+	struct rdma_cm_id *id;
+
+	assert_int_equal(rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP), 0);
+	return id;
+}
+
+static void draw(struct drawn *d, bool nic)
+{
+	struct rdma_cm_id *id[3];
+
+	for (int i = 0; i < 3; i++) {
+		id[i] = make_id();
+		d->psn[i] = rdmacm_id(id[i])->psn;
+	}
+	if (nic) {
+		struct ibv_qp_init_attr attr = {.cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+		static char memory[64];
+		union address at = ours(0);
+		struct ibv_mr *mr;
+
+		assert_int_equal(rdma_bind_addr(id[0], &at.sa), 0);
+		d->port = be16toh(rdma_get_src_port(id[0]));
+		assert_int_equal(rdma_create_qp(id[0], NULL, &attr), 0);
+		d->qpn = id[0]->qp->qp_num;
+		mr = ibv_reg_mr(id[0]->pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+		assert_non_null(mr);
+		d->key = mr->rkey;
+		ibv_dereg_mr(mr);
+		rdma_destroy_qp(id[0]);
+	}
+	for (int i = 0; i < 3; i++)
+		rdma_destroy_id(id[i]);
+}
+
+static void processes(struct drawn *all)
+{
+	for (int i = 0; i < PROCESSES; i++) {
+		int pipes[2], status;
+		pid_t pid;
+
+		assert_int_equal(pipe(pipes), 0);
+		pid = fork();
+		assert_true(pid >= 0);
+		if (!pid) {
+			struct drawn d = {0};
+
+			draw(&d, i < WITH_NIC);
+			_exit(write(pipes[1], &d, sizeof(d)) != sizeof(d));
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+		assert_int_equal(read(pipes[0], &all[i], sizeof(all[i])), sizeof(all[i]));
+		close(pipes[0]);
+		close(pipes[1]);
+	}
+}
+
+/* Of n numbers out of 2^24 a pair may be alike by chance: two are no reason to complain, three by chance once in a million runs. */
+static void differ(const uint32_t *v, unsigned n, const char *what)
+{
+	unsigned alike = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned k = 0; k < i; k++)
+			alike += v[i] == v[k];
+	if (alike > 2)
+		fail_msg("%s: %u pairs are alike", what, alike);
+}
+
+static void check(void)
+{
+	static struct drawn all[PROCESSES];
+	uint32_t v[3 * PROCESSES];
+
+	processes(all);
+	for (unsigned i = 0; i < 3 * PROCESSES; i++)
+		v[i] = all[i / 3].psn[i % 3];
+	differ(v, 3 * PROCESSES, "first PSNs");
+	for (unsigned i = 0; i < WITH_NIC; i++)
+		v[i] = all[i].qpn;
+	differ(v, WITH_NIC, "QP numbers");
+	for (unsigned i = 0; i < WITH_NIC; i++)
+		v[i] = all[i].key;
+	differ(v, WITH_NIC, "keys");
+	for (unsigned i = 0; i < WITH_NIC; i++)
+		v[i] = all[i].port;
+	differ(v, WITH_NIC, "ports");
+}
+
+static void fresh(void **state)
+{
+	check();
+}
+
+/* The parent's generator is running: its children go on with one of their own. */
+static void inherited(void **state)
+{
+	struct rdma_cm_id *id = make_id();
+
+	check();
+	rdma_destroy_id(id);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(fresh),
+		cmocka_unit_test(inherited),
+	};
+
+	choose_port(false);
+	return RUN(tests);
+}
