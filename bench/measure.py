@@ -6,7 +6,11 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', 'stock'))
+from versions import ucx_perftest  # noqa: E402
 
 LIMIT = 120  # seconds a command may take
 SIZE_64K = 65536
@@ -279,8 +283,8 @@ def ucx(name, test, size, count, unit, value):
 
     def run():
         port = free_port()
-        out = pair(['ucx_perftest', '-p', str(port), '-c', str(b)],
-                   ['ucx_perftest', '127.0.0.1', '-p', str(port), '-c', str(a), *what], port, env)
+        out = pair([*ucx_perftest().split(), '-p', str(port), '-c', str(b)],
+                   [*ucx_perftest().split(), '127.0.0.1', '-p', str(port), '-c', str(a), *what], port, env)
         figures = out.strip().splitlines()[-1].split(',')
         if len(figures) < 8:
             raise Failed('ucx_perftest printed no figures')

@@ -122,8 +122,8 @@ def ucx():
 
     def percentile(rank):
         port = measure.free_port()
-        out = measure.pair(['ucx_perftest', '-p', str(port)],
-                           ['ucx_perftest', '127.0.0.1', '-p', str(port), '-t', 'tag_lat', '-n', '10000', '-R', str(rank), '-f', '-v'], port, env)
+        out = measure.pair([*measure.ucx_perftest().split(), '-p', str(port)],
+                           [*measure.ucx_perftest().split(), '127.0.0.1', '-p', str(port), '-t', 'tag_lat', '-n', '10000', '-R', str(rank), '-f', '-v'], port, env)
         figures = out.strip().splitlines()[-1].split(',')
         if len(figures) < 8:
             raise measure.Failed('ucx_perftest printed no figures')

@@ -33,15 +33,6 @@ SHORT = [
 WHOLE = [("make demo", ["make", "demo"]), ("make check", ["make", "check"])]
 
 
-def source(folder):
-    """A copy of the source, without what was built."""
-    def left_out(where, names):
-        top = {name for name in names if name.startswith("build") or name in (".git", "prefix")} if where == TOP else set()
-        return top | {"__pycache__"} & set(names)
-
-    shutil.copytree(TOP, folder, symlinks=True, ignore=left_out)
-
-
 def said(path):
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read().rstrip().splitlines()
@@ -54,7 +45,7 @@ def run_suite(folder, suite, steps):
     print(f"ok     {suite:10} {'a fresh system':30} {time.monotonic() - start:6.0f} s", flush=True)
     scratch = tempfile.mkdtemp(prefix=suite + ".run-", dir=folder)
     try:
-        source(os.path.join(scratch, "source"))
+        system.copy_source(TOP, os.path.join(scratch, "source"))
         for name, command in steps:
             start, log = time.monotonic(), os.path.join(folder, f"{suite} {name}.log")
             with open(log, "w", encoding="utf-8") as file:

@@ -14,6 +14,7 @@ What apt downloads inside is kept in FOLDER/SUITE.debs for the next one. The exi
 Needs root. Exit status 77, with the reason in the last line, when a system cannot be made here.
 """
 import argparse
+import fnmatch
 import os
 import re
 import shutil
@@ -30,6 +31,9 @@ HERE_IS_ONE = os.path.exists("/" + MARK)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What a command inside keeps of the caller's environment.
 PASSED = re.compile(r"(?i)(https?|ftp|no)_proxy$|TERM$|ROOST_INTEROP$|CCACHE_DIR$")
+
+# What is not the source, in its first folder: what builds make, and the history. As .dockerignore says it.
+NOT_SOURCE = ("build", "build-*", ".git", "prefix", "obj-*")
 
 # Runs as process 1 of the new namespaces, with the root, a file with the bind mounts, the folder to start in, and the command.
 # pivot_root() and not chroot(): a program in a chroot may not make user namespaces.
@@ -67,6 +71,15 @@ cd "$dir"
 set +e
 env -i "$@"
 """
+
+
+def copy_source(source, to):
+    """Copies a checkout without what was built in it."""
+    def ignore(folder, names):
+        patterns = NOT_SOURCE if os.path.samefile(folder, source) else ()
+        return {name for name in names if name == "__pycache__" or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)}
+
+    shutil.copytree(source, to, symlinks=True, ignore=ignore, dirs_exist_ok=True)
 
 
 def apt_options():

@@ -6,7 +6,8 @@ import os
 import re
 import shutil
 
-from place import Failed, Place, copy_source
+from place import Failed, Place
+from system import copy_source
 
 IMAGES = {'debian:12': 'bookworm', 'debian:13': 'trixie'}
 USER = 54321  # as Kubernetes gives: no entry in passwd

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A fresh Debian system in a folder, for what the tests of packages do in it."""
-import fnmatch
 import os
 import shutil
 import subprocess
 import sys
 
 import system
-
-# What is not the source, in its first folder: what builds make, and the history. As .dockerignore says it.
-NOT_SOURCE = ('build', 'build-*', '.git', 'prefix', 'obj-*')
 
 
 class Failed(Exception):
@@ -22,14 +18,6 @@ class Failed(Exception):
 
 def say(text):
     print(text, flush=True)
-
-
-def copy_source(source, to):
-    def ignore(folder, names):
-        patterns = NOT_SOURCE if os.path.samefile(folder, source) else ()
-        return {name for name in names if name == '__pycache__' or any(fnmatch.fnmatch(name, pattern) for pattern in patterns)}
-
-    shutil.copytree(source, to, symlinks=True, ignore=ignore, dirs_exist_ok=True)
 
 
 class Place:

@@ -26,7 +26,8 @@ sys.path[:0] = [os.path.join(TOP, 'tests', folder) for folder in ('common', 'dis
 import system  # pylint: disable=wrong-import-position
 from container import carry_out  # pylint: disable=wrong-import-position
 from debian import Missing, codename  # pylint: disable=wrong-import-position
-from place import Failed, Place, copy_source, say  # pylint: disable=wrong-import-position
+from place import Failed, Place, say  # pylint: disable=wrong-import-position
+from system import copy_source  # pylint: disable=wrong-import-position
 
 SUITES = ['bookworm', 'trixie']
 PACKAGES = ['roost', 'libroost-dev', 'roost-doc']
