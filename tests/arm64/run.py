@@ -39,7 +39,7 @@ UNABLE = [
     (r"drive-linger", "an emulated thread is slower than the time that is lingered"),
 ]
 # Minutes there; and what has a shorter form.
-SLOW = r"^drive-models$"
+SLOW = r"^(drive-models|nic-longest)$"
 FEWER = {"nic-simulator": ["--count", "40"]}
 
 
