@@ -12,5 +12,7 @@ int main(void)
 	printf("secure=%lu\n", getauxval(AT_SECURE));
 	if (ctx)
 		ibv_close_device(ctx);
+	if (list)
+		ibv_free_device_list(list);
 	return 0;
 }
