@@ -40,7 +40,9 @@ interop:
 
 check-arm64:
 	@scripts/setup build check
+	@scripts/build $(B)
 	@tests/arm64/run.py
+	@tests/arm64/guest.py --host $(B)
 
 soak:
 	@scripts/setup build check
@@ -81,7 +83,7 @@ help:
 	@echo "make check      all tests, in release and sanitized builds (make soak: the long ones)"
 	@echo "make check-packages    Debian's packages, built and tried in fresh systems of two releases, and the container (root)"
 	@echo "make check-distros     the README's commands, make check too, in fresh Debian 12 and 13 (root)"
-	@echo "make check-arm64 builds for arm64, and runs the unit tests under emulation"
+	@echo "make check-arm64 builds for arm64, runs the unit tests under emulation, and an arm64 guest beside this machine (root)"
 	@echo "make interop    against the Linux kernel's RoCE in a virtual machine (root, for a tap device)"
 	@echo "make install    PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)"
 	@echo "make bench      measures, into bench/"

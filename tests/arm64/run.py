@@ -101,13 +101,20 @@ def all_user(tests, root, jobs):
     return failed, len(able) - len(failed), len(tests) - len(able)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse(about, more=lambda parser: None):
+    """The options of a script that builds for arm64; `more` adds its own to the parser."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--build", default=os.path.join(TOP, "build-arm64"), metavar="DIR", help="where it is built; default: build-arm64")
     parser.add_argument("--sysroot", default=os.path.join(TOP, "build-arm64-root"), metavar="DIR", help="keeps the packages")
     parser.add_argument("--only", default="", metavar="TEXT", help="tests whose name matches this regular expression")
+    more(parser)
     options = parser.parse_args()
     options.build, options.sysroot = os.path.abspath(options.build), os.path.abspath(options.sysroot)
+    return options
+
+
+def main():
+    options = parse(__doc__.splitlines()[0])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     begin = time.monotonic()
     try:

@@ -66,10 +66,14 @@ def turn_links(root):
                 os.symlink(target, path)
 
 
-def unpack(folder):
+def apt(folder):
+    """apt for arm64, of the release that this machine runs, with its state in FOLDER."""
+    return Apt(folder, archive(), platform.freedesktop_os_release()["VERSION_CODENAME"], ARCH)
+
+
+def unpack(folder, packages):
     """FOLDER/root, made once for this list of packages."""
-    suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    wanted = " ".join([suite] + PACKAGES)
+    wanted = " ".join([platform.freedesktop_os_release()["VERSION_CODENAME"]] + packages)
     root, stamp = os.path.join(folder, "root"), os.path.join(folder, "root.of")
     if os.path.exists(stamp) and open(stamp, encoding="ascii").read() == wanted:
         return root
@@ -77,10 +81,10 @@ def unpack(folder):
     for old in (root, scratch):
         shutil.rmtree(old, ignore_errors=True)
     os.makedirs(scratch)
-    apt = Apt(scratch, archive(), suite, ARCH)
-    apt.run("apt-get", "-q", "--error-on=any", "update")
-    apt.run("apt-get", "-q", "-y", "--download-only", "install", *PACKAGES)
-    for deb in sorted(glob.glob(os.path.join(apt.archives, "*.deb"))):
+    source = apt(scratch)
+    source.run("apt-get", "-q", "--error-on=any", "update")
+    source.run("apt-get", "-q", "-y", "--download-only", "install", *packages)
+    for deb in sorted(glob.glob(os.path.join(source.archives, "*.deb"))):
         output("dpkg-deb", "-x", deb, os.path.join(scratch, "root"))
     turn_links(os.path.join(scratch, "root"))
     os.rename(os.path.join(scratch, "root"), root)
@@ -106,7 +110,7 @@ def make(folder):
     """The folder of the packages; beside it is cross.ini."""
     os.makedirs(folder, exist_ok=True)
     tools()
-    root = unpack(folder)
+    root = unpack(folder, PACKAGES)
     # Meson looks for ccache by itself only for the machine's own compiler.
     compiler = (["ccache"] if shutil.which("ccache") else []) + [f"{TRIPLET}-gcc"]
     write_changed(os.path.join(folder, "cross.ini"), CROSS.format(triplet=TRIPLET, root=root, compiler=words(compiler),

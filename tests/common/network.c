@@ -153,15 +153,18 @@ int network_tunnel(const char *addr4, const char *addr6, int mtu)
 
 	if (!enter_namespace())
 		return -1;
-	tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
-	if (tun < 0)
-		return -1;
 	fd4 = socket(AF_INET, SOCK_DGRAM, 0);
+	set_up(fd4, "lo"); /* what a program does without a tunnel goes on in this namespace */
+	tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	if (tun < 0) {
+		close(fd4);
+		return -1;
+	}
 	fd6 = socket(AF_INET6, SOCK_DGRAM, 0);
 	req.ifr_flags = IFF_TUN | IFF_NO_PI;
 	ok = ioctl(tun, TUNSETIFF, &req) == 0;
 	req.ifr_mtu = mtu;
-	ok = ok && ioctl(fd4, SIOCSIFMTU, &req) == 0 && set_up(fd4, "lo") && add4(fd4, "tun0", addr4);
+	ok = ok && ioctl(fd4, SIOCSIFMTU, &req) == 0 && add4(fd4, "tun0", addr4);
 	((struct sockaddr_in *)&req.ifr_netmask)->sin_family = AF_INET;
 	inet_pton(AF_INET, "255.255.255.0", &((struct sockaddr_in *)&req.ifr_netmask)->sin_addr);
 	ok = ok && ioctl(fd4, SIOCSIFNETMASK, &req) == 0;

@@ -23,10 +23,13 @@ import subprocess
 import sys
 import time
 
-import guest
-import image
-import repeat
-from rows import GUEST, HOST, ROWS
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
+import guest  # noqa: E402
+import image  # noqa: E402
+import repeat  # noqa: E402
+from initramfs import Missing, tool  # noqa: E402
+from machine import Tap  # noqa: E402
+from rows import GUEST, HOST, ROWS  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten beside other work
@@ -96,25 +99,18 @@ class GuestSide:
 
     def __init__(self, rig, row, command):
         self.guest, self.row, self.name, self.command = rig.guest, row, command[0], ' '.join(command)
-        self.guest.run('rm -f /tmp/status')
-        self.guest.run(f'(({self.command}); echo $? >/tmp/status.new; mv /tmp/status.new /tmp/status) >/tmp/out 2>&1 &')
-
-    def status(self):
-        text = self.guest.run('[ ! -e /tmp/status ] || cat /tmp/status')[1].strip()
-        return int(text) if text else None
-
-    def text(self):
-        return self.guest.run('cat /tmp/out')[1]
+        self.guest.start(self.command)
+        self.status, self.text = self.guest.status, self.guest.text
 
     def listens(self, port):
         if self.row.program == 'mckey':  # listens to a group, of which the kernel tells the network
             return self.guest.run(f'grep -qi {socket.inet_aton(GROUP)[::-1].hex()} /proc/net/igmp')[0] == 0
         if self.row.cm:
             return self.guest.run("rdma resource show cm_id | grep -q LISTEN")[0] == 0
-        return self.guest.run(f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6")[0] == 0
+        return self.guest.listens(port)
 
     def kill(self):
-        self.guest.run(f'killall -9 {self.name} 2>&1; while pidof {self.name}; do sleep 0.1; done')
+        self.guest.kill(self.name)
 
 
 class Wire:
@@ -122,7 +118,7 @@ class Wire:
 
     def __init__(self, tap, file):
         self.file = file
-        self.process = subprocess.Popen([image.tool('tcpdump'), '-q', '--immediate-mode', '-U', '-B', '16384', '-s', '0', '-Z', 'root',
+        self.process = subprocess.Popen([tool('tcpdump'), '-q', '--immediate-mode', '-U', '-B', '16384', '-s', '0', '-Z', 'root',
                                          '-i', tap.name, '-w', file, 'udp port 4791'],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.process.stderr.readline()  # "listening on": from here on nothing is missed
@@ -141,14 +137,14 @@ class Rig:
         self.link_mtu = ROWS[0].link_mtu
         self.netem = ''
         self.guest = None
-        self.tap = guest.Tap(self.link_mtu)
+        self.tap = Tap(self.link_mtu)
         try:
             for d in (self.failed, self.scratch):
                 shutil.rmtree(d, ignore_errors=True)
                 os.makedirs(d)
-            image.tool('tcpdump')
-            kernel, initramfs = image.build(folder, sorted({self.here(row.program) for row in ROWS}))
-            self.guest = guest.Guest(folder, kernel, initramfs, self.tap, self.link_mtu)
+            tool('tcpdump')
+            made = image.build(folder, sorted({self.here(row.program) for row in ROWS}))
+            self.guest = guest.Guest(folder, made, self.tap, self.link_mtu)
             self.release = self.guest.wait_ready()
             # Datagrams that go out before a neighbour's answer are dropped beyond a few: it is asked now.
             for address in self.tap.ours.values():
@@ -364,7 +360,7 @@ def main():
     begin = time.monotonic()
     try:
         rig = Rig(os.path.abspath(options.build))
-    except image.Missing as e:
+    except Missing as e:
         skip(e)
     print(f'the guest runs {rig.release}, up after {time.monotonic() - begin:.0f} s', flush=True)
     bad, repeated = [], 0

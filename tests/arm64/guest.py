@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Roost in an arm64 machine with a kernel of its own, which qemu-system-aarch64 emulates, and between that and this machine.
+
+usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--whole]
+
+The guest runs Debian's arm64 kernel and sees the folders of the build and of the source, to be read only. It is connected to this machine by
+a tap device. Rows: the unit tests that run.py leaves out because an emulated process cannot run them (--whole: all unit tests); seeds of the
+simulator, whose packets are the same here and there; perftest and calls of kernels between Roost there and here, both ways.
+
+Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for that too with
+ROOST_INTEROP=required in the environment.
+"""
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import run
+import sysroot
+from sysroot import TRIPLET, Missing, output
+
+sys.path.insert(0, os.path.join(sysroot.HERE, "..", "common"))
+import initramfs  # noqa: E402
+from machine import Machine, Tap  # noqa: E402
+
+KERNEL = "linux-image-arm64"
+PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4", "libcmocka0", "libgcc-s1"]
+MODULES = ["virtio_pci", "virtio_net", "virtio_console", "ipv6", "tun", "9pnet_virtio", "9p"]
+MTU = 1500
+BOOT_LIMIT = 600  # seconds; 15 on an idle machine
+LIMIT = 900       # for a unit test
+PAIR_LIMIT = 180  # for two programs that talk to each other
+SCALE = "20"      # of Roost's own time-outs
+
+# An emulated thread is slower than the time that is lingered, in a guest too (qemu 7.2).
+SLOW = ["drive-linger"]
+SEEDS = [1, 2, 7, 12]
+# (program, what it is told)
+PERFTEST = [("ib_write_bw", "-n 20 -s 65536"), ("ib_read_lat", "-n 20"), ("ib_send_bw", "-n 20 -s 4096"), ("ib_atomic_lat", "-n 10")]
+RESULT = re.compile(r"^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+", re.M)
+KEY, VALUE = "17", "value of 17"
+
+
+# ---- what it is made of ----
+
+def needed(path):
+    return re.findall(r"\(NEEDED\).*\[(\S+)\]", output("readelf", "-d", path))
+
+
+def libraries(roots, programs):
+    """{path in the guest: file here} of all that the programs are linked with, from the folders of packages."""
+    folders = [os.path.join(root, where, TRIPLET) for root in roots for where in ("lib", "usr/lib")]
+    found, wanted = {}, ["libgcc_s.so.1"]  # the C library opens that one when a thread ends by pthread_exit()
+    for program in programs:
+        wanted += needed(program)
+    while wanted:
+        name = wanted.pop()
+        path = next((os.path.join(f, name) for f in folders if os.path.exists(os.path.join(f, name))), None)
+        inside = f"lib/{name}" if name.startswith("ld-linux") else f"lib/{TRIPLET}/{name}"
+        if path and inside not in found:
+            found[inside] = path
+            wanted += needed(path)
+    return found
+
+
+def image(folder, root, programs):
+    """(kernel, initial file system), two files. `programs`: of the build, for the libraries that they need."""
+    os.makedirs(folder, exist_ok=True)
+    packages = sysroot.unpack(os.path.join(folder, "packages"), PACKAGES)
+    apt = sysroot.apt(os.path.join(folder, "apt"))
+    release, tree = initramfs.kernel(folder, KERNEL, lambda: apt.run("apt-get", "-q", "--error-on=any", "update"), apt.env)
+    there = {"bin/busybox": os.path.join(packages, "bin/busybox")}
+    for name in [name for name, _ in PERFTEST] + ["ibv_devinfo"]:
+        there[f"bin/{name}"] = os.path.join(packages, "usr/bin", name)
+    stock = [path for inside, path in there.items() if inside != "bin/busybox"]
+    there.update(libraries([packages, root], stock + programs))
+    there.update(initramfs.modules(tree, release, MODULES))
+    return os.path.join(tree, "boot", "vmlinuz-" + release), initramfs.pack(folder, release, there, "busybox")
+
+
+class Guest(Machine):
+    def __init__(self, folder, made, tap, shared):
+        options = ["-accel", "tcg,thread=multi", "-M", "virt", "-cpu", "max,pauth-impdef=on", "-smp", "2", "-m", "2G"]
+        for i, path in enumerate(shared):
+            options += ["-virtfs", f"local,path={path},mount_tag=shared{i},security_model=none,readonly=on,multidevs=remap"]
+        pairs = ",".join(f"shared{i}:{path}" for i, path in enumerate(shared))
+        super().__init__(initramfs.tool("qemu-system-aarch64"), folder, made, tap, MTU, options,
+                         f"console=ttyAMA0 roost.modules={','.join(MODULES)} roost.shared={pairs} roost.control=vport*",
+                         ["-device", "virtio-serial-pci", "-device", "virtserialport,chardev=control,name=control"])
+
+
+class Rig:
+    def __init__(self, options, root, tests):
+        self.there, self.here = os.path.join(options.build, "roost"), os.path.join(options.host, "roost")
+        self.simulators = [os.path.join(build, "tests/nic/test-nic-simulator") for build in (options.host, options.build)]
+        if not os.path.exists(self.here):
+            raise Missing(f"no {self.here}: scripts/build {options.host}")
+        folder = os.path.join(options.sysroot, "guest")
+        self.guest, self.tap = None, Tap(MTU)
+        try:
+            ours = [self.there] + [test.command[0] for test in tests]
+            made = image(folder, root, ours)
+            shared = [run.TOP] + ([] if options.build.startswith(run.TOP + os.sep) else [options.build])
+            self.guest = Guest(folder, made, self.tap, shared)
+            self.guest.wait_answer(BOOT_LIMIT)
+            self.release = self.guest.run("uname -rm")[1].strip()
+            status, text = self.guest.run(f"test -x {self.there} && ping -c 1 -W 60 {self.tap.ours[4]}")
+            if status:
+                raise RuntimeError(f"the guest has no {self.there}, or no network: {text}; see {self.guest.console}")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self):
+        if self.guest:
+            self.guest.stop()
+        self.tap.remove()
+
+    # ---- rows: each says what went wrong, or nothing ----
+
+    def unit(self, test):
+        words = [f"{key}={value}" for key, value in test.env.items()] + test.command + run.FEWER.get(test.name, [])
+        line = " ".join(shlex.quote(word) for word in words)
+        status, text = self.guest.run("rm -rf /tmp/test && mkdir /tmp/test && cd /tmp/test && export TMPDIR=/tmp/test && "
+                                      f"{{ timeout -s KILL {LIMIT} env {line} >/tmp/said 2>&1; s=$?; tail -c 4000 /tmp/said; exit $s; }}", LIMIT + 60)
+        return f"exit status {status}\n{text}" if status not in (0, 77) else ""
+
+    def seed(self, seed):
+        """Addresses of memory differ from run to run; all else of a run, its times too, comes from the seed."""
+        told = f"--trace --seed {seed}"
+        here = subprocess.run([self.simulators[0], *told.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        mask = "s/va 0x[0-9a-f]*/va/"
+        status, there = self.guest.run(f"{self.simulators[1]} {told} >/tmp/said 2>&1; s=$?; sed '{mask}' /tmp/said | sha256sum; tail -n 1 /tmp/said; exit $s",
+                                       LIMIT)
+        wanted = subprocess.run(f"sed '{mask}' | sha256sum", shell=True, input=here.stdout, stdout=subprocess.PIPE, text=True, check=True).stdout
+        if here.returncode or status:
+            return f"exit status {here.returncode} here, {status} there\n{here.stdout[-1000:]}\n{there}"
+        same = there.startswith(wanted.split()[0])
+        return "" if same else f"the packages differ:\nhere  {wanted}{here.stdout.splitlines()[-1]}\nthere {there}"
+
+    @contextlib.contextmanager
+    def pair(self, here, there, guest_serves, ready):
+        """A server, and a client when `ready` says that it listens: the command of each side. Gives the process of this side."""
+        host = None
+
+        def start_host():
+            return subprocess.Popen(here.split(), env=dict(os.environ, ROOST_TIMEOUT_SCALE=SCALE), stdin=subprocess.DEVNULL,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+        def start_guest():
+            self.guest.start(f"export ROOST_TIMEOUT_SCALE={SCALE}; {there}")
+        try:
+            if guest_serves:
+                start_guest()
+            else:
+                host = start_host()
+            until = time.monotonic() + PAIR_LIMIT
+            while not ready(host) and time.monotonic() < until:
+                time.sleep(0.2)
+            if guest_serves:
+                host = start_host()
+            else:
+                start_guest()
+            yield host
+        finally:
+            if host and host.poll() is None:
+                os.killpg(host.pid, signal.SIGKILL)
+                host.wait()
+            self.guest.kill("roost")
+            self.guest.kill(there.split(" -- ")[-1].split()[0])
+
+    def wait_guest(self):
+        until = time.monotonic() + PAIR_LIMIT
+        while self.guest.status() is None and time.monotonic() < until:
+            time.sleep(0.2)
+        return self.guest.status()
+
+    def perftest(self, program, words, guest_serves):
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+        command = f"{program} -d roost0 -x 0 -F -p {port} {words}"
+        here = f"{self.here} run --port udp:{self.tap.ours[4]} -- {command}" + (f" {self.tap.theirs[4]}" if guest_serves else "")
+        there = f"{self.there} run --port udp:{self.tap.theirs[4]} -- {command}" + ("" if guest_serves else f" {self.tap.ours[4]}")
+
+        def ready(_):
+            if guest_serves:
+                return self.guest.listens(port) or self.guest.status() is not None
+            wanted = f":{port:04X} "
+            return any(wanted in line and " 0A " in line for table in ("/proc/net/tcp", "/proc/net/tcp6") for line in open(table, encoding="ascii"))
+        with self.pair(here, there, guest_serves, ready) as host:
+            try:
+                said = host.communicate(timeout=PAIR_LIMIT)[0]
+            except subprocess.TimeoutExpired:
+                said = "(does not end)"
+            status, text = self.wait_guest(), self.guest.text()
+            good = host.returncode == 0 and status == 0 and RESULT.search(text if not guest_serves else said)
+            return "" if good else f"exit status {host.returncode} here, {status} there\n--- {here}\n{said}\n--- {there}\n{text}"
+
+    def call(self, guest_serves):
+        ends = {True: (self.there, self.tap.theirs[4]), False: (self.here, self.tap.ours[4])}
+        roost, address = ends[guest_serves]
+        node = f"{roost} node --port udp:{address} --memory 1M --fill 100"
+        roost, client = ends[not guest_serves]
+        call = f"{roost} call --port udp:{client} --timeout 60s {address} get {KEY}"
+
+        def ready(host):
+            if guest_serves:
+                return address in self.guest.text()
+            return host.stdout.readline()
+        with self.pair(*((call, node) if guest_serves else (node, call)), guest_serves, ready) as host:
+            if guest_serves:
+                said = host.communicate(timeout=PAIR_LIMIT)[0]
+                status, text = host.returncode, said + self.guest.text()
+            else:
+                status = self.wait_guest()
+                said = text = self.guest.text()
+            return "" if status == 0 and VALUE in said else f"exit status {status}\n--- {node}\n--- {call}\n{text}"
+
+
+def rows(rig, tests, whole):
+    """[(name, function)]"""
+    found = []
+    for program, words in PERFTEST:
+        for guest_serves in (False, True):
+            found.append((f"{program} {'host -> guest' if guest_serves else 'guest -> host'}",
+                          lambda p=program, w=words, g=guest_serves: rig.perftest(p, w, g)))
+    for guest_serves in (False, True):
+        found.append((f"call {'host -> guest' if guest_serves else 'guest -> host'}", lambda g=guest_serves: rig.call(g)))
+    found += [(f"seed {seed}", lambda s=seed: rig.seed(s)) for seed in SEEDS]
+    found += [(f"unit {test.name}", lambda t=test: rig.unit(t)) for test in tests
+              if test.name not in SLOW and (whole or run.why_not(test))]
+    return found
+
+
+def parse():
+    def more(parser):
+        parser.add_argument("--host", default=os.path.join(run.TOP, "build"), metavar="DIR", help="where it is built for this machine; default: build")
+        parser.add_argument("--whole", action="store_true", help="all unit tests, not only those that an emulated process cannot run")
+    options = run.parse(__doc__.splitlines()[0], more)
+    options.host = os.path.abspath(options.host)
+    return options
+
+
+def main():
+    options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    begin = time.monotonic()
+    try:
+        root = run.make(options)
+        tests = run.unit_tests(options.build)
+        start = time.monotonic()
+        rig = Rig(options, root, tests)
+    except Missing as e:
+        sysroot.skip(e)
+    print(f"the guest runs {rig.release}, up after {time.monotonic() - start:.0f} s", flush=True)
+    print(f"left out: {' '.join(SLOW)}: emulation is slower than the time that is lingered", flush=True)
+    failed, passed = [], 0
+    try:
+        for name, function in rows(rig, tests, options.whole):
+            if not re.search(options.only, name):
+                continue
+            start = time.monotonic()
+            trouble = function()
+            print(f"{'FAILED' if trouble else 'ok    '} {name:40} {time.monotonic() - start:6.1f} s", flush=True)
+            if trouble:
+                failed.append(name)
+                print(trouble, flush=True)
+            passed += not trouble
+    finally:
+        rig.close()
+    for name in failed:
+        print(f"FAILED: {name}")
+    print(f"{passed} passed, {len(failed)} failed in {time.monotonic() - begin:.0f} s")
+    sys.exit(1 if failed or not passed else 0)
+
+
+if __name__ == "__main__":
+    main()

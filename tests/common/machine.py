@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""An emulated machine and the link to it: a tap device with addresses, and a guest that runs one shell line at a time (init)."""
+import fcntl
+import os
+import random
+import socket
+import struct
+import subprocess
+import time
+
+from initramfs import Missing, tool
+
+TUNSETIFF, TUNSETPERSIST, IFF_TAP, IFF_NO_PI = 0x400454ca, 0x400454cb, 0x0002, 0x1000
+
+
+class Tap:
+    """A tap device of our own, with a network of our own on it: `ours` and `theirs`, for IPv4 and IPv6."""
+
+    def __init__(self, mtu):
+        if os.geteuid() != 0:
+            raise Missing('not root: a tap device takes CAP_NET_ADMIN')
+        self.name = f'roost{os.getpid()}'
+        try:
+            tun = os.open('/dev/net/tun', os.O_RDWR)
+            try:
+                fcntl.ioctl(tun, TUNSETIFF, struct.pack('16sH22x', self.name.encode(), IFF_TAP | IFF_NO_PI))
+                fcntl.ioctl(tun, TUNSETPERSIST, 1)
+            finally:
+                os.close(tun)
+        except OSError as e:
+            raise Missing(f'no tap device: /dev/net/tun: {e.strerror}') from e
+        # 198.18.0.0/15 is for tests of networks (RFC 2544), fd00::/8 for private use; two runs at once do not meet.
+        four = f'198.{random.choice((18, 19))}.{random.randrange(256)}.'
+        six = f'fd{random.randrange(256):02x}:{random.randrange(65536):x}:{random.randrange(65536):x}::'
+        self.ours, self.theirs = {4: four + '1', 6: six + '1'}, {4: four + '2', 6: six + '2'}
+        self.ip('addr', 'add', self.ours[4] + '/24', 'dev', self.name)
+        self.set_mtu(mtu)
+        self.ip('addr', 'add', self.ours[6] + '/64', 'dev', self.name, 'nodad')
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run([tool('ip'), *words], check=True, stdout=subprocess.DEVNULL)
+
+    def set_mtu(self, mtu):
+        self.ip('link', 'set', self.name, 'mtu', str(mtu), 'up')
+
+    def remove(self):
+        self.ip('link', 'del', self.name)
+
+
+def no_segmentation(qemu):
+    """Since qemu 8 a guest may take the datagrams of one UDP_SEGMENT whole: then no packet would be seen between the two ends."""
+    known = subprocess.run([qemu, '-device', 'virtio-net-pci,help'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+    return ''.join(f',{name}=off' for name in ('guest_uso4', 'guest_uso6', 'host_uso') if f'{name}=' in known)
+
+
+class Machine:
+    """A qemu on a tap device. `options` are those of the machine, `words` those of its kernel. Its init listens where `control`, the
+    device of qemu that has the character device named control, is."""
+
+    def __init__(self, qemu, folder, image, tap, mtu, options, words, control):
+        self.console = os.path.join(folder, 'console.log')
+        theirs, self.control = socket.socketpair()
+        self.pending = b''
+        kernel, initramfs = image
+        words = f'quiet panic=-1 {words} roost.ip={tap.theirs[4]}/24 roost.ip6={tap.theirs[6]}/64 roost.mtu={mtu}'
+        command = [qemu, *options, '-nodefaults', '-no-user-config', '-display', 'none', '-no-reboot',
+                   '-kernel', kernel, '-initrd', initramfs, '-append', words,
+                   '-netdev', f'tap,id=n0,ifname={tap.name},script=no,downscript=no',
+                   '-device', 'virtio-net-pci,netdev=n0,mac=52:54:00:77:00:02,romfile=' + no_segmentation(qemu),
+                   '-serial', f'file:{self.console}',
+                   '-chardev', f'socket,id=control,fd={theirs.fileno()}', *control]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    def wait_answer(self, limit):
+        """Until init reads lines. What is written before that may be lost: it is asked until it answers."""
+        until = time.monotonic() + limit
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                self.control.settimeout(5)
+                self.control.sendall(f'echo @@"HELLO" {tries}\n'.encode())
+                self._take(f'@@HELLO {tries}\n'.encode(), 1)
+                self._take(b'@@RC 0\n', 5)
+                return
+            except TimeoutError:
+                if time.monotonic() > until:
+                    raise
+
+    def _take(self, mark, limit):
+        until = time.monotonic() + limit
+        while mark not in self.pending:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f'the guest is silent after {limit} s; its last words: {self.pending[-300:]!r}')
+            self.control.settimeout(left)
+            try:
+                data = self.control.recv(65536)
+            except socket.timeout:
+                continue
+            if not data:
+                raise RuntimeError(f'the guest is gone: see {self.console}')
+            self.pending += data
+        before, self.pending = self.pending.split(mark, 1)
+        return before
+
+    def run(self, line, limit=120):
+        """One shell line: (exit status, output)."""
+        assert '\n' not in line
+        self.control.sendall(line.encode() + b'\n')
+        text = self._take(b'@@RC ', limit)
+        return int(self._take(b'\n', limit)), text.decode(errors='replace')
+
+    def start(self, command):
+        """In the background, one at a time: see status() and text()."""
+        self.run('rm -f /tmp/status')
+        self.run(f'(({command}); echo $? >/tmp/status.new; mv /tmp/status.new /tmp/status) >/tmp/out 2>&1 &')
+
+    def status(self):
+        """The exit status of what was started; None: it runs."""
+        text = self.run('[ ! -e /tmp/status ] || cat /tmp/status')[1].strip()
+        return int(text) if text else None
+
+    def text(self):
+        """What it said."""
+        return self.run('cat /tmp/out')[1]
+
+    def listens(self, port):
+        return self.run(f"grep -q ':{port:04X} .* 0A ' /proc/net/tcp /proc/net/tcp6")[0] == 0
+
+    def kill(self, name):
+        self.run(f'killall -9 {name} 2>&1; while pidof {name}; do sleep 0.1; done')
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        self.control.close()
