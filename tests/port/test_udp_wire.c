@@ -9,9 +9,12 @@
 #include "../common/network.h"
 #include "rig.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +94,21 @@ static void comes_back(struct port *p, const struct pkt_addr *group, unsigned co
 	}
 }
 
+/* Before 6.11 the kernel cuts nothing for a device that makes no checksums (EIO, net/ipv4/udp.c, udp_send_skb()). */
+static bool kernel_cuts(void)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), size = 100;
+	char two[200] = {0};
+	bool cuts;
+
+	inet_pton(AF_INET, "10.78.0.2", &to.sin_addr);
+	assert_int_equal(setsockopt(fd, SOL_UDP, UDP_SEGMENT, &size, sizeof(size)), 0);
+	cuts = sendto(fd, two, sizeof(two), 0, (struct sockaddr *)&to, sizeof(to)) == sizeof(two);
+	close(fd);
+	return cuts;
+}
+
 static void frames_are_right(const char *us, const char *them, const char *options)
 {
 	int tun = network_tunnel("10.78.0.1", "fd78::1", 9000);
@@ -100,8 +118,10 @@ static void frames_are_right(const char *us, const char *them, const char *optio
 	struct port_path *path;
 	struct port *p;
 	char spec[80];
+	bool cuts;
 
 	assert_true(tun >= 0);
+	cuts = kernel_cuts();
 	snprintf(spec, sizeof(spec), "udp:%s%s", us, options);
 	p = rig_open(spec);
 	path = p->ops->path_get(p, &dst, 0);
@@ -128,7 +148,7 @@ static void frames_are_right(const char *us, const char *them, const char *optio
 			assert_int_equal(f.ttl, 64);
 			assert_int_equal(f.sport, PKT_UDP_PORT);
 			if (f.v4) {
-				assert_int_equal(f.ip_id, ids[i]);
+				assert_int_equal(f.ip_id, cuts ? ids[i] : 0);
 				assert_int_equal(f.ip[6], 0x40); /* don't fragment */
 			}
 			check_udp(&f);
