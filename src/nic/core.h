@@ -345,11 +345,10 @@ struct pu {
 	uint64_t polls;		    /* turns, with or without work */
 	const struct nic_qp *rx_qp; /* of the last packet: to be compared only */
 	uint64_t rx_at;		    /* when the last one came */
-	uint64_t
-		rx_mixed; /* when packets of two QPs last came behind each other, or of one while calls of another ran */
-	atomic_bool rung; /* RPC_RING stands among the doorbells */
-	bool sent_unseen; /* the last turn did not look at what came in */
-	bool rx_last;	  /* the packet at hand is the last of its burst */
+	uint64_t rx_mixed;	    /* when packets of two QPs last met, or of one met calls of another */
+	atomic_bool rung;	    /* RPC_RING stands among the doorbells */
+	bool sent_unseen;	    /* the last turn did not look at what came in */
+	bool rx_last;		    /* the packet at hand is the last of its burst */
 };
 
 /* Among doorbells, where QP numbers stand, which have 24 bits: nic_rpc_ring(). */
@@ -672,7 +671,6 @@ bool resize_active(const struct nic_qp *qp);
 bool resize_retired(struct nic_qp *qp, const struct sq_entry *e);
 void resize_flush(struct nic_qp *qp);
 void resize_reset(struct nic_qp *qp);
-
 /* uc.c */
 void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 /* loop.c */
@@ -683,7 +681,12 @@ int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
 bool queue_ok(const struct nic_queue_attr *q);
 void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
 void qp_error(struct nic_qp *qp);
-void qp_end_lost(struct pu *pu);
+void qp_end_all_lost(struct pu *pu);
+static inline void qp_end_lost(struct pu *pu)
+{
+	if (unlikely(!list_empty(&pu->lost)))
+		qp_end_all_lost(pu);
+}
 void qp_sq_error(struct nic_qp *qp);
 void qp_event(struct nic_qp *qp, enum nic_event ev);
 void qp_first_packet(struct nic_qp *qp);

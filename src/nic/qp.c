@@ -302,7 +302,7 @@ void qp_error(struct nic_qp *qp)
 }
 
 /* Ends the QPs whose completions were lost (cq.c). Not in the middle of work on a QP. */
-void qp_end_lost(struct pu *pu)
+void qp_end_all_lost(struct pu *pu)
 {
 	while (!list_empty(&pu->lost)) {
 		struct nic_qp *qp = container_of(pu->lost.next, struct nic_qp, lost_link);
