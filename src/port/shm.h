@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port inside: shm.c moves packets (port_ops), shm_conn.c makes and ends connections, shm_admit.c takes in those of peers, shm_wake.c sleeps and wakes,
- * shm_mcast.c sends to groups and is a member of them.
+ * The shm port inside: shm.c moves packets (port_ops), shm_conn.c makes and ends connections, shm_admit.c takes in those of
+ * peers, shm_wake.c sleeps and wakes, shm_mcast.c sends to groups and is a member of them.
  *
  * A connection is one unix socket (SEQPACKET) and one ring, made by the sending side: it connects to the peer's socket in the
  * private folder and sends a hello with the ring's descriptor; it may write into the ring at once, the receiver maps it
@@ -225,8 +225,7 @@ void shm_accept_all(struct shm_port *s);
 struct shm_tx *shm_tx_find(const struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
 			   const struct pkt_addr *group);
 /*
- * The same, made if there is none, of at most `ring_size` bytes. NULL: nobody
- * there. The caller counts.
+ * The same, made if there is none, of at most `ring_size` bytes. NULL: nobody there. The caller counts.
  */
 struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
 			  const struct pkt_addr *group, uint32_t ring_size);
