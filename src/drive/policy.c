@@ -116,6 +116,7 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, ui
 void caller_init(struct caller *c)
 {
 	atomic_store_explicit(&c->away, 0, memory_order_relaxed);
+	atomic_store_explicit(&c->trial, (uint8_t)policy_table.trial, memory_order_relaxed);
 	atomic_store_explicit(&c->hits, (uint8_t)policy_table.armed_hits, memory_order_relaxed);
 	atomic_store_explicit(&c->offer_every, 1, memory_order_relaxed);
 }
@@ -136,15 +137,15 @@ void caller_armed(struct caller *c)
 }
 
 /*
- * It got what it polled for: it did not stay away, nor has it fallen asleep. Where lingering pays off it may have been away, but for the
- * lingering.
+ * It got what it polled for: it did not stay away, nor has it fallen asleep. While lingering finds its peer's requests it would be away, but
+ * for the lingering.
  */
 void caller_hit(struct caller *c)
 {
 	uint8_t away = atomic_load_explicit(&c->away, memory_order_relaxed);
 	uint8_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed);
 
-	if (away > 0 && !(c->linger.sum > 0 && ++c->kept % policy_table.linger_keeps))
+	if (away > 0 && !atomic_load_explicit(&c->found, memory_order_relaxed))
 		atomic_store_explicit(&c->away, away - 1, memory_order_relaxed);
 	/* Not over an arming that comes this moment. */
 	if (hits < policy_table.armed_hits)
@@ -181,7 +182,7 @@ void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t s
 	c->lingers = 0;
 	if (c->posted)
 		c->posts_polled = 0;
-	c->posted = true;
+	c->posted = c->awaits = true;
 	c->requests = requests;
 }
 
@@ -237,10 +238,26 @@ enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool maske
 	return action;
 }
 
+/* A poll that did not find its peer's request. */
+static void trial_step(struct caller *c)
+{
+	uint8_t trial = atomic_load_explicit(&c->trial, memory_order_relaxed);
+
+	if (trial)
+		atomic_store_explicit(&c->trial, trial - 1, memory_order_relaxed);
+}
+
 uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests)
 {
-	if (requests != c->requests || c->lingers)
+	bool batch = atomic_load_explicit(&c->batch, memory_order_relaxed), awaits = c->awaits && !batch;
+
+	if (batch)
+		atomic_store_explicit(&c->batch, false, memory_order_relaxed);
+	c->awaits = false;
+	if (!awaits || requests != c->requests || c->lingers || caller_sleeps(c)) {
+		trial_step(c);
 		return 0;
+	}
 	c->lingers = now;
 	return bet_on(&c->linger) ? now + stake : 0;
 }
@@ -248,23 +265,43 @@ uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t 
 void caller_gone(struct caller *c)
 {
 	atomic_store_explicit(&c->found, 0, memory_order_relaxed);
+	trial_step(c);
+}
+
+void caller_received(struct caller *c)
+{
+	c->lingers = 0;
+	caller_gone(c);
+}
+
+/* A request came soon behind its completion. The first one ends the trial: the program is one that spins on memory. */
+static void found_one(struct caller *c)
+{
+	uint8_t found = atomic_load_explicit(&c->found, memory_order_relaxed);
+
+	if (atomic_load_explicit(&c->trial, memory_order_relaxed)) {
+		found = (uint8_t)(policy_table.attends - 1);
+		atomic_store_explicit(&c->trial, 0, memory_order_relaxed);
+		if (!caller_spins(c))
+			atomic_store_explicit(&c->away, (uint8_t)policy_table.away_cap, memory_order_relaxed);
+	}
+	if (found < policy_table.attends)
+		atomic_store_explicit(&c->found, found + 1, memory_order_relaxed);
 }
 
 void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept)
 {
 	uint64_t gap;
-	uint8_t found;
 
 	if (!c->lingers || requests == c->requests)
 		return;
 	gap = gap_until(c->lingers, now, stake, slept);
 	bet_settle(&c->linger, stake, gap);
 	c->lingers = 0;
-	found = atomic_load_explicit(&c->found, memory_order_relaxed);
 	if (slept || gap >= stake)
 		caller_gone(c);
-	else if (found < policy_table.attends)
-		atomic_store_explicit(&c->found, found + 1, memory_order_relaxed);
+	else
+		found_one(c);
 }
 
 /* ---- offering the only core ---- */

@@ -69,7 +69,8 @@ static const struct policy_table {
 	unsigned posts_polled; /* posts in a row that were followed by a poll: the next one will be, too */
 	unsigned
 		attends; /* so many requests in a row that it found by lingering: it is as good as a poller */
-	unsigned linger_keeps; /* of so many polls whose lingering paid off, one takes a point back */
+	unsigned
+		trial; /* lingers without success after which a new program is taken to poll for all that it wants */
 	/* ---- programs that sleep ---- */
 	/* Successful polls after which a program that armed a completion queue is taken to poll on. */
 	unsigned armed_hits;
@@ -110,7 +111,7 @@ static const struct policy_table {
 	.vain_polls = 4,
 	.posts_polled = 4,
 	.attends = 8,
-	.linger_keeps = 250,
+	.trial = 4,
 	.armed_hits = 16,
 	.offer_rarely = 256,
 	.offer_untaken = 2 * US,
@@ -231,12 +232,15 @@ struct caller {
 	_Atomic uint8_t hits; /* successful polls since a completion queue was armed. Arming writes it, too */
 	_Atomic uint8_t
 		found; /* requests in a row that lingering found, up to policy_table.attends. As `away` */
+	_Atomic uint8_t trial; /* lingers that are left of policy_table.trial. As `away` */
+	/* A post came while earlier ones were under way: no answer is waited for. Set by any thread, taken back by the owner. */
+	atomic_bool batch;
 	atomic_bool
 		left; /* a post's turn was left to somebody else. Set by any thread, taken back by the owner */
 	uint8_t in_vain;      /* polls in a row */
 	uint8_t posts_polled; /* posts in a row that were followed by a poll */
 	bool posted;	      /* since the last poll */
-	uint8_t kept;	      /* polls that took no point back: policy_table.linger_keeps */
+	bool awaits; /* it posted, with nothing else under way, and no poll has been lingered in since */
 	struct bet linger;
 	uint64_t requests; /* that had come from peers when the program posted last */
 	uint64_t lingers;  /* since when the answer to that post is awaited; 0: it came, or nobody waits */
@@ -254,6 +258,15 @@ enum caller_kind caller_kind(const struct caller *c);
 static inline bool caller_spins(const struct caller *c)
 {
 	return atomic_load_explicit(&c->away, memory_order_relaxed) >= policy_table.away_often;
+}
+
+/*
+ * Its polls may linger: it spins on memory, or it is new. The first operations of a ping-pong would otherwise cost a wake-up each, at both
+ * ends, until it is known for what it is.
+ */
+static inline bool caller_lingers(const struct caller *c)
+{
+	return caller_spins(c) || atomic_load_explicit(&c->trial, memory_order_relaxed);
 }
 
 static inline bool caller_sleeps(const struct caller *c)
@@ -275,13 +288,16 @@ static inline void caller_polled(struct caller *c, bool found)
 }
 /* The program armed a completion queue with a channel. Any thread. */
 void caller_armed(struct caller *c);
-/* It posts, and is one that spins on memory; `requests` had come before. */
+/* It posts with nothing else under way, and its polls may linger; `requests` had come before. */
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake);
-/* It posts, but the turn is somebody else's, who does not know of it. Any thread. */
-static inline void caller_left(struct caller *c)
+/*
+ * It posts, but the turn is somebody else's, who does not know of it, or earlier posts are under way (`batch`), whose answers nobody can
+ * tell from this one's. Any thread.
+ */
+static inline void caller_left(struct caller *c, bool batch)
 {
-	if (caller_spins(c)) /* else the line stays the poller's */
-		atomic_store_explicit(&c->left, true, memory_order_relaxed);
+	if (caller_lingers(c)) /* else the line stays the poller's */
+		atomic_store_explicit(batch ? &c->batch : &c->left, true, memory_order_relaxed);
 }
 /* True, once: such a post has not been seen by caller_posted() yet. Owner, before the turn of the poll that follows it. */
 static inline bool caller_was_left(struct caller *c)
@@ -297,11 +313,13 @@ void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now);
 enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
 				 uint64_t wake);
 /*
- * A program that spins on memory has taken its completion. Returns until when to poll in its place for its peer's request; 0: not at all.
+ * A program whose polls may linger has taken its completion. Returns until when to poll in its place for its peer's request; 0: not at all.
  */
 uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests);
 /* It goes its way, and its peer's request has not come: from here on the service thread must be woken by packets. */
 void caller_gone(struct caller *c);
+/* A receive completed instead: it polls for what it waits for. */
+void caller_received(struct caller *c);
 /* So many requests have come by now; `slept`: the service thread was woken to find them. */
 void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept);
 

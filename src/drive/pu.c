@@ -250,7 +250,7 @@ static void posted(struct drive *d, unsigned i, uint64_t now)
 {
 	struct drive_pu *p = &d->pu[i];
 
-	if (unlikely(caller_spins(&p->caller)))
+	if (unlikely(caller_lingers(&p->caller)))
 		caller_posted(&p->caller, now, nic_came(d->nic, i).requests, wake_cost_stake(&d->wake));
 }
 
@@ -304,30 +304,36 @@ static bool let_peer_run(struct drive *d, unsigned i)
 static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
-	uint64_t now = clock_now(), until, stake = wake_cost_stake(&d->wake), requests;
-	bool gone;
+	uint64_t now = clock_now(), until, stake = wake_cost_stake(&d->wake);
+	struct nic_came came;
+	bool gone, received = false;
 
 	if (!pu_try(p))
 		return;
 	caller_polled(&p->caller, false); /* it did, and the service thread had found the completion */
-	requests = nic_came(d->nic, i).requests;
-	until = caller_linger(&p->caller, now, stake, requests);
+	came = nic_came(d->nic, i);
+	until = caller_linger(&p->caller, now, stake, came.requests);
 	if (until && atomic_load_explicit(&p->sleepers, memory_order_relaxed) == TENDER_SERVICE &&
 	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		mask(d, i);
 	/* Somebody else may want the PU, or ring. */
-	while (now < until && requests == p->caller.requests &&
+	while (now < until && came.requests == p->caller.requests && !received &&
 	       atomic_load_explicit(&p->word, memory_order_relaxed) == PU_OWNED) {
+		uint64_t receives = came.receives;
+
 		pu_poll(d, i, now);
-		requests = nic_came(d->nic, i).requests;
-		if (requests == p->caller.requests && !let_peer_run(d, i))
+		came = nic_came(d->nic, i);
+		received = came.receives != receives;
+		if (came.requests == p->caller.requests && !received && !let_peer_run(d, i))
 			return;
 		now = clock_now();
 	}
-	gone = requests == p->caller.requests;
-	if (gone)
+	gone = came.requests == p->caller.requests;
+	if (received)
+		caller_received(&p->caller);
+	else if (gone)
 		caller_gone(&p->caller);
-	caller_requests(&p->caller, now, stake, requests, false);
+	caller_requests(&p->caller, now, stake, came.requests, false);
 	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
 	pu_settle(d, i, now, PU_TAKEN);
 	/* The service thread naps beside one that it took for a poller: now the ports are to wake it. */
@@ -339,7 +345,7 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 
 void drive_taken(struct drive *d, unsigned i)
 {
-	if (unlikely(caller_spins(&d->pu[i].caller)))
+	if (unlikely(caller_lingers(&d->pu[i].caller)))
 		linger(d, i);
 }
 
@@ -393,20 +399,24 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	unsigned i;
 	struct drive_pu *p;
 	uint64_t now;
-	bool polled, offer;
+	bool polled, offer, busy;
 
 	if (!nic_doorbell(d->nic, qp))
 		return;
 	i = nic_qp_pu(qp);
 	p = &d->pu[i];
-	if ((nic_qp_busy(qp) && poller_takes_it(p)) || !pu_try_or_kick(p)) {
-		caller_left(&p->caller);
+	busy = nic_qp_busy(qp);
+	if ((busy && poller_takes_it(p)) || !pu_try_or_kick(p)) {
+		caller_left(&p->caller, busy);
 		return;
 	}
 	now = clock_now();
 	polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
 	atomic_store_explicit(&p->rang, now, memory_order_relaxed);
-	posted(d, i, now);
+	if (busy)
+		caller_left(&p->caller, true);
+	else
+		posted(d, i, now);
 	offer = unlikely(caller_offers(&p->caller, now));
 	pu_turn(d, i, now, offer ? PU_OFFERED : PU_POSTED);
 	if (polled) /* a long turn is no reason to take it for gone */

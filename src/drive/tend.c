@@ -172,7 +172,7 @@ static void worked(struct tender *t, unsigned i, uint64_t now, bool woke)
 
 	spinner_worked(&t->spinner, now, stake, t->slept, woke);
 	caller_found_by_service(&p->caller, here, now);
-	if (caller_spins(&p->caller))
+	if (caller_lingers(&p->caller))
 		caller_requests(&p->caller, now, stake, nic_came(t->d->nic, i).requests, t->slept);
 	t->slept = false;
 }

@@ -125,9 +125,10 @@ struct nic_came nic_came(const struct nic *nic, unsigned pu)
 {
 	const struct nic_counters *c = &nic->pus[pu]->ctr;
 
-	return (struct nic_came){c->rcvd_pkts, c->rx_write_requests + c->rx_read_requests +
-						       c->rx_atomic_requests + c->rx_send_requests +
-						       c->rx_rpc_requests};
+	return (struct nic_came){.packets = c->rcvd_pkts,
+				 .requests =
+					 c->rx_write_requests + c->rx_atomic_requests + c->rx_rpc_requests,
+				 .receives = c->rdma_recvs};
 }
 
 void nic_counters(const struct nic *nic, struct nic_counters *out)

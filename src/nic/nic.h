@@ -197,9 +197,11 @@ int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC
 
 /* Adds a PU's counters to *sum. [owner] */
 void nic_pu_counters(const struct nic *nic, unsigned pu, struct nic_counters *sum);
-/* Of a PU: packets that came, and requests of peers among them that were executed. [owner] */
+/* What came to a PU. [owner] */
 struct nic_came {
-	uint64_t packets, requests;
+	uint64_t packets;
+	uint64_t requests; /* packets of peers that changed memory: WRITEs, atomics, calls */
+	uint64_t receives; /* that completed */
 };
 struct nic_came nic_came(const struct nic *nic, unsigned pu);
 /* The sum over all PUs. [owner of all] */

@@ -260,7 +260,8 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 
 struct nic_came nic_came(const struct nic *nic, unsigned i)
 {
-	return (struct nic_came){atomic_load(&nic->pu[i].packets), atomic_load(&nic->pu[i].requests)};
+	return (struct nic_came){.packets = atomic_load(&nic->pu[i].packets),
+				 .requests = atomic_load(&nic->pu[i].requests)};
 }
 
 uint64_t nic_deadline(struct nic *nic, unsigned i)

@@ -228,7 +228,7 @@ static void release(struct end *e, struct task *t)
 
 static void posted(struct end *e, uint64_t now)
 {
-	if (caller_spins(&e->caller))
+	if (caller_lingers(&e->caller))
 		caller_posted(&e->caller, now, e->requests, stake(e));
 }
 
@@ -260,7 +260,7 @@ bool drive_taken(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
 
-	if (!caller_spins(&e->caller) || e->owned)
+	if (!caller_lingers(&e->caller) || e->owned)
 		return false;
 	e->owned = true;
 	caller_polled(&e->caller, false);
@@ -314,19 +314,22 @@ void drive_linger_back(struct end *e, struct task *t)
 bool drive_doorbell(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
-	bool polled, offer;
+	bool polled, offer, busy = e->posted || e->outstanding;
 
 	t->cost += CALL_NS;
 	e->posted++;
-	if ((e->outstanding && e->lease_end > now + US && e->tend_wake <= now + policy_table.horizon &&
+	if ((busy && e->lease_end > now + US && e->tend_wake <= now + policy_table.horizon &&
 	     !caller_sleeps(&e->caller)) ||
 	    !try_or_kick(e)) {
-		caller_left(&e->caller);
+		caller_left(&e->caller, busy);
 		return false;
 	}
 	polled = e->lease_end > now;
 	e->rang = now;
-	posted(e, now);
+	if (busy)
+		caller_left(&e->caller, true);
+	else
+		posted(e, now);
 	offer = caller_offers(&e->caller, now);
 	turn_of(e, t, offer ? PU_OFFERED : PU_POSTED);
 	if (polled)
@@ -414,7 +417,7 @@ static void worked(struct end *e, uint64_t now, bool woke)
 
 	spinner_worked(&e->spinner, now, stake(e), e->slept, woke);
 	caller_found_by_service(&e->caller, here, now);
-	if (caller_spins(&e->caller))
+	if (caller_lingers(&e->caller))
 		caller_requests(&e->caller, now, stake(e), e->requests, e->slept);
 	e->slept = false;
 }

@@ -297,23 +297,6 @@ static void lingers_while_it_pays(void **state)
 	assert_int_equal(caller_linger(&c, now, STAKE, requests), now + STAKE);
 }
 
-/* Where lingering pays, polls with success don't show that the program polls on: but for the lingering it would be away. */
-static void lingering_is_not_polling(void **state)
-{
-	struct caller c = a_caller(CALLER_SPINS);
-	uint64_t now = T0, requests = 0;
-	unsigned rounds = 0;
-
-	(void)state;
-	for (; caller_spins(&c) && rounds < 100000; rounds++, now += 100 * US) {
-		caller_posted(&c, now, requests, STAKE);
-		caller_polled(&c, true);
-		caller_linger(&c, now, STAKE, requests);
-		caller_requests(&c, now + 5 * US, STAKE, ++requests, false);
-	}
-	assert_in_range(rounds, policy_table.linger_keeps, 100 * policy_table.linger_keeps);
-}
-
 /* One request after another that lingering finds: as good as a poller. */
 static enum caller_kind attended(struct caller *c, uint64_t *now, uint64_t *requests, unsigned times)
 {
@@ -368,6 +351,67 @@ static void lingering_attends(void **state)
 	}
 }
 
+/* Polls that find a completion do not show that the program polls for its peer's requests, too, while lingering finds those. */
+static void lingering_is_not_polling(void **state)
+{
+	struct caller c = a_caller(CALLER_SPINS);
+	uint64_t now = T0, requests = 0;
+
+	(void)state;
+	for (unsigned i = 0; i < 10000; i++) {
+		caller_polled(&c, true);
+		assert_int_equal(attended(&c, &now, &requests, 1),
+				 i + 1 < policy_table.attends ? CALLER_SPINS : CALLER_POLLS);
+	}
+	assert_true(caller_spins(&c));
+	/* It polls from here on, and no requests come. */
+	caller_gone(&c);
+	for (unsigned i = 0; i < policy_table.away_cap; i++)
+		caller_polled(&c, true);
+	assert_false(caller_spins(&c));
+}
+
+/* A new program may linger a few times, and the first request that is found so shows what it is. */
+static void a_new_program_lingers(void **state)
+{
+	struct caller c = a_caller(CALLER_POLLS);
+	uint64_t now = T0, requests = 7;
+
+	(void)state;
+	assert_int_equal(attended(&c, &now, &requests, 1), CALLER_POLLS);
+	assert_true(caller_spins(&c));
+	/* From the first request that does not come in time the service thread is to be woken. */
+	caller_gone(&c);
+	assert_int_equal(caller_kind(&c), CALLER_SPINS);
+}
+
+/* Nothing comes: one wait in vain is what a program pays that polls for everything. */
+static void a_poller_lingers_once(void **state)
+{
+	(void)state;
+	for (unsigned how = 0; how < 4; how++) {
+		struct caller c = a_caller(how == 3 ? CALLER_SLEEPS : CALLER_POLLS);
+		uint64_t now = T0;
+		unsigned lingered = 0, polls = 0;
+
+		for (; caller_lingers(&c) && polls < 100; polls++, now += 100 * US) {
+			if (how == 1) /* never one post alone */
+				caller_left(&c, true);
+			caller_posted(&c, now, 0, STAKE);
+			if (!caller_linger(&c, now, STAKE, 0))
+				continue;
+			lingered++;
+			if (how == 2)
+				caller_received(&c);
+			else
+				caller_gone(&c);
+		}
+		assert_in_range(polls, 1, policy_table.trial);
+		assert_in_range(lingered, how % 2 == 0, how == 0 ? 1 : how == 2 ? policy_table.trial : 0);
+		assert_int_equal(caller_kind(&c), how == 3 ? CALLER_SLEEPS : CALLER_POLLS);
+	}
+}
+
 /* A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is lingered for, not the one before. */
 static void a_post_left_to_others(void **state)
 {
@@ -376,7 +420,7 @@ static void a_post_left_to_others(void **state)
 	(void)state;
 	caller_posted(&c, T0, 1, STAKE);
 	assert_false(caller_was_left(&c));
-	caller_left(&c);
+	caller_left(&c, false);
 	assert_int_equal(caller_linger(&c, T0, STAKE, 2), 0); /* what it waited for is there */
 	assert_true(caller_was_left(&c));
 	assert_false(caller_was_left(&c));
@@ -441,6 +485,8 @@ int main(void)
 		cmocka_unit_test(lingers_while_it_pays),
 		cmocka_unit_test(lingering_is_not_polling),
 		cmocka_unit_test(lingering_attends),
+		cmocka_unit_test(a_new_program_lingers),
+		cmocka_unit_test(a_poller_lingers_once),
 		cmocka_unit_test(a_post_left_to_others),
 		cmocka_unit_test(offers),
 	};
