@@ -214,6 +214,38 @@ static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool 
 	return masked ? CALLER_KEEP : CALLER_REARM;
 }
 
+/* A program that polls for all that it wants. */
+static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
+					uint64_t wake)
+{
+	bool dense;
+
+	switch (turn) {
+	case PU_IDLE:
+	case PU_IN_VAIN:
+		return CALLER_KEEP;
+	case PU_POSTED: /* the answer need not wake the service thread if a poll is going to find it */
+		c->posts_polled = c->posted ? 0 : c->posts_polled;
+		c->posted = true;
+		if (c->posts_polled < policy_table.posts_polled)
+			return masked ? CALLER_UNMASK : CALLER_REARM;
+		if (wake > now + policy_table.mask_most)
+			return masked ? CALLER_WAKE : CALLER_REARM;
+		return masked ? CALLER_KEEP : CALLER_MASK;
+	case PU_POLLED:
+		dense = now - c->found_at < policy_table.dense;
+		c->found_at = now;
+		return dense ? CALLER_WAKE : masked ? CALLER_UNMASK : CALLER_REARM;
+	case PU_BUSY:
+		return CALLER_WAKE;
+	case PU_WORKED:
+	case PU_OFFERED:
+	case PU_TAKEN:
+		break;
+	}
+	return masked ? CALLER_KEEP : CALLER_REARM;
+}
+
 enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
 				 uint64_t wake)
 {
@@ -221,9 +253,7 @@ enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool maske
 
 	switch (caller_kind(c)) {
 	case CALLER_POLLS:
-		if (turn == PU_POLLED || turn == PU_BUSY)
-			return CALLER_WAKE;
-		return turn == PU_IN_VAIN || turn == PU_IDLE || masked ? CALLER_KEEP : CALLER_REARM;
+		return poller_beside(c, turn, masked, now, wake);
 	case CALLER_SLEEPS:
 		if (masked)
 			return CALLER_UNMASK;

@@ -42,8 +42,14 @@ static const struct policy_table {
 	 * during the turn that `now` is the beginning of.
 	 */
 	uint64_t mask_most;
-	uint64_t horizon;     /* one that looks again before this is not woken to see that a program polls */
-	uint64_t active;      /* so long after a turn it looks at least every late_ok */
+	uint64_t horizon; /* one that looks again before this is not woken to see that a program polls */
+	/*
+	 * So long after a turn the service thread looks at least every late_ok. A program that posts after a pause need not wake it for the core's
+	 * timers: two threads woken at once, its own and the peer's, wait for each other's core.
+	 */
+	uint64_t active;
+	uint64_t
+		dense; /* polls with success that are closer to each other: a poller at work, beside which it naps */
 	unsigned busy;	      /* packets in a turn: more are likely to be there already */
 	unsigned stuck_turns; /* turns in a row with work left and none done: then it sleeps ... */
 	uint64_t stuck_nap;   /* ... this long */
@@ -89,7 +95,8 @@ static const struct policy_table {
 	.late_ok = 5 * MS,
 	.mask_most = 10 * MS,
 	.horizon = 2500 * US,
-	.active = 2 * MS,
+	.active = 100 * MS,
+	.dense = 200 * US,
 	.busy = 8,
 	.stuck_turns = 64,
 	.stuck_nap = 50 * US,
@@ -244,6 +251,7 @@ struct caller {
 	struct bet linger;
 	uint64_t requests; /* that had come from peers when the program posted last */
 	uint64_t lingers;  /* since when the answer to that post is awaited; 0: it came, or nobody waits */
+	uint64_t found_at; /* its last poll with success beside a service thread that sleeps on the ports */
 	uint64_t counted;  /* the last call after which packets came too late; each counts once */
 	/* offers: any thread that posts; a race between two costs an offer */
 	atomic_bool one_core; /* as far as known we may use no other */

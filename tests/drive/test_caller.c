@@ -125,17 +125,18 @@ static const struct row {
 	bool masked;
 	enum caller_action soon, late; /* when the service thread looks again within mask_most, or later */
 } rows[] = {
-	/* A poller drives its packets itself, and needs nobody on the ports. */
+	/* A poller drives its packets itself, and needs nobody on the ports while it is busy. */
 	{CALLER_POLLS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_OFFERED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP},
-	{CALLER_POLLS, PU_POLLED, false, CALLER_WAKE, CALLER_WAKE},
+	{CALLER_POLLS, PU_POLLED, false, CALLER_REARM, CALLER_REARM}, /* the first in a while */
 	{CALLER_POLLS, PU_BUSY, false, CALLER_WAKE, CALLER_WAKE},
 	{CALLER_POLLS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
-	{CALLER_POLLS, PU_POLLED, true, CALLER_WAKE, CALLER_WAKE},
+	{CALLER_POLLS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK}, /* no poll followed a post yet */
+	{CALLER_POLLS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
 	/* One that sleeps needs it there, with every packet. */
 	{CALLER_SLEEPS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SLEEPS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
@@ -220,6 +221,32 @@ static void posts_mask_if_polls_follow(void **state)
 		caller_polled(&c, false);
 		c.posts_polled = 0;
 	}
+}
+
+/* A poller that posts now and then: its answers wake nobody, and it does not wake the service thread. One at work does, once. */
+static void a_poller_now_and_then(void **state)
+{
+	struct caller c = a_caller(CALLER_POLLS);
+	uint64_t now = T0;
+
+	(void)state;
+	for (unsigned i = 0; i < 20; i++, now += policy_table.dense) {
+		bool known = i >= policy_table.posts_polled;
+
+		assert_int_equal(caller_beside(&c, PU_POSTED, false, now, now + SOON),
+				 known ? CALLER_MASK : CALLER_REARM);
+		caller_polled(&c, true);
+		assert_int_equal(caller_beside(&c, PU_POLLED, known, now, now + SOON),
+				 known ? CALLER_UNMASK : CALLER_REARM);
+	}
+	/* Where the service thread sleeps for long, it is not left masked. */
+	assert_int_equal(caller_beside(&c, PU_POSTED, false, now, now + LATE), CALLER_REARM);
+	/* A post without a poll behind it: from here on nobody may look. */
+	assert_int_equal(caller_beside(&c, PU_POSTED, true, now, now + SOON), CALLER_UNMASK);
+	caller_polled(&c, true);
+	assert_int_equal(caller_beside(&c, PU_POLLED, false, now, now + SOON), CALLER_REARM);
+	assert_int_equal(caller_beside(&c, PU_POLLED, false, now + policy_table.dense - 1, now + SOON),
+			 CALLER_WAKE);
 }
 
 /* Whatever came before, no mask begins while the program may sleep, and none is left after any turn. */
@@ -481,6 +508,7 @@ int main(void)
 		cmocka_unit_test(rows_of_the_table),
 		cmocka_unit_test(polls_in_vain_mask),
 		cmocka_unit_test(posts_mask_if_polls_follow),
+		cmocka_unit_test(a_poller_now_and_then),
 		cmocka_unit_test(no_mask_while_it_sleeps),
 		cmocka_unit_test(lingers_while_it_pays),
 		cmocka_unit_test(lingering_is_not_polling),

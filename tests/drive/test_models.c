@@ -328,7 +328,8 @@ static void idle(struct model *m, uint64_t wake, bool udp)
 		model_connect(m, &client, client.verb == V_READ ? &passive : &server, ALL, v & 1 ? 1 : ALL,
 			      udp);
 		model_run(m, 10 * MS);
-		model_run(m, 40 * MS); /* the lease, naps, and looks while it was active lately */
+		/* The lease, naps, and looks while it was active lately. */
+		model_run(m, 20 * MS + policy_table.active);
 		steps = m->end[0].service->steps + m->end[1].service->steps;
 		model_run(m, 10000 * MS);
 		at_most("steps of service threads", v,
