@@ -193,6 +193,9 @@ static json_t *describe(struct drive *d)
 	set(u, "srqs", usage.srqs);
 	set(u, "pds", usage.pds);
 	set(u, "qp_bytes", usage.qp_bytes);
+	set(u, "memory", usage.memory);
+	set(u, "memory_limit", usage.memory_limit);
+	set(u, "memory_refused", usage.memory_refused);
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
 		set(c, nic_counter_info[i].name, value[i]);
 

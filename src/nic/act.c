@@ -16,7 +16,7 @@ int nic_qp_lend(struct nic *nic, struct nic_qp *qp)
 	if (qp->lent)
 		return 0;
 	rc = qp_size_entries(qp, qp->sq.window, NIC_ACTS + (qp->rpc ? NIC_RPC_SENDS : 0));
-	nic->qp_bytes += qp->bytes - before;
+	memory_of_qps(nic, before, qp->bytes);
 	qp->lent = rc == 0;
 	return rc;
 }

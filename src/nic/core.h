@@ -340,15 +340,15 @@ struct pu {
 	unsigned num_dirty;
 	struct nic_counters ctr;
 	struct mr_last rpc_last;    /* of calls' accesses */
-	bool rpc_work;		    /* calls want to run */
-	bool rpc_time;		    /* nic_rpc_ask_time() */
+	bool rpc_work, rpc_time;    /* calls want to run; nic_rpc_ask_time() */
 	uint64_t polls;		    /* turns, with or without work */
 	const struct nic_qp *rx_qp; /* of the last packet: to be compared only */
-	uint64_t rx_at;		    /* when the last one came */
-	uint64_t rx_mixed;	    /* when packets of two QPs last met, or of one met calls of another */
-	atomic_bool rung;	    /* RPC_RING stands among the doorbells */
-	bool sent_unseen;	    /* the last turn did not look at what came in */
-	bool rx_last;		    /* the packet at hand is the last of its burst */
+	uint64_t rx_at,
+		rx_mixed; /* when the last one came; when packets of two QPs last met, or of one met calls of another */
+	atomic_bool rung;	      /* RPC_RING stands among the doorbells */
+	bool sent_unseen;	      /* the last turn did not look at what came in */
+	bool rx_last;		      /* the packet at hand is the last of its burst */
+	struct wheel_timer rpc_timer; /* nic_rpc_at(): without an owner, as those of destinations */
 };
 
 /* Among doorbells, where QP numbers stand, which have 24 bits: nic_rpc_ring(). */
@@ -370,7 +370,8 @@ struct nic {
 	struct list_head cqs, srqs;
 	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
-	struct arena arena; /* queue pairs and what they hold; control */
+	_Atomic uint64_t memory, memory_limit, memory_refused; /* nic_memory_take() */
+	struct arena arena;				       /* queue pairs and what they hold; control */
 	struct spin dests_lock;
 	_Atomic uint64_t ticks; /* order what is listened for and what is heard: PUs' clocks are not alike */
 	uint32_t *pd_refs;	/* UINT32_MAX: free */

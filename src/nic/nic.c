@@ -150,6 +150,11 @@ void nic_usage(const struct nic *nic, struct nic_usage *out)
 		.pds = nic->num_pds,
 		.srqs = nic->num_srqs,
 		.qp_bytes = nic->qp_bytes,
+		.memory = atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->memory, memory_order_relaxed),
+		.memory_limit = atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->memory_limit,
+						     memory_order_relaxed),
+		.memory_refused = atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->memory_refused,
+						       memory_order_relaxed),
 	};
 }
 
@@ -332,8 +337,12 @@ static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 
 static void on_timer(void *ctx, struct wheel_timer *t)
 {
+	struct pu *pu = ctx;
+
 	if (t->owner)
 		retry_fire(t->owner);
+	else if (t == &pu->rpc_timer)
+		pu->rpc_work = true;
 	else
 		alive_fire(container_of(t, struct dest, alive_timer));
 }

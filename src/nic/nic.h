@@ -209,9 +209,19 @@ void nic_counters(const struct nic *nic, struct nic_counters *out);
 /* Live objects, for limits and leak tests. [control] */
 struct nic_usage {
 	uint32_t ahs, groups, qps, cqs, mrs, mws, pds, srqs;
-	uint64_t qp_bytes; /* memory of all QPs in the core */
+	uint64_t qp_bytes;			       /* memory of all QPs in the core */
+	uint64_t memory, memory_limit, memory_refused; /* as below; how often it was refused */
 };
 void nic_usage(const struct nic *nic, struct nic_usage *out);
+
+/*
+ * Bytes that connections and kernels may take together: queue pairs in the core and their queues, shared receive queues, slots of calls, resources of
+ * kernels. What is there stays when it is more. 0: no limit. [any]
+ */
+void nic_memory_limit(struct nic *nic, uint64_t bytes);
+/* Counts memory that somebody takes for these; false: that would be more than the limit. [any] */
+bool nic_memory_take(struct nic *nic, uint64_t bytes);
+void nic_memory_give(struct nic *nic, uint64_t bytes);
 
 /* Protection domains: a number. [control] */
 int nic_pd_alloc(struct nic *nic, uint32_t *pd);
@@ -490,6 +500,9 @@ void nic_rpc_schedule(struct nic_qp *qp);	     /* run() is called in this turn, 
 void nic_rpc_wake(struct nic *nic, unsigned pu);     /* the same, for no QP */
 void nic_rpc_ring(struct nic *nic, unsigned pu);     /* the same of another PU, soon. [any] */
 void nic_rpc_ask_time(struct nic *nic, unsigned pu); /* it wants to know when this turn is over */
+/* run() is called in a turn at `when`, or after it, unless that was asked for sooner. */
+void nic_rpc_at(struct nic *nic, unsigned pu, uint64_t when);
+const struct pkt_addr *nic_rpc_peer(const struct nic_qp *qp); /* the address of its other end */
 struct nic_rpc_turn {
 	uint64_t number, began;
 	bool shared; /* several QPs had packets, or calls, in the last 20 ms */

@@ -164,10 +164,14 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	rc = init_sq(qp, init);
 	if (rc)
 		goto free_qp;
+	if (!nic_memory_take(nic, qp->bytes)) {
+		rc = -ENOMEM;
+		goto free_sq;
+	}
 	init_rq(qp, init);
 	if (!nic_pd_ref(nic, init->pd)) {
 		rc = -EINVAL;
-		goto free_sq;
+		goto give_memory;
 	}
 	index = take_qpn(nic, qp, qp->pu_index);
 	if (index < 0) {
@@ -195,6 +199,8 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 
 unref_pd:
 	nic_pd_unref(nic, init->pd);
+give_memory:
+	nic_memory_give(nic, qp->bytes);
 free_sq:
 	arena_free(&nic->arena, qp->sq.entries, entries_bytes(&qp->sq));
 free_qp:
@@ -246,7 +252,7 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 		qp->srq->refs--;
 	nic_pd_unref(nic, qp->pd);
 	nic->num_qps--;
-	nic->qp_bytes -= qp->bytes;
+	memory_of_qps(nic, qp->bytes, 0);
 	free(qp->resp.replay);
 	arena_free(&nic->arena, qp->sq.entries, entries_bytes(&qp->sq));
 	arena_free(&nic->arena, qp, sizeof(*qp));
@@ -337,7 +343,7 @@ static void give_replay(struct nic_qp *qp, struct resp_entry *to, uint8_t size)
 
 	qp->bytes += (uint64_t)size * sizeof(*to);
 	qp->bytes -= (uint64_t)qp->resp.replay_size * sizeof(*to);
-	qp->nic->qp_bytes += qp->bytes - before;
+	memory_of_qps(qp->nic, before, qp->bytes);
 	resp_move_replay(&qp->resp, to, size);
 	free(old);
 }

@@ -32,6 +32,7 @@ void *nic_rpc_server(const struct nic *nic, const struct nic_rpc_ops *ops)
 
 int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp)
 {
+	uint64_t before = qp->bytes;
 	void *ctx = NULL;
 	int rc;
 
@@ -41,9 +42,8 @@ int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp)
 		return -EINVAL;
 	if (qp->rpc)
 		return 0;
-	nic->qp_bytes -= qp->bytes;
 	rc = qp_size_entries(qp, qp->sq.window, NIC_RPC_SENDS + (qp->lent ? NIC_ACTS : 0));
-	nic->qp_bytes += qp->bytes;
+	memory_of_qps(nic, before, qp->bytes);
 	if (rc)
 		return rc;
 	if (nic->rpc_ops)
@@ -100,6 +100,19 @@ void nic_rpc_runs(struct nic_qp *qp)
 
 	if (unlikely(qp != pu->rx_qp) && pu->now - pu->rx_at < SHARED_NS)
 		pu->rx_mixed = pu->now;
+}
+
+void nic_rpc_at(struct nic *nic, unsigned pu, uint64_t when)
+{
+	struct pu *p = nic->pus[pu];
+
+	if (!wheel_pending(&p->rpc_timer))
+		wheel_add(&p->wheel, &p->rpc_timer, when);
+}
+
+const struct pkt_addr *nic_rpc_peer(const struct nic_qp *qp)
+{
+	return &qp->attr.dgid;
 }
 
 struct nic_rpc_turn nic_rpc_turn(const struct nic *nic, unsigned pu)

@@ -11,4 +11,7 @@ void rpc_stop(struct nic_qp *qp);			       /* the QP ends: so do its calls */
 void rpc_detach(struct nic_qp *qp);
 unsigned rpc_run(struct pu *pu);
 
+/* memory.c: what all QPs have in the core was `before`, of one of them, and is `now`. Beyond the limit, too. [control] */
+void memory_of_qps(struct nic *nic, uint64_t before, uint64_t now);
+
 #endif

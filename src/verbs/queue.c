@@ -34,6 +34,7 @@ static void *take_small(struct verbs_ctx *ctx, size_t size)
 
 void verbs_queues_free(struct verbs_ctx *ctx, void *mem, size_t size)
 {
+	nic_memory_give(ctx->nic, size);
 	if (size > ARENA_LARGEST) {
 		mem_free_pages(mem, size);
 		return;
@@ -53,9 +54,13 @@ int verbs_queues_alloc(struct verbs_ctx *ctx, struct verbs_queue *const *queues,
 	for (i = 0; i < n; i++)
 		*size += sizeof(struct roost_queue_index) + ((size_t)queues[i]->depth << queues[i]->shift) +
 			 ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
-	p = *size > ARENA_LARGEST ? mem_alloc_pages(*size) : take_small(ctx, *size);
-	if (!p)
+	if (!nic_memory_take(ctx->nic, *size))
 		return -ENOMEM;
+	p = *size > ARENA_LARGEST ? mem_alloc_pages(*size) : take_small(ctx, *size);
+	if (!p) {
+		nic_memory_give(ctx->nic, *size);
+		return -ENOMEM;
+	}
 	*mem = p;
 	for (i = 0; i < n; i++) {
 		queues[i]->index = (struct roost_queue_index *)p;
