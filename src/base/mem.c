@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
+
 size_t mem_page_size(void)
 {
 	return (size_t)sysconf(_SC_PAGESIZE);
@@ -51,4 +53,30 @@ void mem_free_pages(void *p, size_t size)
 {
 	if (p)
 		munmap(p, ALIGN_UP(size, mem_page_size()));
+}
+
+/* Of one group. Version 2 has bytes or "max", version 1 more than there can be for no limit. */
+static double limit_of(const char *dir, bool v2)
+{
+	long long bytes = 0, none;
+
+	return cgroup_numbers(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &bytes, &none) >= 1 &&
+			       bytes > 0
+		       ? (double)bytes
+		       : 0;
+}
+
+uint64_t mem_allowed_from(const char *mountinfo, const char *cgroup)
+{
+	double least = cgroup_least(mountinfo, cgroup, "memory", limit_of);
+
+	return least < 0x1p62 ? (uint64_t)least : 0;
+}
+
+uint64_t mem_allowed(void)
+{
+	uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * mem_page_size();
+	uint64_t groups = mem_allowed_from("/proc/self/mountinfo", "/proc/self/cgroup");
+
+	return groups && groups < all ? groups : all;
 }

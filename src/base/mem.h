@@ -84,5 +84,9 @@ void mem_free_pages(void *p, size_t size);
 
 /* Bytes in a page of this machine. */
 size_t mem_page_size(void);
+/* Bytes that this process may have: those of the machine, or what its control groups allow, if that is less. Any thread; reads files. */
+uint64_t mem_allowed(void);
+/* What control groups allow; 0: no limit. The files have the contents of /proc/self/mountinfo and /proc/self/cgroup. */
+uint64_t mem_allowed_from(const char *mountinfo, const char *cgroup);
 
 #endif

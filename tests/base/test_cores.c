@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cores.h"
+#include "base/mem.h"
 
 static char top[] = "/tmp/roost-cores-XXXXXX";
 
@@ -91,6 +92,32 @@ static void version_1(void **state)
 	assert_true(quota("3:cpu:/docker/id\n", "/", "v1", "cgroup", "rw,cpuset") == 0);
 }
 
+/* The limit on memory, by the same groups. */
+static uint64_t memory_of(const char *cgroup, const char *root, const char *place, const char *type,
+			  const char *options)
+{
+	quota(cgroup, root, place, type, options);
+	return mem_allowed_from(at("mountinfo"), at("cgroup"));
+}
+
+static void memory(void **state)
+{
+	assert_int_equal(memory_of("0::/a/b\n", "/", "v2", "cgroup2", "rw"), 0);
+	write_file("v2/a/b/memory.max", "max\n");
+	assert_int_equal(memory_of("0::/a/b\n", "/", "v2", "cgroup2", "rw"), 0);
+	write_file("v2/a/memory.max", "268435456\n");
+	assert_int_equal(memory_of("0::/a/b\n", "/", "v2", "cgroup2", "rw"), 268435456);
+	write_file("v2/a/b/memory.max", "1048576\n");
+	assert_int_equal(memory_of("0::/a/b\n", "/", "v2", "cgroup2", "rw"), 1048576);
+	/* Version 1 has a number that no machine has for no limit. */
+	write_file("v1/memory.limit_in_bytes", "9223372036854771712\n");
+	assert_int_equal(memory_of("3:memory:/docker/id\n", "/", "v1", "cgroup", "rw,memory"), 0);
+	write_file("v1/docker/id/memory.limit_in_bytes", "536870912\n");
+	assert_int_equal(memory_of("3:memory:/docker/id\n", "/", "v1", "cgroup", "rw,memory"), 536870912);
+	assert_int_equal(memory_of("3:memory:/docker/id\n", "/", "v1", "cgroup", "rw,cpu"), 0);
+	assert_true(mem_allowed() > 0);
+}
+
 static void nothing_to_read(void **state)
 {
 	assert_true(cores_quota_from("/nonexistent", "/nonexistent") == 0);
@@ -129,10 +156,8 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(version_2),
-		cmocka_unit_test(version_1),
-		cmocka_unit_test(nothing_to_read),
-		cmocka_unit_test(own),
+		cmocka_unit_test(version_2),	   cmocka_unit_test(version_1), cmocka_unit_test(memory),
+		cmocka_unit_test(nothing_to_read), cmocka_unit_test(own),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
