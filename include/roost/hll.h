@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The kernel `hll`: counts distinct items of a stream with HyperLogLog (Flajolet and others, 2007), as StRoM (EuroSys '20), section 7.2, does while data come in.
- * An item is 8 bytes. A sketch is 2^precision registers of one byte; it belongs to the node, has a name of 64 bits, and whoever
- * may call the kernel and knows the name can use it. A node has ROOST_HLL_SKETCHES of them. All numbers little-endian.
+ * An item is 8 bytes. A sketch is 2^precision registers of one byte, has a name of 64 bits, and whoever may call the kernel and knows the name can use it. A node
+ * has ROOST_HLL_SKETCHES of them. A sketch belongs to the connection whose call made it, ends with that, and is dropped by nobody else but the host; what the host makes
+ * stays. A connection has ROOST_HLL_SHARE at most, all of one peer half of what there is. All numbers little-endian.
  *
  *	item ---hash---> | index: the high `precision` bits | ...... 1000 |	register[index] = max(itself, zeros at the low end + 1)
  *
@@ -21,6 +22,7 @@
 
 #define ROOST_HLL_OP		5ull
 #define ROOST_HLL_SKETCHES	32
+#define ROOST_HLL_SHARE		8 /* of them, of a connection */
 #define ROOST_HLL_MIN_PRECISION 4
 #define ROOST_HLL_MAX_PRECISION 18
 
@@ -43,8 +45,9 @@ struct roost_hll_params {
 
 /* A sketch that is not there: ROOST_RPC_MISS. */
 enum roost_hll_status {
-	ROOST_HLL_FULL = 128, /* no place for another sketch */
+	ROOST_HLL_FULL = 128, /* no place for another sketch, or the connection or its peer has its share */
 	ROOST_HLL_PRECISION,  /* the sketch has another one */
+	ROOST_HLL_OWNER,      /* DROP: another connection's, or the host's */
 };
 
 struct roost_hll_info {

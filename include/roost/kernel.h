@@ -49,9 +49,11 @@
  * Counts up with each change of the structs below: a node refuses objects of another number. From the first release on it and the symbols of
  * ROOST_0.1 bind; until then functions, too, may change.
  */
-#define ROOST_KERNEL_ABI       2
+#define ROOST_KERNEL_ABI       3
 #define ROOST_KERNEL_MAX_STATE 16384 /* state_size + scratch_size */
 #define ROOST_KERNEL_NAME      32    /* bytes of a name, with the 0 at its end; printable ones */
+
+#define ROOST_KERNEL_RESOURCES 256 /* that a kernel may have */
 
 #define ROOST_KERNEL_GRANTS 8  /* regions that the node lends a kernel */
 #define ROOST_KERNEL_QPS    64 /* queue pairs that it lends one */
@@ -122,6 +124,7 @@ struct roost_call {
 	uint32_t params_len;
 	uint32_t room; /* bytes of data that the reply can hold */
 	uint64_t op;
+	uint64_t owner; /* who called: a connection's number, which no other one ever has; 0: the host */
 	const struct roost_grant *grants; /* numbered from 1: grants[n - 1] */
 	uint32_t num_grants;
 	/* payload: one piece of it, as long as payload() has not returned ROOST_DONE; a peer may share this memory: read each byte once */
@@ -143,6 +146,8 @@ struct roost_call {
 		from_in; /* the region: 0 is the caller's, n a granted one. 0 at each step, roost_in() changes it */
 	void *buf;	 /* in state or scratch; data of a reply also in memory of self that stays */
 	int (*put)(struct roost_call *c, uint64_t va, const void *buf, uint32_t len); /* roost_put() */
+	uint32_t (*take)(struct roost_call *c);					      /* roost_take() */
+	void (*give)(struct roost_call *c, uint32_t number);			      /* roost_give() */
 	/* Not NULL: nobody else waits. Does what was asked for, as if the kernel had been called again; false: it has to be, after all. */
 	bool (*at_once)(struct roost_call *c);
 	/* given: operations on lent queue pairs */
@@ -207,6 +212,19 @@ struct roost_kernel {
 	 * has its state, self and parameters, asks for nothing, and gives back what it took from self. Not after a crash. May be NULL.
 	 */
 	void (*cut)(struct roost_call *c);
+	/*
+	 * Resources: what calls take of `self`, beside their own state. The kernel has `resources` of them, at most ROOST_KERNEL_RESOURCES; they have
+	 * numbers from 1, and belong to the connection whose call took them by roost_take(), or to the host. A connection may have
+	 * `resources_each` (0: all), and all connections of one peer (an address) half of them. Each counts as `resource_bytes` of the node's memory from when it
+	 * is first taken. Versions that share a `self` share them, as many as the first of these said.
+	 */
+	uint32_t resources, resources_each;
+	uint64_t resource_bytes;
+	/*
+	 * The connection that owned this resource has ended, after the last of its calls (which have been told by cut()), and has not given it back. Nobody gets the
+	 * number before this returns. Other connections' calls may use the resource meanwhile, on other processing units. NULL: it is given back without a word.
+	 */
+	void (*ended)(void *self, uint32_t number);
 };
 
 /*
@@ -250,6 +268,20 @@ static inline enum roost_next roost_write(struct roost_call *c, uint64_t va, con
 static inline int roost_put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 {
 	return c->put(c, va, buf, len);
+}
+
+/*
+ * A resource of the kernel's: its number, or 0 when there is none, the connection or its peer has its share, or the node's memory is at its limit. It is the
+ * connection's until it is given back or the connection ends: what a call alone needs, it gives back at its end, and cut() does.
+ */
+static inline uint32_t roost_take(struct roost_call *c)
+{
+	return c->take(c);
+}
+
+static inline void roost_give(struct roost_call *c, uint32_t number)
+{
+	c->give(c, number);
 }
 
 static inline enum roost_next roost_copy(struct roost_call *c, uint64_t to, uint64_t from, uint32_t len)

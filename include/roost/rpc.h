@@ -51,7 +51,8 @@ enum roost_rpc_status {
 	ROOST_RPC_FAULT = 9,	/* a step of the kernel crashed: it is out of service */
 	ROOST_RPC_STUCK = 10,	/* a step of the kernel did not return: it is out of service */
 	ROOST_RPC_DISABLED =
-		11, /* the kernel is out of service, since another call had one of the two above */
+		11,	     /* the kernel is out of service, since another call had one of the two above */
+	ROOST_RPC_IDLE = 12, /* nothing came of its payload for ten seconds */
 };
 
 #define ROOST_RPC_FRONT 1 /* of roost_rpc_tail.flags: the data begin at reply_addr */

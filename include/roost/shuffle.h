@@ -24,11 +24,13 @@
 #define ROOST_SHUFFLE_OP	 4ull
 #define ROOST_SHUFFLE_LINE	 128u
 #define ROOST_SHUFFLE_PARTITIONS 8192u /* at most */
-#define ROOST_SHUFFLE_CALLS	 16u   /* at a time, of a node */
+#define ROOST_SHUFFLE_CALLS	 16u   /* at a time, of a node; of one peer half of them */
+#define ROOST_SHUFFLE_SHARE	 2u    /* of a connection */
 
 #define ROOST_SHUFFLE_OUT_OP	8ull
 #define ROOST_SHUFFLE_OUT_ROOM	(4u << 20) /* bytes: two buffers for each partition */
-#define ROOST_SHUFFLE_OUT_CALLS 4u	   /* at a time, of a node */
+#define ROOST_SHUFFLE_OUT_CALLS 4u	   /* at a time, of a node; of one peer half of them */
+#define ROOST_SHUFFLE_OUT_SHARE 2u	   /* of a connection */
 
 enum roost_shuffle_how {
 	ROOST_SHUFFLE_RADIX = 1, /* (key >> shift) modulo the number of partitions, which is a power of two */
@@ -59,8 +61,8 @@ struct roost_shuffle_result {
 
 enum roost_shuffle_status {
 	ROOST_SHUFFLE_FULL = 128, /* a partition has no room */
-	ROOST_SHUFFLE_BUSY,	  /* ROOST_SHUFFLE_CALLS, or ROOST_SHUFFLE_OUT_CALLS, are under way */
-	ROOST_SHUFFLE_LOST,	  /* OUT: a WRITE failed */
+	ROOST_SHUFFLE_BUSY, /* ROOST_SHUFFLE_CALLS, or ROOST_SHUFFLE_OUT_CALLS, are under way; or as many as the connection, or its peer, may have */
+	ROOST_SHUFFLE_LOST, /* OUT: a WRITE failed */
 };
 
 #ifndef __cplusplus

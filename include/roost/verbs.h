@@ -160,6 +160,7 @@ struct roost_kernel_info {
 	 * their parameters came to the end of that in which their reply was posted. Percentiles are within 1.6%.
 	 */
 	uint64_t timed, p50_ns, p99_ns, max_ns;
+	uint32_t resources, resources_max; /* that are taken now (roost_take()), and that it has */
 };
 /* Fills info[max]; returns how many there are, which may be more. What stands comes first. Any thread. */
 unsigned roost_kernel_list(struct ibv_context *ctx, struct roost_kernel_info *info, unsigned max);

@@ -75,6 +75,7 @@ static const char *const statuses[] = {
 	[ROOST_RPC_FAULT] = "the kernel crashed, and is out of service",
 	[ROOST_RPC_STUCK] = "the kernel did not return, and is out of service",
 	[ROOST_RPC_DISABLED] = "the kernel is out of service: see roost kernel list at the node",
+	[ROOST_RPC_IDLE] = "its payload did not come",
 };
 
 static const char *status_name(unsigned status)
@@ -138,6 +139,9 @@ static int reach(const char *host)
 		break;
 	case ECONNREFUSED:
 		why = "no node listens there (roost node --service)";
+		break;
+	case ENOMEM:
+		why = "the node has no memory for another connection (roost node --limit)";
 		break;
 	case ETIMEDOUT:
 		why = "no answer; is a node running there, and is UDP port 4791 let through?";

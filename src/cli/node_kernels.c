@@ -85,6 +85,8 @@ static json_t *describe_kernel(const struct roost_kernel_info *k)
 		{"stuck", k->stuck},
 		{"disabled", k->disabled},
 		{"dropped", k->dropped},
+		{"resources", k->resources},
+		{"resources_max", k->resources_max},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(counter); i++)

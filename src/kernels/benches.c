@@ -5,11 +5,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/spin.h"
 
 struct benches {
-	struct spin lock; /* to take one and to give it back: once a call */
-	uint32_t taken;	  /* a bit for each */
 	unsigned n;
 	size_t size;
 	uint8_t *bench;
@@ -40,26 +37,17 @@ void benches_stop(void *self)
 	free(b);
 }
 
-void *benches_take(struct benches *b)
+void *benches_take(struct roost_call *c)
 {
-	void *bench = NULL;
-	unsigned i;
+	const struct benches *b = c->self;
+	uint32_t number = roost_take(c);
 
-	spin_lock(&b->lock);
-	i = (unsigned)__builtin_ctz(~b->taken); /* there is a bit more than benches */
-	if (i < b->n) {
-		b->taken |= 1u << i;
-		bench = b->bench + i * b->size;
-	}
-	spin_unlock(&b->lock);
-	return bench;
+	return number ? b->bench + (number - 1) * b->size : NULL;
 }
 
-void benches_give(struct benches *b, const void *bench)
+void benches_give(struct roost_call *c, const void *bench)
 {
-	size_t i = (size_t)((const uint8_t *)bench - b->bench) / b->size;
+	const struct benches *b = c->self;
 
-	spin_lock(&b->lock);
-	b->taken &= ~(1u << i);
-	spin_unlock(&b->lock);
+	roost_give(c, (uint32_t)((size_t)((const uint8_t *)bench - b->bench) / b->size) + 1);
 }

@@ -11,8 +11,7 @@
 #include "base/mem.h"
 #include "kernels/call.h"
 
-#define RUN_BUDGET    256  /* steps of a PU's turn */
-#define AT_ONCE_BYTES 1024 /* of an access that counts as no more than a step */
+#define RUN_BUDGET 256 /* steps of a PU's turn */
 
 enum did { DID, NOT_YET, ENDED };
 
@@ -61,6 +60,10 @@ struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc
 		q->pu->ctr.refused++;
 		return NULL;
 	}
+	if (unlikely(q->free[q->num_free - 1] == q->slots) && !slot_open(q)) {
+		q->pu->ctr.refused++;
+		return NULL;
+	}
 	call = &q->calls[q->free[--q->num_free]];
 	q->ids += FABRIC_MAX_CALLS;
 	*call = (struct call){.id = q->ids | (uint32_t)(call - q->calls),
@@ -79,14 +82,12 @@ struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc
 	return call;
 }
 
-static void cut(struct call *call);
-
 static void free_slot(struct call *call)
 {
 	struct call_qp *q = call->q;
 
 	if (unlikely(call->cut))
-		cut(call);
+		call_tell(call);
 	call->state = CALL_FREE;
 	q->free[q->num_free++] = (uint8_t)(call - q->calls);
 	/* Last: its version may go now. */
@@ -96,7 +97,7 @@ static void free_slot(struct call *call)
 
 static void acts_wake(struct acts *a);
 
-static void release(struct call *call)
+void call_release(struct call *call)
 {
 	if (likely(acts_leave(&call->acts))) {
 		free_slot(call);
@@ -118,6 +119,34 @@ static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 	return rc;
 }
 
+/* roost_take(). Locks and memory of ours are no part of a step: how long they take is not the kernel's doing. */
+static uint32_t take(struct roost_call *c)
+{
+	struct call *call = container_of(c, struct call, c);
+	struct call_qp *q = call->q;
+	struct ledger *l = call->s->own->ledger;
+	uint32_t number = 0;
+
+	guard_stepped(&q->pu->guard);
+	if (l && !q->ends)
+		number = ledger_take(q->f, l, q->owner, nic_rpc_peer(q->qp));
+	guard_step(&q->pu->guard);
+	q->holds |= number != 0;
+	q->pu->ctr.resources_refused += !number;
+	return number;
+}
+
+static void give(struct roost_call *c, uint32_t number)
+{
+	struct call *call = container_of(c, struct call, c);
+	struct guard *g = &call->q->pu->guard;
+
+	guard_stepped(g);
+	if (call->s->own->ledger)
+		ledger_give(call->s->own->ledger, number);
+	guard_step(g);
+}
+
 void call_furnish(struct call *call, const void *params, uint32_t len)
 {
 	const struct roost_kernel *k = call->s->k;
@@ -135,6 +164,9 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 	c->self = call->s->self;
 	c->grants = call->s->standing->grants;
 	c->put = put;
+	c->owner = call->q->owner;
+	c->take = take;
+	c->give = give;
 	call->acts.c = c;
 	call->acts.wake = acts_wake;
 	c->room = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
@@ -214,7 +246,7 @@ static void send_reply(struct call *call)
 	}
 	note_time(call);
 	if (rc || from || !c->ask_len)
-		release(call);
+		call_release(call);
 	else
 		call->state = CALL_ENDING;
 }
@@ -272,7 +304,7 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 		return;
 	}
 	note_time(call);
-	release(call);
+	call_release(call);
 }
 
 void call_end(struct call *call, uint32_t status, uint32_t len)
@@ -280,37 +312,6 @@ void call_end(struct call *call, uint32_t status, uint32_t len)
 	call->c.ask = ROOST_ASK_REPLY;
 	call->c.ask_len = 0;
 	conclude(call, status, len);
-}
-
-void served_condemn(struct served *s, enum guard_end how)
-{
-	atomic_store_explicit(&s->broken, true, memory_order_relaxed);
-	log_error("kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
-		  s->k->name, (unsigned long long)s->op, s->k->version,
-		  how == GUARD_STUCK ? "did not return" : "crashed");
-}
-
-/* Tells the kernel that the call ends without it. What it gives back must not be in use any more. */
-static void cut(struct call *call)
-{
-	struct guard *g = &call->q->pu->guard;
-	const struct roost_kernel *k = call->s ? call->s->k : NULL;
-	struct guard_scope scope;
-
-	if (!k || !k->cut || served_broken(call->s))
-		return;
-	call->cut = call->acts.out > 0;
-	if (call->cut)
-		return;
-	guard_open(g, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(g);
-		k->cut(&call->c);
-		guard_stepped(g);
-	} else {
-		served_condemn(call->s, guard_struck(g));
-	}
-	guard_close(g, &scope);
 }
 
 /* An operation is done that it waited for, or all are of one that has ended. */
@@ -325,13 +326,13 @@ static void acts_wake(struct acts *a)
 	}
 	free_slot(call);
 	q->acting--;
-	if (!q->acting && q->detached)
-		atomic_store_explicit(&q->orphan.quiet, true, memory_order_release);
+	if (!q->acting)
+		call_qp_over(q);
 }
 
 void call_cut_off(struct call *call, uint32_t status, uint32_t len)
 {
-	cut(call);
+	call_tell(call);
 	call_end(call, status, len);
 }
 
@@ -452,7 +453,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 static uint32_t steps_left(const struct call *call)
 {
 	const struct call_qp *q = call->q;
-	uint32_t n = min_u32(call->steps, q->pu->done < q->pu->limit ? q->pu->limit - q->pu->done + 1 : 1);
+	uint32_t n = min_u32(call->steps, q->pu->limit - q->pu->done + 1);
 
 	return likely(!q->quota.steps) ? n : min_u32(n, q->quota.steps - q->used);
 }
@@ -464,7 +465,6 @@ static void count_steps(struct call *call)
 	uint32_t n = pu->hops + 1;
 
 	pu->done += pu->hops;
-	units_spend(pu, n, 0);
 	pu->ctr.steps += n;
 	call->steps -= n;
 	call->q->used += n;
@@ -479,9 +479,10 @@ static bool at_once(struct roost_call *c)
 {
 	struct call *call = container_of(c, struct call, c);
 	struct fabric_pu *pu = call->q->pu;
+	uint32_t kib = c->ask_len >> 10;
 	int rc;
 
-	if (unlikely(!call_accesses(c) || pu->hops == pu->most || c->ask_len > AT_ONCE_BYTES))
+	if (unlikely(!call_accesses(c) || pu->hops + kib >= pu->most))
 		return false;
 	/* Our own access is no part of a step: how long it takes, or what it faults on, is not the kernel's doing. And the next step counts apart. */
 	guard_stepped(&pu->guard);
@@ -492,6 +493,11 @@ static bool at_once(struct roost_call *c)
 		return false;
 	}
 	pu->hops++;
+	/* A long access counts as more than a step of the turn. */
+	if (unlikely(kib)) {
+		pu->most -= kib;
+		pu->done += kib;
+	}
 	ask_nothing(c);
 	return true;
 }
@@ -520,6 +526,15 @@ static void step(struct call *call)
 	stepped(call, next);
 }
 
+/* A long access counts as steps, as far as the turn has any; what is more is time, too. */
+static void charge_access(struct fabric_pu *pu, uint32_t kib)
+{
+	uint32_t n = min_u32(kib, pu->limit - pu->done);
+
+	pu->done += n;
+	units_spend(pu, kib - n, 0);
+}
+
 /* A call whose turn it is: out of the queue already. */
 static void advance(struct call *call)
 {
@@ -528,7 +543,7 @@ static void advance(struct call *call)
 		return;
 	}
 	if (unlikely(call->broken)) {
-		call_cut_off(call, ROOST_RPC_BAD_PARAMS, call->sent);
+		call_cut_off(call, call->broken, call->sent);
 		return;
 	}
 	if (unlikely(served_broken(call->s))) {
@@ -536,8 +551,8 @@ static void advance(struct call *call)
 		return;
 	}
 	if (call->pending) {
-		call->q->pu->done += call->c.ask_len >> 10;
-		units_spend(call->q->pu, 0, call->c.ask_len);
+		if (unlikely(call->c.ask_len >> 10))
+			charge_access(call->q->pu, call->c.ask_len >> 10);
 		if (perform(call) != DID)
 			return;
 		call->pending = false;
@@ -595,6 +610,7 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 		struck(pu);
 	run_round(pu);
 	guard_close(&pu->guard, &scope);
+	units_spend(pu, pu->done, 0);
 	units_ask(pu);
 	if (unlikely(atomic_load_explicit(&pu->handed, memory_order_relaxed)))
 		place_take(pu);
@@ -602,6 +618,8 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 		place_run(pu);
 	list_splice_tail_init(&pu->spent, &pu->ready);
 	*more = !list_empty(&pu->ready) || !list_empty(&pu->runs);
+	if (unlikely(!list_empty(&pu->idle)))
+		*more |= idle_look(pu);
 	return pu->done;
 }
 
@@ -620,6 +638,7 @@ static void __attribute__((noinline)) drive_steps(struct call *call, unsigned bu
 	for (; budget && may_drive(call) && has_steps(call->q); budget--) {
 		if (list_linked(&call->link))
 			list_del(&call->link);
+		pu->done++;
 		advance(call);
 	}
 }
@@ -637,13 +656,14 @@ void call_drive(struct call *call, unsigned budget, bool lone)
 	else
 		struck(pu);
 	guard_close(&pu->guard, &scope);
+	units_spend(pu, pu->done, 0);
 	if (unlikely(may_drive(call)) && !list_linked(&call->link))
 		make_ready(call);
 	if (unlikely(!has_steps(call->q)))
 		nic_rpc_schedule(call->q->qp);
 }
 
-/* ---- the end of a WRITE, and of the QP ---- */
+/* ---- the end of a WRITE ---- */
 
 void call_sent(struct call_qp *q, uint64_t cookie)
 {
@@ -651,7 +671,7 @@ void call_sent(struct call_qp *q, uint64_t cookie)
 		struct call *call = &q->calls[cookie - 1];
 
 		if (call->state == CALL_ENDING)
-			release(call);
+			call_release(call);
 		else
 			make_ready(call);
 	}
@@ -661,36 +681,4 @@ void call_sent(struct call_qp *q, uint64_t cookie)
 		list_del(&call->link);
 		make_ready(call);
 	}
-}
-
-void call_lost(struct call_qp *q, uint32_t id)
-{
-	struct call *call = &q->calls[id % FABRIC_MAX_CALLS];
-
-	q->pu->ctr.lost++;
-	/* What comes of it says so too. Or it is over, and another one is here. */
-	if (call->state != CALL_FREE && call->state != CALL_GONE && call->id == id)
-		call->lost = true;
-}
-
-void call_stop(struct call_qp *q)
-{
-	for (unsigned i = 0; i < q->f->calls; i++) {
-		struct call *call = &q->calls[i];
-
-		if (call->state == CALL_FREE || call->state == CALL_GONE)
-			continue;
-		if (list_linked(&call->link))
-			list_del(&call->link);
-		if (!call->ending)
-			cut(call);
-		q->pu->ctr.dropped += !call->ending;
-		if (call->s)
-			call->s->pu[q->pu->index].ctr.dropped += !call->ending;
-		release(call);
-	}
-	if (list_linked(&q->link))
-		list_del(&q->link);
-	q->stream = q->msg = NULL;
-	q->announced = q->in_msg = q->in_piece = false;
 }

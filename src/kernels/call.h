@@ -23,6 +23,7 @@
 #include "kernels/acts.h"
 #include "kernels/fabric.h"
 #include "kernels/object.h"
+#include "kernels/owners.h"
 
 enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING, CALL_GONE };
 
@@ -55,6 +56,7 @@ struct own {
 	void *self;
 	unsigned versions;
 	const struct served *last;
+	struct ledger *ledger; /* NULL: it has no resources */
 };
 
 struct served_pu {
@@ -117,7 +119,7 @@ struct call {
 	bool lost;	/* what it has sent could not be read any more */
 	bool refused;	/* an access by roost_put() was */
 	bool put;	/* there were some: they are in order with nothing yet */
-	bool broken;	/* its payload stopped short: to end as soon as it is run */
+	uint8_t broken; /* its payload stopped short: to end with this status as soon as it is run */
 	bool cut;	/* its kernel is to be told when nothing is under way any more */
 };
 
@@ -169,6 +171,14 @@ struct call_qp {
 	struct fabric_quota quota;
 	uint32_t turn, used; /* steps in that turn */
 	struct share share;
+	/* its resources, and whether it uses them: owners.h, idle.c */
+	uint64_t owner;
+	bool holds; /* it may have some */
+	bool ends; /* with the calls whose operations are still under way, they go; it gets no others before */
+	uint64_t heard;		    /* when something of a stream came, or wanted to */
+	struct list_head idle_link; /* of the PU: it has, or had, a stream open */
+	uint64_t idle_due;
+	unsigned slots;	 /* ever used: their memory is there */
 	uint8_t *bodies; /* parameters, state and scratch of each slot */
 	unsigned acting; /* slots whose call has ended, but not its operations on lent queue pairs */
 	bool detached;
@@ -189,6 +199,7 @@ struct fabric_pu {
 	struct list_head full;		/* invocations that wait for room of a queue pair they were lent */
 	uint64_t looks;			/* at these */
 	struct list_head spent;		/* those that have had all their steps of this turn */
+	struct list_head idle;		/* QPs with streams, the one first that is looked at first */
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
@@ -211,6 +222,9 @@ struct fabric {
 	struct served *fallback;		    /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
 	struct list_head orphans;
+	uint64_t idle_ns;
+	uint64_t owners; /* numbers given out */
+	_Atomic(struct ledger *) ledgers;
 	struct ended *ended;  /* of all PUs */
 	struct guard control; /* of start(), stop() and take_over(), which nobody watches */
 	struct fabric_pu pu[NIC_MAX_PUS];
@@ -292,10 +306,32 @@ void call_end(struct call *call, uint32_t status, uint32_t len);
 /* The same, and not by its kernel's will: which is told. */
 void call_cut_off(struct call *call, uint32_t status, uint32_t len);
 void call_sent(struct call_qp *q, uint64_t cookie);
+/* What it has is its slot's no more. */
+void call_release(struct call *call);
+
+/* ends.c */
 void call_lost(struct call_qp *q, uint32_t id);
 void call_stop(struct call_qp *q);
+/* Tells the kernel that the call ends without it, when nothing is under way from its memory any more. */
+void call_tell(struct call *call);
+/* Its payload stops short. What it has sent must be acknowledged before its slot can go. */
+void call_break(struct call *call, uint32_t status);
+/* The last call of a QP that has ended is over. */
+void call_qp_over(struct call_qp *q);
 /* A step of the kernel's has crashed, or did not return: that is the end of it. */
 void served_condemn(struct served *s, enum guard_end how);
+/* The memory of one more slot. False: it is not to be had. */
+bool slot_open(struct call_qp *q);
+
+/* idle.c */
+/* A stream has begun. */
+static inline bool idle_watched(const struct call_qp *q)
+{
+	return list_linked(&q->idle_link);
+}
+void idle_watch(struct call_qp *q);
+/* Ends some of the streams that nothing came of. True: there may be more. */
+bool idle_look(struct fabric_pu *pu);
 unsigned call_run(struct fabric_pu *pu, bool *more);
 
 #endif

@@ -63,6 +63,9 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 		q->announced = true;
 		q->announced_op = p->op;
 		q->stream = call;
+		q->heard = p->now;
+		if (!idle_watched(q))
+			idle_watch(q);
 	}
 	call_drive(call, 1, p->lone);
 	return true;
@@ -92,6 +95,8 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 			q->pu->ctr.no_kernel++;
 		}
 	}
+	if (unlikely(!idle_watched(q)) && !p->last)
+		idle_watch(q);
 	q->in_msg = true;
 	q->msg_op = p->op;
 	q->msg_total = p->total;
@@ -137,26 +142,12 @@ static bool feed(struct call_qp *q, const struct nic_rpc_piece *p, uint32_t budg
 	return call->state == CALL_STREAM;
 }
 
-/* Its payload stops short. What it has sent must be acknowledged before its slot can go. */
-static void break_off(struct call_qp *q)
-{
-	struct call *call = q->msg;
-	bool in_list = list_linked(&call->link);
-
-	q->msg = NULL;
-	call->payload = false;
-	call->broken = true;
-	if (in_list)
-		list_del(&call->link);
-	if (call->state != CALL_WAITING || in_list)
-		call_cut_off(call, ROOST_RPC_BAD_PARAMS, call->sent);
-}
-
 static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 {
+	q->heard = p->now;
 	if (!continues(q, p)) {
 		if (q->in_msg && q->msg)
-			break_off(q);
+			call_break(q->msg, ROOST_RPC_BAD_PARAMS);
 		if (p->off == 0 && !begin_msg(q, p)) {
 			q->in_msg = false;
 			return false;

@@ -8,20 +8,26 @@
 #include "kernels/call.h"
 
 #define DEFAULT_STEPS (1u << 20)
+#define DEFAULT_IDLE  10000000000ull
 
 static int attach(void *ctx, struct nic_qp *qp, void **out)
 {
 	struct fabric *f = ctx;
-	struct call_qp *q = calloc(1, sizeof(*q));
+	struct call_qp *q;
 
-	if (!q)
+	if (!nic_memory_take(f->nic, sizeof(*q) + CALL_BODY))
 		return -ENOMEM;
+	q = calloc(1, sizeof(*q));
+	if (!q)
+		goto give_memory;
 	/* Pages that no call has touched are not there. */
 	q->bodies = mem_alloc_pages((size_t)f->calls * CALL_BODY);
 	if (!q->bodies) {
 		free(q);
-		return -ENOMEM;
+		goto give_memory;
 	}
+	q->slots = 1;
+	q->owner = ++f->owners;
 	q->qp = qp;
 	q->f = f;
 	q->pu = &f->pu[nic_qp_pu(qp)];
@@ -33,6 +39,9 @@ static int attach(void *ctx, struct nic_qp *qp, void **out)
 	}
 	*out = q;
 	return 0;
+give_memory:
+	nic_memory_give(f->nic, sizeof(*q) + CALL_BODY);
+	return -ENOMEM;
 }
 
 static void stop(void *ctx, void *qp_ctx)
@@ -45,6 +54,7 @@ static void free_qp(struct orphan *o)
 	struct call_qp *q = container_of(o, struct call_qp, orphan);
 
 	mem_free_pages(q->bodies, (size_t)q->f->calls * CALL_BODY);
+	nic_memory_give(q->f->nic, sizeof(*q) + q->slots * CALL_BODY);
 	free(q);
 }
 
@@ -108,6 +118,7 @@ static void close_fabric(void *ctx)
 
 	times_close(f);
 	standing_close(f);
+	ledgers_free(f);
 	free(f);
 }
 
@@ -148,6 +159,7 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 	f->max_steps = cfg && cfg->max_steps ? cfg->max_steps : DEFAULT_STEPS;
 	list_init(&f->leaving);
 	list_init(&f->orphans);
+	f->idle_ns = cfg && cfg->idle_ns ? cfg->idle_ns : DEFAULT_IDLE;
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		f->pu[i].f = f;
 		f->pu[i].index = i;
@@ -155,6 +167,7 @@ int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabri
 		list_init(&f->pu[i].runs);
 		list_init(&f->pu[i].full);
 		list_init(&f->pu[i].spent);
+		list_init(&f->pu[i].idle);
 		units_begin(&f->pu[i]);
 	}
 	if (cfg && cfg->timed && times_create(f)) {

@@ -20,6 +20,7 @@ struct served;
 struct fabric_config {
 	unsigned calls;	    /* slots of a QP, 1 .. FABRIC_MAX_CALLS; 0: all */
 	uint32_t max_steps; /* of a call, then it ends with ROOST_RPC_BOUND; 0: 2^20 */
+	uint64_t idle_ns;   /* nothing of a stream for so long ends its call with ROOST_RPC_IDLE; 0: 10 s */
 	bool timed;	    /* who drives the NIC says when turns are over: nic_wants_time() */
 };
 
@@ -42,6 +43,9 @@ struct fabric_config {
 	X(acts, "READs, WRITEs, SENDs and atomics of kernels on queue pairs that they were lent")            \
 	X(acts_failed, "of these, that ended with another status than ROOST_QP_OK")                          \
 	X(refused, "packets of calls that found no room: RNR NAKs")                                          \
+	X(idle, "calls ended since nothing came of their payload: ROOST_RPC_IDLE")                           \
+	X(resources_refused, "resources of kernels that calls did not get")                                  \
+	X(resources_ended, "resources of kernels whose connection ended")                                    \
 	X(dropped, "calls in progress when their QP ended")
 
 struct fabric_counters {
@@ -183,6 +187,8 @@ struct fabric_kernel_info {
 	uint32_t in_flight;
 	struct kernel_counters ctr; /* of what stands: with those of older versions that have gone */
 	struct fabric_times times;  /* of this version alone; none of a fabric that is not `timed` */
+	uint32_t resources,
+		resources_max; /* taken now, and that there are, of all versions that share them */
 };
 /* What is there, number i: what stands first. False: no more. [control+owner of all PUs] */
 bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel_info *out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The kernel `hll`: roost/hll.h says what it does. Sketches are the kernel's own memory, 8 MiB in all, since the loop over the items can wait
- * for no access. A call knows its sketch by place and generation: one that is dropped meanwhile is gone for it.
+ * for no access. A sketch's place is a resource of the connection that made it (roost_take()). A call knows its sketch by place and generation: one that is
+ * dropped meanwhile, or whose connection ended, is gone for it.
  */
 #include <endian.h>
 #include <errno.h>
@@ -21,6 +22,7 @@ struct sketch {
 	/* Under the table's lock: */
 	uint64_t name;
 	uint32_t precision; /* 0: a free place */
+	uint64_t owner;
 	_Atomic uint32_t generation;
 	_Atomic uint64_t items;
 };
@@ -81,20 +83,39 @@ static void clear(struct table *t, const struct sketch *s)
 		__atomic_store_n(&word[i], 0, __ATOMIC_RELAXED);
 }
 
-static struct sketch *make(struct table *t, uint64_t name, uint32_t precision)
+static struct sketch *make(struct table *t, struct roost_call *c, uint64_t name, uint32_t precision)
 {
-	for (unsigned i = 0; i < ROOST_HLL_SKETCHES; i++) {
-		struct sketch *s = &t->sketch[i];
+	uint32_t number = roost_take(c);
+	struct sketch *s;
 
-		if (s->precision)
-			continue;
-		s->name = name;
-		s->precision = precision;
-		atomic_store_explicit(&s->items, 0, memory_order_relaxed);
-		clear(t, s);
-		return s;
-	}
-	return NULL;
+	if (!number)
+		return NULL;
+	s = &t->sketch[number - 1];
+	s->name = name;
+	s->precision = precision;
+	s->owner = c->owner;
+	atomic_store_explicit(&s->items, 0, memory_order_relaxed);
+	clear(t, s);
+	return s;
+}
+
+/* Its place is another's. */
+static void drop(struct sketch *s)
+{
+	s->precision = 0;
+	s->generation++;
+}
+
+/* Its connection has ended; it may have been dropped before. */
+static void ended(void *self, uint32_t number)
+{
+	struct table *t = self;
+	struct sketch *s = &t->sketch[number - 1];
+
+	spin_lock(&t->lock);
+	if (s->precision)
+		drop(s);
+	spin_unlock(&t->lock);
 }
 
 static bool is_made_by(uint32_t what)
@@ -103,7 +124,7 @@ static bool is_made_by(uint32_t what)
 }
 
 /* Finds the sketch, or makes it; 0, or the status to end with. Under the lock. */
-static uint32_t choose(struct table *t, struct hll *h)
+static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
 {
 	struct sketch *s = find(t, h->p.name), *from = NULL;
 
@@ -119,12 +140,15 @@ static uint32_t choose(struct table *t, struct hll *h)
 	if (!s) {
 		if (!is_made_by(h->p.what))
 			return ROOST_RPC_MISS;
-		s = make(t, h->p.name, h->p.precision);
+		s = make(t, c, h->p.name, h->p.precision);
 		if (!s)
 			return ROOST_HLL_FULL;
 	}
 	if (h->p.precision && s->precision != h->p.precision)
 		return ROOST_HLL_PRECISION;
+	/* Who may use it is who knows its name; its place is its maker's, and the host's. */
+	if (h->p.what == ROOST_HLL_DROP && c->owner && c->owner != s->owner)
+		return ROOST_HLL_OWNER;
 	h->place = (uint32_t)(s - t->sketch);
 	h->generation = s->generation;
 	h->precision = s->precision;
@@ -132,8 +156,8 @@ static uint32_t choose(struct table *t, struct hll *h)
 		clear(t, s);
 		s->items = 0;
 	} else if (h->p.what == ROOST_HLL_DROP) {
-		s->precision = 0;
-		s->generation++;
+		drop(s);
+		roost_give(c, h->place + 1);
 	}
 	return 0;
 }
@@ -201,7 +225,7 @@ static enum roost_next params(struct roost_call *c)
 	if (!take_params(h, c))
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 	spin_lock(&t->lock);
-	status = choose(t, h);
+	status = choose(t, c, h);
 	spin_unlock(&t->lock);
 	if (status)
 		ROOST_FAIL(c, status);
@@ -343,8 +367,12 @@ const struct roost_kernel kernel_hll = {
 	.name = "hll",
 	.op = ROOST_HLL_OP,
 	.state_size = sizeof(struct hll),
+	.resources = ROOST_HLL_SKETCHES,
+	.resources_each = ROOST_HLL_SHARE,
+	.resource_bytes = MAX_REGISTERS,
 	.start = start,
 	.stop = stop,
+	.ended = ended,
 	.params = params,
 	.payload = payload,
 	.stream = stream,

@@ -19,8 +19,9 @@
 #define FD_TRIES 64
 
 /* Objects have these compiled in: other sizes need another number, here too. */
-_Static_assert(sizeof(void *) != 8 || (ROOST_KERNEL_ABI == 2 && sizeof(struct roost_call) == 264 &&
-				       sizeof(struct roost_kernel) == 96 && sizeof(struct roost_grant) == 24),
+_Static_assert(sizeof(void *) != 8 ||
+		       (ROOST_KERNEL_ABI == 3 && sizeof(struct roost_call) == 288 &&
+			sizeof(struct roost_kernel) == 120 && sizeof(struct roost_grant) == 24),
 	       "a change of the kernel interface has a number of its own");
 
 static int __attribute__((format(printf, 4, 5))) refuse(char *why, size_t n, int rc, const char *format, ...)

@@ -466,6 +466,31 @@ int place_off(struct place *p)
 
 /* ---- its life ---- */
 
+/* What the host's invocations take is the host's. */
+static uint32_t take(struct roost_call *c)
+{
+	struct place *p = container_of(c, struct place, c);
+	struct guard *g = &p->f->pu[p->here].guard;
+	struct ledger *l = p->s->own->ledger;
+	uint32_t number;
+
+	guard_stepped(g);
+	number = l ? ledger_take(p->f, l, OWNER_HOST, NULL) : 0;
+	guard_step(g);
+	return number;
+}
+
+static void give(struct roost_call *c, uint32_t number)
+{
+	struct place *p = container_of(c, struct place, c);
+	struct guard *g = &p->f->pu[p->here].guard;
+
+	guard_stepped(g);
+	if (p->s->own->ledger)
+		ledger_give(p->s->own->ledger, number);
+	guard_step(g);
+}
+
 static void lay_out(struct place *p, const struct place_attr *a)
 {
 	const struct roost_kernel *k = p->s->k;
@@ -481,6 +506,8 @@ static void lay_out(struct place *p, const struct place_attr *a)
 	c->scratch = at + ALIGN_UP(k->state_size, 64u);
 	c->self = p->s->self;
 	c->put = put;
+	c->take = take;
+	c->give = give;
 	c->room = a->room;
 	c->op = a->op;
 }
@@ -504,6 +531,7 @@ static enum roost_next cut(struct roost_call *c)
 void place_end(struct place *p)
 {
 	if (!p->replied && p->s->k->cut) {
+		p->here = p->pu;
 		p->over = p->refused = false;
 		run(p, cut, p->pu);
 	}

@@ -21,7 +21,7 @@ struct bench {
 	struct shuffle_bounds bounds[PARTS];
 } __attribute__((aligned(ROOST_SHUFFLE_LINE)));
 
-_Static_assert(ROOST_SHUFFLE_CALLS <= BENCHES_MAX && sizeof(struct bench) % 64 == 0, "benches.h");
+_Static_assert(sizeof(struct bench) % 64 == 0, "benches.h");
 
 struct shuffle {
 	struct shuffle_work w;
@@ -42,7 +42,7 @@ static void give_back(struct roost_call *c)
 	struct shuffle *s = c->state;
 
 	if (s->bench)
-		benches_give(c->self, s->bench);
+		benches_give(c, s->bench);
 	s->bench = NULL;
 }
 
@@ -218,7 +218,7 @@ static enum roost_next payload(struct roost_call *c)
 	if (!fits(s, c->total))
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 	if (!s->bench) {
-		s->bench = benches_take(c->self);
+		s->bench = benches_take(c);
 		if (!s->bench)
 			ROOST_FAIL(c, ROOST_SHUFFLE_BUSY);
 		set_up(s);
@@ -266,6 +266,9 @@ const struct roost_kernel kernel_shuffle = {
 	.name = "shuffle",
 	.op = ROOST_SHUFFLE_OP,
 	.state_size = sizeof(struct shuffle),
+	.resources = ROOST_SHUFFLE_CALLS,
+	.resources_each = ROOST_SHUFFLE_SHARE,
+	.resource_bytes = sizeof(struct bench),
 	.start = start,
 	.stop = benches_stop,
 	.params = params,

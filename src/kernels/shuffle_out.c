@@ -38,7 +38,7 @@ struct bench {
 	struct target target[PARTS];
 } __attribute__((aligned(64)));
 
-_Static_assert(ROOST_SHUFFLE_OUT_CALLS <= BENCHES_MAX && sizeof(struct bench) % 64 == 0, "benches.h");
+_Static_assert(sizeof(struct bench) % 64 == 0, "benches.h");
 
 struct shuffle_out {
 	struct roost_shuffle_params how; /* in the words of shuffle_loop.h */
@@ -63,7 +63,7 @@ static void give_back(struct roost_call *c)
 	struct shuffle_out *s = c->state;
 
 	if (s->bench)
-		benches_give(c->self, s->bench);
+		benches_give(c, s->bench);
 	s->bench = NULL;
 }
 
@@ -276,7 +276,7 @@ static enum roost_next payload(struct roost_call *c)
 	if (!s->bench) {
 		if (!s->bytes || c->total % s->how.tuple) /* payload without parameters */
 			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
-		s->bench = benches_take(c->self);
+		s->bench = benches_take(c);
 		if (!s->bench)
 			ROOST_FAIL(c, ROOST_SHUFFLE_BUSY);
 	}
@@ -349,6 +349,9 @@ const struct roost_kernel kernel_shuffle_out = {
 	.op = ROOST_SHUFFLE_OUT_OP,
 	.state_size = sizeof(struct shuffle_out),
 	.scratch_size = BATCH * ROOST_SHUFFLE_LINE,
+	.resources = ROOST_SHUFFLE_OUT_CALLS,
+	.resources_each = ROOST_SHUFFLE_OUT_SHARE,
+	.resource_bytes = sizeof(struct bench),
 	.start = start,
 	.stop = benches_stop,
 	.params = params,

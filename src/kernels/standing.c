@@ -74,7 +74,7 @@ static int check(const struct roost_kernel *k)
 		return -EPROTO;
 	if (!name_ok(k->name) || (!k->params && !k->payload && !k->stream) || (k->rewrites && k->resizes) ||
 	    k->state_size > ROOST_KERNEL_MAX_STATE ||
-	    k->scratch_size > ROOST_KERNEL_MAX_STATE - k->state_size)
+	    k->scratch_size > ROOST_KERNEL_MAX_STATE - k->state_size || k->resources > ROOST_KERNEL_RESOURCES)
 		return -EINVAL;
 	return 0;
 }
@@ -138,10 +138,14 @@ static void end(struct fabric *f, struct served *s)
 	free(s);
 }
 
-/* A self that is shared is ended by the last one that took it, so that waits for the others. */
-static bool may_end(const struct served *s)
+/* A self that is shared is ended by the last one that took it, so that waits for the others; and for connections' ends that are telling it. */
+static bool may_end(struct fabric *f, const struct served *s)
 {
-	return !busy(s) && (s->own->last != s || s->own->versions == 1);
+	if (busy(s))
+		return false;
+	if (s->own->last != s)
+		return true;
+	return s->own->versions == 1 && (!s->own->ledger || ledger_close(f, s->own->ledger));
 }
 
 static void reap_orphans(struct fabric *f)
@@ -169,7 +173,7 @@ void fabric_reap(struct fabric *f)
 		list_for_each_safe (at, next, &f->leaving) {
 			struct served *s = list_entry(at, struct served, link);
 
-			if (!may_end(s))
+			if (!may_end(f, s))
 				continue;
 			list_del(&s->link);
 			end(f, s);
@@ -234,6 +238,14 @@ static int begin(struct fabric *f, struct served *s, const struct fabric_kernel 
 	return 0;
 }
 
+/* Nobody uses it any more, or yet. */
+static void free_own(struct fabric *f, struct own *own)
+{
+	if (own && own->ledger)
+		ledger_close(f, own->ledger);
+	free(own);
+}
+
 int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct served **out)
 {
 	struct served *s, *old = n->fallback ? f->fallback : find(f, n->k->op);
@@ -249,15 +261,19 @@ int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct serve
 		return -ENOSPC;
 	s = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*s), (size_t)CACHE_LINE));
 	own = calloc(1, sizeof(*own));
+	if (own && n->k->resources)
+		own->ledger = ledger_open(f, n->k);
 	if (s)
 		*s = (struct served){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
 	if (s && own)
 		s->standing = old ? old->standing : calloc(1, sizeof(*s->standing));
-	rc = s && own && s->standing && !times_open(f, s) ? begin(f, s, n, old) : -ENOMEM;
+	rc = s && own && s->standing && (!n->k->resources || own->ledger) && !times_open(f, s)
+		     ? begin(f, s, n, old)
+		     : -ENOMEM;
 	if (rc)
 		goto fail;
 	if (s->own != own)
-		free(own);
+		free_own(f, own);
 	s->self = s->own->self;
 	s->own->versions++;
 	s->own->last = s;
@@ -271,7 +287,7 @@ fail:
 		times_end(f, s);
 	if (s && !old)
 		free(s->standing);
-	free(own);
+	free_own(f, own);
 	free(s);
 	return rc;
 }
@@ -294,6 +310,8 @@ void fabric_place(struct fabric *f, struct served *s)
 	if (*place)
 		leave(f, *place);
 	*place = s;
+	if (s->own->ledger)
+		ledger_serve(s->own->ledger, s);
 }
 
 int fabric_deploy(struct fabric *f, const struct roost_kernel *k, void *self)
@@ -517,6 +535,10 @@ bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel
 					   .loaded = s->object.handle != NULL,
 					   .in_flight = calls(s),
 					   .times = times_of(f, s)};
+	if (s->own->ledger) {
+		out->resources = ledger_taken(s->own->ledger);
+		out->resources_max = ledger_size(s->own->ledger);
+	}
 	for (unsigned p = 0; p < NIC_MAX_PUS; p++)
 		add(&out->ctr, &s->pu[p].ctr);
 	if (out->state != FABRIC_LEAVING)

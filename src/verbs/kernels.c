@@ -300,6 +300,8 @@ static void fill(struct roost_kernel_info *to, const struct fabric_kernel_info *
 	to->p50_ns = from->times.p50;
 	to->p99_ns = from->times.p99;
 	to->max_ns = from->times.max;
+	to->resources = from->resources;
+	to->resources_max = from->resources_max;
 }
 
 VERBS_EXPORT unsigned roost_kernel_list(struct ibv_context *context, struct roost_kernel_info *info,

@@ -70,7 +70,7 @@ try:
     one_line_error('no such file', run('kernel', 'load', 'here', f'{work}/none.so'), 1, 'none.so')
     one_line_error('no shared object', run('kernel', 'load', 'here', f'{work}/Makefile'), 1, 'Makefile')
     one_line_error('a shared object without a kernel', run('kernel', 'replace', os.path.join(libraries, 'librdmacm.so.1')), 1)
-    one_line_error('another ABI', run('kernel', 'replace', f'{work}/old.so'), 1, 'old.so', 'version 2')
+    one_line_error('another ABI', run('kernel', 'replace', f'{work}/old.so'), 1, 'old.so', 'version 3')
     check('nothing of it changed anything', client() == (0, 'the sum is 500500, the largest 0\n'))
     # The same path, written anew: the node has a copy of what it loaded.
     shutil.copy(f'{work}/sum2.so', f'{work}/sum.so')

@@ -157,7 +157,7 @@ MUTANTS = [
     ('kernels/fabric:payload_of_calls_that_failed', 'src/kernels/deliver.c', 'q->announced = false;\n\t} else {', '} else {'),
     ('kernels/hostile:another_message_in_its_place', 'src/kernels/deliver.c', 'p->total == q->msg_total && ', ''),
     ('kernels/hostile:the_same_again', 'src/kernels/deliver.c', 'q->in_piece = true;', ';'),
-    ('simulator', 'src/kernels/call.c', 'if (call->state == CALL_ENDING)\n\t\t\trelease(call);', 'if (call->state == CALL_ENDING)\n\t\t\t;'),
+    ('simulator', 'src/kernels/call.c', 'if (call->state == CALL_ENDING)\n\t\t\tcall_release(call);', 'if (call->state == CALL_ENDING)\n\t\t\t;'),
     ('simulator', 'src/kernels/call.c', 'if (from || rc)\n\t\treturn DID;', 'return DID;'),
     ('simulator', 'src/kernels/call.c', 'call->sent += c->ask_len;\n\tif (from', 'if (from'),
     ('simulator', 'src/kernels/call.c', '.flags = call->sent ? ROOST_RPC_FRONT : 0,', '.flags = 0,'),
@@ -173,7 +173,7 @@ MUTANTS = [
     ('kernels/share:a_step_each', 'src/kernels/call.c', 'list_add_tail(&q->link, &pu->ready);\n\t\tpu->done++;', 'list_add(&q->link, &pu->ready);\n\t\tpu->done++;'),
     ('kernels/fabric:a_call_that_does_not_end', 'src/kernels/call.c', 'call->steps -= n;', ''),
     ('kernels/grant:what_was_not', 'src/kernels/access.c', '(st->grants[n - 1].access & access) == access ? st->keys', '1 ? st->keys'),
-    ('kernels/fabric:a_qp_ends', 'src/kernels/call.c', 'q->pu->ctr.dropped += !call->ending;', ''),
+    ('kernels/fabric:a_qp_ends', 'src/kernels/ends.c', 'q->pu->ctr.dropped += !call->ending;', ''),
 
     # Places on streams.
     ('kernels/place:count_on_a_region', 'src/nic/stream.c', 'if (nic->watched[i].key == key)\n\t\t\tnic->watched[i].place->bytes', 'if (nic->watched[i].key != key)\n\t\t\tnic->watched[i].place->bytes'),

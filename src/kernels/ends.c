@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Ends that are not a reply's: kernels that crash, payload that stops short, memory that goes away, queue pairs that end. */
+#include "base/log.h"
+#include "kernels/call.h"
+
+void served_condemn(struct served *s, enum guard_end how)
+{
+	atomic_store_explicit(&s->broken, true, memory_order_relaxed);
+	log_error("kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
+		  s->k->name, (unsigned long long)s->op, s->k->version,
+		  how == GUARD_STUCK ? "did not return" : "crashed");
+}
+
+/* What it gives back must not be in use any more. */
+void call_tell(struct call *call)
+{
+	struct guard *g = &call->q->pu->guard;
+	const struct roost_kernel *k = call->s ? call->s->k : NULL;
+	struct guard_scope scope;
+
+	if (!k || !k->cut || served_broken(call->s))
+		return;
+	call->cut = call->acts.out > 0;
+	if (call->cut)
+		return;
+	guard_open(g, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		guard_step(g);
+		k->cut(&call->c);
+		guard_stepped(g);
+	} else {
+		served_condemn(call->s, guard_struck(g));
+	}
+	guard_close(g, &scope);
+}
+
+void call_break(struct call *call, uint32_t status)
+{
+	struct call_qp *q = call->q;
+	bool in_list = list_linked(&call->link);
+
+	if (q->msg == call)
+		q->msg = NULL;
+	call->payload = false;
+	call->broken = (uint8_t)status;
+	if (in_list)
+		list_del(&call->link);
+	if (call->state != CALL_WAITING || in_list)
+		call_cut_off(call, status, call->sent);
+}
+
+void call_lost(struct call_qp *q, uint32_t id)
+{
+	struct call *call = &q->calls[id % FABRIC_MAX_CALLS];
+
+	q->pu->ctr.lost++;
+	/* What comes of it says so too. Or it is over, and another one is here. */
+	if (call->state != CALL_FREE && call->state != CALL_GONE && call->id == id)
+		call->lost = true;
+}
+
+/* ---- the queue pair ---- */
+
+bool slot_open(struct call_qp *q)
+{
+	if (!nic_memory_take(q->f->nic, CALL_BODY))
+		return false;
+	q->slots++;
+	return true;
+}
+
+void call_qp_over(struct call_qp *q)
+{
+	if (q->ends)
+		owner_ends(q->pu, q->owner);
+	q->ends = q->holds = false;
+	if (q->detached)
+		atomic_store_explicit(&q->orphan.quiet, true, memory_order_release);
+}
+
+void call_stop(struct call_qp *q)
+{
+	for (unsigned i = 0; i < q->f->calls; i++) {
+		struct call *call = &q->calls[i];
+
+		if (call->state == CALL_FREE || call->state == CALL_GONE)
+			continue;
+		if (list_linked(&call->link))
+			list_del(&call->link);
+		if (!call->ending)
+			call_tell(call);
+		q->pu->ctr.dropped += !call->ending;
+		if (call->s)
+			call->s->pu[q->pu->index].ctr.dropped += !call->ending;
+		call_release(call);
+	}
+	if (list_linked(&q->link))
+		list_del(&q->link);
+	q->stream = q->msg = NULL;
+	q->announced = q->in_msg = q->in_piece = false;
+	if (list_linked(&q->idle_link))
+		list_del(&q->idle_link);
+	q->ends = q->holds;
+	if (!q->acting)
+		call_qp_over(q);
+}

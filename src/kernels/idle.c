@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Streams that nothing comes of: a peer that announces payload, or sends the half of it, has a slot and what the kernel took for it. After a while the call
+ * ends with ROOST_RPC_IDLE; what comes later is nobody's. QPs stand in the order in which they are looked at again, so a look costs what is due.
+ */
+#include "kernels/call.h"
+
+#define MOST 64 /* QPs that a turn looks at */
+
+static bool has_stream(const struct call_qp *q)
+{
+	return (q->in_msg && q->msg) || (q->announced && q->stream);
+}
+
+static void watch(struct call_qp *q, uint64_t due)
+{
+	struct fabric_pu *pu = q->pu;
+
+	q->idle_due = due;
+	list_add_tail(&q->idle_link, &pu->idle);
+	nic_rpc_at(pu->f->nic, pu->index, list_first_entry(&pu->idle, struct call_qp, idle_link)->idle_due);
+}
+
+void idle_watch(struct call_qp *q)
+{
+	watch(q, q->heard + q->f->idle_ns);
+}
+
+/* One that is still at work with what came is not idle. */
+static bool end_stream(struct call_qp *q)
+{
+	struct call *call = q->in_msg && q->msg ? q->msg : q->stream;
+
+	if (call->state != CALL_STREAM && !(call == q->msg && q->in_piece))
+		return false;
+	q->pu->ctr.idle++;
+	q->in_piece = false;
+	call_break(call, ROOST_RPC_IDLE);
+	return true;
+}
+
+bool idle_look(struct fabric_pu *pu)
+{
+	uint64_t now = pu->units.began;
+
+	for (unsigned i = 0; !list_empty(&pu->idle); i++) {
+		struct call_qp *q = list_first_entry(&pu->idle, struct call_qp, idle_link);
+
+		if (q->idle_due > now) {
+			nic_rpc_at(pu->f->nic, pu->index, q->idle_due);
+			return false;
+		}
+		if (i == MOST)
+			return true;
+		list_del(&q->idle_link);
+		if (!has_stream(q))
+			continue;
+		if (q->heard + pu->f->idle_ns > now)
+			watch(q, q->heard + pu->f->idle_ns);
+		else if (!end_stream(q))
+			watch(q, now + pu->f->idle_ns);
+	}
+	return false;
+}

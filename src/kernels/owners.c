@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "kernels/owners.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/spin.h"
+#include "kernels/call.h"
+
+enum hold { FREE, TAKEN, ENDING };
+
+struct holder {
+	uint64_t owner;
+	struct pkt_addr peer;
+	enum hold hold;
+};
+
+struct ledger {
+	struct spin lock; /* to take, to give, and to end a connection: at most once or twice a call */
+	bool dead;	  /* its self is gone, or about to */
+	uint32_t ends;	  /* PUs that call ended() */
+	uint32_t n, each, peer;
+	uint32_t touched; /* numbers that were ever taken are those up to it: their memory is there */
+	uint64_t bytes;
+	_Atomic uint32_t taken;
+	const struct served *served; /* NULL: not placed yet */
+	struct ledger *
+		next; /* of the fabric's; changed with all PUs owned, or before any connection can know of it */
+	struct holder holder[ROOST_KERNEL_RESOURCES];
+};
+
+/* ---- its life ---- */
+
+/* One whose self is gone may serve another. */
+static struct ledger *find_dead(struct fabric *f)
+{
+	struct ledger *l = atomic_load_explicit(&f->ledgers, memory_order_relaxed);
+
+	while (l && !l->dead)
+		l = l->next;
+	return l;
+}
+
+struct ledger *ledger_open(struct fabric *f, const struct roost_kernel *k)
+{
+	struct ledger *l = find_dead(f);
+	bool found = l;
+
+	if (!found)
+		l = calloc(1, sizeof(*l));
+	if (!l)
+		return NULL;
+	spin_lock(&l->lock);
+	memset(l->holder, 0, sizeof(l->holder));
+	l->n = k->resources;
+	l->each = k->resources_each && k->resources_each < l->n ? k->resources_each : l->n;
+	l->peer = (l->n + 1) / 2 > l->each ? (l->n + 1) / 2 : l->each;
+	l->bytes = k->resource_bytes;
+	l->touched = 0;
+	l->served = NULL;
+	l->dead = false;
+	atomic_store_explicit(&l->taken, 0, memory_order_relaxed);
+	spin_unlock(&l->lock);
+	if (!found) {
+		l->next = atomic_load_explicit(&f->ledgers, memory_order_relaxed);
+		/* Release: who finds it finds it whole. */
+		atomic_store_explicit(&f->ledgers, l, memory_order_release);
+	}
+	return l;
+}
+
+void ledger_serve(struct ledger *l, const struct served *s)
+{
+	l->served = s;
+}
+
+bool ledger_close(struct fabric *f, struct ledger *l)
+{
+	bool quiet, first;
+
+	spin_lock(&l->lock);
+	quiet = l->ends == 0;
+	first = quiet && !l->dead;
+	if (quiet)
+		l->dead = true;
+	spin_unlock(&l->lock);
+	if (first)
+		nic_memory_give(f->nic, l->touched * l->bytes);
+	return quiet;
+}
+
+void ledgers_free(struct fabric *f)
+{
+	struct ledger *l = atomic_load_explicit(&f->ledgers, memory_order_relaxed), *next;
+
+	for (; l; l = next) {
+		next = l->next;
+		free(l);
+	}
+}
+
+/* ---- taking and giving ---- */
+
+/* May it have another one? Under the lock. */
+static bool has_share(const struct ledger *l, uint64_t owner, const struct pkt_addr *peer)
+{
+	uint32_t own = 0, peers = 0;
+
+	if (owner == OWNER_HOST)
+		return true;
+	for (uint32_t i = 0; i < l->touched; i++) {
+		const struct holder *h = &l->holder[i];
+
+		if (h->hold == FREE || h->owner == OWNER_HOST)
+			continue;
+		own += h->owner == owner;
+		peers += pkt_addr_eq(&h->peer, peer);
+	}
+	return own < l->each && peers < l->peer;
+}
+
+/* The first that is free; l->n: none. One more than ever costs memory. */
+static uint32_t find_free(struct fabric *f, struct ledger *l)
+{
+	uint32_t i = 0;
+
+	while (i < l->touched && l->holder[i].hold != FREE)
+		i++;
+	if (i < l->touched || i == l->n)
+		return i;
+	if (!nic_memory_take(f->nic, l->bytes))
+		return l->n;
+	l->touched++;
+	return i;
+}
+
+uint32_t ledger_take(struct fabric *f, struct ledger *l, uint64_t owner, const struct pkt_addr *peer)
+{
+	uint32_t i = l->n;
+
+	spin_lock(&l->lock);
+	if (has_share(l, owner, peer))
+		i = find_free(f, l);
+	if (i < l->n) {
+		l->holder[i] = (struct holder){.owner = owner, .hold = TAKEN};
+		if (peer)
+			l->holder[i].peer = *peer;
+		atomic_fetch_add_explicit(&l->taken, 1, memory_order_relaxed);
+	}
+	spin_unlock(&l->lock);
+	return i < l->n ? i + 1 : 0;
+}
+
+/* Under the lock. */
+static void set_free(struct ledger *l, struct holder *h)
+{
+	h->hold = FREE;
+	atomic_fetch_sub_explicit(&l->taken, 1, memory_order_relaxed);
+}
+
+void ledger_give(struct ledger *l, uint32_t number)
+{
+	struct holder *h = &l->holder[number - 1];
+
+	if (!number || number > l->n)
+		return;
+	spin_lock(&l->lock);
+	/* One that ends is free when ended() has returned, or that would end what comes after it. */
+	if (h->hold == TAKEN)
+		set_free(l, h);
+	spin_unlock(&l->lock);
+}
+
+uint32_t ledger_taken(const struct ledger *l)
+{
+	return atomic_load_explicit(&((struct ledger *)(uintptr_t)l)->taken, memory_order_relaxed);
+}
+
+uint32_t ledger_size(const struct ledger *l)
+{
+	return l->n;
+}
+
+/* ---- the end of a connection ---- */
+
+static void call_ended(struct fabric_pu *pu, const struct ledger *l, uint32_t number)
+{
+	struct served *s = (struct served *)(uintptr_t)l->served;
+	struct guard_scope scope;
+
+	if (!s || !s->k->ended || served_broken(s))
+		return;
+	guard_open(&pu->guard, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		guard_step(&pu->guard);
+		s->k->ended(s->own->self, number);
+		guard_stepped(&pu->guard);
+	} else {
+		served_condemn(s, guard_struck(&pu->guard));
+	}
+	guard_close(&pu->guard, &scope);
+}
+
+static void end_in(struct fabric_pu *pu, struct ledger *l, uint64_t owner)
+{
+	spin_lock(&l->lock);
+	l->ends++;
+	for (uint32_t i = 0; i < l->touched && !l->dead; i++) {
+		struct holder *h = &l->holder[i];
+
+		if (h->hold != TAKEN || h->owner != owner)
+			continue;
+		h->hold = ENDING;
+		spin_unlock(&l->lock);
+		call_ended(pu, l, i + 1);
+		spin_lock(&l->lock);
+		set_free(l, h);
+		pu->ctr.resources_ended++;
+	}
+	l->ends--;
+	spin_unlock(&l->lock);
+}
+
+void owner_ends(struct fabric_pu *pu, uint64_t owner)
+{
+	struct ledger *l = atomic_load_explicit(&pu->f->ledgers, memory_order_acquire);
+
+	for (; l; l = l->next)
+		end_in(pu, l, owner);
+}
