@@ -49,12 +49,15 @@ struct roost_node {
 
 /*
  * Connects to the node that listens at host (a name, or an address of either family) and service, with a queue pair that has the op-codes of
- * calls. 0 and *out, or a positive errno: ECONNREFUSED: nobody listens there, or it refuses; ETIMEDOUT: no answer in timeout_ms;
+ * calls. 0 and *out, or a positive errno: ECONNREFUSED: nobody listens there, or it refuses; ENOMEM: it has no memory for another connection; ETIMEDOUT: no answer in timeout_ms;
  * EHOSTUNREACH: no such host, or no way there; EPROTO: not a node, or one of another version. Blocks; any thread.
  */
 int roost_node_connect(const char *host, uint16_t service, int timeout_ms, struct roost_node **out);
 /* Disconnects, ends the queue pair, frees. After the callers that use it. */
 void roost_node_close(struct roost_node *node);
+
+/* A node's answer to a request (RDMA_CM_EVENT_CONNECT_REQUEST) that it has no memory for: REJ with reason 3, no resources. 0 or a positive errno. */
+int roost_node_reject(struct rdma_cm_id *id);
 
 #ifdef __cplusplus
 }

@@ -18,6 +18,7 @@
 #include "roost/node.h"
 
 #define DEFAULT_MEMORY (UINT64_C(64) << 20)
+#define LEAST_LIMIT    (UINT64_C(64) << 20)
 #define LEAVING_MS     100 /* between looks whether a version has no calls any more */
 
 static struct {
@@ -36,6 +37,9 @@ static const struct opt opts[] = {
 		  "the port of rdma_cm to listen at (4792); 0: a free one", .max = 65535),
 	OPT_VALUE("memory", 'm', OPT_BYTES, &want.memory, "SIZE", "bytes of the region (64M)", .min = 4096,
 		  .max = 0x1p40),
+	OPT_VALUE("limit", 'l', OPT_BYTES, &node.limit, "SIZE",
+		  "bytes that connections and kernels take at most (a quarter of\nthe memory there is)",
+		  .min = 1 << 20, .max = 0x1p50),
 	OPT_VALUE("kernels", 'k', OPT_STRING, &want.kernels, "LIST",
 		  "built-in kernels, apart by commas; all, or none (all)"),
 	OPT_VALUE("fill", 'f', OPT_COUNT, &want.fill, "N",
@@ -156,6 +160,8 @@ int cmd_node(int argc, char **argv)
 	if (want.has_fill && want.table)
 		return opt_usage(&cmd, "--fill and --table: one of them");
 	opt_environment(want.port, 0);
+	if (!node.limit)
+		node.limit = mem_allowed() / 4 > LEAST_LIMIT ? mem_allowed() / 4 : LEAST_LIMIT;
 	node.service = (uint16_t)want.service;
 	control.dirfd = -1;
 	/* Before there are threads: they inherit it. */

@@ -19,6 +19,7 @@ struct node {
 	/* as the command line says */
 	const char *name; /* by which `roost kernel` finds it; NULL: none */
 	uint16_t service;
+	uint64_t limit; /* bytes that connections and kernels may take */
 	bool verbose;
 
 	struct drive *drive;
@@ -32,6 +33,7 @@ struct node {
 	char address[64];
 	struct list_head conns;
 	uint64_t num_conns, connected; /* now, and ever */
+	bool full;		       /* a connection was refused for want of memory; none was taken since */
 	char err[NODE_ERR_LEN];
 };
 

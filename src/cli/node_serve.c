@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cli/node.h"
+#include "cli/term.h"
 #include "drive/drive.h"
 #include "roost/node.h"
 #include "roost/verbs.h"
@@ -84,6 +85,7 @@ int node_open(struct node *n)
 		rc = find_address(n);
 	if (rc)
 		return rc;
+	nic_memory_limit(drive_nic(n->drive), n->limit);
 	n->pd = ibv_alloc_pd(n->ctx);
 	n->cq = n->pd ? ibv_create_cq(n->ctx, 16, NULL, NULL, 0) : NULL;
 	return n->cq ? 0 : node_fail(n, -errno, "can't make a completion queue: %s", strerror(errno));
@@ -184,6 +186,27 @@ static void end_conn(struct node *n, struct node_conn *c)
 	rdma_destroy_id(id);
 }
 
+/* One line, and no more of them until a connection was taken: who asks may ask often. */
+static void say_refused(struct node *n, int rc)
+{
+	struct nic_usage usage;
+	char used[32], limit[32];
+
+	if (rc != -ENOMEM) {
+		fprintf(stderr, "roost node: a connection is refused: %s\n", strerror(-rc));
+		return;
+	}
+	if (n->full)
+		return;
+	n->full = true;
+	drive_control_lock(n->drive);
+	nic_usage(drive_nic(n->drive), &usage);
+	drive_control_unlock(n->drive);
+	fprintf(stderr,
+		"roost node: connections are refused: they and kernels have %s, and may have %s (--limit)\n",
+		fmt_bytes(used, sizeof(used), usage.memory), fmt_bytes(limit, sizeof(limit), n->limit));
+}
+
 /* A request that can't be served is refused, whatever is wrong: the node goes on. */
 static void on_request(struct node *n, struct rdma_cm_id *id)
 {
@@ -193,8 +216,11 @@ static void on_request(struct node *n, struct rdma_cm_id *id)
 	if (rc == 0)
 		rc = accept_one(n, id);
 	if (rc) {
-		fprintf(stderr, "roost node: a connection is refused: %s\n", strerror(-rc));
-		rdma_reject(id, NULL, 0);
+		say_refused(n, rc);
+		if (rc == -ENOMEM)
+			roost_node_reject(id);
+		else
+			rdma_reject(id, NULL, 0);
 		if (id->qp)
 			rdma_destroy_qp(id);
 		free(c);
@@ -206,6 +232,7 @@ static void on_request(struct node *n, struct rdma_cm_id *id)
 	print_address(rdma_get_peer_addr(id), c->peer, sizeof(c->peer));
 	list_add_tail(&c->link, &n->conns);
 	n->num_conns++;
+	n->full = false;
 	id->context = c;
 	note(n, c, "accepted");
 }

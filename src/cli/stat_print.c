@@ -66,6 +66,7 @@ static void print_head(const json_t *nic)
 {
 	const json_t *u = json_object_get(nic, "usage"), *port;
 	const char *program = text_of(nic, "program");
+	char used[32], limit[32];
 	size_t i;
 
 	for (const char *s = program; *s; s++)
@@ -73,6 +74,10 @@ static void print_head(const json_t *nic)
 	printf(", process %lld, up %.0f s: %lld QPs, %lld CQs, %lld MRs", number_of(nic, "pid"),
 	       json_real_value(json_object_get(nic, "uptime_s")), number_of(u, "qps"), number_of(u, "cqs"),
 	       number_of(u, "mrs"));
+	if (number_of(u, "memory_limit"))
+		printf(", %s of %s for connections",
+		       fmt_bytes(used, sizeof(used), (uint64_t)number_of(u, "memory")),
+		       fmt_bytes(limit, sizeof(limit), (uint64_t)number_of(u, "memory_limit")));
 	json_array_foreach(json_object_get(nic, "ports"), i, port) printf(
 		"; %s %s, MTU %lld", text_of(port, "kind"), text_of(port, "address"), number_of(port, "mtu"));
 	putchar('\n');
@@ -224,6 +229,9 @@ void stat_print_prometheus(const json_t *nics)
 	print_gauge(nics, "mws", "memory windows");
 	print_gauge(nics, "groups", "multicast groups that queue pairs are attached to");
 	print_gauge(nics, "srqs", "shared receive queues");
+	print_gauge(nics, "memory", "bytes of connections and kernels");
+	print_gauge(nics, "memory_limit", "bytes that these may have; 0: no limit");
+	print_gauge(nics, "memory_refused", "times that they wanted more");
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
 		print_metric(nics, "counters", "counter", nic_counter_info[i].name, nic_counter_info[i].name,
 			     "_total", nic_counter_info[i].help);

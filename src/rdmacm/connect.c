@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rdmacm/rdmacm.h"
+#include "roost/node.h"
 
 /* ---- parameters ---- */
 
@@ -262,6 +263,11 @@ static int reject_locked(struct rdma_cm_id *pub, uint16_t reason, const void *da
 ROOST_EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
 {
 	return reject_locked(id, CM_REJ_CONSUMER, private_data, private_data_len);
+}
+
+ROOST_EXPORT int roost_node_reject(struct rdma_cm_id *id)
+{
+	return reject_locked(id, CM_REJ_NO_RESOURCES, NULL, 0) ? errno : 0;
 }
 
 ROOST_EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)

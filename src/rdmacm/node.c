@@ -40,14 +40,17 @@ static int await(struct rdma_event_channel *ch, enum rdma_cm_event_type wanted, 
 {
 	enum rdma_cm_event_type type;
 	int ret = next_event(ch, until, e);
+	bool full;
 
 	if (ret)
 		return ret;
 	type = (*e)->event;
 	if (type == wanted)
 		return 0;
+	full = (*e)->status == CM_REJ_NO_RESOURCES;
 	rdma_ack_cm_event(*e);
-	return type == RDMA_CM_EVENT_REJECTED					       ? ECONNREFUSED
+	return type == RDMA_CM_EVENT_REJECTED && full				       ? ENOMEM
+	       : type == RDMA_CM_EVENT_REJECTED					       ? ECONNREFUSED
 	       : type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR ? EHOSTUNREACH
 										       : ETIMEDOUT;
 }
