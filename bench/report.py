@@ -225,6 +225,22 @@ def stage_table(f):
     yield '| all | ' + ' | '.join(f'{r["total"]:.0f}' for r in rows) + ' |'
 
 
+def pair_table(f):
+    """Two builds, run in turns: bench/pairs.py."""
+    pairs = f.load('pairs')
+    if not pairs:
+        yield 'not measured: bench/pairs.py OLD-BUILD NEW-BUILD'
+        return
+    yield f'{pairs.get("note")} Medians of {pairs["rounds"]} pairs by bench/pairs.py, and where the middle half of the ratios lies; above 1 the later one takes more.'
+    yield ''
+    yield '| what | before | after | ratio | middle half |'
+    yield '|---|---:|---:|---:|---:|'
+    for r in pairs['rows']:
+        yield f'| {r["what"]} | {r["old"]:.1f} | {r["new"]:.1f} | {r["ratio"]:.3f} | {r["low"]:.3f} to {r["high"]:.3f} |'
+    yield ''
+    yield from pairs.get('beside', [])
+
+
 def commands(folder):
     yield '| figure | command |'
     yield '|---|---|'
@@ -263,6 +279,7 @@ def write(folder, path):
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f), *steps_table(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
+    lines += ['## Before and after the security changes', '', *pair_table(f), '']
     lines += ['## Commands', '', *commands(folder)]
     failed = list(failures(folder))
     if failed:
