@@ -200,8 +200,6 @@ struct nic_srq {
 	struct list_head link; /* all of the NIC; control */
 };
 
-#define NO_PORT UINT32_MAX
-
 struct nic_qp {
 	/* read by [any] threads */
 	_Atomic uint32_t db_active; /* the PU knows of posted work and will look again */
@@ -228,7 +226,7 @@ struct nic_qp {
 	uint32_t pd;
 	uint32_t access;
 	uint8_t tos;
-	uint32_t peer_port; /* UDP source port of the peer's packets (rx.c); NO_PORT: nothing came yet */
+	uint32_t peer_port; /* UDP source port of the peer's packets (rx.c); above 65535: nothing came yet */
 	struct pu *pu;
 	struct dest *dest;
 	struct list_head dest_link; /* among the QPs of dest */

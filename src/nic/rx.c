@@ -102,7 +102,7 @@ static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 {
 	uint32_t first = qp->resp.epsn - PORT_WINDOW, end = qp->resp.epsn + PORT_WINDOW, psn;
 
-	if (qp->type == NIC_QPT_UC && qp->peer_port == NO_PORT)
+	if (qp->type == NIC_QPT_UC && qp->peer_port > UINT16_MAX)
 		return true;
 	if (v->op->flags & PKT_RESPONSE) { /* also to the question of alive.c */
 		first = qp->sq.psn_una - 1;
@@ -110,6 +110,20 @@ static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 	}
 	psn = psn_extend(first, v->psn);
 	return !psn_before(psn, first) && psn_before(psn, end);
+}
+
+/* What a NIC says of congestion (A17.9.3) may come from another port than its data, and has no PSN. */
+static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, struct port_pkt *pkt,
+							    const struct pkt_view *v)
+{
+	if (v->opcode == PKT_CNP)
+		return PKT_OK;
+	if (!may_change_port(qp, v))
+		return PKT_ERR_SOURCE;
+	if (!rx_icrc_right(connection_flow(qp, pkt), pkt))
+		return PKT_ERR_ICRC;
+	qp->peer_port = pkt->sport;
+	return PKT_OK;
 }
 
 /*
@@ -124,7 +138,7 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	enum pkt_error err = pkt_parse(pkt->bth, pkt->len, v);
 	struct icrc_flow *flow;
 	struct nic_qp *qp;
-	bool answers, moves = false;
+	bool answers;
 
 	if (unlikely(err == PKT_ERR_OPCODE && (v->opcode & PKT_SERVICE_MASK) == PKT_RC))
 		v->op = &unsupported;
@@ -156,16 +170,15 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 			return PKT_ERR_GROUP;
 		flow = rx_ud_flow(pp, pkt);
 	} else {
-		/* What a NIC says of congestion (A17.9.3) may come from another port than its data, and has no PSN. */
-		moves = pkt->sport != qp->peer_port && v->opcode != PKT_CNP;
-		if (unlikely(moves && !may_change_port(qp, v)))
-			return PKT_ERR_SOURCE;
+		if (unlikely(pkt->sport != qp->peer_port)) {
+			err = change_port(qp, pkt, v);
+			if (err != PKT_OK)
+				return err;
+		}
 		flow = connection_flow(qp, pkt);
 	}
 	if (unlikely(!rx_icrc_right(flow, pkt)))
 		return PKT_ERR_ICRC;
-	if (unlikely(moves))
-		qp->peer_port = pkt->sport;
 	if (unlikely(qp->state == NIC_QPS_ERR)) {
 		if (!answers)
 			resp_refuse_again(qp, v);
