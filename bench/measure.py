@@ -199,6 +199,17 @@ class Roost:
 
         return Measurement(name, 'build/bench/bench-qps 0.1', run, 'M/s')
 
+    def flood(self, name, family):
+        """How long connecting takes while 100,000 forged REQs a second come, beside an idle network: p99."""
+        args = [os.path.join(os.path.dirname(self.path), 'tests', 'attacks', 'test-attacks-flood'), family, 'measure', '100000', '4']
+
+        def run():
+            result = last_json(command(args))
+            idle, during = (next(row for row in result['rows'] if row['case'] == case) for case in ('idle', 'flood'))
+            return {**result, 'value': during['p99_us'], 'beside': idle['p99_us']}
+
+        return Measurement(name, f'build/tests/attacks/test-attacks-flood {family} measure 100000 4', run, 'us')
+
     def stock_latency(self, name, shared, beside=None):
         """perftest's ib_write_lat, which spins on its memory and never polls, under `roost run`."""
         a, b = two_cpus()
@@ -347,6 +358,8 @@ def plan(path, seconds):
         r.connections('udp-connect-1', 'udp', 1, 'us', lambda us: us),
         r.connections('shm-connect-1000', 'shm', 1000, 'k/s', lambda us: 1e3 / us),
         r.connections('udp-connect-1000', 'udp', 1000, 'k/s', lambda us: 1e3 / us),
+        r.flood('udp-connect-flood', '4'),
+        r.flood('udp-connect-flood-ipv6', '6'),
         r.busy_qps('qps-10000', 16),
         r.busy_qps('qps-10000-single', 1),
         r.latency('shm-execute', 'write --port shm --size 64 --lat execute'),

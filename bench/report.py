@@ -70,6 +70,8 @@ BARS = [
     ('udp-connect-1', 'one connection set up over udp', '', '', None),
     ('shm-connect-1000', '1,000 connections set up at once over shm', '', '', None),
     ('udp-connect-1000', '1,000 connections set up at once over udp', '', '', None),
+    ('udp-connect-flood', 'one connection set up while 100,000 forged REQs come a second, p99', 'without them', 'at most 4 times', lambda v, r: r <= 4),
+    ('udp-connect-flood-ipv6', 'the same over IPv6', 'without them', 'at most 4 times', lambda v, r: r <= 4),
 ]
 
 

@@ -5,9 +5,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
+
 #define MAX_CONNS     16384
 #define MAX_HALF_OPEN 4096
 #define MAX_LISTENERS 1024
+#define MAX_HELD      16384
 #define ACK_DELAY     15 /* what rxe says */
 #define LIMIT	      (1u << 24)
 
@@ -21,8 +24,9 @@ struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint
 	cm->config.max_conns = config->max_conns ? config->max_conns : MAX_CONNS;
 	cm->config.max_half_open = config->max_half_open ? config->max_half_open : MAX_HALF_OPEN;
 	cm->config.max_listeners = config->max_listeners ? config->max_listeners : MAX_LISTENERS;
+	cm->config.max_held = config->max_held ? (uint32_t)pow2_ceil(config->max_held) : MAX_HELD;
 	cm->config.ack_delay = config->ack_delay ? config->ack_delay & 31 : ACK_DELAY;
-	if (cm->config.max_conns > LIMIT || cm->config.max_listeners > LIMIT) {
+	if (cm->config.max_conns > LIMIT || cm->config.max_listeners > LIMIT || config->max_held > LIMIT) {
 		free(cm);
 		errno = EINVAL;
 		return NULL;
@@ -84,7 +88,7 @@ void cm_input(struct cm *cm, uint64_t now, const struct pkt_addr *src, const str
 		[CM_LAP - CM_ATTR_FIRST] = cm_rx_lap,
 		[CM_APR - CM_ATTR_FIRST] = cm_rx_apr,
 	};
-	struct cm_rx rx = {.now = now, .src = *src, .dst = *dst};
+	struct cm_rx rx = {.now = now, .src = *src, .dst = *dst, .mad = mad};
 
 	if (cm_parse(mad, len, &rx.m) != CM_OK) {
 		cm->counters.malformed++;

@@ -73,7 +73,11 @@ const char *cm_state_str(enum cm_state s);
 	X(half_open_full, "REQs and SIDR_REQs dropped: too many connections are half open")                  \
 	X(table_full, "REQs and SIDR_REQs dropped: no room for a connection")                                \
 	X(bad_request, "REQs rejected: a transport, MTU or address that can't be")                           \
+	X(half_open_cut, "half-open connections given up to make room, oldest first")                        \
+	X(source_full, "REQs and SIDR_REQs dropped: others of the same source hold its share")               \
+	X(asked, "REQs and SIDR_REQs whose sender had to show first that it hears us")                       \
 	X(stale, "REQs and REPs rejected: for a QP that is connected already")                               \
+	X(stale_ended, "connections ended: after such a REQ or REP the peer did not know of them")           \
 	X(no_nic, "REQs and SIDR_REQs that found no NIC: ICMP errors, rings without a reader")               \
 	X(timeouts, "messages given up: never answered")                                                     \
 	X(timewait_cut, "time-waits ended early to make room")                                               \
@@ -161,10 +165,14 @@ struct cm_config {
 	uint32_t max_conns;	/* connections of all kinds and states; 0: 16384 */
 	uint32_t max_half_open; /* of them, passive and not established; 0: 4096 */
 	uint32_t max_listeners; /* 0: 1024 */
-	uint8_t ack_delay;	/* local CA ACK delay, 4.096 us << this; 0: 15, what rxe says */
+	uint32_t
+		max_held; /* requests whose sender has yet to show that it hears us, a power of two; 0: 16384 */
+	uint8_t ack_delay; /* local CA ACK delay, 4.096 us << this; 0: 15, what rxe says */
 };
 
-/* NULL with errno set when there is no memory or a limit is above 2^24. Takes about 700 bytes per connection once it has been used. */
+/*
+ * NULL with errno set when there is no memory or a limit is above 2^24. Takes about 700 bytes per connection once it has been used,
+ * 300 for each request that is held. */
 struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint64_t now);
 /* Connections and listeners end with it, without a word. */
 void cm_free(struct cm *cm);

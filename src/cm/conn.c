@@ -215,6 +215,7 @@ void cm_taken(struct cm_conn *c)
 	if (!c->listener)
 		return;
 	c->listener->waiting_count--;
+	c->share->waiting--;
 	list_del(&c->link);
 	c->listener = NULL;
 }

@@ -38,16 +38,19 @@ struct cm_listener {
 struct cm_conn {
 	struct cm *cm;
 	struct cm_conn *next[CHAINS];
-	struct list_head
-		link; /* waiting: its listener's; time-wait and released: cm->timewait; free: cm->free */
+	/* waiting: its listener's; replied to: cm->replied; time-wait and released: cm->timewait; free: cm->free */
+	struct list_head link;
 	struct wheel_timer timer;
 	struct cm_listener *listener; /* while it waits for an answer */
+	struct cm_share *share;	      /* passive: its source's */
 	void *user;
 	enum cm_state state;
-	bool owned;  /* by the caller */
-	bool active; /* we asked */
-	bool sidr;   /* asks for a UD QP */
-	bool was_up; /* was established: TIMEWAIT_EXIT is told */
+	bool owned;    /* by the caller */
+	bool active;   /* we asked */
+	bool sidr;     /* asks for a UD QP */
+	bool was_up;   /* was established: TIMEWAIT_EXIT is told */
+	bool stranger; /* passive: not connected yet, and its peer did not show that it hears us */
+	bool asked;    /* the peer was asked whether it knows of it: cm_stale() */
 	bool chained[CHAINS];
 	uint32_t local_id, remote_id;
 	uint64_t remote_guid;
@@ -60,7 +63,22 @@ struct cm_conn {
 	uint8_t max_retries, retries; /* allowed; used for what is under way */
 	uint64_t interval;	      /* ns between retries */
 	uint64_t hold;		      /* ns that a refusal is kept to be said again */
-	uint8_t saved[CM_MAD_LEN];    /* the last message sent */
+	uint64_t asked_at;
+	uint8_t saved[CM_MAD_LEN]; /* the last message sent */
+};
+
+/* What peers of one source hold: an address, or a network of IPv6. Those whose hash is the same share one. */
+struct cm_share {
+	uint64_t since; /* counts `asked` */
+	uint32_t asked, waiting, half_open;
+};
+#define CM_SHARES 1024
+
+/* A request whose sender was asked whether it is there; tid 0: none. */
+struct cm_held {
+	uint64_t tid;
+	struct pkt_addr src, dst;
+	uint8_t mad[CM_MAD_LEN];
 };
 
 struct cm {
@@ -77,10 +95,16 @@ struct cm {
 		*conns; /* the pool; those at and after `fresh` were never used, and cost no memory yet */
 	uint32_t fresh, buckets;
 	struct list_head free, timewait; /* timewait: released ones, oldest first */
+	struct list_head replied;	 /* half open, and answered: oldest first */
+	struct cm_share *shares;
+	struct cm_held *held;
+	uint32_t next_held;
+	uint32_t strangers; /* believed since then, and not connected */
+	uint64_t strangers_since;
 	struct cm_conn **heads[CHAINS];
 	struct cm_listener *listeners;
 	struct list_head free_listeners, *services;
-	size_t pool_size, heads_size, listeners_size, services_size;
+	size_t pool_size, heads_size, listeners_size, services_size, shares_size, held_size;
 	uint32_t service_buckets;
 };
 
@@ -89,6 +113,8 @@ static inline uint64_t cm_time_ns(unsigned code)
 {
 	return 4096ull << (code & 31);
 }
+
+#define CM_INTERVAL_MIN cm_time_ns(14)
 
 /* The interval of retries for what the messages say, within bounds: 67 ms to 69 s. */
 uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout);
@@ -127,6 +153,11 @@ void cm_send_rej(struct cm_conn *c, uint8_t about, uint16_t reason, const void *
 /* The REJ that says that we waited long enough: names us by our GUID, since the peer may not know our id (12.6.7.2). */
 void cm_send_rej_timeout(struct cm_conn *c);
 void cm_send_mra(struct cm_conn *c, uint8_t service_timeout);
+/*
+ * A DREQ that ends nothing: it names QP 0. A peer that knows the connection drops it for that (12.6.10; the kernel's cm_dreq_handler()), one that does
+ * not says so by a DREP.
+ */
+void cm_send_question(struct cm_conn *c);
 void cm_send_dreq(struct cm_conn *c, uint64_t now, const void *data, size_t data_len);
 void cm_send_drep(struct cm_conn *c, const void *data, size_t data_len);
 
@@ -142,6 +173,8 @@ void cm_up(struct cm_conn *c);
 void cm_tell(struct cm_conn *c, struct cm_event *e);
 /* Nothing is left to do: CM_IDLE, told to the caller if e is given, or freed if it is gone. */
 void cm_over(struct cm_conn *c, struct cm_event *e);
+/* No answer comes any more. */
+void cm_give_up(struct cm_conn *c, uint64_t now);
 void cm_timer(void *ctx, struct wheel_timer *t);
 
 /* ---- rx.c, rx_end.c, listen.c: one function a message ---- */
@@ -150,7 +183,9 @@ void cm_timer(void *ctx, struct wheel_timer *t);
 struct cm_rx {
 	uint64_t now;
 	struct pkt_addr src, dst;
+	const uint8_t *mad;
 	struct cm_msg m;
+	bool heard; /* its sender has shown that it hears us: stranger.c */
 };
 
 void cm_rx_req(struct cm *cm, const struct cm_rx *rx);
@@ -168,11 +203,30 @@ void cm_rx_apr(struct cm *cm, const struct cm_rx *rx);
 /* The connection that a message names by our id (and the peer's, if both are meant); NULL and counted: none, or not from its peer. */
 struct cm_conn *cm_rx_conn(struct cm *cm, const struct cm_rx *rx, bool both_ids);
 
-/* The peer's QP is connected to us already, it says otherwise: the old connection is stale, and ends (12.9.8.3.1). */
-void cm_end_stale(struct cm_conn *old, uint64_t now);
+/*
+ * The peer's QP is connected to us already, and somebody who has its address says otherwise: the old connection may be stale (12.9.8.3.1). The peer is
+ * asked, and ends it if it does not know of it: cm_rx_drep().
+ */
+void cm_stale(struct cm_conn *old, uint64_t now);
+
+/* ---- stranger.c ---- */
+
+struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src);
+/* True: the request is kept until its sender shows that it hears us, or dropped. */
+bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx);
+/* Is the DREP of one who was asked so? Its request goes on. */
+bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx);
+/* The source holds its share of the listener, or of all half-open connections: counted. */
+bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_addr *src);
+/* True: there were too many half-open connections, and the oldest that waited for its RTU was given up. An event came of it. */
+bool cm_make_room(struct cm *cm, uint64_t now);
 
 /* Ours being the time-out of the REQ or of what was agreed since: the kernel's cm_ack_timeout(). */
 uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time);
+
+/* A REP is sent again so often, and after this long at most: a peer that never answers keeps a connection half open for 10 s. */
+#define CM_REP_RETRIES	3
+#define CM_REP_INTERVAL 2500000000u
 
 /* How long the peer is told that a program may take: 69 s, as the kernel says (CMA_CM_MRA_SETTING). */
 #define CM_SERVICE_TIMEOUT 24

@@ -66,10 +66,8 @@ void cm_unlisten(struct cm_listener *l)
 {
 	struct cm_conn *c, *tmp;
 
-	list_for_each_entry_safe (c, tmp, &l->waiting, link) {
-		list_del(&c->link);
-		c->listener = NULL;
-	}
+	list_for_each_entry_safe (c, tmp, &l->waiting, link)
+		cm_taken(c);
 	list_del(&l->link);
 	list_add(&l->link, &l->cm->free_listeners);
 	l->cm->listening--;
@@ -99,6 +97,8 @@ static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct 
 		cm->counters.half_open_full++;
 		return NULL;
 	}
+	if (cm_share_full(cm, l, &rx->src))
+		return NULL;
 	c = cm_conn_new(cm);
 	if (!c) {
 		cm->counters.table_full++;
@@ -111,6 +111,10 @@ static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct 
 	c->user = l->user;
 	c->listener = l;
 	l->waiting_count++;
+	c->stranger = !rx->heard;
+	cm->strangers += c->stranger;
+	c->share = cm_share_of(cm, &rx->src);
+	c->share->waiting++;
 	list_add_tail(&c->link, &l->waiting);
 	cm_set_state(c, s);
 	return c;
@@ -176,11 +180,14 @@ static void refuse_req(struct cm *cm, const struct cm_rx *rx, uint16_t reason)
 		  gid ? CM_GID_LEN : 0);
 }
 
-void cm_end_stale(struct cm_conn *old, uint64_t now)
+void cm_stale(struct cm_conn *old, uint64_t now)
 {
 	old->cm->counters.stale++;
-	if (old->state == CM_ESTABLISHED)
-		cm_send_dreq(old, now, NULL, 0);
+	if (old->state != CM_ESTABLISHED || (old->asked && now - old->asked_at < CM_INTERVAL_MIN))
+		return;
+	old->asked = true;
+	old->asked_at = now;
+	cm_send_question(old);
 }
 
 static void fill_from_req(struct cm_conn *c, const struct cm_req *r)
@@ -251,7 +258,7 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
 	c = cm_find_peer(cm, CHAIN_QPN, &peer);
 	if (c) {
 		refuse_req(cm, rx, CM_REJ_STALE);
-		cm_end_stale(c, rx->now);
+		cm_stale(c, rx->now);
 		return;
 	}
 	l = serving(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
@@ -260,7 +267,11 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
 		refuse_req(cm, rx, CM_REJ_INVALID_SERVICE_ID);
 		return;
 	}
-	c = admit(cm, l, rx, CM_REQ_RCVD);
+	if (cm_held_back(cm, l, rx))
+		return;
+	if (cm_make_room(cm, rx->now)) /* which may have ended the listener */
+		l = serving(cm, r->service_id, &rx->dst, CM_LISTEN_CONN);
+	c = l ? admit(cm, l, rx, CM_REQ_RCVD) : NULL;
 	if (!c)
 		return;
 	fill_from_req(c, r);
@@ -298,7 +309,11 @@ void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
 		cm_answer(cm, &rx->dst, &rx->src, &m);
 		return;
 	}
-	c = admit(cm, l, rx, CM_SIDR_REQ_RCVD);
+	if (cm_held_back(cm, l, rx))
+		return;
+	if (cm_make_room(cm, rx->now))
+		l = serving(cm, service_id, &rx->dst, CM_LISTEN_UD);
+	c = l ? admit(cm, l, rx, CM_SIDR_REQ_RCVD) : NULL;
 	if (!c)
 		return;
 	c->sidr = true;

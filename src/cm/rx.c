@@ -56,7 +56,7 @@ static void rep_stale(struct cm_conn *c, struct cm_conn *old, const struct cm_rx
 	struct cm_event e = {.type = CM_EV_REJECTED, .reason = CM_REJ_STALE};
 
 	refuse_rep(c->cm, rx, CM_REJ_STALE);
-	cm_end_stale(old, rx->now);
+	cm_stale(old, rx->now);
 	cm_over(c, &e);
 }
 

@@ -190,11 +190,17 @@ void cm_rx_dreq(struct cm *cm, const struct cm_rx *rx)
 void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_event e = {.type = CM_EV_DISCONNECTED, .data = rx->m.data, .data_len = CM_DREP_DATA};
-	struct cm_conn *c = cm_rx_conn(cm, rx, true);
+	struct cm_conn *c;
 
+	if (cm_stranger_answers(cm, rx))
+		return;
+	c = cm_rx_conn(cm, rx, true);
 	if (!c)
 		return;
-	if (c->state != CM_DREQ_SENT) {
+	if (c->state == CM_ESTABLISHED && c->asked) { /* it does not know of it: cm_send_question() */
+		cm->counters.stale_ended++;
+		e.status = -ECONNRESET;
+	} else if (c->state != CM_DREQ_SENT) {
 		cm_count_duplicate(cm, CM_DREP);
 		return;
 	}

@@ -114,6 +114,14 @@ void cm_send_dreq(struct cm_conn *c, uint64_t now, const void *data, size_t data
 	cm_send(c, &m);
 }
 
+void cm_send_question(struct cm_conn *c)
+{
+	struct cm_msg m;
+
+	cm_msg_init(c, &m, CM_DREQ, true);
+	cm_answer(c->cm, &c->src, &c->dst, &m);
+}
+
 void cm_send_drep(struct cm_conn *c, const void *data, size_t data_len)
 {
 	struct cm_msg m;

@@ -45,7 +45,6 @@ const char *cm_event_str(enum cm_event_type t)
 }
 
 /* The bounds: what a peer says must neither make us send in a hurry nor keep a half-open connection for hours. */
-#define INTERVAL_MIN cm_time_ns(14)
 #define INTERVAL_MAX cm_time_ns(24)
 
 /* As the kernel has it (ib_send_cm_req): the way there and back, and what the other end was given. */
@@ -53,7 +52,7 @@ uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
 {
 	uint64_t ns = cm_time_ns(ack_timeout) + cm_time_ns(response_timeout);
 
-	return ns < INTERVAL_MIN ? INTERVAL_MIN : ns > INTERVAL_MAX ? INTERVAL_MAX : ns;
+	return ns < CM_INTERVAL_MIN ? CM_INTERVAL_MIN : ns > INTERVAL_MAX ? INTERVAL_MAX : ns;
 }
 
 /* Waits for an answer of ours, so counts against the listener's backlog. */
@@ -67,19 +66,43 @@ static bool is_half_open(enum cm_state s)
 	return is_waiting(s) || s == CM_REP_SENT || s == CM_MRA_REP_RCVD;
 }
 
+static bool is_replied(enum cm_state s)
+{
+	return s == CM_REP_SENT || s == CM_MRA_REP_RCVD;
+}
+
 void cm_set_state(struct cm_conn *c, enum cm_state s)
 {
-	c->cm->half_open += (uint32_t)is_half_open(s) - (uint32_t)is_half_open(c->state);
+	uint32_t change = (uint32_t)is_half_open(s) - (uint32_t)is_half_open(c->state);
+
+	c->cm->half_open += change;
+	if (change)
+		c->share->half_open += change;
 	if (!is_waiting(s))
 		cm_taken(c);
+	if (is_replied(s) && !is_replied(c->state))
+		list_add_tail(&c->link, &c->cm->replied);
+	else if (is_replied(c->state) && !is_replied(s))
+		list_del(&c->link);
 	c->state = s;
+}
+
+/* What the peer may wish, but for what keeps a connection half open. */
+static uint64_t interval(const struct cm_conn *c)
+{
+	return is_replied(c->state) && c->interval > CM_REP_INTERVAL ? CM_REP_INTERVAL : c->interval;
+}
+
+static uint8_t max_retries(const struct cm_conn *c)
+{
+	return is_replied(c->state) && c->max_retries > CM_REP_RETRIES ? CM_REP_RETRIES : c->max_retries;
 }
 
 void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s)
 {
 	cm_set_state(c, s);
 	c->retries = 0;
-	wheel_add(&c->cm->wheel, &c->timer, now + c->interval);
+	wheel_add(&c->cm->wheel, &c->timer, now + interval(c));
 }
 
 void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns)
@@ -98,6 +121,9 @@ void cm_up(struct cm_conn *c)
 {
 	wheel_del(&c->cm->wheel, &c->timer);
 	cm_set_state(c, CM_ESTABLISHED);
+	if (c->stranger && c->cm->strangers)
+		c->cm->strangers--;
+	c->stranger = false;
 	c->was_up = true;
 	c->cm->counters.connected++;
 }
@@ -127,7 +153,7 @@ void cm_over(struct cm_conn *c, struct cm_event *e)
 
 /* ---- what time does ---- */
 
-static void give_up(struct cm_conn *c, uint64_t now)
+void cm_give_up(struct cm_conn *c, uint64_t now)
 {
 	struct cm_event e = {.type = CM_EV_UNREACHABLE, .status = -ETIMEDOUT};
 
@@ -165,12 +191,12 @@ void cm_timer(void *ctx, struct wheel_timer *t)
 		cm_over(c, c->was_up ? &e : NULL);
 		return;
 	}
-	if (c->retries >= c->max_retries) {
-		give_up(c, now);
+	if (c->retries >= max_retries(c)) {
+		cm_give_up(c, now);
 		return;
 	}
 	c->retries++;
 	c->cm->counters.retried[cm_saved_attr(c) - CM_ATTR_FIRST]++;
-	wheel_add(&c->cm->wheel, &c->timer, now + c->interval);
+	wheel_add(&c->cm->wheel, &c->timer, now + interval(c));
 	cm_send_again(c);
 }

@@ -21,6 +21,7 @@ int cm_table_init(struct cm *cm)
 {
 	list_init(&cm->free);
 	list_init(&cm->timewait);
+	list_init(&cm->replied);
 	list_init(&cm->free_listeners);
 	cm->buckets = (uint32_t)pow2_ceil(cm->config.max_conns);
 	cm->service_buckets = (uint32_t)pow2_ceil(cm->config.max_listeners);
@@ -28,7 +29,9 @@ int cm_table_init(struct cm *cm)
 	cm->heads[0] = take(cm->buckets, CHAINS * sizeof(*cm->heads[0]), &cm->heads_size);
 	cm->listeners = take(cm->config.max_listeners, sizeof(*cm->listeners), &cm->listeners_size);
 	cm->services = take(cm->service_buckets, sizeof(*cm->services), &cm->services_size);
-	if (!cm->conns || !cm->heads[0] || !cm->listeners || !cm->services)
+	cm->shares = take(CM_SHARES, sizeof(*cm->shares), &cm->shares_size);
+	cm->held = take(cm->config.max_held, sizeof(*cm->held), &cm->held_size);
+	if (!cm->conns || !cm->heads[0] || !cm->listeners || !cm->services || !cm->shares || !cm->held)
 		return -ENOMEM;
 	for (int i = 1; i < CHAINS; i++)
 		cm->heads[i] = cm->heads[0] + (size_t)i * cm->buckets;
@@ -45,6 +48,8 @@ void cm_table_free(struct cm *cm)
 	mem_free_pages(cm->heads[0], cm->heads_size);
 	mem_free_pages(cm->listeners, cm->listeners_size);
 	mem_free_pages(cm->services, cm->services_size);
+	mem_free_pages(cm->shares, cm->shares_size);
+	mem_free_pages(cm->held, cm->held_size);
 }
 
 struct list_head *cm_service_bucket(struct cm *cm, uint64_t service_id)

@@ -120,6 +120,26 @@ static bool take(struct gsi *g, struct gsi_datagram *out)
 	return any;
 }
 
+/* This thread hands several datagrams on: what is answered leaves together, to be one system call. Bits: ports with something staged. */
+static _Thread_local uint32_t staged;
+static _Thread_local bool batch;
+
+static void flush(struct drive *d)
+{
+	batch = false;
+	if (!staged)
+		return;
+	drive_control_lock(d);
+	drive_own(d, 0);
+	for (unsigned port = 0; staged; port++) {
+		if (staged & 1u << port)
+			nic_gsi_flush(d->nic, port);
+		staged &= ~(1u << port);
+	}
+	drive_disown(d, 0);
+	drive_control_unlock(d);
+}
+
 void gsi_serve(struct drive *d)
 {
 	struct gsi *g = &d->gsi;
@@ -135,8 +155,10 @@ void gsi_serve(struct drive *d)
 	if (g->ops) {
 		unsigned n = 0;
 
+		batch = true;
 		for (; n < GSI_QUEUE && take(g, &m); n++)
 			g->ops->input(g->ctx, m.port, &m.src, &m.dst, m.mad);
+		flush(d);
 		tell_lost(g);
 		tell_gone(g);
 		if (n == GSI_QUEUE) /* after a turn or two of the other work */
@@ -226,7 +248,10 @@ int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, u
 		return -ENODEV;
 	drive_control_lock(d);
 	drive_own(d, 0);
-	rc = nic_gsi_send(d->nic, port, dst, tclass, mad);
+	rc = batch ? nic_gsi_stage(d->nic, port, dst, tclass, mad)
+		   : nic_gsi_send(d->nic, port, dst, tclass, mad);
+	if (batch && rc == 0)
+		staged |= 1u << port;
 	drive_disown(d, 0);
 	drive_control_unlock(d);
 	return rc;

@@ -226,6 +226,7 @@ struct nic_qp {
 	uint32_t pd;
 	uint32_t access;
 	uint8_t tos;
+	uint32_t peer_port; /* UDP source port of the peer's packets (rx.c); above 65535: nothing came yet */
 	struct pu *pu;
 	struct dest *dest;
 	struct list_head dest_link; /* among the QPs of dest */

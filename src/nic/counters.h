@@ -65,7 +65,7 @@
 	X(rx_icrc_encapsulated, "dropped: ICRC wrong")                                                       \
 	X(rx_bad_pkey, "dropped: P_Key not ours")                                                            \
 	X(rx_bad_qpn, "dropped: no such QP, or it hears nothing in its state")                               \
-	X(rx_bad_source, "dropped: not from the QP's peer")                                                  \
+	X(rx_bad_source, "dropped: not from the QP's peer, or not from its port")                            \
 	X(rx_bad_service, "dropped: op-code of another service")                                             \
 	X(rx_unreachable, "hints that a packet found nobody: ICMP errors, rings without a reader")           \
 	X(alive_probe, "questions whether a peer is there")                                                  \

@@ -59,8 +59,8 @@ void gsi_forget(struct nic *nic)
 	}
 }
 
-int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
-		 const uint8_t *mad)
+int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
+		  const uint8_t *mad)
 {
 	const uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + NIC_GSI_LEN + PKT_ICRC_LEN;
 	struct pu *pu = nic->pus[0];
@@ -83,11 +83,27 @@ int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *ds
 		memcpy(p, mad, NIC_GSI_LEN);
 		tx_end_to(pu, d, &room, len);
 		pu->ctr.tx_management++;
-		tx_flush(&pu->ports[port_index]);
-		/* Now, not in the next turn, for which nobody may have a reason. */
-		if (pu->ports[port_index].port->num_hints)
-			alive_hints(pu, pu->ports[port_index].port);
 	}
 	dest_put(d);
+	return rc;
+}
+
+void nic_gsi_flush(struct nic *nic, unsigned port_index)
+{
+	struct pu_port *pp = &nic->pus[0]->ports[port_index];
+
+	tx_flush(pp);
+	/* Now, not in the next turn, for which nobody may have a reason. */
+	if (pp->port->num_hints)
+		alive_hints(nic->pus[0], pp->port);
+}
+
+int nic_gsi_send(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
+		 const uint8_t *mad)
+{
+	int rc = nic_gsi_stage(nic, port_index, dst, tclass, mad);
+
+	if (rc == 0)
+		nic_gsi_flush(nic, port_index);
 	return rc;
 }

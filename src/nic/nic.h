@@ -346,6 +346,10 @@ uint32_t nic_qp_groups(const struct nic_qp *qp); /* how many it is attached to. 
  */
 int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
 		 const uint8_t *mad);
+/* The same, in two steps: what is staged leaves with the next flush, or turn. */
+int nic_gsi_stage(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
+		  const uint8_t *mad);
+void nic_gsi_flush(struct nic *nic, unsigned port);
 
 /* ---- queue pairs ---- */
 

@@ -153,6 +153,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->pu_index = (uint8_t)nic_qp_place(init);
 	qp->pu = nic->pus[qp->pu_index];
 	qp->type = (uint8_t)init->type;
+	qp->peer_port = UINT32_MAX;
 	qp->service = init->type == NIC_QPT_UD ? PKT_UD : init->type == NIC_QPT_UC ? PKT_UC : PKT_RC;
 	qp->pd = init->pd;
 	qp->send_cq = init->send_cq;
@@ -385,6 +386,7 @@ static void reset(struct nic_qp *qp)
 	}
 	qp->events = 0;
 	qp->heard = false;
+	qp->peer_port = UINT32_MAX;
 	qp->loop = false;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->access = 0;

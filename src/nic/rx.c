@@ -90,6 +90,42 @@ static bool source_ok(const struct nic_qp *qp, const struct pu_port *pp, const s
 	return &qp->pu->ports[qp->port] == pp && pkt_addr_eq(pkt->src, &qp->dest->rx.src);
 }
 
+/* How far from the expected PSN a request may be that comes from another port. More are on their way at once on no path that we know. */
+#define PORT_WINDOW 8192
+
+/*
+ * A connection's packets have one source port, that of the first one: who forges packets has to guess it. Hardware may choose another one later, to
+ * take another path (mlx5dv_modify_qp_udp_sport(3)): then it comes with a packet that can be the peer's, by its PSN. Of UC the first packet may have
+ * any, since nobody says what was lost before it.
+ */
+static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
+{
+	uint32_t first = qp->resp.epsn - PORT_WINDOW, end = qp->resp.epsn + PORT_WINDOW, psn;
+
+	if (qp->type == NIC_QPT_UC && qp->peer_port > UINT16_MAX)
+		return true;
+	if (v->op->flags & PKT_RESPONSE) { /* also to the question of alive.c */
+		first = qp->sq.psn_una - 1;
+		end = qp->sq.psn_max + 1;
+	}
+	psn = psn_extend(first, v->psn);
+	return !psn_before(psn, first) && psn_before(psn, end);
+}
+
+/* What a NIC says of congestion (A17.9.3) may come from another port than its data, and has no PSN. */
+static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, struct port_pkt *pkt,
+							    const struct pkt_view *v)
+{
+	if (v->opcode == PKT_CNP)
+		return PKT_OK;
+	if (!may_change_port(qp, v))
+		return PKT_ERR_SOURCE;
+	if (!rx_icrc_right(connection_flow(qp, pkt), pkt))
+		return PKT_ERR_ICRC;
+	qp->peer_port = pkt->sport;
+	return PKT_OK;
+}
+
 /*
  * An op-code of RC that is reserved, or of StRoM's on a QP that has not agreed to them: a request of an unsupported function, which the
  * responder refuses (resp.c). Its headers are unknown; it is as if it had none.
@@ -134,6 +170,11 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 			return PKT_ERR_GROUP;
 		flow = rx_ud_flow(pp, pkt);
 	} else {
+		if (unlikely(pkt->sport != qp->peer_port)) {
+			err = change_port(qp, pkt, v);
+			if (err != PKT_OK)
+				return err;
+		}
 		flow = connection_flow(qp, pkt);
 	}
 	if (unlikely(!rx_icrc_right(flow, pkt)))

@@ -20,6 +20,7 @@ struct flight {
 	struct pkt_addr src, dst;
 	unsigned port; /* receiver, or SIM_NOBODY */
 	uint32_t len;
+	uint16_t sport;
 	uint8_t tos;
 	uint8_t data[PKT_MAX_LEN];
 };
@@ -67,6 +68,7 @@ struct sim {
 	void *tap_ctx;
 	sim_filter filter;
 	void *filter_ctx;
+	uint16_t inject_port;
 };
 
 static struct flight *flight_get(struct sim *s)
@@ -378,6 +380,7 @@ static int sim_reserve(struct port *port, struct port_path *path, uint32_t len, 
 	p->staged->dst = path->dst;
 	p->staged->len = len;
 	p->staged->tos = tos;
+	p->staged->sport = PKT_UDP_PORT;
 	room->bth = p->staged->data;
 	room->ip_id = 0;
 	return 0;
@@ -418,7 +421,7 @@ static int sim_rx_burst(struct port *port, struct port_pkt *pkts, int max)
 			.src = &f->src,
 			.dst = &f->dst,
 			.len = f->len,
-			.sport = PKT_UDP_PORT,
+			.sport = f->sport,
 			.tos = f->tos,
 			.flags = PORT_ID_KNOWN | ((f->tos & 3) == 3 ? PORT_CE : 0),
 		};
@@ -490,6 +493,7 @@ struct sim *sim_create(uint64_t seed, const struct sim_params *params)
 	if (!s)
 		return NULL;
 	rng_seed(&s->rng, seed);
+	s->inject_port = PKT_UDP_PORT;
 	s->now = SIM_START;
 	if (params)
 		s->params = *params;
@@ -587,6 +591,11 @@ void sim_advance(struct sim *s, uint64_t t)
 	}
 }
 
+void sim_inject_port(struct sim *s, uint16_t sport)
+{
+	s->inject_port = sport;
+}
+
 void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *bth,
 		uint32_t len)
 {
@@ -600,6 +609,7 @@ void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr
 	f->src = *src;
 	f->dst = *dst;
 	f->len = len;
+	f->sport = s->inject_port;
 	f->tos = 0;
 	memcpy(f->data, bth, len);
 	launch(s, NULL, f, s->now + s->params.delay_ns);

@@ -48,5 +48,7 @@ void sim_advance(struct sim *s, uint64_t t);
 /* Puts a packet on the link as if `src` had sent it: hostile peers, replays. */
 void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *bth,
 		uint32_t len);
+/* The UDP source port of packets injected from now on; at first 4791, as of those that ports send. */
+void sim_inject_port(struct sim *s, uint16_t sport);
 
 #endif

@@ -83,6 +83,7 @@ struct udp_path {
 	uint32_t mtu; /* the kernel's idea of the path's, IP header included; 0: unknown */
 	uint8_t lane; /* of the peer, which is taken to have as many as we do */
 	bool single;  /* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
+	bool probed;  /* there is a way, and `mtu` is what the kernel said of it */
 	bool warned;  /* its error was logged */
 	bool apart;   /* a packet goes without the smaller one behind it: others of the smaller size follow */
 	bool joins;   /* the port there takes packets of different lengths in one datagram */

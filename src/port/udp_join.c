@@ -57,11 +57,12 @@ void udp_join_offer(struct udp_port *u)
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path)
 {
 	struct sockaddr_un name;
-	socklen_t len = offer_name(&name, &path->path.dst);
+	socklen_t len;
 	int fd, rc;
 
 	if (!u->joins || path->mtu < MIN_DEVICE_MTU || pkt_addr_is_group(&path->path.dst))
 		return false;
+	len = offer_name(&name, &path->path.dst);
 	fd = sys_socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return false;

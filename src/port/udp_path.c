@@ -74,20 +74,40 @@ static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint
 	return rc == -EINVAL ? -ENETUNREACH : rc;
 }
 
+/* QP 1, which answers whoever writes to it, also from addresses that nobody has: no system call is made before one to send. */
+#define GSI_QPN 1u
+
+/* What a path needs that more than datagrams of QP 1 are sent on. 0 or -errno. */
+static int probe(struct udp_port *u, struct udp_path *path)
+{
+	int rc = path->probed ? 0 : probe_path(u, &path->path.dst, &path->mtu);
+
+	if (!rc && !path->probed && pkt_addr_is_group(&path->path.dst))
+		rc = udp_mcast_out(u, u->sock);
+	path->probed |= rc == 0;
+	path->joins = path->probed && udp_join_path(u, path);
+	return rc;
+}
+
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct udp_port *u = udp_port(p);
 	/* The kernel steers a group by its first packet: those for different lanes there must not share one. */
 	unsigned lane = PORT_LANE_OF_QPN(dqpn, p->lanes);
 	struct udp_path *path;
-	int rc;
+	int rc = 0;
 
 	list_for_each_entry (path, &u->paths, link) {
-		if (pkt_addr_eq(&path->path.dst, dst) && path->lane == lane) {
-			path->refs++;
-			path->joins = udp_join_path(u, path);
-			return &path->path;
+		if (!pkt_addr_eq(&path->path.dst, dst) || path->lane != lane)
+			continue;
+		if (dqpn != GSI_QPN)
+			rc = probe(u, path);
+		if (rc) {
+			errno = -rc;
+			return NULL;
 		}
+		path->refs++;
+		return &path->path;
 	}
 	if (pkt_addr_is_v4(dst) == u->v6 || (!udp_is_unicast(dst) && !pkt_addr_is_group(dst))) {
 		errno = pkt_addr_is_v4(dst) == u->v6 ? EAFNOSUPPORT : EINVAL;
@@ -96,19 +116,17 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 	path = calloc(1, sizeof(*path));
 	if (!path)
 		return NULL;
-	rc = probe_path(u, dst, &path->mtu);
-	if (!rc && pkt_addr_is_group(dst))
-		rc = udp_mcast_out(u, u->sock);
+	path->path.dst = *dst;
+	if (dqpn != GSI_QPN)
+		rc = probe(u, path);
 	if (rc) {
 		free(path);
 		errno = -rc;
 		return NULL;
 	}
-	path->path.dst = *dst;
 	path->path.sport = PKT_UDP_PORT;
 	path->lane = (uint8_t)lane;
 	path->refs = 1;
-	path->joins = udp_join_path(u, path);
 	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);
 	icrc_flow_init(&path->flow, &p->addr, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 	list_add_tail(&path->link, &u->paths);
@@ -131,7 +149,7 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
 	uint32_t overhead = (u->v6 ? 40 : 20) + 8, fit = 0;
 	char us[64], them[64];
 
-	if (path->warned)
+	if (path->warned || !path->probed)
 		return;
 	path->warned = true;
 	pkt_addr_print(&u->port.addr, us, sizeof(us));

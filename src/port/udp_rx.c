@@ -100,6 +100,15 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 	}
 }
 
+/*
+ * Any user of this machine sends from loopback addresses, but from port 4791 of one only who holds it: the NIC there. NICs elsewhere choose their
+ * source ports (IBA A17.9.3), so that connections take several paths; see rx.c for these.
+ */
+static bool is_from_nic(const struct udp_rx_buf *b)
+{
+	return b->sport == PKT_UDP_PORT || !pkt_addr_is_loopback(&b->src);
+}
+
 /* Datagram i arrived: what its packets have in common. */
 static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i, const struct pkt_addr *dst)
 {
@@ -114,12 +123,16 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i, con
 	b->len = b->seg = m->msg[i].msg_len;
 	if (unlikely(h->msg_flags & MSG_TRUNC || h->msg_namelen != udp_name_len(u))) {
 		u->port.stats.rx_bad++;
-		b->len = 0;
+		b->len = b->seg = 0;
 	} else {
 		udp_addr(&m->part[i].name, &b->src, &b->sport);
 		read_control(h, b);
-		if (b->seg == b->len)
+		if (unlikely(!is_from_nic(b))) {
+			u->port.stats.rx_bad++;
+			b->len = b->seg = 0;
+		} else if (b->seg == b->len) {
 			b->head = udp_join_open(b->data, b->len, &b->off);
+		}
 	}
 	/* IPv6 has no identification, so it is known. */
 	b->flags = (uint8_t)((u->v6 ? PORT_ID_KNOWN : 0) | ((b->tos & ECN_MASK) == ECN_CE ? PORT_CE : 0));

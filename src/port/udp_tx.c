@@ -324,8 +324,14 @@ static void drop(struct udp_port *u, int rc)
 	t->first++;
 }
 
+/*
+ * So often in a row a call may report that nobody has the port that an earlier packet went to: while many are sent to such addresses an error comes for
+ * each. It is never about what the call would send.
+ */
+#define MAX_REFUSED 64
+
 /* One system call's worth of progress; false when the kernel has no room. */
-static bool push(struct udp_port *u, bool *refused)
+static bool push(struct udp_port *u, unsigned *refused)
 {
 	struct udp_tx *t = &u->tx;
 	struct udp_group *g = &t->group[t->first];
@@ -340,14 +346,14 @@ static bool push(struct udp_port *u, bool *refused)
 	rc = singly ? send_singly(u) : send_groups(u);
 	if (likely(rc > 0)) {
 		u->port.stats.tx_bursts++;
-		*refused = false;
+		*refused = 0;
 		return true;
 	}
 	if (no_room_now(rc))
 		return false;
 	earlier = udp_take_errors(u);
-	if ((earlier || rc == -ECONNREFUSED) && !*refused) {
-		*refused = true; /* it may be an earlier packet's, and this call has sent nothing */
+	if ((earlier || rc == -ECONNREFUSED) && *refused < (rc == -ECONNREFUSED ? MAX_REFUSED : 1)) {
+		++*refused; /* it may be an earlier packet's, and this call has sent nothing */
 	} else if (refused_to_cut(rc) && !singly && g->count > 1 && !g->mixed) {
 		go_single(u, g->path, rc);
 	} else {
@@ -363,7 +369,7 @@ bool udp_flush(struct port *p)
 {
 	struct udp_port *u = udp_port(p);
 	struct udp_tx *t = &u->tx;
-	bool refused = false;
+	unsigned refused = 0;
 
 	t->reserved = 0;
 	t->blocked = false;

@@ -175,24 +175,98 @@ static void a_dreq_before_our_rtu_ends_the_connection(void **state)
 	pair_close(&p);
 }
 
-/* The peer was started anew and uses its QP number again, under another id. */
-static void a_req_for_a_connected_qp_is_stale(void **state)
+/* What was asked for once more names the QP of a connection. */
+static void connect_again(struct pair *p, struct cm_conn **out)
 {
-	struct cm_connect c;
+	struct cm_connect c = connect_to(&p->a, &p->b, 0x11);
+
+	assert_int_equal(cm_connect(p->a.cm, p->now, &c, NULL, out), 0);
+	pass(&p->a, &p->b, CM_REQ);
+}
+
+/* A REQ in the name of a peer that lives: the peer is asked, and knows of the connection (12.9.8.3.1). */
+static void a_req_for_a_connected_qp_ends_nothing(void **state)
+{
+	struct cm_conn *again;
+	const struct sent *s;
 	struct pair p;
 
 	pair_open(&p);
 	pair_connect(&p);
-	c = connect_to(&p.a, &p.b, 0x11);
-	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
-	pass(&p.a, &p.b, CM_REQ);
-	assert_int_equal(pass(&p.b, &p.a, CM_REJ)->m.rej.reason, CM_REJ_STALE);
-	assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_STALE);
-	/* The old one is ended. */
+	for (int i = 0; i < 3; i++) {
+		connect_again(&p, &again);
+		assert_int_equal(pass(&p.b, &p.a, CM_REJ)->m.rej.reason, CM_REJ_STALE);
+		assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_STALE);
+		if (i == 1) { /* once at a time */
+			p.now += 70000000;
+			continue;
+		}
+		s = pass(&p.b, &p.a, CM_DREQ);
+		assert_int_equal(s->m.dreq.qpn, 0);
+		end_quiet(&p.a);
+	}
+	end_quiet(&p.b);
+	assert_int_equal(cm_counters(p.b.cm)->stale, 3);
+	assert_int_equal(cm_counters(p.a.cm)->wrong_qpn, 2);
+	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
+	assert_int_equal(cm_conn_state(p.cb), CM_ESTABLISHED);
+	/* And it still ends as any other. */
+	assert_int_equal(cm_disconnect(p.cb, p.now, NULL, 0), 0);
 	pass(&p.b, &p.a, CM_DREQ);
 	end_told(&p.a, CM_EV_DISCONNECTED);
-	assert_int_equal(cm_conn_state(p.cb), CM_DREQ_SENT);
-	assert_int_equal(cm_counters(p.b.cm)->stale, 1);
+	pair_close(&p);
+}
+
+/* The peer was killed, and started anew at once. It chooses the number of its QP by chance, or uses it again. */
+static void a_peer_that_was_started_anew_connects_at_once(void **state)
+{
+	for (int same = 0; same < 2; same++) {
+		struct cm_config config = {.max_conns = 64, .seed = {99}};
+		struct cm_accept acc = accept_with(0x23);
+		struct cm_connect c;
+		struct pair p;
+
+		pair_open(&p);
+		pair_connect(&p);
+		end_close(&p.a);
+		end_open(&p.a, 1, &p.now, &config);
+		if (same) {
+			connect_again(&p, &p.ca);
+			pass(&p.b, &p.a, CM_REJ);
+			end_told(&p.a, CM_EV_REJECTED);
+			pass(&p.b, &p.a, CM_DREQ);
+			pass(&p.a, &p.b, CM_DREP);
+			assert_int_equal(end_told(&p.b, CM_EV_DISCONNECTED)->status, -ECONNRESET);
+			assert_int_equal(cm_counters(p.b.cm)->stale_ended, 1);
+		}
+		c = connect_to(&p.a, &p.b, same ? 0x11 : 0x12);
+		assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
+		pass(&p.a, &p.b, CM_REQ);
+		p.cb = end_told(&p.b, CM_EV_REQUEST)->conn;
+		assert_int_equal(cm_accept(p.cb, p.now, &acc), 0);
+		pass(&p.b, &p.a, CM_REP);
+		end_told(&p.a, CM_EV_REPLY);
+		assert_int_equal(cm_ready(p.ca, NULL, 0), 0);
+		pass(&p.a, &p.b, CM_RTU);
+		end_told(&p.b, CM_EV_ESTABLISHED);
+		assert_int_equal(p.now, 1000);
+		pair_close(&p);
+	}
+}
+
+/* Who was not asked can't end a connection by a DREP. */
+static void a_drep_that_nobody_asked_for(void **state)
+{
+	struct cm_msg m = {.attr = CM_DREP};
+	struct pair p;
+
+	pair_open(&p);
+	pair_connect(&p);
+	m.local_id = p.a.sent[0].m.local_id;
+	m.remote_id = p.b.sent[0].m.local_id;
+	end_play(&p.b, &p.a.addr, &m);
+	end_quiet(&p.b);
+	assert_int_equal(cm_conn_state(p.cb), CM_ESTABLISHED);
 	pair_close(&p);
 }
 
@@ -212,9 +286,11 @@ static void a_rep_for_a_connected_qp_is_stale(void **state)
 	pass(&p.b, &p.a, CM_REP);
 	assert_int_equal(pass(&p.a, &p.b, CM_REJ)->m.rej.about, CM_ABOUT_REP);
 	assert_int_equal(end_told(&p.b, CM_EV_REJECTED)->reason, CM_REJ_STALE);
+	pass(&p.a, &p.b, CM_DREQ);
 	assert_ptr_equal(end_told(&p.a, CM_EV_REJECTED)->conn, second);
-	end_sent(&p.a, CM_DREQ);
-	assert_int_equal(cm_conn_state(p.ca), CM_DREQ_SENT);
+	/* The peer knows of the old one. */
+	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
+	assert_int_equal(cm_conn_state(p.cb), CM_ESTABLISHED);
 	pair_close(&p);
 }
 
@@ -540,7 +616,9 @@ int main(void)
 		cmocka_unit_test(a_dreq_for_another_qp_or_from_elsewhere_is_dropped),
 		cmocka_unit_test(a_dreq_before_the_rtu_ends_the_connection),
 		cmocka_unit_test(a_dreq_before_our_rtu_ends_the_connection),
-		cmocka_unit_test(a_req_for_a_connected_qp_is_stale),
+		cmocka_unit_test(a_req_for_a_connected_qp_ends_nothing),
+		cmocka_unit_test(a_peer_that_was_started_anew_connects_at_once),
+		cmocka_unit_test(a_drep_that_nobody_asked_for),
 		cmocka_unit_test(a_rep_for_a_connected_qp_is_stale),
 		cmocka_unit_test(a_stranger_does_not_make_connections_stale),
 		cmocka_unit_test(a_late_req_of_an_ended_connection_is_stale),

@@ -376,6 +376,16 @@ int nic_gsi_send(struct nic *nic, unsigned port, const struct pkt_addr *dst, uin
 	return 0;
 }
 
+int nic_gsi_stage(struct nic *nic, unsigned port, const struct pkt_addr *dst, uint8_t tclass,
+		  const uint8_t *mad)
+{
+	return nic_gsi_send(nic, port, dst, tclass, mad);
+}
+
+void nic_gsi_flush(struct nic *nic, unsigned port)
+{
+}
+
 void fake_datagram(struct drive *d, uint8_t fill)
 {
 	struct nic *nic = drive_nic(d);

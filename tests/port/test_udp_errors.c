@@ -257,9 +257,11 @@ static void test_dropped(void **state)
 	}
 }
 
-/* An earlier packet's error, reported at this call: it is tried once more. For ever refused, it is dropped. */
+/* Errors of earlier packets, reported at this call: it is tried again, as often as many of them may come in a row. For ever refused, it is dropped. */
 static void test_connection_refused(void **state)
 {
+	int for_ever[80];
+
 	SCRIPT(-ECONNREFUSED, ALL);
 	send_some(64, 4, 0);
 	assert_true(a->ops->flush(a));
@@ -268,8 +270,16 @@ static void test_connection_refused(void **state)
 	SCRIPT(-ECONNREFUSED, -ECONNREFUSED, -ECONNREFUSED, -ECONNREFUSED);
 	send_some(64, 4, 4);
 	assert_true(a->ops->flush(a));
-	assert_int_equal(calls, 2);
-	expect_stats(4, 4);
+	assert_int_equal(calls, 5);
+	expect(4, 4);
+	expect_stats(8, 0);
+	for (unsigned i = 0; i < ARRAY_SIZE(for_ever); i++)
+		for_ever[i] = -ECONNREFUSED;
+	script(for_ever, ARRAY_SIZE(for_ever));
+	send_some(64, 4, 8);
+	assert_true(a->ops->flush(a));
+	assert_int_equal(calls, 65);
+	expect_stats(8, 4);
 }
 
 /* The path goes while its packets wait. */

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests from peers of which nothing is known, in any number, and from addresses that may be forged.
+ *
+ * As long as there are few a request is a connection at once. When there are many who have not become connected, or many that wait for the program
+ * (pressed()), who asks must first show that it
+ * hears what is sent to its address. Its request is kept, and it is sent a DREQ of a connection that is not: each connection manager answers that with
+ * a DREP of the same transaction id (12.9.7.1; the kernel's cm_issue_drep()). That number is random, and the request goes on when it
+ * comes back. So strangers take no room of a listener's, and no time of its program's. What waits for a DREP is a ring: the oldest goes. Its length over the
+ * rate of requests is how long a round trip may take: docs/decisions.md.
+ *
+ * Of those who do answer each source has a share: as long as it holds less than thrice of what is free it may take more. Alone it gets three quarters,
+ * and many leave something to the next one. (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998.)
+ */
+#include "cm/core.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#define FEW	     16 /* strangers who are believed without a question, and have not connected, in this time */
+#define STRANGERS_NS 10000000000u
+#define SHARE	     3
+#define WINDOW_NS    100000000u
+#define ASKED_MAX    1024 /* of one source in that time: as many as a listener's backlog at most */
+
+/* Of IPv6 a whole network of 64 bits is one source: who has an address there has all. */
+struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src)
+{
+	size_t len = pkt_addr_is_v4(src) ? sizeof(src->b) : sizeof(src->b) / 2;
+	uint64_t h = XXH3_64bits_withSeed(src->b, len, cm->hash_seed + CHAINS);
+
+	return &cm->shares[h % CM_SHARES];
+}
+
+static bool pressed(struct cm *cm, const struct cm_listener *l, uint64_t now)
+{
+	if (now - cm->strangers_since >= STRANGERS_NS) {
+		cm->strangers_since = now;
+		cm->strangers = 0;
+	}
+	return cm->strangers >= FEW || l->waiting_count >= (l->backlog + 3) / 4;
+}
+
+/* Has this source been asked too often of late? */
+static bool may_ask(struct cm *cm, const struct cm_rx *rx)
+{
+	struct cm_share *s = cm_share_of(cm, &rx->src);
+
+	if (rx->now - s->since >= WINDOW_NS) {
+		s->since = rx->now;
+		s->asked = 0;
+	}
+	return s->asked++ < ASKED_MAX;
+}
+
+static void ask(struct cm *cm, const struct cm_rx *rx)
+{
+	uint32_t i = cm->next_held++ & (cm->config.max_held - 1);
+	struct cm_held *h = &cm->held[i];
+	struct cm_msg m = {.attr = CM_DREQ, .local_id = i + 1};
+
+	do
+		m.tid = secret_u64(&cm->secret);
+	while (!m.tid);
+	*h = (struct cm_held){.tid = m.tid, .src = rx->src, .dst = rx->dst};
+	memcpy(h->mad, rx->mad, sizeof(h->mad));
+	cm->counters.asked++;
+	cm_answer(cm, &rx->dst, &rx->src, &m);
+}
+
+bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx *rx)
+{
+	if (rx->heard || !pressed(cm, l, rx->now) || l->waiting_count >= l->backlog)
+		return false;
+	if (may_ask(cm, rx))
+		ask(cm, rx);
+	else
+		cm->counters.source_full++;
+	return true;
+}
+
+bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx)
+{
+	struct cm_held *h = &cm->held[(rx->m.remote_id - 1) & (cm->config.max_held - 1)];
+	struct cm_rx again = {.now = rx->now, .src = h->src, .dst = h->dst, .mad = h->mad, .heard = true};
+
+	if (!rx->m.tid || h->tid != rx->m.tid || !pkt_addr_eq(&h->src, &rx->src))
+		return false;
+	h->tid = 0;
+	if (cm_parse(h->mad, sizeof(h->mad), &again.m) != CM_OK)
+		return true;
+	if (again.m.attr == CM_REQ)
+		cm_rx_req(cm, &again);
+	else
+		cm_rx_sidr_req(cm, &again);
+	return true;
+}
+
+bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_addr *src)
+{
+	const struct cm_share *s = cm_share_of(cm, src);
+	uint32_t free_here = l->backlog - l->waiting_count;
+	uint32_t free_all =
+		cm->config.max_half_open > cm->half_open ? cm->config.max_half_open - cm->half_open : 0;
+
+	if (s->waiting < SHARE * free_here && s->half_open < SHARE * free_all)
+		return false;
+	cm->counters.source_full++;
+	return true;
+}
+
+bool cm_make_room(struct cm *cm, uint64_t now)
+{
+	if (cm->half_open < cm->config.max_half_open || list_empty(&cm->replied))
+		return false;
+	cm->counters.half_open_cut++;
+	cm_give_up(list_first_entry(&cm->replied, struct cm_conn, link), now);
+	return true;
+}

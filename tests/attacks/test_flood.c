@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Requests for connections from nobody, as fast as the NIC takes them, from ever new forged addresses, to a program that accepts whatever comes. Meanwhile
+ * another one connects, one time after the other: each must succeed. 5,300 such requests kept everybody out for 18 minutes once.
+ *
+ * Three processes in a network of their own: server, client, and who floods through a raw socket.
+ *
+ * Usage: test-attacks-flood [6]			77: no such network, or no raw socket, to be had
+ *	  test-attacks-flood 4|6 measure [RATE [SECONDS]]	JSON: how long connecting takes, without and with a flood of RATE a second (100000)
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <rdma/rdma_cma.h>
+
+#include "../common/network.h"
+#include "base/rng.h"
+#include "cm/mad.h"
+#include "packet/headers.h"
+#include "packet/icrc.h"
+
+#define SERVICE	   7471
+#define BACKLOG	   128
+#define WAIT_MS	   110000 /* a REQ that is lost again and again is given up before */
+#define REQUESTS   100000
+#define CONNECTS   100
+#define QUEUED_MAX (256 << 10)
+#define MEASURED   2000 /* at most, a round */
+#define SECOND	   1000000000ull
+
+static const uint64_t seed = 20260703;
+static const char *const ADDRESS[2][2] = {{"10.77.0.1", "10.77.0.2"}, {"fd77::1", "fd77::2"}};
+static bool v6;
+
+/* Of who floods, for the others. */
+static struct shared {
+	_Atomic uint64_t sent, rate; /* rate: a second; 0: as fast as it goes */
+	_Atomic int on;
+	_Atomic int serving;
+} * shared;
+
+static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+static uint64_t now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
+}
+
+static struct sockaddr_storage address(unsigned which, uint16_t port)
+{
+	struct sockaddr_storage s = {.ss_family = v6 ? AF_INET6 : AF_INET};
+
+	if (v6)
+		((struct sockaddr_in6 *)&s)->sin6_port = htons(port);
+	else
+		((struct sockaddr_in *)&s)->sin_port = htons(port);
+	inet_pton(s.ss_family, ADDRESS[v6][which],
+		  v6 ? (void *)&((struct sockaddr_in6 *)&s)->sin6_addr
+		     : (void *)&((struct sockaddr_in *)&s)->sin_addr);
+	return s;
+}
+
+static void use(unsigned which)
+{
+	char spec[64];
+
+	snprintf(spec, sizeof(spec), "udp:%s", ADDRESS[v6][which]);
+	setenv("ROOST_PORT", spec, 1);
+}
+
+static void make_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr init = {
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+
+	if (rdma_create_qp(id, NULL, &init))
+		die("can't make a queue pair: %s", strerror(errno));
+}
+
+/* ---- the server: accepts everybody ---- */
+
+static void __attribute__((noreturn)) serve(void)
+{
+	struct rdma_event_channel *ch;
+	struct sockaddr_storage at = address(0, SERVICE);
+	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1};
+	struct rdma_cm_event *e;
+	struct rdma_cm_id *id;
+
+	use(0);
+	ch = rdma_create_event_channel();
+	if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) || rdma_bind_addr(id, (struct sockaddr *)&at) ||
+	    rdma_listen(id, BACKLOG))
+		die("can't listen: %s", strerror(errno));
+	shared->serving = 1;
+	while (!rdma_get_cm_event(ch, &e)) {
+		enum rdma_cm_event_type type = e->event;
+
+		id = e->id;
+		rdma_ack_cm_event(e);
+		if (type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+			make_qp(id);
+			if (!rdma_accept(id, &param))
+				continue;
+		} else if (type == RDMA_CM_EVENT_ESTABLISHED) {
+			continue;
+		}
+		rdma_disconnect(id);
+		rdma_destroy_qp(id);
+		rdma_destroy_id(id);
+	}
+	die("no more events: %s", strerror(errno));
+}
+
+/* ---- who floods ---- */
+
+#define MAD_AT (sizeof(struct pkt_bth) + sizeof(struct pkt_deth))
+#define LEN    (MAD_AT + CM_MAD_LEN + PKT_ICRC_LEN)
+
+struct forged {
+	int fd;
+	struct rng rng;
+	struct sockaddr_storage to;
+	struct pkt_addr dst;
+	uint8_t ip[40 + 8 + LEN];
+};
+
+static struct pkt_addr to_pkt(const char *text)
+{
+	struct pkt_addr a;
+
+	if (pkt_addr_parse(text, &a))
+		die("%s is no address", text);
+	return a;
+}
+
+/* Of a network that the machine routes to itself, so that what is answered comes back as an ICMP error: 127/8, fd00::/8. */
+static struct pkt_addr anybody(struct forged *f)
+{
+	uint64_t r = rng_u64(&f->rng);
+	struct pkt_addr a = {{[10] = 0xff, 0xff, 127}};
+
+	if (v6)
+		a = (struct pkt_addr){{0xfd}};
+	memcpy(a.b + (v6 ? 1 : 13), &r, v6 ? 8 : 3);
+	a.b[13] |= 1;
+	a.b[15] |= 1;
+	return a;
+}
+
+static void put_req(struct forged *f, const struct pkt_addr *src, uint8_t *mad)
+{
+	struct cm_ip ip = {.src = *src, .dst = f->dst, .sport = 50000, .v4 = !v6};
+	struct cm_msg m = {.attr = CM_REQ, .tid = rng_u64(&f->rng), .local_id = (uint32_t)rng_u64(&f->rng)};
+
+	m.req.service_id = cm_service_id(CM_PS_TCP, SERVICE);
+	m.req.ca_guid = rng_u64(&f->rng);
+	m.req.qpn = (uint32_t)rng_below(&f->rng, 1 << 24);
+	m.req.psn = (uint32_t)rng_below(&f->rng, 1 << 24);
+	m.req.responder_resources = m.req.initiator_depth = 1;
+	m.req.remote_timeout = m.req.local_timeout = 20;
+	m.req.max_cm_retries = 15;
+	m.req.mtu = 3;
+	m.req.retry_count = m.req.rnr_retry = 7;
+	m.req.pkey = 0xffff;
+	memcpy(m.req.primary.local_gid, src->b, CM_GID_LEN);
+	memcpy(m.req.primary.remote_gid, f->dst.b, CM_GID_LEN);
+	m.req.primary.hop_limit = 64;
+	m.req.primary.ack_timeout = 19;
+	cm_ip_build(&ip, m.data);
+	cm_build(&m, mad);
+}
+
+static uint32_t add16(uint32_t sum, const uint8_t *p, size_t n)
+{
+	for (size_t i = 0; i < n; i += 2)
+		sum += (uint32_t)p[i] << 8 | p[i + 1];
+	return sum;
+}
+
+static size_t put_ip(struct forged *f, const struct pkt_addr *src)
+{
+	size_t head = v6 ? 40 : 20;
+	uint8_t *ip = f->ip, *udp = ip + head;
+	uint16_t len = 8 + LEN;
+	uint32_t sum;
+
+	memset(ip, 0, head + 8);
+	if (v6) {
+		ip[0] = 0x60;
+		ip[4] = (uint8_t)(len >> 8);
+		ip[5] = (uint8_t)len;
+		ip[6] = IPPROTO_UDP;
+		ip[7] = 64;
+		memcpy(ip + 8, src->b, 16);
+		memcpy(ip + 24, f->dst.b, 16);
+	} else { /* the kernel fills in length and checksum; don't fragment, identification 0 */
+		ip[0] = 0x45;
+		ip[6] = 0x40;
+		ip[8] = 64;
+		ip[9] = IPPROTO_UDP;
+		memcpy(ip + 12, src->b + 12, 4);
+		memcpy(ip + 16, f->dst.b + 12, 4);
+	}
+	udp[0] = udp[2] = PKT_UDP_PORT >> 8;
+	udp[1] = udp[3] = PKT_UDP_PORT & 255;
+	udp[4] = (uint8_t)(len >> 8);
+	udp[5] = (uint8_t)len;
+	if (v6) {
+		sum = add16(IPPROTO_UDP + len, ip + 8, 32);
+		sum = add16(sum, udp, len);
+		while (sum >> 16)
+			sum = (sum & 0xffff) + (sum >> 16);
+		udp[6] = (uint8_t)(~sum >> 8);
+		udp[7] = (uint8_t)~sum;
+	}
+	return head + len;
+}
+
+static void send_one(struct forged *f)
+{
+	struct pkt_addr src = anybody(f);
+	uint8_t *bth = f->ip + (v6 ? 40 : 20) + 8, *p;
+	struct icrc_flow flow;
+	size_t len;
+
+	p = pkt_put_bth(bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, 1, false, 0);
+	p = pkt_put_deth(p, CM_QKEY, 1);
+	put_req(f, &src, p);
+	icrc_flow_init(&flow, &src, &f->dst, PKT_UDP_PORT, PKT_UDP_PORT);
+	icrc_store(bth + LEN - PKT_ICRC_LEN, icrc_compute(&flow, 0, bth, LEN));
+	len = put_ip(f, &src);
+	if (sendto(f->fd, f->ip, len, 0, (struct sockaddr *)&f->to,
+		   v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in)) == (ssize_t)len)
+		shared->sent++;
+}
+
+/* Bytes in the longest queue of the NICs' sockets: what is lost there says nothing of what is behind it. */
+static unsigned long queued(void)
+{
+	FILE *file = fopen(v6 ? "/proc/net/udp6" : "/proc/net/udp", "re");
+	unsigned long most = 0, n;
+	char line[512];
+
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%*d: %*[0-9A-F]:12B7 %*[0-9A-F]:%*x %*x %*x:%lx", &n) == 1 && n > most)
+			most = n;
+	}
+	if (file)
+		fclose(file);
+	return most;
+}
+
+/* At the rate that is asked for, by the clock: what was missed is sent at once. Or as fast as the server takes it. */
+static void __attribute__((noreturn)) flood(struct forged *f)
+{
+	uint64_t began = now(), due = 0, done = 0;
+
+	for (;;) {
+		if (!shared->on) {
+			usleep(1000);
+			began = now();
+			done = 0;
+			continue;
+		}
+		if (shared->rate)
+			due = (now() - began) * shared->rate / SECOND;
+		else
+			due = queued() < QUEUED_MAX ? done + 64 : done;
+		for (; done < due; done++)
+			send_one(f);
+		if (shared->rate ||
+		    queued() >= QUEUED_MAX) /* the machine is small: the others are to have the rest of it */
+			usleep(100);
+	}
+}
+
+/* ---- the client ---- */
+
+/* False: the connection was refused, or nobody answered. */
+static bool await(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
+{
+	struct pollfd p = {.fd = ch->fd, .events = POLLIN};
+	struct rdma_cm_event *e;
+	bool right;
+
+	if (poll(&p, 1, WAIT_MS) != 1 || rdma_get_cm_event(ch, &e))
+		return false;
+	right = e->event == type;
+	if (!right)
+		fprintf(stderr, "%s, not %s\n", rdma_event_str(e->event), rdma_event_str(type));
+	rdma_ack_cm_event(e);
+	return right;
+}
+
+/* One connection, from beginning to end: ns until it was established. */
+static uint64_t connect_once(struct rdma_event_channel *ch)
+{
+	struct sockaddr_storage to = address(0, SERVICE);
+	struct rdma_conn_param param = {
+		.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
+	struct rdma_cm_id *id;
+	uint64_t began, took;
+
+	if (rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) ||
+	    rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000) ||
+	    !await(ch, RDMA_CM_EVENT_ADDR_RESOLVED) || rdma_resolve_route(id, 2000) ||
+	    !await(ch, RDMA_CM_EVENT_ROUTE_RESOLVED))
+		die("can't resolve: %s", strerror(errno));
+	make_qp(id);
+	began = now();
+	if (rdma_connect(id, &param) || !await(ch, RDMA_CM_EVENT_ESTABLISHED))
+		die("not connected");
+	took = now() - began;
+	rdma_disconnect(id);
+	if (!await(ch, RDMA_CM_EVENT_DISCONNECTED))
+		die("not disconnected");
+	rdma_destroy_qp(id);
+	rdma_destroy_id(id);
+	return took;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void measure(struct rdma_event_channel *ch, const char *name, uint64_t ns)
+{
+	static uint64_t took[MEASURED];
+	uint64_t began = now(), sent = shared->sent, secs;
+	unsigned n = 0;
+
+	while (n < MEASURED && now() - began < ns)
+		took[n++] = connect_once(ch);
+	secs = now() - began;
+	qsort(took, n, sizeof(took[0]), by_value);
+	printf("  {\"case\": \"%s\", \"reqs_per_s\": %.0f, \"connections\": %u, \"p50_us\": %.1f, \"p99_us\": %.1f, "
+	       "\"max_us\": %.1f}",
+	       name, (double)(shared->sent - sent) * (double)SECOND / (double)secs, n,
+	       (double)took[n / 2] / 1e3, (double)took[n * 99 / 100] / 1e3, (double)took[n - 1] / 1e3);
+	fflush(stdout);
+}
+
+static void __attribute__((noreturn)) client(bool measures, uint64_t secs)
+{
+	struct rdma_event_channel *ch;
+	unsigned n;
+
+	use(1);
+	ch = rdma_create_event_channel();
+	while (!shared->serving)
+		usleep(1000);
+	connect_once(ch); /* opens the device */
+	if (measures) {
+		printf("{\"tool\": \"test-attacks-flood\", \"family\": %d, \"rows\": [\n", v6 ? 6 : 4);
+		measure(ch, "idle", secs * SECOND);
+		printf(",\n");
+		shared->on = 1;
+		usleep(500000);
+		measure(ch, "flood", secs * SECOND);
+		printf("\n]}\n");
+		exit(0);
+	}
+	shared->on = 1;
+	while (shared->sent < 10000)
+		usleep(1000);
+	for (n = 0; n < CONNECTS || shared->sent < REQUESTS; n++)
+		connect_once(ch);
+	printf("%u connections, while %llu requests came\n", n, (unsigned long long)shared->sent);
+	exit(0);
+}
+
+/* ---- all of them ---- */
+
+static pid_t begin(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
+}
+
+static bool open_forged(struct forged *f)
+{
+	int on = 1;
+
+	f->fd = socket(v6 ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
+	f->to = address(0, 0);
+	f->dst = to_pkt(ADDRESS[v6][0]);
+	rng_seed(&f->rng, seed);
+	return f->fd >= 0 && (!v6 || setsockopt(f->fd, IPPROTO_IPV6, IPV6_HDRINCL, &on, sizeof(on)) == 0);
+}
+
+int main(int argc, char **argv)
+{
+	bool measures = argc > 2 && !strcmp(argv[2], "measure");
+	static struct forged f;
+	pid_t server, flooder, last;
+	int status;
+
+	v6 = argc > 1 && !strcmp(argv[1], "6");
+	if (!network_private() || !open_forged(&f)) {
+		fprintf(stderr, "SKIPPED: no network namespace with raw sockets\n");
+		return 77;
+	}
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		die("no memory");
+	shared->rate = measures ? (argc > 3 ? strtoull(argv[3], NULL, 10) : 100000) : 0;
+	server = begin();
+	if (server == 0)
+		serve();
+	flooder = begin();
+	if (flooder == 0)
+		flood(&f);
+	last = begin();
+	if (last == 0)
+		client(measures, argc > 4 ? strtoull(argv[4], NULL, 10) : 5);
+	waitpid(last, &status, 0);
+	kill(flooder, SIGKILL);
+	kill(server, SIGKILL);
+	return status != 0;
+}
