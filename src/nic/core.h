@@ -348,6 +348,8 @@ struct pu {
 	uint64_t rx_mixed;	    /* when packets of two QPs last met, or of one met calls of another */
 	atomic_bool rung;	    /* RPC_RING stands among the doorbells */
 	bool sent_unseen;	    /* the last turn did not look at what came in */
+	uint64_t hints_at;	    /* when hints_looks began to count */
+	unsigned hints_looks;	    /* queue pairs and destinations that hints were compared with since */
 	bool rx_last;		    /* the packet at hand is the last of its burst */
 };
 
