@@ -16,6 +16,7 @@
  *
  * Who is gone is gone with all its queue pairs: so a destination (an address, and a lane there) is asked about, by one of them, in turns.
  */
+#include "nic/alive.h"
 #include "nic/tx.h"
 
 #define MS_NS	    1000000ull

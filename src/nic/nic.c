@@ -2,6 +2,7 @@
 /* The NIC as a whole: its making, protection domains, doorbells, and the turn of a processing unit. */
 #include <stdlib.h>
 
+#include "nic/alive.h"
 #include "nic/tx.h"
 
 #define NO_PD UINT32_MAX
