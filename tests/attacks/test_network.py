@@ -184,7 +184,7 @@ class Ends:
                                   self.port(RIGHT, PERF, more), '--timeout-scale', '1', *sizes)
 
     def call(self, more=''):
-        return self.roost(RIGHT, 'call', '--port', self.port(RIGHT, NODE, more), self.address(LEFT, NODE), 'get', '17')
+        return self.roost(RIGHT, 'call', '--timeout', '60', '--port', self.port(RIGHT, NODE, more), self.address(LEFT, NODE), 'get', '17')
 
     def call_is_answered(self, may_fail=False):
         """Who sees the request for a connection can say in the network's name that nobody is there."""
