@@ -176,13 +176,8 @@ static int client(const char *node, const char *service, double seconds)
 		usleep(1000);
 	}
 	printf("rounds %llu\ndone\n", (unsigned long long)rounds);
-	rdma_disconnect(id);
-	rdma_dereg_mr(mr_in);
-	rdma_dereg_mr(mr_out);
-	rdma_destroy_ep(id);
-	free(in);
-	free(out);
-	return 0;
+	fflush(stdout);
+	_exit(0); /* the server waits for the next message, and would not answer a good-bye */
 }
 
 int main(int argc, char **argv)
