@@ -4,7 +4,8 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 60
-export FUZZ_SECONDS
+SOAK_SECONDS ?= 3600
+export FUZZ_SECONDS SOAK_SECONDS
 
 B := build
 C_FILES = $(shell find src include tests bench examples -name '*.[ch]' 2>/dev/null)
@@ -49,6 +50,7 @@ soak:
 	@scripts/build $(B)
 	@$(B)/tests/nic/test-nic-simulator --count 10000 --jobs 0
 	@meson test -C $(B) --no-rebuild --setup soak --suite soak --print-errorlogs
+	@scripts/soak
 
 install:
 	@scripts/setup build
@@ -80,7 +82,8 @@ clean:
 help:
 	@echo "make            build/roost, and the drop-in libraries in build/lib"
 	@echo "make demo       what Roost does, on this machine"
-	@echo "make check      all tests, in release and sanitized builds (make soak: the long ones)"
+	@echo "make check      all tests, in release and sanitized builds"
+	@echo "make soak       the long ones: 10,000 seeds of the simulator, 2 GiB messages, SOAK_SECONDS=$(SOAK_SECONDS) of attacks under ASan (root)"
 	@echo "make check-packages    Debian's packages, built and tried in fresh systems of two releases, and the container (root)"
 	@echo "make check-distros     the README's commands, make check too, in fresh Debian 12 and 13 (root)"
 	@echo "make check-arm64 builds for arm64, runs the unit tests under emulation, and an arm64 guest beside this machine (root)"

@@ -11,6 +11,7 @@ void wheel_init(struct wheel *w, uint64_t now)
 	*w = (struct wheel){.tick = tick_of(now), .next = WHEEL_NEVER};
 	for (unsigned i = 0; i < WHEEL_LEVELS * WHEEL_SLOTS; i++)
 		list_init(&w->slot[i]);
+	list_init(&w->due);
 }
 
 static bool slot_in_use(const struct wheel *w, unsigned slot)
@@ -83,6 +84,8 @@ static unsigned first_slot(const struct wheel *w)
 
 uint64_t wheel_next(const struct wheel *w)
 {
+	if (!list_empty(&w->due))
+		return 0;
 	return w->levels ? w->earliest[first_slot(w)] : WHEEL_NEVER;
 }
 
@@ -96,7 +99,7 @@ static uint64_t slot_start(const struct wheel *w, unsigned slot)
 }
 
 /* Empties a slot that time has reached: due timers go on `due`, the others into the levels below. */
-static void open_slot(struct wheel *w, unsigned slot, uint64_t now, struct list_head *due)
+static void open_slot(struct wheel *w, unsigned slot, uint64_t now)
 {
 	struct list_head *pos, *tmp, all;
 
@@ -108,21 +111,19 @@ static void open_slot(struct wheel *w, unsigned slot, uint64_t now, struct list_
 
 		list_unlink(pos);
 		if (slot < WHEEL_SLOTS && t->deadline <= now)
-			list_add_tail(pos, due);
+			list_add_tail(pos, &w->due);
 		else
 			place(w, t);
 	}
 }
 
-unsigned wheel_run(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx)
+unsigned wheel_run(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, void *ctx)
 {
 	uint64_t target = tick_of(now);
-	struct list_head due;
 	unsigned fired = 0;
 
 	if (target < w->tick)
 		target = w->tick; /* time went back: the wheel does not, and `now` still decides who is due */
-	list_init(&due);
 	while (w->levels) {
 		unsigned slot = first_slot(w);
 		uint64_t start = slot_start(w, slot);
@@ -130,20 +131,22 @@ unsigned wheel_run(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx)
 		if (start > target)
 			break;
 		w->tick = start;
-		open_slot(w, slot, now, &due);
+		open_slot(w, slot, now);
 		if (start == target && slot < WHEEL_SLOTS)
 			break; /* what is left of this tick is not due yet */
 	}
 	w->tick = target;
-	w->next = wheel_next(w);
+	w->next = w->levels ? w->earliest[first_slot(w)] : WHEEL_NEVER;
 
 	/* Only now, with the wheel in order again: fn may do with it what it likes. */
-	while (!list_empty(&due)) {
-		struct wheel_timer *t = list_first_entry(&due, struct wheel_timer, link);
+	while (fired < most && !list_empty(&w->due)) {
+		struct wheel_timer *t = list_first_entry(&w->due, struct wheel_timer, link);
 
 		list_del(&t->link);
 		fired++;
 		fn(ctx, t);
 	}
+	if (!list_empty(&w->due))
+		w->next = 0;
 	return fired;
 }

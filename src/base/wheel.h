@@ -21,6 +21,7 @@
 #ifndef ROOST_BASE_WHEEL_H
 #define ROOST_BASE_WHEEL_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -46,6 +47,7 @@ struct wheel {
 	uint32_t levels;	     /* bit l: some slot of level l is in use */
 	uint64_t used[WHEEL_LEVELS]; /* bit s: slot s of the level is in use */
 	struct list_head slot[WHEEL_LEVELS * WHEEL_SLOTS];
+	struct list_head due;			       /* found due, and not fired yet */
 	uint64_t earliest[WHEEL_LEVELS * WHEEL_SLOTS]; /* lower bound of the deadlines in a slot in use */
 };
 
@@ -64,8 +66,8 @@ void wheel_add(struct wheel *w, struct wheel_timer *t, uint64_t deadline);
 /* Disarms t; no effect when it is not pending. */
 void wheel_del(struct wheel *w, struct wheel_timer *t);
 
-/* Slow path of wheel_expire(). */
-unsigned wheel_run(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx);
+/* Slow path of the two below. */
+unsigned wheel_run(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, void *ctx);
 
 /*
  * Fires every timer whose deadline is at or before now, and returns how many. A timer is no longer pending when fn sees
@@ -74,7 +76,13 @@ unsigned wheel_run(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx);
  */
 static inline unsigned wheel_expire(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx)
 {
-	return now < w->next ? 0 : wheel_run(w, now, fn, ctx);
+	return now < w->next ? 0 : wheel_run(w, now, UINT_MAX, fn, ctx);
+}
+
+/* At most so many of them: the others fire at later expires, in their turn, and until then a deadline is over. */
+static inline unsigned wheel_expire_some(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, void *ctx)
+{
+	return now < w->next ? 0 : wheel_run(w, now, most, fn, ctx);
 }
 
 /*

@@ -13,13 +13,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "cli/term.h"
 #include "port/shm_dir.h"
 
 #define ANSWER_MAX (1u << 20) /* bytes */
 
-/* Everything up to the end of the stream, the caller's to free; NULL when it does not come. */
+/* Everything up to the end of the stream, the caller's to free; NULL when it does not come in time, however little is missing. */
 static char *read_answer(int fd, int answer_ms)
 {
+	uint64_t end = clock_ns() + (uint64_t)answer_ms * 1000000, now;
 	char *buf = malloc(ANSWER_MAX);
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	size_t have = 0;
@@ -27,7 +29,8 @@ static char *read_answer(int fd, int answer_ms)
 	while (buf && have < ANSWER_MAX) {
 		ssize_t n;
 
-		if (poll(&p, 1, answer_ms) <= 0)
+		now = clock_ns();
+		if (now >= end || poll(&p, 1, (int)((end - now) / 1000000) + 1) <= 0)
 			break;
 		n = recv(fd, buf + have, ANSWER_MAX - have, MSG_DONTWAIT);
 		if (n == 0) {

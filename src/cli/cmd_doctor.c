@@ -70,8 +70,10 @@ bool doctor_line(const char *path, char *buf, size_t n)
 		return false;
 	ok = fgets(buf, (int)n, f) != NULL;
 	fclose(f);
-	if (ok)
+	if (ok) {
 		buf[strcspn(buf, "\n")] = '\0';
+		plain_text(buf); /* a process has chosen its name */
+	}
 	return ok && *buf;
 }
 
@@ -141,6 +143,7 @@ static void print_table(const struct doctor_finding *f, unsigned warnings, unsig
 	struct table t;
 
 	table_init(&t, 4);
+	t.colours = colours;
 	table_row(&t, head);
 	for (size_t i = 0; i < NUM_ROWS; i++) {
 		const char *cells[] = {state_cell(f[i].state, colours), rows[i].name, f[i].found,

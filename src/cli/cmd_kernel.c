@@ -301,7 +301,7 @@ static void show(const json_t *node, enum verb verb)
 
 static void print_json(const json_t *o)
 {
-	json_dumpf(o, stdout, JSON_COMPACT);
+	json_dumpf(o, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
 	putchar('\n');
 }
 

@@ -5,15 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <jansson.h>
 
+#include "cli/capture_file.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/term.h"
 #include "cm/mad.h"
 #include "packet/headers.h"
 #include "packet/icrc.h"
@@ -67,76 +65,6 @@ struct tally {
 	struct oracle_totals oracles;
 	json_t *findings; /* NULL: they are printed */
 };
-
-struct image {
-	uint8_t *data;
-	size_t size;
-	bool mapped;
-};
-
-static int read_stream(int fd, struct image *img)
-{
-	size_t room = 0;
-
-	for (;;) {
-		ssize_t n;
-
-		if (img->size == room) {
-			uint8_t *more;
-
-			room = room ? 2 * room : 1 << 20;
-			more = realloc(img->data, room);
-			if (!more)
-				return -ENOMEM;
-			img->data = more;
-		}
-		n = read(fd, img->data + img->size, room - img->size);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -errno;
-		if (n == 0)
-			return 0;
-		img->size += (size_t)n;
-	}
-}
-
-/* A file is mapped; what can't be (a pipe) is read. 0 or negative errno; image_close in either case. */
-static int image_open(const char *name, struct image *img)
-{
-	int fd = strcmp(name, "-") == 0 ? STDIN_FILENO : open(name, O_RDONLY | O_CLOEXEC);
-	struct stat st;
-	int err = 0;
-
-	memset(img, 0, sizeof(*img));
-	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) < 0) {
-		err = -errno;
-	} else if (S_ISREG(st.st_mode) && fd != STDIN_FILENO && st.st_size > 0) {
-		img->data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (img->data == MAP_FAILED) {
-			img->data = NULL;
-			err = -errno;
-		} else {
-			img->size = (size_t)st.st_size;
-			img->mapped = true;
-		}
-	} else {
-		err = read_stream(fd, img);
-	}
-	if (fd != STDIN_FILENO)
-		close(fd);
-	return err;
-}
-
-static void image_close(struct image *img)
-{
-	if (img->mapped)
-		munmap(img->data, img->size);
-	else
-		free(img->data);
-}
 
 static bool icrc_right(const struct pcap_record *rec)
 {
@@ -252,12 +180,15 @@ static void add_totals(struct oracle_totals *sum, const struct oracle_totals *on
 }
 
 /* The oracles' verdict on a file: printed, or collected for --json. */
-static void take_verdict(const char *name, struct tally *t, struct oracle *oracle)
+static void take_verdict(const char *file, struct tally *t, struct oracle *oracle)
 {
 	const struct oracle_totals *o = oracle_totals(oracle);
 	const struct oracle_finding *f;
+	char name[256];
 	size_t n;
 
+	snprintf(name, sizeof(name), "%s", file);
+	plain_text(name);
 	add_totals(&t->oracles, o);
 	f = oracle_findings(oracle, &n);
 	for (size_t i = 0; i < n; i++) {
@@ -285,9 +216,8 @@ static int take_file(const char *name, struct tally *t, const struct oracle_opti
 {
 	struct oracle *oracle = NULL;
 	uint64_t first = 0, index = 0;
-	struct pcap_reader r;
+	struct capture_file file;
 	struct pcap_record rec;
-	struct image img;
 	int err;
 
 	if (!opt.no_oracles) {
@@ -295,10 +225,8 @@ static int take_file(const char *name, struct tally *t, const struct oracle_opti
 		if (!oracle)
 			return opt_failed(&command, "not enough memory for the oracles; use --no-oracles");
 	}
-	err = image_open(name, &img);
-	if (!err)
-		err = pcap_reader_init(&r, img.data, img.size);
-	while (!err && (err = pcap_reader_next(&r, &rec)) > 0) {
+	err = capture_open(&file, name);
+	while (!err && (err = capture_next(&file, &rec)) > 0) {
 		err = 0;
 		if (index++ == 0)
 			first = rec.time_ns;
@@ -311,7 +239,7 @@ static int take_file(const char *name, struct tally *t, const struct oracle_opti
 		complain(name, err);
 		t->unread++;
 	}
-	image_close(&img);
+	capture_close(&file);
 	if (oracle)
 		take_verdict(name, t, oracle);
 	oracle_free(oracle);
@@ -416,7 +344,7 @@ static void print_json(const struct tally *t, bool ok)
 			"bad_frames", (json_int_t)t->kinds[PCAP_BAD], "opcodes", ops, "refused", refused);
 	if (all && !opt.no_oracles)
 		json_object_set_new(all, "oracles", oracles_json(t));
-	json_dumpf(all, stdout, JSON_COMPACT);
+	json_dumpf(all, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
 	putchar('\n');
 	json_decref(all);
 }

@@ -81,8 +81,10 @@ static json_t *collect(int dirfd, char **names, bool *used, int n, int *rc)
 		if (nic && wanted(names, used, n, pids[i], program_of(nic))) {
 			json_array_append(nics, nic);
 		} else if (!nic && mute && wanted(names, used, n, pids[i], NULL)) {
-			*rc = opt_failed(&cmd, "process %d does not answer; is it stopped? (kill -CONT %d)",
-					 pids[i], pids[i]);
+			*rc = opt_failed(
+				&cmd,
+				"process %d does not answer, or not with counters; is it stopped? (kill -CONT %d)",
+				pids[i], pids[i]);
 		}
 		json_decref(nic);
 	}
@@ -114,7 +116,7 @@ static void print(json_t *nics, const json_t *before, double since, int rc)
 
 	if (json) {
 		top = json_pack("{s:s,s:O}", "tool", "stat", "nics", nics);
-		json_dumpf(top, stdout, JSON_COMPACT);
+		json_dumpf(top, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
 		putchar('\n');
 		json_decref(top);
 	} else if (prometheus) {

@@ -9,13 +9,16 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/term.h"
 
 static void (*show_command)(const struct opt_command *cmd) = opt_help;
 
 static void complain(const struct opt_command *cmd, const char *fmt, va_list ap)
 {
-	fprintf(stderr, "roost %s: ", cmd->name);
-	vfprintf(stderr, fmt, ap);
+	char text[8192]; /* names of files may be long */
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	fprintf(stderr, "roost %s: %s", cmd->name, plain_text(text));
 }
 
 int opt_usage(const struct opt_command *cmd, const char *fmt, ...)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cli/stat_print.h"
 
-#include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +9,8 @@
 #include "cm/cm.h"
 #include "kernels/fabric.h"
 #include "nic/counters.h"
+
+#define TEXT_MAX 128
 
 static const struct {
 	const char *name, *help;
@@ -25,11 +26,13 @@ static const struct {
 	{"tx_blocked", "times that the port had no room"},
 };
 
-static const char *text_of(const json_t *o, const char *key)
+/* Of an answer, whose program chooses it, into buf. */
+static const char *text_of(const json_t *o, const char *key, char buf[TEXT_MAX])
 {
 	const char *s = json_string_value(json_object_get(o, key));
 
-	return s ? s : "?";
+	snprintf(buf, TEXT_MAX, "%s", s ? s : "?");
+	return plain_text(buf);
 }
 
 static long long number_of(const json_t *o, const char *key)
@@ -61,25 +64,22 @@ static void counter_row(struct view *w, const char *name, const json_t *now, con
 		table_row(&w->t, cells);
 }
 
-/* A program's name is its own choice: no control characters of it reach the terminal. */
 static void print_head(const json_t *nic)
 {
 	const json_t *u = json_object_get(nic, "usage"), *port;
-	const char *program = text_of(nic, "program");
-	char used[32], limit[32];
+	char program[TEXT_MAX], kind[TEXT_MAX], address[TEXT_MAX], used[32], limit[32];
 	size_t i;
 
-	for (const char *s = program; *s; s++)
-		putchar(isprint((unsigned char)*s) ? *s : '?');
-	printf(", process %lld, up %.0f s: %lld QPs, %lld CQs, %lld MRs", number_of(nic, "pid"),
-	       json_real_value(json_object_get(nic, "uptime_s")), number_of(u, "qps"), number_of(u, "cqs"),
-	       number_of(u, "mrs"));
+	printf("%s, process %lld, up %.0f s: %lld QPs, %lld CQs, %lld MRs", text_of(nic, "program", program),
+	       number_of(nic, "pid"), json_real_value(json_object_get(nic, "uptime_s")), number_of(u, "qps"),
+	       number_of(u, "cqs"), number_of(u, "mrs"));
 	if (number_of(u, "memory_limit"))
 		printf(", %s of %s for connections",
 		       fmt_bytes(used, sizeof(used), (uint64_t)number_of(u, "memory")),
 		       fmt_bytes(limit, sizeof(limit), (uint64_t)number_of(u, "memory_limit")));
-	json_array_foreach(json_object_get(nic, "ports"), i, port) printf(
-		"; %s %s, MTU %lld", text_of(port, "kind"), text_of(port, "address"), number_of(port, "mtu"));
+	json_array_foreach(json_object_get(nic, "ports"), i, port)
+		printf("; %s %s, MTU %lld", text_of(port, "kind", kind), text_of(port, "address", address),
+		       number_of(port, "mtu"));
 	putchar('\n');
 }
 
@@ -154,23 +154,21 @@ void stat_print_tables(const json_t *nics, const json_t *before, double seconds,
 
 /* ---- Prometheus ---- */
 
-/* A label's value: backslash, quote and newline are escaped, other control characters are nobody's name. */
-static void print_label(const char *name, const char *value)
+/* A label, its value from the answer: backslash and quote are escaped. */
+static void print_label(const char *name, const json_t *o)
 {
+	char value[TEXT_MAX];
+
 	printf("%s=\"", name);
-	for (const char *s = value; *s; s++) {
-		if (*s == '\\' || *s == '"')
-			printf("\\%c", *s);
-		else
-			putchar(iscntrl((unsigned char)*s) ? '?' : *s);
-	}
+	for (const char *s = text_of(o, name, value); *s; s++)
+		printf(*s == '\\' || *s == '"' ? "\\%c" : "%c", *s);
 	putchar('"');
 }
 
 static void print_process(const json_t *nic)
 {
 	printf("{pid=\"%lld\",", number_of(nic, "pid"));
-	print_label("program", text_of(nic, "program"));
+	print_label("program", nic);
 }
 
 /* One of a NIC's numbers: that called `key` in the object `group` of each answer that has it. */
@@ -212,9 +210,11 @@ static void print_port_counter(const json_t *nics, const char *name, const char 
 		{
 			printf("roost_port_%s_total", name);
 			print_process(nic);
-			printf(",port=\"%zu\",kind=\"%s\",address=\"%s\"} %lld\n", k + 1,
-			       text_of(port, "kind"), text_of(port, "address"),
-			       number_of(json_object_get(port, "stats"), name));
+			printf(",port=\"%zu\",", k + 1);
+			print_label("kind", port);
+			putchar(',');
+			print_label("address", port);
+			printf("} %lld\n", number_of(json_object_get(port, "stats"), name));
 		}
 	}
 }

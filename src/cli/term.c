@@ -16,6 +16,45 @@ static void *must(void *p)
 	return p;
 }
 
+/* Bytes of the UTF-8 character at s; 0: there is none, or one that controls the terminal: C0, DEL, C1, directions of writing. */
+static size_t shown(const unsigned char *s)
+{
+	uint32_t c = *s;
+	size_t n = c < 0x80		   ? 1
+		   : c >= 0xc2 && c < 0xe0 ? 2
+		   : c >= 0xe0 && c < 0xf0 ? 3
+		   : c >= 0xf0 && c < 0xf5 ? 4
+					   : 0;
+
+	if (n < 2)
+		return n && c >= 0x20 && c != 0x7f;
+	c &= 0x7fu >> n;
+	for (size_t i = 1; i < n; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (s[i] & 0x3f);
+	}
+	/* The shortest form, no surrogate, and neither of the two blocks. */
+	if (c < (n == 2 ? 0x80u : n == 3 ? 0x800u : 0x10000u) || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
+		return 0;
+	return c < 0xa0 || (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+			       (c >= 0x2066 && c <= 0x2069)
+		       ? 0
+		       : n;
+}
+
+char *plain_text(char *s)
+{
+	for (char *p = s; *p;) {
+		size_t n = shown((unsigned char *)p);
+
+		if (!n)
+			*p = '?';
+		p += n ? n : 1;
+	}
+	return s;
+}
+
 void table_init(struct table *t, unsigned columns)
 {
 	*t = (struct table){.columns = columns};
@@ -25,8 +64,11 @@ void table_row(struct table *t, const char *const *cells)
 {
 	char **row = must(calloc(t->columns, sizeof(*row)));
 
-	for (unsigned c = 0; c < t->columns; c++)
+	for (unsigned c = 0; c < t->columns; c++) {
 		row[c] = must(strdup(cells[c] ? cells[c] : ""));
+		if (!t->colours)
+			plain_text(row[c]);
+	}
 	t->rows = must(realloc(t->rows, (t->num_rows + 1) * sizeof(*t->rows)));
 	t->rows[t->num_rows++] = row;
 }
@@ -45,9 +87,13 @@ static unsigned column_width(const struct table *t, unsigned c)
 
 void table_print(const struct table *t, FILE *f, unsigned left)
 {
+	unsigned *width = must(calloc(t->columns, sizeof(*width)));
+
+	for (unsigned c = 0; c < t->columns; c++)
+		width[c] = column_width(t, c);
 	for (unsigned r = 0; r < t->num_rows; r++) {
 		for (unsigned c = 0; c < t->columns; c++) {
-			int w = (int)column_width(t, c);
+			int w = (int)width[c];
 			bool last = c == t->columns - 1;
 
 			/* No blanks at the end of a line. */
@@ -58,6 +104,7 @@ void table_print(const struct table *t, FILE *f, unsigned left)
 			fputs(last ? "\n" : "  ", f);
 		}
 	}
+	free(width);
 }
 
 void table_free(struct table *t)

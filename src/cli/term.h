@@ -8,10 +8,17 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* A table: the first row is the head. Cells are copied. Memory errors end the program with one line. */
+/*
+ * Text from elsewhere (names of files and programs, what a socket answered), for a terminal: control characters, which could move its cursor or change its
+ * title, and bytes that are not UTF-8 become '?'. In place; returns s.
+ */
+char *plain_text(char *s);
+
+/* A table: the first row is the head. Cells are copied, as plain text unless `colours` was set. Memory errors end the program with one line. */
 struct table {
 	char ***rows;
 	unsigned columns, num_rows;
+	bool colours; /* cells bring their own: they stay as they are */
 };
 
 void table_init(struct table *t, unsigned columns);

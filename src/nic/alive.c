@@ -16,6 +16,7 @@
  *
  * Who is gone is gone with all its queue pairs: so a destination (an address, and a lane there) is asked about, by one of them, in turns.
  */
+#include "nic/alive.h"
 #include "nic/tx.h"
 
 #define MS_NS	    1000000ull
@@ -23,6 +24,7 @@
 #define GONE_NS	    (2000 * MS_NS)
 #define GONE_HINTS  3
 #define FORGET_NS   (3000 * MS_NS) /* the kernel sends one ICMP error a second (icmp_ratelimit) */
+#define LOOKS_MOST  4096	   /* a millisecond */
 #define KEEP_NS	    (1000 * MS_NS)
 #define KEEP_SILENT 8 /* questions in a row without an answer */
 #define KEEP_READS  4 /* so many of them since it last stood: who has just been continued has much to do */
@@ -136,6 +138,7 @@ static bool may_be_ours(const struct dest *d, const struct port_hint *h)
 		const struct nic_qp *qp = list_entry(l, struct nic_qp, dest_link);
 		uint32_t first = qp->sq.psn_una - 1, psn;
 
+		d->pu->hints_looks++;
 		if (qp->dest_qpn != h->dqpn || qp->type != NIC_QPT_RC || qp->state < NIC_QPS_RTR)
 			continue;
 		if (answer)
@@ -169,6 +172,19 @@ static bool leads_to(const struct dest *d, const struct port *port, const struct
 	return d->port == port && pkt_addr_eq(&d->path->dst, dst);
 }
 
+/*
+ * Forged ones come as fast as the network is, and each is compared with all queue pairs of its destination. Beyond what costs the PU little, they are not
+ * looked at: time-outs find out what they would have said.
+ */
+static bool may_look(struct pu *pu)
+{
+	if (pu->now - pu->hints_at >= MS_NS) {
+		pu->hints_at = pu->now;
+		pu->hints_looks = 0;
+	}
+	return pu->hints_looks < LOOKS_MOST;
+}
+
 /* Of a packet that we may have sent, and not one of many at a time, which say no more than one. */
 static bool believed(struct pu *pu, const struct port *port, const struct port_hint *h)
 {
@@ -177,6 +193,7 @@ static bool believed(struct pu *pu, const struct port *port, const struct port_h
 	list_for_each (l, &pu->dests) {
 		const struct dest *d = list_entry(l, struct dest, link);
 
+		pu->hints_looks++;
 		if (leads_to(d, port, &h->dst) && (!d->suspected || pu->now - d->hinted >= MS_NS) &&
 		    (!h->quotes || may_be_ours(d, h)))
 			return true;
@@ -204,6 +221,10 @@ void alive_hints(struct pu *pu, struct port *port)
 		pu->ctr.rx_unreachable++;
 		if (h->tid)
 			tell_gsi(pu, h);
+		if (!may_look(pu)) {
+			pu->ctr.hints_unread++;
+			continue;
+		}
 		if (!believed(pu, port, h))
 			continue;
 		list_for_each (l, &pu->dests) {

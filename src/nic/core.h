@@ -350,6 +350,8 @@ struct pu {
 	bool sent_unseen;	      /* the last turn did not look at what came in */
 	bool rx_last;		      /* the packet at hand is the last of its burst */
 	struct wheel_timer rpc_timer; /* nic_rpc_at(): without an owner, as those of destinations */
+	uint64_t hints_at;	      /* when hints_looks began to count */
+	unsigned hints_looks;	      /* queue pairs and destinations that hints were compared with since */
 };
 
 /* Among doorbells, where QP numbers stand, which have 24 bits: nic_rpc_ring(). */
@@ -598,19 +600,6 @@ void dest_waited(struct dest *d, uint64_t ns, uint64_t last);
 uint64_t dest_rto(const struct dest *d);
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
-
-/* alive.c */
-void alive_hints(struct pu *pu, struct port *port); /* takes those that the port has */
-void alive_heard(struct dest *d);
-/* port_reader_of(); an answer from after `since` serves again. */
-enum port_reader alive_reader(struct dest *d, uint64_t since);
-/* On all lanes and PUs to that address, for alive_heard_since() with what this returns. */
-uint64_t alive_listen(const struct dest *d);
-bool alive_heard_since(const struct dest *d, uint64_t tick);
-void alive_bequeath(struct dest *d); /* it goes: what was heard there stays known; dests_lock held */
-void alive_fire(struct dest *d);
-void alive_attach(struct nic_qp *qp); /* to qp->dest */
-void alive_detach(struct nic_qp *qp);
 
 /* unacked.c */
 enum req_result unacked_run(struct nic_qp *qp);

@@ -68,6 +68,7 @@
 	X(rx_bad_source, "dropped: not from the QP's peer, or not from its port")                            \
 	X(rx_bad_service, "dropped: op-code of another service")                                             \
 	X(rx_unreachable, "hints that a packet found nobody: ICMP errors, rings without a reader")           \
+	X(hints_unread, "of these, not looked at: too many at a time")                                       \
 	X(alive_probe, "questions whether a peer is there")                                                  \
 	X(peer_gone, "peers that were there no more, and whose connections ended")                           \
 	X(rx_management, "management datagrams received by QP 1")                                            \

@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 
+#include "nic/alive.h"
 #include "nic/core.h"
 
 #define MIN_WINDOW_PACKETS 8

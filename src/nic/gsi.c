@@ -4,6 +4,7 @@
  * own (IBA 13.5.1, 3.9.4). It has no queues and no completions: what comes goes to the host, what goes leaves at once or not
  * at all, since who sends datagrams sends them again. It belongs to the first PU.
  */
+#include "nic/alive.h"
 #include "nic/tx.h"
 
 enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,

@@ -2,12 +2,14 @@
 /* The NIC as a whole: its making, protection domains, doorbells, and the turn of a processing unit. */
 #include <stdlib.h>
 
+#include "nic/alive.h"
 #include "nic/tx.h"
 
 #define NO_PD UINT32_MAX
 /* A turn stays bounded with thousands of busy QPs: it lets so many send, and those of a list so many packets in all. */
 #define QPS_PER_TURN	 64
 #define PACKETS_PER_TURN 2048
+#define TIMERS_PER_TURN	 64
 
 const struct nic_counter_info nic_counter_info[NIC_COUNTER_COUNT] = {
 #define COUNTER_INFO(name, help) {#name, help},
@@ -398,7 +400,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		flush_early(pu);
 	}
 	work += take_doorbells(pu);
-	work += wheel_expire(&pu->wheel, now, on_timer, pu);
+	/* A peer chooses when it answers: thousands of connections are silent at once, and each timer may send a packet. */
+	work += wheel_expire_some(&pu->wheel, now, TIMERS_PER_TURN, on_timer, pu);
 	if (!list_empty(&pu->senders))
 		work += run_list(pu, &pu->senders, offsetof(struct nic_qp, tx_link), req_run);
 	qp_end_lost(pu);

@@ -2,6 +2,7 @@
 /* Queue pairs: making and unmaking, the change of state, the error state. The rules of changes are qp_state.c. */
 #include <stdlib.h>
 
+#include "nic/alive.h"
 #include "nic/core.h"
 
 #define MIN_STRIDE_SHIFT 6

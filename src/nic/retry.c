@@ -10,6 +10,7 @@
  * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3); a lost tail costs the probe interval, max(RTO, 1 ms), not T. RTO is what the destination's round
  * trips say (dest_rto). T is not less than the path takes: it would send again what cannot have been answered yet.
  */
+#include "nic/alive.h"
 #include "nic/core.h"
 
 #define PROBE_MIN_NS	  1000000u

@@ -3,6 +3,7 @@
  * A received packet's way to its QP: everything that can be told without the transport's state is checked here, once, and what is
  * behind may trust it: length, op-code, P_Key, QP and its state, service, source address, ICRC.
  */
+#include "nic/alive.h"
 #include "nic/core.h"
 
 static void count_refused(struct nic_counters *c, enum pkt_error why)

@@ -321,3 +321,10 @@ int pcap_reader_next(struct pcap_reader *r, struct pcap_record *rec)
 	rec->kind = read_frame(r, h + PCAP_REC_HDR_LEN, n, orig < n ? n : orig, rec);
 	return 1;
 }
+
+void pcap_reader_more(struct pcap_reader *r, const void *data, size_t size)
+{
+	r->data = data;
+	r->size = size;
+	r->off = 0;
+}

@@ -106,4 +106,10 @@ int pcap_reader_init(struct pcap_reader *r, const void *data, size_t size);
  */
 int pcap_reader_next(struct pcap_reader *r, struct pcap_record *rec);
 
+/*
+ * For a file that comes in pieces: after 0 or -ENODATA, what was not read yet (from r->off on) and more behind it stands at data[0..size) now, and the
+ * reader goes on there.
+ */
+void pcap_reader_more(struct pcap_reader *r, const void *data, size_t size);
+
 #endif

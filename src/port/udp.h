@@ -84,7 +84,8 @@ struct udp_path {
 	uint8_t lane; /* of the peer, which is taken to have as many as we do */
 	bool single;  /* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
 	bool probed;  /* there is a way, and `mtu` is what the kernel said of it */
-	bool warned;  /* its error was logged */
+	bool warned;  /* its error was logged; */
+	bool told;    /* so was what somebody says of its MTU */
 	bool apart;   /* a packet goes without the smaller one behind it: others of the smaller size follow */
 	bool joins;   /* the port there takes packets of different lengths in one datagram */
 	struct icrc_flow flow; /* to build ICRCs anew */
@@ -113,6 +114,7 @@ struct udp_tx {
 	uint32_t used;
 	unsigned first, count;	    /* groups [first, count) wait */
 	bool blocked;		    /* the kernel had no room; the batch is kept */
+	bool again;		    /* what failed for an error of doubtful origin is tried again */
 	uint32_t reserved;	    /* bytes of the last reservation, while it can be taken back; */
 	bool was_closed, was_mixed; /* and what its group was before */
 	uint16_t max_segs;	    /* a group's; 1: no UDP_SEGMENT */
@@ -166,6 +168,7 @@ struct udp_port {
 	struct udp_lanes *lanes; /* NULL: one lane */
 	uint32_t rcvbuf;
 	bool unsure; /* an error may wait on the socket that no call will report */
+	bool doubt; /* errors from the network were taken since something could be sent: the next failure may be theirs */
 	struct udp_tx tx;
 	struct udp_rx rx;
 };
@@ -204,6 +207,9 @@ void udp_path_put(struct port *p, struct port_path *path);
 /* Something sent to it failed for good: says so, once a path. */
 void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len);
 
+/* An ICMP error says that the path takes no more than `mtu` bytes, IP header included: says so, once a path. It may be forged. */
+void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t mtu);
+
 /* udp_reader.c */
 enum port_reader udp_reader(struct port *p, const struct port_path *path);
 
@@ -236,7 +242,7 @@ static inline bool udp_rx_waiting(const struct udp_port *u)
 }
 
 /*
- * udp_err.c. Takes the errors that wait on the socket, leaves hints of them; true when there were any. A call on the socket failed: errors of
+ * udp_err.c. Takes the errors that wait on the socket, leaves hints of them; true when there were any from the network. A call on the socket failed: errors of
  * packets sent before are reported by any call, and keep a sleeper awake until they are taken.
  */
 bool udp_take_errors(struct udp_port *u);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the network says of packets that we sent: ICMP errors, which the kernel keeps with a quotation of the packet (ip(7), IP_RECVERR). Only
- * one of them means anything to us: nobody has port 4791 there. It becomes a hint; who looks at it decides by the quotation
- * whether to believe that it is about a packet of ours.
+ * What the network says of packets that we sent: ICMP errors, which the kernel keeps with a quotation of the packet (ip(7), IP_RECVERR). Anybody may
+ * have made them. Two mean something to us. Nobody has port 4791 there: it becomes a hint, and who looks at it decides by the quotation
+ * whether to believe that it is about a packet of ours. A packet is too long for the path: that is said once, and nothing else comes of it.
  */
 #include <errno.h>
 #include <time.h>
@@ -15,29 +15,32 @@
 
 #define ERRORS_MOST 64 /* taken at a time; the rest fails the next call, and is taken then */
 
-/* The error among the control data; NULL: none. */
+/* The error among the control data; NULL: none that came from the network. */
 static const struct sock_extended_err *find_error(struct msghdr *h)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+		const struct sock_extended_err *e = (const void *)CMSG_DATA(c);
+
 		if ((c->cmsg_level == SOL_IP && c->cmsg_type == IP_RECVERR) ||
 		    (c->cmsg_level == SOL_IPV6 && c->cmsg_type == IPV6_RECVERR))
-			return (const void *)CMSG_DATA(c);
+			return e->ee_origin == SO_EE_ORIGIN_ICMP || e->ee_origin == SO_EE_ORIGIN_ICMP6 ? e
+												       : NULL;
 	}
 	return NULL;
 }
 
-static void look(struct udp_port *u, struct msghdr *h, const void *quoted, ssize_t len)
+static void look(struct udp_port *u, struct msghdr *h, const struct sock_extended_err *e, const void *quoted,
+		 ssize_t len)
 {
-	const struct sock_extended_err *e = find_error(h);
 	struct port_hint hint = {.quotes = true};
 	uint16_t port;
 
-	if (!e || e->ee_errno != ECONNREFUSED || h->msg_namelen != udp_name_len(u) ||
-	    (e->ee_origin != SO_EE_ORIGIN_ICMP && e->ee_origin != SO_EE_ORIGIN_ICMP6) ||
-	    len < (ssize_t)sizeof(struct pkt_bth))
+	if (h->msg_namelen != udp_name_len(u))
 		return;
 	udp_addr(h->msg_name, &hint.dst, &port);
-	if (port != PKT_UDP_PORT)
+	if (e->ee_errno == EMSGSIZE)
+		udp_path_too_long(u, &hint.dst, e->ee_info);
+	if (e->ee_errno != ECONNREFUSED || port != PKT_UDP_PORT || len < (ssize_t)sizeof(struct pkt_bth))
 		return;
 	port_quote(&hint, quoted, (size_t)len);
 	port_add_hint(&u->port, &hint);
@@ -47,12 +50,13 @@ static void look(struct udp_port *u, struct msghdr *h, const void *quoted, ssize
 
 bool udp_take_errors(struct udp_port *u)
 {
+	const struct sock_extended_err *e;
+	bool found = false;
 	char control[512] __attribute__((aligned(8)));
 	uint8_t quoted[PORT_QUOTE_LEN];
 	union udp_name name;
-	int n = 0;
 
-	for (; n < ERRORS_MOST; n++) {
+	for (int n = 0; n < ERRORS_MOST; n++) {
 		struct iovec iov = {quoted, sizeof(quoted)};
 		struct msghdr h = {
 			.msg_name = &name,
@@ -66,7 +70,11 @@ bool udp_take_errors(struct udp_port *u)
 
 		if (len < 0)
 			break;
-		look(u, &h, quoted, len);
+		e = find_error(&h);
+		if (e)
+			look(u, &h, e, quoted, len);
+		found |= e != NULL;
 	}
-	return n > 0;
+	u->doubt |= found;
+	return found;
 }

@@ -111,19 +111,23 @@ static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *inde
 	freeifaddrs(all);
 }
 
+/*
+ * IP_PMTUDISC_PROBE: DF is set, and the device's MTU bounds what is sent. What an ICMP error says of the path's is not heeded (IP_PMTUDISC_DO does): the kernel
+ * believes any that names our addresses and ports, so that anybody could keep our packets back for ten minutes (net.ipv4.route.mtu_expires).
+ */
 int udp_configure(const struct udp_port *u, int fd)
 {
 	int rc;
 
 	if (u->v6) {
 		rc = set_int(fd, SOL_IPV6, IPV6_V6ONLY, 1);
-		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
 		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_RECVTCLASS, 1);
 		/* rxe sends without a checksum. Where this is refused its packets get lost, nobody else's. */
 		if (!rc && set_int(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1))
 			log_info("udp: this kernel drops IPv6 packets without UDP checksum");
 	} else {
-		rc = set_int(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+		rc = set_int(fd, SOL_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
 		rc = rc ? rc : set_int(fd, SOL_IP, IP_RECVTOS, 1);
 	}
 	if (u->merge)

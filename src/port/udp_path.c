@@ -164,3 +164,25 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
 	else
 		log_warn("udp: %s can't send to %s: %s", us, them, strerror(-rc));
 }
+
+void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t mtu)
+{
+	uint32_t overhead = (u->v6 ? 40 : 20) + 8, fit = mtu > overhead ? port_mtu_fit(mtu - overhead, 0) : 0;
+	struct udp_path *path;
+	char us[64], them[64];
+
+	list_for_each_entry (path, &u->paths, link) {
+		if (path->told || fit >= u->port.mtu || !pkt_addr_eq(&path->path.dst, dst))
+			continue;
+		path->told = true;
+		pkt_addr_print(&u->port.addr, us, sizeof(us));
+		pkt_addr_print(dst, them, sizeof(them));
+		if (fit)
+			log_warn(
+				"udp: an ICMP error says that packets from %s to %s get lost if they are longer than "
+				"%u bytes. If it is true, connections fail: choose a smaller MTU, as in --port "
+				"udp:%s,mtu=%u",
+				us, them, mtu, us, fit);
+		return;
+	}
+}

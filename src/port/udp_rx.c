@@ -21,6 +21,8 @@
 #define ECN_MASK 3
 #define ECN_CE	 3
 
+#define ERRORS_TRIES 4
+
 /* Piece length of UDP_GRO, type of service (IPv4 in one byte, IPv6 in an int). */
 #define CONTROL_BYTES (CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(int)))
 
@@ -165,8 +167,10 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 	struct rx_msgs *m = rx_msgs(r);
 	int n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 
-	if (unlikely(n < 0 && n != -EAGAIN && n != -EINTR) && udp_take_errors(u))
-		n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT); /* the error was of something sent */
+	/* The error was of something sent. Who forges errors without end, gets no more than the time for these. */
+	for (int i = 0;
+	     unlikely(n < 0 && n != -EAGAIN && n != -EINTR) && i < ERRORS_TRIES && udp_take_errors(u); i++)
+		n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 	for (int i = 0; i < n; i++)
 		open_datagram(u, m, (unsigned)i, dst);
 	r->want = next_want(r, n);

@@ -19,6 +19,8 @@
 #include "base/mem.h"
 #include "base/sys.h"
 
+#define FOREIGN_MOST 16 /* failures of others' that a flush puts up with; the next look goes on */
+
 #define CONTROL_BYTES (CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int)))
 
 /* What sendmmsg() is handed. On the stack, and only as much of it is touched as there are messages. */
@@ -325,17 +327,28 @@ static void drop(struct udp_port *u, int rc)
 }
 
 /*
- * So often in a row a call may report that nobody has the port that an earlier packet went to: while many are sent to such addresses an error comes for
- * each. It is never about what the call would send.
+ * Is the error another's than that of what was to be sent? ICMP errors come at any time, from anybody, as often as he likes, and each fails a call: none may cost
+ * a packet. The kernel queues one first, and then has a call fail for it: so after one was taken, a failure without another in the queue is doubtful, once.
  */
-#define MAX_REFUSED 64
+static bool is_foreign(struct udp_port *u, int rc)
+{
+	if (udp_take_errors(u)) {
+		u->tx.again = false;
+		return true;
+	}
+	if (u->tx.again || !(u->doubt || rc == -ECONNREFUSED))
+		return false;
+	u->doubt = false;
+	u->tx.again = true;
+	return true;
+}
 
-/* One system call's worth of progress; false when the kernel has no room. */
-static bool push(struct udp_port *u, unsigned *refused)
+/* One system call's worth of progress; false when the kernel has no room, or forged errors leave none. */
+static bool push(struct udp_port *u, unsigned *foreign)
 {
 	struct udp_tx *t = &u->tx;
 	struct udp_group *g = &t->group[t->first];
-	bool singly, earlier;
+	bool singly;
 	int rc;
 
 	if (!g->path) {
@@ -346,21 +359,21 @@ static bool push(struct udp_port *u, unsigned *refused)
 	rc = singly ? send_singly(u) : send_groups(u);
 	if (likely(rc > 0)) {
 		u->port.stats.tx_bursts++;
-		*refused = 0;
+		u->doubt = t->again = false;
 		return true;
 	}
 	if (no_room_now(rc))
 		return false;
-	earlier = udp_take_errors(u);
-	if ((earlier || rc == -ECONNREFUSED) && *refused < (rc == -ECONNREFUSED ? MAX_REFUSED : 1)) {
-		++*refused; /* it may be an earlier packet's, and this call has sent nothing */
-	} else if (refused_to_cut(rc) && !singly && g->count > 1 && !g->mixed) {
+	if (is_foreign(u, rc))
+		return ++*foreign < FOREIGN_MOST;
+	if (refused_to_cut(rc) && !singly && g->count > 1 && !g->mixed) {
 		go_single(u, g->path, rc);
 	} else {
 		/* What is dropped comes again, in datagrams of the ordinary kind. */
 		if (g->mixed && (rc == -EMSGSIZE || refused_to_cut(rc)))
 			g->path->joins = false;
 		drop(u, rc);
+		t->again = false;
 	}
 	return true;
 }
@@ -369,14 +382,14 @@ bool udp_flush(struct port *p)
 {
 	struct udp_port *u = udp_port(p);
 	struct udp_tx *t = &u->tx;
-	unsigned refused = 0;
+	unsigned foreign = 0;
 
 	t->reserved = 0;
 	t->blocked = false;
 	if (t->count > 1 && t->group[t->count - 1].path)
 		learn(t, 0);
 	while (t->first < t->count) {
-		if (!push(u, &refused)) {
+		if (!push(u, &foreign)) {
 			t->blocked = true;
 			return false;
 		}

@@ -296,6 +296,36 @@ static void stale_next_goes_away(void **state)
 	assert_int_equal(expire(SECOND + 10, &f), 1);
 }
 
+/* So many at a time, in their order; one that waits can be deleted or moved, and until all have fired a deadline is over. */
+static struct wheel_timer crowd[100];
+static unsigned crowd_next;
+
+static void crowd_fire(void *ctx, struct wheel_timer *t)
+{
+	assert_ptr_equal(t, &crowd[crowd_next++]);
+	crowd_next += crowd_next == 40 || crowd_next == 90; /* those that are gone by then */
+}
+
+static void fires_some_at_a_time(void **state)
+{
+	wheel_init(&w, 0);
+	crowd_next = 0;
+	for (unsigned i = 0; i < 100; i++)
+		wheel_add(&w, &crowd[i], SECOND);
+	assert_int_equal(wheel_expire_some(&w, 2 * SECOND, 30, crowd_fire, NULL), 30);
+	assert_true(wheel_next(&w) <= 2 * SECOND);
+	wheel_del(&w, &crowd[40]);
+	wheel_add(&w, &crowd[90], 3 * SECOND);
+	assert_true(wheel_pending(&crowd[50]));
+	assert_int_equal(wheel_expire_some(&w, 2 * SECOND, 30, crowd_fire, NULL), 30);
+	assert_int_equal(wheel_expire(&w, 2 * SECOND, crowd_fire, NULL), 38);
+	assert_int_equal(crowd_next, 100);
+	assert_true(wheel_next(&w) == 3 * SECOND);
+	crowd_next = 90;
+	assert_int_equal(wheel_expire_some(&w, 3 * SECOND, 30, crowd_fire, NULL), 1);
+	assert_true(wheel_next(&w) == WHEEL_NEVER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -306,6 +336,7 @@ int main(void)
 		cmocka_unit_test(agrees_with_a_model),
 		cmocka_unit_test(callback_changes_due_timers),
 		cmocka_unit_test(stale_next_goes_away),
+		cmocka_unit_test(fires_some_at_a_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
  * oracles; and the head of a datagram of several packets (src/port/udp_join.c). Input that begins like a pcap file is one; anything else is a
  * packet, BTH .. ICRC, or such a datagram.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,44 @@ static bool try_packet(const uint8_t *bth, size_t len, struct pkt_view *v)
 	must(icrc_verify(&f, false, &id, copy, len) && id == (uint16_t)(v->psn + 1),
 	     "its own ICRC is refused");
 	return true;
+}
+
+/* How many records are read, and how it ends, is the same whether the file is there at once or comes in pieces, which lie elsewhere each time. */
+static void try_pieces(const uint8_t *data, size_t size)
+{
+	size_t step = 1 + size % 977, have = PCAP_FILE_HDR_LEN + size % 61, base = 0;
+	unsigned whole = 0, pieces = 0;
+	int end, rc;
+	struct pcap_record rec;
+	struct pcap_reader r;
+	uint8_t *copy;
+
+	pcap_reader_init(&r, data, size);
+	while ((end = pcap_reader_next(&r, &rec)) == 1)
+		whole++;
+	have = have < size ? have : size;
+	copy = malloc(have);
+	must(copy, "no memory");
+	memcpy(copy, data, have);
+	pcap_reader_init(&r, copy, have);
+	while ((rc = pcap_reader_next(&r, &rec)) == 1 || ((rc == 0 || rc == -ENODATA) && have < size)) {
+		if (rc == 1) {
+			pieces++;
+			must(rec.kind != PCAP_ROCE ||
+				     (rec.bth >= copy && rec.bth + rec.len <= copy + (have - base)),
+			     "packet outside of the piece");
+			continue;
+		}
+		base += r.off;
+		have = size - have < step ? size : have + step;
+		free(copy);
+		copy = malloc(have - base);
+		must(copy, "no memory");
+		memcpy(copy, data + base, have - base);
+		pcap_reader_more(&r, copy, have - base);
+	}
+	must(rc == end && pieces == whole, "read otherwise in pieces");
+	free(copy);
 }
 
 static void try_capture(const uint8_t *data, size_t size)
@@ -131,10 +170,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct pcap_reader r;
 	struct pkt_view v;
 
-	if (pcap_reader_init(&r, data, size) == 0)
+	if (pcap_reader_init(&r, data, size) == 0) {
 		try_capture(data, size);
-	else
+		if (size < 65536)
+			try_pieces(data, size);
+	} else {
 		try_packet(data, size, &v);
+	}
 	try_datagram(data, size);
 	return 0;
 }

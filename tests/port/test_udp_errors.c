@@ -56,11 +56,26 @@ int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 	return __real_sys_sendmmsg(fd, msgs, n, flags);
 }
 
+/* So many of the failed calls find errors from the network waiting: each but every fourth, as when the kernel has queued one and has not let a call fail yet. */
+static unsigned forged, looks;
+
+bool __real_udp_take_errors(struct udp_port *u);
+bool __wrap_udp_take_errors(struct udp_port *u);
+
+bool __wrap_udp_take_errors(struct udp_port *u)
+{
+	if (!forged)
+		return __real_udp_take_errors(u);
+	forged--;
+	u->doubt |= ++looks % 4 != 0;
+	return looks % 4 != 0;
+}
+
 static void script(const int *a, unsigned n)
 {
 	answer = a;
 	answers = n;
-	calls = 0;
+	calls = forged = looks = 0;
 }
 
 #define SCRIPT(...) script((const int[]){__VA_ARGS__}, sizeof((int[]){__VA_ARGS__}) / sizeof(int))
@@ -282,6 +297,54 @@ static void test_connection_refused(void **state)
 	expect_stats(8, 4);
 }
 
+/*
+ * Errors from the network, of every kind and without end, as anybody can send them: each fails a call. No packet is lost by them, none is believed to be too long,
+ * the path goes on in groups, and a flush ends: what waits goes with a later one.
+ */
+static void test_forged(void **state)
+{
+	static const int errors[] = {-EMSGSIZE, -EOPNOTSUPP,  -EHOSTUNREACH, -ENETUNREACH,
+				     -EPROTO,	-ENOPROTOOPT, -EACCES,	     -EHOSTDOWN};
+	static int fails[100];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(errors); i++, n += 6) {
+		for (unsigned k = 0; k < ARRAY_SIZE(fails); k++)
+			fails[k] = errors[(i + k) % ARRAY_SIZE(errors)];
+		script(fails, ARRAY_SIZE(fails));
+		forged = ARRAY_SIZE(fails);
+		send_some(64, 4, n);
+		send_some(128, 2, n + 4);
+		while (!a->ops->flush(a)) {
+			assert_true(calls <= ARRAY_SIZE(fails) + 1);
+			assert_int_equal(a->stats.tx_dropped, 0);
+		}
+		assert_in_range(calls, ARRAY_SIZE(fails) + 1,
+				ARRAY_SIZE(fails) + 2); /* two groups, together or apart */
+		expect(n, 6);
+		expect_stats(n + 6, 0);
+		assert_false(((struct udp_path *)to_b)->single);
+	}
+}
+
+/* A flush ends, however many errors wait. */
+static void test_forged_for_ever(void **state)
+{
+	static int fails[1000];
+
+	for (unsigned k = 0; k < ARRAY_SIZE(fails); k++)
+		fails[k] = -EHOSTUNREACH;
+	script(fails, ARRAY_SIZE(fails));
+	forged = ARRAY_SIZE(fails);
+	send_some(64, 4, 0);
+	assert_false(a->ops->flush(a));
+	assert_in_range(calls, 2, 64);
+	script(NULL, 0);
+	assert_true(a->ops->flush(a));
+	expect(0, 4);
+	expect_stats(4, 0);
+}
+
 /* The path goes while its packets wait. */
 static void test_path_gone(void **state)
 {
@@ -320,7 +383,8 @@ int main(void)
 		T(test_refused_partial), T(test_refused_by_kernel),
 		T(test_dropped),	 T(test_connection_refused),
 		T(test_path_gone),	 T(test_full_batch),
-		T(test_joined_refused),
+		T(test_joined_refused),	 T(test_forged),
+		T(test_forged_for_ever),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
