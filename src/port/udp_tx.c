@@ -329,14 +329,15 @@ static void drop(struct udp_port *u, int rc)
 /*
  * Is the error another's than that of what was to be sent? ICMP errors come at any time, from anybody, as often as he likes, and each fails a call: none may cost
  * a packet. The kernel queues one first, and then has a call fail for it: so after one was taken, a failure without another in the queue is doubtful, once.
+ * Only ECONNREFUSED is never about what the call would send.
  */
 static bool is_foreign(struct udp_port *u, int rc)
 {
-	if (udp_take_errors(u)) {
+	if (udp_take_errors(u) || rc == -ECONNREFUSED) {
 		u->tx.again = false;
 		return true;
 	}
-	if (u->tx.again || !(u->doubt || rc == -ECONNREFUSED))
+	if (u->tx.again || !u->doubt)
 		return false;
 	u->doubt = false;
 	u->tx.again = true;
