@@ -6,6 +6,7 @@ usage: run.py --folder DIR [--whole] [SUITE...]
 
 Of each suite: `make demo`, the unit tests, and programs of other releases on the libraries that were built there; with --whole, `make demo` and
 `make check`. Without SUITE: trixie; with --whole, bookworm and trixie. DIR keeps the systems, what apt downloaded, and what the commands said.
+A system in which a command failed stays as DIR/SUITE.failed, until the next one fails; the last lines say how to run commands in it.
 
 Exit status 0 only when all passed; 77, with the reason in the last line, where no system can be made, and 1 for that too with
 ROOST_INTEROP=required in the environment.
@@ -38,6 +39,15 @@ def said(path):
         return file.read().rstrip().splitlines()
 
 
+def leave(folder, suite, scratch):
+    """Keeps the system in which something failed, with the source in it, and says how to get there."""
+    kept = os.path.join(folder, suite + ".failed")
+    shutil.rmtree(kept, ignore_errors=True)
+    os.rename(scratch, kept)
+    print(f"the system stays: tests/distros/system.py {suite} {folder} --keep {kept}/root --bind {kept}/source:{INSIDE} --dir {INSIDE} -- COMMAND...",
+          flush=True)
+
+
 def run_suite(folder, suite, steps):
     """How many of its steps failed. None comes after one that did."""
     start = time.monotonic()
@@ -56,6 +66,7 @@ def run_suite(folder, suite, steps):
                   + (f"   {lines[-1]}" if lines and re.match(r"\d+ ", lines[-1]) else ""), flush=True)
             if code:
                 print(*lines[-LINES:], f"(exit status {code}; all of it: {log})", sep="\n", flush=True)
+                leave(folder, suite, scratch)
                 return 1
             for line in lines:
                 if line.startswith("SKIPPED"):

@@ -6,7 +6,7 @@ usage: run.py [--build DIR] [--only TEXT] [--list]
 
 The same programs run at both ends of a tap device, in both directions: perftest's on either stack, and our own pair, which
 checks every byte. What Roost captured passes `roost pcap` with its oracles, what crossed the link its check of every ICRC.
-A row that fails because a program says that its own clock does not serve runs again (repeat.py), and its line says so.
+A row that fails through the clock of a program, or a known fault of the kernel's, runs again (repeat.py), and its line says so.
 One line for each row; what failed is shown, and its captures stay in DIR/interop/failed beside the guest's console.log.
 
 Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for
@@ -209,16 +209,16 @@ class Rig:
         return port, commands
 
     def run(self, row):
-        """What went wrong: [] when nothing did; and what was said. Until there was damage in a row about it: netem takes no seed."""
+        """What went wrong: [] when nothing did; what was said; why to run it again, or None. Until there was damage in a row about it: netem takes no seed."""
         for _ in range(DAMAGE_TRIES):
             trouble, text, damaged = self.run_once(row)
             if trouble or damaged or not row.damages:
-                return trouble, text
-        return ['our capture: nothing was damaged'], text
+                return trouble, text, repeat.why(trouble, text, self.packets, self.tap.theirs[row.family])
+        return ['our capture: nothing was damaged'], text, None
 
     def run_once(self, row):
         self.prepare(row)
-        ours, wire_file = (os.path.join(self.scratch, f) for f in ('ours.pcap', 'wire.pcap'))
+        ours, wire_file = os.path.join(self.scratch, 'ours.pcap'), self.wire_file()
         port, commands = self.commands(row)
         start = {HOST: lambda: HostSide(self, row, commands[HOST], ours), GUEST: lambda: GuestSide(self, row, commands[GUEST])}
         client_end = GUEST if row.server == HOST else HOST
@@ -334,6 +334,15 @@ class Rig:
         except (ValueError, IndexError):
             return {'ok': False, 'said': done.stdout[-300:]}
 
+    def wire_file(self):
+        return os.path.join(self.scratch, 'wire.pcap')
+
+    def packets(self):
+        """What crossed the link in the last row: a line for each packet."""
+        done = subprocess.run([self.roost, 'pcap', '--no-oracles', self.wire_file()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+        return done.stdout.splitlines()
+
     def keep(self, row):
         shutil.copytree(self.scratch, os.path.join(self.failed, re.sub(r'\W+', '-', str(row))))
 
@@ -369,7 +378,7 @@ def main():
             start = time.monotonic()
             trouble, text, again = repeat.run_again(lambda: rig.run(row))
             repeated += bool(again)
-            note = f'  (run again {again} times: the clock of a program)' if again else ''
+            note = ''.join(f'  (run again: {reason})' for reason in again)
             print(f"{row.name:32} {row.direction}  {'FAILED' if trouble else 'ok    '} {time.monotonic() - start:6.1f} s{note}", flush=True)
             if trouble:
                 bad.append(row)
