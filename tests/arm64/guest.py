@@ -16,18 +16,18 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import run
 import sysroot
-from sysroot import TRIPLET, Missing, output
+from sysroot import TRIPLET, Missing, output, skip
 
 sys.path.insert(0, os.path.join(sysroot.HERE, "..", "common"))
 import initramfs  # noqa: E402
 from machine import Machine, Tap  # noqa: E402
+from ports import free_tcp_port, listens  # noqa: E402
 
 KERNEL = "linux-image-arm64"
 PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4", "libcmocka0", "libgcc-s1"]
@@ -182,9 +182,7 @@ class Rig:
         return self.guest.status()
 
     def perftest(self, program, words, guest_serves):
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = probe.getsockname()[1]
+        port = free_tcp_port()
         command = f"{program} -d roost0 -x 0 -F -p {port} {words}"
         here = f"{self.here} run --port udp:{self.tap.ours[4]} -- {command}" + (f" {self.tap.theirs[4]}" if guest_serves else "")
         there = f"{self.there} run --port udp:{self.tap.theirs[4]} -- {command}" + ("" if guest_serves else f" {self.tap.ours[4]}")
@@ -192,8 +190,7 @@ class Rig:
         def ready(_):
             if guest_serves:
                 return self.guest.listens(port) or self.guest.status() is not None
-            wanted = f":{port:04X} "
-            return any(wanted in line and " 0A " in line for table in ("/proc/net/tcp", "/proc/net/tcp6") for line in open(table, encoding="ascii"))
+            return listens(port)
         with self.pair(here, there, guest_serves, ready) as host:
             try:
                 said = host.communicate(timeout=PAIR_LIMIT)[0]
@@ -258,7 +255,7 @@ def main():
         start = time.monotonic()
         rig = Rig(options, root, tests)
     except Missing as e:
-        sysroot.skip(e)
+        skip(f"nothing was tried on arm64: {e}")
     print(f"the guest runs {rig.release}, up after {time.monotonic() - start:.0f} s", flush=True)
     print(f"left out: {' '.join(SLOW)}: emulation is slower than the time that is lingered", flush=True)
     failed, passed = [], 0

@@ -26,10 +26,12 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
 import guest  # noqa: E402
 import image  # noqa: E402
+import ports  # noqa: E402
 import repeat  # noqa: E402
 from initramfs import Missing, tool  # noqa: E402
 from machine import Tap  # noqa: E402
 from rows import GUEST, HOST, ROWS  # noqa: E402
+from skip import skip  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten beside other work
@@ -42,12 +44,6 @@ GROUP = '239.77.1.2'
 COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
 HARMLESS = re.compile(r'^\s*warning|Data ex\. method|#bytes', re.I)
 RESULT = re.compile(r'^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+', re.M)
-
-
-def free_tcp_port():
-    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-        probe.bind(('::', 0))
-        return probe.getsockname()[1]
 
 
 class HostSide:
@@ -73,9 +69,7 @@ class HostSide:
     def listens(self, port):
         if self.row.cm:
             return self.listens_by_cm()
-        wanted = f':{port:04X} '
-        return any(wanted in line and ' 0A ' in line
-                   for table in ('/proc/net/tcp', '/proc/net/tcp6') for line in open(table, encoding='ascii'))
+        return ports.listens(port)
 
     def listens_by_cm(self):
         said = subprocess.run([self.roost, 'stat', '--json'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
@@ -189,7 +183,7 @@ class Rig:
 
     def commands(self, row):
         """{end: its command}"""
-        port = free_tcp_port()
+        port = ports.free_tcp_port()
         commands = {}
         if row.cm:
             addresses = {HOST: self.tap.ours[row.family], GUEST: self.tap.theirs[row.family]}
@@ -347,12 +341,6 @@ class Rig:
         shutil.copytree(self.scratch, os.path.join(self.failed, re.sub(r'\W+', '-', str(row))))
 
 
-def skip(why):
-    required = os.environ.get('ROOST_INTEROP') == 'required'
-    print(f"{'FAILED' if required else 'SKIPPED'}: nothing was tried against the kernel's stack: {why}")
-    sys.exit(1 if required else 77)
-
-
 def main():
     parser = argparse.ArgumentParser(description='Roost against the Linux kernel\'s RoCE v2 in a virtual machine.')
     parser.add_argument('--build', default=os.path.join(TOP, 'build'), metavar='DIR', help='where Roost is built; default: build')
@@ -370,7 +358,7 @@ def main():
     try:
         rig = Rig(os.path.abspath(options.build))
     except Missing as e:
-        skip(e)
+        skip(f"nothing was tried against the kernel's stack: {e}")
     print(f'the guest runs {rig.release}, up after {time.monotonic() - begin:.0f} s', flush=True)
     bad, repeated = [], 0
     try:
