@@ -6,12 +6,14 @@ usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--whol
 
 The guest runs Debian's arm64 kernel and sees the folders of the build and of the source, to be read only. It is connected to this machine by
 a tap device. Rows: the unit tests that run.py leaves out because an emulated process cannot run them (--whole: all unit tests); seeds of the
-simulator, whose packets are the same here and there; perftest and calls of kernels between Roost there and here, both ways.
+simulator, whose packets are the same here and there; a quota of CPU time by control groups of version 2; perftest and calls of kernels between
+Roost there and here, both ways.
 
 Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for that too with
 ROOST_INTEROP=required in the environment.
 """
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -144,6 +146,18 @@ class Rig:
         same = there.startswith(wanted.split()[0])
         return "" if same else f"the packages differ:\nhere  {wanted}{here.stdout.splitlines()[-1]}\nthere {there}"
 
+    def quota(self):
+        """`roost doctor` in a control group of version 2 that has half a CPU. Of this machine's groups the cpu controller may be of version 1."""
+        top = "/tmp/cgroup"
+        status, text = self.guest.run(f"mkdir {top} && mount -t cgroup2 cgroup2 {top} && echo +cpu >{top}/cgroup.subtree_control && mkdir {top}/half && "
+                                      f"echo '50000 100000' >{top}/half/cpu.max")
+        if status:
+            return f"no such group: {text}"
+        text = self.guest.run(f"echo 0 >{top}/half/cgroup.procs && {self.there} doctor --json")[1]
+        found = {row["condition"]: row for row in json.loads(text)["rows"]}["cores"]
+        good = found["state"] == "warning" and "quota of 0.50 CPUs" in found["found"]
+        return "" if good else str(found)
+
     @contextlib.contextmanager
     def pair(self, here, there, guest_serves, ready):
         """A server, and a client when `ready` says that it listens: the command of each side. Gives the process of this side."""
@@ -230,6 +244,7 @@ def rows(rig, tests, whole):
                           lambda p=program, w=words, g=guest_serves: rig.perftest(p, w, g)))
     for guest_serves in (False, True):
         found.append((f"call {'host -> guest' if guest_serves else 'guest -> host'}", lambda g=guest_serves: rig.call(g)))
+    found.append(("quota of a control group, version 2", rig.quota))
     found += [(f"seed {seed}", lambda s=seed: rig.seed(s)) for seed in SEEDS]
     found += [(f"unit {test.name}", lambda t=test: rig.unit(t)) for test in tests
               if test.name not in SLOW and (whole or run.why_not(test))]
