@@ -31,7 +31,8 @@ CROSS = """[binaries]
 c = [{compiler}]
 ar = '{triplet}-gcc-ar'
 strip = '{triplet}-strip'
-pkgconfig = 'pkg-config'
+pkgconfig = 'pkg-config' # to Meson before 1.3, pkg-config to later ones
+pkg-config = 'pkg-config'
 exe_wrapper = [{wrapper}]
 
 [properties]
@@ -87,6 +88,9 @@ def unpack(folder, packages):
     source.run("apt-get", "-q", "-y", "--download-only", "install", *packages)
     for deb in sorted(glob.glob(os.path.join(source.archives, "*.deb"))):
         output("dpkg-deb", "-x", deb, os.path.join(scratch, "root"))
+    if not os.path.exists(os.path.join(scratch, "root", "lib")):
+        # Since Debian 13 packages have all in usr/lib, and a system has a link; programs name their dynamic linker by it.
+        os.symlink("usr/lib", os.path.join(scratch, "root", "lib"))
     turn_links(os.path.join(scratch, "root"))
     os.rename(os.path.join(scratch, "root"), root)
     shutil.rmtree(scratch)
