@@ -138,7 +138,7 @@ def connected():
     rows += rows_of('ucmatose 20', 'ucmatose', '-b {S} -p {P} -c 20 -C 10 -S 3000', client='-s {S} -p {P} -c 20 -C 10 -S 3000', **done)
     rows += rows_of('udaddy', 'udaddy', '-b {S}', client='-s {S} -b {C}', **done)
     # The kernel's rdma_cm joins no group of IPv6 over rxe: errno 524.
-    # It ends without a look at what became of its sends, and kernels since 6.4 or so send from a work queue: of ten, one was seen to leave before the
+    # It ends without a look at what became of its sends, and newer kernels (6.12; not 6.1) send from a work queue: of ten, one was seen to leave before the
     # queue pair went. The server is content with ten.
     rows += rows_of('mckey', 'mckey', '-m {G} -b {S}', client='-m {G} -b {C} -s -C 1000', **done)
     # Not the other way round: a kernel whose rping only waits never learns of a killed peer.
