@@ -4,12 +4,12 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', 'stock'))
+sys.path += [os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'tests', folder) for folder in ('common', 'stock')]
+from ports import free_tcp_port, listens  # noqa: E402
 from versions import ucx_perftest  # noqa: E402
 
 LIMIT = 120  # seconds a command may take
@@ -61,25 +61,6 @@ def command(args, env=None):
 
 # ---- two programs, a server and a client ----
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
-
-
-def is_listening(port):
-    """Without connecting to it: some servers serve the first that comes."""
-    want = f':{port:04X}'
-    for path in ('/proc/net/tcp', '/proc/net/tcp6'):
-        try:
-            with open(path, encoding='ascii') as f:
-                if any(line.split()[1].endswith(want) and line.split()[3] == '0A' for line in f.readlines()[1:]):
-                    return True
-        except FileNotFoundError:
-            pass
-    return False
-
-
 def pair(server, client, port, env=None):
     """Standard output of the client. The server is ended when it does not end by itself."""
     if not shutil.which(server[0]):
@@ -88,7 +69,7 @@ def pair(server, client, port, env=None):
                           stderr=subprocess.DEVNULL) as s:
         try:
             deadline = time.monotonic() + 20
-            while not is_listening(port):
+            while not listens(port):
                 if s.poll() is not None or time.monotonic() > deadline:
                     raise Failed(f'{" ".join(server[:6])} ... does not listen')
                 time.sleep(0.02)
@@ -223,7 +204,7 @@ class Roost:
         def run():
             if not shutil.which('ib_write_lat'):
                 raise Failed('ib_write_lat is not installed')
-            port = free_port()
+            port = free_tcp_port()
             return perftest_latency(pair(*sides(port), port))
 
         shown = f'taskset -c {a} build/roost run --port udp:127.0.0.3 -- ib_write_lat -F -x 0 -s 64 -n 10000 127.0.0.1'
@@ -235,7 +216,7 @@ class Roost:
         ours, theirs = (f'{port}:{a}' for a in (('127.0.0.2', '127.0.0.3') if port == 'udp' else ('10.0.0.1', '10.0.0.2')))
 
         def run():
-            service = str(free_port())
+            service = str(free_tcp_port())
             with subprocess.Popen([self.path, 'run', '--port', theirs, '--', 'cmtime', '-p', service], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as s:
                 try:
@@ -277,7 +258,7 @@ def perftest_latency(out):
 
 def iperf3(seconds):
     def run():
-        port = free_port()
+        port = free_tcp_port()
         out = pair(['iperf3', '-s', '-1', '-B', '127.0.0.1', '-p', str(port)],
                    ['iperf3', '-c', '127.0.0.1', '-p', str(port), '-t', f'{max(seconds, 1):.0f}', '-J'], port)
         received = json.loads(out)['end']['sum_received']
@@ -293,7 +274,7 @@ def ucx(name, test, size, count, unit, value):
     what = ['-t', test, '-s', str(size), '-n', str(count), '-f', '-v']
 
     def run():
-        port = free_port()
+        port = free_tcp_port()
         out = pair([*ucx_perftest().split(), '-p', str(port), '-c', str(b)],
                    [*ucx_perftest().split(), '127.0.0.1', '-p', str(port), '-c', str(a), *what], port, env)
         figures = out.strip().splitlines()[-1].split(',')

@@ -40,7 +40,7 @@ def stock(roost, port, tool, prefix=()):
     """One run: dictionary of the client's figures."""
     if not shutil.which(tool):
         raise measure.Failed(f'{tool} is not installed')
-    service = measure.free_port()
+    service = measure.free_tcp_port()
     theirs, ours = PORTS[port][:2]
     return latency_line(measure.pair([*prefix, roost.path, 'run', '--port', theirs, '--', tool, '-p', str(service)],
                                      [*prefix, roost.path, 'run', '--port', ours, '--', tool, '-p', str(service), '127.0.0.1'], service))
@@ -121,7 +121,7 @@ def ucx():
     env = {**os.environ, 'UCX_TLS': 'tcp,self', 'UCX_WARN_UNUSED_ENV_VARS': 'n'}
 
     def percentile(rank):
-        port = measure.free_port()
+        port = measure.free_tcp_port()
         out = measure.pair([*measure.ucx_perftest().split(), '-p', str(port)],
                            [*measure.ucx_perftest().split(), '127.0.0.1', '-p', str(port), '-t', 'tag_lat', '-n', '10000', '-R', str(rank), '-f', '-v'], port, env)
         figures = out.strip().splitlines()[-1].split(',')

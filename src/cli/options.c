@@ -65,6 +65,15 @@ static const char *skip_suffix(const char *s, const char *suffix)
 	return strncmp(s, suffix, n) == 0 ? s + n : NULL;
 }
 
+/* Is it a whole number that fits? Not by floor(): a compiler that calls it wants a library for it (libm). */
+static bool whole(double d, uint64_t *v)
+{
+	if (!(d < 0x1p63))
+		return false;
+	*v = (uint64_t)d;
+	return (double)*v == d;
+}
+
 bool opt_read_bytes(const char *s, uint64_t *v, const char **end)
 {
 	const char *e, *letter, *rest;
@@ -78,11 +87,8 @@ bool opt_read_bytes(const char *s, uint64_t *v, const char **end)
 		if ((rest = skip_suffix(e, "iB")) != NULL || (rest = skip_suffix(e, "B")) != NULL)
 			e = rest;
 	}
-	if (d >= 0x1p63 || d != floor(d))
-		return false;
-	*v = (uint64_t)d;
 	*end = e;
-	return true;
+	return whole(d, v);
 }
 
 static bool read_count(const char *s, uint64_t *v, const char **end)
@@ -98,11 +104,8 @@ static bool read_count(const char *s, uint64_t *v, const char **end)
 		d *= 1e6, e++;
 	else if (*e == 'G')
 		d *= 1e9, e++;
-	if (d >= 0x1p63 || d != floor(d))
-		return false;
-	*v = (uint64_t)d;
 	*end = e;
-	return true;
+	return whole(d, v);
 }
 
 static bool read_time(const char *s, uint64_t *v, const char **end)

@@ -6,28 +6,30 @@ usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--whol
 
 The guest runs Debian's arm64 kernel and sees the folders of the build and of the source, to be read only. It is connected to this machine by
 a tap device. Rows: the unit tests that run.py leaves out because an emulated process cannot run them (--whole: all unit tests); seeds of the
-simulator, whose packets are the same here and there; perftest and calls of kernels between Roost there and here, both ways.
+simulator, whose packets are the same here and there; a quota of CPU time by control groups of version 2; perftest and calls of kernels between
+Roost there and here, both ways.
 
 Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for that too with
 ROOST_INTEROP=required in the environment.
 """
 import contextlib
+import json
 import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import run
 import sysroot
-from sysroot import TRIPLET, Missing, output
+from sysroot import TRIPLET, Missing, output, skip
 
 sys.path.insert(0, os.path.join(sysroot.HERE, "..", "common"))
 import initramfs  # noqa: E402
 from machine import Machine, Tap  # noqa: E402
+from ports import free_tcp_port, listens  # noqa: E402
 
 KERNEL = "linux-image-arm64"
 PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4", "libcmocka0", "libgcc-s1"]
@@ -144,6 +146,18 @@ class Rig:
         same = there.startswith(wanted.split()[0])
         return "" if same else f"the packages differ:\nhere  {wanted}{here.stdout.splitlines()[-1]}\nthere {there}"
 
+    def quota(self):
+        """`roost doctor` in a control group of version 2 that has half a CPU. Of this machine's groups the cpu controller may be of version 1."""
+        top = "/tmp/cgroup"
+        status, text = self.guest.run(f"mkdir {top} && mount -t cgroup2 cgroup2 {top} && echo +cpu >{top}/cgroup.subtree_control && mkdir {top}/half && "
+                                      f"echo '50000 100000' >{top}/half/cpu.max")
+        if status:
+            return f"no such group: {text}"
+        text = self.guest.run(f"echo 0 >{top}/half/cgroup.procs && {self.there} doctor --json")[1]
+        found = {row["condition"]: row for row in json.loads(text)["rows"]}["cores"]
+        good = found["state"] == "warning" and "quota of 0.50 CPUs" in found["found"]
+        return "" if good else str(found)
+
     @contextlib.contextmanager
     def pair(self, here, there, guest_serves, ready):
         """A server, and a client when `ready` says that it listens: the command of each side. Gives the process of this side."""
@@ -182,9 +196,7 @@ class Rig:
         return self.guest.status()
 
     def perftest(self, program, words, guest_serves):
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = probe.getsockname()[1]
+        port = free_tcp_port()
         command = f"{program} -d roost0 -x 0 -F -p {port} {words}"
         here = f"{self.here} run --port udp:{self.tap.ours[4]} -- {command}" + (f" {self.tap.theirs[4]}" if guest_serves else "")
         there = f"{self.there} run --port udp:{self.tap.theirs[4]} -- {command}" + ("" if guest_serves else f" {self.tap.ours[4]}")
@@ -192,8 +204,7 @@ class Rig:
         def ready(_):
             if guest_serves:
                 return self.guest.listens(port) or self.guest.status() is not None
-            wanted = f":{port:04X} "
-            return any(wanted in line and " 0A " in line for table in ("/proc/net/tcp", "/proc/net/tcp6") for line in open(table, encoding="ascii"))
+            return listens(port)
         with self.pair(here, there, guest_serves, ready) as host:
             try:
                 said = host.communicate(timeout=PAIR_LIMIT)[0]
@@ -233,6 +244,7 @@ def rows(rig, tests, whole):
                           lambda p=program, w=words, g=guest_serves: rig.perftest(p, w, g)))
     for guest_serves in (False, True):
         found.append((f"call {'host -> guest' if guest_serves else 'guest -> host'}", lambda g=guest_serves: rig.call(g)))
+    found.append(("quota of a control group, version 2", rig.quota))
     found += [(f"seed {seed}", lambda s=seed: rig.seed(s)) for seed in SEEDS]
     found += [(f"unit {test.name}", lambda t=test: rig.unit(t)) for test in tests
               if test.name not in SLOW and (whole or run.why_not(test))]
@@ -258,7 +270,7 @@ def main():
         start = time.monotonic()
         rig = Rig(options, root, tests)
     except Missing as e:
-        sysroot.skip(e)
+        skip(f"nothing was tried on arm64: {e}")
     print(f"the guest runs {rig.release}, up after {time.monotonic() - start:.0f} s", flush=True)
     print(f"left out: {' '.join(SLOW)}: emulation is slower than the time that is lingered", flush=True)
     failed, passed = [], 0

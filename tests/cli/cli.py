@@ -5,6 +5,9 @@ import os
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
+from skip import skip  # noqa: E402, F401  (for the tests)
+
 ROOST = sys.argv[1]
 LIMIT = 200  # seconds: a command that hangs is a failure, not a slow test
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from cli import LIMIT, ROOST, check, finish
+from cli import LIMIT, ROOST, check, finish, skip
 from node import addresses
 
 SCRIPT = sys.argv[2]
@@ -34,8 +34,7 @@ def links():
 
 
 if not shutil.which('rping'):
-    print('no rping (package rdmacm-utils): scripts/setup check installs it')
-    sys.exit(1 if os.environ.get('ROOST_INTEROP') == 'required' else 77)
+    skip('no rping (package rdmacm-utils): scripts/setup check installs it')
 
 check('the links of the workflows', len(links()) >= 3)
 for link in links():

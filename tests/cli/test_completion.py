@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from cli import ROOST, check, finish, one_line_error, run
+from cli import ROOST, check, finish, one_line_error, run, skip
 
 SHELL = sys.argv[2]
 MARK = '-- end --'
@@ -83,11 +83,6 @@ while IFS= read -r line; do
 done <$2
 zpty -d shell
 '''
-
-
-def skip(why):
-    print(why)
-    sys.exit(1 if os.environ.get('ROOST_INTEROP') == 'required' else 77)
 
 
 def ask(lines):

@@ -9,7 +9,9 @@ import os
 import re
 import sys
 
-from launcher import CONTAINER, Missing, limits_of, run
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
+from launcher import CONTAINER, Missing, limits_of, run  # noqa: E402
+from skip import required  # noqa: E402
 
 BUILD = sys.argv[1]
 ONLY = sys.argv[2] if len(sys.argv) > 2 else ''
@@ -140,7 +142,7 @@ def main():
     if missing:
         print(f'SKIPPED: {len(passed)} rows passed, not run here: {", ".join(missing)}')
     # Nothing at all is no pass.
-    return 0 if not missing else 1 if not passed and os.environ.get('ROOST_INTEROP') == 'required' else 77
+    return 0 if not missing else 1 if not passed and required() else 77
 
 
 if __name__ == '__main__':

@@ -5,7 +5,9 @@ import json
 import os
 import sys
 
-from launcher import Missing, limits_of, run
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
+from launcher import Missing, limits_of, run  # noqa: E402
+from skip import skip  # noqa: E402
 
 BUILD = sys.argv[1]
 ROOST = '/opt/roost/roost'
@@ -117,7 +119,6 @@ def main():
 try:
     skipped = main()
 except Missing as e:
-    print(e)
-    sys.exit(1 if os.environ.get('ROOST_INTEROP') == 'required' else 77)
+    skip(e)
 print(f'{len(ROWS) - skipped} bad conditions, {failures} failures')
 sys.exit(1 if failures else 0)

@@ -6,6 +6,7 @@ usage: run.py --folder DIR [--whole] [SUITE...]
 
 Of each suite: `make demo`, the unit tests, and programs of other releases on the libraries that were built there; with --whole, `make demo` and
 `make check`. Without SUITE: trixie; with --whole, bookworm and trixie. DIR keeps the systems, what apt downloaded, and what the commands said.
+A system in which a command failed stays as DIR/SUITE.failed, until the next one fails; the last lines say how to run commands in it.
 
 Exit status 0 only when all passed; 77, with the reason in the last line, where no system can be made, and 1 for that too with
 ROOST_INTEROP=required in the environment.
@@ -20,6 +21,7 @@ import tempfile
 import time
 
 import system
+from skip import skip
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 INSIDE = "/srv/roost"
@@ -36,6 +38,15 @@ WHOLE = [("make demo", ["make", "demo"]), ("make check", ["make", "check"])]
 def said(path):
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read().rstrip().splitlines()
+
+
+def leave(folder, suite, scratch):
+    """Keeps the system in which something failed, with the source in it, and says how to get there."""
+    kept = os.path.join(folder, suite + ".failed")
+    shutil.rmtree(kept, ignore_errors=True)
+    os.rename(scratch, kept)
+    print(f"the system stays: tests/distros/system.py {suite} {folder} --keep {kept}/root --bind {kept}/source:{INSIDE} --dir {INSIDE} -- COMMAND...",
+          flush=True)
 
 
 def run_suite(folder, suite, steps):
@@ -56,6 +67,7 @@ def run_suite(folder, suite, steps):
                   + (f"   {lines[-1]}" if lines and re.match(r"\d+ ", lines[-1]) else ""), flush=True)
             if code:
                 print(*lines[-LINES:], f"(exit status {code}; all of it: {log})", sep="\n", flush=True)
+                leave(folder, suite, scratch)
                 return 1
             for line in lines:
                 if line.startswith("SKIPPED"):
@@ -72,16 +84,15 @@ def main():
     parser.add_argument("suites", nargs="*", metavar="SUITE")
     options = parser.parse_args()
     folder = os.path.abspath(options.folder)
+    if system.HERE_IS_ONE:
+        print("SKIPPED: this is such a system already")
+        sys.exit(77)
     failed = 0
     try:
-        if system.HERE_IS_ONE:
-            raise system.Missing("this is such a system already")
         for suite in options.suites or (["bookworm", "trixie"] if options.whole else ["trixie"]):
             failed += run_suite(folder, suite, WHOLE if options.whole else SHORT)
     except system.Missing as e:
-        required = os.environ.get("ROOST_INTEROP") == "required" and not system.HERE_IS_ONE
-        print(f"{'FAILED' if required or failed else 'SKIPPED'}: the README's commands were not run in fresh systems: {e}")
-        sys.exit(1 if required or failed else 77)
+        skip(f"the README's commands were not run in fresh systems: {e}", failed)
     print(f"{failed} failed")
     sys.exit(1 if failed else 0)
 

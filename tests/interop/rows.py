@@ -111,10 +111,11 @@ def killed():
     The server dies in mid-transfer: its queue pair is gone, and says nothing more. The client sees its retries exceeded (status 12) once they
     are used up: at the kernel's and at ours. But seven retries, as perftest asks for where it meets over TCP, are forever to the kernel's
     rxe (rxe_comp.c): its client sends to nobody until its minute is over, where hardware gives up after the seventh. So one with fewer has to
-    show it, which only -R lets us ask for; there a retry takes two seconds (rdma_cm's ACK time-out, 4.096 us << 19).
+    show it, which only -R lets us ask for; there a retry takes two seconds (4.096 us << 19: rdma_cm's own ACK time-out, and where perftest
+    sets one, -u 19).
     """
     rows = []
-    patient = '-R -F -p {P} -s 65536 -D 60 --retry_count=1'
+    patient = '-R -F -p {P} -s 65536 -D 60 --retry_count=1 -u 19'
     for tool in ('ib_send_bw', 'ib_write_bw', 'ib_read_bw'):
         rows += rows_of(f'{tool} killed', tool, '-m 1024 -s 65536 -D 60', servers=(GUEST,), killed=True)
         rows += rows_of(f'{tool} -R killed', tool, patient, client=f'{patient} {{S}}', servers=(HOST,), killed=True, wanted='status 12')
@@ -137,7 +138,9 @@ def connected():
     rows += rows_of('ucmatose 20', 'ucmatose', '-b {S} -p {P} -c 20 -C 10 -S 3000', client='-s {S} -p {P} -c 20 -C 10 -S 3000', **done)
     rows += rows_of('udaddy', 'udaddy', '-b {S}', client='-s {S} -b {C}', **done)
     # The kernel's rdma_cm joins no group of IPv6 over rxe: errno 524.
-    rows += rows_of('mckey', 'mckey', '-m {G} -b {S}', client='-m {G} -b {C} -s', **done)
+    # It ends without a look at what became of its sends, and newer kernels (6.12; not 6.1) send from a work queue: of ten, one was seen to leave before the
+    # queue pair went. The server is content with ten.
+    rows += rows_of('mckey', 'mckey', '-m {G} -b {S}', client='-m {G} -b {C} -s -C 1000', **done)
     # Not the other way round: a kernel whose rping only waits never learns of a killed peer.
     rows += rows_of('rping killed', 'rping', '-s -a {S} -p {P} -S 60000', client='-c -a {S} -p {P} -S 60000', servers=(GUEST,), killed=True)
     for tool, more in (('ib_send_bw', '-s 5001'), ('ib_write_bw', '-s 5001'), ('ib_read_bw', '-s 5001'), ('ib_send_lat', '-s 32'),

@@ -6,7 +6,7 @@ usage: run.py [--build DIR] [--only TEXT] [--list]
 
 The same programs run at both ends of a tap device, in both directions: perftest's on either stack, and our own pair, which
 checks every byte. What Roost captured passes `roost pcap` with its oracles, what crossed the link its check of every ICRC.
-A row that fails because a program says that its own clock does not serve runs again (repeat.py), and its line says so.
+A row that fails through the clock of a program, or a known fault of the kernel's, runs again (repeat.py), and its line says so.
 One line for each row; what failed is shown, and its captures stay in DIR/interop/failed beside the guest's console.log.
 
 Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for
@@ -26,10 +26,12 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
 import guest  # noqa: E402
 import image  # noqa: E402
+import ports  # noqa: E402
 import repeat  # noqa: E402
 from initramfs import Missing, tool  # noqa: E402
 from machine import Tap  # noqa: E402
 from rows import GUEST, HOST, ROWS  # noqa: E402
+from skip import skip  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ROW_LIMIT = 120    # seconds for a program to end; the slowest takes ten beside other work
@@ -42,12 +44,6 @@ GROUP = '239.77.1.2'
 COMPLAINTS = re.compile(r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
 HARMLESS = re.compile(r'^\s*warning|Data ex\. method|#bytes', re.I)
 RESULT = re.compile(r'^\s*\d+\s+\d+\s+[0-9.]+\s+[0-9.]+', re.M)
-
-
-def free_tcp_port():
-    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-        probe.bind(('::', 0))
-        return probe.getsockname()[1]
 
 
 class HostSide:
@@ -73,9 +69,7 @@ class HostSide:
     def listens(self, port):
         if self.row.cm:
             return self.listens_by_cm()
-        wanted = f':{port:04X} '
-        return any(wanted in line and ' 0A ' in line
-                   for table in ('/proc/net/tcp', '/proc/net/tcp6') for line in open(table, encoding='ascii'))
+        return ports.listens(port)
 
     def listens_by_cm(self):
         said = subprocess.run([self.roost, 'stat', '--json'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
@@ -189,7 +183,7 @@ class Rig:
 
     def commands(self, row):
         """{end: its command}"""
-        port = free_tcp_port()
+        port = ports.free_tcp_port()
         commands = {}
         if row.cm:
             addresses = {HOST: self.tap.ours[row.family], GUEST: self.tap.theirs[row.family]}
@@ -209,16 +203,16 @@ class Rig:
         return port, commands
 
     def run(self, row):
-        """What went wrong: [] when nothing did; and what was said. Until there was damage in a row about it: netem takes no seed."""
+        """What went wrong: [] when nothing did; what was said; why to run it again, or None. Until there was damage in a row about it: netem takes no seed."""
         for _ in range(DAMAGE_TRIES):
             trouble, text, damaged = self.run_once(row)
             if trouble or damaged or not row.damages:
-                return trouble, text
-        return ['our capture: nothing was damaged'], text
+                return trouble, text, repeat.why(trouble, text, self.packets, self.tap.theirs[row.family])
+        return ['our capture: nothing was damaged'], text, None
 
     def run_once(self, row):
         self.prepare(row)
-        ours, wire_file = (os.path.join(self.scratch, f) for f in ('ours.pcap', 'wire.pcap'))
+        ours, wire_file = os.path.join(self.scratch, 'ours.pcap'), self.wire_file()
         port, commands = self.commands(row)
         start = {HOST: lambda: HostSide(self, row, commands[HOST], ours), GUEST: lambda: GuestSide(self, row, commands[GUEST])}
         client_end = GUEST if row.server == HOST else HOST
@@ -334,14 +328,17 @@ class Rig:
         except (ValueError, IndexError):
             return {'ok': False, 'said': done.stdout[-300:]}
 
+    def wire_file(self):
+        return os.path.join(self.scratch, 'wire.pcap')
+
+    def packets(self):
+        """What crossed the link in the last row: a line for each packet."""
+        done = subprocess.run([self.roost, 'pcap', '--no-oracles', self.wire_file()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
+        return done.stdout.splitlines()
+
     def keep(self, row):
         shutil.copytree(self.scratch, os.path.join(self.failed, re.sub(r'\W+', '-', str(row))))
-
-
-def skip(why):
-    required = os.environ.get('ROOST_INTEROP') == 'required'
-    print(f"{'FAILED' if required else 'SKIPPED'}: nothing was tried against the kernel's stack: {why}")
-    sys.exit(1 if required else 77)
 
 
 def main():
@@ -361,7 +358,7 @@ def main():
     try:
         rig = Rig(os.path.abspath(options.build))
     except Missing as e:
-        skip(e)
+        skip(f"nothing was tried against the kernel's stack: {e}")
     print(f'the guest runs {rig.release}, up after {time.monotonic() - begin:.0f} s', flush=True)
     bad, repeated = [], 0
     try:
@@ -369,7 +366,7 @@ def main():
             start = time.monotonic()
             trouble, text, again = repeat.run_again(lambda: rig.run(row))
             repeated += bool(again)
-            note = f'  (run again {again} times: the clock of a program)' if again else ''
+            note = ''.join(f'  (run again: {reason})' for reason in again)
             print(f"{row.name:32} {row.direction}  {'FAILED' if trouble else 'ok    '} {time.monotonic() - start:6.1f} s{note}", flush=True)
             if trouble:
                 bad.append(row)

@@ -20,7 +20,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'stock'))
-from programs import RUN_LIMIT, Side, free_tcp_port, outcome, program_of  # noqa: E402
+from programs import RUN_LIMIT, Side, free_tcp_port, listens, outcome, program_of, skip  # noqa: E402
 from run import result_missing  # noqa: E402
 from versions import ucx_perftest  # noqa: E402
 
@@ -126,12 +126,7 @@ class Inside(Side):
         self.command = ' '.join(full)
 
     def listens_by_tcp(self, port):
-        wanted = f':{port:04X} '
-        try:
-            return any(wanted in line and ' 0A ' in line for table in ('tcp', 'tcp6')
-                       for line in open(f'/proc/{self.process.pid}/net/{table}', encoding='ascii'))
-        except OSError:
-            return False
+        return listens(port, self.process.pid)
 
     def nic(self, roost):
         """What `roost stat` says of it."""
@@ -239,12 +234,6 @@ def run(roost, names, spec):
     return problem, report
 
 
-def skip(why):
-    required = os.environ.get('ROOST_INTEROP') == 'required'
-    print(f"{'FAILED' if required else 'SKIPPED'}: nothing ran between two network namespaces: {why}")
-    sys.exit(1 if required else 77)
-
-
 def main():
     parser = argparse.ArgumentParser(description='Stock programs between two network namespaces.')
     parser.add_argument('--roost', required=True, help='the roost command')
@@ -263,7 +252,7 @@ def main():
     try:
         networks = Networks()
     except Missing as e:
-        skip(e)
+        skip(f'nothing ran between two network namespaces: {e}')
     failed = 0
     try:
         with tempfile.TemporaryDirectory() as folder:

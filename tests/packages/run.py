@@ -27,6 +27,7 @@ import system  # pylint: disable=wrong-import-position
 from container import carry_out  # pylint: disable=wrong-import-position
 from debian import Missing, codename  # pylint: disable=wrong-import-position
 from place import Failed, Place, say  # pylint: disable=wrong-import-position
+from skip import skip  # pylint: disable=wrong-import-position
 from system import copy_source  # pylint: disable=wrong-import-position
 
 SUITES = ['bookworm', 'trixie']
@@ -201,8 +202,7 @@ def main():
                 check_suite(source, folder, suite)
             step('Containerfile: carried out, and run', lambda: carry_out(source, folder))
     except Missing as e:
-        print(f'SKIPPED: the packages: {e}')
-        sys.exit(1 if os.environ.get('ROOST_INTEROP') == 'required' else 77)
+        skip(f'the packages: {e}')
     except Failed as e:
         print(f'{e.output}\nFAILED: {e}')
         sys.exit(1)

@@ -7,11 +7,14 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "common"))
+from ports import free_tcp_port, listens  # noqa: E402, F401  (for the runners)
+from skip import skip  # noqa: E402
 
 RUN_LIMIT = 120  # seconds; the slowest takes a few
 
@@ -20,24 +23,6 @@ COMPLAINTS = re.compile(
     r"fail|error|couldn't|unable|not supported|invalid|completion with|mismatch|segmentation|roost:", re.I)
 # The warnings of perftest about its own flags. UCX 1.18 asks each device to flush remote memory, which only mlx5's can, and goes on without.
 HARMLESS = re.compile(r"^\s*(WARNING|Warning)|Data ex\. method|#bytes|flush\(remote\) is not supported|error during flush: Unsupported", re.I)
-
-
-def free_tcp_port():
-    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-        probe.bind(("::", 0))
-        return probe.getsockname()[1]
-
-
-def listens(port):
-    wanted = f":{port:04X} "
-    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(path, encoding="ascii") as table:
-                if any(wanted in line and " 0A " in line for line in table):
-                    return True
-        except FileNotFoundError:
-            pass
-    return False
 
 
 def addresses(kind):
@@ -177,18 +162,12 @@ def own_network(*words):
         unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--net"]
         tried = subprocess.run([*unshare, "true"], stderr=subprocess.PIPE, text=True, check=False)
         if tried.returncode:
-            skip(tried.stderr.strip())
+            skip(f"nothing ran in a network of its own: {tried.stderr.strip()}")
         os.execvpe("unshare", [*unshare, sys.executable, *sys.argv], dict(os.environ, PATH=path, ROOST_TEST_NETWORK="1"))
     for command in words:
         done = subprocess.run(["ip", *command.split()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
-            skip(f"ip {command}: {done.stdout.strip()}")
-
-
-def skip(why):
-    required = os.environ.get("ROOST_INTEROP") == "required"
-    print(f"{'FAILED' if required else 'SKIPPED'}: nothing ran in a network of its own: {why}")
-    sys.exit(1 if required else 77)
+            skip(f"nothing ran in a network of its own: ip {command}: {done.stdout.strip()}")
 
 
 # ---- the command line, and the loop over rows ----

@@ -3,7 +3,11 @@
 """
 Runs rdma-core's tests, for rdma_core.py, in their folder. Those of rdma_cm between two addresses (ADDRESSES): each process has a NIC of its
 own, and no network device of the kernel's goes with it, whose address they would take. EXCEPT names those that are left out.
+
+Objects that a skipped test leaves in a cycle are not collected: pyverbs 56 with Python 3.13 closes the device before it destroys the CQ then,
+which reads freed memory with any libibverbs.
 """
+import gc
 import os
 import sys
 import unittest
@@ -37,6 +41,12 @@ base.RDMACMBaseTest.two_nodes_rdmacm_traffic = two_nodes_of_two_addresses
 cm.AddrInfo = utils.AddrInfo = addr_info
 for name in os.environ["EXCEPT"].split():
     module, case, test = name.split(".")
-    delattr(getattr(sys.modules["tests." + module], case), test)
+    case = getattr(sys.modules["tests." + module], case)
+    if hasattr(case, test):  # not each release has all of them
+        delattr(case, test)
+gc.disable()
 parser.parse_args()
-unittest.main(module=tests)
+done = unittest.main(module=tests, exit=False)
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(0 if done.result.wasSuccessful() else 1)  # not by way of the interpreter's end, which collects
