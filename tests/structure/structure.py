@@ -8,6 +8,7 @@ words        every file of ours starts with its licence, names no path of somebo
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
 environment  variables are read by sys_env() alone, which a set-user-ID program does not follow
 quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the indented text) is quoted as it is
+picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a fifth wider than usual
 version      the newest entry of debian/changelog is of the project's version
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
 """
@@ -17,6 +18,7 @@ import re
 import runpy
 import sys
 import tempfile
+import xml.etree.ElementTree as xml
 
 # From the bottom up: a room includes headers only from itself and from those before it (DESIGN.md, "Rooms").
 ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kernels', 'chain', 'kv', 'accel', 'verbs', 'rdmacm', 'cli']
@@ -186,6 +188,43 @@ def quotes(top):
                 yield f'{path}:{number}: does not quote {match[2]} as it is'
 
 
+def spans(text):
+    """A text of the picture: from x, to x, from y, to y."""
+    at = {name: float(text.get(name)) for name in ('x', 'y')}
+    bold, small = text.get('class') == 'h', text.get('class') in ('s', 'n')
+    width = len(text.text) * (12 if small else 14) * (0.72 if bold else 0.64)
+    left = at['x'] - (width / 2 if text.get('text-anchor') == 'middle' else 0)
+    return left, left + width, at['y'] - 12, at['y'] + 3
+
+
+def segments(path):
+    """The straight lines of a path of M, V and H, as x, x, y, y."""
+    x = y = 0.0
+    for command, numbers in re.findall(r'([MVH])([\d. ]+)', path.get('d')):
+        to = [float(n) for n in numbers.split()]
+        new = to if command == 'M' else [to[0], y] if command == 'H' else [x, to[0]]
+        if command != 'M':
+            yield min(x, new[0]), max(x, new[0]), min(y, new[1]), max(y, new[1])
+        x, y = new
+
+
+def picture(top):
+    path = os.path.join(top, 'docs', 'architecture.svg')
+    if not os.path.exists(path):
+        return
+    tree = [(e.tag.rpartition('}')[2], e) for e in xml.parse(path).iter()]
+    boxes = [(x, x + w, y, y + h) for x, y, w, h in ([float(e.get(k, 0)) for k in ('x', 'y', 'width', 'height')] for tag, e in tree if tag == 'rect')]
+    lines = [line for tag, e in tree if tag == 'path' and e.get('class') for line in segments(e)]
+    for text in (e for tag, e in tree if tag == 'text' and e.get('class') != 'n'):
+        l, r, t, b = spans(text)
+        around = [box for box in boxes if box[0] <= float(text.get('x')) <= box[1] and box[2] <= t and b <= box[3]]
+        box = min(around, key=lambda box: box[1] - box[0], default=(0, 0, 0, 0))
+        if l < box[0] or r > box[1]:
+            yield f'docs/architecture.svg: "{text.text}" runs over its box'
+        if any(x0 < r and x1 > l and y0 < b and y1 > t for x0, x1, y0, y1 in lines):
+            yield f'docs/architecture.svg: an arrow crosses "{text.text}"'
+
+
 def version(top):
     texts = []
     for name, pattern in (('meson.build', r"^  version: '([^']+)'"), ('debian/changelog', r'^roost \(([^)]+)\)')):
@@ -220,7 +259,7 @@ def mutants(top):
 
 
 RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'environment': environment, 'conformance': conformance, 'mutants': mutants,
-         'quotes': quotes, 'version': version}
+         'quotes': quotes, 'picture': picture, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
@@ -250,6 +289,9 @@ CASES = [
     ('docs/quote.md', 'The file [docs/quote.md](../docs/quote.md):\n\n    something else\n', ['quotes']),
     ('docs/quote.md', 'The file [docs/none](../docs/none):\n\n    text\n', ['quotes']),
     ('docs/quote.md', 'The file [a](../b):\n', ['quotes']),
+    ('docs/architecture.svg', '<svg><rect width="90" height="40"/><text x="5" y="20">fits</text><path class="l" d="M80 5V30"/></svg>\n', []),
+    ('docs/architecture.svg', '<svg><rect width="90" height="40"/><text x="5" y="20">too long by far</text></svg>\n', ['picture']),
+    ('docs/architecture.svg', '<svg><rect width="90" height="40"/><text x="5" y="20">fits</text><path class="l" d="M20 5V30"/></svg>\n', ['picture']),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'MUT' 'ANTS = [', 'x')]\n", []),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),
