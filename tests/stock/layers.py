@@ -10,7 +10,7 @@ device by the addresses of interfaces, and two processes of one machine cannot b
 import os
 import re
 
-from programs import RunSide, addresses, choose, demand, free_tcp_port, lacks, listens, outcome, own_network, parser, program_of, run_pair, run_rows
+from programs import RunSide, addresses, choose, demand, free_tcp_port, lacks, listens, narrow_network, outcome, parser, program_of, run_pair, run_rows
 from versions import ucx_perftest
 
 
@@ -75,7 +75,7 @@ def main():
     chosen = choose(options, rows, lambda row: label(row[0]))
     demand([program_of(row[0]) for row, _ in chosen], "ucx-utils, libfabric-bin")
     if options.narrow:
-        own_network("link add v0 mtu 1400 type veth peer name v1 mtu 1400", "addr add 10.9.0.1/24 dev v0", *(f"link set {link} up" for link in ("lo", "v0", "v1")))
+        narrow_network()
     run_rows([(f"{' and '.join(ports) if ports else kind} {label(row)}", lambda row=row, ports=ports: run_row(roost, ports or addresses(kind), *row))
               for row, ports in chosen])
 

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs the stock set beside perftest, unmodified, on our drop-in libraries: UCX, Open MPI, MPICH, librpma, fio, qperf, ibstat.
 
-usage: more.py --roost PROGRAM --port udp|shm --folder DIR [--long] [--only TEXT] [--list]
+usage: more.py --roost PROGRAM --port udp|shm --folder DIR [--long] [--narrow] [--only TEXT] [--list]
 
 What MPI and librpma do is checked by small programs of ours (mpi_check.c, rpma_check.c), which are built in DIR with the distribution's
-compiler wrappers. --long has more sizes, more rounds and every row; without it the set takes about a minute. Exit status 77 when a
+compiler wrappers. --long has more sizes, more rounds and every row; without it the set takes about a minute. --narrow runs what sends datagrams by MPI alone, in a network of its own with an
+interface of 1400 bytes. Exit status 77 when a
 program is not installed: the last line names it.
 """
 import os
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from programs import RunSide, addresses, choose, free_tcp_port, lacks, listens, outcome, parser, run_pair, run_rows
+from programs import RunSide, addresses, choose, free_tcp_port, lacks, listens, narrow_network, outcome, parser, run_pair, run_rows
 from versions import ucx_perftest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -138,13 +139,17 @@ def run_both(roost, kind, row, fill):
 def main():
     options = parser(__doc__, roost="the roost command", folder="where programs of ours are built")
     options.add_argument("--long", action="store_true", help="every row")
+    options.add_argument("--narrow", action="store_true", help="in a network of its own, with an interface of 1400 bytes")
     options = options.parse_args()
     kind, roost = options.port, os.path.abspath(options.roost)
-    chosen = choose(options, rows(kind, options.long), lambda row: row.name)
+    chosen = choose(options, [row for row in rows(kind, options.long or options.narrow) if not options.narrow or "mpirun" in row.server and "ud_verbs" in row.server],
+                    lambda row: row.name)
     missing = sorted({package for file, package in PROGRAMS.items() if not (shutil.which(file) or os.path.exists(file))})
     if missing:
         print(f"SKIPPED: the stock set over {kind} was not run: not installed: {', '.join(missing)} (scripts/setup check installs them)")
         sys.exit(77)
+    if options.narrow:
+        narrow_network()
     problem = build(options.folder)
     if problem:
         print(f"FAILED {kind} building the programs of the set: {problem}")
