@@ -238,9 +238,10 @@ static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, boo
 		return dense ? CALLER_WAKE : masked ? CALLER_UNMASK : CALLER_REARM;
 	case PU_BUSY:
 		return CALLER_WAKE;
+	case PU_TAKEN: /* it lingered, which masks: from here on nobody may look */
+		return masked ? CALLER_UNMASK : CALLER_REARM;
 	case PU_WORKED:
 	case PU_OFFERED:
-	case PU_TAKEN:
 		break;
 	}
 	return masked ? CALLER_KEEP : CALLER_REARM;

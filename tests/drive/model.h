@@ -62,7 +62,7 @@ struct packet {
 	uint64_t at;
 	bool request;	/* else it ends a request: an ACK, or the response to a READ */
 	bool completes; /* a completion where it is received */
-	bool read;	/* a READ's request */
+	bool no_ack;	/* a request of UC */
 };
 
 /* What a program does between its calls. */
@@ -73,7 +73,7 @@ enum habit {
 	PASSIVE,   /* sleeps; the service thread alone serves its peer */
 };
 
-enum verb { V_READ, V_WRITE, V_SEND };
+enum verb { V_READ, V_WRITE, V_SEND, V_UC_WRITE };
 
 /* A fixed strategy of the service thread in place of the policy's, to compare with. */
 enum strategy { BY_POLICY, SPIN_ALWAYS, SPIN_NEVER };

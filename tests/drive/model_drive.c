@@ -86,7 +86,8 @@ static void receive(struct end *e, struct task *t, const struct packet *p)
 	e->requests++;
 	e->memory++;
 	/* The ACK of a SEND completes nothing here: its program waits for the answer alone. */
-	send_packet(e, t, (struct packet){.completes = !p->completes});
+	if (!p->no_ack)
+		send_packet(e, t, (struct packet){.completes = !p->completes});
 }
 
 static unsigned nic_poll(struct end *e, struct task *t)
@@ -100,8 +101,14 @@ static unsigned nic_poll(struct end *e, struct task *t)
 	}
 	for (; e->posted; e->posted--, work++) {
 		t->cost += PACKET_NS;
-		e->outstanding++;
-		send_packet(e, t, (struct packet){.request = true, .completes = e->script.verb == V_SEND});
+		send_packet(e, t,
+			    (struct packet){.request = true,
+					    .completes = e->script.verb == V_SEND,
+					    .no_ack = e->script.verb == V_UC_WRITE});
+		if (e->script.verb == V_UC_WRITE)
+			complete(e);
+		else
+			e->outstanding++;
 	}
 	return work;
 }

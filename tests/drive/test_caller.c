@@ -137,6 +137,7 @@ static const struct row {
 	{CALLER_POLLS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK}, /* no poll followed a post yet */
 	{CALLER_POLLS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it lingered */
 	/* One that sleeps needs it there, with every packet. */
 	{CALLER_SLEEPS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SLEEPS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},

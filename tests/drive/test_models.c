@@ -165,6 +165,34 @@ static void spins_from_the_first(void **state)
 	on_each_machine(begins);
 }
 
+/*
+ * Over UC, where nothing comes back but the peer's WRITE, after a pause long enough for both service threads to sleep for good. One end posts,
+ * lingers (in vain, where the peer is slow), and looks at memory from then on.
+ */
+static void begins_over_uc(struct model *m, uint64_t wake, bool udp)
+{
+	struct script client = {.habit = SPINS, .verb = V_UC_WRITE, .starts = true},
+		      server = with(client, false, 0);
+
+	for (unsigned cores = 2; cores <= MODEL_CORES; cores *= 2) {
+		for (unsigned slow = 0; slow < 2; slow++) {
+			server.think = slow * 300 * US;
+			begin(m, cores, wake, udp, &client, &server, BY_POLICY);
+			m->end[0].until = m->now + 3 * policy_table.active;
+			run(m, 4 * policy_table.active);
+			assert_true(m->end[0].samples > 100);
+			at_most("waits", cores, m->end[0].worst_wait, wake + 2 * TURNS);
+			at_most("waits of the other", cores, m->end[1].worst_wait, wake + 2 * TURNS);
+		}
+	}
+}
+
+static void spins_over_uc(void **state)
+{
+	(void)state;
+	on_each_machine(begins_over_uc);
+}
+
 static void spins_on_memory(void **state)
 {
 	(void)state;
@@ -346,11 +374,11 @@ static void idle_takes_no_steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(polls_its_queue),	     cmocka_unit_test(spins_on_memory),
-		cmocka_unit_test(spins_from_the_first),	     cmocka_unit_test(sleeps_in_a_channel),
-		cmocka_unit_test(a_poller_turns_to_sleep),   cmocka_unit_test(two_programs_on_one_core),
-		cmocka_unit_test(beside_who_wants_the_core), cmocka_unit_test(descheduled_for_a_slice),
-		cmocka_unit_test(idle_takes_no_steps),
+		cmocka_unit_test(polls_its_queue),	    cmocka_unit_test(spins_on_memory),
+		cmocka_unit_test(spins_from_the_first),	    cmocka_unit_test(spins_over_uc),
+		cmocka_unit_test(sleeps_in_a_channel),	    cmocka_unit_test(a_poller_turns_to_sleep),
+		cmocka_unit_test(two_programs_on_one_core), cmocka_unit_test(beside_who_wants_the_core),
+		cmocka_unit_test(descheduled_for_a_slice),  cmocka_unit_test(idle_takes_no_steps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
