@@ -206,7 +206,10 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, ui
 /* ---- the program ---- */
 
 enum caller_kind {
-	/* It drives its packets itself, or lingering finds those that it would not; the service thread keeps off the ports. */
+	/*
+	 * It drives its packets itself, or lingering finds those that it would not. The service thread keeps off the ports while it is at work;
+	 * beside one that posts now and then it sleeps on them, masked while a poll is expected.
+	 */
 	CALLER_POLLS,
 	CALLER_SLEEPS, /* it armed a completion queue lately: any packet may be the one that must wake it */
 	CALLER_SPINS, /* between its polls it spins on memory, for what only the service thread can put there */

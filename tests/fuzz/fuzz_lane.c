@@ -14,24 +14,14 @@
 #include "input.h"
 #include "packet/headers.h"
 #include "packet/icrc.h"
-#include "port/shm_ring.h"
+#include "shared_ring.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define RING	 SHM_RING_MIN
 #define LIES	 8
 #define COMMANDS 64
 #define ROUNDS	 4
 #define MOST	 32 /* packets of a command */
-
-static struct {
-	union {
-		struct shm_ring_ctl ctl;
-		uint8_t page[SHM_RING_CTL];
-	};
-	_Atomic uint64_t descs[SHM_RING_DESCS];
-	uint8_t data[RING];
-} ring __attribute__((aligned(4096)));
 
 /* Writes `value[0]` and `value[1]` by turns: eight bytes at `at`, which is aligned so, or the one at `at[offset]`. */
 struct lie {

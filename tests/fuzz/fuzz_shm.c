@@ -7,20 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "port/shm_ring.h"
-
-#define RING SHM_RING_MIN
+#include "shared_ring.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static struct {
-	union {
-		struct shm_ring_ctl ctl;
-		uint8_t page[SHM_RING_CTL];
-	};
-	_Atomic uint64_t descs[SHM_RING_DESCS];
-	uint8_t data[RING];
-} ring __attribute__((aligned(4096)));
 
 static uint32_t ends[SHM_RING_DESCS];
 
