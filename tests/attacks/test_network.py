@@ -19,8 +19,10 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'common'))
+from namespaces import PATH, Missing, ip  # noqa: E402
+
 LIMIT = 90  # seconds until what was attacked has to be done
-PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
 SECONDS = float(os.environ.get('ROOST_ATTACK_SECONDS', '2'))
 MTU = 9000  # path MTU 4096: who says that less fits, says something new
 PERF, STEADY, NODE, OTHER = range(4)  # pairs of addresses: a process each
@@ -38,18 +40,8 @@ def address(family, side, pair):
     return f'fd99::{side + 1}:{pair + 1}'
 
 
-class Missing(Exception):
-    """Something that this needs is not to be had here."""
-
-
 class Failed(Exception):
     """What Roost does not protect from, it seems."""
-
-
-def ip(*words):
-    done = subprocess.run(['ip', *words], env=dict(os.environ, PATH=PATH), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise Missing(f"ip {' '.join(words)}: {done.stdout.strip()}")
 
 
 class Network:

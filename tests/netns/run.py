@@ -19,12 +19,13 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'stock'))
+for room in ('common', 'stock'):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', room))
+from namespaces import PATH, Missing, ip  # noqa: E402
 from programs import RUN_LIMIT, Side, free_tcp_port, listens, outcome, program_of, skip  # noqa: E402
 from run import result_missing  # noqa: E402
 from versions import ucx_perftest  # noqa: E402
 
-PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
 NO_RIGHTS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all', '--no-new-privs']
 ADDRESSES = {4: ('10.99.0.1', '10.99.0.2'), 6: ('fd99::1', 'fd99::2')}
 
@@ -73,17 +74,6 @@ def node_rows():
               ('roost call {S} 0x1000 --params {Z}', 'no such kernel')]
     return [{'name': 'roost node', 'family': 4, 'steps': look}, {'name': 'roost node IPv6', 'family': 6, 'options': '--port udp:{S}', 'steps': look},
             {'name': 'roost kernel', 'family': 4, 'steps': change}]
-
-
-class Missing(Exception):
-    """Something that this needs is not to be had here."""
-
-
-def ip(*words):
-    done = subprocess.run(['ip', *words], env=dict(os.environ, PATH=PATH), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False)
-    if done.returncode:
-        raise Missing(f"ip {' '.join(words)}: {done.stdout.strip()}")
 
 
 class Networks:
