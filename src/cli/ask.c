@@ -18,7 +18,10 @@
 
 #define ANSWER_MAX (1u << 20) /* bytes */
 
-/* Everything up to the end of the stream, the caller's to free; NULL when it does not come in time, however little is missing. */
+/*
+ * Everything up to the end of the stream, the caller's to free; NULL when it does not come in time, however little is missing. A stream that
+ * is reset has an empty answer.
+ */
 static char *read_answer(int fd, int answer_ms)
 {
 	uint64_t end = clock_ns() + (uint64_t)answer_ms * 1000000, now;
@@ -33,12 +36,14 @@ static char *read_answer(int fd, int answer_ms)
 		if (now >= end || poll(&p, 1, (int)((end - now) / 1000000) + 1) <= 0)
 			break;
 		n = recv(fd, buf + have, ANSWER_MAX - have, MSG_DONTWAIT);
-		if (n == 0) {
+		if (n < 0 && errno == ECONNRESET)
+			have = 0;
+		else if (n < 0)
+			break;
+		if (n <= 0) {
 			buf[have] = '\0';
 			return buf;
 		}
-		if (n < 0)
-			break;
 		have += (size_t)n;
 	}
 	free(buf);
@@ -54,32 +59,51 @@ static bool send_request(int fd, const char *request)
 	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)(line[0].iov_len + 1);
 }
 
-json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *mute)
+/* A socket that is connected to `name`, or -1. *gone: its process has ended, and its name is removed. */
+static int dial(int dirfd, const char *name, int answer_ms, bool *gone)
 {
 	struct sockaddr_un sa;
 	socklen_t len = shm_dir_sockaddr(dirfd, name, &sa);
 	struct timeval patience = {answer_ms / 1000, answer_ms % 1000 * 1000};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	*gone = false;
+	if (fd < 0)
+		return -1;
+	/* Others may stand in line. */
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (struct sockaddr *)&sa, len) == 0)
+		return fd;
+	if (errno == ECONNREFUSED || errno == ENOENT) {
+		unlinkat(dirfd, name, 0);
+		*gone = true;
+	}
+	close(fd);
+	return -1;
+}
+
+json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *mute)
+{
+	bool gone;
+	int fd = dial(dirfd, name, answer_ms, &gone);
 	char *text = NULL;
 	json_t *o = NULL;
 
-	*mute = true;
-	if (fd < 0)
-		return NULL;
-	/* Others may stand in line. */
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	if (connect(fd, (struct sockaddr *)&sa, len) == 0) {
+	if (fd >= 0) {
 		if (!request || send_request(fd, request))
 			text = read_answer(fd, answer_ms);
-	} else if (errno == ECONNREFUSED || errno == ENOENT) {
-		/* Its process died without cleaning up. */
-		unlinkat(dirfd, name, 0);
-		*mute = false;
+		close(fd);
 	}
-	close(fd);
 	if (text)
 		o = json_loads(text, 0, NULL);
+	/* A process that ends before it has answered closes the connection: then nobody listens any more. */
+	if (text && !*text) {
+		fd = dial(dirfd, name, answer_ms, &gone);
+		if (fd >= 0)
+			close(fd);
+	}
 	free(text);
+	*mute = !gone;
 	if (!json_is_object(o)) {
 		json_decref(o);
 		return NULL;

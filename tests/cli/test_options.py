@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Help is there with an example; nonsense gets one line and a status that is not 0."""
+import os
 import subprocess
+import tempfile
 
 from cli import ROOST, check, finish, one_line_error, run
 
@@ -64,6 +66,11 @@ FAILS = [
     (['node', '--port', 'shm', '--table', '/'], 'directory'),
     (['pcap', '/nonexistent'], '/nonexistent'),
 ]
+
+# A folder of its own: `roost stat` would name the processes of other tests that do not answer.
+folder = tempfile.TemporaryDirectory()
+os.environ['ROOST_SHM_DIR'] = os.path.join(folder.name, 'nics')
+os.mkdir(os.environ['ROOST_SHM_DIR'], 0o700)
 
 for args in (['--help'], ['-h'], ['help']):
     r = run(*args)

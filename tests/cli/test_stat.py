@@ -3,8 +3,10 @@
 """`roost stat` while `roost perf` runs: the table, rates, JSON, and the text format of Prometheus."""
 import os
 import re
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 
 from cli import ROOST, check, finish, last_json, one_line_error, run
@@ -50,6 +52,36 @@ os.mkdir(os.environ['ROOST_SHM_DIR'], 0o700)
 
 r = run('stat')
 check('nobody', r.returncode == 0 and r.stdout == 'no NIC of yours is running\n', r)
+
+
+
+def ends_while_asked():
+    """A process that ends before it has answered is no NIC any more; one that lives and says nothing is named."""
+    path = os.path.join(os.environ['ROOST_SHM_DIR'], 'stat.4711')
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen()
+
+    def end():
+        connection, _ = server.accept()
+        os.unlink(path)
+        server.close()
+        connection.close()
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    r = run('stat')
+    thread.join()
+    check('a process that ends while it is asked', r.returncode == 0 and r.stdout == 'no NIC of yours is running\n' and not r.stderr, r)
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        one_line_error('a process that says nothing', run('stat', limit=60), 1, '4711', 'stopped')
+    os.unlink(path)
+
+
+ends_while_asked()
 
 perf = subprocess.Popen([ROOST, 'perf', 'write', '--port', 'shm', '--seconds', '600', '--no-pin'],
                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
