@@ -99,10 +99,12 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, ui
 {
 	/* At once: in less time than spinning was held back before. */
 	bool again = s->held && now < s->until + s->held, brief = ns < policy_table.lost_min,
-	     taken_before = s->taken;
+	     taken_before = s->taken && now - s->offered < policy_table.in_a_row;
 
-	if (offered)
+	if (offered) {
 		s->taken = ns >= policy_table.offer_untaken;
+		s->offered = now;
+	}
 	if (brief && !(offered && s->taken && taken_before))
 		return;
 	ns = max64(ns, stake); /* so long we would have looked on */

@@ -61,6 +61,8 @@ static const struct policy_table {
 	/* ---- spinning on a core that others want ---- */
 	uint64_t yield_every; /* a spinning service thread offers its core this often */
 	uint64_t yield_again; /* or this long after an offer that was taken */
+	uint64_t
+		in_a_row; /* offers that are closer to each other went to the same thread, if they were taken */
 	uint64_t lost_min;    /* a thread that took the core and runs for longer wants it for itself */
 	unsigned lost_factor; /* no spinning for so many times as long; twice that if it recurs at once ... */
 	unsigned lost_most;   /* ... up to so many times */
@@ -106,8 +108,9 @@ static const struct policy_table {
 	.bet_cap = 8,
 	.yield_every = 20 * US,
 	.yield_again = 5 * US,
+	.in_a_row = 1 * MS,
 	.lost_min = 50 * US,
-	.lost_factor = 4,
+	.lost_factor = 1,
 	.lost_most = 512,
 	.lost_max = 10000 * MS,
 	.away_min = 4 * US,
@@ -181,7 +184,8 @@ struct spinner {
 	uint64_t yielded;    /* last offer of the core */
 	uint64_t slept_at;   /* it went to sleep after having looked on in vain; 0: it did not */
 	bool looked_on;	     /* since its last work */
-	bool taken;	     /* the last offer of the core */
+	uint64_t offered;    /* when spinner_lost() heard of the last offer of the core */
+	bool taken;	     /* that offer */
 	bool waited;	     /* packets came as soon as it slept last */
 	bool woke; /* the last turn woke a thread of the program, which may wait for this very core */
 };
@@ -199,7 +203,8 @@ void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept,
 enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
 /*
  * It has its core back after `ns`, in which another thread had it (0: none did). `offered`: it had offered the core. A thread that ran for long
- * wants the core. So does one that takes two offers in a row, however short: it has waited for them. One short turn alone may be anybody's timer.
+ * wants the core. So does one that takes two offers in a row (policy_table.in_a_row), however short: it has waited for them. One short turn alone
+ * may be anybody's timer.
  */
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake);
 

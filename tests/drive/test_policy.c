@@ -276,7 +276,11 @@ static void held_back_by_who_wants_the_core(void **state)
 		spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
 		assert_true(spins_at(&s, now));
 	}
-	/* If it takes the next one, too, it wants the core: that costs at least what looking on would have taken. */
+	/* Another may take an offer later. */
+	now += policy_table.in_a_row;
+	spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
+	assert_true(spins_at(&s, now));
+	/* A thread that takes the next one, too, wants the core: that costs at least what looking on would have taken. */
 	spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_factor * STAKE - 1));
 	assert_true(spins_at(&s, now + policy_table.lost_factor * STAKE));
