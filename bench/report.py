@@ -5,6 +5,7 @@ import os
 import statistics
 
 import kernels
+import papers
 import stock
 
 
@@ -277,7 +278,7 @@ def write(folder, path):
              'look at the ratios, which were taken in the same minutes. Each figure can be had again with the command at the end.',
              'A run with --only takes the figures that it names, and leaves the others as an earlier commit had them.', '']
     lines += machine(folder)
-    lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Peers', '', *peer_table(f), '', '## What the machine allows', '',
+    lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Peers', '', *peer_table(f), '', '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f), *steps_table(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
