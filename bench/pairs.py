@@ -5,7 +5,8 @@
 usage: bench/pairs.py OLD-BUILD NEW-BUILD [--rounds N] [--note TEXT]
 
 OLD and NEW are build folders with bench/bench-core and roost. The core's rows are run by one thread with both NICs, so that a shared machine's other
-load falls on both; `roost perf` between two processes says what is left of it from end to end. Writes bench/results/pairs.json; bench/run --report shows it.
+load falls on both; `roost perf` between two processes says what is left of it from end to end. Prints a table, and writes the rows as JSON into
+bench/results/pairs.json, which is not part of the tree.
 """
 import argparse
 import json
@@ -48,6 +49,15 @@ def compare(old, new, row, rounds):
             'low': quarters[0], 'high': quarters[2]}
 
 
+def table(note, rounds, rows):
+    yield f'{note} Medians of {rounds} pairs, and where the middle half of the ratios lies; above 1 the later build takes more.'.lstrip()
+    yield ''
+    yield '| what | before | after | ratio | middle half |'
+    yield '|---|---:|---:|---:|---:|'
+    for r in rows:
+        yield f'| {r["what"]} | {r["old"]:.1f} | {r["new"]:.1f} | {r["ratio"]:.3f} | {r["low"]:.3f} to {r["high"]:.3f} |'
+
+
 def main():
     p = argparse.ArgumentParser(description='Compares two builds, in turns.')
     p.add_argument('old')
@@ -62,6 +72,8 @@ def main():
         if a.only in row[0]:
             rows.append(compare(a.old, a.new, row, a.rounds))
             print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    print(*table(a.note, a.rounds, rows), sep='\n')
+    os.makedirs(os.path.dirname(os.path.abspath(a.out)), exist_ok=True)
     with open(a.out, 'w', encoding='utf-8') as f:
         json.dump({'note': a.note, 'rounds': a.rounds, 'rows': rows}, f, indent=1)
         f.write('\n')

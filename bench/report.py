@@ -228,20 +228,10 @@ def stage_table(f):
     yield '| all | ' + ' | '.join(f'{r["total"]:.0f}' for r in rows) + ' |'
 
 
-def pair_table(f):
-    """Two builds, run in turns: bench/pairs.py."""
-    pairs = f.load('pairs')
-    if not pairs:
-        yield 'not measured: bench/pairs.py OLD-BUILD NEW-BUILD'
-        return
-    yield f'{pairs.get("note")} Medians of {pairs["rounds"]} pairs by bench/pairs.py, and where the middle half of the ratios lies; above 1 the later one takes more.'
-    yield ''
-    yield '| what | before | after | ratio | middle half |'
-    yield '|---|---:|---:|---:|---:|'
-    for r in pairs['rows']:
-        yield f'| {r["what"]} | {r["old"]:.1f} | {r["new"]:.1f} | {r["ratio"]:.3f} | {r["low"]:.3f} to {r["high"]:.3f} |'
-    yield ''
-    yield from pairs.get('beside', [])
+def kept_section(name):
+    """Of comparisons of two builds (bench/pairs.py), which `make bench` can't repeat: kept as text."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name), encoding='utf-8') as f:
+        yield from f.read().splitlines()
 
 
 def commands(folder):
@@ -274,15 +264,16 @@ def machine(folder):
 def write(folder, path):
     f = Figures(folder)
     lines = ['# What was measured', '',
-             'Written by `make bench` (bench/run) from bench/results/*.json; don\'t edit. Absolute figures of a shared machine mean little:',
-             'look at the ratios, which were taken in the same minutes. Each figure can be had again with the command at the end.',
-             'A run with --only takes the figures that it names, and leaves the others as an earlier commit had them.', '']
+             '`make bench` measures all of this, keeps the data in bench/results/*.json and writes this report and the plots; don\'t edit it. The data',
+             'is not part of the tree. Absolute figures of a shared machine mean little: look at the ratios, which were taken in the same minutes.',
+             'Each figure can be had again with the command at the end. `bench/run --only WORD` measures the figures with that word in their name,',
+             'and takes the others from the data of the runs before it.', '']
     lines += machine(folder)
     lines += ['', '## Roost', '', *own_table(f), '', '## Stock programs', '', *stock.section(f), '', '## Kernels', '', *kernels.section(f), '', '## Peers', '', *peer_table(f), '', '## Beside the papers', '', *papers.section(f), '', '## What the machine allows', '',
               f'`{load(folder, "limits").get("command", "roost limits --json")}`', '', *limit_table(f), '', '## Sizes', '', '![sweep](../docs/perf-sweep.svg)', '',
               *sweep_tables(f), *steps_table(f)]
     lines += ['## Where the time goes', '', *stage_table(f), '']
-    lines += ['## Before and after the security changes', '', *pair_table(f), '']
+    lines += [*kept_section('security.md'), '']
     lines += ['## Commands', '', *commands(folder)]
     failed = list(failures(folder))
     if failed:

@@ -6,6 +6,7 @@ Usage: test_bench.py ROOST BENCH-FOLDER
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,19 @@ with tempfile.TemporaryDirectory() as d:
     svg = read(d, 'perf-sweep.svg')
     check('a report without measuring', r.returncode == 0 and '| 4 KiB | 1.000 | 40.96 | 1.00 | 2.00 | 3.00 |' in read(d, 'RESULTS.md'), r)
     check('a plot', svg.startswith('<svg') and 'shm WRITE' in svg and 'udp' not in svg and 'StRoM' in svg)
+
+    # The report of the tree is not replaced by one with fewer figures.
+    own = os.path.join(d, 'bench')
+    shutil.copytree(sys.argv[2], own, ignore=shutil.ignore_patterns('results', '__pycache__'))
+    os.symlink(os.path.join(os.path.dirname(sys.argv[2]), 'tests'), os.path.join(d, 'tests'))
+    os.mkdir(os.path.join(own, 'results'))
+    with open(os.path.join(own, 'results', 'sweep-shm-write.json'), 'w', encoding='utf-8') as f:
+        json.dump({'name': 'sweep-shm-write', 'command': 'c', 'unit': '', 'runs': [], 'rows': rows}, f)
+    before = read(own, 'RESULTS.md')
+    r = subprocess.run([sys.executable, os.path.join(own, 'run'), '--report'], stdin=subprocess.DEVNULL, capture_output=True,
+                       text=True, timeout=200, check=False)
+    check('a report without the data of others is refused', r.returncode == 1 and 'make bench' in r.stderr
+          and read(own, 'RESULTS.md') == before, r)
 
     r = bench('--out', d, '--only', 'no-such-figure')
     check('nothing of that name', r.returncode == 1 and 'no-such-figure' in r.stderr, r)
