@@ -10,12 +10,14 @@ environment  variables are read by sys_env() alone, which a set-user-ID program 
 quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the indented text) is quoted as it is
 picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a fifth wider than usual
 version      the newest entry of debian/changelog is of the project's version
+subjects     the subject of a commit has at most 72 characters (where the tree is a git repository)
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
 """
 import itertools
 import os
 import re
 import runpy
+import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
@@ -258,8 +260,23 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
+BEFORE_SUBJECTS = '0b6311aa5e2660ce915d1d998c06ea4e8a53fe53'  # the rule holds for what came after
+MAX_SUBJECT = 72
+
+
+def subjects(top):
+    r = subprocess.run(['git', '-c', 'safe.directory=*', '-C', top, 'log', '--format=%h %s', f'{BEFORE_SUBJECTS}..HEAD'],
+                       capture_output=True, text=True, check=False)
+    if r.returncode:
+        return  # not a repository, or one without its history
+    for line in r.stdout.splitlines():
+        commit, _, subject = line.partition(' ')
+        if len(subject) > MAX_SUBJECT:
+            yield f'{commit}: a subject of {len(subject)} characters, more than {MAX_SUBJECT}: {subject}'
+
+
 RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'environment': environment, 'conformance': conformance, 'mutants': mutants,
-         'quotes': quotes, 'picture': picture, 'version': version}
+         'quotes': quotes, 'picture': picture, 'subjects': subjects, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
