@@ -74,8 +74,8 @@ static void destroy(struct drive *d)
 	ports_close(d);
 	if (d->service_set >= 0)
 		sys_close(d->service_set);
-	tender_fini(&d->service);
-	tender_fini(&d->waiter);
+	service_poller_fini(&d->service);
+	service_poller_fini(&d->waiter);
 	gsi_fini(d);
 	pthread_mutex_destroy(&d->control);
 	free(d);
@@ -105,7 +105,7 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	d->ops.kick = pu_call;
 	cfg.ops = &d->ops;
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
-		atomic_store_explicit(&d->pu[i].tend_wake, UINT64_MAX, memory_order_relaxed);
+		atomic_store_explicit(&d->pu[i].next_visit, UINT64_MAX, memory_order_relaxed);
 		caller_init(&d->pu[i].caller);
 		atomic_store_explicit(&d->pu[i].cpu, -1, memory_order_relaxed);
 	}
@@ -117,9 +117,9 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	memcpy(cfg.port, d->port, sizeof(cfg.port));
 	rc = nic_create(&cfg, &d->nic);
 	if (rc == 0)
-		rc = tender_init(&d->service, d, TENDER_SERVICE);
+		rc = service_poller_init(&d->service, d, BY_SERVICE_THREAD);
 	if (rc == 0)
-		rc = tender_init(&d->waiter, d, TENDER_WAITER);
+		rc = service_poller_init(&d->waiter, d, BY_WAITER);
 	if (rc)
 		goto fail_unsaid;
 	fork_watch();

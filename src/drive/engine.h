@@ -7,10 +7,10 @@
  *   owner	whoever has set PU_OWNED in its word: for one turn, or for one control call.
  *   poller	a program that calls drive_progress(). Each call renews the lease; while it lasts nobody else
  *		runs turns.
- *   tender	who sees to it that a turn is run when no poller does: the service thread, or a thread blocked
- *		in drive_wait_fd(). It sleeps on a timer while there is a poller, else on the ports.
+ *   service poller	runs turns when no poller does: the service thread, or a thread blocked in drive_wait_fd().
+ *		It sleeps on a timer while there is a poller, else on the ports.
  *
- * A tender that goes to sleep leaves in `tend_wake` when it will look again by itself, and in `sleepers`
+ * A service poller that goes to sleep leaves in `next_visit` when it will look again by itself, and in `sleepers`
  * whether the port wakes it. It does so as owner, so the owner after it knows what it may count on, and wakes
  * it when that is not enough (pu_settle).
  *
@@ -18,14 +18,14 @@
  *
  *   word		An owner takes it with acquire and gives it up with release: all that the core keeps without atomics travels so. A kick is a
  *			read-modify-write with release, and who gives the word up acquires it: the turn that follows sees what was rung for.
- *   kicked		tender_kick() stores what is to be seen, then exchanges 1; the tender exchanges 0, then looks. One word: the later one sees what
+ *   kicked		service_poller_kick() stores what is to be seen, then exchanges 1; the service poller exchanges 0, then looks. One word: the later one sees what
  *			stood before the earlier one.
- *   waiting, kicked	tend_kick() kicks, then loads `waiting`; a waiter that ends clears `waiting`, then loads `kicked`. Two words, each stored and
- *			then the other loaded: sequentially consistent, as are service_until and `waiting` (stand_by, end_tending).
+ *   waiting, kicked	service_kick() kicks, then loads `waiting`; a waiter that ends clears `waiting`, then loads `kicked`. Two words, each stored and
+ *			then the other loaded: sequentially consistent, as are service_until and `waiting` (stand_by, end_wait).
  *   caller.hits, armed, outside_seq / masked, sleepers
  *			The same, of a program that goes to sleep: drive_cq_armed().
- *   lease_end, tend_wake, rang, cpu, events
- *			Relaxed: an old value costs time, which the tender's next look at `tend_wake` bounds.
+ *   lease_end, next_visit, rang, cpu, events
+ *			Relaxed: an old value costs time, which the service poller's next look at `next_visit` bounds.
  */
 #ifndef ROOST_DRIVE_ENGINE_H
 #define ROOST_DRIVE_ENGINE_H
@@ -47,26 +47,28 @@
 #define PU_KICKED 2u /* the owner runs another turn after this one: somebody rang meanwhile */
 #define PU_WANT	  4u
 
-enum tender_bit { TENDER_SERVICE = 1, TENDER_WAITER = 2 };
+enum service_poller_bit { BY_SERVICE_THREAD = 1, BY_WAITER = 2 };
 
 struct drive_pu {
 	/* written by every turn */
 	_Atomic uint32_t word CACHE_ALIGNED;
-	bool attended;		    /* owner's: since the last look a tender went to sleep on the ports */
+	bool had_sleeper; /* owner's: since the last look a service poller went to sleep on the ports */
 	_Atomic uint64_t lease_end; /* ns; before it a poller is at work */
 	_Atomic uint64_t rang;	    /* ns; last turn run by a doorbell */
 	struct caller caller;	    /* what the program does between its calls */
-	/* written by tenders, read by every turn */
-	_Atomic uint64_t tend_wake CACHE_ALIGNED; /* ns; a tender looks at the PU then at the latest */
-	_Atomic uint32_t sleepers;		  /* enum tender_bit: who sleeps on the ports */
-	/* Packets do not wake the service thread, though it sleeps on the ports. Written by the owner, and by a tender that naps. */
+	/* written by service pollers, read by every turn */
+	_Atomic uint64_t next_visit
+		CACHE_ALIGNED;	   /* ns; a service poller looks at the PU then at the latest */
+	_Atomic uint32_t sleepers; /* enum service_poller_bit: who sleeps on the ports */
+	/* Packets do not wake the service thread, though it sleeps on the ports. Written by the owner, and by a service poller that naps. */
 	atomic_bool masked;
 	atomic_int cpu; /* where the last turn beside a sleeper ran */
 };
-_Static_assert(sizeof(struct drive_pu) <= 3 * CACHE_LINE, "a PU is two lines for pollers, one for tenders");
+_Static_assert(sizeof(struct drive_pu) <= 3 * CACHE_LINE,
+	       "a PU is two lines for pollers, one for service pollers");
 
-/* What a tender knows of one PU. Its own thread's. */
-struct tend_pu {
+/* What a service poller knows of one PU. Its own thread's. */
+struct service_pu {
 	uint64_t lease;	    /* lease_end when it last looked */
 	uint64_t nap;	    /* ns until the next look, while a poller is at work */
 	uint64_t last_work; /* ns */
@@ -77,9 +79,9 @@ struct tend_pu {
 	bool look;	    /* whether they are readable now counts, not only what comes from now on */
 };
 
-struct tender {
+struct service_poller {
 	struct drive *d;
-	enum tender_bit bit;
+	enum service_poller_bit bit;
 	int wake_fd; /* eventfd */
 	bool edge;   /* sleeps so that only news wakes it; the waiter's poll(2) can't */
 	_Atomic uint32_t kicked CACHE_ALIGNED;
@@ -88,7 +90,7 @@ struct tender {
 	struct spinner spinner;
 	enum spin_action spin; /* what follows from its last visits */
 	bool slept;	       /* since a turn of its own found work */
-	struct tend_pu pu[NIC_MAX_PUS];
+	struct service_pu pu[NIC_MAX_PUS];
 };
 
 #define GSI_QUEUE 256 /* management datagrams that wait for the service thread, or for QP 1's first user */
@@ -151,15 +153,15 @@ struct drive {
 	pthread_mutex_t control;
 	unsigned refs; /* under the engine lock */
 
-	struct tender service;
+	struct service_poller service;
 	int service_set; /* epoll: what wakes it */
 	pthread_t thread;
 	bool running;
 	_Atomic uint64_t service_until
 		CACHE_ALIGNED; /* ns; the service thread sleeps until then, 0: it is awake */
 
-	struct tender waiter;
-	atomic_uint waiting;  /* a thread in drive_wait_fd tends the PUs */
+	struct service_poller waiter;
+	atomic_uint waiting;  /* a thread in drive_wait_fd() is the service poller */
 	atomic_uint wait_seq; /* counts such waits */
 
 	struct wake_cost wake; /* measured by the service thread */
@@ -216,7 +218,7 @@ bool pu_try_or_kick(struct drive_pu *p);
 /* Owns it, before any poller, waiting for turns to end; gives up (false) at `until`, ns. */
 bool pu_own(struct drive_pu *p, uint64_t until);
 /*
- * After a turn: disarms ports nobody sleeps on, keeps those armed that somebody does, wakes the tender if it
+ * After a turn: disarms ports nobody sleeps on, keeps those armed that somebody does, wakes the service poller if it
  * counts on more than is true now. Owner.
  */
 void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
@@ -244,26 +246,26 @@ void pu_disarm(struct drive *d, unsigned i, bool woken);
 /* nic_host_ops.kick; host is the struct drive. */
 void pu_call(void *host, unsigned i);
 
-/* ---- tend.c ---- */
+/* ---- service_poller.c ---- */
 
-enum tend_verdict {
-	TEND_AGAIN, /* work is left: look again at once */
-	TEND_SPIN,  /* nothing now, but it pays to look on: tender.spin */
-	TEND_SLEEP, /* until tend_pu.wake, on the ports if tend_pu.on_port */
+enum service_verdict {
+	SERVICE_AGAIN,	   /* work is left: look again at once */
+	SERVICE_BUSY_POLL, /* nothing now, but it pays to look on: service_poller.spin */
+	SERVICE_SLEEP,	   /* until service_pu.wake, on the ports if service_pu.on_port */
 };
 
-/* Looks at PU i: runs a turn, or leaves it to its poller. Tender's thread. */
-enum tend_verdict tend_visit(struct tender *t, unsigned i);
+/* Looks at PU i: runs a turn, or leaves it to its poller. Service poller's thread. */
+enum service_verdict service_visit(struct service_poller *t, unsigned i);
 /* The earliest time at which it has to look again by itself. */
-uint64_t tend_wake(const struct tender *t);
+uint64_t service_next_visit(const struct service_poller *t);
 /* No longer sleeps on ports: the next turn disarms them. */
-void tend_leave_ports(struct tender *t);
-/* Wakes whoever tends. Any thread. */
-void tend_kick(struct drive *d);
-void tender_kick(struct tender *t);
-void tender_drain(struct tender *t);
-int tender_init(struct tender *t, struct drive *d, enum tender_bit bit);
-void tender_fini(struct tender *t);
+void service_leave_ports(struct service_poller *t);
+/* Wakes the service poller. Any thread. */
+void service_kick(struct drive *d);
+void service_poller_kick(struct service_poller *t);
+void service_poller_drain(struct service_poller *t);
+int service_poller_init(struct service_poller *t, struct drive *d, enum service_poller_bit bit);
+void service_poller_fini(struct service_poller *t);
 
 /* ---- thread.c ---- */
 

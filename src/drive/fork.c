@@ -121,8 +121,8 @@ static void in_child(void)
 			}
 		}
 		sys_close(d->service_set);
-		tender_fini(&d->service);
-		tender_fini(&d->waiter);
+		service_poller_fini(&d->service);
+		service_poller_fini(&d->waiter);
 		stat_forget(d);
 		/* Its holder may be a thread that the child has not. */
 		pthread_mutex_init(&d->control, NULL);

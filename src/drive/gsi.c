@@ -234,9 +234,9 @@ void drive_gsi_close(struct drive *d)
 
 void drive_gsi_wake(struct drive *d)
 {
-	/* The service thread alone: while another tends, it looks here all the same. */
+	/* The service thread alone: while a waiter is the service poller, it looks here all the same. */
 	if (!atomic_exchange_explicit(&d->gsi.woken, 1, memory_order_acq_rel))
-		tender_kick(&d->service);
+		service_poller_kick(&d->service);
 }
 
 int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst, uint8_t tclass,

@@ -215,9 +215,9 @@ int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *w
 	}
 	drive_control_unlock(d);
 	if (rc == 0) {
-		tender_kick(&d->service);
+		service_poller_kick(&d->service);
 		if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
-			tender_kick(&d->waiter);
+			service_poller_kick(&d->waiter);
 	}
 	return rc;
 }

@@ -5,8 +5,9 @@
 
 #include "drive/engine.h"
 
-#define REARM_TURNS  4
-#define KICKED_TURNS 8 /* turns an owner runs for others' doorbells before it leaves them to the tender */
+#define REARM_TURNS 4
+#define KICKED_TURNS                                                                                         \
+	8 /* turns an owner runs for others' doorbells before it leaves them to the service poller */
 
 bool pu_try_or_kick(struct drive_pu *p)
 {
@@ -60,7 +61,7 @@ void pu_call(void *host, unsigned i)
 
 	if (pu_try_or_kick(&d->pu[i])) {
 		pu_drop(&d->pu[i]);
-		tend_kick(d);
+		service_kick(d);
 	}
 }
 
@@ -94,7 +95,7 @@ static bool keep_armed(struct drive *d, unsigned i)
 	return false;
 }
 
-static bool wake_tender_needed(struct drive *d, unsigned i, uint64_t now, uint64_t wake)
+static bool service_wake_needed(struct drive *d, unsigned i, uint64_t now, uint64_t wake)
 {
 	struct drive_pu *p = &d->pu[i];
 	bool polled = atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now;
@@ -137,7 +138,7 @@ static bool unmask(struct drive *d, unsigned i)
 	return true;
 }
 
-/* A turn while a tender sleeps on the ports. True: it is wanted awake. */
+/* A turn while a service poller sleeps on the ports. True: it is wanted awake. */
 static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
@@ -166,31 +167,31 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 	bool kick;
 
 	if (!atomic_load_explicit(&p->sleepers, memory_order_acquire)) {
-		/* The tender left the ports to a poller: peers need not wake anybody any more. */
-		if (p->attended)
+		/* The service poller left the ports to a poller: peers need not wake anybody any more. */
+		if (p->had_sleeper)
 			pu_disarm(d, i, false);
-		p->attended = false;
+		p->had_sleeper = false;
 		kick = wake > now + policy_table.horizon;
 	} else {
-		kick = wake_tender_needed(d, i, now, wake);
+		kick = service_wake_needed(d, i, now, wake);
 		kick |= beside_sleeper(d, i, now, wake, turn);
 		atomic_store_explicit(&p->cpu, sched_getcpu(), memory_order_relaxed);
 	}
 	if (kick)
-		tend_kick(d);
+		service_kick(d);
 }
 
 void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
-	uint64_t wake = atomic_load_explicit(&p->tend_wake, memory_order_relaxed);
+	uint64_t wake = atomic_load_explicit(&p->next_visit, memory_order_relaxed);
 
-	if (unlikely(p->attended || wake > now + policy_table.horizon))
+	if (unlikely(p->had_sleeper || wake > now + policy_table.horizon))
 		settle_slow(d, i, now, wake, turn);
 }
 
 /*
- * The owner leaves, no poller is about, and nobody sleeps on the ports: the tender naps after a poller that
+ * The owner leaves, no poller is about, and nobody sleeps on the ports: the service poller naps after a poller that
  * has gone. Then what is left must not wait for the end of its nap.
  */
 static void leave_work(struct drive *d, unsigned i, uint64_t now)
@@ -199,11 +200,11 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now ||
 	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) ||
-	    atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + policy_table.nap_min)
+	    atomic_load_explicit(&p->next_visit, memory_order_relaxed) <= now + policy_table.nap_min)
 		return;
 	/* The empty look at the port is what makes sure that shm's peers are awake. */
 	if (pu_poll(d, i, now) || nic_pending(d->nic, i))
-		tend_kick(d);
+		service_kick(d);
 }
 
 void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
@@ -229,7 +230,7 @@ static void __attribute__((noinline)) release_slow(struct drive *d, unsigned i)
 			return; /* another owner runs the turn */
 		if (turns == KICKED_TURNS) {
 			pu_drop(p);
-			tend_kick(d);
+			service_kick(d);
 			return;
 		}
 		pu_turn(d, i, clock_now(), PU_WORKED);
@@ -292,7 +293,7 @@ static bool let_peer_run(struct drive *d, unsigned i)
 	sched_yield();
 	if (pu_try(p))
 		return true;
-	tend_kick(d);
+	service_kick(d);
 	return false;
 }
 
@@ -313,7 +314,7 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 	caller_polled(&p->caller, false); /* it did, and the service thread had found the completion */
 	came = nic_came(d->nic, i);
 	until = caller_linger(&p->caller, now, stake, came.requests);
-	if (until && atomic_load_explicit(&p->sleepers, memory_order_relaxed) == TENDER_SERVICE &&
+	if (until && atomic_load_explicit(&p->sleepers, memory_order_relaxed) == BY_SERVICE_THREAD &&
 	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		mask(d, i);
 	/* Somebody else may want the PU, or ring. */
@@ -340,7 +341,7 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 	gone &= !atomic_load_explicit(&p->sleepers, memory_order_relaxed);
 	pu_release(d, i);
 	if (gone)
-		tend_kick(d);
+		service_kick(d);
 }
 
 void drive_taken(struct drive *d, unsigned i)
@@ -351,7 +352,7 @@ void drive_taken(struct drive *d, unsigned i)
 
 /*
  * Leaves the new work to a poller that is at it: posts that come while earlier ones are under way then leave
- * together, at the next poll. The poller may never poll again; that is well as long as a tender looks soon, and no thread sleeps until an
+ * together, at the next poll. The poller may never poll again; that is well as long as a service poller looks soon, and no thread sleeps until an
  * event.
  */
 static bool poller_takes_it(const struct drive_pu *p)
@@ -359,7 +360,7 @@ static bool poller_takes_it(const struct drive_pu *p)
 	uint64_t now = clock_now();
 
 	return atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now + US &&
-	       atomic_load_explicit(&p->tend_wake, memory_order_relaxed) <= now + policy_table.horizon &&
+	       atomic_load_explicit(&p->next_visit, memory_order_relaxed) <= now + policy_table.horizon &&
 	       !caller_sleeps(&p->caller);
 }
 
@@ -383,7 +384,7 @@ static void offer_core(struct drive *d, unsigned i)
 		return;
 	/* Nobody may poll after this, so it is unmasked here, or the service thread sees to it. */
 	if (!pu_try(p)) {
-		tend_kick(d);
+		service_kick(d);
 		return;
 	}
 	packets = nic_came(d->nic, i).packets;
@@ -428,7 +429,7 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 
 /*
  * Stores that we sleep (armed, outside_seq, caller.hits), then looks whether packets wake anybody (masked, sleepers). Who changes that does it the other
- * way round: mask() and nap() store, then look at caller.hits; a waiter that leaves (tend_leave_ports()) stores, then looks at armed and outside_seq. All
+ * way round: mask() and nap() store, then look at caller.hits; a waiter that leaves (service_leave_ports()) stores, then looks at armed and outside_seq. All
  * of it is sequentially consistent: at least one side sees the other, and wakes the service thread.
  */
 void drive_cq_armed(struct drive *d, bool anew, bool inside)
@@ -444,14 +445,14 @@ void drive_cq_armed(struct drive *d, bool anew, bool inside)
 	for (unsigned i = 0; i < d->pus; i++) {
 		struct drive_pu *p = &d->pu[i];
 
-		/* Who waits inside will tend the PUs itself, so the service thread may nap. */
+		/* A thread that waits inside will run the turns of the PUs itself, so the service thread may nap. */
 		if (!inside)
 			caller_armed(&p->caller);
 		kick |= atomic_load_explicit(&p->masked, memory_order_seq_cst);
 		kick |= !inside && !atomic_load_explicit(&p->sleepers, memory_order_seq_cst);
 	}
 	if (kick)
-		tend_kick(d);
+		service_kick(d);
 }
 
 void drive_cq_disarmed(struct drive *d)
@@ -484,7 +485,7 @@ void drive_disown(struct drive *d, unsigned i)
 	pu_settle(d, i, now, PU_IDLE);
 	work = atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now && nic_pending(d->nic, i);
 	if (pu_drop(p) || work)
-		tend_kick(d);
+		service_kick(d);
 }
 
 void drive_quiesce(struct drive *d)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The service thread: one per engine. It tends the PUs (tend.c) unless a thread in drive_wait_fd() does, does
- * the ports' control work, and answers `roost stat`.
+ * The service thread: one per engine. It is the service poller of the PUs (service_poller.c) unless a thread in
+ * drive_wait_fd() is, does the ports' control work, and answers `roost stat`.
  *
  * It looks on for a moment after packets where that pays (struct spinner in policy.h): a peer's request is then answered without a wake-up. But
  * on a core that a program wants too, spinning costs a scheduler's time slice. So from time to time it offers the core: sched_yield()
@@ -42,7 +42,7 @@ struct service {
 	cpu_set_t cores;		 /* as the program has it; empty: not asked */
 	int shunned;			 /* the core we keep away from, -1: none */
 	uint64_t steered;		 /* ns */
-	uint64_t standby;		 /* ns; length of the last nap while a waiter tends */
+	uint64_t standby;		 /* ns; length of the last nap beside a waiter */
 	unsigned wait_seen;
 };
 
@@ -121,7 +121,7 @@ static void listen_on_ports(struct service *s)
 	unsigned ports = drive_ports(d);
 
 	for (unsigned i = 0; i < d->pus; i++) {
-		struct tend_pu *tp = &d->service.pu[i];
+		struct service_pu *tp = &d->service.pu[i];
 		unsigned had = s->listening[i], want = tp->on_port ? ports : 0;
 
 		if (had == want && !(want && tp->look))
@@ -168,7 +168,7 @@ static void handle(struct service *s, uint64_t event)
 		rung_at = atomic_load_explicit(&s->d->service.kicked_at, memory_order_relaxed);
 		if (s->d->service.slept && s->base_looked > rung_at)
 			wake_cost_learn(&s->d->wake, s->base_looked - rung_at);
-		tender_drain(&s->d->service);
+		service_poller_drain(&s->d->service);
 		break;
 	case ON_STAT:
 		stat_serve(s->d);
@@ -256,7 +256,7 @@ static void steer(struct service *s)
 /* ---- the thread ---- */
 
 /*
- * While a thread in drive_wait_fd() tends; not beside a program that spins on memory, whose packets shall not wait for
+ * While a thread in drive_wait_fd() is the service poller; not beside a program that spins on memory, whose packets shall not wait for
  * anything.
  */
 static bool standing_by(struct drive *d)
@@ -280,7 +280,7 @@ static void stand_by(struct service *s)
 	unsigned seq = atomic_load_explicit(&d->wait_seq, memory_order_relaxed);
 	uint64_t wake;
 
-	tend_leave_ports(&d->service);
+	service_leave_ports(&d->service);
 	for (unsigned i = 0; i < d->pus; i++)
 		d->service.pu[i].nap = policy_table.nap_min;
 	listen_on_ports(s);
@@ -294,20 +294,20 @@ static void stand_by(struct service *s)
 		sleep_until(s, wake);
 }
 
-static void tend(struct service *s)
+static void visit_all(struct service *s)
 {
 	struct drive *d = s->d;
-	struct tender *t = &d->service;
-	enum tend_verdict v = TEND_SLEEP;
+	struct service_poller *t = &d->service;
+	enum service_verdict v = SERVICE_SLEEP;
 
 	t->spin = SPIN_SLEEP;
 	for (unsigned i = 0; i < d->pus; i++) {
-		enum tend_verdict one = tend_visit(t, i);
+		enum service_verdict one = service_visit(t, i);
 
 		v = one < v ? one : v;
 	}
-	if (v == TEND_SLEEP) {
-		uint64_t wake = tend_wake(t), due = gsi_due(d);
+	if (v == SERVICE_SLEEP) {
+		uint64_t wake = service_next_visit(t), due = gsi_due(d);
 
 		wake = wake < due ? wake : due;
 		steer(s);
@@ -318,7 +318,7 @@ static void tend(struct service *s)
 		sleep_until(s, wake);
 		return;
 	}
-	if (v == TEND_SPIN)
+	if (v == SERVICE_BUSY_POLL)
 		spin_step(s, t->spin);
 	else
 		s->looked = 0;
@@ -350,7 +350,7 @@ static void *service_main(void *arg)
 		if (standing_by(d))
 			stand_by(&s);
 		else
-			tend(&s);
+			visit_all(&s);
 	}
 }
 
@@ -372,7 +372,7 @@ void service_stop(struct drive *d)
 	if (!d->running)
 		return;
 	atomic_store_explicit(&d->stop, true, memory_order_release);
-	tender_kick(&d->service);
+	service_poller_kick(&d->service);
 	pthread_join(d->thread, NULL);
 	d->running = false;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Blocking calls of the verbs: the thread that blocks tends the PUs while it sleeps, so what it waits for
- * costs one wake-up, its own. Of several such threads one tends; the others sleep on their descriptors alone.
+ * Blocking calls of the verbs: the thread that blocks is the service poller while it sleeps, so the event that
+ * it waits for costs one wake-up, its own. One of several such threads does this; the others sleep on their
+ * descriptors alone.
  */
 #include <errno.h>
 #include <poll.h>
@@ -59,7 +60,7 @@ static int wait_alone(int fd, uint64_t until)
 #define MAX_FDS (2 + NIC_MAX_PORTS * NIC_MAX_PUS)
 
 /* Adds the ports slept on, the first `ports` of them; returns how many descriptors there are now. */
-static unsigned add_ports(const struct tender *t, unsigned ports, struct pollfd *fds, unsigned n)
+static unsigned add_ports(const struct service_poller *t, unsigned ports, struct pollfd *fds, unsigned n)
 {
 	for (unsigned i = 0; i < t->d->pus; i++) {
 		for (unsigned k = 0; t->pu[i].on_port && k < ports; k++)
@@ -68,7 +69,7 @@ static unsigned add_ports(const struct tender *t, unsigned ports, struct pollfd 
 	return n;
 }
 
-static void note_ready(struct tender *t, unsigned ports, const struct pollfd *fds)
+static void note_ready(struct service_poller *t, unsigned ports, const struct pollfd *fds)
 {
 	for (unsigned i = 0; i < t->d->pus; i++) {
 		for (unsigned k = 0; t->pu[i].on_port && k < ports; k++)
@@ -76,9 +77,9 @@ static void note_ready(struct tender *t, unsigned ports, const struct pollfd *fd
 	}
 }
 
-static bool begin_tending(struct drive *d)
+static bool begin_wait(struct drive *d)
 {
-	struct tender *t = &d->waiter;
+	struct service_poller *t = &d->waiter;
 	unsigned free = 0;
 
 	if (!atomic_compare_exchange_strong_explicit(&d->waiting, &free, 1, memory_order_seq_cst,
@@ -109,57 +110,57 @@ static bool others_sleep(const struct drive *d)
  * The program is likely to poll now, or to come back: a lease for that time, and the service thread after it.
  * It naps while waits come and go, and is woken only out of a long sleep.
  */
-static void end_tending(void *arg)
+static void end_wait(void *arg)
 {
 	struct drive *d = arg;
 	uint64_t now = clock_now();
 	uint64_t until = atomic_load_explicit(&d->service_until, memory_order_relaxed);
 
-	tend_leave_ports(&d->waiter);
+	service_leave_ports(&d->waiter);
 	for (unsigned i = 0; i < d->pus; i++) {
 		atomic_store_explicit(&d->pu[i].lease_end, now + policy_table.lease, memory_order_relaxed);
 		/* Now, not later: once we are out, this is the service thread's to write. */
-		atomic_store_explicit(&d->pu[i].tend_wake, until > now ? until : now, memory_order_relaxed);
+		atomic_store_explicit(&d->pu[i].next_visit, until > now ? until : now, memory_order_relaxed);
 	}
 	atomic_store_explicit(&d->waiting, 0, memory_order_seq_cst);
 	until = atomic_load_explicit(&d->service_until, memory_order_seq_cst);
 	if (until > now + policy_table.horizon || others_sleep(d) ||
 	    atomic_load_explicit(&d->waiter.kicked, memory_order_seq_cst))
-		tender_kick(&d->service);
+		service_poller_kick(&d->service);
 }
 
-static int tend_until_readable(struct drive *d, int fd, uint64_t until)
+static int serve_until_readable(struct drive *d, int fd, uint64_t until)
 {
-	struct tender *t = &d->waiter;
+	struct service_poller *t = &d->waiter;
 	struct pollfd fds[MAX_FDS];
 
 	for (;;) {
-		enum tend_verdict v = TEND_SLEEP;
+		enum service_verdict v = SERVICE_SLEEP;
 		unsigned n = 2, ports;
 		int rc;
 
 		atomic_exchange_explicit(&t->kicked, 0, memory_order_seq_cst);
 		for (unsigned i = 0; i < d->pus; i++) {
-			enum tend_verdict one = tend_visit(t, i);
+			enum service_verdict one = service_visit(t, i);
 
 			v = one < v ? one : v;
 		}
 		ports = drive_ports(d); /* one more from here on: we are kicked */
 		fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = t->wake_fd, .events = POLLIN};
-		if (v == TEND_SLEEP)
+		if (v == SERVICE_SLEEP)
 			n = add_ports(t, ports, fds, n);
-		rc = sleep_on(fds, n, v == TEND_SLEEP ? min64(tend_wake(t), until) : 0);
+		rc = sleep_on(fds, n, v == SERVICE_SLEEP ? min64(service_next_visit(t), until) : 0);
 		if (rc < 0)
 			return rc;
 		if (fds[0].revents)
 			return 0;
 		if (clock_now() >= until)
 			return -ETIMEDOUT;
-		if (v == TEND_SLEEP)
+		if (v == SERVICE_SLEEP)
 			note_ready(t, ports, fds + 2);
 		if (fds[1].revents)
-			tender_drain(t);
+			service_poller_drain(t);
 	}
 }
 
@@ -169,10 +170,10 @@ int drive_wait_fd(struct drive *d, int fd, uint64_t timeout_ns)
 	uint64_t until = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
 	int rc;
 
-	if (atomic_load_explicit(&d->dead, memory_order_relaxed) || !begin_tending(d))
+	if (atomic_load_explicit(&d->dead, memory_order_relaxed) || !begin_wait(d))
 		return wait_alone(fd, until);
-	pthread_cleanup_push(end_tending, d);
-	rc = tend_until_readable(d, fd, until);
+	pthread_cleanup_push(end_wait, d);
+	rc = serve_until_readable(d, fd, until);
 	pthread_cleanup_pop(1);
 	return rc;
 }

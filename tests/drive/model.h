@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A model of a small machine in virtual time: cores with run queues, programs, their service threads, packets between them. Every decision
- * to spin, sleep, yield, mask or wake comes from src/drive/policy.c; the model calls it as pu.c, tend.c and service.c do, and does what it
+ * to spin, sleep, yield, mask or wake comes from src/drive/policy.c; the model calls it as pu.c, service_poller.c and service.c do, and does what it
  * answers. A step of a task is atomic; between two steps it may lose its core.
  */
 #ifndef TESTS_DRIVE_MODEL_H
@@ -119,10 +119,10 @@ struct end {
 	bool cq_armed, event;
 	unsigned events;
 	/* struct drive_pu */
-	bool owned, kicked, attended, sleeper, masked;
-	uint64_t lease_end, rang, tend_wake;
+	bool owned, kicked, had_sleeper, sleeper, masked;
+	uint64_t lease_end, rang, next_visit;
 	struct caller caller;
-	/* struct tender and struct service */
+	/* struct service_poller and struct service */
 	bool on_port, ready, slept, was_asleep, bell, wake_flag, wake_fd;
 	uint64_t lease, nap, last_work, wake, kicked_at, looked, look_began;
 	long switches;

@@ -113,9 +113,9 @@ static unsigned nic_poll(struct end *e, struct task *t)
 	return work;
 }
 
-/* ---- pu.c; there is one tender, the service thread, and the core has no timers ---- */
+/* ---- pu.c; there is one service poller, the service thread, and the core has no timers ---- */
 
-static void tend_kick(struct end *e, struct task *t)
+static void service_kick(struct end *e, struct task *t)
 {
 	if (e->wake_flag)
 		return;
@@ -174,7 +174,7 @@ static bool unmask(struct end *e, struct task *t)
 
 static bool beside_sleeper(struct end *e, struct task *t, uint64_t now, enum pu_turn turn)
 {
-	switch (caller_beside(&e->caller, turn, e->masked, now, e->tend_wake)) {
+	switch (caller_beside(&e->caller, turn, e->masked, now, e->next_visit)) {
 	case CALLER_KEEP:
 		break;
 	case CALLER_REARM:
@@ -194,26 +194,26 @@ static void settle(struct end *e, struct task *t, uint64_t now, enum pu_turn tur
 {
 	bool kick;
 
-	if (!e->attended && e->tend_wake <= now + policy_table.horizon)
+	if (!e->had_sleeper && e->next_visit <= now + policy_table.horizon)
 		return;
 	if (!e->sleeper) {
-		if (e->attended)
+		if (e->had_sleeper)
 			e->armed = false;
-		e->attended = false;
-		kick = e->tend_wake > now + policy_table.horizon;
+		e->had_sleeper = false;
+		kick = e->next_visit > now + policy_table.horizon;
 	} else {
 		kick = beside_sleeper(e, t, now, turn);
 	}
 	if (kick)
-		tend_kick(e, t);
+		service_kick(e, t);
 }
 
 static void leave_work(struct end *e, struct task *t, uint64_t now)
 {
-	if (e->lease_end > now || e->sleeper || e->tend_wake <= now + policy_table.nap_min)
+	if (e->lease_end > now || e->sleeper || e->next_visit <= now + policy_table.nap_min)
 		return;
 	if (nic_poll(e, t))
-		tend_kick(e, t);
+		service_kick(e, t);
 }
 
 static void turn_of(struct end *e, struct task *t, enum pu_turn turn)
@@ -302,7 +302,7 @@ void drive_linger(struct end *e, struct task *t)
 	gone &= !e->sleeper;
 	release(e, t);
 	if (gone)
-		tend_kick(e, t);
+		service_kick(e, t);
 	e->doing = D_WAIT;
 }
 
@@ -310,7 +310,7 @@ void drive_linger_back(struct end *e, struct task *t)
 {
 	t->cost += TURN_NS;
 	if (e->owned) {
-		tend_kick(e, t);
+		service_kick(e, t);
 		e->doing = D_WAIT;
 		return;
 	}
@@ -325,7 +325,7 @@ bool drive_doorbell(struct end *e, struct task *t)
 
 	t->cost += CALL_NS;
 	e->posted++;
-	if ((busy && e->lease_end > now + US && e->tend_wake <= now + policy_table.horizon &&
+	if ((busy && e->lease_end > now + US && e->next_visit <= now + policy_table.horizon &&
 	     !caller_sleeps(&e->caller)) ||
 	    !try_or_kick(e)) {
 		caller_left(&e->caller, busy);
@@ -354,7 +354,7 @@ void drive_offer_back(struct end *e, struct task *t, bool one)
 	if (!one && !e->masked)
 		return;
 	if (e->owned) {
-		tend_kick(e, t);
+		service_kick(e, t);
 		return;
 	}
 	e->owned = true;
@@ -370,17 +370,17 @@ void drive_cq_armed(struct end *e, struct task *t)
 {
 	caller_armed(&e->caller);
 	if (e->masked || !e->sleeper)
-		tend_kick(e, t);
+		service_kick(e, t);
 }
 
-/* ---- tend.c ---- */
+/* ---- service_poller.c ---- */
 
 enum verdict { AGAIN, SPIN, SLEEP };
 
 static enum verdict nap(struct end *e, uint64_t wake)
 {
 	e->on_port = e->ready = e->masked = e->sleeper = false;
-	e->wake = e->tend_wake = wake;
+	e->wake = e->next_visit = wake;
 	return caller_sleeps(&e->caller) ? AGAIN : SLEEP;
 }
 
@@ -402,10 +402,10 @@ static enum verdict sleep_on_ports(struct end *e, uint64_t now)
 	}
 	if (active + policy_table.active > now)
 		wake = now + policy_table.late_ok;
-	e->on_port = e->attended = e->sleeper = true;
+	e->on_port = e->had_sleeper = e->sleeper = true;
 	e->caller.in_vain = 0;
 	e->masked = false;
-	e->wake = e->tend_wake = wake;
+	e->wake = e->next_visit = wake;
 	return drop(e) ? AGAIN : SLEEP;
 }
 
@@ -413,7 +413,7 @@ static enum verdict leave_to_owner(struct end *e, uint64_t now)
 {
 	if (caller_kind(&e->caller) == CALLER_POLLS)
 		return nap(e, now + policy_table.nap_min);
-	e->wake = e->tend_wake = now + (e->ready ? policy_table.late_ok : policy_table.nap_min);
+	e->wake = e->next_visit = now + (e->ready ? policy_table.late_ok : policy_table.nap_min);
 	e->ready = false;
 	return SLEEP;
 }
@@ -442,7 +442,7 @@ static enum spin_action spins(struct end *e, uint64_t now)
 	return spinner_idle(&e->spinner, now, stake(e));
 }
 
-static enum verdict tend_turn(struct end *e, struct task *t, uint64_t now)
+static enum verdict service_turn(struct end *e, struct task *t, uint64_t now)
 {
 	unsigned events = e->events, work;
 
@@ -464,7 +464,7 @@ static enum verdict tend_turn(struct end *e, struct task *t, uint64_t now)
 	return sleep_on_ports(e, now);
 }
 
-static enum verdict tend_visit(struct end *e, struct task *t)
+static enum verdict service_visit(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t), lease = e->lease_end;
 	bool renewed = lease != e->lease, mine;
@@ -479,7 +479,7 @@ static enum verdict tend_visit(struct end *e, struct task *t)
 		return leave_to_poller(e, now, now, true);
 	e->owned = true;
 	e->nap = 0;
-	return tend_turn(e, t, now);
+	return service_turn(e, t, now);
 }
 
 /* ---- service.c; without control work ---- */
@@ -548,7 +548,7 @@ static void service_step(struct task *t)
 		looked(e, t, e->look_began, true);
 	e->look_began = 0;
 	e->wake_flag = false;
-	v = tend_visit(e, t);
+	v = service_visit(e, t);
 	if (v == SLEEP) {
 		fall_asleep(e, t);
 		return;

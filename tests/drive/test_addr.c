@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Addresses: opening with one, adding more while PUs run and tenders sleep, what is refused. */
+/* Addresses: opening with one, adding more while PUs run and service pollers sleep, what is refused. */
 #include "drive/engine.h"
 #include "harness.h"
 

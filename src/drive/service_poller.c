@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Tending: seeing to it that a PU's turns are run when no poller does. The service thread tends, and in its
+ * The service poller runs a PU's turns when the program does not poll. It is the service thread, and in its
  * place a thread that blocks in drive_wait_fd().
  *
  *            a poller renews the lease                      lease over
@@ -12,9 +12,9 @@
  *   |            woken, and a poller is there                                          |
  *   +----------------------------------------------------------------------------------+
  *
- * Napping beside a poller keeps the tender off the ports: a second sleeper costs every packet a wake-up. Two kinds of program are not left
+ * Napping beside a poller keeps the service poller off the ports: a second sleeper costs every packet a wake-up. Two kinds of program are not left
  * alone with their packets (struct caller in policy.h). One polls for its own completion and then spins on memory for what its peer
- * writes (ib_write_lat). The other arms a completion queue and sleeps in poll(2), outside of this library. Beside both the tender sleeps on
+ * writes (ib_write_lat). The other arms a completion queue and sleeps in poll(2), outside of this library. Beside both the service poller sleeps on
  * the ports at once, lease or not. For the first kind packets that the program itself polls for are masked. On a shared core a thread that
  * was woken in vain is not run at once when it is needed, because it is due less of the core than the program (Linux since 6.6:
  * eligibility in EEVDF).
@@ -25,7 +25,7 @@
 #include "base/sys.h"
 #include "drive/engine.h"
 
-int tender_init(struct tender *t, struct drive *d, enum tender_bit bit)
+int service_poller_init(struct service_poller *t, struct drive *d, enum service_poller_bit bit)
 {
 	t->d = d;
 	t->bit = bit;
@@ -33,14 +33,14 @@ int tender_init(struct tender *t, struct drive *d, enum tender_bit bit)
 	return t->wake_fd < 0 ? t->wake_fd : 0;
 }
 
-void tender_fini(struct tender *t)
+void service_poller_fini(struct service_poller *t)
 {
 	if (t->wake_fd >= 0)
 		sys_close(t->wake_fd);
 	t->wake_fd = -1;
 }
 
-void tender_kick(struct tender *t)
+void service_poller_kick(struct service_poller *t)
 {
 	uint64_t one = 1;
 
@@ -50,17 +50,17 @@ void tender_kick(struct tender *t)
 	sys_write(t->wake_fd, &one, sizeof(one));
 }
 
-void tender_drain(struct tender *t)
+void service_poller_drain(struct service_poller *t)
 {
 	uint64_t count;
 
 	sys_read(t->wake_fd, &count, sizeof(count));
 }
 
-void tend_kick(struct drive *d)
+void service_kick(struct drive *d)
 {
 	if (atomic_load_explicit(&d->waiting, memory_order_seq_cst)) {
-		tender_kick(&d->waiter);
+		service_poller_kick(&d->waiter);
 		/*
 		 * It may have left just before and never look: it checks `kicked` after it has cleared
 		 * `waiting`, we the other way round.
@@ -68,34 +68,34 @@ void tend_kick(struct drive *d)
 		if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 			return;
 	}
-	tender_kick(&d->service);
+	service_poller_kick(&d->service);
 }
 
 /* Beside such a program the service thread sleeps on the ports, whatever the lease says. */
-static bool stays_on_ports(const struct tender *t, unsigned i)
+static bool stays_on_ports(const struct service_poller *t, unsigned i)
 {
-	return t->bit == TENDER_SERVICE && caller_kind(&t->d->pu[i].caller) != CALLER_POLLS;
+	return t->bit == BY_SERVICE_THREAD && caller_kind(&t->d->pu[i].caller) != CALLER_POLLS;
 }
 
 /* Not on the ports: the next owner disarms them. */
-static enum tend_verdict nap(struct tender *t, unsigned i, uint64_t wake)
+static enum service_verdict nap(struct service_poller *t, unsigned i, uint64_t wake)
 {
 	struct drive_pu *p = &t->d->pu[i];
-	struct tend_pu *tp = &t->pu[i];
+	struct service_pu *tp = &t->pu[i];
 
 	tp->on_port = tp->ready = false;
 	tp->wake = wake;
 	atomic_store_explicit(&p->masked, false, memory_order_relaxed);
-	atomic_store_explicit(&p->tend_wake, wake, memory_order_relaxed);
+	atomic_store_explicit(&p->next_visit, wake, memory_order_relaxed);
 	atomic_fetch_and_explicit(&p->sleepers, ~(uint32_t)t->bit, memory_order_seq_cst);
 	/* A program that arms a completion queue looks at `sleepers` afterwards; so one of the two sees the other (drive_cq_armed). */
-	return t->bit == TENDER_SERVICE && caller_sleeps(&p->caller) ? TEND_AGAIN : TEND_SLEEP;
+	return t->bit == BY_SERVICE_THREAD && caller_sleeps(&p->caller) ? SERVICE_AGAIN : SERVICE_SLEEP;
 }
 
-static enum tend_verdict leave_to_poller(struct tender *t, unsigned i, uint64_t now, uint64_t lease,
-					 bool renewed)
+static enum service_verdict leave_to_poller(struct service_poller *t, unsigned i, uint64_t now,
+					    uint64_t lease, bool renewed)
 {
-	struct tend_pu *tp = &t->pu[i];
+	struct service_pu *tp = &t->pu[i];
 
 	if (!renewed) /* looked too early */
 		return nap(t, i, lease);
@@ -109,11 +109,11 @@ static uint64_t max64(uint64_t a, uint64_t b)
 }
 
 /* Owner, nothing left to do: goes to sleep on the ports, unless something came after all. */
-static enum tend_verdict sleep_on_ports(struct tender *t, unsigned i, uint64_t now)
+static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i, uint64_t now)
 {
 	struct drive *d = t->d;
 	struct drive_pu *p = &d->pu[i];
-	struct tend_pu *tp = &t->pu[i];
+	struct service_pu *tp = &t->pu[i];
 	uint64_t active =
 		max64(tp->last_work, max64(atomic_load_explicit(&p->lease_end, memory_order_relaxed),
 					   atomic_load_explicit(&p->rang, memory_order_relaxed)));
@@ -121,7 +121,7 @@ static enum tend_verdict sleep_on_ports(struct tender *t, unsigned i, uint64_t n
 
 	if (!pu_arm(d, i)) {
 		pu_drop(p);
-		return TEND_AGAIN;
+		return SERVICE_AGAIN;
 	}
 	wake = nic_deadline(d->nic, i);
 	/* A program that spins on memory runs the core's timers when it polls: close ones are not worth the setting. */
@@ -133,35 +133,35 @@ static enum tend_verdict sleep_on_ports(struct tender *t, unsigned i, uint64_t n
 	/* The owner's last words: who sleeps where, and until when. */
 	tp->on_port = tp->look = true;
 	tp->wake = wake;
-	p->attended = true;
+	p->had_sleeper = true;
 	p->caller.in_vain = 0;
 	atomic_store_explicit(&p->masked, false, memory_order_relaxed);
-	atomic_store_explicit(&p->tend_wake, wake, memory_order_relaxed);
+	atomic_store_explicit(&p->next_visit, wake, memory_order_relaxed);
 	atomic_fetch_or_explicit(&p->sleepers, (uint32_t)t->bit, memory_order_relaxed);
-	return pu_drop(p) ? TEND_AGAIN : TEND_SLEEP;
+	return pu_drop(p) ? SERVICE_AGAIN : SERVICE_SLEEP;
 }
 
 /*
  * A port woke us, and somebody is in a turn, which may have looked at the port just before the packet came:
  * kicked, he runs another. Beside a poller that happens with every packet it waits for; then we stay on the
  * ports. They are as readable as before, so this takes a sleep that ends with the next packet only
- * (tender.edge).
+ * (service_poller.edge).
  */
-static enum tend_verdict leave_to_owner(struct tender *t, unsigned i, uint64_t now)
+static enum service_verdict leave_to_owner(struct service_poller *t, unsigned i, uint64_t now)
 {
-	struct tend_pu *tp = &t->pu[i];
+	struct service_pu *tp = &t->pu[i];
 
 	if (!stays_on_ports(t, i) || !t->edge)
 		return nap(t, i, now + policy_table.nap_min);
 	/* Who was woken by something else has left no kick. */
 	tp->wake = now + (tp->ready ? policy_table.late_ok : policy_table.nap_min);
 	tp->ready = false;
-	atomic_store_explicit(&t->d->pu[i].tend_wake, tp->wake, memory_order_relaxed);
-	return TEND_SLEEP;
+	atomic_store_explicit(&t->d->pu[i].next_visit, tp->wake, memory_order_relaxed);
+	return SERVICE_SLEEP;
 }
 
 /* The service thread's turn found work. Owner. */
-static void worked(struct tender *t, unsigned i, uint64_t now, bool woke)
+static void worked(struct service_poller *t, unsigned i, uint64_t now, bool woke)
 {
 	struct drive_pu *p = &t->d->pu[i];
 	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
@@ -181,11 +181,11 @@ static void worked(struct tender *t, unsigned i, uint64_t now, bool woke)
  * Nothing was found: does it pay to look on? Not beside a program that spins on memory, on a core that this would take from it; nor on a quota of
  * CPU time that is used up by it, so that all threads stand still for the rest of the period.
  */
-static bool looks_on(struct tender *t, unsigned i, uint64_t now)
+static bool looks_on(struct service_poller *t, unsigned i, uint64_t now)
 {
 	enum spin_action action;
 
-	if (t->bit != TENDER_SERVICE || caller_kind(&t->d->pu[i].caller) == CALLER_SPINS ||
+	if (t->bit != BY_SERVICE_THREAD || caller_kind(&t->d->pu[i].caller) == CALLER_SPINS ||
 	    cores_quota_short())
 		return false;
 	action = spinner_idle(&t->spinner, now, wake_cost_stake(&t->d->wake));
@@ -195,10 +195,10 @@ static bool looks_on(struct tender *t, unsigned i, uint64_t now)
 }
 
 /* The owner's part of a visit. */
-static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now)
+static enum service_verdict service_turn(struct service_poller *t, unsigned i, uint64_t now)
 {
 	struct drive *d = t->d;
-	struct tend_pu *tp = &t->pu[i];
+	struct service_pu *tp = &t->pu[i];
 	unsigned events = atomic_load_explicit(&d->events, memory_order_relaxed);
 	bool more;
 	unsigned work;
@@ -210,29 +210,29 @@ static enum tend_verdict tend_turn(struct tender *t, unsigned i, uint64_t now)
 	tp->ready = false;
 	if (work) {
 		tp->last_work = now;
-		if (t->bit == TENDER_SERVICE)
+		if (t->bit == BY_SERVICE_THREAD)
 			worked(t, i, now, atomic_load_explicit(&d->events, memory_order_relaxed) != events);
 	}
 	more = nic_pending(d->nic, i);
 	tp->stuck = more && !work ? tp->stuck + 1 : 0;
 	if (work >= policy_table.busy || (more && tp->stuck < policy_table.stuck_turns)) {
 		pu_drop(&d->pu[i]);
-		return TEND_AGAIN;
+		return SERVICE_AGAIN;
 	}
 	if (looks_on(t, i, now))
-		return pu_drop(&d->pu[i]) ? TEND_AGAIN : TEND_SPIN;
+		return pu_drop(&d->pu[i]) ? SERVICE_AGAIN : SERVICE_BUSY_POLL;
 	return sleep_on_ports(t, i, now);
 }
 
-enum tend_verdict tend_visit(struct tender *t, unsigned i)
+enum service_verdict service_visit(struct service_poller *t, unsigned i)
 {
 	struct drive_pu *p = &t->d->pu[i];
-	struct tend_pu *tp = &t->pu[i];
+	struct service_pu *tp = &t->pu[i];
 	uint64_t now = clock_now();
 	uint64_t lease = atomic_load_explicit(&p->lease_end, memory_order_relaxed);
 	bool renewed = lease != tp->lease;
 
-	if (t->bit == TENDER_WAITER) {
+	if (t->bit == BY_WAITER) {
 		/*
 		 * The lease as it stood when the wait began may be our own thread's, which polls no longer.
 		 */
@@ -250,14 +250,14 @@ enum tend_verdict tend_visit(struct tender *t, unsigned i)
 		if (tp->on_port)
 			return leave_to_owner(t, i, now);
 		/* A long turn: its poller is at work, whatever the lease says. */
-		return t->bit == TENDER_WAITER ? nap(t, i, now + policy_table.nap_min)
-					       : leave_to_poller(t, i, now, now, true);
+		return t->bit == BY_WAITER ? nap(t, i, now + policy_table.nap_min)
+					   : leave_to_poller(t, i, now, now, true);
 	}
 	tp->nap = 0;
-	return tend_turn(t, i, now);
+	return service_turn(t, i, now);
 }
 
-uint64_t tend_wake(const struct tender *t)
+uint64_t service_next_visit(const struct service_poller *t)
 {
 	uint64_t wake = UINT64_MAX;
 
@@ -268,7 +268,7 @@ uint64_t tend_wake(const struct tender *t)
 	return wake;
 }
 
-void tend_leave_ports(struct tender *t)
+void service_leave_ports(struct service_poller *t)
 {
 	for (unsigned i = 0; i < t->d->pus; i++) {
 		t->pu[i].on_port = t->pu[i].ready = false;
