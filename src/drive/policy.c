@@ -117,7 +117,7 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, ui
 
 void caller_init(struct caller *c)
 {
-	atomic_store_explicit(&c->away, 0, memory_order_relaxed);
+	atomic_store_explicit(&c->mem_spin, 0, memory_order_relaxed);
 	atomic_store_explicit(&c->trial, (uint8_t)policy_table.trial, memory_order_relaxed);
 	atomic_store_explicit(&c->hits, (uint8_t)policy_table.armed_hits, memory_order_relaxed);
 	atomic_store_explicit(&c->offer_every, 1, memory_order_relaxed);
@@ -139,16 +139,16 @@ void caller_armed(struct caller *c)
 }
 
 /*
- * It got what it polled for: it did not stay away, nor has it fallen asleep. While lingering finds its peer's requests it would be away, but
- * for the lingering.
+ * It got what it polled for: it does not spin on memory, nor does it sleep. While busy polling finds its peer's
+ * requests this says nothing: without the busy poll it would spin on memory.
  */
 void caller_hit(struct caller *c)
 {
-	uint8_t away = atomic_load_explicit(&c->away, memory_order_relaxed);
+	uint8_t mem_spin = atomic_load_explicit(&c->mem_spin, memory_order_relaxed);
 	uint8_t hits = atomic_load_explicit(&c->hits, memory_order_relaxed);
 
-	if (away > 0 && !atomic_load_explicit(&c->found, memory_order_relaxed))
-		atomic_store_explicit(&c->away, away - 1, memory_order_relaxed);
+	if (mem_spin > 0 && !atomic_load_explicit(&c->found, memory_order_relaxed))
+		atomic_store_explicit(&c->mem_spin, mem_spin - 1, memory_order_relaxed);
 	/* Not over an arming that comes this moment. */
 	if (hits < policy_table.armed_hits)
 		atomic_compare_exchange_strong_explicit(&c->hits, &hits, hits + 1, memory_order_relaxed,
@@ -156,21 +156,21 @@ void caller_hit(struct caller *c)
 }
 
 /*
- * Packets were waiting for the service thread because the program is away, though it was here a moment ago? Once for each time that it is: a
- * poller that was preempted does not come back before the turns that the service thread runs one behind the other.
+ * Packets were waiting for the service thread though the program called a moment ago: does it spin on memory? A
+ * call counts once: a poller that was preempted does not come back before the turns that the service thread runs one behind the other.
  */
 void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
 {
-	uint8_t away = atomic_load_explicit(&c->away, memory_order_relaxed);
+	uint8_t mem_spin = atomic_load_explicit(&c->mem_spin, memory_order_relaxed);
 
 	if (!here || here == c->counted)
 		return;
-	if (now <= here + policy_table.away_min || now >= here + policy_table.away_max)
+	if (now <= here + policy_table.mem_spin_min || now >= here + policy_table.mem_spin_max)
 		return;
 	c->counted = here;
 	caller_gone(c);
-	if (away < policy_table.away_cap)
-		atomic_store_explicit(&c->away, (uint8_t)(away + policy_table.away_step),
+	if (mem_spin < policy_table.mem_spin_cap)
+		atomic_store_explicit(&c->mem_spin, (uint8_t)(mem_spin + policy_table.mem_spin_step),
 				      memory_order_relaxed);
 }
 
@@ -316,7 +316,8 @@ static void found_one(struct caller *c)
 		found = (uint8_t)(policy_table.attends - 1);
 		atomic_store_explicit(&c->trial, 0, memory_order_relaxed);
 		if (!caller_spins(c))
-			atomic_store_explicit(&c->away, (uint8_t)policy_table.away_cap, memory_order_relaxed);
+			atomic_store_explicit(&c->mem_spin, (uint8_t)policy_table.mem_spin_cap,
+					      memory_order_relaxed);
 	}
 	if (found < policy_table.attends)
 		atomic_store_explicit(&c->found, found + 1, memory_order_relaxed);

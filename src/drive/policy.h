@@ -68,11 +68,11 @@ static const struct policy_table {
 	unsigned lost_most;   /* ... up to so many times */
 	uint64_t lost_max;    /* and never longer than this */
 	/* ---- programs that spin on memory ---- */
-	uint64_t away_min;   /* packets that come so long after a program's last call ... */
-	uint64_t away_max;   /* ... and not longer find it spinning on memory */
-	unsigned away_step;  /* points for it; a poll with success takes one back */
-	unsigned away_often; /* so many points: it is such a program */
-	unsigned away_cap;
+	uint64_t mem_spin_min;	/* packets that come so long after a program's last call ... */
+	uint64_t mem_spin_max;	/* ... and not longer find it spinning on memory */
+	unsigned mem_spin_step; /* points for it; a poll with success takes one back */
+	unsigned mem_spin_from; /* so many points: it is such a program */
+	unsigned mem_spin_cap;
 	unsigned vain_polls;   /* polls in vain after which a program is taken to poll on */
 	unsigned posts_polled; /* posts in a row that were followed by a poll: the next one will be, too */
 	unsigned
@@ -113,11 +113,11 @@ static const struct policy_table {
 	.lost_factor = 1,
 	.lost_most = 512,
 	.lost_max = 10000 * MS,
-	.away_min = 4 * US,
-	.away_max = 10 * MS,
-	.away_step = 8,
-	.away_often = 12,
-	.away_cap = 32,
+	.mem_spin_min = 4 * US,
+	.mem_spin_max = 10 * MS,
+	.mem_spin_step = 8,
+	.mem_spin_from = 12,
+	.mem_spin_cap = 32,
 	.vain_polls = 4,
 	.posts_polled = 4,
 	.attends = 8,
@@ -243,11 +243,12 @@ enum caller_action {
 
 /* Fields without a note are the owner's of the processing unit. */
 struct caller {
-	_Atomic uint8_t away; /* points. Written by the owner, read by any thread */
+	_Atomic uint8_t
+		mem_spin;     /* points for spinning on memory. Written by the owner, read by any thread */
 	_Atomic uint8_t hits; /* successful polls since a completion queue was armed. Arming writes it, too */
 	_Atomic uint8_t
-		found; /* requests in a row that lingering found, up to policy_table.attends. As `away` */
-	_Atomic uint8_t trial; /* lingers that are left of policy_table.trial. As `away` */
+		found; /* requests in a row that lingering found, up to policy_table.attends. As `mem_spin` */
+	_Atomic uint8_t trial; /* lingers that are left of policy_table.trial. As `mem_spin` */
 	/* A post came while earlier ones were under way: no answer is waited for. Set by any thread, taken back by the owner. */
 	atomic_bool batch;
 	atomic_bool
@@ -273,7 +274,7 @@ enum caller_kind caller_kind(const struct caller *c);
 
 static inline bool caller_spins(const struct caller *c)
 {
-	return atomic_load_explicit(&c->away, memory_order_relaxed) >= policy_table.away_often;
+	return atomic_load_explicit(&c->mem_spin, memory_order_relaxed) >= policy_table.mem_spin_from;
 }
 
 /*
@@ -298,7 +299,7 @@ static inline void caller_polled(struct caller *c, bool found)
 		c->posted = false;
 		c->posts_polled += c->posts_polled < policy_table.posts_polled;
 	}
-	if (found && (atomic_load_explicit(&c->away, memory_order_relaxed) ||
+	if (found && (atomic_load_explicit(&c->mem_spin, memory_order_relaxed) ||
 		      atomic_load_explicit(&c->hits, memory_order_relaxed) < policy_table.armed_hits))
 		caller_hit(c);
 }

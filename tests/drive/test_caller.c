@@ -85,18 +85,19 @@ static enum caller_kind found_late(uint64_t late, unsigned times, bool twice)
 	return caller_kind(&c);
 }
 
-static void a_program_that_is_away_spins(void **state)
+static void a_program_that_makes_no_call_spins(void **state)
 {
-	unsigned enough = (policy_table.away_often + policy_table.away_step - 1) / policy_table.away_step;
+	unsigned enough =
+		(policy_table.mem_spin_from + policy_table.mem_spin_step - 1) / policy_table.mem_spin_step;
 	struct caller c = a_caller(CALLER_POLLS);
 
 	(void)state;
-	assert_int_equal(found_late(policy_table.away_min + 1, enough, false), CALLER_SPINS);
-	assert_int_equal(found_late(policy_table.away_max - 1, enough, false), CALLER_SPINS);
-	assert_int_equal(found_late(policy_table.away_min + 1, enough - 1, true), CALLER_POLLS);
+	assert_int_equal(found_late(policy_table.mem_spin_min + 1, enough, false), CALLER_SPINS);
+	assert_int_equal(found_late(policy_table.mem_spin_max - 1, enough, false), CALLER_SPINS);
+	assert_int_equal(found_late(policy_table.mem_spin_min + 1, enough - 1, true), CALLER_POLLS);
 	/* It was still at it, or had left long ago. */
-	assert_int_equal(found_late(policy_table.away_min, 100, false), CALLER_POLLS);
-	assert_int_equal(found_late(policy_table.away_max, 100, false), CALLER_POLLS);
+	assert_int_equal(found_late(policy_table.mem_spin_min, 100, false), CALLER_POLLS);
+	assert_int_equal(found_late(policy_table.mem_spin_max, 100, false), CALLER_POLLS);
 	/* It never called. */
 	for (unsigned i = 0; i < 100; i++)
 		caller_found_by_service(&c, 0, 100 * US + i);
@@ -110,7 +111,7 @@ static void a_program_that_comes_back_polls(void **state)
 
 	(void)state;
 	make_it_spin(&c, T0 + MS);
-	for (unsigned i = 0; i < policy_table.away_cap; i++) {
+	for (unsigned i = 0; i < policy_table.mem_spin_cap; i++) {
 		caller_polled(&c, false);
 		caller_polled(&c, true);
 	}
@@ -326,7 +327,7 @@ static void lingers_while_it_pays(void **state)
 }
 
 /* One request after another that lingering finds: as good as a poller. */
-static enum caller_kind attended(struct caller *c, uint64_t *now, uint64_t *requests, unsigned times)
+static enum caller_kind found_requests(struct caller *c, uint64_t *now, uint64_t *requests, unsigned times)
 {
 	for (unsigned i = 0; i < times; i++, *now += 100 * US) {
 		caller_posted(c, *now, *requests, STAKE);
@@ -344,8 +345,8 @@ static void lingering_attends(void **state)
 		struct caller c = a_caller(CALLER_SPINS);
 		uint64_t now = T0, n = 0;
 
-		assert_int_equal(attended(&c, &now, &n, policy_table.attends - 1), CALLER_SPINS);
-		assert_int_equal(attended(&c, &now, &n, 1), CALLER_POLLS);
+		assert_int_equal(found_requests(&c, &now, &n, policy_table.attends - 1), CALLER_SPINS);
+		assert_int_equal(found_requests(&c, &now, &n, 1), CALLER_POLLS);
 		caller_posted(&c, now, n, STAKE);
 		caller_linger(&c, now, STAKE, n);
 		assert_int_equal(caller_kind(&c), CALLER_POLLS);
@@ -363,7 +364,7 @@ static void lingering_attends(void **state)
 			caller_posted(&c, now + 5 * US, n, STAKE);
 			break;
 		case 4: /* by the service thread, when the program was not waiting for an answer */
-			caller_found_by_service(&c, now, now + policy_table.away_min + 1);
+			caller_found_by_service(&c, now, now + policy_table.mem_spin_min + 1);
 			break;
 		case 5: /* a program that sleeps is woken by any packet, whatever it did before */
 			caller_armed(&c);
@@ -374,8 +375,8 @@ static void lingering_attends(void **state)
 		/* It comes back, request by request. */
 		caller_requests(&c, now + STAKE, STAKE, ++n, false);
 		now += MS;
-		assert_int_equal(attended(&c, &now, &n, policy_table.attends - 1), CALLER_SPINS);
-		assert_int_equal(attended(&c, &now, &n, 1), CALLER_POLLS);
+		assert_int_equal(found_requests(&c, &now, &n, policy_table.attends - 1), CALLER_SPINS);
+		assert_int_equal(found_requests(&c, &now, &n, 1), CALLER_POLLS);
 	}
 }
 
@@ -388,13 +389,13 @@ static void lingering_is_not_polling(void **state)
 	(void)state;
 	for (unsigned i = 0; i < 10000; i++) {
 		caller_polled(&c, true);
-		assert_int_equal(attended(&c, &now, &requests, 1),
+		assert_int_equal(found_requests(&c, &now, &requests, 1),
 				 i + 1 < policy_table.attends ? CALLER_SPINS : CALLER_POLLS);
 	}
 	assert_true(caller_spins(&c));
 	/* It polls from here on, and no requests come. */
 	caller_gone(&c);
-	for (unsigned i = 0; i < policy_table.away_cap; i++)
+	for (unsigned i = 0; i < policy_table.mem_spin_cap; i++)
 		caller_polled(&c, true);
 	assert_false(caller_spins(&c));
 }
@@ -406,7 +407,7 @@ static void a_new_program_lingers(void **state)
 	uint64_t now = T0, requests = 7;
 
 	(void)state;
-	assert_int_equal(attended(&c, &now, &requests, 1), CALLER_POLLS);
+	assert_int_equal(found_requests(&c, &now, &requests, 1), CALLER_POLLS);
 	assert_true(caller_spins(&c));
 	/* From the first request that does not come in time the service thread is to be woken. */
 	caller_gone(&c);
@@ -504,7 +505,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(an_armed_program_sleeps),
-		cmocka_unit_test(a_program_that_is_away_spins),
+		cmocka_unit_test(a_program_that_makes_no_call_spins),
 		cmocka_unit_test(a_program_that_comes_back_polls),
 		cmocka_unit_test(rows_of_the_table),
 		cmocka_unit_test(polls_in_vain_mask),

@@ -102,7 +102,7 @@ static void waits_for_the_answer_to_a_post_left_to_others(void **state)
 	assert_int_equal(answers, ENOUGH);
 }
 
-/* A program that never stays away gets its completion at once, after the few polls that showed that nothing comes soon. */
+/* A program that does not spin on memory gets its completion at once, after the few polls that showed that nothing comes soon. */
 static void polling_is_not_held_up(void **state)
 {
 	struct drive *d = *state;
