@@ -250,7 +250,7 @@ void pu_call(void *host, unsigned i);
 
 enum service_verdict {
 	SERVICE_AGAIN,	   /* work is left: look again at once */
-	SERVICE_BUSY_POLL, /* nothing now, but it pays to look on: service_poller.spin */
+	SERVICE_BUSY_POLL, /* nothing now, but it pays to busy poll: service_poller.spin */
 	SERVICE_SLEEP,	   /* until service_pu.wake, on the ports if service_pu.on_port */
 };
 

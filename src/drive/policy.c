@@ -62,8 +62,8 @@ void spinner_init(struct spinner *s)
 
 void spinner_sleeps(struct spinner *s, uint64_t now)
 {
-	s->slept_at = s->looked_on ? now : 0;
-	s->looked_on = false;
+	s->slept_at = s->busy_polled ? now : 0;
+	s->busy_polled = false;
 }
 
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke)
@@ -78,7 +78,7 @@ void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept,
 		s->waited = waited;
 	}
 	s->slept_at = 0;
-	s->looked_on = false;
+	s->busy_polled = false;
 	s->idle_since = now;
 	s->woke = woke;
 }
@@ -87,9 +87,9 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 {
 	if (now < s->until || !s->idle_since || now - s->idle_since >= stake || !bet_on(&s->bet))
 		return SPIN_SLEEP;
-	s->looked_on = true;
+	s->busy_polled = true;
 	if (!s->woke && now - s->yielded < (s->taken ? policy_table.yield_again : policy_table.yield_every))
-		return SPIN_LOOK;
+		return SPIN_BUSY_POLL;
 	s->woke = false;
 	s->yielded = now;
 	return SPIN_YIELD;
@@ -107,7 +107,7 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, ui
 	}
 	if (brief && !(offered && s->taken && taken_before))
 		return;
-	ns = max64(ns, stake); /* so long we would have looked on */
+	ns = max64(ns, stake); /* so long we would have busy polled */
 	s->held = max64(again ? 2 * s->held : 0, policy_table.lost_factor * ns);
 	s->held = min64(s->held, min64(policy_table.lost_most * ns, policy_table.lost_max));
 	s->until = now + s->held;
@@ -128,7 +128,7 @@ enum caller_kind caller_kind(const struct caller *c)
 {
 	if (caller_sleeps(c))
 		return CALLER_SLEEPS;
-	if (atomic_load_explicit(&c->found, memory_order_relaxed) >= policy_table.attends)
+	if (atomic_load_explicit(&c->found, memory_order_relaxed) >= policy_table.poller_from)
 		return CALLER_POLLS;
 	return caller_spins(c) ? CALLER_SPINS : CALLER_POLLS;
 }
@@ -177,11 +177,11 @@ void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake)
 {
 	caller_requests(c, now, stake, requests, false);
-	if (c->lingers) { /* no answer to the post before came */
-		bet_settle(&c->linger, stake, UINT64_MAX);
+	if (c->awaits_since) { /* no answer to the post before came */
+		bet_settle(&c->busy_poll, stake, UINT64_MAX);
 		caller_gone(c);
 	}
-	c->lingers = 0;
+	c->awaits_since = 0;
 	if (c->posted)
 		c->posts_polled = 0;
 	c->posted = c->awaits = true;
@@ -240,7 +240,7 @@ static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, boo
 		return dense ? CALLER_WAKE : masked ? CALLER_UNMASK : CALLER_REARM;
 	case PU_BUSY:
 		return CALLER_WAKE;
-	case PU_TAKEN: /* it lingered, which masks: from here on nobody may look */
+	case PU_TAKEN: /* it busy_polled_for, which masks: from here on nobody may look */
 		return masked ? CALLER_UNMASK : CALLER_REARM;
 	case PU_WORKED:
 	case PU_OFFERED:
@@ -280,19 +280,19 @@ static void trial_step(struct caller *c)
 		atomic_store_explicit(&c->trial, trial - 1, memory_order_relaxed);
 }
 
-uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests)
+uint64_t caller_busy_poll(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests)
 {
 	bool batch = atomic_load_explicit(&c->batch, memory_order_relaxed), awaits = c->awaits && !batch;
 
 	if (batch)
 		atomic_store_explicit(&c->batch, false, memory_order_relaxed);
 	c->awaits = false;
-	if (!awaits || requests != c->requests || c->lingers || caller_sleeps(c)) {
+	if (!awaits || requests != c->requests || c->awaits_since || caller_sleeps(c)) {
 		trial_step(c);
 		return 0;
 	}
-	c->lingers = now;
-	return bet_on(&c->linger) ? now + stake : 0;
+	c->awaits_since = now;
+	return bet_on(&c->busy_poll) ? now + stake : 0;
 }
 
 void caller_gone(struct caller *c)
@@ -303,7 +303,7 @@ void caller_gone(struct caller *c)
 
 void caller_received(struct caller *c)
 {
-	c->lingers = 0;
+	c->awaits_since = 0;
 	caller_gone(c);
 }
 
@@ -313,13 +313,13 @@ static void found_one(struct caller *c)
 	uint8_t found = atomic_load_explicit(&c->found, memory_order_relaxed);
 
 	if (atomic_load_explicit(&c->trial, memory_order_relaxed)) {
-		found = (uint8_t)(policy_table.attends - 1);
+		found = (uint8_t)(policy_table.poller_from - 1);
 		atomic_store_explicit(&c->trial, 0, memory_order_relaxed);
 		if (!caller_spins(c))
 			atomic_store_explicit(&c->mem_spin, (uint8_t)policy_table.mem_spin_cap,
 					      memory_order_relaxed);
 	}
-	if (found < policy_table.attends)
+	if (found < policy_table.poller_from)
 		atomic_store_explicit(&c->found, found + 1, memory_order_relaxed);
 }
 
@@ -327,11 +327,11 @@ void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t re
 {
 	uint64_t gap;
 
-	if (!c->lingers || requests == c->requests)
+	if (!c->awaits_since || requests == c->requests)
 		return;
-	gap = gap_until(c->lingers, now, stake, slept);
-	bet_settle(&c->linger, stake, gap);
-	c->lingers = 0;
+	gap = gap_until(c->awaits_since, now, stake, slept);
+	bet_settle(&c->busy_poll, stake, gap);
+	c->awaits_since = 0;
 	if (slept || gap >= stake)
 		caller_gone(c);
 	else

@@ -7,11 +7,12 @@
  * Three machines:
  *
  *   wake_cost	what a wake-up costs on this machine, measured: 5 us on one, 100 us on another.
- *   spinner	the service thread has nothing to do: does it look on (spin), offer its core, or sleep?
+ *   spinner	the service thread has nothing to do: does it busy poll, offer its core, or sleep?
  *   caller	what the program that calls into a processing unit does between its calls: it polls on, it sleeps until a completion
  *		event, or it spins on memory. From that follow who looks for packets, and which packets wake the service thread.
  *
- * Spinning and lingering are bets of the ski-rental kind: to look on for up to the price of a wake-up, or to pay that price.
+ * A busy poll, by the service thread or in the program's place, is a bet of the ski-rental kind: it lasts for up to the price of a wake-up, or
+ * that price is paid.
  */
 #ifndef ROOST_DRIVE_POLICY_H
 #define ROOST_DRIVE_POLICY_H
@@ -75,10 +76,9 @@ static const struct policy_table {
 	unsigned mem_spin_cap;
 	unsigned vain_polls;   /* polls in vain after which a program is taken to poll on */
 	unsigned posts_polled; /* posts in a row that were followed by a poll: the next one will be, too */
+	unsigned poller_from; /* so many requests in a row that busy polls found: it is as good as a poller */
 	unsigned
-		attends; /* so many requests in a row that it found by lingering: it is as good as a poller */
-	unsigned
-		trial; /* lingers without success after which a new program is taken to poll for all that it wants */
+		trial; /* busy polls in vain after which a new program is taken to poll for all that it wants */
 	/* ---- programs that sleep ---- */
 	/* Successful polls after which a program that armed a completion queue is taken to poll on. */
 	unsigned armed_hits;
@@ -120,7 +120,7 @@ static const struct policy_table {
 	.mem_spin_cap = 32,
 	.vain_polls = 4,
 	.posts_polled = 4,
-	.attends = 8,
+	.poller_from = 8,
 	.trial = 4,
 	.armed_hits = 16,
 	.offer_rarely = 256,
@@ -149,7 +149,7 @@ uint64_t wake_cost_stake(const struct wake_cost *w);
 /* ---- bets ---- */
 
 /*
- * Looking on for up to `stake` saves a wake-up of `stake` if the event comes within it. What would have been won or lost is known
+ * Busy polling for up to `stake` saves a wake-up of `stake` if the event comes within it. What would have been won or lost is known
  * afterwards, whether the bet was taken or not, and the sum says whether to take the next one.
  *
  * Let best be what a choice in hindsight pays, min(gap, stake) an event. A bet taken pays at most 2 best. One not taken pays stake; where that
@@ -165,15 +165,15 @@ static inline bool bet_on(const struct bet *b)
 	return b->sum >= 0;
 }
 
-/* The event came `gap` after looking on began, or would have. UINT64_MAX: never. */
+/* The event came `gap` after the busy poll began, or would have. UINT64_MAX: never. */
 void bet_settle(struct bet *b, uint64_t stake, uint64_t gap);
 
 /* ---- the service thread ---- */
 
 enum spin_action {
 	SPIN_SLEEP, /* it does not pay */
-	SPIN_LOOK,  /* look on */
-	SPIN_YIELD, /* offer the core, report how long that took (spinner_lost), and look on */
+	SPIN_BUSY_POLL,
+	SPIN_YIELD, /* offer the core, report how long that took (spinner_lost), and busy poll */
 };
 
 struct spinner {
@@ -182,8 +182,8 @@ struct spinner {
 	uint64_t until;	     /* no spinning before this */
 	uint64_t held;	     /* so long the last time */
 	uint64_t yielded;    /* last offer of the core */
-	uint64_t slept_at;   /* it went to sleep after having looked on in vain; 0: it did not */
-	bool looked_on;	     /* since its last work */
+	uint64_t slept_at;   /* it went to sleep after a busy poll in vain; 0: it did not */
+	bool busy_polled;    /* since its last work */
 	uint64_t offered;    /* when spinner_lost() heard of the last offer of the core */
 	bool taken;	     /* that offer */
 	bool waited;	     /* packets came as soon as it slept last */
@@ -196,7 +196,7 @@ void spinner_init(struct spinner *s);
 void spinner_sleeps(struct spinner *s, uint64_t now);
 /*
  * A turn of it found work. `slept`: a wake-up came between. `woke`: it raised an event of the program's. Packets that come as soon as it sleeps,
- * and not while it looked on, had waited for the core that it held, if that happens twice in a row.
+ * and not while it busy polled, had waited for the core that it held, if that happens twice in a row.
  */
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke);
 /* Turns found nothing. */
@@ -212,7 +212,7 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, ui
 
 enum caller_kind {
 	/*
-	 * It drives its packets itself, or lingering finds those that it would not. The service thread keeps off the ports while it is at work;
+	 * It drives its packets itself, or busy polls find those that it would not. The service thread keeps off the ports while it is at work;
 	 * beside one that posts now and then it sleeps on them, masked while a poll is expected.
 	 */
 	CALLER_POLLS,
@@ -247,8 +247,8 @@ struct caller {
 		mem_spin;     /* points for spinning on memory. Written by the owner, read by any thread */
 	_Atomic uint8_t hits; /* successful polls since a completion queue was armed. Arming writes it, too */
 	_Atomic uint8_t
-		found; /* requests in a row that lingering found, up to policy_table.attends. As `mem_spin` */
-	_Atomic uint8_t trial; /* lingers that are left of policy_table.trial. As `mem_spin` */
+		found; /* requests in a row that busy polls found, up to policy_table.poller_from. As `mem_spin` */
+	_Atomic uint8_t trial; /* busy polls that are left of policy_table.trial. As `mem_spin` */
 	/* A post came while earlier ones were under way: no answer is waited for. Set by any thread, taken back by the owner. */
 	atomic_bool batch;
 	atomic_bool
@@ -256,10 +256,11 @@ struct caller {
 	uint8_t in_vain;      /* polls in a row */
 	uint8_t posts_polled; /* posts in a row that were followed by a poll */
 	bool posted;	      /* since the last poll */
-	bool awaits; /* it posted, with nothing else under way, and no poll has been lingered in since */
-	struct bet linger;
+	bool awaits; /* it posted, with nothing else under way, and no poll has been busy_polled_for in since */
+	struct bet busy_poll;
 	uint64_t requests; /* that had come from peers when the program posted last */
-	uint64_t lingers;  /* since when the answer to that post is awaited; 0: it came, or nobody waits */
+	uint64_t
+		awaits_since; /* since when the answer to that post is awaited; 0: it came, or nobody waits */
 	uint64_t found_at; /* its last poll with success beside a service thread that sleeps on the ports */
 	uint64_t counted;  /* the last call after which packets came too late; each counts once */
 	/* offers: any thread that posts; a race between two costs an offer */
@@ -278,10 +279,10 @@ static inline bool caller_spins(const struct caller *c)
 }
 
 /*
- * Its polls may linger: it spins on memory, or it is new. The first operations of a ping-pong would otherwise cost a wake-up each, at both
+ * Its polls may go on as busy polls: it spins on memory, or it is new. The first operations of a ping-pong would otherwise cost a wake-up each, at both
  * ends, until it is known for what it is.
  */
-static inline bool caller_lingers(const struct caller *c)
+static inline bool caller_may_busy_poll(const struct caller *c)
 {
 	return caller_spins(c) || atomic_load_explicit(&c->trial, memory_order_relaxed);
 }
@@ -305,7 +306,7 @@ static inline void caller_polled(struct caller *c, bool found)
 }
 /* The program armed a completion queue with a channel. Any thread. */
 void caller_armed(struct caller *c);
-/* It posts with nothing else under way, and its polls may linger; `requests` had come before. */
+/* It posts with nothing else under way, and its polls may go on as busy polls; `requests` had come before. */
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake);
 /*
  * It posts, but the turn is somebody else's, who does not know of it, or earlier posts are under way (`batch`), whose answers nobody can
@@ -313,7 +314,7 @@ void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t s
  */
 static inline void caller_left(struct caller *c, bool batch)
 {
-	if (caller_lingers(c)) /* else the line stays the poller's */
+	if (caller_may_busy_poll(c)) /* else the line stays the poller's */
 		atomic_store_explicit(batch ? &c->batch : &c->left, true, memory_order_relaxed);
 }
 /* True, once: such a post has not been seen by caller_posted() yet. Owner, before the turn of the poll that follows it. */
@@ -330,9 +331,9 @@ void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now);
 enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
 				 uint64_t wake);
 /*
- * A program whose polls may linger has taken its completion. Returns until when to poll in its place for its peer's request; 0: not at all.
+ * A program whose polls may go on as busy polls has taken its completion. Returns until when to poll in its place for its peer's request; 0: not at all.
  */
-uint64_t caller_linger(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests);
+uint64_t caller_busy_poll(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests);
 /* It goes its way, and its peer's request has not come: from here on the service thread must be woken by packets. */
 void caller_gone(struct caller *c);
 /* A receive completed instead: it polls for what it waits for. */

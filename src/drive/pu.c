@@ -251,7 +251,7 @@ static void posted(struct drive *d, unsigned i, uint64_t now)
 {
 	struct drive_pu *p = &d->pu[i];
 
-	if (unlikely(caller_lingers(&p->caller)))
+	if (unlikely(caller_may_busy_poll(&p->caller)))
 		caller_posted(&p->caller, now, nic_came(d->nic, i).requests, wake_cost_stake(&d->wake));
 }
 
@@ -282,7 +282,7 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	return done;
 }
 
-/* On the only core the peer's program can't answer while we look on. False: somebody else owns the PU now, and sees to it. Owner. */
+/* On the only core the peer's program can't answer while we busy poll. False: somebody else owns the PU now, and sees to it. Owner. */
 static bool let_peer_run(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
@@ -302,7 +302,7 @@ static bool let_peer_run(struct drive *d, unsigned i)
  * way takes. The peer of a ping-pong (ib_write_lat) writes as soon as our request is there, so right behind its ACK: we go on polling in
  * the program's place for as long.
  */
-static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
+static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t now = clock_now(), until, stake = wake_cost_stake(&d->wake);
@@ -313,7 +313,7 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 		return;
 	caller_polled(&p->caller, false); /* it did, and the service thread had found the completion */
 	came = nic_came(d->nic, i);
-	until = caller_linger(&p->caller, now, stake, came.requests);
+	until = caller_busy_poll(&p->caller, now, stake, came.requests);
 	if (until && atomic_load_explicit(&p->sleepers, memory_order_relaxed) == BY_SERVICE_THREAD &&
 	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		mask(d, i);
@@ -346,8 +346,8 @@ static void __attribute__((noinline)) linger(struct drive *d, unsigned i)
 
 void drive_taken(struct drive *d, unsigned i)
 {
-	if (unlikely(caller_lingers(&d->pu[i].caller)))
-		linger(d, i);
+	if (unlikely(caller_may_busy_poll(&d->pu[i].caller)))
+		busy_poll(d, i);
 }
 
 /*

@@ -3,7 +3,7 @@
  * The service thread: one per engine. It is the service poller of the PUs (service_poller.c) unless a thread in
  * drive_wait_fd() is, does the ports' control work, and answers `roost stat`.
  *
- * It looks on for a moment after packets where that pays (struct spinner in policy.h): a peer's request is then answered without a wake-up. But
+ * It busy polls for a moment after packets where that pays (struct spinner in policy.h): a peer's request is then answered without a wake-up. But
  * on a core that a program wants too, spinning costs a scheduler's time slice. So from time to time it offers the core: sched_yield()
  * returns at once when nobody waits for it.
  */
@@ -81,14 +81,14 @@ static long forced_switches(void)
 	return getrusage(RUSAGE_THREAD, &ru) ? 0 : ru.ru_nivcsw;
 }
 
-/* One step of looking on, no PU owned. Finds out whether others want the core. */
+/* One step of busy polling, no PU owned. Finds out whether others want the core. */
 static void spin_step(struct service *s, enum spin_action action)
 {
 	struct spinner *spinner = &s->d->service.spinner;
 	uint64_t now = clock_now(), since = s->looked ? s->looked : now, lost;
 	long switches = s->switches;
 
-	if (action == SPIN_LOOK && s->looked && now - since <= policy_table.lost_min) {
+	if (action == SPIN_BUSY_POLL && s->looked && now - since <= policy_table.lost_min) {
 		s->looked = now;
 		cpu_pause();
 		return;

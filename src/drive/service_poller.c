@@ -172,16 +172,16 @@ static void worked(struct service_poller *t, unsigned i, uint64_t now, bool woke
 
 	spinner_worked(&t->spinner, now, stake, t->slept, woke);
 	caller_found_by_service(&p->caller, here, now);
-	if (caller_lingers(&p->caller))
+	if (caller_may_busy_poll(&p->caller))
 		caller_requests(&p->caller, now, stake, nic_came(t->d->nic, i).requests, t->slept);
 	t->slept = false;
 }
 
 /*
- * Nothing was found: does it pay to look on? Not beside a program that spins on memory, on a core that this would take from it; nor on a quota of
+ * Nothing was found: does it pay to busy poll? Not beside a program that spins on memory, on a core that this would take from it; nor on a quota of
  * CPU time that is used up by it, so that all threads stand still for the rest of the period.
  */
-static bool looks_on(struct service_poller *t, unsigned i, uint64_t now)
+static bool pays_to_busy_poll(struct service_poller *t, unsigned i, uint64_t now)
 {
 	enum spin_action action;
 
@@ -219,7 +219,7 @@ static enum service_verdict service_turn(struct service_poller *t, unsigned i, u
 		pu_drop(&d->pu[i]);
 		return SERVICE_AGAIN;
 	}
-	if (looks_on(t, i, now))
+	if (pays_to_busy_poll(t, i, now))
 		return pu_drop(&d->pu[i]) ? SERVICE_AGAIN : SERVICE_BUSY_POLL;
 	return sleep_on_ports(t, i, now);
 }

@@ -36,7 +36,7 @@ UNABLE = [
     (r"base-arena|base-mem", "setrlimit(RLIMIT_AS) is ignored, and /proc/self/statm is the emulator's own"),
     (r"base-sys", "socket(2) of an unknown type has the emulator's own error"),
     (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),
-    (r"drive-linger", "an emulated thread is slower than the time that is lingered"),
+    (r"drive-busy_poll", "an emulated thread is slower than the time of a busy poll"),
 ]
 # Minutes there; and what has a shorter form.
 SLOW = r"^(drive-models|nic-longest)$"

@@ -97,9 +97,9 @@ enum doing {
 	D_COMPLETE,  /* polls for the completion of its own post */
 	D_LAST_POLL, /* armed */
 	D_SLEEP,
-	D_LINGER,
-	D_LINGER_BACK, /* has its core back after an offer in linger */
-	D_OFFER,       /* has its core back after offering it */
+	D_BUSY_POLL,
+	D_BUSY_POLL_BACK, /* has its core back after an offer in a busy poll */
+	D_OFFER,	  /* has its core back after offering it */
 };
 
 struct end {
@@ -132,12 +132,12 @@ struct end {
 	/* the program's */
 	enum doing doing, after;
 	unsigned vain;
-	uint64_t memory_seen, posted_at, until, linger_requests, offered_at;
+	uint64_t memory_seen, posted_at, until, busy_poll_requests, offered_at;
 	/* measured */
 	uint64_t lat[MODEL_SAMPLES];
 	unsigned samples, late_packets;
-	uint64_t worst_wait; /* of a packet at the port */
-	uint64_t looked_on;  /* time of the service thread that found nothing, and did not sleep */
+	uint64_t worst_wait;	 /* of a packet at the port */
+	uint64_t busy_polled_ns; /* time of the service thread that found nothing, and did not sleep */
 };
 
 struct model {
@@ -173,11 +173,11 @@ bool drive_doorbell(struct end *e, struct task *t);
 /* After the offer that began at offered_at, or at once where there are several cores. */
 void drive_offer_back(struct end *e, struct task *t, bool one);
 void drive_cq_armed(struct end *e, struct task *t);
-/* True: the drive polls on in the program's place, a step of drive_linger() at a time. */
+/* True: the drive polls on in the program's place, a step of drive_busy_poll() at a time. */
 bool drive_taken(struct end *e, struct task *t);
-void drive_linger(struct end *e, struct task *t);
-/* In D_LINGER_BACK. */
-void drive_linger_back(struct end *e, struct task *t);
+void drive_busy_poll(struct end *e, struct task *t);
+/* In D_BUSY_POLL_BACK. */
+void drive_busy_poll_back(struct end *e, struct task *t);
 
 void program_step(struct task *t);
 

@@ -235,7 +235,7 @@ static void release(struct end *e, struct task *t)
 
 static void posted(struct end *e, uint64_t now)
 {
-	if (caller_lingers(&e->caller))
+	if (caller_may_busy_poll(&e->caller))
 		caller_posted(&e->caller, now, e->requests, stake(e));
 }
 
@@ -262,35 +262,35 @@ unsigned drive_progress(struct end *e, struct task *t)
 	return done;
 }
 
-/* Up to linger()'s loop. */
+/* Up to the loop of busy_poll(). */
 bool drive_taken(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
 
-	if (!caller_lingers(&e->caller) || e->owned)
+	if (!caller_may_busy_poll(&e->caller) || e->owned)
 		return false;
 	e->owned = true;
 	caller_polled(&e->caller, false);
-	e->linger_requests = e->requests;
-	e->until = caller_linger(&e->caller, now, stake(e), e->requests);
+	e->busy_poll_requests = e->requests;
+	e->until = caller_busy_poll(&e->caller, now, stake(e), e->requests);
 	if (e->until && e->sleeper && !e->masked)
 		mask(e, t);
 	return true;
 }
 
-void drive_linger(struct end *e, struct task *t)
+void drive_busy_poll(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
 	bool gone;
 
-	if (now < e->until && e->requests == e->linger_requests && !e->kicked) {
+	if (now < e->until && e->requests == e->busy_poll_requests && !e->kicked) {
 		nic_poll(e, t);
-		if (e->requests != e->linger_requests || !e->caller.one_core)
+		if (e->requests != e->busy_poll_requests || !e->caller.one_core)
 			return;
 		release(e, t);
 		t->cost += SYS_NS;
 		t->yields = true;
-		e->doing = D_LINGER_BACK;
+		e->doing = D_BUSY_POLL_BACK;
 		return;
 	}
 	gone = e->requests == e->caller.requests;
@@ -306,7 +306,7 @@ void drive_linger(struct end *e, struct task *t)
 	e->doing = D_WAIT;
 }
 
-void drive_linger_back(struct end *e, struct task *t)
+void drive_busy_poll_back(struct end *e, struct task *t)
 {
 	t->cost += TURN_NS;
 	if (e->owned) {
@@ -315,7 +315,7 @@ void drive_linger_back(struct end *e, struct task *t)
 		return;
 	}
 	e->owned = true;
-	e->doing = D_LINGER;
+	e->doing = D_BUSY_POLL;
 }
 
 bool drive_doorbell(struct end *e, struct task *t)
@@ -424,7 +424,7 @@ static void worked(struct end *e, uint64_t now, bool woke)
 
 	spinner_worked(&e->spinner, now, stake(e), e->slept, woke);
 	caller_found_by_service(&e->caller, here, now);
-	if (caller_lingers(&e->caller))
+	if (caller_may_busy_poll(&e->caller))
 		caller_requests(&e->caller, now, stake(e), e->requests, e->slept);
 	e->slept = false;
 }
@@ -433,7 +433,7 @@ static enum spin_action spins(struct end *e, uint64_t now)
 {
 	switch (e->strategy) {
 	case SPIN_ALWAYS:
-		return SPIN_LOOK;
+		return SPIN_BUSY_POLL;
 	case SPIN_NEVER:
 		return SPIN_SLEEP;
 	case BY_POLICY:
@@ -484,7 +484,7 @@ static enum verdict service_visit(struct end *e, struct task *t)
 
 /* ---- service.c; without control work ---- */
 
-/* What follows a step of looking on, after the offer if there was one. */
+/* What follows a step of busy polling, after the offer if there was one. */
 static void looked(struct end *e, struct task *t, uint64_t since, bool offered)
 {
 	long switches = e->switches;
@@ -499,7 +499,7 @@ static void spin_step(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t), since = e->looked ? e->looked : now;
 
-	if (e->spin == SPIN_LOOK && e->looked && now - since <= policy_table.lost_min) {
+	if (e->spin == SPIN_BUSY_POLL && e->looked && now - since <= policy_table.lost_min) {
 		e->looked = now;
 		return;
 	}
@@ -558,7 +558,7 @@ static void service_step(struct task *t)
 	else
 		e->looked = 0;
 	if (v == SPIN)
-		e->looked_on += t->cost;
+		e->busy_polled_ns += t->cost;
 }
 
 static struct end *new_end(struct model *m, const struct script *s, unsigned cores, bool udp)
@@ -589,7 +589,7 @@ void model_connect(struct model *m, const struct script *client, const struct sc
 void end_measure(struct end *e)
 {
 	e->samples = e->late_packets = 0;
-	e->worst_wait = e->looked_on = 0;
+	e->worst_wait = e->busy_polled_ns = 0;
 }
 
 static int compare(const void *a, const void *b)

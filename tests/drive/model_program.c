@@ -108,13 +108,13 @@ void program_step(struct task *t)
 		break;
 	case D_COMPLETE:
 		if (poll_cq(e, t))
-			e->doing = drive_taken(e, t) ? D_LINGER : D_WAIT;
+			e->doing = drive_taken(e, t) ? D_BUSY_POLL : D_WAIT;
 		break;
-	case D_LINGER:
-		drive_linger(e, t);
+	case D_BUSY_POLL:
+		drive_busy_poll(e, t);
 		break;
-	case D_LINGER_BACK:
-		drive_linger_back(e, t);
+	case D_BUSY_POLL_BACK:
+		drive_busy_poll_back(e, t);
 		break;
 	case D_WAIT:
 		wait(e, t);

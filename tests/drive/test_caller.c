@@ -138,7 +138,7 @@ static const struct row {
 	{CALLER_POLLS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK}, /* no poll followed a post yet */
 	{CALLER_POLLS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
-	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it lingered */
+	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it busy_polled_for */
 	/* One that sleeps needs it there, with every packet. */
 	{CALLER_SLEEPS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SLEEPS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
@@ -278,7 +278,7 @@ static void no_mask_while_it_sleeps(void **state)
 			else if (r % 8 == 3)
 				caller_polled(&c, true);
 			else if (r % 8 == 6)
-				caller_linger(&c, now, STAKE, requests);
+				caller_busy_poll(&c, now, STAKE, requests);
 			here = r & 64 ? now : here;
 			slept = caller_kind(&c) == CALLER_SLEEPS;
 			spun += caller_kind(&c) == CALLER_SPINS;
@@ -293,62 +293,63 @@ static void no_mask_while_it_sleeps(void **state)
 	}
 }
 
-/* ---- lingering ---- */
+/* ---- busy polling ---- */
 
-static void lingers_while_it_pays(void **state)
+static void busy_polls_while_it_pays(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
 	uint64_t now = T0, requests = 0;
-	unsigned lingered = 0;
+	unsigned busy_polled_for = 0;
 
 	(void)state;
 	/* The peer writes 5 us behind its ACK. */
 	for (unsigned i = 0; i < 100; i++, now += 100 * US) {
 		caller_posted(&c, now, requests, STAKE);
-		assert_int_equal(caller_linger(&c, now, STAKE, requests), now + STAKE);
-		assert_int_equal(caller_linger(&c, now, STAKE, requests), 0); /* it waits for that already */
+		assert_int_equal(caller_busy_poll(&c, now, STAKE, requests), now + STAKE);
+		assert_int_equal(caller_busy_poll(&c, now, STAKE, requests),
+				 0); /* it waits for that already */
 		caller_requests(&c, now + 5 * US, STAKE, ++requests, false);
-		assert_int_equal(caller_linger(&c, now + 5 * US, STAKE, requests), 0); /* it is there */
+		assert_int_equal(caller_busy_poll(&c, now + 5 * US, STAKE, requests), 0); /* it is there */
 	}
 	/* No more: after as many as the bet remembers, not once. */
 	for (unsigned i = 0; i < 100; i++, now += 100 * US) {
 		caller_posted(&c, now, requests, STAKE);
-		lingered += caller_linger(&c, now, STAKE, requests) != 0;
+		busy_polled_for += caller_busy_poll(&c, now, STAKE, requests) != 0;
 	}
-	assert_in_range(lingered, 1, policy_table.bet_cap + 2);
+	assert_in_range(busy_polled_for, 1, policy_table.bet_cap + 2);
 	/* They come soon again; the service thread, which had to be woken, finds them. */
 	for (unsigned i = 0; i < 4 * policy_table.bet_cap; i++, now += 100 * US) {
 		caller_posted(&c, now, requests, STAKE);
-		caller_linger(&c, now, STAKE, requests);
+		caller_busy_poll(&c, now, STAKE, requests);
 		caller_requests(&c, now + 5 * US + STAKE / 2, STAKE, ++requests, true);
 	}
 	caller_posted(&c, now, requests, STAKE);
-	assert_int_equal(caller_linger(&c, now, STAKE, requests), now + STAKE);
+	assert_int_equal(caller_busy_poll(&c, now, STAKE, requests), now + STAKE);
 }
 
-/* One request after another that lingering finds: as good as a poller. */
+/* One request after another that busy polling finds: as good as a poller. */
 static enum caller_kind found_requests(struct caller *c, uint64_t *now, uint64_t *requests, unsigned times)
 {
 	for (unsigned i = 0; i < times; i++, *now += 100 * US) {
 		caller_posted(c, *now, *requests, STAKE);
-		caller_linger(c, *now, STAKE, *requests);
+		caller_busy_poll(c, *now, STAKE, *requests);
 		caller_requests(c, *now + 5 * US, STAKE, ++*requests, false);
 	}
 	return caller_kind(c);
 }
 
-/* Where lingering finds the peer's requests, the service thread has no business on the ports; from the first that it does not find, it has. */
-static void lingering_attends(void **state)
+/* Where busy polling finds the peer's requests, the service thread has no business on the ports; from the first that it does not find, it has. */
+static void a_busy_poll_that_finds_all(void **state)
 {
 	(void)state;
 	for (unsigned how = 0; how < 6; how++) {
 		struct caller c = a_caller(CALLER_SPINS);
 		uint64_t now = T0, n = 0;
 
-		assert_int_equal(found_requests(&c, &now, &n, policy_table.attends - 1), CALLER_SPINS);
+		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1), CALLER_SPINS);
 		assert_int_equal(found_requests(&c, &now, &n, 1), CALLER_POLLS);
 		caller_posted(&c, now, n, STAKE);
-		caller_linger(&c, now, STAKE, n);
+		caller_busy_poll(&c, now, STAKE, n);
 		assert_int_equal(caller_kind(&c), CALLER_POLLS);
 		switch (how) {
 		case 0: /* the time is over */
@@ -375,13 +376,13 @@ static void lingering_attends(void **state)
 		/* It comes back, request by request. */
 		caller_requests(&c, now + STAKE, STAKE, ++n, false);
 		now += MS;
-		assert_int_equal(found_requests(&c, &now, &n, policy_table.attends - 1), CALLER_SPINS);
+		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1), CALLER_SPINS);
 		assert_int_equal(found_requests(&c, &now, &n, 1), CALLER_POLLS);
 	}
 }
 
-/* Polls that find a completion do not show that the program polls for its peer's requests, too, while lingering finds those. */
-static void lingering_is_not_polling(void **state)
+/* Polls that find a completion do not show that the program polls for its peer's requests, too, while busy polling finds those. */
+static void a_busy_poll_is_no_call(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
 	uint64_t now = T0, requests = 0;
@@ -390,7 +391,7 @@ static void lingering_is_not_polling(void **state)
 	for (unsigned i = 0; i < 10000; i++) {
 		caller_polled(&c, true);
 		assert_int_equal(found_requests(&c, &now, &requests, 1),
-				 i + 1 < policy_table.attends ? CALLER_SPINS : CALLER_POLLS);
+				 i + 1 < policy_table.poller_from ? CALLER_SPINS : CALLER_POLLS);
 	}
 	assert_true(caller_spins(&c));
 	/* It polls from here on, and no requests come. */
@@ -400,8 +401,8 @@ static void lingering_is_not_polling(void **state)
 	assert_false(caller_spins(&c));
 }
 
-/* A new program may linger a few times, and the first request that is found so shows what it is. */
-static void a_new_program_lingers(void **state)
+/* A new program may busy poll a few times, and the first request that is found so shows what it is. */
+static void a_new_program_busy_polls(void **state)
 {
 	struct caller c = a_caller(CALLER_POLLS);
 	uint64_t now = T0, requests = 7;
@@ -415,33 +416,36 @@ static void a_new_program_lingers(void **state)
 }
 
 /* Nothing comes: one wait in vain is what a program pays that polls for everything. */
-static void a_poller_lingers_once(void **state)
+static void a_poller_busy_polls_once(void **state)
 {
 	(void)state;
 	for (unsigned how = 0; how < 4; how++) {
 		struct caller c = a_caller(how == 3 ? CALLER_SLEEPS : CALLER_POLLS);
 		uint64_t now = T0;
-		unsigned lingered = 0, polls = 0;
+		unsigned busy_polled_for = 0, polls = 0;
 
-		for (; caller_lingers(&c) && polls < 100; polls++, now += 100 * US) {
+		for (; caller_may_busy_poll(&c) && polls < 100; polls++, now += 100 * US) {
 			if (how == 1) /* never one post alone */
 				caller_left(&c, true);
 			caller_posted(&c, now, 0, STAKE);
-			if (!caller_linger(&c, now, STAKE, 0))
+			if (!caller_busy_poll(&c, now, STAKE, 0))
 				continue;
-			lingered++;
+			busy_polled_for++;
 			if (how == 2)
 				caller_received(&c);
 			else
 				caller_gone(&c);
 		}
 		assert_in_range(polls, 1, policy_table.trial);
-		assert_in_range(lingered, how % 2 == 0, how == 0 ? 1 : how == 2 ? policy_table.trial : 0);
+		assert_in_range(busy_polled_for, how % 2 == 0,
+				how == 0   ? 1
+				: how == 2 ? policy_table.trial
+					   : 0);
 		assert_int_equal(caller_kind(&c), how == 3 ? CALLER_SLEEPS : CALLER_POLLS);
 	}
 }
 
-/* A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is lingered for, not the one before. */
+/* A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is busy_polled_for for, not the one before. */
 static void a_post_left_to_others(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
@@ -450,11 +454,11 @@ static void a_post_left_to_others(void **state)
 	caller_posted(&c, T0, 1, STAKE);
 	assert_false(caller_was_left(&c));
 	caller_left(&c, false);
-	assert_int_equal(caller_linger(&c, T0, STAKE, 2), 0); /* what it waited for is there */
+	assert_int_equal(caller_busy_poll(&c, T0, STAKE, 2), 0); /* what it waited for is there */
 	assert_true(caller_was_left(&c));
 	assert_false(caller_was_left(&c));
 	caller_posted(&c, T0 + US, 2, STAKE);
-	assert_int_equal(caller_linger(&c, T0 + US, STAKE, 2), T0 + US + STAKE);
+	assert_int_equal(caller_busy_poll(&c, T0 + US, STAKE, 2), T0 + US + STAKE);
 }
 
 /* ---- offering the only core ---- */
@@ -512,11 +516,11 @@ int main(void)
 		cmocka_unit_test(posts_mask_if_polls_follow),
 		cmocka_unit_test(a_poller_now_and_then),
 		cmocka_unit_test(no_mask_while_it_sleeps),
-		cmocka_unit_test(lingers_while_it_pays),
-		cmocka_unit_test(lingering_is_not_polling),
-		cmocka_unit_test(lingering_attends),
-		cmocka_unit_test(a_new_program_lingers),
-		cmocka_unit_test(a_poller_lingers_once),
+		cmocka_unit_test(busy_polls_while_it_pays),
+		cmocka_unit_test(a_busy_poll_is_no_call),
+		cmocka_unit_test(a_busy_poll_that_finds_all),
+		cmocka_unit_test(a_new_program_busy_polls),
+		cmocka_unit_test(a_poller_busy_polls_once),
 		cmocka_unit_test(a_post_left_to_others),
 		cmocka_unit_test(offers),
 	};

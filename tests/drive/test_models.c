@@ -95,15 +95,15 @@ static void reads(struct model *m, uint64_t wake, bool udp)
 		struct script rare = with(reader, true, MS);
 		uint64_t best;
 
-		/* Packets close to each other: to look on is best, but on the only core. */
+		/* Packets close to each other: to busy poll is best, but on the only core. */
 		best = typical(m, cores, wake, udp, &reader, &passive, cores > 1 ? SPIN_ALWAYS : SPIN_NEVER);
 		at_most("close", cores, typical(m, cores, wake, udp, &reader, &passive, BY_POLICY),
 			best * 13 / 10);
-		/* Far from each other: to sleep. It costs no more, and nobody looks on for long. */
+		/* Far from each other: to sleep. It costs no more, and nobody busy polls for long. */
 		best = typical(m, cores, wake, udp, &rare, &passive, SPIN_NEVER);
 		at_most("far", cores, typical(m, cores, wake, udp, &rare, &passive, BY_POLICY),
 			best * 13 / 10);
-		at_most("looking on in vain", cores, m->end[1].looked_on, RUN / 50);
+		at_most("busy polling in vain", cores, m->end[1].busy_polled_ns, RUN / 50);
 	}
 }
 
@@ -132,7 +132,7 @@ static void writes(struct model *m, uint64_t wake, bool udp)
 		/* Nobody is woken for it. */
 		at_most("wake-ups", cores, (m->end[0].service->wakeups + m->end[1].service->wakeups) * 10,
 			m->end[0].requests);
-		/* A peer that answers late: the service thread is woken for the answer, and lingering is given up. */
+		/* A peer that answers late: the service thread is woken for the answer, and busy polling is given up. */
 		at_most("late answers", cores, typical(m, cores, wake, udp, &client, &slow, BY_POLICY),
 			slow.think + 2 * (wake + TURNS));
 		at_most("waits", cores, m->end[0].worst_wait, wake + TURNS);
@@ -167,7 +167,7 @@ static void spins_from_the_first(void **state)
 
 /*
  * Over UC, where nothing comes back but the peer's WRITE, after a pause long enough for both service threads to sleep for good. One end posts,
- * lingers (in vain, where the peer is slow), and looks at memory from then on.
+ * busy polls (in vain, where the peer is slow), and looks at memory from then on.
  */
 static void begins_over_uc(struct model *m, uint64_t wake, bool udp)
 {
@@ -276,7 +276,7 @@ static void one_core(struct model *m, uint64_t wake, bool udp)
 		/* Some switches a round trip, never a slice of the scheduler's. */
 		at_most("median", v, typical(m, 1, wake, udp, &habits[v], &server, BY_POLICY), 10 * US);
 		at_most("p99", v, end_latency(&m->end[0], 99), 20 * US);
-		at_most("looking on", v, m->end[0].looked_on + m->end[1].looked_on, RUN / 100);
+		at_most("busy polling", v, m->end[0].busy_polled_ns + m->end[1].busy_polled_ns, RUN / 100);
 	}
 }
 
@@ -288,7 +288,7 @@ static void two_programs_on_one_core(void **state)
 
 /* ---- others that want the core ---- */
 
-/* One hog for each core: the service threads look on for a small share of the time. */
+/* One hog for each core: the service threads busy poll for a small share of the time. */
 static void hogs(struct model *m, uint64_t wake, bool udp)
 {
 	for (unsigned v = 0; v < 2; v++) {
@@ -299,8 +299,8 @@ static void hogs(struct model *m, uint64_t wake, bool udp)
 		model_hog(m, 2, 0, 0);
 		model_run(m, v * 50 * MS);
 		run(m, 100 * MS);
-		spun = m->end[0].looked_on + m->end[1].looked_on;
-		at_most("looking on against others", v, spun, 100 * MS / 100);
+		spun = m->end[0].busy_polled_ns + m->end[1].busy_polled_ns;
+		at_most("busy polling against others", v, spun, 100 * MS / 100);
 		assert_true(m->end[0].packets > 10);
 	}
 }

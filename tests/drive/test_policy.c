@@ -165,7 +165,7 @@ static void stake_is_twice_the_delay(void **state)
 
 #define STAKE (40 * US)
 
-/* Work every `gap` from *now on; the thread takes what the machine says. True: it looked on until the last one. */
+/* Work every `gap` from *now on; the thread takes what the machine says. True: it busy polled until the last one. */
 static bool work_every(struct spinner *s, uint64_t *now, uint64_t gap, unsigned times)
 {
 	bool looked = false;
@@ -197,7 +197,7 @@ static void spins_while_packets_are_close(void **state)
 	/* Far from each other: it sleeps after as many as the bet remembers ... */
 	work_every(&s, &now, MS, policy_table.bet_cap + 1);
 	assert_int_equal(spinner_idle(&s, now, STAKE), SPIN_SLEEP);
-	/* ... and looks on again when they are close, though each wake-up makes the gap look longer than it was. */
+	/* ... and busy polls again when they are close, though each wake-up makes the gap look longer than it was. */
 	work_every(&s, &now, 10 * US + STAKE / 2, 2 * policy_table.bet_cap);
 	assert_true(work_every(&s, &now, 10 * US, 2));
 }
@@ -280,7 +280,7 @@ static void held_back_by_who_wants_the_core(void **state)
 	now += policy_table.in_a_row;
 	spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
 	assert_true(spins_at(&s, now));
-	/* A thread that takes the next one, too, wants the core: that costs at least what looking on would have taken. */
+	/* A thread that takes the next one, too, wants the core: that costs at least what busy polling would have taken. */
 	spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_factor * STAKE - 1));
 	assert_true(spins_at(&s, now + policy_table.lost_factor * STAKE));
@@ -312,7 +312,7 @@ static void naps_grow(void **state)
 	assert_int_equal(policy_nap(policy_table.nap_max, true), policy_table.nap_armed);
 }
 
-/* Packets that come as soon as the service thread sleeps, and not while it looked on, had waited for its core. */
+/* Packets that come as soon as the service thread sleeps, and not while it busy polled, had waited for its core. */
 static void packets_that_wait_for_the_core(void **state)
 {
 	struct spinner s = {0};

@@ -8,7 +8,7 @@
 #define VAIN   8  /* polls after which packets wake nobody: the program is taken to poll on */
 #define ANSWER 5  /* turns in vain until it is there: more than a poll takes to arm the ports again */
 #define ENOUGH 10 /* answers */
-#define LONGER 10 /* turns: a poll that does not linger has no need of as many */
+#define LONGER 10 /* turns: a poll that does not go on as a busy poll has no need of as many */
 
 static struct fake_pu *pu_of(struct drive *d)
 {
