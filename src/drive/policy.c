@@ -95,17 +95,17 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 	return SPIN_YIELD;
 }
 
-void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake)
+void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, uint64_t stake)
 {
 	/* At once: in less time than spinning was held back before. */
 	bool again = s->held && now < s->until + s->held, brief = ns < policy_table.lost_min,
-	     taken_before = s->taken && now - s->offered < policy_table.in_a_row;
+	     taken_before = s->taken && now - s->yield_ended < policy_table.in_a_row;
 
-	if (offered) {
-		s->taken = ns >= policy_table.offer_untaken;
-		s->offered = now;
+	if (yielded) {
+		s->taken = ns >= policy_table.yield_untaken;
+		s->yield_ended = now;
 	}
-	if (brief && !(offered && s->taken && taken_before))
+	if (brief && !(yielded && s->taken && taken_before))
 		return;
 	ns = max64(ns, stake); /* so long we would have busy polled */
 	s->held = max64(again ? 2 * s->held : 0, policy_table.lost_factor * ns);
@@ -120,7 +120,7 @@ void caller_init(struct caller *c)
 	atomic_store_explicit(&c->mem_spin, 0, memory_order_relaxed);
 	atomic_store_explicit(&c->trial, (uint8_t)policy_table.trial, memory_order_relaxed);
 	atomic_store_explicit(&c->hits, (uint8_t)policy_table.armed_hits, memory_order_relaxed);
-	atomic_store_explicit(&c->offer_every, 1, memory_order_relaxed);
+	atomic_store_explicit(&c->yield_every, 1, memory_order_relaxed);
 }
 
 /* A program that sleeps must be woken by any packet, so that counts first. */
@@ -198,7 +198,7 @@ static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool 
 		if (c->posts_polled >= policy_table.posts_polled)
 			return CALLER_MASK;
 		return masked ? CALLER_UNMASK : CALLER_REARM;
-	case PU_OFFERED: /* the answer is looked for when the core is back */
+	case PU_YIELDS: /* the answer is looked for when the core is back */
 		return CALLER_MASK;
 	case PU_IN_VAIN:
 		if (masked || ++c->in_vain < policy_table.vain_polls)
@@ -240,10 +240,10 @@ static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, boo
 		return dense ? CALLER_WAKE : masked ? CALLER_UNMASK : CALLER_REARM;
 	case PU_BUSY:
 		return CALLER_WAKE;
-	case PU_TAKEN: /* it busy_polled_for, which masks: from here on nobody may look */
+	case PU_TAKEN: /* it busy polled, which masks: from here on nobody may look */
 		return masked ? CALLER_UNMASK : CALLER_REARM;
 	case PU_WORKED:
-	case PU_OFFERED:
+	case PU_YIELDS:
 		break;
 	}
 	return masked ? CALLER_KEEP : CALLER_REARM;
@@ -338,39 +338,39 @@ void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t re
 		found_one(c);
 }
 
-/* ---- offering the only core ---- */
+/* ---- yielding the only core ---- */
 
-bool caller_offers(struct caller *c, uint64_t now)
+bool caller_yields(struct caller *c, uint64_t now)
 {
-	uint32_t left = atomic_load_explicit(&c->offer_in, memory_order_relaxed);
+	uint32_t left = atomic_load_explicit(&c->yield_in, memory_order_relaxed);
 
 	if (left > 1) {
-		atomic_store_explicit(&c->offer_in, left - 1, memory_order_relaxed);
+		atomic_store_explicit(&c->yield_in, left - 1, memory_order_relaxed);
 		return false;
 	}
-	atomic_store_explicit(&c->offer_in, atomic_load_explicit(&c->offer_every, memory_order_relaxed),
+	atomic_store_explicit(&c->yield_in, atomic_load_explicit(&c->yield_every, memory_order_relaxed),
 			      memory_order_relaxed);
-	return now >= atomic_load_explicit(&c->no_offer_until, memory_order_relaxed);
+	return now >= atomic_load_explicit(&c->no_yield_until, memory_order_relaxed);
 }
 
-void caller_offer_needless(struct caller *c, uint64_t now)
+void caller_yield_needless(struct caller *c, uint64_t now)
 {
 	atomic_store_explicit(&c->one_core, false, memory_order_relaxed);
-	atomic_store_explicit(&c->no_offer_until, now + policy_table.core_recheck, memory_order_relaxed);
+	atomic_store_explicit(&c->no_yield_until, now + policy_table.core_recheck, memory_order_relaxed);
 }
 
-void caller_offered(struct caller *c, uint64_t now, uint64_t took, bool answered)
+void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered)
 {
-	uint32_t every = atomic_load_explicit(&c->offer_every, memory_order_relaxed);
+	uint32_t every = atomic_load_explicit(&c->yield_every, memory_order_relaxed);
 
 	atomic_store_explicit(&c->one_core, true, memory_order_relaxed);
-	if (took >= policy_table.offer_untaken)
+	if (took >= policy_table.yield_untaken)
 		every = 1;
-	else if (every < policy_table.offer_rarely)
+	else if (every < policy_table.yield_rarely)
 		every *= 2;
-	atomic_store_explicit(&c->offer_every, every, memory_order_relaxed);
-	if (took > policy_table.offer_long && !answered)
-		atomic_store_explicit(&c->no_offer_until, now + took * (1 + policy_table.offer_factor),
+	atomic_store_explicit(&c->yield_every, every, memory_order_relaxed);
+	if (took > policy_table.yield_long && !answered)
+		atomic_store_explicit(&c->no_yield_until, now + took * (1 + policy_table.yield_factor),
 				      memory_order_relaxed);
 }
 

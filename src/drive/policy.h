@@ -7,7 +7,7 @@
  * Three machines:
  *
  *   wake_cost	what a wake-up costs on this machine, measured: 5 us on one, 100 us on another.
- *   spinner	the service thread has nothing to do: does it busy poll, offer its core, or sleep?
+ *   spinner	the service thread has nothing to do: does it busy poll, yield its core, or sleep?
  *   caller	what the program that calls into a processing unit does between its calls: it polls on, it sleeps until a completion
  *		event, or it spins on memory. From that follow who looks for packets, and which packets wake the service thread.
  *
@@ -60,10 +60,10 @@ static const struct policy_table {
 	uint64_t wake_max;   /* ... to */
 	unsigned bet_cap;    /* stakes that a bet remembers having won or lost */
 	/* ---- spinning on a core that others want ---- */
-	uint64_t yield_every; /* a spinning service thread offers its core this often */
-	uint64_t yield_again; /* or this long after an offer that was taken */
+	uint64_t yield_every; /* a spinning service thread yields its core this often */
+	uint64_t yield_again; /* or this long after a yield that was taken */
 	uint64_t
-		in_a_row; /* offers that are closer to each other went to the same thread, if they were taken */
+		in_a_row; /* yields that are closer to each other went to the same thread, if they were taken */
 	uint64_t lost_min;    /* a thread that took the core and runs for longer wants it for itself */
 	unsigned lost_factor; /* no spinning for so many times as long; twice that if it recurs at once ... */
 	unsigned lost_most;   /* ... up to so many times */
@@ -82,11 +82,11 @@ static const struct policy_table {
 	/* ---- programs that sleep ---- */
 	/* Successful polls after which a program that armed a completion queue is taken to poll on. */
 	unsigned armed_hits;
-	/* ---- offering the only core after a post ---- */
-	unsigned offer_rarely;	/* posts from one offer to the next, at most */
-	uint64_t offer_untaken; /* an offer that took less was not taken */
-	uint64_t offer_long;	/* one that took longer and brought nothing went to other work */
-	unsigned offer_factor;	/* and is not repeated for so many times as long */
+	/* ---- yielding the only core after a post ---- */
+	unsigned yield_rarely;	/* posts from one yield to the next, at most */
+	uint64_t yield_untaken; /* a yield that took less was not taken */
+	uint64_t yield_long;	/* one that took longer and brought nothing went to other work */
+	unsigned yield_factor;	/* and is not repeated for so many times as long */
 	uint64_t core_recheck;	/* how often to ask anew whether there is more than one core */
 } policy_table = {
 	.lease = 20 * US,
@@ -123,10 +123,10 @@ static const struct policy_table {
 	.poller_from = 8,
 	.trial = 4,
 	.armed_hits = 16,
-	.offer_rarely = 256,
-	.offer_untaken = 2 * US,
-	.offer_long = 200 * US,
-	.offer_factor = 5,
+	.yield_rarely = 256,
+	.yield_untaken = 2 * US,
+	.yield_long = 200 * US,
+	.yield_factor = 5,
 	.core_recheck = 100 * MS,
 };
 
@@ -173,20 +173,20 @@ void bet_settle(struct bet *b, uint64_t stake, uint64_t gap);
 enum spin_action {
 	SPIN_SLEEP, /* it does not pay */
 	SPIN_BUSY_POLL,
-	SPIN_YIELD, /* offer the core, report how long that took (spinner_lost), and busy poll */
+	SPIN_YIELD, /* yield the core, report how long that took (spinner_lost), and busy poll */
 };
 
 struct spinner {
 	struct bet bet;
-	uint64_t idle_since; /* end of the last turn with work; 0: none yet */
-	uint64_t until;	     /* no spinning before this */
-	uint64_t held;	     /* so long the last time */
-	uint64_t yielded;    /* last offer of the core */
-	uint64_t slept_at;   /* it went to sleep after a busy poll in vain; 0: it did not */
-	bool busy_polled;    /* since its last work */
-	uint64_t offered;    /* when spinner_lost() heard of the last offer of the core */
-	bool taken;	     /* that offer */
-	bool waited;	     /* packets came as soon as it slept last */
+	uint64_t idle_since;  /* end of the last turn with work; 0: none yet */
+	uint64_t until;	      /* no spinning before this */
+	uint64_t held;	      /* so long the last time */
+	uint64_t yielded;     /* last yield of the core */
+	uint64_t slept_at;    /* it went to sleep after a busy poll in vain; 0: it did not */
+	bool busy_polled;     /* since its last work */
+	uint64_t yield_ended; /* when spinner_lost() heard of the last yield of the core */
+	bool taken;	      /* that yield */
+	bool waited;	      /* packets came as soon as it slept last */
 	bool woke; /* the last turn woke a thread of the program, which may wait for this very core */
 };
 
@@ -202,11 +202,11 @@ void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept,
 /* Turns found nothing. */
 enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
 /*
- * It has its core back after `ns`, in which another thread had it (0: none did). `offered`: it had offered the core. A thread that ran for long
- * wants the core. So does one that takes two offers in a row (policy_table.in_a_row), however short: it has waited for them. One short turn alone
+ * It has its core back after `ns`, in which another thread had it (0: none did). `yielded`: it had yielded the core. A thread that ran for long
+ * wants the core. So does one that takes two yields in a row (policy_table.in_a_row), however short: it has waited for them. One short turn alone
  * may be anybody's timer.
  */
-void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool offered, uint64_t stake);
+void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, uint64_t stake);
 
 /* ---- the program ---- */
 
@@ -225,7 +225,7 @@ enum pu_turn {
 	PU_IDLE,    /* nothing */
 	PU_WORKED,  /* a turn that did something, without a poll */
 	PU_POSTED,  /* the same for a post of the program's */
-	PU_OFFERED, /* the same, and the program's core is offered to its peer behind it */
+	PU_YIELDS,  /* the same, and the program's core is yielded to its peer behind it */
 	PU_POLLED,  /* a poll that did something */
 	PU_BUSY,    /* ... and more is likely to come */
 	PU_IN_VAIN, /* a poll that did nothing */
@@ -256,17 +256,17 @@ struct caller {
 	uint8_t in_vain;      /* polls in a row */
 	uint8_t posts_polled; /* posts in a row that were followed by a poll */
 	bool posted;	      /* since the last poll */
-	bool awaits; /* it posted, with nothing else under way, and no poll has been busy_polled_for in since */
+	bool awaits; /* it posted, with nothing else under way, and no poll has become a busy poll since */
 	struct bet busy_poll;
 	uint64_t requests; /* that had come from peers when the program posted last */
 	uint64_t
 		awaits_since; /* since when the answer to that post is awaited; 0: it came, or nobody waits */
 	uint64_t found_at; /* its last poll with success beside a service thread that sleeps on the ports */
 	uint64_t counted;  /* the last call after which packets came too late; each counts once */
-	/* offers: any thread that posts; a race between two costs an offer */
+	/* yields: any thread that posts; a race between two costs a yield */
 	atomic_bool one_core; /* as far as known we may use no other */
-	_Atomic uint32_t offer_in, offer_every;
-	_Atomic uint64_t no_offer_until;
+	_Atomic uint32_t yield_in, yield_every;
+	_Atomic uint64_t no_yield_until;
 };
 
 void caller_init(struct caller *c);
@@ -343,14 +343,14 @@ void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t re
 
 /*
  * On a core that is the only one we may use, the peer's program may be waiting for it: what a post sent was delivered, but while we spin
- * on memory for the answer the peer runs only when the scheduler takes the core away from us, milliseconds later. True: it is time to offer
+ * on memory for the answer the peer runs only when the scheduler takes the core away from us, milliseconds later. True: it is time to yield
  * the core, if there is only one.
  */
-bool caller_offers(struct caller *c, uint64_t now);
+bool caller_yields(struct caller *c, uint64_t now);
 /* There are several cores. */
-void caller_offer_needless(struct caller *c, uint64_t now);
-/* The offer was made at `now` and took `took`. `answered`: packets had come by its end, so it went to those we wait for. */
-void caller_offered(struct caller *c, uint64_t now, uint64_t took, bool answered);
+void caller_yield_needless(struct caller *c, uint64_t now);
+/* The yield was made at `now` and took `took`. `answered`: packets had come by its end, so it went to those we wait for. */
+void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered);
 
 /*
  * The service thread's next nap beside a poller whose lease it found renewed; `last` is the nap before, 0: the first. `armed`: some thread may

@@ -368,7 +368,7 @@ static bool poller_takes_it(const struct drive_pu *p)
  * After a post: the peer's program may be waiting for the only core we may use. When we have it again the answer may be there. It is taken
  * here, and as far as packets are masked nobody is woken for it.
  */
-static void offer_core(struct drive *d, unsigned i)
+static void yield_core(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 	uint64_t now = clock_now(), took = 0, packets = 0;
@@ -378,7 +378,7 @@ static void offer_core(struct drive *d, unsigned i)
 		sched_yield();
 		took = clock_now() - now;
 	} else {
-		caller_offer_needless(&p->caller, now);
+		caller_yield_needless(&p->caller, now);
 	}
 	if (!one && !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		return;
@@ -390,7 +390,7 @@ static void offer_core(struct drive *d, unsigned i)
 	packets = nic_came(d->nic, i).packets;
 	pu_poll(d, i, now + took);
 	if (one)
-		caller_offered(&p->caller, now, took, nic_came(d->nic, i).packets != packets);
+		caller_yielded(&p->caller, now, took, nic_came(d->nic, i).packets != packets);
 	pu_settle(d, i, now + took, PU_POSTED);
 	pu_release(d, i);
 }
@@ -400,7 +400,7 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	unsigned i;
 	struct drive_pu *p;
 	uint64_t now;
-	bool polled, offer, busy;
+	bool polled, yield, busy;
 
 	if (!nic_doorbell(d->nic, qp))
 		return;
@@ -418,13 +418,13 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 		caller_left(&p->caller, true);
 	else
 		posted(d, i, now);
-	offer = unlikely(caller_offers(&p->caller, now));
-	pu_turn(d, i, now, offer ? PU_OFFERED : PU_POSTED);
+	yield = unlikely(caller_yields(&p->caller, now));
+	pu_turn(d, i, now, yield ? PU_YIELDS : PU_POSTED);
 	if (polled) /* a long turn is no reason to take it for gone */
 		atomic_store_explicit(&p->lease_end, clock_now() + policy_table.lease, memory_order_relaxed);
 	pu_release(d, i);
-	if (offer)
-		offer_core(d, i);
+	if (yield)
+		yield_core(d, i);
 }
 
 /*

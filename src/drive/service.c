@@ -4,7 +4,7 @@
  * drive_wait_fd() is, does the ports' control work, and answers `roost stat`.
  *
  * It busy polls for a moment after packets where that pays (struct spinner in policy.h): a peer's request is then answered without a wake-up. But
- * on a core that a program wants too, spinning costs a scheduler's time slice. So from time to time it offers the core: sched_yield()
+ * on a core that a program wants too, spinning costs a scheduler's time slice. So from time to time it yields the core: sched_yield()
  * returns at once when nobody waits for it.
  */
 #include <errno.h>
@@ -38,7 +38,7 @@ struct service {
 	unsigned listening[NIC_MAX_PUS]; /* so many of its ports are in the epoll set */
 	uint64_t base_looked;		 /* ns; when other events than packets were last looked for */
 	uint64_t looked;		 /* ns; last step of spinning, 0: it does not spin */
-	long switches;			 /* forced ones, as counted when it began to, or after an offer */
+	long switches;			 /* forced ones, as counted when it began to, or after a yield */
 	cpu_set_t cores;		 /* as the program has it; empty: not asked */
 	int shunned;			 /* the core we keep away from, -1: none */
 	uint64_t steered;		 /* ns */

@@ -98,8 +98,8 @@ enum doing {
 	D_LAST_POLL, /* armed */
 	D_SLEEP,
 	D_BUSY_POLL,
-	D_BUSY_POLL_BACK, /* has its core back after an offer in a busy poll */
-	D_OFFER,	  /* has its core back after offering it */
+	D_BUSY_POLL_BACK, /* has its core back after a yield in a busy poll */
+	D_YIELD,	  /* has its core back after yielding it */
 };
 
 struct end {
@@ -132,7 +132,7 @@ struct end {
 	/* the program's */
 	enum doing doing, after;
 	unsigned vain;
-	uint64_t memory_seen, posted_at, until, busy_poll_requests, offered_at;
+	uint64_t memory_seen, posted_at, until, busy_poll_requests, yielded_at;
 	/* measured */
 	uint64_t lat[MODEL_SAMPLES];
 	unsigned samples, late_packets;
@@ -168,10 +168,10 @@ void model_run(struct model *m, uint64_t ns);
 
 /* The library, as the program calls it. */
 unsigned drive_progress(struct end *e, struct task *t);
-/* True: the program's core is offered, and drive_offer_back() comes next. */
+/* True: the program's core is yielded, and drive_yield_back() comes next. */
 bool drive_doorbell(struct end *e, struct task *t);
-/* After the offer that began at offered_at, or at once where there are several cores. */
-void drive_offer_back(struct end *e, struct task *t, bool one);
+/* After the yield that began at yielded_at, or at once where there are several cores. */
+void drive_yield_back(struct end *e, struct task *t, bool one);
 void drive_cq_armed(struct end *e, struct task *t);
 /* True: the drive polls on in the program's place, a step of drive_busy_poll() at a time. */
 bool drive_taken(struct end *e, struct task *t);

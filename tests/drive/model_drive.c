@@ -321,7 +321,7 @@ void drive_busy_poll_back(struct end *e, struct task *t)
 bool drive_doorbell(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
-	bool polled, offer, busy = e->posted || e->outstanding;
+	bool polled, yield, busy = e->posted || e->outstanding;
 
 	t->cost += CALL_NS;
 	e->posted++;
@@ -337,20 +337,20 @@ bool drive_doorbell(struct end *e, struct task *t)
 		caller_left(&e->caller, true);
 	else
 		posted(e, now);
-	offer = caller_offers(&e->caller, now);
-	turn_of(e, t, offer ? PU_OFFERED : PU_POSTED);
+	yield = caller_yields(&e->caller, now);
+	turn_of(e, t, yield ? PU_YIELDS : PU_POSTED);
 	if (polled)
 		e->lease_end = clk(t) + policy_table.lease;
 	release(e, t);
-	return offer;
+	return yield;
 }
 
-void drive_offer_back(struct end *e, struct task *t, bool one)
+void drive_yield_back(struct end *e, struct task *t, bool one)
 {
-	uint64_t now = e->offered_at, took = one ? clk(t) - now : 0, packets;
+	uint64_t now = e->yielded_at, took = one ? clk(t) - now : 0, packets;
 
 	if (!one)
-		caller_offer_needless(&e->caller, now);
+		caller_yield_needless(&e->caller, now);
 	if (!one && !e->masked)
 		return;
 	if (e->owned) {
@@ -361,7 +361,7 @@ void drive_offer_back(struct end *e, struct task *t, bool one)
 	packets = e->packets;
 	nic_poll(e, t);
 	if (one)
-		caller_offered(&e->caller, now, took, e->packets != packets);
+		caller_yielded(&e->caller, now, took, e->packets != packets);
 	settle(e, t, now + took, PU_POSTED);
 	release(e, t);
 }
@@ -484,14 +484,14 @@ static enum verdict service_visit(struct end *e, struct task *t)
 
 /* ---- service.c; without control work ---- */
 
-/* What follows a step of busy polling, after the offer if there was one. */
-static void looked(struct end *e, struct task *t, uint64_t since, bool offered)
+/* What follows a step of busy polling, after the yield if there was one. */
+static void looked(struct end *e, struct task *t, uint64_t since, bool yielded)
 {
 	long switches = e->switches;
 
 	e->looked = clk(t);
 	e->switches = t->forced;
-	spinner_lost(&e->spinner, e->looked, e->switches != switches ? e->looked - since : 0, offered,
+	spinner_lost(&e->spinner, e->looked, e->switches != switches ? e->looked - since : 0, yielded,
 		     stake(e));
 }
 

@@ -36,14 +36,14 @@ static void post(struct end *e, struct task *t)
 	e->doing = e->after;
 	if (!drive_doorbell(e, t))
 		return;
-	e->offered_at = clk(t);
+	e->yielded_at = clk(t);
 	if (!one) {
-		drive_offer_back(e, t, false);
+		drive_yield_back(e, t, false);
 		return;
 	}
 	t->cost += SYS_NS;
 	t->yields = true;
-	e->doing = D_OFFER;
+	e->doing = D_YIELD;
 }
 
 static void sleep_in_channel(struct end *e, struct task *t)
@@ -102,9 +102,9 @@ void program_step(struct task *t)
 	case D_POST:
 		post(e, t);
 		break;
-	case D_OFFER:
+	case D_YIELD:
 		e->doing = e->after;
-		drive_offer_back(e, t, true);
+		drive_yield_back(e, t, true);
 		break;
 	case D_COMPLETE:
 		if (poll_cq(e, t))

@@ -169,7 +169,7 @@ static bool pin(cpu_set_t *all)
 	return sched_setaffinity(0, sizeof(one), &one) == 0;
 }
 
-/* With one core for all, a post offers it to the peer, and finds the answer itself: when it returns, this thread has had it. */
+/* With one core for all, a post yields it to the peer, and finds the answer itself: when it returns, this thread has had it. */
 static void post_finds_the_answer(void **state)
 {
 	struct peer peer = {0};
@@ -183,7 +183,7 @@ static void post_finds_the_answer(void **state)
 	harness_setup(state);
 	peer.d = *state;
 	assert_int_equal(pthread_create(&t, NULL, answer, &peer), 0);
-	/* Whoever else wants the core gets the offer too, and then there is none for a while. */
+	/* Whoever else wants the core gets the yield too, and then there is none for a while. */
 	for (unsigned i = 0; found < 10 && !lost && time(NULL) <= end; i++) {
 		struct fake_pu *p = pu_of(peer.d);
 		unsigned have;

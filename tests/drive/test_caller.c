@@ -130,7 +130,7 @@ static const struct row {
 	{CALLER_POLLS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
-	{CALLER_POLLS, PU_OFFERED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_POLLS, PU_YIELDS, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_POLLED, false, CALLER_REARM, CALLER_REARM}, /* the first in a while */
 	{CALLER_POLLS, PU_BUSY, false, CALLER_WAKE, CALLER_WAKE},
@@ -143,7 +143,7 @@ static const struct row {
 	{CALLER_SLEEPS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SLEEPS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
-	{CALLER_SLEEPS, PU_OFFERED, false, CALLER_REARM, CALLER_REARM},
+	{CALLER_SLEEPS, PU_YIELDS, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SLEEPS, PU_POLLED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_BUSY, false, CALLER_REARM, CALLER_REARM},
@@ -151,7 +151,7 @@ static const struct row {
 	{CALLER_SLEEPS, PU_IDLE, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_WORKED, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK},
-	{CALLER_SLEEPS, PU_OFFERED, true, CALLER_UNMASK, CALLER_UNMASK},
+	{CALLER_SLEEPS, PU_YIELDS, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_IN_VAIN, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_BUSY, true, CALLER_UNMASK, CALLER_UNMASK},
@@ -160,7 +160,7 @@ static const struct row {
 	{CALLER_SPINS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
-	{CALLER_SPINS, PU_OFFERED, false, CALLER_MASK, CALLER_WAKE},
+	{CALLER_SPINS, PU_YIELDS, false, CALLER_MASK, CALLER_WAKE},
 	{CALLER_SPINS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP}, /* the first */
 	{CALLER_SPINS, PU_POLLED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_BUSY, false, CALLER_MASK, CALLER_WAKE},
@@ -168,7 +168,7 @@ static const struct row {
 	{CALLER_SPINS, PU_IDLE, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK},
-	{CALLER_SPINS, PU_OFFERED, true, CALLER_KEEP, CALLER_WAKE},
+	{CALLER_SPINS, PU_YIELDS, true, CALLER_KEEP, CALLER_WAKE},
 	{CALLER_SPINS, PU_IN_VAIN, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_POLLED, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_BUSY, true, CALLER_KEEP, CALLER_WAKE},
@@ -461,18 +461,18 @@ static void a_post_left_to_others(void **state)
 	assert_int_equal(caller_busy_poll(&c, T0 + US, STAKE, 2), T0 + US + STAKE);
 }
 
-/* ---- offering the only core ---- */
+/* ---- yielding the only core ---- */
 
-static unsigned offers_of(struct caller *c, uint64_t now, unsigned posts)
+static unsigned yields_of(struct caller *c, uint64_t now, unsigned posts)
 {
-	unsigned offers = 0;
+	unsigned yields = 0;
 
 	for (unsigned i = 0; i < posts; i++)
-		offers += caller_offers(c, now);
-	return offers;
+		yields += caller_yields(c, now);
+	return yields;
 }
 
-static void offers(void **state)
+static void yields(void **state)
 {
 	struct caller c = a_caller(CALLER_POLLS);
 	uint64_t now = T0;
@@ -480,29 +480,29 @@ static void offers(void **state)
 	(void)state;
 	/* The peer takes each, and answers. */
 	for (unsigned i = 0; i < 100; i++) {
-		assert_true(caller_offers(&c, now));
-		caller_offered(&c, now, 3 * MS, true);
+		assert_true(caller_yields(&c, now));
+		caller_yielded(&c, now, 3 * MS, true);
 	}
 	/* Several cores: none for a while. */
-	caller_offer_needless(&c, now);
-	assert_int_equal(offers_of(&c, now + policy_table.core_recheck - 1, 1000), 0);
-	assert_int_equal(offers_of(&c, now + policy_table.core_recheck, 10), 10);
+	caller_yield_needless(&c, now);
+	assert_int_equal(yields_of(&c, now + policy_table.core_recheck - 1, 1000), 0);
+	assert_int_equal(yields_of(&c, now + policy_table.core_recheck, 10), 10);
 	now += policy_table.core_recheck;
 	/* Not taken: fewer and fewer. */
 	for (unsigned i = 0; i < 5000; i++) {
-		if (caller_offers(&c, now))
-			caller_offered(&c, now, policy_table.offer_untaken - 1, false);
+		if (caller_yields(&c, now))
+			caller_yielded(&c, now, policy_table.yield_untaken - 1, false);
 	}
-	assert_int_equal(offers_of(&c, now, 10 * policy_table.offer_rarely), 10);
+	assert_int_equal(yields_of(&c, now, 10 * policy_table.yield_rarely), 10);
 	/* Taken once: each post again. */
-	caller_offered(&c, now, policy_table.offer_untaken, true);
-	offers_of(&c, now, policy_table.offer_rarely);
-	assert_int_equal(offers_of(&c, now, 10), 10);
+	caller_yielded(&c, now, policy_table.yield_untaken, true);
+	yields_of(&c, now, policy_table.yield_rarely);
+	assert_int_equal(yields_of(&c, now, 10), 10);
 	/* It went to other work: none for so many times as long, though to the peer it may go for as long. */
-	caller_offered(&c, now, policy_table.offer_long + 1, false);
-	now += policy_table.offer_long + 1;
-	assert_int_equal(offers_of(&c, now + policy_table.offer_factor * policy_table.offer_long, 100), 0);
-	assert_true(caller_offers(&c, now + policy_table.offer_factor * (policy_table.offer_long + 1)));
+	caller_yielded(&c, now, policy_table.yield_long + 1, false);
+	now += policy_table.yield_long + 1;
+	assert_int_equal(yields_of(&c, now + policy_table.yield_factor * policy_table.yield_long, 100), 0);
+	assert_true(caller_yields(&c, now + policy_table.yield_factor * (policy_table.yield_long + 1)));
 }
 
 int main(void)
@@ -522,7 +522,7 @@ int main(void)
 		cmocka_unit_test(a_new_program_busy_polls),
 		cmocka_unit_test(a_poller_busy_polls_once),
 		cmocka_unit_test(a_post_left_to_others),
-		cmocka_unit_test(offers),
+		cmocka_unit_test(yields),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -202,10 +202,10 @@ static void spins_while_packets_are_close(void **state)
 	assert_true(work_every(&s, &now, 10 * US, 2));
 }
 
-static void offers_its_core(void **state)
+static void yields_its_core(void **state)
 {
 	struct spinner s = {0};
-	uint64_t now = T0, last = 0, offers = 0, woke_offers = 0;
+	uint64_t now = T0, last = 0, yields = 0, woke_yields = 0;
 
 	(void)state;
 	for (unsigned i = 0; i < 1000; i++, now += US) {
@@ -215,19 +215,19 @@ static void offers_its_core(void **state)
 			continue;
 		assert_true(!last || now - last == policy_table.yield_every);
 		last = now;
-		offers++;
+		yields++;
 	}
-	assert_int_equal(offers, 50);
+	assert_int_equal(yields, 50);
 	/* A thread of the program that was woken may wait for this core. */
 	for (unsigned i = 0; i < 100; i++, now += US) {
 		if (i % 10 == 0)
 			spinner_worked(&s, now, STAKE, false, true);
 		if (spinner_idle(&s, now, STAKE) == SPIN_YIELD) {
 			assert_true(i % 10 == 0);
-			woke_offers++;
+			woke_yields++;
 		}
 	}
-	assert_int_equal(woke_offers, 10);
+	assert_int_equal(woke_yields, 10);
 }
 
 /* Packets are close: is it held back by something else? */
@@ -246,8 +246,8 @@ static void held_back_by_who_wants_the_core(void **state)
 	struct spinner s = {0};
 
 	(void)state;
-	/* An offer that nobody took, a brief thread of the kernel. */
-	spinner_lost(&s, now, policy_table.offer_untaken - 1, true, STAKE);
+	/* A yield that nobody took, a brief thread of the kernel. */
+	spinner_lost(&s, now, policy_table.yield_untaken - 1, true, STAKE);
 	spinner_lost(&s, now, policy_table.lost_min - 1, false, STAKE);
 	assert_true(spins_at(&s, now));
 	/* A slice. */
@@ -269,19 +269,19 @@ static void held_back_by_who_wants_the_core(void **state)
 	held = policy_table.lost_factor * slice;
 	spinner_lost(&s, now, slice, true, STAKE);
 	assert_true(spins_at(&s, now + held));
-	/* A thread that takes one offer for a moment may be anybody's timer. The next offer comes soon. */
+	/* A thread that takes one yield for a moment may be anybody's timer. The next yield comes soon. */
 	for (int i = 0; i < 2; i++) {
 		now += 10 * held;
 		spinner_lost(&s, now, 0, true, STAKE);
-		spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
+		spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 		assert_true(spins_at(&s, now));
 	}
-	/* Another may take an offer later. */
+	/* Another may take a yield later. */
 	now += policy_table.in_a_row;
-	spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
+	spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 	assert_true(spins_at(&s, now));
 	/* A thread that takes the next one, too, wants the core: that costs at least what busy polling would have taken. */
-	spinner_lost(&s, now, policy_table.offer_untaken, true, STAKE);
+	spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_factor * STAKE - 1));
 	assert_true(spins_at(&s, now + policy_table.lost_factor * STAKE));
 	/* A machine that stood still for a minute holds it back for lost_max. */
@@ -354,7 +354,7 @@ int main(void)
 		cmocka_unit_test(wake_cost_takes_any_sample),
 		cmocka_unit_test(stake_is_twice_the_delay),
 		cmocka_unit_test(spins_while_packets_are_close),
-		cmocka_unit_test(offers_its_core),
+		cmocka_unit_test(yields_its_core),
 		cmocka_unit_test(held_back_by_who_wants_the_core),
 		cmocka_unit_test(naps_grow),
 	};
