@@ -24,7 +24,10 @@
 #define US 1000ull
 #define MS 1000000ull
 
-/* Every constant of the policy. Times are ns. */
+/*
+ * Every constant of the policy. Times are ns. Below, each value has its source: a row of docs/decisions.md by its
+ * name, another constant, or "chosen" where nothing was measured: such a value may change.
+ */
 static const struct policy_table {
 	/* ---- a program polls: the service thread stays away ---- */
 	uint64_t lease;	    /* a poll keeps the service thread away for so long */
@@ -88,46 +91,72 @@ static const struct policy_table {
 	uint64_t yield_long;	/* one that took longer and brought nothing went to other work */
 	unsigned yield_factor;	/* and is not repeated for so many times as long */
 	uint64_t core_recheck;	/* how often to ask anew whether there is more than one core */
+	/* ---- the service thread ---- */
+	uint64_t slice;	      /* its time slice, as asked of the scheduler */
+	uint64_t timer_slack; /* by how much the kernel may delay its timers */
+	uint64_t standby_min; /* its naps while a thread in drive_wait_fd() is the service poller: from ... */
+	uint64_t standby_max; /* ... to; after a longer one it sleeps until it is woken */
+	uint64_t control_every; /* while it does not sleep: how often it looks at control work */
+	uint64_t control_own;	/* so long it waits to own a PU for a port's control work */
+	uint64_t steer_every;	/* how often it may change the cores that it runs on */
+	unsigned first_wakes;	/* timers that it takes at its start, to learn what a wake-up costs */
+	/* ---- owners of a PU ---- */
+	unsigned rearm_turns; /* turns that arming the ports may take before the service poller is woken */
+	unsigned
+		kicked_turns; /* turns an owner runs for others' doorbells before it leaves them to the service poller */
+	unsigned
+		outside_waits; /* waits after which a program that slept outside of this library does so no longer */
 } policy_table = {
-	.lease = 20 * US,
-	.nap_min = 20 * US,
-	.nap_max = 2 * MS,
-	.nap_grow = 8,
-	.nap_armed = 100 * US,
-	.late_ok = 5 * MS,
-	.mask_most = 10 * MS,
-	.horizon = 2500 * US,
-	.active = 100 * MS,
-	.dense = 200 * US,
-	.busy = 8,
-	.stuck_turns = 64,
-	.stuck_nap = 50 * US,
-	.wake_first = 25 * US,
-	.wake_min = 20 * US,
-	.wake_max = 100 * US,
-	.bet_cap = 8,
-	.yield_every = 20 * US,
-	.yield_again = 5 * US,
-	.in_a_row = 1 * MS,
-	.lost_min = 50 * US,
-	.lost_factor = 1,
-	.lost_most = 512,
-	.lost_max = 10000 * MS,
-	.mem_spin_min = 4 * US,
-	.mem_spin_max = 10 * MS,
-	.mem_spin_step = 8,
-	.mem_spin_from = 12,
-	.mem_spin_cap = 32,
-	.vain_polls = 4,
-	.posts_polled = 4,
-	.poller_from = 8,
-	.trial = 4,
-	.armed_hits = 16,
-	.yield_rarely = 256,
-	.yield_untaken = 2 * US,
-	.yield_long = 200 * US,
-	.yield_factor = 5,
-	.core_recheck = 100 * MS,
+	.lease = 20 * US,      /* chosen: as nap_min */
+	.nap_min = 20 * US,    /* "naps beside a poller" */
+	.nap_max = 2 * MS,     /* "naps beside a poller" */
+	.nap_grow = 8,	       /* "naps beside a poller" */
+	.nap_armed = 100 * US, /* chosen: as wake_max */
+	.late_ok = 5 * MS,     /* more than a tick of 4 ms (CONFIG_HZ=250) */
+	.mask_most = 10 * MS,  /* 2 * late_ok */
+	.horizon = 2500 * US,  /* more than nap_max, so a nap needs no kick; less than late_ok */
+	.active = 100 * MS,    /* "the first post after a pause" */
+	.dense = 200 * US,     /* "the first post after a pause" */
+	.busy = 8,	       /* chosen */
+	.stuck_turns = 64,     /* chosen */
+	.stuck_nap = 50 * US,  /* chosen */
+	.wake_first = 25 * US, /* chosen: between the 5 us and 100 us that machines show (top of this file) */
+	.wake_min = 20 * US,   /* "spinning and sleeping" */
+	.wake_max = 100 * US,  /* "spinning and sleeping" */
+	.bet_cap = 8,	       /* chosen */
+	.yield_every = 20 * US,	  /* chosen: as wake_min */
+	.yield_again = 5 * US,	  /* chosen */
+	.in_a_row = 1 * MS,	  /* "spinning and sleeping" */
+	.lost_min = 50 * US,	  /* "spinning and sleeping" */
+	.lost_factor = 1,	  /* "spinning and sleeping" */
+	.lost_most = 512,	  /* chosen */
+	.lost_max = 10000 * MS,	  /* chosen */
+	.mem_spin_min = 4 * US,	  /* "programs that spin on memory" */
+	.mem_spin_max = 10 * MS,  /* "programs that spin on memory" */
+	.mem_spin_step = 8,	  /* chosen */
+	.mem_spin_from = 12,	  /* two steps, less what a few polls take back */
+	.mem_spin_cap = 32,	  /* four steps */
+	.vain_polls = 4,	  /* "programs that spin on memory" */
+	.posts_polled = 4,	  /* "programs that spin on memory" */
+	.poller_from = 8,	  /* "a program whose busy polls find every request" */
+	.trial = 4,		  /* "the first polls of a new program" */
+	.armed_hits = 16,	  /* "programs that arm a completion queue" */
+	.yield_rarely = 256,	  /* chosen */
+	.yield_untaken = 2 * US,  /* chosen: more than sched_yield(2) takes */
+	.yield_long = 200 * US,	  /* chosen */
+	.yield_factor = 5,	  /* chosen */
+	.core_recheck = 100 * MS, /* chosen */
+	.slice = 100 * US,	  /* the shortest that the kernel grants (sched(7)) */
+	.timer_slack = 1 * US,	  /* chosen; Linux has 50 us (prctl(2)) */
+	.standby_min = 1 * MS,	  /* chosen */
+	.standby_max = 1000 * MS, /* chosen */
+	.control_every = 1 * MS,  /* chosen */
+	.control_own = 200 * US,  /* chosen */
+	.steer_every = 10 * MS,	  /* chosen */
+	.first_wakes = 4,	  /* chosen */
+	.rearm_turns = 4,	  /* chosen */
+	.kicked_turns = 8,	  /* chosen */
+	.outside_waits = 16,	  /* chosen: as armed_hits */
 };
 
 /* ---- what a wake-up costs ---- */

@@ -5,10 +5,6 @@
 
 #include "drive/engine.h"
 
-#define REARM_TURNS 4
-#define KICKED_TURNS                                                                                         \
-	8 /* turns an owner runs for others' doorbells before it leaves them to the service poller */
-
 bool pu_try_or_kick(struct drive_pu *p)
 {
 	uint32_t w = atomic_load_explicit(&p->word, memory_order_relaxed);
@@ -87,7 +83,7 @@ bool pu_arm(struct drive *d, unsigned i)
  */
 static bool keep_armed(struct drive *d, unsigned i)
 {
-	for (int turns = 0; turns < REARM_TURNS; turns++) {
+	for (unsigned turns = 0; turns < policy_table.rearm_turns; turns++) {
 		if (pu_arm(d, i))
 			return true;
 		pu_poll(d, i, clock_now());
@@ -225,10 +221,10 @@ static void __attribute__((noinline)) release_slow(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
 
-	for (int turns = 0; pu_drop(p); turns++) {
+	for (unsigned turns = 0; pu_drop(p); turns++) {
 		if (!pu_try_or_kick(p))
 			return; /* another owner runs the turn */
-		if (turns == KICKED_TURNS) {
+		if (turns == policy_table.kicked_turns) {
 			pu_drop(p);
 			service_kick(d);
 			return;

@@ -17,21 +17,13 @@
 #include "base/sys.h"
 #include "drive/engine.h"
 
-#define STACK_BYTES	   (256 * 1024)
-#define TIMER_SLACK_NS	   1000
-#define SLICE_NS	   (100 * US) /* the shortest the kernel grants (sched(7)) */
-#define STANDBY_NS	   (1 * MS)
-#define STANDBY_LIMIT_NS   (1000 * MS)
-#define BASE_EVERY_NS	   (1 * MS) /* while there is no time to sleep: look at control work this often */
-#define OWN_FOR_CONTROL_NS (200 * US)
-#define STEER_EVERY_NS	   (10 * MS)
+#define STACK_BYTES (256 * 1024)
 
 /* What an epoll event belongs to: one of these, or a PU's port. */
 enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
 #define EVENT(what, pu, port) ((uint64_t)(what) << 16 | (pu) << 8 | (port))
 
-#define MAX_EVENTS  16
-#define FIRST_WAKES 4
+#define MAX_EVENTS 16
 
 struct service {
 	struct drive *d;
@@ -62,10 +54,10 @@ struct slice_attr {
  */
 static void be_prompt(void)
 {
-	struct slice_attr a = {.size = sizeof(a), .policy = SCHED_OTHER, .runtime = SLICE_NS};
+	struct slice_attr a = {.size = sizeof(a), .policy = SCHED_OTHER, .runtime = policy_table.slice};
 
 	prctl(PR_SET_NAME, "roost", 0, 0, 0);
-	prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
+	prctl(PR_SET_TIMERSLACK, policy_table.timer_slack, 0, 0, 0);
 	if (sched_getscheduler(0) != SCHED_OTHER)
 		return; /* the program has its own idea */
 	errno = 0;
@@ -151,7 +143,7 @@ void service_listen(struct drive *d, unsigned i, bool listen)
 static void control_work(struct drive *d, unsigned i, unsigned k)
 {
 	/* If a turn takes that long, next time: the descriptor stays readable. */
-	if (pu_own(&d->pu[i], clock_now() + OWN_FOR_CONTROL_NS)) {
+	if (pu_own(&d->pu[i], clock_now() + policy_table.control_own)) {
 		if (k < drive_ports(d)) /* else it was given up as soon as it was opened */
 			d->port[k][i]->ops->control(d->port[k][i]);
 		drive_disown(d, i);
@@ -241,7 +233,7 @@ static void steer(struct service *s)
 		if (caller_spins(&d->pu[i].caller) && !caller_sleeps(&d->pu[i].caller))
 			cpu = atomic_load_explicit(&d->pu[i].cpu, memory_order_relaxed);
 	}
-	if (cpu == s->shunned || now - s->steered < STEER_EVERY_NS)
+	if (cpu == s->shunned || now - s->steered < policy_table.steer_every)
 		return;
 	s->steered = now;
 	if (s->shunned < 0 && sched_getaffinity(0, sizeof(s->cores), &s->cores))
@@ -284,9 +276,9 @@ static void stand_by(struct service *s)
 	for (unsigned i = 0; i < d->pus; i++)
 		d->service.pu[i].nap = policy_table.nap_min;
 	listen_on_ports(s);
-	s->standby = seq == s->wait_seen ? s->standby * 2 : STANDBY_NS;
+	s->standby = seq == s->wait_seen ? s->standby * 2 : policy_table.standby_min;
 	s->wait_seen = seq;
-	wake = s->standby > STANDBY_LIMIT_NS ? UINT64_MAX : clock_now() + s->standby;
+	wake = s->standby > policy_table.standby_max ? UINT64_MAX : clock_now() + s->standby;
 	wake = wake < gsi_due(d) ? wake : gsi_due(d);
 	atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
 	/* Left before it could know how long we sleep? */
@@ -322,7 +314,7 @@ static void visit_all(struct service *s)
 		spin_step(s, t->spin);
 	else
 		s->looked = 0;
-	if (clock_now() - s->base_looked > BASE_EVERY_NS)
+	if (clock_now() - s->base_looked > policy_table.control_every)
 		sleep_until(s, 0);
 }
 
@@ -334,7 +326,7 @@ static void *service_main(void *arg)
 	be_prompt();
 	spinner_init(&d->service.spinner);
 	/* A NIC that only ever serves is woken by packets, which do not say how late that is: timers do, before the first of them. */
-	for (int i = 0; i < FIRST_WAKES; i++)
+	for (unsigned i = 0; i < policy_table.first_wakes; i++)
 		sleep_until(&s, clock_now() + policy_table.nap_min);
 	s.wait_seen = atomic_load(&d->wait_seq) - 1;
 	for (;;) {

@@ -95,15 +95,14 @@ static bool begin_wait(struct drive *d)
 	return true;
 }
 
-#define OUTSIDE_FOR 16 /* waits */
-
 /* Other threads of the program may sleep until events, outside of this library. */
 static bool others_sleep(const struct drive *d)
 {
 	unsigned waits = atomic_load_explicit(&d->wait_seq, memory_order_relaxed) -
 			 atomic_load_explicit(&d->outside_seq, memory_order_seq_cst);
 
-	return waits < OUTSIDE_FOR && atomic_load_explicit(&d->armed, memory_order_seq_cst) > 0;
+	return waits < policy_table.outside_waits &&
+	       atomic_load_explicit(&d->armed, memory_order_seq_cst) > 0;
 }
 
 /*

@@ -144,7 +144,7 @@ static bool drop(struct end *e)
 
 static bool keep_armed(struct end *e, struct task *t)
 {
-	for (int turns = 0; turns < 4; turns++) {
+	for (unsigned turns = 0; turns < policy_table.rearm_turns; turns++) {
 		if (arm(e))
 			return true;
 		nic_poll(e, t);

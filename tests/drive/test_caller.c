@@ -138,7 +138,7 @@ static const struct row {
 	{CALLER_POLLS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK}, /* no poll followed a post yet */
 	{CALLER_POLLS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
-	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it busy_polled_for */
+	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it busy polled */
 	/* One that sleeps needs it there, with every packet. */
 	{CALLER_SLEEPS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SLEEPS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
@@ -299,7 +299,7 @@ static void busy_polls_while_it_pays(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
 	uint64_t now = T0, requests = 0;
-	unsigned busy_polled_for = 0;
+	unsigned busy_polls = 0;
 
 	(void)state;
 	/* The peer writes 5 us behind its ACK. */
@@ -314,9 +314,9 @@ static void busy_polls_while_it_pays(void **state)
 	/* No more: after as many as the bet remembers, not once. */
 	for (unsigned i = 0; i < 100; i++, now += 100 * US) {
 		caller_posted(&c, now, requests, STAKE);
-		busy_polled_for += caller_busy_poll(&c, now, STAKE, requests) != 0;
+		busy_polls += caller_busy_poll(&c, now, STAKE, requests) != 0;
 	}
-	assert_in_range(busy_polled_for, 1, policy_table.bet_cap + 2);
+	assert_in_range(busy_polls, 1, policy_table.bet_cap + 2);
 	/* They come soon again; the service thread, which had to be woken, finds them. */
 	for (unsigned i = 0; i < 4 * policy_table.bet_cap; i++, now += 100 * US) {
 		caller_posted(&c, now, requests, STAKE);
@@ -422,7 +422,7 @@ static void a_poller_busy_polls_once(void **state)
 	for (unsigned how = 0; how < 4; how++) {
 		struct caller c = a_caller(how == 3 ? CALLER_SLEEPS : CALLER_POLLS);
 		uint64_t now = T0;
-		unsigned busy_polled_for = 0, polls = 0;
+		unsigned busy_polls = 0, polls = 0;
 
 		for (; caller_may_busy_poll(&c) && polls < 100; polls++, now += 100 * US) {
 			if (how == 1) /* never one post alone */
@@ -430,22 +430,19 @@ static void a_poller_busy_polls_once(void **state)
 			caller_posted(&c, now, 0, STAKE);
 			if (!caller_busy_poll(&c, now, STAKE, 0))
 				continue;
-			busy_polled_for++;
+			busy_polls++;
 			if (how == 2)
 				caller_received(&c);
 			else
 				caller_gone(&c);
 		}
 		assert_in_range(polls, 1, policy_table.trial);
-		assert_in_range(busy_polled_for, how % 2 == 0,
-				how == 0   ? 1
-				: how == 2 ? policy_table.trial
-					   : 0);
+		assert_in_range(busy_polls, how % 2 == 0, how == 0 ? 1 : how == 2 ? policy_table.trial : 0);
 		assert_int_equal(caller_kind(&c), how == 3 ? CALLER_SLEEPS : CALLER_POLLS);
 	}
 }
 
-/* A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is busy_polled_for for, not the one before. */
+/* A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is busy polled for, not the one before. */
 static void a_post_left_to_others(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
