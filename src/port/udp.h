@@ -169,6 +169,9 @@ struct udp_port {
 	uint32_t rcvbuf;
 	bool unsure; /* an error may wait on the socket that no call will report */
 	bool doubt; /* errors from the network were taken since something could be sent: the next failure may be theirs */
+	bool deaf; /* the kernel keeps no errors: there were too many since */
+	uint32_t errors;
+	uint64_t errors_since; /* ns of port_clock() */
 	struct udp_tx tx;
 	struct udp_rx rx;
 };
@@ -246,6 +249,10 @@ static inline bool udp_rx_waiting(const struct udp_port *u)
  * packets sent before are reported by any call, and keep a sleeper awake until they are taken.
  */
 bool udp_take_errors(struct udp_port *u);
+/* Whether the kernel keeps them for us. 0 or -errno. */
+int udp_set_heard(const struct udp_port *u, int fd, bool heard);
+/* After too many, when their time is over: the kernel is to keep them again. */
+void udp_hear_errors(struct udp_port *u);
 
 /*
  * udp_lanes.c. The group a socket belongs to is found by address and number of lanes, process-wide.

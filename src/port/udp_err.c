@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the network says of packets that we sent: ICMP errors, which the kernel keeps with a quotation of the packet (ip(7), IP_RECVERR). Anybody may
- * have made them. Two mean something to us. Nobody has port 4791 there: it becomes a hint, and who looks at it decides by the quotation
+ * have made them, as many as the network carries. Two mean something to us. Nobody has port 4791 there: it becomes a hint, and who looks at it decides by the quotation
  * whether to believe that it is about a packet of ours. A packet is too long for the path: that is said once, and nothing else comes of it.
  */
 #include <errno.h>
@@ -14,6 +14,40 @@
 #include "port/udp.h"
 
 #define ERRORS_MOST 64 /* taken at a time; the rest fails the next call, and is taken then */
+
+/*
+ * Each error fails a call of the socket's, ends a batch of what is sent, and has to be taken by a call of its own: answers to forged addresses of this machine cost
+ * three times what they cost without. So beyond so many in so long the kernel is to keep none for the rest of that time (ip(7): then errors of a
+ * socket that is not connected are not told). What is not heard then is that nobody has a port: peers that are gone are found by their silence.
+ */
+#define ERRORS_HEARD 256
+#define SLICE_NS     100000000u
+
+int udp_set_heard(const struct udp_port *u, int fd, bool heard)
+{
+	int on = heard;
+
+	return sys_setsockopt(fd, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_RECVERR : IP_RECVERR, &on,
+			      sizeof(on));
+}
+
+static void count_error(struct udp_port *u)
+{
+	uint64_t now = port_clock(NULL);
+
+	if (now - u->errors_since >= SLICE_NS) {
+		u->errors_since = now;
+		u->errors = 0;
+	}
+	if (++u->errors >= ERRORS_HEARD)
+		u->deaf = udp_set_heard(u, u->sock, false) == 0;
+}
+
+void udp_hear_errors(struct udp_port *u)
+{
+	if (port_clock(NULL) - u->errors_since >= SLICE_NS)
+		u->deaf = udp_set_heard(u, u->sock, true) != 0;
+}
 
 /* The error among the control data; NULL: none that came from the network. */
 static const struct sock_extended_err *find_error(struct msghdr *h)
@@ -56,7 +90,7 @@ bool udp_take_errors(struct udp_port *u)
 	uint8_t quoted[PORT_QUOTE_LEN];
 	union udp_name name;
 
-	for (int n = 0; n < ERRORS_MOST; n++) {
+	for (int n = 0; n < ERRORS_MOST && !u->deaf; n++) {
 		struct iovec iov = {quoted, sizeof(quoted)};
 		struct msghdr h = {
 			.msg_name = &name,
@@ -71,9 +105,11 @@ bool udp_take_errors(struct udp_port *u)
 		if (len < 0)
 			break;
 		e = find_error(&h);
-		if (e)
-			look(u, &h, e, quoted, len);
-		found |= e != NULL;
+		if (!e)
+			continue;
+		look(u, &h, e, quoted, len);
+		found = true;
+		count_error(u);
 	}
 	u->doubt |= found;
 	return found;

@@ -157,8 +157,7 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 	/* A network device's merging knows nothing of lanes (udp_lanes.c). Over loopback nothing is merged, only left whole. */
 	u->merge = !o->spec->no_offload && (o->lanes == 1 || pkt_addr_is_loopback(addr));
 	rc = udp_configure(u, fd);
-	set_int(fd, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_RECVERR : IP_RECVERR,
-		1); /* udp_err.c; else no hints */
+	udp_set_heard(u, fd, true); /* else no hints */
 	if (!rc && o->lane > 0)
 		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
 	if (!rc)

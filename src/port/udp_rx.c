@@ -200,6 +200,8 @@ static void receive(struct udp_port *u)
 		u->unsure = false;
 		udp_take_errors(u);
 	}
+	if (unlikely(u->deaf))
+		udp_hear_errors(u);
 	if (unlikely(u->groups_epoll >= 0))
 		u->groups_turn = !u->groups_turn;
 	if (unlikely(u->groups_turn))

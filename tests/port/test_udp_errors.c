@@ -348,6 +348,72 @@ static void test_forged_for_ever(void **state)
 	expect_stats(4, 0);
 }
 
+/* The port's clock stands still, unless it is told otherwise. */
+static uint64_t time_now;
+uint64_t __wrap_port_clock(void *ctx);
+uint64_t __wrap_port_clock(void *ctx)
+{
+	return time_now;
+}
+
+#define NOBODIES 32 /* a flush */
+
+/* A packet to each of some addresses that nobody has, which the kernel answers with an error each, at once. */
+static void send_to_nobody(unsigned round)
+{
+	struct port_path *to[NOBODIES];
+	char text[32];
+
+	for (unsigned i = 0; i < NOBODIES; i++) {
+		struct pkt_addr addr;
+
+		snprintf(text, sizeof(text), "127.251.%u.%u", round, i + 1);
+		addr = rig_addr(text);
+		to[i] = a->ops->path_get(a, &addr, 1);
+		assert_non_null(to[i]);
+		assert_int_equal(rig_send(a, to[i], 64, 0, 1, i), 0);
+	}
+	while (!a->ops->flush(a))
+		;
+	for (unsigned i = 0; i < NOBODIES; i++)
+		a->ops->path_put(a, to[i]);
+}
+
+/*
+ * Answers to forged addresses: each brings an error, and each error ends a call that sends many, and costs a call of its own. After some of them the port does
+ * not hear of more, until a time is over; nothing is lost, and then it hears of those that are gone again.
+ */
+static void test_errors_of_answers(void **state)
+{
+	struct port_pkt pkts[PORT_BURST];
+	unsigned before;
+
+	time_now = 1000000000;
+	script(NULL, 0);
+	a->num_hints = 0;
+	for (unsigned i = 0; i < 20; i++)
+		send_to_nobody(i);
+	assert_in_range(a->num_hints, 1, PORT_HINTS);
+	before = calls;
+	for (unsigned i = 0; i < 20; i++)
+		send_to_nobody(i);
+	assert_in_range(calls - before, 20, 21);
+	expect_stats(40 * NOBODIES, 0);
+	a->num_hints = 0;
+	assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
+	send_to_nobody(0);
+	assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
+	assert_int_equal(a->num_hints, 0); /* its time is not over */
+	time_now += 100000000;
+	assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
+	send_to_nobody(0);
+	assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
+	assert_in_range(a->num_hints, 1, PORT_HINTS);
+	send_some(64, 4, 0);
+	assert_true(a->ops->flush(a));
+	expect(0, 4);
+}
+
 /* The path goes while its packets wait. */
 static void test_path_gone(void **state)
 {
@@ -387,7 +453,7 @@ int main(void)
 		T(test_dropped),	 T(test_connection_refused),
 		T(test_path_gone),	 T(test_full_batch),
 		T(test_joined_refused),	 T(test_forged),
-		T(test_forged_for_ever),
+		T(test_forged_for_ever), T(test_errors_of_answers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
