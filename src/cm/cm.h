@@ -181,6 +181,9 @@ void cm_free(struct cm *cm);
 void cm_input(struct cm *cm, uint64_t now, const struct pkt_addr *src, const struct pkt_addr *dst,
 	      const uint8_t *mad, size_t len);
 
+/* Does whoever is at `a` have what is at `b` as well? An IPv4 address, or an IPv6 network of 64 bits. Any thread. */
+bool cm_same_source(const struct pkt_addr *a, const struct pkt_addr *b);
+
 /* Runs what is due. Call when now reaches cm_next(); WHEEL_NEVER (all ones): nothing waits. */
 void cm_expire(struct cm *cm, uint64_t now);
 uint64_t cm_next(const struct cm *cm);

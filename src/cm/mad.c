@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cm/mad.h"
 
+#include <endian.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -205,10 +206,15 @@ const char *cm_error_str(enum cm_error e)
 
 /* ---- bits ---- */
 
-/* `width` bits from bit `at` on, the first one highest; width is at most 64. */
+/* `width` bits from bit `at` on, the first one highest; width is at most 64. Eight bytes are there: behind each field there is private data of more. */
 static uint64_t get_bits(const uint8_t *p, unsigned at, unsigned width)
 {
 	uint64_t v = 0;
+
+	if (likely(at % 8 + width <= 64)) {
+		memcpy(&v, p + at / 8, sizeof(v));
+		return be64toh(v) << at % 8 >> (64 - width);
+	}
 
 	for (unsigned end = at + width; at < end;) {
 		unsigned in = 8 - at % 8, n = end - at < in ? end - at : in;

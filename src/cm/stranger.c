@@ -24,10 +24,19 @@
 #define ASKED_MAX    1024 /* of one source in that time: as many as a listener's backlog at most */
 
 /* Of IPv6 a whole network of 64 bits is one source: who has an address there has all. */
+static size_t source_len(const struct pkt_addr *src)
+{
+	return pkt_addr_is_v4(src) ? sizeof(src->b) : sizeof(src->b) / 2;
+}
+
+bool cm_same_source(const struct pkt_addr *a, const struct pkt_addr *b)
+{
+	return memcmp(a->b, b->b, source_len(a)) == 0;
+}
+
 struct cm_share *cm_share_of(struct cm *cm, const struct pkt_addr *src)
 {
-	size_t len = pkt_addr_is_v4(src) ? sizeof(src->b) : sizeof(src->b) / 2;
-	uint64_t h = XXH3_64bits_withSeed(src->b, len, cm->hash_seed + CHAINS);
+	uint64_t h = XXH3_64bits_withSeed(src->b, source_len(src), cm->hash_seed + CHAINS);
 
 	return &cm->shares[h % CM_SHARES];
 }

@@ -4,7 +4,7 @@
  * (perftest with -R does, twice for a test), and a client on a fast NIC asks in between. Or a server tells its client the port that it
  * has bound, and listens only then (qperf does). The client would be refused, and most give up then. So a request to a service that was
  * served a moment ago, or whose port is bound, is held for a moment. A few are: what is beyond is refused at once, as is any request to
- * a service of which nobody heard.
+ * a service of which nobody heard. One source may have thrice of what is left free, as at a listener (cm/stranger.c).
  */
 #include <string.h>
 
@@ -14,6 +14,7 @@
 #define REMEMBERED 16
 #define MEMORY_NS  2000000000u /* how long a service counts as served after its listener's end */
 #define HOLD_NS	   1000000000u
+#define SHARE	   3
 
 static struct {
 	uint64_t service_id, until;
@@ -61,27 +62,41 @@ static bool is_request(const uint8_t *mad, uint64_t *service_id)
 	return m.attr == CM_REQ || m.attr == CM_SIDR_REQ;
 }
 
+/* A free place; NULL: none for this source. */
+static struct held *place_for(const struct pkt_addr *src)
+{
+	unsigned its = 0, num_free = 0;
+	struct held *place = NULL;
+
+	for (unsigned i = 0; i < HELD; i++) {
+		if (!held[i].until) {
+			place = &held[i];
+			num_free++;
+		} else {
+			its += cm_same_source(&held[i].src, src);
+		}
+	}
+	return its < SHARE * num_free ? place : NULL;
+}
+
 bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad)
 {
 	uint64_t now = rdmacm_now(), service_id;
+	struct held *h;
 
 	if (!is_request(mad, &service_id) || rdmacm_any_in(RDMACM_LISTEN, service_id))
 		return false;
 	if (!was_served(service_id, now) && !rdmacm_any_in(RDMACM_BOUND, service_id))
 		return false;
-	for (unsigned i = 0; i < HELD; i++) {
-		struct held *h = &held[i];
-
-		if (h->until)
-			continue;
-		h->service_id = service_id;
-		h->until = now + HOLD_NS;
-		h->src = *src;
-		h->dst = *dst;
-		memcpy(h->mad, mad, CM_MAD_LEN);
-		return true;
-	}
-	return false;
+	h = place_for(src);
+	if (!h)
+		return false;
+	h->service_id = service_id;
+	h->until = now + HOLD_NS;
+	h->src = *src;
+	h->dst = *dst;
+	memcpy(h->mad, mad, CM_MAD_LEN);
+	return true;
 }
 
 static void let_go(struct held *h, uint64_t now)

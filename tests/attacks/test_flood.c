@@ -158,7 +158,7 @@ static struct pkt_addr to_pkt(const char *text)
 	return a;
 }
 
-/* Of a network that the machine routes to itself, so that what is answered comes back as an ICMP error: 127/8, fd00::/8. */
+/* Where an answer costs most: of 127/8, which is this machine, each brings an ICMP error without a limit of the kernel's; to fd00::/8 there is no route, so each fails. */
 static struct pkt_addr anybody(struct forged *f)
 {
 	uint64_t r = rng_u64(&f->rng);

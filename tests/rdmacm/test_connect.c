@@ -528,6 +528,54 @@ static void a_request_waits_for_who_has_bound_its_port(void **state)
 	rdma_destroy_event_channel(ach);
 }
 
+/* The requests that come until there are no more for a while; each is refused. */
+static unsigned refuse_all(struct rdma_event_channel *lch)
+{
+	struct pollfd p = {.fd = lch->fd, .events = POLLIN};
+	unsigned n = 0;
+
+	for (; poll(&p, 1, 200) == 1; n++) {
+		struct rdma_cm_event *e = next_event(lch, RDMA_CM_EVENT_CONNECT_REQUEST);
+		struct rdma_cm_id *id = e->id;
+
+		rdma_ack_cm_event(e);
+		rdma_reject(id, NULL, 0);
+		rdma_destroy_id(id);
+	}
+	return n;
+}
+
+/* Of the 32 requests that may wait so, one source has 24 at most: there is something left for another. On a busy machine fewer are there in time. */
+static void a_source_has_a_share_of_those_who_wait(void **state)
+{
+	struct rdma_event_channel *lch = channel(), *ach = channel();
+	struct rdma_conn_param param = {.qp_num = 99};
+	union address at = ours(0);
+	struct rdma_cm_id *l, *a[40];
+	unsigned waited = 0;
+
+	for (int tries = 0; tries < 20 && waited != 24; tries++) {
+		assert_int_equal(rdma_create_id(lch, &l, NULL, RDMA_PS_TCP), 0);
+		assert_int_equal(rdma_bind_addr(l, &at.sa), 0);
+		for (unsigned i = 0; i < 40; i++)
+			a[i] = resolved(ach, RDMA_PS_TCP, port_of(l));
+		for (unsigned i = 0; i < 40; i++, param.qp_num++)
+			assert_int_equal(rdma_connect(a[i], &param), 0);
+		usleep(50000); /* they have come */
+		assert_int_equal(rdma_listen(l, 0), 0);
+		waited = refuse_all(lch);
+		assert_in_range(waited, 0, 24);
+		for (unsigned i = 0; i < 40; i++)
+			assert_in_range(expect(ach, RDMA_CM_EVENT_REJECTED), 8, 28);
+		for (unsigned i = 0; i < 40; i++)
+			rdma_destroy_id(a[i]);
+		rdma_destroy_id(l);
+	}
+	assert_int_equal(waited, 24);
+	rdma_destroy_event_channel(lch);
+	rdma_destroy_event_channel(ach);
+}
+
 /*
  * The same with a peer that refuses at once, as the kernel does and as we do when the last listener is long gone: who is connected to the
  * service asks again for a second. Who is not, has his answer.
@@ -601,6 +649,7 @@ int main(void)
 		cmocka_unit_test(a_listener_goes_with_requests_pending),
 		cmocka_unit_test(a_request_between_two_listeners_waits),
 		cmocka_unit_test(a_request_waits_for_who_has_bound_its_port),
+		cmocka_unit_test(a_source_has_a_share_of_those_who_wait),
 		cmocka_unit_test(who_is_connected_asks_again_before_he_is_refused),
 		cmocka_unit_test(events_move_with_their_id),
 	};
