@@ -71,13 +71,18 @@ static void __attribute__((noinline)) wake(struct guard_watch *w)
 		sys_futex_wake(&w->asleep);
 }
 
+static void __attribute__((noinline, cold)) first_on_thread(void)
+{
+	fault_thread();
+	own_tid = (int)syscall(SYS_gettid);
+}
+
 void guard_open(struct guard *g, struct guard_scope *scope)
 {
 	struct guard_watch *w = atomic_load_explicit(&g->watch, memory_order_relaxed);
 
-	fault_thread();
 	if (unlikely(!own_tid))
-		own_tid = (int)syscall(SYS_gettid);
+		first_on_thread();
 	atomic_store_explicit(&g->tid, own_tid, memory_order_relaxed);
 	if (w && unlikely(atomic_load_explicit(&w->asleep, memory_order_relaxed)))
 		wake(w);

@@ -527,7 +527,7 @@ static void step(struct call *call)
 }
 
 /* A long access counts as steps, as far as the turn has any; what is more is time, too. */
-static void charge_access(struct fabric_pu *pu, uint32_t kib)
+static void __attribute__((noinline)) charge_access(struct fabric_pu *pu, uint32_t kib)
 {
 	uint32_t n = min_u32(kib, pu->limit - pu->done);
 

@@ -421,6 +421,28 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 	return 0;
 }
 
+/* A request that is not the next one. */
+static __attribute__((noinline)) void out_of_place(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
+{
+	struct qp_resp *r = &qp->resp;
+
+	/* Not known to be a request at all: an error only where the next one stands (rx.c). */
+	if (v->op->kind == PKT_KIND_NONE) {
+		qp->pu->ctr.rx_bad_opcode++;
+		return;
+	}
+	if (psn_before(psn, r->epsn)) {
+		qp->pu->ctr.duplicate_request++;
+		resp_duplicate(qp, v, psn);
+		return;
+	}
+	/* One NAK a gap (IBA 9.7.5.2.4), counted once, as rxe does (rxe_resp.c, check_psn). */
+	if (!r->nak_sent) {
+		qp->pu->ctr.out_of_sequence++;
+		resp_nak(qp, PKT_NAK_PSN_SEQ, r->epsn);
+	}
+}
+
 void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
@@ -430,21 +452,7 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 	if (unlikely(r->nak && nak_is_fatal(r->nak)))
 		return; /* the QP ends as soon as that NAK is out */
 	if (unlikely(psn != r->epsn)) {
-		/* Not known to be a request at all: an error only where the next one stands (rx.c). */
-		if (v->op->kind == PKT_KIND_NONE) {
-			qp->pu->ctr.rx_bad_opcode++;
-			return;
-		}
-		if (psn_before(psn, r->epsn)) {
-			qp->pu->ctr.duplicate_request++;
-			resp_duplicate(qp, v, psn);
-			return;
-		}
-		/* One NAK a gap (IBA 9.7.5.2.4), counted once, as rxe does (rxe_resp.c, check_psn). */
-		if (!r->nak_sent) {
-			qp->pu->ctr.out_of_sequence++;
-			resp_nak(qp, PKT_NAK_PSN_SEQ, r->epsn);
-		}
+		out_of_place(qp, v, psn);
 		return;
 	}
 	if (unlikely(!qp->heard))
