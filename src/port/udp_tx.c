@@ -403,8 +403,12 @@ bool udp_flush(struct port *p)
 void udp_tx_forget(struct udp_port *u, const struct udp_path *path)
 {
 	struct udp_tx *t = &u->tx;
+	bool waits = false;
 
-	if (udp_flush(&u->port))
+	/* Answers to many addresses leave together, while paths to those of before go. */
+	for (unsigned i = t->first; i < t->count; i++)
+		waits |= t->group[i].path == path;
+	if (!waits || udp_flush(&u->port))
 		return;
 	for (unsigned i = t->first; i < t->count; i++) {
 		struct udp_group *g = &t->group[i];
