@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cli/node.h"
 #include "cli/node_request.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "roost/verbs.h"
 
 static int deploy(struct node *n, const char *name)

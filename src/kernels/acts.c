@@ -46,7 +46,7 @@ static struct nic_qp *lent_qp(const struct lent *l)
 }
 
 /* NULL: none of this number that this PU runs. */
-static struct lent *loan_of(struct standing *st, const struct fabric_pu *pu, uint32_t number)
+static struct lent *loan_of(struct standing *st, const struct runtime_pu *pu, uint32_t number)
 {
 	struct lent *l;
 
@@ -65,7 +65,7 @@ static bool fits(const struct lent *l, uint32_t len)
 }
 
 /* Room for what it asks for, which nobody else gets before it is posted, refused, or not asked for any more. */
-static void promise(struct acts *a, struct lent *l, struct fabric_pu *pu, const struct nic_qp *qp)
+static void promise(struct acts *a, struct lent *l, struct runtime_pu *pu, const struct nic_qp *qp)
 {
 	a->at = qp;
 	a->loan = l;
@@ -97,7 +97,7 @@ static void wake(struct acts *a)
  * There is room at a queue pair, for `most` more. Those of one loan get it in the order in which they came: small ones must not keep a large one waiting for
  * ever. A loan that has ended has nothing to wait for.
  */
-static void room(struct fabric_pu *pu, const struct nic_qp *qp, unsigned most)
+static void room(struct runtime_pu *pu, const struct nic_qp *qp, unsigned most)
 {
 	struct list_head *at, *next;
 
@@ -124,7 +124,7 @@ static void room(struct fabric_pu *pu, const struct nic_qp *qp, unsigned most)
 }
 
 /* All fails there from now on. */
-static void all_fails(struct fabric_pu *pu, const struct nic_qp *qp)
+static void all_fails(struct runtime_pu *pu, const struct nic_qp *qp)
 {
 	struct list_head *at, *next;
 
@@ -154,7 +154,7 @@ void acts_stop(struct acts *a)
 }
 
 /* Those that have a promise wait for the queue pair alone, ahead of all that wait for a loan. */
-static void wait_for_room(struct acts *a, struct lent *l, struct fabric_pu *pu)
+static void wait_for_room(struct acts *a, struct lent *l, struct runtime_pu *pu)
 {
 	struct list_head *behind = pu->full.next;
 
@@ -186,7 +186,7 @@ static void settle(struct acts *a, uint32_t bit, uint8_t status)
 }
 
 /* Hands it to the NIC: 0, -EAGAIN: there is no room, or why it is refused. */
-static int hand_over(struct acts *a, struct lent *l, struct fabric_pu *pu, uint32_t bit, uint32_t key)
+static int hand_over(struct acts *a, struct lent *l, struct runtime_pu *pu, uint32_t bit, uint32_t key)
 {
 	const struct roost_call *c = a->c;
 	const struct nic_act act = {.owner = a,
@@ -225,7 +225,7 @@ static int hand_over(struct acts *a, struct lent *l, struct fabric_pu *pu, uint3
 }
 
 /* False: there is no room. */
-static bool post(struct acts *a, struct standing *st, struct fabric_pu *pu, uint32_t key)
+static bool post(struct acts *a, struct standing *st, struct runtime_pu *pu, uint32_t key)
 {
 	struct roost_call *c = a->c;
 	struct lent *l = loan_of(st, pu, c->qp);
@@ -260,7 +260,7 @@ static bool come(const struct roost_call *c)
 	return (int32_t)(c->qp_wait - c->qp_done) <= 0 || c->qp_done == c->qp_posted;
 }
 
-bool acts_go(struct acts *a, struct standing *st, struct fabric_pu *pu, uint32_t key)
+bool acts_go(struct acts *a, struct standing *st, struct runtime_pu *pu, uint32_t key)
 {
 	if (!a->posted)
 		a->posted = a->c->ask == ROOST_ASK_QP_WAIT || post(a, st, pu, key);
@@ -279,10 +279,10 @@ bool acts_leave(struct acts *a)
 	return !a->gone;
 }
 
-void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t token, uint32_t len,
+void acts_done(struct kernel_runtime *rt, struct nic_qp *qp, struct acts *a, uint32_t token, uint32_t len,
 	       uint8_t status)
 {
-	struct fabric_pu *pu = &f->pu[nic_qp_pu(qp)];
+	struct runtime_pu *pu = &rt->pu[nic_qp_pu(qp)];
 	struct lent *l = &a->st->lent[TOKEN_QP(token) - 1];
 
 	pu->ctr.acts_failed += status != ROOST_QP_OK;
@@ -302,8 +302,8 @@ void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t tok
 		wake(a);
 }
 
-void acts_gone(struct fabric *f, struct nic_qp *qp)
+void acts_gone(struct kernel_runtime *rt, struct nic_qp *qp)
 {
-	standing_forget(f, qp);
-	all_fails(&f->pu[nic_qp_pu(qp)], qp);
+	standing_forget(rt, qp);
+	all_fails(&rt->pu[nic_qp_pu(qp)], qp);
 }

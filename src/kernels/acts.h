@@ -11,10 +11,10 @@
 
 #include "base/list.h"
 #include "base/spin.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 
 struct standing;
-struct fabric_pu;
+struct runtime_pu;
 struct lent;
 
 struct acts {
@@ -27,7 +27,7 @@ struct acts {
 	struct list_head link;	 /* of those that wait for room of a queue pair */
 	const struct nic_qp *at; /* which, or where it has a promise of it; else NULL */
 	struct lent *loan;	 /* by which */
-	struct fabric_pu *pu;	 /* likewise */
+	struct runtime_pu *pu;	 /* likewise */
 	uint32_t bytes;		 /* that it is promised */
 	uint32_t out;		 /* not done */
 	uint32_t open;		 /* which ones: a bit for each number, modulo ROOST_QP_OPS */
@@ -49,14 +49,14 @@ static inline bool acts_fetches(const struct roost_call *c)
  * Does what c asks for. key: of the region that it names. True: it goes on; false: it is woken, and then this is to be called again, with the same. [owner of
  * its PU]
  */
-bool acts_go(struct acts *a, struct standing *st, struct fabric_pu *pu, uint32_t key);
+bool acts_go(struct acts *a, struct standing *st, struct runtime_pu *pu, uint32_t key);
 /* It does not go on with what it waits for. [owner of its PU] */
 void acts_stop(struct acts *a);
 /* The invocation has ended. True: nothing is under way; false: it is woken when that is so, and its memory stays until then. [owner of its PU] */
 bool acts_leave(struct acts *a);
 /* See struct nic_rpc_ops. */
-void acts_done(struct fabric *f, struct nic_qp *qp, struct acts *a, uint32_t token, uint32_t len,
+void acts_done(struct kernel_runtime *rt, struct nic_qp *qp, struct acts *a, uint32_t token, uint32_t len,
 	       uint8_t status);
-void acts_gone(struct fabric *f, struct nic_qp *qp);
+void acts_gone(struct kernel_runtime *rt, struct nic_qp *qp);
 
 #endif

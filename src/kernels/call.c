@@ -56,7 +56,7 @@ struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc
 {
 	struct call *call;
 
-	if (!q->num_free || (q->quota.calls && q->f->calls - q->num_free >= q->quota.calls)) {
+	if (!q->num_free || (q->quota.calls && q->rt->calls - q->num_free >= q->quota.calls)) {
 		q->pu->ctr.refused++;
 		return NULL;
 	}
@@ -65,13 +65,13 @@ struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc
 		return NULL;
 	}
 	call = &q->calls[q->free[--q->num_free]];
-	q->ids += FABRIC_MAX_CALLS;
+	q->ids += RUNTIME_MAX_CALLS;
 	*call = (struct call){.id = q->ids | (uint32_t)(call - q->calls),
 			      .q = q,
 			      .s = s,
 			      .rkey = p->rkey,
 			      .began = p->now,
-			      .steps = q->f->max_steps,
+			      .steps = q->rt->max_steps,
 			      .state = CALL_READY,
 			      .c.op = p->op};
 	if (s) {
@@ -129,7 +129,7 @@ static uint32_t take(struct roost_call *c)
 
 	guard_stepped(&q->pu->guard);
 	if (l && !q->ends)
-		number = ledger_take(q->f, l, q->owner, nic_rpc_peer(q->qp));
+		number = ledger_take(q->rt, l, q->owner, nic_rpc_peer(q->qp));
 	guard_step(&q->pu->guard);
 	q->holds |= number != 0;
 	q->pu->ctr.resources_refused += !number;
@@ -228,7 +228,7 @@ static enum did send_piece(struct call *call)
 
 static void note_time(const struct call *call)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 
 	if (pu->ended && call->s)
 		times_note(pu, call->s, call->began);
@@ -461,7 +461,7 @@ static uint32_t steps_left(const struct call *call)
 /* Counts the step that it has taken, and those that its accesses at once stand for. */
 static void count_steps(struct call *call)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 	uint32_t n = pu->hops + 1;
 
 	pu->done += pu->hops;
@@ -478,7 +478,7 @@ static void count_steps(struct call *call)
 static bool at_once(struct roost_call *c)
 {
 	struct call *call = container_of(c, struct call, c);
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 	uint32_t kib = c->ask_len >> 10;
 	int rc;
 
@@ -506,7 +506,7 @@ static bool at_once(struct roost_call *c)
 static void step(struct call *call)
 {
 	const struct roost_kernel *k = call->s->k;
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 	enum roost_next next;
 
 	if (unlikely(!call->steps)) {
@@ -527,7 +527,7 @@ static void step(struct call *call)
 }
 
 /* A long access counts as steps, as far as the turn has any; what is more is time, too. */
-static void charge_access(struct fabric_pu *pu, uint32_t kib)
+static void charge_access(struct runtime_pu *pu, uint32_t kib)
 {
 	uint32_t n = min_u32(kib, pu->limit - pu->done);
 
@@ -561,7 +561,7 @@ static void advance(struct call *call)
 }
 
 /* The step that was running has been left. */
-static void struck(struct fabric_pu *pu)
+static void struck(struct runtime_pu *pu)
 {
 	enum guard_end how = guard_struck(&pu->guard);
 	struct call *call = pu->running;
@@ -572,7 +572,7 @@ static void struck(struct fabric_pu *pu)
 }
 
 /* QPs have a step each, whatever number of calls they have. */
-static void __attribute__((noinline)) run_round(struct fabric_pu *pu)
+static void __attribute__((noinline)) run_round(struct runtime_pu *pu)
 {
 	while (pu->done < pu->limit && !list_empty(&pu->ready)) {
 		struct call_qp *q = list_first_entry(&pu->ready, struct call_qp, link);
@@ -595,7 +595,7 @@ static void __attribute__((noinline)) run_round(struct fabric_pu *pu)
 	}
 }
 
-unsigned call_run(struct fabric_pu *pu, bool *more)
+unsigned call_run(struct runtime_pu *pu, bool *more)
 {
 	struct guard_scope scope;
 
@@ -630,7 +630,7 @@ static bool may_drive(struct call *call)
 
 static void __attribute__((noinline)) drive_steps(struct call *call, unsigned budget, bool lone)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 
 	pu->done = 0;
 	pu->limit = RUN_BUDGET;
@@ -645,7 +645,7 @@ static void __attribute__((noinline)) drive_steps(struct call *call, unsigned bu
 
 void call_drive(struct call *call, unsigned budget, bool lone)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 	struct guard_scope scope;
 
 	if (!may_drive(call))

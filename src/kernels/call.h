@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside of the fabric. The life of a call:
+ * Inside of the kernel runtime. The life of a call:
  *
  *	       params, or payload without any
  *	FREE ---------------------------------> READY <--------.
@@ -21,7 +21,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "kernels/acts.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "kernels/object.h"
 #include "kernels/owners.h"
 
@@ -31,7 +31,7 @@ enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING,
 struct lent {
 	_Atomic(struct nic_qp *) qp; /* NULL: none, any more. Written with its PU owned, or all of them */
 	unsigned pu;		     /* written with all of them owned */
-	struct fabric_loan bound;    /* likewise */
+	struct runtime_loan bound;   /* likewise */
 	/* under way, or promised; of the PU's owner. They outlive the loan: the number is given to no other before they are done */
 	uint32_t ops;
 	uint64_t bytes;
@@ -152,8 +152,8 @@ struct share {
 /* A QP that has the op-codes. */
 struct call_qp {
 	struct nic_qp *qp;
-	struct fabric *f;
-	struct fabric_pu *pu;
+	struct kernel_runtime *rt;
+	struct runtime_pu *pu;
 	bool announced; /* payload was, and has not begun */
 	uint64_t announced_op;
 	struct call *stream; /* whose; NULL: its call is over already */
@@ -168,7 +168,7 @@ struct call_qp {
 	/* its turns */
 	struct list_head ready; /* calls */
 	struct list_head link;	/* of the PU, while there are any */
-	struct fabric_quota quota;
+	struct runtime_quota quota;
 	uint32_t turn, used; /* steps in that turn */
 	struct share share;
 	/* its resources, and whether it uses them: owners.h, idle.c */
@@ -185,14 +185,14 @@ struct call_qp {
 	struct orphan orphan; /* detached, and some are */
 	uint32_t ids;
 	unsigned num_free;
-	uint8_t free[FABRIC_MAX_CALLS];
-	struct call calls[FABRIC_MAX_CALLS];
+	uint8_t free[RUNTIME_MAX_CALLS];
+	struct call calls[RUNTIME_MAX_CALLS];
 };
 
 struct ended;
 
-struct fabric_pu {
-	struct fabric *f;
+struct runtime_pu {
+	struct kernel_runtime *rt;
 	struct list_head ready;		/* QPs that have calls to run: one step each, round and round */
 	struct list_head runs;		/* of the host, which go on at the next turn */
 	_Atomic(struct place *) handed; /* by other PUs: go on here (place_int.h) */
@@ -206,20 +206,20 @@ struct fabric_pu {
 	struct call *running;
 	uint32_t hops, most; /* accesses that it has done at once, of so many that it may */
 	struct guard guard;
-	struct fabric_counters ctr;
+	struct runtime_counters ctr;
 	unsigned index;
 	struct ended *ended; /* calls that did in this turn; NULL: nobody tells the time (times.c) */
 	unsigned num_ended;
 };
 
-struct fabric {
+struct kernel_runtime {
 	struct nic *nic;
 	unsigned calls;
 	uint32_t max_steps;
-	uint64_t ops[FABRIC_MAX_KERNELS];	    /* of kernels[], side by side */
-	struct served *kernels[FABRIC_MAX_KERNELS]; /* NULL: a free place */
-	unsigned num_kernels;			    /* places ever used */
-	struct served *fallback;		    /* NULL: none */
+	uint64_t ops[RUNTIME_MAX_KERNELS];	     /* of kernels[], side by side */
+	struct served *kernels[RUNTIME_MAX_KERNELS]; /* NULL: a free place */
+	unsigned num_kernels;			     /* places ever used */
+	struct served *fallback;		     /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
 	struct list_head orphans;
 	uint64_t idle_ns;
@@ -227,54 +227,54 @@ struct fabric {
 	_Atomic(struct ledger *) ledgers;
 	struct ended *ended;  /* of all PUs */
 	struct guard control; /* of start(), stop() and take_over(), which nobody watches */
-	struct fabric_pu pu[NIC_MAX_PUS];
+	struct runtime_pu pu[NIC_MAX_PUS];
 };
 
 /* Parameters, then state, then scratch, each aligned to a cache line. */
 #define CALL_BODY (ROOST_RPC_MAX_PARAMS + 24 + ROOST_KERNEL_MAX_STATE + 2 * 64)
 
 /* standing.c */
-void standing_close(struct fabric *f); /* ends all of them; there are no calls any more */
-struct served *fabric_find(struct fabric *f,
-			   uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
+void standing_close(struct kernel_runtime *rt); /* ends all of them; there are no calls any more */
+struct served *runtime_find(struct kernel_runtime *rt,
+			    uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
 
 bool standing_lends(const struct standing *st); /* queue pairs. [control] */
 /* A queue pair goes: nobody has it any more. [control, owner of its PU] */
-void standing_forget(struct fabric *f, const struct nic_qp *qp);
+void standing_forget(struct kernel_runtime *rt, const struct nic_qp *qp);
 
 /* run.c */
-void place_take(struct fabric_pu *pu); /* what other PUs have handed over is among its `runs` */
-void place_run(struct fabric_pu *pu);  /* the host's that can go on: some steps of each */
+void place_take(struct runtime_pu *pu); /* what other PUs have handed over is among its `runs` */
+void place_run(struct runtime_pu *pu);	/* the host's that can go on: some steps of each */
 
 /* times.c; 0, or -1: no memory */
-int times_create(struct fabric *f);
-void times_close(struct fabric *f); /* before the kernels */
-int times_open(const struct fabric *f, struct served *s);
-void times_end(const struct fabric *f, struct served *s);
-void times_note(struct fabric_pu *pu, struct served *s, uint64_t began); /* a call that ends */
-void times_over(struct fabric_pu *pu, uint64_t now);			 /* its turn */
-struct fabric_times times_of(const struct fabric *f, const struct served *s);
+int times_create(struct kernel_runtime *rt);
+void times_close(struct kernel_runtime *rt); /* before the kernels */
+int times_open(const struct kernel_runtime *rt, struct served *s);
+void times_end(const struct kernel_runtime *rt, struct served *s);
+void times_note(struct runtime_pu *pu, struct served *s, uint64_t began); /* a call that ends */
+void times_over(struct runtime_pu *pu, uint64_t now);			  /* its turn */
+struct runtime_times times_of(const struct kernel_runtime *rt, const struct served *s);
 
-/* fabric.c */
+/* runtime.c */
 void call_count_end(const struct call *call, uint32_t status);
 
 /* deliver.c */
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
 
 /* units.c */
-void units_begin(struct fabric_pu *pu); /* with the PU's state zeroed before */
-void units_see(struct fabric_pu *pu);	/* the turn at hand may be another one than before */
-static inline void units_spend(struct fabric_pu *pu, uint32_t steps, uint32_t bytes)
+void units_begin(struct runtime_pu *pu); /* with the PU's state zeroed before */
+void units_see(struct runtime_pu *pu);	 /* the turn at hand may be another one than before */
+static inline void units_spend(struct runtime_pu *pu, uint32_t steps, uint32_t bytes)
 {
 	pu->units.spent += steps + (bytes >> 10);
 }
 /* How many of at most `most` may be spent by calls that have their turn now. */
-uint32_t units_left(const struct fabric_pu *pu, uint32_t most);
+uint32_t units_left(const struct runtime_pu *pu, uint32_t most);
 /* May this QP hand over payload? How many steps for it; 0: not in this turn. */
 uint32_t units_for_piece(struct call_qp *q, uint32_t most);
 void units_charge(struct call_qp *q, uint32_t before); /* what was spent since then */
-void units_ask(const struct fabric_pu *pu);	       /* asks how long the turn takes, if it is worth it */
-void units_over(struct fabric_pu *pu, uint64_t now);   /* the turn, which was asked about */
+void units_ask(const struct runtime_pu *pu);	       /* asks how long the turn takes, if it is worth it */
+void units_over(struct runtime_pu *pu, uint64_t now);  /* the turn, which was asked about */
 
 /* access.c */
 /* Is it an access to memory that is asked for? */
@@ -331,7 +331,7 @@ static inline bool idle_watched(const struct call_qp *q)
 }
 void idle_watch(struct call_qp *q);
 /* Ends some of the streams that nothing came of. True: there may be more. */
-bool idle_look(struct fabric_pu *pu);
-unsigned call_run(struct fabric_pu *pu, bool *more);
+bool idle_look(struct runtime_pu *pu);
+unsigned call_run(struct runtime_pu *pu, bool *more);
 
 #endif

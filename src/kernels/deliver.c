@@ -47,7 +47,7 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 		q->pu->ctr.malformed++;
 		return true;
 	}
-	call = call_take(q, fabric_find(q->f, p->op), p);
+	call = call_take(q, runtime_find(q->rt, p->op), p);
 	if (!call)
 		return false;
 	call->head = head;
@@ -83,7 +83,7 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 		q->stream = NULL;
 		q->announced = false;
 	} else {
-		s = fabric_find(q->f, p->op);
+		s = runtime_find(q->rt, p->op);
 		if (s && s->k->payload && !served_broken(s)) {
 			q->msg = call_take(q, s, p);
 			if (!q->msg)

@@ -51,7 +51,7 @@ void call_break(struct call *call, uint32_t status)
 
 void call_lost(struct call_qp *q, uint32_t id)
 {
-	struct call *call = &q->calls[id % FABRIC_MAX_CALLS];
+	struct call *call = &q->calls[id % RUNTIME_MAX_CALLS];
 
 	q->pu->ctr.lost++;
 	/* What comes of it says so too. Or it is over, and another one is here. */
@@ -63,7 +63,7 @@ void call_lost(struct call_qp *q, uint32_t id)
 
 bool slot_open(struct call_qp *q)
 {
-	if (!nic_memory_take(q->f->nic, CALL_BODY))
+	if (!nic_memory_take(q->rt->nic, CALL_BODY))
 		return false;
 	q->slots++;
 	return true;
@@ -80,7 +80,7 @@ void call_qp_over(struct call_qp *q)
 
 void call_stop(struct call_qp *q)
 {
-	for (unsigned i = 0; i < q->f->calls; i++) {
+	for (unsigned i = 0; i < q->rt->calls; i++) {
 		struct call *call = &q->calls[i];
 
 		if (call->state == CALL_FREE || call->state == CALL_GONE)

@@ -26,7 +26,7 @@ static void append(struct place *p, bool from)
 		return;
 	}
 	if (from)
-		rc = nic_host_read(p->f->nic, p->pd, p->key, c->from, p->reply + at, c->ask_len);
+		rc = nic_host_read(p->rt->nic, p->pd, p->key, c->from, p->reply + at, c->ask_len);
 	else if (c->ask_len)
 		memcpy(p->reply + at, c->buf, c->ask_len);
 	p->result.len += c->ask_len;
@@ -45,14 +45,14 @@ static bool act(struct place *p, bool granted)
 	/* Operations are their PU's: there it is asked for again. */
 	if (unlikely(p->here != p->pu))
 		return false;
-	return acts_go(&p->acts, p->s->standing, &p->f->pu[p->pu], granted ? 0 : p->key);
+	return acts_go(&p->acts, p->s->standing, &p->rt->pu[p->pu], granted ? 0 : p->key);
 }
 
 /* False: it waits. */
 bool place_perform(struct place *p)
 {
 	struct roost_call *c = &p->c;
-	struct nic *nic = p->f->nic;
+	struct nic *nic = p->rt->nic;
 	bool granted = c->va_in | c->from_in; /* nobody lends it regions */
 	int rc = 0;
 
@@ -92,7 +92,7 @@ bool place_perform(struct place *p)
 static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 {
 	struct place *p = container_of(c, struct place, c);
-	int rc = nic_host_write(p->f->nic, p->pd, p->key, va, buf, len);
+	int rc = nic_host_write(p->rt->nic, p->pd, p->key, va, buf, len);
 
 	p->refused |= rc != 0;
 	return rc;
@@ -120,7 +120,7 @@ void place_replied(struct place *p)
 enum roost_next place_step(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 {
 	struct roost_call *c = &p->c;
-	struct guard *g = &p->f->pu[pu].guard;
+	struct guard *g = &p->rt->pu[pu].guard;
 	enum roost_next next;
 
 	c->ask = ROOST_ASK_NONE;
@@ -155,7 +155,7 @@ steps(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 	struct roost_call *c = &p->c;
 
 	c->resume = 0;
-	for (uint32_t left = p->f->max_steps; !p->over; left--) {
+	for (uint32_t left = p->rt->max_steps; !p->over; left--) {
 		enum roost_next next;
 
 		if (unlikely(!left)) {
@@ -190,7 +190,7 @@ void place_struck(struct place *p, struct guard *g)
 /* One of the kernel's functions, to its end, on a PU that the caller owns. */
 static void run(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 {
-	struct guard *g = &p->f->pu[pu].guard;
+	struct guard *g = &p->rt->pu[pu].guard;
 	struct guard_scope scope;
 
 	if (unlikely(served_broken(p->s))) {
@@ -271,7 +271,7 @@ static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
 	p->c.resume = 0;
 	p->passed = 0;
 	p->busy = true;
-	p->left = p->f->max_steps;
+	p->left = p->rt->max_steps;
 }
 
 /* What it has asked for, but to send. Where it waits its queue pair asks for more when it has come. */
@@ -310,7 +310,7 @@ static void __attribute__((noinline)) make(struct place *p)
 
 static void make_more(struct place *p)
 {
-	struct guard *g = &p->f->pu[p->pu].guard;
+	struct guard *g = &p->rt->pu[p->pu].guard;
 	struct guard_scope scope;
 	bool broken = served_broken(p->s);
 
@@ -399,11 +399,11 @@ static bool sees(const struct place *p)
 	return p->s->k->stream && !p->s->k->rewrites && !p->s->k->resizes;
 }
 
-unsigned place_pu(struct fabric *f, uint64_t op, unsigned at)
+unsigned place_pu(struct kernel_runtime *rt, uint64_t op, unsigned at)
 {
-	const struct served *s = fabric_find(f, op);
+	const struct served *s = runtime_find(rt, op);
 
-	return !s || s->k->resizes || !standing_lends(s->standing) ? at : fabric_pu_of(f, op);
+	return !s || s->k->resizes || !standing_lends(s->standing) ? at : runtime_pu_of(rt, op);
 }
 
 static void stands_at(struct place *p, struct nic_qp *qp)
@@ -443,7 +443,7 @@ int place_on_out(struct place *p, struct nic_qp *qp)
 
 int place_on_region(struct place *p, uint32_t key)
 {
-	int rc = sees(p) ? nic_stream_region(p->f->nic, key, &p->stream) : -EOPNOTSUPP;
+	int rc = sees(p) ? nic_stream_region(p->rt->nic, key, &p->stream) : -EOPNOTSUPP;
 
 	p->on_region = !rc;
 	p->acts.lock = &p->lock;
@@ -470,12 +470,12 @@ int place_off(struct place *p)
 static uint32_t take(struct roost_call *c)
 {
 	struct place *p = container_of(c, struct place, c);
-	struct guard *g = &p->f->pu[p->here].guard;
+	struct guard *g = &p->rt->pu[p->here].guard;
 	struct ledger *l = p->s->own->ledger;
 	uint32_t number;
 
 	guard_stepped(g);
-	number = l ? ledger_take(p->f, l, OWNER_HOST, NULL) : 0;
+	number = l ? ledger_take(p->rt, l, OWNER_HOST, NULL) : 0;
 	guard_step(g);
 	return number;
 }
@@ -483,7 +483,7 @@ static uint32_t take(struct roost_call *c)
 static void give(struct roost_call *c, uint32_t number)
 {
 	struct place *p = container_of(c, struct place, c);
-	struct guard *g = &p->f->pu[p->here].guard;
+	struct guard *g = &p->rt->pu[p->here].guard;
 
 	guard_stepped(g);
 	if (p->s->own->ledger)
@@ -538,9 +538,9 @@ void place_end(struct place *p)
 	served_count(p->s, p->pu, -1);
 }
 
-int place_make(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out)
+int place_make(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a, struct place **out)
 {
-	struct served *s = fabric_find(f, a->op);
+	struct served *s = runtime_find(rt, a->op);
 	struct place *p;
 
 	if (!s)
@@ -555,7 +555,7 @@ int place_make(struct fabric *f, unsigned pu, const struct place_attr *a, struct
 		free(p);
 		return -ENOMEM;
 	}
-	p->f = f;
+	p->rt = rt;
 	p->s = s;
 	p->pu = pu;
 	p->pd = a->pd;
@@ -571,9 +571,9 @@ int place_make(struct fabric *f, unsigned pu, const struct place_attr *a, struct
 	return 0;
 }
 
-int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out)
+int place_begin(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a, struct place **out)
 {
-	int rc = place_make(f, pu, a, out);
+	int rc = place_make(rt, pu, a, out);
 
 	if (!rc && (*out)->s->k->params)
 		run(*out, (*out)->s->k->params, pu);
@@ -593,17 +593,17 @@ bool place_over(const struct place *p, struct place_result *out)
 
 void place_free(struct place *p)
 {
-	place_take(&p->f->pu[p->pu]);
+	place_take(&p->rt->pu[p->pu]);
 	if (list_linked(&p->link))
 		list_del(&p->link);
 	/* Not before: what it has under way may be out of that region, which is not deregistered meanwhile. */
 	if (p->on_region)
-		nic_stream_region_end(p->f->nic, &p->stream);
+		nic_stream_region_end(p->rt->nic, &p->stream);
 	if (acts_leave(&p->acts)) {
 		place_end(p);
 		bury(&p->orphan);
 	} else {
 		p->orphan.free = bury;
-		list_add_tail(&p->orphan.link, &p->f->orphans);
+		list_add_tail(&p->orphan.link, &p->rt->orphans);
 	}
 }

@@ -7,7 +7,7 @@
 #ifndef ROOST_KERNELS_PLACE_H
 #define ROOST_KERNELS_PLACE_H
 
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 
 struct place;
 
@@ -25,18 +25,18 @@ struct place_attr {
  * Begins: the kernel takes its parameters. When it waits for operations of its own it goes on in turns of its PU, and the stream that it is put on waits for it. 0; -ENOENT: no kernel has this op-code; -EINVAL: too many parameters; -ENOMEM. The place may be over
  * already (place_over()): the kernel has replied. [control+owner of `pu`, to which it belongs]
  */
-int place_begin(struct fabric *f, unsigned pu, const struct place_attr *a, struct place **out);
+int place_begin(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a, struct place **out);
 /*
  * The PU to which one should belong that is to stand on a stream of PU `at`: where its kernel can use the queue pairs that it is lent. One that changes lengths
  * has to belong there. [control]
  */
-unsigned place_pu(struct fabric *f, uint64_t op, unsigned at);
+unsigned place_pu(struct kernel_runtime *rt, uint64_t op, unsigned at);
 /*
  * A kernel that the host runs goes on by itself, in turns of its PU, when it has begun with place_start() instead: with payload of `len` bytes, which must
  * stay (NULL: none). It may wait, for what it has under way on lent queue pairs. As place_begin(), which says what that returns.
  */
-int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const void *payload, uint64_t len,
-		struct place **out);
+int place_start(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a, const void *payload,
+		uint64_t len, struct place **out);
 /* Is it over? Release order: its reply is there. Any thread. */
 bool place_done(const struct place *p);
 

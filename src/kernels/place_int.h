@@ -12,7 +12,7 @@ struct place {
 	struct roost_call c;
 	struct acts acts;
 	struct nic_place stream;
-	struct fabric *f;
+	struct kernel_runtime *rt;
 	struct served *s;
 	unsigned pu;	 /* whose operations it has, and in whose turns it goes on */
 	unsigned here;	 /* where the piece came that it is in */
@@ -48,7 +48,7 @@ struct place {
 };
 
 /* place.c */
-int place_make(struct fabric *f, unsigned pu, const struct place_attr *a,
+int place_make(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a,
 	       struct place **out); /* nothing is run yet */
 void place_end(struct place *p);    /* nothing of it is in use any more */
 void place_finish(struct place *p, uint32_t status, uint32_t len);

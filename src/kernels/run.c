@@ -40,7 +40,7 @@ static void begin_next(struct place *p)
 	if (p->fed == p->total)
 		p->payload = NULL;
 	p->c.resume = 0;
-	p->left = p->f->max_steps;
+	p->left = p->rt->max_steps;
 	p->fn = p->s->k->payload;
 }
 
@@ -66,7 +66,7 @@ static bool go_on(struct place *p)
 	next = place_step(p, p->fn, p->pu);
 	/* The packets of the PU wait meanwhile. */
 	if (next != ROOST_AGAIN)
-		p->f->pu[p->pu].done += c->len / STEP_BYTES;
+		p->rt->pu[p->pu].done += c->len / STEP_BYTES;
 	if (unlikely(p->refused))
 		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	else if (next == ROOST_AGAIN)
@@ -87,7 +87,7 @@ static bool goes_on(const struct place *p)
 /* Some steps of it, while the PU has done less than `until`. */
 static void __attribute__((noinline)) go(struct place *p, unsigned until)
 {
-	struct fabric_pu *pu = &p->f->pu[p->pu];
+	struct runtime_pu *pu = &p->rt->pu[p->pu];
 
 	while (pu->done < until && goes_on(p)) {
 		pu->done++;
@@ -116,7 +116,7 @@ static void let_go(struct place *p)
 
 static void turn(struct place *p, unsigned until)
 {
-	struct guard *g = &p->f->pu[p->pu].guard;
+	struct guard *g = &p->rt->pu[p->pu].guard;
 	struct guard_scope scope;
 
 	p->here = p->pu;
@@ -140,29 +140,29 @@ static void turn(struct place *p, unsigned until)
 
 void place_hand_over(struct place *p)
 {
-	_Atomic(struct place *) *top = &p->f->pu[p->pu].handed;
-	struct fabric *f = p->f;
+	_Atomic(struct place *) *top = &p->rt->pu[p->pu].handed;
+	struct kernel_runtime *rt = p->rt;
 	unsigned pu = p->pu;
 
 	p->next_handed = atomic_load_explicit(top, memory_order_relaxed);
 	while (!atomic_compare_exchange_weak_explicit(top, &p->next_handed, p, memory_order_release,
 						      memory_order_relaxed))
 		;
-	nic_rpc_ring(f->nic, pu);
+	nic_rpc_ring(rt->nic, pu);
 }
 
-void place_take(struct fabric_pu *pu)
+void place_take(struct runtime_pu *pu)
 {
 	struct place *p = atomic_exchange_explicit(&pu->handed, NULL, memory_order_acquire), *next;
 
 	for (; p; p = next) {
 		next = p->next_handed;
-		p->left = p->f->max_steps;
+		p->left = p->rt->max_steps;
 		list_add_tail(&p->link, &pu->runs);
 	}
 }
 
-void place_run(struct fabric_pu *pu)
+void place_run(struct runtime_pu *pu)
 {
 	/* Beside those of calls, which would leave them none. */
 	unsigned until = pu->done + TURN_STEPS;
@@ -189,19 +189,19 @@ void place_wake(struct acts *a)
 		atomic_store_explicit(&p->orphan.quiet, true, memory_order_release);
 		return;
 	}
-	p->left = p->f->max_steps;
+	p->left = p->rt->max_steps;
 	if (p->stream.produce && !p->fn) {
 		nic_stream_go_on(&p->stream, p->qp); /* it asks for more */
 		return;
 	}
-	list_add_tail(&p->link, &p->f->pu[p->pu].runs);
-	nic_rpc_wake(p->f->nic, p->pu);
+	list_add_tail(&p->link, &p->rt->pu[p->pu].runs);
+	nic_rpc_wake(p->rt->nic, p->pu);
 }
 
-int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const void *payload, uint64_t len,
-		struct place **out)
+int place_start(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a, const void *payload,
+		uint64_t len, struct place **out)
 {
-	int rc = place_make(f, pu, a, out);
+	int rc = place_make(rt, pu, a, out);
 	struct place *p = *out;
 
 	if (rc)
@@ -210,9 +210,9 @@ int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const
 	p->payload = payload;
 	p->total = len;
 	p->fn = p->s->k->params;
-	p->left = f->max_steps;
-	turn(p, f->pu[pu].done + TURN_STEPS);
+	p->left = rt->max_steps;
+	turn(p, rt->pu[pu].done + TURN_STEPS);
 	if (list_linked(&p->link))
-		nic_rpc_wake(f->nic, pu);
+		nic_rpc_wake(rt->nic, pu);
 	return 0;
 }

@@ -17,19 +17,19 @@
 
 /* ---- looking ---- */
 
-static struct served *find(const struct fabric *f, uint64_t op)
+static struct served *find(const struct kernel_runtime *rt, uint64_t op)
 {
-	for (unsigned i = 0; i < f->num_kernels; i++)
-		if (f->ops[i] == op && f->kernels[i])
-			return f->kernels[i];
+	for (unsigned i = 0; i < rt->num_kernels; i++)
+		if (rt->ops[i] == op && rt->kernels[i])
+			return rt->kernels[i];
 	return NULL;
 }
 
-struct served *fabric_find(struct fabric *f, uint64_t op)
+struct served *runtime_find(struct kernel_runtime *rt, uint64_t op)
 {
-	struct served *s = find(f, op);
+	struct served *s = find(rt, op);
 
-	return s ? s : f->fallback;
+	return s ? s : rt->fallback;
 }
 
 static uint32_t calls(const struct served *s)
@@ -46,11 +46,11 @@ static bool busy(const struct served *s)
 	return calls(s) > 0;
 }
 
-static unsigned free_place(const struct fabric *f)
+static unsigned free_place(const struct kernel_runtime *rt)
 {
 	unsigned i = 0;
 
-	while (i < f->num_kernels && f->kernels[i])
+	while (i < rt->num_kernels && rt->kernels[i])
 		i++;
 	return i;
 }
@@ -94,30 +94,30 @@ static void release_standing(struct standing *st)
 }
 
 /* A stop() that crashes is one that has ended. */
-static void stop(struct fabric *f, struct served *s)
+static void stop(struct kernel_runtime *rt, struct served *s)
 {
 	struct guard_scope scope;
 
 	if (!s->k->stop)
 		return;
-	guard_open(&f->control, &scope);
+	guard_open(&rt->control, &scope);
 	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(&f->control);
+		guard_step(&rt->control);
 		s->k->stop(s->own->self);
-		guard_stepped(&f->control);
+		guard_stepped(&rt->control);
 	} else {
-		guard_struck(&f->control);
+		guard_struck(&rt->control);
 		atomic_store_explicit(&s->broken, true, memory_order_relaxed);
 	}
-	guard_close(&f->control, &scope);
+	guard_close(&rt->control, &scope);
 }
 
-static void release_own(struct fabric *f, struct served *s)
+static void release_own(struct kernel_runtime *rt, struct served *s)
 {
 	struct own *own = s->own;
 
 	if (own->last == s && !served_broken(s))
-		stop(f, s);
+		stop(rt, s);
 	if (--own->versions == 0)
 		free(own);
 }
@@ -126,33 +126,33 @@ static void release_own(struct fabric *f, struct served *s)
  * It takes no calls any more, and has none. Of one that crashed or did not return nobody knows what it was about: its object stays, in case
  * something of it is still used.
  */
-static void end(struct fabric *f, struct served *s)
+static void end(struct kernel_runtime *rt, struct served *s)
 {
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
 		add(&s->standing->past, &s->pu[i].ctr);
-	release_own(f, s);
+	release_own(rt, s);
 	release_standing(s->standing);
-	times_end(f, s);
+	times_end(rt, s);
 	if (s->object.handle && !served_broken(s))
 		object_close(&s->object);
 	free(s);
 }
 
 /* A self that is shared is ended by the last one that took it, so that waits for the others; and for connections' ends that are telling it. */
-static bool may_end(struct fabric *f, const struct served *s)
+static bool may_end(struct kernel_runtime *rt, const struct served *s)
 {
 	if (busy(s))
 		return false;
 	if (s->own->last != s)
 		return true;
-	return s->own->versions == 1 && (!s->own->ledger || ledger_close(f, s->own->ledger));
+	return s->own->versions == 1 && (!s->own->ledger || ledger_close(rt, s->own->ledger));
 }
 
-static void reap_orphans(struct fabric *f)
+static void reap_orphans(struct kernel_runtime *rt)
 {
 	struct list_head *at, *next;
 
-	list_for_each_safe (at, next, &f->orphans) {
+	list_for_each_safe (at, next, &rt->orphans) {
 		struct orphan *o = list_entry(at, struct orphan, link);
 
 		if (!atomic_load_explicit(&o->quiet, memory_order_acquire))
@@ -162,73 +162,74 @@ static void reap_orphans(struct fabric *f)
 	}
 }
 
-void fabric_reap(struct fabric *f)
+void runtime_reap(struct kernel_runtime *rt)
 {
 	struct list_head *at, *next;
 	bool again;
 
-	reap_orphans(f);
+	reap_orphans(rt);
 	do {
 		again = false;
-		list_for_each_safe (at, next, &f->leaving) {
+		list_for_each_safe (at, next, &rt->leaving) {
 			struct served *s = list_entry(at, struct served, link);
 
-			if (!may_end(f, s))
+			if (!may_end(rt, s))
 				continue;
 			list_del(&s->link);
-			end(f, s);
+			end(rt, s);
 			again = true;
 		}
 	} while (again);
 }
 
-static void leave(struct fabric *f, struct served *s)
+static void leave(struct kernel_runtime *rt, struct served *s)
 {
-	list_add_tail(&s->link, &f->leaving);
+	list_add_tail(&s->link, &rt->leaving);
 }
 
-void standing_close(struct fabric *f)
+void standing_close(struct kernel_runtime *rt)
 {
-	for (unsigned i = 0; i < f->num_kernels; i++)
-		if (f->kernels[i])
-			leave(f, f->kernels[i]);
-	if (f->fallback)
-		leave(f, f->fallback);
-	fabric_reap(f);
+	for (unsigned i = 0; i < rt->num_kernels; i++)
+		if (rt->kernels[i])
+			leave(rt, rt->kernels[i]);
+	if (rt->fallback)
+		leave(rt, rt->fallback);
+	runtime_reap(rt);
 }
 
 /* ---- beginnings ---- */
 
 /* Runs start(), or take_over() in the place of `old`. */
-static int run_start(struct fabric *f, const struct roost_kernel *k, const struct roost_kernel *old,
+static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k, const struct roost_kernel *old,
 		     void **self)
 {
 	struct guard_scope scope;
 	int rc;
 
-	guard_open(&f->control, &scope);
+	guard_open(&rt->control, &scope);
 	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(&f->control);
+		guard_step(&rt->control);
 		rc = old ? k->take_over(self, old) : k->start(self);
-		guard_stepped(&f->control);
+		guard_stepped(&rt->control);
 		rc = rc > 0 ? -EIO : rc;
 	} else {
-		guard_struck(&f->control);
+		guard_struck(&rt->control);
 		rc = -EFAULT;
 	}
-	guard_close(&f->control, &scope);
+	guard_close(&rt->control, &scope);
 	return rc;
 }
 
 /* What one that crashed has left is in no state to be taken over. */
-static int begin(struct fabric *f, struct served *s, const struct fabric_kernel *n, const struct served *old)
+static int begin(struct kernel_runtime *rt, struct served *s, const struct runtime_kernel *n,
+		 const struct served *old)
 {
 	bool takes_over = old && n->k->take_over && !served_broken(old);
 	void *self = takes_over ? old->own->self : n->self;
 	int rc = 0;
 
 	if (takes_over || n->k->start)
-		rc = run_start(f, n->k, takes_over ? old->k : NULL, &self);
+		rc = run_start(rt, n->k, takes_over ? old->k : NULL, &self);
 	if (rc)
 		return rc;
 	if (takes_over && self == old->own->self)
@@ -239,41 +240,41 @@ static int begin(struct fabric *f, struct served *s, const struct fabric_kernel 
 }
 
 /* Nobody uses it any more, or yet. */
-static void free_own(struct fabric *f, struct own *own)
+static void free_own(struct kernel_runtime *rt, struct own *own)
 {
 	if (own && own->ledger)
-		ledger_close(f, own->ledger);
+		ledger_close(rt, own->ledger);
 	free(own);
 }
 
-int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct served **out)
+int runtime_prepare(struct kernel_runtime *rt, const struct runtime_kernel *n, struct served **out)
 {
-	struct served *s, *old = n->fallback ? f->fallback : find(f, n->k->op);
+	struct served *s, *old = n->fallback ? rt->fallback : find(rt, n->k->op);
 	struct own *own;
 	int rc = check(n->k);
 
-	fabric_reap(f);
+	runtime_reap(rt);
 	if (rc)
 		return rc;
 	if (!n->fallback && n->replace != !!old)
 		return old ? -EEXIST : -ENOENT;
-	if (!old && !n->fallback && free_place(f) == FABRIC_MAX_KERNELS)
+	if (!old && !n->fallback && free_place(rt) == RUNTIME_MAX_KERNELS)
 		return -ENOSPC;
 	s = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*s), (size_t)CACHE_LINE));
 	own = calloc(1, sizeof(*own));
 	if (own && n->k->resources)
-		own->ledger = ledger_open(f, n->k);
+		own->ledger = ledger_open(rt, n->k);
 	if (s)
 		*s = (struct served){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
 	if (s && own)
 		s->standing = old ? old->standing : calloc(1, sizeof(*s->standing));
-	rc = s && own && s->standing && (!n->k->resources || own->ledger) && !times_open(f, s)
-		     ? begin(f, s, n, old)
+	rc = s && own && s->standing && (!n->k->resources || own->ledger) && !times_open(rt, s)
+		     ? begin(rt, s, n, old)
 		     : -ENOMEM;
 	if (rc)
 		goto fail;
 	if (s->own != own)
-		free_own(f, own);
+		free_own(rt, own);
 	s->self = s->own->self;
 	s->own->versions++;
 	s->own->last = s;
@@ -284,115 +285,116 @@ int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct serve
 	return 0;
 fail:
 	if (s)
-		times_end(f, s);
+		times_end(rt, s);
 	if (s && !old)
 		free(s->standing);
-	free_own(f, own);
+	free_own(rt, own);
 	free(s);
 	return rc;
 }
 
-void fabric_place(struct fabric *f, struct served *s)
+void runtime_place(struct kernel_runtime *rt, struct served *s)
 {
-	struct served **place = &f->fallback;
+	struct served **place = &rt->fallback;
 	unsigned i;
 
 	if (!s->fallback) {
-		for (i = 0; i < f->num_kernels && !(f->kernels[i] && f->ops[i] == s->op); i++)
+		for (i = 0; i < rt->num_kernels && !(rt->kernels[i] && rt->ops[i] == s->op); i++)
 			;
-		if (i == f->num_kernels)
-			i = free_place(f);
-		if (i == f->num_kernels)
-			f->num_kernels++;
-		f->ops[i] = s->op;
-		place = &f->kernels[i];
+		if (i == rt->num_kernels)
+			i = free_place(rt);
+		if (i == rt->num_kernels)
+			rt->num_kernels++;
+		rt->ops[i] = s->op;
+		place = &rt->kernels[i];
 	}
 	if (*place)
-		leave(f, *place);
+		leave(rt, *place);
 	*place = s;
 	if (s->own->ledger)
 		ledger_serve(s->own->ledger, s);
 }
 
-int fabric_deploy(struct fabric *f, const struct roost_kernel *k, void *self)
+int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void *self)
 {
 	struct served *s;
-	int rc = fabric_prepare(f, &(struct fabric_kernel){.k = k, .self = self}, &s);
+	int rc = runtime_prepare(rt, &(struct runtime_kernel){.k = k, .self = self}, &s);
 
 	if (!rc)
-		fabric_place(f, s);
+		runtime_place(rt, s);
 	return rc;
 }
 
 /* ---- going ---- */
 
-static int take_away(struct fabric *f, struct served **place, bool whole)
+static int take_away(struct kernel_runtime *rt, struct served **place, bool whole)
 {
 	struct served *going = *place;
 	const struct list_head *at;
 
-	fabric_reap(f);
+	runtime_reap(rt);
 	if (!going)
 		return -ENOENT;
 	if (whole && busy(going))
 		return -EBUSY;
-	list_for_each (at, &f->leaving)
+	list_for_each (at, &rt->leaving)
 		if (whole && list_entry(at, struct served, link)->standing == going->standing)
 			return -EBUSY;
 	*place = NULL;
-	leave(f, going);
+	leave(rt, going);
 	return 0;
 }
 
-static struct served **place_of(struct fabric *f, uint64_t op)
+static struct served **place_of(struct kernel_runtime *rt, uint64_t op)
 {
 	unsigned i = 0;
 
-	while (i < f->num_kernels && !(f->ops[i] == op && f->kernels[i]))
+	while (i < rt->num_kernels && !(rt->ops[i] == op && rt->kernels[i]))
 		i++;
-	return i < f->num_kernels ? &f->kernels[i] : NULL;
+	return i < rt->num_kernels ? &rt->kernels[i] : NULL;
 }
 
-int fabric_unload(struct fabric *f, uint64_t op)
+int runtime_unload(struct kernel_runtime *rt, uint64_t op)
 {
-	struct served **place = place_of(f, op);
+	struct served **place = place_of(rt, op);
 
-	return place ? take_away(f, place, false) : -ENOENT;
+	return place ? take_away(rt, place, false) : -ENOENT;
 }
 
-int fabric_undeploy(struct fabric *f, uint64_t op)
+int runtime_undeploy(struct kernel_runtime *rt, uint64_t op)
 {
-	struct served **place = place_of(f, op);
-	int rc = place ? take_away(f, place, true) : -ENOENT;
+	struct served **place = place_of(rt, op);
+	int rc = place ? take_away(rt, place, true) : -ENOENT;
 
 	if (!rc)
-		fabric_reap(f);
+		runtime_reap(rt);
 	return rc;
 }
 
-int fabric_set_fallback(struct fabric *f, const struct roost_kernel *k, void *self)
+int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k, void *self)
 {
 	struct served *s;
 	int rc;
 
 	if (!k)
-		rc = f->fallback ? take_away(f, &f->fallback, true) : 0;
-	else if (f->fallback && busy(f->fallback))
+		rc = rt->fallback ? take_away(rt, &rt->fallback, true) : 0;
+	else if (rt->fallback && busy(rt->fallback))
 		rc = -EBUSY;
 	else
-		rc = fabric_prepare(f, &(struct fabric_kernel){.k = k, .self = self, .fallback = true}, &s);
+		rc = runtime_prepare(rt, &(struct runtime_kernel){.k = k, .self = self, .fallback = true},
+				     &s);
 	if (!rc && k)
-		fabric_place(f, s);
-	fabric_reap(f);
+		runtime_place(rt, s);
+	runtime_reap(rt);
 	return rc;
 }
 
 /* ---- grants ---- */
 
-int fabric_grant(struct fabric *f, uint64_t op, const struct roost_grant *region, uint32_t pd, uint32_t key,
-		 unsigned *number)
+int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_grant *region, uint32_t pd,
+		  uint32_t key, unsigned *number)
 {
-	const struct served *s = find(f, op);
+	const struct served *s = find(rt, op);
 	struct standing *st;
 	unsigned i = 0;
 
@@ -411,9 +413,9 @@ int fabric_grant(struct fabric *f, uint64_t op, const struct roost_grant *region
 	return 0;
 }
 
-int fabric_revoke(struct fabric *f, uint64_t op, unsigned number)
+int runtime_revoke(struct kernel_runtime *rt, uint64_t op, unsigned number)
 {
-	const struct served *s = find(f, op);
+	const struct served *s = find(rt, op);
 	struct standing *st = s ? s->standing : NULL;
 
 	if (!st || number < 1 || number > st->num_grants || !st->keys[number - 1])
@@ -438,10 +440,10 @@ static const struct lent *first_lent(const struct standing *st)
 	return NULL;
 }
 
-int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, const struct fabric_loan *loan,
-		unsigned *number)
+int runtime_lend(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp, const struct runtime_loan *loan,
+		 unsigned *number)
 {
-	const struct served *s = find(f, op);
+	const struct served *s = find(rt, op);
 	const struct lent *first;
 	struct standing *st;
 	unsigned i = 0;
@@ -457,7 +459,7 @@ int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, const struct f
 		i++;
 	if (i == ROOST_KERNEL_QPS)
 		return -ENOSPC;
-	rc = nic_qp_lend(f->nic, qp);
+	rc = nic_qp_lend(rt->nic, qp);
 	if (rc)
 		return rc;
 	if (i == st->num_lent)
@@ -469,9 +471,9 @@ int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, const struct f
 	return 0;
 }
 
-int fabric_unlend(struct fabric *f, uint64_t op, unsigned number)
+int runtime_unlend(struct kernel_runtime *rt, uint64_t op, unsigned number)
 {
-	const struct served *s = find(f, op);
+	const struct served *s = find(rt, op);
 	struct standing *st = s ? s->standing : NULL;
 
 	if (!st || number < 1 || number > st->num_lent || !lent_at(st, number - 1))
@@ -485,9 +487,9 @@ bool standing_lends(const struct standing *st)
 	return first_lent(st);
 }
 
-unsigned fabric_pu_of(struct fabric *f, uint64_t op)
+unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op)
 {
-	const struct served *s = fabric_find(f, op);
+	const struct served *s = runtime_find(rt, op);
 	const struct lent *first = s ? first_lent(s->standing) : NULL;
 
 	return first ? first->pu : 0;
@@ -495,53 +497,53 @@ unsigned fabric_pu_of(struct fabric *f, uint64_t op)
 
 /* ---- lists ---- */
 
-static const struct served *at(const struct fabric *f, unsigned i)
+static const struct served *at(const struct kernel_runtime *rt, unsigned i)
 {
 	const struct list_head *pos;
 
-	for (unsigned k = 0; k < f->num_kernels; k++)
-		if (f->kernels[k] && i-- == 0)
-			return f->kernels[k];
-	if (f->fallback && i-- == 0)
-		return f->fallback;
-	list_for_each (pos, &f->leaving)
+	for (unsigned k = 0; k < rt->num_kernels; k++)
+		if (rt->kernels[k] && i-- == 0)
+			return rt->kernels[k];
+	if (rt->fallback && i-- == 0)
+		return rt->fallback;
+	list_for_each (pos, &rt->leaving)
 		if (i-- == 0)
 			return list_entry(pos, struct served, link);
 	return NULL;
 }
 
-void standing_forget(struct fabric *f, const struct nic_qp *qp)
+void standing_forget(struct kernel_runtime *rt, const struct nic_qp *qp)
 {
 	const struct served *s;
 
-	for (unsigned i = 0; (s = at(f, i)); i++)
+	for (unsigned i = 0; (s = at(rt, i)); i++)
 		for (unsigned n = 0; n < s->standing->num_lent; n++)
 			if (lent_at(s->standing, n) == qp)
 				atomic_store_explicit(&s->standing->lent[n].qp, NULL, memory_order_relaxed);
 }
 
-bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel_info *out)
+bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct runtime_kernel_info *out)
 {
-	const struct served *s = at(f, i);
+	const struct served *s = at(rt, i);
 
 	if (!s)
 		return false;
-	*out = (struct fabric_kernel_info){.k = s->k,
-					   .op = s->op,
-					   .state = list_linked(&s->link) ? FABRIC_LEAVING
-						    : served_broken(s)	  ? FABRIC_DISABLED
-									  : FABRIC_STANDS,
-					   .fallback = s->fallback,
-					   .loaded = s->object.handle != NULL,
-					   .in_flight = calls(s),
-					   .times = times_of(f, s)};
+	*out = (struct runtime_kernel_info){.k = s->k,
+					    .op = s->op,
+					    .state = list_linked(&s->link) ? RUNTIME_LEAVING
+						     : served_broken(s)	   ? RUNTIME_DISABLED
+									   : RUNTIME_STANDS,
+					    .fallback = s->fallback,
+					    .loaded = s->object.handle != NULL,
+					    .in_flight = calls(s),
+					    .times = times_of(rt, s)};
 	if (s->own->ledger) {
 		out->resources = ledger_taken(s->own->ledger);
 		out->resources_max = ledger_size(s->own->ledger);
 	}
 	for (unsigned p = 0; p < NIC_MAX_PUS; p++)
 		add(&out->ctr, &s->pu[p].ctr);
-	if (out->state != FABRIC_LEAVING)
+	if (out->state != RUNTIME_LEAVING)
 		add(&out->ctr, &s->standing->past);
 	return true;
 }

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "verbs/fabric.h"
+#include "verbs/kernel_runtime.h"
 
 struct roost_place {
 	struct place *place;
@@ -66,14 +66,15 @@ static void disown(const struct roost_place *p)
 }
 
 /* Control lock held, its PUs owned. */
-static int begin(struct roost_place *p, struct fabric *f, const struct roost_place_attr *attr, bool out)
+static int begin(struct roost_place *p, struct kernel_runtime *rt, const struct roost_place_attr *attr,
+		 bool out)
 {
 	struct place_attr a = verbs_place_attr(attr);
 
 	a.out = out;
 	p->reply = attr->reply;
 	p->room = attr->room;
-	return place_begin(f, p->pu, &a, &p->place);
+	return place_begin(rt, p->pu, &a, &p->place);
 }
 
 static void tell(const struct roost_place *p, struct roost_result *out)
@@ -86,7 +87,7 @@ static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enu
 {
 	struct roost_place *p = calloc(1, sizeof(*p));
 	struct place_result r;
-	struct fabric *f;
+	struct kernel_runtime *rt;
 	int ret;
 
 	if (!p) {
@@ -95,12 +96,12 @@ static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enu
 	}
 	p->ctx = ctx;
 	drive_control_lock(ctx->drive);
-	ret = verbs_fabric(ctx, &f);
+	ret = verbs_kernel_runtime(ctx, &rt);
 	if (!ret) {
-		p->pu = place_pu(f, attr->op, qp ? qp->pu : 0);
+		p->pu = place_pu(rt, attr->op, qp ? qp->pu : 0);
 		p->many = !qp || p->pu != qp->pu;
 		own(p);
-		ret = begin(p, f, attr, side == ROOST_OUT);
+		ret = begin(p, rt, attr, side == ROOST_OUT);
 		if (!ret && place_over(p->place, &r))
 			ret = error_of(r.status);
 		else if (!ret)

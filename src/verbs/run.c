@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "verbs/fabric.h"
+#include "verbs/kernel_runtime.h"
 
 #define SPIN_NS 50000u
 #define NAP_NS	20000
@@ -24,7 +24,7 @@ VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
 	struct verbs_ctx *ctx = verbs_ctx(context);
 	struct place_attr a = verbs_place_attr(attr);
 	struct roost_run *run = NULL;
-	struct fabric *f;
+	struct kernel_runtime *rt;
 	int ret;
 
 	if (len > NIC_MAX_MSG)
@@ -34,11 +34,11 @@ VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
 		return verbs_null(ENOMEM);
 	*run = (struct roost_run){.drive = ctx->drive, .reply = attr->reply, .room = attr->room};
 	drive_control_lock(run->drive);
-	ret = verbs_fabric(ctx, &f);
+	ret = verbs_kernel_runtime(ctx, &rt);
 	if (!ret) {
-		run->pu = fabric_pu_of(f, a.op);
+		run->pu = runtime_pu_of(rt, a.op);
 		drive_own(run->drive, run->pu);
-		ret = place_start(f, run->pu, &a, payload, len, &run->place);
+		ret = place_start(rt, run->pu, &a, payload, len, &run->place);
 		drive_disown(run->drive, run->pu);
 	}
 	drive_control_unlock(run->drive);

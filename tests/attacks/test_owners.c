@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "kernels/place.h"
 #include "roost/get.h"
 #include "roost/hll.h"
@@ -28,7 +28,7 @@ enum { ATTACKER, NODE, PEER, NICS };
 #define IDLE	(10 * SEC)
 
 static struct world W, *const w = &W;
-static struct fabric *f;
+static struct kernel_runtime *f;
 
 /* A connection: `at` calls, `served` is the node's end of it. */
 struct conn {
@@ -58,9 +58,9 @@ static void open_scene(void)
 	world_init(w, NICS, 1, &sp);
 	sim_set_filter(w->sim, lose, NULL);
 	cut_off.armed = false;
-	assert_int_equal(fabric_create(w->nic[NODE], NULL, &f), 0);
+	assert_int_equal(runtime_create(w->nic[NODE], NULL, &f), 0);
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
-		assert_int_equal(fabric_deploy(f, kernels_builtin_at(i), NULL), 0);
+		assert_int_equal(runtime_deploy(f, kernels_builtin_at(i), NULL), 0);
 }
 
 static void connect_from(struct conn *c, unsigned nic)
@@ -84,19 +84,19 @@ static void end_conn(struct conn *c)
 /* The public counter. */
 static uint32_t taken(uint64_t op)
 {
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 
-	for (unsigned i = 0; fabric_kernel_info(f, i, &info); i++)
+	for (unsigned i = 0; runtime_kernel_info(f, i, &info); i++)
 		if (info.op == op)
 			return info.resources;
 	return UINT32_MAX;
 }
 
-static struct fabric_counters counters(void)
+static struct runtime_counters counters(void)
 {
-	struct fabric_counters c;
+	struct runtime_counters c;
 
-	fabric_counters(f, &c);
+	runtime_counters(f, &c);
 	return c;
 }
 
@@ -527,7 +527,7 @@ static void memory_limit(void **state)
 	end_conn(&first);
 	/* The kernel keeps the page of a sketch that was made once. */
 	assert_in_range(usage().memory, before, before + (1u << ROOST_HLL_MAX_PRECISION));
-	assert_int_equal(fabric_undeploy(f, ROOST_HLL_OP), 0);
+	assert_int_equal(runtime_undeploy(f, ROOST_HLL_OP), 0);
 	assert_int_equal(usage().memory, before);
 	world_fini(w);
 }

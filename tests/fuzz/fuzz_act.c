@@ -148,10 +148,10 @@ struct run {
 
 struct rig {
 	struct world w;
-	struct fabric *f;
+	struct kernel_runtime *f;
 	struct ep_params p;
 	struct ep lent[PAIRS], peer[PAIRS];
-	struct fabric_loan loan;
+	struct runtime_loan loan;
 	bool loop;
 	struct script scripts[RUNS];
 	struct run runs[RUNS];
@@ -182,7 +182,8 @@ static void connect(struct rig *r, unsigned i)
 	e->key = reg(e->nic, e->pd, e->mem + GUARD, MEM - 2 * GUARD);
 	r->counter_key[i] = reg(e->nic, e->pd, &r->counter[i], 8);
 	ep_connect(&r->lent[i], e);
-	must(fabric_lend(r->f, SCRIPT, r->lent[i].qp, &r->loan, &number) == 0 && number == i + 1, "not lent");
+	must(runtime_lend(r->f, SCRIPT, r->lent[i].qp, &r->loan, &number) == 0 && number == i + 1,
+	     "not lent");
 	if (i == 0)
 		r->region = reg(r->lent[0].nic, r->lent[0].pd, r->here + GUARD, MEM - 2 * GUARD);
 }
@@ -346,12 +347,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	memset(r, 0, sizeof(*r));
 	r->loop = shape & 2;
-	r->loan = (struct fabric_loan){.ops = shape >> 2 & 7, .bytes = shape & 32 ? 9000 : 0};
+	r->loan = (struct runtime_loan){.ops = shape >> 2 & 7, .bytes = shape & 32 ? 9000 : 0};
 	r->p = (struct ep_params){
 		.depth = 256, .mem = MEM, .psn = 0xfffff0, .rnr_retry = 2, .rd_atomic = shape & 64 ? 1 : 16};
 	world_init(&r->w, r->loop ? 1 : 2, 1 + shape, &sp);
-	must(fabric_create(r->w.nic[0], NULL, &r->f) == 0, "no fabric");
-	must(fabric_deploy(r->f, &kernel, r->scripts) == 0, "no kernel");
+	must(runtime_create(r->w.nic[0], NULL, &r->f) == 0, "no kernel runtime");
+	must(runtime_deploy(r->f, &kernel, r->scripts) == 0, "no kernel");
 	for (unsigned i = 0; i < PAIRS; i++)
 		connect(r, i);
 	/* No input is so long that a queue is full. */

@@ -165,7 +165,7 @@ struct standing {
 
 struct rig {
 	struct world w;
-	struct fabric *from_f, *to_f;
+	struct kernel_runtime *from_f, *to_f;
 	struct ep from, to, lent, replica;
 	struct standing out[CHAIN], in, region, forward;
 	uint32_t key; /* to's memory, for what is sent on */
@@ -389,7 +389,7 @@ static void bind(struct rig *r)
 /* Somebody else has a copy of what lands, by a queue pair with a loan of so many operations. */
 static void replicate(struct rig *r, const struct ep_params *p, bool loop, unsigned ops)
 {
-	const struct fabric_loan loan = {.ops = ops};
+	const struct runtime_loan loan = {.ops = ops};
 	struct nic_mr_attr m = {.addr = r->to.mem, .len = MEM, .iova = (uintptr_t)r->to.mem};
 	unsigned number;
 
@@ -398,17 +398,17 @@ static void replicate(struct rig *r, const struct ep_params *p, bool loop, unsig
 	ep_connect(&r->lent, &r->replica);
 	m.pd = r->lent.pd;
 	must(nic_mr_register(r->lent.nic, &m, &r->key) == 0, "no region");
-	must(fabric_lend(r->to_f, FORWARD_OP, r->lent.qp, &loan, &number) == 0 && number == 1, "not lent");
+	must(runtime_lend(r->to_f, FORWARD_OP, r->lent.qp, &loan, &number) == 0 && number == 1, "not lent");
 	stand(r, &r->forward, false, false, FORWARD_OP);
 }
 
-static struct fabric *serve(struct nic *nic)
+static struct kernel_runtime *serve(struct nic *nic)
 {
-	struct fabric *f;
+	struct kernel_runtime *f;
 
-	must(fabric_create(nic, NULL, &f) == 0, "no fabric");
+	must(runtime_create(nic, NULL, &f) == 0, "no kernel runtime");
 	for (unsigned i = 0; i < KERNELS; i++)
-		must(fabric_deploy(f, &kernels[i], NULL) == 0, "no kernel");
+		must(runtime_deploy(f, &kernels[i], NULL) == 0, "no kernel");
 	return f;
 }
 

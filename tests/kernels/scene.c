@@ -77,7 +77,7 @@ void lend(uint64_t op, struct ep *e, unsigned want)
 {
 	unsigned number;
 
-	assert_int_equal(fabric_lend(s->f, op, e->qp, &(struct fabric_loan){0}, &number), 0);
+	assert_int_equal(runtime_lend(s->f, op, e->qp, &(struct runtime_loan){0}, &number), 0);
 	assert_int_equal(number, want);
 }
 
@@ -91,8 +91,8 @@ void open_scene(uint64_t seed, const struct shape *shape)
 			      .timeout = shape->timeout};
 
 	world_init(&s->w, shape->loop ? 1 : PEERS + 1, seed, &shape->sp);
-	assert_int_equal(fabric_create(s->w.nic[0], NULL, &s->f), 0);
-	assert_int_equal(fabric_deploy(s->f, &script_kernel, NULL), 0);
+	assert_int_equal(runtime_create(s->w.nic[0], NULL, &s->f), 0);
+	assert_int_equal(runtime_deploy(s->f, &script_kernel, NULL), 0);
 	ep_init(&s->called, &s->w, 0, &p);
 	ep_init(&s->caller, &s->w, shape->loop ? 0 : 1, &p);
 	ep_connect(&s->caller, &s->called);
@@ -135,7 +135,7 @@ struct place *start(uint64_t op, const void *params, uint32_t len, const struct 
 			       .room = room};
 	struct place *p;
 
-	assert_int_equal(place_start(s->f, fabric_pu_of(s->f, op), &a, NULL, 0, &p), 0);
+	assert_int_equal(place_start(s->f, runtime_pu_of(s->f, op), &a, NULL, 0, &p), 0);
 	return p;
 }
 

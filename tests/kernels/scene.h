@@ -16,7 +16,7 @@
 /* NIC 0 is the node; lent[i] is connected to peer[i], on a NIC of its own. caller calls `called`, of the node. */
 struct scene {
 	struct world w;
-	struct fabric *f;
+	struct kernel_runtime *f;
 	struct ep lent[PEERS], peer[PEERS], caller, called;
 };
 extern struct scene *const s;

@@ -150,7 +150,7 @@ static void moves_blocks(void **state)
 		struct rng rng;
 
 		open_scene(seed, &shapes[seed % 4]);
-		assert_int_equal(fabric_deploy(s->f, &move_kernel, NULL), 0);
+		assert_int_equal(runtime_deploy(s->f, &move_kernel, NULL), 0);
 		lend(MOVE_OP, &s->lent[0], 1);
 		lend(MOVE_OP, &s->lent[1], 2);
 		changed = 0;
@@ -271,8 +271,8 @@ static void refused_here(void **state)
 	assert_int_equal(told.status[4], ROOST_QP_OK); /* nothing of that has touched the queue pair */
 	told = PLAY(NULL, with(rdma(WRITE, 1, 0, 0, 8), true, true, at));
 	assert_int_equal(told.status[0], ROOST_QP_LOCAL);
-	assert_int_equal(fabric_unlend(s->f, SCRIPT_OP, 2), 0);
-	assert_int_equal(fabric_unlend(s->f, SCRIPT_OP, 2), -ENOENT);
+	assert_int_equal(runtime_unlend(s->f, SCRIPT_OP, 2), 0);
+	assert_int_equal(runtime_unlend(s->f, SCRIPT_OP, 2), -ENOENT);
 	told = PLAY(NULL, rdma(WRITE, 1, 0, 0, 8));
 	assert_int_equal(told.status[0], ROOST_QP_NONE);
 	close_scene();
@@ -381,7 +381,7 @@ static void called_by_the_host(void **state)
 	struct place *p;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_deploy(s->f, &sum_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, &sum_kernel, NULL), 0);
 	memcpy(s->lent[0].mem + 64, &word, 8);
 	p = run_sum((uintptr_t)s->lent[0].mem + 64, "\1\2\3\4\5", 5, &sum, sizeof(sum), &result);
 	assert_int_equal(result.status, ROOST_RPC_OK);
@@ -418,7 +418,7 @@ static void a_piece_a_turn(void **state)
 	unsigned done = 0;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_deploy(s->f, &sum_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, &sum_kernel, NULL), 0);
 	memset(payload, 1, LEN);
 	at = (uintptr_t)s->lent[0].mem + 64;
 	for (unsigned i = 0; i < RUNS; i++) {
@@ -489,7 +489,7 @@ static void no_granted_regions(void **state)
 	uint64_t params[2], word = 0;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_deploy(s->f, &grant_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, &grant_kernel, NULL), 0);
 	lend(GRANT_OP, &s->lent[0], 1);
 	params[1] = (uintptr_t)s->lent[0].mem;
 	for (params[0] = 0; params[0] < 4; params[0]++)

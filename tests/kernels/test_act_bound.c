@@ -68,7 +68,7 @@ static void open_bounded(const struct shape *shape)
 	posted = large = 0;
 	for (unsigned i = 0; i < 2; i++) {
 		k[i] = greedy_kernel(GREEDY_OP + i);
-		assert_int_equal(fabric_deploy(s->f, &k[i], NULL), 0);
+		assert_int_equal(runtime_deploy(s->f, &k[i], NULL), 0);
 	}
 }
 
@@ -82,10 +82,10 @@ static void post_own(unsigned qp, uint64_t id)
 
 static void lend_some(uint64_t op, uint32_t ops, uint64_t bytes, unsigned want)
 {
-	const struct fabric_loan loan = {.ops = ops, .bytes = bytes};
+	const struct runtime_loan loan = {.ops = ops, .bytes = bytes};
 	unsigned number;
 
-	assert_int_equal(fabric_lend(s->f, op, s->lent[0].qp, &loan, &number), 0);
+	assert_int_equal(runtime_lend(s->f, op, s->lent[0].qp, &loan, &number), 0);
 	assert_int_equal(number, want);
 }
 
@@ -196,7 +196,7 @@ static void beside_each_other(void **state)
 	for (unsigned k = 0; k < 4; k++)
 		run[k] = be_greedy(k & 1 ? OTHER_OP : GREEDY_OP, 1, 2000);
 	assert_int_equal(most_of(200, 5), 5);
-	assert_int_equal(fabric_unlend(s->f, GREEDY_OP, 1), 0);
+	assert_int_equal(runtime_unlend(s->f, GREEDY_OP, 1), 0);
 	finish(run[0], ROOST_QP_NONE);
 	finish(run[2], ROOST_QP_NONE);
 	before = posted;
@@ -257,7 +257,7 @@ static void ended_with_some_under_way(void **state)
 	most_of(20, 8);
 	while (nic_acts(s->lent[0].qp) != 8)
 		assert_true(turn());
-	assert_int_equal(fabric_unlend(s->f, GREEDY_OP, 1), 0);
+	assert_int_equal(runtime_unlend(s->f, GREEDY_OP, 1), 0);
 	lend_some(GREEDY_OP, 2, 0, 2);
 	finish(run, ROOST_QP_NONE);
 	assert_int_equal(nic_acts(s->lent[0].qp), 0);

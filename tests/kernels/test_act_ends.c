@@ -85,7 +85,7 @@ static void the_full_qp_goes(void **state)
 /* A run is given up: its memory stays until the NIC is done with it, then its kernel is told. */
 static void given_up(void **state)
 {
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 	struct told told;
 	struct place *p;
 
@@ -93,13 +93,13 @@ static void given_up(void **state)
 	p = begin_two(&told);
 	place_free(p);
 	assert_int_equal(cuts, 0);
-	assert_true(fabric_kernel_info(s->f, 0, &info));
+	assert_true(runtime_kernel_info(s->f, 0, &info));
 	assert_int_equal(info.in_flight, 1);
-	assert_int_equal(fabric_undeploy(s->f, SCRIPT_OP), -EBUSY);
+	assert_int_equal(runtime_undeploy(s->f, SCRIPT_OP), -EBUSY);
 	while (turn())
 		;
 	assert_int_equal(cuts, 1);
-	assert_true(fabric_kernel_info(s->f, 0, &info));
+	assert_true(runtime_kernel_info(s->f, 0, &info));
 	assert_int_equal(info.in_flight, 0);
 	/* One that waits for nothing yet, one that is over. */
 	p = begin_two(&told);
@@ -109,7 +109,7 @@ static void given_up(void **state)
 	assert_int_equal(cuts, 1);
 	p = begin_two(&told);
 	place_free(p);
-	assert_int_equal(fabric_unload(s->f, SCRIPT_OP), 0);
+	assert_int_equal(runtime_unload(s->f, SCRIPT_OP), 0);
 	/* The rest goes with the queue pairs. */
 	close_scene();
 	assert_int_equal(cuts, 2);
@@ -130,12 +130,12 @@ static void replaced_meanwhile(void **state)
 
 	stops = 0;
 	open_scene(1, &plain);
-	assert_int_equal(fabric_undeploy(s->f, SCRIPT_OP), 0);
+	assert_int_equal(runtime_undeploy(s->f, SCRIPT_OP), 0);
 	old = script_kernel;
 	old.stop = note_stop;
 	new = old;
 	new.version = 2;
-	assert_int_equal(fabric_deploy(s->f, &old, NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, &old, NULL), 0);
 	lend(SCRIPT_OP, &s->lent[0], 1);
 	lend(SCRIPT_OP, &s->lent[1], 2);
 	p = begin_two(&told);
@@ -143,13 +143,13 @@ static void replaced_meanwhile(void **state)
 		struct served *n;
 
 		assert_int_equal(
-			fabric_prepare(s->f, &(struct fabric_kernel){.k = &new, .replace = true}, &n), 0);
-		fabric_place(s->f, n);
+			runtime_prepare(s->f, &(struct runtime_kernel){.k = &new, .replace = true}, &n), 0);
+		runtime_place(s->f, n);
 	}
 	finish(p, ROOST_RPC_OK);
 	assert_int_equal(told.failed, 0);
 	assert_int_equal(stops, 0);
-	fabric_reap(s->f);
+	runtime_reap(s->f);
 	assert_int_equal(stops, 1);
 	/* What was lent was to all versions. */
 	told = PLAY(NULL, rdma(WRITE, 1, 0, 0, 1));
@@ -208,7 +208,7 @@ static void called(void **state)
 		open_scene(1, shapes[i]);
 		/* To another queue pair, and to the one that the call came by. */
 		assert_int_equal(
-			fabric_lend(s->f, SCRIPT_OP, s->called.qp, &(struct fabric_loan){0}, &number), 0);
+			runtime_lend(s->f, SCRIPT_OP, s->called.qp, &(struct runtime_loan){0}, &number), 0);
 		assert_int_equal(number, 3);
 		sge = ep_sge(&s->caller, 0, 1000);
 		ep_post_recv(&s->caller, 5, &sge, 1);
@@ -253,13 +253,13 @@ static void called(void **state)
 static void the_caller_goes(void **state)
 {
 	for (unsigned how = 0; how < 2; how++) {
-		struct fabric_kernel_info info;
+		struct runtime_kernel_info info;
 
 		open_scene(1, &plain);
 		call_script((const struct cmd[]){fill(0, 'q', 4000), rdma(WRITE, 1, 0, 0, 4000)}, 2, 1);
 		do {
 			assert_true(turn());
-			assert_true(fabric_kernel_info(s->f, 0, &info));
+			assert_true(runtime_kernel_info(s->f, 0, &info));
 		} while (!info.in_flight || !nic_acts(s->lent[1].qp));
 		if (how)
 			assert_int_equal(ep_modify(&s->called, &(struct nic_qp_attr){.state = NIC_QPS_RESET},
@@ -272,9 +272,9 @@ static void the_caller_goes(void **state)
 			assert_true(turn());
 		assert_int_equal(cuts, 1);
 		filled(s->peer[1].mem, 'q', 4000);
-		assert_true(fabric_kernel_info(s->f, 0, &info));
+		assert_true(runtime_kernel_info(s->f, 0, &info));
 		assert_int_equal(info.in_flight, 0);
-		fabric_reap(s->f);
+		runtime_reap(s->f);
 		if (!how) { /* so that the scene is closed as others */
 			struct ep_params p = {.rpc = true, .mem = MEM};
 
@@ -293,9 +293,10 @@ static void rules_of_lending(void **state)
 	unsigned number;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_lend(s->f, 0x999, s->lent[0].qp, &(struct fabric_loan){0}, &number), -ENOENT);
+	assert_int_equal(runtime_lend(s->f, 0x999, s->lent[0].qp, &(struct runtime_loan){0}, &number),
+			 -ENOENT);
 	ep_init(&other, &s->w, 0, &uc);
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &(struct fabric_loan){0}, &number),
+	assert_int_equal(runtime_lend(s->f, SCRIPT_OP, other.qp, &(struct runtime_loan){0}, &number),
 			 -EOPNOTSUPP);
 	ep_fini(&other);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++) {
@@ -303,7 +304,8 @@ static void rules_of_lending(void **state)
 		lend(SCRIPT_OP, &extra[i], i + 1);
 	}
 	ep_init(&other, &s->w, 0, &(struct ep_params){0});
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &(struct fabric_loan){0}, &number), -ENOSPC);
+	assert_int_equal(runtime_lend(s->f, SCRIPT_OP, other.qp, &(struct runtime_loan){0}, &number),
+			 -ENOSPC);
 	/* The number of one that is gone is given again. */
 	ep_fini(&extra[7]);
 	lend(SCRIPT_OP, &other, 8);
@@ -334,7 +336,7 @@ static void lent_in_mid_flight(void **state)
 		if (i % 8 == 7)
 			turn();
 	}
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, a.qp, &(struct fabric_loan){0}, &number), 0);
+	assert_int_equal(runtime_lend(s->f, SCRIPT_OP, a.qp, &(struct runtime_loan){0}, &number), 0);
 	for (unsigned i = 0; i < 40; i++) {
 		assert_true(ep_wait_send(&a, &cqe, SEC));
 		assert_int_equal(cqe.wr_id, i);

@@ -105,7 +105,7 @@ static void each_kind(void **state)
 		struct roost_cqe cqe;
 
 		open_scene(i + 1, shapes[i]);
-		assert_int_equal(fabric_deploy(s->f, &k, NULL), 0);
+		assert_int_equal(runtime_deploy(s->f, &k, NULL), 0);
 		lend(KINDS_OP, &s->lent[0], 1);
 		p = (struct kinds_params){.raddr = (uintptr_t)s->peer[0].mem,
 					  .rkey = s->peer[0].key,
@@ -198,7 +198,7 @@ static void two_count(void **state)
 		bool loop = shapes[seed % 3].loop;
 
 		open_scene(seed, &shapes[seed % 3]);
-		assert_int_equal(fabric_deploy(s->f, &k, NULL), 0);
+		assert_int_equal(runtime_deploy(s->f, &k, NULL), 0);
 		/* Another way to peer 0's NIC, with a region of the same memory. */
 		ep_init(&second, &s->w, 0, &(struct ep_params){.mem = 64});
 		ep_init(&its_peer, &s->w, loop ? 0 : 1, &(struct ep_params){.mem = 64});
@@ -305,7 +305,7 @@ static const struct roost_kernel *one_kernel(void)
 static void open_for_one(const struct shape *shape)
 {
 	open_scene(1, shape);
-	assert_int_equal(fabric_deploy(s->f, one_kernel(), NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, one_kernel(), NULL), 0);
 	lend(ONE_OP, &s->lent[0], 1);
 	lend(ONE_OP, &s->lent[1], 2);
 }

@@ -86,8 +86,8 @@ static void open_rig(uint64_t seed, const struct sim_params *sp, bool writable)
 	assert_int_equal(nic_pd_alloc(r->w.nic[1], &pd), 0);
 	a.pd = pd;
 	assert_int_equal(nic_mr_register(r->w.nic[1], &a, &key), 0);
-	assert_int_equal(fabric_deploy(r->f, &agents[0], NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, &other, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &agents[0], NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &other, NULL), 0);
 	for (unsigned i = 0; i < 64; i++)
 		memory[i] = i;
 }
@@ -97,7 +97,7 @@ static unsigned grant(uint64_t op, uint32_t access)
 	struct roost_grant region = {.addr = 0x7000000000, .len = sizeof(memory), .access = access};
 	unsigned number = 0;
 
-	assert_int_equal(fabric_grant(r->f, op, &region, pd, key, &number), 0);
+	assert_int_equal(runtime_grant(r->f, op, &region, pd, key, &number), 0);
 	return number;
 }
 
@@ -179,15 +179,15 @@ static void numbers(void **state)
 	unsigned n;
 
 	open_rig(20, &(struct sim_params){.delay_ns = 1000}, true);
-	assert_int_equal(fabric_grant(r->f, 0x9999, &region, pd, key, &n), -ENOENT);
+	assert_int_equal(runtime_grant(r->f, 0x9999, &region, pd, key, &n), -ENOENT);
 	for (unsigned i = 1; i <= ROOST_KERNEL_GRANTS; i++)
 		assert_int_equal(grant(AGENT, 4), i);
-	assert_int_equal(fabric_grant(r->f, AGENT, &region, pd, key, &n), -ENOSPC);
+	assert_int_equal(runtime_grant(r->f, AGENT, &region, pd, key, &n), -ENOSPC);
 	assert_int_equal(grant(OTHER, 4), 1);
-	assert_int_equal(fabric_revoke(r->f, AGENT, 3), 0);
-	assert_int_equal(fabric_revoke(r->f, AGENT, 3), -ENOENT);
-	assert_int_equal(fabric_revoke(r->f, AGENT, 0), -ENOENT);
-	assert_int_equal(fabric_revoke(r->f, AGENT, 9), -ENOENT);
+	assert_int_equal(runtime_revoke(r->f, AGENT, 3), 0);
+	assert_int_equal(runtime_revoke(r->f, AGENT, 3), -ENOENT);
+	assert_int_equal(runtime_revoke(r->f, AGENT, 0), -ENOENT);
+	assert_int_equal(runtime_revoke(r->f, AGENT, 9), -ENOENT);
 	assert_int_equal(act(AGENT, READ, 3, 0).status, ROOST_RPC_ACCESS);
 	assert_int_equal(act(AGENT, READ, 8, 0).status, ROOST_RPC_OK);
 	assert_int_equal(grant(AGENT, 14), 3);
@@ -195,9 +195,9 @@ static void numbers(void **state)
 	/* The next version has them too, and sees them. */
 	for (unsigned i = 1; i < 3; i++) {
 		assert_int_equal(
-			fabric_prepare(r->f, &(struct fabric_kernel){.k = &agents[i], .replace = true}, &s),
+			runtime_prepare(r->f, &(struct runtime_kernel){.k = &agents[i], .replace = true}, &s),
 			0);
-		fabric_place(r->f, s);
+		runtime_place(r->f, s);
 		if (i == 1)
 			assert_int_equal(act(AGENT, READ, 3, 8).status, ROOST_RPC_OK);
 	}
@@ -212,8 +212,8 @@ static void numbers(void **state)
 	}
 	/* Loaded anew it has none. */
 	world_run(&r->w, world_now(&r->w) + SEC);
-	assert_int_equal(fabric_undeploy(r->f, AGENT), 0);
-	assert_int_equal(fabric_deploy(r->f, &agents[0], NULL), 0);
+	assert_int_equal(runtime_undeploy(r->f, AGENT), 0);
+	assert_int_equal(runtime_deploy(r->f, &agents[0], NULL), 0);
 	assert_int_equal(act(AGENT, READ, 1, 0).status, ROOST_RPC_ACCESS);
 	/* And none when the region is gone. */
 	assert_int_equal(act(OTHER, READ, 1, 0).status, ROOST_RPC_OK);

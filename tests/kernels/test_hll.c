@@ -22,7 +22,7 @@ static struct rig R, *const r = &R;
 static void open_rig(const struct rig_shape *shape)
 {
 	rig_open(r, 1, shape);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("hll"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("hll"), NULL), 0);
 }
 
 static struct rig_reply ask(uint64_t name, uint32_t what, uint32_t precision)
@@ -186,7 +186,7 @@ static void forms_agree(void **state)
 	}
 }
 
-/* As a fabric hands out the first resource, of a kernel that is run without one. */
+/* As a kernel runtime hands out the first resource, of a kernel that is run without one. */
 static uint32_t take_first(struct roost_call *c)
 {
 	return 1;

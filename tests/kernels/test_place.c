@@ -144,7 +144,7 @@ static const struct roost_kernel deaf_kernel = {
 
 /* ---- the rig ---- */
 
-static struct fabric *caller_fabric;
+static struct kernel_runtime *caller_runtime;
 
 static void open_rig(uint64_t seed, struct rig_shape shape)
 {
@@ -154,15 +154,15 @@ static void open_rig(uint64_t seed, struct rig_shape shape)
 	shape.rnr_retry = 7;
 	memset(seen, 0, sizeof(seen));
 	rig_open(r, seed, &shape);
-	caller_fabric = rig_caller_fabric(r);
+	caller_runtime = rig_caller_runtime(r);
 	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		assert_int_equal(fabric_deploy(r->f, all[i], NULL), 0);
+		assert_int_equal(runtime_deploy(r->f, all[i], NULL), 0);
 		if (!shape.loop)
-			assert_int_equal(fabric_deploy(caller_fabric, all[i], NULL), 0);
+			assert_int_equal(runtime_deploy(caller_runtime, all[i], NULL), 0);
 	}
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("hll"), NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("get"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("hll"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("get"), NULL), 0);
 }
 
 static void settle(void)
@@ -262,8 +262,8 @@ static void rewrites_what_leaves(void **state)
 
 		rng_seed(&rng, 100 + i);
 		open_rig(i + 1, shapes[i]);
-		c = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-		after = rig_place(r, caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
+		c = rig_place(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
+		after = rig_place(r, caller_runtime, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
 		s = rig_place(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
 		assert_int_equal(place_on_out(c, r->caller[0].qp), 0);
 		assert_int_equal(place_on_out(after, r->caller[0].qp),
@@ -330,9 +330,9 @@ static void changes_the_length(void **state)
 		for (uint32_t k = 0; k < SPACE; k++)
 			r->caller[0].mem[k] = (uint8_t)rng_u64(&rng);
 		memset(r->node[0].mem, 0, RIG_MEM);
-		c = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-		z = rig_place(r, caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
-		after = rig_place(r, caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
+		c = rig_place(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
+		z = rig_place(r, caller_runtime, STRETCH_OP, NULL, 0, NULL, 0);
+		after = rig_place(r, caller_runtime, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
 		in = rig_place(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
 		assert_int_equal(place_on_in(z, r->node[0].qp), -EOPNOTSUPP);
 		assert_int_equal(place_on_out(i & 1 ? c : z, r->caller[0].qp), 0);
@@ -427,7 +427,7 @@ static void sends(void **state)
 		to = &r->node[0];
 		for (uint32_t k = 0; k < 40000; k++)
 			e->mem[k] = (uint8_t)(k * 31 >> 3);
-		c[0] = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+		c[0] = rig_place(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
 		assert_int_equal(place_on_out(c[0], e->qp), 0);
 		for (unsigned round = 0; round < 2; round++) {
 			struct roost_sge sge = ep_sge(to, 0, 65536);
@@ -445,7 +445,7 @@ static void sends(void **state)
 				break;
 			end(c[0], ROOST_RPC_OK);
 			for (unsigned k = 0; k < 2; k++) {
-				c[k] = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+				c[k] = rig_place(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
 				assert_int_equal(place_on_out(c[k], e->qp), 0);
 			}
 		}
@@ -463,10 +463,10 @@ static void rules(void **state)
 
 	open_rig(1, shapes[0]);
 	assert_int_equal(place_begin(r->f, 0, &a, &p), -ENOENT);
-	p = rig_place(r, caller_fabric, DEAF_OP, NULL, 0, NULL, 0);
+	p = rig_place(r, caller_runtime, DEAF_OP, NULL, 0, NULL, 0);
 	assert_int_equal(place_on_in(p, r->caller[0].qp), -EOPNOTSUPP);
 	place_free(p);
-	p = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+	p = rig_place(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
 	rig_write(r, 0, 0, 0, 100000);
 	world_run(&r->w, world_now(&r->w) + 1500);
 	assert_int_equal(place_on_out(p, r->caller[0].qp), -EBUSY);
@@ -478,7 +478,7 @@ static void rules(void **state)
 	settle();
 	for (unsigned i = 0; i < 2; i++) {
 		/* One that changes lengths, and no second one. */
-		q = rig_place(r, caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
+		q = rig_place(r, caller_runtime, STRETCH_OP, NULL, 0, NULL, 0);
 		z[i] = q;
 		assert_int_equal(place_on_out(q, r->caller[1].qp), i ? -ENOSPC : 0);
 	}
@@ -488,17 +488,17 @@ static void rules(void **state)
 		assert_int_equal(place_off(z[i]), 0);
 		place_free(z[i]);
 	}
-	q = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+	q = rig_place(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
 	assert_int_equal(place_on_out(q, r->caller[0].qp), 0);
 	assert_int_equal(place_on_in(q, r->node[0].qp), -EOPNOTSUPP); /* too late to rewrite */
 	assert_int_equal(place_on_region(q, r->node[0].key), -EOPNOTSUPP);
-	assert_int_equal(fabric_undeploy(caller_fabric, CIPHER_OP), -EBUSY);
+	assert_int_equal(runtime_undeploy(caller_runtime, CIPHER_OP), -EBUSY);
 	for (unsigned i = 0; i < 2; i++)
 		ep_fini(&r->caller[i]), ep_fini(&r->node[i]);
 	assert_int_equal(place_off(p), 0);
 	place_free(p);
 	place_free(q);
-	assert_int_equal(fabric_undeploy(caller_fabric, CIPHER_OP), 0);
+	assert_int_equal(runtime_undeploy(caller_runtime, CIPHER_OP), 0);
 	world_fini(&r->w);
 }
 

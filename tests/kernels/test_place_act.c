@@ -135,15 +135,15 @@ static struct told_copy told;
 
 static void open_copies(uint64_t seed, const struct shape *shape, uint32_t ops)
 {
-	const struct fabric_loan loan = {.ops = ops};
+	const struct runtime_loan loan = {.ops = ops};
 
 	open_scene(seed, shape);
 	bytes_stayed = false;
 	for (unsigned i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
 		unsigned number;
 
-		assert_int_equal(fabric_deploy(s->f, &kernels[i], NULL), 0);
-		assert_int_equal(fabric_lend(s->f, kernels[i].op, s->lent[1].qp, &loan, &number), 0);
+		assert_int_equal(runtime_deploy(s->f, &kernels[i], NULL), 0);
+		assert_int_equal(runtime_lend(s->f, kernels[i].op, s->lent[1].qp, &loan, &number), 0);
 	}
 	assert_int_equal(nic_mr_register(s->called.nic,
 					 &(struct nic_mr_attr){.pd = s->lent[1].pd,
@@ -470,9 +470,9 @@ static void what_goes_meanwhile(void **state)
 			}
 			while (turn())
 				;
-			assert_int_equal(fabric_undeploy(s->f, COPY_OP), 0);
+			assert_int_equal(runtime_undeploy(s->f, COPY_OP), 0);
 		} else {
-			assert_int_equal(fabric_unload(s->f, COPY_OP), 0);
+			assert_int_equal(runtime_unload(s->f, COPY_OP), 0);
 			while (unfinished) {
 				assert_true(turns++ < 10000 && turn());
 				reap(&s->caller);
@@ -560,8 +560,8 @@ static void rules(void **state)
 	unfinished = 0;
 	/* What leaves waits for no message that may wait for it. */
 	open_copies(1, &shapes[0], 0);
-	assert_int_equal(fabric_unlend(s->f, BUFFER_OP, 1), 0);
-	assert_int_equal(fabric_lend(s->f, BUFFER_OP, s->called.qp, &(struct fabric_loan){0}, &number), 0);
+	assert_int_equal(runtime_unlend(s->f, BUFFER_OP, 1), 0);
+	assert_int_equal(runtime_lend(s->f, BUFFER_OP, s->called.qp, &(struct runtime_loan){0}, &number), 0);
 	assert_int_equal(number, 1);
 	p = begin(BUFFER_OP, &s->caller, false, false);
 	assert_int_equal(place_on_out(p, s->called.qp), 0);

@@ -12,7 +12,7 @@
 enum { QUITTER_OP = 0x1000, CHATTY_OP };
 
 static struct rig R, *const r = &R;
-static struct fabric *caller_fabric;
+static struct kernel_runtime *caller_runtime;
 
 /* The first piece without its last byte; at the next one it gives up. */
 struct quitter_state {
@@ -68,9 +68,9 @@ static const struct rig_shape shapes[] = {
 static void open_rig(uint64_t seed, const struct rig_shape *shape)
 {
 	rig_open(r, seed, shape);
-	caller_fabric = rig_caller_fabric(r);
-	assert_int_equal(fabric_deploy(caller_fabric, &quitter_kernel, NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, &chatty_kernel, NULL), 0);
+	caller_runtime = rig_caller_runtime(r);
+	assert_int_equal(runtime_deploy(caller_runtime, &quitter_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &chatty_kernel, NULL), 0);
 }
 
 /* Of one that changes lengths: what it has not made goes as it came, to the last byte. */
@@ -86,7 +86,7 @@ static void the_rest_passes(void **state)
 		for (uint32_t k = 0; k < 100000; k++)
 			r->caller[0].mem[k] = (uint8_t)(k * 7 + k / 256);
 		memset(r->node[0].mem, 0, 100000);
-		z = rig_place(r, caller_fabric, QUITTER_OP, NULL, 0, NULL, 0);
+		z = rig_place(r, caller_runtime, QUITTER_OP, NULL, 0, NULL, 0);
 		assert_int_equal(place_on_out(z, r->caller[0].qp), 0);
 		rig_write(r, 0, 0, 0, 100000);
 		world_run(&r->w, world_now(&r->w) + 20 * SEC);

@@ -20,7 +20,7 @@ enum { OP = 0x1000, BUFFER_OP, RESIZE_OP, PUS = 2, MEM = 64 << 10 };
 
 /* NIC 0 is the node, whose `called` have one region; NIC 1 calls; NIC 2 has the replica. */
 static struct world W, *const w = &W;
-static struct fabric *f;
+static struct kernel_runtime *f;
 static struct ep called[PUS], caller[PUS], lent, replica;
 static unsigned unfinished, cuts;
 
@@ -126,7 +126,7 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 	unsigned number;
 
 	world_init_shape(w, &(struct world_shape){.nics = 3, .pus = PUS}, seed, sp);
-	assert_int_equal(fabric_create(w->nic[0], NULL, &f), 0);
+	assert_int_equal(runtime_create(w->nic[0], NULL, &f), 0);
 	for (uint8_t i = 0; i < PUS; i++) {
 		p.pu = i;
 		p.pd_of = i ? &called[0] : NULL;
@@ -143,9 +143,9 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 	ep_init(&replica, w, 2, &p);
 	ep_connect(&lent, &replica);
 	for (unsigned i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
-		assert_int_equal(fabric_deploy(f, &kernels[i], NULL), 0);
+		assert_int_equal(runtime_deploy(f, &kernels[i], NULL), 0);
 		assert_int_equal(
-			fabric_lend(f, kernels[i].op, lent.qp, &(struct fabric_loan){.ops = ops}, &number),
+			runtime_lend(f, kernels[i].op, lent.qp, &(struct runtime_loan){.ops = ops}, &number),
 			0);
 	}
 	memset(called[0].mem, 0, MEM);
@@ -410,7 +410,7 @@ static void on_its_way(void **state)
 		/* PU 0 does not know of it yet. */
 		assert_true(nic_pending(w->nic[0], 0));
 		if (i) {
-			assert_int_equal(fabric_unlend(f, OP, 1), 0);
+			assert_int_equal(runtime_unlend(f, OP, 1), 0);
 			finish_writes(0);
 			assert_int_equal(place_off(p), 0);
 			while (place_acts(p))
@@ -421,7 +421,7 @@ static void on_its_way(void **state)
 			place_free(p);
 			assert_int_equal(cuts, 1);
 			finish_writes(0);
-			assert_int_equal(fabric_undeploy(f, OP), 0);
+			assert_int_equal(runtime_undeploy(f, OP), 0);
 		}
 		close_world();
 	}

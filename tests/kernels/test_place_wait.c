@@ -102,9 +102,9 @@ static void open_scales(uint64_t seed, const struct shape *shape, enum where whe
 	for (unsigned i = 0; i < 2; i++) {
 		unsigned number;
 
-		assert_int_equal(fabric_deploy(s->f, &kernels[i], NULL), 0);
+		assert_int_equal(runtime_deploy(s->f, &kernels[i], NULL), 0);
 		assert_int_equal(
-			fabric_lend(s->f, kernels[i].op, s->lent[1].qp, &(struct fabric_loan){0}, &number),
+			runtime_lend(s->f, kernels[i].op, s->lent[1].qp, &(struct runtime_loan){0}, &number),
 			0);
 	}
 	from = where >= OUT ? &s->called : &s->caller;
@@ -273,7 +273,7 @@ static void gives_up(void **state)
 		while (turn())
 			;
 		assert_int_equal(cuts, 1);
-		assert_int_equal(fabric_undeploy(s->f, where == OUT_RESIZED ? RESIZE_OP : SEE_OP), 0);
+		assert_int_equal(runtime_undeploy(s->f, where == OUT_RESIZED ? RESIZE_OP : SEE_OP), 0);
 		close_scene();
 	}
 	open_scales(3, &shapes[0], IN);
@@ -287,7 +287,7 @@ static void gives_up(void **state)
 	end(other[1], ROOST_RPC_OK);
 	while (turn())
 		;
-	assert_int_equal(fabric_undeploy(s->f, SEE_OP), 0);
+	assert_int_equal(runtime_undeploy(s->f, SEE_OP), 0);
 	close_scene();
 }
 

@@ -109,7 +109,7 @@ static void lend_to(uint64_t op, struct ep *e, uint32_t ops)
 {
 	unsigned number;
 
-	assert_int_equal(fabric_lend(s->f, op, e->qp, &(struct fabric_loan){.ops = ops}, &number), 0);
+	assert_int_equal(runtime_lend(s->f, op, e->qp, &(struct runtime_loan){.ops = ops}, &number), 0);
 	assert_int_equal(number, 1);
 }
 
@@ -118,8 +118,8 @@ static void open_doubling(uint64_t seed, const struct shape *shape, uint32_t ops
 	struct rng rng;
 
 	open_scene(seed, shape);
-	assert_int_equal(fabric_deploy(s->f, &double_kernel, NULL), 0);
-	assert_int_equal(fabric_deploy(s->f, &mirror_kernel, mirrored), 0);
+	assert_int_equal(runtime_deploy(s->f, &double_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, &mirror_kernel, mirrored), 0);
 	lend_to(DOUBLE_OP, &s->lent[0], ops);
 	lend_to(MIRROR_OP, &s->lent[1], ops);
 	rng_seed(&rng, seed);

@@ -90,7 +90,7 @@ static void arrived(const struct plan *p)
 static void open_out(uint64_t seed, const struct shape *shape)
 {
 	open_scene(seed, shape);
-	assert_int_equal(fabric_deploy(s->f, kernels_builtin("shuffle-out"), NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, kernels_builtin("shuffle-out"), NULL), 0);
 	for (unsigned i = 0; i < PEERS; i++)
 		lend(ROOST_SHUFFLE_OUT_OP, &s->lent[i], i + 1);
 }
@@ -311,7 +311,7 @@ static void the_first_failure(void **state)
 /* Payload that nobody announced has no parameters. */
 static void without_parameters(void **state)
 {
-	struct fabric_counters ctr;
+	struct runtime_counters ctr;
 
 	open_out(1, &plain);
 	ep_post(&s->caller, &(struct wr){.op = ROOST_OP_RPC_WRITE,
@@ -321,7 +321,7 @@ static void without_parameters(void **state)
 					 .rkey = s->called.key});
 	while (turn())
 		;
-	fabric_counters(s->f, &ctr);
+	runtime_counters(s->f, &ctr);
 	assert_int_equal(ctr.bad_params, 1);
 	assert_int_equal(ctr.faults, 0);
 	close_scene();

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Ways to break the core, for scripts/mutants: (who must notice, file, what stands there, what stands there instead).
 
-Who must notice: 'simulator', or a rule's test as docs/conformance.md names it; of another room than nic, with that in front (kernels/fabric:TEST).
+Who must notice: 'simulator', or a rule's test as docs/conformance.md names it; of another room than nic, with that in front (kernels/runtime:TEST).
 """
 MUTANTS = [
     # The responder.
@@ -154,7 +154,7 @@ MUTANTS = [
     ('simulator', 'src/kernels/deliver.c', 'q->announced_op = p->op;\n\t\tq->stream = call;', 'q->announced_op = p->op;'),
     ('simulator', 'src/kernels/deliver.c', 'if (!fed) {', 'if (0 && fed) {'),
     ('simulator', 'src/kernels/deliver.c', 'if (!q->in_piece) {', 'if (1) {'),
-    ('kernels/fabric:payload_of_calls_that_failed', 'src/kernels/deliver.c', 'q->announced = false;\n\t} else {', '} else {'),
+    ('kernels/runtime:payload_of_calls_that_failed', 'src/kernels/deliver.c', 'q->announced = false;\n\t} else {', '} else {'),
     ('kernels/hostile:another_message_in_its_place', 'src/kernels/deliver.c', 'p->total == q->msg_total && ', ''),
     ('kernels/hostile:the_same_again', 'src/kernels/deliver.c', 'q->in_piece = true;', ';'),
     ('simulator', 'src/kernels/call.c', 'if (call->state == CALL_ENDING)\n\t\t\tcall_release(call);', 'if (call->state == CALL_ENDING)\n\t\t\t;'),
@@ -162,18 +162,18 @@ MUTANTS = [
     ('simulator', 'src/kernels/call.c', 'call->sent += c->ask_len;\n\tif (from', 'if (from'),
     ('simulator', 'src/kernels/call.c', '.flags = call->sent ? ROOST_RPC_FRONT : 0,', '.flags = 0,'),
     ('simulator', 'src/kernels/call.c', 'else if (c->ask_len > c->room)', 'else if (0)'),
-    ('kernels/fabric:more_than_the_wire_takes', 'src/kernels/call.c', 'if (!list_empty(&q->waiting)) {', 'if (0) {'),
+    ('kernels/runtime:more_than_the_wire_takes', 'src/kernels/call.c', 'if (!list_empty(&q->waiting)) {', 'if (0) {'),
     ('simulator', 'src/kernels/call.c', 'memset(p, 0, k->state_size);', ''),
-    ('kernels/fabric:more_than_the_wire_takes', 'src/kernels/call.c', 'if (rc == -EAGAIN) {\n\t\twait_for_room(call);\n\t\treturn;\n\t}\n\tnote_time(call);',
+    ('kernels/runtime:more_than_the_wire_takes', 'src/kernels/call.c', 'if (rc == -EAGAIN) {\n\t\twait_for_room(call);\n\t\treturn;\n\t}\n\tnote_time(call);',
      'note_time(call);'),
     ('simulator', 'src/kernels/call.c', 'list_splice_tail_init(&pu->spent, &pu->ready);', ''),
     ('simulator', 'src/kernels/call.c', 'return ok ? 0 : ROOST_RPC_ACCESS;', 'return 0;'),
-    ('kernels/share:quotas_of_calls', 'src/kernels/call.c', 'q->f->calls - q->num_free >= q->quota.calls', 'q->f->calls - q->num_free > q->quota.calls'),
+    ('kernels/share:quotas_of_calls', 'src/kernels/call.c', 'q->rt->calls - q->num_free >= q->quota.calls', 'q->rt->calls - q->num_free > q->quota.calls'),
     ('kernels/share:quotas_of_steps', 'src/kernels/call.c', 'return q->used < q->quota.steps;', 'return q->used <= q->quota.steps + 4;'),
     ('kernels/share:a_step_each', 'src/kernels/call.c', 'list_add_tail(&q->link, &pu->ready);\n\t\tpu->done++;', 'list_add(&q->link, &pu->ready);\n\t\tpu->done++;'),
-    ('kernels/fabric:a_call_that_does_not_end', 'src/kernels/call.c', 'call->steps -= n;', ''),
+    ('kernels/runtime:a_call_that_does_not_end', 'src/kernels/call.c', 'call->steps -= n;', ''),
     ('kernels/grant:what_was_not', 'src/kernels/access.c', '(st->grants[n - 1].access & access) == access ? st->keys', '1 ? st->keys'),
-    ('kernels/fabric:a_qp_ends', 'src/kernels/ends.c', 'q->pu->ctr.dropped += !call->ending;', ''),
+    ('kernels/runtime:a_qp_ends', 'src/kernels/ends.c', 'q->pu->ctr.dropped += !call->ending;', ''),
 
     # Places on streams.
     ('kernels/place:count_on_a_region', 'src/nic/stream.c', 'if (nic->watched[i].key == key)\n\t\t\tnic->watched[i].place->bytes', 'if (nic->watched[i].key != key)\n\t\t\tnic->watched[i].place->bytes'),

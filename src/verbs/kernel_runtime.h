@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel fabric behind the verbs. */
-#ifndef ROOST_VERBS_FABRIC_H
-#define ROOST_VERBS_FABRIC_H
+/* The kernel runtime behind the verbs. */
+#ifndef ROOST_VERBS_KERNEL_RUNTIME_H
+#define ROOST_VERBS_KERNEL_RUNTIME_H
 
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "kernels/place.h"
 #include "roost/verbs.h"
 #include "verbs/objects.h"
 
-/* The NIC's fabric, made when it is first wanted. 0 or -errno. Control lock held, no PU owned. */
-int verbs_fabric(struct verbs_ctx *ctx, struct fabric **out);
+/* The NIC's kernel runtime, made when it is first wanted. 0 or -errno. Control lock held, no PU owned. */
+int verbs_kernel_runtime(struct verbs_ctx *ctx, struct kernel_runtime **out);
 
 /* What the host says of a kernel without a caller, and what it gets from that. */
 struct place_attr verbs_place_attr(const struct roost_place_attr *attr);
