@@ -224,12 +224,12 @@ static double by_kernel_out(struct duo *c, unsigned mib)
 	struct roost_shuffle_out_params p;
 	struct roost_shuffle_out_result result;
 	struct roost_run *run;
-	struct roost_place_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
-				     .params = &p,
-				     .params_len = sizeof(p),
-				     .mr = c->mr,
-				     .reply = &result,
-				     .room = sizeof(result)};
+	struct roost_invocation_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
+					  .params = &p,
+					  .params_len = sizeof(p),
+					  .mr = c->mr,
+					  .reply = &result,
+					  .room = sizeof(result)};
 	struct roost_result r;
 	uint64_t start;
 	double rate;

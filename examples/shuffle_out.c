@@ -18,11 +18,11 @@ int main(int argc, char **argv)
 	struct roost_shuffle_params p = {.partitions = PARTITIONS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 	struct roost_shuffle_out_params q = roost_shuffle_out_params(table, &p, 1024);
 	struct roost_shuffle_out_result result;
-	struct roost_place_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
-				     .params = &q,
-				     .params_len = sizeof(q),
-				     .reply = &result,
-				     .room = sizeof(result)};
+	struct roost_invocation_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
+					  .params = &q,
+					  .params_len = sizeof(q),
+					  .reply = &result,
+					  .room = sizeof(result)};
 	uint64_t counts[PARTITIONS] = {0}, at;
 	struct ibv_context *ctx;
 	struct roost_result r;

@@ -183,13 +183,13 @@ struct roost_kernel {
 	/* A piece of payload, in order. NULL: it takes none. Payload that no parameters announced comes without them. */
 	enum roost_next (*payload)(struct roost_call *c);
 	/*
-	 * A piece of what a connection writes, where the kernel is placed on that (roost_qp_place()): of a message of `total` bytes, in order, each
+	 * A piece of what a connection writes, where the kernel is attached to that (roost_qp_attach()): of a message of `total` bytes, in order, each
 	 * byte once, as payload; messages follow each other, each from offset 0. An empty piece with total 0 is the end of the stream: what is
-	 * replied to it, the host gets. A reply before that ends the place, not the stream. NULL: it can't be placed.
+	 * replied to it, the host gets. A reply before that ends the hook, not the stream. NULL: it can't be attached.
 	 *
 	 * It may post to lent queue pairs, and wait: then the stream waits too, once the next piece is there. Behind such an operation `data` and `rewrite`
 	 * are NULL, since the packet may be gone; what came in is in memory, at `where`. (With `resizes` data stays.) On the way out it posts to queue
-	 * pairs without a place on theirs, others are ROOST_QP_INVALID. The stream waits for params() likewise, and roost_place_end() is EBUSY as long as the kernel waits at the end.
+	 * pairs without a hook on theirs, others are ROOST_QP_INVALID. The stream waits for params() likewise, and roost_hook_detach() is EBUSY as long as the kernel waits at the end.
 	 */
 	enum roost_next (*stream)(struct roost_call *c);
 	bool rewrites; /* stream() changes what leaves: c->rewrite */

@@ -613,9 +613,9 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 	units_spend(pu, pu->done, 0);
 	units_ask(pu);
 	if (unlikely(atomic_load_explicit(&pu->handed, memory_order_relaxed)))
-		place_take(pu);
+		local_call_take_handed(pu);
 	if (unlikely(!list_empty(&pu->runs)))
-		place_run(pu);
+		local_call_run(pu);
 	list_splice_tail_init(&pu->spent, &pu->ready);
 	*more = !list_empty(&pu->ready) || !list_empty(&pu->runs);
 	if (unlikely(!list_empty(&pu->idle)))

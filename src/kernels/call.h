@@ -193,13 +193,13 @@ struct ended;
 
 struct runtime_pu {
 	struct kernel_runtime *rt;
-	struct list_head ready;		/* QPs that have calls to run: one step each, round and round */
-	struct list_head runs;		/* of the host, which go on at the next turn */
-	_Atomic(struct place *) handed; /* by other PUs: go on here (place_int.h) */
-	struct list_head full;		/* invocations that wait for room of a queue pair they were lent */
-	uint64_t looks;			/* at these */
-	struct list_head spent;		/* those that have had all their steps of this turn */
-	struct list_head idle;		/* QPs with streams, the one first that is looked at first */
+	struct list_head ready;		     /* QPs that have calls to run: one step each, round and round */
+	struct list_head runs;		     /* of the host, which go on at the next turn */
+	_Atomic(struct local_call *) handed; /* by other PUs: go on here (local_call_int.h) */
+	struct list_head full;	/* invocations that wait for room of a queue pair they were lent */
+	uint64_t looks;		/* at these */
+	struct list_head spent; /* those that have had all their steps of this turn */
+	struct list_head idle;	/* QPs with streams, the one first that is looked at first */
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
@@ -217,8 +217,8 @@ struct kernel_runtime {
 	unsigned calls;
 	uint32_t max_steps;
 	uint64_t ops[RUNTIME_MAX_KERNELS];	     /* of kernels[], side by side */
-	struct served *kernels[RUNTIME_MAX_KERNELS]; /* NULL: a free place */
-	unsigned num_kernels;			     /* places ever used */
+	struct served *kernels[RUNTIME_MAX_KERNELS]; /* NULL: a free slot */
+	unsigned num_kernels;			     /* slots ever used */
 	struct served *fallback;		     /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
 	struct list_head orphans;
@@ -243,8 +243,8 @@ bool standing_lends(const struct standing *st); /* queue pairs. [control] */
 void standing_forget(struct kernel_runtime *rt, const struct nic_qp *qp);
 
 /* run.c */
-void place_take(struct runtime_pu *pu); /* what other PUs have handed over is among its `runs` */
-void place_run(struct runtime_pu *pu);	/* the host's that can go on: some steps of each */
+void local_call_take_handed(struct runtime_pu *pu); /* what other PUs have handed over is among its `runs` */
+void local_call_run(struct runtime_pu *pu);	    /* the host's that can go on: some steps of each */
 
 /* times.c; 0, or -1: no memory */
 int times_create(struct kernel_runtime *rt);

@@ -23,7 +23,7 @@ struct ledger {
 	uint32_t touched; /* numbers that were ever taken are those up to it: their memory is there */
 	uint64_t bytes;
 	_Atomic uint32_t taken;
-	const struct served *served; /* NULL: not placed yet */
+	const struct served *served; /* NULL: not published yet */
 	struct ledger *
 		next; /* of the kernel runtime's; changed with all PUs owned, or before any connection can know of it */
 	struct holder holder[ROOST_KERNEL_RESOURCES];

@@ -116,7 +116,7 @@ struct runtime_kernel {
 };
 
 /*
- * Makes ready: looks at the descriptor, and runs the kernel's start() or take_over(), while PUs go on. 0 and *out, for runtime_place();
+ * Makes ready: looks at the descriptor, and runs the kernel's start() or take_over(), while PUs go on. 0 and *out, for runtime_publish();
  * -EINVAL: a descriptor that makes no sense; -EPROTO: of another ABI; -EEXIST: the op-code is taken; -ENOENT: there is nothing to replace;
  * -ENOSPC; -ENOMEM; or what its function says. [control]
  */
@@ -125,7 +125,7 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_kernel *n, s
  * Calls that come from now on run it. Those that run what it replaces go on with that. In the same control call as runtime_prepare().
  * [control+owner of all PUs]
  */
-void runtime_place(struct kernel_runtime *rt, struct served *s);
+void runtime_publish(struct kernel_runtime *rt, struct served *s);
 /* Both. [control+owner of all PUs] */
 int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void *self);
 /* Takes no new calls; those under way go on. -ENOENT. [control+owner of all PUs] */

@@ -3,7 +3,7 @@
  * Which kernels stand, and in which versions. Calls hold the version that they began with; one that was replaced or unloaded leaves, and goes
  * when its last call has ended: no call waits for a replacement, no replacement for a call.
  *
- *	prepare -> placed --- replaced, unloaded ---> leaving --- no calls, nobody behind shares its self ---> reaped
+ *	prepare -> published --- replaced, unloaded ---> leaving --- no calls, nobody behind shares its self ---> reaped
  *
  * The data path reads the tables and counts calls, nothing else. What a kernel's start(), stop() and the dynamic loader do is done in control
  * calls, while PUs run.
@@ -46,7 +46,7 @@ static bool busy(const struct served *s)
 	return calls(s) > 0;
 }
 
-static unsigned free_place(const struct kernel_runtime *rt)
+static unsigned free_slot(const struct kernel_runtime *rt)
 {
 	unsigned i = 0;
 
@@ -258,7 +258,7 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_kernel *n, s
 		return rc;
 	if (!n->fallback && n->replace != !!old)
 		return old ? -EEXIST : -ENOENT;
-	if (!old && !n->fallback && free_place(rt) == RUNTIME_MAX_KERNELS)
+	if (!old && !n->fallback && free_slot(rt) == RUNTIME_MAX_KERNELS)
 		return -ENOSPC;
 	s = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*s), (size_t)CACHE_LINE));
 	own = calloc(1, sizeof(*own));
@@ -293,24 +293,24 @@ fail:
 	return rc;
 }
 
-void runtime_place(struct kernel_runtime *rt, struct served *s)
+void runtime_publish(struct kernel_runtime *rt, struct served *s)
 {
-	struct served **place = &rt->fallback;
+	struct served **slot = &rt->fallback;
 	unsigned i;
 
 	if (!s->fallback) {
 		for (i = 0; i < rt->num_kernels && !(rt->kernels[i] && rt->ops[i] == s->op); i++)
 			;
 		if (i == rt->num_kernels)
-			i = free_place(rt);
+			i = free_slot(rt);
 		if (i == rt->num_kernels)
 			rt->num_kernels++;
 		rt->ops[i] = s->op;
-		place = &rt->kernels[i];
+		slot = &rt->kernels[i];
 	}
-	if (*place)
-		leave(rt, *place);
-	*place = s;
+	if (*slot)
+		leave(rt, *slot);
+	*slot = s;
 	if (s->own->ledger)
 		ledger_serve(s->own->ledger, s);
 }
@@ -321,15 +321,15 @@ int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void
 	int rc = runtime_prepare(rt, &(struct runtime_kernel){.k = k, .self = self}, &s);
 
 	if (!rc)
-		runtime_place(rt, s);
+		runtime_publish(rt, s);
 	return rc;
 }
 
 /* ---- going ---- */
 
-static int take_away(struct kernel_runtime *rt, struct served **place, bool whole)
+static int take_away(struct kernel_runtime *rt, struct served **slot, bool whole)
 {
-	struct served *going = *place;
+	struct served *going = *slot;
 	const struct list_head *at;
 
 	runtime_reap(rt);
@@ -340,12 +340,12 @@ static int take_away(struct kernel_runtime *rt, struct served **place, bool whol
 	list_for_each (at, &rt->leaving)
 		if (whole && list_entry(at, struct served, link)->standing == going->standing)
 			return -EBUSY;
-	*place = NULL;
+	*slot = NULL;
 	leave(rt, going);
 	return 0;
 }
 
-static struct served **place_of(struct kernel_runtime *rt, uint64_t op)
+static struct served **slot_of(struct kernel_runtime *rt, uint64_t op)
 {
 	unsigned i = 0;
 
@@ -356,15 +356,15 @@ static struct served **place_of(struct kernel_runtime *rt, uint64_t op)
 
 int runtime_unload(struct kernel_runtime *rt, uint64_t op)
 {
-	struct served **place = place_of(rt, op);
+	struct served **slot = slot_of(rt, op);
 
-	return place ? take_away(rt, place, false) : -ENOENT;
+	return slot ? take_away(rt, slot, false) : -ENOENT;
 }
 
 int runtime_undeploy(struct kernel_runtime *rt, uint64_t op)
 {
-	struct served **place = place_of(rt, op);
-	int rc = place ? take_away(rt, place, true) : -ENOENT;
+	struct served **slot = slot_of(rt, op);
+	int rc = slot ? take_away(rt, slot, true) : -ENOENT;
 
 	if (!rc)
 		runtime_reap(rt);
@@ -384,7 +384,7 @@ int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k
 		rc = runtime_prepare(rt, &(struct runtime_kernel){.k = k, .self = self, .fallback = true},
 				     &s);
 	if (!rc && k)
-		runtime_place(rt, s);
+		runtime_publish(rt, s);
 	runtime_reap(rt);
 	return rc;
 }

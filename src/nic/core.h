@@ -218,7 +218,7 @@ struct nic_qp {
 	bool lent;	 /* kernels may post to it */
 	bool sig_all;
 	bool heard;		 /* something came since RESET */
-	uint8_t num_in, num_out; /* places: stream.c */
+	uint8_t num_in, num_out; /* hooks: stream.c */
 	uint8_t mtu_shift;
 	uint32_t mtu;
 	uint32_t read_chunk; /* packets one READ request asks for at most */
@@ -243,7 +243,7 @@ struct nic_qp {
 	struct nic *nic;
 	void *ctx;
 	struct qp_resize *resize;   /* NULL: no kernel changes the length of what leaves */
-	struct qp_streams *streams; /* NULL: no place was ever taken */
+	struct qp_streams *streams; /* NULL: no hook was ever attached */
 	void *rpc_ctx;		    /* of the layer that serves calls; NULL: none does */
 	uint32_t max_inline, max_send_sge;
 	uint32_t events;  /* asynchronous events already raised */
@@ -387,7 +387,7 @@ struct nic {
 	unsigned num_watched;
 	struct {
 		uint32_t key;
-		struct nic_place *place;
+		struct nic_stream_hook *hook;
 	} watched[NIC_MAX_WATCHED];
 	const struct nic_rpc_ops *rpc_ops; /* NULL: nobody serves calls */
 	void *rpc_ctx;
@@ -557,11 +557,11 @@ void srq_broken(struct nic_srq *srq); /* its index is no count of postings: says
 void resp_rx(struct nic_qp *qp, const struct pkt_view *v);
 void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn);
 bool resp_take_recv(struct nic_qp *qp);
-enum place { PLACE_OK, PLACE_TOO_LONG, PLACE_BAD_MEMORY };
-enum place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
+enum scatter_result { SCATTER_OK, SCATTER_TOO_LONG, SCATTER_BAD_MEMORY };
+enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
 void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
 /* Appends to the receive taken last: 0, or what a reliable connection answers; the receive has then completed with that error. */
-uint8_t resp_place(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
+uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
 /* Of a message that is dropped the receive stays, to be filled from its beginning. */
 static inline void resp_keep_recv(struct nic_qp *qp)
 {
@@ -646,16 +646,18 @@ bool stream_holds(const struct nic_qp *qp); /* does one on the way out wait? */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */
 void stream_detach(struct nic_qp *qp);
-bool stream_on_region(const struct nic *nic, uint32_t key); /* does a place stand there? Control */
-/* A WRITE that goes through a place which changes its length: for those that stand before it, and behind it. */
-void stream_before(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece);
-void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece);
+bool stream_on_region(const struct nic *nic, uint32_t key); /* does a hook stand there? Control */
+/* A WRITE that goes through a hook which changes its length: for those that stand before it, and behind it. */
+void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
+		   const struct nic_stream_piece *piece);
+void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
+		   const struct nic_stream_piece *piece);
 
 /* resize.c */
-int resize_begin(struct nic_qp *qp, struct nic_place *place); /* qp->resize, from now on */
+int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook); /* qp->resize, from now on */
 void resize_end(struct nic_qp *qp);
 bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
-/* All segments are on their way, or a place waits: an ACK, or who waits, has the QP looked at again. */
+/* All segments are on their way, or a hook waits: an ACK, or who waits, has the QP looked at again. */
 bool resize_stuck(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
 /* A part has ended. True: its WQE has, with it. */

@@ -107,13 +107,13 @@ static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
 	return 0;
 }
 
-/* Does a place on the way out hold it up? */
+/* Does a hook on the way out hold it up? */
 static bool held_back(struct nic_qp *qp, const struct sq_entry *e)
 {
 	return unlikely(stream_leaves(qp, e)) && !stream_room(qp);
 }
 
-/* A WRITE that somebody sees go by: through a bounce buffer, as if in packets. Less than a turn of it when a place takes no more. */
+/* A WRITE that somebody sees go by: through a bounce buffer, as if in packets. Less than a turn of it when a hook takes no more. */
 static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
 			     uint8_t *nak, bool *local)
 {
@@ -179,15 +179,15 @@ static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entr
 		if (unlikely(stream_leaves(qp, e)))
 			stream_leave(qp, e, bounce, off + done, n);
 		switch (resp_scatter(peer, bounce, n)) {
-		case PLACE_OK:
+		case SCATTER_OK:
 			break;
-		case PLACE_TOO_LONG:
+		case SCATTER_TOO_LONG:
 			peer->pu->ctr.resp_local_length_error++;
 			resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
 								      .status = NIC_WC_LOC_LEN_ERR});
 			*nak = PKT_NAK_INVALID_REQ;
 			return done;
-		case PLACE_BAD_MEMORY:
+		case SCATTER_BAD_MEMORY:
 			peer->pu->ctr.resp_local_protection_error++;
 			resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
 								      .status = NIC_WC_LOC_PROT_ERR});
@@ -396,7 +396,7 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		req_fail(qp, NIC_WC_LOC_PROT_ERR);
 		return REQ_IDLE;
 	}
-	if (unlikely(!n && e->len && !op_is_atomic(e->op))) { /* a place takes nothing now */
+	if (unlikely(!n && e->len && !op_is_atomic(e->op))) { /* a hook takes nothing now */
 		if (!held_back(qp, e))
 			return not_ready(qp, peer);
 		qp->sq.block = BLOCK_PSN;

@@ -241,7 +241,7 @@ struct nic_mr_attr {
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *attr, uint32_t *key);
 /*
  * Takes the key out of the table. An access that a PU has already begun may still be running: the caller must then have
- * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it or a place stands on it. [control]
+ * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it or a hook stands on it. [control]
  */
 int nic_mr_deregister(struct nic *nic, uint32_t key);
 
@@ -364,8 +364,8 @@ struct nic_qp_init {
 	void *ctx;	     /* handed to qp_event */
 };
 /* The PU that such a QP belongs to: that of the SRQ's other QPs, else that of send_cq. [control] */
-unsigned nic_qp_place(const struct nic_qp_init *init);
-/* [control+owner of nic_qp_place; when the CQs are of other PUs, of these too] */
+unsigned nic_qp_home_pu(const struct nic_qp_init *init);
+/* [control+owner of nic_qp_home_pu; when the CQs are of other PUs, of these too] */
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out);
 /* Ends it at once; what was posted is forgotten without completion. [control+owner] */
 void nic_qp_destroy(struct nic *nic, struct nic_qp *qp);
@@ -589,7 +589,7 @@ struct nic_act {
 int nic_act(struct nic_qp *qp, const struct nic_act *a);
 unsigned nic_acts(const struct nic_qp *qp); /* that are under way. [owner] */
 
-/* ---- places: what sees the bytes of streams ---- */
+/* ---- stream hooks: what sees the bytes of streams ---- */
 
 #define NIC_MAX_CHAIN	2 /* on one side of a QP, one after the other */
 #define NIC_MAX_WATCHED 8 /* regions with one */
@@ -607,11 +607,11 @@ struct nic_stream_piece {
 };
 
 /* Part of what its owner has; stays until it is taken away. */
-struct nic_place {
+struct nic_stream_hook {
 	/* In order, each byte once; of a connection that is not reliable, those that come. [owner of the QP's PU] */
-	void (*bytes)(struct nic_place *place, const struct nic_stream_piece *piece);
+	void (*bytes)(struct nic_stream_hook *hook, const struct nic_stream_piece *piece);
 	/* Its QP goes. [control+owner] */
-	void (*gone)(struct nic_place *place);
+	void (*gone)(struct nic_stream_hook *hook);
 	bool rewrites; /* on the way out: bytes() may change data */
 	/*
 	 * Takes nothing for now: set in bytes(), cleared by nic_stream_go_on(). What comes in is refused, as where a receive is missing (of a connection
@@ -622,35 +622,35 @@ struct nic_place {
 	 * Of one on a region, to which several PUs' packets come; NULL of others: begins a piece, before its bytes are put there, unless it is held; and ends it,
 	 * behind bytes(), or without that.
 	 */
-	bool (*enter)(struct nic_place *place);
-	void (*leave)(struct nic_place *place);
+	bool (*enter)(struct nic_stream_hook *hook);
+	void (*leave)(struct nic_stream_hook *hook);
 	/*
 	 * On the way out, of one that changes the length of WRITEs, NULL of others: after bytes(), what comes of that, at most `room` bytes; *hungry when
 	 * it is all. It may become held here, too: the piece stays. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not
 	 * shown. [owner of the QP's PU]
 	 */
-	uint32_t (*produce)(struct nic_place *place, uint8_t *to, uint32_t room, bool *hungry);
+	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t room, bool *hungry);
 };
 /*
  * Behind those that stand there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
  * UC, in); -EBUSY: out, and something is in flight; -ENOSPC: NIC_MAX_CHAIN, or a second one that changes lengths; -ENOMEM. [control+owner]
  */
-int nic_stream_in(struct nic_qp *qp, struct nic_place *place);
-int nic_stream_out(struct nic_qp *qp, struct nic_place *place);
+int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook);
+int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook);
 /* Does one stand on its way out? [owner] */
 bool nic_stream_leaves(const struct nic_qp *qp);
 /* It is not held any more; qp: on whose stream it stands, NULL: on a region's, or none. [owner] */
-void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp);
+void nic_stream_go_on(struct nic_stream_hook *hook, struct nic_qp *qp);
 /* The same of a QP that another PU runs; it must not be destroyed meanwhile. [any] */
-void nic_stream_go_on_there(struct nic_place *place, struct nic_qp *qp);
+void nic_stream_go_on_there(struct nic_stream_hook *hook, struct nic_qp *qp);
 /* 0, -ENOENT, or -EBUSY: it rewrites, and something is in flight. [control+owner] */
-int nic_stream_end(struct nic_qp *qp, struct nic_place *place);
+int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook);
 /*
  * On the WRITEs of all QPs whose peers name the region by this key, or a window of it by that one's; on several PUs at a time. 0, -ENOSPC; -ENOENT.
  * [control+owner of all PUs]
  */
-int nic_stream_region(struct nic *nic, uint32_t key, struct nic_place *place);
-int nic_stream_region_end(struct nic *nic, struct nic_place *place);
+int nic_stream_attach_region(struct nic *nic, uint32_t key, struct nic_stream_hook *hook);
+int nic_stream_detach_region(struct nic *nic, struct nic_stream_hook *hook);
 /* The region goes, and nobody watches it any more. [the same] */
 void nic_stream_region_forget(struct nic *nic, uint32_t key);
 

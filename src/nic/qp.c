@@ -123,7 +123,7 @@ static void init_rq(struct nic_qp *qp, const struct nic_qp_init *init)
 	}
 }
 
-unsigned nic_qp_place(const struct nic_qp_init *init)
+unsigned nic_qp_home_pu(const struct nic_qp_init *init)
 {
 	return init->srq && init->srq->refs ? init->srq->pu : init->send_cq->pu;
 }
@@ -151,7 +151,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	memset(qp, 0, sizeof(*qp));
 	qp->bytes = sizeof(*qp);
 	qp->nic = nic;
-	qp->pu_index = (uint8_t)nic_qp_place(init);
+	qp->pu_index = (uint8_t)nic_qp_home_pu(init);
 	qp->pu = nic->pus[qp->pu_index];
 	qp->type = (uint8_t)init->type;
 	qp->peer_port = UINT32_MAX;

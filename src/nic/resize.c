@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A place on the way out whose kernel changes how long things are. A WRITE goes through it piece by piece, into segments; each full one, and
+ * A hook on the way out whose kernel changes how long things are. A WRITE goes through it piece by piece, into segments; each full one, and
  * the rest at the end, leaves as a WRITE of its own, of a length that is known then. The last one ends the program's work request. A segment stays until
  * it is acknowledged: retransmission is the requester's, from there, and nothing runs twice.
  *
@@ -16,7 +16,7 @@
 #define PIECE	  4096u
 
 struct qp_resize {
-	struct nic_place *place;
+	struct nic_stream_hook *hook;
 	uint8_t *segs;
 	uint32_t head, tail;
 	struct sq_entry *cur; /* the WQE that goes through */
@@ -86,7 +86,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	e->wqe.imm = cur->wqe.imm;
 	e->wqe.sge[0] = (struct roost_sge){(uintptr_t)seg, z->open, 0};
 	if (z->open && status == NIC_WC_SUCCESS)
-		stream_behind(qp, z->place,
+		stream_behind(qp, z->hook,
 			      &(struct nic_stream_piece){.va = e->wqe.raddr,
 							 .data = seg,
 							 .total = z->open,
@@ -122,8 +122,8 @@ static bool feed(struct nic_qp *qp)
 		qp->pu->ctr.memory_faults += rc == -EFAULT;
 		return false;
 	}
-	stream_before(qp, z->place, &piece);
-	z->place->bytes(z->place, &piece);
+	stream_before(qp, z->hook, &piece);
+	z->hook->bytes(z->hook, &piece);
 	z->in += piece.len;
 	z->hungry = false;
 	return true;
@@ -141,7 +141,7 @@ static void go_on(struct nic_qp *qp)
 			emit(qp, NIC_WC_LOC_PROT_ERR, true);
 			return;
 		}
-		z->open += z->place->produce(z->place, segment(z) + z->open, SEG_BYTES - z->open, &z->hungry);
+		z->open += z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open, &z->hungry);
 	}
 	/* Those behind would see it. */
 	if (!stream_holds(qp))
@@ -203,13 +203,13 @@ void resize_reset(struct nic_qp *qp)
 	z->head = z->tail = 0;
 }
 
-int resize_begin(struct nic_qp *qp, struct nic_place *place)
+int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook)
 {
 	struct qp_resize *z = calloc(1, sizeof(*z));
 
 	if (!z)
 		return -ENOMEM;
-	z->place = place;
+	z->hook = hook;
 	z->cur = aligned_alloc(ROOST_CACHE_LINE, qp->sq.entry_size);
 	z->segs = mem_alloc_pages((size_t)SEGS * SEG_BYTES);
 	qp->resize = z;

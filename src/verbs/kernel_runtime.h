@@ -4,7 +4,7 @@
 #define ROOST_VERBS_KERNEL_RUNTIME_H
 
 #include "kernels/runtime.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "roost/verbs.h"
 #include "verbs/objects.h"
 
@@ -12,7 +12,7 @@
 int verbs_kernel_runtime(struct verbs_ctx *ctx, struct kernel_runtime **out);
 
 /* What the host says of a kernel without a caller, and what it gets from that. */
-struct place_attr verbs_place_attr(const struct roost_place_attr *attr);
-struct roost_result verbs_place_result(const struct place *place, const void *reply, uint32_t room);
+struct local_call_attr verbs_local_call_attr(const struct roost_invocation_attr *attr);
+struct roost_result verbs_local_call_result(const struct local_call *call, const void *reply, uint32_t room);
 
 #endif

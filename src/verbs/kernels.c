@@ -60,7 +60,7 @@ int verbs_kernel_runtime(struct verbs_ctx *ctx, struct kernel_runtime **out)
 
 /* ---- what the host has in memory ---- */
 
-static int place(struct verbs_ctx *ctx, const struct runtime_kernel *n)
+static int deploy(struct verbs_ctx *ctx, const struct runtime_kernel *n)
 {
 	struct served *s;
 	struct kernel_runtime *rt;
@@ -72,7 +72,7 @@ static int place(struct verbs_ctx *ctx, const struct runtime_kernel *n)
 		ret = runtime_prepare(rt, n, &s);
 	if (!ret) {
 		verbs_own_all(ctx->drive);
-		runtime_place(rt, s);
+		runtime_publish(rt, s);
 		verbs_disown_all(ctx->drive);
 		runtime_reap(rt);
 	}
@@ -82,13 +82,13 @@ static int place(struct verbs_ctx *ctx, const struct runtime_kernel *n)
 
 VERBS_EXPORT int roost_kernel_deploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
 {
-	return verbs_ret(place(verbs_ctx(context), &(struct runtime_kernel){.k = k, .self = self}));
+	return verbs_ret(deploy(verbs_ctx(context), &(struct runtime_kernel){.k = k, .self = self}));
 }
 
 VERBS_EXPORT int roost_kernel_redeploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
 {
 	return verbs_ret(
-		place(verbs_ctx(context), &(struct runtime_kernel){.k = k, .self = self, .replace = true}));
+		deploy(verbs_ctx(context), &(struct runtime_kernel){.k = k, .self = self, .replace = true}));
 }
 
 enum change { UNDEPLOY, UNLOAD, FALLBACK };
@@ -177,8 +177,8 @@ static int load(struct ibv_context *context, const char *path, bool replace, cha
 	ret = object_open(path, &o, why, len);
 	if (ret)
 		return verbs_ret(ret);
-	ret = place(verbs_ctx(context),
-		    &(struct runtime_kernel){.k = o.kernel, .object = &o, .replace = replace});
+	ret = deploy(verbs_ctx(context),
+		     &(struct runtime_kernel){.k = o.kernel, .object = &o, .replace = replace});
 	if (ret) {
 		say_why(why, len, path, o.kernel, ret);
 		object_close(&o);

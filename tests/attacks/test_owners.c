@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "kernels/runtime.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "roost/get.h"
 #include "roost/hll.h"
 #include "roost/shuffle.h"
@@ -256,16 +256,16 @@ static void host_asks(uint64_t name, uint32_t what, unsigned status)
 {
 	struct roost_hll_params q =
 		roost_hll_params(name, what, what == ROOST_HLL_ADD ? ROOST_HLL_MIN_PRECISION : 0);
-	struct place_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
-	struct place_result result;
-	struct place *p;
+	struct local_call_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
+	struct local_call_result result;
+	struct local_call *p;
 
-	assert_int_equal(place_start(f, 0, &a, NULL, 0, &p), 0);
-	while (!place_done(p))
+	assert_int_equal(local_call_start(f, 0, &a, NULL, 0, &p), 0);
+	while (!local_call_done(p))
 		assert_true(world_step(w, world_now(w) + SEC));
-	assert_true(place_over(p, &result));
+	assert_true(local_call_finished(p, &result));
 	assert_int_equal(result.status, status);
-	place_free(p);
+	local_call_free(p);
 }
 
 /* What the host makes stays, for all to use; the host alone ends it. */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -48,7 +48,7 @@ struct told {
 struct state {
 	uint32_t at;
 	struct told told;
-	uint32_t slot[ROOST_QP_OPS]; /* of the operation in that place: 1 + the counter that it adds to */
+	uint32_t slot[ROOST_QP_OPS]; /* of the operation in that slot: 1 + the counter that it adds to */
 	uint64_t old[ROOST_QP_OPS];
 };
 
@@ -112,7 +112,7 @@ static enum roost_next script(struct roost_call *c)
 	ROOST_STEPS(c);
 	for (; s->at < p->num; s->at++) {
 		look(c, s);
-		/* Its place is free, and what stood there was looked at. */
+		/* Its slot is free, and what stood there was looked at. */
 		if (c->qp_posted - c->qp_done == ROOST_QP_OPS)
 			ROOST_QP_WAIT(c, c->qp_done + 1);
 		look(c, s);
@@ -142,7 +142,7 @@ static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
 /* ---- the world ---- */
 
 struct run {
-	struct place *place;
+	struct local_call *call;
 	struct told told;
 };
 
@@ -223,21 +223,21 @@ static void step(struct rig *r, uint64_t ns)
 
 static void finish(struct rig *r, struct run *run)
 {
-	struct place_result result;
+	struct local_call_result result;
 
-	if (!run->place)
+	if (!run->call)
 		return;
-	for (unsigned i = 0; !place_done(run->place); i++) {
+	for (unsigned i = 0; !local_call_done(run->call); i++) {
 		must(i < MAX_STEP, "a run that does not end");
 		step(r, SEC);
 	}
-	must(place_over(run->place, &result) && result.status == ROOST_RPC_OK, "it ended otherwise");
+	must(local_call_finished(run->call, &result) && result.status == ROOST_RPC_OK, "it ended otherwise");
 	for (unsigned i = 0; i < PAIRS; i++) {
 		r->added[i] += run->told.added[i];
 		r->perhaps[i] += run->told.perhaps[i];
 	}
-	place_free(run->place);
-	run->place = NULL;
+	local_call_free(run->call);
+	run->call = NULL;
 }
 
 /* Queue pairs in the error state begin anew. */
@@ -261,13 +261,13 @@ static void start(struct rig *r, struct input *in)
 {
 	uint32_t which = u8(in) % RUNS;
 	struct script *s = &r->scripts[which];
-	struct place_attr a = {.op = SCRIPT,
-			       .params = &which,
-			       .params_len = sizeof(which),
-			       .pd = r->lent[0].pd,
-			       .key = r->region,
-			       .reply = (uint8_t *)&r->runs[which].told,
-			       .room = sizeof(struct told)};
+	struct local_call_attr a = {.op = SCRIPT,
+				    .params = &which,
+				    .params_len = sizeof(which),
+				    .pd = r->lent[0].pd,
+				    .key = r->region,
+				    .reply = (uint8_t *)&r->runs[which].told,
+				    .room = sizeof(struct told)};
 
 	finish(r, &r->runs[which]);
 	mend(r);
@@ -297,7 +297,7 @@ static void start(struct rig *r, struct input *in)
 			o->len %= 4096;
 		}
 	}
-	must(place_start(r->f, 0, &a, NULL, 0, &r->runs[which].place) == 0, "no run");
+	must(local_call_start(r->f, 0, &a, NULL, 0, &r->runs[which].call) == 0, "no run");
 }
 
 static void own(struct rig *r, struct input *in)

@@ -172,18 +172,18 @@ struct kernel_runtime *rig_caller_runtime(struct rig *r)
 	return f;
 }
 
-struct place *rig_place(struct rig *r, struct kernel_runtime *f, uint64_t op, const void *params,
-			uint32_t len, void *reply, uint32_t room)
+struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op, const void *params,
+				  uint32_t len, void *reply, uint32_t room)
 {
-	struct place_attr a = {.op = op,
-			       .params = params,
-			       .params_len = len,
-			       .pd = r->node[0].pd,
-			       .key = r->node[0].key,
-			       .reply = reply,
-			       .room = room};
-	struct place *p;
+	struct local_call_attr a = {.op = op,
+				    .params = params,
+				    .params_len = len,
+				    .pd = r->node[0].pd,
+				    .key = r->node[0].key,
+				    .reply = reply,
+				    .room = room};
+	struct local_call *p;
 
-	assert_int_equal(place_begin(f, 0, &a, &p), 0);
+	assert_int_equal(local_call_begin(f, 0, &a, &p), 0);
 	return p;
 }

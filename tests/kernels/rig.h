@@ -4,7 +4,7 @@
 #define ROOST_TESTS_KERNELS_RIG_H
 
 #include "kernels/runtime.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 #define RIG_MEM	    (1u << 20) /* of the node, and of each caller */
@@ -65,9 +65,9 @@ void rig_write(struct rig *r, unsigned caller, uint64_t from, uint64_t to, uint3
 
 /* Makes the kernel runtime of the callers' NIC, once; on loop-back that is r->f. */
 struct kernel_runtime *rig_caller_runtime(struct rig *r);
-/* Begins an invocation that is to be placed on a stream, with the region of node 0. */
-struct place *rig_place(struct rig *r, struct kernel_runtime *f, uint64_t op, const void *params,
-			uint32_t len, void *reply, uint32_t room);
+/* Begins an invocation that is to be attached to a stream, with the region of node 0. */
+struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op, const void *params,
+				  uint32_t len, void *reply, uint32_t room);
 struct runtime_counters rig_counters(const struct rig *r);
 
 /* Address in the node's memory that callers of QP 0 name. */

@@ -123,31 +123,31 @@ bool turn(void)
 	return world_step(&s->w, world_now(&s->w) + 100 * SEC);
 }
 
-struct place *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
-		    uint32_t room)
+struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
+			 uint32_t room)
 {
-	struct place_attr a = {.op = op,
-			       .params = params,
-			       .params_len = len,
-			       .pd = region ? region->pd : 0,
-			       .key = region ? region->key : 0,
-			       .reply = reply,
-			       .room = room};
-	struct place *p;
+	struct local_call_attr a = {.op = op,
+				    .params = params,
+				    .params_len = len,
+				    .pd = region ? region->pd : 0,
+				    .key = region ? region->key : 0,
+				    .reply = reply,
+				    .room = room};
+	struct local_call *p;
 
-	assert_int_equal(place_start(s->f, runtime_pu_of(s->f, op), &a, NULL, 0, &p), 0);
+	assert_int_equal(local_call_start(s->f, runtime_pu_of(s->f, op), &a, NULL, 0, &p), 0);
 	return p;
 }
 
-void finish(struct place *p, uint32_t status)
+void finish(struct local_call *p, uint32_t status)
 {
-	struct place_result result;
+	struct local_call_result result;
 
-	while (!place_done(p))
+	while (!local_call_done(p))
 		assert_true(turn());
-	assert_true(place_over(p, &result));
+	assert_true(local_call_finished(p, &result));
 	assert_int_equal(result.status, status);
-	place_free(p);
+	local_call_free(p);
 }
 
 struct told play(const struct cmd *cmds, unsigned n, const struct ep *region)

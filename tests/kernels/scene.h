@@ -6,7 +6,7 @@
 #ifndef ROOST_TESTS_KERNELS_SCENE_H
 #define ROOST_TESTS_KERNELS_SCENE_H
 
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 #define SCRIPT_OP 0x1000ull
@@ -57,10 +57,10 @@ void open_scene(uint64_t seed, const struct shape *shape);
 void close_scene(void);
 /* A turn of each NIC, or time moves on. False: nothing is left to happen. */
 bool turn(void);
-struct place *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
-		    uint32_t room);
+struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
+			 uint32_t room);
 /* To its end, which has this status. */
-void finish(struct place *p, uint32_t status);
+void finish(struct local_call *p, uint32_t status);
 struct told play(const struct cmd *cmds, unsigned n, const struct ep *region);
 /* A command on lent queue pair `peer`, which is waited for. */
 struct cmd rdma(enum what what, unsigned peer, uint64_t roff, uint32_t at, uint32_t len);

@@ -171,10 +171,10 @@ static void moves_blocks(void **state)
 	}
 }
 
-/* More than the queue pair has places for, from several runs, and the program's own beside them. */
+/* More than the queue pair has slots for, from several runs, and the program's own beside them. */
 static void full_queue(void **state)
 {
-	struct place *run[5];
+	struct local_call *run[5];
 	struct told told[5];
 	struct cmd cmds[64];
 	struct roost_cqe cqe;
@@ -355,30 +355,30 @@ static const struct roost_kernel sum_kernel = {.abi = ROOST_KERNEL_ABI,
 					       .payload = sum_payload};
 
 /* To its end. */
-static struct place *run_sum(uint64_t at, const void *payload, uint64_t len, uint64_t *sum, uint32_t room,
-			     struct place_result *result)
+static struct local_call *run_sum(uint64_t at, const void *payload, uint64_t len, uint64_t *sum,
+				  uint32_t room, struct local_call_result *result)
 {
-	struct place_attr attr = {.op = SUM_OP,
-				  .params = &at,
-				  .params_len = 8,
-				  .pd = s->lent[0].pd,
-				  .key = s->lent[0].key,
-				  .reply = (uint8_t *)sum,
-				  .room = room};
-	struct place *p;
+	struct local_call_attr attr = {.op = SUM_OP,
+				       .params = &at,
+				       .params_len = 8,
+				       .pd = s->lent[0].pd,
+				       .key = s->lent[0].key,
+				       .reply = (uint8_t *)sum,
+				       .room = room};
+	struct local_call *p;
 
-	assert_int_equal(place_start(s->f, 0, &attr, payload, len, &p), 0);
-	while (!place_done(p))
+	assert_int_equal(local_call_start(s->f, 0, &attr, payload, len, &p), 0);
+	while (!local_call_done(p))
 		assert_true(turn());
-	assert_true(place_over(p, result));
+	assert_true(local_call_finished(p, result));
 	return p;
 }
 
 static void called_by_the_host(void **state)
 {
-	struct place_result result;
+	struct local_call_result result;
 	uint64_t word = 1000, sum = 0;
-	struct place *p;
+	struct local_call *p;
 
 	open_scene(1, &plain);
 	assert_int_equal(runtime_deploy(s->f, &sum_kernel, NULL), 0);
@@ -390,21 +390,21 @@ static void called_by_the_host(void **state)
 	assert_int_equal(sum, 1015);
 	memcpy(&word, s->lent[0].mem + 72, 8);
 	assert_int_equal(word, 7);
-	place_free(p);
+	local_call_free(p);
 	/* In pieces, and more than one turn. */
 	p = run_sum((uintptr_t)s->lent[0].mem + 64, s->lent[0].mem + 4096, MEM - 4096, &sum, sizeof(sum),
 		    &result);
 	assert_int_equal(result.bytes, MEM - 4096);
 	assert_int_equal(sum, 1000);
-	place_free(p);
+	local_call_free(p);
 	/* The checks are those of any access. */
 	p = run_sum((uintptr_t)s->lent[0].mem + MEM, NULL, 0, &sum, sizeof(sum), &result);
 	assert_int_equal(result.status, ROOST_RPC_ACCESS);
-	place_free(p);
+	local_call_free(p);
 	p = run_sum((uintptr_t)s->lent[0].mem + 64, "", 0, &sum, 7, &result);
 	assert_int_equal(result.status, ROOST_RPC_TOO_LONG);
 	assert_int_equal(result.len, 8);
-	place_free(p);
+	local_call_free(p);
 	close_scene();
 }
 
@@ -414,7 +414,7 @@ static void a_piece_a_turn(void **state)
 	enum { RUNS = 3, PIECE = 256 << 10, LEN = 8 * PIECE };
 	static uint8_t payload[LEN];
 	uint64_t at, sum[RUNS], before[RUNS] = {0};
-	struct place *p[RUNS];
+	struct local_call *p[RUNS];
 	unsigned done = 0;
 
 	open_scene(1, &plain);
@@ -422,23 +422,23 @@ static void a_piece_a_turn(void **state)
 	memset(payload, 1, LEN);
 	at = (uintptr_t)s->lent[0].mem + 64;
 	for (unsigned i = 0; i < RUNS; i++) {
-		struct place_attr attr = {.op = SUM_OP,
-					  .params = &at,
-					  .params_len = 8,
-					  .pd = s->lent[0].pd,
-					  .key = s->lent[0].key,
-					  .reply = (uint8_t *)&sum[i],
-					  .room = 8};
+		struct local_call_attr attr = {.op = SUM_OP,
+					       .params = &at,
+					       .params_len = 8,
+					       .pd = s->lent[0].pd,
+					       .key = s->lent[0].key,
+					       .reply = (uint8_t *)&sum[i],
+					       .room = 8};
 
-		assert_int_equal(place_start(s->f, 0, &attr, payload, LEN, &p[i]), 0);
+		assert_int_equal(local_call_start(s->f, 0, &attr, payload, LEN, &p[i]), 0);
 	}
 	while (done < RUNS) {
 		uint64_t moved = 0, least = LEN, most = 0;
-		struct place_result result;
+		struct local_call_result result;
 
 		done = 0;
 		for (unsigned i = 0; i < RUNS; i++) {
-			done += place_over(p[i], &result);
+			done += local_call_finished(p[i], &result);
 			moved += result.bytes - before[i];
 			before[i] = result.bytes;
 			least = result.bytes < least ? result.bytes : least;

@@ -22,7 +22,7 @@ struct greed {
 };
 
 static bool enough;
-static uint64_t posted, large; /* large: of HOLD bytes, and a place was found */
+static uint64_t posted, large; /* large: of HOLD bytes, and a slot was found */
 static uint8_t hold[HOLD];
 
 static enum roost_next greedy(struct roost_call *c)
@@ -52,7 +52,7 @@ static struct roost_kernel greedy_kernel(uint64_t op)
 				     .params = greedy};
 }
 
-static struct place *be_greedy(uint64_t op, unsigned qp, uint32_t len)
+static struct local_call *be_greedy(uint64_t op, unsigned qp, uint32_t len)
 {
 	struct greed g = {.raddr = (uintptr_t)s->peer[0].mem, .rkey = s->peer[0].key, .qp = qp, .len = len};
 
@@ -106,14 +106,14 @@ static unsigned most_of(unsigned turns, unsigned most)
 
 /* ---- the owner ---- */
 
-/* However many kernels keep all of their places taken: the owner's work requests go behind what is there, not behind what comes. */
+/* However many kernels keep all of their slots taken: the owner's work requests go behind what is there, not behind what comes. */
 static void the_owner_gets_its_turn(void **state)
 {
 	static const struct shape shapes[] = {
 		{.sp = {.delay_ns = 2000}}, {.sp = {.delay_ns = 2000, .loss = 0.02}}, {.loop = true}};
 
 	for (unsigned i = 0; i < 3; i++) {
-		struct place *run[3];
+		struct local_call *run[3];
 		struct roost_cqe cqe;
 
 		open_bounded(&shapes[i]);
@@ -138,7 +138,7 @@ static void the_owner_gets_its_turn(void **state)
 			}
 			assert_int_equal(cqe.wr_id, n);
 			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
-			/* What had a place before, and what a turn added. */
+			/* What had a slot before, and what a turn added. */
 			assert_true(posted - before <= 2 * NIC_ACTS);
 		}
 		enough = true;
@@ -168,7 +168,7 @@ static void so_many(void **state)
 
 	for (unsigned i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
 		unsigned row = i / 2;
-		struct place *run[3];
+		struct local_call *run[3];
 
 		open_bounded(shapes[i % 2]);
 		lend_some(GREEDY_OP, rows[row].ops, rows[row].bytes, 1);
@@ -187,7 +187,7 @@ static void so_many(void **state)
 /* Each loan has a bound of its own, those of one queue pair too; one that is used up does not keep the other waiting. */
 static void beside_each_other(void **state)
 {
-	struct place *run[4];
+	struct local_call *run[4];
 	uint64_t before;
 
 	open_bounded(&plain);
@@ -214,7 +214,7 @@ static void large_ones_too(void **state)
 	const struct shape *shapes[] = {&plain, &over_loop};
 
 	for (unsigned i = 0; i < 4; i++) {
-		struct place *run[4];
+		struct local_call *run[4];
 
 		open_bounded(shapes[i % 2]);
 		lend_some(GREEDY_OP, 0, i / 2 ? HOLD : HOLD + 300, 1);
@@ -224,7 +224,7 @@ static void large_ones_too(void **state)
 		assert_true(large > 5);
 		assert_true(posted > 3 * large);
 		if (i & 1) { /* one in the queue is given up */
-			place_free(run[2]);
+			local_call_free(run[2]);
 			large = posted;
 			most_of(100, NIC_ACTS);
 			assert_true(posted > large + 20);
@@ -249,7 +249,7 @@ static void too_long_for_it(void **state)
 /* What was under way when a loan ended counts against nobody else's: its number is free when that is done. */
 static void ended_with_some_under_way(void **state)
 {
-	struct place *run;
+	struct local_call *run;
 
 	open_bounded(&plain);
 	lend_some(GREEDY_OP, 8, 0, 1);

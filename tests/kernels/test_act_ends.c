@@ -15,7 +15,7 @@
 /* ---- ends ---- */
 
 /* A run with things under way on both queue pairs. */
-static struct place *begin_two(struct told *told)
+static struct local_call *begin_two(struct told *told)
 {
 	struct cmd cmds[] = {with(rdma(READ, 0, 0, 0, 4096), false, false, 0),
 			     with(rdma(WRITE, 0, 0, 8192, 1000), false, false, 0),
@@ -37,7 +37,7 @@ static void the_qp_goes(void **state)
 {
 	for (unsigned how = 0; how < 3; how++) {
 		struct told told = {0};
-		struct place *p;
+		struct local_call *p;
 
 		open_scene(1, &plain);
 		p = begin_two(&told);
@@ -63,7 +63,7 @@ static void the_qp_goes(void **state)
 /* Who waits for room of a queue pair that goes, is told. */
 static void the_full_qp_goes(void **state)
 {
-	struct place *run[80];
+	struct local_call *run[80];
 	struct told told[80];
 	struct cmd cmds[33];
 
@@ -87,11 +87,11 @@ static void given_up(void **state)
 {
 	struct runtime_kernel_info info;
 	struct told told;
-	struct place *p;
+	struct local_call *p;
 
 	open_scene(1, &plain);
 	p = begin_two(&told);
-	place_free(p);
+	local_call_free(p);
 	assert_int_equal(cuts, 0);
 	assert_true(runtime_kernel_info(s->f, 0, &info));
 	assert_int_equal(info.in_flight, 1);
@@ -105,10 +105,10 @@ static void given_up(void **state)
 	p = begin_two(&told);
 	while (turn())
 		;
-	place_free(p);
+	local_call_free(p);
 	assert_int_equal(cuts, 1);
 	p = begin_two(&told);
-	place_free(p);
+	local_call_free(p);
 	assert_int_equal(runtime_unload(s->f, SCRIPT_OP), 0);
 	/* The rest goes with the queue pairs. */
 	close_scene();
@@ -126,7 +126,7 @@ static void replaced_meanwhile(void **state)
 {
 	static struct roost_kernel old, new;
 	struct told told;
-	struct place *p;
+	struct local_call *p;
 
 	stops = 0;
 	open_scene(1, &plain);
@@ -144,7 +144,7 @@ static void replaced_meanwhile(void **state)
 
 		assert_int_equal(
 			runtime_prepare(s->f, &(struct runtime_kernel){.k = &new, .replace = true}, &n), 0);
-		runtime_place(s->f, n);
+		runtime_publish(s->f, n);
 	}
 	finish(p, ROOST_RPC_OK);
 	assert_int_equal(told.failed, 0);

@@ -194,7 +194,7 @@ static void two_count(void **state)
 	for (uint64_t seed = 1; seed <= 9; seed++) {
 		struct count_params p = {.times = 50};
 		struct ep second, its_peer;
-		struct place *run[2];
+		struct local_call *run[2];
 		bool loop = shapes[seed % 3].loop;
 
 		open_scene(seed, &shapes[seed % 3]);

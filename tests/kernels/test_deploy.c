@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels come and go: what a descriptor must be, places, functions at start and end, calls in flight. */
+/* Kernels come and go: what a descriptor must be, slots, functions at start and end, calls in flight. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,7 +91,7 @@ static void deployment(void **state)
 	assert_true(runtime_kernel_info(r->f, 0, &info));
 	assert_ptr_equal(info.k, &kernels[1]);
 	assert_false(runtime_kernel_info(r->f, KERNELS - 1, &info));
-	/* Its place is free again. */
+	/* Its slot is free again. */
 	assert_int_equal(runtime_deploy(r->f, &kernels[0], NULL), 0);
 	for (; n < RUNTIME_MAX_KERNELS; n++) {
 		many[n] = (struct roost_kernel)KERNEL("many", 0x2000 + n, 0, .params = echo);

@@ -197,7 +197,7 @@ static void numbers(void **state)
 		assert_int_equal(
 			runtime_prepare(r->f, &(struct runtime_kernel){.k = &agents[i], .replace = true}, &s),
 			0);
-		runtime_place(r->f, s);
+		runtime_publish(r->f, s);
 		if (i == 1)
 			assert_int_equal(act(AGENT, READ, 3, 8).status, ROOST_RPC_OK);
 	}

@@ -124,7 +124,7 @@ static void replace(const struct roost_kernel *k, void *self, int rc)
 		runtime_prepare(r->f, &(struct runtime_kernel){.k = k, .self = self, .replace = true}, &s),
 		rc);
 	if (!rc)
-		runtime_place(r->f, s);
+		runtime_publish(r->f, s);
 }
 
 static void open_rig(uint64_t seed)

@@ -51,7 +51,7 @@ static int load(const char *path, bool replace)
 	if (rc)
 		object_close(&o);
 	else
-		runtime_place(r->f, s);
+		runtime_publish(r->f, s);
 	return rc;
 }
 

@@ -95,19 +95,19 @@ static void open_out(uint64_t seed, const struct shape *shape)
 		lend(ROOST_SHUFFLE_OUT_OP, &s->lent[i], i + 1);
 }
 
-static struct place *begin(const struct roost_shuffle_out_params *q, uint32_t bytes,
-			   struct roost_shuffle_out_result *result)
+static struct local_call *begin(const struct roost_shuffle_out_params *q, uint32_t bytes,
+				struct roost_shuffle_out_result *result)
 {
-	struct place_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
-			       .params = q,
-			       .params_len = sizeof(*q),
-			       .pd = s->lent[0].pd,
-			       .key = s->lent[0].key,
-			       .reply = (uint8_t *)result,
-			       .room = sizeof(*result)};
-	struct place *run;
+	struct local_call_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
+				    .params = q,
+				    .params_len = sizeof(*q),
+				    .pd = s->lent[0].pd,
+				    .key = s->lent[0].key,
+				    .reply = (uint8_t *)result,
+				    .room = sizeof(*result)};
+	struct local_call *run;
 
-	assert_int_equal(place_start(s->f, 0, &a, tuples, bytes, &run), 0);
+	assert_int_equal(local_call_start(s->f, 0, &a, tuples, bytes, &run), 0);
 	return run;
 }
 
@@ -333,7 +333,7 @@ static void busy(void **state)
 	static const struct plan p = {RADIX(2, 0), 1024, 20000};
 	struct roost_shuffle_out_params q;
 	struct roost_shuffle_out_result result[ROOST_SHUFFLE_OUT_CALLS + 1];
-	struct place *runs[ROOST_SHUFFLE_OUT_CALLS];
+	struct local_call *runs[ROOST_SHUFFLE_OUT_CALLS];
 
 	open_out(1, &plain);
 	draw(&p, 1);
@@ -343,7 +343,7 @@ static void busy(void **state)
 		runs[i] = begin(&q, p.n * 8, &result[i]);
 	finish(begin(&q, p.n * 8, &result[ROOST_SHUFFLE_OUT_CALLS]), ROOST_SHUFFLE_BUSY);
 	for (unsigned i = 0; i < ROOST_SHUFFLE_OUT_CALLS; i++)
-		place_free(runs[i]);
+		local_call_free(runs[i]);
 	finish(begin(&q, p.n * 8, &result[0]), ROOST_SHUFFLE_BUSY);
 	while (turn())
 		;

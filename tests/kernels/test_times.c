@@ -118,7 +118,7 @@ static void versions(void **state)
 	call(1, 3);
 	next.version = 2;
 	assert_int_equal(runtime_prepare(r->f, &(struct runtime_kernel){.k = &next, .replace = true}, &s), 0);
-	runtime_place(r->f, s);
+	runtime_publish(r->f, s);
 	call(1, 2);
 	runtime_reap(r->f);
 	assert_int_equal(info_of(0).times.count, 2);

@@ -65,18 +65,18 @@ static const struct roost_kernel turner = {.abi = ROOST_KERNEL_ABI,
 struct job {
 	struct turn_params p;
 	struct turn_told told;
-	struct roost_place_attr a;
+	struct roost_invocation_attr a;
 };
 
 static void lay_out(struct job *j, const struct pair *p, uint32_t rounds)
 {
 	j->p = (struct turn_params){(uintptr_t)p->buf[1], p->mr[1]->rkey, rounds};
 	j->told = (struct turn_told){0};
-	j->a = (struct roost_place_attr){.op = 0x1000,
-					 .params = &j->p,
-					 .params_len = sizeof(j->p),
-					 .reply = &j->told,
-					 .room = sizeof(j->told)};
+	j->a = (struct roost_invocation_attr){.op = 0x1000,
+					      .params = &j->p,
+					      .params_len = sizeof(j->p),
+					      .reply = &j->told,
+					      .room = sizeof(j->told)};
 }
 
 static void open_lent(struct pair *p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "kernels/place_int.h"
+#include "kernels/local_call_int.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 /* ---- what the kernel asks for ---- */
 
-void place_finish(struct place *p, uint32_t status, uint32_t len)
+void local_call_finish(struct local_call *p, uint32_t status, uint32_t len)
 {
 	p->over = true;
 	p->result.status = status;
@@ -15,14 +15,14 @@ void place_finish(struct place *p, uint32_t status, uint32_t len)
 }
 
 /* Behind what is there. */
-static void append(struct place *p, bool from)
+static void append(struct local_call *p, bool from)
 {
 	struct roost_call *c = &p->c;
 	uint32_t at = p->result.len;
 	int rc = 0;
 
 	if (c->ask_len > c->room - at) {
-		place_finish(p, ROOST_RPC_TOO_LONG, at + c->ask_len);
+		local_call_finish(p, ROOST_RPC_TOO_LONG, at + c->ask_len);
 		return;
 	}
 	if (from)
@@ -31,11 +31,11 @@ static void append(struct place *p, bool from)
 		memcpy(p->reply + at, c->buf, c->ask_len);
 	p->result.len += c->ask_len;
 	if (rc)
-		place_finish(p, ROOST_RPC_ACCESS, at);
+		local_call_finish(p, ROOST_RPC_ACCESS, at);
 }
 
 /* An operation on a lent queue pair. False: it waits. */
-static bool act(struct place *p, bool granted)
+static bool act(struct local_call *p, bool granted)
 {
 	struct roost_call *c = &p->c;
 
@@ -49,7 +49,7 @@ static bool act(struct place *p, bool granted)
 }
 
 /* False: it waits. */
-bool place_perform(struct place *p)
+bool local_call_perform(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
 	struct nic *nic = p->rt->nic;
@@ -57,7 +57,7 @@ bool place_perform(struct place *p)
 	int rc = 0;
 
 	if (granted && (c->ask < ROOST_ASK_QP_READ || c->ask > ROOST_ASK_QP_FETCH_ADD)) {
-		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+		local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
 		return true;
 	}
 	switch ((enum roost_ask)c->ask) {
@@ -82,42 +82,44 @@ bool place_perform(struct place *p)
 	case ROOST_ASK_NONE:
 		break;
 	default:
-		place_finish(p, ROOST_RPC_FAILED, p->result.len);
+		local_call_finish(p, ROOST_RPC_FAILED, p->result.len);
 	}
 	if (rc)
-		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+		local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	return true;
 }
 
 static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 {
-	struct place *p = container_of(c, struct place, c);
+	struct local_call *p = container_of(c, struct local_call, c);
 	int rc = nic_host_write(p->rt->nic, p->pd, p->key, va, buf, len);
 
 	p->refused |= rc != 0;
 	return rc;
 }
 
-void place_replied(struct place *p)
+void local_call_replied(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
 	uint32_t status = c->status;
 
 	p->replied = true;
 	if (c->ask_len && p->result.len) {
-		place_finish(p, ROOST_RPC_FAILED, p->result.len); /* data only where none was sent before */
+		local_call_finish(p, ROOST_RPC_FAILED,
+				  p->result.len); /* data only where none was sent before */
 		return;
 	}
 	if (c->ask == ROOST_ASK_REPLY_FROM && c->from_in)
-		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+		local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	else
 		append(p, c->ask == ROOST_ASK_REPLY_FROM);
 	if (!p->over)
-		place_finish(p, status, p->result.len);
+		local_call_finish(p, status, p->result.len);
 }
 
 /* Runs the kernel once. Within a guard's scope. */
-enum roost_next place_step(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
+enum roost_next local_call_step(struct local_call *p, enum roost_next (*fn)(struct roost_call *c),
+				unsigned pu)
 {
 	struct roost_call *c = &p->c;
 	struct guard *g = &p->rt->pu[pu].guard;
@@ -134,7 +136,7 @@ enum roost_next place_step(struct place *p, enum roost_next (*fn)(struct roost_c
 }
 
 /* It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done with this piece; nor does what will, when these are its parameters. */
-static void hold(struct place *p, enum roost_next (*fn)(struct roost_call *c))
+static void hold(struct local_call *p, enum roost_next (*fn)(struct roost_call *c))
 {
 	p->fn = fn;
 	p->pending = true;
@@ -143,14 +145,14 @@ static void hold(struct place *p, enum roost_next (*fn)(struct roost_call *c))
 }
 
 /* What it waits for does not matter any more: its piece is gone. */
-static void abandon(struct place *p)
+static void abandon(struct local_call *p)
 {
 	acts_stop(&p->acts);
 	p->acts.posted = p->pending = false;
 }
 
 static void __attribute__((noinline))
-steps(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
+steps(struct local_call *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 {
 	struct roost_call *c = &p->c;
 
@@ -159,19 +161,19 @@ steps(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 		enum roost_next next;
 
 		if (unlikely(!left)) {
-			place_finish(p, ROOST_RPC_BOUND, p->result.len);
+			local_call_finish(p, ROOST_RPC_BOUND, p->result.len);
 			break;
 		}
-		next = place_step(p, fn, pu);
+		next = local_call_step(p, fn, pu);
 		if (unlikely(p->refused)) {
-			place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+			local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
 		} else if (next == ROOST_AGAIN) {
-			if (!place_perform(p)) {
+			if (!local_call_perform(p)) {
 				hold(p, fn);
 				break;
 			}
 		} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
-			place_replied(p);
+			local_call_replied(p);
 		} else {
 			break;
 		}
@@ -179,35 +181,36 @@ steps(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 }
 
 /* The step that was running has been left. */
-void place_struck(struct place *p, struct guard *g)
+void local_call_trapped(struct local_call *p, struct guard *g)
 {
 	enum guard_end how = guard_struck(g);
 
 	served_condemn(p->s, how);
-	place_finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
+	local_call_finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
 }
 
 /* One of the kernel's functions, to its end, on a PU that the caller owns. */
-static void run(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
+static void run(struct local_call *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 {
 	struct guard *g = &p->rt->pu[pu].guard;
 	struct guard_scope scope;
 
 	if (unlikely(served_broken(p->s))) {
-		place_finish(p, ROOST_RPC_DISABLED, p->result.len);
+		local_call_finish(p, ROOST_RPC_DISABLED, p->result.len);
 		return;
 	}
 	guard_open(g, &scope);
 	if (!sigsetjmp(scope.env, 0))
 		steps(p, fn, pu);
 	else
-		place_struck(p, g);
+		local_call_trapped(p, g);
 	guard_close(g, &scope);
 }
 
 /* ---- pieces ---- */
 
-void place_show(struct place *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total, bool last)
+void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total,
+		     bool last)
 {
 	struct roost_call *c = &p->c;
 
@@ -220,9 +223,9 @@ void place_show(struct place *p, const uint8_t *data, uint32_t off, uint32_t len
 }
 
 /* A piece on a region begins, whose bytes must not come there while it is at another one. */
-static bool enter(struct nic_place *stream)
+static bool enter(struct nic_stream_hook *stream)
 {
-	struct place *p = container_of(stream, struct place, stream);
+	struct local_call *p = container_of(stream, struct local_call, stream);
 
 	spin_lock(&p->lock);
 	if (likely(!atomic_load_explicit(&stream->held, memory_order_acquire)))
@@ -231,26 +234,26 @@ static bool enter(struct nic_place *stream)
 	return false;
 }
 
-static void leave(struct nic_place *stream)
+static void leave(struct nic_stream_hook *stream)
 {
-	struct place *p = container_of(stream, struct place, stream);
+	struct local_call *p = container_of(stream, struct local_call, stream);
 	bool hands_over = p->hands_over;
 
 	p->hands_over = false;
 	spin_unlock(&p->lock);
 	if (unlikely(hands_over))
-		place_hand_over(p);
+		local_call_hand_over(p);
 }
 
-static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece)
+static void bytes(struct nic_stream_hook *stream, const struct nic_stream_piece *piece)
 {
-	struct place *p = container_of(stream, struct place, stream);
+	struct local_call *p = container_of(stream, struct local_call, stream);
 
 	if (unlikely(p->abroad))
 		spin_lock(&p->lock);
 	if (likely(!p->deaf && !p->over)) {
 		p->here = piece->pu;
-		place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
+		local_call_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
 		p->c.where = piece->va;
 		p->c.rewrite = stream->rewrites ? piece->data : NULL;
 		run(p, p->s->k->stream, piece->pu);
@@ -260,11 +263,11 @@ static void bytes(struct nic_place *stream, const struct nic_stream_piece *piece
 }
 
 /* The same of a kernel that changes lengths: it runs in produce(). */
-static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
+static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *piece)
 {
-	struct place *p = container_of(stream, struct place, stream);
+	struct local_call *p = container_of(stream, struct local_call, stream);
 
-	place_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
+	local_call_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
 	if (unlikely(p->pending))
 		abandon(p);
 	p->c.where = piece->va;
@@ -275,14 +278,14 @@ static void feed(struct nic_place *stream, const struct nic_stream_piece *piece)
 }
 
 /* What it has asked for, but to send. Where it waits its queue pair asks for more when it has come. */
-static void make_come(struct place *p)
+static void make_come(struct local_call *p)
 {
-	p->pending = !place_perform(p);
+	p->pending = !local_call_perform(p);
 	atomic_store_explicit(&p->stream.held, p->pending, memory_order_relaxed);
 }
 
 /* A step of it. */
-static void __attribute__((noinline)) make(struct place *p)
+static void __attribute__((noinline)) make(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
 	enum roost_next next;
@@ -291,24 +294,24 @@ static void __attribute__((noinline)) make(struct place *p)
 		make_come(p);
 		return;
 	}
-	next = place_step(p, p->s->k->stream, p->pu);
+	next = local_call_step(p, p->s->k->stream, p->pu);
 	if (unlikely(p->refused)) {
-		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+		local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	} else if (next == ROOST_AGAIN && c->ask == ROOST_ASK_SEND) {
 		p->ready = c->buf;
 		p->num_ready = c->ask_len;
 	} else if (next == ROOST_AGAIN && c->ask == ROOST_ASK_SEND_FROM) {
-		place_finish(p, ROOST_RPC_FAILED, p->result.len);
+		local_call_finish(p, ROOST_RPC_FAILED, p->result.len);
 	} else if (next == ROOST_AGAIN) {
 		make_come(p);
 	} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
-		place_replied(p);
+		local_call_replied(p);
 	} else {
 		p->busy = false;
 	}
 }
 
-static void make_more(struct place *p)
+static void make_more(struct local_call *p)
 {
 	struct guard *g = &p->rt->pu[p->pu].guard;
 	struct guard_scope scope;
@@ -317,19 +320,19 @@ static void make_more(struct place *p)
 	if (unlikely(broken || !p->left--)) {
 		if (p->pending) /* what it was promised is for others */
 			abandon(p);
-		place_finish(p, broken ? ROOST_RPC_DISABLED : ROOST_RPC_BOUND, p->result.len);
+		local_call_finish(p, broken ? ROOST_RPC_DISABLED : ROOST_RPC_BOUND, p->result.len);
 		return;
 	}
 	guard_open(g, &scope);
 	if (!sigsetjmp(scope.env, 0))
 		make(p);
 	else
-		place_struck(p, g);
+		local_call_trapped(p, g);
 	guard_close(g, &scope);
 }
 
 /* Of a kernel that gave up: the piece as it came. */
-static uint32_t pass_on(struct place *p, uint8_t *to, uint32_t room)
+static uint32_t pass_on(struct local_call *p, uint8_t *to, uint32_t room)
 {
 	uint32_t n = p->c.len - p->passed;
 
@@ -341,9 +344,9 @@ static uint32_t pass_on(struct place *p, uint8_t *to, uint32_t room)
 	return n;
 }
 
-static uint32_t produce(struct nic_place *stream, uint8_t *to, uint32_t room, bool *hungry)
+static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t room, bool *hungry)
 {
-	struct place *p = container_of(stream, struct place, stream);
+	struct local_call *p = container_of(stream, struct local_call, stream);
 	uint32_t done = 0, n;
 
 	while (p->num_ready || p->busy) {
@@ -367,46 +370,46 @@ static uint32_t produce(struct nic_place *stream, uint8_t *to, uint32_t room, bo
 	return done;
 }
 
-static void gone(struct nic_place *stream)
+static void gone(struct nic_stream_hook *stream)
 {
-	struct place *p = container_of(stream, struct place, stream);
+	struct local_call *p = container_of(stream, struct local_call, stream);
 
 	spin_lock(&p->lock);
 	p->qp = NULL;
 	spin_unlock(&p->lock);
 }
 
-void place_conclude(struct place *p)
+void local_call_end_stream(struct local_call *p)
 {
 	if (p->pending)
 		abandon(p);
 	p->here = p->pu;
 	if (!p->over && !p->concluded) {
 		p->concluded = true;
-		place_show(p, NULL, 0, 0, 0, true);
+		local_call_show(p, NULL, 0, 0, 0, true);
 		p->c.rewrite = NULL;
 		run(p, p->s->k->stream, p->pu);
 	}
 	if (!p->over && !p->fn)
-		place_finish(p, ROOST_RPC_OK, p->result.len);
+		local_call_finish(p, ROOST_RPC_OK, p->result.len);
 }
 
 /* ---- where it stands ---- */
 
 /* What comes in is in memory already: nobody rewrites it. */
-static bool sees(const struct place *p)
+static bool sees(const struct local_call *p)
 {
 	return p->s->k->stream && !p->s->k->rewrites && !p->s->k->resizes;
 }
 
-unsigned place_pu(struct kernel_runtime *rt, uint64_t op, unsigned at)
+unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at)
 {
 	const struct served *s = runtime_find(rt, op);
 
 	return !s || s->k->resizes || !standing_lends(s->standing) ? at : runtime_pu_of(rt, op);
 }
 
-static void stands_at(struct place *p, struct nic_qp *qp)
+static void stands_at(struct local_call *p, struct nic_qp *qp)
 {
 	p->qp = qp;
 	p->abroad = nic_qp_pu(qp) != p->pu;
@@ -414,16 +417,16 @@ static void stands_at(struct place *p, struct nic_qp *qp)
 		p->acts.lock = &p->lock;
 }
 
-int place_on_in(struct place *p, struct nic_qp *qp)
+int local_call_attach_in(struct local_call *p, struct nic_qp *qp)
 {
-	int rc = sees(p) ? nic_stream_in(qp, &p->stream) : -EOPNOTSUPP;
+	int rc = sees(p) ? nic_stream_attach_in(qp, &p->stream) : -EOPNOTSUPP;
 
 	if (!rc)
 		stands_at(p, qp);
 	return rc;
 }
 
-int place_on_out(struct place *p, struct nic_qp *qp)
+int local_call_attach_out(struct local_call *p, struct nic_qp *qp)
 {
 	int rc;
 
@@ -435,24 +438,24 @@ int place_on_out(struct place *p, struct nic_qp *qp)
 		p->stream.produce = produce;
 	}
 	p->acts.outward = true;
-	rc = p->s->k->stream ? nic_stream_out(qp, &p->stream) : -EOPNOTSUPP;
+	rc = p->s->k->stream ? nic_stream_attach_out(qp, &p->stream) : -EOPNOTSUPP;
 	if (!rc)
 		stands_at(p, qp);
 	return rc;
 }
 
-int place_on_region(struct place *p, uint32_t key)
+int local_call_attach_region(struct local_call *p, uint32_t key)
 {
-	int rc = sees(p) ? nic_stream_region(p->rt->nic, key, &p->stream) : -EOPNOTSUPP;
+	int rc = sees(p) ? nic_stream_attach_region(p->rt->nic, key, &p->stream) : -EOPNOTSUPP;
 
 	p->on_region = !rc;
 	p->acts.lock = &p->lock;
 	return rc;
 }
 
-int place_off(struct place *p)
+int local_call_detach(struct local_call *p)
 {
-	int rc = p->qp ? nic_stream_end(p->qp, &p->stream) : 0;
+	int rc = p->qp ? nic_stream_detach(p->qp, &p->stream) : 0;
 
 	if (rc)
 		return rc;
@@ -469,7 +472,7 @@ int place_off(struct place *p)
 /* What the host's invocations take is the host's. */
 static uint32_t take(struct roost_call *c)
 {
-	struct place *p = container_of(c, struct place, c);
+	struct local_call *p = container_of(c, struct local_call, c);
 	struct guard *g = &p->rt->pu[p->here].guard;
 	struct ledger *l = p->s->own->ledger;
 	uint32_t number;
@@ -482,7 +485,7 @@ static uint32_t take(struct roost_call *c)
 
 static void give(struct roost_call *c, uint32_t number)
 {
-	struct place *p = container_of(c, struct place, c);
+	struct local_call *p = container_of(c, struct local_call, c);
 	struct guard *g = &p->rt->pu[p->here].guard;
 
 	guard_stepped(g);
@@ -491,7 +494,7 @@ static void give(struct roost_call *c, uint32_t number)
 	guard_step(g);
 }
 
-static void lay_out(struct place *p, const struct place_attr *a)
+static void lay_out(struct local_call *p, const struct local_call_attr *a)
 {
 	const struct roost_kernel *k = p->s->k;
 	struct roost_call *c = &p->c;
@@ -514,7 +517,7 @@ static void lay_out(struct place *p, const struct place_attr *a)
 
 static void bury(struct orphan *o)
 {
-	struct place *p = container_of(o, struct place, orphan);
+	struct local_call *p = container_of(o, struct local_call, orphan);
 
 	mem_free_pages(p->body, CALL_BODY);
 	free(p);
@@ -523,12 +526,12 @@ static void bury(struct orphan *o)
 /* As a step: it may crash as any. */
 static enum roost_next cut(struct roost_call *c)
 {
-	container_of(c, struct place, c)->s->k->cut(c);
+	container_of(c, struct local_call, c)->s->k->cut(c);
 	return ROOST_DONE;
 }
 
 /* Nothing of it is in use any more. */
-void place_end(struct place *p)
+void local_call_close(struct local_call *p)
 {
 	if (!p->replied && p->s->k->cut) {
 		p->here = p->pu;
@@ -538,10 +541,11 @@ void place_end(struct place *p)
 	served_count(p->s, p->pu, -1);
 }
 
-int place_make(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a, struct place **out)
+int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
+		    struct local_call **out)
 {
 	struct served *s = runtime_find(rt, a->op);
-	struct place *p;
+	struct local_call *p;
 
 	if (!s)
 		return -ENOENT;
@@ -562,8 +566,8 @@ int place_make(struct kernel_runtime *rt, unsigned pu, const struct place_attr *
 	p->key = a->key;
 	p->reply = a->reply;
 	p->here = pu;
-	p->stream = (struct nic_place){.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
-	p->acts = (struct acts){.c = &p->c, .wake = place_wake, .outward = a->out};
+	p->stream = (struct nic_stream_hook){.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
+	p->acts = (struct acts){.c = &p->c, .wake = local_call_wake, .outward = a->out};
 	lay_out(p, a);
 	served_count(s, pu, 1);
 	s->pu[pu].ctr.calls++;
@@ -571,36 +575,37 @@ int place_make(struct kernel_runtime *rt, unsigned pu, const struct place_attr *
 	return 0;
 }
 
-int place_begin(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a, struct place **out)
+int local_call_begin(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
+		     struct local_call **out)
 {
-	int rc = place_make(rt, pu, a, out);
+	int rc = local_call_make(rt, pu, a, out);
 
 	if (!rc && (*out)->s->k->params)
 		run(*out, (*out)->s->k->params, pu);
 	return rc;
 }
 
-bool place_acts(const struct place *p)
+bool local_call_busy(const struct local_call *p)
 {
 	return p->acts.out || (!p->over && p->fn);
 }
 
-bool place_over(const struct place *p, struct place_result *out)
+bool local_call_finished(const struct local_call *p, struct local_call_result *out)
 {
 	*out = p->result;
 	return p->over;
 }
 
-void place_free(struct place *p)
+void local_call_free(struct local_call *p)
 {
-	place_take(&p->rt->pu[p->pu]);
+	local_call_take_handed(&p->rt->pu[p->pu]);
 	if (list_linked(&p->link))
 		list_del(&p->link);
 	/* Not before: what it has under way may be out of that region, which is not deregistered meanwhile. */
 	if (p->on_region)
-		nic_stream_region_end(p->rt->nic, &p->stream);
+		nic_stream_detach_region(p->rt->nic, &p->stream);
 	if (acts_leave(&p->acts)) {
-		place_end(p);
+		local_call_close(p);
 		bury(&p->orphan);
 	} else {
 		p->orphan.free = bury;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes places: WRITEs and SENDs of any length, from anywhere, leave through up to two kernels that rewrite them, change their length or only look, over a
+ * Fuzzes stream hooks: WRITEs and SENDs of any length, from anywhere, leave through up to two kernels that rewrite them, change their length or only look, over a
  * link that loses or not, or over loop-back; at the other end two more look at what arrives, one on the queue pair and one on the region, which a window
  * names too, and a third sends it on to a replica. A model does the same with bytes in memory: what has arrived equals it, and so does what everybody has seen.
  *
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -158,7 +158,7 @@ static const struct roost_kernel kernels[KERNELS] = {
 /* ---- the world, and the model ---- */
 
 struct standing {
-	struct place *place;
+	struct local_call *call;
 	uint64_t op, at;
 	struct seen model, told;
 };
@@ -179,36 +179,36 @@ static void stand(struct rig *r, struct standing *s, bool out, bool region, uint
 {
 	const struct forward f = {
 		.from = (uintptr_t)r->to.mem, .to = (uintptr_t)r->replica.mem, .rkey = r->replica.key};
-	struct place_attr a = {.op = op,
-			       .params = op == FORWARD_OP ? &f : NULL,
-			       .params_len = op == FORWARD_OP ? sizeof(f) : 0,
-			       .pd = r->lent.pd,
-			       .key = r->key,
-			       .reply = (uint8_t *)&s->told,
-			       .room = sizeof(s->told)};
+	struct local_call_attr a = {.op = op,
+				    .params = op == FORWARD_OP ? &f : NULL,
+				    .params_len = op == FORWARD_OP ? sizeof(f) : 0,
+				    .pd = r->lent.pd,
+				    .key = r->key,
+				    .reply = (uint8_t *)&s->told,
+				    .room = sizeof(s->told)};
 
 	*s = (struct standing){.op = op};
-	must(place_begin(out ? r->from_f : r->to_f, 0, &a, &s->place) == 0, "no place");
-	must((out      ? place_on_out(s->place, r->from.qp)
-	      : region ? place_on_region(s->place, r->to.key)
-		       : place_on_in(s->place, r->to.qp)) == 0,
-	     "not placed");
+	must(local_call_begin(out ? r->from_f : r->to_f, 0, &a, &s->call) == 0, "no call");
+	must((out      ? local_call_attach_out(s->call, r->from.qp)
+	      : region ? local_call_attach_region(s->call, r->to.key)
+		       : local_call_attach_in(s->call, r->to.qp)) == 0,
+	     "not attached");
 }
 
 static void take_off(struct rig *r, struct standing *s)
 {
-	struct place_result result;
+	struct local_call_result result;
 
-	must(place_off(s->place) == 0, "in flight");
-	for (unsigned i = 0; place_acts(s->place); i++) {
+	must(local_call_detach(s->call) == 0, "in flight");
+	for (unsigned i = 0; local_call_busy(s->call); i++) {
 		must(i < MAX_STEP, "it waits for ever");
 		world_step(&r->w, world_now(&r->w) + SEC);
 	}
-	place_conclude(s->place);
-	must(place_over(s->place, &result) && result.status == ROOST_RPC_OK, "it gave up");
+	local_call_end_stream(s->call);
+	must(local_call_finished(s->call, &result) && result.status == ROOST_RPC_OK, "it gave up");
 	if (s->op == SEE_OP)
 		must(!memcmp(&s->told, &s->model, sizeof(s->told)), "it saw something else");
-	place_free(s->place);
+	local_call_free(s->call);
 }
 
 static void drain(struct rig *r)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Inside of places: a kernel on a stream (place.c), or run by the host (run.c). All of the owner of its PU, or the one that hands it bytes. */
-#ifndef ROOST_KERNELS_PLACE_INT_H
-#define ROOST_KERNELS_PLACE_INT_H
+/* Inside of local calls: a kernel on a stream (local_call.c), or run by the host (run.c). All of the owner of its PU, or the one that hands it bytes. */
+#ifndef ROOST_KERNELS_LOCAL_CALL_INT_H
+#define ROOST_KERNELS_LOCAL_CALL_INT_H
 
 #include "base/mem.h"
 #include "base/spin.h"
 #include "kernels/call.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 
-struct place {
+struct local_call {
 	struct roost_call c;
 	struct acts acts;
-	struct nic_place stream;
+	struct nic_stream_hook stream;
 	struct kernel_runtime *rt;
 	struct served *s;
 	unsigned pu;	 /* whose operations it has, and in whose turns it goes on */
 	unsigned here;	 /* where the piece came that it is in */
 	bool hands_over; /* that is another one: it goes on at `pu`, when it has left here */
-	struct place *next_handed;
+	struct local_call *next_handed;
 	uint32_t pd, key;
 	uint8_t *reply;
 	struct nic_qp *qp; /* on whose stream it stands */
@@ -42,25 +42,27 @@ struct place {
 	uint32_t num_ready;
 	uint32_t left;	 /* steps for that, or since it last waited */
 	uint32_t passed; /* bytes that went on without it */
-	struct place_result result;
+	struct local_call_result result;
 	struct spin lock; /* WRITEs of several PUs' QPs come to a region */
 	uint8_t *body;	  /* parameters, state, scratch */
 };
 
-/* place.c */
-int place_make(struct kernel_runtime *rt, unsigned pu, const struct place_attr *a,
-	       struct place **out); /* nothing is run yet */
-void place_end(struct place *p);    /* nothing of it is in use any more */
-void place_finish(struct place *p, uint32_t status, uint32_t len);
-void place_show(struct place *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total, bool last);
+/* local_call.c */
+int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
+		    struct local_call **out); /* nothing is run yet */
+void local_call_close(struct local_call *p);  /* nothing of it is in use any more */
+void local_call_finish(struct local_call *p, uint32_t status, uint32_t len);
+void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total,
+		     bool last);
 /* Runs the kernel once. Within a guard's scope. */
-enum roost_next place_step(struct place *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu);
-bool place_perform(struct place *p); /* what it has asked for. False: it waits */
-void place_replied(struct place *p);
-void place_struck(struct place *p, struct guard *g); /* the step that was running has been left */
+enum roost_next local_call_step(struct local_call *p, enum roost_next (*fn)(struct roost_call *c),
+				unsigned pu);
+bool local_call_perform(struct local_call *p); /* what it has asked for. False: it waits */
+void local_call_replied(struct local_call *p);
+void local_call_trapped(struct local_call *p, struct guard *g); /* the step that was running has been left */
 
 /* run.c */
-void place_wake(struct acts *a);
-void place_hand_over(struct place *p);
+void local_call_wake(struct acts *a);
+void local_call_hand_over(struct local_call *p);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/verbs.h: kernels that the host places on the streams of a queue pair or a region. */
+/* roost/verbs.h: kernels that the host attaches to the streams of a queue pair or a region. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "verbs/kernel_runtime.h"
 
-struct roost_place {
-	struct place *place;
+struct roost_hook {
+	struct local_call *call;
 	struct verbs_ctx *ctx;
 	unsigned pu;
 	bool many; /* other PUs run it too: on a region, or where queue pairs are another one's that its kernel was lent */
@@ -14,9 +14,9 @@ struct roost_place {
 	uint32_t room;
 };
 
-struct place_attr verbs_place_attr(const struct roost_place_attr *attr)
+struct local_call_attr verbs_local_call_attr(const struct roost_invocation_attr *attr)
 {
-	return (struct place_attr){
+	return (struct local_call_attr){
 		.op = attr->op,
 		.params = attr->params,
 		.params_len = attr->params_len,
@@ -27,11 +27,11 @@ struct place_attr verbs_place_attr(const struct roost_place_attr *attr)
 	};
 }
 
-struct roost_result verbs_place_result(const struct place *place, const void *reply, uint32_t room)
+struct roost_result verbs_local_call_result(const struct local_call *call, const void *reply, uint32_t room)
 {
-	struct place_result r;
+	struct local_call_result r;
 
-	place_over(place, &r);
+	local_call_finished(call, &r);
 	return (struct roost_result){.status = r.status, .len = r.len, .data = r.len <= room ? reply : NULL};
 }
 
@@ -49,7 +49,7 @@ static int error_of(uint32_t status)
 	}
 }
 
-static void own(const struct roost_place *p)
+static void own(const struct roost_hook *p)
 {
 	if (p->many)
 		verbs_own_all(p->ctx->drive);
@@ -57,7 +57,7 @@ static void own(const struct roost_place *p)
 		drive_own(p->ctx->drive, p->pu);
 }
 
-static void disown(const struct roost_place *p)
+static void disown(const struct roost_hook *p)
 {
 	if (p->many)
 		verbs_disown_all(p->ctx->drive);
@@ -66,27 +66,27 @@ static void disown(const struct roost_place *p)
 }
 
 /* Control lock held, its PUs owned. */
-static int begin(struct roost_place *p, struct kernel_runtime *rt, const struct roost_place_attr *attr,
+static int begin(struct roost_hook *p, struct kernel_runtime *rt, const struct roost_invocation_attr *attr,
 		 bool out)
 {
-	struct place_attr a = verbs_place_attr(attr);
+	struct local_call_attr a = verbs_local_call_attr(attr);
 
 	a.out = out;
 	p->reply = attr->reply;
 	p->room = attr->room;
-	return place_begin(rt, p->pu, &a, &p->place);
+	return local_call_begin(rt, p->pu, &a, &p->call);
 }
 
-static void tell(const struct roost_place *p, struct roost_result *out)
+static void tell(const struct roost_hook *p, struct roost_result *out)
 {
-	*out = verbs_place_result(p->place, p->reply, p->room);
+	*out = verbs_local_call_result(p->call, p->reply, p->room);
 }
 
-static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enum roost_side side,
-				 const struct ibv_mr *mr, const struct roost_place_attr *attr)
+static struct roost_hook *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enum roost_side side,
+				const struct ibv_mr *mr, const struct roost_invocation_attr *attr)
 {
-	struct roost_place *p = calloc(1, sizeof(*p));
-	struct place_result r;
+	struct roost_hook *p = calloc(1, sizeof(*p));
+	struct local_call_result r;
 	struct kernel_runtime *rt;
 	int ret;
 
@@ -98,18 +98,18 @@ static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enu
 	drive_control_lock(ctx->drive);
 	ret = verbs_kernel_runtime(ctx, &rt);
 	if (!ret) {
-		p->pu = place_pu(rt, attr->op, qp ? qp->pu : 0);
+		p->pu = local_call_pu(rt, attr->op, qp ? qp->pu : 0);
 		p->many = !qp || p->pu != qp->pu;
 		own(p);
 		ret = begin(p, rt, attr, side == ROOST_OUT);
-		if (!ret && place_over(p->place, &r))
+		if (!ret && local_call_finished(p->call, &r))
 			ret = error_of(r.status);
 		else if (!ret)
-			ret = !qp		  ? place_on_region(p->place, mr->rkey)
-			      : side == ROOST_OUT ? place_on_out(p->place, qp->nic_qp)
-						  : place_on_in(p->place, qp->nic_qp);
-		if (ret && p->place)
-			place_free(p->place);
+			ret = !qp		  ? local_call_attach_region(p->call, mr->rkey)
+			      : side == ROOST_OUT ? local_call_attach_out(p->call, qp->nic_qp)
+						  : local_call_attach_in(p->call, qp->nic_qp);
+		if (ret && p->call)
+			local_call_free(p->call);
 		disown(p);
 	}
 	drive_control_unlock(ctx->drive);
@@ -120,25 +120,25 @@ static struct roost_place *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enu
 	return NULL;
 }
 
-VERBS_EXPORT struct roost_place *roost_qp_place(struct ibv_qp *qp, enum roost_side side,
-						const struct roost_place_attr *attr)
+VERBS_EXPORT struct roost_hook *roost_qp_attach(struct ibv_qp *qp, enum roost_side side,
+						const struct roost_invocation_attr *attr)
 {
 	return stand(verbs_ctx(qp->context), verbs_qp(qp), side, NULL, attr);
 }
 
-VERBS_EXPORT struct roost_place *roost_mr_place(struct ibv_mr *mr, const struct roost_place_attr *attr)
+VERBS_EXPORT struct roost_hook *roost_mr_attach(struct ibv_mr *mr, const struct roost_invocation_attr *attr)
 {
 	return stand(verbs_ctx(mr->context), NULL, ROOST_IN, mr, attr);
 }
 
-VERBS_EXPORT int roost_place_query(struct roost_place *p, uint64_t *bytes)
+VERBS_EXPORT int roost_hook_query(struct roost_hook *p, uint64_t *bytes)
 {
-	struct place_result r;
+	struct local_call_result r;
 	bool over;
 
 	drive_control_lock(p->ctx->drive);
 	own(p);
-	over = place_over(p->place, &r);
+	over = local_call_finished(p->call, &r);
 	disown(p);
 	drive_control_unlock(p->ctx->drive);
 	if (bytes)
@@ -146,22 +146,22 @@ VERBS_EXPORT int roost_place_query(struct roost_place *p, uint64_t *bytes)
 	return over ? -error_of(r.status) : 0;
 }
 
-VERBS_EXPORT int roost_place_end(struct roost_place *p, struct roost_result *result)
+VERBS_EXPORT int roost_hook_detach(struct roost_hook *p, struct roost_result *result)
 {
 	struct verbs_ctx *ctx = p->ctx;
 	int ret;
 
 	drive_control_lock(ctx->drive);
 	own(p);
-	ret = place_off(p->place);
-	if (!ret && !place_acts(p->place))
-		place_conclude(p->place);
-	if (!ret && place_acts(p->place))
+	ret = local_call_detach(p->call);
+	if (!ret && !local_call_busy(p->call))
+		local_call_end_stream(p->call);
+	if (!ret && local_call_busy(p->call))
 		ret = -EBUSY;
 	if (!ret) {
 		if (result)
 			tell(p, result);
-		place_free(p->place);
+		local_call_free(p->call);
 	}
 	disown(p);
 	drive_control_unlock(ctx->drive);
