@@ -34,8 +34,8 @@ int main(int argc, char **argv)
 		tuples[i] = i * i % 1009;
 	roost_shuffle_count(counts, &p, tuples, TUPLES);
 	must(roost_kernel_deploy(ctx, roost_kernel_builtin("shuffle-out"), NULL) == 0, "deploying a kernel");
-	must(roost_kernel_lend(ctx, ROOST_SHUFFLE_OUT_OP, node->id->qp, NULL, &number) == 0,
-	     "lending a queue pair");
+	must(roost_kernel_bind_qp(ctx, ROOST_SHUFFLE_OUT_OP, node->id->qp, NULL, &number) == 0,
+	     "binding a queue pair");
 	at = room_at(0);
 	for (uint32_t i = 0; i < PARTITIONS; at += table[i++].len)
 		table[i] = (struct roost_shuffle_target){at, counts[i] * 8, node->hello.rkey, number, 0};

@@ -99,7 +99,7 @@ int roost_kernel_replace(struct ibv_context *ctx, const char *path, char *why, s
 int roost_kernel_unload(struct ibv_context *ctx, uint64_t op);
 
 /*
- * Lends a region of this node's to the kernel with this op-code, in all its versions, until it is unloaded: its calls may use it beside the one
+ * Grants a region of this node's to the kernel with this op-code, in all its versions, until it is unloaded: its calls may use it beside the one
  * that their caller names, by number (roost_in() in roost/kernel.h). access: IBV_ACCESS_REMOTE_READ, _WRITE, _ATOMIC, what it may; the
  * region needs local write for the last two, and no remote right, so that no peer reaches it but by the kernel. EINVAL: other rights;
  * ENOENT; ENOSPC: it has 8. When mr is deregistered its grants are void. Any thread.
@@ -110,23 +110,23 @@ int roost_kernel_grant(struct ibv_context *ctx, uint64_t op, struct ibv_mr *mr, 
 int roost_kernel_revoke(struct ibv_context *ctx, uint64_t op, unsigned number);
 
 /*
- * Lends a queue pair to the kernel with this op-code, in all its versions: it may post READs, WRITEs, SENDs and atomics of its own to it, by number
+ * Binds a queue pair to the kernel with this op-code, in all its versions: it may post READs, WRITEs, SENDs and atomics of its own to it, by number
  * (roost_qp_post() in roost/kernel.h). They have 64 slots of their own in the send queue, complete nowhere but in the kernel, and go in the order in
  * which the NIC takes them: the program may go on posting, and what it posts is not in order with what the kernel does. One that fails takes the
- * queue pair to the error state, as any, with IBV_EVENT_QP_FATAL; destroying the queue pair ends the loan, resetting it does not. ENOENT; ENOSPC: it
+ * queue pair to the error state, as any, with IBV_EVENT_QP_FATAL; destroying the queue pair ends the binding, resetting it does not. ENOENT; ENOSPC: it
  * has 64; EOPNOTSUPP: not RC; EXDEV: another processing unit runs it than those that the kernel has; ENOMEM. Any thread.
  *
- * loan says how much of it: a work request of the program's waits for those of kernels that were there before. NULL: all there is room for.
+ * limits says how much of it: a work request of the program's waits for those of kernels that were there before. NULL: all there is room for.
  */
-struct roost_loan {
+struct roost_qp_limits {
 	uint32_t
 		ops; /* of the kernel, by whatever invocations, under way there at once; 0: 64, with those of other kernels */
 	uint64_t bytes; /* of these together; an operation with more is refused, ROOST_QP_INVALID; 0: any */
 };
-int roost_kernel_lend(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp, const struct roost_loan *loan,
-		      unsigned *number);
+int roost_kernel_bind_qp(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp,
+			 const struct roost_qp_limits *limits, unsigned *number);
 /* Takes it back: ENOENT. What is under way goes on. Any thread. */
-int roost_kernel_unlend(struct ibv_context *ctx, uint64_t op, unsigned number);
+int roost_kernel_unbind_qp(struct ibv_context *ctx, uint64_t op, unsigned number);
 
 enum roost_kernel_state {
 	ROOST_KERNEL_STANDS,
@@ -245,14 +245,14 @@ struct roost_hook *roost_mr_attach(struct ibv_mr *mr, const struct roost_invocat
 int roost_hook_query(struct roost_hook *hook, uint64_t *bytes);
 /*
  * Takes it away: the kernel sees the end of its stream, and its reply, if it has one, is *result (may be NULL; ->data is attr->reply). A queue pair may be
- * gone before; the context not. EBUSY: it rewrites, and something is in flight; or it waits for what it has under way on queue pairs that it was lent, be it at the end, or that is not done:
+ * gone before; the context not. EBUSY: it rewrites, and something is in flight; or it waits for what it has under way on queue pairs that are bound to it, be it at the end, or that is not done:
  * it sees no more of the stream, and all of that is done when a later call says 0. Any thread.
  */
 int roost_hook_detach(struct roost_hook *hook, struct roost_result *result);
 
 /*
  * Starts a kernel of this process's own NIC, without a peer that calls it: it goes on in turns of the NIC, whoever drives that, and may wait for what it does
- * on queue pairs that it was lent. `payload` (NULL: none) is handed over as that of an RPC WRITE, of up to 2^31 bytes; it, attr->reply and the region must
+ * on queue pairs that are bound to it. `payload` (NULL: none) is handed over as that of an RPC WRITE, of up to 2^31 bytes; it, attr->reply and the region must
  * stay until the end. Accesses are done at once, so a remote caller's are hidden better. NULL with errno: ENOENT, EINVAL, EMSGSIZE, ENOMEM. Any thread
  * but the NIC's.
  */

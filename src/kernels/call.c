@@ -95,17 +95,17 @@ static void free_slot(struct call *call)
 		served_count(call->s, q->pu->index, -1);
 }
 
-static void acts_wake(struct acts *a);
+static void wrs_wake(struct kernel_wrs *a);
 
 void call_release(struct call *call)
 {
-	if (likely(acts_leave(&call->acts))) {
+	if (likely(kernel_wrs_leave(&call->wrs))) {
 		free_slot(call);
 		return;
 	}
 	/* Its memory is not free before what it has under way is done. */
 	call->state = CALL_GONE;
-	call->q->acting++;
+	call->q->wrs_pending++;
 }
 
 static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
@@ -167,8 +167,8 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 	c->owner = call->q->owner;
 	c->take = take;
 	c->give = give;
-	call->acts.c = c;
-	call->acts.wake = acts_wake;
+	call->wrs.c = c;
+	call->wrs.wake = wrs_wake;
 	c->room = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
 }
 
@@ -251,11 +251,11 @@ static void send_reply(struct call *call)
 		call->state = CALL_ENDING;
 }
 
-/* The region that an operation on a lent queue pair names; 0: memory of the kernel's own, or it may not. */
+/* The region that an operation on a bound queue pair names; 0: memory of the kernel's own, or it may not. */
 static uint32_t local_key(const struct call *call)
 {
 	const struct roost_call *c = &call->c;
-	uint32_t access = acts_fetches(c) ? NIC_ACCESS_REMOTE_WRITE : NIC_ACCESS_REMOTE_READ;
+	uint32_t access = kernel_wrs_fetches(c) ? NIC_ACCESS_REMOTE_WRITE : NIC_ACCESS_REMOTE_READ;
 	nic_rpc_key key;
 
 	if (c->buf || c->ask == ROOST_ASK_QP_WAIT)
@@ -264,9 +264,9 @@ static uint32_t local_key(const struct call *call)
 	return nic_rpc_prefetch(call->q->qp, key, c->va, c->ask_len, access) ? (uint32_t)key : 0;
 }
 
-static enum did act(struct call *call)
+static enum did post_wr(struct call *call)
 {
-	if (acts_go(&call->acts, call->s->standing, call->q->pu, local_key(call)))
+	if (kernel_wrs_post(&call->wrs, call->s->standing, call->q->pu, local_key(call)))
 		return DID;
 	call->state = CALL_WAITING;
 	return NOT_YET;
@@ -284,8 +284,8 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 		len = call->c.ask_len = 0;
 	}
 
-	if (unlikely(call->acts.at))
-		acts_stop(&call->acts);
+	if (unlikely(call->wrs.at))
+		kernel_wrs_stop(&call->wrs);
 	if (q->stream == call)
 		q->stream = NULL;
 	if (q->msg == call)
@@ -315,9 +315,9 @@ void call_end(struct call *call, uint32_t status, uint32_t len)
 }
 
 /* An operation is done that it waited for, or all are of one that has ended. */
-static void acts_wake(struct acts *a)
+static void wrs_wake(struct kernel_wrs *a)
 {
-	struct call *call = container_of(a, struct call, acts);
+	struct call *call = container_of(a, struct call, wrs);
 	struct call_qp *q = call->q;
 
 	if (!a->gone) {
@@ -325,8 +325,8 @@ static void acts_wake(struct acts *a)
 		return;
 	}
 	free_slot(call);
-	q->acting--;
-	if (!q->acting)
+	q->wrs_pending--;
+	if (!q->wrs_pending)
 		call_qp_over(q);
 }
 
@@ -366,7 +366,7 @@ static enum did perform(struct call *call)
 	case ROOST_ASK_SEND_FROM:
 		return send_piece(call);
 	case ROOST_ASK_QP_READ ... ROOST_ASK_QP_FETCH_ADD:
-		return act(call);
+		return post_wr(call);
 	default:
 		if (likely(!call_access(call)))
 			return DID;
@@ -517,7 +517,7 @@ static void step(struct call *call)
 	pu->hops = 0;
 	ask_nothing(&call->c);
 	call->c.num_grants = call->s->standing->num_grants;
-	call->c.num_qps = call->s->standing->num_lent;
+	call->c.num_qps = call->s->standing->num_bound;
 	pu->running = call;
 	guard_step(&pu->guard);
 	next = call->payload ? k->payload(&call->c) : k->params(&call->c);

@@ -9,7 +9,7 @@
  *	  |					  |---------> STREAM	its parameters are done, payload is awaited
  *	  |	   reply acknowledged		  v
  *	  |----------------------------------- ENDING
- *	  `-- operations are done --- GONE <-----'	when some were under way at its end (acts.h)
+ *	  `-- operations are done --- GONE <-----'	when some were under way at its end (kernel_wrs.h)
  */
 #ifndef ROOST_KERNELS_CALL_H
 #define ROOST_KERNELS_CALL_H
@@ -20,7 +20,7 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/mem.h"
-#include "kernels/acts.h"
+#include "kernels/kernel_wrs.h"
 #include "kernels/runtime.h"
 #include "kernels/object.h"
 #include "kernels/owners.h"
@@ -28,11 +28,11 @@
 enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING, CALL_GONE };
 
 /* A queue pair of the host's that a kernel may post to. */
-struct lent {
-	_Atomic(struct nic_qp *) qp; /* NULL: none, any more. Written with its PU owned, or all of them */
-	unsigned pu;		     /* written with all of them owned */
-	struct runtime_loan bound;   /* likewise */
-	/* under way, or promised; of the PU's owner. They outlive the loan: the number is given to no other before they are done */
+struct bound_qp {
+	_Atomic(struct nic_qp *) qp;	 /* NULL: none, any more. Written with its PU owned, or all of them */
+	unsigned pu;			 /* written with all of them owned */
+	struct runtime_qp_limits limits; /* likewise */
+	/* under way, or promised; of the PU's owner. They outlive the binding: the number is given to no other before they are done */
 	uint32_t ops;
 	uint64_t bytes;
 	/* Invocations that wait for room, which nobody passes. There are none when nothing is under way, or promised */
@@ -42,8 +42,8 @@ struct lent {
 
 /* What stands for an op-code, in one version or several. */
 struct standing {
-	struct lent lent[ROOST_KERNEL_QPS];
-	uint32_t num_lent;
+	struct bound_qp bound[ROOST_KERNEL_QPS];
+	uint32_t num_bound;
 	struct roost_grant grants[ROOST_KERNEL_GRANTS];
 	nic_rpc_key keys[ROOST_KERNEL_GRANTS]; /* theirs */
 	uint32_t num_grants;
@@ -100,7 +100,7 @@ static inline bool served_broken(const struct served *s)
 
 struct call {
 	struct roost_call c;
-	struct acts acts;
+	struct kernel_wrs wrs;
 	struct list_head link; /* READY, but with payload, or WAITING for room: of the QP */
 	struct call_qp *q;
 	struct served *s; /* NULL: none stands */
@@ -178,9 +178,9 @@ struct call_qp {
 	uint64_t heard;		    /* when something of a stream came, or wanted to */
 	struct list_head idle_link; /* of the PU: it has, or had, a stream open */
 	uint64_t idle_due;
-	unsigned slots;	 /* ever used: their memory is there */
-	uint8_t *bodies; /* parameters, state and scratch of each slot */
-	unsigned acting; /* slots whose call has ended, but not its operations on lent queue pairs */
+	unsigned slots;	      /* ever used: their memory is there */
+	uint8_t *bodies;      /* parameters, state and scratch of each slot */
+	unsigned wrs_pending; /* slots whose call has ended, but not its operations on bound queue pairs */
 	bool detached;
 	struct orphan orphan; /* detached, and some are */
 	uint32_t ids;
@@ -196,7 +196,7 @@ struct runtime_pu {
 	struct list_head ready;		     /* QPs that have calls to run: one step each, round and round */
 	struct list_head runs;		     /* of the host, which go on at the next turn */
 	_Atomic(struct local_call *) handed; /* by other PUs: go on here (local_call_int.h) */
-	struct list_head full;	/* invocations that wait for room of a queue pair they were lent */
+	struct list_head full;	/* invocations that wait for room of a queue pair that is bound to them */
 	uint64_t looks;		/* at these */
 	struct list_head spent; /* those that have had all their steps of this turn */
 	struct list_head idle;	/* QPs with streams, the one first that is looked at first */
@@ -238,7 +238,7 @@ void standing_close(struct kernel_runtime *rt); /* ends all of them; there are n
 struct served *runtime_find(struct kernel_runtime *rt,
 			    uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
 
-bool standing_lends(const struct standing *st); /* queue pairs. [control] */
+bool standing_has_bound_qp(const struct standing *st); /* queue pairs. [control] */
 /* A queue pair goes: nobody has it any more. [control, owner of its PU] */
 void standing_forget(struct kernel_runtime *rt, const struct nic_qp *qp);
 

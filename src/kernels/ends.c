@@ -20,7 +20,7 @@ void call_tell(struct call *call)
 
 	if (!k || !k->cut || served_broken(call->s))
 		return;
-	call->cut = call->acts.out > 0;
+	call->cut = call->wrs.out > 0;
 	if (call->cut)
 		return;
 	guard_open(g, &scope);
@@ -101,6 +101,6 @@ void call_stop(struct call_qp *q)
 	if (list_linked(&q->idle_link))
 		list_del(&q->idle_link);
 	q->ends = q->holds;
-	if (!q->acting)
+	if (!q->wrs_pending)
 		call_qp_over(q);
 }

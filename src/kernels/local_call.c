@@ -34,8 +34,8 @@ static void append(struct local_call *p, bool from)
 		local_call_finish(p, ROOST_RPC_ACCESS, at);
 }
 
-/* An operation on a lent queue pair. False: it waits. */
-static bool act(struct local_call *p, bool granted)
+/* An operation on a bound queue pair. False: it waits. */
+static bool post_wr(struct local_call *p, bool granted)
 {
 	struct roost_call *c = &p->c;
 
@@ -45,7 +45,7 @@ static bool act(struct local_call *p, bool granted)
 	/* Operations are their PU's: there it is asked for again. */
 	if (unlikely(p->here != p->pu))
 		return false;
-	return acts_go(&p->acts, p->s->standing, &p->rt->pu[p->pu], granted ? 0 : p->key);
+	return kernel_wrs_post(&p->wrs, p->s->standing, &p->rt->pu[p->pu], granted ? 0 : p->key);
 }
 
 /* False: it waits. */
@@ -53,7 +53,7 @@ bool local_call_perform(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
 	struct nic *nic = p->rt->nic;
-	bool granted = c->va_in | c->from_in; /* nobody lends it regions */
+	bool granted = c->va_in | c->from_in; /* it has no granted regions */
 	int rc = 0;
 
 	if (granted && (c->ask < ROOST_ASK_QP_READ || c->ask > ROOST_ASK_QP_FETCH_ADD)) {
@@ -78,7 +78,7 @@ bool local_call_perform(struct local_call *p)
 		append(p, c->ask == ROOST_ASK_SEND_FROM);
 		break;
 	case ROOST_ASK_QP_READ ... ROOST_ASK_QP_FETCH_ADD:
-		return act(p, granted);
+		return post_wr(p, granted);
 	case ROOST_ASK_NONE:
 		break;
 	default:
@@ -127,7 +127,7 @@ enum roost_next local_call_step(struct local_call *p, enum roost_next (*fn)(stru
 
 	c->ask = ROOST_ASK_NONE;
 	c->va_in = c->from_in = 0;
-	c->num_qps = p->s->standing->num_lent;
+	c->num_qps = p->s->standing->num_bound;
 	p->s->pu[pu].ctr.steps++;
 	guard_step(g);
 	next = fn(c);
@@ -147,8 +147,8 @@ static void hold(struct local_call *p, enum roost_next (*fn)(struct roost_call *
 /* What it waits for does not matter any more: its piece is gone. */
 static void abandon(struct local_call *p)
 {
-	acts_stop(&p->acts);
-	p->acts.posted = p->pending = false;
+	kernel_wrs_stop(&p->wrs);
+	p->wrs.posted = p->pending = false;
 }
 
 static void __attribute__((noinline))
@@ -406,7 +406,7 @@ unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at)
 {
 	const struct served *s = runtime_find(rt, op);
 
-	return !s || s->k->resizes || !standing_lends(s->standing) ? at : runtime_pu_of(rt, op);
+	return !s || s->k->resizes || !standing_has_bound_qp(s->standing) ? at : runtime_pu_of(rt, op);
 }
 
 static void stands_at(struct local_call *p, struct nic_qp *qp)
@@ -414,7 +414,7 @@ static void stands_at(struct local_call *p, struct nic_qp *qp)
 	p->qp = qp;
 	p->abroad = nic_qp_pu(qp) != p->pu;
 	if (p->abroad)
-		p->acts.lock = &p->lock;
+		p->wrs.lock = &p->lock;
 }
 
 int local_call_attach_in(struct local_call *p, struct nic_qp *qp)
@@ -437,7 +437,7 @@ int local_call_attach_out(struct local_call *p, struct nic_qp *qp)
 		p->stream.bytes = feed;
 		p->stream.produce = produce;
 	}
-	p->acts.outward = true;
+	p->wrs.outward = true;
 	rc = p->s->k->stream ? nic_stream_attach_out(qp, &p->stream) : -EOPNOTSUPP;
 	if (!rc)
 		stands_at(p, qp);
@@ -449,7 +449,7 @@ int local_call_attach_region(struct local_call *p, uint32_t key)
 	int rc = sees(p) ? nic_stream_attach_region(p->rt->nic, key, &p->stream) : -EOPNOTSUPP;
 
 	p->on_region = !rc;
-	p->acts.lock = &p->lock;
+	p->wrs.lock = &p->lock;
 	return rc;
 }
 
@@ -567,7 +567,7 @@ int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_c
 	p->reply = a->reply;
 	p->here = pu;
 	p->stream = (struct nic_stream_hook){.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
-	p->acts = (struct acts){.c = &p->c, .wake = local_call_wake, .outward = a->out};
+	p->wrs = (struct kernel_wrs){.c = &p->c, .wake = local_call_wake, .outward = a->out};
 	lay_out(p, a);
 	served_count(s, pu, 1);
 	s->pu[pu].ctr.calls++;
@@ -587,7 +587,7 @@ int local_call_begin(struct kernel_runtime *rt, unsigned pu, const struct local_
 
 bool local_call_busy(const struct local_call *p)
 {
-	return p->acts.out || (!p->over && p->fn);
+	return p->wrs.out || (!p->over && p->fn);
 }
 
 bool local_call_finished(const struct local_call *p, struct local_call_result *out)
@@ -604,7 +604,7 @@ void local_call_free(struct local_call *p)
 	/* Not before: what it has under way may be out of that region, which is not deregistered meanwhile. */
 	if (p->on_region)
 		nic_stream_detach_region(p->rt->nic, &p->stream);
-	if (acts_leave(&p->acts)) {
+	if (kernel_wrs_leave(&p->wrs)) {
 		local_call_close(p);
 		bury(&p->orphan);
 	} else {

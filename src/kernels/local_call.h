@@ -28,13 +28,13 @@ struct local_call_attr {
 int local_call_begin(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
 		     struct local_call **out);
 /*
- * The PU to which one should belong that is to stand on a stream of PU `at`: where its kernel can use the queue pairs that it is lent. One that changes lengths
+ * The PU to which one should belong that is to stand on a stream of PU `at`: where its kernel can use the queue pairs that are bound to it. One that changes lengths
  * has to belong there. [control]
  */
 unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at);
 /*
  * A kernel that the host runs goes on by itself, in turns of its PU, when it has begun with local_call_start() instead: with payload of `len` bytes, which must
- * stay (NULL: none). It may wait, for what it has under way on lent queue pairs. As local_call_begin(), which says what that returns.
+ * stay (NULL: none). It may wait, for what it has under way on bound queue pairs. As local_call_begin(), which says what that returns.
  */
 int local_call_start(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
 		     const void *payload, uint64_t len, struct local_call **out);
@@ -68,7 +68,7 @@ struct local_call_result {
 };
 /* True when its kernel is not run any more: it has replied, or failed; *out then says how it ended, else how far it is. */
 bool local_call_finished(const struct local_call *p, struct local_call_result *out);
-/* Off every stream. What is under way on lent queue pairs goes on. [control+owner of its PU; of all, when it was on a region] */
+/* Off every stream. What is under way on bound queue pairs goes on. [control+owner of its PU; of all, when it was on a region] */
 void local_call_free(struct local_call *p);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct local_call {
 	struct roost_call c;
-	struct acts acts;
+	struct kernel_wrs wrs;
 	struct nic_stream_hook stream;
 	struct kernel_runtime *rt;
 	struct served *s;
@@ -62,7 +62,7 @@ void local_call_replied(struct local_call *p);
 void local_call_trapped(struct local_call *p, struct guard *g); /* the step that was running has been left */
 
 /* run.c */
-void local_call_wake(struct acts *a);
+void local_call_wake(struct kernel_wrs *a);
 void local_call_hand_over(struct local_call *p);
 
 #endif

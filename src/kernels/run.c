@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what they have under way on queue pairs that they were lent.
+ * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what they have under way on queue pairs that are bound to them.
  * So do those on a stream, from where they first wait in a piece to its end.
  *
  *	local_call_start() --> turn --.--> over: local_call_done()
  *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
- *			   |	 `--> waits: acts.h wakes it
+ *			   |	 `--> waits: kernel_wrs.h wakes it
  *			   `------------------'
  *
- * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on lent queue pairs are those of one. A kernel that asks for
+ * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on bound queue pairs are those of one. A kernel that asks for
  * one elsewhere is handed over in the middle of its piece: it is held, so nobody else has it, and goes on in turns of that PU.
  *
  *	bytes() --> asks --> leave() --> local_call_hand_over() --- ring ---> local_call_take_handed(): among the `runs` there
@@ -131,7 +131,7 @@ static void turn(struct local_call *p, unsigned until)
 		guard_close(g, &scope);
 	}
 	if (p->over)
-		acts_stop(&p->acts);
+		kernel_wrs_stop(&p->wrs);
 	if (p->over)
 		atomic_store_explicit(&p->done, true, memory_order_release);
 	if (!p->runs && !goes_on(p))
@@ -180,9 +180,9 @@ bool local_call_done(const struct local_call *p)
 	return atomic_load_explicit(&((struct local_call *)(uintptr_t)p)->done, memory_order_acquire);
 }
 
-void local_call_wake(struct acts *a)
+void local_call_wake(struct kernel_wrs *a)
 {
-	struct local_call *p = container_of(a, struct local_call, acts);
+	struct local_call *p = container_of(a, struct local_call, wrs);
 
 	if (a->gone) {
 		local_call_close(p);

@@ -64,7 +64,7 @@ static void detach(void *ctx, void *qp_ctx)
 	struct call_qp *q = qp_ctx;
 
 	call_stop(q);
-	if (q->acting) {
+	if (q->wrs_pending) {
 		q->detached = true;
 		q->orphan.free = free_qp;
 		list_add_tail(&q->orphan.link, &rt->orphans);
@@ -88,15 +88,15 @@ static void lost(void *ctx, void *qp_ctx, uint32_t call)
 	call_lost(qp_ctx, call);
 }
 
-static void acted(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
-		  enum nic_wc_status status)
+static void kernel_wr_done(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
+			   enum nic_wc_status status)
 {
-	acts_done(ctx, qp, owner, number, len, (uint8_t)status);
+	kernel_wrs_done(ctx, qp, owner, number, len, (uint8_t)status);
 }
 
 static void gone(void *ctx, struct nic_qp *qp)
 {
-	acts_gone(ctx, qp);
+	kernel_wrs_qp_gone(ctx, qp);
 }
 
 static unsigned run(void *ctx, unsigned pu, bool *more)
@@ -129,7 +129,7 @@ static const struct nic_rpc_ops ops = {
 	.sent = sent,
 	.lost = lost,
 	.stop = stop,
-	.acted = acted,
+	.kernel_wr_done = kernel_wr_done,
 	.gone = gone,
 	.run = run,
 	.over = over,

@@ -40,8 +40,9 @@ struct runtime_config {
 	X(disabled, "calls of kernels that are out of service")                                              \
 	X(lost, "replies out of memory that was gone before they were sent: ROOST_RPC_ACCESS")               \
 	X(malformed, "calls without a head that makes sense: dropped, nobody to tell")                       \
-	X(acts, "READs, WRITEs, SENDs and atomics of kernels on queue pairs that they were lent")            \
-	X(acts_failed, "of these, that ended with another status than ROOST_QP_OK")                          \
+	X(work_requests,                                                                                     \
+	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that are bound to them")               \
+	X(work_requests_failed, "of these, that ended with another status than ROOST_QP_OK")                 \
 	X(refused, "packets of calls that found no room: RNR NAKs")                                          \
 	X(idle, "calls ended since nothing came of their payload: ROOST_RPC_IDLE")                           \
 	X(resources_refused, "resources of kernels that calls did not get")                                  \
@@ -141,7 +142,7 @@ int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k
 void runtime_reap(struct kernel_runtime *rt);
 
 /*
- * Lends a region to the kernel that has this op-code, in all its versions: `key` of protection domain pd, as kernels see it. *number is how they name
+ * Grants a region to the kernel that has this op-code, in all its versions: `key` of protection domain pd, as kernels see it. *number is how they name
  * it, from 1. -ENOENT, -ENOSPC: it has ROOST_KERNEL_GRANTS. A key that is deregistered grants nothing any more. [control+owner of all PUs]
  */
 int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_grant *region, uint32_t pd,
@@ -150,19 +151,19 @@ int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_gra
 int runtime_revoke(struct kernel_runtime *rt, uint64_t op, unsigned number);
 
 /* How much of a QP: operations of the kernel's, and their bytes, that may be under way there at once. 0: as much as there is room for. */
-struct runtime_loan {
+struct runtime_qp_limits {
 	uint32_t ops;
 	uint64_t bytes;
 };
 /*
- * Lends it a QP, which it may post to, in all its versions, until the QP is destroyed. *number is how kernels name it, from 1. -ENOENT, -ENOSPC: it has
- * ROOST_KERNEL_QPS; -EXDEV: another PU runs it than those it has; or what nic_qp_lend() says. [control+owner of all PUs]
+ * Binds a QP to it, to it may post, in all its versions, until the QP is destroyed. *number is how kernels name it, from 1. -ENOENT, -ENOSPC: it has
+ * ROOST_KERNEL_QPS; -EXDEV: another PU runs it than those it has; or what nic_qp_enable_kernel_wrs() says. [control+owner of all PUs]
  */
-int runtime_lend(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp, const struct runtime_loan *loan,
-		 unsigned *number);
+int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
+		    const struct runtime_qp_limits *limits, unsigned *number);
 /* Takes it back: what is under way goes on. -ENOENT. [control+owner of all PUs] */
-int runtime_unlend(struct kernel_runtime *rt, uint64_t op, unsigned number);
-/* The PU that runs those; 0: none are lent. [control] */
+int runtime_unbind_qp(struct kernel_runtime *rt, uint64_t op, unsigned number);
+/* The PU that runs those; 0: none are bound. [control] */
 unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op);
 
 enum runtime_kernel_state {

@@ -427,24 +427,24 @@ int runtime_revoke(struct kernel_runtime *rt, uint64_t op, unsigned number)
 
 /* ---- queue pairs ---- */
 
-static struct nic_qp *lent_at(const struct standing *st, unsigned i)
+static struct nic_qp *bound_at(const struct standing *st, unsigned i)
 {
-	return atomic_load_explicit(&((struct standing *)(uintptr_t)st)->lent[i].qp, memory_order_relaxed);
+	return atomic_load_explicit(&((struct standing *)(uintptr_t)st)->bound[i].qp, memory_order_relaxed);
 }
 
-static const struct lent *first_lent(const struct standing *st)
+static const struct bound_qp *first_bound(const struct standing *st)
 {
-	for (unsigned i = 0; i < st->num_lent; i++)
-		if (lent_at(st, i))
-			return &st->lent[i];
+	for (unsigned i = 0; i < st->num_bound; i++)
+		if (bound_at(st, i))
+			return &st->bound[i];
 	return NULL;
 }
 
-int runtime_lend(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp, const struct runtime_loan *loan,
-		 unsigned *number)
+int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
+		    const struct runtime_qp_limits *limits, unsigned *number)
 {
 	const struct served *s = find(rt, op);
-	const struct lent *first;
+	const struct bound_qp *first;
 	struct standing *st;
 	unsigned i = 0;
 	int rc;
@@ -452,45 +452,45 @@ int runtime_lend(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp, cons
 	if (!s)
 		return -ENOENT;
 	st = s->standing;
-	first = first_lent(st);
+	first = first_bound(st);
 	if (first && first->pu != nic_qp_pu(qp))
 		return -EXDEV;
-	while (i < st->num_lent && (lent_at(st, i) || st->lent[i].ops))
+	while (i < st->num_bound && (bound_at(st, i) || st->bound[i].ops))
 		i++;
 	if (i == ROOST_KERNEL_QPS)
 		return -ENOSPC;
-	rc = nic_qp_lend(rt->nic, qp);
+	rc = nic_qp_enable_kernel_wrs(rt->nic, qp);
 	if (rc)
 		return rc;
-	if (i == st->num_lent)
-		st->num_lent++;
-	st->lent[i].pu = nic_qp_pu(qp);
-	st->lent[i].bound = *loan;
-	atomic_store_explicit(&st->lent[i].qp, qp, memory_order_relaxed);
+	if (i == st->num_bound)
+		st->num_bound++;
+	st->bound[i].pu = nic_qp_pu(qp);
+	st->bound[i].limits = *limits;
+	atomic_store_explicit(&st->bound[i].qp, qp, memory_order_relaxed);
 	*number = i + 1;
 	return 0;
 }
 
-int runtime_unlend(struct kernel_runtime *rt, uint64_t op, unsigned number)
+int runtime_unbind_qp(struct kernel_runtime *rt, uint64_t op, unsigned number)
 {
 	const struct served *s = find(rt, op);
 	struct standing *st = s ? s->standing : NULL;
 
-	if (!st || number < 1 || number > st->num_lent || !lent_at(st, number - 1))
+	if (!st || number < 1 || number > st->num_bound || !bound_at(st, number - 1))
 		return -ENOENT;
-	atomic_store_explicit(&st->lent[number - 1].qp, NULL, memory_order_relaxed);
+	atomic_store_explicit(&st->bound[number - 1].qp, NULL, memory_order_relaxed);
 	return 0;
 }
 
-bool standing_lends(const struct standing *st)
+bool standing_has_bound_qp(const struct standing *st)
 {
-	return first_lent(st);
+	return first_bound(st);
 }
 
 unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op)
 {
 	const struct served *s = runtime_find(rt, op);
-	const struct lent *first = s ? first_lent(s->standing) : NULL;
+	const struct bound_qp *first = s ? first_bound(s->standing) : NULL;
 
 	return first ? first->pu : 0;
 }
@@ -517,9 +517,9 @@ void standing_forget(struct kernel_runtime *rt, const struct nic_qp *qp)
 	const struct served *s;
 
 	for (unsigned i = 0; (s = at(rt, i)); i++)
-		for (unsigned n = 0; n < s->standing->num_lent; n++)
-			if (lent_at(s->standing, n) == qp)
-				atomic_store_explicit(&s->standing->lent[n].qp, NULL, memory_order_relaxed);
+		for (unsigned n = 0; n < s->standing->num_bound; n++)
+			if (bound_at(s->standing, n) == qp)
+				atomic_store_explicit(&s->standing->bound[n].qp, NULL, memory_order_relaxed);
 }
 
 bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct runtime_kernel_info *out)

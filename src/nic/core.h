@@ -68,7 +68,7 @@ struct sq_entry {
 	bool reply;	/* of a kernel, not out of the ring: rpc.c */
 	bool part;	/* of a WRITE that goes through a kernel which changes its length: resize.c */
 	bool final;	/* the last of these: it ends the WQE */
-	bool act;	/* of a kernel, on a QP that it was lent: act.c */
+	bool act;	/* of a kernel, on a QP that is bound to it: kernel_wr.c */
 	struct roost_wqe wqe __attribute__((aligned(16)));
 };
 _Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
@@ -95,7 +95,7 @@ struct qp_sq {
 	uint32_t window;       /* so many copies of them at most */
 	uint32_t copies;       /* are there; what else is there are replies */
 	uint32_t replies;      /* of kernels, which have entries of their own */
-	uint32_t acts;	       /* of kernels that the QP is lent to, likewise */
+	uint32_t kernel_wrs;   /* of the kernels that the QP is bound to, likewise */
 	uint32_t next_pkt;     /* packet inside WQE `next` */
 	uint32_t psn_una;      /* oldest unacknowledged */
 	uint32_t psn_next;     /* next to send */
@@ -215,7 +215,7 @@ struct nic_qp {
 	uint8_t port;	 /* from 0 */
 	bool loop;	 /* peer is a QP of this NIC on the same PU */
 	bool rpc;	 /* op-codes 0x18 .. 0x1c are calls */
-	bool lent;	 /* kernels may post to it */
+	bool kernel_wrs_enabled; /* kernels may post to it */
 	bool sig_all;
 	bool heard;		 /* something came since RESET */
 	uint8_t num_in, num_out; /* hooks: stream.c */
@@ -614,12 +614,13 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
 
-/* act.c */
-int act_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);	 /* as sq_gather() */
-int act_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n); /* as sq_scatter() */
-void act_retired(struct nic_qp *qp, const struct sq_entry *e);
-void act_drop(struct nic_qp *qp); /* what is not done ends as flushed: the QP forgets it */
-void act_gone(struct nic_qp *qp); /* the QP goes */
+/* kernel_wr.c */
+int kernel_wr_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n); /* as sq_gather() */
+int kernel_wr_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src,
+		      uint32_t n); /* as sq_scatter() */
+void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e);
+void kernel_wr_drop_all(struct nic_qp *qp); /* what is not done ends as flushed: the QP forgets it */
+void kernel_wr_qp_gone(struct nic_qp *qp);  /* the QP goes */
 
 /* stream.c */
 /* Does somebody see WRITEs of the peer's? */

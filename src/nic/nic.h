@@ -469,12 +469,12 @@ struct nic_rpc_ops {
 	/* The QP is at its end: calls are forgotten, what was sent is not acknowledged any more. */
 	void (*stop)(void *ctx, void *qp_ctx);
 	/*
-	 * A work request of nic_act(), of `len` bytes, has ended: its memory is free. Must not send from inside; also from control calls that own the PU, while the
-	 * QP is reset or destroyed. NULL where nobody calls nic_act(), and so is gone().
+	 * A work request of nic_post_kernel_wr(), of `len` bytes, has ended: its memory is free. Must not send from inside; also from control calls that own the PU, while the
+	 * QP is reset or destroyed. NULL where nobody calls nic_post_kernel_wr(), and so is gone().
 	 */
-	void (*acted)(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
-		      enum nic_wc_status status);
-	/* A QP of nic_qp_lend() is destroyed. [control+owner] */
+	void (*kernel_wr_done)(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
+			       enum nic_wc_status status);
+	/* A QP of nic_qp_enable_kernel_wrs() is destroyed. [control+owner] */
 	void (*gone)(void *ctx, struct nic_qp *qp);
 	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
 	unsigned (*run)(void *ctx, unsigned pu, bool *more);
@@ -515,7 +515,7 @@ void nic_rpc_runs(struct nic_qp *qp); /* in this turn calls of it run */
 struct nic_rpc_turn nic_rpc_turn(const struct nic *nic,
 				 unsigned pu); /* the one that is running, or was last */
 /*
- * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, lent to the call by the NIC's
+ * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, granted to the call by the NIC's
  * owner, whose other rights the caller has looked at.
  */
 typedef uint64_t nic_rpc_key;
@@ -561,15 +561,15 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s);
 /* ---- work requests of the layer that serves calls, beside those of the program ---- */
 
 /* Of a QP, until they are done; they take no room of the program's. */
-#define NIC_ACTS 64
+#define NIC_MAX_KERNEL_WRS 64
 
 /*
  * Makes room for them, for good: an RC QP in any state, with work in flight or not. 0, -EOPNOTSUPP, -ENOMEM. [control+owner]
  */
-int nic_qp_lend(struct nic *nic, struct nic_qp *qp);
+int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp);
 
-struct nic_act {
-	void *owner; /* this and the number are handed to acted() */
+struct nic_kernel_wr {
+	void *owner; /* this and the number are handed to kernel_wr_done() */
 	uint32_t number;
 	uint8_t op;	/* ROOST_OP_READ, _WRITE, _SEND, _WRITE_IMM, _SEND_IMM, _CMP_SWAP, _FETCH_ADD */
 	bool solicited; /* its receive at the other end */
@@ -579,15 +579,15 @@ struct nic_act {
 	uint64_t compare, swap_add;
 	uint32_t len; /* 8 of an atomic: what was there */
 	uint32_t key;
-	void *buf; /* stays as it is until acted(); NULL: va, in a region of the QP's protection domain, with the rights of a work request */
+	void *buf; /* stays as it is until kernel_wr_done(); NULL: va, in a region of the QP's protection domain, with the rights of a work request */
 	uint64_t va;
 };
 /*
- * Posts one behind those that the NIC has taken. 0: acted() is called once; else never: -EAGAIN: NIC_ACTS are under way; -ENOTCONN: the QP sends nothing
- * in its state; -EACCES: the region; -EINVAL: not lent, too long, an atomic that is not aligned, or one or a READ where none were agreed. [owner]
+ * Posts one behind those that the NIC has taken. 0: kernel_wr_done() is called once; else never: -EAGAIN: NIC_MAX_KERNEL_WRS are under way; -ENOTCONN: the QP sends nothing
+ * in its state; -EACCES: the region; -EINVAL: no kernel work requests enabled, too long, an atomic that is not aligned, or one or a READ where none were agreed. [owner]
  */
-int nic_act(struct nic_qp *qp, const struct nic_act *a);
-unsigned nic_acts(const struct nic_qp *qp); /* that are under way. [owner] */
+int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a);
+unsigned nic_kernel_wrs(const struct nic_qp *qp); /* that are under way. [owner] */
 
 /* ---- stream hooks: what sees the bytes of streams ---- */
 

@@ -243,8 +243,8 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	mcast_detach_all(qp);
 	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
 	detach(qp);
-	act_drop(qp);
-	act_gone(qp);
+	kernel_wr_drop_all(qp);
+	kernel_wr_qp_gone(qp);
 	rpc_detach(qp);
 	stream_detach(qp);
 	drop_dest(qp);
@@ -359,7 +359,7 @@ static void reset(struct nic_qp *qp)
 	struct recv_ring *rq = r->rq, own = r->own;
 
 	detach(qp);
-	act_drop(qp);
+	kernel_wr_drop_all(qp);
 	rpc_detach(qp);
 	if (qp->resize)
 		resize_reset(qp);

@@ -9,7 +9,7 @@ struct roost_hook {
 	struct local_call *call;
 	struct verbs_ctx *ctx;
 	unsigned pu;
-	bool many; /* other PUs run it too: on a region, or where queue pairs are another one's that its kernel was lent */
+	bool many; /* other PUs run it too: on a region, or where queue pairs are another one's that are bound to its kernel */
 	void *reply;
 	uint32_t room;
 };

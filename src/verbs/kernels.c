@@ -247,27 +247,28 @@ VERBS_EXPORT int roost_kernel_revoke(struct ibv_context *context, uint64_t op, u
 	return end_change(ctx, rt ? runtime_revoke(rt, op, number) : -ENOENT);
 }
 
-/* ---- queue pairs that are lent ---- */
+/* ---- bound queue pairs ---- */
 
-VERBS_EXPORT int roost_kernel_lend(struct ibv_context *context, uint64_t op, struct ibv_qp *qp,
-				   const struct roost_loan *loan, unsigned *number)
+VERBS_EXPORT int roost_kernel_bind_qp(struct ibv_context *context, uint64_t op, struct ibv_qp *qp,
+				      const struct roost_qp_limits *limits, unsigned *number)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct runtime_loan bound = {.ops = loan ? loan->ops : 0, .bytes = loan ? loan->bytes : 0};
+	struct runtime_qp_limits copy = {.ops = limits ? limits->ops : 0,
+					 .bytes = limits ? limits->bytes : 0};
 	struct kernel_runtime *rt;
 
 	if (verbs_ctx(qp->context)->drive != ctx->drive)
 		return verbs_ret(-EINVAL);
 	rt = begin_change(ctx);
-	return end_change(ctx, rt ? runtime_lend(rt, op, verbs_qp(qp)->nic_qp, &bound, number) : -ENOENT);
+	return end_change(ctx, rt ? runtime_bind_qp(rt, op, verbs_qp(qp)->nic_qp, &copy, number) : -ENOENT);
 }
 
-VERBS_EXPORT int roost_kernel_unlend(struct ibv_context *context, uint64_t op, unsigned number)
+VERBS_EXPORT int roost_kernel_unbind_qp(struct ibv_context *context, uint64_t op, unsigned number)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
 	struct kernel_runtime *rt = begin_change(ctx);
 
-	return end_change(ctx, rt ? runtime_unlend(rt, op, number) : -ENOENT);
+	return end_change(ctx, rt ? runtime_unbind_qp(rt, op, number) : -ENOENT);
 }
 
 /* ---- what is there ---- */

@@ -93,7 +93,7 @@ static enum roost_next see(struct roost_call *c)
 	return ROOST_DONE;
 }
 
-/* Sends on what has landed, and waits when its loan says so. */
+/* Sends on what has landed, and waits when its limits say so. */
 struct forward {
 	uint64_t from, to;
 	uint32_t rkey;
@@ -166,7 +166,7 @@ struct standing {
 struct rig {
 	struct world w;
 	struct kernel_runtime *from_f, *to_f;
-	struct ep from, to, lent, replica;
+	struct ep from, to, bound, replica;
 	struct standing out[CHAIN], in, region, forward;
 	uint32_t key; /* to's memory, for what is sent on */
 	unsigned num_out, posted, recvs;
@@ -182,7 +182,7 @@ static void stand(struct rig *r, struct standing *s, bool out, bool region, uint
 	struct local_call_attr a = {.op = op,
 				    .params = op == FORWARD_OP ? &f : NULL,
 				    .params_len = op == FORWARD_OP ? sizeof(f) : 0,
-				    .pd = r->lent.pd,
+				    .pd = r->bound.pd,
 				    .key = r->key,
 				    .reply = (uint8_t *)&s->told,
 				    .room = sizeof(s->told)};
@@ -386,19 +386,20 @@ static void bind(struct rig *r)
 	must(ep_wait_send(e, &c, SEC) && c.status == NIC_WC_SUCCESS, "not bound");
 }
 
-/* Somebody else has a copy of what lands, by a queue pair with a loan of so many operations. */
+/* Somebody else has a copy of what lands, by a queue pair with a limit of so many operations. */
 static void replicate(struct rig *r, const struct ep_params *p, bool loop, unsigned ops)
 {
-	const struct runtime_loan loan = {.ops = ops};
+	const struct runtime_qp_limits limits = {.ops = ops};
 	struct nic_mr_attr m = {.addr = r->to.mem, .len = MEM, .iova = (uintptr_t)r->to.mem};
 	unsigned number;
 
-	ep_init(&r->lent, &r->w, loop ? 0 : 1, p);
+	ep_init(&r->bound, &r->w, loop ? 0 : 1, p);
 	ep_init(&r->replica, &r->w, 0, p);
-	ep_connect(&r->lent, &r->replica);
-	m.pd = r->lent.pd;
-	must(nic_mr_register(r->lent.nic, &m, &r->key) == 0, "no region");
-	must(runtime_lend(r->to_f, FORWARD_OP, r->lent.qp, &loan, &number) == 0 && number == 1, "not lent");
+	ep_connect(&r->bound, &r->replica);
+	m.pd = r->bound.pd;
+	must(nic_mr_register(r->bound.nic, &m, &r->key) == 0, "no region");
+	must(runtime_bind_qp(r->to_f, FORWARD_OP, r->bound.qp, &limits, &number) == 0 && number == 1,
+	     "not bound");
 	stand(r, &r->forward, false, false, FORWARD_OP);
 }
 
@@ -449,11 +450,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	take_off(r, &r->region);
 	take_off(r, &r->forward);
 	must(!memcmp(r->replica.mem, r->to.mem, RECVS), "the replica has other bytes");
-	must(nic_mr_deregister(r->lent.nic, r->key) == 0, "no region");
+	must(nic_mr_deregister(r->bound.nic, r->key) == 0, "no region");
 	must(nic_mw_dealloc(r->to.nic, r->window) == 0, "the window has gone");
 	ep_fini(&r->from);
 	ep_fini(&r->to);
-	ep_fini(&r->lent);
+	ep_fini(&r->bound);
 	ep_fini(&r->replica);
 	world_fini(&r->w);
 	return 0;

@@ -34,7 +34,7 @@ static void bytes(struct input *in, uint8_t *to, uint32_t n)
 
 struct rig {
 	struct world w;
-	struct ep caller, node, lent,
+	struct ep caller, node, bound,
 		sink;	 /* of the node, and what it is connected to: shuffle-out sends there */
 	unsigned posted; /* not known to be done */
 };
@@ -157,18 +157,19 @@ static void still_serves(struct rig *r)
 }
 
 /* What is sent there may be refused: that ends this connection, and no other. */
-static void lend(struct rig *r, struct kernel_runtime *f)
+static void bind_qp(struct rig *r, struct kernel_runtime *f)
 {
 	struct ep_params p = {.mem = MEM + GUARD};
 	unsigned number;
 
-	ep_init(&r->lent, &r->w, 0, &p);
+	ep_init(&r->bound, &r->w, 0, &p);
 	ep_init(&r->sink, &r->w, 0, &p);
 	lay_out(&r->sink, 15);
-	ep_connect(&r->lent, &r->sink);
-	must(runtime_lend(f, ROOST_SHUFFLE_OUT_OP, r->lent.qp, &(struct runtime_loan){0}, &number) == 0 &&
+	ep_connect(&r->bound, &r->sink);
+	must(runtime_bind_qp(f, ROOST_SHUFFLE_OUT_OP, r->bound.qp, &(struct runtime_qp_limits){0}, &number) ==
+			     0 &&
 		     number == 1,
-	     "not lent");
+	     "not bound");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -191,7 +192,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	lay_out(&r.caller, NIC_ACCESS_REMOTE_WRITE);
 	lay_out(&r.node, shape & 2 ? NIC_ACCESS_REMOTE_READ : 15);
 	ep_connect(&r.caller, &r.node);
-	lend(&r, f);
+	bind_qp(&r, f);
 	while (in.p < in.end)
 		command(&in, &r);
 	still_serves(&r);
@@ -202,7 +203,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	must(!memcmp(r.caller.mem + REPLY + ROOM, zero, PARAMS - REPLY - ROOM), "wrote behind a reply");
 	runtime_counters(f, &ctr);
 	must(!ctr.faults && !ctr.stuck, "a kernel crashed, or did not return");
-	ep_fini(&r.lent);
+	ep_fini(&r.bound);
 	ep_fini(&r.sink);
 	ep_fini(&r.caller);
 	ep_fini(&r.node);

@@ -73,11 +73,11 @@ const struct roost_kernel script_kernel = {.abi = ROOST_KERNEL_ABI,
 
 const struct shape plain = {.sp = {.delay_ns = 2000}}, over_loop = {.loop = true};
 
-void lend(uint64_t op, struct ep *e, unsigned want)
+void bind_qp(uint64_t op, struct ep *e, unsigned want)
 {
 	unsigned number;
 
-	assert_int_equal(runtime_lend(s->f, op, e->qp, &(struct runtime_loan){0}, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, op, e->qp, &(struct runtime_qp_limits){0}, &number), 0);
 	assert_int_equal(number, want);
 }
 
@@ -98,10 +98,10 @@ void open_scene(uint64_t seed, const struct shape *shape)
 	ep_connect(&s->caller, &s->called);
 	p.rpc = false;
 	for (unsigned i = 0; i < PEERS; i++) {
-		ep_init(&s->lent[i], &s->w, 0, &p);
+		ep_init(&s->bound[i], &s->w, 0, &p);
 		ep_init(&s->peer[i], &s->w, shape->loop ? 0 : i + 1, &p);
-		ep_connect(&s->lent[i], &s->peer[i]);
-		lend(SCRIPT_OP, &s->lent[i], i + 1);
+		ep_connect(&s->bound[i], &s->peer[i]);
+		bind_qp(SCRIPT_OP, &s->bound[i], i + 1);
 	}
 	cuts = 0;
 }
@@ -109,8 +109,8 @@ void open_scene(uint64_t seed, const struct shape *shape)
 void close_scene(void)
 {
 	for (unsigned i = 0; i < PEERS; i++) {
-		if (s->lent[i].qp)
-			ep_fini(&s->lent[i]);
+		if (s->bound[i].qp)
+			ep_fini(&s->bound[i]);
 		ep_fini(&s->peer[i]);
 	}
 	ep_fini(&s->caller);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions of the node's own, lent to kernels: by number, with the rights given, in all versions, and to nobody else. */
+/* Regions of the node's own, granted to kernels: by number, with the rights given, in all versions, and to nobody else. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,7 +118,7 @@ static uint64_t value(struct rig_reply a)
 	return v;
 }
 
-static void what_was_lent(void **state)
+static void what_was_granted(void **state)
 {
 	uint64_t *own;
 
@@ -225,7 +225,7 @@ static void numbers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_was_lent),
+		cmocka_unit_test(what_was_granted),
 		cmocka_unit_test(what_was_not),
 		cmocka_unit_test(numbers),
 	};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Kernels on streams of a NIC with two processing units: on a region, to which peers of both write, or on a queue pair. What they post to the one that they
- * were lent is that one's PU's, whichever PU brought the bytes.
+ * are bound to is that one's PU's, whichever PU brought the bytes.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -21,7 +21,7 @@ enum { OP = 0x1000, BUFFER_OP, RESIZE_OP, PUS = 2, MEM = 64 << 10 };
 /* NIC 0 is the node, whose `called` have one region; NIC 1 calls; NIC 2 has the replica. */
 static struct world W, *const w = &W;
 static struct kernel_runtime *f;
-static struct ep called[PUS], caller[PUS], lent, replica;
+static struct ep called[PUS], caller[PUS], bound, replica;
 static unsigned unfinished, cuts;
 
 /* ---- the kernel ---- */
@@ -137,16 +137,16 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 	}
 	p.pu = pu;
 	p.pd_of = &called[0];
-	ep_init(&lent, w, 0, &p);
+	ep_init(&bound, w, 0, &p);
 	p.pu = 0;
 	p.pd_of = NULL;
 	ep_init(&replica, w, 2, &p);
-	ep_connect(&lent, &replica);
+	ep_connect(&bound, &replica);
 	for (unsigned i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
 		assert_int_equal(runtime_deploy(f, &kernels[i], NULL), 0);
-		assert_int_equal(
-			runtime_lend(f, kernels[i].op, lent.qp, &(struct runtime_loan){.ops = ops}, &number),
-			0);
+		assert_int_equal(runtime_bind_qp(f, kernels[i].op, bound.qp,
+						 &(struct runtime_qp_limits){.ops = ops}, &number),
+				 0);
 	}
 	memset(called[0].mem, 0, MEM);
 	memset(replica.mem, 0, MEM);
@@ -155,7 +155,7 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 
 static void close_world(void)
 {
-	ep_fini(&lent);
+	ep_fini(&bound);
 	ep_fini(&replica);
 	for (unsigned i = PUS; i-- > 0;) {
 		ep_fini(&caller[i]);
@@ -254,7 +254,7 @@ static const struct sim_params links[] = {
 	{.delay_ns = 2000, .jitter_ns = 3000, .loss = 0.02, .dup = 0.03, .reorder = 0.03, .corrupt = 0.01},
 };
 
-/* Whichever PU has the lent queue pair, and however little room there is: all that has landed is there too. */
+/* Whichever PU has the bound queue pair, and however little room there is: all that has landed is there too. */
 static void all_goes_on(void **state)
 {
 	struct local_call *p;
@@ -412,7 +412,7 @@ static void on_its_way(void **state)
 		/* PU 0 does not know of it yet. */
 		assert_true(nic_pending(w->nic[0], 0));
 		if (i) {
-			assert_int_equal(runtime_unlend(f, OP, 1), 0);
+			assert_int_equal(runtime_unbind_qp(f, OP, 1), 0);
 			finish_writes(0);
 			assert_int_equal(local_call_detach(p), 0);
 			while (local_call_busy(p))

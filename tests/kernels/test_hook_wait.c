@@ -103,9 +103,9 @@ static void open_scales(uint64_t seed, const struct shape *shape, enum where whe
 		unsigned number;
 
 		assert_int_equal(runtime_deploy(s->f, &kernels[i], NULL), 0);
-		assert_int_equal(
-			runtime_lend(s->f, kernels[i].op, s->lent[1].qp, &(struct runtime_loan){0}, &number),
-			0);
+		assert_int_equal(runtime_bind_qp(s->f, kernels[i].op, s->bound[1].qp,
+						 &(struct runtime_qp_limits){0}, &number),
+				 0);
 	}
 	from = where >= OUT ? &s->called : &s->caller;
 	to = where >= OUT ? &s->caller : &s->called;

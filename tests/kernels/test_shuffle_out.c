@@ -25,10 +25,10 @@ static uint8_t tuples[MAX_BYTES];
 static uint64_t counts[MAX_PARTS];
 static uint8_t want[PEERS][MEM];
 
-/* It stands in the memory of lent[0], which is the run's region. */
+/* It stands in the memory of bound[0], which is the run's region. */
 static struct roost_shuffle_target *table(void)
 {
-	return (struct roost_shuffle_target *)s->lent[0].mem;
+	return (struct roost_shuffle_target *)s->bound[0].mem;
 }
 
 static void draw(const struct plan *p, uint64_t seed)
@@ -92,7 +92,7 @@ static void open_out(uint64_t seed, const struct shape *shape)
 	open_scene(seed, shape);
 	assert_int_equal(runtime_deploy(s->f, kernels_builtin("shuffle-out"), NULL), 0);
 	for (unsigned i = 0; i < PEERS; i++)
-		lend(ROOST_SHUFFLE_OUT_OP, &s->lent[i], i + 1);
+		bind_qp(ROOST_SHUFFLE_OUT_OP, &s->bound[i], i + 1);
 }
 
 static struct local_call *begin(const struct roost_shuffle_out_params *q, uint32_t bytes,
@@ -101,8 +101,8 @@ static struct local_call *begin(const struct roost_shuffle_out_params *q, uint32
 	struct local_call_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
 				    .params = q,
 				    .params_len = sizeof(*q),
-				    .pd = s->lent[0].pd,
-				    .key = s->lent[0].key,
+				    .pd = s->bound[0].pd,
+				    .key = s->bound[0].key,
 				    .reply = (uint8_t *)result,
 				    .room = sizeof(*result)};
 	struct local_call *run;

@@ -103,7 +103,7 @@ static void share(struct run *u, struct conn *c, int i)
 }
 
 /* The keys that this side will give to its peer, as far as they are there from the beginning. */
-static void lend_keys(struct conn *c, int i)
+static void give_keys(struct conn *c, int i)
 {
 	struct ep *e = &c->e[i];
 	struct side *s = &c->s[i];
@@ -263,7 +263,7 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 		run_make_ep(u, e, &p, nic[i], c->s[i].size, c->pool[i], &c->own[i]);
 		memcpy(e->mem, c->s[i].model, AREA_LEN);
 		share(u, c, i);
-		lend_keys(c, i);
+		give_keys(c, i);
 	}
 	ep_connect(&c->e[0], &c->e[1]);
 	for (int i = 0; p.rpc && i < 2; i++)

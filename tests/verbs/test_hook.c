@@ -165,10 +165,10 @@ static const struct roost_kernel forwarder = {.abi = ROOST_KERNEL_ABI,
 					      .params = forward_params,
 					      .stream = forward};
 
-/* Back to where it came from, behind what is there. With a loan of one operation the stream waits for each. */
+/* Back to where it came from, behind what is there. With a limit of one operation the stream waits for each. */
 static void sent_on(void **state)
 {
-	static const struct roost_loan loans[] = {{0}, {.ops = 1}, {.bytes = 8192}};
+	static const struct roost_qp_limits limits[] = {{0}, {.ops = 1}, {.bytes = 8192}};
 
 	for (unsigned i = 0; i < 3; i++) {
 		struct roost_invocation_attr a = {.op = 0x1001};
@@ -192,7 +192,8 @@ static void sent_on(void **state)
 		a.reply = &failed;
 		a.room = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-		assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, p.qp[1], i ? &loans[i] : NULL, &number), 0);
+		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, p.qp[1], i ? &limits[i] : NULL, &number),
+				 0);
 		assert_int_equal(number, 1);
 		hook = roost_qp_attach(p.qp[1], ROOST_IN, &a);
 		assert_non_null(hook);
@@ -213,7 +214,7 @@ static void sent_on(void **state)
 /* The same by other queue pairs, from a region or a queue pair: with two processing units of the one that brings the bytes, or of the other one. */
 static void sent_on_by_others(void **state)
 {
-	static const struct roost_loan loans[] = {{0}, {.ops = 1}};
+	static const struct roost_qp_limits limits[] = {{0}, {.ops = 1}};
 
 	for (unsigned i = 0; i < 8; i++) {
 		unsigned via = i & 1, number;
@@ -241,7 +242,8 @@ static void sent_on_by_others(void **state)
 		a.reply = &failed;
 		a.room = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-		assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, q.qp[via], &loans[i >> 1 & 1], &number), 0);
+		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, q.qp[via], &limits[i >> 1 & 1], &number),
+				 0);
 		hook = i & 4 ? roost_qp_attach(p.qp[1], ROOST_IN, &a) : roost_mr_attach(p.mr[1], &a);
 		assert_non_null(hook);
 		write_all(&p, 4);
@@ -282,7 +284,7 @@ static void last_words(void **state)
 	a.reply = &failed;
 	a.room = sizeof(failed);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-	assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, p.qp[1], NULL, &number), 0);
+	assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, p.qp[1], NULL, &number), 0);
 	hook = roost_qp_attach(p.qp[1], ROOST_IN, &a);
 	assert_non_null(hook);
 	while ((ret = roost_hook_detach(hook, &r)) == EBUSY) {

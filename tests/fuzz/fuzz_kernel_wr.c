@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes kernels' operations on queue pairs that they were lent: READs, WRITEs, SENDs, immediates and atomics of any length and address, right keys and wrong
+ * Fuzzes kernels' operations on queue pairs that are bound to them: READs, WRITEs, SENDs, immediates and atomics of any length and address, right keys and wrong
  * ones, out of memory of the kernel's and of a region, several runs at a time and the program's own work requests between them, over a link that loses or
- * not, or over loop-back. Nothing outside of the regions changes; each run ends, with a status for each operation; loans hold; what was added is there once.
+ * not, or over loop-back. Nothing outside of the regions changes; each run ends, with a status for each operation; limits hold; what was added is there once.
  *
  * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
  */
@@ -150,8 +150,8 @@ struct rig {
 	struct world w;
 	struct kernel_runtime *f;
 	struct ep_params p;
-	struct ep lent[PAIRS], peer[PAIRS];
-	struct runtime_loan loan;
+	struct ep bound[PAIRS], peer[PAIRS];
+	struct runtime_qp_limits limits;
 	bool loop;
 	struct script scripts[RUNS];
 	struct run runs[RUNS];
@@ -175,17 +175,17 @@ static void connect(struct rig *r, unsigned i)
 	struct ep *e = &r->peer[i];
 	unsigned number;
 
-	ep_init(&r->lent[i], &r->w, 0, &r->p);
+	ep_init(&r->bound[i], &r->w, 0, &r->p);
 	ep_init(e, &r->w, r->loop ? 0 : 1, &r->p);
 	must(nic_mr_deregister(e->nic, e->key) == 0, "no region");
 	memset(e->mem, 0, MEM);
 	e->key = reg(e->nic, e->pd, e->mem + GUARD, MEM - 2 * GUARD);
 	r->counter_key[i] = reg(e->nic, e->pd, &r->counter[i], 8);
-	ep_connect(&r->lent[i], e);
-	must(runtime_lend(r->f, SCRIPT, r->lent[i].qp, &r->loan, &number) == 0 && number == i + 1,
-	     "not lent");
+	ep_connect(&r->bound[i], e);
+	must(runtime_bind_qp(r->f, SCRIPT, r->bound[i].qp, &r->limits, &number) == 0 && number == i + 1,
+	     "not bound");
 	if (i == 0)
-		r->region = reg(r->lent[0].nic, r->lent[0].pd, r->here + GUARD, MEM - 2 * GUARD);
+		r->region = reg(r->bound[0].nic, r->bound[0].pd, r->here + GUARD, MEM - 2 * GUARD);
 }
 
 static void all_zero(const uint8_t *p, uint32_t n)
@@ -202,8 +202,8 @@ static void disconnect(struct rig *r, unsigned i)
 	all_zero(e->mem + MEM - GUARD, GUARD);
 	must(nic_mr_deregister(e->nic, r->counter_key[i]) == 0, "no region");
 	if (i == 0)
-		must(nic_mr_deregister(r->lent[0].nic, r->region) == 0, "no region");
-	ep_fini(&r->lent[i]);
+		must(nic_mr_deregister(r->bound[0].nic, r->region) == 0, "no region");
+	ep_fini(&r->bound[i]);
 	ep_fini(e);
 }
 
@@ -213,8 +213,9 @@ static void step(struct rig *r, uint64_t ns)
 
 	world_step(&r->w, world_now(&r->w) + ns);
 	for (unsigned i = 0; i < PAIRS; i++) {
-		must(!r->loan.ops || nic_acts(r->lent[i].qp) <= r->loan.ops, "more than the loan");
-		while (ep_poll_send(&r->lent[i], &c))
+		must(!r->limits.ops || nic_kernel_wrs(r->bound[i].qp) <= r->limits.ops,
+		     "more than the limits");
+		while (ep_poll_send(&r->bound[i], &c))
 			must(c.wr_id == 99, "a completion of nobody's");
 		while (ep_poll_recv(&r->peer[i], &c))
 			;
@@ -246,7 +247,7 @@ static void mend(struct rig *r)
 	bool broken = false;
 
 	for (unsigned i = 0; i < PAIRS; i++)
-		broken |= nic_qp_state(r->lent[i].qp) == NIC_QPS_ERR;
+		broken |= nic_qp_state(r->bound[i].qp) == NIC_QPS_ERR;
 	if (!broken)
 		return;
 	for (unsigned k = 0; k < RUNS; k++)
@@ -264,14 +265,14 @@ static void start(struct rig *r, struct input *in)
 	struct local_call_attr a = {.op = SCRIPT,
 				    .params = &which,
 				    .params_len = sizeof(which),
-				    .pd = r->lent[0].pd,
+				    .pd = r->bound[0].pd,
 				    .key = r->region,
 				    .reply = (uint8_t *)&r->runs[which].told,
 				    .room = sizeof(struct told)};
 
 	finish(r, &r->runs[which]);
 	mend(r);
-	a.pd = r->lent[0].pd;
+	a.pd = r->bound[0].pd;
 	a.key = r->region;
 	s->va = (uintptr_t)r->here + GUARD;
 	for (unsigned i = 0; i < PAIRS; i++) {
@@ -307,9 +308,9 @@ static void own(struct rig *r, struct input *in)
 	struct wr wr;
 
 	mend(r);
-	wr = wr_rdma(ROOST_OP_WRITE, &r->lent[i], 0, len, &r->peer[i], GUARD);
+	wr = wr_rdma(ROOST_OP_WRITE, &r->bound[i], 0, len, &r->peer[i], GUARD);
 	wr.wr_id = 99;
-	ep_post(&r->lent[i], &wr);
+	ep_post(&r->bound[i], &wr);
 }
 
 static void command(struct input *in, struct rig *r)
@@ -347,7 +348,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	memset(r, 0, sizeof(*r));
 	r->loop = shape & 2;
-	r->loan = (struct runtime_loan){.ops = shape >> 2 & 7, .bytes = shape & 32 ? 9000 : 0};
+	r->limits = (struct runtime_qp_limits){.ops = shape >> 2 & 7, .bytes = shape & 32 ? 9000 : 0};
 	r->p = (struct ep_params){
 		.depth = 256, .mem = MEM, .psn = 0xfffff0, .rnr_retry = 2, .rd_atomic = shape & 64 ? 1 : 16};
 	world_init(&r->w, r->loop ? 1 : 2, 1 + shape, &sp);

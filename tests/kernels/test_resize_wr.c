@@ -105,11 +105,12 @@ static const struct roost_kernel mirror_kernel = {.abi = ROOST_KERNEL_ABI,
 static uint8_t mirrored[SEGMENT];
 static unsigned unfinished;
 
-static void lend_to(uint64_t op, struct ep *e, uint32_t ops)
+static void bind_to(uint64_t op, struct ep *e, uint32_t ops)
 {
 	unsigned number;
 
-	assert_int_equal(runtime_lend(s->f, op, e->qp, &(struct runtime_loan){.ops = ops}, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, op, e->qp, &(struct runtime_qp_limits){.ops = ops}, &number),
+			 0);
 	assert_int_equal(number, 1);
 }
 
@@ -120,8 +121,8 @@ static void open_doubling(uint64_t seed, const struct shape *shape, uint32_t ops
 	open_scene(seed, shape);
 	assert_int_equal(runtime_deploy(s->f, &double_kernel, NULL), 0);
 	assert_int_equal(runtime_deploy(s->f, &mirror_kernel, mirrored), 0);
-	lend_to(DOUBLE_OP, &s->lent[0], ops);
-	lend_to(MIRROR_OP, &s->lent[1], ops);
+	bind_to(DOUBLE_OP, &s->bound[0], ops);
+	bind_to(MIRROR_OP, &s->bound[1], ops);
 	rng_seed(&rng, seed);
 	for (uint32_t i = 0; i < MEM; i++)
 		s->called.mem[i] = (uint8_t)rng_u64(&rng);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels on streams that act: what comes in, or leaves, goes to a replica too, whatever the networks do; a kernel that waits holds up its stream, and nobody
+ * Kernels on streams that post work requests: what comes in, or leaves, goes to a replica too, whatever the networks do; a kernel that waits holds up its stream, and nobody
  * else's.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@ enum { COPY_OP = 0x1001, BUFFER_OP, STRETCH_OP };
 
 #define BUFFER 4096u
 
-/* ---- the kernels: they send what they see to a queue pair that they were lent ---- */
+/* ---- the kernels: they send what they see to a queue pair that is bound to them ---- */
 
 struct copy_params {
 	uint64_t from, to; /* what is at `from` goes to `to` */
@@ -130,12 +130,12 @@ static const struct roost_kernel kernels[] = {
 
 /* ---- the scene: WRITEs between `caller` and `called`; the replica is peer 1's memory ---- */
 
-static uint32_t region; /* called's memory, for work requests of lent[1] */
+static uint32_t region; /* called's memory, for work requests of bound[1] */
 static struct told_copy told;
 
 static void open_copies(uint64_t seed, const struct shape *shape, uint32_t ops)
 {
-	const struct runtime_loan loan = {.ops = ops};
+	const struct runtime_qp_limits limits = {.ops = ops};
 
 	open_scene(seed, shape);
 	bytes_stayed = false;
@@ -143,10 +143,10 @@ static void open_copies(uint64_t seed, const struct shape *shape, uint32_t ops)
 		unsigned number;
 
 		assert_int_equal(runtime_deploy(s->f, &kernels[i], NULL), 0);
-		assert_int_equal(runtime_lend(s->f, kernels[i].op, s->lent[1].qp, &loan, &number), 0);
+		assert_int_equal(runtime_bind_qp(s->f, kernels[i].op, s->bound[1].qp, &limits, &number), 0);
 	}
 	assert_int_equal(nic_mr_register(s->called.nic,
-					 &(struct nic_mr_attr){.pd = s->lent[1].pd,
+					 &(struct nic_mr_attr){.pd = s->bound[1].pd,
 							       .addr = s->called.mem,
 							       .len = MEM,
 							       .iova = (uintptr_t)s->called.mem},
@@ -165,7 +165,7 @@ static struct local_call *begin(uint64_t op, const struct ep *from, bool each, b
 	struct local_call_attr a = {.op = op,
 				    .params = &p,
 				    .params_len = sizeof(p),
-				    .pd = s->lent[1].pd,
+				    .pd = s->bound[1].pd,
 				    .key = region,
 				    .reply = (uint8_t *)&told,
 				    .room = sizeof(told)};
@@ -325,7 +325,7 @@ static void unreliable(void **state)
 	ep_connect(&a, &b);
 	assert_int_equal(nic_mr_deregister(s->called.nic, region), 0);
 	assert_int_equal(nic_mr_register(b.nic,
-					 &(struct nic_mr_attr){.pd = s->lent[1].pd,
+					 &(struct nic_mr_attr){.pd = s->bound[1].pd,
 							       .addr = b.mem,
 							       .len = MEM,
 							       .iova = (uintptr_t)b.mem},
@@ -380,11 +380,11 @@ static void nobody_else_waits(void **state)
 	reap(&s->caller);
 	assert_int_equal(unfinished, 1);
 	for (unsigned i = 0; i < 10; i++) {
-		struct wr there = wr_rdma(ROOST_OP_WRITE, &s->lent[0], 0, 5000, &s->peer[0], 0);
+		struct wr there = wr_rdma(ROOST_OP_WRITE, &s->bound[0], 0, 5000, &s->peer[0], 0);
 		struct wr back = wr_rdma(ROOST_OP_WRITE, &s->called, 8192, 5000, &s->caller, 8192);
 
-		ep_post(&s->lent[0], &there);
-		assert_true(ep_wait_send(&s->lent[0], &cqe, MSEC));
+		ep_post(&s->bound[0], &there);
+		assert_true(ep_wait_send(&s->bound[0], &cqe, MSEC));
 		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
 		ep_post(&s->called, &back);
 		assert_true(ep_wait_send(&s->called, &cqe, MSEC));
@@ -452,8 +452,8 @@ static void what_goes_meanwhile(void **state)
 		} else if (how == 1) {
 			assert_int_equal(nic_mr_deregister(s->w.nic[0], region), 0);
 			region = 0;
-			ep_fini(&s->lent[1]);
-			s->lent[1].qp = NULL;
+			ep_fini(&s->bound[1]);
+			s->bound[1].qp = NULL;
 			while (unfinished) {
 				assert_true(turns++ < 10000 && turn());
 				reap(&s->caller);
@@ -522,7 +522,7 @@ static void joins_who_waits(void **state)
 	close_copies();
 }
 
-/* What has replied acts as long as something is under way, and the region that this is out of stays. */
+/* What has replied is busy as long as something is under way, and the region that this is out of stays. */
 static void replied_meanwhile(void **state)
 {
 	for (unsigned on_region = 0; on_region < 2; on_region++) {
@@ -562,8 +562,9 @@ static void rules(void **state)
 	unfinished = 0;
 	/* What leaves waits for no message that may wait for it. */
 	open_copies(1, &shapes[0], 0);
-	assert_int_equal(runtime_unlend(s->f, BUFFER_OP, 1), 0);
-	assert_int_equal(runtime_lend(s->f, BUFFER_OP, s->called.qp, &(struct runtime_loan){0}, &number), 0);
+	assert_int_equal(runtime_unbind_qp(s->f, BUFFER_OP, 1), 0);
+	assert_int_equal(
+		runtime_bind_qp(s->f, BUFFER_OP, s->called.qp, &(struct runtime_qp_limits){0}, &number), 0);
 	assert_int_equal(number, 1);
 	p = begin(BUFFER_OP, &s->caller, false, false);
 	assert_int_equal(local_call_attach_out(p, s->called.qp), 0);

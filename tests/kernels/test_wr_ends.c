@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How kernels that act on their own end, and their queue pairs and callers: no memory is used afterwards, and everybody is told.
+ * How kernels that post work requests of their own end, and their queue pairs and callers: no memory is used afterwards, and everybody is told.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -27,10 +27,10 @@ static struct local_call *begin_two(struct told *told)
 	return start(SCRIPT_OP, cmds, sizeof(cmds), NULL, told, sizeof(*told));
 }
 
-static void end_lent(unsigned i)
+static void end_bound(unsigned i)
 {
-	ep_fini(&s->lent[i]);
-	s->lent[i].qp = NULL;
+	ep_fini(&s->bound[i]);
+	s->bound[i].qp = NULL;
 }
 
 static void the_qp_goes(void **state)
@@ -42,9 +42,9 @@ static void the_qp_goes(void **state)
 		open_scene(1, &plain);
 		p = begin_two(&told);
 		if (how == 0)
-			end_lent(0);
+			end_bound(0);
 		else
-			assert_int_equal(ep_modify(&s->lent[0],
+			assert_int_equal(ep_modify(&s->bound[0],
 						   &(struct nic_qp_attr){.state = how == 1 ? NIC_QPS_RESET
 											   : NIC_QPS_ERR},
 						   NIC_QPA_STATE),
@@ -73,7 +73,7 @@ static void the_full_qp_goes(void **state)
 	cmds[32] = (struct cmd){.what = WAIT};
 	for (unsigned k = 0; k < 80; k++)
 		run[k] = start(SCRIPT_OP, cmds, sizeof(cmds), NULL, &told[k], sizeof(told[k]));
-	end_lent(0);
+	end_bound(0);
 	for (unsigned k = 0; k < 80; k++) {
 		finish(run[k], ROOST_RPC_OK);
 		assert_int_equal(told[k].failed, 32);
@@ -136,8 +136,8 @@ static void replaced_meanwhile(void **state)
 	new = old;
 	new.version = 2;
 	assert_int_equal(runtime_deploy(s->f, &old, NULL), 0);
-	lend(SCRIPT_OP, &s->lent[0], 1);
-	lend(SCRIPT_OP, &s->lent[1], 2);
+	bind_qp(SCRIPT_OP, &s->bound[0], 1);
+	bind_qp(SCRIPT_OP, &s->bound[1], 2);
 	p = begin_two(&told);
 	{
 		struct served *n;
@@ -151,7 +151,7 @@ static void replaced_meanwhile(void **state)
 	assert_int_equal(stops, 0);
 	runtime_reap(s->f);
 	assert_int_equal(stops, 1);
-	/* What was lent was to all versions. */
+	/* What was bound was to all versions. */
 	told = PLAY(NULL, rdma(WRITE, 1, 0, 0, 1));
 	assert_int_equal(told.failed, 0);
 	close_scene();
@@ -207,8 +207,9 @@ static void called(void **state)
 
 		open_scene(1, shapes[i]);
 		/* To another queue pair, and to the one that the call came by. */
-		assert_int_equal(
-			runtime_lend(s->f, SCRIPT_OP, s->called.qp, &(struct runtime_loan){0}, &number), 0);
+		assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, s->called.qp,
+						 &(struct runtime_qp_limits){0}, &number),
+				 0);
 		assert_int_equal(number, 3);
 		sge = ep_sge(&s->caller, 0, 1000);
 		ep_post_recv(&s->caller, 5, &sge, 1);
@@ -260,7 +261,7 @@ static void the_caller_goes(void **state)
 		do {
 			assert_true(turn());
 			assert_true(runtime_kernel_info(s->f, 0, &info));
-		} while (!info.in_flight || !nic_acts(s->lent[1].qp));
+		} while (!info.in_flight || !nic_kernel_wrs(s->bound[1].qp));
 		if (how)
 			assert_int_equal(ep_modify(&s->called, &(struct nic_qp_attr){.state = NIC_QPS_RESET},
 						   NIC_QPA_STATE),
@@ -268,7 +269,7 @@ static void the_caller_goes(void **state)
 		else
 			ep_fini(&s->called);
 		assert_int_equal(cuts, 0);
-		while (nic_acts(s->lent[1].qp))
+		while (nic_kernel_wrs(s->bound[1].qp))
 			assert_true(turn());
 		assert_int_equal(cuts, 1);
 		filled(s->peer[1].mem, 'q', 4000);
@@ -284,31 +285,32 @@ static void the_caller_goes(void **state)
 	}
 }
 
-/* ---- lending ---- */
+/* ---- binding ---- */
 
-static void rules_of_lending(void **state)
+static void rules_of_binding(void **state)
 {
 	struct ep_params uc = {.type = NIC_QPT_UC};
 	struct ep extra[ROOST_KERNEL_QPS], other;
 	unsigned number;
 
 	open_scene(1, &plain);
-	assert_int_equal(runtime_lend(s->f, 0x999, s->lent[0].qp, &(struct runtime_loan){0}, &number),
-			 -ENOENT);
+	assert_int_equal(
+		runtime_bind_qp(s->f, 0x999, s->bound[0].qp, &(struct runtime_qp_limits){0}, &number),
+		-ENOENT);
 	ep_init(&other, &s->w, 0, &uc);
-	assert_int_equal(runtime_lend(s->f, SCRIPT_OP, other.qp, &(struct runtime_loan){0}, &number),
+	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
 			 -EOPNOTSUPP);
 	ep_fini(&other);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++) {
 		ep_init(&extra[i], &s->w, 0, &(struct ep_params){0});
-		lend(SCRIPT_OP, &extra[i], i + 1);
+		bind_qp(SCRIPT_OP, &extra[i], i + 1);
 	}
 	ep_init(&other, &s->w, 0, &(struct ep_params){0});
-	assert_int_equal(runtime_lend(s->f, SCRIPT_OP, other.qp, &(struct runtime_loan){0}, &number),
+	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
 			 -ENOSPC);
 	/* The number of one that is gone is given again. */
 	ep_fini(&extra[7]);
-	lend(SCRIPT_OP, &other, 8);
+	bind_qp(SCRIPT_OP, &other, 8);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++)
 		if (i != 7)
 			ep_fini(&extra[i]);
@@ -317,7 +319,7 @@ static void rules_of_lending(void **state)
 }
 
 /* While requests are under way, that are kept. */
-static void lent_in_mid_flight(void **state)
+static void bound_in_mid_flight(void **state)
 {
 	struct roost_cqe cqe;
 	struct ep a, b;
@@ -336,7 +338,7 @@ static void lent_in_mid_flight(void **state)
 		if (i % 8 == 7)
 			turn();
 	}
-	assert_int_equal(runtime_lend(s->f, SCRIPT_OP, a.qp, &(struct runtime_loan){0}, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, a.qp, &(struct runtime_qp_limits){0}, &number), 0);
 	for (unsigned i = 0; i < 40; i++) {
 		assert_true(ep_wait_send(&a, &cqe, SEC));
 		assert_int_equal(cqe.wr_id, i);
@@ -354,7 +356,7 @@ int main(void)
 		cmocka_unit_test(the_qp_goes),	    cmocka_unit_test(the_full_qp_goes),
 		cmocka_unit_test(given_up),	    cmocka_unit_test(replaced_meanwhile),
 		cmocka_unit_test(called),	    cmocka_unit_test(the_caller_goes),
-		cmocka_unit_test(rules_of_lending), cmocka_unit_test(lent_in_mid_flight),
+		cmocka_unit_test(rules_of_binding), cmocka_unit_test(bound_in_mid_flight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
