@@ -129,7 +129,7 @@ int roost_kernel_bind_qp(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp
 int roost_kernel_unbind_qp(struct ibv_context *ctx, uint64_t op, unsigned number);
 
 enum roost_kernel_state {
-	ROOST_KERNEL_STANDS,
+	ROOST_KERNEL_ACTIVE,
 	ROOST_KERNEL_LEAVING, /* replaced or unloaded: has calls under way */
 	ROOST_KERNEL_DISABLED, /* a step of it crashed, or did not return: calls get ROOST_RPC_DISABLED until it is replaced */
 };
@@ -139,7 +139,7 @@ enum roost_kernel_flags {
 	ROOST_KERNEL_LOADED = 1 << 1, /* out of a file */
 };
 
-/* A version of a kernel. What stands counts what older versions have that are gone. */
+/* A version of a kernel. The active version counts what older versions have that are gone. */
 struct roost_kernel_info {
 	char name[ROOST_KERNEL_NAME];
 	uint64_t op;
@@ -162,7 +162,7 @@ struct roost_kernel_info {
 	uint64_t timed, p50_ns, p99_ns, max_ns;
 	uint32_t resources, resources_max; /* that are taken now (roost_take()), and that it has */
 };
-/* Fills info[max]; returns how many there are, which may be more. What stands comes first. Any thread. */
+/* Fills info[max]; returns how many there are, which may be more. Active versions come first. Any thread. */
 unsigned roost_kernel_list(struct ibv_context *ctx, struct roost_kernel_info *info, unsigned max);
 
 /* ---- calls, with all that belongs to them ---- */
@@ -228,10 +228,10 @@ enum roost_side {
 struct roost_hook;
 
 /*
- * Puts a kernel with a stream() on one side of a queue pair, behind the one that may stand there: two make a chain. It sees each byte once,
+ * Puts a kernel with a stream() on one side of a queue pair, behind the one that may be attached there: two make a chain. It sees each byte once,
  * in order; what it rewrites is kept until it is acknowledged, so copies on the wire are equal, and at most 128 packets of such a queue pair are in
  * flight. The kernel stays in the version that it has now. NULL with errno: ENOENT: no kernel; EOPNOTSUPP: it has no stream(), or rewrites what came
- * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two stand there; EINVAL, EFAULT, EIO: the kernel refused its parameters (what it refuses after it has waited for operations of its own says
+ * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two are attached there; EINVAL, EFAULT, EIO: the kernel refused its parameters (what it refuses after it has waited for operations of its own says
  * roost_hook_query(); the stream waits until then). Any thread.
  */
 struct roost_hook *roost_qp_attach(struct ibv_qp *qp, enum roost_side side,
@@ -271,7 +271,7 @@ int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_resu
  * then that goes on, and the kernel counts as in use.
  */
 void roost_run_end(struct roost_run *run);
-/* All of these, for ever: 0, ENOTCONN, or the errors of the first. For the host's own use of what stands there, as hll's estimates. */
+/* All of these, for ever: 0, ENOTCONN, or the errors of the first. For the host's own use of registered kernels, as hll's estimates. */
 int roost_kernel_run(struct ibv_context *ctx, const struct roost_invocation_attr *attr, const void *payload,
 		     uint64_t len, struct roost_result *result);
 

@@ -52,7 +52,7 @@ static void make_ready(struct call *call)
 
 /* ---- slots ---- */
 
-struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc_piece *p)
+struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p)
 {
 	struct call *call;
 
@@ -75,7 +75,7 @@ struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc
 			      .state = CALL_READY,
 			      .c.op = p->op};
 	if (s) {
-		served_count(s, q->pu->index, 1);
+		version_count(s, q->pu->index, 1);
 		s->pu[q->pu->index].ctr.calls++;
 	}
 	q->pu->ctr.calls++;
@@ -92,7 +92,7 @@ static void free_slot(struct call *call)
 	q->free[q->num_free++] = (uint8_t)(call - q->calls);
 	/* Last: its version may go now. */
 	if (call->s)
-		served_count(call->s, q->pu->index, -1);
+		version_count(call->s, q->pu->index, -1);
 }
 
 static void wrs_wake(struct kernel_wrs *a);
@@ -162,7 +162,7 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 	c->state = p;
 	c->scratch = p + ALIGN_UP(k->state_size, 64u);
 	c->self = call->s->self;
-	c->grants = call->s->standing->grants;
+	c->grants = call->s->registered->grants;
 	c->put = put;
 	c->owner = call->q->owner;
 	c->take = take;
@@ -266,7 +266,7 @@ static uint32_t local_key(const struct call *call)
 
 static enum did post_wr(struct call *call)
 {
-	if (kernel_wrs_post(&call->wrs, call->s->standing, call->q->pu, local_key(call)))
+	if (kernel_wrs_post(&call->wrs, call->s->registered, call->q->pu, local_key(call)))
 		return DID;
 	call->state = CALL_WAITING;
 	return NOT_YET;
@@ -516,8 +516,8 @@ static void step(struct call *call)
 	pu->most = steps_left(call) - 1;
 	pu->hops = 0;
 	ask_nothing(&call->c);
-	call->c.num_grants = call->s->standing->num_grants;
-	call->c.num_qps = call->s->standing->num_bound;
+	call->c.num_grants = call->s->registered->num_grants;
+	call->c.num_qps = call->s->registered->num_bound;
 	pu->running = call;
 	guard_step(&pu->guard);
 	next = call->payload ? k->payload(&call->c) : k->params(&call->c);
@@ -546,7 +546,7 @@ static void advance(struct call *call)
 		call_cut_off(call, call->broken, call->sent);
 		return;
 	}
-	if (unlikely(served_broken(call->s))) {
+	if (unlikely(version_broken(call->s))) {
 		call_end(call, ROOST_RPC_DISABLED, call->sent);
 		return;
 	}
@@ -567,7 +567,7 @@ static void struck(struct runtime_pu *pu)
 	struct call *call = pu->running;
 
 	count_steps(call);
-	served_condemn(call->s, how);
+	version_disable(call->s, how);
 	call_end(call, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, call->sent);
 }
 

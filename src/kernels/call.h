@@ -40,8 +40,8 @@ struct bound_qp {
 	uint64_t stopped; /* the look at them in which one did not fit */
 };
 
-/* What stands for an op-code, in one version or several. */
-struct standing {
+/* The kernel that is registered for an op-code, in one version or several. */
+struct registered_kernel {
 	struct bound_qp bound[ROOST_KERNEL_QPS];
 	uint32_t num_bound;
 	struct roost_grant grants[ROOST_KERNEL_GRANTS];
@@ -55,11 +55,11 @@ struct standing {
 struct own {
 	void *self;
 	unsigned versions;
-	const struct served *last;
+	const struct kernel_version *last;
 	struct ledger *ledger; /* NULL: it has no resources */
 };
 
-struct served_pu {
+struct version_pu {
 	_Atomic uint32_t calls; /* that run it; written by the PU's owner alone */
 	struct kernel_counters ctr;
 } CACHE_ALIGNED;
@@ -70,22 +70,22 @@ struct timed_hist {
 } CACHE_ALIGNED;
 
 /* A kernel in one version. */
-struct served {
+struct kernel_version {
 	const struct roost_kernel *k;
 	void *self;
 	uint64_t op; /* what calls it: the descriptor's, but for the fallback */
-	struct standing *standing;
+	struct registered_kernel *registered;
 	struct own *own;
 	struct object object;  /* that it came in; no handle: none */
 	struct list_head link; /* of those that take no calls any more */
 	bool fallback;
 	atomic_bool broken; /* it crashed, or did not return: none of its functions is called any more */
 	struct timed_hist *times; /* one for each PU; NULL: nobody tells the time */
-	struct served_pu pu[NIC_MAX_PUS];
+	struct version_pu pu[NIC_MAX_PUS];
 };
 
 /* Invocations that run it, on a PU that the caller owns. Release: who finds none any more finds all done that they did. */
-static inline void served_count(struct served *s, unsigned pu, int by)
+static inline void version_count(struct kernel_version *s, unsigned pu, int by)
 {
 	_Atomic uint32_t *n = &s->pu[pu].calls;
 
@@ -93,7 +93,7 @@ static inline void served_count(struct served *s, unsigned pu, int by)
 			      memory_order_release);
 }
 
-static inline bool served_broken(const struct served *s)
+static inline bool version_broken(const struct kernel_version *s)
 {
 	return atomic_load_explicit(&s->broken, memory_order_relaxed);
 }
@@ -103,7 +103,7 @@ struct call {
 	struct kernel_wrs wrs;
 	struct list_head link; /* READY, but with payload, or WAITING for room: of the QP */
 	struct call_qp *q;
-	struct served *s; /* NULL: none stands */
+	struct kernel_version *s; /* NULL: none is registered */
 	struct roost_rpc_head head;
 	struct roost_rpc_tail tail; /* ending */
 	uint32_t id;		    /* this call's, for the core */
@@ -216,10 +216,10 @@ struct kernel_runtime {
 	struct nic *nic;
 	unsigned calls;
 	uint32_t max_steps;
-	uint64_t ops[RUNTIME_MAX_KERNELS];	     /* of kernels[], side by side */
-	struct served *kernels[RUNTIME_MAX_KERNELS]; /* NULL: a free slot */
-	unsigned num_kernels;			     /* slots ever used */
-	struct served *fallback;		     /* NULL: none */
+	uint64_t ops[RUNTIME_MAX_KERNELS];		     /* of kernels[], side by side */
+	struct kernel_version *kernels[RUNTIME_MAX_KERNELS]; /* NULL: a free slot */
+	unsigned num_kernels;				     /* slots ever used */
+	struct kernel_version *fallback;		     /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
 	struct list_head orphans;
 	uint64_t idle_ns;
@@ -233,14 +233,15 @@ struct kernel_runtime {
 /* Parameters, then state, then scratch, each aligned to a cache line. */
 #define CALL_BODY (ROOST_RPC_MAX_PARAMS + 24 + ROOST_KERNEL_MAX_STATE + 2 * 64)
 
-/* standing.c */
-void standing_close(struct kernel_runtime *rt); /* ends all of them; there are no calls any more */
-struct served *runtime_find(struct kernel_runtime *rt,
-			    uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
+/* registry.c */
+void registry_close(struct kernel_runtime *rt); /* ends all of them; there are no calls any more */
+struct kernel_version *
+runtime_find(struct kernel_runtime *rt,
+	     uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
 
-bool standing_has_bound_qp(const struct standing *st); /* queue pairs. [control] */
+bool registered_has_bound_qp(const struct registered_kernel *st); /* queue pairs. [control] */
 /* A queue pair goes: nobody has it any more. [control, owner of its PU] */
-void standing_forget(struct kernel_runtime *rt, const struct nic_qp *qp);
+void registry_forget_qp(struct kernel_runtime *rt, const struct nic_qp *qp);
 
 /* run.c */
 void local_call_take_handed(struct runtime_pu *pu); /* what other PUs have handed over is among its `runs` */
@@ -249,11 +250,11 @@ void local_call_run(struct runtime_pu *pu);	    /* the host's that can go on: so
 /* times.c; 0, or -1: no memory */
 int times_create(struct kernel_runtime *rt);
 void times_close(struct kernel_runtime *rt); /* before the kernels */
-int times_open(const struct kernel_runtime *rt, struct served *s);
-void times_end(const struct kernel_runtime *rt, struct served *s);
-void times_note(struct runtime_pu *pu, struct served *s, uint64_t began); /* a call that ends */
-void times_over(struct runtime_pu *pu, uint64_t now);			  /* its turn */
-struct runtime_times times_of(const struct kernel_runtime *rt, const struct served *s);
+int times_open(const struct kernel_runtime *rt, struct kernel_version *s);
+void times_end(const struct kernel_runtime *rt, struct kernel_version *s);
+void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began); /* a call that ends */
+void times_over(struct runtime_pu *pu, uint64_t now);				  /* its turn */
+struct runtime_times times_of(const struct kernel_runtime *rt, const struct kernel_version *s);
 
 /* runtime.c */
 void call_count_end(const struct call *call, uint32_t status);
@@ -292,8 +293,8 @@ bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access
 int call_access(struct call *call);
 
 /* call.c */
-/* A slot, for a call of this kernel that this piece begins (NULL: none stands); NULL: there is none free. */
-struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc_piece *p);
+/* A slot, for a call of this kernel that this piece begins (NULL: none is registered); NULL: there is none free. */
+struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p);
 /* Lays out parameters, state and scratch. */
 void call_furnish(struct call *call, const void *params, uint32_t len);
 /*
@@ -319,7 +320,7 @@ void call_break(struct call *call, uint32_t status);
 /* The last call of a QP that has ended is over. */
 void call_qp_over(struct call_qp *q);
 /* A step of the kernel's has crashed, or did not return: that is the end of it. */
-void served_condemn(struct served *s, enum guard_end how);
+void version_disable(struct kernel_version *s, enum guard_end how);
 /* The memory of one more slot. False: it is not to be had. */
 bool slot_open(struct call_qp *q);
 

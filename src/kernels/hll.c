@@ -162,7 +162,7 @@ static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
 	return 0;
 }
 
-static bool stands(struct table *t, uint32_t slot, uint32_t generation)
+static bool is_current(struct table *t, uint32_t slot, uint32_t generation)
 {
 	return atomic_load_explicit(&t->sketch[slot].generation, memory_order_relaxed) == generation;
 }
@@ -233,8 +233,8 @@ static enum roost_next params(struct roost_call *c)
 		ROOST_REPLY(c, registers_of(t, h->slot), 1u << h->precision);
 	if (h->p.what == ROOST_HLL_JOIN) {
 		while (h->at < 1u << h->precision) {
-			if (!stands(t, h->slot, h->generation) ||
-			    !stands(t, h->from_slot, h->from_generation))
+			if (!is_current(t, h->slot, h->generation) ||
+			    !is_current(t, h->from_slot, h->from_generation))
 				ROOST_FAIL(c, ROOST_RPC_MISS);
 			join_chunk(t, h);
 			ROOST_WAIT(c, ROOST_AGAIN);
@@ -245,7 +245,7 @@ static enum roost_next params(struct roost_call *c)
 			count_chunk(t, h);
 			ROOST_WAIT(c, ROOST_AGAIN);
 		}
-		if (!stands(t, h->slot, h->generation))
+		if (!is_current(t, h->slot, h->generation))
 			ROOST_FAIL(c, ROOST_RPC_MISS);
 		make_info(t, h);
 		ROOST_REPLY(c, &h->info, sizeof(h->info));
@@ -303,7 +303,7 @@ static enum roost_next payload(struct roost_call *c)
 
 	if (!fits(h, c->total))
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
-	if (!stands(t, h->slot, h->generation))
+	if (!is_current(t, h->slot, h->generation))
 		ROOST_FAIL(c, ROOST_RPC_MISS);
 	if (h->p.what == ROOST_HLL_MERGE) {
 		if (!merge_piece(t, h, c->data, c->len))
@@ -323,7 +323,7 @@ static enum roost_next stream(struct roost_call *c)
 
 	if (h->p.what != ROOST_HLL_ADD)
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
-	if (!stands(t, h->slot, h->generation))
+	if (!is_current(t, h->slot, h->generation))
 		ROOST_FAIL(c, ROOST_RPC_MISS);
 	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8, memory_order_relaxed);
 	if (c->len)

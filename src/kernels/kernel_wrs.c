@@ -46,7 +46,7 @@ static struct nic_qp *bound_nic_qp(const struct bound_qp *l)
 }
 
 /* NULL: none of this number that this PU runs. */
-static struct bound_qp *find_bound(struct standing *st, const struct runtime_pu *pu, uint32_t number)
+static struct bound_qp *find_bound(struct registered_kernel *st, const struct runtime_pu *pu, uint32_t number)
 {
 	struct bound_qp *l;
 
@@ -226,7 +226,7 @@ static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu
 }
 
 /* False: there is no room. */
-static bool post(struct kernel_wrs *a, struct standing *st, struct runtime_pu *pu, uint32_t key)
+static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu, uint32_t key)
 {
 	struct roost_call *c = a->c;
 	struct bound_qp *l = find_bound(st, pu, c->qp);
@@ -261,7 +261,7 @@ static bool come(const struct roost_call *c)
 	return (int32_t)(c->qp_wait - c->qp_done) <= 0 || c->qp_done == c->qp_posted;
 }
 
-bool kernel_wrs_post(struct kernel_wrs *a, struct standing *st, struct runtime_pu *pu, uint32_t key)
+bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu, uint32_t key)
 {
 	if (!a->posted)
 		a->posted = a->c->ask == ROOST_ASK_QP_WAIT || post(a, st, pu, key);
@@ -305,6 +305,6 @@ void kernel_wrs_done(struct kernel_runtime *rt, struct nic_qp *qp, struct kernel
 
 void kernel_wrs_qp_gone(struct kernel_runtime *rt, struct nic_qp *qp)
 {
-	standing_forget(rt, qp);
+	registry_forget_qp(rt, qp);
 	all_fails(&rt->pu[nic_qp_pu(qp)], qp);
 }

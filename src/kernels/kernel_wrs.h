@@ -13,7 +13,7 @@
 #include "base/spin.h"
 #include "kernels/runtime.h"
 
-struct standing;
+struct registered_kernel;
 struct runtime_pu;
 struct bound_qp;
 
@@ -23,16 +23,16 @@ struct kernel_wrs {
 	void (*wake)(struct kernel_wrs *a);
 	struct spin
 		*lock; /* of what c says of operations, where other PUs run the kernel, too; NULL: none do */
-	struct standing *st;	 /* whose bound queue pairs it uses */
-	struct list_head link;	 /* of those that wait for room of a queue pair */
-	const struct nic_qp *at; /* which, or where it has a promise of it; else NULL */
-	struct bound_qp *bound;	 /* by which */
-	struct runtime_pu *pu;	 /* likewise */
-	uint32_t bytes;		 /* that it is promised */
-	uint32_t out;		 /* not done */
-	uint32_t open;		 /* which ones: a bit for each number, modulo ROOST_QP_OPS */
-	bool promised;		 /* counts in its limits as if it were posted */
-	bool posted;		 /* what is asked for */
+	struct registered_kernel *st; /* whose bound queue pairs it uses */
+	struct list_head link;	      /* of those that wait for room of a queue pair */
+	const struct nic_qp *at;      /* which, or where it has a promise of it; else NULL */
+	struct bound_qp *bound;	      /* by which */
+	struct runtime_pu *pu;	      /* likewise */
+	uint32_t bytes;		      /* that it is promised */
+	uint32_t out;		      /* not done */
+	uint32_t open;		      /* which ones: a bit for each number, modulo ROOST_QP_OPS */
+	bool promised;		      /* counts in its limits as if it were posted */
+	bool posted;		      /* what is asked for */
 	bool waits;
 	bool gone;    /* it has ended */
 	bool outward; /* what waits with it are messages that leave */
@@ -49,7 +49,7 @@ static inline bool kernel_wrs_fetches(const struct roost_call *c)
  * Does what c asks for. key: of the region that it names. True: it goes on; false: it is woken, and then this is to be called again, with the same. [owner of
  * its PU]
  */
-bool kernel_wrs_post(struct kernel_wrs *a, struct standing *st, struct runtime_pu *pu, uint32_t key);
+bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu, uint32_t key);
 /* It does not go on with what it waits for. [owner of its PU] */
 void kernel_wrs_stop(struct kernel_wrs *a);
 /* The invocation has ended. True: nothing is under way; false: it is woken when that is so, and its memory stays until then. [owner of its PU] */

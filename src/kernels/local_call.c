@@ -45,7 +45,7 @@ static bool post_wr(struct local_call *p, bool granted)
 	/* Operations are their PU's: there it is asked for again. */
 	if (unlikely(p->here != p->pu))
 		return false;
-	return kernel_wrs_post(&p->wrs, p->s->standing, &p->rt->pu[p->pu], granted ? 0 : p->key);
+	return kernel_wrs_post(&p->wrs, p->s->registered, &p->rt->pu[p->pu], granted ? 0 : p->key);
 }
 
 /* False: it waits. */
@@ -127,7 +127,7 @@ enum roost_next local_call_step(struct local_call *p, enum roost_next (*fn)(stru
 
 	c->ask = ROOST_ASK_NONE;
 	c->va_in = c->from_in = 0;
-	c->num_qps = p->s->standing->num_bound;
+	c->num_qps = p->s->registered->num_bound;
 	p->s->pu[pu].ctr.steps++;
 	guard_step(g);
 	next = fn(c);
@@ -185,7 +185,7 @@ void local_call_trapped(struct local_call *p, struct guard *g)
 {
 	enum guard_end how = guard_struck(g);
 
-	served_condemn(p->s, how);
+	version_disable(p->s, how);
 	local_call_finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
 }
 
@@ -195,7 +195,7 @@ static void run(struct local_call *p, enum roost_next (*fn)(struct roost_call *c
 	struct guard *g = &p->rt->pu[pu].guard;
 	struct guard_scope scope;
 
-	if (unlikely(served_broken(p->s))) {
+	if (unlikely(version_broken(p->s))) {
 		local_call_finish(p, ROOST_RPC_DISABLED, p->result.len);
 		return;
 	}
@@ -315,7 +315,7 @@ static void make_more(struct local_call *p)
 {
 	struct guard *g = &p->rt->pu[p->pu].guard;
 	struct guard_scope scope;
-	bool broken = served_broken(p->s);
+	bool broken = version_broken(p->s);
 
 	if (unlikely(broken || !p->left--)) {
 		if (p->pending) /* what it was promised is for others */
@@ -394,7 +394,7 @@ void local_call_end_stream(struct local_call *p)
 		local_call_finish(p, ROOST_RPC_OK, p->result.len);
 }
 
-/* ---- where it stands ---- */
+/* ---- where it is attached ---- */
 
 /* What comes in is in memory already: nobody rewrites it. */
 static bool sees(const struct local_call *p)
@@ -404,12 +404,12 @@ static bool sees(const struct local_call *p)
 
 unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at)
 {
-	const struct served *s = runtime_find(rt, op);
+	const struct kernel_version *s = runtime_find(rt, op);
 
-	return !s || s->k->resizes || !standing_has_bound_qp(s->standing) ? at : runtime_pu_of(rt, op);
+	return !s || s->k->resizes || !registered_has_bound_qp(s->registered) ? at : runtime_pu_of(rt, op);
 }
 
-static void stands_at(struct local_call *p, struct nic_qp *qp)
+static void attached_to(struct local_call *p, struct nic_qp *qp)
 {
 	p->qp = qp;
 	p->abroad = nic_qp_pu(qp) != p->pu;
@@ -422,7 +422,7 @@ int local_call_attach_in(struct local_call *p, struct nic_qp *qp)
 	int rc = sees(p) ? nic_stream_attach_in(qp, &p->stream) : -EOPNOTSUPP;
 
 	if (!rc)
-		stands_at(p, qp);
+		attached_to(p, qp);
 	return rc;
 }
 
@@ -440,7 +440,7 @@ int local_call_attach_out(struct local_call *p, struct nic_qp *qp)
 	p->wrs.outward = true;
 	rc = p->s->k->stream ? nic_stream_attach_out(qp, &p->stream) : -EOPNOTSUPP;
 	if (!rc)
-		stands_at(p, qp);
+		attached_to(p, qp);
 	return rc;
 }
 
@@ -538,13 +538,13 @@ void local_call_close(struct local_call *p)
 		p->over = p->refused = false;
 		run(p, cut, p->pu);
 	}
-	served_count(p->s, p->pu, -1);
+	version_count(p->s, p->pu, -1);
 }
 
 int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
 		    struct local_call **out)
 {
-	struct served *s = runtime_find(rt, a->op);
+	struct kernel_version *s = runtime_find(rt, a->op);
 	struct local_call *p;
 
 	if (!s)
@@ -569,7 +569,7 @@ int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_c
 	p->stream = (struct nic_stream_hook){.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
 	p->wrs = (struct kernel_wrs){.c = &p->c, .wake = local_call_wake, .outward = a->out};
 	lay_out(p, a);
-	served_count(s, pu, 1);
+	version_count(s, pu, 1);
 	s->pu[pu].ctr.calls++;
 	*out = p;
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that no peer calls: run by the host, or attached to a stream, whose bytes they see. These run where they stand, to the end of each piece, unless
+ * Kernels that no peer calls: run by the host, or attached to a stream, whose bytes they see. These run where the bytes are, to the end of each piece, unless
  * they wait for operations of their own: then they hold up the stream, and go on as those do, in turns of their PU. An access is done at once, and there is
  * nobody to send to; what they reply goes to the host.
  */
@@ -12,13 +12,13 @@
 struct local_call;
 
 struct local_call_attr {
-	uint64_t op; /* of a kernel that stands; it is this version as long as the call is there */
+	uint64_t op; /* of a registered kernel; it is this version as long as the call is there */
 	const void *params;
 	uint32_t params_len; /* at most ROOST_RPC_MAX_PARAMS */
 	uint32_t pd, key;    /* the region of all its accesses; key 0: none */
 	uint8_t *reply;	     /* where its data go; must stay */
 	uint32_t room;	     /* bytes of it */
-	bool out;	     /* it is to stand where messages leave, and may wait before it does */
+	bool out;	     /* it is to be attached where messages leave, and may wait before it does */
 };
 
 /*
@@ -28,7 +28,7 @@ struct local_call_attr {
 int local_call_begin(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
 		     struct local_call **out);
 /*
- * The PU to which one should belong that is to stand on a stream of PU `at`: where its kernel can use the queue pairs that are bound to it. One that changes lengths
+ * The PU to which one should belong that is to be attached to a stream of PU `at`: where its kernel can use the queue pairs that are bound to it. One that changes lengths
  * has to belong there. [control]
  */
 unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at);

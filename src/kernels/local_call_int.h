@@ -13,14 +13,14 @@ struct local_call {
 	struct kernel_wrs wrs;
 	struct nic_stream_hook stream;
 	struct kernel_runtime *rt;
-	struct served *s;
+	struct kernel_version *s;
 	unsigned pu;	 /* whose operations it has, and in whose turns it goes on */
 	unsigned here;	 /* where the piece came that it is in */
 	bool hands_over; /* that is another one: it goes on at `pu`, when it has left here */
 	struct local_call *next_handed;
 	uint32_t pd, key;
 	uint8_t *reply;
-	struct nic_qp *qp; /* on whose stream it stands */
+	struct nic_qp *qp; /* to whose stream it is attached */
 	bool on_region;	   /* or on that of a region: `lock` is taken */
 	bool abroad;	   /* on one of another PU's: under `lock`, too */
 	bool deaf;	   /* it is there no more but for the region's sake */

@@ -23,7 +23,7 @@ struct ledger {
 	uint32_t touched; /* numbers that were ever taken are those up to it: their memory is there */
 	uint64_t bytes;
 	_Atomic uint32_t taken;
-	const struct served *served; /* NULL: not published yet */
+	const struct kernel_version *version; /* NULL: not published yet */
 	struct ledger *
 		next; /* of the kernel runtime's; changed with all PUs owned, or before any connection can know of it */
 	struct holder holder[ROOST_KERNEL_RESOURCES];
@@ -57,7 +57,7 @@ struct ledger *ledger_open(struct kernel_runtime *rt, const struct roost_kernel 
 	l->peer = (l->n + 1) / 2 > l->each ? (l->n + 1) / 2 : l->each;
 	l->bytes = k->resource_bytes;
 	l->touched = 0;
-	l->served = NULL;
+	l->version = NULL;
 	l->dead = false;
 	atomic_store_explicit(&l->taken, 0, memory_order_relaxed);
 	spin_unlock(&l->lock);
@@ -69,9 +69,9 @@ struct ledger *ledger_open(struct kernel_runtime *rt, const struct roost_kernel 
 	return l;
 }
 
-void ledger_serve(struct ledger *l, const struct served *s)
+void ledger_serve(struct ledger *l, const struct kernel_version *s)
 {
-	l->served = s;
+	l->version = s;
 }
 
 bool ledger_close(struct kernel_runtime *rt, struct ledger *l)
@@ -185,10 +185,10 @@ uint32_t ledger_size(const struct ledger *l)
 
 static void call_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t number)
 {
-	struct served *s = (struct served *)(uintptr_t)l->served;
+	struct kernel_version *s = (struct kernel_version *)(uintptr_t)l->version;
 	struct guard_scope scope;
 
-	if (!s || !s->k->ended || served_broken(s))
+	if (!s || !s->k->ended || version_broken(s))
 		return;
 	guard_open(&pu->guard, &scope);
 	if (!sigsetjmp(scope.env, 0)) {
@@ -196,7 +196,7 @@ static void call_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t n
 		s->k->ended(s->own->self, number);
 		guard_stepped(&pu->guard);
 	} else {
-		served_condemn(s, guard_struck(&pu->guard));
+		version_disable(s, guard_struck(&pu->guard));
 	}
 	guard_close(&pu->guard, &scope);
 }

@@ -21,7 +21,7 @@ struct runtime_pu;
 /* One for what this kernel says of its resources; it stays the kernel runtime's. NULL: no memory. [control] */
 struct ledger *ledger_open(struct kernel_runtime *rt, const struct roost_kernel *k);
 /* Whose ended() is called from now on. [owner of all PUs] */
-void ledger_serve(struct ledger *l, const struct served *s);
+void ledger_serve(struct ledger *l, const struct kernel_version *s);
 /* `self` is about to go: false, while ended() is running. [control] */
 bool ledger_close(struct kernel_runtime *rt, struct ledger *l);
 void ledgers_free(struct kernel_runtime *rt); /* with the kernel runtime */

@@ -120,7 +120,7 @@ static void turn(struct local_call *p, unsigned until)
 	struct guard_scope scope;
 
 	p->here = p->pu;
-	if (unlikely(served_broken(p->s))) {
+	if (unlikely(version_broken(p->s))) {
 		local_call_finish(p, ROOST_RPC_DISABLED, p->result.len);
 	} else {
 		guard_open(g, &scope);

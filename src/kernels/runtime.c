@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel runtime as a whole, and which QPs may call. Which kernels stand is standing.c, what becomes of a call call.c. */
+/* The kernel runtime as a whole, and which QPs may call. Which kernels are registered is registry.c, what becomes of a call call.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +117,7 @@ static void close_runtime(void *ctx)
 	struct kernel_runtime *rt = ctx;
 
 	times_close(rt);
-	standing_close(rt);
+	registry_close(rt);
 	ledgers_free(rt);
 	free(rt);
 }

@@ -15,7 +15,7 @@
 #define RUNTIME_MAX_CALLS   64 /* slots of a QP */
 
 struct kernel_runtime;
-struct served;
+struct kernel_version;
 
 struct runtime_config {
 	unsigned calls;	    /* slots of a QP, 1 .. RUNTIME_MAX_CALLS; 0: all */
@@ -30,7 +30,7 @@ struct runtime_config {
 	X(payload_bytes, "bytes of payload handed to kernels")                                               \
 	X(ended_ok, "calls ended with status 0")                                                             \
 	X(ended_other, "calls ended with a status of their kernel's")                                        \
-	X(no_kernel, "calls and payloads for which no kernel stands")                                        \
+	X(no_kernel, "calls and payloads for which no kernel is registered")                                 \
 	X(bad_params, "calls whose parameters were refused")                                                 \
 	X(access, "calls ended by an access that was refused")                                               \
 	X(too_long, "calls whose reply did not fit")                                                         \
@@ -107,8 +107,8 @@ struct kernel_counters {
 
 struct object;
 
-/* What is to stand, or to take the place of what stands. */
-struct runtime_kernel {
+/* A kernel to register, or to replace the registered one. */
+struct runtime_registration {
 	const struct roost_kernel *k; /* stays as long as it is there */
 	void *self; /* what its functions see first as theirs; not of one that takes over its forerunner's */
 	struct object *object; /* that it came in: ends with it. NULL: none */
@@ -121,12 +121,13 @@ struct runtime_kernel {
  * -EINVAL: a descriptor that makes no sense; -EPROTO: of another ABI; -EEXIST: the op-code is taken; -ENOENT: there is nothing to replace;
  * -ENOSPC; -ENOMEM; or what its function says. [control]
  */
-int runtime_prepare(struct kernel_runtime *rt, const struct runtime_kernel *n, struct served **out);
+int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration *n,
+		    struct kernel_version **out);
 /*
  * Calls that come from now on run it. Those that run what it replaces go on with that. In the same control call as runtime_prepare().
  * [control+owner of all PUs]
  */
-void runtime_publish(struct kernel_runtime *rt, struct served *s);
+void runtime_publish(struct kernel_runtime *rt, struct kernel_version *s);
 /* Both. [control+owner of all PUs] */
 int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void *self);
 /* Takes no new calls; those under way go on. -ENOENT. [control+owner of all PUs] */
@@ -167,9 +168,9 @@ int runtime_unbind_qp(struct kernel_runtime *rt, uint64_t op, unsigned number);
 unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op);
 
 enum runtime_kernel_state {
-	RUNTIME_STANDS,
-	RUNTIME_LEAVING,  /* replaced or unloaded: has calls under way */
-	RUNTIME_DISABLED, /* it crashed, or did not return */
+	RUNTIME_KERNEL_ACTIVE,
+	RUNTIME_KERNEL_LEAVING,	 /* replaced or unloaded: has calls under way */
+	RUNTIME_KERNEL_DISABLED, /* it crashed, or did not return */
 };
 
 /*
@@ -186,12 +187,12 @@ struct runtime_kernel_info {
 	enum runtime_kernel_state state;
 	bool fallback, loaded;
 	uint32_t in_flight;
-	struct kernel_counters ctr; /* of what stands: with those of older versions that have gone */
+	struct kernel_counters ctr; /* of the active version: with those of older versions that have gone */
 	struct runtime_times times; /* of this version alone; none of a kernel runtime that is not `timed` */
 	uint32_t resources,
 		resources_max; /* taken now, and that there are, of all versions that share them */
 };
-/* What is there, number i: what stands first. False: no more. [control+owner of all PUs] */
+/* What is there, number i: active versions first. False: no more. [control+owner of all PUs] */
 bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct runtime_kernel_info *out);
 
 /* The sum over all PUs. [owner of all PUs] */

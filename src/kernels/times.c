@@ -11,7 +11,7 @@
 #define ENDED_MAX 512
 
 struct ended {
-	struct served *s; /* counts as in use until the turn is over */
+	struct kernel_version *s; /* counts as in use until the turn is over */
 	uint64_t began;
 };
 
@@ -36,11 +36,11 @@ void times_close(struct kernel_runtime *rt)
 {
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
 		for (unsigned k = 0; k < rt->pu[i].num_ended; k++)
-			served_count(rt->pu[i].ended[k].s, i, -1);
+			version_count(rt->pu[i].ended[k].s, i, -1);
 	free(rt->ended);
 }
 
-int times_open(const struct kernel_runtime *rt, struct served *s)
+int times_open(const struct kernel_runtime *rt, struct kernel_version *s)
 {
 	/* Pages that no time has touched are not there. */
 	if (rt->ended)
@@ -48,20 +48,20 @@ int times_open(const struct kernel_runtime *rt, struct served *s)
 	return rt->ended && !s->times ? -1 : 0;
 }
 
-void times_end(const struct kernel_runtime *rt, struct served *s)
+void times_end(const struct kernel_runtime *rt, struct kernel_version *s)
 {
 	if (s->times)
 		mem_free_pages(s->times, hists_size(rt));
 }
 
-void times_note(struct runtime_pu *pu, struct served *s, uint64_t began)
+void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began)
 {
 	if (pu->num_ended == ENDED_MAX)
 		return;
 	if (!pu->num_ended)
 		nic_rpc_ask_time(pu->rt->nic, pu->index);
 	pu->ended[pu->num_ended++] = (struct ended){s, began};
-	served_count(s, pu->index, 1);
+	version_count(s, pu->index, 1);
 }
 
 void times_over(struct runtime_pu *pu, uint64_t now)
@@ -70,12 +70,12 @@ void times_over(struct runtime_pu *pu, uint64_t now)
 		struct ended *e = &pu->ended[i];
 
 		hist_add(&e->s->times[pu->index].h, now > e->began ? now - e->began : 0);
-		served_count(e->s, pu->index, -1);
+		version_count(e->s, pu->index, -1);
 	}
 	pu->num_ended = 0;
 }
 
-struct runtime_times times_of(const struct kernel_runtime *rt, const struct served *s)
+struct runtime_times times_of(const struct kernel_runtime *rt, const struct kernel_version *s)
 {
 	struct hist sum;
 

@@ -647,8 +647,8 @@ bool stream_holds(const struct nic_qp *qp); /* does one on the way out wait? */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */
 void stream_detach(struct nic_qp *qp);
-bool stream_on_region(const struct nic *nic, uint32_t key); /* does a hook stand there? Control */
-/* A WRITE that goes through a hook which changes its length: for those that stand before it, and behind it. */
+bool stream_on_region(const struct nic *nic, uint32_t key); /* is a hook attached there? Control */
+/* A WRITE that goes through a hook which changes its length: for those before it, and behind it. */
 void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		   const struct nic_stream_piece *piece);
 void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,

@@ -241,7 +241,7 @@ struct nic_mr_attr {
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *attr, uint32_t *key);
 /*
  * Takes the key out of the table. An access that a PU has already begun may still be running: the caller must then have
- * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it or a hook stands on it. [control]
+ * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it or a hook is attached to it. [control]
  */
 int nic_mr_deregister(struct nic *nic, uint32_t key);
 
@@ -632,14 +632,14 @@ struct nic_stream_hook {
 	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t room, bool *hungry);
 };
 /*
- * Behind those that stand there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
+ * Behind those that are attached there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
  * UC, in); -EBUSY: out, and something is in flight; -ENOSPC: NIC_MAX_CHAIN, or a second one that changes lengths; -ENOMEM. [control+owner]
  */
 int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook);
 int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook);
-/* Does one stand on its way out? [owner] */
+/* Is one attached on its way out? [owner] */
 bool nic_stream_leaves(const struct nic_qp *qp);
-/* It is not held any more; qp: on whose stream it stands, NULL: on a region's, or none. [owner] */
+/* It is not held any more; qp: to whose stream it is attached, NULL: on a region's, or none. [owner] */
 void nic_stream_go_on(struct nic_stream_hook *hook, struct nic_qp *qp);
 /* The same of a QP that another PU runs; it must not be destroyed meanwhile. [any] */
 void nic_stream_go_on_there(struct nic_stream_hook *hook, struct nic_qp *qp);

@@ -129,7 +129,7 @@ static bool feed(struct nic_qp *qp)
 	return true;
 }
 
-/* Goes on with the WQE until a segment is full, the WQE at its end, or somebody who stands there waits. */
+/* Goes on with the WQE until a segment is full, the WQE at its end, or a hook there waits. */
 static void go_on(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;

@@ -51,7 +51,7 @@ void stream_missed(const struct nic_qp *qp, uint32_t key)
 	leave(qp->nic, key, qp->nic->num_watched);
 }
 
-/* In the order in which they stand: two PUs never have one each of two hooks that both want. */
+/* In the order in which they are attached: two PUs never have one each of two hooks that both want. */
 bool stream_enter(const struct nic_qp *qp, uint32_t key)
 {
 	const struct nic *nic = qp->nic;
@@ -126,7 +126,7 @@ void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		out[i]->bytes(out[i], piece);
 }
 
-/* Is one that stands there still at a piece? Its packet may be gone, so there need be nothing in flight. */
+/* Is one that is attached there still at a piece? Its packet may be gone, so there need be nothing in flight. */
 bool stream_holds(const struct nic_qp *qp)
 {
 	for (unsigned i = 0; i < qp->num_out; i++)
@@ -167,7 +167,7 @@ int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uin
 	return 0;
 }
 
-/* ---- who stands where ---- */
+/* ---- attach and detach ---- */
 
 static int streams_of(struct nic_qp *qp)
 {

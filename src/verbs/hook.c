@@ -82,8 +82,8 @@ static void tell(const struct roost_hook *p, struct roost_result *out)
 	*out = verbs_local_call_result(p->call, p->reply, p->room);
 }
 
-static struct roost_hook *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enum roost_side side,
-				const struct ibv_mr *mr, const struct roost_invocation_attr *attr)
+static struct roost_hook *attach(struct verbs_ctx *ctx, struct verbs_qp *qp, enum roost_side side,
+				 const struct ibv_mr *mr, const struct roost_invocation_attr *attr)
 {
 	struct roost_hook *p = calloc(1, sizeof(*p));
 	struct local_call_result r;
@@ -123,12 +123,12 @@ static struct roost_hook *stand(struct verbs_ctx *ctx, struct verbs_qp *qp, enum
 VERBS_EXPORT struct roost_hook *roost_qp_attach(struct ibv_qp *qp, enum roost_side side,
 						const struct roost_invocation_attr *attr)
 {
-	return stand(verbs_ctx(qp->context), verbs_qp(qp), side, NULL, attr);
+	return attach(verbs_ctx(qp->context), verbs_qp(qp), side, NULL, attr);
 }
 
 VERBS_EXPORT struct roost_hook *roost_mr_attach(struct ibv_mr *mr, const struct roost_invocation_attr *attr)
 {
-	return stand(verbs_ctx(mr->context), NULL, ROOST_IN, mr, attr);
+	return attach(verbs_ctx(mr->context), NULL, ROOST_IN, mr, attr);
 }
 
 VERBS_EXPORT int roost_hook_query(struct roost_hook *p, uint64_t *bytes)

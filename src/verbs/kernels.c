@@ -60,9 +60,9 @@ int verbs_kernel_runtime(struct verbs_ctx *ctx, struct kernel_runtime **out)
 
 /* ---- what the host has in memory ---- */
 
-static int deploy(struct verbs_ctx *ctx, const struct runtime_kernel *n)
+static int deploy(struct verbs_ctx *ctx, const struct runtime_registration *n)
 {
-	struct served *s;
+	struct kernel_version *s;
 	struct kernel_runtime *rt;
 	int ret;
 
@@ -82,13 +82,13 @@ static int deploy(struct verbs_ctx *ctx, const struct runtime_kernel *n)
 
 VERBS_EXPORT int roost_kernel_deploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
 {
-	return verbs_ret(deploy(verbs_ctx(context), &(struct runtime_kernel){.k = k, .self = self}));
+	return verbs_ret(deploy(verbs_ctx(context), &(struct runtime_registration){.k = k, .self = self}));
 }
 
 VERBS_EXPORT int roost_kernel_redeploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
 {
-	return verbs_ret(
-		deploy(verbs_ctx(context), &(struct runtime_kernel){.k = k, .self = self, .replace = true}));
+	return verbs_ret(deploy(verbs_ctx(context),
+				&(struct runtime_registration){.k = k, .self = self, .replace = true}));
 }
 
 enum change { UNDEPLOY, UNLOAD, FALLBACK };
@@ -157,7 +157,8 @@ static void say_why(char *why, size_t len, const char *path, const struct roost_
 		say(why, len, "%s: no kernel has op-code 0x%llx: load it", path, op);
 		break;
 	case -ENOSPC:
-		say(why, len, "%s: %u kernels stand already: unload one first", path, RUNTIME_MAX_KERNELS);
+		say(why, len, "%s: %u kernels are registered already: unload one first", path,
+		    RUNTIME_MAX_KERNELS);
 		break;
 	default:
 		say(why, len, "%s: %s did not start: %s", path, k->name, strerror(-ret));
@@ -178,7 +179,7 @@ static int load(struct ibv_context *context, const char *path, bool replace, cha
 	if (ret)
 		return verbs_ret(ret);
 	ret = deploy(verbs_ctx(context),
-		     &(struct runtime_kernel){.k = o.kernel, .object = &o, .replace = replace});
+		     &(struct runtime_registration){.k = o.kernel, .object = &o, .replace = replace});
 	if (ret) {
 		say_why(why, len, path, o.kernel, ret);
 		object_close(&o);
@@ -201,7 +202,7 @@ VERBS_EXPORT int roost_kernel_unload(struct ibv_context *context, uint64_t op)
 	return change(context, UNLOAD, NULL, op, NULL);
 }
 
-/* ---- changes of a kernel runtime that stands ---- */
+/* ---- changes of a kernel runtime that exists ---- */
 
 /* Takes the control lock and all PUs. The kernel runtime; NULL: there is none, so no kernel has that op-code. */
 static struct kernel_runtime *begin_change(struct verbs_ctx *ctx)
@@ -279,9 +280,9 @@ static void fill(struct roost_kernel_info *to, const struct runtime_kernel_info 
 	snprintf(to->name, sizeof(to->name), "%s", from->k->name);
 	to->op = from->op;
 	to->version = from->k->version;
-	to->state = from->state == RUNTIME_STANDS    ? ROOST_KERNEL_STANDS
-		    : from->state == RUNTIME_LEAVING ? ROOST_KERNEL_LEAVING
-						     : ROOST_KERNEL_DISABLED;
+	to->state = from->state == RUNTIME_KERNEL_ACTIVE    ? ROOST_KERNEL_ACTIVE
+		    : from->state == RUNTIME_KERNEL_LEAVING ? ROOST_KERNEL_LEAVING
+							    : ROOST_KERNEL_DISABLED;
 	to->flags = (from->fallback ? ROOST_KERNEL_FALLBACK : 0) | (from->loaded ? ROOST_KERNEL_LOADED : 0);
 	to->in_flight = from->in_flight;
 	to->calls = from->ctr.calls;

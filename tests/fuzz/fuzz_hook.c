@@ -157,7 +157,7 @@ static const struct roost_kernel kernels[KERNELS] = {
 
 /* ---- the world, and the model ---- */
 
-struct standing {
+struct attached {
 	struct local_call *call;
 	uint64_t op, at;
 	struct seen model, told;
@@ -167,7 +167,7 @@ struct rig {
 	struct world w;
 	struct kernel_runtime *from_f, *to_f;
 	struct ep from, to, bound, replica;
-	struct standing out[CHAIN], in, region, forward;
+	struct attached out[CHAIN], in, region, forward;
 	uint32_t key; /* to's memory, for what is sent on */
 	unsigned num_out, posted, recvs;
 	uint32_t window; /* a key for all of the region */
@@ -175,7 +175,7 @@ struct rig {
 	uint8_t bytes[CHAIN + 1][4 * MAX_LEN]; /* a message, as it comes to each */
 };
 
-static void stand(struct rig *r, struct standing *s, bool out, bool region, uint64_t op)
+static void attach(struct rig *r, struct attached *s, bool out, bool region, uint64_t op)
 {
 	const struct forward f = {
 		.from = (uintptr_t)r->to.mem, .to = (uintptr_t)r->replica.mem, .rkey = r->replica.key};
@@ -187,7 +187,7 @@ static void stand(struct rig *r, struct standing *s, bool out, bool region, uint
 				    .reply = (uint8_t *)&s->told,
 				    .room = sizeof(s->told)};
 
-	*s = (struct standing){.op = op};
+	*s = (struct attached){.op = op};
 	must(local_call_begin(out ? r->from_f : r->to_f, 0, &a, &s->call) == 0, "no call");
 	must((out      ? local_call_attach_out(s->call, r->from.qp)
 	      : region ? local_call_attach_region(s->call, r->to.key)
@@ -195,7 +195,7 @@ static void stand(struct rig *r, struct standing *s, bool out, bool region, uint
 	     "not attached");
 }
 
-static void take_off(struct rig *r, struct standing *s)
+static void take_off(struct rig *r, struct attached *s)
 {
 	struct local_call_result result;
 
@@ -235,12 +235,12 @@ static void look(struct seen *s, const uint8_t *p, uint32_t n)
 	s->messages += n > 0;
 }
 
-/* A message through what stands in its way. Returns its length behind that. */
+/* A message through the hooks in its way. Returns its length behind that. */
 static uint32_t through(struct rig *r, const uint8_t *from, uint32_t n, bool send)
 {
 	memcpy(r->bytes[0], from, n);
 	for (unsigned k = 0; k < r->num_out; k++) {
-		struct standing *s = &r->out[k];
+		struct attached *s = &r->out[k];
 		const uint8_t *in = r->bytes[k];
 		uint8_t *out = r->bytes[k + 1];
 		uint32_t m = 0;
@@ -328,7 +328,7 @@ static void change(struct rig *r, uint8_t which)
 
 		if (op == STRETCH_OP && stretches(r))
 			return; /* one of them at a time */
-		stand(r, &r->out[r->num_out++], true, false, op);
+		attach(r, &r->out[r->num_out++], true, false, op);
 	}
 }
 
@@ -400,7 +400,7 @@ static void replicate(struct rig *r, const struct ep_params *p, bool loop, unsig
 	must(nic_mr_register(r->bound.nic, &m, &r->key) == 0, "no region");
 	must(runtime_bind_qp(r->to_f, FORWARD_OP, r->bound.qp, &limits, &number) == 0 && number == 1,
 	     "not bound");
-	stand(r, &r->forward, false, false, FORWARD_OP);
+	attach(r, &r->forward, false, false, FORWARD_OP);
 }
 
 static struct kernel_runtime *serve(struct nic *nic)
@@ -438,8 +438,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fill(r, shape);
 	bind(r);
 	replicate(r, &p, loop, shape >> 3 & 7);
-	stand(r, &r->in, false, false, SEE_OP);
-	stand(r, &r->region, false, true, SEE_OP);
+	attach(r, &r->in, false, false, SEE_OP);
+	attach(r, &r->region, false, true, SEE_OP);
 	while (in.p < in.end)
 		command(&in, r);
 	drain(r);

@@ -175,7 +175,7 @@ static void what_was_not(void **state)
 static void numbers(void **state)
 {
 	struct roost_grant region = {.addr = 1, .len = 1, .access = 4};
-	struct served *s;
+	struct kernel_version *s;
 	unsigned n;
 
 	open_rig(20, &(struct sim_params){.delay_ns = 1000}, true);
@@ -195,7 +195,8 @@ static void numbers(void **state)
 	/* The next version has them too, and sees them. */
 	for (unsigned i = 1; i < 3; i++) {
 		assert_int_equal(
-			runtime_prepare(r->f, &(struct runtime_kernel){.k = &agents[i], .replace = true}, &s),
+			runtime_prepare(r->f,
+					&(struct runtime_registration){.k = &agents[i], .replace = true}, &s),
 			0);
 		runtime_publish(r->f, s);
 		if (i == 1)

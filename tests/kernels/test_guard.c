@@ -118,10 +118,11 @@ static const struct roost_kernel better_kernel = KERNEL("better", BAD, 0, .param
 
 static void replace(const struct roost_kernel *k, void *self, int rc)
 {
-	struct served *s;
+	struct kernel_version *s;
 
 	assert_int_equal(
-		runtime_prepare(r->f, &(struct runtime_kernel){.k = k, .self = self, .replace = true}, &s),
+		runtime_prepare(r->f, &(struct runtime_registration){.k = k, .self = self, .replace = true},
+				&s),
 		rc);
 	if (!rc)
 		runtime_publish(r->f, s);
@@ -172,7 +173,7 @@ static void a_step_that_crashes(void **state)
 		assert_int_equal(rig_counters(r).faults, 1);
 		assert_int_equal(rig_counters(r).disabled, 11);
 		assert_true(runtime_kernel_info(r->f, 1, &info));
-		assert_int_equal(info.state, RUNTIME_DISABLED);
+		assert_int_equal(info.state, RUNTIME_KERNEL_DISABLED);
 		assert_int_equal(info.ctr.faults, 1);
 		/* A version that does better; nothing of the bad one is called any more. */
 		world_run(&r->w, world_now(&r->w) + SEC);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that stand on streams: what they see is what was written, each byte once and in order, and what they rewrite arrives so, whatever the
+ * Kernels that are attached to streams: what they see is what was written, each byte once and in order, and what they rewrite arrives so, whatever the
  * network does.
  */
 #include <errno.h>

@@ -117,7 +117,7 @@ static void open_scales(uint64_t seed, const struct shape *shape, enum where whe
 	read_twice = 0;
 }
 
-static int stand(enum where where, uint32_t rkey, struct local_call **out)
+static int attach(enum where where, uint32_t rkey, struct local_call **out)
 {
 	const struct params p = {.at = (uintptr_t)s->peer[1].mem, .rkey = rkey};
 	const struct local_call_attr a = {.op = where == OUT_RESIZED ? RESIZE_OP : SEE_OP,
@@ -208,7 +208,7 @@ static void before_and_behind(void **state)
 		enum where where = i / SHAPES;
 
 		open_scales(i + 1, &shapes[i % SHAPES], where);
-		assert_int_equal(stand(where, s->peer[1].key, &p), 0);
+		assert_int_equal(attach(where, s->peer[1].key, &p), 0);
 		assert_true(local_call_busy(p));
 		for (unsigned k = 0; k < 20; k++)
 			write_some(k * 5000, 5000);
@@ -234,7 +234,7 @@ static void stream_waits_for_parameters(void **state)
 	for (unsigned where = 0; where < WAYS; where++) {
 		open_scales(1, &shapes[0], where);
 		sim_set_filter(s->w.sim, drop_peer, NULL);
-		assert_int_equal(stand(where, s->peer[1].key, &p), 0);
+		assert_int_equal(attach(where, s->peer[1].key, &p), 0);
 		write_some(0, 3000);
 		for (unsigned k = 0; k < 60; k++)
 			assert_true(turn());
@@ -256,7 +256,7 @@ static void gives_up(void **state)
 
 	for (unsigned where = 0; where < WAYS; where++) {
 		open_scales(1, &shapes[0], where);
-		assert_int_equal(stand(where, s->peer[1].key ^ 0x100, &p), 0);
+		assert_int_equal(attach(where, s->peer[1].key ^ 0x100, &p), 0);
 		write_some(0, 3000);
 		finish_writes();
 		assert_memory_equal(to->mem, from->mem, 3000);
@@ -264,7 +264,7 @@ static void gives_up(void **state)
 		close_scene();
 
 		open_scales(2, &shapes[0], where);
-		assert_int_equal(stand(where, s->peer[1].key, &p), 0);
+		assert_int_equal(attach(where, s->peer[1].key, &p), 0);
 		assert_int_equal(local_call_detach(p), 0);
 		cuts = 0;
 		local_call_free(p);
@@ -277,9 +277,9 @@ static void gives_up(void **state)
 		close_scene();
 	}
 	open_scales(3, &shapes[0], IN);
-	assert_int_equal(stand(IN, s->peer[1].key, &other[0]), 0);
-	assert_int_equal(stand(IN, s->peer[1].key, &other[1]), 0);
-	assert_int_equal(stand(IN, s->peer[1].key, &p), -ENOSPC);
+	assert_int_equal(attach(IN, s->peer[1].key, &other[0]), 0);
+	assert_int_equal(attach(IN, s->peer[1].key, &other[1]), 0);
+	assert_int_equal(attach(IN, s->peer[1].key, &p), -ENOSPC);
 	local_call_free(p);
 	write_some(0, 3000);
 	finish_writes();

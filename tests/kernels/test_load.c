@@ -34,12 +34,12 @@ static void open_rig(uint64_t seed, const struct rig_shape *shape)
 	memset(&host, 0, sizeof(host));
 }
 
-/* Loads a file, or replaces what stands by it. */
+/* Loads a file, or replaces the registered kernel by it. */
 static int load(const char *path, bool replace)
 {
-	struct runtime_kernel n = {.self = &host, .replace = replace};
+	struct runtime_registration n = {.self = &host, .replace = replace};
 	struct object o;
-	struct served *s;
+	struct kernel_version *s;
 	char why[256];
 	int rc = object_open(path, &o, why, sizeof(why));
 
@@ -104,7 +104,7 @@ static void load_and_unload(void **state)
 	assert_true(runtime_kernel_info(r->f, 0, &info));
 	assert_string_equal(info.k->name, "count");
 	assert_int_equal(info.op, COUNT_OP);
-	assert_int_equal(info.state, RUNTIME_STANDS);
+	assert_int_equal(info.state, RUNTIME_KERNEL_ACTIVE);
 	assert_true(info.loaded);
 	assert_int_equal(info.ctr.calls, 1);
 	assert_int_equal(info.ctr.ended_ok, 1);
@@ -120,7 +120,7 @@ static void load_and_unload(void **state)
 	assert_int_equal(runtime_unload(r->f, COUNT_OP), -ENOENT);
 	assert_int_equal(versions(), 1);
 	assert_true(runtime_kernel_info(r->f, 0, &info));
-	assert_int_equal(info.state, RUNTIME_LEAVING);
+	assert_int_equal(info.state, RUNTIME_KERNEL_LEAVING);
 	assert_int_equal(info.in_flight, 1);
 	post(1, 0, 0);
 	assert_int_equal(rig_wait(r, 1, 0, sizeof(struct count_reply)).status, ROOST_RPC_NO_KERNEL);
@@ -238,7 +238,7 @@ static void no_kernels(void **state)
 
 /*
  * Calls in flight on both QPs all the time, each counted in memory: a thousand replacements, and no call is lost, none run twice, each
- * answered by a version that stood while it was under way.
+ * answered by a version that was active while it was under way.
  */
 static void replace_under_load(const struct rig_shape *shape, uint64_t seed, const char *const names[2])
 {

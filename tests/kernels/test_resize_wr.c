@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels that change how long things are, and wait, or stand beside those that do: what leaves is the same, each byte once, and so is what they send on. */
+/* Kernels that change how long things are, and wait, or are attached beside those that do: what leaves is the same, each byte once, and so is what they send on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -112,12 +112,13 @@ static void with_payload(void **state)
 static void versions(void **state)
 {
 	struct roost_kernel next = kernel;
-	struct served *s;
+	struct kernel_version *s;
 
 	open_rig(3, false, true);
 	call(1, 3);
 	next.version = 2;
-	assert_int_equal(runtime_prepare(r->f, &(struct runtime_kernel){.k = &next, .replace = true}, &s), 0);
+	assert_int_equal(
+		runtime_prepare(r->f, &(struct runtime_registration){.k = &next, .replace = true}, &s), 0);
 	runtime_publish(r->f, s);
 	call(1, 2);
 	runtime_reap(r->f);

@@ -140,10 +140,11 @@ static void replaced_meanwhile(void **state)
 	bind_qp(SCRIPT_OP, &s->bound[1], 2);
 	p = begin_two(&told);
 	{
-		struct served *n;
+		struct kernel_version *n;
 
 		assert_int_equal(
-			runtime_prepare(s->f, &(struct runtime_kernel){.k = &new, .replace = true}, &n), 0);
+			runtime_prepare(s->f, &(struct runtime_registration){.k = &new, .replace = true}, &n),
+			0);
 		runtime_publish(s->f, n);
 	}
 	finish(p, ROOST_RPC_OK);

@@ -199,7 +199,7 @@ MUTANTS = [
     ('kernels/wr_limits:so_many', 'src/kernels/kernel_wrs.c', '(!l->limits.bytes || l->bytes + len <= l->limits.bytes)', 'true'),
     ('kernels/wr_limits:large_ones_too', 'src/kernels/kernel_wrs.c', 'l->waiting || ', ''),
     ('kernels/wr_limits:large_ones_too', 'src/kernels/kernel_wrs.c', 'l->stopped = pu->looks;', ''),
-    ('kernels/wr_limits:ended_with_some_under_way', 'src/kernels/standing.c', '(bound_at(st, i) || st->bound[i].ops)', 'bound_at(st, i)'),
+    ('kernels/wr_limits:ended_with_some_under_way', 'src/kernels/registry.c', '(bound_at(st, i) || st->bound[i].ops)', 'bound_at(st, i)'),
     ('kernels/hook_wr:what_comes_in', 'src/nic/resp.c', 'if (watched && !stream_enter(qp, spot.key))', 'if (watched && !stream_enter(qp, spot.key) && 0)'),
     ('kernels/hook_wr:what_leaves', 'src/nic/stream.c', 'if (stream_holds(qp))', 'if (0)'),
     ('kernels/resize_wr:in_a_chain', 'src/nic/resize.c', 'while (!stream_holds(qp) && z->open < SEG_BYTES) {', 'while (z->open < SEG_BYTES) {'),

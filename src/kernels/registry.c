@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which kernels stand, and in which versions. Calls hold the version that they began with; one that was replaced or unloaded leaves, and goes
+ * Which kernels are registered, and in which versions. Calls hold the version that they began with; one that was replaced or unloaded leaves, and goes
  * when its last call has ended: no call waits for a replacement, no replacement for a call.
  *
  *	prepare -> published --- replaced, unloaded ---> leaving --- no calls, nobody behind shares its self ---> reaped
@@ -17,7 +17,7 @@
 
 /* ---- looking ---- */
 
-static struct served *find(const struct kernel_runtime *rt, uint64_t op)
+static struct kernel_version *find(const struct kernel_runtime *rt, uint64_t op)
 {
 	for (unsigned i = 0; i < rt->num_kernels; i++)
 		if (rt->ops[i] == op && rt->kernels[i])
@@ -25,14 +25,14 @@ static struct served *find(const struct kernel_runtime *rt, uint64_t op)
 	return NULL;
 }
 
-struct served *runtime_find(struct kernel_runtime *rt, uint64_t op)
+struct kernel_version *runtime_find(struct kernel_runtime *rt, uint64_t op)
 {
-	struct served *s = find(rt, op);
+	struct kernel_version *s = find(rt, op);
 
 	return s ? s : rt->fallback;
 }
 
-static uint32_t calls(const struct served *s)
+static uint32_t calls(const struct kernel_version *s)
 {
 	uint32_t n = 0;
 
@@ -41,7 +41,7 @@ static uint32_t calls(const struct served *s)
 	return n;
 }
 
-static bool busy(const struct served *s)
+static bool busy(const struct kernel_version *s)
 {
 	return calls(s) > 0;
 }
@@ -87,14 +87,14 @@ static void add(struct kernel_counters *to, const struct kernel_counters *from)
 		((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
 }
 
-static void release_standing(struct standing *st)
+static void release_registered(struct registered_kernel *st)
 {
 	if (--st->versions == 0)
 		free(st);
 }
 
 /* A stop() that crashes is one that has ended. */
-static void stop(struct kernel_runtime *rt, struct served *s)
+static void stop(struct kernel_runtime *rt, struct kernel_version *s)
 {
 	struct guard_scope scope;
 
@@ -112,11 +112,11 @@ static void stop(struct kernel_runtime *rt, struct served *s)
 	guard_close(&rt->control, &scope);
 }
 
-static void release_own(struct kernel_runtime *rt, struct served *s)
+static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
 {
 	struct own *own = s->own;
 
-	if (own->last == s && !served_broken(s))
+	if (own->last == s && !version_broken(s))
 		stop(rt, s);
 	if (--own->versions == 0)
 		free(own);
@@ -126,20 +126,20 @@ static void release_own(struct kernel_runtime *rt, struct served *s)
  * It takes no calls any more, and has none. Of one that crashed or did not return nobody knows what it was about: its object stays, in case
  * something of it is still used.
  */
-static void end(struct kernel_runtime *rt, struct served *s)
+static void end(struct kernel_runtime *rt, struct kernel_version *s)
 {
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
-		add(&s->standing->past, &s->pu[i].ctr);
+		add(&s->registered->past, &s->pu[i].ctr);
 	release_own(rt, s);
-	release_standing(s->standing);
+	release_registered(s->registered);
 	times_end(rt, s);
-	if (s->object.handle && !served_broken(s))
+	if (s->object.handle && !version_broken(s))
 		object_close(&s->object);
 	free(s);
 }
 
 /* A self that is shared is ended by the last one that took it, so that waits for the others; and for connections' ends that are telling it. */
-static bool may_end(struct kernel_runtime *rt, const struct served *s)
+static bool may_end(struct kernel_runtime *rt, const struct kernel_version *s)
 {
 	if (busy(s))
 		return false;
@@ -171,7 +171,7 @@ void runtime_reap(struct kernel_runtime *rt)
 	do {
 		again = false;
 		list_for_each_safe (at, next, &rt->leaving) {
-			struct served *s = list_entry(at, struct served, link);
+			struct kernel_version *s = list_entry(at, struct kernel_version, link);
 
 			if (!may_end(rt, s))
 				continue;
@@ -182,12 +182,12 @@ void runtime_reap(struct kernel_runtime *rt)
 	} while (again);
 }
 
-static void leave(struct kernel_runtime *rt, struct served *s)
+static void leave(struct kernel_runtime *rt, struct kernel_version *s)
 {
 	list_add_tail(&s->link, &rt->leaving);
 }
 
-void standing_close(struct kernel_runtime *rt)
+void registry_close(struct kernel_runtime *rt)
 {
 	for (unsigned i = 0; i < rt->num_kernels; i++)
 		if (rt->kernels[i])
@@ -221,10 +221,10 @@ static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k, co
 }
 
 /* What one that crashed has left is in no state to be taken over. */
-static int begin(struct kernel_runtime *rt, struct served *s, const struct runtime_kernel *n,
-		 const struct served *old)
+static int begin(struct kernel_runtime *rt, struct kernel_version *s, const struct runtime_registration *n,
+		 const struct kernel_version *old)
 {
-	bool takes_over = old && n->k->take_over && !served_broken(old);
+	bool takes_over = old && n->k->take_over && !version_broken(old);
 	void *self = takes_over ? old->own->self : n->self;
 	int rc = 0;
 
@@ -247,9 +247,10 @@ static void free_own(struct kernel_runtime *rt, struct own *own)
 	free(own);
 }
 
-int runtime_prepare(struct kernel_runtime *rt, const struct runtime_kernel *n, struct served **out)
+int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration *n,
+		    struct kernel_version **out)
 {
-	struct served *s, *old = n->fallback ? rt->fallback : find(rt, n->k->op);
+	struct kernel_version *s, *old = n->fallback ? rt->fallback : find(rt, n->k->op);
 	struct own *own;
 	int rc = check(n->k);
 
@@ -265,10 +266,10 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_kernel *n, s
 	if (own && n->k->resources)
 		own->ledger = ledger_open(rt, n->k);
 	if (s)
-		*s = (struct served){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
+		*s = (struct kernel_version){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
 	if (s && own)
-		s->standing = old ? old->standing : calloc(1, sizeof(*s->standing));
-	rc = s && own && s->standing && (!n->k->resources || own->ledger) && !times_open(rt, s)
+		s->registered = old ? old->registered : calloc(1, sizeof(*s->registered));
+	rc = s && own && s->registered && (!n->k->resources || own->ledger) && !times_open(rt, s)
 		     ? begin(rt, s, n, old)
 		     : -ENOMEM;
 	if (rc)
@@ -278,7 +279,7 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_kernel *n, s
 	s->self = s->own->self;
 	s->own->versions++;
 	s->own->last = s;
-	s->standing->versions++;
+	s->registered->versions++;
 	if (n->object)
 		s->object = *n->object;
 	*out = s;
@@ -287,15 +288,15 @@ fail:
 	if (s)
 		times_end(rt, s);
 	if (s && !old)
-		free(s->standing);
+		free(s->registered);
 	free_own(rt, own);
 	free(s);
 	return rc;
 }
 
-void runtime_publish(struct kernel_runtime *rt, struct served *s)
+void runtime_publish(struct kernel_runtime *rt, struct kernel_version *s)
 {
-	struct served **slot = &rt->fallback;
+	struct kernel_version **slot = &rt->fallback;
 	unsigned i;
 
 	if (!s->fallback) {
@@ -317,8 +318,8 @@ void runtime_publish(struct kernel_runtime *rt, struct served *s)
 
 int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void *self)
 {
-	struct served *s;
-	int rc = runtime_prepare(rt, &(struct runtime_kernel){.k = k, .self = self}, &s);
+	struct kernel_version *s;
+	int rc = runtime_prepare(rt, &(struct runtime_registration){.k = k, .self = self}, &s);
 
 	if (!rc)
 		runtime_publish(rt, s);
@@ -327,9 +328,9 @@ int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void
 
 /* ---- going ---- */
 
-static int take_away(struct kernel_runtime *rt, struct served **slot, bool whole)
+static int take_away(struct kernel_runtime *rt, struct kernel_version **slot, bool whole)
 {
-	struct served *going = *slot;
+	struct kernel_version *going = *slot;
 	const struct list_head *at;
 
 	runtime_reap(rt);
@@ -338,14 +339,14 @@ static int take_away(struct kernel_runtime *rt, struct served **slot, bool whole
 	if (whole && busy(going))
 		return -EBUSY;
 	list_for_each (at, &rt->leaving)
-		if (whole && list_entry(at, struct served, link)->standing == going->standing)
+		if (whole && list_entry(at, struct kernel_version, link)->registered == going->registered)
 			return -EBUSY;
 	*slot = NULL;
 	leave(rt, going);
 	return 0;
 }
 
-static struct served **slot_of(struct kernel_runtime *rt, uint64_t op)
+static struct kernel_version **slot_of(struct kernel_runtime *rt, uint64_t op)
 {
 	unsigned i = 0;
 
@@ -356,14 +357,14 @@ static struct served **slot_of(struct kernel_runtime *rt, uint64_t op)
 
 int runtime_unload(struct kernel_runtime *rt, uint64_t op)
 {
-	struct served **slot = slot_of(rt, op);
+	struct kernel_version **slot = slot_of(rt, op);
 
 	return slot ? take_away(rt, slot, false) : -ENOENT;
 }
 
 int runtime_undeploy(struct kernel_runtime *rt, uint64_t op)
 {
-	struct served **slot = slot_of(rt, op);
+	struct kernel_version **slot = slot_of(rt, op);
 	int rc = slot ? take_away(rt, slot, true) : -ENOENT;
 
 	if (!rc)
@@ -373,7 +374,7 @@ int runtime_undeploy(struct kernel_runtime *rt, uint64_t op)
 
 int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k, void *self)
 {
-	struct served *s;
+	struct kernel_version *s;
 	int rc;
 
 	if (!k)
@@ -381,8 +382,8 @@ int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k
 	else if (rt->fallback && busy(rt->fallback))
 		rc = -EBUSY;
 	else
-		rc = runtime_prepare(rt, &(struct runtime_kernel){.k = k, .self = self, .fallback = true},
-				     &s);
+		rc = runtime_prepare(
+			rt, &(struct runtime_registration){.k = k, .self = self, .fallback = true}, &s);
 	if (!rc && k)
 		runtime_publish(rt, s);
 	runtime_reap(rt);
@@ -394,13 +395,13 @@ int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k
 int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_grant *region, uint32_t pd,
 		  uint32_t key, unsigned *number)
 {
-	const struct served *s = find(rt, op);
-	struct standing *st;
+	const struct kernel_version *s = find(rt, op);
+	struct registered_kernel *st;
 	unsigned i = 0;
 
 	if (!s)
 		return -ENOENT;
-	st = s->standing;
+	st = s->registered;
 	while (i < st->num_grants && st->keys[i])
 		i++;
 	if (i == ROOST_KERNEL_GRANTS)
@@ -415,8 +416,8 @@ int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_gra
 
 int runtime_revoke(struct kernel_runtime *rt, uint64_t op, unsigned number)
 {
-	const struct served *s = find(rt, op);
-	struct standing *st = s ? s->standing : NULL;
+	const struct kernel_version *s = find(rt, op);
+	struct registered_kernel *st = s ? s->registered : NULL;
 
 	if (!st || number < 1 || number > st->num_grants || !st->keys[number - 1])
 		return -ENOENT;
@@ -427,12 +428,13 @@ int runtime_revoke(struct kernel_runtime *rt, uint64_t op, unsigned number)
 
 /* ---- queue pairs ---- */
 
-static struct nic_qp *bound_at(const struct standing *st, unsigned i)
+static struct nic_qp *bound_at(const struct registered_kernel *st, unsigned i)
 {
-	return atomic_load_explicit(&((struct standing *)(uintptr_t)st)->bound[i].qp, memory_order_relaxed);
+	return atomic_load_explicit(&((struct registered_kernel *)(uintptr_t)st)->bound[i].qp,
+				    memory_order_relaxed);
 }
 
-static const struct bound_qp *first_bound(const struct standing *st)
+static const struct bound_qp *first_bound(const struct registered_kernel *st)
 {
 	for (unsigned i = 0; i < st->num_bound; i++)
 		if (bound_at(st, i))
@@ -443,15 +445,15 @@ static const struct bound_qp *first_bound(const struct standing *st)
 int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
 		    const struct runtime_qp_limits *limits, unsigned *number)
 {
-	const struct served *s = find(rt, op);
+	const struct kernel_version *s = find(rt, op);
 	const struct bound_qp *first;
-	struct standing *st;
+	struct registered_kernel *st;
 	unsigned i = 0;
 	int rc;
 
 	if (!s)
 		return -ENOENT;
-	st = s->standing;
+	st = s->registered;
 	first = first_bound(st);
 	if (first && first->pu != nic_qp_pu(qp))
 		return -EXDEV;
@@ -473,8 +475,8 @@ int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
 
 int runtime_unbind_qp(struct kernel_runtime *rt, uint64_t op, unsigned number)
 {
-	const struct served *s = find(rt, op);
-	struct standing *st = s ? s->standing : NULL;
+	const struct kernel_version *s = find(rt, op);
+	struct registered_kernel *st = s ? s->registered : NULL;
 
 	if (!st || number < 1 || number > st->num_bound || !bound_at(st, number - 1))
 		return -ENOENT;
@@ -482,22 +484,22 @@ int runtime_unbind_qp(struct kernel_runtime *rt, uint64_t op, unsigned number)
 	return 0;
 }
 
-bool standing_has_bound_qp(const struct standing *st)
+bool registered_has_bound_qp(const struct registered_kernel *st)
 {
 	return first_bound(st);
 }
 
 unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op)
 {
-	const struct served *s = runtime_find(rt, op);
-	const struct bound_qp *first = s ? first_bound(s->standing) : NULL;
+	const struct kernel_version *s = runtime_find(rt, op);
+	const struct bound_qp *first = s ? first_bound(s->registered) : NULL;
 
 	return first ? first->pu : 0;
 }
 
 /* ---- lists ---- */
 
-static const struct served *at(const struct kernel_runtime *rt, unsigned i)
+static const struct kernel_version *at(const struct kernel_runtime *rt, unsigned i)
 {
 	const struct list_head *pos;
 
@@ -508,31 +510,32 @@ static const struct served *at(const struct kernel_runtime *rt, unsigned i)
 		return rt->fallback;
 	list_for_each (pos, &rt->leaving)
 		if (i-- == 0)
-			return list_entry(pos, struct served, link);
+			return list_entry(pos, struct kernel_version, link);
 	return NULL;
 }
 
-void standing_forget(struct kernel_runtime *rt, const struct nic_qp *qp)
+void registry_forget_qp(struct kernel_runtime *rt, const struct nic_qp *qp)
 {
-	const struct served *s;
+	const struct kernel_version *s;
 
 	for (unsigned i = 0; (s = at(rt, i)); i++)
-		for (unsigned n = 0; n < s->standing->num_bound; n++)
-			if (bound_at(s->standing, n) == qp)
-				atomic_store_explicit(&s->standing->bound[n].qp, NULL, memory_order_relaxed);
+		for (unsigned n = 0; n < s->registered->num_bound; n++)
+			if (bound_at(s->registered, n) == qp)
+				atomic_store_explicit(&s->registered->bound[n].qp, NULL,
+						      memory_order_relaxed);
 }
 
 bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct runtime_kernel_info *out)
 {
-	const struct served *s = at(rt, i);
+	const struct kernel_version *s = at(rt, i);
 
 	if (!s)
 		return false;
 	*out = (struct runtime_kernel_info){.k = s->k,
 					    .op = s->op,
-					    .state = list_linked(&s->link) ? RUNTIME_LEAVING
-						     : served_broken(s)	   ? RUNTIME_DISABLED
-									   : RUNTIME_STANDS,
+					    .state = list_linked(&s->link) ? RUNTIME_KERNEL_LEAVING
+						     : version_broken(s)   ? RUNTIME_KERNEL_DISABLED
+									   : RUNTIME_KERNEL_ACTIVE,
 					    .fallback = s->fallback,
 					    .loaded = s->object.handle != NULL,
 					    .in_flight = calls(s),
@@ -543,7 +546,7 @@ bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct run
 	}
 	for (unsigned p = 0; p < NIC_MAX_PUS; p++)
 		add(&out->ctr, &s->pu[p].ctr);
-	if (out->state != RUNTIME_LEAVING)
-		add(&out->ctr, &s->standing->past);
+	if (out->state != RUNTIME_KERNEL_LEAVING)
+		add(&out->ctr, &s->registered->past);
 	return true;
 }
