@@ -124,10 +124,10 @@ struct call {
 };
 
 /* Memory that is the NIC's until what is under way from there is done, though its owner is gone. */
-struct orphan {
+struct deferred_free {
 	struct list_head link;
 	atomic_bool quiet; /* may go: the last thing that is written */
-	void (*free)(struct orphan *o);
+	void (*free)(struct deferred_free *o);
 };
 
 /*
@@ -182,7 +182,7 @@ struct call_qp {
 	uint8_t *bodies;      /* parameters, state and scratch of each slot */
 	unsigned wrs_pending; /* slots whose call has ended, but not its operations on bound queue pairs */
 	bool detached;
-	struct orphan orphan; /* detached, and some are */
+	struct deferred_free deferred; /* detached, and some are */
 	uint32_t ids;
 	unsigned num_free;
 	uint8_t free[RUNTIME_MAX_CALLS];
@@ -221,7 +221,7 @@ struct kernel_runtime {
 	unsigned num_kernels;				     /* slots ever used */
 	struct kernel_version *fallback;		     /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
-	struct list_head orphans;
+	struct list_head deferred_frees;
 	uint64_t idle_ns;
 	uint64_t owners; /* numbers given out */
 	_Atomic(struct ledger *) ledgers;
@@ -253,7 +253,7 @@ void times_close(struct kernel_runtime *rt); /* before the kernels */
 int times_open(const struct kernel_runtime *rt, struct kernel_version *s);
 void times_end(const struct kernel_runtime *rt, struct kernel_version *s);
 void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began); /* a call that ends */
-void times_over(struct runtime_pu *pu, uint64_t now);				  /* its turn */
+void times_turn_ended(struct runtime_pu *pu, uint64_t now);			  /* its turn */
 struct runtime_times times_of(const struct kernel_runtime *rt, const struct kernel_version *s);
 
 /* runtime.c */
@@ -275,7 +275,7 @@ uint32_t units_left(const struct runtime_pu *pu, uint32_t most);
 uint32_t units_for_piece(struct call_qp *q, uint32_t most);
 void units_charge(struct call_qp *q, uint32_t before); /* what was spent since then */
 void units_ask(const struct runtime_pu *pu);	       /* asks how long the turn takes, if it is worth it */
-void units_over(struct runtime_pu *pu, uint64_t now);  /* the turn, which was asked about */
+void units_turn_ended(struct runtime_pu *pu, uint64_t now); /* the turn, which was asked about */
 
 /* access.c */
 /* Is it an access to memory that is asked for? */

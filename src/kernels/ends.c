@@ -75,7 +75,7 @@ void call_qp_over(struct call_qp *q)
 		owner_ends(q->pu, q->owner);
 	q->ends = q->holds = false;
 	if (q->detached)
-		atomic_store_explicit(&q->orphan.quiet, true, memory_order_release);
+		atomic_store_explicit(&q->deferred.quiet, true, memory_order_release);
 }
 
 void call_stop(struct call_qp *q)

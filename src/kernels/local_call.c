@@ -9,7 +9,7 @@
 
 void local_call_finish(struct local_call *p, uint32_t status, uint32_t len)
 {
-	p->over = true;
+	p->finished = true;
 	p->result.status = status;
 	p->result.len = len;
 }
@@ -43,7 +43,7 @@ static bool post_wr(struct local_call *p, bool granted)
 	if (!p->runs && !p->stream.produce)
 		c->data = c->rewrite = NULL;
 	/* Operations are their PU's: there it is asked for again. */
-	if (unlikely(p->here != p->pu))
+	if (unlikely(p->current_pu != p->pu))
 		return false;
 	return kernel_wrs_post(&p->wrs, p->s->registered, &p->rt->pu[p->pu], granted ? 0 : p->key);
 }
@@ -113,7 +113,7 @@ void local_call_replied(struct local_call *p)
 		local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	else
 		append(p, c->ask == ROOST_ASK_REPLY_FROM);
-	if (!p->over)
+	if (!p->finished)
 		local_call_finish(p, status, p->result.len);
 }
 
@@ -136,12 +136,12 @@ enum roost_next local_call_step(struct local_call *p, enum roost_next (*fn)(stru
 }
 
 /* It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done with this piece; nor does what will, when these are its parameters. */
-static void hold(struct local_call *p, enum roost_next (*fn)(struct roost_call *c))
+static void pause_stream(struct local_call *p, enum roost_next (*fn)(struct roost_call *c))
 {
 	p->fn = fn;
 	p->pending = true;
-	p->hands_over = p->here != p->pu;
-	atomic_store_explicit(&p->stream.held, !p->concluded, memory_order_relaxed);
+	p->moves_pu = p->current_pu != p->pu;
+	atomic_store_explicit(&p->stream.paused, !p->concluded, memory_order_relaxed);
 }
 
 /* What it waits for does not matter any more: its piece is gone. */
@@ -157,7 +157,7 @@ steps(struct local_call *p, enum roost_next (*fn)(struct roost_call *c), unsigne
 	struct roost_call *c = &p->c;
 
 	c->resume = 0;
-	for (uint32_t left = p->rt->max_steps; !p->over; left--) {
+	for (uint32_t left = p->rt->max_steps; !p->finished; left--) {
 		enum roost_next next;
 
 		if (unlikely(!left)) {
@@ -169,7 +169,7 @@ steps(struct local_call *p, enum roost_next (*fn)(struct roost_call *c), unsigne
 			local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
 		} else if (next == ROOST_AGAIN) {
 			if (!local_call_perform(p)) {
-				hold(p, fn);
+				pause_stream(p, fn);
 				break;
 			}
 		} else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM) {
@@ -228,7 +228,7 @@ static bool enter(struct nic_stream_hook *stream)
 	struct local_call *p = container_of(stream, struct local_call, stream);
 
 	spin_lock(&p->lock);
-	if (likely(!atomic_load_explicit(&stream->held, memory_order_acquire)))
+	if (likely(!atomic_load_explicit(&stream->paused, memory_order_acquire)))
 		return true;
 	spin_unlock(&p->lock);
 	return false;
@@ -237,11 +237,11 @@ static bool enter(struct nic_stream_hook *stream)
 static void leave(struct nic_stream_hook *stream)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
-	bool hands_over = p->hands_over;
+	bool moves_pu = p->moves_pu;
 
-	p->hands_over = false;
+	p->moves_pu = false;
 	spin_unlock(&p->lock);
-	if (unlikely(hands_over))
+	if (unlikely(moves_pu))
 		local_call_hand_over(p);
 }
 
@@ -249,16 +249,16 @@ static void bytes(struct nic_stream_hook *stream, const struct nic_stream_piece 
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
 
-	if (unlikely(p->abroad))
+	if (unlikely(p->remote_pu))
 		spin_lock(&p->lock);
-	if (likely(!p->deaf && !p->over)) {
-		p->here = piece->pu;
+	if (likely(!p->detached && !p->finished)) {
+		p->current_pu = piece->pu;
 		local_call_show(p, piece->data, piece->off, piece->len, piece->total, piece->last);
 		p->c.where = piece->va;
 		p->c.rewrite = stream->rewrites ? piece->data : NULL;
 		run(p, p->s->k->stream, piece->pu);
 	}
-	if (unlikely(p->abroad))
+	if (unlikely(p->remote_pu))
 		leave(stream);
 }
 
@@ -281,7 +281,7 @@ static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *
 static void make_come(struct local_call *p)
 {
 	p->pending = !local_call_perform(p);
-	atomic_store_explicit(&p->stream.held, p->pending, memory_order_relaxed);
+	atomic_store_explicit(&p->stream.paused, p->pending, memory_order_relaxed);
 }
 
 /* A step of it. */
@@ -344,7 +344,7 @@ static uint32_t pass_on(struct local_call *p, uint8_t *to, uint32_t room)
 	return n;
 }
 
-static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t room, bool *hungry)
+static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t room, bool *needs_input)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
 	uint32_t done = 0, n;
@@ -352,7 +352,7 @@ static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t ro
 	while (p->num_ready || p->busy) {
 		if (done == room)
 			return done;
-		if (p->over && !p->num_ready) {
+		if (p->finished && !p->num_ready) {
 			done += pass_on(p, to + done, room - done);
 		} else if (p->num_ready) {
 			n = p->num_ready < room - done ? p->num_ready : room - done;
@@ -362,11 +362,11 @@ static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t ro
 			done += n;
 		} else {
 			make_more(p);
-			if (p->stream.held)
+			if (p->stream.paused)
 				return done;
 		}
 	}
-	*hungry = true;
+	*needs_input = true;
 	return done;
 }
 
@@ -383,14 +383,14 @@ void local_call_end_stream(struct local_call *p)
 {
 	if (p->pending)
 		abandon(p);
-	p->here = p->pu;
-	if (!p->over && !p->concluded) {
+	p->current_pu = p->pu;
+	if (!p->finished && !p->concluded) {
 		p->concluded = true;
 		local_call_show(p, NULL, 0, 0, 0, true);
 		p->c.rewrite = NULL;
 		run(p, p->s->k->stream, p->pu);
 	}
-	if (!p->over && !p->fn)
+	if (!p->finished && !p->fn)
 		local_call_finish(p, ROOST_RPC_OK, p->result.len);
 }
 
@@ -412,8 +412,8 @@ unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at)
 static void attached_to(struct local_call *p, struct nic_qp *qp)
 {
 	p->qp = qp;
-	p->abroad = nic_qp_pu(qp) != p->pu;
-	if (p->abroad)
+	p->remote_pu = nic_qp_pu(qp) != p->pu;
+	if (p->remote_pu)
 		p->wrs.lock = &p->lock;
 }
 
@@ -461,8 +461,8 @@ int local_call_detach(struct local_call *p)
 		return rc;
 	p->qp = NULL;
 	if (p->on_region) {
-		p->deaf = true;
-		atomic_store_explicit(&p->stream.held, false, memory_order_relaxed);
+		p->detached = true;
+		atomic_store_explicit(&p->stream.paused, false, memory_order_relaxed);
 	}
 	return 0;
 }
@@ -473,7 +473,7 @@ int local_call_detach(struct local_call *p)
 static uint32_t take(struct roost_call *c)
 {
 	struct local_call *p = container_of(c, struct local_call, c);
-	struct guard *g = &p->rt->pu[p->here].guard;
+	struct guard *g = &p->rt->pu[p->current_pu].guard;
 	struct ledger *l = p->s->own->ledger;
 	uint32_t number;
 
@@ -486,7 +486,7 @@ static uint32_t take(struct roost_call *c)
 static void give(struct roost_call *c, uint32_t number)
 {
 	struct local_call *p = container_of(c, struct local_call, c);
-	struct guard *g = &p->rt->pu[p->here].guard;
+	struct guard *g = &p->rt->pu[p->current_pu].guard;
 
 	guard_stepped(g);
 	if (p->s->own->ledger)
@@ -515,9 +515,9 @@ static void lay_out(struct local_call *p, const struct local_call_attr *a)
 	c->op = a->op;
 }
 
-static void bury(struct orphan *o)
+static void free_local_call(struct deferred_free *o)
 {
-	struct local_call *p = container_of(o, struct local_call, orphan);
+	struct local_call *p = container_of(o, struct local_call, deferred);
 
 	mem_free_pages(p->body, CALL_BODY);
 	free(p);
@@ -534,8 +534,8 @@ static enum roost_next cut(struct roost_call *c)
 void local_call_close(struct local_call *p)
 {
 	if (!p->replied && p->s->k->cut) {
-		p->here = p->pu;
-		p->over = p->refused = false;
+		p->current_pu = p->pu;
+		p->finished = p->refused = false;
 		run(p, cut, p->pu);
 	}
 	version_count(p->s, p->pu, -1);
@@ -565,7 +565,7 @@ int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_c
 	p->pd = a->pd;
 	p->key = a->key;
 	p->reply = a->reply;
-	p->here = pu;
+	p->current_pu = pu;
 	p->stream = (struct nic_stream_hook){.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
 	p->wrs = (struct kernel_wrs){.c = &p->c, .wake = local_call_wake, .outward = a->out};
 	lay_out(p, a);
@@ -587,13 +587,13 @@ int local_call_begin(struct kernel_runtime *rt, unsigned pu, const struct local_
 
 bool local_call_busy(const struct local_call *p)
 {
-	return p->wrs.out || (!p->over && p->fn);
+	return p->wrs.out || (!p->finished && p->fn);
 }
 
 bool local_call_finished(const struct local_call *p, struct local_call_result *out)
 {
 	*out = p->result;
-	return p->over;
+	return p->finished;
 }
 
 void local_call_free(struct local_call *p)
@@ -606,9 +606,9 @@ void local_call_free(struct local_call *p)
 		nic_stream_detach_region(p->rt->nic, &p->stream);
 	if (kernel_wrs_leave(&p->wrs)) {
 		local_call_close(p);
-		bury(&p->orphan);
+		free_local_call(&p->deferred);
 	} else {
-		p->orphan.free = bury;
-		list_add_tail(&p->orphan.link, &p->rt->orphans);
+		p->deferred.free = free_local_call;
+		list_add_tail(&p->deferred.link, &p->rt->deferred_frees);
 	}
 }

@@ -22,7 +22,7 @@ struct local_call_attr {
 };
 
 /*
- * Begins: the kernel takes its parameters. When it waits for operations of its own it goes on in turns of its PU, and the stream that it is put on waits for it. 0; -ENOENT: no kernel has this op-code; -EINVAL: too many parameters; -ENOMEM. The call may be over
+ * Begins: the kernel takes its parameters. When it waits for operations of its own it goes on in turns of its PU, and the stream that it is put on waits for it. 0; -ENOENT: no kernel has this op-code; -EINVAL: too many parameters; -ENOMEM. The call may be finished
  * already (local_call_finished()): the kernel has replied. [control+owner of `pu`, to which it belongs]
  */
 int local_call_begin(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
@@ -38,7 +38,7 @@ unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at);
  */
 int local_call_start(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
 		     const void *payload, uint64_t len, struct local_call **out);
-/* Is it over? Release order: its reply is there. Any thread. */
+/* Is it finished? Release order: its reply is there. Any thread. */
 bool local_call_done(const struct local_call *p);
 
 /*
@@ -51,7 +51,7 @@ int local_call_attach_region(struct local_call *p, uint32_t key);
 /* Takes it off: it sees no more. 0, or -EBUSY. A region counts as one with a hook until local_call_free(). [as those] */
 int local_call_detach(struct local_call *p);
 /*
- * Is it in the middle of a piece, waiting, or has operations under way, be it over or not? One that is off its stream is done with that some time.
+ * Is it in the middle of a piece, waiting, or has operations under way, be it finished or not? One that is off its stream is done with that some time.
  * [owner of its PU]
  */
 bool local_call_busy(const struct local_call *p);

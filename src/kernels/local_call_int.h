@@ -14,28 +14,28 @@ struct local_call {
 	struct nic_stream_hook stream;
 	struct kernel_runtime *rt;
 	struct kernel_version *s;
-	unsigned pu;	 /* whose operations it has, and in whose turns it goes on */
-	unsigned here;	 /* where the piece came that it is in */
-	bool hands_over; /* that is another one: it goes on at `pu`, when it has left here */
+	unsigned pu;	     /* whose operations it has, and in whose turns it goes on */
+	unsigned current_pu; /* where the piece came that it is in */
+	bool moves_pu;	     /* that is another one: it goes on at `pu`, when it has left the current one */
 	struct local_call *next_handed;
 	uint32_t pd, key;
 	uint8_t *reply;
 	struct nic_qp *qp; /* to whose stream it is attached */
 	bool on_region;	   /* or on that of a region: `lock` is taken */
-	bool abroad;	   /* on one of another PU's: under `lock`, too */
-	bool deaf;	   /* it is there no more but for the region's sake */
-	bool over, refused, replied;
-	bool concluded; /* its stream is at its end: nothing is held up any more */
+	bool remote_pu;	   /* on one of another PU's: under `lock`, too */
+	bool detached;	   /* it is there no more but for the region's sake */
+	bool finished, refused, replied;
+	bool concluded; /* its stream is at its end: the stream is not paused any more */
 	/* of one that the host runs */
 	struct list_head link; /* of the PU's: it can go on */
 	bool runs;
-	/* of that, or of one on a stream that it holds up */
+	/* of that, or of one on a stream that it pauses */
 	bool pending;				     /* what c.ask says is still to be done */
 	enum roost_next (*fn)(struct roost_call *c); /* that it is in; NULL: done with that */
 	const uint8_t *payload;			     /* NULL: no more */
 	uint64_t fed, total;
-	atomic_bool done; /* over, for other threads */
-	struct orphan orphan;
+	atomic_bool done; /* finished, for other threads */
+	struct deferred_free deferred;
 	/* of a kernel that changes lengths, and its piece */
 	bool busy;	      /* it is not done with that */
 	const uint8_t *ready; /* what it has made, and is not taken */

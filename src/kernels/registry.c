@@ -148,12 +148,12 @@ static bool may_end(struct kernel_runtime *rt, const struct kernel_version *s)
 	return s->own->versions == 1 && (!s->own->ledger || ledger_close(rt, s->own->ledger));
 }
 
-static void reap_orphans(struct kernel_runtime *rt)
+static void run_deferred_frees(struct kernel_runtime *rt)
 {
 	struct list_head *at, *next;
 
-	list_for_each_safe (at, next, &rt->orphans) {
-		struct orphan *o = list_entry(at, struct orphan, link);
+	list_for_each_safe (at, next, &rt->deferred_frees) {
+		struct deferred_free *o = list_entry(at, struct deferred_free, link);
 
 		if (!atomic_load_explicit(&o->quiet, memory_order_acquire))
 			continue;
@@ -167,7 +167,7 @@ void runtime_reap(struct kernel_runtime *rt)
 	struct list_head *at, *next;
 	bool again;
 
-	reap_orphans(rt);
+	run_deferred_frees(rt);
 	do {
 		again = false;
 		list_for_each_safe (at, next, &rt->leaving) {

@@ -3,13 +3,13 @@
  * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what they have under way on queue pairs that are bound to them.
  * So do those on a stream, from where they first wait in a piece to its end.
  *
- *	local_call_start() --> turn --.--> over: local_call_done()
+ *	local_call_start() --> turn --.--> finished: local_call_done()
  *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
  *			   |	 `--> waits: kernel_wrs.h wakes it
  *			   `------------------'
  *
  * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on bound queue pairs are those of one. A kernel that asks for
- * one elsewhere is handed over in the middle of its piece: it is held, so nobody else has it, and goes on in turns of that PU.
+ * one elsewhere is handed over in the middle of its piece: it is paused, so nobody else has it, and goes on in turns of that PU.
  *
  *	bytes() --> asks --> leave() --> local_call_hand_over() --- ring ---> local_call_take_handed(): among the `runs` there
  */
@@ -45,7 +45,7 @@ static void begin_next(struct local_call *p)
 }
 
 /* False: it waits. */
-static bool go_on(struct local_call *p)
+static bool run_once(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
 	enum roost_next next;
@@ -53,7 +53,7 @@ static bool go_on(struct local_call *p)
 	if (p->pending && !local_call_perform(p))
 		return false;
 	p->pending = false;
-	if (p->over)
+	if (p->finished)
 		return true;
 	if (!p->fn) {
 		begin_next(p);
@@ -79,9 +79,9 @@ static bool go_on(struct local_call *p)
 }
 
 /* One on a stream has no more to do than its piece. */
-static bool goes_on(const struct local_call *p)
+static bool has_more(const struct local_call *p)
 {
-	return !p->over && (p->runs || p->fn);
+	return !p->finished && (p->runs || p->fn);
 }
 
 /* Some steps of it, while the PU has done less than `until`. */
@@ -89,28 +89,28 @@ static void __attribute__((noinline)) go(struct local_call *p, unsigned until)
 {
 	struct runtime_pu *pu = &p->rt->pu[p->pu];
 
-	while (pu->done < until && goes_on(p)) {
+	while (pu->done < until && has_more(p)) {
 		pu->done++;
-		if (!go_on(p))
+		if (!run_once(p))
 			return;
 	}
-	if (goes_on(p))
+	if (has_more(p))
 		list_add_tail(&p->link, &pu->runs);
 }
 
 /* The piece that it had stopped at is dealt with: its stream goes on. */
-static void let_go(struct local_call *p)
+static void resume_stream(struct local_call *p)
 {
 	p->fn = NULL;
 	p->pending = false;
-	if (likely(!p->abroad)) {
-		nic_stream_go_on(&p->stream, p->qp);
+	if (likely(!p->remote_pu)) {
+		nic_stream_resume(&p->stream, p->qp);
 		return;
 	}
 	/* The queue pair is another PU's, which may destroy it. */
 	spin_lock(&p->lock);
 	if (p->qp)
-		nic_stream_go_on_there(&p->stream, p->qp);
+		nic_stream_resume_remote(&p->stream, p->qp);
 	spin_unlock(&p->lock);
 }
 
@@ -119,7 +119,7 @@ static void turn(struct local_call *p, unsigned until)
 	struct guard *g = &p->rt->pu[p->pu].guard;
 	struct guard_scope scope;
 
-	p->here = p->pu;
+	p->current_pu = p->pu;
 	if (unlikely(version_broken(p->s))) {
 		local_call_finish(p, ROOST_RPC_DISABLED, p->result.len);
 	} else {
@@ -130,12 +130,12 @@ static void turn(struct local_call *p, unsigned until)
 			local_call_trapped(p, g);
 		guard_close(g, &scope);
 	}
-	if (p->over)
+	if (p->finished)
 		kernel_wrs_stop(&p->wrs);
-	if (p->over)
+	if (p->finished)
 		atomic_store_explicit(&p->done, true, memory_order_release);
-	if (!p->runs && !goes_on(p))
-		let_go(p);
+	if (!p->runs && !has_more(p))
+		resume_stream(p);
 }
 
 void local_call_hand_over(struct local_call *p)
@@ -186,12 +186,12 @@ void local_call_wake(struct kernel_wrs *a)
 
 	if (a->gone) {
 		local_call_close(p);
-		atomic_store_explicit(&p->orphan.quiet, true, memory_order_release);
+		atomic_store_explicit(&p->deferred.quiet, true, memory_order_release);
 		return;
 	}
 	p->left = p->rt->max_steps;
 	if (p->stream.produce && !p->fn) {
-		nic_stream_go_on(&p->stream, p->qp); /* it asks for more */
+		nic_stream_resume(&p->stream, p->qp); /* it asks for more */
 		return;
 	}
 	list_add_tail(&p->link, &p->rt->pu[p->pu].runs);

@@ -49,9 +49,9 @@ static void stop(void *ctx, void *qp_ctx)
 	call_stop(qp_ctx);
 }
 
-static void free_qp(struct orphan *o)
+static void free_qp(struct deferred_free *o)
 {
-	struct call_qp *q = container_of(o, struct call_qp, orphan);
+	struct call_qp *q = container_of(o, struct call_qp, deferred);
 
 	mem_free_pages(q->bodies, (size_t)q->rt->calls * CALL_BODY);
 	nic_memory_give(q->rt->nic, sizeof(*q) + q->slots * CALL_BODY);
@@ -66,10 +66,10 @@ static void detach(void *ctx, void *qp_ctx)
 	call_stop(q);
 	if (q->wrs_pending) {
 		q->detached = true;
-		q->orphan.free = free_qp;
-		list_add_tail(&q->orphan.link, &rt->orphans);
+		q->deferred.free = free_qp;
+		list_add_tail(&q->deferred.link, &rt->deferred_frees);
 	} else {
-		free_qp(&q->orphan);
+		free_qp(&q->deferred);
 	}
 }
 
@@ -104,12 +104,12 @@ static unsigned run(void *ctx, unsigned pu, bool *more)
 	return call_run(&((struct kernel_runtime *)ctx)->pu[pu], more);
 }
 
-static void over(void *ctx, unsigned pu, uint64_t now)
+static void turn_ended(void *ctx, unsigned pu, uint64_t now)
 {
 	struct runtime_pu *p = &((struct kernel_runtime *)ctx)->pu[pu];
 
-	times_over(p, now);
-	units_over(p, now);
+	times_turn_ended(p, now);
+	units_turn_ended(p, now);
 }
 
 static void close_runtime(void *ctx)
@@ -132,7 +132,7 @@ static const struct nic_rpc_ops ops = {
 	.kernel_wr_done = kernel_wr_done,
 	.gone = gone,
 	.run = run,
-	.over = over,
+	.turn_ended = turn_ended,
 	.close = close_runtime,
 };
 
@@ -158,7 +158,7 @@ int runtime_create(struct nic *nic, const struct runtime_config *cfg, struct ker
 	rt->calls = cfg && cfg->calls ? cfg->calls : RUNTIME_MAX_CALLS;
 	rt->max_steps = cfg && cfg->max_steps ? cfg->max_steps : DEFAULT_STEPS;
 	list_init(&rt->leaving);
-	list_init(&rt->orphans);
+	list_init(&rt->deferred_frees);
 	rt->idle_ns = cfg && cfg->idle_ns ? cfg->idle_ns : DEFAULT_IDLE;
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
 		rt->pu[i].rt = rt;

@@ -64,7 +64,7 @@ void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began)
 	version_count(s, pu->index, 1);
 }
 
-void times_over(struct runtime_pu *pu, uint64_t now)
+void times_turn_ended(struct runtime_pu *pu, uint64_t now)
 {
 	for (unsigned i = 0; i < pu->num_ended; i++) {
 		struct ended *e = &pu->ended[i];

@@ -80,7 +80,7 @@ void units_charge(struct call_qp *q, uint32_t before)
 	units_ask(q->pu);
 }
 
-void units_over(struct runtime_pu *pu, uint64_t now)
+void units_turn_ended(struct runtime_pu *pu, uint64_t now)
 {
 	struct turn_units *u = &pu->units;
 	uint64_t took = now > u->began ? now - u->began : 0, fits;

@@ -642,8 +642,8 @@ static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry 
 	       e->op <= ROOST_OP_SEND_INV;
 }
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n);
-bool stream_room(const struct nic_qp *qp);  /* may another packet leave? */
-bool stream_holds(const struct nic_qp *qp); /* does one on the way out wait? */
+bool stream_room(const struct nic_qp *qp);   /* may another packet leave? */
+bool stream_paused(const struct nic_qp *qp); /* does one on the way out wait? */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */
 void stream_detach(struct nic_qp *qp);

@@ -479,7 +479,7 @@ struct nic_rpc_ops {
 	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
 	unsigned (*run)(void *ctx, unsigned pu, bool *more);
 	/* A turn in which it called nic_rpc_ask_time() is over, at `now`. NULL where nobody calls that. */
-	void (*over)(void *ctx, unsigned pu, uint64_t now);
+	void (*turn_ended)(void *ctx, unsigned pu, uint64_t now);
 	/* The NIC ends; its QPs are gone. [control] */
 	void (*close)(void *ctx);
 };
@@ -614,22 +614,22 @@ struct nic_stream_hook {
 	void (*gone)(struct nic_stream_hook *hook);
 	bool rewrites; /* on the way out: bytes() may change data */
 	/*
-	 * Takes nothing for now: set in bytes(), cleared by nic_stream_go_on(). What comes in is refused, as where a receive is missing (of a connection
+	 * Takes nothing for now: set in bytes(), cleared by nic_stream_resume(). What comes in is refused, as where a receive is missing (of a connection
 	 * that is not reliable: dropped), what is to leave stays.
 	 */
-	atomic_bool held;
+	atomic_bool paused;
 	/*
-	 * Of one on a region, to which several PUs' packets come; NULL of others: begins a piece, before its bytes are put there, unless it is held; and ends it,
+	 * Of one on a region, to which several PUs' packets come; NULL of others: begins a piece, before its bytes are put there, unless it is paused; and ends it,
 	 * behind bytes(), or without that.
 	 */
 	bool (*enter)(struct nic_stream_hook *hook);
 	void (*leave)(struct nic_stream_hook *hook);
 	/*
-	 * On the way out, of one that changes the length of WRITEs, NULL of others: after bytes(), what comes of that, at most `room` bytes; *hungry when
-	 * it is all. It may become held here, too: the piece stays. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not
+	 * On the way out, of one that changes the length of WRITEs, NULL of others: after bytes(), what comes of that, at most `room` bytes; *needs_input when
+	 * it is all. It may become paused here, too: the piece stays. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not
 	 * shown. [owner of the QP's PU]
 	 */
-	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t room, bool *hungry);
+	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t room, bool *needs_input);
 };
 /*
  * Behind those that are attached there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
@@ -639,10 +639,10 @@ int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook);
 int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook);
 /* Is one attached on its way out? [owner] */
 bool nic_stream_leaves(const struct nic_qp *qp);
-/* It is not held any more; qp: to whose stream it is attached, NULL: on a region's, or none. [owner] */
-void nic_stream_go_on(struct nic_stream_hook *hook, struct nic_qp *qp);
+/* It is not paused any more; qp: to whose stream it is attached, NULL: on a region's, or none. [owner] */
+void nic_stream_resume(struct nic_stream_hook *hook, struct nic_qp *qp);
 /* The same of a QP that another PU runs; it must not be destroyed meanwhile. [any] */
-void nic_stream_go_on_there(struct nic_stream_hook *hook, struct nic_qp *qp);
+void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp);
 /* 0, -ENOENT, or -EBUSY: it rewrites, and something is in flight. [control+owner] */
 int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook);
 /*

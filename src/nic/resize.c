@@ -21,7 +21,7 @@ struct qp_resize {
 	uint32_t head, tail;
 	struct sq_entry *cur; /* the WQE that goes through */
 	bool busy;	      /* there is one */
-	bool hungry;	      /* the kernel wants its next piece */
+	bool needs_input;     /* the kernel wants its next piece */
 	bool told;	      /* the program knows how the WQE `told_index` has ended */
 	uint32_t told_index;
 	uint32_t in;   /* bytes of cur that went in */
@@ -55,7 +55,7 @@ static bool begin(struct nic_qp *qp)
 	sq->fetched--;
 	sq->copies--;
 	sq->psn_fetch -= e->npkts;
-	z->busy = z->hungry = true;
+	z->busy = z->needs_input = true;
 	z->in = z->out = z->open = 0;
 	return true;
 }
@@ -125,34 +125,35 @@ static bool feed(struct nic_qp *qp)
 	stream_before(qp, z->hook, &piece);
 	z->hook->bytes(z->hook, &piece);
 	z->in += piece.len;
-	z->hungry = false;
+	z->needs_input = false;
 	return true;
 }
 
 /* Goes on with the WQE until a segment is full, the WQE at its end, or a hook there waits. */
-static void go_on(struct nic_qp *qp)
+static void advance(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
 
-	while (!stream_holds(qp) && z->open < SEG_BYTES) {
-		if (z->hungry && z->in == z->cur->len)
+	while (!stream_paused(qp) && z->open < SEG_BYTES) {
+		if (z->needs_input && z->in == z->cur->len)
 			break;
-		if (z->hungry && !feed(qp)) {
+		if (z->needs_input && !feed(qp)) {
 			emit(qp, NIC_WC_LOC_PROT_ERR, true);
 			return;
 		}
-		z->open += z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open, &z->hungry);
+		z->open +=
+			z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open, &z->needs_input);
 	}
 	/* Those behind would see it. */
-	if (!stream_holds(qp))
-		emit(qp, NIC_WC_SUCCESS, z->hungry && z->in == z->cur->len);
+	if (!stream_paused(qp))
+		emit(qp, NIC_WC_SUCCESS, z->needs_input && z->in == z->cur->len);
 }
 
 bool resize_stuck(const struct nic_qp *qp)
 {
 	const struct qp_resize *z = qp->resize;
 
-	return z && (z->head - z->tail == SEGS || (z->busy && stream_holds(qp)));
+	return z && (z->head - z->tail == SEGS || (z->busy && stream_paused(qp)));
 }
 
 bool resize_fetch(struct nic_qp *qp)
@@ -162,7 +163,7 @@ bool resize_fetch(struct nic_qp *qp)
 
 	while (sq->fetched == before && !sq_full(sq) && !resize_stuck(qp)) {
 		if (qp->resize->busy)
-			go_on(qp);
+			advance(qp);
 		else if (!begin(qp))
 			break;
 	}

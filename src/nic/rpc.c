@@ -133,7 +133,7 @@ bool nic_wants_time(const struct nic *nic, unsigned pu)
 void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now)
 {
 	nic->pus[pu]->rpc_time = false;
-	nic->rpc_ops->over(nic->rpc_ctx, pu, now);
+	nic->rpc_ops->turn_ended(nic->rpc_ctx, pu, now);
 }
 
 void nic_rpc_ring(struct nic *nic, unsigned pu)

@@ -7,7 +7,7 @@
  *	out	at the first transmission. What a hook has rewritten is kept, packet by packet, until it is acknowledged: a copy is taken from
  *		there, and nobody is asked twice
  *
- * A hook that waits is held: resp_write() refuses what it would see, stream_room() keeps what it would see from leaving, until nic_stream_go_on().
+ * A hook that waits is paused: resp_write() refuses what it would see, stream_room() keeps what it would see from leaving, until nic_stream_resume().
  *
  *	kept	| packet | packet | ... KEPT of them, at their PSN modulo KEPT: those between psn_una and psn_next are there
  */
@@ -57,7 +57,7 @@ bool stream_enter(const struct nic_qp *qp, uint32_t key)
 	const struct nic *nic = qp->nic;
 
 	for (unsigned i = 0; i < qp->num_in; i++)
-		if (qp->streams->in[i]->held)
+		if (qp->streams->in[i]->paused)
 			return false;
 	for (unsigned i = 0; i < nic->num_watched; i++)
 		if (nic->watched[i].key == key && !nic->watched[i].hook->enter(nic->watched[i].hook)) {
@@ -72,16 +72,16 @@ bool nic_stream_leaves(const struct nic_qp *qp)
 	return qp->num_out;
 }
 
-void nic_stream_go_on(struct nic_stream_hook *hook, struct nic_qp *qp)
+void nic_stream_resume(struct nic_stream_hook *hook, struct nic_qp *qp)
 {
-	atomic_store_explicit(&hook->held, false, memory_order_release);
+	atomic_store_explicit(&hook->paused, false, memory_order_release);
 	if (qp)
 		nic_schedule(qp);
 }
 
-void nic_stream_go_on_there(struct nic_stream_hook *hook, struct nic_qp *qp)
+void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp)
 {
-	nic_stream_go_on(hook, NULL);
+	nic_stream_resume(hook, NULL);
 	nic_ring(qp);
 }
 
@@ -127,10 +127,10 @@ void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 }
 
 /* Is one that is attached there still at a piece? Its packet may be gone, so there need be nothing in flight. */
-bool stream_holds(const struct nic_qp *qp)
+bool stream_paused(const struct nic_qp *qp)
 {
 	for (unsigned i = 0; i < qp->num_out; i++)
-		if (qp->streams->out[i]->held)
+		if (qp->streams->out[i]->paused)
 			return true;
 	return false;
 }
@@ -141,7 +141,7 @@ bool stream_room(const struct nic_qp *qp)
 
 	if (psn_before(sq->psn_next, sq->psn_max))
 		return true; /* they have seen it */
-	if (stream_holds(qp))
+	if (stream_paused(qp))
 		return false;
 	return !qp->streams->kept || sq->psn_next - sq->psn_una < KEPT;
 }

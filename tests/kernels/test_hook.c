@@ -21,7 +21,7 @@
 #define RECORDED (4u << 20)
 #define SPACE	 (512u << 10) /* of a memory, that WRITEs come from and go to */
 
-enum { SEE_OP = 0x1000, CIPHER_OP, DEAF_OP, STRETCH_OP };
+enum { SEE_OP = 0x1000, CIPHER_OP, NO_STREAM_OP, STRETCH_OP };
 
 static struct rig R, *const r = &R;
 
@@ -139,8 +139,8 @@ static const struct roost_kernel stretch_kernel = {.abi = ROOST_KERNEL_ABI,
 						   .state_size = sizeof(struct stretch_state),
 						   .stream = stretch,
 						   .resizes = true};
-static const struct roost_kernel deaf_kernel = {
-	.abi = ROOST_KERNEL_ABI, .name = "deaf", .version = 1, .op = DEAF_OP, .params = nothing};
+static const struct roost_kernel no_stream_kernel = {
+	.abi = ROOST_KERNEL_ABI, .name = "no-stream", .version = 1, .op = NO_STREAM_OP, .params = nothing};
 
 /* ---- the rig ---- */
 
@@ -148,7 +148,7 @@ static struct kernel_runtime *caller_runtime;
 
 static void open_rig(uint64_t seed, struct rig_shape shape)
 {
-	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel, &deaf_kernel,
+	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel, &no_stream_kernel,
 							 &stretch_kernel};
 
 	shape.rnr_retry = 7;
@@ -463,7 +463,7 @@ static void rules(void **state)
 
 	open_rig(1, shapes[0]);
 	assert_int_equal(local_call_begin(r->f, 0, &a, &p), -ENOENT);
-	p = rig_local_call(r, caller_runtime, DEAF_OP, NULL, 0, NULL, 0);
+	p = rig_local_call(r, caller_runtime, NO_STREAM_OP, NULL, 0, NULL, 0);
 	assert_int_equal(local_call_attach_in(p, r->caller[0].qp), -EOPNOTSUPP);
 	local_call_free(p);
 	p = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
