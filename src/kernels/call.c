@@ -546,7 +546,7 @@ static void advance(struct call *call)
 		call_cut_off(call, call->broken, call->sent);
 		return;
 	}
-	if (unlikely(version_broken(call->s))) {
+	if (unlikely(version_disabled(call->s))) {
 		call_end(call, ROOST_RPC_DISABLED, call->sent);
 		return;
 	}
@@ -561,9 +561,9 @@ static void advance(struct call *call)
 }
 
 /* The step that was running has been left. */
-static void struck(struct runtime_pu *pu)
+static void trapped(struct runtime_pu *pu)
 {
-	enum guard_end how = guard_struck(&pu->guard);
+	enum guard_end how = guard_trapped(&pu->guard);
 	struct call *call = pu->running;
 
 	count_steps(call);
@@ -607,7 +607,7 @@ unsigned call_run(struct runtime_pu *pu, bool *more)
 	pu->limit = units_left(pu, RUN_BUDGET);
 	guard_open(&pu->guard, &scope);
 	if (sigsetjmp(scope.env, 0))
-		struck(pu);
+		trapped(pu);
 	run_round(pu);
 	guard_close(&pu->guard, &scope);
 	units_spend(pu, pu->done, 0);
@@ -654,7 +654,7 @@ void call_drive(struct call *call, unsigned budget, bool lone)
 	if (!sigsetjmp(scope.env, 0))
 		drive_steps(call, budget, lone);
 	else
-		struck(pu);
+		trapped(pu);
 	guard_close(&pu->guard, &scope);
 	units_spend(pu, pu->done, 0);
 	if (unlikely(may_drive(call)) && !list_linked(&call->link))

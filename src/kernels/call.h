@@ -79,7 +79,7 @@ struct kernel_version {
 	struct object object;  /* that it came in; no handle: none */
 	struct list_head link; /* of those that take no calls any more */
 	bool fallback;
-	atomic_bool broken; /* it crashed, or did not return: none of its functions is called any more */
+	atomic_bool disabled; /* it crashed, or did not return: none of its functions is called any more */
 	struct timed_hist *times; /* one for each PU; NULL: nobody tells the time */
 	struct version_pu pu[NIC_MAX_PUS];
 };
@@ -93,9 +93,9 @@ static inline void version_count(struct kernel_version *s, unsigned pu, int by)
 			      memory_order_release);
 }
 
-static inline bool version_broken(const struct kernel_version *s)
+static inline bool version_disabled(const struct kernel_version *s)
 {
-	return atomic_load_explicit(&s->broken, memory_order_relaxed);
+	return atomic_load_explicit(&s->disabled, memory_order_relaxed);
 }
 
 struct call {

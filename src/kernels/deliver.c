@@ -26,7 +26,7 @@ static uint32_t check(const struct call *call)
 
 	if (!k)
 		return ROOST_RPC_NO_KERNEL;
-	if (version_broken(call->s))
+	if (version_disabled(call->s))
 		return ROOST_RPC_DISABLED;
 	if (call->head.reserved || call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM) || !k->params)
 		return ROOST_RPC_BAD_PARAMS;
@@ -84,7 +84,7 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 		q->announced = false;
 	} else {
 		s = runtime_find(q->rt, p->op);
-		if (s && s->k->payload && !version_broken(s)) {
+		if (s && s->k->payload && !version_disabled(s)) {
 			q->msg = call_take(q, s, p);
 			if (!q->msg)
 				return false;

@@ -5,7 +5,7 @@
 
 void version_disable(struct kernel_version *s, enum guard_end how)
 {
-	atomic_store_explicit(&s->broken, true, memory_order_relaxed);
+	atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
 	log_error("kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
 		  s->k->name, (unsigned long long)s->op, s->k->version,
 		  how == GUARD_STUCK ? "did not return" : "crashed");
@@ -18,7 +18,7 @@ void call_tell(struct call *call)
 	const struct roost_kernel *k = call->s ? call->s->k : NULL;
 	struct guard_scope scope;
 
-	if (!k || !k->cut || version_broken(call->s))
+	if (!k || !k->cut || version_disabled(call->s))
 		return;
 	call->cut = call->wrs.out > 0;
 	if (call->cut)
@@ -29,7 +29,7 @@ void call_tell(struct call *call)
 		k->cut(&call->c);
 		guard_stepped(g);
 	} else {
-		version_disable(call->s, guard_struck(g));
+		version_disable(call->s, guard_trapped(g));
 	}
 	guard_close(g, &scope);
 }

@@ -183,7 +183,7 @@ steps(struct local_call *p, enum roost_next (*fn)(struct roost_call *c), unsigne
 /* The step that was running has been left. */
 void local_call_trapped(struct local_call *p, struct guard *g)
 {
-	enum guard_end how = guard_struck(g);
+	enum guard_end how = guard_trapped(g);
 
 	version_disable(p->s, how);
 	local_call_finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
@@ -195,7 +195,7 @@ static void run(struct local_call *p, enum roost_next (*fn)(struct roost_call *c
 	struct guard *g = &p->rt->pu[pu].guard;
 	struct guard_scope scope;
 
-	if (unlikely(version_broken(p->s))) {
+	if (unlikely(version_disabled(p->s))) {
 		local_call_finish(p, ROOST_RPC_DISABLED, p->result.len);
 		return;
 	}
@@ -315,7 +315,7 @@ static void make_more(struct local_call *p)
 {
 	struct guard *g = &p->rt->pu[p->pu].guard;
 	struct guard_scope scope;
-	bool broken = version_broken(p->s);
+	bool broken = version_disabled(p->s);
 
 	if (unlikely(broken || !p->left--)) {
 		if (p->pending) /* what it was promised is for others */

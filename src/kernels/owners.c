@@ -188,7 +188,7 @@ static void call_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t n
 	struct kernel_version *s = (struct kernel_version *)(uintptr_t)l->version;
 	struct guard_scope scope;
 
-	if (!s || !s->k->ended || version_broken(s))
+	if (!s || !s->k->ended || version_disabled(s))
 		return;
 	guard_open(&pu->guard, &scope);
 	if (!sigsetjmp(scope.env, 0)) {
@@ -196,7 +196,7 @@ static void call_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t n
 		s->k->ended(s->own->self, number);
 		guard_stepped(&pu->guard);
 	} else {
-		version_disable(s, guard_struck(&pu->guard));
+		version_disable(s, guard_trapped(&pu->guard));
 	}
 	guard_close(&pu->guard, &scope);
 }

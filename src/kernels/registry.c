@@ -106,8 +106,8 @@ static void stop(struct kernel_runtime *rt, struct kernel_version *s)
 		s->k->stop(s->own->self);
 		guard_stepped(&rt->control);
 	} else {
-		guard_struck(&rt->control);
-		atomic_store_explicit(&s->broken, true, memory_order_relaxed);
+		guard_trapped(&rt->control);
+		atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
 	}
 	guard_close(&rt->control, &scope);
 }
@@ -116,7 +116,7 @@ static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
 {
 	struct own *own = s->own;
 
-	if (own->last == s && !version_broken(s))
+	if (own->last == s && !version_disabled(s))
 		stop(rt, s);
 	if (--own->versions == 0)
 		free(own);
@@ -133,7 +133,7 @@ static void end(struct kernel_runtime *rt, struct kernel_version *s)
 	release_own(rt, s);
 	release_registered(s->registered);
 	times_end(rt, s);
-	if (s->object.handle && !version_broken(s))
+	if (s->object.handle && !version_disabled(s))
 		object_close(&s->object);
 	free(s);
 }
@@ -213,7 +213,7 @@ static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k, co
 		guard_stepped(&rt->control);
 		rc = rc > 0 ? -EIO : rc;
 	} else {
-		guard_struck(&rt->control);
+		guard_trapped(&rt->control);
 		rc = -EFAULT;
 	}
 	guard_close(&rt->control, &scope);
@@ -224,7 +224,7 @@ static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k, co
 static int begin(struct kernel_runtime *rt, struct kernel_version *s, const struct runtime_registration *n,
 		 const struct kernel_version *old)
 {
-	bool takes_over = old && n->k->take_over && !version_broken(old);
+	bool takes_over = old && n->k->take_over && !version_disabled(old);
 	void *self = takes_over ? old->own->self : n->self;
 	int rc = 0;
 
@@ -534,7 +534,7 @@ bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct run
 	*out = (struct runtime_kernel_info){.k = s->k,
 					    .op = s->op,
 					    .state = list_linked(&s->link) ? RUNTIME_KERNEL_LEAVING
-						     : version_broken(s)   ? RUNTIME_KERNEL_DISABLED
+						     : version_disabled(s) ? RUNTIME_KERNEL_DISABLED
 									   : RUNTIME_KERNEL_ACTIVE,
 					    .fallback = s->fallback,
 					    .loaded = s->object.handle != NULL,

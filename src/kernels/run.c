@@ -120,7 +120,7 @@ static void turn(struct local_call *p, unsigned until)
 	struct guard_scope scope;
 
 	p->current_pu = p->pu;
-	if (unlikely(version_broken(p->s))) {
+	if (unlikely(version_disabled(p->s))) {
 		local_call_finish(p, ROOST_RPC_DISABLED, p->result.len);
 	} else {
 		guard_open(g, &scope);

@@ -126,8 +126,8 @@ struct qp_sq {
 	bool rtt_alone; /* nothing was in flight before rtt_psn */
 	bool lone;	/* the last ACK was for a probe alone, or for the packet's first copy */
 	bool drained_event;
-	/* Retries were renewed for a peer that stands: alive_listen() of then; 0: not since the last progress. */
-	uint64_t excused;
+	/* Retries were renewed for a stalled peer: alive_listen() of then; 0: not since the last progress. */
+	uint64_t stalled_at;
 };
 
 /* READ or atomic that the responder may have to answer (again). */
@@ -284,8 +284,8 @@ struct dest {
 	_Atomic uint64_t heard; /* nic->ticks when something came that was listened for. [any PU's owner] */
 	uint64_t looked;	/* when it was last asked who reads there, and the answer */
 	enum port_reader reader;
-	/* Silence was excused, since the peer stands: alive_listen() of then; 0: not since it was heard. */
-	uint64_t excused;
+	/* Silence was stalled_at, since the peer stands: alive_listen() of then; 0: not since it was heard. */
+	uint64_t stalled_at;
 };
 
 /* An address handle (ah.c). */
@@ -462,12 +462,13 @@ static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t v
 	return mr_resolve(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access);
 }
 
-static inline void *qp_resolve_spot(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
-				    uint32_t access, struct mr_spot *out)
+static inline void *qp_resolve_region_addr(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
+					   uint32_t access, struct mr_region_addr *out)
 {
-	void *p = mr_resolve_spot(&qp->nic->mrs, key, qp->pd, va, len, access, out);
+	void *p = mr_resolve_region_addr(&qp->nic->mrs, key, qp->pd, va, len, access, out);
 
-	return p ? p : mr_resolve_spot(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access, out);
+	return p ? p
+		 : mr_resolve_region_addr(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access, out);
 }
 
 /* ports.c: the port is the `at`th from now on; the caller counts it */

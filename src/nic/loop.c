@@ -119,7 +119,7 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 {
 	uint8_t bounce[4096];
 	uint32_t done = 0, n;
-	struct mr_spot spot;
+	struct mr_region_addr region_addr;
 	uint8_t *remote;
 
 	while (done < LOOP_TURN && off + done < e->len && !held_back(qp, e)) {
@@ -133,9 +133,9 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 			*local = true;
 			return done;
 		}
-		remote = qp_resolve_spot(peer, e->wqe.rkey, e->wqe.raddr + at, n, NIC_ACCESS_REMOTE_WRITE,
-					 &spot);
-		if (remote && stream_watched(peer) && !stream_enter(peer, spot.key))
+		remote = qp_resolve_region_addr(peer, e->wqe.rkey, e->wqe.raddr + at, n,
+						NIC_ACCESS_REMOTE_WRITE, &region_addr);
+		if (remote && stream_watched(peer) && !stream_enter(peer, region_addr.key))
 			break;
 		if (stream_leaves(qp, e))
 			stream_leave(qp, e, bounce, at, n);
@@ -143,12 +143,12 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 			qp->pu->ctr.memory_faults += remote != NULL;
 			*nak = remote ? PKT_NAK_REM_OP : PKT_NAK_REM_ACCESS;
 			if (remote && stream_watched(peer))
-				stream_missed(peer, spot.key);
+				stream_missed(peer, region_addr.key);
 			return done;
 		}
 		if (stream_watched(peer))
-			stream_landed(peer, spot.key,
-				      &(struct nic_stream_piece){.va = spot.va,
+			stream_landed(peer, region_addr.key,
+				      &(struct nic_stream_piece){.va = region_addr.va,
 								 .data = bounce,
 								 .total = e->len,
 								 .off = at,

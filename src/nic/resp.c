@@ -260,27 +260,27 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
 		return resp_rnr(qp);
 	if (v->payload_len) {
-		struct mr_spot spot;
+		struct mr_region_addr region_addr;
 		bool watched = unlikely(stream_watched(qp));
 
 		if (watched)
-			dst = qp_resolve_spot(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE,
-					      &spot);
+			dst = qp_resolve_region_addr(qp, r->rkey, r->va, v->payload_len,
+						     NIC_ACCESS_REMOTE_WRITE, &region_addr);
 		else if (!dst)
 			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
 		if (unlikely(!dst))
 			return PKT_NAK_REM_ACCESS;
-		if (watched && !stream_enter(qp, spot.key))
+		if (watched && !stream_enter(qp, region_addr.key))
 			return resp_rnr(qp);
 		if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
 			qp->pu->ctr.memory_faults++;
 			if (watched)
-				stream_missed(qp, spot.key);
+				stream_missed(qp, region_addr.key);
 			return PKT_NAK_REM_OP;
 		}
 		if (watched)
-			stream_landed(qp, spot.key,
-				      &(struct nic_stream_piece){.va = spot.va,
+			stream_landed(qp, region_addr.key,
+				      &(struct nic_stream_piece){.va = region_addr.va,
 								 .data = (uint8_t *)(uintptr_t)v->payload,
 								 .total = r->received + r->left,
 								 .off = r->received,

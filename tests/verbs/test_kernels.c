@@ -11,7 +11,7 @@
 #include "../kernels/objects/count.h"
 #include "roost/verbs.h"
 
-#define LONG (PATIENCE_S * 1000000000ull) /* ns: longer than any of this takes */
+#define LONG (TIMEOUT_S * 1000000000ull) /* ns: longer than any of this takes */
 
 static const char *built(const char *name)
 {

@@ -7,7 +7,7 @@
 #include "roost/get.h"
 #include "roost/verbs.h"
 
-#define LONG (PATIENCE_S * 1000000000ull) /* ns: longer than any of this takes */
+#define LONG (TIMEOUT_S * 1000000000ull) /* ns: longer than any of this takes */
 
 /* ---- kernels ---- */
 

@@ -225,7 +225,7 @@ static void in_a_child(void **state)
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		alarm(PATIENCE_S);
+		alarm(TIMEOUT_S);
 		if (roost_run_wait(run, 0, &r) != ENOTCONN || roost_run_poll(run, &r) != ENOTCONN)
 			_exit(1);
 		roost_run_end(run);
