@@ -228,7 +228,7 @@ enum roost_side {
 struct roost_hook;
 
 /*
- * Puts a kernel with a stream() on one side of a queue pair, behind the one that may be attached there: two make a chain. It sees each byte once,
+ * Attaches a kernel with a stream() to one side of a queue pair, behind the one that may be attached there: two make a chain. It sees each byte once,
  * in order; what it rewrites is kept until it is acknowledged, so copies on the wire are equal, and at most 128 packets of such a queue pair are in
  * flight. The kernel stays in the version that it has now. NULL with errno: ENOENT: no kernel; EOPNOTSUPP: it has no stream(), or rewrites what came
  * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two are attached there; EINVAL, EFAULT, EIO: the kernel refused its parameters (what it refuses after it has waited for operations of its own says
@@ -244,7 +244,7 @@ struct roost_hook *roost_mr_attach(struct ibv_mr *mr, const struct roost_invocat
 /* 0; or an errno: the kernel gave up, and the stream goes on without it. *bytes (may be NULL): what it has seen. Any thread. */
 int roost_hook_query(struct roost_hook *hook, uint64_t *bytes);
 /*
- * Takes it away: the kernel sees the end of its stream, and its reply, if it has one, is *result (may be NULL; ->data is attr->reply). A queue pair may be
+ * Detaches it: the kernel sees the end of its stream, and its reply, if it has one, is *result (may be NULL; ->data is attr->reply). A queue pair may be
  * gone before; the context not. EBUSY: it rewrites, and something is in flight; or it waits for what it has under way on queue pairs that are bound to it, be it at the end, or that is not done:
  * it sees no more of the stream, and all of that is done when a later call says 0. Any thread.
  */

@@ -190,19 +190,19 @@ static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu
 		     uint32_t key)
 {
 	const struct roost_call *c = a->c;
-	const struct nic_kernel_wr act = {.owner = a,
-					  .number = TOKEN(bit, c->qp),
-					  .op = op_of(c),
-					  .solicited = c->solicited,
-					  .rkey = c->rkey,
-					  .imm = c->imm,
-					  .raddr = c->raddr,
-					  .compare = c->compare,
-					  .swap_add = c->swap_add,
-					  .len = c->ask_len,
-					  .key = key,
-					  .buf = c->buf,
-					  .va = c->va};
+	const struct nic_kernel_wr wr = {.owner = a,
+					 .number = TOKEN(bit, c->qp),
+					 .op = op_of(c),
+					 .solicited = c->solicited,
+					 .rkey = c->rkey,
+					 .imm = c->imm,
+					 .raddr = c->raddr,
+					 .compare = c->compare,
+					 .swap_add = c->swap_add,
+					 .len = c->ask_len,
+					 .key = key,
+					 .buf = c->buf,
+					 .va = c->va};
 	int rc;
 
 	if (!l)
@@ -217,7 +217,7 @@ static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu
 			return -EAGAIN;
 		promise(a, l, pu, bound_nic_qp(l));
 	}
-	rc = nic_post_kernel_wr(bound_nic_qp(l), &act);
+	rc = nic_post_kernel_wr(bound_nic_qp(l), &wr);
 	if (!rc) {
 		a->promised = false;
 		a->at = NULL;

@@ -25,7 +25,7 @@ struct state {
 static unsigned entered; /* how often the kernel was called */
 
 /* Writes, copies and swaps a word, then reads that again and again. */
-static enum roost_next act(struct roost_call *c)
+static enum roost_next work(struct roost_call *c)
 {
 	const struct params *p = c->params;
 	struct state *s = c->state;
@@ -49,11 +49,11 @@ static enum roost_next act(struct roost_call *c)
 }
 
 static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
-					   .name = "act",
+					   .name = "work",
 					   .version = 1,
 					   .op = OP,
 					   .state_size = sizeof(struct state),
-					   .params = act};
+					   .params = work};
 
 static void open_rig(uint64_t seed, uint32_t max_steps)
 {

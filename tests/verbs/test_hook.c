@@ -300,7 +300,7 @@ static void last_words(void **state)
 }
 
 /* Devices that are closed with hooks on their regions leave none behind: there are eight at a time. */
-static void closed_below_places(void **state)
+static void closed_below_hooks(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
 	struct roost_invocation_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
@@ -332,7 +332,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counted_in_place), cmocka_unit_test(rewritten_before_it_leaves),
 		cmocka_unit_test(sent_on),	    cmocka_unit_test(sent_on_by_others),
-		cmocka_unit_test(last_words),	    cmocka_unit_test(closed_below_places),
+		cmocka_unit_test(last_words),	    cmocka_unit_test(closed_below_hooks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
