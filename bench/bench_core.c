@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "kernels/crc64.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "roost/consistency.h"
 #include "roost/traversal.h"
 #include "wire.h"
@@ -54,12 +54,12 @@ struct side {
 /* All that are built in, and the op-codes to call them: what costs plain verbs nothing, or should. */
 static void load_kernels(struct side *s)
 {
-	struct fabric *f;
+	struct kernel_runtime *f;
 
-	if (fabric_create(s->nic, NULL, &f))
+	if (runtime_create(s->nic, NULL, &f))
 		abort();
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
-		if (fabric_deploy(f, kernels_builtin_at(i), NULL))
+		if (runtime_deploy(f, kernels_builtin_at(i), NULL))
 			abort();
 	if (nic_qp_set_rpc(s->nic, s->qp))
 		abort();

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "kernels/hll_update.h"
 #include "roost/hll.h"
 #include "runs.h"
@@ -32,7 +32,7 @@ static void run_loop(hll_update_fn *update, unsigned precision, double *t)
 	*t = 8.0 * ROUNDS * sizeof(items) / (now_ns() - start);
 }
 
-/* A call as the fabric would have it: ADD, and a payload that goes on. */
+/* A call as the kernel runtime would have it: ADD, and a payload that goes on. */
 static void begin_call(struct roost_call *c, void *self, unsigned precision)
 {
 	static uint64_t state[ROOST_KERNEL_MAX_STATE / 8];

@@ -15,9 +15,9 @@
 
 #include "base/mem.h"
 
-#define PSN	 77u
-#define FIGURES	 16u
-#define PATIENCE 60000000000u /* ns until the other side counts as dead */
+#define PSN	   77u
+#define FIGURES	   16u
+#define TIMEOUT_NS 60000000000u /* ns until the other side counts as dead */
 
 enum { CLIENT, SERVER };
 
@@ -160,7 +160,7 @@ static void meet(struct duo *d, unsigned me, unsigned step)
 
 	atomic_store(&sh->ready[me], step);
 	while (atomic_load(&sh->ready[!me]) < step) {
-		if (duo_ns() - start > PATIENCE)
+		if (duo_ns() - start > TIMEOUT_NS)
 			duo_fail("the other side does not come");
 		usleep(100);
 	}
@@ -234,7 +234,7 @@ void duo_phase(struct duo *c, unsigned n)
 
 	atomic_store(&c->shared->order, n);
 	while (atomic_load(&c->shared->doing) != n) {
-		if (duo_ns() - start > PATIENCE)
+		if (duo_ns() - start > TIMEOUT_NS)
 			duo_fail("the server does not begin");
 		duo_reap(c);
 	}
@@ -245,7 +245,7 @@ void duo_phase_end(struct duo *c)
 	uint64_t start = duo_ns();
 
 	while (atomic_load(&c->shared->doing)) {
-		if (duo_ns() - start > PATIENCE)
+		if (duo_ns() - start > TIMEOUT_NS)
 			duo_fail("the server does not come to an end");
 		duo_reap(c);
 	}

@@ -39,7 +39,7 @@
 
 static struct roost_shuffle_params how = {.partitions = PARTS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 
-static unsigned lent; /* the number of the queue pair that shuffle-out has */
+static unsigned bound; /* the number of the queue pair that shuffle-out has */
 static uint64_t at[PARTS];
 static struct shuffle_bounds bounds[PARTS];
 static uint8_t lines[PARTS * ROOST_SHUFFLE_LINE] __attribute__((aligned(ROOST_SHUFFLE_LINE)));
@@ -224,12 +224,12 @@ static double by_kernel_out(struct duo *c, unsigned mib)
 	struct roost_shuffle_out_params p;
 	struct roost_shuffle_out_result result;
 	struct roost_run *run;
-	struct roost_place_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
-				     .params = &p,
-				     .params_len = sizeof(p),
-				     .mr = c->mr,
-				     .reply = &result,
-				     .room = sizeof(result)};
+	struct roost_invocation_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
+					  .params = &p,
+					  .params_len = sizeof(p),
+					  .mr = c->mr,
+					  .reply = &result,
+					  .room = sizeof(result)};
 	struct roost_result r;
 	uint64_t start;
 	double rate;
@@ -239,7 +239,7 @@ static double by_kernel_out(struct duo *c, unsigned mib)
 	p = roost_shuffle_out_params(table, &how, 4096);
 	lay_out(c, mib, server_out(c), there);
 	for (unsigned i = 0; i < OUT_PARTS; i++)
-		table[i] = (struct roost_shuffle_target){there[i].addr, there[i].len, c->rkey, lent, 0};
+		table[i] = (struct roost_shuffle_target){there[i].addr, there[i].len, c->rkey, bound, 0};
 	start = duo_ns();
 	run = roost_run_start(c->ctx, &a, c->mem, mib * MIB);
 	if (!run)
@@ -276,8 +276,8 @@ static void client(struct duo *c)
 	}
 	kern_make_caller(c, 1, 64);
 	kern_deploy(c, "shuffle-out");
-	if (roost_kernel_lend(c->ctx, ROOST_SHUFFLE_OUT_OP, c->qp, NULL, &lent))
-		duo_fail("shuffle: can't lend the queue pair");
+	if (roost_kernel_bind_qp(c->ctx, ROOST_SHUFFLE_OUT_OP, c->qp, NULL, &bound))
+		duo_fail("shuffle: can't bind the queue pair");
 	for (unsigned mib = MIN_MIB; mib <= MAX_MIB; mib *= 2) {
 		ways[n++] = (struct kern_rate){"WRITE", by_write, mib};
 		ways[n++] = (struct kern_rate){"kernel", by_kernel, mib};

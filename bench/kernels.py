@@ -229,7 +229,7 @@ def rate_table(f, test, what, unit, figure):
 FINDINGS = """
 A call takes more than a READ by a packet each way, since the request is acknowledged apart from its reply, and by what its kernel does. A hop in
 cold memory is a hop in the cache and the memory's own latency, which the bare loop and the random read show; only the first is the
-fabric's. With many walks in flight the latency is hidden, and what is left is the fabric's work and the number of accesses that the memory takes
+kernel runtime's. With many walks in flight the latency is hidden, and what is left is the kernel runtime's work and the number of accesses that the memory takes
 at a time. A consistent read of 4 KiB copies the object once more than a READ, and computes a CRC-64: that is near a tenth of a round trip on a wire
 of some microseconds, and much of one between two cores of a machine.
 """

@@ -17,7 +17,7 @@ struct shared {
 	uint64_t pointer;   /* to the value */
 	uint64_t allocated; /* where ALLOCATE leaves its result for the CAS */
 	struct roost_prism_list list;
-	uint64_t places[BUFFERS];
+	uint64_t slots[BUFFERS];
 	char buffer[BUFFERS][BUFFER];
 };
 

@@ -18,11 +18,11 @@ int main(int argc, char **argv)
 	struct roost_shuffle_params p = {.partitions = PARTITIONS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 	struct roost_shuffle_out_params q = roost_shuffle_out_params(table, &p, 1024);
 	struct roost_shuffle_out_result result;
-	struct roost_place_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
-				     .params = &q,
-				     .params_len = sizeof(q),
-				     .reply = &result,
-				     .room = sizeof(result)};
+	struct roost_invocation_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
+					  .params = &q,
+					  .params_len = sizeof(q),
+					  .reply = &result,
+					  .room = sizeof(result)};
 	uint64_t counts[PARTITIONS] = {0}, at;
 	struct ibv_context *ctx;
 	struct roost_result r;
@@ -34,8 +34,8 @@ int main(int argc, char **argv)
 		tuples[i] = i * i % 1009;
 	roost_shuffle_count(counts, &p, tuples, TUPLES);
 	must(roost_kernel_deploy(ctx, roost_kernel_builtin("shuffle-out"), NULL) == 0, "deploying a kernel");
-	must(roost_kernel_lend(ctx, ROOST_SHUFFLE_OUT_OP, node->id->qp, NULL, &number) == 0,
-	     "lending a queue pair");
+	must(roost_kernel_bind_qp(ctx, ROOST_SHUFFLE_OUT_OP, node->id->qp, NULL, &number) == 0,
+	     "binding a queue pair");
 	at = room_at(0);
 	for (uint32_t i = 0; i < PARTITIONS; at += table[i++].len)
 		table[i] = (struct roost_shuffle_target){at, counts[i] * 8, node->hello.rkey, number, 0};

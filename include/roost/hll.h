@@ -33,7 +33,7 @@ enum roost_hll_what {
 	ROOST_HLL_ESTIMATE,  /* replies with struct roost_hll_info */
 	ROOST_HLL_REGISTERS, /* replies with the registers */
 	ROOST_HLL_RESET,     /* to no items */
-	ROOST_HLL_DROP,	     /* its place is free for another name */
+	ROOST_HLL_DROP,	     /* its slot is free for another name */
 };
 
 struct roost_hll_params {
@@ -45,7 +45,7 @@ struct roost_hll_params {
 
 /* A sketch that is not there: ROOST_RPC_MISS. */
 enum roost_hll_status {
-	ROOST_HLL_FULL = 128, /* no place for another sketch, or the connection or its peer has its share */
+	ROOST_HLL_FULL = 128, /* no slot for another sketch, or the connection or its peer has its share */
 	ROOST_HLL_PRECISION,  /* the sketch has another one */
 	ROOST_HLL_OWNER,      /* DROP: another connection's, or the host's */
 };

@@ -55,8 +55,8 @@
 
 #define ROOST_KERNEL_RESOURCES 256 /* that a kernel may have */
 
-#define ROOST_KERNEL_GRANTS 8  /* regions that the node lends a kernel */
-#define ROOST_KERNEL_QPS    64 /* queue pairs that it lends one */
+#define ROOST_KERNEL_GRANTS 8  /* regions that the node grants a kernel */
+#define ROOST_KERNEL_QPS    64 /* queue pairs that it binds to one */
 #define ROOST_QP_OPS	    32 /* operations on these that an invocation has under way at most */
 
 /* What a step returns. */
@@ -76,7 +76,7 @@ enum roost_ask {
 	ROOST_ASK_REPLY,     /* the end: status, and len bytes of buf */
 	ROOST_ASK_REPLY_FROM,
 	ROOST_ASK_CAS, /* 8 bytes at va, aligned: when they are as in buf, `from` takes their place; buf gets what was there */
-	/* On lent queue pairs: ask_len bytes of buf or, when that is NULL, at va. Go on when the operation `qp_wait` is done. */
+	/* On bound queue pairs: ask_len bytes of buf or, when that is NULL, at va. Go on when the operation `qp_wait` is done. */
 	ROOST_ASK_QP_READ,
 	ROOST_ASK_QP_WRITE,
 	ROOST_ASK_QP_SEND,
@@ -87,7 +87,7 @@ enum roost_ask {
 	ROOST_ASK_QP_FETCH_ADD,
 };
 
-/* How an operation on a lent queue pair ended. Those of its NIC have the values of enum ibv_wc_status. */
+/* How an operation on a bound queue pair ended. Those of its NIC have the values of enum ibv_wc_status. */
 enum roost_qp_status {
 	ROOST_QP_OK = 0,
 	ROOST_QP_INVALID =
@@ -108,7 +108,7 @@ enum roost_qp_status {
 	ROOST_QP_UNDER_WAY = 255,
 };
 
-/* A region of the node's own, lent to a kernel beside the one that each caller names (roost_kernel_grant()). */
+/* A region of the node's own, granted to a kernel beside the one that each caller names (roost_kernel_grant()). */
 struct roost_grant {
 	uint64_t addr, len; /* as kernels name it; len 0: there is none of this number any more */
 	uint32_t access;    /* IBV_ACCESS_REMOTE_READ, _WRITE, _ATOMIC: what the kernel may */
@@ -150,7 +150,7 @@ struct roost_call {
 	void (*give)(struct roost_call *c, uint32_t number);			      /* roost_give() */
 	/* Not NULL: nobody else waits. Does what was asked for, as if the kernel had been called again; false: it has to be, after all. */
 	bool (*at_once)(struct roost_call *c);
-	/* given: operations on lent queue pairs */
+	/* given: operations on bound queue pairs */
 	uint32_t num_qps;		 /* numbers of queue pairs are 1 to this */
 	uint32_t qp_posted;		 /* the number of the last operation, counted from 1 */
 	uint32_t qp_done;		 /* this one and all before it are done */
@@ -183,13 +183,13 @@ struct roost_kernel {
 	/* A piece of payload, in order. NULL: it takes none. Payload that no parameters announced comes without them. */
 	enum roost_next (*payload)(struct roost_call *c);
 	/*
-	 * A piece of what a connection writes, where the kernel is placed on that (roost_qp_place()): of a message of `total` bytes, in order, each
+	 * A piece of what a connection writes, where the kernel is attached to that (roost_qp_attach()): of a message of `total` bytes, in order, each
 	 * byte once, as payload; messages follow each other, each from offset 0. An empty piece with total 0 is the end of the stream: what is
-	 * replied to it, the host gets. A reply before that ends the place, not the stream. NULL: it can't be placed.
+	 * replied to it, the host gets. A reply before that ends the hook, not the stream. NULL: it can't be attached.
 	 *
-	 * It may post to lent queue pairs, and wait: then the stream waits too, once the next piece is there. Behind such an operation `data` and `rewrite`
+	 * It may post to bound queue pairs, and wait: then the stream waits too, once the next piece is there. Behind such an operation `data` and `rewrite`
 	 * are NULL, since the packet may be gone; what came in is in memory, at `where`. (With `resizes` data stays.) On the way out it posts to queue
-	 * pairs without a place on theirs, others are ROOST_QP_INVALID. The stream waits for params() likewise, and roost_place_end() is EBUSY as long as the kernel waits at the end.
+	 * pairs without a hook on theirs, others are ROOST_QP_INVALID. The stream waits for params() likewise, and roost_hook_detach() is EBUSY as long as the kernel waits at the end.
 	 */
 	enum roost_next (*stream)(struct roost_call *c);
 	bool rewrites; /* stream() changes what leaves: c->rewrite */
@@ -358,7 +358,7 @@ static inline enum roost_next roost_in(struct roost_call *c, uint32_t n, enum ro
 }
 
 /*
- * READs, WRITEs, SENDs and atomics of the kernel's own, on queue pair `qp` of those that the host lent it (roost_kernel_lend()), numbered from 1. The
+ * READs, WRITEs, SENDs and atomics of the kernel's own, on queue pair `qp` of those that the host bound to it (roost_kernel_bind_qp()), numbered from 1. The
  * bytes here are `len` at buf, in the state, the scratch or memory of self that stays; or, with buf NULL, at `va` of the region, or another one (roost_in()).
  * Each of these functions posts an operation, which gets the number c->qp_posted + 1, and goes on at once; `buf` is the NIC's until that is done. It
  * waits first when ROOST_QP_OPS are under way, or the queue pair has no room. An operation that fails does not end the kernel: roost_qp_status().
@@ -515,7 +515,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 #define ROOST_REPLY_FROM_IN(c, n, from, len)  return roost_in(c, n, roost_reply_from(c, from, len))
 
 /*
- * On lent queue pair n. These go on when the operation is done, and those that were posted before it: roost_qp_status(c, c->qp_posted) says how it ended.
+ * On bound queue pair n. These go on when the operation is done, and those that were posted before it: roost_qp_status(c, c->qp_posted) says how it ended.
  * _AT: the bytes here are at va in the caller's region.
  */
 #define ROOST_QP_DO(c, what)   ROOST_WAIT(c, roost_qp_then(c, what))

@@ -77,7 +77,7 @@ struct roost_prism_pointer {
 struct roost_prism_list {
 	uint64_t taken; /* how many ever */
 	uint64_t given;
-	uint64_t mask; /* places less 1: a power of two less 1 */
+	uint64_t mask; /* slots less 1: a power of two less 1 */
 	uint64_t size; /* bytes of a buffer */
 };
 
@@ -203,15 +203,15 @@ static inline const void *roost_prism_output(const struct roost_prism_chain *c, 
 
 /* ---- the node's side ---- */
 
-/* An empty list of `places` (a power of two) for buffers of `size` bytes. It needs sizeof(*l) + 8 * places bytes, aligned to 8. */
-static inline void roost_prism_list_init(struct roost_prism_list *l, uint64_t places, uint64_t size)
+/* An empty list of `slots` (a power of two) for buffers of `size` bytes. It needs sizeof(*l) + 8 * slots bytes, aligned to 8. */
+static inline void roost_prism_list_init(struct roost_prism_list *l, uint64_t slots, uint64_t size)
 {
 	l->taken = l->given = 0;
-	l->mask = places - 1;
+	l->mask = slots - 1;
 	l->size = size;
 }
 
-/* Gives a buffer, by the address at which callers know it. One thread at a time; calls may take meanwhile. -1: all places are full. */
+/* Gives a buffer, by the address at which callers know it. One thread at a time; calls may take meanwhile. -1: all slots are full. */
 static inline int roost_prism_list_give(struct roost_prism_list *l, uint64_t addr)
 {
 	uint64_t n = l->given;

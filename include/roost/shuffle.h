@@ -70,8 +70,8 @@ _Static_assert(sizeof(struct roost_shuffle_params) == 24, "parameters of shuffle
 #endif
 
 /*
- * The kernel `shuffle-out`: the same on the sending side. The tuples of its payload are partitioned to queue pairs that the host lends it
- * (roost_kernel_lend()): each partition has a region of a remote memory, and two buffers of a path MTU here; a full one leaves as a WRITE behind those before
+ * The kernel `shuffle-out`: the same on the sending side. The tuples of its payload are partitioned to queue pairs that the host binds to it
+ * (roost_kernel_bind_qp()): each partition has a region of a remote memory, and two buffers of a path MTU here; a full one leaves as a WRITE behind those before
  * it, and what is left at the end as a shorter one. The host runs it with payload out of its memory (roost_run_start(), roost_kernel_run()), or a peer calls
  * it. Tuples never lie in registered memory, and reach each partition in order.
  *
@@ -93,7 +93,7 @@ struct roost_shuffle_target {
 	uint64_t addr,
 		len; /* remote: where its next tuple goes, and room from there; len a multiple of the tuple's size */
 	uint32_t rkey;
-	uint32_t qp;	 /* the queue pair's number, as it was lent */
+	uint32_t qp;	 /* the queue pair's number, as it was bound */
 	uint64_t tuples; /* at the end: that went there in this run */
 };
 

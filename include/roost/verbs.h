@@ -99,7 +99,7 @@ int roost_kernel_replace(struct ibv_context *ctx, const char *path, char *why, s
 int roost_kernel_unload(struct ibv_context *ctx, uint64_t op);
 
 /*
- * Lends a region of this node's to the kernel with this op-code, in all its versions, until it is unloaded: its calls may use it beside the one
+ * Grants a region of this node's to the kernel with this op-code, in all its versions, until it is unloaded: its calls may use it beside the one
  * that their caller names, by number (roost_in() in roost/kernel.h). access: IBV_ACCESS_REMOTE_READ, _WRITE, _ATOMIC, what it may; the
  * region needs local write for the last two, and no remote right, so that no peer reaches it but by the kernel. EINVAL: other rights;
  * ENOENT; ENOSPC: it has 8. When mr is deregistered its grants are void. Any thread.
@@ -110,26 +110,26 @@ int roost_kernel_grant(struct ibv_context *ctx, uint64_t op, struct ibv_mr *mr, 
 int roost_kernel_revoke(struct ibv_context *ctx, uint64_t op, unsigned number);
 
 /*
- * Lends a queue pair to the kernel with this op-code, in all its versions: it may post READs, WRITEs, SENDs and atomics of its own to it, by number
- * (roost_qp_post() in roost/kernel.h). They have 64 places of their own in the send queue, complete nowhere but in the kernel, and go in the order in
+ * Binds a queue pair to the kernel with this op-code, in all its versions: it may post READs, WRITEs, SENDs and atomics of its own to it, by number
+ * (roost_qp_post() in roost/kernel.h). They have 64 slots of their own in the send queue, complete nowhere but in the kernel, and go in the order in
  * which the NIC takes them: the program may go on posting, and what it posts is not in order with what the kernel does. One that fails takes the
- * queue pair to the error state, as any, with IBV_EVENT_QP_FATAL; destroying the queue pair ends the loan, resetting it does not. ENOENT; ENOSPC: it
+ * queue pair to the error state, as any, with IBV_EVENT_QP_FATAL; destroying the queue pair ends the binding, resetting it does not. ENOENT; ENOSPC: it
  * has 64; EOPNOTSUPP: not RC; EXDEV: another processing unit runs it than those that the kernel has; ENOMEM. Any thread.
  *
- * loan says how much of it: a work request of the program's waits for those of kernels that were there before. NULL: all there is room for.
+ * limits says how much of it: a work request of the program's waits for those of kernels that were there before. NULL: all there is room for.
  */
-struct roost_loan {
+struct roost_qp_limits {
 	uint32_t
 		ops; /* of the kernel, by whatever invocations, under way there at once; 0: 64, with those of other kernels */
 	uint64_t bytes; /* of these together; an operation with more is refused, ROOST_QP_INVALID; 0: any */
 };
-int roost_kernel_lend(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp, const struct roost_loan *loan,
-		      unsigned *number);
+int roost_kernel_bind_qp(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp,
+			 const struct roost_qp_limits *limits, unsigned *number);
 /* Takes it back: ENOENT. What is under way goes on. Any thread. */
-int roost_kernel_unlend(struct ibv_context *ctx, uint64_t op, unsigned number);
+int roost_kernel_unbind_qp(struct ibv_context *ctx, uint64_t op, unsigned number);
 
 enum roost_kernel_state {
-	ROOST_KERNEL_STANDS,
+	ROOST_KERNEL_ACTIVE,
 	ROOST_KERNEL_LEAVING, /* replaced or unloaded: has calls under way */
 	ROOST_KERNEL_DISABLED, /* a step of it crashed, or did not return: calls get ROOST_RPC_DISABLED until it is replaced */
 };
@@ -139,7 +139,7 @@ enum roost_kernel_flags {
 	ROOST_KERNEL_LOADED = 1 << 1, /* out of a file */
 };
 
-/* A version of a kernel. What stands counts what older versions have that are gone. */
+/* A version of a kernel. The active version counts what older versions have that are gone. */
 struct roost_kernel_info {
 	char name[ROOST_KERNEL_NAME];
 	uint64_t op;
@@ -162,7 +162,7 @@ struct roost_kernel_info {
 	uint64_t timed, p50_ns, p99_ns, max_ns;
 	uint32_t resources, resources_max; /* that are taken now (roost_take()), and that it has */
 };
-/* Fills info[max]; returns how many there are, which may be more. What stands comes first. Any thread. */
+/* Fills info[max]; returns how many there are, which may be more. Active versions come first. Any thread. */
 unsigned roost_kernel_list(struct ibv_context *ctx, struct roost_kernel_info *info, unsigned max);
 
 /* ---- calls, with all that belongs to them ---- */
@@ -199,7 +199,7 @@ int roost_call_poll(struct roost_caller *caller, unsigned id, struct roost_resul
 int roost_call_wait(struct roost_caller *caller, unsigned id, uint64_t timeout_ns,
 		    struct roost_result *result);
 /*
- * Done with the call's data. One without a reply is given up: its place is used again when the reply, which may still come, has come.
+ * Done with the call's data. One without a reply is given up: its slot is used again when the reply, which may still come, has come.
  */
 void roost_call_end(struct roost_caller *caller, unsigned id);
 
@@ -210,7 +210,7 @@ int roost_call(struct roost_caller *caller, uint64_t op, uint32_t rkey, const vo
 /* ---- kernels without a peer that calls them ---- */
 
 /* A deployed kernel, and what it begins with. */
-struct roost_place_attr {
+struct roost_invocation_attr {
 	uint64_t op;
 	const void *params; /* what a call has behind its head */
 	uint32_t params_len;
@@ -225,39 +225,39 @@ enum roost_side {
 	ROOST_OUT, /* WRITEs and SENDs before they leave, which a kernel with `rewrites` changes in place. Of RC queue pairs */
 };
 
-struct roost_place;
+struct roost_hook;
 
 /*
- * Puts a kernel with a stream() on one side of a queue pair, behind the one that may stand there: two make a chain. It sees each byte once,
+ * Attaches a kernel with a stream() to one side of a queue pair, behind the one that may be attached there: two make a chain. It sees each byte once,
  * in order; what it rewrites is kept until it is acknowledged, so copies on the wire are equal, and at most 128 packets of such a queue pair are in
  * flight. The kernel stays in the version that it has now. NULL with errno: ENOENT: no kernel; EOPNOTSUPP: it has no stream(), or rewrites what came
- * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two stand there; EINVAL, EFAULT, EIO: the kernel refused its parameters (what it refuses after it has waited for operations of its own says
- * roost_place_query(); the stream waits until then). Any thread.
+ * in, or the queue pair is of another type; EBUSY: OUT, while something is in flight; ENOSPC: two are attached there; EINVAL, EFAULT, EIO: the kernel refused its parameters (what it refuses after it has waited for operations of its own says
+ * roost_hook_query(); the stream waits until then). Any thread.
  */
-struct roost_place *roost_qp_place(struct ibv_qp *qp, enum roost_side side,
-				   const struct roost_place_attr *attr);
+struct roost_hook *roost_qp_attach(struct ibv_qp *qp, enum roost_side side,
+				   const struct roost_invocation_attr *attr);
 /*
  * The same on the WRITEs of all peers into a region, by its rkey or that of a window which is bound to it; another region that the same memory has is
  * another one. Messages of several queue pairs come piece by piece, mixed. Eight regions. ibv_dereg_mr() says EBUSY before it has ended.
  */
-struct roost_place *roost_mr_place(struct ibv_mr *mr, const struct roost_place_attr *attr);
+struct roost_hook *roost_mr_attach(struct ibv_mr *mr, const struct roost_invocation_attr *attr);
 /* 0; or an errno: the kernel gave up, and the stream goes on without it. *bytes (may be NULL): what it has seen. Any thread. */
-int roost_place_query(struct roost_place *place, uint64_t *bytes);
+int roost_hook_query(struct roost_hook *hook, uint64_t *bytes);
 /*
- * Takes it away: the kernel sees the end of its stream, and its reply, if it has one, is *result (may be NULL; ->data is attr->reply). A queue pair may be
- * gone before; the context not. EBUSY: it rewrites, and something is in flight; or it waits for what it has under way on queue pairs that it was lent, be it at the end, or that is not done:
+ * Detaches it: the kernel sees the end of its stream, and its reply, if it has one, is *result (may be NULL; ->data is attr->reply). A queue pair may be
+ * gone before; the context not. EBUSY: it rewrites, and something is in flight; or it waits for what it has under way on queue pairs that are bound to it, be it at the end, or that is not done:
  * it sees no more of the stream, and all of that is done when a later call says 0. Any thread.
  */
-int roost_place_end(struct roost_place *place, struct roost_result *result);
+int roost_hook_detach(struct roost_hook *hook, struct roost_result *result);
 
 /*
  * Starts a kernel of this process's own NIC, without a peer that calls it: it goes on in turns of the NIC, whoever drives that, and may wait for what it does
- * on queue pairs that it was lent. `payload` (NULL: none) is handed over as that of an RPC WRITE, of up to 2^31 bytes; it, attr->reply and the region must
+ * on queue pairs that are bound to it. `payload` (NULL: none) is handed over as that of an RPC WRITE, of up to 2^31 bytes; it, attr->reply and the region must
  * stay until the end. Accesses are done at once, so a remote caller's are hidden better. NULL with errno: ENOENT, EINVAL, EMSGSIZE, ENOMEM. Any thread
  * but the NIC's.
  */
 struct roost_run;
-struct roost_run *roost_run_start(struct ibv_context *ctx, const struct roost_place_attr *attr,
+struct roost_run *roost_run_start(struct ibv_context *ctx, const struct roost_invocation_attr *attr,
 				  const void *payload, uint64_t len);
 /*
  * 0 when it is done, with its reply; EAGAIN: not yet; ENOTCONN: never, in the child of a fork. A kernel that waits for more payload when there is none has status 0 and no data. Drives the NIC. Any
@@ -271,8 +271,8 @@ int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_resu
  * then that goes on, and the kernel counts as in use.
  */
 void roost_run_end(struct roost_run *run);
-/* All of these, for ever: 0, ENOTCONN, or the errors of the first. For the host's own use of what stands there, as hll's estimates. */
-int roost_kernel_run(struct ibv_context *ctx, const struct roost_place_attr *attr, const void *payload,
+/* All of these, for ever: 0, ENOTCONN, or the errors of the first. For the host's own use of registered kernels, as hll's estimates. */
+int roost_kernel_run(struct ibv_context *ctx, const struct roost_invocation_attr *attr, const void *payload,
 		     uint64_t len, struct roost_result *result);
 
 #ifdef __cplusplus

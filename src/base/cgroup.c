@@ -104,12 +104,13 @@ static void unescape(char *s)
 }
 
 /*
- * One line: "ID PARENT MAJOR:MINOR ROOT PLACE OPTIONS ... - TYPE SOURCE OPTIONS". A container may see its own group alone: then ROOT is the
- * group's path, or the beginning of it; one whose path is not below ROOT has PLACE for its own.
+ * One line: "ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS". A container may see its own group alone: then ROOT is the
+ * group's path, or the beginning of it; one whose path is not below ROOT has MOUNT_POINT for its own.
  */
 static double least_of_mount(char *line, const char *cgroup, const char *controller, cgroup_limit *of)
 {
-	char *dash = strstr(line, " - "), *root, *place, *save, type[16], options[512] = "", path[PATH_MAX];
+	char *dash = strstr(line, " - "), *root, *mount_point, *save, type[16], options[512] = "",
+	     path[PATH_MAX];
 	bool v2;
 	size_t n;
 
@@ -123,15 +124,16 @@ static double least_of_mount(char *line, const char *cgroup, const char *control
 	strtok_r(NULL, " ", &save);
 	strtok_r(NULL, " ", &save);
 	root = strtok_r(NULL, " ", &save);
-	place = strtok_r(NULL, " ", &save);
-	if (!root || !place || strlen(place) >= PATH_MAX || !find_group(cgroup, v2, controller, path))
+	mount_point = strtok_r(NULL, " ", &save);
+	if (!root || !mount_point || strlen(mount_point) >= PATH_MAX ||
+	    !find_group(cgroup, v2, controller, path))
 		return 0;
 	unescape(root);
-	unescape(place);
+	unescape(mount_point);
 	n = strcmp(root, "/") ? strlen(root) : 0;
 	if (strncmp(path, root, n) != 0 || (n && path[n] && path[n] != '/'))
-		return least_of_all(place, "", v2, of);
-	return least_of_all(place, path + n, v2, of);
+		return least_of_all(mount_point, "", v2, of);
+	return least_of_all(mount_point, path + n, v2, of);
 }
 
 double cgroup_least(const char *mountinfo, const char *cgroup, const char *controller, cgroup_limit *of)

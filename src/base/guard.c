@@ -31,7 +31,7 @@ static bool on_fault(int sig, siginfo_t *info, void *uc)
 	struct guard *g = open_guard;
 	uint64_t steps = g ? atomic_load_explicit(&g->steps, memory_order_relaxed) : 0;
 
-	if (order && !(steps & 1 && atomic_load_explicit(&g->condemned, memory_order_relaxed) == steps))
+	if (order && !(steps & 1 && atomic_load_explicit(&g->aborted, memory_order_relaxed) == steps))
 		return true; /* the step has returned after all */
 	/* What somebody sent is not the step's doing. */
 	if (!(steps & 1) || (!order && info->si_code <= 0))
@@ -98,7 +98,7 @@ void guard_close(struct guard *g, struct guard_scope *scope)
 		open_guard = NULL;
 }
 
-enum guard_end guard_struck(struct guard *g)
+enum guard_end guard_trapped(struct guard *g)
 {
 	guard_stepped(g);
 	return (enum guard_end)g->end;
@@ -133,8 +133,8 @@ static bool wants_core(int tid)
 	return name_end && strncmp(name_end, ") R", 3) == 0;
 }
 
-/* With patience at an end for one that has hardly run: unless it could not. */
-static bool has_time(const struct guard *g, const struct guard_patience *p, int tid)
+/* The limits are reached by one that has hardly run: unless it could not. */
+static bool has_time(const struct guard *g, const struct watchdog_limits *p, int tid)
 {
 	uint64_t ran;
 
@@ -154,11 +154,11 @@ static void give_order(struct guard *g, uint64_t steps, int tid)
 	order.si_pid = getpid();
 	order.si_uid = getuid();
 	order.si_value.sival_ptr = (void *)(uintptr_t)&mark;
-	atomic_store_explicit(&g->condemned, steps, memory_order_relaxed);
+	atomic_store_explicit(&g->aborted, steps, memory_order_relaxed);
 	syscall(SYS_rt_tgsigqueueinfo, order.si_pid, tid, ORDER, &order);
 }
 
-bool guard_look(struct guard *g, const struct guard_patience *p)
+bool guard_look(struct guard *g, const struct watchdog_limits *p)
 {
 	uint64_t steps = atomic_load_explicit(&g->steps, memory_order_relaxed);
 	int tid = atomic_load_explicit(&g->tid, memory_order_relaxed);

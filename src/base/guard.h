@@ -7,7 +7,7 @@
  *
  *	guard_open(g, &scope);
  *	if (sigsetjmp(scope.env, 0))
- *		...			guard_struck(g) says how the step ended; none is running now
+ *		...			guard_trapped(g) says how the step ended; none is running now
  *	...
  *	guard_step(g);
  *	...				not our code
@@ -47,7 +47,7 @@ struct guard {
 	_Atomic int tid;	   /* of that thread */
 	int end;		   /* enum guard_end, of the step that was left last */
 	struct guard_watch *_Atomic watch; /* NULL: nobody watches it */
-	_Atomic uint64_t condemned;	   /* the value of steps that is to be left */
+	_Atomic uint64_t aborted;	   /* the value of steps that is to be left */
 	/* the watch's */
 	uint64_t seen;
 	uint64_t cpu; /* ns that its thread had run when the step was seen first */
@@ -55,7 +55,7 @@ struct guard {
 };
 
 /* When a step has not returned for too long. */
-struct guard_patience {
+struct watchdog_limits {
 	unsigned looks;	  /* that found it running after the first, and */
 	uint64_t cpu_ns;  /* so much that its thread has run meanwhile; or */
 	unsigned at_most; /* so many, and it is asleep: who waits for a core is not at fault */
@@ -68,7 +68,7 @@ int guard_init(void);
 void guard_open(struct guard *g, struct guard_scope *scope);
 void guard_close(struct guard *g, struct guard_scope *scope);
 /* How the step that was left has ended. */
-enum guard_end guard_struck(struct guard *g);
+enum guard_end guard_trapped(struct guard *g);
 
 static inline void guard_step(struct guard *g)
 {
@@ -85,7 +85,7 @@ static inline void guard_stepped(struct guard *g)
 			      memory_order_relaxed);
 }
 
-/* The watch, at equal intervals: true when steps were run since its last look, or one is running. Ends one that it has no more patience with. */
-bool guard_look(struct guard *g, const struct guard_patience *p);
+/* The watch, at equal intervals: true when steps were run since its last look, or one is running. Ends one that has reached the limits. */
+bool guard_look(struct guard *g, const struct watchdog_limits *p);
 
 #endif

@@ -29,7 +29,7 @@ static void slot_clear(struct wheel *w, unsigned slot)
 }
 
 /* Hangs t, whose deadline is set, where it belongs as seen from w->tick. */
-static void place(struct wheel *w, struct wheel_timer *t)
+static void insert(struct wheel *w, struct wheel_timer *t)
 {
 	uint64_t tick = tick_of(t->deadline);
 
@@ -56,7 +56,7 @@ void wheel_add(struct wheel *w, struct wheel_timer *t, uint64_t deadline)
 {
 	wheel_del(w, t);
 	t->deadline = deadline;
-	place(w, t);
+	insert(w, t);
 	if (deadline < w->next)
 		w->next = deadline;
 }
@@ -113,7 +113,7 @@ static void open_slot(struct wheel *w, unsigned slot, uint64_t now)
 		if (slot < WHEEL_SLOTS && t->deadline <= now)
 			list_add_tail(pos, &w->due);
 		else
-			place(w, t);
+			insert(w, t);
 	}
 }
 

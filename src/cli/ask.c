@@ -64,14 +64,14 @@ static int dial(int dirfd, const char *name, int answer_ms, bool *gone)
 {
 	struct sockaddr_un sa;
 	socklen_t len = shm_dir_sockaddr(dirfd, name, &sa);
-	struct timeval patience = {answer_ms / 1000, answer_ms % 1000 * 1000};
+	struct timeval timeout = {answer_ms / 1000, answer_ms % 1000 * 1000};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	*gone = false;
 	if (fd < 0)
 		return -1;
 	/* Others may stand in line. */
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	if (connect(fd, (struct sockaddr *)&sa, len) == 0)
 		return fd;
 	if (errno == ECONNREFUSED || errno == ENOENT) {

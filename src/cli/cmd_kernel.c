@@ -156,7 +156,7 @@ static const char *const latency_keys[] = {"p50", "p99"};
 #define WATCH_COLUMNS (8 + ARRAY_SIZE(latency_keys))
 #define STAT_COLUMNS  (1 + ARRAY_SIZE(stat_keys) + ARRAY_SIZE(latency_keys))
 
-/* What its calls take on the node, since this version stands; empty before the first one has ended. */
+/* What its calls take on the node, since this version is active; empty before the first one has ended. */
 static void latency_cells(const char **cells, char (*value)[40], const json_t *k)
 {
 	const json_t *took = json_object_get(k, "latency_us");
@@ -202,7 +202,7 @@ struct sums {
 };
 
 /*
- * Of all the rows of an op-code: a version that leaves takes its counts from the row that stands to one of its own, and gives them back when it
+ * Of all the rows of an op-code: a version that leaves takes its counts from the active row to one of its own, and gives them back when it
  * has gone; only their sum does not jump.
  */
 static struct sums sums_of(const json_t *kernels, uint64_t op)
@@ -223,7 +223,7 @@ static struct sums sums_of(const json_t *kernels, uint64_t op)
 	return sums;
 }
 
-/* The one that stands, if one does: the node names those before the ones that leave. */
+/* The active version, if there is one: the node names those before the ones that leave. */
 static bool first_of_op(const json_t *kernels, size_t at)
 {
 	for (size_t i = 0; i < at; i++)

@@ -20,7 +20,7 @@ static bool has_library(const char *dir)
 
 bool dropins_find(char *dir, size_t n, char *err, size_t errlen)
 {
-	static const char *const places[] = {"lib", ROOST_DROPINS, "../lib/roost"};
+	static const char *const folders[] = {"lib", ROOST_DROPINS, "../lib/roost"};
 	const char *env = sys_env("ROOST_LIBDIR");
 	char self[PATH_MAX], joined[PATH_MAX + 16], real[PATH_MAX];
 	ssize_t len;
@@ -41,9 +41,9 @@ bool dropins_find(char *dir, size_t n, char *err, size_t errlen)
 	}
 	self[len] = '\0';
 	*strrchr(self, '/') = '\0';
-	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		snprintf(joined, sizeof(joined), "%s%s%s", places[i][0] == '/' ? "" : self,
-			 places[i][0] == '/' ? "" : "/", places[i]);
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+		snprintf(joined, sizeof(joined), "%s%s%s", folders[i][0] == '/' ? "" : self,
+			 folders[i][0] == '/' ? "" : "/", folders[i]);
 		if (realpath(joined, real) && has_library(real)) {
 			snprintf(dir, n, "%s", real);
 			return true;

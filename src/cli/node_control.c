@@ -103,7 +103,7 @@ static void hear(struct node_control *c, struct node_peer *p)
 	let_go(p);
 }
 
-static struct node_peer *place_for(struct node_control *c)
+static struct node_peer *slot_for_peer(struct node_control *c)
 {
 	struct node_peer *oldest = &c->peer[0];
 
@@ -130,7 +130,7 @@ static void let_in(struct node_control *c)
 		close(fd);
 		return;
 	}
-	p = place_for(c);
+	p = slot_for_peer(c);
 	p->fd = fd;
 	p->have = 0;
 	p->since = ++c->turn;

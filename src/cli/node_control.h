@@ -19,7 +19,7 @@ struct node_control {
 	int dirfd, fd;
 	uint64_t turn;
 	struct node_peer {
-		int fd; /* -1: a free place */
+		int fd; /* -1: a free slot */
 		uint64_t since;
 		size_t have;
 		char line[NODE_REQUEST_MAX];

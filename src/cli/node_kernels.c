@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cli/node.h"
 #include "cli/node_request.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "roost/verbs.h"
 
 static int deploy(struct node *n, const char *name)
@@ -53,11 +53,11 @@ int node_deploy(struct node *n, const char *names)
 
 /* ---- requests ---- */
 
-#define KERNELS_MAX 256 /* those that stand, and older versions with calls under way */
+#define KERNELS_MAX 256 /* active versions, and older ones with calls under way */
 
 static const char *state_name(uint32_t state)
 {
-	return state == ROOST_KERNEL_STANDS    ? "stands"
+	return state == ROOST_KERNEL_ACTIVE    ? "active"
 	       : state == ROOST_KERNEL_LEAVING ? "leaving"
 					       : "disabled";
 }
@@ -164,8 +164,9 @@ static json_t *unload(const struct node *n, const struct node_request *r)
 	}
 	rc = found ? roost_kernel_unload(n->ctx, op) : ENOENT;
 	if (rc)
-		return refuse(rc == ENOENT ? "no such kernel stands there; roost kernel list shows them"
-					   : strerror(rc));
+		return refuse(rc == ENOENT
+				      ? "no such kernel is registered there; roost kernel list shows them"
+				      : strerror(rc));
 	return json_pack("{s:b}", "done", 1);
 }
 

@@ -98,7 +98,7 @@ static int build_table(struct perf_link *l)
 }
 
 /* Element n stands at n times an odd number, modulo the power of two below: a walk that no prefetcher follows. */
-static uint64_t place_of(const struct perf_job *job, uint64_t n)
+static uint64_t position_of(const struct perf_job *job, uint64_t n)
 {
 	uint64_t mixed = pow2_ceil(job->hops) == job->hops ? job->hops : pow2_ceil(job->hops) / 2;
 
@@ -111,9 +111,9 @@ static void build_list(struct perf_link *l)
 	struct element *e = (void *)l->tx;
 
 	for (uint64_t n = 0; n < job->hops; n++)
-		e[place_of(job, n)] = (struct element){
+		e[position_of(job, n)] = (struct element){
 			.key = n + 1,
-			.next = n + 1 < job->hops ? (uintptr_t)&e[place_of(job, n + 1)] : 0,
+			.next = n + 1 < job->hops ? (uintptr_t)&e[position_of(job, n + 1)] : 0,
 			.value = (uintptr_t)&e[job->hops],
 		};
 }

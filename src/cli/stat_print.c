@@ -7,7 +7,7 @@
 
 #include "cli/term.h"
 #include "cm/cm.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "nic/counters.h"
 
 #define TEXT_MAX 128
@@ -114,10 +114,10 @@ static void print_nic(const json_t *nic, const json_t *before, double seconds, b
 		counter_row(&w, name, json_object_get(nic, "cm"), json_object_get(before, "cm"),
 			    cm_stat_info[i].name, cm_stat_info[i].help);
 	}
-	for (size_t i = 0; i < FABRIC_COUNTER_COUNT; i++) {
-		snprintf(name, sizeof(name), "kernels %s", fabric_counter_info[i].name);
+	for (size_t i = 0; i < RUNTIME_COUNTER_COUNT; i++) {
+		snprintf(name, sizeof(name), "kernels %s", runtime_counter_info[i].name);
 		counter_row(&w, name, json_object_get(nic, "kernels"), json_object_get(before, "kernels"),
-			    fabric_counter_info[i].name, fabric_counter_info[i].help);
+			    runtime_counter_info[i].name, runtime_counter_info[i].help);
 	}
 	if (w.t.num_rows > 1)
 		table_print(&w.t, stdout, seconds > 0 ? 1 << 0 | 1 << 3 : 1 << 0 | 1 << 2);
@@ -240,10 +240,10 @@ void stat_print_prometheus(const json_t *nics)
 		print_metric(nics, "cm", i < CM_GAUGES ? "gauge" : "counter", cm_stat_info[i].name, name,
 			     i < CM_GAUGES ? "" : "_total", cm_stat_info[i].help);
 	}
-	for (size_t i = 0; i < FABRIC_COUNTER_COUNT; i++) {
-		snprintf(name, sizeof(name), "kernels_%s", fabric_counter_info[i].name);
-		print_metric(nics, "kernels", "counter", fabric_counter_info[i].name, name, "_total",
-			     fabric_counter_info[i].help);
+	for (size_t i = 0; i < RUNTIME_COUNTER_COUNT; i++) {
+		snprintf(name, sizeof(name), "kernels_%s", runtime_counter_info[i].name);
+		print_metric(nics, "kernels", "counter", runtime_counter_info[i].name, name, "_total",
+			     runtime_counter_info[i].help);
 	}
 	for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++)
 		print_port_counter(nics, port_counters[i].name, port_counters[i].help);

@@ -15,7 +15,7 @@
 #define STACK_BYTES (64 * 1024)
 
 /* Looks are counted, not time: a process may be stopped for any length of it. */
-static const struct guard_patience patience = {.looks = 4, .cpu_ns = 100 * MS, .at_most = 6};
+static const struct watchdog_limits limits = {.looks = 4, .cpu_ns = 100 * MS, .at_most = 6};
 
 static bool look(struct watch *w)
 {
@@ -23,7 +23,7 @@ static bool look(struct watch *w)
 	bool moved = false;
 
 	for (unsigned i = 0; i < n; i++)
-		moved |= guard_look(w->guard[i], &patience);
+		moved |= guard_look(w->guard[i], &limits);
 	return moved;
 }
 

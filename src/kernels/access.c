@@ -4,11 +4,11 @@
 
 nic_rpc_key call_region(const struct call *call, uint32_t n, uint32_t access)
 {
-	const struct standing *st;
+	const struct registered_kernel *st;
 
 	if (likely(!n))
 		return call->rkey;
-	st = call->s->standing;
+	st = call->s->registered;
 	return n <= st->num_grants && (st->grants[n - 1].access & access) == access ? st->keys[n - 1] : 0;
 }
 

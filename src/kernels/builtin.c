@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 
 static const struct roost_kernel *const all[] = {&kernel_get,	  &kernel_traversal,  &kernel_consistency,
 						 &kernel_shuffle, &kernel_hll,	      &kernel_aggregate,

@@ -52,11 +52,11 @@ static void make_ready(struct call *call)
 
 /* ---- slots ---- */
 
-struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc_piece *p)
+struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p)
 {
 	struct call *call;
 
-	if (!q->num_free || (q->quota.calls && q->f->calls - q->num_free >= q->quota.calls)) {
+	if (!q->num_free || (q->quota.calls && q->rt->calls - q->num_free >= q->quota.calls)) {
 		q->pu->ctr.refused++;
 		return NULL;
 	}
@@ -65,17 +65,17 @@ struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc
 		return NULL;
 	}
 	call = &q->calls[q->free[--q->num_free]];
-	q->ids += FABRIC_MAX_CALLS;
+	q->ids += RUNTIME_MAX_CALLS;
 	*call = (struct call){.id = q->ids | (uint32_t)(call - q->calls),
 			      .q = q,
 			      .s = s,
 			      .rkey = p->rkey,
 			      .began = p->now,
-			      .steps = q->f->max_steps,
+			      .steps = q->rt->max_steps,
 			      .state = CALL_READY,
 			      .c.op = p->op};
 	if (s) {
-		served_count(s, q->pu->index, 1);
+		version_count(s, q->pu->index, 1);
 		s->pu[q->pu->index].ctr.calls++;
 	}
 	q->pu->ctr.calls++;
@@ -92,20 +92,20 @@ static void free_slot(struct call *call)
 	q->free[q->num_free++] = (uint8_t)(call - q->calls);
 	/* Last: its version may go now. */
 	if (call->s)
-		served_count(call->s, q->pu->index, -1);
+		version_count(call->s, q->pu->index, -1);
 }
 
-static void acts_wake(struct acts *a);
+static void wrs_wake(struct kernel_wrs *a);
 
 void call_release(struct call *call)
 {
-	if (likely(acts_leave(&call->acts))) {
+	if (likely(kernel_wrs_leave(&call->wrs))) {
 		free_slot(call);
 		return;
 	}
 	/* Its memory is not free before what it has under way is done. */
 	call->state = CALL_GONE;
-	call->q->acting++;
+	call->q->wrs_pending++;
 }
 
 static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
@@ -129,7 +129,7 @@ static uint32_t take(struct roost_call *c)
 
 	guard_stepped(&q->pu->guard);
 	if (l && !q->ends)
-		number = ledger_take(q->f, l, q->owner, nic_rpc_peer(q->qp));
+		number = ledger_take(q->rt, l, q->owner, nic_rpc_peer(q->qp));
 	guard_step(&q->pu->guard);
 	q->holds |= number != 0;
 	q->pu->ctr.resources_refused += !number;
@@ -162,13 +162,13 @@ void call_furnish(struct call *call, const void *params, uint32_t len)
 	c->state = p;
 	c->scratch = p + ALIGN_UP(k->state_size, 64u);
 	c->self = call->s->self;
-	c->grants = call->s->standing->grants;
+	c->grants = call->s->registered->grants;
 	c->put = put;
 	c->owner = call->q->owner;
 	c->take = take;
 	c->give = give;
-	call->acts.c = c;
-	call->acts.wake = acts_wake;
+	call->wrs.c = c;
+	call->wrs.wake = wrs_wake;
 	c->room = call->head.reply_len > 8 ? call->head.reply_len - 8 : 0;
 }
 
@@ -228,7 +228,7 @@ static enum did send_piece(struct call *call)
 
 static void note_time(const struct call *call)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 
 	if (pu->ended && call->s)
 		times_note(pu, call->s, call->began);
@@ -251,11 +251,11 @@ static void send_reply(struct call *call)
 		call->state = CALL_ENDING;
 }
 
-/* The region that an operation on a lent queue pair names; 0: memory of the kernel's own, or it may not. */
+/* The region that an operation on a bound queue pair names; 0: memory of the kernel's own, or it may not. */
 static uint32_t local_key(const struct call *call)
 {
 	const struct roost_call *c = &call->c;
-	uint32_t access = acts_fetches(c) ? NIC_ACCESS_REMOTE_WRITE : NIC_ACCESS_REMOTE_READ;
+	uint32_t access = kernel_wrs_fetches(c) ? NIC_ACCESS_REMOTE_WRITE : NIC_ACCESS_REMOTE_READ;
 	nic_rpc_key key;
 
 	if (c->buf || c->ask == ROOST_ASK_QP_WAIT)
@@ -264,9 +264,9 @@ static uint32_t local_key(const struct call *call)
 	return nic_rpc_prefetch(call->q->qp, key, c->va, c->ask_len, access) ? (uint32_t)key : 0;
 }
 
-static enum did act(struct call *call)
+static enum did post_wr(struct call *call)
 {
-	if (acts_go(&call->acts, call->s->standing, call->q->pu, local_key(call)))
+	if (kernel_wrs_post(&call->wrs, call->s->registered, call->q->pu, local_key(call)))
 		return DID;
 	call->state = CALL_WAITING;
 	return NOT_YET;
@@ -284,8 +284,8 @@ static void conclude(struct call *call, uint32_t status, uint32_t len)
 		len = call->c.ask_len = 0;
 	}
 
-	if (unlikely(call->acts.at))
-		acts_stop(&call->acts);
+	if (unlikely(call->wrs.at))
+		kernel_wrs_stop(&call->wrs);
 	if (q->stream == call)
 		q->stream = NULL;
 	if (q->msg == call)
@@ -315,9 +315,9 @@ void call_end(struct call *call, uint32_t status, uint32_t len)
 }
 
 /* An operation is done that it waited for, or all are of one that has ended. */
-static void acts_wake(struct acts *a)
+static void wrs_wake(struct kernel_wrs *a)
 {
-	struct call *call = container_of(a, struct call, acts);
+	struct call *call = container_of(a, struct call, wrs);
 	struct call_qp *q = call->q;
 
 	if (!a->gone) {
@@ -325,8 +325,8 @@ static void acts_wake(struct acts *a)
 		return;
 	}
 	free_slot(call);
-	q->acting--;
-	if (!q->acting)
+	q->wrs_pending--;
+	if (!q->wrs_pending)
 		call_qp_over(q);
 }
 
@@ -366,7 +366,7 @@ static enum did perform(struct call *call)
 	case ROOST_ASK_SEND_FROM:
 		return send_piece(call);
 	case ROOST_ASK_QP_READ ... ROOST_ASK_QP_FETCH_ADD:
-		return act(call);
+		return post_wr(call);
 	default:
 		if (likely(!call_access(call)))
 			return DID;
@@ -461,7 +461,7 @@ static uint32_t steps_left(const struct call *call)
 /* Counts the step that it has taken, and those that its accesses at once stand for. */
 static void count_steps(struct call *call)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 	uint32_t n = pu->hops + 1;
 
 	pu->done += pu->hops;
@@ -478,7 +478,7 @@ static void count_steps(struct call *call)
 static bool at_once(struct roost_call *c)
 {
 	struct call *call = container_of(c, struct call, c);
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 	uint32_t kib = c->ask_len >> 10;
 	int rc;
 
@@ -506,7 +506,7 @@ static bool at_once(struct roost_call *c)
 static void step(struct call *call)
 {
 	const struct roost_kernel *k = call->s->k;
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 	enum roost_next next;
 
 	if (unlikely(!call->steps)) {
@@ -516,8 +516,8 @@ static void step(struct call *call)
 	pu->most = steps_left(call) - 1;
 	pu->hops = 0;
 	ask_nothing(&call->c);
-	call->c.num_grants = call->s->standing->num_grants;
-	call->c.num_qps = call->s->standing->num_lent;
+	call->c.num_grants = call->s->registered->num_grants;
+	call->c.num_qps = call->s->registered->num_bound;
 	pu->running = call;
 	guard_step(&pu->guard);
 	next = call->payload ? k->payload(&call->c) : k->params(&call->c);
@@ -527,7 +527,7 @@ static void step(struct call *call)
 }
 
 /* A long access counts as steps, as far as the turn has any; what is more is time, too. */
-static void __attribute__((noinline)) charge_access(struct fabric_pu *pu, uint32_t kib)
+static void __attribute__((noinline)) charge_access(struct runtime_pu *pu, uint32_t kib)
 {
 	uint32_t n = min_u32(kib, pu->limit - pu->done);
 
@@ -546,7 +546,7 @@ static void advance(struct call *call)
 		call_cut_off(call, call->broken, call->sent);
 		return;
 	}
-	if (unlikely(served_broken(call->s))) {
+	if (unlikely(version_disabled(call->s))) {
 		call_end(call, ROOST_RPC_DISABLED, call->sent);
 		return;
 	}
@@ -561,18 +561,18 @@ static void advance(struct call *call)
 }
 
 /* The step that was running has been left. */
-static void struck(struct fabric_pu *pu)
+static void trapped(struct runtime_pu *pu)
 {
-	enum guard_end how = guard_struck(&pu->guard);
+	enum guard_end how = guard_trapped(&pu->guard);
 	struct call *call = pu->running;
 
 	count_steps(call);
-	served_condemn(call->s, how);
+	version_disable(call->s, how);
 	call_end(call, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, call->sent);
 }
 
 /* QPs have a step each, whatever number of calls they have. */
-static void __attribute__((noinline)) run_round(struct fabric_pu *pu)
+static void __attribute__((noinline)) run_round(struct runtime_pu *pu)
 {
 	while (pu->done < pu->limit && !list_empty(&pu->ready)) {
 		struct call_qp *q = list_first_entry(&pu->ready, struct call_qp, link);
@@ -595,7 +595,7 @@ static void __attribute__((noinline)) run_round(struct fabric_pu *pu)
 	}
 }
 
-unsigned call_run(struct fabric_pu *pu, bool *more)
+unsigned call_run(struct runtime_pu *pu, bool *more)
 {
 	struct guard_scope scope;
 
@@ -607,15 +607,15 @@ unsigned call_run(struct fabric_pu *pu, bool *more)
 	pu->limit = units_left(pu, RUN_BUDGET);
 	guard_open(&pu->guard, &scope);
 	if (sigsetjmp(scope.env, 0))
-		struck(pu);
+		trapped(pu);
 	run_round(pu);
 	guard_close(&pu->guard, &scope);
 	units_spend(pu, pu->done, 0);
 	units_ask(pu);
 	if (unlikely(atomic_load_explicit(&pu->handed, memory_order_relaxed)))
-		place_take(pu);
+		local_call_take_handed(pu);
 	if (unlikely(!list_empty(&pu->runs)))
-		place_run(pu);
+		local_call_run(pu);
 	list_splice_tail_init(&pu->spent, &pu->ready);
 	*more = !list_empty(&pu->ready) || !list_empty(&pu->runs);
 	if (unlikely(!list_empty(&pu->idle)))
@@ -630,7 +630,7 @@ static bool may_drive(struct call *call)
 
 static void __attribute__((noinline)) drive_steps(struct call *call, unsigned budget, bool lone)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 
 	pu->done = 0;
 	pu->limit = RUN_BUDGET;
@@ -645,7 +645,7 @@ static void __attribute__((noinline)) drive_steps(struct call *call, unsigned bu
 
 void call_drive(struct call *call, unsigned budget, bool lone)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 	struct guard_scope scope;
 
 	if (!may_drive(call))
@@ -654,7 +654,7 @@ void call_drive(struct call *call, unsigned budget, bool lone)
 	if (!sigsetjmp(scope.env, 0))
 		drive_steps(call, budget, lone);
 	else
-		struck(pu);
+		trapped(pu);
 	guard_close(&pu->guard, &scope);
 	units_spend(pu, pu->done, 0);
 	if (unlikely(may_drive(call)) && !list_linked(&call->link))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside of the fabric. The life of a call:
+ * Inside of the kernel runtime. The life of a call:
  *
  *	       params, or payload without any
  *	FREE ---------------------------------> READY <--------.
@@ -9,7 +9,7 @@
  *	  |					  |---------> STREAM	its parameters are done, payload is awaited
  *	  |	   reply acknowledged		  v
  *	  |----------------------------------- ENDING
- *	  `-- operations are done --- GONE <-----'	when some were under way at its end (acts.h)
+ *	  `-- operations are done --- GONE <-----'	when some were under way at its end (kernel_wrs.h)
  */
 #ifndef ROOST_KERNELS_CALL_H
 #define ROOST_KERNELS_CALL_H
@@ -20,19 +20,19 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/mem.h"
-#include "kernels/acts.h"
-#include "kernels/fabric.h"
+#include "kernels/kernel_wrs.h"
+#include "kernels/runtime.h"
 #include "kernels/object.h"
 #include "kernels/owners.h"
 
 enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING, CALL_GONE };
 
 /* A queue pair of the host's that a kernel may post to. */
-struct lent {
-	_Atomic(struct nic_qp *) qp; /* NULL: none, any more. Written with its PU owned, or all of them */
-	unsigned pu;		     /* written with all of them owned */
-	struct fabric_loan bound;    /* likewise */
-	/* under way, or promised; of the PU's owner. They outlive the loan: the number is given to no other before they are done */
+struct bound_qp {
+	_Atomic(struct nic_qp *) qp;	 /* NULL: none, any more. Written with its PU owned, or all of them */
+	unsigned pu;			 /* written with all of them owned */
+	struct runtime_qp_limits limits; /* likewise */
+	/* under way, or promised; of the PU's owner. They outlive the binding: the number is given to no other before they are done */
 	uint32_t ops;
 	uint64_t bytes;
 	/* Invocations that wait for room, which nobody passes. There are none when nothing is under way, or promised */
@@ -40,10 +40,10 @@ struct lent {
 	uint64_t stopped; /* the look at them in which one did not fit */
 };
 
-/* What stands for an op-code, in one version or several. */
-struct standing {
-	struct lent lent[ROOST_KERNEL_QPS];
-	uint32_t num_lent;
+/* The kernel that is registered for an op-code, in one version or several. */
+struct registered_kernel {
+	struct bound_qp bound[ROOST_KERNEL_QPS];
+	uint32_t num_bound;
 	struct roost_grant grants[ROOST_KERNEL_GRANTS];
 	nic_rpc_key keys[ROOST_KERNEL_GRANTS]; /* theirs */
 	uint32_t num_grants;
@@ -55,11 +55,11 @@ struct standing {
 struct own {
 	void *self;
 	unsigned versions;
-	const struct served *last;
+	const struct kernel_version *last;
 	struct ledger *ledger; /* NULL: it has no resources */
 };
 
-struct served_pu {
+struct version_pu {
 	_Atomic uint32_t calls; /* that run it; written by the PU's owner alone */
 	struct kernel_counters ctr;
 } CACHE_ALIGNED;
@@ -70,22 +70,22 @@ struct timed_hist {
 } CACHE_ALIGNED;
 
 /* A kernel in one version. */
-struct served {
+struct kernel_version {
 	const struct roost_kernel *k;
 	void *self;
 	uint64_t op; /* what calls it: the descriptor's, but for the fallback */
-	struct standing *standing;
+	struct registered_kernel *registered;
 	struct own *own;
 	struct object object;  /* that it came in; no handle: none */
 	struct list_head link; /* of those that take no calls any more */
 	bool fallback;
-	atomic_bool broken; /* it crashed, or did not return: none of its functions is called any more */
+	atomic_bool disabled; /* it crashed, or did not return: none of its functions is called any more */
 	struct timed_hist *times; /* one for each PU; NULL: nobody tells the time */
-	struct served_pu pu[NIC_MAX_PUS];
+	struct version_pu pu[NIC_MAX_PUS];
 };
 
 /* Invocations that run it, on a PU that the caller owns. Release: who finds none any more finds all done that they did. */
-static inline void served_count(struct served *s, unsigned pu, int by)
+static inline void version_count(struct kernel_version *s, unsigned pu, int by)
 {
 	_Atomic uint32_t *n = &s->pu[pu].calls;
 
@@ -93,17 +93,17 @@ static inline void served_count(struct served *s, unsigned pu, int by)
 			      memory_order_release);
 }
 
-static inline bool served_broken(const struct served *s)
+static inline bool version_disabled(const struct kernel_version *s)
 {
-	return atomic_load_explicit(&s->broken, memory_order_relaxed);
+	return atomic_load_explicit(&s->disabled, memory_order_relaxed);
 }
 
 struct call {
 	struct roost_call c;
-	struct acts acts;
+	struct kernel_wrs wrs;
 	struct list_head link; /* READY, but with payload, or WAITING for room: of the QP */
 	struct call_qp *q;
-	struct served *s; /* NULL: none stands */
+	struct kernel_version *s; /* NULL: none is registered */
 	struct roost_rpc_head head;
 	struct roost_rpc_tail tail; /* ending */
 	uint32_t id;		    /* this call's, for the core */
@@ -124,10 +124,10 @@ struct call {
 };
 
 /* Memory that is the NIC's until what is under way from there is done, though its owner is gone. */
-struct orphan {
+struct deferred_free {
 	struct list_head link;
 	atomic_bool quiet; /* may go: the last thing that is written */
-	void (*free)(struct orphan *o);
+	void (*free)(struct deferred_free *o);
 };
 
 /*
@@ -152,8 +152,8 @@ struct share {
 /* A QP that has the op-codes. */
 struct call_qp {
 	struct nic_qp *qp;
-	struct fabric *f;
-	struct fabric_pu *pu;
+	struct kernel_runtime *rt;
+	struct runtime_pu *pu;
 	bool announced; /* payload was, and has not begun */
 	uint64_t announced_op;
 	struct call *stream; /* whose; NULL: its call is over already */
@@ -168,7 +168,7 @@ struct call_qp {
 	/* its turns */
 	struct list_head ready; /* calls */
 	struct list_head link;	/* of the PU, while there are any */
-	struct fabric_quota quota;
+	struct runtime_quota quota;
 	uint32_t turn, used; /* steps in that turn */
 	struct share share;
 	/* its resources, and whether it uses them: owners.h, idle.c */
@@ -178,103 +178,104 @@ struct call_qp {
 	uint64_t heard;		    /* when something of a stream came, or wanted to */
 	struct list_head idle_link; /* of the PU: it has, or had, a stream open */
 	uint64_t idle_due;
-	unsigned slots;	 /* ever used: their memory is there */
-	uint8_t *bodies; /* parameters, state and scratch of each slot */
-	unsigned acting; /* slots whose call has ended, but not its operations on lent queue pairs */
+	unsigned slots;	      /* ever used: their memory is there */
+	uint8_t *bodies;      /* parameters, state and scratch of each slot */
+	unsigned wrs_pending; /* slots whose call has ended, but not its operations on bound queue pairs */
 	bool detached;
-	struct orphan orphan; /* detached, and some are */
+	struct deferred_free deferred; /* detached, and some are */
 	uint32_t ids;
 	unsigned num_free;
-	uint8_t free[FABRIC_MAX_CALLS];
-	struct call calls[FABRIC_MAX_CALLS];
+	uint8_t free[RUNTIME_MAX_CALLS];
+	struct call calls[RUNTIME_MAX_CALLS];
 };
 
 struct ended;
 
-struct fabric_pu {
-	struct fabric *f;
-	struct list_head ready;		/* QPs that have calls to run: one step each, round and round */
-	struct list_head runs;		/* of the host, which go on at the next turn */
-	_Atomic(struct place *) handed; /* by other PUs: go on here (place_int.h) */
-	struct list_head full;		/* invocations that wait for room of a queue pair they were lent */
-	uint64_t looks;			/* at these */
-	struct list_head spent;		/* those that have had all their steps of this turn */
-	struct list_head idle;		/* QPs with streams, the one first that is looked at first */
+struct runtime_pu {
+	struct kernel_runtime *rt;
+	struct list_head ready;		     /* QPs that have calls to run: one step each, round and round */
+	struct list_head runs;		     /* of the host, which go on at the next turn */
+	_Atomic(struct local_call *) handed; /* by other PUs: go on here (local_call_int.h) */
+	struct list_head full;	/* invocations that wait for room of a queue pair that is bound to them */
+	uint64_t looks;		/* at these */
+	struct list_head spent; /* those that have had all their steps of this turn */
+	struct list_head idle;	/* QPs with streams, the one first that is looked at first */
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
 	struct call *running;
 	uint32_t hops, most; /* accesses that it has done at once, of so many that it may */
 	struct guard guard;
-	struct fabric_counters ctr;
+	struct runtime_counters ctr;
 	unsigned index;
 	struct ended *ended; /* calls that did in this turn; NULL: nobody tells the time (times.c) */
 	unsigned num_ended;
 };
 
-struct fabric {
+struct kernel_runtime {
 	struct nic *nic;
 	unsigned calls;
 	uint32_t max_steps;
-	uint64_t ops[FABRIC_MAX_KERNELS];	    /* of kernels[], side by side */
-	struct served *kernels[FABRIC_MAX_KERNELS]; /* NULL: a free place */
-	unsigned num_kernels;			    /* places ever used */
-	struct served *fallback;		    /* NULL: none */
+	uint64_t ops[RUNTIME_MAX_KERNELS];		     /* of kernels[], side by side */
+	struct kernel_version *kernels[RUNTIME_MAX_KERNELS]; /* NULL: a free slot */
+	unsigned num_kernels;				     /* slots ever used */
+	struct kernel_version *fallback;		     /* NULL: none */
 	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
-	struct list_head orphans;
+	struct list_head deferred_frees;
 	uint64_t idle_ns;
 	uint64_t owners; /* numbers given out */
 	_Atomic(struct ledger *) ledgers;
 	struct ended *ended;  /* of all PUs */
 	struct guard control; /* of start(), stop() and take_over(), which nobody watches */
-	struct fabric_pu pu[NIC_MAX_PUS];
+	struct runtime_pu pu[NIC_MAX_PUS];
 };
 
 /* Parameters, then state, then scratch, each aligned to a cache line. */
 #define CALL_BODY (ROOST_RPC_MAX_PARAMS + 24 + ROOST_KERNEL_MAX_STATE + 2 * 64)
 
-/* standing.c */
-void standing_close(struct fabric *f); /* ends all of them; there are no calls any more */
-struct served *fabric_find(struct fabric *f,
-			   uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
+/* registry.c */
+void registry_close(struct kernel_runtime *rt); /* ends all of them; there are no calls any more */
+struct kernel_version *
+runtime_find(struct kernel_runtime *rt,
+	     uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
 
-bool standing_lends(const struct standing *st); /* queue pairs. [control] */
+bool registered_has_bound_qp(const struct registered_kernel *st); /* queue pairs. [control] */
 /* A queue pair goes: nobody has it any more. [control, owner of its PU] */
-void standing_forget(struct fabric *f, const struct nic_qp *qp);
+void registry_forget_qp(struct kernel_runtime *rt, const struct nic_qp *qp);
 
 /* run.c */
-void place_take(struct fabric_pu *pu); /* what other PUs have handed over is among its `runs` */
-void place_run(struct fabric_pu *pu);  /* the host's that can go on: some steps of each */
+void local_call_take_handed(struct runtime_pu *pu); /* what other PUs have handed over is among its `runs` */
+void local_call_run(struct runtime_pu *pu);	    /* the host's that can go on: some steps of each */
 
 /* times.c; 0, or -1: no memory */
-int times_create(struct fabric *f);
-void times_close(struct fabric *f); /* before the kernels */
-int times_open(const struct fabric *f, struct served *s);
-void times_end(const struct fabric *f, struct served *s);
-void times_note(struct fabric_pu *pu, struct served *s, uint64_t began); /* a call that ends */
-void times_over(struct fabric_pu *pu, uint64_t now);			 /* its turn */
-struct fabric_times times_of(const struct fabric *f, const struct served *s);
+int times_create(struct kernel_runtime *rt);
+void times_close(struct kernel_runtime *rt); /* before the kernels */
+int times_open(const struct kernel_runtime *rt, struct kernel_version *s);
+void times_end(const struct kernel_runtime *rt, struct kernel_version *s);
+void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began); /* a call that ends */
+void times_turn_ended(struct runtime_pu *pu, uint64_t now);			  /* its turn */
+struct runtime_times times_of(const struct kernel_runtime *rt, const struct kernel_version *s);
 
-/* fabric.c */
+/* runtime.c */
 void call_count_end(const struct call *call, uint32_t status);
 
 /* deliver.c */
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
 
 /* units.c */
-void units_begin(struct fabric_pu *pu); /* with the PU's state zeroed before */
-void units_see(struct fabric_pu *pu);	/* the turn at hand may be another one than before */
-static inline void units_spend(struct fabric_pu *pu, uint32_t steps, uint32_t bytes)
+void units_begin(struct runtime_pu *pu); /* with the PU's state zeroed before */
+void units_see(struct runtime_pu *pu);	 /* the turn at hand may be another one than before */
+static inline void units_spend(struct runtime_pu *pu, uint32_t steps, uint32_t bytes)
 {
 	pu->units.spent += steps + (bytes >> 10);
 }
 /* How many of at most `most` may be spent by calls that have their turn now. */
-uint32_t units_left(const struct fabric_pu *pu, uint32_t most);
+uint32_t units_left(const struct runtime_pu *pu, uint32_t most);
 /* May this QP hand over payload? How many steps for it; 0: not in this turn. */
 uint32_t units_for_piece(struct call_qp *q, uint32_t most);
 void units_charge(struct call_qp *q, uint32_t before); /* what was spent since then */
-void units_ask(const struct fabric_pu *pu);	       /* asks how long the turn takes, if it is worth it */
-void units_over(struct fabric_pu *pu, uint64_t now);   /* the turn, which was asked about */
+void units_ask(const struct runtime_pu *pu);	       /* asks how long the turn takes, if it is worth it */
+void units_turn_ended(struct runtime_pu *pu, uint64_t now); /* the turn, which was asked about */
 
 /* access.c */
 /* Is it an access to memory that is asked for? */
@@ -292,8 +293,8 @@ bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access
 int call_access(struct call *call);
 
 /* call.c */
-/* A slot, for a call of this kernel that this piece begins (NULL: none stands); NULL: there is none free. */
-struct call *call_take(struct call_qp *q, struct served *s, const struct nic_rpc_piece *p);
+/* A slot, for a call of this kernel that this piece begins (NULL: none is registered); NULL: there is none free. */
+struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p);
 /* Lays out parameters, state and scratch. */
 void call_furnish(struct call *call, const void *params, uint32_t len);
 /*
@@ -319,7 +320,7 @@ void call_break(struct call *call, uint32_t status);
 /* The last call of a QP that has ended is over. */
 void call_qp_over(struct call_qp *q);
 /* A step of the kernel's has crashed, or did not return: that is the end of it. */
-void served_condemn(struct served *s, enum guard_end how);
+void version_disable(struct kernel_version *s, enum guard_end how);
 /* The memory of one more slot. False: it is not to be had. */
 bool slot_open(struct call_qp *q);
 
@@ -331,7 +332,7 @@ static inline bool idle_watched(const struct call_qp *q)
 }
 void idle_watch(struct call_qp *q);
 /* Ends some of the streams that nothing came of. True: there may be more. */
-bool idle_look(struct fabric_pu *pu);
-unsigned call_run(struct fabric_pu *pu, bool *more);
+bool idle_look(struct runtime_pu *pu);
+unsigned call_run(struct runtime_pu *pu, bool *more);
 
 #endif

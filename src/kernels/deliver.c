@@ -26,7 +26,7 @@ static uint32_t check(const struct call *call)
 
 	if (!k)
 		return ROOST_RPC_NO_KERNEL;
-	if (served_broken(call->s))
+	if (version_disabled(call->s))
 		return ROOST_RPC_DISABLED;
 	if (call->head.reserved || call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM) || !k->params)
 		return ROOST_RPC_BAD_PARAMS;
@@ -47,7 +47,7 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 		q->pu->ctr.malformed++;
 		return true;
 	}
-	call = call_take(q, fabric_find(q->f, p->op), p);
+	call = call_take(q, runtime_find(q->rt, p->op), p);
 	if (!call)
 		return false;
 	call->head = head;
@@ -74,7 +74,7 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 /* Whose payload begins here. False: its kernel has no room. */
 static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 {
-	struct served *s;
+	struct kernel_version *s;
 
 	q->msg = NULL;
 	q->in_piece = false;
@@ -83,8 +83,8 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 		q->stream = NULL;
 		q->announced = false;
 	} else {
-		s = fabric_find(q->f, p->op);
-		if (s && s->k->payload && !served_broken(s)) {
+		s = runtime_find(q->rt, p->op);
+		if (s && s->k->payload && !version_disabled(s)) {
 			q->msg = call_take(q, s, p);
 			if (!q->msg)
 				return false;

@@ -3,9 +3,9 @@
 #include "base/log.h"
 #include "kernels/call.h"
 
-void served_condemn(struct served *s, enum guard_end how)
+void version_disable(struct kernel_version *s, enum guard_end how)
 {
-	atomic_store_explicit(&s->broken, true, memory_order_relaxed);
+	atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
 	log_error("kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
 		  s->k->name, (unsigned long long)s->op, s->k->version,
 		  how == GUARD_STUCK ? "did not return" : "crashed");
@@ -18,9 +18,9 @@ void call_tell(struct call *call)
 	const struct roost_kernel *k = call->s ? call->s->k : NULL;
 	struct guard_scope scope;
 
-	if (!k || !k->cut || served_broken(call->s))
+	if (!k || !k->cut || version_disabled(call->s))
 		return;
-	call->cut = call->acts.out > 0;
+	call->cut = call->wrs.out > 0;
 	if (call->cut)
 		return;
 	guard_open(g, &scope);
@@ -29,7 +29,7 @@ void call_tell(struct call *call)
 		k->cut(&call->c);
 		guard_stepped(g);
 	} else {
-		served_condemn(call->s, guard_struck(g));
+		version_disable(call->s, guard_trapped(g));
 	}
 	guard_close(g, &scope);
 }
@@ -51,7 +51,7 @@ void call_break(struct call *call, uint32_t status)
 
 void call_lost(struct call_qp *q, uint32_t id)
 {
-	struct call *call = &q->calls[id % FABRIC_MAX_CALLS];
+	struct call *call = &q->calls[id % RUNTIME_MAX_CALLS];
 
 	q->pu->ctr.lost++;
 	/* What comes of it says so too. Or it is over, and another one is here. */
@@ -63,7 +63,7 @@ void call_lost(struct call_qp *q, uint32_t id)
 
 bool slot_open(struct call_qp *q)
 {
-	if (!nic_memory_take(q->f->nic, CALL_BODY))
+	if (!nic_memory_take(q->rt->nic, CALL_BODY))
 		return false;
 	q->slots++;
 	return true;
@@ -75,12 +75,12 @@ void call_qp_over(struct call_qp *q)
 		owner_ends(q->pu, q->owner);
 	q->ends = q->holds = false;
 	if (q->detached)
-		atomic_store_explicit(&q->orphan.quiet, true, memory_order_release);
+		atomic_store_explicit(&q->deferred.quiet, true, memory_order_release);
 }
 
 void call_stop(struct call_qp *q)
 {
-	for (unsigned i = 0; i < q->f->calls; i++) {
+	for (unsigned i = 0; i < q->rt->calls; i++) {
 		struct call *call = &q->calls[i];
 
 		if (call->state == CALL_FREE || call->state == CALL_GONE)
@@ -101,6 +101,6 @@ void call_stop(struct call_qp *q)
 	if (list_linked(&q->idle_link))
 		list_del(&q->idle_link);
 	q->ends = q->holds;
-	if (!q->acting)
+	if (!q->wrs_pending)
 		call_qp_over(q);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The kernel `hll`: roost/hll.h says what it does. Sketches are the kernel's own memory, 8 MiB in all, since the loop over the items can wait
- * for no access. A sketch's place is a resource of the connection that made it (roost_take()). A call knows its sketch by place and generation: one that is
+ * for no access. A sketch's slot is a resource of the connection that made it (roost_take()). A call knows its sketch by slot and generation: one that is
  * dropped meanwhile, or whose connection ended, is gone for it.
  */
 #include <endian.h>
@@ -21,7 +21,7 @@
 struct sketch {
 	/* Under the table's lock: */
 	uint64_t name;
-	uint32_t precision; /* 0: a free place */
+	uint32_t precision; /* 0: a free slot */
 	uint64_t owner;
 	_Atomic uint32_t generation;
 	_Atomic uint64_t items;
@@ -37,18 +37,18 @@ struct table {
 
 struct hll {
 	struct roost_hll_params p;
-	uint32_t place, generation, precision;
-	uint32_t from_place, from_generation; /* JOIN */
-	uint32_t at;			      /* the register where the next step begins */
+	uint32_t slot, generation, precision;
+	uint32_t from_slot, from_generation; /* JOIN */
+	uint32_t at;			     /* the register where the next step begins */
 	uint32_t counts[64];
 	struct roost_hll_info info;
 	uint8_t carry[8]; /* the first bytes of an item whose others come with the next piece */
 	uint32_t carried;
 };
 
-static uint8_t *registers_of(const struct table *t, uint32_t place)
+static uint8_t *registers_of(const struct table *t, uint32_t slot)
 {
-	return t->registers + (size_t)place * MAX_REGISTERS;
+	return t->registers + (size_t)slot * MAX_REGISTERS;
 }
 
 static uint8_t value_of(const uint8_t *reg)
@@ -99,7 +99,7 @@ static struct sketch *make(struct table *t, struct roost_call *c, uint64_t name,
 	return s;
 }
 
-/* Its place is another's. */
+/* Its slot is another's. */
 static void drop(struct sketch *s)
 {
 	s->precision = 0;
@@ -134,7 +134,7 @@ static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
 			return ROOST_RPC_MISS;
 		if (from->precision != h->p.precision)
 			return ROOST_HLL_PRECISION;
-		h->from_place = (uint32_t)(from - t->sketch);
+		h->from_slot = (uint32_t)(from - t->sketch);
 		h->from_generation = from->generation;
 	}
 	if (!s) {
@@ -146,10 +146,10 @@ static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
 	}
 	if (h->p.precision && s->precision != h->p.precision)
 		return ROOST_HLL_PRECISION;
-	/* Who may use it is who knows its name; its place is its maker's, and the host's. */
+	/* Who may use it is who knows its name; its slot is its maker's, and the host's. */
 	if (h->p.what == ROOST_HLL_DROP && c->owner && c->owner != s->owner)
 		return ROOST_HLL_OWNER;
-	h->place = (uint32_t)(s - t->sketch);
+	h->slot = (uint32_t)(s - t->sketch);
 	h->generation = s->generation;
 	h->precision = s->precision;
 	if (h->p.what == ROOST_HLL_RESET) {
@@ -157,14 +157,14 @@ static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
 		s->items = 0;
 	} else if (h->p.what == ROOST_HLL_DROP) {
 		drop(s);
-		roost_give(c, h->place + 1);
+		roost_give(c, h->slot + 1);
 	}
 	return 0;
 }
 
-static bool stands(struct table *t, uint32_t place, uint32_t generation)
+static bool is_current(struct table *t, uint32_t slot, uint32_t generation)
 {
-	return atomic_load_explicit(&t->sketch[place].generation, memory_order_relaxed) == generation;
+	return atomic_load_explicit(&t->sketch[slot].generation, memory_order_relaxed) == generation;
 }
 
 /* ---- parameters ---- */
@@ -190,8 +190,8 @@ static bool take_params(struct hll *h, const struct roost_call *c)
 
 static void join_chunk(struct table *t, struct hll *h)
 {
-	uint8_t *to = registers_of(t, h->place);
-	const uint8_t *from = registers_of(t, h->from_place);
+	uint8_t *to = registers_of(t, h->slot);
+	const uint8_t *from = registers_of(t, h->from_slot);
 
 	for (uint32_t n = 0; n < CHUNK && h->at < 1u << h->precision; n++, h->at++)
 		raise_to(&to[h->at], value_of(&from[h->at]));
@@ -199,7 +199,7 @@ static void join_chunk(struct table *t, struct hll *h)
 
 static void count_chunk(struct table *t, struct hll *h)
 {
-	const uint8_t *reg = registers_of(t, h->place);
+	const uint8_t *reg = registers_of(t, h->slot);
 
 	for (uint32_t n = 0; n < CHUNK && h->at < 1u << h->precision; n++, h->at++)
 		h->counts[value_of(&reg[h->at])]++;
@@ -210,7 +210,7 @@ static void make_info(struct table *t, struct hll *h)
 	double estimate = roost_hll_from_counts(h->counts, h->precision);
 
 	h->info.estimate = htole64(estimate < 0x1p63 ? (uint64_t)(estimate + 0.5) : UINT64_MAX);
-	h->info.items = htole64(atomic_load_explicit(&t->sketch[h->place].items, memory_order_relaxed));
+	h->info.items = htole64(atomic_load_explicit(&t->sketch[h->slot].items, memory_order_relaxed));
 	h->info.precision = htole32(h->precision);
 	h->info.zeros = htole32(h->counts[0]);
 }
@@ -230,11 +230,11 @@ static enum roost_next params(struct roost_call *c)
 	if (status)
 		ROOST_FAIL(c, status);
 	if (h->p.what == ROOST_HLL_REGISTERS)
-		ROOST_REPLY(c, registers_of(t, h->place), 1u << h->precision);
+		ROOST_REPLY(c, registers_of(t, h->slot), 1u << h->precision);
 	if (h->p.what == ROOST_HLL_JOIN) {
 		while (h->at < 1u << h->precision) {
-			if (!stands(t, h->place, h->generation) ||
-			    !stands(t, h->from_place, h->from_generation))
+			if (!is_current(t, h->slot, h->generation) ||
+			    !is_current(t, h->from_slot, h->from_generation))
 				ROOST_FAIL(c, ROOST_RPC_MISS);
 			join_chunk(t, h);
 			ROOST_WAIT(c, ROOST_AGAIN);
@@ -245,7 +245,7 @@ static enum roost_next params(struct roost_call *c)
 			count_chunk(t, h);
 			ROOST_WAIT(c, ROOST_AGAIN);
 		}
-		if (!stands(t, h->place, h->generation))
+		if (!is_current(t, h->slot, h->generation))
 			ROOST_FAIL(c, ROOST_RPC_MISS);
 		make_info(t, h);
 		ROOST_REPLY(c, &h->info, sizeof(h->info));
@@ -257,7 +257,7 @@ static enum roost_next params(struct roost_call *c)
 
 static void add_piece(struct table *t, struct hll *h, const uint8_t *data, uint32_t len)
 {
-	uint8_t *reg = registers_of(t, h->place);
+	uint8_t *reg = registers_of(t, h->slot);
 	uint32_t n = 0;
 
 	if (h->carried) {
@@ -276,7 +276,7 @@ static void add_piece(struct table *t, struct hll *h, const uint8_t *data, uint3
 /* False: a register that no sketch of this precision has. */
 static bool merge_piece(struct table *t, struct hll *h, const uint8_t *data, uint32_t len)
 {
-	uint8_t *reg = registers_of(t, h->place);
+	uint8_t *reg = registers_of(t, h->slot);
 
 	for (uint32_t i = 0; i < len; i++) {
 		uint8_t value = value_of(&data[i]);
@@ -303,15 +303,14 @@ static enum roost_next payload(struct roost_call *c)
 
 	if (!fits(h, c->total))
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
-	if (!stands(t, h->place, h->generation))
+	if (!is_current(t, h->slot, h->generation))
 		ROOST_FAIL(c, ROOST_RPC_MISS);
 	if (h->p.what == ROOST_HLL_MERGE) {
 		if (!merge_piece(t, h, c->data, c->len))
 			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 		return ROOST_DONE;
 	}
-	atomic_fetch_add_explicit(&t->sketch[h->place].items, (h->carried + c->len) / 8,
-				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8, memory_order_relaxed);
 	add_piece(t, h, c->data, c->len);
 	return ROOST_DONE;
 }
@@ -324,10 +323,9 @@ static enum roost_next stream(struct roost_call *c)
 
 	if (h->p.what != ROOST_HLL_ADD)
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
-	if (!stands(t, h->place, h->generation))
+	if (!is_current(t, h->slot, h->generation))
 		ROOST_FAIL(c, ROOST_RPC_MISS);
-	atomic_fetch_add_explicit(&t->sketch[h->place].items, (h->carried + c->len) / 8,
-				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8, memory_order_relaxed);
 	if (c->len)
 		add_piece(t, h, c->data, c->len);
 	if (c->last)

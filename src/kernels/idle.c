@@ -14,16 +14,16 @@ static bool has_stream(const struct call_qp *q)
 
 static void watch(struct call_qp *q, uint64_t due)
 {
-	struct fabric_pu *pu = q->pu;
+	struct runtime_pu *pu = q->pu;
 
 	q->idle_due = due;
 	list_add_tail(&q->idle_link, &pu->idle);
-	nic_rpc_at(pu->f->nic, pu->index, list_first_entry(&pu->idle, struct call_qp, idle_link)->idle_due);
+	nic_rpc_at(pu->rt->nic, pu->index, list_first_entry(&pu->idle, struct call_qp, idle_link)->idle_due);
 }
 
 void idle_watch(struct call_qp *q)
 {
-	watch(q, q->heard + q->f->idle_ns);
+	watch(q, q->heard + q->rt->idle_ns);
 }
 
 /* One that is still at work with what came is not idle. */
@@ -39,7 +39,7 @@ static bool end_stream(struct call_qp *q)
 	return true;
 }
 
-bool idle_look(struct fabric_pu *pu)
+bool idle_look(struct runtime_pu *pu)
 {
 	uint64_t now = pu->units.began;
 
@@ -47,7 +47,7 @@ bool idle_look(struct fabric_pu *pu)
 		struct call_qp *q = list_first_entry(&pu->idle, struct call_qp, idle_link);
 
 		if (q->idle_due > now) {
-			nic_rpc_at(pu->f->nic, pu->index, q->idle_due);
+			nic_rpc_at(pu->rt->nic, pu->index, q->idle_due);
 			return false;
 		}
 		if (i == MOST)
@@ -55,10 +55,10 @@ bool idle_look(struct fabric_pu *pu)
 		list_del(&q->idle_link);
 		if (!has_stream(q))
 			continue;
-		if (q->heard + pu->f->idle_ns > now)
-			watch(q, q->heard + pu->f->idle_ns);
+		if (q->heard + pu->rt->idle_ns > now)
+			watch(q, q->heard + pu->rt->idle_ns);
 		else if (!end_stream(q))
-			watch(q, now + pu->f->idle_ns);
+			watch(q, now + pu->rt->idle_ns);
 	}
 	return false;
 }

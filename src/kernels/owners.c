@@ -23,27 +23,27 @@ struct ledger {
 	uint32_t touched; /* numbers that were ever taken are those up to it: their memory is there */
 	uint64_t bytes;
 	_Atomic uint32_t taken;
-	const struct served *served; /* NULL: not placed yet */
+	const struct kernel_version *version; /* NULL: not published yet */
 	struct ledger *
-		next; /* of the fabric's; changed with all PUs owned, or before any connection can know of it */
+		next; /* of the kernel runtime's; changed with all PUs owned, or before any connection can know of it */
 	struct holder holder[ROOST_KERNEL_RESOURCES];
 };
 
 /* ---- its life ---- */
 
 /* One whose self is gone may serve another. */
-static struct ledger *find_dead(struct fabric *f)
+static struct ledger *find_dead(struct kernel_runtime *rt)
 {
-	struct ledger *l = atomic_load_explicit(&f->ledgers, memory_order_relaxed);
+	struct ledger *l = atomic_load_explicit(&rt->ledgers, memory_order_relaxed);
 
 	while (l && !l->dead)
 		l = l->next;
 	return l;
 }
 
-struct ledger *ledger_open(struct fabric *f, const struct roost_kernel *k)
+struct ledger *ledger_open(struct kernel_runtime *rt, const struct roost_kernel *k)
 {
-	struct ledger *l = find_dead(f);
+	struct ledger *l = find_dead(rt);
 	bool found = l;
 
 	if (!found)
@@ -57,24 +57,24 @@ struct ledger *ledger_open(struct fabric *f, const struct roost_kernel *k)
 	l->peer = (l->n + 1) / 2 > l->each ? (l->n + 1) / 2 : l->each;
 	l->bytes = k->resource_bytes;
 	l->touched = 0;
-	l->served = NULL;
+	l->version = NULL;
 	l->dead = false;
 	atomic_store_explicit(&l->taken, 0, memory_order_relaxed);
 	spin_unlock(&l->lock);
 	if (!found) {
-		l->next = atomic_load_explicit(&f->ledgers, memory_order_relaxed);
+		l->next = atomic_load_explicit(&rt->ledgers, memory_order_relaxed);
 		/* Release: who finds it finds it whole. */
-		atomic_store_explicit(&f->ledgers, l, memory_order_release);
+		atomic_store_explicit(&rt->ledgers, l, memory_order_release);
 	}
 	return l;
 }
 
-void ledger_serve(struct ledger *l, const struct served *s)
+void ledger_serve(struct ledger *l, const struct kernel_version *s)
 {
-	l->served = s;
+	l->version = s;
 }
 
-bool ledger_close(struct fabric *f, struct ledger *l)
+bool ledger_close(struct kernel_runtime *rt, struct ledger *l)
 {
 	bool quiet, first;
 
@@ -85,13 +85,13 @@ bool ledger_close(struct fabric *f, struct ledger *l)
 		l->dead = true;
 	spin_unlock(&l->lock);
 	if (first)
-		nic_memory_give(f->nic, l->touched * l->bytes);
+		nic_memory_give(rt->nic, l->touched * l->bytes);
 	return quiet;
 }
 
-void ledgers_free(struct fabric *f)
+void ledgers_free(struct kernel_runtime *rt)
 {
-	struct ledger *l = atomic_load_explicit(&f->ledgers, memory_order_relaxed), *next;
+	struct ledger *l = atomic_load_explicit(&rt->ledgers, memory_order_relaxed), *next;
 
 	for (; l; l = next) {
 		next = l->next;
@@ -120,7 +120,7 @@ static bool has_share(const struct ledger *l, uint64_t owner, const struct pkt_a
 }
 
 /* The first that is free; l->n: none. One more than ever costs memory. */
-static uint32_t find_free(struct fabric *f, struct ledger *l)
+static uint32_t find_free(struct kernel_runtime *rt, struct ledger *l)
 {
 	uint32_t i = 0;
 
@@ -128,19 +128,19 @@ static uint32_t find_free(struct fabric *f, struct ledger *l)
 		i++;
 	if (i < l->touched || i == l->n)
 		return i;
-	if (!nic_memory_take(f->nic, l->bytes))
+	if (!nic_memory_take(rt->nic, l->bytes))
 		return l->n;
 	l->touched++;
 	return i;
 }
 
-uint32_t ledger_take(struct fabric *f, struct ledger *l, uint64_t owner, const struct pkt_addr *peer)
+uint32_t ledger_take(struct kernel_runtime *rt, struct ledger *l, uint64_t owner, const struct pkt_addr *peer)
 {
 	uint32_t i = l->n;
 
 	spin_lock(&l->lock);
 	if (has_share(l, owner, peer))
-		i = find_free(f, l);
+		i = find_free(rt, l);
 	if (i < l->n) {
 		l->holder[i] = (struct holder){.owner = owner, .hold = TAKEN};
 		if (peer)
@@ -183,12 +183,12 @@ uint32_t ledger_size(const struct ledger *l)
 
 /* ---- the end of a connection ---- */
 
-static void call_ended(struct fabric_pu *pu, const struct ledger *l, uint32_t number)
+static void call_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t number)
 {
-	struct served *s = (struct served *)(uintptr_t)l->served;
+	struct kernel_version *s = (struct kernel_version *)(uintptr_t)l->version;
 	struct guard_scope scope;
 
-	if (!s || !s->k->ended || served_broken(s))
+	if (!s || !s->k->ended || version_disabled(s))
 		return;
 	guard_open(&pu->guard, &scope);
 	if (!sigsetjmp(scope.env, 0)) {
@@ -196,12 +196,12 @@ static void call_ended(struct fabric_pu *pu, const struct ledger *l, uint32_t nu
 		s->k->ended(s->own->self, number);
 		guard_stepped(&pu->guard);
 	} else {
-		served_condemn(s, guard_struck(&pu->guard));
+		version_disable(s, guard_trapped(&pu->guard));
 	}
 	guard_close(&pu->guard, &scope);
 }
 
-static void end_in(struct fabric_pu *pu, struct ledger *l, uint64_t owner)
+static void end_in(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
 {
 	spin_lock(&l->lock);
 	l->ends++;
@@ -221,9 +221,9 @@ static void end_in(struct fabric_pu *pu, struct ledger *l, uint64_t owner)
 	spin_unlock(&l->lock);
 }
 
-void owner_ends(struct fabric_pu *pu, uint64_t owner)
+void owner_ends(struct runtime_pu *pu, uint64_t owner)
 {
-	struct ledger *l = atomic_load_explicit(&pu->f->ledgers, memory_order_acquire);
+	struct ledger *l = atomic_load_explicit(&pu->rt->ledgers, memory_order_acquire);
 
 	for (; l; l = l->next)
 		end_in(pu, l, owner);

@@ -165,7 +165,7 @@ static uint32_t list_status(const struct prism *s)
 	return s->op.len > le64toh(s->list.size) ? ROOST_RPC_TOO_LONG : 0;
 }
 
-static uint64_t place(const struct prism *s)
+static uint64_t head_slot(const struct prism *s)
 {
 	return s->op.addr + sizeof(s->list) + 8 * (le64toh(s->list.taken) & le64toh(s->list.mask));
 }
@@ -230,7 +230,7 @@ static enum roost_next prism(struct roost_call *c)
 				ROOST_READ(c, s->op.addr, &s->list, sizeof(s->list));
 				if (list_status(s))
 					break;
-				ROOST_READ(c, place(s), &s->word, 8);
+				ROOST_READ(c, head_slot(s), &s->word, 8);
 				s->seen = s->list.taken;
 				ROOST_CAS(c, s->op.addr, &s->seen, htole64(le64toh(s->seen) + 1));
 			} while (s->seen != s->list.taken);

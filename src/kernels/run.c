@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what they have under way on queue pairs that they were lent.
+ * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what they have under way on queue pairs that are bound to them.
  * So do those on a stream, from where they first wait in a piece to its end.
  *
- *	place_start() --> turn --.--> over: place_done()
+ *	local_call_start() --> turn --.--> finished: local_call_done()
  *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
- *			   |	 `--> waits: acts.h wakes it
+ *			   |	 `--> waits: kernel_wrs.h wakes it
  *			   `------------------'
  *
- * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on lent queue pairs are those of one. A kernel that asks for
- * one elsewhere is handed over in the middle of its piece: it is held, so nobody else has it, and goes on in turns of that PU.
+ * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on bound queue pairs are those of one. A kernel that asks for
+ * one elsewhere is handed over in the middle of its piece: it is paused, so nobody else has it, and goes on in turns of that PU.
  *
- *	bytes() --> asks --> leave() --> place_hand_over() --- ring ---> place_take(): among the `runs` there
+ *	bytes() --> asks --> leave() --> local_call_hand_over() --- ring ---> local_call_take_handed(): among the `runs` there
  */
-#include "kernels/place_int.h"
+#include "kernels/local_call_int.h"
 
 /* Of all runs of the host's together: steps in a turn, which payload counts as, too; and payload that a piece has. */
 #define TURN_STEPS 256
@@ -21,188 +21,188 @@
 #define PIECE	   (256u * 1024)
 
 /* What comes after the function that it is done with: its next piece of payload, or its end. */
-static void begin_next(struct place *p)
+static void begin_next(struct local_call *p)
 {
 	uint32_t len;
 
 	if (!p->payload) {
-		place_finish(p, ROOST_RPC_OK, p->result.len);
+		local_call_finish(p, ROOST_RPC_OK, p->result.len);
 		return;
 	}
 	if (!p->s->k->payload) {
-		place_finish(p, ROOST_RPC_BAD_PARAMS, p->result.len);
+		local_call_finish(p, ROOST_RPC_BAD_PARAMS, p->result.len);
 		return;
 	}
 	len = p->total - p->fed < PIECE ? (uint32_t)(p->total - p->fed) : PIECE;
-	place_show(p, p->payload + p->fed, (uint32_t)p->fed, len, (uint32_t)p->total,
-		   p->fed + len == p->total);
+	local_call_show(p, p->payload + p->fed, (uint32_t)p->fed, len, (uint32_t)p->total,
+			p->fed + len == p->total);
 	p->fed += len;
 	if (p->fed == p->total)
 		p->payload = NULL;
 	p->c.resume = 0;
-	p->left = p->f->max_steps;
+	p->left = p->rt->max_steps;
 	p->fn = p->s->k->payload;
 }
 
 /* False: it waits. */
-static bool go_on(struct place *p)
+static bool run_once(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
 	enum roost_next next;
 
-	if (p->pending && !place_perform(p))
+	if (p->pending && !local_call_perform(p))
 		return false;
 	p->pending = false;
-	if (p->over)
+	if (p->finished)
 		return true;
 	if (!p->fn) {
 		begin_next(p);
 		return true;
 	}
 	if (unlikely(!p->left--)) {
-		place_finish(p, ROOST_RPC_BOUND, p->result.len);
+		local_call_finish(p, ROOST_RPC_BOUND, p->result.len);
 		return true;
 	}
-	next = place_step(p, p->fn, p->pu);
+	next = local_call_step(p, p->fn, p->pu);
 	/* The packets of the PU wait meanwhile. */
 	if (next != ROOST_AGAIN)
-		p->f->pu[p->pu].done += c->len / STEP_BYTES;
+		p->rt->pu[p->pu].done += c->len / STEP_BYTES;
 	if (unlikely(p->refused))
-		place_finish(p, ROOST_RPC_ACCESS, p->result.len);
+		local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
 	else if (next == ROOST_AGAIN)
 		p->pending = true;
 	else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM)
-		place_replied(p);
+		local_call_replied(p);
 	else
 		p->fn = NULL;
 	return true;
 }
 
 /* One on a stream has no more to do than its piece. */
-static bool goes_on(const struct place *p)
+static bool has_more(const struct local_call *p)
 {
-	return !p->over && (p->runs || p->fn);
+	return !p->finished && (p->runs || p->fn);
 }
 
 /* Some steps of it, while the PU has done less than `until`. */
-static void __attribute__((noinline)) go(struct place *p, unsigned until)
+static void __attribute__((noinline)) go(struct local_call *p, unsigned until)
 {
-	struct fabric_pu *pu = &p->f->pu[p->pu];
+	struct runtime_pu *pu = &p->rt->pu[p->pu];
 
-	while (pu->done < until && goes_on(p)) {
+	while (pu->done < until && has_more(p)) {
 		pu->done++;
-		if (!go_on(p))
+		if (!run_once(p))
 			return;
 	}
-	if (goes_on(p))
+	if (has_more(p))
 		list_add_tail(&p->link, &pu->runs);
 }
 
 /* The piece that it had stopped at is dealt with: its stream goes on. */
-static void let_go(struct place *p)
+static void resume_stream(struct local_call *p)
 {
 	p->fn = NULL;
 	p->pending = false;
-	if (likely(!p->abroad)) {
-		nic_stream_go_on(&p->stream, p->qp);
+	if (likely(!p->remote_pu)) {
+		nic_stream_resume(&p->stream, p->qp);
 		return;
 	}
 	/* The queue pair is another PU's, which may destroy it. */
 	spin_lock(&p->lock);
 	if (p->qp)
-		nic_stream_go_on_there(&p->stream, p->qp);
+		nic_stream_resume_remote(&p->stream, p->qp);
 	spin_unlock(&p->lock);
 }
 
-static void turn(struct place *p, unsigned until)
+static void turn(struct local_call *p, unsigned until)
 {
-	struct guard *g = &p->f->pu[p->pu].guard;
+	struct guard *g = &p->rt->pu[p->pu].guard;
 	struct guard_scope scope;
 
-	p->here = p->pu;
-	if (unlikely(served_broken(p->s))) {
-		place_finish(p, ROOST_RPC_DISABLED, p->result.len);
+	p->current_pu = p->pu;
+	if (unlikely(version_disabled(p->s))) {
+		local_call_finish(p, ROOST_RPC_DISABLED, p->result.len);
 	} else {
 		guard_open(g, &scope);
 		if (!sigsetjmp(scope.env, 0))
 			go(p, until);
 		else
-			place_struck(p, g);
+			local_call_trapped(p, g);
 		guard_close(g, &scope);
 	}
-	if (p->over)
-		acts_stop(&p->acts);
-	if (p->over)
+	if (p->finished)
+		kernel_wrs_stop(&p->wrs);
+	if (p->finished)
 		atomic_store_explicit(&p->done, true, memory_order_release);
-	if (!p->runs && !goes_on(p))
-		let_go(p);
+	if (!p->runs && !has_more(p))
+		resume_stream(p);
 }
 
-void place_hand_over(struct place *p)
+void local_call_hand_over(struct local_call *p)
 {
-	_Atomic(struct place *) *top = &p->f->pu[p->pu].handed;
-	struct fabric *f = p->f;
+	_Atomic(struct local_call *) *top = &p->rt->pu[p->pu].handed;
+	struct kernel_runtime *rt = p->rt;
 	unsigned pu = p->pu;
 
 	p->next_handed = atomic_load_explicit(top, memory_order_relaxed);
 	while (!atomic_compare_exchange_weak_explicit(top, &p->next_handed, p, memory_order_release,
 						      memory_order_relaxed))
 		;
-	nic_rpc_ring(f->nic, pu);
+	nic_rpc_ring(rt->nic, pu);
 }
 
-void place_take(struct fabric_pu *pu)
+void local_call_take_handed(struct runtime_pu *pu)
 {
-	struct place *p = atomic_exchange_explicit(&pu->handed, NULL, memory_order_acquire), *next;
+	struct local_call *p = atomic_exchange_explicit(&pu->handed, NULL, memory_order_acquire), *next;
 
 	for (; p; p = next) {
 		next = p->next_handed;
-		p->left = p->f->max_steps;
+		p->left = p->rt->max_steps;
 		list_add_tail(&p->link, &pu->runs);
 	}
 }
 
-void place_run(struct fabric_pu *pu)
+void local_call_run(struct runtime_pu *pu)
 {
 	/* Beside those of calls, which would leave them none. */
 	unsigned until = pu->done + TURN_STEPS;
 
 	while (pu->done < until && !list_empty(&pu->runs)) {
-		struct place *p = list_first_entry(&pu->runs, struct place, link);
+		struct local_call *p = list_first_entry(&pu->runs, struct local_call, link);
 
 		list_del(&p->link);
 		turn(p, until);
 	}
 }
 
-bool place_done(const struct place *p)
+bool local_call_done(const struct local_call *p)
 {
-	return atomic_load_explicit(&((struct place *)(uintptr_t)p)->done, memory_order_acquire);
+	return atomic_load_explicit(&((struct local_call *)(uintptr_t)p)->done, memory_order_acquire);
 }
 
-void place_wake(struct acts *a)
+void local_call_wake(struct kernel_wrs *a)
 {
-	struct place *p = container_of(a, struct place, acts);
+	struct local_call *p = container_of(a, struct local_call, wrs);
 
 	if (a->gone) {
-		place_end(p);
-		atomic_store_explicit(&p->orphan.quiet, true, memory_order_release);
+		local_call_close(p);
+		atomic_store_explicit(&p->deferred.quiet, true, memory_order_release);
 		return;
 	}
-	p->left = p->f->max_steps;
+	p->left = p->rt->max_steps;
 	if (p->stream.produce && !p->fn) {
-		nic_stream_go_on(&p->stream, p->qp); /* it asks for more */
+		nic_stream_resume(&p->stream, p->qp); /* it asks for more */
 		return;
 	}
-	list_add_tail(&p->link, &p->f->pu[p->pu].runs);
-	nic_rpc_wake(p->f->nic, p->pu);
+	list_add_tail(&p->link, &p->rt->pu[p->pu].runs);
+	nic_rpc_wake(p->rt->nic, p->pu);
 }
 
-int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const void *payload, uint64_t len,
-		struct place **out)
+int local_call_start(struct kernel_runtime *rt, unsigned pu, const struct local_call_attr *a,
+		     const void *payload, uint64_t len, struct local_call **out)
 {
-	int rc = place_make(f, pu, a, out);
-	struct place *p = *out;
+	int rc = local_call_make(rt, pu, a, out);
+	struct local_call *p = *out;
 
 	if (rc)
 		return rc;
@@ -210,9 +210,9 @@ int place_start(struct fabric *f, unsigned pu, const struct place_attr *a, const
 	p->payload = payload;
 	p->total = len;
 	p->fn = p->s->k->params;
-	p->left = f->max_steps;
-	turn(p, f->pu[pu].done + TURN_STEPS);
+	p->left = rt->max_steps;
+	turn(p, rt->pu[pu].done + TURN_STEPS);
 	if (list_linked(&p->link))
-		nic_rpc_wake(f->nic, pu);
+		nic_rpc_wake(rt->nic, pu);
 	return 0;
 }

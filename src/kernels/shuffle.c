@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle`: roost/shuffle.h says what it does. Lines and places of a call are the kernel's own memory, since those of 1024
+ * The kernel `shuffle`: roost/shuffle.h says what it does. Lines and positions of a call are the kernel's own memory, since those of 1024
  * partitions are more than a call's state: a call takes one of ROOST_SHUFFLE_CALLS benches, of which the pages are there that were ever used.
  */
 #include <endian.h>

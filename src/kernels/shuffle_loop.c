@@ -55,13 +55,13 @@ static inline __attribute__((always_inline)) enum shuffle_end
 move(struct shuffle_work *w, const uint32_t *part, const uint8_t *tuples, uint32_t n, uint32_t size)
 {
 	uint8_t *lines = w->lines;
-	uint64_t *places = w->at;
+	uint64_t *positions = w->at;
 
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t at = places[part[i]];
+		uint64_t at = positions[part[i]];
 
 		memcpy(lines + (size_t)part[i] * LINE + at % LINE, tuples + (size_t)i * size, size);
-		places[part[i]] = at += size;
+		positions[part[i]] = at += size;
 		if (unlikely(at % LINE == 0)) {
 			enum shuffle_end end = flush(w, part[i], at);
 

@@ -11,79 +11,79 @@
 #define ENDED_MAX 512
 
 struct ended {
-	struct served *s; /* counts as in use until the turn is over */
+	struct kernel_version *s; /* counts as in use until the turn is over */
 	uint64_t began;
 };
 
-static size_t hists_size(const struct fabric *f)
+static size_t hists_size(const struct kernel_runtime *rt)
 {
-	return nic_pus(f->nic) * sizeof(struct timed_hist);
+	return nic_pus(rt->nic) * sizeof(struct timed_hist);
 }
 
-int times_create(struct fabric *f)
+int times_create(struct kernel_runtime *rt)
 {
-	unsigned n = nic_pus(f->nic);
+	unsigned n = nic_pus(rt->nic);
 
-	f->ended = calloc((size_t)n * ENDED_MAX, sizeof(*f->ended));
-	if (!f->ended)
+	rt->ended = calloc((size_t)n * ENDED_MAX, sizeof(*rt->ended));
+	if (!rt->ended)
 		return -1;
 	for (unsigned i = 0; i < n; i++)
-		f->pu[i].ended = f->ended + (size_t)i * ENDED_MAX;
+		rt->pu[i].ended = rt->ended + (size_t)i * ENDED_MAX;
 	return 0;
 }
 
-void times_close(struct fabric *f)
+void times_close(struct kernel_runtime *rt)
 {
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
-		for (unsigned k = 0; k < f->pu[i].num_ended; k++)
-			served_count(f->pu[i].ended[k].s, i, -1);
-	free(f->ended);
+		for (unsigned k = 0; k < rt->pu[i].num_ended; k++)
+			version_count(rt->pu[i].ended[k].s, i, -1);
+	free(rt->ended);
 }
 
-int times_open(const struct fabric *f, struct served *s)
+int times_open(const struct kernel_runtime *rt, struct kernel_version *s)
 {
 	/* Pages that no time has touched are not there. */
-	if (f->ended)
-		s->times = mem_alloc_pages(hists_size(f));
-	return f->ended && !s->times ? -1 : 0;
+	if (rt->ended)
+		s->times = mem_alloc_pages(hists_size(rt));
+	return rt->ended && !s->times ? -1 : 0;
 }
 
-void times_end(const struct fabric *f, struct served *s)
+void times_end(const struct kernel_runtime *rt, struct kernel_version *s)
 {
 	if (s->times)
-		mem_free_pages(s->times, hists_size(f));
+		mem_free_pages(s->times, hists_size(rt));
 }
 
-void times_note(struct fabric_pu *pu, struct served *s, uint64_t began)
+void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began)
 {
 	if (pu->num_ended == ENDED_MAX)
 		return;
 	if (!pu->num_ended)
-		nic_rpc_ask_time(pu->f->nic, pu->index);
+		nic_rpc_ask_time(pu->rt->nic, pu->index);
 	pu->ended[pu->num_ended++] = (struct ended){s, began};
-	served_count(s, pu->index, 1);
+	version_count(s, pu->index, 1);
 }
 
-void times_over(struct fabric_pu *pu, uint64_t now)
+void times_turn_ended(struct runtime_pu *pu, uint64_t now)
 {
 	for (unsigned i = 0; i < pu->num_ended; i++) {
 		struct ended *e = &pu->ended[i];
 
 		hist_add(&e->s->times[pu->index].h, now > e->began ? now - e->began : 0);
-		served_count(e->s, pu->index, -1);
+		version_count(e->s, pu->index, -1);
 	}
 	pu->num_ended = 0;
 }
 
-struct fabric_times times_of(const struct fabric *f, const struct served *s)
+struct runtime_times times_of(const struct kernel_runtime *rt, const struct kernel_version *s)
 {
 	struct hist sum;
 
 	hist_reset(&sum);
-	for (unsigned i = 0; s->times && i < nic_pus(f->nic); i++)
+	for (unsigned i = 0; s->times && i < nic_pus(rt->nic); i++)
 		hist_merge(&sum, &s->times[i].h);
-	return (struct fabric_times){.count = sum.count,
-				     .p50 = hist_percentile(&sum, 50),
-				     .p99 = hist_percentile(&sum, 99),
-				     .max = hist_max(&sum)};
+	return (struct runtime_times){.count = sum.count,
+				      .p50 = hist_percentile(&sum, 50),
+				      .p99 = hist_percentile(&sum, 99),
+				      .max = hist_max(&sum)};
 }

@@ -12,14 +12,14 @@
 #define ALONE	     4096u
 #define WORTH_TIMING 16u
 
-void units_begin(struct fabric_pu *pu)
+void units_begin(struct runtime_pu *pu)
 {
 	pu->units.allowed = FIRST;
 }
 
-void units_see(struct fabric_pu *pu)
+void units_see(struct runtime_pu *pu)
 {
-	struct nic_rpc_turn turn = nic_rpc_turn(pu->f->nic, pu->index);
+	struct nic_rpc_turn turn = nic_rpc_turn(pu->rt->nic, pu->index);
 	struct turn_units *u = &pu->units;
 
 	u->shared = turn.shared;
@@ -32,13 +32,13 @@ void units_see(struct fabric_pu *pu)
 	u->takers = 0;
 }
 
-void units_ask(const struct fabric_pu *pu)
+void units_ask(const struct runtime_pu *pu)
 {
 	if (pu->units.shared && (pu->units.spent >= WORTH_TIMING || pu->units.spent >= pu->units.allowed))
-		nic_rpc_ask_time(pu->f->nic, pu->index);
+		nic_rpc_ask_time(pu->rt->nic, pu->index);
 }
 
-uint32_t units_left(const struct fabric_pu *pu, uint32_t most)
+uint32_t units_left(const struct runtime_pu *pu, uint32_t most)
 {
 	const struct turn_units *u = &pu->units;
 	uint32_t left;
@@ -80,7 +80,7 @@ void units_charge(struct call_qp *q, uint32_t before)
 	units_ask(q->pu);
 }
 
-void units_over(struct fabric_pu *pu, uint64_t now)
+void units_turn_ended(struct runtime_pu *pu, uint64_t now)
 {
 	struct turn_units *u = &pu->units;
 	uint64_t took = now > u->began ? now - u->began : 0, fits;

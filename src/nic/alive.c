@@ -27,7 +27,8 @@
 #define LOOKS_MOST  4096	   /* a millisecond */
 #define KEEP_NS	    (1000 * MS_NS)
 #define KEEP_SILENT 8 /* questions in a row without an answer */
-#define KEEP_READS  4 /* so many of them since it last stood: who has just been continued has much to do */
+#define KEEP_READS                                                                                           \
+	4 /* so many of them since it was last stalled: who has just been continued has much to do */
 #define KEEP_FAR                                                                                             \
 	30 /* the same of a peer of which nothing else is known: its machine may stand still for a while */
 
@@ -256,7 +257,7 @@ void alive_heard(struct dest *d)
 	raise(&d->heard, tick(d));
 	d->suspected = 0;
 	d->silent = 0;
-	d->excused = 0;
+	d->stalled_at = 0;
 }
 
 /* A look may cost reading a file, and many QPs may ask in one turn. */
@@ -336,10 +337,10 @@ static bool is_silent_for_good(struct dest *d)
 	if (d->silent <= KEEP_SILENT - KEEP_READS)
 		return false;
 	switch (alive_reader(d, d->pu->now - scaled(d, KEEP_NS))) {
-	case PORT_READER_STANDS:
-		if (d->excused && alive_heard_since(d, d->excused))
+	case PORT_READER_STALLED:
+		if (d->stalled_at && alive_heard_since(d, d->stalled_at))
 			return d->silent > KEEP_SILENT;
-		d->excused = alive_listen(d);
+		d->stalled_at = alive_listen(d);
 		d->silent = KEEP_SILENT - KEEP_READS;
 		return false;
 	case PORT_READER_READS:

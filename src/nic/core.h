@@ -68,7 +68,7 @@ struct sq_entry {
 	bool reply;	/* of a kernel, not out of the ring: rpc.c */
 	bool part;	/* of a WRITE that goes through a kernel which changes its length: resize.c */
 	bool final;	/* the last of these: it ends the WQE */
-	bool act;	/* of a kernel, on a QP that it was lent: act.c */
+	bool act;	/* of a kernel, on a QP that is bound to it: kernel_wr.c */
 	struct roost_wqe wqe __attribute__((aligned(16)));
 };
 _Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
@@ -95,7 +95,7 @@ struct qp_sq {
 	uint32_t window;       /* so many copies of them at most */
 	uint32_t copies;       /* are there; what else is there are replies */
 	uint32_t replies;      /* of kernels, which have entries of their own */
-	uint32_t acts;	       /* of kernels that the QP is lent to, likewise */
+	uint32_t kernel_wrs;   /* of the kernels that the QP is bound to, likewise */
 	uint32_t next_pkt;     /* packet inside WQE `next` */
 	uint32_t psn_una;      /* oldest unacknowledged */
 	uint32_t psn_next;     /* next to send */
@@ -126,8 +126,8 @@ struct qp_sq {
 	bool rtt_alone; /* nothing was in flight before rtt_psn */
 	bool lone;	/* the last ACK was for a probe alone, or for the packet's first copy */
 	bool drained_event;
-	/* Retries were renewed for a peer that stands: alive_listen() of then; 0: not since the last progress. */
-	uint64_t excused;
+	/* Retries were renewed for a stalled peer: alive_listen() of then; 0: not since the last progress. */
+	uint64_t stalled_at;
 };
 
 /* READ or atomic that the responder may have to answer (again). */
@@ -215,10 +215,10 @@ struct nic_qp {
 	uint8_t port;	 /* from 0 */
 	bool loop;	 /* peer is a QP of this NIC on the same PU */
 	bool rpc;	 /* op-codes 0x18 .. 0x1c are calls */
-	bool lent;	 /* kernels may post to it */
+	bool kernel_wrs_enabled; /* kernels may post to it */
 	bool sig_all;
 	bool heard;		 /* something came since RESET */
-	uint8_t num_in, num_out; /* places: stream.c */
+	uint8_t num_in, num_out; /* hooks: stream.c */
 	uint8_t mtu_shift;
 	uint32_t mtu;
 	uint32_t read_chunk; /* packets one READ request asks for at most */
@@ -243,7 +243,7 @@ struct nic_qp {
 	struct nic *nic;
 	void *ctx;
 	struct qp_resize *resize;   /* NULL: no kernel changes the length of what leaves */
-	struct qp_streams *streams; /* NULL: no place was ever taken */
+	struct qp_streams *streams; /* NULL: no hook was ever attached */
 	void *rpc_ctx;		    /* of the layer that serves calls; NULL: none does */
 	uint32_t max_inline, max_send_sge;
 	uint32_t events;  /* asynchronous events already raised */
@@ -284,8 +284,8 @@ struct dest {
 	_Atomic uint64_t heard; /* nic->ticks when something came that was listened for. [any PU's owner] */
 	uint64_t looked;	/* when it was last asked who reads there, and the answer */
 	enum port_reader reader;
-	/* Silence was excused, since the peer stands: alive_listen() of then; 0: not since it was heard. */
-	uint64_t excused;
+	/* Silence was stalled_at, since the peer stands: alive_listen() of then; 0: not since it was heard. */
+	uint64_t stalled_at;
 };
 
 /* An address handle (ah.c). */
@@ -387,7 +387,7 @@ struct nic {
 	unsigned num_watched;
 	struct {
 		uint32_t key;
-		struct nic_place *place;
+		struct nic_stream_hook *hook;
 	} watched[NIC_MAX_WATCHED];
 	const struct nic_rpc_ops *rpc_ops; /* NULL: nobody serves calls */
 	void *rpc_ctx;
@@ -462,12 +462,13 @@ static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t v
 	return mr_resolve(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access);
 }
 
-static inline void *qp_resolve_spot(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
-				    uint32_t access, struct mr_spot *out)
+static inline void *qp_resolve_region_addr(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
+					   uint32_t access, struct mr_region_addr *out)
 {
-	void *p = mr_resolve_spot(&qp->nic->mrs, key, qp->pd, va, len, access, out);
+	void *p = mr_resolve_region_addr(&qp->nic->mrs, key, qp->pd, va, len, access, out);
 
-	return p ? p : mr_resolve_spot(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access, out);
+	return p ? p
+		 : mr_resolve_region_addr(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access, out);
 }
 
 /* ports.c: the port is the `at`th from now on; the caller counts it */
@@ -557,11 +558,11 @@ void srq_broken(struct nic_srq *srq); /* its index is no count of postings: says
 void resp_rx(struct nic_qp *qp, const struct pkt_view *v);
 void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn);
 bool resp_take_recv(struct nic_qp *qp);
-enum place { PLACE_OK, PLACE_TOO_LONG, PLACE_BAD_MEMORY };
-enum place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
+enum scatter_result { SCATTER_OK, SCATTER_TOO_LONG, SCATTER_BAD_MEMORY };
+enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
 void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
 /* Appends to the receive taken last: 0, or what a reliable connection answers; the receive has then completed with that error. */
-uint8_t resp_place(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
+uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
 /* Of a message that is dropped the receive stays, to be filled from its beginning. */
 static inline void resp_keep_recv(struct nic_qp *qp)
 {
@@ -614,12 +615,13 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
 
-/* act.c */
-int act_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);	 /* as sq_gather() */
-int act_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n); /* as sq_scatter() */
-void act_retired(struct nic_qp *qp, const struct sq_entry *e);
-void act_drop(struct nic_qp *qp); /* what is not done ends as flushed: the QP forgets it */
-void act_gone(struct nic_qp *qp); /* the QP goes */
+/* kernel_wr.c */
+int kernel_wr_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n); /* as sq_gather() */
+int kernel_wr_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src,
+		      uint32_t n); /* as sq_scatter() */
+void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e);
+void kernel_wr_drop_all(struct nic_qp *qp); /* what is not done ends as flushed: the QP forgets it */
+void kernel_wr_qp_gone(struct nic_qp *qp);  /* the QP goes */
 
 /* stream.c */
 /* Does somebody see WRITEs of the peer's? */
@@ -641,21 +643,23 @@ static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry 
 	       e->op <= ROOST_OP_SEND_INV;
 }
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n);
-bool stream_room(const struct nic_qp *qp);  /* may another packet leave? */
-bool stream_holds(const struct nic_qp *qp); /* does one on the way out wait? */
+bool stream_room(const struct nic_qp *qp);   /* may another packet leave? */
+bool stream_paused(const struct nic_qp *qp); /* does one on the way out wait? */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */
 void stream_detach(struct nic_qp *qp);
-bool stream_on_region(const struct nic *nic, uint32_t key); /* does a place stand there? Control */
-/* A WRITE that goes through a place which changes its length: for those that stand before it, and behind it. */
-void stream_before(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece);
-void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece);
+bool stream_on_region(const struct nic *nic, uint32_t key); /* is a hook attached there? Control */
+/* A WRITE that goes through a hook which changes its length: for those before it, and behind it. */
+void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
+		   const struct nic_stream_piece *piece);
+void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
+		   const struct nic_stream_piece *piece);
 
 /* resize.c */
-int resize_begin(struct nic_qp *qp, struct nic_place *place); /* qp->resize, from now on */
+int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook); /* qp->resize, from now on */
 void resize_end(struct nic_qp *qp);
 bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
-/* All segments are on their way, or a place waits: an ACK, or who waits, has the QP looked at again. */
+/* All segments are on their way, or a hook waits: an ACK, or who waits, has the QP looked at again. */
 bool resize_stuck(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
 /* A part has ended. True: its WQE has, with it. */

@@ -23,10 +23,10 @@
 	X(rx_rpc_requests, "RPC and RPC WRITE request packets accepted")                                     \
 	X(rpc_replies, "WRITEs of kernels acknowledged by their callers")                                    \
 	X(kernel_requests,                                                                                   \
-	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that they were lent, done")            \
+	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that are bound to them, done")         \
 	X(duplicate_request, "request packets received again")                                               \
 	X(out_of_sequence, "gaps in the sequence of request packets, whatever comes behind each")            \
-	X(out_of_buffer, "no receive, no room for a call, a place that waits: RNR NAKs, or dropped")         \
+	X(out_of_buffer, "no receive, no room for a call, a hook that waits: RNR NAKs, or dropped")          \
 	X(send_rnr_err, "RNR NAKs sent")                                                                     \
 	X(rx_ud_dropped, "UD packets dropped: longer than the MTU or the receive, or no receive")            \
 	X(rx_bad_qkey, "dropped: Q_Key not the QP's")                                                        \

@@ -107,19 +107,19 @@ static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
 	return 0;
 }
 
-/* Does a place on the way out hold it up? */
+/* Does a hook on the way out hold it up? */
 static bool held_back(struct nic_qp *qp, const struct sq_entry *e)
 {
 	return unlikely(stream_leaves(qp, e)) && !stream_room(qp);
 }
 
-/* A WRITE that somebody sees go by: through a bounce buffer, as if in packets. Less than a turn of it when a place takes no more. */
+/* A WRITE that somebody sees go by: through a bounce buffer, as if in packets. Less than a turn of it when a hook takes no more. */
 static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
 			     uint8_t *nak, bool *local)
 {
 	uint8_t bounce[4096];
 	uint32_t done = 0, n;
-	struct mr_spot spot;
+	struct mr_region_addr region_addr;
 	uint8_t *remote;
 
 	while (done < LOOP_TURN && off + done < e->len && !held_back(qp, e)) {
@@ -133,9 +133,9 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 			*local = true;
 			return done;
 		}
-		remote = qp_resolve_spot(peer, e->wqe.rkey, e->wqe.raddr + at, n, NIC_ACCESS_REMOTE_WRITE,
-					 &spot);
-		if (remote && stream_watched(peer) && !stream_enter(peer, spot.key))
+		remote = qp_resolve_region_addr(peer, e->wqe.rkey, e->wqe.raddr + at, n,
+						NIC_ACCESS_REMOTE_WRITE, &region_addr);
+		if (remote && stream_watched(peer) && !stream_enter(peer, region_addr.key))
 			break;
 		if (stream_leaves(qp, e))
 			stream_leave(qp, e, bounce, at, n);
@@ -143,12 +143,12 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 			qp->pu->ctr.memory_faults += remote != NULL;
 			*nak = remote ? PKT_NAK_REM_OP : PKT_NAK_REM_ACCESS;
 			if (remote && stream_watched(peer))
-				stream_missed(peer, spot.key);
+				stream_missed(peer, region_addr.key);
 			return done;
 		}
 		if (stream_watched(peer))
-			stream_landed(peer, spot.key,
-				      &(struct nic_stream_piece){.va = spot.va,
+			stream_landed(peer, region_addr.key,
+				      &(struct nic_stream_piece){.va = region_addr.va,
 								 .data = bounce,
 								 .total = e->len,
 								 .off = at,
@@ -179,15 +179,15 @@ static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entr
 		if (unlikely(stream_leaves(qp, e)))
 			stream_leave(qp, e, bounce, off + done, n);
 		switch (resp_scatter(peer, bounce, n)) {
-		case PLACE_OK:
+		case SCATTER_OK:
 			break;
-		case PLACE_TOO_LONG:
+		case SCATTER_TOO_LONG:
 			peer->pu->ctr.resp_local_length_error++;
 			resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
 								      .status = NIC_WC_LOC_LEN_ERR});
 			*nak = PKT_NAK_INVALID_REQ;
 			return done;
-		case PLACE_BAD_MEMORY:
+		case SCATTER_BAD_MEMORY:
 			peer->pu->ctr.resp_local_protection_error++;
 			resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
 								      .status = NIC_WC_LOC_PROT_ERR});
@@ -396,7 +396,7 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		req_fail(qp, NIC_WC_LOC_PROT_ERR);
 		return REQ_IDLE;
 	}
-	if (unlikely(!n && e->len && !op_is_atomic(e->op))) { /* a place takes nothing now */
+	if (unlikely(!n && e->len && !op_is_atomic(e->op))) { /* a hook takes nothing now */
 		if (!held_back(qp, e))
 			return not_ready(qp, peer);
 		qp->sq.block = BLOCK_PSN;

@@ -29,8 +29,8 @@ struct mr_entry *mr_entry(struct mr_table *t, uint32_t index)
 	return c ? &c[index & ((1u << MR_CHUNK_BITS) - 1)] : NULL;
 }
 
-void *mr_resolve_spot(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
-		      uint32_t access, struct mr_spot *out)
+void *mr_resolve_region_addr(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
+			     uint32_t access, struct mr_region_addr *out)
 {
 	const struct mr_entry *e = mr_entry(t, key >> MR_TAG_BITS), *region;
 	uint64_t tag;
@@ -39,14 +39,14 @@ void *mr_resolve_spot(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va
 	if (!e)
 		return NULL;
 	do {
-		uint32_t home;
+		uint32_t parent;
 
 		tag = atomic_load_explicit(&e->tag, memory_order_acquire);
 		p = mr_resolve(t, key, pd, va, len, access);
 		if (!p)
 			return NULL;
-		home = atomic_load_explicit(&e->home, memory_order_relaxed);
-		region = home == MR_NO_INDEX ? e : mr_entry(t, home);
+		parent = atomic_load_explicit(&e->parent, memory_order_relaxed);
+		region = parent == MR_NO_INDEX ? e : mr_entry(t, parent);
 		out->key = mr_key_of(atomic_load_explicit(&region->tag, memory_order_relaxed));
 		out->va = atomic_load_explicit(&region->iova, memory_order_relaxed) +
 			  ((uintptr_t)p - atomic_load_explicit(&region->addr, memory_order_relaxed));
@@ -105,7 +105,7 @@ int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key)
 	} while (k == 0 || (k ^ e->last_key) >> 8 == 0);
 	e->last_key = k;
 	e->kind = kind;
-	atomic_store_explicit(&e->home, MR_NO_INDEX, memory_order_relaxed);
+	atomic_store_explicit(&e->parent, MR_NO_INDEX, memory_order_relaxed);
 	e->windows = 0;
 	*key = k;
 	return 0;

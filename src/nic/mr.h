@@ -38,7 +38,7 @@ struct mr_entry {
 	_Atomic uint32_t access;
 	_Atomic uint64_t iova, len;
 	_Atomic uintptr_t addr;
-	_Atomic uint32_t home; /* of a bound window: index of its region; else MR_NO_INDEX */
+	_Atomic uint32_t parent; /* of a bound window: index of its region; else MR_NO_INDEX */
 	/* Below: under the table's lock. */
 	uint32_t last_key; /* of the region before; of a window: its own, whether in use or not */
 	uint32_t next;	   /* bound type 2 windows of a QP */
@@ -178,13 +178,13 @@ static inline void *mr_resolve_last(const struct mr_last *last, uint32_t key, ui
 	return (void *)(last->addr + off);
 }
 
-/* A place in memory, as the region names it to which that belongs. */
-struct mr_spot {
+/* A remote address, translated to the parent region of a window. */
+struct mr_region_addr {
 	uint32_t key;
 	uint64_t va;
 };
 /* mr_resolve(), and where that is: what a window's key names lies in the region that it is bound to. Any thread that owns a PU. */
-void *mr_resolve_spot(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
-		      uint32_t access, struct mr_spot *out);
+void *mr_resolve_region_addr(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
+			     uint32_t access, struct mr_region_addr *out);
 
 #endif

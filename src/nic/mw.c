@@ -17,9 +17,9 @@ static bool same_window(uint32_t a, uint32_t b)
 	return (a ^ b) >> 8 == 0;
 }
 
-static uint32_t home_of(const struct mr_entry *w)
+static uint32_t parent_of(const struct mr_entry *w)
 {
-	return atomic_load_explicit(&w->home, memory_order_relaxed);
+	return atomic_load_explicit(&w->parent, memory_order_relaxed);
 }
 
 static struct mr_entry *find(struct mr_table *t, uint32_t key)
@@ -59,10 +59,10 @@ static void unbind(struct nic *nic, struct mr_entry *e)
 	struct mr_table *t = &nic->mrs;
 
 	mr_clear_key(e);
-	if (home_of(e) == MR_NO_INDEX)
+	if (parent_of(e) == MR_NO_INDEX)
 		return;
-	mr_entry(t, home_of(e))->windows--;
-	atomic_store_explicit(&e->home, MR_NO_INDEX, memory_order_relaxed);
+	mr_entry(t, parent_of(e))->windows--;
+	atomic_store_explicit(&e->parent, MR_NO_INDEX, memory_order_relaxed);
 	if (e->kind == MR_WINDOW_2)
 		unlink_window(
 			t,
@@ -156,7 +156,7 @@ static bool window_ok(const struct nic_qp *qp, const struct mr_entry *w, const s
 	if (w->kind == MR_WINDOW_1) /* o10-36.2.2 */
 		return !(b->access & NIC_ACCESS_ZERO_BASED);
 	/* o10-37.2.30, o10-37.2.40: only a free one is bound, and never to nothing. */
-	return home_of(w) == MR_NO_INDEX && b->len;
+	return parent_of(w) == MR_NO_INDEX && b->len;
 }
 
 static void bind(struct nic_qp *qp, struct mr_entry *w, struct mr_entry *region, const struct binding *b)
@@ -172,7 +172,7 @@ static void bind(struct nic_qp *qp, struct mr_entry *w, struct mr_entry *region,
 	atomic_store_explicit(&w->addr,
 			      atomic_load_explicit(&region->addr, memory_order_relaxed) + (uintptr_t)off,
 			      memory_order_relaxed);
-	atomic_store_explicit(&w->home, region->last_key >> MR_TAG_BITS, memory_order_relaxed);
+	atomic_store_explicit(&w->parent, region->last_key >> MR_TAG_BITS, memory_order_relaxed);
 	region->windows++;
 	if (mine)
 		link_window(t, qp, w);

@@ -241,7 +241,7 @@ struct nic_mr_attr {
 int nic_mr_register(struct nic *nic, const struct nic_mr_attr *attr, uint32_t *key);
 /*
  * Takes the key out of the table. An access that a PU has already begun may still be running: the caller must then have
- * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it or a place stands on it. [control]
+ * owned each PU once (drive_quiesce) before the memory counts as free. 0, -ENOENT, or -EBUSY while a window is bound to it or a hook is attached to it. [control]
  */
 int nic_mr_deregister(struct nic *nic, uint32_t key);
 
@@ -364,8 +364,8 @@ struct nic_qp_init {
 	void *ctx;	     /* handed to qp_event */
 };
 /* The PU that such a QP belongs to: that of the SRQ's other QPs, else that of send_cq. [control] */
-unsigned nic_qp_place(const struct nic_qp_init *init);
-/* [control+owner of nic_qp_place; when the CQs are of other PUs, of these too] */
+unsigned nic_qp_home_pu(const struct nic_qp_init *init);
+/* [control+owner of nic_qp_home_pu; when the CQs are of other PUs, of these too] */
 int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp **out);
 /* Ends it at once; what was posted is forgotten without completion. [control+owner] */
 void nic_qp_destroy(struct nic *nic, struct nic_qp *qp);
@@ -469,17 +469,17 @@ struct nic_rpc_ops {
 	/* The QP is at its end: calls are forgotten, what was sent is not acknowledged any more. */
 	void (*stop)(void *ctx, void *qp_ctx);
 	/*
-	 * A work request of nic_act(), of `len` bytes, has ended: its memory is free. Must not send from inside; also from control calls that own the PU, while the
-	 * QP is reset or destroyed. NULL where nobody calls nic_act(), and so is gone().
+	 * A work request of nic_post_kernel_wr(), of `len` bytes, has ended: its memory is free. Must not send from inside; also from control calls that own the PU, while the
+	 * QP is reset or destroyed. NULL where nobody calls nic_post_kernel_wr(), and so is gone().
 	 */
-	void (*acted)(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
-		      enum nic_wc_status status);
-	/* A QP of nic_qp_lend() is destroyed. [control+owner] */
+	void (*kernel_wr_done)(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
+			       enum nic_wc_status status);
+	/* A QP of nic_qp_enable_kernel_wrs() is destroyed. [control+owner] */
 	void (*gone)(void *ctx, struct nic_qp *qp);
 	/* A bounded turn of what nic_rpc_schedule() announced. Returns the work done; *more: it wants another one. */
 	unsigned (*run)(void *ctx, unsigned pu, bool *more);
 	/* A turn in which it called nic_rpc_ask_time() is over, at `now`. NULL where nobody calls that. */
-	void (*over)(void *ctx, unsigned pu, uint64_t now);
+	void (*turn_ended)(void *ctx, unsigned pu, uint64_t now);
 	/* The NIC ends; its QPs are gone. [control] */
 	void (*close)(void *ctx);
 };
@@ -515,7 +515,7 @@ void nic_rpc_runs(struct nic_qp *qp); /* in this turn calls of it run */
 struct nic_rpc_turn nic_rpc_turn(const struct nic *nic,
 				 unsigned pu); /* the one that is running, or was last */
 /*
- * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, lent to the call by the NIC's
+ * What accesses name: a key that the QP's peer could use; or NIC_RPC_GRANTED(), a region of that protection domain, granted to the call by the NIC's
  * owner, whose other rights the caller has looked at.
  */
 typedef uint64_t nic_rpc_key;
@@ -561,15 +561,15 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s);
 /* ---- work requests of the layer that serves calls, beside those of the program ---- */
 
 /* Of a QP, until they are done; they take no room of the program's. */
-#define NIC_ACTS 64
+#define NIC_MAX_KERNEL_WRS 64
 
 /*
  * Makes room for them, for good: an RC QP in any state, with work in flight or not. 0, -EOPNOTSUPP, -ENOMEM. [control+owner]
  */
-int nic_qp_lend(struct nic *nic, struct nic_qp *qp);
+int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp);
 
-struct nic_act {
-	void *owner; /* this and the number are handed to acted() */
+struct nic_kernel_wr {
+	void *owner; /* this and the number are handed to kernel_wr_done() */
 	uint32_t number;
 	uint8_t op;	/* ROOST_OP_READ, _WRITE, _SEND, _WRITE_IMM, _SEND_IMM, _CMP_SWAP, _FETCH_ADD */
 	bool solicited; /* its receive at the other end */
@@ -579,17 +579,17 @@ struct nic_act {
 	uint64_t compare, swap_add;
 	uint32_t len; /* 8 of an atomic: what was there */
 	uint32_t key;
-	void *buf; /* stays as it is until acted(); NULL: va, in a region of the QP's protection domain, with the rights of a work request */
+	void *buf; /* stays as it is until kernel_wr_done(); NULL: va, in a region of the QP's protection domain, with the rights of a work request */
 	uint64_t va;
 };
 /*
- * Posts one behind those that the NIC has taken. 0: acted() is called once; else never: -EAGAIN: NIC_ACTS are under way; -ENOTCONN: the QP sends nothing
- * in its state; -EACCES: the region; -EINVAL: not lent, too long, an atomic that is not aligned, or one or a READ where none were agreed. [owner]
+ * Posts one behind those that the NIC has taken. 0: kernel_wr_done() is called once; else never: -EAGAIN: NIC_MAX_KERNEL_WRS are under way; -ENOTCONN: the QP sends nothing
+ * in its state; -EACCES: the region; -EINVAL: no kernel work requests enabled, too long, an atomic that is not aligned, or one or a READ where none were agreed. [owner]
  */
-int nic_act(struct nic_qp *qp, const struct nic_act *a);
-unsigned nic_acts(const struct nic_qp *qp); /* that are under way. [owner] */
+int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a);
+unsigned nic_kernel_wrs(const struct nic_qp *qp); /* that are under way. [owner] */
 
-/* ---- places: what sees the bytes of streams ---- */
+/* ---- stream hooks: what sees the bytes of streams ---- */
 
 #define NIC_MAX_CHAIN	2 /* on one side of a QP, one after the other */
 #define NIC_MAX_WATCHED 8 /* regions with one */
@@ -607,50 +607,50 @@ struct nic_stream_piece {
 };
 
 /* Part of what its owner has; stays until it is taken away. */
-struct nic_place {
+struct nic_stream_hook {
 	/* In order, each byte once; of a connection that is not reliable, those that come. [owner of the QP's PU] */
-	void (*bytes)(struct nic_place *place, const struct nic_stream_piece *piece);
+	void (*bytes)(struct nic_stream_hook *hook, const struct nic_stream_piece *piece);
 	/* Its QP goes. [control+owner] */
-	void (*gone)(struct nic_place *place);
+	void (*gone)(struct nic_stream_hook *hook);
 	bool rewrites; /* on the way out: bytes() may change data */
 	/*
-	 * Takes nothing for now: set in bytes(), cleared by nic_stream_go_on(). What comes in is refused, as where a receive is missing (of a connection
+	 * Takes nothing for now: set in bytes(), cleared by nic_stream_resume(). What comes in is refused, as where a receive is missing (of a connection
 	 * that is not reliable: dropped), what is to leave stays.
 	 */
-	atomic_bool held;
+	atomic_bool paused;
 	/*
-	 * Of one on a region, to which several PUs' packets come; NULL of others: begins a piece, before its bytes are put there, unless it is held; and ends it,
+	 * Of one on a region, to which several PUs' packets come; NULL of others: begins a piece, before its bytes are put there, unless it is paused; and ends it,
 	 * behind bytes(), or without that.
 	 */
-	bool (*enter)(struct nic_place *place);
-	void (*leave)(struct nic_place *place);
+	bool (*enter)(struct nic_stream_hook *hook);
+	void (*leave)(struct nic_stream_hook *hook);
 	/*
-	 * On the way out, of one that changes the length of WRITEs, NULL of others: after bytes(), what comes of that, at most `room` bytes; *hungry when
-	 * it is all. It may become held here, too: the piece stays. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not
+	 * On the way out, of one that changes the length of WRITEs, NULL of others: after bytes(), what comes of that, at most `room` bytes; *needs_input when
+	 * it is all. It may become paused here, too: the piece stays. A WRITE then leaves as several, and bytes() is asked ahead of them; SENDs are not
 	 * shown. [owner of the QP's PU]
 	 */
-	uint32_t (*produce)(struct nic_place *place, uint8_t *to, uint32_t room, bool *hungry);
+	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t room, bool *needs_input);
 };
 /*
- * Behind those that stand there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
+ * Behind those that are attached there. In: WRITEs of the peer, which are in memory already. Out: the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (nor
  * UC, in); -EBUSY: out, and something is in flight; -ENOSPC: NIC_MAX_CHAIN, or a second one that changes lengths; -ENOMEM. [control+owner]
  */
-int nic_stream_in(struct nic_qp *qp, struct nic_place *place);
-int nic_stream_out(struct nic_qp *qp, struct nic_place *place);
-/* Does one stand on its way out? [owner] */
+int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook);
+int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook);
+/* Is one attached on its way out? [owner] */
 bool nic_stream_leaves(const struct nic_qp *qp);
-/* It is not held any more; qp: on whose stream it stands, NULL: on a region's, or none. [owner] */
-void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp);
+/* It is not paused any more; qp: to whose stream it is attached, NULL: on a region's, or none. [owner] */
+void nic_stream_resume(struct nic_stream_hook *hook, struct nic_qp *qp);
 /* The same of a QP that another PU runs; it must not be destroyed meanwhile. [any] */
-void nic_stream_go_on_there(struct nic_place *place, struct nic_qp *qp);
+void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp);
 /* 0, -ENOENT, or -EBUSY: it rewrites, and something is in flight. [control+owner] */
-int nic_stream_end(struct nic_qp *qp, struct nic_place *place);
+int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook);
 /*
  * On the WRITEs of all QPs whose peers name the region by this key, or a window of it by that one's; on several PUs at a time. 0, -ENOSPC; -ENOENT.
  * [control+owner of all PUs]
  */
-int nic_stream_region(struct nic *nic, uint32_t key, struct nic_place *place);
-int nic_stream_region_end(struct nic *nic, struct nic_place *place);
+int nic_stream_attach_region(struct nic *nic, uint32_t key, struct nic_stream_hook *hook);
+int nic_stream_detach_region(struct nic *nic, struct nic_stream_hook *hook);
 /* The region goes, and nobody watches it any more. [the same] */
 void nic_stream_region_forget(struct nic *nic, uint32_t key);
 

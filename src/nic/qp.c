@@ -123,7 +123,7 @@ static void init_rq(struct nic_qp *qp, const struct nic_qp_init *init)
 	}
 }
 
-unsigned nic_qp_place(const struct nic_qp_init *init)
+unsigned nic_qp_home_pu(const struct nic_qp_init *init)
 {
 	return init->srq && init->srq->refs ? init->srq->pu : init->send_cq->pu;
 }
@@ -151,7 +151,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	memset(qp, 0, sizeof(*qp));
 	qp->bytes = sizeof(*qp);
 	qp->nic = nic;
-	qp->pu_index = (uint8_t)nic_qp_place(init);
+	qp->pu_index = (uint8_t)nic_qp_home_pu(init);
 	qp->pu = nic->pus[qp->pu_index];
 	qp->type = (uint8_t)init->type;
 	qp->peer_port = UINT32_MAX;
@@ -243,8 +243,8 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	mcast_detach_all(qp);
 	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
 	detach(qp);
-	act_drop(qp);
-	act_gone(qp);
+	kernel_wr_drop_all(qp);
+	kernel_wr_qp_gone(qp);
 	rpc_detach(qp);
 	stream_detach(qp);
 	drop_dest(qp);
@@ -359,7 +359,7 @@ static void reset(struct nic_qp *qp)
 	struct recv_ring *rq = r->rq, own = r->own;
 
 	detach(qp);
-	act_drop(qp);
+	kernel_wr_drop_all(qp);
 	rpc_detach(qp);
 	if (qp->resize)
 		resize_reset(qp);

@@ -74,7 +74,7 @@ static void progressed(struct nic_qp *qp)
 		else
 			retry_arm(qp);
 	}
-	sq->excused = 0;
+	sq->stalled_at = 0;
 	sq->gap = sq->nak_seen = false;
 	if (sq->block != BLOCK_NONE && sq->block != BLOCK_RNR)
 		nic_schedule(qp);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A place on the way out whose kernel changes how long things are. A WRITE goes through it piece by piece, into segments; each full one, and
+ * A hook on the way out whose kernel changes how long things are. A WRITE goes through it piece by piece, into segments; each full one, and
  * the rest at the end, leaves as a WRITE of its own, of a length that is known then. The last one ends the program's work request. A segment stays until
  * it is acknowledged: retransmission is the requester's, from there, and nothing runs twice.
  *
@@ -16,12 +16,12 @@
 #define PIECE	  4096u
 
 struct qp_resize {
-	struct nic_place *place;
+	struct nic_stream_hook *hook;
 	uint8_t *segs;
 	uint32_t head, tail;
 	struct sq_entry *cur; /* the WQE that goes through */
 	bool busy;	      /* there is one */
-	bool hungry;	      /* the kernel wants its next piece */
+	bool needs_input;     /* the kernel wants its next piece */
 	bool told;	      /* the program knows how the WQE `told_index` has ended */
 	uint32_t told_index;
 	uint32_t in;   /* bytes of cur that went in */
@@ -55,7 +55,7 @@ static bool begin(struct nic_qp *qp)
 	sq->fetched--;
 	sq->copies--;
 	sq->psn_fetch -= e->npkts;
-	z->busy = z->hungry = true;
+	z->busy = z->needs_input = true;
 	z->in = z->out = z->open = 0;
 	return true;
 }
@@ -86,7 +86,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	e->wqe.imm = cur->wqe.imm;
 	e->wqe.sge[0] = (struct roost_sge){(uintptr_t)seg, z->open, 0};
 	if (z->open && status == NIC_WC_SUCCESS)
-		stream_behind(qp, z->place,
+		stream_behind(qp, z->hook,
 			      &(struct nic_stream_piece){.va = e->wqe.raddr,
 							 .data = seg,
 							 .total = z->open,
@@ -122,37 +122,38 @@ static bool feed(struct nic_qp *qp)
 		qp->pu->ctr.memory_faults += rc == -EFAULT;
 		return false;
 	}
-	stream_before(qp, z->place, &piece);
-	z->place->bytes(z->place, &piece);
+	stream_before(qp, z->hook, &piece);
+	z->hook->bytes(z->hook, &piece);
 	z->in += piece.len;
-	z->hungry = false;
+	z->needs_input = false;
 	return true;
 }
 
-/* Goes on with the WQE until a segment is full, the WQE at its end, or somebody who stands there waits. */
-static void go_on(struct nic_qp *qp)
+/* Goes on with the WQE until a segment is full, the WQE at its end, or a hook there waits. */
+static void advance(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
 
-	while (!stream_holds(qp) && z->open < SEG_BYTES) {
-		if (z->hungry && z->in == z->cur->len)
+	while (!stream_paused(qp) && z->open < SEG_BYTES) {
+		if (z->needs_input && z->in == z->cur->len)
 			break;
-		if (z->hungry && !feed(qp)) {
+		if (z->needs_input && !feed(qp)) {
 			emit(qp, NIC_WC_LOC_PROT_ERR, true);
 			return;
 		}
-		z->open += z->place->produce(z->place, segment(z) + z->open, SEG_BYTES - z->open, &z->hungry);
+		z->open +=
+			z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open, &z->needs_input);
 	}
 	/* Those behind would see it. */
-	if (!stream_holds(qp))
-		emit(qp, NIC_WC_SUCCESS, z->hungry && z->in == z->cur->len);
+	if (!stream_paused(qp))
+		emit(qp, NIC_WC_SUCCESS, z->needs_input && z->in == z->cur->len);
 }
 
 bool resize_stuck(const struct nic_qp *qp)
 {
 	const struct qp_resize *z = qp->resize;
 
-	return z && (z->head - z->tail == SEGS || (z->busy && stream_holds(qp)));
+	return z && (z->head - z->tail == SEGS || (z->busy && stream_paused(qp)));
 }
 
 bool resize_fetch(struct nic_qp *qp)
@@ -162,7 +163,7 @@ bool resize_fetch(struct nic_qp *qp)
 
 	while (sq->fetched == before && !sq_full(sq) && !resize_stuck(qp)) {
 		if (qp->resize->busy)
-			go_on(qp);
+			advance(qp);
 		else if (!begin(qp))
 			break;
 	}
@@ -203,13 +204,13 @@ void resize_reset(struct nic_qp *qp)
 	z->head = z->tail = 0;
 }
 
-int resize_begin(struct nic_qp *qp, struct nic_place *place)
+int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook)
 {
 	struct qp_resize *z = calloc(1, sizeof(*z));
 
 	if (!z)
 		return -ENOMEM;
-	z->place = place;
+	z->hook = hook;
 	z->cur = aligned_alloc(ROOST_CACHE_LINE, qp->sq.entry_size);
 	z->segs = mem_alloc_pages((size_t)SEGS * SEG_BYTES);
 	qp->resize = z;

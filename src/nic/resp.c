@@ -80,7 +80,7 @@ bool resp_take_recv(struct nic_qp *qp)
 }
 
 /* Appends to the receive taken last. */
-enum place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
+enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
 {
 	struct qp_resp *r = &qp->resp;
 
@@ -90,7 +90,7 @@ enum place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
 		void *dst;
 
 		if (r->recv.sge == r->recv.num_sge)
-			return PLACE_TOO_LONG;
+			return SCATTER_TOO_LONG;
 		part = s->len - r->recv.sge_off;
 		if (part > n)
 			part = n;
@@ -98,10 +98,10 @@ enum place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
 			dst = mr_resolve(&qp->nic->mrs, s->lkey, r->rq->pd, s->addr + r->recv.sge_off, part,
 					 NIC_ACCESS_LOCAL_WRITE);
 			if (unlikely(!dst))
-				return PLACE_BAD_MEMORY;
+				return SCATTER_BAD_MEMORY;
 			if (unlikely(dma_copy(dst, src, part))) {
 				qp->pu->ctr.memory_faults++;
-				return PLACE_BAD_MEMORY;
+				return SCATTER_BAD_MEMORY;
 			}
 		}
 		src += part;
@@ -112,7 +112,7 @@ enum place resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
 			r->recv.sge_off = 0;
 		}
 	}
-	return PLACE_OK;
+	return SCATTER_OK;
 }
 
 void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
@@ -148,22 +148,22 @@ void resp_flush(struct nic_qp *qp)
 
 /* ---- execution ---- */
 
-/* What placing a SEND's payload came to, as a NAK; the receive ends with the matching error. */
-uint8_t resp_place(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
+/* What scattering a SEND's payload came to, as a NAK; the receive ends with the matching error. */
+uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
 {
 	struct cqe_fields f = {.opcode = NIC_WC_RECV};
 
 	switch (resp_scatter(qp, payload, n)) {
-	case PLACE_OK:
+	case SCATTER_OK:
 		return 0;
-	case PLACE_TOO_LONG:
+	case SCATTER_TOO_LONG:
 		qp->pu->ctr.resp_local_length_error++;
 		if (qp->type != NIC_QPT_RC)
 			return PKT_NAK_INVALID_REQ; /* the message is dropped, the receive waits for the next (uc.c, ud.c) */
 		f.status = NIC_WC_LOC_LEN_ERR;
 		resp_complete_recv(qp, &f);
 		return PKT_NAK_INVALID_REQ;
-	case PLACE_BAD_MEMORY:
+	case SCATTER_BAD_MEMORY:
 		break;
 	}
 	qp->pu->ctr.resp_local_protection_error++;
@@ -205,7 +205,7 @@ uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 	}
 	if (v->payload_len > NIC_MAX_MSG - r->received)
 		return PKT_NAK_INVALID_REQ;
-	nak = resp_place(qp, v->payload, v->payload_len);
+	nak = resp_scatter_or_nak(qp, v->payload, v->payload_len);
 	if (nak)
 		return nak;
 	r->received += v->payload_len;
@@ -260,27 +260,27 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
 		return resp_rnr(qp);
 	if (v->payload_len) {
-		struct mr_spot spot;
+		struct mr_region_addr region_addr;
 		bool watched = unlikely(stream_watched(qp));
 
 		if (watched)
-			dst = qp_resolve_spot(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE,
-					      &spot);
+			dst = qp_resolve_region_addr(qp, r->rkey, r->va, v->payload_len,
+						     NIC_ACCESS_REMOTE_WRITE, &region_addr);
 		else if (!dst)
 			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
 		if (unlikely(!dst))
 			return PKT_NAK_REM_ACCESS;
-		if (watched && !stream_enter(qp, spot.key))
+		if (watched && !stream_enter(qp, region_addr.key))
 			return resp_rnr(qp);
 		if (unlikely(dma_copy(dst, v->payload, v->payload_len))) {
 			qp->pu->ctr.memory_faults++;
 			if (watched)
-				stream_missed(qp, spot.key);
+				stream_missed(qp, region_addr.key);
 			return PKT_NAK_REM_OP;
 		}
 		if (watched)
-			stream_landed(qp, spot.key,
-				      &(struct nic_stream_piece){.va = spot.va,
+			stream_landed(qp, region_addr.key,
+				      &(struct nic_stream_piece){.va = region_addr.va,
 								 .data = (uint8_t *)(uintptr_t)v->payload,
 								 .total = r->received + r->left,
 								 .off = r->received,

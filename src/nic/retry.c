@@ -101,14 +101,14 @@ static void probe(struct nic_qp *qp)
  * A process that is stopped has not got what was sent: a NIC of its own would have answered. Retries count from when it goes on. One look
  * does not tell it from one that is busy, so the second time nothing at all may have come from there since the first.
  */
-static bool is_excused(struct nic_qp *qp)
+static bool peer_stalled(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 
-	if (sq->retries || (sq->excused && alive_heard_since(qp->dest, sq->excused)) ||
-	    alive_reader(qp->dest, sq->progress) != PORT_READER_STANDS)
+	if (sq->retries || (sq->stalled_at && alive_heard_since(qp->dest, sq->stalled_at)) ||
+	    alive_reader(qp->dest, sq->progress) != PORT_READER_STALLED)
 		return false;
-	sq->excused = alive_listen(qp->dest);
+	sq->stalled_at = alive_listen(qp->dest);
 	return true;
 }
 
@@ -117,7 +117,7 @@ static void expire(struct nic_qp *qp)
 	struct qp_sq *sq = &qp->sq;
 
 	qp->pu->ctr.local_ack_timeout_err++;
-	if (is_excused(qp))
+	if (peer_stalled(qp))
 		sq->retries = qp->attr.retry_cnt;
 	else if (!retry_count(qp))
 		return;

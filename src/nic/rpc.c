@@ -42,7 +42,8 @@ int nic_qp_set_rpc(struct nic *nic, struct nic_qp *qp)
 		return -EINVAL;
 	if (qp->rpc)
 		return 0;
-	rc = qp_size_entries(qp, qp->sq.window, NIC_RPC_SENDS + (qp->lent ? NIC_ACTS : 0));
+	rc = qp_size_entries(qp, qp->sq.window,
+			     NIC_RPC_SENDS + (qp->kernel_wrs_enabled ? NIC_MAX_KERNEL_WRS : 0));
 	memory_of_qps(nic, before, qp->bytes);
 	if (rc)
 		return rc;
@@ -132,7 +133,7 @@ bool nic_wants_time(const struct nic *nic, unsigned pu)
 void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now)
 {
 	nic->pus[pu]->rpc_time = false;
-	nic->rpc_ops->over(nic->rpc_ctx, pu, now);
+	nic->rpc_ops->turn_ended(nic->rpc_ctx, pu, now);
 }
 
 void nic_rpc_ring(struct nic *nic, unsigned pu)

@@ -119,7 +119,7 @@ void sq_mix(struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
 
-	if (unlikely(sq->acts | sq->replies) && qp->state == NIC_QPS_RTS && !sq_full(sq))
+	if (unlikely(sq->kernel_wrs | sq->replies) && qp->state == NIC_QPS_RTS && !sq_full(sq))
 		sq_fetch(qp);
 }
 
@@ -145,9 +145,9 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 	sq->una++;
 	if (unlikely(e->reply | e->act)) {
 		sq->replies -= e->reply;
-		sq->acts -= e->act;
+		sq->kernel_wrs -= e->act;
 		if (e->act)
-			act_retired(qp, e);
+			kernel_wr_retired(qp, e);
 		else
 			rpc_retired(qp, e);
 		return;
@@ -259,7 +259,7 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 		if (e->reply)
 			return rpc_gather(qp, e, off, dst, n);
 		if (e->act)
-			return act_gather(e, off, dst, n);
+			return kernel_wr_gather(e, off, dst, n);
 		memcpy(dst, (const uint8_t *)(uintptr_t)s->addr + off, n);
 		return 0;
 	}
@@ -290,7 +290,7 @@ int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const 
 	const struct roost_sge *s = e->wqe.sge;
 
 	if (unlikely(e->act && !s->lkey))
-		return act_scatter(e, off, src, n);
+		return kernel_wr_scatter(e, off, src, n);
 	while (n && off >= s->len)
 		off -= s++->len;
 	while (n) {

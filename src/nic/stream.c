@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Places: what sees the bytes of a queue pair's WRITEs and SENDs as they come in or leave (struct nic_place in nic.h). A queue pair without any pays
+ * Places: what sees the bytes of a queue pair's WRITEs and SENDs as they come in or leave (struct nic_stream_hook in nic.h). A queue pair without any pays
  * one branch a packet on each way.
  *
  *	in	resp_write(): behind all checks and the copy, so each byte comes by once, whatever the network does
- *	out	at the first transmission. What a place has rewritten is kept, packet by packet, until it is acknowledged: a copy is taken from
+ *	out	at the first transmission. What a hook has rewritten is kept, packet by packet, until it is acknowledged: a copy is taken from
  *		there, and nobody is asked twice
  *
- * A place that waits is held: resp_write() refuses what it would see, stream_room() keeps what it would see from leaving, until nic_stream_go_on().
+ * A hook that waits is paused: resp_write() refuses what it would see, stream_room() keeps what it would see from leaving, until nic_stream_resume().
  *
  *	kept	| packet | packet | ... KEPT of them, at their PSN modulo KEPT: those between psn_una and psn_next are there
  */
@@ -20,7 +20,7 @@
 #define KEPT_BYTES ((size_t)KEPT * 4096)
 
 struct qp_streams {
-	struct nic_place *in[NIC_MAX_CHAIN], *out[NIC_MAX_CHAIN];
+	struct nic_stream_hook *in[NIC_MAX_CHAIN], *out[NIC_MAX_CHAIN];
 	uint8_t *kept; /* NULL: nobody rewrites */
 };
 
@@ -31,7 +31,7 @@ static void leave(const struct nic *nic, uint32_t key, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		if (nic->watched[i].key == key)
-			nic->watched[i].place->leave(nic->watched[i].place);
+			nic->watched[i].hook->leave(nic->watched[i].hook);
 }
 
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece)
@@ -42,7 +42,7 @@ void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piec
 		qp->streams->in[i]->bytes(qp->streams->in[i], piece);
 	for (unsigned i = 0; i < nic->num_watched; i++)
 		if (nic->watched[i].key == key)
-			nic->watched[i].place->bytes(nic->watched[i].place, piece);
+			nic->watched[i].hook->bytes(nic->watched[i].hook, piece);
 	leave(nic, key, nic->num_watched);
 }
 
@@ -51,16 +51,16 @@ void stream_missed(const struct nic_qp *qp, uint32_t key)
 	leave(qp->nic, key, qp->nic->num_watched);
 }
 
-/* In the order in which they stand: two PUs never have one each of two places that both want. */
+/* In the order in which they are attached: two PUs never have one each of two hooks that both want. */
 bool stream_enter(const struct nic_qp *qp, uint32_t key)
 {
 	const struct nic *nic = qp->nic;
 
 	for (unsigned i = 0; i < qp->num_in; i++)
-		if (qp->streams->in[i]->held)
+		if (qp->streams->in[i]->paused)
 			return false;
 	for (unsigned i = 0; i < nic->num_watched; i++)
-		if (nic->watched[i].key == key && !nic->watched[i].place->enter(nic->watched[i].place)) {
+		if (nic->watched[i].key == key && !nic->watched[i].hook->enter(nic->watched[i].hook)) {
 			leave(nic, key, i);
 			return false;
 		}
@@ -72,16 +72,16 @@ bool nic_stream_leaves(const struct nic_qp *qp)
 	return qp->num_out;
 }
 
-void nic_stream_go_on(struct nic_place *place, struct nic_qp *qp)
+void nic_stream_resume(struct nic_stream_hook *hook, struct nic_qp *qp)
 {
-	atomic_store_explicit(&place->held, false, memory_order_release);
+	atomic_store_explicit(&hook->paused, false, memory_order_release);
 	if (qp)
 		nic_schedule(qp);
 }
 
-void nic_stream_go_on_there(struct nic_place *place, struct nic_qp *qp)
+void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp)
 {
-	nic_stream_go_on(place, NULL);
+	nic_stream_resume(hook, NULL);
 	nic_ring(qp);
 }
 
@@ -104,31 +104,33 @@ void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, ui
 			qp->streams->out[i]->bytes(qp->streams->out[i], &piece);
 }
 
-void stream_before(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece)
+void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
+		   const struct nic_stream_piece *piece)
 {
-	struct nic_place **out = qp->streams->out;
+	struct nic_stream_hook **out = qp->streams->out;
 
-	for (unsigned i = 0; out[i] != place; i++)
+	for (unsigned i = 0; out[i] != hook; i++)
 		out[i]->bytes(out[i], piece);
 }
 
-void stream_behind(struct nic_qp *qp, const struct nic_place *place, const struct nic_stream_piece *piece)
+void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
+		   const struct nic_stream_piece *piece)
 {
-	struct nic_place **out = qp->streams->out;
+	struct nic_stream_hook **out = qp->streams->out;
 
 	unsigned i = 0;
 
-	while (out[i] != place)
+	while (out[i] != hook)
 		i++;
 	while (++i < qp->num_out)
 		out[i]->bytes(out[i], piece);
 }
 
-/* Is one that stands there still at a piece? Its packet may be gone, so there need be nothing in flight. */
-bool stream_holds(const struct nic_qp *qp)
+/* Is one that is attached there still at a piece? Its packet may be gone, so there need be nothing in flight. */
+bool stream_paused(const struct nic_qp *qp)
 {
 	for (unsigned i = 0; i < qp->num_out; i++)
-		if (qp->streams->out[i]->held)
+		if (qp->streams->out[i]->paused)
 			return true;
 	return false;
 }
@@ -139,7 +141,7 @@ bool stream_room(const struct nic_qp *qp)
 
 	if (psn_before(sq->psn_next, sq->psn_max))
 		return true; /* they have seen it */
-	if (stream_holds(qp))
+	if (stream_paused(qp))
 		return false;
 	return !qp->streams->kept || sq->psn_next - sq->psn_una < KEPT;
 }
@@ -165,7 +167,7 @@ int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uin
 	return 0;
 }
 
-/* ---- who stands where ---- */
+/* ---- attach and detach ---- */
 
 static int streams_of(struct nic_qp *qp)
 {
@@ -175,7 +177,7 @@ static int streams_of(struct nic_qp *qp)
 	return qp->streams ? 0 : -ENOMEM;
 }
 
-int nic_stream_in(struct nic_qp *qp, struct nic_place *place)
+int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook)
 {
 	if (qp->type != NIC_QPT_RC && qp->type != NIC_QPT_UC)
 		return -EOPNOTSUPP;
@@ -183,7 +185,7 @@ int nic_stream_in(struct nic_qp *qp, struct nic_place *place)
 		return -ENOSPC;
 	if (streams_of(qp))
 		return -ENOMEM;
-	qp->streams->in[qp->num_in++] = place;
+	qp->streams->in[qp->num_in++] = hook;
 	return 0;
 }
 
@@ -195,32 +197,32 @@ static bool in_flight(const struct nic_qp *qp)
 	return qp->state != NIC_QPS_ERR && qp->sq.psn_una != qp->sq.psn_max;
 }
 
-int nic_stream_out(struct nic_qp *qp, struct nic_place *place)
+int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook)
 {
 	if (qp->type != NIC_QPT_RC)
 		return -EOPNOTSUPP;
 	if (in_flight(qp))
 		return -EBUSY;
-	if (qp->num_out == NIC_MAX_CHAIN || (place->produce && qp->resize))
+	if (qp->num_out == NIC_MAX_CHAIN || (hook->produce && qp->resize))
 		return -ENOSPC;
 	if (streams_of(qp))
 		return -ENOMEM;
-	if (place->rewrites && !qp->streams->kept) {
+	if (hook->rewrites && !qp->streams->kept) {
 		/* Pages that no packet has touched are not there. */
 		qp->streams->kept = mem_alloc_pages(KEPT_BYTES);
 		if (!qp->streams->kept)
 			return -ENOMEM;
 	}
-	if (place->produce && resize_begin(qp, place))
+	if (hook->produce && resize_begin(qp, hook))
 		return -ENOMEM;
-	qp->streams->out[qp->num_out++] = place;
+	qp->streams->out[qp->num_out++] = hook;
 	return 0;
 }
 
-static bool take_out(struct nic_place **chain, uint8_t *num, const struct nic_place *place)
+static bool take_out(struct nic_stream_hook **chain, uint8_t *num, const struct nic_stream_hook *hook)
 {
 	for (unsigned i = 0; i < *num; i++) {
-		if (chain[i] != place)
+		if (chain[i] != hook)
 			continue;
 		memmove(&chain[i], &chain[i + 1], (--*num - i) * sizeof(chain[0]));
 		return true;
@@ -228,21 +230,21 @@ static bool take_out(struct nic_place **chain, uint8_t *num, const struct nic_pl
 	return false;
 }
 
-int nic_stream_end(struct nic_qp *qp, struct nic_place *place)
+int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook)
 {
 	struct qp_streams *s = qp->streams;
 	bool rewritten = false;
 
 	if (!s)
 		return -ENOENT;
-	if (take_out(s->in, &qp->num_in, place))
+	if (take_out(s->in, &qp->num_in, hook))
 		return 0;
-	if ((place->rewrites || place->produce) && in_flight(qp))
+	if ((hook->rewrites || hook->produce) && in_flight(qp))
 		return -EBUSY;
-	if (!take_out(s->out, &qp->num_out, place))
+	if (!take_out(s->out, &qp->num_out, hook))
 		return -ENOENT;
 	nic_schedule(qp); /* it may have held up what leaves */
-	if (place->produce)
+	if (hook->produce)
 		resize_end(qp);
 	for (unsigned i = 0; i < qp->num_out; i++)
 		rewritten |= s->out[i]->rewrites;
@@ -272,12 +274,12 @@ void stream_detach(struct nic_qp *qp)
 	qp->streams = NULL;
 }
 
-int nic_stream_region(struct nic *nic, uint32_t key, struct nic_place *place)
+int nic_stream_attach_region(struct nic *nic, uint32_t key, struct nic_stream_hook *hook)
 {
 	if (nic->num_watched == NIC_MAX_WATCHED)
 		return -ENOSPC;
 	nic->watched[nic->num_watched].key = key;
-	nic->watched[nic->num_watched++].place = place;
+	nic->watched[nic->num_watched++].hook = hook;
 	return 0;
 }
 
@@ -289,10 +291,10 @@ bool stream_on_region(const struct nic *nic, uint32_t key)
 	return false;
 }
 
-int nic_stream_region_end(struct nic *nic, struct nic_place *place)
+int nic_stream_detach_region(struct nic *nic, struct nic_stream_hook *hook)
 {
 	for (unsigned i = 0; i < nic->num_watched; i++) {
-		if (nic->watched[i].place != place)
+		if (nic->watched[i].hook != hook)
 			continue;
 		nic->watched[i] = nic->watched[--nic->num_watched];
 		return 0;

@@ -100,9 +100,9 @@ void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *p
 		return;
 	}
 	put_grh(grh, pkt);
-	nak = resp_place(qp, grh, GRH_LEN);
+	nak = resp_scatter_or_nak(qp, grh, GRH_LEN);
 	if (!nak)
-		nak = resp_place(qp, v->payload, v->payload_len);
+		nak = resp_scatter_or_nak(qp, v->payload, v->payload_len);
 	if (unlikely(nak)) {
 		drop(qp);
 		if (nak ==

@@ -70,7 +70,7 @@ struct port_stats {
 enum port_reader {
 	PORT_READER_UNKNOWN, /* nothing: it is on another machine, or nobody is there */
 	PORT_READER_READS,   /* has taken all of it */
-	PORT_READER_STANDS, /* lives, and has not: its process is stopped (by a signal, a debugger), or gets no CPU */
+	PORT_READER_STALLED, /* lives, and has not: its process is stopped (by a signal, a debugger), or gets no CPU */
 };
 
 struct port_ops {

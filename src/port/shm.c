@@ -459,7 +459,7 @@ static enum port_reader reader(struct port *p, const struct port_path *base)
 
 	if (!tx || tx->ring.broken)
 		return PORT_READER_UNKNOWN;
-	return shm_prod_unread(&tx->ring) ? PORT_READER_STANDS : PORT_READER_READS;
+	return shm_prod_unread(&tx->ring) ? PORT_READER_STALLED : PORT_READER_READS;
 }
 
 static const struct port_ops shm_ops = {

@@ -336,7 +336,7 @@ static enum port_reader sim_reader(struct port *port, const struct port_path *pa
 		if (!s->ports[i] || !pkt_addr_eq(&s->ports[i]->base.addr, &path->dst))
 			continue;
 		if (s->head[i] != s->tail[i])
-			return PORT_READER_STANDS;
+			return PORT_READER_STALLED;
 		found = PORT_READER_READS;
 	}
 	return found;

@@ -33,11 +33,11 @@ static enum port_reader look(const char *line, const char *wanted, enum port_rea
 	char addr[ADDR_DIGITS + 1];
 	unsigned port, waits;
 
-	if (found == PORT_READER_STANDS ||
+	if (found == PORT_READER_STALLED ||
 	    sscanf(line, " %*u: %32[0-9A-F]:%x %*s %*x %*x:%x", addr, &port, &waits) != 3 ||
 	    port != PKT_UDP_PORT || strcmp(addr, wanted) != 0)
 		return found;
-	return waits ? PORT_READER_STANDS : PORT_READER_READS;
+	return waits ? PORT_READER_STALLED : PORT_READER_READS;
 }
 
 enum port_reader udp_reader(struct port *p, const struct port_path *path)
@@ -51,7 +51,7 @@ enum port_reader udp_reader(struct port *p, const struct port_path *path)
 	if (fd < 0)
 		return found;
 	print_words(wanted, &path->dst);
-	while (found != PORT_READER_STANDS && (n = sys_read(fd, buf + have, READ_BYTES - have)) > 0) {
+	while (found != PORT_READER_STALLED && (n = sys_read(fd, buf + have, READ_BYTES - have)) > 0) {
 		char *line = buf, *end;
 
 		have += (size_t)n;

@@ -17,7 +17,7 @@
 #define NAP_NS	   50000u
 #define PARAMS_MAX (sizeof(struct roost_rpc_head) + ROOST_RPC_MAX_PARAMS)
 
-enum place { PLACE_FREE, PLACE_USED, PLACE_GIVEN_UP };
+enum slot_state { SLOT_FREE, SLOT_USED, SLOT_GIVEN_UP };
 
 struct roost_caller {
 	struct verbs_qp *qp;
@@ -28,9 +28,9 @@ struct roost_caller {
 	unsigned calls, next;
 	uint16_t mark; /* of the last call */
 	struct {
-		uint8_t state; /* enum place */
+		uint8_t state; /* enum slot_state */
 		uint16_t mark;
-	} place[MAX_CALLS];
+	} slot[MAX_CALLS];
 };
 
 static uint8_t *reply_of(const struct roost_caller *c, unsigned id)
@@ -50,7 +50,7 @@ static bool look(const struct roost_caller *c, unsigned id, struct roost_rpc_tai
 
 	memcpy(tail, &word, sizeof(word));
 	tail->len = le32toh(tail->len);
-	return le16toh(tail->mark) == c->place[id].mark;
+	return le16toh(tail->mark) == c->slot[id].mark;
 }
 
 VERBS_EXPORT struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls, uint32_t room)
@@ -92,16 +92,16 @@ VERBS_EXPORT void roost_caller_destroy(struct roost_caller *c)
 	free(c);
 }
 
-/* A free place; one whose call was given up is free as soon as its reply has come after all. */
-static int find_place(struct roost_caller *c, unsigned *id)
+/* A free slot; one whose call was given up is free as soon as its reply has come after all. */
+static int find_slot(struct roost_caller *c, unsigned *id)
 {
 	struct roost_rpc_tail tail;
 
 	for (unsigned n = 0; n < c->calls; n++) {
 		unsigned i = (c->next + n) % c->calls;
 
-		if (c->place[i].state == PLACE_FREE ||
-		    (c->place[i].state == PLACE_GIVEN_UP && look(c, i, &tail))) {
+		if (c->slot[i].state == SLOT_FREE ||
+		    (c->slot[i].state == SLOT_GIVEN_UP && look(c, i, &tail))) {
 			c->next = (i + 1) % c->calls;
 			*id = i;
 			return 0;
@@ -121,10 +121,10 @@ VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t 
 
 	if (len > ROOST_RPC_MAX_PARAMS)
 		return EMSGSIZE;
-	ret = find_place(c, id);
+	ret = find_slot(c, id);
 	if (ret)
 		return ret;
-	if (!++c->mark) /* 0 is what an empty place has */
+	if (!++c->mark) /* 0 is what an empty slot has */
 		c->mark++;
 	at = c->mem + c->calls * c->stride + *id * ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE);
 	head.reply_addr = htole64((uintptr_t)reply_of(c, *id));
@@ -139,9 +139,9 @@ VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t 
 	if (sge.length <= c->qp->sq.max_inline)
 		wr.send_flags = IBV_SEND_INLINE;
 	__atomic_store_n(tail_of(c, *id), 0, __ATOMIC_RELAXED);
-	c->place[*id].mark = c->mark;
+	c->slot[*id].mark = c->mark;
 	ret = roost_post_rpc(&c->qp->qp, &wr);
-	c->place[*id].state = ret ? PLACE_FREE : PLACE_USED;
+	c->slot[*id].state = ret ? SLOT_FREE : SLOT_USED;
 	return ret;
 }
 
@@ -161,7 +161,7 @@ static int take(const struct roost_caller *c, unsigned id, struct roost_result *
 
 VERBS_EXPORT int roost_call_poll(struct roost_caller *c, unsigned id, struct roost_result *out)
 {
-	if (id >= c->calls || c->place[id].state != PLACE_USED)
+	if (id >= c->calls || c->slot[id].state != SLOT_USED)
 		return EINVAL;
 	if (!take(c, id, out))
 		return 0;
@@ -193,8 +193,8 @@ VERBS_EXPORT void roost_call_end(struct roost_caller *c, unsigned id)
 {
 	struct roost_rpc_tail tail;
 
-	if (id < c->calls && c->place[id].state == PLACE_USED)
-		c->place[id].state = look(c, id, &tail) ? PLACE_FREE : PLACE_GIVEN_UP;
+	if (id < c->calls && c->slot[id].state == SLOT_USED)
+		c->slot[id].state = look(c, id, &tail) ? SLOT_FREE : SLOT_GIVEN_UP;
 }
 
 VERBS_EXPORT int roost_call(struct roost_caller *c, uint64_t op, uint32_t rkey, const void *params,

@@ -203,8 +203,8 @@ static bool cqe_there(const struct verbs_cq *cq, uint32_t n)
 	return atomic_load_explicit(&cq->ring[n & cq->mask].seq, memory_order_acquire) == n + 1;
 }
 
-/* Copies a completion into the place of the n-th one. */
-static void cqe_place(struct roost_cqe *to, const struct roost_cqe *from, uint32_t n)
+/* Copies a completion into the slot of the n-th one. */
+static void cqe_store(struct roost_cqe *to, const struct roost_cqe *from, uint32_t n)
 {
 	memcpy(to, from, offsetof(struct roost_cqe, seq));
 	atomic_store_explicit(&to->seq, n + 1, memory_order_release);
@@ -229,7 +229,7 @@ void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn)
 		if (cqe->qpn == qpn)
 			holes++;
 		else if (holes)
-			cqe_place(&cq->ring[(n - 1 + holes) & cq->mask], cqe, n - 1 + holes);
+			cqe_store(&cq->ring[(n - 1 + holes) & cq->mask], cqe, n - 1 + holes);
 	}
 	cq->cons += holes;
 	atomic_store_explicit(&cq->index->cons, cq->cons, memory_order_release);
@@ -249,7 +249,7 @@ static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t dept
 		atomic_store_explicit(&ring[(cq->cons + i) & (depth - 1)].seq, cq->cons + i,
 				      memory_order_relaxed);
 	while (n-- != cq->cons)
-		cqe_place(&ring[n & (depth - 1)], &cq->ring[n & cq->mask], n);
+		cqe_store(&ring[n & (depth - 1)], &cq->ring[n & cq->mask], n);
 	nic_cq_set_ring(cq->nic_cq, ring, depth);
 	return 0;
 }

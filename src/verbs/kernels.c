@@ -9,46 +9,46 @@
 #include "base/log.h"
 #include "kernels/object.h"
 #include "roost/verbs.h"
-#include "verbs/fabric.h"
+#include "verbs/kernel_runtime.h"
 
 /* ---- what `roost stat` shows ---- */
 
 static const char *stat_label(size_t i)
 {
-	return fabric_counter_info[i].name;
+	return runtime_counter_info[i].name;
 }
 
 static void stat_read(const struct nic *nic, unsigned pu, uint64_t *values)
 {
-	fabric_pu_counters(fabric_of(nic), pu, (struct fabric_counters *)values);
+	runtime_pu_counters(runtime_of(nic), pu, (struct runtime_counters *)values);
 }
 
 static const struct drive_stat_group stat_group = {
-	.name = "kernels", .count = FABRIC_COUNTER_COUNT, .label = stat_label, .read_pu = stat_read};
+	.name = "kernels", .count = RUNTIME_COUNTER_COUNT, .label = stat_label, .read_pu = stat_read};
 
 /* Without a thread for it, kernels are served all the same. */
-static void watch(struct verbs_ctx *ctx, struct fabric *f)
+static void watch(struct verbs_ctx *ctx, struct kernel_runtime *rt)
 {
 	struct guard *guards[NIC_MAX_PUS];
 	unsigned n = nic_pus(ctx->nic);
 	int ret;
 
 	for (unsigned i = 0; i < n; i++)
-		guards[i] = fabric_guard(f, i);
+		guards[i] = runtime_guard(rt, i);
 	ret = drive_watch(ctx->drive, guards, n);
 	if (ret)
 		log_warn("no thread to watch kernels (%s): one that does not return will stop the NIC",
 			 strerror(-ret));
 }
 
-int verbs_fabric(struct verbs_ctx *ctx, struct fabric **out)
+int verbs_kernel_runtime(struct verbs_ctx *ctx, struct kernel_runtime **out)
 {
 	int ret = 0;
 
-	*out = fabric_of(ctx->nic);
+	*out = runtime_of(ctx->nic);
 	if (!*out) {
 		verbs_own_all(ctx->drive);
-		ret = fabric_create(ctx->nic, &(struct fabric_config){.timed = true}, out);
+		ret = runtime_create(ctx->nic, &(struct runtime_config){.timed = true}, out);
 		verbs_disown_all(ctx->drive);
 		if (!ret) {
 			drive_stat_show(ctx->drive, &stat_group);
@@ -60,21 +60,21 @@ int verbs_fabric(struct verbs_ctx *ctx, struct fabric **out)
 
 /* ---- what the host has in memory ---- */
 
-static int place(struct verbs_ctx *ctx, const struct fabric_kernel *n)
+static int deploy(struct verbs_ctx *ctx, const struct runtime_registration *n)
 {
-	struct served *s;
-	struct fabric *f;
+	struct kernel_version *s;
+	struct kernel_runtime *rt;
 	int ret;
 
 	drive_control_lock(ctx->drive);
-	ret = verbs_fabric(ctx, &f);
+	ret = verbs_kernel_runtime(ctx, &rt);
 	if (!ret)
-		ret = fabric_prepare(f, n, &s);
+		ret = runtime_prepare(rt, n, &s);
 	if (!ret) {
 		verbs_own_all(ctx->drive);
-		fabric_place(f, s);
+		runtime_publish(rt, s);
 		verbs_disown_all(ctx->drive);
-		fabric_reap(f);
+		runtime_reap(rt);
 	}
 	drive_control_unlock(ctx->drive);
 	return ret;
@@ -82,13 +82,13 @@ static int place(struct verbs_ctx *ctx, const struct fabric_kernel *n)
 
 VERBS_EXPORT int roost_kernel_deploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
 {
-	return verbs_ret(place(verbs_ctx(context), &(struct fabric_kernel){.k = k, .self = self}));
+	return verbs_ret(deploy(verbs_ctx(context), &(struct runtime_registration){.k = k, .self = self}));
 }
 
 VERBS_EXPORT int roost_kernel_redeploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
 {
-	return verbs_ret(
-		place(verbs_ctx(context), &(struct fabric_kernel){.k = k, .self = self, .replace = true}));
+	return verbs_ret(deploy(verbs_ctx(context),
+				&(struct runtime_registration){.k = k, .self = self, .replace = true}));
 }
 
 enum change { UNDEPLOY, UNLOAD, FALLBACK };
@@ -97,18 +97,18 @@ static int change(struct ibv_context *context, enum change what, const struct ro
 		  void *self)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct fabric *f;
+	struct kernel_runtime *rt;
 	int ret;
 
 	drive_control_lock(ctx->drive);
-	ret = verbs_fabric(ctx, &f);
+	ret = verbs_kernel_runtime(ctx, &rt);
 	if (!ret) {
 		verbs_own_all(ctx->drive);
-		ret = what == UNDEPLOY ? fabric_undeploy(f, op)
-		      : what == UNLOAD ? fabric_unload(f, op)
-				       : fabric_set_fallback(f, k, self);
+		ret = what == UNDEPLOY ? runtime_undeploy(rt, op)
+		      : what == UNLOAD ? runtime_unload(rt, op)
+				       : runtime_set_fallback(rt, k, self);
 		verbs_disown_all(ctx->drive);
-		fabric_reap(f);
+		runtime_reap(rt);
 	}
 	drive_control_unlock(ctx->drive);
 	return verbs_ret(ret);
@@ -157,7 +157,8 @@ static void say_why(char *why, size_t len, const char *path, const struct roost_
 		say(why, len, "%s: no kernel has op-code 0x%llx: load it", path, op);
 		break;
 	case -ENOSPC:
-		say(why, len, "%s: %u kernels stand already: unload one first", path, FABRIC_MAX_KERNELS);
+		say(why, len, "%s: %u kernels are registered already: unload one first", path,
+		    RUNTIME_MAX_KERNELS);
 		break;
 	default:
 		say(why, len, "%s: %s did not start: %s", path, k->name, strerror(-ret));
@@ -177,8 +178,8 @@ static int load(struct ibv_context *context, const char *path, bool replace, cha
 	ret = object_open(path, &o, why, len);
 	if (ret)
 		return verbs_ret(ret);
-	ret = place(verbs_ctx(context),
-		    &(struct fabric_kernel){.k = o.kernel, .object = &o, .replace = replace});
+	ret = deploy(verbs_ctx(context),
+		     &(struct runtime_registration){.k = o.kernel, .object = &o, .replace = replace});
 	if (ret) {
 		say_why(why, len, path, o.kernel, ret);
 		object_close(&o);
@@ -201,14 +202,14 @@ VERBS_EXPORT int roost_kernel_unload(struct ibv_context *context, uint64_t op)
 	return change(context, UNLOAD, NULL, op, NULL);
 }
 
-/* ---- changes of a fabric that stands ---- */
+/* ---- changes of a kernel runtime that exists ---- */
 
-/* Takes the control lock and all PUs. The fabric; NULL: there is none, so no kernel has that op-code. */
-static struct fabric *begin_change(struct verbs_ctx *ctx)
+/* Takes the control lock and all PUs. The kernel runtime; NULL: there is none, so no kernel has that op-code. */
+static struct kernel_runtime *begin_change(struct verbs_ctx *ctx)
 {
 	drive_control_lock(ctx->drive);
 	verbs_own_all(ctx->drive);
-	return fabric_of(ctx->nic);
+	return runtime_of(ctx->nic);
 }
 
 /* Gives them back. What a verb returns for `ret`. */
@@ -229,58 +230,59 @@ VERBS_EXPORT int roost_kernel_grant(struct ibv_context *context, uint64_t op, st
 	struct verbs_ctx *ctx = verbs_ctx(context);
 	struct verbs_mr *mr = (struct verbs_mr *)ibmr;
 	struct roost_grant region = {.addr = mr->iova, .len = ibmr->length, .access = access};
-	struct fabric *f;
+	struct kernel_runtime *rt;
 
 	if (!access || access & ~(unsigned)GRANTABLE ||
 	    (access & ~(unsigned)IBV_ACCESS_REMOTE_READ && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
 		return verbs_ret(-EINVAL);
-	f = begin_change(ctx);
-	return end_change(ctx,
-			  f ? fabric_grant(f, op, &region, ibmr->pd->handle, ibmr->lkey, number) : -ENOENT);
+	rt = begin_change(ctx);
+	return end_change(ctx, rt ? runtime_grant(rt, op, &region, ibmr->pd->handle, ibmr->lkey, number)
+				  : -ENOENT);
 }
 
 VERBS_EXPORT int roost_kernel_revoke(struct ibv_context *context, uint64_t op, unsigned number)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct fabric *f = begin_change(ctx);
+	struct kernel_runtime *rt = begin_change(ctx);
 
-	return end_change(ctx, f ? fabric_revoke(f, op, number) : -ENOENT);
+	return end_change(ctx, rt ? runtime_revoke(rt, op, number) : -ENOENT);
 }
 
-/* ---- queue pairs that are lent ---- */
+/* ---- bound queue pairs ---- */
 
-VERBS_EXPORT int roost_kernel_lend(struct ibv_context *context, uint64_t op, struct ibv_qp *qp,
-				   const struct roost_loan *loan, unsigned *number)
+VERBS_EXPORT int roost_kernel_bind_qp(struct ibv_context *context, uint64_t op, struct ibv_qp *qp,
+				      const struct roost_qp_limits *limits, unsigned *number)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct fabric_loan bound = {.ops = loan ? loan->ops : 0, .bytes = loan ? loan->bytes : 0};
-	struct fabric *f;
+	struct runtime_qp_limits copy = {.ops = limits ? limits->ops : 0,
+					 .bytes = limits ? limits->bytes : 0};
+	struct kernel_runtime *rt;
 
 	if (verbs_ctx(qp->context)->drive != ctx->drive)
 		return verbs_ret(-EINVAL);
-	f = begin_change(ctx);
-	return end_change(ctx, f ? fabric_lend(f, op, verbs_qp(qp)->nic_qp, &bound, number) : -ENOENT);
+	rt = begin_change(ctx);
+	return end_change(ctx, rt ? runtime_bind_qp(rt, op, verbs_qp(qp)->nic_qp, &copy, number) : -ENOENT);
 }
 
-VERBS_EXPORT int roost_kernel_unlend(struct ibv_context *context, uint64_t op, unsigned number)
+VERBS_EXPORT int roost_kernel_unbind_qp(struct ibv_context *context, uint64_t op, unsigned number)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct fabric *f = begin_change(ctx);
+	struct kernel_runtime *rt = begin_change(ctx);
 
-	return end_change(ctx, f ? fabric_unlend(f, op, number) : -ENOENT);
+	return end_change(ctx, rt ? runtime_unbind_qp(rt, op, number) : -ENOENT);
 }
 
 /* ---- what is there ---- */
 
-static void fill(struct roost_kernel_info *to, const struct fabric_kernel_info *from)
+static void fill(struct roost_kernel_info *to, const struct runtime_kernel_info *from)
 {
 	memset(to, 0, sizeof(*to));
 	snprintf(to->name, sizeof(to->name), "%s", from->k->name);
 	to->op = from->op;
 	to->version = from->k->version;
-	to->state = from->state == FABRIC_STANDS    ? ROOST_KERNEL_STANDS
-		    : from->state == FABRIC_LEAVING ? ROOST_KERNEL_LEAVING
-						    : ROOST_KERNEL_DISABLED;
+	to->state = from->state == RUNTIME_KERNEL_ACTIVE    ? ROOST_KERNEL_ACTIVE
+		    : from->state == RUNTIME_KERNEL_LEAVING ? ROOST_KERNEL_LEAVING
+							    : ROOST_KERNEL_DISABLED;
 	to->flags = (from->fallback ? ROOST_KERNEL_FALLBACK : 0) | (from->loaded ? ROOST_KERNEL_LOADED : 0);
 	to->in_flight = from->in_flight;
 	to->calls = from->ctr.calls;
@@ -308,16 +310,16 @@ VERBS_EXPORT unsigned roost_kernel_list(struct ibv_context *context, struct roos
 					unsigned max)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct fabric_kernel_info one;
-	struct fabric *f;
+	struct runtime_kernel_info one;
+	struct kernel_runtime *rt;
 	unsigned n = 0;
 
 	drive_control_lock(ctx->drive);
-	f = fabric_of(ctx->nic);
-	if (f) {
-		fabric_reap(f);
+	rt = runtime_of(ctx->nic);
+	if (rt) {
+		runtime_reap(rt);
 		verbs_own_all(ctx->drive);
-		for (; fabric_kernel_info(f, n, &one); n++)
+		for (; runtime_kernel_info(rt, n, &one); n++)
 			if (n < max)
 				fill(&info[n], &one);
 		verbs_disown_all(ctx->drive);

@@ -40,7 +40,7 @@ static int mr_key_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iov
 	return ret;
 }
 
-/* -EBUSY while a window is bound to it, or a place stands on it. When it returns 0, no access is in flight any more and the program may free the memory. */
+/* -EBUSY while a window is bound to it, or a hook is attached to it. When it returns 0, no access is in flight any more and the program may free the memory. */
 static int mr_key_free(struct verbs_ctx *ctx, uint32_t key)
 {
 	int ret;
@@ -118,7 +118,7 @@ VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_
 
 /*
  * A new registration first, then the end of the old one: a failure leaves the old region as it was. The keys change,
- * as they may. Not while a window is bound to it, or a place stands on it.
+ * as they may. Not while a window is bound to it, or a hook is attached to it.
  */
 VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 			      int access)

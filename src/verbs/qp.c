@@ -89,7 +89,7 @@ static int qp_start(struct verbs_ctx *ctx, struct verbs_qp *qp)
 	int ret;
 
 	drive_control_lock(qp->drive);
-	qp->pu = nic_qp_place(&init);
+	qp->pu = nic_qp_home_pu(&init);
 	verbs_own_all(qp->drive); /* its CQs may be those of another */
 	ret = nic_qp_create(ctx->nic, &init, &qp->nic_qp);
 	verbs_disown_all(qp->drive);

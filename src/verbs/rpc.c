@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* roost/verbs.h: the op-codes of calls on a queue pair, and posting them. */
 #include "roost/verbs.h"
-#include "verbs/fabric.h"
+#include "verbs/kernel_runtime.h"
 #include "verbs/post.h"
 
 int verbs_enable_rpc(struct verbs_qp *qp)
 {
-	struct fabric *f;
+	struct kernel_runtime *rt;
 	int ret;
 
 	drive_control_lock(qp->drive);
-	ret = verbs_fabric(verbs_ctx(qp->qp.context), &f);
+	ret = verbs_kernel_runtime(verbs_ctx(qp->qp.context), &rt);
 	if (!ret) {
 		drive_own(qp->drive, qp->pu);
 		ret = nic_qp_set_rpc(drive_nic(qp->drive), qp->nic_qp);
@@ -27,15 +27,15 @@ VERBS_EXPORT int roost_qp_enable_rpc(struct ibv_qp *qp)
 
 VERBS_EXPORT int roost_qp_set_quota(struct ibv_qp *ibqp, uint32_t calls, uint32_t steps)
 {
-	struct fabric_quota quota = {.calls = calls, .steps = steps};
+	struct runtime_quota quota = {.calls = calls, .steps = steps};
 	struct verbs_qp *qp = verbs_qp(ibqp);
-	struct fabric *f;
+	struct kernel_runtime *rt;
 	int ret;
 
 	drive_control_lock(qp->drive);
-	f = fabric_of(drive_nic(qp->drive));
+	rt = runtime_of(drive_nic(qp->drive));
 	drive_own(qp->drive, qp->pu);
-	ret = f ? fabric_set_quota(f, qp->nic_qp, &quota) : -EINVAL;
+	ret = rt ? runtime_set_quota(rt, qp->nic_qp, &quota) : -EINVAL;
 	drive_disown(qp->drive, qp->pu);
 	drive_control_unlock(qp->drive);
 	return verbs_ret(ret);

@@ -4,13 +4,13 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "verbs/fabric.h"
+#include "verbs/kernel_runtime.h"
 
 #define SPIN_NS 50000u
 #define NAP_NS	20000
 
 struct roost_run {
-	struct place *place;
+	struct local_call *call;
 	struct drive *drive;
 	unsigned pu;
 	void *reply;
@@ -18,13 +18,13 @@ struct roost_run {
 };
 
 VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
-					       const struct roost_place_attr *attr, const void *payload,
+					       const struct roost_invocation_attr *attr, const void *payload,
 					       uint64_t len)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
-	struct place_attr a = verbs_place_attr(attr);
+	struct local_call_attr a = verbs_local_call_attr(attr);
 	struct roost_run *run = NULL;
-	struct fabric *f;
+	struct kernel_runtime *rt;
 	int ret;
 
 	if (len > NIC_MAX_MSG)
@@ -34,11 +34,11 @@ VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
 		return verbs_null(ENOMEM);
 	*run = (struct roost_run){.drive = ctx->drive, .reply = attr->reply, .room = attr->room};
 	drive_control_lock(run->drive);
-	ret = verbs_fabric(ctx, &f);
+	ret = verbs_kernel_runtime(ctx, &rt);
 	if (!ret) {
-		run->pu = fabric_pu_of(f, a.op);
+		run->pu = runtime_pu_of(rt, a.op);
 		drive_own(run->drive, run->pu);
-		ret = place_start(f, run->pu, &a, payload, len, &run->place);
+		ret = local_call_start(rt, run->pu, &a, payload, len, &run->call);
 		drive_disown(run->drive, run->pu);
 	}
 	drive_control_unlock(run->drive);
@@ -50,9 +50,9 @@ VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
 
 static bool take(const struct roost_run *run, struct roost_result *result)
 {
-	if (!place_done(run->place))
+	if (!local_call_done(run->call))
 		return false;
-	*result = verbs_place_result(run->place, run->reply, run->room);
+	*result = verbs_local_call_result(run->call, run->reply, run->room);
 	return true;
 }
 
@@ -86,13 +86,13 @@ VERBS_EXPORT void roost_run_end(struct roost_run *run)
 {
 	drive_control_lock(run->drive);
 	drive_own(run->drive, run->pu);
-	place_free(run->place);
+	local_call_free(run->call);
 	drive_disown(run->drive, run->pu);
 	drive_control_unlock(run->drive);
 	free(run);
 }
 
-VERBS_EXPORT int roost_kernel_run(struct ibv_context *context, const struct roost_place_attr *attr,
+VERBS_EXPORT int roost_kernel_run(struct ibv_context *context, const struct roost_invocation_attr *attr,
 				  const void *payload, uint64_t len, struct roost_result *result)
 {
 	struct roost_run *run = roost_run_start(context, attr, payload, len);

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "roost/aggregate.h"
 
 #define CONSTANT 0x9e3779b97f4a7c15ull
@@ -47,7 +47,7 @@ static void harmless(void)
 		keys[i] = keys[KEYS + i] = (i + 1) << 32 ^ i * 0x1234567;
 }
 
-/* A piece of payload, as the fabric hands it over; between two stops. */
+/* A piece of payload, as the kernel runtime hands it over; between two stops. */
 static void one_piece(void)
 {
 	const struct roost_kernel *k = kernels_builtin("aggregate");

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "kernels/fabric.h"
-#include "kernels/place.h"
+#include "kernels/runtime.h"
+#include "kernels/local_call.h"
 #include "roost/get.h"
 #include "roost/hll.h"
 #include "roost/shuffle.h"
@@ -28,7 +28,7 @@ enum { ATTACKER, NODE, PEER, NICS };
 #define IDLE	(10 * SEC)
 
 static struct world W, *const w = &W;
-static struct fabric *f;
+static struct kernel_runtime *f;
 
 /* A connection: `at` calls, `served` is the node's end of it. */
 struct conn {
@@ -58,9 +58,9 @@ static void open_scene(void)
 	world_init(w, NICS, 1, &sp);
 	sim_set_filter(w->sim, lose, NULL);
 	cut_off.armed = false;
-	assert_int_equal(fabric_create(w->nic[NODE], NULL, &f), 0);
+	assert_int_equal(runtime_create(w->nic[NODE], NULL, &f), 0);
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
-		assert_int_equal(fabric_deploy(f, kernels_builtin_at(i), NULL), 0);
+		assert_int_equal(runtime_deploy(f, kernels_builtin_at(i), NULL), 0);
 }
 
 static void connect_from(struct conn *c, unsigned nic)
@@ -84,19 +84,19 @@ static void end_conn(struct conn *c)
 /* The public counter. */
 static uint32_t taken(uint64_t op)
 {
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 
-	for (unsigned i = 0; fabric_kernel_info(f, i, &info); i++)
+	for (unsigned i = 0; runtime_kernel_info(f, i, &info); i++)
 		if (info.op == op)
 			return info.resources;
 	return UINT32_MAX;
 }
 
-static struct fabric_counters counters(void)
+static struct runtime_counters counters(void)
 {
-	struct fabric_counters c;
+	struct runtime_counters c;
 
-	fabric_counters(f, &c);
+	runtime_counters(f, &c);
 	return c;
 }
 
@@ -256,16 +256,16 @@ static void host_asks(uint64_t name, uint32_t what, unsigned status)
 {
 	struct roost_hll_params q =
 		roost_hll_params(name, what, what == ROOST_HLL_ADD ? ROOST_HLL_MIN_PRECISION : 0);
-	struct place_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
-	struct place_result result;
-	struct place *p;
+	struct local_call_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
+	struct local_call_result result;
+	struct local_call *p;
 
-	assert_int_equal(place_start(f, 0, &a, NULL, 0, &p), 0);
-	while (!place_done(p))
+	assert_int_equal(local_call_start(f, 0, &a, NULL, 0, &p), 0);
+	while (!local_call_done(p))
 		assert_true(world_step(w, world_now(w) + SEC));
-	assert_true(place_over(p, &result));
+	assert_true(local_call_finished(p, &result));
 	assert_int_equal(result.status, status);
-	place_free(p);
+	local_call_free(p);
 }
 
 /* What the host makes stays, for all to use; the host alone ends it. */
@@ -527,7 +527,7 @@ static void memory_limit(void **state)
 	end_conn(&first);
 	/* The kernel keeps the page of a sketch that was made once. */
 	assert_in_range(usage().memory, before, before + (1u << ROOST_HLL_MAX_PRECISION));
-	assert_int_equal(fabric_undeploy(f, ROOST_HLL_OP), 0);
+	assert_int_equal(runtime_undeploy(f, ROOST_HLL_OP), 0);
 	assert_int_equal(usage().memory, before);
 	world_fini(w);
 }

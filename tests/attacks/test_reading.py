@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 from cli import ROOST, check, finish, last_json, one_line_error, run  # pylint: disable=wrong-import-position
 
 ESCAPES = '\x1b]0;owned\x07\x1b[2J\r\x7f\x9b31m\u202eab'
-PATIENCE = 60  # seconds: a command that ends in time ends long before
+TIMEOUT = 60  # seconds: a command that ends in time ends long before
 MEMORY = 400 << 20
 
 
@@ -30,8 +30,8 @@ def harmless(result):
 
 def timed(what, *args):
     start = time.monotonic()
-    r = run(*args, limit=PATIENCE)
-    check(f'{what}: it ends', r.returncode >= 0 and time.monotonic() - start < PATIENCE, r)
+    r = run(*args, limit=TIMEOUT)
+    check(f'{what}: it ends', r.returncode >= 0 and time.monotonic() - start < TIMEOUT, r)
     check(f'{what}: nothing for the terminal', harmless(r), r)
     return r
 
@@ -156,7 +156,7 @@ class Liar(threading.Thread):
         try:
             if self.answer is None:
                 peer.recv(1)  # says nothing until it is let go
-                time.sleep(PATIENCE)
+                time.sleep(TIMEOUT)
             elif isinstance(self.answer, list):
                 for piece in self.answer:
                     peer.sendall(piece)

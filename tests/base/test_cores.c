@@ -40,8 +40,8 @@ static void make_dir(const char *name)
 	mkdir(at(name), 0700);
 }
 
-/* The quota of a process in `cgroup`, with one mount of that root, type and options at the folder `place`. */
-static double quota(const char *cgroup, const char *root, const char *place, const char *type,
+/* The quota of a process in `cgroup`, with one mount of that root, type and options at the folder `mount_point`. */
+static double quota(const char *cgroup, const char *root, const char *mount_point, const char *type,
 		    const char *options)
 {
 	char line[512];
@@ -49,7 +49,7 @@ static double quota(const char *cgroup, const char *root, const char *place, con
 	write_file("cgroup", cgroup);
 	snprintf(line, sizeof(line),
 		 "21 1 0:20 / /proc rw - proc proc rw\n30 24 0:26 %s %s/%s rw,nosuid shared:9 - %s %s %s\n",
-		 root, top, place, type, type, options);
+		 root, top, mount_point, type, type, options);
 	write_file("mountinfo", line);
 	return cores_quota_from(at("mountinfo"), at("cgroup"));
 }
@@ -93,10 +93,10 @@ static void version_1(void **state)
 }
 
 /* The limit on memory, by the same groups. */
-static uint64_t memory_of(const char *cgroup, const char *root, const char *place, const char *type,
+static uint64_t memory_of(const char *cgroup, const char *root, const char *mount_point, const char *type,
 			  const char *options)
 {
-	quota(cgroup, root, place, type, options);
+	quota(cgroup, root, mount_point, type, options);
 	return mem_allowed_from(at("mountinfo"), at("cgroup"));
 }
 

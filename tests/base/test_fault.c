@@ -51,7 +51,7 @@ static bool guarded_crash(void)
 
 	guard_open(&guard, &scope);
 	if (sigsetjmp(scope.env, 0)) {
-		left = guard_struck(&guard) == GUARD_FAULT;
+		left = guard_trapped(&guard) == GUARD_FAULT;
 	} else {
 		guard_step(&guard);
 		crash();

@@ -36,7 +36,7 @@ static void *run(void *body)
 
 	guard_open(&guard, &scope);
 	if (sigsetjmp(scope.env, 0)) {
-		how = guard_struck(&guard);
+		how = guard_trapped(&guard);
 	} else {
 		guard_step(&guard);
 		atomic_store(&in_step, true);
@@ -73,7 +73,7 @@ static void *end(pthread_t t)
 /* Without a tick of its CPU's clock: as many looks as there may be, and it is ended. */
 static void one_that_sleeps_is_ended(void **state)
 {
-	const struct guard_patience p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
+	const struct watchdog_limits p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
 	pthread_t t = start(sleeps);
 
 	while (atomic_load(&in_step)) {
@@ -86,7 +86,7 @@ static void one_that_sleeps_is_ended(void **state)
 /* It has not run for long, however many looks: on a busy machine it may wait for a core. */
 static void one_that_wants_a_core_is_not(void **state)
 {
-	const struct guard_patience p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
+	const struct watchdog_limits p = {.looks = 2, .cpu_ns = UINT64_MAX, .at_most = 5};
 	pthread_t t = start(spins);
 
 	for (unsigned i = 0; i < LOOKS; i++)
@@ -97,7 +97,7 @@ static void one_that_wants_a_core_is_not(void **state)
 
 static void one_that_has_run_for_long_is_ended(void **state)
 {
-	const struct guard_patience p = {.looks = 2, .cpu_ns = 1000000, .at_most = UINT32_MAX};
+	const struct watchdog_limits p = {.looks = 2, .cpu_ns = 1000000, .at_most = UINT32_MAX};
 	pthread_t t = start(spins);
 
 	while (atomic_load(&in_step)) {
@@ -110,7 +110,7 @@ static void one_that_has_run_for_long_is_ended(void **state)
 /* Steps that begin and end are no one step. */
 static void steps_that_return_are_let_be(void **state)
 {
-	const struct guard_patience p = {.looks = 0, .cpu_ns = 0, .at_most = 0};
+	const struct watchdog_limits p = {.looks = 0, .cpu_ns = 0, .at_most = 0};
 	struct guard_scope scope;
 
 	take_back_handlers();

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "make_packet.h"
 #include "roost/consistency.h"
 #include "roost/get.h"
@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 struct rig {
 	struct world w;
 	struct ep e;
-	struct fabric *f;
+	struct kernel_runtime *f;
 	struct pkt_addr peer;
 	uint64_t sent;
 };
@@ -123,14 +123,14 @@ static void open_rig(struct rig *r, uint8_t shape)
 			      .retry_cnt = 2,
 			      .rnr_retry = 2,
 			      .access = shape & 1 ? NIC_ACCESS_REMOTE_READ : 15};
-	struct fabric_config cfg = {.calls = 1 + (shape >> 1 & 7), .max_steps = 2000};
+	struct runtime_config cfg = {.calls = 1 + (shape >> 1 & 7), .max_steps = 2000};
 	struct nic_mr_attr m;
 
 	memset(r, 0, sizeof(*r));
 	must(pkt_addr_parse("10.7.7.7", &r->peer) == 0, "no address");
 	world_init(&r->w, 1, 1, &(struct sim_params){0});
 	sim_set_tap(r->w.sim, on_packet, r);
-	must(fabric_create(r->w.nic[0], &cfg, &r->f) == 0, "no fabric");
+	must(runtime_create(r->w.nic[0], &cfg, &r->f) == 0, "no kernel runtime");
 	ep_init(&r->e, &r->w, 0, &p);
 	must(nic_mr_deregister(r->e.nic, r->e.key) == 0, "no region");
 	m = (struct nic_mr_attr){.pd = r->e.pd,
@@ -140,8 +140,8 @@ static void open_rig(struct rig *r, uint8_t shape)
 				 .access = p.access | NIC_ACCESS_LOCAL_WRITE};
 	must(nic_mr_register(r->e.nic, &m, &r->e.key) == 0, "no region");
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
-		must(fabric_deploy(r->f, kernels_builtin_at(i), NULL) == 0, "no kernel");
-	must(fabric_deploy(r->f, &stream, r->e.mem) == 0, "no kernel");
+		must(runtime_deploy(r->f, kernels_builtin_at(i), NULL) == 0, "no kernel");
+	must(runtime_deploy(r->f, &stream, r->e.mem) == 0, "no kernel");
 	connect_again(r);
 }
 

@@ -118,7 +118,7 @@ static void act(struct side *s, unsigned k, unsigned what)
 	}
 }
 
-static unsigned place_of(const struct side *s, const struct cm_conn *c)
+static unsigned index_of(const struct side *s, const struct cm_conn *c)
 {
 	unsigned k = 0;
 
@@ -136,12 +136,12 @@ static void on_event(void *ctx, const struct cm_event *e)
 	must((unsigned)e->type < CM_EVENTS && e->conn, "no event");
 	must(e->data_len <= CM_DATA_MAX && e->info_len <= CM_ARI_LEN, "an event's lengths");
 	if (e->type == CM_EV_REQUEST || e->type == CM_EV_SIDR_REQUEST) {
-		must(place_of(s, e->conn) == CONNS, "a connection asked for twice");
-		k = place_of(s, NULL);
+		must(index_of(s, e->conn) == CONNS, "a connection asked for twice");
+		k = index_of(s, NULL);
 		must(k < CONNS, "more connections than there may be");
 		s->conn[k] = e->conn;
 	} else {
-		k = place_of(s, e->conn);
+		k = index_of(s, e->conn);
 		must(k < CONNS, "an event of a released connection");
 	}
 	if (s->w->closing)
@@ -169,7 +169,7 @@ static void connect_one(struct side *s, const struct side *to, bool sidr, bool s
 			    .response_timeout = 14,
 			    .max_retries = 2,
 			    .ip = &ip};
-	unsigned k = place_of(s, NULL);
+	unsigned k = index_of(s, NULL);
 
 	if (k == CONNS)
 		return;

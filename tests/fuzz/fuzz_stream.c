@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "roost/shuffle.h"
 #include "world.h"
 
@@ -34,7 +34,7 @@ static void bytes(struct input *in, uint8_t *to, uint32_t n)
 
 struct rig {
 	struct world w;
-	struct ep caller, node, lent,
+	struct ep caller, node, bound,
 		sink;	 /* of the node, and what it is connected to: shuffle-out sends there */
 	unsigned posted; /* not known to be done */
 };
@@ -157,18 +157,19 @@ static void still_serves(struct rig *r)
 }
 
 /* What is sent there may be refused: that ends this connection, and no other. */
-static void lend(struct rig *r, struct fabric *f)
+static void bind_qp(struct rig *r, struct kernel_runtime *f)
 {
 	struct ep_params p = {.mem = MEM + GUARD};
 	unsigned number;
 
-	ep_init(&r->lent, &r->w, 0, &p);
+	ep_init(&r->bound, &r->w, 0, &p);
 	ep_init(&r->sink, &r->w, 0, &p);
 	lay_out(&r->sink, 15);
-	ep_connect(&r->lent, &r->sink);
-	must(fabric_lend(f, ROOST_SHUFFLE_OUT_OP, r->lent.qp, &(struct fabric_loan){0}, &number) == 0 &&
+	ep_connect(&r->bound, &r->sink);
+	must(runtime_bind_qp(f, ROOST_SHUFFLE_OUT_OP, r->bound.qp, &(struct runtime_qp_limits){0}, &number) ==
+			     0 &&
 		     number == 1,
-	     "not lent");
+	     "not bound");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -176,22 +177,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static const uint8_t zero[MEM];
 	struct input in = {data, data + size};
 	uint8_t shape = u8(&in);
-	struct fabric_config cfg = {.calls = shape & 1 ? 2 : 0, .max_steps = 3000};
+	struct runtime_config cfg = {.calls = shape & 1 ? 2 : 0, .max_steps = 3000};
 	struct ep_params p = {.rpc = true, .depth = 64, .mem = MEM + GUARD};
-	struct fabric_counters ctr;
-	struct fabric *f;
+	struct runtime_counters ctr;
+	struct kernel_runtime *f;
 	struct rig r = {.posted = 0};
 
 	world_init(&r.w, 1, 1, &(struct sim_params){0});
-	must(fabric_create(r.w.nic[0], &cfg, &f) == 0, "no fabric");
+	must(runtime_create(r.w.nic[0], &cfg, &f) == 0, "no kernel runtime");
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
-		must(fabric_deploy(f, kernels_builtin_at(i), NULL) == 0, "no kernel");
+		must(runtime_deploy(f, kernels_builtin_at(i), NULL) == 0, "no kernel");
 	ep_init(&r.caller, &r.w, 0, &p);
 	ep_init(&r.node, &r.w, 0, &p);
 	lay_out(&r.caller, NIC_ACCESS_REMOTE_WRITE);
 	lay_out(&r.node, shape & 2 ? NIC_ACCESS_REMOTE_READ : 15);
 	ep_connect(&r.caller, &r.node);
-	lend(&r, f);
+	bind_qp(&r, f);
 	while (in.p < in.end)
 		command(&in, &r);
 	still_serves(&r);
@@ -200,9 +201,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			     r.sink.mem[MEM + i] == 0xa5,
 		     "wrote behind a region");
 	must(!memcmp(r.caller.mem + REPLY + ROOM, zero, PARAMS - REPLY - ROOM), "wrote behind a reply");
-	fabric_counters(f, &ctr);
+	runtime_counters(f, &ctr);
 	must(!ctr.faults && !ctr.stuck, "a kernel crashed, or did not return");
-	ep_fini(&r.lent);
+	ep_fini(&r.bound);
 	ep_fini(&r.sink);
 	ep_fini(&r.caller);
 	ep_fini(&r.node);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The end of a place, in a world whose turns the test gives. */
+/* The end of a hook, in a world whose turns the test gives. */
 #ifndef TESTS_KERNELS_CONCLUDE_H
 #define TESTS_KERNELS_CONCLUDE_H
 
@@ -10,19 +10,19 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 
-/* Of a place that is off its stream: lets its operations end, and sees that its status is that. */
-static inline void conclude(struct place *p, uint32_t status, bool (*turn)(void))
+/* Of a local call that is off its stream: lets its operations end, and sees that its status is that. */
+static inline void conclude(struct local_call *p, uint32_t status, bool (*turn)(void))
 {
-	struct place_result result;
+	struct local_call_result result;
 
-	while (place_acts(p))
+	while (local_call_busy(p))
 		assert_true(turn());
-	place_conclude(p);
-	assert_true(place_over(p, &result));
+	local_call_end_stream(p);
+	assert_true(local_call_finished(p, &result));
 	assert_int_equal(result.status, status);
-	place_free(p);
+	local_call_free(p);
 }
 
 #endif

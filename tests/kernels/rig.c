@@ -22,7 +22,7 @@ void rig_open(struct rig *r, uint64_t seed, const struct rig_shape *shape)
 	r->loop = shape->loop;
 	world_init(&r->w, node + 1, seed, &shape->sp);
 	r->w.turn_ns = shape->turn_ns;
-	assert_int_equal(fabric_create(r->w.nic[node], &shape->cfg, &r->f), 0);
+	assert_int_equal(runtime_create(r->w.nic[node], &shape->cfg, &r->f), 0);
 	for (unsigned i = 0; i < RIG_CALLERS; i++) {
 		p.access = 0;
 		ep_init(&r->caller[i], &r->w, 0, &p);
@@ -148,11 +148,11 @@ void rig_reap(struct rig *r)
 			assert_int_equal(c.status, NIC_WC_SUCCESS);
 }
 
-struct fabric_counters rig_counters(const struct rig *r)
+struct runtime_counters rig_counters(const struct rig *r)
 {
-	struct fabric_counters c;
+	struct runtime_counters c;
 
-	fabric_counters(r->f, &c);
+	runtime_counters(r->f, &c);
 	return c;
 }
 
@@ -163,27 +163,27 @@ void rig_write(struct rig *r, unsigned caller, uint64_t from, uint64_t to, uint3
 	ep_post(&r->caller[caller], &wr);
 }
 
-struct fabric *rig_caller_fabric(struct rig *r)
+struct kernel_runtime *rig_caller_runtime(struct rig *r)
 {
-	struct fabric *f = r->f;
+	struct kernel_runtime *f = r->f;
 
 	if (!r->loop)
-		assert_int_equal(fabric_create(r->w.nic[0], NULL, &f), 0);
+		assert_int_equal(runtime_create(r->w.nic[0], NULL, &f), 0);
 	return f;
 }
 
-struct place *rig_place(struct rig *r, struct fabric *f, uint64_t op, const void *params, uint32_t len,
-			void *reply, uint32_t room)
+struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op, const void *params,
+				  uint32_t len, void *reply, uint32_t room)
 {
-	struct place_attr a = {.op = op,
-			       .params = params,
-			       .params_len = len,
-			       .pd = r->node[0].pd,
-			       .key = r->node[0].key,
-			       .reply = reply,
-			       .room = room};
-	struct place *p;
+	struct local_call_attr a = {.op = op,
+				    .params = params,
+				    .params_len = len,
+				    .pd = r->node[0].pd,
+				    .key = r->node[0].key,
+				    .reply = reply,
+				    .room = room};
+	struct local_call *p;
 
-	assert_int_equal(place_begin(f, 0, &a, &p), 0);
+	assert_int_equal(local_call_begin(f, 0, &a, &p), 0);
 	return p;
 }

@@ -3,8 +3,8 @@
 #ifndef ROOST_TESTS_KERNELS_RIG_H
 #define ROOST_TESTS_KERNELS_RIG_H
 
-#include "kernels/fabric.h"
-#include "kernels/place.h"
+#include "kernels/runtime.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 #define RIG_MEM	    (1u << 20) /* of the node, and of each caller */
@@ -17,7 +17,7 @@
 
 struct rig {
 	struct world w;
-	struct fabric *f;
+	struct kernel_runtime *f;
 	struct ep caller[RIG_CALLERS], node[RIG_CALLERS]; /* caller i talks to node i */
 	uint64_t turn_ns;
 	bool loop;
@@ -25,7 +25,7 @@ struct rig {
 
 struct rig_shape {
 	struct sim_params sp;
-	struct fabric_config cfg;
+	struct runtime_config cfg;
 	uint32_t mtu;	 /* 0: 1024 */
 	uint32_t access; /* of the node's QPs and regions; 0: all */
 	uint8_t rnr_retry;
@@ -63,12 +63,12 @@ void rig_reap(struct rig *r);
 /* Posts a WRITE out of a caller's memory to its node's. */
 void rig_write(struct rig *r, unsigned caller, uint64_t from, uint64_t to, uint32_t len);
 
-/* Makes the fabric of the callers' NIC, once; on loop-back that is r->f. */
-struct fabric *rig_caller_fabric(struct rig *r);
-/* Begins an invocation that is to be placed on a stream, with the region of node 0. */
-struct place *rig_place(struct rig *r, struct fabric *f, uint64_t op, const void *params, uint32_t len,
-			void *reply, uint32_t room);
-struct fabric_counters rig_counters(const struct rig *r);
+/* Makes the kernel runtime of the callers' NIC, once; on loop-back that is r->f. */
+struct kernel_runtime *rig_caller_runtime(struct rig *r);
+/* Begins an invocation that is to be attached to a stream, with the region of node 0. */
+struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op, const void *params,
+				  uint32_t len, void *reply, uint32_t room);
+struct runtime_counters rig_counters(const struct rig *r);
 
 /* Address in the node's memory that callers of QP 0 name. */
 static inline uint64_t rig_va(const struct rig *r, uint64_t off)

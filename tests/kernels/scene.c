@@ -73,11 +73,11 @@ const struct roost_kernel script_kernel = {.abi = ROOST_KERNEL_ABI,
 
 const struct shape plain = {.sp = {.delay_ns = 2000}}, over_loop = {.loop = true};
 
-void lend(uint64_t op, struct ep *e, unsigned want)
+void bind_qp(uint64_t op, struct ep *e, unsigned want)
 {
 	unsigned number;
 
-	assert_int_equal(fabric_lend(s->f, op, e->qp, &(struct fabric_loan){0}, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, op, e->qp, &(struct runtime_qp_limits){0}, &number), 0);
 	assert_int_equal(number, want);
 }
 
@@ -91,17 +91,17 @@ void open_scene(uint64_t seed, const struct shape *shape)
 			      .timeout = shape->timeout};
 
 	world_init(&s->w, shape->loop ? 1 : PEERS + 1, seed, &shape->sp);
-	assert_int_equal(fabric_create(s->w.nic[0], NULL, &s->f), 0);
-	assert_int_equal(fabric_deploy(s->f, &script_kernel, NULL), 0);
+	assert_int_equal(runtime_create(s->w.nic[0], NULL, &s->f), 0);
+	assert_int_equal(runtime_deploy(s->f, &script_kernel, NULL), 0);
 	ep_init(&s->called, &s->w, 0, &p);
 	ep_init(&s->caller, &s->w, shape->loop ? 0 : 1, &p);
 	ep_connect(&s->caller, &s->called);
 	p.rpc = false;
 	for (unsigned i = 0; i < PEERS; i++) {
-		ep_init(&s->lent[i], &s->w, 0, &p);
+		ep_init(&s->bound[i], &s->w, 0, &p);
 		ep_init(&s->peer[i], &s->w, shape->loop ? 0 : i + 1, &p);
-		ep_connect(&s->lent[i], &s->peer[i]);
-		lend(SCRIPT_OP, &s->lent[i], i + 1);
+		ep_connect(&s->bound[i], &s->peer[i]);
+		bind_qp(SCRIPT_OP, &s->bound[i], i + 1);
 	}
 	cuts = 0;
 }
@@ -109,8 +109,8 @@ void open_scene(uint64_t seed, const struct shape *shape)
 void close_scene(void)
 {
 	for (unsigned i = 0; i < PEERS; i++) {
-		if (s->lent[i].qp)
-			ep_fini(&s->lent[i]);
+		if (s->bound[i].qp)
+			ep_fini(&s->bound[i]);
 		ep_fini(&s->peer[i]);
 	}
 	ep_fini(&s->caller);
@@ -123,31 +123,31 @@ bool turn(void)
 	return world_step(&s->w, world_now(&s->w) + 100 * SEC);
 }
 
-struct place *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
-		    uint32_t room)
+struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
+			 uint32_t room)
 {
-	struct place_attr a = {.op = op,
-			       .params = params,
-			       .params_len = len,
-			       .pd = region ? region->pd : 0,
-			       .key = region ? region->key : 0,
-			       .reply = reply,
-			       .room = room};
-	struct place *p;
+	struct local_call_attr a = {.op = op,
+				    .params = params,
+				    .params_len = len,
+				    .pd = region ? region->pd : 0,
+				    .key = region ? region->key : 0,
+				    .reply = reply,
+				    .room = room};
+	struct local_call *p;
 
-	assert_int_equal(place_start(s->f, fabric_pu_of(s->f, op), &a, NULL, 0, &p), 0);
+	assert_int_equal(local_call_start(s->f, runtime_pu_of(s->f, op), &a, NULL, 0, &p), 0);
 	return p;
 }
 
-void finish(struct place *p, uint32_t status)
+void finish(struct local_call *p, uint32_t status)
 {
-	struct place_result result;
+	struct local_call_result result;
 
-	while (!place_done(p))
+	while (!local_call_done(p))
 		assert_true(turn());
-	assert_true(place_over(p, &result));
+	assert_true(local_call_finished(p, &result));
 	assert_int_equal(result.status, status);
-	place_free(p);
+	local_call_free(p);
 }
 
 struct told play(const struct cmd *cmds, unsigned n, const struct ep *region)

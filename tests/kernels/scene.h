@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * For tests of kernels that act on their own: a node with queue pairs that it lends, their peers on NICs of their own, and a kernel `script` that does
+ * For tests of kernels that post work requests of their own: a node with queue pairs that it binds, their peers on NICs of their own, and a kernel `script` that does
  * what its parameters say, command by command, and replies with what has become of that.
  */
 #ifndef ROOST_TESTS_KERNELS_SCENE_H
 #define ROOST_TESTS_KERNELS_SCENE_H
 
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 #define SCRIPT_OP 0x1000ull
 #define PEERS	  2
 #define MEM	  (256u << 10)
 
-/* NIC 0 is the node; lent[i] is connected to peer[i], on a NIC of its own. caller calls `called`, of the node. */
+/* NIC 0 is the node; bound[i] is connected to peer[i], on a NIC of its own. caller calls `called`, of the node. */
 struct scene {
 	struct world w;
-	struct fabric *f;
-	struct ep lent[PEERS], peer[PEERS], caller, called;
+	struct kernel_runtime *f;
+	struct ep bound[PEERS], peer[PEERS], caller, called;
 };
 extern struct scene *const s;
 
@@ -52,17 +52,17 @@ struct shape {
 
 extern const struct shape plain, over_loop;
 
-void lend(uint64_t op, struct ep *e, unsigned want);
+void bind_qp(uint64_t op, struct ep *e, unsigned want);
 void open_scene(uint64_t seed, const struct shape *shape);
 void close_scene(void);
 /* A turn of each NIC, or time moves on. False: nothing is left to happen. */
 bool turn(void);
-struct place *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
-		    uint32_t room);
+struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
+			 uint32_t room);
 /* To its end, which has this status. */
-void finish(struct place *p, uint32_t status);
+void finish(struct local_call *p, uint32_t status);
 struct told play(const struct cmd *cmds, unsigned n, const struct ep *region);
-/* A command on lent queue pair `peer`, which is waited for. */
+/* A command on bound queue pair `peer`, which is waited for. */
 struct cmd rdma(enum what what, unsigned peer, uint64_t roff, uint32_t at, uint32_t len);
 struct cmd fill(uint32_t at, uint8_t byte, uint32_t len);
 struct cmd with(struct cmd c, bool then, bool region, uint64_t at);

@@ -20,7 +20,7 @@ static struct rig R, *const r = &R;
 static void open_rig(const struct rig_shape *shape)
 {
 	rig_open(r, 1, shape);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
 }
 
 /* A call over `len` bytes at RIG_PAYLOAD. */

@@ -21,7 +21,7 @@ static void calls_allocate_nothing(void **state)
 		rig_open(&r, 1,
 			 &(struct rig_shape){.sp = {.loss = loss ? 0.05 : 0, .delay_ns = 1000},
 					     .cfg = {.calls = 8}});
-		assert_int_equal(fabric_deploy(r.f, kernels_builtin("get"), NULL), 0);
+		assert_int_equal(runtime_deploy(r.f, kernels_builtin("get"), NULL), 0);
 		assert_int_equal(
 			roost_get_insert((void *)r.node[0].mem, 16, 0, &used, 5, rig_va(&r, 8192), 3000, 0),
 			0);

@@ -22,7 +22,7 @@ static uint8_t data[ROOST_CONSISTENCY_MAX];
 static void open_rig(const struct sim_params *sp)
 {
 	rig_open(r, 1, &(struct rig_shape){.sp = *sp, .mtu = 4096});
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("consistency"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("consistency"), NULL), 0);
 }
 
 static uint8_t *object(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels come and go: what a descriptor must be, places, functions at start and end, calls in flight. */
+/* Kernels come and go: what a descriptor must be, slots, functions at start and end, calls in flight. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,41 +64,41 @@ static void deployment(void **state)
 	static const struct roost_kernel old = {
 		.abi = ROOST_KERNEL_ABI + 1, .name = "old", .op = 1, .params = echo};
 	static const struct roost_kernel fails = KERNEL("fails", 1, 0, .params = echo, .start = start_fails);
-	static struct roost_kernel many[FABRIC_MAX_KERNELS];
-	struct fabric_kernel_info info;
+	static struct roost_kernel many[RUNTIME_MAX_KERNELS];
+	struct runtime_kernel_info info;
 	unsigned n = KERNELS;
 
 	started = stopped = 0;
 	rig_open(r, 100, &(struct rig_shape){.sp = {.delay_ns = 1000}});
-	assert_int_equal(fabric_deploy(r->f, &kernels[0], NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, &kernels[1], NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &kernels[0], NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &kernels[1], NULL), 0);
 	assert_int_equal(started, 1);
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_int_equal(fabric_deploy(r->f, &bad[i], NULL), -EINVAL);
-	assert_int_equal(fabric_deploy(r->f, &old, NULL), -EPROTO);
-	assert_int_equal(fabric_deploy(r->f, &fails, NULL), -ENOKEY);
-	assert_int_equal(fabric_deploy(r->f, &kernels[0], NULL), -EEXIST);
+		assert_int_equal(runtime_deploy(r->f, &bad[i], NULL), -EINVAL);
+	assert_int_equal(runtime_deploy(r->f, &old, NULL), -EPROTO);
+	assert_int_equal(runtime_deploy(r->f, &fails, NULL), -ENOKEY);
+	assert_int_equal(runtime_deploy(r->f, &kernels[0], NULL), -EEXIST);
 	/* In use, and then not. */
 	rig_post(r, 0, 0, FOREVER, NULL, 0, 8, 0);
 	while (rig_counters(r).steps == 0)
 		world_step(&r->w, world_now(&r->w) + SEC);
-	assert_int_equal(fabric_undeploy(r->f, FOREVER), -EBUSY);
-	assert_int_equal(fabric_undeploy(r->f, ECHO), 0);
+	assert_int_equal(runtime_undeploy(r->f, FOREVER), -EBUSY);
+	assert_int_equal(runtime_undeploy(r->f, ECHO), 0);
 	assert_int_equal(stopped, 1);
-	assert_int_equal(fabric_undeploy(r->f, ECHO), -ENOENT);
+	assert_int_equal(runtime_undeploy(r->f, ECHO), -ENOENT);
 	rig_post(r, 1, 1, ECHO, NULL, 0, 8, 0);
 	assert_int_equal(rig_wait(r, 1, 1, 8).status, ROOST_RPC_NO_KERNEL);
-	assert_true(fabric_kernel_info(r->f, 0, &info));
+	assert_true(runtime_kernel_info(r->f, 0, &info));
 	assert_ptr_equal(info.k, &kernels[1]);
-	assert_false(fabric_kernel_info(r->f, KERNELS - 1, &info));
-	/* Its place is free again. */
-	assert_int_equal(fabric_deploy(r->f, &kernels[0], NULL), 0);
-	for (; n < FABRIC_MAX_KERNELS; n++) {
+	assert_false(runtime_kernel_info(r->f, KERNELS - 1, &info));
+	/* Its slot is free again. */
+	assert_int_equal(runtime_deploy(r->f, &kernels[0], NULL), 0);
+	for (; n < RUNTIME_MAX_KERNELS; n++) {
 		many[n] = (struct roost_kernel)KERNEL("many", 0x2000 + n, 0, .params = echo);
-		assert_int_equal(fabric_deploy(r->f, &many[n], NULL), 0);
+		assert_int_equal(runtime_deploy(r->f, &many[n], NULL), 0);
 	}
 	assert_int_equal(
-		fabric_deploy(r->f, &(struct roost_kernel)KERNEL("more", 1, 0, .params = echo), NULL),
+		runtime_deploy(r->f, &(struct roost_kernel)KERNEL("more", 1, 0, .params = echo), NULL),
 		-ENOSPC);
 	rig_close(r);
 	assert_int_equal(started, 2);

@@ -27,7 +27,7 @@ static struct roost_get_entry *table(void)
 static void open_rig(const struct sim_params *sp)
 {
 	rig_open(r, 1, &(struct rig_shape){.sp = *sp});
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("get"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("get"), NULL), 0);
 }
 
 static struct rig_reply get(uint64_t key, uint32_t flags, uint32_t bound)

@@ -65,7 +65,7 @@ static void goes(uint64_t seed, uint64_t op, bool unmap, const struct rig_shape 
 	take_back_handlers();
 	rig_open(r, seed, shape);
 	for (unsigned i = 0; i < 3; i++)
-		assert_int_equal(fabric_deploy(r->f, &kernels[i], NULL), 0);
+		assert_int_equal(runtime_deploy(r->f, &kernels[i], NULL), 0);
 	for (unsigned i = 0; i < BYTES; i++)
 		mem[i] = (uint8_t)(i * 7 + i / 256 + 1);
 	nic = r->w.nic[shape->loop ? 0 : 1];

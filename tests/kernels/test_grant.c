@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions of the node's own, lent to kernels: by number, with the rights given, in all versions, and to nobody else. */
+/* Regions of the node's own, granted to kernels: by number, with the rights given, in all versions, and to nobody else. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,8 +86,8 @@ static void open_rig(uint64_t seed, const struct sim_params *sp, bool writable)
 	assert_int_equal(nic_pd_alloc(r->w.nic[1], &pd), 0);
 	a.pd = pd;
 	assert_int_equal(nic_mr_register(r->w.nic[1], &a, &key), 0);
-	assert_int_equal(fabric_deploy(r->f, &agents[0], NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, &other, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &agents[0], NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &other, NULL), 0);
 	for (unsigned i = 0; i < 64; i++)
 		memory[i] = i;
 }
@@ -97,11 +97,11 @@ static unsigned grant(uint64_t op, uint32_t access)
 	struct roost_grant region = {.addr = 0x7000000000, .len = sizeof(memory), .access = access};
 	unsigned number = 0;
 
-	assert_int_equal(fabric_grant(r->f, op, &region, pd, key, &number), 0);
+	assert_int_equal(runtime_grant(r->f, op, &region, pd, key, &number), 0);
 	return number;
 }
 
-static struct rig_reply act(uint64_t op, enum what what, unsigned n, uint64_t off)
+static struct rig_reply ask(uint64_t op, enum what what, unsigned n, uint64_t off)
 {
 	struct params p = {.what = what, .n = n, .va = 0x7000000000 + off, .own = rig_va(r, 0)};
 
@@ -118,7 +118,7 @@ static uint64_t value(struct rig_reply a)
 	return v;
 }
 
-static void what_was_lent(void **state)
+static void what_was_granted(void **state)
 {
 	uint64_t *own;
 
@@ -126,19 +126,19 @@ static void what_was_lent(void **state)
 		open_rig(seed, &(struct sim_params){.delay_ns = 1000, .loss = seed > 1 ? 0.1 : 0}, true);
 		own = (uint64_t *)r->node[0].mem;
 		assert_int_equal(grant(AGENT, 14), 1);
-		assert_int_equal(value(act(AGENT, READ, 1, 8 * 5)), 5);
-		act(AGENT, WRITE, 1, 8 * 6);
+		assert_int_equal(value(ask(AGENT, READ, 1, 8 * 5)), 5);
+		ask(AGENT, WRITE, 1, 8 * 6);
 		assert_int_equal(memory[6], 7);
-		act(AGENT, COPY_OUT, 1, 8 * 11);
+		ask(AGENT, COPY_OUT, 1, 8 * 11);
 		assert_int_equal(own[0], 11);
 		own[0] = 99;
-		act(AGENT, COPY_IN, 1, 8 * 12);
+		ask(AGENT, COPY_IN, 1, 8 * 12);
 		assert_int_equal(memory[12], 99);
-		assert_int_equal(value(act(AGENT, CAS, 1, 8 * 7)), 7);
+		assert_int_equal(value(ask(AGENT, CAS, 1, 8 * 7)), 7);
 		assert_int_equal(memory[7], 9);
 		for (unsigned i = 20; i < 40; i++) {
-			assert_int_equal(value(act(AGENT, SEND_FROM, 1, 8 * i)), i);
-			assert_int_equal(value(act(AGENT, REPLY_FROM, 1, 8 * i)), i);
+			assert_int_equal(value(ask(AGENT, SEND_FROM, 1, 8 * i)), i);
+			assert_int_equal(value(ask(AGENT, REPLY_FROM, 1, 8 * i)), i);
 		}
 		rig_close(r);
 	}
@@ -152,13 +152,13 @@ static void what_was_not(void **state)
 		bool reads = w == READ || w == COPY_OUT || w == SEND_FROM || w == REPLY_FROM;
 
 		/* By its right number; by others; not by its address alone; beyond its ends; by another kernel. */
-		assert_int_equal(act(AGENT, w, 1, 0).status, reads ? ROOST_RPC_OK : ROOST_RPC_ACCESS);
-		assert_int_equal(act(AGENT, w, 0, 0).status, ROOST_RPC_ACCESS);
-		assert_int_equal(act(AGENT, w, 2, 0).status, ROOST_RPC_ACCESS);
-		assert_int_equal(act(AGENT, w, UINT32_MAX, 0).status, ROOST_RPC_ACCESS);
-		assert_int_equal(act(AGENT, w, 1, (uint64_t)-8).status, ROOST_RPC_ACCESS);
-		assert_int_equal(act(AGENT, w, 1, sizeof(memory) - 7).status, ROOST_RPC_ACCESS);
-		assert_int_equal(act(OTHER, w, 1, 0).status, ROOST_RPC_ACCESS);
+		assert_int_equal(ask(AGENT, w, 1, 0).status, reads ? ROOST_RPC_OK : ROOST_RPC_ACCESS);
+		assert_int_equal(ask(AGENT, w, 0, 0).status, ROOST_RPC_ACCESS);
+		assert_int_equal(ask(AGENT, w, 2, 0).status, ROOST_RPC_ACCESS);
+		assert_int_equal(ask(AGENT, w, UINT32_MAX, 0).status, ROOST_RPC_ACCESS);
+		assert_int_equal(ask(AGENT, w, 1, (uint64_t)-8).status, ROOST_RPC_ACCESS);
+		assert_int_equal(ask(AGENT, w, 1, sizeof(memory) - 7).status, ROOST_RPC_ACCESS);
+		assert_int_equal(ask(OTHER, w, 1, 0).status, ROOST_RPC_ACCESS);
 	}
 	for (unsigned i = 0; i < 64; i++)
 		assert_int_equal(memory[i], i);
@@ -166,40 +166,41 @@ static void what_was_not(void **state)
 	/* Rights to change what the node itself may not. */
 	open_rig(11, &(struct sim_params){.delay_ns = 1000}, false);
 	assert_int_equal(grant(AGENT, 14), 1);
-	assert_int_equal(act(AGENT, WRITE, 1, 0).status, ROOST_RPC_ACCESS);
-	assert_int_equal(act(AGENT, CAS, 1, 0).status, ROOST_RPC_ACCESS);
-	assert_int_equal(act(AGENT, READ, 1, 0).status, ROOST_RPC_OK);
+	assert_int_equal(ask(AGENT, WRITE, 1, 0).status, ROOST_RPC_ACCESS);
+	assert_int_equal(ask(AGENT, CAS, 1, 0).status, ROOST_RPC_ACCESS);
+	assert_int_equal(ask(AGENT, READ, 1, 0).status, ROOST_RPC_OK);
 	rig_close(r);
 }
 
 static void numbers(void **state)
 {
 	struct roost_grant region = {.addr = 1, .len = 1, .access = 4};
-	struct served *s;
+	struct kernel_version *s;
 	unsigned n;
 
 	open_rig(20, &(struct sim_params){.delay_ns = 1000}, true);
-	assert_int_equal(fabric_grant(r->f, 0x9999, &region, pd, key, &n), -ENOENT);
+	assert_int_equal(runtime_grant(r->f, 0x9999, &region, pd, key, &n), -ENOENT);
 	for (unsigned i = 1; i <= ROOST_KERNEL_GRANTS; i++)
 		assert_int_equal(grant(AGENT, 4), i);
-	assert_int_equal(fabric_grant(r->f, AGENT, &region, pd, key, &n), -ENOSPC);
+	assert_int_equal(runtime_grant(r->f, AGENT, &region, pd, key, &n), -ENOSPC);
 	assert_int_equal(grant(OTHER, 4), 1);
-	assert_int_equal(fabric_revoke(r->f, AGENT, 3), 0);
-	assert_int_equal(fabric_revoke(r->f, AGENT, 3), -ENOENT);
-	assert_int_equal(fabric_revoke(r->f, AGENT, 0), -ENOENT);
-	assert_int_equal(fabric_revoke(r->f, AGENT, 9), -ENOENT);
-	assert_int_equal(act(AGENT, READ, 3, 0).status, ROOST_RPC_ACCESS);
-	assert_int_equal(act(AGENT, READ, 8, 0).status, ROOST_RPC_OK);
+	assert_int_equal(runtime_revoke(r->f, AGENT, 3), 0);
+	assert_int_equal(runtime_revoke(r->f, AGENT, 3), -ENOENT);
+	assert_int_equal(runtime_revoke(r->f, AGENT, 0), -ENOENT);
+	assert_int_equal(runtime_revoke(r->f, AGENT, 9), -ENOENT);
+	assert_int_equal(ask(AGENT, READ, 3, 0).status, ROOST_RPC_ACCESS);
+	assert_int_equal(ask(AGENT, READ, 8, 0).status, ROOST_RPC_OK);
 	assert_int_equal(grant(AGENT, 14), 3);
-	assert_int_equal(act(AGENT, WRITE, 3, 0).status, ROOST_RPC_OK);
+	assert_int_equal(ask(AGENT, WRITE, 3, 0).status, ROOST_RPC_OK);
 	/* The next version has them too, and sees them. */
 	for (unsigned i = 1; i < 3; i++) {
 		assert_int_equal(
-			fabric_prepare(r->f, &(struct fabric_kernel){.k = &agents[i], .replace = true}, &s),
+			runtime_prepare(r->f,
+					&(struct runtime_registration){.k = &agents[i], .replace = true}, &s),
 			0);
-		fabric_place(r->f, s);
+		runtime_publish(r->f, s);
 		if (i == 1)
-			assert_int_equal(act(AGENT, READ, 3, 8).status, ROOST_RPC_OK);
+			assert_int_equal(ask(AGENT, READ, 3, 8).status, ROOST_RPC_OK);
 	}
 	{
 		struct rig_reply a = rig_call(r, AGENT, NULL, 0, 1000);
@@ -212,20 +213,20 @@ static void numbers(void **state)
 	}
 	/* Loaded anew it has none. */
 	world_run(&r->w, world_now(&r->w) + SEC);
-	assert_int_equal(fabric_undeploy(r->f, AGENT), 0);
-	assert_int_equal(fabric_deploy(r->f, &agents[0], NULL), 0);
-	assert_int_equal(act(AGENT, READ, 1, 0).status, ROOST_RPC_ACCESS);
+	assert_int_equal(runtime_undeploy(r->f, AGENT), 0);
+	assert_int_equal(runtime_deploy(r->f, &agents[0], NULL), 0);
+	assert_int_equal(ask(AGENT, READ, 1, 0).status, ROOST_RPC_ACCESS);
 	/* And none when the region is gone. */
-	assert_int_equal(act(OTHER, READ, 1, 0).status, ROOST_RPC_OK);
+	assert_int_equal(ask(OTHER, READ, 1, 0).status, ROOST_RPC_OK);
 	assert_int_equal(nic_mr_deregister(r->w.nic[1], key), 0);
-	assert_int_equal(act(OTHER, READ, 1, 0).status, ROOST_RPC_ACCESS);
+	assert_int_equal(ask(OTHER, READ, 1, 0).status, ROOST_RPC_ACCESS);
 	rig_close(r);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_was_lent),
+		cmocka_unit_test(what_was_granted),
 		cmocka_unit_test(what_was_not),
 		cmocka_unit_test(numbers),
 	};

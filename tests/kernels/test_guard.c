@@ -118,12 +118,14 @@ static const struct roost_kernel better_kernel = KERNEL("better", BAD, 0, .param
 
 static void replace(const struct roost_kernel *k, void *self, int rc)
 {
-	struct served *s;
+	struct kernel_version *s;
 
 	assert_int_equal(
-		fabric_prepare(r->f, &(struct fabric_kernel){.k = k, .self = self, .replace = true}, &s), rc);
+		runtime_prepare(r->f, &(struct runtime_registration){.k = k, .self = self, .replace = true},
+				&s),
+		rc);
 	if (!rc)
-		fabric_place(r->f, s);
+		runtime_publish(r->f, s);
 }
 
 static void open_rig(uint64_t seed)
@@ -131,7 +133,7 @@ static void open_rig(uint64_t seed)
 	take_back_handlers();
 	rig_open(r, seed, &(struct rig_shape){.mtu = 256, .turn_ns = 500});
 	stopped = cuts = 0;
-	assert_int_equal(fabric_deploy(r->f, &good_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &good_kernel, NULL), 0);
 }
 
 static void is_well(unsigned caller, unsigned slot)
@@ -148,10 +150,10 @@ static void a_step_that_crashes(void **state)
 {
 	for (uint64_t how = 0; how < HOWS; how++) {
 		uint64_t p[2] = {0, 99};
-		struct fabric_kernel_info info;
+		struct runtime_kernel_info info;
 
 		open_rig(how);
-		assert_int_equal(fabric_deploy(r->f, &bad_kernel, NULL), 0);
+		assert_int_equal(runtime_deploy(r->f, &bad_kernel, NULL), 0);
 		/* Some are under way, on both QPs, when another one crashes. */
 		for (unsigned i = 0; i < 10; i++) {
 			p[0] = (uintptr_t)r->node[i & 1].mem;
@@ -170,8 +172,8 @@ static void a_step_that_crashes(void **state)
 		assert_int_equal(rig_call(r, BAD, p, sizeof(p), 8).status, ROOST_RPC_DISABLED);
 		assert_int_equal(rig_counters(r).faults, 1);
 		assert_int_equal(rig_counters(r).disabled, 11);
-		assert_true(fabric_kernel_info(r->f, 1, &info));
-		assert_int_equal(info.state, FABRIC_DISABLED);
+		assert_true(runtime_kernel_info(r->f, 1, &info));
+		assert_int_equal(info.state, RUNTIME_KERNEL_DISABLED);
 		assert_int_equal(info.ctr.faults, 1);
 		/* A version that does better; nothing of the bad one is called any more. */
 		world_run(&r->w, world_now(&r->w) + SEC);
@@ -188,7 +190,7 @@ static void a_step_that_crashes(void **state)
 static void a_stream_that_crashes(void **state)
 {
 	open_rig(20);
-	assert_int_equal(fabric_deploy(r->f, &stream_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &stream_kernel, NULL), 0);
 	rig_post(r, 0, 0, BAD, NULL, 0, 8, ROOST_RPC_STREAM);
 	rig_post_payload(r, 0, BAD, 10000);
 	assert_int_equal(rig_wait(r, 0, 0, 8).status, ROOST_RPC_FAULT);
@@ -232,14 +234,14 @@ static void beginnings_and_ends(void **state)
 							    .take_over = take_over_crashes);
 
 	open_rig(30);
-	assert_int_equal(fabric_deploy(r->f, &no_start, NULL), -EFAULT);
+	assert_int_equal(runtime_deploy(r->f, &no_start, NULL), -EFAULT);
 	assert_int_equal(rig_call(r, BAD, NULL, 0, 8).status, ROOST_RPC_NO_KERNEL);
-	assert_int_equal(fabric_deploy(r->f, &no_stop, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &no_stop, NULL), 0);
 	assert_int_equal(rig_call(r, BAD, NULL, 0, 8).status, ROOST_RPC_OK);
 	replace(&no_taking, NULL, -EFAULT);
 	assert_int_equal(rig_call(r, BAD, NULL, 0, 8).status, ROOST_RPC_OK);
 	world_run(&r->w, world_now(&r->w) + SEC);
-	assert_int_equal(fabric_undeploy(r->f, BAD), 0);
+	assert_int_equal(runtime_undeploy(r->f, BAD), 0);
 	assert_int_equal(stopped, 1);
 	is_well(0, 0);
 	rig_close(r);
@@ -291,8 +293,8 @@ static void what_was_taken_is_given_back(void **state)
 	rig_open(r, 40,
 		 &(struct rig_shape){
 			 .sp = {.delay_ns = 1000}, .mtu = 256, .turn_ns = 500, .cfg = {.max_steps = 5000}});
-	assert_int_equal(fabric_deploy(r->f, &lender, &lent), 0);
-	assert_int_equal(fabric_deploy(r->f, &good_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &lender, &lent), 0);
+	assert_int_equal(runtime_deploy(r->f, &good_kernel, NULL), 0);
 	/* By itself. */
 	p[0] = rig_va(r, 0);
 	p[1] = 10;
@@ -353,7 +355,7 @@ static void a_cut_that_crashes(void **state)
 
 	for (unsigned way = 0; way < 2; way++) {
 		open_rig(50 + way);
-		assert_int_equal(fabric_deploy(r->f, &k, &lent), 0);
+		assert_int_equal(runtime_deploy(r->f, &k, &lent), 0);
 		if (way) {
 			p[0] = rig_va(r, 0);
 			p[1] = 1u << 30;

@@ -22,7 +22,7 @@ static struct rig R, *const r = &R;
 static void open_rig(const struct rig_shape *shape)
 {
 	rig_open(r, 1, shape);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("hll"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("hll"), NULL), 0);
 }
 
 static struct rig_reply ask(uint64_t name, uint32_t what, uint32_t precision)
@@ -186,7 +186,7 @@ static void forms_agree(void **state)
 	}
 }
 
-/* As a fabric hands out the first resource, of a kernel that is run without one. */
+/* As a kernel runtime hands out the first resource, of a kernel that is run without one. */
 static uint32_t take_first(struct roost_call *c)
 {
 	return 1;
@@ -299,7 +299,7 @@ static void sketches_come_and_go(void **state)
 	assert_int_equal(info(4).estimate, 0);
 	assert_int_equal(ask(5, ROOST_HLL_ESTIMATE, 11).status, ROOST_HLL_PRECISION);
 	assert_int_equal(ask(5, ROOST_HLL_ADD, 11).status, ROOST_HLL_PRECISION);
-	/* Its place is as new for the next one, of another precision. */
+	/* Its slot is as new for the next one, of another precision. */
 	assert_int_equal(ask(5, ROOST_HLL_DROP, 0).status, ROOST_RPC_OK);
 	assert_int_equal(ask(5, ROOST_HLL_ESTIMATE, 0).status, ROOST_RPC_MISS);
 	assert_int_equal(ask(100, ROOST_HLL_ADD, 12).status, ROOST_RPC_OK);
@@ -313,7 +313,7 @@ static void sketches_come_and_go(void **state)
 	rig_close(r);
 }
 
-/* A sketch that is dropped under a stream: the stream ends, and the next that has its place sees nothing of it. */
+/* A sketch that is dropped under a stream: the stream ends, and the next that has its slot sees nothing of it. */
 static void dropped_meanwhile(void **state)
 {
 	struct roost_hll_params p = roost_hll_params(1, ROOST_HLL_ADD, 10);

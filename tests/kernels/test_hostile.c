@@ -6,13 +6,13 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "peer.h"
 
 #define KERNEL 0x4000
 
 static struct peer P, *const p = &P;
-static struct fabric *f;
+static struct kernel_runtime *f;
 static uint8_t said[8] = "piece";
 static struct {
 	unsigned pieces, cut;
@@ -54,8 +54,8 @@ static void open_peer(uint32_t psn)
 
 	memset(&seen, 0, sizeof(seen));
 	peer_open_init(p, &(struct ep_params){.mtu = 256}, psn);
-	assert_int_equal(fabric_create(p->e.nic, NULL, &f), 0);
-	assert_int_equal(fabric_deploy(f, &kernel, NULL), 0);
+	assert_int_equal(runtime_create(p->e.nic, NULL, &f), 0);
+	assert_int_equal(runtime_deploy(f, &kernel, NULL), 0);
 	assert_int_equal(nic_qp_set_rpc(p->e.nic, p->e.qp), 0);
 	peer_attr(p, &a);
 	ep_to_rtr(&p->e, &a);

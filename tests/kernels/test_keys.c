@@ -62,7 +62,7 @@ static void a_guess(enum guess guess, bool with_payload, bool loop)
 
 	rig_open(r, 7, &(struct rig_shape){.sp = {.delay_ns = 1000}, .loop = loop});
 	nic = r->w.nic[loop ? 0 : 1];
-	assert_int_equal(fabric_deploy(r->f, &kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &kernel, NULL), 0);
 	assert_int_equal(nic_pd_alloc(nic, &other_pd), 0);
 	own = r->node[0].key;
 	/* 0 is a call that names no region. */

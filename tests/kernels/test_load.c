@@ -34,12 +34,12 @@ static void open_rig(uint64_t seed, const struct rig_shape *shape)
 	memset(&host, 0, sizeof(host));
 }
 
-/* Loads a file, or replaces what stands by it. */
+/* Loads a file, or replaces the registered kernel by it. */
 static int load(const char *path, bool replace)
 {
-	struct fabric_kernel n = {.self = &host, .replace = replace};
+	struct runtime_registration n = {.self = &host, .replace = replace};
 	struct object o;
-	struct served *s;
+	struct kernel_version *s;
 	char why[256];
 	int rc = object_open(path, &o, why, sizeof(why));
 
@@ -47,11 +47,11 @@ static int load(const char *path, bool replace)
 		return rc;
 	n.k = o.kernel;
 	n.object = &o;
-	rc = fabric_prepare(r->f, &n, &s);
+	rc = runtime_prepare(r->f, &n, &s);
 	if (rc)
 		object_close(&o);
 	else
-		fabric_place(r->f, s);
+		runtime_publish(r->f, s);
 	return rc;
 }
 
@@ -75,11 +75,11 @@ static struct count_reply reply(unsigned caller, unsigned slot)
 
 static unsigned versions(void)
 {
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 	unsigned n = 0;
 
-	fabric_reap(r->f);
-	while (fabric_kernel_info(r->f, n, &info))
+	runtime_reap(r->f);
+	while (runtime_kernel_info(r->f, n, &info))
 		n++;
 	return n;
 }
@@ -94,17 +94,17 @@ static void until_over(void)
 
 static void load_and_unload(void **state)
 {
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 
 	open_rig(1, &(struct rig_shape){.sp = {.delay_ns = 1000}});
 	assert_int_equal(load(built("count-1"), false), 0);
 	assert_int_equal(host.started, 1);
 	post(0, 3, 0);
 	assert_int_equal(reply(0, 3).version, 1);
-	assert_true(fabric_kernel_info(r->f, 0, &info));
+	assert_true(runtime_kernel_info(r->f, 0, &info));
 	assert_string_equal(info.k->name, "count");
 	assert_int_equal(info.op, COUNT_OP);
-	assert_int_equal(info.state, FABRIC_STANDS);
+	assert_int_equal(info.state, RUNTIME_KERNEL_ACTIVE);
 	assert_true(info.loaded);
 	assert_int_equal(info.ctr.calls, 1);
 	assert_int_equal(info.ctr.ended_ok, 1);
@@ -116,11 +116,11 @@ static void load_and_unload(void **state)
 	post(0, 4, 100000);
 	while (rig_counters(r).calls < 2)
 		world_step(&r->w, world_now(&r->w) + SEC);
-	assert_int_equal(fabric_unload(r->f, COUNT_OP), 0);
-	assert_int_equal(fabric_unload(r->f, COUNT_OP), -ENOENT);
+	assert_int_equal(runtime_unload(r->f, COUNT_OP), 0);
+	assert_int_equal(runtime_unload(r->f, COUNT_OP), -ENOENT);
 	assert_int_equal(versions(), 1);
-	assert_true(fabric_kernel_info(r->f, 0, &info));
-	assert_int_equal(info.state, FABRIC_LEAVING);
+	assert_true(runtime_kernel_info(r->f, 0, &info));
+	assert_int_equal(info.state, RUNTIME_KERNEL_LEAVING);
 	assert_int_equal(info.in_flight, 1);
 	post(1, 0, 0);
 	assert_int_equal(rig_wait(r, 1, 0, sizeof(struct count_reply)).status, ROOST_RPC_NO_KERNEL);
@@ -238,7 +238,7 @@ static void no_kernels(void **state)
 
 /*
  * Calls in flight on both QPs all the time, each counted in memory: a thousand replacements, and no call is lost, none run twice, each
- * answered by a version that stood while it was under way.
+ * answered by a version that was active while it was under way.
  */
 static void replace_under_load(const struct rig_shape *shape, uint64_t seed, const char *const names[2])
 {
@@ -246,7 +246,7 @@ static void replace_under_load(const struct rig_shape *shape, uint64_t seed, con
 	uint64_t begun[RIG_CALLERS][FLIGHT], done[RIG_CALLERS][FLIGHT] = {{0}}, replaced = 0, calls = 0;
 	bool busy[RIG_CALLERS][FLIGHT] = {{false}};
 	unsigned most = 0, left = RIG_CALLERS * FLIGHT;
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 	struct rng rng;
 
 	rng_seed(&rng, seed);
@@ -288,7 +288,7 @@ static void replace_under_load(const struct rig_shape *shape, uint64_t seed, con
 	until_over();
 	assert_true(most > 3); /* several at once */
 	assert_int_equal(versions(), 1);
-	assert_true(fabric_kernel_info(r->f, 0, &info));
+	assert_true(runtime_kernel_info(r->f, 0, &info));
 	assert_int_equal(info.ctr.calls, calls);
 	assert_int_equal(info.ctr.ended_ok, calls);
 	assert_int_equal(host.started, 1);
@@ -324,7 +324,7 @@ static void a_self_that_is_shared(void **state)
 	for (unsigned i = 0; i < 5; i++)
 		assert_int_equal(load(built(i & 1 ? "share-1" : "share-2"), true), 0);
 	assert_int_equal(versions(), 2);
-	assert_int_equal(fabric_unload(r->f, COUNT_OP), 0);
+	assert_int_equal(runtime_unload(r->f, COUNT_OP), 0);
 	assert_int_equal(versions(),
 			 2); /* the last one has no calls, but is to end what the first one uses */
 	assert_int_equal(host.stopped, 0);

@@ -25,7 +25,7 @@ struct state {
 static unsigned entered; /* how often the kernel was called */
 
 /* Writes, copies and swaps a word, then reads that again and again. */
-static enum roost_next act(struct roost_call *c)
+static enum roost_next work(struct roost_call *c)
 {
 	const struct params *p = c->params;
 	struct state *s = c->state;
@@ -49,18 +49,18 @@ static enum roost_next act(struct roost_call *c)
 }
 
 static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
-					   .name = "act",
+					   .name = "work",
 					   .version = 1,
 					   .op = OP,
 					   .state_size = sizeof(struct state),
-					   .params = act};
+					   .params = work};
 
 static void open_rig(uint64_t seed, uint32_t max_steps)
 {
 	rig_open(r, seed,
 		 &(struct rig_shape){
 			 .sp = {.delay_ns = 1000}, .cfg = {.max_steps = max_steps}, .turn_ns = 500});
-	assert_int_equal(fabric_deploy(r->f, &kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &kernel, NULL), 0);
 	entered = 0;
 }
 
@@ -94,7 +94,7 @@ static void one_call_goes_on(void **state)
 	reply = rig_wait(r, 0, 0, 8);
 	expect_words(0, &reply);
 	assert_int_equal(rig_counters(r).steps, 4 + 10 * TURN);
-	assert_int_equal(atomic_load(&fabric_guard(r->f, 0)->steps), 2 * (4 + 10 * TURN));
+	assert_int_equal(atomic_load(&runtime_guard(r->f, 0)->steps), 2 * (4 + 10 * TURN));
 	assert_in_range(entered, 11, 13);
 	rig_close(r);
 }
@@ -172,7 +172,7 @@ static void quotas_as_ever(void **state)
 	struct rig_reply reply;
 
 	open_rig(5, 0);
-	assert_int_equal(fabric_set_quota(r->f, r->node[0].qp, &(struct fabric_quota){.steps = 10}), 0);
+	assert_int_equal(runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.steps = 10}), 0);
 	post(0, 200, 0);
 	reply = rig_wait(r, 0, 0, 8);
 	expect_words(0, &reply);

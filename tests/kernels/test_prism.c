@@ -13,7 +13,7 @@
 #include "roost/prism.h"
 
 #define ROOM	(RIG_REPLY - 8)
-#define PLACES	16u
+#define SLOTS	16u
 #define LIST	4096u /* the free list */
 #define BUFFERS 8192u /* its buffers, of SIZE bytes */
 #define SIZE	64u
@@ -26,7 +26,7 @@ static struct rig R, *const r = &R;
 static void open_rig(const struct rig_shape *shape)
 {
 	rig_open(r, 1, shape);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("prism"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("prism"), NULL), 0);
 }
 
 static uint8_t *at(uint64_t off)
@@ -280,8 +280,8 @@ static void any_memory(struct rng *rng)
 
 		set_word(WORDS + 8 * i, kind < 4 ? any_va(rng) : rng_below(rng, kind * 20));
 	}
-	roost_prism_list_init(list(), PLACES, SIZE);
-	for (uint64_t n = rng_below(rng, PLACES + 1); n; n--)
+	roost_prism_list_init(list(), SLOTS, SIZE);
+	for (uint64_t n = rng_below(rng, SLOTS + 1); n; n--)
 		roost_prism_list_give(list(),
 				      rng_below(rng, 40) ? rig_va(r, BUFFERS + n * SIZE) : any_va(rng));
 }
@@ -389,7 +389,7 @@ static void put_and_get(void **state)
 	struct roost_prism_result res;
 
 	open_rig(&(struct rig_shape){.sp = {.delay_ns = 1000}});
-	roost_prism_list_init(list(), PLACES, SIZE);
+	roost_prism_list_init(list(), SLOTS, SIZE);
 	for (unsigned i = 0; i < 2; i++)
 		assert_int_equal(roost_prism_list_give(list(), rig_va(r, BUFFERS + i * SIZE)), 0);
 	for (unsigned i = 0; i < 2; i++) {
@@ -592,7 +592,7 @@ static void rights(void **state)
 static void lists_that_lead_astray(void **state)
 {
 	open_rig(&(struct rig_shape){.sp = {.delay_ns = 1000}});
-	roost_prism_list_init(list(), PLACES, 4);
+	roost_prism_list_init(list(), SLOTS, 4);
 	roost_prism_list_give(list(), rig_va(r, RIG_MEM));
 	begin();
 	roost_prism_allocate(&chain, 0, rig_va(r, LIST), "12345", 5);

@@ -68,8 +68,8 @@ static void open_rig(uint64_t seed)
 {
 	rig_open(r, seed,
 		 &(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 256, .rnr_retry = 7, .turn_ns = 500});
-	assert_int_equal(fabric_deploy(r->f, &walker, NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, &slow, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &walker, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &slow, NULL), 0);
 }
 
 static void post(unsigned caller, unsigned slot, uint64_t reads, uint16_t flags)
@@ -110,7 +110,7 @@ static void a_step_each(void **state)
 /* A turn is bounded, and within it what a QP with a quota may take. */
 static void quotas_of_steps(void **state)
 {
-	struct fabric_quota quota = {.steps = 16};
+	struct runtime_quota quota = {.steps = 16};
 	uint64_t before;
 
 	open_rig(2);
@@ -122,7 +122,7 @@ static void quotas_of_steps(void **state)
 		rig_step(r);
 		assert_in_range(steps() - before, 1, 256);
 	}
-	assert_int_equal(fabric_set_quota(r->f, r->node[0].qp, &quota), 0);
+	assert_int_equal(runtime_set_quota(r->f, r->node[0].qp, &quota), 0);
 	for (unsigned i = 0; i < 50; i++) {
 		before = steps();
 		rig_step(r);
@@ -133,11 +133,11 @@ static void quotas_of_steps(void **state)
 	post(1, 0, 24000, 0);
 	assert_int_equal(rig_wait(r, 1, 0, 8).status, ROOST_RPC_OK);
 	assert_in_range(steps() - before, 24000 + 99 * 16, 24000 + 110 * 16);
-	assert_int_equal(fabric_set_quota(r->f, r->node[0].qp, &(struct fabric_quota){0}), 0);
+	assert_int_equal(runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){0}), 0);
 	before = steps();
 	rig_step(r);
 	assert_int_equal(steps() - before, 256);
-	assert_int_equal(fabric_set_quota(r->f, r->caller[0].qp, &quota), -EINVAL);
+	assert_int_equal(runtime_set_quota(r->f, r->caller[0].qp, &quota), -EINVAL);
 	rig_close(r);
 }
 
@@ -145,7 +145,7 @@ static void quotas_of_steps(void **state)
 static void quotas_and_payload(void **state)
 {
 	open_rig(3);
-	assert_int_equal(fabric_set_quota(r->f, r->node[0].qp, &(struct fabric_quota){.steps = 7}), 0);
+	assert_int_equal(runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.steps = 7}), 0);
 	rig_post(r, 0, 0, SLOW, NULL, 0, 8, ROOST_RPC_STREAM);
 	rig_post_payload(r, 0, SLOW, 2000);
 	for (uint64_t before = 0; steps() < 8 * 100; before = steps()) {
@@ -159,7 +159,7 @@ static void quotas_and_payload(void **state)
 static void quotas_of_calls(void **state)
 {
 	open_rig(4);
-	assert_int_equal(fabric_set_quota(r->f, r->node[0].qp, &(struct fabric_quota){.calls = 3}), 0);
+	assert_int_equal(runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.calls = 3}), 0);
 	for (unsigned i = 0; i < 10; i++)
 		post(0, i, 10000, 0);
 	for (unsigned i = 0; i < 50; i++)

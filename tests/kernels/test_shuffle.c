@@ -25,7 +25,7 @@ static uint64_t counts[PARTS];
 static void open_rig(const struct rig_shape *shape)
 {
 	rig_open(r, 1, shape);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("shuffle"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("shuffle"), NULL), 0);
 }
 
 static struct roost_shuffle_params radix(uint32_t partitions, uint16_t tuple)

@@ -25,10 +25,10 @@ static uint8_t tuples[MAX_BYTES];
 static uint64_t counts[MAX_PARTS];
 static uint8_t want[PEERS][MEM];
 
-/* It stands in the memory of lent[0], which is the run's region. */
+/* It stands in the memory of bound[0], which is the run's region. */
 static struct roost_shuffle_target *table(void)
 {
-	return (struct roost_shuffle_target *)s->lent[0].mem;
+	return (struct roost_shuffle_target *)s->bound[0].mem;
 }
 
 static void draw(const struct plan *p, uint64_t seed)
@@ -90,24 +90,24 @@ static void arrived(const struct plan *p)
 static void open_out(uint64_t seed, const struct shape *shape)
 {
 	open_scene(seed, shape);
-	assert_int_equal(fabric_deploy(s->f, kernels_builtin("shuffle-out"), NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, kernels_builtin("shuffle-out"), NULL), 0);
 	for (unsigned i = 0; i < PEERS; i++)
-		lend(ROOST_SHUFFLE_OUT_OP, &s->lent[i], i + 1);
+		bind_qp(ROOST_SHUFFLE_OUT_OP, &s->bound[i], i + 1);
 }
 
-static struct place *begin(const struct roost_shuffle_out_params *q, uint32_t bytes,
-			   struct roost_shuffle_out_result *result)
+static struct local_call *begin(const struct roost_shuffle_out_params *q, uint32_t bytes,
+				struct roost_shuffle_out_result *result)
 {
-	struct place_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
-			       .params = q,
-			       .params_len = sizeof(*q),
-			       .pd = s->lent[0].pd,
-			       .key = s->lent[0].key,
-			       .reply = (uint8_t *)result,
-			       .room = sizeof(*result)};
-	struct place *run;
+	struct local_call_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
+				    .params = q,
+				    .params_len = sizeof(*q),
+				    .pd = s->bound[0].pd,
+				    .key = s->bound[0].key,
+				    .reply = (uint8_t *)result,
+				    .room = sizeof(*result)};
+	struct local_call *run;
 
-	assert_int_equal(place_start(s->f, 0, &a, tuples, bytes, &run), 0);
+	assert_int_equal(local_call_start(s->f, 0, &a, tuples, bytes, &run), 0);
 	return run;
 }
 
@@ -311,7 +311,7 @@ static void the_first_failure(void **state)
 /* Payload that nobody announced has no parameters. */
 static void without_parameters(void **state)
 {
-	struct fabric_counters ctr;
+	struct runtime_counters ctr;
 
 	open_out(1, &plain);
 	ep_post(&s->caller, &(struct wr){.op = ROOST_OP_RPC_WRITE,
@@ -321,7 +321,7 @@ static void without_parameters(void **state)
 					 .rkey = s->called.key});
 	while (turn())
 		;
-	fabric_counters(s->f, &ctr);
+	runtime_counters(s->f, &ctr);
 	assert_int_equal(ctr.bad_params, 1);
 	assert_int_equal(ctr.faults, 0);
 	close_scene();
@@ -333,7 +333,7 @@ static void busy(void **state)
 	static const struct plan p = {RADIX(2, 0), 1024, 20000};
 	struct roost_shuffle_out_params q;
 	struct roost_shuffle_out_result result[ROOST_SHUFFLE_OUT_CALLS + 1];
-	struct place *runs[ROOST_SHUFFLE_OUT_CALLS];
+	struct local_call *runs[ROOST_SHUFFLE_OUT_CALLS];
 
 	open_out(1, &plain);
 	draw(&p, 1);
@@ -343,7 +343,7 @@ static void busy(void **state)
 		runs[i] = begin(&q, p.n * 8, &result[i]);
 	finish(begin(&q, p.n * 8, &result[ROOST_SHUFFLE_OUT_CALLS]), ROOST_SHUFFLE_BUSY);
 	for (unsigned i = 0; i < ROOST_SHUFFLE_OUT_CALLS; i++)
-		place_free(runs[i]);
+		local_call_free(runs[i]);
 	finish(begin(&q, p.n * 8, &result[0]), ROOST_SHUFFLE_BUSY);
 	while (turn())
 		;

@@ -161,7 +161,7 @@ static struct node_work {
 
 static struct node_work work_of(void)
 {
-	struct fabric_counters f = rig_counters(r);
+	struct runtime_counters f = rig_counters(r);
 	struct nic_counters n;
 
 	nic_counters(r->w.nic[1], &n);
@@ -267,7 +267,7 @@ static struct seen tenant_beside(const struct attack *a)
 
 	rig_open(r, 5, &(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 4096, .rnr_retry = 7});
 	for (unsigned i = 0; kernels_builtin_at(i); i++)
-		assert_int_equal(fabric_deploy(r->f, kernels_builtin_at(i), NULL), 0);
+		assert_int_equal(runtime_deploy(r->f, kernels_builtin_at(i), NULL), 0);
 	memset(&attacker, 0, sizeof(attacker));
 	memset(&before, 0, sizeof(before));
 	if (a && a->op == ROOST_HLL_OP) {

@@ -46,7 +46,7 @@ static void open_rig(uint64_t seed, bool loop, bool timed)
 		r, seed,
 		&(struct rig_shape){
 			.sp = {.delay_ns = 1000}, .cfg = {.timed = timed}, .loop = loop, .turn_ns = TURN_NS});
-	assert_int_equal(fabric_deploy(r->f, &kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &kernel, NULL), 0);
 }
 
 static void call(uint64_t num_steps, unsigned times)
@@ -55,11 +55,11 @@ static void call(uint64_t num_steps, unsigned times)
 		assert_int_equal(rig_call(r, OP, &num_steps, sizeof(num_steps), 0).status, ROOST_RPC_OK);
 }
 
-static struct fabric_kernel_info info_of(unsigned i)
+static struct runtime_kernel_info info_of(unsigned i)
 {
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 
-	assert_true(fabric_kernel_info(r->f, i, &info));
+	assert_true(runtime_kernel_info(r->f, i, &info));
 	assert_int_equal(info.in_flight, 0);
 	return info;
 }
@@ -67,7 +67,7 @@ static struct fabric_kernel_info info_of(unsigned i)
 /* Its own turn, or as many as its steps take; percentiles are those of all. */
 static void whole_turns(void **state)
 {
-	struct fabric_times t;
+	struct runtime_times t;
 
 	for (int loop = 0; loop < 2; loop++) {
 		open_rig(1, loop, true);
@@ -92,7 +92,7 @@ static void whole_turns(void **state)
 static void with_payload(void **state)
 {
 	uint64_t one = 1, began;
-	struct fabric_times t;
+	struct runtime_times t;
 
 	open_rig(2, false, true);
 	rig_post_payload(r, 0, OP, 3000);
@@ -112,15 +112,16 @@ static void with_payload(void **state)
 static void versions(void **state)
 {
 	struct roost_kernel next = kernel;
-	struct served *s;
+	struct kernel_version *s;
 
 	open_rig(3, false, true);
 	call(1, 3);
 	next.version = 2;
-	assert_int_equal(fabric_prepare(r->f, &(struct fabric_kernel){.k = &next, .replace = true}, &s), 0);
-	fabric_place(r->f, s);
+	assert_int_equal(
+		runtime_prepare(r->f, &(struct runtime_registration){.k = &next, .replace = true}, &s), 0);
+	runtime_publish(r->f, s);
 	call(1, 2);
-	fabric_reap(r->f);
+	runtime_reap(r->f);
 	assert_int_equal(info_of(0).times.count, 2);
 	assert_int_equal(info_of(0).ctr.calls, 5);
 	rig_close(r);
@@ -134,7 +135,7 @@ static void versions(void **state)
 /* A turn's calls hold their kernel until its end has been told: also when that is never done. */
 static void nobody_tells(void **state)
 {
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 	uint64_t one = 1;
 
 	open_rig(5, true, true);
@@ -144,10 +145,10 @@ static void nobody_tells(void **state)
 		sim_advance(r->w.sim, world_now(&r->w) + 100);
 	}
 	assert_true(nic_wants_time(r->w.nic[0], 0));
-	assert_true(fabric_kernel_info(r->f, 0, &info));
+	assert_true(runtime_kernel_info(r->f, 0, &info));
 	assert_true(info.in_flight > 0);
-	assert_int_equal(fabric_unload(r->f, OP), 0);
-	fabric_reap(r->f);
+	assert_int_equal(runtime_unload(r->f, OP), 0);
+	runtime_reap(r->f);
 	rig_close(r);
 }
 

@@ -18,7 +18,7 @@ static struct rig R, *const r = &R;
 static void open_rig(const struct sim_params *sp)
 {
 	rig_open(r, 1, &(struct rig_shape){.sp = *sp});
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("traversal"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("traversal"), NULL), 0);
 }
 
 static struct rig_reply walk(const struct roost_traversal_params *p)

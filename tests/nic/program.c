@@ -263,8 +263,8 @@ static void make_atomic(struct op *o, unsigned index, struct side *from, struct 
 }
 
 /* Where a WRITE goes; it may get shorter for its key. */
-static void place_write(struct op *o, unsigned index, struct side *to, struct hazards *h,
-			const struct limits *l, struct rng *r)
+static void choose_target(struct op *o, unsigned index, struct side *to, struct hazards *h,
+			  const struct limits *l, struct rng *r)
 {
 	if (l->type == NIC_QPT_RC) {
 		o->roff = AREA_TARGET + (uint32_t)rng_below(r, AREA_LEN - o->len + 1);
@@ -300,7 +300,7 @@ static void make_transfer(struct direction *d, struct op *o, unsigned index, str
 	if (!write && l->max_send && o->len > l->max_send)
 		o->len = (uint32_t)rng_below(r, l->max_send + 1);
 	if (write)
-		place_write(o, index, to, h, l, r);
+		choose_target(o, index, to, h, l, r);
 	make_payload(o, h, l, r);
 	if (l->type != NIC_QPT_RC)
 		return;

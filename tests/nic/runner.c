@@ -103,7 +103,7 @@ static void share(struct run *u, struct conn *c, int i)
 }
 
 /* The keys that this side will give to its peer, as far as they are there from the beginning. */
-static void lend_keys(struct conn *c, int i)
+static void give_keys(struct conn *c, int i)
 {
 	struct ep *e = &c->e[i];
 	struct side *s = &c->s[i];
@@ -201,10 +201,10 @@ static void limit_calls(struct run *u, const struct conn *c, int i)
 {
 	const struct ep *e = &c->e[i];
 	bool many = c->calls[i] || rng_below(&u->r, 2);
-	struct fabric_quota q = {.calls = many ? 0 : 2 + (uint32_t)rng_below(&u->r, 4),
-				 .steps = rng_below(&u->r, 2) ? 0 : 1 + (uint32_t)rng_below(&u->r, 8)};
+	struct runtime_quota q = {.calls = many ? 0 : 2 + (uint32_t)rng_below(&u->r, 4),
+				  .steps = rng_below(&u->r, 2) ? 0 : 1 + (uint32_t)rng_below(&u->r, 8)};
 
-	if (fabric_set_quota(u->fabric[e->nic_index], e->qp, &q))
+	if (runtime_set_quota(u->runtime[e->nic_index], e->qp, &q))
 		abort();
 }
 
@@ -263,7 +263,7 @@ static void make_conn(struct run *u, struct conn *c, enum fault fault)
 		run_make_ep(u, e, &p, nic[i], c->s[i].size, c->pool[i], &c->own[i]);
 		memcpy(e->mem, c->s[i].model, AREA_LEN);
 		share(u, c, i);
-		lend_keys(c, i);
+		give_keys(c, i);
 	}
 	ep_connect(&c->e[0], &c->e[1]);
 	for (int i = 0; p.rpc && i < 2; i++)
@@ -284,13 +284,13 @@ static int link_stopped(void *ctx, const struct pkt_addr *src, const uint8_t *bt
 static void serve_calls(struct run *u)
 {
 	for (unsigned i = 0; i < u->w.nics; i++) {
-		struct fabric_config cfg = {0};
+		struct runtime_config cfg = {0};
 
 		u->few_slots[i] = rng_below(&u->r, 2);
 		if (u->few_slots[i]) /* one for a call whose payload is still to come, and one for others */
 			cfg.calls = 2 + (unsigned)rng_below(&u->r, 6);
-		if (fabric_create(u->w.nic[i], &cfg, &u->fabric[i]) ||
-		    fabric_deploy(u->fabric[i], &tally_kernel, &u->tally[i]))
+		if (runtime_create(u->w.nic[i], &cfg, &u->runtime[i]) ||
+		    runtime_deploy(u->runtime[i], &tally_kernel, &u->tally[i]))
 			abort();
 	}
 }

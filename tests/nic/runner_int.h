@@ -9,7 +9,7 @@
 #include <inttypes.h>
 
 #include "pool.h"
-#include "kernels/fabric.h"
+#include "kernels/runtime.h"
 #include "program.h"
 #include "runner.h"
 #include "tally.h"
@@ -87,7 +87,7 @@ struct run {
 	uint32_t mtu;				/* one for all: the oracles are told; 0: various */
 	struct conn c[MAX_CONNS];
 	struct crowd crowd;
-	struct fabric *fabric[WORLD_MAX_NICS];
+	struct kernel_runtime *runtime[WORLD_MAX_NICS];
 	bool few_slots[WORLD_MAX_NICS];
 	struct tally tally[WORLD_MAX_NICS];
 	struct pool pool[WORLD_MAX_NICS][NIC_MAX_PUS]; /* shared by whoever wants */

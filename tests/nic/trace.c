@@ -7,13 +7,13 @@
 static struct trace *current;
 
 /* One of our own addresses. */
-struct place {
+struct nic_port {
 	unsigned nic, port;
 };
 
-static struct place place_of(const struct trace *t, const struct pkt_addr *a)
+static struct nic_port nic_port_of(const struct trace *t, const struct pkt_addr *a)
 {
-	struct place at = {world_nic_of(t->w, a), 0};
+	struct nic_port at = {world_nic_of(t->w, a), 0};
 
 	while (at.nic < WORLD_MAX_NICS && !pkt_addr_eq(&t->w->port[at.nic][at.port][0]->addr, a))
 		at.port++;
@@ -90,7 +90,7 @@ static void datagram(struct trace *t, unsigned nic, const struct port *port, con
 }
 
 /* `port`: that it came in by; or one of those with the address that it left by. */
-static void record(struct trace *t, const struct port *port, struct place at, bool in, bool marked,
+static void record(struct trace *t, const struct port *port, struct nic_port at, bool in, bool marked,
 		   const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
 {
 	unsigned nic = at.nic;
@@ -141,11 +141,11 @@ static void on_send(void *ctx, uint64_t now, bool delivered, const struct pkt_ad
 {
 	struct trace *t = ctx;
 	struct pkt_view v;
-	struct place at;
+	struct nic_port at;
 
 	if (delivered)
 		return;
-	at = place_of(t, src);
+	at = nic_port_of(t, src);
 	if (at.nic == WORLD_MAX_NICS)
 		return;
 	record(t, t->w->port[at.nic][at.port][0], at, false, false, src, dst, bth, len);
@@ -161,7 +161,7 @@ static void on_send(void *ctx, uint64_t now, bool delivered, const struct pkt_ad
 static int tapped_rx(struct port *port, struct port_pkt *pkts, int max)
 {
 	struct trace *t = current;
-	struct place at = place_of(t, &port->addr);
+	struct nic_port at = nic_port_of(t, &port->addr);
 	int n = t->real->rx_burst(port, pkts, max);
 
 	for (int i = 0; i < n; i++)
@@ -220,7 +220,7 @@ static void add_end(struct trace *t, const struct ep *e, const struct ep *peer)
 /* What the oracle of `own` is to know. */
 static void tell(struct trace *t, const struct pkt_addr *own, const struct ep *a, const struct ep *b)
 {
-	struct place at = place_of(t, own);
+	struct nic_port at = nic_port_of(t, own);
 	struct oracle *o = t->oracle[at.nic][at.port];
 
 	if (oracle_pair(o, ep_addr(a), nic_qp_num(a->qp), ep_addr(b), nic_qp_num(b->qp)) ||

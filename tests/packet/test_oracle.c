@@ -20,9 +20,9 @@ struct trace {
 	const char *what;
 	struct step steps[MAX_STEPS]; /* ends with one whose `a` is 0 and op 0 */
 	enum oracle_rule rule;	      /* ORACLE_RULES: none is broken */
-	int places;		      /* where it is broken; elsewhere it must not be */
+	int points;		      /* where it is broken; elsewhere it must not be */
 	int at;			      /* the step at which it is */
-	int skip; /* places where such a trace can't be taken, or breaks more than one rule */
+	int skip; /* points where such a trace can't be taken, or breaks more than one rule */
 };
 
 static bool is_end(const struct step *s)
@@ -30,10 +30,11 @@ static bool is_end(const struct step *s)
 	return s->op == 0 && s->a == 0;
 }
 
-static void run(const struct trace *t, enum place place, uint32_t base, const struct oracle_options *oo)
+static void run(const struct trace *t, enum capture_point point, uint32_t base,
+		const struct oracle_options *oo)
 {
 	struct oracle *o = oracle_new(oo);
-	enum oracle_rule want = t->places & (int)place ? t->rule : ORACLE_RULES;
+	enum oracle_rule want = t->points & (int)point ? t->rule : ORACLE_RULES;
 	const struct oracle_finding *f;
 	size_t n;
 
@@ -43,13 +44,13 @@ static void run(const struct trace *t, enum place place, uint32_t base, const st
 		feed(o, (uint64_t)i, &t->steps[i], 0xa, 0xb, base);
 	f = oracle_findings(o, &n);
 	if (want == ORACLE_RULES && n)
-		fail_msg("%s, place %d, first PSN 0x%06x: step %d: %s: %s", t->what, place, base,
+		fail_msg("%s, point %d, first PSN 0x%06x: step %d: %s: %s", t->what, point, base,
 			 (int)f->index, oracle_rule_name(f->rule), f->text);
 	if (want != ORACLE_RULES && n != 1)
-		fail_msg("%s, place %d, first PSN 0x%06x: %zu findings, not one", t->what, place, base, n);
+		fail_msg("%s, point %d, first PSN 0x%06x: %zu findings, not one", t->what, point, base, n);
 	if (want != ORACLE_RULES && (f->rule != want || (int)f->index != t->at))
-		fail_msg("%s, place %d, first PSN 0x%06x: step %d: %s: %s; should be %s at step %d", t->what,
-			 place, base, (int)f->index, oracle_rule_name(f->rule), f->text,
+		fail_msg("%s, point %d, first PSN 0x%06x: step %d: %s: %s; should be %s at step %d", t->what,
+			 point, base, (int)f->index, oracle_rule_name(f->rule), f->text,
 			 oracle_rule_name(want), t->at);
 	assert_int_equal(oracle_totals(o)->unpaired, 0);
 	oracle_free(o);
@@ -60,7 +61,7 @@ static void run_all(const struct trace *t, size_t n)
 	static const uint32_t bases[] = {0, 0x123456, 0xffffff, 0xfffffe, 0xfffffd, 0xfffffb, 0x7fffff};
 
 	for (size_t i = 0; i < n; i++) {
-		for (enum place p = ANYWHERE; p <= AT_B; p = (enum place)(p * 2)) {
+		for (enum capture_point p = ANYWHERE; p <= AT_B; p = (enum capture_point)(p * 2)) {
 			struct oracle_options oo = options(p);
 
 			if (t[i].skip & (int)p)
@@ -143,7 +144,7 @@ static void test_right(void **state)
 	RUN(traces);
 }
 
-/* Right at one place, where it shows what was lost on the way. */
+/* Right at one point, where it shows what was lost on the way. */
 static void test_right_with_loss(void **state)
 {
 	static const struct trace traces[] = {
@@ -536,7 +537,7 @@ static void test_disorder(void **state)
 		0};
 	static const struct trace leap = {"a PSN left out", {SEND(0), SEND(2), END}, ORACLE_REQ_PSN, AT_A, 1};
 
-	for (enum place p = AT_A; p <= AT_B; p = (enum place)(p * 2)) {
+	for (enum capture_point p = AT_A; p <= AT_B; p = (enum capture_point)(p * 2)) {
 		struct oracle_options oo = options(p);
 
 		oo.disorder = true;
@@ -588,7 +589,7 @@ static void test_learn_mtu(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(traces) / sizeof(traces[0]); i++) {
-		for (enum place p = ANYWHERE; p <= AT_B; p = (enum place)(p * 2)) {
+		for (enum capture_point p = ANYWHERE; p <= AT_B; p = (enum capture_point)(p * 2)) {
 			struct oracle_options oo = options(p);
 
 			oo.mtu = 0;

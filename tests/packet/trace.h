@@ -41,7 +41,7 @@ struct step {
 #define END		   STEP(0, 0, 0, 0, 0)
 
 /* Where a trace was taken. */
-enum place { ANYWHERE = 1, AT_A = 2, AT_B = 4, EVERYWHERE = 7 };
+enum capture_point { ANYWHERE = 1, AT_A = 2, AT_B = 4, EVERYWHERE = 7 };
 
 /* 10.0.0.1 and 10.0.0.2. */
 static const struct pkt_addr addr_a = {{[10] = 0xff, 0xff, 10, 0, 0, 1}},
@@ -87,7 +87,7 @@ static inline void feed(struct oracle *o, uint64_t index, const struct step *s, 
 		oracle_feed(o, index, index * 1000, &addr_b, &addr_a, &v);
 }
 
-static inline struct oracle_options options(enum place place)
+static inline struct oracle_options options(enum capture_point point)
 {
 	struct oracle_options oo = oracle_defaults;
 
@@ -95,8 +95,8 @@ static inline struct oracle_options options(enum place place)
 	oo.inflight = 3;
 	oo.max_streams = 8;
 	oo.max_reads = 8;
-	oo.has_local = place != ANYWHERE;
-	oo.local = place == AT_A ? addr_a : addr_b;
+	oo.has_local = point != ANYWHERE;
+	oo.local = point == AT_A ? addr_a : addr_b;
 	return oo;
 }
 

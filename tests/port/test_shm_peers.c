@@ -181,7 +181,7 @@ static void test_reader(void **state)
 	struct port *a = srig_open("10.0.0.1", SHM_RING_MIN);
 	struct pkt_addr dst = srig_addr("10.0.0.2");
 	struct port_path *path = a->ops->path_get(a, &dst, 0);
-	enum port_reader seen = PORT_READER_STANDS;
+	enum port_reader seen = PORT_READER_STALLED;
 	int status;
 	pid_t pid;
 
@@ -196,7 +196,7 @@ static void test_reader(void **state)
 	assert_int_equal(kill(pid, SIGSTOP), 0);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
 	srig_send_now(a, path, 2);
-	assert_int_equal(a->ops->reader(a, path), PORT_READER_STANDS);
+	assert_int_equal(a->ops->reader(a, path), PORT_READER_STALLED);
 	srig_kill(pid);
 	for (int i = 0; i < SRIG_WAIT_MS && seen != PORT_READER_UNKNOWN; i++) {
 		if (srig_send(a, path, 3))

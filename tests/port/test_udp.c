@@ -638,7 +638,7 @@ static void reader(bool v6)
 	assert_int_equal(port_reader_of(p.a, p.to_b), PORT_READER_READS);
 	assert_int_equal(rig_send(p.a, p.to_b, 100, 0, 0x1230, 0), 0);
 	assert_true(p.a->ops->flush(p.a));
-	wait_for_reader(&p, PORT_READER_STANDS);
+	wait_for_reader(&p, PORT_READER_STALLED);
 	assert_int_equal(rig_burst(p.b, pkts, PORT_BURST), 1);
 	wait_for_reader(&p, PORT_READER_READS);
 	rig_close(p.b);

@@ -31,7 +31,7 @@ def ucx_rows():
         yield f"{words} -p {{P}}", f"{words} 127.0.0.1 -p {{P}} -t {test} -s 8 -n 500 -w 10", r"(?m)^Final:\s+\d+(\s+[\d.]+){7}"
 
 
-def fabric_rows(kind):
+def runtime_rows(kind):
     """
     A size for each: all of them are what either end takes for itself, and over udp one of them gets an interface's address besides, and its MTU. That
     is more than ofi_rxd can bear.
@@ -71,7 +71,7 @@ def main():
     if options.narrow:
         rows = list(narrow_rows())
     else:
-        rows = [(row, None) for row in [*ucx_rows(), *fabric_rows(kind)]]
+        rows = [(row, None) for row in [*ucx_rows(), *runtime_rows(kind)]]
     chosen = choose(options, rows, lambda row: label(row[0]))
     demand([program_of(row[0]) for row, _ in chosen], "ucx-utils, libfabric-bin")
     if options.narrow:

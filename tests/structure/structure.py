@@ -10,14 +10,13 @@ environment  variables are read by sys_env() alone, which a set-user-ID program 
 quotes       a file of the tree that a page of docs quotes ("The file [NAME](../NAME):" and the indented text) is quoted as it is
 picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a fifth wider than usual
 version      the newest entry of debian/changelog is of the project's version
-subjects     the subject of a commit has at most 72 characters (where the tree is a git repository)
+names        no identifier has a word that docs/glossary.md replaced
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
 """
 import itertools
 import os
 import re
 import runpy
-import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as xml
@@ -102,6 +101,35 @@ def words(top):
                 yield f'{path}:{number}: names a place that exists on one machine only: {line.strip()}'
             if OPEN.search(line) and not path.startswith('docs/'):
                 yield f'{path}:{number}: leaves something open: {line.strip()}'
+
+
+
+# Words that docs/glossary.md replaced, in the identifiers that had them: what to write, and a pattern of whole identifiers.
+REPLACED = [
+    ('kernel runtime', r'(?!libfabric)\w*fabric\w*'),
+    ('hook, attach, detach', r'(?:roost|nic|runtime|verbs|rig|resp|cqe)_(?:\w+_)?place(?:_\w+)?'),
+    ('local_call', r'place_(?:attr|result|begin|start|pu|done|free|make|finish|show|step|perform|replied|wake|hand_over|run|on_in|on_out|on_region|off|acts|over|end|take)'),
+    ('registered kernel, kernel version, active', r'served_(?:pu|count|broken|condemn)|standing_(?:close|lends|forget)|(?:roost_kernel|runtime|port_reader)_stands'),
+    ('bind, unbind, limits', r'(?:roost|runtime|nic)_\w*(?:lend|loan)|(?:num|first)_lent|lent_(?:qp|at)'),
+    ('kernel work request', r'nic_acts?|acts_(?:go|stop|leave|done|gone|fetches|wake|failed)'),
+    ('pause, resume', r'nic_stream_go_on\w*'),
+    ('remote_pu, detached, needs_input, deferred free', r'abroad|deaf|hungry|orphans?|bury'),
+    ('trapped, disabled, watchdog limits', r'\w*_struck|condemned|\w*patience\w*'),
+    ('stalled, region_addr, parent', r'(?:is_)?excused|(?:mr|\w+_resolve)_spot|home_of'),
+]
+NAMES = [(word, re.compile(rf'\b(?:{pattern})\b', re.I)) for word, pattern in REPLACED]
+NAMED = ('src', 'include', 'tests', 'examples')
+
+
+def names(top):
+    for path, lines in files(top, NAMED):
+        if not path.endswith(('.c', '.h', '.S', '.map')):
+            continue
+        for number, line in enumerate(lines, 1):
+            for word, pattern in NAMES:
+                match = pattern.search(line)
+                if match:
+                    yield f'{path}:{number}: {match[0]}: docs/glossary.md has another word: {word}'
 
 
 GETENV = re.compile(r'\b(?:secure_)?getenv\s*\(')
@@ -260,23 +288,8 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
-BEFORE_SUBJECTS = '0b6311aa5e2660ce915d1d998c06ea4e8a53fe53'  # the rule holds for what came after
-MAX_SUBJECT = 72
-
-
-def subjects(top):
-    r = subprocess.run(['git', '-c', 'safe.directory=*', '-C', top, 'log', '--format=%h %s', f'{BEFORE_SUBJECTS}..HEAD'],
-                       capture_output=True, text=True, check=False)
-    if r.returncode:
-        return  # not a repository, or one without its history
-    for line in r.stdout.splitlines():
-        commit, _, subject = line.partition(' ')
-        if len(subject) > MAX_SUBJECT:
-            yield f'{commit}: a subject of {len(subject)} characters, more than {MAX_SUBJECT}: {subject}'
-
-
-RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'environment': environment, 'conformance': conformance, 'mutants': mutants,
-         'quotes': quotes, 'picture': picture, 'subjects': subjects, 'version': version}
+RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'names': names, 'environment': environment, 'conformance': conformance, 'mutants': mutants,
+         'quotes': quotes, 'picture': picture, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
 SPDX_PY = '# SPDX-License-Identifier: BSD-2-Clause\n'
@@ -312,6 +325,9 @@ CASES = [
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'MUT' 'ANTS = [', 'x')]\n", []),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('simulator', 'tests/nic/mutants.py', 'go' 'ne', 'x')]\n", ['mutants']),
     ('tests/nic/mutants.py', SPDX_PY + "MUTANTS = [('a:b', 'tests/nic/mutants.py', 'MUT' 'ANTS', 'x')]\n", ['mutants']),
+    ('src/nic/names.c', SPDX + 'struct nic_hook *place; /* in place, libfabric */\n', []),
+    ('src/nic/names.c', SPDX + 'int roost_qp_' 'place(void);\n', ['names']),
+    ('include/roost/names.h', SPDX + 'ROOST_KERNEL_' 'STANDS,\n', ['names']),
     ('src/kv/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
     ('src/kv/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),
     ('src/base/sys.c', SPDX + 'return secure_getenv(name);\n', []),

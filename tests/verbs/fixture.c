@@ -240,7 +240,7 @@ int post_recv_one(struct pair *p, int side, uint64_t wr_id, uint32_t n)
 
 void wait_wcs(struct ibv_cq *cq, struct ibv_wc *wc, int n)
 {
-	time_t end = time(NULL) + PATIENCE_S;
+	time_t end = time(NULL) + TIMEOUT_S;
 	int got = 0, ret;
 
 	while (got < n) {
@@ -248,7 +248,7 @@ void wait_wcs(struct ibv_cq *cq, struct ibv_wc *wc, int n)
 		assert_true(ret >= 0);
 		got += ret;
 		if (time(NULL) > end)
-			fail_msg("%d of %d completions after %d seconds", got, n, PATIENCE_S);
+			fail_msg("%d of %d completions after %d seconds", got, n, TIMEOUT_S);
 	}
 }
 
@@ -265,7 +265,7 @@ struct ibv_wc wait_good(struct ibv_cq *cq)
 void wait_pending(struct ibv_cq *cq, uint32_t n)
 {
 	struct verbs_cq *c = (struct verbs_cq *)cq;
-	time_t until = time(NULL) + PATIENCE_S;
+	time_t until = time(NULL) + TIMEOUT_S;
 
 	while (atomic_load_explicit(&c->index->prod, memory_order_acquire) - c->cons < n) {
 		assert_int_equal(ibv_poll_cq(cq, 0, NULL), 0);

@@ -24,7 +24,7 @@
 #define BUF_SIZE 65536
 
 /* Waits end after so long: only a failure needs it. */
-#define PATIENCE_S 60
+#define TIMEOUT_S 60
 
 struct pair {
 	struct ibv_context *ctx;

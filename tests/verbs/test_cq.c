@@ -125,7 +125,7 @@ static bool readable(int fd)
 /* Drives until the descriptor is readable. */
 static bool readable_soon(int fd, struct ibv_cq *cq)
 {
-	time_t until = time(NULL) + PATIENCE_S;
+	time_t until = time(NULL) + TIMEOUT_S;
 
 	while (!readable(fd) && time(NULL) < until)
 		assert_int_equal(ibv_poll_cq(cq, 0, NULL), 0);
@@ -424,7 +424,7 @@ static void ex_reads(void **state)
 	struct timespec now;
 	struct pair p;
 	uint64_t ts = 0, wall = 0;
-	time_t end = time(NULL) + PATIENCE_S;
+	time_t end = time(NULL) + TIMEOUT_S;
 	int i, ret, n = 0;
 
 	pair_open(&p, NULL);

@@ -11,7 +11,7 @@
 #include "../kernels/objects/count.h"
 #include "roost/verbs.h"
 
-#define LONG (PATIENCE_S * 1000000000ull) /* ns: longer than any of this takes */
+#define LONG (TIMEOUT_S * 1000000000ull) /* ns: longer than any of this takes */
 
 static const char *built(const char *name)
 {
@@ -66,7 +66,7 @@ static void out_of_files(void **state)
 	assert_string_equal(info[0].name, "count");
 	assert_int_equal(info[0].op, COUNT_OP);
 	assert_int_equal(info[0].version, 1);
-	assert_int_equal(info[0].state, ROOST_KERNEL_STANDS);
+	assert_int_equal(info[0].state, ROOST_KERNEL_ACTIVE);
 	assert_int_equal(info[0].flags, ROOST_KERNEL_LOADED);
 	assert_int_equal(info[0].calls, 21);
 	assert_int_equal(info[0].ended_ok, 21);
@@ -163,7 +163,7 @@ static void *call_often(void *arg)
 			if (reply.sum != ++counts[i])
 				t->wrong = "not run once";
 			if (reply.generation < begun[i] || reply.generation > atomic_load(&generation) + 1)
-				t->wrong = "run by what did not stand";
+				t->wrong = "run by a version that was not active";
 		}
 		id[i] = UINT32_MAX;
 		if (atomic_load(&done)) {

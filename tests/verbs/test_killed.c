@@ -114,13 +114,13 @@ static int post_write(struct side *s, uint64_t id)
 
 static struct ibv_wc next_wc(struct side *s)
 {
-	time_t until = time(NULL) + PATIENCE_S;
+	time_t until = time(NULL) + TIMEOUT_S;
 	struct ibv_wc wc;
 	int n;
 
 	while ((n = ibv_poll_cq(s->cq, 1, &wc)) == 0)
 		if (time(NULL) > until)
-			fail_msg("nothing in %d seconds", PATIENCE_S);
+			fail_msg("nothing in %d seconds", TIMEOUT_S);
 	assert_int_equal(n, 1);
 	return wc;
 }
@@ -139,7 +139,7 @@ static void killed_in_the_middle(void **state)
 	assert_int_equal(pipe(back), 0);
 	pid = fork();
 	if (pid == 0) {
-		alarm(4 * PATIENCE_S);
+		alarm(4 * TIMEOUT_S);
 		victim(there[0], back[1]);
 	}
 	bring_up(&s, back[0], there[1]);

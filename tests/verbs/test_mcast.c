@@ -142,10 +142,10 @@ struct said {
 	uint32_t qp_num;
 };
 
-/* A process of its own: attaches, says so, and wants every message once; then it leaves. `deaf`: it is in another group. */
-static pid_t start_member(int *ready, int *go, bool deaf)
+/* A process of its own: attaches, says so, and wants every message once; then it leaves. `outsider`: it is in another group. */
+static pid_t start_member(int *ready, int *go, bool outsider)
 {
-	union ibv_gid gid = group_gid(deaf);
+	union ibv_gid gid = group_gid(outsider);
 	struct ibv_wc wc[MESSAGES];
 	struct said sender;
 	pid_t pid = fork();
@@ -158,7 +158,7 @@ static pid_t start_member(int *ready, int *go, bool deaf)
 	assert_int_equal(ibv_attach_mcast(m->qp, &gid, 0), 0);
 	assert_int_equal(write(ready[1], "x", 1), 1);
 	assert_int_equal(read(go[0], &sender, sizeof(sender)), sizeof(sender));
-	if (deaf) {
+	if (outsider) {
 		/* The others have all of it by now. */
 		settle(m->cq);
 		assert_int_equal(ibv_poll_cq(m->cq, 1, wc), 0);
@@ -189,13 +189,13 @@ static void between(int members, bool itself)
 	struct ibv_wc wc[2 * MESSAGES];
 	struct said said;
 	struct ibv_ah *ah;
-	pid_t pid[3], deaf;
+	pid_t pid[3], outsider;
 	char c;
 
 	assert_int_equal(pipe(ready) | pipe(go) | pipe(late), 0);
 	for (i = 0; i < members; i++)
 		pid[i] = start_member(ready, go, false);
-	deaf = start_member(ready, late, true);
+	outsider = start_member(ready, late, true);
 	for (i = 0; i <= members; i++)
 		assert_int_equal(read(ready[0], &c, 1), 1);
 	choose_port(true);
@@ -218,7 +218,7 @@ static void between(int members, bool itself)
 	for (i = 0; i < members; i++)
 		end_member(pid[i]);
 	assert_int_equal(write(late[1], &said, sizeof(said)), sizeof(said));
-	end_member(deaf);
+	end_member(outsider);
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 	if (itself)
 		assert_int_equal(ibv_detach_mcast(m->qp, &gid, 0), 0);

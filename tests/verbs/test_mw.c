@@ -297,7 +297,7 @@ static void left_behind(void **state)
 	assert_int_equal(ibv_close_device(other), 0);
 }
 
-/* ---- a place on the region ---- */
+/* ---- a hook on the region ---- */
 
 struct landed {
 	uint64_t where, bytes, messages;
@@ -316,12 +316,12 @@ static enum roost_next watch(struct roost_call *c)
 static const struct roost_kernel watcher = {
 	.abi = ROOST_KERNEL_ABI, .name = "watch", .version = 1, .op = 0x1000, .stream = watch};
 
-/* Nothing lands unseen, whatever key it came by; nor is anything shown that lands elsewhere. The place has the region's addresses. */
-static void place_on_its_region(void **state)
+/* Nothing lands unseen, whatever key it came by; nor is anything shown that lands elsewhere. The hook has the region's addresses. */
+static void hook_on_its_region(void **state)
 {
-	struct roost_place_attr a = {.op = 0x1000};
+	struct roost_invocation_attr a = {.op = 0x1000};
 	struct landed l = {0};
-	struct roost_place *place;
+	struct roost_hook *hook;
 	struct ibv_mw_bind bind = {.send_flags = IBV_SEND_SIGNALED};
 	struct ibv_mw_bind_info i;
 	struct ibv_mw *one, *two;
@@ -330,28 +330,28 @@ static void place_on_its_region(void **state)
 	start(0);
 	base = (uintptr_t)p->buf[1];
 	assert_int_equal(roost_kernel_deploy(p->ctx, &watcher, &l), 0);
-	place = roost_mr_place(region, &a);
-	assert_non_null(place);
+	hook = roost_mr_attach(region, &a);
+	assert_non_null(hook);
 	one = ibv_alloc_mw(p->pd, IBV_MW_TYPE_1);
 	two = ibv_alloc_mw(p->pd, IBV_MW_TYPE_2);
 	bind.bind_info = info(WIN, LEN, IBV_ACCESS_REMOTE_WRITE);
 	assert_int_equal(ibv_bind_mw(p->qp[1], one, &bind), 0);
 	wait_good(p->cq[1]);
 	assert_int_equal(write_with(base + WIN + 8, one->rkey), IBV_WC_SUCCESS);
-	assert_int_equal(roost_place_query(place, &bytes), 0);
+	assert_int_equal(roost_hook_query(hook, &bytes), 0);
 	assert_int_equal(bytes, 16);
 	assert_int_equal(l.where, base + WIN + 8);
-	/* Zero-based: the peer says 24, the place the region's address. */
+	/* Zero-based: the peer says 24, the hook the region's address. */
 	i = info(2 * WIN, LEN, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED);
 	assert_int_equal(bind_2(two, two->rkey, i), IBV_WC_SUCCESS);
 	assert_int_equal(write_with(24, two->rkey), IBV_WC_SUCCESS);
-	assert_int_equal(roost_place_query(place, &bytes), 0);
+	assert_int_equal(roost_hook_query(hook, &bytes), 0);
 	assert_int_equal(bytes, 32);
 	assert_int_equal(l.where, base + 2 * WIN + 24);
 	assert_int_equal(l.messages, 2);
 	/* Another region of the same memory is another region; so is what a window is bound to later. */
 	assert_int_equal(write_with(base + WIN, p->mr[1]->rkey), IBV_WC_SUCCESS);
-	assert_int_equal(roost_place_query(place, &bytes), 0);
+	assert_int_equal(roost_hook_query(hook, &bytes), 0);
 	assert_int_equal(bytes, 32);
 	{
 		struct ibv_mr *other =
@@ -362,12 +362,12 @@ static void place_on_its_region(void **state)
 		assert_int_equal(ibv_bind_mw(p->qp[1], one, &bind), 0);
 		wait_good(p->cq[1]);
 		assert_int_equal(write_with(base, one->rkey), IBV_WC_SUCCESS);
-		assert_int_equal(roost_place_query(place, &bytes), 0);
+		assert_int_equal(roost_hook_query(hook, &bytes), 0);
 		assert_int_equal(bytes, 32);
 		assert_int_equal(ibv_dealloc_mw(one), 0);
 		assert_int_equal(ibv_dereg_mr(other), 0);
 	}
-	assert_int_equal(roost_place_end(place, NULL), 0);
+	assert_int_equal(roost_hook_detach(hook, NULL), 0);
 	assert_int_equal(ibv_dealloc_mw(two), 0);
 	assert_int_equal(roost_kernel_undeploy(p->ctx, 0x1000), 0);
 	close_all();
@@ -379,7 +379,7 @@ int main(void)
 		cmocka_unit_test(type_1),      cmocka_unit_test(type_2),
 		cmocka_unit_test(beyond),      cmocka_unit_test(builders),
 		cmocka_unit_test(rereg),       cmocka_unit_test(iova),
-		cmocka_unit_test(left_behind), cmocka_unit_test(place_on_its_region),
+		cmocka_unit_test(left_behind), cmocka_unit_test(hook_on_its_region),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 #include "roost/get.h"
 #include "roost/verbs.h"
 
-#define LONG (PATIENCE_S * 1000000000ull) /* ns: longer than any of this takes */
+#define LONG (TIMEOUT_S * 1000000000ull) /* ns: longer than any of this takes */
 
 /* ---- kernels ---- */
 
@@ -112,7 +112,7 @@ static void get_in_one_call(void **state)
 	pair_close(&p);
 }
 
-/* As many calls as there are places, and no more; each reply is its own. */
+/* As many calls as there are slots, and no more; each reply is its own. */
 static void calls_at_once(void **state)
 {
 	struct roost_caller *c;
@@ -235,7 +235,7 @@ static void payload(void **state)
 	pair_close(&p);
 }
 
-/* A call that is given up keeps its place until its reply has come; what comes late is nobody else's. */
+/* A call that is given up keeps its slot until its reply has come; what comes late is nobody else's. */
 static void given_up(void **state)
 {
 	struct roost_caller *c;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels that the host starts, and that act on queue pairs which it lends them, through the surface: between threads, PUs and ports. */
+/* Kernels that the host starts, and that post to queue pairs which it binds to them, through the surface: between threads, PUs and ports. */
 #include "fixture.h"
 
 #include <pthread.h>
@@ -65,37 +65,37 @@ static const struct roost_kernel turner = {.abi = ROOST_KERNEL_ABI,
 struct job {
 	struct turn_params p;
 	struct turn_told told;
-	struct roost_place_attr a;
+	struct roost_invocation_attr a;
 };
 
 static void lay_out(struct job *j, const struct pair *p, uint32_t rounds)
 {
 	j->p = (struct turn_params){(uintptr_t)p->buf[1], p->mr[1]->rkey, rounds};
 	j->told = (struct turn_told){0};
-	j->a = (struct roost_place_attr){.op = 0x1000,
-					 .params = &j->p,
-					 .params_len = sizeof(j->p),
-					 .reply = &j->told,
-					 .room = sizeof(j->told)};
+	j->a = (struct roost_invocation_attr){.op = 0x1000,
+					      .params = &j->p,
+					      .params_len = sizeof(j->p),
+					      .reply = &j->told,
+					      .room = sizeof(j->told)};
 }
 
-static void open_lent(struct pair *p)
+static void open_bound(struct pair *p)
 {
 	unsigned number;
 
 	pair_open(p, NULL);
 	assert_int_equal(roost_kernel_deploy(p->ctx, &turner, NULL), 0);
-	assert_int_equal(roost_kernel_lend(p->ctx, 0x1000, p->qp[0], NULL, &number), 0);
+	assert_int_equal(roost_kernel_bind_qp(p->ctx, 0x1000, p->qp[0], NULL, &number), 0);
 	assert_int_equal(number, 1);
 }
 
-static void close_lent(struct pair *p)
+static void close_bound(struct pair *p)
 {
 	assert_int_equal(roost_kernel_undeploy(p->ctx, 0x1000), 0);
 	pair_close(p);
 }
 
-static void acts_on_its_own(void **state)
+static void posts_work_requests(void **state)
 {
 	struct roost_result r;
 	struct roost_run *run;
@@ -103,7 +103,7 @@ static void acts_on_its_own(void **state)
 	struct pair p;
 	struct job j;
 
-	open_lent(&p);
+	open_bound(&p);
 	memset(p.buf[1], 0x30, LEN);
 	lay_out(&j, &p, 1);
 	assert_int_equal(roost_kernel_run(p.ctx, &j.a, NULL, 0, &r), 0);
@@ -129,7 +129,7 @@ static void acts_on_its_own(void **state)
 	assert_int_equal(j.told.rounds, ROUNDS);
 	assert_int_equal(j.told.sum, (0x30 + 0xcf) * (uint64_t)LEN * ROUNDS / 2);
 	assert_int_equal(ibv_poll_cq(p.cq[0], 1, &wc), 0);
-	close_lent(&p);
+	close_bound(&p);
 }
 
 static void learns_of_errors(void **state)
@@ -139,9 +139,9 @@ static void learns_of_errors(void **state)
 	struct job j;
 	unsigned number;
 
-	open_lent(&p);
-	assert_int_equal(roost_kernel_lend(p.ctx, 0x2000, p.qp[0], NULL, &number), ENOENT);
-	assert_int_equal(roost_kernel_unlend(p.ctx, 0x1000, 2), ENOENT);
+	open_bound(&p);
+	assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x2000, p.qp[0], NULL, &number), ENOENT);
+	assert_int_equal(roost_kernel_unbind_qp(p.ctx, 0x1000, 2), ENOENT);
 	lay_out(&j, &p, 3);
 	j.p.rkey ^= 0x100;
 	assert_int_equal(roost_kernel_run(p.ctx, &j.a, NULL, 0, &r), 0);
@@ -151,10 +151,10 @@ static void learns_of_errors(void **state)
 	lay_out(&j, &p, 3);
 	assert_int_equal(roost_kernel_run(p.ctx, &j.a, NULL, 0, &r), 0);
 	assert_int_equal(j.told.status, ROOST_QP_STATE);
-	assert_int_equal(roost_kernel_unlend(p.ctx, 0x1000, 1), 0);
+	assert_int_equal(roost_kernel_unbind_qp(p.ctx, 0x1000, 1), 0);
 	assert_int_equal(roost_kernel_run(p.ctx, &j.a, NULL, 0, &r), 0);
 	assert_int_equal(j.told.status, ROOST_QP_NONE);
-	close_lent(&p);
+	close_bound(&p);
 }
 
 /* In mid-flight, by this thread or that: the kernel hears of it and ends. */
@@ -166,7 +166,7 @@ static void the_qp_is_destroyed(void **state)
 		struct pair p;
 		struct job j;
 
-		open_lent(&p);
+		open_bound(&p);
 		lay_out(&j, &p, UINT32_MAX);
 		run = roost_run_start(p.ctx, &j.a, NULL, 0);
 		assert_non_null(run);
@@ -179,7 +179,7 @@ static void the_qp_is_destroyed(void **state)
 		roost_run_end(run);
 		assert_int_equal(r.status, ROOST_RPC_OK);
 		assert_true(j.told.status == ROOST_QP_FLUSHED || j.told.status == ROOST_QP_NONE);
-		close_lent(&p);
+		close_bound(&p);
 	}
 }
 
@@ -192,7 +192,7 @@ static void given_up(void **state)
 		struct job j;
 		int ret;
 
-		open_lent(&p);
+		open_bound(&p);
 		lay_out(&j, &p, UINT32_MAX);
 		run = roost_run_start(p.ctx, &j.a, NULL, 0);
 		assert_non_null(run);
@@ -218,14 +218,14 @@ static void in_a_child(void **state)
 	int status;
 	pid_t pid;
 
-	open_lent(&p);
+	open_bound(&p);
 	lay_out(&j, &p, UINT32_MAX);
 	run = roost_run_start(p.ctx, &j.a, NULL, 0);
 	assert_non_null(run);
 	pid = fork();
 	assert_true(pid >= 0);
 	if (!pid) {
-		alarm(PATIENCE_S);
+		alarm(TIMEOUT_S);
 		if (roost_run_wait(run, 0, &r) != ENOTCONN || roost_run_poll(run, &r) != ENOTCONN)
 			_exit(1);
 		roost_run_end(run);
@@ -238,7 +238,7 @@ static void in_a_child(void **state)
 	p.qp[0] = NULL;
 	assert_int_equal(roost_run_wait(run, 0, &r), 0);
 	roost_run_end(run);
-	close_lent(&p);
+	close_bound(&p);
 }
 
 static void *run_some(void *arg)
@@ -265,7 +265,7 @@ static void many_threads(void **state)
 	struct pair p;
 	void *ok;
 
-	open_lent(&p);
+	open_bound(&p);
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, run_some, &p), 0);
 	for (unsigned i = 0; i < 4; i++) {
@@ -282,13 +282,13 @@ static void many_threads(void **state)
 		pthread_join(thread[i], &ok);
 		assert_non_null(ok);
 	}
-	close_lent(&p);
+	close_bound(&p);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(acts_on_its_own),     cmocka_unit_test(learns_of_errors),
+		cmocka_unit_test(posts_work_requests), cmocka_unit_test(learns_of_errors),
 		cmocka_unit_test(the_qp_is_destroyed), cmocka_unit_test(given_up),
 		cmocka_unit_test(in_a_child),	       cmocka_unit_test(many_threads),
 	};

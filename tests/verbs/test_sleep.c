@@ -64,7 +64,7 @@ static int take(struct pair *p, int side)
  */
 static void wait_for_send_queue(struct pair *p, int side)
 {
-	time_t end = time(NULL) + PATIENCE_S;
+	time_t end = time(NULL) + TIMEOUT_S;
 
 	while (sends_outstanding[side] > MAX_SENDS) {
 		assert_int_equal(take(p, side), 0);
@@ -78,7 +78,7 @@ static void sleep_until_event(struct pair *p)
 	struct ibv_cq *cq;
 	void *ctx;
 
-	assert_int_equal(poll(&fd, 1, PATIENCE_S * 1000), 1);
+	assert_int_equal(poll(&fd, 1, TIMEOUT_S * 1000), 1);
 	assert_int_equal(ibv_get_cq_event(p->channel, &cq, &ctx), 0);
 	ibv_ack_cq_events(cq, 1);
 }

@@ -334,7 +334,7 @@ static void threads(void **state)
 	static uint8_t taken[MESSAGES];
 	pthread_t thread[SENDERS];
 	unsigned out = 0, sent = 0, got = 0, turns = 0, i;
-	time_t end = time(NULL) + 4 * PATIENCE_S;
+	time_t end = time(NULL) + 4 * TIMEOUT_S;
 	struct ibv_wc wc[8];
 	int n;
 

@@ -42,7 +42,7 @@ static void take_some(void)
 
 static bool late(time_t since)
 {
-	if (time(NULL) - since <= PATIENCE_S)
+	if (time(NULL) - since <= TIMEOUT_S)
 		return false;
 	check(false);
 	return true;

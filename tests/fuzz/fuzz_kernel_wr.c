@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes kernels' operations on queue pairs that they were lent: READs, WRITEs, SENDs, immediates and atomics of any length and address, right keys and wrong
+ * Fuzzes kernels' operations on queue pairs that are bound to them: READs, WRITEs, SENDs, immediates and atomics of any length and address, right keys and wrong
  * ones, out of memory of the kernel's and of a region, several runs at a time and the program's own work requests between them, over a link that loses or
- * not, or over loop-back. Nothing outside of the regions changes; each run ends, with a status for each operation; loans hold; what was added is there once.
+ * not, or over loop-back. Nothing outside of the regions changes; each run ends, with a status for each operation; limits hold; what was added is there once.
  *
  * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
  */
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -48,7 +48,7 @@ struct told {
 struct state {
 	uint32_t at;
 	struct told told;
-	uint32_t slot[ROOST_QP_OPS]; /* of the operation in that place: 1 + the counter that it adds to */
+	uint32_t slot[ROOST_QP_OPS]; /* of the operation in that slot: 1 + the counter that it adds to */
 	uint64_t old[ROOST_QP_OPS];
 };
 
@@ -112,7 +112,7 @@ static enum roost_next script(struct roost_call *c)
 	ROOST_STEPS(c);
 	for (; s->at < p->num; s->at++) {
 		look(c, s);
-		/* Its place is free, and what stood there was looked at. */
+		/* Its slot is free, and what stood there was looked at. */
 		if (c->qp_posted - c->qp_done == ROOST_QP_OPS)
 			ROOST_QP_WAIT(c, c->qp_done + 1);
 		look(c, s);
@@ -142,16 +142,16 @@ static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
 /* ---- the world ---- */
 
 struct run {
-	struct place *place;
+	struct local_call *call;
 	struct told told;
 };
 
 struct rig {
 	struct world w;
-	struct fabric *f;
+	struct kernel_runtime *f;
 	struct ep_params p;
-	struct ep lent[PAIRS], peer[PAIRS];
-	struct fabric_loan loan;
+	struct ep bound[PAIRS], peer[PAIRS];
+	struct runtime_qp_limits limits;
 	bool loop;
 	struct script scripts[RUNS];
 	struct run runs[RUNS];
@@ -175,16 +175,17 @@ static void connect(struct rig *r, unsigned i)
 	struct ep *e = &r->peer[i];
 	unsigned number;
 
-	ep_init(&r->lent[i], &r->w, 0, &r->p);
+	ep_init(&r->bound[i], &r->w, 0, &r->p);
 	ep_init(e, &r->w, r->loop ? 0 : 1, &r->p);
 	must(nic_mr_deregister(e->nic, e->key) == 0, "no region");
 	memset(e->mem, 0, MEM);
 	e->key = reg(e->nic, e->pd, e->mem + GUARD, MEM - 2 * GUARD);
 	r->counter_key[i] = reg(e->nic, e->pd, &r->counter[i], 8);
-	ep_connect(&r->lent[i], e);
-	must(fabric_lend(r->f, SCRIPT, r->lent[i].qp, &r->loan, &number) == 0 && number == i + 1, "not lent");
+	ep_connect(&r->bound[i], e);
+	must(runtime_bind_qp(r->f, SCRIPT, r->bound[i].qp, &r->limits, &number) == 0 && number == i + 1,
+	     "not bound");
 	if (i == 0)
-		r->region = reg(r->lent[0].nic, r->lent[0].pd, r->here + GUARD, MEM - 2 * GUARD);
+		r->region = reg(r->bound[0].nic, r->bound[0].pd, r->here + GUARD, MEM - 2 * GUARD);
 }
 
 static void all_zero(const uint8_t *p, uint32_t n)
@@ -201,8 +202,8 @@ static void disconnect(struct rig *r, unsigned i)
 	all_zero(e->mem + MEM - GUARD, GUARD);
 	must(nic_mr_deregister(e->nic, r->counter_key[i]) == 0, "no region");
 	if (i == 0)
-		must(nic_mr_deregister(r->lent[0].nic, r->region) == 0, "no region");
-	ep_fini(&r->lent[i]);
+		must(nic_mr_deregister(r->bound[0].nic, r->region) == 0, "no region");
+	ep_fini(&r->bound[i]);
 	ep_fini(e);
 }
 
@@ -212,8 +213,9 @@ static void step(struct rig *r, uint64_t ns)
 
 	world_step(&r->w, world_now(&r->w) + ns);
 	for (unsigned i = 0; i < PAIRS; i++) {
-		must(!r->loan.ops || nic_acts(r->lent[i].qp) <= r->loan.ops, "more than the loan");
-		while (ep_poll_send(&r->lent[i], &c))
+		must(!r->limits.ops || nic_kernel_wrs(r->bound[i].qp) <= r->limits.ops,
+		     "more than the limits");
+		while (ep_poll_send(&r->bound[i], &c))
 			must(c.wr_id == 99, "a completion of nobody's");
 		while (ep_poll_recv(&r->peer[i], &c))
 			;
@@ -222,21 +224,21 @@ static void step(struct rig *r, uint64_t ns)
 
 static void finish(struct rig *r, struct run *run)
 {
-	struct place_result result;
+	struct local_call_result result;
 
-	if (!run->place)
+	if (!run->call)
 		return;
-	for (unsigned i = 0; !place_done(run->place); i++) {
+	for (unsigned i = 0; !local_call_done(run->call); i++) {
 		must(i < MAX_STEP, "a run that does not end");
 		step(r, SEC);
 	}
-	must(place_over(run->place, &result) && result.status == ROOST_RPC_OK, "it ended otherwise");
+	must(local_call_finished(run->call, &result) && result.status == ROOST_RPC_OK, "it ended otherwise");
 	for (unsigned i = 0; i < PAIRS; i++) {
 		r->added[i] += run->told.added[i];
 		r->perhaps[i] += run->told.perhaps[i];
 	}
-	place_free(run->place);
-	run->place = NULL;
+	local_call_free(run->call);
+	run->call = NULL;
 }
 
 /* Queue pairs in the error state begin anew. */
@@ -245,7 +247,7 @@ static void mend(struct rig *r)
 	bool broken = false;
 
 	for (unsigned i = 0; i < PAIRS; i++)
-		broken |= nic_qp_state(r->lent[i].qp) == NIC_QPS_ERR;
+		broken |= nic_qp_state(r->bound[i].qp) == NIC_QPS_ERR;
 	if (!broken)
 		return;
 	for (unsigned k = 0; k < RUNS; k++)
@@ -260,17 +262,17 @@ static void start(struct rig *r, struct input *in)
 {
 	uint32_t which = u8(in) % RUNS;
 	struct script *s = &r->scripts[which];
-	struct place_attr a = {.op = SCRIPT,
-			       .params = &which,
-			       .params_len = sizeof(which),
-			       .pd = r->lent[0].pd,
-			       .key = r->region,
-			       .reply = (uint8_t *)&r->runs[which].told,
-			       .room = sizeof(struct told)};
+	struct local_call_attr a = {.op = SCRIPT,
+				    .params = &which,
+				    .params_len = sizeof(which),
+				    .pd = r->bound[0].pd,
+				    .key = r->region,
+				    .reply = (uint8_t *)&r->runs[which].told,
+				    .room = sizeof(struct told)};
 
 	finish(r, &r->runs[which]);
 	mend(r);
-	a.pd = r->lent[0].pd;
+	a.pd = r->bound[0].pd;
 	a.key = r->region;
 	s->va = (uintptr_t)r->here + GUARD;
 	for (unsigned i = 0; i < PAIRS; i++) {
@@ -296,7 +298,7 @@ static void start(struct rig *r, struct input *in)
 			o->len %= 4096;
 		}
 	}
-	must(place_start(r->f, 0, &a, NULL, 0, &r->runs[which].place) == 0, "no run");
+	must(local_call_start(r->f, 0, &a, NULL, 0, &r->runs[which].call) == 0, "no run");
 }
 
 static void own(struct rig *r, struct input *in)
@@ -306,9 +308,9 @@ static void own(struct rig *r, struct input *in)
 	struct wr wr;
 
 	mend(r);
-	wr = wr_rdma(ROOST_OP_WRITE, &r->lent[i], 0, len, &r->peer[i], GUARD);
+	wr = wr_rdma(ROOST_OP_WRITE, &r->bound[i], 0, len, &r->peer[i], GUARD);
 	wr.wr_id = 99;
-	ep_post(&r->lent[i], &wr);
+	ep_post(&r->bound[i], &wr);
 }
 
 static void command(struct input *in, struct rig *r)
@@ -346,12 +348,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	memset(r, 0, sizeof(*r));
 	r->loop = shape & 2;
-	r->loan = (struct fabric_loan){.ops = shape >> 2 & 7, .bytes = shape & 32 ? 9000 : 0};
+	r->limits = (struct runtime_qp_limits){.ops = shape >> 2 & 7, .bytes = shape & 32 ? 9000 : 0};
 	r->p = (struct ep_params){
 		.depth = 256, .mem = MEM, .psn = 0xfffff0, .rnr_retry = 2, .rd_atomic = shape & 64 ? 1 : 16};
 	world_init(&r->w, r->loop ? 1 : 2, 1 + shape, &sp);
-	must(fabric_create(r->w.nic[0], NULL, &r->f) == 0, "no fabric");
-	must(fabric_deploy(r->f, &kernel, r->scripts) == 0, "no kernel");
+	must(runtime_create(r->w.nic[0], NULL, &r->f) == 0, "no kernel runtime");
+	must(runtime_deploy(r->f, &kernel, r->scripts) == 0, "no kernel");
 	for (unsigned i = 0; i < PAIRS; i++)
 		connect(r, i);
 	/* No input is so long that a queue is full. */

@@ -41,7 +41,7 @@ static struct roost_hll_info info(struct ibv_context *ctx, uint64_t name)
 {
 	struct roost_hll_params q = roost_hll_params(name, ROOST_HLL_ESTIMATE, 0);
 	struct roost_hll_info i;
-	struct roost_place_attr a = {
+	struct roost_invocation_attr a = {
 		.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q), .reply = &i, .room = sizeof(i)};
 	struct roost_result r;
 
@@ -56,8 +56,8 @@ static struct roost_hll_info info(struct ibv_context *ctx, uint64_t name)
 static void counted_in_place(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
-	struct roost_place_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
-	struct roost_place *on_qp, *on_mr;
+	struct roost_invocation_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
+	struct roost_hook *on_qp, *on_mr;
 	struct roost_result r;
 	uint64_t bytes;
 	struct pair p;
@@ -65,22 +65,22 @@ static void counted_in_place(void **state)
 	pair_open(&p, NULL);
 	for (uint64_t i = 0; i < LEN / 8; i++)
 		memcpy(p.buf[0] + 8 * i, &(uint64_t){i / 2}, 8);
-	assert_null(roost_qp_place(p.qp[1], ROOST_IN, &a));
+	assert_null(roost_qp_attach(p.qp[1], ROOST_IN, &a));
 	assert_int_equal(errno, ENOENT);
 	assert_int_equal(roost_kernel_deploy(p.ctx, roost_kernel_builtin("hll"), NULL), 0);
-	on_qp = roost_qp_place(p.qp[1], ROOST_IN, &a);
+	on_qp = roost_qp_attach(p.qp[1], ROOST_IN, &a);
 	assert_non_null(on_qp);
 	q.name = 2;
-	on_mr = roost_mr_place(p.mr[1], &a);
+	on_mr = roost_mr_attach(p.mr[1], &a);
 	assert_non_null(on_mr);
 	q.name = 3;
 	assert_int_equal(roost_kernel_run(p.ctx, &a, p.buf[0], LEN, &r), 0);
 	assert_int_equal(r.status, ROOST_RPC_OK);
 	q.precision = 99;
-	assert_null(roost_qp_place(p.qp[1], ROOST_IN, &a));
+	assert_null(roost_qp_attach(p.qp[1], ROOST_IN, &a));
 	assert_int_equal(errno, EINVAL);
 	write_all(&p, 3);
-	assert_int_equal(roost_place_query(on_qp, &bytes), 0);
+	assert_int_equal(roost_hook_query(on_qp, &bytes), 0);
 	assert_int_equal(bytes, 3 * LEN);
 	assert_int_equal(info(p.ctx, 1).items, 3 * LEN / 8);
 	assert_int_equal(info(p.ctx, 2).items, 3 * LEN / 8);
@@ -89,11 +89,11 @@ static void counted_in_place(void **state)
 	assert_int_equal(info(p.ctx, 2).estimate, info(p.ctx, 3).estimate);
 	assert_int_equal(roost_kernel_undeploy(p.ctx, ROOST_HLL_OP), EBUSY);
 	assert_int_equal(ibv_dereg_mr(p.mr[1]), EBUSY);
-	assert_int_equal(roost_place_end(on_mr, NULL), 0);
+	assert_int_equal(roost_hook_detach(on_mr, NULL), 0);
 	write_all(&p, 1);
 	assert_int_equal(info(p.ctx, 1).items, 4 * LEN / 8);
 	assert_int_equal(info(p.ctx, 2).items, 3 * LEN / 8);
-	assert_int_equal(roost_place_end(on_qp, &r), 0);
+	assert_int_equal(roost_hook_detach(on_qp, &r), 0);
 	assert_int_equal(r.status, ROOST_RPC_OK);
 	assert_int_equal(roost_kernel_undeploy(p.ctx, ROOST_HLL_OP), 0);
 	pair_close(&p);
@@ -101,28 +101,28 @@ static void counted_in_place(void **state)
 
 static void rewritten_before_it_leaves(void **state)
 {
-	struct roost_place_attr a = {.op = 0x1000};
-	struct roost_place *place;
+	struct roost_invocation_attr a = {.op = 0x1000};
+	struct roost_hook *hook;
 	struct pair p;
 
 	pair_open(&p, NULL);
 	memset(p.buf[0], 'x', LEN);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &scrambler, NULL), 0);
-	assert_null(roost_qp_place(p.qp[0], ROOST_IN, &a));
+	assert_null(roost_qp_attach(p.qp[0], ROOST_IN, &a));
 	assert_int_equal(errno, EOPNOTSUPP);
-	place = roost_qp_place(p.qp[0], ROOST_OUT, &a);
-	assert_non_null(place);
+	hook = roost_qp_attach(p.qp[0], ROOST_OUT, &a);
+	assert_non_null(hook);
 	write_all(&p, 4);
 	for (uint64_t i = 0; i < LEN; i++)
 		assert_int_equal(p.buf[1][i], 'x' ^ (uint8_t)roost_hll_hash(3 * LEN + i));
-	assert_int_equal(roost_place_end(place, NULL), 0);
+	assert_int_equal(roost_hook_detach(hook, NULL), 0);
 	write_all(&p, 1);
 	assert_memory_equal(p.buf[1], p.buf[0], LEN);
 	/* The queue pair may go first. */
-	place = roost_qp_place(p.qp[0], ROOST_OUT, &a);
-	assert_non_null(place);
+	hook = roost_qp_attach(p.qp[0], ROOST_OUT, &a);
+	assert_non_null(hook);
 	assert_int_equal(ibv_destroy_qp(p.qp[0]), 0);
-	assert_int_equal(roost_place_end(place, NULL), 0);
+	assert_int_equal(roost_hook_detach(hook, NULL), 0);
 	p.qp[0] = NULL;
 	assert_int_equal(roost_kernel_undeploy(p.ctx, 0x1000), 0);
 	pair_close(&p);
@@ -165,14 +165,14 @@ static const struct roost_kernel forwarder = {.abi = ROOST_KERNEL_ABI,
 					      .params = forward_params,
 					      .stream = forward};
 
-/* Back to where it came from, behind what is there. With a loan of one operation the stream waits for each. */
+/* Back to where it came from, behind what is there. With a limit of one operation the stream waits for each. */
 static void sent_on(void **state)
 {
-	static const struct roost_loan loans[] = {{0}, {.ops = 1}, {.bytes = 8192}};
+	static const struct roost_qp_limits limits[] = {{0}, {.ops = 1}, {.bytes = 8192}};
 
 	for (unsigned i = 0; i < 3; i++) {
-		struct roost_place_attr a = {.op = 0x1001};
-		struct roost_place *place;
+		struct roost_invocation_attr a = {.op = 0x1001};
+		struct roost_hook *hook;
 		struct forward f = {0};
 		struct roost_result r;
 		uint32_t failed = 1;
@@ -192,12 +192,13 @@ static void sent_on(void **state)
 		a.reply = &failed;
 		a.room = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-		assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, p.qp[1], i ? &loans[i] : NULL, &number), 0);
+		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, p.qp[1], i ? &limits[i] : NULL, &number),
+				 0);
 		assert_int_equal(number, 1);
-		place = roost_qp_place(p.qp[1], ROOST_IN, &a);
-		assert_non_null(place);
+		hook = roost_qp_attach(p.qp[1], ROOST_IN, &a);
+		assert_non_null(hook);
 		write_all(&p, 4);
-		while ((ret = roost_place_end(place, &r)) == EBUSY)
+		while ((ret = roost_hook_detach(hook, &r)) == EBUSY)
 			settle(p.cq[1]);
 		assert_int_equal(ret, 0);
 		assert_int_equal(r.status, ROOST_RPC_OK);
@@ -213,12 +214,12 @@ static void sent_on(void **state)
 /* The same by other queue pairs, from a region or a queue pair: with two processing units of the one that brings the bytes, or of the other one. */
 static void sent_on_by_others(void **state)
 {
-	static const struct roost_loan loans[] = {{0}, {.ops = 1}};
+	static const struct roost_qp_limits limits[] = {{0}, {.ops = 1}};
 
 	for (unsigned i = 0; i < 8; i++) {
 		unsigned via = i & 1, number;
-		struct roost_place_attr a = {.op = 0x1001};
-		struct roost_place *place;
+		struct roost_invocation_attr a = {.op = 0x1001};
+		struct roost_hook *hook;
 		struct forward f = {0};
 		struct roost_result r;
 		struct ibv_mr *from;
@@ -241,11 +242,12 @@ static void sent_on_by_others(void **state)
 		a.reply = &failed;
 		a.room = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-		assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, q.qp[via], &loans[i >> 1 & 1], &number), 0);
-		place = i & 4 ? roost_qp_place(p.qp[1], ROOST_IN, &a) : roost_mr_place(p.mr[1], &a);
-		assert_non_null(place);
+		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, q.qp[via], &limits[i >> 1 & 1], &number),
+				 0);
+		hook = i & 4 ? roost_qp_attach(p.qp[1], ROOST_IN, &a) : roost_mr_attach(p.mr[1], &a);
+		assert_non_null(hook);
 		write_all(&p, 4);
-		while ((ret = roost_place_end(place, &r)) == EBUSY)
+		while ((ret = roost_hook_detach(hook, &r)) == EBUSY)
 			settle(q.cq[via]);
 		assert_int_equal(ret, 0);
 		assert_int_equal(r.status, ROOST_RPC_OK);
@@ -263,9 +265,9 @@ static void sent_on_by_others(void **state)
 /* What a kernel posts at its end is done when that has come. */
 static void last_words(void **state)
 {
-	struct roost_place_attr a = {.op = 0x1001};
+	struct roost_invocation_attr a = {.op = 0x1001};
 	struct forward f = {.last = sizeof(f)};
-	struct roost_place *place;
+	struct roost_hook *hook;
 	struct roost_result r;
 	uint32_t failed = 1;
 	unsigned number, busy = 0;
@@ -282,10 +284,10 @@ static void last_words(void **state)
 	a.reply = &failed;
 	a.room = sizeof(failed);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-	assert_int_equal(roost_kernel_lend(p.ctx, 0x1001, p.qp[1], NULL, &number), 0);
-	place = roost_qp_place(p.qp[1], ROOST_IN, &a);
-	assert_non_null(place);
-	while ((ret = roost_place_end(place, &r)) == EBUSY) {
+	assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, p.qp[1], NULL, &number), 0);
+	hook = roost_qp_attach(p.qp[1], ROOST_IN, &a);
+	assert_non_null(hook);
+	while ((ret = roost_hook_detach(hook, &r)) == EBUSY) {
 		settle(p.cq[1]);
 		busy++;
 	}
@@ -297,13 +299,13 @@ static void last_words(void **state)
 	pair_close(&p);
 }
 
-/* Devices that are closed with places on their regions leave none behind: there are eight at a time. */
-static void closed_below_places(void **state)
+/* Devices that are closed with hooks on their regions leave none behind: there are eight at a time. */
+static void closed_below_hooks(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
-	struct roost_place_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
+	struct roost_invocation_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
 	/* Whose contexts are gone: nothing may be done with them, and kept they are no leaks. */
-	static struct roost_place *places[20];
+	static struct roost_hook *hooks[20];
 	static struct ibv_pd *pds[20];
 	static struct ibv_mr *mrs[20];
 	struct pair p;
@@ -317,8 +319,8 @@ static void closed_below_places(void **state)
 		assert_non_null(pds[i]);
 		mrs[i] = ibv_reg_mr(pds[i], p.buf[0], LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 		assert_non_null(mrs[i]);
-		places[i] = roost_mr_place(mrs[i], &a);
-		assert_non_null(places[i]);
+		hooks[i] = roost_mr_attach(mrs[i], &a);
+		assert_non_null(hooks[i]);
 		assert_int_equal(ibv_close_device(ctx), 0);
 	}
 	write_all(&p, 1);
@@ -330,7 +332,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counted_in_place), cmocka_unit_test(rewritten_before_it_leaves),
 		cmocka_unit_test(sent_on),	    cmocka_unit_test(sent_on_by_others),
-		cmocka_unit_test(last_words),	    cmocka_unit_test(closed_below_places),
+		cmocka_unit_test(last_words),	    cmocka_unit_test(closed_below_hooks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

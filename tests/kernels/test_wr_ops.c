@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What kernels that act on their own may post beside READs, WRITEs and SENDs: atomics, immediates, solicited SENDs. */
+/* What kernels that post work requests of their own may post beside READs, WRITEs and SENDs: atomics, immediates, solicited SENDs. */
 #include <endian.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -105,21 +105,21 @@ static void each_kind(void **state)
 		struct roost_cqe cqe;
 
 		open_scene(i + 1, shapes[i]);
-		assert_int_equal(fabric_deploy(s->f, &k, NULL), 0);
-		lend(KINDS_OP, &s->lent[0], 1);
+		assert_int_equal(runtime_deploy(s->f, &k, NULL), 0);
+		bind_qp(KINDS_OP, &s->bound[0], 1);
 		p = (struct kinds_params){.raddr = (uintptr_t)s->peer[0].mem,
 					  .rkey = s->peer[0].key,
-					  .at = (uintptr_t)s->lent[0].mem};
+					  .at = (uintptr_t)s->bound[0].mem};
 		set_word(&s->peer[0], 0, 5);
 		set_word(&s->peer[0], 8, 4);
-		set_word(&s->lent[0], 0, 99);
-		memset(s->lent[0].mem + 16, 'r', 100);
+		set_word(&s->bound[0], 0, 99);
+		memset(s->bound[0].mem + 16, 'r', 100);
 		for (unsigned n = 0; n < 6; n++) {
 			struct roost_sge sge = ep_sge(&s->peer[0], 65536 + n * 4096, 4096);
 
 			ep_post_recv(&s->peer[0], n, &sge, 1);
 		}
-		finish(start(KINDS_OP, &p, sizeof(p), &s->lent[0], &told, sizeof(told)), ROOST_RPC_OK);
+		finish(start(KINDS_OP, &p, sizeof(p), &s->bound[0], &told, sizeof(told)), ROOST_RPC_OK);
 		assert_int_equal(told.failed, 0);
 		assert_int_equal(told.posted, 13);
 		assert_int_equal(told.old[0], 5);
@@ -130,8 +130,8 @@ static void each_kind(void **state)
 		assert_int_equal(word(&s->peer[0], 8), (1ull << 40) + 7);
 		assert_int_equal(word(&s->peer[0], 16), 10);
 		assert_int_equal(word(&s->peer[0], 24), 11);
-		assert_int_equal(word(&s->lent[0], 0), 0);
-		assert_int_equal(word(&s->lent[0], 8), 9);
+		assert_int_equal(word(&s->bound[0], 0), 0);
+		assert_int_equal(word(&s->bound[0], 8), 9);
 		filled(s->peer[0].mem + 64, 'i', 3000);
 		filled(s->peer[0].mem + 4096, 'r', 100);
 		arrives(0xa1b2c3d4, NIC_WC_RECV_WRITE_IMM, 3000);
@@ -142,7 +142,7 @@ static void each_kind(void **state)
 		arrives(6, NIC_WC_RECV, 0);
 		filled(s->peer[0].mem + 65536 + 2 * 4096, 'i', 2500);
 		filled(s->peer[0].mem + 65536 + 3 * 4096, 'r', 50);
-		assert_false(ep_poll_send(&s->lent[0], &cqe)); /* the program hears nothing of it */
+		assert_false(ep_poll_send(&s->bound[0], &cqe)); /* the program hears nothing of it */
 		close_scene();
 	}
 }
@@ -194,17 +194,17 @@ static void two_count(void **state)
 	for (uint64_t seed = 1; seed <= 9; seed++) {
 		struct count_params p = {.times = 50};
 		struct ep second, its_peer;
-		struct place *run[2];
+		struct local_call *run[2];
 		bool loop = shapes[seed % 3].loop;
 
 		open_scene(seed, &shapes[seed % 3]);
-		assert_int_equal(fabric_deploy(s->f, &k, NULL), 0);
+		assert_int_equal(runtime_deploy(s->f, &k, NULL), 0);
 		/* Another way to peer 0's NIC, with a region of the same memory. */
 		ep_init(&second, &s->w, 0, &(struct ep_params){.mem = 64});
 		ep_init(&its_peer, &s->w, loop ? 0 : 1, &(struct ep_params){.mem = 64});
 		ep_connect(&second, &its_peer);
-		lend(COUNT_OP, &s->lent[0], 1);
-		lend(COUNT_OP, &second, 2);
+		bind_qp(COUNT_OP, &s->bound[0], 1);
+		bind_qp(COUNT_OP, &second, 2);
 		memset(its_peer.mem, 0, 64);
 		assert_int_equal(nic_mr_deregister(its_peer.nic, its_peer.key), 0);
 		assert_int_equal(nic_mr_register(its_peer.nic,
@@ -305,9 +305,9 @@ static const struct roost_kernel *one_kernel(void)
 static void open_for_one(const struct shape *shape)
 {
 	open_scene(1, shape);
-	assert_int_equal(fabric_deploy(s->f, one_kernel(), NULL), 0);
-	lend(ONE_OP, &s->lent[0], 1);
-	lend(ONE_OP, &s->lent[1], 2);
+	assert_int_equal(runtime_deploy(s->f, one_kernel(), NULL), 0);
+	bind_qp(ONE_OP, &s->bound[0], 1);
+	bind_qp(ONE_OP, &s->bound[1], 2);
 }
 
 /* Who waits for solicited ones alone is woken by those, and by no others. */
@@ -344,8 +344,8 @@ static void refused_here(void **state)
 	ep_init(&none, &s->w, 0, &(struct ep_params){.rd_atomic = 255});
 	ep_init(&nones, &s->w, 1, &(struct ep_params){.rd_atomic = 255});
 	ep_connect(&none, &nones);
-	lend(ONE_OP, &none, 3);
-	read_only = s->lent[0];
+	bind_qp(ONE_OP, &none, 3);
+	read_only = s->bound[0];
 	assert_int_equal(nic_mr_register(read_only.nic,
 					 &(struct nic_mr_attr){.pd = read_only.pd,
 							       .addr = read_only.mem,
@@ -355,7 +355,7 @@ static void refused_here(void **state)
 			 0);
 	for (unsigned i = 0; i < 2; i++) {
 		struct one_params p = {.ask = atomics[i]};
-		uint64_t here = (uintptr_t)s->lent[0].mem;
+		uint64_t here = (uintptr_t)s->bound[0].mem;
 
 		p.raddr = (uintptr_t)s->peer[0].mem + 4;
 		assert_int_equal(try(p, NULL), ROOST_QP_INVALID);
@@ -364,17 +364,17 @@ static void refused_here(void **state)
 		p.qp = 3;
 		assert_int_equal(try(p, NULL), ROOST_QP_INVALID);
 		p = (struct one_params){.ask = atomics[i], .at = here + MEM - 7};
-		assert_int_equal(try(p, &s->lent[0]), ROOST_QP_LOCAL);
-		p.at = (uintptr_t)s->lent[1].mem;
-		assert_int_equal(try(p, &s->lent[1]), ROOST_QP_LOCAL);
+		assert_int_equal(try(p, &s->bound[0]), ROOST_QP_LOCAL);
+		p.at = (uintptr_t)s->bound[1].mem;
+		assert_int_equal(try(p, &s->bound[1]), ROOST_QP_LOCAL);
 		p.at = here;
 		assert_int_equal(try(p, &read_only), ROOST_QP_LOCAL);
-		assert_int_equal(try(p, &s->lent[0]), ROOST_QP_OK);
+		assert_int_equal(try(p, &s->bound[0]), ROOST_QP_OK);
 	}
 	assert_int_equal(
-		try((struct one_params){.ask = ROOST_ASK_QP_SEND_IMM, .len = 8, .at = 8}, &s->lent[0]),
+		try((struct one_params){.ask = ROOST_ASK_QP_SEND_IMM, .len = 8, .at = 8}, &s->bound[0]),
 		ROOST_QP_LOCAL);
-	assert_int_equal(nic_qp_state(s->lent[0].qp), NIC_QPS_RTS);
+	assert_int_equal(nic_qp_state(s->bound[0].qp), NIC_QPS_RTS);
 	assert_int_equal(nic_qp_state(none.qp), NIC_QPS_RTS);
 	ep_fini(&none);
 	ep_fini(&nones);
@@ -405,7 +405,7 @@ static void refused_there(void **state)
 		open_for_one(&shapes[i % 2]);
 		p.rkey = s->peer[0].key ^ rows[i / 2].key;
 		assert_int_equal(try(p, NULL), rows[i / 2].status);
-		assert_int_equal(nic_qp_state(s->lent[0].qp), NIC_QPS_ERR);
+		assert_int_equal(nic_qp_state(s->bound[0].qp), NIC_QPS_ERR);
 		assert_int_equal(word(&s->peer[0], 0), 0);
 		p.rkey = 0;
 		assert_int_equal(try(p, NULL), ROOST_QP_STATE);

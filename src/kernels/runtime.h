@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel fabric: serves the calls that the core carries (struct nic_rpc_ops) by running kernels (roost/kernel.h). One for each NIC.
+ * The kernel runtime: serves the calls that the core carries (struct nic_rpc_ops) by running kernels (roost/kernel.h). One for each NIC.
  *
  * A call holds one of its QP's slots from its first packet until its reply is acknowledged; when all are held, the QP alone gets RNR NAKs.
  * Nothing is allocated for a call. Thread rules as in nic/nic.h.
  */
-#ifndef ROOST_KERNELS_FABRIC_H
-#define ROOST_KERNELS_FABRIC_H
+#ifndef ROOST_KERNELS_RUNTIME_H
+#define ROOST_KERNELS_RUNTIME_H
 
 #include "nic/nic.h"
 #include "roost/kernel.h"
 
-#define FABRIC_MAX_KERNELS 64
-#define FABRIC_MAX_CALLS   64 /* slots of a QP */
+#define RUNTIME_MAX_KERNELS 64
+#define RUNTIME_MAX_CALLS   64 /* slots of a QP */
 
-struct fabric;
-struct served;
+struct kernel_runtime;
+struct kernel_version;
 
-struct fabric_config {
-	unsigned calls;	    /* slots of a QP, 1 .. FABRIC_MAX_CALLS; 0: all */
+struct runtime_config {
+	unsigned calls;	    /* slots of a QP, 1 .. RUNTIME_MAX_CALLS; 0: all */
 	uint32_t max_steps; /* of a call, then it ends with ROOST_RPC_BOUND; 0: 2^20 */
 	uint64_t idle_ns;   /* nothing of a stream for so long ends its call with ROOST_RPC_IDLE; 0: 10 s */
 	bool timed;	    /* who drives the NIC says when turns are over: nic_wants_time() */
 };
 
-#define FABRIC_COUNTERS(X)                                                                                   \
+#define RUNTIME_COUNTERS(X)                                                                                  \
 	X(calls, "calls begun")                                                                              \
 	X(steps, "times a kernel was run")                                                                   \
 	X(payload_bytes, "bytes of payload handed to kernels")                                               \
 	X(ended_ok, "calls ended with status 0")                                                             \
 	X(ended_other, "calls ended with a status of their kernel's")                                        \
-	X(no_kernel, "calls and payloads for which no kernel stands")                                        \
+	X(no_kernel, "calls and payloads for which no kernel is registered")                                 \
 	X(bad_params, "calls whose parameters were refused")                                                 \
 	X(access, "calls ended by an access that was refused")                                               \
 	X(too_long, "calls whose reply did not fit")                                                         \
@@ -40,47 +40,48 @@ struct fabric_config {
 	X(disabled, "calls of kernels that are out of service")                                              \
 	X(lost, "replies out of memory that was gone before they were sent: ROOST_RPC_ACCESS")               \
 	X(malformed, "calls without a head that makes sense: dropped, nobody to tell")                       \
-	X(acts, "READs, WRITEs, SENDs and atomics of kernels on queue pairs that they were lent")            \
-	X(acts_failed, "of these, that ended with another status than ROOST_QP_OK")                          \
+	X(work_requests,                                                                                     \
+	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that are bound to them")               \
+	X(work_requests_failed, "of these, that ended with another status than ROOST_QP_OK")                 \
 	X(refused, "packets of calls that found no room: RNR NAKs")                                          \
 	X(idle, "calls ended since nothing came of their payload: ROOST_RPC_IDLE")                           \
 	X(resources_refused, "resources of kernels that calls did not get")                                  \
 	X(resources_ended, "resources of kernels whose connection ended")                                    \
 	X(dropped, "calls in progress when their QP ended")
 
-struct fabric_counters {
-#define FABRIC_COUNTER_FIELD(name, help) uint64_t name;
-	FABRIC_COUNTERS(FABRIC_COUNTER_FIELD)
-#undef FABRIC_COUNTER_FIELD
+struct runtime_counters {
+#define RUNTIME_COUNTER_FIELD(name, help) uint64_t name;
+	RUNTIME_COUNTERS(RUNTIME_COUNTER_FIELD)
+#undef RUNTIME_COUNTER_FIELD
 };
-#define FABRIC_COUNTER_COUNT (sizeof(struct fabric_counters) / sizeof(uint64_t))
+#define RUNTIME_COUNTER_COUNT (sizeof(struct runtime_counters) / sizeof(uint64_t))
 
-struct fabric_counter_info {
+struct runtime_counter_info {
 	const char *name, *help;
 };
-extern const struct fabric_counter_info fabric_counter_info[FABRIC_COUNTER_COUNT]; /* as in the struct */
+extern const struct runtime_counter_info runtime_counter_info[RUNTIME_COUNTER_COUNT]; /* as in the struct */
 
 /*
  * Serves `nic` until that ends, and goes with it; for QPs that are given the op-codes of calls from now on. cfg may be NULL. 0, -EINVAL, -ENOMEM,
  * -EEXIST. [control+owner of all PUs]
  */
-int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabric **out);
+int runtime_create(struct nic *nic, const struct runtime_config *cfg, struct kernel_runtime **out);
 /* The NIC's; NULL: it has none. [control] */
-struct fabric *fabric_of(const struct nic *nic);
+struct kernel_runtime *runtime_of(const struct nic *nic);
 
 /*
  * What a QP may take, so that others have their share: calls in flight, beyond which it gets RNR NAKs; and steps a turn of its PU, beyond which
  * its calls wait for the next turn. 0: as many as there are. QPs of a PU take steps in turns, whatever their quotas.
  */
-struct fabric_quota {
+struct runtime_quota {
 	uint32_t calls, steps;
 };
 /* 0; -EINVAL: no QP of calls. [control+owner] */
-int fabric_set_quota(struct fabric *f, struct nic_qp *qp, const struct fabric_quota *quota);
+int runtime_set_quota(struct kernel_runtime *rt, struct nic_qp *qp, const struct runtime_quota *quota);
 
 struct guard;
 /* That under which PU i's steps are run, to be watched: base/guard.h. */
-struct guard *fabric_guard(struct fabric *f, unsigned i);
+struct guard *runtime_guard(struct kernel_runtime *rt, unsigned i);
 
 /* Of one kernel. */
 #define KERNEL_COUNTERS(X)                                                                                   \
@@ -106,8 +107,8 @@ struct kernel_counters {
 
 struct object;
 
-/* What is to stand, or to take the place of what stands. */
-struct fabric_kernel {
+/* A kernel to register, or to replace the registered one. */
+struct runtime_registration {
 	const struct roost_kernel *k; /* stays as long as it is there */
 	void *self; /* what its functions see first as theirs; not of one that takes over its forerunner's */
 	struct object *object; /* that it came in: ends with it. NULL: none */
@@ -116,87 +117,88 @@ struct fabric_kernel {
 };
 
 /*
- * Makes ready: looks at the descriptor, and runs the kernel's start() or take_over(), while PUs go on. 0 and *out, for fabric_place();
+ * Makes ready: looks at the descriptor, and runs the kernel's start() or take_over(), while PUs go on. 0 and *out, for runtime_publish();
  * -EINVAL: a descriptor that makes no sense; -EPROTO: of another ABI; -EEXIST: the op-code is taken; -ENOENT: there is nothing to replace;
  * -ENOSPC; -ENOMEM; or what its function says. [control]
  */
-int fabric_prepare(struct fabric *f, const struct fabric_kernel *n, struct served **out);
+int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration *n,
+		    struct kernel_version **out);
 /*
- * Calls that come from now on run it. Those that run what it replaces go on with that. In the same control call as fabric_prepare().
+ * Calls that come from now on run it. Those that run what it replaces go on with that. In the same control call as runtime_prepare().
  * [control+owner of all PUs]
  */
-void fabric_place(struct fabric *f, struct served *s);
+void runtime_publish(struct kernel_runtime *rt, struct kernel_version *s);
 /* Both. [control+owner of all PUs] */
-int fabric_deploy(struct fabric *f, const struct roost_kernel *k, void *self);
+int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void *self);
 /* Takes no new calls; those under way go on. -ENOENT. [control+owner of all PUs] */
-int fabric_unload(struct fabric *f, uint64_t op);
+int runtime_unload(struct kernel_runtime *rt, uint64_t op);
 /* The same, and it is gone when this returns. -EBUSY while calls run it, or an older version of it. [control+owner of all PUs] */
-int fabric_undeploy(struct fabric *f, uint64_t op);
+int runtime_undeploy(struct kernel_runtime *rt, uint64_t op);
 /*
- * For calls whose op-code nobody has: as fabric_deploy(), its own op-code does not count. NULL: none. -EBUSY while calls run the one before.
+ * For calls whose op-code nobody has: as runtime_deploy(), its own op-code does not count. NULL: none. -EBUSY while calls run the one before.
  * [control+owner of all PUs]
  */
-int fabric_set_fallback(struct fabric *f, const struct roost_kernel *k, void *self);
+int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k, void *self);
 /* Ends what takes no calls any more and has none under way; its functions and memory are not used again. Any of these do it too. [control] */
-void fabric_reap(struct fabric *f);
+void runtime_reap(struct kernel_runtime *rt);
 
 /*
- * Lends a region to the kernel that has this op-code, in all its versions: `key` of protection domain pd, as kernels see it. *number is how they name
+ * Grants a region to the kernel that has this op-code, in all its versions: `key` of protection domain pd, as kernels see it. *number is how they name
  * it, from 1. -ENOENT, -ENOSPC: it has ROOST_KERNEL_GRANTS. A key that is deregistered grants nothing any more. [control+owner of all PUs]
  */
-int fabric_grant(struct fabric *f, uint64_t op, const struct roost_grant *region, uint32_t pd, uint32_t key,
-		 unsigned *number);
+int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_grant *region, uint32_t pd,
+		  uint32_t key, unsigned *number);
 /* Takes it back; its number may be given to another region. -ENOENT. [control+owner of all PUs] */
-int fabric_revoke(struct fabric *f, uint64_t op, unsigned number);
+int runtime_revoke(struct kernel_runtime *rt, uint64_t op, unsigned number);
 
 /* How much of a QP: operations of the kernel's, and their bytes, that may be under way there at once. 0: as much as there is room for. */
-struct fabric_loan {
+struct runtime_qp_limits {
 	uint32_t ops;
 	uint64_t bytes;
 };
 /*
- * Lends it a QP, which it may post to, in all its versions, until the QP is destroyed. *number is how kernels name it, from 1. -ENOENT, -ENOSPC: it has
- * ROOST_KERNEL_QPS; -EXDEV: another PU runs it than those it has; or what nic_qp_lend() says. [control+owner of all PUs]
+ * Binds a QP to it, to it may post, in all its versions, until the QP is destroyed. *number is how kernels name it, from 1. -ENOENT, -ENOSPC: it has
+ * ROOST_KERNEL_QPS; -EXDEV: another PU runs it than those it has; or what nic_qp_enable_kernel_wrs() says. [control+owner of all PUs]
  */
-int fabric_lend(struct fabric *f, uint64_t op, struct nic_qp *qp, const struct fabric_loan *loan,
-		unsigned *number);
+int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
+		    const struct runtime_qp_limits *limits, unsigned *number);
 /* Takes it back: what is under way goes on. -ENOENT. [control+owner of all PUs] */
-int fabric_unlend(struct fabric *f, uint64_t op, unsigned number);
-/* The PU that runs those; 0: none are lent. [control] */
-unsigned fabric_pu_of(struct fabric *f, uint64_t op);
+int runtime_unbind_qp(struct kernel_runtime *rt, uint64_t op, unsigned number);
+/* The PU that runs those; 0: none are bound. [control] */
+unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op);
 
-enum fabric_kernel_state {
-	FABRIC_STANDS,
-	FABRIC_LEAVING,	 /* replaced or unloaded: has calls under way */
-	FABRIC_DISABLED, /* it crashed, or did not return */
+enum runtime_kernel_state {
+	RUNTIME_KERNEL_ACTIVE,
+	RUNTIME_KERNEL_LEAVING,	 /* replaced or unloaded: has calls under way */
+	RUNTIME_KERNEL_DISABLED, /* it crashed, or did not return */
 };
 
 /*
  * How long its calls took, in ns: from the beginning of the turn in which their parameters came (of payload that nobody announced: its first piece) to
  * the end of that in which their reply was handed to the NIC, or they ended without. Nothing of calls whose QP ended. Within 1.6%, the largest exact.
  */
-struct fabric_times {
+struct runtime_times {
 	uint64_t count, p50, p99, max;
 };
 
-struct fabric_kernel_info {
+struct runtime_kernel_info {
 	const struct roost_kernel *k;
 	uint64_t op;
-	enum fabric_kernel_state state;
+	enum runtime_kernel_state state;
 	bool fallback, loaded;
 	uint32_t in_flight;
-	struct kernel_counters ctr; /* of what stands: with those of older versions that have gone */
-	struct fabric_times times;  /* of this version alone; none of a fabric that is not `timed` */
+	struct kernel_counters ctr; /* of the active version: with those of older versions that have gone */
+	struct runtime_times times; /* of this version alone; none of a kernel runtime that is not `timed` */
 	uint32_t resources,
 		resources_max; /* taken now, and that there are, of all versions that share them */
 };
-/* What is there, number i: what stands first. False: no more. [control+owner of all PUs] */
-bool fabric_kernel_info(const struct fabric *f, unsigned i, struct fabric_kernel_info *out);
+/* What is there, number i: active versions first. False: no more. [control+owner of all PUs] */
+bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct runtime_kernel_info *out);
 
 /* The sum over all PUs. [owner of all PUs] */
-void fabric_counters(const struct fabric *f, struct fabric_counters *out);
+void runtime_counters(const struct kernel_runtime *rt, struct runtime_counters *out);
 /* Of one. [owner of the PU] */
-void fabric_pu_counters(const struct fabric *f, unsigned pu, struct fabric_counters *out);
+void runtime_pu_counters(const struct kernel_runtime *rt, unsigned pu, struct runtime_counters *out);
 
 /* Built-in kernels, by name; NULL: no such one. Any thread. */
 const struct roost_kernel *kernels_builtin(const char *name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels that change how long things are, and wait, or stand beside those that do: what leaves is the same, each byte once, and so is what they send on. */
+/* Kernels that change how long things are, and wait, or are attached beside those that do: what leaves is the same, each byte once, and so is what they send on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,11 +105,12 @@ static const struct roost_kernel mirror_kernel = {.abi = ROOST_KERNEL_ABI,
 static uint8_t mirrored[SEGMENT];
 static unsigned unfinished;
 
-static void lend_to(uint64_t op, struct ep *e, uint32_t ops)
+static void bind_to(uint64_t op, struct ep *e, uint32_t ops)
 {
 	unsigned number;
 
-	assert_int_equal(fabric_lend(s->f, op, e->qp, &(struct fabric_loan){.ops = ops}, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, op, e->qp, &(struct runtime_qp_limits){.ops = ops}, &number),
+			 0);
 	assert_int_equal(number, 1);
 }
 
@@ -118,10 +119,10 @@ static void open_doubling(uint64_t seed, const struct shape *shape, uint32_t ops
 	struct rng rng;
 
 	open_scene(seed, shape);
-	assert_int_equal(fabric_deploy(s->f, &double_kernel, NULL), 0);
-	assert_int_equal(fabric_deploy(s->f, &mirror_kernel, mirrored), 0);
-	lend_to(DOUBLE_OP, &s->lent[0], ops);
-	lend_to(MIRROR_OP, &s->lent[1], ops);
+	assert_int_equal(runtime_deploy(s->f, &double_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, &mirror_kernel, mirrored), 0);
+	bind_to(DOUBLE_OP, &s->bound[0], ops);
+	bind_to(MIRROR_OP, &s->bound[1], ops);
 	rng_seed(&rng, seed);
 	for (uint32_t i = 0; i < MEM; i++)
 		s->called.mem[i] = (uint8_t)rng_u64(&rng);
@@ -131,19 +132,19 @@ static void open_doubling(uint64_t seed, const struct shape *shape, uint32_t ops
 	unfinished = 0;
 }
 
-static struct place *begin(uint64_t op, bool gives_up)
+static struct local_call *begin(uint64_t op, bool gives_up)
 {
 	const struct ep *to = &s->peer[op == MIRROR_OP];
 	struct params p = {.from = (uintptr_t)s->caller.mem,
 			   .to = (uintptr_t)to->mem,
 			   .rkey = to->key,
 			   .gives_up = gives_up};
-	struct place_attr a = {.op = op, .params = &p, .params_len = sizeof(p)};
-	struct place *place;
+	struct local_call_attr a = {.op = op, .params = &p, .params_len = sizeof(p)};
+	struct local_call *call;
 
-	assert_int_equal(place_begin(s->f, 0, &a, &place), 0);
-	assert_int_equal(place_on_out(place, s->called.qp), 0);
-	return place;
+	assert_int_equal(local_call_begin(s->f, 0, &a, &call), 0);
+	assert_int_equal(local_call_attach_out(call, s->called.qp), 0);
+	return call;
 }
 
 static void reap(uint8_t status)
@@ -187,9 +188,9 @@ static unsigned write_all(struct rng *rng, uint32_t from[64])
 	return n;
 }
 
-static void end(struct place *p, uint32_t status)
+static void end(struct local_call *p, uint32_t status)
 {
-	while (place_off(p))
+	while (local_call_detach(p))
 		assert_true(turn());
 	conclude(p, status, turn);
 }
@@ -219,7 +220,7 @@ static void expect_doubled(void)
 static void alone(void **state)
 {
 	uint32_t from[64];
-	struct place *p;
+	struct local_call *p;
 	struct rng rng;
 
 	for (unsigned i = 0; i < 2 * SHAPES; i++) {
@@ -237,7 +238,7 @@ static void alone(void **state)
 static void in_a_chain(void **state)
 {
 	uint32_t from[64];
-	struct place *p, *q;
+	struct local_call *p, *q;
 	struct rng rng;
 	unsigned n;
 
@@ -249,7 +250,7 @@ static void in_a_chain(void **state)
 		p = begin(behind ? DOUBLE_OP : MIRROR_OP, false);
 		q = begin(behind ? MIRROR_OP : DOUBLE_OP, false);
 		n = write_all(&rng, from);
-		while (place_acts(p) || place_acts(q))
+		while (local_call_busy(p) || local_call_busy(q))
 			assert_true(turn());
 		expect_doubled();
 		if (behind)
@@ -273,7 +274,7 @@ static const struct shape slow = {.sp = {.delay_ns = 2000}, .rnr_retry = 7, .tim
 /* More is posted than goes through while somebody waits: nothing is lost of it, and the NIC does not run in circles for it. */
 static void posted_meanwhile(void **state)
 {
-	struct place *p, *q;
+	struct local_call *p, *q;
 	struct nic_counters was, is;
 
 	for (unsigned i = 0; i < 2; i++) {
@@ -307,7 +308,7 @@ static void posted_meanwhile(void **state)
 /* The stream's queue pair is reset, or destroyed, while its kernel waits in the middle of a piece; the next stream is as the first. */
 static void cut_short(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct ep_params ep = {.rpc = true, .mem = MEM, .rnr_retry = 7};
@@ -317,7 +318,7 @@ static void cut_short(void **state)
 		post(0, 30000);
 		for (unsigned k = 0; k < 3; k++)
 			assert_true(turn());
-		assert_true(place_acts(p));
+		assert_true(local_call_busy(p));
 		if (i) {
 			ep_fini(&s->called);
 			ep_init(&s->called, &s->w, 0, &ep);

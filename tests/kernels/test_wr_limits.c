@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What kernels may have under way on a queue pair that they were lent, and what is left of that for its owner. */
+/* What kernels may have under way on a queue pair that they were bound, and what is left of that for its owner. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ struct greed {
 };
 
 static bool enough;
-static uint64_t posted, large; /* large: of HOLD bytes, and a place was found */
+static uint64_t posted, large; /* large: of HOLD bytes, and a slot was found */
 static uint8_t hold[HOLD];
 
 static enum roost_next greedy(struct roost_call *c)
@@ -52,7 +52,7 @@ static struct roost_kernel greedy_kernel(uint64_t op)
 				     .params = greedy};
 }
 
-static struct place *be_greedy(uint64_t op, unsigned qp, uint32_t len)
+static struct local_call *be_greedy(uint64_t op, unsigned qp, uint32_t len)
 {
 	struct greed g = {.raddr = (uintptr_t)s->peer[0].mem, .rkey = s->peer[0].key, .qp = qp, .len = len};
 
@@ -68,24 +68,24 @@ static void open_bounded(const struct shape *shape)
 	posted = large = 0;
 	for (unsigned i = 0; i < 2; i++) {
 		k[i] = greedy_kernel(GREEDY_OP + i);
-		assert_int_equal(fabric_deploy(s->f, &k[i], NULL), 0);
+		assert_int_equal(runtime_deploy(s->f, &k[i], NULL), 0);
 	}
 }
 
 static void post_own(unsigned qp, uint64_t id)
 {
-	struct wr wr = wr_rdma(ROOST_OP_WRITE, &s->lent[qp], 0, 64, &s->peer[qp], 100000);
+	struct wr wr = wr_rdma(ROOST_OP_WRITE, &s->bound[qp], 0, 64, &s->peer[qp], 100000);
 
 	wr.wr_id = id;
-	ep_post(&s->lent[qp], &wr);
+	ep_post(&s->bound[qp], &wr);
 }
 
-static void lend_some(uint64_t op, uint32_t ops, uint64_t bytes, unsigned want)
+static void bind_with_limits(uint64_t op, uint32_t ops, uint64_t bytes, unsigned want)
 {
-	const struct fabric_loan loan = {.ops = ops, .bytes = bytes};
+	const struct runtime_qp_limits limits = {.ops = ops, .bytes = bytes};
 	unsigned number;
 
-	assert_int_equal(fabric_lend(s->f, op, s->lent[0].qp, &loan, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, op, s->bound[0].qp, &limits, &number), 0);
 	assert_int_equal(number, want);
 }
 
@@ -95,7 +95,7 @@ static unsigned most_of(unsigned turns, unsigned most)
 	unsigned seen = 0;
 
 	for (unsigned n = 0; n < turns; n++) {
-		unsigned now = nic_acts(s->lent[0].qp);
+		unsigned now = nic_kernel_wrs(s->bound[0].qp);
 
 		assert_true(now <= most);
 		seen = now > seen ? now : seen;
@@ -106,18 +106,18 @@ static unsigned most_of(unsigned turns, unsigned most)
 
 /* ---- the owner ---- */
 
-/* However many kernels keep all of their places taken: the owner's work requests go behind what is there, not behind what comes. */
+/* However many kernels keep all of their slots taken: the owner's work requests go behind what is there, not behind what comes. */
 static void the_owner_gets_its_turn(void **state)
 {
 	static const struct shape shapes[] = {
 		{.sp = {.delay_ns = 2000}}, {.sp = {.delay_ns = 2000, .loss = 0.02}}, {.loop = true}};
 
 	for (unsigned i = 0; i < 3; i++) {
-		struct place *run[3];
+		struct local_call *run[3];
 		struct roost_cqe cqe;
 
 		open_bounded(&shapes[i]);
-		lend(GREEDY_OP, &s->lent[0], 1);
+		bind_qp(GREEDY_OP, &s->bound[0], 1);
 		for (unsigned k = 0; k < 3; k++)
 			run[k] = be_greedy(GREEDY_OP, 1, HOLD);
 		for (unsigned n = 0; n < 100; n++)
@@ -125,21 +125,21 @@ static void the_owner_gets_its_turn(void **state)
 		for (uint64_t n = 0; n < 10; n++) {
 			uint64_t before = posted;
 
-			/* By one that is not lent, as ever. */
+			/* By one that is not bound, as ever. */
 			post_own(1, n);
-			while (!ep_poll_send(&s->lent[1], &cqe))
+			while (!ep_poll_send(&s->bound[1], &cqe))
 				assert_true(turn());
-			assert_true(posted - before <= NIC_ACTS);
+			assert_true(posted - before <= NIC_MAX_KERNEL_WRS);
 			before = posted;
 			post_own(0, n);
-			while (!ep_poll_send(&s->lent[0], &cqe)) {
+			while (!ep_poll_send(&s->bound[0], &cqe)) {
 				assert_true(posted - before < 1000);
 				assert_true(turn());
 			}
 			assert_int_equal(cqe.wr_id, n);
 			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
-			/* What had a place before, and what a turn added. */
-			assert_true(posted - before <= 2 * NIC_ACTS);
+			/* What had a slot before, and what a turn added. */
+			assert_true(posted - before <= 2 * NIC_MAX_KERNEL_WRS);
 		}
 		enough = true;
 		for (unsigned k = 0; k < 3; k++)
@@ -148,7 +148,7 @@ static void the_owner_gets_its_turn(void **state)
 	}
 }
 
-/* ---- loans ---- */
+/* ---- limits ---- */
 
 static void so_many(void **state)
 {
@@ -163,15 +163,15 @@ static void so_many(void **state)
 		{.bytes = 10000, .len = 3000, .most = 3},
 		{.bytes = HOLD, .len = HOLD, .most = 1},
 		{.ops = 4, .bytes = 9000, .len = 3000, .most = 3},
-		{.len = 4000, .most = NIC_ACTS},
+		{.len = 4000, .most = NIC_MAX_KERNEL_WRS},
 	};
 
 	for (unsigned i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
 		unsigned row = i / 2;
-		struct place *run[3];
+		struct local_call *run[3];
 
 		open_bounded(shapes[i % 2]);
-		lend_some(GREEDY_OP, rows[row].ops, rows[row].bytes, 1);
+		bind_with_limits(GREEDY_OP, rows[row].ops, rows[row].bytes, 1);
 		for (unsigned k = 0; k < 3; k++)
 			run[k] = be_greedy(GREEDY_OP, 1, rows[row].len);
 		assert_int_equal(most_of(200, rows[row].most), rows[row].most);
@@ -184,19 +184,19 @@ static void so_many(void **state)
 	}
 }
 
-/* Each loan has a bound of its own, those of one queue pair too; one that is used up does not keep the other waiting. */
+/* Each binding has a limit of its own, those of one queue pair too; one that is used up does not keep the other waiting. */
 static void beside_each_other(void **state)
 {
-	struct place *run[4];
+	struct local_call *run[4];
 	uint64_t before;
 
 	open_bounded(&plain);
-	lend_some(GREEDY_OP, 2, 0, 1);
-	lend_some(OTHER_OP, 3, 0, 1);
+	bind_with_limits(GREEDY_OP, 2, 0, 1);
+	bind_with_limits(OTHER_OP, 3, 0, 1);
 	for (unsigned k = 0; k < 4; k++)
 		run[k] = be_greedy(k & 1 ? OTHER_OP : GREEDY_OP, 1, 2000);
 	assert_int_equal(most_of(200, 5), 5);
-	assert_int_equal(fabric_unlend(s->f, GREEDY_OP, 1), 0);
+	assert_int_equal(runtime_unbind_qp(s->f, GREEDY_OP, 1), 0);
 	finish(run[0], ROOST_QP_NONE);
 	finish(run[2], ROOST_QP_NONE);
 	before = posted;
@@ -214,19 +214,19 @@ static void large_ones_too(void **state)
 	const struct shape *shapes[] = {&plain, &over_loop};
 
 	for (unsigned i = 0; i < 4; i++) {
-		struct place *run[4];
+		struct local_call *run[4];
 
 		open_bounded(shapes[i % 2]);
-		lend_some(GREEDY_OP, 0, i / 2 ? HOLD : HOLD + 300, 1);
+		bind_with_limits(GREEDY_OP, 0, i / 2 ? HOLD : HOLD + 300, 1);
 		for (unsigned k = 0; k < 4; k++)
 			run[k] = be_greedy(GREEDY_OP, 1, k == 2 ? HOLD : i / 2 ? 20 : 100);
-		most_of(400, NIC_ACTS);
+		most_of(400, NIC_MAX_KERNEL_WRS);
 		assert_true(large > 5);
 		assert_true(posted > 3 * large);
 		if (i & 1) { /* one in the queue is given up */
-			place_free(run[2]);
+			local_call_free(run[2]);
 			large = posted;
-			most_of(100, NIC_ACTS);
+			most_of(100, NIC_MAX_KERNEL_WRS);
 			assert_true(posted > large + 20);
 		}
 		enough = true;
@@ -240,30 +240,30 @@ static void large_ones_too(void **state)
 static void too_long_for_it(void **state)
 {
 	open_bounded(&plain);
-	lend_some(GREEDY_OP, 0, 1000, 1);
+	bind_with_limits(GREEDY_OP, 0, 1000, 1);
 	finish(be_greedy(GREEDY_OP, 1, 1001), ROOST_QP_INVALID);
-	assert_int_equal(nic_qp_state(s->lent[0].qp), NIC_QPS_RTS);
+	assert_int_equal(nic_qp_state(s->bound[0].qp), NIC_QPS_RTS);
 	close_scene();
 }
 
-/* What was under way when a loan ended counts against nobody else's: its number is free when that is done. */
+/* What was under way when a binding ended counts against nobody else's: its number is free when that is done. */
 static void ended_with_some_under_way(void **state)
 {
-	struct place *run;
+	struct local_call *run;
 
 	open_bounded(&plain);
-	lend_some(GREEDY_OP, 8, 0, 1);
+	bind_with_limits(GREEDY_OP, 8, 0, 1);
 	run = be_greedy(GREEDY_OP, 1, 2000);
 	most_of(20, 8);
-	while (nic_acts(s->lent[0].qp) != 8)
+	while (nic_kernel_wrs(s->bound[0].qp) != 8)
 		assert_true(turn());
-	assert_int_equal(fabric_unlend(s->f, GREEDY_OP, 1), 0);
-	lend_some(GREEDY_OP, 2, 0, 2);
+	assert_int_equal(runtime_unbind_qp(s->f, GREEDY_OP, 1), 0);
+	bind_with_limits(GREEDY_OP, 2, 0, 2);
 	finish(run, ROOST_QP_NONE);
-	assert_int_equal(nic_acts(s->lent[0].qp), 0);
+	assert_int_equal(nic_kernel_wrs(s->bound[0].qp), 0);
 	run = be_greedy(GREEDY_OP, 2, 2000);
 	assert_int_equal(most_of(100, 2), 2);
-	lend_some(GREEDY_OP, 1, 0, 1);
+	bind_with_limits(GREEDY_OP, 1, 0, 1);
 	enough = true;
 	finish(run, ROOST_RPC_OK);
 	close_scene();

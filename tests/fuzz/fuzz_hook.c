@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes places: WRITEs and SENDs of any length, from anywhere, leave through up to two kernels that rewrite them, change their length or only look, over a
+ * Fuzzes stream hooks: WRITEs and SENDs of any length, from anywhere, leave through up to two kernels that rewrite them, change their length or only look, over a
  * link that loses or not, or over loop-back; at the other end two more look at what arrives, one on the queue pair and one on the region, which a window
  * names too, and a third sends it on to a replica. A model does the same with bytes in memory: what has arrived equals it, and so does what everybody has seen.
  *
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "input.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -93,7 +93,7 @@ static enum roost_next see(struct roost_call *c)
 	return ROOST_DONE;
 }
 
-/* Sends on what has landed, and waits when its loan says so. */
+/* Sends on what has landed, and waits when its limits say so. */
 struct forward {
 	uint64_t from, to;
 	uint32_t rkey;
@@ -157,17 +157,17 @@ static const struct roost_kernel kernels[KERNELS] = {
 
 /* ---- the world, and the model ---- */
 
-struct standing {
-	struct place *place;
+struct attached {
+	struct local_call *call;
 	uint64_t op, at;
 	struct seen model, told;
 };
 
 struct rig {
 	struct world w;
-	struct fabric *from_f, *to_f;
-	struct ep from, to, lent, replica;
-	struct standing out[CHAIN], in, region, forward;
+	struct kernel_runtime *from_f, *to_f;
+	struct ep from, to, bound, replica;
+	struct attached out[CHAIN], in, region, forward;
 	uint32_t key; /* to's memory, for what is sent on */
 	unsigned num_out, posted, recvs;
 	uint32_t window; /* a key for all of the region */
@@ -175,40 +175,40 @@ struct rig {
 	uint8_t bytes[CHAIN + 1][4 * MAX_LEN]; /* a message, as it comes to each */
 };
 
-static void stand(struct rig *r, struct standing *s, bool out, bool region, uint64_t op)
+static void attach(struct rig *r, struct attached *s, bool out, bool region, uint64_t op)
 {
 	const struct forward f = {
 		.from = (uintptr_t)r->to.mem, .to = (uintptr_t)r->replica.mem, .rkey = r->replica.key};
-	struct place_attr a = {.op = op,
-			       .params = op == FORWARD_OP ? &f : NULL,
-			       .params_len = op == FORWARD_OP ? sizeof(f) : 0,
-			       .pd = r->lent.pd,
-			       .key = r->key,
-			       .reply = (uint8_t *)&s->told,
-			       .room = sizeof(s->told)};
+	struct local_call_attr a = {.op = op,
+				    .params = op == FORWARD_OP ? &f : NULL,
+				    .params_len = op == FORWARD_OP ? sizeof(f) : 0,
+				    .pd = r->bound.pd,
+				    .key = r->key,
+				    .reply = (uint8_t *)&s->told,
+				    .room = sizeof(s->told)};
 
-	*s = (struct standing){.op = op};
-	must(place_begin(out ? r->from_f : r->to_f, 0, &a, &s->place) == 0, "no place");
-	must((out      ? place_on_out(s->place, r->from.qp)
-	      : region ? place_on_region(s->place, r->to.key)
-		       : place_on_in(s->place, r->to.qp)) == 0,
-	     "not placed");
+	*s = (struct attached){.op = op};
+	must(local_call_begin(out ? r->from_f : r->to_f, 0, &a, &s->call) == 0, "no call");
+	must((out      ? local_call_attach_out(s->call, r->from.qp)
+	      : region ? local_call_attach_region(s->call, r->to.key)
+		       : local_call_attach_in(s->call, r->to.qp)) == 0,
+	     "not attached");
 }
 
-static void take_off(struct rig *r, struct standing *s)
+static void take_off(struct rig *r, struct attached *s)
 {
-	struct place_result result;
+	struct local_call_result result;
 
-	must(place_off(s->place) == 0, "in flight");
-	for (unsigned i = 0; place_acts(s->place); i++) {
+	must(local_call_detach(s->call) == 0, "in flight");
+	for (unsigned i = 0; local_call_busy(s->call); i++) {
 		must(i < MAX_STEP, "it waits for ever");
 		world_step(&r->w, world_now(&r->w) + SEC);
 	}
-	place_conclude(s->place);
-	must(place_over(s->place, &result) && result.status == ROOST_RPC_OK, "it gave up");
+	local_call_end_stream(s->call);
+	must(local_call_finished(s->call, &result) && result.status == ROOST_RPC_OK, "it gave up");
 	if (s->op == SEE_OP)
 		must(!memcmp(&s->told, &s->model, sizeof(s->told)), "it saw something else");
-	place_free(s->place);
+	local_call_free(s->call);
 }
 
 static void drain(struct rig *r)
@@ -235,12 +235,12 @@ static void look(struct seen *s, const uint8_t *p, uint32_t n)
 	s->messages += n > 0;
 }
 
-/* A message through what stands in its way. Returns its length behind that. */
+/* A message through the hooks in its way. Returns its length behind that. */
 static uint32_t through(struct rig *r, const uint8_t *from, uint32_t n, bool send)
 {
 	memcpy(r->bytes[0], from, n);
 	for (unsigned k = 0; k < r->num_out; k++) {
-		struct standing *s = &r->out[k];
+		struct attached *s = &r->out[k];
 		const uint8_t *in = r->bytes[k];
 		uint8_t *out = r->bytes[k + 1];
 		uint32_t m = 0;
@@ -328,7 +328,7 @@ static void change(struct rig *r, uint8_t which)
 
 		if (op == STRETCH_OP && stretches(r))
 			return; /* one of them at a time */
-		stand(r, &r->out[r->num_out++], true, false, op);
+		attach(r, &r->out[r->num_out++], true, false, op);
 	}
 }
 
@@ -386,29 +386,30 @@ static void bind(struct rig *r)
 	must(ep_wait_send(e, &c, SEC) && c.status == NIC_WC_SUCCESS, "not bound");
 }
 
-/* Somebody else has a copy of what lands, by a queue pair with a loan of so many operations. */
+/* Somebody else has a copy of what lands, by a queue pair with a limit of so many operations. */
 static void replicate(struct rig *r, const struct ep_params *p, bool loop, unsigned ops)
 {
-	const struct fabric_loan loan = {.ops = ops};
+	const struct runtime_qp_limits limits = {.ops = ops};
 	struct nic_mr_attr m = {.addr = r->to.mem, .len = MEM, .iova = (uintptr_t)r->to.mem};
 	unsigned number;
 
-	ep_init(&r->lent, &r->w, loop ? 0 : 1, p);
+	ep_init(&r->bound, &r->w, loop ? 0 : 1, p);
 	ep_init(&r->replica, &r->w, 0, p);
-	ep_connect(&r->lent, &r->replica);
-	m.pd = r->lent.pd;
-	must(nic_mr_register(r->lent.nic, &m, &r->key) == 0, "no region");
-	must(fabric_lend(r->to_f, FORWARD_OP, r->lent.qp, &loan, &number) == 0 && number == 1, "not lent");
-	stand(r, &r->forward, false, false, FORWARD_OP);
+	ep_connect(&r->bound, &r->replica);
+	m.pd = r->bound.pd;
+	must(nic_mr_register(r->bound.nic, &m, &r->key) == 0, "no region");
+	must(runtime_bind_qp(r->to_f, FORWARD_OP, r->bound.qp, &limits, &number) == 0 && number == 1,
+	     "not bound");
+	attach(r, &r->forward, false, false, FORWARD_OP);
 }
 
-static struct fabric *serve(struct nic *nic)
+static struct kernel_runtime *serve(struct nic *nic)
 {
-	struct fabric *f;
+	struct kernel_runtime *f;
 
-	must(fabric_create(nic, NULL, &f) == 0, "no fabric");
+	must(runtime_create(nic, NULL, &f) == 0, "no kernel runtime");
 	for (unsigned i = 0; i < KERNELS; i++)
-		must(fabric_deploy(f, &kernels[i], NULL) == 0, "no kernel");
+		must(runtime_deploy(f, &kernels[i], NULL) == 0, "no kernel");
 	return f;
 }
 
@@ -437,8 +438,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	fill(r, shape);
 	bind(r);
 	replicate(r, &p, loop, shape >> 3 & 7);
-	stand(r, &r->in, false, false, SEE_OP);
-	stand(r, &r->region, false, true, SEE_OP);
+	attach(r, &r->in, false, false, SEE_OP);
+	attach(r, &r->region, false, true, SEE_OP);
 	while (in.p < in.end)
 		command(&in, r);
 	drain(r);
@@ -449,11 +450,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	take_off(r, &r->region);
 	take_off(r, &r->forward);
 	must(!memcmp(r->replica.mem, r->to.mem, RECVS), "the replica has other bytes");
-	must(nic_mr_deregister(r->lent.nic, r->key) == 0, "no region");
+	must(nic_mr_deregister(r->bound.nic, r->key) == 0, "no region");
 	must(nic_mw_dealloc(r->to.nic, r->window) == 0, "the window has gone");
 	ep_fini(&r->from);
 	ep_fini(&r->to);
-	ep_fini(&r->lent);
+	ep_fini(&r->bound);
 	ep_fini(&r->replica);
 	world_fini(&r->w);
 	return 0;

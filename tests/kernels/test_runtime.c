@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel fabric through its public surface: kernels of every shape are called over links that lose, copy and reorder, and over
+ * The kernel runtime through its public surface: kernels of every shape are called over links that lose, copy and reorder, and over
  * loop-back. Each call runs once; what it may not touch it does not touch; nothing hangs.
  */
 #include <errno.h>
@@ -161,7 +161,7 @@ static void open_rig(uint64_t seed, const struct rig_shape *shape)
 	rig_open(r, seed, shape);
 	bare_sum = 0;
 	for (unsigned i = 0; i < KERNELS; i++)
-		assert_int_equal(fabric_deploy(r->f, &kernels[i], &bare_sum), 0);
+		assert_int_equal(runtime_deploy(r->f, &kernels[i], &bare_sum), 0);
 }
 
 /* ---- calls ---- */
@@ -442,12 +442,12 @@ static void nobody_has_the_op_code(void **state)
 	assert_int_equal(a.len, 0);
 	rig_post_payload(r, 0, NOBODY, 5000);
 	assert_int_equal(rig_call(r, NOBODY, "x", 1, 8).status, ROOST_RPC_NO_KERNEL);
-	assert_int_equal(fabric_set_fallback(r->f, &fallback, NULL), 0);
+	assert_int_equal(runtime_set_fallback(r->f, &fallback, NULL), 0);
 	a = rig_call(r, NOBODY, "fallen", 6, 8);
 	assert_int_equal(a.status, ROOST_RPC_OK);
 	assert_memory_equal(a.data, "fallen", 6);
 	world_run(&r->w, world_now(&r->w) + SEC); /* the reply is acknowledged: its call is over */
-	assert_int_equal(fabric_set_fallback(r->f, NULL, NULL), 0);
+	assert_int_equal(runtime_set_fallback(r->f, NULL, NULL), 0);
 	assert_int_equal(rig_call(r, NOBODY, "x", 1, 8).status, ROOST_RPC_NO_KERNEL);
 	assert_int_equal(rig_counters(r).no_kernel, 4);
 	rig_close(r);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How places end: bytes that their kernel has not dealt with, and replies that are too long. */
+/* How hooks end: bytes that their kernel has not dealt with, and replies that are too long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
 
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "rig.h"
 
 enum { QUITTER_OP = 0x1000, CHATTY_OP };
 
 static struct rig R, *const r = &R;
-static struct fabric *caller_fabric;
+static struct kernel_runtime *caller_runtime;
 
 /* The first piece without its last byte; at the next one it gives up. */
 struct quitter_state {
@@ -68,17 +68,17 @@ static const struct rig_shape shapes[] = {
 static void open_rig(uint64_t seed, const struct rig_shape *shape)
 {
 	rig_open(r, seed, shape);
-	caller_fabric = rig_caller_fabric(r);
-	assert_int_equal(fabric_deploy(caller_fabric, &quitter_kernel, NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, &chatty_kernel, NULL), 0);
+	caller_runtime = rig_caller_runtime(r);
+	assert_int_equal(runtime_deploy(caller_runtime, &quitter_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, &chatty_kernel, NULL), 0);
 }
 
 /* Of one that changes lengths: what it has not made goes as it came, to the last byte. */
 static void the_rest_passes(void **state)
 {
-	struct place_result result;
+	struct local_call_result result;
 	const uint8_t *from;
-	struct place *z;
+	struct local_call *z;
 
 	for (unsigned i = 0; i < SHAPES; i++) {
 		open_rig(i + 1, &shapes[i]);
@@ -86,18 +86,18 @@ static void the_rest_passes(void **state)
 		for (uint32_t k = 0; k < 100000; k++)
 			r->caller[0].mem[k] = (uint8_t)(k * 7 + k / 256);
 		memset(r->node[0].mem, 0, 100000);
-		z = rig_place(r, caller_fabric, QUITTER_OP, NULL, 0, NULL, 0);
-		assert_int_equal(place_on_out(z, r->caller[0].qp), 0);
+		z = rig_local_call(r, caller_runtime, QUITTER_OP, NULL, 0, NULL, 0);
+		assert_int_equal(local_call_attach_out(z, r->caller[0].qp), 0);
 		rig_write(r, 0, 0, 0, 100000);
 		world_run(&r->w, world_now(&r->w) + 20 * SEC);
 		rig_reap(r);
 		assert_memory_equal(r->node[0].mem, from, 4095);
 		assert_memory_equal(r->node[0].mem + 4095, from + 4096, 100000 - 4096);
 		assert_int_equal(r->node[0].mem[99999], 0);
-		assert_int_equal(place_off(z), 0);
-		assert_true(place_over(z, &result));
+		assert_int_equal(local_call_detach(z), 0);
+		assert_true(local_call_finished(z, &result));
 		assert_int_equal(result.status, 200);
-		place_free(z);
+		local_call_free(z);
 		rig_close(r);
 	}
 }
@@ -105,22 +105,22 @@ static void the_rest_passes(void **state)
 /* What it says to the host has as much room as the host gives, all of it together. */
 static void a_reply_has_its_room(void **state)
 {
-	struct place_result result;
+	struct local_call_result result;
 	uint8_t reply[24];
-	struct place *p;
+	struct local_call *p;
 
 	open_rig(1, &shapes[0]);
 	for (uint32_t room = 0; room <= 18; room += 6) {
 		memset(reply, 0x5a, sizeof(reply));
-		p = rig_place(r, r->f, CHATTY_OP, NULL, 0, reply, room);
-		assert_int_equal(place_over(p, &result), room < 18);
+		p = rig_local_call(r, r->f, CHATTY_OP, NULL, 0, reply, room);
+		assert_int_equal(local_call_finished(p, &result), room < 18);
 		assert_int_equal(result.len, room < 18 ? room + 6 : 18);
 		assert_memory_equal(reply, "firstssecondthirds", room);
 		for (uint32_t i = room; i < sizeof(reply); i++)
 			assert_int_equal(reply[i], 0x5a);
 		if (room < 18)
 			assert_int_equal(result.status, ROOST_RPC_TOO_LONG);
-		place_free(p);
+		local_call_free(p);
 	}
 	rig_close(r);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Kernels on streams of a NIC with two processing units: on a region, to which peers of both write, or on a queue pair. What they post to the one that they
- * were lent is that one's PU's, whichever PU brought the bytes.
+ * are bound to is that one's PU's, whichever PU brought the bytes.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -13,15 +13,15 @@
 
 #include "base/rng.h"
 #include "conclude.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "world.h"
 
 enum { OP = 0x1000, BUFFER_OP, RESIZE_OP, PUS = 2, MEM = 64 << 10 };
 
 /* NIC 0 is the node, whose `called` have one region; NIC 1 calls; NIC 2 has the replica. */
 static struct world W, *const w = &W;
-static struct fabric *f;
-static struct ep called[PUS], caller[PUS], lent, replica;
+static struct kernel_runtime *f;
+static struct ep called[PUS], caller[PUS], bound, replica;
 static unsigned unfinished, cuts;
 
 /* ---- the kernel ---- */
@@ -126,7 +126,7 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 	unsigned number;
 
 	world_init_shape(w, &(struct world_shape){.nics = 3, .pus = PUS}, seed, sp);
-	assert_int_equal(fabric_create(w->nic[0], NULL, &f), 0);
+	assert_int_equal(runtime_create(w->nic[0], NULL, &f), 0);
 	for (uint8_t i = 0; i < PUS; i++) {
 		p.pu = i;
 		p.pd_of = i ? &called[0] : NULL;
@@ -137,16 +137,16 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 	}
 	p.pu = pu;
 	p.pd_of = &called[0];
-	ep_init(&lent, w, 0, &p);
+	ep_init(&bound, w, 0, &p);
 	p.pu = 0;
 	p.pd_of = NULL;
 	ep_init(&replica, w, 2, &p);
-	ep_connect(&lent, &replica);
+	ep_connect(&bound, &replica);
 	for (unsigned i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
-		assert_int_equal(fabric_deploy(f, &kernels[i], NULL), 0);
-		assert_int_equal(
-			fabric_lend(f, kernels[i].op, lent.qp, &(struct fabric_loan){.ops = ops}, &number),
-			0);
+		assert_int_equal(runtime_deploy(f, &kernels[i], NULL), 0);
+		assert_int_equal(runtime_bind_qp(f, kernels[i].op, bound.qp,
+						 &(struct runtime_qp_limits){.ops = ops}, &number),
+				 0);
 	}
 	memset(called[0].mem, 0, MEM);
 	memset(replica.mem, 0, MEM);
@@ -155,7 +155,7 @@ static void open_world(uint64_t seed, const struct sim_params *sp, uint8_t pu, u
 
 static void close_world(void)
 {
-	ep_fini(&lent);
+	ep_fini(&bound);
 	ep_fini(&replica);
 	for (unsigned i = PUS; i-- > 0;) {
 		ep_fini(&caller[i]);
@@ -164,26 +164,26 @@ static void close_world(void)
 	world_fini(w);
 }
 
-static struct place *begin_with(uint64_t op, const struct ep *from, unsigned pu, bool each, bool twice)
+static struct local_call *begin_with(uint64_t op, const struct ep *from, unsigned pu, bool each, bool twice)
 {
 	const struct params p = {.from = (uintptr_t)from->mem,
 				 .to = (uintptr_t)replica.mem,
 				 .rkey = replica.key,
 				 .each = each,
 				 .twice = twice};
-	const struct place_attr a = {
+	const struct local_call_attr a = {
 		.op = op, .params = &p, .params_len = sizeof(p), .pd = called[0].pd, .key = from->key};
-	struct place *place;
+	struct local_call *call;
 
-	assert_int_equal(place_begin(f, place_pu(f, op, pu), &a, &place), 0);
-	return place;
+	assert_int_equal(local_call_begin(f, local_call_pu(f, op, pu), &a, &call), 0);
+	return call;
 }
 
-static struct place *begin(bool each, bool twice)
+static struct local_call *begin(bool each, bool twice)
 {
-	struct place *p = begin_with(OP, &called[0], 0, each, twice);
+	struct local_call *p = begin_with(OP, &called[0], 0, each, twice);
 
-	assert_int_equal(place_on_region(p, called[0].key), 0);
+	assert_int_equal(local_call_attach_region(p, called[0].key), 0);
 	return p;
 }
 
@@ -241,9 +241,9 @@ static void write_random(struct rng *rng, unsigned n)
 	finish_writes(0);
 }
 
-static void end(struct place *p, uint32_t status)
+static void end(struct local_call *p, uint32_t status)
 {
-	assert_int_equal(place_off(p), 0);
+	assert_int_equal(local_call_detach(p), 0);
 	conclude(p, status, turn);
 }
 
@@ -254,10 +254,10 @@ static const struct sim_params links[] = {
 	{.delay_ns = 2000, .jitter_ns = 3000, .loss = 0.02, .dup = 0.03, .reorder = 0.03, .corrupt = 0.01},
 };
 
-/* Whichever PU has the lent queue pair, and however little room there is: all that has landed is there too. */
+/* Whichever PU has the bound queue pair, and however little room there is: all that has landed is there too. */
 static void all_goes_on(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 	struct rng rng;
 
 	for (unsigned i = 0; i < 32; i++) {
@@ -281,7 +281,7 @@ static int drop_replica(void *ctx, const struct pkt_addr *src, const uint8_t *bt
 /* From a queue pair of either PU, by one of PU 0: what comes in, and what leaves. */
 static void streams_of_both(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 	struct rng rng;
 
 	for (unsigned i = 0; i < 32; i++) {
@@ -294,7 +294,7 @@ static void streams_of_both(void **state)
 		to = out ? &caller[i & 1] : of;
 		memset(to->mem, 0, MEM);
 		p = begin_with(out ? BUFFER_OP : OP, to, i & 1, i >> 4 & 1, i >> 4 & 1);
-		assert_int_equal(out ? place_on_out(p, of->qp) : place_on_in(p, of->qp), 0);
+		assert_int_equal(out ? local_call_attach_out(p, of->qp) : local_call_attach_in(p, of->qp), 0);
 		for (uint32_t k = 0; k < MEM; k++)
 			from->mem[k] = (uint8_t)rng_u64(&rng);
 		for (unsigned k = 0; k < 60; k++) {
@@ -323,18 +323,20 @@ static void the_stream_goes(void **state)
 {
 	struct ep_params again = {.pu = 1, .mem = MEM};
 	struct roost_cqe cqe;
-	struct place *p;
+	struct local_call *p;
 	struct wr wr;
 
 	for (unsigned out = 0; out < 2; out++) {
 		open_world(1, &links[0], 0, 0);
 		sim_set_filter(w->sim, drop_replica, NULL);
 		p = begin_with(BUFFER_OP, out ? &caller[1] : &called[1], 1, true, false);
-		assert_int_equal(out ? place_on_out(p, called[1].qp) : place_on_in(p, called[1].qp), 0);
+		assert_int_equal(out ? local_call_attach_out(p, called[1].qp)
+				     : local_call_attach_in(p, called[1].qp),
+				 0);
 		wr = out ? wr_rdma(ROOST_OP_WRITE, &called[1], 0, 3000, &caller[1], 0)
 			 : wr_rdma(ROOST_OP_WRITE, &caller[1], 0, 3000, &called[1], 0);
 		ep_post(out ? &called[1] : &caller[1], &wr);
-		while (!place_acts(p))
+		while (!local_call_busy(p))
 			assert_true(turn());
 		ep_fini(&called[1]);
 		sim_set_filter(w->sim, NULL, NULL);
@@ -344,8 +346,8 @@ static void the_stream_goes(void **state)
 	}
 	open_world(2, &links[0], 0, 0);
 	p = begin_with(RESIZE_OP, &caller[1], 1, false, false);
-	assert_int_equal(place_on_out(p, called[0].qp), -EXDEV);
-	assert_int_equal(place_on_out(p, called[1].qp), 0);
+	assert_int_equal(local_call_attach_out(p, called[0].qp), -EXDEV);
+	assert_int_equal(local_call_attach_out(p, called[1].qp), 0);
 	wr = wr_rdma(ROOST_OP_WRITE, &called[1], 0, 3000, &caller[1], 0);
 	ep_post(&called[1], &wr);
 	assert_true(ep_wait_send(&called[1], &cqe, SEC));
@@ -358,7 +360,7 @@ static void the_stream_goes(void **state)
 /* It waits for one PU's piece: the other's waits likewise, and not what it writes elsewhere. */
 static void both_wait(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 
 	for (unsigned first = 0; first < PUS; first++) {
 		struct wr elsewhere;
@@ -379,7 +381,7 @@ static void both_wait(void **state)
 		assert_int_equal(unfinished, 2);
 		assert_int_equal(called[0].mem[1000], 0);
 		assert_int_equal(called[0].mem[2000], 0);
-		assert_true(place_acts(p));
+		assert_true(local_call_busy(p));
 		elsewhere = wr_rdma(ROOST_OP_WRITE, &called[1], 0, 1000, &caller[1], 8192);
 		ep_post(&called[1], &elsewhere);
 		assert_true(ep_wait_send(&called[1], &cqe, MSEC));
@@ -395,13 +397,13 @@ static void both_wait(void **state)
 /* Taken away, or its queue pair is, in the moment in which it is on its way from one PU to the other. */
 static void on_its_way(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 
 	for (unsigned i = 0; i < 2; i++) {
 		open_world(1, &links[0], 0, 0);
 		p = begin(true, false);
 		post(1, 0, 1000);
-		while (!place_acts(p)) {
+		while (!local_call_busy(p)) {
 			uint64_t now = world_now(w);
 
 			if (!nic_poll(w->nic[0], 1, now) && !nic_poll(w->nic[1], 1, now))
@@ -410,18 +412,18 @@ static void on_its_way(void **state)
 		/* PU 0 does not know of it yet. */
 		assert_true(nic_pending(w->nic[0], 0));
 		if (i) {
-			assert_int_equal(fabric_unlend(f, OP, 1), 0);
+			assert_int_equal(runtime_unbind_qp(f, OP, 1), 0);
 			finish_writes(0);
-			assert_int_equal(place_off(p), 0);
-			while (place_acts(p))
+			assert_int_equal(local_call_detach(p), 0);
+			while (local_call_busy(p))
 				assert_true(turn());
 			end(p, ROOST_RPC_FAILED);
 		} else {
-			assert_int_equal(place_off(p), 0);
-			place_free(p);
+			assert_int_equal(local_call_detach(p), 0);
+			local_call_free(p);
 			assert_int_equal(cuts, 1);
 			finish_writes(0);
-			assert_int_equal(fabric_undeploy(f, OP), 0);
+			assert_int_equal(runtime_undeploy(f, OP), 0);
 		}
 		close_world();
 	}

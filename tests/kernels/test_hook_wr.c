@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels on streams that act: what comes in, or leaves, goes to a replica too, whatever the networks do; a kernel that waits holds up its stream, and nobody
+ * Kernels on streams that post work requests: what comes in, or leaves, goes to a replica too, whatever the networks do; a kernel that waits holds up its stream, and nobody
  * else's.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@ enum { COPY_OP = 0x1001, BUFFER_OP, STRETCH_OP };
 
 #define BUFFER 4096u
 
-/* ---- the kernels: they send what they see to a queue pair that they were lent ---- */
+/* ---- the kernels: they send what they see to a queue pair that is bound to them ---- */
 
 struct copy_params {
 	uint64_t from, to; /* what is at `from` goes to `to` */
@@ -130,23 +130,23 @@ static const struct roost_kernel kernels[] = {
 
 /* ---- the scene: WRITEs between `caller` and `called`; the replica is peer 1's memory ---- */
 
-static uint32_t region; /* called's memory, for work requests of lent[1] */
+static uint32_t region; /* called's memory, for work requests of bound[1] */
 static struct told_copy told;
 
 static void open_copies(uint64_t seed, const struct shape *shape, uint32_t ops)
 {
-	const struct fabric_loan loan = {.ops = ops};
+	const struct runtime_qp_limits limits = {.ops = ops};
 
 	open_scene(seed, shape);
 	bytes_stayed = false;
 	for (unsigned i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++) {
 		unsigned number;
 
-		assert_int_equal(fabric_deploy(s->f, &kernels[i], NULL), 0);
-		assert_int_equal(fabric_lend(s->f, kernels[i].op, s->lent[1].qp, &loan, &number), 0);
+		assert_int_equal(runtime_deploy(s->f, &kernels[i], NULL), 0);
+		assert_int_equal(runtime_bind_qp(s->f, kernels[i].op, s->bound[1].qp, &limits, &number), 0);
 	}
 	assert_int_equal(nic_mr_register(s->called.nic,
-					 &(struct nic_mr_attr){.pd = s->lent[1].pd,
+					 &(struct nic_mr_attr){.pd = s->bound[1].pd,
 							       .addr = s->called.mem,
 							       .len = MEM,
 							       .iova = (uintptr_t)s->called.mem},
@@ -154,7 +154,7 @@ static void open_copies(uint64_t seed, const struct shape *shape, uint32_t ops)
 			 0);
 }
 
-static struct place *begin(uint64_t op, const struct ep *from, bool each, bool xored)
+static struct local_call *begin(uint64_t op, const struct ep *from, bool each, bool xored)
 {
 	struct copy_params p = {.from = (uintptr_t)from->mem,
 				.to = (uintptr_t)s->peer[1].mem,
@@ -162,17 +162,17 @@ static struct place *begin(uint64_t op, const struct ep *from, bool each, bool x
 				.qp = 1,
 				.each = each,
 				.xored = xored};
-	struct place_attr a = {.op = op,
-			       .params = &p,
-			       .params_len = sizeof(p),
-			       .pd = s->lent[1].pd,
-			       .key = region,
-			       .reply = (uint8_t *)&told,
-			       .room = sizeof(told)};
-	struct place *place;
+	struct local_call_attr a = {.op = op,
+				    .params = &p,
+				    .params_len = sizeof(p),
+				    .pd = s->bound[1].pd,
+				    .key = region,
+				    .reply = (uint8_t *)&told,
+				    .room = sizeof(told)};
+	struct local_call *call;
 
-	assert_int_equal(place_begin(s->f, 0, &a, &place), 0);
-	return place;
+	assert_int_equal(local_call_begin(s->f, 0, &a, &call), 0);
+	return call;
 }
 
 static void close_copies(void)
@@ -224,9 +224,9 @@ static void write_random(struct rng *rng, struct ep *from, struct ep *to, unsign
 }
 
 /* Off its stream, and to its end. */
-static void end(struct place *p, uint32_t status)
+static void end(struct local_call *p, uint32_t status)
 {
-	assert_int_equal(place_off(p), 0);
+	assert_int_equal(local_call_detach(p), 0);
 	conclude(p, status, turn);
 }
 
@@ -260,7 +260,7 @@ static void what_comes_in(void **state)
 	for (unsigned i = 0; i < 6 * SHAPES; i++) {
 		bool on_region = i / SHAPES & 1;
 		unsigned way = i / SHAPES / 2;
-		struct place *p;
+		struct local_call *p;
 		struct rng rng;
 
 		rng_seed(&rng, i);
@@ -268,7 +268,8 @@ static void what_comes_in(void **state)
 		memset(s->called.mem, 0, MEM);
 		memset(s->peer[1].mem, 0, MEM);
 		p = begin(COPY_OP, &s->called, way == 2, false);
-		assert_int_equal(on_region ? place_on_region(p, s->called.key) : place_on_in(p, s->called.qp),
+		assert_int_equal(on_region ? local_call_attach_region(p, s->called.key)
+					   : local_call_attach_in(p, s->called.qp),
 				 0);
 		write_random(&rng, &s->caller, &s->called, 60);
 		end(p, ROOST_RPC_OK);
@@ -287,7 +288,7 @@ static void what_leaves(void **state)
 {
 	for (unsigned i = 0; i < 4 * SHAPES; i++) {
 		bool xored = i / SHAPES & 1;
-		struct place *p;
+		struct local_call *p;
 		struct rng rng;
 
 		rng_seed(&rng, 100 + i);
@@ -295,7 +296,7 @@ static void what_leaves(void **state)
 		memset(s->caller.mem, 0, MEM);
 		memset(s->peer[1].mem, 0, MEM);
 		p = begin(BUFFER_OP, &s->caller, false, xored);
-		assert_int_equal(place_on_out(p, s->called.qp), 0);
+		assert_int_equal(local_call_attach_out(p, s->called.qp), 0);
 		write_random(&rng, &s->called, &s->caller, 60);
 		end(p, ROOST_RPC_OK);
 		assert_int_equal(told.failed, 0);
@@ -314,7 +315,7 @@ static void what_leaves(void **state)
 static void unreliable(void **state)
 {
 	struct ep a, b;
-	struct place *p;
+	struct local_call *p;
 	struct rng rng;
 
 	rng_seed(&rng, 1);
@@ -324,7 +325,7 @@ static void unreliable(void **state)
 	ep_connect(&a, &b);
 	assert_int_equal(nic_mr_deregister(s->called.nic, region), 0);
 	assert_int_equal(nic_mr_register(b.nic,
-					 &(struct nic_mr_attr){.pd = s->lent[1].pd,
+					 &(struct nic_mr_attr){.pd = s->bound[1].pd,
 							       .addr = b.mem,
 							       .len = MEM,
 							       .iova = (uintptr_t)b.mem},
@@ -333,7 +334,7 @@ static void unreliable(void **state)
 	memset(b.mem, 0, MEM);
 	memset(s->peer[1].mem, 0, MEM);
 	p = begin(COPY_OP, &b, false, false);
-	assert_int_equal(place_on_in(p, b.qp), 0);
+	assert_int_equal(local_call_attach_in(p, b.qp), 0);
 	write_random(&rng, &a, &b, 20); /* as fast as can be */
 	for (unsigned i = 0; i < 20; i++) {
 		world_run(&s->w, world_now(&s->w) + 100000);
@@ -363,12 +364,12 @@ static int drop_replica(void *ctx, const struct pkt_addr *src, const uint8_t *bt
 static void nobody_else_waits(void **state)
 {
 	struct roost_cqe cqe;
-	struct place *p;
+	struct local_call *p;
 
 	open_copies(1, &slow, 1);
 	memset(s->caller.mem, 'n', MEM);
 	p = begin(COPY_OP, &s->called, false, false);
-	assert_int_equal(place_on_in(p, s->called.qp), 0);
+	assert_int_equal(local_call_attach_in(p, s->called.qp), 0);
 	sim_set_filter(s->w.sim, drop_replica, NULL); /* nothing is ever done there */
 	unfinished = 0;
 	write_some(&s->caller, &s->called, 0, 1000);
@@ -379,11 +380,11 @@ static void nobody_else_waits(void **state)
 	reap(&s->caller);
 	assert_int_equal(unfinished, 1);
 	for (unsigned i = 0; i < 10; i++) {
-		struct wr there = wr_rdma(ROOST_OP_WRITE, &s->lent[0], 0, 5000, &s->peer[0], 0);
+		struct wr there = wr_rdma(ROOST_OP_WRITE, &s->bound[0], 0, 5000, &s->peer[0], 0);
 		struct wr back = wr_rdma(ROOST_OP_WRITE, &s->called, 8192, 5000, &s->caller, 8192);
 
-		ep_post(&s->lent[0], &there);
-		assert_true(ep_wait_send(&s->lent[0], &cqe, MSEC));
+		ep_post(&s->bound[0], &there);
+		assert_true(ep_wait_send(&s->bound[0], &cqe, MSEC));
 		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
 		ep_post(&s->called, &back);
 		assert_true(ep_wait_send(&s->called, &cqe, MSEC));
@@ -391,7 +392,7 @@ static void nobody_else_waits(void **state)
 	}
 	reap(&s->caller);
 	assert_int_equal(unfinished, 1);
-	assert_true(place_acts(p));
+	assert_true(local_call_busy(p));
 	sim_set_filter(s->w.sim, NULL, NULL);
 	while (unfinished) {
 		assert_true(turn());
@@ -407,7 +408,7 @@ static void nobody_else_waits(void **state)
 /* The replica refuses: the kernel hears of it, and the stream goes on. */
 static void the_replica_refuses(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 	struct rng rng;
 
 	rng_seed(&rng, 5);
@@ -416,7 +417,7 @@ static void the_replica_refuses(void **state)
 		s->peer[1].key ^= 0x100;
 		p = begin(COPY_OP, &s->called, false, false);
 		s->peer[1].key ^= 0x100;
-		assert_int_equal(place_on_in(p, s->called.qp), 0);
+		assert_int_equal(local_call_attach_in(p, s->called.qp), 0);
 		write_random(&rng, &s->caller, &s->called, 40);
 		end(p, ROOST_RPC_OK);
 		assert_int_equal(told.status, ROOST_QP_REM_ACCESS);
@@ -429,30 +430,30 @@ static void the_replica_refuses(void **state)
 static void what_goes_meanwhile(void **state)
 {
 	for (unsigned how = 0; how < 4; how++) {
-		struct place *p;
+		struct local_call *p;
 		unsigned turns = 0;
 
 		open_copies(1, &shapes[0], 1);
 		p = begin(COPY_OP, &s->called, true, false);
-		assert_int_equal(place_on_in(p, s->called.qp), 0);
+		assert_int_equal(local_call_attach_in(p, s->called.qp), 0);
 		unfinished = 0;
 		write_some(&s->caller, &s->called, 0, 4000);
-		while (!place_acts(p))
+		while (!local_call_busy(p))
 			assert_true(turn());
 		if (how == 0) {
 			ep_fini(&s->called);
-			while (place_acts(p))
+			while (local_call_busy(p))
 				assert_true(turn());
-			assert_int_equal(place_off(p), 0);
-			place_conclude(p);
-			place_free(p);
+			assert_int_equal(local_call_detach(p), 0);
+			local_call_end_stream(p);
+			local_call_free(p);
 			assert_int_equal(told.posted, 1);
 			ep_init(&s->called, &s->w, 0, &(struct ep_params){.rpc = true, .mem = MEM});
 		} else if (how == 1) {
 			assert_int_equal(nic_mr_deregister(s->w.nic[0], region), 0);
 			region = 0;
-			ep_fini(&s->lent[1]);
-			s->lent[1].qp = NULL;
+			ep_fini(&s->bound[1]);
+			s->bound[1].qp = NULL;
 			while (unfinished) {
 				assert_true(turns++ < 10000 && turn());
 				reap(&s->caller);
@@ -461,18 +462,18 @@ static void what_goes_meanwhile(void **state)
 			assert_int_equal(told.status, ROOST_QP_FLUSHED);
 			assert_int_equal(told.failed, told.posted);
 		} else if (how == 2) { /* given up in the middle */
-			assert_int_equal(place_off(p), 0);
-			assert_true(place_acts(p));
-			place_free(p);
+			assert_int_equal(local_call_detach(p), 0);
+			assert_true(local_call_busy(p));
+			local_call_free(p);
 			while (unfinished) {
 				assert_true(turns++ < 10000 && turn());
 				reap(&s->caller);
 			}
 			while (turn())
 				;
-			assert_int_equal(fabric_undeploy(s->f, COPY_OP), 0);
+			assert_int_equal(runtime_undeploy(s->f, COPY_OP), 0);
 		} else {
-			assert_int_equal(fabric_unload(s->f, COPY_OP), 0);
+			assert_int_equal(runtime_unload(s->f, COPY_OP), 0);
 			while (unfinished) {
 				assert_true(turns++ < 10000 && turn());
 				reap(&s->caller);
@@ -487,23 +488,23 @@ static void what_goes_meanwhile(void **state)
 /* One that changes lengths may join somebody who waits, and what goes through it then waits too. */
 static void joins_who_waits(void **state)
 {
-	struct place *p, *q;
+	struct local_call *p, *q;
 
 	open_copies(1, &slow, 1);
 	sim_set_filter(s->w.sim, drop_replica, NULL); /* nothing is ever done there */
 	unfinished = 0;
 	p = begin(BUFFER_OP, &s->caller, false, false);
 	q = begin(STRETCH_OP, &s->caller, false, false);
-	assert_int_equal(place_on_out(p, s->called.qp), 0);
+	assert_int_equal(local_call_attach_out(p, s->called.qp), 0);
 	write_some(&s->called, &s->caller, 0, 100);
 	write_some(&s->called, &s->caller, 100, 100);
 	while (unfinished) {
 		assert_true(turn());
 		reap(&s->called);
 	}
-	/* Nothing of the stream is under way, and p waits for a place behind its first copy. */
-	assert_true(place_acts(p));
-	assert_int_equal(place_on_out(q, s->called.qp), 0);
+	/* Nothing of the stream is under way, and p waits for a slot behind its first copy. */
+	assert_true(local_call_busy(p));
+	assert_int_equal(local_call_attach_out(q, s->called.qp), 0);
 	write_some(&s->called, &s->caller, 200, 100);
 	for (unsigned i = 0; i < 100; i++)
 		assert_true(turn());
@@ -521,25 +522,26 @@ static void joins_who_waits(void **state)
 	close_copies();
 }
 
-/* What has replied acts as long as something is under way, and the region that this is out of stays. */
+/* What has replied is busy as long as something is under way, and the region that this is out of stays. */
 static void replied_meanwhile(void **state)
 {
 	for (unsigned on_region = 0; on_region < 2; on_region++) {
-		struct place_result result;
-		struct place *p;
+		struct local_call_result result;
+		struct local_call *p;
 
 		open_copies(1, &slow, 0);
 		sim_set_filter(s->w.sim, drop_replica, NULL);
 		brief = true;
 		p = begin(COPY_OP, &s->called, false, false);
-		assert_int_equal(on_region ? place_on_region(p, s->called.key) : place_on_in(p, s->called.qp),
+		assert_int_equal(on_region ? local_call_attach_region(p, s->called.key)
+					   : local_call_attach_in(p, s->called.qp),
 				 0);
 		write_some(&s->caller, &s->called, 0, 100);
-		while (!place_over(p, &result))
+		while (!local_call_finished(p, &result))
 			assert_true(turn());
-		assert_true(place_acts(p));
-		assert_int_equal(place_off(p), 0);
-		assert_true(place_acts(p));
+		assert_true(local_call_busy(p));
+		assert_int_equal(local_call_detach(p), 0);
+		assert_true(local_call_busy(p));
 		if (on_region)
 			assert_int_equal(nic_mr_deregister(s->called.nic, s->called.key), -EBUSY);
 		sim_set_filter(s->w.sim, NULL, NULL);
@@ -554,17 +556,18 @@ static void replied_meanwhile(void **state)
 
 static void rules(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 	unsigned number;
 
 	unfinished = 0;
 	/* What leaves waits for no message that may wait for it. */
 	open_copies(1, &shapes[0], 0);
-	assert_int_equal(fabric_unlend(s->f, BUFFER_OP, 1), 0);
-	assert_int_equal(fabric_lend(s->f, BUFFER_OP, s->called.qp, &(struct fabric_loan){0}, &number), 0);
+	assert_int_equal(runtime_unbind_qp(s->f, BUFFER_OP, 1), 0);
+	assert_int_equal(
+		runtime_bind_qp(s->f, BUFFER_OP, s->called.qp, &(struct runtime_qp_limits){0}, &number), 0);
 	assert_int_equal(number, 1);
 	p = begin(BUFFER_OP, &s->caller, false, false);
-	assert_int_equal(place_on_out(p, s->called.qp), 0);
+	assert_int_equal(local_call_attach_out(p, s->called.qp), 0);
 	write_some(&s->called, &s->caller, 0, 3000);
 	while (unfinished) {
 		assert_true(turn());

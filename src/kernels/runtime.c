@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The fabric as a whole, and which QPs may call. Which kernels stand is standing.c, what becomes of a call call.c. */
+/* The kernel runtime as a whole, and which QPs may call. Which kernels are registered is registry.c, what becomes of a call call.c. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,35 +12,35 @@
 
 static int attach(void *ctx, struct nic_qp *qp, void **out)
 {
-	struct fabric *f = ctx;
+	struct kernel_runtime *rt = ctx;
 	struct call_qp *q;
 
-	if (!nic_memory_take(f->nic, sizeof(*q) + CALL_BODY))
+	if (!nic_memory_take(rt->nic, sizeof(*q) + CALL_BODY))
 		return -ENOMEM;
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		goto give_memory;
 	/* Pages that no call has touched are not there. */
-	q->bodies = mem_alloc_pages((size_t)f->calls * CALL_BODY);
+	q->bodies = mem_alloc_pages((size_t)rt->calls * CALL_BODY);
 	if (!q->bodies) {
 		free(q);
 		goto give_memory;
 	}
 	q->slots = 1;
-	q->owner = ++f->owners;
+	q->owner = ++rt->owners;
 	q->qp = qp;
-	q->f = f;
-	q->pu = &f->pu[nic_qp_pu(qp)];
+	q->rt = rt;
+	q->pu = &rt->pu[nic_qp_pu(qp)];
 	list_init(&q->waiting);
 	list_init(&q->ready);
-	for (unsigned i = f->calls; i-- > 0;) {
+	for (unsigned i = rt->calls; i-- > 0;) {
 		q->calls[i].q = q;
 		q->free[q->num_free++] = (uint8_t)i;
 	}
 	*out = q;
 	return 0;
 give_memory:
-	nic_memory_give(f->nic, sizeof(*q) + CALL_BODY);
+	nic_memory_give(rt->nic, sizeof(*q) + CALL_BODY);
 	return -ENOMEM;
 }
 
@@ -49,27 +49,27 @@ static void stop(void *ctx, void *qp_ctx)
 	call_stop(qp_ctx);
 }
 
-static void free_qp(struct orphan *o)
+static void free_qp(struct deferred_free *o)
 {
-	struct call_qp *q = container_of(o, struct call_qp, orphan);
+	struct call_qp *q = container_of(o, struct call_qp, deferred);
 
-	mem_free_pages(q->bodies, (size_t)q->f->calls * CALL_BODY);
-	nic_memory_give(q->f->nic, sizeof(*q) + q->slots * CALL_BODY);
+	mem_free_pages(q->bodies, (size_t)q->rt->calls * CALL_BODY);
+	nic_memory_give(q->rt->nic, sizeof(*q) + q->slots * CALL_BODY);
 	free(q);
 }
 
 static void detach(void *ctx, void *qp_ctx)
 {
-	struct fabric *f = ctx;
+	struct kernel_runtime *rt = ctx;
 	struct call_qp *q = qp_ctx;
 
 	call_stop(q);
-	if (q->acting) {
+	if (q->wrs_pending) {
 		q->detached = true;
-		q->orphan.free = free_qp;
-		list_add_tail(&q->orphan.link, &f->orphans);
+		q->deferred.free = free_qp;
+		list_add_tail(&q->deferred.link, &rt->deferred_frees);
 	} else {
-		free_qp(&q->orphan);
+		free_qp(&q->deferred);
 	}
 }
 
@@ -88,38 +88,38 @@ static void lost(void *ctx, void *qp_ctx, uint32_t call)
 	call_lost(qp_ctx, call);
 }
 
-static void acted(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
-		  enum nic_wc_status status)
+static void kernel_wr_done(void *ctx, struct nic_qp *qp, void *owner, uint32_t number, uint32_t len,
+			   enum nic_wc_status status)
 {
-	acts_done(ctx, qp, owner, number, len, (uint8_t)status);
+	kernel_wrs_done(ctx, qp, owner, number, len, (uint8_t)status);
 }
 
 static void gone(void *ctx, struct nic_qp *qp)
 {
-	acts_gone(ctx, qp);
+	kernel_wrs_qp_gone(ctx, qp);
 }
 
 static unsigned run(void *ctx, unsigned pu, bool *more)
 {
-	return call_run(&((struct fabric *)ctx)->pu[pu], more);
+	return call_run(&((struct kernel_runtime *)ctx)->pu[pu], more);
 }
 
-static void over(void *ctx, unsigned pu, uint64_t now)
+static void turn_ended(void *ctx, unsigned pu, uint64_t now)
 {
-	struct fabric_pu *p = &((struct fabric *)ctx)->pu[pu];
+	struct runtime_pu *p = &((struct kernel_runtime *)ctx)->pu[pu];
 
-	times_over(p, now);
-	units_over(p, now);
+	times_turn_ended(p, now);
+	units_turn_ended(p, now);
 }
 
-static void close_fabric(void *ctx)
+static void close_runtime(void *ctx)
 {
-	struct fabric *f = ctx;
+	struct kernel_runtime *rt = ctx;
 
-	times_close(f);
-	standing_close(f);
-	ledgers_free(f);
-	free(f);
+	times_close(rt);
+	registry_close(rt);
+	ledgers_free(rt);
+	free(rt);
 }
 
 static const struct nic_rpc_ops ops = {
@@ -129,73 +129,73 @@ static const struct nic_rpc_ops ops = {
 	.sent = sent,
 	.lost = lost,
 	.stop = stop,
-	.acted = acted,
+	.kernel_wr_done = kernel_wr_done,
 	.gone = gone,
 	.run = run,
-	.over = over,
-	.close = close_fabric,
+	.turn_ended = turn_ended,
+	.close = close_runtime,
 };
 
-struct fabric *fabric_of(const struct nic *nic)
+struct kernel_runtime *runtime_of(const struct nic *nic)
 {
 	return nic_rpc_server(nic, &ops);
 }
 
-int fabric_create(struct nic *nic, const struct fabric_config *cfg, struct fabric **out)
+int runtime_create(struct nic *nic, const struct runtime_config *cfg, struct kernel_runtime **out)
 {
-	struct fabric *f;
+	struct kernel_runtime *rt;
 	int rc;
 
-	if (cfg && cfg->calls > FABRIC_MAX_CALLS)
+	if (cfg && cfg->calls > RUNTIME_MAX_CALLS)
 		return -EINVAL;
 	rc = guard_init();
 	if (rc)
 		return rc;
-	f = calloc(1, sizeof(*f));
-	if (!f)
+	rt = calloc(1, sizeof(*rt));
+	if (!rt)
 		return -ENOMEM;
-	f->nic = nic;
-	f->calls = cfg && cfg->calls ? cfg->calls : FABRIC_MAX_CALLS;
-	f->max_steps = cfg && cfg->max_steps ? cfg->max_steps : DEFAULT_STEPS;
-	list_init(&f->leaving);
-	list_init(&f->orphans);
-	f->idle_ns = cfg && cfg->idle_ns ? cfg->idle_ns : DEFAULT_IDLE;
+	rt->nic = nic;
+	rt->calls = cfg && cfg->calls ? cfg->calls : RUNTIME_MAX_CALLS;
+	rt->max_steps = cfg && cfg->max_steps ? cfg->max_steps : DEFAULT_STEPS;
+	list_init(&rt->leaving);
+	list_init(&rt->deferred_frees);
+	rt->idle_ns = cfg && cfg->idle_ns ? cfg->idle_ns : DEFAULT_IDLE;
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++) {
-		f->pu[i].f = f;
-		f->pu[i].index = i;
-		list_init(&f->pu[i].ready);
-		list_init(&f->pu[i].runs);
-		list_init(&f->pu[i].full);
-		list_init(&f->pu[i].spent);
-		list_init(&f->pu[i].idle);
-		units_begin(&f->pu[i]);
+		rt->pu[i].rt = rt;
+		rt->pu[i].index = i;
+		list_init(&rt->pu[i].ready);
+		list_init(&rt->pu[i].runs);
+		list_init(&rt->pu[i].full);
+		list_init(&rt->pu[i].spent);
+		list_init(&rt->pu[i].idle);
+		units_begin(&rt->pu[i]);
 	}
-	if (cfg && cfg->timed && times_create(f)) {
-		free(f);
+	if (cfg && cfg->timed && times_create(rt)) {
+		free(rt);
 		return -ENOMEM;
 	}
-	rc = nic_rpc_serve(nic, &ops, f);
+	rc = nic_rpc_serve(nic, &ops, rt);
 	if (rc) {
-		times_close(f);
-		free(f);
+		times_close(rt);
+		free(rt);
 		return rc;
 	}
-	*out = f;
+	*out = rt;
 	return 0;
 }
 
-const struct fabric_counter_info fabric_counter_info[FABRIC_COUNTER_COUNT] = {
-#define FABRIC_COUNTER_INFO(name, help) {#name, help},
-	FABRIC_COUNTERS(FABRIC_COUNTER_INFO)
-#undef FABRIC_COUNTER_INFO
+const struct runtime_counter_info runtime_counter_info[RUNTIME_COUNTER_COUNT] = {
+#define RUNTIME_COUNTER_INFO(name, help) {#name, help},
+	RUNTIME_COUNTERS(RUNTIME_COUNTER_INFO)
+#undef RUNTIME_COUNTER_INFO
 };
 
-void fabric_pu_counters(const struct fabric *f, unsigned pu, struct fabric_counters *out)
+void runtime_pu_counters(const struct kernel_runtime *rt, unsigned pu, struct runtime_counters *out)
 {
-	*out = f->pu[pu].ctr;
+	*out = rt->pu[pu].ctr;
 }
 
-int fabric_set_quota(struct fabric *f, struct nic_qp *qp, const struct fabric_quota *quota)
+int runtime_set_quota(struct kernel_runtime *rt, struct nic_qp *qp, const struct runtime_quota *quota)
 {
 	struct call_qp *q = nic_rpc_ctx(qp);
 
@@ -205,17 +205,17 @@ int fabric_set_quota(struct fabric *f, struct nic_qp *qp, const struct fabric_qu
 	return 0;
 }
 
-struct guard *fabric_guard(struct fabric *f, unsigned i)
+struct guard *runtime_guard(struct kernel_runtime *rt, unsigned i)
 {
-	return &f->pu[i].guard;
+	return &rt->pu[i].guard;
 }
 
-void fabric_counters(const struct fabric *f, struct fabric_counters *out)
+void runtime_counters(const struct kernel_runtime *rt, struct runtime_counters *out)
 {
 	memset(out, 0, sizeof(*out));
 	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
 		for (size_t n = 0; n < sizeof(*out) / sizeof(uint64_t); n++)
-			((uint64_t *)out)[n] += ((const uint64_t *)&f->pu[i].ctr)[n];
+			((uint64_t *)out)[n] += ((const uint64_t *)&rt->pu[i].ctr)[n];
 }
 
 /* Of the PU, and of the kernel. */
@@ -253,7 +253,7 @@ void fabric_counters(const struct fabric *f, struct fabric_counters *out)
 
 void call_count_end(const struct call *call, uint32_t status)
 {
-	struct fabric_pu *pu = call->q->pu;
+	struct runtime_pu *pu = call->q->pu;
 
 	if (status == ROOST_RPC_NO_KERNEL) {
 		pu->ctr.no_kernel++;

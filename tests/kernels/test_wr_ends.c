@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How kernels that act on their own end, and their queue pairs and callers: no memory is used afterwards, and everybody is told.
+ * How kernels that post work requests of their own end, and their queue pairs and callers: no memory is used afterwards, and everybody is told.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 /* ---- ends ---- */
 
 /* A run with things under way on both queue pairs. */
-static struct place *begin_two(struct told *told)
+static struct local_call *begin_two(struct told *told)
 {
 	struct cmd cmds[] = {with(rdma(READ, 0, 0, 0, 4096), false, false, 0),
 			     with(rdma(WRITE, 0, 0, 8192, 1000), false, false, 0),
@@ -27,24 +27,24 @@ static struct place *begin_two(struct told *told)
 	return start(SCRIPT_OP, cmds, sizeof(cmds), NULL, told, sizeof(*told));
 }
 
-static void end_lent(unsigned i)
+static void end_bound(unsigned i)
 {
-	ep_fini(&s->lent[i]);
-	s->lent[i].qp = NULL;
+	ep_fini(&s->bound[i]);
+	s->bound[i].qp = NULL;
 }
 
 static void the_qp_goes(void **state)
 {
 	for (unsigned how = 0; how < 3; how++) {
 		struct told told = {0};
-		struct place *p;
+		struct local_call *p;
 
 		open_scene(1, &plain);
 		p = begin_two(&told);
 		if (how == 0)
-			end_lent(0);
+			end_bound(0);
 		else
-			assert_int_equal(ep_modify(&s->lent[0],
+			assert_int_equal(ep_modify(&s->bound[0],
 						   &(struct nic_qp_attr){.state = how == 1 ? NIC_QPS_RESET
 											   : NIC_QPS_ERR},
 						   NIC_QPA_STATE),
@@ -63,7 +63,7 @@ static void the_qp_goes(void **state)
 /* Who waits for room of a queue pair that goes, is told. */
 static void the_full_qp_goes(void **state)
 {
-	struct place *run[80];
+	struct local_call *run[80];
 	struct told told[80];
 	struct cmd cmds[33];
 
@@ -73,7 +73,7 @@ static void the_full_qp_goes(void **state)
 	cmds[32] = (struct cmd){.what = WAIT};
 	for (unsigned k = 0; k < 80; k++)
 		run[k] = start(SCRIPT_OP, cmds, sizeof(cmds), NULL, &told[k], sizeof(told[k]));
-	end_lent(0);
+	end_bound(0);
 	for (unsigned k = 0; k < 80; k++) {
 		finish(run[k], ROOST_RPC_OK);
 		assert_int_equal(told[k].failed, 32);
@@ -85,31 +85,31 @@ static void the_full_qp_goes(void **state)
 /* A run is given up: its memory stays until the NIC is done with it, then its kernel is told. */
 static void given_up(void **state)
 {
-	struct fabric_kernel_info info;
+	struct runtime_kernel_info info;
 	struct told told;
-	struct place *p;
+	struct local_call *p;
 
 	open_scene(1, &plain);
 	p = begin_two(&told);
-	place_free(p);
+	local_call_free(p);
 	assert_int_equal(cuts, 0);
-	assert_true(fabric_kernel_info(s->f, 0, &info));
+	assert_true(runtime_kernel_info(s->f, 0, &info));
 	assert_int_equal(info.in_flight, 1);
-	assert_int_equal(fabric_undeploy(s->f, SCRIPT_OP), -EBUSY);
+	assert_int_equal(runtime_undeploy(s->f, SCRIPT_OP), -EBUSY);
 	while (turn())
 		;
 	assert_int_equal(cuts, 1);
-	assert_true(fabric_kernel_info(s->f, 0, &info));
+	assert_true(runtime_kernel_info(s->f, 0, &info));
 	assert_int_equal(info.in_flight, 0);
 	/* One that waits for nothing yet, one that is over. */
 	p = begin_two(&told);
 	while (turn())
 		;
-	place_free(p);
+	local_call_free(p);
 	assert_int_equal(cuts, 1);
 	p = begin_two(&told);
-	place_free(p);
-	assert_int_equal(fabric_unload(s->f, SCRIPT_OP), 0);
+	local_call_free(p);
+	assert_int_equal(runtime_unload(s->f, SCRIPT_OP), 0);
 	/* The rest goes with the queue pairs. */
 	close_scene();
 	assert_int_equal(cuts, 2);
@@ -126,32 +126,33 @@ static void replaced_meanwhile(void **state)
 {
 	static struct roost_kernel old, new;
 	struct told told;
-	struct place *p;
+	struct local_call *p;
 
 	stops = 0;
 	open_scene(1, &plain);
-	assert_int_equal(fabric_undeploy(s->f, SCRIPT_OP), 0);
+	assert_int_equal(runtime_undeploy(s->f, SCRIPT_OP), 0);
 	old = script_kernel;
 	old.stop = note_stop;
 	new = old;
 	new.version = 2;
-	assert_int_equal(fabric_deploy(s->f, &old, NULL), 0);
-	lend(SCRIPT_OP, &s->lent[0], 1);
-	lend(SCRIPT_OP, &s->lent[1], 2);
+	assert_int_equal(runtime_deploy(s->f, &old, NULL), 0);
+	bind_qp(SCRIPT_OP, &s->bound[0], 1);
+	bind_qp(SCRIPT_OP, &s->bound[1], 2);
 	p = begin_two(&told);
 	{
-		struct served *n;
+		struct kernel_version *n;
 
 		assert_int_equal(
-			fabric_prepare(s->f, &(struct fabric_kernel){.k = &new, .replace = true}, &n), 0);
-		fabric_place(s->f, n);
+			runtime_prepare(s->f, &(struct runtime_registration){.k = &new, .replace = true}, &n),
+			0);
+		runtime_publish(s->f, n);
 	}
 	finish(p, ROOST_RPC_OK);
 	assert_int_equal(told.failed, 0);
 	assert_int_equal(stops, 0);
-	fabric_reap(s->f);
+	runtime_reap(s->f);
 	assert_int_equal(stops, 1);
-	/* What was lent was to all versions. */
+	/* What was bound was to all versions. */
 	told = PLAY(NULL, rdma(WRITE, 1, 0, 0, 1));
 	assert_int_equal(told.failed, 0);
 	close_scene();
@@ -207,8 +208,9 @@ static void called(void **state)
 
 		open_scene(1, shapes[i]);
 		/* To another queue pair, and to the one that the call came by. */
-		assert_int_equal(
-			fabric_lend(s->f, SCRIPT_OP, s->called.qp, &(struct fabric_loan){0}, &number), 0);
+		assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, s->called.qp,
+						 &(struct runtime_qp_limits){0}, &number),
+				 0);
 		assert_int_equal(number, 3);
 		sge = ep_sge(&s->caller, 0, 1000);
 		ep_post_recv(&s->caller, 5, &sge, 1);
@@ -253,14 +255,14 @@ static void called(void **state)
 static void the_caller_goes(void **state)
 {
 	for (unsigned how = 0; how < 2; how++) {
-		struct fabric_kernel_info info;
+		struct runtime_kernel_info info;
 
 		open_scene(1, &plain);
 		call_script((const struct cmd[]){fill(0, 'q', 4000), rdma(WRITE, 1, 0, 0, 4000)}, 2, 1);
 		do {
 			assert_true(turn());
-			assert_true(fabric_kernel_info(s->f, 0, &info));
-		} while (!info.in_flight || !nic_acts(s->lent[1].qp));
+			assert_true(runtime_kernel_info(s->f, 0, &info));
+		} while (!info.in_flight || !nic_kernel_wrs(s->bound[1].qp));
 		if (how)
 			assert_int_equal(ep_modify(&s->called, &(struct nic_qp_attr){.state = NIC_QPS_RESET},
 						   NIC_QPA_STATE),
@@ -268,13 +270,13 @@ static void the_caller_goes(void **state)
 		else
 			ep_fini(&s->called);
 		assert_int_equal(cuts, 0);
-		while (nic_acts(s->lent[1].qp))
+		while (nic_kernel_wrs(s->bound[1].qp))
 			assert_true(turn());
 		assert_int_equal(cuts, 1);
 		filled(s->peer[1].mem, 'q', 4000);
-		assert_true(fabric_kernel_info(s->f, 0, &info));
+		assert_true(runtime_kernel_info(s->f, 0, &info));
 		assert_int_equal(info.in_flight, 0);
-		fabric_reap(s->f);
+		runtime_reap(s->f);
 		if (!how) { /* so that the scene is closed as others */
 			struct ep_params p = {.rpc = true, .mem = MEM};
 
@@ -284,29 +286,32 @@ static void the_caller_goes(void **state)
 	}
 }
 
-/* ---- lending ---- */
+/* ---- binding ---- */
 
-static void rules_of_lending(void **state)
+static void rules_of_binding(void **state)
 {
 	struct ep_params uc = {.type = NIC_QPT_UC};
 	struct ep extra[ROOST_KERNEL_QPS], other;
 	unsigned number;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_lend(s->f, 0x999, s->lent[0].qp, &(struct fabric_loan){0}, &number), -ENOENT);
+	assert_int_equal(
+		runtime_bind_qp(s->f, 0x999, s->bound[0].qp, &(struct runtime_qp_limits){0}, &number),
+		-ENOENT);
 	ep_init(&other, &s->w, 0, &uc);
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &(struct fabric_loan){0}, &number),
+	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
 			 -EOPNOTSUPP);
 	ep_fini(&other);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++) {
 		ep_init(&extra[i], &s->w, 0, &(struct ep_params){0});
-		lend(SCRIPT_OP, &extra[i], i + 1);
+		bind_qp(SCRIPT_OP, &extra[i], i + 1);
 	}
 	ep_init(&other, &s->w, 0, &(struct ep_params){0});
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, other.qp, &(struct fabric_loan){0}, &number), -ENOSPC);
+	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
+			 -ENOSPC);
 	/* The number of one that is gone is given again. */
 	ep_fini(&extra[7]);
-	lend(SCRIPT_OP, &other, 8);
+	bind_qp(SCRIPT_OP, &other, 8);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++)
 		if (i != 7)
 			ep_fini(&extra[i]);
@@ -315,7 +320,7 @@ static void rules_of_lending(void **state)
 }
 
 /* While requests are under way, that are kept. */
-static void lent_in_mid_flight(void **state)
+static void bound_in_mid_flight(void **state)
 {
 	struct roost_cqe cqe;
 	struct ep a, b;
@@ -334,7 +339,7 @@ static void lent_in_mid_flight(void **state)
 		if (i % 8 == 7)
 			turn();
 	}
-	assert_int_equal(fabric_lend(s->f, SCRIPT_OP, a.qp, &(struct fabric_loan){0}, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, a.qp, &(struct runtime_qp_limits){0}, &number), 0);
 	for (unsigned i = 0; i < 40; i++) {
 		assert_true(ep_wait_send(&a, &cqe, SEC));
 		assert_int_equal(cqe.wr_id, i);
@@ -352,7 +357,7 @@ int main(void)
 		cmocka_unit_test(the_qp_goes),	    cmocka_unit_test(the_full_qp_goes),
 		cmocka_unit_test(given_up),	    cmocka_unit_test(replaced_meanwhile),
 		cmocka_unit_test(called),	    cmocka_unit_test(the_caller_goes),
-		cmocka_unit_test(rules_of_lending), cmocka_unit_test(lent_in_mid_flight),
+		cmocka_unit_test(rules_of_binding), cmocka_unit_test(bound_in_mid_flight),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

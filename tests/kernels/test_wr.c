@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that act on their own: READs, WRITEs and SENDs on queue pairs that the host lent them. A kernel learns how each ended, and goes on; nothing runs
+ * Kernels that post work requests of their own: READs, WRITEs and SENDs on queue pairs that the host bound to them. A kernel learns how each ended, and goes on; nothing runs
  * twice. And what else kernels do that the host runs.
  */
 #include <errno.h>
@@ -97,11 +97,11 @@ static void each_kind(void **state)
 		uint64_t at;
 
 		open_scene(1, shapes[i]);
-		at = (uintptr_t)s->lent[1].mem;
+		at = (uintptr_t)s->bound[1].mem;
 		memset(s->peer[1].mem + 8192, 'r', 5000);
 		sge = ep_sge(&s->peer[0], 100, 3000);
 		ep_post_recv(&s->peer[0], 77, &sge, 1);
-		told = PLAY(&s->lent[1], fill(0, 'w', 3000), rdma(WRITE, 0, 10000, 0, 3000),
+		told = PLAY(&s->bound[1], fill(0, 'w', 3000), rdma(WRITE, 0, 10000, 0, 3000),
 			    rdma(SEND, 0, 0, 0, 2500), rdma(READ, 1, 8192, 4000, 5000),
 			    rdma(WRITE, 0, 20000, 4000, 5000),
 			    with(rdma(READ, 1, 8192, 0, 4000), true, true, at + 64),
@@ -113,15 +113,15 @@ static void each_kind(void **state)
 		filled(s->peer[0].mem + 10000, 'w', 3000);
 		assert_int_equal(s->peer[0].mem[13000], 0);
 		filled(s->peer[0].mem + 20000, 'r', 5000);
-		filled(s->lent[1].mem + 64, 'r', 4000);
+		filled(s->bound[1].mem + 64, 'r', 4000);
 		filled(s->peer[1].mem, 'r', 4000);
 		assert_true(ep_poll_recv(&s->peer[0], &cqe));
 		assert_int_equal(cqe.wr_id, 77);
 		assert_int_equal(cqe.byte_len, 2500);
 		filled(s->peer[0].mem + 100, 'w', 2500);
 		/* The program hears nothing of it. */
-		assert_false(ep_poll_send(&s->lent[0], &cqe));
-		assert_false(ep_poll_send(&s->lent[1], &cqe));
+		assert_false(ep_poll_send(&s->bound[0], &cqe));
+		assert_false(ep_poll_send(&s->bound[1], &cqe));
 		nic_counters(s->w.nic[0], &ctr);
 		assert_int_equal(ctr.kernel_requests, 7);
 		assert_int_equal(ctr.completed_wqes, 0);
@@ -150,9 +150,9 @@ static void moves_blocks(void **state)
 		struct rng rng;
 
 		open_scene(seed, &shapes[seed % 4]);
-		assert_int_equal(fabric_deploy(s->f, &move_kernel, NULL), 0);
-		lend(MOVE_OP, &s->lent[0], 1);
-		lend(MOVE_OP, &s->lent[1], 2);
+		assert_int_equal(runtime_deploy(s->f, &move_kernel, NULL), 0);
+		bind_qp(MOVE_OP, &s->bound[0], 1);
+		bind_qp(MOVE_OP, &s->bound[1], 2);
 		changed = 0;
 		rng_seed(&rng, seed);
 		for (uint32_t i = 0; i < p.blocks * BLOCK; i++)
@@ -171,10 +171,10 @@ static void moves_blocks(void **state)
 	}
 }
 
-/* More than the queue pair has places for, from several runs, and the program's own beside them. */
+/* More than the queue pair has slots for, from several runs, and the program's own beside them. */
 static void full_queue(void **state)
 {
-	struct place *run[5];
+	struct local_call *run[5];
 	struct told told[5];
 	struct cmd cmds[64];
 	struct roost_cqe cqe;
@@ -187,12 +187,12 @@ static void full_queue(void **state)
 			cmds[60 + i] = cmds[i];
 		cmds[0] = fill(0, (uint8_t)('a' + k), 60 * 64);
 		run[k] = start(SCRIPT_OP, cmds, sizeof(cmds), NULL, &told[k], sizeof(told[k]));
-		ep_post(&s->lent[0], &(struct wr){.op = ROOST_OP_WRITE,
-						  .wr_id = k,
-						  .sge = {ep_sge(&s->lent[0], 0, 500)},
-						  .num_sge = 1,
-						  .raddr = (uintptr_t)s->peer[0].mem + 100000,
-						  .rkey = s->peer[0].key});
+		ep_post(&s->bound[0], &(struct wr){.op = ROOST_OP_WRITE,
+						   .wr_id = k,
+						   .sge = {ep_sge(&s->bound[0], 0, 500)},
+						   .num_sge = 1,
+						   .raddr = (uintptr_t)s->peer[0].mem + 100000,
+						   .rkey = s->peer[0].key});
 	}
 	for (unsigned k = 0; k < 5; k++) {
 		finish(run[k], ROOST_RPC_OK);
@@ -204,7 +204,7 @@ static void full_queue(void **state)
 		;
 	for (unsigned k = 0; k < 5; k++) {
 		filled(s->peer[0].mem + k * 60 * 64u + 64, (uint8_t)('a' + k), 59 * 64);
-		assert_true(ep_poll_send(&s->lent[0], &cqe));
+		assert_true(ep_poll_send(&s->bound[0], &cqe));
 		assert_int_equal(cqe.wr_id, k);
 		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
 	}
@@ -246,8 +246,8 @@ static void refused(void **state)
 	assert_int_equal(told.status[1], ROOST_QP_STATE);
 	assert_int_equal(told.status[2], ROOST_QP_OK); /* the kernel goes on, and other queue pairs do */
 	filled(s->peer[1].mem, 'y', 100);
-	assert_int_equal(nic_qp_state(s->lent[0].qp), NIC_QPS_ERR);
-	assert_true(s->lent[0].events & 1u << NIC_EVENT_QP_FATAL);
+	assert_int_equal(nic_qp_state(s->bound[0].qp), NIC_QPS_ERR);
+	assert_true(s->bound[0].events & 1u << NIC_EVENT_QP_FATAL);
 	close_scene();
 }
 
@@ -257,9 +257,9 @@ static void refused_here(void **state)
 	uint64_t at;
 
 	open_scene(1, &plain);
-	at = (uintptr_t)s->lent[1].mem;
-	/* The region is lent[1]'s: of another protection domain than lent[0]; then out of it; no number; no region. */
-	told = PLAY(&s->lent[1], with(rdma(WRITE, 0, 0, 0, 8), true, true, at),
+	at = (uintptr_t)s->bound[1].mem;
+	/* The region is bound[1]'s: of another protection domain than bound[0]; then out of it; no number; no region. */
+	told = PLAY(&s->bound[1], with(rdma(WRITE, 0, 0, 0, 8), true, true, at),
 		    with(rdma(WRITE, 1, 0, 0, 8), true, true, at + MEM - 7),
 		    with(rdma(READ, 1, 0, 0, 8), true, true, at - 1),
 		    {.what = SEND, .then = 1, .qp = 0, .len = 1},
@@ -271,8 +271,8 @@ static void refused_here(void **state)
 	assert_int_equal(told.status[4], ROOST_QP_OK); /* nothing of that has touched the queue pair */
 	told = PLAY(NULL, with(rdma(WRITE, 1, 0, 0, 8), true, true, at));
 	assert_int_equal(told.status[0], ROOST_QP_LOCAL);
-	assert_int_equal(fabric_unlend(s->f, SCRIPT_OP, 2), 0);
-	assert_int_equal(fabric_unlend(s->f, SCRIPT_OP, 2), -ENOENT);
+	assert_int_equal(runtime_unbind_qp(s->f, SCRIPT_OP, 2), 0);
+	assert_int_equal(runtime_unbind_qp(s->f, SCRIPT_OP, 2), -ENOENT);
 	told = PLAY(NULL, rdma(WRITE, 1, 0, 0, 8));
 	assert_int_equal(told.status[0], ROOST_QP_NONE);
 	close_scene();
@@ -355,56 +355,56 @@ static const struct roost_kernel sum_kernel = {.abi = ROOST_KERNEL_ABI,
 					       .payload = sum_payload};
 
 /* To its end. */
-static struct place *run_sum(uint64_t at, const void *payload, uint64_t len, uint64_t *sum, uint32_t room,
-			     struct place_result *result)
+static struct local_call *run_sum(uint64_t at, const void *payload, uint64_t len, uint64_t *sum,
+				  uint32_t room, struct local_call_result *result)
 {
-	struct place_attr attr = {.op = SUM_OP,
-				  .params = &at,
-				  .params_len = 8,
-				  .pd = s->lent[0].pd,
-				  .key = s->lent[0].key,
-				  .reply = (uint8_t *)sum,
-				  .room = room};
-	struct place *p;
+	struct local_call_attr attr = {.op = SUM_OP,
+				       .params = &at,
+				       .params_len = 8,
+				       .pd = s->bound[0].pd,
+				       .key = s->bound[0].key,
+				       .reply = (uint8_t *)sum,
+				       .room = room};
+	struct local_call *p;
 
-	assert_int_equal(place_start(s->f, 0, &attr, payload, len, &p), 0);
-	while (!place_done(p))
+	assert_int_equal(local_call_start(s->f, 0, &attr, payload, len, &p), 0);
+	while (!local_call_done(p))
 		assert_true(turn());
-	assert_true(place_over(p, result));
+	assert_true(local_call_finished(p, result));
 	return p;
 }
 
 static void called_by_the_host(void **state)
 {
-	struct place_result result;
+	struct local_call_result result;
 	uint64_t word = 1000, sum = 0;
-	struct place *p;
+	struct local_call *p;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_deploy(s->f, &sum_kernel, NULL), 0);
-	memcpy(s->lent[0].mem + 64, &word, 8);
-	p = run_sum((uintptr_t)s->lent[0].mem + 64, "\1\2\3\4\5", 5, &sum, sizeof(sum), &result);
+	assert_int_equal(runtime_deploy(s->f, &sum_kernel, NULL), 0);
+	memcpy(s->bound[0].mem + 64, &word, 8);
+	p = run_sum((uintptr_t)s->bound[0].mem + 64, "\1\2\3\4\5", 5, &sum, sizeof(sum), &result);
 	assert_int_equal(result.status, ROOST_RPC_OK);
 	assert_int_equal(result.len, 8);
 	assert_int_equal(result.bytes, 5);
 	assert_int_equal(sum, 1015);
-	memcpy(&word, s->lent[0].mem + 72, 8);
+	memcpy(&word, s->bound[0].mem + 72, 8);
 	assert_int_equal(word, 7);
-	place_free(p);
+	local_call_free(p);
 	/* In pieces, and more than one turn. */
-	p = run_sum((uintptr_t)s->lent[0].mem + 64, s->lent[0].mem + 4096, MEM - 4096, &sum, sizeof(sum),
+	p = run_sum((uintptr_t)s->bound[0].mem + 64, s->bound[0].mem + 4096, MEM - 4096, &sum, sizeof(sum),
 		    &result);
 	assert_int_equal(result.bytes, MEM - 4096);
 	assert_int_equal(sum, 1000);
-	place_free(p);
+	local_call_free(p);
 	/* The checks are those of any access. */
-	p = run_sum((uintptr_t)s->lent[0].mem + MEM, NULL, 0, &sum, sizeof(sum), &result);
+	p = run_sum((uintptr_t)s->bound[0].mem + MEM, NULL, 0, &sum, sizeof(sum), &result);
 	assert_int_equal(result.status, ROOST_RPC_ACCESS);
-	place_free(p);
-	p = run_sum((uintptr_t)s->lent[0].mem + 64, "", 0, &sum, 7, &result);
+	local_call_free(p);
+	p = run_sum((uintptr_t)s->bound[0].mem + 64, "", 0, &sum, 7, &result);
 	assert_int_equal(result.status, ROOST_RPC_TOO_LONG);
 	assert_int_equal(result.len, 8);
-	place_free(p);
+	local_call_free(p);
 	close_scene();
 }
 
@@ -414,31 +414,31 @@ static void a_piece_a_turn(void **state)
 	enum { RUNS = 3, PIECE = 256 << 10, LEN = 8 * PIECE };
 	static uint8_t payload[LEN];
 	uint64_t at, sum[RUNS], before[RUNS] = {0};
-	struct place *p[RUNS];
+	struct local_call *p[RUNS];
 	unsigned done = 0;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_deploy(s->f, &sum_kernel, NULL), 0);
+	assert_int_equal(runtime_deploy(s->f, &sum_kernel, NULL), 0);
 	memset(payload, 1, LEN);
-	at = (uintptr_t)s->lent[0].mem + 64;
+	at = (uintptr_t)s->bound[0].mem + 64;
 	for (unsigned i = 0; i < RUNS; i++) {
-		struct place_attr attr = {.op = SUM_OP,
-					  .params = &at,
-					  .params_len = 8,
-					  .pd = s->lent[0].pd,
-					  .key = s->lent[0].key,
-					  .reply = (uint8_t *)&sum[i],
-					  .room = 8};
+		struct local_call_attr attr = {.op = SUM_OP,
+					       .params = &at,
+					       .params_len = 8,
+					       .pd = s->bound[0].pd,
+					       .key = s->bound[0].key,
+					       .reply = (uint8_t *)&sum[i],
+					       .room = 8};
 
-		assert_int_equal(place_start(s->f, 0, &attr, payload, LEN, &p[i]), 0);
+		assert_int_equal(local_call_start(s->f, 0, &attr, payload, LEN, &p[i]), 0);
 	}
 	while (done < RUNS) {
 		uint64_t moved = 0, least = LEN, most = 0;
-		struct place_result result;
+		struct local_call_result result;
 
 		done = 0;
 		for (unsigned i = 0; i < RUNS; i++) {
-			done += place_over(p[i], &result);
+			done += local_call_finished(p[i], &result);
 			moved += result.bytes - before[i];
 			before[i] = result.bytes;
 			least = result.bytes < least ? result.bytes : least;
@@ -483,18 +483,18 @@ static const struct roost_kernel grant_kernel = {.abi = ROOST_KERNEL_ABI,
 						 .state_size = 8,
 						 .params = elsewhere};
 
-/* Nobody lends a run regions: it does not get its own instead. */
+/* A run has no granted regions: it does not get its own instead. */
 static void no_granted_regions(void **state)
 {
 	uint64_t params[2], word = 0;
 
 	open_scene(1, &plain);
-	assert_int_equal(fabric_deploy(s->f, &grant_kernel, NULL), 0);
-	lend(GRANT_OP, &s->lent[0], 1);
-	params[1] = (uintptr_t)s->lent[0].mem;
+	assert_int_equal(runtime_deploy(s->f, &grant_kernel, NULL), 0);
+	bind_qp(GRANT_OP, &s->bound[0], 1);
+	params[1] = (uintptr_t)s->bound[0].mem;
 	for (params[0] = 0; params[0] < 4; params[0]++)
-		finish(start(GRANT_OP, params, sizeof(params), &s->lent[0], &word, 8), ROOST_RPC_ACCESS);
-	finish(start(GRANT_OP, params, sizeof(params), &s->lent[0], &word, 8), ROOST_RPC_OK);
+		finish(start(GRANT_OP, params, sizeof(params), &s->bound[0], &word, 8), ROOST_RPC_ACCESS);
+	finish(start(GRANT_OP, params, sizeof(params), &s->bound[0], &word, 8), ROOST_RPC_OK);
 	assert_int_equal(word, ROOST_QP_LOCAL);
 	close_scene();
 }

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Work requests of kernels, on queue pairs that the host has lent them. They are entries among the private copies of WQEs, as replies are (rpc.c), and
+ * Work requests of kernels, on queue pairs that the host has bound to them. They are entries among the private copies of WQEs, as replies are (rpc.c), and
  * behind those that are there: cutting, windows, retransmission and errors are the requester's. What differs is where their bytes are, which may
  * be memory of the kernel's own (key 0), and who is told how they ended: the layer that serves calls, never a CQ.
  */
 #include "nic/core.h"
 
-int nic_qp_lend(struct nic *nic, struct nic_qp *qp)
+int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 {
 	uint64_t before = qp->bytes;
 	int rc;
 
-	if (qp->type != NIC_QPT_RC || !nic->rpc_ops || !nic->rpc_ops->acted)
+	if (qp->type != NIC_QPT_RC || !nic->rpc_ops || !nic->rpc_ops->kernel_wr_done)
 		return -EOPNOTSUPP;
-	if (qp->lent)
+	if (qp->kernel_wrs_enabled)
 		return 0;
-	rc = qp_size_entries(qp, qp->sq.window, NIC_ACTS + (qp->rpc ? NIC_RPC_SENDS : 0));
+	rc = qp_size_entries(qp, qp->sq.window, NIC_MAX_KERNEL_WRS + (qp->rpc ? NIC_RPC_SENDS : 0));
 	memory_of_qps(nic, before, qp->bytes);
-	qp->lent = rc == 0;
+	qp->kernel_wrs_enabled = rc == 0;
 	return rc;
 }
 
 /* Are the bytes where they may be taken from, or put to? */
-static bool reachable(const struct nic_qp *qp, const struct nic_act *a)
+static bool reachable(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
 	uint32_t access = op_is_read(a->op) || op_is_atomic(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
 
@@ -30,7 +30,7 @@ static bool reachable(const struct nic_qp *qp, const struct nic_act *a)
 }
 
 /* What its other end, or nobody, would refuse at the cost of the connection. */
-static bool makes_sense(const struct nic_qp *qp, const struct nic_act *a)
+static bool makes_sense(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
 	if (a->len > NIC_MAX_MSG)
 		return false;
@@ -39,18 +39,18 @@ static bool makes_sense(const struct nic_qp *qp, const struct nic_act *a)
 	return qp->attr.max_rd_atomic || !(op_is_read(a->op) || op_is_atomic(a->op));
 }
 
-int nic_act(struct nic_qp *qp, const struct nic_act *a)
+int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
 	struct qp_sq *sq = &qp->sq;
 	struct sq_entry *e;
 
-	if (!qp->lent || !makes_sense(qp, a))
+	if (!qp->kernel_wrs_enabled || !makes_sense(qp, a))
 		return -EINVAL;
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return -ENOTCONN;
 	if (!reachable(qp, a))
 		return -EACCES;
-	if (sq->acts == NIC_ACTS)
+	if (sq->kernel_wrs == NIC_MAX_KERNEL_WRS)
 		return -EAGAIN;
 	e = sq_entry(sq, sq->fetched);
 	e->wr_id = (uintptr_t)a->owner;
@@ -73,56 +73,56 @@ int nic_act(struct nic_qp *qp, const struct nic_act *a)
 	e->wqe.sge[0] = (struct roost_sge){a->buf ? (uintptr_t)a->buf : a->va, a->len, a->buf ? 0 : a->key};
 	sq->psn_fetch += e->npkts;
 	sq->fetched++;
-	sq->acts++;
+	sq->kernel_wrs++;
 	nic_schedule(qp);
 	return 0;
 }
 
-unsigned nic_acts(const struct nic_qp *qp)
+unsigned nic_kernel_wrs(const struct nic_qp *qp)
 {
-	return qp->sq.acts;
+	return qp->sq.kernel_wrs;
 }
 
 /* Bytes that stand in memory of the kernel's own. */
-int act_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+int kernel_wr_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
 {
 	return dma_load(dst, (const void *)(uintptr_t)(e->wqe.sge[0].addr + off), n);
 }
 
-int act_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n)
+int kernel_wr_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n)
 {
 	return dma_copy((void *)(uintptr_t)(e->wqe.sge[0].addr + off), src, n);
 }
 
-void act_retired(struct nic_qp *qp, const struct sq_entry *e)
+void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct nic *nic = qp->nic;
 
 	qp->pu->ctr.kernel_requests += e->status == NIC_WC_SUCCESS;
-	nic->rpc_ops->acted(nic->rpc_ctx, qp, (void *)(uintptr_t)e->wr_id, e->index, e->len,
-			    (enum nic_wc_status)e->status);
+	nic->rpc_ops->kernel_wr_done(nic->rpc_ctx, qp, (void *)(uintptr_t)e->wr_id, e->index, e->len,
+				     (enum nic_wc_status)e->status);
 	/* The kernel knows; the host may have nothing posted that would tell it. */
 	if (e->status != NIC_WC_SUCCESS && e->status != NIC_WC_WR_FLUSH_ERR)
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 }
 
-void act_drop(struct nic_qp *qp)
+void kernel_wr_drop_all(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 
-	for (uint32_t i = sq->una; sq->acts && i != sq->fetched; i++) {
+	for (uint32_t i = sq->una; sq->kernel_wrs && i != sq->fetched; i++) {
 		struct sq_entry *e = sq_entry(sq, i);
 
 		if (!e->act)
 			continue;
-		sq->acts--;
+		sq->kernel_wrs--;
 		e->status = NIC_WC_WR_FLUSH_ERR;
-		act_retired(qp, e);
+		kernel_wr_retired(qp, e);
 	}
 }
 
-void act_gone(struct nic_qp *qp)
+void kernel_wr_qp_gone(struct nic_qp *qp)
 {
-	if (qp->lent)
+	if (qp->kernel_wrs_enabled)
 		qp->nic->rpc_ops->gone(qp->nic->rpc_ctx, qp);
 }

@@ -102,10 +102,10 @@ static void open_scales(uint64_t seed, const struct shape *shape, enum where whe
 	for (unsigned i = 0; i < 2; i++) {
 		unsigned number;
 
-		assert_int_equal(fabric_deploy(s->f, &kernels[i], NULL), 0);
-		assert_int_equal(
-			fabric_lend(s->f, kernels[i].op, s->lent[1].qp, &(struct fabric_loan){0}, &number),
-			0);
+		assert_int_equal(runtime_deploy(s->f, &kernels[i], NULL), 0);
+		assert_int_equal(runtime_bind_qp(s->f, kernels[i].op, s->bound[1].qp,
+						 &(struct runtime_qp_limits){0}, &number),
+				 0);
 	}
 	from = where >= OUT ? &s->called : &s->caller;
 	to = where >= OUT ? &s->caller : &s->called;
@@ -117,20 +117,20 @@ static void open_scales(uint64_t seed, const struct shape *shape, enum where whe
 	read_twice = 0;
 }
 
-static int stand(enum where where, uint32_t rkey, struct place **out)
+static int attach(enum where where, uint32_t rkey, struct local_call **out)
 {
 	const struct params p = {.at = (uintptr_t)s->peer[1].mem, .rkey = rkey};
-	const struct place_attr a = {.op = where == OUT_RESIZED ? RESIZE_OP : SEE_OP,
-				     .params = &p,
-				     .params_len = sizeof(p),
-				     .reply = (uint8_t *)&told,
-				     .room = sizeof(told),
-				     .out = where >= OUT};
+	const struct local_call_attr a = {.op = where == OUT_RESIZED ? RESIZE_OP : SEE_OP,
+					  .params = &p,
+					  .params_len = sizeof(p),
+					  .reply = (uint8_t *)&told,
+					  .room = sizeof(told),
+					  .out = where >= OUT};
 
-	assert_int_equal(place_begin(s->f, 0, &a, out), 0);
-	return where == IN	 ? place_on_in(*out, s->called.qp)
-	       : where == REGION ? place_on_region(*out, s->called.key)
-				 : place_on_out(*out, s->called.qp);
+	assert_int_equal(local_call_begin(s->f, 0, &a, out), 0);
+	return where == IN	 ? local_call_attach_in(*out, s->called.qp)
+	       : where == REGION ? local_call_attach_region(*out, s->called.key)
+				 : local_call_attach_out(*out, s->called.qp);
 }
 
 static unsigned unfinished;
@@ -175,41 +175,41 @@ static int drop_peer(void *ctx, const struct pkt_addr *src, const uint8_t *bth, 
 	return pkt_addr_eq(src, ep_addr(&s->peer[1]));
 }
 
-/* As roost_place_end(): again, until it is. */
-static void end(struct place *p, uint32_t status)
+/* As roost_hook_detach(): again, until it is. */
+static void end(struct local_call *p, uint32_t status)
 {
-	struct place_result result;
+	struct local_call_result result;
 	bool again = false;
 
-	while (place_off(p))
+	while (local_call_detach(p))
 		assert_true(turn());
 	for (;;) {
-		while (place_acts(p))
+		while (local_call_busy(p))
 			assert_true(turn());
-		place_conclude(p);
-		if (!place_acts(p))
+		local_call_end_stream(p);
+		if (!local_call_busy(p))
 			break;
 		again = true;
 	}
 	assert_int_equal(again, status == ROOST_RPC_OK);
-	assert_true(place_over(p, &result));
+	assert_true(local_call_finished(p, &result));
 	assert_int_equal(result.status, status);
-	place_free(p);
+	local_call_free(p);
 }
 
 /* ---- tests ---- */
 
 static void before_and_behind(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 	uint64_t left;
 
 	for (unsigned i = 0; i < WAYS * SHAPES; i++) {
 		enum where where = i / SHAPES;
 
 		open_scales(i + 1, &shapes[i % SHAPES], where);
-		assert_int_equal(stand(where, s->peer[1].key, &p), 0);
-		assert_true(place_acts(p));
+		assert_int_equal(attach(where, s->peer[1].key, &p), 0);
+		assert_true(local_call_busy(p));
 		for (unsigned k = 0; k < 20; k++)
 			write_some(k * 5000, 5000);
 		finish_writes();
@@ -229,12 +229,12 @@ static void before_and_behind(void **state)
 /* Nothing goes by before its parameters are dealt with. */
 static void stream_waits_for_parameters(void **state)
 {
-	struct place *p;
+	struct local_call *p;
 
 	for (unsigned where = 0; where < WAYS; where++) {
 		open_scales(1, &shapes[0], where);
 		sim_set_filter(s->w.sim, drop_peer, NULL);
-		assert_int_equal(stand(where, s->peer[1].key, &p), 0);
+		assert_int_equal(attach(where, s->peer[1].key, &p), 0);
 		write_some(0, 3000);
 		for (unsigned k = 0; k < 60; k++)
 			assert_true(turn());
@@ -249,14 +249,14 @@ static void stream_waits_for_parameters(void **state)
 	}
 }
 
-/* Parameters that come to nothing: the stream goes on without the kernel. And it may be taken away, or not placed at all, while it waits. */
+/* Parameters that come to nothing: the stream goes on without the kernel. And it may be taken away, or not attached at all, while it waits. */
 static void gives_up(void **state)
 {
-	struct place *p, *other[2];
+	struct local_call *p, *other[2];
 
 	for (unsigned where = 0; where < WAYS; where++) {
 		open_scales(1, &shapes[0], where);
-		assert_int_equal(stand(where, s->peer[1].key ^ 0x100, &p), 0);
+		assert_int_equal(attach(where, s->peer[1].key ^ 0x100, &p), 0);
 		write_some(0, 3000);
 		finish_writes();
 		assert_memory_equal(to->mem, from->mem, 3000);
@@ -264,30 +264,30 @@ static void gives_up(void **state)
 		close_scene();
 
 		open_scales(2, &shapes[0], where);
-		assert_int_equal(stand(where, s->peer[1].key, &p), 0);
-		assert_int_equal(place_off(p), 0);
+		assert_int_equal(attach(where, s->peer[1].key, &p), 0);
+		assert_int_equal(local_call_detach(p), 0);
 		cuts = 0;
-		place_free(p);
+		local_call_free(p);
 		write_some(0, 3000);
 		finish_writes();
 		while (turn())
 			;
 		assert_int_equal(cuts, 1);
-		assert_int_equal(fabric_undeploy(s->f, where == OUT_RESIZED ? RESIZE_OP : SEE_OP), 0);
+		assert_int_equal(runtime_undeploy(s->f, where == OUT_RESIZED ? RESIZE_OP : SEE_OP), 0);
 		close_scene();
 	}
 	open_scales(3, &shapes[0], IN);
-	assert_int_equal(stand(IN, s->peer[1].key, &other[0]), 0);
-	assert_int_equal(stand(IN, s->peer[1].key, &other[1]), 0);
-	assert_int_equal(stand(IN, s->peer[1].key, &p), -ENOSPC);
-	place_free(p);
+	assert_int_equal(attach(IN, s->peer[1].key, &other[0]), 0);
+	assert_int_equal(attach(IN, s->peer[1].key, &other[1]), 0);
+	assert_int_equal(attach(IN, s->peer[1].key, &p), -ENOSPC);
+	local_call_free(p);
 	write_some(0, 3000);
 	finish_writes();
 	end(other[0], ROOST_RPC_OK);
 	end(other[1], ROOST_RPC_OK);
 	while (turn())
 		;
-	assert_int_equal(fabric_undeploy(s->f, SEE_OP), 0);
+	assert_int_equal(runtime_undeploy(s->f, SEE_OP), 0);
 	close_scene();
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that stand on streams: what they see is what was written, each byte once and in order, and what they rewrite arrives so, whatever the
+ * Kernels that are attached to streams: what they see is what was written, each byte once and in order, and what they rewrite arrives so, whatever the
  * network does.
  */
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "kernels/place.h"
+#include "kernels/local_call.h"
 #include "rig.h"
 #include "roost/aggregate.h"
 #include "roost/get.h"
@@ -21,13 +21,13 @@
 #define RECORDED (4u << 20)
 #define SPACE	 (512u << 10) /* of a memory, that WRITEs come from and go to */
 
-enum { SEE_OP = 0x1000, CIPHER_OP, DEAF_OP, STRETCH_OP };
+enum { SEE_OP = 0x1000, CIPHER_OP, NO_STREAM_OP, STRETCH_OP };
 
 static struct rig R, *const r = &R;
 
 /* ---- the kernels ---- */
 
-/* Keeps all that comes by; one for each place: `self` is the same. */
+/* Keeps all that comes by; one for each hook: `self` is the same. */
 struct record {
 	uint32_t n, messages, next; /* next: offset that has to come */
 	bool bad;
@@ -139,30 +139,30 @@ static const struct roost_kernel stretch_kernel = {.abi = ROOST_KERNEL_ABI,
 						   .state_size = sizeof(struct stretch_state),
 						   .stream = stretch,
 						   .resizes = true};
-static const struct roost_kernel deaf_kernel = {
-	.abi = ROOST_KERNEL_ABI, .name = "deaf", .version = 1, .op = DEAF_OP, .params = nothing};
+static const struct roost_kernel no_stream_kernel = {
+	.abi = ROOST_KERNEL_ABI, .name = "no-stream", .version = 1, .op = NO_STREAM_OP, .params = nothing};
 
 /* ---- the rig ---- */
 
-static struct fabric *caller_fabric;
+static struct kernel_runtime *caller_runtime;
 
 static void open_rig(uint64_t seed, struct rig_shape shape)
 {
-	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel, &deaf_kernel,
+	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel, &no_stream_kernel,
 							 &stretch_kernel};
 
 	shape.rnr_retry = 7;
 	memset(seen, 0, sizeof(seen));
 	rig_open(r, seed, &shape);
-	caller_fabric = rig_caller_fabric(r);
+	caller_runtime = rig_caller_runtime(r);
 	for (unsigned i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		assert_int_equal(fabric_deploy(r->f, all[i], NULL), 0);
+		assert_int_equal(runtime_deploy(r->f, all[i], NULL), 0);
 		if (!shape.loop)
-			assert_int_equal(fabric_deploy(caller_fabric, all[i], NULL), 0);
+			assert_int_equal(runtime_deploy(caller_runtime, all[i], NULL), 0);
 	}
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("hll"), NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
-	assert_int_equal(fabric_deploy(r->f, kernels_builtin("get"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("hll"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("get"), NULL), 0);
 }
 
 static void settle(void)
@@ -201,15 +201,15 @@ static void check(const struct record *s, const uint8_t *sent, uint32_t n)
 	assert_memory_equal(s->bytes, sent, n);
 }
 
-static void end(struct place *p, uint32_t status)
+static void end(struct local_call *p, uint32_t status)
 {
-	struct place_result result;
+	struct local_call_result result;
 
-	assert_int_equal(place_off(p), 0);
-	place_conclude(p);
-	assert_true(place_over(p, &result));
+	assert_int_equal(local_call_detach(p), 0);
+	local_call_end_stream(p);
+	assert_true(local_call_finished(p, &result));
 	assert_int_equal(result.status, status);
-	place_free(p);
+	local_call_free(p);
 }
 
 static const struct rig_shape shapes[] = {
@@ -229,14 +229,14 @@ static void sees_what_lands(void **state)
 	struct rng rng;
 
 	for (unsigned i = 0; i < SHAPES; i++) {
-		struct place *p[2];
+		struct local_call *p[2];
 		uint32_t n;
 
 		rng_seed(&rng, i);
 		open_rig(i + 1, shapes[i]);
 		for (uint32_t k = 0; k < 2; k++) { /* a chain: both see all */
-			p[k] = rig_place(r, r->f, SEE_OP, &k, 4, NULL, 0);
-			assert_int_equal(place_on_in(p[k], r->node[0].qp), 0);
+			p[k] = rig_local_call(r, r->f, SEE_OP, &k, 4, NULL, 0);
+			assert_int_equal(local_call_attach_in(p[k], r->node[0].qp), 0);
 		}
 		n = write_random(&rng, 60, sent);
 		check(&seen[0], sent, n);
@@ -257,18 +257,18 @@ static void rewrites_what_leaves(void **state)
 	struct rng rng;
 
 	for (unsigned i = 0; i < SHAPES; i++) {
-		struct place *c, *s, *after;
+		struct local_call *c, *s, *after;
 		uint32_t n;
 
 		rng_seed(&rng, 100 + i);
 		open_rig(i + 1, shapes[i]);
-		c = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-		after = rig_place(r, caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
-		s = rig_place(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
-		assert_int_equal(place_on_out(c, r->caller[0].qp), 0);
-		assert_int_equal(place_on_out(after, r->caller[0].qp),
+		c = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
+		after = rig_local_call(r, caller_runtime, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
+		s = rig_local_call(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
+		assert_int_equal(local_call_attach_out(c, r->caller[0].qp), 0);
+		assert_int_equal(local_call_attach_out(after, r->caller[0].qp),
 				 0); /* a chain: it sees what the first made */
-		assert_int_equal(place_on_in(s, r->node[0].qp), 0);
+		assert_int_equal(local_call_attach_in(s, r->node[0].qp), 0);
 		n = write_random(&rng, 60, sent);
 		for (uint32_t k = 0; k < n; k++)
 			sent[k] ^= cipher_byte(k);
@@ -319,7 +319,7 @@ static void changes_the_length(void **state)
 	struct rng rng;
 
 	for (unsigned i = 0; i < SHAPES; i++) {
-		struct place *c, *z, *after, *in;
+		struct local_call *c, *z, *after, *in;
 		struct roost_cqe cqe;
 		uint32_t enciphered = 0, total = 0, at = 0;
 		unsigned others;
@@ -330,14 +330,14 @@ static void changes_the_length(void **state)
 		for (uint32_t k = 0; k < SPACE; k++)
 			r->caller[0].mem[k] = (uint8_t)rng_u64(&rng);
 		memset(r->node[0].mem, 0, RIG_MEM);
-		c = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-		z = rig_place(r, caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
-		after = rig_place(r, caller_fabric, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
-		in = rig_place(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
-		assert_int_equal(place_on_in(z, r->node[0].qp), -EOPNOTSUPP);
-		assert_int_equal(place_on_out(i & 1 ? c : z, r->caller[0].qp), 0);
-		assert_int_equal(place_on_out(i & 1 ? z : after, r->caller[0].qp), 0);
-		assert_int_equal(place_on_in(in, r->node[0].qp), 0);
+		c = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
+		z = rig_local_call(r, caller_runtime, STRETCH_OP, NULL, 0, NULL, 0);
+		after = rig_local_call(r, caller_runtime, SEE_OP, &(uint32_t){1}, 4, NULL, 0);
+		in = rig_local_call(r, r->f, SEE_OP, &(uint32_t){0}, 4, NULL, 0);
+		assert_int_equal(local_call_attach_in(z, r->node[0].qp), -EOPNOTSUPP);
+		assert_int_equal(local_call_attach_out(i & 1 ? c : z, r->caller[0].qp), 0);
+		assert_int_equal(local_call_attach_out(i & 1 ? z : after, r->caller[0].qp), 0);
+		assert_int_equal(local_call_attach_in(in, r->node[0].qp), 0);
 		for (unsigned k = 0; k < sizeof(lens) / sizeof(lens[0]); k++) {
 			uint32_t n;
 
@@ -399,17 +399,17 @@ static void changes_the_length(void **state)
 			assert_int_equal(good, 1);
 			assert_int_equal(others, 4);
 		}
-		assert_int_equal(place_off(z), 0);
-		place_free(z);
+		assert_int_equal(local_call_detach(z), 0);
+		local_call_free(z);
 		if (i & 1) {
-			assert_int_equal(place_off(c), 0);
+			assert_int_equal(local_call_detach(c), 0);
 		} else {
-			assert_int_equal(place_off(after), 0);
+			assert_int_equal(local_call_detach(after), 0);
 		}
-		place_free(c);
-		place_free(after);
-		assert_int_equal(place_off(in), 0);
-		place_free(in);
+		local_call_free(c);
+		local_call_free(after);
+		assert_int_equal(local_call_detach(in), 0);
+		local_call_free(in);
 		rig_close(r);
 	}
 }
@@ -419,7 +419,7 @@ static void sends(void **state)
 {
 	for (unsigned i = 0; i < SHAPES; i++) {
 		struct ep *e, *to;
-		struct place *c[2];
+		struct local_call *c[2];
 		struct roost_cqe cqe;
 
 		open_rig(i + 1, shapes[i]);
@@ -427,8 +427,8 @@ static void sends(void **state)
 		to = &r->node[0];
 		for (uint32_t k = 0; k < 40000; k++)
 			e->mem[k] = (uint8_t)(k * 31 >> 3);
-		c[0] = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-		assert_int_equal(place_on_out(c[0], e->qp), 0);
+		c[0] = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
+		assert_int_equal(local_call_attach_out(c[0], e->qp), 0);
 		for (unsigned round = 0; round < 2; round++) {
 			struct roost_sge sge = ep_sge(to, 0, 65536);
 			struct wr wr = {.op = ROOST_OP_SEND, .sge = {ep_sge(e, 0, 40000)}, .num_sge = 1};
@@ -445,8 +445,8 @@ static void sends(void **state)
 				break;
 			end(c[0], ROOST_RPC_OK);
 			for (unsigned k = 0; k < 2; k++) {
-				c[k] = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-				assert_int_equal(place_on_out(c[k], e->qp), 0);
+				c[k] = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
+				assert_int_equal(local_call_attach_out(c[k], e->qp), 0);
 			}
 		}
 		end(c[0], ROOST_RPC_OK);
@@ -458,47 +458,47 @@ static void sends(void **state)
 /* Not while something is in flight; not more than two; not without a way to see streams. A QP may go first. */
 static void rules(void **state)
 {
-	struct place *p, *q, *z[2];
-	struct place_attr a = {.op = 0xdead};
+	struct local_call *p, *q, *z[2];
+	struct local_call_attr a = {.op = 0xdead};
 
 	open_rig(1, shapes[0]);
-	assert_int_equal(place_begin(r->f, 0, &a, &p), -ENOENT);
-	p = rig_place(r, caller_fabric, DEAF_OP, NULL, 0, NULL, 0);
-	assert_int_equal(place_on_in(p, r->caller[0].qp), -EOPNOTSUPP);
-	place_free(p);
-	p = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
+	assert_int_equal(local_call_begin(r->f, 0, &a, &p), -ENOENT);
+	p = rig_local_call(r, caller_runtime, NO_STREAM_OP, NULL, 0, NULL, 0);
+	assert_int_equal(local_call_attach_in(p, r->caller[0].qp), -EOPNOTSUPP);
+	local_call_free(p);
+	p = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
 	rig_write(r, 0, 0, 0, 100000);
 	world_run(&r->w, world_now(&r->w) + 1500);
-	assert_int_equal(place_on_out(p, r->caller[0].qp), -EBUSY);
+	assert_int_equal(local_call_attach_out(p, r->caller[0].qp), -EBUSY);
 	settle();
-	assert_int_equal(place_on_out(p, r->caller[0].qp), 0);
+	assert_int_equal(local_call_attach_out(p, r->caller[0].qp), 0);
 	rig_write(r, 0, 0, 0, 100000);
 	world_run(&r->w, world_now(&r->w) + 1500);
-	assert_int_equal(place_off(p), -EBUSY);
+	assert_int_equal(local_call_detach(p), -EBUSY);
 	settle();
 	for (unsigned i = 0; i < 2; i++) {
 		/* One that changes lengths, and no second one. */
-		q = rig_place(r, caller_fabric, STRETCH_OP, NULL, 0, NULL, 0);
+		q = rig_local_call(r, caller_runtime, STRETCH_OP, NULL, 0, NULL, 0);
 		z[i] = q;
-		assert_int_equal(place_on_out(q, r->caller[1].qp), i ? -ENOSPC : 0);
+		assert_int_equal(local_call_attach_out(q, r->caller[1].qp), i ? -ENOSPC : 0);
 	}
-	assert_int_equal(place_off(z[0]), 0);
-	assert_int_equal(place_on_out(z[1], r->caller[1].qp), 0);
+	assert_int_equal(local_call_detach(z[0]), 0);
+	assert_int_equal(local_call_attach_out(z[1], r->caller[1].qp), 0);
 	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(place_off(z[i]), 0);
-		place_free(z[i]);
+		assert_int_equal(local_call_detach(z[i]), 0);
+		local_call_free(z[i]);
 	}
-	q = rig_place(r, caller_fabric, CIPHER_OP, NULL, 0, NULL, 0);
-	assert_int_equal(place_on_out(q, r->caller[0].qp), 0);
-	assert_int_equal(place_on_in(q, r->node[0].qp), -EOPNOTSUPP); /* too late to rewrite */
-	assert_int_equal(place_on_region(q, r->node[0].key), -EOPNOTSUPP);
-	assert_int_equal(fabric_undeploy(caller_fabric, CIPHER_OP), -EBUSY);
+	q = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
+	assert_int_equal(local_call_attach_out(q, r->caller[0].qp), 0);
+	assert_int_equal(local_call_attach_in(q, r->node[0].qp), -EOPNOTSUPP); /* too late to rewrite */
+	assert_int_equal(local_call_attach_region(q, r->node[0].key), -EOPNOTSUPP);
+	assert_int_equal(runtime_undeploy(caller_runtime, CIPHER_OP), -EBUSY);
 	for (unsigned i = 0; i < 2; i++)
 		ep_fini(&r->caller[i]), ep_fini(&r->node[i]);
-	assert_int_equal(place_off(p), 0);
-	place_free(p);
-	place_free(q);
-	assert_int_equal(fabric_undeploy(caller_fabric, CIPHER_OP), 0);
+	assert_int_equal(local_call_detach(p), 0);
+	local_call_free(p);
+	local_call_free(q);
+	assert_int_equal(runtime_undeploy(caller_runtime, CIPHER_OP), 0);
 	world_fini(&r->w);
 }
 
@@ -509,16 +509,16 @@ static void count_on_a_region(void **state)
 	for (unsigned i = 0; i < SHAPES; i++) {
 		struct roost_hll_params p = roost_hll_params(5, ROOST_HLL_ADD, 12);
 		uint8_t model[1 << 12] = {0}, other[64];
-		struct place *h, *none;
-		struct place_result result;
+		struct local_call *h, *none;
+		struct local_call_result result;
 		struct rng rng;
 
 		rng_seed(&rng, 7);
 		open_rig(i + 1, shapes[i]);
-		h = rig_place(r, r->f, ROOST_HLL_OP, &p, sizeof(p), other, sizeof(other));
-		none = rig_place(r, r->f, SEE_OP, &(uint32_t){0}, 4, other, sizeof(other));
-		assert_int_equal(place_on_region(h, r->node[0].key), 0);
-		assert_int_equal(place_on_region(none, r->node[0].key + 1),
+		h = rig_local_call(r, r->f, ROOST_HLL_OP, &p, sizeof(p), other, sizeof(other));
+		none = rig_local_call(r, r->f, SEE_OP, &(uint32_t){0}, 4, other, sizeof(other));
+		assert_int_equal(local_call_attach_region(h, r->node[0].key), 0);
+		assert_int_equal(local_call_attach_region(none, r->node[0].key + 1),
 				 0); /* of a key that nobody uses */
 		for (uint32_t k = 0; k < SPACE; k += 8) {
 			uint64_t item = rng_u64(&rng);
@@ -535,16 +535,16 @@ static void count_on_a_region(void **state)
 		p = roost_hll_params(5, ROOST_HLL_REGISTERS, 0);
 		{
 			static uint8_t registers[1 << 12];
-			struct place *ask =
-				rig_place(r, r->f, ROOST_HLL_OP, &p, sizeof(p), registers, sizeof(registers));
+			struct local_call *ask = rig_local_call(r, r->f, ROOST_HLL_OP, &p, sizeof(p),
+								registers, sizeof(registers));
 
-			assert_true(place_over(ask, &result));
+			assert_true(local_call_finished(ask, &result));
 			assert_int_equal(result.status, ROOST_RPC_OK);
 			assert_int_equal(result.len, sizeof(registers));
 			assert_memory_equal(registers, model, sizeof(model));
-			place_free(ask);
+			local_call_free(ask);
 		}
-		assert_false(place_over(h, &result));
+		assert_false(local_call_finished(h, &result));
 		assert_int_equal(result.bytes, 200000);
 		end(h, ROOST_RPC_OK);
 		end(none, ROOST_RPC_OK);
@@ -562,8 +562,8 @@ static void aggregate_a_stream(void **state)
 						   .value = {.offset = 8, .width = 8}};
 		struct roost_aggregate_result out;
 		uint64_t sum = 0, matched = 0;
-		struct place_result result;
-		struct place *a;
+		struct local_call_result result;
+		struct local_call *a;
 
 		open_rig(i + 1, shapes[i]);
 		for (uint64_t k = 0; k < 4000; k++) {
@@ -574,43 +574,43 @@ static void aggregate_a_stream(void **state)
 			matched += where > 99;
 			sum += where > 99 ? k : 0;
 		}
-		a = rig_place(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), (uint8_t *)&out, sizeof(out));
-		assert_int_equal(place_on_in(a, r->node[0].qp), 0);
+		a = rig_local_call(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), (uint8_t *)&out, sizeof(out));
+		assert_int_equal(local_call_attach_in(a, r->node[0].qp), 0);
 		for (uint32_t at = 0; at < 4000; at += 500)
 			rig_write(r, 0, 24 * at, 24 * at, 24 * 500);
 		settle();
-		assert_int_equal(place_off(a), 0);
-		place_conclude(a);
-		assert_true(place_over(a, &result));
+		assert_int_equal(local_call_detach(a), 0);
+		local_call_end_stream(a);
+		assert_true(local_call_finished(a, &result));
 		assert_int_equal(result.status, ROOST_RPC_OK);
 		assert_int_equal(result.len, sizeof(out));
 		assert_int_equal(out.records, 4000);
 		assert_int_equal(out.matched, matched);
 		assert_int_equal(out.sum, sum);
-		place_free(a);
+		local_call_free(a);
 		rig_close(r);
 	}
 }
 
-/* A message that is no whole records ends the place, not the stream. */
-static void a_place_that_fails(void **state)
+/* A message that is no whole records ends the call, not the stream. */
+static void a_hook_that_fails(void **state)
 {
 	struct roost_aggregate_params p = {.record = 24};
-	struct place_result result;
-	struct place *a;
+	struct local_call_result result;
+	struct local_call *a;
 
 	open_rig(1, shapes[0]);
-	a = rig_place(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), NULL, 0);
-	assert_int_equal(place_on_in(a, r->node[0].qp), 0);
+	a = rig_local_call(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), NULL, 0);
+	assert_int_equal(local_call_attach_in(a, r->node[0].qp), 0);
 	rig_write(r, 0, 0, 0, 240);
 	rig_write(r, 0, 0, 0, 241);
 	rig_write(r, 0, 0, 1000, 241);
 	settle();
-	assert_true(place_over(a, &result));
+	assert_true(local_call_finished(a, &result));
 	assert_int_equal(result.status, ROOST_RPC_BAD_PARAMS);
 	assert_memory_equal(r->node[0].mem + 1000, r->caller[0].mem, 241);
-	assert_int_equal(place_off(a), 0);
-	place_free(a);
+	assert_int_equal(local_call_detach(a), 0);
+	local_call_free(a);
 	rig_close(r);
 }
 
@@ -624,7 +624,7 @@ int main(void)
 		cmocka_unit_test(rules),
 		cmocka_unit_test(count_on_a_region),
 		cmocka_unit_test(aggregate_a_stream),
-		cmocka_unit_test(a_place_that_fails),
+		cmocka_unit_test(a_hook_that_fails),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

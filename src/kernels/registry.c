@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Which kernels are registered, and in which versions. Calls hold the version that they began with; one that was replaced or unloaded leaves, and goes
+ * when its last call has ended: no call waits for a replacement, no replacement for a call.
+ *
+ *	prepare -> published --- replaced, unloaded ---> leaving --- no calls, nobody behind shares its self ---> reaped
+ *
+ * The data path reads the tables and counts calls, nothing else. What a kernel's start(), stop() and the dynamic loader do is done in control
+ * calls, while PUs run.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/call.h"
+
+/* ---- looking ---- */
+
+static struct kernel_version *find(const struct kernel_runtime *rt, uint64_t op)
+{
+	for (unsigned i = 0; i < rt->num_kernels; i++)
+		if (rt->ops[i] == op && rt->kernels[i])
+			return rt->kernels[i];
+	return NULL;
+}
+
+struct kernel_version *runtime_find(struct kernel_runtime *rt, uint64_t op)
+{
+	struct kernel_version *s = find(rt, op);
+
+	return s ? s : rt->fallback;
+}
+
+static uint32_t calls(const struct kernel_version *s)
+{
+	uint32_t n = 0;
+
+	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
+		n += atomic_load_explicit(&s->pu[i].calls, memory_order_acquire);
+	return n;
+}
+
+static bool busy(const struct kernel_version *s)
+{
+	return calls(s) > 0;
+}
+
+static unsigned free_slot(const struct kernel_runtime *rt)
+{
+	unsigned i = 0;
+
+	while (i < rt->num_kernels && rt->kernels[i])
+		i++;
+	return i;
+}
+
+/* People read names. */
+static bool name_ok(const char *name)
+{
+	size_t n = name ? strnlen(name, ROOST_KERNEL_NAME) : 0;
+
+	if (n == 0 || n == ROOST_KERNEL_NAME)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (!isgraph((unsigned char)name[i]) && name[i] != ' ')
+			return false;
+	return true;
+}
+
+static int check(const struct roost_kernel *k)
+{
+	if (k->abi != ROOST_KERNEL_ABI)
+		return -EPROTO;
+	if (!name_ok(k->name) || (!k->params && !k->payload && !k->stream) || (k->rewrites && k->resizes) ||
+	    k->state_size > ROOST_KERNEL_MAX_STATE ||
+	    k->scratch_size > ROOST_KERNEL_MAX_STATE - k->state_size || k->resources > ROOST_KERNEL_RESOURCES)
+		return -EINVAL;
+	return 0;
+}
+
+/* ---- ends ---- */
+
+static void add(struct kernel_counters *to, const struct kernel_counters *from)
+{
+	for (size_t i = 0; i < sizeof(*to) / sizeof(uint64_t); i++)
+		((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
+}
+
+static void release_registered(struct registered_kernel *st)
+{
+	if (--st->versions == 0)
+		free(st);
+}
+
+/* A stop() that crashes is one that has ended. */
+static void stop(struct kernel_runtime *rt, struct kernel_version *s)
+{
+	struct guard_scope scope;
+
+	if (!s->k->stop)
+		return;
+	guard_open(&rt->control, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		guard_step(&rt->control);
+		s->k->stop(s->own->self);
+		guard_stepped(&rt->control);
+	} else {
+		guard_trapped(&rt->control);
+		atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
+	}
+	guard_close(&rt->control, &scope);
+}
+
+static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
+{
+	struct own *own = s->own;
+
+	if (own->last == s && !version_disabled(s))
+		stop(rt, s);
+	if (--own->versions == 0)
+		free(own);
+}
+
+/*
+ * It takes no calls any more, and has none. Of one that crashed or did not return nobody knows what it was about: its object stays, in case
+ * something of it is still used.
+ */
+static void end(struct kernel_runtime *rt, struct kernel_version *s)
+{
+	for (unsigned i = 0; i < NIC_MAX_PUS; i++)
+		add(&s->registered->past, &s->pu[i].ctr);
+	release_own(rt, s);
+	release_registered(s->registered);
+	times_end(rt, s);
+	if (s->object.handle && !version_disabled(s))
+		object_close(&s->object);
+	free(s);
+}
+
+/* A self that is shared is ended by the last one that took it, so that waits for the others; and for connections' ends that are telling it. */
+static bool may_end(struct kernel_runtime *rt, const struct kernel_version *s)
+{
+	if (busy(s))
+		return false;
+	if (s->own->last != s)
+		return true;
+	return s->own->versions == 1 && (!s->own->ledger || ledger_close(rt, s->own->ledger));
+}
+
+static void run_deferred_frees(struct kernel_runtime *rt)
+{
+	struct list_head *at, *next;
+
+	list_for_each_safe (at, next, &rt->deferred_frees) {
+		struct deferred_free *o = list_entry(at, struct deferred_free, link);
+
+		if (!atomic_load_explicit(&o->quiet, memory_order_acquire))
+			continue;
+		list_del(&o->link);
+		o->free(o);
+	}
+}
+
+void runtime_reap(struct kernel_runtime *rt)
+{
+	struct list_head *at, *next;
+	bool again;
+
+	run_deferred_frees(rt);
+	do {
+		again = false;
+		list_for_each_safe (at, next, &rt->leaving) {
+			struct kernel_version *s = list_entry(at, struct kernel_version, link);
+
+			if (!may_end(rt, s))
+				continue;
+			list_del(&s->link);
+			end(rt, s);
+			again = true;
+		}
+	} while (again);
+}
+
+static void leave(struct kernel_runtime *rt, struct kernel_version *s)
+{
+	list_add_tail(&s->link, &rt->leaving);
+}
+
+void registry_close(struct kernel_runtime *rt)
+{
+	for (unsigned i = 0; i < rt->num_kernels; i++)
+		if (rt->kernels[i])
+			leave(rt, rt->kernels[i]);
+	if (rt->fallback)
+		leave(rt, rt->fallback);
+	runtime_reap(rt);
+}
+
+/* ---- beginnings ---- */
+
+/* Runs start(), or take_over() in the place of `old`. */
+static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k, const struct roost_kernel *old,
+		     void **self)
+{
+	struct guard_scope scope;
+	int rc;
+
+	guard_open(&rt->control, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		guard_step(&rt->control);
+		rc = old ? k->take_over(self, old) : k->start(self);
+		guard_stepped(&rt->control);
+		rc = rc > 0 ? -EIO : rc;
+	} else {
+		guard_trapped(&rt->control);
+		rc = -EFAULT;
+	}
+	guard_close(&rt->control, &scope);
+	return rc;
+}
+
+/* What one that crashed has left is in no state to be taken over. */
+static int begin(struct kernel_runtime *rt, struct kernel_version *s, const struct runtime_registration *n,
+		 const struct kernel_version *old)
+{
+	bool takes_over = old && n->k->take_over && !version_disabled(old);
+	void *self = takes_over ? old->own->self : n->self;
+	int rc = 0;
+
+	if (takes_over || n->k->start)
+		rc = run_start(rt, n->k, takes_over ? old->k : NULL, &self);
+	if (rc)
+		return rc;
+	if (takes_over && self == old->own->self)
+		s->own = old->own;
+	else
+		s->own->self = self;
+	return 0;
+}
+
+/* Nobody uses it any more, or yet. */
+static void free_own(struct kernel_runtime *rt, struct own *own)
+{
+	if (own && own->ledger)
+		ledger_close(rt, own->ledger);
+	free(own);
+}
+
+int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration *n,
+		    struct kernel_version **out)
+{
+	struct kernel_version *s, *old = n->fallback ? rt->fallback : find(rt, n->k->op);
+	struct own *own;
+	int rc = check(n->k);
+
+	runtime_reap(rt);
+	if (rc)
+		return rc;
+	if (!n->fallback && n->replace != !!old)
+		return old ? -EEXIST : -ENOENT;
+	if (!old && !n->fallback && free_slot(rt) == RUNTIME_MAX_KERNELS)
+		return -ENOSPC;
+	s = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*s), (size_t)CACHE_LINE));
+	own = calloc(1, sizeof(*own));
+	if (own && n->k->resources)
+		own->ledger = ledger_open(rt, n->k);
+	if (s)
+		*s = (struct kernel_version){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
+	if (s && own)
+		s->registered = old ? old->registered : calloc(1, sizeof(*s->registered));
+	rc = s && own && s->registered && (!n->k->resources || own->ledger) && !times_open(rt, s)
+		     ? begin(rt, s, n, old)
+		     : -ENOMEM;
+	if (rc)
+		goto fail;
+	if (s->own != own)
+		free_own(rt, own);
+	s->self = s->own->self;
+	s->own->versions++;
+	s->own->last = s;
+	s->registered->versions++;
+	if (n->object)
+		s->object = *n->object;
+	*out = s;
+	return 0;
+fail:
+	if (s)
+		times_end(rt, s);
+	if (s && !old)
+		free(s->registered);
+	free_own(rt, own);
+	free(s);
+	return rc;
+}
+
+void runtime_publish(struct kernel_runtime *rt, struct kernel_version *s)
+{
+	struct kernel_version **slot = &rt->fallback;
+	unsigned i;
+
+	if (!s->fallback) {
+		for (i = 0; i < rt->num_kernels && !(rt->kernels[i] && rt->ops[i] == s->op); i++)
+			;
+		if (i == rt->num_kernels)
+			i = free_slot(rt);
+		if (i == rt->num_kernels)
+			rt->num_kernels++;
+		rt->ops[i] = s->op;
+		slot = &rt->kernels[i];
+	}
+	if (*slot)
+		leave(rt, *slot);
+	*slot = s;
+	if (s->own->ledger)
+		ledger_serve(s->own->ledger, s);
+}
+
+int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void *self)
+{
+	struct kernel_version *s;
+	int rc = runtime_prepare(rt, &(struct runtime_registration){.k = k, .self = self}, &s);
+
+	if (!rc)
+		runtime_publish(rt, s);
+	return rc;
+}
+
+/* ---- going ---- */
+
+static int take_away(struct kernel_runtime *rt, struct kernel_version **slot, bool whole)
+{
+	struct kernel_version *going = *slot;
+	const struct list_head *at;
+
+	runtime_reap(rt);
+	if (!going)
+		return -ENOENT;
+	if (whole && busy(going))
+		return -EBUSY;
+	list_for_each (at, &rt->leaving)
+		if (whole && list_entry(at, struct kernel_version, link)->registered == going->registered)
+			return -EBUSY;
+	*slot = NULL;
+	leave(rt, going);
+	return 0;
+}
+
+static struct kernel_version **slot_of(struct kernel_runtime *rt, uint64_t op)
+{
+	unsigned i = 0;
+
+	while (i < rt->num_kernels && !(rt->ops[i] == op && rt->kernels[i]))
+		i++;
+	return i < rt->num_kernels ? &rt->kernels[i] : NULL;
+}
+
+int runtime_unload(struct kernel_runtime *rt, uint64_t op)
+{
+	struct kernel_version **slot = slot_of(rt, op);
+
+	return slot ? take_away(rt, slot, false) : -ENOENT;
+}
+
+int runtime_undeploy(struct kernel_runtime *rt, uint64_t op)
+{
+	struct kernel_version **slot = slot_of(rt, op);
+	int rc = slot ? take_away(rt, slot, true) : -ENOENT;
+
+	if (!rc)
+		runtime_reap(rt);
+	return rc;
+}
+
+int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k, void *self)
+{
+	struct kernel_version *s;
+	int rc;
+
+	if (!k)
+		rc = rt->fallback ? take_away(rt, &rt->fallback, true) : 0;
+	else if (rt->fallback && busy(rt->fallback))
+		rc = -EBUSY;
+	else
+		rc = runtime_prepare(
+			rt, &(struct runtime_registration){.k = k, .self = self, .fallback = true}, &s);
+	if (!rc && k)
+		runtime_publish(rt, s);
+	runtime_reap(rt);
+	return rc;
+}
+
+/* ---- grants ---- */
+
+int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_grant *region, uint32_t pd,
+		  uint32_t key, unsigned *number)
+{
+	const struct kernel_version *s = find(rt, op);
+	struct registered_kernel *st;
+	unsigned i = 0;
+
+	if (!s)
+		return -ENOENT;
+	st = s->registered;
+	while (i < st->num_grants && st->keys[i])
+		i++;
+	if (i == ROOST_KERNEL_GRANTS)
+		return -ENOSPC;
+	if (i == st->num_grants)
+		st->num_grants++;
+	st->grants[i] = *region;
+	st->keys[i] = NIC_RPC_GRANTED(pd, key);
+	*number = i + 1;
+	return 0;
+}
+
+int runtime_revoke(struct kernel_runtime *rt, uint64_t op, unsigned number)
+{
+	const struct kernel_version *s = find(rt, op);
+	struct registered_kernel *st = s ? s->registered : NULL;
+
+	if (!st || number < 1 || number > st->num_grants || !st->keys[number - 1])
+		return -ENOENT;
+	st->grants[number - 1] = (struct roost_grant){0};
+	st->keys[number - 1] = 0;
+	return 0;
+}
+
+/* ---- queue pairs ---- */
+
+static struct nic_qp *bound_at(const struct registered_kernel *st, unsigned i)
+{
+	return atomic_load_explicit(&((struct registered_kernel *)(uintptr_t)st)->bound[i].qp,
+				    memory_order_relaxed);
+}
+
+static const struct bound_qp *first_bound(const struct registered_kernel *st)
+{
+	for (unsigned i = 0; i < st->num_bound; i++)
+		if (bound_at(st, i))
+			return &st->bound[i];
+	return NULL;
+}
+
+int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
+		    const struct runtime_qp_limits *limits, unsigned *number)
+{
+	const struct kernel_version *s = find(rt, op);
+	const struct bound_qp *first;
+	struct registered_kernel *st;
+	unsigned i = 0;
+	int rc;
+
+	if (!s)
+		return -ENOENT;
+	st = s->registered;
+	first = first_bound(st);
+	if (first && first->pu != nic_qp_pu(qp))
+		return -EXDEV;
+	while (i < st->num_bound && (bound_at(st, i) || st->bound[i].ops))
+		i++;
+	if (i == ROOST_KERNEL_QPS)
+		return -ENOSPC;
+	rc = nic_qp_enable_kernel_wrs(rt->nic, qp);
+	if (rc)
+		return rc;
+	if (i == st->num_bound)
+		st->num_bound++;
+	st->bound[i].pu = nic_qp_pu(qp);
+	st->bound[i].limits = *limits;
+	atomic_store_explicit(&st->bound[i].qp, qp, memory_order_relaxed);
+	*number = i + 1;
+	return 0;
+}
+
+int runtime_unbind_qp(struct kernel_runtime *rt, uint64_t op, unsigned number)
+{
+	const struct kernel_version *s = find(rt, op);
+	struct registered_kernel *st = s ? s->registered : NULL;
+
+	if (!st || number < 1 || number > st->num_bound || !bound_at(st, number - 1))
+		return -ENOENT;
+	atomic_store_explicit(&st->bound[number - 1].qp, NULL, memory_order_relaxed);
+	return 0;
+}
+
+bool registered_has_bound_qp(const struct registered_kernel *st)
+{
+	return first_bound(st);
+}
+
+unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op)
+{
+	const struct kernel_version *s = runtime_find(rt, op);
+	const struct bound_qp *first = s ? first_bound(s->registered) : NULL;
+
+	return first ? first->pu : 0;
+}
+
+/* ---- lists ---- */
+
+static const struct kernel_version *at(const struct kernel_runtime *rt, unsigned i)
+{
+	const struct list_head *pos;
+
+	for (unsigned k = 0; k < rt->num_kernels; k++)
+		if (rt->kernels[k] && i-- == 0)
+			return rt->kernels[k];
+	if (rt->fallback && i-- == 0)
+		return rt->fallback;
+	list_for_each (pos, &rt->leaving)
+		if (i-- == 0)
+			return list_entry(pos, struct kernel_version, link);
+	return NULL;
+}
+
+void registry_forget_qp(struct kernel_runtime *rt, const struct nic_qp *qp)
+{
+	const struct kernel_version *s;
+
+	for (unsigned i = 0; (s = at(rt, i)); i++)
+		for (unsigned n = 0; n < s->registered->num_bound; n++)
+			if (bound_at(s->registered, n) == qp)
+				atomic_store_explicit(&s->registered->bound[n].qp, NULL,
+						      memory_order_relaxed);
+}
+
+bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct runtime_kernel_info *out)
+{
+	const struct kernel_version *s = at(rt, i);
+
+	if (!s)
+		return false;
+	*out = (struct runtime_kernel_info){.k = s->k,
+					    .op = s->op,
+					    .state = list_linked(&s->link) ? RUNTIME_KERNEL_LEAVING
+						     : version_disabled(s) ? RUNTIME_KERNEL_DISABLED
+									   : RUNTIME_KERNEL_ACTIVE,
+					    .fallback = s->fallback,
+					    .loaded = s->object.handle != NULL,
+					    .in_flight = calls(s),
+					    .times = times_of(rt, s)};
+	if (s->own->ledger) {
+		out->resources = ledger_taken(s->own->ledger);
+		out->resources_max = ledger_size(s->own->ledger);
+	}
+	for (unsigned p = 0; p < NIC_MAX_PUS; p++)
+		add(&out->ctr, &s->pu[p].ctr);
+	if (out->state != RUNTIME_KERNEL_LEAVING)
+		add(&out->ctr, &s->registered->past);
+	return true;
+}
