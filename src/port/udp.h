@@ -169,7 +169,7 @@ struct udp_port {
 	uint32_t rcvbuf;
 	bool unsure; /* an error may wait on the socket that no call will report */
 	bool doubt; /* errors from the network were taken since something could be sent: the next failure may be theirs */
-	bool deaf; /* the kernel keeps no errors: there were too many since */
+	bool errors_off; /* the kernel keeps no errors: there were too many since */
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
 	struct udp_tx tx;

@@ -40,13 +40,13 @@ static void count_error(struct udp_port *u)
 		u->errors = 0;
 	}
 	if (++u->errors >= ERRORS_HEARD)
-		u->deaf = udp_set_heard(u, u->sock, false) == 0;
+		u->errors_off = udp_set_heard(u, u->sock, false) == 0;
 }
 
 void udp_hear_errors(struct udp_port *u)
 {
 	if (port_clock(NULL) - u->errors_since >= SLICE_NS)
-		u->deaf = udp_set_heard(u, u->sock, true) != 0;
+		u->errors_off = udp_set_heard(u, u->sock, true) != 0;
 }
 
 /* The error among the control data; NULL: none that came from the network. */
@@ -90,7 +90,7 @@ bool udp_take_errors(struct udp_port *u)
 	uint8_t quoted[PORT_QUOTE_LEN];
 	union udp_name name;
 
-	for (int n = 0; n < ERRORS_MOST && !u->deaf; n++) {
+	for (int n = 0; n < ERRORS_MOST && !u->errors_off; n++) {
 		struct iovec iov = {quoted, sizeof(quoted)};
 		struct msghdr h = {
 			.msg_name = &name,

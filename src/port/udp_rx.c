@@ -200,7 +200,7 @@ static void receive(struct udp_port *u)
 		u->unsure = false;
 		udp_take_errors(u);
 	}
-	if (unlikely(u->deaf))
+	if (unlikely(u->errors_off))
 		udp_hear_errors(u);
 	if (unlikely(u->groups_epoll >= 0))
 		u->groups_turn = !u->groups_turn;
