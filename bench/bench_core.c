@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the core costs without wires: two NICs in one thread, joined by a port that hands over pointers. Prints JSON: nanoseconds
- * of CPU per message, both sides, the acknowledgement and both completions included. A call is the request, its kernel, and the reply.
+ * What the core costs without wires: two NICs in one thread, joined by a port that hands over
+ * pointers. Prints JSON: nanoseconds of CPU per message, both sides, the acknowledgement and both
+ * completions included. A call is the request, its kernel, and the reply.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ static void on_qp(void *host, enum nic_event ev, void *ctx)
 		fprintf(stderr, "event %d\n", ev);
 }
 
-static const struct nic_host_ops host_ops = {.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
+static const struct nic_host_ops host_ops = {
+	.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
 
 #define DEPTH 256
 
@@ -51,7 +53,9 @@ struct side {
 	uint8_t *mem;
 };
 
-/* All that are built in, and the op-codes to call them: what costs plain verbs nothing, or should. */
+/*
+ * All that are built in, and the op-codes to call them: what costs plain verbs nothing, or should.
+ */
 static void load_kernels(struct side *s)
 {
 	struct kernel_runtime *f;
@@ -111,8 +115,9 @@ static void side_connect(struct side *s, struct side *peer)
 				 .rnr_retry = 7,
 				 .port = 1};
 	if (nic_qp_modify(s->nic, s->qp, &a,
-			  NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |
-				  NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER,
+			  NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN |
+				  NIC_QPA_RQ_PSN | NIC_QPA_MAX_DEST_RD_ATOMIC |
+				  NIC_QPA_MIN_RNR_TIMER,
 			  1))
 		abort();
 	a.state = NIC_QPS_RTS;
@@ -123,7 +128,10 @@ static void side_connect(struct side *s, struct side *peer)
 		abort();
 }
 
-/* What is measured: work requests to one place after the other, of `slots`, from one after the other. */
+/*
+ * What is measured: work requests to one place after the other, of `slots`, from one after the
+ * other.
+ */
 struct job {
 	const char *name;
 	enum roost_op op;
@@ -149,7 +157,10 @@ static struct job verb_job(struct side *a, struct side *b, enum roost_op op, uin
 			    stride};
 }
 
-/* What calls ask for: of a list the value of the last element, of `size` bytes, or an object of that size with its CRC. */
+/*
+ * What calls ask for: of a list the value of the last element, of `size` bytes, or an object of
+ * that size with its CRC.
+ */
 struct asked {
 	struct roost_rpc_head head;
 	union {
@@ -179,8 +190,8 @@ static struct job call_job(struct side *a, struct side *b, bool object, uint32_t
 	uint64_t crc;
 
 	j.to = object ? ROOST_CONSISTENCY_OP : ROOST_TRAVERSAL_OP;
-	j.len = sizeof(struct roost_rpc_head) +
-		(object ? sizeof(struct roost_consistency_params) : sizeof(struct roost_traversal_params));
+	j.len = sizeof(struct roost_rpc_head) + (object ? sizeof(struct roost_consistency_params)
+							: sizeof(struct roost_traversal_params));
 	for (unsigned i = 0; i < CALLS; i++) {
 		struct asked *p = (void *)(j.from + (size_t)i * j.step);
 
@@ -190,11 +201,11 @@ static struct job call_job(struct side *a, struct side *b, bool object, uint32_t
 						  .reply_len = REPLY_LEN,
 						  .mark = 1};
 		if (object)
-			p->object =
-				roost_consistency_params((uintptr_t)b->mem, size, 1, ROOST_CONSISTENCY_CRC);
+			p->object = roost_consistency_params((uintptr_t)b->mem, size, 1,
+							     ROOST_CONSISTENCY_CRC);
 		else
-			p->list = roost_traversal_list((uintptr_t)b->mem + LISTS_AT, 64, ELEMENTS, 0, 2, 4,
-						       size);
+			p->list = roost_traversal_list((uintptr_t)b->mem + LISTS_AT, 64, ELEMENTS,
+						       0, 2, 4, size);
 	}
 	build_list(b);
 	crc = crc64_plain(b->mem, size - 8);
@@ -223,8 +234,8 @@ static double now_ns(void)
 }
 
 /* For so many seconds, or messages. */
-static double run(struct side *a, struct side *b, const struct job *j, unsigned batch, double seconds,
-		  uint64_t messages)
+static double run(struct side *a, struct side *b, const struct job *j, unsigned batch,
+		  double seconds, uint64_t messages)
 {
 	double start = now_ns(), t = start;
 	uint64_t first = a->done;
@@ -244,7 +255,8 @@ static double run(struct side *a, struct side *b, const struct job *j, unsigned 
 				w->num_sge = 1;
 				w->raddr = j->to + (uint64_t)slot * j->to_step;
 				w->rkey = b->key;
-				w->sge[0] = (struct roost_sge){(uintptr_t)j->from + (size_t)slot * j->step,
+				w->sge[0] = (struct roost_sge){(uintptr_t)j->from +
+								       (size_t)slot * j->step,
 							       j->len, a->key};
 				a->wr[(prod + i) % DEPTH] = n;
 			}
@@ -256,8 +268,8 @@ static double run(struct side *a, struct side *b, const struct job *j, unsigned 
 			fake += 10000;
 			nic_poll(a->nic, 0, fake);
 			nic_poll(b->nic, 0, fake);
-			while (atomic_load_explicit(&a->cqe[a->cons & 1023].seq, memory_order_acquire) ==
-			       a->cons + 1) {
+			while (atomic_load_explicit(&a->cqe[a->cons & 1023].seq,
+						    memory_order_acquire) == a->cons + 1) {
 				if (a->cqe[a->cons & 1023].status)
 					abort();
 				a->done += a->cqe[a->cons & 1023].wr_id;
@@ -275,8 +287,8 @@ static void row(struct side *a, struct side *b, const struct job *j, unsigned ba
 {
 	double ns = run(a, b, j, batch, secs, messages);
 
-	printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}", first ? "" : ",",
-	       j->name, j->size, batch, ns);
+	printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": %u, \"ns\": %.1f}",
+	       first ? "" : ",", j->name, j->size, batch, ns);
 }
 
 static struct job job(struct side *a, struct side *b, const char *op, uint32_t size)
@@ -289,15 +301,17 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
 }
 
 /*
- * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row, of write, read or the calls list and object; or all of the verbs. With MESSAGES it
- * ends after so many. Calls have the kernels that are built in; with `kernels` they are there for verbs, too, and nobody calls them.
+ * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row, of write, read or the calls
+ * list and object; or all of the verbs. With MESSAGES it ends after so many. Calls have the kernels
+ * that are built in; with `kernels` they are there for verbs, too, and nobody calls them.
  */
 int main(int argc, char **argv)
 {
 	static struct side a, b;
 	static const uint32_t sizes[] = {8, 64, 512, 4096};
 	double secs = argc > 1 ? atof(argv[1]) : 0.3;
-	bool first = true, calls = argc > 2 && (!strcmp(argv[2], "list") || !strcmp(argv[2], "object"));
+	bool first = true,
+	     calls = argc > 2 && (!strcmp(argv[2], "list") || !strcmp(argv[2], "object"));
 	struct job j;
 
 	side_init(&a, &b, "10.0.0.1");
@@ -314,7 +328,8 @@ int main(int argc, char **argv)
 		unsigned posted = (unsigned)atoi(argv[4]), most = calls ? CALLS / 2 : DEPTH;
 
 		if (size > 4096 || (calls && size < 64) || posted < 1 || posted > most) {
-			fprintf(stderr, "bench_core: SIZE up to 4096 (calls: from 64), POSTED 1 to %u\n",
+			fprintf(stderr,
+				"bench_core: SIZE up to 4096 (calls: from 64), POSTED 1 to %u\n",
 				most);
 			return 2;
 		}
@@ -322,7 +337,8 @@ int main(int argc, char **argv)
 		row(&a, &b, &j, posted, secs, argc > 5 ? strtoull(argv[5], NULL, 10) : 0, true);
 	} else {
 		for (unsigned i = 0; i < 16; i++, first = false) {
-			j = verb_job(&a, &b, i & 8 ? ROOST_OP_READ : ROOST_OP_WRITE, sizes[(i >> 1) & 3]);
+			j = verb_job(&a, &b, i & 8 ? ROOST_OP_READ : ROOST_OP_WRITE,
+				     sizes[(i >> 1) & 3]);
 			row(&a, &b, &j, i & 1 ? 32 : 1, secs, 0, first);
 		}
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the loop of the kernel `hll` does by itself: items in cache, as they come from a port, into sketches of several precisions; the form for any
- * machine, and the one chosen for this one; and the kernel alone, piece by piece. Prints JSON.
+ * What the loop of the kernel `hll` does by itself: items in cache, as they come from a port, into
+ * sketches of several precisions; the form for any machine, and the one chosen for this one; and
+ * the kernel alone, piece by piece. Prints JSON.
  */
 #include <stdio.h>
 #include <stdlib.h>

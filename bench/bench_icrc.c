@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the invariant CRC costs a packet: computing, verifying with the identification known, guessed right,
- * and unknown (solved for). Packets of a burst, one after the other, as the engine sees them. Prints JSON.
+ * What the invariant CRC costs a packet: computing, verifying with the identification known,
+ * guessed right, and unknown (solved for). Packets of a burst, one after the other, as the engine
+ * sees them. Prints JSON.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,8 +79,10 @@ int main(void)
 			uint8_t *bth = mem + k * STRIDE, *p;
 
 			if (sizes[s].payload) {
-				p = pkt_put_bth(bth, PKT_WRITE_ONLY, 0, 0x123456, true, (uint32_t)k);
-				p = pkt_put_reth(p, 0x7f0000001000, 0xabcdef, (uint32_t)sizes[s].payload);
+				p = pkt_put_bth(bth, PKT_WRITE_ONLY, 0, 0x123456, true,
+						(uint32_t)k);
+				p = pkt_put_reth(p, 0x7f0000001000, 0xabcdef,
+						 (uint32_t)sizes[s].payload);
 				memset(p, k + 1, sizes[s].payload);
 				p += sizes[s].payload;
 			} else {
@@ -91,8 +94,9 @@ int main(void)
 		}
 		printf("%s\"%s\": {\"bare_crc\": %.1f, \"compute\": %.1f, \"verify_known_id\": %.1f, "
 		       "\"verify_predicted_id\": %.1f, \"verify_solved_id\": %.1f}",
-		       s ? ", " : "", sizes[s].name, measure(RAW, &f, len), measure(COMPUTE, &f, len),
-		       measure(KNOWN, &f, len), measure(PREDICTED, &f, len), measure(SOLVED, &f, len));
+		       s ? ", " : "", sizes[s].name, measure(RAW, &f, len),
+		       measure(COMPUTE, &f, len), measure(KNOWN, &f, len),
+		       measure(PREDICTED, &f, len), measure(SOLVED, &f, len));
 	}
 	printf("}}\n");
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels against other ways to the same: READs, ONC RPC over TCP, work at the receiver's CPU. Two processes, a NIC and a core each, over shm. Prints
- * JSON. Latency is from the post to the data.
+ * Kernels against other ways to the same: READs, ONC RPC over TCP, work at the receiver's CPU. Two
+ * processes, a NIC and a core each, over shm. Prints JSON. Latency is from the post to the data.
  *
  *	bench-kernels TEST [--delay US] [--point SECONDS]
  */
@@ -23,7 +23,8 @@ static bool any_row;
 static void row_begin(const char *test, const char *way, uint64_t size)
 {
 	printf("%s\n  {\"test\": \"%s\", \"way\": \"%s\", \"size\": %llu, \"delay_us\": %g",
-	       any_row ? "," : "", test, way, (unsigned long long)size, (double)kern.delay_ns / 1e3);
+	       any_row ? "," : "", test, way, (unsigned long long)size,
+	       (double)kern.delay_ns / 1e3);
 	any_row = true;
 }
 
@@ -136,8 +137,8 @@ void kern_compare(struct duo *c, const char *test, struct kern_way *ways, unsign
 	}
 }
 
-void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n, unsigned turns,
-		const char *unit)
+void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n,
+		unsigned turns, const char *unit)
 {
 	double v[MAX_RATES][KERN_TURNS];
 

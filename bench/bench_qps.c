@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a queue pair costs, idle and busy, from 1 to 10,000 of them: two NICs in one thread, joined by a port that hands over pointers. The
- * QPs take turns, one or sixteen WRITEs of 64 bytes each and no more before these are complete: so each count of QPs is asked for the same,
- * and with many of them each visit finds its QP out of the caches. Prints JSON: nanoseconds of
- * CPU a message (both sides, the acknowledgement and the completion included), the rate relative to that of 16 of them, and the memory of a QP:
- * what the core has of it, and what the process grew by (queues of 16 WQEs included).
+ * What a queue pair costs, idle and busy, from 1 to 10,000 of them: two NICs in one thread, joined
+ * by a port that hands over pointers. The QPs take turns, one or sixteen WRITEs of 64 bytes each
+ * and no more before these are complete: so each count of QPs is asked for the same, and with many
+ * of them each visit finds its QP out of the caches. Prints JSON: nanoseconds of CPU a message
+ * (both sides, the acknowledgement and the completion included), the rate relative to that of 16 of
+ * them, and the memory of a QP: what the core has of it, and what the process grew by (queues of 16
+ * WQEs included).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +52,8 @@ static void on_qp(void *host, enum nic_event ev, void *ctx)
 {
 }
 
-static const struct nic_host_ops host_ops = {.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
+static const struct nic_host_ops host_ops = {
+	.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
 
 static void must(bool ok)
 {
@@ -84,7 +87,8 @@ static void open_nic(int s)
 
 static void make_qp(struct pair *p, int s)
 {
-	struct nic_qp_init init = {.type = NIC_QPT_RC, .pd = pd[s], .send_cq = cq[s], .recv_cq = cq[s]};
+	struct nic_qp_init init = {
+		.type = NIC_QPT_RC, .pd = pd[s], .send_cq = cq[s], .recv_cq = cq[s]};
 	struct {
 		struct roost_queue_index index;
 		uint8_t sq[DEPTH * 64];
@@ -107,7 +111,8 @@ static void connect_side(struct pair *p, int s)
 	struct nic_qp_attr a = {.state = NIC_QPS_INIT, .port = 1, .access = 15};
 
 	must(nic_qp_modify(nic[s], p->qp[s], &a,
-			   NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 1) == 0);
+			   NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS,
+			   1) == 0);
 	a = (struct nic_qp_attr){.state = NIC_QPS_RTR,
 				 .path_mtu = 4096,
 				 .dgid = wire[!s].base.addr,
@@ -119,8 +124,9 @@ static void connect_side(struct pair *p, int s)
 				 .rnr_retry = 7,
 				 .port = 1};
 	must(nic_qp_modify(nic[s], p->qp[s], &a,
-			   NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |
-				   NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER,
+			   NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN |
+				   NIC_QPA_RQ_PSN | NIC_QPA_MAX_DEST_RD_ATOMIC |
+				   NIC_QPA_MIN_RNR_TIMER,
 			   1) == 0);
 	a.state = NIC_QPS_RTS;
 	must(nic_qp_modify(nic[s], p->qp[s], &a,

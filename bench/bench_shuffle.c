@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the loop of the kernel `shuffle` does by itself: tuples in cache, as they come from a port, into partitions in memory that the cache does not hold;
- * the form for any machine, the one chosen for this one, and what a program would write without buffers. Prints JSON.
+ * What the loop of the kernel `shuffle` does by itself: tuples in cache, as they come from a port,
+ * into partitions in memory that the cache does not hold; the form for any machine, the one chosen
+ * for this one, and what a program would write without buffers. Prints JSON.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,17 +107,28 @@ int main(void)
 	memset(out, 1, OUT);
 	printf("{\"tool\": \"bench_shuffle\", \"gbps\": {");
 	row("radix_16",
-	    &(struct roost_shuffle_params){.partitions = 16, .tuple = 8, .how = ROOST_SHUFFLE_RADIX}, ", ");
+	    &(struct roost_shuffle_params){
+		    .partitions = 16, .tuple = 8, .how = ROOST_SHUFFLE_RADIX},
+	    ", ");
 	row("radix_256",
-	    &(struct roost_shuffle_params){.partitions = 256, .tuple = 8, .how = ROOST_SHUFFLE_RADIX}, ", ");
+	    &(struct roost_shuffle_params){
+		    .partitions = 256, .tuple = 8, .how = ROOST_SHUFFLE_RADIX},
+	    ", ");
 	row("radix_1024",
-	    &(struct roost_shuffle_params){.partitions = 1024, .tuple = 8, .how = ROOST_SHUFFLE_RADIX}, ", ");
+	    &(struct roost_shuffle_params){
+		    .partitions = 1024, .tuple = 8, .how = ROOST_SHUFFLE_RADIX},
+	    ", ");
 	row("radix_4096",
-	    &(struct roost_shuffle_params){.partitions = 4096, .tuple = 8, .how = ROOST_SHUFFLE_RADIX}, ", ");
+	    &(struct roost_shuffle_params){
+		    .partitions = 4096, .tuple = 8, .how = ROOST_SHUFFLE_RADIX},
+	    ", ");
 	row("hash_1024",
-	    &(struct roost_shuffle_params){.partitions = 1024, .tuple = 8, .how = ROOST_SHUFFLE_HASH}, ", ");
+	    &(struct roost_shuffle_params){
+		    .partitions = 1024, .tuple = 8, .how = ROOST_SHUFFLE_HASH},
+	    ", ");
 	row("hash_1024_32",
-	    &(struct roost_shuffle_params){.partitions = 1024, .tuple = 32, .how = ROOST_SHUFFLE_HASH},
+	    &(struct roost_shuffle_params){
+		    .partitions = 1024, .tuple = 32, .how = ROOST_SHUFFLE_HASH},
 	    "}}\n");
 	return 0;
 }

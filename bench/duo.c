@@ -92,8 +92,8 @@ static void make_memory(struct duo *d, size_t len)
 		duo_fail("no memory for %zu MiB", len >> 20);
 	memset(d->mem, 0, len);
 	d->mr = ibv_reg_mr(d->pd, d->mem, len,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-				   IBV_ACCESS_REMOTE_ATOMIC);
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	if (!d->mr)
 		duo_fail("can't register %zu MiB", len >> 20);
 }
@@ -115,7 +115,8 @@ static void make_qp(struct duo *d, struct joint *j)
 
 	d->qp = ibv_create_qp(d->pd, &init);
 	if (!d->qp || roost_qp_enable_rpc(d->qp) ||
-	    ibv_modify_qp(d->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+	    ibv_modify_qp(d->qp, &a,
+			  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
 		duo_fail("can't make a queue pair with the op-codes of calls");
 	*j = (struct joint){.mem = (uintptr_t)d->mem, .qpn = d->qp->qp_num, .rkey = d->mr->rkey};
 	if (ibv_query_gid(d->ctx, 1, 0, &j->gid))
@@ -131,12 +132,14 @@ static void join(struct duo *d, const struct joint *peer)
 		.rq_psn = PSN,
 		.max_dest_rd_atomic = 16,
 		.min_rnr_timer = 1,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer->gid, .hop_limit = 64}},
+		.ah_attr = {.is_global = 1,
+			    .port_num = 1,
+			    .grh = {.dgid = peer->gid, .hop_limit = 64}},
 	};
 
 	if (ibv_modify_qp(d->qp, &a,
-			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
+			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
 		duo_fail("queue pair to RTR");
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
 				 .timeout = 18,
@@ -206,7 +209,8 @@ void duo_run(const struct duo_plan *plan)
 	struct duo d = {0};
 	int status = 0;
 
-	d.shared = mmap(NULL, sizeof(*d.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	d.shared = mmap(NULL, sizeof(*d.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			-1, 0);
 	if (d.shared == MAP_FAILED)
 		duo_fail("no memory");
 	fflush(NULL);

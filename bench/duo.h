@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * For benchmarks: two processes with a NIC each, a core each when there are two, joined over shm by one RC queue pair that has the op-codes of calls. The
- * client measures; the server holds the memory, drives its NIC by polling, and does other things when it is told to. They share a page.
+ * For benchmarks: two processes with a NIC each, a core each when there are two, joined over shm by
+ * one RC queue pair that has the op-codes of calls. The client measures; the server holds the
+ * memory, drives its NIC by polling, and does other things when it is told to. They share a page.
  *
- * Whatever fails ends the program with one line on stderr: a benchmark has nobody to report errors to.
+ * Whatever fails ends the program with one line on stderr: a benchmark has nobody to report errors
+ * to.
  */
 #ifndef ROOST_BENCH_DUO_H
 #define ROOST_BENCH_DUO_H
@@ -49,8 +51,8 @@ struct duo_plan {
 void duo_run(const struct duo_plan *plan);
 
 /*
- * The client's: lets the server do plan->phase(n), n > 0, instead of driving its NIC. Returns when it has begun; duo_phase_end() when it is over, and
- * the NIC driven again.
+ * The client's: lets the server do plan->phase(n), n > 0, instead of driving its NIC. Returns when
+ * it has begun; duo_phase_end() when it is over, and the NIC driven again.
  */
 void duo_phase(struct duo *c, unsigned n);
 void duo_phase_end(struct duo *c);

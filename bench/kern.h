@@ -14,7 +14,10 @@ struct kern_options {
 
 extern struct kern_options kern;
 
-/* One way to do the same thing: `once` does it with a random number; it returns how many round trips it took, 0 when that makes no sense. */
+/*
+ * One way to do the same thing: `once` does it with a random number; it returns how many round
+ * trips it took, 0 when that makes no sense.
+ */
 struct kern_way {
 	const char *name;
 	unsigned (*once)(struct duo *c, uint64_t random, unsigned size);
@@ -23,7 +26,10 @@ struct kern_way {
 	uint64_t trips;
 };
 
-/* Measures all ways by turns, each for kern.point_ns in slices, and prints a row for each: latency, rate, round trips. `extra`: more members, or "". */
+/*
+ * Measures all ways by turns, each for kern.point_ns in slices, and prints a row for each: latency,
+ * rate, round trips. `extra`: more members, or "".
+ */
 void kern_compare(struct duo *c, const char *test, struct kern_way *ways, unsigned n, unsigned size,
 		  const char *extra);
 struct kern_rate {
@@ -34,8 +40,8 @@ struct kern_rate {
 
 /* Rates by turns, so many (KERN_TURNS at most) times; a row for each with the median, in `unit`. */
 #define KERN_TURNS 5u
-void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n, unsigned turns,
-		const char *unit);
+void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n,
+		unsigned turns, const char *unit);
 /* Fails unless they are the same. */
 void kern_expect(const char *test, const void *got, const void *want, size_t len);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels hll: a stream of 8-byte items counted by the kernel as they come in, against the same stream as plain WRITEs, against HyperLogLog by the
- * receiving CPU, while it receives and on what lies in its memory, by one thread and by two. With two, the second is on the client's core.
+ * bench-kernels hll: a stream of 8-byte items counted by the kernel as they come in, against the
+ * same stream as plain WRITEs, against HyperLogLog by the receiving CPU, while it receives and on
+ * what lies in its memory, by one thread and by two. With two, the second is on the client's core.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -78,7 +79,8 @@ static void run_parts(struct duo *s, unsigned parts, void *(*fn)(void *))
 
 	for (unsigned i = 0; i < parts; i++)
 		part[i] = (struct part){
-			s, s->mem + i * (RESIDENT / parts), RESIDENT / parts, i, parts, registers[i]};
+			s,	     s->mem + i * (RESIDENT / parts), RESIDENT / parts, i, parts,
+			registers[i]};
 	if (parts == 2 && pthread_create(&other, NULL, fn, &part[1]))
 		duo_fail("can't create a thread");
 	fn(&part[0]);
@@ -194,8 +196,8 @@ static double while_receiving(struct duo *c, unsigned n, unsigned parts)
 	do {
 		done = atomic_load_explicit(duo_figure(c, FIG_DONE), memory_order_acquire);
 		if (parts == 2) {
-			uint64_t two =
-				atomic_load_explicit(duo_figure(c, FIG_DONE_TWO), memory_order_acquire);
+			uint64_t two = atomic_load_explicit(duo_figure(c, FIG_DONE_TWO),
+							    memory_order_acquire);
 
 			done = two < done ? two : done;
 		}
@@ -219,10 +221,12 @@ static unsigned begin_stream(struct duo *c, uint64_t message)
 {
 	struct roost_hll_params p = roost_hll_params(NAME, ROOST_HLL_ADD, PRECISION);
 	struct ibv_sge sge = {(uintptr_t)c->mem + message % SLOTS * MESSAGE, MESSAGE, c->mr->lkey};
-	struct roost_rpc_wr wr = {.op = ROOST_HLL_OP, .rkey = c->rkey, .num_sge = 1, .sg_list = &sge};
+	struct roost_rpc_wr wr = {
+		.op = ROOST_HLL_OP, .rkey = c->rkey, .num_sge = 1, .sg_list = &sge};
 	unsigned id;
 
-	if (roost_call_begin(kern_caller, ROOST_HLL_OP, c->rkey, &p, sizeof(p), ROOST_RPC_STREAM, &id) ||
+	if (roost_call_begin(kern_caller, ROOST_HLL_OP, c->rkey, &p, sizeof(p), ROOST_RPC_STREAM,
+			     &id) ||
 	    roost_post_rpc_write(c->qp, &wr))
 		duo_fail("hll: can't post");
 	return id;
@@ -257,11 +261,13 @@ static double by_kernel(struct duo *c, unsigned size)
 static void check_estimate(struct duo *c)
 {
 	struct roost_hll_params p = roost_hll_params(NAME, ROOST_HLL_ESTIMATE, 0);
-	const struct roost_hll_info *info = kern_call(ROOST_HLL_OP, c->rkey, &p, sizeof(p), sizeof(*info));
+	const struct roost_hll_info *info =
+		kern_call(ROOST_HLL_OP, c->rkey, &p, sizeof(p), sizeof(*info));
 	double items = SLOTS * MESSAGE / 8.0, off = (double)info->estimate / items - 1;
 
 	if (off < -0.05 || off > 0.05)
-		duo_fail("hll: %llu items counted of %.0f", (unsigned long long)info->estimate, items);
+		duo_fail("hll: %llu items counted of %.0f", (unsigned long long)info->estimate,
+			 items);
 }
 
 static double by_cpu(struct duo *c, unsigned size)

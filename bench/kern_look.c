@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels list, get: look-ups in lists and in a hash table that fit the cache, by READs, by the kernels, and by ONC RPC. A list's key is in its last
- * element. One 64-byte READ stands beside, for what a round trip takes.
+ * bench-kernels list, get: look-ups in lists and in a hash table that fit the cache, by READs, by
+ * the kernels, and by ONC RPC. A list's key is in its last element. One 64-byte READ stands beside,
+ * for what a round trip takes.
  */
 #include "kern_look.h"
 
@@ -89,8 +90,8 @@ static unsigned list_by_kernel(struct duo *c, uint64_t random, unsigned size)
 	unsigned list = random % LISTS;
 	uint64_t key = key_of(list, size - 1);
 	struct roost_traversal_params p =
-		roost_traversal_list(c->remote + list * sizeof(struct list_element), 64, key, LIST_KEY_POS,
-				     LIST_VALUE_POS, LIST_NEXT_POS, LIST_VALUE);
+		roost_traversal_list(c->remote + list * sizeof(struct list_element), 64, key,
+				     LIST_KEY_POS, LIST_VALUE_POS, LIST_NEXT_POS, LIST_VALUE);
 
 	kern_expect("list", kern_call(ROOST_TRAVERSAL_OP, c->rkey, &p, sizeof(p), LIST_VALUE), &key,
 		    sizeof(key));
@@ -130,8 +131,8 @@ void kern_list(void)
 {
 	duo_run(&(struct duo_plan){.delay_ns = kern.delay_ns,
 				   .client_len = CLIENT_LEN,
-				   .server_len =
-					   (size_t)ELEMENTS * (sizeof(struct list_element) + LIST_VALUE),
+				   .server_len = (size_t)ELEMENTS *
+						 (sizeof(struct list_element) + LIST_VALUE),
 				   .build = build_lists,
 				   .phase = phase,
 				   .client = list_client});
@@ -158,7 +159,8 @@ static void build_tables(struct duo *s)
 
 		for (uint64_t key = 1; key <= KEYS; key++, value += len) {
 			memcpy(value, &key, sizeof(key));
-			if (roost_get_insert(t, ENTRIES, MORE, &used, key, (uintptr_t)value, len, 0))
+			if (roost_get_insert(t, ENTRIES, MORE, &used, key, (uintptr_t)value, len,
+					     0))
 				duo_fail("the hash table is too small");
 		}
 	}
@@ -191,7 +193,8 @@ static unsigned get_by_kernel(struct duo *c, uint64_t random, unsigned size)
 	uint64_t key = 1 + random % KEYS;
 	struct roost_get_params p = roost_get_params(c->remote + table_at(size), ENTRIES, key, 0);
 
-	kern_expect("get", kern_call(ROOST_GET_OP, c->rkey, &p, sizeof(p), size), &key, sizeof(key));
+	kern_expect("get", kern_call(ROOST_GET_OP, c->rkey, &p, sizeof(p), size), &key,
+		    sizeof(key));
 	return 1;
 }
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Lists and hash tables in the server's memory, and ONC RPC as one way to look things up in them. */
+/*
+ * Lists and hash tables in the server's memory, and ONC RPC as one way to look things up in them.
+ */
 #ifndef ROOST_BENCH_KERN_LOOK_H
 #define ROOST_BENCH_KERN_LOOK_H
 

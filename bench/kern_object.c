@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels object: consistent reads of objects with a CRC-64, 8 of whose bytes are the CRC: a plain READ, which checks nothing; READ with the check at
- * the requester, which reads again; the kernel, which reads again at the node. Failures come from dice: a try finds the object torn with a given
- * probability, the same way for both: a byte of what was read is changed before it is checked.
+ * bench-kernels object: consistent reads of objects with a CRC-64, 8 of whose bytes are the CRC: a
+ * plain READ, which checks nothing; READ with the check at the requester, which reads again; the
+ * kernel, which reads again at the node. Failures come from dice: a try finds the object torn with
+ * a given probability, the same way for both: a byte of what was read is changed before it is
+ * checked.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -86,9 +88,10 @@ static unsigned checked(struct duo *c, uint64_t random, unsigned size)
 
 static unsigned kernel(struct duo *c, uint64_t random, unsigned size)
 {
-	struct roost_consistency_params p =
-		roost_consistency_params(object_at(c, random, size), size, TRIES, ROOST_CONSISTENCY_CRC);
-	uint64_t op = atomic_load_explicit(torn_rate, memory_order_relaxed) ? TORN_OP : ROOST_CONSISTENCY_OP;
+	struct roost_consistency_params p = roost_consistency_params(
+		object_at(c, random, size), size, TRIES, ROOST_CONSISTENCY_CRC);
+	uint64_t op = atomic_load_explicit(torn_rate, memory_order_relaxed) ? TORN_OP
+									    : ROOST_CONSISTENCY_OP;
 
 	kern_call(op, c->rkey, &p, sizeof(p), size - 8);
 	return 1;
@@ -113,8 +116,8 @@ static void client(struct duo *c)
 				continue;
 			atomic_store(torn_rate, (uint64_t)((double)percent[i] / 100 * 0x1p32));
 			snprintf(extra, sizeof(extra), ", \"failures\": %u", percent[i]);
-			kern_compare(c, "object", percent[i] ? ways + 1 : ways, percent[i] ? 2 : 3, size,
-				     extra);
+			kern_compare(c, "object", percent[i] ? ways + 1 : ways, percent[i] ? 2 : 3,
+				     size, extra);
 		}
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ONC RPC over TCP, by the code that rpcgen makes of lookup.x: the same look-ups in the same memory. A slice begins with a connection of its own. The server
- * sleeps in poll(), as svc_run() does.
+ * ONC RPC over TCP, by the code that rpcgen makes of lookup.x: the same look-ups in the same
+ * memory. A slice begins with a connection of its own. The server sleeps in poll(), as svc_run()
+ * does.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -78,8 +79,8 @@ static SVCXPRT *listen_here(struct duo *s)
 	socklen_t len = sizeof(a);
 	SVCXPRT *x;
 
-	if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) || getsockname(fd, (struct sockaddr *)&a, &len) ||
-	    listen(fd, 4))
+	if (fd < 0 || bind(fd, (struct sockaddr *)&a, len) ||
+	    getsockname(fd, (struct sockaddr *)&a, &len) || listen(fd, 4))
 		duo_fail("no TCP port for ONC RPC");
 	x = svctcp_create(fd, 0, 0);
 	/* 0: no port mapper is asked to list it */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels shuffle: 8-byte tuples into 1024 partitions of the server's memory, by radix. The kernel does it as they come in; software does it at the
- * client, by the same loop into memory of its own, and WRITEs each partition then; a plain WRITE does not do it. Both need to know how much each
- * partition will take, so that is not timed. Sizes are MiB.
+ * bench-kernels shuffle: 8-byte tuples into 1024 partitions of the server's memory, by radix. The
+ * kernel does it as they come in; software does it at the client, by the same loop into memory of
+ * its own, and WRITEs each partition then; a plain WRITE does not do it. Both need to know how much
+ * each partition will take, so that is not timed. Sizes are MiB.
  *
- * Into 512 partitions by shuffle-out, which does it at the client while tuples leave, in WRITEs of a path MTU; and by software, as before.
+ * Into 512 partitions by shuffle-out, which does it at the client while tuples leave, in WRITEs of
+ * a path MTU; and by software, as before.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -31,13 +33,17 @@
 #define BARE	  1u
 #define FIG_RATE  1u
 
-/* Client: | tuples | software's partitions | the table | shuffle-out's | a piece to look at |. Server: | table | partitions |. */
+/*
+ * Client: | tuples | software's partitions | the table | shuffle-out's | a piece to look at |.
+ * Server: | table | partitions |.
+ */
 #define CLIENT_OUT   (MAX_MIB * MIB)
 #define CLIENT_TABLE (CLIENT_OUT + OUT_LEN)
 #define CLIENT_AIM   (CLIENT_TABLE + TABLE_LEN)
 #define CLIENT_LOOK  (CLIENT_AIM + OUT_PARTS * sizeof(struct roost_shuffle_target))
 
-static struct roost_shuffle_params how = {.partitions = PARTS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
+static struct roost_shuffle_params how = {
+	.partitions = PARTS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 
 static unsigned bound; /* the number of the queue pair that shuffle-out has */
 static uint64_t at[PARTS];
@@ -90,7 +96,8 @@ static void bare(struct duo *s, unsigned n)
 		memcpy(&tuples[0][0] + i, &key, 8);
 	}
 	for (unsigned i = 0; i < PARTS; i++)
-		table[i] = (struct roost_shuffle_part){(uintptr_t)s->mem + TABLE_LEN + i * each, each};
+		table[i] =
+			(struct roost_shuffle_part){(uintptr_t)s->mem + TABLE_LEN + i * each, each};
 	w = work_on(table);
 	start = duo_ns();
 	for (uint64_t i = 0; i < total; i++)
@@ -109,7 +116,8 @@ static double gbps(unsigned mib, uint64_t start)
 }
 
 /* Where the partitions of the first `mib` lie from `base` on. */
-static void lay_out(const struct duo *c, unsigned mib, uint64_t base, struct roost_shuffle_part *table)
+static void lay_out(const struct duo *c, unsigned mib, uint64_t base,
+		    struct roost_shuffle_part *table)
 {
 	static uint64_t counts[PARTS];
 
@@ -154,7 +162,8 @@ static double by_kernel(struct duo *c, unsigned mib)
 	struct roost_shuffle_part *table = (void *)(c->mem + CLIENT_TABLE);
 	struct roost_shuffle_params p = how;
 	struct ibv_sge sge = {(uintptr_t)c->mem, (uint32_t)(mib * MIB), c->mr->lkey};
-	struct roost_rpc_wr wr = {.op = ROOST_SHUFFLE_OP, .rkey = c->rkey, .num_sge = 1, .sg_list = &sge};
+	struct roost_rpc_wr wr = {
+		.op = ROOST_SHUFFLE_OP, .rkey = c->rkey, .num_sge = 1, .sg_list = &sge};
 	struct roost_result r;
 	double rate;
 	uint64_t start;
@@ -166,7 +175,8 @@ static double by_kernel(struct duo *c, unsigned mib)
 	duo_post(c, IBV_WR_RDMA_WRITE, CLIENT_TABLE, c->remote, TABLE_LEN);
 	while (c->outstanding)
 		duo_reap(c);
-	if (roost_call_begin(kern_caller, ROOST_SHUFFLE_OP, c->rkey, &p, sizeof(p), ROOST_RPC_STREAM, &id) ||
+	if (roost_call_begin(kern_caller, ROOST_SHUFFLE_OP, c->rkey, &p, sizeof(p),
+			     ROOST_RPC_STREAM, &id) ||
 	    roost_post_rpc_write(c->qp, &wr))
 		duo_fail("shuffle: can't post");
 	r = kern_wait(id);
@@ -239,7 +249,8 @@ static double by_kernel_out(struct duo *c, unsigned mib)
 	p = roost_shuffle_out_params(table, &how, 4096);
 	lay_out(c, mib, server_out(c), there);
 	for (unsigned i = 0; i < OUT_PARTS; i++)
-		table[i] = (struct roost_shuffle_target){there[i].addr, there[i].len, c->rkey, bound, 0};
+		table[i] = (struct roost_shuffle_target){there[i].addr, there[i].len, c->rkey,
+							 bound, 0};
 	start = duo_ns();
 	run = roost_run_start(c->ctx, &a, c->mem, mib * MIB);
 	if (!run)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels walk: lists of 32 elements anywhere in memory that no cache holds. One walk at a time, by the kernel and by a bare loop of the server's; and
- * 64 calls in flight. Hops are what 31 more elements take.
+ * bench-kernels walk: lists of 32 elements anywhere in memory that no cache holds. One walk at a
+ * time, by the kernel and by a bare loop of the server's; and 64 calls in flight. Hops are what 31
+ * more elements take.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -44,8 +45,10 @@ static void build(struct duo *s)
 		for (unsigned n = 0; n < LENGTH; n++) {
 			uint32_t next = n + 1 < LENGTH ? order[LISTS + list * (LENGTH - 1) + n] : 0;
 
-			e[at] = (struct element){
-				key_of(list, n), next ? (uintptr_t)&e[next] : 0, key_of(list, n), {0}};
+			e[at] = (struct element){key_of(list, n),
+						 next ? (uintptr_t)&e[next] : 0,
+						 key_of(list, n),
+						 {0}};
 			at = next;
 		}
 	}
@@ -54,8 +57,8 @@ static void build(struct duo *s)
 }
 
 /*
- * The same walks, by the server's own thread and without a NIC. Where a walk begins depends on what the one before found, or the CPU walks two lists at
- * a time.
+ * The same walks, by the server's own thread and without a NIC. Where a walk begins depends on what
+ * the one before found, or the CPU walks two lists at a time.
  */
 static void bare(struct duo *s, unsigned n)
 {
@@ -82,9 +85,9 @@ static void bare(struct duo *s, unsigned n)
 static struct roost_traversal_params params(const struct duo *c, uint64_t random, unsigned length)
 {
 	uint32_t list = (uint32_t)(random % LISTS);
-	struct roost_traversal_params p =
-		roost_traversal_list(c->remote + (uint64_t)list * sizeof(struct element),
-				     sizeof(struct element), key_of(list, length - 1), 0, 4, 2, VALUE);
+	struct roost_traversal_params p = roost_traversal_list(
+		c->remote + (uint64_t)list * sizeof(struct element), sizeof(struct element),
+		key_of(list, length - 1), 0, 4, 2, VALUE);
 
 	p.flags = ROOST_TRAVERSAL_VALUE_INSIDE;
 	return p;
@@ -94,7 +97,8 @@ static unsigned one(struct duo *c, uint64_t random, unsigned length)
 {
 	struct roost_traversal_params p = params(c, random, length);
 
-	kern_expect("walk", kern_call(ROOST_TRAVERSAL_OP, c->rkey, &p, sizeof(p), VALUE), p.key, VALUE);
+	kern_expect("walk", kern_call(ROOST_TRAVERSAL_OP, c->rkey, &p, sizeof(p), VALUE), p.key,
+		    VALUE);
 	return 1;
 }
 
@@ -126,8 +130,8 @@ static double many(struct duo *c, unsigned flight)
 			}
 			p = params(c, rng_u64(&rng), LENGTH);
 			memcpy(&key[i], p.key, 8);
-			if (roost_call_begin(kern_caller, ROOST_TRAVERSAL_OP, c->rkey, &p, sizeof(p), 0,
-					     &id[i]))
+			if (roost_call_begin(kern_caller, ROOST_TRAVERSAL_OP, c->rkey, &p,
+					     sizeof(p), 0, &id[i]))
 				duo_fail("walk: a call can't begin");
 			going[i] = true;
 		}

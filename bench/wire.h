@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A port for benchmarks of the core: packets stand where they were built, and the other NIC gets pointers to them. No system call, no copy. */
+/*
+ * A port for benchmarks of the core: packets stand where they were built, and the other NIC gets
+ * pointers to them. No system call, no copy.
+ */
 #ifndef ROOST_BENCH_WIRE_H
 #define ROOST_BENCH_WIRE_H
 
@@ -30,7 +33,8 @@ static void path_put(struct port *p, struct port_path *path)
 {
 }
 
-static int reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room)
+static int reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
+		   struct port_room *room)
 {
 	struct wire *to = ((struct wire *)p)->peer;
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `aggregate`: select country, count(*), sum(amount) where amount > 900 group by country, over a stream of records. */
+/*
+ * The kernel `aggregate`: select country, count(*), sum(amount) where amount > 900 group by
+ * country, over a stream of records.
+ */
 #include "example.h"
 
 #include <stddef.h>
@@ -31,20 +34,23 @@ int main(int argc, char **argv)
 
 	connect_to_node(argc, argv, sizeof(reply));
 	for (uint32_t i = 0; i < RECORDS; i++)
-		records[i] = (struct record){.id = i, .country = i % COUNTRIES, .amount = i * 31 % 1009};
+		records[i] =
+			(struct record){.id = i, .country = i % COUNTRIES, .amount = i * 31 % 1009};
 	roost_aggregate_where(&p, amount, ROOST_AGGREGATE_GREATER_THAN, 900);
 	p.value = amount;
-	roost_aggregate_group_by(
-		&p, roost_aggregate_field(offsetof(struct record, country), sizeof(records->country), 0),
-		COUNTRIES);
-	must(call_with(ROOST_AGGREGATE_OP, &p, sizeof(p), records, sizeof(records), &reply, sizeof(reply),
-		       &len) == ROOST_RPC_OK &&
+	roost_aggregate_group_by(&p,
+				 roost_aggregate_field(offsetof(struct record, country),
+						       sizeof(records->country), 0),
+				 COUNTRIES);
+	must(call_with(ROOST_AGGREGATE_OP, &p, sizeof(p), records, sizeof(records), &reply,
+		       sizeof(reply), &len) == ROOST_RPC_OK &&
 		     len == sizeof(reply),
 	     "the query");
 	for (unsigned i = 0; i < reply.result.groups; i++)
-		printf("country %" PRIu64 ": %" PRIu64 " records, sum %" PRIu64 "\n", reply.group[i].key,
-		       reply.group[i].count, reply.group[i].sum);
-	printf("%" PRIu64 " of %" PRIu64 " records match\n", reply.result.matched, reply.result.records);
+		printf("country %" PRIu64 ": %" PRIu64 " records, sum %" PRIu64 "\n",
+		       reply.group[i].key, reply.group[i].count, reply.group[i].sum);
+	printf("%" PRIu64 " of %" PRIu64 " records match\n", reply.result.matched,
+	       reply.result.records);
 	leave_node();
 	return 0;
 }

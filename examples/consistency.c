@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `consistency`: an object is delivered when it is whole, by its CRC-64, and never when it is half written. */
+/*
+ * The kernel `consistency`: an object is delivered when it is whole, by its CRC-64, and never when
+ * it is half written.
+ */
 #include "example.h"
 
 #include <roost/consistency.h>
@@ -13,8 +16,8 @@ struct object {
 
 static void read_it(const char *what)
 {
-	struct roost_consistency_params p =
-		roost_consistency_params(room_at(0), sizeof(struct object), 8, ROOST_CONSISTENCY_CRC);
+	struct roost_consistency_params p = roost_consistency_params(
+		room_at(0), sizeof(struct object), 8, ROOST_CONSISTENCY_CRC);
 	char data[DATA];
 	uint32_t len;
 	unsigned status = call(ROOST_CONSISTENCY_OP, &p, sizeof(p), data, DATA, &len);

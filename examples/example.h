@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the examples of kernels share: a node is connected to, and things are put into its memory by RDMA WRITE. Each of them:
+ * What the examples of kernels share: a node is connected to, and things are put into its memory by
+ * RDMA WRITE. Each of them:
  *
  *	roost node --fill 1000 &
  *	cc -o get get.c $(pkg-config --cflags --libs roost)
@@ -87,12 +88,13 @@ static inline void take(void *to, uint64_t from, size_t len)
 }
 
 /* One call without payload; its status. The reply is in `reply`, its length in *len. */
-static inline unsigned call(uint64_t op, const void *params, uint32_t params_len, void *reply, uint32_t room,
-			    uint32_t *len)
+static inline unsigned call(uint64_t op, const void *params, uint32_t params_len, void *reply,
+			    uint32_t room, uint32_t *len)
 {
 	struct roost_result r;
 
-	must(roost_call(caller, op, node->hello.rkey, params, params_len, reply, room, 10 * SECONDS, &r) == 0,
+	must(roost_call(caller, op, node->hello.rkey, params, params_len, reply, room, 10 * SECONDS,
+			&r) == 0,
 	     "a call");
 	if (len)
 		*len = r.len;
@@ -100,17 +102,20 @@ static inline unsigned call(uint64_t op, const void *params, uint32_t params_len
 }
 
 /* A call with payload. */
-static inline unsigned call_with(uint64_t op, const void *params, uint32_t params_len, const void *payload,
-				 size_t n, void *reply, uint32_t room, uint32_t *len)
+static inline unsigned call_with(uint64_t op, const void *params, uint32_t params_len,
+				 const void *payload, size_t n, void *reply, uint32_t room,
+				 uint32_t *len)
 {
 	struct ibv_mr *mr = ibv_reg_mr(node->id->qp->pd, (void *)(uintptr_t)payload, n, 0);
 	struct ibv_sge sge = {(uintptr_t)payload, (uint32_t)n, mr ? mr->lkey : 0};
-	struct roost_rpc_wr wr = {.op = op, .rkey = node->hello.rkey, .sg_list = &sge, .num_sge = 1};
+	struct roost_rpc_wr wr = {
+		.op = op, .rkey = node->hello.rkey, .sg_list = &sge, .num_sge = 1};
 	struct roost_result r;
 	unsigned id;
 
 	must(mr != NULL, "registering memory");
-	must(roost_call_begin(caller, op, node->hello.rkey, params, params_len, ROOST_RPC_STREAM, &id) == 0,
+	must(roost_call_begin(caller, op, node->hello.rkey, params, params_len, ROOST_RPC_STREAM,
+			      &id) == 0,
 	     "beginning a call");
 	must(roost_post_rpc_write(node->id->qp, &wr) == 0, "posting its payload");
 	must(roost_call_wait(caller, id, 10 * SECONDS, &r) == 0, "a call with payload");

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `get`: values of a hash table in the node's memory (roost node --fill 1000), each in one round trip. */
+/*
+ * The kernel `get`: values of a hash table in the node's memory (roost node --fill 1000), each in
+ * one round trip.
+ */
 #include "example.h"
 
 #include <roost/get.h>

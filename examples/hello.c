@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RDMA in 150 lines, with nothing but the standard verbs: one process writes into the memory of another, which only waits for
- * the bytes to appear.
+ * RDMA in 150 lines, with nothing but the standard verbs: one process writes into the memory of
+ * another, which only waits for the bytes to appear.
  *
  *	cc -o hello hello.c -libverbs
  *	roost run -- ./hello
  *
- * It knows nothing of Roost, and runs as it is on an RDMA NIC (GID index 0 of port 1 must be a RoCE v2 address then).
+ * It knows nothing of Roost, and runs as it is on an RDMA NIC (GID index 0 of port 1 must be a RoCE
+ * v2 address then).
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -20,7 +21,10 @@
 
 #define MESSAGE "hello from another process"
 
-/* What the two sides must tell each other before their QPs can talk: any channel will do, here a socket pair. */
+/*
+ * What the two sides must tell each other before their QPs can talk: any channel will do, here a
+ * socket pair.
+ */
 struct card {
 	union ibv_gid gid;
 	uint32_t qpn, rkey;
@@ -50,8 +54,9 @@ static void open_side(struct side *s)
 	struct ibv_qp_init_attr init = {
 		.qp_type = IBV_QPT_RC,
 		.cap = {.max_send_wr = 4, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
+				   .port_num = 1,
+				   .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 
 	must(list && list[0], "no RDMA device");
 	s->ctx = ibv_open_device(list[0]);
@@ -68,31 +73,44 @@ static void open_side(struct side *s)
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	must(s->mr != NULL, "ibv_reg_mr");
 	must(ibv_modify_qp(s->qp, &attr,
-			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0,
+			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
+		     0,
 	     "INIT");
 }
 
-/* Exchanges cards, and takes the QP to "ready to send". Both start with PSN 0 here; real programs take random ones. */
+/*
+ * Exchanges cards, and takes the QP to "ready to send". Both start with PSN 0 here; real programs
+ * take random ones.
+ */
 static struct card meet(struct side *s, int fd)
 {
-	struct card mine = {.qpn = s->qp->qp_num, .rkey = s->mr->rkey, .addr = (uintptr_t)s->memory}, peer;
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
-				   .path_mtu = IBV_MTU_1024,
-				   .max_dest_rd_atomic = 1,
-				   .min_rnr_timer = 12,
-				   .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}}};
+	struct card mine = {.qpn = s->qp->qp_num,
+			    .rkey = s->mr->rkey,
+			    .addr = (uintptr_t)s->memory},
+		    peer;
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}}};
 
 	must(ibv_query_gid(s->ctx, 1, 0, &mine.gid) == 0, "ibv_query_gid");
-	must(write(fd, &mine, sizeof(mine)) == sizeof(mine) && read(fd, &peer, sizeof(peer)) == sizeof(peer),
+	must(write(fd, &mine, sizeof(mine)) == sizeof(mine) &&
+		     read(fd, &peer, sizeof(peer)) == sizeof(peer),
 	     "exchange");
 	attr.dest_qp_num = peer.qpn;
 	attr.ah_attr.grh.dgid = peer.gid;
 	must(ibv_modify_qp(s->qp, &attr,
-			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0,
+			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				   IBV_QP_MIN_RNR_TIMER) == 0,
 	     "RTR");
-	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+				    .timeout = 14,
+				    .retry_cnt = 7,
+				    .rnr_retry = 7,
+				    .max_rd_atomic = 1};
 	must(ibv_modify_qp(s->qp, &attr,
 			   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0,
@@ -106,8 +124,10 @@ static void writer(int fd)
 {
 	struct side s = {0};
 	struct ibv_sge sge;
-	struct ibv_send_wr wr = {
-		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED};
 	struct ibv_send_wr *bad;
 	struct card peer;
 	struct ibv_wc wc;
@@ -132,7 +152,10 @@ static void waiter(int fd)
 
 	open_side(&s);
 	meet(&s, fd);
-	/* The last byte arrives last. An acquire: what is read after it is not older, on any processor. */
+	/*
+	 * The last byte arrives last. An acquire: what is read after it is not older, on any
+	 * processor.
+	 */
 	while (__atomic_load_n(&s.memory[sizeof(MESSAGE) - 2], __ATOMIC_ACQUIRE) == 0)
 		;
 	printf("waiter: %s\n", s.memory);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `hll`: how many different items are there in a stream? The items are payload, and lie in nobody's memory. */
+/*
+ * The kernel `hll`: how many different items are there in a stream? The items are payload, and lie
+ * in nobody's memory.
+ */
 #include "example.h"
 
 #include <roost/hll.h>
@@ -27,11 +30,12 @@ int main(int argc, char **argv)
 	ask(ROOST_HLL_DROP, 0, NULL); /* if it is there from before */
 	for (unsigned i = 0; i < ITEMS; i++)
 		items[i] = i * 7919ull % DIFFERENT;
-	must(call_with(ROOST_HLL_OP, &add, sizeof(add), items, sizeof(items), NULL, 0, NULL) == ROOST_RPC_OK,
+	must(call_with(ROOST_HLL_OP, &add, sizeof(add), items, sizeof(items), NULL, 0, NULL) ==
+		     ROOST_RPC_OK,
 	     "adding items");
 	must(ask(ROOST_HLL_ESTIMATE, 0, &info) == ROOST_RPC_OK, "an estimate");
-	printf("%" PRIu64 " items, %" PRIu64 " of them different; %d really are\n", info.items, info.estimate,
-	       DIFFERENT);
+	printf("%" PRIu64 " items, %" PRIu64 " of them different; %d really are\n", info.items,
+	       info.estimate, DIFFERENT);
 	must(ask(ROOST_HLL_DROP, 0, NULL) == ROOST_RPC_OK, "ending the sketch");
 	leave_node();
 	return 0;

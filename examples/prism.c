@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `prism`: a value is replaced in one round trip, as a key-value store without locks does it: a buffer is taken from a free list and
- * written, then the pointer to the value is swapped to it, if that is still what it was. Readers follow the pointer, in one round trip, too.
+ * The kernel `prism`: a value is replaced in one round trip, as a key-value store without locks
+ * does it: a buffer is taken from a free list and written, then the pointer to the value is swapped
+ * to it, if that is still what it was. Readers follow the pointer, in one round trip, too.
  */
 #include "example.h"
 
@@ -37,7 +38,8 @@ static uint64_t replace(uint64_t old, const char *value)
 	roost_prism_cas(&c, ROOST_PRISM_CONDITIONAL | ROOST_PRISM_DATA_INDIRECT, AT(pointer),
 			ROOST_PRISM_EQUAL, old, 0)
 		->data = AT(allocated);
-	must(call(ROOST_PRISM_OP, params, c.len, reply, sizeof(reply), &len) == ROOST_RPC_OK, "a chain");
+	must(call(ROOST_PRISM_OP, params, c.len, reply, sizeof(reply), &len) == ROOST_RPC_OK,
+	     "a chain");
 	found = roost_prism_output(&c, reply, len, 1, &r);
 	must(found != NULL, "a CAS");
 	memcpy(&was, found, sizeof(was));
@@ -55,7 +57,8 @@ static uint64_t show(void)
 
 	roost_prism_read(&c, 0, AT(pointer), 8);
 	roost_prism_read(&c, ROOST_PRISM_INDIRECT, AT(pointer), BUFFER);
-	must(call(ROOST_PRISM_OP, params, c.len, reply, sizeof(reply), &len) == ROOST_RPC_OK, "a chain");
+	must(call(ROOST_PRISM_OP, params, c.len, reply, sizeof(reply), &len) == ROOST_RPC_OK,
+	     "a chain");
 	p = roost_prism_output(&c, reply, len, 0, &r);
 	value = roost_prism_output(&c, reply, len, 1, &r);
 	must(p != NULL, "reading the pointer");

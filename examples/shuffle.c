@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `shuffle`: tuples leave in any order, and lie partitioned in the node's memory when they have arrived, ready for a join. */
+/*
+ * The kernel `shuffle`: tuples leave in any order, and lie partitioned in the node's memory when
+ * they have arrived, ready for a join.
+ */
 #include "example.h"
 
 #include <roost/shuffle.h>
@@ -18,7 +21,8 @@ static uint64_t arrived[TUPLES + PARTITIONS * ALIGN / 8];
 
 int main(int argc, char **argv)
 {
-	struct roost_shuffle_params p = {.partitions = PARTITIONS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
+	struct roost_shuffle_params p = {
+		.partitions = PARTITIONS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 	uint64_t counts[PARTITIONS] = {0}, base, bytes;
 	struct roost_shuffle_result result;
 
@@ -28,8 +32,8 @@ int main(int argc, char **argv)
 		payload.tuples[i] = i * i % 1009;
 	roost_shuffle_count(counts, &p, payload.tuples, TUPLES);
 	bytes = roost_shuffle_layout(payload.table, counts, &p, base, ALIGN);
-	must(call_with(ROOST_SHUFFLE_OP, &p, sizeof(p), &payload, sizeof(payload), &result, sizeof(result),
-		       NULL) == ROOST_RPC_OK,
+	must(call_with(ROOST_SHUFFLE_OP, &p, sizeof(p), &payload, sizeof(payload), &result,
+		       sizeof(result), NULL) == ROOST_RPC_OK,
 	     "a shuffle");
 	printf("%" PRIu64 " tuples\n", result.tuples);
 	take(arrived, base, bytes);

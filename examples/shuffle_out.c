@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle-out`, in this process's own NIC: tuples are partitioned before they leave, and come to the node by WRITEs of a path MTU each. With
- * several nodes each partition could go to another one: a queue pair is a number in the table.
+ * The kernel `shuffle-out`, in this process's own NIC: tuples are partitioned before they leave,
+ * and come to the node by WRITEs of a path MTU each. With several nodes each partition could go to
+ * another one: a queue pair is a number in the table.
  */
 #include "example.h"
 
@@ -15,7 +16,8 @@ static struct roost_shuffle_target table[PARTITIONS];
 
 int main(int argc, char **argv)
 {
-	struct roost_shuffle_params p = {.partitions = PARTITIONS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
+	struct roost_shuffle_params p = {
+		.partitions = PARTITIONS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 	struct roost_shuffle_out_params q = roost_shuffle_out_params(table, &p, 1024);
 	struct roost_shuffle_out_result result;
 	struct roost_invocation_attr a = {.op = ROOST_SHUFFLE_OUT_OP,
@@ -33,12 +35,14 @@ int main(int argc, char **argv)
 	for (uint64_t i = 0; i < TUPLES; i++)
 		tuples[i] = i * i % 1009;
 	roost_shuffle_count(counts, &p, tuples, TUPLES);
-	must(roost_kernel_deploy(ctx, roost_kernel_builtin("shuffle-out"), NULL) == 0, "deploying a kernel");
+	must(roost_kernel_deploy(ctx, roost_kernel_builtin("shuffle-out"), NULL) == 0,
+	     "deploying a kernel");
 	must(roost_kernel_bind_qp(ctx, ROOST_SHUFFLE_OUT_OP, node->id->qp, NULL, &number) == 0,
 	     "binding a queue pair");
 	at = room_at(0);
 	for (uint32_t i = 0; i < PARTITIONS; at += table[i++].len)
-		table[i] = (struct roost_shuffle_target){at, counts[i] * 8, node->hello.rkey, number, 0};
+		table[i] = (struct roost_shuffle_target){at, counts[i] * 8, node->hello.rkey,
+							 number, 0};
 	a.mr = ibv_reg_mr(node->id->qp->pd, table, sizeof(table), IBV_ACCESS_LOCAL_WRITE);
 	must(a.mr != NULL, "registering memory");
 	must(roost_kernel_run(ctx, &a, tuples, sizeof(tuples), &r) == 0 && r.status == ROOST_RPC_OK,

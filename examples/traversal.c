@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `traversal`: a linked list in the node's memory, walked there. By READs the last element would take as many round trips as the
- * list has elements, and one more for its value.
+ * The kernel `traversal`: a linked list in the node's memory, walked there. By READs the last
+ * element would take as many round trips as the list has elements, and one more for its value.
  */
 #include "example.h"
 
@@ -41,13 +41,17 @@ int main(int argc, char **argv)
 	connect_to_node(argc, argv, VALUE);
 	root = make_list();
 	for (unsigned i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		/* In units of 4 bytes: the key stands at 0, the value's address at 2, the next element's at 4. */
+		/*
+		 * In units of 4 bytes: the key stands at 0, the value's address at 2, the next
+		 * element's at 4.
+		 */
 		struct roost_traversal_params p =
 			roost_traversal_list(root, sizeof(struct element), keys[i], 0, 2, 4, VALUE);
 		unsigned status = call(ROOST_TRAVERSAL_OP, &p, sizeof(p), value, VALUE, NULL);
 
 		must(status == ROOST_RPC_OK || status == ROOST_RPC_MISS, "a walk");
-		printf("%" PRIu64 ": %s\n", keys[i], status == ROOST_RPC_OK ? value : "not in the list");
+		printf("%" PRIu64 ": %s\n", keys[i],
+		       status == ROOST_RPC_OK ? value : "not in the list");
 	}
 	leave_node();
 	return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `aggregate`: filters a stream of records and adds up what is left, on its way. Records are of one size, any number of bytes, one
- * behind the other in the payload of the call (ROOST_RPC_STREAM), in whatever pieces it travels. Fields are little-endian integers of 1 to 8
+ * The kernel `aggregate`: filters a stream of records and adds up what is left, on its way. Records
+ * are of one size, any number of bytes, one behind the other in the payload of the call
+ * (ROOST_RPC_STREAM), in whatever pieces it travels. Fields are little-endian integers of 1 to 8
  * bytes, signed or not. All numbers little-endian.
  *
  *	record	| where | .... | value | ... | group | .. |	`where` is compared with an operand; a record of which that is true matches
@@ -9,10 +10,11 @@
  * Of those that match: their number; sum, minimum and maximum of `value`; and one of
  *
  *	groups	the same for each value of `group`, of which there is room for max_groups
- *	rows	the bytes that `span` names of each, one behind the other, into the region that the call names at `out`, or to the caller
+ *	rows	the bytes that `span` names of each, one behind the other, into the region that the
+ *		call names at `out`, or to the caller
  *
- * The reply is rows or groups, and behind them struct roost_aggregate_result. What found no room is counted there, and is in the
- * sums of all.
+ * The reply is rows or groups, and behind them struct roost_aggregate_result. What found no room is
+ * counted there, and is in the sums of all.
  */
 #ifndef ROOST_AGGREGATE_H
 #define ROOST_AGGREGATE_H
@@ -59,7 +61,10 @@ struct roost_aggregate_params {
 	struct roost_aggregate_span span[ROOST_AGGREGATE_SPANS];
 };
 
-/* Sums are 128 bits, minima and maxima 64, in two's complement when the field is signed; 0 when nothing matched. */
+/*
+ * Sums are 128 bits, minima and maxima 64, in two's complement when the field is signed; 0 when
+ * nothing matched.
+ */
 struct roost_aggregate_group {
 	uint64_t key; /* of 64 bits as well */
 	uint64_t count;
@@ -101,7 +106,8 @@ static inline struct roost_aggregate_params roost_aggregate_params(uint32_t reco
 	return p;
 }
 
-static inline void roost_aggregate_where(struct roost_aggregate_params *p, struct roost_aggregate_field field,
+static inline void roost_aggregate_where(struct roost_aggregate_params *p,
+					 struct roost_aggregate_field field,
 					 enum roost_aggregate_predicate predicate, uint64_t operand)
 {
 	p->where = field;
@@ -117,7 +123,8 @@ static inline void roost_aggregate_group_by(struct roost_aggregate_params *p,
 }
 
 /* One span more of each row. -1: there is no room for it. */
-static inline int roost_aggregate_project(struct roost_aggregate_params *p, uint32_t offset, uint32_t len)
+static inline int roost_aggregate_project(struct roost_aggregate_params *p, uint32_t offset,
+					  uint32_t len)
 {
 	if (p->spans == ROOST_AGGREGATE_SPANS)
 		return -1;
@@ -127,7 +134,8 @@ static inline int roost_aggregate_project(struct roost_aggregate_params *p, uint
 }
 
 /* What stands behind rows or groups, from the `len` bytes of a reply. -1: it is too short. */
-static inline int roost_aggregate_result(const void *data, uint32_t len, struct roost_aggregate_result *out)
+static inline int roost_aggregate_result(const void *data, uint32_t len,
+					 struct roost_aggregate_result *out)
 {
 	if (len < sizeof(*out))
 		return -1;

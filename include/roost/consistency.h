@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `consistency`: reads an object that the node's own threads may be writing, and delivers it only if it is whole; else it reads again, up
- * to a bound. One round trip, where a READ and a check at the caller take one for each try. Two schemes:
+ * The kernel `consistency`: reads an object that the node's own threads may be writing, and
+ * delivers it only if it is whole; else it reads again, up to a bound. One round trip, where a READ
+ * and a check at the caller take one for each try. Two schemes:
  *
  *	CRC		| data | CRC-64 of the data, 8 bytes |				after StRoM (EuroSys '20), section 6.3
  *	VERSIONS	| version 8, data 56 | version 2, data 62 | version 2, data 62 | ...	after FaRM (NSDI '14): lines of 64 bytes
  *
- * CRC-64 is that of ECMA-182, reflected, as xz has it (ISA-L: crc64_ecma_refl). A writer makes the version odd, writes, and makes it even again,
- * two more than it was; each further line begins with its low 16 bits. Numbers are little-endian.
+ * CRC-64 is that of ECMA-182, reflected, as xz has it (ISA-L: crc64_ecma_refl). A writer makes the
+ * version odd, writes, and makes it even again, two more than it was; each further line begins with
+ * its low 16 bits. Numbers are little-endian.
  *
  * The reply is the data, without CRC or versions, or ROOST_RPC_BOUND when all tries found it torn.
  */
@@ -37,8 +39,8 @@ _Static_assert(sizeof(struct roost_consistency_params) == 16, "parameters of con
 #endif
 
 /* The client's side. */
-static inline struct roost_consistency_params roost_consistency_params(uint64_t object, uint32_t len,
-								       uint16_t tries, uint16_t scheme)
+static inline struct roost_consistency_params
+roost_consistency_params(uint64_t object, uint32_t len, uint16_t tries, uint16_t scheme)
 {
 	struct roost_consistency_params p = {object, len, tries, scheme};
 
@@ -72,7 +74,8 @@ static inline uint32_t roost_versions_data(uint32_t len)
 }
 
 /*
- * The writer's side: a new state of an object with versions, of `len` bytes at obj, aligned to 64, from as much data as it holds. One writer at a time.
+ * The writer's side: a new state of an object with versions, of `len` bytes at obj, aligned to 64,
+ * from as much data as it holds. One writer at a time.
  */
 static inline void roost_versions_write(void *obj, uint32_t len, const void *data)
 {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `get`: looks up a key in a hash table of the node's and returns its value, in one round trip. After StRoM (EuroSys '20), section
- * 6.2: an entry of the table is one cache line with three buckets. All numbers little-endian; everything lies in the region that the call
- * names.
+ * The kernel `get`: looks up a key in a hash table of the node's and returns its value, in one
+ * round trip. After StRoM (EuroSys '20), section 6.2: an entry of the table is one cache line with
+ * three buckets. All numbers little-endian; everything lies in the region that the call names.
  *
  *	table -> | entry 0 | entry 1 | ...                | entry n - 1 | more entries, which only chains lead to |
  *		   key, value, length: three times; next
  *
- * A key belongs into entry hash & (n - 1). When its three buckets are taken, there are two ways on, and the table is built for one of them:
+ * A key belongs into entry hash & (n - 1). When its three buckets are taken, there are two ways on,
+ * and the table is built for one of them:
  *
  *	chain	`next` is the number of the entry to go on with, plus 1; 0: the end
  *	probe	the following entries, up to one that has a free bucket
  *
- * The reply is the value, ROOST_RPC_MISS, or ROOST_RPC_BOUND when `bound` entries were looked at and it went on.
+ * The reply is the value, ROOST_RPC_MISS, or ROOST_RPC_BOUND when `bound` entries were looked at
+ * and it went on.
  */
 #ifndef ROOST_GET_H
 #define ROOST_GET_H
@@ -63,8 +65,8 @@ static inline uint64_t roost_get_hash(uint64_t key)
 }
 
 /* The client's side: parameters for a GET of `key`. */
-static inline struct roost_get_params roost_get_params(uint64_t table, uint64_t entries, uint64_t key,
-						       uint32_t flags)
+static inline struct roost_get_params roost_get_params(uint64_t table, uint64_t entries,
+						       uint64_t key, uint32_t flags)
 {
 	struct roost_get_params p = {table, entries - 1, roost_get_hash(key), key, 64, flags};
 
@@ -72,12 +74,14 @@ static inline struct roost_get_params roost_get_params(uint64_t table, uint64_t 
 }
 
 /*
- * The node's side: puts a key, which is not there yet, into a table at t that the node maps itself: `entries` of them, a power of two, and for chains
- * `more` behind them, of which *used are taken. 0, or -1: the table is full. Nobody else changes the table meanwhile; GETs may run: they see the
+ * The node's side: puts a key, which is not there yet, into a table at t that the node maps itself:
+ * `entries` of them, a power of two, and for chains `more` behind them, of which *used are taken.
+ * 0, or -1: the table is full. Nobody else changes the table meanwhile; GETs may run: they see the
  * key or they don't.
  */
-static inline int roost_get_insert(struct roost_get_entry *t, uint64_t entries, uint32_t more, uint32_t *used,
-				   uint64_t key, uint64_t value, uint32_t len, uint32_t flags)
+static inline int roost_get_insert(struct roost_get_entry *t, uint64_t entries, uint32_t more,
+				   uint32_t *used, uint64_t key, uint64_t value, uint32_t len,
+				   uint32_t flags)
 {
 	uint64_t at = roost_get_hash(key) & (entries - 1);
 	uint64_t tried;

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `hll`: counts distinct items of a stream with HyperLogLog (Flajolet and others, 2007), as StRoM (EuroSys '20), section 7.2, does while data come in.
- * An item is 8 bytes. A sketch is 2^precision registers of one byte, has a name of 64 bits, and whoever may call the kernel and knows the name can use it. A node
- * has ROOST_HLL_SKETCHES of them. A sketch belongs to the connection whose call made it, ends with that, and is dropped by nobody else but the host; what the host makes
- * stays. A connection has ROOST_HLL_SHARE at most, all of one peer half of what there is. All numbers little-endian.
+ * The kernel `hll`: counts distinct items of a stream with HyperLogLog (Flajolet and others, 2007),
+ * as StRoM (EuroSys '20), section 7.2, does while data come in. An item is 8 bytes. A sketch is
+ * 2^precision registers of one byte, has a name of 64 bits, and whoever may call the kernel and
+ * knows the name can use it. A node has ROOST_HLL_SKETCHES of them. A sketch belongs to the
+ * connection whose call made it, ends with that, and is dropped by nobody else but the host; what
+ * the host makes stays. A connection has ROOST_HLL_SHARE at most, all of one peer half of what
+ * there is. All numbers little-endian.
  *
  *	item ---hash---> | index: the high `precision` bits | ...... 1000 |	register[index] = max(itself, zeros at the low end + 1)
  *
- * A call names what to do. ADD and MERGE take payload (ROOST_RPC_STREAM); they, and JOIN, make the sketch when there is none. The standard
- * error of an estimate is 1.04 / sqrt(2^precision), from one item on.
+ * A call names what to do. ADD and MERGE take payload (ROOST_RPC_STREAM); they, and JOIN, make the
+ * sketch when there is none. The standard error of an estimate is 1.04 / sqrt(2^precision), from
+ * one item on.
  *
- * Streams of several QPs may go into one sketch at a time. What is asked of a sketch while items come in is asked of some of them; items that come in
- * while it is reset may be forgotten or not.
+ * Streams of several QPs may go into one sketch at a time. What is asked of a sketch while items
+ * come in is asked of some of them; items that come in while it is reset may be forgotten or not.
  */
 #ifndef ROOST_HLL_H
 #define ROOST_HLL_H
@@ -45,14 +49,16 @@ struct roost_hll_params {
 
 /* A sketch that is not there: ROOST_RPC_MISS. */
 enum roost_hll_status {
-	ROOST_HLL_FULL = 128, /* no slot for another sketch, or the connection or its peer has its share */
-	ROOST_HLL_PRECISION,  /* the sketch has another one */
-	ROOST_HLL_OWNER,      /* DROP: another connection's, or the host's */
+	/* no slot for another sketch, or the connection or its peer has its share */
+	ROOST_HLL_FULL = 128,
+	ROOST_HLL_PRECISION, /* the sketch has another one */
+	ROOST_HLL_OWNER,     /* DROP: another connection's, or the host's */
 };
 
 struct roost_hll_info {
 	uint64_t estimate; /* distinct items */
-	uint64_t items;	   /* all that were added; those of registers that were merged are not known */
+	/* all that were added; those of registers that were merged are not known */
+	uint64_t items;
 	uint32_t precision;
 	uint32_t zeros; /* registers without an item */
 };
@@ -62,14 +68,18 @@ _Static_assert(sizeof(struct roost_hll_params) == 24, "parameters of hll");
 _Static_assert(sizeof(struct roost_hll_info) == 24, "reply of hll");
 #endif
 
-static inline struct roost_hll_params roost_hll_params(uint64_t name, uint32_t what, uint32_t precision)
+static inline struct roost_hll_params roost_hll_params(uint64_t name, uint32_t what,
+						       uint32_t precision)
 {
 	struct roost_hll_params p = {name, 0, what, precision};
 
 	return p;
 }
 
-/* The kernel's hash (Stafford's variant 13 of the finalizer of MurmurHash3, as in SplitMix64): sketches that are made elsewhere with it can be merged. */
+/*
+ * The kernel's hash (Stafford's variant 13 of the finalizer of MurmurHash3, as in SplitMix64):
+ * sketches that are made elsewhere with it can be merged.
+ */
 static inline uint64_t roost_hll_hash(uint64_t item)
 {
 	item ^= item >> 30;
@@ -94,8 +104,9 @@ static inline uint8_t roost_hll_rank(uint64_t hash, unsigned precision)
 static inline double roost_hll_from_counts(const uint32_t counts[64], unsigned precision)
 {
 	/*
-	 * Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), algorithm 6: one formula without bias from the first item on, where
-	 * the original changes to another one for small ranges. What it corrects near 2^64 items is left out.
+	 * Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), algorithm
+	 * 6: one formula without bias from the first item on, where the original changes to another
+	 * one for small ranges. What it corrects near 2^64 items is left out.
 	 */
 	double m = (double)(1u << precision), x = counts[0] / m, y = 1, sigma = x, last, z;
 	unsigned k = 65 - precision;
@@ -132,7 +143,8 @@ static inline double roost_hll_estimate(const uint8_t *registers, unsigned preci
 static inline void roost_hll_add(uint8_t *registers, unsigned precision, uint64_t item)
 {
 	uint64_t hash = roost_hll_hash(item);
-	uint8_t *to = &registers[roost_hll_index(hash, precision)], rank = roost_hll_rank(hash, precision);
+	uint8_t *to = &registers[roost_hll_index(hash, precision)],
+		rank = roost_hll_rank(hash, precision);
 
 	if (*to < rank)
 		*to = rank;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The queues between a program and the NIC: work queue elements (WQE), completion queue elements (CQE) and
- * the indices around them. This layout is the contract of DESIGN section 4, as on a hardware NIC: rings in
- * the program's memory, native-endian, of a fixed stride, asserted below. A ring may be registered as a
- * memory region, so that work requests rewrite each other.
+ * The queues between a program and the NIC: work queue elements (WQE), completion queue elements
+ * (CQE) and the indices around them. This layout is the contract of DESIGN section 4, as on a
+ * hardware NIC: rings in the program's memory, native-endian, of a fixed stride, asserted below. A
+ * ring may be registered as a memory region, so that work requests rewrite each other.
  *
- * Word 0 of each WQE is `op | id << 16`: one 64-bit compare-and-swap tests the id and changes the op-code,
- * and a 6-byte write at offset 2 sets the id alone.
+ * Word 0 of each WQE is `op | id << 16`: one 64-bit compare-and-swap tests the id and changes the
+ * op-code, and a 6-byte write at offset 2 sets the id alone.
  */
 #ifndef ROOST_WQE_H
 #define ROOST_WQE_H
@@ -45,8 +45,9 @@ enum roost_op {
 enum roost_wqe_flags {
 	ROOST_WQE_SIGNALED = 1 << 0,
 	ROOST_WQE_SOLICITED = 1 << 1,
-	ROOST_WQE_FENCE = 1 << 2,  /* waits until earlier READs and atomics are complete */
-	ROOST_WQE_INLINE = 1 << 3, /* payload stands in the WQE, in place of swap_add and what follows */
+	ROOST_WQE_FENCE = 1 << 2, /* waits until earlier READs and atomics are complete */
+	/* payload stands in the WQE, in place of swap_add and what follows */
+	ROOST_WQE_INLINE = 1 << 3,
 };
 
 struct roost_sge {
@@ -65,21 +66,24 @@ struct roost_wqe {
 	uint32_t inline_len; /* bytes; with INLINE only */
 	uint64_t raddr;
 	uint32_t rkey;
-	uint32_t imm;	   /* immediate in network byte order; SEND_INV, LOCAL_INV: the key to invalidate */
+	/* immediate in network byte order; SEND_INV, LOCAL_INV: the key to invalidate */
+	uint32_t imm;
 	uint64_t swap_add; /* inline data starts here */
 	uint64_t compare;
 	struct roost_sge sge[1]; /* as many as the stride has room for */
 };
 
 /*
- * BIND_MW: rkey is the window's key as it is (its low 8 bits do not matter), imm the key to come, raddr and swap_add first
- * byte and length within the region, compare its lkey and the access: ROOST_BIND(lkey, access).
+ * BIND_MW: rkey is the window's key as it is (its low 8 bits do not matter), imm the key to come,
+ * raddr and swap_add first byte and length within the region, compare its lkey and the access:
+ * ROOST_BIND(lkey, access).
  */
 #define ROOST_BIND(lkey, access) ((uint64_t)(lkey) | (uint64_t)(access) << 32)
 
 /*
- * RPC, RPC_WRITE: only on a queue pair that was given them (roost_qp_enable_rpc()). raddr is the kernel's op-code, rkey names the
- * remote region that all accesses of the call must lie in; the rest is as for WRITE.
+ * RPC, RPC_WRITE: only on a queue pair that was given them (roost_qp_enable_rpc()). raddr is the
+ * kernel's op-code, rkey names the remote region that all accesses of the call must lie in; the
+ * rest is as for WRITE.
  */
 
 struct roost_recv_wqe {
@@ -93,15 +97,16 @@ struct roost_recv_wqe {
 _Static_assert(sizeof(struct roost_sge) == 16, "SGE layout");
 _Static_assert(sizeof(struct roost_wqe) == 64, "WQE layout");
 _Static_assert(sizeof(struct roost_recv_wqe) == 64, "receive WQE layout");
-_Static_assert(__builtin_offsetof(struct roost_wqe, raddr) == 16, "address, and UD's destination, at 16");
+_Static_assert(__builtin_offsetof(struct roost_wqe, raddr) == 16,
+	       "address, and UD's destination, at 16");
 _Static_assert(__builtin_offsetof(struct roost_wqe, rkey) == 24, "rkey, and UD's Q_Key, at 24");
 _Static_assert(__builtin_offsetof(struct roost_wqe, swap_add) == 32, "inline data at 32");
 _Static_assert(__builtin_offsetof(struct roost_wqe, sge) == 48, "scatter list at 48");
 #endif
 
 /*
- * On a UD queue pair `raddr` says where a SEND goes: an address handle and the QP number there; `rkey` is the Q_Key. With the
- * highest bit of the Q_Key set, that of the queue pair is sent.
+ * On a UD queue pair `raddr` says where a SEND goes: an address handle and the QP number there;
+ * `rkey` is the Q_Key. With the highest bit of the Q_Key set, that of the queue pair is sent.
  */
 #define ROOST_UD_ADDR(ah, qpn) ((uint64_t)(uint32_t)(ah) | (uint64_t)(qpn) << 32)
 #define ROOST_UD_QPN(raddr)    ((uint32_t)((raddr) >> 32))
@@ -111,18 +116,27 @@ _Static_assert(__builtin_offsetof(struct roost_wqe, sge) == 48, "scatter list at
 #define ROOST_RECV_SGE_OFFSET	16
 
 /*
- * Memory order. A WQE is written before `prod` (release) and read after it (acquire); it is read before `cons` (release) and written over after it
- * (acquire). A CQE the same: `seq` (release, the NIC) and `cons` of the CQ (release, the program). The data of a message are written before the CQE's `seq`.
- * Arming and doorbells store one word and then look at another: see src/nic/cq.c and nic.c.
+ * Memory order. A WQE is written before `prod` (release) and read after it (acquire); it is read
+ * before `cons` (release) and written over after it (acquire). A CQE the same: `seq` (release, the
+ * NIC) and `cons` of the CQ (release, the program). The data of a message are written before the
+ * CQE's `seq`. Arming and doorbells store one word and then look at another: see src/nic/cq.c and
+ * nic.c.
  */
-/* Around a send or receive ring. Both count WQEs, 32 bits, wrapping; WQE n stands at ring + (n % depth) * stride. */
+/*
+ * Around a send or receive ring. Both count WQEs, 32 bits, wrapping; WQE n stands at ring + (n %
+ * depth) * stride.
+ */
 struct roost_queue_index {
 	ROOST_ATOMIC_U32 prod
 		__attribute__((aligned(64))); /* the program: WQEs posted (store with release) */
-	ROOST_ATOMIC_U32 cons __attribute__((aligned(64))); /* the NIC: WQEs whose slot may be used again */
+	/* the NIC: WQEs whose slot may be used again */
+	ROOST_ATOMIC_U32 cons __attribute__((aligned(64)));
 };
 
-/* Values of status, opcode and flags are those of enum ibv_wc_status, ibv_wc_opcode and ibv_wc_flags. */
+/*
+ * Values of status, opcode and flags are those of enum ibv_wc_status, ibv_wc_opcode and
+ * ibv_wc_flags.
+ */
 struct roost_cqe {
 	uint64_t wr_id;
 	uint32_t qpn;
@@ -138,13 +152,16 @@ struct roost_cqe {
 	uint8_t reserved[15];
 	uint32_t wqe; /* index of the WQE it completes */
 	/*
-	 * Valid when equal to the number of completions before it on this CQ plus one (32 bits, wrapping).
-	 * Stored last, with release.
+	 * Valid when equal to the number of completions before it on this CQ plus one (32 bits,
+	 * wrapping). Stored last, with release.
 	 */
 	ROOST_ATOMIC_U32 seq;
 };
 
-/* The network layer a datagram came by (IBA A17.4.5.1), where NICs for Ethernet put it: in the service level, with a bit that says RoCE v2. */
+/*
+ * The network layer a datagram came by (IBA A17.4.5.1), where NICs for Ethernet put it: in the
+ * service level, with a bit that says RoCE v2.
+ */
 enum roost_cqe_network {
 	ROOST_CQE_IPV6 = 8 | 1,
 	ROOST_CQE_IPV4 = 8 | 2,
@@ -163,9 +180,10 @@ enum roost_cq_arm {
 struct roost_cq_index {
 	ROOST_ATOMIC_U32 cons __attribute__((aligned(64))); /* the program: CQEs taken */
 	ROOST_ATOMIC_U32 arm; /* the program: enum roost_cq_arm; the NIC resets it */
-	ROOST_ATOMIC_U32 prod
-		__attribute__((aligned(64))); /* the NIC: completions ever produced (WAIT counts them) */
-	ROOST_ATOMIC_U32 solicited; /* the NIC: prod after the newest one that was solicited, or an error */
+	ROOST_ATOMIC_U32 prod __attribute__((
+		aligned(64))); /* the NIC: completions ever produced (WAIT counts them) */
+	/* the NIC: prod after the newest one that was solicited, or an error */
+	ROOST_ATOMIC_U32 solicited;
 };
 
 #ifdef __cplusplus

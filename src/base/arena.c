@@ -5,8 +5,9 @@
 #include "base/arena.h"
 
 /*
- * Under the address sanitizer all pieces are the allocator's: it then knows who allocated and who freed each, watches their ends, and lets
- * freed ones rest. To poison what is free in a chunk would show less, and only until the piece is used again.
+ * Under the address sanitizer all pieces are the allocator's: it then knows who allocated and who
+ * freed each, watches their ends, and lets freed ones rest. To poison what is free in a chunk would
+ * show less, and only until the piece is used again.
  */
 #if defined(__SANITIZE_ADDRESS__)
 #define IN_CHUNKS 0
@@ -32,8 +33,8 @@ struct chunk {
 } CACHE_ALIGNED;
 
 /*
- * An odd number of cache lines: so the same field of all pieces is spread over all sets of a cache. With pieces of 2 KiB it would fall into one set of
- * 32, and a cache hold so few of them.
+ * An odd number of cache lines: so the same field of all pieces is spread over all sets of a cache.
+ * With pieces of 2 KiB it would fall into one set of 32, and a cache hold so few of them.
  */
 static unsigned lines_of(size_t size)
 {
@@ -84,7 +85,10 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 	return c;
 }
 
-/* Advice: the kernel comes to it by and by. To have it done at once (MADV_COLLAPSE) takes milliseconds, for which all PUs would stand. */
+/*
+ * Advice: the kernel comes to it by and by. To have it done at once (MADV_COLLAPSE) takes
+ * milliseconds, for which all PUs would stand.
+ */
 static void make_huge(struct chunk *c)
 {
 	c->small_pages = false;

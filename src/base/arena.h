@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory for thousands of small objects that are all in use at once: pieces lie close together in huge pages, so that a walk over them
- * misses the caches only, not the TLB as well.
+ * Memory for thousands of small objects that are all in use at once: pieces lie close together in
+ * huge pages, so that a walk over them misses the caches only, not the TLB as well.
  *
  *	size --> room[] --> chunk of 2 MiB: | header | piece | piece | ... pieces of this one size
  *
- * A chunk is aligned to its size, so a piece's address names its chunk. The first of a size begins with ordinary pages, resident as far as
- * they are used: few objects cost what they are. When it is full the kernel may make a huge page of it. Further
- * ones are huge pages from the start, of which one that is just begun is resident whole. What is freed is used again for
- * the same size. An empty chunk goes back when another has room.
+ * A chunk is aligned to its size, so a piece's address names its chunk. The first of a size begins
+ * with ordinary pages, resident as far as they are used: few objects cost what they are. When it is
+ * full the kernel may make a huge page of it. Further ones are huge pages from the start, of which
+ * one that is just begun is resident whole. What is freed is used again for the same size. An empty
+ * chunk goes back when another has room.
  *
- * Pieces of more than a page come from the allocator: of these an idle object may touch the first page alone, and in a huge page all would be
- * resident.
+ * Pieces of more than a page come from the allocator: of these an idle object may touch the first
+ * page alone, and in a huge page all would be resident.
  *
  * No locks: one thread at a time.
  */

@@ -43,7 +43,10 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-/* The path of our own group: of the hierarchy of version 2, or of the one of version 1 with that controller. */
+/*
+ * The path of our own group: of the hierarchy of version 2, or of the one of version 1 with that
+ * controller.
+ */
 static bool find_group(const char *file, bool v2, const char *controller, char path[PATH_MAX])
 {
 	FILE *f = fopen(file, "re");
@@ -104,10 +107,12 @@ static void unescape(char *s)
 }
 
 /*
- * One line: "ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS". A container may see its own group alone: then ROOT is the
- * group's path, or the beginning of it; one whose path is not below ROOT has MOUNT_POINT for its own.
+ * One line: "ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS". A container
+ * may see its own group alone: then ROOT is the group's path, or the beginning of it; one whose
+ * path is not below ROOT has MOUNT_POINT for its own.
  */
-static double least_of_mount(char *line, const char *cgroup, const char *controller, cgroup_limit *of)
+static double least_of_mount(char *line, const char *cgroup, const char *controller,
+			     cgroup_limit *of)
 {
 	char *dash = strstr(line, " - "), *root, *mount_point, *save, type[16], options[512] = "",
 	     path[PATH_MAX];
@@ -136,7 +141,8 @@ static double least_of_mount(char *line, const char *cgroup, const char *control
 	return least_of_all(mount_point, path + n, v2, of);
 }
 
-double cgroup_least(const char *mountinfo, const char *cgroup, const char *controller, cgroup_limit *of)
+double cgroup_least(const char *mountinfo, const char *cgroup, const char *controller,
+		    cgroup_limit *of)
 {
 	FILE *f = fopen(mountinfo, "re");
 	char *line = NULL;

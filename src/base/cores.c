@@ -15,11 +15,15 @@ unsigned cores_allowed(void)
 {
 	cpu_set_t set;
 
-	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0 ? (unsigned)CPU_COUNT(&set)
-										   : 1;
+	return sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0
+		       ? (unsigned)CPU_COUNT(&set)
+		       : 1;
 }
 
-/* Of one group. Version 2 has "QUOTA PERIOD" or "max PERIOD" in cpu.max, version 1 a file each, -1 for no limit. Both in us. */
+/*
+ * Of one group. Version 2 has "QUOTA PERIOD" or "max PERIOD" in cpu.max, version 1 a file each, -1
+ * for no limit. Both in us.
+ */
 static double quota_of(const char *dir, bool v2)
 {
 	long long quota = 0, period = 0, none;

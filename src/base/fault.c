@@ -28,13 +28,19 @@ static struct fault *find(int sig)
 	return NULL;
 }
 
-/* No instruction of this thread's has raised it: a process has sent it, or it tells of memory that nobody has touched yet. */
+/*
+ * No instruction of this thread's has raised it: a process has sent it, or it tells of memory that
+ * nobody has touched yet.
+ */
 static bool was_sent(int sig, const siginfo_t *info)
 {
 	return info->si_code <= 0 || (sig == SIGBUS && info->si_code == BUS_MCEERR_AO);
 }
 
-/* The end of the process. Returning executes the instruction again, if it was one, and leaves a true core. */
+/*
+ * The end of the process. Returning executes the instruction again, if it was one, and leaves a
+ * true core.
+ */
 static void end_process(int sig, siginfo_t *info)
 {
 	struct sigaction dfl = {.sa_handler = SIG_DFL};
@@ -58,8 +64,10 @@ static bool has_handler(struct fault *f)
 }
 
 /*
- * Does what the kernel would do for whoever had the signal before us (sigaction(2)), while our handler stays: for a stray signal of another process's it must not go,
- * or the next fault of ours would end the process. The kernel restores the mask when we return, and ends who ignores a fault of its own.
+ * Does what the kernel would do for whoever had the signal before us (sigaction(2)), while our
+ * handler stays: for a stray signal of another process's it must not go, or the next fault of ours
+ * would end the process. The kernel restores the mask when we return, and ends who ignores a fault
+ * of its own.
  */
 static void chain(struct fault *f, siginfo_t *info, void *uc)
 {
@@ -94,7 +102,8 @@ static void on_fault(int sig, siginfo_t *info, void *uc)
 
 static int install(struct fault *f)
 {
-	struct sigaction sa = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+	struct sigaction sa = {.sa_sigaction = on_fault,
+			       .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
 
 	sigemptyset(&sa.sa_mask);
 	if (sigaction(f->sig, NULL, &f->old))

@@ -15,13 +15,16 @@
 #include "base/sys.h"
 
 /*
- * The order to leave a step is a SIGILL with a mark of ours: the handler is there anyway, and threads that block it are rare, since it kills
- * when an instruction raises it.
+ * The order to leave a step is a SIGILL with a mark of ours: the handler is there anyway, and
+ * threads that block it are rare, since it kills when an instruction raises it.
  */
 #define ORDER SIGILL
 static const char mark;
 
-/* Read by a signal handler, which must not be the first to touch it: so not by the lazy kind of thread-local memory. */
+/*
+ * Read by a signal handler, which must not be the first to touch it: so not by the lazy kind of
+ * thread-local memory.
+ */
 static _Thread_local struct guard *open_guard __attribute__((tls_model("initial-exec")));
 static _Thread_local int own_tid __attribute__((tls_model("initial-exec")));
 
@@ -31,7 +34,8 @@ static bool on_fault(int sig, siginfo_t *info, void *uc)
 	struct guard *g = open_guard;
 	uint64_t steps = g ? atomic_load_explicit(&g->steps, memory_order_relaxed) : 0;
 
-	if (order && !(steps & 1 && atomic_load_explicit(&g->aborted, memory_order_relaxed) == steps))
+	if (order &&
+	    !(steps & 1 && atomic_load_explicit(&g->aborted, memory_order_relaxed) == steps))
 		return true; /* the step has returned after all */
 	/* What somebody sent is not the step's doing. */
 	if (!(steps & 1) || (!order && info->si_code <= 0))
@@ -111,10 +115,14 @@ static uint64_t run_ns(int tid)
 	clockid_t clock = (clockid_t)(~(unsigned)tid << 3 | 6);
 	struct timespec ts;
 
-	return clock_gettime(clock, &ts) ? 0 : (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	return clock_gettime(clock, &ts) ? 0
+					 : (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
 }
 
-/* Has it a core, or waits for one? The state of proc_pid_stat(5), behind a name in brackets that may hold any character but ends there. */
+/*
+ * Has it a core, or waits for one? The state of proc_pid_stat(5), behind a name in brackets that
+ * may hold any character but ends there.
+ */
 static bool wants_core(int tid)
 {
 	char path[48], text[256];

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Code that is not ours, run on a thread of ours or the program's, in short steps. A step that raises a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL) is
- * left by a jump; so is one that never returns, on the order of a watch, which is another thread (src/drive/watch.c).
+ * Code that is not ours, run on a thread of ours or the program's, in short steps. A step that
+ * raises a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL) is left by a jump; so is one that never
+ * returns, on the order of a watch, which is another thread (src/drive/watch.c).
  *
  *	struct guard_scope scope;
  *
  *	guard_open(g, &scope);
  *	if (sigsetjmp(scope.env, 0))
- *		...			guard_trapped(g) says how the step ended; none is running now
+ *		...			guard_trapped(g) says how the step ended; none is running
+ * 					now
  *	...
  *	guard_step(g);
  *	...				not our code
@@ -15,8 +17,9 @@
  *	...
  *	guard_close(g, &scope);
  *
- * What the step held it holds for ever: a lock that it took stays taken. It must have none of ours. Neither a step nor what stands around it costs
- * a system call, as long as nothing is wrong and the watch is awake.
+ * What the step held it holds for ever: a lock that it took stays taken. It must have none of ours.
+ * Neither a step nor what stands around it costs a system call, as long as nothing is wrong and the
+ * watch is awake.
  */
 #ifndef ROOST_BASE_GUARD_H
 #define ROOST_BASE_GUARD_H
@@ -43,9 +46,10 @@ struct guard_scope {
 
 struct guard {
 	struct guard_scope *scope; /* the innermost; NULL: none */
-	_Atomic uint64_t steps;	   /* begun and ended: odd while one runs. The thread that has opened it */
-	_Atomic int tid;	   /* of that thread */
-	int end;		   /* enum guard_end, of the step that was left last */
+	/* begun and ended: odd while one runs. The thread that has opened it */
+	_Atomic uint64_t steps;
+	_Atomic int tid;		   /* of that thread */
+	int end;			   /* enum guard_end, of the step that was left last */
 	struct guard_watch *_Atomic watch; /* NULL: nobody watches it */
 	_Atomic uint64_t aborted;	   /* the value of steps that is to be left */
 	/* the watch's */
@@ -85,7 +89,10 @@ static inline void guard_stepped(struct guard *g)
 			      memory_order_relaxed);
 }
 
-/* The watch, at equal intervals: true when steps were run since its last look, or one is running. Ends one that has reached the limits. */
+/*
+ * The watch, at equal intervals: true when steps were run since its last look, or one is running.
+ * Ends one that has reached the limits.
+ */
 bool guard_look(struct guard *g, const struct watchdog_limits *p);
 
 #endif

@@ -41,8 +41,8 @@ uint64_t hist_percentile(const struct hist *h, double percent)
 		return h->max;
 
 	/* Values count from 1: of 10 values, 50 percent is the fifth, and 51 percent the sixth. */
-	double exact =
-		percent / 100 * (double)h->count * (1 - 1e-12); /* 10% of 10 is 1, and not a hair more */
+	double exact = percent / 100 * (double)h->count *
+		       (1 - 1e-12); /* 10% of 10 is 1, and not a hair more */
 	uint64_t rank = (uint64_t)exact + 1, seen = 0;
 
 	for (unsigned i = 0; i < HIST_BUCKETS; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Latency histogram, log-linear as HdrHistogram is: 64 buckets per power of two, hence within 1/64 (1.6%) over all of
- * 64 bits, exact below 128. Fixed memory, 30 KiB; adding is a few instructions, and one thread's at a time: give each
- * thread its own, and merge. Zeroed is empty.
+ * Latency histogram, log-linear as HdrHistogram is: 64 buckets per power of two, hence within 1/64
+ * (1.6%) over all of 64 bits, exact below 128. Fixed memory, 30 KiB; adding is a few instructions,
+ * and one thread's at a time: give each thread its own, and merge. Zeroed is empty.
  */
 #ifndef ROOST_BASE_HIST_H
 #define ROOST_BASE_HIST_H
@@ -20,7 +20,8 @@ struct hist {
 /* The bucket of a value. */
 static inline unsigned hist_bucket(uint64_t ns)
 {
-	unsigned shift = ns >> HIST_SUB_BITS ? 63 - (unsigned)__builtin_clzll(ns) - HIST_SUB_BITS : 0;
+	unsigned shift =
+		ns >> HIST_SUB_BITS ? 63 - (unsigned)__builtin_clzll(ns) - HIST_SUB_BITS : 0;
 
 	return (shift << HIST_SUB_BITS) + (unsigned)(ns >> shift);
 }
@@ -40,8 +41,8 @@ void hist_reset(struct hist *h);
 void hist_merge(struct hist *to, const struct hist *from);
 
 /*
- * The value that `percent` (0 .. 100) of the values are at or below, as the upper end of its bucket, within the min and
- * max seen. 0 when the histogram is empty.
+ * The value that `percent` (0 .. 100) of the values are at or below, as the upper end of its
+ * bucket, within the min and max seen. 0 when the histogram is empty.
  */
 uint64_t hist_percentile(const struct hist *h, double percent);
 uint64_t hist_min(const struct hist *h);

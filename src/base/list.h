@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Intrusive doubly linked list. The head is a ring of one when empty. Every operation is O(1), none allocates, none
- * is thread-safe. An entry is linked, or it is NULL/NULL: list_del() and zeroed memory leave it so, hence
- * list_linked() tells; list_del_init() makes a ring of one, for entries that are heads too.
+ * Intrusive doubly linked list. The head is a ring of one when empty. Every operation is O(1), none
+ * allocates, none is thread-safe. An entry is linked, or it is NULL/NULL: list_del() and zeroed
+ * memory leave it so, hence list_linked() tells; list_del_init() makes a ring of one, for entries
+ * that are heads too.
  */
 #ifndef ROOST_BASE_LIST_H
 #define ROOST_BASE_LIST_H
@@ -16,16 +17,16 @@ struct list_head {
 };
 
 #ifndef container_of
-#define container_of(ptr, type, member)                                                                      \
-	(__extension__({                                                                                     \
-		const __typeof__(((type *)0)->member) *container_of_p = (ptr);                               \
-		(type *)((char *)(uintptr_t)container_of_p - offsetof(type, member));                        \
+#define container_of(ptr, type, member)                                                            \
+	(__extension__({                                                                           \
+		const __typeof__(((type *)0)->member) *container_of_p = (ptr);                     \
+		(type *)((char *)(uintptr_t)container_of_p - offsetof(type, member));              \
 	}))
 #endif
 
-#define LIST_HEAD_INIT(name)                                                                                 \
-	{                                                                                                    \
-		&(name), &(name)                                                                             \
+#define LIST_HEAD_INIT(name)                                                                       \
+	{                                                                                          \
+		&(name), &(name)                                                                   \
 	}
 
 static inline void list_init(struct list_head *head)
@@ -38,13 +39,17 @@ static inline bool list_empty(const struct list_head *head)
 	return head->next == head;
 }
 
-/* Is this entry (not head) on some list? Meaningful for entries that leave by list_del() and started as zeros. */
+/*
+ * Is this entry (not head) on some list? Meaningful for entries that leave by list_del() and
+ * started as zeros.
+ */
 static inline bool list_linked(const struct list_head *entry)
 {
 	return entry->next != NULL;
 }
 
-static inline void list_insert(struct list_head *entry, struct list_head *prev, struct list_head *next)
+static inline void list_insert(struct list_head *entry, struct list_head *prev,
+			       struct list_head *next)
 {
 	entry->prev = prev;
 	entry->next = next;
@@ -105,17 +110,19 @@ static inline void list_splice_tail_init(struct list_head *from, struct list_hea
 #define list_for_each(pos, head) for ((pos) = (head)->next; (pos) != (head); (pos) = (pos)->next)
 
 /* The body may unlink `pos`, but not `tmp`. */
-#define list_for_each_safe(pos, tmp, head)                                                                   \
-	for ((pos) = (head)->next, (tmp) = (pos)->next; (pos) != (head); (pos) = (tmp), (tmp) = (pos)->next)
+#define list_for_each_safe(pos, tmp, head)                                                         \
+	for ((pos) = (head)->next, (tmp) = (pos)->next; (pos) != (head);                           \
+	     (pos) = (tmp), (tmp) = (pos)->next)
 
-#define list_for_each_entry(pos, head, member)                                                               \
-	for ((pos) = list_entry((head)->next, __typeof__(*(pos)), member); &(pos)->member != (head);         \
+#define list_for_each_entry(pos, head, member)                                                     \
+	for ((pos) = list_entry((head)->next, __typeof__(*(pos)), member);                         \
+	     &(pos)->member != (head);                                                             \
 	     (pos) = list_entry((pos)->member.next, __typeof__(*(pos)), member))
 
-#define list_for_each_entry_safe(pos, tmp, head, member)                                                     \
-	for ((pos) = list_entry((head)->next, __typeof__(*(pos)), member),                                   \
-	    (tmp) = list_entry((pos)->member.next, __typeof__(*(pos)), member);                              \
-	     &(pos)->member != (head);                                                                       \
+#define list_for_each_entry_safe(pos, tmp, head, member)                                           \
+	for ((pos) = list_entry((head)->next, __typeof__(*(pos)), member),                         \
+	    (tmp) = list_entry((pos)->member.next, __typeof__(*(pos)), member);                    \
+	     &(pos)->member != (head);                                                             \
 	     (pos) = (tmp), (tmp) = list_entry((tmp)->member.next, __typeof__(*(tmp)), member))
 
 #endif

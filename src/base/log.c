@@ -67,7 +67,9 @@ void log_write(enum log_level level, const char *fmt, ...)
 		if (line[i] == '\n' || line[i] == '\r')
 			line[i] = ' ';
 	line[len++] = '\n';
-	/* Raw, because a preloaded library may have taken write(). What can't be written is lost. */
+	/*
+	 * Raw, because a preloaded library may have taken write(). What can't be written is lost.
+	 */
 	(void)!syscall(SYS_write, STDERR_FILENO, line, len);
 	errno = saved;
 }

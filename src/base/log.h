@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One line on stderr per event, "roost: ...", with the level in it where it is not an error. The environment variable
- * ROOST_LOG chooses: error, warn (the default), info, debug; an unknown word counts as debug. No allocation, and one
- * write(2) a line, so that lines of several threads do not mix.
- * The function that first decides an error logs it, with its cause; callers pass it on.
+ * One line on stderr per event, "roost: ...", with the level in it where it is not an error. The
+ * environment variable ROOST_LOG chooses: error, warn (the default), info, debug; an unknown word
+ * counts as debug. No allocation, and one write(2) a line, so that lines of several threads do not
+ * mix. The function that first decides an error logs it, with its cause; callers pass it on.
  */
 #ifndef ROOST_BASE_LOG_H
 #define ROOST_BASE_LOG_H
@@ -30,13 +30,17 @@ static inline bool log_enabled(enum log_level level)
 	return (int)level <= (t ? t : log_init_threshold());
 }
 
-/* Use the macros below. A line is cut at about 1000 bytes; line breaks inside become spaces. Keeps errno. Any thread. */
-void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
+/*
+ * Use the macros below. A line is cut at about 1000 bytes; line breaks inside become spaces. Keeps
+ * errno. Any thread.
+ */
+void log_write(enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3), cold));
 
-#define log_at(level, ...)                                                                                   \
-	do {                                                                                                 \
-		if (log_enabled(level))                                                                      \
-			log_write(level, __VA_ARGS__);                                                       \
+#define log_at(level, ...)                                                                         \
+	do {                                                                                       \
+		if (log_enabled(level))                                                            \
+			log_write(level, __VA_ARGS__);                                             \
 	} while (0)
 
 #define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)

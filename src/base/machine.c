@@ -100,15 +100,17 @@ json_t *machine_describe(void)
 		return NULL;
 	read_cpuinfo(&facts);
 	uname(&u);
-	bad |= json_object_set_new(o, "cpu", facts.model[0] ? json_string(facts.model) : json_null());
+	bad |= json_object_set_new(o, "cpu",
+				   facts.model[0] ? json_string(facts.model) : json_null());
 	bad |= json_object_set_new(o, "cores", sysconf_number(_SC_NPROCESSORS_ONLN));
 	bad |= json_object_set_new(o, "allowed_cores", allowed_cores());
 	bad |= json_object_set_new(o, "arch", json_string(u.machine));
 	bad |= json_object_set_new(o, "kernel", json_string(u.release));
 	bad |= json_object_set_new(o, "page_size", json_integer((json_int_t)mem_page_size()));
-	bad |= json_object_set_new(o, "memory",
-				   pages > 0 ? json_integer((json_int_t)pages * (json_int_t)mem_page_size())
-					     : json_null());
+	bad |= json_object_set_new(
+		o, "memory",
+		pages > 0 ? json_integer((json_int_t)pages * (json_int_t)mem_page_size())
+			  : json_null());
 	bad |= json_object_set_new(o, "rmem_max", number_in("/proc/sys/net/core/rmem_max"));
 	bad |= json_object_set_new(o, "wmem_max", number_in("/proc/sys/net/core/wmem_max"));
 	bad |= json_object_set_new(o, "hypervisor",

@@ -6,9 +6,10 @@
 #include <jansson.h>
 
 /*
- * A new object, the caller's to json_decref: cpu (model name), cores (online), allowed_cores (this process may use),
- * arch, kernel, page_size, memory (bytes), rmem_max, wmem_max (bytes), hypervisor (a virtual machine, as the CPU says).
- * What can't be found out is null. NULL when memory is out. Any thread; reads files.
+ * A new object, the caller's to json_decref: cpu (model name), cores (online), allowed_cores (this
+ * process may use), arch, kernel, page_size, memory (bytes), rmem_max, wmem_max (bytes), hypervisor
+ * (a virtual machine, as the CPU says). What can't be found out is null. NULL when memory is out.
+ * Any thread; reads files.
  */
 json_t *machine_describe(void);
 

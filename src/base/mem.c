@@ -31,7 +31,10 @@ void *mem_alloc_pages(size_t size)
 	if (size < MEM_HUGE_PAGE)
 		return map(size);
 
-	/* Kernels before 6.7 don't align large mappings by themselves: ask for more, give back the ends. */
+	/*
+	 * Kernels before 6.7 don't align large mappings by themselves: ask for more, give back the
+	 * ends.
+	 */
 	char *p = map(size + MEM_HUGE_PAGE);
 
 	if (!p)
@@ -60,7 +63,8 @@ static double limit_of(const char *dir, bool v2)
 {
 	long long bytes = 0, none;
 
-	return cgroup_numbers(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &bytes, &none) >= 1 &&
+	return cgroup_numbers(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &bytes, &none) >=
+				       1 &&
 			       bytes > 0
 		       ? (double)bytes
 		       : 0;

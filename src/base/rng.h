@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Seeded randomness: xoshiro256** by Blackman and Vigna, its state filled by splitmix64 as they recommend. Not for
- * secrets (secret.h is); the same seed gives the same numbers on every machine. One thread at a time per struct rng.
+ * Seeded randomness: xoshiro256** by Blackman and Vigna, its state filled by splitmix64 as they
+ * recommend. Not for secrets (secret.h is); the same seed gives the same numbers on every machine.
+ * One thread at a time per struct rng.
  */
 #ifndef ROOST_BASE_RNG_H
 #define ROOST_BASE_RNG_H
@@ -62,7 +63,10 @@ static inline double rng_double(struct rng *r)
 	return (double)(rng_u64(r) >> 11) * 0x1.0p-53;
 }
 
-/* 64 bits from the kernel. Any thread. Never fails: where a sandbox forbids getrandom(2) the process ends, with a line that says so. */
+/*
+ * 64 bits from the kernel. Any thread. Never fails: where a sandbox forbids getrandom(2) the
+ * process ends, with a line that says so.
+ */
 uint64_t rng_entropy(void);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Numbers that nobody may guess from those that were seen before: ids, keys, first PSNs, seeds of hashes. ChaCha20 (RFC 8439) whose key is
- * replaced by each block's first half; the other half is given out. The same seed gives the same numbers, for tests and the simulator; a seed of
+ * Numbers that nobody may guess from those that were seen before: ids, keys, first PSNs, seeds of
+ * hashes. ChaCha20 (RFC 8439) whose key is replaced by each block's first half; the other half is
+ * given out. The same seed gives the same numbers, for tests and the simulator; a seed of
  * secret_entropy() gives others each time. One thread at a time per struct secret.
  */
 #ifndef ROOST_BASE_SECRET_H

@@ -14,16 +14,16 @@
 #define NS_PER_MS	    1000000ll
 
 /* syscall(2) answers -1 and errno; we answer -errno, and leave errno as it was. */
-#define RAW(...)                                                                                             \
-	(__extension__({                                                                                     \
-		int raw_saved = errno;                                                                       \
-		long raw_ret = syscall(__VA_ARGS__);                                                         \
-                                                                                                             \
-		if (raw_ret < 0) {                                                                           \
-			raw_ret = -(long)errno;                                                              \
-			errno = raw_saved;                                                                   \
-		}                                                                                            \
-		raw_ret;                                                                                     \
+#define RAW(...)                                                                                   \
+	(__extension__({                                                                           \
+		int raw_saved = errno;                                                             \
+		long raw_ret = syscall(__VA_ARGS__);                                               \
+                                                                                                   \
+		if (raw_ret < 0) {                                                                 \
+			raw_ret = -(long)errno;                                                    \
+			errno = raw_saved;                                                         \
+		}                                                                                  \
+		raw_ret;                                                                           \
 	}))
 
 int sys_socket(int domain, int type, int protocol)
@@ -87,7 +87,8 @@ ssize_t sys_sendto(int fd, const void *buf, size_t len, int flags, const struct 
 	return RAW(SYS_sendto, fd, buf, len, flags, addr, alen);
 }
 
-ssize_t sys_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *alen)
+ssize_t sys_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
+		     socklen_t *alen)
 {
 	return RAW(SYS_recvfrom, fd, buf, len, flags, addr, alen);
 }
@@ -170,7 +171,10 @@ int sys_epoll_wait_ns(int epfd, struct epoll_event *evs, int max, int64_t timeou
 	int ret = (int)RAW(SYS_epoll_pwait2, epfd, evs, max, timeout_ns < 0 ? NULL : ts, NULL,
 			   KERNEL_SIGSET_BYTES);
 
-	/* EPERM: a container's seccomp profile that is older than the call; the call itself has no such error. */
+	/*
+	 * EPERM: a container's seccomp profile that is older than the call; the call itself has no
+	 * such error.
+	 */
 	if (ret != -ENOSYS && ret != -EPERM)
 		return ret;
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * System calls on sockets, files and descriptors of our own, raw: a library preloaded into the program (rsocket's does) that
- * takes over socket(), sendmsg(), poll() never sees them. Arguments as in the man pages; the result is the call's, or
- * a negative errno. errno itself is left alone. Any thread; not cancellation points.
+ * System calls on sockets, files and descriptors of our own, raw: a library preloaded into the
+ * program (rsocket's does) that takes over socket(), sendmsg(), poll() never sees them. Arguments
+ * as in the man pages; the result is the call's, or a negative errno. errno itself is left alone.
+ * Any thread; not cancellation points.
  */
 #ifndef ROOST_BASE_SYS_H
 #define ROOST_BASE_SYS_H
@@ -31,7 +32,8 @@ int sys_getsockopt(int fd, int level, int name, void *value, socklen_t *len);
 
 ssize_t sys_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
 		   socklen_t alen);
-ssize_t sys_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr, socklen_t *alen);
+ssize_t sys_recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *addr,
+		     socklen_t *alen);
 ssize_t sys_sendmsg(int fd, const struct msghdr *msg, int flags);
 ssize_t sys_recvmsg(int fd, struct msghdr *msg, int flags);
 int sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
@@ -48,18 +50,25 @@ int sys_dup_cloexec(int fd);
 int sys_eventfd(unsigned count, int flags);
 int sys_epoll_create1(int flags);
 int sys_epoll_ctl(int epfd, int op, int fd, struct epoll_event *ev);
-/* Time-outs in ns, negative is forever. Older kernels without epoll_pwait2 (before 5.11) round up to a millisecond. */
+/*
+ * Time-outs in ns, negative is forever. Older kernels without epoll_pwait2 (before 5.11) round up
+ * to a millisecond.
+ */
 int sys_epoll_wait_ns(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns);
 int sys_epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms);
-/* While *word is value, at most ns long (UINT64_MAX: for ever), until somebody wakes it. May return early. */
+/*
+ * While *word is value, at most ns long (UINT64_MAX: for ever), until somebody wakes it. May return
+ * early.
+ */
 void sys_futex_wait(_Atomic uint32_t *word, uint32_t value, uint64_t ns);
 void sys_futex_wake(_Atomic uint32_t *word); /* all that wait */
 /* Unlike the kernel's, it leaves *timeout alone. NULL is forever. */
 int sys_ppoll(struct pollfd *fds, unsigned n, const struct timespec *timeout, const sigset_t *mask);
 
 /*
- * A variable of the environment; NULL: it is not set, or the process has rights that whoever set it may lack (set-user-ID, file capabilities:
- * secure_getenv(3)). The only way to the environment: tests/structure.
+ * A variable of the environment; NULL: it is not set, or the process has rights that whoever set it
+ * may lack (set-user-ID, file capabilities: secure_getenv(3)). The only way to the environment:
+ * tests/structure.
  */
 const char *sys_env(const char *name);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Text put together piece by piece in a buffer that may be too small: as snprintf(3) cuts and counts, over several calls. */
+/*
+ * Text put together piece by piece in a buffer that may be too small: as snprintf(3) cuts and
+ * counts, over several calls.
+ */
 #ifndef ROOST_BASE_TEXT_H
 #define ROOST_BASE_TEXT_H
 

@@ -62,8 +62,9 @@ void wheel_add(struct wheel *w, struct wheel_timer *t, uint64_t deadline)
 }
 
 /*
- * A timer that waits to be fired by wheel_run() hangs on its list of due ones, and t->slot is where it was: that slot
- * is either empty and cleared already, or in use again by others. Both stay right here.
+ * A timer that waits to be fired by wheel_run() hangs on its list of due ones, and t->slot is where
+ * it was: that slot is either empty and cleared already, or in use again by others. Both stay right
+ * here.
  */
 void wheel_del(struct wheel *w, struct wheel_timer *t)
 {
@@ -98,7 +99,9 @@ static uint64_t slot_start(const struct wheel *w, unsigned slot)
 	return (above << WHEEL_DIGIT_BITS | slot % WHEEL_SLOTS) << shift;
 }
 
-/* Empties a slot that time has reached: due timers go on `due`, the others into the levels below. */
+/*
+ * Empties a slot that time has reached: due timers go on `due`, the others into the levels below.
+ */
 static void open_slot(struct wheel *w, unsigned slot, uint64_t now)
 {
 	struct list_head *pos, *tmp, all;
@@ -123,7 +126,8 @@ unsigned wheel_run(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, vo
 	unsigned fired = 0;
 
 	if (target < w->tick)
-		target = w->tick; /* time went back: the wheel does not, and `now` still decides who is due */
+		target =
+			w->tick; /* time went back: the wheel does not, and `now` still decides who is due */
 	while (w->levels) {
 		unsigned slot = first_slot(w);
 		uint64_t start = slot_start(w, slot);

@@ -19,8 +19,8 @@
 #define ANSWER_MAX (1u << 20) /* bytes */
 
 /*
- * Everything up to the end of the stream, the caller's to free; NULL when it does not come in time, however little is missing. A stream that
- * is reset has an empty answer.
+ * Everything up to the end of the stream, the caller's to free; NULL when it does not come in time,
+ * however little is missing. A stream that is reset has an empty answer.
  */
 static char *read_answer(int fd, int answer_ms)
 {
@@ -59,7 +59,10 @@ static bool send_request(int fd, const char *request)
 	return sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)(line[0].iov_len + 1);
 }
 
-/* A socket that is connected to `name`, or -1. *gone: its process has ended, and its name is removed. */
+/*
+ * A socket that is connected to `name`, or -1. *gone: its process has ended, and its name is
+ * removed.
+ */
 static int dial(int dirfd, const char *name, int answer_ms, bool *gone)
 {
 	struct sockaddr_un sa;
@@ -96,7 +99,10 @@ json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, boo
 	}
 	if (text)
 		o = json_loads(text, 0, NULL);
-	/* A process that ends before it has answered closes the connection: then nobody listens any more. */
+	/*
+	 * A process that ends before it has answered closes the connection: then nobody listens any
+	 * more.
+	 */
 	if (text && !*text) {
 		fd = dial(dirfd, name, answer_ms, &gone);
 		if (fd >= 0)

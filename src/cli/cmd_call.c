@@ -26,12 +26,14 @@ static struct {
 } want = {.service = ROOST_NODE_SERVICE, .room = 65536, .timeout = ANSWER_NS};
 
 static const struct opt opts[] = {
-	OPT_VALUE("params", 'x', OPT_STRING, &want.hex, "HEX", "its parameters, byte by byte: 00ff17..."),
-	OPT_VALUE("room", 0, OPT_BYTES, &want.room, "SIZE", "bytes that a reply can have (64K)", .max = 1e9),
-	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME", "for the connection, and the answer (10s)",
-		  .min = 1e6, .max = 3600e9),
-	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)", .min = 1,
-		  .max = 65535),
+	OPT_VALUE("params", 'x', OPT_STRING, &want.hex, "HEX",
+		  "its parameters, byte by byte: 00ff17..."),
+	OPT_VALUE("room", 0, OPT_BYTES, &want.room, "SIZE", "bytes that a reply can have (64K)",
+		  .max = 1e9),
+	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME",
+		  "for the connection, and the answer (10s)", .min = 1e6, .max = 3600e9),
+	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)",
+		  .min = 1, .max = 65535),
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
 		  "of this end: udp or shm, address, options\n(ROOST_PORT, else chosen)"),
 	OPT_SWITCH("json", 'j', &want.json, "one JSON object on stdout"),
@@ -80,7 +82,8 @@ static const char *const statuses[] = {
 
 static const char *status_name(unsigned status)
 {
-	return status < sizeof(statuses) / sizeof(statuses[0]) ? statuses[status] : "the kernel's own";
+	return status < sizeof(statuses) / sizeof(statuses[0]) ? statuses[status]
+							       : "the kernel's own";
 }
 
 /* ---- parameters ---- */
@@ -92,9 +95,11 @@ static int read_hex(void)
 
 	for (; *s; s += 2) {
 		if (!isxdigit((unsigned char)s[0]) || !isxdigit((unsigned char)s[1]))
-			return opt_usage(&cmd, "--params wants pairs of hexadecimal digits, not '%s'", s);
+			return opt_usage(&cmd,
+					 "--params wants pairs of hexadecimal digits, not '%s'", s);
 		if (call.len == sizeof(call.params))
-			return opt_usage(&cmd, "parameters have %u bytes at most", ROOST_RPC_MAX_PARAMS);
+			return opt_usage(&cmd, "parameters have %u bytes at most",
+					 ROOST_RPC_MAX_PARAMS);
 		sscanf(s, "%2x", &v);
 		call.params[call.len++] = (uint8_t)v;
 	}
@@ -120,7 +125,8 @@ static int make_get(const char *key)
 	struct roost_get_params p;
 
 	if (!h->entries)
-		return opt_failed(&cmd, "the node has no table to look in: start it with --fill or --table");
+		return opt_failed(
+			&cmd, "the node has no table to look in: start it with --fill or --table");
 	p = roost_get_params(h->table, h->entries, node_key(key), h->flags);
 	memcpy(call.params, &p, sizeof(p));
 	call.len = sizeof(p);
@@ -132,7 +138,8 @@ static int make_get(const char *key)
 static int reach(const char *host)
 {
 	const char *why = NULL;
-	int rc = roost_node_connect(host, (uint16_t)want.service, (int)(want.timeout / 1000000), &call.node);
+	int rc = roost_node_connect(host, (uint16_t)want.service, (int)(want.timeout / 1000000),
+				    &call.node);
 
 	switch (rc) {
 	case 0:
@@ -161,8 +168,8 @@ static int reach(const char *host)
 static int make_call(void)
 {
 	uint64_t start = clock_ns();
-	int rc = roost_call(call.caller, call.op, call.node->hello.rkey, call.params, call.len, call.reply,
-			    (uint32_t)want.room, want.timeout, &call.result);
+	int rc = roost_call(call.caller, call.op, call.node->hello.rkey, call.params, call.len,
+			    call.reply, (uint32_t)want.room, want.timeout, &call.result);
 
 	call.us = (double)(clock_ns() - start) / 1e3;
 	if (rc)
@@ -186,7 +193,11 @@ static bool is_text(const uint8_t *p, uint32_t n)
 static void print_hex(const uint8_t *p, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		printf("%s%02x", i && i % 32 == 0 ? "\n         " : i && i % 8 == 0 ? " " : "", p[i]);
+		printf("%s%02x",
+		       i && i % 32 == 0	 ? "\n         "
+		       : i && i % 8 == 0 ? " "
+					 : "",
+		       p[i]);
 }
 
 static void print_text(const struct roost_result *r)
@@ -216,7 +227,8 @@ static void print_json(const char *host, const struct roost_result *r)
 			sprintf(hex + 2 * (size_t)i, "%02x", call.reply[i]);
 		json_object_set_new(o, "hex", json_string(hex));
 		if (is_text(call.reply, r->len))
-			json_object_set_new(o, "text", json_stringn((const char *)call.reply, r->len));
+			json_object_set_new(o, "text",
+					    json_stringn((const char *)call.reply, r->len));
 	}
 	free(hex);
 	json_dumpf(o, stdout, JSON_COMPACT);
@@ -257,7 +269,8 @@ int cmd_call(int argc, char **argv)
 		return opt_usage(&cmd, "call whom, and what? roost call ADDR get KEY");
 	get = strcmp(argv[at + 1], "get") == 0 && !want.hex;
 	if (argc - at != 2 + get)
-		return opt_usage(&cmd, get ? "get wants one key" : "'%s' is too much", argv[argc - 1]);
+		return opt_usage(&cmd, get ? "get wants one key" : "'%s' is too much",
+				 argv[argc - 1]);
 	if (read_kernel(argv[at + 1]) || read_hex())
 		return CLI_USAGE;
 	opt_environment(want.port, 0);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost completion SHELL`: prints what completes the commands in bash, zsh or fish, made from the tables that also
- * parse the command line and print --help. The files that are installed (completion/) only call this when the shell
- * loads them: they can't differ from the command, and a cross build runs nothing.
+ * `roost completion SHELL`: prints what completes the commands in bash, zsh or fish, made from the
+ * tables that also parse the command line and print --help. The files that are installed
+ * (completion/) only call this when the shell loads them: they can't differ from the command, and a
+ * cross build runs nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +18,9 @@ static const struct opt opts[] = {OPT_END};
 static const struct opt_command cmd = {
 	.name = "completion",
 	.synopsis = "bash|zsh|fish",
-	.about = "Prints what completes the commands, options and values of roost in a shell. Packages and\n"
-		 "`make install` put files that call this where the shells look for them.",
+	.about =
+		"Prints what completes the commands, options and values of roost in a shell. Packages and\n"
+		"`make install` put files that call this where the shells look for them.",
 	.opts = opts,
 	.examples = "  eval \"$(roost completion bash)\"        (in ~/.bashrc)\n"
 		    "  eval \"$(roost completion zsh)\"         (in ~/.zshrc, behind compinit)\n"
@@ -61,7 +63,10 @@ static void each_table(void (*show)(const struct opt_command *cmd))
 	}
 }
 
-/* Text within single quotes of a shell. `quote` is written for a single quote; characters of `special` get a backslash. */
+/*
+ * Text within single quotes of a shell. `quote` is written for a single quote; characters of
+ * `special` get a backslash.
+ */
 static void print_text(const char *text, const char *quote, const char *special)
 {
 	for (; *text; text++) {
@@ -382,7 +387,8 @@ static void fish_command(const struct opt_command *c)
 		fish_option(c, o);
 	printf("complete -c roost -n '__roost_is %s' -l help -s h -d 'show this'\n", c->name);
 	if (c->words) {
-		printf("complete -c roost -n '__roost_is %s; and not __fish_seen_subcommand_from ", c->name);
+		printf("complete -c roost -n '__roost_is %s; and not __fish_seen_subcommand_from ",
+		       c->name);
 		print_words(c->words);
 		printf("' -a '");
 		print_words(c->words);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost demo`: a file goes by RDMA WRITE from this process into a file that another process mapped, and comes back by RDMA
- * READ into a third. Then all three are compared.
+ * `roost demo`: a file goes by RDMA WRITE from this process into a file that another process
+ * mapped, and comes back by RDMA READ into a third. Then all three are compared.
  *
  *	this process		     the other process
  *	  sent      == WRITE ==>	received	(no code of the other process touches the data)
@@ -60,11 +60,13 @@ static struct {
 } demo = {.size = DEFAULT_SIZE, .seed = 1, .pin = true, .fd = {-1, -1, -1}};
 
 static const struct opt opts[] = {
-	OPT_VALUE("port", 'p', OPT_STRING, &demo.port, "SPEC",
-		  "udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)"),
+	OPT_VALUE(
+		"port", 'p', OPT_STRING, &demo.port, "SPEC",
+		"udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)"),
 	OPT_VALUE("file", 'f', OPT_STRING, &demo.file, "FILE", "send this file (else one is made)"),
-	OPT_VALUE("size", 's', OPT_BYTES, &demo.size, "SIZE", "bytes of the file that is made (64M)",
-		  .min = 1, .max = 0x1p36, .given = &demo.has_size),
+	OPT_VALUE("size", 's', OPT_BYTES, &demo.size, "SIZE",
+		  "bytes of the file that is made (64M)", .min = 1, .max = 0x1p36,
+		  .given = &demo.has_size),
 	OPT_VALUE("seed", 0, OPT_COUNT, &demo.seed, "N", "what its contents are made from (1)",
 		  .max = 0x1p53),
 	OPT_VALUE("keep", 'k', OPT_STRING, &demo.keep, "DIR", "leave the files in this folder"),
@@ -92,8 +94,9 @@ static const struct opt_command cmd = {
 /* ---- files ---- */
 
 /*
- * An unlinked file in TMPDIR or /tmp, so that nothing is left behind, however this ends. A container may have no folder at all to write to:
- * then one that is in memory and nowhere else. -1 with errno set; `path` says what was tried.
+ * An unlinked file in TMPDIR or /tmp, so that nothing is left behind, however this ends. A
+ * container may have no folder at all to write to: then one that is in memory and nowhere else. -1
+ * with errno set; `path` says what was tried.
  */
 static int make_unnamed(char *path, size_t n)
 {
@@ -130,7 +133,10 @@ static int make_file(unsigned which)
 			"can't make a file in %s: %s; give another folder with TMPDIR (see roost doctor)",
 			path, strerror(errno));
 	demo.fd[which] = fd;
-	/* Reserved: a page that is found missing at its first touch is a signal (SIGBUS), not an error. */
+	/*
+	 * Reserved: a page that is found missing at its first touch is a signal (SIGBUS), not an
+	 * error.
+	 */
 	rc = posix_fallocate(fd, 0, (off_t)demo.size);
 	if (rc != 0)
 		return opt_failed(
@@ -143,12 +149,14 @@ static int make_file(unsigned which)
 
 static uint8_t *map_file(unsigned which, bool writable)
 {
-	void *p = mmap(NULL, demo.size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED | MAP_POPULATE,
-		       demo.fd[which], 0);
+	void *p = mmap(NULL, demo.size, PROT_READ | (writable ? PROT_WRITE : 0),
+		       MAP_SHARED | MAP_POPULATE, demo.fd[which], 0);
 
 	if (p == MAP_FAILED)
 		return NULL;
-	/* A shared mapping takes a fault at the first write to a page: now, not while we measure. */
+	/*
+	 * A shared mapping takes a fault at the first write to a page: now, not while we measure.
+	 */
 	for (uint64_t at = 0; writable && at < demo.size; at += mem_page_size())
 		((volatile uint8_t *)p)[at] = 0;
 	return p;
@@ -277,8 +285,9 @@ static int answer_steps(struct side *s, struct oob *oob)
 		if (rc)
 			return 0;
 		hash_of(s->map[RECEIVED], hash);
-		if (oob_send(oob, json_pack("{s:s,s:s,s:o}", "type", "step", "hash", hash, "counters",
-					    perf_counters_since(&s->nic, &s->before))) < 0)
+		if (oob_send(oob, json_pack("{s:s,s:s,s:o}", "type", "step", "hash", hash,
+					    "counters", perf_counters_since(&s->nic, &s->before))) <
+		    0)
 			return side_fail(s, -EPROTO, oob->err);
 		perf_nic_counters(&s->nic, &s->before);
 	}
@@ -294,10 +303,12 @@ static int other_side(struct local *lo, void *arg)
 	rc = side_open(&s, oob);
 	if (rc == 0)
 		rc = side_file(&s, RECEIVED,
-			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				       IBV_ACCESS_REMOTE_READ);
 	if (rc == 0) {
 		link = perf_link_describe(&s.link);
-		json_object_set_new(link, "file", json_integer((json_int_t)(uintptr_t)s.map[RECEIVED]));
+		json_object_set_new(link, "file",
+				    json_integer((json_int_t)(uintptr_t)s.map[RECEIVED]));
 		json_object_set_new(link, "file_rkey", json_integer(s.mr[RECEIVED]->rkey));
 		rc = demo_table_make(&s.table, &s.nic, link, s.err);
 		if (rc == 0)
@@ -375,8 +386,8 @@ static int post_chunk(struct side *s, enum ibv_wr_opcode op, unsigned which, con
 static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r,
 		struct step *step)
 {
-	uint64_t start = clock_ns(), chunks = (demo.size + CHUNK - 1) / CHUNK, next = 0, moved = start,
-		 idle = 0;
+	uint64_t start = clock_ns(), chunks = (demo.size + CHUNK - 1) / CHUNK, next = 0,
+		 moved = start, idle = 0;
 	struct perf_qp *q = &s->link.qps[0];
 	struct progress p;
 	int rc = 0;
@@ -395,7 +406,8 @@ static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const str
 			moved = clock_ns();
 			progress_at(&p, (double)q->completed, NULL);
 			rc = 0;
-		} else if (++idle % 4096 == 0 && clock_ns() - moved > STUCK_NS * oob_timeout_scale()) {
+		} else if (++idle % 4096 == 0 &&
+			   clock_ns() - moved > STUCK_NS * oob_timeout_scale()) {
 			rc = side_fail(s, -ETIMEDOUT, "nothing moves any more");
 		}
 	}
@@ -418,8 +430,10 @@ static int account(struct side *s, struct oob *oob, struct step *step, char *has
 	perf_nic_counters(&s->nic, &s->before);
 	theirs = json_object_get(msg, "counters");
 	step->packets = perf_counter(mine, "sent_pkts") + perf_counter(theirs, "sent_pkts");
-	step->again = perf_counter(mine, "retransmitted_pkts") + perf_counter(mine, "tail_loss_probe") +
-		      perf_counter(theirs, "retransmitted_pkts") + perf_counter(theirs, "tail_loss_probe");
+	step->again = perf_counter(mine, "retransmitted_pkts") +
+		      perf_counter(mine, "tail_loss_probe") +
+		      perf_counter(theirs, "retransmitted_pkts") +
+		      perf_counter(theirs, "tail_loss_probe");
 	text = json_string_value(json_object_get(msg, "hash"));
 	snprintf(hash, HASH_LEN, "%s", text ? text : "");
 	json_decref(mine);
@@ -427,8 +441,8 @@ static int account(struct side *s, struct oob *oob, struct step *step, char *has
 	return 0;
 }
 
-static int move_both(struct side *s, struct oob *oob, struct step *step, struct demo_lookups *lookups,
-		     char *received)
+static int move_both(struct side *s, struct oob *oob, struct step *step,
+		     struct demo_lookups *lookups, char *received)
 {
 	struct remote r = {0};
 	int rc;
@@ -463,7 +477,8 @@ static double gbps(const struct step *s)
 
 static void print_lookups(const struct demo_lookups *d)
 {
-	printf("\n%" PRIu64 " keys looked up in a hash table of the other process, one after the other\n",
+	printf("\n%" PRIu64
+	       " keys looked up in a hash table of the other process, one after the other\n",
 	       d->keys);
 	printf("  by RDMA READ       %5.2f round trips each, median %.1f us\n",
 	       (double)d->reads / (double)d->keys, d->read_us);
@@ -471,10 +486,11 @@ static void print_lookups(const struct demo_lookups *d)
 	       (double)d->calls / (double)d->keys, d->call_us);
 }
 
-static void print_text(const struct step *step, const struct demo_lookups *lookups, char (*hash)[HASH_LEN],
-		       bool equal)
+static void print_text(const struct step *step, const struct demo_lookups *lookups,
+		       char (*hash)[HASH_LEN], bool equal)
 {
-	static const char *const head[] = {"", "bytes", "seconds", "Gbit/s", "packets", "sent again"};
+	static const char *const head[] = {"",	     "bytes",	"seconds",
+					   "Gbit/s", "packets", "sent again"};
 	char bytes[32], seconds[32], rate[32], packets[32], again[32];
 	struct table t;
 
@@ -503,29 +519,33 @@ static void print_text(const struct step *step, const struct demo_lookups *looku
 	print_lookups(lookups);
 }
 
-static void print_json(const struct step *step, const struct demo_lookups *d, char (*hash)[HASH_LEN],
-		       bool equal)
+static void print_json(const struct step *step, const struct demo_lookups *d,
+		       char (*hash)[HASH_LEN], bool equal)
 {
 	json_t *steps = json_array(), *lookups, *top;
 
 	for (unsigned i = 0; i < 2; i++)
-		json_array_append_new(steps, json_pack("{s:s,s:f,s:f,s:I,s:I}", "name", step[i].name,
-						       "seconds", step[i].seconds, "goodput_gbps",
-						       gbps(&step[i]), "packets", (json_int_t)step[i].packets,
-						       "retransmitted_pkts", (json_int_t)step[i].again));
+		json_array_append_new(
+			steps, json_pack("{s:s,s:f,s:f,s:I,s:I}", "name", step[i].name, "seconds",
+					 step[i].seconds, "goodput_gbps", gbps(&step[i]), "packets",
+					 (json_int_t)step[i].packets, "retransmitted_pkts",
+					 (json_int_t)step[i].again));
 	lookups = json_pack("{s:I,s:{s:I,s:f},s:{s:I,s:f}}", "keys", (json_int_t)d->keys, "read",
 			    "round_trips", (json_int_t)d->reads, "p50_us", d->read_us, "kernel",
 			    "round_trips", (json_int_t)d->calls, "p50_us", d->call_us);
-	top = json_pack("{s:s,s:s,s:I,s:o,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port", demo.lo.kind,
-			"size", (json_int_t)demo.size, "steps", steps, "lookups", lookups, "sent", hash[SENT],
-			"received", hash[RECEIVED], "returned", hash[RETURNED], "equal", equal, "machine",
-			demo.machine);
+	top = json_pack("{s:s,s:s,s:I,s:o,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port",
+			demo.lo.kind, "size", (json_int_t)demo.size, "steps", steps, "lookups",
+			lookups, "sent", hash[SENT], "received", hash[RECEIVED], "returned",
+			hash[RETURNED], "equal", equal, "machine", demo.machine);
 	json_dumpf(top, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
 	putchar('\n');
 	json_decref(top);
 }
 
-/* Compares hashes, and the bytes of all three files: `received` as the other process's mapping left it in its file. */
+/*
+ * Compares hashes, and the bytes of all three files: `received` as the other process's mapping left
+ * it in its file.
+ */
 static int compare(struct side *s, const struct step *step, const struct demo_lookups *lookups,
 		   char (*hash)[HASH_LEN])
 {
@@ -565,8 +585,8 @@ static int run(void)
 	side_close(&s);
 	theirs = local_wait(&demo.lo);
 	if (theirs > 128)
-		return opt_failed(&cmd, "the other process was killed by signal %d (%s)", theirs - 128,
-				  strsignal(theirs - 128));
+		return opt_failed(&cmd, "the other process was killed by signal %d (%s)",
+				  theirs - 128, strsignal(theirs - 128));
 	return rc != CLI_OK ? rc : theirs;
 }
 

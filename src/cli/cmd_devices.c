@@ -19,15 +19,17 @@
 static const char *port_spec;
 static bool json;
 
-static const struct opt opts[] = {OPT_VALUE("port", 'p', OPT_STRING, &port_spec, "SPEC",
-					    "as the program would have it (ROOST_PORT; else chosen)"),
-				  OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+static const struct opt opts[] = {
+	OPT_VALUE("port", 'p', OPT_STRING, &port_spec, "SPEC",
+		  "as the program would have it (ROOST_PORT; else chosen)"),
+	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "devices",
 	.synopsis = "[--port SPEC] [--json]",
-	.about = "Lists the devices, ports and addresses (GIDs) that a program started now would see. The\n"
-		 "addresses are opened for that, and closed again.",
+	.about =
+		"Lists the devices, ports and addresses (GIDs) that a program started now would see. The\n"
+		"addresses are opened for that, and closed again.",
 	.opts = opts,
 	.examples = "  roost devices\n"
 		    "  roost devices --port shm:10.0.0.7 --json\n",
@@ -45,9 +47,9 @@ static json_t *describe_gids(struct ibv_context *ctx, uint8_t port, int len)
 			continue;
 		if (!inet_ntop(AF_INET6, e.gid.raw, text, sizeof(text)))
 			continue;
-		json_array_append_new(gids,
-				      json_pack("{s:i,s:s,s:s}", "index", i, "gid", text, "type",
-						e.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "other"));
+		json_array_append_new(
+			gids, json_pack("{s:i,s:s,s:s}", "index", i, "gid", text, "type",
+					e.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "other"));
 	}
 	return gids;
 }
@@ -58,8 +60,8 @@ static json_t *describe_port(struct ibv_context *ctx, uint8_t n)
 
 	if (ibv_query_port(ctx, n, &a) != 0)
 		return NULL;
-	return json_pack("{s:i,s:s,s:i,s:i,s:o}", "port", n, "state", ibv_port_state_str(a.state), "mtu",
-			 128 << a.active_mtu, "max_mtu", 128 << a.max_mtu, "gids",
+	return json_pack("{s:i,s:s,s:i,s:i,s:o}", "port", n, "state", ibv_port_state_str(a.state),
+			 "mtu", 128 << a.active_mtu, "max_mtu", 128 << a.max_mtu, "gids",
 			 describe_gids(ctx, n, a.gid_tbl_len));
 }
 
@@ -85,11 +87,12 @@ static json_t *describe_device(struct ibv_device *dev)
 			json_array_append_new(ports, port);
 	}
 	g = be64toh(a.node_guid);
-	snprintf(guid, sizeof(guid), "%04x:%04x:%04x:%04x", (unsigned)(g >> 48), (unsigned)(g >> 32 & 0xffff),
-		 (unsigned)(g >> 16 & 0xffff), (unsigned)(g & 0xffff));
-	obj = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:o}", "name", ibv_get_device_name(dev), "guid", guid,
-			"firmware", a.fw_ver, "max_qp", a.max_qp, "max_cq", a.max_cq, "max_mr", a.max_mr,
-			"ports", ports);
+	snprintf(guid, sizeof(guid), "%04x:%04x:%04x:%04x", (unsigned)(g >> 48),
+		 (unsigned)(g >> 32 & 0xffff), (unsigned)(g >> 16 & 0xffff),
+		 (unsigned)(g & 0xffff));
+	obj = json_pack("{s:s,s:s,s:s,s:i,s:i,s:i,s:o}", "name", ibv_get_device_name(dev), "guid",
+			guid, "firmware", a.fw_ver, "max_qp", a.max_qp, "max_cq", a.max_cq,
+			"max_mr", a.max_mr, "ports", ports);
 	ibv_close_device(ctx);
 	return obj;
 }
@@ -101,12 +104,13 @@ static void port_rows(struct table *t, const char *name, const char *guid, const
 	char number[16], mtu[16], index[16];
 	size_t i = 0;
 
-	snprintf(number, sizeof(number), "%d", (int)json_integer_value(json_object_get(port, "port")));
+	snprintf(number, sizeof(number), "%d",
+		 (int)json_integer_value(json_object_get(port, "port")));
 	snprintf(mtu, sizeof(mtu), "%d", (int)json_integer_value(json_object_get(port, "mtu")));
 	do {
 		const json_t *g = json_array_get(gids, i);
-		const char *cells[8] = {name, guid, number, json_string_value(json_object_get(port, "state")),
-					mtu};
+		const char *cells[8] = {name, guid, number,
+					json_string_value(json_object_get(port, "state")), mtu};
 
 		if (g) {
 			snprintf(index, sizeof(index), "%d",
@@ -178,7 +182,9 @@ int cmd_devices(int argc, char **argv)
 	if (at < argc)
 		return opt_usage(&cmd, "'%s' is too much", argv[at]);
 	opt_environment(port_spec, 0);
-	/* The engine says in one line why it can't open a port; the verbs have only errno for it. */
+	/*
+	 * The engine says in one line why it can't open a port; the verbs have only errno for it.
+	 */
 	if (drive_get(&verbs_host_ops, &d, err, sizeof(err)) < 0)
 		return opt_failed(&cmd, "%s", err);
 	rc = list_devices();

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost doctor`: what of this machine or container stands in the way of Roost, and what to do about it. */
+/*
+ * `roost doctor`: what of this machine or container stands in the way of Roost, and what to do
+ * about it.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +24,10 @@
 static const char *port_spec;
 static bool json;
 
-static const struct opt opts[] = {OPT_VALUE("port", 'p', OPT_STRING, &port_spec, "SPEC",
-					    "as the program would have it (ROOST_PORT; else chosen)"),
-				  OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+static const struct opt opts[] = {
+	OPT_VALUE("port", 'p', OPT_STRING, &port_spec, "SPEC",
+		  "as the program would have it (ROOST_PORT; else chosen)"),
+	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
 
 static const struct opt_command cmd = {
 	.name = "doctor",
@@ -77,7 +81,9 @@ bool doctor_line(const char *path, char *buf, size_t n)
 	return ok && *buf;
 }
 
-/* What the rows before it look at one by one, together: it may know a cause that none of them does. */
+/*
+ * What the rows before it look at one by one, together: it may know a cause that none of them does.
+ */
 static void open_nic(const struct doctor *d, struct doctor_finding *f)
 {
 	struct drive *drive;
@@ -125,7 +131,10 @@ static const struct row {
 
 /* ---- printing ---- */
 
-/* As long as each other, so that a terminal shows columns of one width: table_print counts the bytes of colours as well. */
+/*
+ * As long as each other, so that a terminal shows columns of one width: table_print counts the
+ * bytes of colours as well.
+ */
 static const char *state_cell(enum doctor_state state, bool colours)
 {
 	static const char *const plain[] = {"ok", "warning", "FAILS"};
@@ -138,8 +147,8 @@ static const char *state_cell(enum doctor_state state, bool colours)
 static void print_table(const struct doctor_finding *f, unsigned warnings, unsigned failed)
 {
 	bool colours = isatty(STDOUT_FILENO);
-	const char *const head[] = {colours ? "\033[39mstate\033[0m" : "state", "condition", "found",
-				    "remedy"};
+	const char *const head[] = {colours ? "\033[39mstate\033[0m" : "state", "condition",
+				    "found", "remedy"};
 	struct table t;
 
 	table_init(&t, 4);
@@ -153,8 +162,8 @@ static void print_table(const struct doctor_finding *f, unsigned warnings, unsig
 	}
 	table_print(&t, stdout, 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3);
 	table_free(&t);
-	printf("\n%u of %zu %s, %u %s\n", failed, NUM_ROWS, failed == 1 ? "fails" : "fail", warnings,
-	       warnings == 1 ? "warning" : "warnings");
+	printf("\n%u of %zu %s, %u %s\n", failed, NUM_ROWS, failed == 1 ? "fails" : "fail",
+	       warnings, warnings == 1 ? "warning" : "warnings");
 }
 
 static void print_json(const struct doctor_finding *f, unsigned warnings, unsigned failed)
@@ -163,11 +172,11 @@ static void print_json(const struct doctor_finding *f, unsigned warnings, unsign
 	json_t *list = json_array(), *top;
 
 	for (size_t i = 0; i < NUM_ROWS; i++)
-		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "condition", rows[i].name, "state",
-						      state[f[i].state], "found", f[i].found, "remedy",
-						      f[i].remedy));
-	top = json_pack("{s:s,s:o,s:i,s:i,s:o}", "tool", "doctor", "rows", list, "warnings", (int)warnings,
-			"failed", (int)failed, "machine", machine_describe());
+		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "condition",
+						      rows[i].name, "state", state[f[i].state],
+						      "found", f[i].found, "remedy", f[i].remedy));
+	top = json_pack("{s:s,s:o,s:i,s:i,s:o}", "tool", "doctor", "rows", list, "warnings",
+			(int)warnings, "failed", (int)failed, "machine", machine_describe());
 	json_dumpf(top, stdout, JSON_COMPACT);
 	putchar('\n');
 	json_decref(top);
@@ -203,9 +212,10 @@ int cmd_doctor(int argc, char **argv)
 		return opt_usage(&cmd, "'%s' is too much", argv[at]);
 	opt_environment(port_spec, 0);
 	if (!read_spec(&d, spec, sizeof(spec)))
-		return opt_usage(&cmd,
-				 "'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
-				 spec);
+		return opt_usage(
+			&cmd,
+			"'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
+			spec);
 	for (size_t i = 0; i < NUM_ROWS; i++) {
 		rows[i].look(&d, &f[i]);
 		warnings += f[i].state == DOCTOR_WARN;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost kernel`: kernels of a node on this machine, asked at its control socket (node_control.h). */
+/*
+ * `roost kernel`: kernels of a node on this machine, asked at its control socket (node_control.h).
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -24,12 +26,13 @@
 static bool json, watching;
 static struct watch watch = {.every = 1};
 
-static const struct opt opts[] = {OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S",
-					    "stat: again every S seconds, with rates", .min = 0.05,
-					    .max = 86400, .given = &watching),
-				  OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N",
-					    "watch: N times (until interrupted)", .min = 1, .max = 1e9),
-				  OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
+static const struct opt opts[] = {
+	OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S",
+		  "stat: again every S seconds, with rates", .min = 0.05, .max = 86400,
+		  .given = &watching),
+	OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N", "watch: N times (until interrupted)",
+		  .min = 1, .max = 1e9),
+	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
 
 enum verb { LIST, STAT, LOAD, REPLACE, UNLOAD, VERBS };
 static const char *const verbs[] = {"list", "stat", "load", "replace", "unload", NULL};
@@ -72,7 +75,8 @@ static bool is_called(const json_t *node, const char *word)
 	const char *name = json_string_value(json_object_get(node, "name"));
 	char pid[24];
 
-	snprintf(pid, sizeof(pid), "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(node, "pid")));
+	snprintf(pid, sizeof(pid), "%" JSON_INTEGER_FORMAT,
+		 json_integer_value(json_object_get(node, "pid")));
 	return !word || strcmp(pid, word) == 0 || (address && strcmp(address, word) == 0) ||
 	       (name && strcmp(name, word) == 0);
 }
@@ -102,12 +106,15 @@ static json_t *find_node(int dirfd, const char *word)
 		return node;
 	json_decref(node);
 	if (found)
-		opt_failed(&cmd, "%u nodes are %s; say which by its process number: roost stat shows them",
-			   found, word ? "called so" : "running");
+		opt_failed(
+			&cmd,
+			"%u nodes are %s; say which by its process number: roost stat shows them",
+			found, word ? "called so" : "running");
 	else if (mutes)
 		opt_failed(&cmd, "a node does not answer; is it stopped?");
 	else if (word)
-		opt_failed(&cmd, "no running node of yours is '%s'; start one with roost node", word);
+		opt_failed(&cmd, "no running node of yours is '%s'; start one with roost node",
+			   word);
 	else
 		opt_failed(&cmd, "no node of yours is running; start one with roost node");
 	return NULL;
@@ -143,20 +150,25 @@ static void list_row(struct table *t, const json_t *k)
 	char op[24], version[24];
 	const char *cells[4] = {text_of(k, "name"), op, version, what_it_is(k)};
 
-	snprintf(op, sizeof(op), "%#" PRIx64, (uint64_t)json_integer_value(json_object_get(k, "op")));
+	snprintf(op, sizeof(op), "%#" PRIx64,
+		 (uint64_t)json_integer_value(json_object_get(k, "op")));
 	snprintf(version, sizeof(version), "%" JSON_INTEGER_FORMAT,
 		 json_integer_value(json_object_get(k, "version")));
 	table_row(t, cells);
 }
 
-static const char *const stat_keys[] = {"calls",    "ended_ok",	 "ended_other", "bad_params",	"access",
-					"too_long", "bound",	 "faults",	"stuck",	"disabled",
-					"dropped",  "in_flight", "steps",	"payload_bytes"};
+static const char *const stat_keys[] = {"calls",  "ended_ok",	  "ended_other", "bad_params",
+					"access", "too_long",	  "bound",	 "faults",
+					"stuck",  "disabled",	  "dropped",	 "in_flight",
+					"steps",  "payload_bytes"};
 static const char *const latency_keys[] = {"p50", "p99"};
 #define WATCH_COLUMNS (8 + ARRAY_SIZE(latency_keys))
 #define STAT_COLUMNS  (1 + ARRAY_SIZE(stat_keys) + ARRAY_SIZE(latency_keys))
 
-/* What its calls take on the node, since this version is active; empty before the first one has ended. */
+/*
+ * What its calls take on the node, since this version is active; empty before the first one has
+ * ended.
+ */
 static void latency_cells(const char **cells, char (*value)[40], const json_t *k)
 {
 	const json_t *took = json_object_get(k, "latency_us");
@@ -202,8 +214,8 @@ struct sums {
 };
 
 /*
- * Of all the rows of an op-code: a version that leaves takes its counts from the active row to one of its own, and gives them back when it
- * has gone; only their sum does not jump.
+ * Of all the rows of an op-code: a version that leaves takes its counts from the active row to one
+ * of its own, and gives them back when it has gone; only their sum does not jump.
  */
 static struct sums sums_of(const json_t *kernels, uint64_t op)
 {
@@ -227,22 +239,29 @@ static struct sums sums_of(const json_t *kernels, uint64_t op)
 static bool first_of_op(const json_t *kernels, size_t at)
 {
 	for (size_t i = 0; i < at; i++)
-		if (count_of(json_array_get(kernels, i), "op") == count_of(json_array_get(kernels, at), "op"))
+		if (count_of(json_array_get(kernels, i), "op") ==
+		    count_of(json_array_get(kernels, at), "op"))
 			return false;
 	return true;
 }
 
-/* A second. Nobody knows that of a sum that fell: a kernel was unloaded, and what it has counted went with it. */
+/*
+ * A second. Nobody knows that of a sum that fell: a kernel was unloaded, and what it has counted
+ * went with it.
+ */
 static const char *rate(char buf[40], uint64_t now, uint64_t was, double since)
 {
-	return since > 0 && now >= was ? fmt_count(buf, 40, (uint64_t)((double)(now - was) / since + 0.5))
-				       : NULL;
+	return since > 0 && now >= was
+		       ? fmt_count(buf, 40, (uint64_t)((double)(now - was) / since + 0.5))
+		       : NULL;
 }
 
-static void watch_row(struct table *t, const json_t *kernels, size_t at, const json_t *before, double since)
+static void watch_row(struct table *t, const json_t *kernels, size_t at, const json_t *before,
+		      double since)
 {
 	const json_t *k = json_array_get(kernels, at);
-	struct sums now = sums_of(kernels, count_of(k, "op")), was = sums_of(before, count_of(k, "op"));
+	struct sums now = sums_of(kernels, count_of(k, "op")),
+		    was = sums_of(before, count_of(k, "op"));
 	const char *cells[WATCH_COLUMNS] = {text_of(k, "name")};
 	char value[WATCH_COLUMNS][40];
 
@@ -279,9 +298,10 @@ static void show(const json_t *node, enum verb verb)
 {
 	static const char *const list_head[] = {"kernel", "op-code", "version", "is"};
 	static const char *const stat_head[STAT_COLUMNS] = {
-		"kernel",	 "calls",   "ok",    "own status", "bad params", "access",    "too long",
-		"bound",	 "crashed", "stuck", "disabled",   "dropped",	 "under way", "steps",
-		"payload bytes", "p50 us",  "p99 us"};
+		"kernel",   "calls",	"ok",	     "own status", "bad params",
+		"access",   "too long", "bound",     "crashed",	   "stuck",
+		"disabled", "dropped",	"under way", "steps",	   "payload bytes",
+		"p50 us",   "p99 us"};
 	struct table t;
 	json_t *k;
 	size_t i;
@@ -345,12 +365,15 @@ static int change(int dirfd, const json_t *node, enum verb verb, const char *wor
 	if (strlen(line) >= NODE_REQUEST_MAX) {
 		opt_failed(&cmd, "%s: too long", word);
 	} else {
-		o = ask_node(dirfd, (int)json_integer_value(json_object_get(node, "pid")), line, &mute);
+		o = ask_node(dirfd, (int)json_integer_value(json_object_get(node, "pid")), line,
+			     &mute);
 		if (!o)
-			opt_failed(&cmd,
-				   "the node does not answer: what became of it shows roost kernel list");
+			opt_failed(
+				&cmd,
+				"the node does not answer: what became of it shows roost kernel list");
 		else if (json_object_get(o, "error"))
-			opt_failed(&cmd, "%s%s%s", verb == UNLOAD ? word : "", verb == UNLOAD ? ": " : "",
+			opt_failed(&cmd, "%s%s%s", verb == UNLOAD ? word : "",
+				   verb == UNLOAD ? ": " : "",
 				   text_of(o, "error")); /* of files it names the path */
 		else
 			rc = CLI_OK;
@@ -434,15 +457,18 @@ int cmd_kernel(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (n == 0)
-		return opt_usage(&cmd, "what about the kernels? list, stat, load, replace or unload");
+		return opt_usage(&cmd,
+				 "what about the kernels? list, stat, load, replace or unload");
 	while (verb < VERBS && strcmp(verbs[verb], argv[at]) != 0)
 		verb++;
 	if (verb == VERBS)
-		return opt_usage(&cmd, "'%s' is none of list, stat, load, replace, unload", argv[at]);
+		return opt_usage(&cmd, "'%s' is none of list, stat, load, replace, unload",
+				 argv[at]);
 	changes = verb >= LOAD;
 	if (changes && n < 2)
 		return opt_usage(&cmd, "%s what? %s", verbs[verb],
-				 verb == UNLOAD ? "a kernel's name, or its op-code" : "a shared object");
+				 verb == UNLOAD ? "a kernel's name, or its op-code"
+						: "a shared object");
 	if (n > 2 + changes)
 		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
 	if (watching && verb != STAT)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost limits`: what this machine's cores, memory and sockets allow. The figures are taken in turns, several rounds of all of
- * them, and the median is reported with the lowest and the highest: on a shared machine a single figure says little.
+ * `roost limits`: what this machine's cores, memory and sockets allow. The figures are taken in
+ * turns, several rounds of all of them, and the median is reported with the lowest and the highest:
+ * on a shared machine a single figure says little.
  */
 #include <errno.h>
 #include <sched.h>
@@ -133,8 +134,9 @@ static int crc32(const struct bench *b, unsigned arg, double *v)
 }
 
 /*
- * `arg` is a payload where the figure counts messages a second, or a percentile: the first a figure appears in Gbit/s under `key` and in messages a second
- * under `rate_key`, each an object by payload.
+ * `arg` is a payload where the figure counts messages a second, or a percentile: the first a figure
+ * appears in Gbit/s under `key` and in messages a second under `rate_key`, each an object by
+ * payload.
  */
 struct figure {
 	const char *key, *rate_key, *label, *unit;
@@ -145,44 +147,49 @@ struct figure {
 };
 
 static const struct figure figures[] = {
-	{"ring_gbps", "ring_rate", "ring, copy and CRC-32 on both sides, 4096 bytes", NULL, ring, LARGE,
-	 false, false},
-	{"ring_gbps", "ring_rate", "ring, 64 bytes", NULL, ring, SMALL, false, false},
-	{"ring_bidir_gbps", "ring_bidir_rate", "ring, both directions in sum, 4096 bytes", NULL, ring_bidir,
+	{"ring_gbps", "ring_rate", "ring, copy and CRC-32 on both sides, 4096 bytes", NULL, ring,
 	 LARGE, false, false},
-	{"ring_bidir_gbps", "ring_bidir_rate", "ring, both directions in sum, 64 bytes", NULL, ring_bidir,
-	 SMALL, false, false},
-	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 4096 bytes", NULL, shm_port, LARGE, false,
-	 false},
-	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 64 bytes", NULL, shm_port, SMALL, false,
-	 false},
+	{"ring_gbps", "ring_rate", "ring, 64 bytes", NULL, ring, SMALL, false, false},
+	{"ring_bidir_gbps", "ring_bidir_rate", "ring, both directions in sum, 4096 bytes", NULL,
+	 ring_bidir, LARGE, false, false},
+	{"ring_bidir_gbps", "ring_bidir_rate", "ring, both directions in sum, 64 bytes", NULL,
+	 ring_bidir, SMALL, false, false},
+	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 4096 bytes", NULL, shm_port, LARGE,
+	 false, false},
+	{"shm_port_gbps", "shm_port_rate", "our shm port alone, 64 bytes", NULL, shm_port, SMALL,
+	 false, false},
 	{"core_rtt_ns", NULL, "core to core and back, p50", "ns", core_rtt, 50, false, false},
 	{"core_rtt_p99_ns", NULL, "core to core and back, p99", "ns", core_rtt, 99, false, false},
 	{"wake_ns", NULL, "a sleeping thread woken, p50", "ns", wake_idle, 50, false, false},
 	{"wake_p99_ns", NULL, "a sleeping thread woken, p99", "ns", wake_idle, 99, false, false},
-	{"wake_beside_ns", NULL, "the same where another thread spins, p50", "ns", wake_beside, 50, false,
-	 false},
-	{"udp_gso_gbps", NULL, "UDP_SEGMENT over loopback, copy and CRC-32", "Gbit/s", udp_gso, 0, false,
-	 false},
-	{"udp_gso_small_mops", NULL, "UDP_SEGMENT over loopback, packets of 64 bytes", "M/s", udp_gso_small,
-	 0, false, false},
-	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes, p50", "ns", udp_rtt, 50, false, false},
-	{"udp_rtt_p99_ns", NULL, "UDP round trip over loopback, 64 bytes, p99", "ns", udp_rtt, 99, false,
-	 false},
-	{"udp_wake_ns", NULL, "the same, both threads asleep before, p50", "ns", udp_wake, 50, false, false},
-	{"udp_wake_p99_ns", NULL, "the same, both threads asleep before, p99", "ns", udp_wake, 99, false,
-	 false},
-	{"ring_short_ns", NULL, "ring round trip in runs of 1,000, no core chosen, p50", "ns", ring_short, 50,
+	{"wake_beside_ns", NULL, "the same where another thread spins, p50", "ns", wake_beside, 50,
 	 false, false},
-	{"ring_short_p99_ns", NULL, "ring round trip in runs of 1,000, no core chosen, p99", "ns", ring_short,
-	 99, false, false},
-	{"udp_short_ns", NULL, "UDP round trip in runs of 1,000, no core chosen, p50", "ns", udp_short, 50,
+	{"udp_gso_gbps", NULL, "UDP_SEGMENT over loopback, copy and CRC-32", "Gbit/s", udp_gso, 0,
 	 false, false},
-	{"udp_short_p99_ns", NULL, "UDP round trip in runs of 1,000, no core chosen, p99", "ns", udp_short,
-	 99, false, false},
-	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0, true, true},
-	{"random_read_ns", NULL, "random 64-byte read, one after the other", "ns", random_ns, 0, true, true},
-	{"copy_gbs", NULL, "copy, blocks of 4 KiB in the cache", "GB/s", copy_cached, 0, true, false},
+	{"udp_gso_small_mops", NULL, "UDP_SEGMENT over loopback, packets of 64 bytes", "M/s",
+	 udp_gso_small, 0, false, false},
+	{"udp_rtt_ns", NULL, "UDP round trip over loopback, 64 bytes, p50", "ns", udp_rtt, 50,
+	 false, false},
+	{"udp_rtt_p99_ns", NULL, "UDP round trip over loopback, 64 bytes, p99", "ns", udp_rtt, 99,
+	 false, false},
+	{"udp_wake_ns", NULL, "the same, both threads asleep before, p50", "ns", udp_wake, 50,
+	 false, false},
+	{"udp_wake_p99_ns", NULL, "the same, both threads asleep before, p99", "ns", udp_wake, 99,
+	 false, false},
+	{"ring_short_ns", NULL, "ring round trip in runs of 1,000, no core chosen, p50", "ns",
+	 ring_short, 50, false, false},
+	{"ring_short_p99_ns", NULL, "ring round trip in runs of 1,000, no core chosen, p99", "ns",
+	 ring_short, 99, false, false},
+	{"udp_short_ns", NULL, "UDP round trip in runs of 1,000, no core chosen, p50", "ns",
+	 udp_short, 50, false, false},
+	{"udp_short_p99_ns", NULL, "UDP round trip in runs of 1,000, no core chosen, p99", "ns",
+	 udp_short, 99, false, false},
+	{"random_read_mops", NULL, "random 64-byte reads, 16 in flight", "M/s", random_mops, 0,
+	 true, true},
+	{"random_read_ns", NULL, "random 64-byte read, one after the other", "ns", random_ns, 0,
+	 true, true},
+	{"copy_gbs", NULL, "copy, blocks of 4 KiB in the cache", "GB/s", copy_cached, 0, true,
+	 false},
 	{"copy_stream_gbs", NULL, "copy, through memory", "GB/s", copy_stream, 0, true, true},
 	{"crc32_gbs", NULL, "CRC-32, blocks of 4 KiB in the cache", "GB/s", crc32, 0, true, false},
 };
@@ -199,11 +206,13 @@ static const char *only;
 static bool json;
 
 static const struct opt opts[] = {
-	OPT_VALUE("seconds", 's', OPT_NUMBER, &seconds, "S", "for each figure, over all rounds (default: 1)",
-		  .min = 0.1, .max = 1000),
+	OPT_VALUE("seconds", 's', OPT_NUMBER, &seconds, "S",
+		  "for each figure, over all rounds (default: 1)", .min = 0.1, .max = 1000),
 	OPT_VALUE("rounds", 'r', OPT_COUNT, &rounds, "N",
-		  "how often each is taken; the median counts (default: 5)", .min = 1, .max = MAX_ROUNDS),
-	OPT_VALUE("only", 'o', OPT_STRING, &only, "KEY", "this one only, by its key in the JSON object"),
+		  "how often each is taken; the median counts (default: 5)", .min = 1,
+		  .max = MAX_ROUNDS),
+	OPT_VALUE("only", 'o', OPT_STRING, &only, "KEY",
+		  "this one only, by its key in the JSON object"),
 	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout"), OPT_END};
 
 static const struct opt_command cmd = {
@@ -240,8 +249,8 @@ static bool choose(bool *memory)
 	for (unsigned i = 0; i < NUM_FIGURES; i++) {
 		const struct figure *f = &figures[i];
 
-		wanted[i] =
-			!only || strcmp(only, f->key) == 0 || (f->rate_key && strcmp(only, f->rate_key) == 0);
+		wanted[i] = !only || strcmp(only, f->key) == 0 ||
+			    (f->rate_key && strcmp(only, f->rate_key) == 0);
 		any |= wanted[i];
 		*memory |= wanted[i] && f->memory;
 	}
@@ -270,7 +279,8 @@ static int run_figure(const struct bench *b, unsigned i, unsigned round)
 		return 0;
 	}
 	if (rc == -EIO)
-		return opt_failed(&cmd, "%s: data arrived damaged; memory or CPU can't be trusted", f->label);
+		return opt_failed(&cmd, "%s: data arrived damaged; memory or CPU can't be trusted",
+				  f->label);
 	return rc ? opt_failed(&cmd, "%s: %s", f->label, strerror(-rc)) : 0;
 }
 
@@ -317,14 +327,15 @@ static void print_table(const struct bench *b)
 	char memory[64] = "";
 
 	if (b->memory.p)
-		snprintf(memory, sizeof(memory), " | random reads over %zu MiB", b->memory.size >> 20);
+		snprintf(memory, sizeof(memory), " | random reads over %zu MiB",
+			 b->memory.size >> 20);
 	if (b->cores.shared)
 		printf("one core only: threads that should have one each take turns on core %d; ring and round-trip "
 		       "figures mean little\n",
 		       b->cores.cpu[0]);
 	else
-		printf("cores %d and %d | median of %u rounds%s\n", b->cores.cpu[0], b->cores.cpu[1],
-		       (unsigned)rounds, memory);
+		printf("cores %d and %d | median of %u rounds%s\n", b->cores.cpu[0],
+		       b->cores.cpu[1], (unsigned)rounds, memory);
 	table_init(&t, 5);
 	table_row(&t, (const char *const[]){"limit", "median", "", "low", "high"});
 	for (unsigned i = 0; i < NUM_FIGURES; i++) {
@@ -333,7 +344,8 @@ static void print_table(const struct bench *b)
 		if (!wanted[i])
 			continue;
 		if (absent[i]) {
-			table_row(&t, (const char *const[]){f->label, "-", "not possible here", "", ""});
+			table_row(&t, (const char *const[]){f->label, "-", "not possible here", "",
+							    ""});
 		} else if (f->rate_key) {
 			row(&t, f->label, "Gbit/s", values[i], f->arg * 8 / 1e9);
 			row(&t, "", "M/s", values[i], 1e-6);
@@ -383,7 +395,8 @@ static int print_json(const struct bench *b)
 		}
 	}
 	if (b->memory.p)
-		json_object_set_new(top, "random_read_bytes", json_integer((json_int_t)b->memory.size));
+		json_object_set_new(top, "random_read_bytes",
+				    json_integer((json_int_t)b->memory.size));
 	json_object_set_new(top, "cores", json_pack("[ii]", b->cores.cpu[0], b->cores.cpu[1]));
 	json_object_set_new(top, "cores_shared", json_boolean(b->cores.shared));
 	json_object_set_new(top, "machine", machine_describe());
@@ -404,7 +417,9 @@ int cmd_limits(int argc, char **argv)
 	if (at < argc)
 		return opt_usage(&cmd, "takes no operands, so not '%s'", argv[at]);
 	if (!choose(&memory))
-		return opt_usage(&cmd, "no limit is called '%s': they are the keys that --json prints", only);
+		return opt_usage(&cmd,
+				 "no limit is called '%s': they are the keys that --json prints",
+				 only);
 	b.seconds = seconds / (double)rounds;
 	rc = limit_pick_cores(&b.cores);
 	if (rc == 0 && memory)

@@ -35,11 +35,12 @@ static const struct opt opts[] = {
 		  "udp or shm, address, options: udp:127.0.0.2\n(ROOST_PORT, else chosen)"),
 	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N",
 		  "the port of rdma_cm to listen at (4792); 0: a free one", .max = 65535),
-	OPT_VALUE("memory", 'm', OPT_BYTES, &want.memory, "SIZE", "bytes of the region (64M)", .min = 4096,
-		  .max = 0x1p40),
-	OPT_VALUE("limit", 'l', OPT_BYTES, &node.limit, "SIZE",
-		  "bytes that connections and kernels take at most (a quarter of\nthe memory there is)",
-		  .min = 1 << 20, .max = 0x1p50),
+	OPT_VALUE("memory", 'm', OPT_BYTES, &want.memory, "SIZE", "bytes of the region (64M)",
+		  .min = 4096, .max = 0x1p40),
+	OPT_VALUE(
+		"limit", 'l', OPT_BYTES, &node.limit, "SIZE",
+		"bytes that connections and kernels take at most (a quarter of\nthe memory there is)",
+		.min = 1 << 20, .max = 0x1p50),
 	OPT_VALUE("kernels", 'k', OPT_STRING, &want.kernels, "LIST",
 		  "built-in kernels, apart by commas; all, or none (all)"),
 	OPT_VALUE("fill", 'f', OPT_COUNT, &want.fill, "N",
@@ -47,7 +48,8 @@ static const struct opt opts[] = {
 		  .given = &want.has_fill),
 	OPT_VALUE("table", 't', OPT_STRING, &want.table, "FILE",
 		  "something to look up: each line a key, blanks, a value"),
-	OPT_VALUE("name", 'n', OPT_STRING, &node.name, "NAME", "`roost kernel` finds it by this name, too"),
+	OPT_VALUE("name", 'n', OPT_STRING, &node.name, "NAME",
+		  "`roost kernel` finds it by this name, too"),
 	OPT_SWITCH("verbose", 'v', &node.verbose, "say who connects and who goes"),
 	OPT_SWITCH("json", 'j', &want.json, "what it serves as one JSON object, when it is ready"),
 	OPT_END};
@@ -74,8 +76,9 @@ static int fill(void)
 	r->size = want.memory;
 	r->mem = mem_alloc_pages(want.memory);
 	if (!r->mem)
-		return opt_failed(&cmd, "no memory for a region of %" PRIu64 " bytes: say less with --memory",
-				  want.memory);
+		return opt_failed(
+			&cmd, "no memory for a region of %" PRIu64 " bytes: say less with --memory",
+			want.memory);
 	if (want.has_fill)
 		rc = node_table_fill(r, want.fill);
 	if (want.table)
@@ -107,7 +110,10 @@ static void announce(void)
 	json_decref(all);
 }
 
-/* Sleeps for connections, requests, the last calls of versions that leave, and the end. The NIC's service thread does the rest. */
+/*
+ * Sleeps for connections, requests, the last calls of versions that leave, and the end. The NIC's
+ * service thread does the rest.
+ */
 static int serve(int signals)
 {
 	struct pollfd p[2 + NODE_CONTROL_FDS];
@@ -143,7 +149,8 @@ static int run(int signals)
 	/* Another user may own the folder's name: calls are served all the same. */
 	if (node_control_open(&control, err, sizeof(err)))
 		fprintf(stderr,
-			"roost node: no control socket, so roost kernel does not reach this node: %s\n", err);
+			"roost node: no control socket, so roost kernel does not reach this node: %s\n",
+			err);
 	announce();
 	return serve(signals);
 }
@@ -156,7 +163,8 @@ int cmd_node(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (at < argc)
-		return opt_usage(&cmd, "'%s' is too much; an address goes with --port udp:ADDR", argv[at]);
+		return opt_usage(&cmd, "'%s' is too much; an address goes with --port udp:ADDR",
+				 argv[at]);
 	if (want.has_fill && want.table)
 		return opt_usage(&cmd, "--fill and --table: one of them");
 	opt_environment(want.port, 0);

@@ -25,17 +25,18 @@ static struct {
 } opt;
 
 static const struct opt options[] = {
-	{"local", 0, OPT_STRING, &opt.local, "ADDR", "the captures are of this end's NIC: judge it exactly",
-	 0, 0, NULL, NULL},
-	{"disorder", 0, OPT_FLAG, &opt.disorder, NULL, "with --local: the network reorders or duplicates", 0,
-	 0, NULL, NULL},
-	{"mtu", 0, OPT_COUNT, &opt.mtu, "BYTES", "path MTU (learnt from the packets if not given)", 256, 4096,
-	 NULL, NULL},
-	{"no-oracles", 0, OPT_FLAG, &opt.no_oracles, NULL, "print and verify only", 0, 0, NULL, NULL},
-	{"quiet", 'q', OPT_FLAG, &opt.quiet, NULL, "no line per packet, only those that are wrong", 0, 0,
-	 NULL, NULL},
-	{"json", 'j', OPT_FLAG, &opt.json, NULL, "the summary as JSON, and no line per packet", 0, 0, NULL,
+	{"local", 0, OPT_STRING, &opt.local, "ADDR",
+	 "the captures are of this end's NIC: judge it exactly", 0, 0, NULL, NULL},
+	{"disorder", 0, OPT_FLAG, &opt.disorder, NULL,
+	 "with --local: the network reorders or duplicates", 0, 0, NULL, NULL},
+	{"mtu", 0, OPT_COUNT, &opt.mtu, "BYTES", "path MTU (learnt from the packets if not given)",
+	 256, 4096, NULL, NULL},
+	{"no-oracles", 0, OPT_FLAG, &opt.no_oracles, NULL, "print and verify only", 0, 0, NULL,
 	 NULL},
+	{"quiet", 'q', OPT_FLAG, &opt.quiet, NULL, "no line per packet, only those that are wrong",
+	 0, 0, NULL, NULL},
+	{"json", 'j', OPT_FLAG, &opt.json, NULL, "the summary as JSON, and no line per packet", 0,
+	 0, NULL, NULL},
 	{0},
 };
 
@@ -73,18 +74,21 @@ static bool icrc_right(const struct pcap_record *rec)
 				  icrc_load(rec->bth + rec->len - PKT_ICRC_LEN);
 }
 
-static void print_record(uint64_t index, uint64_t since, const struct pcap_record *rec, const char *what,
-			 const char *verdict)
+static void print_record(uint64_t index, uint64_t since, const struct pcap_record *rec,
+			 const char *what, const char *verdict)
 {
 	char src[64], dst[64];
 
 	pkt_addr_print(&rec->src, src, sizeof(src));
 	pkt_addr_print(&rec->dst, dst, sizeof(dst));
-	printf("%6" PRIu64 " %4" PRIu64 ".%09" PRIu64 " %s > %s %s icrc %s\n", index, since / 1000000000,
-	       since % 1000000000, src, dst, what, verdict);
+	printf("%6" PRIu64 " %4" PRIu64 ".%09" PRIu64 " %s > %s %s icrc %s\n", index,
+	       since / 1000000000, since % 1000000000, src, dst, what, verdict);
 }
 
-/* What the packet says: its headers, and the management datagram that it carries to QP 1, if it does. */
+/*
+ * What the packet says: its headers, and the management datagram that it carries to QP 1, if it
+ * does.
+ */
 static void describe(const struct pkt_view *v, char *text, size_t n)
 {
 	int used = pkt_print(v, text, n);
@@ -111,7 +115,8 @@ static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, 
 		t->refused[err]++;
 		t->oversized += rec->len > PKT_MAX_LEN;
 		if (!opt.json) {
-			snprintf(text, sizeof(text), "REFUSED: %s, %zu bytes,", pkt_error_str(err), rec->len);
+			snprintf(text, sizeof(text), "REFUSED: %s, %zu bytes,", pkt_error_str(err),
+				 rec->len);
 			print_record(index, since, rec, text, "not checked");
 		}
 		return;
@@ -140,8 +145,8 @@ static void complain(const char *name, int err)
 		opt_failed(&command, "%s is no pcap file", name);
 		break;
 	case -EPROTONOSUPPORT:
-		opt_failed(&command, "%s is a pcapng file; convert it: editcap -F nsecpcap %s NEW", name,
-			   name);
+		opt_failed(&command, "%s is a pcapng file; convert it: editcap -F nsecpcap %s NEW",
+			   name, name);
 		break;
 	case -ENOTSUP:
 		opt_failed(
@@ -151,11 +156,13 @@ static void complain(const char *name, int err)
 			name);
 		break;
 	case -ENODATA:
-		opt_failed(&command, "%s is truncated: it ends within a packet; what came before was read",
+		opt_failed(&command,
+			   "%s is truncated: it ends within a packet; what came before was read",
 			   name);
 		break;
 	case -EBADMSG:
-		opt_failed(&command, "%s is damaged: a packet's length can't be; what came before was read",
+		opt_failed(&command,
+			   "%s is damaged: a packet's length can't be; what came before was read",
 			   name);
 		break;
 	default:
@@ -198,20 +205,23 @@ static void take_verdict(const char *file, struct tally *t, struct oracle *oracl
 		pkt_addr_print(&f[i].src, src, sizeof(src));
 		pkt_addr_print(&f[i].dst, dst, sizeof(dst));
 		if (t->findings)
-			json_array_append_new(t->findings,
-					      json_pack("{ss sI ss ss sI sI ss ss}", "file", name, "packet",
-							(json_int_t)f[i].index, "src", src, "dst", dst, "qp",
-							(json_int_t)f[i].dqpn, "psn", (json_int_t)f[i].psn,
-							"rule", rule, "text", f[i].text));
+			json_array_append_new(
+				t->findings,
+				json_pack("{ss sI ss ss sI sI ss ss}", "file", name, "packet",
+					  (json_int_t)f[i].index, "src", src, "dst", dst, "qp",
+					  (json_int_t)f[i].dqpn, "psn", (json_int_t)f[i].psn,
+					  "rule", rule, "text", f[i].text));
 		else
-			printf("%s: packet %" PRIu64 ", %s > %s qp 0x%06x: %s: %s\n", name, f[i].index, src,
-			       dst, f[i].dqpn, rule, f[i].text);
+			printf("%s: packet %" PRIu64 ", %s > %s qp 0x%06x: %s: %s\n", name,
+			       f[i].index, src, dst, f[i].dqpn, rule, f[i].text);
 	}
 	if (o->violations > n && !t->findings)
 		printf("%s: ... and %" PRIu64 " more\n", name, o->violations - n);
 }
 
-/* Conversations are followed within a file: those of another are others. 0, or what to exit with. */
+/*
+ * Conversations are followed within a file: those of another are others. 0, or what to exit with.
+ */
 static int take_file(const char *name, struct tally *t, const struct oracle_options *oo)
 {
 	struct oracle *oracle = NULL;
@@ -223,7 +233,8 @@ static int take_file(const char *name, struct tally *t, const struct oracle_opti
 	if (!opt.no_oracles) {
 		oracle = oracle_new(oo);
 		if (!oracle)
-			return opt_failed(&command, "not enough memory for the oracles; use --no-oracles");
+			return opt_failed(&command,
+					  "not enough memory for the oracles; use --no-oracles");
 	}
 	err = capture_open(&file, name);
 	while (!err && (err = capture_next(&file, &rec)) > 0) {
@@ -233,7 +244,8 @@ static int take_file(const char *name, struct tally *t, const struct oracle_opti
 		t->records++;
 		t->kinds[rec.kind]++;
 		if (rec.kind == PCAP_ROCE)
-			take_packet(t, oracle, index, rec.time_ns > first ? rec.time_ns - first : 0, &rec);
+			take_packet(t, oracle, index, rec.time_ns > first ? rec.time_ns - first : 0,
+				    &rec);
 	}
 	if (err) {
 		complain(name, err);
@@ -283,14 +295,15 @@ static void print_summary(const struct tally *t)
 	}
 	if (opt.no_oracles)
 		return;
-	printf("%u streams: %" PRIu64 " requests, %" PRIu64 " sent again in %" PRIu64 " turns, %" PRIu64
-	       " gaps, %" PRIu64 " duplicates; %" PRIu64 " responses: %" PRIu64 " ACKs, %" PRIu64
-	       " sequence NAKs, %" PRIu64 " RNR NAKs, %" PRIu64 " other NAKs\n",
-	       o->streams, o->c.requests, o->c.retransmitted, o->c.turns, o->c.gaps, o->c.duplicates,
-	       o->c.responses, o->c.acks, o->c.naks_seq, o->c.naks_rnr,
+	printf("%u streams: %" PRIu64 " requests, %" PRIu64 " sent again in %" PRIu64
+	       " turns, %" PRIu64 " gaps, %" PRIu64 " duplicates; %" PRIu64 " responses: %" PRIu64
+	       " ACKs, %" PRIu64 " sequence NAKs, %" PRIu64 " RNR NAKs, %" PRIu64 " other NAKs\n",
+	       o->streams, o->c.requests, o->c.retransmitted, o->c.turns, o->c.gaps,
+	       o->c.duplicates, o->c.responses, o->c.acks, o->c.naks_seq, o->c.naks_rnr,
 	       o->c.naks_invalid + o->c.naks_access + o->c.naks_op + o->c.naks_other);
 	if (o->unpaired)
-		printf("%" PRIu64 " responses not judged: it is unclear what they answer\n", o->unpaired);
+		printf("%" PRIu64 " responses not judged: it is unclear what they answer\n",
+		       o->unpaired);
 	if (o->unfollowed)
 		printf("%" PRIu64 " packets not judged: too many QPs\n", o->unfollowed);
 	printf("oracles: %" PRIu64 " violations\n", o->violations);
@@ -301,13 +314,14 @@ static json_t *counts_json(const struct oracle_counts *c)
 	return json_pack("{sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI sI}", "requests",
 			 (json_int_t)c->requests, "responses", (json_int_t)c->responses, "acks",
 			 (json_int_t)c->acks, "naks_seq", (json_int_t)c->naks_seq, "naks_invalid",
-			 (json_int_t)c->naks_invalid, "naks_access", (json_int_t)c->naks_access, "naks_op",
-			 (json_int_t)c->naks_op, "naks_rnr", (json_int_t)c->naks_rnr, "retransmitted",
-			 (json_int_t)c->retransmitted, "turns", (json_int_t)c->turns, "duplicates",
-			 (json_int_t)c->duplicates, "gaps", (json_int_t)c->gaps, "out_of_order",
-			 (json_int_t)c->out_of_order, "reads", (json_int_t)c->reads, "reads_again",
-			 (json_int_t)c->reads_again, "atomics", (json_int_t)c->atomics, "atomics_again",
-			 (json_int_t)c->atomics_again, "payload", (json_int_t)c->payload);
+			 (json_int_t)c->naks_invalid, "naks_access", (json_int_t)c->naks_access,
+			 "naks_op", (json_int_t)c->naks_op, "naks_rnr", (json_int_t)c->naks_rnr,
+			 "retransmitted", (json_int_t)c->retransmitted, "turns",
+			 (json_int_t)c->turns, "duplicates", (json_int_t)c->duplicates, "gaps",
+			 (json_int_t)c->gaps, "out_of_order", (json_int_t)c->out_of_order, "reads",
+			 (json_int_t)c->reads, "reads_again", (json_int_t)c->reads_again, "atomics",
+			 (json_int_t)c->atomics, "atomics_again", (json_int_t)c->atomics_again,
+			 "payload", (json_int_t)c->payload);
 }
 
 static json_t *oracles_json(const struct tally *t)
@@ -319,9 +333,9 @@ static json_t *oracles_json(const struct tally *t)
 		json_object_set_new(rules, oracle_rule_name((enum oracle_rule)r),
 				    json_integer((json_int_t)o->broken[r]));
 	return json_pack("{sI sI sI sI so so sO}", "streams", (json_int_t)o->streams, "violations",
-			 (json_int_t)o->violations, "unpaired", (json_int_t)o->unpaired, "unfollowed",
-			 (json_int_t)o->unfollowed, "counts", counts_json(&o->c), "rules", rules, "findings",
-			 t->findings);
+			 (json_int_t)o->violations, "unpaired", (json_int_t)o->unpaired,
+			 "unfollowed", (json_int_t)o->unfollowed, "counts", counts_json(&o->c),
+			 "rules", rules, "findings", t->findings);
 }
 
 static void print_json(const struct tally *t, bool ok)
@@ -330,7 +344,8 @@ static void print_json(const struct tally *t, bool ok)
 
 	for (int i = 0; i < 256; i++) {
 		if (t->ops[i])
-			json_object_set_new(ops, pkt_ops[i].name, json_integer((json_int_t)t->ops[i]));
+			json_object_set_new(ops, pkt_ops[i].name,
+					    json_integer((json_int_t)t->ops[i]));
 	}
 	for (int e = 1; e < PKT_ERR_COUNT; e++) {
 		if (t->refused[e])
@@ -339,9 +354,10 @@ static void print_json(const struct tally *t, bool ok)
 	}
 	all = json_pack("{ss sb sI sI sI sI sI sI sI so so}", "tool", "pcap", "ok", ok, "frames",
 			(json_int_t)t->records, "packets", (json_int_t)t->kinds[PCAP_ROCE], "right",
-			(json_int_t)t->good, "bad_icrc", (json_int_t)t->refused[PKT_ERR_ICRC], "cut",
-			(json_int_t)t->kinds[PCAP_CUT], "fragments", (json_int_t)t->kinds[PCAP_FRAGMENT],
-			"bad_frames", (json_int_t)t->kinds[PCAP_BAD], "opcodes", ops, "refused", refused);
+			(json_int_t)t->good, "bad_icrc", (json_int_t)t->refused[PKT_ERR_ICRC],
+			"cut", (json_int_t)t->kinds[PCAP_CUT], "fragments",
+			(json_int_t)t->kinds[PCAP_FRAGMENT], "bad_frames",
+			(json_int_t)t->kinds[PCAP_BAD], "opcodes", ops, "refused", refused);
 	if (all && !opt.no_oracles)
 		json_object_set_new(all, "oracles", oracles_json(t));
 	json_dumpf(all, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
@@ -358,14 +374,16 @@ static void hints(const struct tally *t)
 			"no RoCE v2 packet (UDP port %d) in there: capture on the device that carries them",
 			PKT_UDP_PORT);
 	if (t->kinds[PCAP_CUT])
-		opt_failed(&command, "%" PRIu64 " packets were cut short: capture with `tcpdump -s 0`",
+		opt_failed(&command,
+			   "%" PRIu64 " packets were cut short: capture with `tcpdump -s 0`",
 			   t->kinds[PCAP_CUT]);
 	if (t->oversized)
-		opt_failed(&command,
-			   "%" PRIu64
-			   " datagrams are longer than any RoCE packet: captured before segmentation; "
-			   "use a port's pcap= option, or switch the device's tx-udp-segmentation off",
-			   t->oversized);
+		opt_failed(
+			&command,
+			"%" PRIu64
+			" datagrams are longer than any RoCE packet: captured before segmentation; "
+			"use a port's pcap= option, or switch the device's tx-udp-segmentation off",
+			t->oversized);
 }
 
 static int oracle_setup(struct oracle_options *oo)
@@ -376,7 +394,8 @@ static int oracle_setup(struct oracle_options *oo)
 	if (opt.disorder && !opt.local)
 		return opt_usage(&command, "--disorder needs --local ADDR: the end that is judged");
 	if (opt.local && pkt_addr_parse(opt.local, &oo->local) < 0)
-		return opt_usage(&command, "--local wants an IPv4 or IPv6 address, not '%s'", opt.local);
+		return opt_usage(&command, "--local wants an IPv4 or IPv6 address, not '%s'",
+				 opt.local);
 	oo->has_local = opt.local != NULL;
 	oo->disorder = opt.disorder;
 	oo->mtu = (uint32_t)opt.mtu;

@@ -27,64 +27,73 @@
 static struct perf_job job;
 static struct {
 	const char *port, *peer_port, *connect, *bind, *sizes;
-	bool server, local, sweep, check, json, pin, has_size, has_lat, has_inline, has_seconds, has_kernel,
-		has_hops;
+	bool server, local, sweep, check, json, pin, has_size, has_lat, has_inline, has_seconds,
+		has_kernel, has_hops;
 	uint64_t tcp_port, timeout_scale;
 	int lat, transport, kernel;
 } want = {.pin = true, .tcp_port = OOB_TCP_PORT};
 
 static const struct opt opts[] = {
-	OPT_SWITCH("local", 0, &want.local, "both sides on this machine, two processes (the default)"),
+	OPT_SWITCH("local", 0, &want.local,
+		   "both sides on this machine, two processes (the default)"),
 	OPT_SWITCH("server", 0, &want.server, "wait for one client, serve what it asks for"),
 	OPT_VALUE("connect", 0, OPT_STRING, &want.connect, "ADDR",
 		  "measure against the server at ADDR[:PORT]"),
 	OPT_VALUE("bind", 0, OPT_STRING, &want.bind, "ADDR", "server: listen on this address only"),
-	OPT_VALUE("tcp-port", 0, OPT_COUNT, &want.tcp_port, "N", "server: TCP port to listen on (4790)",
-		  .min = 1, .max = 65535),
+	OPT_VALUE("tcp-port", 0, OPT_COUNT, &want.tcp_port, "N",
+		  "server: TCP port to listen on (4790)", .min = 1, .max = 65535),
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
 		  "udp or shm, address, options: udp:127.0.0.2,loss=0.01\n(ROOST_PORT, else udp)"),
 	OPT_VALUE("peer-port", 0, OPT_STRING, &want.peer_port, "SPEC",
 		  "local: the target's port (the next address)"),
 	OPT_VALUE("size", 's', OPT_BYTES, &job.size, "SIZE",
-		  "bytes a message (64K; latency, datagrams, calls 64; atomic 8)", .max = PERF_MAX_SIZE,
-		  .given = &want.has_size),
+		  "bytes a message (64K; latency, datagrams, calls 64; atomic 8)",
+		  .max = PERF_MAX_SIZE, .given = &want.has_size),
 	OPT_SWITCH("sweep", 0, &want.sweep, "all sizes from 64 B to 4 MiB: rate, goodput, latency"),
-	OPT_VALUE("lat", 0, OPT_CHOICE, &want.lat, "KIND",
-		  "latency instead: pingpong, completion, firstbyte,\nexecute (between two QPs of one NIC)",
-		  .choices = perf_lat_names, .given = &want.has_lat),
+	OPT_VALUE(
+		"lat", 0, OPT_CHOICE, &want.lat, "KIND",
+		"latency instead: pingpong, completion, firstbyte,\nexecute (between two QPs of one NIC)",
+		.choices = perf_lat_names, .given = &want.has_lat),
 	OPT_SWITCH("check", 0, &want.check, "no measurement: verify every byte, over many sizes"),
-	OPT_VALUE("sizes", 0, OPT_STRING, &want.sizes, "LIST", "check, sweep: these sizes, apart by commas"),
+	OPT_VALUE("sizes", 0, OPT_STRING, &want.sizes, "LIST",
+		  "check, sweep: these sizes, apart by commas"),
 	OPT_VALUE("seed", 0, OPT_COUNT, &job.seed, "N", "check: what the patterns start from (1)",
 		  .max = 0x1p31),
-	OPT_VALUE("seconds", 't', OPT_TIME, &job.duration, "TIME", "how long (2; each size of a sweep: 0.5)",
-		  .min = 1e6, .max = 86400e9, .given = &want.has_seconds),
-	OPT_VALUE("iters", 'n', OPT_COUNT, &job.iters, "N", "or how many messages; check: rounds (4)",
-		  .min = 1, .max = 1e15),
+	OPT_VALUE("seconds", 't', OPT_TIME, &job.duration, "TIME",
+		  "how long (2; each size of a sweep: 0.5)", .min = 1e6, .max = 86400e9,
+		  .given = &want.has_seconds),
+	OPT_VALUE("iters", 'n', OPT_COUNT, &job.iters, "N",
+		  "or how many messages; check: rounds (4)", .min = 1, .max = 1e15),
 	OPT_VALUE("transport", 'c', OPT_CHOICE, &want.transport, "KIND",
-		  "rc; ud: send as datagrams, of which what arrives counts", .choices = perf_transport_names),
+		  "rc; ud: send as datagrams, of which what arrives counts",
+		  .choices = perf_transport_names),
 	OPT_VALUE(
 		"kernel", 'k', OPT_CHOICE, &want.kernel, "NAME",
 		"rpc: get, traversal (values of --size come back), echo\n(--size there and back), hll (takes a "
 		"payload of --size)",
 		.choices = perf_kernel_names, .given = &want.has_kernel),
-	OPT_VALUE("hops", 0, OPT_COUNT, &job.hops, "N", "rpc: elements that traversal walks along (8)",
-		  .min = 1, .max = PERF_MAX_HOPS, .given = &want.has_hops),
+	OPT_VALUE("hops", 0, OPT_COUNT, &job.hops, "N",
+		  "rpc: elements that traversal walks along (8)", .min = 1, .max = PERF_MAX_HOPS,
+		  .given = &want.has_hops),
 	OPT_SWITCH("bidir", 'b', &job.bidir, "both sides post at once"),
-	OPT_VALUE("qps", 'q', OPT_COUNT, &job.qps, "N", "queue pairs (1)", .min = 1, .max = PERF_MAX_QPS),
-	OPT_VALUE("post-list", 'l', OPT_COUNT, &job.post_list, "N", "work requests handed over at a time (1)",
-		  .min = 1, .max = PERF_MAX_DEPTH),
-	OPT_VALUE("depth", 0, OPT_COUNT, &job.depth, "N", "work requests under way, at most (by size)",
-		  .min = 2, .max = PERF_MAX_DEPTH),
-	OPT_VALUE("cq-mod", 0, OPT_COUNT, &job.cq_mod, "N", "one completion for N messages (up to 64)",
-		  .min = 1, .max = PERF_MAX_DEPTH),
+	OPT_VALUE("qps", 'q', OPT_COUNT, &job.qps, "N", "queue pairs (1)", .min = 1,
+		  .max = PERF_MAX_QPS),
+	OPT_VALUE("post-list", 'l', OPT_COUNT, &job.post_list, "N",
+		  "work requests handed over at a time (1)", .min = 1, .max = PERF_MAX_DEPTH),
+	OPT_VALUE("depth", 0, OPT_COUNT, &job.depth, "N",
+		  "work requests under way, at most (by size)", .min = 2, .max = PERF_MAX_DEPTH),
+	OPT_VALUE("cq-mod", 0, OPT_COUNT, &job.cq_mod, "N",
+		  "one completion for N messages (up to 64)", .min = 1, .max = PERF_MAX_DEPTH),
 	OPT_VALUE("inline", 0, OPT_BYTES, &job.inline_max, "SIZE",
-		  "inline up to so many bytes (0; latency 220)", .max = 992, .given = &want.has_inline),
-	OPT_VALUE("mtu", 'm', OPT_COUNT, &job.mtu, "BYTES", "path MTU: 256 to 4096 (the ports')", .min = 256,
-		  .max = 4096),
-	OPT_SWITCH("passive", 0, &job.passive, "the target never calls the library after registering"),
+		  "inline up to so many bytes (0; latency 220)", .max = 992,
+		  .given = &want.has_inline),
+	OPT_VALUE("mtu", 'm', OPT_COUNT, &job.mtu, "BYTES", "path MTU: 256 to 4096 (the ports')",
+		  .min = 256, .max = 4096),
+	OPT_SWITCH("passive", 0, &job.passive,
+		   "the target never calls the library after registering"),
 	OPT_SWITCH("events", 'e', &job.events, "sleep on completion events instead of polling"),
-	OPT_VALUE("gap", 0, OPT_TIME, &job.gap, "TIME", "latency: sleep so long before each message",
-		  .max = 3600e9),
+	OPT_VALUE("gap", 0, OPT_TIME, &job.gap, "TIME",
+		  "latency: sleep so long before each message", .max = 3600e9),
 	OPT_OFF("no-pin", &want.pin, "local: don't pin the sides to two cores"),
 	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &want.timeout_scale, "N",
 		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
@@ -96,14 +105,15 @@ static const struct opt_command cmd = {
 	.synopsis = "write|read|send|atomic|rpc [OPTIONS]\n"
 		    "--server [--port SPEC]\n"
 		    "write|read|send|atomic|rpc --connect ADDR [OPTIONS]",
-	.about = "Measures bandwidth and message rate, or latency by one of four definitions, or checks\n"
-		 "every byte of all operations. Both sides on this machine, or a server and a client.\n"
-		 "An rpc is a call of a kernel, and is complete when its reply is there.\n"
-		 "\n"
-		 "  pingpong    half a round trip of two WRITEs (or SENDs), both sides polling\n"
-		 "  completion  from the post to the completion: the ACK, or the data, is back\n"
-		 "  firstbyte   from the post until the first byte is in the memory it goes to\n"
-		 "  execute     from the doorbell to the completion, between two QPs of one NIC",
+	.about =
+		"Measures bandwidth and message rate, or latency by one of four definitions, or checks\n"
+		"every byte of all operations. Both sides on this machine, or a server and a client.\n"
+		"An rpc is a call of a kernel, and is complete when its reply is there.\n"
+		"\n"
+		"  pingpong    half a round trip of two WRITEs (or SENDs), both sides polling\n"
+		"  completion  from the post to the completion: the ACK, or the data, is back\n"
+		"  firstbyte   from the post until the first byte is in the memory it goes to\n"
+		"  execute     from the doorbell to the completion, between two QPs of one NIC",
 	.opts = opts,
 	.examples = "  roost perf write --local --port shm --size 64K --seconds 3\n"
 		    "  roost perf read --lat completion --size 64 --passive\n"
@@ -120,7 +130,8 @@ static const uint64_t check_sizes[] = {0, 1, 63, 64, 65, 4095, 4096, 4097, 65537
 
 static int bad_sizes(const char *list)
 {
-	return opt_usage(&cmd, "--sizes wants up to %d sizes apart by commas, none above 2G, not '%s'",
+	return opt_usage(&cmd,
+			 "--sizes wants up to %d sizes apart by commas, none above 2G, not '%s'",
 			 PERF_MAX_SIZES, list);
 }
 
@@ -147,8 +158,8 @@ static int read_sizes(void)
 	for (v = SWEEP_FROM; !s && v <= sweep_to(); v *= 2)
 		job.sizes[job.num_sizes++] = v;
 	while (s) {
-		if (!opt_read_bytes(s, &v, &s) || v > PERF_MAX_SIZE || job.num_sizes == PERF_MAX_SIZES ||
-		    (*s != '\0' && *s != ','))
+		if (!opt_read_bytes(s, &v, &s) || v > PERF_MAX_SIZE ||
+		    job.num_sizes == PERF_MAX_SIZES || (*s != '\0' && *s != ','))
 			return bad_sizes(want.sizes);
 		job.sizes[job.num_sizes++] = v;
 		s = *s ? s + 1 : NULL;
@@ -167,7 +178,8 @@ static int read_operation(int argc, char **argv, int at)
 				 argc == at ? "" : argv[at + 1]);
 	}
 	if (want.server)
-		return opt_usage(&cmd, "the server does what its client asks for: leave '%s' out", argv[at]);
+		return opt_usage(&cmd, "the server does what its client asks for: leave '%s' out",
+				 argv[at]);
 	for (int i = 0; perf_op_names[i]; i++) {
 		if (strcmp(argv[at], perf_op_names[i]) == 0) {
 			job.op = (enum perf_op)i;
@@ -206,7 +218,9 @@ static void fill_defaults(void)
 	if (!want.has_seconds)
 		job.duration = want.sweep ? SWEEP_NS : DEFAULT_NS;
 	if (!want.has_inline)
-		job.inline_max = job.mode == PERF_LATENCY ? LAT_INLINE : job.mode == PERF_CHECK ? 64 : 0;
+		job.inline_max = job.mode == PERF_LATENCY ? LAT_INLINE
+				 : job.mode == PERF_CHECK ? 64
+							  : 0;
 	/* A sweep settles each size by itself. */
 	if (!want.sweep)
 		perf_job_settle(&job);
@@ -229,11 +243,13 @@ static int understand(int argc, char **argv)
 	if (want.sweep + want.check + (want.has_lat && !want.sweep) > 1)
 		return opt_usage(&cmd, "one of --sweep, --check, --lat");
 	if (want.sweep && want.transport == PERF_UD)
-		return opt_usage(&cmd, "--transport ud is for one --size: its latency is not measured");
+		return opt_usage(&cmd,
+				 "--transport ud is for one --size: its latency is not measured");
 	if (want.sizes && !want.sweep && !want.check)
 		return opt_usage(&cmd, "--sizes goes with --check or --sweep; one size is --size");
 	if (want.sweep && (want.has_size || job.op == PERF_ATOMIC || job.bidir || job.qps > 1))
-		return opt_usage(&cmd, "--sweep is over sizes, of all but atomic, with one QP, one way");
+		return opt_usage(&cmd,
+				 "--sweep is over sizes, of all but atomic, with one QP, one way");
 	if ((want.sweep || want.check) && job.op != PERF_ATOMIC) {
 		rc = read_sizes();
 		if (rc != 0)
@@ -256,8 +272,9 @@ static int run_one(struct perf_nic *nic, struct oob *oob, const struct perf_job 
 		   struct perf_shared *shared, struct perf_result *r, const char *label, char *err)
 {
 	struct progress p;
-	double total = one->mode == PERF_CHECK ? (double)(one->iters ? one->iters : 4)
-					       : (double)one->duration * 1.1e-9; /* with the warm-up */
+	double total = one->mode == PERF_CHECK
+			       ? (double)(one->iters ? one->iters : 4)
+			       : (double)one->duration * 1.1e-9; /* with the warm-up */
 	int rc;
 
 	if (one->iters && one->mode != PERF_CHECK)
@@ -390,7 +407,8 @@ static int run_local(void)
 		opt_environment(lo.port, 0);
 		return initiate(NULL, NULL, lo.kind);
 	}
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (shared == MAP_FAILED)
 		return opt_failed(&cmd, "no memory");
 	rc = local_start(&lo, local_target, shared);
@@ -430,7 +448,8 @@ static int run_client(void)
 
 static void say_listening(void *arg)
 {
-	fprintf(stderr, "roost perf: waiting for a client on TCP port %u\n", (unsigned)want.tcp_port);
+	fprintf(stderr, "roost perf: waiting for a client on TCP port %u\n",
+		(unsigned)want.tcp_port);
 }
 
 /* The NIC before the client: what is wrong with the port, its own side says at once. */
@@ -445,7 +464,8 @@ static int run_server(void)
 		opt_failed(&cmd, "%s", nic.err);
 		goto close_nic;
 	}
-	rc = fd = oob_accept(want.bind, (unsigned)want.tcp_port, say_listening, NULL, err, sizeof(err));
+	rc = fd = oob_accept(want.bind, (unsigned)want.tcp_port, say_listening, NULL, err,
+			     sizeof(err));
 	if (rc >= 0) {
 		oob_init(&oob, fd);
 		rc = perf_target(&nic, &oob, NULL, err);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost run`: sets the environment in which a stock RDMA program finds Roost's libraries and device, and becomes it.
+ * `roost run`: sets the environment in which a stock RDMA program finds Roost's libraries and
+ * device, and becomes it.
  *
  *	LD_LIBRARY_PATH	the folder of the drop-in libraries, before what was there
- *	LD_PRELOAD	the preload that shows the device files (src/cli/preload), and ROOST_VIEW, the folder it shows
+ *	LD_PRELOAD	the preload that shows the device files (src/cli/preload), and ROOST_VIEW,
+ * 			the folder it shows
  *	ROOST_PORT	from --port
  */
 #include <errno.h>
@@ -66,8 +68,9 @@ static int become(char **argv)
 	e = errno;
 	if (e == ENOENT) {
 		opt_failed(&cmd,
-			   strchr(argv[0], '/') ? "no program %s, or it lacks its interpreter"
-						: "no program '%s' in PATH: is its package installed?",
+			   strchr(argv[0], '/')
+				   ? "no program %s, or it lacks its interpreter"
+				   : "no program '%s' in PATH: is its package installed?",
 			   argv[0]);
 		return CLI_NOT_FOUND;
 	}

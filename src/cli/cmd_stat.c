@@ -23,8 +23,8 @@ static const struct opt opts[] = {
 	OPT_SWITCH("all", 'a', &all, "counters that are zero, too"),
 	OPT_VALUE("watch", 'w', OPT_NUMBER, &watch.every, "S", "again every S seconds, with rates",
 		  .min = 0.05, .max = 86400, .given = &watching),
-	OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N", "watch: N times (until interrupted)", .min = 1,
-		  .max = 1e9),
+	OPT_VALUE("count", 'n', OPT_COUNT, &watch.looks, "N", "watch: N times (until interrupted)",
+		  .min = 1, .max = 1e9),
 	OPT_SWITCH("prometheus", 0, &prometheus, "in the text format of Prometheus"),
 	OPT_SWITCH("json", 'j', &json, "one JSON object on stdout, everything in it"),
 	OPT_END};
@@ -101,7 +101,8 @@ static json_t *look(int dirfd, char **names, int n, int *rc)
 	for (int i = 0; nics && i < n; i++) {
 		if (!used[i])
 			*rc = opt_failed(
-				&cmd, "no running NIC of yours is in a process '%s'; roost stat lists them",
+				&cmd,
+				"no running NIC of yours is in a process '%s'; roost stat lists them",
 				names[i]);
 	}
 	free(used);
@@ -161,7 +162,8 @@ int cmd_stat(int argc, char **argv)
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (json && prometheus)
-		return opt_usage(&cmd, "--json and --prometheus are two forms of the same: choose one");
+		return opt_usage(&cmd,
+				 "--json and --prometheus are two forms of the same: choose one");
 	if (watch.looks && !watching)
 		return opt_usage(&cmd, "--count says how often --watch looks: give both");
 	dirfd = shm_dir_open(err, sizeof(err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The subcommands of `roost`, one file each. argv[0] is the subcommand's own name. The returned value is the exit
- * status: CLI_OK only when what was asked happened.
+ * The subcommands of `roost`, one file each. argv[0] is the subcommand's own name. The returned
+ * value is the exit status: CLI_OK only when what was asked happened.
  */
 #ifndef ROOST_CLI_COMMANDS_H
 #define ROOST_CLI_COMMANDS_H

@@ -42,7 +42,8 @@ int demo_table_make(struct demo_table *t, const struct perf_nic *nic, json_t *li
 	value = (uint8_t *)t->mem + TABLE_LEN;
 	for (uint64_t key = 1; key <= KEYS; key++, value += VALUE_LEN) {
 		value_of(key, value);
-		if (roost_get_insert(t->mem, ENTRIES, MORE, &used, key, (uintptr_t)value, VALUE_LEN, 0)) {
+		if (roost_get_insert(t->mem, ENTRIES, MORE, &used, key, (uintptr_t)value, VALUE_LEN,
+				     0)) {
 			snprintf(err, PERF_ERR_LEN, "the hash table is too small");
 			return -ENOSPC;
 		}
@@ -75,8 +76,10 @@ bool demo_lookups_meet(struct demo_lookups *d, struct oob *oob, const json_t *li
 static int read_once(struct perf_link *l, uint64_t from, uint32_t rkey, uint32_t len)
 {
 	struct ibv_sge sge = {(uintptr_t)l->rx, len, l->mr->lkey};
-	struct ibv_send_wr wr = {
-		.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_READ,
+				 .send_flags = IBV_SEND_SIGNALED};
 	struct perf_qp *q = &l->qps[0];
 	uint64_t start = clock_ns(), done = q->completed;
 	struct ibv_send_wr *bad;
@@ -118,12 +121,14 @@ static int get_by_reads(struct demo_lookups *d, struct perf_link *l, uint64_t ke
 			return read_once(l, e.bucket[i].value, (uint32_t)d->rkey, VALUE_LEN);
 		}
 		if (!e.next)
-			return perf_fail(l, -EPROTO, "key %llu is not in the table", (unsigned long long)key);
+			return perf_fail(l, -EPROTO, "key %llu is not in the table",
+					 (unsigned long long)key);
 		at = e.next - 1;
 	}
 }
 
-static int get_by_call(struct demo_lookups *d, struct perf_link *l, struct roost_caller *caller, uint64_t key)
+static int get_by_call(struct demo_lookups *d, struct perf_link *l, struct roost_caller *caller,
+		       uint64_t key)
 {
 	struct roost_get_params params = roost_get_params(d->table, ENTRIES, key, 0);
 	struct roost_result result;
@@ -146,7 +151,8 @@ static int by_time(const void *a, const void *b)
 }
 
 /* All look-ups one way; the median time of one. */
-static int look_up(struct demo_lookups *d, struct perf_link *l, struct roost_caller *caller, double *us)
+static int look_up(struct demo_lookups *d, struct perf_link *l, struct roost_caller *caller,
+		   double *us)
 {
 	uint64_t ns[LOOKUPS];
 	uint8_t want[VALUE_LEN];

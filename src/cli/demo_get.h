@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The second part of `roost demo`: values are looked up in a hash table in the other process's memory, by READs, as one has to without
- * processing there, and by the kernel `get`. Round trips are counted.
+ * The second part of `roost demo`: values are looked up in a hash table in the other process's
+ * memory, by READs, as one has to without processing there, and by the kernel `get`. Round trips
+ * are counted.
  */
 #ifndef ROOST_CLI_DEMO_GET_H
 #define ROOST_CLI_DEMO_GET_H
@@ -14,7 +15,10 @@ struct demo_table {
 	void *mem;
 };
 
-/* Makes it, lets peers call `get`, and tells the peer by members of `link` where it is. 0 or -errno with a line in err. */
+/*
+ * Makes it, lets peers call `get`, and tells the peer by members of `link` where it is. 0 or -errno
+ * with a line in err.
+ */
 int demo_table_make(struct demo_table *t, const struct perf_nic *nic, json_t *link, char *err);
 void demo_table_free(struct demo_table *t);
 
@@ -27,7 +31,10 @@ struct demo_lookups {
 
 /* Takes table and rkey out of `link`. False with oob->err set. */
 bool demo_lookups_meet(struct demo_lookups *d, struct oob *oob, const json_t *link);
-/* Looks up keys both ways on the link's first QP, which has the op-codes of calls, and compares. 0 or -errno with a line in err. */
+/*
+ * Looks up keys both ways on the link's first QP, which has the op-codes of calls, and compares. 0
+ * or -errno with a line in err.
+ */
 int demo_lookups_run(struct demo_lookups *d, struct perf_link *l, char *err);
 
 #endif

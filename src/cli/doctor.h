@@ -29,8 +29,12 @@ struct doctor_finding {
 
 typedef void doctor_row(const struct doctor *d, struct doctor_finding *f);
 
-/* Set the finding. A new state replaces a better one, and with it the remedy; the text of `found` is the last one's. */
-void doctor_found(struct doctor_finding *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/*
+ * Set the finding. A new state replaces a better one, and with it the remedy; the text of `found`
+ * is the last one's.
+ */
+void doctor_found(struct doctor_finding *f, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 void doctor_remedy(struct doctor_finding *f, enum doctor_state state, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Rows of `roost doctor` about the system: its kernel and clock, cores and quota, the calls that are allowed, the libraries. */
+/*
+ * Rows of `roost doctor` about the system: its kernel and clock, cores and quota, the calls that
+ * are allowed, the libraries.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -18,7 +21,10 @@
 #include "cli/doctor.h"
 #include "cli/dropins.h"
 
-/* The oldest kernel of a distribution that is still maintained (Debian 11), and the oldest that Roost claims to run on. */
+/*
+ * The oldest kernel of a distribution that is still maintained (Debian 11), and the oldest that
+ * Roost claims to run on.
+ */
 #define KERNEL_MAJOR 5
 #define KERNEL_MINOR 10
 
@@ -31,14 +37,18 @@ void doctor_kernel(const struct doctor *d, struct doctor_finding *f)
 	doctor_found(f, "%.64s %.64s, %.32s", u.sysname, u.release, u.machine);
 	if (sscanf(u.release, "%u.%u", &major, &minor) < 2 || major < KERNEL_MAJOR ||
 	    (major == KERNEL_MAJOR && minor < KERNEL_MINOR))
-		doctor_remedy(f, DOCTOR_FAIL, "boot a kernel of version %d.%d or later", KERNEL_MAJOR,
-			      KERNEL_MINOR);
+		doctor_remedy(f, DOCTOR_FAIL, "boot a kernel of version %d.%d or later",
+			      KERNEL_MAJOR, KERNEL_MINOR);
 }
 
-/* What src/drive/clock.c trusts; any other source makes each reading of the time a call that may enter the kernel. */
+/*
+ * What src/drive/clock.c trusts; any other source makes each reading of the time a call that may
+ * enter the kernel.
+ */
 void doctor_clock(const struct doctor *d, struct doctor_finding *f)
 {
-	static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+	static const char path[] =
+		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
 	char name[64];
 
 	if (!doctor_line(path, name, sizeof(name)))
@@ -73,7 +83,10 @@ void doctor_cores(const struct doctor *d, struct doctor_finding *f)
 
 /* ---- seccomp ---- */
 
-/* Calls with arguments that the kernel refuses, or that change nothing: a filter is known by its own error. */
+/*
+ * Calls with arguments that the kernel refuses, or that change nothing: a filter is known by its
+ * own error.
+ */
 static long try_memfd(void)
 {
 	return syscall(SYS_memfd_create, NULL, ~0u);
@@ -154,7 +167,8 @@ void doctor_seccomp(const struct doctor *d, struct doctor_finding *f)
 		errno = 0;
 		if (probes[i].try() >= 0 || (errno != EPERM && errno != ENOSYS && errno != EACCES))
 			continue;
-		used += (size_t)snprintf(refused + used, sizeof(refused) - used, " %s", probes[i].call);
+		used += (size_t)snprintf(refused + used, sizeof(refused) - used, " %s",
+					 probes[i].call);
 		doctor_remedy(f, probes[i].without, "%s: allow the call %s in the seccomp profile",
 			      probes[i].what, probes[i].call);
 	}
@@ -167,7 +181,10 @@ void doctor_seccomp(const struct doctor *d, struct doctor_finding *f)
 
 /* ---- libibverbs ---- */
 
-/* Which libibverbs.so.1 the loader finds for a program started now. This command has our verbs linked in: it finds what others do. */
+/*
+ * Which libibverbs.so.1 the loader finds for a program started now. This command has our verbs
+ * linked in: it finds what others do.
+ */
 static bool find_system(char *path, size_t n)
 {
 	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -184,7 +201,8 @@ static bool find_system(char *path, size_t n)
 
 void doctor_library(const struct doctor *d, struct doctor_finding *f)
 {
-	char dir[PATH_MAX], ours[PATH_MAX + 32], real[PATH_MAX], theirs[PATH_MAX], err[2 * PATH_MAX];
+	char dir[PATH_MAX], ours[PATH_MAX + 32], real[PATH_MAX], theirs[PATH_MAX],
+		err[2 * PATH_MAX];
 	bool found = find_system(theirs, sizeof(theirs));
 
 	if (!dropins_find(dir, sizeof(dir), err, sizeof(err))) {
@@ -197,8 +215,8 @@ void doctor_library(const struct doctor *d, struct doctor_finding *f)
 	if (found && realpath(ours, real) && strcmp(real, theirs) == 0)
 		doctor_found(f, "every program loads Roost's, %.300s", ours);
 	else
-		doctor_found(f, "a program loads %.200s; under roost run, %.200s", found ? theirs : "none",
-			     ours);
+		doctor_found(f, "a program loads %.200s; under roost run, %.200s",
+			     found ? theirs : "none", ours);
 	if (strpbrk(dir, ": "))
 		doctor_remedy(
 			f, DOCTOR_FAIL,

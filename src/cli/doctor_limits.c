@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Rows of `roost doctor` about memory and files: locked memory, huge pages, /dev/shm, the private folder. */
+/*
+ * Rows of `roost doctor` about memory and files: locked memory, huge pages, /dev/shm, the private
+ * folder.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,7 +19,10 @@
 #define MEMLOCK_LEAST (1u << 20) /* some containers have 64 KiB; systems have 8 MiB by default */
 #define SHM_LEAST     (16u << 20)
 
-/* Memory regions are not pinned (src/nic/mr.c): a page that the kernel moved is found again through the process's own tables. */
+/*
+ * Memory regions are not pinned (src/nic/mr.c): a page that the kernel moved is found again through
+ * the process's own tables.
+ */
 void doctor_memlock(const struct doctor *d, struct doctor_finding *f)
 {
 	struct rlimit limit = {0};
@@ -44,10 +50,14 @@ void doctor_huge_pages(const struct doctor *d, struct doctor_finding *f)
 	doctor_found(f, "transparent: %s", line);
 	if (!strstr(line, "[always]") && !strstr(line, "[madvise]"))
 		doctor_remedy(f, DOCTOR_WARN,
-			      "large regions are a little slower: echo madvise > %s, on the host", path);
+			      "large regions are a little slower: echo madvise > %s, on the host",
+			      path);
 }
 
-/* Rings of shm are memory files, which no mount limits; others' programs (MPI) use this folder, and so does Roost when /tmp can't be written. */
+/*
+ * Rings of shm are memory files, which no mount limits; others' programs (MPI) use this folder, and
+ * so does Roost when /tmp can't be written.
+ */
 void doctor_dev_shm(const struct doctor *d, struct doctor_finding *f)
 {
 	struct statvfs fs;
@@ -65,8 +75,9 @@ void doctor_dev_shm(const struct doctor *d, struct doctor_finding *f)
 	doctor_found(f, "%s, %s free", fmt_bytes(total, sizeof(total), size),
 		     fmt_bytes(left, sizeof(left), room));
 	if (access("/dev/shm", W_OK))
-		doctor_remedy(f, DOCTOR_WARN,
-			      "can't be written; programs that share memory (MPI) fail: chmod 1777 /dev/shm");
+		doctor_remedy(
+			f, DOCTOR_WARN,
+			"can't be written; programs that share memory (MPI) fail: chmod 1777 /dev/shm");
 	else if (room < SHM_LEAST)
 		doctor_remedy(
 			f, DOCTOR_WARN,

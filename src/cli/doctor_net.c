@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Rows of `roost doctor` about the network: interfaces, families, buffers, UDP's offloads, the port, and the kernel's own RoCE. */
+/*
+ * Rows of `roost doctor` about the network: interfaces, families, buffers, UDP's offloads, the
+ * port, and the kernel's own RoCE.
+ */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
@@ -44,7 +47,10 @@ static uint32_t path_mtu(const char *name)
 	return rc || req.ifr_mtu <= IP_UDP ? 0 : port_mtu_fit((uint32_t)req.ifr_mtu - IP_UDP, 0);
 }
 
-/* Interfaces that are up and have an address of IPv4; others carry nothing unless they are asked to. */
+/*
+ * Interfaces that are up and have an address of IPv4; others carry nothing unless they are asked
+ * to.
+ */
 void doctor_interfaces(const struct doctor *d, struct doctor_finding *f)
 {
 	struct text list = {.buf = f->found, .n = sizeof(f->found)};
@@ -66,17 +72,18 @@ void doctor_interfaces(const struct doctor *d, struct doctor_finding *f)
 		beyond += !(i->ifa_flags & IFF_LOOPBACK);
 		if (mtu == 0)
 			doctor_remedy(f, DOCTOR_WARN,
-				      "packets of MTU 256 do not fit %s: ip link set %s mtu 1500", last,
-				      last);
+				      "packets of MTU 256 do not fit %s: ip link set %s mtu 1500",
+				      last, last);
 		else if (mtu < 1024)
-			doctor_remedy(f, DOCTOR_WARN, "small packets are slow: ip link set %s mtu 1500",
-				      last);
+			doctor_remedy(f, DOCTOR_WARN,
+				      "small packets are slow: ip link set %s mtu 1500", last);
 	}
 	if (all)
 		freeifaddrs(all);
 	if (!up) {
 		doctor_found(f, "none is up");
-		doctor_remedy(f, d->udp ? DOCTOR_FAIL : DOCTOR_WARN, "udp has no address: ip link set lo up");
+		doctor_remedy(f, d->udp ? DOCTOR_FAIL : DOCTOR_WARN,
+			      "udp has no address: ip link set lo up");
 	} else if (!beyond) {
 		doctor_remedy(
 			f, DOCTOR_WARN,
@@ -100,7 +107,8 @@ void doctor_ipv6(const struct doctor *d, struct doctor_finding *f)
 	if (getifaddrs(&all))
 		all = NULL;
 	for (struct ifaddrs *i = all; i; i = i->ifa_next)
-		addresses += i->ifa_addr && i->ifa_addr->sa_family == AF_INET6 && (i->ifa_flags & IFF_UP);
+		addresses += i->ifa_addr && i->ifa_addr->sa_family == AF_INET6 &&
+			     (i->ifa_flags & IFF_UP);
 	if (all)
 		freeifaddrs(all);
 	doctor_found(f, addresses ? "addresses: %d" : "no address", addresses);
@@ -112,7 +120,10 @@ void doctor_ipv6(const struct doctor *d, struct doctor_finding *f)
 
 /* ---- sockets ---- */
 
-/* The bytes that the kernel allows, by its own word; where a container does not show that, what a socket gets of those that are wanted. */
+/*
+ * The bytes that the kernel allows, by its own word; where a container does not show that, what a
+ * socket gets of those that are wanted.
+ */
 static uint32_t buffer_limit(const char *name, int option)
 {
 	uint32_t wanted = BUFFER_WANTED, got = 0;
@@ -134,7 +145,8 @@ static uint32_t buffer_limit(const char *name, int option)
 
 void doctor_buffers(const struct doctor *d, struct doctor_finding *f)
 {
-	uint32_t rmem = buffer_limit("rmem_max", SO_RCVBUF), wmem = buffer_limit("wmem_max", SO_SNDBUF);
+	uint32_t rmem = buffer_limit("rmem_max", SO_RCVBUF),
+		 wmem = buffer_limit("wmem_max", SO_SNDBUF);
 
 	doctor_found(f, "receive %u KiB, send %u KiB", rmem >> 10, wmem >> 10);
 	if (rmem < BUFFER_WANTED || wmem < BUFFER_WANTED)
@@ -182,9 +194,10 @@ static unsigned long holder_inode(const char *table, const char *address)
 	FILE *f = fopen(table, "re");
 
 	while (f && !found && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, " %*[^:]: %39[0-9A-F]:%x %*s %*s %*s %*s %*s %*s %*s %lu", local, &port,
-			   &inode) == 3 &&
-		    port == PKT_UDP_PORT && (strcmp(local, address) == 0 || !local[strspn(local, "0")]))
+		if (sscanf(line, " %*[^:]: %39[0-9A-F]:%x %*s %*s %*s %*s %*s %*s %*s %lu", local,
+			   &port, &inode) == 3 &&
+		    port == PKT_UDP_PORT &&
+		    (strcmp(local, address) == 0 || !local[strspn(local, "0")]))
 			found = inode;
 	}
 	if (f)
@@ -249,8 +262,12 @@ static int bind_port(const struct pkt_addr *addr)
 
 void doctor_port(const struct doctor *d, struct doctor_finding *f)
 {
-	/* What src/port/udp_open.c tries when it may choose, and the first choice is taken: 127.0.0.2 and on. */
-	static const struct pkt_addr second = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 2}};
+	/*
+	 * What src/port/udp_open.c tries when it may choose, and the first choice is taken:
+	 * 127.0.0.2 and on.
+	 */
+	static const struct pkt_addr second = {
+		{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 2}};
 	char addr[64], hex[40], who[128];
 	unsigned long inode;
 	int e;
@@ -267,7 +284,8 @@ void doctor_port(const struct doctor *d, struct doctor_finding *f)
 	}
 	if (e != EADDRINUSE) {
 		doctor_found(f, "%s: %s", addr, strerror(e));
-		doctor_remedy(f, DOCTOR_FAIL, "choose an address that `ip address` lists, or 127.0.0.2");
+		doctor_remedy(f, DOCTOR_FAIL,
+			      "choose an address that `ip address` lists, or 127.0.0.2");
 		return;
 	}
 	proc_address(&d->addr, hex, sizeof(hex));
@@ -284,7 +302,10 @@ void doctor_port(const struct doctor *d, struct doctor_finding *f)
 			"address to --port");
 }
 
-/* rdma_rxe has a socket at the port, of all addresses of the network where its device was made. Its devices have the file `parent`. */
+/*
+ * rdma_rxe has a socket at the port, of all addresses of the network where its device was made. Its
+ * devices have the file `parent`.
+ */
 void doctor_rxe(const struct doctor *d, struct doctor_finding *f)
 {
 	struct text list = {.buf = f->found, .n = sizeof(f->found)};
@@ -308,6 +329,7 @@ void doctor_rxe(const struct doctor *d, struct doctor_finding *f)
 		doctor_remedy(f, d->chosen ? DOCTOR_FAIL : DOCTOR_WARN,
 			      "it holds the port: rdma link delete NAME, or modprobe -r rdma_rxe");
 	else
-		doctor_remedy(f, DOCTOR_WARN,
-			      "it may take the port: rdma link delete NAME, or modprobe -r rdma_rxe");
+		doctor_remedy(
+			f, DOCTOR_WARN,
+			"it may take the port: rdma link delete NAME, or modprobe -r rdma_rxe");
 }

@@ -35,7 +35,8 @@ bool dropins_find(char *dir, size_t n, char *err, size_t errlen)
 	}
 	len = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	if (len < 0) {
-		snprintf(err, errlen, "can't find out where roost is (/proc/self/exe: %s): set ROOST_LIBDIR",
+		snprintf(err, errlen,
+			 "can't find out where roost is (/proc/self/exe: %s): set ROOST_LIBDIR",
 			 strerror(errno));
 		return false;
 	}
@@ -49,7 +50,8 @@ bool dropins_find(char *dir, size_t n, char *err, size_t errlen)
 			return true;
 		}
 	}
-	snprintf(err, errlen, "no libibverbs.so.1 in %s/lib or %s/%s: run `make`, or set ROOST_LIBDIR", self,
+	snprintf(err, errlen,
+		 "no libibverbs.so.1 in %s/lib or %s/%s: run `make`, or set ROOST_LIBDIR", self,
 		 self, ROOST_DROPINS);
 	return false;
 }

@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 /*
- * The folder of our libraries, into dir: ROOST_LIBDIR; lib beside the command (a build tree); as this build installs them. False with one line
- * in err that says what to do.
+ * The folder of our libraries, into dir: ROOST_LIBDIR; lib beside the command (a build tree); as
+ * this build installs them. False with one line in err that says what to do.
  */
 bool dropins_find(char *dir, size_t n, char *err, size_t errlen);
 

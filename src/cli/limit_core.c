@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What one core, or two and nothing between, can do: a cache line there and back, random reads, copies, CRC-32. */
+/*
+ * What one core, or two and nothing between, can do: a cache line there and back, random reads,
+ * copies, CRC-32.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +40,8 @@ static void ping_side(void *arg, int me, struct limit_pair *p)
 
 	if (me == 1) {
 		for (;;) {
-			while ((seen = atomic_load_explicit(&g->there, memory_order_acquire)) == n) {
+			while ((seen = atomic_load_explicit(&g->there, memory_order_acquire)) ==
+			       n) {
 				if (atomic_load_explicit(&g->over, memory_order_relaxed)) {
 					limit_count(p, me, 0);
 					return;
@@ -83,7 +87,10 @@ int limit_core_rtt(const struct limit_cores *c, unsigned percentile, double seco
 
 /* ---- memory ---- */
 
-/* The number behind `name` in a file of numbers, or the file's first when `name` is "". UINT64_MAX: not there, or "max". */
+/*
+ * The number behind `name` in a file of numbers, or the file's first when `name` is "". UINT64_MAX:
+ * not there, or "max".
+ */
 static uint64_t number_in(const char *path, const char *name)
 {
 	FILE *f = fopen(path, "re");
@@ -117,7 +124,10 @@ static uint64_t memory_to_use(void)
 	return least / 4;
 }
 
-/* Four times the last level of cache, at least 1 GiB and at most 4, never more than there is to use. */
+/*
+ * Four times the last level of cache, at least 1 GiB and at most 4, never more than there is to
+ * use.
+ */
 int limit_memory_get(struct limit_memory *m)
 {
 	long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -143,7 +153,10 @@ void limit_memory_put(struct limit_memory *m)
 	m->p = NULL;
 }
 
-/* The whole line; the memory holds zeros, which the compiler doesn't know: the next address waits for this value. */
+/*
+ * The whole line; the memory holds zeros, which the compiler doesn't know: the next address waits
+ * for this value.
+ */
 static uint64_t read_line(const uint8_t *at)
 {
 	const volatile uint64_t *w = (const volatile void *)at;
@@ -154,7 +167,8 @@ static uint64_t read_line(const uint8_t *at)
 	return sum;
 }
 
-int limit_random_read(const struct limit_memory *m, unsigned in_flight, double seconds, double *rate)
+int limit_random_read(const struct limit_memory *m, unsigned in_flight, double seconds,
+		      double *rate)
 {
 	uint64_t lines = m->size / LINE, x[LIMIT_CHAINS], reads = 0, start = clock_ns(), now;
 	uint64_t mask = lines - 1; /* sizes are powers of two */

@@ -22,7 +22,8 @@ static bool siblings(int a, int b)
 	int n;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", a);
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+		 a);
 	f = fopen(path, "re");
 	if (!f)
 		return false;
@@ -128,7 +129,8 @@ static void sleep_ns(uint64_t ns)
 		;
 }
 
-int limit_pair_run(const struct limit_cores *c, limit_side *fn, void *arg, double seconds, double rate[2])
+int limit_pair_run(const struct limit_cores *c, limit_side *fn, void *arg, double seconds,
+		   double rate[2])
 {
 	struct limit_pair p = {.shared = c->shared};
 	struct start s[2] = {{fn, arg, 0, &p}, {fn, arg, 1, &p}};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bare ring: what two cores can pass to each other with nothing but what no RDMA NIC in software can do without: the
- * payload copied in and out, and a CRC-32 on both sides. 1024 slots of 4,160 bytes; indices published every 16 messages, or
- * every 32 small ones.
+ * The bare ring: what two cores can pass to each other with nothing but what no RDMA NIC in
+ * software can do without: the payload copied in and out, and a CRC-32 on both sides. 1024 slots of
+ * 4,160 bytes; indices published every 16 messages, or every 32 small ones.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -116,7 +116,8 @@ static void side(void *arg, int me, struct limit_pair *p)
 
 static int ring_init(struct ring *r)
 {
-	r->slots = mmap(NULL, RING, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	r->slots = mmap(NULL, RING, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	r->from = mem_alloc_pages(WORK_SIZE);
 	r->to = mem_alloc_pages(WORK_SIZE);
 	if (r->slots == MAP_FAILED || !r->from || !r->to)
@@ -135,7 +136,8 @@ static void ring_fini(struct ring *r)
 	mem_free_pages(r->to, WORK_SIZE);
 }
 
-int limit_ring(const struct limit_cores *c, uint32_t payload, bool both_ways, double seconds, double *rate)
+int limit_ring(const struct limit_cores *c, uint32_t payload, bool both_ways, double seconds,
+	       double *rate)
 {
 	struct job *j = aligned_alloc(128, sizeof(*j));
 	double sides[2];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Round trips as a short program takes them: two threads that were made for it, no core chosen, both of them spinning, 1,000 round trips
- * from the first one on, as many as perftest's. In so short a run ten slow round trips are its p99: what the machine itself adds to each
- * run (cold caches, a timer's tick, a thread that is moved) shows there, and not in a run of a second.
+ * Round trips as a short program takes them: two threads that were made for it, no core chosen,
+ * both of them spinning, 1,000 round trips from the first one on, as many as perftest's. In so
+ * short a run ten slow round trips are its p99: what the machine itself adds to each run (cold
+ * caches, a timer's tick, a thread that is moved) shows there, and not in a run of a second.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -172,13 +173,17 @@ static int run_once(struct run *r, bool udp)
 	return rc;
 }
 
-int limit_short(const struct limit_cores *c, bool udp, unsigned percentile, double seconds, double *ns)
+int limit_short(const struct limit_cores *c, bool udp, unsigned percentile, double seconds,
+		double *ns)
 {
 	const struct timespec pause = {.tv_nsec = PAUSE_NS};
 	struct run *r = aligned_alloc(128, sizeof(*r));
 	uint64_t of_run[MOST], start = clock_ns();
-	unsigned runs = 0,
-		 least = c->shared ? 1 : LEAST; /* on one core a run takes as long as the scheduler lets it */
+	unsigned
+		runs = 0,
+		least = c->shared
+				? 1
+				: LEAST; /* on one core a run takes as long as the scheduler lets it */
 	int rc = 0;
 
 	if (!r)
@@ -190,7 +195,8 @@ int limit_short(const struct limit_cores *c, bool udp, unsigned percentile, doub
 		rc = run_once(r, udp);
 		qsort(r->ns, TRIPS, sizeof(r->ns[0]), compare);
 		of_run[runs++] = r->ns[TRIPS * percentile / 100]; /* perftest's way to take it */
-	} while (rc == 0 && runs < MOST && (runs < least || (double)(clock_ns() - start) < seconds * 1e9));
+	} while (rc == 0 && runs < MOST &&
+		 (runs < least || (double)(clock_ns() - start) < seconds * 1e9));
 	pthread_barrier_destroy(&r->begin);
 	free(r);
 	qsort(of_run, runs, sizeof(of_run[0]), compare);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bare UDP over loopback. Bandwidth: groups of fifteen packets of 4,112 bytes, the BTH, 4 KiB and the ICRC, or of 64 packets
- * of 96 bytes, a WRITE of 64 each; one call sends a group, one receives it. Bytes in flight are bounded by a count that both threads see, which costs nothing and loses nothing:
- * no protocol could do better. Round trip: one small packet there and back, both sides polling, or the other one asleep.
+ * Bare UDP over loopback. Bandwidth: groups of fifteen packets of 4,112 bytes, the BTH, 4 KiB and
+ * the ICRC, or of 64 packets of 96 bytes, a WRITE of 64 each; one call sends a group, one receives
+ * it. Bytes in flight are bounded by a count that both threads see, which costs nothing and loses
+ * nothing: no protocol could do better. Round trip: one small packet there and back, both sides
+ * polling, or the other one asleep.
  */
 #include "cli/limit_udp.h"
 
@@ -42,8 +44,10 @@ struct shape {
 	uint32_t group; /* as many as 64 KiB hold, and as any kernel takes */
 };
 
-static const struct shape large = {.headers = 12, .payload = 4096, .packet = 12 + 4096 + ICRC, .group = 15};
-static const struct shape small = {.headers = 28, .payload = 64, .packet = 28 + 64 + ICRC, .group = 64};
+static const struct shape large = {
+	.headers = 12, .payload = 4096, .packet = 12 + 4096 + ICRC, .group = 15};
+static const struct shape small = {
+	.headers = 28, .payload = 64, .packet = 28 + 64 + ICRC, .group = 64};
 
 struct job {
 	const struct shape *shape;
@@ -80,7 +84,10 @@ static int open_socket(struct job *j, int side)
 	return rc ? rc : sys_getsockname(j->fd[side], (struct sockaddr *)a, &len);
 }
 
-/* So that no group finds the buffer full: of the whole receive buffer three quarters, as udp_open.c explains. */
+/*
+ * So that no group finds the buffer full: of the whole receive buffer three quarters, as udp_open.c
+ * explains.
+ */
 static uint32_t packets_that_fit(const struct shape *s, int fd)
 {
 	socklen_t len = sizeof(int);
@@ -127,7 +134,10 @@ static void send_groups(struct job *j, struct limit_pair *p)
 
 		if (sent + s->group - received > j->in_flight) {
 			limit_wait(p, &spins);
-			/* The kernel may drop after all: what is long overdue is not in flight any more. */
+			/*
+			 * The kernel may drop after all: what is long overdue is not in flight any
+			 * more.
+			 */
 			if (spins % CLOCK_SPINS == 0 && clock_ns() - last > OVERDUE_NS)
 				sent = received;
 			continue;
@@ -175,7 +185,8 @@ static void receive_groups(struct job *j, struct limit_pair *p)
 			limit_wait(p, &spins);
 			continue;
 		}
-		for (const uint8_t *pkt = j->buf; pkt + s->packet <= j->buf + n; pkt += s->packet, got++) {
+		for (const uint8_t *pkt = j->buf; pkt + s->packet <= j->buf + n;
+		     pkt += s->packet, got++) {
 			uint32_t crc;
 
 			memcpy(&crc, pkt + covered, sizeof(crc));
@@ -205,7 +216,9 @@ static bool await(struct job *j, int side, struct limit_pair *p, void *buf)
 			fail(j, (int)n);
 			return false;
 		}
-		/* Cold ones take as many round trips as a percentile needs, however long that is. */
+		/*
+		 * Cold ones take as many round trips as a percentile needs, however long that is.
+		 */
 		if (!limit_count(p, side, 0) && (!j->cold || atomic_load(&j->error)))
 			return false;
 		if (p->shared)
@@ -298,7 +311,8 @@ static void job_free(struct job *j)
 	free(j);
 }
 
-static int gso(const struct limit_cores *c, const struct shape *shape, double seconds, double *per_second)
+static int gso(const struct limit_cores *c, const struct shape *shape, double seconds,
+	       double *per_second)
 {
 	double rate[2];
 	int rc;
@@ -335,7 +349,8 @@ int limit_udp_gso_small(const struct limit_cores *c, double seconds, double *mop
 	return rc;
 }
 
-int limit_udp_rtt(const struct limit_cores *c, bool cold, unsigned percentile, double seconds, double *ns)
+int limit_udp_rtt(const struct limit_cores *c, bool cold, unsigned percentile, double seconds,
+		  double *ns)
 {
 	double rate[2];
 	int rc;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How long a sleeping thread takes to run once it is woken from another core: the floor under a NIC that sleeps. */
+/*
+ * How long a sleeping thread takes to run once it is woken from another core: the floor under a NIC
+ * that sleeps.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -84,7 +87,8 @@ static void wake_side(void *arg, int me, struct limit_pair *p)
 	ring_bell(w);
 }
 
-int limit_wake(const struct limit_cores *c, bool beside, unsigned percentile, double seconds, double *ns)
+int limit_wake(const struct limit_cores *c, bool beside, unsigned percentile, double seconds,
+	       double *ns)
 {
 	struct wake *w = aligned_alloc(128, ALIGN_UP(sizeof(*w), 128));
 	double sides[2];

@@ -22,7 +22,10 @@ void local_kind(const char *spec, char *buf, size_t n)
 	snprintf(buf, n, "%.*s", (int)strcspn(spec, ":,"), spec);
 }
 
-/* 127.x.y.z from the process id, which is below 2^22, and the side: no two processes choose the same. Never 127.0.0.1. */
+/*
+ * 127.x.y.z from the process id, which is below 2^22, and the side: no two processes choose the
+ * same. Never 127.0.0.1.
+ */
 static void loopback_address(unsigned side, char *buf, size_t n)
 {
 	unsigned id = (unsigned)getpid() << 1 | side;
@@ -51,7 +54,8 @@ static bool next_address(const char *text, char *buf, size_t n)
 }
 
 /* Splits KIND[:ADDRESS][,OPTIONS]. `options` keeps its comma. */
-static bool split(const char *spec, char *kind, size_t kn, char *addr, size_t an, const char **options)
+static bool split(const char *spec, char *kind, size_t kn, char *addr, size_t an,
+		  const char **options)
 {
 	size_t n = strcspn(spec, ",");
 
@@ -69,12 +73,16 @@ static bool split(const char *spec, char *kind, size_t kn, char *addr, size_t an
 	return strcmp(kind, "udp") == 0 || strcmp(kind, "shm") == 0;
 }
 
-static void join_spec(char out[LOCAL_SPEC_LEN], const char *kind, const char *addr, const char *options)
+static void join_spec(char out[LOCAL_SPEC_LEN], const char *kind, const char *addr,
+		      const char *options)
 {
 	snprintf(out, LOCAL_SPEC_LEN, "%.15s%s%.63s%s", kind, addr[0] ? ":" : "", addr, options);
 }
 
-/* The options with FILE.target for pcap=FILE: two processes can't write one file. A name with %p (process id) differs by itself. */
+/*
+ * The options with FILE.target for pcap=FILE: two processes can't write one file. A name with %p
+ * (process id) differs by itself.
+ */
 static void target_options(const char *options, char *out, size_t n)
 {
 	const char *pcap = strstr(options, ",pcap="), *end;
@@ -118,7 +126,8 @@ static void choose_cpus(struct local *lo)
 			lo->cpu = c;
 		} else if (lo->peer_cpu < 0) {
 			lo->peer_cpu = c;
-		} else if (core_of(lo->peer_cpu) == core_of(lo->cpu) && core_of(c) != core_of(lo->cpu)) {
+		} else if (core_of(lo->peer_cpu) == core_of(lo->cpu) &&
+			   core_of(c) != core_of(lo->cpu)) {
 			lo->peer_cpu = c;
 			break;
 		}
@@ -136,7 +145,8 @@ static void pin_to(int cpu)
 	sched_setaffinity(0, sizeof(one), &one);
 }
 
-bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool pin, char *err, size_t errlen)
+bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool pin, char *err,
+		size_t errlen)
 {
 	char addr[64], peer_addr[64] = "", peer_options[LOCAL_SPEC_LEN - 96];
 	const char *options;
@@ -154,13 +164,16 @@ bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool 
 	}
 	if (strlen(spec) > LOCAL_SPEC_LEN - 112 ||
 	    !split(spec, lo->kind, sizeof(lo->kind), addr, sizeof(addr), &options)) {
-		snprintf(err, errlen,
-			 "'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2", spec);
+		snprintf(
+			err, errlen,
+			"'%.64s' is no port: udp or shm, perhaps with an address, as udp:127.0.0.2",
+			spec);
 		return false;
 	}
 	if (addr[0] && !peer_spec && !next_address(addr, peer_addr, sizeof(peer_addr))) {
 		snprintf(err, errlen,
-			 "'%s' is no address with one after it; name the target's with --peer-port", addr);
+			 "'%s' is no address with one after it; name the target's with --peer-port",
+			 addr);
 		return false;
 	}
 	if (!addr[0] && strcmp(lo->kind, "udp") == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two processes on this machine, each with a NIC of its own: this one, and a forked one that is the target. For
- * `roost perf --local` and `roost demo`.
+ * Two processes on this machine, each with a NIC of its own: this one, and a forked one that is the
+ * target. For `roost perf --local` and `roost demo`.
  */
 #ifndef ROOST_CLI_LOCAL_H
 #define ROOST_CLI_LOCAL_H
@@ -23,16 +23,18 @@ struct local {
 };
 
 /*
- * Chooses both ports from `spec` (NULL: ROOST_PORT, else udp). Without an address in it, udp takes two loopback addresses that
- * belong to this process's id, shm leaves the choice to the port; with one, the target takes the next, or peer_spec. A capture (pcap=FILE) is this side's;
- * the target writes FILE.target. And cores: two distinct ones when `pin` and there are. False with a line in err.
+ * Chooses both ports from `spec` (NULL: ROOST_PORT, else udp). Without an address in it, udp takes
+ * two loopback addresses that belong to this process's id, shm leaves the choice to the port; with
+ * one, the target takes the next, or peer_spec. A capture (pcap=FILE) is this side's; the target
+ * writes FILE.target. And cores: two distinct ones when `pin` and there are. False with a line in
+ * err.
  */
 bool local_plan(struct local *lo, const char *spec, const char *peer_spec, bool pin, char *err,
 		size_t errlen);
 
 /*
- * Forks. In the target: runs target(lo, arg) and exits with what it returns; it ends when this process does. Here: 0, with lo->oob
- * joined to it and ROOST_PORT set, or -errno.
+ * Forks. In the target: runs target(lo, arg) and exits with what it returns; it ends when this
+ * process does. Here: 0, with lo->oob joined to it and ROOST_PORT set, or -errno.
  */
 int local_start(struct local *lo, int (*target)(struct local *lo, void *arg), void *arg);
 /* Waits for the target's end. Its exit status, or 128 + signal. */

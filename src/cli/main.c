@@ -17,7 +17,8 @@ const struct command commands[] = {
 	{"kernel", cmd_kernel, "list, load, replace and unload the kernels of a node"},
 	{"perf", cmd_perf, "measure bandwidth, message rate and latency; check every byte"},
 	{"limits", cmd_limits, "what this machine's cores, memory and sockets allow"},
-	{"doctor", cmd_doctor, "what of this machine or container stands in the way, and the remedy"},
+	{"doctor", cmd_doctor,
+	 "what of this machine or container stands in the way, and the remedy"},
 	{"devices", cmd_devices, "the devices, ports and addresses that a program would see"},
 	{"stat", cmd_stat, "counters of a running NIC"},
 	{"pcap", cmd_pcap, "print and judge captures of RoCE traffic"},
@@ -50,8 +51,9 @@ static void help(void)
 }
 
 /*
- * Descriptors 0 to 2 that are closed would be given to the first files and sockets, and get what is printed. Reading only: a write fails, as it would
- * have; a program under `roost run` finds them closed.
+ * Descriptors 0 to 2 that are closed would be given to the first files and sockets, and get what is
+ * printed. Reading only: a write fails, as it would have; a program under `roost run` finds them
+ * closed.
  */
 static void fill_closed(void)
 {
@@ -93,12 +95,14 @@ int main(int argc, char **argv)
 
 	fill_closed();
 	if (argc < 2) {
-		fprintf(stderr, "roost: which command? `roost --help` lists them; `roost demo` is a start\n");
+		fprintf(stderr,
+			"roost: which command? `roost --help` lists them; `roost demo` is a start\n");
 		return CLI_USAGE;
 	}
 	if (strcmp(argv[1], "help") == 0 && argc > 2)
 		return run(2, help_of);
-	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+	    strcmp(argv[1], "help") == 0) {
 		help();
 		return finish("--help", CLI_OK);
 	}

@@ -33,7 +33,8 @@ struct node {
 	char address[64];
 	struct list_head conns;
 	uint64_t num_conns, connected; /* now, and ever */
-	bool full;		       /* a connection was refused for want of memory; none was taken since */
+	/* a connection was refused for want of memory; none was taken since */
+	bool full;
 	char err[NODE_ERR_LEN];
 };
 

@@ -63,7 +63,9 @@ void node_control_fds(const struct node_control *c, struct pollfd *p)
 		p[1 + i] = (struct pollfd){.fd = c->peer[i].fd, .events = POLLIN};
 }
 
-/* Answers fit in a fresh socket's buffer, so nobody can make us wait: who does not read loses his. */
+/*
+ * Answers fit in a fresh socket's buffer, so nobody can make us wait: who does not read loses his.
+ */
 static void say(int fd, json_t *o)
 {
 	char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
@@ -85,7 +87,10 @@ static void answer(struct node_control *c, const struct node_peer *p, size_t len
 		say(p->fd, json_pack("{s:s}", "error", err));
 }
 
-/* One line, then an answer, then the end. A line that does not end is answered too: as far as there is room for it. */
+/*
+ * One line, then an answer, then the end. A line that does not end is answered too: as far as there
+ * is room for it.
+ */
 static void hear(struct node_control *c, struct node_peer *p)
 {
 	ssize_t n = recv(p->fd, p->line + p->have, sizeof(p->line) - p->have, MSG_DONTWAIT);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The control socket of a node: node.PID in the private folder. Who connects sends one request (node_request.h) and gets one JSON object. The
- * folder keeps other users out, and the peer's credentials are checked all the same. One thread; nothing here blocks.
+ * The control socket of a node: node.PID in the private folder. Who connects sends one request
+ * (node_request.h) and gets one JSON object. The folder keeps other users out, and the peer's
+ * credentials are checked all the same. One thread; nothing here blocks.
  */
 #ifndef ROOST_CLI_NODE_CONTROL_H
 #define ROOST_CLI_NODE_CONTROL_H

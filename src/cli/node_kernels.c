@@ -65,8 +65,9 @@ static const char *state_name(uint32_t state)
 static json_t *describe_kernel(const struct roost_kernel_info *k)
 {
 	json_t *o = json_pack("{s:s,s:I,s:I,s:s,s:b,s:I}", "name", k->name, "op", (json_int_t)k->op,
-			      "version", (json_int_t)k->version, "state", state_name(k->state), "loaded",
-			      (k->flags & ROOST_KERNEL_LOADED) != 0, "in_flight", (json_int_t)k->in_flight);
+			      "version", (json_int_t)k->version, "state", state_name(k->state),
+			      "loaded", (k->flags & ROOST_KERNEL_LOADED) != 0, "in_flight",
+			      (json_int_t)k->in_flight);
 
 	const struct {
 		const char *name;
@@ -93,8 +94,9 @@ static json_t *describe_kernel(const struct roost_kernel_info *k)
 		json_object_set_new(o, counter[i].name, json_integer((json_int_t)counter[i].value));
 	if (k->timed)
 		json_object_set_new(o, "latency_us",
-				    json_pack("{s:I,s:f,s:f,s:f}", "count", (json_int_t)k->timed, "p50",
-					      (double)k->p50_ns / 1e3, "p99", (double)k->p99_ns / 1e3, "max",
+				    json_pack("{s:I,s:f,s:f,s:f}", "count", (json_int_t)k->timed,
+					      "p50", (double)k->p50_ns / 1e3, "p99",
+					      (double)k->p99_ns / 1e3, "max",
 					      (double)k->max_ns / 1e3));
 	return o;
 }
@@ -123,10 +125,11 @@ static json_t *describe(const struct node *n)
 	struct roost_kernel_info info[KERNELS_MAX];
 	unsigned count = list(n, info);
 	json_t *kernels = json_array();
-	json_t *o = json_pack("{s:i,s:s*,s:s,s:i,s:I,s:I,s:I,s:I,s:I}", "pid", (int)getpid(), "name", n->name,
-			      "address", n->address, "service", (int)n->service, "memory",
-			      (json_int_t)r->size, "used", (json_int_t)r->used, "keys", (json_int_t)r->keys,
-			      "connections", (json_int_t)n->num_conns, "connected", (json_int_t)n->connected);
+	json_t *o = json_pack("{s:i,s:s*,s:s,s:i,s:I,s:I,s:I,s:I,s:I}", "pid", (int)getpid(),
+			      "name", n->name, "address", n->address, "service", (int)n->service,
+			      "memory", (json_int_t)r->size, "used", (json_int_t)r->used, "keys",
+			      (json_int_t)r->keys, "connections", (json_int_t)n->num_conns,
+			      "connected", (json_int_t)n->connected);
 
 	for (unsigned i = 0; i < count; i++)
 		json_array_append_new(kernels, describe_kernel(&info[i]));
@@ -159,14 +162,16 @@ static json_t *unload(const struct node *n, const struct node_request *r)
 	int rc;
 
 	for (unsigned i = 0; !found && i < count; i++) {
-		found = info[i].state != ROOST_KERNEL_LEAVING && strcmp(info[i].name, r->kernel) == 0;
+		found = info[i].state != ROOST_KERNEL_LEAVING &&
+			strcmp(info[i].name, r->kernel) == 0;
 		op = info[i].op;
 	}
 	rc = found ? roost_kernel_unload(n->ctx, op) : ENOENT;
 	if (rc)
-		return refuse(rc == ENOENT
-				      ? "no such kernel is registered there; roost kernel list shows them"
-				      : strerror(rc));
+		return refuse(
+			rc == ENOENT
+				? "no such kernel is registered there; roost kernel list shows them"
+				: strerror(rc));
 	return json_pack("{s:b}", "done", 1);
 }
 

@@ -6,8 +6,10 @@
 
 #include <jansson.h>
 
-static const char *const names[] = {
-	[NODE_STAT] = "stat", [NODE_LOAD] = "load", [NODE_REPLACE] = "replace", [NODE_UNLOAD] = "unload"};
+static const char *const names[] = {[NODE_STAT] = "stat",
+				    [NODE_LOAD] = "load",
+				    [NODE_REPLACE] = "replace",
+				    [NODE_UNLOAD] = "unload"};
 
 static bool refuse(char *err, size_t errlen, const char *why)
 {
@@ -57,7 +59,8 @@ static bool take_all(const json_t *o, struct node_request *r, char *err, size_t 
 	return true;
 }
 
-bool node_request_parse(const char *line, size_t len, struct node_request *r, char *err, size_t errlen)
+bool node_request_parse(const char *line, size_t len, struct node_request *r, char *err,
+			size_t errlen)
 {
 	json_t *o = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
 	bool ok;

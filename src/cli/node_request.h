@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a running node can be asked at its control socket: one line, a JSON object, and one JSON object comes back.
+ * What a running node can be asked at its control socket: one line, a JSON object, and one JSON
+ * object comes back.
  *
  *	{"do": "stat"}
  *	{"do": "load", "file": "/opt/sum.so"}	also "replace"
@@ -27,6 +28,7 @@ struct node_request {
 };
 
 /* The line, without its end, may be anything. False with a line in err. */
-bool node_request_parse(const char *line, size_t len, struct node_request *r, char *err, size_t errlen);
+bool node_request_parse(const char *line, size_t len, struct node_request *r, char *err,
+			size_t errlen);
 
 #endif

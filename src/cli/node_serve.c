@@ -37,9 +37,10 @@ int node_fail(struct node *n, int rc, const char *fmt, ...)
 
 static void print_address(const struct sockaddr *sa, char *buf, size_t n)
 {
-	const void *raw = sa->sa_family == AF_INET
-				  ? (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr
-				  : (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
+	const void *raw =
+		sa->sa_family == AF_INET
+			? (const void *)&((const struct sockaddr_in *)(const void *)sa)->sin_addr
+			: (const void *)&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
 
 	if (!inet_ntop(sa->sa_family, raw, buf, (socklen_t)n))
 		snprintf(buf, n, "?");
@@ -88,7 +89,8 @@ int node_open(struct node *n)
 	nic_memory_limit(drive_nic(n->drive), n->limit);
 	n->pd = ibv_alloc_pd(n->ctx);
 	n->cq = n->pd ? ibv_create_cq(n->ctx, 16, NULL, NULL, 0) : NULL;
-	return n->cq ? 0 : node_fail(n, -errno, "can't make a completion queue: %s", strerror(errno));
+	return n->cq ? 0
+		     : node_fail(n, -errno, "can't make a completion queue: %s", strerror(errno));
 }
 
 /* ---- listening ---- */
@@ -98,17 +100,21 @@ static int bind_and_listen(struct node *n)
 	struct sockaddr_in6 any = {.sin6_port = htobe16(n->service)};
 	int rc = 0;
 
-	/* Of the NIC's own family: IPv6's wildcard would bring up an address that nobody asked for. The port has the same place in both. */
+	/*
+	 * Of the NIC's own family: IPv6's wildcard would bring up an address that nobody asked for.
+	 * The port has the same place in both.
+	 */
 	any.sin6_family = strchr(n->address, ':') ? AF_INET6 : AF_INET;
 	n->channel = rdma_create_event_channel();
 	if (!n->channel || fcntl(n->channel->fd, F_SETFL, O_NONBLOCK) < 0 ||
 	    rdma_create_id(n->channel, &n->listener, NULL, RDMA_PS_TCP))
 		rc = -errno;
-	if (rc == 0 &&
-	    (rdma_bind_addr(n->listener, (struct sockaddr *)&any) || rdma_listen(n->listener, BACKLOG)))
+	if (rc == 0 && (rdma_bind_addr(n->listener, (struct sockaddr *)&any) ||
+			rdma_listen(n->listener, BACKLOG)))
 		rc = -errno;
 	if (rc)
-		return node_fail(n, rc, "can't listen at service %u: %s; choose another with --service",
+		return node_fail(n, rc,
+				 "can't listen at service %u: %s; choose another with --service",
 				 n->service, strerror(-rc));
 	n->service = be16toh(rdma_get_src_port(n->listener));
 	return 0;
@@ -117,10 +123,11 @@ static int bind_and_listen(struct node *n)
 int node_listen(struct node *n)
 {
 	n->mr = ibv_reg_mr(n->pd, n->region.mem, n->region.size,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-				   IBV_ACCESS_REMOTE_ATOMIC);
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+				   IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 	if (!n->mr)
-		return node_fail(n, -errno, "can't register %zu bytes: %s", n->region.size, strerror(errno));
+		return node_fail(n, -errno, "can't register %zu bytes: %s", n->region.size,
+				 strerror(errno));
 	return bind_and_listen(n);
 }
 
@@ -170,8 +177,8 @@ static int accept_one(struct node *n, struct rdma_cm_id *id)
 static void note(const struct node *n, const struct node_conn *c, const char *what)
 {
 	if (n->verbose)
-		fprintf(stderr, "roost node: connection %llu of %s %s\n", (unsigned long long)c->number,
-			c->peer, what);
+		fprintf(stderr, "roost node: connection %llu of %s %s\n",
+			(unsigned long long)c->number, c->peer, what);
 }
 
 static void end_conn(struct node *n, struct node_conn *c)
@@ -204,7 +211,8 @@ static void say_refused(struct node *n, int rc)
 	drive_control_unlock(n->drive);
 	fprintf(stderr,
 		"roost node: connections are refused: they and kernels have %s, and may have %s (--limit)\n",
-		fmt_bytes(used, sizeof(used), usage.memory), fmt_bytes(limit, sizeof(limit), n->limit));
+		fmt_bytes(used, sizeof(used), usage.memory),
+		fmt_bytes(limit, sizeof(limit), n->limit));
 }
 
 /* A request that can't be served is refused, whatever is wrong: the node goes on. */

@@ -28,7 +28,10 @@ uint64_t node_key(const char *word)
 	return XXH3_64bits(word, strlen(word));
 }
 
-/* Three buckets an entry: with half as many entries as keys most keys stand in the first that is looked at. */
+/*
+ * Three buckets an entry: with half as many entries as keys most keys stand in the first that is
+ * looked at.
+ */
 struct building {
 	struct node_region *r;
 	struct roost_get_entry *table;
@@ -37,8 +40,8 @@ struct building {
 
 static int no_room(struct node_region *r, uint64_t keys)
 {
-	snprintf(r->err, sizeof(r->err), "%" PRIu64 " keys do not fit in %zu bytes: say more with --memory",
-		 keys, r->size);
+	snprintf(r->err, sizeof(r->err),
+		 "%" PRIu64 " keys do not fit in %zu bytes: say more with --memory", keys, r->size);
 	return -ENOSPC;
 }
 
@@ -64,8 +67,8 @@ static int add(struct building *b, uint64_t key, const char *value, size_t len)
 	if (len > r->size - r->used)
 		return no_room(r, r->keys + 1);
 	memcpy(to, value, len);
-	if (roost_get_insert(b->table, r->entries, b->more, &b->chained, key, (uintptr_t)to, (uint32_t)len,
-			     0))
+	if (roost_get_insert(b->table, r->entries, b->more, &b->chained, key, (uintptr_t)to,
+			     (uint32_t)len, 0))
 		return no_room(r, r->keys + 1);
 	r->keys++;
 	r->used = ALIGN_UP(r->used + len, (size_t)VALUE_ALIGN);
@@ -125,7 +128,8 @@ static int add_lines(struct building *b, FILE *f, const char *path)
 			continue;
 		if (!split(line, &value)) {
 			snprintf(b->r->err, sizeof(b->r->err),
-				 "%s:%" PRIu64 ": a line is a key, blanks, and a value", path, number);
+				 "%s:%" PRIu64 ": a line is a key, blanks, and a value", path,
+				 number);
 			rc = -EINVAL;
 		} else {
 			rc = add(b, node_key(line), value, strlen(value));

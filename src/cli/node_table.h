@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The memory of `roost node`: one region, with a hash table for `get` at its front, if there is one, then its values, then room that callers use
- * as they like.
+ * The memory of `roost node`: one region, with a hash table for `get` at its front, if there is
+ * one, then its values, then room that callers use as they like.
  */
 #ifndef ROOST_CLI_NODE_TABLE_H
 #define ROOST_CLI_NODE_TABLE_H
@@ -18,7 +18,9 @@ struct node_region {
 	char err[512];
 };
 
-/* A word as a key: a number is itself (decimal, or with 0x), any other word is its XXH3 of 64 bits. */
+/*
+ * A word as a key: a number is itself (decimal, or with 0x), any other word is its XXH3 of 64 bits.
+ */
 uint64_t node_key(const char *word);
 
 /* Keys 1 to n, whose values are texts: "value of 17". 0 or -errno with a line in err. */

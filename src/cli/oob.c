@@ -61,7 +61,9 @@ static bool port_ok(const char *port)
 	return isdigit((unsigned char)port[0]) && *end == '\0' && v > 0 && v <= UINT16_MAX;
 }
 
-/* Splits HOST, HOST:PORT, [V6] and [V6]:PORT. A bare IPv6 address has several colons, and no port. */
+/*
+ * Splits HOST, HOST:PORT, [V6] and [V6]:PORT. A bare IPv6 address has several colons, and no port.
+ */
 static bool split_host(const char *where, char *host, size_t n, char *port, size_t pn)
 {
 	const char *end, *colon;
@@ -117,8 +119,10 @@ int oob_connect(const char *where, uint64_t timeout_ns, char *err, size_t errlen
 	int rc, fd = -1;
 
 	if (!split_host(where, host, sizeof(host), port, sizeof(port))) {
-		snprintf(err, errlen,
-			 "'%s' is no address: HOST, HOST:PORT or [IPV6]:PORT, ports being 1 to 65535", where);
+		snprintf(
+			err, errlen,
+			"'%s' is no address: HOST, HOST:PORT or [IPV6]:PORT, ports being 1 to 65535",
+			where);
 		return -EINVAL;
 	}
 	rc = getaddrinfo(host, port, &hints, &list);
@@ -141,9 +145,10 @@ int oob_connect(const char *where, uint64_t timeout_ns, char *err, size_t errlen
 	}
 	freeaddrinfo(list);
 	if (fd < 0) {
-		snprintf(err, errlen,
-			 "can't connect to %s, port %s: %s; start `roost perf --server` there first", host,
-			 port, strerror(-rc));
+		snprintf(
+			err, errlen,
+			"can't connect to %s, port %s: %s; start `roost perf --server` there first",
+			host, port, strerror(-rc));
 		return rc;
 	}
 	set_nodelay(fd);
@@ -153,7 +158,8 @@ int oob_connect(const char *where, uint64_t timeout_ns, char *err, size_t errlen
 int oob_accept(const char *bind_to, unsigned port, void (*listening)(void *), void *arg, char *err,
 	       size_t errlen)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICHOST},
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_PASSIVE | AI_NUMERICHOST},
 			*list = NULL;
 	char service[16];
 	int rc, lfd, fd, one = 1;
@@ -175,7 +181,8 @@ int oob_accept(const char *bind_to, unsigned port, void (*listening)(void *), vo
 	rc = bind(lfd, list->ai_addr, list->ai_addrlen) < 0 || listen(lfd, 1) < 0 ? -errno : 0;
 	freeaddrinfo(list);
 	if (rc < 0) {
-		snprintf(err, errlen, "can't listen on TCP port %u: %s; take another with --tcp-port", port,
+		snprintf(err, errlen,
+			 "can't listen on TCP port %u: %s; take another with --tcp-port", port,
 			 strerror(-rc));
 		close(lfd);
 		return rc;
@@ -319,7 +326,9 @@ static const char *error_of(const json_t *msg)
 {
 	const char *type = json_string_value(json_object_get(msg, "type"));
 
-	return type && strcmp(type, "error") == 0 ? json_string_value(json_object_get(msg, "message")) : NULL;
+	return type && strcmp(type, "error") == 0
+		       ? json_string_value(json_object_get(msg, "message"))
+		       : NULL;
 }
 
 json_t *oob_recv(struct oob *o, const char *type, uint64_t timeout_ns)
@@ -349,8 +358,8 @@ json_t *oob_recv(struct oob *o, const char *type, uint64_t timeout_ns)
 	if (text)
 		fail(o, -EPROTO, "%.200s", text);
 	else
-		fail(o, -EPROTO, "the other side sent '%.32s' where '%s' was due", got ? got : "nothing",
-		     type);
+		fail(o, -EPROTO, "the other side sent '%.32s' where '%s' was due",
+		     got ? got : "nothing", type);
 	make_printable(o->err);
 	json_decref(msg);
 	return NULL;
@@ -387,7 +396,8 @@ bool oob_get_u64(struct oob *o, const json_t *msg, const char *key, uint64_t max
 {
 	const json_t *j = json_object_get(msg, key);
 
-	if (!json_is_integer(j) || json_integer_value(j) < 0 || (uint64_t)json_integer_value(j) > max) {
+	if (!json_is_integer(j) || json_integer_value(j) < 0 ||
+	    (uint64_t)json_integer_value(j) > max) {
 		fail(o, -EPROTO, "the other side's '%s' is absent or out of range", key);
 		return false;
 	}

@@ -43,7 +43,10 @@ int opt_failed(const struct opt_command *cmd, const char *fmt, ...)
 	return CLI_FAILED;
 }
 
-/* A decimal number, not negative, with at least one digit. strtod alone would take "nan", "0x1p3" and " 5". */
+/*
+ * A decimal number, not negative, with at least one digit. strtod alone would take "nan", "0x1p3"
+ * and " 5".
+ */
 static bool read_number(const char *s, double *v, const char **end)
 {
 	size_t n = strspn(s, "0123456789.");
@@ -65,7 +68,10 @@ static const char *skip_suffix(const char *s, const char *suffix)
 	return strncmp(s, suffix, n) == 0 ? s + n : NULL;
 }
 
-/* Is it a whole number that fits? Not by floor(): a compiler that calls it wants a library for it (libm). */
+/*
+ * Is it a whole number that fits? Not by floor(): a compiler that calls it wants a library for it
+ * (libm).
+ */
 static bool whole(double d, uint64_t *v)
 {
 	if (!(d < 0x1p63))
@@ -193,12 +199,13 @@ static int set_value(const struct opt_command *cmd, const struct opt *o, const c
 		return OPT_ERROR;
 	}
 	if (out_of_bounds(o, d) && o->kind == OPT_TIME) {
-		opt_usage(cmd, "--%s goes from %.15g to %.15g seconds, %s is outside", o->name, o->min / 1e9,
-			  o->max / 1e9, val);
+		opt_usage(cmd, "--%s goes from %.15g to %.15g seconds, %s is outside", o->name,
+			  o->min / 1e9, o->max / 1e9, val);
 		return OPT_ERROR;
 	}
 	if (out_of_bounds(o, d)) {
-		opt_usage(cmd, "--%s goes from %.15g to %.15g, %s is outside", o->name, o->min, o->max, val);
+		opt_usage(cmd, "--%s goes from %.15g to %.15g, %s is outside", o->name, o->min,
+			  o->max, val);
 		return OPT_ERROR;
 	}
 	if (o->kind == OPT_NUMBER)
@@ -231,7 +238,10 @@ static const struct opt *find_letter(const struct opt_command *cmd, char letter)
 	return NULL;
 }
 
-/* Takes argv[i] (an option) and perhaps its value. Returns how many words were used, or OPT_ERROR, OPT_HELP. */
+/*
+ * Takes argv[i] (an option) and perhaps its value. Returns how many words were used, or OPT_ERROR,
+ * OPT_HELP.
+ */
 static int take_option(const struct opt_command *cmd, int argc, char **argv, int i)
 {
 	const char *word = argv[i], *eq = NULL, *val;
@@ -304,7 +314,10 @@ int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at
 		}
 		i += used;
 	}
-	/* Operands met on the way move in front of those after "--": the words they displace are used up. */
+	/*
+	 * Operands met on the way move in front of those after "--": the words they displace are
+	 * used up.
+	 */
 	memcpy(&argv[i - operands], kept, (size_t)operands * sizeof(*kept));
 	free(kept);
 	return i - operands;
@@ -314,8 +327,8 @@ static void help_option(const struct opt *o)
 {
 	char left[64];
 	int n = snprintf(left, sizeof(left), "  %s%c%s --%s%s%s", o->letter ? "-" : " ",
-			 o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name, o->arg ? " " : "",
-			 o->arg ? o->arg : "");
+			 o->letter ? o->letter : ' ', o->letter ? "," : " ", o->name,
+			 o->arg ? " " : "", o->arg ? o->arg : "");
 
 	if (n >= 29)
 		printf("%s\n%29s", left, "");

@@ -2,8 +2,9 @@
 /*
  * Command line options from a table: one table gives parsing, checking and --help.
  *
- * Options are long (--name VALUE or --name=VALUE); a few have a letter as well. Errors are one line on stderr that
- * says what to do, and the parser returns OPT_ERROR (exit with CLI_USAGE). --help prints and returns OPT_HELP (exit with CLI_OK).
+ * Options are long (--name VALUE or --name=VALUE); a few have a letter as well. Errors are one line
+ * on stderr that says what to do, and the parser returns OPT_ERROR (exit with CLI_USAGE). --help
+ * prints and returns OPT_HELP (exit with CLI_OK).
  */
 #ifndef ROOST_CLI_OPTIONS_H
 #define ROOST_CLI_OPTIONS_H
@@ -35,23 +36,26 @@ struct opt {
 	bool *given;		    /* set true when the option was there; may be NULL */
 };
 
-/* Rows of the table. What follows the help of OPT_VALUE are members by name: .min = 1, .max = 9, .given = &flag */
-#define OPT_SWITCH(name_, letter_, to_, help_)                                                               \
-	{                                                                                                    \
-		.name = name_, .letter = letter_, .kind = OPT_FLAG, .to = to_, .help = help_                 \
+/*
+ * Rows of the table. What follows the help of OPT_VALUE are members by name: .min = 1, .max = 9,
+ * .given = &flag
+ */
+#define OPT_SWITCH(name_, letter_, to_, help_)                                                     \
+	{                                                                                          \
+		.name = name_, .letter = letter_, .kind = OPT_FLAG, .to = to_, .help = help_       \
 	}
-#define OPT_OFF(name_, to_, help_)                                                                           \
-	{                                                                                                    \
-		.name = name_, .kind = OPT_NO, .to = to_, .help = help_                                      \
+#define OPT_OFF(name_, to_, help_)                                                                 \
+	{                                                                                          \
+		.name = name_, .kind = OPT_NO, .to = to_, .help = help_                            \
 	}
-#define OPT_VALUE(name_, letter_, kind_, to_, arg_, help_, ...)                                              \
-	{                                                                                                    \
-		.name = name_, .letter = letter_, .kind = kind_, .to = to_, .arg = arg_, .help = help_,      \
-		__VA_ARGS__                                                                                  \
+#define OPT_VALUE(name_, letter_, kind_, to_, arg_, help_, ...)                                    \
+	{                                                                                          \
+		.name = name_, .letter = letter_, .kind = kind_, .to = to_, .arg = arg_,           \
+		.help = help_, __VA_ARGS__                                                         \
 	}
-#define OPT_END                                                                                              \
-	{                                                                                                    \
-		.name = NULL                                                                                 \
+#define OPT_END                                                                                    \
+	{                                                                                          \
+		.name = NULL                                                                       \
 	}
 
 /* What completion offers for operands. */
@@ -66,32 +70,46 @@ struct opt_command {
 	const char *synopsis; /* "[OPTIONS] FILE..." ; several forms apart by newlines */
 	const char *about;    /* paragraphs, lines below 80 columns */
 	const struct opt *opts;
-	const char *examples;	    /* lines ready to print, indented by two */
-	const char *const *words;   /* what the first operand can be, ends with NULL; NULL: no such list */
+	const char *examples; /* lines ready to print, indented by two */
+	/* what the first operand can be, ends with NULL; NULL: no such list */
+	const char *const *words;
 	enum opt_operands operands; /* the operands behind `words`, or all */
 };
 
 enum { OPT_HELP = -1, OPT_ERROR = -2 };
 
 /*
- * Parses argv[1..]. Operands may stand between options and are moved to the end unless stop_at_operand (for
- * commands that pass the rest on); "--" ends the options. Returns the index of the first operand (argc when
- * there is none), OPT_HELP or OPT_ERROR.
+ * Parses argv[1..]. Operands may stand between options and are moved to the end unless
+ * stop_at_operand (for commands that pass the rest on); "--" ends the options. Returns the index of
+ * the first operand (argc when there is none), OPT_HELP or OPT_ERROR.
  */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
 void opt_help(const struct opt_command *cmd);
 
-/* From now on --help hands the command's table to `show` instead of printing it. Not for threads. */
+/*
+ * From now on --help hands the command's table to `show` instead of printing it. Not for threads.
+ */
 void opt_show_with(void (*show)(const struct opt_command *cmd));
 
-/* One line on stderr: "roost COMMAND: message". Returns CLI_USAGE and adds a hint at --help; opt_failed returns CLI_FAILED. */
-int opt_usage(const struct opt_command *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-int opt_failed(const struct opt_command *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/*
+ * One line on stderr: "roost COMMAND: message". Returns CLI_USAGE and adds a hint at --help;
+ * opt_failed returns CLI_FAILED.
+ */
+int opt_usage(const struct opt_command *cmd, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+int opt_failed(const struct opt_command *cmd, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 
-/* The number formats above, for lists in an argument. *end is left after what was read. False: not a number. */
+/*
+ * The number formats above, for lists in an argument. *end is left after what was read. False: not
+ * a number.
+ */
 bool opt_read_bytes(const char *s, uint64_t *v, const char **end);
 
-/* Sets ROOST_TIMEOUT_SCALE from --timeout-scale (0: leave it), ROOST_PORT from --port (NULL: leave it). */
+/*
+ * Sets ROOST_TIMEOUT_SCALE from --timeout-scale (0: leave it), ROOST_PORT from --port (NULL: leave
+ * it).
+ */
 void opt_environment(const char *port, uint64_t timeout_scale);
 
 #endif

@@ -3,7 +3,10 @@
 
 #include <string.h>
 
-/* The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). */
+/*
+ * The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+ * 2014).
+ */
 uint64_t pattern_mix(uint64_t v)
 {
 	v = (v ^ v >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

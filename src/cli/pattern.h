@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bytes that tell where they belong: a stream of 64-bit words made from a key and their index, so that any part of it can be
- * made, or compared, without what stands before. About 5 GB/s.
+ * Bytes that tell where they belong: a stream of 64-bit words made from a key and their index, so
+ * that any part of it can be made, or compared, without what stands before. About 5 GB/s.
  */
 #ifndef ROOST_CLI_PATTERN_H
 #define ROOST_CLI_PATTERN_H

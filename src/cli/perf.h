@@ -2,8 +2,9 @@
 /*
  * `roost perf`: what its files share.
  *
- * A session has two sides, the initiator (it posts) and the target (its memory is accessed, or it receives), joined by an
- * oob. They run jobs one after the other; a job is one measurement, or one check, with fresh queue pairs:
+ * A session has two sides, the initiator (it posts) and the target (its memory is accessed, or it
+ * receives), joined by an oob. They run jobs one after the other; a job is one measurement, or one
+ * check, with fresh queue pairs:
  *
  *	initiator	  target
  *	job      ------->	parameters
@@ -14,7 +15,8 @@
  *	done     ------->	the target stops
  *	         <-------  result	its messages (--bidir), its counters
  *
- * The target of a "job" takes every parameter from it, so that the server's command line needs none.
+ * The target of a "job" takes every parameter from it, so that the server's command line needs
+ * none.
  */
 #ifndef ROOST_CLI_PERF_H
 #define ROOST_CLI_PERF_H
@@ -57,8 +59,9 @@ struct perf_job {
 	enum perf_transport transport;
 	enum perf_kernel kernel; /* rpc */
 	bool bidir;		 /* both sides post */
-	bool passive; /* the target's thread sleeps: its NIC is driven by the service thread alone */
-	bool events;  /* sleep on completion events instead of polling */
+	/* the target's thread sleeps: its NIC is driven by the service thread alone */
+	bool passive;
+	bool events; /* sleep on completion events instead of polling */
 	uint64_t size, qps, depth, post_list, cq_mod, inline_max;
 	uint64_t mtu;	    /* 0: the largest that both ports carry */
 	uint64_t iters;	    /* messages (check: rounds); 0: by time */
@@ -127,8 +130,9 @@ struct perf_link {
 	struct ibv_mr *mr;
 	uint8_t *mem;
 	size_t mem_len;
-	uint8_t *tx, *rx; /* what this side sends or others read; what others write or this side reads into */
-	uint64_t span;	  /* bytes of tx and of rx each QP uses (not in check mode) */
+	/* what this side sends or others read; what others write or this side reads into */
+	uint8_t *tx, *rx;
+	uint64_t span; /* bytes of tx and of rx each QP uses (not in check mode) */
 	uint64_t remote_tx, remote_rx;
 	uint32_t remote_rkey;
 	uint32_t recv_depth, recv_batch;
@@ -145,24 +149,30 @@ struct perf_link {
 };
 
 /* Creates all; errors -errno with l->err. perf_link_destroy takes half-made ones. */
-int perf_link_create(struct perf_link *l, struct perf_nic *nic, const struct perf_job *job, struct oob *oob);
+int perf_link_create(struct perf_link *l, struct perf_nic *nic, const struct perf_job *job,
+		     struct oob *oob);
 void perf_link_destroy(struct perf_link *l);
 /* The object of type "link" for the peer. */
 json_t *perf_link_describe(const struct perf_link *l);
 /* Takes the peer's and moves all QPs to RTS. */
 int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer);
 
-/* Datagrams: perf_ud.c. A QP to INIT; on to RTS, with what it takes to send to its peer; into a work request where to. */
+/*
+ * Datagrams: perf_ud.c. A QP to INIT; on to RTS, with what it takes to send to its peer; into a
+ * work request where to.
+ */
 #define PERF_GRH 40 /* bytes in front of what is received */
 int perf_ud_init(struct perf_link *l, struct perf_qp *q);
-int perf_ud_connect(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, const struct ibv_ah_attr *to);
+int perf_ud_connect(struct perf_link *l, struct perf_qp *q, uint32_t dqpn,
+		    const struct ibv_ah_attr *to);
 void perf_ud_address(const struct perf_qp *q, struct ibv_send_wr *wr);
 /* The target, when `sent` have left the initiator: takes what is still on its way. */
 int perf_ud_drain(struct perf_link *l, uint64_t sent);
 
 /*
- * Calls: perf_rpc.c. The target builds what its kernel looks at, and deploys it, before it describes the link; the initiator opens after connect. Close: when
- * the queue pairs are gone. A post begins one call; a reap is perf_reap for calls.
+ * Calls: perf_rpc.c. The target builds what its kernel looks at, and deploys it, before it
+ * describes the link; the initiator opens after connect. Close: when the queue pairs are gone. A
+ * post begins one call; a reap is perf_reap for calls.
  */
 uint64_t perf_rpc_memory(const struct perf_job *job); /* bytes of tx and of rx */
 int perf_rpc_offer(struct perf_link *l);
@@ -175,12 +185,14 @@ int perf_rpc_reap(struct perf_link *l);
 int perf_link_fill_recvs(struct perf_link *l);
 
 /*
- * Polls once: counts completed messages, reposts receives. Returns completions taken, or -EIO with l->err set when one failed.
+ * Polls once: counts completed messages, reposts receives. Returns completions taken, or -EIO with
+ * l->err set when one failed.
  */
 int perf_reap(struct perf_link *l);
 /*
- * Sleeps until a completion comes; returns at once when one came meanwhile. 0, -errno, or with or_oob: 1 when the oob
- * woke it. It is perf_arm (notify on the next completion), perf_reap, perf_wait (sleep on the channel).
+ * Sleeps until a completion comes; returns at once when one came meanwhile. 0, -errno, or with
+ * or_oob: 1 when the oob woke it. It is perf_arm (notify on the next completion), perf_reap,
+ * perf_wait (sleep on the channel).
  */
 int perf_sleep(struct perf_link *l, bool or_oob);
 int perf_arm(struct perf_link *l);
@@ -188,7 +200,8 @@ int perf_wait(struct perf_link *l, bool or_oob);
 /* The target's part while the initiator works: until the oob has something. 0 or -errno. */
 int perf_serve(struct perf_link *l);
 int perf_wc_failed(struct perf_link *l, const struct ibv_wc *wc);
-int perf_fail(struct perf_link *l, int rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int perf_fail(struct perf_link *l, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* ---- the measurements ---- */
 
@@ -209,11 +222,12 @@ struct perf_shared {
 };
 
 int perf_bandwidth(struct perf_link *l, struct perf_result *r, struct progress *p);
-int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared *shared, struct progress *p);
+int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared *shared,
+		 struct progress *p);
 int perf_latency_target(struct perf_link *l, struct perf_shared *shared);
 /* Both ends in this process: QPs of one NIC joined to each other. */
-int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r, struct progress *p,
-		 char *err);
+int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r,
+		 struct progress *p, char *err);
 uint64_t perf_check_memory(const struct perf_job *job); /* bytes of tx and of rx */
 int perf_check(struct perf_link *l, struct perf_result *r, struct progress *p);
 int perf_check_target(struct perf_link *l);
@@ -223,7 +237,10 @@ int perf_check_target(struct perf_link *l);
 int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *job,
 		  struct perf_shared *shared, struct perf_result *r, struct progress *p, char *err);
 int perf_finish(struct oob *oob); /* tells the target that no job follows */
-/* Serves jobs until the initiator says that it has no more. 0 or -errno with a line in err (the initiator was told). */
+/*
+ * Serves jobs until the initiator says that it has no more. 0 or -errno with a line in err (the
+ * initiator was told).
+ */
 int perf_target(struct perf_nic *nic, struct oob *oob, struct perf_shared *shared, char *err);
 void perf_result_free(struct perf_result *r);
 

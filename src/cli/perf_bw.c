@@ -2,9 +2,10 @@
 /*
  * Bandwidth and message rate: keep every queue full, count completions.
  *
- * Messages go in waves of --cq-mod, of which the last is signaled, posted in lists of --post-list. All work requests of a wave
- * are built once: the loop only posts and polls, so that it is not what is measured. By time, the count starts after a
- * warm-up and ends before the queues drain; by --iters everything counts, from the first post to the last completion.
+ * Messages go in waves of --cq-mod, of which the last is signaled, posted in lists of --post-list.
+ * All work requests of a wave are built once: the loop only posts and polls, so that it is not what
+ * is measured. By time, the count starts after a warm-up and ends before the queues drain; by
+ * --iters everything counts, from the first post to the last completion.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +17,8 @@
 #define LINE	       64
 #define STUCK_NS       60000000000u /* no completion for so long: give up */
 #define LOOKS_AT_CLOCK 16	    /* polls without completions between two looks */
-#define FEW_WAVES      8	    /* below, the window would miss a large part: count all instead */
+/* below, the window would miss a large part: count all instead */
+#define FEW_WAVES 8
 
 struct bw {
 	struct perf_link *l;
@@ -157,7 +159,8 @@ static int look(struct bw *b, struct progress *p)
 		b->completed = done;
 		b->progressed = now;
 	} else if (now - b->progressed > (uint64_t)STUCK_NS * oob_timeout_scale()) {
-		return perf_fail(l, -ETIMEDOUT, "no completion for %u s: the other side does not answer",
+		return perf_fail(l, -ETIMEDOUT,
+				 "no completion for %u s: the other side does not answer",
 				 (unsigned)(STUCK_NS / 1000000000) * oob_timeout_scale());
 	}
 	if (b->quota == UINT64_MAX && b->phase == BW_WARM && now >= b->window_from) {
@@ -213,7 +216,8 @@ static void settle(struct bw *b, struct perf_result *r, uint64_t end)
 {
 	struct perf_link *l = b->l;
 
-	if (b->quota != UINT64_MAX || b->window_count < (uint64_t)FEW_WAVES * l->wave * l->num_qps) {
+	if (b->quota != UINT64_MAX ||
+	    b->window_count < (uint64_t)FEW_WAVES * l->wave * l->num_qps) {
 		r->messages = completed(l);
 		r->seconds = (double)(end - b->start) / 1e9;
 	} else {

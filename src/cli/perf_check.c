@@ -2,10 +2,11 @@
 /*
  * The checker: every byte of every message, and that no byte beside it changed.
  *
- * One round moves a message of each size at once, over all QPs in turn. The patterns depend on seed, round, message
- * and offset, so that a byte from another place, another message or another round is seen. Around each message lies a guard, and the
- * messages start at another alignment in each round. Memory that is written to carries a background of its own before.
- * WRITEs and SENDs go plain, with immediate data, inline, and gathered from several pieces; READs are scattered.
+ * One round moves a message of each size at once, over all QPs in turn. The patterns depend on
+ * seed, round, message and offset, so that a byte from another place, another message or another
+ * round is seen. Around each message lies a guard, and the messages start at another alignment in
+ * each round. Memory that is written to carries a background of its own before. WRITEs and SENDs go
+ * plain, with immediate data, inline, and gathered from several pieces; READs are scattered.
  *
  *	initiator	  target
  *	round    ------->	prepares its memory, posts receives
@@ -81,7 +82,8 @@ uint64_t perf_check_memory(const struct perf_job *job)
 
 void check_background(struct perf_link *l, uint8_t *region, uint64_t round)
 {
-	pattern_fill(region, region_bytes(&l->job), check_key(&l->job, round, CHECK_BACKGROUND, 0), 0);
+	pattern_fill(region, region_bytes(&l->job), check_key(&l->job, round, CHECK_BACKGROUND, 0),
+		     0);
 }
 
 static void fill_data(struct perf_link *l, uint8_t *region, uint64_t round)
@@ -105,14 +107,17 @@ static int verify_slot(struct perf_link *l, const uint8_t *region, uint64_t roun
 		where = "in the guard before the message";
 	}
 	if (d == PATTERN_SAME) {
-		d = pattern_differs(region + s.at + s.len, s.end - s.at - s.len, back, s.at + s.len);
+		d = pattern_differs(region + s.at + s.len, s.end - s.at - s.len, back,
+				    s.at + s.len);
 		where = "in the guard after the message";
 	}
 	if (d == PATTERN_SAME)
 		return 0;
-	return perf_fail(l, -EBADMSG, "WRONG BYTE at offset %llu %s: %s of %llu bytes, round %llu, seed %llu",
-			 (unsigned long long)d, where, perf_op_names[l->job.op], (unsigned long long)s.len,
-			 (unsigned long long)round, (unsigned long long)l->job.seed);
+	return perf_fail(l, -EBADMSG,
+			 "WRONG BYTE at offset %llu %s: %s of %llu bytes, round %llu, seed %llu",
+			 (unsigned long long)d, where, perf_op_names[l->job.op],
+			 (unsigned long long)s.len, (unsigned long long)round,
+			 (unsigned long long)l->job.seed);
 }
 
 static int verify_region(struct perf_link *l, const uint8_t *region, uint64_t round)
@@ -149,7 +154,10 @@ static uint32_t immediate(uint64_t round, unsigned i)
 	return (uint32_t)(round << 8 | i) * 2654435761u;
 }
 
-/* Cuts [at, at + len) into at most `pieces` entries; none is empty, for a length of 0 would mean something else. */
+/*
+ * Cuts [at, at + len) into at most `pieces` entries; none is empty, for a length of 0 would mean
+ * something else.
+ */
 static int cut(struct ibv_sge *sge, unsigned pieces, uint8_t *at, uint64_t len, uint32_t lkey)
 {
 	uint64_t take;
@@ -170,7 +178,8 @@ static int cut(struct ibv_sge *sge, unsigned pieces, uint8_t *at, uint64_t len, 
 
 static int post_message(struct perf_link *l, uint64_t round, unsigned i)
 {
-	static const enum ibv_wr_opcode plain[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND};
+	static const enum ibv_wr_opcode plain[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+						   IBV_WR_SEND};
 	struct slot s = slot_of(&l->job, round, i);
 	struct flavor f = flavor_of(&l->job, round, i);
 	unsigned q = i % l->num_qps;
@@ -184,7 +193,8 @@ static int post_message(struct perf_link *l, uint64_t round, unsigned i)
 	wr.wr.rdma.remote_addr = (l->job.op == PERF_READ ? l->remote_tx : l->remote_rx) + s.at;
 	wr.wr.rdma.rkey = l->remote_rkey;
 	if (f.imm) {
-		wr.opcode = l->job.op == PERF_SEND ? IBV_WR_SEND_WITH_IMM : IBV_WR_RDMA_WRITE_WITH_IMM;
+		wr.opcode =
+			l->job.op == PERF_SEND ? IBV_WR_SEND_WITH_IMM : IBV_WR_RDMA_WRITE_WITH_IMM;
 		wr.imm_data = htobe32(immediate(round, i));
 	}
 	rc = ibv_post_send(l->qps[q].qp, &wr, &bad);
@@ -213,11 +223,12 @@ static int post_recvs(struct perf_link *l, uint64_t round)
 		wr.wr_id = PERF_RECV_TAG | i;
 		wr.num_sge = 0;
 		if (l->job.op == PERF_SEND)
-			wr.num_sge =
-				cut(sge, 1 + (unsigned)(round + i) % 2 * 2, l->rx + s.at, s.len, l->mr->lkey);
+			wr.num_sge = cut(sge, 1 + (unsigned)(round + i) % 2 * 2, l->rx + s.at,
+					 s.len, l->mr->lkey);
 		rc = ibv_post_recv(l->qps[i % l->num_qps].qp, &wr, &bad);
 		if (rc != 0)
-			return perf_fail(l, -EIO, "can't post a receive: %s", strerror(rc < 0 ? errno : rc));
+			return perf_fail(l, -EIO, "can't post a receive: %s",
+					 strerror(rc < 0 ? errno : rc));
 	}
 	return 0;
 }
@@ -232,11 +243,12 @@ static int verify_recv(struct perf_link *l, const struct ibv_wc *wc, uint64_t ro
 		return perf_wc_failed(l, wc);
 	imm = flavor_of(&l->job, round, i).imm;
 	if (wc->byte_len != (uint32_t)l->job.sizes[i])
-		return perf_fail(l, -EBADMSG, "WRONG LENGTH: a receive says %u, %u was sent", wc->byte_len,
-				 (unsigned)l->job.sizes[i]);
+		return perf_fail(l, -EBADMSG, "WRONG LENGTH: a receive says %u, %u was sent",
+				 wc->byte_len, (unsigned)l->job.sizes[i]);
 	if (!!(wc->wc_flags & IBV_WC_WITH_IMM) != imm ||
 	    (imm && be32toh(wc->imm_data) != immediate(round, i)))
-		return perf_fail(l, -EBADMSG, "WRONG IMMEDIATE DATA: message of %u bytes, round %llu",
+		return perf_fail(l, -EBADMSG,
+				 "WRONG IMMEDIATE DATA: message of %u bytes, round %llu",
 				 (unsigned)l->job.sizes[i], (unsigned long long)round);
 	return 0;
 }
@@ -324,7 +336,8 @@ int perf_check(struct perf_link *l, struct perf_result *r, struct progress *p)
 			rc = ask(l, "verify", round, "verdict");
 		if (rc == 0) {
 			r->messages += atomics ? l->num_qps * CHECK_ATOMICS : l->job.num_sizes;
-			r->bytes_checked += atomics ? l->num_qps * CHECK_ATOMICS * 8 : data_bytes(&l->job);
+			r->bytes_checked +=
+				atomics ? l->num_qps * CHECK_ATOMICS * 8 : data_bytes(&l->job);
 		}
 	}
 	r->seconds = (double)(clock_ns() - start) / 1e9;
@@ -375,8 +388,8 @@ static int sleep_for_recv(struct perf_link *l, uint64_t round, unsigned *due)
 }
 
 /*
- * Polls for receives, each once, until the initiator has something to say. All have completed by then: the
- * ACKs that completed its requests were sent after.
+ * Polls for receives, each once, until the initiator has something to say. All have completed by
+ * then: the ACKs that completed its requests were sent after.
  */
 static int target_serve(struct perf_link *l, uint64_t round)
 {
@@ -425,7 +438,8 @@ static int target_round(struct perf_link *l, uint64_t round)
 	if (!msg)
 		return perf_fail(l, -EPROTO, "%s", l->oob->err);
 	json_decref(msg);
-	rc = l->job.op == PERF_ATOMIC ? check_atomic_verify(l, round) : verify_region(l, l->rx, round);
+	rc = l->job.op == PERF_ATOMIC ? check_atomic_verify(l, round)
+				      : verify_region(l, l->rx, round);
 	if (rc == 0)
 		rc = oob_send(l->oob, json_pack("{s:s}", "type", "verdict"));
 	return rc;

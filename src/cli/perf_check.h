@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Shared by the two files of the checker: perf_check.c (rounds, messages) and perf_check_atomic.c. */
+/*
+ * Shared by the two files of the checker: perf_check.c (rounds, messages) and perf_check_atomic.c.
+ */
 #ifndef ROOST_CLI_PERF_CHECK_H
 #define ROOST_CLI_PERF_CHECK_H
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The checker's atomics. Each QP works on counters of its own, so that every returned value is foreseen by a model that
- * both sides compute, and all QPs add to one shared counter, whose returned values must all differ. Counters and
- * returned values lie apart among background bytes, which must not change.
+ * The checker's atomics. Each QP works on counters of its own, so that every returned value is
+ * foreseen by a model that both sides compute, and all QPs add to one shared counter, whose
+ * returned values must all differ. Counters and returned values lie apart among background bytes,
+ * which must not change.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,7 +43,10 @@ static uint64_t result_at(unsigned q, unsigned j)
 	return (q * CHECK_ATOMICS + j) * RESULT_STRIDE + 8;
 }
 
-/* Operation j of QP q; `model` has the QP's counters, and is moved on. Returns the value the operation must find. */
+/*
+ * Operation j of QP q; `model` has the QP's counters, and is moved on. Returns the value the
+ * operation must find.
+ */
 static uint64_t atomic_plan(const struct perf_job *job, uint64_t round, unsigned q, unsigned j,
 			    uint64_t *model, struct atomic_op *op)
 {
@@ -88,7 +92,10 @@ void check_atomic_prepare(struct perf_link *l, uint64_t round)
 	memcpy(l->tx + shared_at(&l->job), &zero, 8);
 }
 
-/* Puts the value that is expected at `at` there, after it was compared, by way of the background: returns whether it was right. */
+/*
+ * Puts the value that is expected at `at` there, after it was compared, by way of the background:
+ * returns whether it was right.
+ */
 static bool expect(uint8_t *region, uint64_t at, uint64_t value, uint64_t back)
 {
 	uint64_t v;
@@ -109,15 +116,18 @@ int check_atomic_verify(struct perf_link *l, uint64_t round)
 			atomic_plan(&l->job, round, q, j, model, &op);
 		for (unsigned c = 0; c < COUNTERS; c++) {
 			if (!expect(l->tx, counter_at(&l->job, q, c), model[c], back))
-				return perf_fail(l, -EBADMSG, "WRONG COUNTER %u of QP %u, round %llu", c, q,
+				return perf_fail(l, -EBADMSG,
+						 "WRONG COUNTER %u of QP %u, round %llu", c, q,
 						 (unsigned long long)round);
 		}
 	}
 	if (!expect(l->tx, shared_at(&l->job), l->num_qps * (CHECK_ATOMICS / SHARED_EVERY), back))
-		return perf_fail(l, -EBADMSG, "WRONG SHARED COUNTER, round %llu", (unsigned long long)round);
+		return perf_fail(l, -EBADMSG, "WRONG SHARED COUNTER, round %llu",
+				 (unsigned long long)round);
 	d = pattern_differs(l->tx, check_atomic_bytes(&l->job), back, 0);
 	if (d != PATTERN_SAME)
-		return perf_fail(l, -EBADMSG, "an atomic changed a byte beside the counters, at %llu",
+		return perf_fail(l, -EBADMSG,
+				 "an atomic changed a byte beside the counters, at %llu",
 				 (unsigned long long)d);
 	return 0;
 }
@@ -134,16 +144,19 @@ static int post_atomics(struct perf_link *l, uint64_t round, uint64_t *expected)
 			struct ibv_send_wr wr = {.wr_id = q, .sg_list = &sge, .num_sge = 1}, *bad;
 			int rc;
 
-			expected[q * CHECK_ATOMICS + j] = atomic_plan(&l->job, round, q, j, model, &op);
+			expected[q * CHECK_ATOMICS + j] =
+				atomic_plan(&l->job, round, q, j, model, &op);
 			wr.send_flags = IBV_SEND_SIGNALED;
-			wr.opcode = op.swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
+			wr.opcode =
+				op.swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
 			wr.wr.atomic.remote_addr = l->remote_tx + op.counter;
 			wr.wr.atomic.rkey = l->remote_rkey;
 			wr.wr.atomic.compare_add = op.swap ? op.compare : op.add;
 			wr.wr.atomic.swap = op.add;
 			rc = ibv_post_send(l->qps[q].qp, &wr, &bad);
 			if (rc != 0)
-				return perf_fail(l, -EIO, "can't post: %s", strerror(rc < 0 ? errno : rc));
+				return perf_fail(l, -EIO, "can't post: %s",
+						 strerror(rc < 0 ? errno : rc));
 			l->qps[q].posted++;
 		}
 	}
@@ -151,7 +164,8 @@ static int post_atomics(struct perf_link *l, uint64_t round, uint64_t *expected)
 }
 
 /* Shared counter: every value below the total exactly once. `seen` has a byte for each, zeroed. */
-static int verify_results(struct perf_link *l, uint64_t round, const uint64_t *expected, uint8_t *seen)
+static int verify_results(struct perf_link *l, uint64_t round, const uint64_t *expected,
+			  uint8_t *seen)
 {
 	uint64_t back = check_key(&l->job, round, CHECK_BACKGROUND, 0), v,
 		 total = l->num_qps * (CHECK_ATOMICS / SHARED_EVERY), d;
@@ -168,15 +182,17 @@ static int verify_results(struct perf_link *l, uint64_t round, const uint64_t *e
 					(unsigned long long)v, (unsigned long long)round);
 			expect(l->rx, at, v, back);
 		} else if (!expect(l->rx, at, expected[k], back)) {
-			return perf_fail(l, -EBADMSG,
-					 "WRONG RESULT of atomic %u of QP %u, round %llu, seed %llu",
-					 k % CHECK_ATOMICS, k / CHECK_ATOMICS, (unsigned long long)round,
-					 (unsigned long long)l->job.seed);
+			return perf_fail(
+				l, -EBADMSG,
+				"WRONG RESULT of atomic %u of QP %u, round %llu, seed %llu",
+				k % CHECK_ATOMICS, k / CHECK_ATOMICS, (unsigned long long)round,
+				(unsigned long long)l->job.seed);
 		}
 	}
 	d = pattern_differs(l->rx, check_atomic_bytes(&l->job), back, 0);
 	if (d != PATTERN_SAME)
-		return perf_fail(l, -EBADMSG, "an atomic's result touched a byte beside its place, at %llu",
+		return perf_fail(l, -EBADMSG,
+				 "an atomic's result touched a byte beside its place, at %llu",
 				 (unsigned long long)d);
 	return 0;
 }

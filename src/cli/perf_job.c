@@ -13,18 +13,18 @@ const char *const perf_lat_names[] = {"pingpong", "completion", "firstbyte", "ex
 #define VERSION 3
 
 /* The whole numbers of a job, with their upper bounds. */
-#define JOB_NUMBERS(X)                                                                                       \
-	X(size, PERF_MAX_SIZE)                                                                               \
-	X(qps, PERF_MAX_QPS)                                                                                 \
-	X(depth, PERF_MAX_DEPTH)                                                                             \
-	X(post_list, PERF_MAX_DEPTH)                                                                         \
-	X(cq_mod, PERF_MAX_DEPTH)                                                                            \
-	X(inline_max, 992)                                                                                   \
-	X(mtu, 4096)                                                                                         \
-	X(iters, INT64_MAX)                                                                                  \
-	X(duration, INT64_MAX)                                                                               \
-	X(gap, INT64_MAX)                                                                                    \
-	X(seed, INT64_MAX)                                                                                   \
+#define JOB_NUMBERS(X)                                                                             \
+	X(size, PERF_MAX_SIZE)                                                                     \
+	X(qps, PERF_MAX_QPS)                                                                       \
+	X(depth, PERF_MAX_DEPTH)                                                                   \
+	X(post_list, PERF_MAX_DEPTH)                                                               \
+	X(cq_mod, PERF_MAX_DEPTH)                                                                  \
+	X(inline_max, 992)                                                                         \
+	X(mtu, 4096)                                                                               \
+	X(iters, INT64_MAX)                                                                        \
+	X(duration, INT64_MAX)                                                                     \
+	X(gap, INT64_MAX)                                                                          \
+	X(seed, INT64_MAX)                                                                         \
 	X(hops, PERF_MAX_HOPS)
 
 #define JOB_FLAGS(X) X(bidir) X(passive) X(events)
@@ -40,7 +40,8 @@ json_t *perf_job_pack(const struct perf_job *job)
 	json_object_set_new(msg, "lat", json_integer(job->lat));
 	json_object_set_new(msg, "transport", json_integer(job->transport));
 	json_object_set_new(msg, "kernel", json_integer(job->kernel));
-#define PACK_NUMBER(name, most) json_object_set_new(msg, #name, json_integer((json_int_t)job->name));
+#define PACK_NUMBER(name, most)                                                                    \
+	json_object_set_new(msg, #name, json_integer((json_int_t)job->name));
 	JOB_NUMBERS(PACK_NUMBER)
 #define PACK_FLAG(name) json_object_set_new(msg, #name, json_boolean(job->name));
 	JOB_FLAGS(PACK_FLAG)
@@ -80,7 +81,8 @@ bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job)
 	if (!oob_get_u64(oob, msg, "version", UINT32_MAX, &v))
 		return false;
 	if (v != VERSION) {
-		snprintf(oob->err, sizeof(oob->err), "the sides run different versions of roost perf");
+		snprintf(oob->err, sizeof(oob->err),
+			 "the sides run different versions of roost perf");
 		return false;
 	}
 	if (!oob_get_u64(oob, msg, "op", PERF_NUM_OPS - 1, &v))
@@ -98,12 +100,12 @@ bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job)
 	if (!oob_get_u64(oob, msg, "kernel", PERF_NUM_KERNELS - 1, &v))
 		return false;
 	job->kernel = (enum perf_kernel)v;
-#define UNPACK_NUMBER(name, most)                                                                            \
-	if (!oob_get_u64(oob, msg, #name, most, &job->name))                                                 \
+#define UNPACK_NUMBER(name, most)                                                                  \
+	if (!oob_get_u64(oob, msg, #name, most, &job->name))                                       \
 		return false;
 	JOB_NUMBERS(UNPACK_NUMBER)
-#define UNPACK_FLAG(name)                                                                                    \
-	if (!oob_get_bool(oob, msg, #name, &job->name))                                                      \
+#define UNPACK_FLAG(name)                                                                          \
+	if (!oob_get_bool(oob, msg, #name, &job->name))                                            \
 		return false;
 	JOB_FLAGS(UNPACK_FLAG)
 	if (!unpack_sizes(oob, msg, job))

@@ -2,14 +2,16 @@
 /*
  * Latency, by four definitions (DESIGN section 10), one message at a time:
  *
- *  pingpong	half a round trip of two WRITEs (both sides poll the last byte of their memory) or of two SENDs
+ *  pingpong	half a round trip of two WRITEs (both sides poll the last byte of their memory) or
+ *		of two SENDs
  *  completion	from the post to its completion at the initiator
- *  firstbyte	from the post until the first byte is in the memory it goes to. For a WRITE another process sees it: both
+ *  firstbyte	from the post until the first byte is in the memory it goes to. For a WRITE another
+ *		process sees it: both
  *		stamp with one clock, so it is for --local. For a READ it is the initiator's own memory
  *  execute	from the doorbell to the completion, between two QPs of one NIC
  *
- * "Polls memory" always polls the completion queue too, between looks: that drives the NIC from this thread. With a
- * passive target it does not: memory only.
+ * "Polls memory" always polls the completion queue too, between looks: that drives the NIC from
+ * this thread. With a passive target it does not: memory only.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -49,7 +51,8 @@ static void build(struct lat *t, struct perf_link *l)
 	t->l = l;
 	if (op == PERF_RPC)
 		return; /* its posts are calls */
-	t->sge = (struct ibv_sge){(uintptr_t)(out ? l->tx : l->rx), (uint32_t)l->job.size, l->mr->lkey};
+	t->sge = (struct ibv_sge){(uintptr_t)(out ? l->tx : l->rx), (uint32_t)l->job.size,
+				  l->mr->lkey};
 	t->wr.sg_list = &t->sge;
 	t->wr.num_sge = l->job.size ? 1 : 0;
 	t->wr.opcode = wr_opcodes[op];
@@ -182,7 +185,10 @@ static int one_firstbyte_write(struct lat *t, uint64_t *ns)
 	return rc;
 }
 
-/* Half the time until the answer is here. The next ping may leave while our own completion is still under way. */
+/*
+ * Half the time until the answer is here. The next ping may leave while our own completion is still
+ * under way.
+ */
 static int one_pingpong(struct lat *t, uint64_t *ns)
 {
 	struct perf_link *l = t->l;
@@ -228,7 +234,9 @@ static int measure(struct lat *t, struct perf_result *r, struct progress *p)
 	struct perf_link *l = t->l;
 	measure_fn one = measure_of(&l->job);
 	uint64_t start = clock_ns(), end, ns, n = 0, now, counted_from = start;
-	/* A sleeping NIC is what --gap asks about: nothing to warm. Large messages warm up by time. */
+	/*
+	 * A sleeping NIC is what --gap asks about: nothing to warm. Large messages warm up by time.
+	 */
 	uint64_t warm = l->job.gap ? 2 : WARM_UP, warm_until = start + l->job.duration / 10;
 	int rc;
 
@@ -255,9 +263,9 @@ static int measure(struct lat *t, struct perf_result *r, struct progress *p)
 				break;
 			if (p)
 				progress_at(p,
-					    l->job.iters
-						    ? (double)r->hist->count / (double)l->job.iters * p->total
-						    : (double)(now - start) / 1e9,
+					    l->job.iters ? (double)r->hist->count /
+								   (double)l->job.iters * p->total
+							 : (double)(now - start) / 1e9,
 					    NULL);
 		}
 	}
@@ -266,7 +274,8 @@ static int measure(struct lat *t, struct perf_result *r, struct progress *p)
 	return wait_completion(t, clock_ns());
 }
 
-int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared *shared, struct progress *p)
+int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared *shared,
+		 struct progress *p)
 {
 	struct lat t;
 
@@ -372,8 +381,9 @@ int perf_latency_target(struct perf_link *l, struct perf_shared *shared)
 		return l->job.events ? target_pingpong_sleeping(&t) : target_pingpong(&t);
 	if (l->job.lat == PERF_FIRSTBYTE && l->job.op == PERF_WRITE) {
 		if (!shared)
-			return perf_fail(l, -EINVAL,
-					 "firstbyte of a WRITE needs one clock on both sides: use --local");
+			return perf_fail(
+				l, -EINVAL,
+				"firstbyte of a WRITE needs one clock on both sides: use --local");
 		atomic_store(&shared->seq, 0);
 		return target_firstbyte(&t);
 	}
@@ -435,8 +445,8 @@ static int execute(struct lat *t, struct perf_link *b, struct perf_result *r, st
 	return 0;
 }
 
-int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r, struct progress *p,
-		 char *err)
+int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r,
+		 struct progress *p, char *err)
 {
 	struct perf_link a, b;
 	struct lat t;

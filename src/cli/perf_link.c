@@ -2,8 +2,9 @@
 /*
  * Queue pairs and memory of one job.
  *
- * Memory is one mapping: tx, then rx. Each QP has a span of both. Messages below 4 KiB step through their span line by line, as
- * perftest's do, so that not all of them hit the same line; larger ones use the span from its start.
+ * Memory is one mapping: tx, then rx. Each QP has a span of both. Messages below 4 KiB step through
+ * their span line by line, as perftest's do, so that not all of them hit the same line; larger ones
+ * use the span from its start.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +19,8 @@
 #include "cli/perf.h"
 #include "roost/verbs.h"
 
-#define QP_TIMEOUT	18 /* 1 s: losses are found in ms without it; a busy machine may stop longer than 67 ms */
+/* 1 s: losses are found in ms without it; a busy machine may stop longer than 67 ms */
+#define QP_TIMEOUT	18
 #define QP_RETRIES	7
 #define QP_RNR_TIMER	1 /* 10 us */
 #define HUGE_PAGE	(2u << 20)
@@ -65,9 +67,10 @@ static int map_memory(struct perf_link *l)
 	p = mmap(NULL, l->mem_len + HUGE_PAGE, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
-		return perf_fail(l, -ENOMEM,
-				 "no memory for %llu MiB of buffers: take a smaller --size or --qps",
-				 (unsigned long long)(l->mem_len >> 20));
+		return perf_fail(
+			l, -ENOMEM,
+			"no memory for %llu MiB of buffers: take a smaller --size or --qps",
+			(unsigned long long)(l->mem_len >> 20));
 	l->mem = p;
 	l->mem_len += HUGE_PAGE;
 	l->tx = (uint8_t *)round_up((uintptr_t)p, HUGE_PAGE);
@@ -78,8 +81,8 @@ static int map_memory(struct perf_link *l)
 		memset(l->rx, 0, l->span * l->num_qps);
 	}
 	l->mr = ibv_reg_mr(l->nic->pd, l->tx, 2 * half,
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-				   IBV_ACCESS_REMOTE_ATOMIC);
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
 	if (!l->mr)
 		return perf_fail(l, -errno, "can't register memory: %s", strerror(errno));
 	return 0;
@@ -92,8 +95,8 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 		.send_cq = l->cq,
 		.recv_cq = l->cq,
 		.qp_type = l->job.transport == PERF_UD ? IBV_QPT_UD : IBV_QPT_RC,
-		.cap = {.max_send_wr =
-				(uint32_t)l->job.depth * (l->job.op == PERF_RPC ? 2 : 1), /* with payload */
+		.cap = {.max_send_wr = (uint32_t)l->job.depth *
+				       (l->job.op == PERF_RPC ? 2 : 1), /* with payload */
 			.max_recv_wr = l->recv_depth,
 			.max_send_sge = check ? 4 : 1,
 			.max_recv_sge = check ? 4 : 1,
@@ -135,7 +138,8 @@ static int make_recvs(struct perf_link *l)
 	if (!l->recv_wr || !l->recv_sge)
 		return perf_fail(l, -ENOMEM, "out of memory");
 	for (unsigned q = 0; q < l->num_qps; q++) {
-		l->recv_sge[q] = (struct ibv_sge){(uintptr_t)(l->rx + q * l->span), len, l->mr->lkey};
+		l->recv_sge[q] =
+			(struct ibv_sge){(uintptr_t)(l->rx + q * l->span), len, l->mr->lkey};
 		for (unsigned i = 0; i < l->recv_batch; i++) {
 			struct ibv_recv_wr *wr = &l->recv_wr[q * l->recv_batch + i];
 
@@ -154,24 +158,27 @@ static int create_objects(struct perf_link *l)
 
 	/* A wave is signaled once, at its end; two waves at least fill the queue. */
 	l->wave = (uint32_t)(l->job.mode == PERF_BANDWIDTH ? l->job.cq_mod : 1);
-	l->recv_depth = l->job.op == PERF_SEND || l->job.mode == PERF_CHECK ? (uint32_t)l->job.depth : 1;
+	l->recv_depth =
+		l->job.op == PERF_SEND || l->job.mode == PERF_CHECK ? (uint32_t)l->job.depth : 1;
 	/* Nobody holds a sender of datagrams back. */
 	if (l->job.transport == PERF_UD && l->recv_depth <= l->nic->max_wr / UD_RECVS)
 		l->recv_depth *= UD_RECVS;
 	cqes = l->num_qps * (l->job.depth + l->recv_depth);
 	if (l->job.depth > l->nic->max_wr)
-		return perf_fail(l, -EINVAL,
-				 "the device's queues hold %u work requests: take a smaller --depth",
-				 l->nic->max_wr);
+		return perf_fail(
+			l, -EINVAL,
+			"the device's queues hold %u work requests: take a smaller --depth",
+			l->nic->max_wr);
 	if (l->job.events) {
 		l->channel = ibv_create_comp_channel(l->nic->ctx);
 		if (!l->channel)
-			return perf_fail(l, -errno, "can't create a completion channel: %s", strerror(errno));
+			return perf_fail(l, -errno, "can't create a completion channel: %s",
+					 strerror(errno));
 	}
 	l->cq = ibv_create_cq(l->nic->ctx, (int)cqes, NULL, l->channel, 0);
 	if (!l->cq)
-		return perf_fail(l, -errno, "can't create a CQ of %llu entries: %s", (unsigned long long)cqes,
-				 strerror(errno));
+		return perf_fail(l, -errno, "can't create a CQ of %llu entries: %s",
+				 (unsigned long long)cqes, strerror(errno));
 	for (unsigned i = 0; i < l->num_qps; i++) {
 		int rc = create_qp(l, &l->qps[i]);
 
@@ -181,7 +188,8 @@ static int create_objects(struct perf_link *l)
 	return 0;
 }
 
-int perf_link_create(struct perf_link *l, struct perf_nic *nic, const struct perf_job *job, struct oob *oob)
+int perf_link_create(struct perf_link *l, struct perf_nic *nic, const struct perf_job *job,
+		     struct oob *oob)
 {
 	int rc;
 
@@ -231,7 +239,8 @@ json_t *perf_link_describe(const struct perf_link *l)
 	json_t *msg = json_object(), *qps = json_array();
 
 	for (unsigned i = 0; i < l->num_qps; i++)
-		json_array_append_new(qps, json_pack("[i,i]", (int)l->qps[i].qp->qp_num, (int)l->qps[i].psn));
+		json_array_append_new(
+			qps, json_pack("[i,i]", (int)l->qps[i].qp->qp_num, (int)l->qps[i].psn));
 	json_object_set_new(msg, "type", json_string("link"));
 	json_object_set_new(msg, "qps", qps);
 	json_object_set_new(msg, "gid", json_string(l->nic->address));
@@ -255,10 +264,12 @@ static int connect_qp(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, uin
 	attr.dest_qp_num = dqpn;
 	attr.rq_psn = dpsn;
 	rc = ibv_modify_qp(q->qp, &attr,
-			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				   IBV_QP_MIN_RNR_TIMER);
 	if (rc != 0)
-		return perf_fail(l, -EIO, "can't reach the other side (QP to RTR): %s (see roost doctor)",
+		return perf_fail(l, -EIO,
+				 "can't reach the other side (QP to RTR): %s (see roost doctor)",
 				 strerror(rc < 0 ? errno : rc));
 	attr.qp_state = IBV_QPS_RTS;
 	attr.sq_psn = q->psn;
@@ -299,7 +310,8 @@ int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer
 	if (!oob_get_u64(check, peer, "tx", INT64_MAX, &l->remote_tx) ||
 	    !oob_get_u64(check, peer, "rx", INT64_MAX, &l->remote_rx) ||
 	    !oob_get_u64(check, peer, "rkey", UINT32_MAX, &rkey) ||
-	    !oob_get_u64(check, peer, "mtu", 4096, &mtu) || !oob_get_u64(check, peer, "rd_atomic", 255, &rd))
+	    !oob_get_u64(check, peer, "mtu", 4096, &mtu) ||
+	    !oob_get_u64(check, peer, "rd_atomic", 255, &rd))
 		return perf_fail(l, -EPROTO, "%s", check->err);
 	if (!parse_gid(json_string_value(json_object_get(peer, "gid")), &base.ah_attr.grh.dgid) ||
 	    json_array_size(qps) != l->num_qps)
@@ -338,7 +350,9 @@ static int post_recv_batch(struct perf_link *l, unsigned q)
 	struct ibv_recv_wr *bad;
 	int rc = ibv_post_recv(l->qps[q].qp, &l->recv_wr[q * l->recv_batch], &bad);
 
-	return rc == 0 ? 0 : perf_fail(l, -EIO, "can't post a receive: %s", strerror(rc < 0 ? errno : rc));
+	return rc == 0 ? 0
+		       : perf_fail(l, -EIO, "can't post a receive: %s",
+				   strerror(rc < 0 ? errno : rc));
 }
 
 int perf_link_fill_recvs(struct perf_link *l)
@@ -388,7 +402,9 @@ int perf_reap(struct perf_link *l)
 
 int perf_arm(struct perf_link *l)
 {
-	return ibv_req_notify_cq(l->cq, 0) == 0 ? 0 : perf_fail(l, -EIO, "can't arm the completion queue");
+	return ibv_req_notify_cq(l->cq, 0) == 0
+		       ? 0
+		       : perf_fail(l, -EIO, "can't arm the completion queue");
 }
 
 static int take_event(struct perf_link *l)
@@ -400,7 +416,9 @@ static int take_event(struct perf_link *l)
 		return errno == EAGAIN || errno == EINTR
 			       ? 0
 			       : perf_fail(l, -EIO, "waiting for an event: %s", strerror(errno));
-	/* Acknowledging takes a lock: in batches, as the man page of ibv_ack_cq_events recommends. */
+	/*
+	 * Acknowledging takes a lock: in batches, as the man page of ibv_ack_cq_events recommends.
+	 */
 	if (++l->unacked_events == 1024) {
 		ibv_ack_cq_events(l->cq, 1024);
 		l->unacked_events = 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device under `roost perf`, through the standard verbs; its counters from the engine, which has them. */
+/*
+ * The device under `roost perf`, through the standard verbs; its counters from the engine, which
+ * has them.
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
@@ -69,7 +72,10 @@ int perf_nic_open(struct perf_nic *nic)
 	int n = 0, rc = 0;
 
 	memset(nic, 0, sizeof(*nic));
-	/* The engine first: it says in one line why a port can't be opened, verbs have only errno for that. */
+	/*
+	 * The engine first: it says in one line why a port can't be opened, verbs have only errno
+	 * for that.
+	 */
 	rc = drive_get(&verbs_host_ops, &nic->drive, nic->err, sizeof(nic->err));
 	if (rc < 0)
 		return rc;

@@ -13,8 +13,9 @@ static void set_latency(json_t *row, const struct perf_result *r, enum perf_lat 
 	json_object_set_new(lat, "count", json_integer((json_int_t)r->hist->count));
 	json_object_set_new(lat, "min", json_real((double)hist_min(r->hist) / 1e3));
 	for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
-		json_object_set_new(lat, points[i].name,
-				    json_real((double)hist_percentile(r->hist, points[i].percent) / 1e3));
+		json_object_set_new(
+			lat, points[i].name,
+			json_real((double)hist_percentile(r->hist, points[i].percent) / 1e3));
 	json_object_set_new(lat, "max", json_real((double)hist_max(r->hist) / 1e3));
 	json_object_set_new(row, "latency_us", lat);
 }
@@ -27,7 +28,8 @@ static void set_counters(json_t *row, const struct perf_result *r)
 		json_object_set(row, "target_counters", r->peer_counters);
 }
 
-json_t *report_row(const struct perf_job *job, const struct perf_result *bw, const struct perf_result *lat)
+json_t *report_row(const struct perf_job *job, const struct perf_result *bw,
+		   const struct perf_result *lat)
 {
 	const struct perf_result *r = bw ? bw : lat;
 	json_t *row = json_object();
@@ -39,7 +41,8 @@ json_t *report_row(const struct perf_job *job, const struct perf_result *bw, con
 		for (unsigned i = 0; i < job->num_sizes; i++)
 			json_array_append_new(sizes, json_integer((json_int_t)job->sizes[i]));
 		json_object_set_new(row, "sizes", sizes);
-		json_object_set_new(row, "bytes_checked", json_integer((json_int_t)r->bytes_checked));
+		json_object_set_new(row, "bytes_checked",
+				    json_integer((json_int_t)r->bytes_checked));
 	} else {
 		json_object_set_new(row, "size", json_integer((json_int_t)job->size));
 	}
@@ -58,7 +61,8 @@ json_t *report_row(const struct perf_job *job, const struct perf_result *bw, con
 			json_object_set_new(row, "msg_rate_in", json_real(r->peer_rate));
 			rate += r->peer_rate;
 		}
-		json_object_set_new(row, "goodput_gbps", json_real(rate * (double)job->size * 8 / 1e9));
+		json_object_set_new(row, "goodput_gbps",
+				    json_real(rate * (double)job->size * 8 / 1e9));
 		json_object_set_new(row, "msg_rate", json_real(rate));
 	}
 	if (lat)
@@ -72,7 +76,8 @@ static const char *target_kind(const struct perf_job *job)
 	return job->passive ? "passive" : job->events ? "events" : "polling";
 }
 
-void report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep, json_t *machine)
+void report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep,
+		 json_t *machine)
 {
 	json_t *top = json_object();
 
@@ -138,9 +143,10 @@ static void text_check(const struct perf_job *job, const json_t *row)
 
 	fmt_count(count, sizeof(count), (uint64_t)real(row, "bytes_checked"));
 	printf("%s, path MTU %u: every byte is right: %llu messages, %s bytes, %.3f s; %llu packets sent again\n",
-	       perf_op_names[job->op], (unsigned)job->mtu, (unsigned long long)real(row, "messages"), count,
-	       real(row, "seconds"),
-	       (unsigned long long)(perf_counter(json_object_get(row, "counters"), "retransmitted_pkts") +
+	       perf_op_names[job->op], (unsigned)job->mtu,
+	       (unsigned long long)real(row, "messages"), count, real(row, "seconds"),
+	       (unsigned long long)(perf_counter(json_object_get(row, "counters"),
+						 "retransmitted_pkts") +
 				    perf_counter(json_object_get(row, "target_counters"),
 						 "retransmitted_pkts")));
 }
@@ -172,7 +178,8 @@ void report_text(const struct perf_job *job, const char *port, const json_t *row
 	static const char *const lat_keys[] = {"p1", "p50", "p99", "p999", "max"};
 	static const char *const head_rate[] = {"messages", "seconds", "M/s", "Gbit/s"};
 	static const char *const head_lat[] = {"p1 us", "p50 us", "p99 us", "p99.9 us", "max us"};
-	bool rates = sweep || job->mode == PERF_BANDWIDTH, lats = sweep || job->mode == PERF_LATENCY;
+	bool rates = sweep || job->mode == PERF_BANDWIDTH,
+	     lats = sweep || job->mode == PERF_LATENCY;
 	const char *cells[16];
 	char cell[16][32];
 	struct table t;
@@ -205,7 +212,8 @@ void report_text(const struct perf_job *job, const char *port, const json_t *row
 			snprintf(cell[n], sizeof(cell[n]), "%.3f", real(lat, lat_keys[k]));
 			cells[n] = cell[n];
 		}
-		snprintf(cell[n], sizeof(cell[n]), "%llu", (unsigned long long)not_at_once(job, row));
+		snprintf(cell[n], sizeof(cell[n]), "%llu",
+			 (unsigned long long)not_at_once(job, row));
 		cells[n] = cell[n];
 		table_row(&t, cells);
 	}

@@ -5,13 +5,19 @@
 
 #include "cli/perf.h"
 
-/* One size's figures. `lat` is NULL when only bandwidth was measured, `bw` when only latency (or a check). */
-json_t *report_row(const struct perf_job *job, const struct perf_result *bw, const struct perf_result *lat);
 /*
- * All of it: `rows` of one size, or many of a sweep; where = kind of port, and path MTU. Prints one JSON object and a newline, last.
- * Takes the references to rows and machine. False when stdout can't be written.
+ * One size's figures. `lat` is NULL when only bandwidth was measured, `bw` when only latency (or a
+ * check).
  */
-void report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep, json_t *machine);
+json_t *report_row(const struct perf_job *job, const struct perf_result *bw,
+		   const struct perf_result *lat);
+/*
+ * All of it: `rows` of one size, or many of a sweep; where = kind of port, and path MTU. Prints one
+ * JSON object and a newline, last. Takes the references to rows and machine. False when stdout
+ * can't be written.
+ */
+void report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep,
+		 json_t *machine);
 void report_text(const struct perf_job *job, const char *port, const json_t *rows, bool sweep);
 
 #endif

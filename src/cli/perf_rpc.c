@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls of kernels, as `roost perf rpc` makes them. Both sides compute from the job where in the target's tx things lie:
+ * Calls of kernels, as `roost perf rpc` makes them. Both sides compute from the job where in the
+ * target's tx things lie:
  *
  *	get		| table: a power of two of entries, as many for chains | values |	every key is asked for in turn
  *	traversal	| elements of one list, in a mixed order | value |			the key is the last one's
  *	echo, hll	nothing
  *
- * A call counts as completed when its reply has come, so a queue's calls are waited for in the order in which they began.
+ * A call counts as completed when its reply has come, so a queue's calls are waited for in the
+ * order in which they began.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,8 +22,9 @@
 #include "roost/traversal.h"
 #include "roost/verbs.h"
 
-#define MAX_KEYS      1024u
-#define VALUES_LEN    (UINT64_C(16) << 20) /* fewer keys where values are large: what is measured is the call */
+#define MAX_KEYS 1024u
+/* fewer keys where values are large: what is measured is the call */
+#define VALUES_LEN    (UINT64_C(16) << 20)
 #define ECHO_OP	      0x1000u
 #define HLL_NAME      1u
 #define HLL_PRECISION 14u
@@ -93,11 +96,15 @@ static int build_table(struct perf_link *l)
 	for (uint64_t i = 0; i < num_keys(job); i++)
 		if (roost_get_insert((void *)l->tx, num_entries(job), more, &used, i + 1,
 				     (uintptr_t)(values + i * stride(job)), (uint32_t)job->size, 0))
-			return perf_fail(l, -ENOSPC, "the table of %u keys is full", (unsigned)num_keys(job));
+			return perf_fail(l, -ENOSPC, "the table of %u keys is full",
+					 (unsigned)num_keys(job));
 	return 0;
 }
 
-/* Element n stands at n times an odd number, modulo the power of two below: a walk that no prefetcher follows. */
+/*
+ * Element n stands at n times an odd number, modulo the power of two below: a walk that no
+ * prefetcher follows.
+ */
 static uint64_t position_of(const struct perf_job *job, uint64_t n)
 {
 	uint64_t mixed = pow2_ceil(job->hops) == job->hops ? job->hops : pow2_ceil(job->hops) / 2;
@@ -136,7 +143,8 @@ static const struct roost_kernel echo_kernel = {
 
 static const struct roost_kernel *kernel_of(const struct perf_job *job)
 {
-	return job->kernel == PERF_ECHO ? &echo_kernel : roost_kernel_builtin(perf_kernel_names[job->kernel]);
+	return job->kernel == PERF_ECHO ? &echo_kernel
+					: roost_kernel_builtin(perf_kernel_names[job->kernel]);
 }
 
 int perf_rpc_offer(struct perf_link *l)
@@ -182,7 +190,8 @@ int perf_rpc_open(struct perf_link *l)
 	uint32_t room = l->job.kernel == PERF_HLL ? HLL_ROOM : (uint32_t)l->job.size;
 
 	if (l->job.kernel == PERF_ECHO && l->job.size > most)
-		return perf_fail(l, -EINVAL, "an echo's bytes come in one packet: the ports carry --size %u",
+		return perf_fail(l, -EINVAL,
+				 "an echo's bytes come in one packet: the ports carry --size %u",
 				 most);
 	l->rpc = calloc(1, sizeof(*l->rpc));
 	if (l->rpc)
@@ -193,10 +202,12 @@ int perf_rpc_open(struct perf_link *l)
 	l->rpc->op = kernel_of(&l->job)->op;
 	fill_payload(l);
 	for (unsigned i = 0; i < l->num_qps; i++) {
-		l->rpc->calls[i].caller = roost_caller_create(l->qps[i].qp, (unsigned)l->job.depth, room);
+		l->rpc->calls[i].caller =
+			roost_caller_create(l->qps[i].qp, (unsigned)l->job.depth, room);
 		if (!l->rpc->calls[i].caller)
-			return perf_fail(l, -errno,
-					 "no memory for replies: take a smaller --size, --depth or --qps");
+			return perf_fail(
+				l, -errno,
+				"no memory for replies: take a smaller --size, --depth or --qps");
 	}
 	return 0;
 }
@@ -234,8 +245,8 @@ static const void *params_of(const struct perf_link *l, uint64_t n, union params
 		*len = sizeof(p->get);
 		return p;
 	case PERF_TRAVERSAL:
-		p->traversal = roost_traversal_list(l->remote_tx, sizeof(struct element), job->hops, 0, 4, 2,
-						    (uint32_t)job->size);
+		p->traversal = roost_traversal_list(l->remote_tx, sizeof(struct element), job->hops,
+						    0, 4, 2, (uint32_t)job->size);
 		*len = sizeof(p->traversal);
 		return p;
 	case PERF_HLL:
@@ -251,7 +262,8 @@ static const void *params_of(const struct perf_link *l, uint64_t n, union params
 static int post_payload(struct perf_link *l, unsigned q)
 {
 	struct ibv_sge sge = {(uintptr_t)l->tx, (uint32_t)l->job.size, l->mr->lkey};
-	struct roost_rpc_wr wr = {.op = l->rpc->op, .rkey = l->remote_rkey, .num_sge = 1, .sg_list = &sge};
+	struct roost_rpc_wr wr = {
+		.op = l->rpc->op, .rkey = l->remote_rkey, .num_sge = 1, .sg_list = &sge};
 
 	return roost_post_rpc_write(l->qps[q].qp, &wr);
 }

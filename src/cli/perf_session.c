@@ -62,7 +62,8 @@ static int join(struct perf_link *l)
 	return go ? 0 : -EPROTO;
 }
 
-static int measure(struct perf_link *l, struct perf_shared *shared, struct perf_result *r, struct progress *p)
+static int measure(struct perf_link *l, struct perf_shared *shared, struct perf_result *r,
+		   struct progress *p)
 {
 	switch (l->job.mode) {
 	case PERF_BANDWIDTH:
@@ -132,7 +133,9 @@ int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *
 	}
 	if (rc == 0)
 		rc = conclude(&l, r);
-	/* What the target says of itself explains more than what its silence looks like from here. */
+	/*
+	 * What the target says of itself explains more than what its silence looks like from here.
+	 */
 	if (rc < 0)
 		snprintf(err, PERF_ERR_LEN, "%s", oob_peer_failed(oob) ? oob->err : l.err);
 	perf_link_destroy(&l);
@@ -175,7 +178,8 @@ static int serve(struct perf_link *l, struct perf_shared *shared, struct perf_re
 	}
 }
 
-static int report(struct perf_link *l, const struct perf_result *r, const struct nic_counters *before)
+static int report(struct perf_link *l, const struct perf_result *r,
+		  const struct nic_counters *before)
 {
 	json_t *done = oob_recv(l->oob, "done", UINT64_MAX);
 	double rate = r->seconds > 0 ? (double)r->messages / r->seconds : 0;
@@ -192,9 +196,9 @@ static int report(struct perf_link *l, const struct perf_result *r, const struct
 	rc = l->job.transport == PERF_UD ? perf_ud_drain(l, sent) : 0;
 	if (rc < 0)
 		return rc;
-	if (oob_send(l->oob,
-		     json_pack("{s:s,s:f,s:I,s:o}", "type", "result", "msg_rate", rate, "received",
-			       (json_int_t)l->recvs, "counters", perf_counters_since(l->nic, before))) < 0)
+	if (oob_send(l->oob, json_pack("{s:s,s:f,s:I,s:o}", "type", "result", "msg_rate", rate,
+				       "received", (json_int_t)l->recvs, "counters",
+				       perf_counters_since(l->nic, before))) < 0)
 		return oob_failed(l);
 	return 0;
 }

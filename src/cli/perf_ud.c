@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable datagrams (--transport ud): queue pairs that are connected to nobody, and counting at both ends, since what is sent need
- * not arrive.
+ * Unreliable datagrams (--transport ud): queue pairs that are connected to nobody, and counting at
+ * both ends, since what is sent need not arrive.
  */
 #include <errno.h>
 #include <string.h>
@@ -16,7 +16,8 @@ static int modify(struct perf_link *l, struct perf_qp *q, struct ibv_qp_attr *at
 {
 	int rc = ibv_modify_qp(q->qp, attr, IBV_QP_STATE | mask);
 
-	return rc == 0 ? 0 : perf_fail(l, -EIO, "QP to %s: %s", what, strerror(rc < 0 ? errno : rc));
+	return rc == 0 ? 0
+		       : perf_fail(l, -EIO, "QP to %s: %s", what, strerror(rc < 0 ? errno : rc));
 }
 
 int perf_ud_init(struct perf_link *l, struct perf_qp *q)
@@ -26,7 +27,8 @@ int perf_ud_init(struct perf_link *l, struct perf_qp *q)
 	return modify(l, q, &attr, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, "INIT");
 }
 
-int perf_ud_connect(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, const struct ibv_ah_attr *to)
+int perf_ud_connect(struct perf_link *l, struct perf_qp *q, uint32_t dqpn,
+		    const struct ibv_ah_attr *to)
 {
 	struct ibv_ah_attr addr = *to;
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR};

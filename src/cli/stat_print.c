@@ -52,12 +52,14 @@ struct view {
 static void counter_row(struct view *w, const char *name, const json_t *now, const json_t *before,
 			const char *key, const char *help)
 {
-	uint64_t v = (uint64_t)number_of(now, key), was = before ? (uint64_t)number_of(before, key) : v;
+	uint64_t v = (uint64_t)number_of(now, key),
+		 was = before ? (uint64_t)number_of(before, key) : v;
 	char value[40], rate[40] = "";
 	const char *cells[4] = {name, fmt_count(value, sizeof(value), v), help};
 
 	if (w->seconds > 0) {
-		cells[2] = fmt_count(rate, sizeof(rate), (uint64_t)((double)(v - was) / w->seconds + 0.5));
+		cells[2] = fmt_count(rate, sizeof(rate),
+				     (uint64_t)((double)(v - was) / w->seconds + 0.5));
 		cells[3] = help;
 	}
 	if (v || w->all)
@@ -70,16 +72,17 @@ static void print_head(const json_t *nic)
 	char program[TEXT_MAX], kind[TEXT_MAX], address[TEXT_MAX], used[32], limit[32];
 	size_t i;
 
-	printf("%s, process %lld, up %.0f s: %lld QPs, %lld CQs, %lld MRs", text_of(nic, "program", program),
-	       number_of(nic, "pid"), json_real_value(json_object_get(nic, "uptime_s")), number_of(u, "qps"),
+	printf("%s, process %lld, up %.0f s: %lld QPs, %lld CQs, %lld MRs",
+	       text_of(nic, "program", program), number_of(nic, "pid"),
+	       json_real_value(json_object_get(nic, "uptime_s")), number_of(u, "qps"),
 	       number_of(u, "cqs"), number_of(u, "mrs"));
 	if (number_of(u, "memory_limit"))
 		printf(", %s of %s for connections",
 		       fmt_bytes(used, sizeof(used), (uint64_t)number_of(u, "memory")),
 		       fmt_bytes(limit, sizeof(limit), (uint64_t)number_of(u, "memory_limit")));
 	json_array_foreach(json_object_get(nic, "ports"), i, port)
-		printf("; %s %s, MTU %lld", text_of(port, "kind", kind), text_of(port, "address", address),
-		       number_of(port, "mtu"));
+		printf("; %s %s, MTU %lld", text_of(port, "kind", kind),
+		       text_of(port, "address", address), number_of(port, "mtu"));
 	putchar('\n');
 }
 
@@ -105,8 +108,9 @@ static void print_nic(const json_t *nic, const json_t *before, double seconds, b
 
 		for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++) {
 			snprintf(name, sizeof(name), "port %zu %s", k + 1, port_counters[i].name);
-			counter_row(&w, name, json_object_get(port, "stats"), json_object_get(was, "stats"),
-				    port_counters[i].name, port_counters[i].help);
+			counter_row(&w, name, json_object_get(port, "stats"),
+				    json_object_get(was, "stats"), port_counters[i].name,
+				    port_counters[i].help);
 		}
 	}
 	for (size_t i = 0; i < CM_STATS; i++) {
@@ -116,8 +120,9 @@ static void print_nic(const json_t *nic, const json_t *before, double seconds, b
 	}
 	for (size_t i = 0; i < RUNTIME_COUNTER_COUNT; i++) {
 		snprintf(name, sizeof(name), "kernels %s", runtime_counter_info[i].name);
-		counter_row(&w, name, json_object_get(nic, "kernels"), json_object_get(before, "kernels"),
-			    runtime_counter_info[i].name, runtime_counter_info[i].help);
+		counter_row(&w, name, json_object_get(nic, "kernels"),
+			    json_object_get(before, "kernels"), runtime_counter_info[i].name,
+			    runtime_counter_info[i].help);
 	}
 	if (w.t.num_rows > 1)
 		table_print(&w.t, stdout, seconds > 0 ? 1 << 0 | 1 << 3 : 1 << 0 | 1 << 2);
@@ -148,7 +153,8 @@ void stat_print_tables(const json_t *nics, const json_t *before, double seconds,
 	{
 		if (i)
 			putchar('\n');
-		print_nic(nic, same_process(before, number_of(nic, "pid")), before ? seconds : 0, all);
+		print_nic(nic, same_process(before, number_of(nic, "pid")), before ? seconds : 0,
+			  all);
 	}
 }
 
@@ -184,8 +190,8 @@ static void print_metric(const json_t *nics, const char *group, const char *type
 		if (!json_object_get(nic, group))
 			continue;
 		if (!headed)
-			printf("# HELP roost_%s%s %s\n# TYPE roost_%s%s %s\n", name, suffix, help, name,
-			       suffix, type);
+			printf("# HELP roost_%s%s %s\n# TYPE roost_%s%s %s\n", name, suffix, help,
+			       name, suffix, type);
 		headed = true;
 		printf("roost_%s%s", name, suffix);
 		print_process(nic);
@@ -203,7 +209,8 @@ static void print_port_counter(const json_t *nics, const char *name, const char 
 	const json_t *nic, *port;
 	size_t i, k;
 
-	printf("# HELP roost_port_%s_total %s\n# TYPE roost_port_%s_total counter\n", name, help, name);
+	printf("# HELP roost_port_%s_total %s\n# TYPE roost_port_%s_total counter\n", name, help,
+	       name);
 	json_array_foreach(nics, i, nic)
 	{
 		json_array_foreach(json_object_get(nic, "ports"), k, port)
@@ -233,17 +240,17 @@ void stat_print_prometheus(const json_t *nics)
 	print_gauge(nics, "memory_limit", "bytes that these may have; 0: no limit");
 	print_gauge(nics, "memory_refused", "times that they wanted more");
 	for (size_t i = 0; i < NIC_COUNTER_COUNT; i++)
-		print_metric(nics, "counters", "counter", nic_counter_info[i].name, nic_counter_info[i].name,
-			     "_total", nic_counter_info[i].help);
+		print_metric(nics, "counters", "counter", nic_counter_info[i].name,
+			     nic_counter_info[i].name, "_total", nic_counter_info[i].help);
 	for (size_t i = 0; i < CM_STATS; i++) {
 		snprintf(name, sizeof(name), "cm_%s", cm_stat_info[i].name);
-		print_metric(nics, "cm", i < CM_GAUGES ? "gauge" : "counter", cm_stat_info[i].name, name,
-			     i < CM_GAUGES ? "" : "_total", cm_stat_info[i].help);
+		print_metric(nics, "cm", i < CM_GAUGES ? "gauge" : "counter", cm_stat_info[i].name,
+			     name, i < CM_GAUGES ? "" : "_total", cm_stat_info[i].help);
 	}
 	for (size_t i = 0; i < RUNTIME_COUNTER_COUNT; i++) {
 		snprintf(name, sizeof(name), "kernels_%s", runtime_counter_info[i].name);
-		print_metric(nics, "kernels", "counter", runtime_counter_info[i].name, name, "_total",
-			     runtime_counter_info[i].help);
+		print_metric(nics, "kernels", "counter", runtime_counter_info[i].name, name,
+			     "_total", runtime_counter_info[i].help);
 	}
 	for (size_t i = 0; i < sizeof(port_counters) / sizeof(port_counters[0]); i++)
 		print_port_counter(nics, port_counters[i].name, port_counters[i].help);

@@ -8,8 +8,8 @@
 #include <jansson.h>
 
 /*
- * Tables on stdout, one a NIC; counters that are zero too if `all`. With `before`, an earlier answer of the same command,
- * `seconds` ago, also what came since, per second.
+ * Tables on stdout, one a NIC; counters that are zero too if `all`. With `before`, an earlier
+ * answer of the same command, `seconds` ago, also what came since, per second.
  */
 void stat_print_tables(const json_t *nics, const json_t *before, double seconds, bool all);
 

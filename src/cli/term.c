@@ -16,7 +16,10 @@ static void *must(void *p)
 	return p;
 }
 
-/* Bytes of the UTF-8 character at s; 0: there is none, or one that controls the terminal: C0, DEL, C1, directions of writing. */
+/*
+ * Bytes of the UTF-8 character at s; 0: there is none, or one that controls the terminal: C0, DEL,
+ * C1, directions of writing.
+ */
 static size_t shown(const unsigned char *s)
 {
 	uint32_t c = *s;
@@ -35,7 +38,10 @@ static size_t shown(const unsigned char *s)
 		c = c << 6 | (s[i] & 0x3f);
 	}
 	/* The shortest form, no surrogate, and neither of the two blocks. */
-	if (c < (n == 2 ? 0x80u : n == 3 ? 0x800u : 0x10000u) || (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
+	if (c < (n == 2	  ? 0x80u
+		 : n == 3 ? 0x800u
+			  : 0x10000u) ||
+	    (c >= 0xd800 && c < 0xe000) || c > 0x10ffff)
 		return 0;
 	return c < 0xa0 || (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
 			       (c >= 0x2066 && c <= 0x2069)
@@ -149,8 +155,8 @@ void progress_at(struct progress *p, double done, const char *note)
 		done = done < p->total ? done : p->total;
 		filled = (int)(done / p->total * width);
 		filled = filled > width ? width : filled;
-		fprintf(stderr, "\r%s [%.*s%.*s] %3.0f%% %s\033[K", p->what, filled, full, width - filled,
-			none, done / p->total * 100, note ? note : "");
+		fprintf(stderr, "\r%s [%.*s%.*s] %3.0f%% %s\033[K", p->what, filled, full,
+			width - filled, none, done / p->total * 100, note ? note : "");
 	} else {
 		fprintf(stderr, "\r%s %s\033[K", p->what, note ? note : "");
 	}

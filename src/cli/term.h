@@ -9,12 +9,16 @@
 #include <stdio.h>
 
 /*
- * Text from elsewhere (names of files and programs, what a socket answered), for a terminal: control characters, which could move its cursor or change its
- * title, and bytes that are not UTF-8 become '?'. In place; returns s.
+ * Text from elsewhere (names of files and programs, what a socket answered), for a terminal:
+ * control characters, which could move its cursor or change its title, and bytes that are not UTF-8
+ * become '?'. In place; returns s.
  */
 char *plain_text(char *s);
 
-/* A table: the first row is the head. Cells are copied, as plain text unless `colours` was set. Memory errors end the program with one line. */
+/*
+ * A table: the first row is the head. Cells are copied, as plain text unless `colours` was set.
+ * Memory errors end the program with one line.
+ */
 struct table {
 	char ***rows;
 	unsigned columns, num_rows;
@@ -24,13 +28,16 @@ struct table {
 void table_init(struct table *t, unsigned columns);
 /* One string a column; a NULL cell is empty. */
 void table_row(struct table *t, const char *const *cells);
-/* Columns as wide as their longest cell; `left` has a bit for each column that is aligned to the left. */
+/*
+ * Columns as wide as their longest cell; `left` has a bit for each column that is aligned to the
+ * left.
+ */
 void table_print(const struct table *t, FILE *f, unsigned left);
 void table_free(struct table *t);
 
 /*
- * A progress line on stderr, drawn over itself ten times a second at most, and only when stderr is a terminal.
- * One thread.
+ * A progress line on stderr, drawn over itself ten times a second at most, and only when stderr is
+ * a terminal. One thread.
  */
 struct progress {
 	const char *what;

@@ -10,7 +10,8 @@
 int watch_run(const struct watch *w, watch_look *look, void *ctx)
 {
 	const struct timespec pause = {.tv_sec = (time_t)w->every,
-				       .tv_nsec = (long)((w->every - (double)(time_t)w->every) * 1e9)};
+				       .tv_nsec =
+					       (long)((w->every - (double)(time_t)w->every) * 1e9)};
 	uint64_t then = 0, left = w->looks;
 	bool end = false;
 

@@ -26,7 +26,8 @@ struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint
 	cm->config.max_listeners = config->max_listeners ? config->max_listeners : MAX_LISTENERS;
 	cm->config.max_held = config->max_held ? (uint32_t)pow2_ceil(config->max_held) : MAX_HELD;
 	cm->config.ack_delay = config->ack_delay ? config->ack_delay & 31 : ACK_DELAY;
-	if (cm->config.max_conns > LIMIT || cm->config.max_listeners > LIMIT || config->max_held > LIMIT) {
+	if (cm->config.max_conns > LIMIT || cm->config.max_listeners > LIMIT ||
+	    config->max_held > LIMIT) {
 		free(cm);
 		errno = EINVAL;
 		return NULL;

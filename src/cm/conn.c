@@ -27,8 +27,9 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
 }
 
 /*
- * Who can't see our messages can't tell their transaction ids: each has 64 bits of random numbers. Only what was never answered is given up: a
- * peer that has answered is there, or was, and its end is found out otherwise.
+ * Who can't see our messages can't tell their transaction ids: each has 64 bits of random numbers.
+ * Only what was never answered is given up: a peer that has answered is there, or was, and its end
+ * is found out otherwise.
  */
 void cm_lost(struct cm *cm, const struct pkt_addr *dst, uint64_t tid)
 {
@@ -145,7 +146,8 @@ static bool connect_valid(const struct cm_connect *p)
 	       p->retry_count <= 7 && p->rnr_retry <= 7 && p->flow_label <= 0xfffff && p->sl <= 15;
 }
 
-int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *p, void *user, struct cm_conn **out)
+int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *p, void *user,
+	       struct cm_conn **out)
 {
 	struct cm_conn *c;
 	struct cm_msg m;
@@ -273,7 +275,8 @@ int cm_reject(struct cm_conn *c, uint64_t now, uint16_t reason, const void *info
 	if ((!waits_for_us(c->state) && !has_reply(c->state)) || info_len > CM_ARI_LEN ||
 	    data_len > CM_REJ_DATA)
 		return -EINVAL;
-	cm_send_rej(c, c->active ? CM_ABOUT_REP : CM_ABOUT_REQ, reason, info, info_len, data, data_len);
+	cm_send_rej(c, c->active ? CM_ABOUT_REP : CM_ABOUT_REQ, reason, info, info_len, data,
+		    data_len);
 	cm_enter_timewait(c, now, c->hold);
 	return 0;
 }

@@ -15,7 +15,10 @@ enum cm_chain {
 	CHAINS
 };
 
-/* Who the peer is, for the chains. The address is part of it: a REQ from elsewhere must not end a connection by naming its GUID. */
+/*
+ * Who the peer is, for the chains. The address is part of it: a REQ from elsewhere must not end a
+ * connection by naming its GUID.
+ */
 struct cm_peer {
 	struct pkt_addr addr;
 	uint64_t guid;
@@ -38,7 +41,10 @@ struct cm_listener {
 struct cm_conn {
 	struct cm *cm;
 	struct cm_conn *next[CHAINS];
-	/* waiting: its listener's; replied to: cm->replied; time-wait and released: cm->timewait; free: cm->free */
+	/*
+	 * waiting: its listener's; replied to: cm->replied; time-wait and released: cm->timewait;
+	 * free: cm->free
+	 */
 	struct list_head link;
 	struct wheel_timer timer;
 	struct cm_listener *listener; /* while it waits for an answer */
@@ -67,7 +73,10 @@ struct cm_conn {
 	uint8_t saved[CM_MAD_LEN]; /* the last message sent */
 };
 
-/* What peers of one source hold: an address, or a network of IPv6. Those whose hash is the same share one. */
+/*
+ * What peers of one source hold: an address, or a network of IPv6. Those whose hash is the same
+ * share one.
+ */
 struct cm_share {
 	uint64_t since; /* counts `asked` */
 	uint32_t asked, waiting, half_open;
@@ -91,8 +100,8 @@ struct cm {
 	uint32_t tid_high;
 	uint32_t listening;
 	uint32_t in_use, half_open;
-	struct cm_conn
-		*conns; /* the pool; those at and after `fresh` were never used, and cost no memory yet */
+	/* the pool; those at and after `fresh` were never used, and cost no memory yet */
+	struct cm_conn *conns;
 	uint32_t fresh, buckets;
 	struct list_head free, timewait; /* timewait: released ones, oldest first */
 	struct list_head replied;	 /* half open, and answered: oldest first */
@@ -123,7 +132,10 @@ uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout);
 
 int cm_table_init(struct cm *cm);
 void cm_table_free(struct cm *cm);
-/* A connection in CM_IDLE, owned, with an id of its own; the oldest released time-wait gives way if need be. NULL: no room. */
+/*
+ * A connection in CM_IDLE, owned, with an id of its own; the oldest released time-wait gives way if
+ * need be. NULL: no room.
+ */
 struct cm_conn *cm_conn_new(struct cm *cm);
 void cm_conn_free(struct cm_conn *c);
 struct cm_conn *cm_find_id(struct cm *cm, uint32_t id);
@@ -136,7 +148,10 @@ struct list_head *cm_service_bucket(struct cm *cm, uint64_t service_id);
 
 /* ---- send.c ---- */
 
-/* A message of the connection's, with its ids filled in; with its own transaction id, or with that of what it answers. */
+/*
+ * A message of the connection's, with its ids filled in; with its own transaction id, or with that
+ * of what it answers.
+ */
 void cm_msg_init(const struct cm_conn *c, struct cm_msg *m, enum cm_attr attr, bool own_tid);
 /* Keeps and sends it. */
 void cm_send(struct cm_conn *c, const struct cm_msg *m);
@@ -144,18 +159,23 @@ void cm_send(struct cm_conn *c, const struct cm_msg *m);
 void cm_send_again(struct cm_conn *c);
 enum cm_attr cm_saved_attr(const struct cm_conn *c);
 /* An answer that no connection keeps. */
-void cm_answer(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst, const struct cm_msg *m);
+void cm_answer(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst,
+	       const struct cm_msg *m);
 /* Refuses a message of which no connection is made. */
-void cm_refuse(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst, const struct cm_msg *to,
-	       uint8_t about, uint16_t reason, const void *info, size_t info_len);
-void cm_send_rej(struct cm_conn *c, uint8_t about, uint16_t reason, const void *info, size_t info_len,
-		 const void *data, size_t data_len);
-/* The REJ that says that we waited long enough: names us by our GUID, since the peer may not know our id (12.6.7.2). */
+void cm_refuse(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst,
+	       const struct cm_msg *to, uint8_t about, uint16_t reason, const void *info,
+	       size_t info_len);
+void cm_send_rej(struct cm_conn *c, uint8_t about, uint16_t reason, const void *info,
+		 size_t info_len, const void *data, size_t data_len);
+/*
+ * The REJ that says that we waited long enough: names us by our GUID, since the peer may not know
+ * our id (12.6.7.2).
+ */
 void cm_send_rej_timeout(struct cm_conn *c);
 void cm_send_mra(struct cm_conn *c, uint8_t service_timeout);
 /*
- * A DREQ that ends nothing: it names QP 0. A peer that knows the connection drops it for that (12.6.10; the kernel's cm_dreq_handler()), one that does
- * not says so by a DREP.
+ * A DREQ that ends nothing: it names QP 0. A peer that knows the connection drops it for that
+ * (12.6.10; the kernel's cm_dreq_handler()), one that does not says so by a DREP.
  */
 void cm_send_question(struct cm_conn *c);
 void cm_send_dreq(struct cm_conn *c, uint64_t now, const void *data, size_t data_len);
@@ -200,12 +220,16 @@ void cm_rx_sidr_rep(struct cm *cm, const struct cm_rx *rx);
 void cm_rx_lap(struct cm *cm, const struct cm_rx *rx);
 void cm_rx_apr(struct cm *cm, const struct cm_rx *rx);
 
-/* The connection that a message names by our id (and the peer's, if both are meant); NULL and counted: none, or not from its peer. */
+/*
+ * The connection that a message names by our id (and the peer's, if both are meant); NULL and
+ * counted: none, or not from its peer.
+ */
 struct cm_conn *cm_rx_conn(struct cm *cm, const struct cm_rx *rx, bool both_ids);
 
 /*
- * The peer's QP is connected to us already, and somebody who has its address says otherwise: the old connection may be stale (12.9.8.3.1). The peer is
- * asked, and ends it if it does not know of it: cm_rx_drep().
+ * The peer's QP is connected to us already, and somebody who has its address says otherwise: the
+ * old connection may be stale (12.9.8.3.1). The peer is asked, and ends it if it does not know of
+ * it: cm_rx_drep().
  */
 void cm_stale(struct cm_conn *old, uint64_t now);
 
@@ -218,17 +242,25 @@ bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx
 bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx);
 /* The source holds its share of the listener, or of all half-open connections: counted. */
 bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_addr *src);
-/* True: there were too many half-open connections, and the oldest that waited for its RTU was given up. An event came of it. */
+/*
+ * True: there were too many half-open connections, and the oldest that waited for its RTU was given
+ * up. An event came of it.
+ */
 bool cm_make_room(struct cm *cm, uint64_t now);
 
 /* Ours being the time-out of the REQ or of what was agreed since: the kernel's cm_ack_timeout(). */
 uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time);
 
-/* A REP is sent again so often, and after this long at most: a peer that never answers keeps a connection half open for 10 s. */
+/*
+ * A REP is sent again so often, and after this long at most: a peer that never answers keeps a
+ * connection half open for 10 s.
+ */
 #define CM_REP_RETRIES	3
 #define CM_REP_INTERVAL 2500000000u
 
-/* How long the peer is told that a program may take: 69 s, as the kernel says (CMA_CM_MRA_SETTING). */
+/*
+ * How long the peer is told that a program may take: 69 s, as the kernel says (CMA_CM_MRA_SETTING).
+ */
 #define CM_SERVICE_TIMEOUT 24
 
 static inline void cm_count_duplicate(struct cm *cm, enum cm_attr a)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Listeners, and what comes to them: REQ and SIDR_REQ. Nobody is known yet here, so everything is bounded. */
+/*
+ * Listeners, and what comes to them: REQ and SIDR_REQ. Nobody is known yet here, so everything is
+ * bounded.
+ */
 #include "cm/core.h"
 
 #include <endian.h>
@@ -50,8 +53,11 @@ int cm_listen(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr, u
 		return -ENOSPC;
 	l = list_first_entry(&cm->free_listeners, struct cm_listener, link);
 	list_del(&l->link);
-	*l = (struct cm_listener){
-		.cm = cm, .service_id = service_id, .families = families, .kinds = kinds, .user = user};
+	*l = (struct cm_listener){.cm = cm,
+				  .service_id = service_id,
+				  .families = families,
+				  .kinds = kinds,
+				  .user = user};
 	l->backlog = backlog ? backlog : cm->config.max_half_open;
 	if (addr)
 		l->addr = *addr;
@@ -80,12 +86,17 @@ static struct cm_listener *serving(struct cm *cm, uint64_t service_id, const str
 	struct cm_listener *l = find(cm, service_id, addr);
 
 	if (!l || !(l->kinds & kind))
-		l = find_any(cm, service_id, pkt_addr_is_v4(addr) ? CM_LISTEN_IPV4 : CM_LISTEN_IPV6);
+		l = find_any(cm, service_id,
+			     pkt_addr_is_v4(addr) ? CM_LISTEN_IPV4 : CM_LISTEN_IPV6);
 	return l && l->kinds & kind ? l : NULL;
 }
 
-/* A connection that waits at a listener. NULL and counted: a bound is reached. The peer asks again, and may have more luck. */
-static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct cm_rx *rx, enum cm_state s)
+/*
+ * A connection that waits at a listener. NULL and counted: a bound is reached. The peer asks again,
+ * and may have more luck.
+ */
+static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct cm_rx *rx,
+			     enum cm_state s)
 {
 	struct cm_conn *c;
 
@@ -150,14 +161,18 @@ static void req_again(struct cm_conn *c, const struct cm_rx *rx)
 		if (cm_saved_attr(c) == CM_REJ)
 			cm_send_again(c);
 		else
-			cm_refuse(c->cm, &rx->dst, &rx->src, &rx->m, CM_ABOUT_REQ, CM_REJ_STALE, NULL, 0);
+			cm_refuse(c->cm, &rx->dst, &rx->src, &rx->m, CM_ABOUT_REQ, CM_REJ_STALE,
+				  NULL, 0);
 		break;
 	default:
 		break; /* it has our answer, or we asked it to wait */
 	}
 }
 
-/* What can't be, whoever serves it; 0: nothing. The QP will talk to the REQ's GID, so that must be where the REQ came from. */
+/*
+ * What can't be, whoever serves it; 0: nothing. The QP will talk to the REQ's GID, so that must be
+ * where the REQ came from.
+ */
 static uint16_t req_problem(const struct cm_rx *rx)
 {
 	const struct cm_req *r = &rx->m.req;
@@ -208,7 +223,10 @@ static void fill_from_req(struct cm_conn *c, const struct cm_req *r)
 	c->rnr_retry = r->rnr_retry;
 	c->max_retries = r->max_cm_retries;
 	c->interval = cm_interval(r->primary.ack_timeout, r->local_timeout);
-	/* As long as it may ask: a refusal must not be forgotten before, or the program would be asked twice. */
+	/*
+	 * As long as it may ask: a refusal must not be forgotten before, or the program would be
+	 * asked twice.
+	 */
 	c->hold = (r->max_cm_retries + 1u) * cm_interval(r->primary.ack_timeout, r->remote_timeout);
 	cm_chain(c, CHAIN_REMOTE);
 	cm_chain(c, CHAIN_QPN);
@@ -280,7 +298,10 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
 
 /* ---- SIDR_REQ ---- */
 
-/* How long a SIDR_REP is kept: the request does not say when it comes again. Twice rxe's interval of 6.4 s. */
+/*
+ * How long a SIDR_REP is kept: the request does not say when it comes again. Twice rxe's interval
+ * of 6.4 s.
+ */
 #define SIDR_HOLD (2 * (cm_time_ns(19) + cm_time_ns(20)))
 
 void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
@@ -301,7 +322,8 @@ void cm_rx_sidr_req(struct cm *cm, const struct cm_rx *rx)
 	}
 	l = serving(cm, service_id, &rx->dst, CM_LISTEN_UD);
 	if (!l) {
-		struct cm_msg m = {.attr = CM_SIDR_REP, .tid = rx->m.tid, .remote_id = rx->m.local_id};
+		struct cm_msg m = {
+			.attr = CM_SIDR_REP, .tid = rx->m.tid, .remote_id = rx->m.local_id};
 
 		cm->counters.no_listener++;
 		m.sidr_rep.status = CM_SIDR_UNSUPPORTED;

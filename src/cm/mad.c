@@ -7,23 +7,26 @@
 #include "base/mem.h"
 #include "cm/layout.h"
 
-/* Byte and bit count from the first byte behind the MAD header, as the tables of the specification do; bit 0 is a byte's highest. */
-#define F(name, byte, bit, width, member, form)                                                              \
-	{                                                                                                    \
-		name, 8 * (byte) + (bit), width, offsetof(struct cm_msg, member),                            \
-			sizeof(((struct cm_msg *)0)->member), form                                           \
+/*
+ * Byte and bit count from the first byte behind the MAD header, as the tables of the specification
+ * do; bit 0 is a byte's highest.
+ */
+#define F(name, byte, bit, width, member, form)                                                    \
+	{                                                                                          \
+		name, 8 * (byte) + (bit), width, offsetof(struct cm_msg, member),                  \
+			sizeof(((struct cm_msg *)0)->member), form                                 \
 	}
 
-#define PATH(base, prefix, member)                                                                           \
-	F(prefix "local lid", base + 0, 0, 16, member.local_lid, FORM_LID),                                  \
-		F(prefix "remote lid", base + 2, 0, 16, member.remote_lid, FORM_LID),                        \
-		F(prefix "gid", base + 4, 0, 128, member.local_gid, FORM_GID),                               \
-		F(prefix "to", base + 20, 0, 128, member.remote_gid, FORM_GID),                              \
+#define PATH(base, prefix, member)                                                                 \
+	F(prefix "local lid", base + 0, 0, 16, member.local_lid, FORM_LID),                        \
+		F(prefix "remote lid", base + 2, 0, 16, member.remote_lid, FORM_LID),              \
+		F(prefix "gid", base + 4, 0, 128, member.local_gid, FORM_GID),                     \
+		F(prefix "to", base + 20, 0, 128, member.remote_gid, FORM_GID),                    \
 		F(prefix "flow", base + 36, 0, 20, member.flow_label, FORM_HEX)
 
-#define SLOW(base, prefix, member)                                                                           \
-	F(prefix "sl", base, 0, 4, member.sl, FORM_DEC),                                                     \
-		F(prefix "subnet local", base, 4, 1, member.subnet_local, FORM_DEC),                         \
+#define SLOW(base, prefix, member)                                                                 \
+	F(prefix "sl", base, 0, 4, member.sl, FORM_DEC),                                           \
+		F(prefix "subnet local", base, 4, 1, member.subnet_local, FORM_DEC),               \
 		F(prefix "ack timeout", base + 1, 0, 5, member.ack_timeout, FORM_DEC)
 
 #define IDS F("id", 0, 0, 32, local_id, FORM_HEX), F("remote id", 4, 0, 32, remote_id, FORM_HEX)
@@ -82,7 +85,10 @@ static const struct cm_field rej_fields[] = {
 	F("ari", 12, 0, 8 * CM_ARI_LEN, rej.ari, FORM_BYTES),
 };
 
-/* Table 110. The kernel spreads the vendor id over three reserved bytes: vendor_* below puts it together. */
+/*
+ * Table 110. The kernel spreads the vendor id over three reserved bytes: vendor_* below puts it
+ * together.
+ */
 static const struct cm_field rep_fields[] = {
 	IDS,
 	F("qkey", 8, 0, 32, rep.qkey, FORM_HEX),
@@ -144,9 +150,9 @@ static const struct cm_field apr_fields[] = {
 };
 
 #define BODY (CM_MAD_LEN - CM_HDR_LEN)
-#define LAYOUT(name, fields, data)                                                                           \
-	{                                                                                                    \
-		name, fields, ARRAY_SIZE(fields), data                                                       \
+#define LAYOUT(name, fields, data)                                                                 \
+	{                                                                                          \
+		name, fields, ARRAY_SIZE(fields), data                                             \
 	}
 
 const struct cm_layout cm_layouts[CM_ATTRS] = {
@@ -164,8 +170,9 @@ const struct cm_layout cm_layouts[CM_ATTRS] = {
 };
 
 _Static_assert(BODY - 140 == CM_REQ_DATA && BODY - 10 == CM_MRA_DATA && BODY - 84 == CM_REJ_DATA &&
-		       BODY - 36 == CM_REP_DATA && BODY - 8 == CM_RTU_DATA && BODY - 12 == CM_DREQ_DATA &&
-		       BODY - 16 == CM_SIDR_REQ_DATA && BODY - 96 == CM_SIDR_REP_DATA,
+		       BODY - 36 == CM_REP_DATA && BODY - 8 == CM_RTU_DATA &&
+		       BODY - 12 == CM_DREQ_DATA && BODY - 16 == CM_SIDR_REQ_DATA &&
+		       BODY - 96 == CM_SIDR_REP_DATA,
 	       "private data");
 
 const struct cm_layout *cm_layout(enum cm_attr a)
@@ -206,7 +213,10 @@ const char *cm_error_str(enum cm_error e)
 
 /* ---- bits ---- */
 
-/* `width` bits from bit `at` on, the first one highest; width is at most 64. Eight bytes are there: behind each field there is private data of more. */
+/*
+ * `width` bits from bit `at` on, the first one highest; width is at most 64. Eight bytes are there:
+ * behind each field there is private data of more.
+ */
 static uint64_t get_bits(const uint8_t *p, unsigned at, unsigned width)
 {
 	uint64_t v = 0;
@@ -274,7 +284,10 @@ static void field_set(struct cm_msg *m, const struct cm_field *f, uint64_t v)
 	}
 }
 
-/* ---- the vendor id of ECE in a REP and a SIDR_REP: what is left over between other fields (ibta_vol1_c12.h) ---- */
+/*
+ * ---- the vendor id of ECE in a REP and a SIDR_REP: what is left over between other fields
+ * (ibta_vol1_c12.h) ----
+ */
 
 static uint32_t vendor_get(const uint8_t *body, enum cm_attr a)
 {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Management datagrams of communication management: the 256 bytes that go to QP 1, and what they say.
+ * Management datagrams of communication management: the 256 bytes that go to QP 1, and what they
+ * say.
  *
  *   | MAD header 24 | fields of the message | private data, to byte 256 |
  *
- * One table (mad.c) says for each message where its fields are; parsing, building and printing all read it. What stands in reserved
- * bits is not kept. Pure functions: any thread.
+ * One table (mad.c) says for each message where its fields are; parsing, building and printing all
+ * read it. What stands in reserved bits is not kept. Pure functions: any thread.
  *
- * Sources: InfiniBand Architecture Specification, volume 1, 12.6 (messages), 13.4 (MAD header), annex A11 (RDMA IP CM service); the
- * vendor id of ECE is the Linux kernel's (include/rdma/ibta_vol1_c12.h).
+ * Sources: InfiniBand Architecture Specification, volume 1, 12.6 (messages), 13.4 (MAD header),
+ * annex A11 (RDMA IP CM service); the vendor id of ECE is the Linux kernel's
+ * (include/rdma/ibta_vol1_c12.h).
  */
 #ifndef ROOST_CM_MAD_H
 #define ROOST_CM_MAD_H
@@ -113,7 +115,8 @@ enum cm_reason {
 #define CM_APR_UNSUPPORTED 2
 
 struct cm_path {
-	uint8_t local_gid[CM_GID_LEN], remote_gid[CM_GID_LEN]; /* of the one who sends the message */
+	/* of the one who sends the message */
+	uint8_t local_gid[CM_GID_LEN], remote_gid[CM_GID_LEN];
 	uint32_t flow_label;
 	uint16_t local_lid, remote_lid; /* RoCE: 0xffff */
 	uint8_t rate, tclass, hop_limit, sl, subnet_local;
@@ -128,8 +131,8 @@ struct cm_req {
 	uint16_t pkey;
 	uint8_t responder_resources, initiator_depth;
 	uint8_t remote_timeout, local_timeout; /* CM response time-outs, 4.096 us << this */
-	uint8_t transport, ext_transport, flow_control, retry_count, rnr_retry, mtu, rdc, max_cm_retries, srq,
-		sap;
+	uint8_t transport, ext_transport, flow_control, retry_count, rnr_retry, mtu, rdc,
+		max_cm_retries, srq, sap;
 	struct cm_path primary, alternate;
 };
 
@@ -147,7 +150,8 @@ struct cm_rep {
 	uint64_t ca_guid;
 	uint32_t vendor_id;
 	uint32_t qkey, qpn, eecn, psn;
-	uint8_t responder_resources, initiator_depth, ack_delay, failover, flow_control, rnr_retry, srq;
+	uint8_t responder_resources, initiator_depth, ack_delay, failover, flow_control, rnr_retry,
+		srq;
 };
 
 struct cm_dreq {
@@ -177,7 +181,10 @@ struct cm_apr {
 	uint8_t info[CM_ARI_LEN];
 };
 
-/* A message, parsed: host byte order. Ids are the sender's view; a SIDR_REQ has a local id only, a SIDR_REP a remote id only. */
+/*
+ * A message, parsed: host byte order. Ids are the sender's view; a SIDR_REQ has a local id only, a
+ * SIDR_REP a remote id only.
+ */
 struct cm_msg {
 	enum cm_attr attr;
 	uint32_t attr_mod;
@@ -194,7 +201,8 @@ struct cm_msg {
 		struct cm_lap lap;
 		struct cm_apr apr;
 	};
-	uint8_t data[CM_DATA_MAX]; /* private data; the message says nothing of how much of it is used */
+	/* private data; the message says nothing of how much of it is used */
+	uint8_t data[CM_DATA_MAX];
 };
 
 enum cm_error {
@@ -209,24 +217,32 @@ enum cm_error {
 };
 
 const char *cm_error_str(enum cm_error e);
-const char *cm_attr_str(enum cm_attr a);    /* "REQ" ...; NULL for what is none */
-const char *cm_reason_str(unsigned reason); /* "invalid service id" ...; "unknown" for what is none */
+const char *cm_attr_str(enum cm_attr a); /* "REQ" ...; NULL for what is none */
+/* "invalid service id" ...; "unknown" for what is none */
+const char *cm_reason_str(unsigned reason);
 
 /* How much private data a message holds. 0 for what is no message. */
 size_t cm_data_len(enum cm_attr a);
 
-/* Parses `len` bytes. CM_OK and *m filled (wholly: what the message has not is 0), or the cause. Never reads past len. */
+/*
+ * Parses `len` bytes. CM_OK and *m filled (wholly: what the message has not is 0), or the cause.
+ * Never reads past len.
+ */
 enum cm_error cm_parse(const uint8_t *mad, size_t len, struct cm_msg *m);
 
 /* Builds the 256 bytes of a message. Values wider than their field lose their upper bits. */
 void cm_build(const struct cm_msg *m, uint8_t mad[CM_MAD_LEN]);
 
-/* One line, no newline, at most n bytes with the 0 that ends it: the message and its fields that are not 0. Returns its length. */
+/*
+ * One line, no newline, at most n bytes with the 0 that ends it: the message and its fields that
+ * are not 0. Returns its length.
+ */
 int cm_print(const struct cm_msg *m, char *buf, size_t n);
 
 /*
- * Annex A11: the service ids 0x0000000001PPxxxx, PP an IP protocol number (6: TCP, 17: UDP), xxxx a port, and the 36 bytes in front of
- * the private data of a REQ and a SIDR_REQ to such a service: version, IP version, source port, addresses.
+ * Annex A11: the service ids 0x0000000001PPxxxx, PP an IP protocol number (6: TCP, 17: UDP), xxxx a
+ * port, and the 36 bytes in front of the private data of a REQ and a SIDR_REQ to such a service:
+ * version, IP version, source port, addresses.
  */
 #define CM_IP_LEN  36
 #define CM_PS_TCP  0x06

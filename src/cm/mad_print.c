@@ -95,7 +95,10 @@ static void put_number(struct text *o, const struct cm_field *f, uint64_t v)
 		text_put(o, " %s %" PRIu64, f->name, v);
 }
 
-/* Private data: the addresses in front of it if it has them, and how much there is, up to the last byte that is not 0. */
+/*
+ * Private data: the addresses in front of it if it has them, and how much there is, up to the last
+ * byte that is not 0.
+ */
 static void put_data(struct text *o, const struct cm_msg *m)
 {
 	uint64_t service = m->attr == CM_REQ	    ? m->req.service_id

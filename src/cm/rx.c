@@ -26,7 +26,9 @@ uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time)
 {
 	unsigned t = life_time + 1;
 
-	/* 2^t is twice the way there; adding 2^delay makes it one more if they are about as large. */
+	/*
+	 * 2^t is twice the way there; adding 2^delay makes it one more if they are about as large.
+	 */
 	if (t >= ack_delay)
 		t += ack_delay >= t - 1;
 	else
@@ -112,7 +114,10 @@ void cm_rx_rep(struct cm *cm, const struct cm_rx *rx)
 		c = NULL;
 	}
 	if (!c) {
-		/* The kernel keeps silent, and its peer asks until it gives up. 12.6.7.2 has a reason for it. */
+		/*
+		 * The kernel keeps silent, and its peer asks until it gives up. 12.6.7.2 has a
+		 * reason for it.
+		 */
 		refuse_rep(cm, rx, CM_REJ_INVALID_COMM_ID);
 		return;
 	}
@@ -128,7 +133,8 @@ void cm_rx_rep(struct cm *cm, const struct cm_rx *rx)
 
 void cm_rx_rtu(struct cm *cm, const struct cm_rx *rx)
 {
-	struct cm_event e = {.type = CM_EV_ESTABLISHED, .data = rx->m.data, .data_len = CM_RTU_DATA};
+	struct cm_event e = {
+		.type = CM_EV_ESTABLISHED, .data = rx->m.data, .data_len = CM_RTU_DATA};
 	struct cm_conn *c = cm_rx_conn(cm, rx, true);
 
 	if (!c)

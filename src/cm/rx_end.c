@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Messages that end connections: REJ, DREQ, DREP; and those of path migration, which RoCE has not: LAP, APR. */
+/*
+ * Messages that end connections: REJ, DREQ, DREP; and those of path migration, which RoCE has not:
+ * LAP, APR.
+ */
 #include "cm/core.h"
 
 #include <endian.h>
@@ -15,8 +18,9 @@ static bool knows_our_id(const struct cm_conn *c)
 }
 
 /*
- * Who gave up waiting may not know our id: it names itself by GUID and its own id (12.6.7.2). Of a peer that knows it, and whose id we know, a
- * REJ names both: who guesses one, or sees one in a message to himself, ends nobody's connection.
+ * Who gave up waiting may not know our id: it names itself by GUID and its own id (12.6.7.2). Of a
+ * peer that knows it, and whose id we know, a REJ names both: who guesses one, or sees one in a
+ * message to himself, ends nobody's connection.
  */
 static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 {
@@ -43,8 +47,9 @@ static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 }
 
 /*
- * A REJ of a REQ that was answered otherwise since is late, and no reason to end what came of it: the REQ was sent twice, the first found
- * nobody listening. So it goes by the message that is rejected.
+ * A REJ of a REQ that was answered otherwise since is late, and no reason to end what came of it:
+ * the REQ was sent twice, the first found nobody listening. So it goes by the message that is
+ * rejected.
  */
 static bool rej_fits(const struct cm_conn *c, uint8_t about)
 {
@@ -107,11 +112,16 @@ void cm_rx_rej(struct cm *cm, const struct cm_rx *rx)
 
 /* ---- DREQ, DREP ---- */
 
-/* A connection that is not there any more has ended: say so, or the peer asks until it gives up (12.6.11). */
+/*
+ * A connection that is not there any more has ended: say so, or the peer asks until it gives up
+ * (12.6.11).
+ */
 static void drep_unknown(struct cm *cm, const struct cm_rx *rx)
 {
-	struct cm_msg m = {
-		.attr = CM_DREP, .tid = rx->m.tid, .local_id = rx->m.remote_id, .remote_id = rx->m.local_id};
+	struct cm_msg m = {.attr = CM_DREP,
+			   .tid = rx->m.tid,
+			   .local_id = rx->m.remote_id,
+			   .remote_id = rx->m.local_id};
 
 	cm_count_duplicate(cm, CM_DREQ);
 	cm_answer(cm, &rx->dst, &rx->src, &m);
@@ -141,7 +151,8 @@ static void dreq_answer(struct cm_conn *c, uint64_t now)
 
 void cm_rx_dreq(struct cm *cm, const struct cm_rx *rx)
 {
-	struct cm_event e = {.type = CM_EV_DISCONNECTED, .data = rx->m.data, .data_len = CM_DREQ_DATA};
+	struct cm_event e = {
+		.type = CM_EV_DISCONNECTED, .data = rx->m.data, .data_len = CM_DREQ_DATA};
 	struct cm_conn *c = cm_find_id(cm, rx->m.remote_id);
 
 	if (!c || c->state == CM_IDLE || c->remote_id != rx->m.local_id) {
@@ -189,7 +200,8 @@ void cm_rx_dreq(struct cm *cm, const struct cm_rx *rx)
 
 void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 {
-	struct cm_event e = {.type = CM_EV_DISCONNECTED, .data = rx->m.data, .data_len = CM_DREP_DATA};
+	struct cm_event e = {
+		.type = CM_EV_DISCONNECTED, .data = rx->m.data, .data_len = CM_DREP_DATA};
 	struct cm_conn *c;
 
 	if (cm_stranger_answers(cm, rx))
@@ -197,7 +209,8 @@ void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 	c = cm_rx_conn(cm, rx, true);
 	if (!c)
 		return;
-	if (c->state == CM_ESTABLISHED && c->asked) { /* it does not know of it: cm_send_question() */
+	/* it does not know of it: cm_send_question() */
+	if (c->state == CM_ESTABLISHED && c->asked) {
 		cm->counters.stale_ended++;
 		e.status = -ECONNRESET;
 	} else if (c->state != CM_DREQ_SENT) {
@@ -213,8 +226,10 @@ void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 /* RoCE has no alternate paths: refused. The kernel keeps silent. */
 void cm_rx_lap(struct cm *cm, const struct cm_rx *rx)
 {
-	struct cm_msg m = {
-		.attr = CM_APR, .tid = rx->m.tid, .local_id = rx->m.remote_id, .remote_id = rx->m.local_id};
+	struct cm_msg m = {.attr = CM_APR,
+			   .tid = rx->m.tid,
+			   .local_id = rx->m.remote_id,
+			   .remote_id = rx->m.local_id};
 
 	m.apr.status = cm_rx_conn(cm, rx, true) ? CM_APR_UNSUPPORTED : CM_APR_INVALID_ID;
 	cm_answer(cm, &rx->dst, &rx->src, &m);

@@ -5,8 +5,8 @@
 #include <endian.h>
 #include <string.h>
 
-static void put(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst, uint8_t tclass,
-		const uint8_t *mad)
+static void put(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst,
+		uint8_t tclass, const uint8_t *mad)
 {
 	struct cm_datagram d = {*src, *dst, tclass, mad};
 
@@ -40,7 +40,8 @@ void cm_send_again(struct cm_conn *c)
 	put(c->cm, &c->src, &c->dst, c->tclass, c->saved);
 }
 
-void cm_answer(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst, const struct cm_msg *m)
+void cm_answer(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst,
+	       const struct cm_msg *m)
 {
 	uint8_t mad[CM_MAD_LEN];
 
@@ -48,8 +49,8 @@ void cm_answer(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr 
 	put(cm, src, dst, 0, mad);
 }
 
-static void fill_rej(struct cm *cm, struct cm_msg *m, uint8_t about, uint16_t reason, const void *info,
-		     size_t info_len)
+static void fill_rej(struct cm *cm, struct cm_msg *m, uint8_t about, uint16_t reason,
+		     const void *info, size_t info_len)
 {
 	m->rej.about = about;
 	m->rej.reason = reason;
@@ -60,18 +61,21 @@ static void fill_rej(struct cm *cm, struct cm_msg *m, uint8_t about, uint16_t re
 		cm->counters.rejects_sent[reason]++;
 }
 
-void cm_refuse(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst, const struct cm_msg *to,
-	       uint8_t about, uint16_t reason, const void *info, size_t info_len)
+void cm_refuse(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr *dst,
+	       const struct cm_msg *to, uint8_t about, uint16_t reason, const void *info,
+	       size_t info_len)
 {
-	struct cm_msg m = {
-		.attr = CM_REJ, .tid = to->tid, .local_id = to->remote_id, .remote_id = to->local_id};
+	struct cm_msg m = {.attr = CM_REJ,
+			   .tid = to->tid,
+			   .local_id = to->remote_id,
+			   .remote_id = to->local_id};
 
 	fill_rej(cm, &m, about, reason, info, info_len);
 	cm_answer(cm, src, dst, &m);
 }
 
-void cm_send_rej(struct cm_conn *c, uint8_t about, uint16_t reason, const void *info, size_t info_len,
-		 const void *data, size_t data_len)
+void cm_send_rej(struct cm_conn *c, uint8_t about, uint16_t reason, const void *info,
+		 size_t info_len, const void *data, size_t data_len)
 {
 	struct cm_msg m;
 

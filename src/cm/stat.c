@@ -2,26 +2,27 @@
 /* The machine's numbers in a row, each with its name: for `roost stat`. */
 #include "cm/core.h"
 
-#define MESSAGES(X)                                                                                          \
-	X(req, REQ)                                                                                          \
-	X(mra, MRA)                                                                                          \
-	X(rej, REJ)                                                                                          \
-	X(rep, REP)                                                                                          \
-	X(rtu, RTU)                                                                                          \
-	X(dreq, DREQ)                                                                                        \
-	X(drep, DREP)                                                                                        \
-	X(sidr_req, SIDR_REQ)                                                                                \
-	X(sidr_rep, SIDR_REP)                                                                                \
-	X(lap, LAP)                                                                                          \
+#define MESSAGES(X)                                                                                \
+	X(req, REQ)                                                                                \
+	X(mra, MRA)                                                                                \
+	X(rej, REJ)                                                                                \
+	X(rep, REP)                                                                                \
+	X(rtu, RTU)                                                                                \
+	X(dreq, DREQ)                                                                              \
+	X(drep, DREP)                                                                              \
+	X(sidr_req, SIDR_REQ)                                                                      \
+	X(sidr_rep, SIDR_REP)                                                                      \
+	X(lap, LAP)                                                                                \
 	X(apr, APR)
 
 const struct cm_stat_info cm_stat_info[CM_STATS] = {
 	{"connections", "connections that take room, in whatever state"},
 	{"listeners", "listeners"},
-#define MESSAGE(name, text)                                                                                  \
-	{"sent_" #name, #text "s sent, retries included"},                                                   \
-		{"retried_" #name, #text "s sent again: no answer"},                                         \
-		{"received_" #name, #text "s received"}, {"duplicate_" #name, #text "s received again"},
+#define MESSAGE(name, text)                                                                        \
+	{"sent_" #name, #text "s sent, retries included"},                                         \
+		{"retried_" #name, #text "s sent again: no answer"},                               \
+		{"received_" #name, #text "s received"},                                           \
+		{"duplicate_" #name, #text "s received again"},
 	MESSAGES(MESSAGE)
 #undef MESSAGE
 #define COUNTER(name, help) {#name, help},

@@ -44,10 +44,15 @@ const char *cm_event_str(enum cm_event_type t)
 	return (unsigned)t < CM_EVENTS ? text[t] : "unknown";
 }
 
-/* The bounds: what a peer says must neither make us send in a hurry nor keep a half-open connection for hours. */
+/*
+ * The bounds: what a peer says must neither make us send in a hurry nor keep a half-open connection
+ * for hours.
+ */
 #define INTERVAL_MAX cm_time_ns(24)
 
-/* As the kernel has it (ib_send_cm_req): the way there and back, and what the other end was given. */
+/*
+ * As the kernel has it (ib_send_cm_req): the way there and back, and what the other end was given.
+ */
 uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
 {
 	uint64_t ns = cm_time_ns(ack_timeout) + cm_time_ns(response_timeout);
@@ -90,12 +95,14 @@ void cm_set_state(struct cm_conn *c, enum cm_state s)
 /* What the peer may wish, but for what keeps a connection half open. */
 static uint64_t interval(const struct cm_conn *c)
 {
-	return is_replied(c->state) && c->interval > CM_REP_INTERVAL ? CM_REP_INTERVAL : c->interval;
+	return is_replied(c->state) && c->interval > CM_REP_INTERVAL ? CM_REP_INTERVAL
+								     : c->interval;
 }
 
 static uint8_t max_retries(const struct cm_conn *c)
 {
-	return is_replied(c->state) && c->max_retries > CM_REP_RETRIES ? CM_REP_RETRIES : c->max_retries;
+	return is_replied(c->state) && c->max_retries > CM_REP_RETRIES ? CM_REP_RETRIES
+								       : c->max_retries;
 }
 
 void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s)
@@ -107,7 +114,10 @@ void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s)
 
 void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns)
 {
-	/* A peer may use its QP anew before our time is over: the kernel does not call that stale, and neither do we. */
+	/*
+	 * A peer may use its QP anew before our time is over: the kernel does not call that stale,
+	 * and neither do we.
+	 */
 	cm_unchain(c, CHAIN_QPN);
 	if (c->was_up && c->state != CM_TIMEWAIT)
 		c->cm->counters.disconnected++;

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests from peers of which nothing is known, in any number, and from addresses that may be forged.
+ * Requests from peers of which nothing is known, in any number, and from addresses that may be
+ * forged.
  *
- * As long as there are few a request is a connection at once. When there are many who have not become connected, or many that wait for the program
- * (pressed()), who asks must first show that it
- * hears what is sent to its address. Its request is kept, and it is sent a DREQ of a connection that is not: each connection manager answers that with
- * a DREP of the same transaction id (12.9.7.1; the kernel's cm_issue_drep()). That number is random, and the request goes on when it
- * comes back. So strangers take no room of a listener's, and no time of its program's. What waits for a DREP is a ring: the oldest goes. Its length over the
- * rate of requests is how long a round trip may take: docs/decisions.md.
+ * As long as there are few a request is a connection at once. When there are many who have not
+ * become connected, or many that wait for the program (pressed()), who asks must first show that it
+ * hears what is sent to its address. Its request is kept, and it is sent a DREQ of a connection
+ * that is not: each connection manager answers that with a DREP of the same transaction id
+ * (12.9.7.1; the kernel's cm_issue_drep()). That number is random, and the request goes on when it
+ * comes back. So strangers take no room of a listener's, and no time of its program's. What waits
+ * for a DREP is a ring: the oldest goes. Its length over the rate of requests is how long a round
+ * trip may take: docs/decisions.md.
  *
- * Of those who do answer each source has a share: as long as it holds less than thrice of what is free it may take more. Alone it gets three quarters,
- * and many leave something to the next one. (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998.)
+ * Of those who do answer each source has a share: as long as it holds less than thrice of what is
+ * free it may take more. Alone it gets three quarters, and many leave something to the next one.
+ * (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998.)
  */
 #include "cm/core.h"
 
 #include <string.h>
 #include <xxhash.h>
 
-#define FEW	     16 /* strangers who are believed without a question, and have not connected, in this time */
+/* strangers who are believed without a question, and have not connected, in this time */
+#define FEW	     16
 #define STRANGERS_NS 10000000000u
 #define SHARE	     3
 #define WINDOW_NS    100000000u
@@ -91,7 +96,8 @@ bool cm_held_back(struct cm *cm, const struct cm_listener *l, const struct cm_rx
 bool cm_stranger_answers(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_held *h = &cm->held[(rx->m.remote_id - 1) & (cm->config.max_held - 1)];
-	struct cm_rx again = {.now = rx->now, .src = h->src, .dst = h->dst, .mad = h->mad, .heard = true};
+	struct cm_rx again = {
+		.now = rx->now, .src = h->src, .dst = h->dst, .mad = h->mad, .heard = true};
 
 	if (!rx->m.tid || h->tid != rx->m.tid || !pkt_addr_eq(&h->src, &rx->src))
 		return false;
@@ -109,8 +115,9 @@ bool cm_share_full(struct cm *cm, const struct cm_listener *l, const struct pkt_
 {
 	const struct cm_share *s = cm_share_of(cm, src);
 	uint32_t free_here = l->backlog - l->waiting_count;
-	uint32_t free_all =
-		cm->config.max_half_open > cm->half_open ? cm->config.max_half_open - cm->half_open : 0;
+	uint32_t free_all = cm->config.max_half_open > cm->half_open
+				    ? cm->config.max_half_open - cm->half_open
+				    : 0;
 
 	if (s->waiting < SHARE * free_here && s->half_open < SHARE * free_all)
 		return false;

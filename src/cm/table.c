@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The connections: a pool of a fixed size, and three hash tables of chains through it. The pool's memory is touched as far as it was
- * ever used. The tables of what the peer chose are hashed with a secret seed, so that nobody can aim at one chain.
+ * The connections: a pool of a fixed size, and three hash tables of chains through it. The pool's
+ * memory is touched as far as it was ever used. The tables of what the peer chose are hashed with a
+ * secret seed, so that nobody can aim at one chain.
  */
 #include "cm/core.h"
 
@@ -31,7 +32,8 @@ int cm_table_init(struct cm *cm)
 	cm->services = take(cm->service_buckets, sizeof(*cm->services), &cm->services_size);
 	cm->shares = take(CM_SHARES, sizeof(*cm->shares), &cm->shares_size);
 	cm->held = take(cm->config.max_held, sizeof(*cm->held), &cm->held_size);
-	if (!cm->conns || !cm->heads[0] || !cm->listeners || !cm->services || !cm->shares || !cm->held)
+	if (!cm->conns || !cm->heads[0] || !cm->listeners || !cm->services || !cm->shares ||
+	    !cm->held)
 		return -ENOMEM;
 	for (int i = 1; i < CHAINS; i++)
 		cm->heads[i] = cm->heads[0] + (size_t)i * cm->buckets;
@@ -72,8 +74,8 @@ _Static_assert(sizeof(struct cm_peer) == 32, "hashed as bytes: no padding");
 
 static struct cm_peer peer_of(const struct cm_conn *c, enum cm_chain chain)
 {
-	return (struct cm_peer){c->dst, c->remote_guid, chain == CHAIN_QPN ? c->remote_qpn : c->remote_id,
-				c->sidr};
+	return (struct cm_peer){c->dst, c->remote_guid,
+				chain == CHAIN_QPN ? c->remote_qpn : c->remote_id, c->sidr};
 }
 
 static struct cm_conn **head_of(struct cm_conn *c, enum cm_chain chain)
@@ -82,7 +84,8 @@ static struct cm_conn **head_of(struct cm_conn *c, enum cm_chain chain)
 	struct cm_peer p;
 
 	if (chain == CHAIN_ID)
-		return &cm->heads[chain][c->local_id & (cm->buckets - 1)]; /* our ids are random already */
+		return &cm->heads[chain]
+				 [c->local_id & (cm->buckets - 1)]; /* our ids are random already */
 	p = peer_of(c, chain);
 	return peer_head(cm, chain, &p);
 }

@@ -17,7 +17,8 @@
 /* Between the two the machine may have slept: the counter goes on then, or starts anew. */
 #define TOO_LATE_NS 1000000000
 #define NS_PER_S    1000000000ull
-#define STALE_NS    20000 /* a reading that is older is no beginning: by then the rate's error is felt */
+/* a reading that is older is no beginning: by then the rate's error is felt */
+#define STALE_NS 20000
 
 struct clock_scale clock_scale;
 
@@ -39,7 +40,8 @@ uint64_t clock_system(void)
 /* Does the kernel keep time by the counter of this name? */
 static bool kernel_counts_by(const char *counter)
 {
-	static const char source[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+	static const char source[] =
+		"/sys/devices/system/clocksource/clocksource0/current_clocksource";
 	char name[24] = "";
 	int fd = open(source, O_RDONLY | O_CLOEXEC);
 
@@ -53,9 +55,9 @@ static bool kernel_counts_by(const char *counter)
 #if defined(__x86_64__)
 
 /*
- * Invariant: it counts at one rate in all power states (Intel SDM volume 3, 18.17.1; CPUID 80000007h EDX bit
- * 8). That the counters of all cores agree no instruction can tell; the kernel has checked it where it keeps
- * time by it.
+ * Invariant: it counts at one rate in all power states (Intel SDM volume 3, 18.17.1; CPUID
+ * 80000007h EDX bit 8). That the counters of all cores agree no instruction can tell; the kernel
+ * has checked it where it keeps time by it.
  */
 static bool counter_is_trusted(void)
 {
@@ -97,8 +99,8 @@ struct reading {
 };
 
 /*
- * The counter and the clocks at one moment: of several tries the one with the least time between two counter
- * readings.
+ * The counter and the clocks at one moment: of several tries the one with the least time between
+ * two counter readings.
  */
 static struct reading take_reading(void)
 {
@@ -121,7 +123,10 @@ static struct reading take_reading(void)
 }
 
 static struct reading first;
-/* When, by the system's clock, the second reading is due. UINT64_MAX: somebody takes it, or nobody will. */
+/*
+ * When, by the system's clock, the second reading is due. UINT64_MAX: somebody takes it, or nobody
+ * will.
+ */
 static _Atomic uint64_t due = UINT64_MAX;
 
 static void try_later(void)
@@ -138,8 +143,8 @@ static void begin(void)
 }
 
 /*
- * From here on time is counted from the second reading, and from its beginning: so it does not go back, if nobody held us up since.
- * Whoever took `due` has `first` and the scale to himself.
+ * From here on time is counted from the second reading, and from its beginning: so it does not go
+ * back, if nobody held us up since. Whoever took `due` has `first` and the scale to himself.
  */
 static void finish(void)
 {
@@ -172,8 +177,9 @@ uint64_t clock_unscaled(void)
 	uint64_t ns = clock_system(), when = atomic_load_explicit(&due, memory_order_acquire);
 
 	/* Not a later one, which another thread has set meanwhile. */
-	if (ns >= when && atomic_compare_exchange_strong_explicit(&due, &when, UINT64_MAX,
-								  memory_order_acq_rel, memory_order_relaxed))
+	if (ns >= when &&
+	    atomic_compare_exchange_strong_explicit(&due, &when, UINT64_MAX, memory_order_acq_rel,
+						    memory_order_relaxed))
 		finish();
 	return ns;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The clock that drives the NIC: nanoseconds, monotonic, from an arbitrary start. Read once a turn, so it has
- * to be cheap: the processor's counter (x86-64: time-stamp counter, where it is invariant; arm64: cntvct_el0) where the kernel itself keeps time by it,
- * otherwise clock_gettime(CLOCK_MONOTONIC).
+ * The clock that drives the NIC: nanoseconds, monotonic, from an arbitrary start. Read once a turn,
+ * so it has to be cheap: the processor's counter (x86-64: time-stamp counter, where it is
+ * invariant; arm64: cntvct_el0) where the kernel itself keeps time by it, otherwise
+ * clock_gettime(CLOCK_MONOTONIC).
  */
 #ifndef ROOST_DRIVE_CLOCK_H
 #define ROOST_DRIVE_CLOCK_H
@@ -15,22 +16,25 @@
 struct clock_scale {
 	uint64_t base_ticks;
 	uint64_t base_ns;
-	_Atomic uint64_t
-		mult; /* ns per tick, 32 bits of fraction; 0: no counter to trust, or not known yet */
+	/* ns per tick, 32 bits of fraction; 0: no counter to trust, or not known yet */
+	_Atomic uint64_t mult;
 };
 
 extern struct clock_scale clock_scale;
 
 /*
- * Begins to calibrate, once per process. Nobody waits for it: the system's clock serves until the first one who reads the time late enough
- * for a good scale. Any thread.
+ * Begins to calibrate, once per process. Nobody waits for it: the system's clock serves until the
+ * first one who reads the time late enough for a good scale. Any thread.
  */
 void clock_start(void);
 
 uint64_t clock_system(void);   /* CLOCK_MONOTONIC, ns */
 uint64_t clock_unscaled(void); /* the same, and finds the scale when it is time to */
 
-/* The processor's counter. Not before what stands before it: `isb`, as the kernel's vDSO has it (arm64 may read it early, out of order). */
+/*
+ * The processor's counter. Not before what stands before it: `isb`, as the kernel's vDSO has it
+ * (arm64 may read it early, out of order).
+ */
 #if defined(__x86_64__)
 #define CLOCK_TICKS
 static inline uint64_t clock_ticks(void)

@@ -20,8 +20,8 @@ struct drive *dead_engines;
 
 /* ---- the environment ---- */
 
-static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t otherwise, uint64_t *value,
-		      char *err, size_t errlen)
+static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t otherwise,
+		      uint64_t *value, char *err, size_t errlen)
 {
 	const char *text = sys_env(name);
 	char *end;
@@ -31,17 +31,18 @@ static int env_number(const char *name, uint64_t min, uint64_t max, uint64_t oth
 		return 0;
 	errno = 0;
 	*value = strtoull(text, &end, 0);
-	if (errno == 0 && *end == '\0' && *text >= '0' && *text <= '9' && *value >= min && *value <= max)
+	if (errno == 0 && *end == '\0' && *text >= '0' && *text <= '9' && *value >= min &&
+	    *value <= max)
 		return 0;
-	snprintf(err, errlen, "%s=%s: give a whole number from %llu to %llu, or unset it", name, text,
-		 (unsigned long long)min, (unsigned long long)max);
+	snprintf(err, errlen, "%s=%s: give a whole number from %llu to %llu, or unset it", name,
+		 text, (unsigned long long)min, (unsigned long long)max);
 	return -EINVAL;
 }
 
 /* ---- the engine ---- */
 
-static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_config *cfg, char *err,
-		     size_t errlen)
+static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_config *cfg,
+		     char *err, size_t errlen)
 {
 	uint64_t pus, scale, drawn[SECRET_WORDS];
 	int rc;
@@ -51,7 +52,8 @@ static int configure(struct drive *d, const struct pkt_addr *addr, struct nic_co
 		return rc;
 	rc = env_number("ROOST_PUS", 1, NIC_MAX_PUS, 1, &pus, err, errlen);
 	if (rc == 0)
-		rc = env_number("ROOST_TIMEOUT_SCALE", 1, MAX_TIMEOUT_SCALE, 1, &scale, err, errlen);
+		rc = env_number("ROOST_TIMEOUT_SCALE", 1, MAX_TIMEOUT_SCALE, 1, &scale, err,
+				errlen);
 	secret_entropy(drawn);
 	if (rc == 0)
 		rc = env_number("ROOST_SEED", 0, UINT64_MAX, drawn[0], &cfg->seed[0], err, errlen);
@@ -81,8 +83,8 @@ static void destroy(struct drive *d)
 	free(d);
 }
 
-static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, struct drive **out, char *err,
-		  size_t errlen)
+static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, struct drive **out,
+		  char *err, size_t errlen)
 {
 	struct drive *d = aligned_alloc(CACHE_LINE, ALIGN_UP(sizeof(*d), (size_t)CACHE_LINE));
 	struct nic_config cfg = {.host = d};
@@ -132,9 +134,10 @@ static int create(const struct nic_host_ops *ops, const struct pkt_addr *addr, s
 	*out = d;
 	return 0;
 fail_unsaid:
-	snprintf(err, errlen,
-		 "the NIC did not start: %s; look at the limits of this process (ulimit -a, roost doctor)",
-		 strerror(-rc));
+	snprintf(
+		err, errlen,
+		"the NIC did not start: %s; look at the limits of this process (ulimit -a, roost doctor)",
+		strerror(-rc));
 fail:
 	destroy(d);
 	return rc;
@@ -193,8 +196,8 @@ int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, st
 }
 
 /* The engine lock makes a fork wait: the child must not inherit an address that is half open. */
-int drive_add_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where, char *err,
-		   size_t errlen)
+int drive_add_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where,
+		   char *err, size_t errlen)
 {
 	int rc;
 
@@ -213,7 +216,10 @@ void drive_put(struct drive *d)
 
 #define EXIT_NS 10000000u /* so long an exit waits for a turn to end */
 
-/* Nobody will: arming a port wakes who has not seen what was sent last, and a capture then writes down what it holds. */
+/*
+ * Nobody will: arming a port wakes who has not seen what was sent last, and a capture then writes
+ * down what it holds.
+ */
 static void arm_for_good(struct drive *d)
 {
 	for (unsigned i = 0; i < d->pus; i++) {
@@ -225,9 +231,10 @@ static void arm_for_good(struct drive *d)
 }
 
 /*
- * At exit the thread must end before what it uses is taken down, and the stat socket goes. The engine stays:
- * other threads may be using it, and the kernel closes what is open. A lock that is taken now belongs to a
- * thread in the middle of opening or closing, or to ourselves, below a signal handler.
+ * At exit the thread must end before what it uses is taken down, and the stat socket goes. The
+ * engine stays: other threads may be using it, and the kernel closes what is open. A lock that is
+ * taken now belongs to a thread in the middle of opening or closing, or to ourselves, below a
+ * signal handler.
  */
 static void __attribute__((destructor)) at_exit(void)
 {

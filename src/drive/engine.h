@@ -5,22 +5,27 @@
  * Who runs a processing unit (PU):
  *
  *   owner	whoever has set PU_OWNED in its word: for one turn, or for one control call.
- *   poller	a program that calls drive_progress(). Each call renews the lease; while it lasts nobody else
+ *   poller	a program that calls drive_progress(). Each call renews the lease; while it lasts
+ *		nobody else
  *		runs turns.
- *   service poller	runs turns when no poller does: the service thread, or a thread blocked in drive_wait_fd().
+ *   service poller	runs turns when no poller does: the service thread, or a thread blocked in
+ *			drive_wait_fd().
  *		It sleeps on a timer while there is a poller, else on the ports.
  *
- * A service poller that goes to sleep leaves in `next_visit` when it will look again by itself, and in `sleepers`
- * whether the port wakes it. It does so as owner, so the owner after it knows what it may count on, and wakes
- * it when that is not enough (pu_settle).
+ * A service poller that goes to sleep leaves in `next_visit` when it will look again by itself, and
+ * in `sleepers` whether the port wakes it. It does so as owner, so the owner after it knows what it
+ * may count on, and wakes it when that is not enough (pu_settle).
  *
  * Memory order, by pairs of accesses:
  *
- *   word		An owner takes it with acquire and gives it up with release: all that the core keeps without atomics travels so. A kick is a
+ *   word		An owner takes it with acquire and gives it up with release: all that the
+ *			core keeps without atomics travels so. A kick is a
  *			read-modify-write with release, and who gives the word up acquires it: the turn that follows sees what was rung for.
- *   kicked		service_poller_kick() stores what is to be seen, then exchanges 1; the service poller exchanges 0, then looks. One word: the later one sees what
+ *   kicked		service_poller_kick() stores what is to be seen, then exchanges 1; the
+ *			service poller exchanges 0, then looks. One word: the later one sees what
  *			stood before the earlier one.
- *   waiting, kicked	service_kick() kicks, then loads `waiting`; a waiter that ends clears `waiting`, then loads `kicked`. Two words, each stored and
+ *   waiting, kicked	service_kick() kicks, then loads `waiting`; a waiter that ends clears
+ *			`waiting`, then loads `kicked`. Two words, each stored and
  *			then the other loaded: sequentially consistent, as are service_until and `waiting` (stand_by, end_wait).
  *   caller.hits, armed, outside_seq / masked, sleepers
  *			The same, of a program that goes to sleep: drive_cq_armed().
@@ -52,7 +57,8 @@ enum service_poller_bit { BY_SERVICE_THREAD = 1, BY_WAITER = 2 };
 struct drive_pu {
 	/* written by every turn */
 	_Atomic uint32_t word CACHE_ALIGNED;
-	bool had_sleeper; /* owner's: since the last look a service poller went to sleep on the ports */
+	/* owner's: since the last look a service poller went to sleep on the ports */
+	bool had_sleeper;
 	_Atomic uint64_t lease_end; /* ns; before it a poller is at work */
 	_Atomic uint64_t rang;	    /* ns; last turn run by a doorbell */
 	struct caller caller;	    /* what the program does between its calls */
@@ -60,7 +66,10 @@ struct drive_pu {
 	_Atomic uint64_t next_visit
 		CACHE_ALIGNED;	   /* ns; a service poller looks at the PU then at the latest */
 	_Atomic uint32_t sleepers; /* enum service_poller_bit: who sleeps on the ports */
-	/* Packets do not wake the service thread, though it sleeps on the ports. Written by the owner, and by a service poller that naps. */
+	/*
+	 * Packets do not wake the service thread, though it sleeps on the ports. Written by the
+	 * owner, and by a service poller that naps.
+	 */
 	atomic_bool masked;
 	atomic_int cpu; /* where the last turn beside a sleeper ran */
 };
@@ -76,7 +85,8 @@ struct service_pu {
 	uint32_t stuck;	    /* turns in a row that left work pending and did none */
 	bool on_port;	    /* sleeps on the ports */
 	bool ready;	    /* and one of them woke it */
-	bool look;	    /* whether they are readable now counts, not only what comes from now on */
+	/* whether they are readable now counts, not only what comes from now on */
+	bool look;
 };
 
 struct service_poller {
@@ -93,7 +103,8 @@ struct service_poller {
 	struct service_pu pu[NIC_MAX_PUS];
 };
 
-#define GSI_QUEUE 256 /* management datagrams that wait for the service thread, or for QP 1's first user */
+/* management datagrams that wait for the service thread, or for QP 1's first user */
+#define GSI_QUEUE 256
 
 enum gsi_state { GSI_AWAITED, GSI_OPEN, GSI_CLOSED };
 
@@ -167,8 +178,8 @@ struct drive {
 	struct wake_cost wake; /* measured by the service thread */
 	atomic_uint events;    /* completion events raised */
 	atomic_int armed;      /* completion queues with a channel that are armed */
-	atomic_uint
-		outside_seq; /* wait_seq when one was armed last by a program that sleeps outside of this library */
+	/* wait_seq when one was armed last by a program that sleeps outside of this library */
+	atomic_uint outside_seq;
 
 	struct gsi gsi;
 	struct watch watch;
@@ -189,9 +200,15 @@ static inline unsigned drive_ports(const struct drive *d)
 
 /* ---- ports.c ---- */
 
-/* Reads ROOST_PORT into d->spec; `addr`, if any, goes to a first port that leaves its address to us. 0 or -EINVAL. */
+/*
+ * Reads ROOST_PORT into d->spec; `addr`, if any, goes to a first port that leaves its address to
+ * us. 0 or -EINVAL.
+ */
 int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, size_t errlen);
-/* Opens all lanes of all ports configured. 0, or -errno with one line in err; what was opened stays, for ports_close(). */
+/*
+ * Opens all lanes of all ports configured. 0, or -errno with one line in err; what was opened
+ * stays, for ports_close().
+ */
 int ports_open(struct drive *d, char *err, size_t errlen);
 void ports_close(struct drive *d);
 /* drive_add_addr() under the engine lock. */
@@ -204,22 +221,24 @@ static inline bool pu_try(struct drive_pu *p)
 {
 	uint32_t free = 0;
 
-	/* A look first: a failed compare-and-swap takes the line away from the owner all the same. */
+	/*
+	 * A look first: a failed compare-and-swap takes the line away from the owner all the same.
+	 */
 	return atomic_load_explicit(&p->word, memory_order_relaxed) == 0 &&
-	       atomic_compare_exchange_strong_explicit(&p->word, &free, PU_OWNED, memory_order_acquire,
-						       memory_order_relaxed);
+	       atomic_compare_exchange_strong_explicit(&p->word, &free, PU_OWNED,
+						       memory_order_acquire, memory_order_relaxed);
 }
 
 /*
- * Owns the PU, or else leaves a kick: true, or false when the present (or next) owner will run a turn after
- * this call.
+ * Owns the PU, or else leaves a kick: true, or false when the present (or next) owner will run a
+ * turn after this call.
  */
 bool pu_try_or_kick(struct drive_pu *p);
 /* Owns it, before any poller, waiting for turns to end; gives up (false) at `until`, ns. */
 bool pu_own(struct drive_pu *p, uint64_t until);
 /*
- * After a turn: disarms ports nobody sleeps on, keeps those armed that somebody does, wakes the service poller if it
- * counts on more than is true now. Owner.
+ * After a turn: disarms ports nobody sleeps on, keeps those armed that somebody does, wakes the
+ * service poller if it counts on more than is true now. Owner.
  */
 void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
 /* Arms all ports; false when one has something to do right away. Owner. */
@@ -228,7 +247,10 @@ bool pu_arm(struct drive *d, unsigned i);
 void pu_release(struct drive *d, unsigned i);
 /* Gives it up; true when kicked meanwhile, and the caller must look again. */
 bool pu_drop(struct drive_pu *p);
-/* One turn. The clock is read a second time only where somebody wants to know how long it took. Owner. */
+/*
+ * One turn. The clock is read a second time only where somebody wants to know how long it took.
+ * Owner.
+ */
 static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 {
 	unsigned work;
@@ -282,7 +304,10 @@ void watch_stop(struct watch *w);
 int service_start(struct drive *d);
 /* Port k is new: its control work is the service thread's. 0 or -errno. */
 int service_watch_port(struct drive *d, unsigned k);
-/* Do packets at the sockets of PU i wake the service thread, which sleeps on them? Owner; a system call a socket. */
+/*
+ * Do packets at the sockets of PU i wake the service thread, which sleeps on them? Owner; a system
+ * call a socket.
+ */
 void service_listen(struct drive *d, unsigned i, bool listen);
 void service_stop(struct drive *d);
 

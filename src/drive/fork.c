@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork(): the NIC stays with the parent. The child closes its copies of the ports' descriptors and starts
- * anew when it opens a device. What it inherited stays in memory, dead: calls on it do nothing, rather than
- * crash.
+ * fork(): the NIC stays with the parent. The child closes its copies of the ports' descriptors and
+ * starts anew when it opens a device. What it inherited stays in memory, dead: calls on it do
+ * nothing, rather than crash.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -86,7 +86,10 @@ static void before_fork(void)
 	if (!engine)
 		return;
 	for (unsigned i = 0; i < engine->pus; i++) {
-		/* Not for ever: a signal handler may fork in the middle of a turn of its own thread. */
+		/*
+		 * Not for ever: a signal handler may fork in the middle of a turn of its own
+		 * thread.
+		 */
 		if (pu_own(&engine->pu[i], clock_now() + OWN_BEFORE_FORK_NS))
 			owned |= 1u << i;
 	}

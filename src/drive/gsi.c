@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * QP 1 seen from above: what comes to it waits in a bounded queue and is handed to its user by the service thread, outside of
- * any turn; the user's timers run there as well. Datagrams beyond the queue are lost, as any may be: who sent them sends
- * again.
+ * QP 1 seen from above: what comes to it waits in a bounded queue and is handed to its user by the
+ * service thread, outside of any turn; the user's timers run there as well. Datagrams beyond the
+ * queue are lost, as any may be: who sent them sends again.
  *
  *   turn (any thread, PU owned) -> queue -> service thread -> user's input(), expire()
  *   user (any thread) -> drive_gsi_send() -> PU 0, owned for it -> port
@@ -120,7 +120,10 @@ static bool take(struct gsi *g, struct gsi_datagram *out)
 	return any;
 }
 
-/* This thread hands several datagrams on: what is answered leaves together, to be one system call. Bits: ports with something staged. */
+/*
+ * This thread hands several datagrams on: what is answered leaves together, to be one system call.
+ * Bits: ports with something staged.
+ */
 static _Thread_local uint32_t staged;
 static _Thread_local bool batch;
 
@@ -163,7 +166,8 @@ void gsi_serve(struct drive *d)
 		tell_gone(g);
 		if (n == GSI_QUEUE) /* after a turn or two of the other work */
 			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
-		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()), memory_order_relaxed);
+		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()),
+				      memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&g->user_lock);
 }
@@ -184,13 +188,15 @@ void gsi_init(struct drive *d)
 void gsi_fini(struct drive *d)
 {
 	if (d->gsi.dropped)
-		log_debug("gsi: %llu datagrams found nobody, or no room", (unsigned long long)d->gsi.dropped);
+		log_debug("gsi: %llu datagrams found nobody, or no room",
+			  (unsigned long long)d->gsi.dropped);
 	pthread_mutex_destroy(&d->gsi.user_lock);
 }
 
 /*
- * What came before the first user is kept for it: the address is there a little before its user is, and who asks in between, and is
- * not even refused, asks again after seconds. What came for a user that is gone is nobody's.
+ * What came before the first user is kept for it: the address is there a little before its user is,
+ * and who asks in between, and is not even refused, asks again after seconds. What came for a user
+ * that is gone is nobody's.
  */
 static void set_state(struct gsi *g, enum gsi_state state)
 {
@@ -234,7 +240,10 @@ void drive_gsi_close(struct drive *d)
 
 void drive_gsi_wake(struct drive *d)
 {
-	/* The service thread alone: while a waiter is the service poller, it looks here all the same. */
+	/*
+	 * The service thread alone: while a waiter is the service poller, it looks here all the
+	 * same.
+	 */
 	if (!atomic_exchange_explicit(&d->gsi.woken, 1, memory_order_acq_rel))
 		service_poller_kick(&d->service);
 }

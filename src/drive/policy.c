@@ -88,7 +88,8 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 	if (now < s->until || !s->idle_since || now - s->idle_since >= stake || !bet_on(&s->bet))
 		return SPIN_SLEEP;
 	s->busy_polled = true;
-	if (!s->woke && now - s->yielded < (s->taken ? policy_table.yield_again : policy_table.yield_every))
+	if (!s->woke &&
+	    now - s->yielded < (s->taken ? policy_table.yield_again : policy_table.yield_every))
 		return SPIN_BUSY_POLL;
 	s->woke = false;
 	s->yielded = now;
@@ -139,8 +140,8 @@ void caller_armed(struct caller *c)
 }
 
 /*
- * It got what it polled for: it does not spin on memory, nor does it sleep. While busy polling finds its peer's
- * requests this says nothing: without the busy poll it would spin on memory.
+ * It got what it polled for: it does not spin on memory, nor does it sleep. While busy polling
+ * finds its peer's requests this says nothing: without the busy poll it would spin on memory.
  */
 void caller_hit(struct caller *c)
 {
@@ -151,13 +152,14 @@ void caller_hit(struct caller *c)
 		atomic_store_explicit(&c->mem_spin, mem_spin - 1, memory_order_relaxed);
 	/* Not over an arming that comes this moment. */
 	if (hits < policy_table.armed_hits)
-		atomic_compare_exchange_strong_explicit(&c->hits, &hits, hits + 1, memory_order_relaxed,
-							memory_order_relaxed);
+		atomic_compare_exchange_strong_explicit(&c->hits, &hits, hits + 1,
+							memory_order_relaxed, memory_order_relaxed);
 }
 
 /*
- * Packets were waiting for the service thread though the program called a moment ago: does it spin on memory? A
- * call counts once: a poller that was preempted does not come back before the turns that the service thread runs one behind the other.
+ * Packets were waiting for the service thread though the program called a moment ago: does it spin
+ * on memory? A call counts once: a poller that was preempted does not come back before the turns
+ * that the service thread runs one behind the other.
  */
 void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
 {
@@ -170,7 +172,8 @@ void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
 	c->counted = here;
 	caller_gone(c);
 	if (mem_spin < policy_table.mem_spin_cap)
-		atomic_store_explicit(&c->mem_spin, (uint8_t)(mem_spin + policy_table.mem_spin_step),
+		atomic_store_explicit(&c->mem_spin,
+				      (uint8_t)(mem_spin + policy_table.mem_spin_step),
 				      memory_order_relaxed);
 }
 
@@ -188,7 +191,10 @@ void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t s
 	c->requests = requests;
 }
 
-/* A program that spins on memory: is it about to poll, so that packets need not wake the service thread? */
+/*
+ * A program that spins on memory: is it about to poll, so that packets need not wake the service
+ * thread?
+ */
 static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool masked)
 {
 	switch (turn) {
@@ -217,8 +223,8 @@ static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool 
 }
 
 /* A program that polls for all that it wants. */
-static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
-					uint64_t wake)
+static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, bool masked,
+					uint64_t now, uint64_t wake)
 {
 	bool dense;
 
@@ -226,7 +232,8 @@ static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, boo
 	case PU_IDLE:
 	case PU_IN_VAIN:
 		return CALLER_KEEP;
-	case PU_POSTED: /* the answer need not wake the service thread if a poll is going to find it */
+	/* the answer need not wake the service thread if a poll is going to find it */
+	case PU_POSTED:
 		c->posts_polled = c->posted ? 0 : c->posts_polled;
 		c->posted = true;
 		if (c->posts_polled < policy_table.posts_polled)
@@ -267,7 +274,9 @@ enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool maske
 	action = mask_or_not(c, turn, masked);
 	/* The program may never poll again: the service thread must look by itself before long. */
 	if (action == CALLER_MASK)
-		return wake > now + policy_table.mask_most ? CALLER_WAKE : masked ? CALLER_KEEP : CALLER_MASK;
+		return wake > now + policy_table.mask_most ? CALLER_WAKE
+		       : masked				   ? CALLER_KEEP
+							   : CALLER_MASK;
 	return action;
 }
 
@@ -282,7 +291,8 @@ static void trial_step(struct caller *c)
 
 uint64_t caller_busy_poll(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests)
 {
-	bool batch = atomic_load_explicit(&c->batch, memory_order_relaxed), awaits = c->awaits && !batch;
+	bool batch = atomic_load_explicit(&c->batch, memory_order_relaxed),
+	     awaits = c->awaits && !batch;
 
 	if (batch)
 		atomic_store_explicit(&c->batch, false, memory_order_relaxed);
@@ -307,7 +317,10 @@ void caller_received(struct caller *c)
 	caller_gone(c);
 }
 
-/* A request came soon behind its completion. The first one ends the trial: the program is one that spins on memory. */
+/*
+ * A request came soon behind its completion. The first one ends the trial: the program is one that
+ * spins on memory.
+ */
 static void found_one(struct caller *c)
 {
 	uint8_t found = atomic_load_explicit(&c->found, memory_order_relaxed);
@@ -348,7 +361,8 @@ bool caller_yields(struct caller *c, uint64_t now)
 		atomic_store_explicit(&c->yield_in, left - 1, memory_order_relaxed);
 		return false;
 	}
-	atomic_store_explicit(&c->yield_in, atomic_load_explicit(&c->yield_every, memory_order_relaxed),
+	atomic_store_explicit(&c->yield_in,
+			      atomic_load_explicit(&c->yield_every, memory_order_relaxed),
 			      memory_order_relaxed);
 	return now >= atomic_load_explicit(&c->no_yield_until, memory_order_relaxed);
 }
@@ -356,7 +370,8 @@ bool caller_yields(struct caller *c, uint64_t now)
 void caller_yield_needless(struct caller *c, uint64_t now)
 {
 	atomic_store_explicit(&c->one_core, false, memory_order_relaxed);
-	atomic_store_explicit(&c->no_yield_until, now + policy_table.core_recheck, memory_order_relaxed);
+	atomic_store_explicit(&c->no_yield_until, now + policy_table.core_recheck,
+			      memory_order_relaxed);
 }
 
 void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered)
@@ -370,7 +385,8 @@ void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered
 		every *= 2;
 	atomic_store_explicit(&c->yield_every, every, memory_order_relaxed);
 	if (took > policy_table.yield_long && !answered)
-		atomic_store_explicit(&c->no_yield_until, now + took * (1 + policy_table.yield_factor),
+		atomic_store_explicit(&c->no_yield_until,
+				      now + took * (1 + policy_table.yield_factor),
 				      memory_order_relaxed);
 }
 

@@ -26,7 +26,8 @@ static int split_specs(const char *text, char spec[][SPEC_MAX], char *err, size_
 		}
 		if (len) {
 			if (n == NIC_MAX_PORT_NUMS) {
-				snprintf(err, errlen, "ROOST_PORT: a NIC has at most %d ports; name fewer",
+				snprintf(err, errlen,
+					 "ROOST_PORT: a NIC has at most %d ports; name fewer",
 					 NIC_MAX_PORT_NUMS);
 				return -EINVAL;
 			}
@@ -51,8 +52,8 @@ static int with_address(char *buf, size_t n, const char *spec, const struct pkt_
 }
 
 /*
- * For an address that joins the first one: a capture goes to a file of its own, FILE-ADDRESS, or the second would make the
- * first one's anew.
+ * For an address that joins the first one: a capture goes to a file of its own, FILE-ADDRESS, or
+ * the second would make the first one's anew.
  */
 static int for_company(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
 {
@@ -65,8 +66,8 @@ static int for_company(char *buf, size_t n, const char *spec, const struct pkt_a
 	pcap = strstr(plain, ",pcap=");
 	to = pcap ? (size_t)(pcap - plain) + 1 + strcspn(pcap + 1, ",") : strlen(plain);
 	pkt_addr_print(addr, text, sizeof(text));
-	return snprintf(buf, n, "%.*s%s%s%s", (int)to, plain, pcap ? "-" : "", pcap ? text : "", plain + to) <
-			       (int)n
+	return snprintf(buf, n, "%.*s%s%s%s", (int)to, plain, pcap ? "-" : "", pcap ? text : "",
+			plain + to) < (int)n
 		       ? 0
 		       : -EINVAL;
 }
@@ -80,7 +81,8 @@ int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, siz
 	if (n < 0)
 		return n;
 	strcpy(first, d->spec[0]);
-	if (addr && first[strcspn(first, ":,")] != ':' && with_address(d->spec[0], SPEC_MAX, first, addr)) {
+	if (addr && first[strcspn(first, ":,")] != ':' &&
+	    with_address(d->spec[0], SPEC_MAX, first, addr)) {
 		snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long", first);
 		return -EINVAL;
 	}
@@ -150,8 +152,9 @@ bool drive_find_addr(struct drive *d, const struct pkt_addr *addr, struct drive_
 }
 
 /*
- * The PUs go on with one port more: each is owned, so none is in the middle of a turn, and none of them finds a port that another has
- * not. Who sleeps on the ports is woken, to sleep on this one too; until he does, it is armed like the others.
+ * The PUs go on with one port more: each is owned, so none is in the middle of a turn, and none of
+ * them finds a port that another has not. Who sleeps on the ports is woken, to sleep on this one
+ * too; until he does, it is armed like the others.
  */
 static int take_in(struct drive *d, unsigned k)
 {
@@ -184,14 +187,16 @@ static int add(struct drive *d, const struct pkt_addr *addr, char *err, size_t e
 		return -ENOSPC;
 	}
 	if (for_company(d->spec[k], SPEC_MAX, d->spec[0], addr)) {
-		snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long for one address more", d->spec[0]);
+		snprintf(err, errlen, "ROOST_PORT: '%.40s...' is too long for one address more",
+			 d->spec[0]);
 		return -EINVAL;
 	}
 	rc = open_lanes(d, d->spec[k], d->port[k], err, errlen);
 	if (rc == 0) {
 		rc = take_in(d, k);
 		if (rc)
-			snprintf(err, errlen, "the NIC can't take one address more: %s", strerror(-rc));
+			snprintf(err, errlen, "the NIC can't take one address more: %s",
+				 strerror(-rc));
 	}
 	if (rc)
 		close_lanes(d->port[k]);

@@ -13,9 +13,9 @@ bool pu_try_or_kick(struct drive_pu *p)
 		uint32_t to = w == 0 ? PU_OWNED : w | PU_KICKED;
 
 		/*
-		 * Even where the kick is there already it is set again: the owner takes it back with an
-		 * exchange of its own, and only if ours comes before that exchange in the order of the word
-		 * does its turn see what we did before.
+		 * Even where the kick is there already it is set again: the owner takes it back
+		 * with an exchange of its own, and only if ours comes before that exchange in the
+		 * order of the word does its turn see what we did before.
 		 */
 		if (atomic_compare_exchange_weak_explicit(&p->word, &w, to, memory_order_acq_rel,
 							  memory_order_relaxed))
@@ -31,7 +31,10 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 	for (unsigned tries = 0;; tries++) {
 		bool late = tries >= 500 && clock_now() >= until;
 
-		/* Gives up only while somebody else is owner: a kick that came meanwhile is his to see. */
+		/*
+		 * Gives up only while somebody else is owner: a kick that came meanwhile is his to
+		 * see.
+		 */
 		while (late || !(w & PU_OWNED)) {
 			bool free = !(w & PU_OWNED);
 
@@ -77,9 +80,9 @@ bool pu_arm(struct drive *d, unsigned i)
 }
 
 /*
- * A turn beside somebody who sleeps on the ports used them: they are armed anew (shm's arming also makes sure
- * that the peers we sent to are awake). Packets that came meanwhile, or still count as in use, want a turn
- * more.
+ * A turn beside somebody who sleeps on the ports used them: they are armed anew (shm's arming also
+ * makes sure that the peers we sent to are awake). Packets that came meanwhile, or still count as
+ * in use, want a turn more.
  */
 static bool keep_armed(struct drive *d, unsigned i)
 {
@@ -102,8 +105,9 @@ static bool service_wake_needed(struct drive *d, unsigned i, uint64_t now, uint6
 }
 
 /*
- * Packets do not wake the service thread from here on: bells are not rung, sockets not listened to. Not while the program sleeps: it may
- * have armed a completion queue this moment (drive_cq_armed). Owner.
+ * Packets do not wake the service thread from here on: bells are not rung, sockets not listened to.
+ * Not while the program sleeps: it may have armed a completion queue this moment (drive_cq_armed).
+ * Owner.
  */
 static bool mask(struct drive *d, unsigned i)
 {
@@ -135,7 +139,8 @@ static bool unmask(struct drive *d, unsigned i)
 }
 
 /* A turn while a service poller sleeps on the ports. True: it is wanted awake. */
-static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_turn turn)
+static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake,
+			   enum pu_turn turn)
 {
 	struct drive_pu *p = &d->pu[i];
 	bool masked = atomic_load_explicit(&p->masked, memory_order_relaxed);
@@ -163,7 +168,10 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 	bool kick;
 
 	if (!atomic_load_explicit(&p->sleepers, memory_order_acquire)) {
-		/* The service poller left the ports to a poller: peers need not wake anybody any more. */
+		/*
+		 * The service poller left the ports to a poller: peers need not wake anybody any
+		 * more.
+		 */
 		if (p->had_sleeper)
 			pu_disarm(d, i, false);
 		p->had_sleeper = false;
@@ -187,8 +195,8 @@ void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 }
 
 /*
- * The owner leaves, no poller is about, and nobody sleeps on the ports: the service poller naps after a poller that
- * has gone. Then what is left must not wait for the end of its nap.
+ * The owner leaves, no poller is about, and nobody sleeps on the ports: the service poller naps
+ * after a poller that has gone. Then what is left must not wait for the end of its nap.
  */
 static void leave_work(struct drive *d, unsigned i, uint64_t now)
 {
@@ -196,7 +204,8 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now ||
 	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) ||
-	    atomic_load_explicit(&p->next_visit, memory_order_relaxed) <= now + policy_table.nap_min)
+	    atomic_load_explicit(&p->next_visit, memory_order_relaxed) <=
+		    now + policy_table.nap_min)
 		return;
 	/* The empty look at the port is what makes sure that shm's peers are awake. */
 	if (pu_poll(d, i, now) || nic_pending(d->nic, i))
@@ -214,7 +223,8 @@ void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 bool pu_drop(struct drive_pu *p)
 {
 	/* Wants stay. Acquire too: who kicked did so after what it wants seen. */
-	return atomic_fetch_and_explicit(&p->word, ~(PU_OWNED | PU_KICKED), memory_order_acq_rel) & PU_KICKED;
+	return atomic_fetch_and_explicit(&p->word, ~(PU_OWNED | PU_KICKED), memory_order_acq_rel) &
+	       PU_KICKED;
 }
 
 static void __attribute__((noinline)) release_slow(struct drive *d, unsigned i)
@@ -237,8 +247,8 @@ void pu_release(struct drive *d, unsigned i)
 {
 	uint32_t w = PU_OWNED;
 
-	if (unlikely(!atomic_compare_exchange_strong_explicit(&d->pu[i].word, &w, 0, memory_order_release,
-							      memory_order_relaxed)))
+	if (unlikely(!atomic_compare_exchange_strong_explicit(
+		    &d->pu[i].word, &w, 0, memory_order_release, memory_order_relaxed)))
 		release_slow(d, i);
 }
 
@@ -248,7 +258,8 @@ static void posted(struct drive *d, unsigned i, uint64_t now)
 	struct drive_pu *p = &d->pu[i];
 
 	if (unlikely(caller_may_busy_poll(&p->caller)))
-		caller_posted(&p->caller, now, nic_came(d->nic, i).requests, wake_cost_stake(&d->wake));
+		caller_posted(&p->caller, now, nic_came(d->nic, i).requests,
+			      wake_cost_stake(&d->wake));
 }
 
 unsigned drive_progress(struct drive *d, unsigned i)
@@ -278,7 +289,10 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	return done;
 }
 
-/* On the only core the peer's program can't answer while we busy poll. False: somebody else owns the PU now, and sees to it. Owner. */
+/*
+ * On the only core the peer's program can't answer while we busy poll. False: somebody else owns
+ * the PU now, and sees to it. Owner.
+ */
 static bool let_peer_run(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];
@@ -294,9 +308,10 @@ static bool let_peer_run(struct drive *d, unsigned i)
 }
 
 /*
- * It goes on to spin on memory for what its peer writes: that will cost a wake-up of the service thread, often many times what the packet's
- * way takes. The peer of a ping-pong (ib_write_lat) writes as soon as our request is there, so right behind its ACK: we go on polling in
- * the program's place for as long.
+ * It goes on to spin on memory for what its peer writes: that will cost a wake-up of the service
+ * thread, often many times what the packet's way takes. The peer of a ping-pong (ib_write_lat)
+ * writes as soon as our request is there, so right behind its ACK: we go on polling in the
+ * program's place for as long.
  */
 static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 {
@@ -307,10 +322,12 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 
 	if (!pu_try(p))
 		return;
-	caller_polled(&p->caller, false); /* it did, and the service thread had found the completion */
+	/* it did, and the service thread had found the completion */
+	caller_polled(&p->caller, false);
 	came = nic_came(d->nic, i);
 	until = caller_busy_poll(&p->caller, now, stake, came.requests);
-	if (until && atomic_load_explicit(&p->sleepers, memory_order_relaxed) == BY_SERVICE_THREAD &&
+	if (until &&
+	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) == BY_SERVICE_THREAD &&
 	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		mask(d, i);
 	/* Somebody else may want the PU, or ring. */
@@ -333,7 +350,10 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 	caller_requests(&p->caller, now, stake, came.requests, false);
 	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
 	pu_settle(d, i, now, PU_TAKEN);
-	/* The service thread naps beside one that it took for a poller: now the ports are to wake it. */
+	/*
+	 * The service thread naps beside one that it took for a poller: now the ports are to wake
+	 * it.
+	 */
 	gone &= !atomic_load_explicit(&p->sleepers, memory_order_relaxed);
 	pu_release(d, i);
 	if (gone)
@@ -347,22 +367,24 @@ void drive_taken(struct drive *d, unsigned i)
 }
 
 /*
- * Leaves the new work to a poller that is at it: posts that come while earlier ones are under way then leave
- * together, at the next poll. The poller may never poll again; that is well as long as a service poller looks soon, and no thread sleeps until an
- * event.
+ * Leaves the new work to a poller that is at it: posts that come while earlier ones are under way
+ * then leave together, at the next poll. The poller may never poll again; that is well as long as a
+ * service poller looks soon, and no thread sleeps until an event.
  */
 static bool poller_takes_it(const struct drive_pu *p)
 {
 	uint64_t now = clock_now();
 
 	return atomic_load_explicit(&p->lease_end, memory_order_relaxed) > now + US &&
-	       atomic_load_explicit(&p->next_visit, memory_order_relaxed) <= now + policy_table.horizon &&
+	       atomic_load_explicit(&p->next_visit, memory_order_relaxed) <=
+		       now + policy_table.horizon &&
 	       !caller_sleeps(&p->caller);
 }
 
 /*
- * After a post: the peer's program may be waiting for the only core we may use. When we have it again the answer may be there. It is taken
- * here, and as far as packets are masked nobody is woken for it.
+ * After a post: the peer's program may be waiting for the only core we may use. When we have it
+ * again the answer may be there. It is taken here, and as far as packets are masked nobody is woken
+ * for it.
  */
 static void yield_core(struct drive *d, unsigned i)
 {
@@ -417,16 +439,19 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 	yield = unlikely(caller_yields(&p->caller, now));
 	pu_turn(d, i, now, yield ? PU_YIELDS : PU_POSTED);
 	if (polled) /* a long turn is no reason to take it for gone */
-		atomic_store_explicit(&p->lease_end, clock_now() + policy_table.lease, memory_order_relaxed);
+		atomic_store_explicit(&p->lease_end, clock_now() + policy_table.lease,
+				      memory_order_relaxed);
 	pu_release(d, i);
 	if (yield)
 		yield_core(d, i);
 }
 
 /*
- * Stores that we sleep (armed, outside_seq, caller.hits), then looks whether packets wake anybody (masked, sleepers). Who changes that does it the other
- * way round: mask() and nap() store, then look at caller.hits; a waiter that leaves (service_leave_ports()) stores, then looks at armed and outside_seq. All
- * of it is sequentially consistent: at least one side sees the other, and wakes the service thread.
+ * Stores that we sleep (armed, outside_seq, caller.hits), then looks whether packets wake anybody
+ * (masked, sleepers). Who changes that does it the other way round: mask() and nap() store, then
+ * look at caller.hits; a waiter that leaves (service_leave_ports()) stores, then looks at armed and
+ * outside_seq. All of it is sequentially consistent: at least one side sees the other, and wakes
+ * the service thread.
  */
 void drive_cq_armed(struct drive *d, bool anew, bool inside)
 {
@@ -441,7 +466,10 @@ void drive_cq_armed(struct drive *d, bool anew, bool inside)
 	for (unsigned i = 0; i < d->pus; i++) {
 		struct drive_pu *p = &d->pu[i];
 
-		/* A thread that waits inside will run the turns of the PUs itself, so the service thread may nap. */
+		/*
+		 * A thread that waits inside will run the turns of the PUs itself, so the service
+		 * thread may nap.
+		 */
 		if (!inside)
 			caller_armed(&p->caller);
 		kick |= atomic_load_explicit(&p->masked, memory_order_seq_cst);
@@ -479,7 +507,8 @@ void drive_disown(struct drive *d, unsigned i)
 		return;
 	now = clock_now();
 	pu_settle(d, i, now, PU_IDLE);
-	work = atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now && nic_pending(d->nic, i);
+	work = atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now &&
+	       nic_pending(d->nic, i);
 	if (pu_drop(p) || work)
 		service_kick(d);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The service thread: one per engine. It is the service poller of the PUs (service_poller.c) unless a thread in
- * drive_wait_fd() is, does the ports' control work, and answers `roost stat`.
+ * The service thread: one per engine. It is the service poller of the PUs (service_poller.c) unless
+ * a thread in drive_wait_fd() is, does the ports' control work, and answers `roost stat`.
  *
- * It busy polls for a moment after packets where that pays (struct spinner in policy.h): a peer's request is then answered without a wake-up. But
- * on a core that a program wants too, spinning costs a scheduler's time slice. So from time to time it yields the core: sched_yield()
- * returns at once when nobody waits for it.
+ * It busy polls for a moment after packets where that pays (struct spinner in policy.h): a peer's
+ * request is then answered without a wake-up. But on a core that a program wants too, spinning
+ * costs a scheduler's time slice. So from time to time it yields the core: sched_yield() returns at
+ * once when nobody waits for it.
  */
 #include <errno.h>
 #include <sched.h>
@@ -28,13 +29,15 @@ enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
 struct service {
 	struct drive *d;
 	unsigned listening[NIC_MAX_PUS]; /* so many of its ports are in the epoll set */
-	uint64_t base_looked;		 /* ns; when other events than packets were last looked for */
-	uint64_t looked;		 /* ns; last step of spinning, 0: it does not spin */
-	long switches;			 /* forced ones, as counted when it began to, or after a yield */
-	cpu_set_t cores;		 /* as the program has it; empty: not asked */
-	int shunned;			 /* the core we keep away from, -1: none */
-	uint64_t steered;		 /* ns */
-	uint64_t standby;		 /* ns; length of the last nap beside a waiter */
+	/* ns; when other events than packets were last looked for */
+	uint64_t base_looked;
+	uint64_t looked; /* ns; last step of spinning, 0: it does not spin */
+	/* forced ones, as counted when it began to, or after a yield */
+	long switches;
+	cpu_set_t cores;  /* as the program has it; empty: not asked */
+	int shunned;	  /* the core we keep away from, -1: none */
+	uint64_t steered; /* ns */
+	uint64_t standby; /* ns; length of the last nap beside a waiter */
 	unsigned wait_seen;
 };
 
@@ -48,13 +51,14 @@ struct slice_attr {
 };
 
 /*
- * Two requests to the scheduler, both optional: timers as exact as asked for, and short slices. Since Linux
- * 6.12 a thread with a shorter slice preempts one with a longer when it wakes; we run for microseconds, so
- * nobody is robbed.
+ * Two requests to the scheduler, both optional: timers as exact as asked for, and short slices.
+ * Since Linux 6.12 a thread with a shorter slice preempts one with a longer when it wakes; we run
+ * for microseconds, so nobody is robbed.
  */
 static void be_prompt(void)
 {
-	struct slice_attr a = {.size = sizeof(a), .policy = SCHED_OTHER, .runtime = policy_table.slice};
+	struct slice_attr a = {
+		.size = sizeof(a), .policy = SCHED_OTHER, .runtime = policy_table.slice};
 
 	prctl(PR_SET_NAME, "roost", 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, policy_table.timer_slack, 0, 0, 0);
@@ -104,8 +108,9 @@ static int watch(struct drive *d, int op, int fd, uint32_t events, uint64_t what
 }
 
 /*
- * The ports slept on are in the set, others are not: a descriptor that is there costs every packet, asleep or
- * not. EPOLL_CTL_MOD looks anew whether it is readable; without it only what comes from now on wakes us.
+ * The ports slept on are in the set, others are not: a descriptor that is there costs every packet,
+ * asleep or not. EPOLL_CTL_MOD looks anew whether it is readable; without it only what comes from
+ * now on wakes us.
  */
 static void listen_on_ports(struct service *s)
 {
@@ -197,7 +202,8 @@ int service_watch_port(struct drive *d, unsigned k)
 	int rc = 0;
 
 	for (unsigned i = 0; i < d->pus && rc == 0; i++)
-		rc = watch(d, EPOLL_CTL_ADD, d->port[k][i]->ctl_fd, EPOLLIN, EVENT(ON_CONTROL, i, k));
+		rc = watch(d, EPOLL_CTL_ADD, d->port[k][i]->ctl_fd, EPOLLIN,
+			   EVENT(ON_CONTROL, i, k));
 	return rc;
 }
 
@@ -218,9 +224,9 @@ static int open_set(struct drive *d)
 }
 
 /*
- * Away from the core on which a program spins on memory: there we preempt it with each packet, and are woken
- * from afar where a peer on this machine sent it. Elsewhere an idle core wakes us, or the very core that sent
- * the packet.
+ * Away from the core on which a program spins on memory: there we preempt it with each packet, and
+ * are woken from afar where a peer on this machine sent it. Elsewhere an idle core wakes us, or the
+ * very core that sent the packet.
  */
 static void steer(struct service *s)
 {
@@ -248,8 +254,8 @@ static void steer(struct service *s)
 /* ---- the thread ---- */
 
 /*
- * While a thread in drive_wait_fd() is the service poller; not beside a program that spins on memory, whose packets shall not wait for
- * anything.
+ * While a thread in drive_wait_fd() is the service poller; not beside a program that spins on
+ * memory, whose packets shall not wait for anything.
  */
 static bool standing_by(struct drive *d)
 {
@@ -263,8 +269,8 @@ static bool standing_by(struct drive *d)
 }
 
 /*
- * Waits come and go, so this is a nap, not a wait for their end: that would cost each of them a wake-up. It
- * grows while one and the same goes on; who ends a long one wakes us.
+ * Waits come and go, so this is a nap, not a wait for their end: that would cost each of them a
+ * wake-up. It grows while one and the same goes on; who ends a long one wakes us.
  */
 static void stand_by(struct service *s)
 {
@@ -325,14 +331,17 @@ static void *service_main(void *arg)
 
 	be_prompt();
 	spinner_init(&d->service.spinner);
-	/* A NIC that only ever serves is woken by packets, which do not say how late that is: timers do, before the first of them. */
+	/*
+	 * A NIC that only ever serves is woken by packets, which do not say how late that is:
+	 * timers do, before the first of them.
+	 */
 	for (unsigned i = 0; i < policy_table.first_wakes; i++)
 		sleep_until(&s, clock_now() + policy_table.nap_min);
 	s.wait_seen = atomic_load(&d->wait_seq) - 1;
 	for (;;) {
 		/*
-		 * Before looking at anything: a kick from here on is seen by the eventfd, one from before by
-		 * the look.
+		 * Before looking at anything: a kick from here on is seen by the eventfd, one from
+		 * before by the look.
 		 */
 		atomic_exchange_explicit(&d->service.kicked, 0, memory_order_seq_cst);
 		if (atomic_load_explicit(&d->stop, memory_order_acquire))

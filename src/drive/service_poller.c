@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The service poller runs a PU's turns when the program does not poll. It is the service thread, and in its
- * place a thread that blocks in drive_wait_fd().
+ * The service poller runs a PU's turns when the program does not poll. It is the service thread,
+ * and in its place a thread that blocks in drive_wait_fd().
  *
  *            a poller renews the lease                      lease over
  *   +------------------------------------------+   +-----------------------------------+
  *   v                                          |   |                                   v
- *  nap: sleeps on a timer, 20 us to 2 ms,      +---+        owns the PU: turns until nothing is left,
- *  longer while the lease is found renewed                  arms the ports, sleeps on them until the
+ *  nap: sleeps on a timer, 20 us to 2 ms,      +---+ owns the PU: turns until nothing is left,
+ *  longer while the lease is found renewed                  arms the ports, sleeps on them until
+ *                                                           the
  *   ^                                                       core's next deadline
  *   |            woken, and a poller is there                                          |
  *   +----------------------------------------------------------------------------------+
  *
- * Napping beside a poller keeps the service poller off the ports: a second sleeper costs every packet a wake-up. Two kinds of program are not left
- * alone with their packets (struct caller in policy.h). One polls for its own completion and then spins on memory for what its peer
- * writes (ib_write_lat). The other arms a completion queue and sleeps in poll(2), outside of this library. Beside both the service poller sleeps on
- * the ports at once, lease or not. For the first kind packets that the program itself polls for are masked. On a shared core a thread that
- * was woken in vain is not run at once when it is needed, because it is due less of the core than the program (Linux since 6.6:
- * eligibility in EEVDF).
+ * Napping beside a poller keeps the service poller off the ports: a second sleeper costs every
+ * packet a wake-up. Two kinds of program are not left alone with their packets (struct caller in
+ * policy.h). One polls for its own completion and then spins on memory for what its peer writes
+ * (ib_write_lat). The other arms a completion queue and sleeps in poll(2), outside of this library.
+ * Beside both the service poller sleeps on the ports at once, lease or not. For the first kind
+ * packets that the program itself polls for are masked. On a shared core a thread that was woken in
+ * vain is not run at once when it is needed, because it is due less of the core than the program
+ * (Linux since 6.6: eligibility in EEVDF).
  */
 #include <sys/eventfd.h>
 
@@ -62,8 +65,8 @@ void service_kick(struct drive *d)
 	if (atomic_load_explicit(&d->waiting, memory_order_seq_cst)) {
 		service_poller_kick(&d->waiter);
 		/*
-		 * It may have left just before and never look: it checks `kicked` after it has cleared
-		 * `waiting`, we the other way round.
+		 * It may have left just before and never look: it checks `kicked` after it has
+		 * cleared `waiting`, we the other way round.
 		 */
 		if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 			return;
@@ -88,8 +91,12 @@ static enum service_verdict nap(struct service_poller *t, unsigned i, uint64_t w
 	atomic_store_explicit(&p->masked, false, memory_order_relaxed);
 	atomic_store_explicit(&p->next_visit, wake, memory_order_relaxed);
 	atomic_fetch_and_explicit(&p->sleepers, ~(uint32_t)t->bit, memory_order_seq_cst);
-	/* A program that arms a completion queue looks at `sleepers` afterwards; so one of the two sees the other (drive_cq_armed). */
-	return t->bit == BY_SERVICE_THREAD && caller_sleeps(&p->caller) ? SERVICE_AGAIN : SERVICE_SLEEP;
+	/*
+	 * A program that arms a completion queue looks at `sleepers` afterwards; so one of the two
+	 * sees the other (drive_cq_armed).
+	 */
+	return t->bit == BY_SERVICE_THREAD && caller_sleeps(&p->caller) ? SERVICE_AGAIN
+									: SERVICE_SLEEP;
 }
 
 static enum service_verdict leave_to_poller(struct service_poller *t, unsigned i, uint64_t now,
@@ -114,9 +121,9 @@ static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i,
 	struct drive *d = t->d;
 	struct drive_pu *p = &d->pu[i];
 	struct service_pu *tp = &t->pu[i];
-	uint64_t active =
-		max64(tp->last_work, max64(atomic_load_explicit(&p->lease_end, memory_order_relaxed),
-					   atomic_load_explicit(&p->rang, memory_order_relaxed)));
+	uint64_t active = max64(tp->last_work,
+				max64(atomic_load_explicit(&p->lease_end, memory_order_relaxed),
+				      atomic_load_explicit(&p->rang, memory_order_relaxed)));
 	uint64_t wake;
 
 	if (!pu_arm(d, i)) {
@@ -124,7 +131,10 @@ static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i,
 		return SERVICE_AGAIN;
 	}
 	wake = nic_deadline(d->nic, i);
-	/* A program that spins on memory runs the core's timers when it polls: close ones are not worth the setting. */
+	/*
+	 * A program that spins on memory runs the core's timers when it polls: close ones are not
+	 * worth the setting.
+	 */
 	if (active + policy_table.active > now &&
 	    (caller_kind(&p->caller) == CALLER_SPINS || wake > now + policy_table.late_ok))
 		wake = now + policy_table.late_ok;
@@ -142,10 +152,10 @@ static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i,
 }
 
 /*
- * A port woke us, and somebody is in a turn, which may have looked at the port just before the packet came:
- * kicked, he runs another. Beside a poller that happens with every packet it waits for; then we stay on the
- * ports. They are as readable as before, so this takes a sleep that ends with the next packet only
- * (service_poller.edge).
+ * A port woke us, and somebody is in a turn, which may have looked at the port just before the
+ * packet came: kicked, he runs another. Beside a poller that happens with every packet it waits
+ * for; then we stay on the ports. They are as readable as before, so this takes a sleep that ends
+ * with the next packet only (service_poller.edge).
  */
 static enum service_verdict leave_to_owner(struct service_poller *t, unsigned i, uint64_t now)
 {
@@ -178,8 +188,9 @@ static void worked(struct service_poller *t, unsigned i, uint64_t now, bool woke
 }
 
 /*
- * Nothing was found: does it pay to busy poll? Not beside a program that spins on memory, on a core that this would take from it; nor on a quota of
- * CPU time that is used up by it, so that all threads stand still for the rest of the period.
+ * Nothing was found: does it pay to busy poll? Not beside a program that spins on memory, on a core
+ * that this would take from it; nor on a quota of CPU time that is used up by it, so that all
+ * threads stand still for the rest of the period.
  */
 static bool pays_to_busy_poll(struct service_poller *t, unsigned i, uint64_t now)
 {
@@ -204,14 +215,18 @@ static enum service_verdict service_turn(struct service_poller *t, unsigned i, u
 	unsigned work;
 
 	work = pu_poll(d, i, now);
-	/* Reads what woke us, or the descriptor stays readable. Behind the turn: a peer waits for the answer, nobody for this. */
+	/*
+	 * Reads what woke us, or the descriptor stays readable. Behind the turn: a peer waits for
+	 * the answer, nobody for this.
+	 */
 	if (tp->ready)
 		pu_disarm(d, i, true);
 	tp->ready = false;
 	if (work) {
 		tp->last_work = now;
 		if (t->bit == BY_SERVICE_THREAD)
-			worked(t, i, now, atomic_load_explicit(&d->events, memory_order_relaxed) != events);
+			worked(t, i, now,
+			       atomic_load_explicit(&d->events, memory_order_relaxed) != events);
 	}
 	more = nic_pending(d->nic, i);
 	tp->stuck = more && !work ? tp->stuck + 1 : 0;
@@ -234,7 +249,8 @@ enum service_verdict service_visit(struct service_poller *t, unsigned i)
 
 	if (t->bit == BY_WAITER) {
 		/*
-		 * The lease as it stood when the wait began may be our own thread's, which polls no longer.
+		 * The lease as it stood when the wait began may be our own thread's, which polls no
+		 * longer.
 		 */
 		if (lease > now && renewed)
 			return nap(t, i, lease);
@@ -273,7 +289,11 @@ void service_leave_ports(struct service_poller *t)
 	for (unsigned i = 0; i < t->d->pus; i++) {
 		t->pu[i].on_port = t->pu[i].ready = false;
 		atomic_store_explicit(&t->d->pu[i].masked, false, memory_order_relaxed);
-		/* Before the look whether somebody armed: others_sleep(), and drive_cq_armed(), which does both the other way round. */
-		atomic_fetch_and_explicit(&t->d->pu[i].sleepers, ~(uint32_t)t->bit, memory_order_seq_cst);
+		/*
+		 * Before the look whether somebody armed: others_sleep(), and drive_cq_armed(),
+		 * which does both the other way round.
+		 */
+		atomic_fetch_and_explicit(&t->d->pu[i].sleepers, ~(uint32_t)t->bit,
+					  memory_order_seq_cst);
 	}
 }

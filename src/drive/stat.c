@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What `roost stat` reads: a unix socket in the private folder, named after the process. Whoever connects
- * gets one JSON object and the end of the stream; there is nothing to ask for. Only our own user is answered:
- * the folder keeps others out, and the peer's credentials are checked all the same.
+ * What `roost stat` reads: a unix socket in the private folder, named after the process. Whoever
+ * connects gets one JSON object and the end of the stream; there is nothing to ask for. Only our
+ * own user is answered: the folder keeps others out, and the peer's credentials are checked all the
+ * same.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -107,8 +108,8 @@ static void count_groups(struct drive *d, unsigned pu, struct counted *c)
 }
 
 /*
- * Plain words of the PU's owner: so we become that, and all is of one moment. Of a PU that can't be had in time (its owner
- * is stopped) the last values stand: counters never go back.
+ * Plain words of the PU's owner: so we become that, and all is of one moment. Of a PU that can't be
+ * had in time (its owner is stopped) the last values stand: counters never go back.
  */
 static void count(struct drive *d, struct counted *sum)
 {
@@ -143,7 +144,8 @@ static json_t *describe_port(const struct drive *d, unsigned k, const struct por
 	set(stats, "tx_blocked", sum->tx_blocked);
 
 	json_object_set_new(o, "kind", json_stringn(d->spec[k], strcspn(d->spec[k], ":,")));
-	json_object_set_new(o, "address", json_string(pkt_addr_print(&first->addr, addr, sizeof(addr))));
+	json_object_set_new(o, "address",
+			    json_string(pkt_addr_print(&first->addr, addr, sizeof(addr))));
 	set(o, "mtu", first->mtu);
 	json_object_set_new(o, "stats", stats);
 	return o;
@@ -262,7 +264,8 @@ void stat_open(struct drive *d)
 		}
 		sys_close(dirfd);
 	}
-	log_info("no stat socket, `roost stat` will not see this process: %s (%s)", err, strerror(-rc));
+	log_info("no stat socket, `roost stat` will not see this process: %s (%s)", err,
+		 strerror(-rc));
 }
 
 void stat_forget(struct drive *d)

@@ -13,8 +13,8 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
 	int rc;
 
 	/*
-	 * Signals are the program's own affair, but those that an instruction of ours raises: blocked, they
-	 * would kill.
+	 * Signals are the program's own affair, but those that an instruction of ours raises:
+	 * blocked, they would kill.
 	 */
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);

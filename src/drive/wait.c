@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Blocking calls of the verbs: the thread that blocks is the service poller while it sleeps, so the event that
- * it waits for costs one wake-up, its own. One of several such threads does this; the others sleep on their
- * descriptors alone.
+ * Blocking calls of the verbs: the thread that blocks is the service poller while it sleeps, so the
+ * event that it waits for costs one wake-up, its own. One of several such threads does this; the
+ * others sleep on their descriptors alone.
  */
 #include <errno.h>
 #include <poll.h>
@@ -27,8 +27,8 @@ static const struct timespec *time_until(uint64_t wake, struct timespec *ts)
 
 /*
  * A cancellation point, as the read(2) is that a program believes to be in: threads blocked in
- * ibv_get_cq_event() are ended that way. Raw calls are none, hence by asynchronous cancellation around the
- * one call.
+ * ibv_get_cq_event() are ended that way. Raw calls are none, hence by asynchronous cancellation
+ * around the one call.
  */
 static int sleep_on(struct pollfd *fds, unsigned n, uint64_t wake)
 {
@@ -59,8 +59,11 @@ static int wait_alone(int fd, uint64_t until)
 
 #define MAX_FDS (2 + NIC_MAX_PORTS * NIC_MAX_PUS)
 
-/* Adds the ports slept on, the first `ports` of them; returns how many descriptors there are now. */
-static unsigned add_ports(const struct service_poller *t, unsigned ports, struct pollfd *fds, unsigned n)
+/*
+ * Adds the ports slept on, the first `ports` of them; returns how many descriptors there are now.
+ */
+static unsigned add_ports(const struct service_poller *t, unsigned ports, struct pollfd *fds,
+			  unsigned n)
 {
 	for (unsigned i = 0; i < t->d->pus; i++) {
 		for (unsigned k = 0; t->pu[i].on_port && k < ports; k++)
@@ -106,8 +109,8 @@ static bool others_sleep(const struct drive *d)
 }
 
 /*
- * The program is likely to poll now, or to come back: a lease for that time, and the service thread after it.
- * It naps while waits come and go, and is woken only out of a long sleep.
+ * The program is likely to poll now, or to come back: a lease for that time, and the service thread
+ * after it. It naps while waits come and go, and is woken only out of a long sleep.
  */
 static void end_wait(void *arg)
 {
@@ -117,9 +120,11 @@ static void end_wait(void *arg)
 
 	service_leave_ports(&d->waiter);
 	for (unsigned i = 0; i < d->pus; i++) {
-		atomic_store_explicit(&d->pu[i].lease_end, now + policy_table.lease, memory_order_relaxed);
+		atomic_store_explicit(&d->pu[i].lease_end, now + policy_table.lease,
+				      memory_order_relaxed);
 		/* Now, not later: once we are out, this is the service thread's to write. */
-		atomic_store_explicit(&d->pu[i].next_visit, until > now ? until : now, memory_order_relaxed);
+		atomic_store_explicit(&d->pu[i].next_visit, until > now ? until : now,
+				      memory_order_relaxed);
 	}
 	atomic_store_explicit(&d->waiting, 0, memory_order_seq_cst);
 	until = atomic_load_explicit(&d->service_until, memory_order_seq_cst);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The watch: a thread that looks at guards (base/guard.h) from time to time, and ends a step that never returns. It can't be the service thread, which
- * may be the one that doesn't come back. While no steps are run it sleeps, and the first one wakes it.
+ * The watch: a thread that looks at guards (base/guard.h) from time to time, and ends a step that
+ * never returns. It can't be the service thread, which may be the one that doesn't come back. While
+ * no steps are run it sleeps, and the first one wakes it.
  */
 #include <errno.h>
 #include <sys/prctl.h>
@@ -27,7 +28,10 @@ static bool look(struct watch *w)
 	return moved;
 }
 
-/* Whoever opens a guard may not see at once that we are about to sleep: a look after saying so would. */
+/*
+ * Whoever opens a guard may not see at once that we are about to sleep: a look after saying so
+ * would.
+ */
 static bool may_sleep(struct watch *w)
 {
 	atomic_store_explicit(&w->shared.asleep, 1, memory_order_seq_cst);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `aggregate`: roost/aggregate.h says what it does. Of a record only fields and spans are kept, as its bytes come by, so that it may be of
- * any size and lie across any number of pieces.
+ * The kernel `aggregate`: roost/aggregate.h says what it does. Of a record only fields and spans
+ * are kept, as its bytes come by, so that it may be of any size and lie across any number of
+ * pieces.
  */
 #include <endian.h>
 #include <errno.h>
@@ -18,8 +19,9 @@
 #define ROWS  8192 /* bytes of rows that are written or sent at once */
 #define SLOTS 1024 /* of the groups' index: a power of two, and four times their number */
 /*
- * With a hash that nobody knows, the longest way to a group among 256 in 1024 slots is about 10; 64 are less likely than 1 in 10^14. Whoever gets there
- * has guessed a seed: another one is drawn, a few times at most.
+ * With a hash that nobody knows, the longest way to a group among 256 in 1024 slots is about 10; 64
+ * are less likely than 1 in 10^14. Whoever gets there has guessed a seed: another one is drawn, a
+ * few times at most.
  */
 #define PROBES 64
 #define SEEDS  4
@@ -92,7 +94,8 @@ static bool take_spans(struct aggregate *a)
 
 		s->offset = le32toh(s->offset);
 		s->len = le32toh(s->len);
-		if (!s->len || s->len > ROOST_AGGREGATE_MAX_ROW || (uint64_t)s->offset + s->len > p->record)
+		if (!s->len || s->len > ROOST_AGGREGATE_MAX_ROW ||
+		    (uint64_t)s->offset + s->len > p->record)
 			return false;
 		a->row += s->len;
 	}
@@ -156,7 +159,8 @@ static enum roost_next params(struct roost_call *c)
 /* ---- one record ---- */
 
 /* What of the n bytes at `pos` of a record is part of the `len` bytes at `off`. */
-static void keep(uint8_t *to, uint32_t off, uint32_t len, uint32_t pos, const uint8_t *data, uint32_t n)
+static void keep(uint8_t *to, uint32_t off, uint32_t len, uint32_t pos, const uint8_t *data,
+		 uint32_t n)
 {
 	uint32_t from = off > pos ? off : pos;
 	uint32_t end = (uint64_t)off + len < (uint64_t)pos + n ? off + len : pos + n;
@@ -165,7 +169,10 @@ static void keep(uint8_t *to, uint32_t off, uint32_t len, uint32_t pos, const ui
 		memcpy(to + (from - off), data + (from - pos), end - from);
 }
 
-/* Most records lie in one piece: then one load takes a field, with bytes behind it that nobody looks at. */
+/*
+ * Most records lie in one piece: then one load takes a field, with bytes behind it that nobody
+ * looks at.
+ */
 static void keep_fields(struct aggregate *a, const uint8_t *data, uint32_t n, uint32_t piece)
 {
 	bool whole = n == a->p.record;
@@ -181,7 +188,8 @@ static void keep_fields(struct aggregate *a, const uint8_t *data, uint32_t n, ui
 }
 
 /* n bytes of the record, of a piece that has so many from there on. */
-static void keep_all(struct aggregate *a, uint8_t *row, const uint8_t *data, uint32_t n, uint32_t piece)
+static void keep_all(struct aggregate *a, uint8_t *row, const uint8_t *data, uint32_t n,
+		     uint32_t piece)
 {
 	keep_fields(a, data, n, piece);
 	for (uint32_t i = 0; i < a->p.spans; i++) {
@@ -241,7 +249,10 @@ static void add(const struct aggregate *a, struct sums *s, uint64_t x)
 	s->count++;
 }
 
-/* Senders choose keys: which of them fall together must not be known, so each call has a hash of its own. */
+/*
+ * Senders choose keys: which of them fall together must not be known, so each call has a hash of
+ * its own.
+ */
 static uint32_t slot_of(const struct aggregate *a, uint64_t key)
 {
 	uint64_t x = (key ^ a->seed[0]) * a->seed[1];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls, from their first step to the acknowledgement of their reply; what packets bring them is deliver.c. A call that asked for memory goes to
- * the end of its QP's queue, with the lines on their way to the cache; when its turn comes they are there, however many calls there are.
+ * Calls, from their first step to the acknowledgement of their reply; what packets bring them is
+ * deliver.c. A call that asked for memory goes to the end of its QP's queue, with the lines on
+ * their way to the cache; when its turn comes they are there, however many calls there are.
  */
 #include <errno.h>
 #include <endian.h>
@@ -119,7 +120,10 @@ static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 	return rc;
 }
 
-/* roost_take(). Locks and memory of ours are no part of a step: how long they take is not the kernel's doing. */
+/*
+ * roost_take(). Locks and memory of ours are no part of a step: how long they take is not the
+ * kernel's doing.
+ */
 static uint32_t take(struct roost_call *c)
 {
 	struct call *call = container_of(c, struct call, c);
@@ -181,7 +185,10 @@ static enum did wait_for_room(struct call *call)
 	return NOT_YET;
 }
 
-/* A WRITE at `off` of the reply buffer: `len` bytes of buf or, without one, of the region; and the tail. */
+/*
+ * A WRITE at `off` of the reply buffer: `len` bytes of buf or, without one, of the region; and the
+ * tail.
+ */
 static int write_back(struct call *call, uint32_t off, uint32_t len, bool from, bool tail)
 {
 	const struct roost_call *c = &call->c;
@@ -251,7 +258,10 @@ static void send_reply(struct call *call)
 		call->state = CALL_ENDING;
 }
 
-/* The region that an operation on a bound queue pair names; 0: memory of the kernel's own, or it may not. */
+/*
+ * The region that an operation on a bound queue pair names; 0: memory of the kernel's own, or it
+ * may not.
+ */
 static uint32_t local_key(const struct call *call)
 {
 	const struct roost_call *c = &call->c;
@@ -422,7 +432,8 @@ static void stepped(struct call *call, enum roost_next next)
 
 		if (status) {
 			call_cut_off(call, status,
-				     status == ROOST_RPC_TOO_LONG ? call->sent + c->ask_len : call->sent);
+				     status == ROOST_RPC_TOO_LONG ? call->sent + c->ask_len
+								  : call->sent);
 			return;
 		}
 		call->pending = true;
@@ -449,7 +460,9 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* How many steps it may take now, the next one included: of its own, of its QP's and of the turn. */
+/*
+ * How many steps it may take now, the next one included: of its own, of its QP's and of the turn.
+ */
 static uint32_t steps_left(const struct call *call)
 {
 	const struct call_qp *q = call->q;
@@ -472,8 +485,9 @@ static void count_steps(struct call *call)
 }
 
 /*
- * roost_call.at_once, of a call that has the turn to itself: the way through the queues would lead back here, with nothing done meanwhile. What is
- * at an end (the turn, its steps), or refused, takes that way nevertheless.
+ * roost_call.at_once, of a call that has the turn to itself: the way through the queues would lead
+ * back here, with nothing done meanwhile. What is at an end (the turn, its steps), or refused,
+ * takes that way nevertheless.
  */
 static bool at_once(struct roost_call *c)
 {
@@ -484,7 +498,10 @@ static bool at_once(struct roost_call *c)
 
 	if (unlikely(!call_accesses(c) || pu->hops + kib >= pu->most))
 		return false;
-	/* Our own access is no part of a step: how long it takes, or what it faults on, is not the kernel's doing. And the next step counts apart. */
+	/*
+	 * Our own access is no part of a step: how long it takes, or what it faults on, is not the
+	 * kernel's doing. And the next step counts apart.
+	 */
 	guard_stepped(&pu->guard);
 	rc = call_access(call);
 	guard_step(&pu->guard);

@@ -9,7 +9,8 @@
  *	  |					  |---------> STREAM	its parameters are done, payload is awaited
  *	  |	   reply acknowledged		  v
  *	  |----------------------------------- ENDING
- *	  `-- operations are done --- GONE <-----'	when some were under way at its end (kernel_wrs.h)
+ *	  `-- operations are done --- GONE <-----'	when some were under way at its end
+ *							(kernel_wrs.h)
  */
 #ifndef ROOST_KERNELS_CALL_H
 #define ROOST_KERNELS_CALL_H
@@ -29,13 +30,20 @@ enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING,
 
 /* A queue pair of the host's that a kernel may post to. */
 struct bound_qp {
-	_Atomic(struct nic_qp *) qp;	 /* NULL: none, any more. Written with its PU owned, or all of them */
+	/* NULL: none, any more. Written with its PU owned, or all of them */
+	_Atomic(struct nic_qp *) qp;
 	unsigned pu;			 /* written with all of them owned */
 	struct runtime_qp_limits limits; /* likewise */
-	/* under way, or promised; of the PU's owner. They outlive the binding: the number is given to no other before they are done */
+	/*
+	 * under way, or promised; of the PU's owner. They outlive the binding: the number is given
+	 * to no other before they are done
+	 */
 	uint32_t ops;
 	uint64_t bytes;
-	/* Invocations that wait for room, which nobody passes. There are none when nothing is under way, or promised */
+	/*
+	 * Invocations that wait for room, which nobody passes. There are none when nothing is under
+	 * way, or promised
+	 */
 	uint32_t waiting;
 	uint64_t stopped; /* the look at them in which one did not fit */
 };
@@ -79,12 +87,16 @@ struct kernel_version {
 	struct object object;  /* that it came in; no handle: none */
 	struct list_head link; /* of those that take no calls any more */
 	bool fallback;
-	atomic_bool disabled; /* it crashed, or did not return: none of its functions is called any more */
+	/* it crashed, or did not return: none of its functions is called any more */
+	atomic_bool disabled;
 	struct timed_hist *times; /* one for each PU; NULL: nobody tells the time */
 	struct version_pu pu[NIC_MAX_PUS];
 };
 
-/* Invocations that run it, on a PU that the caller owns. Release: who finds none any more finds all done that they did. */
+/*
+ * Invocations that run it, on a PU that the caller owns. Release: who finds none any more finds all
+ * done that they did.
+ */
 static inline void version_count(struct kernel_version *s, unsigned pu, int by)
 {
 	_Atomic uint32_t *n = &s->pu[pu].calls;
@@ -114,13 +126,15 @@ struct call {
 	uint8_t state;	/* enum call_state */
 	bool pending;	/* what c.ask says is still to be done */
 	bool ending;	/* it has replied, or is about to: the kernel is not run again */
-	bool payload;	/* the kernel is in payload(), run by the QP's next packet and by nobody else */
-	bool stream;	/* payload belongs to it */
-	bool lost;	/* what it has sent could not be read any more */
-	bool refused;	/* an access by roost_put() was */
-	bool put;	/* there were some: they are in order with nothing yet */
-	uint8_t broken; /* its payload stopped short: to end with this status as soon as it is run */
-	bool cut;	/* its kernel is to be told when nothing is under way any more */
+	/* the kernel is in payload(), run by the QP's next packet and by nobody else */
+	bool payload;
+	bool stream;  /* payload belongs to it */
+	bool lost;    /* what it has sent could not be read any more */
+	bool refused; /* an access by roost_put() was */
+	bool put;     /* there were some: they are in order with nothing yet */
+	/* its payload stopped short: to end with this status as soon as it is run */
+	uint8_t broken;
+	bool cut; /* its kernel is to be told when nothing is under way any more */
 };
 
 /* Memory that is the NIC's until what is under way from there is done, though its owner is gone. */
@@ -131,17 +145,20 @@ struct deferred_free {
 };
 
 /*
- * What a turn of the PU is worth, in units: a step, or a KiB that is handed to a kernel or fetched for one. As long as one QP alone has packets, who waits for the
- * end of the turn is itself, and it may take many. Beside others a turn takes no more than fits into TURN_NS, by what the turns before have taken, and its
- * QPs have equal parts. Parameters are always taken, up to the slots; their calls wait then. Payload gets an RNR NAK.
+ * What a turn of the PU is worth, in units: a step, or a KiB that is handed to a kernel or fetched
+ * for one. As long as one QP alone has packets, who waits for the end of the turn is itself, and it
+ * may take many. Beside others a turn takes no more than fits into TURN_NS, by what the turns
+ * before have taken, and its QPs have equal parts. Parameters are always taken, up to the slots;
+ * their calls wait then. Payload gets an RNR NAK.
  */
 struct turn_units {
 	uint64_t number; /* of the turn at hand, as the core counts */
 	uint64_t began;
 	bool shared;
 	uint32_t spent;
-	uint32_t allowed;		/* a turn, beside others */
-	uint32_t takers, takers_before; /* QPs that had payload in this turn, and in the one before */
+	uint32_t allowed; /* a turn, beside others */
+	/* QPs that had payload in this turn, and in the one before */
+	uint32_t takers, takers_before;
 };
 /* A QP's part. */
 struct share {
@@ -174,13 +191,15 @@ struct call_qp {
 	/* its resources, and whether it uses them: owners.h, idle.c */
 	uint64_t owner;
 	bool holds; /* it may have some */
-	bool ends; /* with the calls whose operations are still under way, they go; it gets no others before */
+	/* with the calls whose operations are still under way, they go; it gets no others before */
+	bool ends;
 	uint64_t heard;		    /* when something of a stream came, or wanted to */
 	struct list_head idle_link; /* of the PU: it has, or had, a stream open */
 	uint64_t idle_due;
-	unsigned slots;	      /* ever used: their memory is there */
-	uint8_t *bodies;      /* parameters, state and scratch of each slot */
-	unsigned wrs_pending; /* slots whose call has ended, but not its operations on bound queue pairs */
+	unsigned slots;	 /* ever used: their memory is there */
+	uint8_t *bodies; /* parameters, state and scratch of each slot */
+	/* slots whose call has ended, but not its operations on bound queue pairs */
+	unsigned wrs_pending;
 	bool detached;
 	struct deferred_free deferred; /* detached, and some are */
 	uint32_t ids;
@@ -193,10 +212,12 @@ struct ended;
 
 struct runtime_pu {
 	struct kernel_runtime *rt;
-	struct list_head ready;		     /* QPs that have calls to run: one step each, round and round */
+	/* QPs that have calls to run: one step each, round and round */
+	struct list_head ready;
 	struct list_head runs;		     /* of the host, which go on at the next turn */
 	_Atomic(struct local_call *) handed; /* by other PUs: go on here (local_call_int.h) */
-	struct list_head full;	/* invocations that wait for room of a queue pair that is bound to them */
+	/* invocations that wait for room of a queue pair that is bound to them */
+	struct list_head full;
 	uint64_t looks;		/* at these */
 	struct list_head spent; /* those that have had all their steps of this turn */
 	struct list_head idle;	/* QPs with streams, the one first that is looked at first */
@@ -208,7 +229,8 @@ struct runtime_pu {
 	struct guard guard;
 	struct runtime_counters ctr;
 	unsigned index;
-	struct ended *ended; /* calls that did in this turn; NULL: nobody tells the time (times.c) */
+	/* calls that did in this turn; NULL: nobody tells the time (times.c) */
+	struct ended *ended;
 	unsigned num_ended;
 };
 
@@ -220,7 +242,8 @@ struct kernel_runtime {
 	struct kernel_version *kernels[RUNTIME_MAX_KERNELS]; /* NULL: a free slot */
 	unsigned num_kernels;				     /* slots ever used */
 	struct kernel_version *fallback;		     /* NULL: none */
-	struct list_head leaving; /* versions that take no calls any more, and may have some under way */
+	/* versions that take no calls any more, and may have some under way */
+	struct list_head leaving;
 	struct list_head deferred_frees;
 	uint64_t idle_ns;
 	uint64_t owners; /* numbers given out */
@@ -244,16 +267,19 @@ bool registered_has_bound_qp(const struct registered_kernel *st); /* queue pairs
 void registry_forget_qp(struct kernel_runtime *rt, const struct nic_qp *qp);
 
 /* run.c */
-void local_call_take_handed(struct runtime_pu *pu); /* what other PUs have handed over is among its `runs` */
-void local_call_run(struct runtime_pu *pu);	    /* the host's that can go on: some steps of each */
+/* what other PUs have handed over is among its `runs` */
+void local_call_take_handed(struct runtime_pu *pu);
+/* the host's that can go on: some steps of each */
+void local_call_run(struct runtime_pu *pu);
 
 /* times.c; 0, or -1: no memory */
 int times_create(struct kernel_runtime *rt);
 void times_close(struct kernel_runtime *rt); /* before the kernels */
 int times_open(const struct kernel_runtime *rt, struct kernel_version *s);
 void times_end(const struct kernel_runtime *rt, struct kernel_version *s);
-void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began); /* a call that ends */
-void times_turn_ended(struct runtime_pu *pu, uint64_t now);			  /* its turn */
+/* a call that ends */
+void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began);
+void times_turn_ended(struct runtime_pu *pu, uint64_t now); /* its turn */
 struct runtime_times times_of(const struct kernel_runtime *rt, const struct kernel_version *s);
 
 /* runtime.c */
@@ -274,32 +300,43 @@ uint32_t units_left(const struct runtime_pu *pu, uint32_t most);
 /* May this QP hand over payload? How many steps for it; 0: not in this turn. */
 uint32_t units_for_piece(struct call_qp *q, uint32_t most);
 void units_charge(struct call_qp *q, uint32_t before); /* what was spent since then */
-void units_ask(const struct runtime_pu *pu);	       /* asks how long the turn takes, if it is worth it */
+/* asks how long the turn takes, if it is worth it */
+void units_ask(const struct runtime_pu *pu);
 void units_turn_ended(struct runtime_pu *pu, uint64_t now); /* the turn, which was asked about */
 
 /* access.c */
 /* Is it an access to memory that is asked for? */
 static inline bool call_accesses(const struct roost_call *c)
 {
-	return (1u << ROOST_ASK_READ | 1u << ROOST_ASK_WRITE | 1u << ROOST_ASK_COPY | 1u << ROOST_ASK_CAS) >>
+	return (1u << ROOST_ASK_READ | 1u << ROOST_ASK_WRITE | 1u << ROOST_ASK_COPY |
+		1u << ROOST_ASK_CAS) >>
 		       c->ask &
 	       1;
 }
-/* The key of the region that a step has named, for this kind of access; 0: it has no such, or may not. */
+/*
+ * The key of the region that a step has named, for this kind of access; 0: it has no such, or may
+ * not.
+ */
 nic_rpc_key call_region(const struct call *call, uint32_t n, uint32_t access);
 /* May it have the c->ask_len bytes at va? They are sent for. */
 bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access);
-/* Does the access that the kernel asked for: 0, or it is refused; nothing, when it asked for something else. */
+/*
+ * Does the access that the kernel asked for: 0, or it is refused; nothing, when it asked for
+ * something else.
+ */
 int call_access(struct call *call);
 
 /* call.c */
-/* A slot, for a call of this kernel that this piece begins (NULL: none is registered); NULL: there is none free. */
+/*
+ * A slot, for a call of this kernel that this piece begins (NULL: none is registered); NULL: there
+ * is none free.
+ */
 struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p);
 /* Lays out parameters, state and scratch. */
 void call_furnish(struct call *call, const void *params, uint32_t len);
 /*
- * Runs it here and now, since a packet waits for it; with its quota of the turn used up it is left for the next one. Lone: no packet is behind that one, so
- * it may go on where it need not wait.
+ * Runs it here and now, since a packet waits for it; with its quota of the turn used up it is left
+ * for the next one. Lone: no packet is behind that one, so it may go on where it need not wait.
  */
 void call_drive(struct call *call, unsigned budget, bool lone);
 /* It ends without further data. */
@@ -313,7 +350,10 @@ void call_release(struct call *call);
 /* ends.c */
 void call_lost(struct call_qp *q, uint32_t id);
 void call_stop(struct call_qp *q);
-/* Tells the kernel that the call ends without it, when nothing is under way from its memory any more. */
+/*
+ * Tells the kernel that the call ends without it, when nothing is under way from its memory any
+ * more.
+ */
 void call_tell(struct call *call);
 /* Its payload stops short. What it has sent must be acknowledged before its slot can go. */
 void call_break(struct call *call, uint32_t status);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `consistency`: roost/consistency.h says what it does. The object is copied to memory of the call's own, judged there, and sent from
- * there: what leaves is what was judged.
+ * The kernel `consistency`: roost/consistency.h says what it does. The object is copied to memory
+ * of the call's own, judged there, and sent from there: what leaves is what was judged.
  */
 #include <endian.h>
 #include <string.h>
@@ -46,8 +46,9 @@ static bool crc_right(const struct consistency *s, uint32_t len)
 }
 
 /*
- * The version was read first, the lines behind it, and the version again: even, the same, and that of all lines. Lines alone would do if
- * they were read in one piece each, which a CPU's copy does not promise.
+ * The version was read first, the lines behind it, and the version again: even, the same, and that
+ * of all lines. Lines alone would do if they were read in one piece each, which a CPU's copy does
+ * not promise.
  */
 static bool versions_agree(const struct consistency *s)
 {
@@ -65,14 +66,18 @@ static bool versions_agree(const struct consistency *s)
 	return true;
 }
 
-/* Data without the versions, in place: each line moves towards the front. Returns how much there is. */
+/*
+ * Data without the versions, in place: each line moves towards the front. Returns how much there
+ * is.
+ */
 static uint32_t strip(struct consistency *s)
 {
 	uint32_t at = LINE - sizeof(uint64_t);
 
 	memmove(s->object, s->object + sizeof(uint64_t), at);
 	for (uint32_t line = LINE; line < s->p.len; line += LINE, at += LINE - sizeof(uint16_t))
-		memmove(s->object + at, s->object + line + sizeof(uint16_t), LINE - sizeof(uint16_t));
+		memmove(s->object + at, s->object + line + sizeof(uint16_t),
+			LINE - sizeof(uint16_t));
 	return at;
 }
 

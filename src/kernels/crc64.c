@@ -19,24 +19,25 @@ uint64_t crc64_plain(const uint8_t *data, size_t len)
 #define LEAST (4 * BLOCK) /* below, what is left to ISA-L at the end costs more than is won */
 
 /*
- * x^(1024 + 63) and x^(1024 - 1) modulo the polynomial, bits reversed: what multiplies the halves of 128 bits that move on by a block. (One less than 1024
- * and 1024 + 64, since the product of two reversed numbers stands one bit too low.)
+ * x^(1024 + 63) and x^(1024 - 1) modulo the polynomial, bits reversed: what multiplies the halves
+ * of 128 bits that move on by a block. (One less than 1024 and 1024 + 64, since the product of two
+ * reversed numbers stands one bit too low.)
  */
 #define FOLD_LOW  0x8757d71d4fcc1000ull
 #define FOLD_HIGH 0xd7d86b2af73de740ull
 
 WIDE static inline __m256i fold(__m256i x, __m256i k, const uint8_t *next)
 {
-	return _mm256_xor_si256(
-		_mm256_xor_si256(_mm256_clmulepi64_epi128(x, k, 0x00), _mm256_clmulepi64_epi128(x, k, 0x11)),
-		_mm256_loadu_si256((const __m256i *)next));
+	return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(x, k, 0x00),
+						 _mm256_clmulepi64_epi128(x, k, 0x11)),
+				_mm256_loadu_si256((const __m256i *)next));
 }
 
 /* Whole blocks become one that has the same remainder; ISA-L takes it from there. */
 WIDE static uint64_t crc64_wide(const uint8_t *data, size_t len)
 {
-	const __m256i k = _mm256_set_epi64x((long long)FOLD_HIGH, (long long)FOLD_LOW, (long long)FOLD_HIGH,
-					    (long long)FOLD_LOW);
+	const __m256i k = _mm256_set_epi64x((long long)FOLD_HIGH, (long long)FOLD_LOW,
+					    (long long)FOLD_HIGH, (long long)FOLD_LOW);
 	uint8_t rest[BLOCK] __attribute__((aligned(32)));
 	__m256i x[BLOCK / 32];
 

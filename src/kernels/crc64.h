@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* CRC-64 of ECMA-182, reflected, as ISA-L's crc64_ecma_refl() from 0; twice as fast where the CPU multiplies 256 bits without carry. */
+/*
+ * CRC-64 of ECMA-182, reflected, as ISA-L's crc64_ecma_refl() from 0; twice as fast where the CPU
+ * multiplies 256 bits without carry.
+ */
 #ifndef ROOST_KERNELS_CRC64_H
 #define ROOST_KERNELS_CRC64_H
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What packets bring: parameters, with which a call begins, and payload, in order and in its place. What becomes of a call is call.c. */
+/*
+ * What packets bring: parameters, with which a call begins, and payload, in order and in its place.
+ * What becomes of a call is call.c.
+ */
 #include <endian.h>
 #include <string.h>
 
@@ -28,7 +31,8 @@ static uint32_t check(const struct call *call)
 		return ROOST_RPC_NO_KERNEL;
 	if (version_disabled(call->s))
 		return ROOST_RPC_DISABLED;
-	if (call->head.reserved || call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM) || !k->params)
+	if (call->head.reserved || call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM) ||
+	    !k->params)
 		return ROOST_RPC_BAD_PARAMS;
 	if (!(call->head.flags & ROOST_RPC_STREAM))
 		return 0;
@@ -104,11 +108,14 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 	return true;
 }
 
-/* Is it what follows, or what was there before and could not be taken? The wire is no authority on that. */
+/*
+ * Is it what follows, or what was there before and could not be taken? The wire is no authority on
+ * that.
+ */
 static bool continues(const struct call_qp *q, const struct nic_rpc_piece *p)
 {
-	return q->in_msg && p->off == q->msg_off && p->total == q->msg_total && p->op == q->msg_op &&
-	       (!q->in_piece || p->len == q->piece_len);
+	return q->in_msg && p->off == q->msg_off && p->total == q->msg_total &&
+	       p->op == q->msg_op && (!q->in_piece || p->len == q->piece_len);
 }
 
 /* Hands the piece to its kernel. False: it could not be done with it. */
@@ -158,7 +165,10 @@ static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 		uint32_t budget = units_for_piece(q, PIECE_BUDGET), before = q->pu->units.spent;
 		bool fed;
 
-		/* First: a call that is over holds its kernel no longer. One that refuses the piece is not over. */
+		/*
+		 * First: a call that is over holds its kernel no longer. One that refuses the piece
+		 * is not over.
+		 */
 		ctr->payload_bytes += p->len;
 		fed = budget && feed(q, p, budget);
 		if (budget) {

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Ends that are not a reply's: kernels that crash, payload that stops short, memory that goes away, queue pairs that end. */
+/*
+ * Ends that are not a reply's: kernels that crash, payload that stops short, memory that goes away,
+ * queue pairs that end.
+ */
 #include "base/log.h"
 #include "kernels/call.h"
 
 void version_disable(struct kernel_version *s, enum guard_end how)
 {
 	atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
-	log_error("kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
-		  s->k->name, (unsigned long long)s->op, s->k->version,
-		  how == GUARD_STUCK ? "did not return" : "crashed");
+	log_error(
+		"kernel %s (op-code 0x%llx, version %u) %s: it is out of service until it is replaced",
+		s->k->name, (unsigned long long)s->op, s->k->version,
+		how == GUARD_STUCK ? "did not return" : "crashed");
 }
 
 /* What it gives back must not be in use any more. */

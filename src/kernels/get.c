@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `get`: roost/get.h says what it does. One access for each entry, and the value goes out straight from memory. */
+/*
+ * The kernel `get`: roost/get.h says what it does. One access for each entry, and the value goes
+ * out straight from memory.
+ */
 #include <endian.h>
 #include <string.h>
 
@@ -23,10 +26,14 @@ static bool take_params(struct get *s, const struct roost_call *c)
 	s->p.flags = le32toh(s->p.flags);
 	s->p.bound = le32toh(s->p.bound);
 	s->at = le64toh(s->p.hash) & s->p.mask;
-	return !(s->p.mask & (s->p.mask + 1)) && s->p.bound && !(s->p.flags & ~(uint32_t)ROOST_GET_PROBE);
+	return !(s->p.mask & (s->p.mask + 1)) && s->p.bound &&
+	       !(s->p.flags & ~(uint32_t)ROOST_GET_PROBE);
 }
 
-/* The bucket that has the key; NULL: none. *full: no bucket of the entry is free. Both sides' keys are little-endian. */
+/*
+ * The bucket that has the key; NULL: none. *full: no bucket of the entry is free. Both sides' keys
+ * are little-endian.
+ */
 static const struct roost_get_bucket *match(const struct get *s, bool *full)
 {
 	*full = true;

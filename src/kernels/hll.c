@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `hll`: roost/hll.h says what it does. Sketches are the kernel's own memory, 8 MiB in all, since the loop over the items can wait
- * for no access. A sketch's slot is a resource of the connection that made it (roost_take()). A call knows its sketch by slot and generation: one that is
- * dropped meanwhile, or whose connection ended, is gone for it.
+ * The kernel `hll`: roost/hll.h says what it does. Sketches are the kernel's own memory, 8 MiB in
+ * all, since the loop over the items can wait for no access. A sketch's slot is a resource of the
+ * connection that made it (roost_take()). A call knows its sketch by slot and generation: one that
+ * is dropped meanwhile, or whose connection ended, is gone for it.
  */
 #include <endian.h>
 #include <errno.h>
@@ -30,8 +31,11 @@ struct sketch {
 struct table {
 	struct spin lock; /* to find, make and drop: once a call */
 	hll_update_fn *update;
-	uint8_t *
-		registers; /* MAX_REGISTERS for each sketch; changed by several PUs at a time, byte by byte, always upwards but for a reset */
+	/*
+	 * MAX_REGISTERS for each sketch; changed by several PUs at a time, byte by byte, always
+	 * upwards but for a reset
+	 */
+	uint8_t *registers;
 	struct sketch sketch[ROOST_HLL_SKETCHES];
 };
 
@@ -60,8 +64,8 @@ static void raise_to(uint8_t *reg, uint8_t value)
 {
 	uint8_t old = value_of(reg);
 
-	while (old < value &&
-	       !__atomic_compare_exchange_n(reg, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	while (old < value && !__atomic_compare_exchange_n(reg, &old, value, true, __ATOMIC_RELAXED,
+							   __ATOMIC_RELAXED))
 		;
 }
 
@@ -164,7 +168,8 @@ static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
 
 static bool is_current(struct table *t, uint32_t slot, uint32_t generation)
 {
-	return atomic_load_explicit(&t->sketch[slot].generation, memory_order_relaxed) == generation;
+	return atomic_load_explicit(&t->sketch[slot].generation, memory_order_relaxed) ==
+	       generation;
 }
 
 /* ---- parameters ---- */
@@ -210,7 +215,8 @@ static void make_info(struct table *t, struct hll *h)
 	double estimate = roost_hll_from_counts(h->counts, h->precision);
 
 	h->info.estimate = htole64(estimate < 0x1p63 ? (uint64_t)(estimate + 0.5) : UINT64_MAX);
-	h->info.items = htole64(atomic_load_explicit(&t->sketch[h->slot].items, memory_order_relaxed));
+	h->info.items =
+		htole64(atomic_load_explicit(&t->sketch[h->slot].items, memory_order_relaxed));
 	h->info.precision = htole32(h->precision);
 	h->info.zeros = htole32(h->counts[0]);
 }
@@ -310,7 +316,8 @@ static enum roost_next payload(struct roost_call *c)
 			ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 		return ROOST_DONE;
 	}
-	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8,
+				  memory_order_relaxed);
 	add_piece(t, h, c->data, c->len);
 	return ROOST_DONE;
 }
@@ -325,7 +332,8 @@ static enum roost_next stream(struct roost_call *c)
 		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
 	if (!is_current(t, h->slot, h->generation))
 		ROOST_FAIL(c, ROOST_RPC_MISS);
-	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8, memory_order_relaxed);
+	atomic_fetch_add_explicit(&t->sketch[h->slot].items, (h->carried + c->len) / 8,
+				  memory_order_relaxed);
 	if (c->len)
 		add_piece(t, h, c->data, c->len);
 	if (c->last)

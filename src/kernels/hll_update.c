@@ -8,7 +8,10 @@
 #include "kernels/mix64.h"
 #include "roost/hll.h"
 
-/* A register that is full enough already, as nearly all are after a while, costs a load and a branch that is guessed right. */
+/*
+ * A register that is full enough already, as nearly all are after a while, costs a load and a
+ * branch that is guessed right.
+ */
 static inline __attribute__((always_inline)) void add_hash(uint8_t *registers, unsigned precision,
 							   uint64_t hash)
 {
@@ -17,7 +20,8 @@ static inline __attribute__((always_inline)) void add_hash(uint8_t *registers, u
 	uint8_t old = __atomic_load_n(to, __ATOMIC_RELAXED);
 
 	while (unlikely(old < rank) &&
-	       !__atomic_compare_exchange_n(to, &old, rank, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	       !__atomic_compare_exchange_n(to, &old, rank, true, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED))
 		;
 }
 
@@ -33,7 +37,10 @@ void hll_update_scalar(uint8_t *registers, unsigned precision, const uint8_t *it
 
 #if defined(__x86_64__)
 
-/* Hashes of a batch lie between the vectors and the registers, so that the loads of one wait for no multiplication of the other. */
+/*
+ * Hashes of a batch lie between the vectors and the registers, so that the loads of one wait for no
+ * multiplication of the other.
+ */
 #define BATCH 32
 
 AVX2 static void update_avx2(uint8_t *registers, unsigned precision, const uint8_t *items, size_t n)
@@ -42,8 +49,9 @@ AVX2 static void update_avx2(uint8_t *registers, unsigned precision, const uint8
 		uint64_t hash[BATCH] __attribute__((aligned(32)));
 
 		for (unsigned i = 0; i < BATCH; i += 4)
-			_mm256_store_si256((__m256i *)&hash[i],
-					   mix64_4(_mm256_loadu_si256((const __m256i *)(items + 8 * i))));
+			_mm256_store_si256(
+				(__m256i *)&hash[i],
+				mix64_4(_mm256_loadu_si256((const __m256i *)(items + 8 * i))));
 		for (unsigned i = 0; i < BATCH; i++)
 			add_hash(registers, precision, hash[i]);
 		items += 8 * BATCH;

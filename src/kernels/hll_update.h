@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 /*
- * Adds n items of 8 bytes, at any alignment, each read once, to 2^precision registers. Several threads may add to the same ones. Any thread.
+ * Adds n items of 8 bytes, at any alignment, each read once, to 2^precision registers. Several
+ * threads may add to the same ones. Any thread.
  */
 typedef void hll_update_fn(uint8_t *registers, unsigned precision, const uint8_t *items, size_t n);
 

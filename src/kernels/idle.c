@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Streams that nothing comes of: a peer that announces payload, or sends the half of it, has a slot and what the kernel took for it. After a while the call
- * ends with ROOST_RPC_IDLE; what comes later is nobody's. QPs stand in the order in which they are looked at again, so a look costs what is due.
+ * Streams that nothing comes of: a peer that announces payload, or sends the half of it, has a slot
+ * and what the kernel took for it. After a while the call ends with ROOST_RPC_IDLE; what comes
+ * later is nobody's. QPs stand in the order in which they are looked at again, so a look costs what
+ * is due.
  */
 #include "kernels/call.h"
 
@@ -18,7 +20,8 @@ static void watch(struct call_qp *q, uint64_t due)
 
 	q->idle_due = due;
 	list_add_tail(&q->idle_link, &pu->idle);
-	nic_rpc_at(pu->rt->nic, pu->index, list_first_entry(&pu->idle, struct call_qp, idle_link)->idle_due);
+	nic_rpc_at(pu->rt->nic, pu->index,
+		   list_first_entry(&pu->idle, struct call_qp, idle_link)->idle_due);
 }
 
 void idle_watch(struct call_qp *q)

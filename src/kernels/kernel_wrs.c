@@ -46,7 +46,8 @@ static struct nic_qp *bound_nic_qp(const struct bound_qp *l)
 }
 
 /* NULL: none of this number that this PU runs. */
-static struct bound_qp *find_bound(struct registered_kernel *st, const struct runtime_pu *pu, uint32_t number)
+static struct bound_qp *find_bound(struct registered_kernel *st, const struct runtime_pu *pu,
+				   uint32_t number)
 {
 	struct bound_qp *l;
 
@@ -64,8 +65,12 @@ static bool fits(const struct bound_qp *l, uint32_t len)
 	       (!l->limits.bytes || l->bytes + len <= l->limits.bytes);
 }
 
-/* Room for what it asks for, which nobody else gets before it is posted, refused, or not asked for any more. */
-static void promise(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu, const struct nic_qp *qp)
+/*
+ * Room for what it asks for, which nobody else gets before it is posted, refused, or not asked for
+ * any more.
+ */
+static void promise(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
+		    const struct nic_qp *qp)
 {
 	a->at = qp;
 	a->bound = l;
@@ -94,8 +99,9 @@ static void wake(struct kernel_wrs *a)
 }
 
 /*
- * There is room at a queue pair, for `most` more. Those of one binding get it in the order in which they came: small ones must not keep a large one waiting for
- * ever. A binding that has ended has nothing to wait for.
+ * There is room at a queue pair, for `most` more. Those of one binding get it in the order in which
+ * they came: small ones must not keep a large one waiting for ever. A binding that has ended has
+ * nothing to wait for.
  */
 static void room(struct runtime_pu *pu, const struct nic_qp *qp, unsigned most)
 {
@@ -153,7 +159,9 @@ void kernel_wrs_stop(struct kernel_wrs *a)
 		room(a->pu, qp, UINT_MAX);
 }
 
-/* Those that have a promise wait for the queue pair alone, ahead of all that wait for its limits. */
+/*
+ * Those that have a promise wait for the queue pair alone, ahead of all that wait for its limits.
+ */
 static void wait_for_room(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu)
 {
 	struct list_head *behind = pu->full.next;
@@ -209,7 +217,10 @@ static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu
 		return -ENOENT;
 	if (l->limits.bytes && c->ask_len > l->limits.bytes)
 		return -EINVAL;
-	/* It would wait behind messages that may wait for it: at the same queue pair, or around by others. */
+	/*
+	 * It would wait behind messages that may wait for it: at the same queue pair, or around by
+	 * others.
+	 */
 	if (a->outward && nic_stream_leaves(bound_nic_qp(l)))
 		return -EINVAL;
 	if (!a->promised) {
@@ -226,7 +237,8 @@ static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu
 }
 
 /* False: there is no room. */
-static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu, uint32_t key)
+static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
+		 uint32_t key)
 {
 	struct roost_call *c = a->c;
 	struct bound_qp *l = find_bound(st, pu, c->qp);
@@ -261,7 +273,8 @@ static bool come(const struct roost_call *c)
 	return (int32_t)(c->qp_wait - c->qp_done) <= 0 || c->qp_done == c->qp_posted;
 }
 
-bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu, uint32_t key)
+bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
+		     uint32_t key)
 {
 	if (!a->posted)
 		a->posted = a->c->ask == ROOST_ASK_QP_WAIT || post(a, st, pu, key);
@@ -280,8 +293,8 @@ bool kernel_wrs_leave(struct kernel_wrs *a)
 	return !a->gone;
 }
 
-void kernel_wrs_done(struct kernel_runtime *rt, struct nic_qp *qp, struct kernel_wrs *a, uint32_t token,
-		     uint32_t len, uint8_t status)
+void kernel_wrs_done(struct kernel_runtime *rt, struct nic_qp *qp, struct kernel_wrs *a,
+		     uint32_t token, uint32_t len, uint8_t status)
 {
 	struct runtime_pu *pu = &rt->pu[nic_qp_pu(qp)];
 	struct bound_qp *l = &a->st->bound[TOKEN_QP(token) - 1];

@@ -135,7 +135,10 @@ enum roost_next local_call_step(struct local_call *p, enum roost_next (*fn)(stru
 	return next;
 }
 
-/* It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done with this piece; nor does what will, when these are its parameters. */
+/*
+ * It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done
+ * with this piece; nor does what will, when these are its parameters.
+ */
 static void pause_stream(struct local_call *p, enum roost_next (*fn)(struct roost_call *c))
 {
 	p->fn = fn;
@@ -209,8 +212,8 @@ static void run(struct local_call *p, enum roost_next (*fn)(struct roost_call *c
 
 /* ---- pieces ---- */
 
-void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total,
-		     bool last)
+void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, uint32_t len,
+		     uint32_t total, bool last)
 {
 	struct roost_call *c = &p->c;
 
@@ -277,7 +280,9 @@ static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *
 	p->left = p->rt->max_steps;
 }
 
-/* What it has asked for, but to send. Where it waits its queue pair asks for more when it has come. */
+/*
+ * What it has asked for, but to send. Where it waits its queue pair asks for more when it has come.
+ */
 static void make_come(struct local_call *p)
 {
 	p->pending = !local_call_perform(p);
@@ -344,7 +349,8 @@ static uint32_t pass_on(struct local_call *p, uint8_t *to, uint32_t room)
 	return n;
 }
 
-static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t room, bool *needs_input)
+static uint32_t produce(struct nic_stream_hook *stream, uint8_t *to, uint32_t room,
+			bool *needs_input)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
 	uint32_t done = 0, n;
@@ -406,7 +412,9 @@ unsigned local_call_pu(struct kernel_runtime *rt, uint64_t op, unsigned at)
 {
 	const struct kernel_version *s = runtime_find(rt, op);
 
-	return !s || s->k->resizes || !registered_has_bound_qp(s->registered) ? at : runtime_pu_of(rt, op);
+	return !s || s->k->resizes || !registered_has_bound_qp(s->registered)
+		       ? at
+		       : runtime_pu_of(rt, op);
 }
 
 static void attached_to(struct local_call *p, struct nic_qp *qp)
@@ -566,7 +574,8 @@ int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_c
 	p->key = a->key;
 	p->reply = a->reply;
 	p->current_pu = pu;
-	p->stream = (struct nic_stream_hook){.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
+	p->stream = (struct nic_stream_hook){
+		.bytes = bytes, .gone = gone, .enter = enter, .leave = leave};
 	p->wrs = (struct kernel_wrs){.c = &p->c, .wake = local_call_wake, .outward = a->out};
 	lay_out(p, a);
 	version_count(s, pu, 1);
@@ -601,7 +610,10 @@ void local_call_free(struct local_call *p)
 	local_call_take_handed(&p->rt->pu[p->pu]);
 	if (list_linked(&p->link))
 		list_del(&p->link);
-	/* Not before: what it has under way may be out of that region, which is not deregistered meanwhile. */
+	/*
+	 * Not before: what it has under way may be out of that region, which is not deregistered
+	 * meanwhile.
+	 */
 	if (p->on_region)
 		nic_stream_detach_region(p->rt->nic, &p->stream);
 	if (kernel_wrs_leave(&p->wrs)) {

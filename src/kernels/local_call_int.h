@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Inside of local calls: a kernel on a stream (local_call.c), or run by the host (run.c). All of the owner of its PU, or the one that hands it bytes. */
+/*
+ * Inside of local calls: a kernel on a stream (local_call.c), or run by the host (run.c). All of
+ * the owner of its PU, or the one that hands it bytes.
+ */
 #ifndef ROOST_KERNELS_LOCAL_CALL_INT_H
 #define ROOST_KERNELS_LOCAL_CALL_INT_H
 
@@ -16,7 +19,8 @@ struct local_call {
 	struct kernel_version *s;
 	unsigned pu;	     /* whose operations it has, and in whose turns it goes on */
 	unsigned current_pu; /* where the piece came that it is in */
-	bool moves_pu;	     /* that is another one: it goes on at `pu`, when it has left the current one */
+	/* that is another one: it goes on at `pu`, when it has left the current one */
+	bool moves_pu;
 	struct local_call *next_handed;
 	uint32_t pd, key;
 	uint8_t *reply;
@@ -52,14 +56,15 @@ int local_call_make(struct kernel_runtime *rt, unsigned pu, const struct local_c
 		    struct local_call **out); /* nothing is run yet */
 void local_call_close(struct local_call *p);  /* nothing of it is in use any more */
 void local_call_finish(struct local_call *p, uint32_t status, uint32_t len);
-void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, uint32_t len, uint32_t total,
-		     bool last);
+void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, uint32_t len,
+		     uint32_t total, bool last);
 /* Runs the kernel once. Within a guard's scope. */
 enum roost_next local_call_step(struct local_call *p, enum roost_next (*fn)(struct roost_call *c),
 				unsigned pu);
 bool local_call_perform(struct local_call *p); /* what it has asked for. False: it waits */
 void local_call_replied(struct local_call *p);
-void local_call_trapped(struct local_call *p, struct guard *g); /* the step that was running has been left */
+/* the step that was running has been left */
+void local_call_trapped(struct local_call *p, struct guard *g);
 
 /* run.c */
 void local_call_wake(struct kernel_wrs *a);

@@ -24,7 +24,8 @@ _Static_assert(sizeof(void *) != 8 ||
 			sizeof(struct roost_kernel) == 120 && sizeof(struct roost_grant) == 24),
 	       "a change of the kernel interface has a number of its own");
 
-static int __attribute__((format(printf, 4, 5))) refuse(char *why, size_t n, int rc, const char *format, ...)
+static int __attribute__((format(printf, 4, 5)))
+refuse(char *why, size_t n, int rc, const char *format, ...)
 {
 	va_list args;
 
@@ -58,14 +59,16 @@ static bool segments_whole(const unsigned char *file, size_t n, const ElfW(Ehdr)
 		ElfW(Phdr) p;
 
 		memcpy(&p, file + h->e_phoff + i * sizeof(p), sizeof(p));
-		if (!inside(p.p_offset, p.p_filesz, n) || (p.p_type == PT_LOAD && p.p_filesz > p.p_memsz))
+		if (!inside(p.p_offset, p.p_filesz, n) ||
+		    (p.p_type == PT_LOAD && p.p_filesz > p.p_memsz))
 			return false;
 		loads |= p.p_type == PT_LOAD;
 	}
 	return loads;
 }
 
-static bool section(const unsigned char *file, size_t n, const ElfW(Ehdr) * h, unsigned i, ElfW(Shdr) * out)
+static bool section(const unsigned char *file, size_t n, const ElfW(Ehdr) * h, unsigned i,
+		    ElfW(Shdr) * out)
 {
 	if (i >= h->e_shnum)
 		return false;
@@ -73,7 +76,8 @@ static bool section(const unsigned char *file, size_t n, const ElfW(Ehdr) * h, u
 	return out->sh_type == SHT_NOBITS || inside(out->sh_offset, out->sh_size, n);
 }
 
-static bool has_symbol(const unsigned char *file, const ElfW(Shdr) * symbols, const ElfW(Shdr) * names)
+static bool has_symbol(const unsigned char *file, const ElfW(Shdr) * symbols,
+		       const ElfW(Shdr) * names)
 {
 	static const char want[] = ROOST_KERNEL_SYMBOL;
 
@@ -82,7 +86,8 @@ static bool has_symbol(const unsigned char *file, const ElfW(Shdr) * symbols, co
 
 		memcpy(&s, file + symbols->sh_offset + at, sizeof(s));
 		if (s.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s.st_info) == STT_OBJECT &&
-		    s.st_size == sizeof(void *) && inside(s.st_name, sizeof(want), names->sh_size) &&
+		    s.st_size == sizeof(void *) &&
+		    inside(s.st_name, sizeof(want), names->sh_size) &&
 		    !memcmp(file + names->sh_offset + s.st_name, want, sizeof(want)))
 			return true;
 	}
@@ -114,11 +119,13 @@ bool object_sound(const unsigned char *file, size_t n, const char **why)
 	if (h.e_type != ET_DYN || h.e_phentsize != sizeof(ElfW(Phdr)) || h.e_version != EV_CURRENT)
 		return false;
 	*why = "is a shared object for another kind of machine";
-	if (!own || memcmp(h.e_ident, own->e_ident, EI_VERSION + 1) || h.e_machine != own->e_machine)
+	if (!own || memcmp(h.e_ident, own->e_ident, EI_VERSION + 1) ||
+	    h.e_machine != own->e_machine)
 		return false;
 	/* Section headers stand last, so they are what a file that is still being written lacks. */
 	*why = "is not all of a shared object: is it still being written?";
-	if (!inside(h.e_phoff, (uint64_t)h.e_phnum * sizeof(ElfW(Phdr)), n) || !segments_whole(file, n, &h))
+	if (!inside(h.e_phoff, (uint64_t)h.e_phnum * sizeof(ElfW(Phdr)), n) ||
+	    !segments_whole(file, n, &h))
 		return false;
 	if (h.e_shnum && (h.e_shentsize != sizeof(ElfW(Shdr)) ||
 			  !inside(h.e_shoff, (uint64_t)h.e_shnum * sizeof(ElfW(Shdr)), n)))
@@ -139,7 +146,8 @@ static int copy(int from, const char *path, size_t size, int *out, char *why, si
 
 	if (fd < 0 || ftruncate(fd, (off_t)size) ||
 	    (to = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED) {
-		rc = refuse(why, why_len, -errno, "no memory for a copy of %s: %s", path, strerror(errno));
+		rc = refuse(why, why_len, -errno, "no memory for a copy of %s: %s", path,
+			    strerror(errno));
 		goto fail;
 	}
 	while (at < size) {
@@ -158,7 +166,8 @@ static int copy(int from, const char *path, size_t size, int *out, char *why, si
 	munmap(to, size);
 	/* A sound file stays one between the look at it and its loading. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)) {
-		rc = refuse(why, why_len, -errno, "can't seal the copy of %s: %s", path, strerror(errno));
+		rc = refuse(why, why_len, -errno, "can't seal the copy of %s: %s", path,
+			    strerror(errno));
 		to = MAP_FAILED;
 		goto fail;
 	}
@@ -184,7 +193,8 @@ static int take_file(const char *path, int *out, size_t *size, char *why, size_t
 	else if (st.st_size <= 0)
 		rc = refuse(why, why_len, -ENOEXEC, "%s is empty", path);
 	else if (st.st_size > OBJECT_MAX)
-		rc = refuse(why, why_len, -EFBIG, "%s is larger than %u MiB", path, OBJECT_MAX >> 20);
+		rc = refuse(why, why_len, -EFBIG, "%s is larger than %u MiB", path,
+			    OBJECT_MAX >> 20);
 	else
 		rc = copy(fd, path, *size = (size_t)st.st_size, out, why, why_len);
 	sys_close(fd);
@@ -203,17 +213,19 @@ static int look(int fd, size_t size, const char *path, char *why, size_t why_len
 		if (fault)
 			rc = refuse(why, why_len, -ENOEXEC, "%s %s", path, fault);
 		else
-			rc = refuse(why, why_len, -EINVAL,
-				    "%s has no kernel in it: ROOST_KERNEL_EXPORT(descriptor) is missing",
-				    path);
+			rc = refuse(
+				why, why_len, -EINVAL,
+				"%s has no kernel in it: ROOST_KERNEL_EXPORT(descriptor) is missing",
+				path);
 	}
 	munmap(file, size);
 	return rc;
 }
 
 /*
- * The dynamic loader takes a name that it has seen for the object it knows by it. Ours are those of descriptors, which stay open as long as
- * their objects are loaded; but an object that refuses to be unloaded leaves its name behind.
+ * The dynamic loader takes a name that it has seen for the object it knows by it. Ours are those of
+ * descriptors, which stay open as long as their objects are loaded; but an object that refuses to
+ * be unloaded leaves its name behind.
  */
 static int new_name(int *fd, char *name, size_t n)
 {
@@ -249,7 +261,8 @@ static int load(struct object *o, const char *path, char *why, size_t why_len)
 
 		if (prefix == text && prefix)
 			text += strlen(name) + (text[strlen(name)] == ':') + 1;
-		return refuse(why, why_len, -ENOEXEC, "can't load %s: %s", path, text ? text : "no reason");
+		return refuse(why, why_len, -ENOEXEC, "can't load %s: %s", path,
+			      text ? text : "no reason");
 	}
 	symbol = dlsym(o->handle, ROOST_KERNEL_SYMBOL);
 	o->kernel = symbol ? *symbol : NULL;

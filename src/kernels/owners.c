@@ -16,16 +16,21 @@ struct holder {
 };
 
 struct ledger {
-	struct spin lock; /* to take, to give, and to end a connection: at most once or twice a call */
-	bool dead;	  /* its self is gone, or about to */
-	uint32_t ends;	  /* PUs that call ended() */
+	/* to take, to give, and to end a connection: at most once or twice a call */
+	struct spin lock;
+	bool dead;     /* its self is gone, or about to */
+	uint32_t ends; /* PUs that call ended() */
 	uint32_t n, each, peer;
-	uint32_t touched; /* numbers that were ever taken are those up to it: their memory is there */
+	/* numbers that were ever taken are those up to it: their memory is there */
+	uint32_t touched;
 	uint64_t bytes;
 	_Atomic uint32_t taken;
 	const struct kernel_version *version; /* NULL: not published yet */
-	struct ledger *
-		next; /* of the kernel runtime's; changed with all PUs owned, or before any connection can know of it */
+	/*
+	 * of the kernel runtime's; changed with all PUs owned, or before any connection can know of
+	 * it
+	 */
+	struct ledger *next;
 	struct holder holder[ROOST_KERNEL_RESOURCES];
 };
 
@@ -134,7 +139,8 @@ static uint32_t find_free(struct kernel_runtime *rt, struct ledger *l)
 	return i;
 }
 
-uint32_t ledger_take(struct kernel_runtime *rt, struct ledger *l, uint64_t owner, const struct pkt_addr *peer)
+uint32_t ledger_take(struct kernel_runtime *rt, struct ledger *l, uint64_t owner,
+		     const struct pkt_addr *peer)
 {
 	uint32_t i = l->n;
 
@@ -165,7 +171,9 @@ void ledger_give(struct ledger *l, uint32_t number)
 	if (!number || number > l->n)
 		return;
 	spin_lock(&l->lock);
-	/* One that ends is free when ended() has returned, or that would end what comes after it. */
+	/*
+	 * One that ends is free when ended() has returned, or that would end what comes after it.
+	 */
 	if (h->hold == TAKEN)
 		set_free(l, h);
 	spin_unlock(&l->lock);

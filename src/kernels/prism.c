@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `prism`: roost/prism.h says what it does. The whole chain is checked before its first operation runs, so that one that makes no sense
- * changes nothing.
+ * The kernel `prism`: roost/prism.h says what it does. The whole chain is checked before its first
+ * operation runs, so that one that makes no sense changes nothing.
  */
 #include <endian.h>
 #include <string.h>
@@ -10,9 +10,9 @@
 #include "kernels/builtin.h"
 #include "roost/prism.h"
 
-#define ALL_FLAGS                                                                                            \
-	(ROOST_PRISM_INDIRECT | ROOST_PRISM_BOUNDED | ROOST_PRISM_DATA_INDIRECT | ROOST_PRISM_CONDITIONAL |  \
-	 ROOST_PRISM_REDIRECT)
+#define ALL_FLAGS                                                                                  \
+	(ROOST_PRISM_INDIRECT | ROOST_PRISM_BOUNDED | ROOST_PRISM_DATA_INDIRECT |                  \
+	 ROOST_PRISM_CONDITIONAL | ROOST_PRISM_REDIRECT)
 
 struct prism {
 	uint32_t ops, i;
@@ -24,8 +24,8 @@ struct prism {
 	uint64_t target;
 	struct roost_prism_pointer pointer;
 	struct roost_prism_list list;
-	uint64_t
-		word; /* that it returns: the buffer's address; what was at the target. As it lies in memory */
+	/* that it returns: the buffer's address; what was at the target. As it lies in memory */
+	uint64_t word;
 	uint64_t seen;
 };
 
@@ -172,7 +172,8 @@ static uint64_t head_slot(const struct prism *s)
 
 static bool compares(const struct prism *s)
 {
-	uint64_t there = le64toh(s->word) & s->op.expect_mask, expect = s->op.expect & s->op.expect_mask;
+	uint64_t there = le64toh(s->word) & s->op.expect_mask,
+		 expect = s->op.expect & s->op.expect_mask;
 
 	switch ((enum roost_prism_relation)s->op.relation) {
 	case ROOST_PRISM_EQUAL:
@@ -225,7 +226,10 @@ static enum roost_next prism(struct roost_call *c)
 			continue;
 		}
 		if (s->op.what == ROOST_PRISM_ALLOCATE) {
-			/* Counts only rise: when nobody else took a buffer meanwhile, what stands in its place is it. */
+			/*
+			 * Counts only rise: when nobody else took a buffer meanwhile, what stands
+			 * in its place is it.
+			 */
 			do {
 				ROOST_READ(c, s->op.addr, &s->list, sizeof(s->list));
 				if (list_status(s))
@@ -264,7 +268,9 @@ static enum roost_next prism(struct roost_call *c)
 		else
 			memcpy(room(s, r), &s->word, 8);
 		finish(s, r,
-		       s->op.what == ROOST_PRISM_ALLOCATE || compares(s) ? ROOST_RPC_OK : ROOST_RPC_MISS, 8);
+		       s->op.what == ROOST_PRISM_ALLOCATE || compares(s) ? ROOST_RPC_OK
+									 : ROOST_RPC_MISS,
+		       8);
 	}
 	ROOST_REPLY(c, r, s->used);
 	ROOST_STEPS_END;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which kernels are registered, and in which versions. Calls hold the version that they began with; one that was replaced or unloaded leaves, and goes
- * when its last call has ended: no call waits for a replacement, no replacement for a call.
+ * Which kernels are registered, and in which versions. Calls hold the version that they began with;
+ * one that was replaced or unloaded leaves, and goes when its last call has ended: no call waits
+ * for a replacement, no replacement for a call.
  *
  *	prepare -> published --- replaced, unloaded ---> leaving --- no calls, nobody behind shares its self ---> reaped
  *
- * The data path reads the tables and counts calls, nothing else. What a kernel's start(), stop() and the dynamic loader do is done in control
- * calls, while PUs run.
+ * The data path reads the tables and counts calls, nothing else. What a kernel's start(), stop()
+ * and the dynamic loader do is done in control calls, while PUs run.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -72,9 +73,10 @@ static int check(const struct roost_kernel *k)
 {
 	if (k->abi != ROOST_KERNEL_ABI)
 		return -EPROTO;
-	if (!name_ok(k->name) || (!k->params && !k->payload && !k->stream) || (k->rewrites && k->resizes) ||
-	    k->state_size > ROOST_KERNEL_MAX_STATE ||
-	    k->scratch_size > ROOST_KERNEL_MAX_STATE - k->state_size || k->resources > ROOST_KERNEL_RESOURCES)
+	if (!name_ok(k->name) || (!k->params && !k->payload && !k->stream) ||
+	    (k->rewrites && k->resizes) || k->state_size > ROOST_KERNEL_MAX_STATE ||
+	    k->scratch_size > ROOST_KERNEL_MAX_STATE - k->state_size ||
+	    k->resources > ROOST_KERNEL_RESOURCES)
 		return -EINVAL;
 	return 0;
 }
@@ -123,8 +125,8 @@ static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
 }
 
 /*
- * It takes no calls any more, and has none. Of one that crashed or did not return nobody knows what it was about: its object stays, in case
- * something of it is still used.
+ * It takes no calls any more, and has none. Of one that crashed or did not return nobody knows what
+ * it was about: its object stays, in case something of it is still used.
  */
 static void end(struct kernel_runtime *rt, struct kernel_version *s)
 {
@@ -138,7 +140,10 @@ static void end(struct kernel_runtime *rt, struct kernel_version *s)
 	free(s);
 }
 
-/* A self that is shared is ended by the last one that took it, so that waits for the others; and for connections' ends that are telling it. */
+/*
+ * A self that is shared is ended by the last one that took it, so that waits for the others; and
+ * for connections' ends that are telling it.
+ */
 static bool may_end(struct kernel_runtime *rt, const struct kernel_version *s)
 {
 	if (busy(s))
@@ -200,8 +205,8 @@ void registry_close(struct kernel_runtime *rt)
 /* ---- beginnings ---- */
 
 /* Runs start(), or take_over() in the place of `old`. */
-static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k, const struct roost_kernel *old,
-		     void **self)
+static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k,
+		     const struct roost_kernel *old, void **self)
 {
 	struct guard_scope scope;
 	int rc;
@@ -221,8 +226,8 @@ static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k, co
 }
 
 /* What one that crashed has left is in no state to be taken over. */
-static int begin(struct kernel_runtime *rt, struct kernel_version *s, const struct runtime_registration *n,
-		 const struct kernel_version *old)
+static int begin(struct kernel_runtime *rt, struct kernel_version *s,
+		 const struct runtime_registration *n, const struct kernel_version *old)
 {
 	bool takes_over = old && n->k->take_over && !version_disabled(old);
 	void *self = takes_over ? old->own->self : n->self;
@@ -266,7 +271,8 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration
 	if (own && n->k->resources)
 		own->ledger = ledger_open(rt, n->k);
 	if (s)
-		*s = (struct kernel_version){.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
+		*s = (struct kernel_version){
+			.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
 	if (s && own)
 		s->registered = old ? old->registered : calloc(1, sizeof(*s->registered));
 	rc = s && own && s->registered && (!n->k->resources || own->ledger) && !times_open(rt, s)
@@ -339,7 +345,8 @@ static int take_away(struct kernel_runtime *rt, struct kernel_version **slot, bo
 	if (whole && busy(going))
 		return -EBUSY;
 	list_for_each (at, &rt->leaving)
-		if (whole && list_entry(at, struct kernel_version, link)->registered == going->registered)
+		if (whole &&
+		    list_entry(at, struct kernel_version, link)->registered == going->registered)
 			return -EBUSY;
 	*slot = NULL;
 	leave(rt, going);
@@ -383,7 +390,8 @@ int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k
 		rc = -EBUSY;
 	else
 		rc = runtime_prepare(
-			rt, &(struct runtime_registration){.k = k, .self = self, .fallback = true}, &s);
+			rt, &(struct runtime_registration){.k = k, .self = self, .fallback = true},
+			&s);
 	if (!rc && k)
 		runtime_publish(rt, s);
 	runtime_reap(rt);
@@ -392,8 +400,8 @@ int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k
 
 /* ---- grants ---- */
 
-int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_grant *region, uint32_t pd,
-		  uint32_t key, unsigned *number)
+int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_grant *region,
+		  uint32_t pd, uint32_t key, unsigned *number)
 {
 	const struct kernel_version *s = find(rt, op);
 	struct registered_kernel *st;
@@ -525,7 +533,8 @@ void registry_forget_qp(struct kernel_runtime *rt, const struct nic_qp *qp)
 						      memory_order_relaxed);
 }
 
-bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i, struct runtime_kernel_info *out)
+bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i,
+			 struct runtime_kernel_info *out)
 {
 	const struct kernel_version *s = at(rt, i);
 

@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what they have under way on queue pairs that are bound to them.
- * So do those on a stream, from where they first wait in a piece to its end.
+ * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what
+ * they have under way on queue pairs that are bound to them. So do those on a stream, from where
+ * they first wait in a piece to its end.
  *
  *	local_call_start() --> turn --.--> finished: local_call_done()
  *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
  *			   |	 `--> waits: kernel_wrs.h wakes it
  *			   `------------------'
  *
- * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on bound queue pairs are those of one. A kernel that asks for
- * one elsewhere is handed over in the middle of its piece: it is paused, so nobody else has it, and goes on in turns of that PU.
+ * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on
+ * bound queue pairs are those of one. A kernel that asks for one elsewhere is handed over in the
+ * middle of its piece: it is paused, so nobody else has it, and goes on in turns of that PU.
  *
  *	bytes() --> asks --> leave() --> local_call_hand_over() --- ring ---> local_call_take_handed(): among the `runs` there
  */
 #include "kernels/local_call_int.h"
 
-/* Of all runs of the host's together: steps in a turn, which payload counts as, too; and payload that a piece has. */
+/*
+ * Of all runs of the host's together: steps in a turn, which payload counts as, too; and payload
+ * that a piece has.
+ */
 #define TURN_STEPS 256
 #define STEP_BYTES 1024
 #define PIECE	   (256u * 1024)
@@ -153,7 +158,8 @@ void local_call_hand_over(struct local_call *p)
 
 void local_call_take_handed(struct runtime_pu *pu)
 {
-	struct local_call *p = atomic_exchange_explicit(&pu->handed, NULL, memory_order_acquire), *next;
+	struct local_call *p = atomic_exchange_explicit(&pu->handed, NULL, memory_order_acquire),
+			  *next;
 
 	for (; p; p = next) {
 		next = p->next_handed;
@@ -177,7 +183,8 @@ void local_call_run(struct runtime_pu *pu)
 
 bool local_call_done(const struct local_call *p)
 {
-	return atomic_load_explicit(&((struct local_call *)(uintptr_t)p)->done, memory_order_acquire);
+	return atomic_load_explicit(&((struct local_call *)(uintptr_t)p)->done,
+				    memory_order_acquire);
 }
 
 void local_call_wake(struct kernel_wrs *a)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel runtime as a whole, and which QPs may call. Which kernels are registered is registry.c, what becomes of a call call.c. */
+/*
+ * The kernel runtime as a whole, and which QPs may call. Which kernels are registered is
+ * registry.c, what becomes of a call call.c.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +198,8 @@ void runtime_pu_counters(const struct kernel_runtime *rt, unsigned pu, struct ru
 	*out = rt->pu[pu].ctr;
 }
 
-int runtime_set_quota(struct kernel_runtime *rt, struct nic_qp *qp, const struct runtime_quota *quota)
+int runtime_set_quota(struct kernel_runtime *rt, struct nic_qp *qp,
+		      const struct runtime_quota *quota)
 {
 	struct call_qp *q = nic_rpc_ctx(qp);
 
@@ -219,36 +223,36 @@ void runtime_counters(const struct kernel_runtime *rt, struct runtime_counters *
 }
 
 /* Of the PU, and of the kernel. */
-#define COUNT_END(ctr, status)                                                                               \
-	do {                                                                                                 \
-		switch (status) {                                                                            \
-		case ROOST_RPC_OK:                                                                           \
-			(ctr)->ended_ok++;                                                                   \
-			break;                                                                               \
-		case ROOST_RPC_BAD_PARAMS:                                                                   \
-			(ctr)->bad_params++;                                                                 \
-			break;                                                                               \
-		case ROOST_RPC_ACCESS:                                                                       \
-			(ctr)->access++;                                                                     \
-			break;                                                                               \
-		case ROOST_RPC_TOO_LONG:                                                                     \
-			(ctr)->too_long++;                                                                   \
-			break;                                                                               \
-		case ROOST_RPC_BOUND:                                                                        \
-			(ctr)->bound++;                                                                      \
-			break;                                                                               \
-		case ROOST_RPC_FAULT:                                                                        \
-			(ctr)->faults++;                                                                     \
-			break;                                                                               \
-		case ROOST_RPC_STUCK:                                                                        \
-			(ctr)->stuck++;                                                                      \
-			break;                                                                               \
-		case ROOST_RPC_DISABLED:                                                                     \
-			(ctr)->disabled++;                                                                   \
-			break;                                                                               \
-		default:                                                                                     \
-			(ctr)->ended_other++;                                                                \
-		}                                                                                            \
+#define COUNT_END(ctr, status)                                                                     \
+	do {                                                                                       \
+		switch (status) {                                                                  \
+		case ROOST_RPC_OK:                                                                 \
+			(ctr)->ended_ok++;                                                         \
+			break;                                                                     \
+		case ROOST_RPC_BAD_PARAMS:                                                         \
+			(ctr)->bad_params++;                                                       \
+			break;                                                                     \
+		case ROOST_RPC_ACCESS:                                                             \
+			(ctr)->access++;                                                           \
+			break;                                                                     \
+		case ROOST_RPC_TOO_LONG:                                                           \
+			(ctr)->too_long++;                                                         \
+			break;                                                                     \
+		case ROOST_RPC_BOUND:                                                              \
+			(ctr)->bound++;                                                            \
+			break;                                                                     \
+		case ROOST_RPC_FAULT:                                                              \
+			(ctr)->faults++;                                                           \
+			break;                                                                     \
+		case ROOST_RPC_STUCK:                                                              \
+			(ctr)->stuck++;                                                            \
+			break;                                                                     \
+		case ROOST_RPC_DISABLED:                                                           \
+			(ctr)->disabled++;                                                         \
+			break;                                                                     \
+		default:                                                                           \
+			(ctr)->ended_other++;                                                      \
+		}                                                                                  \
 	} while (0)
 
 void call_count_end(const struct call *call, uint32_t status)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle`: roost/shuffle.h says what it does. Lines and positions of a call are the kernel's own memory, since those of 1024
- * partitions are more than a call's state: a call takes one of ROOST_SHUFFLE_CALLS benches, of which the pages are there that were ever used.
+ * The kernel `shuffle`: roost/shuffle.h says what it does. Lines and positions of a call are the
+ * kernel's own memory, since those of 1024 partitions are more than a call's state: a call takes
+ * one of ROOST_SHUFFLE_CALLS benches, of which the pages are there that were ever used.
  */
 #include <endian.h>
 #include <string.h>
@@ -123,11 +124,12 @@ static void set_up(struct shuffle *s)
 }
 
 /*
- * Whole items of `size` bytes: the one that the piece before this began, then those that lie in this one. *data and *len move on to behind what
- * is returned; NULL: no whole one is left, and what is, is kept.
+ * Whole items of `size` bytes: the one that the piece before this began, then those that lie in
+ * this one. *data and *len move on to behind what is returned; NULL: no whole one is left, and what
+ * is, is kept.
  */
-static const uint8_t *next_whole(struct shuffle *s, uint32_t size, const uint8_t **data, uint32_t *len,
-				 uint32_t *n)
+static const uint8_t *next_whole(struct shuffle *s, uint32_t size, const uint8_t **data,
+				 uint32_t *len, uint32_t *n)
 {
 	const uint8_t *from = *data;
 	uint32_t some;
@@ -159,7 +161,8 @@ static uint32_t take_piece(struct shuffle *s, const uint8_t *data, uint32_t len)
 	while (len && s->known < s->w.p.partitions) {
 		struct roost_shuffle_part part;
 
-		uint32_t one = len < sizeof(part) - s->carried ? len : (uint32_t)sizeof(part) - s->carried;
+		uint32_t one =
+			len < sizeof(part) - s->carried ? len : (uint32_t)sizeof(part) - s->carried;
 
 		len -= one;
 		at = next_whole(s, sizeof(part), &data, &one, &n);
@@ -238,7 +241,8 @@ static enum roost_next payload(struct roost_call *c)
 	while (s->done < s->w.p.partitions) {
 		end = flush_chunk(s);
 		if (end)
-			return end_with(c, end == SHUFFLE_FULL ? ROOST_SHUFFLE_FULL : ROOST_RPC_ACCESS);
+			return end_with(c, end == SHUFFLE_FULL ? ROOST_SHUFFLE_FULL
+							       : ROOST_RPC_ACCESS);
 		ROOST_WAIT(c, ROOST_AGAIN);
 	}
 	s->done = 0;

@@ -12,16 +12,17 @@
 
 bool shuffle_ok(const struct roost_shuffle_params *p)
 {
-	if (!p->partitions || p->partitions > ROOST_SHUFFLE_PARTITIONS || p->tuple < 8 || p->tuple > LINE ||
-	    !is_pow2(p->tuple) || p->key % 8 || p->key >= p->tuple)
+	if (!p->partitions || p->partitions > ROOST_SHUFFLE_PARTITIONS || p->tuple < 8 ||
+	    p->tuple > LINE || !is_pow2(p->tuple) || p->key % 8 || p->key >= p->tuple)
 		return false;
 	if (p->how == ROOST_SHUFFLE_RADIX)
 		return is_pow2(p->partitions) && p->shift < 64;
 	return p->how == ROOST_SHUFFLE_HASH && !p->shift;
 }
 
-static inline __attribute__((always_inline)) void
-parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t size, uint32_t *part)
+static inline __attribute__((always_inline)) void parts(const struct roost_shuffle_params *p,
+							const uint8_t *tuples, uint32_t n,
+							uint32_t size, uint32_t *part)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t key;
@@ -40,7 +41,8 @@ static enum shuffle_end flush(struct shuffle_work *w, uint32_t part, uint64_t at
 	if (unlikely(at > b->end || at < from)) /* it may also have gone round */
 		return SHUFFLE_FULL;
 	b->from = at;
-	return w->put(w->ctx, from, w->lines + (size_t)part * LINE + from % LINE, (uint32_t)(at - from))
+	return w->put(w->ctx, from, w->lines + (size_t)part * LINE + from % LINE,
+		      (uint32_t)(at - from))
 		       ? SHUFFLE_REFUSED
 		       : SHUFFLE_OK;
 }
@@ -50,7 +52,10 @@ enum shuffle_end shuffle_flush(struct shuffle_work *w, uint32_t part)
 	return w->at[part] == w->bounds[part].from ? SHUFFLE_OK : flush(w, part, w->at[part]);
 }
 
-/* Moves a batch whose partitions are known, so that lines are on their way to the nearest cache before their tuples come. */
+/*
+ * Moves a batch whose partitions are known, so that lines are on their way to the nearest cache
+ * before their tuples come.
+ */
 static inline __attribute__((always_inline)) enum shuffle_end
 move(struct shuffle_work *w, const uint32_t *part, const uint8_t *tuples, uint32_t n, uint32_t size)
 {
@@ -93,10 +98,11 @@ plain(struct shuffle_work *w, const uint8_t *tuples, size_t n, uint32_t size)
 	return SHUFFLE_OK;
 }
 
-#define PLAIN(size)                                                                                          \
-	static enum shuffle_end plain_##size(struct shuffle_work *w, const uint8_t *tuples, size_t n)        \
-	{                                                                                                    \
-		return plain(w, tuples, n, size);                                                            \
+#define PLAIN(size)                                                                                \
+	static enum shuffle_end plain_##size(struct shuffle_work *w, const uint8_t *tuples,        \
+					     size_t n)                                             \
+	{                                                                                          \
+		return plain(w, tuples, n, size);                                                  \
 	}
 PLAIN(8)
 PLAIN(16)
@@ -137,8 +143,9 @@ struct finder {
 
 AVX2 static inline struct finder finder_of(const struct roost_shuffle_params *p)
 {
-	return (struct finder){_mm256_set1_epi64x(p->partitions - 1), _mm256_set1_epi64x(p->partitions),
-			       _mm_cvtsi32_si128(p->shift), p->how == ROOST_SHUFFLE_RADIX};
+	return (struct finder){_mm256_set1_epi64x(p->partitions - 1),
+			       _mm256_set1_epi64x(p->partitions), _mm_cvtsi32_si128(p->shift),
+			       p->how == ROOST_SHUFFLE_RADIX};
 }
 
 /* The partitions of four. */
@@ -155,8 +162,8 @@ AVX2 static inline void find4(const struct finder *f, __m256i key, uint32_t *par
 }
 
 /* Those of tuples of 8 bytes, in fours; returns how many that are. */
-AVX2 static uint32_t parts_8(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n,
-			     uint32_t *part)
+AVX2 static uint32_t parts_8(const struct roost_shuffle_params *p, const uint8_t *tuples,
+			     uint32_t n, uint32_t *part)
 {
 	const struct finder f = finder_of(p);
 	uint32_t i;
@@ -166,9 +173,11 @@ AVX2 static uint32_t parts_8(const struct roost_shuffle_params *p, const uint8_t
 	return i;
 }
 
-void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t *part)
+void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n,
+		   uint32_t *part)
 {
-	uint32_t done = p->tuple == 8 && __builtin_cpu_supports("avx2") ? parts_8(p, tuples, n, part) : 0;
+	uint32_t done =
+		p->tuple == 8 && __builtin_cpu_supports("avx2") ? parts_8(p, tuples, n, part) : 0;
 
 	parts(p, tuples + (size_t)done * p->tuple, n - done, p->tuple, part + done);
 }
@@ -203,7 +212,8 @@ shuffle_fn *shuffle_best(const struct roost_shuffle_params *p)
 
 #else
 
-void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t *part)
+void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n,
+		   uint32_t *part)
 {
 	parts(p, tuples, n, p->tuple, part);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The loop of the kernel `shuffle`: apart from it, so that its forms can be compared and measured. */
+/*
+ * The loop of the kernel `shuffle`: apart from it, so that its forms can be compared and measured.
+ */
 #ifndef ROOST_KERNELS_SHUFFLE_LOOP_H
 #define ROOST_KERNELS_SHUFFLE_LOOP_H
 
@@ -9,7 +11,10 @@
 
 #include "roost/shuffle.h"
 
-/* Buffered tuples of a partition: [from, at). They stand in its line where they will stand in memory, modulo the line. */
+/*
+ * Buffered tuples of a partition: [from, at). They stand in its line where they will stand in
+ * memory, modulo the line.
+ */
 struct shuffle_bounds {
 	uint64_t from, end;
 };
@@ -30,12 +35,16 @@ enum shuffle_end { SHUFFLE_OK, SHUFFLE_FULL, SHUFFLE_REFUSED };
 bool shuffle_ok(const struct roost_shuffle_params *p);
 
 /* The partitions of n tuples that nobody else writes. */
-void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t *part);
+void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n,
+		   uint32_t *part);
 
 /* Takes n tuples, at any alignment, each byte read once. Any thread, one at a time. */
 typedef enum shuffle_end shuffle_fn(struct shuffle_work *w, const uint8_t *tuples, size_t n);
 
-/* The form for these parameters that any machine has, and the fastest one of this machine; both do the same. */
+/*
+ * The form for these parameters that any machine has, and the fastest one of this machine; both do
+ * the same.
+ */
 shuffle_fn *shuffle_plain(const struct roost_shuffle_params *p);
 shuffle_fn *shuffle_best(const struct roost_shuffle_params *p);
 

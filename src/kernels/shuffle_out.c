@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle-out`: roost/shuffle.h says what it does. Each partition has two buffers of a bench's memory: one is filled while the other is on its
- * way. A call takes one of ROOST_SHUFFLE_OUT_CALLS benches, and gives it back when nothing is under way from there any more.
+ * The kernel `shuffle-out`: roost/shuffle.h says what it does. Each partition has two buffers of a
+ * bench's memory: one is filled while the other is on its way. A call takes one of
+ * ROOST_SHUFFLE_OUT_CALLS benches, and gives it back when nothing is under way from there any more.
  *
  *	batch of tuples -> buffer of its partition -- full --> WRITE to the partition's queue pair, the other buffer's turn
  */
@@ -20,14 +21,18 @@
 #define MAX_BYTES 4096u
 
 struct target {
-	uint64_t addr, end; /* where the buffer that is being filled goes, and where its region ends */
-	uint64_t tuples;    /* that have left */
+	/* where the buffer that is being filled goes, and where its region ends */
+	uint64_t addr, end;
+	uint64_t tuples; /* that have left */
 	uint32_t rkey, qp;
 	uint32_t op[2]; /* the last operation out of each buffer; 0: none yet */
 	uint32_t which;
 };
 
-/* What a tuple touches: where the next one goes, and how far: to the end of the buffer, or of what its region has room for. */
+/*
+ * What a tuple touches: where the next one goes, and how far: to the end of the buffer, or of what
+ * its region has room for.
+ */
 struct lane {
 	uint8_t *at, *stop;
 };
@@ -84,8 +89,9 @@ static enum roost_next params(struct roost_call *c)
 					       .key = le16toh(p.key),
 					       .how = p.how,
 					       .shift = p.shift};
-	if (!shuffle_ok(&s->how) || !is_pow2(s->bytes) || s->bytes < MIN_BYTES || s->bytes > MAX_BYTES ||
-	    p.reserved || 2ull * s->how.partitions * s->bytes > ROOST_SHUFFLE_OUT_ROOM)
+	if (!shuffle_ok(&s->how) || !is_pow2(s->bytes) || s->bytes < MIN_BYTES ||
+	    s->bytes > MAX_BYTES || p.reserved ||
+	    2ull * s->how.partitions * s->bytes > ROOST_SHUFFLE_OUT_ROOM)
 		return roost_reply(c, ROOST_RPC_BAD_PARAMS, NULL, 0);
 	return ROOST_DONE;
 }
@@ -131,8 +137,10 @@ static bool learn(struct shuffle_out *s)
 
 		if (len % s->how.tuple || addr + len < addr)
 			return false;
-		s->bench->target[s->known] = (struct target){
-			.addr = addr, .end = addr + len, .rkey = le32toh(e->rkey), .qp = le32toh(e->qp)};
+		s->bench->target[s->known] = (struct target){.addr = addr,
+							     .end = addr + len,
+							     .rkey = le32toh(e->rkey),
+							     .qp = le32toh(e->qp)};
 		begin_buffer(s, s->known++);
 	}
 	return true;
@@ -182,7 +190,10 @@ static void end_batch(struct shuffle_out *s, const struct roost_call *c)
 	s->whole = 0;
 }
 
-/* Moves tuples of the batch until a buffer is full: that of s->leaves. False: the batch is at its end; or s->status says why it is no use. */
+/*
+ * Moves tuples of the batch until a buffer is full: that of s->leaves. False: the batch is at its
+ * end; or s->status says why it is no use.
+ */
 static inline __attribute__((always_inline)) bool move(struct shuffle_out *s, const uint8_t *own,
 						       uint32_t size)
 {
@@ -230,10 +241,14 @@ static enum roost_next send(const struct shuffle_out *s, struct roost_call *c)
 {
 	const struct target *t = &s->bench->target[s->leaves];
 
-	return roost_qp_write(c, t->qp, t->addr, t->rkey, buffer(s, s->leaves), 0, filled(s, s->leaves));
+	return roost_qp_write(c, t->qp, t->addr, t->rkey, buffer(s, s->leaves), 0,
+			      filled(s, s->leaves));
 }
 
-/* The buffer of s->leaves is on its way. Returns the last operation out of the other one, which is filled next. */
+/*
+ * The buffer of s->leaves is on its way. Returns the last operation out of the other one, which is
+ * filled next.
+ */
 static uint32_t sent(struct shuffle_out *s, const struct roost_call *c)
 {
 	struct target *t = &s->bench->target[s->leaves];
@@ -259,7 +274,10 @@ static bool next_rest(struct shuffle_out *s)
 	return false;
 }
 
-/* Nothing is under way any more: how the first operation failed. It is one of the last, since none was posted behind it that is not. */
+/*
+ * Nothing is under way any more: how the first operation failed. It is one of the last, since none
+ * was posted behind it that is not.
+ */
 static void note_failure(struct shuffle_out *s, const struct roost_call *c)
 {
 	uint32_t n = c->qp_posted < ROOST_QP_OPS ? c->qp_posted : ROOST_QP_OPS;
@@ -295,7 +313,10 @@ static enum roost_next payload(struct roost_call *c)
 			if (!c->qp_failed) {
 				ROOST_WAIT(c, send(s, c));
 				s->before = sent(s, c);
-				/* Before the other buffer is filled, what went out of it has arrived. */
+				/*
+				 * Before the other buffer is filled, what went out of it has
+				 * arrived.
+				 */
 				if (s->before)
 					ROOST_QP_WAIT(c, s->before);
 			}

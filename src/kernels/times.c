@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How long calls take on the node: from the beginning of the turn that their parameters came in to the end of the one in which their reply was handed to
- * the NIC. No clock is read for a call: turns have their beginning, and whoever drives the NIC says when one is over in which calls have ended.
+ * How long calls take on the node: from the beginning of the turn that their parameters came in to
+ * the end of the one in which their reply was handed to the NIC. No clock is read for a call: turns
+ * have their beginning, and whoever drives the NIC says when one is over in which calls have ended.
  */
 #include "kernels/call.h"
 

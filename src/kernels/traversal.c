@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `traversal`: roost/traversal.h says what it does. One access for each element; values go out straight from memory. */
+/*
+ * The kernel `traversal`: roost/traversal.h says what it does. One access for each element; values
+ * go out straight from memory.
+ */
 #include <endian.h>
 #include <string.h>
 
@@ -53,8 +56,8 @@ static bool take_params(struct traversal *s, const struct roost_call *c)
 	p->next_pos = (int16_t)le16toh((uint16_t)p->next_pos);
 	p->else_pos = (int16_t)le16toh((uint16_t)p->else_pos);
 	p->flags = le16toh(p->flags);
-	if (!p->element_len || p->element_len % UNIT || p->element_len > ROOST_TRAVERSAL_MAX_ELEMENT ||
-	    !p->bound)
+	if (!p->element_len || p->element_len % UNIT ||
+	    p->element_len > ROOST_TRAVERSAL_MAX_ELEMENT || !p->bound)
 		return false;
 	if (p->key_len < UNIT || p->key_len % UNIT || p->key_len > ROOST_TRAVERSAL_MAX_KEY ||
 	    p->key_len > p->element_len)
@@ -85,7 +88,10 @@ static int next_key(const uint64_t *mask, int pos)
 	return -1;
 }
 
-/* The element's key at `pos` against the one given: less than, equal to, greater than 0. Little-endian: the last bytes count most. */
+/*
+ * The element's key at `pos` against the one given: less than, equal to, greater than 0.
+ * Little-endian: the last bytes count most.
+ */
 static inline int compare(const struct traversal *s, int pos)
 {
 	const uint8_t *have = s->element + (unsigned)pos * UNIT, *want = s->p.key;
@@ -121,7 +127,10 @@ static inline bool fulfils(uint8_t predicate, int order)
 	}
 }
 
-/* The position of the key that matches; -1: none. This runs once a hop: no call, and no more than a look at words without a position. */
+/*
+ * The position of the key that matches; -1: none. This runs once a hop: no call, and no more than a
+ * look at words without a position.
+ */
 static inline int match(const struct traversal *s)
 {
 	for (int i = 0; i < ROOST_TRAVERSAL_MASK_WORDS; i++)
@@ -137,7 +146,8 @@ static inline int match(const struct traversal *s)
 /* Is there room for len bytes at that position of the element? */
 static bool inside(const struct traversal *s, int pos, uint32_t len)
 {
-	return pos >= 0 && len <= s->p.element_len && (unsigned)pos * UNIT <= s->p.element_len - len;
+	return pos >= 0 && len <= s->p.element_len &&
+	       (unsigned)pos * UNIT <= s->p.element_len - len;
 }
 
 static inline bool address_at(const struct traversal *s, int pos, uint64_t *out)
@@ -155,7 +165,8 @@ static int child(const struct traversal *s)
 	const struct roost_traversal_params *p = &s->p;
 	int at = p->else_pos;
 
-	for (int pos = next_key(p->order_mask, 0); pos >= 0; pos = next_key(p->order_mask, pos + 1)) {
+	for (int pos = next_key(p->order_mask, 0); pos >= 0;
+	     pos = next_key(p->order_mask, pos + 1)) {
 		if (compare(s, pos) > 0)
 			break;
 		at = pos + p->key_len / (int)UNIT + p->next_pos;
@@ -176,14 +187,18 @@ static inline bool follow(struct traversal *s)
 		return address_at(s, child(s), &s->at);
 	case ROOST_TRAVERSAL_NEXT_BY_ORDER:
 		first = next_key(p->order_mask, 0);
-		return first >= 0 && address_at(s, compare(s, first) > 0 ? p->next_pos : p->else_pos, &s->at);
+		return first >= 0 &&
+		       address_at(s, compare(s, first) > 0 ? p->next_pos : p->else_pos, &s->at);
 	default:
 		s->at = 0;
 		return true;
 	}
 }
 
-/* One key of 8 bytes, which must be equal, and one next element: then a hop is two loads and a compare. */
+/*
+ * One key of 8 bytes, which must be equal, and one next element: then a hop is two loads and a
+ * compare.
+ */
 static bool is_chain(struct traversal *s)
 {
 	const struct roost_traversal_params *p = &s->p;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How much of a turn kernels may have, so that what others wait for stays short, whatever a peer has kernels do. Steps differ: a hop along a list takes 50 ns, a
- * piece of payload 10 us. So the time is taken of turns in which kernels had much, by whoever drives the NIC, and what fits into TURN_NS follows it.
+ * How much of a turn kernels may have, so that what others wait for stays short, whatever a peer
+ * has kernels do. Steps differ: a hop along a list takes 50 ns, a piece of payload 10 us. So the
+ * time is taken of turns in which kernels had much, by whoever drives the NIC, and what fits into
+ * TURN_NS follows it.
  */
 #include "kernels/call.h"
 
@@ -34,7 +36,8 @@ void units_see(struct runtime_pu *pu)
 
 void units_ask(const struct runtime_pu *pu)
 {
-	if (pu->units.shared && (pu->units.spent >= WORTH_TIMING || pu->units.spent >= pu->units.allowed))
+	if (pu->units.shared &&
+	    (pu->units.spent >= WORTH_TIMING || pu->units.spent >= pu->units.allowed))
 		nic_rpc_ask_time(pu->rt->nic, pu->index);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Address handles: where a UD queue pair may send to. A handle is made on the control path and holds the port's paths, one for each PU
- * that may use it and each lane at the other end, so that sending looks up an array and no more. Handles are numbers, index
- * (16 bits) | tag (16 bits): what a WQE names is checked like a key.
+ * Address handles: where a UD queue pair may send to. A handle is made on the control path and
+ * holds the port's paths, one for each PU that may use it and each lane at the other end, so that
+ * sending looks up an array and no more. Handles are numbers, index (16 bits) | tag (16 bits): what
+ * a WQE names is checked like a key.
  */
 #include <stdlib.h>
 
@@ -24,7 +25,8 @@ static int get_paths(struct nic *nic, struct nic_ah *ah, unsigned port, const st
 	for (unsigned pu = 0; pu < nic->cfg.pus; pu++)
 		for (unsigned lane = 0; lane < nic->cfg.pus; lane++) {
 			/* Any number with that lane in its index. */
-			int rc = dest_get(nic->pus[pu], (uint8_t)port, dgid, lane << 4, &ah->dest[pu][lane]);
+			int rc = dest_get(nic->pus[pu], (uint8_t)port, dgid, lane << 4,
+					  &ah->dest[pu][lane]);
 
 			if (rc)
 				return rc;
@@ -78,7 +80,8 @@ int nic_ah_create(struct nic *nic, const struct nic_ah_attr *a, uint32_t *handle
 
 struct nic_ah *ah_find(struct nic *nic, uint32_t handle)
 {
-	struct nic_ah *ah = atomic_load_explicit(&nic->ahs[handle & (NIC_MAX_AHS - 1)], memory_order_acquire);
+	struct nic_ah *ah =
+		atomic_load_explicit(&nic->ahs[handle & (NIC_MAX_AHS - 1)], memory_order_acquire);
 
 	return ah && ah->handle == handle ? ah : NULL;
 }

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Is anybody there? A peer process that was killed answers nothing, and time-outs as connection managers set them find that out after
- * a minute, or never where nothing is outstanding. So hints are looked at: ICMP errors (udp), a ring without a reader (shm). A
- * hint proves nothing. It makes us ask, and only answers count:
+ * Is anybody there? A peer process that was killed answers nothing, and time-outs as connection
+ * managers set them find that out after a minute, or never where nothing is outstanding. So hints
+ * are looked at: ICMP errors (udp), a ring without a reader (shm). A hint proves nothing. It makes
+ * us ask, and only answers count:
  *
  *   hint --> suspected: ask now and every ASK_NS ---- any packet from there that passes the checks ----> not suspected
  *                |              ^                ---- no hint for a while: whoever it was said it once --> not suspected
  *                +-- new hint --+
  *                     after GONE_NS and GONE_HINTS of them, and not a word: gone
  *
- * The question is a zero-length WRITE with the PSN before the oldest unacknowledged one: a duplicate, which every responder
- * acknowledges again and none executes (IBA 9.7.5.1.2, C9-105). With nic_qp_keepalive() it is also asked where nobody hinted, when nothing has
- * been heard for KEEP_NS; both ends must have agreed to that, since hardware does not do it. A process that is stopped does not answer either. Its
- * NIC would, if it had one of its own: so who is seen to live, and not to read, is waited for (port_reader_of()).
+ * The question is a zero-length WRITE with the PSN before the oldest unacknowledged one: a
+ * duplicate, which every responder acknowledges again and none executes (IBA 9.7.5.1.2, C9-105).
+ * With nic_qp_keepalive() it is also asked where nobody hinted, when nothing has been heard for
+ * KEEP_NS; both ends must have agreed to that, since hardware does not do it. A process that is
+ * stopped does not answer either. Its NIC would, if it had one of its own: so who is seen to live,
+ * and not to read, is waited for (port_reader_of()).
  *
- * Who is gone is gone with all its queue pairs: so a destination (an address, and a lane there) is asked about, by one of them, in turns.
+ * Who is gone is gone with all its queue pairs: so a destination (an address, and a lane there) is
+ * asked about, by one of them, in turns.
  */
 #include "nic/alive.h"
 #include "nic/tx.h"
@@ -27,10 +31,10 @@
 #define LOOKS_MOST  4096	   /* a millisecond */
 #define KEEP_NS	    (1000 * MS_NS)
 #define KEEP_SILENT 8 /* questions in a row without an answer */
-#define KEEP_READS                                                                                           \
-	4 /* so many of them since it was last stalled: who has just been continued has much to do */
-#define KEEP_FAR                                                                                             \
-	30 /* the same of a peer of which nothing else is known: its machine may stand still for a while */
+/* so many of them since it was last stalled: who has just been continued has much to do */
+#define KEEP_READS 4
+/* the same of a peer of which nothing else is known: its machine may stand still for a while */
+#define KEEP_FAR 30
 
 /* PSNs that an answer of ours in flight may have. */
 #define ANSWERS_BACK 4096
@@ -47,7 +51,8 @@ static uint64_t tick(const struct dest *d)
 
 static bool may_ask(const struct nic_qp *qp)
 {
-	return qp->type == NIC_QPT_RC && !qp->loop && (qp->state == NIC_QPS_RTS || qp->state == NIC_QPS_SQD);
+	return qp->type == NIC_QPT_RC && !qp->loop &&
+	       (qp->state == NIC_QPS_RTS || qp->state == NIC_QPS_SQD);
 }
 
 static void send_question(struct nic_qp *qp)
@@ -145,7 +150,8 @@ static bool may_be_ours(const struct dest *d, const struct port_hint *h)
 		if (answer)
 			first = qp->resp.epsn - ANSWERS_BACK;
 		psn = psn_extend(first, h->psn);
-		if (!psn_before(psn, first) && psn_before(psn, answer ? qp->resp.epsn : qp->sq.psn_max + 1))
+		if (!psn_before(psn, first) &&
+		    psn_before(psn, answer ? qp->resp.epsn : qp->sq.psn_max + 1))
 			return true;
 	}
 	return false;
@@ -174,8 +180,9 @@ static bool leads_to(const struct dest *d, const struct port *port, const struct
 }
 
 /*
- * Forged ones come as fast as the network is, and each is compared with all queue pairs of its destination. Beyond what costs the PU little, they are not
- * looked at: time-outs find out what they would have said.
+ * Forged ones come as fast as the network is, and each is compared with all queue pairs of its
+ * destination. Beyond what costs the PU little, they are not looked at: time-outs find out what
+ * they would have said.
  */
 static bool may_look(struct pu *pu)
 {
@@ -202,7 +209,10 @@ static bool believed(struct pu *pu, const struct port *port, const struct port_h
 	return false;
 }
 
-/* About a datagram of QP 1's, whose user knows what it waits for. QP 1 is the first PU's; all lanes get the same hint. */
+/*
+ * About a datagram of QP 1's, whose user knows what it waits for. QP 1 is the first PU's; all lanes
+ * get the same hint.
+ */
 static void tell_gsi(struct pu *pu, const struct port_hint *h)
 {
 	const struct nic_config *cfg = &pu->nic->cfg;
@@ -245,12 +255,15 @@ static void raise(_Atomic uint64_t *heard, uint64_t to)
 {
 	uint64_t now = atomic_load_explicit(heard, memory_order_relaxed);
 
-	while (now < to && !atomic_compare_exchange_weak_explicit(heard, &now, to, memory_order_release,
-								  memory_order_relaxed))
+	while (now < to && !atomic_compare_exchange_weak_explicit(
+				   heard, &now, to, memory_order_release, memory_order_relaxed))
 		;
 }
 
-/* A packet came from there while somebody wanted to know. Whoever begins to listen from now on, waits for another. */
+/*
+ * A packet came from there while somebody wanted to know. Whoever begins to listen from now on,
+ * waits for another.
+ */
 void alive_heard(struct dest *d)
 {
 	atomic_store_explicit(&d->quiet, false, memory_order_relaxed);
@@ -270,10 +283,14 @@ enum port_reader alive_reader(struct dest *d, uint64_t since)
 	return d->reader;
 }
 
-/* The peer is one process, whichever PU of ours and lane of its it is reached by. Ports that are wrapped keep their kind's name. */
+/*
+ * The peer is one process, whichever PU of ours and lane of its it is reached by. Ports that are
+ * wrapped keep their kind's name.
+ */
 static bool same_peer(const struct dest *a, const struct dest *b)
 {
-	return a->port->ops->name == b->port->ops->name && pkt_addr_eq(&a->path->dst, &b->path->dst);
+	return a->port->ops->name == b->port->ops->name &&
+	       pkt_addr_eq(&a->path->dst, &b->path->dst);
 }
 
 /* What another PU hears from now on comes later than our tick: it finds `quiet` set after that. */
@@ -331,7 +348,10 @@ bool alive_heard_since(const struct dest *d, uint64_t from)
 	return heard;
 }
 
-/* One that stands is given time; one that is busy stands in many a look, and is not, if anything came from it since. */
+/*
+ * One that stands is given time; one that is busy stands in many a look, and is not, if anything
+ * came from it since.
+ */
 static bool is_silent_for_good(struct dest *d)
 {
 	if (d->silent <= KEEP_SILENT - KEEP_READS)

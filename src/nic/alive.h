@@ -12,7 +12,8 @@ enum port_reader alive_reader(struct dest *d, uint64_t since);
 /* On all lanes and PUs to that address, for alive_heard_since() with what this returns. */
 uint64_t alive_listen(const struct dest *d);
 bool alive_heard_since(const struct dest *d, uint64_t tick);
-void alive_bequeath(struct dest *d); /* it goes: what was heard there stays known; dests_lock held */
+/* it goes: what was heard there stays known; dests_lock held */
+void alive_bequeath(struct dest *d);
 void alive_fire(struct dest *d);
 void alive_attach(struct nic_qp *qp); /* to qp->dest */
 void alive_detach(struct nic_qp *qp);

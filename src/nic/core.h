@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside of the NIC core: its objects. Only src/nic includes this. Everything here is touched by the owner of the PU
- * alone, except what is marked.
+ * Inside of the NIC core: its objects. Only src/nic includes this. Everything here is touched by
+ * the owner of the PU alone, except what is marked.
  *
- * Packet sequence numbers are kept in 32 bits, of which the wire shows the low 24: 2^32 is a multiple of 2^24, so
- * differences stay right across both wraps, and comparisons are signed differences (psn_before).
+ * Packet sequence numbers are kept in 32 bits, of which the wire shows the low 24: 2^32 is a
+ * multiple of 2^24, so differences stay right across both wraps, and comparisons are signed
+ * differences (psn_before).
  */
 #ifndef ROOST_NIC_CORE_H
 #define ROOST_NIC_CORE_H
@@ -29,9 +30,15 @@
 #define NIC_SQ_WINDOW 512
 /* IBA 9.7.7.3.1 bounds outstanding PSNs to half the number space. */
 #define NIC_PSN_WINDOW ((1u << 23) - 1)
-/* Ask for an acknowledgement at least this often inside a message (rxe stops at 128 unacknowledged). */
+/*
+ * Ask for an acknowledgement at least this often inside a message (rxe stops at 128
+ * unacknowledged).
+ */
 #define NIC_ACKREQ_EVERY 64
-/* A READ of any length is cut into requests of at most this many bytes where the port sets no window of its own. */
+/*
+ * A READ of any length is cut into requests of at most this many bytes where the port sets no
+ * window of its own.
+ */
 #define NIC_READ_CHUNK (1u << 20)
 
 struct pu;
@@ -54,7 +61,10 @@ struct nic_cq {
 	struct list_head link; /* all of the NIC; control */
 };
 
-/* The private copy of a WQE, from fetch to retirement. The WQE follows, as long as the queue's stride. */
+/*
+ * The private copy of a WQE, from fetch to retirement. The WQE follows, as long as the queue's
+ * stride.
+ */
 struct sq_entry {
 	uint64_t wr_id;
 	uint32_t psn;	/* of its first packet */
@@ -66,9 +76,10 @@ struct sq_entry {
 	uint8_t num_sge;
 	uint32_t index; /* of the WQE in its ring */
 	bool reply;	/* of a kernel, not out of the ring: rpc.c */
-	bool part;	/* of a WRITE that goes through a kernel which changes its length: resize.c */
-	bool final;	/* the last of these: it ends the WQE */
-	bool act;	/* of a kernel, on a QP that is bound to it: kernel_wr.c */
+	/* of a WRITE that goes through a kernel which changes its length: resize.c */
+	bool part;
+	bool final; /* the last of these: it ends the WQE */
+	bool act;   /* of a kernel, on a QP that is bound to it: kernel_wr.c */
 	struct roost_wqe wqe __attribute__((aligned(16)));
 };
 _Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
@@ -111,7 +122,10 @@ struct qp_sq {
 	uint32_t rtt_psn;
 	uint64_t gathers_since; /* requests wait for more since then; 0: none do */
 	uint64_t rtt_start;	/* 0: no sample running */
-	/* Of the last acknowledgement that moved psn_una, of the last time-out, or of sending psn_una: the latest. */
+	/*
+	 * Of the last acknowledgement that moved psn_una, of the last time-out, or of sending
+	 * psn_una: the latest.
+	 */
 	uint64_t progress;
 	uint64_t since;	 /* likewise, but for time-outs */
 	uint64_t probed; /* time of the last probe */
@@ -126,14 +140,20 @@ struct qp_sq {
 	bool rtt_alone; /* nothing was in flight before rtt_psn */
 	bool lone;	/* the last ACK was for a probe alone, or for the packet's first copy */
 	bool drained_event;
-	/* Retries were renewed for a stalled peer: alive_listen() of then; 0: not since the last progress. */
+	/*
+	 * Retries were renewed for a stalled peer: alive_listen() of then; 0: not since the last
+	 * progress.
+	 */
 	uint64_t stalled_at;
 };
 
 /* READ or atomic that the responder may have to answer (again). */
 struct resp_entry {
 	uint32_t psn, npkts;
-	/* the running execution, in packets relative to psn: first, next to send, one past the last; cur == end: none */
+	/*
+	 * the running execution, in packets relative to psn: first, next to send, one past the
+	 * last; cur == end: none
+	 */
 	uint32_t start, cur, end;
 	uint32_t limit; /* bytes of the READ up to where this execution goes */
 	uint32_t msn;
@@ -183,8 +203,8 @@ struct qp_resp {
 		uint32_t index, num_sge;
 		uint32_t sge, sge_off; /* where the next byte goes */
 	} recv;
-	struct resp_entry
-		*replay; /* max_dest_rd_atomic entries; NULL: none. Memory of its own: most QPs ask for few */
+	/* max_dest_rd_atomic entries; NULL: none. Memory of its own: most QPs ask for few */
+	struct resp_entry *replay;
 	uint8_t replay_size;
 };
 
@@ -211,10 +231,11 @@ struct nic_qp {
 
 	uint8_t state; /* enum nic_qp_state */
 	uint8_t type;
-	uint8_t service; /* enum pkt_service: added to the op-codes it sends, asked of those it hears */
-	uint8_t port;	 /* from 0 */
-	bool loop;	 /* peer is a QP of this NIC on the same PU */
-	bool rpc;	 /* op-codes 0x18 .. 0x1c are calls */
+	/* enum pkt_service: added to the op-codes it sends, asked of those it hears */
+	uint8_t service;
+	uint8_t port;		 /* from 0 */
+	bool loop;		 /* peer is a QP of this NIC on the same PU */
+	bool rpc;		 /* op-codes 0x18 .. 0x1c are calls */
 	bool kernel_wrs_enabled; /* kernels may post to it */
 	bool sig_all;
 	bool heard;		 /* something came since RESET */
@@ -226,7 +247,8 @@ struct nic_qp {
 	uint32_t pd;
 	uint32_t access;
 	uint8_t tos;
-	uint32_t peer_port; /* UDP source port of the peer's packets (rx.c); above 65535: nothing came yet */
+	/* UDP source port of the peer's packets (rx.c); above 65535: nothing came yet */
+	uint32_t peer_port;
 	struct pu *pu;
 	struct dest *dest;
 	struct list_head dest_link; /* among the QPs of dest */
@@ -264,10 +286,15 @@ struct dest {
 	uint32_t window;    /* bytes in flight allowed; 0: the port pushes back */
 	uint32_t threshold; /* slow start ends here */
 	uint32_t inflight;
-	uint32_t paced;	   /* bytes sent of which nobody will say that they arrived; time takes them off */
+	/* bytes sent of which nobody will say that they arrived; time takes them off */
+	uint32_t paced;
 	uint64_t paced_at; /* until when it has */
-	uint64_t srtt, rttvar, rtt_min; /* ns; 0: no sample yet. The smallest is that of all samples */
-	/* ns; half more than an answer takes, or seems to take, if nothing else is in flight; 0: unknown */
+	/* ns; 0: no sample yet. The smallest is that of all samples */
+	uint64_t srtt, rttvar, rtt_min;
+	/*
+	 * ns; half more than an answer takes, or seems to take, if nothing else is in flight; 0:
+	 * unknown
+	 */
 	uint64_t trip;
 	bool trip_sure; /* it is seen from a packet that was sent once */
 	uint64_t cut;	/* when the window was last cut */
@@ -278,13 +305,18 @@ struct dest {
 	uint64_t suspected;		/* since when; 0: not */
 	uint64_t hinted, asked;		/* when the last hint came, the last question went */
 	uint32_t num_hints, silent;
-	uint32_t keepers;  /* QPs that are kept alive */
-	atomic_bool quiet; /* nothing has come since somebody began to listen for it. [any PU's owner] */
+	uint32_t keepers; /* QPs that are kept alive */
+	/* nothing has come since somebody began to listen for it. [any PU's owner] */
+	atomic_bool quiet;
 	struct icrc_flow tx, rx;
-	_Atomic uint64_t heard; /* nic->ticks when something came that was listened for. [any PU's owner] */
-	uint64_t looked;	/* when it was last asked who reads there, and the answer */
+	/* nic->ticks when something came that was listened for. [any PU's owner] */
+	_Atomic uint64_t heard;
+	uint64_t looked; /* when it was last asked who reads there, and the answer */
 	enum port_reader reader;
-	/* Silence was stalled_at, since the peer stands: alive_listen() of then; 0: not since it was heard. */
+	/*
+	 * Silence was stalled_at, since the peer stands: alive_listen() of then; 0: not since it
+	 * was heard.
+	 */
 	uint64_t stalled_at;
 };
 
@@ -318,8 +350,9 @@ struct late_packet {
 struct pu_port {
 	struct port *port;
 	struct late_packet late; /* never from one turn to the next */
-	struct icrc_flow ud_rx;	 /* of the last datagram received: the next is often from there too */
-	uint32_t read_out;	 /* READ bytes asked for over all QPs */
+	/* of the last datagram received: the next is often from there too */
+	struct icrc_flow ud_rx;
+	uint32_t read_out; /* READ bytes asked for over all QPs */
 	struct list_head read_waiters;
 	uint8_t num;  /* programs' number of the port in whose GID table this is */
 	bool blocked; /* the port had no room: try again at the next turn */
@@ -351,7 +384,8 @@ struct pu {
 	bool rx_last;		      /* the packet at hand is the last of its burst */
 	struct wheel_timer rpc_timer; /* nic_rpc_at(): without an owner, as those of destinations */
 	uint64_t hints_at;	      /* when hints_looks began to count */
-	unsigned hints_looks;	      /* queue pairs and destinations that hints were compared with since */
+	/* queue pairs and destinations that hints were compared with since */
+	unsigned hints_looks;
 };
 
 /* Among doorbells, where QP numbers stand, which have 24 bits: nic_rpc_ring(). */
@@ -374,10 +408,12 @@ struct nic {
 	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
 	_Atomic uint64_t memory, memory_limit, memory_refused; /* nic_memory_take() */
-	struct arena arena;				       /* queue pairs and what they hold; control */
+	/* queue pairs and what they hold; control */
+	struct arena arena;
 	struct spin dests_lock;
-	_Atomic uint64_t ticks; /* order what is listened for and what is heard: PUs' clocks are not alike */
-	uint32_t *pd_refs;	/* UINT32_MAX: free */
+	/* order what is listened for and what is heard: PUs' clocks are not alike */
+	_Atomic uint64_t ticks;
+	uint32_t *pd_refs; /* UINT32_MAX: free */
 	uint32_t pd_cap;
 	struct secret secret;
 	uint32_t gsi_psn; /* of PU 0's owner: the next datagram's from QP 1 */
@@ -430,7 +466,10 @@ static inline bool op_is_atomic(uint8_t op)
 	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
 }
 
-/* Ports in use. They may become more, never while a PU is owned by another: in a turn the number stands. */
+/*
+ * Ports in use. They may become more, never while a PU is owned by another: in a turn the number
+ * stands.
+ */
 static inline unsigned port_count(const struct nic *nic)
 {
 	return atomic_load_explicit(&nic->ports, memory_order_acquire);
@@ -439,14 +478,15 @@ static inline unsigned port_count(const struct nic *nic)
 /* nic.c */
 bool nic_pd_ref(struct nic *nic, uint32_t pd);
 void nic_pd_unref(struct nic *nic, uint32_t pd);
-void nic_kick(struct nic *nic, unsigned pu); /* its owner, or somebody, is to run a turn of it. [any] */
-void nic_ring(struct nic_qp *qp);	     /* has its PU schedule it. [any] */
-void nic_schedule(struct nic_qp *qp);	     /* requester has work */
-void nic_schedule_resp(struct nic_qp *qp);   /* responder has work */
+/* its owner, or somebody, is to run a turn of it. [any] */
+void nic_kick(struct nic *nic, unsigned pu);
+void nic_ring(struct nic_qp *qp);	   /* has its PU schedule it. [any] */
+void nic_schedule(struct nic_qp *qp);	   /* requester has work */
+void nic_schedule_resp(struct nic_qp *qp); /* responder has work */
 static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
 {
-	struct nic_qp *qp =
-		atomic_load_explicit(&nic->qps[(qpn >> 4) & (NIC_MAX_QPS - 1)], memory_order_acquire);
+	struct nic_qp *qp = atomic_load_explicit(&nic->qps[(qpn >> 4) & (NIC_MAX_QPS - 1)],
+						 memory_order_acquire);
 
 	return qp && qp->qpn == qpn ? qp : NULL;
 }
@@ -462,13 +502,15 @@ static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t v
 	return mr_resolve(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access);
 }
 
-static inline void *qp_resolve_region_addr(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
-					   uint32_t access, struct mr_region_addr *out)
+static inline void *qp_resolve_region_addr(const struct nic_qp *qp, uint32_t key, uint64_t va,
+					   uint64_t len, uint32_t access,
+					   struct mr_region_addr *out)
 {
 	void *p = mr_resolve_region_addr(&qp->nic->mrs, key, qp->pd, va, len, access, out);
 
 	return p ? p
-		 : mr_resolve_region_addr(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len, access, out);
+		 : mr_resolve_region_addr(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn), va, len,
+					  access, out);
 }
 
 /* ports.c: the port is the `at`th from now on; the caller counts it */
@@ -495,26 +537,34 @@ enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port
 /* mcast.c */
 
 /* The packet is for everybody: what is left to check, and what becomes of it. */
-enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt, const struct pkt_view *v);
+enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
+			const struct pkt_view *v);
 void mcast_detach_all(struct nic_qp *qp);
 
 /* rx.c */
-/* The flow that a datagram's ICRC is checked with: it may come from anywhere, but the next is often from there too. */
+/*
+ * The flow that a datagram's ICRC is checked with: it may come from anywhere, but the next is often
+ * from there too.
+ */
 struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
 bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt); /* notes PORT_NO_DF */
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
 
 /* sq.c */
 bool sq_fetch(struct nic_qp *qp);
-void sq_mix(struct nic_qp *qp); /* fetches, where kernels' entries might keep the program's out for ever */
+/* fetches, where kernels' entries might keep the program's out for ever */
+void sq_mix(struct nic_qp *qp);
 bool sq_take(struct nic_qp *qp,
 	     unsigned max); /* at most so many, whatever is to become of them; false: none */
-void sq_complete(struct nic_qp *qp, const struct sq_entry *e); /* the program hears how its WQE ended */
-void sq_retire(struct nic_qp *qp, struct sq_entry *e);	       /* completes the WQE at sq.una */
-bool sq_local(struct nic_qp *qp, struct sq_entry *e); /* executes such a one; false: e->status says why not */
+/* the program hears how its WQE ended */
+void sq_complete(struct nic_qp *qp, const struct sq_entry *e);
+void sq_retire(struct nic_qp *qp, struct sq_entry *e); /* completes the WQE at sq.una */
+/* executes such a one; false: e->status says why not */
+bool sq_local(struct nic_qp *qp, struct sq_entry *e);
 const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n);
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
-int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n);
+int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
+	       uint32_t n);
 void sq_flush(struct nic_qp *qp);
 void sq_drained(struct nic_qp *qp);
 static inline bool sq_posted(const struct qp_sq *sq)
@@ -541,7 +591,8 @@ uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t f
 /* req_resp.c */
 void req_rx(struct nic_qp *qp, const struct pkt_view *v);
 void req_rewind(struct nic_qp *qp);
-void req_fail(struct nic_qp *qp, enum nic_wc_status status); /* ends the oldest WQE so, and the QP */
+/* ends the oldest WQE so, and the QP */
+void req_fail(struct nic_qp *qp, enum nic_wc_status status);
 
 /* retry.c */
 void retry_arm(struct nic_qp *qp);
@@ -561,21 +612,28 @@ bool resp_take_recv(struct nic_qp *qp);
 enum scatter_result { SCATTER_OK, SCATTER_TOO_LONG, SCATTER_BAD_MEMORY };
 enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
 void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
-/* Appends to the receive taken last: 0, or what a reliable connection answers; the receive has then completed with that error. */
+/*
+ * Appends to the receive taken last: 0, or what a reliable connection answers; the receive has then
+ * completed with that error.
+ */
 uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
 /* Of a message that is dropped the receive stays, to be filled from its beginning. */
 static inline void resp_keep_recv(struct nic_qp *qp)
 {
 	qp->resp.recv.sge = qp->resp.recv.sge_off = 0;
 }
-/* A packet of a SEND or WRITE in its place: 0, or the syndrome of the NAK that a reliable connection answers with. */
+/*
+ * A packet of a SEND or WRITE in its place: 0, or the syndrome of the NAK that a reliable
+ * connection answers with.
+ */
 bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v);
 uint8_t resp_rnr(const struct nic_qp *qp); /* the syndrome for "not now" */
 uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v);
 uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v);
 void resp_flush(struct nic_qp *qp);
-uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey, uint64_t swap_add,
-			    uint64_t compare, uint64_t *old); /* 0 or a NAK syndrome */
+uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey,
+			    uint64_t swap_add, uint64_t compare,
+			    uint64_t *old); /* 0 or a NAK syndrome */
 
 /* resp_read.c */
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts);
@@ -584,11 +642,15 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
 enum req_result resp_run(struct nic_qp *qp);
 void resp_congested(struct nic_qp *qp, const struct pkt_view *v); /* the packet came marked so */
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
-/* Puts the latest READs and atomics that fit into a new replay ring, which is the QP's from then on; the old one is the caller's to free. */
+/*
+ * Puts the latest READs and atomics that fit into a new replay ring, which is the QP's from then
+ * on; the old one is the caller's to free.
+ */
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);
 
 /* dest.c */
-int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn, struct dest **out);
+int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn,
+	     struct dest **out);
 void dest_put(struct dest *d);
 bool dest_admit(struct nic_qp *qp, uint32_t bytes);
 void dest_release(struct nic_qp *qp, uint32_t bytes);
@@ -616,12 +678,14 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
 
 /* kernel_wr.c */
-int kernel_wr_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n); /* as sq_gather() */
+/* as sq_gather() */
+int kernel_wr_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
 int kernel_wr_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src,
 		      uint32_t n); /* as sq_scatter() */
 void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e);
-void kernel_wr_drop_all(struct nic_qp *qp); /* what is not done ends as flushed: the QP forgets it */
-void kernel_wr_qp_gone(struct nic_qp *qp);  /* the QP goes */
+/* what is not done ends as flushed: the QP forgets it */
+void kernel_wr_drop_all(struct nic_qp *qp);
+void kernel_wr_qp_gone(struct nic_qp *qp); /* the QP goes */
 
 /* stream.c */
 /* Does somebody see WRITEs of the peer's? */
@@ -632,7 +696,8 @@ static inline bool stream_watched(const struct nic_qp *qp)
 /* Bytes are in memory, in the region of this key, whatever key the peer named. */
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
 /*
- * Begins a piece for those that would see it, which stream_landed() ends, or stream_missed(), when it did not come there; false: one of them can't take it now.
+ * Begins a piece for those that would see it, which stream_landed() ends, or stream_missed(), when
+ * it did not come there; false: one of them can't take it now.
  */
 bool stream_enter(const struct nic_qp *qp, uint32_t key);
 void stream_missed(const struct nic_qp *qp, uint32_t key);
@@ -642,7 +707,8 @@ static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry 
 	return qp->num_out && !(e->reply | e->part | e->act) && e->op >= ROOST_OP_WRITE &&
 	       e->op <= ROOST_OP_SEND_INV;
 }
-void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n);
+void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
+		  uint32_t n);
 bool stream_room(const struct nic_qp *qp);   /* may another packet leave? */
 bool stream_paused(const struct nic_qp *qp); /* does one on the way out wait? */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
@@ -659,7 +725,9 @@ void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook); /* qp->resize, from now on */
 void resize_end(struct nic_qp *qp);
 bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
-/* All segments are on their way, or a hook waits: an ACK, or who waits, has the QP looked at again. */
+/*
+ * All segments are on their way, or a hook waits: an ACK, or who waits, has the QP looked at again.
+ */
 bool resize_stuck(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
 /* A part has ended. True: its WQE has, with it. */
@@ -671,7 +739,10 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 /* loop.c */
 enum req_result loop_run(struct nic_qp *qp);
 /* qp.c */
-/* Room for copies of `window` WQEs, and for `more` of kernels. Those that are there move over. 0 or -ENOMEM. */
+/*
+ * Room for copies of `window` WQEs, and for `more` of kernels. Those that are there move over. 0 or
+ * -ENOMEM.
+ */
 int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
 bool queue_ok(const struct nic_queue_attr *q);
 void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);

@@ -8,8 +8,8 @@ int nic_cq_create(struct nic *nic, const struct nic_cq_attr *a, struct nic_cq **
 {
 	struct nic_cq *cq;
 
-	if (a->pu >= nic->cfg.pus || !a->ring || !a->index || !a->depth || a->depth & (a->depth - 1) ||
-	    a->depth > NIC_MAX_CQE)
+	if (a->pu >= nic->cfg.pus || !a->ring || !a->index || !a->depth ||
+	    a->depth & (a->depth - 1) || a->depth > NIC_MAX_CQE)
 		return -EINVAL;
 	cq = calloc(1, sizeof(*cq));
 	if (!cq)
@@ -55,9 +55,11 @@ void nic_cq_set_ring(struct nic_cq *cq, struct roost_cqe *ring, uint32_t depth)
 }
 
 /*
- * A completion found the CQ full. The CQ is of no use from then on, whatever the program takes out of it (C11-37), and a QP that wanted to
- * complete there ends with an asynchronous error (C9-218 for requesters, class F; rxe_resp.c, class G, for responders): nobody would hear how
- * its work ended. When this happens the caller is in the middle of something, so the QP ends a little later: qp_end_lost().
+ * A completion found the CQ full. The CQ is of no use from then on, whatever the program takes out
+ * of it (C11-37), and a QP that wanted to complete there ends with an asynchronous error (C9-218
+ * for requesters, class F; rxe_resp.c, class G, for responders): nobody would hear how its work
+ * ended. When this happens the caller is in the middle of something, so the QP ends a little later:
+ * qp_end_lost().
  */
 static void overrun(struct nic_cq *cq, struct nic_qp *qp)
 {
@@ -76,8 +78,9 @@ static void overrun(struct nic_cq *cq, struct nic_qp *qp)
  *	NIC					program
  *	CQE, seq and prod, modify `arm`		exchange `arm`, look at prod and seq	verbs_req_notify_cq()
  *
- * Both modify `arm`, with acquire and release, so one comes first, and the other sees what stood before it: we the arming, or the program the
- * completion. A mere load here could be done before our stores are seen.
+ * Both modify `arm`, with acquire and release, so one comes first, and the other sees what stood
+ * before it: we the arming, or the program the completion. A mere load here could be done before
+ * our stores are seen.
  */
 static void notify(struct nic_cq *cq, bool solicited)
 {
@@ -109,7 +112,8 @@ static void push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *
 
 	if (unlikely(cq->prod - cq->cons_seen > cq->mask)) {
 		if (!cq->overrun) /* else it stays full */
-			cq->cons_seen = atomic_load_explicit(&cq->index->cons, memory_order_acquire);
+			cq->cons_seen =
+				atomic_load_explicit(&cq->index->cons, memory_order_acquire);
 		if (cq->prod - cq->cons_seen > cq->mask) {
 			overrun(cq, qp);
 			return;

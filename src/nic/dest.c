@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Destinations and their windows. The receive buffer of an ordinary socket is small, shared by all QPs that send to it, and nobody
- * pushes back on loopback: so bytes in flight are bounded per destination over all its QPs, and READ bytes asked for are bounded per
- * port. The window is cut in half by a loss, at most once a round trip, and grows by a quarter a round trip.
+ * Destinations and their windows. The receive buffer of an ordinary socket is small, shared by all
+ * QPs that send to it, and nobody pushes back on loopback: so bytes in flight are bounded per
+ * destination over all its QPs, and READ bytes asked for are bounded per port. The window is cut in
+ * half by a loss, at most once a round trip, and grows by a quarter a round trip.
  *
- * Of what an unacknowledged service sends nobody says that it arrived: it counts as digested at the pace of one window in
- * DIGEST_NS, which a receiver that runs keeps easily. Losses beyond that are the service's own.
+ * Of what an unacknowledged service sends nobody says that it arrived: it counts as digested at the
+ * pace of one window in DIGEST_NS, which a receiver that runs keeps easily. Losses beyond that are
+ * the service's own.
  */
 #include <stdlib.h>
 
@@ -17,7 +19,8 @@
 #define DIGEST_NS	   (1u << DIGEST_SHIFT)
 #define RTO_MAX_NS	   1000000000u
 
-int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uint32_t dqpn, struct dest **out)
+int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uint32_t dqpn,
+	     struct dest **out)
 {
 	struct port *port = pu->ports[port_index].port;
 	struct port_path *path = port->ops->path_get(port, addr, dqpn);
@@ -87,7 +90,10 @@ static uint32_t paced(struct dest *d)
 	return d->paced;
 }
 
-/* The same question for bytes that nobody will acknowledge. If not, a timer asks again: no ACK may come that would. */
+/*
+ * The same question for bytes that nobody will acknowledge. If not, a timer asks again: no ACK may
+ * come that would.
+ */
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes)
 {
 	uint64_t out;
@@ -168,8 +174,9 @@ static uint64_t half_more(uint64_t ns)
 }
 
 /*
- * A round trip of a packet that was sent once. Smoothed as in TCP (RFC 6298, 2.2 and 2.3): gains 1/8 and 1/4. If the packet was `alone`, nothing
- * of its QP being in flight when it was sent, the path takes that long; else at most that long, the packet having waited behind others.
+ * A round trip of a packet that was sent once. Smoothed as in TCP (RFC 6298, 2.2 and 2.3): gains
+ * 1/8 and 1/4. If the packet was `alone`, nothing of its QP being in flight when it was sent, the
+ * path takes that long; else at most that long, the packet having waited behind others.
  */
 void dest_rtt(struct dest *d, uint64_t ns, bool alone)
 {
@@ -189,7 +196,10 @@ void dest_rtt(struct dest *d, uint64_t ns, bool alone)
 	d->trip_sure = true;
 }
 
-/* By the round trips alone. Twice where they don't vary: an answer may wait for others (RFC 8985, 7.2). */
+/*
+ * By the round trips alone. Twice where they don't vary: an answer may wait for others (RFC 8985,
+ * 7.2).
+ */
 static uint64_t rto_of_samples(const struct dest *d)
 {
 	uint64_t rto = d->srtt + 4 * d->rttvar;
@@ -201,10 +211,11 @@ static uint64_t rto_of_samples(const struct dest *d)
 }
 
 /*
- * An answer came `ns` after it was awaited, and something was sent again meanwhile, for the last time `last` ns ago. Which copy it
- * answers is unknown, so this is no round trip (Karn's algorithm, RFC 6298, 3). Yet if the path is that slow none is ever seen unless the time-out
- * becomes longer (5.5 to 5.7). Two cases speak for a loss instead: the last copy's answer would come about then; or the time-out was
- * that long already.
+ * An answer came `ns` after it was awaited, and something was sent again meanwhile, for the last
+ * time `last` ns ago. Which copy it answers is unknown, so this is no round trip (Karn's algorithm,
+ * RFC 6298, 3). Yet if the path is that slow none is ever seen unless the time-out becomes longer
+ * (5.5 to 5.7). Two cases speak for a loss instead: the last copy's answer would come about then;
+ * or the time-out was that long already.
  */
 void dest_waited(struct dest *d, uint64_t ns, uint64_t last)
 {
@@ -229,7 +240,8 @@ bool dest_admit_read(struct nic_qp *qp, uint32_t bytes)
 {
 	struct pu_port *pp = &qp->pu->ports[qp->port];
 
-	if (!pp->port->read_window || !pp->read_out || pp->read_out + bytes <= pp->port->read_window)
+	if (!pp->port->read_window || !pp->read_out ||
+	    pp->read_out + bytes <= pp->port->read_window)
 		return true;
 	qp->sq.block = BLOCK_WINDOW;
 	list_add_tail(&qp->tx_link, &pp->read_waiters);

@@ -37,8 +37,12 @@ extern const char dma_text_begin[], dma_text_end[], dma_fixup[];
 int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
 int dma_load_avx(void *dst, const void *src, size_t n);
-/* n: a multiple of CRC32_FOLD, and twice that at least; fold: what the first block is changed by, then the last one. */
-int dma_fold_avx2(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4], const uint64_t by[2]);
+/*
+ * n: a multiple of CRC32_FOLD, and twice that at least; fold: what the first block is changed by,
+ * then the last one.
+ */
+int dma_fold_avx2(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4],
+		  const uint64_t by[2]);
 int dma_stream_sse2(void *dst, const void *src, size_t n);
 int dma_stream_avx(void *dst, const void *src, size_t n);
 
@@ -91,7 +95,8 @@ static void choose(void)
 
 #elif defined(__aarch64__)
 
-int dma_fold_pmull(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4], const uint64_t by[2]);
+int dma_fold_pmull(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4],
+		   const uint64_t by[2]);
 int dma_stream_lines(void *dst, const void *src, size_t n);
 int dma_cmp_swap_lse(void *addr, uint64_t compare, uint64_t swap, uint64_t *old);
 int dma_cmp_swap_llsc(void *addr, uint64_t compare, uint64_t swap, uint64_t *old);
@@ -154,7 +159,8 @@ int dma_load_crc(void *dst, const void *src, size_t n, uint32_t *crc)
 	if (rc)
 		return rc;
 	so_far = crc32_update(CRC32_NOTHING, fold, sizeof(fold));
-	rc = load_then_crc((uint8_t *)dst + blocks, (const uint8_t *)src + blocks, n - blocks, &so_far);
+	rc = load_then_crc((uint8_t *)dst + blocks, (const uint8_t *)src + blocks, n - blocks,
+			   &so_far);
 	if (!rc)
 		*crc = so_far;
 	return rc;

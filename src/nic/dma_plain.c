@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* nic/dma.h for a CPU that has no assembly of ours: C, guarded by a saved context for each access. Tested on all (tests/nic/meson.build). */
+/*
+ * nic/dma.h for a CPU that has no assembly of ours: C, guarded by a saved context for each access.
+ * Tested on all (tests/nic/meson.build).
+ */
 #include "nic/dma.h"
 
 #include <errno.h>
@@ -22,14 +25,19 @@ struct access {
 	uint64_t *old;
 };
 
-/* Read by a signal handler, which must not be the first to touch it: so not by the lazy kind of thread-local memory. */
+/*
+ * Read by a signal handler, which must not be the first to touch it: so not by the lazy kind of
+ * thread-local memory.
+ */
 static _Thread_local sigjmp_buf *guard __attribute__((tls_model("initial-exec")));
 
 /*
- * Not inlined, nor is what it calls: no variable of ours is in a register that the jump restores. The fences tell the compiler that the handler reads
- * `guard`, which it would not store otherwise, as nobody but the handler looks at it meanwhile.
+ * Not inlined, nor is what it calls: no variable of ours is in a register that the jump restores.
+ * The fences tell the compiler that the handler reads `guard`, which it would not store otherwise,
+ * as nobody but the handler looks at it meanwhile.
  */
-static __attribute__((noinline)) int guarded(void (*run)(const struct access *), const struct access *a)
+static __attribute__((noinline)) int guarded(void (*run)(const struct access *),
+					     const struct access *a)
 {
 	sigjmp_buf env;
 
@@ -133,8 +141,9 @@ static __attribute__((noinline)) void add_word(const struct access *a)
 
 int dma_cmp_swap(void *addr, uint64_t compare, uint64_t swap, uint64_t *old)
 {
-	return guarded(swap_word,
-		       &(struct access){.dst = addr, .compare = compare, .value = swap, .old = old});
+	return guarded(
+		swap_word,
+		&(struct access){.dst = addr, .compare = compare, .value = swap, .old = old});
 }
 
 int dma_fetch_add(void *addr, uint64_t add, uint64_t *old)

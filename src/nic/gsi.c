@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * QP 1, the general services interface: management datagrams of 256 bytes, sent and received as UD SENDs with a Q_Key of their
- * own (IBA 13.5.1, 3.9.4). It has no queues and no completions: what comes goes to the host, what goes leaves at once or not
- * at all, since who sends datagrams sends them again. It belongs to the first PU.
+ * QP 1, the general services interface: management datagrams of 256 bytes, sent and received as UD
+ * SENDs with a Q_Key of their own (IBA 13.5.1, 3.9.4). It has no queues and no completions: what
+ * comes goes to the host, what goes leaves at once or not at all, since who sends datagrams sends
+ * them again. It belongs to the first PU.
  */
 #include "nic/alive.h"
 #include "nic/tx.h"
@@ -33,8 +34,8 @@ enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port
 }
 
 /*
- * Paths to the peers of late are kept: over shm a path that ends and begins anew is another ring, and datagrams of one connection
- * would overtake each other.
+ * Paths to the peers of late are kept: over shm a path that ends and begins anew is another ring,
+ * and datagrams of one connection would overtake each other.
  */
 static void keep(struct nic *nic, struct dest *d)
 {
@@ -63,7 +64,8 @@ void gsi_forget(struct nic *nic)
 int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *dst, uint8_t tclass,
 		  const uint8_t *mad)
 {
-	const uint32_t len = sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + NIC_GSI_LEN + PKT_ICRC_LEN;
+	const uint32_t len =
+		sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + NIC_GSI_LEN + PKT_ICRC_LEN;
 	struct pu *pu = nic->pus[0];
 	struct port_room room;
 	struct dest *d;
@@ -78,8 +80,8 @@ int nic_gsi_stage(struct nic *nic, unsigned port_index, const struct pkt_addr *d
 	keep(nic, d);
 	rc = tx_begin_to(pu, d, tclass, len, &room);
 	if (rc == 0) {
-		p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN, false,
-				nic->gsi_psn++);
+		p = pkt_put_bth(room.bth, PKT_UD | PKT_SEND_ONLY, PKT_BTH_MIGREQ, NIC_GSI_QPN,
+				false, nic->gsi_psn++);
 		p = pkt_put_deth(p, NIC_GSI_QKEY, NIC_GSI_QPN);
 		memcpy(p, mad, NIC_GSI_LEN);
 		tx_end_to(pu, d, &room, len);

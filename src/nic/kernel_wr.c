@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Work requests of kernels, on queue pairs that the host has bound to them. They are entries among the private copies of WQEs, as replies are (rpc.c), and
- * behind those that are there: cutting, windows, retransmission and errors are the requester's. What differs is where their bytes are, which may
- * be memory of the kernel's own (key 0), and who is told how they ended: the layer that serves calls, never a CQ.
+ * Work requests of kernels, on queue pairs that the host has bound to them. They are entries among
+ * the private copies of WQEs, as replies are (rpc.c), and behind those that are there: cutting,
+ * windows, retransmission and errors are the requester's. What differs is where their bytes are,
+ * which may be memory of the kernel's own (key 0), and who is told how they ended: the layer that
+ * serves calls, never a CQ.
  */
 #include "nic/core.h"
 
@@ -24,9 +26,11 @@ int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 /* Are the bytes where they may be taken from, or put to? */
 static bool reachable(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
-	uint32_t access = op_is_read(a->op) || op_is_atomic(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
+	uint32_t access =
+		op_is_read(a->op) || op_is_atomic(a->op) ? NIC_ACCESS_LOCAL_WRITE : MR_LOCAL;
 
-	return !a->len || a->buf || mr_resolve(&qp->nic->mrs, a->key, qp->pd, a->va, a->len, access);
+	return !a->len || a->buf ||
+	       mr_resolve(&qp->nic->mrs, a->key, qp->pd, a->va, a->len, access);
 }
 
 /* What its other end, or nobody, would refuse at the cost of the connection. */
@@ -70,7 +74,8 @@ int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a)
 	e->wqe.imm = a->imm;
 	e->wqe.swap_add = a->swap_add;
 	e->wqe.compare = a->compare;
-	e->wqe.sge[0] = (struct roost_sge){a->buf ? (uintptr_t)a->buf : a->va, a->len, a->buf ? 0 : a->key};
+	e->wqe.sge[0] =
+		(struct roost_sge){a->buf ? (uintptr_t)a->buf : a->va, a->len, a->buf ? 0 : a->key};
 	sq->psn_fetch += e->npkts;
 	sq->fetched++;
 	sq->kernel_wrs++;
@@ -99,8 +104,8 @@ void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e)
 	struct nic *nic = qp->nic;
 
 	qp->pu->ctr.kernel_requests += e->status == NIC_WC_SUCCESS;
-	nic->rpc_ops->kernel_wr_done(nic->rpc_ctx, qp, (void *)(uintptr_t)e->wr_id, e->index, e->len,
-				     (enum nic_wc_status)e->status);
+	nic->rpc_ops->kernel_wr_done(nic->rpc_ctx, qp, (void *)(uintptr_t)e->wr_id, e->index,
+				     e->len, (enum nic_wc_status)e->status);
 	/* The kernel knows; the host may have nothing posted that would tell it. */
 	if (e->status != NIC_WC_SUCCESS && e->status != NIC_WC_WR_FLUSH_ERR)
 		qp_event(qp, NIC_EVENT_QP_FATAL);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loop-back between two QPs of one PU: work requests are executed through the DMA engine with the checks that packets would
- * have met, without packets. A message moves in turns of LOOP_TURN bytes; the peer's responder state (epsn, msn) stays as it is,
- * since both ends use this path for the life of the connection.
+ * Loop-back between two QPs of one PU: work requests are executed through the DMA engine with the
+ * checks that packets would have met, without packets. A message moves in turns of LOOP_TURN bytes;
+ * the peer's responder state (epsn, msn) stays as it is, since both ends use this path for the life
+ * of the connection.
  */
 #include "nic/core.h"
 
@@ -55,11 +56,11 @@ static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
 }
 
 /*
- * A copy between our memory and the peer's met a fault. Whose memory is gone? The peer's if ours can be read (WRITE), or if
- * the peer's can't (READ).
+ * A copy between our memory and the peer's met a fault. Whose memory is gone? The peer's if ours
+ * can be read (WRITE), or if the peer's can't (READ).
  */
-static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off, const uint8_t *remote,
-			  uint32_t n)
+static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off,
+			  const uint8_t *remote, uint32_t n)
 {
 	uint8_t bounce[4096];
 
@@ -76,9 +77,12 @@ static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off, c
 	return !op_is_read(e->op);
 }
 
-/* Copies up to one turn of a WRITE between the scatter list and remote memory. Sets *nak or *local on failure. */
-static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off, uint8_t *nak,
-		     bool *local)
+/*
+ * Copies up to one turn of a WRITE between the scatter list and remote memory. Sets *nak or *local
+ * on failure.
+ */
+static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
+		     uint8_t *nak, bool *local)
 {
 	bool read = op_is_read(e->op);
 	uint32_t n = e->len - off < LOOP_TURN ? e->len - off : LOOP_TURN;
@@ -113,9 +117,12 @@ static bool held_back(struct nic_qp *qp, const struct sq_entry *e)
 	return unlikely(stream_leaves(qp, e)) && !stream_room(qp);
 }
 
-/* A WRITE that somebody sees go by: through a bounce buffer, as if in packets. Less than a turn of it when a hook takes no more. */
-static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
-			     uint8_t *nak, bool *local)
+/*
+ * A WRITE that somebody sees go by: through a bounce buffer, as if in packets. Less than a turn of
+ * it when a hook takes no more.
+ */
+static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
+			     uint32_t off, uint8_t *nak, bool *local)
 {
 	uint8_t bounce[4096];
 	uint32_t done = 0, n;
@@ -183,14 +190,16 @@ static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entr
 			break;
 		case SCATTER_TOO_LONG:
 			peer->pu->ctr.resp_local_length_error++;
-			resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
-								      .status = NIC_WC_LOC_LEN_ERR});
+			resp_complete_recv(peer,
+					   &(struct cqe_fields){.opcode = NIC_WC_RECV,
+								.status = NIC_WC_LOC_LEN_ERR});
 			*nak = PKT_NAK_INVALID_REQ;
 			return done;
 		case SCATTER_BAD_MEMORY:
 			peer->pu->ctr.resp_local_protection_error++;
-			resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
-								      .status = NIC_WC_LOC_PROT_ERR});
+			resp_complete_recv(peer,
+					   &(struct cqe_fields){.opcode = NIC_WC_RECV,
+								.status = NIC_WC_LOC_PROT_ERR});
 			*nak = PKT_NAK_REM_OP;
 			return done;
 		}
@@ -242,7 +251,8 @@ static void finish(struct nic_qp *qp, struct sq_entry *e)
 
 static bool needs_recv(const struct sq_entry *e, bool at_end)
 {
-	bool send = e->op == ROOST_OP_SEND || e->op == ROOST_OP_SEND_IMM || e->op == ROOST_OP_SEND_INV;
+	bool send =
+		e->op == ROOST_OP_SEND || e->op == ROOST_OP_SEND_IMM || e->op == ROOST_OP_SEND_INV;
 
 	return send || (at_end && e->op == ROOST_OP_WRITE_IMM);
 }
@@ -264,8 +274,8 @@ static enum req_result not_ready(struct nic_qp *qp, struct nic_qp *peer)
 }
 
 /*
- * Nobody at the other end: the message is as good as lost, time and again, until the retries are used up. `probing` says that it was
- * "sent" and its time-out is running.
+ * Nobody at the other end: the message is as good as lost, time and again, until the retries are
+ * used up. `probing` says that it was "sent" and its time-out is running.
  */
 static enum req_result nobody(struct nic_qp *qp)
 {
@@ -367,8 +377,8 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		nak = PKT_NAK_INVALID_REQ;
 		if (peer->resp.replay_size)
 			nak = resp_execute_atomic(
-				peer, e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD, e->wqe.raddr,
-				e->wqe.rkey, e->wqe.swap_add, e->wqe.compare, &old);
+				peer, e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD,
+				e->wqe.raddr, e->wqe.rkey, e->wqe.swap_add, e->wqe.compare, &old);
 		if (!nak) {
 			int rc = sq_scatter(qp, e, 0, (const uint8_t *)&old, sizeof(old));
 
@@ -408,14 +418,15 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		return REQ_MORE;
 	}
 	if (e->op == ROOST_OP_SEND_INV && !mr_invalidate(peer, e->wqe.imm)) {
-		resp_complete_recv(
-			peer, &(struct cqe_fields){.opcode = NIC_WC_RECV, .status = NIC_WC_LOC_PROT_ERR});
+		resp_complete_recv(peer, &(struct cqe_fields){.opcode = NIC_WC_RECV,
+							      .status = NIC_WC_LOC_PROT_ERR});
 		refuse(qp, peer, PKT_NAK_REM_ACCESS);
 		return REQ_IDLE;
 	}
 	if (needs_recv(e, true))
 		complete_at_peer(peer, e);
-	if (unlikely(list_linked(&peer->lost_link))) /* as on the wire: it ends, and does not acknowledge */
+	/* as on the wire: it ends, and does not acknowledge */
+	if (unlikely(list_linked(&peer->lost_link)))
 		return nobody(qp);
 	finish(qp, e);
 	return REQ_MORE;

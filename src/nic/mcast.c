@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast (IBA 10.5): groups, and the UD QPs attached to them. A packet to a group carries a QP number that is nobody's; each QP
- * attached to its destination address gets a copy, the sender's own among them (as rxe has it: rxe_rcv_mcast_pkt()).
+ * Multicast (IBA 10.5): groups, and the UD QPs attached to them. A packet to a group carries a QP
+ * number that is nobody's; each QP attached to its destination address gets a copy, the sender's
+ * own among them (as rxe has it: rxe_rcv_mcast_pkt()).
  *
- * Each PU has a table for its own QPs, and its lanes of the ports join what is in there: every lane gets its own copies from the network,
- * and no PU reaches into another. Where several addresses of a port number hear the same network, one of them joins. Tables change on the control path, with the PU owned.
+ * Each PU has a table for its own QPs, and its lanes of the ports join what is in there: every lane
+ * gets its own copies from the network, and no PU reaches into another. Where several addresses of
+ * a port number hear the same network, one of them joins. Tables change on the control path, with
+ * the PU owned.
  */
 #include <stdlib.h>
 
@@ -39,7 +42,8 @@ static bool hears(const struct nic_qp *qp)
 	return qp->state >= NIC_QPS_RTR && qp->state != NIC_QPS_ERR;
 }
 
-enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt, const struct pkt_view *v)
+enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
+			const struct pkt_view *v)
 {
 	struct nic_group *g = group_find(pu, pp->num, pkt->dst);
 
@@ -83,7 +87,9 @@ static int index_of(const struct nic_group *g, const struct nic_qp *qp)
 	return -1;
 }
 
-/* The ports that must be members: those of the group's port number and family, one for each medium. */
+/*
+ * The ports that must be members: those of the group's port number and family, one for each medium.
+ */
 static uint32_t ports_to_join(struct pu *pu, const struct nic_group *g)
 {
 	uint32_t ports = 0;

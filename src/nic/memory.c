@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The limit on the memory that connections and kernels take: peers make connections, and calls, so they could have all there is. */
+/*
+ * The limit on the memory that connections and kernels take: peers make connections, and calls, so
+ * they could have all there is.
+ */
 #include "nic/core.h"
 
 void nic_memory_limit(struct nic *nic, uint64_t bytes)
@@ -17,8 +20,8 @@ bool nic_memory_take(struct nic *nic, uint64_t bytes)
 			atomic_fetch_add_explicit(&nic->memory_refused, 1, memory_order_relaxed);
 			return false;
 		}
-	} while (!atomic_compare_exchange_weak_explicit(&nic->memory, &used, used + bytes,
-							memory_order_relaxed, memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(
+		&nic->memory, &used, used + bytes, memory_order_relaxed, memory_order_relaxed));
 	return true;
 }
 

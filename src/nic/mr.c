@@ -19,18 +19,20 @@ void mr_table_init(struct mr_table *t, struct secret *secret)
 void mr_table_fini(struct mr_table *t)
 {
 	for (unsigned i = 0; i < MR_CHUNKS; i++)
-		mem_free_pages(atomic_load_explicit(&t->chunk[i], memory_order_relaxed), CHUNK_BYTES);
+		mem_free_pages(atomic_load_explicit(&t->chunk[i], memory_order_relaxed),
+			       CHUNK_BYTES);
 }
 
 struct mr_entry *mr_entry(struct mr_table *t, uint32_t index)
 {
-	struct mr_entry *c = atomic_load_explicit(&t->chunk[index >> MR_CHUNK_BITS], memory_order_acquire);
+	struct mr_entry *c =
+		atomic_load_explicit(&t->chunk[index >> MR_CHUNK_BITS], memory_order_acquire);
 
 	return c ? &c[index & ((1u << MR_CHUNK_BITS) - 1)] : NULL;
 }
 
-void *mr_resolve_region_addr(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va, uint64_t len,
-			     uint32_t access, struct mr_region_addr *out)
+void *mr_resolve_region_addr(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va,
+			     uint64_t len, uint32_t access, struct mr_region_addr *out)
 {
 	const struct mr_entry *e = mr_entry(t, key >> MR_TAG_BITS), *region;
 	uint64_t tag;
@@ -48,8 +50,9 @@ void *mr_resolve_region_addr(struct mr_table *t, uint32_t key, uint32_t pd, uint
 		parent = atomic_load_explicit(&e->parent, memory_order_relaxed);
 		region = parent == MR_NO_INDEX ? e : mr_entry(t, parent);
 		out->key = mr_key_of(atomic_load_explicit(&region->tag, memory_order_relaxed));
-		out->va = atomic_load_explicit(&region->iova, memory_order_relaxed) +
-			  ((uintptr_t)p - atomic_load_explicit(&region->addr, memory_order_relaxed));
+		out->va =
+			atomic_load_explicit(&region->iova, memory_order_relaxed) +
+			((uintptr_t)p - atomic_load_explicit(&region->addr, memory_order_relaxed));
 		/* Bound anew meanwhile? While it is not, the region stays. */
 		atomic_thread_fence(memory_order_acquire);
 	} while (atomic_load_explicit(&e->tag, memory_order_relaxed) != tag);
@@ -63,7 +66,10 @@ static bool is_free(struct mr_table *t, uint32_t index)
 	return !e || e->kind == MR_FREE;
 }
 
-/* A free index, any. In a table that is nearly full, the first one behind where the dice have fallen. */
+/*
+ * A free index, any. In a table that is nearly full, the first one behind where the dice have
+ * fallen.
+ */
 static int take_index(struct mr_table *t, uint32_t *out)
 {
 	uint32_t index;
@@ -157,7 +163,8 @@ void *mr_resolve_keep(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va
 	};
 	/* The same second look; what has changed by now is not kept. */
 	atomic_thread_fence(memory_order_acquire);
-	if (mr_key_of(now.tag) == key && atomic_load_explicit(&e->tag, memory_order_relaxed) == now.tag)
+	if (mr_key_of(now.tag) == key &&
+	    atomic_load_explicit(&e->tag, memory_order_relaxed) == now.tag)
 		*last = now;
 	return p;
 }
@@ -169,7 +176,9 @@ int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 	uint32_t k;
 	int rc;
 
-	/* Remote writes and atomics change local memory (IBA 11.2.8.2): they need local write too. */
+	/*
+	 * Remote writes and atomics change local memory (IBA 11.2.8.2): they need local write too.
+	 */
 	if ((a->access & (NIC_ACCESS_REMOTE_WRITE | NIC_ACCESS_REMOTE_ATOMIC)) &&
 	    !(a->access & NIC_ACCESS_LOCAL_WRITE))
 		return -EINVAL;
@@ -188,7 +197,8 @@ int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 	mr_clear_key(e);
 	atomic_store_explicit(&e->pd, a->pd, memory_order_relaxed);
 	atomic_store_explicit(&e->access,
-			      a->access | MR_VALID | MR_LOCAL | (a->invalidatable ? MR_INVALIDATABLE : 0),
+			      a->access | MR_VALID | MR_LOCAL |
+				      (a->invalidatable ? MR_INVALIDATABLE : 0),
 			      memory_order_relaxed);
 	atomic_store_explicit(&e->iova, a->iova, memory_order_relaxed);
 	atomic_store_explicit(&e->len, a->len, memory_order_relaxed);

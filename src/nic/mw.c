@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows (IBA 10.6.7.2): a key of its own for a part of a region, which work requests of a QP bind and take back. While bound, a window
- * is an entry of the table like a region, so a look-up costs the same; a type 2 window stands in the domain of its QP (2B).
+ * Memory windows (IBA 10.6.7.2): a key of its own for a part of a region, which work requests of a
+ * QP bind and take back. While bound, a window is an entry of the table like a region, so a look-up
+ * costs the same; a type 2 window stands in the domain of its QP (2B).
  *
  *	type 1   alloc -> unbound <-> bound, bound again at will, by any QP of its PD
  *	type 2   alloc -> free -> bound -> free (invalidated, locally or by the peer's SEND)
@@ -26,7 +27,8 @@ static struct mr_entry *find(struct mr_table *t, uint32_t key)
 {
 	struct mr_entry *e = mr_entry(t, key >> MR_TAG_BITS);
 
-	return e && (e->kind == MR_WINDOW_1 || e->kind == MR_WINDOW_2) && same_window(e->last_key, key)
+	return e && (e->kind == MR_WINDOW_1 || e->kind == MR_WINDOW_2) &&
+			       same_window(e->last_key, key)
 		       ? e
 		       : NULL;
 }
@@ -64,10 +66,10 @@ static void unbind(struct nic *nic, struct mr_entry *e)
 	mr_entry(t, parent_of(e))->windows--;
 	atomic_store_explicit(&e->parent, MR_NO_INDEX, memory_order_relaxed);
 	if (e->kind == MR_WINDOW_2)
-		unlink_window(
-			t,
-			nic_find_qp(nic, atomic_load_explicit(&e->pd, memory_order_relaxed) & PKT_QPN_MASK),
-			e);
+		unlink_window(t,
+			      nic_find_qp(nic, atomic_load_explicit(&e->pd, memory_order_relaxed) &
+						       PKT_QPN_MASK),
+			      e);
 }
 
 /* ---- control ---- */
@@ -129,7 +131,8 @@ struct binding {
 };
 
 /* The region that it names, if the window may be bound to it. C10-72 .. C10-75. */
-static struct mr_entry *region_for(struct mr_table *t, const struct nic_qp *qp, const struct binding *b)
+static struct mr_entry *region_for(struct mr_table *t, const struct nic_qp *qp,
+				   const struct binding *b)
 {
 	struct mr_entry *e = mr_entry(t, b->lkey >> MR_TAG_BITS);
 	uint32_t access;
@@ -159,18 +162,22 @@ static bool window_ok(const struct nic_qp *qp, const struct mr_entry *w, const s
 	return parent_of(w) == MR_NO_INDEX && b->len;
 }
 
-static void bind(struct nic_qp *qp, struct mr_entry *w, struct mr_entry *region, const struct binding *b)
+static void bind(struct nic_qp *qp, struct mr_entry *w, struct mr_entry *region,
+		 const struct binding *b)
 {
 	struct mr_table *t = &qp->nic->mrs;
 	uint64_t off = b->va - atomic_load_explicit(&region->iova, memory_order_relaxed);
 	bool mine = w->kind == MR_WINDOW_2;
 
 	atomic_store_explicit(&w->pd, mine ? MR_QP_DOMAIN(qp->qpn) : qp->pd, memory_order_relaxed);
-	atomic_store_explicit(&w->access, (b->access & REMOTE_RIGHTS) | MR_VALID, memory_order_relaxed);
-	atomic_store_explicit(&w->iova, b->access & NIC_ACCESS_ZERO_BASED ? 0 : b->va, memory_order_relaxed);
+	atomic_store_explicit(&w->access, (b->access & REMOTE_RIGHTS) | MR_VALID,
+			      memory_order_relaxed);
+	atomic_store_explicit(&w->iova, b->access & NIC_ACCESS_ZERO_BASED ? 0 : b->va,
+			      memory_order_relaxed);
 	atomic_store_explicit(&w->len, b->len, memory_order_relaxed);
 	atomic_store_explicit(&w->addr,
-			      atomic_load_explicit(&region->addr, memory_order_relaxed) + (uintptr_t)off,
+			      atomic_load_explicit(&region->addr, memory_order_relaxed) +
+				      (uintptr_t)off,
 			      memory_order_relaxed);
 	atomic_store_explicit(&w->parent, region->last_key >> MR_TAG_BITS, memory_order_relaxed);
 	region->windows++;
@@ -228,7 +235,8 @@ bool mr_invalidate(struct nic_qp *qp, uint32_t key)
 			unbind(qp->nic, e);
 	} else if (e->kind == MR_REGION) { /* never a type 1 window (o10-37.2.26) */
 		ok = atomic_load_explicit(&e->pd, memory_order_relaxed) == qp->pd &&
-		     (access & (MR_VALID | MR_INVALIDATABLE)) == (MR_VALID | MR_INVALIDATABLE) && !e->windows;
+		     (access & (MR_VALID | MR_INVALIDATABLE)) == (MR_VALID | MR_INVALIDATABLE) &&
+		     !e->windows;
 		if (ok)
 			atomic_store_explicit(&e->access, access & ~MR_VALID, memory_order_release);
 	}

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The NIC as a whole: its making, protection domains, doorbells, and the turn of a processing unit. */
+/*
+ * The NIC as a whole: its making, protection domains, doorbells, and the turn of a processing unit.
+ */
 #include <stdlib.h>
 
 #include "nic/alive.h"
 #include "nic/tx.h"
 
 #define NO_PD UINT32_MAX
-/* A turn stays bounded with thousands of busy QPs: it lets so many send, and those of a list so many packets in all. */
+/*
+ * A turn stays bounded with thousands of busy QPs: it lets so many send, and those of a list so
+ * many packets in all.
+ */
 #define QPS_PER_TURN	 64
 #define PACKETS_PER_TURN 2048
 #define TIMERS_PER_TURN	 64
@@ -45,8 +50,8 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	struct nic *nic;
 	int rc;
 
-	if (cfg->pus < 1 || cfg->pus > NIC_MAX_PUS || cfg->ports < 1 || cfg->ports > NIC_MAX_PORT_NUMS ||
-	    !cfg->ops)
+	if (cfg->pus < 1 || cfg->pus > NIC_MAX_PUS || cfg->ports < 1 ||
+	    cfg->ports > NIC_MAX_PORT_NUMS || !cfg->ops)
 		return -EINVAL;
 	for (unsigned p = 0; p < cfg->ports; p++)
 		for (unsigned i = 0; i < cfg->pus; i++)
@@ -128,8 +133,8 @@ struct nic_came nic_came(const struct nic *nic, unsigned pu)
 	const struct nic_counters *c = &nic->pus[pu]->ctr;
 
 	return (struct nic_came){.packets = c->rcvd_pkts,
-				 .requests =
-					 c->rx_write_requests + c->rx_atomic_requests + c->rx_rpc_requests,
+				 .requests = c->rx_write_requests + c->rx_atomic_requests +
+					     c->rx_rpc_requests,
 				 .receives = c->rdma_recvs};
 }
 
@@ -152,11 +157,12 @@ void nic_usage(const struct nic *nic, struct nic_usage *out)
 		.pds = nic->num_pds,
 		.srqs = nic->num_srqs,
 		.qp_bytes = nic->qp_bytes,
-		.memory = atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->memory, memory_order_relaxed),
+		.memory = atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->memory,
+					       memory_order_relaxed),
 		.memory_limit = atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->memory_limit,
 						     memory_order_relaxed),
-		.memory_refused = atomic_load_explicit(&((struct nic *)(uintptr_t)nic)->memory_refused,
-						       memory_order_relaxed),
+		.memory_refused = atomic_load_explicit(
+			&((struct nic *)(uintptr_t)nic)->memory_refused, memory_order_relaxed),
 	};
 }
 
@@ -230,24 +236,32 @@ void nic_schedule_resp(struct nic_qp *qp)
 }
 
 /*
- * The program's exchange and the PU's (req.c) on one variable are totally ordered: either the program finds it
- * cleared and queues the QP, or the PU, which cleared it after, sees the new index.
+ * The program's exchange and the PU's (req.c) on one variable are totally ordered: either the
+ * program finds it cleared and queues the QP, or the PU, which cleared it after, sees the new
+ * index.
  *
  *	program					PU
  *	prod (release), exchange db_active 1	exchange db_active 0, prod (acquire)	req_idle()
  *	exchange db_queued 1, push		pop, exchange db_queued 0, prod		take_doorbells()
  *
- * Each exchange acquires and releases: the later of two reads what the earlier one wrote, and with it sees what stood before that. No fence is needed, on
- * any machine, as both sides write the same word.
+ * Each exchange acquires and releases: the later of two reads what the earlier one wrote, and with
+ * it sees what stood before that. No fence is needed, on any machine, as both sides write the same
+ * word.
  */
 bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 {
 	if (atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel))
 		return false;
-	/* An ACK may have run it to idleness while its last ring still waits: who takes that out sees what is posted now. */
+	/*
+	 * An ACK may have run it to idleness while its last ring still waits: who takes that out
+	 * sees what is posted now.
+	 */
 	if (atomic_exchange_explicit(&qp->db_queued, 1, memory_order_acq_rel))
 		return true;
-	/* Never full: a QP stands in it once, and there is room for twice as many, some of them gone. */
+	/*
+	 * Never full: a QP stands in it once, and there is room for twice as many, some of them
+	 * gone.
+	 */
 	return mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
 }
 
@@ -273,7 +287,8 @@ bool nic_qp_busy(struct nic_qp *qp)
 
 	if (!index)
 		return false;
-	atomic_store_explicit(&qp->db_prod, atomic_load_explicit(&index->prod, memory_order_relaxed),
+	atomic_store_explicit(&qp->db_prod,
+			      atomic_load_explicit(&index->prod, memory_order_relaxed),
 			      memory_order_relaxed);
 	return (int32_t)(before - atomic_load_explicit(&index->cons, memory_order_relaxed)) > 0;
 }
@@ -359,12 +374,14 @@ static void flush_early(struct pu *pu)
 }
 
 /*
- * Where a look at a port costs a system call, which finds nothing more often than not, what was posted leaves first, and the next turn looks: a
- * request does not wait for it, and who posts list by list looks half as often.
+ * Where a look at a port costs a system call, which finds nothing more often than not, what was
+ * posted leaves first, and the next turn looks: a request does not wait for it, and who posts list
+ * by list looks half as often.
  */
 static bool sends_first(struct pu *pu)
 {
-	pu->sent_unseen = !pu->sent_unseen && (!list_empty(&pu->senders) || !mpsc_empty(&pu->doorbells));
+	pu->sent_unseen =
+		!pu->sent_unseen && (!list_empty(&pu->senders) || !mpsc_empty(&pu->doorbells));
 	return pu->sent_unseen;
 }
 
@@ -400,7 +417,10 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 		flush_early(pu);
 	}
 	work += take_doorbells(pu);
-	/* A peer chooses when it answers: thousands of connections are silent at once, and each timer may send a packet. */
+	/*
+	 * A peer chooses when it answers: thousands of connections are silent at once, and each
+	 * timer may send a packet.
+	 */
 	work += wheel_expire_some(&pu->wheel, now, TIMERS_PER_TURN, on_timer, pu);
 	if (!list_empty(&pu->senders))
 		work += run_list(pu, &pu->senders, offsetof(struct nic_qp, tx_link), req_run);
@@ -428,7 +448,10 @@ bool nic_pending(struct nic *nic, unsigned index)
 		if (pu->ports[p].port->num_hints)
 			return true;
 	}
-	/* A port that has no room announces it through its fd; with several ports the other ones' QPs may still go. */
+	/*
+	 * A port that has no room announces it through its fd; with several ports the other ones'
+	 * QPs may still go.
+	 */
 	if (port_count(nic) == 1 && pu->ports[0].blocked)
 		return false;
 	return !list_empty(&pu->senders) || !list_empty(&pu->responders);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Queue pairs: making and unmaking, the change of state, the error state. The rules of changes are qp_state.c. */
+/*
+ * Queue pairs: making and unmaking, the change of state, the error state. The rules of changes are
+ * qp_state.c.
+ */
 #include <stdlib.h>
 
 #include "nic/alive.h"
@@ -13,13 +16,14 @@ bool queue_ok(const struct nic_queue_attr *q)
 	if (!q->depth)
 		return true;
 	return !(q->depth & (q->depth - 1)) && q->depth <= NIC_MAX_WR &&
-	       q->stride_shift >= MIN_STRIDE_SHIFT && q->stride_shift <= MAX_STRIDE_SHIFT && q->ring &&
-	       q->wr_id && q->index;
+	       q->stride_shift >= MIN_STRIDE_SHIFT && q->stride_shift <= MAX_STRIDE_SHIFT &&
+	       q->ring && q->wr_id && q->index;
 }
 
 /*
- * A free QP number whose lane is the PU: slot | index | generation. Slot and generation are random, and an index rests as long as
- * possible before it is used again, so that a late packet for a dead QP finds none.
+ * A free QP number whose lane is the PU: slot | index | generation. Slot and generation are random,
+ * and an index rests as long as possible before it is used again, so that a late packet for a dead
+ * QP finds none.
  */
 static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 {
@@ -31,10 +35,14 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 
 		if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
 			continue;
-		/* Numbers 0 and 1 are the management QPs (IBA 3.9.1), the last one that of multicast (9.6.1.4). */
+		/*
+		 * Numbers 0 and 1 are the management QPs (IBA 3.9.1), the last one that of
+		 * multicast (9.6.1.4).
+		 */
 		do {
-			nic->qp_gen[index] =
-				(uint8_t)((nic->qp_gen[index] + 1 + secret_below(&nic->secret, 14)) & 15);
+			nic->qp_gen[index] = (uint8_t)((nic->qp_gen[index] + 1 +
+							secret_below(&nic->secret, 14)) &
+						       15);
 			qp->qpn = (uint32_t)secret_below(&nic->secret, 64) << 18 | index << 4 |
 				  nic->qp_gen[index];
 		} while (qp->qpn <= 1 || qp->qpn == NIC_MCAST_QPN);
@@ -58,7 +66,8 @@ int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more)
 	if (!entries)
 		return -ENOMEM;
 	for (uint32_t i = sq->una; i != sq->fetched; i++)
-		memcpy(entries + (size_t)(i & (n - 1)) * sq->entry_size, sq_entry(sq, i), sq->entry_size);
+		memcpy(entries + (size_t)(i & (n - 1)) * sq->entry_size, sq_entry(sq, i),
+		       sq->entry_size);
 	if (sq->entries)
 		qp->bytes -= entries_bytes(sq);
 	arena_free(&qp->nic->arena, sq->entries, entries_bytes(sq));
@@ -84,7 +93,8 @@ static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
 	sq->index = q->index;
 	sq->mask = q->depth - 1;
 	sq->stride_shift = q->stride_shift;
-	sq->entry_size = (uint32_t)ALIGN_UP(offsetof(struct sq_entry, wqe) + stride, ROOST_CACHE_LINE);
+	sq->entry_size =
+		(uint32_t)ALIGN_UP(offsetof(struct sq_entry, wqe) + stride, ROOST_CACHE_LINE);
 	rc = qp_size_entries(qp, q->depth < NIC_SQ_WINDOW ? q->depth : NIC_SQ_WINDOW, 0);
 	if (rc)
 		return rc;
@@ -132,7 +142,10 @@ static void set_state(struct nic_qp *qp, enum nic_qp_state state)
 {
 	qp->state = (uint8_t)state;
 	qp->attr.state = state;
-	/* Sequentially consistent, as is the look at receives after it: verbs/post.c, publish_recv(). */
+	/*
+	 * Sequentially consistent, as is the look at receives after it: verbs/post.c,
+	 * publish_recv().
+	 */
 	atomic_store_explicit(&qp->state_hint, (uint8_t)state, memory_order_seq_cst);
 }
 
@@ -143,7 +156,8 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 
 	if (init->type != NIC_QPT_RC && init->type != NIC_QPT_UC && init->type != NIC_QPT_UD)
 		return -EOPNOTSUPP;
-	if (!queue_ok(&init->sq) || (!init->srq && !queue_ok(&init->rq)) || !init->send_cq || !init->recv_cq)
+	if (!queue_ok(&init->sq) || (!init->srq && !queue_ok(&init->rq)) || !init->send_cq ||
+	    !init->recv_cq)
 		return -EINVAL;
 	qp = arena_alloc(&nic->arena, sizeof(*qp));
 	if (!qp)
@@ -155,7 +169,9 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->pu = nic->pus[qp->pu_index];
 	qp->type = (uint8_t)init->type;
 	qp->peer_port = UINT32_MAX;
-	qp->service = init->type == NIC_QPT_UD ? PKT_UD : init->type == NIC_QPT_UC ? PKT_UC : PKT_RC;
+	qp->service = init->type == NIC_QPT_UD	 ? PKT_UD
+		      : init->type == NIC_QPT_UC ? PKT_UC
+						 : PKT_RC;
 	qp->pd = init->pd;
 	qp->send_cq = init->send_cq;
 	qp->recv_cq = init->recv_cq;
@@ -180,7 +196,9 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		rc = index;
 		goto unref_pd;
 	}
-	/* The flag stays until the QP has come to RTS: posting before that is refused by the verbs. */
+	/*
+	 * The flag stays until the QP has come to RTS: posting before that is refused by the verbs.
+	 */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 	set_state(qp, NIC_QPS_RESET);
 	qp->send_cq->refs++;
@@ -241,7 +259,8 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 {
 	mw_unbind_all(qp);
 	mcast_detach_all(qp);
-	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL, memory_order_release);
+	atomic_store_explicit(&nic->qps[(qp->qpn >> 4) & (NIC_MAX_QPS - 1)], NULL,
+			      memory_order_release);
 	detach(qp);
 	kernel_wr_drop_all(qp);
 	kernel_wr_qp_gone(qp);
@@ -272,8 +291,8 @@ unsigned nic_qp_pu(const struct nic_qp *qp)
 
 enum nic_qp_state nic_qp_state(const struct nic_qp *qp)
 {
-	return (enum nic_qp_state)atomic_load_explicit(&((struct nic_qp *)(uintptr_t)qp)->state_hint,
-						       memory_order_seq_cst);
+	return (enum nic_qp_state)atomic_load_explicit(
+		&((struct nic_qp *)(uintptr_t)qp)->state_hint, memory_order_seq_cst);
 }
 
 void qp_event(struct nic_qp *qp, enum nic_event ev)
@@ -284,7 +303,10 @@ void qp_event(struct nic_qp *qp, enum nic_event ev)
 	qp->nic->cfg.ops->qp_event(qp->nic->cfg.host, ev, qp->ctx);
 }
 
-/* The verbs' event is for who waits in RTR (11.6.3.2); connection management wants to know in RTS as well. */
+/*
+ * The verbs' event is for who waits in RTR (11.6.3.2); connection management wants to know in RTS
+ * as well.
+ */
 void qp_first_packet(struct nic_qp *qp)
 {
 	qp->heard = true;
@@ -304,7 +326,10 @@ void qp_error(struct nic_qp *qp)
 		qp_event(
 			qp,
 			NIC_EVENT_LAST_WQE); /* IBA 10.3.1.9: it may be destroyed, no receive is lost with it */
-	/* What is posted from now on is flushed when its doorbell comes; what was posted just now, at once. */
+	/*
+	 * What is posted from now on is flushed when its doorbell comes; what was posted just now,
+	 * at once.
+	 */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 	nic_schedule(qp);
 }
@@ -321,8 +346,8 @@ void qp_end_all_lost(struct pu *pu)
 }
 
 /*
- * A request of an unacknowledged service failed: the send queue ends, what is posted is flushed, and the receive queue lives on. The
- * program may go back to RTS (IBA 10.3.1.8).
+ * A request of an unacknowledged service failed: the send queue ends, what is posted is flushed,
+ * and the receive queue lives on. The program may go back to RTS (IBA 10.3.1.8).
  */
 void qp_sq_error(struct nic_qp *qp)
 {
@@ -382,7 +407,8 @@ static void reset(struct nic_qp *qp)
 	r->rq = rq;
 	r->own = own;
 	if (rq && !qp->srq) {
-		rq->cons = rq->prod_seen = atomic_load_explicit(&rq->index->prod, memory_order_acquire);
+		rq->cons = rq->prod_seen =
+			atomic_load_explicit(&rq->index->prod, memory_order_acquire);
 		atomic_store_explicit(&rq->index->cons, rq->cons, memory_order_release);
 	}
 	qp->events = 0;
@@ -394,7 +420,10 @@ static void reset(struct nic_qp *qp)
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 }
 
-/* A QP of this NIC on the same PU is reached through the DMA engine (loop.c); both ends come to the same answer. */
+/*
+ * A QP of this NIC on the same PU is reached through the DMA engine (loop.c); both ends come to the
+ * same answer.
+ */
 static bool is_loop(const struct nic_qp *qp)
 {
 	const struct port *port = qp->pu->ports[qp->port].port;
@@ -444,7 +473,10 @@ static void take_mtu(struct nic_qp *qp, uint32_t mtu)
 
 	qp->mtu = qp->attr.path_mtu = mtu;
 	qp->mtu_shift = (uint8_t)__builtin_ctz(mtu);
-	/* Four READ requests share the port's window, so that one is always on its way while another comes in. */
+	/*
+	 * Four READ requests share the port's window, so that one is always on its way while
+	 * another comes in.
+	 */
 	qp->read_chunk = chunk >> qp->mtu_shift ? chunk >> qp->mtu_shift : 1;
 }
 
@@ -488,7 +520,8 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 		q->max_dest_rd_atomic = a->max_dest_rd_atomic;
 }
 
-static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_attr *a, uint32_t mask)
+static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_attr *a,
+		  uint32_t mask)
 {
 	enum nic_qp_state from = qp->state;
 
@@ -506,7 +539,8 @@ static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_a
 	case NIC_QPS_SQD:
 		if (from == NIC_QPS_RTS) {
 			qp->attr.sq_draining = true;
-			qp->events &= ~(1u << NIC_EVENT_SQ_DRAINED); /* once each time it is asked for */
+			/* once each time it is asked for */
+			qp->events &= ~(1u << NIC_EVENT_SQ_DRAINED);
 			qp->sq.drained_event = mask & NIC_QPA_EN_SQD_ASYNC_NOTIFY;
 		}
 		break;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The state machine of a queue pair: which change of state needs and allows which attributes.
- * Source: InfiniBand Architecture Specification, volume 1, 10.3.1 (states) and 11.2.5.2 (table of attributes of a
- * modification); for each service as the kernel has it (drivers/infiniband/core/verbs.c, qp_state_table).
+ * Source: InfiniBand Architecture Specification, volume 1, 10.3.1 (states) and 11.2.5.2 (table of
+ * attributes of a modification); for each service as the kernel has it
+ * (drivers/infiniband/core/verbs.c, qp_state_table).
  *
  *   RESET -> INIT -> RTR -> RTS <-> SQD      any -> RESET, any -> ERR      SQE -> RTS (not for RC)
  */
@@ -16,23 +17,29 @@ struct rule {
 };
 
 /* What a modification in RTS, or into it, may change besides. */
-#define RC_RTS_OPTIONAL                                                                                      \
-	(NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS | NIC_QPA_MIN_RNR_TIMER | NIC_QPA_ALT_PATH |               \
+#define RC_RTS_OPTIONAL                                                                            \
+	(NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS | NIC_QPA_MIN_RNR_TIMER | NIC_QPA_ALT_PATH |     \
 	 NIC_QPA_PATH_MIG_STATE)
-#define UC_RTS_OPTIONAL (NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS | NIC_QPA_ALT_PATH | NIC_QPA_PATH_MIG_STATE)
+#define UC_RTS_OPTIONAL                                                                            \
+	(NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS | NIC_QPA_ALT_PATH | NIC_QPA_PATH_MIG_STATE)
 
 static const struct rule rc_rules[STATES][STATES] = {
 	[NIC_QPS_RESET] =
 		{
-			[NIC_QPS_INIT] = {true, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 0},
+			[NIC_QPS_INIT] = {true,
+					  NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS,
+					  0},
 		},
 	[NIC_QPS_INIT] =
 		{
-			[NIC_QPS_INIT] = {true, 0, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS},
+			[NIC_QPS_INIT] = {true, 0,
+					  NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS},
 			[NIC_QPS_RTR] = {true,
-					 NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |
-						 NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER,
-					 NIC_QPA_ALT_PATH | NIC_QPA_ACCESS_FLAGS | NIC_QPA_PKEY_INDEX},
+					 NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN |
+						 NIC_QPA_RQ_PSN | NIC_QPA_MAX_DEST_RD_ATOMIC |
+						 NIC_QPA_MIN_RNR_TIMER,
+					 NIC_QPA_ALT_PATH | NIC_QPA_ACCESS_FLAGS |
+						 NIC_QPA_PKEY_INDEX},
 		},
 	[NIC_QPS_RTR] =
 		{
@@ -50,8 +57,9 @@ static const struct rule rc_rules[STATES][STATES] = {
 		{
 			[NIC_QPS_RTS] = {true, 0, RC_RTS_OPTIONAL},
 			[NIC_QPS_SQD] = {true, 0,
-					 NIC_QPA_PORT | NIC_QPA_AV | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT |
-						 NIC_QPA_RNR_RETRY | NIC_QPA_MAX_QP_RD_ATOMIC |
+					 NIC_QPA_PORT | NIC_QPA_AV | NIC_QPA_TIMEOUT |
+						 NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY |
+						 NIC_QPA_MAX_QP_RD_ATOMIC |
 						 NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_ALT_PATH |
 						 NIC_QPA_ACCESS_FLAGS | NIC_QPA_PKEY_INDEX |
 						 NIC_QPA_MIN_RNR_TIMER | NIC_QPA_PATH_MIG_STATE},
@@ -62,14 +70,19 @@ static const struct rule rc_rules[STATES][STATES] = {
 static const struct rule uc_rules[STATES][STATES] = {
 	[NIC_QPS_RESET] =
 		{
-			[NIC_QPS_INIT] = {true, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 0},
+			[NIC_QPS_INIT] = {true,
+					  NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS,
+					  0},
 		},
 	[NIC_QPS_INIT] =
 		{
-			[NIC_QPS_INIT] = {true, 0, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS},
+			[NIC_QPS_INIT] = {true, 0,
+					  NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS},
 			[NIC_QPS_RTR] = {true,
-					 NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN,
-					 NIC_QPA_ALT_PATH | NIC_QPA_ACCESS_FLAGS | NIC_QPA_PKEY_INDEX},
+					 NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN |
+						 NIC_QPA_RQ_PSN,
+					 NIC_QPA_ALT_PATH | NIC_QPA_ACCESS_FLAGS |
+						 NIC_QPA_PKEY_INDEX},
 		},
 	[NIC_QPS_RTR] = {[NIC_QPS_RTS] = {true, NIC_QPA_SQ_PSN, UC_RTS_OPTIONAL}},
 	[NIC_QPS_RTS] =
@@ -91,10 +104,12 @@ static const struct rule uc_rules[STATES][STATES] = {
 
 /* No peer: nothing to agree on but the Q_Key. */
 static const struct rule ud_rules[STATES][STATES] = {
-	[NIC_QPS_RESET] = {[NIC_QPS_INIT] = {true, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY, 0}},
+	[NIC_QPS_RESET] = {[NIC_QPS_INIT] = {true, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY,
+					     0}},
 	[NIC_QPS_INIT] =
 		{
-			[NIC_QPS_INIT] = {true, 0, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY},
+			[NIC_QPS_INIT] = {true, 0,
+					  NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY},
 			[NIC_QPS_RTR] = {true, 0, NIC_QPA_PKEY_INDEX | NIC_QPA_QKEY},
 		},
 	[NIC_QPS_RTR] = {[NIC_QPS_RTS] = {true, NIC_QPA_SQ_PSN, UD_RTS_OPTIONAL}},
@@ -111,7 +126,8 @@ static const struct rule ud_rules[STATES][STATES] = {
 	[NIC_QPS_SQE] = {[NIC_QPS_RTS] = {true, 0, UD_RTS_OPTIONAL}},
 };
 
-static const struct rule *rule_of(const struct nic_qp *qp, enum nic_qp_state from, enum nic_qp_state to)
+static const struct rule *rule_of(const struct nic_qp *qp, enum nic_qp_state from,
+				  enum nic_qp_state to)
 {
 	switch ((enum nic_qp_type)qp->type) {
 	case NIC_QPT_UC:
@@ -135,14 +151,16 @@ static bool values_ok(const struct nic_qp *qp, const struct nic_qp_attr *a, uint
 		return false;
 	if (mask & NIC_QPA_AV && !nic_gid(nic, port_num, a->sgid_index, &gid))
 		return false;
-	if (mask & NIC_QPA_PATH_MTU && (a->path_mtu < 256 || a->path_mtu > nic_port(nic, gid.port, 0)->mtu ||
-					a->path_mtu & (a->path_mtu - 1)))
+	if (mask & NIC_QPA_PATH_MTU &&
+	    (a->path_mtu < 256 || a->path_mtu > nic_port(nic, gid.port, 0)->mtu ||
+	     a->path_mtu & (a->path_mtu - 1)))
 		return false;
 	if (mask & NIC_QPA_DEST_QPN && a->dest_qpn > PKT_QPN_MASK)
 		return false;
 	if (mask & NIC_QPA_TIMEOUT && a->timeout > 31)
 		return false;
-	if ((mask & NIC_QPA_RETRY_CNT && a->retry_cnt > 7) || (mask & NIC_QPA_RNR_RETRY && a->rnr_retry > 7))
+	if ((mask & NIC_QPA_RETRY_CNT && a->retry_cnt > 7) ||
+	    (mask & NIC_QPA_RNR_RETRY && a->rnr_retry > 7))
 		return false;
 	if (mask & NIC_QPA_MIN_RNR_TIMER && a->min_rnr_timer > 31)
 		return false;

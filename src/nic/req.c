@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester's sending half: cuts messages at the path MTU, READs into requests, and decides when a QP must wait.
- * What comes back is req_resp.c, what does not is retry.c.
+ * The requester's sending half: cuts messages at the path MTU, READs into requests, and decides
+ * when a QP must wait. What comes back is req_resp.c, what does not is retry.c.
  */
 #include "nic/tx.h"
 
@@ -14,16 +14,19 @@ static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 {
 	static const uint8_t table[][4] = {
 		/* FIRST, MIDDLE, LAST, ONLY */
-		[ROOST_OP_WRITE] = {PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST, PKT_WRITE_ONLY},
+		[ROOST_OP_WRITE] = {PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST,
+				    PKT_WRITE_ONLY},
 		[ROOST_OP_WRITE_IMM] = {PKT_WRITE_FIRST, PKT_WRITE_MIDDLE, PKT_WRITE_LAST_IMM,
 					PKT_WRITE_ONLY_IMM},
 		[ROOST_OP_SEND] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST, PKT_SEND_ONLY},
-		[ROOST_OP_SEND_IMM] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_IMM, PKT_SEND_ONLY_IMM},
-		[ROOST_OP_SEND_INV] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_INV, PKT_SEND_ONLY_INV},
+		[ROOST_OP_SEND_IMM] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_IMM,
+				       PKT_SEND_ONLY_IMM},
+		[ROOST_OP_SEND_INV] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_INV,
+				       PKT_SEND_ONLY_INV},
 		/* One packet, whatever it carries: sq.c has seen to that. */
 		[ROOST_OP_RPC] = {PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS},
-		[ROOST_OP_RPC_WRITE] = {PKT_RPC_WRITE_FIRST, PKT_RPC_WRITE_MIDDLE, PKT_RPC_WRITE_LAST,
-					PKT_RPC_WRITE_ONLY},
+		[ROOST_OP_RPC_WRITE] = {PKT_RPC_WRITE_FIRST, PKT_RPC_WRITE_MIDDLE,
+					PKT_RPC_WRITE_LAST, PKT_RPC_WRITE_ONLY},
 	};
 	bool first = pkt == 0, last = pkt + 1 == e->npkts;
 
@@ -37,7 +40,10 @@ uint32_t req_covers(const struct nic_qp *qp, const struct sq_entry *e, uint32_t 
 
 	if (!op_is_read(e->op))
 		return 1;
-	/* Requests end at multiples of read_chunk, so one that is sent again from its middle keeps its end. */
+	/*
+	 * Requests end at multiples of read_chunk, so one that is sent again from its middle keeps
+	 * its end.
+	 */
 	end = pkt - pkt % qp->read_chunk + qp->read_chunk;
 	return (end < e->npkts ? end : e->npkts) - pkt;
 }
@@ -49,7 +55,10 @@ uint32_t req_payload(const struct nic_qp *qp, const struct sq_entry *e, uint32_t
 	return e->len - off < qp->mtu ? e->len - off : qp->mtu;
 }
 
-/* What packets [from, to) of a message weigh in the destination's window. READ requests and atomics are small. */
+/*
+ * What packets [from, to) of a message weigh in the destination's window. READ requests and atomics
+ * are small.
+ */
 uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t from, uint32_t to)
 {
 	uint32_t n = to - from;
@@ -63,8 +72,8 @@ uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t f
 	return bytes + n * PKT_MAX_HEADERS;
 }
 
-static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt,
-			      uint16_t flags)
+static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct sq_entry *e,
+			      uint32_t pkt, uint16_t flags)
 {
 	const struct roost_wqe *w = &e->wqe;
 	uint32_t off = pkt << qp->mtu_shift;
@@ -89,8 +98,8 @@ static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct 
 }
 
 /*
- * Builds and sends request packet `pkt` of a WQE. Changes no state of the QP. 0; -EAGAIN: no room in the port; -EACCES,
- * -EFAULT: the payload can't be read, nothing was sent.
+ * Builds and sends request packet `pkt` of a WQE. Changes no state of the QP. 0; -EAGAIN: no room
+ * in the port; -EACCES, -EFAULT: the payload can't be read, nothing was sent.
  */
 int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ackreq)
 {
@@ -142,12 +151,16 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 }
 
 /* Accounts for what was sent, and moves on. */
-static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uint32_t bytes, bool ackreq)
+static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uint32_t bytes,
+		    bool ackreq)
 {
 	struct qp_sq *sq = &qp->sq;
 	struct pu *pu = qp->pu;
 
-	/* Nothing is in flight, the QP was idle or waited (RNR, a window): an answer is awaited from now on. */
+	/*
+	 * Nothing is in flight, the QP was idle or waited (RNR, a window): an answer is awaited
+	 * from now on.
+	 */
 	if (sq->psn_next == sq->psn_una) {
 		sq->progress = pu->now;
 		if (!(sq->probes | sq->backoff))
@@ -181,8 +194,8 @@ static enum req_result wait_for(struct nic_qp *qp, enum qp_block why)
 }
 
 /*
- * A WQE that takes no PSN (a local one, or one that failed its checks) ends when all before it are done: a key is not taken away under
- * a request that was posted before.
+ * A WQE that takes no PSN (a local one, or one that failed its checks) ends when all before it are
+ * done: a key is not taken away under a request that was posted before.
  */
 static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 {
@@ -204,10 +217,11 @@ static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 }
 
 /*
- * Ask for an acknowledgement: of the last packet, often enough inside a message, and before the window is full: who waits for it
- * to open waits for that ACK.
+ * Ask for an acknowledgement: of the last packet, often enough inside a message, and before the
+ * window is full: who waits for it to open waits for that ACK.
  */
-static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint32_t bytes)
+static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt,
+		      uint32_t bytes)
 {
 	const struct dest *d = qp->dest;
 	uint32_t since = qp->sq.since_ackreq + 1;
@@ -216,7 +230,8 @@ static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_
 		return true;
 	if (!d->window)
 		return false;
-	return d->inflight + 2 * bytes > d->window || (uint64_t)since << qp->mtu_shift >= d->window / 4;
+	return d->inflight + 2 * bytes > d->window ||
+	       (uint64_t)since << qp->mtu_shift >= d->window / 4;
 }
 
 static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
@@ -255,8 +270,8 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 		if (rc == -EAGAIN)
 			return REQ_PORT_FULL;
 		/*
-		 * Local memory refused. What was sent of it stays unanswered; the WQE ends in error once those
-		 * before it are done.
+		 * Local memory refused. What was sent of it stays unanswered; the WQE ends in error
+		 * once those before it are done.
 		 */
 		if (rc == -EFAULT)
 			qp->pu->ctr.memory_faults++;
@@ -280,7 +295,10 @@ bool req_idle(struct nic_qp *qp)
 	const struct recv_ring *rq = qp->resp.rq;
 	bool more;
 
-	/* Who rings while nobody is told to count on us puts the QP on the PU's ring. (Who posts a receive looks at the state: post.c.) */
+	/*
+	 * Who rings while nobody is told to count on us puts the QP on the PU's ring. (Who posts a
+	 * receive looks at the state: post.c.)
+	 */
 	if (!atomic_load_explicit(&qp->db_active, memory_order_relaxed) && qp->state != NIC_QPS_ERR)
 		return true;
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
@@ -295,16 +313,18 @@ bool req_idle(struct nic_qp *qp)
 }
 
 /*
- * On a port whose flush is a system call: few small requests, while others are under way, wait until the program has posted more, or an
- * ACK finds that little is under way or that they have waited as long as a flush takes; then they leave together (the idea is Nagle's,
- * RFC 896).
+ * On a port whose flush is a system call: few small requests, while others are under way, wait
+ * until the program has posted more, or an ACK finds that little is under way or that they have
+ * waited as long as a flush takes; then they leave together (the idea is Nagle's, RFC 896).
  */
 static bool gathers(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint32_t batch = qp->pu->ports[qp->port].port->gather, away = sq->next - sq->una, posted, room;
+	uint32_t batch = qp->pu->ports[qp->port].port->gather, away = sq->next - sq->una, posted,
+		 room;
 
-	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize || qp->state != NIC_QPS_RTS ||
+	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize ||
+	    qp->state != NIC_QPS_RTS ||
 	    (sq->gathers_since && qp->pu->now - sq->gathers_since >= GATHER_NS))
 		return false;
 	if (batch > sq->window / 4)
@@ -318,7 +338,10 @@ static bool gathers(const struct nic_qp *qp)
 	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)away * GATHER_BYTES;
 }
 
-/* As req_idle(): with what is posted now the QP waits; a doorbell has it looked at again, as an ACK has. */
+/*
+ * As req_idle(): with what is posted now the QP waits; a doorbell has it looked at again, as an ACK
+ * has.
+ */
 static bool req_gather(struct nic_qp *qp)
 {
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
@@ -370,8 +393,8 @@ enum req_result req_run(struct nic_qp *qp)
 				if (unlikely(qp->state == NIC_QPS_ERR))
 					return REQ_MORE;
 				/*
-				 * No room for copies: an ACK makes some. Not to be told by whether something is posted, which
-				 * may have come since the look.
+				 * No room for copies: an ACK makes some. Not to be told by whether
+				 * something is posted, which may have come since the look.
 				 */
 				if (sq_full(sq) || resize_stuck(qp))
 					return wait_for(qp, BLOCK_PSN);

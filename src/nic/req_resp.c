@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester's receiving half: ACKs, NAKs, READ responses and results of atomics move psn_una forward and retire
- * WQEs, or send the requester back.
+ * The requester's receiving half: ACKs, NAKs, READ responses and results of atomics move psn_una
+ * forward and retire WQEs, or send the requester back.
  */
 #include "nic/core.h"
 
 #define FEW_READS 4 /* outstanding: not worth asking for fewer */
 
-/* Go-back-N: everything from psn_una on is sent again. No round trip is measured across it: the wait that an RNR NAK asks for is none. */
+/*
+ * Go-back-N: everything from psn_una on is sent again. No round trip is measured across it: the
+ * wait that an RNR NAK asks for is none.
+ */
 void req_rewind(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -26,7 +29,9 @@ void req_rewind(struct nic_qp *qp)
 	nic_schedule(qp);
 }
 
-/* After a rewind, acknowledgements of the first copies may overtake the second: go on behind them. */
+/*
+ * After a rewind, acknowledgements of the first copies may overtake the second: go on behind them.
+ */
 static void skip_acked(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -83,8 +88,9 @@ static void progressed(struct nic_qp *qp)
 }
 
 /*
- * Everything before `upto` is acknowledged. Stops at a READ or atomic that has no answer yet: an acknowledgement beyond it means
- * that the answer was lost (an implied NAK, IBA 9.7.5.2.8). True when it came all the way.
+ * Everything before `upto` is acknowledged. Stops at a READ or atomic that has no answer yet: an
+ * acknowledgement beyond it means that the answer was lost (an implied NAK, IBA 9.7.5.2.8). True
+ * when it came all the way.
  */
 static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 {
@@ -122,9 +128,10 @@ static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 }
 
 /*
- * Responses are missing before what came: ask again, once per gap. What is asked for again is executed again, behind all that the
- * responder was asked before: fewer at a time then, or answers come later than time-outs. An answer to a first copy of what has
- * not been asked for again yet says nothing about what has been.
+ * Responses are missing before what came: ask again, once per gap. What is asked for again is
+ * executed again, behind all that the responder was asked before: fewer at a time then, or answers
+ * come later than time-outs. An answer to a first copy of what has not been asked for again yet
+ * says nothing about what has been.
  */
 static void implied_nak(struct nic_qp *qp, uint32_t psn)
 {
@@ -140,7 +147,10 @@ static void implied_nak(struct nic_qp *qp, uint32_t psn)
 	sq->gap = true;
 }
 
-/* A READ request or atomic is answered in full: one more at a time, so twice as many each round trip. */
+/*
+ * A READ request or atomic is answered in full: one more at a time, so twice as many each round
+ * trip.
+ */
 static void read_answered(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -182,8 +192,9 @@ static void on_ack(struct nic_qp *qp, uint32_t psn)
 		return;
 	}
 	/*
-	 * The probe alone was taken: what followed it at first is lost. Unless the ACK is the first copy's, and those of the others
-	 * are on their way: it comes too early for the probe's, or no round trip is known. Then the next probe decides.
+	 * The probe alone was taken: what followed it at first is lost. Unless the ACK is the first
+	 * copy's, and those of the others are on their way: it comes too early for the probe's, or
+	 * no round trip is known. Then the next probe decides.
 	 */
 	if (lone && (before || answers_probe(qp))) {
 		dest_lost(qp->dest);
@@ -203,12 +214,15 @@ static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
 		return;
 	}
 	/*
-	 * What followed a packet that was refused for want of a receive is out of sequence, and some say so (rxe: check_psn() in
-	 * rxe_resp.c). It was not lost, and is sent after the wait.
+	 * What followed a packet that was refused for want of a receive is out of sequence, and
+	 * some say so (rxe: check_psn() in rxe_resp.c). It was not lost, and is sent after the
+	 * wait.
 	 */
 	if (sq->rnr_until)
 		return;
-	/* The same PSN named again without progress in between counts as a retry (IBA 9.7.5.2.4). */
+	/*
+	 * The same PSN named again without progress in between counts as a retry (IBA 9.7.5.2.4).
+	 */
 	if (sq->nak_seen && sq->nak_psn == psn && !retry_count(qp))
 		return;
 	sq->nak_seen = true;
@@ -307,10 +321,12 @@ static void on_aeth(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 }
 
 /*
- * Is this a response to e, at that place? Inside a READ a FIRST is as good as a MIDDLE, and the other way around: executions that
- * were asked for again begin there, and late packets of older ones are right all the same.
+ * Is this a response to e, at that place? Inside a READ a FIRST is as good as a MIDDLE, and the
+ * other way around: executions that were asked for again begin there, and late packets of older
+ * ones are right all the same.
  */
-static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct pkt_view *v, uint32_t pkt)
+static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct pkt_view *v,
+		 uint32_t pkt)
 {
 	uint32_t left = e->len - (pkt << qp->mtu_shift);
 
@@ -321,7 +337,10 @@ static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct
 	/* But every execution that comes by the beginning of a request begins there. */
 	if (pkt % qp->read_chunk == 0 && !(v->op->flags & PKT_FIRST))
 		return false;
-	/* MIDDLE and FIRST can't be the last of a message, nor ONLY and LAST stand before the end of a request. */
+	/*
+	 * MIDDLE and FIRST can't be the last of a message, nor ONLY and LAST stand before the end
+	 * of a request.
+	 */
 	if (!(v->op->flags & PKT_LAST))
 		return pkt + 1 != e->npkts;
 	return (pkt + 1) % qp->read_chunk == 0 || pkt + 1 == e->npkts;

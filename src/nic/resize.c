@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hook on the way out whose kernel changes how long things are. A WRITE goes through it piece by piece, into segments; each full one, and
- * the rest at the end, leaves as a WRITE of its own, of a length that is known then. The last one ends the program's work request. A segment stays until
- * it is acknowledged: retransmission is the requester's, from there, and nothing runs twice.
+ * A hook on the way out whose kernel changes how long things are. A WRITE goes through it piece by
+ * piece, into segments; each full one, and the rest at the end, leaves as a WRITE of its own, of a
+ * length that is known then. The last one ends the program's work request. A segment stays until it
+ * is acknowledged: retransmission is the requester's, from there, and nothing runs twice.
  *
  *	ring --take--> cur --pieces--> kernel --> | segment | segment | ... SEGS of them, given out (head) and come back (tail) in order
  *							each an entry of the send queue (`part`; the last of a WQE: `final`)
@@ -93,7 +94,9 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 							 .len = z->open,
 							 .last = true,
 							 .pu = qp->pu_index});
-	e->npkts = status != NIC_WC_SUCCESS ? 0 : z->open ? (z->open + qp->mtu - 1) >> qp->mtu_shift : 1;
+	e->npkts = status != NIC_WC_SUCCESS ? 0
+		   : z->open		    ? (z->open + qp->mtu - 1) >> qp->mtu_shift
+					    : 1;
 	e->psn = sq->psn_fetch;
 	sq->psn_fetch += e->npkts;
 	sq->fetched++;
@@ -141,8 +144,8 @@ static void advance(struct nic_qp *qp)
 			emit(qp, NIC_WC_LOC_PROT_ERR, true);
 			return;
 		}
-		z->open +=
-			z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open, &z->needs_input);
+		z->open += z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open,
+					    &z->needs_input);
 	}
 	/* Those behind would see it. */
 	if (!stream_paused(qp))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The responder: takes requests in PSN order, checks them, executes them, and notes what is to be answered. Answers
- * leave in resp_read.c, in order behind running READs.
+ * The responder: takes requests in PSN order, checks them, executes them, and notes what is to be
+ * answered. Answers leave in resp_read.c, in order behind running READs.
  */
 #include "nic/core.h"
 
@@ -43,7 +43,10 @@ bool resp_take_recv(struct nic_qp *qp)
 		if (rq->prod_seen == rq->cons)
 			return false;
 		if (unlikely(rq->prod_seen - rq->cons > rq->mask + 1)) {
-			/* An index that no posting makes: the end. Of its own ring one lap is believed, and flushed. */
+			/*
+			 * An index that no posting makes: the end. Of its own ring one lap is
+			 * believed, and flushed.
+			 */
 			if (qp->srq) {
 				rq->prod_seen = rq->cons;
 				srq_broken(qp->srq);
@@ -66,7 +69,8 @@ bool resp_take_recv(struct nic_qp *qp)
 		room = ROOST_MAX_SGE;
 	r->recv.wr_id = rq->wr_ids[slot];
 	r->recv.index = rq->cons;
-	num = *(const volatile uint32_t *)&w->num_sge; /* once: the program can write here at any time */
+	/* once: the program can write here at any time */
+	num = *(const volatile uint32_t *)&w->num_sge;
 	r->recv.num_sge = num < room ? num : room;
 	r->recv.sge = r->recv.sge_off = 0;
 	mem_copy_in(qp->recv_sges, (const uint8_t *)w + ROOST_RECV_SGE_OFFSET,
@@ -95,8 +99,8 @@ enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t
 		if (part > n)
 			part = n;
 		if (part) {
-			dst = mr_resolve(&qp->nic->mrs, s->lkey, r->rq->pd, s->addr + r->recv.sge_off, part,
-					 NIC_ACCESS_LOCAL_WRITE);
+			dst = mr_resolve(&qp->nic->mrs, s->lkey, r->rq->pd,
+					 s->addr + r->recv.sge_off, part, NIC_ACCESS_LOCAL_WRITE);
 			if (unlikely(!dst))
 				return SCATTER_BAD_MEMORY;
 			if (unlikely(dma_copy(dst, src, part))) {
@@ -128,8 +132,8 @@ void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
 }
 
 /*
- * Ends the receive in progress and all that are posted to this QP with "flushed". What is in an SRQ is for others. A ring has no more receives
- * than slots, whatever its index says meanwhile.
+ * Ends the receive in progress and all that are posted to this QP with "flushed". What is in an SRQ
+ * is for others. A ring has no more receives than slots, whatever its index says meanwhile.
  */
 void resp_flush(struct nic_qp *qp)
 {
@@ -172,7 +176,10 @@ uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t 
 	return PKT_NAK_REM_OP;
 }
 
-/* IBA 9.7.4.1.1 and C9-..: where in a message a packet of this kind may stand, and how long it must be. */
+/*
+ * IBA 9.7.4.1.1 and C9-..: where in a message a packet of this kind may stand, and how long it must
+ * be.
+ */
 bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v)
 {
 	const struct qp_resp *r = &qp->resp;
@@ -195,7 +202,8 @@ uint8_t resp_rnr(const struct nic_qp *qp)
 uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
-	struct cqe_fields f = {.status = NIC_WC_SUCCESS, .opcode = NIC_WC_RECV, .solicited = v->solicited};
+	struct cqe_fields f = {
+		.status = NIC_WC_SUCCESS, .opcode = NIC_WC_RECV, .solicited = v->solicited};
 	uint8_t nak;
 
 	if (v->op->flags & PKT_FIRST) {
@@ -233,8 +241,9 @@ uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v)
 uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 {
 	struct qp_resp *r = &qp->resp;
-	struct cqe_fields f = {
-		.opcode = NIC_WC_RECV_WRITE_IMM, .flags = NIC_WC_WITH_IMM, .solicited = v->solicited};
+	struct cqe_fields f = {.opcode = NIC_WC_RECV_WRITE_IMM,
+			       .flags = NIC_WC_WITH_IMM,
+			       .solicited = v->solicited};
 	bool last = v->op->flags & PKT_LAST;
 	void *dst = NULL;
 
@@ -243,7 +252,9 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 			return PKT_NAK_INVALID_REQ;
 		if (v->dmalen > NIC_MAX_MSG)
 			return PKT_NAK_INVALID_REQ;
-		/* The whole message's range at once: a long WRITE fails before it changes anything. */
+		/*
+		 * The whole message's range at once: a long WRITE fails before it changes anything.
+		 */
 		if (v->dmalen) {
 			dst = qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_WRITE);
 			if (unlikely(!dst))
@@ -267,7 +278,8 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 			dst = qp_resolve_region_addr(qp, r->rkey, r->va, v->payload_len,
 						     NIC_ACCESS_REMOTE_WRITE, &region_addr);
 		else if (!dst)
-			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len, NIC_ACCESS_REMOTE_WRITE);
+			dst = qp_resolve(qp, r->rkey, r->va, v->payload_len,
+					 NIC_ACCESS_REMOTE_WRITE);
 		if (unlikely(!dst))
 			return PKT_NAK_REM_ACCESS;
 		if (watched && !stream_enter(qp, region_addr.key))
@@ -279,14 +291,15 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 			return PKT_NAK_REM_OP;
 		}
 		if (watched)
-			stream_landed(qp, region_addr.key,
-				      &(struct nic_stream_piece){.va = region_addr.va,
-								 .data = (uint8_t *)(uintptr_t)v->payload,
-								 .total = r->received + r->left,
-								 .off = r->received,
-								 .len = v->payload_len,
-								 .last = last,
-								 .pu = qp->pu_index});
+			stream_landed(
+				qp, region_addr.key,
+				&(struct nic_stream_piece){.va = region_addr.va,
+							   .data = (uint8_t *)(uintptr_t)v->payload,
+							   .total = r->received + r->left,
+							   .off = r->received,
+							   .len = v->payload_len,
+							   .last = last,
+							   .pu = qp->pu_index});
 	}
 	r->va += v->payload_len;
 	r->left -= v->payload_len;
@@ -301,8 +314,9 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 }
 
 /*
- * Has the requester as many READs and atomics outstanding as were agreed (IBA 9.4.4: the responder's resources)? One that was answered
- * in full does not count, even while a copy of it is being answered again.
+ * Has the requester as many READs and atomics outstanding as were agreed (IBA 9.4.4: the
+ * responder's resources)? One that was answered in full does not count, even while a copy of it is
+ * being answered again.
  */
 static bool replay_full(const struct qp_resp *r)
 {
@@ -312,7 +326,8 @@ static bool replay_full(const struct qp_resp *r)
 /* 0 and *npkts, or a NAK. */
 static uint8_t check_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t *npkts)
 {
-	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || v->dmalen > NIC_MAX_MSG || replay_full(&qp->resp))
+	if (!(qp->access & NIC_ACCESS_REMOTE_READ) || v->dmalen > NIC_MAX_MSG ||
+	    replay_full(&qp->resp))
 		return PKT_NAK_INVALID_REQ;
 	if (v->dmalen && !qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_READ))
 		return PKT_NAK_REM_ACCESS;
@@ -320,8 +335,8 @@ static uint8_t check_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t 
 	return 0;
 }
 
-uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t opcode, uint64_t va, uint32_t rkey, uint64_t swap_add,
-			    uint64_t compare, uint64_t *old)
+uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t opcode, uint64_t va, uint32_t rkey,
+			    uint64_t swap_add, uint64_t compare, uint64_t *old)
 {
 	void *p;
 	int rc;
@@ -402,7 +417,8 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 		if (!nak)
 			r->epsn++;
 		return nak;
-	default: /* reserved or unsupported (IBA 9.7.4.1.2; 9.9.3, table of responder errors: class C) */
+	/* reserved or unsupported (IBA 9.7.4.1.2; 9.9.3, table of responder errors: class C) */
+	default:
 		return PKT_NAK_INVALID_REQ;
 	}
 	if (nak)
@@ -422,7 +438,8 @@ static uint8_t execute(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn
 }
 
 /* A request that is not the next one. */
-static __attribute__((noinline)) void out_of_place(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
+static __attribute__((noinline)) void out_of_place(struct nic_qp *qp, const struct pkt_view *v,
+						   uint32_t psn)
 {
 	struct qp_resp *r = &qp->resp;
 

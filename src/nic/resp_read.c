@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the responder sends: READ responses in resumable turns, results of atomics, and behind them the latest ACK or NAK.
+ * What the responder sends: READ responses in resumable turns, results of atomics, and behind them
+ * the latest ACK or NAK.
  *
  * READs and atomics share a replay ring of max_dest_rd_atomic entries, oldest first:
  *
  *      head                         head + count
  *       | READ done | ATOMIC done | READ running | READ waiting |
  *
- * A duplicate READ is executed again from the PSN it names, as long as its memory may be read; a duplicate atomic is answered from its
- * entry; a duplicate older than the ring is dropped (IBA 9.7.5.1.5 and 9.7.7.2.2).
+ * A duplicate READ is executed again from the PSN it names, as long as its memory may be read; a
+ * duplicate atomic is answered from its entry; a duplicate older than the ring is dropped (IBA
+ * 9.7.5.1.5 and 9.7.7.2.2).
  */
 #include "nic/tx.h"
 
@@ -84,7 +86,10 @@ static struct resp_entry *find_entry(struct qp_resp *r, uint32_t psn, unsigned *
 	return NULL;
 }
 
-/* A requester that goes back asks again for everything behind too: younger responses stop until it does. */
+/*
+ * A requester that goes back asks again for everything behind too: younger responses stop until it
+ * does.
+ */
 static void cancel_younger(struct qp_resp *r, unsigned i)
 {
 	while (++i < r->count) {
@@ -105,7 +110,10 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	unsigned i;
 
 	if (v->op->kind != PKT_KIND_READ_REQ && v->op->kind != PKT_KIND_ATOMIC) {
-		/* Executed before: acknowledged again, up to the latest. A NAK that is still to go says as much. */
+		/*
+		 * Executed before: acknowledged again, up to the latest. A NAK that is still to go
+		 * says as much.
+		 */
 		if (!r->nak) {
 			r->ack = true;
 			nic_schedule_resp(qp);
@@ -116,8 +124,8 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	if (!e || e->atomic != (v->op->kind == PKT_KIND_ATOMIC))
 		return;
 	/*
-	 * What it asks for comes next: a probe, sent while we were not running. It does not go back, so those behind go on. If it does, as
-	 * many are asked for again.
+	 * What it asks for comes next: a probe, sent while we were not running. It does not go
+	 * back, so those behind go on. If it does, as many are asked for again.
 	 */
 	if (e->cur != e->end && psn == e->psn + e->cur)
 		return;
@@ -153,8 +161,10 @@ static int send_aeth(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 }
 
 /*
- * The notification point of DCQCN (Zhu et al., SIGCOMM 2015, 3.1): a marked packet of a flow is answered with a CNP at once, unless one went in the last 50
- * us. The flow is the connection; requests and READ responses are what the other end could send more slowly. Datagrams have no rate to lower.
+ * The notification point of DCQCN (Zhu et al., SIGCOMM 2015, 3.1): a marked packet of a flow is
+ * answered with a CNP at once, unless one went in the last 50 us. The flow is the connection;
+ * requests and READ responses are what the other end could send more slowly. Datagrams have no rate
+ * to lower.
  */
 #define CNP_EVERY 50000 /* ns */
 
@@ -225,13 +235,16 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 		if (unlikely(!src))
 			return PKT_NAK_REM_ACCESS;
 	}
-	/* READs are executed in their order, and each upward, packet by packet: after the loads for the packet before. */
+	/*
+	 * READs are executed in their order, and each upward, packet by packet: after the loads for
+	 * the packet before.
+	 */
 	atomic_thread_fence(memory_order_acquire);
 	rc = tx_begin(qp, len, &room);
 	if (rc)
 		return rc;
-	p = pkt_put_bth(room.bth, opcode, (uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT), qp->dest_qpn,
-			false, e->psn + e->cur);
+	p = pkt_put_bth(room.bth, opcode, (uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT),
+			qp->dest_qpn, false, e->psn + e->cur);
 	if (pkt_ops[opcode].flags & PKT_AETH)
 		p = pkt_put_aeth(p, PKT_AETH_ACK, e->msn);
 	if (n >= TX_ONE_PASS) {
@@ -276,7 +289,10 @@ static struct resp_entry *oldest_pending(struct qp_resp *r)
 	return NULL;
 }
 
-/* A NAK that ends the connection takes our side to the error state, once it is on its way. Counted are those that left. */
+/*
+ * A NAK that ends the connection takes our side to the error state, once it is on its way. Counted
+ * are those that left.
+ */
 static void after_nak(struct nic_qp *qp, uint8_t syndrome)
 {
 	struct nic_counters *c = &qp->pu->ctr;
@@ -304,8 +320,9 @@ static void after_nak(struct nic_qp *qp, uint8_t syndrome)
 }
 
 /*
- * A request for a QP in the error state, which drops everything (IBA 10.3.1.9), but for this: the NAK that ended the connection may have been lost,
- * and its requester would run out of retries without learning why. So what was refused is refused again when it comes again.
+ * A request for a QP in the error state, which drops everything (IBA 10.3.1.9), but for this: the
+ * NAK that ended the connection may have been lost, and its requester would run out of retries
+ * without learning why. So what was refused is refused again when it comes again.
  */
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v)
 {
@@ -338,15 +355,18 @@ enum req_result resp_run(struct nic_qp *qp)
 			return REQ_PORT_FULL;
 		if (unlikely(rc) && e->done) {
 			/*
-			 * It was answered in full, so its requester may have gone on, and its memory with it: a late copy
-			 * is no reason to end the connection.
+			 * It was answered in full, so its requester may have gone on, and its
+			 * memory with it: a late copy is no reason to end the connection.
 			 */
 			e->cur = e->end;
 			r->pending--;
 			continue;
 		}
 		if (unlikely(rc)) {
-			/* Named: the first response that does not come. Those before it may be there already. */
+			/*
+			 * Named: the first response that does not come. Those before it may be
+			 * there already.
+			 */
 			uint32_t psn = e->psn + e->cur;
 
 			cancel_younger(r, 0);

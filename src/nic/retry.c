@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * When nothing comes back. Each QP has one timer, set when it has something outstanding and left alone while ACKs flow: it looks at
- * `progress` when it fires, so the fast path never touches the wheel.
+ * When nothing comes back. Each QP has one timer, set when it has something outstanding and left
+ * alone while ACKs flow: it looks at `progress` when it fires, so the fast path never touches the
+ * wheel.
  *
  *  progress        + probe interval             + T                            + T * retries
  *     |------------------|--- doubling ---|--------|--- go-back-N, again ... ----|  QP to error
  *                   one packet sent again
  *
- * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3); a lost tail costs the probe interval, max(RTO, 1 ms), not T. RTO is what the destination's round
- * trips say (dest_rto). T is not less than the path takes: it would send again what cannot have been answered yet.
+ * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3); a lost tail costs the probe interval, max(RTO, 1 ms),
+ * not T. RTO is what the destination's round trips say (dest_rto). T is not less than the path
+ * takes: it would send again what cannot have been answered yet.
  */
 #include "nic/alive.h"
 #include "nic/core.h"
@@ -18,9 +20,10 @@
 #define BACKOFF_MAX_SHIFT 2 /* waits stay between T and 4T */
 
 /* RNR timer codes in units of 10 us (IBA table 45). */
-static const uint32_t rnr_10us[32] = {65536, 1,	   2,	 3,    4,    6,	    8,	   12,	  16,	 24,   32,
-				      48,    64,   96,	 128,  192,  256,   384,   512,	  768,	 1024, 1536,
-				      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+static const uint32_t rnr_10us[32] = {65536, 1,	   2,	 3,	4,     6,     8,     12,
+				      16,    24,   32,	 48,	64,    96,    128,   192,
+				      256,   384,  512,	 768,	1024,  1536,  2048,  3072,
+				      4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 uint64_t retry_rnr_ns(uint8_t timer)
 {
@@ -48,7 +51,8 @@ static uint64_t probe_ns(const struct nic_qp *qp)
 static uint64_t deadline(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
-	uint64_t probe = (sq->probes && sq->probed > sq->progress ? sq->probed : sq->progress) + probe_ns(qp);
+	uint64_t probe = (sq->probes && sq->probed > sq->progress ? sq->probed : sq->progress) +
+			 probe_ns(qp);
 	uint64_t expiry = sq->progress + timeout_ns(qp);
 
 	if (sq->rnr_until)
@@ -92,14 +96,18 @@ static void probe(struct nic_qp *qp)
 		qp->pu->ctr.tail_loss_probe++;
 		sq->probing = true;
 		sq->probe_end = sq->psn_max;
-		/* No round trip is sure any more: the answer to a packet behind may be lost, and the probe's says the same. */
+		/*
+		 * No round trip is sure any more: the answer to a packet behind may be lost, and
+		 * the probe's says the same.
+		 */
 		sq->rtt_start = 0;
 	}
 }
 
 /*
- * A process that is stopped has not got what was sent: a NIC of its own would have answered. Retries count from when it goes on. One look
- * does not tell it from one that is busy, so the second time nothing at all may have come from there since the first.
+ * A process that is stopped has not got what was sent: a NIC of its own would have answered.
+ * Retries count from when it goes on. One look does not tell it from one that is busy, so the
+ * second time nothing at all may have come from there since the first.
  */
 static bool peer_stalled(struct nic_qp *qp)
 {
@@ -163,6 +171,9 @@ void retry_fire(struct nic_qp *qp)
 		if (qp->state == NIC_QPS_ERR)
 			return;
 	}
-	/* A probe does not move `progress`: the time-out still counts from there, the next, doubled interval from the probe. */
+	/*
+	 * A probe does not move `progress`: the time-out still counts from there, the next, doubled
+	 * interval from the probe.
+	 */
 	retry_arm(qp);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls: StRoM's op-codes 0x18 .. 0x1c (EuroSys '20, section 5). The core carries them, as it carries WRITEs, and knows nothing of
- * what they do: the bytes go to whoever serves calls, each once and in order, and come back as RDMA WRITEs of the responder.
+ * Calls: StRoM's op-codes 0x18 .. 0x1c (EuroSys '20, section 5). The core carries them, as it
+ * carries WRITEs, and knows nothing of what they do: the bytes go to whoever serves calls, each
+ * once and in order, and come back as RDMA WRITEs of the responder.
  *
  *	RPC		op-code, key, parameters: one packet
  *	RPC WRITE	op-code, key, payload of any length: FIRST, MIDDLE .. LAST, or ONLY
@@ -161,19 +162,22 @@ unsigned rpc_run(struct pu *pu)
 bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece)
 {
 	/* Before RTS what it answers could not be sent: PSNs of our own side begin there. */
-	return qp->state >= NIC_QPS_RTS && qp->nic->rpc_ops->deliver(qp->nic->rpc_ctx, qp->rpc_ctx, piece);
+	return qp->state >= NIC_QPS_RTS &&
+	       qp->nic->rpc_ops->deliver(qp->nic->rpc_ctx, qp->rpc_ctx, piece);
 }
 
 /*
- * A call may name no region (0), or one that its peer can reach; any other key is answered as a WRITE with it would be. A status in the reply would tell
- * which keys there are, at the price of a call for each guess. What a call may do with a region is asked at each access.
+ * A call may name no region (0), or one that its peer can reach; any other key is answered as a
+ * WRITE with it would be. A status in the reply would tell which keys there are, at the price of a
+ * call for each guess. What a call may do with a region is asked at each access.
  */
 bool rpc_key_ok(const struct nic_qp *qp, uint32_t key)
 {
 	const struct mr_last *last = &qp->pu->rpc_last;
 
-	if (likely(!key || (last->e && mr_key_of(last->tag) == key && last->pd == qp->pd &&
-			    atomic_load_explicit(&last->e->tag, memory_order_relaxed) == last->tag)))
+	if (likely(!key ||
+		   (last->e && mr_key_of(last->tag) == key && last->pd == qp->pd &&
+		    atomic_load_explicit(&last->e->tag, memory_order_relaxed) == last->tag)))
 		return true;
 	return mr_reachable(&qp->nic->mrs, key, qp->pd) ||
 	       mr_reachable(&qp->nic->mrs, key, MR_QP_DOMAIN(qp->qpn));
@@ -299,11 +303,13 @@ int nic_rpc_copy(struct nic_qp *qp, nic_rpc_key dst_key, uint64_t dst_va, nic_rp
 	return dst && src ? copied(qp, dma_copy(dst, src, n)) : -EACCES;
 }
 
-int nic_rpc_cmp_swap(struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint64_t *value, uint64_t swap)
+int nic_rpc_cmp_swap(struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint64_t *value,
+		     uint64_t swap)
 {
 	void *p = resolve(qp, key, va, 8, NIC_ACCESS_REMOTE_ATOMIC);
 
-	return p && !((va | (uintptr_t)p) & 7) ? copied(qp, dma_cmp_swap(p, *value, swap, value)) : -EACCES;
+	return p && !((va | (uintptr_t)p) & 7) ? copied(qp, dma_cmp_swap(p, *value, swap, value))
+					       : -EACCES;
 }
 
 static void prefetch(const char *p, uint32_t n)
@@ -316,7 +322,8 @@ static void prefetch(const char *p, uint32_t n)
 		__builtin_prefetch(p + i);
 }
 
-bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access)
+bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n,
+		      uint32_t access)
 {
 	const void *p;
 
@@ -331,10 +338,11 @@ bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uin
 /* ---- what goes back ---- */
 
 /*
- * An entry among the copies of WQEs, in their order and with PSNs like theirs: sge[0] is the data (key 0: memory of the server's own),
- * swap_add the bytes behind it; compare is the upper half of the data's key, of a granted region. When data of its call can't be read, so says
- * inline_len, the bytes behind are those of ctrl; index is the call. This one has [off, off + len) of data and tail; the immediate and the cookie go with
- * the last of them (signaled).
+ * An entry among the copies of WQEs, in their order and with PSNs like theirs: sge[0] is the data
+ * (key 0: memory of the server's own), swap_add the bytes behind it; compare is the upper half of
+ * the data's key, of a granted region. When data of its call can't be read, so says inline_len, the
+ * bytes behind are those of ctrl; index is the call. This one has [off, off + len) of data and
+ * tail; the immediate and the cookie go with the last of them (signaled).
  */
 static void post(struct nic_qp *qp, const struct nic_rpc_send *s, uint32_t off, uint32_t len)
 {
@@ -361,8 +369,9 @@ static void post(struct nic_qp *qp, const struct nic_rpc_send *s, uint32_t off, 
 	e->wqe.ctrl = s->lost;
 	e->wqe.inline_len = 0;
 	e->index = s->call;
-	e->wqe.sge[0] = (struct roost_sge){(s->buf ? (uintptr_t)s->buf : s->va) + off,
-					   last ? s->len - off : len, s->buf ? 0 : (uint32_t)s->key};
+	e->wqe.sge[0] =
+		(struct roost_sge){(s->buf ? (uintptr_t)s->buf : s->va) + off,
+				   last ? s->len - off : len, s->buf ? 0 : (uint32_t)s->key};
 	sq->psn_fetch += e->npkts;
 	sq->fetched++;
 	sq->replies++;
@@ -376,7 +385,10 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 		return -ENOTCONN;
 	if (s->len && !s->buf && !s->key)
 		return -EACCES; /* 0 is no key; an entry without one has memory of ours */
-	/* The tail is not cut by the edge of a packet: the first bytes go ahead then, in a WRITE of their own. */
+	/*
+	 * The tail is not cut by the edge of a packet: the first bytes go ahead then, in a WRITE of
+	 * their own.
+	 */
 	if (over && over < s->tail_len && len > qp->mtu)
 		ahead = over;
 	if (qp->sq.replies + (ahead != 0) >= NIC_RPC_SENDS)
@@ -418,14 +430,16 @@ static bool readable(const uint8_t *src, uint32_t n)
 }
 
 /* Its data, or zeros when they can't be read. Only where these go may fail. */
-static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+		       uint32_t n)
 {
 	static const uint8_t zeros[4096];
 	const struct roost_sge *s = &e->wqe.sge[0];
 	const void *src = (const void *)(uintptr_t)(s->addr + off);
 
 	if (s->lkey)
-		src = resolve(qp, e->wqe.compare << 32 | s->lkey, s->addr + off, n, NIC_ACCESS_REMOTE_READ);
+		src = resolve(qp, e->wqe.compare << 32 | s->lkey, s->addr + off, n,
+			      NIC_ACCESS_REMOTE_READ);
 	if (likely(src)) {
 		if (likely(!dma_load(dst, src, n)))
 			return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A received packet's way to its QP: everything that can be told without the transport's state is checked here, once, and what is
- * behind may trust it: length, op-code, P_Key, QP and its state, service, source address, ICRC.
+ * A received packet's way to its QP: everything that can be told without the transport's state is
+ * checked here, once, and what is behind may trust it: length, op-code, P_Key, QP and its state,
+ * service, source address, ICRC.
  */
 #include "nic/alive.h"
 #include "nic/core.h"
@@ -48,7 +49,10 @@ static void count_refused(struct nic_counters *c, enum pkt_error why)
 	}
 }
 
-/* P_Keys match when their lower 15 bits do and one of them is a full member (IBA 10.9.3); ours is 0xffff. */
+/*
+ * P_Keys match when their lower 15 bits do and one of them is a full member (IBA 10.9.3); ours is
+ * 0xffff.
+ */
 static bool pkey_ok(uint16_t pkey)
 {
 	return (pkey & 0x7fff) == (PKT_PKEY_DEFAULT & 0x7fff);
@@ -56,7 +60,8 @@ static bool pkey_ok(uint16_t pkey)
 
 bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt)
 {
-	enum icrc_result r = icrc_verify(flow, pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len);
+	enum icrc_result r =
+		icrc_verify(flow, pkt->flags & PORT_ID_KNOWN, &pkt->ip_id, pkt->bth, pkt->len);
 
 	if (unlikely(r == ICRC_RIGHT_NO_DF))
 		pkt->flags |= PORT_NO_DF;
@@ -83,7 +88,10 @@ static struct icrc_flow *connection_flow(struct nic_qp *qp, const struct port_pk
 	return f;
 }
 
-/* A connection has one address at each end; a datagram may come from anywhere, to any address of the QP's port. */
+/*
+ * A connection has one address at each end; a datagram may come from anywhere, to any address of
+ * the QP's port.
+ */
 static bool source_ok(const struct nic_qp *qp, const struct pu_port *pp, const struct port_pkt *pkt)
 {
 	if (qp->type == NIC_QPT_UD)
@@ -91,13 +99,17 @@ static bool source_ok(const struct nic_qp *qp, const struct pu_port *pp, const s
 	return &qp->pu->ports[qp->port] == pp && pkt_addr_eq(pkt->src, &qp->dest->rx.src);
 }
 
-/* How far from the expected PSN a request may be that comes from another port. More are on their way at once on no path that we know. */
+/*
+ * How far from the expected PSN a request may be that comes from another port. More are on their
+ * way at once on no path that we know.
+ */
 #define PORT_WINDOW 8192
 
 /*
- * A connection's packets have one source port, that of the first one: who forges packets has to guess it. Hardware may choose another one later, to
- * take another path (mlx5dv_modify_qp_udp_sport(3)): then it comes with a packet that can be the peer's, by its PSN. Of UC the first packet may have
- * any, since nobody says what was lost before it.
+ * A connection's packets have one source port, that of the first one: who forges packets has to
+ * guess it. Hardware may choose another one later, to take another path
+ * (mlx5dv_modify_qp_udp_sport(3)): then it comes with a packet that can be the peer's, by its PSN.
+ * Of UC the first packet may have any, since nobody says what was lost before it.
  */
 static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 {
@@ -113,7 +125,9 @@ static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 	return !psn_before(psn, first) && psn_before(psn, end);
 }
 
-/* What a NIC says of congestion (A17.9.3) may come from another port than its data, and has no PSN. */
+/*
+ * What a NIC says of congestion (A17.9.3) may come from another port than its data, and has no PSN.
+ */
 static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, struct port_pkt *pkt,
 							    const struct pkt_view *v)
 {
@@ -128,13 +142,15 @@ static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, s
 }
 
 /*
- * An op-code of RC that is reserved, or of StRoM's on a QP that has not agreed to them: a request of an unsupported function, which the
- * responder refuses (resp.c). Its headers are unknown; it is as if it had none.
+ * An op-code of RC that is reserved, or of StRoM's on a QP that has not agreed to them: a request
+ * of an unsupported function, which the responder refuses (resp.c). Its headers are unknown; it is
+ * as if it had none.
  */
-static const struct pkt_op unsupported = {.name = "unsupported", .flags = PKT_REQUEST, .service = PKT_RC};
+static const struct pkt_op unsupported = {
+	.name = "unsupported", .flags = PKT_REQUEST, .service = PKT_RC};
 
-static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt, struct pkt_view *v,
-			    struct nic_qp **out)
+static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
+			    struct pkt_view *v, struct nic_qp **out)
 {
 	enum pkt_error err = pkt_parse(pkt->bth, pkt->len, v);
 	struct icrc_flow *flow;
@@ -166,7 +182,10 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 	if (unlikely(!source_ok(qp, pp, pkt)))
 		return PKT_ERR_SOURCE;
 	if (qp->type == NIC_QPT_UD) {
-		/* What is addressed to a group goes to those attached to it, not to the one that somebody guessed. */
+		/*
+		 * What is addressed to a group goes to those attached to it, not to the one that
+		 * somebody guessed.
+		 */
 		if (unlikely(pkt_addr_is_group(pkt->dst)))
 			return PKT_ERR_GROUP;
 		flow = rx_ud_flow(pp, pkt);
@@ -218,7 +237,8 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 				pu->rx_mixed = pu->now;
 			pu->rx_qp = qp;
 		}
-		if (unlikely(qp->dest && atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))
+		if (unlikely(qp->dest &&
+			     atomic_load_explicit(&qp->dest->quiet, memory_order_acquire)))
 			alive_heard(qp->dest);
 		if (unlikely(pkts[i].flags & PORT_CE))
 			resp_congested(qp, &v);

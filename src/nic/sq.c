@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The send queue: WQEs are copied out of the ring, checked, executed from the copy, retired. After the fetch the ring is
- * never read again for that WQE: the program may overwrite it.
+ * The send queue: WQEs are copied out of the ring, checked, executed from the copy, retired. After
+ * the fetch the ring is never read again for that WQE: the program may overwrite it.
  */
 #include "nic/core.h"
 
-/* WQEs copied per look at the ring: enough to share the cache misses, few enough not to run ahead of the wire. */
+/*
+ * WQEs copied per look at the ring: enough to share the cache misses, few enough not to run ahead
+ * of the wire.
+ */
 #define FETCH_BURST 16
 
 /* Services that have the operation (IBA table 37), as bits of enum nic_qp_type. */
@@ -16,17 +19,26 @@
 static const struct {
 	uint8_t services, payload, wc;
 } op_info[] = {
-	[ROOST_OP_NOP] = {ALL, 0, NIC_WC_SEND},		  [ROOST_OP_WRITE] = {CON, 1, NIC_WC_WRITE},
-	[ROOST_OP_WRITE_IMM] = {CON, 1, NIC_WC_WRITE},	  [ROOST_OP_SEND] = {ALL, 1, NIC_WC_SEND},
-	[ROOST_OP_SEND_IMM] = {ALL, 1, NIC_WC_SEND},	  [ROOST_OP_SEND_INV] = {RC, 1, NIC_WC_SEND},
-	[ROOST_OP_READ] = {RC, 0, NIC_WC_READ},		  [ROOST_OP_CMP_SWAP] = {RC, 0, NIC_WC_CMP_SWAP},
-	[ROOST_OP_FETCH_ADD] = {RC, 0, NIC_WC_FETCH_ADD}, [ROOST_OP_LOCAL_INV] = {CON, 0, NIC_WC_LOCAL_INV},
-	[ROOST_OP_BIND_MW] = {CON, 0, NIC_WC_BIND_MW},	  [ROOST_OP_RPC] = {RC, 1, NIC_WC_RPC},
+	[ROOST_OP_NOP] = {ALL, 0, NIC_WC_SEND},
+	[ROOST_OP_WRITE] = {CON, 1, NIC_WC_WRITE},
+	[ROOST_OP_WRITE_IMM] = {CON, 1, NIC_WC_WRITE},
+	[ROOST_OP_SEND] = {ALL, 1, NIC_WC_SEND},
+	[ROOST_OP_SEND_IMM] = {ALL, 1, NIC_WC_SEND},
+	[ROOST_OP_SEND_INV] = {RC, 1, NIC_WC_SEND},
+	[ROOST_OP_READ] = {RC, 0, NIC_WC_READ},
+	[ROOST_OP_CMP_SWAP] = {RC, 0, NIC_WC_CMP_SWAP},
+	[ROOST_OP_FETCH_ADD] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_LOCAL_INV] = {CON, 0, NIC_WC_LOCAL_INV},
+	[ROOST_OP_BIND_MW] = {CON, 0, NIC_WC_BIND_MW},
+	[ROOST_OP_RPC] = {RC, 1, NIC_WC_RPC},
 	[ROOST_OP_RPC_WRITE] = {RC, 1, NIC_WC_RPC_WRITE},
 };
 #define OPS (sizeof(op_info) / sizeof(op_info[0]))
 
-/* Checks the private copy and copies what its own fields say is there. Returns the status to end with, 0: good. */
+/*
+ * Checks the private copy and copies what its own fields say is there. Returns the status to end
+ * with, 0: good.
+ */
 static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 {
 	struct roost_wqe *w = &e->wqe;
@@ -53,7 +65,8 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 			return NIC_WC_LOC_QP_OP_ERR;
 		e->num_sge = (uint8_t)w->num_sge;
 		if (w->num_sge > 1)
-			mem_copy_in(&w->sge[1], slot + sizeof(*w), (w->num_sge - 1u) * sizeof(w->sge[0]));
+			mem_copy_in(&w->sge[1], slot + sizeof(*w),
+				    (w->num_sge - 1u) * sizeof(w->sge[0]));
 		for (unsigned i = 0; i < w->num_sge; i++)
 			len += w->sge[i].len;
 	}
@@ -75,8 +88,10 @@ bool sq_take(struct nic_qp *qp, unsigned max)
 	uint32_t room = sq->window - sq->copies;
 	unsigned n = max;
 
-	if (unlikely(avail >
-		     sq->mask + 1)) { /* an index that no posting makes: nothing there can be trusted */
+	if (unlikely(
+		    avail >
+		    sq->mask +
+			    1)) { /* an index that no posting makes: nothing there can be trusted */
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 		qp_error(qp);
 		return false;
@@ -89,7 +104,8 @@ bool sq_take(struct nic_qp *qp, unsigned max)
 		uint32_t slot = sq->taken & sq->mask;
 		struct sq_entry *e = sq_entry(sq, sq->fetched);
 
-		__builtin_prefetch(sq->ring + ((size_t)((slot + 2) & sq->mask) << sq->stride_shift));
+		__builtin_prefetch(sq->ring +
+				   ((size_t)((slot + 2) & sq->mask) << sq->stride_shift));
 		e->index = sq->taken++;
 		e->reply = e->part = e->act = false;
 		e->wr_id = sq->wr_ids[slot];
@@ -114,7 +130,10 @@ bool sq_fetch(struct nic_qp *qp)
 	return sq_posted(&qp->sq) && sq_take(qp, FETCH_BURST);
 }
 
-/* The queue may never come to its end when kernels post to it: what the program has posted goes behind what is there now. May take the QP to the error state. */
+/*
+ * The queue may never come to its end when kernels post to it: what the program has posted goes
+ * behind what is there now. May take the QP to the error state.
+ */
 void sq_mix(struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
@@ -219,7 +238,8 @@ void sq_flush(struct nic_qp *qp)
 		sq->taken = prod - (sq->mask + 1);
 	while (sq->taken != prod) {
 		uint32_t slot = sq->taken & sq->mask;
-		struct roost_wqe *w = (struct roost_wqe *)(sq->ring + ((size_t)slot << sq->stride_shift));
+		struct roost_wqe *w =
+			(struct roost_wqe *)(sq->ring + ((size_t)slot << sq->stride_shift));
 		uint8_t op = (uint8_t)ROOST_CTRL_OP(*(volatile uint64_t *)&w->ctrl);
 		uint64_t wr_id = sq->wr_ids[slot];
 		uint32_t index = sq->taken++;
@@ -232,7 +252,10 @@ void sq_flush(struct nic_qp *qp)
 	sq->next_pkt = 0;
 }
 
-/* Where n bytes of its payload from `off` on stand, if they may be read and are one piece of the program's memory; else NULL. */
+/*
+ * Where n bytes of its payload from `off` on stand, if they may be read and are one piece of the
+ * program's memory; else NULL.
+ */
 const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n)
 {
 	const struct roost_sge *s = e->wqe.sge;
@@ -246,7 +269,10 @@ const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, 
 	return mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, n, MR_LOCAL);
 }
 
-/* n bytes of the WQE's payload from `off` on. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone). */
+/*
+ * n bytes of the WQE's payload from `off` on. 0, -EACCES (key, bounds, rights), -EFAULT (memory
+ * gone).
+ */
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
 {
 	const struct roost_sge *s = e->wqe.sge;
@@ -269,7 +295,8 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 		uint32_t part = s->len - off < n ? s->len - off : n;
 
 		if (part) {
-			void *src = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part, MR_LOCAL);
+			void *src = mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, part,
+					       MR_LOCAL);
 
 			if (unlikely(!src))
 				return -EACCES;
@@ -285,7 +312,8 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 }
 
 /* The same way back, for READ responses and the results of atomics. */
-int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n)
+int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
+	       uint32_t n)
 {
 	const struct roost_sge *s = e->wqe.sge;
 

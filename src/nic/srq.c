@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared receive queues: one ring of receives for many QPs (IBA 10.2.9). A QP takes from it as from a ring of its own (resp.c); here are
- * making and unmaking, and the events. Its QPs share a PU, so the taking needs no lock.
+ * Shared receive queues: one ring of receives for many QPs (IBA 10.2.9). A QP takes from it as from
+ * a ring of its own (resp.c); here are making and unmaking, and the events. Its QPs share a PU, so
+ * the taking needs no lock.
  */
 #include <stdlib.h>
 
@@ -55,7 +56,8 @@ static void move_recv(struct recv_ring *from, const struct nic_queue_attr *to, u
 	size_t slot = (size_t)(n & (to->depth - 1));
 
 	memcpy((uint8_t *)to->ring + (slot << to->stride_shift),
-	       from->ring + ((size_t)(n & from->mask) << from->stride_shift), (size_t)1 << to->stride_shift);
+	       from->ring + ((size_t)(n & from->mask) << from->stride_shift),
+	       (size_t)1 << to->stride_shift);
 	to->wr_id[slot] = from->wr_ids[n & from->mask];
 }
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Places: what sees the bytes of a queue pair's WRITEs and SENDs as they come in or leave (struct nic_stream_hook in nic.h). A queue pair without any pays
- * one branch a packet on each way.
+ * Places: what sees the bytes of a queue pair's WRITEs and SENDs as they come in or leave (struct
+ * nic_stream_hook in nic.h). A queue pair without any pays one branch a packet on each way.
  *
- *	in	resp_write(): behind all checks and the copy, so each byte comes by once, whatever the network does
- *	out	at the first transmission. What a hook has rewritten is kept, packet by packet, until it is acknowledged: a copy is taken from
+ *	in	resp_write(): behind all checks and the copy, so each byte comes by once, whatever
+ *		the network does
+ *	out	at the first transmission. What a hook has rewritten is kept, packet by packet,
+ *		until it is acknowledged: a copy is taken from
  *		there, and nobody is asked twice
  *
- * A hook that waits is paused: resp_write() refuses what it would see, stream_room() keeps what it would see from leaving, until nic_stream_resume().
+ * A hook that waits is paused: resp_write() refuses what it would see, stream_room() keeps what it
+ * would see from leaving, until nic_stream_resume().
  *
  *	kept	| packet | packet | ... KEPT of them, at their PSN modulo KEPT: those between psn_una and psn_next are there
  */
@@ -15,7 +18,10 @@
 
 #include "nic/core.h"
 
-/* Packets in flight of a QP whose bytes are rewritten. Twice as many as go without asking for an acknowledgement. */
+/*
+ * Packets in flight of a QP whose bytes are rewritten. Twice as many as go without asking for an
+ * acknowledgement.
+ */
 #define KEPT	   (2 * NIC_ACKREQ_EVERY)
 #define KEPT_BYTES ((size_t)KEPT * 4096)
 
@@ -51,7 +57,9 @@ void stream_missed(const struct nic_qp *qp, uint32_t key)
 	leave(qp->nic, key, qp->nic->num_watched);
 }
 
-/* In the order in which they are attached: two PUs never have one each of two hooks that both want. */
+/*
+ * In the order in which they are attached: two PUs never have one each of two hooks that both want.
+ */
 bool stream_enter(const struct nic_qp *qp, uint32_t key)
 {
 	const struct nic *nic = qp->nic;
@@ -60,7 +68,8 @@ bool stream_enter(const struct nic_qp *qp, uint32_t key)
 		if (qp->streams->in[i]->paused)
 			return false;
 	for (unsigned i = 0; i < nic->num_watched; i++)
-		if (nic->watched[i].key == key && !nic->watched[i].hook->enter(nic->watched[i].hook)) {
+		if (nic->watched[i].key == key &&
+		    !nic->watched[i].hook->enter(nic->watched[i].hook)) {
 			leave(nic, key, i);
 			return false;
 		}
@@ -87,7 +96,8 @@ void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp)
 
 /* ---- what leaves ---- */
 
-void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off, uint32_t n)
+void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
+		  uint32_t n)
 {
 	const struct nic_stream_piece piece = {
 		.va = e->op <= ROOST_OP_WRITE_IMM ? e->wqe.raddr + off : 0,
@@ -126,7 +136,10 @@ void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		out[i]->bytes(out[i], piece);
 }
 
-/* Is one that is attached there still at a piece? Its packet may be gone, so there need be nothing in flight. */
+/*
+ * Is one that is attached there still at a piece? Its packet may be gone, so there need be nothing
+ * in flight.
+ */
 bool stream_paused(const struct nic_qp *qp)
 {
 	for (unsigned i = 0; i < qp->num_out; i++)
@@ -146,7 +159,8 @@ bool stream_room(const struct nic_qp *qp)
 	return !qp->streams->kept || sq->psn_next - sq->psn_una < KEPT;
 }
 
-int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst, uint32_t n)
+int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
+		  uint32_t n)
 {
 	uint32_t psn = e->psn + pkt, off = pkt << qp->mtu_shift;
 	bool again = psn_before(psn, qp->sq.psn_max);
@@ -219,7 +233,8 @@ int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook)
 	return 0;
 }
 
-static bool take_out(struct nic_stream_hook **chain, uint8_t *num, const struct nic_stream_hook *hook)
+static bool take_out(struct nic_stream_hook **chain, uint8_t *num,
+		     const struct nic_stream_hook *hook)
 {
 	for (unsigned i = 0; i < *num; i++) {
 		if (chain[i] != hook)
@@ -318,21 +333,25 @@ int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void 
 	return !n ? 0 : src ? dma_load(dst, src, n) : -EACCES;
 }
 
-int nic_host_write(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, const void *src, uint32_t n)
+int nic_host_write(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, const void *src,
+		   uint32_t n)
 {
-	void *dst = n ? mr_resolve(&nic->mrs, key, pd, va, n, MR_LOCAL | NIC_ACCESS_LOCAL_WRITE) : NULL;
+	void *dst =
+		n ? mr_resolve(&nic->mrs, key, pd, va, n, MR_LOCAL | NIC_ACCESS_LOCAL_WRITE) : NULL;
 
 	return !n ? 0 : dst ? dma_copy(dst, src, n) : -EACCES;
 }
 
-int nic_host_copy(struct nic *nic, uint32_t pd, uint32_t key, uint64_t dst_va, uint64_t src_va, uint32_t n)
+int nic_host_copy(struct nic *nic, uint32_t pd, uint32_t key, uint64_t dst_va, uint64_t src_va,
+		  uint32_t n)
 {
 	const void *src = n ? mr_resolve(&nic->mrs, key, pd, src_va, n, MR_LOCAL) : NULL;
 
 	return !n ? 0 : src ? nic_host_write(nic, pd, key, dst_va, src, n) : -EACCES;
 }
 
-int nic_host_cmp_swap(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, uint64_t *value, uint64_t swap)
+int nic_host_cmp_swap(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, uint64_t *value,
+		      uint64_t swap)
 {
 	void *p = mr_resolve(&nic->mrs, key, pd, va, 8, MR_LOCAL | NIC_ACCESS_LOCAL_WRITE);
 

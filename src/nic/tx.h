@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One packet out: room in the port, then the ICRC over what was put there; and how many in one go. Where a port lets it (port.h, `lag`), a packet's
- * ICRC is computed after the next one is built.
+ * One packet out: room in the port, then the ICRC over what was put there; and how many in one go.
+ * Where a port lets it (port.h, `lag`), a packet's ICRC is computed after the next one is built.
  */
 #ifndef ROOST_NIC_TX_H
 #define ROOST_NIC_TX_H
@@ -32,7 +32,8 @@ static inline void tx_finish(const struct late_packet *p)
 }
 
 /* The packet is complete but for its ICRC. */
-static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct port_room *room, uint32_t len)
+static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct port_room *room,
+			     uint32_t len)
 {
 	struct late_packet this = {room->bth, &d->tx, len, room->ip_id}, *late;
 
@@ -93,14 +94,16 @@ static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 #define TX_ONE_PASS 2048
 
 /*
- * Completes a packet but for its payload, of which n bytes come to p, behind its headers: copies and pads it, and ends the packet. 0 or -EFAULT:
- * then it is to be taken back.
+ * Completes a packet but for its payload, of which n bytes come to p, behind its headers: copies
+ * and pads it, and ends the packet. 0 or -EFAULT: then it is to be taken back.
  */
-static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room, uint8_t *p, const void *src,
-				uint32_t n, uint32_t len)
+static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room, uint8_t *p,
+				const void *src, uint32_t n, uint32_t len)
 {
 	struct pu *pu = qp->pu;
-	uint32_t crc = icrc_begin(&qp->dest->tx, room->ip_id, room->bth, (size_t)(p - room->bth), len), pad;
+	uint32_t crc = icrc_begin(&qp->dest->tx, room->ip_id, room->bth, (size_t)(p - room->bth),
+				  len),
+		 pad;
 
 	if (unlikely(dma_load_crc(p, src, n, &crc)))
 		return -EFAULT;
@@ -115,8 +118,8 @@ static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room,
 }
 
 /*
- * Packets a QP may send in one go before the next QP gets its turn. More of them, but not more bytes, by a
- * port that gathers.
+ * Packets a QP may send in one go before the next QP gets its turn. More of them, but not more
+ * bytes, by a port that gathers.
  */
 #define NIC_TX_BURST 32
 #define NIC_TX_BYTES (NIC_TX_BURST * 4096u)
@@ -131,7 +134,8 @@ static inline struct tx_burst tx_burst(const struct nic_qp *qp)
 {
 	uint32_t gather = qp->pu->ports[qp->port].port->gather;
 
-	return (struct tx_burst){gather ? gather : NIC_TX_BURST, qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
+	return (struct tx_burst){gather ? gather : NIC_TX_BURST,
+				 qp->pu->ctr.sent_bytes + NIC_TX_BYTES};
 }
 
 static inline bool tx_goes_on(const struct nic_qp *qp, struct tx_burst *burst)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The responder of unreliable connections (IBA 9.8.2). Nothing is answered: a message that is damaged (a PSN is missing, FIRST or LAST
- * is) or refused (key, length, no receive) is dropped without a word, counted, and the next FIRST or ONLY starts anew with whatever PSN
- * it has. What a WRITE placed before its damage was seen stays; a receive that a dropped SEND had begun to fill is used for the
- * message after it (IBA 9.9.3, class D; rxe_resp.c, do_class_d1e_error).
+ * The responder of unreliable connections (IBA 9.8.2). Nothing is answered: a message that is
+ * damaged (a PSN is missing, FIRST or LAST is) or refused (key, length, no receive) is dropped
+ * without a word, counted, and the next FIRST or ONLY starts anew with whatever PSN it has. What a
+ * WRITE placed before its damage was seen stays; a receive that a dropped SEND had begun to fill is
+ * used for the message after it (IBA 9.9.3, class D; rxe_resp.c, do_class_d1e_error).
  */
 #include "nic/core.h"
 
@@ -59,7 +60,10 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v)
 	}
 	qp->pu->ctr.out_of_buffer += PKT_AETH_TYPE(nak) == PKT_AETH_TYPE_RNR;
 	drop(qp);
-	/* The receive's own memory was refused, and has completed so: an error of this side (IBA 9.9.3, class A). */
+	/*
+	 * The receive's own memory was refused, and has completed so: an error of this side (IBA
+	 * 9.9.3, class A).
+	 */
 	if (v->op->kind == PKT_KIND_SEND && nak == PKT_NAK_REM_OP)
 		qp_error(qp);
 }

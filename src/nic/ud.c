@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable datagrams (IBA 9.8.3): a message is one packet, to whom its WQE says, from whoever knows the Q_Key. A receive begins with 40
- * bytes of room for a global route header, which on RoCE v2 holds the IP header: an IPv6 header fills it, an IPv4 header
- * stands in its last 20 bytes (A17.4.5.2; Linux union rdma_network_hdr).
+ * Unreliable datagrams (IBA 9.8.3): a message is one packet, to whom its WQE says, from whoever
+ * knows the Q_Key. A receive begins with 40 bytes of room for a global route header, which on RoCE
+ * v2 holds the IP header: an IPv6 header fills it, an IPv4 header stands in its last 20 bytes
+ * (A17.4.5.2; Linux union rdma_network_hdr).
  */
 #include "nic/tx.h"
 #include "packet/ip.h"
 
 #define GRH_LEN 40
 
-/* A Q_Key with the highest bit set is not for programs to name: the QP's own is meant (IBA 10.2.5). */
+/*
+ * A Q_Key with the highest bit set is not for programs to name: the QP's own is meant (IBA 10.2.5).
+ */
 #define QKEY_OWN 0x80000000u
 
 uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic_ah **out)
@@ -63,14 +66,17 @@ static void drop(struct nic_qp *qp)
 	resp_keep_recv(qp);
 }
 
-/* The IP header that it came with, as far as the port shows it: addresses, type of service, length. */
+/*
+ * The IP header that it came with, as far as the port shows it: addresses, type of service, length.
+ */
 static void put_grh(uint8_t grh[GRH_LEN], const struct port_pkt *pkt)
 {
 	size_t skip = pkt_addr_is_v4(pkt->src) ? GRH_LEN - IP4_HDR_LEN : 0;
 
 	memset(grh, 0, skip);
 	ip_put_header(grh + skip, pkt->src, pkt->dst, pkt->tos,
-		      pkt->ip_id | (pkt->flags & PORT_NO_DF ? IP_NO_DF : 0), (uint16_t)(8 + pkt->len));
+		      pkt->ip_id | (pkt->flags & PORT_NO_DF ? IP_NO_DF : 0),
+		      (uint16_t)(8 + pkt->len));
 }
 
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester of services without acknowledgements: a request is complete when its last packet is with the port. Nothing is ever sent
- * again, so `una` and `next` are one. A request that fails takes the send queue to the SQE state and leaves the receive queue
- * alone. QPs of this NIC are reached through the port as others are.
+ * The requester of services without acknowledgements: a request is complete when its last packet is
+ * with the port. Nothing is ever sent again, so `una` and `next` are one. A request that fails
+ * takes the send queue to the SQE state and leaves the receive queue alone. QPs of this NIC are
+ * reached through the port as others are.
  */
 #include "nic/tx.h"
 
 /*
- * What a packet weighs in the window beyond its bytes. A lone small packet takes about this much of a socket's receive buffer, and
- * unlike a reliable one it is not sent again when that is full.
+ * What a packet weighs in the window beyond its bytes. A lone small packet takes about this much of
+ * a socket's receive buffer, and unlike a reliable one it is not sent again when that is full.
  */
 #define PACKET_WEIGHT (256 + PKT_MAX_HEADERS)
 
@@ -41,7 +42,8 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 		e->status = ud_address(qp, e, &ah);
 		if (unlikely(e->status))
 			return fail(qp, e);
-		d = ah->dest[qp->pu_index][PORT_LANE_OF_QPN(ROOST_UD_QPN(e->wqe.raddr), qp->nic->cfg.pus)];
+		d = ah->dest[qp->pu_index]
+			    [PORT_LANE_OF_QPN(ROOST_UD_QPN(e->wqe.raddr), qp->nic->cfg.pus)];
 	}
 	if (!dest_admit_unacked(qp, d, bytes))
 		return REQ_IDLE;

@@ -18,14 +18,15 @@ const uint64_t crc32_fold_by[2] = {0x1e88ef372, 0x14a7fe880};
 #define BLOCK	  16
 #define BTH	  12
 #define SHORT_MIN 16 /* one block */
-#define LONG_MIN                                                                                             \
-	256 /* from here four accumulators, which hide the latency of a multiplication, are worth their end */
+/* from here four accumulators, which hide the latency of a multiplication, are worth their end */
+#define LONG_MIN  256
 #define LONG_TURN 128
 #define LONG_STEP 32
 
 /*
- * Gopal et al., Fast CRC computation for generic polynomials using PCLMULQDQ, Intel 2009. Powers of x modulo the polynomial are 32 bits of which the
- * highest is x^0, shifted left by one: a product of two reflected numbers is one bit short.
+ * Gopal et al., Fast CRC computation for generic polynomials using PCLMULQDQ, Intel 2009. Powers of
+ * x modulo the polynomial are 32 bits of which the highest is x^0, shifted left by one: a product
+ * of two reflected numbers is one bit short.
  *
  * To take 128 bits forward by n: { n + 32, n - 32 } for their two halves.
  */
@@ -37,21 +38,25 @@ static const uint64_t by_128[2] = {0x1751997d0, 0x0ccaa009e};
 #define QUOTIENT 0x1f7011641
 
 /*
- * What takes a block behind which n others stand to 96 bits at the end, at [SHORT_BLOCKS - 1 - n]: so a short run needs no chain of multiplications, but
- * one each, all at once. Filled before main.
+ * What takes a block behind which n others stand to 96 bits at the end, at [SHORT_BLOCKS - 1 - n]:
+ * so a short run needs no chain of multiplications, but one each, all at once. Filled before main.
  */
 #define SHORT_BLOCKS (LONG_MIN / BLOCK)
 static _Alignas(32) uint64_t to_end[SHORT_BLOCKS][2];
 
-/* Loaded from at r, an order of bytes that moves the first r of a block to its end, zeros in front. */
+/*
+ * Loaded from at r, an order of bytes that moves the first r of a block to its end, zeros in front.
+ */
 static const uint8_t last_r[2 * BLOCK] = {
-	0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
-	0,    1,    2,	  3,	4,    5,    6,	  7,	8,    9,    10,	  11,	12,   13,   14,	  15,
+	0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+	0x80, 0x80, 0x80, 0x80, 0x80, 0,    1,	  2,	3,    4,    5,
+	6,    7,    8,	  9,	10,   11,   12,	  13,	14,   15,
 };
 
 WIDE static inline __m256i twice(const uint64_t k[2])
 {
-	return _mm256_set_epi64x((long long)k[1], (long long)k[0], (long long)k[1], (long long)k[0]);
+	return _mm256_set_epi64x((long long)k[1], (long long)k[0], (long long)k[1],
+				 (long long)k[0]);
 }
 
 WIDE static inline __m256i load(const void *p)
@@ -67,15 +72,16 @@ WIDE static inline __m128i load_block(const void *p)
 /* What `a` is further on, and what stands there. */
 WIDE static inline __m256i fold(__m256i a, __m256i k, __m256i b)
 {
-	return _mm256_xor_si256(
-		_mm256_xor_si256(_mm256_clmulepi64_epi128(a, k, 0x00), _mm256_clmulepi64_epi128(a, k, 0x11)),
-		b);
+	return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(a, k, 0x00),
+						 _mm256_clmulepi64_epi128(a, k, 0x11)),
+				b);
 }
 
 WIDE static inline __m128i fold_block(__m128i a, __m128i k, __m128i b)
 {
 	return _mm_xor_si128(
-		_mm_xor_si128(_mm_clmulepi64_si128(a, k, 0x00), _mm_clmulepi64_si128(a, k, 0x11)), b);
+		_mm_xor_si128(_mm_clmulepi64_si128(a, k, 0x00), _mm_clmulepi64_si128(a, k, 0x11)),
+		b);
 }
 
 /* The remainder of 96 bits, by Barrett's method. */
@@ -83,15 +89,18 @@ WIDE static inline uint32_t remainder_of(__m128i a)
 {
 	const __m128i low = _mm_cvtsi32_si128(-1), by = _mm_set_epi64x(0, BY_64),
 		      divide = _mm_set_epi64x(QUOTIENT, POLY);
-	__m128i b =
-		_mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(a, low), by, 0x00), _mm_srli_si128(a, 4));
+	__m128i b = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(a, low), by, 0x00),
+				  _mm_srli_si128(a, 4));
 	__m128i q = _mm_clmulepi64_si128(_mm_and_si128(b, low), divide, 0x10);
 
 	q = _mm_clmulepi64_si128(_mm_and_si128(q, low), divide, 0x00);
 	return (uint32_t)_mm_extract_epi32(_mm_xor_si128(b, q), 1);
 }
 
-/* The first r (4 to 16) bytes, and the state before them, as a block: zeros in front of a message change nothing. There are 16 to read. */
+/*
+ * The first r (4 to 16) bytes, and the state before them, as a block: zeros in front of a message
+ * change nothing. There are 16 to read.
+ */
 WIDE static inline __m128i first_block(uint32_t crc, const uint8_t *p, size_t r)
 {
 	return _mm_shuffle_epi8(_mm_xor_si128(load_block(p), _mm_cvtsi32_si128((int)~crc)),
@@ -99,8 +108,9 @@ WIDE static inline __m128i first_block(uint32_t crc, const uint8_t *p, size_t r)
 }
 
 /*
- * A BTH, which is taken alone in front of payload that is copied with its CRC: a block with zeros in front, once more. Read as it was written, in words:
- * a wider load across two of its stores would wait for both.
+ * A BTH, which is taken alone in front of payload that is copied with its CRC: a block with zeros
+ * in front, once more. Read as it was written, in words: a wider load across two of its stores
+ * would wait for both.
  */
 WIDE static uint32_t crc32_bth(uint32_t crc, const uint8_t *p)
 {
@@ -131,7 +141,8 @@ WIDE static uint32_t crc32_short(uint32_t crc, const uint8_t *p, size_t r, size_
 	sum = fold(pair, load(k), none);
 	for (const uint8_t *end = p + blocks * BLOCK; p != end; p += 2 * BLOCK)
 		sum = _mm256_xor_si256(sum, fold(load(p), load(k += 2), none));
-	return ~remainder_of(_mm_xor_si128(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)));
+	return ~remainder_of(
+		_mm_xor_si128(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)));
 }
 
 /* At least eight blocks behind the first. */
@@ -187,7 +198,9 @@ __attribute__((constructor(101))) static void choose(void)
 
 uint32_t crc32_update(uint32_t crc, const void *p, size_t n)
 {
-	/* What is in front of whole blocks; the state before it is four bytes. No packet has less. */
+	/*
+	 * What is in front of whole blocks; the state before it is four bytes. No packet has less.
+	 */
 	size_t r = (n - 1) % BLOCK + 1;
 
 	if (n == BTH && has_wide)

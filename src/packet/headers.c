@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Parsing and printing of a packet, BTH .. ICRC. What an op-code carries is asked of the table in opcode.c.
+ * Parsing and printing of a packet, BTH .. ICRC. What an op-code carries is asked of the table in
+ * opcode.c.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,8 +11,8 @@
 #include "base/text.h"
 
 /*
- * Big-endian loads. Volatile, because the packet may stand in memory that a hostile peer shares: each field
- * is loaded exactly once, so that what was checked is what is used.
+ * Big-endian loads. Volatile, because the packet may stand in memory that a hostile peer shares:
+ * each field is loaded exactly once, so that what was checked is what is used.
  */
 typedef uint32_t __attribute__((aligned(1), may_alias)) load32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) load64;
@@ -26,7 +27,10 @@ static inline uint64_t get64(const uint8_t *p)
 	return be64toh(*(const volatile load64 *)p);
 }
 
-/* Fills *v from the extension headers at p; their length was checked. Returns the first byte behind them. */
+/*
+ * Fills *v from the extension headers at p; their length was checked. Returns the first byte behind
+ * them.
+ */
 static inline const uint8_t *parse_ext(const uint8_t *p, unsigned flags, struct pkt_view *v)
 {
 	if (flags & PKT_DETH) {
@@ -102,8 +106,9 @@ enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v)
 		return PKT_ERR_SHORT;
 	rest = len - v->op->hdr_len - PKT_ICRC_LEN;
 	/*
-	 * Headers and padded payload are whole words; nothing but payload is padded. A request that carries some where its op-code has none is its
-	 * responder's to refuse: it answers (IBA 9.7.4.1).
+	 * Headers and padded payload are whole words; nothing but payload is padded. A request that
+	 * carries some where its op-code has none is its responder's to refuse: it answers (IBA
+	 * 9.7.4.1).
 	 */
 	if (len & 3 || v->pad > rest || rest - v->pad > PKT_MAX_PAYLOAD ||
 	    (rest && !(v->op->flags & (PKT_PAYLOAD | PKT_REQUEST))))
@@ -178,8 +183,8 @@ int pkt_print(const struct pkt_view *v, char *buf, size_t n)
 		text_put(&o, " from 0x%06x qkey 0x%08x", v->sqpn, v->qkey);
 	/* A call's address is no address: it names a kernel. */
 	if (flags & (PKT_RETH | PKT_ATOMIC_ETH))
-		text_put(&o, " %s 0x%" PRIx64 " rkey 0x%08x", flags & PKT_NEEDS_RPC ? "kernel" : "va", v->va,
-			 v->rkey);
+		text_put(&o, " %s 0x%" PRIx64 " rkey 0x%08x",
+			 flags & PKT_NEEDS_RPC ? "kernel" : "va", v->va, v->rkey);
 	if (flags & PKT_RETH)
 		text_put(&o, " len %u", v->dmalen);
 	if (v->opcode == PKT_CMP_SWAP)

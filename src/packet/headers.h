@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RoCE v2 headers on the wire, and the codec for them. "Wire" here starts at the BTH: the IP and UDP
- * headers in front belong to the port (and, for the ICRC, to icrc.h). All fields big-endian.
+ * RoCE v2 headers on the wire, and the codec for them. "Wire" here starts at the BTH: the IP and
+ * UDP headers in front belong to the port (and, for the ICRC, to icrc.h). All fields big-endian.
  *
  * Source: InfiniBand Architecture Specification, volume 1, chapter 9; annex A17 (RoCE v2).
  */
@@ -128,23 +128,26 @@ enum pkt_error {
 	PKT_ERR_SHORT,	 /* shorter than its headers and ICRC */
 	PKT_ERR_OPCODE,	 /* no such op-code */
 	PKT_ERR_VERSION, /* TVer not 0 */
-	PKT_ERR_PAD,	 /* padding exceeds payload, length not a multiple of 4, payload where none may be */
+	/* padding exceeds payload, length not a multiple of 4, payload where none may be */
+	PKT_ERR_PAD,
 	PKT_ERR_ICRC,
 	PKT_ERR_PKEY,
 	PKT_ERR_QPN,	 /* no such QP, or in a state that hears nothing */
 	PKT_ERR_SOURCE,	 /* not from the QP's peer */
 	PKT_ERR_SERVICE, /* op-code of another service than the QP's */
 	PKT_ERR_QKEY,	 /* Q_Key is not the QP's */
-	PKT_ERR_GROUP,	 /* to a multicast group that no QP is attached to, or not as such a packet must be */
+	/* to a multicast group that no QP is attached to, or not as such a packet must be */
+	PKT_ERR_GROUP,
 	PKT_ERR_COUNT
 };
 
 const char *pkt_error_str(enum pkt_error e);
 
 /*
- * Parses BTH .. ICRC of `len` bytes. Copies every header field out before it looks at any (the memory may
- * be shared with a peer that changes it), touches no payload, does not verify the ICRC.
- * Returns PKT_OK and fills *v, or the cause; never reads past `len`. With PKT_ERR_OPCODE the fields of the BTH are filled.
+ * Parses BTH .. ICRC of `len` bytes. Copies every header field out before it looks at any (the
+ * memory may be shared with a peer that changes it), touches no payload, does not verify the ICRC.
+ * Returns PKT_OK and fills *v, or the cause; never reads past `len`. With PKT_ERR_OPCODE the fields
+ * of the BTH are filled.
  */
 enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v);
 
@@ -156,15 +159,16 @@ static inline void pkt_put_be32(uint8_t *p, uint32_t v)
 }
 
 /* Builders: each writes one header at `p` and returns the first byte behind it. */
-static inline uint8_t *pkt_put_bth(uint8_t *p, uint8_t opcode, uint8_t flags, uint32_t dqpn, bool ackreq,
-				   uint32_t psn)
+static inline uint8_t *pkt_put_bth(uint8_t *p, uint8_t opcode, uint8_t flags, uint32_t dqpn,
+				   bool ackreq, uint32_t psn)
 {
 	struct pkt_bth *h = (struct pkt_bth *)p;
 
 	h->opcode = opcode;
 	h->flags = flags;
 	h->pkey = htobe16(PKT_PKEY_DEFAULT);
-	pkt_put_be32(p + 4, dqpn & PKT_QPN_MASK); /* the reserved byte and the number share a word */
+	/* the reserved byte and the number share a word */
+	pkt_put_be32(p + 4, dqpn & PKT_QPN_MASK);
 	pkt_put_be32(p + 8, (ackreq ? 0x80000000u : 0) | (psn & PKT_PSN_MASK));
 	return p + sizeof(*h);
 }

@@ -4,17 +4,18 @@
  *
  *     ones | IP header, id at 4..5 | UDP header | BTH, reserved byte at 4 | ... payload, pad | ICRC
  *      8   |       20 or 40        |     8      ^
- *                                               the state here is base ^ lengths ^ id ^ reserved byte
+ * the state here is base ^ lengths ^ id ^ reserved byte
  *
- * A difference in a message byte is a difference in the CRC state at that byte, and travels with the state:
- * forward by appending zero bytes, back by taking them away. Both are linear, so all that varies in the
- * pseudo header (two length fields, the identification) is a table of what each value adds to the state
- * after the UDP header, and even the BTH's reserved byte, which counts as ones whatever it holds, is
- * corrected in the state before the BTH.
+ * A difference in a message byte is a difference in the CRC state at that byte, and travels with
+ * the state: forward by appending zero bytes, back by taking them away. Both are linear, so all
+ * that varies in the pseudo header (two length fields, the identification) is a table of what each
+ * value adds to the state after the UDP header, and even the BTH's reserved byte, which counts as
+ * ones whatever it holds, is corrected in the state before the BTH.
  *
- * Taking away n zero bytes is multiplication by x^-8n modulo the CRC's polynomial. That is how a packet
- * whose identification is unknown is checked: the difference between computed and received ICRC, taken back
- * to where the identification stands, must be a difference in those 16 bits, or in them and DF, and no others.
+ * Taking away n zero bytes is multiplication by x^-8n modulo the CRC's polynomial. That is how a
+ * packet whose identification is unknown is checked: the difference between computed and received
+ * ICRC, taken back to where the identification stands, must be a difference in those 16 bits, or in
+ * them and DF, and no others.
  */
 #include <assert.h>
 #include <endian.h>
@@ -34,12 +35,14 @@ _Static_assert(ICRC_MAX_LEN == PKT_MAX_LEN, "lengths that the tables cover");
 
 /* Filled once, before main; 21 KiB, of which one length touches a handful of cache lines. */
 static struct {
-	uint32_t len4[ICRC_MAX_LEN / 4 + 1]; /* what the IPv4 and UDP length fields add, by length / 4 */
+	/* what the IPv4 and UDP length fields add, by length / 4 */
+	uint32_t len4[ICRC_MAX_LEN / 4 + 1];
 	uint32_t len6[ICRC_MAX_LEN / 4 + 1];
 	uint32_t id_hi[256], id_lo[256];
-	uint32_t resv[256];		     /* turns the reserved byte of that value into ones */
-	uint32_t x4[16];		     /* i * x^4 */
-	uint32_t back[ICRC_MAX_LEN / 4 + 1]; /* x^-8n, n from the identification to the ICRC, by length / 4 */
+	uint32_t resv[256]; /* turns the reserved byte of that value into ones */
+	uint32_t x4[16];    /* i * x^4 */
+	/* x^-8n, n from the identification to the ICRC, by length / 4 */
+	uint32_t back[ICRC_MAX_LEN / 4 + 1];
 } tab;
 
 static uint32_t times_x(uint32_t a)
@@ -47,7 +50,10 @@ static uint32_t times_x(uint32_t a)
 	return a >> 1 ^ (POLY & -(a & 1));
 }
 
-/* a * b modulo the polynomial, four bits of a at a time: the highest powers of x, in its low bits, first. */
+/*
+ * a * b modulo the polynomial, four bits of a at a time: the highest powers of x, in its low bits,
+ * first.
+ */
 static uint32_t mul(uint32_t a, uint32_t b)
 {
 	uint32_t part[16] = {0}, r = 0;
@@ -80,8 +86,8 @@ static uint32_t backward(uint32_t d, size_t n)
 }
 
 /*
- * Adds to out[i] what a 16-bit big-endian field holding 4 i + plus, with `behind` bytes between it and the
- * BTH, makes of the state.
+ * Adds to out[i] what a 16-bit big-endian field holding 4 i + plus, with `behind` bytes between it
+ * and the BTH, makes of the state.
  */
 static void add_length_field(uint32_t *out, unsigned plus, size_t behind)
 {
@@ -130,8 +136,8 @@ __attribute__((constructor(101))) static void icrc_init(void)
 }
 
 /*
- * CRC state after eight bytes of ones and the headers at ip (as in a frame), with what may change on the
- * way as ones.
+ * CRC state after eight bytes of ones and the headers at ip (as in a frame), with what may change
+ * on the way as ones.
  */
 static uint32_t pseudo_header(const uint8_t *ip)
 {
@@ -197,13 +203,15 @@ static inline uint32_t body(uint32_t state, const uint8_t *bth, size_t n)
 	return crc32_update(state ^ tab.resv[*(const volatile uint8_t *)(bth + 4)], bth, n);
 }
 
-uint32_t icrc_begin(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t n, size_t len)
+uint32_t icrc_begin(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t n,
+		    size_t len)
 {
 	uint32_t state;
 
 	assert(length_ok(len));
 	if (f->v4)
-		state = f->base ^ tab.len4[len / 4] ^ tab.id_hi[ip_id >> 8] ^ tab.id_lo[ip_id & 0xff];
+		state = f->base ^ tab.len4[len / 4] ^ tab.id_hi[ip_id >> 8] ^
+			tab.id_lo[ip_id & 0xff];
 	else
 		state = f->base ^ tab.len6[len / 4];
 	return body(state, bth, n);
@@ -220,15 +228,19 @@ uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len)
 	return body(pseudo_header(ip), bth, len - ICRC_LEN);
 }
 
-/* DF among the four bytes from the identification on, as they stand in a difference: byte k is bits 8k to 8k+7. */
+/*
+ * DF among the four bytes from the identification on, as they stand in a difference: byte k is bits
+ * 8k to 8k+7.
+ */
 #define DF_BIT 0x40u
 
 /*
- * `wrong` is the difference between the computed and the received ICRC. Taken back to the identification,
- * it is the difference in the four bytes from there on. The last two are flags and offset: of a packet that is no fragment, all 0 but DF, which
- * the sender chooses.
+ * `wrong` is the difference between the computed and the received ICRC. Taken back to the
+ * identification, it is the difference in the four bytes from there on. The last two are flags and
+ * offset: of a packet that is no fragment, all 0 but DF, which the sender chooses.
  */
-__attribute__((noinline)) static enum icrc_result solve_id(uint32_t wrong, size_t len, uint16_t *ip_id)
+__attribute__((noinline)) static enum icrc_result solve_id(uint32_t wrong, size_t len,
+							   uint16_t *ip_id)
 {
 	uint32_t d = mul(wrong, tab.back[len / 4]);
 
@@ -238,8 +250,8 @@ __attribute__((noinline)) static enum icrc_result solve_id(uint32_t wrong, size_
 	return d >> 16 ? ICRC_RIGHT_NO_DF : ICRC_RIGHT;
 }
 
-enum icrc_result icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id, const uint8_t *bth,
-			     size_t len)
+enum icrc_result icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id,
+			     const uint8_t *bth, size_t len)
 {
 	uint32_t wrong;
 

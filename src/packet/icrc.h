@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The invariant CRC of RoCE v2: CRC-32 over eight bytes of ones, the IP and UDP headers with their mutable
- * fields as ones, the BTH with its reserved byte as ones, and the rest; little-endian on the wire.
+ * The invariant CRC of RoCE v2: CRC-32 over eight bytes of ones, the IP and UDP headers with their
+ * mutable fields as ones, the BTH with its reserved byte as ones, and the rest; little-endian on
+ * the wire.
  *
- * CRC is linear, and everything here lives on that. The state after the pseudo header is the state of a
- * flow (addresses and ports) plus, by exclusive or, what the length adds, what the IPv4 identification adds
- * and what the BTH's reserved byte takes away: one table look-up each. A packet costs one pass over BTH ..
- * pad and is not written to.
+ * CRC is linear, and everything here lives on that. The state after the pseudo header is the state
+ * of a flow (addresses and ports) plus, by exclusive or, what the length adds, what the IPv4
+ * identification adds and what the BTH's reserved byte takes away: one table look-up each. A packet
+ * costs one pass over BTH .. pad and is not written to.
  *
- * The IPv4 identification is covered too, and a socket does not show it. The residue of a packet, shifted
- * back to where the identification stands, names the one of 65,536 that makes the packet right, or none:
- * icrc_verify() solves for it. The DF flag behind it is covered as well, and hidden as well: both of its values are
- * accepted. Of corrupted packets one in 32,768 so passes (of those with a known identification one in 2^32).
+ * The IPv4 identification is covered too, and a socket does not show it. The residue of a packet,
+ * shifted back to where the identification stands, names the one of 65,536 that makes the packet
+ * right, or none: icrc_verify() solves for it. The DF flag behind it is covered as well, and hidden
+ * as well: both of its values are accepted. Of corrupted packets one in 32,768 so passes (of those
+ * with a known identification one in 2^32).
  *
- * Source: InfiniBand Architecture Specification, annex A17 (RoCE v2); checked against every golden capture.
+ * Source: InfiniBand Architecture Specification, annex A17 (RoCE v2); checked against every golden
+ * capture.
  */
 #ifndef ROOST_PACKET_ICRC_H
 #define ROOST_PACKET_ICRC_H
@@ -23,7 +26,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* An IPv6 address, or an IPv4 address mapped into one (::ffff:a.b.c.d): the form of a RoCE v2 GID. */
+/*
+ * An IPv6 address, or an IPv4 address mapped into one (::ffff:a.b.c.d): the form of a RoCE v2 GID.
+ */
 struct pkt_addr {
 	uint8_t b[16];
 } __attribute__((aligned(8)));
@@ -61,12 +66,16 @@ int pkt_addr_parse(const char *text, struct pkt_addr *a);
 /* Prints into buf (46 bytes are always enough); returns buf. */
 const char *pkt_addr_print(const struct pkt_addr *a, char *buf, size_t n);
 
-/* What is constant between two addresses and ports. Read-only once made: many threads may share one. */
+/*
+ * What is constant between two addresses and ports. Read-only once made: many threads may share
+ * one.
+ */
 struct icrc_flow {
 	struct pkt_addr src, dst;
 	uint16_t sport, dport; /* host order */
 	bool v4;
-	uint32_t base; /* CRC state after the UDP header, its lengths and the identification taken as 0 */
+	/* CRC state after the UDP header, its lengths and the identification taken as 0 */
+	uint32_t base;
 };
 
 /* Longest BTH .. ICRC that the functions below take (PKT_MAX_LEN of headers.h). */
@@ -76,25 +85,26 @@ void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struc
 		    uint16_t sport, uint16_t dport);
 
 /*
- * The ICRC of a packet whose BTH stands at `bth`; `len` counts BTH .. ICRC (the ICRC's own four bytes are
- * not read): a multiple of 4 from 16 to ICRC_MAX_LEN, anything else is a bug of the caller. `ip_id` is
- * ignored for IPv6. DF is taken to be set, as we send it. The result is in host order; put it on
- * the wire little-endian.
+ * The ICRC of a packet whose BTH stands at `bth`; `len` counts BTH .. ICRC (the ICRC's own four
+ * bytes are not read): a multiple of 4 from 16 to ICRC_MAX_LEN, anything else is a bug of the
+ * caller. `ip_id` is ignored for IPv6. DF is taken to be set, as we send it. The result is in host
+ * order; put it on the wire little-endian.
  */
 uint32_t icrc_compute(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t len);
 
 /*
- * The same, for a packet whose IP header is at hand: `ip` points to 20 bytes of IPv4 (no options) or 40 of
- * IPv6 with the 8 bytes of UDP header behind. Lengths and flags are taken as they stand there. Slower; for
- * captures.
+ * The same, for a packet whose IP header is at hand: `ip` points to 20 bytes of IPv4 (no options)
+ * or 40 of IPv6 with the 8 bytes of UDP header behind. Lengths and flags are taken as they stand
+ * there. Slower; for captures.
  */
 uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len);
 
 /*
- * The CRC up to and with the first n of them, 12 at least: crc32_update() goes on from it, and is the ICRC when the pad is done. Other arguments
- * as above.
+ * The CRC up to and with the first n of them, 12 at least: crc32_update() goes on from it, and is
+ * the ICRC when the pad is done. Other arguments as above.
  */
-uint32_t icrc_begin(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t n, size_t len);
+uint32_t icrc_begin(const struct icrc_flow *f, uint16_t ip_id, const uint8_t *bth, size_t n,
+		    size_t len);
 
 static inline void icrc_store(uint8_t *p, uint32_t icrc)
 {
@@ -116,12 +126,12 @@ enum icrc_result {
 };
 
 /*
- * Checks a received packet; ICRC_WRONG for every length that icrc_compute() would not take. With `id_known`,
- * *ip_id is what the header said, and DF is set. Otherwise *ip_id is a prediction (any number will do); if it does not
- * fit, the identification and DF are solved for and, where the packet is right, *ip_id set to it (IPv4 only), so
- * that the caller can predict the next.
+ * Checks a received packet; ICRC_WRONG for every length that icrc_compute() would not take. With
+ * `id_known`, *ip_id is what the header said, and DF is set. Otherwise *ip_id is a prediction (any
+ * number will do); if it does not fit, the identification and DF are solved for and, where the
+ * packet is right, *ip_id set to it (IPv4 only), so that the caller can predict the next.
  */
-enum icrc_result icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id, const uint8_t *bth,
-			     size_t len);
+enum icrc_result icrc_verify(const struct icrc_flow *f, bool id_known, uint16_t *ip_id,
+			     const uint8_t *bth, size_t len);
 
 #endif

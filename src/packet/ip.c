@@ -22,8 +22,8 @@ uint16_t ip_fold16(uint64_t sum)
 	return (uint16_t)~sum;
 }
 
-size_t ip_put_header(uint8_t *out, const struct pkt_addr *src, const struct pkt_addr *dst, uint8_t tos,
-		     uint32_t id, uint16_t len)
+size_t ip_put_header(uint8_t *out, const struct pkt_addr *src, const struct pkt_addr *dst,
+		     uint8_t tos, uint32_t id, uint16_t len)
 {
 	if (pkt_addr_is_v4(src)) {
 		memset(out, 0, IP4_HDR_LEN);

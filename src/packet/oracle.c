@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The oracles' book-keeping: streams, which belong together, what was found. The rules are in oracle_request.c and
- * oracle_response.c.
+ * The oracles' book-keeping: streams, which belong together, what was found. The rules are in
+ * oracle_request.c and oracle_response.c.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -20,7 +20,8 @@ const struct oracle_options oracle_defaults = {
 	.max_streams = 4096,
 	.max_reads = 128,
 	.max_findings = 64,
-	.inflight = 2048, /* a full shm ring of 1,024 packets, and as many built before the NAK was read */
+	.inflight =
+		2048, /* a full shm ring of 1,024 packets, and as many built before the NAK was read */
 };
 
 static const struct {
@@ -32,8 +33,9 @@ static const struct {
 	[ORACLE_NAK_TWICE] = {"nak-twice", "one NAK per gap"},
 	[ORACLE_NAK_RESUME] = {"nak-resume", "after a NAK the next packet is the one named"},
 	[ORACLE_READ_RUN] = {"read-run", "READ responses run consecutively"},
-	[ORACLE_READ_REISSUE] = {"read-reissue",
-				 "a re-issued READ starts at the first missing PSN and keeps its end"},
+	[ORACLE_READ_REISSUE] =
+		{"read-reissue",
+		 "a re-issued READ starts at the first missing PSN and keeps its end"},
 	[ORACLE_REPLAY] = {"replay", "an atomic is answered once per request, with the same value"},
 	[ORACLE_REQ_PSN] = {"req-psn", "a requester's PSNs are consecutive modulo 2^24"},
 	[ORACLE_MSN] = {"msn", "an ACK's MSN counts the messages that are complete"},
@@ -92,7 +94,10 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 	struct oracle_finding *f;
 	va_list ap;
 
-	/* Each rule is judged at a packet of the one who broke it, or whose packet the network moved. */
+	/*
+	 * Each rule is judged at a packet of the one who broke it, or whose packet the network
+	 * moved.
+	 */
 	if (o->opts.disorder && !pkt_addr_eq(o->at_src, &o->opts.local))
 		return;
 	o->totals.broken[rule]++;
@@ -112,9 +117,12 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 	va_end(ap);
 }
 
-/* The stream of requests from src to that QP at dst, made if need be. NULL: there is no room for it. */
-static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src, const struct pkt_addr *dst,
-				 uint32_t dqpn)
+/*
+ * The stream of requests from src to that QP at dst, made if need be. NULL: there is no room for
+ * it.
+ */
+static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src,
+				 const struct pkt_addr *dst, uint32_t dqpn)
 {
 	uint8_t key[36];
 	struct stream *s;
@@ -142,7 +150,9 @@ static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src, c
 	return s;
 }
 
-/* The stream starts with that PSN: all that was known of it, but its counts and its peer, is void. */
+/*
+ * The stream starts with that PSN: all that was known of it, but its counts and its peer, is void.
+ */
 void stream_begin(struct oracle *o, struct stream *s, uint32_t psn)
 {
 	struct stream fresh = {
@@ -159,7 +169,8 @@ void stream_begin(struct oracle *o, struct stream *s, uint32_t psn)
 		.gap_sure = true,
 	};
 
-	fresh.base = fresh.hi = fresh.expected = fresh.una = fresh.await = fresh.run = (1u << 24) + psn;
+	fresh.base = fresh.hi = fresh.expected = fresh.una = fresh.await = fresh.run =
+		(1u << 24) + psn;
 	memset(s->asks, 0, o->opts.max_reads * sizeof(*s->asks));
 	*s = fresh;
 }
@@ -172,8 +183,8 @@ static void unpair(struct stream *s)
 	}
 }
 
-int oracle_pair(struct oracle *o, const struct pkt_addr *a, uint32_t qpn_a, const struct pkt_addr *b,
-		uint32_t qpn_b)
+int oracle_pair(struct oracle *o, const struct pkt_addr *a, uint32_t qpn_a,
+		const struct pkt_addr *b, uint32_t qpn_b)
 {
 	struct stream *ab = stream_get(o, a, b, qpn_b), *ba = stream_get(o, b, a, qpn_a);
 
@@ -188,8 +199,8 @@ int oracle_pair(struct oracle *o, const struct pkt_addr *a, uint32_t qpn_a, cons
 	return 0;
 }
 
-int oracle_begins(struct oracle *o, const struct pkt_addr *src, const struct pkt_addr *dst, uint32_t dqpn,
-		  uint32_t psn)
+int oracle_begins(struct oracle *o, const struct pkt_addr *src, const struct pkt_addr *dst,
+		  uint32_t dqpn, uint32_t psn)
 {
 	struct stream *s = stream_get(o, src, dst, dqpn);
 
@@ -200,8 +211,8 @@ int oracle_begins(struct oracle *o, const struct pkt_addr *src, const struct pkt
 }
 
 /*
- * Responses to which stream travel to the QP that `back` sends requests to? To the only one of the reverse
- * addresses that has no partner and that this response can answer.
+ * Responses to which stream travel to the QP that `back` sends requests to? To the only one of the
+ * reverse addresses that has no partner and that this response can answer.
  */
 static void guess_peer(struct oracle *o, struct stream *back)
 {

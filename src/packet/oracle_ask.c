@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * READs and atomics of a stream: a ring of the last ones. How many PSNs a READ takes, depends on the path MTU, which the first packet that is not
- * the last of its message tells; until then it is vague what is missing.
+ * READs and atomics of a stream: a ring of the last ones. How many PSNs a READ takes, depends on
+ * the path MTU, which the first packet that is not the last of its message tells; until then it is
+ * vague what is missing.
  */
 #include "packet/oracle_int.h"
 
@@ -29,8 +30,8 @@ void ask_settle(struct stream *s, struct ask *a, uint32_t npsn)
 }
 
 /*
- * As long as READs of unknown size were sent, nobody can tell where requests are missing. Away from the
- * responder's end it is enough to know their sizes: `expected` may be too high there.
+ * As long as READs of unknown size were sent, nobody can tell where requests are missing. Away from
+ * the responder's end it is enough to know their sizes: `expected` may be too high there.
  */
 void stream_clear_vague(struct stream *s)
 {

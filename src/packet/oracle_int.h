@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Inside the oracles: oracle.c (streams, pairing, findings), oracle_ask.c (READs and atomics), oracle_request.c and oracle_response.c (the rules). */
+/*
+ * Inside the oracles: oracle.c (streams, pairing, findings), oracle_ask.c (READs and atomics),
+ * oracle_request.c and oracle_response.c (the rules).
+ */
 #ifndef ROOST_PACKET_ORACLE_INT_H
 #define ROOST_PACKET_ORACLE_INT_H
 
@@ -32,25 +35,28 @@ struct stream {
 	/* key: from the requester's point of view */
 	struct pkt_addr src, dst;
 	uint32_t dqpn;
-	struct stream *peer;	    /* the connection's other stream; responses to ours travel there */
+	/* the connection's other stream; responses to ours travel there */
+	struct stream *peer;
 	bool local_req, local_resp; /* the trace was taken at the requester's, responder's end */
 
 	bool started;
 	uint32_t mtu;
-	uint64_t base;	   /* first PSN seen */
-	uint64_t hi;	   /* behind the highest PSN seen */
-	uint64_t expected; /* first PSN missing from the trace: what the responder awaits, at most */
-	uint64_t una;	   /* behind the highest PSN that was answered or acknowledged */
-	uint64_t await;	   /* first PSN whose answer the requester awaits, at most */
-	uint64_t
-		again; /* behind the highest PSN that came again below `expected`, and was not acknowledged then */
+	uint64_t base; /* first PSN seen */
+	uint64_t hi;   /* behind the highest PSN seen */
+	/* first PSN missing from the trace: what the responder awaits, at most */
+	uint64_t expected;
+	uint64_t una;	/* behind the highest PSN that was answered or acknowledged */
+	uint64_t await; /* first PSN whose answer the requester awaits, at most */
+	/* behind the highest PSN that came again below `expected`, and was not acknowledged then */
+	uint64_t again;
 	uint64_t run; /* behind the last request: where the stream continues if it does not turn */
 	bool acked;   /* una is more than a guess */
 
 	bool gap;	  /* a request above `expected` came by */
 	uint64_t gap_psn; /* what was awaited then */
-	bool gap_sure;	  /* no RNR NAK at the responder's end since, which makes `expected` doubtful */
-	bool vague;	  /* a READ's size is, or was, unknown: so is what is missing */
+	/* no RNR NAK at the responder's end since, which makes `expected` doubtful */
+	bool gap_sure;
+	bool vague; /* a READ's size is, or was, unknown: so is what is missing */
 
 	bool counted;	   /* messages is the MSN of an ACK up to `expected` */
 	uint32_t messages; /* that ended before it */
@@ -145,7 +151,8 @@ void ask_done(struct stream *s, struct ask *a);
 void ask_settle(struct stream *s, struct ask *a, uint32_t npsn);
 
 /*
- * Can this response (o->v) be to a request of s, or to one that came before all that was seen? For pairing.
+ * Can this response (o->v) be to a request of s, or to one that came before all that was seen? For
+ * pairing.
  */
 enum oracle_match { ORACLE_NO_MATCH, ORACLE_MAYBE, ORACLE_MATCH };
 enum oracle_match oracle_could_answer(struct oracle *o, struct stream *s);

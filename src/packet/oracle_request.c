@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The rules of requests. As those of responses (oracle_response.c), each is checked at the packet that could break it, against what the stream showed before.
+ * The rules of requests. As those of responses (oracle_response.c), each is checked at the packet
+ * that could break it, against what the stream showed before.
  *
  *      answered        in flight                 new
  *   ------------|------------------------|------------------>  PSN
  *              una        expected       hi
  *
- * `expected` follows the responder (it moves only by a request with just that PSN), `await` the requester
- * (it moves only by an answer in order). Both are exact where the trace shows what that end got, and bounds
- * from above elsewhere, because loss behind the point of capture can only hold the real ones back.
+ * `expected` follows the responder (it moves only by a request with just that PSN), `await` the
+ * requester (it moves only by an answer in order). Both are exact where the trace shows what that
+ * end got, and bounds from above elsewhere, because loss behind the point of capture can only hold
+ * the real ones back.
  *
- * Source of the rules: InfiniBand Architecture Specification, volume 1, 9.7 (reliable service): 9.7.1 to
- * 9.7.5.
+ * Source of the rules: InfiniBand Architecture Specification, volume 1, 9.7 (reliable service):
+ * 9.7.1 to 9.7.5.
  */
 #include "packet/oracle_int.h"
 
@@ -20,7 +22,10 @@ static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uin
 {
 	const struct pkt_view *v = o->v;
 	uint64_t k = psn - a->psn, skip = k * s->mtu;
-	/* An answer to an older request is missing: all of this one's were dropped, or are yet to come. */
+	/*
+	 * An answer to an older request is missing: all of this one's were dropped, or are yet to
+	 * come.
+	 */
 	uint64_t missing = MAX(a->psn, s->await);
 
 	ask_note_start(a, psn);
@@ -34,12 +39,13 @@ static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uin
 			(unsigned long long)v->va);
 	else if (psn > missing)
 		oracle_broken(o, ORACLE_READ_REISSUE,
-			      "READ is requested again at PSN %u, but PSN %u is missing", low24(psn),
-			      low24(missing));
-	else if (s->local_req && psn != missing)
-		oracle_broken(o, ORACLE_READ_REISSUE,
-			      "READ is requested again at PSN %u, though all before PSN %u is there",
+			      "READ is requested again at PSN %u, but PSN %u is missing",
 			      low24(psn), low24(missing));
+	else if (s->local_req && psn != missing)
+		oracle_broken(
+			o, ORACLE_READ_REISSUE,
+			"READ is requested again at PSN %u, though all before PSN %u is there",
+			low24(psn), low24(missing));
 }
 
 /* How many PSNs the request takes, as far as is known; notes READs and atomics. */
@@ -77,9 +83,9 @@ static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 }
 
 /*
- * A NAK stands: does this request follow it, or may it still be one of before? Away from the requester's
- * end a turn to another PSN proves nothing: what was named may have been lost on its way here, the NAK on
- * its way there.
+ * A NAK stands: does this request follow it, or may it still be one of before? Away from the
+ * requester's end a turn to another PSN proves nothing: what was named may have been lost on its
+ * way here, the NAK on its way there.
  */
 static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 {
@@ -93,7 +99,8 @@ static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 			      low24(s->turn_psn), s->turn_run);
 		turn_settled(s);
 	} else if (s->local_req) {
-		oracle_broken(o, ORACLE_NAK_RESUME, "PSN %u was NAKed, but the stream goes on at PSN %u",
+		oracle_broken(o, ORACLE_NAK_RESUME,
+			      "PSN %u was NAKed, but the stream goes on at PSN %u",
 			      low24(s->turn_psn), low24(psn));
 		turn_settled(s);
 	} else if (psn > s->turn_psn) {
@@ -102,8 +109,8 @@ static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 }
 
 /*
- * The stream began earlier than the first packet that was seen of it: that one was lost, or the trace
- * starts late.
+ * The stream began earlier than the first packet that was seen of it: that one was lost, or the
+ * trace starts late.
  */
 void stream_began_earlier(struct stream *s, uint64_t psn)
 {
@@ -148,7 +155,8 @@ static void follow_expected(const struct pkt_view *v, struct stream *s, uint64_t
 static void follow_psn(struct oracle *o, struct stream *s, uint64_t psn, uint32_t n)
 {
 	if (psn > s->hi && s->local_req && !s->vague)
-		oracle_broken(o, ORACLE_REQ_PSN, "PSN %u follows PSN %u", low24(psn), low24(s->hi - 1));
+		oracle_broken(o, ORACLE_REQ_PSN, "PSN %u follows PSN %u", low24(psn),
+			      low24(s->hi - 1));
 	if (psn < s->hi) {
 		s->c.retransmitted++;
 		s->c.turns += psn != s->run;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The rules of responses: what each may answer, and what it says of what the responder has got. Words and source as in oracle_request.c. */
+/*
+ * The rules of responses: what each may answer, and what it says of what the responder has got.
+ * Words and source as in oracle_request.c.
+ */
 #include "packet/oracle_int.h"
 
 /* How far below the first request seen an answer may be. */
@@ -11,7 +14,8 @@ static bool in_vague_read(struct oracle *o, struct stream *s, uint64_t psn)
 	for (uint32_t i = 0; s->vague && i < o->opts.max_reads; i++) {
 		const struct ask *a = &s->asks[i];
 
-		if (a->used && !a->npsn && psn >= a->psn && psn < a->psn + read_packets(a->len, 256))
+		if (a->used && !a->npsn && psn >= a->psn &&
+		    psn < a->psn + read_packets(a->len, 256))
 			return true;
 	}
 	return false;
@@ -47,7 +51,10 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 	if (end > s->una || !s->acked)
 		s->una = end;
 	s->acked = true;
-	/* An acknowledgement beyond an unanswered READ or atomic does not stand for the answer (9.7.5.1). */
+	/*
+	 * An acknowledgement beyond an unanswered READ or atomic does not stand for the answer
+	 * (9.7.5.1).
+	 */
 	if (a && a->psn < end)
 		end = a->next;
 	if (end > s->await)
@@ -58,7 +65,9 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 		stream_clear_vague(s);
 }
 
-/* A READ or atomic response of that PSN arrived: if it is the one awaited, the requester takes it. */
+/*
+ * A READ or atomic response of that PSN arrived: if it is the one awaited, the requester takes it.
+ */
 static void answered(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
 	if (ask_first_open(o, s) == a && psn == a->next) {
@@ -87,8 +96,9 @@ static void check_msn(struct oracle *o, struct stream *s, uint64_t psn)
 	if (s->vague || !s->gap_sure || psn + 1 != s->expected)
 		return;
 	if (s->counted && (s->messages & PKT_PSN_MASK) != msn)
-		oracle_broken(o, ORACLE_MSN, "ACK of PSN %u with MSN %u, but %u messages are complete",
-			      low24(psn), msn, (unsigned)(s->messages & PKT_PSN_MASK));
+		oracle_broken(o, ORACLE_MSN,
+			      "ACK of PSN %u with MSN %u, but %u messages are complete", low24(psn),
+			      msn, (unsigned)(s->messages & PKT_PSN_MASK));
 	s->counted = s->counted || msn;
 	s->messages = msn;
 }
@@ -100,8 +110,8 @@ static void check_ack(struct oracle *o, struct stream *s, uint64_t psn)
 		oracle_broken(o, ORACLE_ACK_BACK, "ACK of PSN %u after PSN %u", low24(psn),
 			      low24(s->una - 1));
 	else if (psn >= seen_to(s))
-		oracle_broken(o, ORACLE_ACK_UNSEEN, "ACK of PSN %u, but PSN %u is missing", low24(psn),
-			      low24(seen_to(s)));
+		oracle_broken(o, ORACLE_ACK_UNSEEN, "ACK of PSN %u, but PSN %u is missing",
+			      low24(psn), low24(seen_to(s)));
 	check_msn(o, s, psn);
 	if (!s->gap_sure)
 		s->expected = MAX(s->expected, psn + 1);
@@ -128,19 +138,22 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 	if (psn < s->base && !s->acked)
 		stream_began_earlier(s, psn);
 	if (s->acked && psn < s->una)
-		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but PSN %u was acknowledged",
-			      low24(psn), low24(s->una - 1));
+		oracle_broken(o, ORACLE_NAK_PSN,
+			      "sequence NAK names PSN %u, but PSN %u was acknowledged", low24(psn),
+			      low24(s->una - 1));
 	else if (psn > seen_to(s))
 		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but PSN %u is missing",
 			      low24(psn), low24(seen_to(s)));
 	else if (psn >= s->hi && !s->vague)
-		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, and nothing behind it was sent",
+		oracle_broken(o, ORACLE_NAK_PSN,
+			      "sequence NAK names PSN %u, and nothing behind it was sent",
 			      low24(psn));
 	else if (s->local_resp && psn < s->expected && s->again > s->una)
 		refused(s, psn); /* with an RNR NAK, in whose place this one leaves */
 	else if (s->local_resp && s->gap_sure && !s->vague && psn != s->gap_psn)
-		oracle_broken(o, ORACLE_NAK_PSN, "sequence NAK names PSN %u, but the gap is at PSN %u",
-			      low24(psn), low24(s->gap_psn));
+		oracle_broken(o, ORACLE_NAK_PSN,
+			      "sequence NAK names PSN %u, but the gap is at PSN %u", low24(psn),
+			      low24(s->gap_psn));
 	if (s->nak_seen && psn == s->nak_psn && !s->nak_again)
 		oracle_broken(o, ORACLE_NAK_TWICE, "a second sequence NAK for PSN %u", low24(psn));
 	s->nak_seen = true;
@@ -162,18 +175,21 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	if (s->acked && psn < s->una)
-		oracle_broken(o, ORACLE_ACK_BACK, "NAK of PSN %u, but PSN %u was acknowledged", low24(psn),
-			      low24(s->una - 1));
+		oracle_broken(o, ORACLE_ACK_BACK, "NAK of PSN %u, but PSN %u was acknowledged",
+			      low24(psn), low24(s->una - 1));
 	else if (psn >= seen_to(s))
-		oracle_broken(o, ORACLE_ACK_UNSEEN, "NAK of PSN %u, but PSN %u is missing", low24(psn),
-			      low24(seen_to(s)));
+		oracle_broken(o, ORACLE_ACK_UNSEEN, "NAK of PSN %u, but PSN %u is missing",
+			      low24(psn), low24(seen_to(s)));
 	acknowledged(o, s, psn);
 	if (PKT_AETH_TYPE(o->v->syndrome) != PKT_AETH_TYPE_RNR)
 		return;
 	if (psn < s->una)
 		return;
 	want_turn(s, psn);
-	/* It was there, so a gap that began with it ended; those behind it are a gap again, of which some tell (rxe). */
+	/*
+	 * It was there, so a gap that began with it ended; those behind it are a gap again, of
+	 * which some tell (rxe).
+	 */
 	if (s->nak_seen && psn == s->nak_psn)
 		s->nak_again = true;
 	/* Unless the NAK waited, and the packet came again meanwhile. */
@@ -207,20 +223,21 @@ static void check_read_shape(struct oracle *o, struct stream *s, const struct as
 	if (!s->mtu || !a->npsn)
 		return;
 	if (last != (at == a->npsn - 1)) {
-		oracle_broken(o, ORACLE_READ_RUN, "%s at PSN %u, but the READ ends at PSN %u", v->op->name,
-			      low24(psn), low24(a->psn + a->npsn - 1));
+		oracle_broken(o, ORACLE_READ_RUN, "%s at PSN %u, but the READ ends at PSN %u",
+			      v->op->name, low24(psn), low24(a->psn + a->npsn - 1));
 		return;
 	}
 	want = last ? a->len - at * s->mtu : s->mtu;
 	if (v->payload_len != want)
-		oracle_broken(o, ORACLE_READ_RUN, "READ response of %u bytes at PSN %u, should be %u",
-			      v->payload_len, low24(psn), (unsigned)want);
+		oracle_broken(o, ORACLE_READ_RUN,
+			      "READ response of %u bytes at PSN %u, should be %u", v->payload_len,
+			      low24(psn), (unsigned)want);
 }
 
 /*
- * At the responder's end a run is complete, unless it answers a request that was repeated, or a READ or
- * atomic was requested again since it began. Then the requester went back, or the network made a copy of a
- * request, and the rest may be left out.
+ * At the responder's end a run is complete, unless it answers a request that was repeated, or a
+ * READ or atomic was requested again since it began. Then the requester went back, or the network
+ * made a copy of a request, and the rest may be left out.
  */
 static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
@@ -230,22 +247,26 @@ static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, 
 	if (v->op->flags & PKT_FIRST) {
 		if (!ask_named(a, psn))
 			oracle_broken(o, ORACLE_READ_RUN,
-				      "READ response begins at PSN %u, which no request named", low24(psn));
-		else if (!holes && s->resp && a != s->resp_ask && !s->resp_cut && s->resp_ask->answered == 1)
+				      "READ response begins at PSN %u, which no request named",
+				      low24(psn));
+		else if (!holes && s->resp && a != s->resp_ask && !s->resp_cut &&
+			 s->resp_ask->answered == 1)
 			oracle_broken(o, ORACLE_READ_RUN,
-				      "READ response begins at PSN %u, but PSN %u was to follow", low24(psn),
-				      low24(s->resp_next));
+				      "READ response begins at PSN %u, but PSN %u was to follow",
+				      low24(psn), low24(s->resp_next));
 		run_begin(o, s, a, false);
 	} else if (s->resp && psn == s->resp_next) {
 		if (v->op->flags & PKT_AETH && s->resp_has_msn && v->msn != s->resp_msn)
-			oracle_broken(o, ORACLE_READ_RUN, "READ response began with MSN %u and ends with %u",
+			oracle_broken(o, ORACLE_READ_RUN,
+				      "READ response began with MSN %u and ends with %u",
 				      s->resp_msn, v->msn);
 	} else if (holes && s->resp && a == s->resp_ask && psn > s->resp_next) {
 		/* lost in between */
 	} else if (holes && a->answered < a->asked) {
 		run_begin(o, s, a, true);
 	} else {
-		oracle_broken(o, ORACLE_READ_RUN, "%s at PSN %u out of turn", v->op->name, low24(psn));
+		oracle_broken(o, ORACLE_READ_RUN, "%s at PSN %u out of turn", v->op->name,
+			      low24(psn));
 		s->resp = true;
 		s->resp_ask = a;
 		s->resp_has_msn = false;
@@ -264,7 +285,8 @@ static void check_read_response(struct oracle *o, struct stream *s, uint64_t psn
 	if (!a || a->atomic) {
 		if (!s->lapsed && psn >= s->base && s->mtu)
 			oracle_broken(o, ORACLE_READ_RUN,
-				      "READ response at PSN %u, where no READ was requested", low24(psn));
+				      "READ response at PSN %u, where no READ was requested",
+				      low24(psn));
 		return;
 	}
 	if (!a->npsn && v->op->flags & PKT_FIRST && v->op->flags & PKT_LAST)
@@ -284,7 +306,8 @@ static void check_atomic_response(struct oracle *o, struct stream *s, uint64_t p
 	if (!a || !a->atomic) {
 		if (!s->lapsed && psn >= s->base)
 			oracle_broken(o, ORACLE_REPLAY,
-				      "atomic response at PSN %u, where no atomic was requested", low24(psn));
+				      "atomic response at PSN %u, where no atomic was requested",
+				      low24(psn));
 		return;
 	}
 	if (++a->answered > a->asked)
@@ -292,8 +315,10 @@ static void check_atomic_response(struct oracle *o, struct stream *s, uint64_t p
 			      "atomic of PSN %u was requested %u times, and is answered once more",
 			      low24(psn), a->asked);
 	if (a->has_value && a->value != o->v->swap_add)
-		oracle_broken(o, ORACLE_REPLAY, "atomic of PSN %u is answered 0x%llx, before it was 0x%llx",
-			      low24(psn), (unsigned long long)o->v->swap_add, (unsigned long long)a->value);
+		oracle_broken(o, ORACLE_REPLAY,
+			      "atomic of PSN %u is answered 0x%llx, before it was 0x%llx",
+			      low24(psn), (unsigned long long)o->v->swap_add,
+			      (unsigned long long)a->value);
 	a->has_value = true;
 	a->value = o->v->swap_add;
 	answered(o, s, a, psn);

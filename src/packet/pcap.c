@@ -73,9 +73,9 @@ size_t pcap_encode_record_header(uint8_t *out, size_t cap, uint64_t time_ns, uin
 	return PCAP_REC_HDR_LEN;
 }
 
-size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src, const struct pkt_addr *dst,
-			 uint16_t sport, uint16_t dport, uint8_t tos, uint32_t ip_id, const uint8_t *bth,
-			 size_t len)
+size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src,
+			 const struct pkt_addr *dst, uint16_t sport, uint16_t dport, uint8_t tos,
+			 uint32_t ip_id, const uint8_t *bth, size_t len)
 {
 	bool v4 = pkt_addr_is_v4(src);
 	size_t hdr = v4 ? PCAP_IP4_UDP_LEN : PCAP_IP6_UDP_LEN;
@@ -92,7 +92,10 @@ size_t pcap_encode_frame(uint8_t *out, size_t cap, const struct pkt_addr *src, c
 	if (len)
 		memcpy(out + hdr, bth, len);
 	if (!v4) {
-		/* Pseudo header: addresses, length, protocol. A sum of 0 is sent as ones (RFC 8200, 8.1). */
+		/*
+		 * Pseudo header: addresses, length, protocol. A sum of 0 is sent as ones (RFC 8200,
+		 * 8.1).
+		 */
 		check = ip_fold16(ip_sum16(8 + len + IP_PROTO_UDP, out + 8, 32 + 8 + len));
 		put16(udp + 6, check ? check : 0xffff);
 	}
@@ -107,8 +110,8 @@ size_t pcap_encode_record(uint8_t *out, size_t cap, uint64_t time_ns, const stru
 
 	if (cap < PCAP_REC_HDR_LEN)
 		return 0;
-	n = pcap_encode_frame(out + PCAP_REC_HDR_LEN, cap - PCAP_REC_HDR_LEN, src, dst, sport, dport, tos,
-			      ip_id, bth, len);
+	n = pcap_encode_frame(out + PCAP_REC_HDR_LEN, cap - PCAP_REC_HDR_LEN, src, dst, sport,
+			      dport, tos, ip_id, bth, len);
 	if (!n)
 		return 0;
 	pcap_encode_record_header(out, cap, time_ns, (uint32_t)n);
@@ -159,8 +162,8 @@ int pcap_reader_init(struct pcap_reader *r, const void *data, size_t size)
 }
 
 /*
- * Finds the IP header behind the link layer's. Returns its offset, or n when the frame carries no IP (or
- * too little to tell).
+ * Finds the IP header behind the link layer's. Returns its offset, or n when the frame carries no
+ * IP (or too little to tell).
  */
 static size_t skip_link(uint32_t linktype, const uint8_t *f, size_t n)
 {
@@ -194,8 +197,8 @@ static size_t skip_link(uint32_t linktype, const uint8_t *f, size_t n)
 }
 
 /*
- * `ip`: what was captured from the IP header on, `n` bytes; `whole`: nothing was cut off. Lengths are the
- * headers' own, so that Ethernet's padding and check sequence are left aside.
+ * `ip`: what was captured from the IP header on, `n` bytes; `whole`: nothing was cut off. Lengths
+ * are the headers' own, so that Ethernet's padding and check sequence are left aside.
  */
 static enum pcap_kind read_udp(const uint8_t *udp, size_t n, bool whole, struct pcap_record *rec)
 {
@@ -243,11 +246,15 @@ static enum pcap_kind read_ip4(const uint8_t *ip, size_t n, size_t orig, struct 
 	map_v4(&rec->src, ip + 12);
 	map_v4(&rec->dst, ip + 16);
 	rec->ip = hdr == 20 ? ip : NULL;
-	/* Only the first fragment holds the port; of the others nobody can tell, and the first is counted. */
+	/*
+	 * Only the first fragment holds the port; of the others nobody can tell, and the first is
+	 * counted.
+	 */
 	if (get16(ip + 6) & IP_OFFSET_MASK) {
 		if (get16(ip + 6) & 0x1fff)
 			return PCAP_OTHER;
-		return n >= hdr + 4 && get16(ip + hdr + 2) == PKT_UDP_PORT ? PCAP_FRAGMENT : PCAP_OTHER;
+		return n >= hdr + 4 && get16(ip + hdr + 2) == PKT_UDP_PORT ? PCAP_FRAGMENT
+									   : PCAP_OTHER;
 	}
 	if (n < hdr)
 		return PCAP_OTHER;
@@ -281,8 +288,8 @@ static enum pcap_kind read_ip6(const uint8_t *ip, size_t n, size_t orig, struct 
 	return read_udp(ip + 40, (total < n ? total : n) - 40, total <= n, rec);
 }
 
-static enum pcap_kind read_frame(const struct pcap_reader *r, const uint8_t *f, size_t n, size_t orig,
-				 struct pcap_record *rec)
+static enum pcap_kind read_frame(const struct pcap_reader *r, const uint8_t *f, size_t n,
+				 size_t orig, struct pcap_record *rec)
 {
 	size_t at = skip_link(r->linktype, f, n);
 
@@ -315,8 +322,8 @@ int pcap_reader_next(struct pcap_reader *r, struct pcap_record *rec)
 		return -EBADMSG;
 	if (n > left - PCAP_REC_HDR_LEN)
 		return -ENODATA;
-	rec->time_ns =
-		(uint64_t)file32(r, h) * 1000000000 + (uint64_t)file32(r, h + 4) * (r->nanos ? 1 : 1000);
+	rec->time_ns = (uint64_t)file32(r, h) * 1000000000 +
+		       (uint64_t)file32(r, h + 4) * (r->nanos ? 1 : 1000);
 	r->off += PCAP_REC_HDR_LEN + n;
 	rec->kind = read_frame(r, h + PCAP_REC_HDR_LEN, n, orig < n ? n : orig, rec);
 	return 1;

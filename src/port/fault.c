@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fault injection: a port around a port. Packets are built in a pool of our own; when one is complete its fate is drawn, and what
- * is left of it is copied into the inner port's room.
+ * Fault injection: a port around a port. Packets are built in a pool of our own; when one is
+ * complete its fate is drawn, and what is left of it is copied into the inner port's room.
  *
  *	built --draw--+--> lost
  *		      +--> held, until 1 to 4 others have passed it (reordered)
  *		      +--> queue, in the order of release: now, or after the delay --> inner port
  *
- * Four numbers are drawn for every packet, whatever becomes of it, and more only for its own corruption and place: the n-th packet
- * meets the same fate whenever the seed is the same, and a probability changed leaves the other faults where they were, roughly.
+ * Four numbers are drawn for every packet, whatever becomes of it, and more only for its own
+ * corruption and place: the n-th packet meets the same fate whenever the seed is the same, and a
+ * probability changed leaves the other faults where they were, roughly.
  *
- * Our room says identification 0. The inner port may want another: the ICRC is then built anew, before bits are flipped.
+ * Our room says identification 0. The inner port may want another: the ICRC is then built anew,
+ * before bits are flipped.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,8 +38,9 @@
 struct fault_item {
 	struct list_head link;
 	struct port_path *path;
-	uint8_t *data; /* NULL: no packet; the inner path is given back when the queue comes to here */
-	uint64_t due;  /* ns of the clock */
+	/* NULL: no packet; the inner path is given back when the queue comes to here */
+	uint8_t *data;
+	uint64_t due; /* ns of the clock */
 	uint32_t len;
 	uint8_t tos;
 	uint8_t pass;  /* held: packets that must still pass */
@@ -111,12 +114,15 @@ static uint64_t now(const struct fault_port *f)
 
 /* ---- from the queue to the inner port ---- */
 
-static void fix_icrc(struct fault_port *f, const struct fault_item *it, uint8_t *bth, uint16_t ip_id)
+static void fix_icrc(struct fault_port *f, const struct fault_item *it, uint8_t *bth,
+		     uint16_t ip_id)
 {
-	if (it->len < sizeof(struct pkt_bth) + PKT_ICRC_LEN || it->len > ICRC_MAX_LEN || it->len % 4)
+	if (it->len < sizeof(struct pkt_bth) + PKT_ICRC_LEN || it->len > ICRC_MAX_LEN ||
+	    it->len % 4)
 		return;
 	if (f->flow_path != it->path) {
-		icrc_flow_init(&f->flow, &f->port.addr, &it->path->dst, it->path->sport, PKT_UDP_PORT);
+		icrc_flow_init(&f->flow, &f->port.addr, &it->path->dst, it->path->sport,
+			       PKT_UDP_PORT);
 		f->flow_path = it->path;
 	}
 	icrc_store(bth + it->len - PKT_ICRC_LEN, icrc_compute(&f->flow, ip_id, bth, it->len));
@@ -153,7 +159,8 @@ static bool forward(struct fault_port *f, struct fault_item *it)
 static void enqueue(struct fault_port *f, struct fault_item *it, uint64_t due)
 {
 	/* Releases keep their order, though a held one comes late. */
-	if (!list_empty(&f->queue) && list_last_entry(&f->queue, struct fault_item, link)->due > due)
+	if (!list_empty(&f->queue) &&
+	    list_last_entry(&f->queue, struct fault_item, link)->due > due)
 		due = list_last_entry(&f->queue, struct fault_item, link)->due;
 	it->due = due;
 	list_add_tail(&it->link, &f->queue);
@@ -368,7 +375,10 @@ static bool fault_flush(struct port *p)
 		forward_due(f, now(f));
 	sent = f->inner->ops->flush(f->inner);
 	sync_stats(f);
-	/* Packets that wait for their time are on the link already, as far as the core is concerned. */
+	/*
+	 * Packets that wait for their time are on the link already, as far as the core is
+	 * concerned.
+	 */
 	return sent && !f->stuck;
 }
 
@@ -402,8 +412,8 @@ static uint64_t next_due(const struct fault_port *f)
 
 static void set_timer(struct fault_port *f, uint64_t at)
 {
-	struct itimerspec ts = {
-		.it_value = {.tv_sec = (time_t)(at / 1000000000), .tv_nsec = (long)(at % 1000000000)}};
+	struct itimerspec ts = {.it_value = {.tv_sec = (time_t)(at / 1000000000),
+					     .tv_nsec = (long)(at % 1000000000)}};
 
 	timerfd_settime(f->timer, TFD_TIMER_ABSTIME, &ts, NULL);
 	f->timer_set = at != 0;
@@ -412,8 +422,8 @@ static void set_timer(struct fault_port *f, uint64_t at)
 static bool fault_arm(struct port *p)
 {
 	struct fault_port *f = fault_port(p);
-	uint64_t due =
-		f->stuck ? UINT64_MAX : next_due(f); /* stuck: the inner port tells when there is room */
+	uint64_t due = f->stuck ? UINT64_MAX
+				: next_due(f); /* stuck: the inner port tells when there is room */
 
 	if (due != UINT64_MAX) {
 		if (due <= now(f))
@@ -520,8 +530,8 @@ static int open_fds(struct fault_port *f)
 	return rc ? rc : sys_epoll_ctl(f->epoll, EPOLL_CTL_ADD, f->inner->fd, &ev);
 }
 
-struct port *fault_wrap(struct port *inner, const struct port_faults *faults, uint64_t (*clock)(void *),
-			void *ctx)
+struct port *fault_wrap(struct port *inner, const struct port_faults *faults,
+			uint64_t (*clock)(void *), void *ctx)
 {
 	struct fault_port *f = calloc(1, sizeof(*f));
 	int rc = 0;

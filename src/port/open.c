@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * From a specification to a port: KIND[:ADDRESS][,OPTION=VALUE...], parsed by a table of options, opened by the kind, and wrapped:
+ * From a specification to a port: KIND[:ADDRESS][,OPTION=VALUE...], parsed by a table of options,
+ * opened by the kind, and wrapped:
  *
  *	core <-> pcap <-> faults <-> udp or shm
  *
- * The capture stands where tcpdump would on a host with a bad link: it sees all that the core sends, and what arrives.
+ * The capture stands where tcpdump would on a host with a bad link: it sees all that the core
+ * sends, and what arrives.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -51,7 +53,8 @@ static const struct {
 	 "a file name of at most 255 bytes, %p for the process id"},
 };
 
-static int __attribute__((format(printf, 3, 4))) fail(char *err, size_t errlen, const char *fmt, ...)
+static int __attribute__((format(printf, 3, 4)))
+fail(char *err, size_t errlen, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -62,8 +65,8 @@ static int __attribute__((format(printf, 3, 4))) fail(char *err, size_t errlen, 
 }
 
 /*
- * Digits with a point. Not strtod(): it goes by the locale, which belongs to the program that we are loaded into, and takes signs,
- * hexadecimals and infinities.
+ * Digits with a point. Not strtod(): it goes by the locale, which belongs to the program that we
+ * are loaded into, and takes signs, hexadecimals and infinities.
  */
 static bool parse_double(const char *text, double *out, char **end)
 {
@@ -185,10 +188,11 @@ static int parse_option(char *word, struct port_spec *spec, char *err, size_t er
 		*value++ = '\0';
 	for (size_t i = 0; i < ARRAY_SIZE(options); i++) {
 		if (strcmp(word, options[i].name) == 0) {
-			if (value && parse_value(options[i].kind, value, (char *)spec + options[i].offset))
+			if (value &&
+			    parse_value(options[i].kind, value, (char *)spec + options[i].offset))
 				return 0;
-			return fail(err, errlen, "port option %s=%s: give it %s", word, value ? value : "",
-				    options[i].wants);
+			return fail(err, errlen, "port option %s=%s: give it %s", word,
+				    value ? value : "", options[i].wants);
 		}
 		snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? " " : "",
 			 options[i].name);
@@ -203,7 +207,8 @@ int port_spec_parse(const char *text, struct port_spec *spec, char *err, size_t 
 	memset(spec, 0, sizeof(*spec));
 	spec->faults.seed = PORT_DEFAULT_SEED;
 	if (strlen(text) >= sizeof(copy))
-		return fail(err, errlen, "port specification longer than %zu bytes", sizeof(copy) - 1);
+		return fail(err, errlen, "port specification longer than %zu bytes",
+			    sizeof(copy) - 1);
 	strcpy(copy, text);
 
 	word = strsep(&rest, ",");
@@ -211,12 +216,15 @@ int port_spec_parse(const char *text, struct port_spec *spec, char *err, size_t 
 	if (addr)
 		*addr++ = '\0';
 	if (strcmp(word, "udp") != 0 && strcmp(word, "shm") != 0)
-		return fail(err, errlen,
-			    "no port kind '%s': write udp or shm, as in udp:127.0.0.2 or shm:10.0.0.1", word);
+		return fail(
+			err, errlen,
+			"no port kind '%s': write udp or shm, as in udp:127.0.0.2 or shm:10.0.0.1",
+			word);
 	strcpy(spec->kind, word);
 	if (addr) {
 		if (pkt_addr_parse(addr, &spec->addr))
-			return fail(err, errlen, "'%s' is no address: write %s:10.0.0.1 or %s:fd00::1", addr,
+			return fail(err, errlen,
+				    "'%s' is no address: write %s:10.0.0.1 or %s:fd00::1", addr,
 				    word, word);
 		spec->has_address = true;
 	}
@@ -238,7 +246,8 @@ uint32_t port_mtu_fit(uint32_t bytes, uint32_t limit)
 {
 	uint32_t mtu = PKT_MAX_PAYLOAD;
 
-	while (mtu >= 256 && (mtu + PKT_MAX_HEADERS + PKT_ICRC_LEN > bytes || (limit && mtu > limit)))
+	while (mtu >= 256 &&
+	       (mtu + PKT_MAX_HEADERS + PKT_ICRC_LEN > bytes || (limit && mtu > limit)))
 		mtu /= 2;
 	return mtu >= 256 ? mtu : 0;
 }

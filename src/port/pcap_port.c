@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Capture: a port around a port that changes nothing and writes down everything. A packet sent is encoded when the next one is
- * reserved or the burst is flushed, before the inner port can reuse its memory; a packet received before the core sees it.
+ * Capture: a port around a port that changes nothing and writes down everything. A packet sent is
+ * encoded when the next one is reserved or the burst is flushed, before the inner port can reuse
+ * its memory; a packet received before the core sees it.
  *
- * Frames gather in a buffer, which goes to the file when it is half full, when the port goes to sleep, when a poller found
- * nothing for a while, and at the end. A write that fails ends the capture with one line; the port goes on.
+ * Frames gather in a buffer, which goes to the file when it is half full, when the port goes to
+ * sleep, when a poller found nothing for a while, and at the end. A write that fails ends the
+ * capture with one line; the port goes on.
  *
- * A socket does not show the identification of what it received. It is solved for, as the core does, so that the ICRCs in
- * the file verify for those who read it; a packet that is wrong in itself stays so.
+ * A socket does not show the identification of what it received. It is solved for, as the core
+ * does, so that the ICRCs in the file verify for those who read it; a packet that is wrong in
+ * itself stays so.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +77,8 @@ static uint64_t stamp(struct pcap_port *c)
 
 static void __attribute__((cold)) end_capture(struct pcap_port *c, int rc)
 {
-	log_error("pcap: can't write %s any more (%s): the capture ends here", c->path, strerror(-rc));
+	log_error("pcap: can't write %s any more (%s): the capture ends here", c->path,
+		  strerror(-rc));
 	sys_close(c->file);
 	c->file = -1;
 	c->used = 0;
@@ -96,12 +100,16 @@ static void write_out(struct pcap_port *c)
 	c->used = 0;
 }
 
-static void put(struct pcap_port *c, uint64_t t, const struct pkt_addr *src, const struct pkt_addr *dst,
-		uint16_t sport, uint8_t tos, uint32_t ip_id, const uint8_t *bth, uint32_t len)
+static void put(struct pcap_port *c, uint64_t t, const struct pkt_addr *src,
+		const struct pkt_addr *dst, uint16_t sport, uint8_t tos, uint32_t ip_id,
+		const uint8_t *bth, uint32_t len)
 {
 	if (c->file < 0)
 		return;
-	/* A datagram that is no packet of ours may be longer than any: what is too long for the buffer is left out. */
+	/*
+	 * A datagram that is no packet of ours may be longer than any: what is too long for the
+	 * buffer is left out.
+	 */
 	if (c->used > BUFFER_BYTES / 2)
 		write_out(c);
 	c->used += pcap_encode_record(c->buf + c->used, BUFFER_BYTES - c->used, t, src, dst, sport,
@@ -112,8 +120,8 @@ static void put_sent(struct pcap_port *c)
 {
 	if (!c->to)
 		return;
-	put(c, stamp(c), &c->port.addr, &c->to->dst, c->to->sport, c->tos, c->room.ip_id, c->room.bth,
-	    c->len);
+	put(c, stamp(c), &c->port.addr, &c->to->dst, c->to->sport, c->tos, c->room.ip_id,
+	    c->room.bth, c->len);
 	c->to = NULL;
 }
 
@@ -227,8 +235,8 @@ static int pcap_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	c->idle = 0;
 	t = stamp(c);
 	for (int i = 0; i < n; i++)
-		put(c, t, pkts[i].src, pkts[i].dst, pkts[i].sport, pkts[i].tos, true_id(c, &pkts[i]),
-		    pkts[i].bth, pkts[i].len);
+		put(c, t, pkts[i].src, pkts[i].dst, pkts[i].sport, pkts[i].tos,
+		    true_id(c, &pkts[i]), pkts[i].bth, pkts[i].len);
 	p->stats = c->inner->stats;
 	return n;
 }
@@ -333,7 +341,10 @@ static char *expand(const char *path, unsigned lane)
 	return out;
 }
 
-/* A file that is there may be written over if it is the user's own and has no other name, or a device: others may leave links in a folder that all write to. */
+/*
+ * A file that is there may be written over if it is the user's own and has no other name, or a
+ * device: others may leave links in a folder that all write to.
+ */
 static int reopen(const char *path)
 {
 	int fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), rc = 0;
@@ -363,8 +374,8 @@ static int open_file(const char *path)
 	return errno == EEXIST ? reopen(path) : -errno;
 }
 
-struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(void *), void *ctx, char *err,
-		       size_t errlen)
+struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(void *), void *ctx,
+		       char *err, size_t errlen)
 {
 	struct pcap_port *c = calloc(1, sizeof(*c));
 
@@ -380,11 +391,13 @@ struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(v
 	c->file = open_file(c->path);
 	if (c->file < 0) {
 		if (c->file == -ELOOP || c->file == -EPERM)
-			snprintf(err, errlen,
-				 "pcap: %s is a link, or no file of yours: remove it, or name another",
-				 c->path);
+			snprintf(
+				err, errlen,
+				"pcap: %s is a link, or no file of yours: remove it, or name another",
+				c->path);
 		else
-			snprintf(err, errlen, "pcap: can't make %s: %s", c->path, strerror(-c->file));
+			snprintf(err, errlen, "pcap: can't make %s: %s", c->path,
+				 strerror(-c->file));
 		goto fail;
 	}
 	c->port = *inner;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Between the files of this room: a port's specification, what port_open() builds from it, and the wrappers.
- * Nothing outside src/port and its tests includes this, but for the simulator's users (port/sim.h).
+ * Between the files of this room: a port's specification, what port_open() builds from it, and the
+ * wrappers. Nothing outside src/port and its tests includes this, but for the simulator's users
+ * (port/sim.h).
  */
 #ifndef ROOST_PORT_PORT_IMPL_H
 #define ROOST_PORT_PORT_IMPL_H
@@ -30,10 +31,13 @@ struct port_spec {
 	char kind[16];
 	bool has_address;
 	struct pkt_addr addr; /* valid with has_address; else the port chooses */
-	uint32_t
-		mtu; /* 256 .. 4096; 0: the largest that fits. The port takes the smaller of this and what fits */
+	/*
+	 * 256 .. 4096; 0: the largest that fits. The port takes the smaller of this and what fits
+	 */
+	uint32_t mtu;
 	uint32_t window; /* bytes; 0: the port's own choice */
-	uint32_t buffer; /* buffer=: bytes to ask for as a udp socket's buffers; 0: as much as serves */
+	/* buffer=: bytes to ask for as a udp socket's buffers; 0: as much as serves */
+	uint32_t buffer;
 	uint32_t ring;	 /* ring=: bytes of a shm ring, a power of two; 0: the port's own choice */
 	bool no_offload; /* offload=0: udp does without UDP_SEGMENT and UDP_GRO */
 	char pcap[256];	 /* file to write; "": none */
@@ -45,12 +49,15 @@ int port_spec_parse(const char *text, struct port_spec *spec, char *err, size_t 
 /* Any fault injection asked for? */
 bool port_faults_any(const struct port_faults *f);
 
-/* The largest path MTU (256 .. 4096) whose packet fits in `bytes` of BTH .. ICRC, at most `limit` unless 0. 0: none fits. */
+/*
+ * The largest path MTU (256 .. 4096) whose packet fits in `bytes` of BTH .. ICRC, at most `limit`
+ * unless 0. 0: none fits.
+ */
 uint32_t port_mtu_fit(uint32_t bytes, uint32_t limit);
 
 /*
- * The kinds. Each opens one lane; faults and pcap are not theirs to apply. Without spec->has_address they choose one.
- * NULL with errno and one line in err that says what to do.
+ * The kinds. Each opens one lane; faults and pcap are not theirs to apply. Without
+ * spec->has_address they choose one. NULL with errno and one line in err that says what to do.
  */
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
@@ -61,10 +68,16 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 void udp_first_address(struct pkt_addr *out);
 void shm_first_address(struct pkt_addr *out);
 
-/* Bytes of a packet that a hint quotes: the transaction id is bytes 8 to 15 of a management datagram (IBA 13.4.2). */
+/*
+ * Bytes of a packet that a hint quotes: the transaction id is bytes 8 to 15 of a management
+ * datagram (IBA 13.4.2).
+ */
 #define PORT_QUOTE_LEN (sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + 16)
 
-/* Takes what a hint says of a packet from the beginning of that packet. A quotation may be short: at least a BTH. */
+/*
+ * Takes what a hint says of a packet from the beginning of that packet. A quotation may be short:
+ * at least a BTH.
+ */
 static inline void port_quote(struct port_hint *h, const void *packet, size_t len)
 {
 	const struct pkt_bth *bth = packet;
@@ -98,19 +111,21 @@ static inline void port_pass_hints(struct port *p, struct port *inner)
 uint64_t port_clock(void *ctx);
 
 /*
- * Wraps a port, which it then owns (closing the wrapper closes it). NULL with errno set when there is no memory or
- * descriptor; `inner` is then still the caller's. `clock` NULL: port_clock. Times are of that clock.
+ * Wraps a port, which it then owns (closing the wrapper closes it). NULL with errno set when there
+ * is no memory or descriptor; `inner` is then still the caller's. `clock` NULL: port_clock. Times
+ * are of that clock.
  */
-struct port *fault_wrap(struct port *inner, const struct port_faults *faults, uint64_t (*clock)(void *),
-			void *ctx);
+struct port *fault_wrap(struct port *inner, const struct port_faults *faults,
+			uint64_t (*clock)(void *), void *ctx);
 
 /*
- * Writes all that passes, both ways, to a pcap file, which is made anew; "%p" in the name is the process id, and lanes after the
- * first append ".LANE". Owns `inner` as above. `clock` gives nanoseconds since the epoch; NULL: the real-time clock. NULL with
- * one line in err when the file can't be made. Losing the file later (disk full) ends the capture, not the port.
+ * Writes all that passes, both ways, to a pcap file, which is made anew; "%p" in the name is the
+ * process id, and lanes after the first append ".LANE". Owns `inner` as above. `clock` gives
+ * nanoseconds since the epoch; NULL: the real-time clock. NULL with one line in err when the file
+ * can't be made. Losing the file later (disk full) ends the capture, not the port.
  */
-struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(void *), void *ctx, char *err,
-		       size_t errlen);
+struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(void *), void *ctx,
+		       char *err, size_t errlen);
 
 /* What the fault port did so far. `p` is the fault port itself, as fault_wrap() returned it. */
 struct fault_counts {

@@ -85,7 +85,10 @@ static void publish_finished(struct shm_port *s, struct shm_tx *tx)
 	shm_wake_receivers(s, false);
 }
 
-/* The packet that found nobody is complete. A management datagram is quoted, whose sender waits for an answer to this very one. */
+/*
+ * The packet that found nobody is complete. A management datagram is quoted, whose sender waits for
+ * an answer to this very one.
+ */
 static void quote_lost(struct shm_port *s)
 {
 	struct port_hint hint = {.dst = s->lost_dst};
@@ -167,7 +170,10 @@ static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct 
 	return 0;
 }
 
-/* The ring is full. What waits in it goes out; a peer that died meanwhile, or makes no sense, is let go of. */
+/*
+ * The ring is full. What waits in it goes out; a peer that died meanwhile, or makes no sense, is
+ * let go of.
+ */
 static int reserve_blocked(struct shm_port *s, const struct shm_path *path, struct port_room *room)
 {
 	struct shm_tx *tx = path->tx;
@@ -193,7 +199,8 @@ static int reserve_blocked(struct shm_port *s, const struct shm_path *path, stru
 	return -EAGAIN;
 }
 
-static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t tos, struct port_room *room)
+static int reserve(struct port *p, struct port_path *pp, uint32_t len, uint8_t tos,
+		   struct port_room *room)
 {
 	struct shm_port *s = shm_of(p);
 	struct shm_path *path = container_of(pp, struct shm_path, base);
@@ -292,18 +299,22 @@ static int nothing_in(struct shm_port *s, struct shm_rx *rx, int look)
 	return 0;
 }
 
-/* The lines of a small packet, whose reader looks at all of them; of a large one the CPU's prefetchers do better. */
+/*
+ * The lines of a small packet, whose reader looks at all of them; of a large one the CPU's
+ * prefetchers do better.
+ */
 static void fetch_small(const uint8_t *bth, uint32_t len)
 {
 	if (len <= SHM_SMALL) {
-		for (uintptr_t line = ALIGN_DOWN((uintptr_t)bth, CACHE_LINE); line < (uintptr_t)bth + len;
-		     line += CACHE_LINE)
+		for (uintptr_t line = ALIGN_DOWN((uintptr_t)bth, CACHE_LINE);
+		     line < (uintptr_t)bth + len; line += CACHE_LINE)
 			__builtin_prefetch((const void *)line, 0, 3);
 	}
 }
 
 /* Fills descriptors from one ring, at most `max` (at least 1) and while *bytes lasts. */
-static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, int max, uint32_t *bytes)
+static int take(struct shm_port *s, struct shm_rx *rx, struct port_pkt *pkts, int max,
+		uint32_t *bytes)
 {
 	uint32_t len;
 	uint8_t tos;
@@ -452,7 +463,9 @@ static void close_port(struct port *p)
 	free(s);
 }
 
-/* The socket hangs up when the reader's process ends; one that is stopped leaves its ring as it is. */
+/*
+ * The socket hangs up when the reader's process ends; one that is stopped leaves its ring as it is.
+ */
 static enum port_reader reader(struct port *p, const struct port_path *base)
 {
 	const struct shm_tx *tx = ((const struct shm_path *)base)->tx;
@@ -500,7 +513,10 @@ static bool addr_usable(const struct pkt_addr *a)
 	return !pkt_addr_eq(a, &none) && !pkt_addr_is_group(a);
 }
 
-/* What to do where a limit of the machine is the cause; empty where nothing better is known than the error itself. */
+/*
+ * What to do where a limit of the machine is the cause; empty where nothing better is known than
+ * the error itself.
+ */
 static const char *remedy(int rc)
 {
 	switch (-rc) {
@@ -519,7 +535,8 @@ static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *er
 {
 	char text[46];
 	pid_t holder;
-	int rc = shm_claim(s->dirfd, addr, s->base.lane, s->base.lanes, s->ring_size, &s->claim, &holder);
+	int rc = shm_claim(s->dirfd, addr, s->base.lane, s->base.lanes, s->ring_size, &s->claim,
+			   &holder);
 
 	pkt_addr_print(addr, text, sizeof(text));
 	if (rc == -EADDRINUSE)
@@ -534,7 +551,8 @@ static int claim_given(struct shm_port *s, const struct pkt_addr *addr, char *er
 			"remove it, or give another address",
 			text);
 	else if (rc)
-		snprintf(err, errlen, "shm: can't take address %s: %s%s", text, strerror(-rc), remedy(rc));
+		snprintf(err, errlen, "shm: can't take address %s: %s%s", text, strerror(-rc),
+			 remedy(rc));
 	else
 		s->base.addr = *addr;
 	return rc;
@@ -551,20 +569,22 @@ static int claim_any(struct shm_port *s, char *err, size_t errlen)
 
 	for (unsigned i = 0; i < ADDRESS_CHOICES; i++) {
 		struct pkt_addr a = nth_choice(i);
-		int rc = shm_claim(s->dirfd, &a, s->base.lane, s->base.lanes, s->ring_size, &s->claim,
-				   &holder);
+		int rc = shm_claim(s->dirfd, &a, s->base.lane, s->base.lanes, s->ring_size,
+				   &s->claim, &holder);
 
 		if (rc == 0) {
 			s->base.addr = a;
 			return 0;
 		}
 		if (rc != -EADDRINUSE && rc != -EEXIST) {
-			snprintf(err, errlen, "shm: can't take an address: %s%s", strerror(-rc), remedy(rc));
+			snprintf(err, errlen, "shm: can't take an address: %s%s", strerror(-rc),
+				 remedy(rc));
 			return rc;
 		}
 	}
-	snprintf(err, errlen,
-		 "shm: all of 10.0.0.1 to 10.0.0.254 are taken: give an address as in shm:10.1.0.1");
+	snprintf(
+		err, errlen,
+		"shm: all of 10.0.0.1 to 10.0.0.254 are taken: give an address as in shm:10.1.0.1");
 	return -EADDRINUSE;
 }
 
@@ -587,17 +607,21 @@ static int open_descriptors(struct shm_port *s)
 	return rc ? rc : shm_listen(s);
 }
 
-static bool spec_ok(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err, size_t errlen)
+static bool spec_ok(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
+		    size_t errlen)
 {
-	if (spec->ring && (!is_pow2(spec->ring) || spec->ring < SHM_RING_MIN || spec->ring > SHM_RING_MAX)) {
+	if (spec->ring &&
+	    (!is_pow2(spec->ring) || spec->ring < SHM_RING_MIN || spec->ring > SHM_RING_MAX)) {
 		snprintf(err, errlen, "shm: ring= is a power of two from 64K to 64M");
 		return false;
 	}
 	if (spec->has_address && !addr_usable(&spec->addr)) {
-		snprintf(err, errlen, "shm: that is no address of one endpoint: give one as in shm:10.0.0.1");
+		snprintf(err, errlen,
+			 "shm: that is no address of one endpoint: give one as in shm:10.0.0.1");
 		return false;
 	}
-	if (lanes < 1 || lanes > PORT_MAX_LANES || lane >= lanes || (lane > 0 && !spec->has_address)) {
+	if (lanes < 1 || lanes > PORT_MAX_LANES || lane >= lanes ||
+	    (lane > 0 && !spec->has_address)) {
 		snprintf(err, errlen, "shm: no lane %u of %u", lane, lanes);
 		return false;
 	}
@@ -640,7 +664,8 @@ struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned
 	rc = s->dirfd = shm_dir_open(err, errlen);
 	if (rc < 0)
 		goto fail;
-	rc = spec->has_address ? claim_given(s, &spec->addr, err, errlen) : claim_any(s, err, errlen);
+	rc = spec->has_address ? claim_given(s, &spec->addr, err, errlen)
+			       : claim_any(s, err, errlen);
 	if (rc)
 		goto fail;
 	rc = s->scratch ? open_descriptors(s) : -ENOMEM;

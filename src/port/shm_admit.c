@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Peers that come to us: their connections are accepted, their hellos checked, and their rings mapped (shm.h). */
+/*
+ * Peers that come to us: their connections are accepted, their hellos checked, and their rings
+ * mapped (shm.h).
+ */
 #include "port/shm.h"
 
 #include <errno.h>
@@ -13,7 +16,10 @@
 #define ACCEPT_BATCH  64
 #define MAX_HELLO_FDS 4
 
-/* Receives a hello. Returns 0 and one descriptor, -EAGAIN: not there yet, or -errno: not one of ours. */
+/*
+ * Receives a hello. Returns 0 and one descriptor, -EAGAIN: not there yet, or -errno: not one of
+ * ours.
+ */
 static int recv_hello(int fd, struct shm_hello *hello, int *ring_fd)
 {
 	union {
@@ -55,9 +61,10 @@ static bool hello_ok(const struct shm_port *s, const struct shm_hello *h)
 	struct pkt_addr a;
 
 	memcpy(a.b, h->addr, sizeof(a.b));
-	return h->magic == SHM_HELLO_MAGIC && h->version == SHM_HELLO_VERSION && h->lane < PORT_MAX_LANES &&
-	       memcmp(h->zero, zero, sizeof(h->zero)) == 0 && memcmp(a.b, zero, 16) != 0 &&
-	       pkt_addr_is_v4(&a) == pkt_addr_is_v4(&s->base.addr) && !pkt_addr_is_group(&a);
+	return h->magic == SHM_HELLO_MAGIC && h->version == SHM_HELLO_VERSION &&
+	       h->lane < PORT_MAX_LANES && memcmp(h->zero, zero, sizeof(h->zero)) == 0 &&
+	       memcmp(a.b, zero, 16) != 0 && pkt_addr_is_v4(&a) == pkt_addr_is_v4(&s->base.addr) &&
+	       !pkt_addr_is_group(&a);
 }
 
 /* To whom the packets of the ring are sent: us, or a group that we are a member of. */
@@ -72,7 +79,10 @@ static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struc
 	return true;
 }
 
-/* Who connects to us is there, whatever became of who had its address before: no path to it waits any longer. */
+/*
+ * Who connects to us is there, whatever became of who had its address before: no path to it waits
+ * any longer.
+ */
 static void welcome(struct shm_port *s, const struct pkt_addr *peer)
 {
 	for (struct list_head *n = s->paths.next; n != &s->paths; n = n->next) {
@@ -99,7 +109,10 @@ static bool hello_owner(struct shm_port *s, const struct shm_hello *h, int fd)
 	       shm_holder_of(s, &a, h->lane, &holder) == 0 && shm_dir_may_hold(&holder, cred.pid);
 }
 
-/* A sender has one ring to us, and one for each group: a new one takes the place of the old one, whose packets are still delivered. */
+/*
+ * A sender has one ring to us, and one for each group: a new one takes the place of the old one,
+ * whose packets are still delivered.
+ */
 static void end_older(struct shm_port *s, const struct shm_hello *h, const struct pkt_addr *dst)
 {
 	for (unsigned i = 0; i < s->num_rx; i++) {
@@ -118,12 +131,14 @@ static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
 {
 	static const struct pkt_addr no_group;
 
-	return pkt_addr_eq(&rx->dst, &s->base.addr) && !shm_tx_find(s, &rx->src, rx->src_lane, &no_group);
+	return pkt_addr_eq(&rx->dst, &s->base.addr) &&
+	       !shm_tx_find(s, &rx->src, rx->src_lane, &no_group);
 }
 
 /*
- * Makes an incoming ring of a connection that said its hello. 0 or -errno. Takes *ring_fd, and sets it to -1, where it keeps a descriptor for
- * the ring back: otherwise peers that ask take the last ones, and none of them gets an answer.
+ * Makes an incoming ring of a connection that said its hello. 0 or -errno. Takes *ring_fd, and sets
+ * it to -1, where it keeps a descriptor for the ring back: otherwise peers that ask take the last
+ * ones, and none of them gets an answer.
  */
 static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, int *ring_fd)
 {
@@ -180,7 +195,10 @@ free_rx:
 	return rc;
 }
 
-/* Reads the hello of a new connection and takes it in. -EAGAIN: no hello yet; else the descriptor is used up. */
+/*
+ * Reads the hello of a new connection and takes it in. -EAGAIN: no hello yet; else the descriptor
+ * is used up.
+ */
 static int admit(struct shm_port *s, int fd)
 {
 	struct shm_hello hello;
@@ -232,7 +250,10 @@ void shm_pending_ready(struct shm_port *s, struct shm_end *end)
 	free(end);
 }
 
-/* Out of descriptors, the listener would stay readable and keep the service thread busy: accept with the spare, and hang up. */
+/*
+ * Out of descriptors, the listener would stay readable and keep the service thread busy: accept
+ * with the spare, and hang up.
+ */
 static void refuse_one(struct shm_port *s)
 {
 	int fd;

@@ -27,8 +27,8 @@ int shm_watch(int epfd, uint32_t events, struct shm_end *end)
 }
 
 /*
- * A copy of the descriptor may live in a child that was forked: without the explicit removal epoll would go on
- * reporting it, without the shutdown the peer would not hear of the end.
+ * A copy of the descriptor may live in a child that was forked: without the explicit removal epoll
+ * would go on reporting it, without the shutdown the peer would not hear of the end.
  */
 void shm_end_close(struct shm_port *s, struct shm_end *end)
 {
@@ -51,13 +51,17 @@ int shm_watch_connection(struct shm_port *s, struct shm_end *end)
 	return rc ? rc : shm_watch(s->base.ctl_fd, EPOLLRDHUP, end);
 }
 
-/* The folder's rights keep others out; a descriptor that was handed around would not be stopped by them. */
+/*
+ * The folder's rights keep others out; a descriptor that was handed around would not be stopped by
+ * them.
+ */
 bool shm_same_user(int fd)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 
-	return sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 && cred.uid == geteuid();
+	return sys_getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
+	       cred.uid == geteuid();
 }
 
 int shm_listen(struct shm_port *s)
@@ -113,7 +117,10 @@ static int send_hello(struct shm_port *s, int fd, int ring_fd, uint32_t ring_siz
 	return n == sizeof(hello) ? 0 : n < 0 ? (int)n : -EIO;
 }
 
-/* A socket connected to the peer's lane, or -errno: nobody there. Never waits: a full backlog is as good as absence. */
+/*
+ * A socket connected to the peer's lane, or -errno: nobody there. Never waits: a full backlog is as
+ * good as absence.
+ */
 static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 {
 	char name[SHM_NAME_MAX];
@@ -134,7 +141,10 @@ static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 	return fd;
 }
 
-/* A limit of this machine keeps a peer out, who sees no more of it than that nobody answers. Said once for each limit. */
+/*
+ * A limit of this machine keeps a peer out, who sees no more of it than that nobody answers. Said
+ * once for each limit.
+ */
 void shm_say_limit(struct shm_port *s, int rc)
 {
 	if ((rc == -EMFILE || rc == -ENFILE) && !s->said_descriptors) {
@@ -148,7 +158,8 @@ void shm_say_limit(struct shm_port *s, int rc)
 	}
 }
 
-int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane, struct shm_holder *h)
+int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane,
+		  struct shm_holder *h)
 {
 	int rc = shm_dir_holder(s->dirfd, addr, lane, h);
 
@@ -160,7 +171,10 @@ int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane
 	return rc;
 }
 
-/* A ring of *size bytes, or of fewer where memory is short. Its descriptor lives only until the hello is sent: the spare one may do. */
+/*
+ * A ring of *size bytes, or of fewer where memory is short. Its descriptor lives only until the
+ * hello is sent: the spare one may do.
+ */
 static int make_ring(struct shm_port *s, uint32_t *size, struct shm_prod *ring, int *fd)
 {
 	for (;;) {
@@ -246,7 +260,8 @@ struct shm_tx *shm_tx_find(const struct shm_port *s, const struct pkt_addr *dst,
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
 
-		if (tx->lane == lane && pkt_addr_eq(&tx->dst, dst) && pkt_addr_eq(&tx->group, group))
+		if (tx->lane == lane && pkt_addr_eq(&tx->dst, dst) &&
+		    pkt_addr_eq(&tx->group, group))
 			return tx;
 	}
 	return NULL;
@@ -277,7 +292,8 @@ bool shm_connect(struct shm_port *s, struct shm_path *path)
 	path->retry_ms = now + path->pause_ms;
 	if (shm_holder_of(s, &path->base.dst, 0, &peer))
 		return false;
-	path->tx = shm_tx_get(s, &path->base.dst, path->lane_key % peer.lanes, &no_group, path->ring_size);
+	path->tx = shm_tx_get(s, &path->base.dst, path->lane_key % peer.lanes, &no_group,
+			      path->ring_size);
 	if (!path->tx)
 		return false;
 	path->tx->refs++;
@@ -295,7 +311,10 @@ static void forget(struct shm_tx **list, unsigned *n, const struct shm_tx *tx)
 	*n = kept;
 }
 
-/* A peer that ran well may have been started again. One that refused us is left alone for longer, and offered a shorter ring. */
+/*
+ * A peer that ran well may have been started again. One that refused us is left alone for longer,
+ * and offered a shorter ring.
+ */
 static void reconnect_later(struct shm_port *s, struct shm_path *path, bool settled)
 {
 	uint32_t now = shm_now_ms();
@@ -396,7 +415,10 @@ static void connection_event(struct shm_port *s, struct shm_end *end)
 		shm_hint(s, &tx->dst);
 		shm_tx_end(s, tx);
 	} else {
-		/* What it left in the ring is delivered first; the next burst that finds nothing ends it. */
+		/*
+		 * What it left in the ring is delivered first; the next burst that finds nothing
+		 * ends it.
+		 */
 		struct shm_rx *rx = container_of(end, struct shm_rx, end);
 
 		rx->hung_up = true;

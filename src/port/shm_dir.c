@@ -40,14 +40,16 @@ static int open_private(const char *path)
 static int complain(char *err, size_t errlen, const char *path, int rc)
 {
 	if (rc == -EPERM || rc == -ENOTDIR || rc == -ELOOP)
-		snprintf(err, errlen,
-			 "shm: %s is not a private folder of yours (a directory, owner you, rights 0700): "
-			 "correct it, or name another in ROOST_SHM_DIR",
-			 path);
+		snprintf(
+			err, errlen,
+			"shm: %s is not a private folder of yours (a directory, owner you, rights 0700): "
+			"correct it, or name another in ROOST_SHM_DIR",
+			path);
 	else
-		snprintf(err, errlen,
-			 "shm: can't use the folder %s: %s; name another in ROOST_SHM_DIR (see roost doctor)",
-			 path, strerror(-rc));
+		snprintf(
+			err, errlen,
+			"shm: can't use the folder %s: %s; name another in ROOST_SHM_DIR (see roost doctor)",
+			path, strerror(-rc));
 	return rc;
 }
 
@@ -61,15 +63,22 @@ int shm_dir_open(char *err, size_t errlen)
 		fd = open_private(chosen);
 		return fd < 0 ? complain(err, errlen, chosen, fd) : fd;
 	}
-	/* XDG_RUNTIME_DIR is another user's after a plain su: then it can't be used, and is passed over. */
-	if (run && *run == '/' && snprintf(path, sizeof(path), "%s/roost", run) < (int)sizeof(path)) {
+	/*
+	 * XDG_RUNTIME_DIR is another user's after a plain su: then it can't be used, and is passed
+	 * over.
+	 */
+	if (run && *run == '/' &&
+	    snprintf(path, sizeof(path), "%s/roost", run) < (int)sizeof(path)) {
 		fd = open_private(path);
 		if (fd >= 0)
 			return fd;
 	}
 	snprintf(path, sizeof(path), "/tmp/roost-%u", (unsigned)geteuid());
 	fd = open_private(path);
-	/* Only where /tmp can't be written: whoever squats on our name there must not choose the place for us. */
+	/*
+	 * Only where /tmp can't be written: whoever squats on our name there must not choose the
+	 * place for us.
+	 */
 	if (fd == -EROFS || fd == -EACCES || fd == -ENOENT) {
 		snprintf(path, sizeof(path), "/dev/shm/roost-%u", (unsigned)geteuid());
 		fd = open_private(path);
@@ -81,7 +90,8 @@ socklen_t shm_dir_sockaddr(int dirfd, const char *name, struct sockaddr_un *sa)
 {
 	memset(sa, 0, sizeof(*sa));
 	sa->sun_family = AF_UNIX;
-	snprintf(sa->sun_path, sizeof(sa->sun_path), "/proc/self/fd/%d/%.*s", dirfd, SHM_NAME_MAX - 1, name);
+	snprintf(sa->sun_path, sizeof(sa->sun_path), "/proc/self/fd/%d/%.*s", dirfd,
+		 SHM_NAME_MAX - 1, name);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(sa->sun_path) + 1);
 }
 
@@ -128,8 +138,8 @@ const char *shm_dir_name(const struct pkt_addr *addr, unsigned lane, char buf[SH
 
 /* ---- marks of group members ---- */
 
-static const char *mark_name(const struct pkt_addr *group, const struct pkt_addr *addr, unsigned lane,
-			     char buf[MARK_MAX])
+static const char *mark_name(const struct pkt_addr *group, const struct pkt_addr *addr,
+			     unsigned lane, char buf[MARK_MAX])
 {
 	char text[46], name[SHM_NAME_MAX];
 
@@ -138,7 +148,8 @@ static const char *mark_name(const struct pkt_addr *group, const struct pkt_addr
 	return buf;
 }
 
-int shm_dir_mark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr, unsigned lane)
+int shm_dir_mark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr,
+		 unsigned lane)
 {
 	char name[MARK_MAX];
 	int fd = openat(dirfd, mark_name(group, addr, lane, name),
@@ -150,7 +161,8 @@ int shm_dir_mark(int dirfd, const struct pkt_addr *group, const struct pkt_addr 
 	return 0;
 }
 
-void shm_dir_unmark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr, unsigned lane)
+void shm_dir_unmark(int dirfd, const struct pkt_addr *group, const struct pkt_addr *addr,
+		    unsigned lane)
 {
 	char name[MARK_MAX];
 
@@ -233,7 +245,8 @@ uint64_t shm_dir_changed(int dirfd)
 		return 0;
 	clock_gettime(CLOCK_REALTIME_COARSE, &now);
 	t = (uint64_t)st.st_mtim.tv_sec * 1000000000ull + (uint64_t)st.st_mtim.tv_nsec;
-	return t + SETTLED_NS < (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec ? t : 0;
+	return t + SETTLED_NS < (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec ? t
+											     : 0;
 }
 
 /* ---- claims ---- */
@@ -260,15 +273,16 @@ static bool read_lock(int fd, struct shm_holder *h)
 	if (n <= 0)
 		return false;
 	buf[n] = '\0';
-	return sscanf(buf, "%ld %u %" SCNu32 " %" SCNu64, &h->pid, &h->lanes, &h->ring, &h->pid_ns) == 4 &&
+	return sscanf(buf, "%ld %u %" SCNu32 " %" SCNu64, &h->pid, &h->lanes, &h->ring,
+		      &h->pid_ns) == 4 &&
 	       h->pid > 0 && h->lanes >= 1 && h->lanes <= PORT_MAX_LANES;
 }
 
 static int write_lock(int fd, unsigned lanes, uint32_t ring)
 {
 	char text[96];
-	int n = snprintf(text, sizeof(text), "%ld %u %" PRIu32 " %" PRIu64 "\n", (long)getpid(), lanes, ring,
-			 own_pid_ns());
+	int n = snprintf(text, sizeof(text), "%ld %u %" PRIu32 " %" PRIu64 "\n", (long)getpid(),
+			 lanes, ring, own_pid_ns());
 
 	errno = 0;
 	if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n)
@@ -277,18 +291,20 @@ static int write_lock(int fd, unsigned lanes, uint32_t ring)
 }
 
 /*
- * The lock file, open and locked by us. A holder that leaves removes the file: whoever waited at its name with the old
- * one open must see that it is gone and begin again.
+ * The lock file, open and locked by us. A holder that leaves removes the file: whoever waited at
+ * its name with the old one open must see that it is gone and begin again.
  */
 static int take_lock(int dirfd, const char *lock, pid_t *holder)
 {
 	for (int i = 0; i < LOCK_TRIES; i++) {
-		int fd = openat(dirfd, lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		int fd = openat(dirfd, lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+				0600);
 		struct stat mine, there;
 		struct shm_holder h;
 
 		if (fd < 0)
-			return errno == ELOOP || errno == EISDIR || errno == ENXIO ? -EEXIST : -errno;
+			return errno == ELOOP || errno == EISDIR || errno == ENXIO ? -EEXIST
+										   : -errno;
 		if (fstat(fd, &mine) || !S_ISREG(mine.st_mode)) {
 			sys_close(fd);
 			return -EEXIST;
@@ -300,8 +316,8 @@ static int take_lock(int dirfd, const char *lock, pid_t *holder)
 			sys_close(fd);
 			return rc;
 		}
-		if (fstatat(dirfd, lock, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_ino == mine.st_ino &&
-		    there.st_dev == mine.st_dev)
+		if (fstatat(dirfd, lock, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    there.st_ino == mine.st_ino && there.st_dev == mine.st_dev)
 			return fd;
 		sys_close(fd);
 	}
@@ -327,7 +343,9 @@ bool shm_dir_may_hold(const struct shm_holder *h, pid_t pid)
 	return pid == 0 || !h->pid_ns || h->pid_ns != own_pid_ns() || h->pid == pid;
 }
 
-/* Removes the socket that a dead process left. Anything else under that name is not ours to remove. */
+/*
+ * Removes the socket that a dead process left. Anything else under that name is not ours to remove.
+ */
 static int remove_stale(int dirfd, const char *name)
 {
 	struct stat st;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups on shm. A member leaves a mark in the private folder (shm_dir.h). A sender has a ring of its own to each member for each group: its
- * hello names the group, so every packet in it has that destination, and a member takes such a ring only while it is one.
+ * Groups on shm. A member leaves a mark in the private folder (shm_dir.h). A sender has a ring of
+ * its own to each member for each group: its hello names the group, so every packet in it has that
+ * destination, and a member takes such a ring only while it is one.
  *
  *	staged packet --copy--> ring to 10.0.0.2 for 239.1.1.1
  *		      --copy--> ring to 10.0.0.3 for 239.1.1.1
  *
- * A path to a group finds the members when it is made; those who come later when the folder has changed, which is looked at once in a tick
- * of the coarse clock while something is sent. A member whose ring is full loses packets: one that does not run must not
- * hold up the others, and UD promises nothing.
+ * A path to a group finds the members when it is made; those who come later when the folder has
+ * changed, which is looked at once in a tick of the coarse clock while something is sent. A member
+ * whose ring is full loses packets: one that does not run must not hold up the others, and UD
+ * promises nothing.
  */
 #include "port/shm.h"
 
@@ -128,7 +130,10 @@ void shm_fanout_look(struct shm_port *s, struct shm_path *path)
 		return;
 	shm_dir_members(s->dirfd, &path->base.dst, take_member, &l);
 	f->seen = changed;
-	/* A mark whose member is dead, or has no room for us: it is asked again, but not all the time. */
+	/*
+	 * A mark whose member is dead, or has no room for us: it is asked again, but not all the
+	 * time.
+	 */
 	if (l.failed) {
 		f->seen = 0;
 		path->retry_ms += changed ? SHM_RETRY_MAX_MS : 0;
@@ -167,7 +172,8 @@ void shm_fanout_free(struct shm_port *s, struct shm_path *path)
 
 /* ---- sending ---- */
 
-int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t tos, struct port_room *room)
+int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t tos,
+	      struct port_room *room)
 {
 	struct shm_staged *st = &s->staged[(s->staged_first + s->staged_count) % 2];
 
@@ -187,7 +193,10 @@ int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t t
 	return 0;
 }
 
-/* What waits in the ring goes out: it holds so many unpublished at most, and the receiver works meanwhile. */
+/*
+ * What waits in the ring goes out: it holds so many unpublished at most, and the receiver works
+ * meanwhile.
+ */
 static void publish(struct shm_port *s, struct shm_tx *tx)
 {
 	if (tx->ring.index == tx->ring.published)
@@ -226,7 +235,10 @@ void shm_staged_send(struct shm_port *s, bool all)
 		const struct shm_staged *st = &s->staged[s->staged_first];
 		struct shm_fanout *f = st->path->fanout;
 
-		/* From the end: who turns out to be broken leaves the list, and the last one takes its place. */
+		/*
+		 * From the end: who turns out to be broken leaves the list, and the last one takes
+		 * its place.
+		 */
 		for (unsigned i = f->count; i-- > 0;)
 			copy_to(s, f->tx[i], st);
 		s->staged_first = (s->staged_first + 1) % 2;

@@ -41,7 +41,8 @@ static int make_memfd(void)
 
 static void *map_ring(int fd, uint32_t size)
 {
-	return mmap(NULL, SHM_RING_OVERHEAD + (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return mmap(NULL, SHM_RING_OVERHEAD + (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+		    0);
 }
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -54,7 +55,10 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* The pages, of whatever size, that bytes [from, upto) of shared memory lie in. False when there is none for them; kernels before 5.14 cannot tell. */
+/*
+ * The pages, of whatever size, that bytes [from, upto) of shared memory lie in. False when there is
+ * none for them; kernels before 5.14 cannot tell.
+ */
 static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
 {
 	uint8_t *page = (uint8_t *)ALIGN_DOWN((uintptr_t)data + from, mem_page_size());
@@ -81,9 +85,12 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 		rc = -ENOMEM;
 		goto close_fd;
 	}
-	/* Allocated before anybody touches it: short memory is an error here, not a signal later. */
+	/*
+	 * Allocated before anybody touches it: short memory is an error here, not a signal later.
+	 */
 	if (ftruncate(*fd, SHM_RING_OVERHEAD + (off_t)size) ||
-	    fallocate(*fd, 0, 0, SHM_RING_OVERHEAD + (off_t)first) || fcntl(*fd, F_ADD_SEALS, SEALS)) {
+	    fallocate(*fd, 0, 0, SHM_RING_OVERHEAD + (off_t)first) ||
+	    fcntl(*fd, F_ADD_SEALS, SEALS)) {
 		rc = -errno;
 		goto free_ends;
 	}
@@ -134,9 +141,13 @@ int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
 	/* Seals are there for hugetlbfs too, whose pages may run out at a touch (SIGBUS). */
 	if (fstatfs(fd, &fs) || fstat(fd, &st))
 		return -errno;
-	if (fs.f_type != TMPFS_MAGIC || !S_ISREG(st.st_mode) || st.st_size != SHM_RING_OVERHEAD + (off_t)size)
+	if (fs.f_type != TMPFS_MAGIC || !S_ISREG(st.st_mode) ||
+	    st.st_size != SHM_RING_OVERHEAD + (off_t)size)
 		return -EINVAL;
-	/* What is touched here its maker has allocated: connections alone cost us no memory but page tables. */
+	/*
+	 * What is touched here its maker has allocated: connections alone cost us no memory but
+	 * page tables.
+	 */
 	if (st.st_blocks * 512 < SHM_RING_OVERHEAD + (off_t)first)
 		return -EINVAL;
 	m = map_ring(fd, size);
@@ -200,7 +211,10 @@ void shm_prod_look(struct shm_prod *p)
 	}
 }
 
-/* Bytes between what the consumer is done with and the end of what is reserved that no packet is in. */
+/*
+ * Bytes between what the consumer is done with and the end of what is reserved that no packet is
+ * in.
+ */
 static uint32_t skipped(const struct shm_prod *p)
 {
 	return p->free < p->turn ? p->skip : 0;
@@ -223,7 +237,8 @@ bool shm_prod_more(struct shm_prod *p, uint32_t need)
 		/* How much the ring would hold after a turn. */
 		uint64_t turned = p->pos + (p->size - off) + need - p->free;
 
-		if ((p->pos - p->free - skipped(p) >= SHM_RING_LAG || turned > p->size) && extend(p))
+		if ((p->pos - p->free - skipped(p) >= SHM_RING_LAG || turned > p->size) &&
+		    extend(p))
 			continue;
 		if (turned > p->size)
 			return false;
@@ -254,8 +269,8 @@ void shm_prod_publish_to(struct shm_prod *p, uint64_t index)
 	/* The first one last: whoever sees it sees all. */
 	for (uint64_t i = index; i != p->published;) {
 		i--;
-		atomic_store_explicit(&p->descs[i % SHM_RING_DESCS], p->pending[i % SHM_RING_PENDING],
-				      memory_order_release);
+		atomic_store_explicit(&p->descs[i % SHM_RING_DESCS],
+				      p->pending[i % SHM_RING_PENDING], memory_order_release);
 	}
 	p->published = index;
 	p->index_limit = min_u64(p->head + SHM_RING_DESCS, index + SHM_RING_PENDING);

@@ -1,46 +1,61 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A ring of packets in memory that two processes share: one producer, one consumer, one direction. No system calls
- * on the data path, no sockets: shm.c moves packets over rings, shm_conn.c passes them between processes.
+ * A ring of packets in memory that two processes share: one producer, one consumer, one direction.
+ * No system calls on the data path, no sockets: shm.c moves packets over rings, shm_conn.c passes
+ * them between processes.
  *
  *   memfd:  | control page | 1024 descriptors of 8 bytes | data, `size` bytes, a power of two |
  *
  *   data:   | rec | rec    | rec |                       |      not touched       |
  *           0     ^free          ^pos                    ^extent                  ^size
  *
- * A record is a multiple of 32 bytes. A large packet has 20 bytes free in front, so that the payload of a middle one is aligned
- * to 32. Small packets lie close together: a WRITE of 64 bytes takes one and a half cache lines, and neither TLB nor prefetchers see
- * the 4 KiB strides of a ring of slots.
+ * A record is a multiple of 32 bytes. A large packet has 20 bytes free in front, so that the
+ * payload of a middle one is aligned to 32. Small packets lie close together: a WRITE of 64 bytes
+ * takes one and a half cache lines, and neither TLB nor prefetchers see the 4 KiB strides of a ring
+ * of slots.
  *
- * A burst begins with two lines that the consumer, when it finds nothing, asks for together with the next descriptor's: it knows where
- * they will be. A small first packet lies in them, so it comes with its descriptor and not after it: one way between two
- * cores less for a packet alone. It is built in private memory and copied when the burst is published, since
- * lines that somebody looks at are taken away again and again while they are written. All other packets lie behind the two lines.
+ * A burst begins with two lines that the consumer, when it finds nothing, asks for together with
+ * the next descriptor's: it knows where they will be. A small first packet lies in them, so it
+ * comes with its descriptor and not after it: one way between two cores less for a packet alone. It
+ * is built in private memory and copied when the burst is published, since lines that somebody
+ * looks at are taken away again and again while they are written. All other packets lie behind the
+ * two lines.
  *
- * What the consumer must know of a packet is in its descriptor, not in front of it: a burst can be handed out without touching the
- * packets. To look at the first line of each, and at the rest later, takes half the bandwidth: it spoils the prefetchers' work.
+ * What the consumer must know of a packet is in its descriptor, not in front of it: a burst can be
+ * handed out without touching the packets. To look at the first line of each, and at the rest
+ * later, takes half the bandwidth: it spoils the prefetchers' work.
  *
  *   descriptor:  lap (16 bits) | place / 32 (24) | type of service (8) | length (16)
  *
- * The lap says whether a descriptor is new: it counts how often the producer has come round, from 1. So no index is needed, and an
- * idle consumer polls the very line in which the next descriptor will be. A burst is published from its last descriptor
- * to its first: the consumer sees it all at once.
+ * The lap says whether a descriptor is new: it counts how often the producer has come round, from
+ * 1. So no index is needed, and an idle consumer polls the very line in which the next descriptor
+ * will be. A burst is published from its last descriptor to its first: the consumer sees it all at
+ * once.
  *
- * Data positions count bytes and never wrap, the place is position modulo size. A record never crosses the end: the producer skips
- * what is left. It also skips at its `extent`, so that an idle ring costs little memory; it extends while packets pile
- * up. A stream is faster in a large ring, whose lines have left the consumer's cache when they are written again, and with
- * a bounded number of bytes in flight, which are still in the producer's cache when they are read (docs/decisions.md).
+ * Data positions count bytes and never wrap, the place is position modulo size. A record never
+ * crosses the end: the producer skips what is left. It also skips at its `extent`, so that an idle
+ * ring costs little memory; it extends while packets pile up. A stream is faster in a large ring,
+ * whose lines have left the consumer's cache when they are written again, and with a bounded number
+ * of bytes in flight, which are still in the producer's cache when they are read
+ * (docs/decisions.md).
  *
  * Memory order, by pairs:
  *
  *	producer			consumer
- *	record, then descriptor		descriptor, then record		release / acquire on the descriptor (shm_prod_publish_to, shm_cons_next)
- *	`head`, then over the records	records, then `head`		acquire / release on `head` (shm_prod_look, shm_cons_release)
- *	descriptors, then `sleeping`	`sleeping`, then descriptors	store before load: a full fence on both sides (shm_wake.c)
+ *	record, then descriptor		descriptor, then record		release / acquire on the
+ * 									descriptor
+ * 									(shm_prod_publish_to,
+ * 									shm_cons_next)
+ *	`head`, then over the records	records, then `head`		acquire / release on `head`
+ * 									(shm_prod_look,
+ * 									shm_cons_release)
+ *	descriptors, then `sleeping`	`sleeping`, then descriptors	store before load: a full
+ * 									fence on both sides
+ * 									(shm_wake.c)
  *	`want_room`, then `head`	`head`, then `want_room`	the same
  *
- * Neither side trusts the other: each keeps its state private, reads each shared word once, and checks it. Thread rules: one thread
- * at a time for each side.
+ * Neither side trusts the other: each keeps its state private, reads each shared word once, and
+ * checks it. Thread rules: one thread at a time for each side.
  */
 #ifndef ROOST_PORT_SHM_RING_H
 #define ROOST_PORT_SHM_RING_H
@@ -70,20 +85,25 @@
 #define SHM_RING_OVERHEAD (SHM_RING_CTL + SHM_RING_DESCS * 8u) /* bytes in front of the data */
 
 #define SHM_REC_ALIGN 32u
-#define SHM_REC_FRONT                                                                                        \
-	20u /* where a large packet starts in its record; a small one fills it from its beginning */
-#define SHM_MIN_LEN 16u /* BTH and ICRC */
-#define SHM_SMALL   256u
-#define SHM_AHEAD   1024u /* bytes */
-#define SHM_WATCHED 128u  /* bytes at a burst's beginning: two lines, which prefetchers take for a pair */
+/* where a large packet starts in its record; a small one fills it from its beginning */
+#define SHM_REC_FRONT 20u
+#define SHM_MIN_LEN   16u /* BTH and ICRC */
+#define SHM_SMALL     256u
+#define SHM_AHEAD     1024u /* bytes */
+/* bytes at a burst's beginning: two lines, which prefetchers take for a pair */
+#define SHM_WATCHED 128u
 
-/* The control page. Words of different writers stand 128 bytes apart: prefetchers fetch lines in pairs. */
+/*
+ * The control page. Words of different writers stand 128 bytes apart: prefetchers fetch lines in
+ * pairs.
+ */
 struct shm_ring_ctl {
 	uint64_t magic;			     /* for a debugger; nobody relies on it */
 	_Alignas(128) _Atomic uint64_t head; /* consumer: packets before it are done with */
 	_Alignas(128) _Atomic uint32_t
 		sleeping; /* consumer sets it: wake me; who takes it back to 0 sends the wake-up */
-	_Alignas(128) _Atomic uint32_t want_room; /* producer sets it; the same the other way round */
+	/* producer sets it; the same the other way round */
+	_Alignas(128) _Atomic uint32_t want_room;
 };
 _Static_assert(sizeof(struct shm_ring_ctl) <= SHM_RING_CTL, "control page");
 
@@ -91,10 +111,14 @@ struct shm_prod {
 	struct shm_ring_ctl *ctl;
 	_Atomic uint64_t *descs;
 	uint8_t *data;
-	uint32_t *
-		ends; /* by descriptor: the data position behind its record (private: the shared one may be changed) */
-	uint64_t index;	      /* packets reserved so far */
-	uint64_t last;	      /* the last reservation: it may be taken back, or lack its ICRC still */
+	/*
+	 * by descriptor: the data position behind its record (private: the shared one may be
+	 * changed)
+	 */
+	uint32_t *ends;
+	uint64_t index; /* packets reserved so far */
+	/* the last reservation: it may be taken back, or lack its ICRC still */
+	uint64_t last;
 	uint64_t published;   /* packets that the consumer can see */
 	uint64_t head;	      /* packets that the consumer is done with, as last seen */
 	uint64_t index_limit; /* reservations up to here, */
@@ -106,8 +130,9 @@ struct shm_prod {
 	uint64_t turn; /* where the lap of pos began, */
 	uint32_t skip; /* and what was skipped in front of it */
 	uint32_t size, extent, step;
-	bool broken;	/* the consumer's index made no sense */
-	uint8_t *place; /* where the burst's first packet goes, which is in `first`; NULL: it is not there */
+	bool broken; /* the consumer's index made no sense */
+	/* where the burst's first packet goes, which is in `first`; NULL: it is not there */
+	uint8_t *place;
 	uint64_t pending[SHM_RING_PENDING];
 	uint8_t first[SHM_WATCHED] __attribute__((aligned(CACHE_LINE)));
 };
@@ -157,15 +182,17 @@ static inline uint64_t shm_desc(uint64_t index, uint32_t place, uint32_t len, ui
 }
 
 /*
- * Makes a ring in new sealed memory, maps and populates its first part. `size`: a power of two between SHM_RING_MIN and
- * _MAX. Sets *fd (the caller's to close) and *p. 0 or -errno. Control path.
+ * Makes a ring in new sealed memory, maps and populates its first part. `size`: a power of two
+ * between SHM_RING_MIN and _MAX. Sets *fd (the caller's to close) and *p. 0 or -errno. Control
+ * path.
  */
 int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd);
 void shm_prod_unmap(struct shm_prod *p);
 
 /*
- * Maps a ring that another process made, after checking that it is what it must be: memory that can neither shrink nor
- * fault, of exactly that size. 0, or -EINVAL, -EPERM (not sealed), -errno. The descriptor stays the caller's.
+ * Maps a ring that another process made, after checking that it is what it must be: memory that can
+ * neither shrink nor fault, of exactly that size. 0, or -EINVAL, -EPERM (not sealed), -errno. The
+ * descriptor stays the caller's.
  */
 int shm_cons_map(int fd, uint32_t size, struct shm_cons *c);
 void shm_cons_unmap(struct shm_cons *c);
@@ -181,8 +208,9 @@ void shm_prod_publish_to(struct shm_prod *p, uint64_t index);
 bool shm_cons_populate(struct shm_cons *c, uint32_t upto);
 
 /*
- * Asks for the lines of small records to come: a store that waits for its line holds up the ICRC's loads behind it. Only
- * where the consumer is done; large records keep the prefetchers of the CPU busy without.
+ * Asks for the lines of small records to come: a store that waits for its line holds up the ICRC's
+ * loads behind it. Only where the consumer is done; large records keep the prefetchers of the CPU
+ * busy without.
  */
 static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
 {
@@ -211,7 +239,8 @@ static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_
 		need = SHM_WATCHED;
 	else if (begins)
 		need += front = SHM_WATCHED;
-	if (unlikely(p->pos + need > p->limit || p->index >= p->index_limit) && !shm_prod_more(p, need))
+	if (unlikely(p->pos + need > p->limit || p->index >= p->index_limit) &&
+	    !shm_prod_more(p, need))
 		return NULL;
 	place = ((uint32_t)p->pos & (p->size - 1)) + front;
 	p->pending[p->index % SHM_RING_PENDING] = shm_desc(p->index, place, len, tos);
@@ -267,13 +296,17 @@ static inline bool shm_prod_unread(const struct shm_prod *p)
 /* Is there a packet? 1: yes, 0: no, -1: nonsense. */
 static inline int shm_cons_look(const struct shm_cons *c)
 {
-	uint64_t d = atomic_load_explicit(&c->descs[c->head % SHM_RING_DESCS], memory_order_acquire);
+	uint64_t d =
+		atomic_load_explicit(&c->descs[c->head % SHM_RING_DESCS], memory_order_acquire);
 	uint16_t laps = (uint16_t)((d >> 48) - shm_lap(c->head));
 
 	return laps == 0 ? 1 : laps == 0xffff ? 0 : -1;
 }
 
-/* Asks for the lines in which the next burst will begin. No promise: the producer may go on elsewhere. */
+/*
+ * Asks for the lines in which the next burst will begin. No promise: the producer may go on
+ * elsewhere.
+ */
 static inline void shm_cons_watch(const struct shm_cons *c)
 {
 	const uint8_t *at = c->data + (ALIGN_UP(c->next, SHM_WATCHED) & (c->size - 1));
@@ -283,12 +316,13 @@ static inline void shm_cons_watch(const struct shm_cons *c)
 }
 
 /*
- * The next packet. 1 and the packet (in shared memory: it may change at any time), its length (checked, and private) and
- * type of service; 0: none; -1: nonsense in the ring.
+ * The next packet. 1 and the packet (in shared memory: it may change at any time), its length
+ * (checked, and private) and type of service; 0: none; -1: nonsense in the ring.
  */
 static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len, uint8_t *tos)
 {
-	uint64_t d = atomic_load_explicit(&c->descs[c->head % SHM_RING_DESCS], memory_order_acquire);
+	uint64_t d =
+		atomic_load_explicit(&c->descs[c->head % SHM_RING_DESCS], memory_order_acquire);
 	uint16_t laps = (uint16_t)((d >> 48) - shm_lap(c->head));
 	uint32_t place = (uint32_t)(d >> 24 & 0xffffff) * SHM_REC_ALIGN, end;
 

@@ -2,17 +2,18 @@
 /*
  * Sleeping and waking without a lost wake-up, and without a fence on the data path.
  *
- * A receiver that goes to sleep says so in each of its rings, and looks once more; a sender that publishes looks whether
- * somebody sleeps, and writes a byte to the socket. Each side stores one word and then loads the other's, so both need a full
- * fence between (else both may load the old value). The receiver has it in arm(). In the sender it would cost
- * most of the rate of small bursts: the fence waits until the other core has given up every line of the burst. So the
- * sender looks at once, without a fence, which nearly always sees the truth; remembers the ring as "unfenced"; looks
- * again in each rx_burst; and forgets it when a fence has gone by, which is at the first rx_burst that finds nothing to
- * do, or in its own arm(). A processing unit is always polled again or armed after it has sent (src/drive), so
- * the look behind the fence always comes.
+ * A receiver that goes to sleep says so in each of its rings, and looks once more; a sender that
+ * publishes looks whether somebody sleeps, and writes a byte to the socket. Each side stores one
+ * word and then loads the other's, so both need a full fence between (else both may load the old
+ * value). The receiver has it in arm(). In the sender it would cost most of the rate of small
+ * bursts: the fence waits until the other core has given up every line of the burst. So the sender
+ * looks at once, without a fence, which nearly always sees the truth; remembers the ring as
+ * "unfenced"; looks again in each rx_burst; and forgets it when a fence has gone by, which is at
+ * the first rx_burst that finds nothing to do, or in its own arm(). A processing unit is always
+ * polled again or armed after it has sent (src/drive), so the look behind the fence always comes.
  *
- * The other way round, a sender that waits for room: it says so in arm(), behind its fence; the receiver looks in each
- * rx_burst that visits the ring, and behind the fence of its own arm().
+ * The other way round, a sender that waits for room: it says so in arm(), behind its fence; the
+ * receiver looks in each rx_burst that visits the ring, and behind the fence of its own arm().
  */
 #include "port/shm.h"
 
@@ -72,13 +73,17 @@ void shm_wake_sender(struct shm_rx *rx)
 	wake_if(&rx->ring.ctl->want_room, rx->end.fd);
 }
 
-/* Sets the flags of all rings, or takes them back: true when a peer was first somewhere, and has sent a wake-up or is about to. */
+/*
+ * Sets the flags of all rings, or takes them back: true when a peer was first somewhere, and has
+ * sent a wake-up or is about to.
+ */
 static bool set_flags(struct shm_port *s, uint32_t value)
 {
 	bool rung = false;
 
 	for (unsigned i = 0; i < s->num_rx; i++)
-		rung |= !atomic_exchange_explicit(&s->rx[i]->ring.ctl->sleeping, value, memory_order_relaxed);
+		rung |= !atomic_exchange_explicit(&s->rx[i]->ring.ctl->sleeping, value,
+						  memory_order_relaxed);
 	if (!s->num_blocked)
 		return rung;
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
@@ -91,7 +96,10 @@ static bool set_flags(struct shm_port *s, uint32_t value)
 	return rung;
 }
 
-/* A ring that reservations failed on has room for any packet, or its peer made no sense (the next reservation sees to it). */
+/*
+ * A ring that reservations failed on has room for any packet, or its peer made no sense (the next
+ * reservation sees to it).
+ */
 static bool room_came_free(struct shm_port *s)
 {
 	if (!s->num_blocked)
@@ -99,7 +107,8 @@ static bool room_came_free(struct shm_port *s)
 	for (struct list_head *n = s->tx.next; n != &s->tx; n = n->next) {
 		struct shm_tx *tx = container_of(n, struct shm_tx, node);
 
-		if (tx->blocked && (shm_prod_more(&tx->ring, shm_most_size(PKT_MAX_LEN)) || tx->ring.broken))
+		if (tx->blocked &&
+		    (shm_prod_more(&tx->ring, shm_most_size(PKT_MAX_LEN)) || tx->ring.broken))
 			return true;
 	}
 	return false;

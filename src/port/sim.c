@@ -42,8 +42,10 @@ struct sim_port {
 	struct sim *sim;
 	unsigned index;
 	struct list_head paths, groups;
-	struct flight *staged; /* reserved last; it may lack its ICRC until the flush (port.h, `lag`) */
-	struct flight *before; /* and the one before it, which is complete when the next is reserved */
+	/* reserved last; it may lack its ICRC until the flush (port.h, `lag`) */
+	struct flight *staged;
+	/* and the one before it, which is complete when the next is reserved */
+	struct flight *before;
 	uint64_t busy_until;
 	uint64_t last_at; /* when its latest packet arrives that was not reordered */
 	struct flight *held[PORT_BURST];
@@ -229,7 +231,10 @@ static void travel(struct sim_port *p, struct flight *f, uint64_t at)
 	arrive(s, f, at);
 }
 
-/* To whom it is for: of a group, a copy to each member, the sender among them. `from`: NULL has no bad luck. */
+/*
+ * To whom it is for: of a group, a copy to each member, the sender among them. `from`: NULL has no
+ * bad luck.
+ */
 static void launch(struct sim *s, struct sim_port *from, struct flight *f, uint64_t at)
 {
 	bool group = pkt_addr_is_group(&f->dst);
@@ -596,8 +601,8 @@ void sim_inject_port(struct sim *s, uint16_t sport)
 	s->inject_port = sport;
 }
 
-void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *bth,
-		uint32_t len)
+void sim_inject(struct sim *s, const struct pkt_addr *src, const struct pkt_addr *dst,
+		const uint8_t *bth, uint32_t len)
 {
 	struct flight *f;
 

@@ -43,8 +43,9 @@
 #define UDP_MAX_DATAGRAM (65535 - 20 - 8)
 
 /*
- * What stands ahead of packets of different lengths that share a datagram (udp_join.c). The first byte stands where a packet has its op-code: 0xff is
- * among those that InfiniBand leaves to manufacturers, and no packet of ours has it. Zeroes fill the last 16 bytes.
+ * What stands ahead of packets of different lengths that share a datagram (udp_join.c). The first
+ * byte stands where a packet has its op-code: 0xff is among those that InfiniBand leaves to
+ * manufacturers, and no packet of ours has it. Zeroes fill the last 16 bytes.
  */
 #define UDP_JOIN_MAX   123 /* packets a datagram */
 #define UDP_JOIN_ALIGN 16
@@ -60,13 +61,22 @@ struct udp_join_head {
 
 #define UDP_MAX_GROUPS	64
 #define UDP_STAGE_ALIGN 64
-/* So much staged is sent before a new group is begun, so that the receiver works while the rest is built. */
+/*
+ * So much staged is sent before a new group is begun, so that the receiver works while the rest is
+ * built.
+ */
 #define UDP_BATCH_BYTES (56u << 10)
-/* Requests of 64 bytes by lists of 32: 1.4 million/s without, 2.3 with 64, 2.7 with 128, no more with 256. */
+/*
+ * Requests of 64 bytes by lists of 32: 1.4 million/s without, 2.3 with 64, 2.7 with 128, no more
+ * with 256.
+ */
 #define UDP_GATHER	128
 #define UDP_STAGE_BYTES (UDP_BATCH_BYTES + (64u << 10))
 
-/* A receive buffer holds the longest datagram; the skew keeps buffers from sharing the same few cache sets. */
+/*
+ * A receive buffer holds the longest datagram; the skew keeps buffers from sharing the same few
+ * cache sets.
+ */
 #define UDP_RX_BUFS   64
 #define UDP_RX_STRIDE (65536 + 5 * 64)
 
@@ -82,19 +92,21 @@ struct udp_path {
 	uint32_t refs;
 	uint32_t mtu; /* the kernel's idea of the path's, IP header included; 0: unknown */
 	uint8_t lane; /* of the peer, which is taken to have as many as we do */
-	bool single;  /* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
-	bool probed;  /* there is a way, and `mtu` is what the kernel said of it */
-	bool warned;  /* its error was logged; */
-	bool told;    /* so was what somebody says of its MTU */
-	bool apart;   /* a packet goes without the smaller one behind it: others of the smaller size follow */
-	bool joins;   /* the port there takes packets of different lengths in one datagram */
+	/* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
+	bool single;
+	bool probed; /* there is a way, and `mtu` is what the kernel said of it */
+	bool warned; /* its error was logged; */
+	bool told;   /* so was what somebody says of its MTU */
+	/* a packet goes without the smaller one behind it: others of the smaller size follow */
+	bool apart;
+	bool joins; /* the port there takes packets of different lengths in one datagram */
 	struct icrc_flow flow; /* to build ICRCs anew */
 	union udp_name name;
 };
 
 /*
- * Packets of one destination and type of service, contiguous: one datagram, or one call of UDP_SEGMENT. They are of one size, and the last may be
- * smaller, or the path takes them mixed.
+ * Packets of one destination and type of service, contiguous: one datagram, or one call of
+ * UDP_SEGMENT. They are of one size, and the last may be smaller, or the path takes them mixed.
  */
 struct udp_group {
 	struct udp_path *path; /* NULL: gone, and the packets with it */
@@ -106,7 +118,8 @@ struct udp_group {
 	uint8_t tos;
 	bool closed; /* no packet of the same size fits behind a smaller last one */
 	bool mixed;
-	struct udp_join_head head; /* of a path that joins: the lengths, filled in as packets come */
+	/* of a path that joins: the lengths, filled in as packets come */
+	struct udp_join_head head;
 };
 
 struct udp_tx {
@@ -126,8 +139,8 @@ struct udp_rx_buf {
 	struct pkt_addr src, dst;
 	uint8_t *data;
 	uint32_t len, off, seg;
-	const struct udp_join_head
-		*head; /* the lengths of mixed packets; NULL: all have seg bytes, the last perhaps fewer */
+	/* the lengths of mixed packets; NULL: all have seg bytes, the last perhaps fewer */
+	const struct udp_join_head *head;
 	uint16_t sport, index; /* index: of the next packet in its datagram */
 	uint8_t tos, flags;
 };
@@ -155,9 +168,10 @@ struct udp_port {
 	int sock, epoll;
 	int join; /* says that this address takes mixed packets; -1: it does not */
 	bool v6;
-	uint32_t watched; /* events that the epoll looks for at the socket; 0: it is not in the epoll */
-	uint32_t
-		scope; /* the interface that has our address: for link-local addresses and groups; 0: unknown */
+	/* events that the epoll looks for at the socket; 0: it is not in the epoll */
+	uint32_t watched;
+	/* the interface that has our address: for link-local addresses and groups; 0: unknown */
+	uint32_t scope;
 	uint32_t buffer;	 /* bytes to ask for as a socket's buffers */
 	bool joins;		 /* may send mixed packets to those who take them */
 	bool merge;		 /* what the kernel merged, or never cut, is taken whole */
@@ -168,7 +182,11 @@ struct udp_port {
 	struct udp_lanes *lanes; /* NULL: one lane */
 	uint32_t rcvbuf;
 	bool unsure; /* an error may wait on the socket that no call will report */
-	bool doubt; /* errors from the network were taken since something could be sent: the next failure may be theirs */
+	/*
+	 * errors from the network were taken since something could be sent: the next failure may be
+	 * theirs
+	 */
+	bool doubt;
 	bool errors_off; /* the kernel keeps no errors: there were too many since */
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
@@ -198,7 +216,10 @@ int udp_configure(const struct udp_port *u, int fd);
 /* udp_mcast.c */
 int udp_join(struct port *p, const struct pkt_addr *group);
 void udp_leave(struct port *p, const struct pkt_addr *group);
-/* What the socket sends to groups leaves by our interface, and is heard on this machine too. 0 or -errno. */
+/*
+ * What the socket sends to groups leaves by our interface, and is heard on this machine too. 0 or
+ * -errno.
+ */
 int udp_mcast_out(const struct udp_port *u, int fd);
 /* A group whose socket has packets; NULL: none. */
 struct udp_mcast *udp_mcast_ready(struct udp_port *u);
@@ -210,7 +231,10 @@ void udp_path_put(struct port *p, struct port_path *path);
 /* Something sent to it failed for good: says so, once a path. */
 void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len);
 
-/* An ICMP error says that the path takes no more than `mtu` bytes, IP header included: says so, once a path. It may be forged. */
+/*
+ * An ICMP error says that the path takes no more than `mtu` bytes, IP header included: says so,
+ * once a path. It may be forged.
+ */
 void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t mtu);
 
 /* udp_reader.c */
@@ -219,7 +243,8 @@ enum port_reader udp_reader(struct port *p, const struct port_path *path);
 /* udp_tx.c */
 int udp_tx_init(struct udp_port *u);
 void udp_tx_fini(struct udp_port *u);
-int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room);
+int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
+		struct port_room *room);
 void udp_cancel(struct port *p);
 bool udp_flush(struct port *p);
 /* The path goes away: what waits for it goes first, or is lost. */
@@ -230,9 +255,15 @@ void udp_tx_forget(struct udp_port *u, const struct udp_path *path);
 void udp_join_offer(struct udp_port *u);
 /* Does the port at the path's end? Looks anew each time. [control] */
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path);
-/* Completes the head of a group of mixed packets, of which the first one is given. Returns its length on the wire. */
+/*
+ * Completes the head of a group of mixed packets, of which the first one is given. Returns its
+ * length on the wire.
+ */
 uint32_t udp_join_close(struct udp_join_head *h, uint16_t count, const uint8_t *bth);
-/* The head of a datagram that has one, and *skip, its length; NULL: none, or what it says does not add up to len. */
+/*
+ * The head of a datagram that has one, and *skip, its length; NULL: none, or what it says does not
+ * add up to len.
+ */
 const struct udp_join_head *udp_join_open(const uint8_t *data, uint32_t len, uint32_t *skip);
 
 /* udp_rx.c */
@@ -245,8 +276,9 @@ static inline bool udp_rx_waiting(const struct udp_port *u)
 }
 
 /*
- * udp_err.c. Takes the errors that wait on the socket, leaves hints of them; true when there were any from the network. A call on the socket failed: errors of
- * packets sent before are reported by any call, and keep a sleeper awake until they are taken.
+ * udp_err.c. Takes the errors that wait on the socket, leaves hints of them; true when there were
+ * any from the network. A call on the socket failed: errors of packets sent before are reported by
+ * any call, and keep a sleeper awake until they are taken.
  */
 bool udp_take_errors(struct udp_port *u);
 /* Whether the kernel keeps them for us. 0 or -errno. */
@@ -264,7 +296,10 @@ void udp_lanes_leave(struct udp_port *u);
 bool udp_lanes_pass(struct udp_port *u, unsigned lane, const struct port_pkt *pkt);
 /* A hint for all other lanes: the error came to the socket of one of them. */
 void udp_lanes_hint(struct udp_port *u, const struct port_hint *hint);
-/* Hands out packets (and hints, to the port) that other lanes left for us; they stay valid until udp_lanes_free(). */
+/*
+ * Hands out packets (and hints, to the port) that other lanes left for us; they stay valid until
+ * udp_lanes_free().
+ */
 int udp_lanes_take(struct udp_port *u, struct port_pkt *pkts, int max);
 void udp_lanes_free(struct udp_port *u);
 /* Before sleeping: false when packets are there. */
@@ -274,9 +309,14 @@ void udp_lanes_disarm(struct udp_port *u);
 /* What the kernel can do, and what a packet costs in a receive buffer. */
 struct udp_abilities {
 	uint16_t max_segs; /* 1: no UDP_SEGMENT */
-	uint32_t cost; /* bytes of receive buffer that one packet of full size takes when it comes alone */
+	/* bytes of receive buffer that one packet of full size takes when it comes alone */
+	uint32_t cost;
 };
-/* Asks the kernel by sending to ourselves, from `addr` to `addr`, on sockets of its own. len: of a packet of full size. */
-void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len, struct udp_abilities *out);
+/*
+ * Asks the kernel by sending to ourselves, from `addr` to `addr`, on sockets of its own. len: of a
+ * packet of full size.
+ */
+void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len,
+	       struct udp_abilities *out);
 
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the network says of packets that we sent: ICMP errors, which the kernel keeps with a quotation of the packet (ip(7), IP_RECVERR). Anybody may
- * have made them, as many as the network carries. Two mean something to us. Nobody has port 4791 there: it becomes a hint, and who looks at it decides by the quotation
- * whether to believe that it is about a packet of ours. A packet is too long for the path: that is said once, and nothing else comes of it.
+ * What the network says of packets that we sent: ICMP errors, which the kernel keeps with a
+ * quotation of the packet (ip(7), IP_RECVERR). Anybody may have made them, as many as the network
+ * carries. Two mean something to us. Nobody has port 4791 there: it becomes a hint, and who looks
+ * at it decides by the quotation whether to believe that it is about a packet of ours. A packet is
+ * too long for the path: that is said once, and nothing else comes of it.
  */
 #include <errno.h>
 #include <time.h>
@@ -16,9 +18,11 @@
 #define ERRORS_MOST 64 /* taken at a time; the rest fails the next call, and is taken then */
 
 /*
- * Each error fails a call of the socket's, ends a batch of what is sent, and has to be taken by a call of its own: answers to forged addresses of this machine cost
- * three times what they cost without. So beyond so many in so long the kernel is to keep none for the rest of that time (ip(7): then errors of a
- * socket that is not connected are not told). What is not heard then is that nobody has a port: peers that are gone are found by their silence.
+ * Each error fails a call of the socket's, ends a batch of what is sent, and has to be taken by a
+ * call of its own: answers to forged addresses of this machine cost three times what they cost
+ * without. So beyond so many in so long the kernel is to keep none for the rest of that time
+ * (ip(7): then errors of a socket that is not connected are not told). What is not heard then is
+ * that nobody has a port: peers that are gone are found by their silence.
  */
 #define ERRORS_HEARD 256
 #define SLICE_NS     100000000u
@@ -57,14 +61,16 @@ static const struct sock_extended_err *find_error(struct msghdr *h)
 
 		if ((c->cmsg_level == SOL_IP && c->cmsg_type == IP_RECVERR) ||
 		    (c->cmsg_level == SOL_IPV6 && c->cmsg_type == IPV6_RECVERR))
-			return e->ee_origin == SO_EE_ORIGIN_ICMP || e->ee_origin == SO_EE_ORIGIN_ICMP6 ? e
-												       : NULL;
+			return e->ee_origin == SO_EE_ORIGIN_ICMP ||
+					       e->ee_origin == SO_EE_ORIGIN_ICMP6
+				       ? e
+				       : NULL;
 	}
 	return NULL;
 }
 
-static void look(struct udp_port *u, struct msghdr *h, const struct sock_extended_err *e, const void *quoted,
-		 ssize_t len)
+static void look(struct udp_port *u, struct msghdr *h, const struct sock_extended_err *e,
+		 const void *quoted, ssize_t len)
 {
 	struct port_hint hint = {.quotes = true};
 	uint16_t port;
@@ -74,7 +80,8 @@ static void look(struct udp_port *u, struct msghdr *h, const struct sock_extende
 	udp_addr(h->msg_name, &hint.dst, &port);
 	if (e->ee_errno == EMSGSIZE)
 		udp_path_too_long(u, &hint.dst, e->ee_info);
-	if (e->ee_errno != ECONNREFUSED || port != PKT_UDP_PORT || len < (ssize_t)sizeof(struct pkt_bth))
+	if (e->ee_errno != ECONNREFUSED || port != PKT_UDP_PORT ||
+	    len < (ssize_t)sizeof(struct pkt_bth))
 		return;
 	port_quote(&hint, quoted, (size_t)len);
 	port_add_hint(&u->port, &hint);

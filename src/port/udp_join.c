@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets of different lengths in one datagram. A datagram costs the kernel of one machine more than a packet of 4 KiB in it does, and UDP_SEGMENT
- * takes packets of one length only, so WRITEs of 8 KiB (4,128 and 4,112 bytes) made a datagram of every two packets. Loopback takes a datagram of
- * 64 KiB as it is; between two ports of Roost in one network namespace such a datagram holds any packets to the same destination:
+ * Packets of different lengths in one datagram. A datagram costs the kernel of one machine more
+ * than a packet of 4 KiB in it does, and UDP_SEGMENT takes packets of one length only, so WRITEs of
+ * 8 KiB (4,128 and 4,112 bytes) made a datagram of every two packets. Loopback takes a datagram of
+ * 64 KiB as it is; between two ports of Roost in one network namespace such a datagram holds any
+ * packets to the same destination:
  *
  *	| head: mark, QP, count, lengths | packet 0 | packet 1 | ...
  *
- * Nobody else gets one. A port that takes them binds a name in the abstract namespace of Unix sockets, which is the network namespace's own; who makes
- * a path looks whether the name is there. The identification that a packet's ICRC covers is its place in the datagram, as in a group.
+ * Nobody else gets one. A port that takes them binds a name in the abstract namespace of Unix
+ * sockets, which is the network namespace's own; who makes a path looks whether the name is there.
+ * The identification that a packet's ICRC covers is its place in the datagram, as in a group.
  */
 #include "port/udp.h"
 
@@ -19,8 +22,8 @@
 #include "base/mem.h"
 #include "base/sys.h"
 
-#define MIN_DEVICE_MTU                                                                                       \
-	65535u /* loopback's is 65,536: what is shorter would cut the datagram into fragments */
+/* loopback's is 65,536: what is shorter would cut the datagram into fragments */
+#define MIN_DEVICE_MTU 65535u
 
 static const uint8_t mark[4] = {0xff, 'R', 'o', 1};
 
@@ -71,11 +74,13 @@ bool udp_join_path(const struct udp_port *u, const struct udp_path *path)
 	return rc == 0;
 }
 
-_Static_assert(sizeof(struct udp_join_head) % UDP_JOIN_ALIGN == 0, "a full head needs no zeroes behind it");
+_Static_assert(sizeof(struct udp_join_head) % UDP_JOIN_ALIGN == 0,
+	       "a full head needs no zeroes behind it");
 
 static uint32_t head_bytes(uint16_t count)
 {
-	return ALIGN_UP((uint32_t)(offsetof(struct udp_join_head, len) + 2u * count), UDP_JOIN_ALIGN);
+	return ALIGN_UP((uint32_t)(offsetof(struct udp_join_head, len) + 2u * count),
+			UDP_JOIN_ALIGN);
 }
 
 uint32_t udp_join_close(struct udp_join_head *h, uint16_t count, const uint8_t *bth)

@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Several sockets of one address (SO_REUSEPORT), one a lane, and a filter that steers by the destination QP number.
+ * Several sockets of one address (SO_REUSEPORT), one a lane, and a filter that steers by the
+ * destination QP number.
  *
- * The kernel asks the filter once for a whole group of packets, by the first one's QP number. A sender with as many lanes
- * keeps them apart (udp_path_get); one with fewer mixes them, and then a lane gets packets of another's QPs. It copies
- * them into that lane's inbox, a ring under a lock; the lane looks there before its socket, and an eventfd wakes it when
- * it sleeps. Packets may overtake each other so: this is for those who talk to us without knowing our lanes, not for speed.
+ * The kernel asks the filter once for a whole group of packets, by the first one's QP number. A
+ * sender with as many lanes keeps them apart (udp_path_get); one with fewer mixes them, and then a
+ * lane gets packets of another's QPs. It copies them into that lane's inbox, a ring under a lock;
+ * the lane looks there before its socket, and an eventfd wakes it when it sleeps. Packets may
+ * overtake each other so: this is for those who talk to us without knowing our lanes, not for
+ * speed.
  *
  *	socket of lane 0 --> lane 0's thread --copy--> inbox of lane 1 --> lane 1's thread
  *
- * Memory order of an inbox. Who passes writes the slot, then `tail`; the lane loads `tail` (acquire), then reads the slot, and gives it back by `head`
- * (release), which who passes loads (acquire) before he writes over it. Sleeping: who passes stores `tail` or `num_hints`, then loads `asleep`; the lane
- * stores `asleep`, then loads those (udp_lanes_arm). All of these are sequentially consistent: one of the two sees the other.
+ * Memory order of an inbox. Who passes writes the slot, then `tail`; the lane loads `tail`
+ * (acquire), then reads the slot, and gives it back by `head` (release), which who passes loads
+ * (acquire) before he writes over it. Sleeping: who passes stores `tail` or `num_hints`, then loads
+ * `asleep`; the lane stores `asleep`, then loads those (udp_lanes_arm). All of these are
+ * sequentially consistent: one of the two sees the other.
  *
  * Errors of what a lane sent come to any of the sockets: hints are for all lanes.
  *
- * The filter returns the index of a socket in the order in which they joined: lanes are opened in order.
+ * The filter returns the index of a socket in the order in which they joined: lanes are opened in
+ * order.
  */
 #include "port/udp.h"
 
@@ -59,7 +65,10 @@ struct inbox {
 	atomic_uint num_hints;
 };
 
-/* One per address. The list and the counts under `groups_lock`; the lanes of a group live and die together. */
+/*
+ * One per address. The list and the counts under `groups_lock`; the lanes of a group live and die
+ * together.
+ */
 struct udp_lanes {
 	struct list_head link;
 	struct pkt_addr addr;
@@ -73,14 +82,17 @@ static struct list_head groups = LIST_HEAD_INIT(groups);
 static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * lane = (QP number >> 4) % lanes: PORT_LANE_OF_QPN. The filter sees the UDP payload: the BTH's bytes 4 to 7 are its reserved
- * byte and the QP number. An index of a lane that is not open yet makes the kernel choose by hash.
+ * lane = (QP number >> 4) % lanes: PORT_LANE_OF_QPN. The filter sees the UDP payload: the BTH's
+ * bytes 4 to 7 are its reserved byte and the QP number. An index of a lane that is not open yet
+ * makes the kernel choose by hash.
  */
 static int attach_filter(int sock, unsigned lanes)
 {
 	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),	BPF_STMT(BPF_ALU | BPF_AND | BPF_K, PKT_QPN_MASK),
-		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4), BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, lanes),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 4),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, PKT_QPN_MASK),
+		BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),
+		BPF_STMT(BPF_ALU | BPF_MOD | BPF_K, lanes),
 		BPF_STMT(BPF_RET | BPF_A, 0),
 	};
 	struct sock_fprog prog = {ARRAY_SIZE(code), code};
@@ -93,7 +105,10 @@ static struct udp_lanes *find_group(const struct pkt_addr *addr)
 	struct udp_lanes *g;
 	struct list_head *l;
 
-	/* Not list_for_each_entry: the list's end, taken for an entry, would not be aligned as an entry is. */
+	/*
+	 * Not list_for_each_entry: the list's end, taken for an entry, would not be aligned as an
+	 * entry is.
+	 */
 	list_for_each (l, &groups) {
 		g = list_entry(l, struct udp_lanes, link);
 		if (g->pid == getpid() && pkt_addr_eq(&g->addr, addr))
@@ -151,7 +166,10 @@ int udp_lanes_join(struct udp_port *u)
 		rc = -ENOMEM;
 		goto out;
 	}
-	/* The first socket was bound before it allowed company; the filter goes to the group once there is one. */
+	/*
+	 * The first socket was bound before it allowed company; the filter goes to the group once
+	 * there is one.
+	 */
 	if (u->port.lane > 0)
 		rc = attach_filter(u->sock, u->port.lanes);
 	if (!rc)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups on udp. A socket bound to our own address is never given what was sent to a group (the destination must match), and one bound
- * to the wildcard would hear what is sent to other NICs of this machine. So each group has a socket of its own, bound to the group's
- * address: the kernel keeps the rest away, the destination of what comes is known, and SO_REUSEADDR, which the kernel asks of all
- * who share an address, opens nothing but the group (the addresses of NICs stay exclusive). Every socket gets its copy: several
- * NICs on one machine, and several lanes of one.
+ * Groups on udp. A socket bound to our own address is never given what was sent to a group (the
+ * destination must match), and one bound to the wildcard would hear what is sent to other NICs of
+ * this machine. So each group has a socket of its own, bound to the group's address: the kernel
+ * keeps the rest away, the destination of what comes is known, and SO_REUSEADDR, which the kernel
+ * asks of all who share an address, opens nothing but the group (the addresses of NICs stay
+ * exclusive). Every socket gets its copy: several NICs on one machine, and several lanes of one.
  *
- * The socket is a member on the interface that has our address, and hears that membership alone (IP_MULTICAST_ALL off).
- * IGMP and MLD are the kernel's. What we send leaves by the same interface and comes back to members on this
- * machine; over loopback it comes by the device itself. Its time to live is 64, as the Linux kernel's RoCE has it.
+ * The socket is a member on the interface that has our address, and hears that membership alone
+ * (IP_MULTICAST_ALL off). IGMP and MLD are the kernel's. What we send leaves by the same interface
+ * and comes back to members on this machine; over loopback it comes by the device itself. Its time
+ * to live is 64, as the Linux kernel's RoCE has it.
  *
  * A poll looks at all groups by one epoll_wait(): who is in none pays nothing.
  */
@@ -65,7 +67,10 @@ static int become_member(const struct udp_port *u, int fd, const struct pkt_addr
 	int rc;
 
 	if (u->v6) {
-		/* Kernels before 4.20 don't know it: the socket is then bound to the group all the same. */
+		/*
+		 * Kernels before 4.20 don't know it: the socket is then bound to the group all the
+		 * same.
+		 */
 		set_int(fd, SOL_IPV6, IPV6_MULTICAST_ALL, 0);
 		memcpy(&m6.ipv6mr_multiaddr, group->b, 16);
 		return sys_setsockopt(fd, SOL_IPV6, IPV6_ADD_MEMBERSHIP, &m6, sizeof(m6));
@@ -84,7 +89,10 @@ static int open_socket(const struct udp_port *u, const struct pkt_addr *group, i
 		return fd;
 	rc = udp_configure(u, fd);
 	rc = rc ? rc : set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-	/* Before the address is ours: packets of other interfaces' members must not come in meanwhile. */
+	/*
+	 * Before the address is ours: packets of other interfaces' members must not come in
+	 * meanwhile.
+	 */
 	rc = rc ? rc : become_member(u, fd, group);
 	rc = rc ? rc : sys_bind(fd, &name.sa, len);
 	if (rc) {
@@ -95,7 +103,10 @@ static int open_socket(const struct udp_port *u, const struct pkt_addr *group, i
 	return 0;
 }
 
-/* The epoll of all groups, itself in the one that a sleeper uses: level triggered, it costs nothing where nothing comes. */
+/*
+ * The epoll of all groups, itself in the one that a sleeper uses: level triggered, it costs nothing
+ * where nothing comes.
+ */
 static int open_epoll(struct udp_port *u)
 {
 	struct epoll_event ev = {.events = EPOLLIN};
@@ -170,7 +181,10 @@ void udp_leave(struct port *p, const struct pkt_addr *group)
 		if (!pkt_addr_eq(&g->addr, group))
 			continue;
 		list_del(&g->link);
-		/* A child that was forked may have a copy of the descriptor, which would go on being reported. */
+		/*
+		 * A child that was forked may have a copy of the descriptor, which would go on
+		 * being reported.
+		 */
 		sys_epoll_ctl(u->groups_epoll, EPOLL_CTL_DEL, g->sock, NULL);
 		sys_close(g->sock);
 		free(g);

@@ -2,15 +2,17 @@
 /*
  * Opening the udp port: an address, a socket, and what follows from them.
  *
- * Windows. The kernel charges a socket's receive buffer with what a packet occupies, not with its length: 8,448 bytes for one of 4,148
- * that came alone, 63,052 for fifteen that came as one group (Linux 6.18, x86). And it gives memory back in
- * portions of a quarter of the buffer (net/ipv4/udp.c, udp_rmem_release), so a quarter may be taken by nothing. Hence:
+ * Windows. The kernel charges a socket's receive buffer with what a packet occupies, not with its
+ * length: 8,448 bytes for one of 4,148 that came alone, 63,052 for fifteen that came as one group
+ * (Linux 6.18, x86). And it gives memory back in portions of a quarter of the buffer
+ * (net/ipv4/udp.c, udp_rmem_release), so a quarter may be taken by nothing. Hence:
  *
  *	window = (3/4 buffer / what a lone packet occupies) packets, at most UDP_WINDOW_MAX
  *
- * So much of WRITEs and SENDs surely fits if every packet comes alone; packets that come in groups need half of that, and
- * leave the other half to the READ responses that the receiver asked for. The READ window is the same of our own buffer. A sender does
- * not know the receiver's buffer, and takes it to be the one an ordinary process gets on this machine.
+ * So much of WRITEs and SENDs surely fits if every packet comes alone; packets that come in groups
+ * need half of that, and leave the other half to the READ responses that the receiver asked for.
+ * The READ window is the same of our own buffer. A sender does not know the receiver's buffer, and
+ * takes it to be the one an ordinary process gets on this machine.
  */
 #include <errno.h>
 #include <ifaddrs.h>
@@ -28,9 +30,10 @@
 
 #define BUFFER_BYTES (4 << 20) /* asked for; the kernel doubles it, and stops at rmem_max */
 /*
- * More is of no use over loopback: it falls out of the caches while it waits. WRITEs of 64 KiB between two cores with 2 MiB of L2
- * each: 28 Gbit/s with windows from 128 to 256 KiB, 19 with 384 KiB to 1 MiB. Long lines want more: window=. Of full packets it is a power of two, as
- * messages are: a packet that would just not fit leaves alone later, and is a call, or a group, more.
+ * More is of no use over loopback: it falls out of the caches while it waits. WRITEs of 64 KiB
+ * between two cores with 2 MiB of L2 each: 28 Gbit/s with windows from 128 to 256 KiB, 19 with 384
+ * KiB to 1 MiB. Long lines want more: window=. Of full packets it is a power of two, as messages
+ * are: a packet that would just not fit leaves alone later, and is a call, or a group, more.
  */
 #define UDP_WINDOW_MAX (64u * (4096 + PKT_MAX_HEADERS))
 
@@ -44,7 +47,8 @@ struct opening {
 	struct udp_port *u;
 	const struct port_spec *spec;
 	unsigned lane, lanes;
-	bool second; /* the machine's primary address is another process's, this one was chosen beside it */
+	/* the machine's primary address is another process's, this one was chosen beside it */
+	bool second;
 	struct pkt_addr primary;
 	char *err;
 	size_t errlen;
@@ -84,7 +88,10 @@ static uint32_t get_u32(int fd, int level, int name)
 	return sys_getsockopt(fd, level, name, &value, &n) ? 0 : value;
 }
 
-/* The interface that has the address: its index, for link-local addresses, and its MTU; 0 where it can't be told. */
+/*
+ * The interface that has the address: its index, for link-local addresses, and its MTU; 0 where it
+ * can't be told.
+ */
 static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *index, uint32_t *mtu)
 {
 	struct ifaddrs *all, *i;
@@ -96,7 +103,8 @@ static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *inde
 	if (getifaddrs(&all))
 		return;
 	for (i = all; i; i = i->ifa_next) {
-		if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+		if (!i->ifa_addr ||
+		    (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
 			continue;
 		udp_addr((const union udp_name *)i->ifa_addr, &a, &port);
 		/* All of 127/8 is local, though only 127.0.0.1 is listed. */
@@ -112,8 +120,10 @@ static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *inde
 }
 
 /*
- * IP_PMTUDISC_PROBE: DF is set, and the device's MTU bounds what is sent. What an ICMP error says of the path's is not heeded (IP_PMTUDISC_DO does): the kernel
- * believes any that names our addresses and ports, so that anybody could keep our packets back for ten minutes (net.ipv4.route.mtu_expires).
+ * IP_PMTUDISC_PROBE: DF is set, and the device's MTU bounds what is sent. What an ICMP error says
+ * of the path's is not heeded (IP_PMTUDISC_DO does): the kernel believes any that names our
+ * addresses and ports, so that anybody could keep our packets back for ten minutes
+ * (net.ipv4.route.mtu_expires).
  */
 int udp_configure(const struct udp_port *u, int fd)
 {
@@ -123,7 +133,10 @@ int udp_configure(const struct udp_port *u, int fd)
 		rc = set_int(fd, SOL_IPV6, IPV6_V6ONLY, 1);
 		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
 		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_RECVTCLASS, 1);
-		/* rxe sends without a checksum. Where this is refused its packets get lost, nobody else's. */
+		/*
+		 * rxe sends without a checksum. Where this is refused its packets get lost, nobody
+		 * else's.
+		 */
 		if (!rc && set_int(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1))
 			log_info("udp: this kernel drops IPv6 packets without UDP checksum");
 	} else {
@@ -154,7 +167,10 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 		find_interface(addr, fd, &u->scope, &mtu);
 	len = udp_name(&name, addr, PKT_UDP_PORT, u->scope);
 	u->buffer = o->spec->buffer ? o->spec->buffer : BUFFER_BYTES;
-	/* A network device's merging knows nothing of lanes (udp_lanes.c). Over loopback nothing is merged, only left whole. */
+	/*
+	 * A network device's merging knows nothing of lanes (udp_lanes.c). Over loopback nothing is
+	 * merged, only left whole.
+	 */
 	u->merge = !o->spec->no_offload && (o->lanes == 1 || pkt_addr_is_loopback(addr));
 	rc = udp_configure(u, fd);
 	udp_set_heard(u, fd, true); /* else no hints */
@@ -163,8 +179,8 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 	if (!rc)
 		rc = sys_bind(fd, &name.sa, len);
 	/*
-	 * The first lane is bound alone, so that an address in use by somebody else who shares is refused as well, and allows
-	 * company afterwards.
+	 * The first lane is bound alone, so that an address in use by somebody else who shares is
+	 * refused as well, and allows company afterwards.
 	 */
 	if (!rc && o->lanes > 1 && o->lane == 0)
 		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
@@ -212,7 +228,8 @@ static int claim_given(struct opening *o)
 		    text, PKT_UDP_PORT);
 		break;
 	case EAFNOSUPPORT:
-		say(o, "udp: this machine has no %s: choose an address of the other kind (see roost doctor)",
+		say(o,
+		    "udp: this machine has no %s: choose an address of the other kind (see roost doctor)",
 		    pkt_addr_is_v4(&o->spec->addr) ? "IPv4" : "IPv6");
 		break;
 	default:
@@ -291,14 +308,17 @@ static int claim_any(struct opening *o)
 		    "it is there, or choose an address, as in udp:127.0.1.1",
 		    PKT_UDP_PORT);
 	else
-		say(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT, strerror(-rc));
+		say(o, "udp: can't bind port %d of a loopback address: %s", PKT_UDP_PORT,
+		    strerror(-rc));
 	return rc;
 }
 
 /*
- * Ports that choose their addresses by themselves have one MTU, whether they got the primary address or a loopback one beside it. So has
- * rxe, whose one device serves the interface's own addresses and those of others on the machine with one active_mtu, from the interface's
- * (rxe.c, rxe_set_mtu). Programs size datagrams by their own port, and a peer's receives by its: where the two differ, datagrams are lost.
+ * Ports that choose their addresses by themselves have one MTU, whether they got the primary
+ * address or a loopback one beside it. So has rxe, whose one device serves the interface's own
+ * addresses and those of others on the machine with one active_mtu, from the interface's (rxe.c,
+ * rxe_set_mtu). Programs size datagrams by their own port, and a peer's receives by its: where the
+ * two differ, datagrams are lost.
  */
 static uint32_t same_as_primary(const struct opening *o, uint32_t mtu)
 {
@@ -357,14 +377,15 @@ static void set_windows(struct opening *o)
 	log_info(
 		"udp: %s lane %u: MTU %u, receive buffer %u, a packet takes %u of it, window %u, READ window %u, %u packets "
 		"a call",
-		pkt_addr_print(&u->port.addr, text, sizeof(text)), o->lane, u->port.mtu, u->rcvbuf, can.cost,
-		u->port.window, u->port.read_window, u->tx.max_segs);
+		pkt_addr_print(&u->port.addr, text, sizeof(text)), o->lane, u->port.mtu, u->rcvbuf,
+		can.cost, u->port.window, u->port.read_window, u->tx.max_segs);
 }
 
 /*
- * What there is to sleep on: an epoll, because waiting for room is sometimes wanted too, and lanes have their inboxes. It stays the
- * same descriptor for life, so a sleeper may use it without asking the owner. The socket is in it only while somebody
- * may sleep: else each packet that arrives and each that leaves would wake the epoll, for nobody (8% of a sender's time).
+ * What there is to sleep on: an epoll, because waiting for room is sometimes wanted too, and lanes
+ * have their inboxes. It stays the same descriptor for life, so a sleeper may use it without asking
+ * the owner. The socket is in it only while somebody may sleep: else each packet that arrives and
+ * each that leaves would wake the epoll, for nobody (8% of a sender's time).
  */
 static int watch(struct udp_port *u, uint32_t events)
 {
@@ -420,7 +441,10 @@ static void close_descriptors(struct udp_port *u)
 
 static void udp_after_fork(struct port *p)
 {
-	/* The epoll is the parent's too: to change it would change the parent's. Closing our descriptors does it no harm. */
+	/*
+	 * The epoll is the parent's too: to change it would change the parent's. Closing our
+	 * descriptors does it no harm.
+	 */
 	udp_port(p)->watched = 0;
 	close_descriptors(udp_port(p));
 }
@@ -473,7 +497,8 @@ static int set_memory(struct udp_port *u)
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen)
 {
-	struct opening o = {.spec = spec, .lane = lane, .lanes = lanes, .err = err, .errlen = errlen};
+	struct opening o = {
+		.spec = spec, .lane = lane, .lanes = lanes, .err = err, .errlen = errlen};
 	struct udp_port *u = calloc(1, sizeof(*u));
 	int rc;
 

@@ -50,7 +50,10 @@ bool udp_is_unicast(const struct pkt_addr *a)
 	return !pkt_addr_is_group(a) && !pkt_addr_eq(a, &none6);
 }
 
-/* Is there a way from us to them? Connects a socket, which sends nothing. 0 and the MTU of the path, or -errno. */
+/*
+ * Is there a way from us to them? Connects a socket, which sends nothing. 0 and the MTU of the
+ * path, or -errno.
+ */
 static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint32_t *mtu)
 {
 	union udp_name us, them;
@@ -66,7 +69,8 @@ static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint
 		rc = udp_mcast_out(u, fd);
 	if (!rc)
 		rc = sys_connect(fd, &them.sa, len);
-	if (!rc && !sys_getsockopt(fd, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_MTU : IP_MTU, &value, &n) &&
+	if (!rc &&
+	    !sys_getsockopt(fd, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_MTU : IP_MTU, &value, &n) &&
 	    value > 0)
 		*mtu = (uint32_t)value;
 	sys_close(fd);
@@ -74,7 +78,10 @@ static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint
 	return rc == -EINVAL ? -ENETUNREACH : rc;
 }
 
-/* QP 1, which answers whoever writes to it, also from addresses that nobody has: no system call is made before one to send. */
+/*
+ * QP 1, which answers whoever writes to it, also from addresses that nobody has: no system call is
+ * made before one to send.
+ */
 #define GSI_QPN 1u
 
 /* What a path needs that more than datagrams of QP 1 are sent on. 0 or -errno. */
@@ -92,7 +99,10 @@ static int probe(struct udp_port *u, struct udp_path *path)
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct udp_port *u = udp_port(p);
-	/* The kernel steers a group by its first packet: those for different lanes there must not share one. */
+	/*
+	 * The kernel steers a group by its first packet: those for different lanes there must not
+	 * share one.
+	 */
 	unsigned lane = PORT_LANE_OF_QPN(dqpn, p->lanes);
 	struct udp_path *path;
 	int rc = 0;
@@ -158,16 +168,18 @@ void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t l
 	if (rc == -EMSGSIZE && !probe_path(u, &path->path.dst, &path->mtu) && path->mtu > overhead)
 		fit = port_mtu_fit(path->mtu - overhead, 0);
 	if (fit)
-		log_warn("udp: packets of %u bytes do not fit on the way from %s to %s: choose a smaller "
-			 "MTU, as in --port udp:%s,mtu=%u",
-			 len, us, them, us, fit);
+		log_warn(
+			"udp: packets of %u bytes do not fit on the way from %s to %s: choose a smaller "
+			"MTU, as in --port udp:%s,mtu=%u",
+			len, us, them, us, fit);
 	else
 		log_warn("udp: %s can't send to %s: %s", us, them, strerror(-rc));
 }
 
 void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t mtu)
 {
-	uint32_t overhead = (u->v6 ? 40 : 20) + 8, fit = mtu > overhead ? port_mtu_fit(mtu - overhead, 0) : 0;
+	uint32_t overhead = (u->v6 ? 40 : 20) + 8,
+		 fit = mtu > overhead ? port_mtu_fit(mtu - overhead, 0) : 0;
 	struct udp_path *path;
 	char us[64], them[64];
 

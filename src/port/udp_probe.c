@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the running kernel can do, found out by sending to ourselves over loopback: nothing leaves the machine. */
+/*
+ * What the running kernel can do, found out by sending to ourselves over loopback: nothing leaves
+ * the machine.
+ */
 #include "port/udp.h"
 
 #include <linux/sock_diag.h>
@@ -11,7 +14,8 @@
 #define SO_MEMINFO 55
 #endif
 
-#define PROBE_WAIT_NS 20000000 /* for a datagram to ourselves; delivered before the call returns, as a rule */
+/* for a datagram to ourselves; delivered before the call returns, as a rule */
+#define PROBE_WAIT_NS 20000000
 
 /* Bytes of its receive buffer that are in use; 0: it does not say. */
 static uint32_t receive_memory(int fd)
@@ -19,7 +23,8 @@ static uint32_t receive_memory(int fd)
 	uint32_t info[SK_MEMINFO_VARS] = {0};
 	socklen_t n = sizeof(info);
 
-	return sys_getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &n) ? 0 : info[SK_MEMINFO_RMEM_ALLOC];
+	return sys_getsockopt(fd, SOL_SOCKET, SO_MEMINFO, info, &n) ? 0
+								    : info[SK_MEMINFO_RMEM_ALLOC];
 }
 
 /* Does the kernel send `count` pieces of one byte by one call? */
@@ -34,7 +39,10 @@ static uint16_t probe_segments(int fd, const union udp_name *self, socklen_t len
 {
 	int size = 1;
 
-	/* Kernels that don't know it would ignore it as a control message and send one long datagram; this call tells. */
+	/*
+	 * Kernels that don't know it would ignore it as a control message and send one long
+	 * datagram; this call tells.
+	 */
 	if (sys_setsockopt(fd, SOL_UDP, UDP_SEGMENT, &size, sizeof(size)))
 		return 1;
 	if (cuts(fd, self, len, UDP_SEGS_NEW))
@@ -55,13 +63,17 @@ static uint32_t probe_cost(int fd, const union udp_name *self, socklen_t len, ui
 	return receive_memory(fd);
 }
 
-void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t bytes, struct udp_abilities *out)
+void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t bytes,
+	       struct udp_abilities *out)
 {
 	union udp_name self;
 	socklen_t len = udp_name(&self, addr, 0, scope);
 	int fd = sys_socket(self.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-	/* Without an answer: no cutting, and memory in powers of two with headers beside, as the kernel's allocator has it. */
+	/*
+	 * Without an answer: no cutting, and memory in powers of two with headers beside, as the
+	 * kernel's allocator has it.
+	 */
 	out->max_segs = 1;
 	out->cost = 2 * bytes + 512;
 	if (fd < 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who reads, where the other end is on this machine and in our network namespace: the kernel shows every socket with the bytes that wait in
- * it (proc(5), /proc/net/udp). A file to read through: nothing for every day.
+ * Who reads, where the other end is on this machine and in our network namespace: the kernel shows
+ * every socket with the bytes that wait in it (proc(5), /proc/net/udp). A file to read through:
+ * nothing for every day.
  */
 #include "port/udp.h"
 
@@ -14,7 +15,10 @@
 #define ADDR_DIGITS 32
 #define READ_BYTES  4096 /* many lines, none of which is longer than 200 */
 
-/* As the kernel prints it: words of 32 bits, each in our byte order (net/ipv4/udp.c, net/ipv6/datagram.c). */
+/*
+ * As the kernel prints it: words of 32 bits, each in our byte order (net/ipv4/udp.c,
+ * net/ipv6/datagram.c).
+ */
 static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
 {
 	unsigned first = pkt_addr_is_v4(a) ? 3 : 0;
@@ -42,7 +46,8 @@ static enum port_reader look(const char *line, const char *wanted, enum port_rea
 
 enum port_reader udp_reader(struct port *p, const struct port_path *path)
 {
-	int fd = sys_open(udp_port(p)->v6 ? "/proc/net/udp6" : "/proc/net/udp", O_RDONLY | O_CLOEXEC);
+	int fd = sys_open(udp_port(p)->v6 ? "/proc/net/udp6" : "/proc/net/udp",
+			  O_RDONLY | O_CLOEXEC);
 	enum port_reader found = PORT_READER_UNKNOWN;
 	char wanted[ADDR_DIGITS + 1], buf[READ_BYTES + 1];
 	size_t have = 0; /* bytes of a line whose end has not been read yet */
@@ -51,7 +56,8 @@ enum port_reader udp_reader(struct port *p, const struct port_path *path)
 	if (fd < 0)
 		return found;
 	print_words(wanted, &path->dst);
-	while (found != PORT_READER_STALLED && (n = sys_read(fd, buf + have, READ_BYTES - have)) > 0) {
+	while (found != PORT_READER_STALLED &&
+	       (n = sys_read(fd, buf + have, READ_BYTES - have)) > 0) {
 		char *line = buf, *end;
 
 		have += (size_t)n;

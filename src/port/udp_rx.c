@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Receiving: recvmmsg() into buffers of our own. With UDP_GRO the kernel hands over what it merged, or never cut (over loopback a
- * group arrives as it was sent), and says how long the pieces are; they are handed out as packets without being copied.
+ * Receiving: recvmmsg() into buffers of our own. With UDP_GRO the kernel hands over what it merged,
+ * or never cut (over loopback a group arrives as it was sent), and says how long the pieces are;
+ * they are handed out as packets without being copied.
  *
- * Buffers are filled again only when everything in them was handed out and the burst after that was asked for, so
- * descriptors stay valid as port.h promises.
+ * Buffers are filled again only when everything in them was handed out and the burst after that was
+ * asked for, so descriptors stay valid as port.h promises.
  *
- * A socket does not show identifications. The prediction is the packet's place in its datagram: right for every group
- * that arrives as it was sent, and for every packet sent alone by one of us.
+ * A socket does not show identifications. The prediction is the packet's place in its datagram:
+ * right for every group that arrives as it was sent, and for every packet sent alone by one of us.
  */
 #include "port/udp.h"
 
@@ -103,8 +104,9 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 }
 
 /*
- * Any user of this machine sends from loopback addresses, but from port 4791 of one only who holds it: the NIC there. NICs elsewhere choose their
- * source ports (IBA A17.9.3), so that connections take several paths; see rx.c for these.
+ * Any user of this machine sends from loopback addresses, but from port 4791 of one only who holds
+ * it: the NIC there. NICs elsewhere choose their source ports (IBA A17.9.3), so that connections
+ * take several paths; see rx.c for these.
  */
 static bool is_from_nic(const struct udp_rx_buf *b)
 {
@@ -112,7 +114,8 @@ static bool is_from_nic(const struct udp_rx_buf *b)
 }
 
 /* Datagram i arrived: what its packets have in common. */
-static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i, const struct pkt_addr *dst)
+static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i,
+			  const struct pkt_addr *dst)
 {
 	struct udp_rx_buf *b = &u->rx.buf[i];
 	struct msghdr *h = &m->msg[i].msg_hdr;
@@ -137,14 +140,16 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i, con
 		}
 	}
 	/* IPv6 has no identification, so it is known. */
-	b->flags = (uint8_t)((u->v6 ? PORT_ID_KNOWN : 0) | ((b->tos & ECN_MASK) == ECN_CE ? PORT_CE : 0));
+	b->flags = (uint8_t)((u->v6 ? PORT_ID_KNOWN : 0) |
+			     ((b->tos & ECN_MASK) == ECN_CE ? PORT_CE : 0));
 	reset_msg(u, m, i);
 }
 
 /*
- * How many datagrams to ask for. One when there was nothing: the call that looks for a second and finds none costs a tenth of a
- * round trip. More while there are as many as asked for, up to UDP_RX_BUFS packets if they are like the last: what is
- * copied here is then still in the cache when it is looked at.
+ * How many datagrams to ask for. One when there was nothing: the call that looks for a second and
+ * finds none costs a tenth of a round trip. More while there are as many as asked for, up to
+ * UDP_RX_BUFS packets if they are like the last: what is copied here is then still in the cache
+ * when it is looked at.
  */
 static unsigned next_want(const struct udp_rx *r, int got)
 {
@@ -167,9 +172,13 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 	struct rx_msgs *m = rx_msgs(r);
 	int n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 
-	/* The error was of something sent. Who forges errors without end, gets no more than the time for these. */
-	for (int i = 0;
-	     unlikely(n < 0 && n != -EAGAIN && n != -EINTR) && i < ERRORS_TRIES && udp_take_errors(u); i++)
+	/*
+	 * The error was of something sent. Who forges errors without end, gets no more than the
+	 * time for these.
+	 */
+	for (int i = 0; unlikely(n < 0 && n != -EAGAIN && n != -EINTR) && i < ERRORS_TRIES &&
+			udp_take_errors(u);
+	     i++)
 		n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 	for (int i = 0; i < n; i++)
 		open_datagram(u, m, (unsigned)i, dst);
@@ -189,7 +198,10 @@ static void receive_group(struct udp_port *u)
 	u->rx.group = u->rx.count != 0;
 }
 
-/* Groups and our own address take turns in being looked at first, so that neither keeps the other waiting. */
+/*
+ * Groups and our own address take turns in being looked at first, so that neither keeps the other
+ * waiting.
+ */
 static void receive(struct udp_port *u)
 {
 	struct udp_rx *r = &u->rx;
@@ -233,8 +245,8 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 }
 
 /*
- * Over several lanes a datagram may hold packets of another lane's QPs, or be all of them. True: it is not for us any more. Of what
- * comes to a group every lane has a copy of its own.
+ * Over several lanes a datagram may hold packets of another lane's QPs, or be all of them. True: it
+ * is not for us any more. Of what comes to a group every lane has a copy of its own.
  */
 static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sending: packets are built in staging memory, one group behind the other, and leave by sendmmsg(), a group a message.
+ * Sending: packets are built in staging memory, one group behind the other, and leave by
+ * sendmmsg(), a group a message.
  *
  *	stage	| 4148 | 4148 | 4148 | 1076 |...| 20 | 20 |.......| 64 |
  *		 group 0, count 4, closed         group 1           group 2
  *
- * A group of several is cut by the kernel into datagrams with identifications 0, 1, 2 ... (net/ipv4/af_inet.c,
- * inet_gso_segment; the first is 0 because the socket is not connected and DF is set, include/net/ip.h,
- * ip_select_ident_segs). Where the kernel refuses to cut (a device without checksum offload on an older kernel, IPsec), the
- * packets go one by one, each with identification 0, and their ICRCs are built anew; so do all later ones on that path.
+ * A group of several is cut by the kernel into datagrams with identifications 0, 1, 2 ...
+ * (net/ipv4/af_inet.c, inet_gso_segment; the first is 0 because the socket is not connected and DF
+ * is set, include/net/ip.h, ip_select_ident_segs). Where the kernel refuses to cut (a device
+ * without checksum offload on an older kernel, IPsec), the packets go one by one, each with
+ * identification 0, and their ICRCs are built anew; so do all later ones on that path.
  */
 #include "port/udp.h"
 
@@ -23,7 +25,9 @@
 
 #define CONTROL_BYTES (CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int)))
 
-/* What sendmmsg() is handed. On the stack, and only as much of it is touched as there are messages. */
+/*
+ * What sendmmsg() is handed. On the stack, and only as much of it is touched as there are messages.
+ */
 struct out_msgs {
 	struct mmsghdr msg[UDP_MAX_GROUPS];
 	struct iovec iov[UDP_MAX_GROUPS][2];
@@ -42,25 +46,27 @@ void udp_tx_fini(struct udp_port *u)
 	u->tx.stage = NULL;
 }
 
-static bool fits_behind(const struct udp_tx *t, const struct udp_group *g, const struct udp_path *path,
-			uint32_t len, uint8_t tos)
+static bool fits_behind(const struct udp_tx *t, const struct udp_group *g,
+			const struct udp_path *path, uint32_t len, uint8_t tos)
 {
 	return g->path == path && g->tos == tos && !g->closed && !g->mixed && len <= g->size &&
 	       g->count < t->max_segs && !path->single && g->bytes + len <= UDP_MAX_DATAGRAM &&
 	       !(path->apart && g->count == 1 && len < g->size);
 }
 
-static bool joins_behind(const struct udp_group *g, const struct udp_path *path, uint32_t len, uint8_t tos)
+static bool joins_behind(const struct udp_group *g, const struct udp_path *path, uint32_t len,
+			 uint8_t tos)
 {
 	return path->joins && g->path == path && g->tos == tos && g->count < UDP_JOIN_MAX &&
 	       g->bytes + len <= UDP_JOIN_BYTES;
 }
 
 /*
- * The first packet of a long message is longer than the others by its extended header, so nothing fits behind the second one in its group. The
- * message makes as many groups either way, but one packet alone costs the kernel much less than a group of two (no cutting, no pages). Of
- * a message of two packets that is one call's group more. Which kind is under way shows in what came last: `len`, 0: a flush. A path that
- * joins packets has no use for it.
+ * The first packet of a long message is longer than the others by its extended header, so nothing
+ * fits behind the second one in its group. The message makes as many groups either way, but one
+ * packet alone costs the kernel much less than a group of two (no cutting, no pages). Of a message
+ * of two packets that is one call's group more. Which kind is under way shows in what came last:
+ * `len`, 0: a flush. A path that joins packets has no use for it.
  */
 static void learn(const struct udp_tx *t, uint32_t len)
 {
@@ -82,7 +88,8 @@ static int blocked(struct udp_port *u)
 }
 
 /* A new group, after a flush if the batch is full. NULL: no room. */
-static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, uint32_t len, uint8_t tos)
+static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, uint32_t len,
+				    uint8_t tos)
 {
 	struct udp_tx *t = &u->tx;
 	struct udp_group *g;
@@ -105,7 +112,8 @@ static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, u
 	return g;
 }
 
-int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, struct port_room *room)
+int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t tos,
+		struct port_room *room)
 {
 	struct udp_port *u = udp_port(p);
 	struct udp_tx *t = &u->tx;
@@ -191,7 +199,8 @@ static void fill_msg(const struct udp_port *u, struct out_msgs *o, unsigned i, s
 	if (g->tos) {
 		int tos = g->tos;
 
-		add_control(m, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_TCLASS : IP_TOS, &tos, sizeof(tos));
+		add_control(m, u->v6 ? SOL_IPV6 : SOL_IP, u->v6 ? IPV6_TCLASS : IP_TOS, &tos,
+			    sizeof(tos));
 	}
 	if (!m->msg_controllen)
 		m->msg_control = NULL;
@@ -226,7 +235,9 @@ static int send_msgs(struct udp_port *u, struct out_msgs *o, unsigned n)
 		u->unsure |= sent > 0 && (unsigned)sent < n;
 		return sent;
 	}
-	/* The kernel reads least where least is said; it shows in the round trip of a small packet. */
+	/*
+	 * The kernel reads least where least is said; it shows in the round trip of a small packet.
+	 */
 	if (m->msg_control || m->msg_iovlen > 1)
 		rc = sys_sendmsg(u->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
 	else
@@ -240,7 +251,9 @@ static bool goes_singly(const struct udp_group *g)
 	return g->path->single && g->count > 1 && !g->mixed;
 }
 
-/* Sends waiting groups up to the first that must go singly. Number sent, or the error of the first. */
+/*
+ * Sends waiting groups up to the first that must go singly. Number sent, or the error of the first.
+ */
 static int send_groups(struct udp_port *u)
 {
 	struct udp_tx *t = &u->tx;
@@ -261,7 +274,10 @@ static int send_groups(struct udp_port *u)
 	return rc;
 }
 
-/* The packets of the first waiting group that have not gone yet, one a datagram. Number sent, or the error of the first. */
+/*
+ * The packets of the first waiting group that have not gone yet, one a datagram. Number sent, or
+ * the error of the first.
+ */
 static int send_singly(struct udp_port *u)
 {
 	struct udp_tx *t = &u->tx;
@@ -273,7 +289,8 @@ static int send_singly(struct udp_port *u)
 	for (unsigned k = g->sent; k < g->count && n < UDP_MAX_GROUPS; k++, n++) {
 		uint32_t off = (uint32_t)k * g->size;
 
-		fill_msg(u, &o, n, g, g->data + off, k + 1u < g->count ? g->size : g->bytes - off, 0);
+		fill_msg(u, &o, n, g, g->data + off, k + 1u < g->count ? g->size : g->bytes - off,
+			 0);
 	}
 	rc = send_msgs(u, &o, n);
 	for (int i = 0; i < rc; i++, g->sent++)
@@ -291,8 +308,10 @@ static void rebuild(const struct udp_group *g)
 		uint32_t len = k + 1u < g->count ? g->size : g->bytes - off;
 		uint8_t *bth = g->data + off;
 
-		if (len >= sizeof(struct pkt_bth) + PKT_ICRC_LEN && len <= ICRC_MAX_LEN && len % 4 == 0)
-			icrc_store(bth + len - PKT_ICRC_LEN, icrc_compute(&g->path->flow, 0, bth, len));
+		if (len >= sizeof(struct pkt_bth) + PKT_ICRC_LEN && len <= ICRC_MAX_LEN &&
+		    len % 4 == 0)
+			icrc_store(bth + len - PKT_ICRC_LEN,
+				   icrc_compute(&g->path->flow, 0, bth, len));
 	}
 }
 
@@ -327,9 +346,10 @@ static void drop(struct udp_port *u, int rc)
 }
 
 /*
- * Is the error another's than that of what was to be sent? ICMP errors come at any time, from anybody, as often as he likes, and each fails a call: none may cost
- * a packet. The kernel queues one first, and then has a call fail for it: so after one was taken, a failure without another in the queue is doubtful, once.
- * Only ECONNREFUSED is never about what the call would send.
+ * Is the error another's than that of what was to be sent? ICMP errors come at any time, from
+ * anybody, as often as he likes, and each fails a call: none may cost a packet. The kernel queues
+ * one first, and then has a call fail for it: so after one was taken, a failure without another in
+ * the queue is doubtful, once. Only ECONNREFUSED is never about what the call would send.
  */
 static bool is_foreign(struct udp_port *u, int rc)
 {
@@ -344,7 +364,10 @@ static bool is_foreign(struct udp_port *u, int rc)
 	return true;
 }
 
-/* One system call's worth of progress; false when the kernel has no room, or forged errors leave none. */
+/*
+ * One system call's worth of progress; false when the kernel has no room, or forged errors leave
+ * none.
+ */
 static bool push(struct udp_port *u, unsigned *foreign)
 {
 	struct udp_tx *t = &u->tx;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Addresses and ports: socket addresses to those of the NIC, which of them an id is bound to, and the port numbers that are taken. */
+/*
+ * Addresses and ports: socket addresses to those of the NIC, which of them an id is bound to, and
+ * the port numbers that are taken.
+ */
 #include <string.h>
 
 #include "base/sys.h"
@@ -128,16 +131,17 @@ static bool is_ours(const struct pkt_addr *addr)
 }
 
 /*
- * No NIC stands behind the loopback interface, and the kernel binds its addresses like a wildcard (drivers/infiniband/core/cma.c,
- * cma_any_addr): libfabric asks with localhost which NIC there is. So does a NIC that others reach, unless it has that address. Lock held.
+ * No NIC stands behind the loopback interface, and the kernel binds its addresses like a wildcard
+ * (drivers/infiniband/core/cma.c, cma_any_addr): libfabric asks with localhost which NIC there is.
+ * So does a NIC that others reach, unless it has that address. Lock held.
  */
 static bool has_no_device(const struct sockaddr *sa)
 {
 	struct pkt_addr addr;
 	uint16_t port;
 
-	return !rdmacm_addr_from(sa, &addr, &port) && pkt_addr_is_loopback(&addr) && reached_from_outside() &&
-	       !is_ours(&addr);
+	return !rdmacm_addr_from(sa, &addr, &port) && pkt_addr_is_loopback(&addr) &&
+	       reached_from_outside() && !is_ours(&addr);
 }
 
 struct nearest {
@@ -159,14 +163,18 @@ static bool is_nearest(const struct pkt_addr *have, void *arg)
 {
 	struct nearest *n = arg;
 
-	if (pkt_addr_is_v4(have) == pkt_addr_is_v4(n->like) && common_bits(have, n->like) > n->common) {
+	if (pkt_addr_is_v4(have) == pkt_addr_is_v4(n->like) &&
+	    common_bits(have, n->like) > n->common) {
 		n->common = common_bits(have, n->like);
 		*n->best = *have;
 	}
 	return n->common == 128;
 }
 
-/* The NIC has few addresses and no routes: the one that shares the longest prefix with the destination. */
+/*
+ * The NIC has few addresses and no routes: the one that shares the longest prefix with the
+ * destination.
+ */
 int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src)
 {
 	struct nearest n = {like, src, -1};
@@ -228,7 +236,8 @@ bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse
 
 	list_for_each_entry (other, rdmacm_port_bucket(port), port_link) {
 		if (other != id && other->port == port && other->id.ps == id->id.ps &&
-		    !(reuse && other->reuse_addr && other->state != RDMACM_LISTEN) && overlap(id, other))
+		    !(reuse && other->reuse_addr && other->state != RDMACM_LISTEN) &&
+		    overlap(id, other))
 			return true;
 	}
 	return false;

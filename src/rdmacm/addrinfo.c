@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* rdma_getaddrinfo(): names and services to addresses, by libc's getaddrinfo(); what kind of connection is asked for goes along. */
+/*
+ * rdma_getaddrinfo(): names and services to addresses, by libc's getaddrinfo(); what kind of
+ * connection is asked for goes along.
+ */
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +27,8 @@ static void ask_libc(const struct rdma_addrinfo *hints, struct addrinfo *ai)
 		ai->ai_socktype = SOCK_STREAM;
 }
 
-static int copy_addr(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from, socklen_t len)
+static int copy_addr(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from,
+		     socklen_t len)
 {
 	*to = calloc(1, sizeof(struct sockaddr_storage));
 	if (!*to)
@@ -41,14 +45,18 @@ static int copy_name(char **to, const char *from)
 }
 
 /* Which end libc's answer is for: the one who listens, or the one to connect to. */
-static int fill(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints, const struct addrinfo *ai)
+static int fill(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints,
+		const struct addrinfo *ai)
 {
-	bool passive = hints && hints->ai_flags & RAI_PASSIVE, dgram = ai->ai_socktype == SOCK_DGRAM;
+	bool passive = hints && hints->ai_flags & RAI_PASSIVE,
+	     dgram = ai->ai_socktype == SOCK_DGRAM;
 	int ret;
 
 	rai->ai_flags = hints ? hints->ai_flags : 0;
 	rai->ai_family = ai->ai_family;
-	rai->ai_qp_type = hints && hints->ai_qp_type ? hints->ai_qp_type : dgram ? IBV_QPT_UD : IBV_QPT_RC;
+	rai->ai_qp_type = hints && hints->ai_qp_type ? hints->ai_qp_type
+			  : dgram		     ? IBV_QPT_UD
+						     : IBV_QPT_RC;
 	rai->ai_port_space = hints && hints->ai_port_space ? hints->ai_port_space
 			     : dgram			   ? RDMA_PS_UDP
 							   : RDMA_PS_TCP;
@@ -59,12 +67,15 @@ static int fill(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints, co
 	ret = copy_addr(&rai->ai_dst_addr, &rai->ai_dst_len, ai->ai_addr, ai->ai_addrlen);
 	if (ret == 0)
 		ret = copy_name(&rai->ai_dst_canonname, ai->ai_canonname);
-	if (ret == 0 && hints && hints->ai_src_len && hints->ai_src_len <= sizeof(struct sockaddr_storage))
-		ret = copy_addr(&rai->ai_src_addr, &rai->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
+	if (ret == 0 && hints && hints->ai_src_len &&
+	    hints->ai_src_len <= sizeof(struct sockaddr_storage))
+		ret = copy_addr(&rai->ai_src_addr, &rai->ai_src_len, hints->ai_src_addr,
+				hints->ai_src_len);
 	return ret;
 }
 
-static int copy_hint(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from, socklen_t len)
+static int copy_hint(struct sockaddr **to, socklen_t *to_len, const struct sockaddr *from,
+		     socklen_t len)
 {
 	if (!from || !len)
 		return 0;
@@ -82,12 +93,13 @@ static int fill_from_hints(struct rdma_addrinfo *rai, const struct rdma_addrinfo
 	rai->ai_port_space = hints->ai_port_space;
 	ret = copy_hint(&rai->ai_dst_addr, &rai->ai_dst_len, hints->ai_dst_addr, hints->ai_dst_len);
 	return ret ? ret
-		   : copy_hint(&rai->ai_src_addr, &rai->ai_src_len, hints->ai_src_addr, hints->ai_src_len);
+		   : copy_hint(&rai->ai_src_addr, &rai->ai_src_len, hints->ai_src_addr,
+			       hints->ai_src_len);
 }
 
 /* 0; -1 with errno; or what getaddrinfo(3) returns (EAI_*), as librdmacm passes it on. */
-ROOST_EXPORT int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,
-				  struct rdma_addrinfo **res)
+ROOST_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
+				  const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 {
 	struct addrinfo ask, *ai = NULL;
 	struct rdma_addrinfo *rai;

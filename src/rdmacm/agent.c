@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The agent: puts the machine of src/cm on QP 1 of the process's engine. The service thread brings datagrams and time, programs' threads
- * bring calls; the lock makes them one after the other. The device is opened when an id first needs it, and stays open.
+ * The agent: puts the machine of src/cm on QP 1 of the process's engine. The service thread brings
+ * datagrams and time, programs' threads bring calls; the lock makes them one after the other. The
+ * device is opened when an id first needs it, and stays open.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -20,7 +21,10 @@ struct rdmacm_agent agent = {
 	.without_rtu = LIST_HEAD_INIT(agent.without_rtu),
 };
 
-/* One opens, the others wait: outside of the agent's lock, which the service thread may want meanwhile. */
+/*
+ * One opens, the others wait: outside of the agent's lock, which the service thread may want
+ * meanwhile.
+ */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
 uint64_t rdmacm_draw(uint64_t n)
@@ -35,7 +39,10 @@ uint64_t rdmacm_draw(uint64_t n)
 	return secret_below(&agent.secret, n);
 }
 
-/* In a child: channels are there without a device, and share their descriptors with the parent's. It draws its own numbers. */
+/*
+ * In a child: channels are there without a device, and share their descriptors with the parent's.
+ * It draws its own numbers.
+ */
 static void renew_process(void)
 {
 	struct rdmacm_channel *ch;
@@ -74,8 +81,8 @@ void rdmacm_started(void)
 
 /* ---- between machine and QP 1 ---- */
 
-static void on_input(void *ctx, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
-		     const uint8_t *mad)
+static void on_input(void *ctx, unsigned port, const struct pkt_addr *src,
+		     const struct pkt_addr *dst, const uint8_t *mad)
 {
 	rdmacm_lock();
 	if (!rdmacm_early_hold(src, dst, mad))
@@ -153,7 +160,10 @@ static void in_parent(void)
 	pthread_mutex_unlock(&open_lock);
 }
 
-/* Objects that the child inherited point to it: it stays, as memory. Volatile, to be there for who looks for leaks. */
+/*
+ * Objects that the child inherited point to it: it stays, as memory. Volatile, to be there for who
+ * looks for leaks.
+ */
 static struct ibv_context *volatile verbs_of_parent;
 
 /* Connections and listeners stay with the parent, whose NIC has them. The child opens its own. */
@@ -184,8 +194,8 @@ static void in_child(void)
 }
 
 /*
- * The process ends in good order: peers hear of it now, instead of finding out. A lock that is taken belongs to a thread in the middle
- * of something, or to ourselves, below a signal handler.
+ * The process ends in good order: peers hear of it now, instead of finding out. A lock that is
+ * taken belongs to a thread in the middle of something, or to ourselves, below a signal handler.
  */
 static void at_exit(void)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Event channels, and the events on them. An event belongs to an id from when it is raised until it is acknowledged: the id's end drops
- * what nobody has taken, and waits for the rest. The request for a connection belongs to its listener.
+ * Event channels, and the events on them. An event belongs to an id from when it is raised until it
+ * is acknowledged: the id's end drops what nobody has taken, and waits for the rest. The request
+ * for a connection belongs to its listener.
  *
- *   raised: on the owner's list, in the channel's queue -> taken: on the list -> acknowledged: freed
+ * raised: on the owner's list, in the channel's queue -> taken: on the list -> acknowledged: freed
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,8 +37,9 @@ ROOST_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 }
 
 /*
- * Programs destroy a channel with a thread of theirs on it, or on its way back to it (rping when it is done). With the kernel's
- * descriptor such a thread sleeps on, so it does with ours: the memory of the last few stays, to tell it.
+ * Programs destroy a channel with a thread of theirs on it, or on its way back to it (rping when it
+ * is done). With the kernel's descriptor such a thread sleeps on, so it does with ours: the memory
+ * of the last few stays, to tell it.
  */
 static struct rdmacm_channel *closed_channels[16];
 
@@ -130,7 +132,8 @@ static void discard(struct rdmacm_event *e)
 {
 	list_del(&e->link);
 	if (e->event.event == RDMA_CM_EVENT_CONNECT_REQUEST && !e->taken)
-		rdmacm_id_end(rdmacm_id(e->event.id)); /* nobody has seen it: its request is rejected */
+		rdmacm_id_end(
+			rdmacm_id(e->event.id)); /* nobody has seen it: its request is rejected */
 	free(e);
 }
 
@@ -188,7 +191,10 @@ static bool take(struct rdmacm_event *e)
 	return true;
 }
 
-/* Sleeps without driving the NIC: it is a thread of its own in most programs, and what it waits for comes by the service thread anyway. */
+/*
+ * Sleeps without driving the NIC: it is a thread of its own in most programs, and what it waits for
+ * comes by the service thread anyway.
+ */
 ROOST_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
 	struct rdmacm_event *e;
@@ -246,7 +252,9 @@ int rdmacm_complete(struct rdmacm_id *id)
 
 /* ---- migrating ---- */
 
-/* What is raised moves along, in order; what is taken is waited for, as the kernel's users know it. */
+/*
+ * What is raised moves along, in order; what is taken is waited for, as the kernel's users know it.
+ */
 static void move_events(struct rdmacm_id *id, struct rdma_event_channel *to)
 {
 	struct rdmacm_event *e, *tmp;

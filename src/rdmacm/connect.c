@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The active end of a connection, its end, and what may be said at either end. Listeners are in listen.c. */
+/*
+ * The active end of a connection, its end, and what may be said at either end. Listeners are in
+ * listen.c.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +30,8 @@ static uint8_t choose(const uint8_t *asked, uint8_t any, uint8_t otherwise)
 }
 
 /*
- * How many READs and atomics may be in flight, either way. The program says it, or leaves it to us: as much as the device can, for who
- * accepts also no more than was asked for.
+ * How many READs and atomics may be in flight, either way. The program says it, or leaves it to us:
+ * as much as the device can, for who accepts also no more than was asked for.
  */
 int rdmacm_settle_depths(struct rdmacm_id *id, const struct rdma_conn_param *p)
 {
@@ -42,14 +45,16 @@ int rdmacm_settle_depths(struct rdmacm_id *id, const struct rdma_conn_param *p)
 	depth = limit_of(dev.max_qp_init_rd_atom);
 	if (id->id.ps == RDMA_PS_TCP &&
 	    ((!id->id.qp && !p) ||
-	     (p && p->responder_resources != RDMA_MAX_RESP_RES && p->responder_resources > resources) ||
+	     (p && p->responder_resources != RDMA_MAX_RESP_RES &&
+	      p->responder_resources > resources) ||
 	     (p && p->initiator_depth != RDMA_MAX_INIT_DEPTH && p->initiator_depth > depth)))
 		return -EINVAL;
 	if (id->passive && id->responder_resources < resources)
 		resources = id->responder_resources;
 	if (id->passive && id->initiator_depth < depth)
 		depth = id->initiator_depth;
-	id->responder_resources = choose(p ? &p->responder_resources : NULL, RDMA_MAX_RESP_RES, resources);
+	id->responder_resources =
+		choose(p ? &p->responder_resources : NULL, RDMA_MAX_RESP_RES, resources);
 	id->initiator_depth = choose(p ? &p->initiator_depth : NULL, RDMA_MAX_INIT_DEPTH, depth);
 	return 0;
 }
@@ -94,14 +99,18 @@ static int gather(const struct rdmacm_id *id, const struct rdma_conn_param *p, s
 	return 0;
 }
 
-/* What the QP has on offer. Of a QP of the program's own the program says it: rdma_set_local_ece(3). */
+/*
+ * What the QP has on offer. Of a QP of the program's own the program says it:
+ * rdma_set_local_ece(3).
+ */
 static void offer_ece(struct rdmacm_id *id)
 {
 	if (id->id.qp && ibv_query_ece(id->id.qp, &id->local_ece))
 		id->local_ece = (struct ibv_ece){0};
 }
 
-static int ask_for_connection(struct rdmacm_id *id, const struct rdma_conn_param *p, const struct asking *a)
+static int ask_for_connection(struct rdmacm_id *id, const struct rdma_conn_param *p,
+			      const struct asking *a)
 {
 	bool uc = (id->id.qp ? id->id.qp->qp_type : id->id.qp_type) == IBV_QPT_UC;
 	struct cm_connect c = {
@@ -260,7 +269,8 @@ static int reject_locked(struct rdma_cm_id *pub, uint16_t reason, const void *da
 	return rdmacm_ret(ret);
 }
 
-ROOST_EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
+ROOST_EXPORT int rdma_reject(struct rdma_cm_id *id, const void *private_data,
+			     uint8_t private_data_len)
 {
 	return reject_locked(id, CM_REJ_CONSUMER, private_data, private_data_len);
 }
@@ -270,7 +280,8 @@ ROOST_EXPORT int roost_node_reject(struct rdma_cm_id *id)
 	return reject_locked(id, CM_REJ_NO_RESOURCES, NULL, 0) ? errno : 0;
 }
 
-ROOST_EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data, uint8_t private_data_len)
+ROOST_EXPORT int rdma_reject_ece(struct rdma_cm_id *id, const void *private_data,
+				 uint8_t private_data_len)
 {
 	return reject_locked(id, CM_REJ_VENDOR_OPTION, private_data, private_data_len);
 }
@@ -287,7 +298,10 @@ ROOST_EXPORT int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
 	return rdmacm_ret(ret == -EISCONN ? 0 : ret);
 }
 
-/* In a state that has nothing to end it is no error: the other end was faster (as the kernel's rdma_disconnect has it). */
+/*
+ * In a state that has nothing to end it is no error: the other end was faster (as the kernel's
+ * rdma_disconnect has it).
+ */
 static int disconnect(struct rdmacm_id *id)
 {
 	int ret;
@@ -356,9 +370,11 @@ static int status_of(const struct cm_event *e)
 }
 
 /*
- * A server that serves one client after the other ends its listener and makes the next one (perftest with -R does, twice for a test). Its
- * client asks while it does; the Linux kernel refuses that, and a client that needs no system call to ask is there first. So who is connected to
- * a service, and is told that nobody serves it, asks once more for a second. Requests to listeners of ours are held meanwhile: early.c.
+ * A server that serves one client after the other ends its listener and makes the next one
+ * (perftest with -R does, twice for a test). Its client asks while it does; the Linux kernel
+ * refuses that, and a client that needs no system call to ask is there first. So who is connected
+ * to a service, and is told that nobody serves it, asks once more for a second. Requests to
+ * listeners of ours are held meanwhile: early.c.
  */
 #define AGAIN_FIRST_NS 2000000u
 #define AGAIN_TIMES    9 /* each after twice the time: a second */
@@ -408,7 +424,8 @@ void rdmacm_on_cm_event(void *ctx, const struct cm_event *e)
 	out->event.status = status_of(e);
 	if (t->conn) {
 		rdmacm_fill_conn(&out->event.param.conn, e);
-		id->remote_ece = (struct ibv_ece){.vendor_id = e->ece.vendor_id, .options = e->ece.options};
+		id->remote_ece =
+			(struct ibv_ece){.vendor_id = e->ece.vendor_id, .options = e->ece.options};
 	}
 	if (t->ud)
 		fill_ud(id, &out->event.param.ud, e);

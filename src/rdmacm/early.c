@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests that come a moment too early. A server that serves one client after the other ends its listener and makes the next one
- * (perftest with -R does, twice for a test), and a client on a fast NIC asks in between. Or a server tells its client the port that it
- * has bound, and listens only then (qperf does). The client would be refused, and most give up then. So a request to a service that was
- * served a moment ago, or whose port is bound, is held for a moment. A few are: what is beyond is refused at once, as is any request to
- * a service of which nobody heard. One source may have thrice of what is left free, as at a listener (cm/stranger.c).
+ * Requests that come a moment too early. A server that serves one client after the other ends its
+ * listener and makes the next one (perftest with -R does, twice for a test), and a client on a fast
+ * NIC asks in between. Or a server tells its client the port that it has bound, and listens only
+ * then (qperf does). The client would be refused, and most give up then. So a request to a service
+ * that was served a moment ago, or whose port is bound, is held for a moment. A few are: what is
+ * beyond is refused at once, as is any request to a service of which nobody heard. One source may
+ * have thrice of what is left free, as at a listener (cm/stranger.c).
  */
 #include <string.h>
 
@@ -40,7 +42,10 @@ void rdmacm_early_unlisten(uint64_t service_id)
 	next_served = (next_served + 1) % REMEMBERED;
 }
 
-/* By the port, in whatever port space: perftest's first listener is for connections, the second one for datagrams if these are tested. */
+/*
+ * By the port, in whatever port space: perftest's first listener is for connections, the second one
+ * for datagrams if these are tested.
+ */
 static bool was_served(uint64_t service_id, uint64_t now)
 {
 	for (unsigned i = 0; i < REMEMBERED; i++) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Endpoints: an id of its own channel together with its QP, for programs that wait for each step. */
+/*
+ * Endpoints: an id of its own channel together with its QP, for programs that wait for each step.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +19,8 @@ static int keep(void **to, const void *from, size_t len)
 }
 
 /* A listener has no QP; its connections get one like that. */
-static int prepare_listener(struct rdma_cm_id *pub, const struct rdma_addrinfo *res, struct ibv_pd *pd,
-			    const struct ibv_qp_init_attr *qp_init)
+static int prepare_listener(struct rdma_cm_id *pub, const struct rdma_addrinfo *res,
+			    struct ibv_pd *pd, const struct ibv_qp_init_attr *qp_init)
 {
 	int ret;
 
@@ -35,8 +37,8 @@ static int prepare_listener(struct rdma_cm_id *pub, const struct rdma_addrinfo *
 	return 0;
 }
 
-static int prepare_active(struct rdma_cm_id *pub, const struct rdma_addrinfo *res, struct ibv_pd *pd,
-			  struct ibv_qp_init_attr *qp_init)
+static int prepare_active(struct rdma_cm_id *pub, const struct rdma_addrinfo *res,
+			  struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init)
 {
 	if (rdma_resolve_addr(pub, res->ai_src_addr, res->ai_dst_addr, RESOLVE_MS) ||
 	    rdma_resolve_route(pub, RESOLVE_MS))
@@ -52,8 +54,8 @@ static int prepare_active(struct rdma_cm_id *pub, const struct rdma_addrinfo *re
 	return keep(&rdmacm_id(pub)->connect, res->ai_connect, res->ai_connect_len);
 }
 
-ROOST_EXPORT int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res, struct ibv_pd *pd,
-				struct ibv_qp_init_attr *qp_init_attr)
+ROOST_EXPORT int rdma_create_ep(struct rdma_cm_id **id, struct rdma_addrinfo *res,
+				struct ibv_pd *pd, struct ibv_qp_init_attr *qp_init_attr)
 {
 	struct rdma_cm_id *pub;
 	int ret;
@@ -118,7 +120,10 @@ ROOST_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id *
 		rdma_ack_cm_event(event);
 		return rdmacm_ret(ret);
 	}
-	/* Acknowledged with the connection's next event, or its end: its private data is the program's until then. */
+	/*
+	 * Acknowledged with the connection's next event, or its end: its private data is the
+	 * program's until then.
+	 */
 	event->id->event = event;
 	*id = event->id;
 	return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The first packet of a connection stands for an RTU that is late or lost (12.9.7.3: the communication established event). It is noted
- * inside of a turn, where nothing may be waited for, and told to the machine by the service thread.
+ * The first packet of a connection stands for an RTU that is late or lost (12.9.7.3: the
+ * communication established event). It is noted inside of a turn, where nothing may be waited for,
+ * and told to the machine by the service thread.
  */
 #include "base/spin.h"
 #include "rdmacm/rdmacm.h"

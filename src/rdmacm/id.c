@@ -4,8 +4,8 @@
 
 #include "rdmacm/rdmacm.h"
 
-struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
-				enum ibv_qp_type qp_type)
+struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *context,
+				enum rdma_port_space ps, enum ibv_qp_type qp_type)
 {
 	struct rdmacm_id *id = calloc(1, sizeof(*id));
 
@@ -76,8 +76,8 @@ int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdm
 	return 0;
 }
 
-ROOST_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, void *context,
-				enum rdma_port_space ps)
+ROOST_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id,
+				void *context, enum rdma_port_space ps)
 {
 	bool ud = ps == RDMA_PS_UDP || ps == RDMA_PS_IPOIB;
 

@@ -35,8 +35,10 @@ static int start_listening(struct rdmacm_id *id, int backlog)
 	if (rdmacm_port_conflicts(id, id->port, false))
 		return -EADDRINUSE;
 	all = id->any;
-	ret = cm_listen(agent.cm, rdmacm_service_id(id, id->port), all ? NULL : &id->src, kinds_of(id, all),
-			backlog > 0 && backlog < RDMACM_MAX_BACKLOG ? (uint32_t)backlog : RDMACM_MAX_BACKLOG,
+	ret = cm_listen(agent.cm, rdmacm_service_id(id, id->port), all ? NULL : &id->src,
+			kinds_of(id, all),
+			backlog > 0 && backlog < RDMACM_MAX_BACKLOG ? (uint32_t)backlog
+								    : RDMACM_MAX_BACKLOG,
 			id, &id->listener);
 	if (ret == 0) {
 		id->state = RDMACM_LISTEN;
@@ -74,8 +76,8 @@ ROOST_EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 /* ---- requests ---- */
 
 /*
- * Who asks is where the datagram came from, and not what its private data says of it: RoCE v2's GIDs are IP addresses. From the private
- * data comes the port.
+ * Who asks is where the datagram came from, and not what its private data says of it: RoCE v2's
+ * GIDs are IP addresses. From the private data comes the port.
  */
 static int describe(struct rdmacm_id *id, const struct cm_event *e)
 {
@@ -129,7 +131,8 @@ void rdmacm_on_request(const struct cm_event *e)
 	}
 	id->conn = e->conn;
 	cm_set_user(e->conn, id);
-	out = describe(id, e) ? NULL : rdmacm_event_new(listener, id, RDMA_CM_EVENT_CONNECT_REQUEST);
+	out = describe(id, e) ? NULL
+			      : rdmacm_event_new(listener, id, RDMA_CM_EVENT_CONNECT_REQUEST);
 	if (!out) {
 		rdmacm_id_end(id);
 		return;
@@ -145,8 +148,9 @@ void rdmacm_on_request(const struct cm_event *e)
 
 static int accept_datagrams(struct rdmacm_id *id, const struct rdma_conn_param *p)
 {
-	return cm_sidr_reply(id->conn, rdmacm_now(), CM_SIDR_OK, rdmacm_qp_number(id, p), RDMA_UDP_QKEY,
-			     rdmacm_cm_ece(&id->local_ece), p ? p->private_data : NULL,
+	return cm_sidr_reply(id->conn, rdmacm_now(), CM_SIDR_OK, rdmacm_qp_number(id, p),
+			     RDMA_UDP_QKEY, rdmacm_cm_ece(&id->local_ece),
+			     p ? p->private_data : NULL,
 			     p && p->private_data ? p->private_data_len : 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups by IP address. RoCE has no subnet manager to ask: a group is its address, and joining it is attaching the QP. The
- * answer comes as an event, as it does for those who ask.
+ * Multicast groups by IP address. RoCE has no subnet manager to ask: a group is its address, and
+ * joining it is attaching the QP. The answer comes as an event, as it does for those who ask.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -84,8 +84,8 @@ static int join(struct rdmacm_id *id, const struct sockaddr *sa, uint32_t flags,
 
 	if (ret)
 		return ret;
-	if (!id->id.verbs || !rdmacm_is_ud(id) || id->state == RDMACM_DEAD || !is_multicast(&addr) ||
-	    flags >= RDMA_MC_JOIN_FLAG_RESERVED)
+	if (!id->id.verbs || !rdmacm_is_ud(id) || id->state == RDMACM_DEAD ||
+	    !is_multicast(&addr) || flags >= RDMA_MC_JOIN_FLAG_RESERVED)
 		return -EINVAL;
 	if (find(id, &addr))
 		return -EADDRINUSE;
@@ -101,7 +101,8 @@ static int join(struct rdmacm_id *id, const struct sockaddr *sa, uint32_t flags,
 	return tell(id, g, ret);
 }
 
-static int join_and_wait(struct rdma_cm_id *pub, const struct sockaddr *sa, uint32_t flags, void *context)
+static int join_and_wait(struct rdma_cm_id *pub, const struct sockaddr *sa, uint32_t flags,
+			 void *context)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
 	int ret;

@@ -49,10 +49,11 @@ static int await(struct rdma_event_channel *ch, enum rdma_cm_event_type wanted, 
 		return 0;
 	full = (*e)->status == CM_REJ_NO_RESOURCES;
 	rdma_ack_cm_event(*e);
-	return type == RDMA_CM_EVENT_REJECTED && full				       ? ENOMEM
-	       : type == RDMA_CM_EVENT_REJECTED					       ? ECONNREFUSED
-	       : type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR ? EHOSTUNREACH
-										       : ETIMEDOUT;
+	return type == RDMA_CM_EVENT_REJECTED && full ? ENOMEM
+	       : type == RDMA_CM_EVENT_REJECTED	      ? ECONNREFUSED
+	       : type == RDMA_CM_EVENT_ADDR_ERROR || type == RDMA_CM_EVENT_ROUTE_ERROR
+		       ? EHOSTUNREACH
+		       : ETIMEDOUT;
 }
 
 static int step(struct rdma_event_channel *ch, enum rdma_cm_event_type wanted, uint64_t until)
@@ -111,7 +112,8 @@ static int take_hello(const struct rdma_conn_param *p, struct roost_node_hello *
 	h->table = le64toh(h->table);
 	h->entries = le64toh(h->entries);
 	h->used = le64toh(h->used);
-	return h->magic == ROOST_NODE_MAGIC && h->version == ROOST_NODE_VERSION && h->size >= sizeof(*h)
+	return h->magic == ROOST_NODE_MAGIC && h->version == ROOST_NODE_VERSION &&
+			       h->size >= sizeof(*h)
 		       ? 0
 		       : EPROTO;
 }
@@ -172,7 +174,8 @@ ROOST_EXPORT int roost_node_connect(const char *host, uint16_t service, int time
 	struct rdma_event_channel *ch = n ? rdma_create_event_channel() : NULL;
 	int ret;
 
-	if (!ch || fcntl(ch->fd, F_SETFL, O_NONBLOCK) < 0 || rdma_create_id(ch, &n->id, NULL, RDMA_PS_TCP)) {
+	if (!ch || fcntl(ch->fd, F_SETFL, O_NONBLOCK) < 0 ||
+	    rdma_create_id(ch, &n->id, NULL, RDMA_PS_TCP)) {
 		ret = errno;
 		if (ch)
 			rdma_destroy_event_channel(ch);

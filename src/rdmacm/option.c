@@ -38,7 +38,10 @@ static int set_id_option(struct rdmacm_id *id, int name, const void *value, size
 	}
 }
 
-/* A path that somebody found: the route is then resolved. Of it counts what RoCE has: MTU and traffic class. */
+/*
+ * A path that somebody found: the route is then resolved. Of it counts what RoCE has: MTU and
+ * traffic class.
+ */
 static int set_path(struct rdmacm_id *id, const struct ibv_path_data *path, size_t len)
 {
 	if (len == 0 || len % sizeof(*path))
@@ -60,7 +63,8 @@ static int set_path(struct rdmacm_id *id, const struct ibv_path_data *path, size
 	return -EINVAL;
 }
 
-ROOST_EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname, void *optval, size_t optlen)
+ROOST_EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname, void *optval,
+				 size_t optlen)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
 	int ret = -ENOSYS;

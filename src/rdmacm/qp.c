@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Queue pairs of an id: made with what the program leaves out, and led through their states as the connection goes. */
+/*
+ * Queue pairs of an id: made with what the program leaves out, and led through their states as the
+ * connection goes.
+ */
 #include <string.h>
 
 #include "rdmacm/rdmacm.h"
@@ -35,7 +38,10 @@ static int init_attr(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mas
 		return 0;
 	}
 	*mask |= IBV_QP_ACCESS_FLAGS;
-	/* Nothing before there is somebody to whom it is granted; then READs if any were agreed (cm_init_qp_init_attr). */
+	/*
+	 * Nothing before there is somebody to whom it is granted; then READs if any were agreed
+	 * (cm_init_qp_init_attr).
+	 */
 	if (id->conn) {
 		struct cm_qp_attr q;
 
@@ -86,7 +92,8 @@ static int rts_attr(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mask
 	cm_qp_attr(id->conn, &q);
 	a->sq_psn = q.sq_psn;
 	if (is_rc(id)) {
-		*mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+		*mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			 IBV_QP_MAX_QP_RD_ATOMIC;
 		a->timeout = id->ack_timeout ? id->ack_timeout : q.timeout;
 		a->retry_cnt = q.retry_cnt;
 		a->rnr_retry = q.rnr_retry;
@@ -117,7 +124,8 @@ static int qp_attr_for(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *m
 	}
 }
 
-ROOST_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr, int *qp_attr_mask)
+ROOST_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *id, struct ibv_qp_attr *qp_attr,
+				   int *qp_attr_mask)
 {
 	int ret;
 
@@ -137,13 +145,19 @@ int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp)
 	return ret ? ret : -ibv_modify_qp(qp, &a, mask);
 }
 
-/* What the peer offered, or agreed to, before RTR as ibv_set_ece(3) wants it. A QP that knows nothing of it does without. */
+/*
+ * What the peer offered, or agreed to, before RTR as ibv_set_ece(3) wants it. A QP that knows
+ * nothing of it does without.
+ */
 static int take_ece(struct rdmacm_id *id)
 {
 	struct ibv_ece ece = id->remote_ece;
 	int ret;
 
-	/* Who offered nothing that we know gets no answer: stock libraries give up on one that they did not ask for. */
+	/*
+	 * Who offered nothing that we know gets no answer: stock libraries give up on one that they
+	 * did not ask for.
+	 */
 	if (id->passive)
 		id->local_ece = (struct ibv_ece){0};
 	if (!ece.vendor_id)
@@ -308,7 +322,8 @@ ROOST_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_att
 	return rdmacm_ret(create_qp(rdmacm_id(id), qp_init_attr));
 }
 
-ROOST_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *a)
+ROOST_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
+				struct ibv_qp_init_attr *a)
 {
 	struct ibv_qp_init_attr_ex ex = {
 		.qp_context = a->qp_context,
@@ -369,7 +384,8 @@ ROOST_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_a
 	return rdmacm_ret(create_srq(id, attr));
 }
 
-ROOST_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+ROOST_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
+				 struct ibv_srq_init_attr *attr)
 {
 	struct ibv_srq_init_attr_ex ex = {
 		.srq_context = attr->srq_context,

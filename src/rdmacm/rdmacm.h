@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The objects behind the structs of <rdma/rdma_cma.h>, and who does what with them. The public struct is the first member, so a cast
- * leads from one to the other. Conventions at the surface are librdmacm's: 0, or -1 with errno; inside, negative errno values, turned
- * by rdmacm_ret().
+ * The objects behind the structs of <rdma/rdma_cma.h>, and who does what with them. The public
+ * struct is the first member, so a cast leads from one to the other. Conventions at the surface are
+ * librdmacm's: 0, or -1 with errno; inside, negative errno values, turned by rdmacm_ret().
  *
  *   program -> rdma_*() --+                            +--> QP 1 of the engine (drive_gsi_send)
  *                         +--> agent (one lock) --> cm |
  *   QP 1, time ---------- +                            +--> event --> channel --> rdma_get_cm_event()
  *
- * One lock, the agent's, guards ids, their events, and the machine of src/cm. Locks, outermost first: the engine's lock of QP 1's user
- * (taken around us by the service thread), the agent's, the engine's control lock, a PU; a channel's queue is a leaf.
+ * One lock, the agent's, guards ids, their events, and the machine of src/cm. Locks, outermost
+ * first: the engine's lock of QP 1's user (taken around us by the service thread), the agent's, the
+ * engine's control lock, a PU; a channel's queue is a leaf.
  */
 #ifndef ROOST_RDMACM_RDMACM_H
 #define ROOST_RDMACM_RDMACM_H
@@ -29,7 +30,8 @@
 struct rdmacm_channel {
 	struct rdma_event_channel channel;
 	struct evq queue;
-	struct list_head link; /* all of them: a forked child has to part with its parent's descriptors */
+	/* all of them: a forked child has to part with its parent's descriptors */
+	struct list_head link;
 	bool closed;
 };
 
@@ -72,10 +74,12 @@ struct rdmacm_id {
 	struct cm_conn *conn;
 	struct cm_listener *listener;
 	struct ibv_ece local_ece, remote_ece;
-	struct ibv_sa_path_rec path;	  /* what id.route.path_rec points to */
-	struct ibv_qp_init_attr *qp_init; /* rdma_create_ep() of a listener: for the QPs of its connections */
-	struct rdma_addrinfo *resolved;	  /* rdma_resolve_addrinfo()'s, until it is asked for */
-	void *connect;			  /* rdma_create_ep(): private data in front of the program's */
+	struct ibv_sa_path_rec path; /* what id.route.path_rec points to */
+	/* rdma_create_ep() of a listener: for the QPs of its connections */
+	struct ibv_qp_init_attr *qp_init;
+	struct rdma_addrinfo *resolved; /* rdma_resolve_addrinfo()'s, until it is asked for */
+	/* rdma_create_ep(): private data in front of the program's */
+	void *connect;
 	size_t connect_len;
 };
 
@@ -91,8 +95,9 @@ enum {
 
 struct rdmacm_event {
 	struct rdma_cm_event event;
-	struct rdmacm_id *owner; /* waits for its acknowledgement: the id, or the listener of a request */
-	struct list_head link;	 /* of the owner's */
+	/* waits for its acknowledgement: the id, or the listener of a request */
+	struct rdmacm_id *owner;
+	struct list_head link; /* of the owner's */
 	struct evq_event queued;
 	uint32_t taken;
 	uint8_t data[CM_DATA_MAX];
@@ -105,8 +110,9 @@ struct rdmacm_agent {
 	struct list_head ids, channels, without_rtu;
 #define RDMACM_PORT_BUCKETS 1024 /* a power of two */
 	struct list_head ports[RDMACM_PORT_BUCKETS];
-	struct ibv_context *verbs; /* NULL: the device is not open yet. Stays open until the process ends */
-	struct ibv_pd *pd;	   /* for ids whose program brings none */
+	/* NULL: the device is not open yet. Stays open until the process ends */
+	struct ibv_context *verbs;
+	struct ibv_pd *pd; /* for ids whose program brings none */
 	struct drive *drive;
 	struct cm *cm;
 	struct secret secret; /* for rdmacm_draw() alone */
@@ -143,16 +149,22 @@ static inline bool rdmacm_is_ud(const struct rdmacm_id *id)
 
 /* ---- agent.c ---- */
 
-/* A number below n that nobody can guess. Seeds itself, also in a child after fork(2). [agent's lock] */
+/*
+ * A number below n that nobody can guess. Seeds itself, also in a child after fork(2). [agent's
+ * lock]
+ */
 uint64_t rdmacm_draw(uint64_t n);
 void rdmacm_lock(void);
 void rdmacm_unlock(void);
 /*
- * Opens the device and QP 1, once, and sees that it has the address (NULL: any). 0, or -errno: -EADDRNOTAVAIL, -EADDRINUSE ...; those of
- * drive_get_at(). Takes the lock; don't hold it.
+ * Opens the device and QP 1, once, and sees that it has the address (NULL: any). 0, or -errno:
+ * -EADDRNOTAVAIL, -EADDRINUSE ...; those of drive_get_at(). Takes the lock; don't hold it.
  */
 int rdmacm_agent_open(const struct pkt_addr *addr);
-/* The same for an id, with the address of a program; NULL, no family and wildcards are any. -EINVAL: the id is a parent process's. */
+/*
+ * The same for an id, with the address of a program; NULL, no family and wildcards are any.
+ * -EINVAL: the id is a parent process's.
+ */
 int rdmacm_agent_open_for(struct rdmacm_id *id, const struct sockaddr *sa);
 uint64_t rdmacm_now(void);
 /* Something was started whose time-out counts. Lock held. */
@@ -171,7 +183,10 @@ void rdmacm_event_raise(struct rdmacm_event *e);
 int rdmacm_event_simple(struct rdmacm_id *id, enum rdma_cm_event_type type, int status);
 /* Drops what was not taken and waits until the rest is acknowledged. */
 void rdmacm_events_end(struct rdmacm_id *id);
-/* Synchronous ids wait for the event of what they started: 0, or -errno of how it went. Lock not held. */
+/*
+ * Synchronous ids wait for the event of what they started: 0, or -errno of how it went. Lock not
+ * held.
+ */
 int rdmacm_complete(struct rdmacm_id *id);
 
 /* ---- id.c ---- */
@@ -179,9 +194,12 @@ int rdmacm_complete(struct rdmacm_id *id);
 int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
 		     enum ibv_qp_type qp_type, struct rdma_cm_id **out);
 /* Lock held. NULL: no memory. */
-struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
-				enum ibv_qp_type qp_type);
-/* Ends what it has and is part of, waits for the program's acknowledgements, frees it. Lock held, let go while it waits. */
+struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *context,
+				enum rdma_port_space ps, enum ibv_qp_type qp_type);
+/*
+ * Ends what it has and is part of, waits for the program's acknowledgements, frees it. Lock held,
+ * let go while it waits.
+ */
 void rdmacm_id_end(struct rdmacm_id *id);
 
 /* ---- address.c ---- */
@@ -190,9 +208,15 @@ int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t 
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);
 bool rdmacm_addr_is_any(const struct sockaddr *sa);
 socklen_t rdmacm_addr_len(const struct sockaddr *sa);
-/* Ties the id to the device's port that has its source address, .src. -EADDRNOTAVAIL. Lock held, agent open. */
+/*
+ * Ties the id to the device's port that has its source address, .src. -EADDRNOTAVAIL. Lock held,
+ * agent open.
+ */
 int rdmacm_attach(struct rdmacm_id *id);
-/* An address of the device of the family of `like`; `like` itself if the device has it. -ENETUNREACH. */
+/*
+ * An address of the device of the family of `like`; `like` itself if the device has it.
+ * -ENETUNREACH.
+ */
 int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src);
 /* Takes a port, or finds one (0), for the id and its source address. -EADDRINUSE. Lock held. */
 int rdmacm_port_take(struct rdmacm_id *id, uint16_t port);
@@ -207,8 +231,9 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa);
 /* ---- resolve.c ---- */
 
 /*
- * Opens the machine's own address of IPv6, for who is to hear all of them, if the NIC has none: that of the route to the outside, else an
- * interface's first, else ::1. That there may be none to be had is no error. Agent open, lock not held.
+ * Opens the machine's own address of IPv6, for who is to hear all of them, if the NIC has none:
+ * that of the route to the outside, else an interface's first, else ::1. That there may be none to
+ * be had is no error. Agent open, lock not held.
  */
 void rdmacm_open_ipv6(struct rdmacm_id *id);
 /* The path record, and that there is one. */
@@ -219,7 +244,10 @@ uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port);
 
 /* The machine's events. Lock held. */
 void rdmacm_on_cm_event(void *ctx, const struct cm_event *e);
-/* A program takes CM_EV_REPLY: brings the QP up and says so to the peer; the event becomes what came of it. */
+/*
+ * A program takes CM_EV_REPLY: brings the QP up and says so to the peer; the event becomes what
+ * came of it.
+ */
 void rdmacm_take_reply(struct rdmacm_event *e);
 
 /* Responder resources and initiator depth; -EINVAL: more than the device has, or nobody said. */
@@ -244,7 +272,10 @@ void rdmacm_early_unlisten(uint64_t service_id);
 void rdmacm_early_listen(uint64_t service_id);
 /* True: keeps the datagram, which is a request to a service that will be listened for, it seems. */
 bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad);
-/* Lets go of those held too long, which are refused then. When it wants to be called next; UINT64_MAX: never. */
+/*
+ * Lets go of those held too long, which are refused then. When it wants to be called next;
+ * UINT64_MAX: never.
+ */
 uint64_t rdmacm_early_expire(uint64_t now);
 /* In a forked child. */
 void rdmacm_early_forget(void);

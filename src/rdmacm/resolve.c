@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses and routes of a connection to be. The NIC needs neither ARP nor a subnet manager, so the answers are known at once; they
- * come as events all the same.
+ * Addresses and routes of a connection to be. The NIC needs neither ARP nor a subnet manager, so
+ * the answers are known at once; they come as events all the same.
  */
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -70,7 +70,10 @@ static int open_routed(struct rdmacm_id *id, const struct sockaddr *dst)
 	return rdmacm_agent_open_for(id, (struct sockaddr *)&routed);
 }
 
-/* Opens the first address of IPv6 of an interface: a container may have a network and no way out of it. */
+/*
+ * Opens the first address of IPv6 of an interface: a container may have a network and no way out of
+ * it.
+ */
 static int open_first_ipv6(struct rdmacm_id *id)
 {
 	int ret = -ENETUNREACH;
@@ -93,7 +96,8 @@ void rdmacm_open_ipv6(struct rdmacm_id *id)
 {
 	/* 2001:db8::/32 is nobody's (RFC 3849): the route to the outside. */
 	static const struct sockaddr_in6 outside = {.sin6_family = AF_INET6,
-						    .sin6_addr.s6_addr = {0x20, 0x01, 0x0d, 0xb8, [15] = 1}},
+						    .sin6_addr.s6_addr = {0x20, 0x01, 0x0d,
+									  0xb8, [15] = 1}},
 					 loopback = {.sin6_family = AF_INET6,
 						     .sin6_addr = IN6ADDR_LOOPBACK_INIT};
 	static const struct pkt_addr like = {.b = {0x20, 0x01}};
@@ -106,8 +110,9 @@ void rdmacm_open_ipv6(struct rdmacm_id *id)
 }
 
 /*
- * Opens what the source needs: the address that the program names; or, when the NIC has none of the destination's family (it begins
- * with one, of IPv4), the one that the machine would take. When that can't be had, there is no way there: settle_source() says so.
+ * Opens what the source needs: the address that the program names; or, when the NIC has none of the
+ * destination's family (it begins with one, of IPv4), the one that the machine would take. When
+ * that can't be had, there is no way there: settle_source() says so.
  */
 static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const struct sockaddr *dst)
 {
@@ -123,7 +128,8 @@ static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const s
 }
 
 /* The source: what the program says, what the id is bound to, or what suits the destination. */
-static int settle_source(struct rdmacm_id *id, const struct sockaddr *src, const struct pkt_addr *dst)
+static int settle_source(struct rdmacm_id *id, const struct sockaddr *src,
+			 const struct pkt_addr *dst)
 {
 	struct rdma_addr *a = &id->id.route.addr;
 	struct sockaddr_storage any = {.ss_family = pkt_addr_is_v4(dst) ? AF_INET : AF_INET6};
@@ -143,7 +149,8 @@ static int settle_source(struct rdmacm_id *id, const struct sockaddr *src, const
 	return 0;
 }
 
-static int resolve_addr(struct rdmacm_id *id, const struct sockaddr *src, const struct sockaddr *dst)
+static int resolve_addr(struct rdmacm_id *id, const struct sockaddr *src,
+			const struct sockaddr *dst)
 {
 	struct rdma_addr *a = &id->id.route.addr;
 	struct pkt_addr addr;

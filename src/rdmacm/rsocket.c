@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The calls of <rdma/rsocket.h> on descriptors that are no sockets over RDMA, which all are: there are none here (rsocket() is a stub).
- * librspreload.so makes these calls for ordinary TCP, too: its select() calls rpoll() whatever the descriptors are (librdmacm/preload.c of
- * rdma-core). So they do what the call without the r does. By system call: the names in libc are librspreload's own, and lead back here.
+ * The calls of <rdma/rsocket.h> on descriptors that are no sockets over RDMA, which all are: there
+ * are none here (rsocket() is a stub). librspreload.so makes these calls for ordinary TCP, too: its
+ * select() calls rpoll() whatever the descriptors are (librdmacm/preload.c of rdma-core). So they
+ * do what the call without the r does. By system call: the names in libc are librspreload's own,
+ * and lead back here.
  */
 #include <errno.h>
 #include <poll.h>
@@ -65,7 +67,8 @@ ROOST_EXPORT int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addr
 	return (int)syscall(SYS_getsockname, socket, addr, addrlen);
 }
 
-ROOST_EXPORT int rsetsockopt(int socket, int level, int optname, const void *optval, socklen_t optlen)
+ROOST_EXPORT int rsetsockopt(int socket, int level, int optname, const void *optval,
+			     socklen_t optlen)
 {
 	return (int)syscall(SYS_setsockopt, socket, level, optname, optval, optlen);
 }
@@ -93,8 +96,8 @@ ROOST_EXPORT ssize_t rrecv(int socket, void *buf, size_t len, int flags)
 	return syscall(SYS_recvfrom, socket, buf, len, flags, NULL, NULL);
 }
 
-ROOST_EXPORT ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags, struct sockaddr *src_addr,
-			       socklen_t *addrlen)
+ROOST_EXPORT ssize_t rrecvfrom(int socket, void *buf, size_t len, int flags,
+			       struct sockaddr *src_addr, socklen_t *addrlen)
 {
 	return syscall(SYS_recvfrom, socket, buf, len, flags, src_addr, addrlen);
 }
@@ -158,7 +161,8 @@ ROOST_EXPORT int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *ex
 
 	if (timeout)
 		t = (struct timespec){timeout->tv_sec, timeout->tv_usec * 1000};
-	ret = (int)syscall(SYS_pselect6, nfds, readfds, writefds, exceptfds, timeout ? &t : NULL, NULL);
+	ret = (int)syscall(SYS_pselect6, nfds, readfds, writefds, exceptfds, timeout ? &t : NULL,
+			   NULL);
 	if (timeout)
 		*timeout = (struct timeval){t.tv_sec, t.tv_nsec / 1000};
 	return ret;
@@ -176,5 +180,6 @@ ROOST_EXPORT int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 
 ROOST_EXPORT int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout)
 {
-	return (int)syscall(SYS_epoll_pwait, epfd, events, maxevents, timeout, NULL, (size_t)_NSIG / 8);
+	return (int)syscall(SYS_epoll_pwait, epfd, events, maxevents, timeout, NULL,
+			    (size_t)_NSIG / 8);
 }

@@ -8,7 +8,8 @@
 int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service,
 			  const struct rdma_addrinfo *hints);
 int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
-int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status, uint64_t arg);
+int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status,
+			uint64_t arg);
 
 /* A negative errno in the place of what rdma_getaddrinfo() returns. */
 static int ask(const char *node, const char *service, const struct rdma_addrinfo *hints,
@@ -22,11 +23,12 @@ static int ask(const char *node, const char *service, const struct rdma_addrinfo
 }
 
 /*
- * rdma_resolve_addrinfo(3). The answer is there when the call returns, and comes as an event all the same: who asks a name server waits for it
- * here. A subnet manager (RAI_SA), which could be asked for services, RoCE does not have.
+ * rdma_resolve_addrinfo(3). The answer is there when the call returns, and comes as an event all
+ * the same: who asks a name server waits for it here. A subnet manager (RAI_SA), which could be
+ * asked for services, RoCE does not have.
  */
-ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node, const char *service,
-				       const struct rdma_addrinfo *hints)
+ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
+				       const char *service, const struct rdma_addrinfo *hints)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
 	struct rdma_addrinfo *info = NULL, *old, plain;
@@ -44,10 +46,11 @@ ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
 	rdmacm_lock();
 	old = id->resolved;
 	id->resolved = info;
-	ret = rdmacm_event_simple(id,
-				  (enum rdma_cm_event_type)(status ? RDMACM_EVENT_ADDRINFO_ERROR
-								   : RDMACM_EVENT_ADDRINFO_RESOLVED),
-				  status);
+	ret = rdmacm_event_simple(
+		id,
+		(enum rdma_cm_event_type)(status ? RDMACM_EVENT_ADDRINFO_ERROR
+						 : RDMACM_EVENT_ADDRINFO_RESOLVED),
+		status);
 	rdmacm_unlock();
 	rdma_freeaddrinfo(old);
 	if (ret == 0)
@@ -55,7 +58,10 @@ ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
 	return rdmacm_ret(ret);
 }
 
-/* The caller's from now on: rdma_freeaddrinfo(). ENODATA: nothing was resolved, or it has been asked for. */
+/*
+ * The caller's from now on: rdma_freeaddrinfo(). ENODATA: nothing was resolved, or it has been
+ * asked for.
+ */
 ROOST_EXPORT int rdma_query_addrinfo(struct rdma_cm_id *pub, struct rdma_addrinfo **info)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
@@ -67,9 +73,12 @@ ROOST_EXPORT int rdma_query_addrinfo(struct rdma_cm_id *pub, struct rdma_addrinf
 	return rdmacm_ret(*info ? 0 : -ENODATA);
 }
 
-/* RDMA_CM_EVENT_USER alone, as rdma_write_cm_event(3) says: the argument stands in the place of the other events' parameters. */
-ROOST_EXPORT int rdma_write_cm_event(struct rdma_cm_id *pub, enum rdma_cm_event_type event, int status,
-				     uint64_t arg)
+/*
+ * RDMA_CM_EVENT_USER alone, as rdma_write_cm_event(3) says: the argument stands in the place of the
+ * other events' parameters.
+ */
+ROOST_EXPORT int rdma_write_cm_event(struct rdma_cm_id *pub, enum rdma_cm_event_type event,
+				     int status, uint64_t arg)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);
 	struct rdmacm_event *e;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The NIC's constants are those of the verbs, so that src/verbs passes them on as they are. Checked here, once. */
+/*
+ * The NIC's constants are those of the verbs, so that src/verbs passes them on as they are. Checked
+ * here, once.
+ */
 #include "verbs/objects.h"
 
 #define SAME(nic, ibv) _Static_assert((int)(nic) == (int)(ibv), #nic " is " #ibv)
@@ -88,15 +91,18 @@ SAME(NIC_QPA_DEST_QPN, IBV_QP_DEST_QPN);
 SAME(NIC_QPA_RATE_LIMIT, IBV_QP_RATE_LIMIT);
 
 /*
- * What programs were compiled with. The headers that we are built with may be newer than those of a program, or older: struct verbs_context has
- * grown at its front, the others at their ends. The C library's mutex has 40 bytes on x86-64, 48 on arm64.
+ * What programs were compiled with. The headers that we are built with may be newer than those of a
+ * program, or older: struct verbs_context has grown at its front, the others at their ends. The C
+ * library's mutex has 40 bytes on x86-64, 48 on arm64.
  */
 _Static_assert(sizeof(struct ibv_device) == 664, "struct ibv_device");
 _Static_assert(sizeof(struct ibv_context) == 288 + sizeof(pthread_mutex_t), "struct ibv_context");
 _Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, context) ==
 		       sizeof(struct ibv_context),
 	       "struct verbs_context");
-_Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_port) == 320,
+_Static_assert(offsetof(struct verbs_context, context) -
+			       offsetof(struct verbs_context, query_port) ==
+		       320,
 	       "struct verbs_context");
 _Static_assert(offsetof(struct ibv_qp_ex, wr_atomic_write) == 304 + sizeof(pthread_mutex_t),
 	       "struct ibv_qp_ex");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Address handles: whom a UD queue pair sends to. The handle is the NIC's number. ibv_create_ah() is allowed wherever control calls
- * are; it waits for the PUs' turns to end, since it takes paths of their ports.
+ * Address handles: whom a UD queue pair sends to. The handle is the NIC's number. ibv_create_ah()
+ * is allowed wherever control calls are; it waits for the PUs' turns to end, since it takes paths
+ * of their ports.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -89,8 +90,9 @@ void verbs_ah_reap(struct verbs_ctx *ctx)
 }
 
 /*
- * Which IP header is it that a receive begins with? An IPv4 header stands in the last 20 of the 40 bytes, and what is before it may be
- * anything: only its checksum tells it from the middle of an IPv6 header. 4, 6, or 0: neither.
+ * Which IP header is it that a receive begins with? An IPv4 header stands in the last 20 of the 40
+ * bytes, and what is before it may be anything: only its checksum tells it from the middle of an
+ * IPv6 header. 4, 6, or 0: neither.
  */
 static int grh_version(const uint8_t *grh)
 {
@@ -100,12 +102,14 @@ static int grh_version(const uint8_t *grh)
 	return four ? 4 : grh[0] >> 4 == 6 ? 6 : 0;
 }
 
-static int find_gid_index(struct ibv_context *context, uint8_t port_num, const struct pkt_addr *addr)
+static int find_gid_index(struct ibv_context *context, uint8_t port_num,
+			  const struct pkt_addr *addr)
 {
 	struct nic_gid gid;
 
-	return nic_gid_of(verbs_ctx(context)->nic, addr, &gid) && gid.port_num == port_num ? (int)gid.index
-											   : -1;
+	return nic_gid_of(verbs_ctx(context)->nic, addr, &gid) && gid.port_num == port_num
+		       ? (int)gid.index
+		       : -1;
 }
 
 static void map_v4(struct pkt_addr *to, const uint8_t *ip)
@@ -116,8 +120,9 @@ static void map_v4(struct pkt_addr *to, const uint8_t *ip)
 }
 
 /* Whom a received datagram came from, as whom to answer. 0, or -1 with errno. */
-VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num, struct ibv_wc *wc,
-				     struct ibv_grh *grh, struct ibv_ah_attr *attr)
+VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
+				     struct ibv_wc *wc, struct ibv_grh *grh,
+				     struct ibv_ah_attr *attr)
 {
 	const uint8_t *b = (const uint8_t *)grh, *ip4 = b + IP6_HDR_LEN - IP4_HDR_LEN;
 	struct pkt_addr us, them;
@@ -150,7 +155,8 @@ VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_n
 		return -1;
 	}
 	memcpy(attr->grh.dgid.raw, them.b, sizeof(attr->grh.dgid.raw));
-	index = find_gid_index(context, port_num, &us); /* none for what came by a group's address */
+	/* none for what came by a group's address */
+	index = find_gid_index(context, port_num, &us);
 	if (index < 0) {
 		errno = EINVAL;
 		return -1;
@@ -159,8 +165,8 @@ VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_n
 	return 0;
 }
 
-VERBS_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh,
-						  uint8_t port_num)
+VERBS_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
+						  struct ibv_grh *grh, uint8_t port_num)
 {
 	struct ibv_ah_attr attr;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost/verbs.h: calls with memory of their own. One region holds, for each of them, the reply buffer, whose last 8 bytes are polled, and the
- * parameters:
+ * roost/verbs.h: calls with memory of their own. One region holds, for each of them, the reply
+ * buffer, whose last 8 bytes are polled, and the parameters:
  *
  *	| reply 0 .. tail | reply 1 .. tail | ... | params 0 | params 1 | ...
  */
@@ -53,7 +53,8 @@ static bool look(const struct roost_caller *c, unsigned id, struct roost_rpc_tai
 	return le16toh(tail->mark) == c->slot[id].mark;
 }
 
-VERBS_EXPORT struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls, uint32_t room)
+VERBS_EXPORT struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls,
+						      uint32_t room)
 {
 	struct roost_caller *c;
 	size_t params;
@@ -110,8 +111,8 @@ static int find_slot(struct roost_caller *c, unsigned *id)
 	return EAGAIN;
 }
 
-VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t rkey, const void *params,
-				  uint32_t len, unsigned flags, unsigned *id)
+VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t rkey,
+				  const void *params, uint32_t len, unsigned flags, unsigned *id)
 {
 	struct roost_rpc_head head = {.flags = htole16((uint16_t)flags)};
 	struct roost_rpc_wr wr = {.op = op, .rkey = rkey, .num_sge = 1};
@@ -168,7 +169,8 @@ VERBS_EXPORT int roost_call_poll(struct roost_caller *c, unsigned id, struct roo
 	drive_progress(c->qp->drive, c->qp->pu);
 	if (!take(c, id, out))
 		return 0;
-	return nic_qp_state(c->qp->nic_qp) == NIC_QPS_ERR || !nic_qp_rpc(c->qp->nic_qp) ? ENOTCONN : EAGAIN;
+	return nic_qp_state(c->qp->nic_qp) == NIC_QPS_ERR || !nic_qp_rpc(c->qp->nic_qp) ? ENOTCONN
+											: EAGAIN;
 }
 
 VERBS_EXPORT int roost_call_wait(struct roost_caller *c, unsigned id, uint64_t timeout_ns,

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Contexts: opening the device. Each shares the process's one engine and has asynchronous events of its own. */
+/*
+ * Contexts: opening the device. Each shares the process's one engine and has asynchronous events of
+ * its own.
+ */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +47,9 @@ void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *ar
 }
 
 /*
- * The child has none of the parent's engine: what it inherits is memory, not a NIC. It opens its own. Contexts of the
- * parent leave the list, and closing one then frees its memory and nothing else.
+ * The child has none of the parent's engine: what it inherits is memory, not a NIC. It opens its
+ * own. Contexts of the parent leave the list, and closing one then frees its memory and nothing
+ * else.
  */
 static void after_fork_in_child(void)
 {
@@ -192,7 +196,10 @@ VERBS_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 	return ibv_open_device(device);
 }
 
-/* As the kernel does when the last descriptor goes: what the program left behind on this context ends here. */
+/*
+ * As the kernel does when the last descriptor goes: what the program left behind on this context
+ * ends here.
+ */
 VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);

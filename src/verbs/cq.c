@@ -18,7 +18,10 @@ static void cq_init_events(struct verbs_cq *cq)
 
 #define TOUCHED 65536u /* bytes */
 
-/* The first pages are resident from the start: else each stops the program when the first completion comes to it, for some microseconds. */
+/*
+ * The first pages are resident from the start: else each stops the program when the first
+ * completion comes to it, for some microseconds.
+ */
 static int cq_alloc_ring(uint32_t depth, struct roost_cqe **ring, size_t *size)
 {
 	volatile char *p;
@@ -192,7 +195,8 @@ void verbs_cq_reap(struct verbs_ctx *ctx)
 		list_del(&cq->link);
 		cq_end(cq);
 		if (cq->cq.channel)
-			evq_forget(&container_of(cq->cq.channel, struct verbs_channel, channel)->events,
+			evq_forget(&container_of(cq->cq.channel, struct verbs_channel, channel)
+					    ->events,
 				   &cq->comp_event);
 	}
 }
@@ -211,7 +215,8 @@ static void cqe_store(struct roost_cqe *to, const struct roost_cqe *from, uint32
 }
 
 /*
- * What stays moves towards the newest, and the holes come out at the old end, where the program takes:
+ * What stays moves towards the newest, and the holes come out at the old end, where the program
+ * takes:
  *
  *	cons                prod          cons            prod
  *	 | a X b X X c d e |       ->      . . . a b c d e |
@@ -244,7 +249,10 @@ static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t dept
 	for (; n - cq->cons <= cq->mask && cqe_there(cq, n); n++)
 		if (n - cq->cons >= depth)
 			return -EINVAL; /* more completions wait than the new ring holds */
-	/* Zero is a valid number once the count has wrapped: every slot gets one that is not yet its own. */
+	/*
+	 * Zero is a valid number once the count has wrapped: every slot gets one that is not yet
+	 * its own.
+	 */
 	for (i = 0; i < depth; i++)
 		atomic_store_explicit(&ring[(cq->cons + i) & (depth - 1)].seq, cq->cons + i,
 				      memory_order_relaxed);
@@ -288,14 +296,14 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 }
 
 /*
- * Completions wait that the program has not taken, and that came after the last event: any, or only such as were sent with "solicited" or are
- * errors.
+ * Completions wait that the program has not taken, and that came after the last event: any, or only
+ * such as were sent with "solicited" or are errors.
  */
 static bool cq_waits(const struct verbs_cq *cq, bool solicited_only)
 {
 	const struct roost_cq_index *index = cq->index;
-	uint32_t newest =
-		atomic_load_explicit(solicited_only ? &index->solicited : &index->prod, memory_order_acquire);
+	uint32_t newest = atomic_load_explicit(solicited_only ? &index->solicited : &index->prod,
+					       memory_order_acquire);
 
 	uint32_t cons = atomic_load_explicit(&index->cons, memory_order_relaxed);
 	uint32_t announced = atomic_load_explicit(&cq->announced, memory_order_relaxed);
@@ -316,17 +324,19 @@ int verbs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	    atomic_load_explicit(&cq->index->arm, memory_order_relaxed) == ROOST_CQ_ARM_NEXT)
 		arm = ROOST_CQ_ARM_NEXT;
 	/*
-	 * The NIC stores a completion, then reads `arm` by a read-modify-write; so is this. Whichever of the two comes first, the NIC sees the
-	 * arming, or we see the completion.
+	 * The NIC stores a completion, then reads `arm` by a read-modify-write; so is this.
+	 * Whichever of the two comes first, the NIC sees the arming, or we see the completion.
 	 */
 	before = atomic_exchange_explicit(&cq->index->arm, arm, memory_order_acq_rel);
 	if (ibcq->channel)
 		drive_cq_armed(cq->drive, before == ROOST_CQ_UNARMED,
 			       evq_waits_inside(verbs_evq(ibcq->channel)));
 	/*
-	 * As on ConnectX, whose arm doorbell carries the consumer index: completions that came since the last event raise another at once.
-	 * Programs that do not poll between arming and sleeping (UCX) count on it. Those that the last event announced do not: programs that take
-	 * an event, arm and then poll once (perftest -e) would find the queue empty after the next one.
+	 * As on ConnectX, whose arm doorbell carries the consumer index: completions that came
+	 * since the last event raise another at once. Programs that do not poll between arming and
+	 * sleeping (UCX) count on it. Those that the last event announced do not: programs that
+	 * take an event, arm and then poll once (perftest -e) would find the queue empty after the
+	 * next one.
 	 */
 	if (cq_waits(cq, solicited_only) &&
 	    atomic_exchange_explicit(&cq->index->arm, ROOST_CQ_UNARMED, memory_order_acq_rel) !=

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The extended completion queue: start_poll, next_poll ..., end_poll, with the fields of the current completion read one by
- * one. From start_poll to end_poll the CQ stays locked (unless the program promised a single thread).
+ * The extended completion queue: start_poll, next_poll ..., end_poll, with the fields of the
+ * current completion read one by one. From start_poll to end_poll the CQ stays locked (unless the
+ * program promised a single thread).
  */
 #include <time.h>
 

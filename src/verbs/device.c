@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The one device, roost0. It exists as long as the process; listing it opens nothing and takes no address.
+ * The one device, roost0. It exists as long as the process; listing it opens nothing and takes no
+ * address.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,9 +15,10 @@
 #include "verbs/private.h"
 
 /*
- * Provider libraries of a distribution (libmlx5, libefa) are asked by programs whether a device is theirs, and compare
- * the 8 bytes behind struct ibv_device with the address of a table of their own. So that pointer is ours, and memory
- * follows it, since what they think stands there is larger.
+ * Provider libraries of a distribution (libmlx5, libefa) are asked by programs whether a device is
+ * theirs, and compare the 8 bytes behind struct ibv_device with the address of a table of their
+ * own. So that pointer is ours, and memory follows it, since what they think stands there is
+ * larger.
  */
 struct verbs_dev {
 	struct ibv_device dev;
@@ -26,7 +28,8 @@ struct verbs_dev {
 _Static_assert(offsetof(struct verbs_dev, ops) == 664, "behind struct ibv_device");
 
 /*
- * /dev/infiniband and /sys hold nothing of ours; the names are such that a real device's entries are not taken for ours.
+ * /dev/infiniband and /sys hold nothing of ours; the names are such that a real device's entries
+ * are not taken for ours.
  */
 static struct verbs_dev roost0 = {
 	.dev =
@@ -90,13 +93,15 @@ void verbs_first_address(struct pkt_addr *addr)
 	if (!specs || !*specs)
 		specs = "udp";
 	specs += strspn(specs, ";");
-	if (snprintf(spec, sizeof(spec), "%.*s", (int)strcspn(specs, ";"), specs) < (int)sizeof(spec))
+	if (snprintf(spec, sizeof(spec), "%.*s", (int)strcspn(specs, ";"), specs) <
+	    (int)sizeof(spec))
 		port_first_address(spec, addr);
 }
 
 /*
- * The node's: programs that differ only in the address they were given for want of a free one show the same GUID, as programs
- * on one HCA do, and one that only lists devices shows what one that opens them shows.
+ * The node's: programs that differ only in the address they were given for want of a free one show
+ * the same GUID, as programs on one HCA do, and one that only lists devices shows what one that
+ * opens them shows.
  */
 uint64_t verbs_device_guid(void)
 {
@@ -136,7 +141,10 @@ static void find_sysfs(void)
 	sysfs_path[n] = '\0';
 }
 
-/* Where programs look for what a kernel's driver would show; SYSFS_PATH in the environment says otherwise. */
+/*
+ * Where programs look for what a kernel's driver would show; SYSFS_PATH in the environment says
+ * otherwise.
+ */
 const char *ibv_get_sysfs_path(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;

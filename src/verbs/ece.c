@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Private matters that two ends of ours agree on while they connect, through the 32 bits of the connection manager's ECE
- * (ibv_query_ece(3), ibv_set_ece(3)); docs/wire.md has the bits.
+ * Private matters that two ends of ours agree on while they connect, through the 32 bits of the
+ * connection manager's ECE (ibv_query_ece(3), ibv_set_ece(3)); docs/wire.md has the bits.
  *
  *	active: query -> offer --REQ--> passive: set, query -> answer --REP--> active: set
  *
- * The answer is computed from the offer: rdma-core's librdmacm answers a vendor that its device does not know with that vendor's own
- * id and whatever options stand there, which must not pass for consent.
+ * The answer is computed from the offer: rdma-core's librdmacm answers a vendor that its device
+ * does not know with that vendor's own id and whatever options stand there, which must not pass for
+ * consent.
  */
 #include "base/rng.h"
 #include "roost/verbs.h"
@@ -83,7 +84,10 @@ VERBS_EXPORT int ibv_query_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 	return 0;
 }
 
-/* What the other end offers, or answers. Others' options can't be taken; to take none of them is no mistake. */
+/*
+ * What the other end offers, or answers. Others' options can't be taken; to take none of them is no
+ * mistake.
+ */
 VERBS_EXPORT int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 {
 	struct verbs_qp *qp = verbs_qp(ibqp);
@@ -95,7 +99,10 @@ VERBS_EXPORT int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 	return verbs_ret(set_options(qp, ece->options));
 }
 
-/* The offer, if it was made already, is the same with a bit more: who has it has not connected by it yet. */
+/*
+ * The offer, if it was made already, is the same with a bit more: who has it has not connected by
+ * it yet.
+ */
 VERBS_EXPORT int roost_qp_offer_rpc(struct ibv_qp *ibqp)
 {
 	struct verbs_qp *qp = verbs_qp(ibqp);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion channels and asynchronous events: what the NIC reports, how programs take and acknowledge it. */
+/*
+ * Completion channels and asynchronous events: what the NIC reports, how programs take and
+ * acknowledge it.
+ */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -13,7 +16,8 @@ void verbs_cq_fired(struct verbs_cq *cq)
 {
 	if (!cq->cq.channel)
 		return;
-	atomic_store_explicit(&cq->announced, atomic_load_explicit(&cq->index->prod, memory_order_acquire),
+	atomic_store_explicit(&cq->announced,
+			      atomic_load_explicit(&cq->index->prod, memory_order_acquire),
 			      memory_order_relaxed);
 	drive_cq_fired(cq->drive);
 	evq_raise(verbs_evq(cq->cq.channel), &cq->comp_event);
@@ -108,7 +112,8 @@ VERBS_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return 0;
 }
 
-VERBS_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+VERBS_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
+				  void **cq_context)
 {
 	struct verbs_channel *ch = (struct verbs_channel *)channel;
 	void *object;
@@ -136,7 +141,10 @@ VERBS_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 
 /* ---- asynchronous events ---- */
 
-/* Sleeps without driving: it is a thread of its own in most programs, and must not take the NIC from the one that polls. */
+/*
+ * Sleeps without driving: it is a thread of its own in most programs, and must not take the NIC
+ * from the one that polls.
+ */
 VERBS_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {
 	void *object;

@@ -52,7 +52,10 @@ void evq_raise(struct evq *q, struct evq_event *ev)
 	pthread_mutex_lock(&q->lock);
 	if (ev->pending++ == 0)
 		list_add_tail(&ev->link, &q->events);
-	/* Each event writes, though the fd is readable already: an edge-triggered sleeper counts on it. */
+	/*
+	 * Each event writes, though the fd is readable already: an edge-triggered sleeper counts on
+	 * it.
+	 */
 	(void)sys_write(q->fd, &one, sizeof(one));
 	pthread_mutex_unlock(&q->lock);
 }
@@ -89,8 +92,9 @@ static bool evq_try_take(struct evq *q, int *type, void **object)
 }
 
 /*
- * Our waits are polls, which no flag restarts, while the kernel's read() of an event restarts after handlers installed
- * with SA_RESTART. Which signal it was is not told: a wait ends when any handler of the program wants interruptions.
+ * Our waits are polls, which no flag restarts, while the kernel's read() of an event restarts after
+ * handlers installed with SA_RESTART. Which signal it was is not told: a wait ends when any handler
+ * of the program wants interruptions.
  */
 static bool evq_interrupts(void)
 {
@@ -100,7 +104,8 @@ static bool evq_interrupts(void)
 	for (sig = 1; sig < SIGRTMAX; sig++) {
 		if (sigaction(sig, NULL, &sa))
 			continue;
-		if ((sa.sa_flags & SA_SIGINFO || (sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN)) &&
+		if ((sa.sa_flags & SA_SIGINFO ||
+		     (sa.sa_handler != SIG_DFL && sa.sa_handler != SIG_IGN)) &&
 		    !(sa.sa_flags & SA_RESTART))
 			return true;
 	}
@@ -115,7 +120,10 @@ static int evq_wait(struct evq *q, struct drive *drive)
 	if (drive) {
 		ret = drive_wait_fd(drive, q->fd, UINT64_MAX);
 	} else {
-		/* A cancellation point, as drive_wait_fd() is one: threads blocked for events are ended that way. */
+		/*
+		 * A cancellation point, as drive_wait_fd() is one: threads blocked for events are
+		 * ended that way.
+		 */
 		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
 		ret = sys_ppoll(&pfd, 1, NULL, NULL);
 		pthread_setcanceltype(old, NULL);

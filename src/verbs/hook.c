@@ -9,7 +9,11 @@ struct roost_hook {
 	struct local_call *call;
 	struct verbs_ctx *ctx;
 	unsigned pu;
-	bool many; /* other PUs run it too: on a region, or where queue pairs are another one's that are bound to its kernel */
+	/*
+	 * other PUs run it too: on a region, or where queue pairs are another one's that are bound
+	 * to its kernel
+	 */
+	bool many;
 	void *reply;
 	uint32_t room;
 };
@@ -27,12 +31,14 @@ struct local_call_attr verbs_local_call_attr(const struct roost_invocation_attr 
 	};
 }
 
-struct roost_result verbs_local_call_result(const struct local_call *call, const void *reply, uint32_t room)
+struct roost_result verbs_local_call_result(const struct local_call *call, const void *reply,
+					    uint32_t room)
 {
 	struct local_call_result r;
 
 	local_call_finished(call, &r);
-	return (struct roost_result){.status = r.status, .len = r.len, .data = r.len <= room ? reply : NULL};
+	return (struct roost_result){
+		.status = r.status, .len = r.len, .data = r.len <= room ? reply : NULL};
 }
 
 static int error_of(uint32_t status)
@@ -66,8 +72,8 @@ static void disown(const struct roost_hook *p)
 }
 
 /* Control lock held, its PUs owned. */
-static int begin(struct roost_hook *p, struct kernel_runtime *rt, const struct roost_invocation_attr *attr,
-		 bool out)
+static int begin(struct roost_hook *p, struct kernel_runtime *rt,
+		 const struct roost_invocation_attr *attr, bool out)
 {
 	struct local_call_attr a = verbs_local_call_attr(attr);
 
@@ -126,7 +132,8 @@ VERBS_EXPORT struct roost_hook *roost_qp_attach(struct ibv_qp *qp, enum roost_si
 	return attach(verbs_ctx(qp->context), verbs_qp(qp), side, NULL, attr);
 }
 
-VERBS_EXPORT struct roost_hook *roost_mr_attach(struct ibv_mr *mr, const struct roost_invocation_attr *attr)
+VERBS_EXPORT struct roost_hook *roost_mr_attach(struct ibv_mr *mr,
+						const struct roost_invocation_attr *attr)
 {
 	return attach(verbs_ctx(mr->context), NULL, ROOST_IN, mr, attr);
 }

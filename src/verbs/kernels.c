@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost/verbs.h: kernels of this process's NIC, and their life. Files are read, and functions of kernels run at their beginning and end, while the
- * PUs go on; those are owned to change tables alone.
+ * roost/verbs.h: kernels of this process's NIC, and their life. Files are read, and functions of
+ * kernels run at their beginning and end, while the PUs go on; those are owned to change tables
+ * alone.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,8 +24,10 @@ static void stat_read(const struct nic *nic, unsigned pu, uint64_t *values)
 	runtime_pu_counters(runtime_of(nic), pu, (struct runtime_counters *)values);
 }
 
-static const struct drive_stat_group stat_group = {
-	.name = "kernels", .count = RUNTIME_COUNTER_COUNT, .label = stat_label, .read_pu = stat_read};
+static const struct drive_stat_group stat_group = {.name = "kernels",
+						   .count = RUNTIME_COUNTER_COUNT,
+						   .label = stat_label,
+						   .read_pu = stat_read};
 
 /* Without a thread for it, kernels are served all the same. */
 static void watch(struct verbs_ctx *ctx, struct kernel_runtime *rt)
@@ -37,8 +40,9 @@ static void watch(struct verbs_ctx *ctx, struct kernel_runtime *rt)
 		guards[i] = runtime_guard(rt, i);
 	ret = drive_watch(ctx->drive, guards, n);
 	if (ret)
-		log_warn("no thread to watch kernels (%s): one that does not return will stop the NIC",
-			 strerror(-ret));
+		log_warn(
+			"no thread to watch kernels (%s): one that does not return will stop the NIC",
+			strerror(-ret));
 }
 
 int verbs_kernel_runtime(struct verbs_ctx *ctx, struct kernel_runtime **out)
@@ -80,21 +84,25 @@ static int deploy(struct verbs_ctx *ctx, const struct runtime_registration *n)
 	return ret;
 }
 
-VERBS_EXPORT int roost_kernel_deploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
+VERBS_EXPORT int roost_kernel_deploy(struct ibv_context *context, const struct roost_kernel *k,
+				     void *self)
 {
-	return verbs_ret(deploy(verbs_ctx(context), &(struct runtime_registration){.k = k, .self = self}));
+	return verbs_ret(
+		deploy(verbs_ctx(context), &(struct runtime_registration){.k = k, .self = self}));
 }
 
-VERBS_EXPORT int roost_kernel_redeploy(struct ibv_context *context, const struct roost_kernel *k, void *self)
+VERBS_EXPORT int roost_kernel_redeploy(struct ibv_context *context, const struct roost_kernel *k,
+				       void *self)
 {
-	return verbs_ret(deploy(verbs_ctx(context),
-				&(struct runtime_registration){.k = k, .self = self, .replace = true}));
+	return verbs_ret(
+		deploy(verbs_ctx(context),
+		       &(struct runtime_registration){.k = k, .self = self, .replace = true}));
 }
 
 enum change { UNDEPLOY, UNLOAD, FALLBACK };
 
-static int change(struct ibv_context *context, enum change what, const struct roost_kernel *k, uint64_t op,
-		  void *self)
+static int change(struct ibv_context *context, enum change what, const struct roost_kernel *k,
+		  uint64_t op, void *self)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
 	struct kernel_runtime *rt;
@@ -119,7 +127,8 @@ VERBS_EXPORT int roost_kernel_undeploy(struct ibv_context *context, uint64_t op)
 	return change(context, UNDEPLOY, NULL, op, NULL);
 }
 
-VERBS_EXPORT int roost_kernel_fallback(struct ibv_context *context, const struct roost_kernel *k, void *self)
+VERBS_EXPORT int roost_kernel_fallback(struct ibv_context *context, const struct roost_kernel *k,
+				       void *self)
 {
 	return change(context, FALLBACK, k, 0, self);
 }
@@ -131,7 +140,8 @@ VERBS_EXPORT const struct roost_kernel *roost_kernel_builtin(const char *name)
 
 /* ---- files ---- */
 
-static void __attribute__((format(printf, 3, 4))) say(char *why, size_t len, const char *format, ...)
+static void __attribute__((format(printf, 3, 4)))
+say(char *why, size_t len, const char *format, ...)
 {
 	va_list args;
 
@@ -146,11 +156,13 @@ static void say_why(char *why, size_t len, const char *path, const struct roost_
 
 	switch (ret) {
 	case -EINVAL:
-		say(why, len, "%s: its descriptor makes no sense: see struct roost_kernel in roost/kernel.h",
+		say(why, len,
+		    "%s: its descriptor makes no sense: see struct roost_kernel in roost/kernel.h",
 		    path);
 		break;
 	case -EEXIST:
-		say(why, len, "%s: op-code 0x%llx has a kernel already: replace it, or unload it first", path,
+		say(why, len,
+		    "%s: op-code 0x%llx has a kernel already: replace it, or unload it first", path,
 		    op);
 		break;
 	case -ENOENT:
@@ -178,8 +190,8 @@ static int load(struct ibv_context *context, const char *path, bool replace, cha
 	ret = object_open(path, &o, why, len);
 	if (ret)
 		return verbs_ret(ret);
-	ret = deploy(verbs_ctx(context),
-		     &(struct runtime_registration){.k = o.kernel, .object = &o, .replace = replace});
+	ret = deploy(verbs_ctx(context), &(struct runtime_registration){
+						 .k = o.kernel, .object = &o, .replace = replace});
 	if (ret) {
 		say_why(why, len, path, o.kernel, ret);
 		object_close(&o);
@@ -187,12 +199,14 @@ static int load(struct ibv_context *context, const char *path, bool replace, cha
 	return verbs_ret(ret);
 }
 
-VERBS_EXPORT int roost_kernel_load(struct ibv_context *context, const char *path, char *why, size_t len)
+VERBS_EXPORT int roost_kernel_load(struct ibv_context *context, const char *path, char *why,
+				   size_t len)
 {
 	return load(context, path, false, why, len);
 }
 
-VERBS_EXPORT int roost_kernel_replace(struct ibv_context *context, const char *path, char *why, size_t len)
+VERBS_EXPORT int roost_kernel_replace(struct ibv_context *context, const char *path, char *why,
+				      size_t len)
 {
 	return load(context, path, true, why, len);
 }
@@ -204,7 +218,10 @@ VERBS_EXPORT int roost_kernel_unload(struct ibv_context *context, uint64_t op)
 
 /* ---- changes of a kernel runtime that exists ---- */
 
-/* Takes the control lock and all PUs. The kernel runtime; NULL: there is none, so no kernel has that op-code. */
+/*
+ * Takes the control lock and all PUs. The kernel runtime; NULL: there is none, so no kernel has
+ * that op-code.
+ */
 static struct kernel_runtime *begin_change(struct verbs_ctx *ctx)
 {
 	drive_control_lock(ctx->drive);
@@ -236,8 +253,9 @@ VERBS_EXPORT int roost_kernel_grant(struct ibv_context *context, uint64_t op, st
 	    (access & ~(unsigned)IBV_ACCESS_REMOTE_READ && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
 		return verbs_ret(-EINVAL);
 	rt = begin_change(ctx);
-	return end_change(ctx, rt ? runtime_grant(rt, op, &region, ibmr->pd->handle, ibmr->lkey, number)
-				  : -ENOENT);
+	return end_change(ctx,
+			  rt ? runtime_grant(rt, op, &region, ibmr->pd->handle, ibmr->lkey, number)
+			     : -ENOENT);
 }
 
 VERBS_EXPORT int roost_kernel_revoke(struct ibv_context *context, uint64_t op, unsigned number)
@@ -261,7 +279,8 @@ VERBS_EXPORT int roost_kernel_bind_qp(struct ibv_context *context, uint64_t op, 
 	if (verbs_ctx(qp->context)->drive != ctx->drive)
 		return verbs_ret(-EINVAL);
 	rt = begin_change(ctx);
-	return end_change(ctx, rt ? runtime_bind_qp(rt, op, verbs_qp(qp)->nic_qp, &copy, number) : -ENOENT);
+	return end_change(ctx, rt ? runtime_bind_qp(rt, op, verbs_qp(qp)->nic_qp, &copy, number)
+				  : -ENOENT);
 }
 
 VERBS_EXPORT int roost_kernel_unbind_qp(struct ibv_context *context, uint64_t op, unsigned number)
@@ -283,7 +302,8 @@ static void fill(struct roost_kernel_info *to, const struct runtime_kernel_info 
 	to->state = from->state == RUNTIME_KERNEL_ACTIVE    ? ROOST_KERNEL_ACTIVE
 		    : from->state == RUNTIME_KERNEL_LEAVING ? ROOST_KERNEL_LEAVING
 							    : ROOST_KERNEL_DISABLED;
-	to->flags = (from->fallback ? ROOST_KERNEL_FALLBACK : 0) | (from->loaded ? ROOST_KERNEL_LOADED : 0);
+	to->flags = (from->fallback ? ROOST_KERNEL_FALLBACK : 0) |
+		    (from->loaded ? ROOST_KERNEL_LOADED : 0);
 	to->in_flight = from->in_flight;
 	to->calls = from->ctr.calls;
 	to->steps = from->ctr.steps;

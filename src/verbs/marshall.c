@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Structs of the kernel's interface to those of the verbs and back: exported because the distribution's librdmacm is linked
- * against them. They are plain copies, field by field.
+ * Structs of the kernel's interface to those of the verbs and back: exported because the
+ * distribution's librdmacm is linked against them. They are plain copies, field by field.
  */
 #include <infiniband/sa.h>
 #include <rdma/ib_user_sa.h>
@@ -10,10 +10,14 @@
 
 #include "verbs/objects.h"
 
-VERBS_EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_uverbs_ah_attr *src);
-VERBS_EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst, struct ib_uverbs_qp_attr *src);
-VERBS_EXPORT void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *dst, struct ib_user_path_rec *src);
-VERBS_EXPORT void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst, struct ibv_sa_path_rec *src);
+VERBS_EXPORT void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst,
+					     struct ib_uverbs_ah_attr *src);
+VERBS_EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst,
+					     struct ib_uverbs_qp_attr *src);
+VERBS_EXPORT void ibv_copy_path_rec_from_kern(struct ibv_sa_path_rec *dst,
+					      struct ib_user_path_rec *src);
+VERBS_EXPORT void ibv_copy_path_rec_to_kern(struct ib_user_path_rec *dst,
+					    struct ibv_sa_path_rec *src);
 
 void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_uverbs_ah_attr *src)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups of UD queue pairs. A group's GID is its IP address, as the kernel's RDMA CM makes it (drivers/infiniband/core/cma.c,
- * cma_iboe_set_mgid): of IPv4 ::ffff:a.b.c.d, of IPv6 the address itself. The LID means nothing on RoCE.
+ * Multicast groups of UD queue pairs. A group's GID is its IP address, as the kernel's RDMA CM
+ * makes it (drivers/infiniband/core/cma.c, cma_iboe_set_mgid): of IPv4 ::ffff:a.b.c.d, of IPv6 the
+ * address itself. The LID means nothing on RoCE.
  */
 #include <string.h>
 

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions. lkey, rkey and handle are the NIC's one key. Registering touches no memory and pins nothing. */
+/*
+ * Memory regions. lkey, rkey and handle are the NIC's one key. Registering touches no memory and
+ * pins nothing.
+ */
 #include <stdlib.h>
 
 #include "verbs/objects.h"
 
-#define MR_BASIC_ACCESS                                                                                      \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                         \
+#define MR_BASIC_ACCESS                                                                            \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
 	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
 /* Huge pages need nothing of us; optional flags may be ignored by definition. */
 #define MR_IGNORED_ACCESS (IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
@@ -19,8 +22,8 @@ static int mr_check_access(unsigned int access)
 	return 0;
 }
 
-static int mr_key_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access,
-		      uint32_t *key)
+static int mr_key_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+		      unsigned int access, uint32_t *key)
 {
 	struct verbs_ctx *ctx = verbs_ctx(pd->context);
 	struct nic_mr_attr attr = {.pd = pd->handle,
@@ -40,7 +43,10 @@ static int mr_key_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iov
 	return ret;
 }
 
-/* -EBUSY while a window is bound to it, or a hook is attached to it. When it returns 0, no access is in flight any more and the program may free the memory. */
+/*
+ * -EBUSY while a window is bound to it, or a hook is attached to it. When it returns 0, no access
+ * is in flight any more and the program may free the memory.
+ */
 static int mr_key_free(struct verbs_ctx *ctx, uint32_t key)
 {
 	int ret;
@@ -86,8 +92,8 @@ static void mr_delete(struct verbs_mr *mr)
 	free(mr);
 }
 
-VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-					     unsigned int access)
+VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
+					     uint64_t iova, unsigned int access)
 {
 	struct verbs_mr *mr = verbs_new(sizeof(*mr));
 	uint32_t key;
@@ -110,18 +116,18 @@ VERBS_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t len
 	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned)access);
 }
 
-VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-					    int access)
+VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
+					    uint64_t iova, int access)
 {
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned)access);
 }
 
 /*
- * A new registration first, then the end of the old one: a failure leaves the old region as it was. The keys change,
- * as they may. Not while a window is bound to it, or a hook is attached to it.
+ * A new registration first, then the end of the old one: a failure leaves the old region as it was.
+ * The keys change, as they may. Not while a window is bound to it, or a hook is attached to it.
  */
-VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr, size_t length,
-			      int access)
+VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr,
+			      size_t length, int access)
 {
 	struct verbs_mr *mr = (struct verbs_mr *)ibmr;
 	uint32_t key, old = ibmr->lkey;
@@ -215,7 +221,10 @@ VERBS_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 	mr_delete((struct verbs_mr *)mr);
 }
 
-/* The program may free the memory next: nobody may get at it by this key any more, whoever still watched it. */
+/*
+ * The program may free the memory next: nobody may get at it by this key any more, whoever still
+ * watched it.
+ */
 static void mr_key_end(struct verbs_ctx *ctx, uint32_t key)
 {
 	if (mr_key_free(ctx, key) != -EBUSY)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory windows: alloc, dealloc. They are bound by work requests (post.c, qp_ex.c), whose rules are the NIC's. */
+/*
+ * Memory windows: alloc, dealloc. They are bound by work requests (post.c, qp_ex.c), whose rules
+ * are the NIC's.
+ */
 #include <stdlib.h>
 
 #include "verbs/objects.h"

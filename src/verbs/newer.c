@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls that came to the verbs after rdma-core 44, whose headers we build with, and that need little: those of programs built elsewhere.
- * Their types are declared here as newer headers have them, under names of our own, since the headers of the machine may have them as well.
+ * Calls that came to the verbs after rdma-core 44, whose headers we build with, and that need
+ * little: those of programs built elsewhere. Their types are declared here as newer headers have
+ * them, under names of our own, since the headers of the machine may have them as well.
  */
 #include "verbs/objects.h"
 
-/* struct ibv_mr_init_attr, rdma-core 60. Members whose bit is not in comp_mask are not looked at, and may lie outside of older structs. */
+/*
+ * struct ibv_mr_init_attr, rdma-core 60. Members whose bit is not in comp_mask are not looked at,
+ * and may lie outside of older structs.
+ */
 struct verbs_mr_init_attr {
 	size_t length;
 	int access;
@@ -20,11 +24,15 @@ struct verbs_mr_init_attr {
 #define REG_MR_IOVA (1u << 0)
 #define REG_MR_ADDR (1u << 1)
 
-struct ibv_mr *verbs_reg_mr_ex(struct ibv_pd *pd, struct verbs_mr_init_attr *attr) __asm__("ibv_reg_mr_ex");
+struct ibv_mr *verbs_reg_mr_ex(struct ibv_pd *pd,
+			       struct verbs_mr_init_attr *attr) __asm__("ibv_reg_mr_ex");
 int verbs_query_port_speed(struct ibv_context *context, uint32_t port_num,
 			   uint64_t *port_speed) __asm__("ibv_query_port_speed");
 
-/* By address, and with a base of the program's choice. No DMA-buf (fd), DMA handle or buffer of the provider's: EOPNOTSUPP. */
+/*
+ * By address, and with a base of the program's choice. No DMA-buf (fd), DMA handle or buffer of the
+ * provider's: EOPNOTSUPP.
+ */
 VERBS_EXPORT struct ibv_mr *verbs_reg_mr_ex(struct ibv_pd *pd, struct verbs_mr_init_attr *attr)
 {
 	uint64_t iova;
@@ -39,7 +47,8 @@ VERBS_EXPORT struct ibv_mr *verbs_reg_mr_ex(struct ibv_pd *pd, struct verbs_mr_i
 
 #define PORT_SPEED 400 /* units of 100 Mbit/s: what ibv_query_port() says, 4 lanes of 10 Gbit/s */
 
-VERBS_EXPORT int verbs_query_port_speed(struct ibv_context *context, uint32_t port_num, uint64_t *port_speed)
+VERBS_EXPORT int verbs_query_port_speed(struct ibv_context *context, uint32_t port_num,
+					uint64_t *port_speed)
 {
 	if (!port_num || port_num > nic_port_nums(verbs_ctx(context)->nic))
 		return verbs_ret(-EINVAL);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The objects behind the structs of <infiniband/verbs.h>. The public struct is always the first member (of a context:
- * struct verbs_context, whose last member the program sees), so a cast leads from one to the other.
+ * The objects behind the structs of <infiniband/verbs.h>. The public struct is always the first
+ * member (of a context: struct verbs_context, whose last member the program sees), so a cast leads
+ * from one to the other.
  *
- * Conventions at this surface are the verbs': a pointer or NULL with errno, or 0 or a positive errno; inside, negative
- * errno values, turned by verbs_ret().
+ * Conventions at this surface are the verbs': a pointer or NULL with errno, or 0 or a positive
+ * errno; inside, negative errno values, turned by verbs_ret().
  *
- * Locks, outermost first: control lock of the NIC, PU, CQ, send queue, receive queue. An event queue's lock and a context's are leaves.
+ * Locks, outermost first: control lock of the NIC, PU, CQ, send queue, receive queue. An event
+ * queue's lock and a context's are leaves.
  */
 #ifndef ROOST_VERBS_OBJECTS_H
 #define ROOST_VERBS_OBJECTS_H
@@ -105,8 +107,8 @@ struct verbs_cq {
 struct verbs_queue {
 	struct spin lock;
 	uint32_t head; /* WQEs posted */
-	uint32_t
-		cons_seen; /* index->cons as last read: the NIC's line is fetched only when the ring looks full */
+	/* index->cons as last read: the NIC's line is fetched only when the ring looks full */
+	uint32_t cons_seen;
 	uint32_t depth, mask;
 	uint32_t max_sge;
 	uint32_t max_inline;
@@ -136,8 +138,8 @@ struct verbs_srq {
 #define VERBS_QP_LAST_WQE (VERBS_QP_EVENTS - 1)
 
 /*
- * struct ibv_qp_ex grows by an operation now and then, and programs built with newer headers than ours (librpma) look for NULL there to learn
- * that a provider has none.
+ * struct ibv_qp_ex grows by an operation now and then, and programs built with newer headers than
+ * ours (librpma) look for NULL there to learn that a provider has none.
  */
 #define VERBS_QP_EX_SIZE (offsetof(struct ibv_qp_ex, wr_atomic_write) + 16 * sizeof(void *))
 
@@ -150,7 +152,8 @@ struct verbs_qp {
 	struct drive *drive;
 	struct nic_qp *nic_qp;
 	unsigned pu;
-	uint32_t ece; /* options on offer, or agreed: ece.c; 0: none yet. One thread connects a queue pair */
+	/* options on offer, or agreed: ece.c; 0: none yet. One thread connects a queue pair */
+	uint32_t ece;
 	bool offers_rpc; /* until it is reset */
 	bool sig_all;
 	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() answers */
@@ -208,26 +211,35 @@ static inline void *verbs_null(int err)
 void *verbs_new(size_t size);
 
 /* device.c */
-/* The address that the first process of this machine takes for ROOST_PORT: while no NIC is open, the best guess at our own. */
+/*
+ * The address that the first process of this machine takes for ROOST_PORT: while no NIC is open,
+ * the best guess at our own.
+ */
 void verbs_first_address(struct pkt_addr *addr);
 uint64_t verbs_device_guid(void); /* network byte order */
 
 /* query.c */
 int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *input,
 			  struct ibv_device_attr_ex *attr, size_t attr_size);
-int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *attr, size_t len);
+int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *attr,
+		     size_t len);
 int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values);
 
-/* The index of the interface that has the address; 0 when none does (shm). All of 127/8 is the loopback interface's. */
+/*
+ * The index of the interface that has the address; 0 when none does (shm). All of 127/8 is the
+ * loopback interface's.
+ */
 uint32_t verbs_interface_of(const struct pkt_addr *addr);
 
 /*
- * After a call that named a GID by an index which is not there: one line, once in a process, names the right one. Users of rxe and
- * mlx5 type 1 or 3, where the GID of RoCE v2 and IPv4 is there.
+ * After a call that named a GID by an index which is not there: one line, once in a process, names
+ * the right one. Users of rxe and mlx5 type 1 or 3, where the GID of RoCE v2 and IPv4 is there.
  */
 void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index);
 
-/* pd.c, mr.c, mw.c, cq.c, srq.c, qp.c: free what a program left behind when it closes its context */
+/*
+ * pd.c, mr.c, mw.c, cq.c, srq.c, qp.c: free what a program left behind when it closes its context
+ */
 void verbs_pd_reap(struct verbs_ctx *ctx);
 void verbs_ah_reap(struct verbs_ctx *ctx);
 void verbs_mr_reap(struct verbs_ctx *ctx);
@@ -236,14 +248,20 @@ void verbs_cq_reap(struct verbs_ctx *ctx);
 void verbs_srq_reap(struct verbs_ctx *ctx);
 void verbs_qp_reap(struct verbs_ctx *ctx);
 
-/* context.c: calls fn for every open context, which stays open meanwhile, until it returns something. */
+/*
+ * context.c: calls fn for every open context, which stays open meanwhile, until it returns
+ * something.
+ */
 void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *arg);
 
 /* queue.c */
 /* A stride of 2^n bytes that holds so many. */
 uint32_t verbs_stride_shift(size_t bytes);
 void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge);
-/* One piece of memory for the rings, indices and wr_ids of n queues whose sizes are set, zeroed. -ENOMEM. */
+/*
+ * One piece of memory for the rings, indices and wr_ids of n queues whose sizes are set, zeroed.
+ * -ENOMEM.
+ */
 int verbs_queues_alloc(struct verbs_ctx *ctx, struct verbs_queue *const *queues, int n, void **mem,
 		       size_t *size);
 void verbs_queues_free(struct verbs_ctx *ctx, void *mem, size_t size);
@@ -265,8 +283,8 @@ void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn);
 
 /* cq_ex.c */
 void verbs_cq_ex_init(struct verbs_cq *cq);
-#define VERBS_CQ_EX_FLAGS                                                                                    \
-	(IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |                                       \
+#define VERBS_CQ_EX_FLAGS                                                                          \
+	(IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |                             \
 	 IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
 
 /* poll.c */
@@ -276,10 +294,10 @@ int verbs_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *attr);
 
 /* qp_ex.c */
-#define VERBS_QP_EX_OPS                                                                                      \
-	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |              \
-	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |            \
-	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |                           \
+#define VERBS_QP_EX_OPS                                                                            \
+	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
+	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_READ |  \
+	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |                 \
 	 IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW)
 void verbs_qp_ex_init(struct verbs_qp *qp);
 

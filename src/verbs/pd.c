@@ -98,7 +98,10 @@ void verbs_pd_reap(struct verbs_ctx *ctx)
 	while (!list_empty(&ctx->pds)) {
 		pd = list_first_entry(&ctx->pds, struct verbs_pd, link);
 		list_del(&pd->link);
-		/* Still busy when another context imported it and uses it: then it goes with the NIC. */
+		/*
+		 * Still busy when another context imported it and uses it: then it goes with the
+		 * NIC.
+		 */
 		if (!pd->imported)
 			pd_number_free(ctx, pd->pd.handle);
 	}

@@ -55,7 +55,9 @@ int verbs_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
 		return -EINVAL;
 	n = cq_take(cq, max, wc);
 	if (!n) {
-		/* Not under the lock: another thread that polls meanwhile gets its answer at once. */
+		/*
+		 * Not under the lock: another thread that polls meanwhile gets its answer at once.
+		 */
 		drive_progress(cq->drive, cq->pu);
 		n = cq_take(cq, max, wc);
 	}

@@ -1,18 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ibv_post_send() and ibv_post_recv(): a work request becomes a WQE in the ring. The producer index is stored once for
- * a posted list, and the doorbell rung once.
+ * ibv_post_send() and ibv_post_recv(): a work request becomes a WQE in the ring. The producer index
+ * is stored once for a posted list, and the doorbell rung once.
  */
 #include "verbs/post.h"
 
 /* What an op-code of the verbs is on our ring, and which of its fields count. */
-enum { WR_RADDR = 1, WR_IMM = 2, WR_ATOMIC = 4, WR_INLINE = 8, WR_KNOWN = 16, WR_LOCAL = 32, WR_BIND = 64 };
+enum {
+	WR_RADDR = 1,
+	WR_IMM = 2,
+	WR_ATOMIC = 4,
+	WR_INLINE = 8,
+	WR_KNOWN = 16,
+	WR_LOCAL = 32,
+	WR_BIND = 64
+};
 
 static const struct {
 	uint8_t op, fields;
 } wr_ops[16] = {
 	[IBV_WR_RDMA_WRITE] = {ROOST_OP_WRITE, WR_KNOWN | WR_RADDR | WR_INLINE},
-	[IBV_WR_RDMA_WRITE_WITH_IMM] = {ROOST_OP_WRITE_IMM, WR_KNOWN | WR_RADDR | WR_IMM | WR_INLINE},
+	[IBV_WR_RDMA_WRITE_WITH_IMM] = {ROOST_OP_WRITE_IMM,
+					WR_KNOWN | WR_RADDR | WR_IMM | WR_INLINE},
 	[IBV_WR_SEND] = {ROOST_OP_SEND, WR_KNOWN | WR_INLINE},
 	[IBV_WR_SEND_WITH_IMM] = {ROOST_OP_SEND_IMM, WR_KNOWN | WR_IMM | WR_INLINE},
 	[IBV_WR_SEND_WITH_INV] = {ROOST_OP_SEND_INV, WR_KNOWN | WR_IMM | WR_INLINE},
@@ -130,7 +139,10 @@ int verbs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send
 	return ret;
 }
 
-/* Type 1; what can be checked of its arguments, verbs.h has. The window has its new key at once, as with hardware. */
+/*
+ * Type 1; what can be checked of its arguments, verbs.h has. The window has its new key at once, as
+ * with hardware.
+ */
 int verbs_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
 	struct verbs_qp *qp = verbs_qp(ibqp);
@@ -141,7 +153,8 @@ int verbs_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bi
 
 	spin_lock(&sq->lock);
 	head = sq->head;
-	if (!post_send_allowed(qp) || bind->send_flags & ~(VERBS_SEND_FLAGS & ~(unsigned)IBV_SEND_INLINE))
+	if (!post_send_allowed(qp) ||
+	    bind->send_flags & ~(VERBS_SEND_FLAGS & ~(unsigned)IBV_SEND_INLINE))
 		goto unlock;
 	ret = ENOMEM;
 	if (!post_room(sq, head))
@@ -175,8 +188,9 @@ static inline int put_recv(struct verbs_queue *rq, uint32_t n, const struct ibv_
 }
 
 /*
- * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the state (qp.c, set_state()), then reads the producer
- * index (req_idle()); here it is the other way round. All four are sequentially consistent, so one sees the other: nothing less orders a store
+ * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the
+ * state (qp.c, set_state()), then reads the producer index (req_idle()); here it is the other way
+ * round. All four are sequentially consistent, so one sees the other: nothing less orders a store
  * before a load of another word.
  */
 static inline bool publish_recv(struct verbs_qp *qp, uint32_t head)
@@ -186,9 +200,12 @@ static inline bool publish_recv(struct verbs_qp *qp, uint32_t head)
 	return nic_qp_state(qp->nic_qp) == NIC_QPS_ERR;
 }
 
-/* Fills the ring from `head` on; the queue is locked. Returns the head after the last that went in; *err, *bad_wr if one did not. */
-static inline uint32_t put_recvs(struct verbs_queue *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr,
-				 int *err)
+/*
+ * Fills the ring from `head` on; the queue is locked. Returns the head after the last that went in;
+ * *err, *bad_wr if one did not.
+ */
+static inline uint32_t put_recvs(struct verbs_queue *rq, struct ibv_recv_wr *wr,
+				 struct ibv_recv_wr **bad_wr, int *err)
 {
 	uint32_t head = rq->head;
 

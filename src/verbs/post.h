@@ -9,7 +9,10 @@
 
 #define VERBS_SEND_FLAGS (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE)
 
-/* enum ibv_send_flags to enum roost_wqe_flags: the bits are the same, with the fence in another place. */
+/*
+ * enum ibv_send_flags to enum roost_wqe_flags: the bits are the same, with the fence in another
+ * place.
+ */
 static inline uint16_t post_flags(unsigned int f)
 {
 	return (uint16_t)((f >> 1 & (ROOST_WQE_SIGNALED | ROOST_WQE_SOLICITED)) |
@@ -44,7 +47,10 @@ static inline bool post_send_allowed(const struct verbs_qp *qp)
 	return qp->qp.state >= IBV_QPS_RTS && qp->qp.state <= IBV_QPS_ERR;
 }
 
-/* A WQE that binds a window; its rules are the NIC's to check, but for what has no place in the WQE. Positive errno. */
+/*
+ * A WQE that binds a window; its rules are the NIC's to check, but for what has no place in the
+ * WQE. Positive errno.
+ */
 static inline int post_bind(struct roost_wqe *w, const struct ibv_mw *mw, uint32_t rkey,
 			    const struct ibv_mw_bind_info *info)
 {
@@ -62,8 +68,8 @@ static inline int post_bind(struct roost_wqe *w, const struct ibv_mw *mw, uint32
 }
 
 /* Copies the data into the WQE. Positive errno: there is no room for them. */
-static inline int post_inline(struct roost_wqe *w, const struct verbs_queue *sq, const struct ibv_sge *sges,
-			      int n)
+static inline int post_inline(struct roost_wqe *w, const struct verbs_queue *sq,
+			      const struct ibv_sge *sges, int n)
 {
 	uint8_t *to = (uint8_t *)w + ROOST_WQE_INLINE_OFFSET;
 	uint32_t room = sq->max_inline, len = 0;
@@ -84,13 +90,16 @@ static inline int post_inline(struct roost_wqe *w, const struct verbs_queue *sq,
 	return 0;
 }
 
-static inline void post_ud_addr(struct roost_wqe *w, const struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+static inline void post_ud_addr(struct roost_wqe *w, const struct ibv_ah *ah, uint32_t qpn,
+				uint32_t qkey)
 {
 	w->raddr = ROOST_UD_ADDR(ah->handle, qpn & PKT_QPN_MASK);
 	w->rkey = qkey;
 }
 
-/* Lets the NIC see the WQEs before `head`. The queue is locked; ring the doorbell after the unlock. */
+/*
+ * Lets the NIC see the WQEs before `head`. The queue is locked; ring the doorbell after the unlock.
+ */
 static inline void post_publish(struct verbs_queue *q, uint32_t head)
 {
 	q->head = head;

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Queue pairs: create, destroy. States and attributes are qp_attr.c; posting is post.c and qp_ex.c. */
+/*
+ * Queue pairs: create, destroy. States and attributes are qp_attr.c; posting is post.c and qp_ex.c.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "verbs/objects.h"
 
-/* What a QP of a type can do (IBA table 37), for ibv_create_qp_ex() and for posting. RC can do all that there is. */
+/*
+ * What a QP of a type can do (IBA table 37), for ibv_create_qp_ex() and for posting. RC can do all
+ * that there is.
+ */
 static uint64_t send_ops_of(enum ibv_qp_type type)
 {
 	switch (type) {
 	case IBV_QPT_RC:
 		return VERBS_QP_EX_OPS;
 	case IBV_QPT_UC:
-		return IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-		       IBV_QP_EX_WITH_SEND_WITH_IMM;
+		return IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+		       IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 	case IBV_QPT_UD:
 		return IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 	default:
@@ -34,8 +39,8 @@ static uint32_t wr_ops_of(enum ibv_qp_type type)
 
 static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_ex *a)
 {
-	const uint32_t mask =
-		IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	const uint32_t mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
+			      IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq)
 		return -EINVAL;
@@ -43,7 +48,8 @@ static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_e
 		return -EOPNOTSUPP;
 	if (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags)
 		return -EOPNOTSUPP;
-	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~send_ops_of(a->qp_type))
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS &&
+	    a->send_ops_flags & ~send_ops_of(a->qp_type))
 		return -EOPNOTSUPP;
 	if (verbs_ctx(a->send_cq->context)->drive != ctx->drive ||
 	    verbs_ctx(a->recv_cq->context)->drive != ctx->drive ||
@@ -56,7 +62,10 @@ static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_e
 	return 0;
 }
 
-/* Sizes of both queues. The stride is a power of two, and what it has to spare is given to the program. */
+/*
+ * Sizes of both queues. The stride is a power of two, and what it has to spare is given to the
+ * program.
+ */
 static void qp_size(struct verbs_qp *qp, const struct ibv_qp_cap *cap)
 {
 	size_t sge_end = ROOST_WQE_SGE_OFFSET + cap->max_send_sge * sizeof(struct roost_sge);
@@ -213,7 +222,9 @@ static bool qp_in_group(struct verbs_qp *qp)
 	return in;
 }
 
-/* The NIC forgets it, and its completions leave the CQs: the number may name another QP tomorrow. */
+/*
+ * The NIC forgets it, and its completions leave the CQs: the number may name another QP tomorrow.
+ */
 static void qp_end(struct verbs_qp *qp)
 {
 	drive_control_lock(qp->drive);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* ibv_modify_qp() and ibv_query_qp(): attributes of the verbs to those of the NIC, which knows the rules, and back. */
+/*
+ * ibv_modify_qp() and ibv_query_qp(): attributes of the verbs to those of the NIC, which knows the
+ * rules, and back.
+ */
 #include <string.h>
 
 #include "verbs/objects.h"
@@ -76,8 +79,10 @@ static void qp_forget_posted(struct verbs_qp *qp)
 
 	for (i = 0; i < 2; i++) {
 		spin_lock(&queues[i]->lock);
-		queues[i]->head = atomic_load_explicit(&queues[i]->index->prod, memory_order_relaxed);
-		queues[i]->cons_seen = atomic_load_explicit(&queues[i]->index->cons, memory_order_relaxed);
+		queues[i]->head =
+			atomic_load_explicit(&queues[i]->index->prod, memory_order_relaxed);
+		queues[i]->cons_seen =
+			atomic_load_explicit(&queues[i]->index->cons, memory_order_relaxed);
 		spin_unlock(&queues[i]->lock);
 	}
 	verbs_cq_clean(verbs_cq(qp->qp.recv_cq), qp->qp.qp_num);
@@ -95,7 +100,8 @@ static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 	drive_own(qp->drive, qp->pu);
 	if (reset)
 		qp_set_state(qp, IBV_QPS_RESET); /* nobody posts while the indices change */
-	ret = nic_qp_modify(drive_nic(qp->drive), qp->nic_qp, a, (uint32_t)mask, drive_now(qp->drive));
+	ret = nic_qp_modify(drive_nic(qp->drive), qp->nic_qp, a, (uint32_t)mask,
+			    drive_now(qp->drive));
 	if (ret && reset) {
 		qp_set_state(qp, old);
 	} else if (!ret && reset) {
@@ -130,7 +136,8 @@ static void attr_from_nic(const struct nic_qp_attr *a, struct ibv_qp_attr *attr)
 	memset(attr, 0, sizeof(*attr));
 	attr->qp_state = (enum ibv_qp_state)a->state;
 	attr->cur_qp_state = attr->qp_state;
-	attr->path_mtu = a->path_mtu ? (enum ibv_mtu)(log2_floor(a->path_mtu) - 7) : (enum ibv_mtu)0;
+	attr->path_mtu =
+		a->path_mtu ? (enum ibv_mtu)(log2_floor(a->path_mtu) - 7) : (enum ibv_mtu)0;
 	attr->path_mig_state = IBV_MIG_MIGRATED;
 	attr->qkey = a->qkey;
 	attr->rq_psn = a->rq_psn;
@@ -187,7 +194,8 @@ VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int
 }
 
 /* Bytes arrive in order within a message unless packets are lost; that is no guarantee. */
-VERBS_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+VERBS_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
+					    uint32_t flags)
 {
 	return 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The extended QP: wr_start, then for each work request a builder (wr_send ...) and a setter of its data, then
- * wr_complete. The builders write into the ring itself, under the send queue's lock; nothing is seen by the NIC before
- * wr_complete. The first mistake is kept and makes wr_complete fail as a whole.
+ * The extended QP: wr_start, then for each work request a builder (wr_send ...) and a setter of its
+ * data, then wr_complete. The builders write into the ring itself, under the send queue's lock;
+ * nothing is seen by the NIC before wr_complete. The first mistake is kept and makes wr_complete
+ * fail as a whole.
  */
 #include "verbs/post.h"
 
@@ -75,7 +76,8 @@ static struct roost_wqe *wr_next(struct ibv_qp_ex *ex, enum roost_op op)
 	return w;
 }
 
-static void wr_rdma(struct ibv_qp_ex *ex, enum roost_op op, uint32_t rkey, uint64_t raddr, uint32_t imm)
+static void wr_rdma(struct ibv_qp_ex *ex, enum roost_op op, uint32_t rkey, uint64_t raddr,
+		    uint32_t imm)
 {
 	struct roost_wqe *w = wr_next(ex, op);
 
@@ -207,7 +209,8 @@ static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint3
 	wr_set_sge_list(ex, 1, &sge);
 }
 
-static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const struct ibv_data_buf *bufs)
+static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
+				    const struct ibv_data_buf *bufs)
 {
 	struct verbs_qp *qp = qp_of(ex);
 	struct roost_wqe *w = qp->wr_cur;
@@ -242,7 +245,10 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 	wr_set_inline_data_list(ex, 1, &buf);
 }
 
-/* What came after wr_send_tso stays NULL: it is how programs ask whether a provider has it (librpma, wr_atomic_write and wr_flush). */
+/*
+ * What came after wr_send_tso stays NULL: it is how programs ask whether a provider has it
+ * (librpma, wr_atomic_write and wr_flush).
+ */
 void verbs_qp_ex_init(struct verbs_qp *qp)
 {
 	struct ibv_qp_ex *ex = &qp->ex;

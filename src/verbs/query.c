@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the device, its ports, its GID and P_Key tables say of themselves: only what is built and tested. */
+/*
+ * What the device, its ports, its GID and P_Key tables say of themselves: only what is built and
+ * tested.
+ */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -18,7 +21,10 @@
 #define CLOCK_KHZ    1000000 /* time stamps are nanoseconds */
 #define PHYS_LINK_UP 5
 
-/* A figure has to stand here; software has no lanes. 4X at 10 Gbit/s is about what a UDP loopback does. */
+/*
+ * A figure has to stand here; software has no lanes. 4X at 10 Gbit/s is about what a UDP loopback
+ * does.
+ */
 #define ACTIVE_WIDTH 2
 #define ACTIVE_SPEED 8
 
@@ -38,7 +44,8 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_qp = NIC_MAX_QPS;
 	a->max_qp_wr = NIC_MAX_WR;
 	a->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_CURR_QP_STATE_MOD |
-			      IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+			      IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+			      IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 	a->max_sge = ROOST_MAX_SGE;
 	a->max_sge_rd = ROOST_MAX_SGE;
 	a->max_cq = MAX_CQ;
@@ -57,8 +64,9 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_res_rd_atom = NIC_MAX_RD_ATOMIC * NIC_MAX_QPS;
 	a->max_qp_init_rd_atom = NIC_MAX_RD_ATOMIC;
 	/*
-	 * The CPU's own atomics, so GLOB would be true. rxe and mlx5 say HCA (rxe_param.h, mlx5_ib_query_device()), and programs compare for
-	 * equality: UCX's rc_verbs offers no atomics otherwise (uct_ib_device_init()).
+	 * The CPU's own atomics, so GLOB would be true. rxe and mlx5 say HCA (rxe_param.h,
+	 * mlx5_ib_query_device()), and programs compare for equality: UCX's rc_verbs offers no
+	 * atomics otherwise (uct_ib_device_init()).
 	 */
 	a->atomic_cap = IBV_ATOMIC_HCA;
 	a->max_pkeys = 1;
@@ -114,7 +122,10 @@ static const struct port *find_port(struct ibv_context *ctx, uint32_t port_num, 
 	return nic_gid(nic, port_num, index, &gid) ? nic_port(nic, gid.port, 0) : NULL;
 }
 
-/* The largest path MTU that serves each of the port's addresses: interfaces have MTUs of their own, and the port shows one. */
+/*
+ * The largest path MTU that serves each of the port's addresses: interfaces have MTUs of their own,
+ * and the port shows one.
+ */
 static uint32_t mtu_of_all(struct ibv_context *ctx, uint8_t port_num, unsigned gids)
 {
 	uint32_t mtu = PKT_MAX_PAYLOAD;
@@ -151,7 +162,8 @@ static int fill_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_
 	return 0;
 }
 
-int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *attr, size_t len)
+int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_attr *attr,
+		     size_t len)
 {
 	struct ibv_port_attr a;
 	int ret = fill_port(ctx, port_num, &a);
@@ -171,7 +183,8 @@ _Static_assert(offsetof(struct ibv_port_attr, port_cap_flags2) == OLD_PORT_ATTR_
 VERBS_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 				struct _compat_ibv_port_attr *port_attr)
 {
-	return verbs_query_port(context, port_num, (struct ibv_port_attr *)port_attr, OLD_PORT_ATTR_SIZE);
+	return verbs_query_port(context, port_num, (struct ibv_port_attr *)port_attr,
+				OLD_PORT_ATTR_SIZE);
 }
 
 void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
@@ -186,7 +199,8 @@ void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
 	log_error(
 		"no GID of index %u: port %u has %u, from index 0 on, which is %s (RoCE v2): name index 0, as in "
 		"ib_write_bw -x 0 or UCX_IB_GID_INDEX=0",
-		(unsigned)index, (unsigned)port_num, gids, pkt_addr_print(&port->addr, text, sizeof(text)));
+		(unsigned)index, (unsigned)port_num, gids,
+		pkt_addr_print(&port->addr, text, sizeof(text)));
 }
 
 static const struct pkt_addr *find_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
@@ -196,7 +210,8 @@ static const struct pkt_addr *find_gid(struct ibv_context *ctx, uint32_t port_nu
 	return port ? &port->addr : NULL;
 }
 
-VERBS_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index, union ibv_gid *gid)
+VERBS_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
+			       union ibv_gid *gid)
 {
 	const struct pkt_addr *addr = find_gid(context, port_num, (uint32_t)index);
 
@@ -235,7 +250,8 @@ uint32_t verbs_interface_of(const struct pkt_addr *addr)
 	return index;
 }
 
-static int fill_gid_entry(struct ibv_context *ctx, uint32_t port_num, uint32_t index, struct ibv_gid_entry *e)
+static int fill_gid_entry(struct ibv_context *ctx, uint32_t port_num, uint32_t index,
+			  struct ibv_gid_entry *e)
 {
 	const struct pkt_addr *addr = find_gid(ctx, port_num, index);
 
@@ -256,8 +272,9 @@ static void copy_gid_entry(void *to, size_t size, const struct ibv_gid_entry *e)
 	memcpy(to, e, size < sizeof(*e) ? size : sizeof(*e));
 }
 
-VERBS_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, uint32_t gid_index,
-				   struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
+VERBS_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num,
+				   uint32_t gid_index, struct ibv_gid_entry *entry, uint32_t flags,
+				   size_t entry_size)
 {
 	struct ibv_gid_entry e;
 	int ret;
@@ -274,8 +291,9 @@ VERBS_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_nu
 }
 
 /* The number of entries, or -errno. */
-VERBS_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries,
-					  size_t max_entries, uint32_t flags, size_t entry_size)
+VERBS_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
+					  struct ibv_gid_entry *entries, size_t max_entries,
+					  uint32_t flags, size_t entry_size)
 {
 	uint32_t ports = nic_port_nums(verbs_ctx(context)->nic), port, index;
 	struct ibv_gid_entry e;
@@ -293,8 +311,8 @@ VERBS_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ib
 	return (ssize_t)n;
 }
 
-VERBS_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
-				    int *type);
+VERBS_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
+				    unsigned int index, int *type);
 
 /* Private to rdma-core, yet ibv_devinfo calls it. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, int *type)
@@ -307,7 +325,8 @@ int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned i
 	return 0;
 }
 
-VERBS_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index, __be16 *pkey)
+VERBS_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
+				__be16 *pkey)
 {
 	if (!find_port(context, port_num, 0) || index != 0) {
 		errno = EINVAL;

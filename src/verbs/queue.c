@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory of send and receive queues, and owning several processing units at once: what qp.c, srq.c and cq.c share. */
+/*
+ * Memory of send and receive queues, and owning several processing units at once: what qp.c, srq.c
+ * and cq.c share.
+ */
 #include "verbs/objects.h"
 
 #define MIN_SHIFT 6
@@ -52,7 +55,8 @@ int verbs_queues_alloc(struct verbs_ctx *ctx, struct verbs_queue *const *queues,
 
 	*size = 0;
 	for (i = 0; i < n; i++)
-		*size += sizeof(struct roost_queue_index) + ((size_t)queues[i]->depth << queues[i]->shift) +
+		*size += sizeof(struct roost_queue_index) +
+			 ((size_t)queues[i]->depth << queues[i]->shift) +
 			 ALIGN_UP(queues[i]->depth * sizeof(uint64_t), CACHE_LINE);
 	if (!nic_memory_take(ctx->nic, *size))
 		return -ENOMEM;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/verbs.h: kernels that the host runs by itself. Turns of their PU carry them on; who waits here drives it. */
+/*
+ * roost/verbs.h: kernels that the host runs by itself. Turns of their PU carry them on; who waits
+ * here drives it.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -18,8 +21,8 @@ struct roost_run {
 };
 
 VERBS_EXPORT struct roost_run *roost_run_start(struct ibv_context *context,
-					       const struct roost_invocation_attr *attr, const void *payload,
-					       uint64_t len)
+					       const struct roost_invocation_attr *attr,
+					       const void *payload, uint64_t len)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
 	struct local_call_attr a = verbs_local_call_attr(attr);
@@ -67,7 +70,8 @@ VERBS_EXPORT int roost_run_poll(struct roost_run *run, struct roost_result *resu
 	return drive_dead(run->drive) ? ENOTCONN : EAGAIN;
 }
 
-VERBS_EXPORT int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_result *result)
+VERBS_EXPORT int roost_run_wait(struct roost_run *run, uint64_t timeout_ns,
+				struct roost_result *result)
 {
 	uint64_t start = drive_now(run->drive), now;
 	int ret;
@@ -92,8 +96,9 @@ VERBS_EXPORT void roost_run_end(struct roost_run *run)
 	free(run);
 }
 
-VERBS_EXPORT int roost_kernel_run(struct ibv_context *context, const struct roost_invocation_attr *attr,
-				  const void *payload, uint64_t len, struct roost_result *result)
+VERBS_EXPORT int roost_kernel_run(struct ibv_context *context,
+				  const struct roost_invocation_attr *attr, const void *payload,
+				  uint64_t len, struct roost_result *result)
 {
 	struct roost_run *run = roost_run_start(context, attr, payload, len);
 	int ret;

@@ -16,7 +16,8 @@ static void srq_init_events(struct verbs_srq *srq)
 
 static int srq_start(struct verbs_ctx *ctx, struct verbs_srq *srq)
 {
-	struct nic_srq_attr attr = {.pd = srq->srq.pd->handle, .rq = verbs_queue_attr(&srq->rq), .ctx = srq};
+	struct nic_srq_attr attr = {
+		.pd = srq->srq.pd->handle, .rq = verbs_queue_attr(&srq->rq), .ctx = srq};
 	int ret;
 
 	drive_control_lock(srq->drive);
@@ -25,7 +26,10 @@ static int srq_start(struct verbs_ctx *ctx, struct verbs_srq *srq)
 	return ret;
 }
 
-/* The basic kind; ibv_create_srq_ex() of verbs.h comes here too. A limit is armed by ibv_modify_srq() alone, as the standard says. */
+/*
+ * The basic kind; ibv_create_srq_ex() of verbs.h comes here too. A limit is armed by
+ * ibv_modify_srq() alone, as the standard says.
+ */
 VERBS_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
 	static _Atomic uint32_t numbers;
@@ -73,7 +77,8 @@ free_srq:
 static int srq_resize(struct verbs_srq *srq, uint32_t max_wr)
 {
 	struct verbs_ctx *ctx = verbs_ctx(srq->srq.context);
-	struct verbs_queue next = {.max_sge = srq->rq.max_sge, .shift = srq->rq.shift}, *queue = &next;
+	struct verbs_queue next = {.max_sge = srq->rq.max_sge, .shift = srq->rq.shift},
+			   *queue = &next;
 	struct nic_queue_attr attr;
 	void *mem, *old = srq->mem;
 	size_t size, old_size = srq->mem_size;
@@ -114,7 +119,8 @@ static int srq_modify(struct verbs_srq *srq, const struct ibv_srq_attr *attr, in
 	if (mask & IBV_SRQ_LIMIT) {
 		if (attr->srq_limit > attr->max_wr)
 			return -EINVAL;
-		nic_srq_set_limit(srq->nic_srq, 0); /* the one before is no reason against the new size */
+		/* the one before is no reason against the new size */
+		nic_srq_set_limit(srq->nic_srq, 0);
 	}
 	ret = srq_resize(srq, attr->max_wr);
 	if (mask & IBV_SRQ_LIMIT)

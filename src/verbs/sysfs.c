@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The attributes of /sys/class/infiniband/roost0 that differ from process to process, in the kernel's own formats
- * (drivers/infiniband/core/sysfs.c, device.c). The others are files of the view's folder (src/cli/preload/make_view.sh).
+ * The attributes of /sys/class/infiniband/roost0 that differ from process to process, in the
+ * kernel's own formats (drivers/infiniband/core/sysfs.c, device.c). The others are files of the
+ * view's folder (src/cli/preload/make_view.sh).
  */
 #include "verbs/sysfs.h"
 
@@ -48,8 +49,8 @@ static int guid_text(char *out, size_t n)
 	uint64_t guid = verbs_device_guid();
 
 	memcpy(b, &guid, sizeof(b));
-	snprintf(out, n, "%02x%02x:%02x%02x:%02x%02x:%02x%02x\n", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
-		 b[7]);
+	snprintf(out, n, "%02x%02x:%02x%02x:%02x%02x:%02x%02x\n", b[0], b[1], b[2], b[3], b[4],
+		 b[5], b[6], b[7]);
 	return ROOST_SYSFS_TEXT;
 }
 
@@ -59,9 +60,10 @@ static int gid_text(const struct gids *g, unsigned index, char *out, size_t n)
 	static const struct pkt_addr none;
 	const uint8_t *b = index < g->n ? g->addr[index].b : none.b;
 
-	snprintf(out, n, "%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x\n", b[0],
-		 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-		 b[15]);
+	snprintf(out, n,
+		 "%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x:%02x%02x\n", b[0],
+		 b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+		 b[14], b[15]);
 	return ROOST_SYSFS_TEXT;
 }
 
@@ -91,8 +93,9 @@ static int type_text(const struct gids *g, unsigned index, char *out, size_t n)
 }
 
 /*
- * device/net, whose one entry is named as the interface of GID 0: a folder in the private one, with a link to the kernel's
- * folder of that interface. It says no more than its name does, so it can stay for the next program.
+ * device/net, whose one entry is named as the interface of GID 0: a folder in the private one, with
+ * a link to the kernel's folder of that interface. It says no more than its name does, so it can
+ * stay for the next program.
  */
 static int net_folder(const struct gids *g, const char *below, char *out, size_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the standard names and this device does not have: it fails with EOPNOTSUPP, and is not advertised. Members of
- * struct verbs_context that stay NULL fail so in the header's inline functions; filled in here are those that programs
- * call without a look.
+ * What the standard names and this device does not have: it fails with EOPNOTSUPP, and is not
+ * advertised. Members of struct verbs_context that stay NULL fail so in the header's inline
+ * functions; filled in here are those that programs call without a look.
  */
 #include "verbs/objects.h"
 
@@ -18,7 +18,8 @@ static int no_close_xrcd(struct ibv_xrcd *xrcd)
 	return verbs_ret(-EOPNOTSUPP);
 }
 
-int ibv_query_port(struct ibv_context *context, uint8_t port_num, struct _compat_ibv_port_attr *port_attr);
+int ibv_query_port(struct ibv_context *context, uint8_t port_num,
+		   struct _compat_ibv_port_attr *port_attr);
 
 void verbs_unsupported_init(struct verbs_context *v)
 {
@@ -76,7 +77,10 @@ VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct
 	return verbs_ret(-EOPNOTSUPP);
 }
 
-/* Providers register themselves with it when they are loaded; it has been without effect since rdma-core 1. */
+/*
+ * Providers register themselves with it when they are loaded; it has been without effect since
+ * rdma-core 1.
+ */
 typedef struct ibv_device *(*ibv_driver_init_func)(const char *uverbs_sys_path, int abi_version);
 VERBS_EXPORT void ibv_register_driver(const char *name, ibv_driver_init_func init_func);
 

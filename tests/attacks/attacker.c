@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Attacks two ends of connections from a third place on their network, with any address as the source. Run in a network namespace of its own by
- * test_network.py, which looks at what the two ends say.
+ * Attacks two ends of connections from a third place on their network, with any address as the
+ * source. Run in a network namespace of its own by test_network.py, which looks at what the two
+ * ends say.
  *
  *	attacker ATTACK SEED SECONDS OWN LEFT,LEFT.. RIGHT,RIGHT.. [FILE]
  *
- * FILE: of `replay` a capture of earlier connections, of those that see packets the network namespace in which they are seen. It prints "ready" when
- * it begins, and at the end what it sent.
+ * FILE: of `replay` a capture of earlier connections, of those that see packets the network
+ * namespace in which they are seen. It prints "ready" when it begins, and at the end what it sent.
  */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -69,7 +70,8 @@ static uint8_t *fill(uint8_t *p, size_t n)
 
 /* ---- who sees nothing ---- */
 
-static void send_mad(unsigned pair, enum side to, const struct pkt_addr *from, const struct cm_msg *m)
+static void send_mad(unsigned pair, enum side to, const struct pkt_addr *from,
+		     const struct cm_msg *m)
 {
 	uint8_t mad[CM_MAD_LEN], bth[PKT_MAX_LEN];
 	struct pkt_make make = {.opcode = PKT_UD | PKT_SEND_ONLY,
@@ -112,9 +114,11 @@ static void cm(void)
 
 static struct cm_msg request(const struct pkt_addr *from, const struct pkt_addr *to)
 {
-	struct cm_msg m = {
-		.attr = CM_REQ, .tid = rng_u64(&wire.rng), .local_id = (uint32_t)rng_u64(&wire.rng)};
-	struct cm_ip ip = {.sport = (uint16_t)below(65536), .src = *from, .dst = *to, .v4 = wire.v4};
+	struct cm_msg m = {.attr = CM_REQ,
+			   .tid = rng_u64(&wire.rng),
+			   .local_id = (uint32_t)rng_u64(&wire.rng)};
+	struct cm_ip ip = {
+		.sport = (uint16_t)below(65536), .src = *from, .dst = *to, .v4 = wire.v4};
 
 	m.req = (struct cm_req){.service_id = cm_service_id(CM_PS_TCP, SERVED),
 				.ca_guid = rng_u64(&wire.rng),
@@ -151,7 +155,9 @@ static void requests(void)
 	send_mad(pair, to, &from, &m);
 }
 
-/* Requests and answers of every service, well formed, to queue pairs and with PSNs that are drawn. */
+/*
+ * Requests and answers of every service, well formed, to queue pairs and with PSNs that are drawn.
+ */
 static void data(void)
 {
 	static const uint8_t services[] = {PKT_RC, PKT_RC, PKT_RC, PKT_UC, PKT_UD};
@@ -179,7 +185,9 @@ static void garbage(void)
 	uint8_t bth[1500];
 	uint32_t len = below(2) ? (uint32_t)below(64) : (uint32_t)below(sizeof(bth) + 1);
 
-	/* Of long ones only the beginning is looked at before the ICRC: that is what must be drawn. */
+	/*
+	 * Of long ones only the beginning is looked at before the ICRC: that is what must be drawn.
+	 */
 	fill(bth, len < 64 ? len : 64);
 	if (len > 64)
 		memset(bth + 64, 0x5a, len - 64);
@@ -208,7 +216,8 @@ static void load(void)
 	}
 	fclose(f);
 	while (old.count < REPLAYS && pcap_reader_next(&r, &old.rec[old.count]) == 1)
-		old.count += old.rec[old.count].kind == PCAP_ROCE && old.rec[old.count].len <= PKT_MAX_LEN;
+		old.count += old.rec[old.count].kind == PCAP_ROCE &&
+			     old.rec[old.count].len <= PKT_MAX_LEN;
 	if (!old.count) {
 		fprintf(stderr, "attacker: no packets in %s\n", file);
 		exit(1);
@@ -236,8 +245,9 @@ struct icmp {
 	uint8_t type, code;
 };
 
-static const struct icmp errors4[] = {{3, 3},  {3, 3},	{3, 0}, {3, 1}, {3, 2}, {3, 5},	 {3, 6},  {3, 9},
-				      {3, 10}, {3, 13}, {4, 0}, {5, 0}, {5, 1}, {11, 0}, {11, 1}, {12, 0}};
+static const struct icmp errors4[] = {{3, 3}, {3, 3},  {3, 0},	{3, 1},	 {3, 2}, {3, 5},
+				      {3, 6}, {3, 9},  {3, 10}, {3, 13}, {4, 0}, {5, 0},
+				      {5, 1}, {11, 0}, {11, 1}, {12, 0}};
 static const struct icmp errors6[] = {{1, 4}, {1, 4}, {1, 0}, {1, 1}, {1, 3}, {1, 5},
 				      {3, 0}, {3, 1}, {4, 0}, {4, 1}, {4, 2}, {137, 0}};
 
@@ -270,10 +280,14 @@ static struct icmp too_big(void)
 	return wire.v4 ? (struct icmp){3, 4} : (struct icmp){2, 0};
 }
 
-/* A packet from one of a pair to the other, as it may have been sent, but for QP number, PSN and transaction id. */
+/*
+ * A packet from one of a pair to the other, as it may have been sent, but for QP number, PSN and
+ * transaction id.
+ */
 static size_t guess(uint8_t *ip, size_t cap)
 {
-	struct pkt_make m = {.opcode = below(2) ? PKT_WRITE_ONLY : PKT_ACK, .psn = any24(), .len = 64};
+	struct pkt_make m = {
+		.opcode = below(2) ? PKT_WRITE_ONLY : PKT_ACK, .psn = any24(), .len = 64};
 	enum side to = any_side();
 	unsigned pair = any_pair();
 	uint8_t bth[PKT_MAX_LEN], mad[CM_MAD_LEN];
@@ -301,7 +315,8 @@ static void icmp_guessed(void)
 	uint8_t ip[WIRE_FRAME];
 	size_t n = guess(ip, sizeof(ip));
 
-	complain(ip, below(4) ? n : (wire.v4 ? IP4_HDR_LEN : IP6_HDR_LEN) + below(24), any_error(), 0);
+	complain(ip, below(4) ? n : (wire.v4 ? IP4_HDR_LEN : IP6_HDR_LEN) + below(24), any_error(),
+		 0);
 }
 
 /* "It does not fit": who quotes that needs to know addresses and ports, no more. */
@@ -351,7 +366,9 @@ static bool seen_request(uint8_t *request, size_t *len, struct cm_msg *m)
 	return found;
 }
 
-/* Port unreachable, about each request for a connection: with its transaction id, or another one. */
+/*
+ * Port unreachable, about each request for a connection: with its transaction id, or another one.
+ */
 static void quote_request(bool right)
 {
 	static uint8_t ip[WIRE_FRAME];
@@ -381,7 +398,10 @@ static void request_quoted(void)
 	quote_request(true);
 }
 
-/* A request in the name of who has just connected, for the same queue pair: as if that had started anew. */
+/*
+ * A request in the name of who has just connected, for the same queue pair: as if that had started
+ * anew.
+ */
 static void stale(void)
 {
 	static struct cm_msg m;
@@ -463,7 +483,8 @@ int main(int argc, char **argv)
 	const struct attack *a = NULL;
 
 	if (argc < 7) {
-		fprintf(stderr, "usage: attacker ATTACK SEED SECONDS OWN LEFT,LEFT.. RIGHT,RIGHT.. [FILE]\n");
+		fprintf(stderr,
+			"usage: attacker ATTACK SEED SECONDS OWN LEFT,LEFT.. RIGHT,RIGHT.. [FILE]\n");
 		return 2;
 	}
 	for (size_t i = 0; i < sizeof(attacks) / sizeof(*attacks); i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A program that an administrator installs with another user's rights: opens the first device. Says first whether the loader saw these rights. */
+/*
+ * A program that an administrator installs with another user's rights: opens the first device. Says
+ * first whether the loader saw these rights.
+ */
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <sys/auxv.h>

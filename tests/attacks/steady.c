@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A connection that lives: one message after the other goes to the server and comes back, and every byte is looked at.
+ * A connection that lives: one message after the other goes to the server and comes back, and every
+ * byte is looked at.
  *
  *	steady server ADDRESS SERVICE               echoes to all who connect
- *	steady client ADDRESS SERVICE SECONDS       prints "rounds N" ten times a second, and "done" at the end
+ *	steady client ADDRESS SERVICE SECONDS       prints "rounds N" ten times a second, and "done"
+ * 						    at the end
  *
- * Any error ends it with status 1 and a line; a REJECTED with status 3. Nothing here has a time-out of its own.
+ * Any error ends it with status 1 and a line; a REJECTED with status 3. Nothing here has a time-out
+ * of its own.
  */
 #include <errno.h>
 #include <poll.h>
@@ -71,8 +74,8 @@ static void *serve(void *arg)
 		return NULL;
 	}
 	while (rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS) {
-		if (rdma_post_send(id, NULL, buf, MESSAGE, mr, 0) || rdma_get_send_comp(id, &wc) != 1 ||
-		    wc.status != IBV_WC_SUCCESS)
+		if (rdma_post_send(id, NULL, buf, MESSAGE, mr, 0) ||
+		    rdma_get_send_comp(id, &wc) != 1 || wc.status != IBV_WC_SUCCESS)
 			break;
 		if (ended(id) || rdma_post_recv(id, NULL, buf, MESSAGE, mr))
 			break;
@@ -134,7 +137,8 @@ static int client(const char *node, const char *service, double seconds)
 {
 	struct rdma_cm_id *id = connect_to(node, service);
 	uint64_t *out = malloc(MESSAGE), *in = malloc(MESSAGE), rounds = 0;
-	struct ibv_mr *mr_out = rdma_reg_msgs(id, out, MESSAGE), *mr_in = rdma_reg_msgs(id, in, MESSAGE);
+	struct ibv_mr *mr_out = rdma_reg_msgs(id, out, MESSAGE),
+		      *mr_in = rdma_reg_msgs(id, in, MESSAGE);
 	double start = clock_s(), said = 0, now;
 	const char *event;
 	struct ibv_wc wc;
@@ -159,12 +163,13 @@ static int client(const char *node, const char *service, double seconds)
 		}
 		if (rdma_get_recv_comp(id, &wc) != 1 || wc.status != IBV_WC_SUCCESS ||
 		    wc.byte_len != MESSAGE) {
-			printf("steady: receive after %llu rounds: %s\n", (unsigned long long)rounds,
-			       ibv_wc_status_str(wc.status));
+			printf("steady: receive after %llu rounds: %s\n",
+			       (unsigned long long)rounds, ibv_wc_status_str(wc.status));
 			return 1;
 		}
 		if (memcmp(in, out, MESSAGE)) {
-			printf("steady: round %llu came back changed\n", (unsigned long long)rounds);
+			printf("steady: round %llu came back changed\n",
+			       (unsigned long long)rounds);
 			return 1;
 		}
 		event = ended(id);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A program that blocks all signals, and drives the NIC: memory that it has unmapped behind the NIC's back fails the work request, and does not end
- * the process. The NIC runs on the program's thread alone, since it polls.
+ * A program that blocks all signals, and drives the NIC: memory that it has unmapped behind the
+ * NIC's back fails the work request, and does not end the process. The NIC runs on the program's
+ * thread alone, since it polls.
  */
 #include "../verbs/fixture.h"
 

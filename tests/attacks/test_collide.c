@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys that a sender has chosen so that a multiplication by a constant of the source puts all of them in one place of the kernel aggregate's index: they take
- * it no more instructions than any keys. Counted one by one, in a process of its own under ptrace(2).
+ * Keys that a sender has chosen so that a multiplication by a constant of the source puts all of
+ * them in one place of the kernel aggregate's index: they take it no more instructions than any
+ * keys. Counted one by one, in a process of its own under ptrace(2).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +24,8 @@
 #define KEYS	 256
 
 static uint64_t keys[2 * KEYS]; /* each twice: so that it is looked up, too */
-static uint8_t state[8192] __attribute__((aligned(64))), scratch[65536] __attribute__((aligned(64)));
+static uint8_t state[8192] __attribute__((aligned(64))),
+	scratch[65536] __attribute__((aligned(64)));
 
 /* The multiplicative inverse modulo 2^64, by Newton's method. */
 static uint64_t inverse(uint64_t a)
@@ -53,8 +55,11 @@ static void one_piece(void)
 	const struct roost_kernel *k = kernels_builtin("aggregate");
 	struct roost_aggregate_params p = {
 		.record = 8, .group = {.width = 8}, .max_groups = ROOST_AGGREGATE_MAX_GROUPS};
-	struct roost_call c = {
-		.params = &p, .params_len = sizeof(p), .state = state, .scratch = scratch, .room = 65536};
+	struct roost_call c = {.params = &p,
+			       .params_len = sizeof(p),
+			       .state = state,
+			       .scratch = scratch,
+			       .room = 65536};
 
 	if (k->state_size > sizeof(state) || k->scratch_size > sizeof(scratch) ||
 	    (k->start && k->start(&c.self)) || k->params(&c) != ROOST_DONE)
@@ -111,8 +116,8 @@ static void chosen_keys(void **unused)
 	}
 	colliding();
 	chosen = instructions();
-	print_message("%llu instructions for any keys, %llu for chosen ones\n", (unsigned long long)any,
-		      (unsigned long long)chosen);
+	print_message("%llu instructions for any keys, %llu for chosen ones\n",
+		      (unsigned long long)any, (unsigned long long)chosen);
 	assert_in_range(chosen, any / 2, any + any / 4);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests for connections from nobody, as fast as the NIC takes them, from ever new forged addresses, to a program that accepts whatever comes. Meanwhile
- * another one connects, one time after the other: each must succeed. 5,300 such requests kept everybody out for 18 minutes once.
+ * Requests for connections from nobody, as fast as the NIC takes them, from ever new forged
+ * addresses, to a program that accepts whatever comes. Meanwhile another one connects, one time
+ * after the other: each must succeed. 5,300 such requests kept everybody out for 18 minutes once.
  *
  * Three processes in a network of their own: server, client, and who floods through a raw socket.
  *
@@ -113,8 +114,8 @@ static void __attribute__((noreturn)) serve(void)
 
 	use(0);
 	ch = rdma_create_event_channel();
-	if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) || rdma_bind_addr(id, (struct sockaddr *)&at) ||
-	    rdma_listen(id, BACKLOG))
+	if (!ch || rdma_create_id(ch, &id, NULL, RDMA_PS_TCP) ||
+	    rdma_bind_addr(id, (struct sockaddr *)&at) || rdma_listen(id, BACKLOG))
 		die("can't listen: %s", strerror(errno));
 	shared->serving = 1;
 	while (!rdma_get_cm_event(ch, &e)) {
@@ -158,7 +159,10 @@ static struct pkt_addr to_pkt(const char *text)
 	return a;
 }
 
-/* Where an answer costs most: of 127/8, which is this machine, each brings an ICMP error without a limit of the kernel's; to fd00::/8 there is no route, so each fails. */
+/*
+ * Where an answer costs most: of 127/8, which is this machine, each brings an ICMP error without a
+ * limit of the kernel's; to fd00::/8 there is no route, so each fails.
+ */
 static struct pkt_addr anybody(struct forged *f)
 {
 	uint64_t r = rng_u64(&f->rng);
@@ -175,7 +179,8 @@ static struct pkt_addr anybody(struct forged *f)
 static void put_req(struct forged *f, const struct pkt_addr *src, uint8_t *mad)
 {
 	struct cm_ip ip = {.src = *src, .dst = f->dst, .sport = 50000, .v4 = !v6};
-	struct cm_msg m = {.attr = CM_REQ, .tid = rng_u64(&f->rng), .local_id = (uint32_t)rng_u64(&f->rng)};
+	struct cm_msg m = {
+		.attr = CM_REQ, .tid = rng_u64(&f->rng), .local_id = (uint32_t)rng_u64(&f->rng)};
 
 	m.req.service_id = cm_service_id(CM_PS_TCP, SERVICE);
 	m.req.ca_guid = rng_u64(&f->rng);
@@ -259,7 +264,10 @@ static void send_one(struct forged *f)
 		shared->sent++;
 }
 
-/* Bytes in the longest queue of the NICs' sockets: what is lost there says nothing of what is behind it. */
+/*
+ * Bytes in the longest queue of the NICs' sockets: what is lost there says nothing of what is
+ * behind it.
+ */
 static unsigned long queued(void)
 {
 	FILE *file = fopen(v6 ? "/proc/net/udp6" : "/proc/net/udp", "re");
@@ -267,7 +275,8 @@ static unsigned long queued(void)
 	char line[512];
 
 	while (file && fgets(line, sizeof(line), file)) {
-		if (sscanf(line, "%*d: %*[0-9A-F]:12B7 %*[0-9A-F]:%*x %*x %*x:%lx", &n) == 1 && n > most)
+		if (sscanf(line, "%*d: %*[0-9A-F]:12B7 %*[0-9A-F]:%*x %*x %*x:%lx", &n) == 1 &&
+		    n > most)
 			most = n;
 	}
 	if (file)
@@ -275,7 +284,10 @@ static unsigned long queued(void)
 	return most;
 }
 
-/* At the rate that is asked for, by the clock: what was missed is sent at once. Or as fast as the server takes it. */
+/*
+ * At the rate that is asked for, by the clock: what was missed is sent at once. Or as fast as the
+ * server takes it.
+ */
 static void __attribute__((noreturn)) flood(struct forged *f)
 {
 	uint64_t began = now(), due = 0, done = 0;
@@ -294,7 +306,8 @@ static void __attribute__((noreturn)) flood(struct forged *f)
 		for (; done < due; done++)
 			send_one(f);
 		if (shared->rate ||
-		    queued() >= QUEUED_MAX) /* the machine is small: the others are to have the rest of it */
+		    queued() >=
+			    QUEUED_MAX) /* the machine is small: the others are to have the rest of it */
 			usleep(100);
 	}
 }
@@ -321,8 +334,10 @@ static bool await(struct rdma_event_channel *ch, enum rdma_cm_event_type type)
 static uint64_t connect_once(struct rdma_event_channel *ch)
 {
 	struct sockaddr_storage to = address(0, SERVICE);
-	struct rdma_conn_param param = {
-		.responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7};
+	struct rdma_conn_param param = {.responder_resources = 1,
+					.initiator_depth = 1,
+					.retry_count = 7,
+					.rnr_retry_count = 7};
 	struct rdma_cm_id *id;
 	uint64_t began, took;
 
@@ -364,7 +379,8 @@ static void measure(struct rdma_event_channel *ch, const char *name, uint64_t ns
 	printf("  {\"case\": \"%s\", \"reqs_per_s\": %.0f, \"connections\": %u, \"p50_us\": %.1f, \"p99_us\": %.1f, "
 	       "\"max_us\": %.1f}",
 	       name, (double)(shared->sent - sent) * (double)SECOND / (double)secs, n,
-	       (double)took[n / 2] / 1e3, (double)took[n * 99 / 100] / 1e3, (double)took[n - 1] / 1e3);
+	       (double)took[n / 2] / 1e3, (double)took[n * 99 / 100] / 1e3,
+	       (double)took[n - 1] / 1e3);
 	fflush(stdout);
 }
 
@@ -379,7 +395,8 @@ static void __attribute__((noreturn)) client(bool measures, uint64_t secs)
 		usleep(1000);
 	connect_once(ch); /* opens the device */
 	if (measures) {
-		printf("{\"tool\": \"test-attacks-flood\", \"family\": %d, \"rows\": [\n", v6 ? 6 : 4);
+		printf("{\"tool\": \"test-attacks-flood\", \"family\": %d, \"rows\": [\n",
+		       v6 ? 6 : 4);
 		measure(ch, "idle", secs * SECOND);
 		printf(",\n");
 		shared->on = 1;
@@ -416,7 +433,8 @@ static bool open_forged(struct forged *f)
 	f->to = address(0, 0);
 	f->dst = to_pkt(ADDRESS[v6][0]);
 	rng_seed(&f->rng, seed);
-	return f->fd >= 0 && (!v6 || setsockopt(f->fd, IPPROTO_IPV6, IPV6_HDRINCL, &on, sizeof(on)) == 0);
+	return f->fd >= 0 &&
+	       (!v6 || setsockopt(f->fd, IPPROTO_IPV6, IPV6_HDRINCL, &on, sizeof(on)) == 0);
 }
 
 int main(int argc, char **argv)
@@ -431,7 +449,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "SKIPPED: no network namespace with raw sockets\n");
 		return 77;
 	}
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	if (shared == MAP_FAILED)
 		die("no memory");
 	shared->rate = measures ? (argc > 3 ? strtoull(argv[3], NULL, 10) : 100000) : 0;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that takes all it can of what kernels keep: sketches of hll, buffers of shuffle and shuffle-out, slots and memory of the node. It has its share, another peer has
- * its own, and what a connection had is free when it ends, or when nothing comes of its stream: counted by what the node tells of its kernels. In virtual time.
+ * A peer that takes all it can of what kernels keep: sketches of hll, buffers of shuffle and
+ * shuffle-out, slots and memory of the node. It has its share, another peer has its own, and what a
+ * connection had is free when it ends, or when nothing comes of its stream: counted by what the
+ * node tells of its kernels. In virtual time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +40,10 @@ struct conn {
 
 /* ---- the scene ---- */
 
-/* From when on nothing of what the attacker sends arrives any more, so that its messages stop short. */
+/*
+ * From when on nothing of what the attacker sends arrives any more, so that its messages stop
+ * short.
+ */
 static struct {
 	bool armed;
 	unsigned after, seen;
@@ -158,7 +163,8 @@ static int call(struct conn *c, uint64_t op, const void *params, uint32_t len)
 static int sketch(struct conn *c, uint64_t name, uint32_t what)
 {
 	bool makes = what == ROOST_HLL_ADD;
-	struct roost_hll_params p = roost_hll_params(name, what, makes ? ROOST_HLL_MIN_PRECISION : 0);
+	struct roost_hll_params p =
+		roost_hll_params(name, what, makes ? ROOST_HLL_MIN_PRECISION : 0);
 
 	return call(c, ROOST_HLL_OP, &p, sizeof(p));
 }
@@ -300,8 +306,10 @@ struct streams {
 
 static uint32_t shuffle_params(struct conn *c, void *to)
 {
-	struct roost_shuffle_params p = {
-		.table = (uintptr_t)c->served.mem, .partitions = 1, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
+	struct roost_shuffle_params p = {.table = (uintptr_t)c->served.mem,
+					 .partitions = 1,
+					 .tuple = 8,
+					 .how = ROOST_SHUFFLE_RADIX};
 	struct roost_shuffle_part part = {(uintptr_t)c->served.mem + PAYLOAD, MEM - PAYLOAD};
 
 	memcpy(c->served.mem, &part, sizeof(part));
@@ -314,7 +322,8 @@ static uint32_t out_params(struct conn *c, void *to)
 {
 	struct roost_shuffle_params how = {.partitions = 1, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 	struct roost_shuffle_target target = {.addr = 4096, .len = 1 << 20, .qp = 1};
-	struct roost_shuffle_out_params p = roost_shuffle_out_params((const void *)c->served.mem, &how, 4096);
+	struct roost_shuffle_out_params p =
+		roost_shuffle_out_params((const void *)c->served.mem, &how, 4096);
 
 	memcpy(c->served.mem, &target, sizeof(target));
 	memcpy(to, &p, sizeof(p));
@@ -352,7 +361,10 @@ static bool is_served(struct conn *c, const struct streams *s)
 
 #define HALVES 20
 
-/* One stream each of more connections than there are buffers, all of which stop short; then they end, or nothing comes of them. */
+/*
+ * One stream each of more connections than there are buffers, all of which stop short; then they
+ * end, or nothing comes of them.
+ */
 static void halves(const struct streams *s, bool idle)
 {
 	static struct conn half[HALVES], peer;
@@ -485,7 +497,10 @@ static struct nic_usage usage(void)
 	return u;
 }
 
-/* With the node's memory used up, who is there is served, with fewer slots; nobody else comes. What ends gives back what it had. */
+/*
+ * With the node's memory used up, who is there is served, with fewer slots; nobody else comes. What
+ * ends gives back what it had.
+ */
 static void memory_limit(void **state)
 {
 	static struct conn first, second;

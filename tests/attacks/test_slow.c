@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that answers correctly on thousands of connections, and as late as the time-outs allow. Beside it a tenant READs 64 bytes, one READ behind the
- * other. What that sees is counted in packets that the attacked NIC sends in between, in virtual time: a turn in which it looked after all silent connections would
- * send thousands.
+ * A peer that answers correctly on thousands of connections, and as late as the time-outs allow.
+ * Beside it a tenant READs 64 bytes, one READ behind the other. What that sees is counted in
+ * packets that the attacked NIC sends in between, in virtual time: a turn in which it looked after
+ * all silent connections would send thousands.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +54,8 @@ static void open_all(void)
 {
 	struct world_shape shape = {.nics = NICS};
 	struct sim_params link = {.delay_ns = DELAY};
-	struct ep_params few = {.depth = 4, .mem = 4096, .timeout = TIMEOUT}, some = {.timeout = TIMEOUT};
+	struct ep_params few = {.depth = 4, .mem = 4096, .timeout = TIMEOUT},
+			 some = {.timeout = TIMEOUT};
 
 	world_init_shape(&w, &shape, 1, &link);
 	ep_init(&tenant, &w, TENANT, &some);
@@ -77,7 +79,10 @@ static void close_all(void)
 	world_fini(&w);
 }
 
-/* READs until then: how many, and the most packets that the attacked NIC sent in one turn, and while one READ was under way. */
+/*
+ * READs until then: how many, and the most packets that the attacked NIC sent in one turn, and
+ * while one READ was under way.
+ */
 static void reads_until(uint64_t end, uint64_t *reads, uint64_t *turn, uint64_t *wait)
 {
 	struct roost_cqe c;
@@ -126,7 +131,8 @@ static void answers_late_on_all(void **state)
 		for (unsigned i = 0; i < CONNECTIONS; i++) {
 			for (unsigned k = 0; !ep_poll_send(&here[i], &c); k++, span += MSEC) {
 				if (k == 1000)
-					fail_msg("round %u: connection %u was not answered", round, i);
+					fail_msg("round %u: connection %u was not answered", round,
+						 i);
 				reads_until(world_now(&w) + MSEC, &reads, &turn, &wait);
 			}
 			assert_int_equal(c.status, NIC_WC_SUCCESS);
@@ -146,8 +152,9 @@ static void answers_late_on_all(void **state)
 }
 
 /*
- * ICMP errors that name the addresses of a peer with thousands of connections, as fast as they come, and quote queue pairs that are drawn: each would be compared
- * with all of them. No more than a few are looked at in a millisecond, and none ends anything.
+ * ICMP errors that name the addresses of a peer with thousands of connections, as fast as they
+ * come, and quote queue pairs that are drawn: each would be compared with all of them. No more than
+ * a few are looked at in a millisecond, and none ends anything.
  */
 static void errors_about_thousands(void **state)
 {
@@ -171,7 +178,10 @@ static void errors_about_thousands(void **state)
 	}
 	nic_pu_counters(w.nic[ATTACKED], 0, &c);
 	assert_int_equal(c.rx_unreachable, turns * PORT_HINTS);
-	/* Ten milliseconds, and two hints in each at most: the last one that is looked at may look at all. */
+	/*
+	 * Ten milliseconds, and two hints in each at most: the last one that is looked at may look
+	 * at all.
+	 */
 	assert_in_range(c.rx_unreachable - c.hints_unread, 1, 2 * 11);
 	assert_int_equal(c.alive_probe, 0);
 	for (unsigned i = 0; i < CONNECTIONS; i++) {

@@ -34,7 +34,8 @@ static void __attribute__((noreturn)) give_up(const char *what)
 
 static int open_device(int protocol)
 {
-	struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_protocol = htons((uint16_t)protocol)};
+	struct sockaddr_ll to = {.sll_family = AF_PACKET,
+				 .sll_protocol = htons((uint16_t)protocol)};
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
 
 	to.sll_ifindex = (int)if_nametoindex(WIRE_DEVICE);
@@ -78,7 +79,8 @@ void wire_put(struct wire *w, enum side to, size_t len)
 	/* Of the two sides and of the attacker, as the test sets them. */
 	*eth = (struct ether_header){.ether_dhost = {2, 0, 0, 0, 0, (uint8_t)(1 + to)},
 				     .ether_shost = {2, 0, 0, 0, 0, 3}};
-	eth->ether_type = htons(frame[w->waiting][ETH_HLEN] >> 4 == 4 ? ETHERTYPE_IP : ETHERTYPE_IPV6);
+	eth->ether_type =
+		htons(frame[w->waiting][ETH_HLEN] >> 4 == 4 ? ETHERTYPE_IP : ETHERTYPE_IPV6);
 	iov[w->waiting] = (struct iovec){frame[w->waiting], ETH_HLEN + len};
 	msg[w->waiting].msg_hdr = (struct msghdr){.msg_iov = &iov[w->waiting], .msg_iovlen = 1};
 	if (++w->waiting == WIRE_BATCH)
@@ -113,8 +115,8 @@ int wire_side(const struct wire *w, const struct pkt_addr *a)
 	return -1;
 }
 
-void wire_packet_to(struct wire *w, const struct pkt_addr *src, const struct pkt_addr *dst, uint8_t *bth,
-		    uint32_t len, bool sealed)
+void wire_packet_to(struct wire *w, const struct pkt_addr *src, const struct pkt_addr *dst,
+		    uint8_t *bth, uint32_t len, bool sealed)
 {
 	int to = wire_side(w, dst);
 	struct icrc_flow f;
@@ -126,20 +128,20 @@ void wire_packet_to(struct wire *w, const struct pkt_addr *src, const struct pkt
 		icrc_flow_init(&f, src, dst, PKT_UDP_PORT, PKT_UDP_PORT);
 		icrc_store(bth + len - PKT_ICRC_LEN, icrc_compute(&f, 0, bth, len));
 	}
-	n = pcap_encode_frame(wire_room(w), WIRE_FRAME - ETH_HLEN, src, dst, PKT_UDP_PORT, PKT_UDP_PORT, 0, 0,
-			      bth, len);
+	n = pcap_encode_frame(wire_room(w), WIRE_FRAME - ETH_HLEN, src, dst, PKT_UDP_PORT,
+			      PKT_UDP_PORT, 0, 0, bth, len);
 	if (n)
 		wire_put(w, (enum side)to, n);
 }
 
-void wire_packet(struct wire *w, unsigned pair, enum side to, const struct pkt_addr *from, uint8_t *bth,
-		 uint32_t len, bool sealed)
+void wire_packet(struct wire *w, unsigned pair, enum side to, const struct pkt_addr *from,
+		 uint8_t *bth, uint32_t len, bool sealed)
 {
 	wire_packet_to(w, from ? from : &w->addr[pair][!to], &w->addr[pair][to], bth, len, sealed);
 }
 
-void wire_icmp(struct wire *w, const struct pkt_addr *from, const struct pkt_addr *dst, uint8_t type,
-	       uint8_t code, uint32_t rest, const uint8_t *quoted, size_t len)
+void wire_icmp(struct wire *w, const struct pkt_addr *from, const struct pkt_addr *dst,
+	       uint8_t type, uint8_t code, uint32_t rest, const uint8_t *quoted, size_t len)
 {
 	uint8_t *ip = wire_room(w), *icmp;
 	size_t hdr = ip_put_header(ip, from, dst, 0, 0, (uint16_t)(8 + len));

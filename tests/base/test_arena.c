@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pieces of random sizes keep their bytes and lie apart; what is freed is used again, and goes back. What chunks do is not seen where there are none, under the
- * address sanitizer.
+ * Pieces of random sizes keep their bytes and lie apart; what is freed is used again, and goes
+ * back. What chunks do is not seen where there are none, under the address sanitizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,7 +98,8 @@ static size_t any_size(struct rng *r)
 	case 0:
 		return 1 + rng_below(r, ARENA_LARGEST);
 	case 1:
-		return rng_below(r, 50) ? 1 + rng_below(r, 200) : ARENA_LARGEST + 1 + rng_below(r, 100000);
+		return rng_below(r, 50) ? 1 + rng_below(r, 200)
+					: ARENA_LARGEST + 1 + rng_below(r, 100000);
 	default:
 		return often[rng_below(r, ARRAY_SIZE(often))];
 	}
@@ -190,7 +191,10 @@ static unsigned mapped(void **p, unsigned n)
 	return num;
 }
 
-/* What is freed is used again, in whatever order, and all goes back but for one chunk; that goes at the end. */
+/*
+ * What is freed is used again, in whatever order, and all goes back but for one chunk; that goes at
+ * the end.
+ */
 static void goes_round(void **state)
 {
 	static void *p[MANY];
@@ -285,7 +289,8 @@ static void few_cost_little(void **state)
 	need_chunks();
 	arena_init(&a);
 	take_many(&a, p, 10);
-	assert_int_equal(mincore((void *)ALIGN_DOWN((uintptr_t)p[0], MEM_HUGE_PAGE), MEM_HUGE_PAGE, resident),
+	assert_int_equal(mincore((void *)ALIGN_DOWN((uintptr_t)p[0], MEM_HUGE_PAGE), MEM_HUGE_PAGE,
+				 resident),
 			 0);
 	for (size_t i = 0; i < MEM_HUGE_PAGE / page; i++)
 		pages += resident[i] & 1;

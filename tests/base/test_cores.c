@@ -40,16 +40,20 @@ static void make_dir(const char *name)
 	mkdir(at(name), 0700);
 }
 
-/* The quota of a process in `cgroup`, with one mount of that root, type and options at the folder `mount_point`. */
+/*
+ * The quota of a process in `cgroup`, with one mount of that root, type and options at the folder
+ * `mount_point`.
+ */
 static double quota(const char *cgroup, const char *root, const char *mount_point, const char *type,
 		    const char *options)
 {
 	char line[512];
 
 	write_file("cgroup", cgroup);
-	snprintf(line, sizeof(line),
-		 "21 1 0:20 / /proc rw - proc proc rw\n30 24 0:26 %s %s/%s rw,nosuid shared:9 - %s %s %s\n",
-		 root, top, mount_point, type, type, options);
+	snprintf(
+		line, sizeof(line),
+		"21 1 0:20 / /proc rw - proc proc rw\n30 24 0:26 %s %s/%s rw,nosuid shared:9 - %s %s %s\n",
+		root, top, mount_point, type, type, options);
 	write_file("mountinfo", line);
 	return cores_quota_from(at("mountinfo"), at("cgroup"));
 }
@@ -85,7 +89,8 @@ static void version_1(void **state)
 	write_file("v1/docker/id/cpu.cfs_period_us", "100000\n");
 	assert_true(quota("4:memory:/other\n3:cpu,cpuacct:/docker/id\n0::/\n", "/", "v1", "cgroup",
 			  "rw,cpu,cpuacct") == 1.5);
-	assert_true(quota("3:cpu:/docker/id\n", "/docker/id", "v1/docker/id", "cgroup", "rw,cpu") == 1.5);
+	assert_true(quota("3:cpu:/docker/id\n", "/docker/id", "v1/docker/id", "cgroup", "rw,cpu") ==
+		    1.5);
 	assert_true(quota("3:cpu:/\n", "/", "v1", "cgroup", "rw,cpu") == 0);
 	/* Other controllers have no such files; cpuset is not cpu. */
 	assert_true(quota("3:cpuset:/docker/id\n", "/", "v1", "cgroup", "rw,cpuset") == 0);
@@ -93,8 +98,8 @@ static void version_1(void **state)
 }
 
 /* The limit on memory, by the same groups. */
-static uint64_t memory_of(const char *cgroup, const char *root, const char *mount_point, const char *type,
-			  const char *options)
+static uint64_t memory_of(const char *cgroup, const char *root, const char *mount_point,
+			  const char *type, const char *options)
 {
 	quota(cgroup, root, mount_point, type, options);
 	return mem_allowed_from(at("mountinfo"), at("cgroup"));
@@ -113,7 +118,8 @@ static void memory(void **state)
 	write_file("v1/memory.limit_in_bytes", "9223372036854771712\n");
 	assert_int_equal(memory_of("3:memory:/docker/id\n", "/", "v1", "cgroup", "rw,memory"), 0);
 	write_file("v1/docker/id/memory.limit_in_bytes", "536870912\n");
-	assert_int_equal(memory_of("3:memory:/docker/id\n", "/", "v1", "cgroup", "rw,memory"), 536870912);
+	assert_int_equal(memory_of("3:memory:/docker/id\n", "/", "v1", "cgroup", "rw,memory"),
+			 536870912);
 	assert_int_equal(memory_of("3:memory:/docker/id\n", "/", "v1", "cgroup", "rw,cpu"), 0);
 	assert_true(mem_allowed() > 0);
 }
@@ -156,8 +162,9 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(version_2),	   cmocka_unit_test(version_1), cmocka_unit_test(memory),
-		cmocka_unit_test(nothing_to_read), cmocka_unit_test(own),
+		cmocka_unit_test(version_2), cmocka_unit_test(version_1),
+		cmocka_unit_test(memory),    cmocka_unit_test(nothing_to_read),
+		cmocka_unit_test(own),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

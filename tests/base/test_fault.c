@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Signals that are sent, ignored or blocked, and steps that crash behind them: what the program had before is done as the kernel would do it, and the guard stands.
- * Each in a process of its own; how that ends is what is asked.
+ * Signals that are sent, ignored or blocked, and steps that crash behind them: what the program had
+ * before is done as the kernel would do it, and the guard stands. Each in a process of its own; how
+ * that ends is what is asked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,7 +130,10 @@ static int sent_by_default(void)
 	return 2;
 }
 
-/* As without Roost. Else the guard would have to go, and the next crash of a kernel would end the process: later, and for no reason to be seen. */
+/*
+ * As without Roost. Else the guard would have to go, and the next crash of a kernel would end the
+ * process: later, and for no reason to be seen.
+ */
 static void one_that_kills_kills_at_once(void **state)
 {
 	assert_killed(in_process(sent_by_default), SIGSEGV);

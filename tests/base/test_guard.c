@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Steps that do not return: which of them the watch ends. Their looks are this test's, so that no clock decides. */
+/*
+ * Steps that do not return: which of them the watch ends. Their looks are this test's, so that no
+ * clock decides.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -19,10 +19,12 @@ static void says_what_the_machine_says(void **state)
 	uname(&u);
 	assert_string_equal(json_string_value(json_object_get(o, "kernel")), u.release);
 	assert_string_equal(json_string_value(json_object_get(o, "arch")), u.machine);
-	assert_int_equal(json_integer_value(json_object_get(o, "cores")), sysconf(_SC_NPROCESSORS_ONLN));
+	assert_int_equal(json_integer_value(json_object_get(o, "cores")),
+			 sysconf(_SC_NPROCESSORS_ONLN));
 	assert_in_range(json_integer_value(json_object_get(o, "allowed_cores")), 1,
 			sysconf(_SC_NPROCESSORS_CONF));
-	assert_int_equal(json_integer_value(json_object_get(o, "page_size")), sysconf(_SC_PAGESIZE));
+	assert_int_equal(json_integer_value(json_object_get(o, "page_size")),
+			 sysconf(_SC_PAGESIZE));
 	assert_true(json_integer_value(json_object_get(o, "memory")) > 1 << 20);
 	json_decref(o);
 }
@@ -30,8 +32,9 @@ static void says_what_the_machine_says(void **state)
 /* Every member is there, known or null, so that readers of --json need no special cases. */
 static void all_members(void **state)
 {
-	static const char *const names[] = {"cpu",	 "cores",  "allowed_cores", "arch",	"kernel",
-					    "page_size", "memory", "rmem_max",	    "wmem_max", "hypervisor"};
+	static const char *const names[] = {"cpu",	"cores",     "allowed_cores", "arch",
+					    "kernel",	"page_size", "memory",	      "rmem_max",
+					    "wmem_max", "hypervisor"};
 	json_t *o = machine_describe();
 
 	assert_non_null(o);

@@ -10,8 +10,8 @@
 #define DRAWS 100000
 
 /*
- * The authors' reference: splitmix64 from 0 starts e220a8397b1dcdaf, 6e789e6aa1b965f4, 06c45d188009454f,
- * f88bb8a8724c81ec; xoshiro256** from that state starts with the values below.
+ * The authors' reference: splitmix64 from 0 starts e220a8397b1dcdaf, 6e789e6aa1b965f4,
+ * 06c45d188009454f, f88bb8a8724c81ec; xoshiro256** from that state starts with the values below.
  */
 static void reference_values(void **state)
 {

@@ -7,7 +7,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* RFC 8439, A.1, vector 1: key, nonce and counter 0. Its second half is given out, its first half is the next key. */
+/*
+ * RFC 8439, A.1, vector 1: key, nonce and counter 0. Its second half is given out, its first half
+ * is the next key.
+ */
 static void vector(void **state)
 {
 	static const uint64_t half[4] = {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The raw calls work; fail with -errno, leaving errno alone; and are really raw: this program defines its own socket(),
- * sendmsg() and so on, as a preloaded library would, and none of them may be called.
+ * The raw calls work; fail with -errno, leaving errno alone; and are really raw: this program
+ * defines its own socket(), sendmsg() and so on, as a preloaded library would, and none of them may
+ * be called.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,12 +23,12 @@
 
 static unsigned captured;
 
-#define CAPTURE(ret, name, ...)                                                                              \
-	ret name(__VA_ARGS__);                                                                               \
-	ret name(__VA_ARGS__)                                                                                \
-	{                                                                                                    \
-		captured++;                                                                                  \
-		return -1;                                                                                   \
+#define CAPTURE(ret, name, ...)                                                                    \
+	ret name(__VA_ARGS__);                                                                     \
+	ret name(__VA_ARGS__)                                                                      \
+	{                                                                                          \
+		captured++;                                                                        \
+		return -1;                                                                         \
 	}
 
 CAPTURE(int, socket, int d, int t, int p)
@@ -45,7 +46,8 @@ CAPTURE(int, ppoll, struct pollfd *f, nfds_t n, const struct timespec *t, const 
 
 static struct sockaddr_in loopback(void)
 {
-	return (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	return (struct sockaddr_in){.sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
 static int bound(int type, struct sockaddr_in *a)
@@ -95,7 +97,8 @@ static void datagrams(void **state)
 	}
 	assert_int_equal(sys_recvmsg(rx, &in[3].msg_hdr, 0), 3);
 	len = sizeof(to);
-	assert_int_equal(sys_recvfrom(rx, buf[0], sizeof(buf[0]), 0, (struct sockaddr *)&to, &len), 5);
+	assert_int_equal(sys_recvfrom(rx, buf[0], sizeof(buf[0]), 0, (struct sockaddr *)&to, &len),
+			 5);
 	assert_int_equal(to.sin_port, from.sin_port);
 	assert_int_equal(sys_recvmsg(rx, &in[3].msg_hdr, MSG_DONTWAIT), -EAGAIN);
 	assert_int_equal(sys_close(rx), 0);
@@ -146,8 +149,8 @@ static void streams(void **state)
 
 static void events(void **state)
 {
-	int ev = sys_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), ep = sys_epoll_create1(EPOLL_CLOEXEC), fds[2],
-	    dup;
+	int ev = sys_eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), ep = sys_epoll_create1(EPOLL_CLOEXEC),
+	    fds[2], dup;
 	struct epoll_event in = {.events = EPOLLIN, .data.u64 = 77}, out[2];
 	uint64_t v = 5;
 
@@ -198,8 +201,9 @@ static void nothing_was_captured(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(datagrams), cmocka_unit_test(files),  cmocka_unit_test(streams),
-		cmocka_unit_test(events),    cmocka_unit_test(errors), cmocka_unit_test(nothing_was_captured),
+		cmocka_unit_test(datagrams), cmocka_unit_test(files),
+		cmocka_unit_test(streams),   cmocka_unit_test(events),
+		cmocka_unit_test(errors),    cmocka_unit_test(nothing_was_captured),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The wheel against a plain array of deadlines: random adds, moves, deletes and jumps of time, by seed. */
+/*
+ * The wheel against a plain array of deadlines: random adds, moves, deletes and jumps of time, by
+ * seed.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -225,7 +228,9 @@ static void model_run(uint64_t seed, bool meddle)
 		for (unsigned k = 0; k < TIMERS; k++)
 			assert_int_equal(wheel_pending(&m.t[k]), m.deadline[k] != 0);
 	}
-	/* Nothing is lost: going from deadline to deadline ends, with all fired at their own time. */
+	/*
+	 * Nothing is lost: going from deadline to deadline ends, with all fired at their own time.
+	 */
 	m.meddle = false;
 	for (unsigned rounds = 0; model_next(&m) != UINT64_MAX; rounds++) {
 		assert_true(rounds <= 2 * TIMERS);
@@ -256,7 +261,8 @@ static void trio_fire(void *ctx, struct wheel_timer *t)
 	if (t == &trio[0]) {
 		wheel_del(&w, &trio[1]);
 		wheel_add(&w, &trio[2], 5 * SECOND);
-		wheel_add(&w, &trio[0], 1); /* due already: at the next expire, or this would never end */
+		/* due already: at the next expire, or this would never end */
+		wheel_add(&w, &trio[0], 1);
 	}
 }
 
@@ -280,7 +286,10 @@ static void callback_changes_due_timers(void **state)
 	assert_true(wheel_next(&w) == WHEEL_NEVER);
 }
 
-/* A deleted timer's deadline may linger in wheel_next(), but passing it clears it up: no caller spins on it. */
+/*
+ * A deleted timer's deadline may linger in wheel_next(), but passing it clears it up: no caller
+ * spins on it.
+ */
 static void stale_next_goes_away(void **state)
 {
 	struct wheel_timer a = {0}, b = {0};
@@ -296,7 +305,10 @@ static void stale_next_goes_away(void **state)
 	assert_int_equal(expire(SECOND + 10, &f), 1);
 }
 
-/* So many at a time, in their order; one that waits can be deleted or moved, and until all have fired a deadline is over. */
+/*
+ * So many at a time, in their order; one that waits can be deleted or moved, and until all have
+ * fired a deadline is over.
+ */
 static struct wheel_timer crowd[100];
 static unsigned crowd_next;
 

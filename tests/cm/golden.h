@@ -15,8 +15,9 @@ struct golden_mad {
 };
 
 /*
- * The datagrams to QP 1 in folder/name, in order: at most `max`, into out. Returns how many; ends the test if the file can't be read
- * or a datagram to QP 1 is not one of 256 bytes with QP 1's Q_Key.
+ * The datagrams to QP 1 in folder/name, in order: at most `max`, into out. Returns how many; ends
+ * the test if the file can't be read or a datagram to QP 1 is not one of 256 bytes with QP 1's
+ * Q_Key.
  */
 size_t golden_load(const char *folder, const char *name, struct golden_mad *out, size_t max);
 

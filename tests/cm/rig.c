@@ -84,7 +84,8 @@ const struct cm_event *end_told(struct end *e, enum cm_event_type type)
 	e->last.e.data = e->last.data;
 	e->last.e.info = e->last.info;
 	if (e->last.e.type != type)
-		fail_msg("told %s, should have told %s", cm_event_str(e->last.e.type), cm_event_str(type));
+		fail_msg("told %s, should have told %s", cm_event_str(e->last.e.type),
+			 cm_event_str(type));
 	return &e->last.e;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bounds: backlogs, half-open connections, room; listeners; and no memory after the start, over ten thousand connections: the linker
- * hands malloc and its kin to a counter.
+ * Bounds: backlogs, half-open connections, room; listeners; and no memory after the start, over ten
+ * thousand connections: the linker hands malloc and its kin to a counter.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,10 @@ static void note(struct end *e, const struct cm_datagram *d)
 	assert_int_equal(cm_parse(d->mad, CM_MAD_LEN, &last), CM_OK);
 }
 
-/* REQs of ever new ids and QPs, as many as asked for, from ever new addresses. All of them are there, and answer when they are asked. */
+/*
+ * REQs of ever new ids and QPs, as many as asked for, from ever new addresses. All of them are
+ * there, and answer when they are asked.
+ */
 static void flood(struct end *e, const struct cm_msg *req, uint32_t n)
 {
 	e->on_send = note;
@@ -223,9 +226,11 @@ static void listeners_are_found_by_service_and_address(void **state)
 
 	pair_open(&p);
 	any = p.l;
-	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN, 1, NULL, &l), -EADDRINUSE);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN, 1, NULL, &l),
+			 -EADDRINUSE);
 	assert_int_equal(cm_listen(p.b.cm, SERVICE, &p.b.addr, CM_LISTEN_CONN, 1, NULL, &one), 0);
-	assert_int_equal(cm_listen(p.b.cm, SERVICE, &p.b.addr, CM_LISTEN_CONN, 1, NULL, &l), -EADDRINUSE);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, &p.b.addr, CM_LISTEN_CONN, 1, NULL, &l),
+			 -EADDRINUSE);
 	assert_int_equal(cm_listen(p.b.cm, SERVICE, &p.a.addr, 0, 1, NULL, &l), -EINVAL);
 	c = connect_to(&p.a, &p.b, 0x11);
 	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
@@ -263,7 +268,8 @@ static void all_addresses_of_one_family(void **state)
 	assert_int_equal(cm_listen(p.b.cm, SERVICE, &p.b.addr, v4, 1, NULL, &l), -EINVAL);
 	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, v6, 1, NULL, &six), 0);
 	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, v4, 1, NULL, &four), 0);
-	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN, 1, NULL, &l), -EADDRINUSE);
+	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN, 1, NULL, &l),
+			 -EADDRINUSE);
 	c = connect_to(&p.a, &p.b, 0x11);
 	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
 	pass(&p.a, &p.b, CM_REQ);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How connections are made, datagram by datagram: what each says, and what happens when one is lost, late, or comes twice. */
+/*
+ * How connections are made, datagram by datagram: what each says, and what happens when one is
+ * lost, late, or comes twice.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <errno.h>
@@ -75,7 +78,8 @@ static void both_ends_learn_what_the_other_said(void **state)
 	assert_true(qa.path_mtu == 3 && qb.path_mtu == 3 && qa.timeout == 19 && qb.timeout == 19);
 	assert_true(qa.retry_cnt == 6 && qb.retry_cnt == 6);
 	assert_true(qa.rnr_retry == 1 && qb.rnr_retry == 7); /* what the other end asked for */
-	assert_true(qb.tclass == 104 && qb.flow_label == 0x12345 && qb.hop_limit == 64 && qb.sl == 3);
+	assert_true(qb.tclass == 104 && qb.flow_label == 0x12345 && qb.hop_limit == 64 &&
+		    qb.sl == 3);
 	pair_close(&p);
 }
 
@@ -118,7 +122,8 @@ static void what_was_refused_may_be_asked_again(void **state)
 		assert_in_range(end_wait(&p.a), 1000000 << i, 1100000 << i);
 	}
 	/* The last one finds a listener, and it is a connection as any other. */
-	assert_int_equal(cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN | CM_LISTEN_IPV4, 0, &p, &p.l), 0);
+	assert_int_equal(
+		cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN | CM_LISTEN_IPV4, 0, &p, &p.l), 0);
 	pass(&p.a, &p.b, CM_REQ);
 	p.cb = end_told(&p.b, CM_EV_REQUEST)->conn;
 	assert_int_equal(cm_reject(p.cb, p.now, CM_REJ_CONSUMER, NULL, 0, NULL, 0), 0);
@@ -378,7 +383,10 @@ static void two_ends_with_the_same_ids_connect_to_each_other(void **state)
 	end_close(&e[1]);
 }
 
-/* A process connects to a listener of its own machine: every datagram comes back to where it was sent. */
+/*
+ * A process connects to a listener of its own machine: every datagram comes back to where it was
+ * sent.
+ */
 static void a_machine_connects_to_itself(void **state)
 {
 	struct cm_accept acc = accept_with(0x22);
@@ -444,7 +452,10 @@ static void a_rep_with_the_id_of_another_connection_is_rejected(void **state)
 	pair_close(&p);
 }
 
-/* A client whose QP can't be brought to RTS says so, and the server hears of it although the REJ is lost once. */
+/*
+ * A client whose QP can't be brought to RTS says so, and the server hears of it although the REJ is
+ * lost once.
+ */
 static void a_client_rejects_the_rep(void **state)
 {
 	struct pair p;
@@ -461,7 +472,10 @@ static void a_client_rejects_the_rep(void **state)
 	pair_close(&p);
 }
 
-/* As often as the server may ask: it is the program's refusal, not that of a machine that has forgotten. */
+/*
+ * As often as the server may ask: it is the program's refusal, not that of a machine that has
+ * forgotten.
+ */
 static void a_refused_rep_is_remembered_as_long_as_it_may_come(void **state)
 {
 	struct pair p;
@@ -480,7 +494,10 @@ static void a_refused_rep_is_remembered_as_long_as_it_may_come(void **state)
 	pair_close(&p);
 }
 
-/* A client that was told to wait a minute asks again after a minute. The program that refused meanwhile is not asked twice. */
+/*
+ * A client that was told to wait a minute asks again after a minute. The program that refused
+ * meanwhile is not asked twice.
+ */
 static void a_refusal_after_mra_is_remembered_as_long(void **state)
 {
 	struct pair p;

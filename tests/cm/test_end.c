@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How connections end, and SIDR, and what is refused or dropped on the way: datagram by datagram. */
+/*
+ * How connections end, and SIDR, and what is refused or dropped on the way: datagram by datagram.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <errno.h>
@@ -37,7 +39,10 @@ static void one_end_disconnects(void **state)
 	pair_close(&p);
 }
 
-/* The NIC says that the peer is gone: nothing is sent, nothing is waited for but the path to be empty. */
+/*
+ * The NIC says that the peer is gone: nothing is sent, nothing is waited for but the path to be
+ * empty.
+ */
 static void a_peer_that_is_gone_disconnects(void **state)
 {
 	struct cm_qp_attr q;
@@ -95,7 +100,8 @@ static void a_lost_drep_is_sent_again_in_timewait_and_after(void **state)
 	assert_int_equal(cm_in_use(p.b.cm), 0);
 	end_wait(&p.a);
 	pass(&p.a, &p.b, CM_DREQ);
-	pass(&p.b, &p.a, CM_DREP); /* the connection is forgotten, and still the peer gets its answer */
+	/* the connection is forgotten, and still the peer gets its answer */
+	pass(&p.b, &p.a, CM_DREP);
 	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, 0);
 	pair_close(&p);
 }
@@ -184,7 +190,10 @@ static void connect_again(struct pair *p, struct cm_conn **out)
 	pass(&p->a, &p->b, CM_REQ);
 }
 
-/* A REQ in the name of a peer that lives: the peer is asked, and knows of the connection (12.9.8.3.1). */
+/*
+ * A REQ in the name of a peer that lives: the peer is asked, and knows of the connection
+ * (12.9.8.3.1).
+ */
 static void a_req_for_a_connected_qp_ends_nothing(void **state)
 {
 	struct cm_conn *again;
@@ -217,7 +226,10 @@ static void a_req_for_a_connected_qp_ends_nothing(void **state)
 	pair_close(&p);
 }
 
-/* The peer was killed, and started anew at once. It chooses the number of its QP by chance, or uses it again. */
+/*
+ * The peer was killed, and started anew at once. It chooses the number of its QP by chance, or uses
+ * it again.
+ */
 static void a_peer_that_was_started_anew_connects_at_once(void **state)
 {
 	for (int same = 0; same < 2; same++) {
@@ -341,7 +353,8 @@ static void path_migration_is_refused(void **state)
 	end_play(&p.b, &p.a.addr, &lap);
 	s = end_sent(&p.b, CM_APR);
 	assert_int_equal(s->m.apr.status, CM_APR_UNSUPPORTED);
-	assert_true(s->m.tid == 5 && s->m.local_id == lap.remote_id && s->m.remote_id == lap.local_id);
+	assert_true(s->m.tid == 5 && s->m.local_id == lap.remote_id &&
+		    s->m.remote_id == lap.local_id);
 	lap.remote_id++;
 	end_play(&p.b, &p.a.addr, &lap);
 	assert_int_equal(end_sent(&p.b, CM_APR)->m.apr.status, CM_APR_INVALID_ID);
@@ -474,8 +487,9 @@ static void sidr_finds_a_ud_qp(void **state)
 	assert_memory_equal(p.b.sent[p.b.sent_tail].mad, rep, CM_MAD_LEN);
 	pass(&p.b, &p.a, CM_SIDR_REP);
 	e = end_told(&p.a, CM_EV_SIDR_REPLY);
-	assert_true(e->conn == p.ca && e->user == &p.a && e->status == CM_SIDR_OK && e->qpn == 0x33 &&
-		    e->qkey == 0x44556677 && e->ece.vendor_id == 0x123456 && e->ece.options == 0x01020304);
+	assert_true(e->conn == p.ca && e->user == &p.a && e->status == CM_SIDR_OK &&
+		    e->qpn == 0x33 && e->qkey == 0x44556677 && e->ece.vendor_id == 0x123456 &&
+		    e->ece.options == 0x01020304);
 	assert_memory_equal(e->data, "r\0", 2);
 	assert_int_equal(cm_counters(p.b.cm)->duplicates[CM_SIDR_REQ - CM_ATTR_FIRST], 2);
 	end_take(&p.a, &p.b.sent[0]); /* twice: once is enough */
@@ -491,7 +505,10 @@ static struct pkt_addr other_than(struct pkt_addr a)
 	return a;
 }
 
-/* The network says that no NIC is where the request went: as if it had been refused. Who can't quote the message is not believed. */
+/*
+ * The network says that no NIC is where the request went: as if it had been refused. Who can't
+ * quote the message is not believed.
+ */
 static void a_request_that_finds_no_nic_is_rejected_with_8(void **state)
 {
 	struct cm_connect c;
@@ -528,7 +545,10 @@ static void a_request_that_finds_no_nic_is_rejected_with_8(void **state)
 	pair_close(&p);
 }
 
-/* A peer that has answered is there, whatever an ICMP error says that comes late, or from somebody who read the message. */
+/*
+ * A peer that has answered is there, whatever an ICMP error says that comes late, or from somebody
+ * who read the message.
+ */
 static void what_was_answered_is_not_ended_by_the_network(void **state)
 {
 	struct cm_accept acc = accept_with(0x22);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Floods of REQs: from forged addresses, where nobody hears what is sent to them; from few addresses that do hear; and one at a time. Who means it connects
- * all the same, the program is asked for no strangers, and little is sent to anybody who did not ask for it.
+ * Floods of REQs: from forged addresses, where nobody hears what is sent to them; from few
+ * addresses that do hear; and one at a time. Who means it connects all the same, the program is
+ * asked for no strangers, and little is sent to anybody who did not ask for it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -109,7 +110,10 @@ static void stranger(const struct pkt_addr *from, bool answers)
 	end_play(&p->b, from, &m);
 }
 
-/* One who means it, over a path of such a round trip, while forged REQs come 10 us apart. b's answers reach a after half of it, and a's b. */
+/*
+ * One who means it, over a path of such a round trip, while forged REQs come 10 us apart. b's
+ * answers reach a after half of it, and a's b.
+ */
 static void connect_during_flood(uint32_t qpn, uint64_t trip, bool *up)
 {
 	struct cm_connect c = connect_to(&p->a, &p->b, qpn);
@@ -135,7 +139,8 @@ static void connect_during_flood(uint32_t qpn, uint64_t trip, bool *up)
 			if (cm_counters(p->b.cm)->connected)
 				*up = true;
 			if (last.m.attr && pkt_addr_eq(&last.to, &p->a.addr)) {
-				to_a = (struct sent){.src = p->b.addr, .dst = p->a.addr, .m = last.m};
+				to_a = (struct sent){
+					.src = p->b.addr, .dst = p->a.addr, .m = last.m};
 				cm_build(&to_a.m, to_a.mad);
 				flying_a = true;
 				deliver = p->now + trip / 2;
@@ -157,7 +162,10 @@ static void connect_during_flood(uint32_t qpn, uint64_t trip, bool *up)
 	}
 }
 
-/* 1024 are held, 10 us apart: round trips up to 10 ms. The program is told of 16 strangers, while few were half open. */
+/*
+ * 1024 are held, 10 us apart: round trips up to 10 ms. The program is told of 16 strangers, while
+ * few were half open.
+ */
 static void forged_addresses(void **state)
 {
 	bool up;
@@ -171,7 +179,10 @@ static void forged_addresses(void **state)
 			assert_in_range(asked, 1, 17);
 			finish();
 		}
-		/* A longer one is forgotten in between: the bound is what docs/decisions.md says it is. */
+		/*
+		 * A longer one is forgotten in between: the bound is what docs/decisions.md says it
+		 * is.
+		 */
 		start(128);
 		for (unsigned i = 0; i < 200; i++) { /* the first 16 are told without */
 			struct pkt_addr from = anybody();
@@ -185,7 +196,10 @@ static void forged_addresses(void **state)
 	v6 = false;
 }
 
-/* 100 seconds of it: what the program hears of strangers is bounded by the life of a half-open connection. */
+/*
+ * 100 seconds of it: what the program hears of strangers is bounded by the life of a half-open
+ * connection.
+ */
 static void few_strangers_are_told(void **state)
 {
 	start(128);
@@ -204,7 +218,10 @@ static void few_strangers_are_told(void **state)
 	finish();
 }
 
-/* A forged REQ makes us send a REP, three more, and a REJ, and is over after 10 s; whatever time-outs and retries it asks for. */
+/*
+ * A forged REQ makes us send a REP, three more, and a REJ, and is over after 10 s; whatever
+ * time-outs and retries it asks for.
+ */
 static void one_forged_req(void **state)
 {
 	const struct cm_counters *c;
@@ -227,7 +244,10 @@ static void one_forged_req(void **state)
 	finish();
 }
 
-/* Two sources that answer whatever they are asked hold what they can; a third one finds room, at the listener and among all. */
+/*
+ * Two sources that answer whatever they are asked hold what they can; a third one finds room, at
+ * the listener and among all.
+ */
 static void sources_have_shares(void **state)
 {
 	struct pkt_addr heavy[2], light;
@@ -255,7 +275,10 @@ static void keep_waiting(struct end *e, const struct cm_event *ev)
 	asked += ev->type == CM_EV_REQUEST;
 }
 
-/* The same of a program that takes no requests: its backlog. Of IPv6 a network of 64 bits is one source. */
+/*
+ * The same of a program that takes no requests: its backlog. Of IPv6 a network of 64 bits is one
+ * source.
+ */
 static void sources_have_shares_of_a_backlog(void **state)
 {
 	struct pkt_addr from[3];

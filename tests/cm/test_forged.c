@@ -13,11 +13,16 @@
 
 static struct cm_msg rej(uint8_t about, uint16_t reason, uint32_t from, uint32_t to)
 {
-	return (struct cm_msg){
-		.attr = CM_REJ, .local_id = from, .remote_id = to, .rej = {.about = about, .reason = reason}};
+	return (struct cm_msg){.attr = CM_REJ,
+			       .local_id = from,
+			       .remote_id = to,
+			       .rej = {.about = about, .reason = reason}};
 }
 
-/* 12.6.7: a REJ that names our id alone, or the peer's id and GUID alone, or a wrong one, ends no connection. Nor does any message of the others. */
+/*
+ * 12.6.7: a REJ that names our id alone, or the peer's id and GUID alone, or a wrong one, ends no
+ * connection. Nor does any message of the others.
+ */
 static void both_ids_or_nothing(void **state)
 {
 	static const uint8_t attrs[] = {CM_MRA, CM_RTU, CM_DREQ, CM_DREP, CM_REP};
@@ -81,8 +86,9 @@ static void both_ids_or_nothing(void **state)
 }
 
 /*
- * Ids, transaction ids and the tables' hash come from a generator whose past and future nobody can compute from what he has seen (test_secret.c). The one of
- * the simulator, xoshiro256**, shows its state in 18 of them.
+ * Ids, transaction ids and the tables' hash come from a generator whose past and future nobody can
+ * compute from what he has seen (test_secret.c). The one of the simulator, xoshiro256**, shows its
+ * state in 18 of them.
  */
 static void ids_are_secret(void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two machines, and programs on both that connect, think, accept, reject and disconnect, over a link that loses, doubles and reorders, in
- * virtual time, for hundreds of seeds. When all is quiet every connection is up at both ends or over at both, each end was told so once and
- * in order; and when all was disconnected and released, nothing is left.
+ * Two machines, and programs on both that connect, think, accept, reject and disconnect, over a
+ * link that loses, doubles and reorders, in virtual time, for hundreds of seeds. When all is quiet
+ * every connection is up at both ends or over at both, each end was told so once and in order; and
+ * when all was disconnected and released, nothing is left.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +75,10 @@ static void on_send(struct end *e, const struct cm_datagram *d)
 		fly(w, d);
 }
 
-/* Programs answer at once, within the callback, or think: up to half a minute, longer than a REQ's interval. */
+/*
+ * Programs answer at once, within the callback, or think: up to half a minute, longer than a REQ's
+ * interval.
+ */
 static void plan(struct world *w, struct half *h, enum act act);
 
 static void do_act(struct world *w, struct half *h, unsigned index)
@@ -99,7 +103,8 @@ static void do_act(struct world *w, struct half *h, unsigned index)
 		break;
 	case DISCONNECT:
 		if (!h->timewait_over)
-			cm_disconnect(h->conn, w->now, NULL, 0); /* the peer's DREQ may have come first */
+			cm_disconnect(h->conn, w->now, NULL,
+				      0); /* the peer's DREQ may have come first */
 		break;
 	default:
 		break;
@@ -263,7 +268,8 @@ static void start(struct world *w, uint64_t seed)
 		w->e[i].on_send = on_send;
 		w->e[i].on_event = on_event;
 		w->e[i].user = w;
-		assert_int_equal(cm_listen(w->e[i].cm, SERVICE, NULL, CM_LISTEN_CONN, 0, NULL, &w->l), 0);
+		assert_int_equal(
+			cm_listen(w->e[i].cm, SERVICE, NULL, CM_LISTEN_CONN, 0, NULL, &w->l), 0);
 	}
 	for (unsigned i = 0; i < CONNS; i++) {
 		struct cm_connect c = connect_to(&w->e[i % 2], &w->e[!(i % 2)], 0x100 + i);
@@ -272,12 +278,16 @@ static void start(struct world *w, uint64_t seed)
 		c.max_retries = 15;
 		c.data = &index;
 		c.data_len = 1;
-		assert_int_equal(cm_connect(w->e[i % 2].cm, w->now, &c, &w->active[i], &w->active[i].conn),
-				 0);
+		assert_int_equal(
+			cm_connect(w->e[i % 2].cm, w->now, &c, &w->active[i], &w->active[i].conn),
+			0);
 	}
 }
 
-/* A REP is sent four times. Where all that is said of it is lost, and the REJ of who gives up too, the active end finds out by its first message. */
+/*
+ * A REP is sent four times. Where all that is said of it is lost, and the REJ of who gives up too,
+ * the active end finds out by its first message.
+ */
 static bool was_given_up(const struct half *a, const struct half *b)
 {
 	return a->up && !a->over && b->how == CM_EV_UNREACHABLE && b->over && !b->up;
@@ -295,7 +305,8 @@ static void check_agreed(struct world *w, unsigned *up, unsigned *over, unsigned
 		if (a->up && !a->over) {
 			if (!b->up || b->over || cm_conn_state(a->conn) != CM_ESTABLISHED ||
 			    cm_conn_state(b->conn) != CM_ESTABLISHED)
-				fail_msg("seed %lu: %u is up at one end only", (unsigned long)w->seed, i);
+				fail_msg("seed %lu: %u is up at one end only",
+					 (unsigned long)w->seed, i);
 			++*up;
 			continue;
 		}

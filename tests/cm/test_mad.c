@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The codec: every management datagram of the golden captures, each field of each message, and what is refused. Argument: the folder. */
+/*
+ * The codec: every management datagram of the golden captures, each field of each message, and what
+ * is refused. Argument: the folder.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -114,7 +117,10 @@ static void golden_reject_and_sidr_say(void **state)
 	assert_int_equal(m.sidr_rep.status, CM_SIDR_OK);
 }
 
-/* A message of each kind with every bit at random: what is parsed is built, and parsed again to the same. */
+/*
+ * A message of each kind with every bit at random: what is parsed is built, and parsed again to the
+ * same.
+ */
 static void every_field_survives(void **state)
 {
 	struct rng r;
@@ -136,14 +142,20 @@ static void every_field_survives(void **state)
 			assert_memory_equal(&m, &n, sizeof(m));
 			cm_build(&n, twice);
 			assert_memory_equal(once, twice, CM_MAD_LEN);
-			/* Nothing of the private data is lost, and most of the rest is not either. */
+			/*
+			 * Nothing of the private data is lost, and most of the rest is not either.
+			 */
 			assert_memory_equal(once + CM_MAD_LEN - cm_data_len(m.attr),
-					    mad + CM_MAD_LEN - cm_data_len(m.attr), cm_data_len(m.attr));
+					    mad + CM_MAD_LEN - cm_data_len(m.attr),
+					    cm_data_len(m.attr));
 		}
 	}
 }
 
-/* ECE: the vendor id lies in one piece in a REQ, in bytes 15, 19 and 23 of a REP, in 6, 7 and 11 of a SIDR_REP. */
+/*
+ * ECE: the vendor id lies in one piece in a REQ, in bytes 15, 19 and 23 of a REP, in 6, 7 and 11 of
+ * a SIDR_REP.
+ */
 static void ece_words_are_where_the_kernel_has_them(void **state)
 {
 	struct cm_msg m = {.attr = CM_REQ, .attr_mod = 0xa1b2c3d4, .req.vendor_id = 0x123456};

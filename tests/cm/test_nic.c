@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connection management over QP 1 of two NICs on a lossy link, in virtual time: programs connect, bring their QPs up with what
- * cm_qp_attr() says, move data both ways, and disconnect.
+ * Connection management over QP 1 of two NICs on a lossy link, in virtual time: programs connect,
+ * bring their QPs up with what cm_qp_attr() says, move data both ways, and disconnect.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,8 +106,8 @@ static void run_until(struct world *w, struct node n[2], bool (*done)(const stru
 				struct pkt_addr mine = addr_of(&n[i]);
 
 				if (pkt_addr_eq(&w->gsi.dst, &mine))
-					cm_input(n[i].cm, world_now(w), &w->gsi.src, &w->gsi.dst, w->gsi.mad,
-						 CM_MAD_LEN);
+					cm_input(n[i].cm, world_now(w), &w->gsi.src, &w->gsi.dst,
+						 w->gsi.mad, CM_MAD_LEN);
 			}
 			continue;
 		}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The Linux kernel's REQs, as they were captured, put to our machine by a program that answers as the captured one did: our REPs differ
- * from the kernel's in our id alone (the QP number, PSN and GUID are the program's and the NIC's to choose, and are given). The same for
- * RTU, DREQ, DREP, SIDR_REP and REJ. Argument: the folder of captures.
+ * The Linux kernel's REQs, as they were captured, put to our machine by a program that answers as
+ * the captured one did: our REPs differ from the kernel's in our id alone (the QP number, PSN and
+ * GUID are the program's and the NIC's to choose, and are given). The same for RTU, DREQ, DREP,
+ * SIDR_REP and REJ. Argument: the folder of captures.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +27,8 @@ struct server {
 	struct cm_listener *l;
 };
 
-static void open_server(struct server *s, const struct golden_mad *req, const struct golden_mad *answer)
+static void open_server(struct server *s, const struct golden_mad *req,
+			const struct golden_mad *answer)
 {
 	struct cm_config c = {.max_conns = 8};
 	struct cm_msg m;
@@ -43,9 +45,12 @@ static void golden_in(struct server *s, const struct golden_mad *g)
 	cm_input(s->e.cm, s->now, &g->src, &g->dst, g->mad, CM_MAD_LEN);
 }
 
-/* Of the captured datagrams, the one that answers to this, of that kind: by transaction and by which end sent it. */
-static const struct golden_mad *answer_to(const struct golden_mad *g, size_t n, const struct golden_mad *to,
-					  enum cm_attr attr)
+/*
+ * Of the captured datagrams, the one that answers to this, of that kind: by transaction and by
+ * which end sent it.
+ */
+static const struct golden_mad *answer_to(const struct golden_mad *g, size_t n,
+					  const struct golden_mad *to, enum cm_attr attr)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (g[i].mad[17] == attr && memcmp(g[i].mad + 8, to->mad + 8, 8) == 0 &&
@@ -65,7 +70,10 @@ static bool same_but_id(const struct sent *s, const struct golden_mad *g)
 	return memcmp(ours, g->mad, CM_MAD_LEN) == 0;
 }
 
-/* REQ in, REP out as the kernel's; the RTU, with our id put in, establishes. Returns whether there was a REP to compare with. */
+/*
+ * REQ in, REP out as the kernel's; the RTU, with our id put in, establishes. Returns whether there
+ * was a REP to compare with.
+ */
 static bool replay_req(const struct golden_mad *g, size_t n, const struct golden_mad *req)
 {
 	const struct golden_mad *rep = answer_to(g, n, req, CM_REP), *rtu = NULL;
@@ -81,7 +89,8 @@ static bool replay_req(const struct golden_mad *g, size_t n, const struct golden
 	open_server(&srv, req, rep);
 	assert_int_equal(cm_parse(req->mad, CM_MAD_LEN, &m), CM_OK);
 	assert_int_equal(cm_parse(rep->mad, CM_MAD_LEN, &r), CM_OK);
-	assert_int_equal(cm_listen(srv.e.cm, m.req.service_id, NULL, CM_LISTEN_CONN, 0, NULL, &srv.l), 0);
+	assert_int_equal(
+		cm_listen(srv.e.cm, m.req.service_id, NULL, CM_LISTEN_CONN, 0, NULL, &srv.l), 0);
 	golden_in(&srv, req);
 	srv.conn = end_told(&srv.e, CM_EV_REQUEST)->conn;
 	assert_true(srv.e.last.e.has_ip && pkt_addr_eq(&srv.e.last.e.ip.src, &req->src));
@@ -101,7 +110,8 @@ static bool replay_req(const struct golden_mad *g, size_t n, const struct golden
 	id = s->m.local_id;
 
 	for (size_t i = 0; i < n && !rtu; i++)
-		rtu = g[i].mad[17] == CM_RTU && memcmp(g[i].mad + 28, rep->mad + 24, 4) == 0 ? &g[i] : NULL;
+		rtu = g[i].mad[17] == CM_RTU && memcmp(g[i].mad + 28, rep->mad + 24, 4) == 0 ? &g[i]
+											     : NULL;
 	assert_non_null(rtu);
 	ours = *rtu;
 	for (int i = 0; i < 4; i++)
@@ -159,20 +169,25 @@ static void sidr_reps_are_the_kernels(void **state)
 		assert_int_equal(golden_load(folder, names[i], g, ARRAY_SIZE(g)), 2);
 		open_server(&srv, &g[0], &g[1]);
 		assert_int_equal(cm_parse(g[1].mad, CM_MAD_LEN, &m), CM_OK);
-		assert_int_equal(
-			cm_listen(srv.e.cm, m.sidr_rep.service_id, NULL, CM_LISTEN_UD, 0, NULL, &srv.l), 0);
+		assert_int_equal(cm_listen(srv.e.cm, m.sidr_rep.service_id, NULL, CM_LISTEN_UD, 0,
+					   NULL, &srv.l),
+				 0);
 		golden_in(&srv, &g[0]);
 		srv.conn = end_told(&srv.e, CM_EV_SIDR_REQUEST)->conn;
-		assert_int_equal(cm_sidr_reply(srv.conn, srv.now, CM_SIDR_OK, m.sidr_rep.qpn, m.sidr_rep.qkey,
-					       (struct cm_ece){m.sidr_rep.vendor_id, m.attr_mod}, m.data,
-					       CM_SIDR_REP_DATA),
+		assert_int_equal(cm_sidr_reply(srv.conn, srv.now, CM_SIDR_OK, m.sidr_rep.qpn,
+					       m.sidr_rep.qkey,
+					       (struct cm_ece){m.sidr_rep.vendor_id, m.attr_mod},
+					       m.data, CM_SIDR_REP_DATA),
 				 0);
 		assert_memory_equal(end_sent(&srv.e, CM_SIDR_REP)->mad, g[1].mad, CM_MAD_LEN);
 		end_close(&srv.e);
 	}
 }
 
-/* Our REQ for the kernel's path and attributes is its REQ, but for our id, which the transaction has too. */
+/*
+ * Our REQ for the kernel's path and attributes is its REQ, but for our id, which the transaction
+ * has too.
+ */
 static void a_req_is_the_kernels(void **state)
 {
 	struct golden_mad g[64];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counts what a program allocates and frees: the linker hands malloc and its kin to the functions below (count_allocations in
- * tests/meson.build). For one file of a program; one thread.
+ * Counts what a program allocates and frees: the linker hands malloc and its kin to the functions
+ * below (count_allocations in tests/meson.build). For one file of a program; one thread.
  */
 #ifndef ROOST_TESTS_ALLOCATIONS_H
 #define ROOST_TESTS_ALLOCATIONS_H

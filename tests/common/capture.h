@@ -14,8 +14,12 @@
 #include "packet/headers.h"
 #include "packet/pcap.h"
 
-/* Records, and the payloads of what is parsed out of them, point into the returned memory: free() it. `folder` NULL: `name` is the path. */
-static inline uint8_t *capture_load(const char *folder, const char *name, struct pcap_reader *reader)
+/*
+ * Records, and the payloads of what is parsed out of them, point into the returned memory: free()
+ * it. `folder` NULL: `name` is the path.
+ */
+static inline uint8_t *capture_load(const char *folder, const char *name,
+				    struct pcap_reader *reader)
 {
 	char path[1024];
 	uint8_t *data;
@@ -39,7 +43,8 @@ static inline uint8_t *capture_load(const char *folder, const char *name, struct
 }
 
 /* The next RoCE packet that is well-formed; false: the end. */
-static inline bool capture_next(struct pcap_reader *reader, struct pcap_record *rec, struct pkt_view *v)
+static inline bool capture_next(struct pcap_reader *reader, struct pcap_record *rec,
+				struct pkt_view *v)
 {
 	while (pcap_reader_next(reader, rec) == 1) {
 		if (rec->kind == PCAP_ROCE && pkt_parse(rec->bth, (uint32_t)rec->len, v) == PKT_OK)

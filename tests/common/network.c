@@ -51,7 +51,8 @@ static bool add4(int fd, const char *label, const char *text)
 
 static bool add6(int fd, const char *device, const char *text, unsigned prefix)
 {
-	struct in6_ifreq req = {.ifr6_prefixlen = prefix, .ifr6_ifindex = (int)if_nametoindex(device)};
+	struct in6_ifreq req = {.ifr6_prefixlen = prefix,
+				.ifr6_ifindex = (int)if_nametoindex(device)};
 
 	inet_pton(AF_INET6, text, &req.ifr6_addr);
 	return ioctl(fd, SIOCSIFADDR, &req) == 0;

@@ -141,7 +141,8 @@ static struct pkt_addr address_in(const char *spec)
 	char text[64];
 
 	if (spec[kind]) {
-		snprintf(text, sizeof(text), "%.*s", (int)strcspn(spec + kind + 1, ","), spec + kind + 1);
+		snprintf(text, sizeof(text), "%.*s", (int)strcspn(spec + kind + 1, ","),
+			 spec + kind + 1);
 		if (pkt_addr_parse(text, &a))
 			abort();
 	}
@@ -244,7 +245,8 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 		atomic_fetch_sub(&p->leave, 1);
 		done++;
 	}
-	if (!packets && atomic_load(&p->answer) && atomic_load(&p->last) == (uintptr_t)pthread_self() &&
+	if (!packets && atomic_load(&p->answer) &&
+	    atomic_load(&p->last) == (uintptr_t)pthread_self() &&
 	    atomic_fetch_sub(&p->answer, 1) == 1)
 		atomic_fetch_add(&p->requests, 1);
 	if (packets || done)
@@ -393,6 +395,7 @@ void fake_datagram(struct drive *d, uint8_t fill)
 
 	memset(mad, fill, sizeof(mad));
 	drive_own(d, 0);
-	nic->cfg.ops->gsi(nic->cfg.host, 0, &nic->cfg.port[0][0]->addr, &nic->cfg.port[0][0]->addr, mad);
+	nic->cfg.ops->gsi(nic->cfg.host, 0, &nic->cfg.port[0][0]->addr, &nic->cfg.port[0][0]->addr,
+			  mad);
 	drive_disown(d, 0);
 }

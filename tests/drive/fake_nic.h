@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A core and ports with nothing in them but what src/drive sees: turns that must not overlap, doorbells that
- * must not be lost, ports that wake a sleeper only when armed, deadlines.
+ * A core and ports with nothing in them but what src/drive sees: turns that must not overlap,
+ * doorbells that must not be lost, ports that wake a sleeper only when armed, deadlines.
  */
 #ifndef TESTS_DRIVE_FAKE_NIC_H
 #define TESTS_DRIVE_FAKE_NIC_H
@@ -34,7 +34,10 @@ struct fake_pu {
 	atomic_uint leave;	   /* turns that still find work no descriptor announces */
 	_Atomic uint64_t rto;	   /* ns; a doorbell's turn sets a deadline so far ahead */
 	atomic_uint requests;	   /* what nic_came says */
-	/* So many turns in vain behind one with packets, by the same thread, until a request comes; 0: none does. */
+	/*
+	 * So many turns in vain behind one with packets, by the same thread, until a request comes;
+	 * 0: none does.
+	 */
 	atomic_uint answer;
 	_Atomic uintptr_t last; /* the thread of the last working turn */
 };

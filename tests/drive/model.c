@@ -82,7 +82,8 @@ static struct task *most_due(struct model *m, unsigned c)
 	for (unsigned i = 0; i < m->num_tasks; i++) {
 		struct task *t = &m->task[i];
 
-		if (t->state == TASK_READY && t->core == c && (!best || t->vruntime < best->vruntime))
+		if (t->state == TASK_READY && t->core == c &&
+		    (!best || t->vruntime < best->vruntime))
 			best = t;
 	}
 	return best;
@@ -111,7 +112,10 @@ static void next_task(struct model *m, unsigned c)
 		run(m, c, t);
 }
 
-/* The last core if it is idle, another idle one, or else the last: there it preempts a task that has had more of the core. */
+/*
+ * The last core if it is idle, another idle one, or else the last: there it preempts a task that
+ * has had more of the core.
+ */
 static void enqueue(struct model *m, struct task *t)
 {
 	unsigned c = t->core;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A model of a small machine in virtual time: cores with run queues, programs, their service threads, packets between them. Every decision
- * to spin, sleep, yield, mask or wake comes from src/drive/policy.c; the model calls it as pu.c, service_poller.c and service.c do, and does what it
- * answers. A step of a task is atomic; between two steps it may lose its core.
+ * A model of a small machine in virtual time: cores with run queues, programs, their service
+ * threads, packets between them. Every decision to spin, sleep, yield, mask or wake comes from
+ * src/drive/policy.c; the model calls it as pu.c, service_poller.c and service.c do, and does what
+ * it answers. A step of a task is atomic; between two steps it may lose its core.
  */
 #ifndef TESTS_DRIVE_MODEL_H
 #define TESTS_DRIVE_MODEL_H
@@ -42,8 +43,9 @@ struct task {
 	bool yields, sleeps;
 	/* counted */
 	uint64_t ran, steps, wakeups;
-	long forced;	 /* switches away from it that it did not ask for */
-	uint64_t period; /* of a task that only wants the core: it runs `burst` in each; 0: always */
+	long forced; /* switches away from it that it did not ask for */
+	/* of a task that only wants the core: it runs `burst` in each; 0: always */
+	uint64_t period;
 	uint64_t burst, begun;
 };
 
@@ -82,8 +84,8 @@ struct script {
 	enum habit habit;
 	enum verb verb;
 	bool starts; /* it posts first, else it answers */
-	uint64_t
-		think; /* ns; so long before each post it computes, or sleeps if it is one of those that sleep */
+	/* ns; so long before each post it computes, or sleeps if it is one of those that sleep */
+	uint64_t think;
 	uint64_t slow_from;  /* before this it does not think */
 	unsigned vain_polls; /* before it arms */
 	bool last_poll;	     /* once more after arming */
@@ -108,12 +110,14 @@ struct end {
 	struct script script;
 	struct task *program, *service;
 	enum strategy strategy;
-	bool udp; /* sockets wake whoever listens on them; a bell of shm is rung once for each arming */
+	/* sockets wake whoever listens on them; a bell of shm is rung once for each arming */
+	bool udp;
 	/* the port and the NIC */
 	struct packet flight[MODEL_FLIGHT];
 	unsigned sent, came, taken; /* indices in flight[]: under way, at the port, received */
 	bool armed;
-	uint64_t requests, packets, memory; /* received; `memory`: requests that the program can see */
+	/* received; `memory`: requests that the program can see */
+	uint64_t requests, packets, memory;
 	unsigned posted, outstanding, cqes;
 	/* completion queue with a channel */
 	bool cq_armed, event;
@@ -136,8 +140,9 @@ struct end {
 	/* measured */
 	uint64_t lat[MODEL_SAMPLES];
 	unsigned samples, late_packets;
-	uint64_t worst_wait;	 /* of a packet at the port */
-	uint64_t busy_polled_ns; /* time of the service thread that found nothing, and did not sleep */
+	uint64_t worst_wait; /* of a packet at the port */
+	/* time of the service thread that found nothing, and did not sleep */
+	uint64_t busy_polled_ns;
 };
 
 struct model {

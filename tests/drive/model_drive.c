@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ends of the model: a processing unit with one port, the program that calls it, its service thread. Functions have the names of those
- * in src/drive that they follow; what they leave out is noted.
+ * The ends of the model: a processing unit with one port, the program that calls it, its service
+ * thread. Functions have the names of those in src/drive that they follow; what they leave out is
+ * noted.
  */
 #include <stdlib.h>
 
@@ -491,8 +492,8 @@ static void looked(struct end *e, struct task *t, uint64_t since, bool yielded)
 
 	e->looked = clk(t);
 	e->switches = t->forced;
-	spinner_lost(&e->spinner, e->looked, e->switches != switches ? e->looked - since : 0, yielded,
-		     stake(e));
+	spinner_lost(&e->spinner, e->looked, e->switches != switches ? e->looked - since : 0,
+		     yielded, stake(e));
 }
 
 static void spin_step(struct end *e, struct task *t)
@@ -580,7 +581,8 @@ static struct end *new_end(struct model *m, const struct script *s, unsigned cor
 void model_connect(struct model *m, const struct script *client, const struct script *server,
 		   unsigned client_cores, unsigned server_cores, bool udp)
 {
-	struct end *c = new_end(m, client, client_cores, udp), *s = new_end(m, server, server_cores, udp);
+	struct end *c = new_end(m, client, client_cores, udp),
+		   *s = new_end(m, server, server_cores, udp);
 
 	c->peer = s;
 	s->peer = c;

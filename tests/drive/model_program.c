@@ -84,7 +84,8 @@ void program_step(struct task *t)
 {
 	struct end *e = t->end;
 
-	if (e->script.habit == PASSIVE || (e->script.stop && t->m->now >= e->script.stop && !e->owned)) {
+	if (e->script.habit == PASSIVE ||
+	    (e->script.stop && t->m->now >= e->script.stop && !e->owned)) {
 		t->sleeps = true;
 		t->until = NEVER;
 		return;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Addresses: opening with one, adding more while PUs run and service pollers sleep, what is refused. */
+/*
+ * Addresses: opening with one, adding more while PUs run and service pollers sleep, what is
+ * refused.
+ */
 #include "drive/engine.h"
 #include "harness.h"
 
@@ -100,7 +103,8 @@ static void what_is_refused_leaves_nothing(void **state)
 	char err[256] = "";
 
 	/* Nothing was open: nothing stays open. */
-	assert_int_equal(drive_get_at(&harness_ops, &taken, &d, &where, err, sizeof(err)), -EADDRINUSE);
+	assert_int_equal(drive_get_at(&harness_ops, &taken, &d, &where, err, sizeof(err)),
+			 -EADDRINUSE);
 	assert_string_equal(err, "in use");
 	assert_null(d);
 	assert_true(harness_service_ended());
@@ -119,10 +123,14 @@ static void what_is_refused_leaves_nothing(void **state)
 	assert_non_null(strstr(err, "at most 16"));
 	drive_put(d);
 	/* The two refused ones never counted as open. */
-	assert_int_equal(atomic_load(&fake_opened) - opened - 2, atomic_load(&fake_closed) - closed);
+	assert_int_equal(atomic_load(&fake_opened) - opened - 2,
+			 atomic_load(&fake_closed) - closed);
 }
 
-/* A packet that comes by the new address wakes whoever slept when it was added: the service thread here. */
+/*
+ * A packet that comes by the new address wakes whoever slept when it was added: the service thread
+ * here.
+ */
 static void a_sleeping_service_thread_hears_it(void **state)
 {
 	struct drive *d = *state;
@@ -173,7 +181,10 @@ static void *wait_for_fd(void *arg)
 	return NULL;
 }
 
-/* The same for a thread blocked in a call of ours, which sleeps by poll(2): a packet makes the event it waits for. */
+/*
+ * The same for a thread blocked in a call of ours, which sleeps by poll(2): a packet makes the
+ * event it waits for.
+ */
 static void a_waiter_hears_it(void **state)
 {
 	struct drive *d = *state;
@@ -213,7 +224,10 @@ static void *poll_pu(void *arg)
 	return NULL;
 }
 
-/* Two threads poll a PU each while addresses come; every packet is seen, and no turn runs while a port comes in. */
+/*
+ * Two threads poll a PU each while addresses come; every packet is seen, and no turn runs while a
+ * port comes in.
+ */
 static void added_while_pus_run(void **state)
 {
 	struct poller p[2];
@@ -278,10 +292,12 @@ int main(void)
 		cmocka_unit_test(what_is_refused_leaves_nothing),
 		cmocka_unit_test_setup_teardown(a_sleeping_service_thread_hears_it, harness_setup,
 						harness_teardown),
-		cmocka_unit_test_setup_teardown(its_control_work_is_done, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(its_control_work_is_done, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(a_waiter_hears_it, harness_setup, harness_teardown),
 		cmocka_unit_test(added_while_pus_run),
-		cmocka_unit_test_setup_teardown(added_by_threads_at_once, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(added_by_threads_at_once, harness_setup,
+						harness_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, harness_begin, harness_end);

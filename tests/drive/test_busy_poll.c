@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Programs that poll for their completion and spin on memory for the answer: what a poll, or a post, does for them beyond what it was called for. */
+/*
+ * Programs that poll for their completion and spin on memory for the answer: what a poll, or a
+ * post, does for them beyond what it was called for.
+ */
 #include <sched.h>
 
 #include "harness.h"
 
-#define TRIES  300
-#define VAIN   8  /* polls after which packets wake nobody: the program is taken to poll on */
-#define ANSWER 5  /* turns in vain until it is there: more than a poll takes to arm the ports again */
+#define TRIES 300
+#define VAIN  8 /* polls after which packets wake nobody: the program is taken to poll on */
+/* turns in vain until it is there: more than a poll takes to arm the ports again */
+#define ANSWER 5
 #define ENOUGH 10 /* answers */
 #define LONGER 10 /* turns: a poll that does not go on as a busy poll has no need of as many */
 
@@ -28,7 +32,10 @@ static void spin_on_memory(struct drive *d)
 	}
 }
 
-/* One packet, which this thread's poll finds if the service thread does not. Returns how many turns that took; 0: it did not find it. */
+/*
+ * One packet, which this thread's poll finds if the service thread does not. Returns how many turns
+ * that took; 0: it did not find it.
+ */
 static unsigned poll_for_one(struct drive *d, bool answered, bool *saw_answer)
 {
 	struct fake_pu *p = pu_of(d);
@@ -66,7 +73,10 @@ static void waits_for_the_answer(void **state)
 	assert_int_equal(atomic_load(&pu_of(d)->overlaps), 0);
 }
 
-/* How many answers it got of posts that came while somebody else owned the processing unit; no more than it takes to know. */
+/*
+ * How many answers it got of posts that came while somebody else owned the processing unit; no more
+ * than it takes to know.
+ */
 static unsigned answers_to_posts_left_to_others(struct drive *d)
 {
 	unsigned answers = 0;
@@ -85,8 +95,9 @@ static unsigned answers_to_posts_left_to_others(struct drive *d)
 }
 
 /*
- * A post that comes while somebody else owns the processing unit, as the service thread does that found the peer's request: its answer is waited
- * for, too. A program that lost its core at the first answers waits for none any more, and has to begin anew.
+ * A post that comes while somebody else owns the processing unit, as the service thread does that
+ * found the peer's request: its answer is waited for, too. A program that lost its core at the
+ * first answers waits for none any more, and has to begin anew.
  */
 static void waits_for_the_answer_to_a_post_left_to_others(void **state)
 {
@@ -102,7 +113,10 @@ static void waits_for_the_answer_to_a_post_left_to_others(void **state)
 	assert_int_equal(answers, ENOUGH);
 }
 
-/* A program that does not spin on memory gets its completion at once, after the few polls that showed that nothing comes soon. */
+/*
+ * A program that does not spin on memory gets its completion at once, after the few polls that
+ * showed that nothing comes soon.
+ */
 static void polling_is_not_held_up(void **state)
 {
 	struct drive *d = *state;
@@ -130,7 +144,10 @@ static void gives_up_when_no_answer_comes(void **state)
 		found += turns != 0;
 		longer += turns > LONGER;
 	}
-	/* Four in vain, then 64 polls without, four, 128 without; one that the service thread cuts short does not count, and few are. */
+	/*
+	 * Four in vain, then 64 polls without, four, 128 without; one that the service thread cuts
+	 * short does not count, and few are.
+	 */
 	assert_true(longer < found / 3);
 }
 
@@ -169,7 +186,10 @@ static bool pin(cpu_set_t *all)
 	return sched_setaffinity(0, sizeof(one), &one) == 0;
 }
 
-/* With one core for all, a post yields it to the peer, and finds the answer itself: when it returns, this thread has had it. */
+/*
+ * With one core for all, a post yields it to the peer, and finds the answer itself: when it
+ * returns, this thread has had it.
+ */
 static void post_finds_the_answer(void **state)
 {
 	struct peer peer = {0};
@@ -208,10 +228,12 @@ static void post_finds_the_answer(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(waits_for_the_answer, harness_setup, harness_teardown),
-		cmocka_unit_test_setup_teardown(waits_for_the_answer_to_a_post_left_to_others, harness_setup,
+		cmocka_unit_test_setup_teardown(waits_for_the_answer, harness_setup,
 						harness_teardown),
-		cmocka_unit_test_setup_teardown(polling_is_not_held_up, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(waits_for_the_answer_to_a_post_left_to_others,
+						harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(polling_is_not_held_up, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(gives_up_when_no_answer_comes, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_teardown(post_finds_the_answer, harness_teardown),

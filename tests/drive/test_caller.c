@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The machine of src/drive/policy.h that tells what the program does between its calls: struct caller. */
+/*
+ * The machine of src/drive/policy.h that tells what the program does between its calls: struct
+ * caller.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,7 +24,10 @@ static uint64_t dice(uint64_t *seed)
 	return *seed * 0x2545f4914f6cdd1dull;
 }
 
-/* The service thread finds packets that came 100 us after a call, until the program counts as one that spins on memory. */
+/*
+ * The service thread finds packets that came 100 us after a call, until the program counts as one
+ * that spins on memory.
+ */
 static void make_it_spin(struct caller *c, uint64_t now)
 {
 	for (unsigned i = 0; i < 20; i++)
@@ -47,7 +53,8 @@ static struct caller a_caller(enum caller_kind kind)
 static void an_armed_program_sleeps(void **state)
 {
 	(void)state;
-	assert_true(policy_table.armed_hits > 10); /* programs poll so often, and then sleep after all */
+	/* programs poll so often, and then sleep after all */
+	assert_true(policy_table.armed_hits > 10);
 	for (unsigned spins = 0; spins < 2; spins++) {
 		struct caller c = a_caller(spins ? CALLER_SPINS : CALLER_POLLS);
 
@@ -70,7 +77,9 @@ static void an_armed_program_sleeps(void **state)
 	}
 }
 
-/* Found `late` after its last call, `times`, each time after another call; `twice`: by two turns. */
+/*
+ * Found `late` after its last call, `times`, each time after another call; `twice`: by two turns.
+ */
 static enum caller_kind found_late(uint64_t late, unsigned times, bool twice)
 {
 	struct caller c = a_caller(CALLER_POLLS);
@@ -87,8 +96,8 @@ static enum caller_kind found_late(uint64_t late, unsigned times, bool twice)
 
 static void a_program_that_makes_no_call_spins(void **state)
 {
-	unsigned enough =
-		(policy_table.mem_spin_from + policy_table.mem_spin_step - 1) / policy_table.mem_spin_step;
+	unsigned enough = (policy_table.mem_spin_from + policy_table.mem_spin_step - 1) /
+			  policy_table.mem_spin_step;
 	struct caller c = a_caller(CALLER_POLLS);
 
 	(void)state;
@@ -124,7 +133,8 @@ static const struct row {
 	enum caller_kind kind;
 	enum pu_turn turn;
 	bool masked;
-	enum caller_action soon, late; /* when the service thread looks again within mask_most, or later */
+	/* when the service thread looks again within mask_most, or later */
+	enum caller_action soon, late;
 } rows[] = {
 	/* A poller drives its packets itself, and needs nobody on the ports while it is busy. */
 	{CALLER_POLLS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
@@ -136,7 +146,8 @@ static const struct row {
 	{CALLER_POLLS, PU_BUSY, false, CALLER_WAKE, CALLER_WAKE},
 	{CALLER_POLLS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
-	{CALLER_POLLS, PU_POSTED, true, CALLER_UNMASK, CALLER_UNMASK}, /* no poll followed a post yet */
+	{CALLER_POLLS, PU_POSTED, true, CALLER_UNMASK,
+	 CALLER_UNMASK}, /* no poll followed a post yet */
 	{CALLER_POLLS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it busy polled */
 	/* One that sleeps needs it there, with every packet. */
@@ -156,7 +167,10 @@ static const struct row {
 	{CALLER_SLEEPS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_BUSY, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK},
-	/* One that spins on memory: masked only while somebody is sure to look, be it the service thread before long. */
+	/*
+	 * One that spins on memory: masked only while somebody is sure to look, be it the service
+	 * thread before long.
+	 */
 	{CALLER_SPINS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
@@ -225,7 +239,10 @@ static void posts_mask_if_polls_follow(void **state)
 	}
 }
 
-/* A poller that posts now and then: its answers wake nobody, and it does not wake the service thread. One at work does, once. */
+/*
+ * A poller that posts now and then: its answers wake nobody, and it does not wake the service
+ * thread. One at work does, once.
+ */
 static void a_poller_now_and_then(void **state)
 {
 	struct caller c = a_caller(CALLER_POLLS);
@@ -247,11 +264,15 @@ static void a_poller_now_and_then(void **state)
 	assert_int_equal(caller_beside(&c, PU_POSTED, true, now, now + SOON), CALLER_UNMASK);
 	caller_polled(&c, true);
 	assert_int_equal(caller_beside(&c, PU_POLLED, false, now, now + SOON), CALLER_REARM);
-	assert_int_equal(caller_beside(&c, PU_POLLED, false, now + policy_table.dense - 1, now + SOON),
-			 CALLER_WAKE);
+	assert_int_equal(
+		caller_beside(&c, PU_POLLED, false, now + policy_table.dense - 1, now + SOON),
+		CALLER_WAKE);
 }
 
-/* Whatever came before, no mask begins while the program may sleep, and none is left after any turn. */
+/*
+ * Whatever came before, no mask begins while the program may sleep, and none is left after any
+ * turn.
+ */
 static void no_mask_while_it_sleeps(void **state)
 {
 	(void)state;
@@ -284,7 +305,8 @@ static void no_mask_while_it_sleeps(void **state)
 			spun += caller_kind(&c) == CALLER_SPINS;
 			a = caller_beside(&c, turn, masked, now,
 					  now + (r >> 20) % (2 * policy_table.late_ok));
-			masked = a == CALLER_MASK || (masked && a != CALLER_UNMASK && a != CALLER_WAKE);
+			masked = a == CALLER_MASK ||
+				 (masked && a != CALLER_UNMASK && a != CALLER_WAKE);
 			masks += a == CALLER_MASK;
 			if (slept && (masked || a == CALLER_MASK))
 				fail_msg("run %lu, event %u: masked", (unsigned long)run, i);
@@ -309,7 +331,8 @@ static void busy_polls_while_it_pays(void **state)
 		assert_int_equal(caller_busy_poll(&c, now, STAKE, requests),
 				 0); /* it waits for that already */
 		caller_requests(&c, now + 5 * US, STAKE, ++requests, false);
-		assert_int_equal(caller_busy_poll(&c, now + 5 * US, STAKE, requests), 0); /* it is there */
+		/* it is there */
+		assert_int_equal(caller_busy_poll(&c, now + 5 * US, STAKE, requests), 0);
 	}
 	/* No more: after as many as the bet remembers, not once. */
 	for (unsigned i = 0; i < 100; i++, now += 100 * US) {
@@ -328,7 +351,8 @@ static void busy_polls_while_it_pays(void **state)
 }
 
 /* One request after another that busy polling finds: as good as a poller. */
-static enum caller_kind found_requests(struct caller *c, uint64_t *now, uint64_t *requests, unsigned times)
+static enum caller_kind found_requests(struct caller *c, uint64_t *now, uint64_t *requests,
+				       unsigned times)
 {
 	for (unsigned i = 0; i < times; i++, *now += 100 * US) {
 		caller_posted(c, *now, *requests, STAKE);
@@ -338,7 +362,10 @@ static enum caller_kind found_requests(struct caller *c, uint64_t *now, uint64_t
 	return caller_kind(c);
 }
 
-/* Where busy polling finds the peer's requests, the service thread has no business on the ports; from the first that it does not find, it has. */
+/*
+ * Where busy polling finds the peer's requests, the service thread has no business on the ports;
+ * from the first that it does not find, it has.
+ */
 static void a_busy_poll_that_finds_all(void **state)
 {
 	(void)state;
@@ -346,7 +373,8 @@ static void a_busy_poll_that_finds_all(void **state)
 		struct caller c = a_caller(CALLER_SPINS);
 		uint64_t now = T0, n = 0;
 
-		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1), CALLER_SPINS);
+		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1),
+				 CALLER_SPINS);
 		assert_int_equal(found_requests(&c, &now, &n, 1), CALLER_POLLS);
 		caller_posted(&c, now, n, STAKE);
 		caller_busy_poll(&c, now, STAKE, n);
@@ -376,12 +404,16 @@ static void a_busy_poll_that_finds_all(void **state)
 		/* It comes back, request by request. */
 		caller_requests(&c, now + STAKE, STAKE, ++n, false);
 		now += MS;
-		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1), CALLER_SPINS);
+		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1),
+				 CALLER_SPINS);
 		assert_int_equal(found_requests(&c, &now, &n, 1), CALLER_POLLS);
 	}
 }
 
-/* Polls that find a completion do not show that the program polls for its peer's requests, too, while busy polling finds those. */
+/*
+ * Polls that find a completion do not show that the program polls for its peer's requests, too,
+ * while busy polling finds those.
+ */
 static void a_busy_poll_is_no_call(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
@@ -401,7 +433,9 @@ static void a_busy_poll_is_no_call(void **state)
 	assert_false(caller_spins(&c));
 }
 
-/* A new program may busy poll a few times, and the first request that is found so shows what it is. */
+/*
+ * A new program may busy poll a few times, and the first request that is found so shows what it is.
+ */
 static void a_new_program_busy_polls(void **state)
 {
 	struct caller c = a_caller(CALLER_POLLS);
@@ -437,12 +471,18 @@ static void a_poller_busy_polls_once(void **state)
 				caller_gone(&c);
 		}
 		assert_in_range(polls, 1, policy_table.trial);
-		assert_in_range(busy_polls, how % 2 == 0, how == 0 ? 1 : how == 2 ? policy_table.trial : 0);
+		assert_in_range(busy_polls, how % 2 == 0,
+				how == 0   ? 1
+				: how == 2 ? policy_table.trial
+					   : 0);
 		assert_int_equal(caller_kind(&c), how == 3 ? CALLER_SLEEPS : CALLER_POLLS);
 	}
 }
 
-/* A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is busy polled for, not the one before. */
+/*
+ * A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is
+ * busy polled for, not the one before.
+ */
 static void a_post_left_to_others(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
@@ -495,11 +535,16 @@ static void yields(void **state)
 	caller_yielded(&c, now, policy_table.yield_untaken, true);
 	yields_of(&c, now, policy_table.yield_rarely);
 	assert_int_equal(yields_of(&c, now, 10), 10);
-	/* It went to other work: none for so many times as long, though to the peer it may go for as long. */
+	/*
+	 * It went to other work: none for so many times as long, though to the peer it may go for
+	 * as long.
+	 */
 	caller_yielded(&c, now, policy_table.yield_long + 1, false);
 	now += policy_table.yield_long + 1;
-	assert_int_equal(yields_of(&c, now + policy_table.yield_factor * policy_table.yield_long, 100), 0);
-	assert_true(caller_yields(&c, now + policy_table.yield_factor * (policy_table.yield_long + 1)));
+	assert_int_equal(
+		yields_of(&c, now + policy_table.yield_factor * policy_table.yield_long, 100), 0);
+	assert_true(
+		caller_yields(&c, now + policy_table.yield_factor * (policy_table.yield_long + 1)));
 }
 
 int main(void)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The clock: from the first reading, through the moment at which the counter takes over, to long after. */
+/*
+ * The clock: from the first reading, through the moment at which the counter takes over, to long
+ * after.
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

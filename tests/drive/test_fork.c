@@ -4,12 +4,12 @@
 
 #include "harness.h"
 
-#define CHECK(cond)                                                                                          \
-	do {                                                                                                 \
-		if (!(cond)) {                                                                               \
-			fprintf(stderr, "child: %s:%d: %s\n", __FILE__, __LINE__, #cond);                    \
-			_exit(1);                                                                            \
-		}                                                                                            \
+#define CHECK(cond)                                                                                \
+	do {                                                                                       \
+		if (!(cond)) {                                                                     \
+			fprintf(stderr, "child: %s:%d: %s\n", __FILE__, __LINE__, #cond);          \
+			_exit(1);                                                                  \
+		}                                                                                  \
 	} while (0)
 
 /* A child's service thread ends with it; what exit() runs is part of what is tested. */
@@ -174,7 +174,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fork_under_load),
-/* TSan dies of a thread that starts in the child of a process with threads; here that is the point. */
+/*
+ * TSan dies of a thread that starts in the child of a process with threads; here that is the point.
+ */
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(child_starts_anew),
 		cmocka_unit_test(exit_cleans_up),

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* QP 1's way up: datagrams reach their user in the service thread, timers come, a flood is bounded, closing is final. */
+/*
+ * QP 1's way up: datagrams reach their user in the service thread, timers come, a flood is bounded,
+ * closing is final.
+ */
 #include "harness.h"
 
 #define QUEUE 256 /* drive's bound on datagrams that wait */
@@ -84,7 +87,10 @@ static void datagrams_are_lost(void **state)
 	assert_int_equal(atomic_load(&u.lost), 10);
 }
 
-/* QPs that the core ended, told by the service thread; before there is a user, and after, nobody wants to know. */
+/*
+ * QPs that the core ended, told by the service thread; before there is a user, and after, nobody
+ * wants to know.
+ */
 static void peers_go(void **state)
 {
 	struct user u = {.d = *state, .due = UINT64_MAX};
@@ -200,10 +206,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(peers_go, harness_setup, harness_teardown),
-		cmocka_unit_test_setup_teardown(datagrams_are_lost, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(datagrams_are_lost, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(datagrams_come, harness_setup, harness_teardown),
 		cmocka_unit_test_setup_teardown(timers_come, harness_setup, harness_teardown),
-		cmocka_unit_test_setup_teardown(floods_are_bounded, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(floods_are_bounded, harness_setup,
+						harness_teardown),
 		cmocka_unit_test_setup_teardown(the_first_user_gets_what_came_before, harness_setup,
 						harness_teardown),
 		cmocka_unit_test_setup_teardown(closed_is_closed, harness_setup, harness_teardown),

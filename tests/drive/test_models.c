@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The drive's policy in virtual time: programs of several kinds on a small machine (model.h). Each test runs over shm and udp, and on
- * machines where a wake-up costs 5, 30 and 100 us.
+ * The drive's policy in virtual time: programs of several kinds on a small machine (model.h). Each
+ * test runs over shm and udp, and on machines where a wake-up costs 5, 30 and 100 us.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,10 @@
 #define ALL	0xfu
 #define WARM_UP (10 * MS)
 #define RUN	(10 * MS)
-/* What a packet that wakes somebody waits for beside the wake-up: the turns and switches of others. Below the shortest nap. */
+/*
+ * What a packet that wakes somebody waits for beside the wake-up: the turns and switches of others.
+ * Below the shortest nap.
+ */
 #define TURNS (10 * US)
 
 /* Of the six machines. Sanitizers see nothing new on those between the first and the last. */
@@ -50,8 +53,8 @@ static void on_each_machine(machine_test *test)
 static void at_most(const char *what, unsigned variant, uint64_t value, uint64_t limit)
 {
 	if (value > limit)
-		fail_msg("%s, variant %u: %s: %lu, at most %lu", where, variant, what, (unsigned long)value,
-			 (unsigned long)limit);
+		fail_msg("%s, variant %u: %s: %lu, at most %lu", where, variant, what,
+			 (unsigned long)value, (unsigned long)limit);
 }
 
 static struct script with(struct script s, bool starts, uint64_t think)
@@ -62,8 +65,8 @@ static struct script with(struct script s, bool starts, uint64_t think)
 }
 
 /* Two ends on all cores, warmed up. */
-static void begin(struct model *m, unsigned cores, uint64_t wake, bool udp, const struct script *client,
-		  const struct script *server, enum strategy strategy)
+static void begin(struct model *m, unsigned cores, uint64_t wake, bool udp,
+		  const struct script *client, const struct script *server, enum strategy strategy)
 {
 	model_init(m, cores, wake);
 	model_connect(m, client, server, ALL, ALL, udp);
@@ -78,8 +81,9 @@ static void run(struct model *m, uint64_t ns)
 }
 
 /* The median of the client's round trips. */
-static uint64_t typical(struct model *m, unsigned cores, uint64_t wake, bool udp, const struct script *client,
-			const struct script *server, enum strategy strategy)
+static uint64_t typical(struct model *m, unsigned cores, uint64_t wake, bool udp,
+			const struct script *client, const struct script *server,
+			enum strategy strategy)
 {
 	begin(m, cores, wake, udp, client, server, strategy);
 	model_run(m, WARM_UP);
@@ -96,10 +100,13 @@ static void reads(struct model *m, uint64_t wake, bool udp)
 		uint64_t best;
 
 		/* Packets close to each other: to busy poll is best, but on the only core. */
-		best = typical(m, cores, wake, udp, &reader, &passive, cores > 1 ? SPIN_ALWAYS : SPIN_NEVER);
+		best = typical(m, cores, wake, udp, &reader, &passive,
+			       cores > 1 ? SPIN_ALWAYS : SPIN_NEVER);
 		at_most("close", cores, typical(m, cores, wake, udp, &reader, &passive, BY_POLICY),
 			best * 13 / 10);
-		/* Far from each other: to sleep. It costs no more, and nobody busy polls for long. */
+		/*
+		 * Far from each other: to sleep. It costs no more, and nobody busy polls for long.
+		 */
 		best = typical(m, cores, wake, udp, &rare, &passive, SPIN_NEVER);
 		at_most("far", cores, typical(m, cores, wake, udp, &rare, &passive, BY_POLICY),
 			best * 13 / 10);
@@ -127,13 +134,19 @@ static void writes(struct model *m, uint64_t wake, bool udp)
 		/* The same without sleep: both sides poll. Masking a socket takes system calls. */
 		uint64_t best = typical(m, cores, wake, udp, &polls, &polled, BY_POLICY);
 
-		at_most("ping-pong", cores, typical(m, cores, wake, udp, &client, &server, BY_POLICY),
+		at_most("ping-pong", cores,
+			typical(m, cores, wake, udp, &client, &server, BY_POLICY),
 			best * (udp ? 16 : 11) / 10);
 		/* Nobody is woken for it. */
-		at_most("wake-ups", cores, (m->end[0].service->wakeups + m->end[1].service->wakeups) * 10,
+		at_most("wake-ups", cores,
+			(m->end[0].service->wakeups + m->end[1].service->wakeups) * 10,
 			m->end[0].requests);
-		/* A peer that answers late: the service thread is woken for the answer, and busy polling is given up. */
-		at_most("late answers", cores, typical(m, cores, wake, udp, &client, &slow, BY_POLICY),
+		/*
+		 * A peer that answers late: the service thread is woken for the answer, and busy
+		 * polling is given up.
+		 */
+		at_most("late answers", cores,
+			typical(m, cores, wake, udp, &client, &slow, BY_POLICY),
 			slow.think + 2 * (wake + TURNS));
 		at_most("waits", cores, m->end[0].worst_wait, wake + TURNS);
 		assert_int_not_equal(m->end[0].samples, 0);
@@ -141,8 +154,8 @@ static void writes(struct model *m, uint64_t wake, bool udp)
 }
 
 /*
- * From the first operation on: perftest measures 1,000 (its default), and says what the slowest took. None may wait for the program to be known
- * for what it is.
+ * From the first operation on: perftest measures 1,000 (its default), and says what the slowest
+ * took. None may wait for the program to be known for what it is.
  */
 static void begins(struct model *m, uint64_t wake, bool udp)
 {
@@ -166,8 +179,9 @@ static void spins_from_the_first(void **state)
 }
 
 /*
- * Over UC, where nothing comes back but the peer's WRITE, after a pause long enough for both service threads to sleep for good. One end posts,
- * busy polls (in vain, where the peer is slow), and looks at memory from then on.
+ * Over UC, where nothing comes back but the peer's WRITE, after a pause long enough for both
+ * service threads to sleep for good. One end posts, busy polls (in vain, where the peer is slow),
+ * and looks at memory from then on.
  */
 static void begins_over_uc(struct model *m, uint64_t wake, bool udp)
 {
@@ -182,7 +196,8 @@ static void begins_over_uc(struct model *m, uint64_t wake, bool udp)
 			run(m, 4 * policy_table.active);
 			assert_true(m->end[0].samples > 100);
 			at_most("waits", cores, m->end[0].worst_wait, wake + 2 * TURNS);
-			at_most("waits of the other", cores, m->end[1].worst_wait, wake + 2 * TURNS);
+			at_most("waits of the other", cores, m->end[1].worst_wait,
+				wake + 2 * TURNS);
 		}
 	}
 }
@@ -230,7 +245,10 @@ static void sleeps_in_a_channel(void **state)
 	on_each_machine(sleeps);
 }
 
-/* It found what it wanted by polling, and counts as a poller, or as one that spins on memory. Then the peer takes its time. */
+/*
+ * It found what it wanted by polling, and counts as a poller, or as one that spins on memory. Then
+ * the peer takes its time.
+ */
 static void turns_to_sleep(struct model *m, uint64_t wake, bool udp)
 {
 	for (unsigned v = 0; v < 8; v++) {
@@ -274,9 +292,11 @@ static void one_core(struct model *m, uint64_t wake, bool udp)
 		struct script server = with(habits[v], false, 0);
 
 		/* Some switches a round trip, never a slice of the scheduler's. */
-		at_most("median", v, typical(m, 1, wake, udp, &habits[v], &server, BY_POLICY), 10 * US);
+		at_most("median", v, typical(m, 1, wake, udp, &habits[v], &server, BY_POLICY),
+			10 * US);
 		at_most("p99", v, end_latency(&m->end[0], 99), 20 * US);
-		at_most("busy polling", v, m->end[0].busy_polled_ns + m->end[1].busy_polled_ns, RUN / 100);
+		at_most("busy polling", v, m->end[0].busy_polled_ns + m->end[1].busy_polled_ns,
+			RUN / 100);
 	}
 }
 
@@ -324,7 +344,10 @@ static void slices(struct model *m, uint64_t wake, bool udp)
 		model_run(m, 75 * MS);
 		run(m, 150 * MS);
 		at_most("median", v, end_latency(&m->end[0], 50), best * 13 / 10);
-		/* The client may be the one that is descheduled: then its service thread takes over, after a nap. */
+		/*
+		 * The client may be the one that is descheduled: then its service thread takes
+		 * over, after a nap.
+		 */
 		at_most("waits", v, m->end[0].worst_wait, policy_table.nap_max + wake + 2 * 3 * MS);
 	}
 }
@@ -353,8 +376,8 @@ static void idle(struct model *m, uint64_t wake, bool udp)
 
 		model_init(m, 2, wake);
 		client.stop = server.stop = m->now + 10 * MS;
-		model_connect(m, &client, client.verb == V_READ ? &passive : &server, ALL, v & 1 ? 1 : ALL,
-			      udp);
+		model_connect(m, &client, client.verb == V_READ ? &passive : &server, ALL,
+			      v & 1 ? 1 : ALL, udp);
 		model_run(m, 10 * MS);
 		/* The lease, naps, and looks while it was active lately. */
 		model_run(m, 20 * MS + policy_table.active);
@@ -374,11 +397,16 @@ static void idle_takes_no_steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(polls_its_queue),	    cmocka_unit_test(spins_on_memory),
-		cmocka_unit_test(spins_from_the_first),	    cmocka_unit_test(spins_over_uc),
-		cmocka_unit_test(sleeps_in_a_channel),	    cmocka_unit_test(a_poller_turns_to_sleep),
-		cmocka_unit_test(two_programs_on_one_core), cmocka_unit_test(beside_who_wants_the_core),
-		cmocka_unit_test(descheduled_for_a_slice),  cmocka_unit_test(idle_takes_no_steps),
+		cmocka_unit_test(polls_its_queue),
+		cmocka_unit_test(spins_on_memory),
+		cmocka_unit_test(spins_from_the_first),
+		cmocka_unit_test(spins_over_uc),
+		cmocka_unit_test(sleeps_in_a_channel),
+		cmocka_unit_test(a_poller_turns_to_sleep),
+		cmocka_unit_test(two_programs_on_one_core),
+		cmocka_unit_test(beside_who_wants_the_core),
+		cmocka_unit_test(descheduled_for_a_slice),
+		cmocka_unit_test(idle_takes_no_steps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,8 +127,8 @@ static void clock_runs(void **state)
 		last = now;
 	}
 	/*
-	 * Over a tenth of a second it agrees with the system's clock to a part in a hundred, however the
-	 * machine is loaded.
+	 * Over a tenth of a second it agrees with the system's clock to a part in a hundred,
+	 * however the machine is loaded.
 	 */
 	before = clock_system();
 	first = clock_now();
@@ -141,7 +141,8 @@ static void clock_runs(void **state)
 }
 
 /*
- * Faults that our own loads may raise must stay deliverable in the service thread; all else is the program's.
+ * Faults that our own loads may raise must stay deliverable in the service thread; all else is the
+ * program's.
  */
 static void signals_are_the_programs(void **state)
 {
@@ -170,7 +171,8 @@ int main(void)
 		cmocka_unit_test(lanes_and_ports),
 		cmocka_unit_test(bad_environment),
 		cmocka_unit_test(clock_runs),
-		cmocka_unit_test_setup_teardown(signals_are_the_programs, harness_setup, harness_teardown),
+		cmocka_unit_test_setup_teardown(signals_are_the_programs, harness_setup,
+						harness_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, harness_begin, harness_end);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The drive's policy (src/drive/policy.h), each machine by itself. test_models.c has them together, in programs. */
+/*
+ * The drive's policy (src/drive/policy.h), each machine by itself. test_models.c has them together,
+ * in programs.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +52,8 @@ static void bets_cost_three_times_the_best(void **state)
 {
 	(void)state;
 	for (uint64_t run = 1; run <= 500; run++) {
-		uint64_t seed = run * 0x9e3779b97f4a7c15ull, stake = 10 * US + dice(&seed) % (190 * US);
+		uint64_t seed = run * 0x9e3779b97f4a7c15ull,
+			 stake = 10 * US + dice(&seed) % (190 * US);
 		enum world w = (enum world)(run % WORLDS);
 		uint64_t paid = 0, best = 0;
 		struct bet b = {0};
@@ -64,9 +68,10 @@ static void bets_cost_three_times_the_best(void **state)
 				paid += stake;
 			bet_settle(&b, stake, gap);
 			if (paid > 3 * best + policy_table.bet_cap * stake)
-				fail_msg("run %lu (kind %u), event %u: paid %lu, best %lu, stake %lu",
-					 (unsigned long)run, (unsigned)w, i, (unsigned long)paid,
-					 (unsigned long)best, (unsigned long)stake);
+				fail_msg(
+					"run %lu (kind %u), event %u: paid %lu, best %lu, stake %lu",
+					(unsigned long)run, (unsigned)w, i, (unsigned long)paid,
+					(unsigned long)best, (unsigned long)stake);
 		}
 	}
 }
@@ -117,14 +122,15 @@ static void wake_cost_follows_the_median(void **state)
 			uint64_t sample = m * (70 + dice(&seed) % 61) / 100, before = learned(&w);
 
 			wake_cost_learn(&w, i % 40 == 39 ? 4 * MS : sample);
-			if (before &&
-			    (learned(&w) > before + before / 8 + 1 || learned(&w) < before - before / 8))
+			if (before && (learned(&w) > before + before / 8 + 1 ||
+				       learned(&w) < before - before / 8))
 				fail_msg("run %lu: from %lu to %lu", (unsigned long)run,
 					 (unsigned long)before, (unsigned long)learned(&w));
 			stake_in_bounds(&w);
 			if (i % 200 >= 60 && (learned(&w) < m / 2 || learned(&w) > 2 * m))
 				fail_msg("run %lu, sample %u: %lu where the median is %lu",
-					 (unsigned long)run, i, (unsigned long)learned(&w), (unsigned long)m);
+					 (unsigned long)run, i, (unsigned long)learned(&w),
+					 (unsigned long)m);
 		}
 	}
 }
@@ -150,7 +156,8 @@ static void wake_cost_takes_any_sample(void **state)
 /* Twice the delay, between its bounds. */
 static void stake_is_twice_the_delay(void **state)
 {
-	static const uint64_t rows[][2] = {{5 * US, 20 * US}, {30 * US, 60 * US}, {100 * US, 100 * US}};
+	static const uint64_t rows[][2] = {
+		{5 * US, 20 * US}, {30 * US, 60 * US}, {100 * US, 100 * US}};
 	struct wake_cost w = {0};
 
 	(void)state;
@@ -165,7 +172,10 @@ static void stake_is_twice_the_delay(void **state)
 
 #define STAKE (40 * US)
 
-/* Work every `gap` from *now on; the thread takes what the machine says. True: it busy polled until the last one. */
+/*
+ * Work every `gap` from *now on; the thread takes what the machine says. True: it busy polled until
+ * the last one.
+ */
 static bool work_every(struct spinner *s, uint64_t *now, uint64_t gap, unsigned times)
 {
 	bool looked = false;
@@ -197,7 +207,10 @@ static void spins_while_packets_are_close(void **state)
 	/* Far from each other: it sleeps after as many as the bet remembers ... */
 	work_every(&s, &now, MS, policy_table.bet_cap + 1);
 	assert_int_equal(spinner_idle(&s, now, STAKE), SPIN_SLEEP);
-	/* ... and busy polls again when they are close, though each wake-up makes the gap look longer than it was. */
+	/*
+	 * ... and busy polls again when they are close, though each wake-up makes the gap look
+	 * longer than it was.
+	 */
 	work_every(&s, &now, 10 * US + STAKE / 2, 2 * policy_table.bet_cap);
 	assert_true(work_every(&s, &now, 10 * US, 2));
 }
@@ -269,7 +282,10 @@ static void held_back_by_who_wants_the_core(void **state)
 	held = policy_table.lost_factor * slice;
 	spinner_lost(&s, now, slice, true, STAKE);
 	assert_true(spins_at(&s, now + held));
-	/* A thread that takes one yield for a moment may be anybody's timer. The next yield comes soon. */
+	/*
+	 * A thread that takes one yield for a moment may be anybody's timer. The next yield comes
+	 * soon.
+	 */
 	for (int i = 0; i < 2; i++) {
 		now += 10 * held;
 		spinner_lost(&s, now, 0, true, STAKE);
@@ -280,7 +296,10 @@ static void held_back_by_who_wants_the_core(void **state)
 	now += policy_table.in_a_row;
 	spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 	assert_true(spins_at(&s, now));
-	/* A thread that takes the next one, too, wants the core: that costs at least what busy polling would have taken. */
+	/*
+	 * A thread that takes the next one, too, wants the core: that costs at least what busy
+	 * polling would have taken.
+	 */
 	spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_factor * STAKE - 1));
 	assert_true(spins_at(&s, now + policy_table.lost_factor * STAKE));
@@ -312,7 +331,10 @@ static void naps_grow(void **state)
 	assert_int_equal(policy_nap(policy_table.nap_max, true), policy_table.nap_armed);
 }
 
-/* Packets that come as soon as the service thread sleeps, and not while it busy polled, had waited for its core. */
+/*
+ * Packets that come as soon as the service thread sleeps, and not while it busy polled, had waited
+ * for its core.
+ */
 static void packets_that_wait_for_the_core(void **state)
 {
 	struct spinner s = {0};

@@ -60,7 +60,8 @@ static void answers_its_owner(void **state)
 	o = json_loads(buf, 0, NULL);
 	assert_non_null(o);
 	assert_int_equal(json_integer_value(json_object_get(o, "pid")), getpid());
-	assert_string_equal(json_string_value(json_object_get(o, "program")), program_invocation_short_name);
+	assert_string_equal(json_string_value(json_object_get(o, "program")),
+			    program_invocation_short_name);
 	assert_true(json_real_value(json_object_get(o, "uptime_s")) > 0);
 	assert_int_equal(json_integer_value(json_object_get(o, "pus")), 1);
 	assert_int_equal(json_array_size(json_object_get(o, "ports")), 1);
@@ -70,8 +71,11 @@ static void answers_its_owner(void **state)
 	assert_int_equal(json_integer_value(json_object_get(port, "mtu")), 1024);
 	assert_true(json_is_integer(json_object_get(json_object_get(port, "stats"), "rx_packets")));
 	assert_int_equal(json_object_size(json_object_get(o, "counters")), NIC_COUNTER_COUNT);
-	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "counters"), "rcvd_pkts")), 7);
-	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "usage"), "qps")), 3);
+	assert_int_equal(
+		json_integer_value(json_object_get(json_object_get(o, "counters"), "rcvd_pkts")),
+		7);
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "usage"), "qps")),
+			 3);
 	json_decref(o);
 }
 
@@ -141,7 +145,10 @@ static void rude_peers(void **state)
 	}
 }
 
-/* Even where the folder and the socket let a stranger in, he gets nothing. Needs root to become one. */
+/*
+ * Even where the folder and the socket let a stranger in, he gets nothing. Needs root to become
+ * one.
+ */
 static void refuses_others(void **state)
 {
 	char path[256];

@@ -52,7 +52,9 @@ static void service_takes_over(void **state)
 	unsigned total = 0;
 
 	for (unsigned round = 0; round < 20; round++) {
-		/* Polls long enough for the service thread to nap, then never again in this round. */
+		/*
+		 * Polls long enough for the service thread to nap, then never again in this round.
+		 */
 		for (unsigned i = 0; i < 3000; i++)
 			drive_progress(d, 0);
 		fake_inject(port, 3);
@@ -61,7 +63,10 @@ static void service_takes_over(void **state)
 	}
 }
 
-/* A program that polls for its own and then spins on memory: packets must not lie until it polls again. */
+/*
+ * A program that polls for its own and then spins on memory: packets must not lie until it polls
+ * again.
+ */
 static void poll_then_spin_on_memory(void **state)
 {
 	struct drive *d = *state;
@@ -83,8 +88,8 @@ static void idle_doorbell_runs_inline(void **state)
 	unsigned done_at_once = 0;
 
 	/*
-	 * Nobody drives: the caller finds the PU free and does it, unless the service thread looks that very
-	 * moment.
+	 * Nobody drives: the caller finds the PU free and does it, unless the service thread looks
+	 * that very moment.
 	 */
 	for (unsigned i = 1; i <= 1000; i++) {
 		fake_post(d, 0, 1);
@@ -285,8 +290,8 @@ static void assert_asleep(int tid)
 
 	assert_true(tid > 0);
 	/*
-	 * Comes to rest first; then two seconds without a switch, in one of a few tries: the machine may be
-	 * busy.
+	 * Comes to rest first; then two seconds without a switch, in one of a few tries: the
+	 * machine may be busy.
 	 */
 	for (int tries = 0; tries < 5 && !quiet; tries++) {
 		harness_sleep_ms(300);
@@ -389,10 +394,12 @@ int main(void)
 		T(rest_of_the_work),
 		T(control_among_pollers),
 		T(work_during_control),
-		cmocka_unit_test_setup_teardown(control_descriptor, setup_with_control, harness_teardown),
+		cmocka_unit_test_setup_teardown(control_descriptor, setup_with_control,
+						harness_teardown),
 		T(idle_costs_nothing),
 		T(polled_port_is_disarmed),
-		cmocka_unit_test_setup_teardown(two_ports_two_pus, setup_two_by_two, harness_teardown),
+		cmocka_unit_test_setup_teardown(two_ports_two_pus, setup_two_by_two,
+						harness_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, harness_begin, harness_end);

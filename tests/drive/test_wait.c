@@ -98,7 +98,8 @@ static void service_returns(void **state)
 	struct fake_pu *p = &drive_nic(d)->pu[0];
 
 	for (unsigned i = 1; i <= 3; i++) {
-		assert_int_equal(drive_wait_fd(d, event_fd, i == 3 ? 3000000000u : 30000000u), -ETIMEDOUT);
+		assert_int_equal(drive_wait_fd(d, event_fd, i == 3 ? 3000000000u : 30000000u),
+				 -ETIMEDOUT);
 		harness_sleep_ms(5);
 		fake_inject(port, 1);
 		assert_true(fake_reached(&p->packets, i));
@@ -121,7 +122,9 @@ static void *wait_forever(void *arg)
 	return (void *)rc;
 }
 
-/* A doorbell of another thread starts a timer that the waiter has to serve: nobody else is awake. */
+/*
+ * A doorbell of another thread starts a timer that the waiter has to serve: nobody else is awake.
+ */
 static void deadline_while_waiting(void **state)
 {
 	struct drive *d = *state;

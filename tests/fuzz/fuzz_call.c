@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes calls: parameters of the built-in kernels and of one with payload, memory that these walk along, and a peer that sends RPC packets in any
- * order, acknowledges replies or does not. The input's first bytes fill the memory, the rest are commands. Nothing outside of the
- * region may change, nothing may be sent but to where replies are wanted, every turn stays bounded.
+ * Fuzzes calls: parameters of the built-in kernels and of one with payload, memory that these walk
+ * along, and a peer that sends RPC packets in any order, acknowledges replies or does not. The
+ * input's first bytes fill the memory, the rest are commands. Nothing outside of the region may
+ * change, nothing may be sent but to where replies are wanted, every turn stays bounded.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,10 @@ struct rig {
 	uint64_t sent;
 };
 
-/* A kernel that does what its payload says: two bytes of each piece choose accesses, in both ways of writing steps. */
+/*
+ * A kernel that does what its payload says: two bytes of each piece choose accesses, in both ways
+ * of writing steps.
+ */
 struct stream {
 	uint32_t i;
 	uint8_t buf[64];
@@ -227,7 +231,8 @@ static void command(struct input *in, struct rig *r)
 	static const uint64_t ops[] = {ROOST_GET_OP, ROOST_TRAVERSAL_OP, ROOST_CONSISTENCY_OP,
 				       OP_STREAM,    OP_STREAM,		 77};
 	uint8_t what = u8(in) % 8, payload[2048] = {0};
-	struct pkt_make m = {.ackreq = true, .rkey = u8(in) < 240 ? r->e.key : 5, .payload = payload};
+	struct pkt_make m = {
+		.ackreq = true, .rkey = u8(in) < 240 ? r->e.key : 5, .payload = payload};
 	struct nic_qp_attr q;
 
 	nic_qp_query(r->e.qp, &q);
@@ -261,7 +266,9 @@ static void command(struct input *in, struct rig *r)
 
 		m.opcode = PKT_ACK;
 		m.psn = q.sq_psn - 1 - (how & 3);
-		m.syndrome = how < 200 ? PKT_AETH_ACK : how < 230 ? PKT_AETH_TYPE_RNR | 1 : PKT_NAK_PSN_SEQ;
+		m.syndrome = how < 200	 ? PKT_AETH_ACK
+			     : how < 230 ? PKT_AETH_TYPE_RNR | 1
+					 : PKT_NAK_PSN_SEQ;
 	}
 	inject(r, &m);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes stream hooks: WRITEs and SENDs of any length, from anywhere, leave through up to two kernels that rewrite them, change their length or only look, over a
- * link that loses or not, or over loop-back; at the other end two more look at what arrives, one on the queue pair and one on the region, which a window
- * names too, and a third sends it on to a replica. A model does the same with bytes in memory: what has arrived equals it, and so does what everybody has seen.
+ * Fuzzes stream hooks: WRITEs and SENDs of any length, from anywhere, leave through up to two
+ * kernels that rewrite them, change their length or only look, over a link that loses or not, or
+ * over loop-back; at the other end two more look at what arrives, one on the queue pair and one on
+ * the region, which a window names too, and a third sends it on to a replica. A model does the same
+ * with bytes in memory: what has arrived equals it, and so does what everybody has seen.
  *
  * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
  */
@@ -17,8 +19,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define MEM 65536u
-#define RECVS                                                                                                \
-	49152u /* of the receiver's memory: where SENDs go, one behind the other; WRITEs stay before that */
+/* of the receiver's memory: where SENDs go, one behind the other; WRITEs stay before that */
+#define RECVS	 49152u
 #define RECV	 512u /* bytes of one */
 #define MAX_LEN	 12000u
 #define MAX_STEP 400000
@@ -56,8 +58,8 @@ static enum roost_next scramble(struct roost_call *c)
 	uint64_t *at = c->state;
 
 	for (uint32_t i = 0; i < c->len; i++, ++*at)
-		c->rewrite[i] =
-			c->op == XOR_OP ? c->rewrite[i] ^ xor_byte(*at) : (uint8_t)(c->rewrite[i] + *at);
+		c->rewrite[i] = c->op == XOR_OP ? c->rewrite[i] ^ xor_byte(*at)
+						: (uint8_t)(c->rewrite[i] + *at);
 	return ROOST_DONE;
 }
 
@@ -113,8 +115,8 @@ static enum roost_next forward(struct roost_call *c)
 	if (!c->total)
 		ROOST_FAIL(c, c->qp_failed ? ROOST_RPC_FAILED : ROOST_RPC_OK);
 	if (c->where < f->from + RECVS)
-		ROOST_QP_POST(c, roost_qp_write(c, 1, f->to + (c->where - f->from), f->rkey, NULL, c->where,
-						c->len));
+		ROOST_QP_POST(c, roost_qp_write(c, 1, f->to + (c->where - f->from), f->rkey, NULL,
+						c->where, c->len));
 	ROOST_STEPS_END;
 }
 
@@ -177,8 +179,9 @@ struct rig {
 
 static void attach(struct rig *r, struct attached *s, bool out, bool region, uint64_t op)
 {
-	const struct forward f = {
-		.from = (uintptr_t)r->to.mem, .to = (uintptr_t)r->replica.mem, .rkey = r->replica.key};
+	const struct forward f = {.from = (uintptr_t)r->to.mem,
+				  .to = (uintptr_t)r->replica.mem,
+				  .rkey = r->replica.key};
 	struct local_call_attr a = {.op = op,
 				    .params = op == FORWARD_OP ? &f : NULL,
 				    .params_len = op == FORWARD_OP ? sizeof(f) : 0,
@@ -258,7 +261,8 @@ static uint32_t through(struct rig *r, const uint8_t *from, uint32_t n, bool sen
 		}
 		if (s->op == SEE_OP) {
 			look(&s->model, in, n);
-			s->model.messages += k && !send && r->out[0].op == STRETCH_OP && n > SEGMENT;
+			s->model.messages +=
+				k && !send && r->out[0].op == STRETCH_OP && n > SEGMENT;
 		}
 		n = m;
 	}
@@ -398,7 +402,8 @@ static void replicate(struct rig *r, const struct ep_params *p, bool loop, unsig
 	ep_connect(&r->bound, &r->replica);
 	m.pd = r->bound.pd;
 	must(nic_mr_register(r->bound.nic, &m, &r->key) == 0, "no region");
-	must(runtime_bind_qp(r->to_f, FORWARD_OP, r->bound.qp, &limits, &number) == 0 && number == 1,
+	must(runtime_bind_qp(r->to_f, FORWARD_OP, r->bound.qp, &limits, &number) == 0 &&
+		     number == 1,
 	     "not bound");
 	attach(r, &r->forward, false, false, FORWARD_OP);
 }
@@ -418,7 +423,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static struct rig rig;
 	struct input in = {data, data + size};
 	uint8_t shape = u8(&in);
-	struct sim_params sp = {.delay_ns = 2000, .loss = shape & 1 ? 0.05 : 0, .dup = shape & 1 ? 0.02 : 0};
+	struct sim_params sp = {
+		.delay_ns = 2000, .loss = shape & 1 ? 0.05 : 0, .dup = shape & 1 ? 0.02 : 0};
 	struct ep_params p = {.access = 15 | NIC_ACCESS_MW_BIND,
 			      .depth = 64,
 			      .mem = MEM,

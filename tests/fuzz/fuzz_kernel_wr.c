@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes kernels' operations on queue pairs that are bound to them: READs, WRITEs, SENDs, immediates and atomics of any length and address, right keys and wrong
- * ones, out of memory of the kernel's and of a region, several runs at a time and the program's own work requests between them, over a link that loses or
- * not, or over loop-back. Nothing outside of the regions changes; each run ends, with a status for each operation; limits hold; what was added is there once.
+ * Fuzzes kernels' operations on queue pairs that are bound to them: READs, WRITEs, SENDs,
+ * immediates and atomics of any length and address, right keys and wrong ones, out of memory of the
+ * kernel's and of a region, several runs at a time and the program's own work requests between
+ * them, over a link that loses or not, or over loop-back. Nothing outside of the regions changes;
+ * each run ends, with a status for each operation; limits hold; what was added is there once.
  *
  * The input is a byte for the shape, then commands: one byte of kind, and what it takes.
  */
@@ -48,7 +50,8 @@ struct told {
 struct state {
 	uint32_t at;
 	struct told told;
-	uint32_t slot[ROOST_QP_OPS]; /* of the operation in that slot: 1 + the counter that it adds to */
+	/* of the operation in that slot: 1 + the counter that it adds to */
+	uint32_t slot[ROOST_QP_OPS];
 	uint64_t old[ROOST_QP_OPS];
 };
 
@@ -68,7 +71,8 @@ static void look(struct roost_call *c, struct state *s)
 	}
 }
 
-static enum roost_next ask(struct roost_call *c, struct state *s, const struct script *p, const struct op *o)
+static enum roost_next ask(struct roost_call *c, struct state *s, const struct script *p,
+			   const struct op *o)
 {
 	uint32_t i = o->qp % PAIRS, qp = o->qp % (PAIRS + 2), n = (c->qp_posted + 1) % ROOST_QP_OPS;
 	uint32_t rkey = p->rkey[i] ^ (o->how & 1 && o->how & 2 ? 0x100 : 0);
@@ -90,13 +94,15 @@ static enum roost_next ask(struct roost_call *c, struct state *s, const struct s
 	case 4:
 		return roost_qp_send_imm(c, qp, buf, va, len, o->there);
 	case 5:
-		return roost_qp_cas(c, qp, raddr, rkey, buf ? &s->old[n] : NULL, va, o->len, o->here);
+		return roost_qp_cas(c, qp, raddr, rkey, buf ? &s->old[n] : NULL, va, o->len,
+				    o->here);
 	case 6:
 		return roost_qp_fetch_add(c, qp, raddr, rkey, buf ? &s->old[n] : NULL, va, o->len);
 	case 7:
 	case 8:
 		s->slot[n] = i + 1;
-		return roost_qp_fetch_add(c, i + 1, p->counter[i], p->counter_key[i], &s->old[n], 0, 1);
+		return roost_qp_fetch_add(c, i + 1, p->counter[i], p->counter_key[i], &s->old[n], 0,
+					  1);
 	default:
 		return roost_qp_wait(c, c->qp_done + 1 + o->len % ROOST_QP_OPS);
 	}
@@ -163,7 +169,8 @@ struct rig {
 
 static uint32_t reg(struct nic *nic, uint32_t pd, void *addr, uint64_t len)
 {
-	struct nic_mr_attr m = {.pd = pd, .addr = addr, .len = len, .iova = (uintptr_t)addr, .access = 15};
+	struct nic_mr_attr m = {
+		.pd = pd, .addr = addr, .len = len, .iova = (uintptr_t)addr, .access = 15};
 	uint32_t key;
 
 	must(nic_mr_register(nic, &m, &key) == 0, "no region");
@@ -182,7 +189,8 @@ static void connect(struct rig *r, unsigned i)
 	e->key = reg(e->nic, e->pd, e->mem + GUARD, MEM - 2 * GUARD);
 	r->counter_key[i] = reg(e->nic, e->pd, &r->counter[i], 8);
 	ep_connect(&r->bound[i], e);
-	must(runtime_bind_qp(r->f, SCRIPT, r->bound[i].qp, &r->limits, &number) == 0 && number == i + 1,
+	must(runtime_bind_qp(r->f, SCRIPT, r->bound[i].qp, &r->limits, &number) == 0 &&
+		     number == i + 1,
 	     "not bound");
 	if (i == 0)
 		r->region = reg(r->bound[0].nic, r->bound[0].pd, r->here + GUARD, MEM - 2 * GUARD);
@@ -232,7 +240,8 @@ static void finish(struct rig *r, struct run *run)
 		must(i < MAX_STEP, "a run that does not end");
 		step(r, SEC);
 	}
-	must(local_call_finished(run->call, &result) && result.status == ROOST_RPC_OK, "it ended otherwise");
+	must(local_call_finished(run->call, &result) && result.status == ROOST_RPC_OK,
+	     "it ended otherwise");
 	for (unsigned i = 0; i < PAIRS; i++) {
 		r->added[i] += run->told.added[i];
 		r->perhaps[i] += run->told.perhaps[i];
@@ -343,14 +352,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static struct rig rig;
 	struct input in = {data, data + size};
 	uint8_t shape = u8(&in);
-	struct sim_params sp = {.delay_ns = 2000, .loss = shape & 1 ? 0.03 : 0, .dup = shape & 1 ? 0.02 : 0};
+	struct sim_params sp = {
+		.delay_ns = 2000, .loss = shape & 1 ? 0.03 : 0, .dup = shape & 1 ? 0.02 : 0};
 	struct rig *r = &rig;
 
 	memset(r, 0, sizeof(*r));
 	r->loop = shape & 2;
-	r->limits = (struct runtime_qp_limits){.ops = shape >> 2 & 7, .bytes = shape & 32 ? 9000 : 0};
-	r->p = (struct ep_params){
-		.depth = 256, .mem = MEM, .psn = 0xfffff0, .rnr_retry = 2, .rd_atomic = shape & 64 ? 1 : 16};
+	r->limits =
+		(struct runtime_qp_limits){.ops = shape >> 2 & 7, .bytes = shape & 32 ? 9000 : 0};
+	r->p = (struct ep_params){.depth = 256,
+				  .mem = MEM,
+				  .psn = 0xfffff0,
+				  .rnr_retry = 2,
+				  .rd_atomic = shape & 64 ? 1 : 16};
 	world_init(&r->w, r->loop ? 1 : 2, 1 + shape, &sp);
 	must(runtime_create(r->w.nic[0], NULL, &r->f) == 0, "no kernel runtime");
 	must(runtime_deploy(r->f, &kernel, r->scripts) == 0, "no kernel");

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes a lane of shm whose other end changes packets, descriptors and indices while they are read: a second thread writes to the shared memory without
- * pause, this one takes packets as the NIC does. A length or an op-code that is loaded twice, once to check it and once to use it, then has two values. The input:
+ * Fuzzes a lane of shm whose other end changes packets, descriptors and indices while they are
+ * read: a second thread writes to the shared memory without pause, this one takes packets as the
+ * NIC does. A length or an op-code that is loaded twice, once to check it and once to use it, then
+ * has two values. The input:
  *
  *	number of lies | lies of 6 bytes: where, place (2), size, two values | commands of 2 bytes: how many packets, and how long
  */
@@ -23,7 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define ROUNDS	 4
 #define MOST	 32 /* packets of a command */
 
-/* Writes `value[0]` and `value[1]` by turns: eight bytes at `at`, which is aligned so, or the one at `at[offset]`. */
+/*
+ * Writes `value[0]` and `value[1]` by turns: eight bytes at `at`, which is aligned so, or the one
+ * at `at[offset]`.
+ */
 struct lie {
 	volatile uint8_t *at;
 	uint8_t offset;
@@ -38,7 +43,8 @@ static atomic_uint lies;
 static void *write_on(void *arg)
 {
 	for (;;) {
-		for (unsigned i = 0; i < 2 * atomic_load_explicit(&lies, memory_order_relaxed); i++) {
+		for (unsigned i = 0; i < 2 * atomic_load_explicit(&lies, memory_order_relaxed);
+		     i++) {
 			const struct lie *y = &lie[i / 2];
 
 			if (y->long_one)
@@ -78,7 +84,10 @@ static void take_lie(struct input *in, struct lie *y)
 	*y = new;
 }
 
-/* What the NIC does with the bytes of a packet, which change meanwhile: what it has found holds all the same. */
+/*
+ * What the NIC does with the bytes of a packet, which change meanwhile: what it has found holds all
+ * the same.
+ */
 static void look(const uint8_t *bth, uint32_t len)
 {
 	static const struct pkt_addr a = {{[15] = 1}}, b = {{[15] = 2}};
@@ -105,7 +114,10 @@ static bool within(const uint8_t *bth, uint32_t len)
 	return bth >= ring.data && bth + len <= ring.data + RING;
 }
 
-/* The other end puts packets there, as an honest one does, and this one takes them. False: the lie was found out, and the port drops the connection. */
+/*
+ * The other end puts packets there, as an honest one does, and this one takes them. False: the lie
+ * was found out, and the port drops the connection.
+ */
 static bool command(struct shm_cons *c, unsigned count, uint32_t place)
 {
 	uint32_t len = 0;
@@ -119,7 +131,8 @@ static bool command(struct shm_cons *c, unsigned count, uint32_t place)
 		at[0] = (uint8_t)(place + i) % 0x1d;
 		at[1] = PKT_BTH_MIGREQ;
 		atomic_store(&ring.descs[(c->head + i) % SHM_RING_DESCS],
-			     shm_desc(c->head + i, (uint32_t)(at - ring.data), 16 + (place + i) % 13 * 4, 0));
+			     shm_desc(c->head + i, (uint32_t)(at - ring.data),
+				      16 + (place + i) % 13 * 4, 0));
 	}
 	if (shm_cons_look(c) < 0)
 		return false;
@@ -134,8 +147,11 @@ static bool command(struct shm_cons *c, unsigned count, uint32_t place)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct shm_cons c = {
-		.ctl = &ring.ctl, .descs = ring.descs, .data = ring.data, .size = RING, .populated = RING};
+	struct shm_cons c = {.ctl = &ring.ctl,
+			     .descs = ring.descs,
+			     .data = ring.data,
+			     .size = RING,
+			     .populated = RING};
 	struct input in = {data, data + size};
 	const uint8_t *begin;
 	static bool runs;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes connection management: the codec with each datagram of the input, and two machines in the middle of things, whose datagrams
- * the input delivers, loses, doubles, changes or makes up, while it lets programs do what they like and time pass. What is parsed is
- * built and parsed again to the same; what a machine sends is a message, from its address; bounds hold; and when all is released and
- * quiet, nothing is left.
+ * Fuzzes connection management: the codec with each datagram of the input, and two machines in the
+ * middle of things, whose datagrams the input delivers, loses, doubles, changes or makes up, while
+ * it lets programs do what they like and time pass. What is parsed is built and parsed again to the
+ * same; what a machine sends is a message, from its address; bounds hold; and when all is released
+ * and quiet, nothing is left.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -194,7 +195,10 @@ static void pass_time(struct world *w, uint64_t ns)
 		cm_expire(w->s[i].cm, w->now);
 }
 
-/* A datagram of the input's own, from one side to the other: whole, cut, or with the ids and addresses of one that is under way. */
+/*
+ * A datagram of the input's own, from one side to the other: whole, cut, or with the ids and
+ * addresses of one that is under way.
+ */
 static void make_up(struct world *w, unsigned how)
 {
 	struct side *from = &w->s[how & 1], *to = &w->s[!(how & 1)];
@@ -216,7 +220,8 @@ static void make_up(struct world *w, unsigned how)
 
 static void listen_on(struct side *s)
 {
-	cm_listen(s->cm, cm_service_id(CM_PS_TCP, 7471), NULL, CM_LISTEN_CONN, 4, NULL, &s->listener);
+	cm_listen(s->cm, cm_service_id(CM_PS_TCP, 7471), NULL, CM_LISTEN_CONN, 4, NULL,
+		  &s->listener);
 }
 
 static void step(struct world *w)
@@ -257,7 +262,8 @@ static void step(struct world *w)
 		act(&w->s[op >> 3 & 1], k, u8(&w->in));
 		break;
 	case 7:
-		if (op >> 6 & 1) { /* whoever waits there is asked by the next listener, or not at all */
+		/* whoever waits there is asked by the next listener, or not at all */
+		if (op >> 6 & 1) {
 			cm_unlisten(w->s[op >> 3 & 1].listener);
 			listen_on(&w->s[op >> 3 & 1]);
 			break;
@@ -308,8 +314,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		w.s[i].cm = cm_new(&c, &ops, 0);
 		must(w.s[i].cm, "no memory");
 		listen_on(&w.s[i]);
-		cm_listen(w.s[i].cm, cm_service_id(CM_PS_TCP, 7174), NULL, CM_LISTEN_CONN, 0, NULL, &l);
-		cm_listen(w.s[i].cm, cm_service_id(CM_PS_UDP, 7174), NULL, CM_LISTEN_UD, 0, NULL, &l);
+		cm_listen(w.s[i].cm, cm_service_id(CM_PS_TCP, 7174), NULL, CM_LISTEN_CONN, 0, NULL,
+			  &l);
+		cm_listen(w.s[i].cm, cm_service_id(CM_PS_UDP, 7174), NULL, CM_LISTEN_UD, 0, NULL,
+			  &l);
 	}
 	try_codec(data, size);
 	while (w.in.p < w.in.end)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes the look at a file before it is loaded as a kernel: the input as it is; and a small shared object with a kernel in it, changed where the
- * input says and cut off. Nothing behind the file's end is read, a reason is given unless it lacks a kernel alone, and what is called
- * sound has all that its program headers name.
+ * Fuzzes the look at a file before it is loaded as a kernel: the input as it is; and a small shared
+ * object with a kernel in it, changed where the input says and cut off. Nothing behind the file's
+ * end is read, a reason is given unless it lacks a kernel alone, and what is called sound has all
+ * that its program headers name.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -32,12 +33,15 @@ static void make(uint8_t *file)
 			.e_phnum = 2,
 			.e_shentsize = sizeof(ElfW(Shdr)),
 			.e_shnum = 3};
-	ElfW(Phdr) p[2] = {{.p_type = PT_LOAD, .p_filesz = SIZE, .p_memsz = SIZE},
-			   {.p_type = PT_DYNAMIC, .p_offset = NAMES, .p_filesz = 64, .p_memsz = 64}};
-	ElfW(Sym) s[3] = {{0}, {.st_name = 1, .st_shndx = SHN_UNDEF}, {.st_name = 1, .st_shndx = 1}};
-	ElfW(Shdr) sh[3] = {{0},
-			    {.sh_type = SHT_DYNSYM, .sh_offset = SYMBOLS, .sh_size = sizeof(s), .sh_link = 2},
-			    {.sh_type = SHT_STRTAB, .sh_offset = NAMES, .sh_size = 64}};
+	ElfW(Phdr)
+		p[2] = {{.p_type = PT_LOAD, .p_filesz = SIZE, .p_memsz = SIZE},
+			{.p_type = PT_DYNAMIC, .p_offset = NAMES, .p_filesz = 64, .p_memsz = 64}};
+	ElfW(Sym)
+		s[3] = {{0}, {.st_name = 1, .st_shndx = SHN_UNDEF}, {.st_name = 1, .st_shndx = 1}};
+	ElfW(Shdr) sh[3] = {
+		{0},
+		{.sh_type = SHT_DYNSYM, .sh_offset = SYMBOLS, .sh_size = sizeof(s), .sh_link = 2},
+		{.sh_type = SHT_STRTAB, .sh_offset = NAMES, .sh_size = 64}};
 	const ElfW(Ehdr) * own;
 	Dl_info info;
 

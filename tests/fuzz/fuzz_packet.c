@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes all that reads bytes in src/packet: the pcap reader, the parser, the printer, the ICRC and the
- * oracles; and the head of a datagram of several packets (src/port/udp_join.c). Input that begins like a pcap file is one; anything else is a
- * packet, BTH .. ICRC, or such a datagram.
+ * Fuzzes all that reads bytes in src/packet: the pcap reader, the parser, the printer, the ICRC and
+ * the oracles; and the head of a datagram of several packets (src/port/udp_join.c). Input that
+ * begins like a pcap file is one; anything else is a packet, BTH .. ICRC, or such a datagram.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,8 +26,8 @@ static void must(bool ok, const char *what)
 }
 
 /*
- * What the parser accepts is within bounds, prints, and can be given an ICRC that verifies without its
- * identification.
+ * What the parser accepts is within bounds, prints, and can be given an ICRC that verifies without
+ * its identification.
  */
 static bool try_packet(const uint8_t *bth, size_t len, struct pkt_view *v)
 {
@@ -45,7 +45,8 @@ static bool try_packet(const uint8_t *bth, size_t len, struct pkt_view *v)
 		return false;
 	}
 	must(len <= PKT_MAX_LEN, "longer than any packet");
-	must(v->op->hdr_len + v->payload_len + v->pad + PKT_ICRC_LEN == len, "lengths don't add up");
+	must(v->op->hdr_len + v->payload_len + v->pad + PKT_ICRC_LEN == len,
+	     "lengths don't add up");
 	must(v->payload == bth + v->op->hdr_len, "payload is elsewhere");
 	must(v->psn <= PKT_PSN_MASK && v->dqpn <= PKT_QPN_MASK, "a number of more than 24 bits");
 	n = pkt_print(v, text, sizeof(text));
@@ -58,7 +59,10 @@ static bool try_packet(const uint8_t *bth, size_t len, struct pkt_view *v)
 	return true;
 }
 
-/* How many records are read, and how it ends, is the same whether the file is there at once or comes in pieces, which lie elsewhere each time. */
+/*
+ * How many records are read, and how it ends, is the same whether the file is there at once or
+ * comes in pieces, which lie elsewhere each time.
+ */
 static void try_pieces(const uint8_t *data, size_t size)
 {
 	size_t step = 1 + size % 977, have = PCAP_FILE_HDR_LEN + size % 61, base = 0;
@@ -76,7 +80,8 @@ static void try_pieces(const uint8_t *data, size_t size)
 	must(copy, "no memory");
 	memcpy(copy, data, have);
 	pcap_reader_init(&r, copy, have);
-	while ((rc = pcap_reader_next(&r, &rec)) == 1 || ((rc == 0 || rc == -ENODATA) && have < size)) {
+	while ((rc = pcap_reader_next(&r, &rec)) == 1 ||
+	       ((rc == 0 || rc == -ENODATA) && have < size)) {
 		if (rc == 1) {
 			pieces++;
 			must(rec.kind != PCAP_ROCE ||
@@ -116,7 +121,8 @@ static void try_capture(const uint8_t *data, size_t size)
 		index++;
 		if (rec.kind != PCAP_ROCE)
 			continue;
-		must(rec.bth >= data && rec.bth + rec.len <= data + size, "packet outside of the file");
+		must(rec.bth >= data && rec.bth + rec.len <= data + size,
+		     "packet outside of the file");
 		if (rec.ip && rec.len >= 16)
 			icrc_compute_frame(rec.ip, rec.bth, rec.len);
 		if (!try_packet(rec.bth, rec.len, &v))
@@ -137,7 +143,8 @@ static void try_capture(const uint8_t *data, size_t size)
 	}
 	for (int i = 0; i < 3; i++) {
 		if (oracles[i])
-			must(oracle_totals(oracles[i])->packets <= index, "counted more than there was");
+			must(oracle_totals(oracles[i])->packets <= index,
+			     "counted more than there was");
 		oracle_free(oracles[i]);
 	}
 }

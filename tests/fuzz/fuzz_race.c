@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes a program that changes its rings while the NIC reads them. A second thread writes to work queue elements, indices and registered memory
- * without pause, while this one posts good work and runs the NIC. A field that the NIC loads twice, once to check it and once to use it, then has two
+ * Fuzzes a program that changes its rings while the NIC reads them. A second thread writes to work
+ * queue elements, indices and registered memory without pause, while this one posts good work and
+ * runs the NIC. A field that the NIC loads twice, once to check it and once to use it, then has two
  * values. What the other thread writes, and what is posted, comes from the input:
  *
  *	shape | number of lies | lies of 5 bytes: where, offset, size, two values | commands of one byte
  *
- * Whichever thread is faster, nothing outside of registered memory may change, a turn stays bounded, and the NIC goes on serving others.
+ * Whichever thread is faster, nothing outside of registered memory may change, a turn stays
+ * bounded, and the NIC goes on serving others.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -63,7 +65,8 @@ static void *write_on(void *arg)
 			const struct lie *y = &l->lie[i];
 
 			for (unsigned n = 0; n < 2 * y->count; n++)
-				put(y->at + (size_t)(n >> 1) * y->stride, y->bytes, y->value[n & 1]);
+				put(y->at + (size_t)(n >> 1) * y->stride, y->bytes,
+				    y->value[n & 1]);
 		}
 	}
 	return NULL;
@@ -124,7 +127,8 @@ static void post(struct ep *e, const struct ep *peer, uint8_t how)
 					    ROOST_OP_FETCH_ADD, ROOST_OP_SEND_IMM, ROOST_OP_SEND,
 					    ROOST_OP_WRITE,	ROOST_OP_SEND};
 	uint32_t prod = atomic_load(&e->sqi.prod);
-	struct roost_wqe *w = (struct roost_wqe *)(e->sq + ((size_t)(prod & (DEPTH - 1)) << e->sq_shift));
+	struct roost_wqe *w =
+		(struct roost_wqe *)(e->sq + ((size_t)(prod & (DEPTH - 1)) << e->sq_shift));
 	struct roost_sge *s = w->sge;
 	enum roost_op op = ops[how & 7];
 	bool plain = op == ROOST_OP_READ || op == ROOST_OP_FETCH_ADD;
@@ -197,7 +201,9 @@ static void command(struct world *w, struct ep *e, struct ep *peer, uint8_t how)
 {
 	if (nic_qp_state(e->qp) == NIC_QPS_ERR || nic_qp_state(peer->qp) == NIC_QPS_ERR)
 		connect_again(e, peer);
-	/* Both are liars' rings in turn: e's sends meet peer's receives, and the other way round. */
+	/*
+	 * Both are liars' rings in turn: e's sends meet peer's receives, and the other way round.
+	 */
 	post_recv(e, how);
 	post_recv(peer, how);
 	post(e, peer, how);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes what may come over the wire to a QP of any service that is in the middle of things: packets of its peer, well-formed or not, in any
- * order, all with the right ICRC, so that nothing stops them before the transport's own checks. The first byte chooses the shape, the rest
- * are commands. Receives may come from an SRQ; windows are bound and taken back, multicast groups joined and left meanwhile; calls are
- * served, management datagrams come to QP 1. Nothing outside of registered memory may change, nothing may be written where only reading was
- * allowed, each byte of a call is handed over once, every turn stays bounded, and all that the NIC sends is well-formed.
+ * Fuzzes what may come over the wire to a QP of any service that is in the middle of things:
+ * packets of its peer, well-formed or not, in any order, all with the right ICRC, so that nothing
+ * stops them before the transport's own checks. The first byte chooses the shape, the rest are
+ * commands. Receives may come from an SRQ; windows are bound and taken back, multicast groups
+ * joined and left meanwhile; calls are served, management datagrams come to QP 1. Nothing outside
+ * of registered memory may change, nothing may be written where only reading was allowed, each byte
+ * of a call is handed over once, every turn stays bounded, and all that the NIC sends is
+ * well-formed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +60,10 @@ static void on_packet(void *ctx, uint64_t now, bool delivered, const struct pkt_
 	must(v.payload_len <= MTU, "sent more than the path MTU");
 }
 
-/* ---- a server of calls: now and then it can't take a piece; each call is answered with a WRITE ---- */
+/*
+ * ---- a server of calls: now and then it can't take a piece; each call is answered with a WRITE
+ * ----
+ */
 
 static int calls_attach(void *ctx, struct nic_qp *qp, void **qp_ctx)
 {
@@ -281,11 +287,12 @@ static void datagram(struct input *in, struct rig *r)
 	sim_inject(r->w.sim, &r->peer, dst, buf, len);
 	turns(r, 1000);
 	must(r->w.gsi.count == before ||
-		     (m.qkey == NIC_GSI_QKEY && m.sqpn == NIC_GSI_QPN && m.len == NIC_GSI_LEN && c != 255 &&
-		      m.opcode == PKT_UD + PKT_SEND_ONLY),
+		     (m.qkey == NIC_GSI_QKEY && m.sqpn == NIC_GSI_QPN && m.len == NIC_GSI_LEN &&
+		      c != 255 && m.opcode == PKT_UD + PKT_SEND_ONLY),
 	     "QP 1 took what is no management datagram");
 	if (r->w.gsi.count != before && c & 1)
-		must(nic_gsi_send(r->e.nic, 0, &r->peer, 0, r->w.gsi.mad) == 0, "QP 1 can't answer");
+		must(nic_gsi_send(r->e.nic, 0, &r->peer, 0, r->w.gsi.mad) == 0,
+		     "QP 1 can't answer");
 }
 
 static bool sq_has_room(const struct rig *r)
@@ -330,8 +337,9 @@ static void membership(struct input *in, struct rig *r)
 
 static void post(struct input *in, struct rig *r)
 {
-	static const enum roost_op ops[] = {ROOST_OP_WRITE,	ROOST_OP_SEND,	   ROOST_OP_READ,
-					    ROOST_OP_FETCH_ADD, ROOST_OP_CMP_SWAP, ROOST_OP_WRITE_IMM};
+	static const enum roost_op ops[] = {ROOST_OP_WRITE,    ROOST_OP_SEND,
+					    ROOST_OP_READ,     ROOST_OP_FETCH_ADD,
+					    ROOST_OP_CMP_SWAP, ROOST_OP_WRITE_IMM};
 	enum roost_op op = ops[u8(in) % 6];
 	struct wr wr = {.op = op, .num_sge = 1, .raddr = 0x1000, .rkey = 77};
 
@@ -344,8 +352,9 @@ static void post(struct input *in, struct rig *r)
 	}
 	if (!sq_has_room(r))
 		return;
-	wr.sge[0] = ep_sge(&r->e, (uint64_t)u8(in) * 8,
-			   op == ROOST_OP_FETCH_ADD || op == ROOST_OP_CMP_SWAP ? 8 : (uint32_t)u8(in) * 16);
+	wr.sge[0] = ep_sge(
+		&r->e, (uint64_t)u8(in) * 8,
+		op == ROOST_OP_FETCH_ADD || op == ROOST_OP_CMP_SWAP ? 8 : (uint32_t)u8(in) * 16);
 	ep_post(&r->e, &wr);
 }
 
@@ -398,7 +407,9 @@ static void open_rig(struct rig *r, uint8_t shape)
 	nic_rpc_serve(r->w.nic[0], &calls, r);
 	ep_init(&r->e, &r->w, 0, &p);
 	must(nic_mr_deregister(r->e.nic, r->e.key) == 0, "no region");
-	/* The first half may be written and read, the second only read; what is behind is nobody's. */
+	/*
+	 * The first half may be written and read, the second only read; what is behind is nobody's.
+	 */
 	m = (struct nic_mr_attr){.pd = r->e.pd,
 				 .addr = r->e.mem,
 				 .len = MEM / 2,

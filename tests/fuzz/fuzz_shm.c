@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes both sides of a shm ring whose other side is hostile: the input is a script of what the other side writes into
- * the shared memory (descriptors, indices) and of what ours does meanwhile.
+ * Fuzzes both sides of a shm ring whose other side is hostile: the input is a script of what the
+ * other side writes into the shared memory (descriptors, indices) and of what ours does meanwhile.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,8 @@ static bool produce(struct shm_prod *p, uint32_t len)
 	uint8_t *bth = shm_prod_reserve(p, len, 0);
 
 	if (bth) {
-		must(within(bth, len) || (bth == p->first && len <= SHM_WATCHED), "room outside the ring");
+		must(within(bth, len) || (bth == p->first && len <= SHM_WATCHED),
+		     "room outside the ring");
 		memset(bth, 0x5a, len);
 	}
 	must(p->pos - p->free <= RING, "reserved more than the ring holds");
@@ -61,8 +62,11 @@ static bool produce(struct shm_prod *p, uint32_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct shm_cons c = {
-		.ctl = &ring.ctl, .descs = ring.descs, .data = ring.data, .size = RING, .populated = RING};
+	struct shm_cons c = {.ctl = &ring.ctl,
+			     .descs = ring.descs,
+			     .data = ring.data,
+			     .size = RING,
+			     .populated = RING};
 	struct shm_prod p = {.ctl = &ring.ctl,
 			     .descs = ring.descs,
 			     .data = ring.data,
@@ -82,9 +86,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			atomic_store(&ring.descs[v >> 32 & (SHM_RING_DESCS - 1)], v);
 			break;
 		case 1: /* an honest-looking one where the consumer stands */
-			atomic_store(
-				&ring.descs[c.head % SHM_RING_DESCS],
-				shm_desc(c.head, (uint32_t)(v >> 32) % RING, v % 4200, (uint8_t)(v >> 16)));
+			atomic_store(&ring.descs[c.head % SHM_RING_DESCS],
+				     shm_desc(c.head, (uint32_t)(v >> 32) % RING, v % 4200,
+					      (uint8_t)(v >> 16)));
 			break;
 		case 2: /* a lap off */
 			atomic_store(&ring.descs[c.head % SHM_RING_DESCS],
@@ -100,7 +104,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		case 5: /* all of them honest-looking */
 			for (unsigned i = 0; i < SHM_RING_DESCS; i++)
 				atomic_store(&ring.descs[(c.head + i) % SHM_RING_DESCS],
-					     shm_desc(c.head + i, (uint32_t)(v >> 32) % RING, v % 4200, 0));
+					     shm_desc(c.head + i, (uint32_t)(v >> 32) % RING,
+						      v % 4200, 0));
 			break;
 		case 6:
 			good = consume(&c, 1 + v % 64);
@@ -109,7 +114,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			shm_cons_release(&c);
 			break;
 		case 8:
-			atomic_store(&ring.ctl.head, data[8] & 1 ? v : p.head + v % (SHM_RING_DESCS + 8));
+			atomic_store(&ring.ctl.head,
+				     data[8] & 1 ? v : p.head + v % (SHM_RING_DESCS + 8));
 			break;
 		default:
 			good = produce(&p, SHM_MIN_LEN + v % (PKT_MAX_LEN - SHM_MIN_LEN + 1));

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes built-in kernels from a caller's side: any parameters, payload of any length behind them or not, calls and payload out of
- * order, in memory that its owner filled with anything; over loop-back, so that pieces and steps come as fast as they can. Addresses begin at 0, so that numbers found anywhere
- * often are some. Nothing outside of the region and of the reply buffer changes, turns stay bounded, and the QP answers afterwards.
+ * Fuzzes built-in kernels from a caller's side: any parameters, payload of any length behind them
+ * or not, calls and payload out of order, in memory that its owner filled with anything; over
+ * loop-back, so that pieces and steps come as fast as they can. Addresses begin at 0, so that
+ * numbers found anywhere often are some. Nothing outside of the region and of the reply buffer
+ * changes, turns stay bounded, and the QP answers afterwards.
  *
  * The input is commands: one byte of kind, and what it takes.
  */
@@ -42,7 +44,8 @@ struct rig {
 /* A region from address 0, and a guard behind it. */
 static void lay_out(struct ep *e, uint32_t access)
 {
-	struct nic_mr_attr m = {.pd = e->pd, .addr = e->mem, .len = MEM, .iova = 0, .access = access | 1};
+	struct nic_mr_attr m = {
+		.pd = e->pd, .addr = e->mem, .len = MEM, .iova = 0, .access = access | 1};
 
 	must(nic_mr_deregister(e->nic, e->key) == 0 && nic_mr_register(e->nic, &m, &e->key) == 0,
 	     "no region");
@@ -166,8 +169,8 @@ static void bind_qp(struct rig *r, struct kernel_runtime *f)
 	ep_init(&r->sink, &r->w, 0, &p);
 	lay_out(&r->sink, 15);
 	ep_connect(&r->bound, &r->sink);
-	must(runtime_bind_qp(f, ROOST_SHUFFLE_OUT_OP, r->bound.qp, &(struct runtime_qp_limits){0}, &number) ==
-			     0 &&
+	must(runtime_bind_qp(f, ROOST_SHUFFLE_OUT_OP, r->bound.qp, &(struct runtime_qp_limits){0},
+			     &number) == 0 &&
 		     number == 1,
 	     "not bound");
 }
@@ -200,7 +203,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		must(r.node.mem[MEM + i] == 0xa5 && r.caller.mem[MEM + i] == 0xa5 &&
 			     r.sink.mem[MEM + i] == 0xa5,
 		     "wrote behind a region");
-	must(!memcmp(r.caller.mem + REPLY + ROOM, zero, PARAMS - REPLY - ROOM), "wrote behind a reply");
+	must(!memcmp(r.caller.mem + REPLY + ROOM, zero, PARAMS - REPLY - ROOM),
+	     "wrote behind a reply");
 	runtime_counters(f, &ctr);
 	must(!ctr.faults && !ctr.stuck, "a kernel crashed, or did not return");
 	ep_fini(&r.bound);

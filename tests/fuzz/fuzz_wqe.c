@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fuzzes what the program's side of the contract may hold: rings, indices, work queue elements of all shapes, at any time. The first
- * byte chooses the peer (over the link, or on the same NIC) and the shape of the queues (of the deepest, receives are in an SRQ), the
- * rest are commands. Whatever is
- * posted, a turn of the NIC stays bounded, nothing outside of registered memory changes, and the NIC goes on serving others.
+ * Fuzzes what the program's side of the contract may hold: rings, indices, work queue elements of
+ * all shapes, at any time. The first byte chooses the peer (over the link, or on the same NIC) and
+ * the shape of the queues (of the deepest, receives are in an SRQ), the rest are commands. Whatever
+ * is posted, a turn of the NIC stays bounded, nothing outside of registered memory changes, and the
+ * NIC goes on serving others.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,8 +86,10 @@ static void put_wqe(struct input *in, struct ep *e, struct ep *peer)
 
 		w->swap_add = u32(in);
 		w->compare = u32(in);
-		for (uint32_t i = 0; i < w->num_sge && ROOST_WQE_SGE_OFFSET + 16 * (i + 1) <= stride; i++)
-			s[i] = (struct roost_sge){address(in, e), (op % 9) >= 7 ? 8 : length(in), key(in, e)};
+		for (uint32_t i = 0;
+		     i < w->num_sge && ROOST_WQE_SGE_OFFSET + 16 * (i + 1) <= stride; i++)
+			s[i] = (struct roost_sge){address(in, e), (op % 9) >= 7 ? 8 : length(in),
+						  key(in, e)};
 	}
 	switch (ROOST_CTRL_OP(w->ctrl)) {
 	case ROOST_OP_SEND_INV:
@@ -251,7 +254,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		guard_put(x, MEM, 31);
 		windows[i].e = x;
 		for (unsigned k = 0; k < WINDOWS; k++)
-			must(nic_mw_alloc(x->nic, x->pd, k ? 2 : 1, &windows[i].key[k]) == 0, "no window");
+			must(nic_mw_alloc(x->nic, x->pd, k ? 2 : 1, &windows[i].key[k]) == 0,
+			     "no window");
 	}
 	ep_connect(&e, &peer);
 	while (in.p < in.end)
@@ -263,7 +267,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	still_serves(&w, shape & 1);
 	for (int i = 0; i < 2; i++)
 		for (unsigned k = 0; k < WINDOWS; k++)
-			must(nic_mw_dealloc(windows[i].e->nic, windows[i].key[k]) == 0, "a window went away");
+			must(nic_mw_dealloc(windows[i].e->nic, windows[i].key[k]) == 0,
+			     "a window went away");
 	ep_fini(&e);
 	ep_fini(&peer);
 	world_fini(&w);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What fuzz targets that act out a story share: taking it from the input, whose end reads as zeros, and saying what must not be. */
+/*
+ * What fuzz targets that act out a story share: taking it from the input, whose end reads as zeros,
+ * and saying what must not be.
+ */
 #ifndef ROOST_TESTS_FUZZ_INPUT_H
 #define ROOST_TESTS_FUZZ_INPUT_H
 
@@ -13,7 +16,10 @@ struct input {
 	const uint8_t *p, *end;
 };
 
-/* Never two of these in one expression: the compiler says which is first, and a corpus means something else with another one. */
+/*
+ * Never two of these in one expression: the compiler says which is first, and a corpus means
+ * something else with another one.
+ */
 static inline uint8_t u8(struct input *in)
 {
 	return in->p < in->end ? *in->p++ : 0;

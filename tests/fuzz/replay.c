@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Runs a fuzz target without the fuzzer, as a test: on each file of the folders and files that the command
- * line names, as it is, and on mutations of the small ones and of nothing, from a fixed seed. A crash
- * prints the seed and the run's number.
+ * Runs a fuzz target without the fuzzer, as a test: on each file of the folders and files that the
+ * command line names, as it is, and on mutations of the small ones and of nothing, from a fixed
+ * seed. A crash prints the seed and the run's number.
  */
 #include <dirent.h>
 #include <stdint.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the targets that attack a program's rings share: turns that stay bounded, memory that is nobody's, others that are served on. */
+/*
+ * What the targets that attack a program's rings share: turns that stay bounded, memory that is
+ * nobody's, others that are served on.
+ */
 #ifndef ROOST_TESTS_FUZZ_RINGS_H
 #define ROOST_TESTS_FUZZ_RINGS_H
 
@@ -15,7 +18,8 @@ static inline void turns(struct world *w, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		for (unsigned k = 0; k < w->nics; k++)
-			must(nic_poll(w->nic[k], 0, world_now(w)) <= MAX_TURN, "a turn without end");
+			must(nic_poll(w->nic[k], 0, world_now(w)) <= MAX_TURN,
+			     "a turn without end");
 		world_step(w, world_now(w) + 10 * MSEC);
 	}
 }
@@ -23,8 +27,11 @@ static inline void turns(struct world *w, unsigned n)
 /* Registers the first `len` bytes of its memory alone. The GUARD bytes behind them are nobody's. */
 static inline void guard_put(struct ep *e, uint64_t len, uint32_t access)
 {
-	struct nic_mr_attr m = {
-		.pd = e->pd, .addr = e->mem, .len = len, .iova = (uintptr_t)e->mem, .access = access};
+	struct nic_mr_attr m = {.pd = e->pd,
+				.addr = e->mem,
+				.len = len,
+				.iova = (uintptr_t)e->mem,
+				.access = access};
 
 	must(nic_mr_deregister(e->nic, e->key) == 0 && nic_mr_register(e->nic, &m, &e->key) == 0,
 	     "no region");
@@ -50,7 +57,8 @@ static inline void still_serves(struct world *w, bool loop)
 	memset(a.mem, 0x5a, 5000);
 	wr = wr_rdma(ROOST_OP_WRITE, &a, 0, 5000, &b, 0);
 	ep_post(&a, &wr);
-	must(ep_wait_send(&a, &c, SEC) && c.status == NIC_WC_SUCCESS, "others are not served any more");
+	must(ep_wait_send(&a, &c, SEC) && c.status == NIC_WC_SUCCESS,
+	     "others are not served any more");
 	must(!memcmp(a.mem, b.mem, 5000), "others get wrong bytes");
 	ep_fini(&a);
 	ep_fini(&b);

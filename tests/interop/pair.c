@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * Two ends of a reliable connection, each on a stack of its own, that check what perftest does not: every byte and length of every
- * operation, and how an operation that must fail does. Knows the standard verbs alone: the same binary runs on the kernel's stack
- * in the guest and on the drop-in library here.
+ * Two ends of a reliable connection, each on a stack of its own, that check what perftest does not:
+ * every byte and length of every operation, and how an operation that must fail does. Knows the
+ * standard verbs alone: the same binary runs on the kernel's stack in the guest and on the drop-in
+ * library here.
  *
  *	pair [-d DEVICE] [-x GID INDEX] [-m PATH MTU] [-p TCP PORT] TEST [SERVER]
  *
- * Both ends are given the same TEST; the one without SERVER's address waits for the other, and what arrives there is checked there.
- * They meet over TCP (IPv4), and take turns by a byte on it. Exit status 0 when all was as it should be.
+ * Both ends are given the same TEST; the one without SERVER's address waits for the other, and what
+ * arrives there is checked there. They meet over TCP (IPv4), and take turns by a byte on it. Exit
+ * status 0 when all was as it should be.
  */
 #include <arpa/inet.h>
 #include "pair.h"
@@ -118,7 +120,8 @@ struct ibv_wc completion(struct pair *p, const char *what)
 	return wc;
 }
 
-struct ibv_wc do_wr(struct pair *p, const char *what, struct ibv_send_wr wr, size_t at, uint32_t size)
+struct ibv_wc do_wr(struct pair *p, const char *what, struct ibv_send_wr wr, size_t at,
+		    uint32_t size)
 {
 	struct ibv_sge sge = {(uintptr_t)p->mem + at, size, p->mr->lkey};
 	struct ibv_send_wr *bad;
@@ -161,7 +164,8 @@ static void open_device(struct pair *p, const char *name, int access)
 
 static void to_init(struct pair *p, int access)
 {
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)access};
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = (unsigned)access};
 	int e = ibv_modify_qp(p->qp, &a,
 			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 
@@ -172,23 +176,23 @@ static void to_init(struct pair *p, int access)
 // A time-out of 67 ms, or four times that. Six retries: the kernel's rxe takes seven for "forever" (rxe_comp.c).
 static void to_rts(struct pair *p, uint32_t psn)
 {
-	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_RTR,
-		.dest_qp_num = p->peer.qpn,
-		.rq_psn = p->peer.psn,
-		.max_dest_rd_atomic = 4,
-		.min_rnr_timer = 14, // 1.28 ms
-		.ah_attr = {
-			.is_global = 1,
-			.port_num = 1,
-			.grh = {.dgid = p->peer.gid, .sgid_index = (uint8_t)p->gid_index, .hop_limit = 64}}};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR,
+				.dest_qp_num = p->peer.qpn,
+				.rq_psn = p->peer.psn,
+				.max_dest_rd_atomic = 4,
+				.min_rnr_timer = 14, // 1.28 ms
+				.ah_attr = {.is_global = 1,
+					    .port_num = 1,
+					    .grh = {.dgid = p->peer.gid,
+						    .sgid_index = (uint8_t)p->gid_index,
+						    .hop_limit = 64}}};
 	int e;
 
 	for (a.path_mtu = IBV_MTU_256; 128u << a.path_mtu < p->mtu; a.path_mtu++)
 		;
 	e = ibv_modify_qp(p->qp, &a,
-			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+			  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				  IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (e)
 		die("to RTR: %s", strerror(e));
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
@@ -240,7 +244,8 @@ int main(int argc, char **argv)
 	if (!server && p.test->recv_size)
 		post_recvs(&p, p.test->recv_size);
 
-	own = (struct end){p.qp->qp_num, 0xfffff0, p.mr->rkey, (uintptr_t)p.mem, {{0}}}; // PSNs wrap soon
+	own = (struct end){
+		p.qp->qp_num, 0xfffff0, p.mr->rkey, (uintptr_t)p.mem, {{0}}}; // PSNs wrap soon
 	if (ibv_query_gid(p.ctx, 1, p.gid_index, &own.gid))
 		die("no GID %d", p.gid_index);
 	meet(&p, server, port);

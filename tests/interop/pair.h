@@ -62,7 +62,8 @@ void post_recvs(struct pair *p, uint32_t size);
 struct ibv_wc completion(struct pair *p, const char *what);
 
 // Posts a work request on `size` bytes of our memory from `at` on, and waits for its completion.
-struct ibv_wc do_wr(struct pair *p, const char *what, struct ibv_send_wr wr, size_t at, uint32_t size);
+struct ibv_wc do_wr(struct pair *p, const char *what, struct ibv_send_wr wr, size_t at,
+		    uint32_t size);
 
 // pair_tests.c
 

@@ -39,11 +39,12 @@ void fill(struct pair *p, bool client)
 
 static struct ibv_send_wr rdma(const struct pair *p, enum ibv_wr_opcode op, uint64_t at)
 {
-	return (struct ibv_send_wr){.opcode = op,
-				    .wr.rdma = {.remote_addr = p->peer.addr + at, .rkey = p->peer.rkey}};
+	return (struct ibv_send_wr){
+		.opcode = op, .wr.rdma = {.remote_addr = p->peer.addr + at, .rkey = p->peer.rkey}};
 }
 
-static struct ibv_send_wr atomic(const struct pair *p, enum ibv_wr_opcode op, uint64_t first, uint64_t second)
+static struct ibv_send_wr atomic(const struct pair *p, enum ibv_wr_opcode op, uint64_t first,
+				 uint64_t second)
 {
 	return (struct ibv_send_wr){.opcode = op,
 				    .wr.atomic = {.remote_addr = p->peer.addr + WORD,
@@ -79,8 +80,8 @@ static void ops_client(struct pair *p)
 	}
 	for (int k = 0; k < SIZES; k++) {
 		const size_t at = (size_t)k * SLOT;
-		struct ibv_send_wr wr =
-			rdma(p, k & 1 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, at + WRITE_AT);
+		struct ibv_send_wr wr = rdma(
+			p, k & 1 ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, at + WRITE_AT);
 		struct ibv_wc wc;
 
 		snprintf(what, sizeof(what), "WRITE of %u", size_of(p, k));
@@ -95,11 +96,13 @@ static void ops_client(struct pair *p)
 
 		snprintf(what, sizeof(what), "READ of %u", size_of(p, k));
 		memset(p->mem + LANDING, 0, SLOT);
-		wc = do_wr(p, what, rdma(p, IBV_WR_RDMA_READ, at), LANDING + SEND_AT, size_of(p, k));
+		wc = do_wr(p, what, rdma(p, IBV_WR_RDMA_READ, at), LANDING + SEND_AT,
+			   size_of(p, k));
 		expect(what, &wc, IBV_WC_SUCCESS);
 		for (size_t i = 0; i < size_of(p, k); i++)
 			if (got[i] != server_byte(at + i))
-				die("%s: byte %zu is %02x, not %02x", what, i, got[i], server_byte(at + i));
+				die("%s: byte %zu is %02x, not %02x", what, i, got[i],
+				    server_byte(at + i));
 		if (got[-1] || got[size_of(p, k)])
 			die("%s: bytes beside it were written", what);
 	}
@@ -111,7 +114,8 @@ static void ops_client(struct pair *p)
 		{"compare-and-swap that misses", atomic(p, IBV_WR_ATOMIC_CMP_AND_SWP, 1, 2), 0},
 		{"compare-and-swap", atomic(p, IBV_WR_ATOMIC_CMP_AND_SWP, 0, SWAPPED), 0},
 		{"fetch-and-add", atomic(p, IBV_WR_ATOMIC_FETCH_AND_ADD, ADDED, 0), SWAPPED},
-		{"fetch-and-add of 0", atomic(p, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0), SWAPPED + ADDED},
+		{"fetch-and-add of 0", atomic(p, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 0),
+		 SWAPPED + ADDED},
 	};
 	for (size_t k = 0; k < sizeof(steps) / sizeof(*steps); k++) {
 		struct ibv_wc wc = do_wr(p, steps[k].what, steps[k].wr, LANDING, 8);
@@ -120,7 +124,8 @@ static void ops_client(struct pair *p)
 		expect(steps[k].what, &wc, IBV_WC_SUCCESS);
 		memcpy(&old, p->mem + LANDING, 8);
 		if (old != steps[k].old)
-			die("%s: the word was %" PRIx64 ", not %" PRIx64, steps[k].what, old, steps[k].old);
+			die("%s: the word was %" PRIx64 ", not %" PRIx64, steps[k].what, old,
+			    steps[k].old);
 	}
 	tell(p);
 }
@@ -144,8 +149,10 @@ static void ops_server(struct pair *p)
 			die("receive %d: id %" PRIu64 ", op-code %d, %u bytes, not %u", k, wc.wr_id,
 			    wc.opcode, wc.byte_len, size);
 		if (!!(wc.wc_flags & IBV_WC_WITH_IMM) != imm ||
-		    (imm && ntohl(wc.imm_data) != (send ? 0x1000u : 0x2000u) + (uint32_t)(k % SIZES)))
-			die("receive %d: immediate %x, flags %x", k, ntohl(wc.imm_data), wc.wc_flags);
+		    (imm &&
+		     ntohl(wc.imm_data) != (send ? 0x1000u : 0x2000u) + (uint32_t)(k % SIZES)))
+			die("receive %d: immediate %x, flags %x", k, ntohl(wc.imm_data),
+			    wc.wc_flags);
 		for (size_t i = 0; send && i < size; i++)
 			if (p->mem[RECV + wc.wr_id * SLOT + i] != client_byte(at + SEND_AT + i))
 				die("receive %d: byte %zu is wrong", k, i);
@@ -153,7 +160,8 @@ static void ops_server(struct pair *p)
 	await(p);
 	for (size_t i = 0; i < WORD; i++) {
 		const size_t k = i / SLOT, at = i % SLOT;
-		const bool written = k < SIZES && at >= WRITE_AT && at < WRITE_AT + size_of(p, (int)k);
+		const bool written =
+			k < SIZES && at >= WRITE_AT && at < WRITE_AT + size_of(p, (int)k);
 		const uint8_t want = written ? client_byte(i - WRITE_AT) : server_byte(i);
 
 		if (p->mem[i] != want)
@@ -217,7 +225,8 @@ static void plain_write(struct pair *p)
 // IBA C9-88 (a SEND longer than the receive) wants "invalid request"; the kernel's rxe answers "operational error" (rxe_resp.c).
 static void long_client(struct pair *p)
 {
-	struct ibv_wc wc = do_wr(p, p->test->name, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, 0, 64);
+	struct ibv_wc wc =
+		do_wr(p, p->test->name, (struct ibv_send_wr){.opcode = IBV_WR_SEND}, 0, 64);
 
 	if (wc.status != IBV_WC_REM_INV_REQ_ERR && wc.status != IBV_WC_REM_OP_ERR)
 		die("%s: completed with \"%s\"", p->test->name, ibv_wc_status_str(wc.status));
@@ -238,8 +247,10 @@ static void long_server(struct pair *p)
 static void late_client(struct pair *p)
 {
 	struct ibv_sge sge = {(uintptr_t)p->mem, 64, p->mr->lkey};
-	struct ibv_send_wr *bad,
-		wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad, wr = {.opcode = IBV_WR_SEND,
+				       .sg_list = &sge,
+				       .num_sge = 1,
+				       .send_flags = IBV_SEND_SIGNALED};
 	struct ibv_wc wc;
 
 	if (ibv_post_send(p->qp, &wr, &bad))
@@ -324,8 +335,8 @@ static void window_server(struct pair *p)
 	// rxe gives programs the kernel's number of this flag (ib_verbs.h), which is IP_CSUM_OK in the verbs.
 	if (!(wc.wc_flags & (IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK)) || wc.invalidated_rkey != key ||
 	    wc.byte_len != 24)
-		die("receive: flags %x, key %x, not %x, %u bytes", wc.wc_flags, wc.invalidated_rkey, key,
-		    wc.byte_len);
+		die("receive: flags %x, key %x, not %x, %u bytes", wc.wc_flags, wc.invalidated_rkey,
+		    key, wc.byte_len);
 	await(p);
 	for (size_t i = 0; i < SLOT; i++)
 		if (p->mem[i] != (i < 32 ? client_byte(i) : server_byte(i)))

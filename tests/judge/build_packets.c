@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets for outside judges: each op-code with several lengths, over IPv4 and IPv6, built and given their
- * ICRC as the engine does, into a pcap file as a port writes it (argument). On stdout a line of JSON for
- * each: what is in it.
+ * Packets for outside judges: each op-code with several lengths, over IPv4 and IPv6, built and
+ * given their ICRC as the engine does, into a pcap file as a port writes it (argument). On stdout a
+ * line of JSON for each: what is in it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -29,14 +29,15 @@ static size_t build(uint8_t *bth, uint8_t opcode, unsigned n)
 	unsigned flags = pkt_ops[opcode].flags, pad = (4 - n % 4) % 4, bits = rng_u64(&rng) & 0xc0;
 	uint32_t qpn = r24(), psn = r24();
 	bool ackreq = rng_u64(&rng) & 1;
-	uint8_t *p = pkt_put_bth(bth, opcode, (uint8_t)(bits | pad << PKT_BTH_PAD_SHIFT), qpn, ackreq, psn);
+	uint8_t *p = pkt_put_bth(bth, opcode, (uint8_t)(bits | pad << PKT_BTH_PAD_SHIFT), qpn,
+				 ackreq, psn);
 
 	/* A CNP says so in BECN; others carry what the network would have set. */
 	bth[4] |= opcode == PKT_CNP ? PKT_BTH_BECN : 0;
-	printf("{\"opcode\": %u, \"name\": \"%s\", \"se\": %u, \"m\": %u", opcode, pkt_ops[opcode].name,
-	       bits >> 7, bits >> 6 & 1);
-	printf(", \"padcnt\": %u, \"destqp\": %u, \"psn\": %u, \"a\": %d, \"payload\": %u", pad, qpn, psn,
-	       ackreq, n);
+	printf("{\"opcode\": %u, \"name\": \"%s\", \"se\": %u, \"m\": %u", opcode,
+	       pkt_ops[opcode].name, bits >> 7, bits >> 6 & 1);
+	printf(", \"padcnt\": %u, \"destqp\": %u, \"psn\": %u, \"a\": %d, \"payload\": %u", pad,
+	       qpn, psn, ackreq, n);
 	if (flags & PKT_DETH) {
 		uint32_t qkey = (uint32_t)rng_u64(&rng), sqpn = r24();
 
@@ -57,7 +58,8 @@ static size_t build(uint8_t *bth, uint8_t opcode, unsigned n)
 		}
 	}
 	if (flags & PKT_AETH) {
-		static const uint8_t syndromes[] = {PKT_AETH_ACK, 0x20, 0x3f, 0x60, 0x61, 0x62, 0x63};
+		static const uint8_t syndromes[] = {PKT_AETH_ACK, 0x20, 0x3f, 0x60,
+						    0x61,	  0x62, 0x63};
 		uint8_t syndrome = syndromes[rng_below(&rng, sizeof(syndromes))];
 		uint32_t msn = r24();
 
@@ -92,7 +94,8 @@ static size_t build(uint8_t *bth, uint8_t opcode, unsigned n)
 	return (size_t)(p + pad - bth);
 }
 
-static void emit(FILE *f, uint8_t opcode, unsigned n, const struct pkt_addr *src, const struct pkt_addr *dst)
+static void emit(FILE *f, uint8_t opcode, unsigned n, const struct pkt_addr *src,
+		 const struct pkt_addr *dst)
 {
 	uint8_t bth[PKT_MAX_LEN], record[PCAP_MAX_RECORD];
 	uint16_t sport = (uint16_t)(0xc000 | rng_u64(&rng)), id = (uint16_t)rng_u64(&rng);
@@ -110,8 +113,8 @@ static void emit(FILE *f, uint8_t opcode, unsigned n, const struct pkt_addr *src
 	printf(", \"v4\": %s, \"id\": %u, \"tos\": %u, \"sport\": %u, \"udplen\": %zu, \"icrc\": %u}\n",
 	       flow.v4 ? "true" : "false", id, tos, sport, len + 8, icrc);
 	time_ns += 1001;
-	len = pcap_encode_record(record, sizeof(record), time_ns, src, dst, sport, PKT_UDP_PORT, tos, id, bth,
-				 len);
+	len = pcap_encode_record(record, sizeof(record), time_ns, src, dst, sport, PKT_UDP_PORT,
+				 tos, id, bth, len);
 	if (!len || fwrite(record, 1, len, f) != len) {
 		fprintf(stderr, "build_packets: can't write\n");
 		exit(1);

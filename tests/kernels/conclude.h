@@ -12,7 +12,10 @@
 
 #include "kernels/local_call.h"
 
-/* Of a local call that is off its stream: lets its operations end, and sees that its status is that. */
+/*
+ * Of a local call that is off its stream: lets its operations end, and sees that its status is
+ * that.
+ */
 static inline void conclude(struct local_call *p, uint32_t status, bool (*turn)(void))
 {
 	struct local_call_result result;

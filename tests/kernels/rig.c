@@ -55,7 +55,8 @@ static uint8_t *reply_of(struct rig *r, unsigned caller, unsigned slot)
 	return r->caller[caller].mem + slot * RIG_REPLY;
 }
 
-struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t room, uint16_t flags)
+struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t room,
+			       uint16_t flags)
 {
 	assert_in_range(room, 0, RIG_REPLY - 8);
 	return (struct roost_rpc_head){.reply_addr = (uintptr_t)reply_of(r, caller, slot),
@@ -82,8 +83,8 @@ void rig_post_head(struct rig *r, unsigned caller, unsigned slot, uint64_t op,
 	ep_post(e, &wr);
 }
 
-void rig_post(struct rig *r, unsigned caller, unsigned slot, uint64_t op, const void *params, uint32_t len,
-	      uint32_t room, uint16_t flags)
+void rig_post(struct rig *r, unsigned caller, unsigned slot, uint64_t op, const void *params,
+	      uint32_t len, uint32_t room, uint16_t flags)
 {
 	struct roost_rpc_head head = rig_head(r, caller, slot, room, flags);
 
@@ -129,7 +130,8 @@ struct rig_reply rig_wait(struct rig *r, unsigned caller, unsigned slot, uint32_
 	return out;
 }
 
-struct rig_reply rig_call(struct rig *r, uint64_t op, const void *params, uint32_t len, uint32_t room)
+struct rig_reply rig_call(struct rig *r, uint64_t op, const void *params, uint32_t len,
+			  uint32_t room)
 {
 	struct rig_reply reply;
 
@@ -172,8 +174,8 @@ struct kernel_runtime *rig_caller_runtime(struct rig *r)
 	return f;
 }
 
-struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op, const void *params,
-				  uint32_t len, void *reply, uint32_t room)
+struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op,
+				  const void *params, uint32_t len, void *reply, uint32_t room)
 {
 	struct local_call_attr a = {.op = op,
 				    .params = params,

@@ -10,8 +10,8 @@
 #define RIG_MEM	    (1u << 20) /* of the node, and of each caller */
 #define RIG_CALLERS 2
 #define RIG_SLOTS   64
-#define RIG_REPLY                                                                                            \
-	8192 /* bytes of a reply buffer; a caller's memory has RIG_SLOTS of them, then the parameters */
+/* bytes of a reply buffer; a caller's memory has RIG_SLOTS of them, then the parameters */
+#define RIG_REPLY   8192
 #define RIG_PARAMS  (RIG_SLOTS * RIG_REPLY)
 #define RIG_PAYLOAD (RIG_PARAMS + RIG_SLOTS * 4096)
 
@@ -38,15 +38,19 @@ void rig_close(struct rig *r);
 /* A turn of each NIC, or time moves on. False: nothing is left to happen. */
 bool rig_step(struct rig *r);
 
-/* Posts a call: parameters behind the head that is made here. Slot: which reply buffer, of `room` bytes + 8. */
-void rig_post(struct rig *r, unsigned caller, unsigned slot, uint64_t op, const void *params, uint32_t len,
-	      uint32_t room, uint16_t flags);
+/*
+ * Posts a call: parameters behind the head that is made here. Slot: which reply buffer, of `room`
+ * bytes + 8.
+ */
+void rig_post(struct rig *r, unsigned caller, unsigned slot, uint64_t op, const void *params,
+	      uint32_t len, uint32_t room, uint16_t flags);
 /* The same with a head as it is. */
 void rig_post_head(struct rig *r, unsigned caller, unsigned slot, uint64_t op,
 		   const struct roost_rpc_head *head, const void *params, uint32_t len);
 /* Posts an RPC WRITE of bytes that stand at RIG_PAYLOAD of the caller's memory. */
 void rig_post_payload(struct rig *r, unsigned caller, uint64_t op, uint32_t len);
-struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t room, uint16_t flags);
+struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t room,
+			       uint16_t flags);
 
 struct rig_reply {
 	unsigned status;
@@ -54,10 +58,14 @@ struct rig_reply {
 	const uint8_t *data;
 	bool front;
 };
-/* Runs the world until the reply is there; fails the test when none comes within ten virtual seconds. */
+/*
+ * Runs the world until the reply is there; fails the test when none comes within ten virtual
+ * seconds.
+ */
 struct rig_reply rig_wait(struct rig *r, unsigned caller, unsigned slot, uint32_t room);
 bool rig_poll(struct rig *r, unsigned caller, unsigned slot, uint32_t room, struct rig_reply *out);
-struct rig_reply rig_call(struct rig *r, uint64_t op, const void *params, uint32_t len, uint32_t room);
+struct rig_reply rig_call(struct rig *r, uint64_t op, const void *params, uint32_t len,
+			  uint32_t room);
 /* Takes completions of the send queues, which must be good ones. */
 void rig_reap(struct rig *r);
 /* Posts a WRITE out of a caller's memory to its node's. */
@@ -66,8 +74,8 @@ void rig_write(struct rig *r, unsigned caller, uint64_t from, uint64_t to, uint3
 /* Makes the kernel runtime of the callers' NIC, once; on loop-back that is r->f. */
 struct kernel_runtime *rig_caller_runtime(struct rig *r);
 /* Begins an invocation that is to be attached to a stream, with the region of node 0. */
-struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op, const void *params,
-				  uint32_t len, void *reply, uint32_t room);
+struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op,
+				  const void *params, uint32_t len, void *reply, uint32_t room);
 struct runtime_counters rig_counters(const struct rig *r);
 
 /* Address in the node's memory that callers of QP 0 name. */

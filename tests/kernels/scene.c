@@ -77,7 +77,8 @@ void bind_qp(uint64_t op, struct ep *e, unsigned want)
 {
 	unsigned number;
 
-	assert_int_equal(runtime_bind_qp(s->f, op, e->qp, &(struct runtime_qp_limits){0}, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, op, e->qp, &(struct runtime_qp_limits){0}, &number),
+			 0);
 	assert_int_equal(number, want);
 }
 
@@ -123,8 +124,8 @@ bool turn(void)
 	return world_step(&s->w, world_now(&s->w) + 100 * SEC);
 }
 
-struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
-			 uint32_t room)
+struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region,
+			 void *reply, uint32_t room)
 {
 	struct local_call_attr a = {.op = op,
 				    .params = params,

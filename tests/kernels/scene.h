@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * For tests of kernels that post work requests of their own: a node with queue pairs that it binds, their peers on NICs of their own, and a kernel `script` that does
- * what its parameters say, command by command, and replies with what has become of that.
+ * For tests of kernels that post work requests of their own: a node with queue pairs that it binds,
+ * their peers on NICs of their own, and a kernel `script` that does what its parameters say,
+ * command by command, and replies with what has become of that.
  */
 #ifndef ROOST_TESTS_KERNELS_SCENE_H
 #define ROOST_TESTS_KERNELS_SCENE_H
@@ -13,7 +14,10 @@
 #define PEERS	  2
 #define MEM	  (256u << 10)
 
-/* NIC 0 is the node; bound[i] is connected to peer[i], on a NIC of its own. caller calls `called`, of the node. */
+/*
+ * NIC 0 is the node; bound[i] is connected to peer[i], on a NIC of its own. caller calls `called`,
+ * of the node.
+ */
 struct scene {
 	struct world w;
 	struct kernel_runtime *f;
@@ -57,8 +61,8 @@ void open_scene(uint64_t seed, const struct shape *shape);
 void close_scene(void);
 /* A turn of each NIC, or time moves on. False: nothing is left to happen. */
 bool turn(void);
-struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region, void *reply,
-			 uint32_t room);
+struct local_call *start(uint64_t op, const void *params, uint32_t len, const struct ep *region,
+			 void *reply, uint32_t room);
 /* To its end, which has this status. */
 void finish(struct local_call *p, uint32_t status);
 struct told play(const struct cmd *cmds, unsigned n, const struct ep *region);
@@ -69,8 +73,8 @@ struct cmd with(struct cmd c, bool then, bool region, uint64_t at);
 /* Fails where a byte is another. */
 void filled(const uint8_t *p, uint8_t byte, uint32_t n);
 
-#define PLAY(region, ...)                                                                                    \
-	play((const struct cmd[]){__VA_ARGS__},                                                              \
+#define PLAY(region, ...)                                                                          \
+	play((const struct cmd[]){__VA_ARGS__},                                                    \
 	     sizeof((const struct cmd[]){__VA_ARGS__}) / sizeof(struct cmd), region)
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `aggregate` against a plain model that has the whole stream before it: records of all sizes, over links of all kinds. */
+/*
+ * The kernel `aggregate` against a plain model that has the whole stream before it: records of all
+ * sizes, over links of all kinds.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,7 +70,8 @@ static bool holds(const struct roost_aggregate_params *p, const uint8_t *rec)
 {
 	int c = compare(load(rec, &p->where), p->operand, p->where.is_signed);
 
-	return p->predicate == ROOST_AGGREGATE_ALL || (p->predicate == ROOST_AGGREGATE_EQUAL && c == 0) ||
+	return p->predicate == ROOST_AGGREGATE_ALL ||
+	       (p->predicate == ROOST_AGGREGATE_EQUAL && c == 0) ||
 	       (p->predicate == ROOST_AGGREGATE_NOT_EQUAL && c != 0) ||
 	       (p->predicate == ROOST_AGGREGATE_LESS_THAN && c < 0) ||
 	       (p->predicate == ROOST_AGGREGATE_GREATER_THAN && c > 0);
@@ -88,7 +92,8 @@ static void extremes(uint64_t *min, uint64_t *max, uint64_t x, bool first, bool 
 		*max = x;
 }
 
-static void model_group(struct model *m, const struct roost_aggregate_params *p, uint64_t key, uint64_t x)
+static void model_group(struct model *m, const struct roost_aggregate_params *p, uint64_t key,
+			uint64_t x)
 {
 	struct roost_aggregate_group *g = m->group;
 
@@ -187,13 +192,16 @@ static struct roost_aggregate_field any_field(struct rng *rng, uint32_t record)
 
 static struct roost_aggregate_params any(struct rng *rng)
 {
-	static const uint32_t sizes[] = {1, 2, 3, 8, 16, 24, 63, 64, 100, 256, 1000, 1024, 4096, 5000, 30011};
-	struct roost_aggregate_params p = roost_aggregate_params(sizes[rng_below(rng, ARRAY_SIZE(sizes))]);
+	static const uint32_t sizes[] = {1,   2,   3,	 8,    16,   24,   63,	 64,
+					 100, 256, 1000, 1024, 4096, 5000, 30011};
+	struct roost_aggregate_params p =
+		roost_aggregate_params(sizes[rng_below(rng, ARRAY_SIZE(sizes))]);
 	uint32_t max_span = p.record < 128 ? p.record : 128;
 
 	p.predicate = (uint32_t)rng_below(rng, 5);
 	if (p.predicate)
-		roost_aggregate_where(&p, any_field(rng, p.record), p.predicate, rng_below(rng, 300) - 100);
+		roost_aggregate_where(&p, any_field(rng, p.record), p.predicate,
+				      rng_below(rng, 300) - 100);
 	if (rng_below(rng, 4))
 		p.value = any_field(rng, p.record);
 	switch (rng_below(rng, 4)) {
@@ -209,7 +217,8 @@ static struct roost_aggregate_params any(struct rng *rng)
 		for (uint64_t n = 1 + rng_below(rng, 8); n; n--) {
 			uint32_t len = 1 + (uint32_t)rng_below(rng, max_span);
 
-			roost_aggregate_project(&p, (uint32_t)rng_below(rng, p.record - len + 1), len);
+			roost_aggregate_project(&p, (uint32_t)rng_below(rng, p.record - len + 1),
+						len);
 		}
 		break;
 	}
@@ -252,11 +261,12 @@ static void like_the_model(void **state)
 static void over_a_bad_link(void **state)
 {
 	for (uint64_t seed = 10; seed < 13; seed++)
-		random_programs(
-			&(struct rig_shape){
-				.sp = {.loss = 0.02, .dup = 0.02, .reorder = 0.02, .delay_ns = 1000},
-				.mtu = 512},
-			seed, 20);
+		random_programs(&(struct rig_shape){.sp = {.loss = 0.02,
+							   .dup = 0.02,
+							   .reorder = 0.02,
+							   .delay_ns = 1000},
+						    .mtu = 512},
+				seed, 20);
 }
 
 /* What 64 bits don't hold, what is at the ends of a field's range, and signs. */
@@ -271,7 +281,8 @@ static void extreme_values(void **state)
 		memcpy(r->caller[0].mem + RIG_PAYLOAD + 8 * i, &values[i % ARRAY_SIZE(values)], 8);
 	for (uint8_t is_signed = 0; is_signed < 2; is_signed++) {
 		p.value = p.where = roost_aggregate_field(0, 8, is_signed);
-		for (uint32_t pred = ROOST_AGGREGATE_EQUAL; pred <= ROOST_AGGREGATE_GREATER_THAN; pred++) {
+		for (uint32_t pred = ROOST_AGGREGATE_EQUAL; pred <= ROOST_AGGREGATE_GREATER_THAN;
+		     pred++) {
 			for (unsigned i = 0; i < ARRAY_SIZE(values); i++) {
 				p.predicate = pred;
 				p.operand = values[i];
@@ -341,7 +352,8 @@ static void rows_without_room(void **state)
 
 static void refused(const struct roost_aggregate_params *p)
 {
-	assert_int_equal(rig_call(r, ROOST_AGGREGATE_OP, p, sizeof(*p), 64).status, ROOST_RPC_BAD_PARAMS);
+	assert_int_equal(rig_call(r, ROOST_AGGREGATE_OP, p, sizeof(*p), 64).status,
+			 ROOST_RPC_BAD_PARAMS);
 }
 
 static void bad_parameters(void **state)
@@ -350,7 +362,8 @@ static void bad_parameters(void **state)
 	uint8_t some[200] = {0};
 
 	open_rig(&(struct rig_shape){.sp = {0}});
-	assert_int_equal(rig_call(r, ROOST_AGGREGATE_OP, &good, sizeof(good), 64).status, ROOST_RPC_OK);
+	assert_int_equal(rig_call(r, ROOST_AGGREGATE_OP, &good, sizeof(good), 64).status,
+			 ROOST_RPC_OK);
 	memcpy(some, &good, sizeof(good));
 	for (uint32_t n = 0; n < sizeof(some); n++)
 		if (n != sizeof(good))

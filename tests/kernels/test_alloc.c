@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A call allocates nothing, not even over a link that loses: the linker hands malloc and its kin to the counters of allocations.h. */
+/*
+ * A call allocates nothing, not even over a link that loses: the linker hands malloc and its kin to
+ * the counters of allocations.h.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,9 +25,9 @@ static void calls_allocate_nothing(void **state)
 			 &(struct rig_shape){.sp = {.loss = loss ? 0.05 : 0, .delay_ns = 1000},
 					     .cfg = {.calls = 8}});
 		assert_int_equal(runtime_deploy(r.f, kernels_builtin("get"), NULL), 0);
-		assert_int_equal(
-			roost_get_insert((void *)r.node[0].mem, 16, 0, &used, 5, rig_va(&r, 8192), 3000, 0),
-			0);
+		assert_int_equal(roost_get_insert((void *)r.node[0].mem, 16, 0, &used, 5,
+						  rig_va(&r, 8192), 3000, 0),
+				 0);
 		p = roost_get_params(rig_va(&r, 0), 16, 5, 0);
 		/* More in flight than there are slots: RNR NAKs too. */
 		for (unsigned round = 0; round < 80; round++) {

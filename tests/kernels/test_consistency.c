@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `consistency`: objects at rest, objects torn at any place, and objects that a thread rewrites all the time. */
+/*
+ * The kernel `consistency`: objects at rest, objects torn at any place, and objects that a thread
+ * rewrites all the time.
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +35,8 @@ static uint8_t *object(void)
 
 static struct rig_reply read_object(uint32_t len, uint16_t tries, uint16_t scheme)
 {
-	struct roost_consistency_params p = roost_consistency_params(rig_va(r, OBJECT), len, tries, scheme);
+	struct roost_consistency_params p =
+		roost_consistency_params(rig_va(r, OBJECT), len, tries, scheme);
 
 	return rig_call(r, ROOST_CONSISTENCY_OP, &p, sizeof(p), ROOM);
 }
@@ -97,14 +101,16 @@ static void torn_objects(void **state)
 	rng_seed(&rng, 2);
 	open_rig(&(struct sim_params){0});
 	for (unsigned i = 0; i < 200; i++) {
-		uint32_t len = crc_lens[1 + rng_below(&rng, 7)], at = (uint32_t)rng_below(&rng, len);
+		uint32_t len = crc_lens[1 + rng_below(&rng, 7)],
+			 at = (uint32_t)rng_below(&rng, len);
 		uint64_t steps;
 
 		write_object(len, ROOST_CONSISTENCY_CRC, (uint8_t)i);
 		object()[at] ^= (uint8_t)(1u << rng_below(&rng, 8));
 		steps = rig_counters(r).steps;
-		assert_int_equal(read_object(len, (uint16_t)(1 + i % 5), ROOST_CONSISTENCY_CRC).status,
-				 ROOST_RPC_BOUND);
+		assert_int_equal(
+			read_object(len, (uint16_t)(1 + i % 5), ROOST_CONSISTENCY_CRC).status,
+			ROOST_RPC_BOUND);
 		assert_int_equal(rig_counters(r).steps - steps, 2 + i % 5);
 	}
 	for (unsigned i = 0; i < 100; i++) {
@@ -115,8 +121,10 @@ static void torn_objects(void **state)
 		if (i & 1)
 			++*version; /* being written */
 		else
-			object()[64 * (1 + rng_below(&rng, len / 64 - 1)) + rng_below(&rng, 2)] ^= 4;
-		assert_int_equal(read_object(len, 3, ROOST_CONSISTENCY_VERSIONS).status, ROOST_RPC_BOUND);
+			object()[64 * (1 + rng_below(&rng, len / 64 - 1)) + rng_below(&rng, 2)] ^=
+				4;
+		assert_int_equal(read_object(len, 3, ROOST_CONSISTENCY_VERSIONS).status,
+				 ROOST_RPC_BOUND);
 		*version += i & 1;
 	}
 	rig_close(r);
@@ -214,8 +222,10 @@ static void bad_parameters(void **state)
 	assert_int_equal(read_object(7, 1, ROOST_CONSISTENCY_CRC).status, ROOST_RPC_BAD_PARAMS);
 	assert_int_equal(read_object(8193, 1, ROOST_CONSISTENCY_CRC).status, ROOST_RPC_BAD_PARAMS);
 	assert_int_equal(read_object(64, 0, ROOST_CONSISTENCY_CRC).status, ROOST_RPC_BAD_PARAMS);
-	assert_int_equal(read_object(0, 1, ROOST_CONSISTENCY_VERSIONS).status, ROOST_RPC_BAD_PARAMS);
-	assert_int_equal(read_object(100, 1, ROOST_CONSISTENCY_VERSIONS).status, ROOST_RPC_BAD_PARAMS);
+	assert_int_equal(read_object(0, 1, ROOST_CONSISTENCY_VERSIONS).status,
+			 ROOST_RPC_BAD_PARAMS);
+	assert_int_equal(read_object(100, 1, ROOST_CONSISTENCY_VERSIONS).status,
+			 ROOST_RPC_BAD_PARAMS);
 	assert_int_equal(read_object(64, 1, 2).status, ROOST_RPC_BAD_PARAMS);
 	rig_close(r);
 }

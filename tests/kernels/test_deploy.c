@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels come and go: what a descriptor must be, slots, functions at start and end, calls in flight. */
+/*
+ * Kernels come and go: what a descriptor must be, slots, functions at start and end, calls in
+ * flight.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,9 +45,10 @@ static int start_fails(void **self)
 
 enum { ECHO = 0x1000, FOREVER };
 
-#define KERNEL(n, o, s, ...)                                                                                 \
-	{                                                                                                    \
-		.abi = ROOST_KERNEL_ABI, .version = 1, .name = n, .op = o, .state_size = s, __VA_ARGS__      \
+#define KERNEL(n, o, s, ...)                                                                       \
+	{                                                                                          \
+		.abi = ROOST_KERNEL_ABI, .version = 1, .name = n, .op = o, .state_size = s,        \
+		__VA_ARGS__                                                                        \
 	}
 
 static const struct roost_kernel kernels[] = {
@@ -59,11 +63,13 @@ static void deployment(void **state)
 		KERNEL("", 1, 0, .params = echo),
 		KERNEL("no functions", 1, 0, .start = start),
 		KERNEL("too large", 1, ROOST_KERNEL_MAX_STATE + 1, .params = echo),
-		KERNEL("too large", 1, 16, .params = echo, .scratch_size = ROOST_KERNEL_MAX_STATE - 15),
+		KERNEL("too large", 1, 16, .params = echo,
+		       .scratch_size = ROOST_KERNEL_MAX_STATE - 15),
 	};
 	static const struct roost_kernel old = {
 		.abi = ROOST_KERNEL_ABI + 1, .name = "old", .op = 1, .params = echo};
-	static const struct roost_kernel fails = KERNEL("fails", 1, 0, .params = echo, .start = start_fails);
+	static const struct roost_kernel fails =
+		KERNEL("fails", 1, 0, .params = echo, .start = start_fails);
 	static struct roost_kernel many[RUNTIME_MAX_KERNELS];
 	struct runtime_kernel_info info;
 	unsigned n = KERNELS;
@@ -97,9 +103,10 @@ static void deployment(void **state)
 		many[n] = (struct roost_kernel)KERNEL("many", 0x2000 + n, 0, .params = echo);
 		assert_int_equal(runtime_deploy(r->f, &many[n], NULL), 0);
 	}
-	assert_int_equal(
-		runtime_deploy(r->f, &(struct roost_kernel)KERNEL("more", 1, 0, .params = echo), NULL),
-		-ENOSPC);
+	assert_int_equal(runtime_deploy(r->f,
+					&(struct roost_kernel)KERNEL("more", 1, 0, .params = echo),
+					NULL),
+			 -ENOSPC);
 	rig_close(r);
 	assert_int_equal(started, 2);
 	assert_int_equal(stopped, 2);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `get` against a plain model: tables of both kinds, full and empty, and tables that lead astray. */
+/*
+ * The kernel `get` against a plain model: tables of both kinds, full and empty, and tables that
+ * lead astray.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,8 +60,8 @@ static unsigned fill(uint64_t *keys, unsigned n, uint32_t flags, struct rng *rng
 		keys[i] = rng_u64(rng);
 		for (uint32_t k = 0; k < len_of(i); k++)
 			r->node[0].mem[value + k] = (uint8_t)(i * 31 + k);
-		if (roost_get_insert(table(), ENTRIES, MORE, &used, keys[i], rig_va(r, value), len_of(i),
-				     flags))
+		if (roost_get_insert(table(), ENTRIES, MORE, &used, keys[i], rig_va(r, value),
+				     len_of(i), flags))
 			break;
 	}
 	return i;
@@ -139,14 +142,16 @@ static void astray(void **state)
 	assert_int_equal(get(12345, 0, 0).status, ROOST_RPC_ACCESS);
 	for (unsigned i = 0; i < ENTRIES; i++)
 		for (unsigned k = 0; k < 3; k++)
-			table()[i].bucket[k] = (struct roost_get_bucket){77, rig_va(r, RIG_MEM - 8), 16};
+			table()[i].bucket[k] =
+				(struct roost_get_bucket){77, rig_va(r, RIG_MEM - 8), 16};
 	assert_int_equal(get(77, 0, 0).status, ROOST_RPC_ACCESS);
 	/* A value that is longer than the caller's buffer. */
 	for (unsigned i = 0; i < ENTRIES; i++)
 		table()[i].bucket[0] = (struct roost_get_bucket){77, rig_va(r, 0), ROOM + 1};
 	assert_int_equal(get(77, 0, 0).status, ROOST_RPC_TOO_LONG);
 	assert_int_equal(get(77, 0, 0).len, ROOM + 1);
-	p = roost_get_params(rig_va(r, RIG_MEM - 64 * (ENTRIES / 2)), 1ull << 40, 5, ROOST_GET_PROBE);
+	p = roost_get_params(rig_va(r, RIG_MEM - 64 * (ENTRIES / 2)), 1ull << 40, 5,
+			     ROOST_GET_PROBE);
 	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status, ROOST_RPC_ACCESS);
 	rig_close(r);
 }
@@ -164,12 +169,15 @@ static void bad_parameters(void **state)
 					 ROOST_RPC_BAD_PARAMS);
 	}
 	p = roost_get_params(rig_va(r, TABLE), 48, 5, 0);
-	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status, ROOST_RPC_BAD_PARAMS);
+	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status,
+			 ROOST_RPC_BAD_PARAMS);
 	p = roost_get_params(rig_va(r, TABLE), 64, 5, 2);
-	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status, ROOST_RPC_BAD_PARAMS);
+	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status,
+			 ROOST_RPC_BAD_PARAMS);
 	p.flags = 0;
 	p.bound = 0;
-	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status, ROOST_RPC_BAD_PARAMS);
+	assert_int_equal(rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM).status,
+			 ROOST_RPC_BAD_PARAMS);
 	rig_close(r);
 }
 

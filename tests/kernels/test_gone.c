@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory that goes away under replies which wait to be sent: their calls end with ROOST_RPC_ACCESS, the connection goes on. */
+/*
+ * Memory that goes away under replies which wait to be sent: their calls end with ROOST_RPC_ACCESS,
+ * the connection goes on.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,9 +58,12 @@ static const struct roost_kernel kernels[] = {
 
 static void goes(uint64_t seed, uint64_t op, bool unmap, const struct rig_shape *shape)
 {
-	uint8_t *mem = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	struct nic_mr_attr a = {
-		.addr = mem, .len = BYTES, .iova = (uintptr_t)mem, .access = NIC_ACCESS_REMOTE_READ};
+	uint8_t *mem =
+		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct nic_mr_attr a = {.addr = mem,
+				.len = BYTES,
+				.iova = (uintptr_t)mem,
+				.access = NIC_ACCESS_REMOTE_READ};
 	struct nic *nic;
 	uint32_t key, own;
 	unsigned good = 0, gone = 0;
@@ -78,7 +84,10 @@ static void goes(uint64_t seed, uint64_t op, bool unmap, const struct rig_shape 
 
 		rig_post(r, 0, i, op, &va, 8, LEN, 0);
 	}
-	/* All have come (one that comes later ends the connection), the first are answered, some in part. */
+	/*
+	 * All have come (one that comes later ends the connection), the first are answered, some in
+	 * part.
+	 */
 	while (!good || rig_counters(r).calls < CALLS) {
 		for (unsigned i = 0; i < CALLS && !good; i++) {
 			struct rig_reply reply;
@@ -107,7 +116,10 @@ static void goes(uint64_t seed, uint64_t op, bool unmap, const struct rig_shape 
 		}
 		gone++;
 		assert_int_equal(reply.status, ROOST_RPC_ACCESS);
-		/* Of one that was refused at once, after pieces that went, it says how much these were. */
+		/*
+		 * Of one that was refused at once, after pieces that went, it says how much these
+		 * were.
+		 */
 		assert_in_range(reply.len, 0, op == PIECES ? LEN : 0);
 	}
 	assert_true(good > 0);
@@ -127,8 +139,9 @@ static void goes(uint64_t seed, uint64_t op, bool unmap, const struct rig_shape 
 static void regions_deregistered(void **state)
 {
 	for (uint64_t seed = 1; seed < 9; seed++) {
-		struct rig_shape shape = {
-			.sp = {.delay_ns = 1000, .loss = seed & 2 ? 0.05 : 0}, .mtu = 256, .turn_ns = 500};
+		struct rig_shape shape = {.sp = {.delay_ns = 1000, .loss = seed & 2 ? 0.05 : 0},
+					  .mtu = 256,
+					  .turn_ns = 500};
 
 		goes(seed, seed & 1 ? WHOLE : PIECES, seed & 4, &shape);
 	}
@@ -138,7 +151,8 @@ static void regions_deregistered(void **state)
 static void on_loop_back(void **state)
 {
 	for (unsigned i = 0; i < 2; i++)
-		goes(20 + i, WHOLE, i, &(struct rig_shape){.loop = true, .mtu = 256, .turn_ns = 500});
+		goes(20 + i, WHOLE, i,
+		     &(struct rig_shape){.loop = true, .mtu = 256, .turn_ns = 500});
 }
 
 static int install(void **state)

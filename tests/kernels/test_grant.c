@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Regions of the node's own, granted to kernels: by number, with the rights given, in all versions, and to nobody else. */
+/*
+ * Regions of the node's own, granted to kernels: by number, with the rights given, in all versions,
+ * and to nobody else.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +17,9 @@ static struct rig R, *const r = &R;
 
 enum what { READ, WRITE, COPY_OUT, COPY_IN, CAS, SEND_FROM, REPLY_FROM, WHATS };
 
-/* agent: does what its parameters say, at an address of a granted region, and one of the caller's. */
+/*
+ * agent: does what its parameters say, at an address of a granted region, and one of the caller's.
+ */
 struct params {
 	uint64_t what, n, va, own;
 };
@@ -55,15 +60,16 @@ static enum roost_next agent(struct roost_call *c)
 /* Tells what it has. */
 static enum roost_next asks(struct roost_call *c)
 {
-	return roost_reply(c, ROOST_RPC_OK, c->grants, c->num_grants * (uint32_t)sizeof(*c->grants));
+	return roost_reply(c, ROOST_RPC_OK, c->grants,
+			   c->num_grants * (uint32_t)sizeof(*c->grants));
 }
 
 enum { AGENT = 0x1000, OTHER };
 
-#define KERNEL(n, o, v, f)                                                                                   \
-	{                                                                                                    \
-		.abi = ROOST_KERNEL_ABI, .version = v, .name = n, .op = o,                                   \
-		.state_size = sizeof(struct state), .params = f                                              \
+#define KERNEL(n, o, v, f)                                                                         \
+	{                                                                                          \
+		.abi = ROOST_KERNEL_ABI, .version = v, .name = n, .op = o,                         \
+		.state_size = sizeof(struct state), .params = f                                    \
 	}
 
 static const struct roost_kernel agents[] = {KERNEL("agent", AGENT, 1, agent),
@@ -123,7 +129,8 @@ static void what_was_granted(void **state)
 	uint64_t *own;
 
 	for (uint64_t seed = 1; seed < 4; seed++) {
-		open_rig(seed, &(struct sim_params){.delay_ns = 1000, .loss = seed > 1 ? 0.1 : 0}, true);
+		open_rig(seed, &(struct sim_params){.delay_ns = 1000, .loss = seed > 1 ? 0.1 : 0},
+			 true);
 		own = (uint64_t *)r->node[0].mem;
 		assert_int_equal(grant(AGENT, 14), 1);
 		assert_int_equal(value(ask(AGENT, READ, 1, 8 * 5)), 5);
@@ -151,8 +158,12 @@ static void what_was_not(void **state)
 	for (enum what w = 0; w < WHATS; w++) {
 		bool reads = w == READ || w == COPY_OUT || w == SEND_FROM || w == REPLY_FROM;
 
-		/* By its right number; by others; not by its address alone; beyond its ends; by another kernel. */
-		assert_int_equal(ask(AGENT, w, 1, 0).status, reads ? ROOST_RPC_OK : ROOST_RPC_ACCESS);
+		/*
+		 * By its right number; by others; not by its address alone; beyond its ends; by
+		 * another kernel.
+		 */
+		assert_int_equal(ask(AGENT, w, 1, 0).status,
+				 reads ? ROOST_RPC_OK : ROOST_RPC_ACCESS);
 		assert_int_equal(ask(AGENT, w, 0, 0).status, ROOST_RPC_ACCESS);
 		assert_int_equal(ask(AGENT, w, 2, 0).status, ROOST_RPC_ACCESS);
 		assert_int_equal(ask(AGENT, w, UINT32_MAX, 0).status, ROOST_RPC_ACCESS);
@@ -194,10 +205,11 @@ static void numbers(void **state)
 	assert_int_equal(ask(AGENT, WRITE, 3, 0).status, ROOST_RPC_OK);
 	/* The next version has them too, and sees them. */
 	for (unsigned i = 1; i < 3; i++) {
-		assert_int_equal(
-			runtime_prepare(r->f,
-					&(struct runtime_registration){.k = &agents[i], .replace = true}, &s),
-			0);
+		assert_int_equal(runtime_prepare(r->f,
+						 &(struct runtime_registration){.k = &agents[i],
+										.replace = true},
+						 &s),
+				 0);
 		runtime_publish(r->f, s);
 		if (i == 1)
 			assert_int_equal(ask(AGENT, READ, 3, 8).status, ROOST_RPC_OK);

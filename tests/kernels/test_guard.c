@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels that crash, and calls that end without their kernel: the callers are told, the NIC and everybody else go on. */
+/*
+ * Kernels that crash, and calls that end without their kernel: the callers are told, the NIC and
+ * everybody else go on.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,9 +95,10 @@ static enum roost_next better(struct roost_call *c)
 
 enum { BAD = 0x1000, GOOD, LENDER };
 
-#define KERNEL(n, o, s, ...)                                                                                 \
-	{                                                                                                    \
-		.abi = ROOST_KERNEL_ABI, .version = 1, .name = n, .op = o, .state_size = s, __VA_ARGS__      \
+#define KERNEL(n, o, s, ...)                                                                       \
+	{                                                                                          \
+		.abi = ROOST_KERNEL_ABI, .version = 1, .name = n, .op = o, .state_size = s,        \
+		__VA_ARGS__                                                                        \
 	}
 
 static volatile unsigned stopped, cuts; /* counted before a crash that jumps out: not later */
@@ -113,7 +117,8 @@ static const struct roost_kernel bad_kernel =
 	KERNEL("bad", BAD, sizeof(struct state), .params = bad, .stop = count_stop, .cut = bad_cut);
 static const struct roost_kernel stream_kernel =
 	KERNEL("bad stream", BAD, 0, .params = begin, .payload = bad_payload);
-static const struct roost_kernel good_kernel = KERNEL("good", GOOD, sizeof(struct state), .params = good);
+static const struct roost_kernel good_kernel =
+	KERNEL("good", GOOD, sizeof(struct state), .params = good);
 static const struct roost_kernel better_kernel = KERNEL("better", BAD, 0, .params = better);
 
 static void replace(const struct roost_kernel *k, void *self, int rc)
@@ -121,8 +126,9 @@ static void replace(const struct roost_kernel *k, void *self, int rc)
 	struct kernel_version *s;
 
 	assert_int_equal(
-		runtime_prepare(r->f, &(struct runtime_registration){.k = k, .self = self, .replace = true},
-				&s),
+		runtime_prepare(
+			r->f, &(struct runtime_registration){.k = k, .self = self, .replace = true},
+			&s),
 		rc);
 	if (!rc)
 		runtime_publish(r->f, s);
@@ -280,8 +286,9 @@ static void give_back(struct roost_call *c)
 	--*(int *)c->self;
 }
 
-static const struct roost_kernel lender = KERNEL("lender", LENDER, sizeof(struct state), .params = lend,
-						 .payload = lend_payload, .cut = give_back);
+static const struct roost_kernel lender =
+	KERNEL("lender", LENDER, sizeof(struct state), .params = lend, .payload = lend_payload,
+	       .cut = give_back);
 
 static void what_was_taken_is_given_back(void **state)
 {
@@ -291,8 +298,10 @@ static void what_was_taken_is_given_back(void **state)
 
 	cuts = 0;
 	rig_open(r, 40,
-		 &(struct rig_shape){
-			 .sp = {.delay_ns = 1000}, .mtu = 256, .turn_ns = 500, .cfg = {.max_steps = 5000}});
+		 &(struct rig_shape){.sp = {.delay_ns = 1000},
+				     .mtu = 256,
+				     .turn_ns = 500,
+				     .cfg = {.max_steps = 5000}});
 	assert_int_equal(runtime_deploy(r->f, &lender, &lent), 0);
 	assert_int_equal(runtime_deploy(r->f, &good_kernel, NULL), 0);
 	/* By itself. */
@@ -391,8 +400,10 @@ static int map(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_step_that_crashes), cmocka_unit_test(a_stream_that_crashes),
-		cmocka_unit_test(beginnings_and_ends), cmocka_unit_test(what_was_taken_is_given_back),
+		cmocka_unit_test(a_step_that_crashes),
+		cmocka_unit_test(a_stream_that_crashes),
+		cmocka_unit_test(beginnings_and_ends),
+		cmocka_unit_test(what_was_taken_is_given_back),
 		cmocka_unit_test(a_cut_that_crashes),
 	};
 

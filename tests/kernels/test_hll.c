@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `hll` against a plain model: registers byte by byte, estimates within the theory's bound, sketches that come and go. */
+/*
+ * The kernel `hll` against a plain model: registers byte by byte, estimates within the theory's
+ * bound, sketches that come and go.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,11 +121,14 @@ static void registers_are_the_models(void **state)
 {
 	streams(&(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 4096});
 	streams(&(struct rig_shape){.loop = true});
-	streams(&(struct rig_shape){.sp = {.loss = 0.02, .dup = 0.02, .reorder = 0.02, .delay_ns = 1000},
-				    .mtu = 256});
+	streams(&(struct rig_shape){
+		.sp = {.loss = 0.02, .dup = 0.02, .reorder = 0.02, .delay_ns = 1000}, .mtu = 256});
 }
 
-/* One to ten million distinct items, by the kernel's own loop: each estimate within four standard errors, and their mean within one. */
+/*
+ * One to ten million distinct items, by the kernel's own loop: each estimate within four standard
+ * errors, and their mean within one.
+ */
 static void estimates(void **state)
 {
 	static const uint32_t up_to[] = {1,	10,	100,	1000,	 3000,	  10000,
@@ -199,7 +205,8 @@ static void items_across_pieces(void **state)
 	static uint8_t data[8 * 500];
 	uint8_t model[256] = {0}, state_of[1024] __attribute__((aligned(64)));
 	struct roost_hll_params p = roost_hll_params(1, ROOST_HLL_ADD, 8);
-	struct roost_call c = {.state = state_of, .params = &p, .params_len = sizeof(p), .take = take_first};
+	struct roost_call c = {
+		.state = state_of, .params = &p, .params_len = sizeof(p), .take = take_first};
 	struct rng rng;
 
 	rng_seed(&rng, 4);
@@ -252,8 +259,10 @@ static void sketches_are_merged(void **state)
 
 	rng_seed(&rng, 5);
 	open_rig(&(struct rig_shape){.sp = {.delay_ns = 1000}});
-	assert_int_equal(stream(1, ROOST_HLL_ADD, 10, items(a, 10, 3000, 1u << 20, &rng)), ROOST_RPC_OK);
-	assert_int_equal(stream(2, ROOST_HLL_ADD, 10, items(b, 10, 5000, 1u << 20, &rng)), ROOST_RPC_OK);
+	assert_int_equal(stream(1, ROOST_HLL_ADD, 10, items(a, 10, 3000, 1u << 20, &rng)),
+			 ROOST_RPC_OK);
+	assert_int_equal(stream(2, ROOST_HLL_ADD, 10, items(b, 10, 5000, 1u << 20, &rng)),
+			 ROOST_RPC_OK);
 	/* Within the node: into one that is there, and into a new one. */
 	assert_int_equal(join(3, 2, 10).status, ROOST_RPC_OK);
 	check_registers(3, b, 10);
@@ -294,7 +303,8 @@ static void sketches_come_and_go(void **state)
 	}
 	assert_int_equal(ask(100, ROOST_HLL_ADD, 10).status, ROOST_HLL_FULL);
 	assert_int_equal(join(100, 1, 10).status, ROOST_HLL_FULL);
-	assert_int_equal(stream(5, ROOST_HLL_ADD, 10, items(model, 10, 500, 1u << 20, &rng)), ROOST_RPC_OK);
+	assert_int_equal(stream(5, ROOST_HLL_ADD, 10, items(model, 10, 500, 1u << 20, &rng)),
+			 ROOST_RPC_OK);
 	assert_true(info(5).estimate > 0);
 	assert_int_equal(info(4).estimate, 0);
 	assert_int_equal(ask(5, ROOST_HLL_ESTIMATE, 11).status, ROOST_HLL_PRECISION);
@@ -306,14 +316,18 @@ static void sketches_come_and_go(void **state)
 	assert_int_equal(info(100).zeros, 4096);
 	assert_int_equal(info(100).items, 0);
 	/* Reset. */
-	assert_int_equal(stream(7, ROOST_HLL_ADD, 10, items(model, 10, 500, 1u << 20, &rng)), ROOST_RPC_OK);
+	assert_int_equal(stream(7, ROOST_HLL_ADD, 10, items(model, 10, 500, 1u << 20, &rng)),
+			 ROOST_RPC_OK);
 	assert_int_equal(ask(7, ROOST_HLL_RESET, 0).status, ROOST_RPC_OK);
 	assert_int_equal(info(7).estimate, 0);
 	assert_int_equal(info(7).items, 0);
 	rig_close(r);
 }
 
-/* A sketch that is dropped under a stream: the stream ends, and the next that has its slot sees nothing of it. */
+/*
+ * A sketch that is dropped under a stream: the stream ends, and the next that has its slot sees
+ * nothing of it.
+ */
 static void dropped_meanwhile(void **state)
 {
 	struct roost_hll_params p = roost_hll_params(1, ROOST_HLL_ADD, 10);
@@ -354,7 +368,8 @@ static void bad_parameters(void **state)
 				 ROOST_RPC_BAD_PARAMS);
 	for (uint32_t n = 0; n < sizeof(some); n++)
 		if (n != sizeof(bad[0]))
-			assert_int_equal(rig_call(r, ROOST_HLL_OP, some, n, 64).status, ROOST_RPC_BAD_PARAMS);
+			assert_int_equal(rig_call(r, ROOST_HLL_OP, some, n, 64).status,
+					 ROOST_RPC_BAD_PARAMS);
 	/* Not whole items; items that nobody announced. */
 	assert_int_equal(stream(1, ROOST_HLL_ADD, 10, 1001), ROOST_RPC_BAD_PARAMS);
 	assert_int_equal(info(1).items, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that are attached to streams: what they see is what was written, each byte once and in order, and what they rewrite arrives so, whatever the
- * network does.
+ * Kernels that are attached to streams: what they see is what was written, each byte once and in
+ * order, and what they rewrite arrives so, whatever the network does.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -56,7 +56,8 @@ static enum roost_next see(struct roost_call *c)
 
 	if (!c->total)
 		return roost_reply(c, ROOST_RPC_OK, &to->messages, 4);
-	to->bad |= c->offset != to->next || c->last != (c->offset + c->len == c->total) || c->rewrite;
+	to->bad |=
+		c->offset != to->next || c->last != (c->offset + c->len == c->total) || c->rewrite;
 	to->bad |= c->offset && c->where != to->where;
 	to->where = c->where + c->len;
 	to->next = c->last ? 0 : c->offset + c->len;
@@ -67,7 +68,9 @@ static enum roost_next see(struct roost_call *c)
 	return ROOST_DONE;
 }
 
-/* A key stream that goes on from byte to byte: who runs it twice for one, is out of step for ever. */
+/*
+ * A key stream that goes on from byte to byte: who runs it twice for one, is out of step for ever.
+ */
 struct cipher_state {
 	uint64_t at;
 };
@@ -86,7 +89,10 @@ static enum roost_next cipher(struct roost_call *c)
 	return ROOST_DONE;
 }
 
-/* Small bytes twice, large ones not at all; in parts of 1000 bytes, or what there is at the end of a piece. */
+/*
+ * Small bytes twice, large ones not at all; in parts of 1000 bytes, or what there is at the end of
+ * a piece.
+ */
 struct stretch_state {
 	uint32_t at, n;
 	uint8_t out[1000];
@@ -139,8 +145,11 @@ static const struct roost_kernel stretch_kernel = {.abi = ROOST_KERNEL_ABI,
 						   .state_size = sizeof(struct stretch_state),
 						   .stream = stretch,
 						   .resizes = true};
-static const struct roost_kernel no_stream_kernel = {
-	.abi = ROOST_KERNEL_ABI, .name = "no-stream", .version = 1, .op = NO_STREAM_OP, .params = nothing};
+static const struct roost_kernel no_stream_kernel = {.abi = ROOST_KERNEL_ABI,
+						     .name = "no-stream",
+						     .version = 1,
+						     .op = NO_STREAM_OP,
+						     .params = nothing};
 
 /* ---- the rig ---- */
 
@@ -148,8 +157,8 @@ static struct kernel_runtime *caller_runtime;
 
 static void open_rig(uint64_t seed, struct rig_shape shape)
 {
-	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel, &no_stream_kernel,
-							 &stretch_kernel};
+	static const struct roost_kernel *const all[] = {&see_kernel, &cipher_kernel,
+							 &no_stream_kernel, &stretch_kernel};
 
 	shape.rnr_retry = 7;
 	memset(seen, 0, sizeof(seen));
@@ -251,7 +260,10 @@ static void sees_what_lands(void **state)
 	}
 }
 
-/* Behind a cipher nobody reads what was written; memory has it enciphered, in the order of the stream. */
+/*
+ * Behind a cipher nobody reads what was written; memory has it enciphered, in the order of the
+ * stream.
+ */
 static void rewrites_what_leaves(void **state)
 {
 	struct rng rng;
@@ -278,7 +290,8 @@ static void rewrites_what_leaves(void **state)
 		rig_write(r, 0, 0, 7, 5000);
 		settle();
 		for (uint32_t k = 0; k < 5000; k++)
-			assert_int_equal(r->node[0].mem[7 + k], r->caller[0].mem[k] ^ cipher_byte(n + k));
+			assert_int_equal(r->node[0].mem[7 + k],
+					 r->caller[0].mem[k] ^ cipher_byte(n + k));
 		end(c, ROOST_RPC_OK);
 		end(after, ROOST_RPC_TOO_LONG);
 		rig_write(r, 0, 0, 7, 5000);
@@ -311,7 +324,10 @@ static unsigned completions(unsigned status, unsigned *others)
 	return n;
 }
 
-/* A WRITE becomes several, of what there is then; the program's completions are what they were. A cipher before it, and one that sees behind it. */
+/*
+ * A WRITE becomes several, of what there is then; the program's completions are what they were. A
+ * cipher before it, and one that sees behind it.
+ */
 static void changes_the_length(void **state)
 {
 	static uint8_t out[2 * RIG_MEM];
@@ -389,7 +405,10 @@ static void changes_the_length(void **state)
 		assert_int_equal(completions(NIC_WC_SUCCESS, &others), 41);
 		assert_int_equal(others, 0);
 		assert_false(ep_poll_recv(&r->node[0], &cqe));
-		/* The peer refuses what is in the middle: an error for the one, the others are flushed, each once. */
+		/*
+		 * The peer refuses what is in the middle: an error for the one, the others are
+		 * flushed, each once.
+		 */
 		for (unsigned k = 0; k < 5; k++)
 			rig_write(r, 0, 0, k == 1 ? RIG_MEM - 30000 : 0, 200000);
 		world_run(&r->w, world_now(&r->w) + 20 * SEC);
@@ -431,7 +450,8 @@ static void sends(void **state)
 		assert_int_equal(local_call_attach_out(c[0], e->qp), 0);
 		for (unsigned round = 0; round < 2; round++) {
 			struct roost_sge sge = ep_sge(to, 0, 65536);
-			struct wr wr = {.op = ROOST_OP_SEND, .sge = {ep_sge(e, 0, 40000)}, .num_sge = 1};
+			struct wr wr = {
+				.op = ROOST_OP_SEND, .sge = {ep_sge(e, 0, 40000)}, .num_sge = 1};
 
 			ep_post_recv(to, 1, &sge, 1);
 			ep_post(e, &wr);
@@ -439,13 +459,15 @@ static void sends(void **state)
 			assert_int_equal(cqe.byte_len, 40000);
 			settle();
 			for (uint32_t k = 0; k < 40000; k++)
-				assert_int_equal(to->mem[k],
-						 (uint8_t)(e->mem[k] ^ (round ? 0 : cipher_byte(k))));
+				assert_int_equal(
+					to->mem[k],
+					(uint8_t)(e->mem[k] ^ (round ? 0 : cipher_byte(k))));
 			if (round)
 				break;
 			end(c[0], ROOST_RPC_OK);
 			for (unsigned k = 0; k < 2; k++) {
-				c[k] = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
+				c[k] = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL,
+						      0);
 				assert_int_equal(local_call_attach_out(c[k], e->qp), 0);
 			}
 		}
@@ -455,7 +477,10 @@ static void sends(void **state)
 	}
 }
 
-/* Not while something is in flight; not more than two; not without a way to see streams. A QP may go first. */
+/*
+ * Not while something is in flight; not more than two; not without a way to see streams. A QP may
+ * go first.
+ */
 static void rules(void **state)
 {
 	struct local_call *p, *q, *z[2];
@@ -490,7 +515,8 @@ static void rules(void **state)
 	}
 	q = rig_local_call(r, caller_runtime, CIPHER_OP, NULL, 0, NULL, 0);
 	assert_int_equal(local_call_attach_out(q, r->caller[0].qp), 0);
-	assert_int_equal(local_call_attach_in(q, r->node[0].qp), -EOPNOTSUPP); /* too late to rewrite */
+	/* too late to rewrite */
+	assert_int_equal(local_call_attach_in(q, r->node[0].qp), -EOPNOTSUPP);
 	assert_int_equal(local_call_attach_region(q, r->node[0].key), -EOPNOTSUPP);
 	assert_int_equal(runtime_undeploy(caller_runtime, CIPHER_OP), -EBUSY);
 	for (unsigned i = 0; i < 2; i++)
@@ -535,8 +561,8 @@ static void count_on_a_region(void **state)
 		p = roost_hll_params(5, ROOST_HLL_REGISTERS, 0);
 		{
 			static uint8_t registers[1 << 12];
-			struct local_call *ask = rig_local_call(r, r->f, ROOST_HLL_OP, &p, sizeof(p),
-								registers, sizeof(registers));
+			struct local_call *ask = rig_local_call(
+				r, r->f, ROOST_HLL_OP, &p, sizeof(p), registers, sizeof(registers));
 
 			assert_true(local_call_finished(ask, &result));
 			assert_int_equal(result.status, ROOST_RPC_OK);
@@ -574,7 +600,8 @@ static void aggregate_a_stream(void **state)
 			matched += where > 99;
 			sum += where > 99 ? k : 0;
 		}
-		a = rig_local_call(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), (uint8_t *)&out, sizeof(out));
+		a = rig_local_call(r, r->f, ROOST_AGGREGATE_OP, &p, sizeof(p), (uint8_t *)&out,
+				   sizeof(out));
 		assert_int_equal(local_call_attach_in(a, r->node[0].qp), 0);
 		for (uint32_t at = 0; at < 4000; at += 500)
 			rig_write(r, 0, 24 * at, 24 * at, 24 * 500);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels on streams of a NIC with two processing units: on a region, to which peers of both write, or on a queue pair. What they post to the one that they
- * are bound to is that one's PU's, whichever PU brought the bytes.
+ * Kernels on streams of a NIC with two processing units: on a region, to which peers of both write,
+ * or on a queue pair. What they post to the one that they are bound to is that one's PU's,
+ * whichever PU brought the bytes.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -44,21 +45,25 @@ static enum roost_next take(struct roost_call *c)
 	return ROOST_DONE;
 }
 
-/* From the region to the replica; with `twice` in two pieces, the second of which it counts when it is done. */
+/*
+ * From the region to the replica; with `twice` in two pieces, the second of which it counts when it
+ * is done.
+ */
 static enum roost_next copy(struct roost_call *c)
 {
 	struct copy *s = c->state;
 
 	ROOST_STEPS(c);
 	if (!c->total)
-		ROOST_FAIL(c, c->qp_failed || s->seen != c->qp_posted ? ROOST_RPC_FAILED : ROOST_RPC_OK);
+		ROOST_FAIL(c, c->qp_failed || s->seen != c->qp_posted ? ROOST_RPC_FAILED
+								      : ROOST_RPC_OK);
 	assert_non_null(c->data);
 	s->at = c->where;
 	s->len = c->len;
 	if (s->p.twice && c->len > 1) {
 		s->len = c->len / 2;
-		ROOST_QP_POST(c, roost_qp_write(c, 1, s->p.to + (s->at - s->p.from), s->p.rkey, NULL, s->at,
-						s->len));
+		ROOST_QP_POST(c, roost_qp_write(c, 1, s->p.to + (s->at - s->p.from), s->p.rkey,
+						NULL, s->at, s->len));
 		s->seen++;
 		s->at += s->len;
 		s->len = c->len - s->len;
@@ -66,8 +71,8 @@ static enum roost_next copy(struct roost_call *c)
 	if (s->p.each)
 		ROOST_QP_WRITE_AT(c, 1, s->p.to + (s->at - s->p.from), s->p.rkey, s->at, s->len);
 	else
-		ROOST_QP_POST(c, roost_qp_write(c, 1, s->p.to + (s->at - s->p.from), s->p.rkey, NULL, s->at,
-						s->len));
+		ROOST_QP_POST(c, roost_qp_write(c, 1, s->p.to + (s->at - s->p.from), s->p.rkey,
+						NULL, s->at, s->len));
 	assert_null(c->data);
 	s->seen++;
 	ROOST_STEPS_END;
@@ -80,7 +85,8 @@ static enum roost_next buffered(struct roost_call *c)
 
 	ROOST_STEPS(c);
 	if (!c->total)
-		ROOST_FAIL(c, c->qp_failed || s->seen != c->qp_posted ? ROOST_RPC_FAILED : ROOST_RPC_OK);
+		ROOST_FAIL(c, c->qp_failed || s->seen != c->qp_posted ? ROOST_RPC_FAILED
+								      : ROOST_RPC_OK);
 	memcpy(c->scratch, c->data, c->len);
 	ROOST_QP_WRITE(c, 1, s->p.to + (c->where - s->p.from), s->p.rkey, c->scratch, c->len);
 	s->seen++;
@@ -105,11 +111,11 @@ static void copy_cut(struct roost_call *c)
 	cuts++;
 }
 
-#define KERNEL(op_, stream_, resizes_)                                                                       \
-	{                                                                                                    \
-		.abi = ROOST_KERNEL_ABI, .version = 1, .name = "copy", .op = op_,                            \
-		.state_size = sizeof(struct copy), .scratch_size = 4096, .params = take, .stream = stream_,  \
-		.cut = copy_cut, .resizes = resizes_                                                         \
+#define KERNEL(op_, stream_, resizes_)                                                             \
+	{                                                                                          \
+		.abi = ROOST_KERNEL_ABI, .version = 1, .name = "copy", .op = op_,                  \
+		.state_size = sizeof(struct copy), .scratch_size = 4096, .params = take,           \
+		.stream = stream_, .cut = copy_cut, .resizes = resizes_                            \
 	}
 
 static const struct roost_kernel kernels[] = {
@@ -164,15 +170,19 @@ static void close_world(void)
 	world_fini(w);
 }
 
-static struct local_call *begin_with(uint64_t op, const struct ep *from, unsigned pu, bool each, bool twice)
+static struct local_call *begin_with(uint64_t op, const struct ep *from, unsigned pu, bool each,
+				     bool twice)
 {
 	const struct params p = {.from = (uintptr_t)from->mem,
 				 .to = (uintptr_t)replica.mem,
 				 .rkey = replica.key,
 				 .each = each,
 				 .twice = twice};
-	const struct local_call_attr a = {
-		.op = op, .params = &p, .params_len = sizeof(p), .pd = called[0].pd, .key = from->key};
+	const struct local_call_attr a = {.op = op,
+					  .params = &p,
+					  .params_len = sizeof(p),
+					  .pd = called[0].pd,
+					  .key = from->key};
 	struct local_call *call;
 
 	assert_int_equal(local_call_begin(f, local_call_pu(f, op, pu), &a, &call), 0);
@@ -251,10 +261,18 @@ static void end(struct local_call *p, uint32_t status)
 
 static const struct sim_params links[] = {
 	{.delay_ns = 2000},
-	{.delay_ns = 2000, .jitter_ns = 3000, .loss = 0.02, .dup = 0.03, .reorder = 0.03, .corrupt = 0.01},
+	{.delay_ns = 2000,
+	 .jitter_ns = 3000,
+	 .loss = 0.02,
+	 .dup = 0.03,
+	 .reorder = 0.03,
+	 .corrupt = 0.01},
 };
 
-/* Whichever PU has the bound queue pair, and however little room there is: all that has landed is there too. */
+/*
+ * Whichever PU has the bound queue pair, and however little room there is: all that has landed is
+ * there too.
+ */
 static void all_goes_on(void **state)
 {
 	struct local_call *p;
@@ -294,7 +312,9 @@ static void streams_of_both(void **state)
 		to = out ? &caller[i & 1] : of;
 		memset(to->mem, 0, MEM);
 		p = begin_with(out ? BUFFER_OP : OP, to, i & 1, i >> 4 & 1, i >> 4 & 1);
-		assert_int_equal(out ? local_call_attach_out(p, of->qp) : local_call_attach_in(p, of->qp), 0);
+		assert_int_equal(out ? local_call_attach_out(p, of->qp)
+				     : local_call_attach_in(p, of->qp),
+				 0);
 		for (uint32_t k = 0; k < MEM; k++)
 			from->mem[k] = (uint8_t)rng_u64(&rng);
 		for (unsigned k = 0; k < 60; k++) {
@@ -318,7 +338,10 @@ static void streams_of_both(void **state)
 	}
 }
 
-/* The queue pair of a stream goes while its kernel is at the other PU. And one that changes lengths stays with its own. */
+/*
+ * The queue pair of a stream goes while its kernel is at the other PU. And one that changes lengths
+ * stays with its own.
+ */
 static void the_stream_goes(void **state)
 {
 	struct ep_params again = {.pu = 1, .mem = MEM};
@@ -394,7 +417,10 @@ static void both_wait(void **state)
 	}
 }
 
-/* Taken away, or its queue pair is, in the moment in which it is on its way from one PU to the other. */
+/*
+ * Taken away, or its queue pair is, in the moment in which it is on its way from one PU to the
+ * other.
+ */
 static void on_its_way(void **state)
 {
 	struct local_call *p;

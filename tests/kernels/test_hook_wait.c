@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels that wait before their stream begins, and when it has ended: it begins, and they end, when what they wait for is done. */
+/*
+ * Kernels that wait before their stream begins, and when it has ended: it begins, and they end,
+ * when what they wait for is done.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +17,10 @@ enum { SEE_OP = 0x1001, RESIZE_OP };
 
 #define WEIGHT 1000003u
 
-/* ---- the kernel: reads a weight from peer 1, and leaves there what the bytes of its stream weigh ---- */
+/*
+ * ---- the kernel: reads a weight from peer 1, and leaves there what the bytes of its stream weigh
+ * ----
+ */
 
 struct params {
 	uint64_t at; /* the weight; the sum goes behind it */
@@ -70,11 +76,11 @@ static void scale_cut(struct roost_call *c)
 	cuts++;
 }
 
-#define KERNEL(op_, resizes_)                                                                                \
-	{                                                                                                    \
-		.abi = ROOST_KERNEL_ABI, .version = 1, .name = "scale", .op = op_,                           \
-		.state_size = sizeof(struct scale), .scratch_size = 4096, .params = take, .stream = weigh,   \
-		.cut = scale_cut, .resizes = resizes_                                                        \
+#define KERNEL(op_, resizes_)                                                                      \
+	{                                                                                          \
+		.abi = ROOST_KERNEL_ABI, .version = 1, .name = "scale", .op = op_,                 \
+		.state_size = sizeof(struct scale), .scratch_size = 4096, .params = take,          \
+		.stream = weigh, .cut = scale_cut, .resizes = resizes_                             \
 	}
 
 static const struct roost_kernel kernels[] = {KERNEL(SEE_OP, false), KERNEL(RESIZE_OP, true)};
@@ -249,7 +255,10 @@ static void stream_waits_for_parameters(void **state)
 	}
 }
 
-/* Parameters that come to nothing: the stream goes on without the kernel. And it may be taken away, or not attached at all, while it waits. */
+/*
+ * Parameters that come to nothing: the stream goes on without the kernel. And it may be taken away,
+ * or not attached at all, while it waits.
+ */
 static void gives_up(void **state)
 {
 	struct local_call *p, *other[2];
@@ -273,7 +282,8 @@ static void gives_up(void **state)
 		while (turn())
 			;
 		assert_int_equal(cuts, 1);
-		assert_int_equal(runtime_undeploy(s->f, where == OUT_RESIZED ? RESIZE_OP : SEE_OP), 0);
+		assert_int_equal(runtime_undeploy(s->f, where == OUT_RESIZED ? RESIZE_OP : SEE_OP),
+				 0);
 		close_scene();
 	}
 	open_scales(3, &shapes[0], IN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels on streams that post work requests: what comes in, or leaves, goes to a replica too, whatever the networks do; a kernel that waits holds up its stream, and nobody
- * else's.
+ * Kernels on streams that post work requests: what comes in, or leaves, goes to a replica too,
+ * whatever the networks do; a kernel that waits holds up its stream, and nobody else's.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -77,7 +77,8 @@ static enum roost_next copy(struct roost_call *c)
 	if (m->p.each)
 		ROOST_QP_WRITE_AT(c, m->p.qp, m->to, m->p.rkey, c->where, c->len);
 	else
-		ROOST_QP_POST(c, roost_qp_write(c, m->p.qp, m->to, m->p.rkey, NULL, c->where, c->len));
+		ROOST_QP_POST(c,
+			      roost_qp_write(c, m->p.qp, m->to, m->p.rkey, NULL, c->where, c->len));
 	note(c, m);
 	if (brief)
 		return tell(c);
@@ -115,11 +116,11 @@ static enum roost_next stretched(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-#define KERNEL(op_, stream_, ...)                                                                            \
-	{                                                                                                    \
-		.abi = ROOST_KERNEL_ABI, .version = 1, .name = "copy", .op = op_,                            \
-		.state_size = sizeof(struct copy), .scratch_size = 2 * BUFFER, .params = copy_params,        \
-		.stream = stream_, ##__VA_ARGS__                                                             \
+#define KERNEL(op_, stream_, ...)                                                                  \
+	{                                                                                          \
+		.abi = ROOST_KERNEL_ABI, .version = 1, .name = "copy", .op = op_,                  \
+		.state_size = sizeof(struct copy), .scratch_size = 2 * BUFFER,                     \
+		.params = copy_params, .stream = stream_, ##__VA_ARGS__                            \
 	}
 
 static const struct roost_kernel kernels[] = {
@@ -143,7 +144,8 @@ static void open_copies(uint64_t seed, const struct shape *shape, uint32_t ops)
 		unsigned number;
 
 		assert_int_equal(runtime_deploy(s->f, &kernels[i], NULL), 0);
-		assert_int_equal(runtime_bind_qp(s->f, kernels[i].op, s->bound[1].qp, &limits, &number), 0);
+		assert_int_equal(
+			runtime_bind_qp(s->f, kernels[i].op, s->bound[1].qp, &limits, &number), 0);
 	}
 	assert_int_equal(nic_mr_register(s->called.nic,
 					 &(struct nic_mr_attr){.pd = s->bound[1].pd,
@@ -303,7 +305,8 @@ static void what_leaves(void **state)
 		assert_memory_equal(s->peer[1].mem, s->caller.mem, MEM);
 		for (uint32_t k = 0; k < MEM; k++)
 			if (s->caller.mem[k])
-				assert_int_equal(s->caller.mem[k], s->called.mem[k] ^ (xored ? 0x5a : 0));
+				assert_int_equal(s->caller.mem[k],
+						 s->called.mem[k] ^ (xored ? 0x5a : 0));
 		assert_false(bytes_stayed);
 		/* What leaves now is not held up by who is gone. */
 		write_random(&rng, &s->called, &s->caller, 5);
@@ -311,7 +314,9 @@ static void what_leaves(void **state)
 	}
 }
 
-/* Whose connection can't be kept waiting loses messages, and the replica has what is left of them. */
+/*
+ * Whose connection can't be kept waiting loses messages, and the replica has what is left of them.
+ */
 static void unreliable(void **state)
 {
 	struct ep a, b;
@@ -353,14 +358,18 @@ static void unreliable(void **state)
 }
 
 /* For tests in which the replica's answers are lost for a time. */
-static const struct shape slow = {.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
+static const struct shape slow = {
+	.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
 
 static int drop_replica(void *ctx, const struct pkt_addr *src, const uint8_t *bth, uint32_t len)
 {
 	return pkt_addr_eq(src, ep_addr(&s->peer[1]));
 }
 
-/* A stream that waits keeps nobody else waiting: not the others of its NIC, nor what goes the other way. */
+/*
+ * A stream that waits keeps nobody else waiting: not the others of its NIC, nor what goes the other
+ * way.
+ */
 static void nobody_else_waits(void **state)
 {
 	struct roost_cqe cqe;
@@ -426,7 +435,10 @@ static void the_replica_refuses(void **state)
 	}
 }
 
-/* Whatever goes while it waits: its stream's queue pair, or the one that it waits for; or its kernel is unloaded. */
+/*
+ * Whatever goes while it waits: its stream's queue pair, or the one that it waits for; or its
+ * kernel is unloaded.
+ */
 static void what_goes_meanwhile(void **state)
 {
 	for (unsigned how = 0; how < 4; how++) {
@@ -522,7 +534,10 @@ static void joins_who_waits(void **state)
 	close_copies();
 }
 
-/* What has replied is busy as long as something is under way, and the region that this is out of stays. */
+/*
+ * What has replied is busy as long as something is under way, and the region that this is out of
+ * stays.
+ */
 static void replied_meanwhile(void **state)
 {
 	for (unsigned on_region = 0; on_region < 2; on_region++) {
@@ -563,8 +578,9 @@ static void rules(void **state)
 	/* What leaves waits for no message that may wait for it. */
 	open_copies(1, &shapes[0], 0);
 	assert_int_equal(runtime_unbind_qp(s->f, BUFFER_OP, 1), 0);
-	assert_int_equal(
-		runtime_bind_qp(s->f, BUFFER_OP, s->called.qp, &(struct runtime_qp_limits){0}, &number), 0);
+	assert_int_equal(runtime_bind_qp(s->f, BUFFER_OP, s->called.qp,
+					 &(struct runtime_qp_limits){0}, &number),
+			 0);
 	assert_int_equal(number, 1);
 	p = begin(BUFFER_OP, &s->caller, false, false);
 	assert_int_equal(local_call_attach_out(p, s->called.qp), 0);

@@ -102,8 +102,10 @@ static uint8_t answer(uint32_t psn, unsigned *written)
 }
 
 /*
- * A piece that its kernel is in the middle of is refused; in its place comes the beginning of another message, of the same kernel and with the same
- * bytes in the packet. That is not what was refused: the call ends with ROOST_RPC_BAD_PARAMS, and the other message is payload that nobody announced.
+ * A piece that its kernel is in the middle of is refused; in its place comes the beginning of
+ * another message, of the same kernel and with the same bytes in the packet. That is not what was
+ * refused: the call ends with ROOST_RPC_BAD_PARAMS, and the other message is payload that nobody
+ * announced.
  */
 static void another_message_in_its_place(void **state)
 {
@@ -137,7 +139,10 @@ static void another_message_in_its_place(void **state)
 	peer_close(p);
 }
 
-/* The same message again is what was refused: its kernel goes on where it was, and has each piece once. */
+/*
+ * The same message again is what was refused: its kernel goes on where it was, and has each piece
+ * once.
+ */
 static void the_same_again(void **state)
 {
 	unsigned written = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls with keys that are guessed. One by which the peer can reach nothing costs it the connection, before any kernel is asked, as with a WRITE (IBA 9.7.4.1.5): a
- * status would tell it which keys there are, one each round trip.
+ * Calls with keys that are guessed. One by which the peer can reach nothing costs it the
+ * connection, before any kernel is asked, as with a WRITE (IBA 9.7.4.1.5): a status would tell it
+ * which keys there are, one each round trip.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,8 +40,10 @@ enum guess { NEXT_TAG, NEXT_INDEX, OTHER_DOMAIN, LOCAL_ONLY, TAKEN_BACK, GUESSES
 
 static uint32_t guess_key(struct nic *nic, const struct ep *e, uint32_t other_pd, enum guess guess)
 {
-	struct nic_mr_attr m = {
-		.addr = e->mem, .len = 64, .iova = 64, .pd = guess == OTHER_DOMAIN ? other_pd : e->pd};
+	struct nic_mr_attr m = {.addr = e->mem,
+				.len = 64,
+				.iova = 64,
+				.pd = guess == OTHER_DOMAIN ? other_pd : e->pd};
 	uint32_t key;
 
 	if (guess == NEXT_TAG)

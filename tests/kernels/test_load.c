@@ -57,7 +57,8 @@ static int load(const char *path, bool replace)
 
 static void post(unsigned caller, unsigned slot, uint64_t reads)
 {
-	struct count_params p = {.where = (uintptr_t)r->node[caller].mem + 8 * slot, .reads = reads};
+	struct count_params p = {.where = (uintptr_t)r->node[caller].mem + 8 * slot,
+				 .reads = reads};
 
 	rig_post(r, caller, slot, COUNT_OP, &p, sizeof(p), sizeof(struct count_reply), 0);
 }
@@ -144,8 +145,11 @@ static void same_path_again(void **state)
 	open_rig(2, &(struct rig_shape){.sp = {.delay_ns = 1000}});
 	snprintf(path, sizeof(path), "%s/kernel.so", folder);
 	for (unsigned i = 0; i < 6; i++) {
-		/* Written over in place: the file stays the same, what was loaded must not change. */
-		snprintf(command, sizeof(command), "cat %s >%s", built(i & 1 ? "count-2" : "count-1"), path);
+		/*
+		 * Written over in place: the file stays the same, what was loaded must not change.
+		 */
+		snprintf(command, sizeof(command), "cat %s >%s",
+			 built(i & 1 ? "count-2" : "count-1"), path);
 		assert_int_equal(system(command), 0);
 		assert_int_equal(load(path, i > 0), 0);
 		post(0, 0, 0);
@@ -237,13 +241,15 @@ static void no_kernels(void **state)
 /* ---- replacing ---- */
 
 /*
- * Calls in flight on both QPs all the time, each counted in memory: a thousand replacements, and no call is lost, none run twice, each
- * answered by a version that was active while it was under way.
+ * Calls in flight on both QPs all the time, each counted in memory: a thousand replacements, and no
+ * call is lost, none run twice, each answered by a version that was active while it was under way.
  */
-static void replace_under_load(const struct rig_shape *shape, uint64_t seed, const char *const names[2])
+static void replace_under_load(const struct rig_shape *shape, uint64_t seed,
+			       const char *const names[2])
 {
 	enum { FLIGHT = 24, TIMES = 1000 };
-	uint64_t begun[RIG_CALLERS][FLIGHT], done[RIG_CALLERS][FLIGHT] = {{0}}, replaced = 0, calls = 0;
+	uint64_t begun[RIG_CALLERS][FLIGHT], done[RIG_CALLERS][FLIGHT] = {{0}}, replaced = 0,
+					     calls = 0;
 	bool busy[RIG_CALLERS][FLIGHT] = {{false}};
 	unsigned most = 0, left = RIG_CALLERS * FLIGHT;
 	struct runtime_kernel_info info;
@@ -258,7 +264,8 @@ static void replace_under_load(const struct rig_shape *shape, uint64_t seed, con
 			for (unsigned s = 0; s < FLIGHT; s++) {
 				struct rig_reply a;
 
-				if (busy[c][s] && rig_poll(r, c, s, sizeof(struct count_reply), &a)) {
+				if (busy[c][s] &&
+				    rig_poll(r, c, s, sizeof(struct count_reply), &a)) {
 					struct count_reply got;
 
 					assert_int_equal(a.status, ROOST_RPC_OK);
@@ -269,7 +276,8 @@ static void replace_under_load(const struct rig_shape *shape, uint64_t seed, con
 					left -= replaced == TIMES;
 				}
 				if (!busy[c][s] && replaced < TIMES) {
-					post(c, s, rng_below(&rng, rng_below(&rng, 16) ? 40 : 3000));
+					post(c, s,
+					     rng_below(&rng, rng_below(&rng, 16) ? 40 : 3000));
 					begun[c][s] = replaced;
 					busy[c][s] = true;
 					calls++;
@@ -298,13 +306,15 @@ static void replace_under_load(const struct rig_shape *shape, uint64_t seed, con
 
 static void a_thousand_replacements(void **state)
 {
-	static const char *const own[2] = {"count-1", "count-2"}, *const shared[2] = {"share-1", "share-2"};
+	static const char *const own[2] = {"count-1", "count-2"}, *const shared[2] = {"share-1",
+										      "share-2"};
 
 	replace_under_load(&(struct rig_shape){.sp = {.delay_ns = 2000}}, 10, own);
 	assert_int_equal(host.stopped, 1001);
 	replace_under_load(
-		&(struct rig_shape){.sp = {.loss = 0.02, .dup = 0.02, .reorder = 0.02, .delay_ns = 2000}}, 11,
-		own);
+		&(struct rig_shape){
+			.sp = {.loss = 0.02, .dup = 0.02, .reorder = 0.02, .delay_ns = 2000}},
+		11, own);
 	assert_int_equal(host.stopped, 1001);
 	replace_under_load(&(struct rig_shape){.loop = true}, 12, own);
 	assert_int_equal(host.stopped, 1001);

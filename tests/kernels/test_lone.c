@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A call that has its turn to itself: accesses are done at once, under the same checks, bounds and counters. */
+/*
+ * A call that has its turn to itself: accesses are done at once, under the same checks, bounds and
+ * counters.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +18,8 @@ static struct rig R, *const r = &R;
 enum { OP = 0x1000, TURN = 256 };
 
 struct params {
-	uint64_t at, reads, outside; /* after so many reads one goes to `outside`, if that is not 0 */
+	/* after so many reads one goes to `outside`, if that is not 0 */
+	uint64_t at, reads, outside;
 };
 
 struct state {
@@ -58,8 +62,9 @@ static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
 static void open_rig(uint64_t seed, uint32_t max_steps)
 {
 	rig_open(r, seed,
-		 &(struct rig_shape){
-			 .sp = {.delay_ns = 1000}, .cfg = {.max_steps = max_steps}, .turn_ns = 500});
+		 &(struct rig_shape){.sp = {.delay_ns = 1000},
+				     .cfg = {.max_steps = max_steps},
+				     .turn_ns = 500});
 	assert_int_equal(runtime_deploy(r->f, &kernel, NULL), 0);
 	entered = 0;
 }
@@ -84,7 +89,10 @@ static void expect_words(unsigned slot, const struct rig_reply *reply)
 	assert_int_equal(at[1], 0x2222);
 }
 
-/* The kernel is called for the first step, and once a turn; its steps are counted as ever, and to the watch each is one of its own. */
+/*
+ * The kernel is called for the first step, and once a turn; its steps are counted as ever, and to
+ * the watch each is one of its own.
+ */
 static void one_call_goes_on(void **state)
 {
 	struct rig_reply reply;
@@ -172,7 +180,8 @@ static void quotas_as_ever(void **state)
 	struct rig_reply reply;
 
 	open_rig(5, 0);
-	assert_int_equal(runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.steps = 10}), 0);
+	assert_int_equal(
+		runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.steps = 10}), 0);
 	post(0, 200, 0);
 	reply = rig_wait(r, 0, 0, 8);
 	expect_words(0, &reply);

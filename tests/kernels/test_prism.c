@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `prism` against a plain model: random chains, then each operation's own rules, and what happens when many do the same at once. */
+/*
+ * The kernel `prism` against a plain model: random chains, then each operation's own rules, and
+ * what happens when many do the same at once.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -109,7 +112,8 @@ static uint8_t *mem_at(uint64_t va, uint64_t len)
 
 	if (!len)
 		return nowhere;
-	if (va < rig_va(r, 0) || va - rig_va(r, 0) > RIG_MEM || len > RIG_MEM - (va - rig_va(r, 0))) {
+	if (va < rig_va(r, 0) || va - rig_va(r, 0) > RIG_MEM ||
+	    len > RIG_MEM - (va - rig_va(r, 0))) {
 		M.access = true;
 		return nowhere;
 	}
@@ -152,8 +156,8 @@ static void model_list(struct model *m, const struct roost_prism_op *op, uint64_
 		memcpy(mem_at(op->addr, 8), &taken, 8);
 }
 
-static void model_cas(struct model *m, const struct roost_prism_op *op, uint64_t target, uint64_t swap,
-		      struct roost_prism_result *res)
+static void model_cas(struct model *m, const struct roost_prism_op *op, uint64_t target,
+		      uint64_t swap, struct roost_prism_result *res)
 {
 	uint64_t there = get(target);
 
@@ -172,7 +176,8 @@ static void model_cas(struct model *m, const struct roost_prism_op *op, uint64_t
 		memcpy(mem_at(target, 8), &there, 8);
 }
 
-static void model_op(struct model *m, const struct roost_prism_op *op, struct roost_prism_result *res)
+static void model_op(struct model *m, const struct roost_prism_op *op,
+		     struct roost_prism_result *res)
 {
 	const void *data = op + 1;
 	uint64_t target = op->addr, len = op->len;
@@ -228,8 +233,9 @@ static void run_model(struct model *m)
 	m->access = false;
 	for (uint32_t i = 0; i < p->ops && !m->access; i++) {
 		const struct roost_prism_op *op = (const void *)next;
-		bool carries = (op->what == ROOST_PRISM_WRITE || op->what == ROOST_PRISM_ALLOCATE) &&
-			       !(op->flags & ROOST_PRISM_DATA_INDIRECT);
+		bool carries =
+			(op->what == ROOST_PRISM_WRITE || op->what == ROOST_PRISM_ALLOCATE) &&
+			!(op->flags & ROOST_PRISM_DATA_INDIRECT);
 
 		next += sizeof(*op) + (carries ? ALIGN_UP(op->len, 8u) : 0);
 		if (op->flags & ROOST_PRISM_CONDITIONAL && before)
@@ -282,8 +288,8 @@ static void any_memory(struct rng *rng)
 	}
 	roost_prism_list_init(list(), SLOTS, SIZE);
 	for (uint64_t n = rng_below(rng, SLOTS + 1); n; n--)
-		roost_prism_list_give(list(),
-				      rng_below(rng, 40) ? rig_va(r, BUFFERS + n * SIZE) : any_va(rng));
+		roost_prism_list_give(list(), rng_below(rng, 40) ? rig_va(r, BUFFERS + n * SIZE)
+								 : any_va(rng));
 }
 
 static void any_op(struct rng *rng)
@@ -304,14 +310,15 @@ static void any_op(struct rng *rng)
 	case 1:
 		flags |= flags & ROOST_PRISM_INDIRECT && len & 1 ? ROOST_PRISM_BOUNDED : 0;
 		if (len & 2)
-			op = roost_prism_add(&chain, ROOST_PRISM_WRITE, flags | ROOST_PRISM_DATA_INDIRECT,
-					     any_va(rng), len, NULL, 0);
+			op = roost_prism_add(&chain, ROOST_PRISM_WRITE,
+					     flags | ROOST_PRISM_DATA_INDIRECT, any_va(rng), len,
+					     NULL, 0);
 		else
 			op = roost_prism_write(&chain, flags, any_va(rng), data, len);
 		break;
 	case 2:
-		op = roost_prism_allocate(&chain, flags & ROOST_PRISM_CONDITIONAL, rig_va(r, LIST), data,
-					  len);
+		op = roost_prism_allocate(&chain, flags & ROOST_PRISM_CONDITIONAL, rig_va(r, LIST),
+					  data, len);
 		break;
 	case 3:
 		op = roost_prism_cas(&chain, flags, any_va(rng), (uint8_t)rng_below(rng, 4),
@@ -338,14 +345,16 @@ static bool overlaps(void)
 	const struct roost_prism_op *op = (const void *)(p + 1);
 
 	for (uint32_t i = 0; i < p->ops; i++) {
-		bool carries = (op->what == ROOST_PRISM_WRITE || op->what == ROOST_PRISM_ALLOCATE) &&
-			       !(op->flags & ROOST_PRISM_DATA_INDIRECT);
+		bool carries =
+			(op->what == ROOST_PRISM_WRITE || op->what == ROOST_PRISM_ALLOCATE) &&
+			!(op->flags & ROOST_PRISM_DATA_INDIRECT);
 
 		if ((op->what == ROOST_PRISM_WRITE && !carries) ||
 		    (op->what == ROOST_PRISM_READ && op->flags & ROOST_PRISM_REDIRECT))
 			if (op->len > 8)
 				return true;
-		op = (const void *)((const uint8_t *)(op + 1) + (carries ? ALIGN_UP(op->len, 8u) : 0));
+		op = (const void *)((const uint8_t *)(op + 1) +
+				    (carries ? ALIGN_UP(op->len, 8u) : 0));
 	}
 	return false;
 }
@@ -373,14 +382,18 @@ static void like_the_model(void **state)
 	random_chains(&(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 4096}, 1, 400);
 	random_chains(&(struct rig_shape){.loop = true, .mtu = 4096}, 2, 200);
 	random_chains(
-		&(struct rig_shape){.sp = {.loss = 0.03, .dup = 0.03, .reorder = 0.03, .delay_ns = 1000},
-				    .mtu = 4096},
+		&(struct rig_shape){
+			.sp = {.loss = 0.03, .dup = 0.03, .reorder = 0.03, .delay_ns = 1000},
+			.mtu = 4096},
 		3, 100);
 }
 
 /* ---- what the paper builds of them ---- */
 
-/* A key-value store's PUT: a new version is allocated, and swapped in if nobody was faster; a GET reads it in one round trip. */
+/*
+ * A key-value store's PUT: a new version is allocated, and swapped in if nobody was faster; a GET
+ * reads it in one round trip.
+ */
 static void put_and_get(void **state)
 {
 	struct roost_prism_op *op;
@@ -398,7 +411,8 @@ static void put_and_get(void **state)
 					  i ? "second" : "first!", 6);
 		op->redirect = rig_va(r, SPARE);
 		op = roost_prism_cas(&chain, ROOST_PRISM_CONDITIONAL | ROOST_PRISM_DATA_INDIRECT,
-				     rig_va(r, WORDS), ROOST_PRISM_EQUAL, i ? rig_va(r, BUFFERS) : 0, 0);
+				     rig_va(r, WORDS), ROOST_PRISM_EQUAL,
+				     i ? rig_va(r, BUFFERS) : 0, 0);
 		op->data = rig_va(r, SPARE);
 		RUNS(0, 0);
 		assert_int_equal(word(WORDS), rig_va(r, BUFFERS + i * SIZE));
@@ -411,7 +425,8 @@ static void put_and_get(void **state)
 	/* No buffer is left: nothing is swapped. */
 	begin();
 	roost_prism_allocate(&chain, 0, rig_va(r, LIST), "x", 1);
-	roost_prism_cas(&chain, ROOST_PRISM_CONDITIONAL, rig_va(r, WORDS), ROOST_PRISM_NOT_EQUAL, 0, 7);
+	roost_prism_cas(&chain, ROOST_PRISM_CONDITIONAL, rig_va(r, WORDS), ROOST_PRISM_NOT_EQUAL, 0,
+			7);
 	roost_prism_write(&chain, ROOST_PRISM_CONDITIONAL, rig_va(r, WORDS), "x", 1);
 	roost_prism_read(&chain, 0, rig_va(r, WORDS), 8);
 	a = RUNS(ROOST_RPC_MISS, ROOST_PRISM_SKIPPED, ROOST_PRISM_SKIPPED, 0);
@@ -430,8 +445,8 @@ static void bounds_of_the_target(void **state)
 	memcpy(at(SPARE), "0123456789", 10);
 	begin();
 	roost_prism_read(&chain, ROOST_PRISM_INDIRECT | ROOST_PRISM_BOUNDED, rig_va(r, WORDS), 10);
-	roost_prism_write(&chain, ROOST_PRISM_INDIRECT | ROOST_PRISM_BOUNDED, rig_va(r, WORDS), "abcdefghij",
-			  10);
+	roost_prism_write(&chain, ROOST_PRISM_INDIRECT | ROOST_PRISM_BOUNDED, rig_va(r, WORDS),
+			  "abcdefghij", 10);
 	a = RUNS(0, 0);
 	assert_memory_equal(roost_prism_output(&chain, a.data, a.len, 0, &res), "01234", 5);
 	assert_int_equal(res.len, 5);
@@ -487,8 +502,9 @@ static void relations_and_masks(void **state)
 }
 
 /*
- * Calls in flight at once, whose steps lie between each other: each takes a buffer from the same list, and counts one more if nobody did
- * meanwhile. No buffer goes to two, none is lost, and no count is.
+ * Calls in flight at once, whose steps lie between each other: each takes a buffer from the same
+ * list, and counts one more if nobody did meanwhile. No buffer goes to two, none is lost, and no
+ * count is.
  */
 static void many_at_once(void **state)
 {
@@ -537,7 +553,10 @@ static void many_at_once(void **state)
 	rig_close(r);
 }
 
-/* Each sets a bit of its own in the same word, whatever else is there: it is tried again when another's came between. */
+/*
+ * Each sets a bit of its own in the same word, whatever else is there: it is tried again when
+ * another's came between.
+ */
 static void bits_of_one_word(void **state)
 {
 	enum { CALLS = 60 };
@@ -628,7 +647,8 @@ static void bad_parameters(void **state)
 
 	open_rig(&(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 4096});
 	for (uint32_t n = 0; n < 200; n++)
-		assert_int_equal(rig_call(r, ROOST_PRISM_OP, none, n, 64).status, ROOST_RPC_BAD_PARAMS);
+		assert_int_equal(rig_call(r, ROOST_PRISM_OP, none, n, 64).status,
+				 ROOST_RPC_BAD_PARAMS);
 	bad(0, 0, 0), refused();
 	bad(5, 0, 0), refused();
 	bad(ROOST_PRISM_READ, 32, 8), refused();

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels that change how long things are, and wait, or are attached beside those that do: what leaves is the same, each byte once, and so is what they send on. */
+/*
+ * Kernels that change how long things are, and wait, or are attached beside those that do: what
+ * leaves is the same, each byte once, and so is what they send on.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +47,8 @@ static enum roost_next tell(struct roost_call *c)
 }
 
 /*
- * Each byte twice; and each piece as it was to peer 0, before its last byte leaves. WRITEs to 2 n are those of n bytes at n.
+ * Each byte twice; and each piece as it was to peer 0, before its last byte leaves. WRITEs to 2 n
+ * are those of n bytes at n.
  */
 static enum roost_next doubling(struct roost_call *c)
 {
@@ -109,8 +113,9 @@ static void bind_to(uint64_t op, struct ep *e, uint32_t ops)
 {
 	unsigned number;
 
-	assert_int_equal(runtime_bind_qp(s->f, op, e->qp, &(struct runtime_qp_limits){.ops = ops}, &number),
-			 0);
+	assert_int_equal(
+		runtime_bind_qp(s->f, op, e->qp, &(struct runtime_qp_limits){.ops = ops}, &number),
+		0);
 	assert_int_equal(number, 1);
 }
 
@@ -269,9 +274,13 @@ static int drop_peers(void *ctx, const struct pkt_addr *src, const uint8_t *bth,
 	return pkt_addr_eq(src, ep_addr(&s->peer[1]));
 }
 
-static const struct shape slow = {.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
+static const struct shape slow = {
+	.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
 
-/* More is posted than goes through while somebody waits: nothing is lost of it, and the NIC does not run in circles for it. */
+/*
+ * More is posted than goes through while somebody waits: nothing is lost of it, and the NIC does
+ * not run in circles for it.
+ */
 static void posted_meanwhile(void **state)
 {
 	struct local_call *p, *q;
@@ -279,7 +288,8 @@ static void posted_meanwhile(void **state)
 
 	for (unsigned i = 0; i < 2; i++) {
 		open_doubling(1, &slow, 1);
-		sim_set_filter(s->w.sim, drop_peers, NULL); /* the mirror is not done before that ends */
+		/* the mirror is not done before that ends */
+		sim_set_filter(s->w.sim, drop_peers, NULL);
 		p = begin(i ? DOUBLE_OP : MIRROR_OP, false);
 		q = begin(i ? MIRROR_OP : DOUBLE_OP, false);
 		for (unsigned k = 0; k < 32; k++)
@@ -305,7 +315,10 @@ static void posted_meanwhile(void **state)
 	}
 }
 
-/* The stream's queue pair is reset, or destroyed, while its kernel waits in the middle of a piece; the next stream is as the first. */
+/*
+ * The stream's queue pair is reset, or destroyed, while its kernel waits in the middle of a piece;
+ * the next stream is as the first.
+ */
 static void cut_short(void **state)
 {
 	struct local_call *p;
@@ -323,7 +336,8 @@ static void cut_short(void **state)
 			ep_fini(&s->called);
 			ep_init(&s->called, &s->w, 0, &ep);
 		} else {
-			assert_int_equal(ep_modify(&s->called, &(struct nic_qp_attr){.state = NIC_QPS_ERR},
+			assert_int_equal(ep_modify(&s->called,
+						   &(struct nic_qp_attr){.state = NIC_QPS_ERR},
 						   NIC_QPA_STATE),
 					 0);
 			while (unfinished) {

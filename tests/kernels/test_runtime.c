@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel runtime through its public surface: kernels of every shape are called over links that lose, copy and reorder, and over
- * loop-back. Each call runs once; what it may not touch it does not touch; nothing hangs.
+ * The kernel runtime through its public surface: kernels of every shape are called over links that
+ * lose, copy and reorder, and over loop-back. Each call runs once; what it may not touch it does
+ * not touch; nothing hangs.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -42,7 +43,10 @@ static enum roost_next count(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* gather: sends the pieces that its parameters name, (address, length) each, one behind the other; out of state or of memory. */
+/*
+ * gather: sends the pieces that its parameters name, (address, length) each, one behind the other;
+ * out of state or of memory.
+ */
 struct piece {
 	uint64_t va;
 	uint32_t len, buffered;
@@ -97,8 +101,9 @@ static enum roost_next forever(struct roost_call *c)
 }
 
 /*
- * sum: a stream of bytes is added up. Its parameters name a word that is added too, and the place of a log: each piece reads and writes
- * there, and sends four bytes back, so that it waits in every way there is.
+ * sum: a stream of bytes is added up. Its parameters name a word that is added too, and the place
+ * of a log: each piece reads and writes there, and sends four bytes back, so that it waits in every
+ * way there is.
  */
 struct sum {
 	uint64_t word, log, total;
@@ -137,9 +142,10 @@ static enum roost_next sum_payload(struct roost_call *c)
 
 enum { ECHO = 0x1000, COUNT, GATHER, COPY, FROM, FOREVER, SUM, NOBODY };
 
-#define KERNEL(n, o, s, ...)                                                                                 \
-	{                                                                                                    \
-		.abi = ROOST_KERNEL_ABI, .version = 1, .name = n, .op = o, .state_size = s, __VA_ARGS__      \
+#define KERNEL(n, o, s, ...)                                                                       \
+	{                                                                                          \
+		.abi = ROOST_KERNEL_ABI, .version = 1, .name = n, .op = o, .state_size = s,        \
+		__VA_ARGS__                                                                        \
 	}
 
 static const struct roost_kernel kernels[] = {
@@ -193,7 +199,10 @@ static void replies_have_their_length(void **state)
 	rig_close(r);
 }
 
-/* Calls in flight all the time, on two QPs, over links of every kind: each runs once, and memory shows it. */
+/*
+ * Calls in flight all the time, on two QPs, over links of every kind: each runs once, and memory
+ * shows it.
+ */
 static void run_counts(const struct rig_shape *shape, uint64_t seed)
 {
 	enum { CALLS = 400, FLIGHT = 16 };
@@ -246,15 +255,19 @@ static void each_call_runs_once(void **state)
 	run_counts(&(struct rig_shape){.loop = true}, 4);
 	run_counts(&(struct rig_shape){.loop = true, .cfg = {.calls = 2}}, 5);
 	for (uint64_t seed = 10; seed < 20; seed++)
-		run_counts(
-			&(struct rig_shape){
-				.sp = {.loss = 0.03, .dup = 0.03, .reorder = 0.03, .delay_ns = 2000},
-				.mtu = 256,
-				.cfg = {.calls = seed & 1 ? 3 : 0}},
-			seed);
+		run_counts(&(struct rig_shape){.sp = {.loss = 0.03,
+						      .dup = 0.03,
+						      .reorder = 0.03,
+						      .delay_ns = 2000},
+					       .mtu = 256,
+					       .cfg = {.calls = seed & 1 ? 3 : 0}},
+			   seed);
 }
 
-/* Pieces of a reply stand one behind the other; what was in a buffer of the kernel's is as it was when it was sent. */
+/*
+ * Pieces of a reply stand one behind the other; what was in a buffer of the kernel's is as it was
+ * when it was sent.
+ */
 static void replies_in_pieces(void **state)
 {
 	for (uint64_t seed = 30; seed < 34; seed++) {
@@ -278,7 +291,8 @@ static void replies_in_pieces(void **state)
 		assert_int_equal(a.status, ROOST_RPC_OK);
 		assert_true(a.front);
 		for (unsigned i = 0; i < 12; i++) {
-			assert_memory_equal(a.data + at, r->node[0].mem + (p[i].va - rig_va(r, 0)), p[i].len);
+			assert_memory_equal(a.data + at, r->node[0].mem + (p[i].va - rig_va(r, 0)),
+					    p[i].len);
 			at += p[i].len;
 		}
 		assert_int_equal(a.len, at);
@@ -292,7 +306,10 @@ static void replies_in_pieces(void **state)
 	}
 }
 
-/* More pieces than a QP may have on their way, and replies between them: kernels wait, none is lost. */
+/*
+ * More pieces than a QP may have on their way, and replies between them: kernels wait, none is
+ * lost.
+ */
 static void more_than_the_wire_takes(void **state)
 {
 	struct piece p[200];
@@ -341,8 +358,8 @@ static void copies_and_replies_out_of_memory(void **state)
 }
 
 /*
- * Whatever the length, and whatever is lost on the way: the tail is as it was, or all there. So nothing of a reply comes after the mark was
- * seen, when the buffer may have another use.
+ * Whatever the length, and whatever is lost on the way: the tail is as it was, or all there. So
+ * nothing of a reply comes after the mark was seen, when the buffer may have another use.
  */
 static void tails_come_at_once(void **state)
 {
@@ -399,8 +416,9 @@ static void outside_of_the_region(void **state)
 	before = *(uint64_t *)r->node[1].mem;
 	for (unsigned i = 0; i < 5; i++) {
 		/* Before it, behind it, across its end, another QP's, and none at all. */
-		const uint64_t bad[] = {rig_va(r, 0) - 8, rig_va(r, RIG_MEM), rig_va(r, RIG_MEM - 4),
-					(uintptr_t)r->node[1].mem, UINT64_MAX};
+		const uint64_t bad[] = {rig_va(r, 0) - 8, rig_va(r, RIG_MEM),
+					rig_va(r, RIG_MEM - 4), (uintptr_t)r->node[1].mem,
+					UINT64_MAX};
 
 		a = rig_call(r, COUNT, &bad[i], 8, 8);
 		assert_int_equal(a.status, ROOST_RPC_ACCESS);
@@ -514,14 +532,18 @@ static void calls_share_the_turns(void **state)
 
 /* ---- back-pressure ---- */
 
-/* All slots of a QP are held, by replies that its caller does not take: that QP alone waits, and goes on afterwards. */
+/*
+ * All slots of a QP are held, by replies that its caller does not take: that QP alone waits, and
+ * goes on afterwards.
+ */
 static void full_slots_stop_one_qp(void **state)
 {
 	struct nic_counters c;
 
 	open_rig(60, &(struct rig_shape){.sp = {.delay_ns = 1000}, .cfg = {.calls = 4}});
 	for (unsigned i = 0; i < 10; i++)
-		rig_post(r, 0, i, ECHO, "held", 4, 8, ROOST_RPC_IMM); /* no receive is posted for them */
+		rig_post(r, 0, i, ECHO, "held", 4, 8,
+			 ROOST_RPC_IMM); /* no receive is posted for them */
 	world_run(&r->w, world_now(&r->w) + 20 * MSEC);
 	assert_true(rig_counters(r).refused > 0);
 	assert_int_equal(rig_counters(r).calls, 4);
@@ -591,14 +613,18 @@ static void payload_comes_in_order(void **state)
 	streams(&(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 256}, 70);
 	streams(&(struct rig_shape){.loop = true, .mtu = 256}, 71);
 	for (uint64_t seed = 72; seed < 76; seed++)
-		streams(
-			&(struct rig_shape){
-				.sp = {.loss = 0.03, .dup = 0.03, .reorder = 0.03, .delay_ns = 1000},
-				.mtu = 256},
+		streams(&(struct rig_shape){.sp = {.loss = 0.03,
+						   .dup = 0.03,
+						   .reorder = 0.03,
+						   .delay_ns = 1000},
+					    .mtu = 256},
 			seed);
 }
 
-/* Payload that nobody announced goes to its kernel all the same, without parameters, and without a reply. */
+/*
+ * Payload that nobody announced goes to its kernel all the same, without parameters, and without a
+ * reply.
+ */
 static void payload_without_parameters(void **state)
 {
 	open_rig(80, &(struct rig_shape){.sp = {.loss = 0.02, .delay_ns = 1000}, .mtu = 256});
@@ -612,7 +638,10 @@ static void payload_without_parameters(void **state)
 	rig_close(r);
 }
 
-/* A call that fails before its payload leaves that to nobody; a second announcement has to wait for the first's payload. */
+/*
+ * A call that fails before its payload leaves that to nobody; a second announcement has to wait for
+ * the first's payload.
+ */
 static void payload_of_calls_that_failed(void **state)
 {
 	uint64_t p[2];

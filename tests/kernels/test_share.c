@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What a QP's calls may take from others': steps in turns, quotas, slots. Counted in turns and virtual time, never by the clock. */
+/*
+ * What a QP's calls may take from others': steps in turns, quotas, slots. Counted in turns and
+ * virtual time, never by the clock.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,7 +70,8 @@ static const struct roost_kernel walker = {.abi = ROOST_KERNEL_ABI,
 static void open_rig(uint64_t seed)
 {
 	rig_open(r, seed,
-		 &(struct rig_shape){.sp = {.delay_ns = 1000}, .mtu = 256, .rnr_retry = 7, .turn_ns = 500});
+		 &(struct rig_shape){
+			 .sp = {.delay_ns = 1000}, .mtu = 256, .rnr_retry = 7, .turn_ns = 500});
 	assert_int_equal(runtime_deploy(r->f, &walker, NULL), 0);
 	assert_int_equal(runtime_deploy(r->f, &slow, NULL), 0);
 }
@@ -145,7 +149,8 @@ static void quotas_of_steps(void **state)
 static void quotas_and_payload(void **state)
 {
 	open_rig(3);
-	assert_int_equal(runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.steps = 7}), 0);
+	assert_int_equal(
+		runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.steps = 7}), 0);
 	rig_post(r, 0, 0, SLOW, NULL, 0, 8, ROOST_RPC_STREAM);
 	rig_post_payload(r, 0, SLOW, 2000);
 	for (uint64_t before = 0; steps() < 8 * 100; before = steps()) {
@@ -159,7 +164,8 @@ static void quotas_and_payload(void **state)
 static void quotas_of_calls(void **state)
 {
 	open_rig(4);
-	assert_int_equal(runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.calls = 3}), 0);
+	assert_int_equal(
+		runtime_set_quota(r->f, r->node[0].qp, &(struct runtime_quota){.calls = 3}), 0);
 	for (unsigned i = 0; i < 10; i++)
 		post(0, i, 10000, 0);
 	for (unsigned i = 0; i < 50; i++)
@@ -204,7 +210,8 @@ static uint64_t time_of_calls(void)
 }
 
 /*
- * One QP holds all its slots, by replies that its caller does not take, and calls on and on: it gets RNR NAKs. The other one keeps 95% of its rate.
+ * One QP holds all its slots, by replies that its caller does not take, and calls on and on: it
+ * gets RNR NAKs. The other one keeps 95% of its rate.
  */
 static void full_slots_cost_others_nothing(void **state)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `shuffle` against a plain model: each tuple in its partition, in the order of the stream; nothing else touched. */
+/*
+ * The kernel `shuffle` against a plain model: each tuple in its partition, in the order of the
+ * stream; nothing else touched.
+ */
 #include <endian.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +47,12 @@ static void make_tuples(uint8_t *to, uint32_t bytes, struct rng *rng)
 	}
 }
 
-/* What has to become of them, in `model`; table and counts are made, the table as if behind `used` tuples. */
-static void run_model(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n, uint32_t align)
+/*
+ * What has to become of them, in `model`; table and counts are made, the table as if behind `used`
+ * tuples.
+ */
+static void run_model(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n,
+		      uint32_t align)
 {
 	static uint64_t at[PARTS];
 
@@ -90,7 +97,8 @@ static void start_memory(void)
 }
 
 /* The table in the region, or at the front of the payload. */
-static void one(struct roost_shuffle_params p, uint32_t n, uint32_t align, bool in_region, struct rng *rng)
+static void one(struct roost_shuffle_params p, uint32_t n, uint32_t align, bool in_region,
+		struct rng *rng)
 {
 	uint32_t size = p.partitions * (uint32_t)sizeof(table[0]), front = in_region ? 0 : size;
 	uint8_t *payload = r->caller[0].mem + RIG_PAYLOAD;
@@ -130,8 +138,8 @@ static void all(const struct rig_shape *shape)
 			p.how = ROOST_SHUFFLE_HASH;
 			p.shift = 0;
 			p.partitions -= i > 2 ? (uint32_t)rng_below(&rng, 1000) : 0;
-			one(p, (uint32_t)rng_below(&rng, 20000), p.partitions > 2000 ? tuple : 128, !(i & 1),
-			    &rng);
+			one(p, (uint32_t)rng_below(&rng, 20000), p.partitions > 2000 ? tuple : 128,
+			    !(i & 1), &rng);
 		}
 	}
 	one(radix(4, 8), 0, 8, true, &rng);
@@ -147,8 +155,8 @@ static void partitions_are_the_models(void **state)
 
 static void whatever_the_network_does(void **state)
 {
-	all(&(struct rig_shape){.sp = {.loss = 0.02, .dup = 0.02, .reorder = 0.02, .delay_ns = 1000},
-				.mtu = 512});
+	all(&(struct rig_shape){
+		.sp = {.loss = 0.02, .dup = 0.02, .reorder = 0.02, .delay_ns = 1000}, .mtu = 512});
 }
 
 /* Two calls, the second behind the first: the table in the region says where. */
@@ -180,7 +188,10 @@ static void calls_go_on(void **state)
 	rig_close(r);
 }
 
-/* A partition that is one tuple too small, wherever in a line that is: an error, and nothing outside of the partitions changes. */
+/*
+ * A partition that is one tuple too small, wherever in a line that is: an error, and nothing
+ * outside of the partitions changes.
+ */
 static void overflow(void **state)
 {
 	struct rng rng;
@@ -199,7 +210,8 @@ static void overflow(void **state)
 		low = OUT + 8 * rng_below(&rng, 16);
 		high = low + 8 * (n - 1);
 		memcpy(mem + TABLE,
-		       (struct roost_shuffle_part[]){{rig_va(r, low), high - low}, {rig_va(r, high), 0}},
+		       (struct roost_shuffle_part[]){{rig_va(r, low), high - low},
+						     {rig_va(r, high), 0}},
 		       sizeof(table[0]) * 2);
 		p.table = rig_va(r, TABLE);
 		assert_int_equal(stream(&p, 8 * n, NULL), ROOST_SHUFFLE_FULL);
@@ -248,8 +260,12 @@ static void refused(void **state)
 	p = good;
 	p.table = 0;
 	p.flags = ROOST_SHUFFLE_ADVANCE; /* of a table that nobody has */
-	assert_int_equal(rig_call(r, ROOST_SHUFFLE_OP, &p, sizeof(p), 64).status, ROOST_RPC_BAD_PARAMS);
-	/* Not whole tuples; a table that stops short; one whose entries are no multiples, or go round. */
+	assert_int_equal(rig_call(r, ROOST_SHUFFLE_OP, &p, sizeof(p), 64).status,
+			 ROOST_RPC_BAD_PARAMS);
+	/*
+	 * Not whole tuples; a table that stops short; one whose entries are no multiples, or go
+	 * round.
+	 */
 	assert_int_equal(stream(&good, 17, NULL), ROOST_RPC_BAD_PARAMS);
 	p.flags = 0;
 	assert_int_equal(stream(&p, 48, NULL), ROOST_RPC_BAD_PARAMS);
@@ -294,9 +310,11 @@ static void benches(void **state)
 		ep_fini(&r->node[1]);
 		ep_fini(&r->caller[1]);
 		ep_init(&r->caller[1], &r->w, 0,
-			&(struct ep_params){.rpc = true, .mem = RIG_MEM, .mtu = 1024, .depth = 128});
+			&(struct ep_params){
+				.rpc = true, .mem = RIG_MEM, .mtu = 1024, .depth = 128});
 		ep_init(&r->node[1], &r->w, 1,
-			&(struct ep_params){.rpc = true, .mem = RIG_MEM, .mtu = 1024, .depth = 128});
+			&(struct ep_params){
+				.rpc = true, .mem = RIG_MEM, .mtu = 1024, .depth = 128});
 		ep_connect(&r->caller[1], &r->node[1]);
 	}
 	assert_int_equal(stream(&p, 0, NULL), ROOST_RPC_OK);
@@ -314,8 +332,8 @@ static void forms_agree(void **state)
 {
 	static uint64_t at[2][64];
 	static struct shuffle_bounds bounds[2][64];
-	static uint8_t lines[2][64 * ROOST_SHUFFLE_LINE] __attribute__((aligned(128))), out[2][64 << 14],
-		data[40000];
+	static uint8_t lines[2][64 * ROOST_SHUFFLE_LINE] __attribute__((aligned(128))),
+		out[2][64 << 14], data[40000];
 	struct rng rng;
 
 	rng_seed(&rng, 5);
@@ -324,7 +342,8 @@ static void forms_agree(void **state)
 		struct shuffle_work w[2];
 
 		if (round & 1)
-			p.how = ROOST_SHUFFLE_HASH, p.partitions = 1 + (uint32_t)rng_below(&rng, 64);
+			p.how = ROOST_SHUFFLE_HASH,
+			p.partitions = 1 + (uint32_t)rng_below(&rng, 64);
 		else
 			p.shift = (uint8_t)(round % 64);
 		make_tuples(data, sizeof(data), &rng);

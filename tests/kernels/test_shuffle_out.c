@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel shuffle-out against a plain model: every tuple arrives in its partition, at its node, once and in order, whatever the network does. */
+/*
+ * The kernel shuffle-out against a plain model: every tuple arrives in its partition, at its node,
+ * once and in order, whatever the network does.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +60,8 @@ static void lay_out(const struct plan *p)
 		unsigned peer = i % PEERS;
 
 		next[i] = at[peer];
-		table()[i] = (struct roost_shuffle_target){.addr = (uintptr_t)s->peer[peer].mem + at[peer],
+		table()[i] = (struct roost_shuffle_target){.addr = (uintptr_t)s->peer[peer].mem +
+								   at[peer],
 							   .len = counts[i] * size,
 							   .rkey = s->peer[peer].key,
 							   .qp = peer + 1};
@@ -120,9 +124,9 @@ static struct roost_shuffle_out_result run(const struct plan *p, uint32_t status
 	return result;
 }
 
-#define RADIX(parts, bits)                                                                                   \
-	{                                                                                                    \
-		.partitions = parts, .tuple = 8, .how = ROOST_SHUFFLE_RADIX, .shift = bits                   \
+#define RADIX(parts, bits)                                                                         \
+	{                                                                                          \
+		.partitions = parts, .tuple = 8, .how = ROOST_SHUFFLE_RADIX, .shift = bits         \
 	}
 
 static void every_tuple_once(void **state)
@@ -130,7 +134,11 @@ static void every_tuple_once(void **state)
 	static const struct shape shapes[] = {
 		{.sp = {.delay_ns = 2000}},
 		{.sp = {.delay_ns = 2000, .loss = 0.05}},
-		{.sp = {.delay_ns = 2000, .jitter_ns = 3000, .loss = 0.02, .dup = 0.02, .reorder = 0.02}},
+		{.sp = {.delay_ns = 2000,
+			.jitter_ns = 3000,
+			.loss = 0.02,
+			.dup = 0.02,
+			.reorder = 0.02}},
 		{.loop = true},
 	};
 	static const struct plan plans[] = {
@@ -138,7 +146,9 @@ static void every_tuple_once(void **state)
 		{RADIX(1, 3), 4096, 5000},
 		{RADIX(1024, 20), 1024, 12000},
 		{{.partitions = 37, .tuple = 16, .key = 8, .how = ROOST_SHUFFLE_HASH}, 512, 7777},
-		{{.partitions = 2000, .tuple = 32, .key = 16, .how = ROOST_SHUFFLE_HASH}, 1024, 3001},
+		{{.partitions = 2000, .tuple = 32, .key = 16, .how = ROOST_SHUFFLE_HASH},
+		 1024,
+		 3001},
 		{{.partitions = 5, .tuple = 128, .key = 120, .how = ROOST_SHUFFLE_HASH}, 256, 1001},
 		{RADIX(4, 0), 256, 1},
 		{{.partitions = 37, .tuple = 8, .how = ROOST_SHUFFLE_HASH}, 512, 7777},
@@ -214,11 +224,12 @@ static void called_by_a_peer(void **state)
 		memcpy(mem, &head, sizeof(head));
 		memcpy(mem + sizeof(head), &q, sizeof(q));
 		memcpy(mem + 8192, tuples, p.n * 8);
-		ep_post(&s->caller, &(struct wr){.op = ROOST_OP_RPC,
-						 .sge = {ep_sge(&s->caller, 0, sizeof(head) + sizeof(q))},
-						 .num_sge = 1,
-						 .raddr = ROOST_SHUFFLE_OUT_OP,
-						 .rkey = s->called.key});
+		ep_post(&s->caller,
+			&(struct wr){.op = ROOST_OP_RPC,
+				     .sge = {ep_sge(&s->caller, 0, sizeof(head) + sizeof(q))},
+				     .num_sge = 1,
+				     .raddr = ROOST_SHUFFLE_OUT_OP,
+				     .rkey = s->called.key});
 		ep_post(&s->caller, &(struct wr){.op = ROOST_OP_RPC_WRITE,
 						 .sge = {ep_sge(&s->caller, 8192, p.n * 8)},
 						 .num_sge = 1,
@@ -249,11 +260,11 @@ static void refused(void **state)
 	draw(&p, 1);
 	lay_out(&p);
 	good = roost_shuffle_out_params(table(), &p.how, p.buffer);
-#define BAD(change, status)                                                                                  \
-	do {                                                                                                 \
-		q = good;                                                                                    \
-		change;                                                                                      \
-		finish(begin(&q, 80000, &result), status);                                                   \
+#define BAD(change, status)                                                                        \
+	do {                                                                                       \
+		q = good;                                                                          \
+		change;                                                                            \
+		finish(begin(&q, 80000, &result), status);                                         \
 	} while (0)
 	BAD(q.partitions = 0, ROOST_RPC_BAD_PARAMS);
 	BAD(q.partitions = 24, ROOST_RPC_BAD_PARAMS);
@@ -291,7 +302,10 @@ static void refused(void **state)
 	close_scene();
 }
 
-/* With more partitions than operations under way: the one that failed says how, not those that were flushed behind it. */
+/*
+ * With more partitions than operations under way: the one that failed says how, not those that were
+ * flushed behind it.
+ */
 static void the_first_failure(void **state)
 {
 	static const struct plan plans[] = {{RADIX(64, 0), 256, 10000}, {RADIX(64, 0), 256, 600}};
@@ -327,7 +341,10 @@ static void without_parameters(void **state)
 	close_scene();
 }
 
-/* Those that find no bench are told; those that are given up give it back when their WRITEs are done. */
+/*
+ * Those that find no bench are told; those that are given up give it back when their WRITEs are
+ * done.
+ */
 static void busy(void **state)
 {
 	static const struct plan p = {RADIX(2, 0), 1024, 20000};

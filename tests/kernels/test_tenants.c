@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a tenant sees of another one that has kernels do all they can: READs of 64 bytes, one behind the other, beside a peer that calls, or sends payload, as much as it may, for
- * each built-in kernel. It is compared with a peer that only WRITEs as much as it may: p99 below twice that, and more than half the rate. In virtual time, which
- * goes on by what the node's turns cost: so much a packet, a KiB, a step, whatever the machine that this runs on.
+ * What a tenant sees of another one that has kernels do all they can: READs of 64 bytes, one behind
+ * the other, beside a peer that calls, or sends payload, as much as it may, for each built-in
+ * kernel. It is compared with a peer that only WRITEs as much as it may: p99 below twice that, and
+ * more than half the rate. In virtual time, which goes on by what the node's turns cost: so much a
+ * packet, a KiB, a step, whatever the machine that this runs on.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,15 +47,21 @@ struct attack {
 /* A table without a free bucket, and a key that is not in it. */
 static uint32_t get_params(uint8_t *to)
 {
-	struct roost_get_params p = {
-		.table = rig_va(r, 0), .mask = 1023, .key = 1, .bound = ~0u, .flags = ROOST_GET_PROBE};
+	struct roost_get_params p = {.table = rig_va(r, 0),
+				     .mask = 1023,
+				     .key = 1,
+				     .bound = ~0u,
+				     .flags = ROOST_GET_PROBE};
 
 	memset(r->node[ATTACKER].mem, 0x55, 65536);
 	memcpy(to, &p, sizeof(p));
 	return sizeof(p);
 }
 
-/* An element of a kilobyte that leads to itself, with a key of 64 bytes at each position: none is the one. */
+/*
+ * An element of a kilobyte that leads to itself, with a key of 64 bytes at each position: none is
+ * the one.
+ */
 static uint32_t traversal_params(uint8_t *to)
 {
 	struct roost_traversal_params p = {.root = rig_va(r, 0),
@@ -74,8 +82,8 @@ static uint32_t traversal_params(uint8_t *to)
 
 static uint32_t consistency_params(uint8_t *to)
 {
-	struct roost_consistency_params p = roost_consistency_params(rig_va(r, 0), ROOST_CONSISTENCY_MAX,
-								     UINT16_MAX, ROOST_CONSISTENCY_CRC);
+	struct roost_consistency_params p = roost_consistency_params(
+		rig_va(r, 0), ROOST_CONSISTENCY_MAX, UINT16_MAX, ROOST_CONSISTENCY_CRC);
 
 	memset(r->node[ATTACKER].mem, 0x33, ROOST_CONSISTENCY_MAX);
 	memcpy(to, &p, sizeof(p));
@@ -84,7 +92,8 @@ static uint32_t consistency_params(uint8_t *to)
 
 static uint32_t estimate_params(uint8_t *to)
 {
-	struct roost_hll_params p = roost_hll_params(7, ROOST_HLL_ESTIMATE, ROOST_HLL_MAX_PRECISION);
+	struct roost_hll_params p =
+		roost_hll_params(7, ROOST_HLL_ESTIMATE, ROOST_HLL_MAX_PRECISION);
 
 	memcpy(to, &p, sizeof(p));
 	return sizeof(p);
@@ -102,7 +111,8 @@ static uint32_t prism_params(uint8_t *to)
 {
 	struct roost_prism_chain c = roost_prism_chain(to, 1024);
 
-	while (roost_prism_add(&c, ROOST_PRISM_READ, 0, rig_va(r, 0), 256, NULL, 0) && c.len + 64 <= 1000)
+	while (roost_prism_add(&c, ROOST_PRISM_READ, 0, rig_va(r, 0), 256, NULL, 0) &&
+	       c.len + 64 <= 1000)
 		;
 	return c.len;
 }
@@ -122,7 +132,10 @@ static void any(uint8_t *to)
 		to[i] = (uint8_t)(i * 2654435761u >> 24);
 }
 
-/* Their table is in the region: each partition has the room of one tuple, so none is ever full, and all are flushed. */
+/*
+ * Their table is in the region: each partition has the room of one tuple, so none is ever full, and
+ * all are flushed.
+ */
 static uint32_t shuffle_params(uint8_t *to)
 {
 	struct roost_shuffle_params p = {
@@ -141,16 +154,17 @@ static void one_each(uint8_t *to)
 		memcpy(to + i * 8, &i, 8);
 }
 
-static const struct attack writes = {.name = "WRITEs"},
-			   attacks[] = {
-				   {"get", 210, 0, ROOST_GET_OP, get_params, NULL},
-				   {"traversal", 1500, 0, ROOST_TRAVERSAL_OP, traversal_params, NULL},
-				   {"consistency", 1500, 0, ROOST_CONSISTENCY_OP, consistency_params, NULL},
-				   {"hll, estimates", 2000, 0, ROOST_HLL_OP, estimate_params, NULL},
-				   {"hll, items", 300, 300, ROOST_HLL_OP, items_params, any},
-				   {"prism", 300, 0, ROOST_PRISM_OP, prism_params, NULL},
-				   {"aggregate", 300, 2600, ROOST_AGGREGATE_OP, aggregate_params, any},
-				   {"shuffle", 8000, 400, ROOST_SHUFFLE_OP, shuffle_params, one_each},
+static const struct attack
+	writes = {.name = "WRITEs"},
+	attacks[] = {
+		{"get", 210, 0, ROOST_GET_OP, get_params, NULL},
+		{"traversal", 1500, 0, ROOST_TRAVERSAL_OP, traversal_params, NULL},
+		{"consistency", 1500, 0, ROOST_CONSISTENCY_OP, consistency_params, NULL},
+		{"hll, estimates", 2000, 0, ROOST_HLL_OP, estimate_params, NULL},
+		{"hll, items", 300, 300, ROOST_HLL_OP, items_params, any},
+		{"prism", 300, 0, ROOST_PRISM_OP, prism_params, NULL},
+		{"aggregate", 300, 2600, ROOST_AGGREGATE_OP, aggregate_params, any},
+		{"shuffle", 8000, 400, ROOST_SHUFFLE_OP, shuffle_params, one_each},
 };
 
 /* ---- time ---- */
@@ -177,8 +191,10 @@ static void a_turn(const struct attack *a)
 	nic_poll(r->w.nic[0], 0, start);
 	nic_poll(r->w.nic[1], 0, start);
 	now = work_of();
-	end += (now.packets - before.packets) * PACKET_NS + (now.bytes - before.bytes) / 1024 * KIB_NS +
-	       (now.steps - before.steps) * a->step_ns + (now.payload - before.payload) / 1024 * a->kib_ns;
+	end += (now.packets - before.packets) * PACKET_NS +
+	       (now.bytes - before.bytes) / 1024 * KIB_NS +
+	       (now.steps - before.steps) * a->step_ns +
+	       (now.payload - before.payload) / 1024 * a->kib_ns;
 	before = now;
 	if (nic_wants_time(r->w.nic[1], 0))
 		nic_tell_time(r->w.nic[1], 0, end);
@@ -222,7 +238,8 @@ static void go_on_attacking(const struct attack *a)
 			continue;
 		attacker.busy[i] = true;
 		len = a->params(params);
-		rig_post(r, ATTACKER, i, a->op, params, len, 4096, a->payload ? ROOST_RPC_STREAM : 0);
+		rig_post(r, ATTACKER, i, a->op, params, len, 4096,
+			 a->payload ? ROOST_RPC_STREAM : 0);
 		if (a->payload)
 			rig_post_payload(r, ATTACKER, a->op, PIECES);
 	}
@@ -271,7 +288,8 @@ static struct seen tenant_beside(const struct attack *a)
 	memset(&attacker, 0, sizeof(attacker));
 	memset(&before, 0, sizeof(before));
 	if (a && a->op == ROOST_HLL_OP) {
-		struct roost_hll_params p = roost_hll_params(7, ROOST_HLL_ADD, ROOST_HLL_MAX_PRECISION);
+		struct roost_hll_params p =
+			roost_hll_params(7, ROOST_HLL_ADD, ROOST_HLL_MAX_PRECISION);
 
 		assert_int_equal(rig_call(r, ROOST_HLL_OP, &p, sizeof(p), 64).status, ROOST_RPC_OK);
 		rig_reap(r);

@@ -42,17 +42,19 @@ static const struct roost_kernel kernel = {.abi = ROOST_KERNEL_ABI,
 
 static void open_rig(uint64_t seed, bool loop, bool timed)
 {
-	rig_open(
-		r, seed,
-		&(struct rig_shape){
-			.sp = {.delay_ns = 1000}, .cfg = {.timed = timed}, .loop = loop, .turn_ns = TURN_NS});
+	rig_open(r, seed,
+		 &(struct rig_shape){.sp = {.delay_ns = 1000},
+				     .cfg = {.timed = timed},
+				     .loop = loop,
+				     .turn_ns = TURN_NS});
 	assert_int_equal(runtime_deploy(r->f, &kernel, NULL), 0);
 }
 
 static void call(uint64_t num_steps, unsigned times)
 {
 	while (times--)
-		assert_int_equal(rig_call(r, OP, &num_steps, sizeof(num_steps), 0).status, ROOST_RPC_OK);
+		assert_int_equal(rig_call(r, OP, &num_steps, sizeof(num_steps), 0).status,
+				 ROOST_RPC_OK);
 }
 
 static struct runtime_kernel_info info_of(unsigned i)
@@ -118,7 +120,9 @@ static void versions(void **state)
 	call(1, 3);
 	next.version = 2;
 	assert_int_equal(
-		runtime_prepare(r->f, &(struct runtime_registration){.k = &next, .replace = true}, &s), 0);
+		runtime_prepare(r->f, &(struct runtime_registration){.k = &next, .replace = true},
+				&s),
+		0);
 	runtime_publish(r->f, s);
 	call(1, 2);
 	runtime_reap(r->f);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `traversal`: structures of every kind that it is for, and random parameters against a plain model of its header's words. */
+/*
+ * The kernel `traversal`: structures of every kind that it is for, and random parameters against a
+ * plain model of its header's words.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +60,9 @@ static void finds(const struct roost_traversal_params *p, uint64_t key)
 
 /* ---- structures ---- */
 
-/* Elements in random places: key, value, next, at various positions of elements of various sizes. */
+/*
+ * Elements in random places: key, value, next, at various positions of elements of various sizes.
+ */
 static void lists(const struct sim_params *sp)
 {
 	static const uint32_t sizes[] = {24, 64, 256, 1024};
@@ -132,7 +137,8 @@ static void binary_tree(void **state)
 	}
 	for (unsigned i = 0; i < 400; i++) {
 		uint64_t key = i < 200 ? keys[i] : rng_u64(&rng) & ~1ull;
-		struct roost_traversal_params p = roost_traversal_list(root, 32, key, 0, 2, 4, VALUE_LEN);
+		struct roost_traversal_params p =
+			roost_traversal_list(root, 32, key, 0, 2, 4, VALUE_LEN);
 
 		p.next = ROOST_TRAVERSAL_NEXT_BY_ORDER;
 		p.else_pos = 6;
@@ -144,7 +150,10 @@ static void binary_tree(void **state)
 	rig_close(r);
 }
 
-/* A tree of two levels: nodes of three keys with a value each, and four children: child, (key, value, child) x 3. */
+/*
+ * A tree of two levels: nodes of three keys with a value each, and four children: child, (key,
+ * value, child) x 3.
+ */
 static void b_tree(void **state)
 {
 	uint64_t root;
@@ -165,7 +174,8 @@ static void b_tree(void **state)
 			*word(va + 24 * i) = n ? 0 : root + (i + 1) * 128;
 	}
 	for (uint64_t key = 1; key < 160; key++) {
-		struct roost_traversal_params p = roost_traversal_list(root, 80, key, 2, 2, 2, VALUE_LEN);
+		struct roost_traversal_params p =
+			roost_traversal_list(root, 80, key, 2, 2, 2, VALUE_LEN);
 
 		p.key_mask[0] = 1ull << 2 | 1ull << 8 | 1ull << 14;
 		p.flags = ROOST_TRAVERSAL_VALUE_RELATIVE;
@@ -179,7 +189,10 @@ static void b_tree(void **state)
 	rig_close(r);
 }
 
-/* key, value, then for each of four levels, the lowest first: the key that it leads to, and where that is; at the end a word that is 0. */
+/*
+ * key, value, then for each of four levels, the lowest first: the key that it leads to, and where
+ * that is; at the end a word that is 0.
+ */
 static void skip_list(void **state)
 {
 	uint64_t first;
@@ -199,7 +212,8 @@ static void skip_list(void **state)
 		}
 	}
 	for (uint64_t key = 0; key < 220; key++) {
-		struct roost_traversal_params p = roost_traversal_list(first, 88, key, 0, 2, 0, VALUE_LEN);
+		struct roost_traversal_params p =
+			roost_traversal_list(first, 88, key, 0, 2, 0, VALUE_LEN);
 
 		p.next = ROOST_TRAVERSAL_NEXT_BY_KEY;
 		p.order_mask[0] = 1ull << 4 | 1ull << 8 | 1ull << 12 | 1ull << 16;
@@ -264,7 +278,8 @@ static unsigned model(const struct roost_traversal_params *p, const uint8_t **va
 			return ROOST_RPC_MISS;
 		if (looked == p->bound)
 			return ROOST_RPC_BOUND;
-		if (at < rig_va(r, 0) || at + p->element_len > rig_va(r, RIG_MEM) || at + p->element_len < at)
+		if (at < rig_va(r, 0) || at + p->element_len > rig_va(r, RIG_MEM) ||
+		    at + p->element_len < at)
 			return ROOST_RPC_ACCESS;
 		e = (const uint8_t *)word(at);
 		for (int pos = 0; pos < 256; pos++) {
@@ -283,7 +298,8 @@ static unsigned model(const struct roost_traversal_params *p, const uint8_t **va
 				continue;
 			pos = p->value_pos + (p->flags & 1 ? pos : 0);
 			*len = p->value_len;
-			if (pos < 0 || (uint32_t)pos * 4 + (p->flags & 2 ? p->value_len : 8) > p->element_len)
+			if (pos < 0 ||
+			    (uint32_t)pos * 4 + (p->flags & 2 ? p->value_len : 8) > p->element_len)
 				return ROOST_RPC_BAD_PARAMS;
 			*value = e + 4 * pos;
 			if (p->flags & 2)
@@ -291,7 +307,8 @@ static unsigned model(const struct roost_traversal_params *p, const uint8_t **va
 			memcpy(&have, e + 4 * pos, 8);
 			if (p->value_len > ROOM)
 				return ROOST_RPC_TOO_LONG;
-			if (p->value_len && (have < rig_va(r, 0) || have + p->value_len > rig_va(r, RIG_MEM)))
+			if (p->value_len &&
+			    (have < rig_va(r, 0) || have + p->value_len > rig_va(r, RIG_MEM)))
 				return ROOST_RPC_ACCESS;
 			*value = p->value_len ? (const uint8_t *)word(have) : NULL;
 			return ROOST_RPC_OK;
@@ -303,10 +320,10 @@ static unsigned model(const struct roost_traversal_params *p, const uint8_t **va
 		else
 			next = p->else_pos;
 		for (int pos = 0; pos < 256 && p->next > 1; pos++) {
-			const uint64_t *mask =
-				p->order_mask[0] | p->order_mask[1] | p->order_mask[2] | p->order_mask[3]
-					? p->order_mask
-					: p->key_mask;
+			const uint64_t *mask = p->order_mask[0] | p->order_mask[1] |
+							       p->order_mask[2] | p->order_mask[3]
+						       ? p->order_mask
+						       : p->key_mask;
 			uint64_t have = 0, want = 0;
 
 			if (!(mask[pos / 64] >> pos % 64 & 1))
@@ -340,7 +357,10 @@ static uint64_t some_mask(struct rng *rng, unsigned positions)
 	return m;
 }
 
-/* Memory full of small numbers and pointers, parameters of all sorts: the kernel and the model come to the same end. */
+/*
+ * Memory full of small numbers and pointers, parameters of all sorts: the kernel and the model come
+ * to the same end.
+ */
 static void random_walks(void **state)
 {
 	unsigned ends[16] = {0};
@@ -349,7 +369,8 @@ static void random_walks(void **state)
 	rng_seed(&rng, 5);
 	open_rig(&(struct sim_params){0});
 	for (unsigned round = 0; round < 3000; round++) {
-		struct roost_traversal_params p = {.root = rig_va(r, AREA_AT + rng_below(&rng, 200) * 64)};
+		struct roost_traversal_params p = {
+			.root = rig_va(r, AREA_AT + rng_below(&rng, 200) * 64)};
 		const uint8_t *value = NULL;
 		struct rig_reply a;
 		unsigned want, units;
@@ -378,9 +399,9 @@ static void random_walks(void **state)
 		p.key_mask[0] = some_mask(&rng, units);
 		if (rng_below(&rng, 2))
 			p.order_mask[0] = some_mask(&rng, units);
-		*(unaligned64 *)(void *)p.key = rng_below(&rng, 3)
-							? rng_below(&rng, 8)
-							: rig_va(r, AREA_AT + 64 * rng_below(&rng, 240));
+		*(unaligned64 *)(void *)p.key =
+			rng_below(&rng, 3) ? rng_below(&rng, 8)
+					   : rig_va(r, AREA_AT + 64 * rng_below(&rng, 240));
 		want = model(&p, &value, &len);
 		a = walk(&p);
 		assert_int_equal(a.status, want);
@@ -392,7 +413,8 @@ static void random_walks(void **state)
 		}
 	}
 	/* All of them were met. */
-	assert_true(ends[ROOST_RPC_OK] > 100 && ends[ROOST_RPC_MISS] > 100 && ends[ROOST_RPC_BOUND] > 20);
+	assert_true(ends[ROOST_RPC_OK] > 100 && ends[ROOST_RPC_MISS] > 100 &&
+		    ends[ROOST_RPC_BOUND] > 20);
 	assert_true(ends[ROOST_RPC_ACCESS] > 20 && ends[ROOST_RPC_BAD_PARAMS] > 20 &&
 		    ends[ROOST_RPC_TOO_LONG] > 5);
 	rig_close(r);
@@ -410,11 +432,11 @@ static void bad_parameters(void **state)
 					 ROOST_RPC_BAD_PARAMS);
 	good = roost_traversal_list(rig_va(r, 4096), 64, 1, 0, 2, 4, VALUE_LEN);
 	assert_int_equal(walk(&good).status, ROOST_RPC_MISS);
-#define BAD(change)                                                                                          \
-	do {                                                                                                 \
-		p = good;                                                                                    \
-		change;                                                                                      \
-		assert_int_equal(walk(&p).status, ROOST_RPC_BAD_PARAMS);                                     \
+#define BAD(change)                                                                                \
+	do {                                                                                       \
+		p = good;                                                                          \
+		change;                                                                            \
+		assert_int_equal(walk(&p).status, ROOST_RPC_BAD_PARAMS);                           \
 	} while (0)
 	BAD(p.element_len = 0);
 	BAD(p.element_len = 62);

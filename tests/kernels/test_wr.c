@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that post work requests of their own: READs, WRITEs and SENDs on queue pairs that the host bound to them. A kernel learns how each ended, and goes on; nothing runs
- * twice. And what else kernels do that the host runs.
+ * Kernels that post work requests of their own: READs, WRITEs and SENDs on queue pairs that the
+ * host bound to them. A kernel learns how each ended, and goes on; nothing runs twice. And what
+ * else kernels do that the host runs.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -16,7 +17,10 @@
 
 enum { MOVE_OP = 0x1001, SUM_OP, GRANT_OP };
 
-/* ---- a kernel that moves blocks from one peer to another, several at a time, and changes them ---- */
+/*
+ * ---- a kernel that moves blocks from one peer to another, several at a time, and changes them
+ * ----
+ */
 
 #define BLOCK 1500u
 #define LANES 4u
@@ -51,7 +55,8 @@ static enum roost_next move(struct roost_call *c)
 			ROOST_QP_WAIT(c, m->writing[m->read % LANES]);
 			lane = c->scratch;
 			lane += m->read % LANES * BLOCK;
-			ROOST_QP_POST_READ(c, 1, m->p.from + m->read * BLOCK, m->p.from_key, lane, BLOCK);
+			ROOST_QP_POST_READ(c, 1, m->p.from + m->read * BLOCK, m->p.from_key, lane,
+					   BLOCK);
 			m->reading[m->read++ % LANES] = c->qp_posted;
 		}
 		ROOST_QP_WAIT(c, m->reading[m->written % LANES]);
@@ -105,7 +110,8 @@ static void each_kind(void **state)
 			    rdma(SEND, 0, 0, 0, 2500), rdma(READ, 1, 8192, 4000, 5000),
 			    rdma(WRITE, 0, 20000, 4000, 5000),
 			    with(rdma(READ, 1, 8192, 0, 4000), true, true, at + 64),
-			    with(rdma(WRITE, 1, 0, 0, 4000), true, true, at + 64), rdma(WRITE, 0, 0, 0, 0));
+			    with(rdma(WRITE, 1, 0, 0, 4000), true, true, at + 64),
+			    rdma(WRITE, 0, 0, 0, 0));
 		assert_int_equal(told.posted, 7);
 		assert_int_equal(told.done, 7);
 		assert_int_equal(told.failed, 0);
@@ -182,7 +188,8 @@ static void full_queue(void **state)
 	open_scene(1, &plain);
 	for (unsigned k = 0; k < 5; k++) {
 		for (unsigned i = 0; i < 60; i++)
-			cmds[i] = with(rdma(WRITE, 0, (k * 60 + i) * 64u, i * 64, 64), false, false, 0);
+			cmds[i] = with(rdma(WRITE, 0, (k * 60 + i) * 64u, i * 64, 64), false, false,
+				       0);
 		for (unsigned i = 0; i < 4; i++)
 			cmds[60 + i] = cmds[i];
 		cmds[0] = fill(0, (uint8_t)('a' + k), 60 * 64);
@@ -219,8 +226,9 @@ static void several_under_way(void **state)
 	open_scene(1, &plain);
 	told = PLAY(NULL, fill(0, 'x', 4096), with(rdma(WRITE, 0, 0, 0, 4096), false, false, 0),
 		    with(rdma(READ, 1, 0, 4096, 4096), false, false, 0),
-		    with((struct cmd){.what = SEND, .qp = 3, .len = 1}, false, false, 0), {.what = SLEEPY},
-		    with(rdma(WRITE, 0, 4096, 0, 1), false, false, 0), {.what = WAIT});
+		    with((struct cmd){.what = SEND, .qp = 3, .len = 1}, false, false, 0),
+		    {.what = SLEEPY}, with(rdma(WRITE, 0, 4096, 0, 1), false, false, 0),
+		    {.what = WAIT});
 	assert_int_equal(told.posted, 4);
 	assert_int_equal(told.done, 4);
 	assert_int_equal(told.failed, 1);
@@ -241,10 +249,12 @@ static void refused(void **state)
 	open_scene(1, &plain);
 	bad = rdma(WRITE, 0, 0, 0, 100);
 	bad.rkey ^= 0x100;
-	told = PLAY(NULL, bad, rdma(WRITE, 0, 0, 0, 100), fill(0, 'y', 100), rdma(WRITE, 1, 0, 0, 100));
+	told = PLAY(NULL, bad, rdma(WRITE, 0, 0, 0, 100), fill(0, 'y', 100),
+		    rdma(WRITE, 1, 0, 0, 100));
 	assert_int_equal(told.status[0], ROOST_QP_REM_ACCESS);
 	assert_int_equal(told.status[1], ROOST_QP_STATE);
-	assert_int_equal(told.status[2], ROOST_QP_OK); /* the kernel goes on, and other queue pairs do */
+	/* the kernel goes on, and other queue pairs do */
+	assert_int_equal(told.status[2], ROOST_QP_OK);
 	filled(s->peer[1].mem, 'y', 100);
 	assert_int_equal(nic_qp_state(s->bound[0].qp), NIC_QPS_ERR);
 	assert_true(s->bound[0].events & 1u << NIC_EVENT_QP_FATAL);
@@ -258,7 +268,10 @@ static void refused_here(void **state)
 
 	open_scene(1, &plain);
 	at = (uintptr_t)s->bound[1].mem;
-	/* The region is bound[1]'s: of another protection domain than bound[0]; then out of it; no number; no region. */
+	/*
+	 * The region is bound[1]'s: of another protection domain than bound[0]; then out of it; no
+	 * number; no region.
+	 */
 	told = PLAY(&s->bound[1], with(rdma(WRITE, 0, 0, 0, 8), true, true, at),
 		    with(rdma(WRITE, 1, 0, 0, 8), true, true, at + MEM - 7),
 		    with(rdma(READ, 1, 0, 0, 8), true, true, at - 1),
@@ -268,7 +281,8 @@ static void refused_here(void **state)
 	assert_int_equal(told.status[1], ROOST_QP_LOCAL);
 	assert_int_equal(told.status[2], ROOST_QP_LOCAL);
 	assert_int_equal(told.status[3], ROOST_QP_NONE);
-	assert_int_equal(told.status[4], ROOST_QP_OK); /* nothing of that has touched the queue pair */
+	/* nothing of that has touched the queue pair */
+	assert_int_equal(told.status[4], ROOST_QP_OK);
 	told = PLAY(NULL, with(rdma(WRITE, 1, 0, 0, 8), true, true, at));
 	assert_int_equal(told.status[0], ROOST_QP_LOCAL);
 	assert_int_equal(runtime_unbind_qp(s->f, SCRIPT_OP, 2), 0);
@@ -287,7 +301,8 @@ static void nobody_receives(void **state)
 		struct told told;
 
 		open_scene(1, &shapes[i]);
-		told = PLAY(NULL, with(rdma(SEND, 0, 0, 0, 100), false, false, 0), rdma(WRITE, 0, 0, 0, 8));
+		told = PLAY(NULL, with(rdma(SEND, 0, 0, 0, 100), false, false, 0),
+			    rdma(WRITE, 0, 0, 0, 8));
 		assert_int_equal(told.status[0], ROOST_QP_RNR);
 		assert_int_equal(told.status[1], ROOST_QP_FLUSHED);
 		close_scene();
@@ -306,7 +321,8 @@ static void nobody_answers(void **state)
 
 	open_scene(1, &shape);
 	sim_set_filter(s->w.sim, drop_all, NULL);
-	told = PLAY(NULL, with(rdma(READ, 0, 0, 0, 3000), false, false, 0), rdma(WRITE, 0, 0, 0, 8));
+	told = PLAY(NULL, with(rdma(READ, 0, 0, 0, 3000), false, false, 0),
+		    rdma(WRITE, 0, 0, 0, 8));
 	assert_int_equal(told.status[0], ROOST_QP_RETRY);
 	assert_int_equal(told.status[1], ROOST_QP_FLUSHED);
 	sim_set_filter(s->w.sim, NULL, NULL);
@@ -392,8 +408,8 @@ static void called_by_the_host(void **state)
 	assert_int_equal(word, 7);
 	local_call_free(p);
 	/* In pieces, and more than one turn. */
-	p = run_sum((uintptr_t)s->bound[0].mem + 64, s->bound[0].mem + 4096, MEM - 4096, &sum, sizeof(sum),
-		    &result);
+	p = run_sum((uintptr_t)s->bound[0].mem + 64, s->bound[0].mem + 4096, MEM - 4096, &sum,
+		    sizeof(sum), &result);
 	assert_int_equal(result.bytes, MEM - 4096);
 	assert_int_equal(sum, 1000);
 	local_call_free(p);
@@ -493,7 +509,8 @@ static void no_granted_regions(void **state)
 	bind_qp(GRANT_OP, &s->bound[0], 1);
 	params[1] = (uintptr_t)s->bound[0].mem;
 	for (params[0] = 0; params[0] < 4; params[0]++)
-		finish(start(GRANT_OP, params, sizeof(params), &s->bound[0], &word, 8), ROOST_RPC_ACCESS);
+		finish(start(GRANT_OP, params, sizeof(params), &s->bound[0], &word, 8),
+		       ROOST_RPC_ACCESS);
 	finish(start(GRANT_OP, params, sizeof(params), &s->bound[0], &word, 8), ROOST_RPC_OK);
 	assert_int_equal(word, ROOST_QP_LOCAL);
 	close_scene();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How kernels that post work requests of their own end, and their queue pairs and callers: no memory is used afterwards, and everybody is told.
+ * How kernels that post work requests of their own end, and their queue pairs and callers: no
+ * memory is used afterwards, and everybody is told.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -44,11 +45,12 @@ static void the_qp_goes(void **state)
 		if (how == 0)
 			end_bound(0);
 		else
-			assert_int_equal(ep_modify(&s->bound[0],
-						   &(struct nic_qp_attr){.state = how == 1 ? NIC_QPS_RESET
-											   : NIC_QPS_ERR},
-						   NIC_QPA_STATE),
-					 0);
+			assert_int_equal(
+				ep_modify(&s->bound[0],
+					  &(struct nic_qp_attr){.state = how == 1 ? NIC_QPS_RESET
+										  : NIC_QPS_ERR},
+					  NIC_QPA_STATE),
+				0);
 		finish(p, ROOST_RPC_OK);
 		assert_int_equal(told.posted, 5);
 		assert_int_equal(told.status[0], ROOST_QP_FLUSHED);
@@ -143,7 +145,9 @@ static void replaced_meanwhile(void **state)
 		struct kernel_version *n;
 
 		assert_int_equal(
-			runtime_prepare(s->f, &(struct runtime_registration){.k = &new, .replace = true}, &n),
+			runtime_prepare(s->f,
+					&(struct runtime_registration){.k = &new, .replace = true},
+					&n),
 			0);
 		runtime_publish(s->f, n);
 	}
@@ -175,7 +179,8 @@ static void call_script(const struct cmd *cmds, unsigned n, uint16_t mark)
 	memcpy(params + sizeof(head), cmds, n * sizeof(*cmds));
 	ep_post(&s->caller,
 		&(struct wr){.op = ROOST_OP_RPC,
-			     .sge = {ep_sge(&s->caller, 4096, (uint32_t)(sizeof(head) + n * sizeof(*cmds)))},
+			     .sge = {ep_sge(&s->caller, 4096,
+					    (uint32_t)(sizeof(head) + n * sizeof(*cmds)))},
 			     .num_sge = 1,
 			     .raddr = SCRIPT_OP,
 			     .rkey = s->called.key});
@@ -215,15 +220,17 @@ static void called(void **state)
 		sge = ep_sge(&s->caller, 0, 1000);
 		ep_post_recv(&s->caller, 5, &sge, 1);
 		memset(s->called.mem + 16, 'c', 500);
-		call_script(
-			(const struct cmd[]){
-				fill(0, 'z', 1000),
-				rdma(WRITE, 1, 0, 0, 1000),
-				{.what = SEND, .then = 1, .qp = 3, .len = 700},
-				{.what = SEND, .then = 1, .qp = 9, .len = 1},
-				/* Its region is of another protection domain than these queue pairs. */
-				with(rdma(WRITE, 1, 0, 0, 8), true, true, (uintptr_t)s->called.mem)},
-			5, 1);
+		call_script((const struct cmd[]){fill(0, 'z', 1000),
+						 rdma(WRITE, 1, 0, 0, 1000),
+						 {.what = SEND, .then = 1, .qp = 3, .len = 700},
+						 {.what = SEND, .then = 1, .qp = 9, .len = 1},
+						 /*
+				 * Its region is of another protection domain than these queue
+				 * pairs.
+				 */
+						 with(rdma(WRITE, 1, 0, 0, 8), true, true,
+						      (uintptr_t)s->called.mem)},
+			    5, 1);
 		told = answer(1);
 		assert_int_equal(told.posted, 4);
 		assert_int_equal(told.failed, 2);
@@ -258,13 +265,15 @@ static void the_caller_goes(void **state)
 		struct runtime_kernel_info info;
 
 		open_scene(1, &plain);
-		call_script((const struct cmd[]){fill(0, 'q', 4000), rdma(WRITE, 1, 0, 0, 4000)}, 2, 1);
+		call_script((const struct cmd[]){fill(0, 'q', 4000), rdma(WRITE, 1, 0, 0, 4000)}, 2,
+			    1);
 		do {
 			assert_true(turn());
 			assert_true(runtime_kernel_info(s->f, 0, &info));
 		} while (!info.in_flight || !nic_kernel_wrs(s->bound[1].qp));
 		if (how)
-			assert_int_equal(ep_modify(&s->called, &(struct nic_qp_attr){.state = NIC_QPS_RESET},
+			assert_int_equal(ep_modify(&s->called,
+						   &(struct nic_qp_attr){.state = NIC_QPS_RESET},
 						   NIC_QPA_STATE),
 					 0);
 		else
@@ -295,20 +304,22 @@ static void rules_of_binding(void **state)
 	unsigned number;
 
 	open_scene(1, &plain);
-	assert_int_equal(
-		runtime_bind_qp(s->f, 0x999, s->bound[0].qp, &(struct runtime_qp_limits){0}, &number),
-		-ENOENT);
+	assert_int_equal(runtime_bind_qp(s->f, 0x999, s->bound[0].qp,
+					 &(struct runtime_qp_limits){0}, &number),
+			 -ENOENT);
 	ep_init(&other, &s->w, 0, &uc);
-	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
-			 -EOPNOTSUPP);
+	assert_int_equal(
+		runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
+		-EOPNOTSUPP);
 	ep_fini(&other);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++) {
 		ep_init(&extra[i], &s->w, 0, &(struct ep_params){0});
 		bind_qp(SCRIPT_OP, &extra[i], i + 1);
 	}
 	ep_init(&other, &s->w, 0, &(struct ep_params){0});
-	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
-			 -ENOSPC);
+	assert_int_equal(
+		runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
+		-ENOSPC);
 	/* The number of one that is gone is given again. */
 	ep_fini(&extra[7]);
 	bind_qp(SCRIPT_OP, &other, 8);
@@ -339,7 +350,8 @@ static void bound_in_mid_flight(void **state)
 		if (i % 8 == 7)
 			turn();
 	}
-	assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, a.qp, &(struct runtime_qp_limits){0}, &number), 0);
+	assert_int_equal(
+		runtime_bind_qp(s->f, SCRIPT_OP, a.qp, &(struct runtime_qp_limits){0}, &number), 0);
 	for (unsigned i = 0; i < 40; i++) {
 		assert_true(ep_wait_send(&a, &cqe, SEC));
 		assert_int_equal(cqe.wr_id, i);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What kernels may have under way on a queue pair that they were bound, and what is left of that for its owner. */
+/*
+ * What kernels may have under way on a queue pair that they were bound, and what is left of that
+ * for its owner.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +57,8 @@ static struct roost_kernel greedy_kernel(uint64_t op)
 
 static struct local_call *be_greedy(uint64_t op, unsigned qp, uint32_t len)
 {
-	struct greed g = {.raddr = (uintptr_t)s->peer[0].mem, .rkey = s->peer[0].key, .qp = qp, .len = len};
+	struct greed g = {
+		.raddr = (uintptr_t)s->peer[0].mem, .rkey = s->peer[0].key, .qp = qp, .len = len};
 
 	return start(op, &g, sizeof(g), NULL, NULL, 0);
 }
@@ -89,7 +93,10 @@ static void bind_with_limits(uint64_t op, uint32_t ops, uint64_t bytes, unsigned
 	assert_int_equal(number, want);
 }
 
-/* Turns, in which never more than `most` are under way on the first queue pair. Returns how many there were. */
+/*
+ * Turns, in which never more than `most` are under way on the first queue pair. Returns how many
+ * there were.
+ */
 static unsigned most_of(unsigned turns, unsigned most)
 {
 	unsigned seen = 0;
@@ -106,11 +113,15 @@ static unsigned most_of(unsigned turns, unsigned most)
 
 /* ---- the owner ---- */
 
-/* However many kernels keep all of their slots taken: the owner's work requests go behind what is there, not behind what comes. */
+/*
+ * However many kernels keep all of their slots taken: the owner's work requests go behind what is
+ * there, not behind what comes.
+ */
 static void the_owner_gets_its_turn(void **state)
 {
-	static const struct shape shapes[] = {
-		{.sp = {.delay_ns = 2000}}, {.sp = {.delay_ns = 2000, .loss = 0.02}}, {.loop = true}};
+	static const struct shape shapes[] = {{.sp = {.delay_ns = 2000}},
+					      {.sp = {.delay_ns = 2000, .loss = 0.02}},
+					      {.loop = true}};
 
 	for (unsigned i = 0; i < 3; i++) {
 		struct local_call *run[3];
@@ -184,7 +195,10 @@ static void so_many(void **state)
 	}
 }
 
-/* Each binding has a limit of its own, those of one queue pair too; one that is used up does not keep the other waiting. */
+/*
+ * Each binding has a limit of its own, those of one queue pair too; one that is used up does not
+ * keep the other waiting.
+ */
 static void beside_each_other(void **state)
 {
 	struct local_call *run[4];
@@ -208,7 +222,10 @@ static void beside_each_other(void **state)
 	close_scene();
 }
 
-/* Small operations that fit pass no large one that does not, be they many or so few that none of them ever waits: each gets room in its turn. */
+/*
+ * Small operations that fit pass no large one that does not, be they many or so few that none of
+ * them ever waits: each gets room in its turn.
+ */
 static void large_ones_too(void **state)
 {
 	const struct shape *shapes[] = {&plain, &over_loop};
@@ -246,7 +263,10 @@ static void too_long_for_it(void **state)
 	close_scene();
 }
 
-/* What was under way when a binding ended counts against nobody else's: its number is free when that is done. */
+/*
+ * What was under way when a binding ended counts against nobody else's: its number is free when
+ * that is done.
+ */
 static void ended_with_some_under_way(void **state)
 {
 	struct local_call *run;
@@ -272,9 +292,12 @@ static void ended_with_some_under_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_owner_gets_its_turn), cmocka_unit_test(so_many),
-		cmocka_unit_test(beside_each_other),	   cmocka_unit_test(large_ones_too),
-		cmocka_unit_test(too_long_for_it),	   cmocka_unit_test(ended_with_some_under_way),
+		cmocka_unit_test(the_owner_gets_its_turn),
+		cmocka_unit_test(so_many),
+		cmocka_unit_test(beside_each_other),
+		cmocka_unit_test(large_ones_too),
+		cmocka_unit_test(too_long_for_it),
+		cmocka_unit_test(ended_with_some_under_way),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What kernels that post work requests of their own may post beside READs, WRITEs and SENDs: atomics, immediates, solicited SENDs. */
+/*
+ * What kernels that post work requests of their own may post beside READs, WRITEs and SENDs:
+ * atomics, immediates, solicited SENDs.
+ */
 #include <endian.h>
 #include <errno.h>
 #include <setjmp.h>
@@ -92,7 +95,8 @@ static void arrives(uint32_t imm, uint32_t opcode, uint32_t len)
 static void each_kind(void **state)
 {
 	static const struct shape lossy = {
-		.sp = {.delay_ns = 2000, .loss = 0.1, .dup = 0.05, .reorder = 0.05}, .rnr_retry = 7};
+		.sp = {.delay_ns = 2000, .loss = 0.1, .dup = 0.05, .reorder = 0.05},
+		.rnr_retry = 7};
 	const struct shape *shapes[] = {&plain, &over_loop, &lossy};
 	const struct roost_kernel k = kernel_of(KINDS_OP, kinds);
 
@@ -119,7 +123,8 @@ static void each_kind(void **state)
 
 			ep_post_recv(&s->peer[0], n, &sge, 1);
 		}
-		finish(start(KINDS_OP, &p, sizeof(p), &s->bound[0], &told, sizeof(told)), ROOST_RPC_OK);
+		finish(start(KINDS_OP, &p, sizeof(p), &s->bound[0], &told, sizeof(told)),
+		       ROOST_RPC_OK);
 		assert_int_equal(told.failed, 0);
 		assert_int_equal(told.posted, 13);
 		assert_int_equal(told.old[0], 5);
@@ -142,7 +147,8 @@ static void each_kind(void **state)
 		arrives(6, NIC_WC_RECV, 0);
 		filled(s->peer[0].mem + 65536 + 2 * 4096, 'i', 2500);
 		filled(s->peer[0].mem + 65536 + 3 * 4096, 'r', 50);
-		assert_false(ep_poll_send(&s->bound[0], &cqe)); /* the program hears nothing of it */
+		/* the program hears nothing of it */
+		assert_false(ep_poll_send(&s->bound[0], &cqe));
 		close_scene();
 	}
 }
@@ -160,7 +166,10 @@ struct count {
 	uint32_t i;
 };
 
-/* READ and WRITE of the count are two: without the lock, or with an atomic that is done twice, it comes out wrong. */
+/*
+ * READ and WRITE of the count are two: without the lock, or with an atomic that is done twice, it
+ * comes out wrong.
+ */
 static enum roost_next count(struct roost_call *c)
 {
 	struct count *n = c->state;
@@ -186,7 +195,11 @@ static void two_count(void **state)
 {
 	static const struct shape shapes[] = {
 		{.sp = {.delay_ns = 2000, .loss = 0.05}},
-		{.sp = {.delay_ns = 2000, .loss = 0.03, .dup = 0.05, .reorder = 0.05, .corrupt = 0.01}},
+		{.sp = {.delay_ns = 2000,
+			.loss = 0.03,
+			.dup = 0.05,
+			.reorder = 0.05,
+			.corrupt = 0.01}},
 		{.loop = true},
 	};
 	const struct roost_kernel k = kernel_of(COUNT_OP, count);
@@ -207,14 +220,15 @@ static void two_count(void **state)
 		bind_qp(COUNT_OP, &second, 2);
 		memset(its_peer.mem, 0, 64);
 		assert_int_equal(nic_mr_deregister(its_peer.nic, its_peer.key), 0);
-		assert_int_equal(nic_mr_register(its_peer.nic,
-						 &(struct nic_mr_attr){.pd = its_peer.pd,
-								       .addr = s->peer[0].mem,
-								       .len = 64,
-								       .iova = (uintptr_t)s->peer[0].mem,
-								       .access = 15},
-						 &its_peer.key),
-				 0);
+		assert_int_equal(
+			nic_mr_register(its_peer.nic,
+					&(struct nic_mr_attr){.pd = its_peer.pd,
+							      .addr = s->peer[0].mem,
+							      .len = 64,
+							      .iova = (uintptr_t)s->peer[0].mem,
+							      .access = 15},
+					&its_peer.key),
+			0);
 		p.lock = (uintptr_t)s->peer[0].mem;
 		p.qp = 1;
 		p.rkey = s->peer[0].key;
@@ -313,7 +327,8 @@ static void open_for_one(const struct shape *shape)
 /* Who waits for solicited ones alone is woken by those, and by no others. */
 static void solicited(void **state)
 {
-	static const uint32_t asks[] = {ROOST_ASK_QP_SEND, ROOST_ASK_QP_SEND_IMM, ROOST_ASK_QP_WRITE_IMM};
+	static const uint32_t asks[] = {ROOST_ASK_QP_SEND, ROOST_ASK_QP_SEND_IMM,
+					ROOST_ASK_QP_WRITE_IMM};
 	const struct shape *shapes[] = {&plain, &over_loop};
 
 	for (unsigned i = 0; i < 6; i++) {
@@ -324,10 +339,11 @@ static void solicited(void **state)
 			ep_post_recv(&s->peer[0], n, &sge, 1);
 			atomic_store(&s->peer[0].ridx.arm, ROOST_CQ_ARM_SOLICITED);
 			s->w.cq_events = 0;
-			assert_int_equal(
-				try((struct one_params){.ask = asks[i / 2], .len = 8, .solicited = n & 1},
-				    NULL),
-				ROOST_QP_OK);
+			assert_int_equal(try((struct one_params){.ask = asks[i / 2],
+								 .len = 8,
+								 .solicited = n & 1},
+					     NULL),
+					 ROOST_QP_OK);
 			assert_int_equal(s->w.cq_events, n & 1);
 		}
 		close_scene();
@@ -371,9 +387,9 @@ static void refused_here(void **state)
 		assert_int_equal(try(p, &read_only), ROOST_QP_LOCAL);
 		assert_int_equal(try(p, &s->bound[0]), ROOST_QP_OK);
 	}
-	assert_int_equal(
-		try((struct one_params){.ask = ROOST_ASK_QP_SEND_IMM, .len = 8, .at = 8}, &s->bound[0]),
-		ROOST_QP_LOCAL);
+	assert_int_equal(try((struct one_params){.ask = ROOST_ASK_QP_SEND_IMM, .len = 8, .at = 8},
+			     &s->bound[0]),
+			 ROOST_QP_LOCAL);
 	assert_int_equal(nic_qp_state(s->bound[0].qp), NIC_QPS_RTS);
 	assert_int_equal(nic_qp_state(none.qp), NIC_QPS_RTS);
 	ep_fini(&none);
@@ -419,8 +435,9 @@ static void refused_there(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_kind),	cmocka_unit_test(two_count),	 cmocka_unit_test(solicited),
-		cmocka_unit_test(refused_here), cmocka_unit_test(refused_there),
+		cmocka_unit_test(each_kind),	 cmocka_unit_test(two_count),
+		cmocka_unit_test(solicited),	 cmocka_unit_test(refused_here),
+		cmocka_unit_test(refused_there),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

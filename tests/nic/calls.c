@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls of kernels in the simulator's programs. Each has a reply buffer, a word at the peer and an entry in the ledger of its own. However often the
- * network repeats a call, or loses it: its kernel sees its bytes once and in order (the digest), does what it does once (the word, the ledger), and the
- * reply comes to its place, once: as soon as it is seen, the program makes its buffer unlike it, and so it must stay.
+ * Calls of kernels in the simulator's programs. Each has a reply buffer, a word at the peer and an
+ * entry in the ledger of its own. However often the network repeats a call, or loses it: its kernel
+ * sees its bytes once and in order (the digest), does what it does once (the word, the ledger), and
+ * the reply comes to its place, once: as soon as it is seen, the program makes its buffer unlike
+ * it, and so it must stay.
  */
 #include "runner_int.h"
 
@@ -16,8 +18,8 @@
 
 /* ---- the program ---- */
 
-void calls_make(struct op *o, struct direction *d, struct side *from, struct side *to, const struct limits *l,
-		struct rng *r)
+void calls_make(struct op *o, struct direction *d, struct side *from, struct side *to,
+		const struct limits *l, struct rng *r)
 {
 	struct call *call = &d->calls[d->num_calls++];
 
@@ -30,10 +32,14 @@ void calls_make(struct op *o, struct direction *d, struct side *from, struct sid
 		.imm = l->imm_replies && rng_below(r, 3) == 0,
 		.stream = d->num_ops < l->num_ops && !d->stream && rng_below(r, 3) == 0,
 	};
-	if (call->how == TALLY_FROM && rng_below(r, 3) == 0) /* with its tail the reply fills its packets */
-		call->len =
-			l->mtu * (1 + (uint32_t)rng_below(r, 2)) - (uint32_t)sizeof(struct roost_rpc_tail);
-	/* A kernel that sends in the middle of payload holds that up, and what stands behind it: so does the other side's. */
+	/* with its tail the reply fills its packets */
+	if (call->how == TALLY_FROM && rng_below(r, 3) == 0)
+		call->len = l->mtu * (1 + (uint32_t)rng_below(r, 2)) -
+			    (uint32_t)sizeof(struct roost_rpc_tail);
+	/*
+	 * A kernel that sends in the middle of payload holds that up, and what stands behind it: so
+	 * does the other side's.
+	 */
 	if (call->how >= TALLY_HOWS || (call->how == TALLY_PIECES && call->stream && l->both_call))
 		call->how = TALLY_DIGEST;
 	if (rng_below(r, 8)) {
@@ -83,7 +89,8 @@ static uint8_t model_status(const struct call *call)
 static void model_reply(struct call *call, struct side *caller, const struct side *callee)
 {
 	struct roost_rpc_tail tail = {.status = model_status(call), .mark = htole16(call->mark)};
-	uint8_t *end = caller->model + call->reply + call->room, *front = caller->model + call->reply;
+	uint8_t *end = caller->model + call->reply + call->room,
+		*front = caller->model + call->reply;
 	const uint8_t *data = callee->model + call->from;
 
 	if (tail.status == ROOST_RPC_TOO_LONG) {
@@ -124,7 +131,8 @@ static void post_params(struct run *u, struct conn *c, int i, struct call *call)
 		.reply_rkey = htole32(e->key),
 		.reply_len = htole32(call->reply_len),
 		.mark = htole16(call->mark),
-		.flags = htole16((call->imm ? ROOST_RPC_IMM : 0) | (call->stream ? ROOST_RPC_STREAM : 0)),
+		.flags = htole16((call->imm ? ROOST_RPC_IMM : 0) |
+				 (call->stream ? ROOST_RPC_STREAM : 0)),
 	};
 	struct tally_params p = {
 		.from = (uintptr_t)peer->mem + call->from,
@@ -139,11 +147,15 @@ static void post_params(struct run *u, struct conn *c, int i, struct call *call)
 	memcpy(text, &head, sizeof(head));
 	memcpy(text + sizeof(head), &p, sizeof(p));
 	memcpy(e->mem + call->text, text, CALL_HEAD + call->extra);
-	call->digest = tally_add(TALLY_START, text + sizeof(head), (uint32_t)sizeof(p) + call->extra);
+	call->digest =
+		tally_add(TALLY_START, text + sizeof(head), (uint32_t)sizeof(p) + call->extra);
 	call->digest = tally_add(call->digest, to->model + call->from, call->reads * TALLY_BLOCK);
 	if (!call->nobody)
 		memcpy(to->model + call->word, &one, sizeof(one));
-	/* Without a kernel nobody waits for the payload; and where the parameters end the call, it is nobody's. */
+	/*
+	 * Without a kernel nobody waits for the payload; and where the parameters end the call, it
+	 * is nobody's.
+	 */
 	if (!call->stream || call->nobody)
 		model_end(call, s, to);
 }
@@ -191,12 +203,14 @@ static bool check_reply(struct run *u, struct conn *c, int i, struct call *call)
 	uint8_t *is = c->e[i].mem + call->reply, *want = c->s[i].model + call->reply;
 
 	if (!call->complete)
-		return run_wrong(u, &c->e[i], "call %u is answered before all of it was sent", call->mark);
+		return run_wrong(u, &c->e[i], "call %u is answered before all of it was sent",
+				 call->mark);
 	for (uint32_t b = 0; b < call->reply_len; b++)
 		if (is[b] != want[b])
-			return run_wrong(u, &c->e[i],
-					 "byte %u of the reply to call %u is 0x%02x, not 0x%02x (tail at %u)",
-					 b, call->mark, is[b], want[b], call->room);
+			return run_wrong(
+				u, &c->e[i],
+				"byte %u of the reply to call %u is 0x%02x, not 0x%02x (tail at %u)",
+				b, call->mark, is[b], want[b], call->room);
 	for (uint32_t b = 0; b < call->reply_len; b++)
 		is[b] = want[b] ^= SCRIBBLE;
 	call->seen = true;
@@ -229,12 +243,14 @@ bool calls_take_imm(struct run *u, struct conn *c, int i, const struct roost_cqe
 		return false;
 	call = &d->calls[mark - 1];
 	slot = pool_slot(c->pool[i], cqe->wr_id);
-	*ok = call->imm && !call->imm_seen && !cqe->status && slot && pool_rest_untouched(slot, 0) &&
-	      cqe->flags == NIC_WC_WITH_IMM && (call->seen || tail_there(c, i, call));
+	*ok = call->imm && !call->imm_seen && !cqe->status && slot &&
+	      pool_rest_untouched(slot, 0) && cqe->flags == NIC_WC_WITH_IMM &&
+	      (call->seen || tail_there(c, i, call));
 	if (!*ok) {
-		run_wrong(u, &c->e[i], "the immediate of call %u: status %u, flags %u, %s, %s", mark,
-			  cqe->status, cqe->flags, call->imm_seen ? "again" : "the first",
-			  call->seen || tail_there(c, i, call) ? "behind its reply" : "before its reply");
+		run_wrong(u, &c->e[i], "the immediate of call %u: status %u, flags %u, %s, %s",
+			  mark, cqe->status, cqe->flags, call->imm_seen ? "again" : "the first",
+			  call->seen || tail_there(c, i, call) ? "behind its reply"
+							       : "before its reply");
 		return true;
 	}
 	call->imm_seen = true;
@@ -272,11 +288,12 @@ bool calls_check_end(struct run *u, struct conn *c, int i)
 		const struct tally_entry *e = ledger(u, c, i, call);
 		bool cut = !call->nobody && call->how == TALLY_ACCESS;
 
-		if (e->begun != !call->nobody || e->ended != (!call->nobody && !cut) || e->cut != cut ||
-		    e->wrong)
-			return run_wrong(u, &c->e[i],
-					 "call %u was begun %u times, ended %u, cut %u, out of place %u",
-					 n + 1, e->begun, e->ended, e->cut, e->wrong);
+		if (e->begun != !call->nobody || e->ended != (!call->nobody && !cut) ||
+		    e->cut != cut || e->wrong)
+			return run_wrong(
+				u, &c->e[i],
+				"call %u was begun %u times, ended %u, cut %u, out of place %u",
+				n + 1, e->begun, e->ended, e->cut, e->wrong);
 	}
 	return true;
 }

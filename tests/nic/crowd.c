@@ -2,10 +2,12 @@
 /*
  * Datagrams: endpoints that send to each other, and to groups which they join and leave meanwhile.
  *
- * The link may lose a datagram, repeat or delay it; what a NIC takes in, it gives to exactly those QPs that it is for at that moment, once each: to
- * the one that it names, or to all that are attached to the group and have its Q_Key, the sender among them. The trace sees each packet that a
- * NIC takes in, so the model counts for whom it is due; a QP gets no more than that, and what it does not get the NIC has counted as
- * dropped for want of a receive. On a link without faults, whoever is a member when a datagram leaves, and stays, is among them.
+ * The link may lose a datagram, repeat or delay it; what a NIC takes in, it gives to exactly those
+ * QPs that it is for at that moment, once each: to the one that it names, or to all that are
+ * attached to the group and have its Q_Key, the sender among them. The trace sees each packet that
+ * a NIC takes in, so the model counts for whom it is due; a QP gets no more than that, and what it
+ * does not get the NIC has counted as dropped for want of a receive. On a link without faults,
+ * whoever is a member when a datagram leaves, and stays, is among them.
  */
 #include "runner_int.h"
 
@@ -71,7 +73,8 @@ static void make_way(struct run *u, unsigned i, unsigned to)
 			theirs = pick_gid(u, to, v4);
 			gid = theirs < 0 ? -1 : pick_gid(u, i, v4);
 			if (gid >= 0)
-				a.dgid = *address(k->e[to].nic, k->e[to].p.port + 1u, (unsigned)theirs);
+				a.dgid = *address(k->e[to].nic, k->e[to].p.port + 1u,
+						  (unsigned)theirs);
 		}
 	}
 	if (gid < 0)
@@ -186,7 +189,10 @@ static const struct group *group_of(const struct crowd *k, const struct pkt_addr
 	return NULL;
 }
 
-/* It has left: whoever is there now is among those that get it, if the link is good and nothing changes. */
+/*
+ * It has left: whoever is there now is among those that get it, if the link is good and nothing
+ * changes.
+ */
 static void left(struct crowd *k, unsigned from, unsigned op, const struct trace_packet *r)
 {
 	const struct group *g = group_of(k, &r->dst);
@@ -211,7 +217,8 @@ static unsigned taken(struct run *u, unsigned from, unsigned op, const struct po
 		if (e->nic_index != nic || !nic_gid_of(e->nic, &port->addr, &at) ||
 		    at.port_num != e->p.port + 1u)
 			continue;
-		if (g ? !g->in[i] || nic_qp_pu(e->qp) != port->lane : nic_qp_num(e->qp) != r->v.dqpn)
+		if (g ? !g->in[i] || nic_qp_pu(e->qp) != port->lane
+		      : nic_qp_num(e->qp) != r->v.dqpn)
 			continue;
 		members++;
 		if (e->p.qkey != r->v.qkey) {
@@ -286,14 +293,18 @@ static void post(struct run *u, unsigned i)
 		bool group = o->to >= k->n;
 
 		run_set_local(u, &k->e[i], o, &wr);
-		wr.raddr = ROOST_UD_ADDR(k->ah[i][o->to], group ? NIC_MCAST_QPN : nic_qp_num(k->e[o->to].qp));
+		wr.raddr = ROOST_UD_ADDR(k->ah[i][o->to],
+					 group ? NIC_MCAST_QPN : nic_qp_num(k->e[o->to].qp));
 		wr.rkey = group ? k->group[o->to - k->n].qkey : k->e[o->to].p.qkey;
 		ep_post(&k->e[i], &wr);
 		at->posted++;
 	}
 }
 
-/* The IP header that it came with: addresses, and a length of IP, UDP, BTH, DETH, the payload and its ICRC at least. */
+/*
+ * The IP header that it came with: addresses, and a length of IP, UDP, BTH, DETH, the payload and
+ * its ICRC at least.
+ */
 static bool check_grh(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *grh,
 		      uint32_t len)
 {
@@ -307,7 +318,8 @@ static bool check_grh(const struct pkt_addr *src, const struct pkt_addr *dst, co
 }
 
 /* Which of the sender's requests has come? One that is due. False: none. */
-static bool find(struct run *u, unsigned i, unsigned from, const struct roost_cqe *cqe, const uint8_t *slot)
+static bool find(struct run *u, unsigned i, unsigned from, const struct roost_cqe *cqe,
+		 const uint8_t *slot)
 {
 	struct crowd *k = &u->crowd;
 	uint32_t len = cqe->byte_len - GRH;
@@ -335,7 +347,8 @@ static bool check_datagram(struct run *u, unsigned i, const struct roost_cqe *cq
 	bool found = false;
 
 	if (!slot || cqe->status || !(cqe->flags & NIC_WC_GRH) || cqe->byte_len < GRH)
-		return run_wrong(u, e, "datagram 0x%" PRIx64 ", status %u, from 0x%x, flags %u, %u bytes",
+		return run_wrong(u, e,
+				 "datagram 0x%" PRIx64 ", status %u, from 0x%x, flags %u, %u bytes",
 				 cqe->wr_id, cqe->status, cqe->src_qpn, cqe->flags, cqe->byte_len);
 	/* QPs of different NICs may have the same number. */
 	for (unsigned from = 0; from < k->n && !found; from++)
@@ -361,7 +374,8 @@ static bool poll(struct run *u, unsigned i)
 		       !(k->d[i].ops[at->completed].flags & ROOST_WQE_SIGNALED))
 			at->completed++;
 		if (at->completed == at->posted)
-			return run_wrong(u, &k->e[i], "a completion too many: 0x%" PRIx64, cqe.wr_id);
+			return run_wrong(u, &k->e[i], "a completion too many: 0x%" PRIx64,
+					 cqe.wr_id);
 		if (!run_check_sent(u, &k->e[i], &k->d[i].ops[at->completed], at->completed, &cqe))
 			return false;
 		at->completed++;
@@ -397,8 +411,9 @@ static bool check_owed(struct run *u, unsigned from, unsigned op)
 
 	for (unsigned i = 0; i < k->n; i++)
 		if (k->owed[from][op] >> i & 1 && k->due[i][from][op] != 1)
-			return run_wrong(u, &k->e[i], "request %u of QP 0x%06x has come to its NIC %u times",
-					 op, nic_qp_num(k->e[from].qp), k->due[i][from][op]);
+			return run_wrong(u, &k->e[i],
+					 "request %u of QP 0x%06x has come to its NIC %u times", op,
+					 nic_qp_num(k->e[from].qp), k->due[i][from][op]);
 	return true;
 }
 
@@ -415,7 +430,8 @@ bool crowd_check_end(struct run *u)
 				return false;
 		}
 		if (nic_qp_state(e->qp) != NIC_QPS_RTS || e->events & ~(1u << NIC_EVENT_COMM_EST))
-			return run_wrong(u, e, "state %u, events 0x%x", nic_qp_state(e->qp), e->events);
+			return run_wrong(u, e, "state %u, events 0x%x", nic_qp_state(e->qp),
+					 e->events);
 		if (memcmp(e->mem, k->s[i].model, AREA_LEN))
 			return run_wrong(u, e, "what it sends from has changed");
 	}
@@ -424,7 +440,9 @@ bool crowd_check_end(struct run *u)
 
 		nic_counters(u->w.nic[n], &c);
 		if (c.rx_bad_qkey != k->bad_qkey[n])
-			return run_wrong(u, NULL, "NIC %u counted %" PRIu64 " wrong Q_Keys, %" PRIu64 " came",
+			return run_wrong(u, NULL,
+					 "NIC %u counted %" PRIu64 " wrong Q_Keys, %" PRIu64
+					 " came",
 					 n, c.rx_bad_qkey, k->bad_qkey[n]);
 	}
 	return true;

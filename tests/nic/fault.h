@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cmocka takes SIGSEGV and SIGBUS for itself around every test. Tests in which the DMA engine meets a fault call faults_save() in main(),
- * before cmocka, and faults_ours() at their start.
+ * cmocka takes SIGSEGV and SIGBUS for itself around every test. Tests in which the DMA engine meets
+ * a fault call faults_save() in main(), before cmocka, and faults_ours() at their start.
  */
 #ifndef ROOST_TESTS_FAULT_H
 #define ROOST_TESTS_FAULT_H
@@ -15,7 +15,8 @@ static struct sigaction faults_segv, faults_bus;
 
 static inline void faults_save(void)
 {
-	if (dma_init() || sigaction(SIGSEGV, NULL, &faults_segv) || sigaction(SIGBUS, NULL, &faults_bus))
+	if (dma_init() || sigaction(SIGSEGV, NULL, &faults_segv) ||
+	    sigaction(SIGBUS, NULL, &faults_bus))
 		abort();
 }
 

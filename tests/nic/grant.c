@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Keys that a side of a connection gives to its peer for a time: regions that may be invalidated, and memory windows. The model knows at each
- * point of a program which of them are open, and how far both programs must have come for that to be so.
+ * Keys that a side of a connection gives to its peer for a time: regions that may be invalidated,
+ * and memory windows. The model knows at each point of a program which of them are open, and how
+ * far both programs must have come for that to be so.
  */
 #include "program.h"
 
@@ -21,13 +22,15 @@ static void pick_range(struct grant *g, struct rng *r)
 		return;
 	case 1:
 		off = (uint32_t)rng_below(r, AREA_LEN);
-		g->range = (struct piece){AREA_SOURCE + off, 1 + (uint32_t)rng_below(r, AREA_LEN - off)};
+		g->range = (struct piece){AREA_SOURCE + off,
+					  1 + (uint32_t)rng_below(r, AREA_LEN - off)};
 		g->access = NIC_ACCESS_REMOTE_READ;
 		return;
 	default:
 		off = (uint32_t)rng_below(r, AREA_LEN);
 		len = 1 + (uint32_t)rng_below(r, rng_below(r, 2) ? AREA_LEN - off : 3000);
-		g->range = (struct piece){AREA_TARGET + off, len < AREA_LEN - off ? len : AREA_LEN - off};
+		g->range = (struct piece){AREA_TARGET + off,
+					  len < AREA_LEN - off ? len : AREA_LEN - off};
 		g->access = rng_below(r, 2)   ? RW
 			    : rng_below(r, 2) ? NIC_ACCESS_REMOTE_WRITE
 					      : NIC_ACCESS_REMOTE_READ;
@@ -50,8 +53,8 @@ void grants_init(struct side *s, struct rng *r)
 
 /* An open one that `good` likes; 0: none, else 1 + its index. */
 static unsigned pick(const struct side *s,
-		     bool (*good)(const struct side *, const struct grant *, const void *), const void *arg,
-		     struct rng *r)
+		     bool (*good)(const struct side *, const struct grant *, const void *),
+		     const void *arg, struct rng *r)
 {
 	unsigned start, n = s->num_grants;
 
@@ -81,11 +84,12 @@ static bool usable(const struct side *s, const struct grant *g, const void *arg)
 		return false;
 	if (u->o->len == 0) /* of nothing neither key nor address matter */
 		return false;
-	return !u->fixed ||
-	       (u->o->roff >= g->range.off && u->o->roff + u->o->len <= g->range.off + g->range.len);
+	return !u->fixed || (u->o->roff >= g->range.off &&
+			     u->o->roff + u->o->len <= g->range.off + g->range.len);
 }
 
-void grant_use(struct op *o, unsigned index, struct side *owner, const struct limits *l, struct rng *r)
+void grant_use(struct op *o, unsigned index, struct side *owner, const struct limits *l,
+	       struct rng *r)
 {
 	struct use u = {.o = o,
 			.access = o->op == ROOST_OP_READ ? NIC_ACCESS_REMOTE_READ
@@ -164,11 +168,12 @@ static bool ends_well(const struct side *s, const struct grant *g, const void *a
 {
 	const struct limits *l = arg;
 
-	return (!g->window || s->window_type[g->window - 1] == 2) && (l->type == NIC_QPT_RC || !g->used);
+	return (!g->window || s->window_type[g->window - 1] == 2) &&
+	       (l->type == NIC_QPT_RC || !g->used);
 }
 
-bool grant_local_inv(struct op *o, struct side *owner, struct direction *peer, const struct limits *l,
-		     struct rng *r)
+bool grant_local_inv(struct op *o, struct side *owner, struct direction *peer,
+		     const struct limits *l, struct rng *r)
 {
 	o->grant = pick(owner, ends_well, l, r);
 	if (!o->grant)
@@ -217,10 +222,12 @@ bool grant_fault(struct op *o, const struct side *owner, struct rng *r)
 		/* READ for what may be written, WRITE for what may not. */
 		o->op = g->access & NIC_ACCESS_REMOTE_WRITE ? ROOST_OP_READ : ROOST_OP_WRITE;
 		if (o->fault == FAULT_OUTSIDE) {
-			o->op = g->access & NIC_ACCESS_REMOTE_READ ? ROOST_OP_READ : ROOST_OP_FETCH_ADD;
+			o->op = g->access & NIC_ACCESS_REMOTE_READ ? ROOST_OP_READ
+								   : ROOST_OP_FETCH_ADD;
 			if (g->access == NIC_ACCESS_REMOTE_WRITE)
 				o->op = ROOST_OP_WRITE;
-			o->roff = g->range.off + g->range.len - (o->op == ROOST_OP_FETCH_ADD ? 0 : 7);
+			o->roff =
+				g->range.off + g->range.len - (o->op == ROOST_OP_FETCH_ADD ? 0 : 7);
 		}
 		return true;
 	}

@@ -7,8 +7,8 @@ uint32_t pkt_make_raw(uint8_t *out, const struct pkt_make *m, uint32_t dqpn)
 {
 	const struct pkt_op *op = &pkt_ops[m->opcode];
 	uint32_t n = op->flags & PKT_PAYLOAD ? m->len : 0, pad = -n & 3;
-	uint8_t flags =
-		(uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT | (m->solicited ? PKT_BTH_SE : 0));
+	uint8_t flags = (uint8_t)(PKT_BTH_MIGREQ | pad << PKT_BTH_PAD_SHIFT |
+				  (m->solicited ? PKT_BTH_SE : 0));
 	uint8_t *p = pkt_put_bth(out, m->opcode, flags, dqpn, m->ackreq, m->psn & PKT_PSN_MASK);
 
 	if (op->flags & PKT_DETH)

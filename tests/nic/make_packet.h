@@ -21,7 +21,10 @@ struct pkt_make {
 	uint32_t len;
 };
 
-/* Writes the packet without its ICRC; returns its length, ICRC counted. `out` has room for PKT_MAX_LEN. */
+/*
+ * Writes the packet without its ICRC; returns its length, ICRC counted. `out` has room for
+ * PKT_MAX_LEN.
+ */
 uint32_t pkt_make_raw(uint8_t *out, const struct pkt_make *m, uint32_t dqpn);
 /* Puts the ICRC behind len - 4 bytes, for a packet from src to dst. */
 void pkt_seal(uint8_t *p, uint32_t len, const struct pkt_addr *src, const struct pkt_addr *dst);

@@ -122,7 +122,8 @@ void peer_rnr_nak(struct peer *p, uint8_t timer, uint32_t psn)
 
 void peer_ack(struct peer *p, uint8_t syndrome, uint32_t psn, uint32_t msn)
 {
-	peer_send(p, &(struct pkt_make){.opcode = PKT_ACK, .syndrome = syndrome, .psn = psn, .msn = msn});
+	peer_send(p, &(struct pkt_make){
+			     .opcode = PKT_ACK, .syndrome = syndrome, .psn = psn, .msn = msn});
 }
 
 const struct got *peer_get(struct peer *p, uint64_t ns)
@@ -172,7 +173,8 @@ static void wrong(const struct got *g, const char *what, const char *file, int l
 	_fail(file, line);
 }
 
-const struct got *peer_expect_at(struct peer *p, uint8_t opcode, uint32_t psn, const char *file, int line)
+const struct got *peer_expect_at(struct peer *p, uint8_t opcode, uint32_t psn, const char *file,
+				 int line)
 {
 	const struct got *g = peer_get(p, PEER_SETTLE);
 	char want[80];
@@ -188,8 +190,8 @@ const struct got *peer_expect_at(struct peer *p, uint8_t opcode, uint32_t psn, c
 	return g;
 }
 
-const struct got *peer_expect_ack_at(struct peer *p, uint8_t syndrome, uint32_t psn, const char *file,
-				     int line)
+const struct got *peer_expect_ack_at(struct peer *p, uint8_t syndrome, uint32_t psn,
+				     const char *file, int line)
 {
 	const struct got *g = peer_expect_at(p, PKT_ACK, psn, file, line);
 	char want[80];
@@ -208,21 +210,24 @@ void peer_quiet_at(struct peer *p, uint64_t ns, const char *file, int line)
 		wrong(g, "wanted silence", file, line);
 }
 
-static void check_cqe(bool there, const struct roost_cqe *c, uint64_t wr_id, enum nic_wc_status status,
-		      const char *file, int line)
+static void check_cqe(bool there, const struct roost_cqe *c, uint64_t wr_id,
+		      enum nic_wc_status status, const char *file, int line)
 {
 	if (!there) {
-		print_error("wanted a completion of %llu, there is none\n", (unsigned long long)wr_id);
+		print_error("wanted a completion of %llu, there is none\n",
+			    (unsigned long long)wr_id);
 		_fail(file, line);
 	}
 	if (c->wr_id != wr_id || c->status != status) {
 		print_error("wanted completion of %llu with status %d, have %llu with %u\n",
-			    (unsigned long long)wr_id, status, (unsigned long long)c->wr_id, c->status);
+			    (unsigned long long)wr_id, status, (unsigned long long)c->wr_id,
+			    c->status);
 		_fail(file, line);
 	}
 }
 
-void peer_done_at(struct peer *p, uint64_t wr_id, enum nic_wc_status status, const char *file, int line)
+void peer_done_at(struct peer *p, uint64_t wr_id, enum nic_wc_status status, const char *file,
+		  int line)
 {
 	struct roost_cqe c = {0};
 	bool there = ep_poll_send(&p->e, &c);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A protocol harness: one NIC in a world of its own, and a peer that is played packet by packet. The peer has an address and a QP
- * number, but no NIC: what the NIC under test sends is captured and taken by peer_get, what the peer sends is built by hand.
+ * A protocol harness: one NIC in a world of its own, and a peer that is played packet by packet.
+ * The peer has an address and a QP number, but no NIC: what the NIC under test sends is captured
+ * and taken by peer_get, what the peer sends is built by hand.
  */
 #ifndef ROOST_TESTS_PEER_H
 #define ROOST_TESTS_PEER_H
@@ -32,8 +33,8 @@ struct peer {
 };
 
 /*
- * Makes the NIC and its QP, connects it. The NIC's first PSN is params->psn, the peer's `psn`. ep_params' other fields as in world.h.
- * Big: keep it static or on the heap.
+ * Makes the NIC and its QP, connects it. The NIC's first PSN is params->psn, the peer's `psn`.
+ * ep_params' other fields as in world.h. Big: keep it static or on the heap.
  */
 void peer_open(struct peer *p, const struct ep_params *params, uint32_t psn);
 /* The same, over a link of such a kind. */
@@ -55,7 +56,10 @@ void peer_send_raw(struct peer *p, const struct pkt_addr *src, const uint8_t *bt
 void peer_ack(struct peer *p, uint8_t syndrome, uint32_t psn, uint32_t msn);
 /* `timer`: a code of IBA's table 45. */
 void peer_rnr_nak(struct peer *p, uint8_t timer, uint32_t psn);
-/* The next packet that the NIC sends within `ns` of virtual time; NULL: none. Valid until the next call. */
+/*
+ * The next packet that the NIC sends within `ns` of virtual time; NULL: none. Valid until the next
+ * call.
+ */
 const struct got *peer_get(struct peer *p, uint64_t ns);
 void peer_run(struct peer *p, uint64_t ns);
 /* Forgets what was captured. */
@@ -67,11 +71,13 @@ void peer_post(struct peer *p, enum roost_op op, uint64_t wr_id, uint64_t off, u
 #define PEER_VA	  0x7f0010002000ull
 
 /* Assertions, naming the caller's line. */
-const struct got *peer_expect_at(struct peer *p, uint8_t opcode, uint32_t psn, const char *file, int line);
-const struct got *peer_expect_ack_at(struct peer *p, uint8_t syndrome, uint32_t psn, const char *file,
-				     int line);
+const struct got *peer_expect_at(struct peer *p, uint8_t opcode, uint32_t psn, const char *file,
+				 int line);
+const struct got *peer_expect_ack_at(struct peer *p, uint8_t syndrome, uint32_t psn,
+				     const char *file, int line);
 void peer_quiet_at(struct peer *p, uint64_t ns, const char *file, int line);
-void peer_done_at(struct peer *p, uint64_t wr_id, enum nic_wc_status status, const char *file, int line);
+void peer_done_at(struct peer *p, uint64_t wr_id, enum nic_wc_status status, const char *file,
+		  int line);
 void peer_received_at(struct peer *p, uint64_t wr_id, enum nic_wc_status status, uint32_t len,
 		      const char *file, int line);
 
@@ -82,7 +88,8 @@ void peer_received_at(struct peer *p, uint64_t wr_id, enum nic_wc_status status,
 /* Nothing is sent for so long. */
 #define expect_quiet(p, ns) peer_quiet_at(p, ns, __FILE__, __LINE__)
 /* The next completion of the send queue, or the receive queue, is there already and says so. */
-#define expect_done(p, wr_id, status)	   peer_done_at(p, wr_id, status, __FILE__, __LINE__)
-#define expect_recv(p, wr_id, status, len) peer_received_at(p, wr_id, status, len, __FILE__, __LINE__)
+#define expect_done(p, wr_id, status) peer_done_at(p, wr_id, status, __FILE__, __LINE__)
+#define expect_recv(p, wr_id, status, len)                                                         \
+	peer_received_at(p, wr_id, status, len, __FILE__, __LINE__)
 
 #endif

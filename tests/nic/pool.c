@@ -38,7 +38,8 @@ static unsigned cut_slot(const struct pool *p, unsigned i, struct roost_sge *sge
 	uint64_t at = (uintptr_t)slot_at(p, i);
 
 	for (unsigned k = 0; k < n; k++) {
-		uint32_t len = k + 1 == n ? left : (uint32_t)rng_below(r, rng_below(r, 2) ? 60 : left);
+		uint32_t len =
+			k + 1 == n ? left : (uint32_t)rng_below(r, rng_below(r, 2) ? 60 : left);
 
 		len = len < left ? len : left;
 		sge[k] = (struct roost_sge){at, len, key};
@@ -101,7 +102,10 @@ bool pool_check_limit(struct pool *p, struct rng *r)
 	left = atomic_load(&q->index.prod) - taken;
 	if (q->errors || q->limit_events - p->events > (p->limit ? 1u : 0u))
 		return false;
-	/* Only posting makes `left` grow: fewer now, and one was taken since, so fewer than the limit were there then. */
+	/*
+	 * Only posting makes `left` grow: fewer now, and one was taken since, so fewer than the
+	 * limit were there then.
+	 */
 	if (p->limit && taken != p->limit_from && left < p->limit && q->limit_events == p->events)
 		return false;
 	if (q->limit_events != p->events && nic_srq_limit(q->srq))

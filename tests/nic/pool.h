@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Receives that are all alike, for whatever message comes: in a receive queue that several QPs share, or in the QP's own where nobody
- * knows which messages will come. A slot is posted, is filled, is read, and is posted again.
+ * Receives that are all alike, for whatever message comes: in a receive queue that several QPs
+ * share, or in the QP's own where nobody knows which messages will come. A slot is posted, is
+ * filled, is read, and is posted again.
  */
 #ifndef ROOST_TESTS_POOL_H
 #define ROOST_TESTS_POOL_H
@@ -24,7 +25,10 @@ struct pool {
 };
 
 void pool_init_shared(struct pool *p, struct nic *nic);
-/* The slots are POOL_SLOTS * POOL_SLOT_LEN bytes of e's memory from `base` on; its queue is deep enough. */
+/*
+ * The slots are POOL_SLOTS * POOL_SLOT_LEN bytes of e's memory from `base` on; its queue is deep
+ * enough.
+ */
 void pool_init_own(struct pool *p, struct ep *e, uint32_t base);
 void pool_fini(struct pool *p);
 /* Posts some of the free slots, at most n. */

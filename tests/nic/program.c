@@ -86,14 +86,16 @@ static unsigned cut(uint32_t len, unsigned max, uint32_t *lens, struct rng *r)
 }
 
 /* Scatter: private memory, in pieces that stand in any order. */
-static unsigned make_scatter(struct side *s, uint32_t len, unsigned max, struct piece *out, struct rng *r)
+static unsigned make_scatter(struct side *s, uint32_t len, unsigned max, struct piece *out,
+			     struct rng *r)
 {
 	uint32_t lens[ROOST_MAX_SGE];
 	unsigned n = cut(len, max, lens, r);
 
 	for (unsigned i = 0; i < n; i++)
 		out[i].len = lens[i];
-	for (unsigned done = 0, i = (unsigned)rng_below(r, n ? n : 1); done < n; done++, i = (i + 1) % n)
+	for (unsigned done = 0, i = (unsigned)rng_below(r, n ? n : 1); done < n;
+	     done++, i = (i + 1) % n)
 		out[i].off = side_take(s, out[i].len, r);
 	return n;
 }
@@ -129,7 +131,8 @@ void gather(const struct side *s, const struct op *o, uint8_t *dst)
 	}
 }
 
-static void scatter(struct side *s, const struct piece *sge, unsigned n, const uint8_t *src, uint32_t len)
+static void scatter(struct side *s, const struct piece *sge, unsigned n, const uint8_t *src,
+		    uint32_t len)
 {
 	for (unsigned i = 0; i < n && len; i++) {
 		uint32_t part = sge[i].len < len ? sge[i].len : len;
@@ -196,7 +199,9 @@ static enum roost_op pick_op(const struct direction *d, const struct limits *l, 
 		return reliable[rng_below(r, sizeof(reliable) / sizeof(reliable[0]))];
 	if (l->type == NIC_QPT_UC)
 		return unreliable[rng_below(r, sizeof(unreliable) / sizeof(unreliable[0]))];
-	return rng_below(r, 12) == 0 ? ROOST_OP_NOP : rng_below(r, 2) ? ROOST_OP_SEND : ROOST_OP_SEND_IMM;
+	return rng_below(r, 12) == 0 ? ROOST_OP_NOP
+	       : rng_below(r, 2)     ? ROOST_OP_SEND
+				     : ROOST_OP_SEND_IMM;
 }
 
 /* A receive for this message: as long, or longer. */
@@ -257,7 +262,9 @@ static void make_atomic(struct op *o, unsigned index, struct side *from, struct 
 		o->flags |= ROOST_WQE_FENCE;
 	memcpy(&old, to->model + o->roff, 8);
 	o->compare = rng_below(r, 2) ? old : rng_u64(r);
-	now = o->op == ROOST_OP_FETCH_ADD ? old + o->swap_add : old == o->compare ? o->swap_add : old;
+	now = o->op == ROOST_OP_FETCH_ADD ? old + o->swap_add
+	      : old == o->compare	  ? o->swap_add
+					  : old;
 	memcpy(to->model + o->roff, &now, 8);
 	scatter(from, o->sge, o->num_sge, (uint8_t *)&old, 8);
 }
@@ -280,7 +287,8 @@ static void choose_target(struct op *o, unsigned index, struct side *to, struct 
 		o->flags |= ROOST_WQE_FENCE;
 }
 
-static void make_payload(struct op *o, const struct hazards *h, const struct limits *l, struct rng *r)
+static void make_payload(struct op *o, const struct hazards *h, const struct limits *l,
+			 struct rng *r)
 {
 	if (o->len > l->max_inline || rng_below(r, 2)) {
 		make_gather(o, h, l->max_sge, r);
@@ -288,7 +296,8 @@ static void make_payload(struct op *o, const struct hazards *h, const struct lim
 	}
 	o->flags |= ROOST_WQE_INLINE;
 	o->num_sge = 1;
-	o->sge[0] = (struct piece){AREA_SOURCE + (uint32_t)rng_below(r, AREA_LEN - o->len + 1), o->len};
+	o->sge[0] =
+		(struct piece){AREA_SOURCE + (uint32_t)rng_below(r, AREA_LEN - o->len + 1), o->len};
 }
 
 static void make_transfer(struct direction *d, struct op *o, unsigned index, struct side *from,
@@ -347,7 +356,8 @@ static struct op *new_op(struct direction *d, const struct limits *l, const stru
 		o->flags |= ROOST_WQE_SIGNALED;
 	if (rng_below(r, 4) == 0)
 		o->flags |= ROOST_WQE_SOLICITED;
-	if (rng_below(r, 12) == 0 || h->num_local + ROOST_MAX_SGE > MAX_READS || h->num_remote == MAX_READS)
+	if (rng_below(r, 12) == 0 || h->num_local + ROOST_MAX_SGE > MAX_READS ||
+	    h->num_remote == MAX_READS)
 		o->flags |= ROOST_WQE_FENCE;
 	return o;
 }
@@ -406,8 +416,8 @@ static void make_one(struct direction d[2], struct side s[2], int i, struct haza
 }
 
 /* A SEND that the receive ends badly for. */
-static void bad_receive(struct direction *d, struct op *o, struct side *to, uint32_t room, uint16_t status,
-			const struct limits *l, struct rng *r)
+static void bad_receive(struct direction *d, struct op *o, struct side *to, uint32_t room,
+			uint16_t status, const struct limits *l, struct rng *r)
 {
 	struct receive *v = &d->receives[d->num_receives++];
 
@@ -415,7 +425,10 @@ static void bad_receive(struct direction *d, struct op *o, struct side *to, uint
 	v->num_sge = make_scatter(to, room, l->max_sge, v->sge, r);
 }
 
-/* The request that ends it all. It leaves no trace but where the model of it says that bytes are unsure (see the runner). */
+/*
+ * The request that ends it all. It leaves no trace but where the model of it says that bytes are
+ * unsure (see the runner).
+ */
 static void make_fault(struct direction *d, struct side *to, const struct limits *l, struct rng *r)
 {
 	static const enum roost_op remote[] = {ROOST_OP_WRITE, ROOST_OP_READ, ROOST_OP_FETCH_ADD,

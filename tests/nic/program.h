@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Random programs of work requests, and a plain model that says what each leaves behind: every byte of both memories, every
- * completion. A connection has two directions, each with its own program; they share no memory that either changes, so each is
- * modelled by executing its requests one after the other. What one side does for the other (a key that it gives, or takes back) is ordered by
+ * Random programs of work requests, and a plain model that says what each leaves behind: every byte
+ * of both memories, every completion. A connection has two directions, each with its own program;
+ * they share no memory that either changes, so each is modelled by executing its requests one after
+ * the other. What one side does for the other (a key that it gives, or takes back) is ordered by
  * waiting: a request may name how many of the other side's must be complete before it is posted.
  *
  * Memory of a side, in bytes:
@@ -11,11 +12,13 @@
  *   512K  .. 516K  words      of the peer's atomics
  *   516K  ..       private    results of READs and atomics, receive buffers: each byte has one use
  *
- * Where a request could see memory before or after another one changed it (a READ may be executed again after a later WRITE; the
- * result of a READ may not be there yet when it is sent on; a key may be gone when a READ is asked for again), the program sets the
- * fence bit, as a correct program must.
+ * Where a request could see memory before or after another one changed it (a READ may be executed
+ * again after a later WRITE; the result of a READ may not be there yet when it is sent on; a key
+ * may be gone when a READ is asked for again), the program sets the fence bit, as a correct program
+ * must.
  *
- * Of unreliable messages the model knows the content, and that each WRITE has a place of its own: what of them comes is the link's affair.
+ * Of unreliable messages the model knows the content, and that each WRITE has a place of its own:
+ * what of them comes is the link's affair.
  */
 #ifndef ROOST_TESTS_PROGRAM_H
 #define ROOST_TESTS_PROGRAM_H
@@ -60,8 +63,11 @@ enum fault { /* what is wrong with the last request of a program that ends badly
 
 /* A key for a part of a side's memory, for its peer: given (bound), used, taken back. */
 struct grant {
-	unsigned
-		window; /* 1 + which of the side's windows it is a binding of; 0: a region of its own, there from the beginning */
+	/*
+	 * 1 + which of the side's windows it is a binding of; 0: a region of its own, there from
+	 * the beginning
+	 */
+	unsigned window;
 	struct piece range;
 	uint32_t access;
 	bool zero_based;
@@ -82,7 +88,8 @@ struct op {
 	uint64_t swap_add, compare;
 	struct piece sge[ROOST_MAX_SGE];
 	unsigned num_sge;
-	unsigned grant; /* 1 + which key is used, bound or taken back; 0: that of the peer's whole memory */
+	/* 1 + which key is used, bound or taken back; 0: that of the peer's whole memory */
+	unsigned grant;
 	unsigned after; /* so many requests of the other side are complete when it is posted */
 	unsigned to;	/* UD: to whom, by the number of receiver */
 	unsigned call;	/* RPC, RPC_WRITE: 1 + of which call */
@@ -124,8 +131,10 @@ struct side {
 	unsigned num_grants, num_regions; /* regions come first */
 	unsigned window_type[MAX_WINDOWS], num_windows;
 	unsigned bound[MAX_WINDOWS]; /* 1 + its latest grant, as far as the program is written */
-	unsigned freed
-		[MAX_WINDOWS]; /* the peer's requests that are complete when a window that it took back can be bound again */
+	/*
+	 * the peer's requests that are complete when a window that it took back can be bound again
+	 */
+	unsigned freed[MAX_WINDOWS];
 };
 
 /* What one side asks of the other. */
@@ -144,19 +153,22 @@ struct limits {
 	uint32_t budget; /* bytes of all messages together, about */
 	uint32_t max_len;
 	uint32_t max_send; /* of a message that takes a receive; 0: max_len */
-	bool pooled; /* receives are the pool's: the model's is where the program copies the message to */
+	/* receives are the pool's: the model's is where the program copies the message to */
+	bool pooled;
 	unsigned shared_words;
 	bool calls, both_call; /* it calls; so does the other side */
-	bool imm_replies;      /* receives of its own side are a pool's: replies to its calls may take one */
-	unsigned receivers;    /* UD */
-	enum fault fault;      /* of one more request at the end */
+	/* receives of its own side are a pool's: replies to its calls may take one */
+	bool imm_replies;
+	unsigned receivers; /* UD */
+	enum fault fault;   /* of one more request at the end */
 };
 
 /* What earlier requests of a direction may still be doing, for the fence. */
 #define MAX_READS 512
 struct hazards {
-	struct piece remote[MAX_READS]; /* READs and atomics of the peer's memory since the last fence */
-	unsigned by[MAX_READS];		/* 1 + the grant that each uses */
+	/* READs and atomics of the peer's memory since the last fence */
+	struct piece remote[MAX_READS];
+	unsigned by[MAX_READS]; /* 1 + the grant that each uses */
 	unsigned num_remote;
 	struct piece local[MAX_READS]; /* where their results go */
 	unsigned num_local;
@@ -169,11 +181,15 @@ void side_init(struct side *s, struct rng *r);
 void side_free(struct side *s);
 /* `len` bytes that nothing else uses. */
 uint32_t side_take(struct side *s, uint32_t len, struct rng *r);
-/* Makes both programs of a connection, l[i] for what s[i] asks of s[1 - i], and executes them on the models. A fault is of d[0] alone. */
-void programs_make(struct direction d[2], struct side s[2], const struct limits l[2], struct rng *r);
+/*
+ * Makes both programs of a connection, l[i] for what s[i] asks of s[1 - i], and executes them on
+ * the models. A fault is of d[0] alone.
+ */
+void programs_make(struct direction d[2], struct side s[2], const struct limits l[2],
+		   struct rng *r);
 /* calls.c: makes o an RPC, the start of a call. */
-void calls_make(struct op *o, struct direction *d, struct side *from, struct side *to, const struct limits *l,
-		struct rng *r);
+void calls_make(struct op *o, struct direction *d, struct side *from, struct side *to,
+		const struct limits *l, struct rng *r);
 /* The program of a UD endpoint. */
 void datagrams_make(struct direction *d, struct side *from, const struct limits *l, struct rng *r);
 void direction_free(struct direction *d);
@@ -182,16 +198,20 @@ void gather(const struct side *s, const struct op *o, uint8_t *dst);
 
 /* grant.c: requests that give, use and take back keys; each notes what must be complete before. */
 void grants_init(struct side *s, struct rng *r);
-/* Another key than the whole memory's for this WRITE, READ or atomic: sets o->grant, roff, len, after. */
-void grant_use(struct op *o, unsigned index, struct side *owner, const struct limits *l, struct rng *r);
 /*
- * Make o, number `index` of what `owner` asks, such a request; false: there is nothing to bind, or to take back. `peer`: the direction of
- * whoever uses it.
+ * Another key than the whole memory's for this WRITE, READ or atomic: sets o->grant, roff, len,
+ * after.
+ */
+void grant_use(struct op *o, unsigned index, struct side *owner, const struct limits *l,
+	       struct rng *r);
+/*
+ * Make o, number `index` of what `owner` asks, such a request; false: there is nothing to bind, or
+ * to take back. `peer`: the direction of whoever uses it.
  */
 bool grant_bind(struct op *o, unsigned index, struct side *owner, struct direction *peer,
 		const struct limits *l, struct rng *r);
-bool grant_local_inv(struct op *o, struct side *owner, struct direction *peer, const struct limits *l,
-		     struct rng *r);
+bool grant_local_inv(struct op *o, struct side *owner, struct direction *peer,
+		     const struct limits *l, struct rng *r);
 /* The same from afar: a SEND with invalidation of one of `owner`'s. */
 bool grant_send_inv(struct op *o, unsigned index, struct side *owner, struct direction *of_owner,
 		    const struct hazards *h, struct rng *r);

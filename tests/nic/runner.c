@@ -58,11 +58,12 @@ static void pick_link(struct run *u)
 	if (rng_below(r, 4) == 0)
 		u->breaks_left = 1 + (unsigned)rng_below(r, 3);
 	/* A NIC that is not polled for long overflows its receive queue. */
-	u->lossy = q->loss > 0 || q->corrupt > 0 || q->reorder > 0 || q->dup > 0 || u->pause_every ||
-		   u->breaks_left;
+	u->lossy = q->loss > 0 || q->corrupt > 0 || q->reorder > 0 || q->dup > 0 ||
+		   u->pause_every || u->breaks_left;
 }
 
-static void make_programs(struct run *u, struct conn *c, const struct ep_params *p, enum fault fault)
+static void make_programs(struct run *u, struct conn *c, const struct ep_params *p,
+			  enum fault fault)
 {
 	struct limits l[2];
 
@@ -142,7 +143,8 @@ struct pool *run_shared_pool(struct run *u, unsigned nic, unsigned pu)
 
 static uint32_t pick_psn(struct rng *r)
 {
-	return rng_below(r, 2) ? 0xffffff - (uint32_t)rng_below(r, 300) : (uint32_t)rng_u64(r) & 0xffffff;
+	return rng_below(r, 2) ? 0xffffff - (uint32_t)rng_below(r, 300)
+			       : (uint32_t)rng_u64(r) & 0xffffff;
 }
 
 uint32_t run_pick_mtu(struct run *u)
@@ -178,7 +180,8 @@ static bool has_family(const struct nic *n, bool v4)
 }
 
 /* An address of the NIC, of that family where it has one; NULL: of any. */
-static void pick_address(struct run *u, unsigned nic, const struct pkt_addr *like, struct ep_params *p)
+static void pick_address(struct run *u, unsigned nic, const struct pkt_addr *like,
+			 struct ep_params *p)
 {
 	const struct nic *n = u->w.nic[nic];
 	struct nic_gid g[NIC_MAX_PORTS];
@@ -187,8 +190,8 @@ static void pick_address(struct run *u, unsigned nic, const struct pkt_addr *lik
 	for (unsigned port = 1; port <= nic_port_nums(n); port++)
 		for (unsigned i = 0; i < nic_gids(n, port); i++) {
 			nic_gid(n, port, i, &g[count]);
-			if (!like ||
-			    pkt_addr_is_v4(&nic_port(n, g[count].port, 0)->addr) == pkt_addr_is_v4(like))
+			if (!like || pkt_addr_is_v4(&nic_port(n, g[count].port, 0)->addr) ==
+					     pkt_addr_is_v4(like))
 				count++;
 		}
 	count = (unsigned)rng_below(&u->r, count);
@@ -202,15 +205,16 @@ static void limit_calls(struct run *u, const struct conn *c, int i)
 	const struct ep *e = &c->e[i];
 	bool many = c->calls[i] || rng_below(&u->r, 2);
 	struct runtime_quota q = {.calls = many ? 0 : 2 + (uint32_t)rng_below(&u->r, 4),
-				  .steps = rng_below(&u->r, 2) ? 0 : 1 + (uint32_t)rng_below(&u->r, 8)};
+				  .steps = rng_below(&u->r, 2) ? 0
+							       : 1 + (uint32_t)rng_below(&u->r, 8)};
 
 	if (runtime_set_quota(u->runtime[e->nic_index], e->qp, &q))
 		abort();
 }
 
 /*
- * Both sides call only where neither can be without a slot: replies wait behind requests that are refused, so each would wait for the
- * other for ever (docs/kernels.md).
+ * Both sides call only where neither can be without a slot: replies wait behind requests that are
+ * refused, so each would wait for the other for ever (docs/kernels.md).
  */
 static void pick_callers(struct run *u, struct conn *c, const unsigned nic[2])
 {
@@ -287,7 +291,8 @@ static void serve_calls(struct run *u)
 		struct runtime_config cfg = {0};
 
 		u->few_slots[i] = rng_below(&u->r, 2);
-		if (u->few_slots[i]) /* one for a call whose payload is still to come, and one for others */
+		/* one for a call whose payload is still to come, and one for others */
+		if (u->few_slots[i])
 			cfg.calls = 2 + (unsigned)rng_below(&u->r, 6);
 		if (runtime_create(u->w.nic[i], &cfg, &u->runtime[i]) ||
 		    runtime_deploy(u->runtime[i], &tally_kernel, &u->tally[i]))
@@ -303,8 +308,8 @@ static void add_addresses(struct run *u)
 			unsigned port = 1 + (unsigned)rng_below(&u->r, u->w.ports);
 			char text[32];
 
-			snprintf(text, sizeof(text), rng_below(&u->r, 2) ? "fd00::%x:%x" : "10.0.%u.%u",
-				 4 + k, i + 1);
+			snprintf(text, sizeof(text),
+				 rng_below(&u->r, 2) ? "fd00::%x:%x" : "10.0.%u.%u", 4 + k, i + 1);
 			if (world_add_addr(&u->w, i, port, text))
 				abort();
 		}
@@ -313,7 +318,8 @@ static void add_addresses(struct run *u)
 static void set_up(struct run *u)
 {
 	bool various = rng_below(&u->r, 3) == 0;
-	struct world_shape shape = {.nics = 2 + (unsigned)rng_below(&u->r, rng_below(&u->r, 3) ? 3 : 7),
+	struct world_shape shape = {.nics = 2 +
+					    (unsigned)rng_below(&u->r, rng_below(&u->r, 3) ? 3 : 7),
 				    .pus = 1 + (unsigned)rng_below(&u->r, 2),
 				    .ports = various ? 1 + (unsigned)rng_below(&u->r, 2) : 1,
 				    .v6 = u->seed % 3 == 0};
@@ -337,7 +343,8 @@ static void set_up(struct run *u)
 	u->faulty = faulty < u->num_conns;
 	for (unsigned i = 0; i < u->num_conns; i++)
 		make_conn(u, &u->c[i],
-			  i == faulty ? (enum fault)(1 + rng_below(&u->r, FAULTS - 1)) : FAULT_NONE);
+			  i == faulty ? (enum fault)(1 + rng_below(&u->r, FAULTS - 1))
+				      : FAULT_NONE);
 	crowd_make(u);
 }
 
@@ -357,14 +364,16 @@ static bool step_all(struct run *u, bool *done)
 	for (unsigned n = 0; n < u->w.nics; n++)
 		for (unsigned pu = 0; pu < u->w.pus; pu++)
 			if (u->pool_used[n][pu] && !pool_check_limit(&u->pool[n][pu], &u->r))
-				return run_wrong(u, NULL,
-						 "NIC %u: a limit event is missing, or was not asked for", n);
+				return run_wrong(
+					u, NULL,
+					"NIC %u: a limit event is missing, or was not asked for",
+					n);
 	return true;
 }
 
 /*
- * Now and then a NIC does not run for a while, or nothing that it sends arrives. Long ones are few: retries must not be used up (at least 7
- * of 33 ms and more).
+ * Now and then a NIC does not run for a while, or nothing that it sends arrives. Long ones are few:
+ * retries must not be used up (at least 7 of 33 ms and more).
  */
 static void disturb(struct run *u)
 {
@@ -372,7 +381,8 @@ static void disturb(struct run *u)
 	uint64_t end;
 
 	if (u->pause_every && rng_below(r, u->pause_every) == 0)
-		u->w.paused_until[rng_below(r, u->w.nics)] = world_now(&u->w) + rng_below(r, 3 * MSEC);
+		u->w.paused_until[rng_below(r, u->w.nics)] =
+			world_now(&u->w) + rng_below(r, 3 * MSEC);
 	if (!u->breaks_left || rng_below(r, 200))
 		return;
 	u->breaks_left--;
@@ -384,8 +394,8 @@ static void disturb(struct run *u)
 }
 
 /*
- * Somebody repeats a connection's packet, whole but for one thing: it comes from another address than the peer's, or to another of the NIC
- * than the connection's.
+ * Somebody repeats a connection's packet, whole but for one thing: it comes from another address
+ * than the peer's, or to another of the NIC than the connection's.
  */
 static void forge(struct run *u)
 {
@@ -419,7 +429,8 @@ static bool not_done(struct run *u)
 				fprintf(stderr,
 					"QP 0x%06x: %u of %u posted, %u completed, %u of %u received%s\n",
 					nic_qp_num(c->e[i].qp), c->at[i].posted, c->d[i].num_ops,
-					c->at[i].completed, c->at[i].recv_completed, c->d[1 - i].num_receives,
+					c->at[i].completed, c->at[i].recv_completed,
+					c->d[1 - i].num_receives,
 					calls_done(u, c, i) ? "" : ", calls not answered");
 		}
 	return false;
@@ -485,7 +496,8 @@ static void close_side(struct conn *c, int i)
 	for (unsigned n = 0; n < c->s[i].num_regions; n++)
 		if (nic_mr_deregister(e->nic, c->key[i][n]))
 			abort();
-	if (nic_mr_deregister(e->nic, c->shared_key[i]) || nic_mr_deregister(e->nic, c->bind_key[i]))
+	if (nic_mr_deregister(e->nic, c->shared_key[i]) ||
+	    nic_mr_deregister(e->nic, c->bind_key[i]))
 		abort();
 	ep_fini(e);
 	side_free(&c->s[i]);
@@ -524,10 +536,10 @@ bool run_seed(uint64_t seed, bool verbose, FILE *live, struct run_stats *stats)
 		       ": %u NICs, %u PUs, %u connections, %u datagram QPs; MTU %u, loss %g dup %g reorder %g "
 		       "corrupt %g marked %g, delay %" PRIu64 " + %" PRIu64 " ns, %" PRIu64
 		       " B/us, windows %u %u, gathers %u, pauses 1:%u, long breaks %u, full %.2f\n",
-		       seed, u->w.nics, u->w.pus, u->num_conns, u->crowd.n, u->mtu, u->sp.loss, u->sp.dup,
-		       u->sp.reorder, u->sp.corrupt, u->sp.ce, u->sp.delay_ns, u->sp.jitter_ns,
-		       u->sp.bytes_per_us, u->sp.window, u->sp.read_window, u->sp.gather, u->pause_every,
-		       u->breaks_left, u->full);
+		       seed, u->w.nics, u->w.pus, u->num_conns, u->crowd.n, u->mtu, u->sp.loss,
+		       u->sp.dup, u->sp.reorder, u->sp.corrupt, u->sp.ce, u->sp.delay_ns,
+		       u->sp.jitter_ns, u->sp.bytes_per_us, u->sp.window, u->sp.read_window,
+		       u->sp.gather, u->pause_every, u->breaks_left, u->full);
 	ok = carry_out(u) && run_check_end(u);
 	if (!ok)
 		return false;

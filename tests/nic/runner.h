@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* One run of the simulator: a world, connections and programs out of a seed, carried out and checked. */
+/*
+ * One run of the simulator: a world, connections and programs out of a seed, carried out and
+ * checked.
+ */
 #ifndef ROOST_TESTS_RUNNER_H
 #define ROOST_TESTS_RUNNER_H
 
@@ -13,9 +16,9 @@ struct run_stats {
 };
 
 /*
- * Carries out the run of this seed. True: all was as the model says; adds to *stats. Otherwise says on stderr what was wrong, with the
- * last packets, and returns false; the run's memory is then not freed. `verbose` prints the run's parameters,
- * `live` (may be NULL) gets every packet.
+ * Carries out the run of this seed. True: all was as the model says; adds to *stats. Otherwise says
+ * on stderr what was wrong, with the last packets, and returns false; the run's memory is then not
+ * freed. `verbose` prints the run's parameters, `live` (may be NULL) gets every packet.
  */
 bool run_seed(uint64_t seed, bool verbose, FILE *live, struct run_stats *stats);
 

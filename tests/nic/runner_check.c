@@ -23,12 +23,18 @@ bool run_wrong(struct run *u, const struct ep *e, const char *fmt, ...)
 static unsigned expected_status(const struct op *o)
 {
 	static const unsigned of[FAULTS] = {
-		[FAULT_LKEY] = NIC_WC_LOC_PROT_ERR,	     [FAULT_OPCODE] = NIC_WC_LOC_QP_OP_ERR,
-		[FAULT_BIND] = NIC_WC_MW_BIND_ERR,	     [FAULT_INVALIDATE] = NIC_WC_LOC_QP_OP_ERR,
-		[FAULT_RKEY] = NIC_WC_REM_ACCESS_ERR,	     [FAULT_BOUNDS] = NIC_WC_REM_ACCESS_ERR,
-		[FAULT_MISALIGNED] = NIC_WC_REM_INV_REQ_ERR, [FAULT_TOO_LONG] = NIC_WC_REM_INV_REQ_ERR,
-		[FAULT_STALE] = NIC_WC_REM_ACCESS_ERR,	     [FAULT_RIGHTS] = NIC_WC_REM_ACCESS_ERR,
-		[FAULT_OUTSIDE] = NIC_WC_REM_ACCESS_ERR,     [FAULT_SEND_INV] = NIC_WC_REM_ACCESS_ERR,
+		[FAULT_LKEY] = NIC_WC_LOC_PROT_ERR,
+		[FAULT_OPCODE] = NIC_WC_LOC_QP_OP_ERR,
+		[FAULT_BIND] = NIC_WC_MW_BIND_ERR,
+		[FAULT_INVALIDATE] = NIC_WC_LOC_QP_OP_ERR,
+		[FAULT_RKEY] = NIC_WC_REM_ACCESS_ERR,
+		[FAULT_BOUNDS] = NIC_WC_REM_ACCESS_ERR,
+		[FAULT_MISALIGNED] = NIC_WC_REM_INV_REQ_ERR,
+		[FAULT_TOO_LONG] = NIC_WC_REM_INV_REQ_ERR,
+		[FAULT_STALE] = NIC_WC_REM_ACCESS_ERR,
+		[FAULT_RIGHTS] = NIC_WC_REM_ACCESS_ERR,
+		[FAULT_OUTSIDE] = NIC_WC_REM_ACCESS_ERR,
+		[FAULT_SEND_INV] = NIC_WC_REM_ACCESS_ERR,
 	};
 
 	return of[o->fault];
@@ -67,7 +73,8 @@ static bool check_pieces(struct run *u, struct conn *c, int i, const struct piec
 		uint32_t part = sge[k].len < len ? sge[k].len : len;
 
 		for (uint32_t b = 0;
-		     b < part && memcmp(c->e[i].mem + sge[k].off, c->s[i].model + sge[k].off, part); b++)
+		     b < part && memcmp(c->e[i].mem + sge[k].off, c->s[i].model + sge[k].off, part);
+		     b++)
 			if (c->e[i].mem[sge[k].off + b] != c->s[i].model[sge[k].off + b])
 				return run_wrong(
 					u, &c->e[i],
@@ -93,7 +100,8 @@ static bool check_shared(struct run *u, struct conn *c, int i, const struct op *
 		p += o->sge[k].len;
 	}
 	if (old >= u->added[nic][o->roff] || u->got[nic][o->roff][old]++)
-		return run_wrong(u, e, "a shared word gave %" PRIu64 " twice, or before it was there", old);
+		return run_wrong(
+			u, e, "a shared word gave %" PRIu64 " twice, or before it was there", old);
 	return true;
 }
 
@@ -101,13 +109,15 @@ bool run_check_sent(struct run *u, const struct ep *e, const struct op *o, unsig
 		    const struct roost_cqe *cqe)
 {
 	if (cqe->wr_id != wr_id(u, index))
-		return run_wrong(u, e, "completion of 0x%" PRIx64 ", expected 0x%" PRIx64, cqe->wr_id,
-				 wr_id(u, index));
+		return run_wrong(u, e, "completion of 0x%" PRIx64 ", expected 0x%" PRIx64,
+				 cqe->wr_id, wr_id(u, index));
 	if (cqe->status != expected_status(o))
-		return run_wrong(u, e, "request %u (op %u, %u bytes, fault %u) ended with status %u", index,
-				 o->op, o->len, o->fault, cqe->status);
+		return run_wrong(u, e,
+				 "request %u (op %u, %u bytes, fault %u) ended with status %u",
+				 index, o->op, o->len, o->fault, cqe->status);
 	if (cqe->opcode != expected_opcode(o) || cqe->qpn != nic_qp_num(e->qp))
-		return run_wrong(u, e, "completion says op-code %u, QP 0x%x", cqe->opcode, cqe->qpn);
+		return run_wrong(u, e, "completion says op-code %u, QP 0x%x", cqe->opcode,
+				 cqe->qpn);
 	if (!o->fault && cqe->byte_len != o->len)
 		return run_wrong(u, e, "completion says %u bytes, not %u", cqe->byte_len, o->len);
 	return true;
@@ -123,7 +133,8 @@ static bool check_send(struct run *u, struct conn *c, int i, const struct roost_
 	if (at->cut) {
 		if (cqe->status != NIC_WC_WR_FLUSH_ERR ||
 		    (cqe->wr_id != FLUSHED_ID && cqe->wr_id != wr_id(u, at->cut++)))
-			return run_wrong(u, e, "after the error wr_id 0x%" PRIx64 " ended with status %u",
+			return run_wrong(u, e,
+					 "after the error wr_id 0x%" PRIx64 " ended with status %u",
 					 cqe->wr_id, cqe->status);
 		at->extra_done |= cqe->wr_id == FLUSHED_ID;
 		return true;
@@ -133,17 +144,19 @@ static bool check_send(struct run *u, struct conn *c, int i, const struct roost_
 		at->completed++;
 	if (at->completed == d->num_ops && at->extra_posted && !at->extra_done) {
 		if (cqe->wr_id != FLUSHED_ID || cqe->status != NIC_WC_WR_FLUSH_ERR)
-			return run_wrong(u, e, "what follows the error ended with status %u, not flushed",
+			return run_wrong(u, e,
+					 "what follows the error ended with status %u, not flushed",
 					 cqe->status);
 		at->extra_done = true;
 		return true;
 	}
 	if (at->completed == d->num_ops)
-		return run_wrong(u, e, "a completion too many: wr_id 0x%" PRIx64 " status %u", cqe->wr_id,
-				 cqe->status);
+		return run_wrong(u, e, "a completion too many: wr_id 0x%" PRIx64 " status %u",
+				 cqe->wr_id, cqe->status);
 	/*
-	 * The peer's last word may be lost, a NAK, or the READ responses before it: it is silent from then on, in the error
-	 * state, and any request that still lacks its answer ends with retries exceeded.
+	 * The peer's last word may be lost, a NAK, or the READ responses before it: it is silent
+	 * from then on, in the error state, and any request that still lacks its answer ends with
+	 * retries exceeded.
 	 */
 	if (is_faulty(d) && u->lossy && cqe->status == NIC_WC_RETRY_EXC_ERR) {
 		at->cut = (unsigned)cqe->wr_id + 1;
@@ -168,9 +181,11 @@ static bool take_slot(struct run *u, struct conn *c, int i, const struct receive
 	uint32_t len = v->sge[0].len;
 
 	if (!slot)
-		return run_wrong(u, &c->e[i], "a receive that was never posted: 0x%" PRIx64, cqe->wr_id);
+		return run_wrong(u, &c->e[i], "a receive that was never posted: 0x%" PRIx64,
+				 cqe->wr_id);
 	if (!pool_rest_untouched(slot, len))
-		return run_wrong(u, &c->e[i], "a receive changed beyond its message of %u bytes", len);
+		return run_wrong(u, &c->e[i], "a receive changed beyond its message of %u bytes",
+				 len);
 	memcpy(c->e[i].mem + v->sge[0].off, slot, len);
 	pool_free(c->pool[i], cqe->wr_id);
 	return true;
@@ -240,7 +255,8 @@ static void forgive_unsure(struct conn *c, int i)
 	for (unsigned k = 0; k < d->num_ops; k++) {
 		const struct op *o = &d->ops[k];
 
-		for (unsigned n = 0; (o->shared || (c->at[i].cut && reads(o))) && n < o->num_sge; n++)
+		for (unsigned n = 0; (o->shared || (c->at[i].cut && reads(o))) && n < o->num_sge;
+		     n++)
 			forgive(c, i, o->sge[n].off, o->sge[n].len);
 	}
 }
@@ -259,12 +275,14 @@ static bool check_conn(struct run *u, struct conn *c)
 
 		for (uint32_t b = 0; memcmp(is, want, c->s[i].size) && b < c->s[i].size; b++)
 			if (is[b] != want[b])
-				return run_wrong(u, e,
-						 "at the end byte %u of its memory is 0x%02x, not 0x%02x", b,
-						 is[b], want[b]);
+				return run_wrong(
+					u, e,
+					"at the end byte %u of its memory is 0x%02x, not 0x%02x", b,
+					is[b], want[b]);
 		if (!is_faulty(&c->d[0]) &&
 		    (nic_qp_state(e->qp) != NIC_QPS_RTS || e->events & ~(1u << NIC_EVENT_COMM_EST)))
-			return run_wrong(u, e, "state %u, events 0x%x", nic_qp_state(e->qp), e->events);
+			return run_wrong(u, e, "state %u, events 0x%x", nic_qp_state(e->qp),
+					 e->events);
 	}
 	return true;
 }
@@ -282,7 +300,8 @@ bool run_check_end(struct run *u)
 		for (unsigned k = 0; k < SHARED_WORDS; k++)
 			if (u->shared[n][k] != u->added[n][k])
 				return run_wrong(u, NULL,
-						 "a shared word is %" PRIu64 " after %" PRIu64 " adds",
+						 "a shared word is %" PRIu64 " after %" PRIu64
+						 " adds",
 						 u->shared[n][k], u->added[n][k]);
 		nic_counters(u->w.nic[n], &c);
 		rnr |= c.out_of_buffer > 0;
@@ -291,8 +310,9 @@ bool run_check_end(struct run *u)
 		return run_wrong(u, NULL, "a completion queue overran");
 	if (!run_check_loose_end(u) || !crowd_check_end(u))
 		return false;
-	if (!trace_check(&u->t,
-			 (rnr ? TRACE_RNR : 0) | (u->faulty ? TRACE_ERROR : 0) | (u->mtu ? 0 : TRACE_MTU)))
-		return run_wrong(u, NULL, "the trace breaks a rule, or the counters do not equal it");
+	if (!trace_check(&u->t, (rnr ? TRACE_RNR : 0) | (u->faulty ? TRACE_ERROR : 0) |
+					(u->mtu ? 0 : TRACE_MTU)))
+		return run_wrong(u, NULL,
+				 "the trace breaks a rule, or the counters do not equal it");
 	return true;
 }

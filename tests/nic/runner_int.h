@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside of a run: what its parts share. runner.c sets up and carries out, runner_post.c posts, runner_check.c compares connections with the
- * model, runner_loose.c those that are unreliable; crowd.c is all about datagrams, calls.c about calls of kernels.
+ * Inside of a run: what its parts share. runner.c sets up and carries out, runner_post.c posts,
+ * runner_check.c compares connections with the model, runner_loose.c those that are unreliable;
+ * crowd.c is all about datagrams, calls.c about calls of kernels.
  */
 #ifndef ROOST_TESTS_RUNNER_INT_H
 #define ROOST_TESTS_RUNNER_INT_H
@@ -27,7 +28,8 @@
 struct progress {
 	unsigned posted, completed, recv_posted, recv_completed;
 	bool extra_posted, extra_done; /* what follows a faulty request */
-	unsigned cut;	  /* the request that ended in place of the faulty one, plus 1; on lossy links only */
+	/* the request that ended in place of the faulty one, plus 1; on lossy links only */
+	unsigned cut;
 	unsigned matched; /* unreliable: the peer's requests up to here have come, or never will */
 };
 
@@ -62,13 +64,21 @@ struct crowd {
 	struct progress at[MAX_CROWD];
 	struct pool *pool[MAX_CROWD];
 	struct pool own[MAX_CROWD];
-	/* By sender and receiver, groups behind the endpoints: the handle and the addresses in it; 0: it can't send there. */
+	/*
+	 * By sender and receiver, groups behind the endpoints: the handle and the addresses in it;
+	 * 0: it can't send there.
+	 */
 	uint32_t ah[MAX_CROWD][MAX_CROWD + MAX_GROUPS];
-	struct pkt_addr src[MAX_CROWD][MAX_CROWD + MAX_GROUPS], dst[MAX_CROWD][MAX_CROWD + MAX_GROUPS];
-	unsigned request[MAX_CROWD][MAX_SENT]; /* of each datagram, by its place in the order of PSNs */
+	struct pkt_addr src[MAX_CROWD][MAX_CROWD + MAX_GROUPS],
+		dst[MAX_CROWD][MAX_CROWD + MAX_GROUPS];
+	/* of each datagram, by its place in the order of PSNs */
+	unsigned request[MAX_CROWD][MAX_SENT];
 	/* By receiver, sender and whom that named: requests up to here have come, or never will. */
 	unsigned matched[MAX_CROWD][MAX_CROWD][MAX_CROWD + MAX_GROUPS];
-	/* By receiver, sender and request: copies that its NIC has taken in for it, and those that it was given. */
+	/*
+	 * By receiver, sender and request: copies that its NIC has taken in for it, and those that
+	 * it was given.
+	 */
 	uint8_t due[MAX_CROWD][MAX_CROWD][MAX_SENT], got[MAX_CROWD][MAX_CROWD][MAX_SENT];
 	uint8_t owed
 		[MAX_CROWD]
@@ -100,7 +110,8 @@ struct run {
 };
 
 /* Says what is wrong, with the last packets. Always false. */
-bool run_wrong(struct run *u, const struct ep *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool run_wrong(struct run *u, const struct ep *e, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* Posts some of what is left of this side's program. */
 void run_post_side(struct run *u, struct conn *c, int i);
@@ -140,14 +151,20 @@ void run_make_ep(struct run *u, struct ep *e, struct ep_params *p, unsigned nic,
 
 /* calls.c: the posted request, and the model with it. */
 void calls_post(struct run *u, struct conn *c, int i, const struct op *o, struct wr *wr);
-/* Compares replies that are there; have all come? And at the end: was each call served as it should be? */
+/*
+ * Compares replies that are there; have all come? And at the end: was each call served as it should
+ * be?
+ */
 bool calls_poll(struct run *u, struct conn *c, int i);
 bool calls_done(const struct run *u, const struct conn *c, int i);
 bool calls_check_end(struct run *u, struct conn *c, int i);
 /* Of a receive: is it that of a reply? Then *ok says whether it is right. */
 bool calls_take_imm(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe, bool *ok);
 
-/* crowd.c: datagrams. Sets them up; a step of everybody's program, false when something is wrong, and *done unless all is sent. */
+/*
+ * crowd.c: datagrams. Sets them up; a step of everybody's program, false when something is wrong,
+ * and *done unless all is sent.
+ */
 void crowd_make(struct run *u);
 bool crowd_step(struct run *u, bool *done);
 bool crowd_check_end(struct run *u);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable connections. The model allows loss where the link, or a missing receive, makes it, and nothing else: what is delivered is whole and is a
- * message that was sent, comes once and in order unless the link repeats or reorders; the rest of the account (how many came, of
- * those that reached the NIC whole) is the trace's.
+ * Unreliable connections. The model allows loss where the link, or a missing receive, makes it, and
+ * nothing else: what is delivered is whole and is a message that was sent, comes once and in order
+ * unless the link repeats or reorders; the rest of the account (how many came, of those that
+ * reached the NIC whole) is the trace's.
  */
 #include "runner_int.h"
 
@@ -20,8 +21,8 @@ bool run_all_came(const struct run *u)
 
 bool run_takes_receive(const struct op *o)
 {
-	return !o->fault &&
-	       (o->op == ROOST_OP_SEND || o->op == ROOST_OP_SEND_IMM || o->op == ROOST_OP_WRITE_IMM);
+	return !o->fault && (o->op == ROOST_OP_SEND || o->op == ROOST_OP_SEND_IMM ||
+			     o->op == ROOST_OP_WRITE_IMM);
 }
 
 bool run_is_message(const struct op *o, const struct side *from, const struct roost_cqe *cqe,
@@ -45,7 +46,10 @@ bool run_is_message(const struct op *o, const struct side *from, const struct ro
 	return same;
 }
 
-/* The request that this was; NULL: none. The first that fits: where one order of losses explains what came, this one does. */
+/*
+ * The request that this was; NULL: none. The first that fits: where one order of losses explains
+ * what came, this one does.
+ */
 static const struct op *find(struct run *u, struct conn *c, int i, const struct roost_cqe *cqe,
 			     const uint8_t *bytes)
 {
@@ -60,7 +64,10 @@ static const struct op *find(struct run *u, struct conn *c, int i, const struct 
 	return NULL;
 }
 
-/* WRITEs of an unreliable connection have a place each. All of it, or packet by packet as it was sent? */
+/*
+ * WRITEs of an unreliable connection have a place each. All of it, or packet by packet as it was
+ * sent?
+ */
 static bool check_written(struct run *u, struct conn *c, int i, const struct op *o, bool whole)
 {
 	const uint8_t *is = c->e[i].mem + o->roff;
@@ -75,8 +82,9 @@ static bool check_written(struct run *u, struct conn *c, int i, const struct op 
 		uint32_t n = o->len - at < mtu ? o->len - at : mtu;
 
 		if (memcmp(is + at, want + at, n) && (whole || memcmp(is + at, zero, n)))
-			ok = run_wrong(u, &c->e[i], "a WRITE of %u bytes is damaged in bytes %u to %u",
-				       o->len, at, at + n);
+			ok = run_wrong(u, &c->e[i],
+				       "a WRITE of %u bytes is damaged in bytes %u to %u", o->len,
+				       at, at + n);
 	}
 	free(want);
 	return ok;
@@ -89,8 +97,8 @@ bool run_check_uc_recv(struct run *u, struct conn *c, int i, const struct roost_
 	const struct op *o;
 
 	if (!slot || cqe->status || cqe->src_qpn != nic_qp_num(c->e[1 - i].qp))
-		return run_wrong(u, e, "receive 0x%" PRIx64 ", status %u, from 0x%x", cqe->wr_id, cqe->status,
-				 cqe->src_qpn);
+		return run_wrong(u, e, "receive 0x%" PRIx64 ", status %u, from 0x%x", cqe->wr_id,
+				 cqe->status, cqe->src_qpn);
 	o = find(u, c, i, cqe, slot);
 	if (!o)
 		return run_wrong(u, e, "%u bytes of no message that can come now", cqe->byte_len);
@@ -125,9 +133,10 @@ bool run_check_loose_end(struct run *u)
 		came += u->t.loose[n].whole;
 	}
 	if (run_all_came(u) && sent != came)
-		return run_wrong(u, NULL,
-				 "%" PRIu64 " of %" PRIu64
-				 " messages of unreliable connections came over a link without faults",
-				 came, sent);
+		return run_wrong(
+			u, NULL,
+			"%" PRIu64 " of %" PRIu64
+			" messages of unreliable connections came over a link without faults",
+			came, sent);
 	return true;
 }

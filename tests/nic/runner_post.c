@@ -36,7 +36,8 @@ static void set_bind(struct conn *c, int i, const struct op *o, struct wr *wr)
 	wr->imm = c->key[i][o->grant - 1] = *window = next_key(*window);
 	wr->raddr = (uintptr_t)e->mem + g->range.off;
 	wr->swap_add = o->unbind ? 0 : g->range.len;
-	wr->compare = ROOST_BIND(c->bind_key[i], g->access | (g->zero_based ? NIC_ACCESS_ZERO_BASED : 0u));
+	wr->compare = ROOST_BIND(c->bind_key[i],
+				 g->access | (g->zero_based ? NIC_ACCESS_ZERO_BASED : 0u));
 }
 
 /* Where it goes, and with which key. */
@@ -69,7 +70,8 @@ void run_set_local(struct run *u, const struct ep *e, const struct op *o, struct
 	for (unsigned k = 0; k < o->num_sge; k++) {
 		wr->sge[k] = ep_sge(e, o->sge[k].off, o->sge[k].len);
 		if (!o->sge[k].len && o->len && rng_below(&u->r, 2))
-			wr->sge[k].lkey = 0xbad; /* of an empty entry neither address nor key matter */
+			wr->sge[k].lkey =
+				0xbad; /* of an empty entry neither address nor key matter */
 	}
 	if (o->flags & ROOST_WQE_INLINE) {
 		wr->inl = e->mem + o->sge[0].off;
@@ -163,7 +165,8 @@ void run_post_side(struct run *u, struct conn *c, int i)
 		post_op(u, c, i, &d->ops[at->posted], wr_id(u, at->posted));
 		at->posted++;
 	}
-	if (at->posted == d->num_ops && is_faulty(d) && !at->extra_posted && run_sq_room(&c->e[i])) {
+	if (at->posted == d->num_ops && is_faulty(d) && !at->extra_posted &&
+	    run_sq_room(&c->e[i])) {
 		post_op(u, c, i, &extra, FLUSHED_ID);
 		at->extra_posted = true;
 	}
@@ -171,7 +174,8 @@ void run_post_side(struct run *u, struct conn *c, int i)
 
 bool run_sent_all(const struct ep *e, const struct direction *d, const struct progress *at)
 {
-	return at->posted == d->num_ops && atomic_load(&e->sqi.cons) == d->num_ops + at->extra_posted;
+	return at->posted == d->num_ops &&
+	       atomic_load(&e->sqi.cons) == d->num_ops + at->extra_posted;
 }
 
 bool run_side_done(const struct run *u, struct conn *c, int i)

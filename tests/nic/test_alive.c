@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A peer that is gone: hints, forged ones too, questions, keeping alive. In virtual time; ordinary time-outs would take minutes. */
+/*
+ * A peer that is gone: hints, forged ones too, questions, keeping alive. In virtual time; ordinary
+ * time-outs would take minutes.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,8 +45,9 @@ static void begin(uint32_t s, bool hints, uint8_t timeout)
 	struct ep_params p = {.psn = s, .timeout = timeout, .mem = 1 << 20};
 
 	memset(w, 0, sizeof(*w));
-	world_init_shape(w, &(struct world_shape){.nics = 2, .pus = pus}, 7,
-			 &(struct sim_params){.delay_ns = 1000, .hints = hints, .readers = readers});
+	world_init_shape(
+		w, &(struct world_shape){.nics = 2, .pus = pus}, 7,
+		&(struct sim_params){.delay_ns = 1000, .hints = hints, .readers = readers});
 	sim_set_tap(w->sim, tap, NULL);
 	for (int i = 0; i < 2; i++) {
 		p.pu = (uint8_t)(pus ? i : 0);
@@ -181,7 +185,10 @@ RULE(forged_and_right)
 	assert_in_range(questions, 2, 2 * 41); /* ten seconds, two lanes there */
 	assert_int_equal(asked_psn, (s - 1) & PKT_PSN_MASK);
 	still_works();
-	/* Asked in the middle of things too: the answer acknowledges what is there, and nothing else. */
+	/*
+	 * Asked in the middle of things too: the answer acknowledges what is there, and nothing
+	 * else.
+	 */
 	forge(PKT_WRITE_ONLY, nic_qp_num(B[1].qp), s);
 	still_works();
 	assert_int_equal(A[0].events | A[1].events, 0);
@@ -213,7 +220,10 @@ RULE(forged_and_wrong)
 	end();
 }
 
-/* A peer that lives, kept alive: asked now and then. It dies without a hint: what was kept alive ends. */
+/*
+ * A peer that lives, kept alive: asked now and then. It dies without a hint: what was kept alive
+ * ends.
+ */
 RULE(kept_alive)
 {
 	struct roost_sge sge;
@@ -227,10 +237,12 @@ RULE(kept_alive)
 		ep_post_recv(&A[i], 5, &sge, 1);
 	}
 	world_run(w, world_now(w) + 100 * SEC + SEC / 2);
-	assert_in_range(count(probes), 90,
-			110); /* of each destination, which is one a lane there, every other second */
-	assert_int_equal(packets,
-			 4 * count(probes)); /* and an answer; each is seen when sent and when delivered */
+	assert_in_range(
+		count(probes), 90,
+		110); /* of each destination, which is one a lane there, every other second */
+	assert_int_equal(
+		packets,
+		4 * count(probes)); /* and an answer; each is seen when sent and when delivered */
 	still_works();
 	/* Kept only as long as it is wanted. */
 	assert_int_equal(nic_qp_keepalive(w->nic[0], A[1].qp, false, world_now(w)), 0);
@@ -246,7 +258,10 @@ RULE(kept_alive)
 	end();
 }
 
-/* Where it is seen that a peer lives and stands still, nothing ends however long it takes: no idle connection, no busy one. */
+/*
+ * Where it is seen that a peer lives and stands still, nothing ends however long it takes: no idle
+ * connection, no busy one.
+ */
 RULE(stopped)
 {
 	struct roost_cqe c;
@@ -279,8 +294,9 @@ static void anew(int i)
 }
 
 /*
- * The other connection's partner is destroyed, while this one is busy, so that its peer stands in every look: what the other completes with,
- * by send or receive, and when. Brief: this one is always another.
+ * The other connection's partner is destroyed, while this one is busy, so that its peer stands in
+ * every look: what the other completes with, by send or receive, and when. Brief: this one is
+ * always another.
  */
 static uint64_t ends_beside_a_busy_one(struct roost_cqe *c, bool brief)
 {
@@ -317,7 +333,10 @@ static void retries_beside_a_busy_one(uint32_t s, unsigned of_pus, bool brief)
 	end();
 }
 
-/* A peer that is busy stands in many a look: that renews the retries of a QP without a partner once, not as long as others are answered. */
+/*
+ * A peer that is busy stands in many a look: that renews the retries of a QP without a partner
+ * once, not as long as others are answered.
+ */
 RULE(busy_is_not_stopped)
 {
 	retries_beside_a_busy_one(s, 0, false);
@@ -350,7 +369,10 @@ RULE(kept_alive_beside_a_busy_one)
 	end();
 }
 
-/* An idle connection is kept alive, its other end's queue pair vanishes, and nothing is read there for so long: ours ends between these times. */
+/*
+ * An idle connection is kept alive, its other end's queue pair vanishes, and nothing is read there
+ * for so long: ours ends between these times.
+ */
 static void ends_between(uint32_t s, uint64_t stopped, uint64_t from, uint64_t to)
 {
 	struct roost_sge sge;
@@ -379,7 +401,10 @@ RULE(goes_on_and_is_silent)
 	ends_between(s, 60 * SEC, 63 * SEC, 67 * SEC);
 }
 
-/* One that reads and does not answer is as good as dead: the queue pair is gone, or the process is another one. */
+/*
+ * One that reads and does not answer is as good as dead: the queue pair is gone, or the process is
+ * another one.
+ */
 RULE(reads_and_is_silent)
 {
 	ends_between(s, 0, 8 * SEC, 12 * SEC);
@@ -403,7 +428,10 @@ RULE(kept_alive_with_hints)
 	end();
 }
 
-/* A busy link needs no questions; one that is destroyed while it is kept alive leaves nothing behind. */
+/*
+ * A busy link needs no questions; one that is destroyed while it is kept alive leaves nothing
+ * behind.
+ */
 RULE(busy_is_not_asked)
 {
 	begin(s, false, TIMEOUT);

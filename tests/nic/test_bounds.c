@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The responder at the bounds of what there is: the longest message in the smallest packets, a completion queue without room. */
+/*
+ * The responder at the bounds of what there is: the longest message in the smallest packets, a
+ * completion queue without room.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,8 +24,9 @@ static void put_at_once(const struct pkt_make *m)
 }
 
 /*
- * A READ of 2^31 bytes at path MTU 256 takes 2^23 PSNs, half of them all: just as many as may be outstanding (9.7.7.3.1). What follows it is new, its last packet
- * is asked for again by its own PSN. The region is not there beyond its address range: nothing of it is touched but what is sent.
+ * A READ of 2^31 bytes at path MTU 256 takes 2^23 PSNs, half of them all: just as many as may be
+ * outstanding (9.7.7.3.1). What follows it is new, its last packet is asked for again by its own
+ * PSN. The region is not there beyond its address range: nothing of it is touched but what is sent.
  */
 RULE(longest_message)
 {
@@ -73,8 +77,9 @@ RULE(longest_message)
 }
 
 /*
- * C11-37, 9.9.3: a completion that finds its CQ full is lost, the CQ says so, once, and the QP ends with an asynchronous error. The message is not acknowledged (rxe
- * answers nothing here, either). What was in the CQ can be taken out, and nothing comes to it any more.
+ * C11-37, 9.9.3: a completion that finds its CQ full is lost, the CQ says so, once, and the QP ends
+ * with an asynchronous error. The message is not acknowledged (rxe answers nothing here, either).
+ * What was in the CQ can be taken out, and nothing comes to it any more.
  */
 RULE(cq_overrun)
 {
@@ -82,16 +87,20 @@ RULE(cq_overrun)
 
 	peer_open(p, &(struct ep_params){.mtu = MTU, .cq_depth = 4, .depth = 16}, s);
 	for (uint64_t i = 0; i < 8; i++)
-		ep_post_recv(&p->e, 100 + i, &(struct roost_sge){(uintptr_t)p->e.mem, 1024, p->e.key}, 1);
+		ep_post_recv(&p->e, 100 + i,
+			     &(struct roost_sge){(uintptr_t)p->e.mem, 1024, p->e.key}, 1);
 	for (uint32_t i = 0; i < 4; i++) {
-		peer_send(p, &(struct pkt_make){
-				     .opcode = PKT_SEND_ONLY, .psn = s + i, .ackreq = true, .len = 10});
+		peer_send(p, &(struct pkt_make){.opcode = PKT_SEND_ONLY,
+						.psn = s + i,
+						.ackreq = true,
+						.len = 10});
 		expect_ack(p, PKT_AETH_ACK, s + i);
 	}
 	/* Two in one burst: the second finds a QP that has ended. */
 	for (uint32_t i = 4; i < 6; i++)
-		peer_put(p, &(struct pkt_make){
-				    .opcode = PKT_SEND_ONLY, .psn = s + i, .ackreq = true, .len = 10});
+		peer_put(p,
+			 &(struct pkt_make){
+				 .opcode = PKT_SEND_ONLY, .psn = s + i, .ackreq = true, .len = 10});
 	peer_run(p, PEER_SETTLE);
 	expect_quiet(p, SEC);
 	assert_int_equal(nic_qp_state(p->e.qp), NIC_QPS_ERR);
@@ -107,7 +116,10 @@ RULE(cq_overrun)
 	peer_close(p);
 }
 
-/* C9-218: the same where a request of our own finds the CQ full. Its receives complete elsewhere, and are flushed there. */
+/*
+ * C9-218: the same where a request of our own finds the CQ full. Its receives complete elsewhere,
+ * and are flushed there.
+ */
 RULE(cq_overrun_requester)
 {
 	struct roost_cqe c;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a NIC does with packets that are marked "congestion experienced": they are packets like others, and their sender is told by CNPs, as DCQCN's notification
- * point does (Zhu et al., SIGCOMM 2015, 3.1; IBA A17.9.3).
+ * What a NIC does with packets that are marked "congestion experienced": they are packets like
+ * others, and their sender is told by CNPs, as DCQCN's notification point does (Zhu et al., SIGCOMM
+ * 2015, 3.1; IBA A17.9.3).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +53,10 @@ static void expect_cnp(void)
 	expect(p, PKT_CNP, 0);
 }
 
-/* A17.9.3: op-code 0x81, BECN, the peer's QP, PSN 0, 16 reserved bytes of 0. The 32 bytes of a ConnectX in NVIDIA's example are these, but for QP and ICRC. */
+/*
+ * A17.9.3: op-code 0x81, BECN, the peer's QP, PSN 0, 16 reserved bytes of 0. The 32 bytes of a
+ * ConnectX in NVIDIA's example are these, but for QP and ICRC.
+ */
 RULE(cnp_format)
 {
 	static const uint8_t head[12] =
@@ -104,7 +108,10 @@ RULE(marked_requests)
 	peer_close(p);
 }
 
-/* At most one CNP in 50 us for a connection, however much is marked; duplicates and what is out of order count as well. */
+/*
+ * At most one CNP in 50 us for a connection, however much is marked; duplicates and what is out of
+ * order count as well.
+ */
 RULE(one_cnp_in_50_us)
 {
 	uint64_t first;
@@ -144,7 +151,8 @@ RULE(one_cnp_in_50_us)
 /* READ responses are data of the peer's, too; an ACK or a CNP is not. */
 RULE(what_is_answered_by_cnp)
 {
-	struct pkt_make resp = {.opcode = PKT_READ_RESP_ONLY, .psn = s, .syndrome = PKT_AETH_ACK, .len = 64};
+	struct pkt_make resp = {
+		.opcode = PKT_READ_RESP_ONLY, .psn = s, .syndrome = PKT_AETH_ACK, .len = 64};
 	struct ep_params ep = {.mtu = MTU, .psn = s};
 
 	peer_open(p, &ep, s);

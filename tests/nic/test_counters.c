@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters against captures: two NICs talk over udp sockets that lose and damage packets, every service and every kind of answer; each writes a
- * capture of what passed its port. What the counters say is then found by reading the capture again, one counter after the other. Those
- * that no packet shows are compared with the completions the program got, or named as such: a new counter must choose.
+ * Counters against captures: two NICs talk over udp sockets that lose and damage packets, every
+ * service and every kind of answer; each writes a capture of what passed its port. What the
+ * counters say is then found by reading the capture again, one counter after the other. Those that
+ * no packet shows are compared with the completions the program got, or named as such: a new
+ * counter must choose.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +40,8 @@ static struct port *open_port(unsigned nic)
 	struct port *p;
 
 	snprintf(file[nic], sizeof(file[nic]), "%s/%u.pcap", folder, nic);
-	snprintf(spec, sizeof(spec), "udp:127.%d.%d.%u,mtu=%u,loss=0.04,corrupt=0.02,seed=%u,pcap=%s",
+	snprintf(spec, sizeof(spec),
+		 "udp:127.%d.%d.%u,mtu=%u,loss=0.04,corrupt=0.02,seed=%u,pcap=%s",
 		 1 + (getpid() >> 8) % 250, getpid() % 250, 200 + nic, MTU, seed + nic, file[nic]);
 	p = port_open(spec, 0, 1, err, sizeof(err));
 	if (!p)
@@ -61,7 +64,8 @@ static void take_completions(void)
 		for (unsigned s = 0; s < 2; s++) {
 			while (ep_poll_send(&e[p][s], &c)) {
 				book[s].done += c.status == NIC_WC_SUCCESS;
-				book[s].sends += c.status == NIC_WC_SUCCESS && c.opcode == NIC_WC_SEND;
+				book[s].sends +=
+					c.status == NIC_WC_SUCCESS && c.opcode == NIC_WC_SEND;
 				book[s].send_errors += c.status != NIC_WC_SUCCESS;
 				book[s].send_flushed += c.status == NIC_WC_WR_FLUSH_ERR;
 			}
@@ -82,7 +86,10 @@ static uint64_t waiting(unsigned pair, unsigned side)
 	return atomic_load(&x->sqi.prod) - atomic_load(&x->sqi.cons);
 }
 
-/* Virtual time goes on when nothing is on its way: over loopback what is sent is there, but for a kernel that is busy. */
+/*
+ * Virtual time goes on when nothing is on its way: over loopback what is sent is there, but for a
+ * kernel that is busy.
+ */
 static void run_until_done(void)
 {
 	for (unsigned idle = 0, left = 1; left;) {
@@ -143,7 +150,8 @@ static void post_ud(unsigned side, uint32_t ah, uint32_t qpn, uint32_t qkey, uin
 
 static uint32_t make_ah(unsigned side, const struct pkt_addr *to, uint8_t tclass)
 {
-	struct nic_ah_attr a = {.pd = e[UD][side].pd, .dgid = *to, .port = 1, .traffic_class = tclass};
+	struct nic_ah_attr a = {
+		.pd = e[UD][side].pd, .dgid = *to, .port = 1, .traffic_class = tclass};
 	uint32_t ah;
 
 	assert_int_equal(nic_ah_create(w.nic[side], &a, &ah), 0);
@@ -152,9 +160,9 @@ static uint32_t make_ah(unsigned side, const struct pkt_addr *to, uint8_t tclass
 
 static void traffic(void)
 {
-	static const enum roost_op ops[] = {ROOST_OP_WRITE,	ROOST_OP_SEND,	    ROOST_OP_READ,
-					    ROOST_OP_FETCH_ADD, ROOST_OP_WRITE_IMM, ROOST_OP_SEND_IMM,
-					    ROOST_OP_CMP_SWAP};
+	static const enum roost_op ops[] = {
+		ROOST_OP_WRITE,	    ROOST_OP_SEND,     ROOST_OP_READ,	 ROOST_OP_FETCH_ADD,
+		ROOST_OP_WRITE_IMM, ROOST_OP_SEND_IMM, ROOST_OP_CMP_SWAP};
 	struct pkt_addr group;
 	uint8_t mad[NIC_GSI_LEN] = {1};
 	uint32_t ah[2], to_group;
@@ -171,22 +179,29 @@ static void traffic(void)
 			enum roost_op op = ops[(n + s) % 7];
 
 			post_to(MAIN, s, op,
-				op == ROOST_OP_FETCH_ADD || op == ROOST_OP_CMP_SWAP ? 8 : n * 61 % 3500);
+				op == ROOST_OP_FETCH_ADD || op == ROOST_OP_CMP_SWAP
+					? 8
+					: n * 61 % 3500);
 			post_to(UC, s, ops[n % 2], 100 + n);
-			post_ud(s, ah[s], nic_qp_num(e[UD][!s].qp), n % 9 ? QKEY : QKEY + 1, 10 + n);
-			assert_int_equal(nic_gsi_send(w.nic[s], 0, &w.port[!s][0][0]->addr, 0, mad), 0);
+			post_ud(s, ah[s], nic_qp_num(e[UD][!s].qp), n % 9 ? QKEY : QKEY + 1,
+				10 + n);
+			assert_int_equal(nic_gsi_send(w.nic[s], 0, &w.port[!s][0][0]->addr, 0, mad),
+					 0);
 		}
 		post_ud(0, to_group, NIC_MCAST_QPN, QKEY, n);
 		run_until_done();
 	}
-	/* A receive that comes late, one that is too short, memory that may not be written; each once. */
+	/*
+	 * A receive that comes late, one that is too short, memory that may not be written; each
+	 * once.
+	 */
 	post_to(SHORT, 0, ROOST_OP_SEND, 100);
 	for (unsigned i = 0; i < 20 && waiting(SHORT, 0); i++)
 		world_step(&w, world_now(&w));
 	post_recv(SHORT, 1, 1);
 	run_until_done();
-	ep_post_recv(&e[SHORT][1], 2, &(struct roost_sge){(uintptr_t)e[SHORT][1].mem, 10, e[SHORT][1].key},
-		     1);
+	ep_post_recv(&e[SHORT][1], 2,
+		     &(struct roost_sge){(uintptr_t)e[SHORT][1].mem, 10, e[SHORT][1].key}, 1);
 	post_to(SHORT, 0, ROOST_OP_SEND, 100);
 	e[BAD][1].key ^= 0x100;
 	post_to(BAD, 0, ROOST_OP_WRITE, 100);
@@ -202,8 +217,9 @@ static void traffic(void)
 
 /* One direction of a connection, as its responder's capture shows it. */
 struct flow {
-	uint32_t qpn;		   /* the responder's */
-	uint32_t epsn, next;	   /* expected by the responder; never sent before by the requester */
+	uint32_t qpn; /* the responder's */
+	/* expected by the responder; never sent before by the requester */
+	uint32_t epsn, next;
 	const struct pkt_op *last; /* of the request accepted last */
 	bool dead;
 	bool gap; /* something above what is expected came, and that has not come since */
@@ -226,7 +242,8 @@ static struct flow *flow_to(unsigned nic, uint32_t qpn)
 
 static uint32_t psns(const struct pkt_view *v)
 {
-	return v->op->kind == PKT_KIND_READ_REQ && v->dmalen > MTU ? (v->dmalen + MTU - 1) / MTU : 1;
+	return v->op->kind == PKT_KIND_READ_REQ && v->dmalen > MTU ? (v->dmalen + MTU - 1) / MTU
+								   : 1;
 }
 
 static uint64_t *accepted(struct nic_counters *c, const struct pkt_op *op)
@@ -276,7 +293,10 @@ static void answer_out(struct nic_counters *c, struct flow *f, const struct pkt_
 	c->resp_remote_access_errors += v->syndrome == PKT_NAK_REM_ACCESS;
 	c->resp_remote_op_errors += v->syndrome == PKT_NAK_REM_OP;
 	if (nak || PKT_AETH_TYPE(v->syndrome) == PKT_AETH_TYPE_RNR) {
-		/* And of those behind it, which came before the answer had left: all of one packet here. */
+		/*
+		 * And of those behind it, which came before the answer had left: all of one packet
+		 * here.
+		 */
 		*accepted(c, f->last) -= (uint64_t)ahead(f->epsn, v->psn);
 		f->epsn = v->psn;
 		f->dead = nak;
@@ -328,11 +348,14 @@ static void packet_out(struct nic_counters *c, unsigned nic, const struct pkt_vi
 /* QP 1 looks at the Q_Key before the ICRC. */
 static bool seems_of_another_qkey(const struct pkt_view *v)
 {
-	return v->opcode == (PKT_UD | PKT_SEND_ONLY) && v->dqpn == NIC_GSI_QPN && v->sqpn == NIC_GSI_QPN &&
-	       v->qkey != NIC_GSI_QKEY;
+	return v->opcode == (PKT_UD | PKT_SEND_ONLY) && v->dqpn == NIC_GSI_QPN &&
+	       v->sqpn == NIC_GSI_QPN && v->qkey != NIC_GSI_QKEY;
 }
 
-/* Returns how many packets came damaged; why each was dropped is the parser's business, but for the Q_Key, which has a counter of its own here. */
+/*
+ * Returns how many packets came damaged; why each was dropped is the parser's business, but for the
+ * Q_Key, which has a counter of its own here.
+ */
 static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 {
 	struct pcap_reader reader;
@@ -435,8 +458,9 @@ static unsigned compare(unsigned nic)
 			skip |= strcmp(elsewhere[k], nic_counter_info[i].name) == 0;
 		if (skip || h == x)
 			continue;
-		print_message("NIC %u: %s is %llu, the capture says %llu\n", nic, nic_counter_info[i].name,
-			      (unsigned long long)h, (unsigned long long)x);
+		print_message("NIC %u: %s is %llu, the capture says %llu\n", nic,
+			      nic_counter_info[i].name, (unsigned long long)h,
+			      (unsigned long long)x);
 		wrong++;
 	}
 	/* With this seed, everything that is compared did happen. */
@@ -444,9 +468,11 @@ static unsigned compare(unsigned nic)
 		return wrong;
 	assert_true(want.retransmitted_pkts && want.packet_seq_err && want.duplicate_request &&
 		    want.out_of_sequence);
-	assert_true(damaged && want.np_ecn_marked_roce_packets && want.rx_bad_qkey && want.rx_management);
+	assert_true(damaged && want.np_ecn_marked_roce_packets && want.rx_bad_qkey &&
+		    want.rx_management);
 	if (nic)
-		assert_true(want.rx_multicast && want.send_rnr_err && want.resp_remote_access_errors);
+		assert_true(want.rx_multicast && want.send_rnr_err &&
+			    want.resp_remote_access_errors);
 	return wrong;
 }
 
@@ -458,7 +484,8 @@ static void counters_equal_the_capture(void **state)
 	memset(book, 0, sizeof(book));
 	memcpy(folder, "/tmp/roost-counters-XXXXXX", sizeof("/tmp/roost-counters-XXXXXX"));
 	assert_non_null(mkdtemp(folder));
-	world_init_shape(&w, &(struct world_shape){.nics = 2, .open = open_port}, 7, &(struct sim_params){0});
+	world_init_shape(&w, &(struct world_shape){.nics = 2, .open = open_port}, 7,
+			 &(struct sim_params){0});
 	connect_all();
 	for (unsigned p = 0; p < PAIRS; p++)
 		for (unsigned s = 0; s < 2; s++)
@@ -490,7 +517,10 @@ static void counters_equal_the_capture(void **state)
 
 int main(void)
 {
-	/* 101, 139: a NAK that ends a connection is lost. 107, 120: a management datagram's Q_Key is damaged. */
+	/*
+	 * 101, 139: a NAK that ends a connection is lost. 107, 120: a management datagram's Q_Key
+	 * is damaged.
+	 */
 	static unsigned seeds[] = {71, 101, 107, 120, 139};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_prestate(counters_equal_the_capture, &seeds[0]),

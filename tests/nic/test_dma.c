@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The DMA engine's hands: every alignment and length with guard pages at both ends, the order in which bytes become visible, faults in
- * the middle, atomics; and that faults of others are left to others.
+ * The DMA engine's hands: every alignment and length with guard pages at both ends, the order in
+ * which bytes become visible, faults in the middle, atomics; and that faults of others are left to
+ * others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,8 +77,8 @@ static int set_up(void **state)
 	return 0;
 }
 
-static void one_copy(int (*copy)(void *, const void *, size_t), uint8_t *dst, const uint8_t *src, size_t n,
-		     const uint8_t *dst_page)
+static void one_copy(int (*copy)(void *, const void *, size_t), uint8_t *dst, const uint8_t *src,
+		     size_t n, const uint8_t *dst_page)
 {
 	static uint8_t before[ROOM];
 
@@ -117,7 +118,10 @@ static void every_alignment_and_length(void **state)
 	unguard(d, 1);
 }
 
-/* The address faults after `good` bytes: what was there is copied in part, nothing else is touched, and we are told. */
+/*
+ * The address faults after `good` bytes: what was there is copied in part, nothing else is touched,
+ * and we are told.
+ */
 static void faults(void **state)
 {
 	uint8_t *s = guarded(1), *d = guarded(1);
@@ -133,7 +137,8 @@ static void faults(void **state)
 				assert_int_equal(copies[c](d + page - good, s, n), -EFAULT);
 				assert_int_equal(d[page - good - 1], 0);
 				for (unsigned i = 0; i < good; i++)
-					assert_true(d[page - good + i] == 0 || d[page - good + i] == 0x11);
+					assert_true(d[page - good + i] == 0 ||
+						    d[page - good + i] == 0x11);
 				assert_int_equal(copies[c](d, s + page - good, n), -EFAULT);
 				for (unsigned i = n; i < n + 64; i++)
 					assert_int_equal(d[i], good + n + 64 > page ? d[i] : 0);
@@ -263,8 +268,9 @@ static void atomics_with_threads(void **state)
 }
 
 /*
- * Programs poll the last byte of a message and then read the rest. The writer overwrites a buffer with round after round; whenever the
- * reader sees a round in the last byte, all bytes before it must be of that round or a later one, in the order of a circle of 256.
+ * Programs poll the last byte of a message and then read the rest. The writer overwrites a buffer
+ * with round after round; whenever the reader sees a round in the last byte, all bytes before it
+ * must be of that round or a later one, in the order of a circle of 256.
  */
 static struct {
 	uint8_t buf[MAX + 64];
@@ -321,10 +327,13 @@ static void last_byte_comes_last(void **state)
 				uint8_t round = (uint8_t)(done + 1);
 
 				memset(src, round, sizeof(src));
-				assert_int_equal(
-					copies[(unsigned)r % num_copies](order.buf + off, src + (r & 7), n),
-					0);
-				/* The next round begins when this one was looked at: what it sees must be whole. */
+				assert_int_equal(copies[(unsigned)r % num_copies](order.buf + off,
+										  src + (r & 7), n),
+						 0);
+				/*
+				 * The next round begins when this one was looked at: what it sees
+				 * must be whole.
+				 */
 				while (atomic_load(&order.seen) == done)
 					sched_yield();
 				done++;
@@ -335,7 +344,10 @@ static void last_byte_comes_last(void **state)
 	assert_int_equal(order.torn, 0);
 }
 
-/* A fault that is not ours goes to whoever had the signal before: here the default, which ends the process. */
+/*
+ * A fault that is not ours goes to whoever had the signal before: here the default, which ends the
+ * process.
+ */
 static void foreign_faults(void **state)
 {
 	pid_t child = fork();
@@ -344,7 +356,8 @@ static void foreign_faults(void **state)
 
 	faults_ours();
 	if (child == 0) {
-		int null = memfd_create("quiet", 0); /* a sanitizer's report is not for our output */
+		/* a sanitizer's report is not for our output */
+		int null = memfd_create("quiet", 0);
 
 		dup2(null, 2);
 		*nowhere = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets that are malformed, or not from the QP's peer: they change nothing, are not answered, and are counted by cause. A
- * packet is made right, then one thing about it is changed.
+ * Packets that are malformed, or not from the QP's peer: they change nothing, are not answered, and
+ * are counted by cause. A packet is made right, then one thing about it is changed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -72,7 +72,8 @@ static void dropped(size_t counter)
 	for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++)
 		assert_int_equal(*(uint64_t *)((char *)&c + causes[i]), causes[i] == counter);
 	assert_int_equal(c.rcvd_pkts, 1);
-	assert_int_equal(c.duplicate_request + c.out_of_sequence + c.rx_write_requests + c.rx_send_requests,
+	assert_int_equal(c.duplicate_request + c.out_of_sequence + c.rx_write_requests +
+				 c.rx_send_requests,
 			 0);
 	expect_quiet(p, MSEC / 2);
 	assert_true(p->e.mem[0] == 0 && !memcmp(p->e.mem, p->e.mem + 1, p->e.mem_len - 1));
@@ -187,7 +188,10 @@ static void wrong_version(void **state)
 	}
 }
 
-/* Op-codes of other services, and those that do not exist there. RC's own that do not exist are refused by the responder: test_refuse.c. */
+/*
+ * Op-codes of other services, and those that do not exist there. RC's own that do not exist are
+ * refused by the responder: test_refuse.c.
+ */
 static void opcodes(void **state)
 {
 	for (unsigned op = 0; op < 256; op++) {
@@ -229,10 +233,13 @@ static void wrong_pad(void **state)
 	buf[1] |= 1 << PKT_BTH_PAD_SHIFT;
 	seal_and_send(NULL);
 	dropped(CAUSE(rx_bad_pad));
-	/* Payload behind a response that has none. Behind a request its responder refuses it (test_refuse.c). */
+	/*
+	 * Payload behind a response that has none. Behind a request its responder refuses it
+	 * (test_refuse.c).
+	 */
 	for (unsigned op = 0; op < 256; op++) {
-		if (pkt_ops[op].service != PKT_RC || pkt_ops[op].flags & (PKT_PAYLOAD | PKT_REQUEST) ||
-		    !pkt_ops[op].kind)
+		if (pkt_ops[op].service != PKT_RC ||
+		    pkt_ops[op].flags & (PKT_PAYLOAD | PKT_REQUEST) || !pkt_ops[op].kind)
 			continue;
 		start();
 		make(&(struct pkt_make){.opcode = (uint8_t)op, .psn = S});
@@ -248,7 +255,8 @@ static void short_packets(void **state)
 	for (unsigned op = 0; op < 256; op++) {
 		if (pkt_ops[op].service != PKT_RC || !pkt_ops[op].kind)
 			continue;
-		for (uint32_t len = sizeof(struct pkt_bth); len < pkt_ops[op].hdr_len + 4u; len += 4) {
+		for (uint32_t len = sizeof(struct pkt_bth); len < pkt_ops[op].hdr_len + 4u;
+		     len += 4) {
 			start();
 			make(&(struct pkt_make){.opcode = (uint8_t)op, .psn = S});
 			buf_len = len;
@@ -261,7 +269,10 @@ static void short_packets(void **state)
 	}
 }
 
-/* FECN, BECN and the reserved bits beside them are outside of the ICRC, a switch may set them: no reason to drop. */
+/*
+ * FECN, BECN and the reserved bits beside them are outside of the ICRC, a switch may set them: no
+ * reason to drop.
+ */
 static void reserved_byte(void **state)
 {
 	start();
@@ -322,8 +333,8 @@ static void late_for_a_dead_qp(void **state)
 					   .ctx = &q->e};
 		struct nic_qp_attr a;
 
-		init.sq =
-			(struct nic_queue_attr){q->e.sq, q->e.sq_wr, &q->e.sqi, q->e.p.depth, q->e.sq_shift};
+		init.sq = (struct nic_queue_attr){q->e.sq, q->e.sq_wr, &q->e.sqi, q->e.p.depth,
+						  q->e.sq_shift};
 		/* Until it has the old one's place in the table: 14 bits above the last 4. */
 		for (unsigned i = 0;; i++) {
 			assert_true(i < 2 * NIC_MAX_QPS);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Over a port whose flush is a system call, small requests wait behind others that are under way, and leave together. */
+/*
+ * Over a port whose flush is a system call, small requests wait behind others that are under way,
+ * and leave together.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -104,7 +107,9 @@ static void waits_asleep(void **state)
 	close_all();
 }
 
-/* On a long line the pipe does not run dry: the first ACK finds that they have waited long enough. */
+/*
+ * On a long line the pipe does not run dry: the first ACK finds that they have waited long enough.
+ */
 static void not_for_long(void **state)
 {
 	start_far(128, 100000);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A port with several addresses: its GID table, connections and datagrams by each of them, and what comes by the wrong one. */
+/*
+ * A port with several addresses: its GID table, connections and datagrams by each of them, and what
+ * comes by the wrong one.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +29,10 @@ static struct pkt_addr addr(const char *text)
 	return a;
 }
 
-/* NIC 0 has 10.0.0.1 and 10.0.8.1 in port 1, NIC 1 has 10.0.0.2 and 10.0.8.2. Port 2 has one address. */
+/*
+ * NIC 0 has 10.0.0.1 and 10.0.8.1 in port 1, NIC 1 has 10.0.0.2 and 10.0.8.2. Port 2 has one
+ * address.
+ */
 static void begin(unsigned pus)
 {
 	world_init_shape(w, &(struct world_shape){.nics = 2, .ports = 2, .pus = pus}, 1,
@@ -162,7 +168,10 @@ static void connections_with_ourselves(void **state)
 	world_fini(w);
 }
 
-/* A connection is between one address and one other: what comes to the QP by another address of ours is not its peer's. */
+/*
+ * A connection is between one address and one other: what comes to the QP by another address of
+ * ours is not its peer's.
+ */
 static void to_the_wrong_address(void **state)
 {
 	struct nic_counters before, after;
@@ -200,8 +209,11 @@ static void ud_up(struct ep *e, uint8_t port)
 
 static uint32_t handle(const struct ep *e, uint8_t port_num, uint8_t sgid, const char *dst)
 {
-	struct nic_ah_attr a = {
-		.pd = e->pd, .port = port_num, .sgid_index = sgid, .dgid = addr(dst), .traffic_class = 0};
+	struct nic_ah_attr a = {.pd = e->pd,
+				.port = port_num,
+				.sgid_index = sgid,
+				.dgid = addr(dst),
+				.traffic_class = 0};
 	uint32_t ah;
 
 	assert_int_equal(nic_ah_create(e->nic, &a, &ah), 0);
@@ -222,7 +234,10 @@ static uint8_t ud_send(struct ep *from, uint32_t ah, const struct ep *to, uint32
 	return (uint8_t)c.status;
 }
 
-/* A datagram QP hears all addresses of its port, and says by the handle which of them it sends from. */
+/*
+ * A datagram QP hears all addresses of its port, and says by the handle which of them it sends
+ * from.
+ */
 static void datagrams_by_each(void **state)
 {
 	static const char *const ours[] = {"10.0.0.1", "10.0.8.1"}, *const theirs[] = {"10.0.0.2",
@@ -251,7 +266,10 @@ static void datagrams_by_each(void **state)
 	world_fini(w);
 }
 
-/* What comes by an address of the other port is not for it, and a handle of the other port not to be used. */
+/*
+ * What comes by an address of the other port is not for it, and a handle of the other port not to
+ * be used.
+ */
 static void datagrams_of_another_port(void **state)
 {
 	struct nic_counters before, after;

@@ -129,7 +129,10 @@ static void what_is_refused(void **state)
 	peer_close(p);
 }
 
-/* A datagram that finds no NIC comes back as a hint with its transaction id; one that finds a NIC does not. */
+/*
+ * A datagram that finds no NIC comes back as a hint with its transaction id; one that finds a NIC
+ * does not.
+ */
 static void where_no_nic_is(void **state)
 {
 	struct pkt_addr nobody;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets of somebody who wants harm: from another address, to a guessed QP number, with a wrong P_Key or Q_Key, damaged, recorded and played
- * again, with keys that are not for him. What they may change is nothing: memory, queues, completions, attributes with both PSNs, events and
- * all counters but the one that names the cause are compared before and after.
+ * Packets of somebody who wants harm: from another address, to a guessed QP number, with a wrong
+ * P_Key or Q_Key, damaged, recorded and played again, with keys that are not for him. What they may
+ * change is nothing: memory, queues, completions, attributes with both PSNs, events and all
+ * counters but the one that names the cause are compared before and after.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,8 +54,8 @@ static void look(struct state *s)
 }
 
 /*
- * Nothing has changed since `before` but: one packet came, `cause` counts it, and, where `answers`, packets were sent. NONE: nothing counts
- * it.
+ * Nothing has changed since `before` but: one packet came, `cause` counts it, and, where `answers`,
+ * packets were sent. NONE: nothing counts it.
  */
 static void unchanged(const struct state *before, size_t cause, bool answers, const char *what,
 		      unsigned opcode)
@@ -68,8 +69,8 @@ static void unchanged(const struct state *before, size_t cause, bool answers, co
 			    (answers && (i == CTR(sent_pkts) || i == CTR(sent_bytes)));
 
 		if (!free && more != (i == CTR(rcvd_pkts) || i == cause))
-			fail_msg("%s, op-code 0x%02x: %s counts %llu", what, opcode, nic_counter_info[i].name,
-				 (unsigned long long)more);
+			fail_msg("%s, op-code 0x%02x: %s counts %llu", what, opcode,
+				 nic_counter_info[i].name, (unsigned long long)more);
 		now.ctr[i] = before->ctr[i];
 	}
 	if (answers)
@@ -161,8 +162,8 @@ static bool is_op(unsigned opcode, uint8_t service)
 {
 	const struct pkt_op *op = &pkt_ops[opcode];
 
-	return op->kind != PKT_KIND_NONE && op->service == service && !(op->flags & PKT_NEEDS_RPC) &&
-	       opcode != PKT_CNP;
+	return op->kind != PKT_KIND_NONE && op->service == service &&
+	       !(op->flags & PKT_NEEDS_RPC) && opcode != PKT_CNP;
 }
 
 /* Each op-code of the service, harmed in each way; op-codes of the other services. */
@@ -174,9 +175,12 @@ static void all_harms(enum nic_qp_type type, uint8_t service, uint32_t s)
 			for (enum harm h = SOURCE; h < HARMS; h++)
 				/* A datagram may come from anywhere; only it has a Q_Key. */
 				if (h != (type == NIC_QPT_UD ? SOURCE : QKEY))
-					harm(h, right((uint8_t)opcode, s), harms[h].name, harms[h].counter);
-		} else if (is_op(opcode, PKT_RC) || is_op(opcode, PKT_UC) || is_op(opcode, PKT_UD)) {
-			harm(HARMS, right((uint8_t)opcode, s), "of another service", CTR(rx_bad_service));
+					harm(h, right((uint8_t)opcode, s), harms[h].name,
+					     harms[h].counter);
+		} else if (is_op(opcode, PKT_RC) || is_op(opcode, PKT_UC) ||
+			   is_op(opcode, PKT_UD)) {
+			harm(HARMS, right((uint8_t)opcode, s), "of another service",
+			     CTR(rx_bad_service));
 		}
 	}
 }
@@ -227,8 +231,9 @@ static void settle(void)
 /* Every kind of request, recorded and played again when the memory has other content. */
 RULE(replayed_requests)
 {
-	static const uint8_t ops[] = {PKT_SEND_ONLY, PKT_WRITE_ONLY,	 PKT_FETCH_ADD,	   PKT_SEND_ONLY_IMM,
-				      PKT_CMP_SWAP,  PKT_WRITE_ONLY_IMM, PKT_READ_REQUEST, PKT_SEND_ONLY_INV};
+	static const uint8_t ops[] = {PKT_SEND_ONLY,	 PKT_WRITE_ONLY,   PKT_FETCH_ADD,
+				      PKT_SEND_ONLY_IMM, PKT_CMP_SWAP,	   PKT_WRITE_ONLY_IMM,
+				      PKT_READ_REQUEST,	 PKT_SEND_ONLY_INV};
 	struct nic_mr_attr a;
 	struct pkt_make m[8];
 	struct state before;
@@ -255,7 +260,8 @@ RULE(replayed_requests)
 			unsigned k = round ? 7 - i : i;
 
 			peer_send(p, &m[k]);
-			unchanged(&before, CTR(duplicate_request), true, "played again", m[k].opcode);
+			unchanged(&before, CTR(duplicate_request), true, "played again",
+				  m[k].opcode);
 			look(&before);
 		}
 	peer_drain(p);
@@ -331,8 +337,9 @@ RULE(replayed_answers)
 /* Keys of another protection domain: neither memory nor the key itself can be reached with them. */
 RULE(keys_of_others)
 {
-	static const uint8_t ops[] = {PKT_WRITE_ONLY,	 PKT_READ_REQUEST,   PKT_FETCH_ADD,  PKT_CMP_SWAP,
-				      PKT_SEND_ONLY_INV, PKT_WRITE_ONLY_IMM, PKT_WRITE_FIRST};
+	static const uint8_t ops[] = {PKT_WRITE_ONLY, PKT_READ_REQUEST,	 PKT_FETCH_ADD,
+				      PKT_CMP_SWAP,   PKT_SEND_ONLY_INV, PKT_WRITE_ONLY_IMM,
+				      PKT_WRITE_FIRST};
 
 	for (unsigned i = 0; i < sizeof(ops); i++) {
 		struct nic_mr_attr a;
@@ -356,7 +363,8 @@ RULE(keys_of_others)
 		peer_send(p, &m);
 		expect_ack(p, PKT_NAK_REM_ACCESS, s);
 		assert_int_equal(peer_counters(p).resp_remote_access_errors, 1);
-		assert_int_equal(p->e.events & 1u << NIC_EVENT_QP_ACCESS_ERR, 1u << NIC_EVENT_QP_ACCESS_ERR);
+		assert_int_equal(p->e.events & 1u << NIC_EVENT_QP_ACCESS_ERR,
+				 1u << NIC_EVENT_QP_ACCESS_ERR);
 		for (uint64_t b = 0; b < other.mem_len; b++)
 			assert_int_equal(other.mem[b], 0x55);
 		/* Its owner can still use it. */

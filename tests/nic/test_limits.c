@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Limits: 16,000 connected QPs on a NIC and what an idle one costs, numbers that nobody can guess, completion queues that overrun, and no
- * allocation per operation: the linker hands malloc and its kin to a counter.
+ * Limits: 16,000 connected QPs on a NIC and what an idle one costs, numbers that nobody can guess,
+ * completion queues that overrun, and no allocation per operation: the linker hands malloc and its
+ * kin to a counter.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -256,7 +257,10 @@ static void numbers_by_seed(void **state)
 
 /* ---- completion queues ---- */
 
-/* More completions than the queue has room for: one event, and those that were there first are whole. */
+/*
+ * More completions than the queue has room for: one event, and those that were there first are
+ * whole.
+ */
 static void overrun(void **state)
 {
 	struct ep_params p = {.depth = 64, .cq_depth = 16};
@@ -291,7 +295,10 @@ static void overrun(void **state)
 	world_fini(&w);
 }
 
-/* Armed once, an event comes once; for solicited ones, only when the sender, or an error, asks for it. */
+/*
+ * Armed once, an event comes once; for solicited ones, only when the sender, or an error, asks for
+ * it.
+ */
 static void notification(void **state)
 {
 	struct roost_cqe c;
@@ -306,16 +313,16 @@ static void notification(void **state)
 	wr = wr_rdma(ROOST_OP_SEND, &a, 0, 8, &b, 0);
 	for (int i = 0; i < 8; i++)
 		ep_post_recv(&b, (uint64_t)i, &(struct roost_sge){(uintptr_t)b.mem, 64, b.key}, 1);
-#define ONE(flags_, arm_, events_, arm_after)                                                                \
-	do {                                                                                                 \
-		atomic_store(&b.ridx.arm, arm_);                                                             \
-		w.cq_events = 0;                                                                             \
-		wr.flags = ROOST_WQE_SIGNALED | (flags_);                                                    \
-		ep_post(&a, &wr);                                                                            \
-		assert_true(ep_wait_send(&a, &c, SEC));                                                      \
-		assert_true(ep_poll_recv(&b, &c));                                                           \
-		assert_int_equal(w.cq_events, events_);                                                      \
-		assert_int_equal(atomic_load(&b.ridx.arm), arm_after);                                       \
+#define ONE(flags_, arm_, events_, arm_after)                                                      \
+	do {                                                                                       \
+		atomic_store(&b.ridx.arm, arm_);                                                   \
+		w.cq_events = 0;                                                                   \
+		wr.flags = ROOST_WQE_SIGNALED | (flags_);                                          \
+		ep_post(&a, &wr);                                                                  \
+		assert_true(ep_wait_send(&a, &c, SEC));                                            \
+		assert_true(ep_poll_recv(&b, &c));                                                 \
+		assert_int_equal(w.cq_events, events_);                                            \
+		assert_int_equal(atomic_load(&b.ridx.arm), arm_after);                             \
 	} while (0)
 	ONE(0, ROOST_CQ_UNARMED, 0, ROOST_CQ_UNARMED);
 	ONE(0, ROOST_CQ_ARM_NEXT, 1, ROOST_CQ_UNARMED);
@@ -325,7 +332,8 @@ static void notification(void **state)
 	/* Errors count as solicited. */
 	atomic_store(&b.ridx.arm, ROOST_CQ_ARM_SOLICITED);
 	w.cq_events = 0;
-	assert_int_equal(ep_modify(&b, &(struct nic_qp_attr){.state = NIC_QPS_ERR}, NIC_QPA_STATE), 0);
+	assert_int_equal(ep_modify(&b, &(struct nic_qp_attr){.state = NIC_QPS_ERR}, NIC_QPA_STATE),
+			 0);
 	assert_int_equal(w.cq_events, 1);
 	ep_fini(&a);
 	ep_fini(&b);
@@ -336,15 +344,16 @@ static void notification(void **state)
 
 static void work(struct ep *a, struct ep *b, unsigned n)
 {
-	static const enum roost_op ops[] = {ROOST_OP_WRITE, ROOST_OP_SEND, ROOST_OP_READ, ROOST_OP_FETCH_ADD,
-					    ROOST_OP_WRITE_IMM};
+	static const enum roost_op ops[] = {ROOST_OP_WRITE, ROOST_OP_SEND, ROOST_OP_READ,
+					    ROOST_OP_FETCH_ADD, ROOST_OP_WRITE_IMM};
 	struct roost_cqe c;
 
 	for (unsigned i = 0; i < n; i++) {
 		enum roost_op op = ops[i % 5];
 		struct wr wr = wr_rdma(op, a, 0, op == ROOST_OP_FETCH_ADD ? 8 : 20000, b, 0);
 
-		ep_post_recv(b, i, &(struct roost_sge){(uintptr_t)b->mem + 32768, 32768, b->key}, 1);
+		ep_post_recv(b, i, &(struct roost_sge){(uintptr_t)b->mem + 32768, 32768, b->key},
+			     1);
 		ep_post(a, &wr);
 		assert_true(ep_wait_send(a, &c, SEC));
 		assert_int_equal(c.status, NIC_WC_SUCCESS);
@@ -366,7 +375,8 @@ static void steady_state_allocates_nothing(void **state)
 		struct ep a, b;
 
 		/* With losses: repairing them allocates nothing either. */
-		world_init(&w, 2, 6, &(struct sim_params){.delay_ns = 1000, .loss = 0.02, .window = 100000});
+		world_init(&w, 2, 6,
+			   &(struct sim_params){.delay_ns = 1000, .loss = 0.02, .window = 100000});
 		ep_init(&a, &w, 0, NULL);
 		ep_init(&b, &w, loop ? 0 : 1, NULL);
 		ep_connect(&a, &b);
@@ -418,7 +428,8 @@ static void datagrams_allocate_nothing(void **state)
 		ep_to_rts(&e[i], &q);
 	}
 	for (unsigned i = 0; i < 2; i++) {
-		struct nic_ah_attr a = {.pd = e[0].pd, .port = 1, .dgid = nic_port(w.nic[i], 0, 0)->addr};
+		struct nic_ah_attr a = {
+			.pd = e[0].pd, .port = 1, .dgid = nic_port(w.nic[i], 0, 0)->addr};
 
 		assert_int_equal(nic_ah_create(w.nic[0], &a, &ah[i]), 0);
 	}

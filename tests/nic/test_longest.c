@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The longest message, 2^31 bytes, in the smallest packets: 2^23 of them, half of all PSNs, from requester to responder over a link that loses some. The memory of both
- * ends is 2 GiB of addresses over one small file. Each 256 bytes of it begin with their place in the file, so a packet is seen to carry what belongs to its PSN.
+ * The longest message, 2^31 bytes, in the smallest packets: 2^23 of them, half of all PSNs, from
+ * requester to responder over a link that loses some. The memory of both ends is 2 GiB of addresses
+ * over one small file. Each 256 bytes of it begin with their place in the file, so a packet is seen
+ * to carry what belongs to its PSN.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -94,8 +96,10 @@ static void message(enum roost_op op, uint32_t psn)
 	struct ep *source = op == ROOST_OP_READ ? b : a, *sink = op == ROOST_OP_READ ? a : b;
 
 	world_init(w, 2, 77,
-		   &(struct sim_params){
-			   .delay_ns = DELAY, .loss = 1e-4, .window = 1 << 18, .read_window = 1 << 18});
+		   &(struct sim_params){.delay_ns = DELAY,
+					.loss = 1e-4,
+					.window = 1 << 18,
+					.read_window = 1 << 18});
 	ep_init(a, w, 0, &p);
 	ep_init(b, w, 1, &p);
 	ep_connect(a, b);
@@ -105,9 +109,11 @@ static void message(enum roost_op op, uint32_t psn)
 	seen.first = psn;
 	sim_set_tap(w->sim, look, NULL);
 	if (op == ROOST_OP_SEND)
-		ep_post_recv(b, 8, &(struct roost_sge){(uintptr_t)to.mem, (uint32_t)ALL, to.key}, 1);
-	wr.sge[0] = op == ROOST_OP_READ ? (struct roost_sge){(uintptr_t)to.mem, (uint32_t)ALL, to.key}
-					: (struct roost_sge){(uintptr_t)from.mem, (uint32_t)ALL, from.key};
+		ep_post_recv(b, 8, &(struct roost_sge){(uintptr_t)to.mem, (uint32_t)ALL, to.key},
+			     1);
+	wr.sge[0] = op == ROOST_OP_READ
+			    ? (struct roost_sge){(uintptr_t)to.mem, (uint32_t)ALL, to.key}
+			    : (struct roost_sge){(uintptr_t)from.mem, (uint32_t)ALL, from.key};
 	wr.raddr = (uintptr_t)(op == ROOST_OP_READ ? from.mem : to.mem);
 	wr.rkey = op == ROOST_OP_READ ? from.key : to.key;
 	ep_post(a, &wr);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * QPs of one NIC that talk to each other: without packets when they belong to one PU, with the results that packets would have had; by
- * packets between two PUs. And a NIC with two ports.
+ * QPs of one NIC that talk to each other: without packets when they belong to one PU, with the
+ * results that packets would have had; by packets between two PUs. And a NIC with two ports.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -253,7 +253,8 @@ static void errors(void **state)
 		[MISALIGNED] = {ROOST_OP_CMP_SWAP, NIC_WC_REM_INV_REQ_ERR, NIC_EVENT_QP_REQ_ERR},
 		[TOO_LONG] = {ROOST_OP_SEND, NIC_WC_REM_INV_REQ_ERR, NIC_EVENT_QP_REQ_ERR},
 		[NO_RESOURCES] = {ROOST_OP_READ, NIC_WC_REM_INV_REQ_ERR, NIC_EVENT_QP_REQ_ERR},
-		[NO_RESOURCES_ATOMIC] = {ROOST_OP_FETCH_ADD, NIC_WC_REM_INV_REQ_ERR, NIC_EVENT_QP_REQ_ERR},
+		[NO_RESOURCES_ATOMIC] = {ROOST_OP_FETCH_ADD, NIC_WC_REM_INV_REQ_ERR,
+					 NIC_EVENT_QP_REQ_ERR},
 	};
 
 	for (int k = 0; k < CASES; k++)
@@ -277,7 +278,8 @@ static void errors(void **state)
 				attr.state = NIC_QPS_SQD;
 				assert_int_equal(ep_modify(b, &attr, NIC_QPA_STATE), 0);
 				attr.max_dest_rd_atomic = 0;
-				assert_int_equal(ep_modify(b, &attr, NIC_QPA_MAX_DEST_RD_ATOMIC), 0);
+				assert_int_equal(ep_modify(b, &attr, NIC_QPA_MAX_DEST_RD_ATOMIC),
+						 0);
 			}
 			ep_post_recv(b, 77, &(struct roost_sge){(uintptr_t)b->mem, 4, b->key}, 1);
 			wr = wr_rdma(t[k].op, a, 0, 8, b, 0);
@@ -297,7 +299,8 @@ static void errors(void **state)
 			assert_int_equal(nic_qp_state(b->qp), NIC_QPS_ERR);
 			assert_int_equal(b->events & ~(1u << NIC_EVENT_COMM_EST), 1u << t[k].ev);
 			assert_true(ep_wait_recv(b, &c, SEC));
-			assert_int_equal(c.status, k == TOO_LONG ? NIC_WC_LOC_LEN_ERR : NIC_WC_WR_FLUSH_ERR);
+			assert_int_equal(c.status,
+					 k == TOO_LONG ? NIC_WC_LOC_LEN_ERR : NIC_WC_WR_FLUSH_ERR);
 			if (!link)
 				no_packets();
 			end();
@@ -366,7 +369,8 @@ static void nobody_there(void **state)
 			at = world_now(w);
 			ep_post(a, &wr);
 			done(1, NIC_WC_RETRY_EXC_ERR);
-			assert_in_range(world_now(w) - at, (retries + 1) * T(10), (retries + 1) * 4 * T(10));
+			assert_in_range(world_now(w) - at, (retries + 1) * T(10),
+					(retries + 1) * 4 * T(10));
 			no_packets();
 			ep_fini(a);
 			if (k != DESTROYED)
@@ -430,7 +434,10 @@ static void drain(void **state)
 	end();
 }
 
-/* The peer's CQ has no room for the receive's completion: it ends as on the wire, and our message is not acknowledged. */
+/*
+ * The peer's CQ has no room for the receive's completion: it ends as on the wire, and our message
+ * is not acknowledged.
+ */
 static void peer_overruns(void **state)
 {
 	struct wr wr;
@@ -560,7 +567,10 @@ static void completions_elsewhere(void **state)
 	world_fini(w);
 }
 
-/* Two ports: QPs by either, to either of the peer's; what comes in by the wrong one is not the peer. */
+/*
+ * Two ports: QPs by either, to either of the peer's; what comes in by the wrong one is not the
+ * peer.
+ */
 static void two_ports(void **state)
 {
 	for (uint8_t x = 0; x < 2; x++)

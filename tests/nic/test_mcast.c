@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups, packet by packet: who gets a copy, who does not, what is sent. InfiniBand Architecture Specification, volume 1, 10.5,
- * 9.6.1.4; where it leaves a choice, as Linux' rxe_mcast.c and rxe_recv.c.
+ * Multicast groups, packet by packet: who gets a copy, who does not, what is sent. InfiniBand
+ * Architecture Specification, volume 1, 10.5, 9.6.1.4; where it leaves a choice, as Linux'
+ * rxe_mcast.c and rxe_recv.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +90,10 @@ static void post(struct ep *e, uint32_t ah, uint32_t len)
 				.imm = 0x55});
 }
 
-/* 9.6.1.4: to the group's address and QP 0xffffff, the group in the ICRC; the sender need not be a member. */
+/*
+ * 9.6.1.4: to the group's address and QP 0xffffff, the group in the ICRC; the sender need not be a
+ * member.
+ */
 RULE(sends)
 {
 	const struct got *g;
@@ -107,7 +111,10 @@ RULE(sends)
 	peer_close(p);
 }
 
-/* 10.5: an attached QP gets what comes to the group, the group's address in its route header; before and after it does not. */
+/*
+ * 10.5: an attached QP gets what comes to the group, the group's address in its route header;
+ * before and after it does not.
+ */
 static void attached(void **state)
 {
 	struct roost_cqe c;
@@ -140,8 +147,9 @@ static void attached(void **state)
 }
 
 /*
- * What is not for the members is dropped and counted: a group that nobody is in, QP 0xffffff at an address that is no group's, a group's
- * address with the number of a QP or of QP 1, an op-code of another service; a wrong Q_Key, ICRC or length.
+ * What is not for the members is dropped and counted: a group that nobody is in, QP 0xffffff at an
+ * address that is no group's, a group's address with the number of a QP or of QP 1, an op-code of
+ * another service; a wrong Q_Key, ICRC or length.
  */
 static void dropped(void **state)
 {
@@ -160,11 +168,13 @@ static void dropped(void **state)
 	send_to(&group, nic_qp_num(p->e.qp), &(struct pkt_make){.opcode = UD(), .len = 8});
 	assert_int_equal(COUNT(rx_bad_group), 3);
 	send_to(&group, NIC_GSI_QPN,
-		&(struct pkt_make){.opcode = UD(), .len = NIC_GSI_LEN, .qkey = NIC_GSI_QKEY, .sqpn = 1});
+		&(struct pkt_make){
+			.opcode = UD(), .len = NIC_GSI_LEN, .qkey = NIC_GSI_QKEY, .sqpn = 1});
 	assert_int_equal(COUNT(rx_bad_group), 4);
 	assert_int_equal(p->w.gsi.count, 0);
 	send_to(&group, NIC_MCAST_QPN, &(struct pkt_make){.opcode = PKT_SEND_ONLY, .len = 8});
-	send_to(&group, NIC_MCAST_QPN, &(struct pkt_make){.opcode = PKT_UC + PKT_SEND_ONLY, .len = 8});
+	send_to(&group, NIC_MCAST_QPN,
+		&(struct pkt_make){.opcode = PKT_UC + PKT_SEND_ONLY, .len = 8});
 	assert_int_equal(COUNT(rx_bad_service), 2);
 	send_to(&group, NIC_MCAST_QPN, &(struct pkt_make){.opcode = UD(), .len = 8, .qkey = 5});
 	assert_int_equal(COUNT(rx_bad_qkey), 1);
@@ -187,9 +197,11 @@ static void dropped(void **state)
 /* Who may: UD alone, groups alone; a connection's peer is no group. Attaching twice is once. */
 static void refused(void **state)
 {
-	static const char *const none[] = {"10.0.0.1",	     "223.255.255.255", "240.0.0.1", "fe80::1",
-					   "::ffff:9.9.9.9", "::e000:1",	"::"};
-	static const char *const some[] = {"224.0.0.0", "224.0.0.1", "239.1.1.1", "239.255.255.255"};
+	static const char *const none[] = {"10.0.0.1", "223.255.255.255", "240.0.0.1",
+					   "fe80::1",  "::ffff:9.9.9.9",  "::e000:1",
+					   "::"};
+	static const char *const some[] = {"224.0.0.0", "224.0.0.1", "239.1.1.1",
+					   "239.255.255.255"};
 	struct nic_usage u;
 	struct pkt_addr a;
 
@@ -225,7 +237,8 @@ static void refused(void **state)
 		peer_attr(p, &attr);
 		attr.state = NIC_QPS_RTR;
 		attr.dgid = group;
-		assert_int_equal(ep_modify(&p->e, &attr, t == NIC_QPT_RC ? MASK_RTR : MASK_RTR_UC), -EINVAL);
+		assert_int_equal(ep_modify(&p->e, &attr, t == NIC_QPT_RC ? MASK_RTR : MASK_RTR_UC),
+				 -EINVAL);
 		peer_close(p);
 	}
 }
@@ -293,8 +306,8 @@ static void states(void **state)
 }
 
 /*
- * Each attached QP gets each packet once: QPs of several NICs, of both PUs of each, the sender's own too. Those of another group, or of none,
- * get nothing.
+ * Each attached QP gets each packet once: QPs of several NICs, of both PUs of each, the sender's
+ * own too. Those of another group, or of none, get nothing.
  */
 static void everybody_once(void **state)
 {
@@ -316,7 +329,8 @@ static void everybody_once(void **state)
 		for (unsigned i = 0; i < 4; i++) {
 			struct nic_qp_attr a = {0};
 
-			ep_init(&e[n][i], &w, n, &(struct ep_params){.type = NIC_QPT_UD, .pu = i & 1});
+			ep_init(&e[n][i], &w, n,
+				&(struct ep_params){.type = NIC_QPT_UD, .pu = i & 1});
 			ep_to_init(&e[n][i]);
 			ep_to_rtr(&e[n][i], &a);
 			ep_to_rts(&e[n][i], &a);
@@ -345,7 +359,8 @@ static void everybody_once(void **state)
 				assert_true(ep_wait_recv(&e[n][i], &c, SEC));
 				assert_int_equal(c.status, NIC_WC_SUCCESS);
 				seen |= 1u << (c.byte_len - GRH);
-				assert_int_equal(c.src_qpn, nic_qp_num(e[(c.byte_len - GRH) / 10][0].qp));
+				assert_int_equal(c.src_qpn,
+						 nic_qp_num(e[(c.byte_len - GRH) / 10][0].qp));
 			}
 			assert_int_equal(seen, (1u << 30) - 1);
 		}
@@ -362,8 +377,9 @@ static void everybody_once(void **state)
 }
 
 /*
- * A port with several addresses on one network hears a group once, whichever of them sends; one of another family is joined by the address
- * that has it. Who attaches again hears by what was added since.
+ * A port with several addresses on one network hears a group once, whichever of them sends; one of
+ * another family is joined by the address that has it. Who attaches again hears by what was added
+ * since.
  */
 static void several_addresses(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions: keys and their re-use, bounds, protection domains, sizes beyond the machine's memory; and what becomes of accesses to
- * memory that was unmapped after it was registered. (What a peer is refused, by the wire's codes, is test_refuse.c.)
+ * Memory regions: keys and their re-use, bounds, protection domains, sizes beyond the machine's
+ * memory; and what becomes of accesses to memory that was unmapped after it was registered. (What a
+ * peer is refused, by the wire's codes, is test_refuse.c.)
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +39,8 @@ static void end(void)
 
 static uint32_t reg(struct ep *e, void *addr, uint64_t len, uint64_t iova, uint32_t access)
 {
-	struct nic_mr_attr m = {.pd = e->pd, .addr = addr, .len = len, .iova = iova, .access = access};
+	struct nic_mr_attr m = {
+		.pd = e->pd, .addr = addr, .len = len, .iova = iova, .access = access};
 	uint32_t key;
 
 	assert_int_equal(nic_mr_register(e->nic, &m, &key), 0);
@@ -112,7 +114,10 @@ static int by_value(const void *x, const void *y)
 	return k < l ? -1 : k > l;
 }
 
-/* 100,000 regions at once: keys all different, each finds its own memory; what was taken away is gone. */
+/*
+ * 100,000 regions at once: keys all different, each finds its own memory; what was taken away is
+ * gone.
+ */
 #define MANY 100000
 
 static void many_regions(void **state)
@@ -191,7 +196,8 @@ static void as_many_as_fit(void **state)
 }
 
 /*
- * Who has some keys (its own) can't tell the next: its index, one of a million, has no relation to theirs, and neither has its tag.
+ * Who has some keys (its own) can't tell the next: its index, one of a million, has no relation to
+ * theirs, and neither has its tag.
  */
 static void keys_tell_nothing_of_others(void **state)
 {
@@ -279,7 +285,8 @@ static void taken_back_in_the_middle(void **state)
 		struct wr wr;
 
 		start();
-		sim_set_params(w->sim, &(struct sim_params){.delay_ns = 1000, .bytes_per_us = 1000});
+		sim_set_params(w->sim,
+			       &(struct sim_params){.delay_ns = 1000, .bytes_per_us = 1000});
 		key = reg(b, b->mem, 65536, 0, ALL);
 		memset(b->mem, 1, 65536);
 		memset(a->mem, 2, 65536);
@@ -355,8 +362,8 @@ static void bounds(void **state)
 				start();
 				key = reg(b, b->mem + 8192, r[i].len, lo, ALL);
 				wr = request(ops[o], t[k].at, key, t[k].len);
-				assert_int_equal(status_of(&wr),
-						 t[k].good ? NIC_WC_SUCCESS : NIC_WC_REM_ACCESS_ERR);
+				assert_int_equal(status_of(&wr), t[k].good ? NIC_WC_SUCCESS
+									   : NIC_WC_REM_ACCESS_ERR);
 				assert_int_equal(nic_mr_deregister(b->nic, key), 0);
 				end();
 			}
@@ -367,7 +374,8 @@ static void bounds(void **state)
 static void local_checks(void **state)
 {
 	enum { WRONG_KEY, TOO_LONG, BEFORE, READ_ONLY, OTHER_PD, CASES };
-	static const enum roost_op ops[] = {ROOST_OP_WRITE, ROOST_OP_SEND, ROOST_OP_READ, ROOST_OP_FETCH_ADD};
+	static const enum roost_op ops[] = {ROOST_OP_WRITE, ROOST_OP_SEND, ROOST_OP_READ,
+					    ROOST_OP_FETCH_ADD};
 
 	for (int k = 0; k < CASES; k++)
 		for (unsigned o = 0; o < 4; o++) {
@@ -396,8 +404,9 @@ static void local_checks(void **state)
 
 				assert_int_equal(nic_mr_register(a->nic, &m, &wr.sge[0].lkey), 0);
 			}
-			assert_int_equal(status_of(&wr),
-					 k == READ_ONLY && !writes ? NIC_WC_SUCCESS : NIC_WC_LOC_PROT_ERR);
+			assert_int_equal(status_of(&wr), k == READ_ONLY && !writes
+								 ? NIC_WC_SUCCESS
+								 : NIC_WC_LOC_PROT_ERR);
 			assert_int_equal(nic_mr_deregister(a->nic, key), 0);
 			if (k == OTHER_PD)
 				assert_int_equal(nic_mr_deregister(a->nic, wr.sge[0].lkey), 0);
@@ -409,10 +418,15 @@ static void local_checks(void **state)
 static void larger_than_the_machine(void **state)
 {
 	const uint64_t size = 64ull << 30;
-	uint8_t *big =
-		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	static const uint64_t at[] = {
-		0, 4096, 1ull << 31, 1ull << 32, (1ull << 32) - 500, 40ull << 30, (64ull << 30) - 1000};
+	uint8_t *big = mmap(NULL, size, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	static const uint64_t at[] = {0,
+				      4096,
+				      1ull << 31,
+				      1ull << 32,
+				      (1ull << 32) - 500,
+				      40ull << 30,
+				      (64ull << 30) - 1000};
 	struct wr wr;
 	uint32_t key;
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that leaves DF clear, over the real udp port: a plain socket with IP_MTU_DISCOVER at IP_PMTUDISC_DONT, which computes the ICRC bit by bit
- * from what the specification lists. Linux gives such datagrams an identification of its own choice, and shows it to neither end: the peer takes any
- * for its ICRC, and the port, to which it is hidden, can't know better. Frames with their true one are those of tests/foreign, in test_udp_wire.c.
+ * A peer that leaves DF clear, over the real udp port: a plain socket with IP_MTU_DISCOVER at
+ * IP_PMTUDISC_DONT, which computes the ICRC bit by bit from what the specification lists. Linux
+ * gives such datagrams an identification of its own choice, and shows it to neither end: the peer
+ * takes any for its ICRC, and the port, to which it is hidden, can't know better. Frames with their
+ * true one are those of tests/foreign, in test_udp_wire.c.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -65,7 +67,10 @@ static uint32_t plain_crc(uint32_t crc, const uint8_t *p, size_t n)
 	return crc;
 }
 
-/* Of a packet from the socket to the NIC, with DF clear. `buf` has `len` bytes, BTH to pad, and room for four more. */
+/*
+ * Of a packet from the socket to the NIC, with DF clear. `buf` has `len` bytes, BTH to pad, and
+ * room for four more.
+ */
 static void put_icrc(uint8_t *buf, uint32_t len, uint16_t id)
 {
 	uint32_t total = 28 + len + 4;
@@ -134,15 +139,20 @@ static void over_the_udp_port(void **state)
 	struct ep e;
 	int fd;
 
-	snprintf(nic_text, sizeof(nic_text), "127.%d.%d.171", 1 + (getpid() >> 8) % 250, getpid() % 250);
-	snprintf(peer_text, sizeof(peer_text), "127.%d.%d.172", 1 + (getpid() >> 8) % 250, getpid() % 250);
-	world_init_shape(&w, &(struct world_shape){.nics = 1, .open = open_port}, 7, &(struct sim_params){0});
+	snprintf(nic_text, sizeof(nic_text), "127.%d.%d.171", 1 + (getpid() >> 8) % 250,
+		 getpid() % 250);
+	snprintf(peer_text, sizeof(peer_text), "127.%d.%d.172", 1 + (getpid() >> 8) % 250,
+		 getpid() % 250);
+	world_init_shape(&w, &(struct world_shape){.nics = 1, .open = open_port}, 7,
+			 &(struct sim_params){0});
 	ep_init(&e, &w, 0, &ep);
 	connect_to_socket(&e);
 	fd = plain_socket();
 	for (uint32_t i = 0; i < 20; i++) {
-		struct pkt_make m = {
-			.opcode = PKT_SEND_ONLY, .psn = 0xfffffe + i, .ackreq = true, .len = 1 + 53 * i};
+		struct pkt_make m = {.opcode = PKT_SEND_ONLY,
+				     .psn = 0xfffffe + i,
+				     .ackreq = true,
+				     .len = 1 + 53 * i};
 		struct roost_sge sge = ep_sge(&e, 0, 1024);
 		uint32_t len = pkt_make_raw(buf, &m, nic_qp_num(e.qp));
 

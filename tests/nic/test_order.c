@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What threads see of the NIC's accesses, and in which order: two messages, a record that is read while it is written, regions that come and go under
- * look-ups. A machine that keeps the order by itself shows nothing here, nor does an emulation on one; TSan looks at the atomics.
+ * What threads see of the NIC's accesses, and in which order: two messages, a record that is read
+ * while it is written, regions that come and go under look-ups. A machine that keeps the order by
+ * itself shows nothing here, nor does an emulation on one; TSan looks at the atomics.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -26,7 +27,8 @@ static uint64_t look(const uint64_t *p)
 }
 
 /* Who sees the last word of the second message sees all of the first. */
-static uint64_t first_message[9] __attribute__((aligned(64))), second_message[9] __attribute__((aligned(64)));
+static uint64_t first_message[9] __attribute__((aligned(64))),
+	second_message[9] __attribute__((aligned(64)));
 
 static void *reads_backwards(void *arg)
 {
@@ -76,7 +78,10 @@ static void messages_keep_their_order(void **state)
 	assert_int_equal(wrong, 0);
 }
 
-/* A writer as roost_versions_write(): odd, the rest, even. Whoever reads an even version before and the same after has one state. */
+/*
+ * A writer as roost_versions_write(): odd, the rest, even. Whoever reads an even version before and
+ * the same after has one state.
+ */
 static uint64_t record[16] __attribute__((aligned(64)));
 
 static void *rewrites(void *arg)
@@ -129,7 +134,8 @@ static void *looks_up(void *arg)
 		uint32_t key = atomic_load_explicit(&newest, memory_order_relaxed);
 
 		for (uint64_t k = 1; k <= 8; k++) {
-			void *p = mr_resolve(&table, key, 0, k * BASE + 8, 8, NIC_ACCESS_REMOTE_READ);
+			void *p =
+				mr_resolve(&table, key, 0, k * BASE + 8, 8, NIC_ACCESS_REMOTE_READ);
 
 			seen += p != NULL;
 			wrong += p && (uintptr_t)p != k * 2 * BASE + 8;
@@ -159,7 +165,8 @@ static void regions_change_under_look_ups(void **state)
 		e = mr_entry(&table, key >> MR_TAG_BITS);
 		mr_clear_key(e);
 		atomic_store_explicit(&e->pd, 0, memory_order_relaxed);
-		atomic_store_explicit(&e->access, NIC_ACCESS_REMOTE_READ | MR_VALID, memory_order_relaxed);
+		atomic_store_explicit(&e->access, NIC_ACCESS_REMOTE_READ | MR_VALID,
+				      memory_order_relaxed);
 		atomic_store_explicit(&e->iova, k * BASE, memory_order_relaxed);
 		atomic_store_explicit(&e->len, 64, memory_order_relaxed);
 		atomic_store_explicit(&e->addr, k * 2 * BASE, memory_order_relaxed);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Probes, each rule played by hand against one NIC: when one leaves, what its answer means, and what the requester knows of the round trip
- * although it probed.
+ * Probes, each rule played by hand against one NIC: when one leaves, what its answer means, and
+ * what the requester knows of the round trip although it probed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,10 @@ static void round_trip(uint32_t psn, uint32_t msn, uint64_t ns)
 	expect_done(p, 99, NIC_WC_SUCCESS);
 }
 
-/* The time-out is the last resort: what is silent is probed after a millisecond or two, one packet at a time. */
+/*
+ * The time-out is the last resort: what is silent is probed after a millisecond or two, one packet
+ * at a time.
+ */
 RULE(probe)
 {
 	const struct got *g;
@@ -75,7 +78,8 @@ RULE(probe_lost_ack)
 	peer_run(p, PEER_SETTLE);
 	peer_drain(p);
 	assert_non_null(peer_get(p, 10 * MSEC));
-	peer_ack(p, PKT_AETH_ACK, s + 3, 4); /* as a responder answers a duplicate: up to its latest */
+	/* as a responder answers a duplicate: up to its latest */
+	peer_ack(p, PKT_AETH_ACK, s + 3, 4);
 	for (uint64_t i = 0; i < 4; i++)
 		expect_done(p, i, NIC_WC_SUCCESS);
 	expect_quiet(p, SEC);
@@ -98,8 +102,9 @@ RULE(probe_lost_ack)
 }
 
 /*
- * What a probe brought must not be mistaken later: after a READ was probed and answered, the ACK of the first WRITE
- * behind it is just that, and the others, whose ACKs are on their way, are not sent again.
+ * What a probe brought must not be mistaken later: after a READ was probed and answered, the ACK of
+ * the first WRITE behind it is just that, and the others, whose ACKs are on their way, are not sent
+ * again.
  */
 RULE(probe_of_read)
 {
@@ -123,8 +128,9 @@ RULE(probe_of_read)
 }
 
 /*
- * While no round trip is known, an ACK for the probed packet alone may be that of its first copy, those of the others being on their way:
- * nothing is sent again then. Nothing comes: they are lost, and the next probe's ACK settles it.
+ * While no round trip is known, an ACK for the probed packet alone may be that of its first copy,
+ * those of the others being on their way: nothing is sent again then. Nothing comes: they are lost,
+ * and the next probe's ACK settles it.
  */
 RULE(probe_in_doubt)
 {
@@ -150,7 +156,10 @@ RULE(probe_in_doubt)
 	peer_close(p);
 }
 
-/* A path becomes slow: its round trip is not known while everything is probed, yet the second message is not sent again. */
+/*
+ * A path becomes slow: its round trip is not known while everything is probed, yet the second
+ * message is not sent again.
+ */
 RULE(round_trip_becomes_long)
 {
 	for (uint64_t ms = 2; ms <= 300; ms = ms * 3 / 2) {
@@ -171,7 +180,10 @@ RULE(round_trip_becomes_long)
 	}
 }
 
-/* Many messages in a row lose their tail: the n-th is recovered as soon as the first, within three times the interval. */
+/*
+ * Many messages in a row lose their tail: the n-th is recovered as soon as the first, within three
+ * times the interval.
+ */
 RULE(losses_in_a_row)
 {
 	peer_open_requester(p, s, (struct ep_params){.timeout = 20});
@@ -188,7 +200,10 @@ RULE(losses_in_a_row)
 	peer_close(p);
 }
 
-/* The wait that an RNR NAK asks for is no lack of progress: the probe's clock starts when sending goes on, whoever made it go on. */
+/*
+ * The wait that an RNR NAK asks for is no lack of progress: the probe's clock starts when sending
+ * goes on, whoever made it go on.
+ */
 RULE(probe_after_rnr)
 {
 	uint64_t at;
@@ -210,10 +225,14 @@ RULE(probe_after_rnr)
 	}
 }
 
-/* Nor is the wait for a window that another queue pair fills: B's packets, of which the last is acknowledged late. */
+/*
+ * Nor is the wait for a window that another queue pair fills: B's packets, of which the last is
+ * acknowledged late.
+ */
 RULE(probe_after_window)
 {
-	const struct pkt_make ack = {.opcode = PKT_ACK, .syndrome = PKT_AETH_ACK, .psn = s + 8, .msn = 9};
+	const struct pkt_make ack = {
+		.opcode = PKT_ACK, .syndrome = PKT_AETH_ACK, .psn = s + 8, .msn = 9};
 	struct ep_params params = {.timeout = 20, .mtu = 256, .psn = s};
 	uint8_t buf[PKT_MAX_LEN];
 	struct nic_qp_attr a;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the states of a queue pair do: the error state flushes, SQD drains, RESET starts anew, destroying takes work with it. InfiniBand
- * Architecture Specification, volume 1, 10.3.1, 10.8.6. Which changes are allowed is test_qp_state.c.
+ * What the states of a queue pair do: the error state flushes, SQD drains, RESET starts anew,
+ * destroying takes work with it. InfiniBand Architecture Specification, volume 1, 10.3.1, 10.8.6.
+ * Which changes are allowed is test_qp_state.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +37,9 @@ static void no_completions(void)
 	assert_false(ep_poll_recv(&p->e, &(struct roost_cqe){0}));
 }
 
-/* All that is posted ends as flushed, in order, signaled or not, fetched or not: 10.3.1.9, 10.8.6. */
+/*
+ * All that is posted ends as flushed, in order, signaled or not, fetched or not: 10.3.1.9, 10.8.6.
+ */
 RULE(error_flushes_in_order)
 {
 	struct roost_cqe c;
@@ -45,14 +48,16 @@ RULE(error_flushes_in_order)
 	for (uint64_t i = 0; i < 700; i++) {
 		struct wr wr = {.op = i % 3 ? ROOST_OP_WRITE : ROOST_OP_READ,
 				.wr_id = i,
-				.flags = i % 2 ? ROOST_WQE_SIGNALED : 1 << 15, /* a flag that means nothing */
+				.flags = i % 2 ? ROOST_WQE_SIGNALED
+					       : 1 << 15, /* a flag that means nothing */
 				.sge = {ep_sge(&p->e, 0, 300)},
 				.num_sge = 1};
 
 		ep_post(&p->e, &wr);
 		ep_post_recv(&p->e, 1000 + i, NULL, 0);
 		if (i == 600)
-			peer_run(p, PEER_SETTLE); /* the first few are sent, some more are fetched */
+			peer_run(p,
+				 PEER_SETTLE); /* the first few are sent, some more are fetched */
 	}
 	assert_int_equal(to(&p->e, NIC_QPS_ERR, 0), 0);
 	peer_run(p, PEER_SETTLE);
@@ -148,7 +153,10 @@ RULE(sends_wait_for_rts)
 	peer_close(p);
 }
 
-/* 10.3.1.7: in SQD what has begun goes on to its end, nothing new begins; the event comes when all is acknowledged. */
+/*
+ * 10.3.1.7: in SQD what has begun goes on to its end, nothing new begins; the event comes when all
+ * is acknowledged.
+ */
 RULE(drain)
 {
 	start(s, (struct ep_params){.rd_atomic = 1});
@@ -213,7 +221,9 @@ RULE(drain)
 	peer_close(p);
 }
 
-/* A message that is cut in the middle by the window, all of it acknowledged so far, is not drained. */
+/*
+ * A message that is cut in the middle by the window, all of it acknowledged so far, is not drained.
+ */
 RULE(drain_inside_a_message)
 {
 	struct sim_params sp = {.window = 2000};
@@ -261,7 +271,8 @@ RULE(changes_in_sqd)
 	a.timeout = 8;
 	a.retry_cnt = 1;
 	a.max_rd_atomic = 1;
-	assert_int_equal(ep_modify(&p->e, &a, NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_MAX_QP_RD_ATOMIC),
+	assert_int_equal(ep_modify(&p->e, &a,
+				   NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_MAX_QP_RD_ATOMIC),
 			 0);
 	assert_int_equal(to(&p->e, NIC_QPS_RTS, 0), 0);
 	peer_post(p, ROOST_OP_READ, 1, 0, 8);
@@ -286,7 +297,10 @@ static void read_once(uint32_t psn, uint8_t opcode)
 					.swap_add = 1});
 }
 
-/* The responder's replay ring changes its size without losing its footing: the latest answers that fit stay. */
+/*
+ * The responder's replay ring changes its size without losing its footing: the latest answers that
+ * fit stay.
+ */
 static void fewer_responder_resources(void **state)
 {
 	static const uint8_t sizes[] = {0, 1, 2, 3, 4, 5, 8, 13, 16, 100, NIC_MAX_RD_ATOMIC};
@@ -308,7 +322,8 @@ static void fewer_responder_resources(void **state)
 			peer_drain(p);
 			if (before && after) { /* the last one is still known */
 				read_once(psn - 1, PKT_READ_REQUEST);
-				assert_int_equal(expect(p, PKT_READ_RESP_ONLY, psn - 1)->v.payload_len, 8);
+				assert_int_equal(
+					expect(p, PKT_READ_RESP_ONLY, psn - 1)->v.payload_len, 8);
 			}
 			for (unsigned i = 0; after && i < after + 5u; i++) {
 				read_once(psn, PKT_FETCH_ADD);
@@ -372,7 +387,10 @@ static void path_changes_while_blocked(void **state)
 	world_fini(&w);
 }
 
-/* RESET forgets everything, and the QP lives again; what comes late for its first life is none of the second's. */
+/*
+ * RESET forgets everything, and the QP lives again; what comes late for its first life is none of
+ * the second's.
+ */
 RULE(reset_and_reuse)
 {
 	struct nic_qp_attr a;
@@ -408,7 +426,8 @@ RULE(reset_and_reuse)
 	peer_ack(p, PKT_AETH_ACK, s + 0x400000, 1);
 	expect_done(p, 20, NIC_WC_SUCCESS);
 	ep_post_recv(&p->e, 30, &(struct roost_sge){(uintptr_t)p->e.mem, 64, p->e.key}, 1);
-	peer_send(p, &(struct pkt_make){.opcode = PKT_SEND_ONLY, .psn = 0x7000, .ackreq = true, .len = 8});
+	peer_send(p, &(struct pkt_make){
+			     .opcode = PKT_SEND_ONLY, .psn = 0x7000, .ackreq = true, .len = 8});
 	assert_int_equal(expect_ack(p, PKT_AETH_ACK, 0x7000)->v.msn, 1);
 	expect_recv(p, 30, NIC_WC_SUCCESS, 8);
 	assert_int_equal(p->e.events, 0);
@@ -416,10 +435,14 @@ RULE(reset_and_reuse)
 	peer_close(p);
 }
 
-/* Destroyed with everything under way: requests, responses, timers, doorbells, windows. The others don't notice. */
+/*
+ * Destroyed with everything under way: requests, responses, timers, doorbells, windows. The others
+ * don't notice.
+ */
 static void destroy_with_work(void **state)
 {
-	struct sim_params sp = {.window = 3000, .read_window = 3000, .delay_ns = 3000, .loss = 0.05};
+	struct sim_params sp = {
+		.window = 3000, .read_window = 3000, .delay_ns = 3000, .loss = 0.05};
 
 	for (unsigned cut = 0; cut < 120; cut++) {
 		struct ep_params ep = {.mtu = MTU, .mem = 1 << 17};
@@ -433,12 +456,12 @@ static void destroy_with_work(void **state)
 		for (int i = 0; i < 6; i += 2) {
 			ep_connect(&e[i], &e[i + 1]);
 			for (int k = 0; k < 12; k++) {
-				struct wr wr = wr_rdma(k & 1 ? ROOST_OP_READ : ROOST_OP_WRITE, &e[i], 0, 3000,
-						       &e[i + 1], 0);
+				struct wr wr = wr_rdma(k & 1 ? ROOST_OP_READ : ROOST_OP_WRITE,
+						       &e[i], 0, 3000, &e[i + 1], 0);
 
 				ep_post(&e[i], &wr);
-				wr = wr_rdma(k & 1 ? ROOST_OP_WRITE : ROOST_OP_READ, &e[i + 1], 0, 3000,
-					     &e[i], 0);
+				wr = wr_rdma(k & 1 ? ROOST_OP_WRITE : ROOST_OP_READ, &e[i + 1], 0,
+					     3000, &e[i], 0);
 				ep_post(&e[i + 1], &wr);
 			}
 		}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The state machine of a queue pair: every change of state with its required and optional attributes (InfiniBand Architecture
- * Specification, volume 1, 11.2.5.2; written down here a second time, apart from the core's table), and values out of range.
- * What the states do is test_qp_life.c.
+ * The state machine of a queue pair: every change of state with its required and optional
+ * attributes (InfiniBand Architecture Specification, volume 1, 11.2.5.2; written down here a second
+ * time, apart from the core's table), and values out of range. What the states do is
+ * test_qp_life.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,8 @@ static const struct transition {
 	{NIC_QPS_INIT, NIC_QPS_RTR,
 	 A(AV) | A(PATH_MTU) | A(DEST_QPN) | A(RQ_PSN) | A(MAX_DEST_RD_ATOMIC) | A(MIN_RNR_TIMER),
 	 A(ACCESS_FLAGS) | A(PKEY_INDEX)},
-	{NIC_QPS_RTR, NIC_QPS_RTS, A(SQ_PSN) | A(TIMEOUT) | A(RETRY_CNT) | A(RNR_RETRY) | A(MAX_QP_RD_ATOMIC),
+	{NIC_QPS_RTR, NIC_QPS_RTS,
+	 A(SQ_PSN) | A(TIMEOUT) | A(RETRY_CNT) | A(RNR_RETRY) | A(MAX_QP_RD_ATOMIC),
 	 A(CUR_STATE) | A(ACCESS_FLAGS) | A(MIN_RNR_TIMER)},
 	{NIC_QPS_RTS, NIC_QPS_RTS, 0, A(CUR_STATE) | A(ACCESS_FLAGS) | A(MIN_RNR_TIMER)},
 	{NIC_QPS_RTS, NIC_QPS_SQD, 0, A(EN_SQD_ASYNC_NOTIFY)},
@@ -46,7 +48,10 @@ static const struct transition {
 	{NIC_QPS_SQD, NIC_QPS_ERR, 0, 0},
 	{NIC_QPS_ERR, NIC_QPS_ERR, 0, 0},
 };
-/* Every bit of enum ibv_qp_attr_mask but STATE and CUR_STATE; what no transition names is refused everywhere. */
+/*
+ * Every bit of enum ibv_qp_attr_mask but STATE and CUR_STATE; what no transition names is refused
+ * everywhere.
+ */
 static const uint32_t every_bit[] = {A(EN_SQD_ASYNC_NOTIFY),
 				     A(ACCESS_FLAGS),
 				     A(PKEY_INDEX),
@@ -197,18 +202,18 @@ static void current_state(void **state)
 	peer_close(p);
 }
 
-#define BAD(state_, field, value)                                                                            \
-	do {                                                                                                 \
-		enum nic_qp_state from_ = state_ == NIC_QPS_INIT  ? NIC_QPS_RESET                            \
-					  : state_ == NIC_QPS_RTR ? NIC_QPS_INIT                             \
-								  : NIC_QPS_RTR;                             \
-		bring_to(from_);                                                                             \
-		attr.field = value;                                                                          \
-		refused(from_, state_,                                                                       \
-			(state_ == NIC_QPS_INIT	 ? MASK_INIT                                                 \
-			 : state_ == NIC_QPS_RTR ? MASK_RTR                                                  \
-						 : MASK_RTS) &                                               \
-				~A(STATE));                                                                  \
+#define BAD(state_, field, value)                                                                  \
+	do {                                                                                       \
+		enum nic_qp_state from_ = state_ == NIC_QPS_INIT  ? NIC_QPS_RESET                  \
+					  : state_ == NIC_QPS_RTR ? NIC_QPS_INIT                   \
+								  : NIC_QPS_RTR;                   \
+		bring_to(from_);                                                                   \
+		attr.field = value;                                                                \
+		refused(from_, state_,                                                             \
+			(state_ == NIC_QPS_INIT	 ? MASK_INIT                                       \
+			 : state_ == NIC_QPS_RTR ? MASK_RTR                                        \
+						 : MASK_RTS) &                                     \
+				~A(STATE));                                                        \
 	} while (0)
 
 static void values(void **state)
@@ -297,8 +302,9 @@ static void query(void **state)
 	assert_int_equal(change(NIC_QPS_RESET, 0), 0);
 	nic_qp_query(p->e.qp, &q);
 	assert_int_equal(q.state, NIC_QPS_RESET);
-	assert_int_equal(
-		q.path_mtu + q.rq_psn + q.sq_psn + q.timeout + q.retry_cnt + q.max_rd_atomic + q.access, 0);
+	assert_int_equal(q.path_mtu + q.rq_psn + q.sq_psn + q.timeout + q.retry_cnt +
+				 q.max_rd_atomic + q.access,
+			 0);
 	peer_close(p);
 }
 
@@ -317,11 +323,11 @@ static void creation(void **state)
 	good.recv_cq = e.rcq;
 	good.sq = (struct nic_queue_attr){e.sq, e.sq_wr, &e.sqi, e.p.depth, e.sq_shift};
 	good.rq = (struct nic_queue_attr){e.rq, e.rq_wr, &e.rqi, e.p.depth, e.rq_shift};
-#define REFUSED(change_, error)                                                                              \
-	do {                                                                                                 \
-		bad = good;                                                                                  \
-		bad.change_;                                                                                 \
-		assert_int_equal(nic_qp_create(w.nic[0], &bad, &qp), error);                                 \
+#define REFUSED(change_, error)                                                                    \
+	do {                                                                                       \
+		bad = good;                                                                        \
+		bad.change_;                                                                       \
+		assert_int_equal(nic_qp_create(w.nic[0], &bad, &qp), error);                       \
 	} while (0)
 	REFUSED(type = (enum nic_qp_type)9, -EOPNOTSUPP);
 	REFUSED(pd = 77, -EINVAL);

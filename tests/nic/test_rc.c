@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Reliable connections, every operation at every path MTU, with and without loss: each byte is checked. */
+/*
+ * Reliable connections, every operation at every path MTU, with and without loss: each byte is
+ * checked.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +12,8 @@
 #include "world.h"
 
 static const uint32_t mtus[] = {256, 512, 1024, 2048, 4096};
-static const uint32_t sizes[] = {0, 1, 3, 63, 64, 255, 256, 257, 1024, 4095, 4096, 4097, 20000, 65536};
+static const uint32_t sizes[] = {0,   1,    3,	  63,	64,   255,   256,
+				 257, 1024, 4095, 4096, 4097, 20000, 65536};
 
 static void fill(struct rng *r, uint8_t *p, size_t n)
 {
@@ -20,7 +24,8 @@ static void fill(struct rng *r, uint8_t *p, size_t n)
 static void all_ops(uint32_t mtu, double loss, uint64_t seed, uint32_t psn)
 {
 	struct sim_params sp = {.loss = loss, .delay_ns = 2000};
-	struct ep_params p = {.mem = 1 << 18, .mtu = mtu, .max_sge = 4, .max_inline = 64, .psn = psn};
+	struct ep_params p = {
+		.mem = 1 << 18, .mtu = mtu, .max_sge = 4, .max_inline = 64, .psn = psn};
 	struct roost_cqe c;
 	struct world w;
 	struct ep a, b;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a responder must refuse, and how: packets that are not its peer's change nothing and are counted by cause; requests of its
- * peer that break a rule get the NAK of the specification (InfiniBand Architecture Specification, volume 1, 9.7.4.1, 9.9.3),
- * raise the matching event and end the connection.
+ * What a responder must refuse, and how: packets that are not its peer's change nothing and are
+ * counted by cause; requests of its peer that break a rule get the NAK of the specification
+ * (InfiniBand Architecture Specification, volume 1, 9.7.4.1, 9.9.3), raise the matching event and
+ * end the connection.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +23,10 @@ static struct peer P, *const p = &P;
 
 static void start(uint32_t s, uint32_t access)
 {
-	peer_open(p, &(struct ep_params){.mtu = MTU, .access = access | 16 /* not 0 */, .rd_atomic = 4}, s);
+	peer_open(
+		p,
+		&(struct ep_params){.mtu = MTU, .access = access | 16 /* not 0 */, .rd_atomic = 4},
+		s);
 	for (unsigned i = 0; i < 4; i++) {
 		struct roost_sge sge = ep_sge(&p->e, RECV_AT, RECV_LEN);
 
@@ -30,7 +34,10 @@ static void start(uint32_t s, uint32_t access)
 	}
 }
 
-/* A packet of a table: va counts from the memory's start, rkey 0 stands for the right one, PSN from the first expected. */
+/*
+ * A packet of a table: va counts from the memory's start, rkey 0 stands for the right one, PSN from
+ * the first expected.
+ */
 static void send_row(uint32_t s, const struct pkt_make *row)
 {
 	struct pkt_make m = *row;
@@ -171,19 +178,22 @@ RULE(bounds)
 	for (unsigned i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
 		uint32_t first = t[i].len < MTU ? t[i].len : MTU;
 
-		access_error(
-			s, ALL,
-			&(struct pkt_make){.opcode = PKT_READ_REQUEST, .va = t[i].off, .dmalen = t[i].len});
 		access_error(s, ALL,
-			     &(struct pkt_make){.opcode = t[i].len > MTU ? PKT_WRITE_FIRST : PKT_WRITE_ONLY,
+			     &(struct pkt_make){.opcode = PKT_READ_REQUEST,
+						.va = t[i].off,
+						.dmalen = t[i].len});
+		access_error(s, ALL,
+			     &(struct pkt_make){.opcode = t[i].len > MTU ? PKT_WRITE_FIRST
+									 : PKT_WRITE_ONLY,
 						.va = t[i].off,
 						.dmalen = t[i].len,
 						.len = first});
 	}
 	/* Addresses that wrap around: the last byte would be at 7. */
 	access_error(s, ALL,
-		     &(struct pkt_make){
-			     .opcode = PKT_READ_REQUEST, .va = -(uint64_t)(uintptr_t)0 - 8, .dmalen = 16});
+		     &(struct pkt_make){.opcode = PKT_READ_REQUEST,
+					.va = -(uint64_t)(uintptr_t)0 - 8,
+					.dmalen = 16});
 	access_error(s, ALL, &(struct pkt_make){.opcode = PKT_FETCH_ADD, .va = 65536});
 	access_error(s, ALL, &(struct pkt_make){.opcode = PKT_CMP_SWAP, .va = (uint64_t)-8});
 }
@@ -195,12 +205,15 @@ RULE(keys)
 
 	for (unsigned i = 0; i < 3; i++) {
 		access_error(s, ALL,
-			     &(struct pkt_make){.opcode = PKT_READ_REQUEST, .rkey = wrong[i], .dmalen = 8});
+			     &(struct pkt_make){
+				     .opcode = PKT_READ_REQUEST, .rkey = wrong[i], .dmalen = 8});
+		access_error(
+			s, ALL,
+			&(struct pkt_make){
+				.opcode = PKT_WRITE_ONLY, .rkey = wrong[i], .dmalen = 8, .len = 8});
 		access_error(s, ALL,
 			     &(struct pkt_make){
-				     .opcode = PKT_WRITE_ONLY, .rkey = wrong[i], .dmalen = 8, .len = 8});
-		access_error(s, ALL,
-			     &(struct pkt_make){.opcode = PKT_FETCH_ADD, .rkey = wrong[i], .swap_add = 1});
+				     .opcode = PKT_FETCH_ADD, .rkey = wrong[i], .swap_add = 1});
 	}
 	for (uint32_t bit = 0; bit < 32; bit++) {
 		struct pkt_make m = {.opcode = PKT_READ_REQUEST, .psn = s, .dmalen = 8};
@@ -222,7 +235,8 @@ RULE(region_permission)
 		     &(struct pkt_make){.opcode = PKT_WRITE_ONLY, .dmalen = 8, .len = 8});
 	access_error(s, ALL & ~NIC_ACCESS_REMOTE_WRITE,
 		     &(struct pkt_make){.opcode = PKT_WRITE_FIRST, .dmalen = 600, .len = MTU});
-	access_error(s, ALL & ~NIC_ACCESS_REMOTE_ATOMIC, &(struct pkt_make){.opcode = PKT_CMP_SWAP});
+	access_error(s, ALL & ~NIC_ACCESS_REMOTE_ATOMIC,
+		     &(struct pkt_make){.opcode = PKT_CMP_SWAP});
 	access_error(s, ALL & ~NIC_ACCESS_REMOTE_ATOMIC,
 		     &(struct pkt_make){.opcode = PKT_FETCH_ADD, .swap_add = 1});
 }
@@ -268,19 +282,26 @@ RULE(zero_length_skips_keys)
 	const struct got *g;
 
 	start(s, ALL);
-	send_row(s, &(struct pkt_make){.opcode = PKT_WRITE_ONLY, .va = 1ull << 60, .rkey = 0xdeadbeef});
-	expect_ack(p, PKT_AETH_ACK, s);
 	send_row(s, &(struct pkt_make){
-			    .opcode = PKT_READ_REQUEST, .psn = 1, .va = 1ull << 60, .rkey = 0xdeadbeef});
+			    .opcode = PKT_WRITE_ONLY, .va = 1ull << 60, .rkey = 0xdeadbeef});
+	expect_ack(p, PKT_AETH_ACK, s);
+	send_row(s, &(struct pkt_make){.opcode = PKT_READ_REQUEST,
+				       .psn = 1,
+				       .va = 1ull << 60,
+				       .rkey = 0xdeadbeef});
 	g = expect(p, PKT_READ_RESP_ONLY, s + 1);
 	assert_int_equal(g->v.payload_len, 0);
-	send_row(s, &(struct pkt_make){.opcode = PKT_WRITE_ONLY_IMM, .psn = 2, .va = 7, .rkey = 0xdeadbeef});
+	send_row(s, &(struct pkt_make){
+			    .opcode = PKT_WRITE_ONLY_IMM, .psn = 2, .va = 7, .rkey = 0xdeadbeef});
 	expect_ack(p, PKT_AETH_ACK, s + 2);
 	expect_recv(p, 100, NIC_WC_SUCCESS, 0);
 	peer_close(p);
 }
 
-/* 9.9.3: a SEND longer than the receive: invalid request, and the receive ends with a local length error. */
+/*
+ * 9.9.3: a SEND longer than the receive: invalid request, and the receive ends with a local length
+ * error.
+ */
 RULE(send_too_long)
 {
 	start(s, ALL);
@@ -288,7 +309,8 @@ RULE(send_too_long)
 	send_row(s, &(struct pkt_make){.opcode = PKT_SEND_MIDDLE, .psn = 1, .len = MTU});
 	expect_ack(p, PKT_AETH_ACK, s);
 	expect_ack(p, PKT_AETH_ACK, s + 1);
-	send_row(s, &(struct pkt_make){.opcode = PKT_SEND_LAST, .psn = 2, .len = RECV_LEN - 2 * MTU + 1});
+	send_row(s, &(struct pkt_make){
+			    .opcode = PKT_SEND_LAST, .psn = 2, .len = RECV_LEN - 2 * MTU + 1});
 	refused(s + 2, PKT_NAK_INVALID_REQ);
 	expect_recv(p, 100, NIC_WC_LOC_LEN_ERR, 0);
 	flushed(1);
@@ -301,7 +323,8 @@ RULE(send_too_long)
 	start(s, ALL);
 	send_row(s, &(struct pkt_make){.opcode = PKT_SEND_FIRST, .len = MTU});
 	send_row(s, &(struct pkt_make){.opcode = PKT_SEND_MIDDLE, .psn = 1, .len = MTU});
-	send_row(s, &(struct pkt_make){.opcode = PKT_SEND_LAST, .psn = 2, .len = RECV_LEN - 2 * MTU});
+	send_row(s,
+		 &(struct pkt_make){.opcode = PKT_SEND_LAST, .psn = 2, .len = RECV_LEN - 2 * MTU});
 	expect_recv(p, 100, NIC_WC_SUCCESS, RECV_LEN);
 	peer_close(p);
 }
@@ -321,16 +344,18 @@ RULE(receive_without_memory)
 	peer_close(p);
 }
 
-/* 9.7.4.1.1, table 36: op-codes in an order that no message has. `n` packets, the last is refused. */
+/*
+ * 9.7.4.1.1, table 36: op-codes in an order that no message has. `n` packets, the last is refused.
+ */
 RULE(opcode_sequence)
 {
-#define FIRST_SEND                                                                                           \
-	{                                                                                                    \
-		.opcode = PKT_SEND_FIRST, .len = MTU                                                         \
+#define FIRST_SEND                                                                                 \
+	{                                                                                          \
+		.opcode = PKT_SEND_FIRST, .len = MTU                                               \
 	}
-#define FIRST_WRITE                                                                                          \
-	{                                                                                                    \
-		.opcode = PKT_WRITE_FIRST, .len = MTU, .dmalen = 600                                         \
+#define FIRST_WRITE                                                                                \
+	{                                                                                          \
+		.opcode = PKT_WRITE_FIRST, .len = MTU, .dmalen = 600                               \
 	}
 	static const struct pkt_make t[][3] = {
 		/* nothing begun */
@@ -349,7 +374,9 @@ RULE(opcode_sequence)
 		{FIRST_SEND, {.opcode = PKT_WRITE_ONLY, .len = 8, .dmalen = 8}},
 		{FIRST_SEND, {.opcode = PKT_READ_REQUEST, .dmalen = 8}},
 		{FIRST_SEND, {.opcode = PKT_FETCH_ADD}},
-		{FIRST_SEND, {.opcode = PKT_SEND_MIDDLE, .len = MTU}, {.opcode = PKT_SEND_FIRST, .len = MTU}},
+		{FIRST_SEND,
+		 {.opcode = PKT_SEND_MIDDLE, .len = MTU},
+		 {.opcode = PKT_SEND_FIRST, .len = MTU}},
 		{FIRST_WRITE, {.opcode = PKT_WRITE_FIRST, .len = MTU, .dmalen = 600}},
 		{FIRST_WRITE, {.opcode = PKT_WRITE_ONLY, .len = 8, .dmalen = 8}},
 		{FIRST_WRITE, {.opcode = PKT_SEND_MIDDLE, .len = MTU}},
@@ -364,12 +391,17 @@ RULE(opcode_sequence)
 		{FIRST_SEND,
 		 {.opcode = PKT_SEND_MIDDLE, .len = MTU},
 		 {.opcode = PKT_READ_REQUEST, .dmalen = 8}},
-		{FIRST_WRITE, {.opcode = PKT_WRITE_MIDDLE, .len = MTU}, {.opcode = PKT_SEND_LAST, .len = 8}},
+		{FIRST_WRITE,
+		 {.opcode = PKT_WRITE_MIDDLE, .len = MTU},
+		 {.opcode = PKT_SEND_LAST, .len = 8}},
 		{FIRST_WRITE, {.opcode = PKT_WRITE_MIDDLE, .len = MTU}, {.opcode = PKT_CMP_SWAP}},
 		/* a message that has ended */
-		{FIRST_SEND, {.opcode = PKT_SEND_LAST, .len = 8}, {.opcode = PKT_SEND_LAST, .len = 8}},
+		{FIRST_SEND,
+		 {.opcode = PKT_SEND_LAST, .len = 8},
+		 {.opcode = PKT_SEND_LAST, .len = 8}},
 		{{.opcode = PKT_SEND_ONLY, .len = 8}, {.opcode = PKT_SEND_LAST, .len = 8}},
-		{{.opcode = PKT_WRITE_ONLY, .len = 8, .dmalen = 8}, {.opcode = PKT_WRITE_LAST, .len = 8}},
+		{{.opcode = PKT_WRITE_ONLY, .len = 8, .dmalen = 8},
+		 {.opcode = PKT_WRITE_LAST, .len = 8}},
 	};
 
 	for (unsigned i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
@@ -388,9 +420,10 @@ RULE(opcode_sequence)
 }
 
 /*
- * 9.7.4.1.2, 9.9.3 (unsupported or reserved op-code, class C): op-codes of RC that are reserved, and calls on a QP that did not agree to them, where a message may
- * begin and in the middle of one. rxe drops them (its completer gets them); mlx5 has the event that the specification asks for. With another PSN than the
- * next they are dropped: they may be no requests at all.
+ * 9.7.4.1.2, 9.9.3 (unsupported or reserved op-code, class C): op-codes of RC that are reserved,
+ * and calls on a QP that did not agree to them, where a message may begin and in the middle of one.
+ * rxe drops them (its completer gets them); mlx5 has the event that the specification asks for.
+ * With another PSN than the next they are dropped: they may be no requests at all.
  */
 RULE(reserved_opcodes)
 {
@@ -403,7 +436,8 @@ RULE(reserved_opcodes)
 		uint8_t opcode = op % PKT_UC;
 		uint32_t n = b->len != 0;
 
-		if (pkt_ops[opcode].kind != PKT_KIND_NONE && !(pkt_ops[opcode].flags & PKT_NEEDS_RPC))
+		if (pkt_ops[opcode].kind != PKT_KIND_NONE &&
+		    !(pkt_ops[opcode].flags & PKT_NEEDS_RPC))
 			continue;
 		start(s, ALL);
 		if (n) {
@@ -413,7 +447,8 @@ RULE(reserved_opcodes)
 			peer_drain(p);
 		}
 		for (uint32_t late = 3; late--;) { /* two ahead, one behind, the next */
-			struct pkt_make m = {.opcode = PKT_WRITE_ONLY, .dmalen = 8, .len = 8, .ackreq = true};
+			struct pkt_make m = {
+				.opcode = PKT_WRITE_ONLY, .dmalen = 8, .len = 8, .ackreq = true};
 			uint32_t len;
 
 			m.psn = late == 2 ? s + n + 2 : late ? s + n - 1 : s + n;
@@ -432,7 +467,9 @@ RULE(reserved_opcodes)
 	assert_int_equal(tried, 2 * (1 + 8)); /* 0x15, 0x18 to 0x1f */
 }
 
-/* 9.7.4.1.3: payload lengths that do not fit the op-code, the path MTU, or what the RETH announced. */
+/*
+ * 9.7.4.1.3: payload lengths that do not fit the op-code, the path MTU, or what the RETH announced.
+ */
 RULE(lengths)
 {
 	static const struct pkt_make t[][3] = {
@@ -514,7 +551,10 @@ RULE(payload_where_none)
 	}
 }
 
-/* 9.7.4.1.3: none where there must be some. Of a SEND ONLY, or a WRITE ONLY of length 0, none is well. */
+/*
+ * 9.7.4.1.3: none where there must be some. Of a SEND ONLY, or a WRITE ONLY of length 0, none is
+ * well.
+ */
 RULE(no_payload_where_some)
 {
 	static const struct pkt_make t[][2] = {
@@ -546,11 +586,15 @@ RULE(no_payload_where_some)
 	}
 }
 
-/* 10.6.5: only windows and fast-registered keys may be invalidated from afar, and there are none yet. */
+/*
+ * 10.6.5: only windows and fast-registered keys may be invalidated from afar, and there are none
+ * yet.
+ */
 RULE(invalidate_refused)
 {
 	start(s, ALL);
-	send_row(s, &(struct pkt_make){.opcode = PKT_SEND_ONLY_INV, .len = 8, .inv_rkey = p->e.key});
+	send_row(s,
+		 &(struct pkt_make){.opcode = PKT_SEND_ONLY_INV, .len = 8, .inv_rkey = p->e.key});
 	refused(s, PKT_NAK_REM_ACCESS);
 	assert_non_null(p);
 	/* The region is untouched by it. */
@@ -559,7 +603,10 @@ RULE(invalidate_refused)
 	peer_close(p);
 }
 
-/* Communication established: on the first request in RTR, once; requests are executed there, responses are not heard. */
+/*
+ * Communication established: on the first request in RTR, once; requests are executed there,
+ * responses are not heard.
+ */
 RULE(events_in_rtr)
 {
 	struct nic_qp_attr a;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Captures of the Linux kernel (tests/golden), played again: the requests that one side of the capture sent go to our NIC with our numbers in
- * place of theirs (QP, PSN, addresses, keys), and our NIC must answer as the kernel did. argv[1] is the folder.
+ * Captures of the Linux kernel (tests/golden), played again: the requests that one side of the
+ * capture sent go to our NIC with our numbers in place of theirs (QP, PSN, addresses, keys), and
+ * our NIC must answer as the kernel did. argv[1] is the folder.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -134,7 +135,10 @@ static void close_nic(struct replay *r)
 	free(r->data);
 }
 
-/* SENDs to several QPs that share their receives: every byte where the next receive is, every ACK as theirs. */
+/*
+ * SENDs to several QPs that share their receives: every byte where the next receive is, every ACK
+ * as theirs.
+ */
 static void shared_receives(const char *name, const char *server, unsigned qps, unsigned sends)
 {
 	struct replay r;
@@ -201,8 +205,8 @@ static void vt_inv(void **state)
 							.addr = t->e.mem,
 							.len = 65536,
 							.iova = (uintptr_t)t->e.mem,
-							.access =
-								NIC_ACCESS_LOCAL_WRITE | NIC_ACCESS_MW_BIND};
+							.access = NIC_ACCESS_LOCAL_WRITE |
+								  NIC_ACCESS_MW_BIND};
 				uint32_t window;
 
 				r.their_key = v.rkey;
@@ -210,14 +214,16 @@ static void vt_inv(void **state)
 				assert_int_equal(nic_mr_register(t->e.nic, &m, &region), 0);
 				assert_int_equal(nic_mw_alloc(t->e.nic, t->e.pd, 2, &window), 0);
 				r.our_key = window ^ 1;
-				ep_post(&t->e, &(struct wr){.op = ROOST_OP_BIND_MW,
-							    .rkey = window,
-							    .imm = r.our_key,
-							    .raddr = (uintptr_t)t->e.mem,
-							    .swap_add = 65536,
-							    .compare = ROOST_BIND(
-								    region, NIC_ACCESS_REMOTE_WRITE |
-										    NIC_ACCESS_REMOTE_READ)});
+				ep_post(&t->e,
+					&(struct wr){
+						.op = ROOST_OP_BIND_MW,
+						.rkey = window,
+						.imm = r.our_key,
+						.raddr = (uintptr_t)t->e.mem,
+						.swap_add = 65536,
+						.compare = ROOST_BIND(
+							region, NIC_ACCESS_REMOTE_WRITE |
+									NIC_ACCESS_REMOTE_READ)});
 				assert_true(ep_wait_send(&t->e, &c, SEC));
 				assert_int_equal(c.status, NIC_WC_SUCCESS);
 			}

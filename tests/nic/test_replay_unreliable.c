@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The Linux kernel's UC and UD traffic (tests/golden), played to our NIC with our numbers in place of theirs: every message arrives whole
- * and nothing is answered, as the kernel answers nothing. The same requests posted here leave as the kernel's did. argv[1]: the folder.
+ * The Linux kernel's UC and UD traffic (tests/golden), played to our NIC with our numbers in place
+ * of theirs: every message arrives whole and nothing is answered, as the kernel answers nothing.
+ * The same requests posted here leave as the kernel's did. argv[1]: the folder.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -142,7 +143,8 @@ static void connection(const char *name, uint32_t mtu, bool sends, unsigned mess
 		const struct got *g;
 
 		if (v.op->flags & PKT_FIRST)
-			peer_post(p, sends ? ROOST_OP_SEND : ROOST_OP_WRITE, 1, 0, sends ? 9000 : v.dmalen);
+			peer_post(p, sends ? ROOST_OP_SEND : ROOST_OP_WRITE, 1, 0,
+				  sends ? 9000 : v.dmalen);
 		g = expect(p, v.opcode, v.psn);
 		assert_int_equal(g->v.payload_len, v.payload_len);
 		assert_memory_equal(g->v.payload, v.payload, v.payload_len);
@@ -191,14 +193,17 @@ static void datagrams(const char *name, const char *to, unsigned messages)
 		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
 		assert_int_equal(cqe.byte_len, GRH + v.payload_len);
 		assert_int_equal(cqe.src_qpn, v.sqpn);
-		assert_memory_equal(p->e.mem + RECV + cqe.wr_id * RECV_LEN + GRH, v.payload, v.payload_len);
+		assert_memory_equal(p->e.mem + RECV + cqe.wr_id * RECV_LEN + GRH, v.payload,
+				    v.payload_len);
 		memcpy(p->e.mem, v.payload, v.payload_len);
-		ep_post(&p->e, &(struct wr){.op = v.op->flags & PKT_IMM ? ROOST_OP_SEND_IMM : ROOST_OP_SEND,
-					    .sge = {ep_sge(&p->e, 0, v.payload_len)},
-					    .num_sge = 1,
-					    .raddr = ROOST_UD_ADDR(ah, group ? NIC_MCAST_QPN : PEER_QPN),
-					    .rkey = v.qkey,
-					    .imm = v.imm});
+		ep_post(&p->e,
+			&(struct wr){.op = v.op->flags & PKT_IMM ? ROOST_OP_SEND_IMM
+								 : ROOST_OP_SEND,
+				     .sge = {ep_sge(&p->e, 0, v.payload_len)},
+				     .num_sge = 1,
+				     .raddr = ROOST_UD_ADDR(ah, group ? NIC_MCAST_QPN : PEER_QPN),
+				     .rkey = v.qkey,
+				     .imm = v.imm});
 		g = expect(p, v.opcode, v.psn);
 		assert_int_equal(g->v.qkey, v.qkey);
 		if (v.op->flags & PKT_IMM)

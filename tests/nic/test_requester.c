@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rules of the requester, each played by hand against one NIC: what it sends, and what it makes of acknowledgements and responses.
- * What happens when answers stay away is test_retry.c. Rules are those of the InfiniBand Architecture Specification, volume 1,
- * chapter 9.7. Every test runs at several first PSNs, so that the PSN wraps in each of its places.
+ * Rules of the requester, each played by hand against one NIC: what it sends, and what it makes of
+ * acknowledgements and responses. What happens when answers stay away is test_retry.c. Rules are
+ * those of the InfiniBand Architecture Specification, volume 1, chapter 9.7. Every test runs at
+ * several first PSNs, so that the PSN wraps in each of its places.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +50,10 @@ static void check_read(uint32_t at, uint32_t len)
 		assert_int_equal(p->e.mem[at + i], (uint8_t)~pkt_pattern(i));
 }
 
-/* 9.4, 9.7.3: FIRST, MIDDLE, LAST; the RETH in the first, immediate and solicited event in the last, PSN by PSN. */
+/*
+ * 9.4, 9.7.3: FIRST, MIDDLE, LAST; the RETH in the first, immediate and solicited event in the
+ * last, PSN by PSN.
+ */
 RULE(message_layout)
 {
 	struct wr wr;
@@ -108,7 +112,10 @@ RULE(message_layout)
 	peer_close(p);
 }
 
-/* A long message asks for an acknowledgement at least every 64 packets: rxe stops at 128 unacknowledged. */
+/*
+ * A long message asks for an acknowledgement at least every 64 packets: rxe stops at 128
+ * unacknowledged.
+ */
 RULE(ackreq_inside)
 {
 	unsigned since = 0;
@@ -145,7 +152,10 @@ RULE(coalesced_ack)
 	peer_close(p);
 }
 
-/* 9.7.5.2.4: after a PSN sequence NAK the next packet is the one it names; what is before it counts as acknowledged. */
+/*
+ * 9.7.5.2.4: after a PSN sequence NAK the next packet is the one it names; what is before it counts
+ * as acknowledged.
+ */
 RULE(sequence_nak)
 {
 	struct nic_counters c;
@@ -233,8 +243,8 @@ RULE(duplicate_ack)
 /* 9.7.5.1.2: answers to what was never sent are ghosts. They are dropped, whatever they say. */
 RULE(ghost_answers)
 {
-	static const uint8_t syndromes[] = {PKT_AETH_ACK, PKT_NAK_PSN_SEQ, PKT_NAK_REM_ACCESS, PKT_NAK_REM_OP,
-					    PKT_AETH_TYPE_RNR | 3};
+	static const uint8_t syndromes[] = {PKT_AETH_ACK, PKT_NAK_PSN_SEQ, PKT_NAK_REM_ACCESS,
+					    PKT_NAK_REM_OP, PKT_AETH_TYPE_RNR | 3};
 	static const uint32_t beyond[] = {1, 2, 1000, 1u << 22};
 
 	start(s, NULL);
@@ -300,15 +310,20 @@ RULE(implied_nak_atomic)
 	assert_false(ep_poll_send(&p->e, &(struct roost_cqe){0}));
 	expect(p, PKT_FETCH_ADD, s);
 	expect(p, PKT_SEND_ONLY, s + 1);
-	peer_send(p, &(struct pkt_make){
-			     .opcode = PKT_ATOMIC_ACK, .syndrome = PKT_AETH_ACK, .psn = s, .swap_add = 77});
+	peer_send(p, &(struct pkt_make){.opcode = PKT_ATOMIC_ACK,
+					.syndrome = PKT_AETH_ACK,
+					.psn = s,
+					.swap_add = 77});
 	expect_done(p, 1, NIC_WC_SUCCESS);
 	memcpy(&got, p->e.mem + 64, 8);
 	assert_int_equal(got, 77);
 	peer_close(p);
 }
 
-/* A response to a later READ or atomic implies that the one before is lost, and acknowledges the WRITEs before it. */
+/*
+ * A response to a later READ or atomic implies that the one before is lost, and acknowledges the
+ * WRITEs before it.
+ */
 RULE(implied_nak_response)
 {
 	start(s, NULL);
@@ -319,7 +334,10 @@ RULE(implied_nak_response)
 	peer_drain(p);
 	read_resp(PKT_READ_RESP_FIRST, s + 1, 0, MTU);
 	expect_done(p, 1, NIC_WC_SUCCESS);
-	/* 2 and 3 are missing: asked for from the first missing PSN, address and length adjusted, the end kept (9.7.4.1.4). */
+	/*
+	 * 2 and 3 are missing: asked for from the first missing PSN, address and length adjusted,
+	 * the end kept (9.7.4.1.4).
+	 */
 	read_resp(PKT_READ_RESP_ONLY, s + 4, 0, 8);
 	{
 		const struct got *g = expect(p, PKT_READ_REQUEST, s + 2);
@@ -339,7 +357,10 @@ RULE(implied_nak_response)
 	peer_close(p);
 }
 
-/* Of a READ that got a part of its answers, the rest is asked for: from the first missing PSN, at its address, to the same end. */
+/*
+ * Of a READ that got a part of its answers, the rest is asked for: from the first missing PSN, at
+ * its address, to the same end.
+ */
 RULE(read_resumed_inside)
 {
 	const struct got *g;
@@ -348,7 +369,8 @@ RULE(read_resumed_inside)
 	peer_post(p, ROOST_OP_READ, 1, 1024, 4 * MTU + 9);
 	expect(p, PKT_READ_REQUEST, s);
 	for (uint32_t i = 1; i < 4; i++) {
-		read_resp(i == 1 ? PKT_READ_RESP_FIRST : PKT_READ_RESP_MIDDLE, s + i - 1, (i - 1) * MTU, MTU);
+		read_resp(i == 1 ? PKT_READ_RESP_FIRST : PKT_READ_RESP_MIDDLE, s + i - 1,
+			  (i - 1) * MTU, MTU);
 		/* Silence. */
 		g = peer_get(p, 5 * MSEC);
 		assert_non_null(g);
@@ -368,7 +390,9 @@ RULE(read_resumed_inside)
 	peer_close(p);
 }
 
-/* Responses of several READs come one behind the other; late copies of answered ones are dropped. */
+/*
+ * Responses of several READs come one behind the other; late copies of answered ones are dropped.
+ */
 RULE(many_reads)
 {
 	struct ep_params ep = {.rd_atomic = 3};
@@ -416,7 +440,10 @@ RULE(most_reads)
 	peer_close(p);
 }
 
-/* 10.8.3.3: a fenced request waits until READs and atomics before it are complete; WRITEs it does not wait for. */
+/*
+ * 10.8.3.3: a fenced request waits until READs and atomics before it are complete; WRITEs it does
+ * not wait for.
+ */
 RULE(fence)
 {
 	struct wr wr;
@@ -445,7 +472,10 @@ RULE(fence)
 	peer_close(p);
 }
 
-/* NAK codes end the work request that they name with the matching status, those before it well, those behind it flushed. */
+/*
+ * NAK codes end the work request that they name with the matching status, those before it well,
+ * those behind it flushed.
+ */
 static void error_nak(uint32_t s, uint8_t syndrome, enum nic_wc_status status)
 {
 	start(s, NULL);
@@ -472,7 +502,10 @@ RULE(nak_codes)
 	error_nak(s, 0x7f, NIC_WC_BAD_RESP_ERR);
 }
 
-/* 9.7.5.2.8, 9.7.4.1.2: a response that does not fit the request it answers ends the request: bad response. */
+/*
+ * 9.7.5.2.8, 9.7.4.1.2: a response that does not fit the request it answers ends the request: bad
+ * response.
+ */
 static void bad_response(uint32_t s, enum roost_op op, uint32_t len, const struct pkt_make *m)
 {
 	struct pkt_make answer = *m;
@@ -526,7 +559,10 @@ RULE(bad_responses)
 		bad_response(s, t[i].op, t[i].len, &t[i].m);
 }
 
-/* Table 45's last line: AETH type 0x40 is reserved. An acknowledgement that says nothing is dropped. */
+/*
+ * Table 45's last line: AETH type 0x40 is reserved. An acknowledgement that says nothing is
+ * dropped.
+ */
 RULE(reserved_syndrome)
 {
 	start(s, NULL);
@@ -561,7 +597,10 @@ RULE(read_into_nothing)
 	peer_close(p);
 }
 
-/* 11.2.5.2: with no resources for READs and atomics agreed, one that is posted all the same ends, and does not hang. */
+/*
+ * 11.2.5.2: with no resources for READs and atomics agreed, one that is posted all the same ends,
+ * and does not hang.
+ */
 RULE(no_reads_agreed)
 {
 	struct ep_params ep = {.rd_atomic = 255};

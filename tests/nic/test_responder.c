@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rules of the responder, each played by hand against one NIC: what it executes, once or again, and what it answers, in which
- * order. What it refuses is test_refuse.c. InfiniBand Architecture Specification, volume 1, 9.7.4, 9.7.5.
+ * Rules of the responder, each played by hand against one NIC: what it executes, once or again, and
+ * what it answers, in which order. What it refuses is test_refuse.c. InfiniBand Architecture
+ * Specification, volume 1, 9.7.4, 9.7.5.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,15 +72,15 @@ static struct pkt_make mk_add(uint32_t psn, uint64_t off, uint64_t add)
 				 .swap_add = add};
 }
 
-#define SEND(m)                                                                                              \
-	do {                                                                                                 \
-		struct pkt_make m_ = (m);                                                                    \
-		peer_send(p, &m_);                                                                           \
+#define SEND(m)                                                                                    \
+	do {                                                                                       \
+		struct pkt_make m_ = (m);                                                          \
+		peer_send(p, &m_);                                                                 \
 	} while (0)
-#define PUT(m)                                                                                               \
-	do {                                                                                                 \
-		struct pkt_make m_ = (m);                                                                    \
-		peer_put(p, &m_);                                                                            \
+#define PUT(m)                                                                                     \
+	do {                                                                                       \
+		struct pkt_make m_ = (m);                                                          \
+		peer_put(p, &m_);                                                                  \
 	} while (0)
 
 /* READ responses of `n` packets, whose payload is what the memory holds at `off`. */
@@ -104,7 +105,10 @@ static void expect_read(uint32_t psn, uint64_t off, uint32_t len, uint32_t msn)
 	}
 }
 
-/* 9.7.5.1.2, 9.7.7.1: the ACK of a request that asks for one: its PSN, the count of messages, no credits. */
+/*
+ * 9.7.5.1.2, 9.7.7.1: the ACK of a request that asks for one: its PSN, the count of messages, no
+ * credits.
+ */
 RULE(ack_and_msn)
 {
 	const struct got *g;
@@ -114,7 +118,8 @@ RULE(ack_and_msn)
 	SEND(mk_write(s, 0, 10));
 	assert_int_equal(expect_ack(p, PKT_AETH_ACK, s)->v.msn, 1);
 	/* A message counts when it is complete. */
-	SEND(((struct pkt_make){.opcode = PKT_SEND_FIRST, .psn = s + 1, .ackreq = true, .len = MTU}));
+	SEND(((struct pkt_make){
+		.opcode = PKT_SEND_FIRST, .psn = s + 1, .ackreq = true, .len = MTU}));
 	assert_int_equal(expect_ack(p, PKT_AETH_ACK, s + 1)->v.msn, 1);
 	SEND(((struct pkt_make){.opcode = PKT_SEND_LAST, .psn = s + 2, .ackreq = true, .len = 1}));
 	assert_int_equal(expect_ack(p, PKT_AETH_ACK, s + 2)->v.msn, 2);
@@ -234,8 +239,8 @@ RULE(duplicate_send_write)
 }
 
 /*
- * A message of which the first packets are here already comes again from its beginning: they are duplicates, and it goes on behind them; a
- * SEND in the receive that it took.
+ * A message of which the first packets are here already comes again from its beginning: they are
+ * duplicates, and it goes on behind them; a SEND in the receive that it took.
  */
 RULE(partial_message_retried)
 {
@@ -249,9 +254,10 @@ RULE(partial_message_retried)
 			m[i] = mk_write(s + i, 0, i < 3 ? MTU : 10);
 			m[i].dmalen = 3 * MTU + 10;
 			m[i].ackreq = i == 3;
-			m[i].opcode = (uint8_t)((send ? PKT_SEND_FIRST : PKT_WRITE_FIRST) + (i == 0  ? 0
-											     : i < 3 ? 1
-												     : 2));
+			m[i].opcode = (uint8_t)((send ? PKT_SEND_FIRST : PKT_WRITE_FIRST) +
+						(i == 0	 ? 0
+						 : i < 3 ? 1
+							 : 2));
 		}
 		peer_send(p, &m[0]);
 		peer_send(p, &m[1]);
@@ -266,7 +272,8 @@ RULE(partial_message_retried)
 		peer_send(p, &m[3]);
 		assert_int_equal(expect_ack(p, PKT_AETH_ACK, s + 3)->v.msn, 1);
 		for (uint32_t i = 0; i < 3 * MTU + 10; i++)
-			assert_int_equal(p->e.mem[at + i], i < 2 * MTU ? 0xdd : pkt_pattern(i % MTU));
+			assert_int_equal(p->e.mem[at + i],
+					 i < 2 * MTU ? 0xdd : pkt_pattern(i % MTU));
 		assert_int_equal(p->e.mem[at + 3 * MTU + 10], 0);
 		if (send)
 			expect_recv(p, 100, NIC_WC_SUCCESS, 3 * MTU + 10);
@@ -275,7 +282,10 @@ RULE(partial_message_retried)
 	}
 }
 
-/* 9.7.5.1.5: a duplicate READ is executed again, from the memory as it is now, at the place and length that it names. */
+/*
+ * 9.7.5.1.5: a duplicate READ is executed again, from the memory as it is now, at the place and
+ * length that it names.
+ */
 RULE(duplicate_read)
 {
 	struct pkt_make m;
@@ -314,8 +324,9 @@ RULE(duplicate_read)
 }
 
 /*
- * A requester may probe with a READ that it asked for before, while we were not running: both come in one burst. That is no going back, so
- * the READs behind it are answered all the same, each once. Likewise with an atomic.
+ * A requester may probe with a READ that it asked for before, while we were not running: both come
+ * in one burst. That is no going back, so the READs behind it are answered all the same, each once.
+ * Likewise with an atomic.
  */
 RULE(probe_of_waiting_read)
 {
@@ -342,8 +353,8 @@ RULE(probe_of_waiting_read)
 }
 
 /*
- * A copy of a READ that was answered in full, and whose memory may not be read any more: its requester has gone on, and the key was taken back
- * after that. Dropped; the connection lives on.
+ * A copy of a READ that was answered in full, and whose memory may not be read any more: its
+ * requester has gone on, and the key was taken back after that. Dropped; the connection lives on.
  */
 RULE(duplicate_read_without_memory)
 {
@@ -425,7 +436,10 @@ RULE(duplicate_atomic)
 	peer_close(p);
 }
 
-/* 9.7.7.2.2: what is older than the max_dest_rd_atomic last READs and atomics is dropped when it comes again. */
+/*
+ * 9.7.7.2.2: what is older than the max_dest_rd_atomic last READs and atomics is dropped when it
+ * comes again.
+ */
 RULE(older_than_the_ring)
 {
 	start(s, (struct ep_params){.rd_atomic = 3});
@@ -449,7 +463,10 @@ RULE(older_than_the_ring)
 	peer_close(p);
 }
 
-/* 9.7.5.2.8: no receive is posted: RNR NAK with min_rnr_timer, nothing executed, silence until the same PSN comes again. */
+/*
+ * 9.7.5.2.8: no receive is posted: RNR NAK with min_rnr_timer, nothing executed, silence until the
+ * same PSN comes again.
+ */
 RULE(receiver_not_ready)
 {
 	const struct got *g;
@@ -475,7 +492,9 @@ RULE(receiver_not_ready)
 	peer_close(p);
 }
 
-/* A WRITE with immediate needs a receive at its last packet: that packet is not placed without one. */
+/*
+ * A WRITE with immediate needs a receive at its last packet: that packet is not placed without one.
+ */
 RULE(write_imm_not_ready)
 {
 	struct pkt_make m;
@@ -520,7 +539,10 @@ RULE(write_imm_not_ready)
 	peer_close(p);
 }
 
-/* 9.7.4.1: answers leave in the order of their requests: the ACK of a WRITE waits behind the READ before it. */
+/*
+ * 9.7.4.1: answers leave in the order of their requests: the ACK of a WRITE waits behind the READ
+ * before it.
+ */
 RULE(ack_behind_read)
 {
 	start(s, (struct ep_params){0});
@@ -557,13 +579,15 @@ static void nak_behind_read(uint32_t s, struct pkt_make bad, uint8_t syndrome, u
 
 RULE(nak_behind_read_all)
 {
-	nak_behind_read(s, (struct pkt_make){.opcode = PKT_SEND_ONLY, .psn = 100}, PKT_AETH_TYPE_RNR | 5,
+	nak_behind_read(s, (struct pkt_make){.opcode = PKT_SEND_ONLY, .psn = 100},
+			PKT_AETH_TYPE_RNR | 5, s + 100);
+	nak_behind_read(s, (struct pkt_make){.opcode = PKT_SEND_ONLY, .psn = 101}, PKT_NAK_PSN_SEQ,
 			s + 100);
-	nak_behind_read(s, (struct pkt_make){.opcode = PKT_SEND_ONLY, .psn = 101}, PKT_NAK_PSN_SEQ, s + 100);
 	nak_behind_read(s, (struct pkt_make){.opcode = PKT_WRITE_MIDDLE, .psn = 100, .len = MTU},
 			PKT_NAK_INVALID_REQ, s + 100);
-	nak_behind_read(s, (struct pkt_make){.opcode = PKT_WRITE_ONLY, .psn = 100, .len = 1, .dmalen = 1},
-			PKT_NAK_REM_ACCESS, s + 100);
+	nak_behind_read(
+		s, (struct pkt_make){.opcode = PKT_WRITE_ONLY, .psn = 100, .len = 1, .dmalen = 1},
+		PKT_NAK_REM_ACCESS, s + 100);
 }
 
 /* More READs and atomics at a time than max_dest_rd_atomic: invalid request (9.7.4.1.1). */
@@ -595,8 +619,9 @@ RULE(too_many_reads)
 }
 
 /*
- * A copy of a READ request that the network made is executed again. The requester, which has all responses of the first execution,
- * may send as many READs as were agreed meanwhile: the copy gives way.
+ * A copy of a READ request that the network made is executed again. The requester, which has all
+ * responses of the first execution, may send as many READs as were agreed meanwhile: the copy gives
+ * way.
  */
 RULE(copy_of_read_gives_way)
 {
@@ -622,7 +647,10 @@ RULE(copy_of_read_gives_way)
 	peer_close(p);
 }
 
-/* A long READ leaves in turns: what else the QP has to do is not kept waiting by it, and it ends well. */
+/*
+ * A long READ leaves in turns: what else the QP has to do is not kept waiting by it, and it ends
+ * well.
+ */
 RULE(read_in_turns)
 {
 	start(s, (struct ep_params){0});

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rules of retrying, each played by hand against one NIC: RNR NAKs, time-outs, sequence NAKs again and again; when the requester
- * goes on and when it gives up. InfiniBand Architecture Specification, volume 1, 9.7.5.2.8, 9.7.6.1.3, 9.9.2.
+ * Rules of retrying, each played by hand against one NIC: RNR NAKs, time-outs, sequence NAKs again
+ * and again; when the requester goes on and when it gives up. InfiniBand Architecture
+ * Specification, volume 1, 9.7.5.2.8, 9.7.6.1.3, 9.9.2.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,9 +17,10 @@
 static struct peer P, *const p = &P;
 
 /* IBA table 45: the code of an RNR NAK and the least time to wait, in units of 10 us. */
-static const uint32_t rnr_time[32] = {65536, 1,	   2,	 3,    4,    6,	    8,	   12,	  16,	 24,   32,
-				      48,    64,   96,	 128,  192,  256,   384,   512,	  768,	 1024, 1536,
-				      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+static const uint32_t rnr_time[32] = {65536, 1,	   2,	 3,	4,     6,     8,     12,
+				      16,    24,   32,	 48,	64,    96,    128,   192,
+				      256,   384,  512,	 768,	1024,  1536,  2048,  3072,
+				      4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 RULE(rnr_waits_named_time)
 {
@@ -127,8 +129,8 @@ RULE(rnr_for_ever)
 }
 
 /*
- * 9.7.6.1.3, C9-141: a time-out T waits between T and 4T. With T below the interval of the probes each packet that is sent
- * again is a time-out's.
+ * 9.7.6.1.3, C9-141: a time-out T waits between T and 4T. With T below the interval of the probes
+ * each packet that is sent again is a time-out's.
  */
 RULE(timeout_bounds)
 {
@@ -157,15 +159,19 @@ RULE(timeout_bounds)
 	}
 }
 
-/* retry_cnt n: n tries more than the first, at any time-out; the error comes between (n + 1) T and (n + 1) 4T. */
+/*
+ * retry_cnt n: n tries more than the first, at any time-out; the error comes between (n + 1) T and
+ * (n + 1) 4T.
+ */
 RULE(timeout_exceeded)
 {
 	for (uint8_t retries = 0; retries < 8; retries++) {
 		uint64_t first, took;
 		struct roost_cqe c;
 
-		peer_open_requester(p, s,
-				    (struct ep_params){.timeout = 14, .retry_cnt = retries ? retries : 255});
+		peer_open_requester(
+			p, s,
+			(struct ep_params){.timeout = 14, .retry_cnt = retries ? retries : 255});
 		peer_post(p, ROOST_OP_READ, 1, 0, 600);
 		peer_post(p, ROOST_OP_SEND, 2, 0, 10);
 		first = world_now(&p->w);
@@ -210,7 +216,10 @@ static void read_resp(uint32_t psn)
 	peer_send(p, &(struct pkt_make){.opcode = PKT_READ_RESP_ONLY, .psn = psn, .len = 8});
 }
 
-/* After a time-out one READ is asked for again, and twice as many with each round trip that brings answers. */
+/*
+ * After a time-out one READ is asked for again, and twice as many with each round trip that brings
+ * answers.
+ */
 RULE(reads_after_timeout)
 {
 	uint32_t asked = 1, answered = 0;
@@ -249,8 +258,8 @@ RULE(reads_after_timeout)
 }
 
 /*
- * A responder that takes half a millisecond for a READ, copies too, and loses a tenth of its answers: what is asked for in vain keeps
- * it from what is awaited.
+ * A responder that takes half a millisecond for a READ, copies too, and loses a tenth of its
+ * answers: what is asked for in vain keeps it from what is awaited.
  */
 RULE(reads_from_a_slow_responder)
 {
@@ -262,8 +271,9 @@ RULE(reads_from_a_slow_responder)
 	struct rng rng;
 
 	rng_seed(&rng, s + 3);
-	peer_open_requester(p, s,
-			    (struct ep_params){.timeout = 12, .rd_atomic = AT_A_TIME, .depth = AT_A_TIME});
+	peer_open_requester(
+		p, s,
+		(struct ep_params){.timeout = 12, .rd_atomic = AT_A_TIME, .depth = AT_A_TIME});
 	while (done < READS) {
 		const struct got *g;
 
@@ -289,7 +299,8 @@ RULE(reads_from_a_slow_responder)
 			assert_int_equal(c.wr_id, done);
 		}
 	}
-	print_message("%u READs, %u requests, %.1f s\n", READS, head, (double)world_now(&p->w) / SEC);
+	print_message("%u READs, %u requests, %.1f s\n", READS, head,
+		      (double)world_now(&p->w) / SEC);
 	peer_close(p);
 }
 
@@ -393,8 +404,9 @@ static unsigned take_all(uint64_t ns)
 }
 
 /*
- * What follows a SEND that found no receive is out of sequence, and some responders (rxe) say so behind their RNR NAK. Nothing is lost then: the
- * wait goes on, and however often it happens it is no try.
+ * What follows a SEND that found no receive is out of sequence, and some responders (rxe) say so
+ * behind their RNR NAK. Nothing is lost then: the wait goes on, and however often it happens it is
+ * no try.
  */
 RULE(sequence_nak_behind_rnr)
 {

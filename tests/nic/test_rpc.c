@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls as the core carries them: parameters and payload arrive whole, in order and once, whatever the network does and however
- * little the server takes at a time; replies are WRITEs that stand in line with the program's own; what is malformed ends the connection.
+ * Calls as the core carries them: parameters and payload arrive whole, in order and once, whatever
+ * the network does and however little the server takes at a time; replies are WRITEs that stand in
+ * line with the program's own; what is malformed ends the connection.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -120,8 +121,8 @@ struct pair {
 	struct ep a, b; /* a calls b */
 };
 
-static void pair_open(struct pair *p, uint64_t seed, const struct sim_params *sp, const struct ep_params *ep,
-		      double refuse)
+static void pair_open(struct pair *p, uint64_t seed, const struct sim_params *sp,
+		      const struct ep_params *ep, double refuse)
 {
 	world_init(&p->w, 2, seed, sp);
 	serve(p->w.nic[1], seed, refuse);
@@ -145,7 +146,8 @@ static void fill(struct rng *r, uint8_t *p, size_t n)
 
 static struct wr wr_rpc(enum roost_op op, const struct ep *e, uint32_t len, uint32_t rkey)
 {
-	return (struct wr){.op = op, .sge = {ep_sge(e, 0, len)}, .num_sge = 1, .raddr = KERNEL, .rkey = rkey};
+	return (struct wr){
+		.op = op, .sge = {ep_sge(e, 0, len)}, .num_sge = 1, .raddr = KERNEL, .rkey = rkey};
 }
 
 static void done(struct ep *e, enum nic_wc_status status, enum nic_wc_opcode opcode)
@@ -160,7 +162,10 @@ static void done(struct ep *e, enum nic_wc_status status, enum nic_wc_opcode opc
 
 static const uint32_t sizes[] = {0, 1, 7, 255, 256, 257, 1000, 4096, 4097, 20000, BYTES};
 
-/* Every size at every path MTU, over a link that does what `sp` says, to a server that refuses as often as said. */
+/*
+ * Every size at every path MTU, over a link that does what `sp` says, to a server that refuses as
+ * often as said.
+ */
 static void all_sizes(const struct sim_params *sp, double refuse, uint64_t seed)
 {
 	for (uint32_t mtu = 256; mtu <= 4096; mtu *= 4) {
@@ -216,14 +221,17 @@ static void refusals(void **state)
 static void losses(void **state)
 {
 	for (uint64_t seed = 10; seed < 14; seed++)
-		all_sizes(&(struct sim_params){.loss = 0.05, .delay_ns = 2000}, seed & 1 ? 0.1 : 0, seed);
+		all_sizes(&(struct sim_params){.loss = 0.05, .delay_ns = 2000}, seed & 1 ? 0.1 : 0,
+			  seed);
 }
 
 static void disorder(void **state)
 {
 	for (uint64_t seed = 20; seed < 24; seed++)
-		all_sizes(&(struct sim_params){.loss = 0.02, .dup = 0.05, .reorder = 0.05, .delay_ns = 2000},
-			  seed & 1 ? 0.1 : 0, seed);
+		all_sizes(
+			&(struct sim_params){
+				.loss = 0.02, .dup = 0.05, .reorder = 0.05, .delay_ns = 2000},
+			seed & 1 ? 0.1 : 0, seed);
 }
 
 /* The same between two QPs of one NIC, where no packet goes. */
@@ -314,8 +322,8 @@ static void attribute(void **state)
 
 /* ---- replies ---- */
 
-static void reply(struct server *s, const struct ep *to, uint64_t off, const void *buf, uint32_t len,
-		  uint64_t tail, uint64_t cookie, int rc)
+static void reply(struct server *s, const struct ep *to, uint64_t off, const void *buf,
+		  uint32_t len, uint64_t tail, uint64_t cookie, int rc)
 {
 	struct nic_rpc_send m = {.cookie = cookie,
 				 .raddr = (uintptr_t)to->mem + off,
@@ -328,7 +336,10 @@ static void reply(struct server *s, const struct ep *to, uint64_t off, const voi
 	assert_int_equal(nic_rpc_send(s->qp, &m), rc);
 }
 
-/* Replies and the program's own WRITEs share the QP, in the order in which they were begun; each arrives once. */
+/*
+ * Replies and the program's own WRITEs share the QP, in the order in which they were begun; each
+ * arrives once.
+ */
 static void replies(void **state)
 {
 	for (uint64_t seed = 30; seed < 36; seed++) {
@@ -360,7 +371,10 @@ static void replies(void **state)
 	}
 }
 
-/* Out of a region, by key, with an immediate: what a READ would give, and a receive that says how much came. */
+/*
+ * Out of a region, by key, with an immediate: what a READ would give, and a receive that says how
+ * much came.
+ */
 static void reply_from_memory(void **state)
 {
 	struct ep_params ep = {.rpc = true, .mtu = 256};
@@ -390,7 +404,10 @@ static void reply_from_memory(void **state)
 	pair_close(&p);
 }
 
-/* Replies have entries of their own: a full ring of the program's does not take them, nor they the program's. */
+/*
+ * Replies have entries of their own: a full ring of the program's does not take them, nor they the
+ * program's.
+ */
 static void reply_room(void **state)
 {
 	struct ep_params ep = {.rpc = true, .depth = 8, .mtu = 256};
@@ -531,7 +548,8 @@ static void accesses_end(void **state)
 	assert_int_equal(nic_mr_deregister(p.b.nic, key[0]), 0);
 	/* The QP's own permission. */
 	assert_int_equal(nic_rpc_read(S.qp, p.b.key, va, buf, 8), 0);
-	assert_int_equal(nic_qp_modify(p.b.nic, S.qp, &less, NIC_QPA_ACCESS_FLAGS, world_now(&p.w)), 0);
+	assert_int_equal(nic_qp_modify(p.b.nic, S.qp, &less, NIC_QPA_ACCESS_FLAGS, world_now(&p.w)),
+			 0);
 	assert_int_equal(nic_rpc_read(S.qp, p.b.key, va, buf, 8), -EACCES);
 	assert_int_equal(nic_rpc_write(S.qp, p.b.key, va, buf, 8), 0);
 	pair_close(&p);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where nothing is lost, nothing is sent again: after the first answer has come the requester knows how long answers take. In virtual time, so
- * exact: over paths of 1 us to 300 ms, READ and WRITE, messages one at a time and many, with and without windows.
+ * Where nothing is lost, nothing is sent again: after the first answer has come the requester knows
+ * how long answers take. In virtual time, so exact: over paths of 1 us to 300 ms, READ and WRITE,
+ * messages one at a time and many, with and without windows.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,8 +76,12 @@ static void carry_out(const struct path *path, const struct load *load, enum roo
 		.window = path->window,
 		.read_window = path->read_window,
 	};
-	struct ep_params p = {
-		.mtu = MTU, .timeout = path->timeout, .rd_atomic = 16, .depth = DEPTH, .mem = MEM, .psn = 0};
+	struct ep_params p = {.mtu = MTU,
+			      .timeout = path->timeout,
+			      .rd_atomic = 16,
+			      .depth = DEPTH,
+			      .mem = MEM,
+			      .psn = 0};
 	unsigned posted = 0, done = 0;
 	struct seen seen = {.next = 0};
 	struct nic_counters ctr;
@@ -111,8 +116,9 @@ static void carry_out(const struct path *path, const struct load *load, enum roo
 			"round trip %llu us, time-out %u, window %u, %s of %s: sent again %llu times after the first answer, "
 			"%llu before, of these %llu probes\n",
 			(unsigned long long)path->rtt_ns / 1000, path->timeout, path->window,
-			op == ROOST_OP_READ ? "READ" : "WRITE", load->name, (unsigned long long)seen.after,
-			(unsigned long long)seen.before, (unsigned long long)ctr.tail_loss_probe);
+			op == ROOST_OP_READ ? "READ" : "WRITE", load->name,
+			(unsigned long long)seen.after, (unsigned long long)seen.before,
+			(unsigned long long)ctr.tail_loss_probe);
 		fail();
 	}
 	ep_fini(&a);
@@ -120,9 +126,10 @@ static void carry_out(const struct path *path, const struct load *load, enum roo
 	world_fini(&w);
 }
 
-static const uint64_t trips[] = {1000,	   10000,     100000,	 400000,    700000,   1000000,	1040000,
-				 1500000,  2100000,   3300000,	 7000000,   20000000, 40000000, 63000000,
-				 90000000, 128000000, 200000000, 255000000, 300000000};
+static const uint64_t trips[] = {1000,	    10000,     100000,	  400000,   700000,
+				 1000000,   1040000,   1500000,	  2100000,  3300000,
+				 7000000,   20000000,  40000000,  63000000, 90000000,
+				 128000000, 200000000, 255000000, 300000000};
 
 static void each(const struct path *shape)
 {
@@ -151,7 +158,8 @@ static void windows_full(void **state)
 /* 10 Gbit/s: packets come one after the other. */
 static void serialized(void **state)
 {
-	each(&(struct path){.timeout = 20, .bytes_per_us = 1250, .window = 180000, .read_window = 150000});
+	each(&(struct path){
+		.timeout = 20, .bytes_per_us = 1250, .window = 180000, .read_window = 150000});
 }
 
 /* The program's time-out (67 ms) is shorter than some of the paths, as perftest's is. */

@@ -2,9 +2,11 @@
 /*
  * The simulator: random programs over random links, a seed each (see runner.h, program.h).
  *
- *   test-nic-simulator                   500 seeds (100 under a sanitizer), or as many as ROOST_SIM_SEEDS says
+ *   test-nic-simulator                   500 seeds (100 under a sanitizer), or as many as
+ *                                        ROOST_SIM_SEEDS says
  *   test-nic-simulator --count 10000     as many
- *   test-nic-simulator --jobs 2          in so many processes; 0: one for each CPU. At a terminal it shows how far it is
+ *   test-nic-simulator --jobs 2          in so many processes; 0: one for each CPU. At a terminal
+ *                                        it shows how far it is
  *   test-nic-simulator --seed 1234       one alone, with its parameters: replays a failure
  *   test-nic-simulator --trace --seed 1234   prints every packet too
  */
@@ -134,7 +136,8 @@ static void add(struct run_stats *sum, const struct run_stats *st)
 int main(int argc, char **argv)
 {
 	const char *env = getenv("ROOST_SIM_SEEDS");
-	struct options o = {.first = 1, .count = env ? number(env) : SEEDS, .jobs = 1, .name = argv[0]};
+	struct options o = {
+		.first = 1, .count = env ? number(env) : SEEDS, .jobs = 1, .name = argv[0]};
 	struct run_stats st = {0};
 	struct shared *s;
 
@@ -145,7 +148,8 @@ int main(int argc, char **argv)
 			continue;
 		}
 		if (i + 1 == argc) {
-			fprintf(stderr, "usage: %s [--trace] [--seed S | --count N | --first S | --jobs J]\n",
+			fprintf(stderr,
+				"usage: %s [--trace] [--seed S | --count N | --first S | --jobs J]\n",
 				argv[0]);
 			return 2;
 		}
@@ -176,9 +180,9 @@ int main(int argc, char **argv)
 		add(&st, &s->st[i]);
 	munmap(s, sizeof(*s));
 	printf("%" PRIu64 " runs: %" PRIu64 " requests (%" PRIu64 " calls), %.1f MB, %" PRIu64
-	       " packets seen, %" PRIu64 " sent again, %" PRIu64 " ended by a fault, %" PRIu64 " of %" PRIu64
-	       " unreliable messages came, %.3f s of virtual time\n",
-	       o.count, st.ops, st.calls, (double)st.bytes / 1e6, st.packets, st.retransmitted, st.faults,
-	       st.loose_got, st.loose_sent, (double)st.virtual_ns / 1e9);
+	       " packets seen, %" PRIu64 " sent again, %" PRIu64 " ended by a fault, %" PRIu64
+	       " of %" PRIu64 " unreliable messages came, %.3f s of virtual time\n",
+	       o.count, st.ops, st.calls, (double)st.bytes / 1e6, st.packets, st.retransmitted,
+	       st.faults, st.loose_got, st.loose_sent, (double)st.virtual_ns / 1e9);
 	return 0;
 }

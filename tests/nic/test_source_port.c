@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whoever forges packets of a connection has to know the port that the peer sends from, too: what comes from another one is heard only if
- * its PSN can be the peer's, and then that is the peer's port.
+ * Whoever forges packets of a connection has to know the port that the peer sends from, too: what
+ * comes from another one is heard only if its PSN can be the peer's, and then that is the peer's
+ * port.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,7 +89,8 @@ static void answers_that_cannot_be_the_peers(void **state)
 		refused(i + 1);
 	}
 	send_from(50000,
-		  &(struct pkt_make){.opcode = PKT_ACK, .psn = OURS, .syndrome = PKT_AETH_ACK, .msn = 1});
+		  &(struct pkt_make){
+			  .opcode = PKT_ACK, .psn = OURS, .syndrome = PKT_AETH_ACK, .msn = 1});
 	expect_done(p, 1, NIC_WC_SUCCESS);
 	peer_close(p);
 }
@@ -124,7 +126,10 @@ static void the_peer_changes_its_port(void **state)
 	peer_close(p);
 }
 
-/* Of unreliable connections a message may begin with any PSN: there the port alone keeps others out. */
+/*
+ * Of unreliable connections a message may begin with any PSN: there the port alone keeps others
+ * out.
+ */
 static void unreliable_connections(void **state)
 {
 	start(NIC_QPT_UC);

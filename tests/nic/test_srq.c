@@ -118,7 +118,9 @@ static void in_loop_back(void **state)
 	many_qps(0);
 }
 
-/* Empty: receiver not ready, until something is posted; and WRITE with immediate takes from it too. */
+/*
+ * Empty: receiver not ready, until something is posted; and WRITE with immediate takes from it too.
+ */
 static void empty(void **state)
 {
 	struct nic_counters c;
@@ -220,8 +222,8 @@ static void busy(void **state)
 }
 
 /*
- * A QP that goes to the error state flushes the receive that it has taken, and no other; then it says so (IBA 10.3.1.9). The other QPs
- * go on.
+ * A QP that goes to the error state flushes the receive that it has taken, and no other; then it
+ * says so (IBA 10.3.1.9). The other QPs go on.
  */
 static void last_wqe(void **state)
 {
@@ -257,7 +259,8 @@ static void last_wqe(void **state)
 	assert_true(P.e.events & 1u << NIC_EVENT_LAST_WQE);
 	assert_false(other.events & 1u << NIC_EVENT_LAST_WQE);
 	/* To RESET and on: nothing of the SRQ is lost. */
-	assert_int_equal(ep_modify(&P.e, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE), 0);
+	assert_int_equal(
+		ep_modify(&P.e, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE), 0);
 	assert_int_equal(left(&Q), 2);
 	ep_connect_self(&other);
 	ep_post(&other, &(struct wr){.op = ROOST_OP_SEND, .wr_id = 1});
@@ -323,9 +326,11 @@ static void one_pu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(across_the_wire), cmocka_unit_test(in_loop_back), cmocka_unit_test(empty),
-		cmocka_unit_test(limit),	   cmocka_unit_test(domain),	   cmocka_unit_test(busy),
-		cmocka_unit_test(last_wqe),	   cmocka_unit_test(wild_index),   cmocka_unit_test(one_pu),
+		cmocka_unit_test(across_the_wire), cmocka_unit_test(in_loop_back),
+		cmocka_unit_test(empty),	   cmocka_unit_test(limit),
+		cmocka_unit_test(domain),	   cmocka_unit_test(busy),
+		cmocka_unit_test(last_wqe),	   cmocka_unit_test(wild_index),
+		cmocka_unit_test(one_pu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

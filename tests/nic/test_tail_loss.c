@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A lost packet costs milliseconds, not the QP's time-out. Exchanges of every operation are carried out once without loss, to count
- * their packets; then once for each packet, request, response or ACK, with just that one lost. The time-out is 20 (4.3 s), as
- * connection managers choose it.
+ * A lost packet costs milliseconds, not the QP's time-out. Exchanges of every operation are carried
+ * out once without loss, to count their packets; then once for each packet, request, response or
+ * ACK, with just that one lost. The time-out is 20 (4.3 s), as connection managers choose it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,10 @@ static const struct exchange exchanges[] = {
 	{"a long READ", {{ROOST_OP_READ, 7 * MTU + 1}}, 1},
 	{"an atomic", {{ROOST_OP_FETCH_ADD, 8}}, 1},
 	{"WRITEs",
-	 {{ROOST_OP_WRITE, 8}, {ROOST_OP_WRITE, MTU}, {ROOST_OP_WRITE, 8}, {ROOST_OP_WRITE, 2 * MTU}},
+	 {{ROOST_OP_WRITE, 8},
+	  {ROOST_OP_WRITE, MTU},
+	  {ROOST_OP_WRITE, 8},
+	  {ROOST_OP_WRITE, 2 * MTU}},
 	 4},
 	{"WRITE and notify", {{ROOST_OP_WRITE, 4 * MTU}, {ROOST_OP_WRITE_IMM, 8}}, 2},
 	{"READs", {{ROOST_OP_READ, 2 * MTU}, {ROOST_OP_READ, 8}, {ROOST_OP_READ, 3 * MTU}}, 3},
@@ -97,10 +100,13 @@ static uint64_t carry_out(const struct exchange *x, struct loss *l, uint32_t psn
 	}
 	took = world_now(&w);
 	for (unsigned i = 0; i < x->n; i++) {
-		/* READs: from the start of b's memory to behind 16 KiB. WRITEs: the other way around. */
+		/*
+		 * READs: from the start of b's memory to behind 16 KiB. WRITEs: the other way
+		 * around.
+		 */
 		bool read = x->op[i].op == ROOST_OP_READ;
-		struct wr wr = wr_rdma(x->op[i].op, &a, (read ? 16384 : 0) + 4096 * (i & 3), x->op[i].len, &b,
-				       (read ? 0 : 16384) + 4096 * (i & 3));
+		struct wr wr = wr_rdma(x->op[i].op, &a, (read ? 16384 : 0) + 4096 * (i & 3),
+				       x->op[i].len, &b, (read ? 0 : 16384) + 4096 * (i & 3));
 
 		if (x->op[i].op == ROOST_OP_FETCH_ADD) {
 			wr = wr_rdma(ROOST_OP_FETCH_ADD, &a, 40960 + 8 * i, 8, &b, 36864);
@@ -157,9 +163,9 @@ static void each_packet_lost(const struct exchange *x, uint32_t psn)
 
 		if (took <= clean + MAX_COST)
 			continue;
-		print_error("%s: without packet %u (%s, PSN %u) it takes %llu us, not %llu\n", x->name, i,
-			    pkt_ops[l.opcode].name, l.psn, (unsigned long long)took / 1000,
-			    (unsigned long long)clean / 1000);
+		print_error("%s: without packet %u (%s, PSN %u) it takes %llu us, not %llu\n",
+			    x->name, i, pkt_ops[l.opcode].name, l.psn,
+			    (unsigned long long)took / 1000, (unsigned long long)clean / 1000);
 		fail();
 	}
 }
@@ -214,8 +220,8 @@ static void any_two_packets(void **state)
 				assert_true(ep_wait_send(&a, &c, 60 * SEC));
 			took = world_now(&w) - took;
 			if (took > 4 * MAX_COST) {
-				print_error("without packets %u and %u it takes %llu us\n", first, second,
-					    (unsigned long long)took / 1000);
+				print_error("without packets %u and %u it takes %llu us\n", first,
+					    second, (unsigned long long)took / 1000);
 				fail();
 			}
 			ep_fini(&a);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable connections, packet by packet: what is sent and when it counts as done, what a responder takes, drops, and where it
- * starts again. InfiniBand Architecture Specification, volume 1, 9.8.2.
+ * Unreliable connections, packet by packet: what is sent and when it counts as done, what a
+ * responder takes, drops, and where it starts again. InfiniBand Architecture Specification, volume
+ * 1, 9.8.2.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,8 +36,10 @@ static void post_recvs(unsigned n)
 
 static void uc(uint8_t opcode, uint32_t psn, uint32_t len)
 {
-	peer_send(p, &(struct pkt_make){
-			     .opcode = (uint8_t)(PKT_UC + opcode), .psn = psn, .len = len, .imm = 0x55});
+	peer_send(p, &(struct pkt_make){.opcode = (uint8_t)(PKT_UC + opcode),
+					.psn = psn,
+					.len = len,
+					.imm = 0x55});
 }
 
 static void write_first(uint8_t opcode, uint32_t psn, uint32_t dmalen, uint32_t len, uint32_t rkey)
@@ -63,7 +66,9 @@ static void assert_pattern(uint64_t off, uint32_t n)
 		assert_int_equal(p->e.mem[off + i], pkt_pattern(i));
 }
 
-/* A request is done when its last packet has left; nothing asks for an ACK, nothing is sent twice. */
+/*
+ * A request is done when its last packet has left; nothing asks for an ACK, nothing is sent twice.
+ */
 RULE(sends_and_completes)
 {
 	start(123, (struct ep_params){.psn = s});
@@ -80,7 +85,10 @@ RULE(sends_and_completes)
 	peer_close(p);
 }
 
-/* Requests that the service does not have (IBA table 37) take the send queue to SQE; the receive queue lives on. */
+/*
+ * Requests that the service does not have (IBA table 37) take the send queue to SQE; the receive
+ * queue lives on.
+ */
 static void no_such_operation(void **state)
 {
 	static const enum roost_op none[] = {ROOST_OP_READ, ROOST_OP_CMP_SWAP, ROOST_OP_FETCH_ADD,
@@ -160,7 +168,10 @@ RULE(receives)
 	peer_close(p);
 }
 
-/* 9.8.2.2: after a gap nothing is taken before the next FIRST or ONLY; the receive that was begun is used for it. */
+/*
+ * 9.8.2.2: after a gap nothing is taken before the next FIRST or ONLY; the receive that was begun
+ * is used for it.
+ */
 RULE(gap_drops_the_message)
 {
 	start(s, (struct ep_params){0});
@@ -198,7 +209,10 @@ RULE(missing_last)
 	peer_close(p);
 }
 
-/* MIDDLE and LAST without FIRST, a SEND's end behind a WRITE's beginning, a FIRST that is not full: dropped. */
+/*
+ * MIDDLE and LAST without FIRST, a SEND's end behind a WRITE's beginning, a FIRST that is not full:
+ * dropped.
+ */
 RULE(out_of_place)
 {
 	start(s, (struct ep_params){0});
@@ -216,7 +230,10 @@ RULE(out_of_place)
 	peer_close(p);
 }
 
-/* A WRITE that is refused, by key, bounds or length, is dropped whole, and counted; the QP hears on. */
+/*
+ * A WRITE that is refused, by key, bounds or length, is dropped whole, and counted; the QP hears
+ * on.
+ */
 RULE(refused_writes)
 {
 	start(s, (struct ep_params){0});
@@ -263,7 +280,10 @@ RULE(no_receive)
 	peer_close(p);
 }
 
-/* A SEND longer than its receive is dropped, and the receive waits for the next (rxe_resp.c, RESPST_ERR_LENGTH, class D). */
+/*
+ * A SEND longer than its receive is dropped, and the receive waits for the next (rxe_resp.c,
+ * RESPST_ERR_LENGTH, class D).
+ */
 RULE(too_long)
 {
 	struct roost_sge sge;
@@ -281,7 +301,10 @@ RULE(too_long)
 	peer_close(p);
 }
 
-/* A receive whose own memory is refused is this side's mistake: it completes so, and the QP ends (9.9.3, class A). */
+/*
+ * A receive whose own memory is refused is this side's mistake: it completes so, and the QP ends
+ * (9.9.3, class A).
+ */
 static void test_receive_refused(void **state)
 {
 	start(1, (struct ep_params){0});
@@ -300,7 +323,8 @@ static void test_other_services(void **state)
 {
 	start(1, (struct ep_params){0});
 	post_recvs(1);
-	peer_send(p, &(struct pkt_make){.opcode = PKT_SEND_ONLY, .psn = 1, .len = 8, .ackreq = true});
+	peer_send(p,
+		  &(struct pkt_make){.opcode = PKT_SEND_ONLY, .psn = 1, .len = 8, .ackreq = true});
 	peer_send(p, &(struct pkt_make){.opcode = PKT_UD + PKT_SEND_ONLY, .psn = 1, .len = 8});
 	peer_ack(p, PKT_AETH_ACK, 0, 0);
 	no_recv();
@@ -309,7 +333,9 @@ static void test_other_services(void **state)
 	peer_close(p);
 }
 
-/* SQD: the message that has begun is finished, then it is drained; nothing new starts before RTS. */
+/*
+ * SQD: the message that has begun is finished, then it is drained; nothing new starts before RTS.
+ */
 static void test_drain(void **state)
 {
 	struct nic_qp_attr a = {.state = NIC_QPS_SQD};
@@ -329,7 +355,10 @@ static void test_drain(void **state)
 	peer_close(p);
 }
 
-/* A window is given back by time: a sender never stands still, and never has more than a window out at once. */
+/*
+ * A window is given back by time: a sender never stands still, and never has more than a window out
+ * at once.
+ */
 static void test_window(void **state)
 {
 	struct sim_params sp = {.window = 16384, .delay_ns = 1000};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable datagrams, packet by packet: what is sent and to whom, what a receiver takes and what it drops. InfiniBand Architecture
- * Specification, volume 1, 9.8.3, 10.2.5; annex A17.
+ * Unreliable datagrams, packet by packet: what is sent and to whom, what a receiver takes and what
+ * it drops. InfiniBand Architecture Specification, volume 1, 9.8.3, 10.2.5; annex A17.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,8 @@ static void post_recvs(unsigned n, uint32_t len)
 	}
 }
 
-static struct wr wr_ud(const struct ep *e, enum roost_op op, uint32_t len, uint32_t handle, uint32_t qpn)
+static struct wr wr_ud(const struct ep *e, enum roost_op op, uint32_t len, uint32_t handle,
+		       uint32_t qpn)
 {
 	return (struct wr){.op = op,
 			   .wr_id = 1,
@@ -126,7 +127,8 @@ RULE(receives_with_header)
 	start(s, (struct ep_params){0});
 	post_recvs(2, 1024);
 	peer_send(p,
-		  &(struct pkt_make){.opcode = UD(_IMM), .psn = s, .len = 33, .imm = 0x77, .sqpn = 0xabcdef});
+		  &(struct pkt_make){
+			  .opcode = UD(_IMM), .psn = s, .len = 33, .imm = 0x77, .sqpn = 0xabcdef});
 	assert_true(ep_poll_recv(&p->e, &c));
 	assert_int_equal(c.status, NIC_WC_SUCCESS);
 	assert_int_equal(c.opcode, NIC_WC_RECV);
@@ -150,7 +152,10 @@ RULE(receives_with_header)
 	finish();
 }
 
-/* 9.8.3: PSNs say nothing to a receiver: gaps, repetitions and packets of other senders are all taken. */
+/*
+ * 9.8.3: PSNs say nothing to a receiver: gaps, repetitions and packets of other senders are all
+ * taken.
+ */
 RULE(any_psn_from_anybody)
 {
 	uint8_t buf[PKT_MAX_LEN];
@@ -188,7 +193,10 @@ RULE(wrong_qkey)
 	finish();
 }
 
-/* No receive, or one that is too short for header and payload: dropped, counted, and the receive waits for the next. */
+/*
+ * No receive, or one that is too short for header and payload: dropped, counted, and the receive
+ * waits for the next.
+ */
 RULE(no_room)
 {
 	struct roost_sge sge;
@@ -236,7 +244,10 @@ static void malformed(void **state)
 	finish();
 }
 
-/* What can't be sent: too long, to a handle that is none or another domain's, by an operation of other services. */
+/*
+ * What can't be sent: too long, to a handle that is none or another domain's, by an operation of
+ * other services.
+ */
 static void refused_sends(void **state)
 {
 	struct nic_qp_attr a = {.state = NIC_QPS_RTS};
@@ -279,7 +290,10 @@ static void refused_sends(void **state)
 	finish();
 }
 
-/* One QP to many: QPs of other NICs, of another PU, of its own PU, itself. Nothing is lost where nothing loses. */
+/*
+ * One QP to many: QPs of other NICs, of another PU, of its own PU, itself. Nothing is lost where
+ * nothing loses.
+ */
 static void many_destinations(void **state)
 {
 	struct sim_params sp = {.delay_ns = 1000, .window = 65536};
@@ -308,8 +322,8 @@ static void many_destinations(void **state)
 		handle[n] = make_ah(w.nic[0], e[0].pd, &w.port[n][0][0]->addr);
 	for (unsigned k = 0; k < 8; k++)
 		for (unsigned i = 0; i < 6; i++) {
-			struct wr wr =
-				wr_ud(&e[0], ROOST_OP_SEND, 10 * i + k, handle[i / 2], nic_qp_num(e[i].qp));
+			struct wr wr = wr_ud(&e[0], ROOST_OP_SEND, 10 * i + k, handle[i / 2],
+					     nic_qp_num(e[i].qp));
 
 			ep_post(&e[0], &wr);
 		}

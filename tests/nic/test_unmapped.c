@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that was registered and is gone: unmapped, made read-only, its file cut short, or gone from some byte on. Whoever accesses
- * it, a peer over the link, a peer on the same NIC, or the QP's own requests, gets an error, and the process lives.
+ * Memory that was registered and is gone: unmapped, made read-only, its file cut short, or gone
+ * from some byte on. Whoever accesses it, a peer over the link, a peer on the same NIC, or the QP's
+ * own requests, gets an error, and the process lives.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,8 +130,9 @@ static void one(enum roost_op op, bool remote, enum how how, bool loop, bool inl
 	assert_true(ep_wait_send(&a, &c, 10 * SEC));
 	want = fine ? NIC_WC_SUCCESS : remote ? NIC_WC_REM_OP_ERR : NIC_WC_LOC_PROT_ERR;
 	if (c.status != want) {
-		print_error("op %d, %s memory %s%s: status %u, not %u\n", op, remote ? "remote" : "local",
-			    how_names[how], loop ? ", loop-back" : "", c.status, want);
+		print_error("op %d, %s memory %s%s: status %u, not %u\n", op,
+			    remote ? "remote" : "local", how_names[how], loop ? ", loop-back" : "",
+			    c.status, want);
 		fail();
 	}
 	nic_counters(a.nic, &ca);
@@ -141,7 +143,8 @@ static void one(enum roost_op op, bool remote, enum how how, bool loop, bool inl
 		assert_int_equal(nic_qp_state(b.qp), NIC_QPS_ERR);
 		assert_true(b.events & 1u << NIC_EVENT_QP_FATAL);
 		assert_true(ep_poll_recv(&b, &c));
-		assert_int_equal(c.status, op == ROOST_OP_SEND ? NIC_WC_LOC_PROT_ERR : NIC_WC_WR_FLUSH_ERR);
+		assert_int_equal(c.status,
+				 op == ROOST_OP_SEND ? NIC_WC_LOC_PROT_ERR : NIC_WC_WR_FLUSH_ERR);
 		if (op == ROOST_OP_SEND)
 			assert_int_equal(cb.resp_local_protection_error, 1);
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows of type 1 and 2, and taking keys back: InfiniBand Architecture Specification, volume 1, 10.6.7.2. Each rule of a binding has a
- * row that breaks it. Everything runs across the wire and in loop-back.
+ * Memory windows of type 1 and 2, and taking keys back: InfiniBand Architecture Specification,
+ * volume 1, 10.6.7.2. Each rule of a binding has a row that breaks it. Everything runs across the
+ * wire and in loop-back.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -21,8 +22,11 @@ static uint32_t region; /* b's, to which windows may be bound */
 
 static uint32_t reg(struct ep *e, uint32_t access)
 {
-	struct nic_mr_attr m = {
-		.pd = e->pd, .addr = e->mem, .len = e->mem_len, .iova = (uintptr_t)e->mem, .access = access};
+	struct nic_mr_attr m = {.pd = e->pd,
+				.addr = e->mem,
+				.len = e->mem_len,
+				.iova = (uintptr_t)e->mem,
+				.access = access};
 	uint32_t key;
 
 	assert_int_equal(nic_mr_register(e->nic, &m, &key), 0);
@@ -163,9 +167,12 @@ static void type_2(unsigned of_b)
 		key = (first & ~0xffu) | (round < 2 ? 0x5a : 0xa5);
 		wr = binding(first, key, region, va(WIN + 64 * round), LEN, REMOTE);
 		assert_int_equal(status_of(b, &wr), NIC_WC_SUCCESS);
-		assert_int_equal(reach(ROOST_OP_WRITE, va(WIN + 64 * round), LEN, key), NIC_WC_SUCCESS);
-		assert_int_equal(reach(ROOST_OP_READ, va(WIN + 64 * round), LEN, key), NIC_WC_SUCCESS);
-		assert_int_equal(reach(ROOST_OP_FETCH_ADD, va(WIN + 64 * round), 8, key), NIC_WC_SUCCESS);
+		assert_int_equal(reach(ROOST_OP_WRITE, va(WIN + 64 * round), LEN, key),
+				 NIC_WC_SUCCESS);
+		assert_int_equal(reach(ROOST_OP_READ, va(WIN + 64 * round), LEN, key),
+				 NIC_WC_SUCCESS);
+		assert_int_equal(reach(ROOST_OP_FETCH_ADD, va(WIN + 64 * round), 8, key),
+				 NIC_WC_SUCCESS);
 		/* Not one byte more on either side. */
 		assert_int_equal(reach(ROOST_OP_WRITE, va(WIN + 64 * round - 1), LEN, key),
 				 NIC_WC_REM_ACCESS_ERR);
@@ -176,7 +183,8 @@ static void type_2(unsigned of_b)
 				 NIC_WC_REM_ACCESS_ERR);
 		assert_int_equal(local_inv(b, key ^ 0xff), NIC_WC_LOC_QP_OP_ERR);
 		assert_int_equal(local_inv(b, key), NIC_WC_SUCCESS);
-		assert_int_equal(reach(ROOST_OP_READ, va(WIN + 64 * round), 8, key), NIC_WC_REM_ACCESS_ERR);
+		assert_int_equal(reach(ROOST_OP_READ, va(WIN + 64 * round), 8, key),
+				 NIC_WC_REM_ACCESS_ERR);
 		assert_int_equal(local_inv(b, key), NIC_WC_LOC_QP_OP_ERR);
 	}
 	assert_int_equal(nic_mw_dealloc(b->nic, first), 0);
@@ -300,12 +308,13 @@ static void whose(unsigned of_b)
 	ep_init(d, w, of_b, &(struct ep_params){.mtu = 256});
 	nic_qp_destroy(d->nic, d->qp);
 	{
-		struct nic_qp_init init = {.type = NIC_QPT_RC,
-					   .pd = b->pd,
-					   .send_cq = d->scq,
-					   .recv_cq = d->rcq,
-					   .sq = {d->sq, d->sq_wr, &d->sqi, d->p.depth, d->sq_shift},
-					   .ctx = d};
+		struct nic_qp_init init = {
+			.type = NIC_QPT_RC,
+			.pd = b->pd,
+			.send_cq = d->scq,
+			.recv_cq = d->rcq,
+			.sq = {d->sq, d->sq_wr, &d->sqi, d->p.depth, d->sq_shift},
+			.ctx = d};
 
 		assert_int_equal(nic_qp_create(d->nic, &init, &d->qp), 0);
 	}
@@ -333,7 +342,10 @@ static void whose(unsigned of_b)
 	close_all();
 }
 
-/* Windows of another protection domain are nothing to this peer, of either type; to their own they are good. */
+/*
+ * Windows of another protection domain are nothing to this peer, of either type; to their own they
+ * are good.
+ */
 static void strangers(unsigned of_b)
 {
 	uint32_t lkey;
@@ -348,8 +360,10 @@ static void strangers(unsigned of_b)
 		struct roost_cqe cqe;
 
 		assert_int_equal(status_of(c, &wr), NIC_WC_SUCCESS);
-		assert_int_equal(reach(ROOST_OP_WRITE, (uintptr_t)c->mem, 8, key ^ 1), NIC_WC_REM_ACCESS_ERR);
-		assert_int_equal(reach(ROOST_OP_READ, (uintptr_t)c->mem, 8, key ^ 1), NIC_WC_REM_ACCESS_ERR);
+		assert_int_equal(reach(ROOST_OP_WRITE, (uintptr_t)c->mem, 8, key ^ 1),
+				 NIC_WC_REM_ACCESS_ERR);
+		assert_int_equal(reach(ROOST_OP_READ, (uintptr_t)c->mem, 8, key ^ 1),
+				 NIC_WC_REM_ACCESS_ERR);
 		assert_int_equal(send_inv(key ^ 1, &cqe), NIC_WC_REM_ACCESS_ERR);
 		assert_int_equal(local_inv(b, key ^ 1), NIC_WC_LOC_QP_OP_ERR);
 		own.rkey = key ^ 1;
@@ -386,7 +400,8 @@ static void refused(unsigned of_b)
 			binding(w1, w1, no_bind, va(0), 8, REMOTE),
 			binding(w2, w2, no_write, va(0), 8, NIC_ACCESS_REMOTE_WRITE), /* C10-74 */
 			binding(w2, w2, no_write, va(0), 8, NIC_ACCESS_REMOTE_ATOMIC),
-			binding(w2, w2, region, va(0) - 1, 8, REMOTE), /* C10-75: beyond the region */
+			binding(w2, w2, region, va(0) - 1, 8,
+				REMOTE), /* C10-75: beyond the region */
 			binding(w2, w2, region, va(end - 7), 8, REMOTE),
 			binding(w2, w2, region, va(0), end + 1, REMOTE),
 			binding(w2, w2, region, va(8), UINT64_MAX - 4, REMOTE),
@@ -397,10 +412,12 @@ static void refused(unsigned of_b)
 			binding(w2 ^ 0x100, w2 ^ 0x100, region, va(0), 8, REMOTE),
 			binding(w2 ^ 0x80000000, w2, region, va(0), 8, REMOTE), /* no such window */
 			binding(region, region, region, va(0), 8, REMOTE),	/* no window */
-			binding(taken, taken, region, va(0), 8, REMOTE), /* o10-37.2.30: bound already */
-			binding(w2, w2, region, va(0), 0, REMOTE),	 /* o10-37.2.40: to nothing */
+			/* o10-37.2.30: bound already */
+			binding(taken, taken, region, va(0), 8, REMOTE),
+			binding(w2, w2, region, va(0), 0, REMOTE), /* o10-37.2.40: to nothing */
 			binding(w2, w2, 0, 0, 0, 0),
-			binding(w1, w1, region, va(0), 8, REMOTE | NIC_ACCESS_ZERO_BASED), /* o10-36.2.2 */
+			binding(w1, w1, region, va(0), 8,
+				REMOTE | NIC_ACCESS_ZERO_BASED), /* o10-36.2.2 */
 			binding(w2, w2, region, va(0), 8, REMOTE | NIC_ACCESS_MW_BIND),
 		};
 
@@ -408,7 +425,8 @@ static void refused(unsigned of_b)
 			if (status_of(b, &rows[i]) != NIC_WC_MW_BIND_ERR)
 				fail_msg("row %u", i);
 			again();
-			assert_int_equal(reach(ROOST_OP_WRITE, va(WIN), LEN, taken), NIC_WC_SUCCESS);
+			assert_int_equal(reach(ROOST_OP_WRITE, va(WIN), LEN, taken),
+					 NIC_WC_SUCCESS);
 		}
 	}
 	/* Reading needs no right to write. */
@@ -457,18 +475,20 @@ static void ends(unsigned of_b)
 	nic_qp_destroy(b->nic, b->qp);
 	assert_int_equal(nic_mr_deregister(b->nic, region), 0);
 	for (unsigned i = 0; i < 8; i++)
-		assert_int_equal(nic_mw_dealloc(b->nic, key[i]), i == 0 || i == 3 || i == 7 ? -ENOENT : 0);
+		assert_int_equal(nic_mw_dealloc(b->nic, key[i]),
+				 i == 0 || i == 3 || i == 7 ? -ENOENT : 0);
 	nic_usage(b->nic, &u);
 	assert_int_equal(u.mws, 0);
 	/* For stop(). */
 	ep_fini(c);
 	{
-		struct nic_qp_init init = {.type = NIC_QPT_RC,
-					   .pd = b->pd,
-					   .send_cq = b->scq,
-					   .recv_cq = b->rcq,
-					   .sq = {b->sq, b->sq_wr, &b->sqi, b->p.depth, b->sq_shift},
-					   .ctx = b};
+		struct nic_qp_init init = {
+			.type = NIC_QPT_RC,
+			.pd = b->pd,
+			.send_cq = b->scq,
+			.recv_cq = b->rcq,
+			.sq = {b->sq, b->sq_wr, &b->sqi, b->p.depth, b->sq_shift},
+			.ctx = b};
 
 		assert_int_equal(nic_qp_create(b->nic, &init, &b->qp), 0);
 	}
@@ -477,7 +497,10 @@ static void ends(unsigned of_b)
 	close_all();
 }
 
-/* Local ones wait for what was posted before them, complete in order, and are flushed like any other. */
+/*
+ * Local ones wait for what was posted before them, complete in order, and are flushed like any
+ * other.
+ */
 static void order(unsigned of_b)
 {
 	struct roost_cqe cqe;
@@ -499,7 +522,8 @@ static void order(unsigned of_b)
 		assert_int_equal(cqe.wr_id, i);
 		assert_int_equal(cqe.opcode, i == 1 ? NIC_WC_LOCAL_INV : NIC_WC_READ);
 	}
-	assert_int_equal(ep_modify(b, &(struct nic_qp_attr){.state = NIC_QPS_ERR}, NIC_QPA_STATE), 0);
+	assert_int_equal(ep_modify(b, &(struct nic_qp_attr){.state = NIC_QPS_ERR}, NIC_QPA_STATE),
+			 0);
 	{
 		struct wr wr = binding(key, key, region, va(0), 8, REMOTE);
 
@@ -509,14 +533,14 @@ static void order(unsigned of_b)
 	close_all();
 }
 
-#define BOTH(name)                                                                                           \
-	static void name##_on_the_wire(void **state)                                                         \
-	{                                                                                                    \
-		name(1);                                                                                     \
-	}                                                                                                    \
-	static void name##_in_loop_back(void **state)                                                        \
-	{                                                                                                    \
-		name(0);                                                                                     \
+#define BOTH(name)                                                                                 \
+	static void name##_on_the_wire(void **state)                                               \
+	{                                                                                          \
+		name(1);                                                                           \
+	}                                                                                          \
+	static void name##_in_loop_back(void **state)                                              \
+	{                                                                                          \
+		name(0);                                                                           \
 	}
 BOTH(type_1)
 BOTH(type_2)
@@ -529,7 +553,7 @@ BOTH(refused)
 BOTH(ends)
 BOTH(order)
 
-#define cmocka_unit_test_both(name)                                                                          \
+#define cmocka_unit_test_both(name)                                                                \
 	cmocka_unit_test(name##_on_the_wire), cmocka_unit_test(name##_in_loop_back)
 
 int main(void)

@@ -26,9 +26,9 @@ static void print_one(const struct trace_packet *r, FILE *f)
 
 	if (r->ok)
 		pkt_print(&r->v, text, sizeof(text));
-	fprintf(f, "%6llu %12.3f us %s %s > %s: %s\n", (unsigned long long)r->index, (double)r->at / 1000,
-		r->in ? "took" : "sent", pkt_addr_print(&r->src, a, sizeof(a)),
-		pkt_addr_print(&r->dst, b, sizeof(b)), text);
+	fprintf(f, "%6llu %12.3f us %s %s > %s: %s\n", (unsigned long long)r->index,
+		(double)r->at / 1000, r->in ? "took" : "sent",
+		pkt_addr_print(&r->src, a, sizeof(a)), pkt_addr_print(&r->dst, b, sizeof(b)), text);
 }
 
 static struct trace_end *end_of(struct trace *t, unsigned nic, uint32_t qpn)
@@ -44,12 +44,13 @@ static bool is_strange(struct trace *t, unsigned nic, const struct trace_packet 
 {
 	const struct trace_end *end = r->v.op->service == PKT_UD ? NULL : end_of(t, nic, r->v.dqpn);
 
-	return end && !(pkt_addr_eq(&r->src, ep_addr(end->peer)) && pkt_addr_eq(&r->dst, ep_addr(end->e)));
+	return end &&
+	       !(pkt_addr_eq(&r->src, ep_addr(end->peer)) && pkt_addr_eq(&r->dst, ep_addr(end->e)));
 }
 
 /*
- * A packet of an unreliable connection that the NIC takes in: which messages are whole when they reach it. After a gap nothing counts before
- * the next FIRST or ONLY (IBA 9.8.2.2).
+ * A packet of an unreliable connection that the NIC takes in: which messages are whole when they
+ * reach it. After a gap nothing counts before the next FIRST or ONLY (IBA 9.8.2.2).
  */
 static void take_uc(struct trace *t, unsigned nic, const struct pkt_view *v)
 {
@@ -65,12 +66,16 @@ static void take_uc(struct trace *t, unsigned nic, const struct pkt_view *v)
 	t->loose[nic].torn += c->inside && (flags & PKT_FIRST || gap);
 	c->inside = flags & PKT_FIRST ? true : c->inside && !gap;
 	if (flags & PKT_LAST) {
-		t->loose[nic].whole += c->inside && (v->op->kind == PKT_KIND_SEND || flags & PKT_IMM);
+		t->loose[nic].whole +=
+			c->inside && (v->op->kind == PKT_KIND_SEND || flags & PKT_IMM);
 		c->inside = false;
 	}
 }
 
-/* DCQCN's notification point: one CNP in 50 us for each connection, in answer to what is marked and could be sent more slowly. */
+/*
+ * DCQCN's notification point: one CNP in 50 us for each connection, in answer to what is marked and
+ * could be sent more slowly.
+ */
 static void take_marked(struct trace *t, unsigned nic, const struct trace_packet *r)
 {
 	struct trace_end *c = end_of(t, nic, r->v.dqpn);
@@ -81,7 +86,8 @@ static void take_marked(struct trace *t, unsigned nic, const struct trace_packet
 	t->seen[nic].cnp_due++;
 }
 
-static void datagram(struct trace *t, unsigned nic, const struct port *port, const struct trace_packet *r)
+static void datagram(struct trace *t, unsigned nic, const struct port *port,
+		     const struct trace_packet *r)
 {
 	unsigned n = t->datagram ? t->datagram(t->ctx, port, r) : 1;
 
@@ -90,8 +96,9 @@ static void datagram(struct trace *t, unsigned nic, const struct port *port, con
 }
 
 /* `port`: that it came in by; or one of those with the address that it left by. */
-static void record(struct trace *t, const struct port *port, struct nic_port at, bool in, bool marked,
-		   const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *bth, uint32_t len)
+static void record(struct trace *t, const struct port *port, struct nic_port at, bool in,
+		   bool marked, const struct pkt_addr *src, const struct pkt_addr *dst,
+		   const uint8_t *bth, uint32_t len)
 {
 	unsigned nic = at.nic;
 	struct trace_packet *r = &t->last[t->packets % TRACE_KEEP];
@@ -165,8 +172,8 @@ static int tapped_rx(struct port *port, struct port_pkt *pkts, int max)
 	int n = t->real->rx_burst(port, pkts, max);
 
 	for (int i = 0; i < n; i++)
-		record(t, port, at, true, pkts[i].flags & PORT_CE, pkts[i].src, pkts[i].dst, pkts[i].bth,
-		       pkts[i].len);
+		record(t, port, at, true, pkts[i].flags & PORT_CE, pkts[i].src, pkts[i].dst,
+		       pkts[i].bth, pkts[i].len);
 	return n;
 }
 
@@ -195,7 +202,8 @@ void trace_start(struct trace *t, struct world *w, bool disorder, uint32_t mtu)
 			struct oracle_options o = oracle_defaults;
 
 			o.max_streams = 64;
-			o.inflight = 1u << 16; /* without a window all of a program may be under way */
+			/* without a window all of a program may be under way */
+			o.inflight = 1u << 16;
 			o.mtu = mtu;
 			o.has_local = true;
 			o.local = w->port[i][p][0]->addr;
@@ -218,7 +226,8 @@ static void add_end(struct trace *t, const struct ep *e, const struct ep *peer)
 }
 
 /* What the oracle of `own` is to know. */
-static void tell(struct trace *t, const struct pkt_addr *own, const struct ep *a, const struct ep *b)
+static void tell(struct trace *t, const struct pkt_addr *own, const struct ep *a,
+		 const struct ep *b)
 {
 	struct nic_port at = nic_port_of(t, own);
 	struct oracle *o = t->oracle[at.nic][at.port];
@@ -288,12 +297,15 @@ static bool equal(unsigned nic, const char *what, uint64_t counted, uint64_t see
 {
 	if (counted == seen)
 		return true;
-	fprintf(stderr, "NIC %u counted %llu %s, the capture has %llu\n", nic, (unsigned long long)counted,
-		what, (unsigned long long)seen);
+	fprintf(stderr, "NIC %u counted %llu %s, the capture has %llu\n", nic,
+		(unsigned long long)counted, what, (unsigned long long)seen);
 	return false;
 }
 
-/* Messages of which the first packets came, and not the rest: ended by another one, or still open at the end. */
+/*
+ * Messages of which the first packets came, and not the rest: ended by another one, or still open
+ * at the end.
+ */
 static uint64_t torn(const struct trace *t, unsigned nic)
 {
 	uint64_t n = t->loose[nic].torn;
@@ -317,8 +329,9 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 	ok &= equal(i, "rcvd_bytes", c.rcvd_bytes, t->seen[i].in_bytes);
 	if (!(events & TRACE_ERROR))
 		ok &= equal(i, "rx_bad_source", c.rx_bad_source, t->seen[i].strange);
-	drops = c.rx_short + c.rx_bad_opcode + c.rx_bad_version + c.rx_bad_pad + c.rx_icrc_encapsulated +
-		c.rx_bad_pkey + c.rx_bad_qpn + c.rx_bad_source + c.rx_bad_service + c.rx_bad_group;
+	drops = c.rx_short + c.rx_bad_opcode + c.rx_bad_version + c.rx_bad_pad +
+		c.rx_icrc_encapsulated + c.rx_bad_pkey + c.rx_bad_qpn + c.rx_bad_source +
+		c.rx_bad_service + c.rx_bad_group;
 	if (!(events & TRACE_ERROR) || drops < bad)
 		ok &= equal(i, "dropped packets", drops, bad);
 	ok &= equal(i, "np_cnp_sent", c.np_cnp_sent, t->seen[i].cnp_out);
@@ -326,8 +339,10 @@ static bool check_counters(struct trace *t, unsigned i, unsigned events)
 		ok &= equal(i, "rp_cnp_handled", c.rp_cnp_handled, t->seen[i].cnp_in);
 	/* One that finds no room in the port goes later, with the next one. */
 	if (c.np_cnp_sent > t->seen[i].cnp_due || (!(events & TRACE_ERROR) && t->full <= 0))
-		ok &= equal(i, "np_cnp_sent, of what was marked", c.np_cnp_sent, t->seen[i].cnp_due);
-	ok &= equal(i, "retransmitted_pkts", c.retransmitted_pkts + c.tail_loss_probe, rq.retransmitted);
+		ok &= equal(i, "np_cnp_sent, of what was marked", c.np_cnp_sent,
+			    t->seen[i].cnp_due);
+	ok &= equal(i, "retransmitted_pkts", c.retransmitted_pkts + c.tail_loss_probe,
+		    rq.retransmitted);
 	/* NAKs that come when their QP is in the error state find nobody who counts them. */
 	late = events & TRACE_ERROR && drops > bad ? drops - bad : 0;
 	if (c.packet_seq_err > rq.naks_seq || rq.naks_seq - c.packet_seq_err > late)

@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CHECK(x)                                                                                             \
-	do {                                                                                                 \
-		if (!(x)) {                                                                                  \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                              \
-			abort();                                                                             \
-		}                                                                                            \
+#define CHECK(x)                                                                                   \
+	do {                                                                                       \
+		if (!(x)) {                                                                        \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                    \
+			abort();                                                                   \
+		}                                                                                  \
 	} while (0)
 
 static void on_cq_event(void *host, void *ctx)
@@ -37,8 +37,8 @@ static void on_srq_event(void *host, enum nic_event ev, void *ctx)
 	*(ev == NIC_EVENT_SRQ_LIMIT ? &q->limit_events : &q->errors) += 1;
 }
 
-static void on_gsi(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
-		   const uint8_t *mad)
+static void on_gsi(void *host, unsigned port, const struct pkt_addr *src,
+		   const struct pkt_addr *dst, const uint8_t *mad)
 {
 	struct world *w = host;
 
@@ -87,11 +87,12 @@ void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t
 			struct pkt_addr addr;
 			char text[32];
 
-			snprintf(text, sizeof(text), shape->v6 ? "fd00::%x:%x" : "10.0.%u.%u", p, i + 1);
+			snprintf(text, sizeof(text), shape->v6 ? "fd00::%x:%x" : "10.0.%u.%u", p,
+				 i + 1);
 			CHECK(pkt_addr_parse(text, &addr) == 0);
 			for (unsigned l = 0; l < w->pus; l++) {
-				w->port[i][p][l] =
-					shape->open ? shape->open(i) : sim_port(w->sim, &addr, l, w->pus);
+				w->port[i][p][l] = shape->open ? shape->open(i)
+							       : sim_port(w->sim, &addr, l, w->pus);
 				CHECK(w->port[i][p][l]);
 				cfg.port[p][l] = w->port[i][p][l];
 			}
@@ -275,8 +276,11 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	e->cq_mask = e->p.cq_depth - 1;
 	e->sring = calloc(e->p.cq_depth, sizeof(*e->sring));
 	e->rring = calloc(e->p.cq_depth, sizeof(*e->rring));
-	cqa = (struct nic_cq_attr){
-		.pu = e->p.pu, .depth = e->p.cq_depth, .ring = e->sring, .index = &e->sidx, .ctx = e};
+	cqa = (struct nic_cq_attr){.pu = e->p.pu,
+				   .depth = e->p.cq_depth,
+				   .ring = e->sring,
+				   .index = &e->sidx,
+				   .ctx = e};
 	CHECK(nic_cq_create(e->nic, &cqa, &e->scq) == 0);
 	cqa.ring = e->rring;
 	cqa.index = &e->ridx;
@@ -442,7 +446,8 @@ void ep_post(struct ep *e, const struct wr *wr)
 	} else {
 		w->swap_add = wr->swap_add;
 		w->compare = wr->compare;
-		memcpy((uint8_t *)w + ROOST_WQE_SGE_OFFSET, wr->sge, wr->num_sge * sizeof(wr->sge[0]));
+		memcpy((uint8_t *)w + ROOST_WQE_SGE_OFFSET, wr->sge,
+		       wr->num_sge * sizeof(wr->sge[0]));
 	}
 	e->sq_wr[slot] = wr->wr_id;
 	atomic_store(&e->sqi.prod, prod + 1);
@@ -484,7 +489,8 @@ void shared_rq_init(struct shared_rq *q, struct nic *nic, uint32_t depth)
 				   .iova = (uintptr_t)q->mem,
 				   .access = NIC_ACCESS_LOCAL_WRITE};
 	CHECK(nic_mr_register(nic, &mra, &q->key) == 0);
-	a = (struct nic_srq_attr){.pd = q->pd, .rq = {q->ring, q->wr_ids, &q->index, depth, 6}, .ctx = q};
+	a = (struct nic_srq_attr){
+		.pd = q->pd, .rq = {q->ring, q->wr_ids, &q->index, depth, 6}, .ctx = q};
 	CHECK(nic_srq_create(nic, &a, &q->srq) == 0);
 }
 
@@ -502,7 +508,8 @@ int shared_rq_fini(struct shared_rq *q)
 	return 0;
 }
 
-void shared_rq_post(struct shared_rq *q, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge)
+void shared_rq_post(struct shared_rq *q, uint64_t wr_id, const struct roost_sge *sge,
+		    unsigned num_sge)
 {
 	uint32_t prod = atomic_load(&q->index.prod), slot = prod & (q->depth - 1);
 	struct roost_recv_wqe *w = (struct roost_recv_wqe *)(q->ring + (size_t)slot * 64);

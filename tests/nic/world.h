@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A small world for tests of the core: NICs on a simulated link in virtual time, endpoints with queues and memory, and verbs-like helpers.
- * Everything follows from the seed.
+ * A small world for tests of the core: NICs on a simulated link in virtual time, endpoints with
+ * queues and memory, and verbs-like helpers. Everything follows from the seed.
  */
 #ifndef ROOST_TESTS_WORLD_H
 #define ROOST_TESTS_WORLD_H
@@ -40,7 +40,8 @@ struct world_shape {
 	unsigned timeout_scale;	   /* as in struct nic_config */
 	bool v6;		   /* addresses of IPv6: fd00::PORT:NIC, instead of 10.0.PORT.NIC */
 	struct port *(*open)(
-		unsigned nic); /* one port for each NIC that is not on the simulated link; NULL: all are */
+		/* one port for each NIC that is not on the simulated link; NULL: all are */
+		unsigned nic);
 };
 
 struct ep_params {
@@ -56,12 +57,13 @@ struct ep_params {
 	uint8_t pu, port, gid; /* from 0; its address is that GID of the port */
 	bool sig_all;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer,
-		rd_atomic;	/* 0 means 14, 7, 7, 1, 4; 255 means 0 */
-	uint32_t access;	/* of QP and MR; 0: everything */
-	struct shared_rq *srq;	/* receives come from it */
-	bool own_srq;		/* the receive queue is an SRQ of this QP alone */
-	bool rpc;		/* it has the op-codes of calls */
-	const struct ep *pd_of; /* its protection domain, which that one frees; NULL: one of its own */
+		rd_atomic;     /* 0 means 14, 7, 7, 1, 4; 255 means 0 */
+	uint32_t access;       /* of QP and MR; 0: everything */
+	struct shared_rq *srq; /* receives come from it */
+	bool own_srq;	       /* the receive queue is an SRQ of this QP alone */
+	bool rpc;	       /* it has the op-codes of calls */
+	/* its protection domain, which that one frees; NULL: one of its own */
+	const struct ep *pd_of;
 };
 
 /* A shared receive queue with its ring, and memory for its receives in a PD of its own. */
@@ -115,13 +117,19 @@ void world_init(struct world *w, unsigned nics, uint64_t seed, const struct sim_
 void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t seed,
 		      const struct sim_params *params);
 void world_fini(struct world *w);
-/* The process that has the NIC is killed: nobody says good-bye. Its endpoints are to be forgotten: ep_forget(). */
+/*
+ * The process that has the NIC is killed: nobody says good-bye. Its endpoints are to be forgotten:
+ * ep_forget().
+ */
 void world_kill(struct world *w, unsigned nic);
 /* One address more of a NIC, in the table of its port `port_num`; the answer of nic_port_add(). */
 int world_add_addr(struct world *w, unsigned nic, unsigned port_num, const char *text);
 /* Whose address it is; WORLD_MAX_NICS: nobody's. */
 unsigned world_nic_of(const struct world *w, const struct pkt_addr *a);
-/* One turn of all NICs, or a jump to the next moment at which something happens. False: nothing before `until`. */
+/*
+ * One turn of all NICs, or a jump to the next moment at which something happens. False: nothing
+ * before `until`.
+ */
 bool world_step(struct world *w, uint64_t until);
 /* Runs until nothing is left to happen before `until` (virtual ns), or forever-idle. */
 void world_run(struct world *w, uint64_t until);
@@ -146,7 +154,8 @@ int ep_modify(struct ep *e, const struct nic_qp_attr *a, uint32_t mask);
 void shared_rq_init(struct shared_rq *q, struct nic *nic, uint32_t depth);
 /* -EBUSY while a QP uses it: nothing is freed then. */
 int shared_rq_fini(struct shared_rq *q);
-void shared_rq_post(struct shared_rq *q, uint64_t wr_id, const struct roost_sge *sge, unsigned num_sge);
+void shared_rq_post(struct shared_rq *q, uint64_t wr_id, const struct roost_sge *sge,
+		    unsigned num_sge);
 static inline struct roost_sge shared_rq_sge(const struct shared_rq *q, uint64_t off, uint32_t len)
 {
 	return (struct roost_sge){(uintptr_t)q->mem + off, len, q->key};
@@ -178,17 +187,18 @@ static inline struct wr wr_rdma(enum roost_op op, const struct ep *e, uint64_t o
 
 /* Everything that the given transitions require, of RC, UC and UD. */
 #define MASK_INIT (NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS)
-#define MASK_RTR                                                                                             \
-	(NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |                 \
+#define MASK_RTR                                                                                   \
+	(NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN |       \
 	 NIC_QPA_MAX_DEST_RD_ATOMIC | NIC_QPA_MIN_RNR_TIMER)
-#define MASK_RTS                                                                                             \
-	(NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY | NIC_QPA_SQ_PSN |          \
-	 NIC_QPA_MAX_QP_RD_ATOMIC)
+#define MASK_RTS                                                                                   \
+	(NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT | NIC_QPA_RNR_RETRY |                 \
+	 NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC)
 
 #define MASK_INIT_UD (NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY)
-#define MASK_RTR_UC  (NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN)
-#define MASK_RTR_UD  NIC_QPA_STATE
-#define MASK_RTS_UX  (NIC_QPA_STATE | NIC_QPA_SQ_PSN)
+#define MASK_RTR_UC                                                                                \
+	(NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN | NIC_QPA_RQ_PSN)
+#define MASK_RTR_UD NIC_QPA_STATE
+#define MASK_RTS_UX (NIC_QPA_STATE | NIC_QPA_SQ_PSN)
 
 #define SEC  1000000000ull
 #define MSEC 1000000ull

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The golden captures (see tests/golden/README.md): every packet parses and prints, its ICRC recomputes, is
- * verified without its identification, and is refused when a bit is wrong; the counts are those that tshark
- * made; the oracles find nothing. Argument: the folder.
+ * The golden captures (see tests/golden/README.md): every packet parses and prints, its ICRC
+ * recomputes, is verified without its identification, and is refused when a bit is wrong; the
+ * counts are those that tshark made; the oracles find nothing. Argument: the folder.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,8 +50,8 @@ static struct image load(const char *name, const char *suffix)
 }
 
 /*
- * Calls `each` for every line of expected.txt that is no comment, with the capture's name and the rest of
- * the line.
+ * Calls `each` for every line of expected.txt that is no comment, with the capture's name and the
+ * rest of the line.
  */
 static void each_capture(void (*each)(const char *name, char *rest))
 {
@@ -93,14 +93,18 @@ static void check_icrc(const struct icrc_flow *f, const struct pcap_record *rec)
 {
 	uint32_t icrc = icrc_load(rec->bth + rec->len - PKT_ICRC_LEN);
 	static uint16_t last;
-	const uint16_t guesses[] = {0, 0xffff, last, (uint16_t)(last + 1), (uint16_t)(rec->ip_id ^ 0x8001)};
+	const uint16_t guesses[] = {0, 0xffff, last, (uint16_t)(last + 1),
+				    (uint16_t)(rec->ip_id ^ 0x8001)};
 	uint8_t bad[PKT_MAX_LEN];
 	uint16_t id = rec->ip_id;
 
 	assert_int_equal(icrc_compute(f, rec->ip_id, rec->bth, rec->len), icrc);
 	assert_int_equal(icrc_compute_frame(rec->ip, rec->bth, rec->len), icrc);
 	assert_true(icrc_verify(f, true, &id, rec->bth, rec->len));
-	/* A socket's point of view: the identification is not shown. It is found, whatever was guessed. */
+	/*
+	 * A socket's point of view: the identification is not shown. It is found, whatever was
+	 * guessed.
+	 */
 	for (size_t i = 0; i < sizeof(guesses) / sizeof(guesses[0]); i++) {
 		id = guesses[i];
 		assert_true(icrc_verify(f, false, &id, rec->bth, rec->len));
@@ -125,8 +129,8 @@ static void check_icrc(const struct icrc_flow *f, const struct pcap_record *rec)
 static void check_frame(const struct pcap_record *rec)
 {
 	uint8_t ours[PCAP_MAX_RECORD];
-	size_t n = pcap_encode_frame(ours, sizeof(ours), &rec->src, &rec->dst, rec->sport, rec->dport,
-				     rec->tos, rec->ip_id, rec->bth, rec->len);
+	size_t n = pcap_encode_frame(ours, sizeof(ours), &rec->src, &rec->dst, rec->sport,
+				     rec->dport, rec->tos, rec->ip_id, rec->bth, rec->len);
 
 	assert_int_equal(n, (rec->v4 ? PCAP_IP4_UDP_LEN : PCAP_IP6_UDP_LEN) + rec->len);
 	if (rec->v4) {
@@ -270,11 +274,16 @@ static void test_counts(void **state)
 		uint64_t naks_seq, naks_rnr, naks_access, naks_op, retransmitted, gaps, reads_again,
 			atomics_again;
 	} rows[] = {
-		{"loss_write_bw", 1, 0, 0, 0, 17, 1, 0, 0}, {"loss_send_bw", 4, 0, 0, 0, 76, 4, 0, 0},
-		{"loss_read_bw", 0, 0, 0, 0, 43, 0, 43, 0}, {"loss_atomic", 2, 0, 0, 0, 13, 2, 0, 10},
-		{"rnr_nak", 0, 3, 0, 0, 3, 0, 0, 0},	    {"rnr_infinite", 0, 575, 0, 0, 574, 0, 0, 0},
-		{"retry_exceeded", 0, 0, 0, 0, 3, 0, 0, 0}, {"nak_badrkey_read", 0, 0, 1, 0, 0, 0, 0, 0},
-		{"nak_toolong", 0, 0, 0, 1, 0, 0, 0, 0},    {"write_bw_long", 0, 0, 0, 0, 0, 0, 0, 0},
+		{"loss_write_bw", 1, 0, 0, 0, 17, 1, 0, 0},
+		{"loss_send_bw", 4, 0, 0, 0, 76, 4, 0, 0},
+		{"loss_read_bw", 0, 0, 0, 0, 43, 0, 43, 0},
+		{"loss_atomic", 2, 0, 0, 0, 13, 2, 0, 10},
+		{"rnr_nak", 0, 3, 0, 0, 3, 0, 0, 0},
+		{"rnr_infinite", 0, 575, 0, 0, 574, 0, 0, 0},
+		{"retry_exceeded", 0, 0, 0, 0, 3, 0, 0, 0},
+		{"nak_badrkey_read", 0, 0, 1, 0, 0, 0, 0, 0},
+		{"nak_toolong", 0, 0, 0, 1, 0, 0, 0, 0},
+		{"write_bw_long", 0, 0, 0, 0, 0, 0, 0, 0},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -283,11 +292,14 @@ static void test_counts(void **state)
 		if (t.c.naks_seq != rows[i].naks_seq || t.c.naks_rnr != rows[i].naks_rnr ||
 		    t.c.naks_access != rows[i].naks_access || t.c.naks_op != rows[i].naks_op ||
 		    t.c.retransmitted != rows[i].retransmitted || t.c.gaps != rows[i].gaps ||
-		    t.c.reads_again != rows[i].reads_again || t.c.atomics_again != rows[i].atomics_again)
-			fail_msg("%s: %llu sequence NAKs, %llu RNR, %llu again, %llu gaps, %llu READs again",
-				 rows[i].name, (unsigned long long)t.c.naks_seq,
-				 (unsigned long long)t.c.naks_rnr, (unsigned long long)t.c.retransmitted,
-				 (unsigned long long)t.c.gaps, (unsigned long long)t.c.reads_again);
+		    t.c.reads_again != rows[i].reads_again ||
+		    t.c.atomics_again != rows[i].atomics_again)
+			fail_msg(
+				"%s: %llu sequence NAKs, %llu RNR, %llu again, %llu gaps, %llu READs again",
+				rows[i].name, (unsigned long long)t.c.naks_seq,
+				(unsigned long long)t.c.naks_rnr,
+				(unsigned long long)t.c.retransmitted, (unsigned long long)t.c.gaps,
+				(unsigned long long)t.c.reads_again);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The op-code table and the codec: what is built parses to what went in, and what is malformed is refused
- * with its cause.
+ * The op-code table and the codec: what is built parses to what went in, and what is malformed is
+ * refused with its cause.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,16 +36,19 @@ static const struct {
 	{0x0d, 16, PKT_RESPONSE | PKT_PAYLOAD | PKT_FIRST | PKT_AETH, "RC_READ_RESP_FIRST"},
 	{0x0e, 12, PKT_RESPONSE | PKT_PAYLOAD, "RC_READ_RESP_MIDDLE"},
 	{0x0f, 16, PKT_RESPONSE | PKT_PAYLOAD | PKT_LAST | PKT_AETH, "RC_READ_RESP_LAST"},
-	{0x10, 16, PKT_RESPONSE | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_AETH, "RC_READ_RESP_ONLY"},
+	{0x10, 16, PKT_RESPONSE | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_AETH,
+	 "RC_READ_RESP_ONLY"},
 	{0x11, 16, PKT_RESPONSE | PKT_FIRST | PKT_LAST | PKT_AETH, "RC_ACK"},
-	{0x12, 24, PKT_RESPONSE | PKT_FIRST | PKT_LAST | PKT_AETH | PKT_ATOMIC_ACK_ETH, "RC_ATOMIC_ACK"},
+	{0x12, 24, PKT_RESPONSE | PKT_FIRST | PKT_LAST | PKT_AETH | PKT_ATOMIC_ACK_ETH,
+	 "RC_ATOMIC_ACK"},
 	{0x13, 40, PKT_REQUEST | PKT_FIRST | PKT_LAST | PKT_ATOMIC_ETH, "RC_CMP_SWAP"},
 	{0x14, 40, PKT_REQUEST | PKT_FIRST | PKT_LAST | PKT_ATOMIC_ETH, "RC_FETCH_ADD"},
 	{0x16, 16, PKT_REQUEST | PKT_PAYLOAD | PKT_LAST | PKT_IETH, "RC_SEND_LAST_INV"},
 	{0x17, 16, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_IETH, "RC_SEND_ONLY_INV"},
 	{0x18, 28, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_RETH | PKT_NEEDS_RPC,
 	 "RC_RPC_PARAMS"},
-	{0x19, 28, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_RETH | PKT_NEEDS_RPC, "RC_RPC_WRITE_FIRST"},
+	{0x19, 28, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_RETH | PKT_NEEDS_RPC,
+	 "RC_RPC_WRITE_FIRST"},
 	{0x1a, 12, PKT_REQUEST | PKT_PAYLOAD | PKT_NEEDS_RPC, "RC_RPC_WRITE_MIDDLE"},
 	{0x1b, 12, PKT_REQUEST | PKT_PAYLOAD | PKT_LAST | PKT_NEEDS_RPC, "RC_RPC_WRITE_LAST"},
 	{0x1c, 28, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_RETH | PKT_NEEDS_RPC,
@@ -64,7 +67,8 @@ static const struct {
 	{0x2b, 32, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_RETH | PKT_IMM,
 	 "UC_WRITE_ONLY_IMM"},
 	{0x64, 20, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_DETH, "UD_SEND_ONLY"},
-	{0x65, 24, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_DETH | PKT_IMM, "UD_SEND_ONLY_IMM"},
+	{0x65, 24, PKT_REQUEST | PKT_PAYLOAD | PKT_FIRST | PKT_LAST | PKT_DETH | PKT_IMM,
+	 "UD_SEND_ONLY_IMM"},
 	{0x81, 28, PKT_FIRST | PKT_LAST | PKT_CNP_PAD, "CNP"},
 };
 
@@ -91,20 +95,24 @@ static void test_table(void **state)
 	assert_int_equal(known, NUM_OPS);
 }
 
-/* Builds a packet of that op-code with the builders, payload of n bytes and its pad. Returns BTH .. ICRC. */
-static size_t build(uint8_t *bth, uint8_t opcode, size_t n, unsigned bth_flags, uint32_t qpn, uint32_t psn,
-		    bool ackreq)
+/*
+ * Builds a packet of that op-code with the builders, payload of n bytes and its pad. Returns BTH ..
+ * ICRC.
+ */
+static size_t build(uint8_t *bth, uint8_t opcode, size_t n, unsigned bth_flags, uint32_t qpn,
+		    uint32_t psn, bool ackreq)
 {
 	unsigned flags = pkt_ops[opcode].flags, pad = (4 - n % 4) % 4;
-	uint8_t *p =
-		pkt_put_bth(bth, opcode, (uint8_t)(bth_flags | pad << PKT_BTH_PAD_SHIFT), qpn, ackreq, psn);
+	uint8_t *p = pkt_put_bth(bth, opcode, (uint8_t)(bth_flags | pad << PKT_BTH_PAD_SHIFT), qpn,
+				 ackreq, psn);
 
 	if (flags & PKT_DETH)
 		p = pkt_put_deth(p, 0x80010000, 0x00abcdef);
 	if (flags & PKT_RETH)
 		p = pkt_put_reth(p, 0x0102030405060708, 0x11223344, 0x7fffffff);
 	if (flags & PKT_ATOMIC_ETH)
-		p = pkt_put_atomic(p, 0x0102030405060708, 0x11223344, 0xa1a2a3a4a5a6a7a8, 0xb1b2b3b4b5b6b7b8);
+		p = pkt_put_atomic(p, 0x0102030405060708, 0x11223344, 0xa1a2a3a4a5a6a7a8,
+				   0xb1b2b3b4b5b6b7b8);
 	if (flags & PKT_AETH)
 		p = pkt_put_aeth(p, 0x34, 0xfedcba);
 	if (flags & PKT_ATOMIC_ACK_ETH)
@@ -243,8 +251,8 @@ static void test_refused(void **state)
 		buf[rows[i].at] = rows[i].value;
 		err = pkt_parse(buf, (size_t)((long)len + rows[i].more), &v);
 		if (err != rows[i].err)
-			fail_msg("%s (op-code 0x%02x): %s, should be: %s", rows[i].what, rows[i].opcode,
-				 pkt_error_str(err), pkt_error_str(rows[i].err));
+			fail_msg("%s (op-code 0x%02x): %s, should be: %s", rows[i].what,
+				 rows[i].opcode, pkt_error_str(err), pkt_error_str(rows[i].err));
 	}
 }
 
@@ -297,13 +305,18 @@ static void test_print(void **state)
 		 "RC_ATOMIC_ACK qp 0x000011 psn 77 ackreq msn 16702650 original 0xc1c2c3c4c5c6c7c8"},
 		{PKT_ACK, 0, 0, 0x1f, "RC_ACK qp 0x000011 psn 77 ackreq msn 16702650"},
 		{PKT_ACK, 0, 0, 0x05, "RC_ACK qp 0x000011 psn 77 ackreq credits 5 msn 16702650"},
-		{PKT_ACK, 0, 0, 0x34, "RC_ACK qp 0x000011 psn 77 ackreq rnr_nak timer 20 msn 16702650"},
+		{PKT_ACK, 0, 0, 0x34,
+		 "RC_ACK qp 0x000011 psn 77 ackreq rnr_nak timer 20 msn 16702650"},
 		{PKT_ACK, 0, 0, 0x60, "RC_ACK qp 0x000011 psn 77 ackreq nak psn_seq msn 16702650"},
-		{PKT_ACK, 0, 0, 0x61, "RC_ACK qp 0x000011 psn 77 ackreq nak invalid_req msn 16702650"},
-		{PKT_ACK, 0, 0, 0x62, "RC_ACK qp 0x000011 psn 77 ackreq nak remote_access msn 16702650"},
-		{PKT_ACK, 0, 0, 0x63, "RC_ACK qp 0x000011 psn 77 ackreq nak remote_op msn 16702650"},
+		{PKT_ACK, 0, 0, 0x61,
+		 "RC_ACK qp 0x000011 psn 77 ackreq nak invalid_req msn 16702650"},
+		{PKT_ACK, 0, 0, 0x62,
+		 "RC_ACK qp 0x000011 psn 77 ackreq nak remote_access msn 16702650"},
+		{PKT_ACK, 0, 0, 0x63,
+		 "RC_ACK qp 0x000011 psn 77 ackreq nak remote_op msn 16702650"},
 		{PKT_ACK, 0, 0, 0x7f, "RC_ACK qp 0x000011 psn 77 ackreq nak 0x7f msn 16702650"},
-		{PKT_ACK, 0, 0, 0x40, "RC_ACK qp 0x000011 psn 77 ackreq syndrome 0x40 msn 16702650"},
+		{PKT_ACK, 0, 0, 0x40,
+		 "RC_ACK qp 0x000011 psn 77 ackreq syndrome 0x40 msn 16702650"},
 		{PKT_SEND_ONLY_IMM, 4, 0, -1,
 		 "RC_SEND_ONLY_IMM qp 0x000011 psn 77 ackreq imm 0xdeadbeef payload 4"},
 		{PKT_SEND_ONLY_INV, 4, 0, -1,
@@ -316,7 +329,8 @@ static void test_print(void **state)
 	char text[256];
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		size_t len = build(buf, rows[i].opcode, rows[i].payload, rows[i].bth_flags, 0x11, 77, true);
+		size_t len = build(buf, rows[i].opcode, rows[i].payload, rows[i].bth_flags, 0x11,
+				   77, true);
 		struct pkt_view v;
 
 		if (rows[i].syndrome >= 0)
@@ -361,7 +375,8 @@ static void test_addresses(void **state)
 		{"::ffff:10.77.0.1", "10.77.0.1", true},
 		{"fd77::1", "fd77::1", false},
 		{"::1", "::1", false},
-		{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", false},
+		{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+		 "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", false},
 		{"10.77.0", NULL, false},
 		{"10.77.0.256", NULL, false},
 		{"", NULL, false},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The invariant CRC against a plain one (bit by bit, over the bytes that the specification lists), for
- * every length, both IP versions, any identification; and the search for an identification that nobody
- * told.
+ * The invariant CRC against a plain one (bit by bit, over the bytes that the specification lists),
+ * for every length, both IP versions, any identification; and the search for an identification that
+ * nobody told.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -57,8 +57,9 @@ static uint32_t plain_icrc(const struct icrc_flow *f, uint16_t id, const uint8_t
 		p += 20;
 	} else {
 		size_t payload = 8 + len;
-		const uint8_t ip[8] = {0x6f, 0xff, 0xff, 0xff, (uint8_t)(payload >> 8), (uint8_t)payload,
-				       17,   0xff};
+		const uint8_t ip[8] = {
+			0x6f, 0xff, 0xff, 0xff, (uint8_t)(payload >> 8), (uint8_t)payload,
+			17,   0xff};
 
 		memcpy(p, ip, 8);
 		memcpy(p + 8, f->src.b, 16);
@@ -108,18 +109,22 @@ static void test_every_length(void **state)
 
 		buf[4] = (uint8_t)len; /* the reserved byte: whatever it is, it counts as ones */
 		memcpy(copy, buf, sizeof(buf));
-		assert_int_equal(icrc_compute(&four, id, buf, len), plain_icrc(&four, id, buf, len));
+		assert_int_equal(icrc_compute(&four, id, buf, len),
+				 plain_icrc(&four, id, buf, len));
 		assert_int_equal(icrc_compute(&six, id, buf, len), plain_icrc(&six, 0, buf, len));
 		/* In two parts. */
 		for (size_t n = 12; n <= 28 && n <= len - 4; n += 4)
-			assert_int_equal(
-				crc32_update(icrc_begin(&four, id, buf, n, len), buf + n, len - 4 - n),
-				icrc_compute(&four, id, buf, len));
+			assert_int_equal(crc32_update(icrc_begin(&four, id, buf, n, len), buf + n,
+						      len - 4 - n),
+					 icrc_compute(&four, id, buf, len));
 		assert_memory_equal(copy, buf, sizeof(buf));
 	}
 }
 
-/* Whatever the length, where it stands and what was before it: short runs, long ones and what is left to the library. */
+/*
+ * Whatever the length, where it stands and what was before it: short runs, long ones and what is
+ * left to the library.
+ */
 static void test_crc32(void **state)
 {
 	static uint8_t buf[ICRC_MAX_LEN + 64];
@@ -166,8 +171,9 @@ static void test_flows_differ(void **state)
 		const char *src, *dst;
 		uint16_t sport;
 	} rows[] = {
-		{"10.0.0.1", "10.0.0.2", 1}, {"10.0.0.2", "10.0.0.1", 1}, {"10.0.0.1", "10.0.0.2", 2},
-		{"10.0.0.1", "10.0.0.3", 1}, {"fd77::1", "fd77::2", 1},	  {"fd77::2", "fd77::1", 1},
+		{"10.0.0.1", "10.0.0.2", 1}, {"10.0.0.2", "10.0.0.1", 1},
+		{"10.0.0.1", "10.0.0.2", 2}, {"10.0.0.1", "10.0.0.3", 1},
+		{"fd77::1", "fd77::2", 1},   {"fd77::2", "fd77::1", 1},
 	};
 	uint8_t buf[64] = {0};
 	uint32_t icrc[6];
@@ -213,7 +219,10 @@ static void test_identification(void **state)
 	}
 }
 
-/* A sender that leaves DF clear: heard, whatever its identification, and told from one that sets it. Nothing else in those bytes is accepted. */
+/*
+ * A sender that leaves DF clear: heard, whatever its identification, and told from one that sets
+ * it. Nothing else in those bytes is accepted.
+ */
 static void test_without_df(void **state)
 {
 	static const size_t lengths[] = {16, 20, 60, 284, 1040, ICRC_MAX_LEN};
@@ -236,9 +245,11 @@ static void test_without_df(void **state)
 			icrc = plain_icrc(&f, known, buf, len);
 			no_df = false;
 			icrc_store(buf + len - 4, icrc);
-			assert_int_equal(icrc_verify(&f, false, &known, buf, len), ICRC_RIGHT_NO_DF);
+			assert_int_equal(icrc_verify(&f, false, &known, buf, len),
+					 ICRC_RIGHT_NO_DF);
 			assert_int_equal(known, id);
-			assert_int_equal(icrc_verify(&f, false, &guess, buf, len), ICRC_RIGHT_NO_DF);
+			assert_int_equal(icrc_verify(&f, false, &guess, buf, len),
+					 ICRC_RIGHT_NO_DF);
 			assert_int_equal(guess, id);
 			assert_int_equal(icrc_verify(&f, true, &known, buf, len), ICRC_WRONG);
 			icrc_store(buf + len - 4, plain_icrc(&f, known, buf, len));
@@ -248,8 +259,9 @@ static void test_without_df(void **state)
 }
 
 /*
- * One bit wrong anywhere: always noticed with the identification known. With it unknown, no one-bit error at these lengths is worth a change of 16 bits in
- * the identification; but one of 9,344 is worth one that clears DF too, and passes for that. Else *ip_id stays what it was.
+ * One bit wrong anywhere: always noticed with the identification known. With it unknown, no one-bit
+ * error at these lengths is worth a change of 16 bits in the identification; but one of 9,344 is
+ * worth one that clears DF too, and passes for that. Else *ip_id stays what it was.
  */
 static void test_corrupted(void **state)
 {
@@ -284,7 +296,10 @@ static void test_corrupted(void **state)
 	assert_int_equal(without_df, 1);
 }
 
-/* Arbitrary rubbish passes one time in 32,768 when the identification and DF are free, and not more often. */
+/*
+ * Arbitrary rubbish passes one time in 32,768 when the identification and DF are free, and not more
+ * often.
+ */
 static void test_rubbish(void **state)
 {
 	unsigned passed = 0, rounds = 1u << 20;
@@ -325,7 +340,8 @@ static void test_six_is_exact(void **state)
 static void test_impossible_lengths(void **state)
 {
 	static const size_t lengths[] = {
-		0, 1, 4, 12, 15, 17, 18, 19, 21, ICRC_MAX_LEN - 1, ICRC_MAX_LEN + 4, 65508, SIZE_MAX};
+		0,     1,	4, 12, 15, 17, 18, 19, 21, ICRC_MAX_LEN - 1, ICRC_MAX_LEN + 4,
+		65508, SIZE_MAX};
 	struct icrc_flow f;
 	uint16_t id = 1;
 	uint8_t b = 0;

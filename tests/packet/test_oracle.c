@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The oracles against traces made by hand: right ones, and for each rule traces that break it. Each trace
- * is run with the PSNs that it names, and across the wrap at 2^24.
+ * The oracles against traces made by hand: right ones, and for each rule traces that break it. Each
+ * trace is run with the PSNs that it names, and across the wrap at 2^24.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -47,10 +47,11 @@ static void run(const struct trace *t, enum capture_point point, uint32_t base,
 		fail_msg("%s, point %d, first PSN 0x%06x: step %d: %s: %s", t->what, point, base,
 			 (int)f->index, oracle_rule_name(f->rule), f->text);
 	if (want != ORACLE_RULES && n != 1)
-		fail_msg("%s, point %d, first PSN 0x%06x: %zu findings, not one", t->what, point, base, n);
+		fail_msg("%s, point %d, first PSN 0x%06x: %zu findings, not one", t->what, point,
+			 base, n);
 	if (want != ORACLE_RULES && (f->rule != want || (int)f->index != t->at))
-		fail_msg("%s, point %d, first PSN 0x%06x: step %d: %s: %s; should be %s at step %d", t->what,
-			 point, base, (int)f->index, oracle_rule_name(f->rule), f->text,
+		fail_msg("%s, point %d, first PSN 0x%06x: step %d: %s: %s; should be %s at step %d",
+			 t->what, point, base, (int)f->index, oracle_rule_name(f->rule), f->text,
 			 oracle_rule_name(want), t->at);
 	assert_int_equal(oracle_totals(o)->unpaired, 0);
 	oracle_free(o);
@@ -58,7 +59,8 @@ static void run(const struct trace *t, enum capture_point point, uint32_t base,
 
 static void run_all(const struct trace *t, size_t n)
 {
-	static const uint32_t bases[] = {0, 0x123456, 0xffffff, 0xfffffe, 0xfffffd, 0xfffffb, 0x7fffff};
+	static const uint32_t bases[] = {0,	   0x123456, 0xffffff, 0xfffffe,
+					 0xfffffd, 0xfffffb, 0x7fffff};
 
 	for (size_t i = 0; i < n; i++) {
 		for (enum capture_point p = ANYWHERE; p <= AT_B; p = (enum capture_point)(p * 2)) {
@@ -77,7 +79,11 @@ static void run_all(const struct trace *t, size_t n)
 static void test_right(void **state)
 {
 	static const struct trace traces[] = {
-		{"one by one", {SEND(0), ACK(0), SEND(1), ACK(1), SEND(2), ACK(2), END}, ORACLE_RULES, 0, 0},
+		{"one by one",
+		 {SEND(0), ACK(0), SEND(1), ACK(1), SEND(2), ACK(2), END},
+		 ORACLE_RULES,
+		 0,
+		 0},
 		{"coalesced",
 		 {SEND(0), SEND(1), SEND(2), ACK(2), SEND(3), ACK(3), ACK(3), END},
 		 ORACLE_RULES,
@@ -88,10 +94,14 @@ static void test_right(void **state)
 		 ORACLE_RULES,
 		 0,
 		 0},
-		{"READ of nothing", {READ(0, 0, 0), RONLY(0, 0), SEND(1), ACK(1), END}, ORACLE_RULES, 0, 0},
+		{"READ of nothing",
+		 {READ(0, 0, 0), RONLY(0, 0), SEND(1), ACK(1), END},
+		 ORACLE_RULES,
+		 0,
+		 0},
 		{"READs in a row",
-		 {READ(0, 512, 0), READ(2, 513, 512), FIRST(0), LAST(1, 256), FIRST(2), MIDDLE(3), LAST(4, 1),
-		  END},
+		 {READ(0, 512, 0), READ(2, 513, 512), FIRST(0), LAST(1, 256), FIRST(2), MIDDLE(3),
+		  LAST(4, 1), END},
 		 ORACLE_RULES,
 		 0,
 		 0},
@@ -105,24 +115,35 @@ static void test_right(void **state)
 		 ORACLE_RULES,
 		 0,
 		 0},
-		{"RNR twice", {SEND(0), RNR(0), SEND(0), RNR(0), SEND(0), ACK(0), END}, ORACLE_RULES, 0, 0},
-		{"RNR, and a sequence NAK for those behind",
-		 {SEND(0), SEND(1), RNR(0), NAK(0), SEND(0), SEND(1), RNR(0), NAK(0), SEND(0), SEND(1),
-		  ACK(1), END},
+		{"RNR twice",
+		 {SEND(0), RNR(0), SEND(0), RNR(0), SEND(0), ACK(0), END},
 		 ORACLE_RULES,
 		 0,
 		 0},
-		/* The first sequence NAK arrives when 0 has been sent again: not so at B, where it left. */
+		{"RNR, and a sequence NAK for those behind",
+		 {SEND(0), SEND(1), RNR(0), NAK(0), SEND(0), SEND(1), RNR(0), NAK(0), SEND(0),
+		  SEND(1), ACK(1), END},
+		 ORACLE_RULES,
+		 0,
+		 0},
+		/*
+		 * The first sequence NAK arrives when 0 has been sent again: not so at B, where it
+		 * left.
+		 */
 		{"RNR, and late sequence NAKs",
-		 {SEND(0), SEND(1), RNR(0), SEND(0), SEND(1), NAK(0), RNR(0), NAK(0), SEND(0), SEND(1),
-		  ACK(1), END},
+		 {SEND(0), SEND(1), RNR(0), SEND(0), SEND(1), NAK(0), RNR(0), NAK(0), SEND(0),
+		  SEND(1), ACK(1), END},
 		 ORACLE_RULES,
 		 0,
 		 0,
 		 AT_B},
-		/* 0 was refused and so the others, but when 0 came again a gap was the reason for the NAK that left. */
+		/*
+		 * 0 was refused and so the others, but when 0 came again a gap was the reason for
+		 * the NAK that left.
+		 */
 		{"refused, then a sequence NAK",
-		 {SEND(0), SEND(1), SEND(2), SEND(0), SEND(2), NAK(1), SEND(1), SEND(2), ACK(2), END},
+		 {SEND(0), SEND(1), SEND(2), SEND(0), SEND(2), NAK(1), SEND(1), SEND(2), ACK(2),
+		  END},
 		 ORACLE_RULES,
 		 0,
 		 0,
@@ -138,7 +159,11 @@ static void test_right(void **state)
 		 ORACLE_RULES,
 		 0,
 		 0},
-		{"atomic again", {ADD(0), ADD(0), VALUE(0, 5), VALUE(0, 5), END}, ORACLE_RULES, 0, 0},
+		{"atomic again",
+		 {ADD(0), ADD(0), VALUE(0, 5), VALUE(0, 5), END},
+		 ORACLE_RULES,
+		 0,
+		 0},
 	};
 
 	RUN(traces);
@@ -155,7 +180,8 @@ static void test_right_with_loss(void **state)
 		 AT_A,
 		 1},
 		{"gap seen from A",
-		 {SEND(0), SEND(1), SEND(2), NAK(1), SEND(3), SEND(1), SEND(2), SEND(3), ACK(3), END},
+		 {SEND(0), SEND(1), SEND(2), NAK(1), SEND(3), SEND(1), SEND(2), SEND(3), ACK(3),
+		  END},
 		 ORACLE_NAK_PSN,
 		 AT_B,
 		 3},
@@ -166,8 +192,8 @@ static void test_right_with_loss(void **state)
 		 0,
 		 AT_A},
 		{"the first, a READ, is lost at B",
-		 {ADD(1), NAK(0), READ(0, 64, 0), ADD(1), RONLY(0, 64), VALUE(1, 3), ADD(1), VALUE(1, 3),
-		  END},
+		 {ADD(1), NAK(0), READ(0, 64, 0), ADD(1), RONLY(0, 64), VALUE(1, 3), ADD(1),
+		  VALUE(1, 3), END},
 		 ORACLE_RULES,
 		 0,
 		 0,
@@ -179,19 +205,21 @@ static void test_right_with_loss(void **state)
 		 0,
 		 AT_A},
 		{"READ responses lost on the way here",
-		 {READ(0, 1024, 0), FIRST(0), LAST(3, 256), READ(1, 768, 256), MIDDLE(2), LAST(3, 256), END},
+		 {READ(0, 1024, 0), FIRST(0), LAST(3, 256), READ(1, 768, 256), MIDDLE(2),
+		  LAST(3, 256), END},
 		 ORACLE_RULES,
 		 0,
 		 0,
 		 AT_B},
 		{"ACK beyond an unanswered READ: it is asked for again",
-		 {READ(0, 256, 0), SEND(1), ACK(1), READ(0, 256, 0), RONLY(0, 256), SEND(1), ACK(1), END},
+		 {READ(0, 256, 0), SEND(1), ACK(1), READ(0, 256, 0), RONLY(0, 256), SEND(1), ACK(1),
+		  END},
 		 ORACLE_RULES,
 		 0,
 		 0},
 		{"NAK beyond an unanswered READ",
-		 {READ(0, 512, 0), SEND(2), SEND(3), SEND(4), FIRST(0), NAK(3), READ(1, 256, 256), SEND(2),
-		  SEND(3), RONLY(1, 256), ACK(3), END},
+		 {READ(0, 512, 0), SEND(2), SEND(3), SEND(4), FIRST(0), NAK(3), READ(1, 256, 256),
+		  SEND(2), SEND(3), RONLY(1, 256), ACK(3), END},
 		 ORACLE_NAK_PSN,
 		 AT_B,
 		 5},
@@ -203,7 +231,11 @@ static void test_right_with_loss(void **state)
 static void test_ack_back(void **state)
 {
 	static const struct trace traces[] = {
-		{"ACK", {SEND(0), SEND(1), SEND(2), ACK(2), ACK(1), END}, ORACLE_ACK_BACK, EVERYWHERE, 4},
+		{"ACK",
+		 {SEND(0), SEND(1), SEND(2), ACK(2), ACK(1), END},
+		 ORACLE_ACK_BACK,
+		 EVERYWHERE,
+		 4},
 		{"behind a READ",
 		 {READ(0, 512, 0), FIRST(0), LAST(1, 256), ACK(0), END},
 		 ORACLE_ACK_BACK,
@@ -214,8 +246,16 @@ static void test_ack_back(void **state)
 		 ORACLE_ACK_BACK,
 		 EVERYWHERE,
 		 3},
-		{"RNR NAK", {SEND(0), SEND(1), ACK(1), RNR(1), END}, ORACLE_ACK_BACK, EVERYWHERE, 3},
-		{"refusal", {SEND(0), SEND(1), ACK(1), DENY(0), END}, ORACLE_ACK_BACK, EVERYWHERE, 3},
+		{"RNR NAK",
+		 {SEND(0), SEND(1), ACK(1), RNR(1), END},
+		 ORACLE_ACK_BACK,
+		 EVERYWHERE,
+		 3},
+		{"refusal",
+		 {SEND(0), SEND(1), ACK(1), DENY(0), END},
+		 ORACLE_ACK_BACK,
+		 EVERYWHERE,
+		 3},
 	};
 
 	RUN(traces);
@@ -246,8 +286,16 @@ static void test_nak_psn(void **state)
 		 ORACLE_NAK_PSN,
 		 EVERYWHERE,
 		 4},
-		{"nothing behind it", {SEND(0), SEND(1), NAK(2), END}, ORACLE_NAK_PSN, EVERYWHERE, 2},
-		{"beyond what was sent", {SEND(0), SEND(1), NAK(5), END}, ORACLE_NAK_PSN, EVERYWHERE, 2},
+		{"nothing behind it",
+		 {SEND(0), SEND(1), NAK(2), END},
+		 ORACLE_NAK_PSN,
+		 EVERYWHERE,
+		 2},
+		{"beyond what was sent",
+		 {SEND(0), SEND(1), NAK(5), END},
+		 ORACLE_NAK_PSN,
+		 EVERYWHERE,
+		 2},
 		/* These start with a gap, which at A is a fault itself. */
 		{"the second missing",
 		 {SEND(0), SEND(2), SEND(4), NAK(3), END},
@@ -261,7 +309,12 @@ static void test_nak_psn(void **state)
 		 ANYWHERE | AT_B,
 		 2,
 		 AT_A},
-		{"one before", {SEND(0), SEND(1), SEND(3), NAK(1), END}, ORACLE_NAK_PSN, AT_B, 3, AT_A},
+		{"one before",
+		 {SEND(0), SEND(1), SEND(3), NAK(1), END},
+		 ORACLE_NAK_PSN,
+		 AT_B,
+		 3,
+		 AT_A},
 	};
 
 	RUN(traces);
@@ -284,7 +337,8 @@ static void test_nak_twice(void **state)
 		 5,
 		 AT_B},
 		{"after it was sent again: a new gap",
-		 {SEND(0), SEND(1), SEND(2), NAK(1), SEND(1), SEND(2), NAK(1), SEND(1), ACK(1), END},
+		 {SEND(0), SEND(1), SEND(2), NAK(1), SEND(1), SEND(2), NAK(1), SEND(1), ACK(1),
+		  END},
 		 ORACLE_RULES,
 		 0,
 		 0,
@@ -296,7 +350,8 @@ static void test_nak_twice(void **state)
 		 4,
 		 AT_A},
 		{"next gap",
-		 {SEND(0), SEND(2), NAK(1), SEND(1), SEND(3), NAK(2), SEND(2), SEND(3), ACK(3), END},
+		 {SEND(0), SEND(2), NAK(1), SEND(1), SEND(3), NAK(2), SEND(2), SEND(3), ACK(3),
+		  END},
 		 ORACLE_RULES,
 		 0,
 		 0,
@@ -328,19 +383,24 @@ static void test_nak_resume(void **state)
 		 7,
 		 AT_B},
 		{"in flight",
-		 {SEND(0), SEND(1), SEND(2), NAK(1), SEND(3), SEND(4), SEND(5), SEND(1), SEND(2), END},
+		 {SEND(0), SEND(1), SEND(2), NAK(1), SEND(3), SEND(4), SEND(5), SEND(1), SEND(2),
+		  END},
 		 ORACLE_RULES,
 		 0,
 		 0,
 		 AT_B},
 		{"sent again already, and acknowledged",
-		 {SEND(0), SEND(1), SEND(2), SEND(1), NAK(1), SEND(2), ACK(2), SEND(3), SEND(4), SEND(5),
-		  SEND(6), SEND(7), END},
+		 {SEND(0), SEND(1), SEND(2), SEND(1), NAK(1), SEND(2), ACK(2), SEND(3), SEND(4),
+		  SEND(5), SEND(6), SEND(7), END},
 		 ORACLE_RULES,
 		 0,
 		 0,
 		 AT_B},
-		{"RNR NAK", {SEND(0), SEND(1), SEND(2), RNR(0), SEND(1), END}, ORACLE_NAK_RESUME, AT_A, 4},
+		{"RNR NAK",
+		 {SEND(0), SEND(1), SEND(2), RNR(0), SEND(1), END},
+		 ORACLE_NAK_RESUME,
+		 AT_A,
+		 4},
 		{"RNR NAK, never goes back",
 		 {SEND(0), RNR(0), SEND(1), SEND(2), SEND(3), SEND(4), END},
 		 ORACLE_NAK_RESUME,
@@ -354,7 +414,11 @@ static void test_nak_resume(void **state)
 static void test_read_run(void **state)
 {
 	static const struct trace traces[] = {
-		{"begins elsewhere", {READ(0, 1024, 0), FIRST(1), END}, ORACLE_READ_RUN, EVERYWHERE, 1},
+		{"begins elsewhere",
+		 {READ(0, 1024, 0), FIRST(1), END},
+		 ORACLE_READ_RUN,
+		 EVERYWHERE,
+		 1},
 		{"for a SEND",
 		 {READ(0, 256, 0), RONLY(0, 256), SEND(1), RONLY(1, 64), END},
 		 ORACLE_READ_RUN,
@@ -370,8 +434,16 @@ static void test_read_run(void **state)
 		 ORACLE_READ_RUN,
 		 EVERYWHERE,
 		 3},
-		{"does not end", {READ(0, 512, 0), FIRST(0), MIDDLE(1), END}, ORACLE_READ_RUN, EVERYWHERE, 2},
-		{"ONLY for several", {READ(0, 512, 0), RONLY(0, 256), END}, ORACLE_READ_RUN, EVERYWHERE, 1},
+		{"does not end",
+		 {READ(0, 512, 0), FIRST(0), MIDDLE(1), END},
+		 ORACLE_READ_RUN,
+		 EVERYWHERE,
+		 2},
+		{"ONLY for several",
+		 {READ(0, 512, 0), RONLY(0, 256), END},
+		 ORACLE_READ_RUN,
+		 EVERYWHERE,
+		 1},
 		{"too short at the end",
 		 {READ(0, 512, 0), FIRST(0), LAST(1, 255), END},
 		 ORACLE_READ_RUN,
@@ -394,8 +466,8 @@ static void test_read_run(void **state)
 		 2},
 		{"a hole", {READ(0, 1024, 0), FIRST(0), MIDDLE(2), END}, ORACLE_READ_RUN, AT_B, 2},
 		{"cut off, because the requester went back",
-		 {READ(0, 256, 0), READ(1, 512, 0), READ(3, 256, 0), RONLY(0, 256), FIRST(1), READ(0, 256, 0),
-		  RONLY(0, 256), RONLY(3, 256), END},
+		 {READ(0, 256, 0), READ(1, 512, 0), READ(3, 256, 0), RONLY(0, 256), FIRST(1),
+		  READ(0, 256, 0), RONLY(0, 256), RONLY(3, 256), END},
 		 ORACLE_READ_REISSUE,
 		 AT_A,
 		 5},
@@ -455,8 +527,8 @@ static void test_read_reissue(void **state)
 	};
 
 	/*
-	 * In "older one is missing" B answers out of order, which is another fault at its own end, but no
-	 * rule here.
+	 * In "older one is missing" B answers out of order, which is another fault at its own end,
+	 * but no rule here.
 	 */
 	RUN(traces);
 }
@@ -469,7 +541,11 @@ static void test_replay(void **state)
 		 ORACLE_REPLAY,
 		 EVERYWHERE,
 		 3},
-		{"answered twice", {ADD(0), VALUE(0, 5), VALUE(0, 5), END}, ORACLE_REPLAY, EVERYWHERE, 2},
+		{"answered twice",
+		 {ADD(0), VALUE(0, 5), VALUE(0, 5), END},
+		 ORACLE_REPLAY,
+		 EVERYWHERE,
+		 2},
 		{"for a SEND",
 		 {ADD(0), SEND(1), VALUE(0, 5), VALUE(1, 5), END},
 		 ORACLE_REPLAY,
@@ -483,26 +559,47 @@ static void test_replay(void **state)
 static void test_msn(void **state)
 {
 	static const struct trace traces[] = {
-		{"one too many", {SEND(0), ACKM(0, 7), SEND(1), ACKM(1, 9), END}, ORACLE_MSN, EVERYWHERE, 3},
+		{"one too many",
+		 {SEND(0), ACKM(0, 7), SEND(1), ACKM(1, 9), END},
+		 ORACLE_MSN,
+		 EVERYWHERE,
+		 3},
 		{"one too few",
 		 {SEND(0), ACKM(0, 7), SEND(1), SEND(2), ACKM(2, 8), END},
 		 ORACLE_MSN,
 		 EVERYWHERE,
 		 4},
-		{"none at all", {SEND(0), ACKM(0, 7), SEND(1), ACKM(1, 0), END}, ORACLE_MSN, EVERYWHERE, 3},
-		{"for a part", {SEND(0), ACKM(0, 7), PART(1), ACKM(1, 8), END}, ORACLE_MSN, EVERYWHERE, 3},
+		{"none at all",
+		 {SEND(0), ACKM(0, 7), SEND(1), ACKM(1, 0), END},
+		 ORACLE_MSN,
+		 EVERYWHERE,
+		 3},
+		{"for a part",
+		 {SEND(0), ACKM(0, 7), PART(1), ACKM(1, 8), END},
+		 ORACLE_MSN,
+		 EVERYWHERE,
+		 3},
 		{"for a copy",
 		 {SEND(0), ACKM(0, 7), SEND(1), SEND(1), ACKM(1, 9), END},
 		 ORACLE_MSN,
 		 EVERYWHERE,
 		 4},
 		{"right",
-		 {SEND(0), ACKM(0, 7), PART(1), SEND(2), READ(3, 700, 0), SEND(6), ADD(7), ACKM(7, 11), END},
+		 {SEND(0), ACKM(0, 7), PART(1), SEND(2), READ(3, 700, 0), SEND(6), ADD(7),
+		  ACKM(7, 11), END},
 		 ORACLE_RULES,
 		 0,
 		 0},
-		{"over the end", {SEND(0), ACKM(0, 0xffffff), SEND(1), ACKM(1, 0), END}, ORACLE_RULES, 0, 0},
-		{"of less", {SEND(0), ACKM(0, 7), SEND(1), SEND(2), ACKM(1, 9), END}, ORACLE_RULES, 0, 0},
+		{"over the end",
+		 {SEND(0), ACKM(0, 0xffffff), SEND(1), ACKM(1, 0), END},
+		 ORACLE_RULES,
+		 0,
+		 0},
+		{"of less",
+		 {SEND(0), ACKM(0, 7), SEND(1), SEND(2), ACKM(1, 9), END},
+		 ORACLE_RULES,
+		 0,
+		 0},
 	};
 
 	RUN(traces);
@@ -527,15 +624,19 @@ static void test_req_psn(void **state)
 /* With a network that reorders, what came from outside is not judged; what was sent here is. */
 static void test_disorder(void **state)
 {
-	static const struct trace acks = {
-		"ACKs swapped", {SEND(0), SEND(1), SEND(2), ACK(2), ACK(1), END}, ORACLE_ACK_BACK, AT_B, 4};
-	static const struct trace naks = {
-		"a NAK doubled",
-		{SEND(0), SEND(1), SEND(2), NAK(1), NAK(1), SEND(1), SEND(2), ACK(2), NAK(1), SEND(3), END},
-		ORACLE_RULES,
-		0,
-		0};
-	static const struct trace leap = {"a PSN left out", {SEND(0), SEND(2), END}, ORACLE_REQ_PSN, AT_A, 1};
+	static const struct trace acks = {"ACKs swapped",
+					  {SEND(0), SEND(1), SEND(2), ACK(2), ACK(1), END},
+					  ORACLE_ACK_BACK,
+					  AT_B,
+					  4};
+	static const struct trace naks = {"a NAK doubled",
+					  {SEND(0), SEND(1), SEND(2), NAK(1), NAK(1), SEND(1),
+					   SEND(2), ACK(2), NAK(1), SEND(3), END},
+					  ORACLE_RULES,
+					  0,
+					  0};
+	static const struct trace leap = {
+		"a PSN left out", {SEND(0), SEND(2), END}, ORACLE_REQ_PSN, AT_A, 1};
 
 	for (enum capture_point p = AT_A; p <= AT_B; p = (enum capture_point)(p * 2)) {
 		struct oracle_options oo = options(p);
@@ -577,7 +678,8 @@ static void test_learn_mtu(void **state)
 		 0,
 		 0},
 		{"from the next READ",
-		 {READ(0, 700, 0), READ(3, 700, 700), FIRST(0), MIDDLE(1), LAST(2, 188), FIRST(3), END},
+		 {READ(0, 700, 0), READ(3, 700, 700), FIRST(0), MIDDLE(1), LAST(2, 188), FIRST(3),
+		  END},
 		 ORACLE_RULES,
 		 0,
 		 0},

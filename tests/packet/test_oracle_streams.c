@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the oracles know beside their rules: which streams belong together, when a connection is a new one,
- * what they count, and where they stop.
+ * What the oracles know beside their rules: which streams belong together, when a connection is a
+ * new one, what they count, and where they stop.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -13,7 +13,10 @@
 
 #include "trace.h"
 
-/* Three connections between the same hosts: which responses belong to which requests is found by PSN. */
+/*
+ * Three connections between the same hosts: which responses belong to which requests is found by
+ * PSN.
+ */
 static void test_pairing(void **state)
 {
 	static const struct step steps[] = {SEND(0), SEND(1), SEND(2), ACK(1), ACK(2)};
@@ -182,10 +185,10 @@ static void test_other_services(void **state)
 /* Counts as a requester's and a responder's counters would have them. */
 static void test_counts(void **state)
 {
-	static const struct step steps[] = {SEND(0), SEND(2),	  NAK(1),      SEND(3),		SEND(1),
-					    SEND(2), SEND(3),	  ACK(3),      ADD(4),		ADD(4),
-					    ADD(4),  VALUE(4, 1), VALUE(4, 1), READ(5, 512, 0), FIRST(5),
-					    SEND(7), RNR(7),	  SEND(7),     ACK(7)};
+	static const struct step steps[] = {
+		SEND(0),  SEND(2), NAK(1), SEND(3), SEND(1),	 SEND(2),     SEND(3),
+		ACK(3),	  ADD(4),  ADD(4), ADD(4),  VALUE(4, 1), VALUE(4, 1), READ(5, 512, 0),
+		FIRST(5), SEND(7), RNR(7), SEND(7), ACK(7)};
 	struct oracle_options oo = options(AT_B);
 	struct oracle *o = oracle_new(&oo);
 	const struct oracle_counts *c;

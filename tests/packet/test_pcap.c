@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The pcap format: what is encoded reads back; every link type, byte order and damage that a file can come
- * with.
+ * The pcap format: what is encoded reads back; every link type, byte order and damage that a file
+ * can come with.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -44,8 +44,8 @@ static void start(struct file *f, uint32_t magic, uint32_t linktype, bool big)
 	add32(f, linktype, big);
 }
 
-static void record(struct file *f, uint32_t s, uint32_t sub, const uint8_t *p, uint32_t n, uint32_t orig,
-		   bool big)
+static void record(struct file *f, uint32_t s, uint32_t sub, const uint8_t *p, uint32_t n,
+		   uint32_t orig, bool big)
 {
 	add32(f, s, big);
 	add32(f, sub, big);
@@ -64,7 +64,8 @@ static size_t frame(uint8_t *out, size_t cap, bool v4)
 
 	pkt_addr_parse(v4 ? "10.1.2.3" : "fd77::1", &a);
 	pkt_addr_parse(v4 ? "10.9.8.7" : "fd77::2", &b);
-	return pcap_encode_frame(out, cap, &a, &b, 0xd872, PKT_UDP_PORT, 0x69, 0xabcd, bth, sizeof(bth));
+	return pcap_encode_frame(out, cap, &a, &b, 0xd872, PKT_UDP_PORT, 0x69, 0xabcd, bth,
+				 sizeof(bth));
 }
 
 /* The Internet checksum over bytes is right when the sum with it is all ones. */
@@ -79,8 +80,9 @@ static unsigned sum(unsigned s, const uint8_t *p, size_t n)
 
 static void test_frame_v4(void **state)
 {
-	static const uint8_t want[28] = {0x45, 0x69, 0, 48, 0xab, 0xcd, 0x40, 0,    64,	  17, 0,  0, 10, 1, 2,
-					 3,    10,   9, 8,  7,	  0xd8, 0x72, 0x12, 0xb7, 0,  28, 0, 0};
+	static const uint8_t want[28] = {0x45, 0x69, 0,	   48,	 0xab, 0xcd, 0x40, 0, 64, 17,
+					 0,    0,    10,   1,	 2,    3,    10,   9, 8,  7,
+					 0xd8, 0x72, 0x12, 0xb7, 0,    28,   0,	   0};
 	uint8_t f[64], ip[20];
 
 	assert_int_equal(frame(f, sizeof(f), true), 28 + sizeof(bth));
@@ -120,13 +122,17 @@ static void test_no_room(void **state)
 		assert_int_equal(pcap_encode_record_header(f, cap, 1, 2), 0);
 	pkt_addr_parse("10.0.0.1", &four);
 	pkt_addr_parse("fd77::1", &six);
-	assert_int_equal(pcap_encode_frame(f, sizeof(f), &four, &six, 1, 2, 0, 0, bth, sizeof(bth)), 0);
-	assert_int_equal(pcap_encode_frame(f, sizeof(f), &six, &four, 1, 2, 0, 0, bth, sizeof(bth)), 0);
-	assert_int_equal(pcap_encode_frame(f, SIZE_MAX, &four, &four, 1, 2, 0, 0, big, 65535 - 27), 0);
-	assert_int_equal(pcap_encode_record(f, 16 + 28 + sizeof(bth) - 1, 0, &four, &four, 1, 2, 0, 0, bth,
-					    sizeof(bth)),
+	assert_int_equal(pcap_encode_frame(f, sizeof(f), &four, &six, 1, 2, 0, 0, bth, sizeof(bth)),
 			 0);
-	assert_int_equal(pcap_encode_record(f, 3, 0, &four, &four, 1, 2, 0, 0, bth, sizeof(bth)), 0);
+	assert_int_equal(pcap_encode_frame(f, sizeof(f), &six, &four, 1, 2, 0, 0, bth, sizeof(bth)),
+			 0);
+	assert_int_equal(pcap_encode_frame(f, SIZE_MAX, &four, &four, 1, 2, 0, 0, big, 65535 - 27),
+			 0);
+	assert_int_equal(pcap_encode_record(f, 16 + 28 + sizeof(bth) - 1, 0, &four, &four, 1, 2, 0,
+					    0, bth, sizeof(bth)),
+			 0);
+	assert_int_equal(pcap_encode_record(f, 3, 0, &four, &four, 1, 2, 0, 0, bth, sizeof(bth)),
+			 0);
 }
 
 /* What a port writes reads back, down to the nanosecond. */
@@ -144,8 +150,9 @@ static void test_written_reads_back(void **state)
 	f.n = pcap_encode_file_header(f.b, sizeof(f.b));
 	assert_int_equal(f.n, PCAP_FILE_HDR_LEN);
 	for (int i = 0; i < 2; i++)
-		f.n += pcap_encode_record(f.b + f.n, sizeof(f.b) - f.n, 1234567890123456789u + (unsigned)i,
-					  &a[i], &b[i], 0xc123, PKT_UDP_PORT, 0x6b, 0xfffe, bth, sizeof(bth));
+		f.n += pcap_encode_record(f.b + f.n, sizeof(f.b) - f.n,
+					  1234567890123456789u + (unsigned)i, &a[i], &b[i], 0xc123,
+					  PKT_UDP_PORT, 0x6b, 0xfffe, bth, sizeof(bth));
 	assert_int_equal(pcap_reader_init(&r, f.b, f.n), 0);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(pcap_reader_next(&r, &rec), 1);
@@ -183,7 +190,8 @@ static void test_byte_orders(void **state)
 		assert_int_equal(pcap_reader_init(&r, f.b, f.n), 0);
 		assert_int_equal(pcap_reader_next(&r, &rec), 1);
 		assert_int_equal(rec.kind, PCAP_ROCE);
-		assert_int_equal(rec.time_ns, 0xf0000000ull * 1000000000 + (nanos ? 999999 : 999999000));
+		assert_int_equal(rec.time_ns,
+				 0xf0000000ull * 1000000000 + (nanos ? 999999 : 999999000));
 		assert_int_equal(pcap_reader_next(&r, &rec), 0);
 	}
 }
@@ -205,7 +213,12 @@ static void test_link_types(void **state)
 		{"Ethernet", 1, {[12] = 0x86, 0xdd}, 14, false, true},
 		{"frame check sequence", 1 | 0x24000000, {[12] = 0x08, 0x00}, 14, true, true},
 		{"VLAN", 1, {[12] = 0x81, 0x00, 0x60, 0x01, 0x08, 0x00}, 18, true, true},
-		{"QinQ", 1, {[12] = 0x88, 0xa8, 0, 1, 0x81, 0x00, 0, 2, 0x86, 0xdd}, 22, false, true},
+		{"QinQ",
+		 1,
+		 {[12] = 0x88, 0xa8, 0, 1, 0x81, 0x00, 0, 2, 0x86, 0xdd},
+		 22,
+		 false,
+		 true},
 		{"five tags",
 		 1,
 		 {[12] = 0x81, 0, 0, 1, 0x81, 0, 0, 1, 0x81, 0, 0, 1, 0x81, 0, 0, 1, 0x81, 0, 0, 1},
@@ -267,7 +280,10 @@ static void test_not_a_capture(void **state)
 	assert_int_equal(pcap_reader_init(&r, f.b, f.n), -ENOTSUP);
 }
 
-/* A file that ends anywhere: what is whole is read, the rest is told; nothing behind the end is touched. */
+/*
+ * A file that ends anywhere: what is whole is read, the rest is told; nothing behind the end is
+ * touched.
+ */
 static void test_truncated_file(void **state)
 {
 	uint8_t ip[128];
@@ -290,7 +306,8 @@ static void test_truncated_file(void **state)
 		while ((end = pcap_reader_next(&r, &rec)) == 1)
 			whole++;
 		assert_int_equal(whole, cut < one ? 0 : cut < f.n ? 1 : 2);
-		assert_int_equal(end, cut == PCAP_FILE_HDR_LEN || cut == one || cut == f.n ? 0 : -ENODATA);
+		assert_int_equal(
+			end, cut == PCAP_FILE_HDR_LEN || cut == one || cut == f.n ? 0 : -ENODATA);
 		free(exact);
 	}
 }
@@ -365,8 +382,8 @@ static void test_frames(void **state)
 		assert_int_equal(pcap_reader_init(&r, exact, f.n), 0);
 		assert_int_equal(pcap_reader_next(&r, &rec), 1);
 		if (rec.kind != rows[i].kind)
-			fail_msg("%s (IPv%d): kind %d, should be %d", rows[i].what, rows[i].v4 ? 4 : 6,
-				 rec.kind, rows[i].kind);
+			fail_msg("%s (IPv%d): kind %d, should be %d", rows[i].what,
+				 rows[i].v4 ? 4 : 6, rec.kind, rows[i].kind);
 		free(exact);
 	}
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Our own NICs judged by the oracles: two of them over the simulated link, with loss, reordering and
- * duplication, a mixed load. What each end's NIC sent and took in obeys every rule, exactly, and the NICs'
- * counters equal what the trace holds.
+ * Our own NICs judged by the oracles: two of them over the simulated link, with loss, reordering
+ * and duplication, a mixed load. What each end's NIC sent and took in obeys every rule, exactly,
+ * and the NICs' counters equal what the trace holds.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,8 +75,8 @@ static void post_receives(struct ep *e, unsigned n)
 
 static void post(struct ep *a, struct ep *b, struct rng *rng, uint64_t id)
 {
-	static const enum roost_op ops[] = {ROOST_OP_WRITE, ROOST_OP_READ, ROOST_OP_READ, ROOST_OP_SEND,
-					    ROOST_OP_FETCH_ADD};
+	static const enum roost_op ops[] = {ROOST_OP_WRITE, ROOST_OP_READ, ROOST_OP_READ,
+					    ROOST_OP_SEND, ROOST_OP_FETCH_ADD};
 	enum roost_op op = ops[rng_below(rng, 5)];
 	uint32_t n = (uint32_t)rng_below(rng, rng_below(rng, 3) ? 3000 : 30000);
 	struct wr wr = wr_rdma(op, a, 0, op == ROOST_OP_FETCH_ADD ? 8 : n, b, 0);
@@ -86,7 +86,10 @@ static void post(struct ep *a, struct ep *b, struct rng *rng, uint64_t id)
 	ep_post(a, &wr);
 }
 
-/* Posts MESSAGES and sees them done. With `stingy`, receives are posted only after they were missed. */
+/*
+ * Posts MESSAGES and sees them done. With `stingy`, receives are posted only after they were
+ * missed.
+ */
 static void load(struct world *w, struct ep *a, struct ep *b, struct rng *rng, bool stingy)
 {
 	unsigned posted = 0, done = 0;
@@ -111,10 +114,13 @@ static void load(struct world *w, struct ep *a, struct ep *b, struct rng *rng, b
 	}
 }
 
-/* What came behind a SEND that found no receive looks in order as long as the RNR NAK is not out. */
+/*
+ * What came behind a SEND that found no receive looks in order as long as the RNR NAK is not out.
+ */
 static void check_counters(struct world *w, struct trace *t, uint64_t seed, bool rnr)
 {
-	const struct oracle_counts *at_a = &oracle_totals(t->o[0])->c, *at_b = &oracle_totals(t->o[1])->c;
+	const struct oracle_counts *at_a = &oracle_totals(t->o[0])->c,
+				   *at_b = &oracle_totals(t->o[1])->c;
 	struct nic_counters a, b;
 
 	nic_counters(w->nic[0], &a);
@@ -123,15 +129,17 @@ static void check_counters(struct world *w, struct trace *t, uint64_t seed, bool
 	    a.retransmitted_pkts + a.tail_loss_probe != at_a->retransmitted ||
 	    b.duplicate_request != at_b->duplicates || (b.out_of_sequence != at_b->gaps && !rnr) ||
 	    b.out_of_buffer != at_b->naks_rnr)
-		fail_msg("seed %llu, counted and in the trace: sequence NAKs %llu %llu, RNR %llu %llu, "
-			 "again %llu %llu, duplicates %llu %llu, out of sequence %llu %llu",
-			 (unsigned long long)seed, (unsigned long long)a.packet_seq_err,
-			 (unsigned long long)at_a->naks_seq, (unsigned long long)a.rnr_nak_retry_err,
-			 (unsigned long long)at_a->naks_rnr,
-			 (unsigned long long)(a.retransmitted_pkts + a.tail_loss_probe),
-			 (unsigned long long)at_a->retransmitted, (unsigned long long)b.duplicate_request,
-			 (unsigned long long)at_b->duplicates, (unsigned long long)b.out_of_sequence,
-			 (unsigned long long)at_b->gaps);
+		fail_msg(
+			"seed %llu, counted and in the trace: sequence NAKs %llu %llu, RNR %llu %llu, "
+			"again %llu %llu, duplicates %llu %llu, out of sequence %llu %llu",
+			(unsigned long long)seed, (unsigned long long)a.packet_seq_err,
+			(unsigned long long)at_a->naks_seq, (unsigned long long)a.rnr_nak_retry_err,
+			(unsigned long long)at_a->naks_rnr,
+			(unsigned long long)(a.retransmitted_pkts + a.tail_loss_probe),
+			(unsigned long long)at_a->retransmitted,
+			(unsigned long long)b.duplicate_request,
+			(unsigned long long)at_b->duplicates, (unsigned long long)b.out_of_sequence,
+			(unsigned long long)at_b->gaps);
 }
 
 /* Returns how many rules were broken; with `hide` 0 none may be. */
@@ -154,9 +162,11 @@ static uint64_t run(uint64_t seed, const struct sim_params *sp, bool stingy, uin
 	ep_connect(&a, &b);
 	trace_begin(&t, &w, sp->dup > 0 || sp->reorder > 0);
 	for (int i = 0; i < 2; i++) {
+		assert_int_equal(oracle_pair(t.o[i], &t.addr[0], nic_qp_num(a.qp), &t.addr[1],
+					     nic_qp_num(b.qp)),
+				 0);
 		assert_int_equal(
-			oracle_pair(t.o[i], &t.addr[0], nic_qp_num(a.qp), &t.addr[1], nic_qp_num(b.qp)), 0);
-		assert_int_equal(oracle_begins(t.o[i], &t.addr[0], &t.addr[1], nic_qp_num(b.qp), p.psn), 0);
+			oracle_begins(t.o[i], &t.addr[0], &t.addr[1], nic_qp_num(b.qp), p.psn), 0);
 	}
 	load(&w, &a, &b, &rng, stingy);
 	for (int i = 0; i < 2; i++) {
@@ -165,8 +175,9 @@ static uint64_t run(uint64_t seed, const struct sim_params *sp, bool stingy, uin
 
 		f = oracle_findings(t.o[i], &n);
 		if (n && !hide)
-			fail_msg("seed %llu, end %c, packet %llu: %s: %s", (unsigned long long)seed, "AB"[i],
-				 (unsigned long long)f -> index, oracle_rule_name(f->rule), f -> text);
+			fail_msg("seed %llu, end %c, packet %llu: %s: %s", (unsigned long long)seed,
+				 "AB"[i], (unsigned long long)f -> index, oracle_rule_name(f->rule),
+				 f -> text);
 		violations += oracle_totals(t.o[i])->violations;
 		assert_int_equal(oracle_totals(t.o[i])->unpaired, 0);
 	}
@@ -181,7 +192,8 @@ static uint64_t run(uint64_t seed, const struct sim_params *sp, bool stingy, uin
 
 static void test_loss(void **state)
 {
-	struct sim_params one = {.loss = 0.01, .delay_ns = 2000}, ten = {.loss = 0.1, .delay_ns = 50000};
+	struct sim_params one = {.loss = 0.01, .delay_ns = 2000},
+			  ten = {.loss = 0.1, .delay_ns = 50000};
 
 	for (uint64_t seed = 1; seed <= 30; seed++)
 		run(seed, &one, false, 0);

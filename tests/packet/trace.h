@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Traces made by hand, for the oracles' tests: packets of a connection between two hosts, A and B. */
+/*
+ * Traces made by hand, for the oracles' tests: packets of a connection between two hosts, A and B.
+ */
 #ifndef ROOST_TESTS_PACKET_TRACE_H
 #define ROOST_TESTS_PACKET_TRACE_H
 
@@ -10,9 +12,9 @@
 #define MAX_STEPS 16
 
 /*
- * One packet. Requests go from A to B's QP, responses from B to A's QP. `psn` counts from the trace's
- * first; `a` and `b`: SEND, WRITE: a bytes. READ request: a bytes at b. READ response: a bytes, MSN b. ACK:
- * syndrome a, MSN b. Atomic response: the value a.
+ * One packet. Requests go from A to B's QP, responses from B to A's QP. `psn` counts from the
+ * trace's first; `a` and `b`: SEND, WRITE: a bytes. READ request: a bytes at b. READ response: a
+ * bytes, MSN b. ACK: syndrome a, MSN b. Atomic response: the value a.
  */
 struct step {
 	uint8_t op;
@@ -20,9 +22,9 @@ struct step {
 	uint32_t rkey;
 };
 
-#define STEP(...)                                                                                            \
-	{                                                                                                    \
-		__VA_ARGS__                                                                                  \
+#define STEP(...)                                                                                  \
+	{                                                                                          \
+		__VA_ARGS__                                                                        \
 	}
 #define SEND(psn)	   STEP(PKT_SEND_ONLY, psn, 64, 0, 0)
 #define PART(psn)	   STEP(PKT_SEND_MIDDLE, psn, MTU, 0, 0)
@@ -49,8 +51,10 @@ static const struct pkt_addr addr_a = {{[10] = 0xff, 0xff, 10, 0, 0, 1}},
 
 static inline struct pkt_view view_of(const struct step *s, uint32_t qpn, uint32_t base)
 {
-	struct pkt_view v = {
-		.op = &pkt_ops[s->op], .opcode = s->op, .dqpn = qpn, .psn = (base + s->psn) & PKT_PSN_MASK};
+	struct pkt_view v = {.op = &pkt_ops[s->op],
+			     .opcode = s->op,
+			     .dqpn = qpn,
+			     .psn = (base + s->psn) & PKT_PSN_MASK};
 
 	v.rkey = s->rkey;
 	v.va = 0x1000 + s->b;
@@ -75,8 +79,8 @@ static inline struct pkt_view view_of(const struct step *s, uint32_t qpn, uint32
 }
 
 /* Feeds one packet of the connection between QP qa at A and qb at B, whose requests A sends. */
-static inline void feed(struct oracle *o, uint64_t index, const struct step *s, uint32_t qa, uint32_t qb,
-			uint32_t base)
+static inline void feed(struct oracle *o, uint64_t index, const struct step *s, uint32_t qa,
+			uint32_t qb, uint32_t base)
 {
 	bool request = pkt_ops[s->op].flags & PKT_REQUEST;
 	struct pkt_view v = view_of(s, request ? qb : qa, base);

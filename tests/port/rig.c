@@ -65,7 +65,8 @@ void rig_build(uint8_t *bth, uint32_t len, uint32_t qpn, uint32_t n, const struc
 	icrc_store(bth + len - PKT_ICRC_LEN, icrc_compute(flow, ip_id, bth, len));
 }
 
-int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, uint32_t qpn, uint32_t n)
+int rig_send(struct port *p, struct port_path *path, uint32_t len, uint8_t tos, uint32_t qpn,
+	     uint32_t n)
 {
 	struct port_room room;
 	struct icrc_flow flow;

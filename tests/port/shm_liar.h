@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What tests of lying shm peers share: an endpoint, an honest peer that must still be served, and hellos by hand. */
+/*
+ * What tests of lying shm peers share: an endpoint, an honest peer that must still be served, and
+ * hellos by hand.
+ */
 #ifndef TESTS_PORT_SHM_LIAR_H
 #define TESTS_PORT_SHM_LIAR_H
 
@@ -60,7 +63,8 @@ static inline int dial_hub(void)
 
 static inline struct shm_hello good_hello(void)
 {
-	struct shm_hello h = {.magic = SHM_HELLO_MAGIC, .version = SHM_HELLO_VERSION, .ring_size = RING};
+	struct shm_hello h = {
+		.magic = SHM_HELLO_MAGIC, .version = SHM_HELLO_VERSION, .ring_size = RING};
 	struct pkt_addr a = srig_addr("10.0.0.66");
 
 	memcpy(h.addr, a.b, 16);

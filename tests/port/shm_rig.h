@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the tests of the shm port share: a folder of their own, opening, sending and receiving packets with a pattern. */
+/*
+ * What the tests of the shm port share: a folder of their own, opening, sending and receiving
+ * packets with a pattern.
+ */
 #ifndef TESTS_PORT_SHM_RIG_H
 #define TESTS_PORT_SHM_RIG_H
 
@@ -48,7 +51,10 @@ static inline struct pkt_addr srig_addr(const char *text)
 	return a;
 }
 
-/* Makes this process the holder of an address that no endpoint of it has: a peer that lies must at least be somebody. */
+/*
+ * Makes this process the holder of an address that no endpoint of it has: a peer that lies must at
+ * least be somebody.
+ */
 static inline struct shm_claim srig_claim(const char *text)
 {
 	struct pkt_addr a = srig_addr(text);
@@ -62,8 +68,8 @@ static inline struct shm_claim srig_claim(const char *text)
 }
 
 /* Opens an endpoint; `text` NULL: the port chooses. `err` NULL: it must work. */
-static inline struct port *srig_open_lane(const char *text, uint32_t ring, unsigned lane, unsigned lanes,
-					  char *err)
+static inline struct port *srig_open_lane(const char *text, uint32_t ring, unsigned lane,
+					  unsigned lanes, char *err)
 {
 	struct port_spec spec = {.kind = "shm", .ring = ring};
 	char line[256] = "";
@@ -84,7 +90,10 @@ static inline struct port *srig_open(const char *text, uint32_t ring)
 	return srig_open_lane(text, ring, 0, 1, NULL);
 }
 
-/* What packet `n` of a stream holds: length and bytes follow from n, so that the receiver needs no message from the sender. */
+/*
+ * What packet `n` of a stream holds: length and bytes follow from n, so that the receiver needs no
+ * message from the sender.
+ */
 static inline uint32_t srig_len(uint64_t n)
 {
 	uint64_t h = (n + 1) * 0x9e3779b97f4a7c15u;
@@ -118,7 +127,8 @@ static inline void srig_check(const struct port_pkt *pkt, uint64_t n)
 	assert_int_equal(last, n);
 	for (uint32_t i = 8; i < pkt->len - 8; i++) {
 		if (pkt->bth[i] != (uint8_t)(n * 7))
-			fail_msg("packet %llu, byte %u of %u is wrong", (unsigned long long)n, i, pkt->len);
+			fail_msg("packet %llu, byte %u of %u is wrong", (unsigned long long)n, i,
+				 pkt->len);
 	}
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Fault injection: the same seed the same faults, counts that equal what happened, and no packet lost by accident. */
+/*
+ * Fault injection: the same seed the same faults, counts that equal what happened, and no packet
+ * lost by accident.
+ */
 #include "rig.h"
 
 #include <errno.h>
@@ -186,7 +189,9 @@ static unsigned trace(uint32_t *psn, bool *whole)
 static uint32_t psn[2][MOCK_MAX];
 static bool whole[2][MOCK_MAX];
 
-/* Nothing asked for, nothing changed; the ICRCs fit the identifications that the inner port chose. */
+/*
+ * Nothing asked for, nothing changed; the ICRCs fit the identifications that the inner port chose.
+ */
 static void test_transparent(void **state)
 {
 	const struct port_faults none = {.seed = 1};
@@ -229,7 +234,8 @@ static void test_seed(void **state)
 
 static void test_reorder_same(void **state)
 {
-	const struct port_faults f = {.loss = 0.01, .dup = 0.02, .reorder = 0.1, .delay_ns = 5000, .seed = 3};
+	const struct port_faults f = {
+		.loss = 0.01, .dup = 0.02, .reorder = 0.1, .delay_ns = 5000, .seed = 3};
 	unsigned n[2];
 
 	for (int i = 0; i < 2; i++) {
@@ -243,10 +249,14 @@ static void test_reorder_same(void **state)
 	assert_memory_equal(psn[0], psn[1], n[0] * sizeof(psn[0][0]));
 }
 
-/* Rates are about what was asked for (six deviations off would be one seed in a billion), and the counts are exact. */
+/*
+ * Rates are about what was asked for (six deviations off would be one seed in a billion), and the
+ * counts are exact.
+ */
 static void test_counts(void **state)
 {
-	const struct port_faults f = {.loss = 0.1, .dup = 0.1, .reorder = 0.1, .corrupt = 0.1, .seed = 99};
+	const struct port_faults f = {
+		.loss = 0.1, .dup = 0.1, .reorder = 0.1, .corrupt = 0.1, .seed = 99};
 	static unsigned times[MOCK_MAX];
 	struct port *p = wrap(&f);
 	struct fault_counts c;
@@ -398,7 +408,10 @@ static void test_inner_full(void **state)
 	unwrap(p);
 }
 
-/* Around a real port: the descriptor wakes a sleeper when a delayed packet is due, and what arrives is whole. */
+/*
+ * Around a real port: the descriptor wakes a sleeper when a delayed packet is due, and what arrives
+ * is whole.
+ */
 static void test_udp(void **state)
 {
 	char spec[2][96];

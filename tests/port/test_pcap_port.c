@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Captures of a port: everything that passed is in the file, once, in order, with an ICRC that verifies against the
- * headers in the file; and a file that can't be written ends the capture, not the port.
+ * Captures of a port: everything that passed is in the file, once, in order, with an ICRC that
+ * verifies against the headers in the file; and a file that can't be written ends the capture, not
+ * the port.
  *
- * With two arguments: writes a short conversation into these files, for judges, and says how many packets there are.
+ * With two arguments: writes a short conversation into these files, for judges, and says how many
+ * packets there are.
  */
 #include "rig.h"
 
@@ -56,7 +58,8 @@ static void expect_record(struct file *f, const struct pkt_addr *src, const stru
 	assert_int_equal(rec.tos, tos);
 	assert_int_equal(pkt_get24(((const struct pkt_bth *)rec.bth)->psn), n);
 	assert_int_equal(pkt_get24(((const struct pkt_bth *)rec.bth)->dqpn), qpn);
-	assert_int_equal(icrc_compute_frame(rec.ip, rec.bth, rec.len), icrc_load(rec.bth + rec.len - 4));
+	assert_int_equal(icrc_compute_frame(rec.ip, rec.bth, rec.len),
+			 icrc_load(rec.bth + rec.len - 4));
 	assert_true(rec.time_ns >= *time);
 	*time = rec.time_ns;
 }
@@ -84,7 +87,8 @@ static void receive(struct port *p, unsigned count, uint32_t qpn)
 
 static void spec_of(char *spec, size_t n, int last, const char *options)
 {
-	snprintf(spec, n, "udp:127.%d.%d.%d%s", 1 + (getpid() >> 8) % 250, getpid() % 250, last, options);
+	snprintf(spec, n, "udp:127.%d.%d.%d%s", 1 + (getpid() >> 8) % 250, getpid() % 250, last,
+		 options);
 }
 
 static void send_all(struct port *p, struct port_path *path, uint32_t qpn)
@@ -126,7 +130,8 @@ static void converse(const char *a_options, const char *b_options, struct pkt_ad
 	rig_close(b);
 }
 
-static void expect_conversation(const char *path, const struct pkt_addr *a, const struct pkt_addr *b)
+static void expect_conversation(const char *path, const struct pkt_addr *a,
+				const struct pkt_addr *b)
 {
 	struct file f;
 	uint64_t time = 1500000000ull * 1000000000; /* a real date, at least */
@@ -278,7 +283,10 @@ static void assert_kept(const char *path)
 	assert_int_equal(st.st_size, 4);
 }
 
-/* In a folder that others write to: links to files of ours, of either kind, a pipe that another reads, and a file of another's. */
+/*
+ * In a folder that others write to: links to files of ours, of either kind, a pipe that another
+ * reads, and a file of another's.
+ */
 static void test_planted(void **state)
 {
 	char kept[64], planted[64], spec[400], options[300];

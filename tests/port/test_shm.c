@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The shm port between two honest endpoints: addresses, exchange, back-pressure, sleeping and waking. */
+/*
+ * The shm port between two honest endpoints: addresses, exchange, back-pressure, sleeping and
+ * waking.
+ */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -41,7 +44,8 @@ static void test_addresses(void **state)
 
 static void test_bad_specifications(void **state)
 {
-	static const char *const bad[] = {"0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"};
+	static const char *const bad[] = {"0.0.0.0", "224.0.0.1", "255.255.255.255",
+					  "::", "ff02::1"};
 	struct port_spec spec = {.kind = "shm", .ring = 100000};
 	char err[256];
 
@@ -143,7 +147,8 @@ static void test_exchange(void **state)
 			struct port_pkt pkts[PORT_BURST];
 			int n;
 
-			while (sent[dir] < got[dir] + 40 && srig_send(from, dir ? p.ba : p.ab, sent[dir]))
+			while (sent[dir] < got[dir] + 40 &&
+			       srig_send(from, dir ? p.ba : p.ab, sent[dir]))
 				sent[dir]++;
 			assert_true(from->ops->flush(from));
 			n = srig_receive(to, pkts);
@@ -191,7 +196,10 @@ static void test_cancel_and_flush(void **state)
 	srig_close_pair(&p);
 }
 
-/* What was reserved last may lack its ICRC: it is not seen before the flush, however much is reserved. */
+/*
+ * What was reserved last may lack its ICRC: it is not seen before the flush, however much is
+ * reserved.
+ */
 static void test_lag(void **state)
 {
 	struct srig_pair p = srig_open_pair(0);
@@ -276,8 +284,8 @@ static bool rung(struct port *p)
 }
 
 /*
- * Each place that looks at the other side's flag, with the flag set just before: as it is when the other side's store and our
- * load passed each other in the last look.
+ * Each place that looks at the other side's flag, with the flag set just before: as it is when the
+ * other side's store and our load passed each other in the last look.
  */
 static void test_late_flags(void **state)
 {
@@ -286,7 +294,10 @@ static void test_late_flags(void **state)
 	_Atomic uint32_t *sleeping = &shm_of(p.b)->rx[0]->ring.ctl->sleeping;
 	_Atomic uint32_t *want_room = &shm_of(p.b)->rx[0]->ring.ctl->want_room;
 
-	/* The sender looks after the flush, in the next poll, and when idle for the last time, behind a fence. */
+	/*
+	 * The sender looks after the flush, in the next poll, and when idle for the last time,
+	 * behind a fence.
+	 */
 	srig_send_now(p.a, p.ab, 0);
 	assert_false(rung(p.b));
 	for (int i = 0; i < 2; i++) {
@@ -378,13 +389,18 @@ static void test_no_wakeup_is_lost(void **state)
 	pthread_t t;
 	struct echo e = {p.b, p.ba, ROUNDS};
 
-	/* The other side runs in a thread: sends n, waits for n. This side: waits for n, sends n. */
+	/*
+	 * The other side runs in a thread: sends n, waits for n. This side: waits for n, sends n.
+	 */
 	assert_int_equal(pthread_create(&t, NULL, echo, &e), 0);
 	for (unsigned n = 0; n < ROUNDS; n++) {
 		sleep_for_packet(p.a, n);
 		srig_send_now(p.a, p.ab, n);
 	}
-	/* A flush is followed by another poll or arm (port contract): the last bell may have to be rung behind a fence. */
+	/*
+	 * A flush is followed by another poll or arm (port contract): the last bell may have to be
+	 * rung behind a fence.
+	 */
 	for (int i = 0; i < 3; i++)
 		p.a->ops->rx_burst(p.a, &pkt, 1);
 	pthread_join(t, NULL);

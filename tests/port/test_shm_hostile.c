@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port against peers that lie: hellos, descriptors, rings, indices. Whatever they do, the endpoint counts it, drops
- * that connection, and goes on serving an honest peer.
+ * The shm port against peers that lie: hellos, descriptors, rings, indices. Whatever they do, the
+ * endpoint counts it, drops that connection, and goes on serving an honest peer.
  */
 #include "base/rng.h"
 #include "shm_liar.h"
@@ -157,7 +157,9 @@ static void test_long_hello(void **state)
 	close_stage(&s);
 }
 
-/* Descriptors that are something else: a file, a folder, a pipe, a memfd opened for reading only. */
+/*
+ * Descriptors that are something else: a file, a folder, a pipe, a memfd opened for reading only.
+ */
 static void test_wrong_descriptors(void **state)
 {
 	struct stage s = open_stage();
@@ -198,7 +200,10 @@ static void test_wrong_descriptors(void **state)
 	close_stage(&s);
 }
 
-/* Connections that never say anything take a bounded number of places, and those who speak are heard. */
+/*
+ * Connections that never say anything take a bounded number of places, and those who speak are
+ * heard.
+ */
 static void test_silent_connections(void **state)
 {
 	enum { MANY = 100 };
@@ -236,7 +241,8 @@ static struct liar open_liar(struct stage *s)
 {
 	struct shm_hello h = good_hello();
 	int mem = ring_fd(SHM_RING_OVERHEAD + RING, SEALS);
-	uint8_t *m = mmap(NULL, SHM_RING_OVERHEAD + RING, PROT_READ | PROT_WRITE, MAP_SHARED, mem, 0);
+	uint8_t *m =
+		mmap(NULL, SHM_RING_OVERHEAD + RING, PROT_READ | PROT_WRITE, MAP_SHARED, mem, 0);
 	struct liar l = {.fd = dial_hub(), .ctl = (void *)m, .descs = (void *)(m + SHM_RING_CTL)};
 	unsigned rings = shm_of(s->hub)->num_rx;
 
@@ -379,19 +385,21 @@ static void test_random_rings(void **state)
 
 			/* Mostly good ones, so that the consumer gets somewhere. */
 			for (uint32_t i = 0; i < SHM_RING_DESCS; i++) {
-				uint64_t place = rng_below(&rng, RING / SHM_REC_ALIGN - (k % 2 ? 131 : 0)),
+				uint64_t place = rng_below(&rng, RING / SHM_REC_ALIGN -
+									 (k % 2 ? 131 : 0)),
 					 len = rng_below(&rng, 60) ? 20 + rng_below(&rng, 4000)
 								   : rng_u64(&rng);
 
-				atomic_store(&l.descs[i],
-					     DESC(lap + !rng_below(&rng, 200), place, len & 0xffff));
+				atomic_store(&l.descs[i], DESC(lap + !rng_below(&rng, 200), place,
+							       len & 0xffff));
 			}
 			lap += round % 2;
 			n = srig_receive(s.hub, pkts);
 			for (int i = 0; i < n; i++) {
 				volatile uint8_t sum = 0;
 
-				assert_true(pkts[i].len >= SHM_MIN_LEN && pkts[i].len <= PKT_MAX_LEN);
+				assert_true(pkts[i].len >= SHM_MIN_LEN &&
+					    pkts[i].len <= PKT_MAX_LEN);
 				for (uint32_t j = 0; j < pkts[i].len; j++)
 					sum ^= pkts[i].bth[j];
 				(void)sum;

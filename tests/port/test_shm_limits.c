@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The shm port against peers that want too much: rings without end, memory, and others' addresses. */
+/*
+ * The shm port against peers that want too much: rings without end, memory, and others' addresses.
+ */
 #include "shm_liar.h"
 
 /* The `i`th of many addresses that this process holds. */
@@ -75,7 +77,10 @@ static void test_ring_after_ring(void **state)
 	close_stage(&s);
 }
 
-/* Another process cannot speak for an address that it does not hold: packets in a peer's name, or the end of that peer's ring. */
+/*
+ * Another process cannot speak for an address that it does not hold: packets in a peer's name, or
+ * the end of that peer's ring.
+ */
 static void test_in_anothers_name(void **state)
 {
 	struct stage s = open_stage();
@@ -100,7 +105,10 @@ static void test_in_anothers_name(void **state)
 	close_stage(&s);
 }
 
-/* Rings of peers are bounded together, however many come; an honest peer that finds no room left offers shorter ones. */
+/*
+ * Rings of peers are bounded together, however many come; an honest peer that finds no room left
+ * offers shorter ones.
+ */
 static void test_memory_of_all_rings(void **state)
 {
 	enum { LONG = 4u << 20, FIT = (SHM_RX_BYTES - SHM_RING_DEFAULT) / LONG };
@@ -172,7 +180,8 @@ static void test_memory_of_all_rings(void **state)
 /* An endpoint with short rings is offered no longer ones. */
 static void test_short_rings(void **state)
 {
-	struct port *hub = srig_open("10.0.0.1", SHM_RING_MIN), *peer = srig_open("10.0.0.2", SHM_RING_MAX);
+	struct port *hub = srig_open("10.0.0.1", SHM_RING_MIN),
+		    *peer = srig_open("10.0.0.2", SHM_RING_MAX);
 	struct port_path *path = peer->ops->path_get(peer, &hub->addr, 0);
 
 	srig_send_now(peer, path, 0);
@@ -191,8 +200,9 @@ static void test_short_rings(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_too_many_rings),	TEST(test_ring_after_ring), TEST(test_in_anothers_name),
-		TEST(test_memory_of_all_rings), TEST(test_short_rings),
+		TEST(test_too_many_rings),   TEST(test_ring_after_ring),
+		TEST(test_in_anothers_name), TEST(test_memory_of_all_rings),
+		TEST(test_short_rings),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

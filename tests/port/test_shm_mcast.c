@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Groups on shm: each member gets a copy, by a ring for that group; who comes, goes, dies, lies, or does not listen. */
+/*
+ * Groups on shm: each member gets a copy, by a ring for that group; who comes, goes, dies, lies, or
+ * does not listen.
+ */
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -115,7 +118,10 @@ static void test_cancel(void **state)
 	port_close(a);
 }
 
-/* A member that comes later is found while something is sent; one that leaves, or is killed, is let go of. */
+/*
+ * A member that comes later is found while something is sent; one that leaves, or is killed, is let
+ * go of.
+ */
 static void test_come_and_go(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", 0), *b, *c;
@@ -263,7 +269,9 @@ static void test_lanes(void **state)
 	port_close(a);
 }
 
-/* A ring for a group that one is not in is refused, and so is a sender that calls itself a group. */
+/*
+ * A ring for a group that one is not in is refused, and so is a sender that calls itself a group.
+ */
 static void test_lies(void **state)
 {
 	struct port *b = open_member("10.0.0.2", GROUP);
@@ -272,8 +280,9 @@ static void test_lies(void **state)
 
 	for (int i = 0; i < 4; i++) {
 		struct sockaddr_un sa = {.sun_family = AF_UNIX};
-		struct shm_hello h = {
-			.magic = SHM_HELLO_MAGIC, .version = SHM_HELLO_VERSION, .ring_size = SHM_RING_MIN};
+		struct shm_hello h = {.magic = SHM_HELLO_MAGIC,
+				      .version = SHM_HELLO_VERSION,
+				      .ring_size = SHM_RING_MIN};
 		struct pkt_addr t = srig_addr(addr[i]), g = srig_addr(group[i]);
 		union {
 			struct cmsghdr align;
@@ -314,9 +323,10 @@ static void test_lies(void **state)
 /* What is in the folder under names like a mark's, and is none, makes no harm. */
 static void test_odd_marks(void **state)
 {
-	static const char *const names[] = {
-		"239.1.2.3@",	       "239.1.2.3@10.0.0.9", "239.1.2.3@10.0.0.9.7", "239.1.2.3@10.0.0.9.00",
-		"239.1.2.3@fd00::1.0", "239.1.2.3@.0",	     "239.1.2.3@10.0.0.9.0"};
+	static const char *const names[] = {"239.1.2.3@",	    "239.1.2.3@10.0.0.9",
+					    "239.1.2.3@10.0.0.9.7", "239.1.2.3@10.0.0.9.00",
+					    "239.1.2.3@fd00::1.0",  "239.1.2.3@.0",
+					    "239.1.2.3@10.0.0.9.0"};
 	struct pkt_addr six = srig_addr("ff0e::1");
 	struct port *a = srig_open("10.0.0.1", 0), *b = open_member("10.0.0.2", GROUP);
 	struct port_path *path;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The shm port and its peers: absent, killed and come back, many at once, of several lanes, forked. */
+/*
+ * The shm port and its peers: absent, killed and come back, many at once, of several lanes, forked.
+ */
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -106,7 +108,10 @@ static void call(struct port *a, struct port_path *path, uint64_t n)
 	fail_msg("no answer to %llu", (unsigned long long)n);
 }
 
-/* A process whose descriptors do for some peers serves so many, however many come at once: none takes what the others' answers want. */
+/*
+ * A process whose descriptors do for some peers serves so many, however many come at once: none
+ * takes what the others' answers want.
+ */
 static void test_few_descriptors(void **state)
 {
 	enum { PEERS = 12, ROOM = 4 };
@@ -208,7 +213,10 @@ static void test_reader(void **state)
 	port_close(a);
 }
 
-/* One that comes and goes is looked for less and less often; but once it has sent something, it gets its answer. */
+/*
+ * One that comes and goes is looked for less and less often; but once it has sent something, it
+ * gets its answer.
+ */
 static void test_short_lives(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", 0);
@@ -257,7 +265,10 @@ static void test_last_words(void **state)
 	port_close(p.b);
 }
 
-/* The packet reserved last may lack its ICRC still when the peer is found dead: its room must be there until the flush. */
+/*
+ * The packet reserved last may lack its ICRC still when the peer is found dead: its room must be
+ * there until the flush.
+ */
 static void test_room_outlives_the_peer(void **state)
 {
 	struct srig_pair p = srig_open_pair(SHM_RING_MIN);
@@ -424,7 +435,10 @@ static void test_fork(void **state)
 	assert_int_equal(srig_count_files(), 0);
 }
 
-/* A child that lives on with copies of the descriptors must not keep a connection, or an event, alive. */
+/*
+ * A child that lives on with copies of the descriptors must not keep a connection, or an event,
+ * alive.
+ */
 static void test_child_without_after_fork(void **state)
 {
 	struct srig_pair p = srig_open_pair(0);

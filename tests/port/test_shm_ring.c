@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The ring of the shm port by itself: order, turning, extending, back-pressure, and the checks of a distrustful side. */
+/*
+ * The ring of the shm port by itself: order, turning, extending, back-pressure, and the checks of a
+ * distrustful side.
+ */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -63,8 +66,8 @@ static void test_order_over_many_laps(void **state)
 }
 
 /*
- * Small packets of a burst share lines, but for the two at its beginning, at which the consumer looks all the time: nothing is
- * written there before the burst is published.
+ * Small packets of a burst share lines, but for the two at its beginning, at which the consumer
+ * looks all the time: nothing is written there before the burst is published.
  */
 static void test_burst_begins_in_watched_lines(void **state)
 {
@@ -146,7 +149,8 @@ static void test_full_for_large_ones(void **state)
 	pair(SHM_RING_MIN, &p, &c);
 	while (shm_prod_reserve(&p, 3000, 0))
 		n++;
-	assert_in_range(SHM_RING_MIN - n * shm_rec_size(3000), shm_rec_size(500), shm_rec_size(3000) - 1);
+	assert_in_range(SHM_RING_MIN - n * shm_rec_size(3000), shm_rec_size(500),
+			shm_rec_size(3000) - 1);
 	assert_null(shm_prod_reserve(&p, 3000, 0));
 	assert_non_null(shm_prod_reserve(&p, 500, 0));
 	assert_false(p.broken);
@@ -306,7 +310,8 @@ static void test_consumer_distrusts(void **state)
 		{"empty", DESC(1, 0, 0)},
 		{"too long", DESC(1, 0, PKT_MAX_LEN + 1)},
 		{"longest that can be said", DESC(1, 0, 0xffff)},
-		{"hangs over the end", DESC(1, SHM_RING_MIN / SHM_REC_ALIGN - 1, SHM_REC_ALIGN + 1)},
+		{"hangs over the end",
+		 DESC(1, SHM_RING_MIN / SHM_REC_ALIGN - 1, SHM_REC_ALIGN + 1)},
 		{"long, over the end", DESC(1, SHM_RING_MIN / SHM_REC_ALIGN - 125, 4000)},
 		{"behind the end", DESC(1, SHM_RING_MIN / SHM_REC_ALIGN, 16)},
 		{"far behind the end", DESC(1, 0xffffff, 16)},
@@ -342,8 +347,9 @@ static void test_end_of_the_ring(void **state)
 
 	pair(SHM_RING_MIN, &p, &c);
 	atomic_store(&p.descs[0], DESC(1, SHM_RING_MIN / SHM_REC_ALIGN - 1, SHM_REC_ALIGN));
-	atomic_store(&p.descs[1],
-		     DESC(1, (SHM_RING_MIN - shm_rec_size(PKT_MAX_LEN)) / SHM_REC_ALIGN, PKT_MAX_LEN));
+	atomic_store(
+		&p.descs[1],
+		DESC(1, (SHM_RING_MIN - shm_rec_size(PKT_MAX_LEN)) / SHM_REC_ALIGN, PKT_MAX_LEN));
 	assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
 	assert_ptr_equal(bth + len, p.data + SHM_RING_MIN);
 	assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 1);
@@ -351,7 +357,10 @@ static void test_end_of_the_ring(void **state)
 	shm_prod_unmap(&p);
 }
 
-/* Memory that could be taken away under a reader, or that it may not write to, or of another size, or not allocated yet, is no ring. */
+/*
+ * Memory that could be taken away under a reader, or that it may not write to, or of another size,
+ * or not allocated yet, is no ring.
+ */
 static void test_consumer_wants_seals(void **state)
 {
 	static const struct {

@@ -52,8 +52,9 @@ static void run(const struct sim_params *params, uint64_t seed, struct seen *out
 				out->pkt[out->count].at = sim_now(s);
 				out->pkt[out->count].psn = rig_psn(&pkts[i]);
 				out->pkt[out->count].len = pkts[i].len;
-				out->pkt[out->count].whole = icrc_verify(&flow, pkts[i].flags & PORT_ID_KNOWN,
-									 &id, pkts[i].bth, pkts[i].len);
+				out->pkt[out->count].whole =
+					icrc_verify(&flow, pkts[i].flags & PORT_ID_KNOWN, &id,
+						    pkts[i].bth, pkts[i].len);
 			}
 		}
 	}
@@ -131,7 +132,10 @@ static void test_time(void **state)
 	sim_destroy(s);
 }
 
-/* A group's packet goes to each member, the sender among them, each copy with luck of its own; nobody else gets one. */
+/*
+ * A group's packet goes to each member, the sender among them, each copy with luck of its own;
+ * nobody else gets one.
+ */
 static void test_group(void **state)
 {
 	const struct sim_params params = {.loss = 0.5, .delay_ns = 1000};

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Port specifications: what is understood, and what is refused with one line that says what to do. */
+/*
+ * Port specifications: what is understood, and what is refused with one line that says what to do.
+ */
 #include "rig.h"
 
 #include <locale.h>
@@ -158,8 +160,9 @@ static void test_mtu_fit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_full),	cmocka_unit_test(test_bare),	cmocka_unit_test(test_times),
-		cmocka_unit_test(test_locale),	cmocka_unit_test(test_refused), cmocka_unit_test(test_long),
+		cmocka_unit_test(test_full),	cmocka_unit_test(test_bare),
+		cmocka_unit_test(test_times),	cmocka_unit_test(test_locale),
+		cmocka_unit_test(test_refused), cmocka_unit_test(test_long),
 		cmocka_unit_test(test_mtu_fit),
 	};
 

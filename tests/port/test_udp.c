@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The udp port between two addresses of this machine: everything sent arrives once, in order, whole, with a right ICRC. */
+/*
+ * The udp port between two addresses of this machine: everything sent arrives once, in order,
+ * whole, with a right ICRC.
+ */
 #include "../common/network.h"
 #include "rig.h"
 
@@ -38,8 +41,8 @@ static struct pair open_pair(bool v6, const char *options)
 		if (private_net)
 			snprintf(spec[i], sizeof(spec[i]), "udp:%s%s", FAMILY[v6][i], options);
 		else
-			snprintf(spec[i], sizeof(spec[i]), "udp:127.%d.%d.%d%s", 1 + (getpid() >> 8) % 250,
-				 getpid() % 250, i + 1, options);
+			snprintf(spec[i], sizeof(spec[i]), "udp:127.%d.%d.%d%s",
+				 1 + (getpid() >> 8) % 250, getpid() % 250, i + 1, options);
 	}
 	p.a = rig_open(spec[0]);
 	p.b = rig_open(spec[1]);
@@ -55,7 +58,10 @@ static void close_pair(struct pair *p)
 	rig_close(p->b);
 }
 
-/* Sends packets of these lengths from a and receives them at b. Returns how many identifications were not predicted. */
+/*
+ * Sends packets of these lengths from a and receives them at b. Returns how many identifications
+ * were not predicted.
+ */
 static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_t tos)
 {
 	struct port_pkt pkts[PORT_BURST];
@@ -68,8 +74,9 @@ static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_
 		for (uint32_t bytes = 0; sent < count && bytes < p->a->window; sent++) {
 			rc = rig_send(p->a, p->to_b, len[sent], tos, 0x1230, sent);
 			assert_int_equal(rc, 0);
-			bytes +=
-				len[sent] < 1024 ? 1024 : len[sent]; /* small ones cost more than they hold */
+			bytes += len[sent] < 1024
+					 ? 1024
+					 : len[sent]; /* small ones cost more than they hold */
 		}
 		assert_true(p->a->ops->flush(p->a));
 		while (got < sent) {
@@ -107,7 +114,8 @@ static unsigned fill_sizes(uint32_t *len, unsigned max)
 		len[n++] = i % 2 ? 20 : 4128;
 	rng_seed(&r, seed);
 	while (n < max)
-		len[n++] = RIG_MIN_LEN + 4 * (uint32_t)rng_below(&r, (PKT_MAX_LEN - RIG_MIN_LEN) / 4 + 1);
+		len[n++] = RIG_MIN_LEN +
+			   4 * (uint32_t)rng_below(&r, (PKT_MAX_LEN - RIG_MIN_LEN) / 4 + 1);
 	return n;
 }
 
@@ -163,7 +171,10 @@ static void test_groups(void **state)
 	close_pair(&p);
 }
 
-/* Sends a message of `count` packets, the first 16 bytes longer than the others. Returns the number of the next packet. */
+/*
+ * Sends a message of `count` packets, the first 16 bytes longer than the others. Returns the number
+ * of the next packet.
+ */
 static unsigned send_message(struct pair *p, unsigned first, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++)
@@ -204,7 +215,10 @@ static struct pair open_apart(void)
 	return p;
 }
 
-/* The first packet of a long message goes alone once such messages are under way, that of one of two packets never for long. */
+/*
+ * The first packet of a long message goes alone once such messages are under way, that of one of
+ * two packets never for long.
+ */
 static void test_first_packet(void **state)
 {
 	struct pair p = open_apart();
@@ -301,7 +315,9 @@ static void test_cancel(void **state)
 			sent++;
 		}
 	}
-	/* What was taken back left the groups as they were: four of 64 and one of 32, and the last. */
+	/*
+	 * What was taken back left the groups as they were: four of 64 and one of 32, and the last.
+	 */
 	assert_int_equal(udp_port(p.a)->tx.count, 2);
 	assert_true(p.a->ops->flush(p.a));
 	while (got < sent) {
@@ -339,12 +355,19 @@ static void test_small_bursts(void **state)
 	close_pair(&p);
 }
 
-/* So many packets as the windows say fit, while nobody reads: one by one, and in groups with READ responses beside. */
+/*
+ * So many packets as the windows say fit, while nobody reads: one by one, and in groups with READ
+ * responses beside.
+ */
 static void test_window(void **state)
 {
 	struct port_pkt pkts[PORT_BURST];
-	/* The buffer that an ordinary process gets where the administrator changed nothing, and ours. */
-	const char *const options[] = {",buffer=212992,offload=0", ",buffer=212992", ",offload=0", ""};
+	/*
+	 * The buffer that an ordinary process gets where the administrator changed nothing, and
+	 * ours.
+	 */
+	const char *const options[] = {",buffer=212992,offload=0", ",buffer=212992", ",offload=0",
+				       ""};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(options); i++) {
 		bool grouped = i & 1;
@@ -359,12 +382,13 @@ static void test_window(void **state)
 			int n = rig_burst(p.b, pkts, PORT_BURST);
 
 			if (n == 0)
-				fail_msg("%s: %u of %u packets arrived; buffer %u", options[i], got, sent,
-					 udp_port(p.b)->rcvbuf);
+				fail_msg("%s: %u of %u packets arrived; buffer %u", options[i], got,
+					 sent, udp_port(p.b)->rcvbuf);
 			for (int k = 0; k < n; k++, got++)
 				rig_check(p.b, &pkts[k], 7, got);
 		}
-		print_message("%s: %u packets of %u waited, none was lost\n", options[i], sent, PKT_MAX_LEN);
+		print_message("%s: %u packets of %u waited, none was lost\n", options[i], sent,
+			      PKT_MAX_LEN);
 		close_pair(&p);
 	}
 }
@@ -383,7 +407,10 @@ static void test_sleep(void **state)
 	assert_int_equal(rig_burst(p.b, pkts, PORT_BURST), 1);
 	assert_true(p.b->ops->arm(p.b));
 	assert_false(rig_readable(p.b, 0));
-	/* What came before it was armed counts too. Nobody is woken who is not armed, however often it was. */
+	/*
+	 * What came before it was armed counts too. Nobody is woken who is not armed, however often
+	 * it was.
+	 */
 	p.b->ops->disarm(p.b, true);
 	p.b->ops->disarm(p.b, true);
 	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 2), 0);
@@ -504,7 +531,10 @@ static void test_choice(void **state)
 			assert_false(pkt_addr_eq(&p[i]->addr, &p[j]->addr));
 	}
 	if (private_net) {
-		/* No route to the outside there: the first address that is not loopback's, and then those. */
+		/*
+		 * No route to the outside there: the first address that is not loopback's, and then
+		 * those.
+		 */
 		struct pkt_addr first = rig_addr("10.77.0.1"), third = rig_addr("127.0.0.3");
 
 		assert_true(pkt_addr_eq(&p[0]->addr, &first));
@@ -543,7 +573,10 @@ static struct port_hint take_hint(struct port *p)
 	return h;
 }
 
-/* Nobody there: the hint quotes the packet. What goes to others comes there, and no error stays to keep a sleeper awake. */
+/*
+ * Nobody there: the hint quotes the packet. What goes to others comes there, and no error stays to
+ * keep a sleeper awake.
+ */
 static void hints(bool v6)
 {
 	struct pair p = open_pair(v6, "");
@@ -618,8 +651,8 @@ static void wait_for_reader(const struct pair *p, enum port_reader wanted)
 static void open_crowd(bool v6, int fds[CROWD])
 {
 	for (int i = 0; i < CROWD; i++) {
-		struct sockaddr_storage any = {.ss_family =
-						       v6 ? AF_INET6 : AF_INET}; /* any address, any port */
+		struct sockaddr_storage any = {
+			.ss_family = v6 ? AF_INET6 : AF_INET}; /* any address, any port */
 
 		fds[i] = socket(any.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 		assert_true(fds[i] >= 0);

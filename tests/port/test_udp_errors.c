@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the kernel may say to a send, said on purpose: the linker puts a script between the port and the calls that send. Counts stay
- * right, nothing is sent twice, and nothing spins.
+ * What the kernel may say to a send, said on purpose: the linker puts a script between the port and
+ * the calls that send. Counts stay right, nothing is sent twice, and nothing spins.
  */
 #include "rig.h"
 
@@ -13,7 +13,10 @@
 #include "base/sys.h"
 #include "port/udp.h"
 
-/* The script: call n answers with answer[n]: an error, or the number of messages to let through; ALL: as the kernel does. */
+/*
+ * The script: call n answers with answer[n]: an error, or the number of messages to let through;
+ * ALL: as the kernel does.
+ */
 #define ALL 1000
 static const int *answer;
 static unsigned answers, calls;
@@ -23,26 +26,28 @@ int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags);
 
 ssize_t __real_sys_sendmsg(int fd, const struct msghdr *msg, int flags);
 ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *msg, int flags);
-ssize_t __real_sys_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
-			  socklen_t alen);
-ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
-			  socklen_t alen);
+ssize_t __real_sys_sendto(int fd, const void *buf, size_t len, int flags,
+			  const struct sockaddr *addr, socklen_t alen);
+ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags,
+			  const struct sockaddr *addr, socklen_t alen);
 
 /* The port sends one message by the shorter calls. */
 ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	unsigned call = calls++;
 
-	return call < answers && answer[call] < 0 ? answer[call] : __real_sys_sendmsg(fd, msg, flags);
+	return call < answers && answer[call] < 0 ? answer[call]
+						  : __real_sys_sendmsg(fd, msg, flags);
 }
 
-ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags, const struct sockaddr *addr,
-			  socklen_t alen)
+ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags,
+			  const struct sockaddr *addr, socklen_t alen)
 {
 	unsigned call = calls++;
 
-	return call < answers && answer[call] < 0 ? answer[call]
-						  : __real_sys_sendto(fd, buf, len, flags, addr, alen);
+	return call < answers && answer[call] < 0
+		       ? answer[call]
+		       : __real_sys_sendto(fd, buf, len, flags, addr, alen);
 }
 
 int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
@@ -56,7 +61,10 @@ int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 	return __real_sys_sendmmsg(fd, msgs, n, flags);
 }
 
-/* So many of the failed calls find errors from the network waiting: each but every fourth, as when the kernel has queued one and has not let a call fail yet. */
+/*
+ * So many of the failed calls find errors from the network waiting: each but every fourth, as when
+ * the kernel has queued one and has not let a call fail yet.
+ */
 static unsigned forged, looks;
 
 bool __real_udp_take_errors(struct udp_port *u);
@@ -88,9 +96,11 @@ static int set_up(void **state)
 	char spec[64];
 
 	script(NULL, 0);
-	snprintf(spec, sizeof(spec), "udp:127.%d.%d.201", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.201", 1 + (getpid() >> 8) % 250,
+		 getpid() % 250);
 	a = rig_open(spec);
-	snprintf(spec, sizeof(spec), "udp:127.%d.%d.202", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.202", 1 + (getpid() >> 8) % 250,
+		 getpid() % 250);
 	b = rig_open(spec);
 	to_b = a->ops->path_get(a, &b->addr, 0);
 	if (!to_b)
@@ -105,7 +115,10 @@ static void send_some(uint32_t len, unsigned count, unsigned first)
 		assert_int_equal(rig_send(a, to_b, len, 0, 9, first + i), 0);
 }
 
-/* What comes to b next is these packets, but for `lost`, each with the identification that was predicted, and no more. */
+/*
+ * What comes to b next is these packets, but for `lost`, each with the identification that was
+ * predicted, and no more.
+ */
 static void expect_without(unsigned first, unsigned count, unsigned lost)
 {
 	struct port_pkt pkts[PORT_BURST];
@@ -175,7 +188,10 @@ static void test_partial(void **state)
 	expect_stats(8, 0);
 }
 
-/* UDP_SEGMENT refused: the same packets go one by one, their ICRCs built anew, and so do all later ones. */
+/*
+ * UDP_SEGMENT refused: the same packets go one by one, their ICRCs built anew, and so do all later
+ * ones.
+ */
 static void refused(int error)
 {
 	SCRIPT(error);
@@ -221,7 +237,8 @@ static void test_refused_by_kernel(void **state)
 		print_message("SKIPPED: this kernel has no UDP_SEGMENT\n");
 		skip();
 	}
-	assert_int_equal(setsockopt(udp_port(a)->sock, SOL_SOCKET, SO_NO_CHECK, &one, sizeof(one)), 0);
+	assert_int_equal(setsockopt(udp_port(a)->sock, SOL_SOCKET, SO_NO_CHECK, &one, sizeof(one)),
+			 0);
 	send_some(256, 40, 0);
 	send_some(64, 10, 40);
 	assert_true(a->ops->flush(a));
@@ -230,7 +247,10 @@ static void test_refused_by_kernel(void **state)
 	expect_stats(50, 0);
 }
 
-/* A datagram of mixed packets is refused: they are lost, and the next ones go in groups. Want of memory is no reason. */
+/*
+ * A datagram of mixed packets is refused: they are lost, and the next ones go in groups. Want of
+ * memory is no reason.
+ */
 static void test_joined_refused(void **state)
 {
 	static const int errors[] = {-ENOBUFS, -EMSGSIZE};
@@ -272,7 +292,10 @@ static void test_dropped(void **state)
 	}
 }
 
-/* Errors of earlier packets, reported at this call: it is tried again, and waits for a later flush where they have no end. */
+/*
+ * Errors of earlier packets, reported at this call: it is tried again, and waits for a later flush
+ * where they have no end.
+ */
 static void test_connection_refused(void **state)
 {
 	int for_ever[80];
@@ -301,8 +324,9 @@ static void test_connection_refused(void **state)
 }
 
 /*
- * Errors from the network, of every kind and without end, as anybody can send them: each fails a call. No packet is lost by them, none is believed to be too long,
- * the path goes on in groups, and a flush ends: what waits goes with a later one.
+ * Errors from the network, of every kind and without end, as anybody can send them: each fails a
+ * call. No packet is lost by them, none is believed to be too long, the path goes on in groups, and
+ * a flush ends: what waits goes with a later one.
  */
 static void test_forged(void **state)
 {
@@ -358,7 +382,10 @@ uint64_t __wrap_port_clock(void *ctx)
 
 #define NOBODIES 32 /* a flush */
 
-/* A packet to each of some addresses that nobody has, which the kernel answers with an error each, at once. */
+/*
+ * A packet to each of some addresses that nobody has, which the kernel answers with an error each,
+ * at once.
+ */
 static void send_to_nobody(unsigned round)
 {
 	struct port_path *to[NOBODIES];
@@ -380,8 +407,9 @@ static void send_to_nobody(unsigned round)
 }
 
 /*
- * Answers to forged addresses: each brings an error, and each error ends a call that sends many, and costs a call of its own. After some of them the port does
- * not hear of more, until a time is over; nothing is lost, and then it hears of those that are gone again.
+ * Answers to forged addresses: each brings an error, and each error ends a call that sends many,
+ * and costs a call of its own. After some of them the port does not hear of more, until a time is
+ * over; nothing is lost, and then it hears of those that are gone again.
  */
 static void test_errors_of_answers(void **state)
 {

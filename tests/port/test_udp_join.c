@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets of different lengths in one datagram (src/port/udp_join.c): only a port that offers to take them gets them, they arrive in order, whole
- * and with the identifications that their ICRCs cover, and a head that does not add up cuts nothing.
+ * Packets of different lengths in one datagram (src/port/udp_join.c): only a port that offers to
+ * take them gets them, they arrive in order, whole and with the identifications that their ICRCs
+ * cover, and a head that does not add up cuts nothing.
  */
 #include "../common/network.h"
 #include "rig.h"
@@ -22,10 +23,11 @@ static struct port *open_end(bool v6, unsigned end, const char *options)
 	char spec[80];
 
 	if (private_net)
-		snprintf(spec, sizeof(spec), v6 ? "udp:fd77::%u%s" : "udp:10.77.0.%u%s", end, options);
+		snprintf(spec, sizeof(spec), v6 ? "udp:fd77::%u%s" : "udp:10.77.0.%u%s", end,
+			 options);
 	else
-		snprintf(spec, sizeof(spec), "udp:127.%d.%d.%u%s", 1 + (getpid() >> 8) % 250, getpid() % 250,
-			 210 + end, options);
+		snprintf(spec, sizeof(spec), "udp:127.%d.%d.%u%s", 1 + (getpid() >> 8) % 250,
+			 getpid() % 250, 210 + end, options);
 	return rig_open(spec);
 }
 
@@ -70,7 +72,10 @@ static void talk(bool v6, const uint32_t *len, unsigned count, unsigned datagram
 	rig_close(b);
 }
 
-/* WRITEs of 8 KiB, seven of them; an ACK among READ responses; what is shorter than what comes behind it. */
+/*
+ * WRITEs of 8 KiB, seven of them; an ACK among READ responses; what is shorter than what comes
+ * behind it.
+ */
 static void test_one_datagram(void **state)
 {
 	static const uint32_t acks[] = {20, 4116, 4112, 4116, 20, 64}, growing[] = {16, 20, 24, 28};
@@ -130,7 +135,10 @@ static void test_cancel(void **state)
 	rig_close(b);
 }
 
-/* A port without offers, a socket that is none of ours, and nobody. Each new connection looks again. */
+/*
+ * A port without offers, a socket that is none of ours, and nobody. Each new connection looks
+ * again.
+ */
 static void test_only_who_offers(void **state)
 {
 	struct port *a = open_end(false, 1, ""), *b = open_end(false, 2, ",offload=0");
@@ -168,7 +176,10 @@ static void test_only_who_offers(void **state)
 	rig_close(b);
 }
 
-/* Datagrams with a head that is cut short, counts or lengths that do not add up: none is cut; the core refuses it by its op-code. */
+/*
+ * Datagrams with a head that is cut short, counts or lengths that do not add up: none is cut; the
+ * core refuses it by its op-code.
+ */
 static void test_hostile(void **state)
 {
 	static const struct {
@@ -197,8 +208,16 @@ static void test_hostile(void **state)
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
-		uint8_t data[64] = {
-			0xff, 'R', 'o', 1, 0, 0, 0, 0, (uint8_t)(bad[i].count >> 8), (uint8_t)bad[i].count};
+		uint8_t data[64] = {0xff,
+				    'R',
+				    'o',
+				    1,
+				    0,
+				    0,
+				    0,
+				    0,
+				    (uint8_t)(bad[i].count >> 8),
+				    (uint8_t)bad[i].count};
 
 		for (unsigned k = 0; k < 3; k++)
 			memcpy(data + 10 + 2 * k, &(uint16_t){htons(bad[i].len[k])}, 2);

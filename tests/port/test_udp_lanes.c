@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two lanes of one address: each gets the packets of its own QPs, however the sender groups them, and is woken by them. */
+/*
+ * Two lanes of one address: each gets the packets of its own QPs, however the sender groups them,
+ * and is woken by them.
+ */
 #include "rig.h"
 
 #include <pthread.h>
@@ -26,12 +29,14 @@ static int set_up(void **state)
 	char spec[64], err[256];
 
 	for (unsigned i = 0; i < LANES; i++) {
-		snprintf(spec, sizeof(spec), "udp:127.%d.%d.203", 1 + (getpid() >> 8) % 250, getpid() % 250);
+		snprintf(spec, sizeof(spec), "udp:127.%d.%d.203", 1 + (getpid() >> 8) % 250,
+			 getpid() % 250);
 		lane[i] = port_open(spec, i, LANES, err, sizeof(err));
 		if (!lane[i])
 			fail_msg("%s", err);
 	}
-	snprintf(spec, sizeof(spec), "udp:127.%d.%d.204", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.204", 1 + (getpid() >> 8) % 250,
+		 getpid() % 250);
 	sender = rig_open(spec);
 	to = sender->ops->path_get(sender, &lane[0]->addr, 0);
 	return to ? 0 : -1;
@@ -62,12 +67,16 @@ static void expect(unsigned l, unsigned count, unsigned first, unsigned step)
 	assert_int_equal(lane[l]->ops->rx_burst(lane[l], pkts, PORT_BURST), 0);
 }
 
-/* Of one length, or of `len` and 64 in turn: the datagrams of one lane's packets come by the kernel's way alone. */
+/*
+ * Of one length, or of `len` and 64 in turn: the datagrams of one lane's packets come by the
+ * kernel's way alone.
+ */
 static void steering(uint32_t len, uint32_t head)
 {
 	for (unsigned l = 0; l < LANES; l++) {
 		for (unsigned i = 0; i < 20; i++)
-			assert_int_equal(rig_send(sender, to, i % 2 ? len : 64, 0, qpn_of_lane(l), i), 0);
+			assert_int_equal(
+				rig_send(sender, to, i % 2 ? len : 64, 0, qpn_of_lane(l), i), 0);
 		assert_true(sender->ops->flush(sender));
 	}
 	for (unsigned l = 0; l < LANES; l++) {
@@ -93,7 +102,10 @@ static void test_steering_joined(void **state)
 	steering(128, ALIGN_UP(10 + 20 * 2, UDP_JOIN_ALIGN));
 }
 
-/* One group of everybody's packets: the kernel gives it to one lane, which passes on what is not its own. */
+/*
+ * One group of everybody's packets: the kernel gives it to one lane, which passes on what is not
+ * its own.
+ */
 static void test_mixed_group(void **state)
 {
 	struct port_pkt pkts[PORT_BURST];
@@ -124,7 +136,9 @@ static void test_mixed_group(void **state)
 	}
 }
 
-/* A lane that nobody looks after loses what does not fit; the others go on, and the count says so. */
+/*
+ * A lane that nobody looks after loses what does not fit; the others go on, and the count says so.
+ */
 static void test_full_inbox(void **state)
 {
 	struct port_pkt pkts[PORT_BURST];
@@ -156,8 +170,9 @@ static void test_sender_with_lanes(void **state)
 		assert_non_null(path[l]);
 		for (unsigned k = 0; k < l; k++)
 			assert_ptr_not_equal(path[l], path[k]);
-		assert_ptr_equal(lane[0]->ops->path_get(lane[0], &sender->addr, qpn_of_lane(l) + 16 * LANES),
-				 path[l]);
+		assert_ptr_equal(
+			lane[0]->ops->path_get(lane[0], &sender->addr, qpn_of_lane(l) + 16 * LANES),
+			path[l]);
 		lane[0]->ops->path_put(lane[0], path[l]);
 	}
 	for (unsigned i = 0; i < 2 * LANES; i++)
@@ -178,7 +193,8 @@ static void test_in_use(void **state)
 {
 	char spec[64], err[256];
 
-	snprintf(spec, sizeof(spec), "udp:127.%d.%d.203", 1 + (getpid() >> 8) % 250, getpid() % 250);
+	snprintf(spec, sizeof(spec), "udp:127.%d.%d.203", 1 + (getpid() >> 8) % 250,
+		 getpid() % 250);
 	for (unsigned lanes = 1; lanes <= 2; lanes++) {
 		assert_null(port_open(spec, 0, lanes, err, sizeof(err)));
 		assert_non_null(strstr(err, "in use"));
@@ -234,7 +250,8 @@ static void test_threads(void **state)
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		/* Which lane the kernel gives the group to goes round. */
 		for (unsigned l = 0; l < LANES; l++)
-			assert_int_equal(rig_send(sender, to, 64, 0, qpn_of_lane((i + l) % LANES), i), 0);
+			assert_int_equal(
+				rig_send(sender, to, 64, 0, qpn_of_lane((i + l) % LANES), i), 0);
 		assert_true(sender->ops->flush(sender));
 		/* Not more under way than an inbox holds. */
 		for (unsigned l = 0; l < LANES; l++) {
@@ -245,7 +262,8 @@ static void test_threads(void **state)
 	for (unsigned l = 0; l < LANES; l++) {
 		pthread_join(t[l], &problem);
 		if (problem)
-			fail_msg("lane %u: %s (packet %u)", l, (char *)problem, atomic_load(&arrived[l]));
+			fail_msg("lane %u: %s (packet %u)", l, (char *)problem,
+				 atomic_load(&arrived[l]));
 	}
 }
 
@@ -253,8 +271,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		T(test_steering),	   T(test_steering_joined), T(test_mixed_group), T(test_full_inbox),
-		T(test_sender_with_lanes), T(test_in_use),	    T(test_threads),
+		T(test_steering),   T(test_steering_joined),   T(test_mixed_group),
+		T(test_full_inbox), T(test_sender_with_lanes), T(test_in_use),
+		T(test_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,8 +24,8 @@ static void choose(bool v6)
 	int pid = getpid();
 
 	for (int i = 0; i < 3; i++)
-		snprintf(address[i], sizeof(address[i]), "udp:127.%d.%d.%d", 1 + (pid >> 8) % 250, pid % 250,
-			 i + 1);
+		snprintf(address[i], sizeof(address[i]), "udp:127.%d.%d.%d", 1 + (pid >> 8) % 250,
+			 pid % 250, i + 1);
 	for (int i = 0; i < 2; i++)
 		snprintf(group_text[i], sizeof(group_text[i]), v6 ? "ff0e::%x:%x" : "239.%d.%d.77",
 			 1 + (pid >> 8) % 120 + 125 * i, pid % 250);
@@ -164,7 +164,10 @@ static void members6(void **state)
 	close(tun);
 }
 
-/* Who is busy with one still hears the other: a group's packets and its own come by different sockets. */
+/*
+ * Who is busy with one still hears the other: a group's packets and its own come by different
+ * sockets.
+ */
 static void neither_starves(void **state)
 {
 	struct port *a, *b;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Any user of a machine may send from its loopback addresses, also from a peer's, whose port 4791 alone it cannot have: what comes from loopback and from
- * another port is dropped, by the udp port, before the core sees it. Addresses of other networks may send from any port.
+ * Any user of a machine may send from its loopback addresses, also from a peer's, whose port 4791
+ * alone it cannot have: what comes from loopback and from another port is dropped, by the udp port,
+ * before the core sees it. Addresses of other networks may send from any port.
  */
 #include "../common/network.h"
 #include "rig.h"
@@ -44,7 +45,10 @@ static void send_from(int fd, const struct port *to, uint32_t n)
 	assert_int_equal(sendto(fd, pkt, sizeof(pkt), 0, &name.sa, to_len), sizeof(pkt));
 }
 
-/* What is sent from `other`, first, is dropped if it comes from loopback; what is sent from 4791 arrives. */
+/*
+ * What is sent from `other`, first, is dropped if it comes from loopback; what is sent from 4791
+ * arrives.
+ */
 static void check(const char *us, const char *them, bool heard)
 {
 	struct pkt_addr addr = rig_addr(them);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the udp port puts on a wire and takes from it, seen from a tunnel device: the identifications that the running kernel
- * gives to the packets of a group are those that the ICRCs were built for; every packet of every golden capture, put on the wire as it
- * was captured, is received and verifies though its identification is not shown.
+ * What the udp port puts on a wire and takes from it, seen from a tunnel device: the
+ * identifications that the running kernel gives to the packets of a group are those that the ICRCs
+ * were built for; every packet of every golden capture, put on the wire as it was captured, is
+ * received and verifies though its identification is not shown.
  *
  * Usage: test_udp_wire FOLDER, of captures (77: no tunnel device to be had)
  */
@@ -77,8 +78,9 @@ static void check_udp(const struct pcap_record *f)
 	assert_int_equal(sum16(sum, udp, 8 + f->len), 0xffff);
 }
 
-static const uint32_t sizes[] = {4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148,
-				 4148, 4148, 4148, 4148, 1076, 64,   64,   64,	 20,   64,   4148, 20};
+static const uint32_t sizes[] = {4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148,
+				 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 1076,
+				 64,   64,   64,   20,	 64,   4148, 20};
 
 /* What was sent to a group comes back to its members on this machine. */
 static void comes_back(struct port *p, const struct pkt_addr *group, unsigned count)
@@ -94,7 +96,10 @@ static void comes_back(struct port *p, const struct pkt_addr *group, unsigned co
 	}
 }
 
-/* Before 6.11 the kernel cuts nothing for a device that makes no checksums (EIO, net/ipv4/udp.c, udp_send_skb()). */
+/*
+ * Before 6.11 the kernel cuts nothing for a device that makes no checksums (EIO, net/ipv4/udp.c,
+ * udp_send_skb()).
+ */
 static bool kernel_cuts(void)
 {
 	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
@@ -189,8 +194,8 @@ static void test_groups(void **state)
 }
 
 /*
- * An interface of 1,500 bytes holds packets of MTU 1024. A router farther on may say less, and so may anybody who knows our addresses: packets go on, whole
- * and with DF set.
+ * An interface of 1,500 bytes holds packets of MTU 1024. A router farther on may say less, and so
+ * may anybody who knows our addresses: packets go on, whole and with DF set.
  */
 static void test_mtu(void **state)
 {
@@ -225,7 +230,8 @@ static void test_mtu(void **state)
 	assert_int_equal(write(tun, icmp, sizeof(icmp)), sizeof(icmp));
 
 	for (unsigned i = 0; i < 4; i++) {
-		assert_int_equal(rig_send(p, path, 1024 + PKT_MAX_HEADERS + PKT_ICRC_LEN, 0, 5, i), 0);
+		assert_int_equal(rig_send(p, path, 1024 + PKT_MAX_HEADERS + PKT_ICRC_LEN, 0, 5, i),
+				 0);
 		assert_true(p->ops->flush(p));
 		assert_true(next_frame(tun, ip, sizeof(ip), &f));
 		assert_int_equal(f.len, 1024 + PKT_MAX_HEADERS + PKT_ICRC_LEN);
@@ -257,7 +263,8 @@ static uint8_t *load(const char *path, size_t *size)
 }
 
 /* Puts the record's frame on the wire, and receives it. */
-static void replay(int tun, struct port *p, const char *name, unsigned n, const struct pcap_record *rec)
+static void replay(int tun, struct port *p, const char *name, unsigned n,
+		   const struct pcap_record *rec)
 {
 	size_t frame = (size_t)(rec->bth - rec->ip) + rec->len;
 	struct port_pkt pkt;
@@ -341,13 +348,16 @@ static unsigned replay_to(const char *folder, const char *v4, const char *v6)
 	return total;
 }
 
-/* Two processes that name no address send each other datagrams as large as either's port says. Who names an address has its interface's MTU. */
+/*
+ * Two processes that name no address send each other datagrams as large as either's port says. Who
+ * names an address has its interface's MTU.
+ */
 static void test_mtu_of_chosen(void **state)
 {
 	int tun = network_tunnel("10.78.0.1", "fd78::1", 1400);
 	struct pkt_addr primary = rig_addr("10.78.0.1");
-	struct port *first = rig_open("udp"), *second = rig_open("udp"), *named = rig_open("udp:127.0.0.77"),
-		    *lane[2];
+	struct port *first = rig_open("udp"), *second = rig_open("udp"),
+		    *named = rig_open("udp:127.0.0.77"), *lane[2];
 	char spec[80] = "udp:", err[200];
 
 	assert_true(pkt_addr_eq(&first->addr, &primary));
@@ -397,7 +407,8 @@ int main(int argc, char **argv)
 	}
 	folders = argv + 1;
 	if (tun < 0) {
-		fprintf(stderr, "SKIPPED: no tunnel device in a network namespace (%s)\n", strerror(errno));
+		fprintf(stderr, "SKIPPED: no tunnel device in a network namespace (%s)\n",
+			strerror(errno));
 		return 77;
 	}
 	close(tun);

@@ -39,15 +39,16 @@ void choose_port(bool again)
 	if (v6())
 		snprintf(spec, sizeof(spec), "%s:::1", kind);
 	else
-		snprintf(spec, sizeof(spec), "%s:%u.%u.%u.%u", kind, a >> 24, a >> 16 & 255, a >> 8 & 255,
-			 a & 255);
+		snprintf(spec, sizeof(spec), "%s:%u.%u.%u.%u", kind, a >> 24, a >> 16 & 255,
+			 a >> 8 & 255, a & 255);
 	setenv("ROOST_PORT", spec, again);
 }
 
 union address at4(uint32_t number, uint16_t port)
 {
-	return (union address){
-		.in = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(number)}};
+	return (union address){.in = {.sin_family = AF_INET,
+				      .sin_port = htons(port),
+				      .sin_addr.s_addr = htonl(number)}};
 }
 
 union address at6(uint16_t port)
@@ -75,8 +76,8 @@ union address ours(uint16_t port)
 
 union address nobody(uint16_t port)
 {
-	union address a =
-		v6() ? any6(port) : at4(address() ^ 1 << 22, port); /* 127.64.0.0 and on are tests' */
+	union address a = v6() ? any6(port)
+			       : at4(address() ^ 1 << 22, port); /* 127.64.0.0 and on are tests' */
 
 	if (v6())
 		inet_pton(AF_INET6, NOBODY6, &a.in6.sin6_addr);
@@ -128,8 +129,8 @@ struct rdma_event_channel *channel(void)
 	return ch;
 }
 
-struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps, union address at,
-			    int backlog)
+struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps,
+			    union address at, int backlog)
 {
 	struct rdma_cm_id *id;
 
@@ -139,7 +140,8 @@ struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space 
 	return id;
 }
 
-struct rdma_cm_id *resolved_to(struct rdma_event_channel *ch, enum rdma_port_space ps, union address to)
+struct rdma_cm_id *resolved_to(struct rdma_event_channel *ch, enum rdma_port_space ps,
+			       union address to)
 {
 	struct rdma_cm_id *id;
 
@@ -177,7 +179,8 @@ void make_qp(struct rdma_cm_id *id, enum ibv_qp_type type)
 
 void connect_more(struct pair *p, struct rdma_cm_id **active, struct rdma_cm_id **passive)
 {
-	struct rdma_conn_param param = {.responder_resources = 2, .initiator_depth = 2, .retry_count = 7};
+	struct rdma_conn_param param = {
+		.responder_resources = 2, .initiator_depth = 2, .retry_count = 7};
 	struct rdma_cm_event *e;
 
 	*active = resolved(p->ach, p->listen->ps, port_of(p->listen));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Both ends of connections in one process, over the NIC's own address: through <rdma/rdma_cma.h> alone, and the same datagrams on QP 1
- * that two processes exchange. The address is a loopback one made from the process id, or ::1 (RDMACM_TEST_V6, in a network of our
- * own); RDMACM_TEST_PORT is the kind of port.
+ * Both ends of connections in one process, over the NIC's own address: through <rdma/rdma_cma.h>
+ * alone, and the same datagrams on QP 1 that two processes exchange. The address is a loopback one
+ * made from the process id, or ::1 (RDMACM_TEST_V6, in a network of our own); RDMACM_TEST_PORT is
+ * the kind of port.
  */
 #ifndef ROOST_TESTS_RDMACM_FIXTURE_H
 #define ROOST_TESTS_RDMACM_FIXTURE_H
@@ -25,11 +26,11 @@
 #define WAIT_MS 60000
 
 /* As the calls of <rdma/rdma_cma.h> say it. */
-#define REFUSED(call, err)                                                                                   \
-	do {                                                                                                 \
-		errno = 0;                                                                                   \
-		assert_int_equal(call, -1);                                                                  \
-		assert_int_equal(errno, err);                                                                \
+#define REFUSED(call, err)                                                                         \
+	do {                                                                                       \
+		errno = 0;                                                                         \
+		assert_int_equal(call, -1);                                                        \
+		assert_int_equal(errno, err);                                                      \
 	} while (0)
 
 /* Sets ROOST_PORT to the process's address; `again`: even if it is set, as in a forked child. */
@@ -55,7 +56,10 @@ union address any(uint16_t port);
 /* An address of this machine that is no NIC's. */
 union address nobody(uint16_t port);
 
-/* The channel's next event, not acknowledged; fails the test when it is another, or none in WAIT_MS. */
+/*
+ * The channel's next event, not acknowledged; fails the test when it is another, or none in
+ * WAIT_MS.
+ */
 struct rdma_cm_event *next_event(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
 /* The same, acknowledged; returns its status. */
 int expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
@@ -63,10 +67,11 @@ int expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
 bool quiet(struct rdma_event_channel *ch);
 
 struct rdma_event_channel *channel(void);
-struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps, union address at,
-			    int backlog);
+struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps,
+			    union address at, int backlog);
 /* An id that has its route to an address, or our own. */
-struct rdma_cm_id *resolved_to(struct rdma_event_channel *ch, enum rdma_port_space ps, union address to);
+struct rdma_cm_id *resolved_to(struct rdma_event_channel *ch, enum rdma_port_space ps,
+			       union address to);
 struct rdma_cm_id *resolved(struct rdma_event_channel *ch, enum rdma_port_space ps, uint16_t port);
 uint16_t port_of(struct rdma_cm_id *id);
 /* A QP with CQs of the library's making. */
@@ -85,7 +90,8 @@ void connect_more(struct pair *p, struct rdma_cm_id **active, struct rdma_cm_id 
 void hang_up(struct pair *p, struct rdma_cm_id *active, struct rdma_cm_id *passive);
 void drop(struct rdma_cm_id *id);
 /* The end of a test: listener and channels go. */
-void quit(struct rdma_cm_id *listen, struct rdma_event_channel *lch, struct rdma_event_channel *ach);
+void quit(struct rdma_cm_id *listen, struct rdma_event_channel *lch,
+	  struct rdma_event_channel *ach);
 void pair_close(struct pair *p);
 
 /* A SEND of some bytes from one end to the other. */

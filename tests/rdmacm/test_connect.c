@@ -54,7 +54,8 @@ static void assert_same_host(const struct sockaddr *sa, const union address *a)
 	if (sa->sa_family == AF_INET)
 		assert_int_equal(got->in.sin_addr.s_addr, a->in.sin_addr.s_addr);
 	else
-		assert_memory_equal(&got->in6.sin6_addr, &a->in6.sin6_addr, sizeof(a->in6.sin6_addr));
+		assert_memory_equal(&got->in6.sin6_addr, &a->in6.sin6_addr,
+				    sizeof(a->in6.sin6_addr));
 }
 
 static void each_end_sees_the_others_addresses_and_parameters(void **state)
@@ -116,7 +117,10 @@ static void each_end_sees_the_others_addresses_and_parameters(void **state)
 	quit(l, lch, ach);
 }
 
-/* Two ends of ours agree on what is beyond the standard: both know the answer, which is no echo of the offer. */
+/*
+ * Two ends of ours agree on what is beyond the standard: both know the answer, which is no echo of
+ * the offer.
+ */
 static void ends_of_ours_agree_through_ece(void **state)
 {
 	struct ibv_ece a, b;
@@ -135,7 +139,8 @@ static void ends_of_ours_agree_through_ece(void **state)
 /* The op-codes of calls are there when both programs offered them; then a call goes through. */
 static void programs_agree_on_calls(void **state)
 {
-	struct rdma_conn_param param = {.responder_resources = 2, .initiator_depth = 2, .retry_count = 7};
+	struct rdma_conn_param param = {
+		.responder_resources = 2, .initiator_depth = 2, .retry_count = 7};
 	struct rdma_event_channel *lch = channel(), *ach = channel();
 	struct rdma_cm_id *l = listener(lch, RDMA_PS_TCP, any(0), 0);
 
@@ -163,8 +168,8 @@ static void programs_agree_on_calls(void **state)
 		if (wants == 3) {
 			caller = roost_caller_create(a->qp, 1, 8);
 			assert_non_null(caller);
-			assert_int_equal(roost_call(caller, 0x7777, 0, NULL, 0, NULL, 0, WAIT_MS * 1000000ull,
-						    &result),
+			assert_int_equal(roost_call(caller, 0x7777, 0, NULL, 0, NULL, 0,
+						    WAIT_MS * 1000000ull, &result),
 					 0);
 			assert_int_equal(result.status, ROOST_RPC_NO_KERNEL);
 			roost_caller_destroy(caller);
@@ -214,7 +219,10 @@ static void nobody_listens(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* Where no NIC is the network says so (ICMP, a ring that nobody has), and the answer is that of a NIC on which nobody listens. */
+/*
+ * Where no NIC is the network says so (ICMP, a ring that nobody has), and the answer is that of a
+ * NIC on which nobody listens.
+ */
 static void no_nic_is_there(void **state)
 {
 	union address from = ours(0), to = nobody(4711);
@@ -264,7 +272,10 @@ static void to_rts(struct rdma_cm_id *id, struct ibv_qp *qp)
 	}
 }
 
-/* The program makes QP and its states; so it is told of the response, and says itself when it is ready. */
+/*
+ * The program makes QP and its states; so it is told of the response, and says itself when it is
+ * ready.
+ */
 static void programs_may_bring_qps_of_their_own(void **state)
 {
 	struct rdma_event_channel *lch = channel(), *ach = channel();
@@ -406,12 +417,14 @@ static void a_port_is_taken_once_unless_it_is_shared(void **state)
 	assert_int_equal(rdma_create_id(ch, &b, NULL, RDMA_PS_TCP), 0);
 	assert_int_equal(rdma_create_id(ch, &c, NULL, RDMA_PS_UDP), 0);
 	at = any(0);
-	assert_int_equal(rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)), 0);
+	assert_int_equal(
+		rdma_set_option(a, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)), 0);
 	assert_int_equal(rdma_bind_addr(a, &at.sa), 0);
 	at = ours(port_of(a));
 	REFUSED(rdma_bind_addr(b, &at.sa), EADDRINUSE);
 	assert_int_equal(rdma_bind_addr(c, &at.sa), 0); /* another port space */
-	assert_int_equal(rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)), 0);
+	assert_int_equal(
+		rdma_set_option(b, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &one, sizeof(one)), 0);
 	assert_int_equal(rdma_bind_addr(b, &at.sa), 0);
 	REFUSED(rdma_listen(b, 0), EADDRINUSE);
 	rdma_destroy_id(a);
@@ -446,8 +459,8 @@ static void a_listener_goes_with_requests_pending(void **state)
 }
 
 /*
- * What comes first: the request at the listener's channel, where it is dropped, or at the asker's that nobody serves. Either way the asker
- * is told. True: it was heard.
+ * What comes first: the request at the listener's channel, where it is dropped, or at the asker's
+ * that nobody serves. Either way the asker is told. True: it was heard.
  */
 static bool heard(struct rdma_event_channel *lch, struct rdma_event_channel *ach)
 {
@@ -467,8 +480,9 @@ static bool heard(struct rdma_event_channel *lch, struct rdma_event_channel *ach
 }
 
 /*
- * Who serves one client after the other has no listener for a moment: a request waits for the next one, and not for ever. It waits for a
- * second, which may pass on a busy machine before we listen again: then it is tried anew.
+ * Who serves one client after the other has no listener for a moment: a request waits for the next
+ * one, and not for ever. It waits for a second, which may pass on a busy machine before we listen
+ * again: then it is tried anew.
  */
 static void a_request_between_two_listeners_waits(void **state)
 {
@@ -496,7 +510,10 @@ static void a_request_between_two_listeners_waits(void **state)
 	rdma_destroy_event_channel(ach);
 }
 
-/* Who tells a client the port that he bound, and listens then, finds the request waiting; not for ever either. */
+/*
+ * Who tells a client the port that he bound, and listens then, finds the request waiting; not for
+ * ever either.
+ */
 static void a_request_waits_for_who_has_bound_its_port(void **state)
 {
 	struct rdma_event_channel *lch = channel(), *ach = channel();
@@ -545,7 +562,10 @@ static unsigned refuse_all(struct rdma_event_channel *lch)
 	return n;
 }
 
-/* Of the 32 requests that may wait so, one source has 24 at most: there is something left for another. On a busy machine fewer are there in time. */
+/*
+ * Of the 32 requests that may wait so, one source has 24 at most: there is something left for
+ * another. On a busy machine fewer are there in time.
+ */
 static void a_source_has_a_share_of_those_who_wait(void **state)
 {
 	struct rdma_event_channel *lch = channel(), *ach = channel();
@@ -577,8 +597,9 @@ static void a_source_has_a_share_of_those_who_wait(void **state)
 }
 
 /*
- * The same with a peer that refuses at once, as the kernel does and as we do when the last listener is long gone: who is connected to the
- * service asks again for a second. Who is not, has his answer.
+ * The same with a peer that refuses at once, as the kernel does and as we do when the last listener
+ * is long gone: who is connected to the service asks again for a second. Who is not, has his
+ * answer.
  */
 static void who_is_connected_asks_again_before_he_is_refused(void **state)
 {

@@ -23,7 +23,8 @@ static void a_datagram_reaches_the_qp_that_was_looked_up(void **state)
 	in = rdma_reg_msgs(p.passive, buf[1], sizeof(buf[1]));
 	strcpy(buf[0], "datagram");
 	assert_int_equal(rdma_post_recv(p.passive, NULL, buf[1], sizeof(buf[1]), in), 0);
-	assert_int_equal(rdma_post_ud_send(p.active, NULL, buf[0], 16, out, 0, ah, e->param.ud.qp_num), 0);
+	assert_int_equal(
+		rdma_post_ud_send(p.active, NULL, buf[0], 16, out, 0, ah, e->param.ud.qp_num), 0);
 	assert_int_equal(rdma_get_send_comp(p.active, &wc), 1);
 	assert_int_equal(rdma_get_recv_comp(p.passive, &wc), 1);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);

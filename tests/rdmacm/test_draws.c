@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a process draws first is its own: PSNs, ids, ports, QP numbers and keys of 100 processes, which are forked from one that has drawn, and from
- * one that has not, all differ. Who knows the numbers of one process knows nothing of the next.
+ * What a process draws first is its own: PSNs, ids, ports, QP numbers and keys of 100 processes,
+ * which are forked from one that has drawn, and from one that has not, all differ. Who knows the
+ * numbers of one process knows nothing of the next.
  */
 #include "fixture.h"
 
@@ -79,7 +80,10 @@ static void processes(struct drawn *all)
 	}
 }
 
-/* Of n numbers out of 2^24 a pair may be alike by chance: two are no reason to complain, three by chance once in a million runs. */
+/*
+ * Of n numbers out of 2^24 a pair may be alike by chance: two are no reason to complain, three by
+ * chance once in a million runs.
+ */
 static void differ(const uint32_t *v, unsigned n, const char *what)
 {
 	unsigned alike = 0;

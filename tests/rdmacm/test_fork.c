@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork() with connections, as servers do: those of the parent stay the parent's and go on; what the child inherited is only memory,
- * and it connects by a NIC of its own.
+ * fork() with connections, as servers do: those of the parent stay the parent's and go on; what the
+ * child inherited is only memory, and it connects by a NIC of its own.
  */
 #include "fixture.h"
 
@@ -73,7 +73,8 @@ static void a_peer_that_exits_disconnects(void **state)
 
 		choose_port(true);
 		mine = channel();
-		if (rdma_create_id(mine, &id, NULL, RDMA_PS_TCP) || rdma_resolve_addr(id, NULL, &to.sa, 100))
+		if (rdma_create_id(mine, &id, NULL, RDMA_PS_TCP) ||
+		    rdma_resolve_addr(id, NULL, &to.sa, 100))
 			_exit(2);
 		expect(mine, RDMA_CM_EVENT_ADDR_RESOLVED);
 		if (rdma_resolve_route(id, 100))

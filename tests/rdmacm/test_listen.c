@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who hears what: wildcards of both families, alone and side by side, and addresses that the NIC gets later. The process is in a network
- * of its own, with 127.0.0.0/8 and ::1.
+ * Who hears what: wildcards of both families, alone and side by side, and addresses that the NIC
+ * gets later. The process is in a network of its own, with 127.0.0.0/8 and ::1.
  */
 #include "fixture.h"
 #include "../common/network.h"
@@ -16,9 +16,9 @@ static struct rdma_cm_id *make_id(struct rdma_event_channel *ch, int af_only)
 
 	assert_int_equal(rdma_create_id(ch, &id, NULL, RDMA_PS_TCP), 0);
 	if (af_only >= 0)
-		assert_int_equal(
-			rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &af_only, sizeof(af_only)),
-			0);
+		assert_int_equal(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY,
+						 &af_only, sizeof(af_only)),
+				 0);
 	return id;
 }
 
@@ -31,7 +31,10 @@ static struct rdma_cm_id *listen_at(struct rdma_event_channel *ch, union address
 	return id;
 }
 
-/* Who connects to that address is heard by the listener of this channel, who refuses; NULL: by nobody. */
+/*
+ * Who connects to that address is heard by the listener of this channel, who refuses; NULL: by
+ * nobody.
+ */
 static void heard_by(struct rdma_event_channel *lch, union address to)
 {
 	struct rdma_conn_param param = {.qp_num = 5};
@@ -53,7 +56,10 @@ static void heard_by(struct rdma_event_channel *lch, union address to)
 	rdma_destroy_event_channel(ach);
 }
 
-/* drivers/infiniband/core/cma.c, cma_check_port(): a wildcard of IPv6 takes IPv4 along, unless it is told not to. */
+/*
+ * drivers/infiniband/core/cma.c, cma_check_port(): a wildcard of IPv6 takes IPv4 along, unless it
+ * is told not to.
+ */
 static void wildcards_of_both_families_share_a_port(void **state)
 {
 	struct rdma_event_channel *ch4 = channel(), *ch6 = channel();
@@ -159,12 +165,14 @@ static void a_wildcard_of_ipv6_brings_up_an_address_of_ipv6(void **state)
 }
 
 /*
- * cma_any_addr() of the same file: a loopback address is bound like a wildcard, with no device, once the NIC has an address that others reach. Not one
- * that the NIC has; and who is asked there is somebody else still. The last test: the NIC keeps the address.
+ * cma_any_addr() of the same file: a loopback address is bound like a wildcard, with no device,
+ * once the NIC has an address that others reach. Not one that the NIC has; and who is asked there
+ * is somebody else still. The last test: the NIC keeps the address.
  */
 static void loopback_has_no_device_when_others_reach_the_nic(void **state)
 {
-	union address outside = at4(0x0a090807, 0), loopback = at4(0x7f000009, 0), ours = at4(FIRST, 0);
+	union address outside = at4(0x0a090807, 0), loopback = at4(0x7f000009, 0),
+		      ours = at4(FIRST, 0);
 	struct rdma_event_channel *ch = channel(), *ach = channel();
 	struct rdma_cm_id *first, *l, *own, *a;
 	const char *kind = getenv("RDMACM_TEST_PORT");
@@ -190,8 +198,8 @@ static void loopback_has_no_device_when_others_reach_the_nic(void **state)
 	assert_int_equal(rdma_bind_addr(own, &ours.sa), 0);
 	assert_non_null(own->verbs);
 	a = resolved_to(ach, RDMA_PS_TCP, at4(0x7f000009, port));
-	assert_memory_equal(&((struct sockaddr_in *)rdma_get_peer_addr(a))->sin_addr, &loopback.in.sin_addr,
-			    4);
+	assert_memory_equal(&((struct sockaddr_in *)rdma_get_peer_addr(a))->sin_addr,
+			    &loopback.in.sin_addr, 4);
 	rdma_destroy_id(a);
 	rdma_destroy_id(own);
 	rdma_destroy_id(l);

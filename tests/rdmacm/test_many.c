@@ -8,7 +8,10 @@
 
 #define CONNECTIONS 1000
 
-/* The server's side, as an event loop: accepts what comes, disconnects what disconnects. Until so many are gone. */
+/*
+ * The server's side, as an event loop: accepts what comes, disconnects what disconnects. Until so
+ * many are gone.
+ */
 struct server {
 	struct rdma_event_channel *ch;
 	struct rdma_cm_id *listen;

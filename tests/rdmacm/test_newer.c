@@ -18,7 +18,8 @@ enum { ADDRINFO_RESOLVED = 16, ADDRINFO_ERROR = 17, USER = 18, INTERNAL = 19 };
 int rdma_resolve_addrinfo(struct rdma_cm_id *id, const char *node, const char *service,
 			  const struct rdma_addrinfo *hints);
 int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
-int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status, uint64_t arg);
+int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status,
+			uint64_t arg);
 int repoll_create(int flags);
 int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event);
 int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout);
@@ -38,7 +39,8 @@ static void a_program_writes_events_to_itself(void **state)
 	uint64_t arg = 0x55667788aabbccdd;
 	struct rdma_cm_event *e;
 
-	assert_int_equal(rdma_write_cm_event(id, (enum rdma_cm_event_type)USER, 0x11223344, arg), 0);
+	assert_int_equal(rdma_write_cm_event(id, (enum rdma_cm_event_type)USER, 0x11223344, arg),
+			 0);
 	e = next_event(ch, (enum rdma_cm_event_type)USER);
 	assert_ptr_equal(e->id, id);
 	assert_int_equal(e->status, 0x11223344);
@@ -91,8 +93,10 @@ static void a_name_is_resolved_with_an_event(void **state)
 /* librspreload makes these calls for ordinary TCP. */
 static void calls_of_rsockets_serve_tcp(void **state)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, seen;
-	int l = socket(AF_INET, SOCK_STREAM, 0), a = socket(AF_INET, SOCK_STREAM, 0), p, one = 1, got = 0;
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
+			   seen;
+	int l = socket(AF_INET, SOCK_STREAM, 0), a = socket(AF_INET, SOCK_STREAM, 0), p, one = 1,
+	    got = 0;
 	socklen_t len = sizeof(at);
 	struct msghdr h = {0};
 	struct iovec v;

@@ -124,7 +124,8 @@ static void a_refused_connection_is_an_error_code(void **state)
 
 static void names_that_are_none(void **state)
 {
-	struct rdma_addrinfo hints = {.ai_flags = RAI_NUMERICHOST, .ai_port_space = RDMA_PS_UDP}, *res;
+	struct rdma_addrinfo hints = {.ai_flags = RAI_NUMERICHOST, .ai_port_space = RDMA_PS_UDP},
+			     *res;
 
 	assert_int_equal(rdma_getaddrinfo(NULL, NULL, NULL, &res), -1);
 	assert_int_equal(errno, EINVAL);
@@ -134,7 +135,10 @@ static void names_that_are_none(void **state)
 	rdma_freeaddrinfo(res);
 }
 
-/* librdmacm(3): without a node and a service the answer is what the hints say, with both addresses, one or none. */
+/*
+ * librdmacm(3): without a node and a service the answer is what the hints say, with both addresses,
+ * one or none.
+ */
 static void hints_alone_come_back(void **state)
 {
 	union address src = at4(0x7f000001, 7), dst = at6(8);

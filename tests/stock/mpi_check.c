@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An MPI program that checks what it gets: `mpi_check`: messages of many sizes, collective operations, one-sided ones with atomics;
- * `mpi_check threads`: four threads of each process exchange messages at the same time (MPI_THREAD_MULTIPLE). Two processes.
- * Prints "all right" from rank 0, or what was wrong, and exits with 1.
+ * An MPI program that checks what it gets: `mpi_check`: messages of many sizes, collective
+ * operations, one-sided ones with atomics; `mpi_check threads`: four threads of each process
+ * exchange messages at the same time (MPI_THREAD_MULTIPLE). Two processes. Prints "all right" from
+ * rank 0, or what was wrong, and exits with 1.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -48,8 +49,8 @@ static void check(const uint8_t *buf, size_t n, int from, unsigned tag)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (buf[i] != pattern(from, tag, i))
-			fail("message of %zu bytes, tag %u: byte %zu is %02x, not %02x", n, tag, i, buf[i],
-			     pattern(from, tag, i));
+			fail("message of %zu bytes, tag %u: byte %zu is %02x, not %02x", n, tag, i,
+			     buf[i], pattern(from, tag, i));
 	}
 }
 
@@ -104,7 +105,8 @@ static void many(void)
 
 	for (unsigned i = 0; i < IN_FLIGHT; i++) {
 		fill(out + i * n, n, rank, i);
-		MPI_Isend(out + i * n, (int)n, MPI_BYTE, peer, (int)i, MPI_COMM_WORLD, &requests[i]);
+		MPI_Isend(out + i * n, (int)n, MPI_BYTE, peer, (int)i, MPI_COMM_WORLD,
+			  &requests[i]);
 	}
 	for (unsigned i = IN_FLIGHT; i-- > 0;)
 		MPI_Irecv(in + i * n, (int)n, MPI_BYTE, peer, (int)i, MPI_COMM_WORLD,

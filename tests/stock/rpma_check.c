@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * librpma's operations between two processes, checked: `rpma_check ADDRESS PORT` serves memory once, `rpma_check ADDRESS PORT client`
- * writes patterns of many sizes there, flushes them, reads them back, and writes 8 bytes atomically. Completions are awaited through
- * the channel (rpma_cq_wait). The client prints "all right".
+ * librpma's operations between two processes, checked: `rpma_check ADDRESS PORT` serves memory
+ * once, `rpma_check ADDRESS PORT client` writes patterns of many sizes there, flushes them, reads
+ * them back, and writes 8 bytes atomically. Completions are awaited through the channel
+ * (rpma_cq_wait). The client prints "all right".
  */
 #include <librpma.h>
 #include <stdbool.h>
@@ -13,13 +14,13 @@
 
 #define SIZE (1u << 20)
 
-#define TRY(call)                                                                                            \
-	do {                                                                                                 \
-		int ret_ = (call);                                                                           \
-		if (ret_) {                                                                                  \
-			fprintf(stderr, "failed: %s: %s\n", #call, rpma_err_2str(ret_));                     \
-			exit(1);                                                                             \
-		}                                                                                            \
+#define TRY(call)                                                                                  \
+	do {                                                                                       \
+		int ret_ = (call);                                                                 \
+		if (ret_) {                                                                        \
+			fprintf(stderr, "failed: %s: %s\n", #call, rpma_err_2str(ret_));           \
+			exit(1);                                                                   \
+		}                                                                                  \
 	} while (0)
 
 static void expect(struct rpma_conn *conn, enum rpma_conn_event wanted)
@@ -44,9 +45,10 @@ static void serve(struct rpma_peer *peer, const char *addr, const char *port, ch
 	char descriptor[64];
 	size_t size;
 
-	TRY(rpma_mr_reg(
-		peer, memory, SIZE,
-		RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST | RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY, &mr));
+	TRY(rpma_mr_reg(peer, memory, SIZE,
+			RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST |
+				RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY,
+			&mr));
 	TRY(rpma_mr_get_descriptor_size(mr, &size));
 	TRY(size > sizeof(descriptor) ? RPMA_E_INVAL : 0);
 	TRY(rpma_mr_get_descriptor(mr, descriptor));
@@ -63,8 +65,9 @@ static void serve(struct rpma_peer *peer, const char *addr, const char *port, ch
 }
 
 /*
- * rpma_cq_wait() takes an event and arms before the completion is polled, which raises one event more, as on ConnectX. librpma's own
- * examples (08-messages-ping-pong) take a wait without a completion for nothing too.
+ * rpma_cq_wait() takes an event and arms before the completion is polled, which raises one event
+ * more, as on ConnectX. librpma's own examples (08-messages-ping-pong) take a wait without a
+ * completion for nothing too.
  */
 static void done(struct rpma_cq *cq, const void *context)
 {
@@ -89,7 +92,8 @@ static void one_size(struct rpma_conn *conn, struct rpma_cq *cq, struct rpma_mr_
 	for (size_t i = 0; i < n; i++)
 		memory[i] = (char)(i * 131 + (i >> 8) + n);
 	TRY(rpma_write(conn, there, 0, here, 0, n, RPMA_F_COMPLETION_ON_ERROR, NULL));
-	TRY(rpma_flush(conn, there, 0, n, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, memory));
+	TRY(rpma_flush(conn, there, 0, n, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS,
+		       memory));
 	done(cq, memory);
 	memset(memory, 0, n);
 	TRY(rpma_read(conn, here, 0, there, 0, n, RPMA_F_COMPLETION_ALWAYS, memory + 1));
@@ -112,7 +116,8 @@ static void ask(struct rpma_peer *peer, const char *addr, const char *port, char
 	struct rpma_cq *cq;
 
 	TRY(rpma_mr_reg(peer, memory, SIZE,
-			RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_READ_SRC, &here));
+			RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_READ_SRC,
+			&here));
 	TRY(rpma_conn_req_new(peer, addr, port, NULL, &req));
 	TRY(rpma_conn_req_connect(&req, NULL, &conn));
 	expect(conn, RPMA_CONN_ESTABLISHED);
@@ -146,7 +151,8 @@ int main(int argc, char **argv)
 	if (argc < 3 || !memory)
 		return 2;
 	TRY(rpma_utils_get_ibv_context(
-		argv[1], client ? RPMA_UTIL_IBV_CONTEXT_REMOTE : RPMA_UTIL_IBV_CONTEXT_LOCAL, &context));
+		argv[1], client ? RPMA_UTIL_IBV_CONTEXT_REMOTE : RPMA_UTIL_IBV_CONTEXT_LOCAL,
+		&context));
 	TRY(rpma_peer_new(context, &peer));
 	(client ? ask : serve)(peer, argv[1], argv[2], memory);
 	TRY(rpma_peer_delete(&peer));

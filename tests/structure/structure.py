@@ -3,7 +3,7 @@
 """Rules that the source as a whole keeps. Usage: structure.py RULE TOP, or structure.py self-test.
 
 includes     no room includes a header of a room below it; installed headers include nothing of src
-sizes        a file stays under 700 lines
+sizes        a file stays under 800 lines
 words        every file of ours starts with its licence, names no path of somebody's machine, and leaves nothing open
 conformance  the rows of docs/conformance.md, the files and the tests they name agree
 environment  variables are read by sys_env() alone, which a set-user-ID program does not follow
@@ -27,7 +27,7 @@ ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kernels', 'chain', 'kv
 ONLY = {'cm': ['base', 'packet', 'cm']}
 
 OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci', 'debian', 'completion']
-MAX_LINES = 700
+MAX_LINES = 800
 CODE = ('.c', '.h', '.S', '.py', '.sh', '.map')
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 # Home folders and other places that exist on one machine only. The first character keeps URLs and "a/work/b" out.

@@ -184,8 +184,9 @@ int to_rtr(struct pair *p, int side)
 	if (ibv_query_gid(p->ctx, 1, 0, &a.ah_attr.grh.dgid))
 		return errno;
 	return ibv_modify_qp(p->qp[side], &a,
-			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				     IBV_QP_MIN_RNR_TIMER);
 }
 
 int to_rts(struct pair *p, int side)
@@ -229,7 +230,8 @@ int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr)
 
 int post_recv_one(struct pair *p, int side, uint64_t wr_id, uint32_t n)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)p->buf[side], .length = n, .lkey = p->mr[side]->lkey};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)p->buf[side], .length = n, .lkey = p->mr[side]->lkey};
 	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1}, *bad = NULL;
 	int ret = ibv_post_recv(p->qp[side], &wr, &bad);
 
@@ -258,7 +260,8 @@ struct ibv_wc wait_good(struct ibv_cq *cq)
 
 	wait_wcs(cq, &wc, 1);
 	if (wc.status != IBV_WC_SUCCESS)
-		fail_msg("completion %lu: %s", (unsigned long)wc.wr_id, ibv_wc_status_str(wc.status));
+		fail_msg("completion %lu: %s", (unsigned long)wc.wr_id,
+			 ibv_wc_status_str(wc.status));
 	return wc;
 }
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two connected RC queue pairs of one device in one process, as most tests here need them. Everything goes through the
- * public verbs. The address is a loopback one made from the process id, so that tests run beside each other; ROOST_PORT, if
- * set, is kept. VERBS_TEST_PORT is the kind of port, udp or shm, and VERBS_TEST_OPTIONS what follows the address (",loss=0.01").
- * VERBS_TEST_V6 takes an IPv6 address instead. With two processing units (ROOST_PUS=2) each QP has one of its own, and they talk in packets.
+ * Two connected RC queue pairs of one device in one process, as most tests here need them.
+ * Everything goes through the public verbs. The address is a loopback one made from the process id,
+ * so that tests run beside each other; ROOST_PORT, if set, is kept. VERBS_TEST_PORT is the kind of
+ * port, udp or shm, and VERBS_TEST_OPTIONS what follows the address (",loss=0.01"). VERBS_TEST_V6
+ * takes an IPv6 address instead. With two processing units (ROOST_PUS=2) each QP has one of its
+ * own, and they talk in packets.
  */
 #ifndef ROOST_TESTS_VERBS_FIXTURE_H
 #define ROOST_TESTS_VERBS_FIXTURE_H
@@ -45,8 +47,8 @@ struct pair_options {
 };
 
 /*
- * False, and said: VERBS_TEST_V6 wants an address of IPv6 for each process, over udp on a device that can have groups, and there is no
- * network to be had for that. Before anything else.
+ * False, and said: VERBS_TEST_V6 wants an address of IPv6 for each process, over udp on a device
+ * that can have groups, and there is no network to be had for that. Before anything else.
  */
 bool network_ready(void);
 /* Sets ROOST_PORT; `again`: even if it is set, as in a forked child. */
@@ -62,7 +64,10 @@ int to_init(struct pair *p, int side);
 int to_rtr(struct pair *p, int side);
 int to_rts(struct pair *p, int side);
 
-/* One WRITE of n bytes from buffer 0 to buffer 1, or what the fields say; the answer of ibv_post_send. */
+/*
+ * One WRITE of n bytes from buffer 0 to buffer 1, or what the fields say; the answer of
+ * ibv_post_send.
+ */
 struct ibv_send_wr write_wr(const struct pair *p, struct ibv_sge *sge, uint64_t wr_id, uint32_t n);
 int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr);
 int post_recv_one(struct pair *p, int side, uint64_t wr_id, uint32_t n);

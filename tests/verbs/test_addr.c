@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A device with several addresses: what the verbs show of an address that was added while the device is open, traffic by all of
- * them, and addresses that can't be had.
+ * A device with several addresses: what the verbs show of an address that was added while the
+ * device is open, traffic by all of them, and addresses that can't be had.
  */
 #include "fixture.h"
 #include "verbs/objects.h"
@@ -14,7 +14,8 @@
 /* Of this process's own block of loopback addresses (choose_port), 127.a.b.(c + n). */
 static struct pkt_addr nth(const struct ibv_context *ctx, unsigned n)
 {
-	struct pkt_addr a = nic_port(verbs_ctx((struct ibv_context *)(uintptr_t)ctx)->nic, 0, 0)->addr;
+	struct pkt_addr a =
+		nic_port(verbs_ctx((struct ibv_context *)(uintptr_t)ctx)->nic, 0, 0)->addr;
 
 	a.b[13] = (uint8_t)(a.b[13] ^ 0x80); /* nobody else's half */
 	a.b[12] = 127;
@@ -75,14 +76,16 @@ static void connect_side(struct pair *p, int side, uint8_t sgid, uint8_t dgid)
 		.rq_psn = 100,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 1,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64, .sgid_index = sgid}},
+		.ah_attr = {.is_global = 1,
+			    .port_num = 1,
+			    .grh = {.hop_limit = 64, .sgid_index = sgid}},
 	};
 
 	assert_int_equal(ibv_query_gid(p->ctx, 1, dgid, &a.ah_attr.grh.dgid), 0);
 	assert_int_equal(ibv_modify_qp(p->qp[side], &a,
-				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					       IBV_QP_MIN_RNR_TIMER),
+				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 			 0);
 }
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues: resizing, cleaning, notification and its descriptor, acknowledgements, the extended reader. */
+/*
+ * Completion queues: resizing, cleaning, notification and its descriptor, acknowledgements, the
+ * extended reader.
+ */
 #include "fixture.h"
 
 #include <fcntl.h>
@@ -84,7 +87,10 @@ static void destroy_cleans(void **state)
 	kept[0] = p.qp[0];
 	kept[1] = p.qp[1];
 	attr.send_cq = attr.recv_cq = cq;
-	/* Two pairs of which one side each completes on `cq`, in turn; several rounds move the ring's start. */
+	/*
+	 * Two pairs of which one side each completes on `cq`, in turn; several rounds move the
+	 * ring's start.
+	 */
 	for (round = 0; round < 5; round++) {
 		for (i = 0; i < 2; i++)
 			own[i] = ibv_create_qp(p.pd, &attr);
@@ -244,8 +250,9 @@ static void take_event(struct pair *p)
 }
 
 /*
- * Completions that came since the last event raise another when the queue is armed, as on ConnectX: a program that arms and sleeps is not left
- * asleep. Those that the last event announced do not: a program may take an event, arm, and poll then.
+ * Completions that came since the last event raise another when the queue is armed, as on ConnectX:
+ * a program that arms and sleeps is not left asleep. Those that the last event announced do not: a
+ * program may take an event, arm, and poll then.
  */
 static void arming_with_completions(void **state)
 {

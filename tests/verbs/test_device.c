@@ -9,7 +9,8 @@
 #include "verbs/sysfs.h"
 
 /* Exported, and declared in no public header. */
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, int *type);
+int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
+		       int *type);
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 const char *ibv_get_sysfs_path(void);
 
@@ -130,15 +131,16 @@ static void sysfs_of_open_nic(void **state)
 	sysfs_text("ports/1/gids/0", "0000:0000:0000:0000:0000:ffff:0a09:0807\n");
 	sysfs_text("ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n");
 	sysfs_text("ports/1/gid_attrs/types/0", "RoCE v2\n");
-	assert_int_equal(
-		roost_sysfs("/sys/class/infiniband/roost0/ports/1/gid_attrs/types/1", text, sizeof(text)),
-		-EINVAL);
+	assert_int_equal(roost_sysfs("/sys/class/infiniband/roost0/ports/1/gid_attrs/types/1", text,
+				     sizeof(text)),
+			 -EINVAL);
 	/* Addresses over shm are no interface's. */
+	assert_int_equal(roost_sysfs("/sys/class/infiniband/roost0/ports/1/gid_attrs/ndevs/0", text,
+				     sizeof(text)),
+			 -EINVAL);
 	assert_int_equal(
-		roost_sysfs("/sys/class/infiniband/roost0/ports/1/gid_attrs/ndevs/0", text, sizeof(text)),
-		-EINVAL);
-	assert_int_equal(roost_sysfs("/sys/class/infiniband/roost0/ports/1/gids/0x", text, sizeof(text)),
-			 ROOST_SYSFS_OTHER);
+		roost_sysfs("/sys/class/infiniband/roost0/ports/1/gids/0x", text, sizeof(text)),
+		ROOST_SYSFS_OTHER);
 	assert_int_equal(roost_sysfs("/sys/class/infiniband/mlx5_0/node_guid", text, sizeof(text)),
 			 ROOST_SYSFS_OTHER);
 	assert_int_equal(ibv_close_device(ctx), 0);
@@ -291,7 +293,8 @@ static void registrations(void **state)
 	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd2, NULL, 0, 0), 0);
 	assert_ptr_equal(mr->pd, pd2);
 	assert_true(mr->lkey != key);
-	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE),
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				      IBV_ACCESS_REMOTE_WRITE),
 			 IBV_REREG_MR_ERR_INPUT);
 	assert_int_equal(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
 	assert_int_equal(ibv_dereg_mr(zero), 0);
@@ -315,8 +318,10 @@ static void newer_calls(void **state)
 	struct ibv_context *ctx = open_device();
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	static char mem[4096];
-	struct mr_attr a = {
-		.length = sizeof(mem), .access = IBV_ACCESS_LOCAL_WRITE, .comp_mask = 2, .addr = mem};
+	struct mr_attr a = {.length = sizeof(mem),
+			    .access = IBV_ACCESS_LOCAL_WRITE,
+			    .comp_mask = 2,
+			    .addr = mem};
 	struct ibv_mr *mr;
 	uint64_t speed;
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What two ends of ours agree on by hand, ibv_query_ece() and ibv_set_ece(): offers, answers, and what is neither. */
+/*
+ * What two ends of ours agree on by hand, ibv_query_ece() and ibv_set_ece(): offers, answers, and
+ * what is neither.
+ */
 #include "fixture.h"
 
 #include "roost/verbs.h"
@@ -82,7 +85,10 @@ static void calls_are_agreed_on_by_both_or_not_at_all(void **state)
 	}
 }
 
-/* Whom the offer already went to has it before the program asks for calls: then there are none. A reset takes all back. */
+/*
+ * Whom the offer already went to has it before the program asks for calls: then there are none. A
+ * reset takes all back.
+ */
 static void an_offer_of_calls_may_follow_a_query(void **state)
 {
 	struct pair_options o = {.cap = {4, 4, 1, 1, 0}, .leave_reset = true};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork() with the device open, as servers do: the child has no NIC, closes what it inherited, opens its own; the parent's goes
- * on as if nothing had happened.
+ * fork() with the device open, as servers do: the child has no NIC, closes what it inherited, opens
+ * its own; the parent's goes on as if nothing had happened.
  */
 #include "fixture.h"
 

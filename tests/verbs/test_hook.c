@@ -41,8 +41,11 @@ static struct roost_hll_info info(struct ibv_context *ctx, uint64_t name)
 {
 	struct roost_hll_params q = roost_hll_params(name, ROOST_HLL_ESTIMATE, 0);
 	struct roost_hll_info i;
-	struct roost_invocation_attr a = {
-		.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q), .reply = &i, .room = sizeof(i)};
+	struct roost_invocation_attr a = {.op = ROOST_HLL_OP,
+					  .params = &q,
+					  .params_len = sizeof(q),
+					  .reply = &i,
+					  .room = sizeof(i)};
 	struct roost_result r;
 
 	assert_int_equal(roost_kernel_run(ctx, &a, NULL, 0, &r), 0);
@@ -56,7 +59,8 @@ static struct roost_hll_info info(struct ibv_context *ctx, uint64_t name)
 static void counted_in_place(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
-	struct roost_invocation_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
+	struct roost_invocation_attr a = {
+		.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
 	struct roost_hook *on_qp, *on_mr;
 	struct roost_result r;
 	uint64_t bytes;
@@ -153,7 +157,8 @@ static enum roost_next forward(struct roost_call *c)
 			ROOST_QP_POST_WRITE(c, 1, f->to, f->rkey, f, f->last);
 		ROOST_REPLY(c, &f->failed, sizeof(f->failed));
 	}
-	ROOST_QP_POST(c, roost_qp_write(c, 1, f->to + (c->where - f->from), f->rkey, NULL, c->where, c->len));
+	ROOST_QP_POST(c, roost_qp_write(c, 1, f->to + (c->where - f->from), f->rkey, NULL, c->where,
+					c->len));
 	ROOST_STEPS_END;
 }
 
@@ -165,7 +170,10 @@ static const struct roost_kernel forwarder = {.abi = ROOST_KERNEL_ABI,
 					      .params = forward_params,
 					      .stream = forward};
 
-/* Back to where it came from, behind what is there. With a limit of one operation the stream waits for each. */
+/*
+ * Back to where it came from, behind what is there. With a limit of one operation the stream waits
+ * for each.
+ */
 static void sent_on(void **state)
 {
 	static const struct roost_qp_limits limits[] = {{0}, {.ops = 1}, {.bytes = 8192}};
@@ -192,7 +200,8 @@ static void sent_on(void **state)
 		a.reply = &failed;
 		a.room = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, p.qp[1], i ? &limits[i] : NULL, &number),
+		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, p.qp[1], i ? &limits[i] : NULL,
+						      &number),
 				 0);
 		assert_int_equal(number, 1);
 		hook = roost_qp_attach(p.qp[1], ROOST_IN, &a);
@@ -211,7 +220,10 @@ static void sent_on(void **state)
 	}
 }
 
-/* The same by other queue pairs, from a region or a queue pair: with two processing units of the one that brings the bytes, or of the other one. */
+/*
+ * The same by other queue pairs, from a region or a queue pair: with two processing units of the
+ * one that brings the bytes, or of the other one.
+ */
 static void sent_on_by_others(void **state)
 {
 	static const struct roost_qp_limits limits[] = {{0}, {.ops = 1}};
@@ -242,9 +254,11 @@ static void sent_on_by_others(void **state)
 		a.reply = &failed;
 		a.room = sizeof(failed);
 		assert_int_equal(roost_kernel_deploy(p.ctx, &forwarder, NULL), 0);
-		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, q.qp[via], &limits[i >> 1 & 1], &number),
+		assert_int_equal(roost_kernel_bind_qp(p.ctx, 0x1001, q.qp[via], &limits[i >> 1 & 1],
+						      &number),
 				 0);
-		hook = i & 4 ? roost_qp_attach(p.qp[1], ROOST_IN, &a) : roost_mr_attach(p.mr[1], &a);
+		hook = i & 4 ? roost_qp_attach(p.qp[1], ROOST_IN, &a)
+			     : roost_mr_attach(p.mr[1], &a);
 		assert_non_null(hook);
 		write_all(&p, 4);
 		while ((ret = roost_hook_detach(hook, &r)) == EBUSY)
@@ -299,11 +313,14 @@ static void last_words(void **state)
 	pair_close(&p);
 }
 
-/* Devices that are closed with hooks on their regions leave none behind: there are eight at a time. */
+/*
+ * Devices that are closed with hooks on their regions leave none behind: there are eight at a time.
+ */
 static void closed_below_hooks(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
-	struct roost_invocation_attr a = {.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
+	struct roost_invocation_attr a = {
+		.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
 	/* Whose contexts are gone: nothing may be done with them, and kept they are no leaks. */
 	static struct roost_hook *hooks[20];
 	static struct ibv_pd *pds[20];
@@ -317,7 +334,8 @@ static void closed_below_hooks(void **state)
 
 		pds[i] = ibv_alloc_pd(ctx);
 		assert_non_null(pds[i]);
-		mrs[i] = ibv_reg_mr(pds[i], p.buf[0], LEN, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+		mrs[i] = ibv_reg_mr(pds[i], p.buf[0], LEN,
+				    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 		assert_non_null(mrs[i]);
 		hooks[i] = roost_mr_attach(mrs[i], &a);
 		assert_non_null(hooks[i]);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The life of kernels through roost/verbs.h, on a NIC that threads drive: loaded, replaced under load, crashed, stuck. */
+/*
+ * The life of kernels through roost/verbs.h, on a NIC that threads drive: loaded, replaced under
+ * load, crashed, stuck.
+ */
 #include "fixture.h"
 
 #include <dirent.h>
@@ -28,8 +31,8 @@ static struct count_reply count(struct pair *p, struct roost_caller *c, int side
 	struct count_reply reply = {0};
 	struct roost_result r;
 
-	assert_int_equal(roost_call(c, COUNT_OP, p->mr[1 - side]->rkey, &params, sizeof(params), &reply,
-				    sizeof(reply), LONG, &r),
+	assert_int_equal(roost_call(c, COUNT_OP, p->mr[1 - side]->rkey, &params, sizeof(params),
+				    &reply, sizeof(reply), LONG, &r),
 			 0);
 	assert_int_equal(r.status, ROOST_RPC_OK);
 	return reply;
@@ -57,9 +60,9 @@ static void out_of_files(void **state)
 	assert_non_null(strstr(why, "replace"));
 	assert_int_equal(count(&p, c, 0).version, 1);
 	for (unsigned i = 0; i < 20; i++) {
-		assert_int_equal(
-			roost_kernel_replace(p.ctx, built(i & 1 ? "count-1" : "count-2"), why, sizeof(why)),
-			0);
+		assert_int_equal(roost_kernel_replace(p.ctx, built(i & 1 ? "count-1" : "count-2"),
+						      why, sizeof(why)),
+				 0);
 		assert_int_equal(count(&p, c, 0).version, 2 - i % 2);
 	}
 	assert_int_equal(roost_kernel_list(p.ctx, info, 4), 1);
@@ -162,7 +165,8 @@ static void *call_often(void *arg)
 			t->calls++;
 			if (reply.sum != ++counts[i])
 				t->wrong = "not run once";
-			if (reply.generation < begun[i] || reply.generation > atomic_load(&generation) + 1)
+			if (reply.generation < begun[i] ||
+			    reply.generation > atomic_load(&generation) + 1)
 				t->wrong = "run by a version that was not active";
 		}
 		id[i] = UINT32_MAX;
@@ -176,7 +180,8 @@ static void *call_often(void *arg)
 			continue;
 		}
 		begun[i] = atomic_load(&generation);
-		if (roost_call_begin(c, COUNT_OP, t->p->mr[1 - t->side]->rkey, &where, 8, 0, &id[i]))
+		if (roost_call_begin(c, COUNT_OP, t->p->mr[1 - t->side]->rkey, &where, 8, 0,
+				     &id[i]))
 			t->wrong = "not posted";
 	}
 	roost_caller_destroy(c);
@@ -269,7 +274,10 @@ static void bad_kernels(void **state)
 	memset(p.buf[0], 0, 64);
 	memset(p.buf[1], 0, 64);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &tallies[0], NULL), 0);
-	/* Twice: found by the thread that waits for the reply, or by the service thread while nobody does. */
+	/*
+	 * Twice: found by the thread that waits for the reply, or by the service thread while
+	 * nobody does.
+	 */
 	for (unsigned way = 0; way < 6; way++) {
 		unsigned expected = way / 2 ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, n, id;
 
@@ -311,7 +319,10 @@ static void bad_kernels(void **state)
 static long naps(void)
 {
 	struct dirent **tasks;
-	/* Not opendir(3): TSan takes the number of its descriptor for one that a raw call of the service thread's has closed meanwhile. */
+	/*
+	 * Not opendir(3): TSan takes the number of its descriptor for one that a raw call of the
+	 * service thread's has closed meanwhile.
+	 */
 	int num = scandir("/proc/self/task", &tasks, NULL, NULL);
 	long n = -1;
 
@@ -336,7 +347,10 @@ static long naps(void)
 	return n;
 }
 
-/* It sleeps when no kernel has run for a while, does not wake by itself, and is there when one does not return. */
+/*
+ * It sleeps when no kernel has run for a while, does not wake by itself, and is there when one does
+ * not return.
+ */
 static void the_watch_sleeps(void **state)
 {
 	struct roost_caller *c;
@@ -381,8 +395,11 @@ static enum roost_next fetch(struct roost_call *c)
 
 static void regions_of_the_node(void **state)
 {
-	static const struct roost_kernel k = {
-		.abi = ROOST_KERNEL_ABI, .name = "fetch", .version = 1, .op = 0x4000, .params = fetch};
+	static const struct roost_kernel k = {.abi = ROOST_KERNEL_ABI,
+					      .name = "fetch",
+					      .version = 1,
+					      .op = 0x4000,
+					      .params = fetch};
 	static uint64_t memory[512];
 	struct roost_caller *c;
 	struct roost_result r;
@@ -396,13 +413,16 @@ static void regions_of_the_node(void **state)
 	memory[511] = 0x1234567890;
 	mr = ibv_reg_mr(p.pd, memory, sizeof(memory), 0); /* nothing that a peer may */
 	assert_non_null(mr);
-	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, IBV_ACCESS_REMOTE_READ, &number), ENOENT);
+	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, IBV_ACCESS_REMOTE_READ, &number),
+			 ENOENT);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &k, NULL), 0);
 	assert_int_equal(roost_call(c, 0x4000, 0, NULL, 0, &got, 8, LONG, &r), 0);
 	assert_int_equal(r.status, ROOST_RPC_MISS);
 	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, 0, &number), EINVAL);
-	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, IBV_ACCESS_LOCAL_WRITE, &number), EINVAL);
-	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, IBV_ACCESS_REMOTE_WRITE, &number), EINVAL);
+	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, IBV_ACCESS_LOCAL_WRITE, &number),
+			 EINVAL);
+	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, IBV_ACCESS_REMOTE_WRITE, &number),
+			 EINVAL);
 	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, IBV_ACCESS_REMOTE_READ, &number), 0);
 	assert_int_equal(number, 1);
 	assert_int_equal(roost_call(c, 0x4000, 0, NULL, 0, &got, 8, LONG, &r), 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer process that is killed in the middle of things: the connection ends within seconds, though its time-outs are minutes, with the
- * completions and events that programs expect. Waits are bounded by what only a failure needs.
+ * A peer process that is killed in the middle of things: the connection ends within seconds, though
+ * its time-outs are minutes, with the completions and events that programs expect. Waits are
+ * bounded by what only a failure needs.
  */
 #include "fixture.h"
 
@@ -47,20 +48,23 @@ static void bring_up(struct side *s, int in, int out)
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
 	};
-	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+				.port_num = 1,
+				.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 	struct name own;
 
 	s->ctx = open_device();
 	s->pd = ibv_alloc_pd(s->ctx);
 	s->cq = ibv_create_cq(s->ctx, 256, NULL, NULL, 0);
-	s->mr = ibv_reg_mr(s->pd, s->buf, sizeof(s->buf), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	s->mr = ibv_reg_mr(s->pd, s->buf, sizeof(s->buf),
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	init.send_cq = init.recv_cq = s->cq;
 	s->qp = ibv_create_qp(s->pd, &init);
 	assert_non_null(s->qp);
-	assert_int_equal(ibv_modify_qp(s->qp, &a,
-				       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-			 0);
+	assert_int_equal(
+		ibv_modify_qp(s->qp, &a,
+			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		0);
 	own = (struct name){.qpn = s->qp->qp_num, .addr = (uintptr_t)s->buf, .rkey = s->mr->rkey};
 	assert_int_equal(ibv_query_gid(s->ctx, 1, 0, &own.gid), 0);
 	tell(out, &own);
@@ -71,12 +75,14 @@ static void bring_up(struct side *s, int in, int out)
 		.dest_qp_num = s->peer.qpn,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 1,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64, .dgid = s->peer.gid}},
+		.ah_attr = {.is_global = 1,
+			    .port_num = 1,
+			    .grh = {.hop_limit = 64, .dgid = s->peer.gid}},
 	};
 	assert_int_equal(ibv_modify_qp(s->qp, &a,
-				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					       IBV_QP_MIN_RNR_TIMER),
+				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 			 0);
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
 				 .timeout = TIMEOUT,
@@ -84,8 +90,9 @@ static void bring_up(struct side *s, int in, int out)
 				 .rnr_retry = 7,
 				 .max_rd_atomic = 1};
 	assert_int_equal(ibv_modify_qp(s->qp, &a,
-				       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
+				       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					       IBV_QP_MAX_QP_RD_ATOMIC),
 			 0);
 	tell(out, &own); /* both are ready before anything is sent */
 	hear(in, &s->peer);
@@ -104,7 +111,10 @@ static void victim(int in, int out)
 static int post_write(struct side *s, uint64_t id)
 {
 	struct ibv_sge sge = {(uintptr_t)s->buf, 1024, s->mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE},
+	struct ibv_send_wr wr = {.wr_id = id,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE},
 			   *bad;
 
 	wr.wr.rdma.remote_addr = s->peer.addr;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Multicast groups through the verbs, between processes: every member gets every datagram once, the sender's own QP among them. */
+/*
+ * Multicast groups through the verbs, between processes: every member gets every datagram once, the
+ * sender's own QP among them.
+ */
 #include "fixture.h"
 
 #include <netinet/in.h>
@@ -69,7 +72,9 @@ static void start(void)
 	m->mr = ibv_reg_mr(m->pd, m->buf, sizeof(m->buf), IBV_ACCESS_LOCAL_WRITE);
 	m->qp = make_qp(IBV_QPT_UD);
 	assert_int_equal(
-		ibv_modify_qp(m->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);
+		ibv_modify_qp(m->qp, &a,
+			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+		0);
 	a.qp_state = IBV_QPS_RTR;
 	assert_int_equal(ibv_modify_qp(m->qp, &a, IBV_QP_STATE), 0);
 	a.qp_state = IBV_QPS_RTS;
@@ -142,7 +147,10 @@ struct said {
 	uint32_t qp_num;
 };
 
-/* A process of its own: attaches, says so, and wants every message once; then it leaves. `outsider`: it is in another group. */
+/*
+ * A process of its own: attaches, says so, and wants every message once; then it leaves.
+ * `outsider`: it is in another group.
+ */
 static pid_t start_member(int *ready, int *go, bool outsider)
 {
 	union ibv_gid gid = group_gid(outsider);
@@ -256,7 +264,8 @@ static void calls(void **state)
 	assert_int_equal(ibv_query_device(m->ctx, &dev), 0);
 	assert_in_range(dev.max_mcast_grp, 16, 65536);
 	assert_in_range(dev.max_mcast_qp_attach, 16, 65536);
-	assert_int_equal(dev.max_total_mcast_qp_attach, dev.max_mcast_grp * dev.max_mcast_qp_attach);
+	assert_int_equal(dev.max_total_mcast_qp_attach,
+			 dev.max_mcast_grp * dev.max_mcast_qp_attach);
 	assert_int_equal(ibv_attach_mcast(m->qp, &none, 0), EINVAL);
 	assert_int_equal(ibv_attach_mcast(m->qp, &foreign, 0), EAFNOSUPPORT);
 	assert_int_equal(ibv_detach_mcast(m->qp, &gid, 0), EINVAL);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory windows, invalidation and re-registration through the verbs. Side 1 binds, side 0 reaches. */
+/*
+ * Memory windows, invalidation and re-registration through the verbs. Side 1 binds, side 0 reaches.
+ */
 #include "fixture.h"
 
 #include "roost/verbs.h"
@@ -18,7 +20,8 @@ static void start(uint64_t send_ops)
 	};
 
 	pair_open(p, &o);
-	region = ibv_reg_mr(p->pd, p->buf[1], BUF_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	region =
+		ibv_reg_mr(p->pd, p->buf[1], BUF_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	assert_non_null(region);
 }
 
@@ -87,9 +90,9 @@ static void type_1(void **state)
 	wait_good(p->cq[1]);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + 2 * WIN, mw->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(ibv_dereg_mr(region), EBUSY);
-	assert_int_equal(
-		ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE),
-		IBV_REREG_MR_ERR_INPUT);
+	assert_int_equal(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				      IBV_ACCESS_LOCAL_WRITE),
+			 IBV_REREG_MR_ERR_INPUT);
 	assert_int_equal(errno, EBUSY);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + 2 * WIN, mw->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_REM_ACCESS_ERR);
@@ -112,8 +115,9 @@ static void type_2(void **state)
 	key = ibv_inc_rkey(mw->rkey);
 	bind.bind_info = info(WIN, LEN, IBV_ACCESS_REMOTE_WRITE);
 	assert_int_equal(ibv_bind_mw(p->qp[1], mw, &bind), EINVAL);
-	assert_int_equal(bind_2(mw, key, info(WIN, LEN, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED)),
-			 IBV_WC_SUCCESS);
+	assert_int_equal(
+		bind_2(mw, key, info(WIN, LEN, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED)),
+		IBV_WC_SUCCESS);
 	memset(p->buf[0], 0x3d, 16);
 	assert_int_equal(write_with(32, key), IBV_WC_SUCCESS);
 	assert_memory_equal(p->buf[1] + WIN + 32, p->buf[0], 16);
@@ -129,14 +133,16 @@ static void type_2(void **state)
 	assert_int_equal(bind_2(mw, key, info(WIN, LEN, IBV_ACCESS_REMOTE_WRITE)), IBV_WC_SUCCESS);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_SUCCESS);
 	assert_int_equal(post_recv_one(p, 1, 6, 64), 0);
-	wr = (struct ibv_send_wr){
-		.opcode = IBV_WR_SEND_WITH_INV, .send_flags = IBV_SEND_SIGNALED, .invalidate_rkey = key};
+	wr = (struct ibv_send_wr){.opcode = IBV_WR_SEND_WITH_INV,
+				  .send_flags = IBV_SEND_SIGNALED,
+				  .invalidate_rkey = key};
 	assert_int_equal(post_one(p->qp[0], &wr), 0);
 	wait_good(p->cq[0]);
 	wc = wait_good(p->cq[1]);
 	assert_int_equal(wc.wc_flags, IBV_WC_WITH_INV);
 	assert_int_equal(wc.invalidated_rkey, key);
-	assert_int_equal(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p->buf[1], WIN, 0), 0);
+	assert_int_equal(
+		ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p->buf[1], WIN, 0), 0);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	close_all();
@@ -150,8 +156,9 @@ static void beyond(void **state)
 	start(0);
 	mw = ibv_alloc_mw(p->pd, IBV_MW_TYPE_2);
 	assert_non_null(mw);
-	assert_int_equal(bind_2(mw, ibv_inc_rkey(mw->rkey), info(BUF_SIZE - 8, 16, IBV_ACCESS_REMOTE_WRITE)),
-			 IBV_WC_MW_BIND_ERR);
+	assert_int_equal(
+		bind_2(mw, ibv_inc_rkey(mw->rkey), info(BUF_SIZE - 8, 16, IBV_ACCESS_REMOTE_WRITE)),
+		IBV_WC_MW_BIND_ERR);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	close_all();
 }
@@ -211,7 +218,8 @@ static void builders(void **state)
 /* A region that is registered anew: where it lies, whose it is, what it allows. */
 static void rereg(void **state)
 {
-	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+			IBV_REREG_MR_CHANGE_ACCESS;
 	struct ibv_pd *pd;
 	struct ibv_mr *mr;
 	uint32_t key;
@@ -229,11 +237,13 @@ static void rereg(void **state)
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, mr->rkey), IBV_WC_SUCCESS);
 	key = mr->rkey;
 	/* Refused: as it was, the key too. */
-	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_REMOTE_WRITE),
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
+				      IBV_ACCESS_REMOTE_WRITE),
 			 IBV_REREG_MR_ERR_INPUT);
 	assert_int_equal(mr->rkey, key);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_SUCCESS);
-	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p->buf[1], 16, 0), 0);
+	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, p->buf[1], 16, 0),
+			 0);
 	assert_int_equal(write_with((uintptr_t)p->buf[1], mr->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_REM_ACCESS_ERR);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
@@ -316,7 +326,10 @@ static enum roost_next watch(struct roost_call *c)
 static const struct roost_kernel watcher = {
 	.abi = ROOST_KERNEL_ABI, .name = "watch", .version = 1, .op = 0x1000, .stream = watch};
 
-/* Nothing lands unseen, whatever key it came by; nor is anything shown that lands elsewhere. The hook has the region's addresses. */
+/*
+ * Nothing lands unseen, whatever key it came by; nor is anything shown that lands elsewhere. The
+ * hook has the region's addresses.
+ */
 static void hook_on_its_region(void **state)
 {
 	struct roost_invocation_attr a = {.op = 0x1000};
@@ -349,16 +362,20 @@ static void hook_on_its_region(void **state)
 	assert_int_equal(bytes, 32);
 	assert_int_equal(l.where, base + 2 * WIN + 24);
 	assert_int_equal(l.messages, 2);
-	/* Another region of the same memory is another region; so is what a window is bound to later. */
+	/*
+	 * Another region of the same memory is another region; so is what a window is bound to
+	 * later.
+	 */
 	assert_int_equal(write_with(base + WIN, p->mr[1]->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(roost_hook_query(hook, &bytes), 0);
 	assert_int_equal(bytes, 32);
 	{
-		struct ibv_mr *other =
-			ibv_reg_mr(p->pd, p->buf[1], BUF_SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+		struct ibv_mr *other = ibv_reg_mr(p->pd, p->buf[1], BUF_SIZE,
+						  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 
 		assert_non_null(other);
-		bind.bind_info = (struct ibv_mw_bind_info){other, base, LEN, IBV_ACCESS_REMOTE_WRITE};
+		bind.bind_info =
+			(struct ibv_mw_bind_info){other, base, LEN, IBV_ACCESS_REMOTE_WRITE};
 		assert_int_equal(ibv_bind_mw(p->qp[1], one, &bind), 0);
 		wait_good(p->cq[1]);
 		assert_int_equal(write_with(base, one->rkey), IBV_WC_SUCCESS);

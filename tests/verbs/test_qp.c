@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Queue pairs: making them, states, posting and what it refuses, data of every operation, errors and flushes. */
+/*
+ * Queue pairs: making them, states, posting and what it refuses, data of every operation, errors
+ * and flushes.
+ */
 #include "fixture.h"
 
 #include <time.h>
@@ -101,11 +104,12 @@ static void modify_refuses(void **state)
 	assert_int_equal(ibv_modify_qp(p.qp[0], &a, IBV_QP_CAP), EOPNOTSUPP);
 	assert_int_equal(to_init(&p, 0), 0);
 	/* No GRH: not on RoCE. */
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5};
+	a = (struct ibv_qp_attr){
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5};
 	assert_int_equal(ibv_modify_qp(p.qp[0], &a,
-				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-					       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					       IBV_QP_MIN_RNR_TIMER),
+				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+					       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
 			 EINVAL);
 	assert_int_equal(ibv_query_qp(p.qp[0], &a, IBV_QP_STATE, &init), 0);
 	assert_int_equal(a.qp_state, IBV_QPS_INIT);
@@ -308,9 +312,11 @@ static void scatter_and_inline(void **state)
 	pair_open(&p, &o);
 	fill(p.buf[0], 4096, 5);
 	for (i = 0; i < 16; i++)
-		sges[i] = (struct ibv_sge){(uintptr_t)p.buf[0] + (unsigned)i * 17, 17, p.mr[0]->lkey};
+		sges[i] =
+			(struct ibv_sge){(uintptr_t)p.buf[0] + (unsigned)i * 17, 17, p.mr[0]->lkey};
 	for (i = 0; i < 3; i++)
-		rs[i] = (struct ibv_sge){(uintptr_t)p.buf[1] + (unsigned)i * 100, 100, p.mr[1]->lkey};
+		rs[i] = (struct ibv_sge){(uintptr_t)p.buf[1] + (unsigned)i * 100, 100,
+					 p.mr[1]->lkey};
 	assert_int_equal(ibv_post_recv(p.qp[1], &rwr, &rbad), 0);
 	wr = write_wr(&p, &sges[0], 1, 17);
 	wr.opcode = IBV_WR_SEND;
@@ -321,7 +327,10 @@ static void scatter_and_inline(void **state)
 	assert_int_equal(wait_good(p.cq[1]).byte_len, 16 * 17);
 	assert_memory_equal(p.buf[0], p.buf[1], 16 * 17);
 
-	/* Inline data is the program's again when the call returns, needs no key, and may come in pieces. */
+	/*
+	 * Inline data is the program's again when the call returns, needs no key, and may come in
+	 * pieces.
+	 */
 	fill(text, sizeof(text), 6);
 	sges[0] = (struct ibv_sge){(uintptr_t)text, 150, 0};
 	sges[1] = (struct ibv_sge){(uintptr_t)text + 150, 50, 0};
@@ -440,10 +449,10 @@ static void reset_and_again(void **state)
 
 /* ---- the extended QP ---- */
 
-#define ALL_OPS                                                                                              \
-	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |              \
-	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |       \
-	 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+#define ALL_OPS                                                                                    \
+	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |    \
+	 IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |                                 \
+	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
 
 static void ex_every_operation(void **state)
 {
@@ -546,7 +555,10 @@ static void ex_refuses(void **state)
 	assert_int_equal(errno, EOPNOTSUPP);
 
 	ex = ibv_qp_to_qp_ex(p.qp[0]);
-	/* What newer programs look for before they call it, wr_flush too, which our headers may not have. */
+	/*
+	 * What newer programs look for before they call it, wr_flush too, which our headers may not
+	 * have.
+	 */
 	for (i = 0; i < 16; i++)
 		assert_null(*(void **)((char *)ex + offsetof(struct ibv_qp_ex, wr_atomic_write) +
 				       i * sizeof(void *)));

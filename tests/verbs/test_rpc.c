@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/verbs.h through its surface: calls posted by hand, with memory of their own, kernels that come and go, threads. */
+/*
+ * roost/verbs.h through its surface: calls posted by hand, with memory of their own, kernels that
+ * come and go, threads.
+ */
 #include "fixture.h"
 
 #include <pthread.h>
@@ -57,16 +60,19 @@ static void make_table(struct pair *p)
 		uint8_t *value = p->buf[1] + 16384 + k * 128;
 
 		memset(value, (int)k, k);
-		assert_int_equal(roost_get_insert(t, ENTRIES, ENTRIES, &used, k, (uintptr_t)value, k, 0), 0);
+		assert_int_equal(
+			roost_get_insert(t, ENTRIES, ENTRIES, &used, k, (uintptr_t)value, k, 0), 0);
 	}
 	assert_int_equal(roost_kernel_deploy(p->ctx, roost_kernel_builtin("get"), NULL), 0);
 }
 
-static int get(struct pair *p, struct roost_caller *c, uint64_t key, void *reply, struct roost_result *r)
+static int get(struct pair *p, struct roost_caller *c, uint64_t key, void *reply,
+	       struct roost_result *r)
 {
 	struct roost_get_params params = roost_get_params((uintptr_t)p->buf[1], ENTRIES, key, 0);
 
-	return roost_call(c, ROOST_GET_OP, p->mr[1]->rkey, &params, sizeof(params), reply, KEYS, LONG, r);
+	return roost_call(c, ROOST_GET_OP, p->mr[1]->rkey, &params, sizeof(params), reply, KEYS,
+			  LONG, r);
 }
 
 /* ---- tests ---- */
@@ -96,18 +102,20 @@ static void get_in_one_call(void **state)
 	assert_int_equal(r.status, ROOST_RPC_NO_KERNEL);
 	/* What does not fit is not copied. */
 	{
-		struct roost_get_params params = roost_get_params((uintptr_t)p.buf[1], ENTRIES, 50, 0);
+		struct roost_get_params params =
+			roost_get_params((uintptr_t)p.buf[1], ENTRIES, 50, 0);
 
 		reply[0] = 0xee;
-		assert_int_equal(roost_call(c, ROOST_GET_OP, p.mr[1]->rkey, &params, sizeof(params), reply,
-					    49, LONG, &r),
+		assert_int_equal(roost_call(c, ROOST_GET_OP, p.mr[1]->rkey, &params, sizeof(params),
+					    reply, 49, LONG, &r),
 				 0);
 		assert_int_equal(r.status, ROOST_RPC_TOO_LONG);
 		assert_int_equal(r.len, 50);
 		assert_null(r.data);
 		assert_int_equal(reply[0], 0xee);
 	}
-	assert_int_equal(roost_call(c, 1, 0, reply, ROOST_RPC_MAX_PARAMS + 1, reply, 8, LONG, &r), EMSGSIZE);
+	assert_int_equal(roost_call(c, 1, 0, reply, ROOST_RPC_MAX_PARAMS + 1, reply, 8, LONG, &r),
+			 EMSGSIZE);
 	roost_caller_destroy(c);
 	pair_close(&p);
 }
@@ -125,8 +133,8 @@ static void calls_at_once(void **state)
 	c = roost_caller_create(p.qp[0], 8, KEYS);
 	for (unsigned round = 0; round < 50; round++) {
 		for (unsigned i = 0; i < 8; i++) {
-			struct roost_get_params params =
-				roost_get_params((uintptr_t)p.buf[1], ENTRIES, 1 + (round + i) % KEYS, 0);
+			struct roost_get_params params = roost_get_params(
+				(uintptr_t)p.buf[1], ENTRIES, 1 + (round + i) % KEYS, 0);
 
 			assert_int_equal(roost_call_begin(c, ROOST_GET_OP, p.mr[1]->rkey, &params,
 							  sizeof(params), 0, &id[i]),
@@ -204,7 +212,8 @@ static void posted_by_hand(void **state)
 
 static void payload(void **state)
 {
-	struct roost_rpc_wr wr = {.wr_id = 9, .op = 0x1001, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
+	struct roost_rpc_wr wr = {
+		.wr_id = 9, .op = 0x1001, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED};
 	struct roost_caller *c;
 	struct roost_result r;
 	struct ibv_sge sge;
@@ -235,7 +244,10 @@ static void payload(void **state)
 	pair_close(&p);
 }
 
-/* A call that is given up keeps its slot until its reply has come; what comes late is nobody else's. */
+/*
+ * A call that is given up keeps its slot until its reply has come; what comes late is nobody
+ * else's.
+ */
 static void given_up(void **state)
 {
 	struct roost_caller *c;
@@ -326,8 +338,8 @@ static void *call_often(void *arg)
 	uint8_t reply[KEYS];
 
 	for (unsigned i = 0; i < 2000; i++) {
-		if (roost_call(c, ROOST_GET_OP, t->p->mr[1]->rkey, &t->params, sizeof(t->params), reply, KEYS,
-			       LONG, &r))
+		if (roost_call(c, ROOST_GET_OP, t->p->mr[1]->rkey, &t->params, sizeof(t->params),
+			       reply, KEYS, LONG, &r))
 			break;
 		if (r.status == ROOST_RPC_OK && r.len == 33 && reply[32] == 33)
 			t->good++;
@@ -348,7 +360,9 @@ static void threads(void **state)
 	make_table(&p);
 	for (int i = 0; i < 2; i++) {
 		t[i] = (struct thread){
-			.p = &p, .side = i, .params = roost_get_params((uintptr_t)p.buf[1], ENTRIES, 33, 0)};
+			.p = &p,
+			.side = i,
+			.params = roost_get_params((uintptr_t)p.buf[1], ENTRIES, 33, 0)};
 		assert_int_equal(pthread_create(&id[i], NULL, call_often, &t[i]), 0);
 	}
 	for (unsigned i = 0; i < 50; i++) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels that the host starts, and that post to queue pairs which it binds to them, through the surface: between threads, PUs and ports. */
+/*
+ * Kernels that the host starts, and that post to queue pairs which it binds to them, through the
+ * surface: between threads, PUs and ports.
+ */
 #include "fixture.h"
 
 #include <pthread.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Programs that wait for events outside of the library: they poll a few times in vain, arm the completion queue, perhaps poll once more, and
- * sleep in poll(2) on the channel's descriptor. Each message must wake them. Where one does not, the sender's tail loss probe makes the
- * receiver's NIC look, and is counted. A machine that is busy delays ACKs, too, so a few probes are no fault: most messages go without.
+ * Programs that wait for events outside of the library: they poll a few times in vain, arm the
+ * completion queue, perhaps poll once more, and sleep in poll(2) on the channel's descriptor. Each
+ * message must wake them. Where one does not, the sender's tail loss probe makes the receiver's NIC
+ * look, and is counted. A machine that is busy delays ACKs, too, so a few probes are no fault: most
+ * messages go without.
  */
 #include "fixture.h"
 
@@ -59,8 +61,8 @@ static int take(struct pair *p, int side)
 }
 
 /*
- * A message arrives without the sender's having seen the ACK of the one before: on a busy machine the service thread may hold the sender's
- * unit, but not run. The send queue must not become full.
+ * A message arrives without the sender's having seen the ACK of the one before: on a busy machine
+ * the service thread may hold the sender's unit, but not run. The send queue must not become full.
  */
 static void wait_for_send_queue(struct pair *p, int side)
 {
@@ -145,7 +147,9 @@ static void *poll_on(void *arg)
 	return NULL;
 }
 
-/* The same beside a thread that polls all the time, and after it has ended: nobody may count on it. */
+/*
+ * The same beside a thread that polls all the time, and after it has ended: nobody may count on it.
+ */
 static void beside_a_poller(void **state)
 {
 	struct other o = {.side = 1};

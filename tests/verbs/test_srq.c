@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Shared receive queues through the verbs: attributes, posting (from several threads too), events, what is refused. */
+/*
+ * Shared receive queues through the verbs: attributes, posting (from several threads too), events,
+ * what is refused.
+ */
 #include "fixture.h"
 
 #include <pthread.h>
@@ -107,7 +110,8 @@ static void attributes(void **state)
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	struct ibv_srq_init_attr a = {.srq_context = &a, .attr = {.max_wr = 10, .max_sge = 3}};
 	struct ibv_srq_init_attr_ex ex = {.attr = {.max_wr = 8, .max_sge = 1},
-					  .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+					  .comp_mask =
+						  IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
 					  .srq_type = IBV_SRQT_BASIC,
 					  .pd = pd};
 	struct ibv_device_attr dev;
@@ -234,7 +238,10 @@ static int resize(struct shared *s, uint32_t max_wr)
 	return ibv_modify_srq(s->srq, &a, IBV_SRQ_MAX_WR);
 }
 
-/* Receives that wait move to the new ring, in their order; it holds as many as it says, and not fewer than wait. */
+/*
+ * Receives that wait move to the new ring, in their order; it holds as many as it says, and not
+ * fewer than wait.
+ */
 static void resized(void **state)
 {
 	static const uint32_t sizes[] = {DEPTH, 200, 16, 16, 1000, 8};
@@ -304,7 +311,10 @@ static void events(void **state)
 	shared_close(&s);
 }
 
-/* Several threads post to one SRQ, which changes its size, while messages come on several QPs: each receive is taken once. */
+/*
+ * Several threads post to one SRQ, which changes its size, while messages come on several QPs: each
+ * receive is taken once.
+ */
 #define MESSAGES 4000
 
 static struct shared T;
@@ -321,7 +331,8 @@ static void *poster(void *arg)
 
 		if (id >= MESSAGES)
 			return NULL;
-		while ((ret = ibv_post_srq_recv(T.srq, &wr, &bad)) == ENOMEM && !atomic_load(&failed))
+		while ((ret = ibv_post_srq_recv(T.srq, &wr, &bad)) == ENOMEM &&
+		       !atomic_load(&failed))
 			sched_yield();
 		if (ret)
 			atomic_store(&failed, true);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Several threads on the same objects: what TSan is run on. Four threads post WRITEs on one QP and poll one CQ, while others
- * register memory, make and unmake QPs, arm the CQ and query. Every completion is counted once, and every byte arrives.
+ * Several threads on the same objects: what TSan is run on. Four threads post WRITEs on one QP and
+ * poll one CQ, while others register memory, make and unmake QPs, arm the CQ and query. Every
+ * completion is counted once, and every byte arrives.
  */
 #include "fixture.h"
 
@@ -73,7 +74,10 @@ static void *poster(void *arg)
 		memset(slot, (int)i, SLOT);
 		atomic_fetch_add(&outstanding, 1);
 		check(ibv_post_send(pair.qp[0], &wr, &bad) == 0);
-		/* The slot is used again: wait for this one. Whoever polls may have taken its completion. */
+		/*
+		 * The slot is used again: wait for this one. Whoever polls may have taken its
+		 * completion.
+		 */
 		while (atomic_load(&completed[id]) < i && !atomic_load(&failed) && !late(began))
 			take_some();
 	}
@@ -148,7 +152,8 @@ static void many_threads(void **state)
 	pair_open(&pair, &o);
 	pthread_barrier_init(&start, NULL, POSTERS);
 	for (i = 0; i < POSTERS; i++)
-		assert_int_equal(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i), 0);
+		assert_int_equal(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i),
+				 0);
 	for (i = 0; i < 3; i++)
 		assert_int_equal(pthread_create(&others[i], NULL, side_shows[i], NULL), 0);
 	for (i = 0; i < POSTERS; i++)
@@ -172,7 +177,10 @@ static void *driver(void *arg)
 	return NULL;
 }
 
-/* A queue of one: who has seen the completion can post, though another thread is still in the turn that made it. */
+/*
+ * A queue of one: who has seen the completion can post, though another thread is still in the turn
+ * that made it.
+ */
 static void a_completion_frees_its_slot(void **state)
 {
 	const struct pair_options o = {.cap = {1, 1, 1, 1, 0}, .cqe = 64};
@@ -202,7 +210,10 @@ int main(void)
 		cmocka_unit_test(a_completion_frees_its_slot),
 	};
 
-	/* With two units every round waits for a thread that nobody polls for, beside more threads than cores. */
+	/*
+	 * With two units every round waits for a thread that nobody polls for, beside more threads
+	 * than cores.
+	 */
 	if (getenv("ROOST_PUS"))
 		rounds = 300;
 

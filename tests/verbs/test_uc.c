@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Unreliable connections through the verbs: what they carry, what they refuse, what a wrong WRITE does: nothing. */
+/*
+ * Unreliable connections through the verbs: what they carry, what they refuse, what a wrong WRITE
+ * does: nothing.
+ */
 #include "fixture.h"
 
 #define LONG 10000 /* several packets */
@@ -22,12 +25,14 @@ static struct ibv_qp *make_qp(int side)
 
 static void connect_side(int side)
 {
-	struct ibv_qp_attr a = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+				.port_num = 1,
+				.qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
 
-	assert_int_equal(ibv_modify_qp(p->qp[side], &a,
-				       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-			 0);
+	assert_int_equal(
+		ibv_modify_qp(p->qp[side], &a,
+			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		0);
 	a = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,
@@ -36,10 +41,10 @@ static void connect_side(int side)
 		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}},
 	};
 	assert_int_equal(ibv_query_gid(p->ctx, 1, 0, &a.ah_attr.grh.dgid), 0);
-	assert_int_equal(
-		ibv_modify_qp(p->qp[side], &a,
-			      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN),
-		0);
+	assert_int_equal(ibv_modify_qp(p->qp[side], &a,
+				       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+					       IBV_QP_DEST_QPN | IBV_QP_RQ_PSN),
+			 0);
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = 0xfffff0 + (unsigned)side};
 	assert_int_equal(ibv_modify_qp(p->qp[side], &a, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
 }
@@ -93,7 +98,8 @@ static void messages(void **state)
 			wc = wait_good(p->cq[1]);
 			assert_int_equal(wc.wr_id, 7);
 			assert_int_equal(wc.byte_len, len);
-			assert_int_equal(wc.opcode, o == 2 ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV);
+			assert_int_equal(wc.opcode,
+					 o == 2 ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV);
 			assert_int_equal(wc.wc_flags, o ? IBV_WC_WITH_IMM : 0);
 			if (o)
 				assert_int_equal(be32toh(wc.imm_data), 0xabcd);
@@ -104,7 +110,10 @@ static void messages(void **state)
 	pair_close(p);
 }
 
-/* A WRITE needs no receive; what follows it tells that it is there. One that is refused, and a SEND without a receive, change nothing. */
+/*
+ * A WRITE needs no receive; what follows it tells that it is there. One that is refused, and a SEND
+ * without a receive, change nothing.
+ */
 static void writes(void **state)
 {
 	start();

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Unreliable datagrams through the verbs: address handles, both ways of posting, answers to whom wrote. */
+/*
+ * Unreliable datagrams through the verbs: address handles, both ways of posting, answers to whom
+ * wrote.
+ */
 #include "fixture.h"
 
 #define QKEY 0x12345678
@@ -37,8 +40,9 @@ static struct ibv_qp *make_qp(void)
 	struct ibv_qp *qp = ibv_create_qp_ex(u->ctx, &init);
 
 	assert_non_null(qp);
-	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-			 0);
+	assert_int_equal(
+		ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+		0);
 	a.qp_state = IBV_QPS_RTR;
 	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE), 0);
 	a.qp_state = IBV_QPS_RTS;
@@ -96,7 +100,8 @@ static void post_recv(int side, uint64_t wr_id, uint32_t off)
 static void send(int from, struct ibv_ah *ah, uint32_t qpn, uint32_t len)
 {
 	struct ibv_sge sge = {(uintptr_t)u->buf, len, u->mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+	struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND},
+			   *bad;
 
 	wr.wr.ud.ah = ah;
 	wr.wr.ud.remote_qpn = qpn;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Calls the kernel `sum`: writes the numbers 1 to 1000 into the node's memory, and has them added up there. */
+/*
+ * Calls the kernel `sum`: writes the numbers 1 to 1000 into the node's memory, and has them added
+ * up there.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +65,8 @@ int main(int argc, char **argv)
 	caller = roost_caller_create(node->id->qp, 1, sizeof(sum));
 	if (!caller)
 		fail("can't make a caller", errno);
-	err = roost_call(caller, SUM_OP, node->hello.rkey, &p, sizeof(p), &sum, sizeof(sum), 10000000000, &r);
+	err = roost_call(caller, SUM_OP, node->hello.rkey, &p, sizeof(p), &sum, sizeof(sum),
+			 10000000000, &r);
 	if (err)
 		fail("no answer", err);
 	if (r.status == ROOST_RPC_NO_KERNEL)

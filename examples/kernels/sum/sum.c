@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The kernel `sum`: adds up an array of 64-bit numbers in the node's memory. Version 2 finds the largest of them, too. */
+/*
+ * The kernel `sum`: adds up an array of 64-bit numbers in the node's memory. Version 2 finds the
+ * largest of them, too.
+ */
 #include <roost/kernel.h>
 
 #include "sum.h"

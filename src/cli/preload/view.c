@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Preloaded by `roost run`. A few RDMA programs (UCX, for one) look, behind the verbs library's back, for a character device
- * /dev/infiniband/uverbsN and for files of /sys/class/infiniband before they use a device. Roost's device is a library, the
- * kernel has no such files. This gives them a view that has: paths under /sys/class/infiniband and
- * /sys/class/infiniband_verbs, and /dev/infiniband/uverbs*, are looked up in the folder that ROOST_VIEW names. What differs from process
- * to process (GIDs, interfaces) is asked of our libibverbs.so.1 when the file is opened: src/verbs/sysfs.h.
- * Every other path goes to the C library untouched; without ROOST_VIEW all do. Nothing is opened, listed or written that the
- * program did not ask for.
+ * Preloaded by `roost run`. A few RDMA programs (UCX, for one) look, behind the verbs library's
+ * back, for a character device /dev/infiniband/uverbsN and for files of /sys/class/infiniband
+ * before they use a device. Roost's device is a library, the kernel has no such files. This gives
+ * them a view that has: paths under /sys/class/infiniband and /sys/class/infiniband_verbs, and
+ * /dev/infiniband/uverbs*, are looked up in the folder that ROOST_VIEW names. What differs from
+ * process to process (GIDs, interfaces) is asked of our libibverbs.so.1 when the file is opened:
+ * src/verbs/sysfs.h. Every other path goes to the C library untouched; without ROOST_VIEW all do.
+ * Nothing is opened, listed or written that the program did not ask for.
  */
 /* Both sets of names are defined here: the headers must not turn one into the other. */
 #undef _FILE_OFFSET_BITS
@@ -46,11 +47,15 @@ static bool is_or_under(const char *path, const char *dir)
 static bool is_ours(const char *path)
 {
 	return is_or_under(path, "/sys/class/infiniband") ||
-	       is_or_under(path, "/sys/class/infiniband_verbs") || strcmp(path, "/dev/infiniband") == 0 ||
-	       strcmp(path, "/dev/infiniband/") == 0 || strncmp(path, "/dev/infiniband/uverbs", 22) == 0;
+	       is_or_under(path, "/sys/class/infiniband_verbs") ||
+	       strcmp(path, "/dev/infiniband") == 0 || strcmp(path, "/dev/infiniband/") == 0 ||
+	       strncmp(path, "/dev/infiniband/uverbs", 22) == 0;
 }
 
-/* roost_sysfs() of the library that the program has loaded or, if it has none, of the one that it would load. */
+/*
+ * roost_sysfs() of the library that the program has loaded or, if it has none, of the one that it
+ * would load.
+ */
 static int ask(const char *path, char *out, size_t n)
 {
 	static __typeof__(&roost_sysfs) found;
@@ -78,8 +83,8 @@ static const char *view_root(const char *path)
 }
 
 /*
- * For calls that open a file: a descriptor of a file with the process's own text, -1 with errno, or -2 when there is no such text for
- * this path.
+ * For calls that open a file: a descriptor of a file with the process's own text, -1 with errno, or
+ * -2 when there is no such text for this path.
  */
 static int open_text(const char *path, int flags)
 {
@@ -124,21 +129,24 @@ static const char *view(const char *path, char buf[PATH_MAX])
 	return buf;
 }
 
-/* The C library's function behind the one of this name; looked up once. A name that it lacks: ENOSYS. */
-#define NEXT(fn)                                                                                             \
-	static __typeof__(&fn) next;                                                                         \
-	__typeof__(&fn) call = __atomic_load_n(&next, __ATOMIC_RELAXED);                                     \
-	if (!call) {                                                                                         \
-		call = (__typeof__(&fn))dlsym(RTLD_NEXT, #fn);                                               \
-		__atomic_store_n(&next, call, __ATOMIC_RELAXED);                                             \
-	}                                                                                                    \
-	char buf[PATH_MAX];                                                                                  \
+/*
+ * The C library's function behind the one of this name; looked up once. A name that it lacks:
+ * ENOSYS.
+ */
+#define NEXT(fn)                                                                                   \
+	static __typeof__(&fn) next;                                                               \
+	__typeof__(&fn) call = __atomic_load_n(&next, __ATOMIC_RELAXED);                           \
+	if (!call) {                                                                               \
+		call = (__typeof__(&fn))dlsym(RTLD_NEXT, #fn);                                     \
+		__atomic_store_n(&next, call, __ATOMIC_RELAXED);                                   \
+	}                                                                                          \
+	char buf[PATH_MAX];                                                                        \
 	path = view(path, buf)
 
-#define OR_ENOSYS(value)                                                                                     \
-	if (!call) {                                                                                         \
-		errno = ENOSYS;                                                                              \
-		return value;                                                                                \
+#define OR_ENOSYS(value)                                                                           \
+	if (!call) {                                                                               \
+		errno = ENOSYS;                                                                    \
+		return value;                                                                      \
 	}
 
 /* ---- stat and its kin; programs built before glibc 2.33 call the __x ones ---- */
@@ -156,43 +164,43 @@ int __openat64_2(int dir, const char *path, int flags);
 char *__realpath_chk(const char *path, char *out, size_t n);
 ssize_t __readlink_chk(const char *path, char *out, size_t len, size_t n);
 
-#define STAT_FAMILY(suffix)                                                                                  \
-	EXPORT int stat##suffix(const char *path, struct stat##suffix *st)                                   \
-	{                                                                                                    \
-		NEXT(stat##suffix);                                                                          \
-		OR_ENOSYS(-1)                                                                                \
-		return call(path, st);                                                                       \
-	}                                                                                                    \
-	EXPORT int lstat##suffix(const char *path, struct stat##suffix *st)                                  \
-	{                                                                                                    \
-		NEXT(lstat##suffix);                                                                         \
-		OR_ENOSYS(-1)                                                                                \
-		return call(path, st);                                                                       \
-	}                                                                                                    \
-	EXPORT int fstatat##suffix(int dir, const char *path, struct stat##suffix *st, int flags)            \
-	{                                                                                                    \
-		NEXT(fstatat##suffix);                                                                       \
-		OR_ENOSYS(-1)                                                                                \
-		return call(dir, path, st, flags);                                                           \
-	}                                                                                                    \
-	EXPORT int __xstat##suffix(int ver, const char *path, struct stat##suffix *st)                       \
-	{                                                                                                    \
-		NEXT(__xstat##suffix);                                                                       \
-		OR_ENOSYS(-1)                                                                                \
-		return call(ver, path, st);                                                                  \
-	}                                                                                                    \
-	EXPORT int __lxstat##suffix(int ver, const char *path, struct stat##suffix *st)                      \
-	{                                                                                                    \
-		NEXT(__lxstat##suffix);                                                                      \
-		OR_ENOSYS(-1)                                                                                \
-		return call(ver, path, st);                                                                  \
-	}                                                                                                    \
-	EXPORT int __fxstatat##suffix(int ver, int dir, const char *path, struct stat##suffix *st,           \
-				      int flags)                                                             \
-	{                                                                                                    \
-		NEXT(__fxstatat##suffix);                                                                    \
-		OR_ENOSYS(-1)                                                                                \
-		return call(ver, dir, path, st, flags);                                                      \
+#define STAT_FAMILY(suffix)                                                                        \
+	EXPORT int stat##suffix(const char *path, struct stat##suffix *st)                         \
+	{                                                                                          \
+		NEXT(stat##suffix);                                                                \
+		OR_ENOSYS(-1)                                                                      \
+		return call(path, st);                                                             \
+	}                                                                                          \
+	EXPORT int lstat##suffix(const char *path, struct stat##suffix *st)                        \
+	{                                                                                          \
+		NEXT(lstat##suffix);                                                               \
+		OR_ENOSYS(-1)                                                                      \
+		return call(path, st);                                                             \
+	}                                                                                          \
+	EXPORT int fstatat##suffix(int dir, const char *path, struct stat##suffix *st, int flags)  \
+	{                                                                                          \
+		NEXT(fstatat##suffix);                                                             \
+		OR_ENOSYS(-1)                                                                      \
+		return call(dir, path, st, flags);                                                 \
+	}                                                                                          \
+	EXPORT int __xstat##suffix(int ver, const char *path, struct stat##suffix *st)             \
+	{                                                                                          \
+		NEXT(__xstat##suffix);                                                             \
+		OR_ENOSYS(-1)                                                                      \
+		return call(ver, path, st);                                                        \
+	}                                                                                          \
+	EXPORT int __lxstat##suffix(int ver, const char *path, struct stat##suffix *st)            \
+	{                                                                                          \
+		NEXT(__lxstat##suffix);                                                            \
+		OR_ENOSYS(-1)                                                                      \
+		return call(ver, path, st);                                                        \
+	}                                                                                          \
+	EXPORT int __fxstatat##suffix(int ver, int dir, const char *path, struct stat##suffix *st, \
+				      int flags)                                                   \
+	{                                                                                          \
+		NEXT(__fxstatat##suffix);                                                          \
+		OR_ENOSYS(-1)                                                                      \
+		return call(ver, dir, path, st, flags);                                            \
 	}
 
 STAT_FAMILY()
@@ -264,59 +272,59 @@ EXPORT ssize_t llistxattr(const char *path, char *list, size_t size)
 /* ---- opening ---- */
 
 /* The third argument of open is there only when a file may be made. */
-#define TAKE_MODE(flags)                                                                                     \
-	mode_t mode = 0;                                                                                     \
-	if ((flags) & (O_CREAT | __O_TMPFILE)) {                                                             \
-		va_list ap;                                                                                  \
-		va_start(ap, flags);                                                                         \
-		mode = va_arg(ap, mode_t);                                                                   \
-		va_end(ap);                                                                                  \
+#define TAKE_MODE(flags)                                                                           \
+	mode_t mode = 0;                                                                           \
+	if ((flags) & (O_CREAT | __O_TMPFILE)) {                                                   \
+		va_list ap;                                                                        \
+		va_start(ap, flags);                                                               \
+		mode = va_arg(ap, mode_t);                                                         \
+		va_end(ap);                                                                        \
 	}
 
-#define OPEN_TEXT(flags)                                                                                     \
-	int text = open_text(path, flags);                                                                   \
-	if (text != -2)                                                                                      \
+#define OPEN_TEXT(flags)                                                                           \
+	int text = open_text(path, flags);                                                         \
+	if (text != -2)                                                                            \
 		return text;
 
-#define OPEN_FAMILY(suffix)                                                                                  \
-	EXPORT int open##suffix(const char *path, int flags, ...)                                            \
-	{                                                                                                    \
-		OPEN_TEXT(flags)                                                                             \
-		NEXT(open##suffix);                                                                          \
-		TAKE_MODE(flags)                                                                             \
-		return call(path, flags, mode);                                                              \
-	}                                                                                                    \
-	EXPORT int openat##suffix(int dir, const char *path, int flags, ...)                                 \
-	{                                                                                                    \
-		OPEN_TEXT(flags)                                                                             \
-		NEXT(openat##suffix);                                                                        \
-		TAKE_MODE(flags)                                                                             \
-		return call(dir, path, flags, mode);                                                         \
-	}                                                                                                    \
-	EXPORT int __open##suffix##_2(const char *path, int flags)                                           \
-	{                                                                                                    \
-		OPEN_TEXT(flags)                                                                             \
-		NEXT(__open##suffix##_2);                                                                    \
-		OR_ENOSYS(-1)                                                                                \
-		return call(path, flags);                                                                    \
-	}                                                                                                    \
-	EXPORT int __openat##suffix##_2(int dir, const char *path, int flags)                                \
-	{                                                                                                    \
-		OPEN_TEXT(flags)                                                                             \
-		NEXT(__openat##suffix##_2);                                                                  \
-		OR_ENOSYS(-1)                                                                                \
-		return call(dir, path, flags);                                                               \
-	}                                                                                                    \
-	EXPORT FILE *fopen##suffix(const char *path, const char *mode)                                       \
-	{                                                                                                    \
-		int text = open_text(path, mode[0] != 'r' || strchr(mode, '+')                               \
-						   ? O_RDWR                                                  \
-						   : (strchr(mode, 'e') ? O_CLOEXEC : 0));                   \
-		if (text != -2)                                                                              \
-			return text < 0 ? NULL : fdopen(text, mode);                                         \
-		NEXT(fopen##suffix);                                                                         \
-		OR_ENOSYS(NULL)                                                                              \
-		return call(path, mode);                                                                     \
+#define OPEN_FAMILY(suffix)                                                                        \
+	EXPORT int open##suffix(const char *path, int flags, ...)                                  \
+	{                                                                                          \
+		OPEN_TEXT(flags)                                                                   \
+		NEXT(open##suffix);                                                                \
+		TAKE_MODE(flags)                                                                   \
+		return call(path, flags, mode);                                                    \
+	}                                                                                          \
+	EXPORT int openat##suffix(int dir, const char *path, int flags, ...)                       \
+	{                                                                                          \
+		OPEN_TEXT(flags)                                                                   \
+		NEXT(openat##suffix);                                                              \
+		TAKE_MODE(flags)                                                                   \
+		return call(dir, path, flags, mode);                                               \
+	}                                                                                          \
+	EXPORT int __open##suffix##_2(const char *path, int flags)                                 \
+	{                                                                                          \
+		OPEN_TEXT(flags)                                                                   \
+		NEXT(__open##suffix##_2);                                                          \
+		OR_ENOSYS(-1)                                                                      \
+		return call(path, flags);                                                          \
+	}                                                                                          \
+	EXPORT int __openat##suffix##_2(int dir, const char *path, int flags)                      \
+	{                                                                                          \
+		OPEN_TEXT(flags)                                                                   \
+		NEXT(__openat##suffix##_2);                                                        \
+		OR_ENOSYS(-1)                                                                      \
+		return call(dir, path, flags);                                                     \
+	}                                                                                          \
+	EXPORT FILE *fopen##suffix(const char *path, const char *mode)                             \
+	{                                                                                          \
+		int text = open_text(path, mode[0] != 'r' || strchr(mode, '+')                     \
+						   ? O_RDWR                                        \
+						   : (strchr(mode, 'e') ? O_CLOEXEC : 0));         \
+		if (text != -2)                                                                    \
+			return text < 0 ? NULL : fdopen(text, mode);                               \
+		NEXT(fopen##suffix);                                                               \
+		OR_ENOSYS(NULL)                                                                    \
+		return call(path, mode);                                                           \
 	}
 
 OPEN_FAMILY()
@@ -341,7 +349,8 @@ EXPORT int scandir(const char *path, struct dirent ***list, int (*filter)(const 
 	return call(path, list, filter, compare);
 }
 
-EXPORT int scandir64(const char *path, struct dirent64 ***list, int (*filter)(const struct dirent64 *),
+EXPORT int scandir64(const char *path, struct dirent64 ***list,
+		     int (*filter)(const struct dirent64 *),
 		     int (*compare)(const struct dirent64 **, const struct dirent64 **))
 {
 	NEXT(scandir64);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A kernel in a file of its own, built in several versions: adds one to the number at the address that its parameters name, in so many
- * steps as they say, and replies with the sum, its version, and which of all versions it is. The host is told of beginnings and ends.
+ * A kernel in a file of its own, built in several versions: adds one to the number at the address
+ * that its parameters name, in so many steps as they say, and replies with the sum, its version,
+ * and which of all versions it is. The host is told of beginnings and ends.
  */
 #include <stdlib.h>
 
