@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The queues between a program and the NIC: work queue elements (WQE), completion queue elements
- * (CQE) and the indices around them. This layout is the contract of DESIGN section 4, as on a
+ * (CQE) and the indices around them. This layout is the contract between the two, as on a
  * hardware NIC: rings in the program's memory, native-endian, of a fixed stride, asserted below. A
  * ring may be registered as a memory region, so that work requests rewrite each other.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Latency, by four definitions (DESIGN section 10), one message at a time:
+ * Latency, by four definitions (roost-perf(1)), one message at a time:
  *
  *  pingpong	half a round trip of two WRITEs (both sides poll the last byte of their memory) or
  *		of two SENDs

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What `roost perf` prints: text for people, JSON in the form of DESIGN section 11. */
+/* What `roost perf` prints: text for people, JSON in the form of roost-perf(1). */
 #ifndef ROOST_CLI_PERF_REPORT_H
 #define ROOST_CLI_PERF_REPORT_H
 

@@ -87,7 +87,7 @@ _Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
 enum qp_block { /* why a requester with work left the list of senders */
 		BLOCK_NONE = 0,
 		BLOCK_WINDOW, /* the destination's window is full */
-		BLOCK_READS,  /* max_rd_atomic, fence, or the port's READ window */
+		BLOCK_READS,  /* max_rd_atomic, or a fence */
 		BLOCK_PSN,    /* too many PSNs or WQEs outstanding */
 		BLOCK_RNR,    /* waits for the receiver's timer */
 };
@@ -283,8 +283,7 @@ struct dest {
 	struct pu *pu;
 	uint8_t port_index;
 	uint32_t refs;
-	uint32_t window;    /* bytes in flight allowed; 0: the port pushes back */
-	uint32_t threshold; /* slow start ends here */
+	uint32_t window; /* bytes in flight allowed; 0: the port pushes back */
 	uint32_t inflight;
 	/* bytes sent of which nobody will say that they arrived; time takes them off */
 	uint32_t paced;
@@ -635,7 +634,7 @@ uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t
 			    uint64_t swap_add, uint64_t compare,
 			    uint64_t *old); /* 0 or a NAK syndrome */
 
-/* resp_read.c */
+/* resp_send.c */
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts);
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);

@@ -48,7 +48,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	d->pu = pu;
 	d->port_index = port_index;
 	d->refs = 1;
-	d->window = d->threshold = port->window;
+	d->window = port->window;
 	list_init(&d->waiters);
 	list_init(&d->qps);
 	d->quiet = true; /* somebody may have begun to listen before it was there */

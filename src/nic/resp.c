@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The responder: takes requests in PSN order, checks them, executes them, and notes what is to be
- * answered. Answers leave in resp_read.c, in order behind running READs.
+ * answered. Answers leave in resp_send.c, in order behind running READs.
  */
 #include "nic/core.h"
 

@@ -46,7 +46,7 @@ enum pkt_opcode {
 	PKT_FETCH_ADD = 0x14,
 	PKT_SEND_LAST_INV = 0x16,
 	PKT_SEND_ONLY_INV = 0x17,
-	/* StRoM's meaning, valid only on a QP whose two ends agreed to it (DESIGN section 6). */
+	/* StRoM's meaning, valid only on a QP whose two ends agreed to it (docs/kernels.md). */
 	PKT_RPC_PARAMS = 0x18,
 	PKT_RPC_WRITE_FIRST = 0x19,
 	PKT_RPC_WRITE_MIDDLE = 0x1a,

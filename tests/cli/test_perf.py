@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""`roost perf`: every kind of measurement runs and reports what DESIGN section 11 says. No figure is judged."""
+"""`roost perf`: every kind of measurement runs and reports what roost-perf(1) says. No figure is judged."""
 import socket
 import subprocess
 import time

@@ -11,6 +11,7 @@ quotes       a file of the tree that a page of docs quotes ("The file [NAME](../
 picture      texts of docs/architecture.svg stay in their boxes, and off its arrows, with a font a fifth wider than usual
 version      the newest entry of debian/changelog is of the project's version
 names        no identifier has a word that docs/glossary.md replaced
+docs         functions and files of src that docs, README.md and CONTRIBUTING.md name exist
 mutants      what tests/nic/mutants.py is to break stands in the source once, and the tests that must notice are there
 """
 import itertools
@@ -21,8 +22,8 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-# From the bottom up: a room includes headers only from itself and from those before it (DESIGN.md, "Rooms").
-ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kernels', 'chain', 'kv', 'accel', 'verbs', 'rdmacm', 'cli']
+# From the bottom up: a room includes headers only from itself and from those before it (docs/architecture.md, "Rooms").
+ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kernels', 'verbs', 'rdmacm', 'cli']
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only.
 ONLY = {'cm': ['base', 'packet', 'cm']}
 
@@ -267,6 +268,27 @@ def version(top):
         yield 'debian/changelog: its first version is not that of meson.build'
 
 
+def docs(top):
+    """`function` (file.c), and paths that begin with a folder of the tree."""
+    pages = [os.path.join('docs', f) for f in sorted(os.listdir(os.path.join(top, 'docs'))) if f.endswith('.md')] \
+        if os.path.isdir(os.path.join(top, 'docs')) else []
+    sources = {}
+    for folder, _, files in os.walk(os.path.join(top, 'src')):
+        for f in files:
+            sources.setdefault(f, []).append(os.path.join(folder, f))
+    for page in pages + ['README.md', 'CONTRIBUTING.md']:
+        if not os.path.exists(os.path.join(top, page)):
+            continue
+        with open(os.path.join(top, page), encoding='utf-8') as file:
+            text = file.read()
+        for name, where in re.findall(r'`(\w+)(?:\(\))?` \((\w+\.[ch])\)', text):
+            if not any(re.search(rf'\b{name}\b', open(path, encoding='utf-8').read()) for path in sources.get(where, [])):
+                yield f'{page}: there is no {name} in {where}'
+        for path in re.findall(r'\b(?:src|include|tests|scripts|examples)/[\w/.-]*\w\.(?:[chS]|py|sh)\b', text):
+            if 'NAME' not in path and not os.path.exists(os.path.join(top, path)):
+                yield f'{page}: there is no {path}'
+
+
 def mutants(top):
     """A table of texts goes stale unnoticed: scripts/mutants runs rarely."""
     path = os.path.join(top, 'tests', 'nic', 'mutants.py')
@@ -288,7 +310,8 @@ def mutants(top):
             yield f'{what}: there is no such test'
 
 
-RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'names': names, 'environment': environment, 'conformance': conformance, 'mutants': mutants,
+RULES = {'includes': includes, 'sizes': sizes, 'words': words, 'names': names, 'docs': docs,
+         'environment': environment, 'conformance': conformance, 'mutants': mutants,
          'quotes': quotes, 'picture': picture, 'version': version}
 
 # For the self-test: a file, its text, and the rules that it breaks.
@@ -314,7 +337,9 @@ CASES = [
     ('scripts/bare', '#!/bin/sh\n', ['words']),
     ('bench/place.py', '# SPDX-License-Identifier: BSD-2-Clause\nDIR = "/home' + '/someone/roost"\n', ['words']),
     ('docs/place.md', 'cd /work' + '/main\n', ['words']),
-    ('docs/conformance.md', '| X-1 | a rule | its source | src/nic/x.c | nothing:there |\n', ['conformance']),
+    ('docs/conformance.md', '| X-1 | a rule | its source | src/nic/x.c | nothing:there |\n', ['docs', 'conformance']),
+    ('docs/functions.md', '| `nic_poll` (nic.c) | a turn |\n', ['docs']),
+    ('docs/none.md', 'ordinary text, (nic.c) and `nic_poll`\n', []),
     ('docs/conformance.md', '| X-1 | a rule without a test |\n', ['conformance']),
     ('docs/quote.md', 'The file [docs/quote.md](../docs/quote.md):\n\n    something else\n', ['quotes']),
     ('docs/quote.md', 'The file [docs/none](../docs/none):\n\n    text\n', ['quotes']),
@@ -328,12 +353,12 @@ CASES = [
     ('src/nic/names.c', SPDX + 'struct nic_hook *place; /* in place, libfabric */\n', []),
     ('src/nic/names.c', SPDX + 'int roost_qp_' 'place(void);\n', ['names']),
     ('include/roost/names.h', SPDX + 'ROOST_KERNEL_' 'STANDS,\n', ['names']),
-    ('src/kv/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
-    ('src/kv/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),
+    ('src/cm/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
+    ('src/cm/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),
     ('src/base/sys.c', SPDX + 'return secure_getenv(name);\n', []),
     ('src/cli/preload/view.c', SPDX + 'return secure_getenv(name);\n', []),
     ('src/cli/preload/other.c', SPDX + 'return getenv(name);\n', ['environment']),
-    ('src/kv/open.c', SPDX + '/* TO' + 'DO: later */\n', ['words']),
+    ('src/cm/open.c', SPDX + '/* TO' + 'DO: later */\n', ['words']),
 ]
 
 
