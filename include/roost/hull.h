@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A hull: a process that owns queue pairs and registered memory, and goes on to serve them while
+ * the program that works on this memory, its child, is killed and started again. READs, WRITEs,
+ * atomics and kernel calls of peers continue without an error. The functions are in Roost's
+ * libibverbs.so.1; link with `pkg-config --cflags --libs roost`. See roost_hull(3).
+ *
+ *	hull = roost_hull_create();
+ *	table = roost_hull_memory(hull, "table", size);
+ *	mr = ibv_reg_mr(pd, table, size, access);
+ *	... connect queue pairs ...
+ *	roost_hull(hull, &(struct roost_hull_program){.run = work, .arg = table});
+ *
+ * Errors are the verbs': 0 or a positive errno, or NULL with errno.
+ */
+#ifndef ROOST_HULL_H
+#define ROOST_HULL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct roost_hull;
+
+#define ROOST_HULL_MEMORIES    16
+#define ROOST_HULL_NAME_MAX    31    /* letters, digits, '-' and '_' */
+#define ROOST_HULL_MESSAGE_MAX 65536 /* bytes of a request, and of its reply */
+
+struct roost_hull_program {
+	/* The child's work, in a forked process; what it returns is its exit status. */
+	int (*run)(struct roost_hull *hull, void *arg);
+	void *arg;
+	/*
+	 * Instead, where not NULL: a program to execute, as execvp(3) does. It calls
+	 * roost_hull_join().
+	 */
+	char *const *argv;
+	/*
+	 * Answers a request of the child, in the hull's process, by the thread in roost_hull().
+	 * The reply has room for ROOST_HULL_MESSAGE_MAX bytes. Returns the reply's length, or a
+	 * negative errno, which the child gets. Requests come from a program that may be broken:
+	 * check them. NULL: every request gets EOPNOTSUPP.
+	 */
+	long (*request)(void *ctx, const void *request, size_t len, void *reply);
+	/*
+	 * The child ended; wait_status as waitpid(2) has it. Shall it be started again? NULL: yes,
+	 * unless it exited with status 0.
+	 */
+	bool (*ended)(void *ctx, int wait_status);
+	void *ctx;
+};
+
+/* NULL: ENOMEM, EMFILE. */
+struct roost_hull *roost_hull_create(void);
+/* Unmaps its memory, which is registered no more. */
+void roost_hull_destroy(struct roost_hull *hull);
+
+/*
+ * Memory that outlives children, of zeros: a memfd, mapped shared, at the same address in the hull
+ * and in each child. In the hull: makes it; EEXIST, ENOSPC (there are ROOST_HULL_MEMORIES), EINVAL
+ * (the name, a length of 0). In a child: finds the memory of that name; ENOENT, or EINVAL (len is
+ * neither 0 nor its length). Before roost_hull(); one thread.
+ */
+void *roost_hull_memory(struct roost_hull *hull, const char *name, size_t len);
+
+/*
+ * Starts the program, waits, and starts it again when it ends. The NIC serves meanwhile. Returns 0
+ * when the program ended for good or after roost_hull_stop(); EAGAIN, ENOMEM: no child could be
+ * started. A child that ends by itself within a second of its start is started again after a
+ * pause, from 10 ms on and twice as long each time, up to a second; one that was killed by SIGKILL,
+ * at once. A child does not outlive the hull.
+ */
+int roost_hull(struct roost_hull *hull, const struct roost_hull_program *program);
+/* Kills the child and makes roost_hull() return. Any thread; a signal handler. */
+void roost_hull_stop(struct roost_hull *hull);
+
+/*
+ * ---- in the child ----
+ *
+ * The hull of a program that was executed: maps the memory. NULL: ENOENT (no hull started it),
+ * EINVAL (ROOST_HULL is not what a hull wrote), ENOMEM, or EEXIST (an address is taken).
+ */
+struct roost_hull *roost_hull_join(void);
+
+/*
+ * Sends a request to the hull and waits for the reply: its length, cut to `size` bytes, or a
+ * negative errno: the hull's answer, -EMSGSIZE, or -EPIPE (no hull). One thread at a time.
+ */
+long roost_hull_ask(struct roost_hull *hull, const void *request, size_t len, void *reply,
+		    size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
