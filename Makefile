@@ -10,7 +10,7 @@ export FUZZ_SECONDS SOAK_SECONDS
 B := build
 C_FILES = $(shell find src include tests bench examples -name '*.[ch]' 2>/dev/null)
 
-.PHONY: all demo check check-arm64 check-packages check-distros interop install bench fuzz soak coverage format clean help
+.PHONY: all demo test check check-arm64 check-packages check-distros interop install bench fuzz soak coverage format clean help
 
 all:
 	@scripts/setup build
@@ -21,6 +21,10 @@ demo:
 	@scripts/build $(B)
 	@$(B)/roost demo
 	@examples/perftest.sh
+
+test:
+	@scripts/setup build check
+	@scripts/check quick
 
 check:
 	@scripts/setup build check
@@ -82,6 +86,7 @@ clean:
 help:
 	@echo "make            build/roost, and the drop-in libraries in build/lib"
 	@echo "make demo       what Roost does, on this machine"
+	@echo "make test       the quick tests: less than two minutes on two cores"
 	@echo "make check      all tests, in release and sanitized builds"
 	@echo "make soak       the long ones: 10,000 seeds of the simulator, 2 GiB messages, SOAK_SECONDS=$(SOAK_SECONDS) of attacks under ASan (root)"
 	@echo "make check-packages    Debian's packages, built and tried in fresh systems of two releases, and the container (root)"

@@ -2,7 +2,7 @@
 /*
  * The attributes of /sys/class/infiniband/roost0 that differ from process to process, in the
  * kernel's own formats (drivers/infiniband/core/sysfs.c, device.c). The others are files of the
- * view's folder (src/cli/preload/make_view.sh).
+ * view's folder (src/cli/run/preload/make_view.sh).
  */
 #include "verbs/sysfs.h"
 

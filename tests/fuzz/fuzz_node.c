@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/node_request.h"
+#include "cli/node/request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -26,6 +26,8 @@ import xml.etree.ElementTree as xml
 ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kv', 'kernels', 'verbs', 'rdmacm', 'cli']
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory only.
 ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv']}
+# Folders of src/cli whose headers another subcommand's folder uses.
+SUBCOMMAND_USES = {'demo': ['perf'], 'kernel': ['node'], 'doctor': ['run']}
 
 OURS = ['src', 'include', 'tests', 'bench', 'examples', 'scripts', 'docs', '.ci', 'debian', 'completion']
 MAX_LINES = 800
@@ -61,6 +63,10 @@ def quoted_include_problem(path, target):
         return f'{room} includes "{target}", from a room below it'
     if target.split('/')[0] not in ONLY.get(room, ROOMS):
         return f'{room} includes "{target}"; it may include {" ".join(ONLY[room])} only'
+    folder, subcommand = path.split('/')[2:-1], target.split('/')[1:-1]
+    if room == 'cli' and target.startswith('cli/') and subcommand \
+            and subcommand != folder and (not folder or subcommand[0] not in SUBCOMMAND_USES.get(folder[0], [])):
+        return f'"{target}" belongs to another subcommand'
     return None
 
 
@@ -135,7 +141,7 @@ def names(top):
 
 GETENV = re.compile(r'\b(?:secure_)?getenv\s*\(')
 # Has the C library alone, and no room of ours, below it.
-STANDS_ALONE = 'src/cli/preload/'
+STANDS_ALONE = 'src/cli/run/preload/'
 
 
 def environment(top):
@@ -322,6 +328,9 @@ CASES = [
     ('src/cli/good.c', SPDX + '#include "drive/drive.h"\n/* see https://example.com/home/x and a/work/b */\n', []),
     ('src/port/up.c', SPDX + '#include "nic/nic.h"\n', ['includes']),
     ('src/base/up.h', SPDX + '  #  include "packet/headers.h" // why\n', ['includes']),
+    ('src/cli/perf/good.c', SPDX + '#include "cli/term.h"\n#include "cli/perf/perf.h"\n', []),
+    ('src/cli/perf/other.c', SPDX + '#include "cli/node/node.h"\n', ['includes']),
+    ('src/cli/shared.c', SPDX + '#include "cli/node/node.h"\n', ['includes']),
     ('src/cli/dots.c', SPDX + '#include "../nic/nic.h"\n', ['includes']),
     ('src/nic/bare.c', SPDX + '#include "nic.h"\n', ['includes']),
     ('src/other/room.c', SPDX, ['includes']),
@@ -356,8 +365,8 @@ CASES = [
     ('src/cm/env.c', SPDX + 'x = getenv("ROOST_PORT");\n', ['environment']),
     ('src/cm/env2.c', SPDX + 'x = secure_getenv ("ROOST_PORT");\n', ['environment']),
     ('src/base/sys.c', SPDX + 'return secure_getenv(name);\n', []),
-    ('src/cli/preload/view.c', SPDX + 'return secure_getenv(name);\n', []),
-    ('src/cli/preload/other.c', SPDX + 'return getenv(name);\n', ['environment']),
+    ('src/cli/run/preload/view.c', SPDX + 'return secure_getenv(name);\n', []),
+    ('src/cli/run/preload/other.c', SPDX + 'return getenv(name);\n', ['environment']),
     ('src/cm/open.c', SPDX + '/* TO' + 'DO: later */\n', ['words']),
 ]
 

@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `roost demo`: a file goes by RDMA WRITE from this process into a file that another process
+ * mapped, and comes back by RDMA READ into a third. Then all three are compared.
+ *
+ *	this process		     the other process
+ *	  sent      == WRITE ==>	received	(no code of the other process touches the data)
+ *	  returned  <== READ ===	received
+ *
+ * Then keys are looked up in a hash table of the other process's (demo_get.c).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/machine.h"
+#include "base/mem.h"
+#include "base/sys.h"
+#include "cli/commands.h"
+#include "cli/demo/get.h"
+#include "cli/local.h"
+#include "cli/options.h"
+#include "cli/pattern.h"
+#include "cli/perf/perf.h"
+#include "roost/verbs.h"
+
+#define CHUNK	     (UINT64_C(1) << 20)
+#define DEPTH	     16
+#define STUCK_NS     UINT64_C(60000000000)
+#define ANSWER_NS    UINT64_C(60000000000)
+#define DEFAULT_SIZE (UINT64_C(64) << 20)
+#define MAX_SIZE     (UINT64_C(64) << 30)
+#define HASH_LEN     33
+
+enum { SENT, RECEIVED, RETURNED, NUM_FILES };
+static const char *const file_names[] = {"sent", "received", "returned"};
+
+struct step {
+	const char *name, *what;
+	double seconds;
+	uint64_t packets, again; /* sent by both sides; of them retransmitted */
+};
+
+static struct {
+	const char *port, *file, *keep;
+	uint64_t size, seed, timeout_scale;
+	bool has_size, json, pin;
+	int fd[NUM_FILES];
+	struct local lo;
+	char address[64], peer_address[64];
+	json_t *machine; /* as it was before this process was pinned */
+} demo = {.size = DEFAULT_SIZE, .seed = 1, .pin = true, .fd = {-1, -1, -1}};
+
+static const struct opt opts[] = {
+	OPT_VALUE(
+		"port", 'p', OPT_STRING, &demo.port, "SPEC",
+		"udp or shm, address, options: udp,loss=0.01\n(ROOST_PORT, else udp on loopback)"),
+	OPT_VALUE("file", 'f', OPT_STRING, &demo.file, "FILE", "send this file (else one is made)"),
+	OPT_VALUE("size", 's', OPT_BYTES, &demo.size, "SIZE",
+		  "bytes of the file that is made (64M)", .min = 1, .max = 0x1p36,
+		  .given = &demo.has_size),
+	OPT_VALUE("seed", 0, OPT_COUNT, &demo.seed, "N", "what its contents are made from (1)",
+		  .max = 0x1p53),
+	OPT_VALUE("keep", 'k', OPT_STRING, &demo.keep, "DIR", "leave the files in this folder"),
+	OPT_OFF("no-pin", &demo.pin, "don't pin the two processes to two cores"),
+	OPT_VALUE("timeout-scale", 0, OPT_COUNT, &demo.timeout_scale, "N",
+		  "all time-outs N times as long, for debuggers", .min = 1, .max = 1e6),
+	OPT_SWITCH("json", 'j', &demo.json, "one JSON object, last on stdout"),
+	OPT_END};
+
+static const struct opt_command cmd = {
+	.name = "demo",
+	.synopsis = "[OPTIONS]",
+	.about =
+		"Moves a file of 64 MiB by RDMA WRITE into the memory of another process, reads it back by\n"
+		"RDMA READ, and compares: hashes, and byte by byte. Then looks up keys in a hash table of that\n"
+		"process, by READs and by the kernel get, and counts round trips. Over UDP on loopback, or shared\n"
+		"memory. The exit status is 0 only if all three copies are equal, and all values right.",
+	.opts = opts,
+	.examples = "  roost demo\n"
+		    "  roost demo --port udp,loss=0.01\n"
+		    "  roost demo --port shm --size 1G\n"
+		    "  roost demo --file /etc/services --json\n",
+};
+
+/* ---- files ---- */
+
+/*
+ * An unlinked file in TMPDIR or /tmp, so that nothing is left behind, however this ends. A
+ * container may have no folder at all to write to: then one that is in memory and nowhere else. -1
+ * with errno set; `path` says what was tried.
+ */
+static int make_unnamed(char *path, size_t n)
+{
+	const char *tmp = sys_env("TMPDIR");
+	bool chosen = tmp && *tmp;
+	int fd;
+
+	snprintf(path, n, "%s/roost-demo-XXXXXX", chosen ? tmp : "/tmp");
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd >= 0) {
+		unlink(path);
+	} else if (!chosen && (errno == EROFS || errno == EACCES || errno == ENOENT)) {
+		snprintf(path, n, "memory");
+		fd = memfd_create("roost-demo", MFD_CLOEXEC);
+	}
+	return fd;
+}
+
+/* A file to write: in --keep's folder, or one without a name. */
+static int make_file(unsigned which)
+{
+	char path[512];
+	int fd, rc;
+
+	if (demo.keep) {
+		snprintf(path, sizeof(path), "%s/%s", demo.keep, file_names[which]);
+		fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	} else {
+		fd = make_unnamed(path, sizeof(path));
+	}
+	if (fd < 0)
+		return opt_failed(
+			&cmd,
+			"can't make a file in %s: %s; give another folder with TMPDIR (see roost doctor)",
+			path, strerror(errno));
+	demo.fd[which] = fd;
+	/*
+	 * Reserved: a page that is found missing at its first touch is a signal (SIGBUS), not an
+	 * error.
+	 */
+	rc = posix_fallocate(fd, 0, (off_t)demo.size);
+	if (rc != 0)
+		return opt_failed(
+			&cmd,
+			"no room for %" PRIu64
+			" MiB at %s: %s; three such files are made: take a smaller --size, or another place with --keep or TMPDIR",
+			(demo.size >> 20) + 1, path, strerror(rc));
+	return 0;
+}
+
+static uint8_t *map_file(unsigned which, bool writable)
+{
+	void *p = mmap(NULL, demo.size, PROT_READ | (writable ? PROT_WRITE : 0),
+		       MAP_SHARED | MAP_POPULATE, demo.fd[which], 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	/*
+	 * A shared mapping takes a fault at the first write to a page: now, not while we measure.
+	 */
+	for (uint64_t at = 0; writable && at < demo.size; at += mem_page_size())
+		((volatile uint8_t *)p)[at] = 0;
+	return p;
+}
+
+static int open_source(void)
+{
+	struct stat st;
+	uint8_t *p;
+
+	if (!demo.file) {
+		if (make_file(SENT) != 0)
+			return CLI_FAILED;
+		p = map_file(SENT, true);
+		if (!p)
+			return opt_failed(&cmd, "can't map the file: %s", strerror(errno));
+		pattern_fill(p, demo.size, pattern_mix(demo.seed), 0);
+		munmap(p, demo.size);
+		return 0;
+	}
+	demo.fd[SENT] = open(demo.file, O_RDONLY | O_CLOEXEC);
+	if (demo.fd[SENT] < 0 || fstat(demo.fd[SENT], &st) < 0)
+		return opt_failed(&cmd, "can't read %s: %s", demo.file, strerror(errno));
+	if (!S_ISREG(st.st_mode) || st.st_size == 0 || (uint64_t)st.st_size > MAX_SIZE)
+		return opt_failed(&cmd, "%s is not a file of 1 byte to 64 GiB", demo.file);
+	demo.size = (uint64_t)st.st_size;
+	return 0;
+}
+
+static void hash_of(const uint8_t *p, char text[HASH_LEN])
+{
+	XXH128_hash_t h = XXH3_128bits(p, demo.size);
+
+	snprintf(text, HASH_LEN, "%016" PRIx64 "%016" PRIx64, h.high64, h.low64);
+}
+
+/* ---- both sides ---- */
+
+struct side {
+	struct perf_nic nic;
+	struct perf_link link;
+	struct ibv_mr *mr[NUM_FILES];
+	uint8_t *map[NUM_FILES];
+	struct demo_table table; /* of the other process */
+	struct nic_counters before;
+	char err[PERF_ERR_LEN];
+};
+
+static int side_fail(struct side *s, int rc, const char *why)
+{
+	snprintf(s->err, sizeof(s->err), "%s", why);
+	return rc;
+}
+
+static int side_file(struct side *s, unsigned which, int access)
+{
+	char why[128];
+
+	s->map[which] = map_file(which, which != SENT);
+	if (s->map[which])
+		s->mr[which] = ibv_reg_mr(s->nic.pd, s->map[which], demo.size, access);
+	if (s->mr[which])
+		return 0;
+	snprintf(why, sizeof(why), "can't map and register the file: %s", strerror(errno));
+	return side_fail(s, -ENOMEM, why);
+}
+
+static int side_open(struct side *s, struct oob *oob)
+{
+	static const struct perf_job job = {
+		.op = PERF_WRITE, .qps = 1, .depth = DEPTH, .post_list = 1, .cq_mod = 1};
+	int rc;
+
+	memset(s, 0, sizeof(*s));
+	rc = perf_nic_open(&s->nic);
+	if (rc < 0)
+		return side_fail(s, rc, s->nic.err);
+	rc = perf_link_create(&s->link, &s->nic, &job, oob);
+	if (rc < 0)
+		return side_fail(s, rc, s->link.err);
+	rc = roost_qp_enable_rpc(s->link.qps[0].qp);
+	return rc ? side_fail(s, -rc, strerror(rc)) : 0;
+}
+
+static void side_close(struct side *s)
+{
+	perf_link_destroy(&s->link);
+	demo_table_free(&s->table);
+	for (unsigned i = 0; i < NUM_FILES; i++) {
+		if (s->mr[i])
+			ibv_dereg_mr(s->mr[i]);
+		if (s->map[i])
+			munmap(s->map[i], demo.size);
+	}
+	perf_nic_close(&s->nic);
+}
+
+static int side_connect(struct side *s, const json_t *peer)
+{
+	int rc = peer ? perf_link_connect(&s->link, s->link.oob, peer)
+		      : side_fail(s, -EPROTO, s->link.oob->err);
+
+	if (rc < 0 && peer)
+		side_fail(s, rc, s->link.err);
+	perf_nic_counters(&s->nic, &s->before);
+	return rc;
+}
+
+/* ---- the other process ---- */
+
+static int answer_steps(struct side *s, struct oob *oob)
+{
+	char hash[HASH_LEN];
+	json_t *msg;
+	int rc;
+
+	for (;;) {
+		rc = perf_serve(&s->link);
+		if (rc < 0)
+			return side_fail(s, rc, s->link.err);
+		msg = oob_recv(oob, "step", UINT64_MAX);
+		if (!msg)
+			return side_fail(s, -EPROTO, oob->err);
+		rc = json_is_true(json_object_get(msg, "end"));
+		json_decref(msg);
+		if (rc)
+			return 0;
+		hash_of(s->map[RECEIVED], hash);
+		if (oob_send(oob, json_pack("{s:s,s:s,s:o}", "type", "step", "hash", hash,
+					    "counters", perf_counters_since(&s->nic, &s->before))) <
+		    0)
+			return side_fail(s, -EPROTO, oob->err);
+		perf_nic_counters(&s->nic, &s->before);
+	}
+}
+
+static int other_side(struct local *lo, void *arg)
+{
+	struct oob *oob = &lo->oob;
+	json_t *link, *peer;
+	struct side s;
+	int rc;
+
+	rc = side_open(&s, oob);
+	if (rc == 0)
+		rc = side_file(&s, RECEIVED,
+			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				       IBV_ACCESS_REMOTE_READ);
+	if (rc == 0) {
+		link = perf_link_describe(&s.link);
+		json_object_set_new(link, "file",
+				    json_integer((json_int_t)(uintptr_t)s.map[RECEIVED]));
+		json_object_set_new(link, "file_rkey", json_integer(s.mr[RECEIVED]->rkey));
+		rc = demo_table_make(&s.table, &s.nic, link, s.err);
+		if (rc == 0)
+			oob_send(oob, link);
+		else
+			json_decref(link);
+	}
+	if (rc == 0) {
+		peer = oob_recv(oob, "link", ANSWER_NS * oob_timeout_scale());
+		rc = side_connect(&s, peer);
+		json_decref(peer);
+	}
+	if (rc == 0)
+		rc = oob_send(oob, json_pack("{s:s}", "type", "go"));
+	if (rc == 0)
+		rc = answer_steps(&s, oob);
+	if (rc < 0)
+		oob_send_error(oob, s.err);
+	side_close(&s);
+	return rc < 0 ? CLI_FAILED : CLI_OK;
+}
+
+/* ---- this process ---- */
+
+struct remote {
+	uint64_t addr, rkey;
+	struct demo_lookups lookups;
+};
+
+static int meet(struct side *s, struct oob *oob, struct remote *r)
+{
+	json_t *peer = oob_recv(oob, "link", ANSWER_NS * oob_timeout_scale()), *go = NULL;
+	int rc = side_connect(s, peer);
+
+	if (rc == 0 && (!oob_get_u64(oob, peer, "file", INT64_MAX, &r->addr) ||
+			!oob_get_u64(oob, peer, "file_rkey", UINT32_MAX, &r->rkey) ||
+			!demo_lookups_meet(&r->lookups, oob, peer)))
+		rc = side_fail(s, -EPROTO, oob->err);
+	if (rc == 0) {
+		snprintf(demo.address, sizeof(demo.address), "%s", s->nic.address);
+		snprintf(demo.peer_address, sizeof(demo.peer_address), "%s",
+			 json_string_value(json_object_get(peer, "gid")));
+	}
+	json_decref(peer);
+	if (rc < 0)
+		return rc;
+	if (oob_send(oob, perf_link_describe(&s->link)) == 0)
+		go = oob_recv(oob, "go", ANSWER_NS * oob_timeout_scale());
+	json_decref(go);
+	return go ? 0 : side_fail(s, -EPROTO, oob->err);
+}
+
+static int post_chunk(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r,
+		      uint64_t at)
+{
+	uint64_t len = demo.size - at < CHUNK ? demo.size - at : CHUNK;
+	struct ibv_sge sge = {(uintptr_t)(s->map[which] + at), (uint32_t)len, s->mr[which]->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = op,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
+	int rc;
+
+	wr.wr.rdma.remote_addr = r->addr + at;
+	wr.wr.rdma.rkey = (uint32_t)r->rkey;
+	rc = ibv_post_send(s->link.qps[0].qp, &wr, &bad);
+	if (rc != 0)
+		return side_fail(s, -EIO, strerror(rc < 0 ? errno : rc));
+	s->link.qps[0].posted++;
+	return 0;
+}
+
+/* All of the file, in pieces of 1 MiB, several under way. */
+static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r,
+		struct step *step)
+{
+	uint64_t start = clock_ns(), chunks = (demo.size + CHUNK - 1) / CHUNK, next = 0,
+		 moved = start, idle = 0;
+	struct perf_qp *q = &s->link.qps[0];
+	struct progress p;
+	int rc = 0;
+
+	q->posted = q->completed = 0;
+	progress_start(&p, step->what, (double)chunks);
+	while (rc == 0 && q->completed < chunks) {
+		while (rc == 0 && next < chunks && q->posted - q->completed < DEPTH)
+			rc = post_chunk(s, op, which, r, next++ * CHUNK);
+		if (rc < 0)
+			break;
+		rc = perf_reap(&s->link);
+		if (rc < 0) {
+			side_fail(s, rc, s->link.err);
+		} else if (rc > 0) {
+			moved = clock_ns();
+			progress_at(&p, (double)q->completed, NULL);
+			rc = 0;
+		} else if (++idle % 4096 == 0 &&
+			   clock_ns() - moved > STUCK_NS * oob_timeout_scale()) {
+			rc = side_fail(s, -ETIMEDOUT, "nothing moves any more");
+		}
+	}
+	step->seconds = (double)(clock_ns() - start) / 1e9;
+	progress_end(&p);
+	return rc;
+}
+
+/* Asks the other side for its hash and counters, and adds up the step's. */
+static int account(struct side *s, struct oob *oob, struct step *step, char *hash)
+{
+	json_t *mine, *msg = NULL, *theirs;
+	const char *text;
+
+	if (oob_send(oob, json_pack("{s:s}", "type", "step")) == 0)
+		msg = oob_recv(oob, "step", ANSWER_NS * oob_timeout_scale());
+	if (!msg)
+		return side_fail(s, -EPROTO, oob->err);
+	mine = perf_counters_since(&s->nic, &s->before);
+	perf_nic_counters(&s->nic, &s->before);
+	theirs = json_object_get(msg, "counters");
+	step->packets = perf_counter(mine, "sent_pkts") + perf_counter(theirs, "sent_pkts");
+	step->again = perf_counter(mine, "retransmitted_pkts") +
+		      perf_counter(mine, "tail_loss_probe") +
+		      perf_counter(theirs, "retransmitted_pkts") +
+		      perf_counter(theirs, "tail_loss_probe");
+	text = json_string_value(json_object_get(msg, "hash"));
+	snprintf(hash, HASH_LEN, "%s", text ? text : "");
+	json_decref(mine);
+	json_decref(msg);
+	return 0;
+}
+
+static int move_both(struct side *s, struct oob *oob, struct step *step,
+		     struct demo_lookups *lookups, char *received)
+{
+	struct remote r = {0};
+	int rc;
+
+	rc = side_open(s, oob);
+	if (rc == 0)
+		rc = side_file(s, SENT, 0);
+	if (rc == 0)
+		rc = side_file(s, RETURNED, IBV_ACCESS_LOCAL_WRITE);
+	if (rc == 0)
+		rc = meet(s, oob, &r);
+	if (rc == 0)
+		rc = move(s, IBV_WR_RDMA_WRITE, SENT, &r, &step[0]);
+	if (rc == 0)
+		rc = account(s, oob, &step[0], received);
+	if (rc == 0)
+		rc = move(s, IBV_WR_RDMA_READ, RETURNED, &r, &step[1]);
+	if (rc == 0)
+		rc = account(s, oob, &step[1], received);
+	if (rc == 0)
+		rc = demo_lookups_run(&r.lookups, &s->link, s->err);
+	*lookups = r.lookups;
+	if (rc == 0)
+		oob_send(oob, json_pack("{s:s,s:b}", "type", "step", "end", 1));
+	return rc;
+}
+
+static double gbps(const struct step *s)
+{
+	return s->seconds > 0 ? (double)demo.size * 8 / s->seconds / 1e9 : 0;
+}
+
+static void print_lookups(const struct demo_lookups *d)
+{
+	printf("\n%" PRIu64
+	       " keys looked up in a hash table of the other process, one after the other\n",
+	       d->keys);
+	printf("  by RDMA READ       %5.2f round trips each, median %.1f us\n",
+	       (double)d->reads / (double)d->keys, d->read_us);
+	printf("  by the kernel get  %5.2f round trips each, median %.1f us\n",
+	       (double)d->calls / (double)d->keys, d->call_us);
+}
+
+static void print_text(const struct step *step, const struct demo_lookups *lookups,
+		       char (*hash)[HASH_LEN], bool equal)
+{
+	static const char *const head[] = {"",	     "bytes",	"seconds",
+					   "Gbit/s", "packets", "sent again"};
+	char bytes[32], seconds[32], rate[32], packets[32], again[32];
+	struct table t;
+
+	printf("%s, %s and %s\n\n", demo.lo.kind, demo.address, demo.peer_address);
+	table_init(&t, 6);
+	table_row(&t, head);
+	fmt_count(bytes, sizeof(bytes), demo.size);
+	for (unsigned i = 0; i < 2; i++) {
+		const char *cells[] = {step[i].what, bytes, seconds, rate, packets, again};
+
+		snprintf(seconds, sizeof(seconds), "%.4f", step[i].seconds);
+		snprintf(rate, sizeof(rate), "%.2f", gbps(&step[i]));
+		fmt_count(packets, sizeof(packets), step[i].packets);
+		fmt_count(again, sizeof(again), step[i].again);
+		table_row(&t, cells);
+	}
+	table_print(&t, stdout, 1);
+	table_free(&t);
+	printf("\n");
+	for (unsigned i = 0; i < NUM_FILES; i++)
+		printf("%-8s  XXH3 %s\n", file_names[i], hash[i]);
+	if (equal)
+		printf("all three are equal, byte by byte\n");
+	if (demo.keep)
+		printf("the files are in %s\n", demo.keep);
+	print_lookups(lookups);
+}
+
+static void print_json(const struct step *step, const struct demo_lookups *d,
+		       char (*hash)[HASH_LEN], bool equal)
+{
+	json_t *steps = json_array(), *lookups, *top;
+
+	for (unsigned i = 0; i < 2; i++)
+		json_array_append_new(
+			steps, json_pack("{s:s,s:f,s:f,s:I,s:I}", "name", step[i].name, "seconds",
+					 step[i].seconds, "goodput_gbps", gbps(&step[i]), "packets",
+					 (json_int_t)step[i].packets, "retransmitted_pkts",
+					 (json_int_t)step[i].again));
+	lookups = json_pack("{s:I,s:{s:I,s:f},s:{s:I,s:f}}", "keys", (json_int_t)d->keys, "read",
+			    "round_trips", (json_int_t)d->reads, "p50_us", d->read_us, "kernel",
+			    "round_trips", (json_int_t)d->calls, "p50_us", d->call_us);
+	top = json_pack("{s:s,s:s,s:I,s:o,s:o,s:s,s:s,s:s,s:b,s:o}", "tool", "demo", "port",
+			demo.lo.kind, "size", (json_int_t)demo.size, "steps", steps, "lookups",
+			lookups, "sent", hash[SENT], "received", hash[RECEIVED], "returned",
+			hash[RETURNED], "equal", equal, "machine", demo.machine);
+	json_dumpf(top, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+	putchar('\n');
+	json_decref(top);
+}
+
+/*
+ * Compares hashes, and the bytes of all three files: `received` as the other process's mapping left
+ * it in its file.
+ */
+static int compare(struct side *s, const struct step *step, const struct demo_lookups *lookups,
+		   char (*hash)[HASH_LEN])
+{
+	uint8_t *received = mmap(NULL, demo.size, PROT_READ, MAP_SHARED, demo.fd[RECEIVED], 0);
+	bool equal;
+
+	if (received == MAP_FAILED)
+		return opt_failed(&cmd, "can't map the received file: %s", strerror(errno));
+	hash_of(s->map[SENT], hash[SENT]);
+	hash_of(s->map[RETURNED], hash[RETURNED]);
+	equal = memcmp(s->map[SENT], received, demo.size) == 0 &&
+		memcmp(s->map[SENT], s->map[RETURNED], demo.size) == 0 &&
+		strcmp(hash[SENT], hash[RECEIVED]) == 0 && strcmp(hash[SENT], hash[RETURNED]) == 0;
+	munmap(received, demo.size);
+	if (demo.json)
+		print_json(step, lookups, hash, equal);
+	else
+		print_text(step, lookups, hash, equal);
+	return equal ? CLI_OK : opt_failed(&cmd, "THE COPIES DIFFER");
+}
+
+static int run(void)
+{
+	struct step step[2] = {{.name = "write", .what = "RDMA WRITE sent -> received"},
+			       {.name = "read", .what = "RDMA READ received -> returned"}};
+	char hash[NUM_FILES][HASH_LEN] = {"", "", ""};
+	struct demo_lookups lookups;
+	struct side s;
+	int rc, theirs;
+
+	rc = local_start(&demo.lo, other_side, NULL);
+	if (rc < 0)
+		return opt_failed(&cmd, "can't start a second process: %s", strerror(-rc));
+	rc = move_both(&s, &demo.lo.oob, step, &lookups, hash[RECEIVED]);
+	rc = rc < 0 ? opt_failed(&cmd, "%s", s.err) : compare(&s, step, &lookups, hash);
+	oob_close(&demo.lo.oob);
+	side_close(&s);
+	theirs = local_wait(&demo.lo);
+	if (theirs > 128)
+		return opt_failed(&cmd, "the other process was killed by signal %d (%s)",
+				  theirs - 128, strsignal(theirs - 128));
+	return rc != CLI_OK ? rc : theirs;
+}
+
+int cmd_demo(int argc, char **argv)
+{
+	char err[256];
+	int at = opt_parse(&cmd, argc, argv, false), rc;
+
+	if (at < 0)
+		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
+	if (at < argc)
+		return opt_usage(&cmd, "'%s' is too much; a file is sent with --file", argv[at]);
+	if (demo.file && demo.has_size)
+		return opt_usage(&cmd, "--file has its own size: leave --size out");
+	if (!local_plan(&demo.lo, demo.port, NULL, demo.pin, err, sizeof(err)))
+		return opt_usage(&cmd, "%s", err);
+	opt_environment(NULL, demo.timeout_scale);
+	if (demo.json)
+		demo.machine = machine_describe();
+	rc = open_source();
+	if (rc == 0)
+		rc = make_file(RECEIVED);
+	if (rc == 0)
+		rc = make_file(RETURNED);
+	return rc != 0 ? rc : run();
+}

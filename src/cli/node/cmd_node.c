@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `roost node`: a process that hosts a NIC and serves memory and kernels. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/node/node.h"
+#include "cli/node/control.h"
+#include "cli/options.h"
+#include "cli/term.h"
+#include "roost/node.h"
+
+#define DEFAULT_MEMORY (UINT64_C(64) << 20)
+#define LEAST_LIMIT    (UINT64_C(64) << 20)
+#define LEAVING_MS     100 /* between looks whether a version has no calls any more */
+
+static struct {
+	const char *port, *kernels, *table;
+	uint64_t service, memory, fill;
+	bool json, has_fill;
+} want = {.kernels = "all", .service = ROOST_NODE_SERVICE, .memory = DEFAULT_MEMORY};
+
+static struct node node;
+static struct node_control control;
+
+static const struct opt opts[] = {
+	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
+		  "udp or shm, address, options: udp:127.0.0.2\n(ROOST_PORT, else chosen)"),
+	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N",
+		  "the port of rdma_cm to listen at (4792); 0: a free one", .max = 65535),
+	OPT_VALUE("memory", 'm', OPT_BYTES, &want.memory, "SIZE", "bytes of the region (64M)",
+		  .min = 4096, .max = 0x1p40),
+	OPT_VALUE(
+		"limit", 'l', OPT_BYTES, &node.limit, "SIZE",
+		"bytes that connections and kernels take at most (a quarter of\nthe memory there is)",
+		.min = 1 << 20, .max = 0x1p50),
+	OPT_VALUE("kernels", 'k', OPT_STRING, &want.kernels, "LIST",
+		  "built-in kernels, apart by commas; all, or none (all)"),
+	OPT_VALUE("fill", 'f', OPT_COUNT, &want.fill, "N",
+		  "something to look up: keys 1 to N, whose values are texts", .min = 1, .max = 1e9,
+		  .given = &want.has_fill),
+	OPT_VALUE("table", 't', OPT_STRING, &want.table, "FILE",
+		  "something to look up: each line a key, blanks, a value"),
+	OPT_VALUE("name", 'n', OPT_STRING, &node.name, "NAME",
+		  "`roost kernel` finds it by this name, too"),
+	OPT_SWITCH("verbose", 'v', &node.verbose, "say who connects and who goes"),
+	OPT_SWITCH("json", 'j', &want.json, "what it serves as one JSON object, when it is ready"),
+	OPT_END};
+
+static const struct opt_command cmd = {
+	.name = "node",
+	.synopsis = "[OPTIONS]",
+	.about =
+		"Hosts a NIC and serves memory and kernels to all who connect, until it is interrupted. While\n"
+		"nobody calls it sleeps. A hash table for the kernel get can be filled to begin with.\n"
+		"`roost call` calls its kernels, `roost kernel` loads, replaces and unloads them.",
+	.opts = opts,
+	.examples = "  roost node --port udp:127.0.0.2 --fill 1000 -v\n"
+		    "  roost node --memory 1G --kernels get,traversal --table /etc/services\n"
+		    "  roost call 127.0.0.2 get 17\n"
+		    "  roost kernel list\n",
+};
+
+static int fill(void)
+{
+	struct node_region *r = &node.region;
+	int rc = 0;
+
+	r->size = want.memory;
+	r->mem = mem_alloc_pages(want.memory);
+	if (!r->mem)
+		return opt_failed(
+			&cmd, "no memory for a region of %" PRIu64 " bytes: say less with --memory",
+			want.memory);
+	if (want.has_fill)
+		rc = node_table_fill(r, want.fill);
+	if (want.table)
+		rc = node_table_read(r, want.table);
+	return rc ? opt_failed(&cmd, "%s", r->err) : 0;
+}
+
+/* Whoever starts a node waits for this line. */
+static void announce(void)
+{
+	static const struct node_request stat = {.what = NODE_STAT};
+	json_t *all = node_answer(&node, &stat), *kernel;
+	char size[32], keys[40];
+	size_t i;
+
+	if (want.json) {
+		json_dumpf(all, stdout, JSON_COMPACT);
+	} else {
+		printf("node %d at %s, service %u: %s of memory, %s keys; kernels:", (int)getpid(),
+		       node.address, node.service, fmt_bytes(size, sizeof(size), node.region.size),
+		       fmt_count(keys, sizeof(keys), node.region.keys));
+		json_array_foreach(json_object_get(all, "kernels"), i, kernel)
+			printf(" %s", json_string_value(json_object_get(kernel, "name")));
+		if (!i)
+			printf(" none");
+	}
+	putchar('\n');
+	fflush(stdout);
+	json_decref(all);
+}
+
+/*
+ * Sleeps for connections, requests, the last calls of versions that leave, and the end. The NIC's
+ * service thread does the rest.
+ */
+static int serve(int signals)
+{
+	struct pollfd p[2 + NODE_CONTROL_FDS];
+	bool leaving = false;
+	int rc = 0;
+
+	p[0] = (struct pollfd){.fd = signals, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = node.channel->fd, .events = POLLIN};
+	while (rc == 0) {
+		node_control_fds(&control, p + 2);
+		if (poll(p, sizeof(p) / sizeof(p[0]), leaving ? LEAVING_MS : -1) < 0)
+			continue;
+		if (p[0].revents)
+			return CLI_OK;
+		if (p[1].revents)
+			rc = node_on_event(&node);
+		if (node_control_serve(&control, p + 2) || leaving)
+			leaving = node_reap(&node);
+	}
+	return opt_failed(&cmd, "%s", node.err);
+}
+
+static int run(int signals)
+{
+	char err[NODE_ERR_LEN];
+
+	if (fill())
+		return CLI_FAILED;
+	if (node_open(&node) || node_deploy(&node, want.kernels) || node_listen(&node))
+		return opt_failed(&cmd, "%s", node.err);
+	control.answer = node_answer;
+	control.ctx = &node;
+	/* Another user may own the folder's name: calls are served all the same. */
+	if (node_control_open(&control, err, sizeof(err)))
+		fprintf(stderr,
+			"roost node: no control socket, so roost kernel does not reach this node: %s\n",
+			err);
+	announce();
+	return serve(signals);
+}
+
+int cmd_node(int argc, char **argv)
+{
+	int at = opt_parse(&cmd, argc, argv, false), signals, rc;
+	sigset_t ends;
+
+	if (at < 0)
+		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
+	if (at < argc)
+		return opt_usage(&cmd, "'%s' is too much; an address goes with --port udp:ADDR",
+				 argv[at]);
+	if (want.has_fill && want.table)
+		return opt_usage(&cmd, "--fill and --table: one of them");
+	opt_environment(want.port, 0);
+	if (!node.limit)
+		node.limit = mem_allowed() / 4 > LEAST_LIMIT ? mem_allowed() / 4 : LEAST_LIMIT;
+	node.service = (uint16_t)want.service;
+	control.dirfd = -1;
+	/* Before there are threads: they inherit it. */
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	signals = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (signals < 0)
+		return opt_failed(&cmd, "can't wait for signals: %s", strerror(errno));
+	rc = run(signals);
+	node_control_close(&control);
+	node_close(&node);
+	if (node.region.mem)
+		mem_free_pages(node.region.mem, node.region.size);
+	close(signals);
+	return rc;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "cli/node/control.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "port/shm_dir.h"
+
+static const char *own_name(char buf[SHM_NAME_MAX])
+{
+	snprintf(buf, SHM_NAME_MAX, "node.%d", (int)getpid());
+	return buf;
+}
+
+int node_control_open(struct node_control *c, char *err, size_t errlen)
+{
+	char name[SHM_NAME_MAX];
+
+	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++)
+		c->peer[i].fd = -1;
+	c->fd = -1;
+	c->dirfd = shm_dir_open(err, errlen);
+	if (c->dirfd < 0)
+		return c->dirfd;
+	c->fd = shm_dir_listen(c->dirfd, own_name(name));
+	if (c->fd >= 0)
+		return 0;
+	snprintf(err, errlen, "can't make the control socket %s: %s", name, strerror(-c->fd));
+	close(c->dirfd);
+	c->dirfd = -1;
+	return c->fd;
+}
+
+static void let_go(struct node_peer *p)
+{
+	if (p->fd >= 0)
+		close(p->fd);
+	p->fd = -1;
+}
+
+void node_control_close(struct node_control *c)
+{
+	char name[SHM_NAME_MAX];
+
+	if (c->dirfd < 0)
+		return;
+	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++)
+		let_go(&c->peer[i]);
+	unlinkat(c->dirfd, own_name(name), 0);
+	close(c->fd);
+	close(c->dirfd);
+	c->dirfd = c->fd = -1;
+}
+
+void node_control_fds(const struct node_control *c, struct pollfd *p)
+{
+	p[0] = (struct pollfd){.fd = c->fd, .events = POLLIN};
+	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++)
+		p[1 + i] = (struct pollfd){.fd = c->peer[i].fd, .events = POLLIN};
+}
+
+/*
+ * Answers fit in a fresh socket's buffer, so nobody can make us wait: who does not read loses his.
+ */
+static void say(int fd, json_t *o)
+{
+	char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+	if (text)
+		send(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL);
+	free(text);
+	json_decref(o);
+}
+
+static void answer(struct node_control *c, const struct node_peer *p, size_t len)
+{
+	struct node_request r;
+	char err[256];
+
+	if (node_request_parse(p->line, len, &r, err, sizeof(err)))
+		say(p->fd, c->answer(c->ctx, &r));
+	else
+		say(p->fd, json_pack("{s:s}", "error", err));
+}
+
+/*
+ * One line, then an answer, then the end. A line that does not end is answered too: as far as there
+ * is room for it.
+ */
+static void hear(struct node_control *c, struct node_peer *p)
+{
+	ssize_t n = recv(p->fd, p->line + p->have, sizeof(p->line) - p->have, MSG_DONTWAIT);
+	char *end;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0) {
+		p->have += (size_t)n;
+		end = memchr(p->line, '\n', p->have);
+		if (!end && p->have < sizeof(p->line))
+			return;
+		answer(c, p, end ? (size_t)(end - p->line) : p->have);
+	}
+	let_go(p);
+}
+
+static struct node_peer *slot_for_peer(struct node_control *c)
+{
+	struct node_peer *oldest = &c->peer[0];
+
+	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++) {
+		if (c->peer[i].fd < 0)
+			return &c->peer[i];
+		if (c->peer[i].since < oldest->since)
+			oldest = &c->peer[i];
+	}
+	let_go(oldest);
+	return oldest;
+}
+
+static void let_in(struct node_control *c)
+{
+	int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	struct ucred peer = {0};
+	socklen_t len = sizeof(peer);
+	struct node_peer *p;
+
+	if (fd < 0)
+		return;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) || peer.uid != geteuid()) {
+		close(fd);
+		return;
+	}
+	p = slot_for_peer(c);
+	p->fd = fd;
+	p->have = 0;
+	p->since = ++c->turn;
+	hear(c, p);
+}
+
+bool node_control_serve(struct node_control *c, const struct pollfd *p)
+{
+	bool heard = false;
+
+	for (unsigned i = 0; i < NODE_CONTROL_PEERS; i++) {
+		if (p[1 + i].fd >= 0 && p[1 + i].revents) {
+			hear(c, &c->peer[i]);
+			heard = true;
+		}
+	}
+	if (p[0].revents) {
+		let_in(c);
+		heard = true;
+	}
+	return heard;
+}

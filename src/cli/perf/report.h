@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What `roost perf` prints: text for people, JSON in the form of roost-perf(1). */
+#ifndef ROOST_CLI_PERF_REPORT_H
+#define ROOST_CLI_PERF_REPORT_H
+
+#include "cli/perf/perf.h"
+
+/*
+ * One size's figures. `lat` is NULL when only bandwidth was measured, `bw` when only latency (or a
+ * check).
+ */
+json_t *report_row(const struct perf_job *job, const struct perf_result *bw,
+		   const struct perf_result *lat);
+/*
+ * All of it: `rows` of one size, or many of a sweep; where = kind of port, and path MTU. Prints one
+ * JSON object and a newline, last. Takes the references to rows and machine. False when stdout
+ * can't be written.
+ */
+void report_json(const struct perf_job *job, const char *port, json_t *rows, bool sweep,
+		 json_t *machine);
+void report_text(const struct perf_job *job, const char *port, const json_t *rows, bool sweep);
+
+#endif
