@@ -179,6 +179,7 @@ struct cm_ops {
 struct cm_config {
 	uint64_t seed
 		[SECRET_WORDS]; /* of ids and of the tables' hash: from secret_entropy(), or fixed in tests */
+	uint8_t slot;		/* of this NIC: its ids begin with these 6 bits */
 	uint64_t guid;		/* of this NIC: tells our ids from others' */
 	uint32_t max_conns;	/* connections of all kinds and states; 0: 16384 */
 	uint32_t max_half_open; /* of them, passive and not established; 0: 4096 */

@@ -123,6 +123,13 @@ static inline uint64_t cm_time_ns(unsigned code)
 	return 4096ull << (code & 31);
 }
 
+/* A communication id: slot (6 bits) | 26 bits. By the slot it finds the way back to this NIC. */
+#define CM_ID_BITS 26
+static inline uint32_t cm_id(const struct cm *cm, uint32_t low)
+{
+	return (uint32_t)(cm->config.slot & 63) << CM_ID_BITS | (low & ((1u << CM_ID_BITS) - 1));
+}
+
 #define CM_INTERVAL_MIN cm_time_ns(14)
 
 /* The interval of retries for what the messages say, within bounds: 67 ms to 69 s. */

@@ -71,7 +71,7 @@ static void ask(struct cm *cm, const struct cm_rx *rx)
 {
 	uint32_t i = cm->next_held++ & (cm->config.max_held - 1);
 	struct cm_held *h = &cm->held[i];
-	struct cm_msg m = {.attr = CM_DREQ, .local_id = i + 1};
+	struct cm_msg m = {.attr = CM_DREQ, .local_id = cm_id(cm, i + 1)};
 
 	do
 		m.tid = secret_u64(&cm->secret);

@@ -162,7 +162,7 @@ struct cm_conn *cm_conn_new(struct cm *cm)
 	c->cm = cm;
 	c->owned = true;
 	do
-		c->local_id = (uint32_t)secret_u64(&cm->secret);
+		c->local_id = cm_id(cm, (uint32_t)secret_u64(&cm->secret));
 	while (!c->local_id || cm_find_id(cm, c->local_id));
 	cm_chain(c, CHAIN_ID);
 	cm->in_use++;

@@ -17,8 +17,8 @@
  * stopped does not answer either. Its NIC would, if it had one of its own: so who is seen to live,
  * and not to read, is waited for (port_reader_of()).
  *
- * Who is gone is gone with all its queue pairs: so a destination (an address, and a lane there) is
- * asked about, by one of them, in turns.
+ * Who is gone is gone with all its queue pairs: so a destination (an address, and a slot and lane
+ * there) is asked about, by one of them, in turns.
  */
 #include "nic/alive.h"
 #include "nic/tx.h"
@@ -221,7 +221,10 @@ static void tell_gsi(struct pu *pu, const struct port_hint *h)
 		cfg->ops->gsi_lost(cfg->host, &h->dst, h->tid);
 }
 
-/* An address is one process's: what is said of one lane is true of the others. */
+/*
+ * Nobody was at the address: that is said of all its slots and lanes. Each is asked by itself, and
+ * those that answer live.
+ */
 void alive_hints(struct pu *pu, struct port *port)
 {
 	struct list_head *l;
@@ -284,12 +287,12 @@ enum port_reader alive_reader(struct dest *d, uint64_t since)
 }
 
 /*
- * The peer is one process, whichever PU of ours and lane of its it is reached by. Ports that are
- * wrapped keep their kind's name.
+ * A slot of an address is one process's, whichever PU of ours and lane of its it is reached by.
+ * Other processes may have the same address. Ports that are wrapped keep their kind's name.
  */
 static bool same_peer(const struct dest *a, const struct dest *b)
 {
-	return a->port->ops->name == b->port->ops->name &&
+	return a->port->ops->name == b->port->ops->name && a->slot == b->slot &&
 	       pkt_addr_eq(&a->path->dst, &b->path->dst);
 }
 

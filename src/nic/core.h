@@ -281,7 +281,7 @@ struct dest {
 	struct port *port;
 	struct port_path *path;
 	struct pu *pu;
-	uint8_t port_index;
+	uint8_t port_index, slot; /* the slot is the peer's */
 	uint32_t refs;
 	uint32_t window; /* bytes in flight allowed; 0: the port pushes back */
 	uint32_t inflight;
@@ -398,6 +398,7 @@ struct nic {
 	struct pu *pus[NIC_MAX_PUS];
 	struct mr_table mrs;
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
+	uint8_t slot[NIC_MAX_PUS]; /* of QP numbers; without a pool one for all PUs */
 	uint8_t qp_gen[NIC_MAX_QPS];
 	uint32_t qp_hint[NIC_MAX_PUS]; /* where the search for a free index goes on */
 	_Atomic(struct nic_ah *) ahs[NIC_MAX_AHS];

@@ -2,7 +2,7 @@
 /*
  * Destinations and their windows. The receive buffer of an ordinary socket is small, shared by all
  * QPs that send to it, and nobody pushes back on loopback: so bytes in flight are bounded per
- * destination over all its QPs, and READ bytes asked for are bounded per port. The window is cut in
+ * destination (an address and a slot there) over all its QPs, and READ bytes asked for are bounded per port. The window is cut in
  * half by a loss, at most once a round trip, and grows by a quarter a round trip.
  *
  * Of what an unacknowledged service sends nobody says that it arrived: it counts as digested at the
@@ -31,7 +31,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 		return errno ? -errno : -EHOSTUNREACH;
 	list_for_each (l, &pu->dests) {
 		d = list_entry(l, struct dest, link);
-		if (d->path == path) {
+		if (d->path == path && d->slot == PORT_SLOT_OF_QPN(dqpn)) {
 			port->ops->path_put(port, path); /* one reference a destination */
 			d->refs++;
 			*out = d;
@@ -47,6 +47,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	d->path = path;
 	d->pu = pu;
 	d->port_index = port_index;
+	d->slot = PORT_SLOT_OF_QPN(dqpn);
 	d->refs = 1;
 	d->window = port->window;
 	list_init(&d->waiters);

@@ -45,6 +45,38 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 	return pu;
 }
 
+/*
+ * QPs are made before it is known which port they use: all ports of a PU have one slot. Without a
+ * port that shares its address the slot is random, the same for all PUs.
+ */
+static int choose_slots(struct nic *nic)
+{
+	const struct nic_config *cfg = &nic->cfg;
+	uint8_t random = (uint8_t)secret_below(&nic->secret, PORT_SLOTS);
+
+	for (unsigned i = 0; i < cfg->pus; i++) {
+		bool given = false;
+
+		nic->slot[i] = random;
+		for (unsigned p = 0; p < cfg->ports; p++) {
+			const struct port *port = cfg->port[p][i];
+
+			if (!port->shared)
+				continue;
+			if (given && port->slot != nic->slot[i])
+				return -EINVAL;
+			nic->slot[i] = port->slot;
+			given = true;
+		}
+	}
+	return 0;
+}
+
+unsigned nic_slot(const struct nic *nic, unsigned pu)
+{
+	return nic->slot[pu];
+}
+
 int nic_create(const struct nic_config *cfg, struct nic **out)
 {
 	struct nic *nic;
@@ -71,6 +103,11 @@ int nic_create(const struct nic_config *cfg, struct nic **out)
 	arena_init(&nic->arena);
 	secret_seed(&nic->secret, cfg->seed);
 	mr_table_init(&nic->mrs, &nic->secret);
+	rc = choose_slots(nic);
+	if (rc) {
+		nic_destroy(nic);
+		return rc;
+	}
 	for (unsigned i = 0; i < cfg->pus; i++) {
 		nic->qp_hint[i] = (uint32_t)secret_below(&nic->secret, NIC_MAX_QPS / cfg->pus);
 		nic->pus[i] = pu_create(nic, i);

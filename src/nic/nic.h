@@ -194,6 +194,8 @@ uint64_t nic_deadline(struct nic *nic, unsigned pu);
 bool nic_pending(struct nic *nic, unsigned pu);
 
 unsigned nic_pus(const struct nic *nic);
+/* The slot in the QP numbers of a PU (PORT_SLOT_OF_QPN). [any] */
+unsigned nic_slot(const struct nic *nic, unsigned pu);
 /* they never become fewer. [any] */
 unsigned nic_ports(const struct nic *nic);
 /* port counts from 0. [any] */
@@ -215,8 +217,8 @@ bool nic_gid(const struct nic *nic, unsigned port_num, unsigned index, struct ni
 bool nic_gid_of(const struct nic *nic, const struct pkt_addr *addr, struct nic_gid *out);
 /*
  * One GID more at the end of port_num's table: lane[i] is PU i's. The port is borrowed as those of
- * the configuration are. 0, -EINVAL, or -ENOSPC: NIC_MAX_PORTS are there. [control+owner of all
- * PUs]
+ * the configuration are. 0, -EINVAL (also: its slot is not the PU's), or -ENOSPC: NIC_MAX_PORTS
+ * are there. [control+owner of all PUs]
  */
 int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC_MAX_PUS]);
 

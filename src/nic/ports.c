@@ -81,6 +81,9 @@ int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC
 	if (at == NIC_MAX_PORTS)
 		return -ENOSPC;
 	for (unsigned i = 0; i < nic->cfg.pus; i++)
+		if (lane[i]->shared && lane[i]->slot != nic->slot[i])
+			return -EINVAL;
+	for (unsigned i = 0; i < nic->cfg.pus; i++)
 		pu_add_port(nic->pus[i], at, port_num, lane[i]);
 	atomic_store_explicit(&nic->ports, at + 1, memory_order_release);
 	return 0;

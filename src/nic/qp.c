@@ -21,9 +21,9 @@ bool queue_ok(const struct nic_queue_attr *q)
 }
 
 /*
- * A free QP number whose lane is the PU: slot | index | generation. Slot and generation are random,
- * and an index rests as long as possible before it is used again, so that a late packet for a dead
- * QP finds none.
+ * A free QP number whose lane is the PU: slot | index | generation. The slot is the PU's. The
+ * generation is random, and an index rests as long as possible before it is used again, so that a
+ * late packet for a dead QP finds none.
  */
 static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 {
@@ -43,8 +43,7 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 			nic->qp_gen[index] = (uint8_t)((nic->qp_gen[index] + 1 +
 							secret_below(&nic->secret, 14)) &
 						       15);
-			qp->qpn = (uint32_t)secret_below(&nic->secret, 64) << 18 | index << 4 |
-				  nic->qp_gen[index];
+			qp->qpn = (uint32_t)nic->slot[pu] << 18 | index << 4 | nic->qp_gen[index];
 		} while (qp->qpn <= 1 || qp->qpn == NIC_MCAST_QPN);
 		nic->qp_hint[pu] = (nic->qp_hint[pu] + i + 1) % slots;
 		return (int)index;
@@ -422,13 +421,14 @@ static void reset(struct nic_qp *qp)
 
 /*
  * A QP of this NIC on the same PU is reached through the DMA engine (loop.c); both ends come to the
- * same answer.
+ * same answer. A QP of another slot is another NIC's, though it has our address.
  */
 static bool is_loop(const struct nic_qp *qp)
 {
 	const struct port *port = qp->pu->ports[qp->port].port;
 
 	return pkt_addr_eq(&port->addr, &qp->attr.dgid) &&
+	       PORT_SLOT_OF_QPN(qp->dest_qpn) == qp->nic->slot[qp->pu_index] &&
 	       PORT_LANE_OF_QPN(qp->dest_qpn, qp->nic->cfg.pus) == qp->pu_index;
 }
 

@@ -28,16 +28,19 @@
 #define PORT_MAX_LANES 4
 
 /*
- * QP numbers: slot (6 bits) | index (14) | generation (4). The lane is in the low bits of the
- * index.
+ * QP numbers: slot (6 bits) | index (14) | generation (4). The slot tells apart the NICs that share
+ * an address; communication ids begin with it, too. The lane is in the low bits of the index.
  */
+#define PORT_SLOTS		     64
+#define PORT_SLOT_OF_QPN(qpn)	     ((qpn) >> 18 & (PORT_SLOTS - 1))
+#define PORT_SLOT_OF_CM_ID(id)	     ((id) >> 26)
 #define PORT_LANE_OF_QPN(qpn, lanes) (((qpn) >> 4) % (lanes))
 
 struct port;
 
 /*
- * A destination as the port knows it. Shared by all QPs of a lane that talk to that address and
- * lane.
+ * A destination as the port knows it. Shared by all QPs of a lane that talk to that address, and
+ * slot and lane there.
  */
 struct port_path {
 	struct pkt_addr dst;
@@ -197,6 +200,12 @@ struct port {
 	 */
 	uint32_t medium;
 	uint8_t lane, lanes;
+	/*
+	 * Other NICs may have the same address: QP numbers of this lane have its slot, by which
+	 * packets find it. Without `shared` the NIC chooses the slot, and `slot` says nothing.
+	 */
+	bool shared;
+	uint8_t slot;
 	/*
 	 * When reserve is called, so many of the packets reserved last may still lack their ICRC;
 	 * at flush all are complete. 0: none. Reading a packet back while its stores wait for cache

@@ -29,7 +29,7 @@ struct sim_path {
 	struct port_path base;
 	struct list_head link;
 	unsigned refs;
-	uint32_t lane_hint;
+	uint32_t slot, lane;
 };
 
 struct sim_group {
@@ -137,18 +137,26 @@ static struct flight *heap_pop(struct sim *s)
 	return top;
 }
 
-/* The lane of `dst` that a packet belongs to, or SIM_NOBODY. */
+static bool is_mine(const struct sim_port *p, const struct pkt_addr *dst, uint32_t qpn)
+{
+	if (!p || !pkt_addr_eq(&p->base.addr, dst))
+		return false;
+	if (p->base.shared && qpn > 1)
+		return p->base.slot == PORT_SLOT_OF_QPN(qpn);
+	return p->base.lane == PORT_LANE_OF_QPN(qpn, p->base.lanes);
+}
+
+/*
+ * The port that a packet to `dst` belongs to, or SIM_NOBODY. Of several that share the address the
+ * first one has what comes to QP 1.
+ */
 static unsigned receiver(struct sim *s, const struct pkt_addr *dst, const uint8_t *bth)
 {
 	uint32_t qpn = pkt_get24(((const struct pkt_bth *)bth)->dqpn);
 
-	for (unsigned i = 0; i < s->num_ports; i++) {
-		struct sim_port *p = s->ports[i];
-
-		if (p && pkt_addr_eq(&p->base.addr, dst) &&
-		    p->base.lane == PORT_LANE_OF_QPN(qpn, p->base.lanes))
+	for (unsigned i = 0; i < s->num_ports; i++)
+		if (is_mine(s->ports[i], dst, qpn))
 			return i;
-	}
 	return SIM_NOBODY;
 }
 
@@ -298,13 +306,15 @@ static void send_staged(struct sim_port *p, struct flight **staged)
 static struct port_path *sim_path_get(struct port *port, const struct pkt_addr *dst, uint32_t dqpn)
 {
 	struct sim_port *p = (struct sim_port *)port;
-	uint32_t lane = PORT_LANE_OF_QPN(dqpn, PORT_MAX_LANES);
+	uint32_t slot = PORT_SLOT_OF_QPN(dqpn);
+	/* who shares an address has a slot a lane */
+	uint32_t lane = port->shared ? 0 : PORT_LANE_OF_QPN(dqpn, PORT_MAX_LANES);
 	struct sim_path *path;
 	struct list_head *l;
 
 	list_for_each (l, &p->paths) {
 		path = list_entry(l, struct sim_path, link);
-		if (pkt_addr_eq(&path->base.dst, dst) && path->lane_hint == lane) {
+		if (pkt_addr_eq(&path->base.dst, dst) && path->slot == slot && path->lane == lane) {
 			path->refs++;
 			return &path->base;
 		}
@@ -316,7 +326,8 @@ static struct port_path *sim_path_get(struct port *port, const struct pkt_addr *
 	}
 	path->base.dst = *dst;
 	path->base.sport = PKT_UDP_PORT;
-	path->lane_hint = lane;
+	path->slot = slot;
+	path->lane = lane;
 	path->refs = 1;
 	list_add_tail(&path->link, &p->paths);
 	return &path->base;
@@ -335,10 +346,14 @@ static void sim_path_put(struct port *port, struct port_path *base)
 static enum port_reader sim_reader(struct port *port, const struct port_path *path)
 {
 	const struct sim *s = ((struct sim_port *)port)->sim;
+	const struct sim_path *to = (const struct sim_path *)path;
 	enum port_reader found = PORT_READER_UNKNOWN;
 
 	for (unsigned i = 0; i < s->num_ports && s->params.readers; i++) {
-		if (!s->ports[i] || !pkt_addr_eq(&s->ports[i]->base.addr, &path->dst))
+		const struct sim_port *p = s->ports[i];
+
+		if (!p || !pkt_addr_eq(&p->base.addr, &path->dst) ||
+		    (p->base.shared && p->base.slot != to->slot))
 			continue;
 		if (s->head[i] != s->tail[i])
 			return PORT_READER_STALLED;
@@ -542,6 +557,12 @@ struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane,
 	list_init(&p->groups);
 	s->ports[s->num_ports++] = p;
 	return &p->base;
+}
+
+void sim_share(struct port *port, unsigned slot)
+{
+	port->shared = true;
+	port->slot = (uint8_t)slot;
 }
 
 void sim_set_params(struct sim *s, const struct sim_params *params)

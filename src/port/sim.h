@@ -42,6 +42,8 @@ struct sim *sim_create(uint64_t seed, const struct sim_params *params);
 /* All its ports are closed. */
 void sim_destroy(struct sim *s);
 struct port *sim_port(struct sim *s, const struct pkt_addr *addr, unsigned lane, unsigned lanes);
+/* Others have that address, too; packets find this port by its slot. */
+void sim_share(struct port *port, unsigned slot);
 void sim_set_params(struct sim *s, const struct sim_params *params);
 void sim_set_tap(struct sim *s, sim_tap tap, void *ctx);
 void sim_set_filter(struct sim *s, sim_filter filter, void *ctx);

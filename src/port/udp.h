@@ -91,6 +91,7 @@ struct udp_path {
 	struct list_head link;
 	uint32_t refs;
 	uint32_t mtu; /* the kernel's idea of the path's, IP header included; 0: unknown */
+	uint8_t slot; /* of the peer */
 	uint8_t lane; /* of the peer, which is taken to have as many as we do */
 	/* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
 	bool single;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Destinations of the udp port: one object an address, and lane there. */
+/* Destinations of the udp port: one object an address, and slot and lane there. */
 #include "port/udp.h"
 
 #include <errno.h>
@@ -100,15 +100,15 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 {
 	struct udp_port *u = udp_port(p);
 	/*
-	 * The kernel steers a group by its first packet: those for different lanes there must not
-	 * share one.
+	 * The kernel steers a group by its first packet: those for different slots or lanes there
+	 * must not share one.
 	 */
-	unsigned lane = PORT_LANE_OF_QPN(dqpn, p->lanes);
+	unsigned slot = PORT_SLOT_OF_QPN(dqpn), lane = PORT_LANE_OF_QPN(dqpn, p->lanes);
 	struct udp_path *path;
 	int rc = 0;
 
 	list_for_each_entry (path, &u->paths, link) {
-		if (!pkt_addr_eq(&path->path.dst, dst) || path->lane != lane)
+		if (!pkt_addr_eq(&path->path.dst, dst) || path->slot != slot || path->lane != lane)
 			continue;
 		if (dqpn != GSI_QPN)
 			rc = probe(u, path);
@@ -135,6 +135,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 		return NULL;
 	}
 	path->path.sport = PKT_UDP_PORT;
+	path->slot = (uint8_t)slot;
 	path->lane = (uint8_t)lane;
 	path->refs = 1;
 	udp_name(&path->name, dst, PKT_UDP_PORT, u->scope);

@@ -238,7 +238,8 @@ static struct ibv_context *open_device(void)
 
 static struct cm *open_cm(struct ibv_context *verbs, struct drive *d)
 {
-	struct cm_config config = {.guid = be64toh(verbs_nic_guid(verbs))};
+	struct cm_config config = {.guid = be64toh(verbs_nic_guid(verbs)),
+				   .slot = (uint8_t)verbs_nic_slot(verbs)};
 	struct cm_ops ops = {.send = on_send, .event = rdmacm_on_cm_event};
 
 	secret_entropy(config.seed);

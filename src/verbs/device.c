@@ -116,6 +116,11 @@ uint64_t verbs_nic_guid(struct ibv_context *context)
 	return guid_of(&nic_port(verbs_ctx(context)->nic, 0, 0)->addr);
 }
 
+unsigned verbs_nic_slot(struct ibv_context *context)
+{
+	return nic_slot(verbs_ctx(context)->nic, 0);
+}
+
 VERBS_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 {
 	return verbs_device_guid();

@@ -19,6 +19,8 @@ ROOST_EXPORT struct drive *verbs_drive(struct ibv_context *context);
  * Of this process's NIC alone, network byte order: connection managers tell ids by it. Any thread.
  */
 ROOST_EXPORT uint64_t verbs_nic_guid(struct ibv_context *context);
+/* The slot of the processing unit that has QP 1: communication ids begin with it. */
+ROOST_EXPORT unsigned verbs_nic_slot(struct ibv_context *context);
 
 /*
  * Calls fn when the first packet has come to a QP, in RTR or RTS: its peer is connected, whatever

@@ -92,7 +92,7 @@ static void both_ids_or_nothing(void **state)
  */
 static void ids_are_secret(void **state)
 {
-	struct cm_config config = {.seed = {11, 12, 13, 14}, .max_conns = 64};
+	struct cm_config config = {.seed = {11, 12, 13, 14}, .slot = 37, .max_conns = 64};
 	uint64_t now = 0;
 	struct secret s;
 	struct end a, b;
@@ -106,7 +106,7 @@ static void ids_are_secret(void **state)
 		struct cm_connect p = connect_to(&a, &b, 100 + i);
 		const struct sent *sent;
 		struct cm_conn *c;
-		uint32_t id = (uint32_t)secret_u64(&s);
+		uint32_t id = 37u << 26 | ((uint32_t)secret_u64(&s) & 0x3ffffff);
 
 		assert_int_equal(cm_connect(a.cm, now, &p, NULL, &c), 0);
 		sent = end_sent(&a, CM_REQ);

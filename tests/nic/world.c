@@ -88,12 +88,14 @@ void world_init_shape(struct world *w, const struct world_shape *shape, uint64_t
 			char text[32];
 
 			snprintf(text, sizeof(text), shape->v6 ? "fd00::%x:%x" : "10.0.%u.%u", p,
-				 i + 1);
+				 shape->one_address ? 1 : i + 1);
 			CHECK(pkt_addr_parse(text, &addr) == 0);
 			for (unsigned l = 0; l < w->pus; l++) {
 				w->port[i][p][l] = shape->open ? shape->open(i)
 							       : sim_port(w->sim, &addr, l, w->pus);
 				CHECK(w->port[i][p][l]);
+				if (shape->one_address)
+					sim_share(w->port[i][p][l], i * w->pus + l);
 				cfg.port[p][l] = w->port[i][p][l];
 			}
 		}

@@ -38,6 +38,7 @@ struct world {
 struct world_shape {
 	unsigned nics, ports, pus; /* ports and PUs of each NIC; 0: 1 */
 	unsigned timeout_scale;	   /* as in struct nic_config */
+	bool one_address;	   /* all NICs share NIC 0's; PU l of NIC i has slot i * pus + l */
 	bool v6;		   /* addresses of IPv6: fd00::PORT:NIC, instead of 10.0.PORT.NIC */
 	struct port *(*open)(
 		/* one port for each NIC that is not on the simulated link; NULL: all are */
