@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels: processing next to the memory of a NIC, called by its peers. A kernel sees parameters
- * and payload, never packets, and no memory but by asking for it:
+ * The interface for kernels: code that a NIC runs next to its memory, for calls from its peers, on
+ * streams, or for the host.
+ *
+ * A kernel gets parameters and payload, never packets. It has no pointer to the memory of a region:
+ * it asks for each access, and the kernel runtime checks it. For example:
  *
  *	#include <roost/kernel.h>
  *
@@ -25,21 +28,24 @@
  *		.state_size = sizeof(struct state), .params = run,
  *	};
  *
- * At each ROOST_READ the function returns: the access is on its way to the cache, and other calls
- * run meanwhile. It is called again when the bytes are there, and goes on behind. So local
- * variables do not keep their values across these macros, state does; and none of them may stand
- * inside a `switch` of your own. A refused access ends the call with ROOST_RPC_ACCESS: no code is
- * needed for it.
+ * Steps. ROOST_READ makes the function return. The kernel runtime prefetches the memory, runs other
+ * calls meanwhile, and calls the function again when the bytes are there; the function then
+ * continues behind the macro. Therefore:
+ *   - local variables lose their values across these macros; `state` keeps its contents;
+ *   - the macros must not be used inside a `switch` statement of the kernel's own.
+ * An access that is refused ends the call with ROOST_RPC_ACCESS. The kernel needs no code for it.
  *
- * Addresses are those of the region that the call's key names, as the caller sees it. Numbers in
- * memory and parameters are in whatever byte order you make them; parameters are aligned to 8.
+ * Addresses are those of the region that the call's key names, as the caller sees them. Parameters
+ * are aligned to 8. The kernel chooses the byte order of numbers in memory and parameters.
  *
- * A kernel's functions run on the thread that drives the NIC: they must not block, sleep or
- * allocate. One that crashes, or does not return for a fifth of a second (a third, when its thread
- * does not run meanwhile), is left where it is, for good: its call ends with ROOST_RPC_FAULT or
- * ROOST_RPC_STUCK, and the kernel is out of service until it is replaced. A lock that it held then
- * stays taken. Calls of one QP never run at the same time; calls of different QPs may, when the NIC
- * has several processing units: what `self` points to is shared.
+ * Threads. The functions run on the thread that drives the NIC: they must not block, sleep or
+ * allocate. Calls of one queue pair never run concurrently. Calls of different queue pairs may, if
+ * the NIC has several processing units; they share the memory behind `self`.
+ *
+ * Faults. A step that crashes, or does not return for a fifth of a second (a third if its thread
+ * does not run meanwhile), is left by a jump. Its call ends with ROOST_RPC_FAULT or
+ * ROOST_RPC_STUCK, and the kernel is disabled until it is replaced. A lock that the step held
+ * remains taken.
  */
 #ifndef ROOST_KERNEL_H
 #define ROOST_KERNEL_H
@@ -50,24 +56,24 @@
 #include "roost/rpc.h"
 
 /*
- * Counts up with each change of the structs below: a node refuses objects of another number. From
- * the first release on it and the symbols of ROOST_0.1 bind; until then functions, too, may change.
+ * Version of the structures below. It increases with each change, and a node refuses objects of
+ * another version. Until the first release functions may change as well.
  */
 #define ROOST_KERNEL_ABI       3
 #define ROOST_KERNEL_MAX_STATE 16384 /* state_size + scratch_size */
-#define ROOST_KERNEL_NAME      32    /* bytes of a name, with the 0 at its end; printable ones */
+#define ROOST_KERNEL_NAME      32    /* bytes of a name, its final 0 included; printable */
 
-#define ROOST_KERNEL_RESOURCES 256 /* that a kernel may have */
+#define ROOST_KERNEL_RESOURCES 256 /* resources of a kernel, at most */
 
-#define ROOST_KERNEL_GRANTS 8  /* regions that the node grants a kernel */
-#define ROOST_KERNEL_QPS    64 /* queue pairs that it binds to one */
-#define ROOST_QP_OPS	    32 /* operations on these that an invocation has under way at most */
+#define ROOST_KERNEL_GRANTS 8  /* granted regions of a kernel, at most */
+#define ROOST_KERNEL_QPS    64 /* bound queue pairs of a kernel, at most */
+#define ROOST_QP_OPS	    32 /* operations in progress of an invocation, at most */
 
-/* What a step returns. */
+/* The return value of a step. */
 enum roost_next {
-	/* parameters: these are dealt with; payload: this piece is; or the call has replied */
+	/* the parameters, or this piece of payload, are processed; or the call has replied */
 	ROOST_DONE = 0,
-	ROOST_AGAIN = 1, /* it asked for something: call me again when it is there */
+	ROOST_AGAIN = 1, /* the kernel asked for something; call it again when that is done */
 };
 
 enum roost_ask {
@@ -75,110 +81,113 @@ enum roost_ask {
 	ROOST_ASK_READ,	 /* len bytes at va into buf */
 	ROOST_ASK_WRITE, /* len bytes of buf to va */
 	ROOST_ASK_COPY,	 /* len bytes at from to va */
-	/* len bytes of buf to the caller; goes on when they are acknowledged */
+	/* len bytes of buf to the caller; continues when they are acknowledged */
 	ROOST_ASK_SEND,
-	/* len bytes at from to the caller; goes on when they are on their way */
+	/* len bytes at from to the caller; continues when they are posted */
 	ROOST_ASK_SEND_FROM,
-	ROOST_ASK_REPLY, /* the end: status, and len bytes of buf */
+	ROOST_ASK_REPLY, /* ends the call with status, and len bytes of buf */
 	ROOST_ASK_REPLY_FROM,
 	/*
-	 * 8 bytes at va, aligned: when they are as in buf, `from` takes their place; buf gets what
-	 * was there
+	 * compares the 8 bytes at va (aligned) with buf and stores `from` if they are equal; buf
+	 * gets the previous value
 	 */
 	ROOST_ASK_CAS,
 	/*
-	 * On bound queue pairs: ask_len bytes of buf or, when that is NULL, at va. Go on when the
-	 * operation `qp_wait` is done.
+	 * Operations on bound queue pairs: ask_len bytes of buf or, if buf is NULL, at va. The
+	 * kernel continues when operation `qp_wait` is done.
 	 */
 	ROOST_ASK_QP_READ,
 	ROOST_ASK_QP_WRITE,
 	ROOST_ASK_QP_SEND,
-	ROOST_ASK_QP_WAIT, /* nothing new */
+	ROOST_ASK_QP_WAIT, /* posts nothing */
 	ROOST_ASK_QP_WRITE_IMM,
 	ROOST_ASK_QP_SEND_IMM,
-	ROOST_ASK_QP_CAS, /* ask_len is 8: what was there */
+	ROOST_ASK_QP_CAS, /* ask_len is 8: the previous value */
 	ROOST_ASK_QP_FETCH_ADD,
 };
 
 /*
- * How an operation on a bound queue pair ended. Those of its NIC have the values of enum
+ * The status of an operation on a bound queue pair. Values below 128 are those of enum
  * ibv_wc_status.
  */
 enum roost_qp_status {
 	ROOST_QP_OK = 0,
 	/*
-	 * too long; an atomic not at a multiple of 8; or it, or a READ, where the ends agreed to
-	 * none; see stream()
+	 * the operation is too long; or its address is no multiple of 8 (atomics); or the
+	 * connection has no READs and atomics; or the queue pair has a hook: see stream()
 	 */
 	ROOST_QP_INVALID = 2,
-	/* the memory here: not in a region of the queue pair's protection domain, or gone */
+	/* local memory is in no region of the queue pair's protection domain */
 	ROOST_QP_LOCAL = 4,
-	/* it was not done when another one failed, or the queue pair was reset or destroyed */
+	/* another operation failed before it, or the queue pair was reset or destroyed */
 	ROOST_QP_FLUSHED = 5,
-	ROOST_QP_BAD_RESPONSE = 7, /* what came back for it makes no sense */
-	ROOST_QP_REM_INVALID = 9,  /* NAKs: invalid request, */
-	ROOST_QP_REM_ACCESS = 10,  /* key, bounds or rights there, */
-	ROOST_QP_REM_OP = 11,	   /* the other end's own trouble */
-	ROOST_QP_RETRY = 12,	   /* nobody answered, however often it was sent */
-	ROOST_QP_RNR = 13,	   /* the other end had no receive, however often it was sent */
+	ROOST_QP_BAD_RESPONSE = 7, /* the response is invalid */
+	ROOST_QP_REM_INVALID = 9,  /* the peer's NAK: invalid request */
+	ROOST_QP_REM_ACCESS = 10,  /* the peer's NAK: key, bounds or rights */
+	ROOST_QP_REM_OP = 11,	   /* the peer's NAK: its own error */
+	ROOST_QP_RETRY = 12,	   /* no answer after all retries */
+	ROOST_QP_RNR = 13,	   /* the peer had no receive after all retries */
 	/*
-	 * no queue pair of this number, or one that another processing unit runs than the call's;
+	 * no queue pair has this number, or it belongs to another processing unit than the call;
 	 * nothing was sent
 	 */
 	ROOST_QP_NONE = 128,
-	/* it sends nothing in its state: an error before, perhaps; nothing was sent */
+	/* the queue pair is in a state in which it sends nothing; nothing was sent */
 	ROOST_QP_STATE = 129,
 	ROOST_QP_UNDER_WAY = 255,
 };
 
 /*
- * A region of the node's own, granted to a kernel beside the one that each caller names
- * (roost_kernel_grant()).
+ * A region of the node that is granted to a kernel (roost_kernel_grant()), beside the region that
+ * each caller names.
  */
 struct roost_grant {
-	uint64_t addr, len; /* as kernels name it; len 0: there is none of this number any more */
-	uint32_t access;    /* IBV_ACCESS_REMOTE_READ, _WRITE, _ATOMIC: what the kernel may */
+	uint64_t addr, len; /* the address as kernels name it; len 0: the grant was revoked */
+	uint32_t access;    /* IBV_ACCESS_REMOTE_READ, _WRITE, _ATOMIC: the kernel's rights */
 };
 
-/* One invocation, as its kernel sees it. */
+/*
+ * One invocation, as its kernel sees it. The kernel reads the fields under "given" and uses the
+ * functions below for the others.
+ */
 struct roost_call {
 	/* given */
-	void *state;	    /* state_size bytes of this call, zeroed at its start */
-	void *scratch;	    /* scratch_size bytes of this call, of any contents */
-	void *self;	    /* of the kernel: what start() left, or what the host gave with it */
-	const void *params; /* behind the head; there for the whole call */
+	void *state;	    /* state_size bytes of this call, zeroed when it begins */
+	void *scratch;	    /* scratch_size bytes of this call, not initialized */
+	void *self;	    /* the kernel's own data: from start(), or from the host */
+	const void *params; /* the bytes behind the head; valid for the whole call */
 	uint32_t params_len;
-	uint32_t room; /* bytes of data that the reply can hold */
+	uint32_t room; /* bytes of data that the reply buffer holds */
 	uint64_t op;
-	/* who called: a connection's number, which no other one ever has; 0: the host */
+	/* the caller: a connection's number, which is never reused; 0: the host */
 	uint64_t owner;
 	const struct roost_grant *grants; /* numbered from 1: grants[n - 1] */
 	uint32_t num_grants;
 	/*
-	 * payload: one piece of it, as long as payload() has not returned ROOST_DONE; a peer may
-	 * share this memory: read each byte once
+	 * payload: the current piece, until payload() returns ROOST_DONE. A peer may share this
+	 * memory and change it: read each byte once
 	 */
 	const uint8_t *data;
 	uint32_t len;	 /* of the piece */
 	uint32_t offset; /* of the piece in the payload */
 	uint32_t total;	 /* of the payload */
-	uint32_t last;	 /* 1: nothing follows */
-	/* of a stream, beside these: */
-	uint64_t where;	  /* the address in the region where they are, or will be; 0: a SEND's */
-	uint8_t *rewrite; /* the same bytes, to be changed in place; NULL: they are only seen */
+	uint32_t last;	 /* 1: this is the last piece */
+	/* given, of a stream, in addition: */
+	uint64_t where;	  /* address of the bytes in the region; 0: a SEND */
+	uint8_t *rewrite; /* the same bytes, to be changed in place; NULL: read only */
 	/* asked for: filled by the functions below */
-	/* where ROOST_STEPS goes on; 0 at the start of parameters and of each piece */
+	/* where ROOST_STEPS continues; 0 at the start of parameters and of each piece */
 	uint32_t resume;
 	uint32_t ask;	 /* enum roost_ask */
 	uint32_t status; /* enum roost_rpc_status, of a reply */
 	uint32_t ask_len;
 	uint64_t va, from;
 	/*
-	 * The regions of va and from: 0 is the caller's, n a granted one. 0 at each step, roost_in()
-	 * changes them.
+	 * The regions of va and from: 0 is the caller's, n a granted one. They are 0 at the start
+	 * of each step; roost_in() sets them.
 	 */
 	uint32_t va_in, from_in;
-	/* in state or scratch; data of a reply also in memory of self that stays */
+	/* in state or scratch; the data of a reply may also be in memory of self that remains valid */
 	void *buf;
 	/* roost_put() */
 	int (*put)(struct roost_call *c, uint64_t va, const void *buf, uint32_t len);
@@ -187,110 +196,112 @@ struct roost_call {
 	/* roost_give() */
 	void (*give)(struct roost_call *c, uint32_t number);
 	/*
-	 * Not NULL: nobody else waits. Does what was asked for, as if the kernel had been called
-	 * again; false: it has to be, after all.
+	 * Not NULL if no other call waits: performs what was asked for without a return from the
+	 * step. false: the step has to return.
 	 */
 	bool (*at_once)(struct roost_call *c);
 	/* given: operations on bound queue pairs */
 	uint32_t num_qps;   /* numbers of queue pairs are 1 to this */
 	uint32_t qp_posted; /* the number of the last operation, counted from 1 */
-	uint32_t qp_done;   /* this one and all before it are done */
-	/* how many of all ended with another status than ROOST_QP_OK */
+	uint32_t qp_done;   /* this operation and all before it are done */
+	/* number of operations that ended with another status than ROOST_QP_OK */
 	uint32_t qp_failed;
-	uint8_t qp_status[ROOST_QP_OPS]; /* of the last ones: roost_qp_status() */
+	uint8_t qp_status[ROOST_QP_OPS]; /* of the last operations: roost_qp_status() */
 	/* asked for */
 	uint32_t qp, qp_wait;
 	uint32_t rkey;
 	uint64_t raddr;
 	uint32_t imm;	    /* in network byte order, as imm_data of the verbs */
-	uint32_t solicited; /* 1: the other end's event is wanted */
+	uint32_t solicited; /* 1: the peer's receive counts as solicited */
 	uint64_t compare, swap_add;
 };
 
-/* Describes a kernel; has to stay as long as it is deployed. */
+/* The descriptor of a kernel. It must remain valid while the kernel is registered. */
 struct roost_kernel {
 	uint32_t abi;	  /* ROOST_KERNEL_ABI */
 	uint32_t version; /* its own */
 	const char *name;
-	uint64_t op; /* calls name it by this */
+	uint64_t op; /* the op-code by which calls name the kernel */
 	uint32_t state_size, scratch_size;
 	/*
-	 * When it is deployed: *self is what the host gave with it. 0 or -errno. And when it goes,
-	 * after its last call. May be NULL.
+	 * start() runs when the kernel is registered: *self is the host's argument, and may be
+	 * changed. Returns 0 or -errno. stop() runs after the kernel's last call. Both may be NULL.
 	 */
 	int (*start)(void **self);
 	void (*stop)(void *self);
 	/*
-	 * A call begins. Without a reply by the time it returns ROOST_DONE the call ends with
-	 * ROOST_RPC_OK and no data; one with payload goes on with that.
+	 * Begins a call. If it returns ROOST_DONE without a reply, a call with payload continues
+	 * with payload(), and a call without payload ends with ROOST_RPC_OK and no data.
 	 */
 	enum roost_next (*params)(struct roost_call *c);
 	/*
-	 * A piece of payload, in order. NULL: it takes none. Payload that no parameters announced
-	 * comes without them.
+	 * Processes the next piece of payload. NULL: the kernel takes no payload. Payload that no
+	 * call announced begins a call without parameters.
 	 */
 	enum roost_next (*payload)(struct roost_call *c);
 	/*
-	 * A piece of what a connection writes, where the kernel is attached to that
-	 * (roost_qp_attach()): of a message of `total` bytes, in order, each byte once, as payload;
-	 * messages follow each other, each from offset 0. An empty piece with total 0 is the end of
-	 * the stream: what is replied to it, the host gets. A reply before that ends the hook, not
-	 * the stream. NULL: it can't be attached.
+	 * Processes the next piece of a stream to which the kernel is attached (roost_qp_attach()).
+	 * NULL: the kernel cannot be attached. The piece is part of a message of `total` bytes.
+	 * Pieces come in order, each byte once; each message starts at offset 0. An empty piece
+	 * with total 0 is the end of the stream; the reply to it goes to the host. A reply before
+	 * that ends the hook, not the stream.
 	 *
-	 * It may post to bound queue pairs, and wait: then the stream waits too, once the next
-	 * piece is there. Behind such an operation `data` and `rewrite` are NULL, since the packet
-	 * may be gone; what came in is in memory, at `where`. (With `resizes` data stays.) On the
-	 * way out it posts to queue pairs without a hook on theirs, others are ROOST_QP_INVALID.
-	 * The stream waits for params() likewise, and roost_hook_detach() is EBUSY as long as the
-	 * kernel waits at the end.
+	 * The kernel may post to bound queue pairs and wait. The stream then waits as well, from
+	 * the next piece on, and roost_hook_detach() returns EBUSY while the kernel waits at the
+	 * end. The stream waits for params() in the same way. After such an operation `data` and
+	 * `rewrite` are NULL, since the packet may be gone (not with `resizes`); received bytes are
+	 * in memory, at `where`. A kernel on an outgoing stream posts to queue pairs whose outgoing
+	 * stream has no hook; for others the operation fails with ROOST_QP_INVALID.
 	 */
 	enum roost_next (*stream)(struct roost_call *c);
-	bool rewrites; /* stream() changes what leaves: c->rewrite */
+	bool rewrites; /* stream() changes outgoing bytes in place: c->rewrite */
 	/*
-	 * stream() makes something else of WRITEs that leave, of any length: what it sends
-	 * (ROOST_SEND), in order. A WRITE so becomes several, to addresses that follow each other;
-	 * what a piece with `last` leaves unsent goes with the next message. SENDs are not shown.
+	 * stream() replaces outgoing WRITEs by other bytes, of any length: those that it sends by
+	 * ROOST_SEND, in order. One WRITE may become several, to consecutive addresses. Output that
+	 * remains after the last piece is sent with the next message. SENDs are not passed to the
+	 * kernel.
 	 */
 	bool resizes;
 	/*
-	 * Instead of start(), when it replaces `old`, which may be another version of it: *self is
-	 * the old one's. Calls that are under way go on with the old one, and with what it had as
-	 * self, beside the new one's.
+	 * Runs instead of start() when the kernel replaces `old`, possibly another version of the
+	 * same kernel. *self is the old version's. Calls in progress continue on the old version
+	 * with its self. NULL: start() is called, and the versions share nothing.
 	 *
-	 * With *self left as it is, both share it: it is the new one's, whose stop() is called when
-	 * neither has calls any more, and the old one's stop() is not called. With another *self
-	 * the old one's stop() is called after its last call, as ever. 0; or -errno: then all stays
-	 * as it was. NULL: start() is called, and the two have nothing in common.
+	 * If it leaves *self unchanged, both versions share it: the new version's stop() is called
+	 * when neither has calls, and the old version's stop() is not called. If it sets another
+	 * *self, the old version's stop() is called after its last call. Returns 0, or -errno: then
+	 * nothing changes.
 	 */
 	int (*take_over)(void **self, const struct roost_kernel *old);
 	/*
-	 * A call has ended without the kernel: its QP went, an access was refused, it went on for
-	 * too long, its payload stopped short. It has its state, self and parameters, asks for
-	 * nothing, and gives back what it took from self. Not after a crash. May be NULL.
+	 * A call was ended by the runtime: its queue pair ended, an access was refused, it exceeded
+	 * its bound, or its payload was cut short. The call still has its state, self and
+	 * parameters. cut() gives back what the call took from self, and asks for nothing. It is
+	 * not called after a crash. May be NULL.
 	 */
 	void (*cut)(struct roost_call *c);
 	/*
-	 * Resources: what calls take of `self`, beside their own state. The kernel has `resources`
-	 * of them, at most ROOST_KERNEL_RESOURCES; they have numbers from 1, and belong to the
-	 * connection whose call took them by roost_take(), or to the host. A connection may have
-	 * `resources_each` (0: all), and all connections of one peer (an address) half of them.
-	 * Each counts as `resource_bytes` of the node's memory from when it is first taken.
-	 * Versions that share a `self` share them, as many as the first of these said.
+	 * Resources: what calls take of `self`, beside their own state. They are numbered from 1 to
+	 * `resources` (at most ROOST_KERNEL_RESOURCES). A resource belongs to the connection whose
+	 * call took it by roost_take(), or to the host. A connection may have `resources_each` (0:
+	 * all), and all connections of one peer (address) together half of them. From its first use
+	 * on each counts as `resource_bytes` of the node's memory. Versions that share a `self`
+	 * share its resources; the first of these versions sets their number.
 	 */
 	uint32_t resources, resources_each;
 	uint64_t resource_bytes;
 	/*
-	 * The connection that owned this resource has ended, after the last of its calls (which
-	 * have been told by cut()), and has not given it back. Nobody gets the number before this
-	 * returns. Other connections' calls may use the resource meanwhile, on other processing
-	 * units. NULL: it is given back without a word.
+	 * The connection that owned this resource has ended without giving it back. It runs after
+	 * the last call of the connection, and after cut() of these calls. The number is not handed
+	 * out again before it returns. Calls of other connections may use the resource meanwhile,
+	 * on other processing units. NULL: the resource is given back without a call.
 	 */
 	void (*ended)(void *self, uint32_t number);
 };
 
 /*
- * In a shared object, once, with the name of its descriptor: makes it a kernel that can be loaded
- * into a running NIC (roost_kernel_load(), `roost kernel load`).
+ * Exports a descriptor from a shared object, once per object, so that the kernel can be loaded into
+ * a running NIC (roost_kernel_load(), `roost kernel load`).
  */
 #ifdef __cplusplus
 #define ROOST_KERNEL_EXPORT(descriptor)                                                            \
@@ -303,6 +314,11 @@ struct roost_kernel {
 #endif
 #define ROOST_KERNEL_SYMBOL "roost_kernel_exported"
 
+/*
+ * Functions that ask for something. They return the value that the step has to return; the macros
+ * at the end of this file do that. The kernel continues when the request is done.
+ */
+/* Reads `len` bytes at `va` into buf. */
 static inline enum roost_next roost_read(struct roost_call *c, uint64_t va, void *buf, uint32_t len)
 {
 	c->ask = ROOST_ASK_READ;
@@ -312,6 +328,7 @@ static inline enum roost_next roost_read(struct roost_call *c, uint64_t va, void
 	return ROOST_AGAIN;
 }
 
+/* Writes `len` bytes of buf to `va`. */
 static inline enum roost_next roost_write(struct roost_call *c, uint64_t va, const void *buf,
 					  uint32_t len)
 {
@@ -323,10 +340,10 @@ static inline enum roost_next roost_write(struct roost_call *c, uint64_t va, con
 }
 
 /*
- * Writes at once, without a step in between, and past the cache where whole lines of 64 bytes are
- * aligned: for streams that scatter many pieces. The checks are those of every access. 0; or not 0:
- * it was refused, and the call ends with ROOST_RPC_ACCESS when the kernel returns, whatever that
- * returns.
+ * Writes `len` bytes of buf to `va` at once, without a step in between. Whole aligned lines of 64
+ * bytes are stored past the cache: use it for streams that scatter many pieces. The checks are
+ * those of every access. Returns 0, or another value if the access is refused: the call then ends
+ * with ROOST_RPC_ACCESS when the step returns, whatever the step returns.
  */
 static inline int roost_put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 {
@@ -334,20 +351,23 @@ static inline int roost_put(struct roost_call *c, uint64_t va, const void *buf, 
 }
 
 /*
- * A resource of the kernel's: its number, or 0 when there is none, the connection or its peer has
- * its share, or the node's memory is at its limit. It is the connection's until it is given back or
- * the connection ends: what a call alone needs, it gives back at its end, and cut() does.
+ * Takes a resource of the kernel and returns its number. Returns 0 if none is free, the connection
+ * or its peer has its share, or the node is at its limit of memory. The resource belongs to the
+ * connection until it is given back or the connection ends. A resource for one call must be given
+ * back at the end of the call, and in cut().
  */
 static inline uint32_t roost_take(struct roost_call *c)
 {
 	return c->take(c);
 }
 
+/* Gives a resource back. */
 static inline void roost_give(struct roost_call *c, uint32_t number)
 {
 	c->give(c, number);
 }
 
+/* Copies `len` bytes at `from` to `to`. */
 static inline enum roost_next roost_copy(struct roost_call *c, uint64_t to, uint64_t from,
 					 uint32_t len)
 {
@@ -359,8 +379,9 @@ static inline enum roost_next roost_copy(struct roost_call *c, uint64_t to, uint
 }
 
 /*
- * Atomic, to this machine's CPUs and to all NICs' atomics. *old: what is expected there, then what
- * was. Needs the right to atomics.
+ * Compares the 8 bytes at `va` with *old and stores `swap` if they are equal; *old gets the
+ * previous value. Atomic to the CPUs of this machine and to atomics of all NICs. The region must
+ * allow atomics.
  */
 static inline enum roost_next roost_cas(struct roost_call *c, uint64_t va, uint64_t *old,
 					uint64_t swap)
@@ -373,6 +394,7 @@ static inline enum roost_next roost_cas(struct roost_call *c, uint64_t va, uint6
 	return ROOST_AGAIN;
 }
 
+/* Sends `len` bytes of buf to the caller, before the reply. */
 static inline enum roost_next roost_send(struct roost_call *c, const void *buf, uint32_t len)
 {
 	c->ask = ROOST_ASK_SEND;
@@ -381,6 +403,7 @@ static inline enum roost_next roost_send(struct roost_call *c, const void *buf, 
 	return ROOST_AGAIN;
 }
 
+/* Sends `len` bytes of the region, at `from`, to the caller. */
 static inline enum roost_next roost_send_from(struct roost_call *c, uint64_t from, uint32_t len)
 {
 	c->ask = ROOST_ASK_SEND_FROM;
@@ -389,7 +412,7 @@ static inline enum roost_next roost_send_from(struct roost_call *c, uint64_t fro
 	return ROOST_AGAIN;
 }
 
-/* Ends the call. Data only where none was sent before. */
+/* Ends the call. A call that sent data before must reply without data. */
 static inline enum roost_next roost_reply(struct roost_call *c, uint32_t status, const void *buf,
 					  uint32_t len)
 {
@@ -400,6 +423,7 @@ static inline enum roost_next roost_reply(struct roost_call *c, uint32_t status,
 	return ROOST_DONE;
 }
 
+/* Ends the call with `len` bytes of the region, at `from`. */
 static inline enum roost_next roost_reply_from(struct roost_call *c, uint64_t from, uint32_t len)
 {
 	c->ask = ROOST_ASK_REPLY_FROM;
@@ -410,9 +434,9 @@ static inline enum roost_next roost_reply_from(struct roost_call *c, uint64_t fr
 }
 
 /*
- * The same in granted regions: roost_in(c, n, roost_read(c, va, buf, len)). What a caller says goes
- * to the caller's region, unless the kernel names another: so no caller reads the node's memory by
- * an address in its parameters. In a copy both ends are named.
+ * Redirects a request to granted regions: roost_in(c, n, roost_read(c, va, buf, len)). Without it
+ * every access goes to the caller's region, so a caller cannot reach the node's memory by an
+ * address in its parameters. roost_in2() names both regions of a copy.
  */
 static inline enum roost_next roost_in2(struct roost_call *c, uint32_t to, uint32_t from,
 					enum roost_next next)
@@ -428,13 +452,15 @@ static inline enum roost_next roost_in(struct roost_call *c, uint32_t n, enum ro
 }
 
 /*
- * READs, WRITEs, SENDs and atomics of the kernel's own, on queue pair `qp` of those that the host
- * bound to it (roost_kernel_bind_qp()), numbered from 1. The bytes here are `len` at buf, in the
- * state, the scratch or memory of self that stays; or, with buf NULL, at `va` of the region, or
- * another one (roost_in()). Each of these functions posts an operation, which gets the number
- * c->qp_posted + 1, and goes on at once; `buf` is the NIC's until that is done. It waits first when
- * ROOST_QP_OPS are under way, or the queue pair has no room. An operation that fails does not end
- * the kernel: roost_qp_status().
+ * Posts an operation to bound queue pair `qp`, numbered from 1 (roost_kernel_bind_qp()).
+ *
+ *   - Local memory is `len` bytes at buf, in state, scratch or memory of self that remains valid;
+ *     or, if buf is NULL, at `va` of the caller's region, or of another one (roost_in()).
+ *   - The operation gets the number c->qp_posted + 1.
+ *   - The kernel continues when the operation is posted. `buf` belongs to the NIC until the
+ *     operation is done.
+ *   - The kernel waits while ROOST_QP_OPS operations are in progress, or the queue pair is full.
+ *   - A failed operation does not end the call: see roost_qp_status().
  */
 static inline enum roost_next roost_qp_post(struct roost_call *c, enum roost_ask what, uint32_t qp,
 					    const void *buf, uint64_t va, uint32_t len)
@@ -473,8 +499,8 @@ static inline enum roost_next roost_qp_send(struct roost_call *c, uint32_t qp, c
 }
 
 /*
- * With immediate, in network byte order as in the verbs (htonl): the other end gets it with a
- * receive.
+ * Posts a WRITE or SEND with immediate data, in network byte order as in the verbs (htonl). The
+ * peer gets them in a receive completion.
  */
 static inline enum roost_next roost_qp_write_imm(struct roost_call *c, uint32_t qp, uint64_t raddr,
 						 uint32_t rkey, const void *buf, uint64_t va,
@@ -494,9 +520,9 @@ static inline enum roost_next roost_qp_send_imm(struct roost_call *c, uint32_t q
 }
 
 /*
- * Atomics on the 8 bytes at raddr, a multiple of 8: what was there comes to `old` or, with that
- * NULL, to `va`; it was `compare` when the swap has taken place. Numbers are those of the other
- * end's CPU.
+ * Posts an atomic on the 8 bytes at raddr, a multiple of 8. The previous value is stored in *old
+ * or, if old is NULL, at `va`. The swap took place if it equals `compare`. Byte order is that of
+ * the peer's CPU.
  */
 static inline enum roost_next roost_qp_cas(struct roost_call *c, uint32_t qp, uint64_t raddr,
 					   uint32_t rkey, uint64_t *old, uint64_t va,
@@ -520,8 +546,9 @@ static inline enum roost_next roost_qp_fetch_add(struct roost_call *c, uint32_t 
 }
 
 /*
- * Of a SEND, or with immediate: its receive counts as solicited, so that who waits for such ones
- * alone wakes up (ibv_req_notify_cq()). roost_qp_solicit(c, roost_qp_send(...)).
+ * Marks a SEND, or a WRITE with immediate, as solicited: roost_qp_solicit(c, roost_qp_send(...)).
+ * Its receive completion then raises the event of a CQ that is armed for solicited completions
+ * (ibv_req_notify_cq()).
  */
 static inline enum roost_next roost_qp_solicit(struct roost_call *c, enum roost_next next)
 {
@@ -530,8 +557,8 @@ static inline enum roost_next roost_qp_solicit(struct roost_call *c, enum roost_
 }
 
 /*
- * Goes on when operation `number` and all before it are done: c->qp_done + 1 is the oldest that is
- * not, c->qp_posted the last.
+ * Waits until operation `number` and all before it are done. c->qp_done + 1 is the oldest operation
+ * in progress, c->qp_posted the newest.
  */
 static inline enum roost_next roost_qp_wait(struct roost_call *c, uint32_t number)
 {
@@ -541,8 +568,7 @@ static inline enum roost_next roost_qp_wait(struct roost_call *c, uint32_t numbe
 }
 
 /*
- * The same after one of those above: roost_qp_then(c, roost_qp_write(...)) goes on when that is
- * done.
+ * Waits until the operation that was just posted is done: roost_qp_then(c, roost_qp_write(...)).
  */
 static inline enum roost_next roost_qp_then(struct roost_call *c, enum roost_next next)
 {
@@ -551,9 +577,9 @@ static inline enum roost_next roost_qp_then(struct roost_call *c, enum roost_nex
 }
 
 /*
- * How an operation ended; of the last ROOST_QP_OPS. One that is posted when as many are under way
- * waits for the oldest of them, and takes its place here: who wants that one's status too waits for
- * it first (roost_qp_wait(c, c->qp_done + 1)).
+ * Returns the status of one of the last ROOST_QP_OPS operations. A new operation reuses the entry
+ * of the one that is ROOST_QP_OPS before it. A kernel that needs the status of the oldest operation
+ * waits for it before it posts (roost_qp_wait(c, c->qp_done + 1)).
  */
 static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, uint32_t number)
 {
@@ -561,13 +587,13 @@ static inline enum roost_qp_status roost_qp_status(const struct roost_call *c, u
 }
 
 #define ROOST_GO_ON -1
-/* What the kernel returns for this; or ROOST_GO_ON: it is done already. */
+/* Returns what the step has to return, or ROOST_GO_ON if the request is done already. */
 static inline int roost_wait(struct roost_call *c, enum roost_next next)
 {
 	return next == ROOST_AGAIN && c->at_once && c->at_once(c) ? ROOST_GO_ON : (int)next;
 }
 
-/* Straight code over the functions above. */
+/* Macros that let a kernel be written as straight code over the functions above. */
 #define ROOST_STEPS(c)                                                                             \
 	switch ((c)->resume) {                                                                     \
 	case 0:
@@ -593,7 +619,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 #define ROOST_CAS(c, va, old, swap)   ROOST_WAIT(c, roost_cas(c, va, old, swap))
 #define ROOST_SEND(c, buf, len)	      ROOST_WAIT(c, roost_send(c, buf, len))
 #define ROOST_SEND_FROM(c, from, len) ROOST_WAIT(c, roost_send_from(c, from, len))
-/* In granted region n; ROOST_COPY_IN from region m to region n, 0 being the caller's. */
+/* Accesses to granted region n. ROOST_COPY_IN copies from region m to n; 0 is the caller's. */
 #define ROOST_READ_IN(c, n, va, buf, len) ROOST_WAIT(c, roost_in(c, n, roost_read(c, va, buf, len)))
 #define ROOST_WRITE_IN(c, n, va, buf, len)                                                         \
 	ROOST_WAIT(c, roost_in(c, n, roost_write(c, va, buf, len)))
@@ -605,12 +631,12 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 #define ROOST_REPLY_FROM_IN(c, n, from, len) return roost_in(c, n, roost_reply_from(c, from, len))
 
 /*
- * On bound queue pair n. These go on when the operation is done, and those that were posted before
- * it: roost_qp_status(c, c->qp_posted) says how it ended. _AT: the bytes here are at va in the
- * caller's region.
+ * Operations on bound queue pair n. The kernel continues when the operation and all posted before
+ * it are done; roost_qp_status(c, c->qp_posted) is its status. _AT: the local bytes are at va in
+ * the caller's region.
  */
 #define ROOST_QP_DO(c, what)   ROOST_WAIT(c, roost_qp_then(c, what))
-#define ROOST_QP_POST(c, what) ROOST_WAIT(c, what) /* goes on when it is posted */
+#define ROOST_QP_POST(c, what) ROOST_WAIT(c, what) /* continues when it is posted */
 #define ROOST_QP_READ(c, n, raddr, rkey, buf, len)                                                 \
 	ROOST_QP_DO(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len))
 #define ROOST_QP_WRITE(c, n, raddr, rkey, buf, len)                                                \
@@ -641,7 +667,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 	ROOST_QP_DO(c, roost_qp_cas(c, n, raddr, rkey, 0, va, compare, swap))
 #define ROOST_QP_FETCH_ADD_AT(c, n, raddr, rkey, va, add)                                          \
 	ROOST_QP_DO(c, roost_qp_fetch_add(c, n, raddr, rkey, 0, va, add))
-/* These go on when it is posted; buf is to be left alone until it is done. */
+/* The kernel continues when the operation is posted. buf must not change until it is done. */
 #define ROOST_QP_POST_READ(c, n, raddr, rkey, buf, len)                                            \
 	ROOST_WAIT(c, roost_qp_read(c, n, raddr, rkey, buf, 0, len))
 #define ROOST_QP_POST_WRITE(c, n, raddr, rkey, buf, len)                                           \
@@ -657,7 +683,7 @@ static inline int roost_wait(struct roost_call *c, enum roost_next next)
 	ROOST_WAIT(c, roost_qp_cas(c, n, raddr, rkey, old, 0, compare, swap))
 #define ROOST_QP_POST_FETCH_ADD(c, n, raddr, rkey, old, add)                                       \
 	ROOST_WAIT(c, roost_qp_fetch_add(c, n, raddr, rkey, old, 0, add))
-/* Until operation `number` and those before it are done; until all are. */
+/* Waits until operation `number` and all before it are done; until all are done. */
 #define ROOST_QP_WAIT(c, number) ROOST_WAIT(c, roost_qp_wait(c, number))
 #define ROOST_QP_WAIT_ALL(c)	 ROOST_QP_WAIT(c, (c)->qp_posted)
 

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What <infiniband/verbs.h> can't say, on the same objects: calls of kernels on an RC queue pair.
- * The functions are in Roost's libibverbs.so.1; link with `pkg-config --cflags --libs roost`.
- * Errors are the verbs': 0 or a positive errno, or NULL with errno.
+ * Extensions of <infiniband/verbs.h>: calls of kernels on RC queue pairs, and the kernels of the
+ * NIC of this process.
  *
- * docs/kernels.md has the concept; roost/rpc.h what stands in parameters and replies;
- * roost/kernel.h how a kernel is written.
+ * The functions are in Roost's libibverbs.so.1. Link with `pkg-config --cflags --libs roost`.
+ *
+ * Unless a function says otherwise:
+ *   - it returns 0 or a positive errno; functions that return a pointer return NULL and set errno;
+ *   - any thread may call it, at any time;
+ *   - outputs are set only on success;
+ *   - lengths are in bytes, times in nanoseconds.
+ *
+ * docs/kernels.md explains the concept. roost/rpc.h describes parameters and replies,
+ * roost/kernel.h describes how to write a kernel.
  */
 #ifndef ROOST_VERBS_H
 #define ROOST_VERBS_H
@@ -23,27 +30,44 @@ extern "C" {
 /* ---- queue pairs ---- */
 
 /*
- * Gives an RC queue pair the op-codes 0x18 .. 0x1c of calls, until it goes back to RESET; both ends
- * need them. For programs that tell each other their queue pair numbers by themselves. In RESET or
- * INIT, else EINVAL; EOPNOTSUPP: not RC. Any thread.
+ * Enables the op-codes of calls (0x18 to 0x1c) on an RC queue pair, until the queue pair is moved
+ * to RESET. Both ends must enable them. Use this function when the program exchanges queue pair
+ * numbers by itself; with the connection manager, use roost_qp_offer_rpc().
+ *
+ * Errors:
+ *   EINVAL	the queue pair is neither in RESET nor in INIT
+ *   EOPNOTSUPP	the queue pair is not RC
  */
 int roost_qp_enable_rpc(struct ibv_qp *qp);
 
 /*
- * Offers them to the other end instead: both have them from the connection on if both offered them,
- * neither else. Before rdma_connect() or rdma_accept(); by hand before ibv_query_ece(), whose
- * result goes to the peer's ibv_set_ece(), and that one's answer back. One thread connects a queue
- * pair. Errors as above.
+ * Offers the op-codes of calls to the peer in the ECE options of the connection. They are enabled
+ * at both ends if both ends offered them, and at neither end otherwise.
+ *
+ * Call it before rdma_connect() or rdma_accept(). A program that connects by hand calls it before
+ * ibv_query_ece(), passes the result to ibv_set_ece() at the peer, and passes the peer's answer to
+ * ibv_set_ece() here. One thread at a time connects a queue pair.
+ *
+ * Errors: those of roost_qp_enable_rpc().
  */
 int roost_qp_offer_rpc(struct ibv_qp *qp);
-/* Has it the op-codes? Of one that connects: once it is connected. */
+
+/*
+ * Returns whether the op-codes of calls are enabled. After roost_qp_offer_rpc() the answer is valid
+ * once the queue pair is connected.
+ */
 bool roost_qp_has_rpc(struct ibv_qp *qp);
 
 /*
- * What the peer may take of this node's kernels through this queue pair: `calls` in flight, further
- * ones get RNR NAKs; `steps` in a turn of the NIC, further ones wait for the next. 0: as many as
- * there are (64 calls). Queue pairs have steps in turns, whatever this says. Until it goes back to
- * RESET. EINVAL: no roost_qp_enable_rpc() yet. Any thread.
+ * Limits what the peer may use of this node's kernels through a queue pair, until the queue pair is
+ * moved to RESET.
+ *
+ *   calls	calls in flight. Further calls get RNR NAKs. 0: no limit but the 64 slots for calls
+ *   steps	steps of kernels in one turn of the NIC. Further steps wait for the next turn. 0: no
+ *		limit. Queue pairs take steps in rotation whatever the value is
+ *
+ * Errors:
+ *   EINVAL	roost_qp_enable_rpc() was not called
  */
 int roost_qp_set_quota(struct ibv_qp *qp, uint32_t calls, uint32_t steps);
 
@@ -60,101 +84,173 @@ struct roost_rpc_wr {
 };
 
 /*
- * Posts a call: struct roost_rpc_head and parameters, together at most a path MTU. Its completion
- * says that it has arrived; the reply comes into the memory that the head names. As
- * ibv_post_send(): ENOMEM: the queue is full; EINVAL. Any thread.
+ * Posts a call. The scatter/gather list holds struct roost_rpc_head and the parameters, together at
+ * most one path MTU. The completion reports that the call has arrived. The reply is written to the
+ * memory that the head names.
+ *
+ * Errors, as of ibv_post_send():
+ *   ENOMEM	the send queue is full
+ *   EINVAL	the request or the state of the queue pair is invalid
  */
 int roost_post_rpc(struct ibv_qp *qp, const struct roost_rpc_wr *wr);
-/* Posts payload for a kernel, up to 2^31 bytes. As above. */
+
+/* Posts payload for a kernel, up to 2^31 bytes. Errors: those of roost_post_rpc(). */
 int roost_post_rpc_write(struct ibv_qp *qp, const struct roost_rpc_wr *wr);
 
 /* ---- kernels of this process's NIC ---- */
 
 /*
- * Lets the peers of QPs that have the op-codes call a kernel. `self` is what its functions see as
- * theirs; k and what it points to must stay until it is undeployed, or the last context is closed.
- * EINVAL: a descriptor that makes no sense, EPROTO: of another ABI, EEXIST: its op-code is taken,
- * ENOSPC: 64 are deployed; or the error of its start(). Any thread.
+ * Registers a kernel, so that peers can call it on queue pairs with the op-codes of calls. `self`
+ * is passed to the kernel's functions. `k`, and all that it points to, must remain valid until the
+ * kernel is undeployed or the last context is closed.
+ *
+ * Errors:
+ *   EINVAL	the descriptor is invalid
+ *   EPROTO	the descriptor is of another ABI
+ *   EEXIST	a kernel with this op-code is registered
+ *   ENOSPC	64 kernels are registered
+ *   other	the error of the kernel's start()
  */
 int roost_kernel_deploy(struct ibv_context *ctx, const struct roost_kernel *k, void *self);
-/* ENOENT; EBUSY while calls run it: try again. */
-int roost_kernel_undeploy(struct ibv_context *ctx, uint64_t op);
-/* The kernel for calls that have no other; NULL: none any more. As deploy; EBUSY as undeploy. */
-int roost_kernel_fallback(struct ibv_context *ctx, const struct roost_kernel *k, void *self);
-/* "get" and such; NULL: there is none of this name. */
-const struct roost_kernel *roost_kernel_builtin(const char *name);
+
 /*
- * k takes the place of the kernel that has its op-code: calls from now on run it, those under way
- * go on with the old one, of which several versions may so be there at once. Nothing waits. The old
- * one's stop() comes after its last call, or k takes over its self (take_over() in roost/kernel.h);
- * descriptor and functions of the old one must stay until roost_kernel_list() does not show it any
- * more. Errors as of deploy; ENOENT: nothing has its op-code. Any thread.
+ * Removes a kernel.
+ *
+ * Errors:
+ *   ENOENT	no kernel has this op-code
+ *   EBUSY	calls of the kernel are in progress; try again
+ */
+int roost_kernel_undeploy(struct ibv_context *ctx, uint64_t op);
+
+/*
+ * Sets the kernel that serves calls of unknown op-codes. k = NULL removes it. Errors: those of
+ * roost_kernel_deploy(), and EBUSY as of roost_kernel_undeploy().
+ */
+int roost_kernel_fallback(struct ibv_context *ctx, const struct roost_kernel *k, void *self);
+
+/* Returns the built-in kernel of this name ("get", for example), or NULL if there is none. */
+const struct roost_kernel *roost_kernel_builtin(const char *name);
+
+/*
+ * Replaces the kernel that has the op-code of `k`. New calls run the new version. Calls in progress
+ * finish on the version on which they began, so several versions may exist at a time. The function
+ * does not wait for calls.
+ *
+ * The old version's stop() runs after its last call, unless the new version takes over its `self`
+ * (take_over() in roost/kernel.h). The descriptor and the functions of the old version must remain
+ * valid until roost_kernel_list() no longer shows it.
+ *
+ * Errors: those of roost_kernel_deploy(), and
+ *   ENOENT	no kernel has this op-code
  */
 int roost_kernel_redeploy(struct ibv_context *ctx, const struct roost_kernel *k, void *self);
 
 /*
- * The same with kernels out of files: shared objects with ROOST_KERNEL_EXPORT (roost/kernel.h). The
- * file is copied, and is not needed afterwards: a new version may have the same path. An object
- * goes when its last call has ended: with this, the next one of these functions, or the next list.
- * 0 or an errno, with one line that says what is wrong in why[len] (NULL: unwanted), and nothing
- * changed: ENOEXEC: no shared object, not all of one, or symbols are missing; EINVAL: no kernel in
- * it, or one that makes no sense; EPROTO: of another ABI; else as above. Any thread.
+ * Registers the kernel in a shared object with ROOST_KERNEL_EXPORT (roost/kernel.h).
+ * roost_kernel_replace() replaces the kernel that has the same op-code.
  *
- * A kernel is code in this process: load what you trust as you trust your program.
+ * The file is copied and is not needed afterwards, so a new version may have the same path. The
+ * object is unloaded after its last call, by the next of these functions or the next
+ * roost_kernel_list().
+ *
+ * On failure nothing has changed, and why[len] holds one line that states the cause (NULL: not
+ * wanted). A kernel is code in this process: load only files that you trust like the program
+ * itself.
+ *
+ * Errors: those of roost_kernel_deploy() and roost_kernel_redeploy(), and
+ *   ENOEXEC	the file is not a complete shared object, or symbols are missing
+ *   EINVAL	the object contains no kernel, or an invalid one
  */
 int roost_kernel_load(struct ibv_context *ctx, const char *path, char *why, size_t len);
 int roost_kernel_replace(struct ibv_context *ctx, const char *path, char *why, size_t len);
+
 /*
- * Calls with this op-code find no kernel from now on; those under way go on. Of kernels that were
- * deployed, too. ENOENT. Any thread.
+ * Removes a kernel, also one that was registered by roost_kernel_deploy(). New calls find no
+ * kernel. Calls in progress finish.
+ *
+ * Errors:
+ *   ENOENT	no kernel has this op-code
  */
 int roost_kernel_unload(struct ibv_context *ctx, uint64_t op);
 
 /*
- * Grants a region of this node's to the kernel with this op-code, in all its versions, until it is
- * unloaded: its calls may use it beside the one that their caller names, by number (roost_in() in
- * roost/kernel.h). access: IBV_ACCESS_REMOTE_READ, _WRITE, _ATOMIC, what it may; the region needs
- * local write for the last two, and no remote right, so that no peer reaches it but by the kernel.
- * EINVAL: other rights; ENOENT; ENOSPC: it has 8. When mr is deregistered its grants are void. Any
- * thread.
+ * Grants a kernel, in all its versions, access to a region of this node until the kernel is
+ * unloaded. Calls of the kernel may then use the region by *number, beside the region that their
+ * caller names (roost_in() in roost/kernel.h). Deregistering the region voids the grant.
+ *
+ * `access` is a combination of IBV_ACCESS_REMOTE_READ, _WRITE and _ATOMIC and limits the kernel.
+ * The region needs local write access for the last two. It needs no remote access: without it,
+ * peers reach the region through the kernel only.
+ *
+ * Errors:
+ *   EINVAL	other access flags, or the region lacks local write access
+ *   ENOENT	no kernel has this op-code
+ *   ENOSPC	the kernel has ROOST_KERNEL_GRANTS regions
  */
 int roost_kernel_grant(struct ibv_context *ctx, uint64_t op, struct ibv_mr *mr, unsigned access,
 		       unsigned *number);
-/* Takes it back: ENOENT. Replies that come from there may still be sent. Any thread. */
+
+/*
+ * Revokes a grant. Replies that are sent from the region may still be in progress.
+ *
+ * Errors:
+ *   ENOENT	there is no such kernel or grant
+ */
 int roost_kernel_revoke(struct ibv_context *ctx, uint64_t op, unsigned number);
 
 /*
- * Binds a queue pair to the kernel with this op-code, in all its versions: it may post READs,
- * WRITEs, SENDs and atomics of its own to it, by number (roost_qp_post() in roost/kernel.h). They
- * have 64 slots of their own in the send queue, complete nowhere but in the kernel, and go in the
- * order in which the NIC takes them: the program may go on posting, and what it posts is not in
- * order with what the kernel does. One that fails takes the queue pair to the error state, as any,
- * with IBV_EVENT_QP_FATAL; destroying the queue pair ends the binding, resetting it does not.
- * ENOENT; ENOSPC: it has 64; EOPNOTSUPP: not RC; EXDEV: another processing unit runs it than those
- * that the kernel has; ENOMEM. Any thread.
- *
- * limits says how much of it: a work request of the program's waits for those of kernels that were
- * there before. NULL: all there is room for.
+ * Limits of a bound queue pair. A work request of the program waits for the kernel work requests
+ * that were posted before it.
  */
 struct roost_qp_limits {
 	/*
-	 * of the kernel, by whatever invocations, under way there at once; 0: 64, with those of
-	 * other kernels
+	 * operations that the kernel, in all its invocations, may have in progress; 0: 64, shared
+	 * with other kernels
 	 */
 	uint32_t ops;
-	/* of these together; an operation with more is refused, ROOST_QP_INVALID; 0: any */
+	/*
+	 * bytes of these operations together; a larger operation fails with ROOST_QP_INVALID; 0: no
+	 * limit
+	 */
 	uint64_t bytes;
 };
+
+/*
+ * Binds a queue pair to a kernel, in all its versions. The kernel may post READs, WRITEs, SENDs and
+ * atomics to it by *number (roost_qp_post() in roost/kernel.h).
+ *
+ *   - Kernel work requests use 64 slots of their own in the send queue.
+ *   - Their completions are reported to the kernel only.
+ *   - They are sent in the order in which the NIC takes them. The program may continue to post; its
+ *     requests have no order relative to those of the kernel.
+ *   - An operation that fails moves the queue pair to the error state, with IBV_EVENT_QP_FATAL.
+ *   - Destroying the queue pair ends the binding. Resetting it does not.
+ *
+ * `limits` may be NULL: the kernel may use all 64 slots.
+ *
+ * Errors:
+ *   ENOENT	no kernel has this op-code
+ *   ENOSPC	the kernel has ROOST_KERNEL_QPS queue pairs
+ *   EOPNOTSUPP	the queue pair is not RC
+ *   EXDEV	the queue pair belongs to another processing unit than those already bound
+ *   ENOMEM	out of memory
+ */
 int roost_kernel_bind_qp(struct ibv_context *ctx, uint64_t op, struct ibv_qp *qp,
 			 const struct roost_qp_limits *limits, unsigned *number);
-/* Takes it back: ENOENT. What is under way goes on. Any thread. */
+
+/*
+ * Unbinds a queue pair. Operations in progress continue.
+ *
+ * Errors:
+ *   ENOENT	there is no such kernel or binding
+ */
 int roost_kernel_unbind_qp(struct ibv_context *ctx, uint64_t op, unsigned number);
 
 enum roost_kernel_state {
 	ROOST_KERNEL_ACTIVE,
-	ROOST_KERNEL_LEAVING, /* replaced or unloaded: has calls under way */
+	ROOST_KERNEL_LEAVING, /* replaced or unloaded, with calls in progress */
 	/*
-	 * a step of it crashed, or did not return: calls get ROOST_RPC_DISABLED until it is
+	 * a step crashed or did not return; calls get ROOST_RPC_DISABLED until the kernel is
 	 * replaced
 	 */
 	ROOST_KERNEL_DISABLED,
@@ -162,113 +258,132 @@ enum roost_kernel_state {
 
 enum roost_kernel_flags {
 	ROOST_KERNEL_FALLBACK = 1 << 0,
-	ROOST_KERNEL_LOADED = 1 << 1, /* out of a file */
+	ROOST_KERNEL_LOADED = 1 << 1, /* from a file */
 };
 
-/* A version of a kernel. The active version counts what older versions have that are gone. */
+/*
+ * One version of a kernel. The counters of the active version include those of older versions that
+ * have ended.
+ */
 struct roost_kernel_info {
 	char name[ROOST_KERNEL_NAME];
 	uint64_t op;
 	uint32_t version;
 	uint32_t state;	    /* enum roost_kernel_state */
 	uint32_t flags;	    /* enum roost_kernel_flags */
-	uint32_t in_flight; /* calls */
-	uint64_t calls;	    /* begun */
-	uint64_t steps;	    /* times its functions were run */
+	uint32_t in_flight; /* calls in progress */
+	uint64_t calls;	    /* calls begun */
+	uint64_t steps;	    /* times a function of the kernel was run */
 	uint64_t payload_bytes;
-	uint64_t ended_ok, ended_other; /* calls ended with status 0, with one of its own */
+	uint64_t ended_ok, ended_other; /* calls that ended with status 0; with a kernel's status */
 	uint64_t bad_params, access, too_long, bound;
-	uint64_t faults, stuck; /* calls that made it crash, or not return */
-	uint64_t disabled;	/* calls that found it out of service */
-	uint64_t dropped;	/* in progress when their queue pair ended */
+	uint64_t faults, stuck; /* calls in which the kernel crashed; did not return */
+	uint64_t disabled;	/* calls refused because the kernel was disabled */
+	uint64_t dropped;	/* calls in progress when their queue pair ended */
 	/*
-	 * How long calls of this version took on the node, `timed` of them: from the beginning of
-	 * the turn of the NIC in which their parameters came to the end of that in which their
-	 * reply was posted. Percentiles are within 1.6%.
+	 * Time that `timed` calls of this version took on the node: from the start of the turn in
+	 * which the parameters arrived to the end of the turn in which the reply was posted.
+	 * Percentiles have an error of at most 1.6%.
 	 */
 	uint64_t timed, p50_ns, p99_ns, max_ns;
-	uint32_t resources, resources_max; /* that are taken now (roost_take()), and that it has */
+	uint32_t resources, resources_max; /* in use (roost_take()), and the limit */
 };
+
 /*
- * Fills info[max]; returns how many there are, which may be more. Active versions come first. Any
- * thread.
+ * Lists the versions of all registered kernels, active versions first. Fills at most info[max], and
+ * returns the number of versions, which may exceed `max`.
  */
 unsigned roost_kernel_list(struct ibv_context *ctx, struct roost_kernel_info *info, unsigned max);
 
-/* ---- calls, with all that belongs to them ---- */
+/* ---- calls with buffers and matching of replies ---- */
 
 /*
- * A caller has memory for parameters and replies of several calls on one queue pair, posts them and
- * looks for their replies. One thread at a time. Its work requests have wr_id 0 and ask for no
- * completion; a failed one completes in the queue pair's CQ, as any.
+ * A caller owns the memory for parameters and replies of several calls on one queue pair, posts the
+ * calls and matches the replies. One thread at a time may use it. Its work requests have wr_id 0
+ * and are unsignaled; a request that fails completes with an error in the queue pair's CQ.
  */
 struct roost_caller;
 
 struct roost_result {
 	unsigned status; /* enum roost_rpc_status, or the kernel's own */
 	uint32_t len;	 /* bytes of the reply */
-	/* NULL when they did not fit (ROOST_RPC_TOO_LONG); stays until roost_call_end() */
+	/* valid until roost_call_end(); NULL if the data did not fit (ROOST_RPC_TOO_LONG) */
 	const void *data;
 };
 
 /*
- * For `calls` (1 .. 64) at once, each with `room` bytes for the data of its reply. The queue pair
- * must outlive it, and leave room for them in its send queue. NULL with errno.
+ * Creates a caller for `calls` (1 to 64) concurrent calls, each with `room` bytes for the data of
+ * its reply. The queue pair must outlive the caller and keep enough of its send queue free for
+ * these calls.
  */
 struct roost_caller *roost_caller_create(struct ibv_qp *qp, unsigned calls, uint32_t room);
+
 /*
- * The queue pair sends nothing to its memory any more: it was reset or destroyed, or each call has
- * its reply.
+ * Frees a caller. No message may still be written to its memory: either the queue pair was reset or
+ * destroyed, or each call has its reply.
  */
 void roost_caller_destroy(struct roost_caller *caller);
 
 /*
- * Begins a call. flags: enum roost_rpc_flags; with ROOST_RPC_STREAM its payload is the next
- * roost_post_rpc_write() with this op-code. *id names the call. EAGAIN: `calls` are under way;
- * EMSGSIZE: parameters too long; else as roost_post_rpc().
+ * Begins a call and returns its number in *id. `flags` are of enum roost_rpc_flags. With
+ * ROOST_RPC_STREAM, the next roost_post_rpc_write() with this op-code is the payload of the call.
+ *
+ * Errors: those of roost_post_rpc(), and
+ *   EAGAIN	all `calls` are in progress
+ *   EMSGSIZE	the parameters are too long
  */
 int roost_call_begin(struct roost_caller *caller, uint64_t op, uint32_t rkey, const void *params,
 		     uint32_t len, unsigned flags, unsigned *id);
+
 /*
- * 0 and *result, when the reply is there. EAGAIN: not yet; ENOTCONN: the queue pair has ended.
- * Drives the NIC.
+ * Returns the result of a call if its reply has arrived. Drives the NIC.
+ *
+ * Errors:
+ *   EAGAIN	the reply has not arrived yet
+ *   ENOTCONN	the queue pair is in the error state, or was reset
  */
 int roost_call_poll(struct roost_caller *caller, unsigned id, struct roost_result *result);
-/* Waits for it. ETIMEDOUT after timeout_ns: call again, or give it up; 0: for ever. */
+
+/*
+ * Waits for the reply of a call, at most timeout_ns (0: without limit). After ETIMEDOUT the call is
+ * still in progress: wait again, or end it. Errors: those of roost_call_poll(), with ETIMEDOUT
+ * instead of EAGAIN.
+ */
 int roost_call_wait(struct roost_caller *caller, unsigned id, uint64_t timeout_ns,
 		    struct roost_result *result);
+
 /*
- * Done with the call's data. One without a reply is given up: its slot is used again when the
- * reply, which may still come, has come.
+ * Ends a call and releases its data. A call without a reply is abandoned: its slot is reused after
+ * the reply has arrived.
  */
 void roost_call_end(struct roost_caller *caller, unsigned id);
 
 /*
- * begin, wait, copy the data (at most `room` bytes, result->data then is `reply`), end. Errors as
- * of all of these.
+ * Performs a call: begins it, waits for the reply, copies at most `room` bytes of data to `reply`,
+ * and ends it. result->data then points to `reply`. Errors: those of the functions above.
  */
 int roost_call(struct roost_caller *caller, uint64_t op, uint32_t rkey, const void *params,
 	       uint32_t len, void *reply, uint32_t room, uint64_t timeout_ns,
 	       struct roost_result *result);
 
-/* ---- kernels without a peer that calls them ---- */
+/* ---- kernels that the host runs: on streams, and by itself ---- */
 
-/* A deployed kernel, and what it begins with. */
+/* An invocation of a registered kernel by the host. */
 struct roost_invocation_attr {
 	uint64_t op;
 	const void *params; /* what a call has behind its head */
 	uint32_t params_len;
-	/* the region of all its accesses, with the rights of a work request's; NULL: none */
+	/* the region of all accesses, with the rights of the host's work requests; NULL: none */
 	struct ibv_mr *mr;
-	void *reply;   /* where its reply goes; must stay */
+	void *reply;   /* buffer for the reply; must remain valid until the invocation ends */
 	uint32_t room; /* bytes of it */
 };
 
 enum roost_side {
-	ROOST_IN, /* WRITEs of the peer, as they reach memory. Of RC and UC queue pairs */
+	ROOST_IN, /* WRITEs of the peer, as they reach memory; RC and UC queue pairs */
 	/*
-	 * WRITEs and SENDs before they leave, which a kernel with `rewrites` changes in place. Of
-	 * RC queue pairs
+	 * WRITEs and SENDs before they leave; a kernel with `rewrites` changes them in place; RC
+	 * queue pairs
 	 */
 	ROOST_OUT,
 };
@@ -276,65 +391,100 @@ enum roost_side {
 struct roost_hook;
 
 /*
- * Attaches a kernel with a stream() to one side of a queue pair, behind the one that may be
- * attached there: two make a chain. It sees each byte once, in order; what it rewrites is kept
- * until it is acknowledged, so copies on the wire are equal, and at most 128 packets of such a
- * queue pair are in flight. The kernel stays in the version that it has now. NULL with errno:
- * ENOENT: no kernel; EOPNOTSUPP: it has no stream(), or rewrites what came in, or the queue pair is
- * of another type; EBUSY: OUT, while something is in flight; ENOSPC: two are attached there;
- * EINVAL, EFAULT, EIO: the kernel refused its parameters (what it refuses after it has waited for
- * operations of its own says roost_hook_query(); the stream waits until then). Any thread.
+ * Attaches a kernel that has a stream() to one side of a queue pair. Two kernels on one side form a
+ * chain, in the order in which they were attached.
+ *
+ *   - The kernel sees each byte once, in order.
+ *   - Rewritten bytes are kept until they are acknowledged, so that retransmissions are identical.
+ *     A queue pair with such a kernel has at most 128 packets in flight.
+ *   - The version that is active now stays attached when the kernel is replaced.
+ *   - If the kernel waits for operations before it accepts its parameters, the stream waits too,
+ *     and a refusal is reported by roost_hook_query().
+ *
+ * Errors:
+ *   ENOENT	no kernel has this op-code
+ *   EOPNOTSUPP	the kernel has no stream(), or it rewrites and the side is ROOST_IN, or the queue
+ *		pair is of another type
+ *   EBUSY	ROOST_OUT: messages are in flight
+ *   ENOSPC	two kernels are attached
+ *   EINVAL, EFAULT, EIO	the kernel refused its parameters
  */
 struct roost_hook *roost_qp_attach(struct ibv_qp *qp, enum roost_side side,
 				   const struct roost_invocation_attr *attr);
+
 /*
- * The same on the WRITEs of all peers into a region, by its rkey or that of a window which is bound
- * to it; another region that the same memory has is another one. Messages of several queue pairs
- * come piece by piece, mixed. Eight regions. ibv_dereg_mr() says EBUSY before it has ended.
+ * Attaches a kernel to the WRITEs of all peers into a region, by its rkey or by that of a window
+ * that is bound to it. Another region over the same memory is not included. Pieces of messages on
+ * different queue pairs are interleaved. At most eight regions of a NIC have a hook. ibv_dereg_mr()
+ * fails with EBUSY while a hook is attached. Errors: those of roost_qp_attach().
  */
 struct roost_hook *roost_mr_attach(struct ibv_mr *mr, const struct roost_invocation_attr *attr);
+
 /*
- * 0; or an errno: the kernel gave up, and the stream goes on without it. *bytes (may be NULL): what
- * it has seen. Any thread.
+ * Returns 0 while the kernel runs on the stream, or the errno with which it failed; the stream then
+ * continues without it. *bytes (may be NULL) is the number of bytes that the kernel has seen.
  */
 int roost_hook_query(struct roost_hook *hook, uint64_t *bytes);
+
 /*
- * Detaches it: the kernel sees the end of its stream, and its reply, if it has one, is *result (may
- * be NULL; ->data is attr->reply). A queue pair may be
- * gone before; the context not. EBUSY: it rewrites, and something is in flight; or it waits for
- * what it has under way on queue pairs that are bound to it, be it at the end, or that is not done:
- * it sees no more of the stream, and all of that is done when a later call says 0. Any thread.
+ * Detaches a kernel from its stream and frees the hook. The kernel is told the end of the stream.
+ * *result (may be NULL) is its reply, if any, with its data in attr->reply. The queue pair may have
+ * been destroyed before; the context must still be open.
+ *
+ * Errors:
+ *   EBUSY	messages that the kernel rewrites are in flight, or its operations on bound queue
+ *		pairs are in progress. The kernel sees no more of the stream. Call again until the
+ *		result is 0; then all its operations are done
  */
 int roost_hook_detach(struct roost_hook *hook, struct roost_result *result);
 
-/*
- * Starts a kernel of this process's own NIC, without a peer that calls it: it goes on in turns of
- * the NIC, whoever drives that, and may wait for what it does on queue pairs that are bound to it.
- * `payload` (NULL: none) is handed over as that of an RPC WRITE, of up to 2^31 bytes; it,
- * attr->reply and the region must stay until the end. Accesses are done at once, so a remote
- * caller's are hidden better. NULL with errno: ENOENT, EINVAL, EMSGSIZE, ENOMEM. Any thread but the
- * NIC's.
- */
 struct roost_run;
+
+/*
+ * Starts an invocation of a kernel on this process's own NIC, without a peer. The kernel runs in
+ * turns of the NIC, and may wait for its operations on bound queue pairs. Accesses to memory are
+ * done at once, so their latency is hidden less well than in calls from peers.
+ *
+ * `payload` (NULL: none) is passed like that of an RPC WRITE, up to 2^31 bytes. The payload,
+ * attr->reply and the region must remain valid until the end. Any thread may call it except one
+ * that runs a turn of the NIC, such as a kernel's function.
+ *
+ * Errors:
+ *   ENOENT	no kernel has this op-code
+ *   EINVAL	the parameters are invalid
+ *   EMSGSIZE	parameters or payload are too long
+ *   ENOMEM	out of memory
+ */
 struct roost_run *roost_run_start(struct ibv_context *ctx, const struct roost_invocation_attr *attr,
 				  const void *payload, uint64_t len);
+
 /*
- * 0 when it is done, with its reply; EAGAIN: not yet; ENOTCONN: never, in the child of a fork. A
- * kernel that waits for more payload when there is none has status 0 and no data. Drives the NIC.
- * Any thread.
+ * Returns the result of an invocation if it has ended. Drives the NIC. A kernel that waits for more
+ * payload when there is none ends with status 0 and without data.
+ *
+ * Errors:
+ *   EAGAIN	the invocation is in progress
+ *   ENOTCONN	the process is the child of a fork: the invocation never ends
  */
 int roost_run_poll(struct roost_run *run, struct roost_result *result);
-/* Waits for it. ETIMEDOUT after timeout_ns, 0: for ever; or ENOTCONN. */
-int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_result *result);
+
 /*
- * Done with it. One that is still running is given up: its kernel is not run again, and told by
- * cut() when what it has under way on queue pairs is done; until then that goes on, and the kernel
+ * Waits for the end of an invocation, at most timeout_ns (0: without limit). Errors: ETIMEDOUT, and
+ * ENOTCONN as of roost_run_poll().
+ */
+int roost_run_wait(struct roost_run *run, uint64_t timeout_ns, struct roost_result *result);
+
+/*
+ * Frees an invocation. If the kernel is still running it is not run again. Its operations on bound
+ * queue pairs continue; when they are done the kernel's cut() is called. Until then the kernel
  * counts as in use.
  */
 void roost_run_end(struct roost_run *run);
+
 /*
- * All of these, for ever: 0, ENOTCONN, or the errors of the first. For the host's own use of
- * registered kernels, as hll's estimates.
+ * Runs a kernel to its end: roost_run_start(), roost_run_wait() without limit, roost_run_end().
+ * Meant for the host's own use of registered kernels, such as the estimates of `hll`. Errors: those
+ * of roost_run_start(), and ENOTCONN.
  */
 int roost_kernel_run(struct ibv_context *ctx, const struct roost_invocation_attr *attr,
 		     const void *payload, uint64_t len, struct roost_result *result);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The queues between a program and the NIC: work queue elements (WQE), completion queue elements
- * (CQE) and the indices around them. This layout is the contract between the two, as on a
- * hardware NIC: rings in the program's memory, native-endian, of a fixed stride, asserted below. A
- * ring may be registered as a memory region, so that work requests rewrite each other.
+ * The rings between a program and the NIC: work queue elements (WQE), completion queue elements
+ * (CQE) and the indices around them. The layout is fixed and asserted below. Rings are in the
+ * program's memory, native-endian, with a fixed stride. A program may register a ring as a memory
+ * region, so that work requests rewrite each other.
  *
- * Word 0 of each WQE is `op | id << 16`: one 64-bit compare-and-swap tests the id and changes the
+ * Word 0 of each WQE is `op | id << 16`. One 64-bit compare-and-swap can test the id and change the
  * op-code, and a 6-byte write at offset 2 sets the id alone.
  */
 #ifndef ROOST_WQE_H
@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define ROOST_MAX_SGE	 16
-#define ROOST_MAX_INLINE 992 /* a stride of 1,024 bytes less the 32 in front of the data */
+#define ROOST_MAX_INLINE 992 /* a stride of 1,024 bytes, less the 32 before the data */
 #define ROOST_CACHE_LINE 64
 
 enum roost_op {
@@ -45,8 +45,8 @@ enum roost_op {
 enum roost_wqe_flags {
 	ROOST_WQE_SIGNALED = 1 << 0,
 	ROOST_WQE_SOLICITED = 1 << 1,
-	ROOST_WQE_FENCE = 1 << 2, /* waits until earlier READs and atomics are complete */
-	/* payload stands in the WQE, in place of swap_add and what follows */
+	ROOST_WQE_FENCE = 1 << 2, /* wait until earlier READs and atomics are complete */
+	/* the payload is in the WQE, from swap_add on */
 	ROOST_WQE_INLINE = 1 << 3,
 };
 
@@ -74,16 +74,19 @@ struct roost_wqe {
 };
 
 /*
- * BIND_MW: rkey is the window's key as it is (its low 8 bits do not matter), imm the key to come,
- * raddr and swap_add first byte and length within the region, compare its lkey and the access:
- * ROOST_BIND(lkey, access).
+ * BIND_MW:
+ *   rkey	the window's current key (its low 8 bits are ignored)
+ *   imm	its new key
+ *   raddr	first byte within the region
+ *   swap_add	length
+ *   compare	ROOST_BIND(lkey of the region, access)
  */
 #define ROOST_BIND(lkey, access) ((uint64_t)(lkey) | (uint64_t)(access) << 32)
 
 /*
- * RPC, RPC_WRITE: only on a queue pair that was given them (roost_qp_enable_rpc()). raddr is the
- * kernel's op-code, rkey names the remote region that all accesses of the call must lie in; the
- * rest is as for WRITE.
+ * RPC, RPC_WRITE: valid on queue pairs with the op-codes of calls only (roost_qp_enable_rpc()).
+ * raddr is the kernel's op-code, rkey names the remote region that all accesses of the call must
+ * lie in. The other fields are as for WRITE.
  */
 
 struct roost_recv_wqe {
@@ -105,8 +108,8 @@ _Static_assert(__builtin_offsetof(struct roost_wqe, sge) == 48, "scatter list at
 #endif
 
 /*
- * On a UD queue pair `raddr` says where a SEND goes: an address handle and the QP number there;
- * `rkey` is the Q_Key. With the highest bit of the Q_Key set, that of the queue pair is sent.
+ * UD queue pairs: `raddr` holds an address handle and the destination's QP number, `rkey` the
+ * Q_Key. If the highest bit of the Q_Key is set, the Q_Key of the queue pair is sent instead.
  */
 #define ROOST_UD_ADDR(ah, qpn) ((uint64_t)(uint32_t)(ah) | (uint64_t)(qpn) << 32)
 #define ROOST_UD_QPN(raddr)    ((uint32_t)((raddr) >> 32))
@@ -116,26 +119,29 @@ _Static_assert(__builtin_offsetof(struct roost_wqe, sge) == 48, "scatter list at
 #define ROOST_RECV_SGE_OFFSET	16
 
 /*
- * Memory order. A WQE is written before `prod` (release) and read after it (acquire); it is read
- * before `cons` (release) and written over after it (acquire). A CQE the same: `seq` (release, the
- * NIC) and `cons` of the CQ (release, the program). The data of a message are written before the
- * CQE's `seq`. Arming and doorbells store one word and then look at another: see src/nic/cq.c and
- * nic.c.
+ * Memory order.
+ *   WQE	the program writes it before it stores `prod` (release); the NIC reads it after it has
+ *		loaded `prod` (acquire). The NIC stores `cons` (release) when it has read the WQE; the
+ *		program reuses the slot after it has loaded `cons` (acquire)
+ *   CQE	the same with `seq` (release, the NIC) and `cons` of the CQ (release, the program). The
+ *		data of a message are written before the `seq` of its CQE
+ * Arming a CQ and ringing a doorbell store one word and then load another; src/nic/cq.c and nic.c
+ * describe their order.
  */
 /*
- * Around a send or receive ring. Both count WQEs, 32 bits, wrapping; WQE n stands at ring + (n %
- * depth) * stride.
+ * Indices of a send or receive ring. Both count WQEs modulo 2^32. WQE n is at
+ * ring + (n % depth) * stride.
  */
 struct roost_queue_index {
 	ROOST_ATOMIC_U32 prod
 		__attribute__((aligned(64))); /* the program: WQEs posted (store with release) */
-	/* the NIC: WQEs whose slot may be used again */
+	/* the NIC: WQEs whose slots may be reused (store with release) */
 	ROOST_ATOMIC_U32 cons __attribute__((aligned(64)));
 };
 
 /*
- * Values of status, opcode and flags are those of enum ibv_wc_status, ibv_wc_opcode and
- * ibv_wc_flags.
+ * A completion. `status`, `opcode` and `flags` have the values of enum ibv_wc_status, ibv_wc_opcode
+ * and ibv_wc_flags.
  */
 struct roost_cqe {
 	uint64_t wr_id;
@@ -150,17 +156,17 @@ struct roost_cqe {
 	uint64_t timestamp; /* ns of the NIC's clock */
 	uint8_t sl;	    /* receives of UD: enum roost_cqe_network; else 0 */
 	uint8_t reserved[15];
-	uint32_t wqe; /* index of the WQE it completes */
+	uint32_t wqe; /* index of the completed WQE */
 	/*
-	 * Valid when equal to the number of completions before it on this CQ plus one (32 bits,
-	 * wrapping). Stored last, with release.
+	 * The CQE is valid if this equals the number of earlier completions on the CQ plus one
+	 * (modulo 2^32). The NIC stores it last, with release.
 	 */
 	ROOST_ATOMIC_U32 seq;
 };
 
 /*
- * The network layer a datagram came by (IBA A17.4.5.1), where NICs for Ethernet put it: in the
- * service level, with a bit that says RoCE v2.
+ * The network layer of a received datagram (IBA A17.4.5.1), in the field where NICs for Ethernet
+ * report it: the service level, with one bit for RoCE v2.
  */
 enum roost_cqe_network {
 	ROOST_CQE_IPV6 = 8 | 1,
@@ -178,11 +184,11 @@ enum roost_cq_arm {
 };
 
 struct roost_cq_index {
-	ROOST_ATOMIC_U32 cons __attribute__((aligned(64))); /* the program: CQEs taken */
-	ROOST_ATOMIC_U32 arm; /* the program: enum roost_cq_arm; the NIC resets it */
-	ROOST_ATOMIC_U32 prod __attribute__((
-		aligned(64))); /* the NIC: completions ever produced (WAIT counts them) */
-	/* the NIC: prod after the newest one that was solicited, or an error */
+	ROOST_ATOMIC_U32 cons __attribute__((aligned(64))); /* the program: CQEs consumed */
+	ROOST_ATOMIC_U32 arm; /* the program arms (enum roost_cq_arm), the NIC disarms */
+	ROOST_ATOMIC_U32 prod
+		__attribute__((aligned(64))); /* the NIC: completions produced (WAIT counts them) */
+	/* the NIC: prod after the last completion that was solicited or an error */
 	ROOST_ATOMIC_U32 solicited;
 };
 

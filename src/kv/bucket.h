@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A bucket of the hash index, 64 bytes:
+ *
+ *	 0   ten slots of 5 bytes: a pointer (31 bits, in units of 32 bytes), and a secondary hash
+ *	     (9 bits); 0: the slot is empty
+ *	50   the slab class of each slot, 4 bits
+ *	55   two bitmaps of 10 bits: slots of inline pairs, and those in which one begins
+ *	58   the place of the next bucket of the chain; 0: none
+ *	62   slots that were used since the clock of eviction passed
+ *
+ * An inline pair lies in slots one after the other: key length (bit 7: it expires), value length,
+ * the second at which it expires (4 bytes, if it does), key, value.
+ */
+#ifndef ROOST_KV_BUCKET_H
+#define ROOST_KV_BUCKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#define BUCKET_SLOTS	  10u
+#define BUCKET_SLOT	  5u
+#define BUCKET_BYTES	  64u
+#define BUCKET_INLINE_MAX (BUCKET_SLOTS * BUCKET_SLOT - 2) /* of key and value */
+#define BUCKET_EXPIRES	  0x80u
+
+struct bucket {
+	uint8_t slots[BUCKET_SLOTS * BUCKET_SLOT];
+	uint8_t classes[BUCKET_SLOTS / 2];
+	uint8_t maps[3];
+	uint32_t chain;
+	uint16_t used;
+} __attribute__((packed, aligned(2)));
+_Static_assert(sizeof(struct bucket) == BUCKET_BYTES, "a bucket is a cache line");
+
+struct inline_pair {
+	const uint8_t *key, *value;
+	uint32_t expires;
+	uint8_t key_len, value_len;
+};
+
+static inline uint32_t bucket_maps(const struct bucket *b)
+{
+	return b->maps[0] | (uint32_t)b->maps[1] << 8 | (uint32_t)b->maps[2] << 16;
+}
+
+static inline uint32_t bucket_inline(const struct bucket *b)
+{
+	return bucket_maps(b) & 0x3ff;
+}
+
+static inline uint32_t bucket_starts(const struct bucket *b)
+{
+	return bucket_maps(b) >> 10 & 0x3ff;
+}
+
+static inline uint64_t bucket_slot(const struct bucket *b, unsigned i)
+{
+	uint32_t low;
+
+	memcpy(&low, b->slots + i * BUCKET_SLOT, 4);
+	return low | (uint64_t)b->slots[i * BUCKET_SLOT + 4] << 32;
+}
+
+static inline uint32_t slot_place(uint64_t slot)
+{
+	return slot & 0x7fffffff;
+}
+
+static inline uint32_t slot_hash(uint64_t slot)
+{
+	return (uint32_t)(slot >> 31);
+}
+
+static inline unsigned bucket_class(const struct bucket *b, unsigned i)
+{
+	return b->classes[i / 2] >> (i & 1) * 4 & 0xf;
+}
+
+/* Slots of an inline pair. */
+static inline unsigned bucket_slots_for(uint32_t key_len, uint32_t value_len, bool expires)
+{
+	return (2 + (expires ? 4 : 0) + key_len + value_len + BUCKET_SLOT - 1) / BUCKET_SLOT;
+}
+
+/* A bitmap of empty slots. */
+uint32_t bucket_empty(const struct bucket *b);
+/* Slots in use. */
+unsigned bucket_load(const struct bucket *b);
+void bucket_inline_at(const struct bucket *b, unsigned i, struct inline_pair *p);
+/* Empties slot i, or all of the inline pair that begins there. */
+void bucket_clear(struct bucket *b, unsigned i);
+void bucket_set(struct bucket *b, unsigned i, uint32_t place, uint32_t hash, unsigned class);
+/* The slot, or -1 when there is no room. What `p` points to lies outside of `b`. */
+int bucket_add_inline(struct bucket *b, const struct inline_pair *p);
+int bucket_add(struct bucket *b, uint32_t place, uint32_t hash, unsigned class);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Eviction by a clock: its hand goes over the buckets. A pair that was used since it passed last
+ * stays, and its mark is taken away; one that was not goes. Inline pairs of the index take no memory
+ * that others could use, and stay.
+ */
+#include "kv/store.h"
+
+/* Pairs that go at once: memory for one may be in pieces. */
+#define AT_ONCE 16u
+
+static unsigned sweep(struct kv *kv, uint64_t bucket)
+{
+	uint64_t addr = kv_bucket_addr(bucket);
+	struct slab *slab = kv_segment(kv, bucket);
+	unsigned gone = 0;
+
+	for (;;) {
+		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr);
+		uint32_t in = bucket_inline(&b);
+
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+			uint64_t slot = bucket_slot(&b, i);
+
+			if (in >> i & 1 || !slot || b.used >> i & 1)
+				continue;
+			kv_record_free(kv, slab, slot_place(slot), bucket_class(&b, i));
+			bucket_clear(&b, i);
+			kv->pairs--;
+			kv->slots--;
+			kv->evicted++;
+			gone++;
+		}
+		b.used = 0;
+		*(struct bucket *)kv_write(&kv->mem, addr) = b;
+		if (!b.chain)
+			return gone;
+		addr = slab_addr(slab, b.chain);
+	}
+}
+
+bool kv_evict(struct kv *kv)
+{
+	unsigned gone = 0;
+
+	/* Two rounds: the first takes marks away. */
+	for (uint64_t i = 0; i < 2 * kv->buckets && gone < AT_ONCE; i++) {
+		if (kv->hand >= kv->buckets)
+			kv->hand = 0;
+		gone += sweep(kv, kv->hand++);
+	}
+	return gone > 0;
+}

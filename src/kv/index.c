@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The hash index: finds, stores and removes pairs in the chain of their bucket. */
+#include <errno.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "kv/store.h"
+
+uint64_t kv_hash(const struct kv *kv, const void *key, uint32_t len)
+{
+	return XXH3_64bits_withSecret(key, len, kv->secret, KV_SECRET);
+}
+
+unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p)
+{
+	if (p->key_len + p->value_len > kv->config.inline_max)
+		return 0;
+	return bucket_slots_for(p->key_len, p->value_len, p->expires);
+}
+
+static bool same_key(const struct kv_pair *p, const void *key, uint32_t len)
+{
+	return p->key_len == len && memcmp(p->key, key, len) == 0;
+}
+
+static bool match_inline(struct kv_loc *loc, const void *key, uint32_t len)
+{
+	for (uint32_t starts = bucket_starts(&loc->b); starts; starts &= starts - 1) {
+		unsigned i = (unsigned)__builtin_ctz(starts);
+		struct inline_pair p;
+
+		if ((loc->b.slots[i * BUCKET_SLOT] & 0x7f) != len)
+			continue;
+		bucket_inline_at(&loc->b, i, &p);
+		loc->pair = (struct kv_pair){p.key, p.value, p.key_len, p.value_len, p.expires};
+		if (same_key(&loc->pair, key, len)) {
+			loc->slot = i;
+			loc->is_inline = true;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool match_records(struct kv *kv, uint64_t hash, struct kv_loc *loc, const void *key,
+			  uint32_t len)
+{
+	uint32_t in = bucket_inline(&loc->b), second = kv_second_hash(hash);
+
+	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+		uint64_t slot = bucket_slot(&loc->b, i);
+
+		if (in >> i & 1 || !slot_place(slot) || slot_hash(slot) != second)
+			continue;
+		kv_record_read(kv, kv_segment(kv, hash), slot_place(slot), &loc->pair);
+		if (same_key(&loc->pair, key, len)) {
+			loc->slot = i;
+			loc->is_inline = false;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Reads the bucket at `addr` into the copy, and looks whether it has room. */
+static void look(struct kv *kv, uint64_t addr, unsigned need, struct kv_loc *loc)
+{
+	loc->addr = addr;
+	loc->b = *(const struct bucket *)kv_read(&kv->mem, addr);
+	if (need && !loc->has_room && (unsigned)__builtin_popcount(bucket_empty(&loc->b)) >= need) {
+		loc->has_room = true;
+		loc->room = addr;
+		loc->room_copy = loc->b;
+	}
+}
+
+bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsigned need,
+	     struct kv_loc *loc)
+{
+	uint64_t home = kv_home(kv, hash);
+
+	loc->chained = false;
+	loc->has_room = false;
+	look(kv, kv_bucket_addr(home), need, loc);
+	for (;;) {
+		if (match_inline(loc, key, len) || match_records(kv, hash, loc, key, len))
+			return true;
+		if (!loc->b.chain)
+			return false;
+		loc->prev = loc->addr;
+		loc->chained = true;
+		look(kv, slab_addr(kv_segment(kv, home), loc->b.chain), need, loc);
+	}
+}
+
+static void write_bucket(struct kv *kv, uint64_t addr, const struct bucket *b)
+{
+	*(struct bucket *)kv_write(&kv->mem, addr) = *b;
+}
+
+/* What goes into a bucket: an inline pair, or a pointer. */
+struct entry {
+	unsigned slots; /* of an inline pair; 0: a pointer */
+	struct inline_pair pair;
+	uint32_t place, hash;
+	unsigned class;
+};
+
+static int add(struct bucket *b, const struct entry *e)
+{
+	return e->slots ? bucket_add_inline(b, &e->pair)
+			: bucket_add(b, e->place, e->hash, e->class);
+}
+
+/* A new bucket at the end of the chain whose last is at `last`. */
+static int append(struct kv *kv, uint64_t home, uint64_t last, const struct entry *e)
+{
+	struct slab *s = kv_segment(kv, home);
+	uint32_t place = slab_alloc(s, KV_CHAIN_CLASS);
+	struct bucket fresh = {0}, old;
+
+	if (!place)
+		return -ENOSPC;
+	add(&fresh, e);
+	write_bucket(kv, slab_addr(s, place), &fresh);
+	old = *(const struct bucket *)kv_more(&kv->mem, last);
+	old.chain = place;
+	write_bucket(kv, last, &old);
+	kv->chained++;
+	return 0;
+}
+
+/* In any bucket of the chain but the one at `except`, which had no room. */
+static int insert_elsewhere(struct kv *kv, uint64_t home, uint64_t except, const struct entry *e)
+{
+	uint64_t addr = kv_bucket_addr(home);
+
+	for (;;) {
+		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr);
+
+		if (addr != except && add(&b, e) >= 0) {
+			write_bucket(kv, addr, &b);
+			return 0;
+		}
+		if (!b.chain)
+			return append(kv, home, addr, e);
+		addr = slab_addr(kv_segment(kv, home), b.chain);
+	}
+}
+
+/* Empties the pair's slots in the copy, and counts it out. */
+static void clear(struct kv *kv, struct bucket *b, unsigned slot, bool is_inline)
+{
+	unsigned before = bucket_load(b);
+
+	bucket_clear(b, slot);
+	kv->slots -= before - bucket_load(b);
+	kv->pairs--;
+	kv->inline_pairs -= is_inline;
+}
+
+static void count_in(struct kv *kv, const struct entry *e)
+{
+	kv->slots += e->slots ? e->slots : 1;
+	kv->pairs++;
+	kv->inline_pairs += e->slots != 0;
+}
+
+static int insert(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struct entry *e)
+{
+	int err = 0;
+
+	if (loc->has_room) {
+		add(&loc->room_copy, e);
+		write_bucket(kv, loc->room, &loc->room_copy);
+	} else {
+		err = append(kv, kv_home(kv, hash), loc->addr, e);
+	}
+	if (!err)
+		count_in(kv, e);
+	return err;
+}
+
+static int replace(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struct entry *e)
+{
+	struct bucket without = loc->b;
+	uint64_t old = bucket_slot(&loc->b, loc->slot);
+	unsigned class = bucket_class(&loc->b, loc->slot);
+	int err = 0;
+
+	bucket_clear(&without, loc->slot);
+	if (add(&without, e) >= 0) {
+		clear(kv, &loc->b, loc->slot, loc->is_inline);
+		write_bucket(kv, loc->addr, &without);
+	} else {
+		err = insert_elsewhere(kv, kv_home(kv, hash), loc->addr, e);
+		if (err)
+			return err;
+		/* Its chain may go on now. */
+		loc->b = *(const struct bucket *)kv_more(&kv->mem, loc->addr);
+		clear(kv, &loc->b, loc->slot, loc->is_inline);
+		write_bucket(kv, loc->addr, &loc->b);
+	}
+	if (!loc->is_inline)
+		kv_record_free(kv, kv_segment(kv, hash), slot_place(old), class);
+	count_in(kv, e);
+	return 0;
+}
+
+int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const struct kv_pair *p)
+{
+	struct entry e = {.slots = kv_slots_of(kv, p), .hash = kv_second_hash(hash)};
+	struct slab *s = kv_segment(kv, hash);
+	int err;
+
+	if (e.slots) {
+		e.pair = (struct inline_pair){p->key, p->value, p->expires, (uint8_t)p->key_len,
+					      (uint8_t)p->value_len};
+	} else {
+		/* Over the old record, when it has the shape of the new one. */
+		if (found && !loc->is_inline && loc->pair.value &&
+		    kv_record_fits(p, bucket_class(&loc->b, loc->slot))) {
+			kv_record_write(kv, s, slot_place(bucket_slot(&loc->b, loc->slot)), p);
+			return 0;
+		}
+		e.place = kv_record_new(kv, hash, p, &e.class);
+		if (!e.place)
+			return -ENOSPC;
+	}
+	err = found ? replace(kv, hash, loc, &e) : insert(kv, hash, loc, &e);
+	if (err && !e.slots)
+		kv_record_free(kv, s, e.place, e.class);
+	return err;
+}
+
+void kv_remove(struct kv *kv, uint64_t hash, struct kv_loc *loc)
+{
+	uint64_t old = bucket_slot(&loc->b, loc->slot);
+	unsigned class = bucket_class(&loc->b, loc->slot);
+
+	clear(kv, &loc->b, loc->slot, loc->is_inline);
+	if (loc->chained && bucket_load(&loc->b) == 0) {
+		struct slab *s = kv_segment(kv, kv_home(kv, hash));
+		struct bucket prev = *(const struct bucket *)kv_read(&kv->mem, loc->prev);
+
+		slab_free(s, prev.chain, KV_CHAIN_CLASS);
+		prev.chain = loc->b.chain;
+		write_bucket(kv, loc->prev, &prev);
+		kv->chained--;
+	} else {
+		write_bucket(kv, loc->addr, &loc->b);
+	}
+	if (!loc->is_inline)
+		kv_record_free(kv, kv_segment(kv, hash), slot_place(old), class);
+}
+
+const uint8_t *kv_value(struct kv *kv, uint64_t hash, struct kv_loc *loc)
+{
+	if (loc->is_inline)
+		return loc->pair.value;
+	return kv_record_value(kv, kv_segment(kv, hash),
+			       slot_place(bucket_slot(&loc->b, loc->slot)), &loc->pair);
+}

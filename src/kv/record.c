@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A record: a head of 4 bytes (key length, 8 bits; value length, 21 bits; whether it expires;
+ * whether it has extents), the second at which it expires (4 bytes, if it does), the key, the
+ * value. A value that does not fit into a slab of 64 KiB with these lies in extents: slabs of
+ * 64 KiB, and a last one that fits; their places (4 bytes each) stand where the value would.
+ */
+#include <errno.h>
+
+#include "kv/store.h"
+
+#define EXPIRES (1u << 29)
+#define EXTENTS (1u << 30)
+
+static uint32_t head_bytes(const struct kv_pair *p)
+{
+	return 4 + (p->expires ? 4 : 0) + p->key_len;
+}
+
+static bool in_extents(const struct kv_pair *p)
+{
+	return head_bytes(p) + p->value_len > SLAB_MAX;
+}
+
+static uint32_t extents_of(uint32_t value_len)
+{
+	return (value_len + SLAB_MAX - 1) / SLAB_MAX;
+}
+
+/* Bytes of the i-th extent. */
+static uint32_t extent_bytes(uint32_t value_len, uint32_t i)
+{
+	uint32_t left = value_len - i * SLAB_MAX;
+
+	return left < SLAB_MAX ? left : SLAB_MAX;
+}
+
+static unsigned class_for(const struct kv_pair *p)
+{
+	return slab_class_of(head_bytes(p) +
+			     (in_extents(p) ? extents_of(p->value_len) * 4 : p->value_len));
+}
+
+bool kv_record_fits(const struct kv_pair *p, unsigned class)
+{
+	return !in_extents(p) && class_for(p) == class;
+}
+
+static uint8_t *write_head(uint8_t *at, const struct kv_pair *p, uint32_t flags)
+{
+	uint32_t head = p->key_len | p->value_len << 8 | flags | (p->expires ? EXPIRES : 0);
+
+	memcpy(at, &head, 4);
+	at += 4;
+	if (p->expires) {
+		memcpy(at, &p->expires, 4);
+		at += 4;
+	}
+	memcpy(at, p->key, p->key_len);
+	return at + p->key_len;
+}
+
+void kv_record_write(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p)
+{
+	uint8_t *at = write_head(kv_write(&kv->mem, slab_addr(s, place)), p, 0);
+
+	memcpy(at, p->value, p->value_len);
+}
+
+static void free_extents(struct slab *s, const uint8_t *places, uint32_t n, uint32_t value_len)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t place;
+
+		memcpy(&place, places + 4 * i, 4);
+		slab_free(s, place, slab_class_of(extent_bytes(value_len, i)));
+	}
+}
+
+static bool write_extents(struct kv *kv, struct slab *s, const struct kv_pair *p, uint8_t *places)
+{
+	uint32_t n = extents_of(p->value_len);
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t bytes = extent_bytes(p->value_len, i);
+		uint32_t place = slab_alloc(s, slab_class_of(bytes));
+
+		if (!place) {
+			free_extents(s, places, i, p->value_len);
+			return false;
+		}
+		memcpy(kv_write(&kv->mem, slab_addr(s, place)), p->value + (uint64_t)i * SLAB_MAX,
+		       bytes);
+		memcpy(places + 4 * i, &place, 4);
+	}
+	return true;
+}
+
+uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, unsigned *class)
+{
+	struct slab *s = kv_segment(kv, hash);
+	uint32_t place;
+
+	*class = class_for(p);
+	place = slab_alloc(s, *class);
+	if (!place)
+		return 0;
+	if (in_extents(p)) {
+		uint8_t places[4 * (KV_VALUE_MAX / SLAB_MAX)];
+
+		if (!write_extents(kv, s, p, places)) {
+			slab_free(s, place, *class);
+			return 0;
+		}
+		memcpy(write_head(kv_write(&kv->mem, slab_addr(s, place)), p, EXTENTS), places,
+		       4 * extents_of(p->value_len));
+	} else {
+		kv_record_write(kv, s, place, p);
+	}
+	return place;
+}
+
+static const uint8_t *parse(const uint8_t *at, struct kv_pair *p)
+{
+	uint32_t head;
+
+	memcpy(&head, at, 4);
+	at += 4;
+	p->key_len = head & 0xff;
+	p->value_len = head >> 8 & 0x1fffff;
+	p->expires = 0;
+	if (head & EXPIRES) {
+		memcpy(&p->expires, at, 4);
+		at += 4;
+	}
+	p->key = at;
+	at += p->key_len;
+	p->value = head & EXTENTS ? NULL : at;
+	return at;
+}
+
+void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p)
+{
+	parse(kv_read(&kv->mem, slab_addr(s, place)), p);
+}
+
+const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p)
+{
+	const uint8_t *places;
+	uint32_t n;
+
+	if (p->value)
+		return p->value;
+	places = parse(kv_more(&kv->mem, slab_addr(s, place)), p);
+	n = extents_of(p->value_len);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t extent;
+
+		memcpy(&extent, places + 4 * i, 4);
+		memcpy(kv->gather + (uint64_t)i * SLAB_MAX, kv_read(&kv->mem, slab_addr(s, extent)),
+		       extent_bytes(p->value_len, i));
+	}
+	return kv->gather;
+}
+
+void kv_record_free(struct kv *kv, struct slab *s, uint32_t place, unsigned class)
+{
+	struct kv_pair p;
+	const uint8_t *places = parse(kv_more(&kv->mem, slab_addr(s, place)), &p);
+
+	if (!p.value)
+		free_extents(s, places, extents_of(p.value_len), p.value_len);
+	slab_free(s, place, class);
+}

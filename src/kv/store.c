@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Opens, closes and describes a store, and goes over its pairs. */
+#include "kv/kv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/secret.h"
+#include "kv/store.h"
+
+#define SIZE_MIN     (1ull << 20)
+#define FILL_DEFAULT 55u
+#define BUCKETS_MIN  64u
+
+static int settle(struct kv_config *c)
+{
+	if (!c->segment)
+		c->segment = SLAB_SEGMENT_MAX;
+	if (c->size < SIZE_MIN || c->segment < SIZE_MIN || c->segment > SLAB_SEGMENT_MAX ||
+	    c->segment % SLAB_MAX || c->inline_max > KV_INLINE_MAX || c->fill_percent > 100)
+		return -EINVAL;
+	if (!c->fill_percent)
+		c->fill_percent = FILL_DEFAULT;
+	if (!c->buckets_max)
+		c->buckets_max = c->size / 128;
+	if (!c->buckets)
+		c->buckets = BUCKETS_MIN;
+	if (c->buckets_max < c->buckets)
+		c->buckets_max = c->buckets;
+	return c->buckets_max > 1ull << 40 ? -EINVAL : 0;
+}
+
+static void make_secret(struct kv *kv, const uint8_t *given)
+{
+	uint64_t seed[SECRET_WORDS];
+	struct secret s;
+
+	if (given) {
+		memcpy(kv->secret, given, KV_SECRET);
+		return;
+	}
+	secret_entropy(seed);
+	secret_seed(&s, seed);
+	for (unsigned i = 0; i < KV_SECRET; i += 8) {
+		uint64_t word = secret_u64(&s);
+
+		memcpy(kv->secret + i, &word, 8);
+	}
+}
+
+/* The index, then each segment with its stacks. */
+static int lay_out(struct kv *kv)
+{
+	const struct kv_config *c = &kv->config;
+	uint64_t share, each, at = ALIGN_UP(kv->buckets_max * BUCKET_BYTES, MEM_HUGE_PAGE);
+	int err;
+
+	kv->segments = (unsigned)pow2_ceil((c->size + c->segment - 1) / c->segment);
+	share = ALIGN_UP(c->size / kv->segments, (uint64_t)SLAB_MAX);
+	each = share + ALIGN_UP(slab_stack_bytes(share), (uint64_t)SLAB_MAX);
+	kv->slabs = calloc(kv->segments, sizeof(*kv->slabs));
+	kv->gather = malloc(KV_VALUE_MAX);
+	if (!kv->slabs || !kv->gather)
+		return -ENOMEM;
+	err = kv_memory_open(&kv->mem, at + each * kv->segments);
+	if (err)
+		return err;
+	for (unsigned i = 0; i < kv->segments; i++, at += each)
+		slab_init(&kv->slabs[i], &kv->mem, at, share, share, at + share);
+	if (kv->buckets < kv->segments)
+		kv->buckets = kv->segments;
+	if (kv->buckets_max < kv->buckets)
+		return -EINVAL;
+	return 0;
+}
+
+int kv_open(const struct kv_config *config, struct kv **out)
+{
+	struct kv_config c = *config;
+	int err = settle(&c);
+	struct kv *kv;
+
+	if (err)
+		return err;
+	kv = calloc(1, sizeof(*kv));
+	if (!kv)
+		return -ENOMEM;
+	kv->config = c;
+	kv->buckets = c.buckets;
+	kv->buckets_max = c.buckets_max;
+	kv->now = 1;
+	make_secret(kv, c.secret);
+	kv->config.secret = NULL;
+	err = lay_out(kv);
+	if (err) {
+		kv_close(kv);
+		return err;
+	}
+	*out = kv;
+	return 0;
+}
+
+void kv_close(struct kv *kv)
+{
+	if (!kv)
+		return;
+	kv_memory_close(&kv->mem);
+	free(kv->slabs);
+	free(kv->gather);
+	free(kv);
+}
+
+void kv_set_time(struct kv *kv, uint32_t now)
+{
+	if (now > kv->now)
+		kv->now = now;
+}
+
+int kv_set_limit(struct kv *kv, uint64_t bytes)
+{
+	uint64_t share = ALIGN_DOWN(bytes / kv->segments, (uint64_t)SLAB_MAX);
+
+	if (bytes > kv->config.size || !share)
+		return -EINVAL;
+	for (unsigned i = 0; i < kv->segments; i++)
+		kv->slabs[i].limit = share;
+	return 0;
+}
+
+static bool scan_bucket(struct kv *kv, uint64_t bucket, const struct bucket *b, kv_visit visit,
+			void *ctx)
+{
+	struct slab *s = kv_segment(kv, bucket);
+	uint32_t in = bucket_inline(b), starts = bucket_starts(b);
+
+	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+		uint64_t slot = bucket_slot(b, i);
+		struct kv_pair p;
+
+		if (starts >> i & 1) {
+			struct inline_pair q;
+
+			bucket_inline_at(b, i, &q);
+			p = (struct kv_pair){q.key, q.value, q.key_len, q.value_len, q.expires};
+		} else if (!(in >> i & 1) && slot) {
+			kv_record_read(kv, s, slot_place(slot), &p);
+			p.value = kv_record_value(kv, s, slot_place(slot), &p);
+		} else {
+			continue;
+		}
+		if (!kv_is_over(kv, p.expires) && !visit(ctx, &p))
+			return false;
+	}
+	return true;
+}
+
+static bool scan_chain(struct kv *kv, uint64_t bucket, kv_visit visit, void *ctx)
+{
+	uint64_t addr = kv_bucket_addr(bucket);
+
+	for (;;) {
+		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr);
+
+		if (!scan_bucket(kv, bucket, &b, visit, ctx))
+			return false;
+		if (!b.chain)
+			return true;
+		addr = slab_addr(kv_segment(kv, bucket), b.chain);
+	}
+}
+
+uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx)
+{
+	for (; buckets && cursor < kv->buckets; buckets--) {
+		if (!scan_chain(kv, cursor++, visit, ctx))
+			break;
+	}
+	return cursor < kv->buckets ? cursor : 0;
+}
+
+void kv_get_stat(const struct kv *kv, struct kv_stat *stat)
+{
+	*stat = (struct kv_stat){.pairs = kv->pairs,
+				 .inline_pairs = kv->inline_pairs,
+				 .buckets = kv->buckets,
+				 .chained = kv->chained,
+				 .slots = kv->slots,
+				 .reads = kv->mem.reads,
+				 .writes = kv->mem.writes,
+				 .growth_accesses = kv->growth_accesses,
+				 .growth_steps = kv->growth_steps,
+				 .evicted = kv->evicted,
+				 .expired = kv->expired};
+	for (unsigned i = 0; i < kv->segments; i++) {
+		const struct slab *s = &kv->slabs[i];
+
+		stat->used += s->used;
+		stat->top += s->top;
+		stat->limit += s->limit;
+		stat->stack_accesses += s->accesses;
+		stat->allocs += s->allocs;
+		stat->frees += s->frees;
+		stat->merges += s->merges;
+	}
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the files of this room know of a store. */
+#ifndef ROOST_KV_STORE_H
+#define ROOST_KV_STORE_H
+
+#include "kv/bucket.h"
+#include "kv/kv.h"
+#include "kv/memory.h"
+#include "kv/slab.h"
+
+/* Slab class of a chained bucket: 64 bytes. */
+#define KV_CHAIN_CLASS 1u
+
+struct kv {
+	struct kv_memory mem;
+	struct kv_config config;
+	uint8_t secret[KV_SECRET];
+	uint64_t buckets, buckets_max;
+	uint64_t slots, pairs, inline_pairs, chained;
+	uint64_t growth_accesses, growth_steps, evicted, expired;
+	uint64_t hand; /* of the clock of eviction: a bucket */
+	uint32_t now;
+	bool stuck;	   /* a chain is too long to be split */
+	unsigned segments; /* a power of two */
+	struct slab *slabs;
+	uint8_t *gather; /* KV_VALUE_MAX bytes: a value out of its extents */
+};
+
+/* Where a pair is, or, when it is not, what a lookup saw of its chain. */
+struct kv_loc {
+	uint64_t addr,
+		prev; /* of the bucket, and of that before it in the chain if it has `prev` */
+	bool chained;
+	bool is_inline;
+	unsigned slot;
+	struct bucket b;     /* a copy */
+	struct kv_pair pair; /* value is NULL when it lies in extents */
+	uint64_t room;	     /* address of the first bucket with enough empty slots; if has_room */
+	bool has_room;
+	struct bucket room_copy;
+};
+
+uint64_t kv_hash(const struct kv *kv, const void *key, uint32_t len);
+
+static inline uint64_t kv_home(const struct kv *kv, uint64_t hash)
+{
+	uint64_t mask = pow2_ceil(kv->buckets) - 1, b = hash & mask;
+
+	return b < kv->buckets ? b : b & mask >> 1;
+}
+
+static inline uint32_t kv_second_hash(uint64_t hash)
+{
+	return (uint32_t)(hash >> 55);
+}
+
+/*
+ * The segment of a pair, from its hash or its bucket: a bucket, those chained to it and their
+ * records lie in one. The index has at least as many buckets as there are segments.
+ */
+static inline struct slab *kv_segment(struct kv *kv, uint64_t hash_or_bucket)
+{
+	return &kv->slabs[hash_or_bucket & (kv->segments - 1)];
+}
+
+static inline uint64_t kv_bucket_addr(uint64_t bucket)
+{
+	return bucket * BUCKET_BYTES;
+}
+
+static inline bool kv_is_over(const struct kv *kv, uint32_t expires)
+{
+	return expires && expires <= kv->now;
+}
+
+/* record.c: pairs in slabs */
+
+/* The place of a new record, or 0. */
+uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, unsigned *class);
+/* Writes a pair over one with a record of the same shape. */
+void kv_record_write(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p);
+bool kv_record_fits(const struct kv_pair *p, unsigned class);
+void kv_record_free(struct kv *kv, struct slab *s, uint32_t place, unsigned class);
+/* Reads all but a value in extents. One access. */
+void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
+/* The value of a pair that was read, in one piece: valid until the next one. */
+const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
+
+/* index.c: pairs in buckets */
+
+/* Whether the key is there. `need`: slots to look for room for. */
+bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsigned need,
+	     struct kv_loc *loc);
+/* Stores a pair whose key was looked up with `loc`. 0 or -ENOSPC. */
+int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const struct kv_pair *p);
+void kv_remove(struct kv *kv, uint64_t hash, struct kv_loc *loc);
+unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p);
+const uint8_t *kv_value(struct kv *kv, uint64_t hash, struct kv_loc *loc);
+
+/* evict.c: makes room; false when nothing can go */
+bool kv_evict(struct kv *kv);
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Operations one by one, their errors, and the settings of a store. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kv/kv.h"
+
+static struct kv *open_kv(void **state)
+{
+	struct kv_config c = {.size = 8u << 20, .inline_max = 20};
+	struct kv *kv;
+
+	assert_int_equal(kv_open(&c, &kv), 0);
+	return kv;
+}
+
+static int run(struct kv *kv, struct kv_op *op)
+{
+	kv_run(kv, op, 1);
+	return op->status;
+}
+
+static void settings_have_bounds(void **state)
+{
+	const struct kv_config bad[] = {
+		{.size = 1000},
+		{.size = 8u << 20, .inline_max = KV_INLINE_MAX + 1},
+		{.size = 8u << 20, .fill_percent = 101},
+		{.size = 8u << 20, .segment = (1u << 20) + 1},
+		{.size = 8u << 20, .segment = 128ull << 30},
+	};
+	struct kv *kv;
+
+	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(kv_open(&bad[i], &kv), -EINVAL);
+}
+
+static void bad_operations_leave_the_others(void **state)
+{
+	struct kv *kv = open_kv(state);
+	static uint8_t big[KV_VALUE_MAX + 1];
+	char out[8];
+	struct kv_op ops[] = {
+		{.code = KV_PUT, .key = "a", .key_len = 1, .value = "1", .value_len = 1},
+		{.code = KV_CODES, .key = "a", .key_len = 1},
+		{.code = KV_GET, .key = "a", .key_len = 0},
+		{.code = KV_GET, .key = big, .key_len = KV_KEY_MAX + 1},
+		{.code = KV_PUT, .key = "a", .key_len = 1, .value = big, .value_len = sizeof(big)},
+		{.code = KV_GET, .key = "a", .key_len = 1, .out = out, .out_cap = 8},
+	};
+	const int expected[] = {0, -EINVAL, -EINVAL, -E2BIG, -E2BIG, 0};
+
+	kv_run(kv, ops, ARRAY_SIZE(ops));
+	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++)
+		assert_int_equal(ops[i].status, expected[i]);
+	assert_int_equal(ops[5].out_len, 1);
+	assert_memory_equal(out, "1", 1);
+	kv_close(kv);
+}
+
+static void a_group_runs_in_order(void **state)
+{
+	struct kv *kv = open_kv(state);
+	char out[3][8];
+	struct kv_op ops[] = {
+		{.code = KV_GET, .key = "k", .key_len = 1, .out = out[0], .out_cap = 8},
+		{.code = KV_PUT_ABSENT, .key = "k", .key_len = 1, .value = "one", .value_len = 3},
+		{.code = KV_GET, .key = "k", .key_len = 1, .out = out[1], .out_cap = 8},
+		{.code = KV_PUT_COMPARE,
+		 .key = "k",
+		 .key_len = 1,
+		 .expect = "one",
+		 .expect_len = 3,
+		 .value = "two",
+		 .value_len = 3},
+		{.code = KV_GET, .key = "k", .key_len = 1, .out = out[2], .out_cap = 8},
+		{.code = KV_DELETE, .key = "k", .key_len = 1},
+		{.code = KV_DELETE, .key = "k", .key_len = 1},
+	};
+	const int expected[] = {-ENOENT, 0, 0, 0, 0, 0, -ENOENT};
+
+	kv_run(kv, ops, ARRAY_SIZE(ops));
+	for (unsigned i = 0; i < ARRAY_SIZE(ops); i++)
+		assert_int_equal(ops[i].status, expected[i]);
+	assert_memory_equal(out[1], "one", 3);
+	assert_memory_equal(out[2], "two", 3);
+	kv_close(kv);
+}
+
+static void a_key_or_value_of_any_length(void **state)
+{
+	static const uint32_t lengths[] = {0,		1,     11,     12,
+					   40,		41,    65275,  65276,
+					   65277,	65536, 131072, KV_VALUE_MAX - 1,
+					   KV_VALUE_MAX};
+	static uint8_t value[KV_VALUE_MAX], out[KV_VALUE_MAX], key[KV_KEY_MAX];
+	struct kv *kv = open_kv(state);
+
+	for (unsigned i = 0; i < sizeof(value); i++)
+		value[i] = (uint8_t)(i * 7 + (i >> 8));
+	for (unsigned i = 0; i < ARRAY_SIZE(lengths); i++) {
+		for (uint32_t k = 1; k <= KV_KEY_MAX; k += 127) {
+			struct kv_op op = {.code = KV_PUT,
+					   .key = key,
+					   .key_len = k,
+					   .value = value,
+					   .value_len = lengths[i]};
+			struct kv_op get = {.code = KV_GET,
+					    .key = key,
+					    .key_len = k,
+					    .out = out,
+					    .out_cap = sizeof(out)};
+
+			assert_int_equal(run(kv, &op), 0);
+			assert_int_equal(run(kv, &get), 0);
+			assert_int_equal(get.out_len, lengths[i]);
+			assert_memory_equal(out, value, lengths[i]);
+		}
+	}
+	assert_null(kv_check(kv));
+	kv_close(kv);
+}
+
+static void pairs_expire(void **state)
+{
+	struct kv *kv = open_kv(state);
+	struct kv_stat stat;
+	struct kv_op put = {.code = KV_PUT,
+			    .key = "k",
+			    .key_len = 1,
+			    .value = "v",
+			    .value_len = 1,
+			    .expires = 10};
+	struct kv_op touch = {.code = KV_TOUCH, .key = "k", .key_len = 1, .expires = 20};
+	struct kv_op get = {.code = KV_GET, .key = "k", .key_len = 1};
+
+	assert_int_equal(run(kv, &put), 0);
+	kv_set_time(kv, 9);
+	assert_int_equal(run(kv, &get), -EMSGSIZE);
+	assert_int_equal(run(kv, &touch), 0);
+	kv_set_time(kv, 19);
+	kv_set_time(kv, 5); /* never back */
+	assert_int_equal(run(kv, &get), -EMSGSIZE);
+	kv_set_time(kv, 20);
+	assert_int_equal(run(kv, &get), -ENOENT);
+	kv_get_stat(kv, &stat);
+	assert_true(stat.pairs == 0 && stat.expired == 1);
+	kv_close(kv);
+}
+
+static void more_memory_may_be_allowed(void **state)
+{
+	static uint8_t value[1000];
+	struct kv *kv = open_kv(state);
+	unsigned first = 0, second = 0;
+	uint32_t key = 0;
+
+	assert_int_equal(kv_set_limit(kv, 16u << 20), -EINVAL);
+	assert_int_equal(kv_set_limit(kv, 1u << 20), 0);
+	for (unsigned round = 0; round < 2; round++) {
+		for (;; key++) {
+			struct kv_op op = {.code = KV_PUT,
+					   .key = &key,
+					   .key_len = 4,
+					   .value = value,
+					   .value_len = sizeof(value)};
+
+			if (run(kv, &op) == -ENOSPC)
+				break;
+			assert_int_equal(op.status, 0);
+			*(round ? &second : &first) += 1;
+		}
+		assert_int_equal(kv_set_limit(kv, 8u << 20), 0);
+	}
+	assert_true(first > 900 && second > 6 * first);
+	assert_null(kv_check(kv));
+	kv_close(kv);
+}
+
+/* A pair that is read between any two evictions stays, whatever else comes. */
+static void eviction_spares_what_is_used(void **state)
+{
+	struct kv_config c = {.size = 2u << 20, .evict = true};
+	static uint8_t value[1000], out[1000];
+	struct kv_op hot = {.code = KV_PUT,
+			    .key = "hot!!",
+			    .key_len = 5,
+			    .value = value,
+			    .value_len = sizeof(value),
+			    .out = out,
+			    .out_cap = sizeof(out)};
+	struct kv_stat stat;
+	struct kv *kv;
+
+	assert_int_equal(kv_open(&c, &kv), 0);
+	assert_int_equal(run(kv, &hot), 0);
+	hot.code = KV_GET;
+	for (uint32_t key = 0; key < 20000; key++) {
+		struct kv_op put = {.code = KV_PUT,
+				    .key = &key,
+				    .key_len = 4,
+				    .value = value,
+				    .value_len = sizeof(value)};
+
+		assert_int_equal(run(kv, &put), 0);
+		assert_int_equal(run(kv, &hot), 0);
+	}
+	kv_get_stat(kv, &stat);
+	assert_true(stat.evicted > 10000);
+	kv_close(kv);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(settings_have_bounds),
+		cmocka_unit_test(bad_operations_leave_the_others),
+		cmocka_unit_test(a_group_runs_in_order),
+		cmocka_unit_test(a_key_or_value_of_any_length),
+		cmocka_unit_test(pairs_expire),
+		cmocka_unit_test(more_memory_may_be_allowed),
+		cmocka_unit_test(eviction_spares_what_is_used),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
