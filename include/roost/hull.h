@@ -87,8 +87,12 @@ void roost_hull_stop(struct roost_hull *hull);
 struct roost_hull *roost_hull_join(void);
 
 /*
- * Sends a request to the hull and waits for the reply: its length, cut to `size` bytes, or a
- * negative errno: the hull's answer, -EMSGSIZE, or -EPIPE (no hull). One thread at a time.
+ * Sends a request of 1 to ROOST_HULL_MESSAGE_MAX bytes to the hull and waits for the reply. Stores
+ * at most `size` bytes of it. One thread at a time. Returns the length of the whole reply, or
+ * - a negative errno that the hull's request() returned,
+ * - -EINVAL: a request of 0 bytes,
+ * - -EMSGSIZE: a request or a reply that is too long,
+ * - -EPIPE: this process is no child of a hull, or the hull does not exist any more.
  */
 long roost_hull_ask(struct roost_hull *hull, const void *request, size_t len, void *reply,
 		    size_t size);

@@ -6,8 +6,6 @@
  *
  *	hull: NIC, queue pairs, registrations ---- memfd ---- child (fork, or fork and exec)
  *	         '---------------- channel: SOCK_SEQPACKET ----------'
- *
- * A request of length 0 looks like the end of the channel: it gets no answer but the end.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -152,6 +152,8 @@ ROOST_EXPORT long roost_hull_ask(struct roost_hull *h, const void *request, size
 	struct hull_answer answer;
 	ssize_t n;
 
+	if (!len) /* it would look like the end of the channel */
+		return -EINVAL;
 	if (len > ROOST_HULL_MESSAGE_MAX)
 		return -EMSGSIZE;
 	if (!h->child || h->channel < 0)

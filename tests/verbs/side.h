@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * An RC queue pair whose peer is in another process. The two processes tell each other their names
+ * over two pipes, as programs do that exchange queue pair numbers by hand.
+ */
+#ifndef ROOST_TESTS_VERBS_SIDE_H
+#define ROOST_TESTS_VERBS_SIDE_H
+
+#include "fixture.h"
+
+#define SIDE_TIMEOUT 20 /* 4.3 seconds, eight times, growing: two minutes */
+
+/* A process tells its peer where it is. */
+struct name {
+	union ibv_gid gid;
+	uint32_t qpn;
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+struct side {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	struct name peer;
+};
+
+/*
+ * Opens the device of ROOST_PORT, registers len bytes at buf for local writes and the remote access
+ * that the flags name, and connects a queue pair with the peer that writes to `in` and reads from
+ * `out`. Both sides are ready to send when it returns.
+ */
+void side_open(struct side *s, void *buf, size_t len, int access, int in, int out);
+void side_close(struct side *s);
+
+/*
+ * Posts a READ or WRITE of n bytes between addr, which lies in the registered buffer, and the
+ * peer's buffer at an offset. Returns what ibv_post_send() returns.
+ */
+int side_post(struct side *s, enum ibv_wr_opcode opcode, uint64_t wr_id, void *addr, uint32_t n,
+	      uint64_t offset);
+/* Waits for the next completion. The test fails when none comes. */
+struct ibv_wc side_wc(struct side *s);
+
+#endif
