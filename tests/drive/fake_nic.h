@@ -21,7 +21,7 @@ struct nic_qp {
 /* Like shm: a sender writes to the descriptor only if the receiver has announced that it sleeps. */
 struct fake_port {
 	struct port base;
-	int peer_fd; /* the sender's end of base.fd: a copy that survives the receiver's close */
+	int peer_fd; /* a copy of the sender's end of base.fd; stays open when base.fd closes */
 	atomic_uint waiting, armed;
 	atomic_uint arms, disarms, wakes, controls, forks, unreleased;
 };

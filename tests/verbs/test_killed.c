@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer process that is killed in the middle of things: the connection ends within seconds, though
- * its time-outs are minutes, with the completions and events that programs expect. Waits are
- * bounded by what only a failure needs.
+ * A peer process is killed during traffic. The connection must end within seconds, although its
+ * time-outs are minutes, with the completions and events that programs expect. Only a failure
+ * reaches the limits of the waits.
  */
 #include "fixture.h"
 
@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TIMEOUT 20 /* 4.3 seconds, eight times, growing: two minutes */
+#define TIMEOUT 20 /* 4.3 seconds, eight times with growing intervals: two minutes */
 
-/* What the ends tell each other by hand. */
+/* The connection data that the two processes exchange. */
 struct name {
 	union ibv_gid gid;
 	uint32_t qpn;
@@ -94,7 +94,7 @@ static void bring_up(struct side *s, int in, int out)
 					       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 					       IBV_QP_MAX_QP_RD_ATOMIC),
 			 0);
-	tell(out, &own); /* both are ready before anything is sent */
+	tell(out, &own); /* both are ready before any packet is sent */
 	hear(in, &s->peer);
 }
 
@@ -155,7 +155,7 @@ static void killed_in_the_middle(void **state)
 	bring_up(&s, back[0], there[1]);
 	sge.lkey = s.mr->lkey;
 	assert_int_equal(ibv_post_recv(s.qp, &recv, &bad), 0);
-	/* Something has gone well, something is under way, and there is more to come. */
+	/* Some operations have completed, some are under way, and more will be posted. */
 	for (id = 0; id < 100; id++) {
 		assert_int_equal(post_write(&s, id), 0);
 		wc = next_wc(&s);
