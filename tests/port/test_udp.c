@@ -74,9 +74,8 @@ static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_
 		for (uint32_t bytes = 0; sent < count && bytes < p->a->window; sent++) {
 			rc = rig_send(p->a, p->to_b, len[sent], tos, 0x1230, sent);
 			assert_int_equal(rc, 0);
-			bytes += len[sent] < 1024
-					 ? 1024
-					 : len[sent]; /* small ones take extra buffer */
+			bytes += len[sent] < 1024 ? 1024
+						  : len[sent]; /* small ones take extra buffer */
 		}
 		assert_true(p->a->ops->flush(p->a));
 		while (got < sent) {
