@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The first packet of a connection replaces an RTU that is late or lost (IBA 12.9.7.3, the
- * communication established event). A turn notes it, because a turn may not wait for a lock. The
+ * communication established event). It is noted inside of a turn, which must not block, and the
  * service thread reports it to the state machine.
  */
 #include "base/spin.h"
