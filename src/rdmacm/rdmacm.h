@@ -161,6 +161,7 @@ static inline bool rdmacm_is_ud(const struct rdmacm_id *id)
  * after fork(2). Lock held.
  */
 uint64_t rdmacm_draw(uint64_t n);
+/* Take and release the agent's lock. */
 void rdmacm_lock(void);
 void rdmacm_unlock(void);
 /*
@@ -174,6 +175,7 @@ int rdmacm_agent_open(const struct pkt_addr *addr);
  * wildcards mean any address. -EINVAL: the id was inherited from a parent process.
  */
 int rdmacm_agent_open_for(struct rdmacm_id *id, const struct sockaddr *sa);
+/* Returns the time of the engine's clock, in ns. Agent open. */
 uint64_t rdmacm_now(void);
 /* Call it after an operation with a time-out was started. Lock held. */
 void rdmacm_started(void);
@@ -202,6 +204,10 @@ int rdmacm_complete(struct rdmacm_id *id);
 
 /* ---- id.c ---- */
 
+/*
+ * Creates an id. Without a channel the id gets one of its own, and is synchronous. 0, -EINVAL for an
+ * unknown port space, or the -errno of the channel or the memory. Lock not held.
+ */
 int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
 		     enum ibv_qp_type qp_type, struct rdma_cm_id **out);
 /* Creates an id. NULL: out of memory. Lock held. */
@@ -215,7 +221,9 @@ void rdmacm_id_end(struct rdmacm_id *id);
 
 /* ---- address.c ---- */
 
+/* Converts a socket address; *port is in host order. 0 or -EAFNOSUPPORT. */
 int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t *port);
+/* Converts an address and a port in host order to a socket address of the address's family. */
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);
 bool rdmacm_addr_is_any(const struct sockaddr *sa);
 socklen_t rdmacm_addr_len(const struct sockaddr *sa);
@@ -255,6 +263,7 @@ int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa);
 void rdmacm_open_ipv6(struct rdmacm_id *id);
 /* Fills in the path record, and sets id.route.path_rec and num_paths. */
 void rdmacm_set_path(struct rdmacm_id *id);
+/* Returns the service id of the id's port space and a port in host order. */
 uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port);
 
 /* ---- connect.c ---- */
@@ -280,6 +289,7 @@ void rdmacm_fill_conn(struct rdma_conn_param *to, const struct cm_event *e);
 
 /* ---- listen.c ---- */
 
+/* Creates an id for a request, and raises its event at the listener. Lock held. */
 void rdmacm_on_request(const struct cm_event *e);
 
 /*
@@ -331,10 +341,14 @@ void rdmacm_leave_all(struct rdmacm_id *id);
 
 /* ---- qp.c ---- */
 
+/*
+ * Change the QP's state, with the attributes of the id and its connection. 0 or -errno. Lock held.
+ */
 int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp);
 int rdmacm_qp_to_rtr(struct rdmacm_id *id);
 int rdmacm_qp_to_rts(struct rdmacm_id *id);
 int rdmacm_qp_to_error(struct rdmacm_id *id);
+/* Destroys the CQs that the library has created for the id. */
 void rdmacm_destroy_cqs(struct rdma_cm_id *id);
 /* Fills in the address of the peer for a UD event. */
 void rdmacm_fill_ah(const struct rdmacm_id *id, struct ibv_ah_attr *ah);
