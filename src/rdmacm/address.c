@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses and ports: socket addresses to those of the NIC, which of them an id is bound to, and
- * the port numbers that are taken.
+ * Addresses and ports: conversion of socket addresses, the device's address for an id, and the port
+ * numbers in use.
  */
 #include <string.h>
 
 #include "base/sys.h"
 #include "rdmacm/rdmacm.h"
 
-/* What Linux gives away (net.ipv4.ip_local_port_range). */
+/* Linux' default range (net.ipv4.ip_local_port_range). */
 #define EPHEMERAL_FIRST 32768u
 #define EPHEMERAL_COUNT 28232u
 
@@ -68,7 +68,7 @@ socklen_t rdmacm_addr_len(const struct sockaddr *sa)
 
 static __be16 *port_field(struct sockaddr_storage *sa)
 {
-	/* In the same place in both. */
+	/* sin_port and sin6_port have the same offset */
 	return &((struct sockaddr_in *)(void *)sa)->sin_port;
 }
 
@@ -82,9 +82,9 @@ ROOST_EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *id)
 	return *port_field(&id->route.addr.dst_storage);
 }
 
-/* ---- the device's ---- */
+/* ---- the device's addresses ---- */
 
-/* Calls fn for each address of the device until it says yes. */
+/* Calls fn for each address of the device until fn returns true. */
 static void each_gid(bool (*fn)(const struct pkt_addr *have, void *arg), void *arg)
 {
 	struct ibv_device_attr dev;
@@ -113,7 +113,7 @@ static bool is_outside(const struct pkt_addr *have, void *arg)
 	return *(bool *)arg;
 }
 
-/* Has the device an address that others reach, not only processes of this host? */
+/* Returns whether the device has an address that other hosts reach. */
 static bool reached_from_outside(void)
 {
 	bool outside = false;
@@ -131,9 +131,9 @@ static bool is_ours(const struct pkt_addr *addr)
 }
 
 /*
- * No NIC stands behind the loopback interface, and the kernel binds its addresses like a wildcard
- * (drivers/infiniband/core/cma.c, cma_any_addr): libfabric asks with localhost which NIC there is.
- * So does a NIC that others reach, unless it has that address. Lock held.
+ * The loopback interface has no NIC, and the Linux kernel binds its addresses like a wildcard
+ * (drivers/infiniband/core/cma.c, cma_any_addr): libfabric binds localhost to find out which NIC
+ * there is. We do the same if other hosts reach the NIC, unless the NIC has the address. Lock held.
  */
 static bool has_no_device(const struct sockaddr *sa)
 {
@@ -147,7 +147,7 @@ static bool has_no_device(const struct sockaddr *sa)
 struct nearest {
 	const struct pkt_addr *like;
 	struct pkt_addr *best;
-	int common; /* leading bits that are the same; -1: none found */
+	int common; /* length of the common prefix in bits; -1: none found */
 };
 
 static int common_bits(const struct pkt_addr *a, const struct pkt_addr *b)
@@ -172,8 +172,8 @@ static bool is_nearest(const struct pkt_addr *have, void *arg)
 }
 
 /*
- * The NIC has few addresses and no routes: the one that shares the longest prefix with the
- * destination.
+ * The NIC has few addresses and no routes. So this takes the address with the longest common
+ * prefix.
  */
 int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src)
 {
@@ -216,13 +216,13 @@ struct list_head *rdmacm_port_bucket(uint16_t port)
 	return &agent.ports[port % RDMACM_PORT_BUCKETS];
 }
 
-/* Would both hear what comes to one of them? */
+/* Returns whether there is an address on which both would listen. */
 static bool overlap(const struct rdmacm_id *a, const struct rdmacm_id *b)
 {
 	const struct sockaddr *sa = &a->id.route.addr.src_addr, *sb = &b->id.route.addr.src_addr;
 
 	if (sa->sa_family != sb->sa_family) {
-		/* A wildcard of IPv6 takes IPv4 along, unless it is told not to. */
+		/* A wildcard of IPv6 includes IPv4, unless af_only is set. */
 		const struct rdmacm_id *six = sa->sa_family == AF_INET6 ? a : b;
 
 		return six->any && !six->af_only;
@@ -268,7 +268,7 @@ void rdmacm_port_release(struct rdmacm_id *id)
 		list_del(&id->port_link);
 }
 
-/* net.ipv6.bindv6only, as every new socket has it. */
+/* Returns net.ipv6.bindv6only, the default of a new socket. */
 static bool system_af_only(void)
 {
 	int fd = sys_socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), only = 0;

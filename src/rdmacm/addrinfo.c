@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rdma_getaddrinfo(): names and services to addresses, by libc's getaddrinfo(); what kind of
- * connection is asked for goes along.
+ * rdma_getaddrinfo(): resolves names and services with libc's getaddrinfo(), and fills in the type
+ * of the connection.
  */
 #include <netdb.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static int copy_name(char **to, const char *from)
 	return from && !*to ? -ENOMEM : 0;
 }
 
-/* Which end libc's answer is for: the one who listens, or the one to connect to. */
+/* libc's answer is the address to listen on, or the address to connect to. */
 static int fill(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints,
 		const struct addrinfo *ai)
 {
@@ -82,7 +82,7 @@ static int copy_hint(struct sockaddr **to, socklen_t *to_len, const struct socka
 	return len <= sizeof(struct sockaddr_storage) ? copy_addr(to, to_len, from, len) : -EINVAL;
 }
 
-/* Without a node and a service the answer is the hints: with both addresses, one or none. */
+/* Without a node and a service, the answer has the addresses of the hints: both, one or none. */
 static int fill_from_hints(struct rdma_addrinfo *rai, const struct rdma_addrinfo *hints)
 {
 	int ret;
@@ -97,7 +97,9 @@ static int fill_from_hints(struct rdma_addrinfo *rai, const struct rdma_addrinfo
 			       hints->ai_src_len);
 }
 
-/* 0; -1 with errno; or what getaddrinfo(3) returns (EAI_*), as librdmacm passes it on. */
+/*
+ * Returns 0, -1 with errno, or the error of getaddrinfo(3) (EAI_*), as rdma-core's librdmacm does.
+ */
 ROOST_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 				  const struct rdma_addrinfo *hints, struct rdma_addrinfo **res)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The agent: puts the machine of src/cm on QP 1 of the process's engine. The service thread brings
- * datagrams and time, programs' threads bring calls; the lock makes them one after the other. The
- * device is opened when an id first needs it, and stays open.
+ * The agent connects the state machine of src/cm with QP 1 of the process's engine. The service
+ * thread delivers datagrams and time, the program's threads make calls. The lock serialises them.
+ * The device is opened when an id first needs it, and stays open.
  */
 #include <endian.h>
 #include <stdlib.h>
@@ -22,8 +22,8 @@ struct rdmacm_agent agent = {
 };
 
 /*
- * One opens, the others wait: outside of the agent's lock, which the service thread may want
- * meanwhile.
+ * One thread opens the device, the others wait. It does not hold the agent's lock meanwhile,
+ * because the service thread may need it.
  */
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -40,8 +40,8 @@ uint64_t rdmacm_draw(uint64_t n)
 }
 
 /*
- * In a child: channels are there without a device, and share their descriptors with the parent's.
- * It draws its own numbers.
+ * In a child: channels may exist without a device, and share their descriptors with the parent's
+ * channels. The child seeds its own random numbers.
  */
 static void renew_process(void)
 {
@@ -79,7 +79,7 @@ void rdmacm_started(void)
 	drive_gsi_wake(agent.drive);
 }
 
-/* ---- between machine and QP 1 ---- */
+/* ---- between the state machine and QP 1 ---- */
 
 static void on_input(void *ctx, unsigned port, const struct pkt_addr *src,
 		     const struct pkt_addr *dst, const uint8_t *mad)
@@ -120,7 +120,7 @@ static void on_gone(void *ctx, uint32_t qpn)
 static const struct drive_gsi_ops gsi_ops = {
 	.input = on_input, .expire = on_expire, .lost = on_lost, .gone = on_gone};
 
-/* What can't be sent is lost, as any datagram may be: the machine sends again. */
+/* A datagram that cannot be sent counts as lost: the state machine sends it again. */
 static void on_send(void *ctx, const struct cm_datagram *d)
 {
 	struct drive_addr where;
@@ -161,12 +161,12 @@ static void in_parent(void)
 }
 
 /*
- * Objects that the child inherited point to it: it stays, as memory. Volatile, to be there for who
- * looks for leaks.
+ * Objects that the child inherited point to it, so it is not freed. It is volatile so that leak
+ * checkers find the pointer.
  */
 static struct ibv_context *volatile verbs_of_parent;
 
-/* Connections and listeners stay with the parent, whose NIC has them. The child opens its own. */
+/* Connections and listeners stay with the parent's NIC. The child opens its own NIC. */
 static void in_child(void)
 {
 	struct rdmacm_id *id;
@@ -194,8 +194,9 @@ static void in_child(void)
 }
 
 /*
- * The process ends in good order: peers hear of it now, instead of finding out. A lock that is
- * taken belongs to a thread in the middle of something, or to ourselves, below a signal handler.
+ * Tells peers that the connections end, so that they need not find out by time-outs. If the lock is
+ * taken, another thread is inside a call, or this thread is, below a signal handler: nothing is
+ * sent then.
  */
 static void at_exit(void)
 {
@@ -286,7 +287,9 @@ close:
 	return ret;
 }
 
-/* With the address, so that the NIC does not take another first, which nobody asked for. */
+/*
+ * The NIC starts with this address. Otherwise it would first take another one, which nothing needs.
+ */
 static int agent_start_at(const struct pkt_addr *addr)
 {
 	struct drive_addr where;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Event channels, and the events on them. An event belongs to an id from when it is raised until it
- * is acknowledged: the id's end drops what nobody has taken, and waits for the rest. The request
- * for a connection belongs to its listener.
+ * Event channels and their events. An event belongs to an id from the time it is raised until it is
+ * acknowledged. When the id ends, events that were not taken are dropped, and the id waits for the
+ * others. A connection request belongs to its listener.
  *
  * raised: on the owner's list, in the channel's queue -> taken: on the list -> acknowledged: freed
  */
@@ -37,9 +37,9 @@ ROOST_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 }
 
 /*
- * Programs destroy a channel with a thread of theirs on it, or on its way back to it (rping when it
- * is done). With the kernel's descriptor such a thread sleeps on, so it does with ours: the memory
- * of the last few stays, to tell it.
+ * Programs destroy a channel while one of their threads waits on it, or is about to (rping at its
+ * end). With the Linux kernel's descriptor such a thread sleeps on. So it does here: the memory of
+ * the last channels is kept, so that the thread can see that its channel is closed.
  */
 static struct rdmacm_channel *closed_channels[16];
 
@@ -93,7 +93,7 @@ struct rdmacm_event *rdmacm_event_new(struct rdmacm_id *owner, struct rdmacm_id 
 	return e;
 }
 
-/* The private data is in the same place for both kinds of events. */
+/* The pointer to the private data has the same place in both kinds of events. */
 void rdmacm_event_data(struct rdmacm_event *e, const void *data, size_t len)
 {
 	if (!data || len > sizeof(e->data))
@@ -120,9 +120,9 @@ int rdmacm_event_simple(struct rdmacm_id *id, enum rdma_cm_event_type type, int 
 	return 0;
 }
 
-/* ---- the end of them ---- */
+/* ---- ending events ---- */
 
-/* True: it was not taken yet, and now it won't be. */
+/* Returns true if the event was not taken yet; it will not be taken any more. */
 static bool withdraw(struct rdmacm_event *e)
 {
 	return evq_forget(queue_of(e->owner->id.channel), &e->queued) == 0;
@@ -132,8 +132,7 @@ static void discard(struct rdmacm_event *e)
 {
 	list_del(&e->link);
 	if (e->event.event == RDMA_CM_EVENT_CONNECT_REQUEST && !e->taken)
-		rdmacm_id_end(
-			rdmacm_id(e->event.id)); /* nobody has seen it: its request is rejected */
+		rdmacm_id_end(rdmacm_id(e->event.id)); /* not seen by the program: rejected */
 	free(e);
 }
 
@@ -164,7 +163,7 @@ ROOST_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 
 /* ---- taking ---- */
 
-/* Lock held. False: the program is not to see it. */
+/* Prepares an event for the program. Returns false if the program must not see it. Lock held. */
 static bool take(struct rdmacm_event *e)
 {
 	struct rdmacm_id *id = rdmacm_id(e->event.id);
@@ -192,8 +191,8 @@ static bool take(struct rdmacm_event *e)
 }
 
 /*
- * Sleeps without driving the NIC: it is a thread of its own in most programs, and what it waits for
- * comes by the service thread anyway.
+ * Sleeps without driving the NIC. Most programs call it in a thread of its own, and the service
+ * thread brings the events anyway.
  */
 ROOST_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
@@ -253,7 +252,8 @@ int rdmacm_complete(struct rdmacm_id *id)
 /* ---- migrating ---- */
 
 /*
- * What is raised moves along, in order; what is taken is waited for, as the kernel's users know it.
+ * Events that were not taken move to the new channel, in order. The call waits until the others are
+ * acknowledged, as with the Linux kernel.
  */
 static void move_events(struct rdmacm_id *id, struct rdma_event_channel *to)
 {

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The active end of a connection, its end, and what may be said at either end. Listeners are in
- * listen.c.
- */
+/* The active side of a connection, its end, and calls of both sides. Listeners are in listen.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,8 +27,8 @@ static uint8_t choose(const uint8_t *asked, uint8_t any, uint8_t otherwise)
 }
 
 /*
- * How many READs and atomics may be in flight, either way. The program says it, or leaves it to us:
- * as much as the device can, for who accepts also no more than was asked for.
+ * Sets the number of READs and atomics in flight in each direction. If the program gives no value,
+ * it is the device's maximum; on the passive side, at most what the peer asked for.
  */
 int rdmacm_settle_depths(struct rdmacm_id *id, const struct rdma_conn_param *p)
 {
@@ -74,7 +71,7 @@ struct cm_ece rdmacm_cm_ece(const struct ibv_ece *e)
 	return (struct cm_ece){e->vendor_id, e->options};
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 struct asking {
 	struct cm_ip ip;
@@ -82,7 +79,7 @@ struct asking {
 	size_t len;
 };
 
-/* The program's private data, behind that of rdma_getaddrinfo(). */
+/* The program's private data follow those of rdma_getaddrinfo(). */
 static int gather(const struct rdmacm_id *id, const struct rdma_conn_param *p, struct asking *a)
 {
 	size_t n = p && p->private_data ? p->private_data_len : 0;
@@ -100,7 +97,7 @@ static int gather(const struct rdmacm_id *id, const struct rdma_conn_param *p, s
 }
 
 /*
- * What the QP has on offer. Of a QP of the program's own the program says it:
+ * Gets the QP's offer. If the QP is the program's own, the program sets the offer with
  * rdma_set_local_ece(3).
  */
 static void offer_ece(struct rdmacm_id *id)
@@ -193,9 +190,9 @@ ROOST_EXPORT int rdma_connect(struct rdma_cm_id *pub, struct rdma_conn_param *co
 	return rdmacm_ret(ret);
 }
 
-/* ---- the answer ---- */
+/* ---- replies ---- */
 
-/* Error codes of this call's caller become the event's status. */
+/* The caller stores the error code in the event's status. */
 static int bring_up(struct rdmacm_id *id)
 {
 	int ret;
@@ -231,7 +228,7 @@ ROOST_EXPORT int rdma_establish(struct rdma_cm_id *pub)
 	struct rdmacm_id *id = rdmacm_id(pub);
 	int ret = -EINVAL;
 
-	if (pub->qp) /* then we do it */
+	if (pub->qp) /* the library does it for a QP that it made */
 		return rdmacm_ret(ret);
 	rdmacm_lock();
 	if (id->conn)
@@ -240,7 +237,7 @@ ROOST_EXPORT int rdma_establish(struct rdma_cm_id *pub)
 	return rdmacm_ret(ret);
 }
 
-/* ---- either end ---- */
+/* ---- both sides ---- */
 
 static int reject(struct rdmacm_id *id, uint16_t reason, const void *data, uint8_t len)
 {
@@ -299,8 +296,8 @@ ROOST_EXPORT int rdma_notify(struct rdma_cm_id *pub, enum ibv_event_type event)
 }
 
 /*
- * In a state that has nothing to end it is no error: the other end was faster (as the kernel's
- * rdma_disconnect has it).
+ * It is no error if the connection has ended already: the peer was faster (as in the Linux kernel's
+ * rdma_disconnect()).
  */
 static int disconnect(struct rdmacm_id *id)
 {
@@ -329,7 +326,7 @@ ROOST_EXPORT int rdma_disconnect(struct rdma_cm_id *pub)
 	return rdmacm_ret(ret);
 }
 
-/* ---- what comes ---- */
+/* ---- events of the state machine ---- */
 
 void rdmacm_fill_conn(struct rdma_conn_param *to, const struct cm_event *e)
 {
@@ -370,14 +367,15 @@ static int status_of(const struct cm_event *e)
 }
 
 /*
- * A server that serves one client after the other ends its listener and makes the next one
- * (perftest with -R does, twice for a test). Its client asks while it does; the Linux kernel
- * refuses that, and a client that needs no system call to ask is there first. So who is connected
- * to a service, and is told that nobody serves it, asks once more for a second. Requests to
- * listeners of ours are held meanwhile: early.c.
+ * A server that serves one client after the other destroys its listener and creates the next one
+ * (perftest with -R does this twice for a test). Its client asks in between, and the Linux kernel
+ * refuses such a request. A client that needs no system call for a request is fast enough to send
+ * it before the next listener exists. So an id that is refused because the service does not exist
+ * asks again, for about a second, if another id of this process is connected to the service. A
+ * Roost server holds early requests meanwhile: early.c.
  */
 #define AGAIN_FIRST_NS 2000000u
-#define AGAIN_TIMES    9 /* each after twice the time: a second */
+#define AGAIN_TIMES    9 /* the delay doubles each time: a second in total */
 
 static bool is_connected_to(const struct pkt_addr *dst, __be16 port)
 {
@@ -420,7 +418,7 @@ void rdmacm_on_cm_event(void *ctx, const struct cm_event *e)
 	rdmacm_await_no_rtu(id);
 	out = rdmacm_event_new(id, id, t->type);
 	if (!out)
-		return; /* the program hears nothing, as of a datagram that was lost */
+		return; /* the program gets no event, as if the datagram was lost */
 	out->event.status = status_of(e);
 	if (t->conn) {
 		rdmacm_fill_conn(&out->event.param.conn, e);

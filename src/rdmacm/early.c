@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests that come a moment too early. A server that serves one client after the other ends its
- * listener and makes the next one (perftest with -R does, twice for a test), and a client on a fast
- * NIC asks in between. Or a server tells its client the port that it has bound, and listens only
- * then (qperf does). The client would be refused, and most give up then. So a request to a service
- * that was served a moment ago, or whose port is bound, is held for a moment. A few are: what is
- * beyond is refused at once, as is any request to a service of which nobody heard. One source may
- * have thrice of what is left free, as at a listener (cm/stranger.c).
+ * Requests that come too early. There are two cases. A server that serves one client after the
+ * other destroys its listener and creates the next one (perftest with -R does this twice for a
+ * test), and a client on a fast NIC asks in between. Or a server tells its client the port that it
+ * has bound, and listens only then (qperf). The client would be refused, and most clients give up
+ * then.
+ *
+ * So a request is held for a moment if its service had a listener a moment ago, or if its port is
+ * bound. Requests to other services are refused at once, and so are requests that find no free
+ * place. One source may occupy at most three times as many places as are free, as at a listener
+ * (cm/stranger.c).
  */
 #include <string.h>
 
@@ -14,7 +17,7 @@
 
 #define HELD	   32
 #define REMEMBERED 16
-#define MEMORY_NS  2000000000u /* how long a service counts as served after its listener's end */
+#define MEMORY_NS  2000000000u /* a service is remembered for so long after its listener's end */
 #define HOLD_NS	   1000000000u
 #define SHARE	   3
 
@@ -24,7 +27,7 @@ static struct {
 static unsigned next_served;
 
 static struct held {
-	uint64_t service_id, until; /* until 0: free */
+	uint64_t service_id, until; /* until 0: the place is free */
 	struct pkt_addr src, dst;
 	uint8_t mad[CM_MAD_LEN];
 } held[HELD];
@@ -43,8 +46,8 @@ void rdmacm_early_unlisten(uint64_t service_id)
 }
 
 /*
- * By the port, in whatever port space: perftest's first listener is for connections, the second one
- * for datagrams if these are tested.
+ * Compares only the port, not the port space: perftest's first listener is for connections, the
+ * second one for datagrams if it tests datagrams.
  */
 static bool was_served(uint64_t service_id, uint64_t now)
 {
@@ -67,7 +70,7 @@ static bool is_request(const uint8_t *mad, uint64_t *service_id)
 	return m.attr == CM_REQ || m.attr == CM_SIDR_REQ;
 }
 
-/* A free place; NULL: none for this source. */
+/* Returns a free place, or NULL if this source gets none. */
 static struct held *place_for(const struct pkt_addr *src)
 {
 	unsigned its = 0, num_free = 0;

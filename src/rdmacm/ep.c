@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Endpoints: an id of its own channel together with its QP, for programs that wait for each step.
- */
+/* Endpoints: an id with a channel of its own and a QP, for programs that wait for each step. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +16,7 @@ static int keep(void **to, const void *from, size_t len)
 	return 0;
 }
 
-/* A listener has no QP; its connections get one like that. */
+/* A listener has no QP. Its connections get QPs with these attributes. */
 static int prepare_listener(struct rdma_cm_id *pub, const struct rdma_addrinfo *res,
 			    struct ibv_pd *pd, const struct ibv_qp_init_attr *qp_init)
 {
@@ -121,8 +119,8 @@ ROOST_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id *
 		return rdmacm_ret(ret);
 	}
 	/*
-	 * Acknowledged with the connection's next event, or its end: its private data is the
-	 * program's until then.
+	 * Acknowledged with the connection's next event or at its end: the program may use the
+	 * private data until then.
 	 */
 	event->id->event = event;
 	*id = event->id;

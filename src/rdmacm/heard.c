@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The first packet of a connection stands for an RTU that is late or lost (12.9.7.3: the
- * communication established event). It is noted inside of a turn, where nothing may be waited for,
- * and told to the machine by the service thread.
+ * The first packet of a connection replaces an RTU that is late or lost (IBA 12.9.7.3, the
+ * communication established event). It is noted inside of a turn, which must not block, and the
+ * service thread reports it to the state machine.
  */
 #include "base/spin.h"
 #include "rdmacm/rdmacm.h"
 
-#define NOTED 64 /* beyond it the RTU has to come, or come again */
+#define NOTED 64 /* further packets are not noted: their RTUs have to come */
 
 static struct spin lock;
 static uint32_t noted[NOTED];
 static unsigned count;
-static _Atomic unsigned waiting; /* ids on the list */
+static _Atomic unsigned waiting; /* number of ids on the list */
 
 void rdmacm_heard(uint32_t qpn)
 {
@@ -61,7 +61,7 @@ void rdmacm_tell_heard(void)
 		list_for_each_entry (id, &agent.without_rtu, rtu_link) {
 			if (id->qpn != qpn || !id->conn)
 				continue;
-			cm_established(id->conn); /* which takes it off the list */
+			cm_established(id->conn); /* this takes the id off the list */
 			break;
 		}
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Identifiers: made and ended. What they do in between is in the other files. */
+/* Creating and destroying ids. */
 #include <stdlib.h>
 
 #include "rdmacm/rdmacm.h"

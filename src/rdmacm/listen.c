@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The passive end: listening, requests, accepting. */
+/* The passive side: listening, requests, accepting. */
 #include <string.h>
 
 #include "rdmacm/rdmacm.h"
 
 /* ---- listening ---- */
 
-/* What the id is to hear: all addresses, of its family or of both, or its own. */
+/* Converts the id's address to CM_LISTEN_* flags. `all`: a wildcard, of its family or of both. */
 static unsigned kinds_of(const struct rdmacm_id *id, bool all)
 {
 	unsigned kinds = rdmacm_is_ud(id) ? CM_LISTEN_UD : CM_LISTEN_CONN;
@@ -31,7 +31,7 @@ static int start_listening(struct rdmacm_id *id, int backlog)
 	}
 	if (id->state != RDMACM_BOUND)
 		return -EINVAL;
-	/* Sharing a port is for those that do not listen. */
+	/* Only ids that do not listen may share a port. */
 	if (rdmacm_port_conflicts(id, id->port, false))
 		return -EADDRINUSE;
 	all = id->any;
@@ -76,8 +76,8 @@ ROOST_EXPORT int rdma_listen(struct rdma_cm_id *pub, int backlog)
 /* ---- requests ---- */
 
 /*
- * Who asks is where the datagram came from, and not what its private data says of it: RoCE v2's
- * GIDs are IP addresses. From the private data comes the port.
+ * The peer's address is the source of the datagram, not the address in its private data: RoCE v2's
+ * GIDs are IP addresses. Only the port comes from the private data.
  */
 static int describe(struct rdmacm_id *id, const struct cm_event *e)
 {
@@ -119,7 +119,7 @@ static struct rdmacm_id *child_of(const struct rdmacm_id *listener, const struct
 	return id;
 }
 
-/* What can't be told to the program is refused: nobody would ever answer. */
+/* If the program cannot be told, the request is refused, since no reply would come. */
 void rdmacm_on_request(const struct cm_event *e)
 {
 	struct rdmacm_id *listener = e->user, *id = child_of(listener, e);
@@ -154,7 +154,7 @@ static int accept_datagrams(struct rdmacm_id *id, const struct rdma_conn_param *
 			     p && p->private_data ? p->private_data_len : 0);
 }
 
-/* Ready before the peer knows: what it sends may be here before its RTU. */
+/* The QP is ready before the REP is sent: the peer's first packet may come before its RTU. */
 static int bring_up(struct rdmacm_id *id)
 {
 	int ret = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups by IP address. RoCE has no subnet manager to ask: a group is its address, and
- * joining it is attaching the QP. The answer comes as an event, as it does for those who ask.
+ * Multicast groups by IP address. RoCE has no subnet manager to ask. A group is its address, and
+ * joining attaches the QP. The result comes as an event, as programs expect.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "rdmacm/rdmacm.h"
 
 #define MCAST_QPN 0xffffff
-#define MCAST_LID 0xc000 /* RoCE has none; an API wants one of the multicast range */
+#define MCAST_LID 0xc000 /* RoCE has no LIDs; the API requires one of the multicast range */
 
 struct group {
 	struct list_head link;
@@ -94,7 +94,7 @@ static int join(struct rdmacm_id *id, const struct sockaddr *sa, uint32_t flags,
 		return -ENOMEM;
 	g->addr = addr;
 	g->context = context;
-	/* Who only sends has nothing to attach; neither has an id without a QP. */
+	/* A member that only sends attaches nothing, nor does an id without a QP. */
 	if (id->id.qp && flags == RDMA_MC_JOIN_FLAG_FULLMEMBER)
 		ret = attach(id, g);
 	list_add_tail(&g->link, &id->groups);

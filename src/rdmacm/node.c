@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/node.h: the way to a node, as any program would go it by rdma_cm. */
+/* roost/node.h: connecting to a node by the calls of rdma_cm, as any program would. */
 #include <endian.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -17,7 +17,7 @@
 
 _Static_assert(sizeof(struct roost_node_hello) == 56, "what a node says of itself");
 
-/* The next event, which the program acknowledges. */
+/* Takes the next event. The caller acknowledges it. */
 static int next_event(struct rdma_event_channel *ch, uint64_t until, struct rdma_cm_event **e)
 {
 	struct pollfd p = {.fd = ch->fd, .events = POLLIN};
@@ -34,7 +34,9 @@ static int next_event(struct rdma_event_channel *ch, uint64_t until, struct rdma
 	return 0;
 }
 
-/* The same, if it is the one; what another says comes out as an errno. */
+/*
+ * Takes the next event, which must be of the wanted type. Other events are converted to an errno.
+ */
 static int await(struct rdma_event_channel *ch, enum rdma_cm_event_type wanted, uint64_t until,
 		 struct rdma_cm_event **e)
 {
@@ -96,7 +98,7 @@ static int make_qp(struct rdma_cm_id *id)
 	return roost_qp_offer_rpc(id->qp);
 }
 
-/* Private data are as long as the message has room for, whatever was put there. */
+/* The length of private data is that of the message's field. It does not say how much was sent. */
 static int take_hello(const struct rdma_conn_param *p, struct roost_node_hello *h)
 {
 	if (!p->private_data || p->private_data_len < sizeof(*h))

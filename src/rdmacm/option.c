@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Options of an id, and the ECE that a program negotiates for a QP of its own. */
+/* Options of an id, and the ECE of a QP that the program has created by itself. */
 #include "rdmacm/rdmacm.h"
 
 #define ACK_TIMEOUT_MAX 31
@@ -8,7 +8,7 @@ static int set_flag(struct rdmacm_id *id, bool *flag, const void *value, size_t 
 {
 	if (len != sizeof(int))
 		return -EINVAL;
-	/* Decides at bind who may have the port. */
+	/* These options affect binding, so they must be set before it. */
 	if (id->state != RDMACM_IDLE && (id->state != RDMACM_BOUND || flag == &id->af_only))
 		return -EINVAL;
 	*flag = *(const int *)value != 0;
@@ -39,8 +39,8 @@ static int set_id_option(struct rdmacm_id *id, int name, const void *value, size
 }
 
 /*
- * A path that somebody found: the route is then resolved. Of it counts what RoCE has: MTU and
- * traffic class.
+ * Takes a path that the program has found. The route is resolved then. Only the MTU and the traffic
+ * class are used: RoCE has no other attributes of a path.
  */
 static int set_path(struct rdmacm_id *id, const struct ibv_path_data *path, size_t len)
 {
@@ -78,7 +78,7 @@ ROOST_EXPORT int rdma_set_option(struct rdma_cm_id *pub, int level, int optname,
 	return rdmacm_ret(ret);
 }
 
-/* Of a QP that the program has made by itself; for others we ask the QP. */
+/* Only for a QP that the program has created by itself. Other QPs are queried. */
 ROOST_EXPORT int rdma_set_local_ece(struct rdma_cm_id *pub, struct ibv_ece *ece)
 {
 	struct rdmacm_id *id = rdmacm_id(pub);

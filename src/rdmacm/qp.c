@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs of an id: made with what the program leaves out, and led through their states as the
- * connection goes.
+ * Queue pairs of an id: creating them, with CQs if the program gives none, and changing their
+ * states as the connection proceeds.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ void rdmacm_fill_ah(const struct rdmacm_id *id, struct ibv_ah_attr *ah)
 	ah->port_num = id->id.port_num;
 }
 
-/* UC has no READs and nothing to repeat. */
+/* UC has no READs and no retries. */
 static bool is_rc(const struct rdmacm_id *id)
 {
 	return (id->id.qp ? id->id.qp->qp_type : id->id.qp_type) != IBV_QPT_UC;
@@ -39,8 +39,8 @@ static int init_attr(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mas
 	}
 	*mask |= IBV_QP_ACCESS_FLAGS;
 	/*
-	 * Nothing before there is somebody to whom it is granted; then READs if any were agreed
-	 * (cm_init_qp_init_attr).
+	 * No rights before there is a peer. Then WRITEs, and READs and atomics if any were agreed
+	 * (cm_init_qp_init_attr in the Linux kernel).
 	 */
 	if (id->conn) {
 		struct cm_qp_attr q;
@@ -71,7 +71,7 @@ static int rtr_attr(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mask
 	a->ah_attr.port_num = id->id.port_num;
 	a->path_mtu = (enum ibv_mtu)q.path_mtu;
 	a->dest_qp_num = q.dest_qpn;
-	a->rq_psn = id->psn; /* before the REP too, which says it */
+	a->rq_psn = id->psn; /* set before the REP is sent, since the REP tells it to the peer */
 	if (is_rc(id)) {
 		*mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 		a->max_dest_rd_atomic = q.max_dest_rd_atomic;
@@ -102,7 +102,7 @@ static int rts_attr(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mask
 	return 0;
 }
 
-/* What the QP is to have for attr->qp_state. Lock held. */
+/* Fills in the attributes for attr->qp_state. Lock held. */
 static int qp_attr_for(const struct rdmacm_id *id, struct ibv_qp_attr *a, int *mask)
 {
 	enum ibv_qp_state state = a->qp_state;
@@ -146,8 +146,8 @@ int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp)
 }
 
 /*
- * What the peer offered, or agreed to, before RTR as ibv_set_ece(3) wants it. A QP that knows
- * nothing of it does without.
+ * Passes the peer's offer or answer to ibv_set_ece(3), which must be called before RTR. A QP that
+ * knows none of its options works without.
  */
 static int take_ece(struct rdmacm_id *id)
 {
@@ -155,8 +155,8 @@ static int take_ece(struct rdmacm_id *id)
 	int ret;
 
 	/*
-	 * Who offered nothing that we know gets no answer: stock libraries give up on one that they
-	 * did not ask for.
+	 * If the peer offered nothing that we know, it gets no answer: other libraries fail on an
+	 * answer that they did not ask for.
 	 */
 	if (id->passive)
 		id->local_ece = (struct ibv_ece){0};
@@ -172,7 +172,7 @@ static int take_ece(struct rdmacm_id *id)
 	return -ret;
 }
 
-/* By way of INIT once more: only now are the rights known. */
+/* Repeats the transition to INIT first, because the access rights are known only now. */
 int rdmacm_qp_to_rtr(struct rdmacm_id *id)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RTR};
@@ -210,7 +210,7 @@ int rdmacm_qp_to_error(struct rdmacm_id *id)
 	return -ibv_modify_qp(id->id.qp, &a, IBV_QP_STATE);
 }
 
-/* ---- made, ended ---- */
+/* ---- creating and destroying ---- */
 
 static void destroy_cq(struct ibv_cq **cq, struct ibv_comp_channel **channel)
 {
@@ -240,7 +240,7 @@ static int create_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_cq **cq,
 	return *cq ? 0 : -errno;
 }
 
-/* Those that the program does not bring. */
+/* Creates the CQs that the program does not give. */
 static int fill_in_cqs(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *a)
 {
 	int ret = 0;
@@ -343,14 +343,14 @@ ROOST_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 	return rdmacm_ret(ret);
 }
 
-/* qperf's server does it to its listener, which has none. */
+/* qperf's server calls it for its listener, which has no QP. */
 ROOST_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 {
 	struct ibv_qp *qp;
 
 	rdmacm_lock();
 	qp = id->qp;
-	id->qp = NULL; /* what comes for the id from now on is no business of the QP's */
+	id->qp = NULL; /* later events of the id must not change this QP */
 	rdmacm_unlock();
 	if (!qp)
 		return;
@@ -360,7 +360,7 @@ ROOST_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
 
 /* ---- shared receive queues ---- */
 
-/* Its completions need a CQ that is there before any QP. */
+/* The CQ of its completions must exist before any QP. */
 static int create_srq(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *a)
 {
 	struct ibv_srq *srq;

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The objects behind the structs of <rdma/rdma_cma.h>, and who does what with them. The public
- * struct is the first member, so a cast leads from one to the other. Conventions at the surface are
- * librdmacm's: 0, or -1 with errno; inside, negative errno values, turned by rdmacm_ret().
+ * The objects behind the structs of <rdma/rdma_cma.h>. The public struct is the first member, so
+ * that a cast converts between the two. Exported functions follow the convention of librdmacm: they
+ * return 0, or -1 and errno. Internal functions return negative errno values. rdmacm_ret() converts
+ * them.
  *
  *   program -> rdma_*() --+                            +--> QP 1 of the engine (drive_gsi_send)
  *                         +--> agent (one lock) --> cm |
  *   QP 1, time ---------- +                            +--> event --> channel --> rdma_get_cm_event()
  *
- * One lock, the agent's, guards ids, their events, and the machine of src/cm. Locks, outermost
- * first: the engine's lock of QP 1's user (taken around us by the service thread), the agent's, the
- * engine's control lock, a PU; a channel's queue is a leaf.
+ * The agent's lock guards ids, their events, and the state machine of src/cm. Lock order, outermost
+ * first: the engine's lock of QP 1's user (the service thread holds it when it calls us), the
+ * agent's lock, the engine's control lock, a PU. No other lock is taken while the lock of a
+ * channel's queue is held.
  */
 #ifndef ROOST_RDMACM_RDMACM_H
 #define ROOST_RDMACM_RDMACM_H
@@ -30,60 +32,63 @@
 struct rdmacm_channel {
 	struct rdma_event_channel channel;
 	struct evq queue;
-	/* all of them: a forked child has to part with its parent's descriptors */
+	/*
+	 * In the list of all channels: a forked child replaces the descriptors shared with its
+	 * parent.
+	 */
 	struct list_head link;
 	bool closed;
 };
 
-/* As rdma_cm(7) has it, and the kernel's enum rdma_cm_state. */
+/* The states of rdma_cm(7), as in the Linux kernel's enum rdma_cm_state. */
 enum rdmacm_state {
 	RDMACM_IDLE,
 	RDMACM_BOUND,
 	RDMACM_ADDR_RESOLVED,
 	RDMACM_ROUTE_RESOLVED,
 	RDMACM_LISTEN,
-	RDMACM_CONNECT, /* asked, asks, connected, or was: src/cm knows which */
-	RDMACM_DEAD,	/* of a parent process: only to be destroyed */
+	RDMACM_CONNECT, /* connecting, connected or disconnected: src/cm has the state */
+	RDMACM_DEAD,	/* inherited from a parent process: may only be destroyed */
 };
 
 struct rdmacm_id {
 	struct rdma_cm_id id;
-	struct list_head link;	    /* all of them */
-	struct list_head port_link; /* those that hold a port */
-	struct list_head events;    /* raised or taken, and not acknowledged */
-	struct list_head rtu_link;  /* accepted, and no RTU yet */
+	struct list_head link;	    /* in the list of all ids */
+	struct list_head port_link; /* in the list of ids that hold a port */
+	struct list_head events;    /* events raised or taken, and not yet acknowledged */
+	struct list_head rtu_link;  /* in the list of ids that accepted and wait for the RTU */
 	struct list_head groups;    /* multicast */
 	enum rdmacm_state state;
 	uint16_t port; /* host order */
-	bool sync;     /* its channel is its own: calls wait for their event */
+	bool sync;     /* has a channel of its own: calls wait for their event */
 	bool reuse_addr;
-	bool af_only;	    /* a wildcard of IPv6 hears no IPv4 */
-	bool af_only_said;  /* the program has decided that, not the system */
-	bool any;	    /* bound, and to no address in particular */
-	bool passive;	    /* came from a listener */
-	bool connect_error; /* the QP did not come up: what the peer says of it is no news */
+	bool af_only;	    /* a wildcard of IPv6 does not listen on IPv4 */
+	bool af_only_said;  /* af_only was set by the program, not by the system */
+	bool any;	    /* bound to a wildcard address */
+	bool passive;	    /* created by a listener's request */
+	bool connect_error; /* the QP failed to come up: later events are not reported */
 	uint8_t tos;
 	uint8_t ack_timeout; /* 0: RDMACM_ACK_TIMEOUT */
 	uint8_t responder_resources, initiator_depth;
 	uint8_t gid_index;
 	uint8_t mtu;		  /* of the path: enum ibv_mtu */
-	uint8_t refused;	  /* how often it was told that nobody serves, and asked again */
-	uint32_t qpn;		  /* accepted with */
-	uint32_t psn;		  /* what the peer starts to send with */
-	struct pkt_addr src, dst; /* once bound to the device, once resolved */
+	uint8_t refused;	  /* times it asked again after "no such service" */
+	uint32_t qpn;		  /* of the QP that it accepted with */
+	uint32_t psn;		  /* first PSN of the peer, sent in the REQ or REP */
+	struct pkt_addr src, dst; /* valid once bound to the device; once resolved */
 	struct cm_conn *conn;
 	struct cm_listener *listener;
 	struct ibv_ece local_ece, remote_ece;
-	struct ibv_sa_path_rec path; /* what id.route.path_rec points to */
-	/* rdma_create_ep() of a listener: for the QPs of its connections */
+	struct ibv_sa_path_rec path; /* id.route.path_rec points here */
+	/* rdma_create_ep() of a listener: attributes for the QPs of its connections. */
 	struct ibv_qp_init_attr *qp_init;
-	struct rdma_addrinfo *resolved; /* rdma_resolve_addrinfo()'s, until it is asked for */
-	/* rdma_create_ep(): private data in front of the program's */
+	struct rdma_addrinfo *resolved; /* of rdma_resolve_addrinfo(), until it is queried */
+	/* rdma_create_ep(): private data sent before the program's. */
 	void *connect;
 	size_t connect_len;
 };
 
-/* Events and flags that came after rdma-core 44, whose headers we build with. */
+/* Events and flags newer than rdma-core 44, whose headers we build with. */
 enum {
 	RDMACM_EVENT_ADDRINFO_RESOLVED = RDMA_CM_EVENT_TIMEWAIT_EXIT + 1,
 	RDMACM_EVENT_ADDRINFO_ERROR,
@@ -95,35 +100,37 @@ enum {
 
 struct rdmacm_event {
 	struct rdma_cm_event event;
-	/* waits for its acknowledgement: the id, or the listener of a request */
+	/*
+	 * The id that the event belongs to until it is acknowledged; for a request, the listener.
+	 */
 	struct rdmacm_id *owner;
-	struct list_head link; /* of the owner's */
+	struct list_head link; /* in owner->events */
 	struct evq_event queued;
 	uint32_t taken;
 	uint8_t data[CM_DATA_MAX];
 };
 
-/* The process's one user of QP 1. */
+/* The process's only user of QP 1. */
 struct rdmacm_agent {
 	pthread_mutex_t lock;
-	pthread_cond_t acked; /* some event was acknowledged */
+	pthread_cond_t acked; /* an event was acknowledged */
 	struct list_head ids, channels, without_rtu;
 #define RDMACM_PORT_BUCKETS 1024 /* a power of two */
 	struct list_head ports[RDMACM_PORT_BUCKETS];
-	/* NULL: the device is not open yet. Stays open until the process ends */
+	/* NULL until the device is open. The device stays open until the process ends. */
 	struct ibv_context *verbs;
-	struct ibv_pd *pd; /* for ids whose program brings none */
+	struct ibv_pd *pd; /* for ids that the program gives no PD */
 	struct drive *drive;
 	struct cm *cm;
-	struct secret secret; /* for rdmacm_draw() alone */
+	struct secret secret; /* used only by rdmacm_draw() */
 	bool seeded;
 };
 
 extern struct rdmacm_agent agent;
 
-/* What the Linux kernel's rdma_cm uses (drivers/infiniband/core/cma.c): 4.096 us << each. */
+/* Values of the Linux kernel's rdma_cm (drivers/infiniband/core/cma.c). Times: 4.096 us << n. */
 #define RDMACM_RESPONSE_TIMEOUT 20
-#define RDMACM_ACK_TIMEOUT	19 /* packet life time 18, and one more for the way back */
+#define RDMACM_ACK_TIMEOUT	19 /* packet life time 18, plus one for the way back */
 #define RDMACM_MAX_RETRIES	15
 #define RDMACM_HOP_LIMIT	64
 #define RDMACM_MAX_BACKLOG	1024
@@ -133,7 +140,7 @@ static inline struct rdmacm_id *rdmacm_id(struct rdma_cm_id *id)
 	return (struct rdmacm_id *)id;
 }
 
-/* 0 stays 0; -errno becomes -1 with errno. */
+/* Converts an internal return value: 0 stays 0, -errno becomes -1 and errno. */
 static inline int rdmacm_ret(int ret)
 {
 	if (ret >= 0)
@@ -150,109 +157,131 @@ static inline bool rdmacm_is_ud(const struct rdmacm_id *id)
 /* ---- agent.c ---- */
 
 /*
- * A number below n that nobody can guess. Seeds itself, also in a child after fork(2). [agent's
- * lock]
+ * Returns an unpredictable number below n. The first call seeds the generator, also in a child
+ * after fork(2). Lock held.
  */
 uint64_t rdmacm_draw(uint64_t n);
+/* Take and release the agent's lock. */
 void rdmacm_lock(void);
 void rdmacm_unlock(void);
 /*
- * Opens the device and QP 1, once, and sees that it has the address (NULL: any). 0, or -errno:
- * -EADDRNOTAVAIL, -EADDRINUSE ...; those of drive_get_at(). Takes the lock; don't hold it.
+ * Opens the device and QP 1 at the first call. Adds the address to the NIC if the NIC does not have
+ * it (NULL: any address will do). Takes the agent's lock, which must not be held. Returns 0, or the
+ * -errno of drive_get_at(): -EADDRNOTAVAIL, -EADDRINUSE ...
  */
 int rdmacm_agent_open(const struct pkt_addr *addr);
 /*
- * The same for an id, with the address of a program; NULL, no family and wildcards are any.
- * -EINVAL: the id is a parent process's.
+ * Calls rdmacm_agent_open() for an id with an address from the program. NULL, AF_UNSPEC and
+ * wildcards mean any address. -EINVAL: the id was inherited from a parent process.
  */
 int rdmacm_agent_open_for(struct rdmacm_id *id, const struct sockaddr *sa);
+/* Returns the time of the engine's clock, in ns. Agent open. */
 uint64_t rdmacm_now(void);
-/* Something was started whose time-out counts. Lock held. */
+/* Call it after an operation with a time-out was started. Lock held. */
 void rdmacm_started(void);
 
 /* ---- channel.c ---- */
 
-/* Of no id yet, or NULL: no memory. */
+/*
+ * Allocates an event of type `type` about the id `about`. NULL: out of memory. The event belongs to
+ * `owner`; it is not yet on a list.
+ */
 struct rdmacm_event *rdmacm_event_new(struct rdmacm_id *owner, struct rdmacm_id *about,
 				      enum rdma_cm_event_type type);
-/* Private data into it; NULL is none. */
+/* Copies private data into the event. `data` may be NULL. */
 void rdmacm_event_data(struct rdmacm_event *e, const void *data, size_t len);
-/* Puts it on its owner's channel. All with the lock held. */
+/* Puts the event on its owner's channel. Lock held, also for the two functions above. */
 void rdmacm_event_raise(struct rdmacm_event *e);
-/* An event that says no more than its type. -ENOMEM. */
+/* Raises an event that has only a type and a status. 0 or -ENOMEM. */
 int rdmacm_event_simple(struct rdmacm_id *id, enum rdma_cm_event_type type, int status);
-/* Drops what was not taken and waits until the rest is acknowledged. */
+/* Drops the id's events that were not taken, and waits until the others are acknowledged. */
 void rdmacm_events_end(struct rdmacm_id *id);
 /*
- * Synchronous ids wait for the event of what they started: 0, or -errno of how it went. Lock not
- * held.
+ * Waits for the event of the operation that a synchronous id has started. Returns 0 at once for
+ * other ids. 0, or the event's status as -errno. Lock not held.
  */
 int rdmacm_complete(struct rdmacm_id *id);
 
 /* ---- id.c ---- */
 
+/*
+ * Creates an id. Without a channel the id gets one of its own, and is synchronous. 0, -EINVAL for an
+ * unknown port space, or the -errno of the channel or the memory. Lock not held.
+ */
 int rdmacm_create_id(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
 		     enum ibv_qp_type qp_type, struct rdma_cm_id **out);
-/* Lock held. NULL: no memory. */
+/* Creates an id. NULL: out of memory. Lock held. */
 struct rdmacm_id *rdmacm_id_new(struct rdma_event_channel *channel, void *context,
 				enum rdma_port_space ps, enum ibv_qp_type qp_type);
 /*
- * Ends what it has and is part of, waits for the program's acknowledgements, frees it. Lock held,
- * let go while it waits.
+ * Ends the id's connection, listener and groups, releases its port, waits until the program has
+ * acknowledged its events, and frees it. Lock held; the lock is released during the wait.
  */
 void rdmacm_id_end(struct rdmacm_id *id);
 
 /* ---- address.c ---- */
 
+/* Converts a socket address; *port is in host order. 0 or -EAFNOSUPPORT. */
 int rdmacm_addr_from(const struct sockaddr *sa, struct pkt_addr *addr, uint16_t *port);
+/* Converts an address and a port in host order to a socket address of the address's family. */
 void rdmacm_addr_to(const struct pkt_addr *addr, uint16_t port, struct sockaddr_storage *sa);
 bool rdmacm_addr_is_any(const struct sockaddr *sa);
 socklen_t rdmacm_addr_len(const struct sockaddr *sa);
 /*
- * Ties the id to the device's port that has its source address, .src. -EADDRNOTAVAIL. Lock held,
- * agent open.
+ * Ties the id to the device's port that has its source address `src`. 0 or -EADDRNOTAVAIL. Lock
+ * held, agent open.
  */
 int rdmacm_attach(struct rdmacm_id *id);
 /*
- * An address of the device of the family of `like`; `like` itself if the device has it.
- * -ENETUNREACH.
+ * Stores an address of the device in *src: `like` if the device has it, otherwise one of the same
+ * family. 0 or -ENETUNREACH.
  */
 int rdmacm_source_for(const struct pkt_addr *like, struct pkt_addr *src);
-/* Takes a port, or finds one (0), for the id and its source address. -EADDRINUSE. Lock held. */
+/*
+ * Takes a port for the id and its source address; 0 chooses a free one. 0, -EADDRINUSE, or
+ * -EADDRNOTAVAIL if no port is free. Lock held.
+ */
 int rdmacm_port_take(struct rdmacm_id *id, uint16_t port);
-/* Has another id, whose address overlaps, this port? With `reuse` those that share are left out. */
+/*
+ * Returns whether another id with an overlapping address holds this port. With `reuse`, ids that
+ * share their port do not count.
+ */
 bool rdmacm_port_conflicts(const struct rdmacm_id *id, uint16_t port, bool reuse);
 void rdmacm_port_release(struct rdmacm_id *id);
-/* The ids that hold this port, and others. */
+/* Returns the list of ids that hold this port. It has ids with other ports too. */
 struct list_head *rdmacm_port_bucket(uint16_t port);
-/* Binds to a source address, wildcards too. Lock held, agent open. */
+/* Binds the id to a source address, which may be a wildcard. Lock held, agent open. */
 int rdmacm_bind(struct rdmacm_id *id, const struct sockaddr *sa);
 
 /* ---- resolve.c ---- */
 
 /*
- * Opens the machine's own address of IPv6, for who is to hear all of them, if the NIC has none:
- * that of the route to the outside, else an interface's first, else ::1. That there may be none to
- * be had is no error. Agent open, lock not held.
+ * If the NIC has no IPv6 address, opens one of the machine's for a listener on all of them: the
+ * source address of the default route, else the first address of an interface, else ::1. It is no
+ * error if there is none. Agent open, lock not held.
  */
 void rdmacm_open_ipv6(struct rdmacm_id *id);
-/* The path record, and that there is one. */
+/* Fills in the path record, and sets id.route.path_rec and num_paths. */
 void rdmacm_set_path(struct rdmacm_id *id);
+/* Returns the service id of the id's port space and a port in host order. */
 uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port);
 
 /* ---- connect.c ---- */
 
-/* The machine's events. Lock held. */
+/* Handles the events of the state machine. Lock held. */
 void rdmacm_on_cm_event(void *ctx, const struct cm_event *e);
 /*
- * A program takes CM_EV_REPLY: brings the QP up and says so to the peer; the event becomes what
- * came of it.
+ * Handles CM_EV_REPLY when the program takes it: brings the QP up and sends the RTU. Changes the
+ * event to ESTABLISHED or CONNECT_ERROR.
  */
 void rdmacm_take_reply(struct rdmacm_event *e);
 
-/* Responder resources and initiator depth; -EINVAL: more than the device has, or nobody said. */
+/*
+ * Sets responder resources and initiator depth. -EINVAL: more than the device has, or neither a QP
+ * nor parameters were given.
+ */
 int rdmacm_settle_depths(struct rdmacm_id *id, const struct rdma_conn_param *p);
-/* Of the id's QP, or the one that the program names. */
+/* Returns the number of the id's QP, or the one that the program names in `p`. */
 uint32_t rdmacm_qp_number(const struct rdmacm_id *id, const struct rdma_conn_param *p);
 bool rdmacm_has_srq(const struct rdmacm_id *id, const struct rdma_conn_param *p);
 struct cm_ece rdmacm_cm_ece(const struct ibv_ece *e);
@@ -260,51 +289,68 @@ void rdmacm_fill_conn(struct rdma_conn_param *to, const struct cm_event *e);
 
 /* ---- listen.c ---- */
 
+/* Creates an id for a request, and raises its event at the listener. Lock held. */
 void rdmacm_on_request(const struct cm_event *e);
 
-/* Is any id of this service in this state: listening, or bound only? Lock held. */
+/*
+ * Returns whether an id of this service is in this state (RDMACM_LISTEN or RDMACM_BOUND). Lock
+ * held.
+ */
 bool rdmacm_any_in(enum rdmacm_state state, uint64_t service_id);
 
-/* ---- early.c: all with the lock held ---- */
+/* ---- early.c; lock held ---- */
 
-/* A listener of the service ends, or begins: requests that were held for it come to it. */
+/*
+ * Call the first function when a listener of the service has ended, the second when one has
+ * started: it gets the requests that were held for the service.
+ */
 void rdmacm_early_unlisten(uint64_t service_id);
 void rdmacm_early_listen(uint64_t service_id);
-/* True: keeps the datagram, which is a request to a service that will be listened for, it seems. */
+/*
+ * Keeps the datagram if it is a request to a service that will probably get a listener soon.
+ * Returns whether it was kept.
+ */
 bool rdmacm_early_hold(const struct pkt_addr *src, const struct pkt_addr *dst, const uint8_t *mad);
 /*
- * Lets go of those held too long, which are refused then. When it wants to be called next;
- * UINT64_MAX: never.
+ * Passes on the requests that were held too long; they are refused then. Returns the time of the
+ * next call, or UINT64_MAX if nothing is held.
  */
 uint64_t rdmacm_early_expire(uint64_t now);
-/* In a forked child. */
+/* Drops everything. Call it in a forked child. */
 void rdmacm_early_forget(void);
 
-/* ---- heard.c: with the lock held but for the first ---- */
+/* ---- heard.c; lock held, except for rdmacm_heard() ---- */
 
-/* The first packet has come to a QP. Inside of a turn. */
+/* The first packet arrived at a QP. Called inside of a turn. */
 void rdmacm_heard(uint32_t qpn);
-/* From accepting to whatever comes next. */
+/*
+ * The first function adds the id, which has accepted with the QP, to the ids that wait for an RTU.
+ * The second removes it.
+ */
 void rdmacm_await_rtu(struct rdmacm_id *id, uint32_t qpn);
 void rdmacm_await_no_rtu(struct rdmacm_id *id);
-/* Tells the machine of what was heard. The service thread. */
+/* Reports the noted first packets to the state machine. Called by the service thread. */
 void rdmacm_tell_heard(void);
-/* In a forked child. */
+/* Drops everything. Call it in a forked child. */
 void rdmacm_heard_forget(void);
 
 /* ---- mcast.c ---- */
 
-/* Lock held. */
+/* Leaves all multicast groups of the id. Lock held. */
 void rdmacm_leave_all(struct rdmacm_id *id);
 
 /* ---- qp.c ---- */
 
+/*
+ * Change the QP's state, with the attributes of the id and its connection. 0 or -errno. Lock held.
+ */
 int rdmacm_qp_to_init(struct rdmacm_id *id, struct ibv_qp *qp);
 int rdmacm_qp_to_rtr(struct rdmacm_id *id);
 int rdmacm_qp_to_rts(struct rdmacm_id *id);
 int rdmacm_qp_to_error(struct rdmacm_id *id);
+/* Destroys the CQs that the library has created for the id. */
 void rdmacm_destroy_cqs(struct rdma_cm_id *id);
-/* Whom a UD event is about. */
+/* Fills in the address of the peer for a UD event. */
 void rdmacm_fill_ah(const struct rdmacm_id *id, struct ibv_ah_attr *ah);
 
 #endif

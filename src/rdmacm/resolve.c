@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses and routes of a connection to be. The NIC needs neither ARP nor a subnet manager, so
- * the answers are known at once; they come as events all the same.
+ * Resolving the address and route of a connection. The NIC needs neither ARP nor a subnet manager,
+ * so the results are known at once. They are reported as events nevertheless.
  */
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -10,7 +10,7 @@
 #include "base/sys.h"
 #include "rdmacm/rdmacm.h"
 
-/* Of a path record: "exactly", and four lanes of ten gigabits, as ibv_query_port() says. */
+/* Values of a path record: "exactly", and four lanes of 10 Gbit/s, as ibv_query_port() reports. */
 #define SELECT_EQUAL	 2
 #define RATE_40_GBPS	 7
 #define PACKET_LIFE_TIME 18
@@ -39,13 +39,16 @@ void rdmacm_set_path(struct rdmacm_id *id)
 	id->id.route.num_paths = 1;
 }
 
-/* As annex A11 and the kernel (rdma_get_service_id) have it: the port space in the upper bits. */
+/*
+ * The port space is in the upper bits, as in annex A11 and in the Linux kernel
+ * (rdma_get_service_id).
+ */
 uint64_t rdmacm_service_id(const struct rdmacm_id *id, uint16_t port)
 {
 	return (uint64_t)id->id.ps << 16 | port;
 }
 
-/* The source address of the machine's route there. Connects a socket, which sends nothing. */
+/* Gets the source address of the machine's route to dst. Connects a socket, which sends nothing. */
 static bool routed_source(const struct sockaddr *dst, struct sockaddr_storage *src)
 {
 	socklen_t len = sizeof(*src);
@@ -60,7 +63,7 @@ static bool routed_source(const struct sockaddr *dst, struct sockaddr_storage *s
 	return ok;
 }
 
-/* Opens the address that the machine would take towards dst. 0, or why not. */
+/* Opens the source address of the machine's route to dst. 0 or -errno. */
 static int open_routed(struct rdmacm_id *id, const struct sockaddr *dst)
 {
 	struct sockaddr_storage routed;
@@ -71,8 +74,8 @@ static int open_routed(struct rdmacm_id *id, const struct sockaddr *dst)
 }
 
 /*
- * Opens the first address of IPv6 of an interface: a container may have a network and no way out of
- * it.
+ * Opens the first IPv6 address of an interface: a container may have a network without a default
+ * route.
  */
 static int open_first_ipv6(struct rdmacm_id *id)
 {
@@ -94,7 +97,7 @@ static int open_first_ipv6(struct rdmacm_id *id)
 
 void rdmacm_open_ipv6(struct rdmacm_id *id)
 {
-	/* 2001:db8::/32 is nobody's (RFC 3849): the route to the outside. */
+	/* 2001:db8::/32 is not assigned (RFC 3849), so the default route leads there. */
 	static const struct sockaddr_in6 outside = {.sin6_family = AF_INET6,
 						    .sin6_addr.s6_addr = {0x20, 0x01, 0x0d,
 									  0xb8, [15] = 1}},
@@ -110,9 +113,9 @@ void rdmacm_open_ipv6(struct rdmacm_id *id)
 }
 
 /*
- * Opens what the source needs: the address that the program names; or, when the NIC has none of the
- * destination's family (it begins with one, of IPv4), the one that the machine would take. When
- * that can't be had, there is no way there: settle_source() says so.
+ * Opens the source address. It is the address that the program names. If there is none, and the NIC
+ * has no address of the destination's family (it starts with one of IPv4), it is the source address
+ * of the machine's route. If this address cannot be opened, settle_source() reports the error.
  */
 static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const struct sockaddr *dst)
 {
@@ -127,7 +130,9 @@ static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const s
 	return 0;
 }
 
-/* The source: what the program says, what the id is bound to, or what suits the destination. */
+/*
+ * Sets the source: the program's address, the address that the id is bound to, or the best for dst.
+ */
 static int settle_source(struct rdmacm_id *id, const struct sockaddr *src,
 			 const struct pkt_addr *dst)
 {
@@ -166,7 +171,7 @@ static int resolve_addr(struct rdmacm_id *id, const struct sockaddr *src,
 	ret = settle_source(id, src, &addr);
 	if (ret)
 		return ret;
-	id->dst = rdmacm_addr_is_any(dst) ? id->src : addr; /* nobody in particular is ourselves */
+	id->dst = rdmacm_addr_is_any(dst) ? id->src : addr; /* a wildcard is this host */
 	rdmacm_addr_to(&id->dst, port, &a->dst_storage);
 	memcpy(a->addr.ibaddr.dgid.raw, id->dst.b, sizeof(id->dst.b));
 	id->state = RDMACM_ADDR_RESOLVED;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The calls of <rdma/rsocket.h> on descriptors that are no sockets over RDMA, which all are: there
- * are none here (rsocket() is a stub). librspreload.so makes these calls for ordinary TCP, too: its
- * select() calls rpoll() whatever the descriptors are (librdmacm/preload.c of rdma-core). So they
- * do what the call without the r does. By system call: the names in libc are librspreload's own,
- * and lead back here.
+ * The calls of <rdma/rsocket.h> on descriptors that are not sockets over RDMA. All descriptors are
+ * of this kind here, since rsocket() is a stub. librspreload.so makes these calls for ordinary TCP
+ * too: its select() calls rpoll() for any descriptors (librdmacm/preload.c of rdma-core). So each
+ * function does what the call without the r does. It makes the system call itself, because
+ * librspreload replaces the functions of libc, and its functions call these here.
  */
 #include <errno.h>
 #include <poll.h>
@@ -152,7 +152,7 @@ ROOST_EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 	return (int)syscall(SYS_ppoll, fds, nfds, timeout < 0 ? NULL : &t, NULL, (size_t)_NSIG / 8);
 }
 
-/* As Linux' select(2), it leaves in `timeout` what remains of it. */
+/* Leaves the remaining time in `timeout`, as Linux' select(2) does. */
 ROOST_EXPORT int rselect(int nfds, fd_set *readfds, fd_set *writefds, fd_set *exceptfds,
 			 struct timeval *timeout)
 {

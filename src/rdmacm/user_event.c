@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Since rdma-core 60: names resolved with an event, and events of the program's own. */
+/* Functions of rdma-core 60: resolving names with an event, and events that the program raises. */
 #include <netdb.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
 int rdma_write_cm_event(struct rdma_cm_id *id, enum rdma_cm_event_type event, int status,
 			uint64_t arg);
 
-/* A negative errno in the place of what rdma_getaddrinfo() returns. */
+/* Calls rdma_getaddrinfo() and converts its result to a negative errno. */
 static int ask(const char *node, const char *service, const struct rdma_addrinfo *hints,
 	       struct rdma_addrinfo **info)
 {
@@ -23,9 +23,9 @@ static int ask(const char *node, const char *service, const struct rdma_addrinfo
 }
 
 /*
- * rdma_resolve_addrinfo(3). The answer is there when the call returns, and comes as an event all
- * the same: who asks a name server waits for it here. A subnet manager (RAI_SA), which could be
- * asked for services, RoCE does not have.
+ * rdma_resolve_addrinfo(3). The call waits for the name server and has the answer when it returns.
+ * The answer is reported as an event nevertheless. RAI_SA asks a subnet manager for services, which
+ * RoCE does not have.
  */
 ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
 				       const char *service, const struct rdma_addrinfo *hints)
@@ -59,8 +59,8 @@ ROOST_EXPORT int rdma_resolve_addrinfo(struct rdma_cm_id *pub, const char *node,
 }
 
 /*
- * The caller's from now on: rdma_freeaddrinfo(). ENODATA: nothing was resolved, or it has been
- * asked for.
+ * The caller frees the result with rdma_freeaddrinfo(). -1 with ENODATA: nothing was resolved, or
+ * the result was taken already.
  */
 ROOST_EXPORT int rdma_query_addrinfo(struct rdma_cm_id *pub, struct rdma_addrinfo **info)
 {
@@ -74,7 +74,7 @@ ROOST_EXPORT int rdma_query_addrinfo(struct rdma_cm_id *pub, struct rdma_addrinf
 }
 
 /*
- * RDMA_CM_EVENT_USER alone, as rdma_write_cm_event(3) says: the argument stands in the place of the
+ * Raises RDMA_CM_EVENT_USER only, as rdma_write_cm_event(3) says. The argument takes the place of
  * other events' parameters.
  */
 ROOST_EXPORT int rdma_write_cm_event(struct rdma_cm_id *pub, enum rdma_cm_event_type event,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The NIC's constants are those of the verbs, so that src/verbs passes them on as they are. Checked
- * here, once.
+ * src/verbs passes constants of the verbs to the NIC without conversion. This file checks that
+ * their values are the same.
  */
 #include "verbs/objects.h"
 
@@ -91,9 +91,9 @@ SAME(NIC_QPA_DEST_QPN, IBV_QP_DEST_QPN);
 SAME(NIC_QPA_RATE_LIMIT, IBV_QP_RATE_LIMIT);
 
 /*
- * What programs were compiled with. The headers that we are built with may be newer than those of a
- * program, or older: struct verbs_context has grown at its front, the others at their ends. The C
- * library's mutex has 40 bytes on x86-64, 48 on arm64.
+ * Struct layouts that programs were compiled with. A program's headers may be older or newer than
+ * those we build with: struct verbs_context has grown at its front, the other structs at their
+ * ends. The C library's mutex has 40 bytes on x86-64, 48 on arm64.
  */
 _Static_assert(sizeof(struct ibv_device) == 664, "struct ibv_device");
 _Static_assert(sizeof(struct ibv_context) == 288 + sizeof(pthread_mutex_t), "struct ibv_context");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Address handles: whom a UD queue pair sends to. The handle is the NIC's number. ibv_create_ah()
- * is allowed wherever control calls are; it waits for the PUs' turns to end, since it takes paths
- * of their ports.
+ * Address handles: destinations of UD queue pairs. The handle is the NIC's number. ibv_create_ah()
+ * may be called wherever control calls may. It waits until the PUs' turns have ended, since it
+ * takes paths of their ports.
  */
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ VERBS_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr 
 	struct verbs_ah *ah;
 	int ret;
 
-	if (!attr->is_global) /* RoCE has no local route: IBV_QPF_GRH_REQUIRED */
+	if (!attr->is_global) /* RoCE needs a GRH: IBV_QPF_GRH_REQUIRED */
 		return verbs_null(EINVAL);
 	memcpy(a.dgid.b, attr->grh.dgid.raw, sizeof(a.dgid.b));
 	ah = verbs_new(sizeof(*ah));
@@ -77,7 +77,7 @@ VERBS_EXPORT int ibv_destroy_ah(struct ibv_ah *ibah)
 	return 0;
 }
 
-/* As in cq.c: the memory stays, since the program still holds the object. */
+/* The memory stays: the program still holds the object (as in cq.c). */
 void verbs_ah_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_ah *ah;
@@ -90,9 +90,9 @@ void verbs_ah_reap(struct verbs_ctx *ctx)
 }
 
 /*
- * Which IP header is it that a receive begins with? An IPv4 header stands in the last 20 of the 40
- * bytes, and what is before it may be anything: only its checksum tells it from the middle of an
- * IPv6 header. 4, 6, or 0: neither.
+ * Returns the version of the IP header at the start of a receive buffer: 4, 6, or 0 for neither. An
+ * IPv4 header is in the last 20 of the 40 bytes, and the bytes before it may have any value. Only
+ * the header's checksum distinguishes it from the middle of an IPv6 header.
  */
 static int grh_version(const uint8_t *grh)
 {
@@ -119,7 +119,7 @@ static void map_v4(struct pkt_addr *to, const uint8_t *ip)
 	memcpy(to->b + 12, ip, 4);
 }
 
-/* Whom a received datagram came from, as whom to answer. 0, or -1 with errno. */
+/* Fills in the address of a received datagram's sender, for a reply. 0, or -1 with errno. */
 VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 				     struct ibv_wc *wc, struct ibv_grh *grh,
 				     struct ibv_ah_attr *attr)
@@ -155,7 +155,7 @@ VERBS_EXPORT int ibv_init_ah_from_wc(struct ibv_context *context, uint8_t port_n
 		return -1;
 	}
 	memcpy(attr->grh.dgid.raw, them.b, sizeof(attr->grh.dgid.raw));
-	/* none for what came by a group's address */
+	/* not found for datagrams sent to a group's address */
 	index = find_gid_index(context, port_num, &us);
 	if (index < 0) {
 		errno = EINVAL;

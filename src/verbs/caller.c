@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost/verbs.h: calls with memory of their own. One region holds, for each of them, the reply
- * buffer, whose last 8 bytes are polled, and the parameters:
+ * roost/verbs.h: calls with memory of their own. One region has a reply buffer and the parameters
+ * of each call. The last 8 bytes of a reply buffer are polled:
  *
  *	| reply 0 .. tail | reply 1 .. tail | ... | params 0 | params 1 | ...
  */
@@ -13,7 +13,7 @@
 #include "verbs/objects.h"
 
 #define MAX_CALLS  64
-#define SPIN_NS	   200000u /* a wait sleeps between its looks after so long */
+#define SPIN_NS	   200000u /* a wait polls for so long, then sleeps between polls */
 #define NAP_NS	   50000u
 #define PARAMS_MAX (sizeof(struct roost_rpc_head) + ROOST_RPC_MAX_PARAMS)
 
@@ -43,7 +43,10 @@ static uint64_t *tail_of(const struct roost_caller *c, unsigned id)
 	return (uint64_t *)(void *)(reply_of(c, id) + c->stride - sizeof(uint64_t));
 }
 
-/* The tail comes last, and in one piece (roost/rpc.h): with its mark the rest is there. */
+/*
+ * The tail is written last, and in one piece (roost/rpc.h). If it has the call's mark, the reply is
+ * complete.
+ */
 static bool look(const struct roost_caller *c, unsigned id, struct roost_rpc_tail *tail)
 {
 	uint64_t word = __atomic_load_n(tail_of(c, id), __ATOMIC_ACQUIRE);
@@ -93,7 +96,7 @@ VERBS_EXPORT void roost_caller_destroy(struct roost_caller *c)
 	free(c);
 }
 
-/* A free slot; one whose call was given up is free as soon as its reply has come after all. */
+/* Finds a free slot. The slot of a call that was given up is free once its late reply has come. */
 static int find_slot(struct roost_caller *c, unsigned *id)
 {
 	struct roost_rpc_tail tail;
@@ -125,7 +128,7 @@ VERBS_EXPORT int roost_call_begin(struct roost_caller *c, uint64_t op, uint32_t 
 	ret = find_slot(c, id);
 	if (ret)
 		return ret;
-	if (!++c->mark) /* 0 is what an empty slot has */
+	if (!++c->mark) /* 0 is the mark of an empty slot */
 		c->mark++;
 	at = c->mem + c->calls * c->stride + *id * ALIGN_UP(PARAMS_MAX, (size_t)CACHE_LINE);
 	head.reply_addr = htole64((uintptr_t)reply_of(c, *id));
@@ -212,7 +215,7 @@ VERBS_EXPORT int roost_call(struct roost_caller *c, uint64_t op, uint32_t rkey, 
 	if (!ret && out->data) {
 		if (out->len > room)
 			out->status = ROOST_RPC_TOO_LONG;
-		else if (out->len) /* with no room there may be no reply buffer */
+		else if (out->len) /* reply may be NULL if room is 0 */
 			memcpy(reply, out->data, out->len);
 		out->data = out->status == ROOST_RPC_TOO_LONG ? NULL : reply;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Contexts: opening the device. Each shares the process's one engine and has asynchronous events of
- * its own.
+ * Contexts: opening the device. All contexts share the process's one engine. Each has its own
+ * asynchronous events.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -47,9 +47,9 @@ void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *ar
 }
 
 /*
- * The child has none of the parent's engine: what it inherits is memory, not a NIC. It opens its
- * own. Contexts of the parent leave the list, and closing one then frees its memory and nothing
- * else.
+ * A forked child does not have the parent's engine: it inherits the memory, not the NIC. It opens
+ * its own. The parent's contexts are removed from the list, so that closing one only frees its
+ * memory.
  */
 static void after_fork_in_child(void)
 {
@@ -88,7 +88,7 @@ static void set_ops(struct verbs_ctx *ctx)
 	v->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 }
 
-/* cmd_fd is a file of no content: programs dup() it and hand it to ibv_import_device(). */
+/* cmd_fd is an empty file. Programs dup() it and pass it to ibv_import_device(). */
 static int open_fds(struct verbs_ctx *ctx)
 {
 	struct ibv_context *c = &ctx->vctx.context;
@@ -182,7 +182,7 @@ static void *same_file(struct verbs_ctx *ctx, void *arg)
 	return ctx->cmd_ino == *(ino_t *)arg ? ctx->vctx.context.device : NULL;
 }
 
-/* Of this process's own contexts alone: the NIC lives in the process. */
+/* Imports only contexts of this process, because the NIC lives in the process. */
 VERBS_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
 	struct ibv_device *device;
@@ -197,8 +197,8 @@ VERBS_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 }
 
 /*
- * As the kernel does when the last descriptor goes: what the program left behind on this context
- * ends here.
+ * Frees what the program has left on this context, as the Linux kernel does when the last
+ * descriptor is closed.
  */
 VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 {
@@ -229,7 +229,7 @@ VERBS_EXPORT int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
-/* There is no DMA into pinned pages, which is what fork() used to break. */
+/* fork() breaks DMA into pinned pages. There is no such DMA here. */
 VERBS_EXPORT int ibv_fork_init(void)
 {
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Completion queues: control. Taking completions out is poll.c and cq_ex.c. */
+/* Completion queues: control. poll.c and cq_ex.c take the completions out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +19,8 @@ static void cq_init_events(struct verbs_cq *cq)
 #define TOUCHED 65536u /* bytes */
 
 /*
- * The first pages are resident from the start: else each stops the program when the first
- * completion comes to it, for some microseconds.
+ * Touches the first pages, so that they are resident. Otherwise the first completion on each page
+ * would cost a page fault of some microseconds.
  */
 static int cq_alloc_ring(uint32_t depth, struct roost_cqe **ring, size_t *size)
 {
@@ -148,7 +148,10 @@ static int cq_end(struct verbs_cq *cq)
 	return 0;
 }
 
-/* The NIC raises nothing any more; waits until the program has acknowledged what it has read. */
+/*
+ * Drops unread events and waits until the program has acknowledged the others. The NIC raises no
+ * more.
+ */
 static void cq_wait_acks(struct verbs_cq *cq)
 {
 	struct ibv_comp_channel *channel = cq->cq.channel;
@@ -185,7 +188,7 @@ VERBS_EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
 	return 0;
 }
 
-/* The NIC stops using it; the memory stays, since the program still holds the object. */
+/* The NIC stops using the CQs. The memory stays: the program still holds the objects. */
 void verbs_cq_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_cq *cq;
@@ -201,13 +204,13 @@ void verbs_cq_reap(struct verbs_ctx *ctx)
 	}
 }
 
-/* Is the n-th completion in the ring? */
+/* Returns whether the n-th completion is in the ring. */
 static bool cqe_there(const struct verbs_cq *cq, uint32_t n)
 {
 	return atomic_load_explicit(&cq->ring[n & cq->mask].seq, memory_order_acquire) == n + 1;
 }
 
-/* Copies a completion into the slot of the n-th one. */
+/* Copies a completion into the slot of completion n. */
 static void cqe_store(struct roost_cqe *to, const struct roost_cqe *from, uint32_t n)
 {
 	memcpy(to, from, offsetof(struct roost_cqe, seq));
@@ -215,8 +218,8 @@ static void cqe_store(struct roost_cqe *to, const struct roost_cqe *from, uint32
 }
 
 /*
- * What stays moves towards the newest, and the holes come out at the old end, where the program
- * takes:
+ * Completions that stay move towards the newest end. The free slots are then at the oldest end,
+ * where the program takes completions:
  *
  *	cons                prod          cons            prod
  *	 | a X b X X c d e |       ->      . . . a b c d e |
@@ -248,10 +251,10 @@ static int cq_move_to(struct verbs_cq *cq, struct roost_cqe *ring, uint32_t dept
 
 	for (; n - cq->cons <= cq->mask && cqe_there(cq, n); n++)
 		if (n - cq->cons >= depth)
-			return -EINVAL; /* more completions wait than the new ring holds */
+			return -EINVAL; /* the new ring is too small for the waiting completions */
 	/*
-	 * Zero is a valid number once the count has wrapped: every slot gets one that is not yet
-	 * its own.
+	 * Zero is a valid sequence number once the count has wrapped. So each slot gets a number
+	 * that is not yet its own.
 	 */
 	for (i = 0; i < depth; i++)
 		atomic_store_explicit(&ring[(cq->cons + i) & (depth - 1)].seq, cq->cons + i,
@@ -277,7 +280,7 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	if (ret)
 		return verbs_ret(ret);
 	drive_control_lock(cq->drive);
-	verbs_own_all(cq->drive); /* completions may come from several */
+	verbs_own_all(cq->drive); /* several PUs may write completions to this CQ */
 	spin_lock(&cq->lock);
 	ret = cq_move_to(cq, ring, depth);
 	old = ret ? ring : cq->ring;
@@ -296,8 +299,8 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 }
 
 /*
- * Completions wait that the program has not taken, and that came after the last event: any, or only
- * such as were sent with "solicited" or are errors.
+ * Returns whether completions wait that came after the last event. With `solicited_only`, only
+ * solicited ones and errors count.
  */
 static bool cq_waits(const struct verbs_cq *cq, bool solicited_only)
 {
@@ -310,7 +313,7 @@ static bool cq_waits(const struct verbs_cq *cq, bool solicited_only)
 
 	if ((int32_t)(newest - cons) <= 0)
 		return false;
-	/* An event of long ago, which counts have wrapped since, announced none of these. */
+	/* If counts have wrapped since the last event, it announced none of these completions. */
 	return announced - cons > cq->mask + 1 || (int32_t)(newest - announced) > 0;
 }
 
@@ -319,24 +322,25 @@ int verbs_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 	struct verbs_cq *cq = verbs_cq(ibcq);
 	uint32_t arm = solicited_only ? ROOST_CQ_ARM_SOLICITED : ROOST_CQ_ARM_NEXT, before;
 
-	/* Asking for less does not take back what was asked before. */
+	/* Arming for solicited completions only does not undo an earlier arming for all. */
 	if (solicited_only &&
 	    atomic_load_explicit(&cq->index->arm, memory_order_relaxed) == ROOST_CQ_ARM_NEXT)
 		arm = ROOST_CQ_ARM_NEXT;
 	/*
-	 * The NIC stores a completion, then reads `arm` by a read-modify-write; so is this.
-	 * Whichever of the two comes first, the NIC sees the arming, or we see the completion.
+	 * The NIC stores a completion, then reads `arm` by a read-modify-write. This is a
+	 * read-modify-write too. In either order, the NIC sees that the CQ is armed, or we see the
+	 * completion.
 	 */
 	before = atomic_exchange_explicit(&cq->index->arm, arm, memory_order_acq_rel);
 	if (ibcq->channel)
 		drive_cq_armed(cq->drive, before == ROOST_CQ_UNARMED,
 			       evq_waits_inside(verbs_evq(ibcq->channel)));
 	/*
-	 * As on ConnectX, whose arm doorbell carries the consumer index: completions that came
-	 * since the last event raise another at once. Programs that do not poll between arming and
-	 * sleeping (UCX) count on it. Those that the last event announced do not: programs that
-	 * take an event, arm and then poll once (perftest -e) would find the queue empty after the
-	 * next one.
+	 * Completions that came since the last event raise another event at once. ConnectX does the
+	 * same: its arm doorbell has the consumer index. Programs that do not poll between arming
+	 * and sleeping (UCX) rely on it. Completions that the last event announced raise no event:
+	 * programs that take an event, arm and then poll once (perftest -e) would find the queue
+	 * empty after the next event.
 	 */
 	if (cq_waits(cq, solicited_only) &&
 	    atomic_exchange_explicit(&cq->index->arm, ROOST_CQ_UNARMED, memory_order_acq_rel) !=

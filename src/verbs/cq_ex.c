@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The extended completion queue: start_poll, next_poll ..., end_poll, with the fields of the
- * current completion read one by one. From start_poll to end_poll the CQ stays locked (unless the
- * program promised a single thread).
+ * The extended completion queue: start_poll, next_poll ..., end_poll, and functions that read the
+ * fields of the current completion. The CQ is locked from start_poll to end_poll, unless the
+ * program promised that only one thread uses it.
  */
 #include <time.h>
 
@@ -62,7 +62,7 @@ static int cq_ex_next_poll(struct ibv_cq_ex *ex)
 	return cq_ex_advance(cq_of(ex)) ? 0 : ENOENT;
 }
 
-/* Only now may the NIC write over what was read. */
+/* The NIC may overwrite the completions that were read only after this store. */
 static void cq_ex_end_poll(struct ibv_cq_ex *ex)
 {
 	struct verbs_cq *cq = cq_of(ex);
@@ -112,7 +112,7 @@ static uint8_t read_sl(struct ibv_cq_ex *ex)
 	return cq_of(ex)->cur->sl;
 }
 
-/* No local identifiers, path bits, VLANs, flow tags on this link. */
+/* This link has no local identifiers, path bits, VLANs and flow tags. */
 static uint32_t read_zero32(struct ibv_cq_ex *ex)
 {
 	return 0;
@@ -150,7 +150,7 @@ static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec - age;
 }
 
-/* Every reader is there, whatever wc_flags asked for: programs call them without looking. */
+/* All readers are set, whatever wc_flags asked for: programs call them without a check. */
 void verbs_cq_ex_init(struct verbs_cq *cq)
 {
 	struct ibv_cq_ex *ex = &cq->ex;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The one device, roost0. It exists as long as the process; listing it opens nothing and takes no
+ * The only device, roost0. It exists as long as the process. Listing it opens nothing and takes no
  * address.
  */
 #include <fcntl.h>
@@ -15,10 +15,10 @@
 #include "verbs/private.h"
 
 /*
- * Provider libraries of a distribution (libmlx5, libefa) are asked by programs whether a device is
- * theirs, and compare the 8 bytes behind struct ibv_device with the address of a table of their
- * own. So that pointer is ours, and memory follows it, since what they think stands there is
- * larger.
+ * Programs ask the provider libraries of a distribution (libmlx5, libefa) whether a device is
+ * theirs. Those compare the 8 bytes after struct ibv_device with the address of one of their
+ * tables. So `ops` is a pointer of our own. `reserved` follows, since the struct that they expect
+ * is larger.
  */
 struct verbs_dev {
 	struct ibv_device dev;
@@ -28,8 +28,8 @@ struct verbs_dev {
 _Static_assert(offsetof(struct verbs_dev, ops) == 664, "behind struct ibv_device");
 
 /*
- * /dev/infiniband and /sys hold nothing of ours; the names are such that a real device's entries
- * are not taken for ours.
+ * /dev/infiniband and /sys have no entries of this device. These names cannot be those of a real
+ * device.
  */
 static struct verbs_dev roost0 = {
 	.dev =
@@ -68,10 +68,10 @@ VERBS_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
 
 VERBS_EXPORT int ibv_get_device_index(struct ibv_device *device)
 {
-	return -1; /* the kernel does not know this device */
+	return -1; /* the Linux kernel does not know this device */
 }
 
-/* An EUI-64 with the bit of local administration, "Ros", and the address folded to four bytes. */
+/* An EUI-64 with the local administration bit, "Ros", and the address folded to four bytes. */
 static uint64_t guid_of(const struct pkt_addr *addr)
 {
 	uint8_t g[8] = {0x02, 0x52, 0x6f, 0x73};
@@ -99,9 +99,9 @@ void verbs_first_address(struct pkt_addr *addr)
 }
 
 /*
- * The node's: programs that differ only in the address they were given for want of a free one show
- * the same GUID, as programs on one HCA do, and one that only lists devices shows what one that
- * opens them shows.
+ * The GUID of the node. Programs get different addresses if one address is taken. They must show
+ * the same GUID nevertheless, as programs on one HCA do. A program that only lists devices must
+ * show the GUID that a program with an open device shows.
  */
 uint64_t verbs_device_guid(void)
 {
@@ -126,7 +126,7 @@ VERBS_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
 	return verbs_device_guid();
 }
 
-/* Declared in no public header, and yet part of the library. */
+/* No public header declares these functions, but the library exports them. */
 VERBS_EXPORT const char *ibv_get_sysfs_path(void);
 VERBS_EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 
@@ -147,8 +147,8 @@ static void find_sysfs(void)
 }
 
 /*
- * Where programs look for what a kernel's driver would show; SYSFS_PATH in the environment says
- * otherwise.
+ * Programs look here for the files of a kernel driver. The environment variable SYSFS_PATH
+ * overrides the path.
  */
 const char *ibv_get_sysfs_path(void)
 {
@@ -158,7 +158,7 @@ const char *ibv_get_sysfs_path(void)
 	return sysfs_path;
 }
 
-/* Reads dir/file into buf and cuts a line break at its end. The number of bytes, or -1. */
+/* Reads dir/file into buf and removes a final line break. Returns the number of bytes, or -1. */
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
 	char path[1024];

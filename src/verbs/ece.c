@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Private matters that two ends of ours agree on while they connect, through the 32 bits of the
- * connection manager's ECE (ibv_query_ece(3), ibv_set_ece(3)); docs/wire.md has the bits.
+ * Options that two Roost ends agree on while they connect. They are in the 32 bits of the
+ * connection manager's ECE (ibv_query_ece(3), ibv_set_ece(3)). docs/wire.md defines the bits.
  *
  *	active: query -> offer --REQ--> passive: set, query -> answer --REP--> active: set
  *
- * The answer is computed from the offer: rdma-core's librdmacm answers a vendor that its device
- * does not know with that vendor's own id and whatever options stand there, which must not pass for
- * consent.
+ * The answer is computed from the offer. If its device does not know a vendor, rdma-core's
+ * librdmacm answers with that vendor's id and arbitrary options. Such an answer must not be
+ * mistaken for consent.
  */
 #include "base/rng.h"
 #include "roost/verbs.h"
 #include "verbs/objects.h"
 
 #define ECE_KEEPALIVE (1u << 0)
-#define ECE_RPC	      (1u << 1) /* the op-codes of calls: only for whom its program offers them */
+#define ECE_RPC	      (1u << 1) /* op-codes of calls; only if the program offers them */
 #define ECE_FEATURES  0xffu
 #define ECE_ANSWER    (1u << 15)
 #define ECE_NUMBER(o) ((o) >> 16)
@@ -33,7 +33,7 @@ static uint32_t answer_to(uint32_t offer, uint32_t features)
 	return number << 16 | ECE_ANSWER | features;
 }
 
-/* Made once for each connection, and never 0. */
+/* Creates the offer once for each connection. It is never 0. */
 static uint32_t offer_of(struct verbs_qp *qp)
 {
 	if (!qp->ece && known(qp))
@@ -65,7 +65,7 @@ static int set_options(struct verbs_qp *qp, uint32_t options)
 		if (offer & ECE_ANSWER || !offer || options != answer_to(offer, features))
 			return -EOPNOTSUPP;
 	} else if (!features || options == offer) {
-		return -EOPNOTSUPP; /* nothing for us, or our own words */
+		return -EOPNOTSUPP; /* no option that we know, or our own offer */
 	} else {
 		options = answer_to(options, features);
 	}
@@ -75,7 +75,7 @@ static int set_options(struct verbs_qp *qp, uint32_t options)
 	return ret;
 }
 
-/* What this end offers; after ibv_set_ece() what was agreed. */
+/* Returns this end's offer; after ibv_set_ece(), the agreed options. */
 VERBS_EXPORT int ibv_query_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 {
 	uint32_t options = offer_of(verbs_qp(ibqp));
@@ -85,8 +85,8 @@ VERBS_EXPORT int ibv_query_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 }
 
 /*
- * What the other end offers, or answers. Others' options can't be taken; to take none of them is no
- * mistake.
+ * Takes the other end's offer or answer. Options of other vendors cannot be used. An ECE of another
+ * vendor without options is no error.
  */
 VERBS_EXPORT int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 {
@@ -100,8 +100,8 @@ VERBS_EXPORT int ibv_set_ece(struct ibv_qp *ibqp, struct ibv_ece *ece)
 }
 
 /*
- * The offer, if it was made already, is the same with a bit more: who has it has not connected by
- * it yet.
+ * If the offer exists already, one bit is added to it. An end that has received the offer without
+ * the bit has not connected yet.
  */
 VERBS_EXPORT int roost_qp_offer_rpc(struct ibv_qp *ibqp)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Completion channels and asynchronous events: what the NIC reports, how programs take and
- * acknowledge it.
+ * Completion channels and asynchronous events: how the NIC reports events, and how programs take
+ * and acknowledge them.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -142,8 +142,8 @@ VERBS_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int nevents)
 /* ---- asynchronous events ---- */
 
 /*
- * Sleeps without driving: it is a thread of its own in most programs, and must not take the NIC
- * from the one that polls.
+ * Sleeps without driving the NIC. Most programs call it in a thread of its own, which must not take
+ * the NIC from the thread that polls.
  */
 VERBS_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
 {

@@ -32,7 +32,7 @@ void evq_renew(struct evq *q)
 {
 	int fd = sys_eventfd(0, EFD_CLOEXEC);
 
-	pthread_mutex_init(&q->lock, NULL); /* its holder may be a thread that the child has not */
+	pthread_mutex_init(&q->lock, NULL); /* a thread that the child does not have may hold it */
 	while (!list_empty(&q->events)) {
 		struct evq_event *ev = list_first_entry(&q->events, struct evq_event, link);
 
@@ -53,14 +53,14 @@ void evq_raise(struct evq *q, struct evq_event *ev)
 	if (ev->pending++ == 0)
 		list_add_tail(&ev->link, &q->events);
 	/*
-	 * Each event writes, though the fd is readable already: an edge-triggered sleeper counts on
-	 * it.
+	 * Each event writes, even if the fd is readable already: edge-triggered sleepers need each
+	 * write.
 	 */
 	(void)sys_write(q->fd, &one, sizeof(one));
 	pthread_mutex_unlock(&q->lock);
 }
 
-/* The counter is above zero here, so the read takes it all at once and does not block. */
+/* The counter is above zero here. So the read resets it and does not block. */
 static void evq_drain_if_empty(struct evq *q)
 {
 	uint64_t count;
@@ -92,9 +92,9 @@ static bool evq_try_take(struct evq *q, int *type, void **object)
 }
 
 /*
- * Our waits are polls, which no flag restarts, while the kernel's read() of an event restarts after
- * handlers installed with SA_RESTART. Which signal it was is not told: a wait ends when any handler
- * of the program wants interruptions.
+ * The waits are polls, which SA_RESTART does not restart. The Linux kernel's read() of an event is
+ * restarted after handlers with SA_RESTART. We do not know which signal interrupted the wait. So
+ * the wait ends if the program has any handler without SA_RESTART.
  */
 static bool evq_interrupts(void)
 {
@@ -121,8 +121,8 @@ static int evq_wait(struct evq *q, struct drive *drive)
 		ret = drive_wait_fd(drive, q->fd, UINT64_MAX);
 	} else {
 		/*
-		 * A cancellation point, as drive_wait_fd() is one: threads blocked for events are
-		 * ended that way.
+		 * A cancellation point, as drive_wait_fd() is: programs cancel threads that are
+		 * blocked for events.
 		 */
 		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
 		ret = sys_ppoll(&pfd, 1, NULL, NULL);

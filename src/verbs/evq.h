@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A queue of events behind a descriptor, for completion channels and asynchronous events.
+ * A queue of events with a descriptor, for completion channels and asynchronous events.
  *
- * The descriptor is an eventfd that is readable exactly while the queue holds something: programs
- * poll() it, put it into an epoll set, level or edge triggered, and set O_NONBLOCK on it; nobody
- * but this file reads or writes it. The events are links inside the objects that raise them, so
- * raising one allocates nothing, never blocks for long, and an object that goes away takes its
- * unread events along, as the kernel does.
+ * The descriptor is an eventfd. It is readable exactly while the queue has events. Programs poll()
+ * it, add it to an epoll set (level or edge triggered), and set O_NONBLOCK on it. Only evq.c reads
+ * and writes it.
+ *
+ * The events are links inside the objects that raise them. So raising an event allocates nothing
+ * and never blocks for long. An object that is destroyed takes its unread events with it, as in the
+ * Linux kernel.
  */
 #ifndef ROOST_VERBS_EVQ_H
 #define ROOST_VERBS_EVQ_H
@@ -24,17 +26,20 @@ struct evq {
 	pthread_mutex_t lock;
 	struct list_head events;
 	int fd;
-	/* events taken in a row without a wait; EVQ_OUTSIDE: as many, or no wait yet */
+	/*
+	 * Number of events taken in a row without a wait, at most EVQ_OUTSIDE. Also EVQ_OUTSIDE
+	 * before the first wait.
+	 */
 	_Atomic uint8_t at_once;
 };
 
 #define EVQ_OUTSIDE 8
 
-/* Part of the object that raises it; zeroed is idle. */
+/* Member of the object that raises the event. All zeros: no event is pending. */
 struct evq_event {
 	struct list_head link;
-	uint32_t pending; /* raised and not yet read */
-	/* counts the reads, under the queue's lock; compared with what was acknowledged */
+	uint32_t pending; /* number of events raised and not yet read */
+	/* number of events read, under the queue's lock; compared with the number acknowledged */
 	uint32_t *reported;
 	int type; /* enum ibv_event_type, for asynchronous events */
 	void *object;
@@ -44,24 +49,26 @@ struct evq_event {
 ROOST_EXPORT int evq_init(struct evq *q);
 ROOST_EXPORT void evq_destroy(struct evq *q);
 /*
- * In a forked child: forgets what the parent's objects raised, and parts with its descriptor,
- * keeping the number.
+ * Call it in a forked child. Drops the events that the parent's objects raised, and replaces the
+ * descriptor shared with the parent by a new one of the same number.
  */
 ROOST_EXPORT void evq_renew(struct evq *q);
 
-/* Any thread; also under PU ownership. */
+/* Adds an event to the queue. Any thread, also under PU ownership. */
 ROOST_EXPORT void evq_raise(struct evq *q, struct evq_event *ev);
 
 /*
- * Takes the oldest event. Waits for one when there is none, unless the program has set O_NONBLOCK:
- * then -EAGAIN. With `drive` the wait drives the NIC, otherwise it only sleeps. -EINTR when a
- * signal came whose handler does not ask for restarts. On success *type and *object are set.
+ * Takes the oldest event and sets *type and *object. If there is none, it waits for one. With
+ * `drive` the wait drives the NIC; otherwise it only sleeps. Returns 0 or:
+ * - -EAGAIN: there is no event, and the program has set O_NONBLOCK
+ * - -EINTR: a signal came, and the program has a handler without SA_RESTART
+ * - another -errno of fcntl(2) or of the wait
  */
 ROOST_EXPORT int evq_take(struct evq *q, struct drive *drive, int *type, void **object);
 
 /*
- * Does the program wait for events in evq_take(), not outside of this library (poll(2) on the
- * descriptor)? As far as its last waits tell.
+ * Returns true if the program waits for events in evq_take(), false if it waits outside of this
+ * library (poll(2) on the descriptor). This is judged by the last calls of evq_take().
  */
 static inline bool evq_waits_inside(const struct evq *q)
 {
@@ -69,8 +76,7 @@ static inline bool evq_waits_inside(const struct evq *q)
 }
 
 /*
- * Drops the unread ones of an event that will not be raised any more; returns how many were ever
- * read.
+ * Drops the unread events of `ev`, which must not be raised again. Returns how many were ever read.
  */
 ROOST_EXPORT uint32_t evq_forget(struct evq *q, struct evq_event *ev);
 

@@ -9,7 +9,7 @@ import sys
 
 
 def read_table(path):
-    """[(node, symbol, kind)] and {node: node it copies}"""
+    """Returns [(node, symbol, kind)] and {node: node that it copies}."""
     rows, copies = [], {}
     with open(path, encoding="ascii") as table:
         for number, line in enumerate(table, 1):
@@ -37,7 +37,7 @@ def node_order(node):
 
 
 def version_script(rows, copies):
-    """Public nodes inherit from the one before, private ones stand alone. Everything else is local."""
+    """Public nodes inherit from the previous one, private nodes from none. All other symbols are local."""
     out, previous = [], None
     for node in sorted({row[0] for row in rows} | set(copies), key=node_order):
         parent = previous if previous and not is_private(node) else ""
@@ -64,7 +64,7 @@ STUBS = {
     "data": "char {0} = 0;\n",
 }
 
-# Arguments in registers, whatever they are: good for integers and pointers.
+# Passes six register arguments on unchanged, whatever their types: integers or pointers.
 FORWARD = (
     "long {1}(long, long, long, long, long, long);\n"
     "long {0}(long, long, long, long, long, long);\n"

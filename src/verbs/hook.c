@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* roost/verbs.h: kernels that the host attaches to the streams of a queue pair or a region. */
+/* roost/verbs.h: kernels that the host attaches to the streams of a queue pair or to a region. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -10,8 +10,8 @@ struct roost_hook {
 	struct verbs_ctx *ctx;
 	unsigned pu;
 	/*
-	 * other PUs run it too: on a region, or where queue pairs are another one's that are bound
-	 * to its kernel
+	 * Other PUs run the kernel too: the hook is on a region, or the queue pairs bound to the
+	 * kernel belong to another PU than the hook's queue pair.
 	 */
 	bool many;
 	void *reply;
@@ -71,7 +71,7 @@ static void disown(const struct roost_hook *p)
 		drive_disown(p->ctx->drive, p->pu);
 }
 
-/* Control lock held, its PUs owned. */
+/* Control lock held, the hook's PUs owned. */
 static int begin(struct roost_hook *p, struct kernel_runtime *rt,
 		 const struct roost_invocation_attr *attr, bool out)
 {

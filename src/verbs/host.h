@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * For librdmacm.so.1, and programs of ours that open the engine themselves before they use the
- * verbs (the `roost` command: drive_get has a line that says what is wrong, where the verbs have
- * only errno). The first drive_get settles whom the engine calls.
+ * For librdmacm.so.1, and for our programs that open the engine before they use the verbs. The
+ * `roost` command does: drive_get() reports an error as a line of text, the verbs report only
+ * errno. The first call of drive_get() sets the functions that the engine calls.
  */
 #ifndef ROOST_VERBS_HOST_H
 #define ROOST_VERBS_HOST_H

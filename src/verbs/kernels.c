@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost/verbs.h: kernels of this process's NIC, and their life. Files are read, and functions of
- * kernels run at their beginning and end, while the PUs go on; those are owned to change tables
- * alone.
+ * roost/verbs.h: loading and removing kernels of this process's NIC, grants and bound queue pairs.
+ * The PUs go on while files are read and while start() and stop() of kernels run. They are
+ * owned only while tables change.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static const struct drive_stat_group stat_group = {.name = "kernels",
 						   .label = stat_label,
 						   .read_pu = stat_read};
 
-/* Without a thread for it, kernels are served all the same. */
+/* Kernels are served even if the watching thread cannot be created. */
 static void watch(struct verbs_ctx *ctx, struct kernel_runtime *rt)
 {
 	struct guard *guards[NIC_MAX_PUS];
@@ -62,7 +62,7 @@ int verbs_kernel_runtime(struct verbs_ctx *ctx, struct kernel_runtime **out)
 	return ret;
 }
 
-/* ---- what the host has in memory ---- */
+/* ---- kernels in the host's memory ---- */
 
 static int deploy(struct verbs_ctx *ctx, const struct runtime_registration *n)
 {
@@ -219,8 +219,8 @@ VERBS_EXPORT int roost_kernel_unload(struct ibv_context *context, uint64_t op)
 /* ---- changes of a kernel runtime that exists ---- */
 
 /*
- * Takes the control lock and all PUs. The kernel runtime; NULL: there is none, so no kernel has
- * that op-code.
+ * Takes the control lock and all PUs. Returns the kernel runtime, or NULL if there is none: no
+ * kernel has the op-code then.
  */
 static struct kernel_runtime *begin_change(struct verbs_ctx *ctx)
 {
@@ -229,7 +229,7 @@ static struct kernel_runtime *begin_change(struct verbs_ctx *ctx)
 	return runtime_of(ctx->nic);
 }
 
-/* Gives them back. What a verb returns for `ret`. */
+/* Releases the control lock and all PUs. Returns `ret` as a verb returns it. */
 static int end_change(struct verbs_ctx *ctx, int ret)
 {
 	verbs_disown_all(ctx->drive);
@@ -291,7 +291,7 @@ VERBS_EXPORT int roost_kernel_unbind_qp(struct ibv_context *context, uint64_t op
 	return end_change(ctx, rt ? runtime_unbind_qp(rt, op, number) : -ENOENT);
 }
 
-/* ---- what is there ---- */
+/* ---- queries ---- */
 
 static void fill(struct roost_kernel_info *to, const struct runtime_kernel_info *from)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Structs of the kernel's interface to those of the verbs and back: exported because the
- * distribution's librdmacm is linked against them. They are plain copies, field by field.
+ * Conversion between structs of the Linux kernel's interface and those of the verbs. Exported
+ * because the distribution's librdmacm is linked against these functions. They copy field by field.
  */
 #include <infiniband/sa.h>
 #include <rdma/ib_user_sa.h>
@@ -36,7 +36,7 @@ void ibv_copy_ah_attr_from_kern(struct ibv_ah_attr *dst, struct ib_uverbs_ah_att
 
 void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *dst, struct ib_uverbs_qp_attr *src)
 {
-	/* qp_state stays: callers have set it to the state they are going to */
+	/* callers have set qp_state to the target state already */
 	dst->cur_qp_state = (enum ibv_qp_state)src->cur_qp_state;
 	dst->path_mtu = (enum ibv_mtu)src->path_mtu;
 	dst->path_mig_state = (enum ibv_mig_state)src->path_mig_state;

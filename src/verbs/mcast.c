@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups of UD queue pairs. A group's GID is its IP address, as the kernel's RDMA CM
- * makes it (drivers/infiniband/core/cma.c, cma_iboe_set_mgid): of IPv4 ::ffff:a.b.c.d, of IPv6 the
- * address itself. The LID means nothing on RoCE.
+ * Multicast groups of UD queue pairs. A group's GID is its IP address, as in the Linux kernel's
+ * RDMA CM (drivers/infiniband/core/cma.c, cma_iboe_set_mgid): ::ffff:a.b.c.d for IPv4, the address
+ * itself for IPv6. RoCE does not use the LID.
  */
 #include <string.h>
 
@@ -24,7 +24,10 @@ static int call(struct ibv_qp *ibqp, const union ibv_gid *gid,
 	return ret;
 }
 
-/* Attaching twice is one attachment, as in the kernel (ib_uverbs_attach_mcast()). */
+/*
+ * Attaching twice has the effect of attaching once, as in the Linux kernel
+ * (ib_uverbs_attach_mcast()).
+ */
 VERBS_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
 	return verbs_ret(call(qp, gid, nic_qp_attach));
@@ -34,5 +37,5 @@ VERBS_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, u
 {
 	int ret = call(qp, gid, nic_qp_detach);
 
-	return verbs_ret(ret == -ENOENT ? -EINVAL : ret); /* as the kernel says it */
+	return verbs_ret(ret == -ENOENT ? -EINVAL : ret); /* the Linux kernel's error */
 }

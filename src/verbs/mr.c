@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions. lkey, rkey and handle are the NIC's one key. Registering touches no memory and
- * pins nothing.
+ * Memory regions. lkey, rkey and handle are the same number, the NIC's key. Registering touches no
+ * memory and pins nothing.
  */
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@
 #define MR_BASIC_ACCESS                                                                            \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
 	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
-/* Huge pages need nothing of us; optional flags may be ignored by definition. */
+/* Huge pages need no support from us. Optional flags may be ignored. */
 #define MR_IGNORED_ACCESS (IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE)
 
 static int mr_check_access(unsigned int access)
@@ -44,8 +44,8 @@ static int mr_key_new(struct ibv_pd *pd, void *addr, size_t length, uint64_t iov
 }
 
 /*
- * -EBUSY while a window is bound to it, or a hook is attached to it. When it returns 0, no access
- * is in flight any more and the program may free the memory.
+ * Returns -EBUSY while a window is bound to the region or a hook is attached to it. After 0, no
+ * access is in flight and the program may free the memory.
  */
 static int mr_key_free(struct verbs_ctx *ctx, uint32_t key)
 {
@@ -123,8 +123,9 @@ VERBS_EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_
 }
 
 /*
- * A new registration first, then the end of the old one: a failure leaves the old region as it was.
- * The keys change, as they may. Not while a window is bound to it, or a hook is attached to it.
+ * Registers the new region first, then removes the old one: after a failure the old region is
+ * unchanged. The keys change, which the verb allows. Fails while a window is bound to the region or
+ * a hook is attached to it.
  */
 VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd, void *addr,
 			      size_t length, int access)
@@ -178,7 +179,7 @@ VERBS_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 
 struct mr_search {
 	uint32_t handle, pd;
-	struct verbs_mr found; /* a copy: the owner may end its region at any time */
+	struct verbs_mr found; /* a copy: the owner may free its region at any time */
 };
 
 static void *mr_find(struct verbs_ctx *ctx, void *arg)
@@ -199,7 +200,7 @@ static void *mr_find(struct verbs_ctx *ctx, void *arg)
 	return hit;
 }
 
-/* The address is not handed on: an importer knows keys alone (ibv_import_mr(3)). */
+/* The imported region has no address: the importer gets only keys (ibv_import_mr(3)). */
 VERBS_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t mr_handle)
 {
 	struct mr_search s = {.handle = mr_handle, .pd = pd->handle};
@@ -222,8 +223,8 @@ VERBS_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 }
 
 /*
- * The program may free the memory next: nobody may get at it by this key any more, whoever still
- * watched it.
+ * The program may free the memory next. So the key must end, even if hooks are still attached to
+ * the region.
  */
 static void mr_key_end(struct verbs_ctx *ctx, uint32_t key)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls that came to the verbs after rdma-core 44, whose headers we build with, and that need
- * little: those of programs built elsewhere. Their types are declared here as newer headers have
- * them, under names of our own, since the headers of the machine may have them as well.
+ * Small verbs that are newer than rdma-core 44, whose headers we build with. Programs built
+ * elsewhere call them. This file declares their types as newer headers do, but under other names,
+ * since the machine's headers may have them too.
  */
 #include "verbs/objects.h"
 
 /*
- * struct ibv_mr_init_attr, rdma-core 60. Members whose bit is not in comp_mask are not looked at,
- * and may lie outside of older structs.
+ * struct ibv_mr_init_attr of rdma-core 60. Members whose bit is not in comp_mask are not read; they
+ * may lie outside of older structs.
  */
 struct verbs_mr_init_attr {
 	size_t length;
@@ -30,8 +30,8 @@ int verbs_query_port_speed(struct ibv_context *context, uint32_t port_num,
 			   uint64_t *port_speed) __asm__("ibv_query_port_speed");
 
 /*
- * By address, and with a base of the program's choice. No DMA-buf (fd), DMA handle or buffer of the
- * provider's: EOPNOTSUPP.
+ * Registers memory by address, optionally with an iova of the program's choice. EOPNOTSUPP: DMA-buf
+ * (fd), DMA handle, or a buffer of the provider.
  */
 VERBS_EXPORT struct ibv_mr *verbs_reg_mr_ex(struct ibv_pd *pd, struct verbs_mr_init_attr *attr)
 {
@@ -45,7 +45,7 @@ VERBS_EXPORT struct ibv_mr *verbs_reg_mr_ex(struct ibv_pd *pd, struct verbs_mr_i
 	return ibv_reg_mr_iova2(pd, attr->addr, attr->length, iova, (unsigned)attr->access);
 }
 
-#define PORT_SPEED 400 /* units of 100 Mbit/s: what ibv_query_port() says, 4 lanes of 10 Gbit/s */
+#define PORT_SPEED 400 /* units of 100 Mbit/s; 4 lanes of 10 Gbit/s, as ibv_query_port() reports */
 
 VERBS_EXPORT int verbs_query_port_speed(struct ibv_context *context, uint32_t port_num,
 					uint64_t *port_speed)

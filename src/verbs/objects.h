@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The objects behind the structs of <infiniband/verbs.h>. The public struct is always the first
- * member (of a context: struct verbs_context, whose last member the program sees), so a cast leads
- * from one to the other.
+ * The objects behind the structs of <infiniband/verbs.h>. The public struct is the first member, so
+ * that a cast converts between the two. The first member of a context is struct verbs_context; the
+ * program has a pointer to the last member of that, struct ibv_context.
  *
- * Conventions at this surface are the verbs': a pointer or NULL with errno, or 0 or a positive
- * errno; inside, negative errno values, turned by verbs_ret().
+ * Exported functions follow the convention of the verbs: they return a pointer, or NULL and errno;
+ * or they return 0 or a positive errno. Internal functions return negative errno values.
+ * verbs_ret() converts them.
  *
- * Locks, outermost first: control lock of the NIC, PU, CQ, send queue, receive queue. An event
- * queue's lock and a context's are leaves.
+ * Lock order, outermost first: control lock of the NIC, PU, CQ, send queue, receive queue. No other
+ * lock is taken while the lock of an event queue or of a context is held.
  */
 #ifndef ROOST_VERBS_OBJECTS_H
 #define ROOST_VERBS_OBJECTS_H
@@ -16,7 +17,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 
-/* The header wraps these for its callers; here they are defined. */
+/* The public header defines these as macros. Here are the functions. */
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 #undef ibv_query_port
@@ -34,7 +35,7 @@
 
 #define VERBS_EXPORT ROOST_EXPORT
 
-#define VERBS_VENDOR_ID 0x526f73 /* "Ros": our own, no IEEE assignment */
+#define VERBS_VENDOR_ID 0x526f73 /* "Ros"; not an IEEE assignment */
 #define VERBS_PART_ID	1
 
 struct verbs_ctx {
@@ -42,17 +43,17 @@ struct verbs_ctx {
 	struct drive *drive;
 	struct nic *nic;
 	struct evq async;
-	pthread_mutex_t lock; /* of what is below */
+	pthread_mutex_t lock; /* guards the members below */
 	struct list_head pds, ahs, mrs, mws, cqs, srqs, qps;
 	struct arena queues;
-	struct list_head link; /* all open contexts */
-	ino_t cmd_ino;	       /* of cmd_fd: tells our own descriptors in ibv_import_device() */
+	struct list_head link; /* in the list of all open contexts */
+	ino_t cmd_ino;	       /* of cmd_fd: ibv_import_device() recognises our descriptors by it */
 };
 
 struct verbs_pd {
 	struct ibv_pd pd;
 	struct list_head link;
-	bool imported; /* a second face of a PD that another object owns */
+	bool imported; /* another object owns the PD */
 };
 
 struct verbs_mr {
@@ -80,23 +81,23 @@ struct verbs_channel {
 
 struct verbs_cq {
 	union {
-		struct ibv_cq cq; /* a prefix of ex */
+		struct ibv_cq cq; /* the first members of ex */
 		struct ibv_cq_ex ex;
 	};
 	struct drive *drive;
 	struct nic_cq *nic_cq;
 	unsigned pu;
-	bool single_threaded; /* the program promised: no lock */
+	bool single_threaded; /* promised by the program: no lock is taken */
 
 	struct spin lock CACHE_ALIGNED;
-	uint32_t cons; /* CQEs taken */
+	uint32_t cons; /* number of CQEs taken */
 	uint32_t mask;
 	struct roost_cqe *ring;
 	struct roost_cqe *cur; /* between start_poll and end_poll */
 	struct roost_cq_index *index;
 
 	struct evq_event comp_event CACHE_ALIGNED;
-	_Atomic uint32_t announced; /* completions that had come when the last event was raised */
+	_Atomic uint32_t announced; /* number of completions when the last event was raised */
 	uint32_t comp_reported;
 	struct evq_event async_event;
 	uint32_t async_reported;
@@ -106,15 +107,18 @@ struct verbs_cq {
 
 struct verbs_queue {
 	struct spin lock;
-	uint32_t head; /* WQEs posted */
-	/* index->cons as last read: the NIC's line is fetched only when the ring looks full */
+	uint32_t head; /* number of WQEs posted */
+	/*
+	 * Last value read from index->cons. The NIC's cache line is read only if the ring looks
+	 * full.
+	 */
 	uint32_t cons_seen;
 	uint32_t depth, mask;
 	uint32_t max_sge;
 	uint32_t max_inline;
 	uint32_t shift;
-	bool ud;	 /* send queue: work requests name where they go */
-	uint32_t wr_ops; /* send queue: bits 1 << enum ibv_wr_opcode that the QP's service has */
+	bool ud;	 /* send queue: each work request names its destination */
+	uint32_t wr_ops; /* send queue: 1 << enum ibv_wr_opcode for each operation of the service */
 	uint8_t *ring;
 	uint64_t *wr_id;
 	struct roost_queue_index *index;
@@ -133,37 +137,38 @@ struct verbs_srq {
 	struct list_head link;
 };
 
-/* IBV_EVENT_CQ_ERR .. IBV_EVENT_SQ_DRAINED, and IBV_EVENT_QP_LAST_WQE_REACHED behind them. */
+/* IBV_EVENT_CQ_ERR .. IBV_EVENT_SQ_DRAINED, then IBV_EVENT_QP_LAST_WQE_REACHED. */
 #define VERBS_QP_EVENTS	  7
 #define VERBS_QP_LAST_WQE (VERBS_QP_EVENTS - 1)
 
 /*
- * struct ibv_qp_ex grows by an operation now and then, and programs built with newer headers than
- * ours (librpma) look for NULL there to learn that a provider has none.
+ * Later versions of rdma-core add operations at the end of struct ibv_qp_ex. Programs built with
+ * newer headers than ours (librpma) test these members for NULL to find out whether the provider
+ * has them. So the struct has room for them.
  */
 #define VERBS_QP_EX_SIZE (offsetof(struct ibv_qp_ex, wr_atomic_write) + 16 * sizeof(void *))
 
 struct verbs_qp {
 	union {
-		struct ibv_qp qp; /* a prefix of ex */
+		struct ibv_qp qp; /* the first members of ex */
 		struct ibv_qp_ex ex;
 		char longer_ex[VERBS_QP_EX_SIZE];
 	};
 	struct drive *drive;
 	struct nic_qp *nic_qp;
 	unsigned pu;
-	/* options on offer, or agreed: ece.c; 0: none yet. One thread connects a queue pair */
+	/* ECE options offered or agreed (ece.c); 0: none yet. One thread connects a queue pair. */
 	uint32_t ece;
-	bool offers_rpc; /* until it is reset */
+	bool offers_rpc; /* cleared by a reset */
 	bool sig_all;
-	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() answers */
+	bool has_ex; /* made with send_ops_flags: ibv_qp_to_qp_ex() succeeds */
 
 	struct verbs_queue sq, rq;
 
-	/* between wr_start and wr_complete, under the send queue's lock */
+	/* Used between wr_start and wr_complete, under the send queue's lock. */
 	struct roost_wqe *wr_cur;
-	uint32_t wr_head; /* WQEs built so far */
-	int wr_err;	  /* positive errno of the first mistake */
+	uint32_t wr_head; /* number of WQEs built so far */
+	int wr_err;	  /* positive errno of the first error */
 
 	void *mem; /* rings, indices, wr_ids */
 	size_t mem_size;
@@ -192,7 +197,10 @@ static inline struct verbs_srq *verbs_srq(struct ibv_srq *srq)
 	return (struct verbs_srq *)srq;
 }
 
-/* 0 stays 0; -errno becomes what verbs return, with errno set beside as the newer ones do. */
+/*
+ * Converts an internal return value: 0 stays 0, -errno becomes errno. Sets errno too, as newer
+ * verbs do.
+ */
 static inline int verbs_ret(int ret)
 {
 	if (ret >= 0)
@@ -207,13 +215,13 @@ static inline void *verbs_null(int err)
 	return NULL;
 }
 
-/* Zeroed, aligned to a cache line; free() it. */
+/* Returns zeroed memory, aligned to a cache line. The caller frees it with free(). */
 void *verbs_new(size_t size);
 
 /* device.c */
 /*
- * The address that the first process of this machine takes for ROOST_PORT: while no NIC is open,
- * the best guess at our own.
+ * Stores the address that the first process of this machine takes for ROOST_PORT. While no NIC is
+ * open, this is the best guess at this process's address.
  */
 void verbs_first_address(struct pkt_addr *addr);
 uint64_t verbs_device_guid(void); /* network byte order */
@@ -226,19 +234,21 @@ int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_
 int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values);
 
 /*
- * The index of the interface that has the address; 0 when none does (shm). All of 127/8 is the
- * loopback interface's.
+ * Returns the index of the interface that has the address, or 0 if none has it (shm). All addresses
+ * of 127/8 belong to the loopback interface.
  */
 uint32_t verbs_interface_of(const struct pkt_addr *addr);
 
 /*
- * After a call that named a GID by an index which is not there: one line, once in a process, names
- * the right one. Users of rxe and mlx5 type 1 or 3, where the GID of RoCE v2 and IPv4 is there.
+ * Call it after a verb named a GID index that does not exist. Once per process, it logs one line
+ * that names the right index. Users of rxe and mlx5 type 1 or 3, the indices of their GIDs of RoCE
+ * v2 and IPv4.
  */
 void verbs_no_gid(struct ibv_context *ctx, uint32_t port_num, uint32_t index);
 
 /*
- * pd.c, mr.c, mw.c, cq.c, srq.c, qp.c: free what a program left behind when it closes its context
+ * pd.c, mr.c, mw.c, cq.c, srq.c, qp.c: free the objects that a program did not free before it
+ * closed its context.
  */
 void verbs_pd_reap(struct verbs_ctx *ctx);
 void verbs_ah_reap(struct verbs_ctx *ctx);
@@ -249,18 +259,18 @@ void verbs_srq_reap(struct verbs_ctx *ctx);
 void verbs_qp_reap(struct verbs_ctx *ctx);
 
 /*
- * context.c: calls fn for every open context, which stays open meanwhile, until it returns
- * something.
+ * context.c: calls fn for each open context until fn returns non-NULL, and returns that value. A
+ * context stays open while fn runs on it.
  */
 void *verbs_each_context(void *(*fn)(struct verbs_ctx *ctx, void *arg), void *arg);
 
 /* queue.c */
-/* A stride of 2^n bytes that holds so many. */
+/* Returns the exponent n of a stride of 2^n bytes that has room for `bytes`. */
 uint32_t verbs_stride_shift(size_t bytes);
 void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge);
 /*
- * One piece of memory for the rings, indices and wr_ids of n queues whose sizes are set, zeroed.
- * -ENOMEM.
+ * Allocates one zeroed piece of memory for the rings, indices and wr_ids of n queues. Their sizes
+ * are set. 0 or -ENOMEM.
  */
 int verbs_queues_alloc(struct verbs_ctx *ctx, struct verbs_queue *const *queues, int n, void **mem,
 		       size_t *size);
@@ -276,9 +286,9 @@ static inline struct evq *verbs_evq(struct ibv_comp_channel *channel)
 {
 	return &container_of(channel, struct verbs_channel, channel)->events;
 }
-/* An armed queue has fired: raises its event. Any thread, the owner of a PU too. */
+/* Raises the event of a CQ that was armed. Any thread, also the owner of a PU. */
 void verbs_cq_fired(struct verbs_cq *cq);
-/* Takes the completions of a QP that is gone, or reset, out of the ring. PU owned. */
+/* Removes the completions of a destroyed or reset QP from the ring. PU owned. */
 void verbs_cq_clean(struct verbs_cq *cq, uint32_t qpn);
 
 /* cq_ex.c */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Protection domains. The handle is the NIC's number, so that a PD can be imported by it. */
+/*
+ * Protection domains. The handle is the NIC's number, so that a PD can be imported by its handle.
+ */
 #include <stdlib.h>
 
 #include "verbs/objects.h"
@@ -99,8 +101,8 @@ void verbs_pd_reap(struct verbs_ctx *ctx)
 		pd = list_first_entry(&ctx->pds, struct verbs_pd, link);
 		list_del(&pd->link);
 		/*
-		 * Still busy when another context imported it and uses it: then it goes with the
-		 * NIC.
+		 * Busy if another context has imported the PD and uses it. It is freed with the NIC
+		 * then.
 		 */
 		if (!pd->imported)
 			pd_number_free(ctx, pd->pd.handle);

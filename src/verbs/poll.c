@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* ibv_poll_cq(): takes completions out of the ring; drives the NIC only when there are none. */
+/* ibv_poll_cq(): takes completions out of the ring. It drives the NIC only if the ring is empty. */
 #include "verbs/objects.h"
 
-/* The NIC writes the values of the verbs (abi_check.c), so this is a copy with other widths. */
+/* The NIC writes the values of the verbs (abi_check.c), so this only copies and widens fields. */
 static inline void wc_fill(struct ibv_wc *wc, const struct roost_cqe *cqe)
 {
 	wc->wr_id = cqe->wr_id;
@@ -55,9 +55,7 @@ int verbs_poll_cq(struct ibv_cq *ibcq, int max, struct ibv_wc *wc)
 		return -EINVAL;
 	n = cq_take(cq, max, wc);
 	if (!n) {
-		/*
-		 * Not under the lock: another thread that polls meanwhile gets its answer at once.
-		 */
+		/* Not under the lock, so that another thread that polls meanwhile does not wait. */
 		drive_progress(cq->drive, cq->pu);
 		n = cq_take(cq, max, wc);
 	}

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ibv_post_send() and ibv_post_recv(): a work request becomes a WQE in the ring. The producer index
- * is stored once for a posted list, and the doorbell rung once.
+ * ibv_post_send() and ibv_post_recv(): write a WQE into the ring for each work request. A list of
+ * work requests costs one store of the producer index and one doorbell.
  */
 #include "verbs/post.h"
 
-/* What an op-code of the verbs is on our ring, and which of its fields count. */
+/* The ring's op-code for each op-code of the verbs, and the fields that it uses. */
 enum {
 	WR_RADDR = 1,
 	WR_IMM = 2,
@@ -56,7 +56,7 @@ static int put_local(struct roost_wqe *w, const struct ibv_send_wr *wr, uint8_t 
 	return post_bind(w, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
 }
 
-/* 0, or the positive errno for the program. */
+/* Returns 0 or a positive errno. */
 static inline int put_send(struct verbs_queue *sq, uint32_t n, const struct ibv_send_wr *wr)
 {
 	struct roost_wqe *w = post_slot(sq, n);
@@ -140,8 +140,8 @@ int verbs_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send
 }
 
 /*
- * Type 1; what can be checked of its arguments, verbs.h has. The window has its new key at once, as
- * with hardware.
+ * Binds a window of type 1. The inline function in verbs.h has checked the arguments. The window
+ * gets its new key at once, as with hardware.
  */
 int verbs_bind_mw(struct ibv_qp *ibqp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 {
@@ -189,9 +189,10 @@ static inline int put_recv(struct verbs_queue *rq, uint32_t n, const struct ibv_
 
 /*
  * Receives need no doorbell, except in the error state, where they are flushed. The NIC stores the
- * state (qp.c, set_state()), then reads the producer index (req_idle()); here it is the other way
- * round. All four are sequentially consistent, so one sees the other: nothing less orders a store
- * before a load of another word.
+ * state (set_state() in src/nic/qp.c), then reads the producer index (req_idle()). This function
+ * stores the producer index, then reads the state. All four accesses are sequentially consistent,
+ * so at least one side sees the other's store. A weaker order would not keep a load behind a store
+ * to another word.
  */
 static inline bool publish_recv(struct verbs_qp *qp, uint32_t head)
 {
@@ -201,8 +202,8 @@ static inline bool publish_recv(struct verbs_qp *qp, uint32_t head)
 }
 
 /*
- * Fills the ring from `head` on; the queue is locked. Returns the head after the last that went in;
- * *err, *bad_wr if one did not.
+ * Writes receives into the ring, starting at `head`. The queue is locked. Returns the new head. On
+ * an error sets *err and *bad_wr.
  */
 static inline uint32_t put_recvs(struct verbs_queue *rq, struct ibv_recv_wr *wr,
 				 struct ibv_recv_wr **bad_wr, int *err)
@@ -244,7 +245,7 @@ int verbs_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv
 	return ret;
 }
 
-/* No doorbell: who finds the queue empty is told by its peer's next try. */
+/* Rings no doorbell: a QP that found the queue empty looks again when its peer retries. */
 int verbs_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
 	struct verbs_queue *rq = &verbs_srq(ibsrq)->rq;

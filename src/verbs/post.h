@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Putting work requests into a ring: what post.c and qp_ex.c share. */
+/* Writing work requests into a ring, for post.c and qp_ex.c. */
 #ifndef ROOST_VERBS_POST_H
 #define ROOST_VERBS_POST_H
 
@@ -10,8 +10,8 @@
 #define VERBS_SEND_FLAGS (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE)
 
 /*
- * enum ibv_send_flags to enum roost_wqe_flags: the bits are the same, with the fence in another
- * place.
+ * Converts enum ibv_send_flags to enum roost_wqe_flags. The bits are in the same order, except the
+ * fence.
  */
 static inline uint16_t post_flags(unsigned int f)
 {
@@ -22,12 +22,12 @@ _Static_assert(IBV_SEND_SIGNALED >> 1 == ROOST_WQE_SIGNALED, "send flags");
 _Static_assert(IBV_SEND_SOLICITED >> 1 == ROOST_WQE_SOLICITED, "send flags");
 _Static_assert((int)IBV_SEND_INLINE == (int)ROOST_WQE_INLINE, "send flags");
 
-/* Struct ibv_sge and struct roost_sge have the same layout: lists are copied whole. */
+/* struct ibv_sge and struct roost_sge have the same layout, so that lists are copied whole. */
 _Static_assert(sizeof(struct ibv_sge) == sizeof(struct roost_sge), "SGE");
 _Static_assert(offsetof(struct ibv_sge, length) == offsetof(struct roost_sge, len), "SGE");
 _Static_assert(offsetof(struct ibv_sge, lkey) == offsetof(struct roost_sge, lkey), "SGE");
 
-/* Is there room for the WQE that would be number `head`? */
+/* Returns whether the ring has room for WQE number `head`. */
 static inline bool post_room(struct verbs_queue *q, uint32_t head)
 {
 	if (likely(head - q->cons_seen < q->depth))
@@ -41,20 +41,20 @@ static inline void *post_slot(const struct verbs_queue *q, uint32_t n)
 	return q->ring + ((size_t)(n & q->mask) << q->shift);
 }
 
-/* Work requests are taken in these states; in ERR, and in SQE, they are flushed (IBA 10.3.1). */
+/* Work requests may be posted in these states. In ERR and SQE they are flushed (IBA 10.3.1). */
 static inline bool post_send_allowed(const struct verbs_qp *qp)
 {
 	return qp->qp.state >= IBV_QPS_RTS && qp->qp.state <= IBV_QPS_ERR;
 }
 
 /*
- * A WQE that binds a window; its rules are the NIC's to check, but for what has no place in the
- * WQE. Positive errno.
+ * Builds a WQE that binds a window. The NIC checks the rules of binding, except what the WQE has no
+ * field for. Returns 0 or a positive errno.
  */
 static inline int post_bind(struct roost_wqe *w, const struct ibv_mw *mw, uint32_t rkey,
 			    const struct ibv_mw_bind_info *info)
 {
-	/* Only the low 8 bits of its key are the program's. */
+	/* The program may change only the low 8 bits of the key. */
 	if (unlikely((mw->rkey ^ rkey) >> 8 || (info->length && !info->mr)))
 		return EINVAL;
 	w->num_sge = 0;
@@ -67,7 +67,7 @@ static inline int post_bind(struct roost_wqe *w, const struct ibv_mw *mw, uint32
 	return 0;
 }
 
-/* Copies the data into the WQE. Positive errno: there is no room for them. */
+/* Copies the data into the WQE. Returns 0, or a positive errno if the data do not fit. */
 static inline int post_inline(struct roost_wqe *w, const struct verbs_queue *sq,
 			      const struct ibv_sge *sges, int n)
 {
@@ -98,7 +98,8 @@ static inline void post_ud_addr(struct roost_wqe *w, const struct ibv_ah *ah, ui
 }
 
 /*
- * Lets the NIC see the WQEs before `head`. The queue is locked; ring the doorbell after the unlock.
+ * Makes the WQEs before `head` visible to the NIC. The queue is locked. The caller rings the
+ * doorbell after it has unlocked the queue.
  */
 static inline void post_publish(struct verbs_queue *q, uint32_t head)
 {

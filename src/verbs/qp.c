@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: create, destroy. States and attributes are qp_attr.c; posting is post.c and qp_ex.c.
+ * Queue pairs: create, destroy. qp_attr.c has states and attributes, post.c and qp_ex.c have
+ * posting.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,8 @@
 #include "verbs/objects.h"
 
 /*
- * What a QP of a type can do (IBA table 37), for ibv_create_qp_ex() and for posting. RC can do all
- * that there is.
+ * Operations of each QP type (IBA table 37), for ibv_create_qp_ex() and for posting. RC has all
+ * operations.
  */
 static uint64_t send_ops_of(enum ibv_qp_type type)
 {
@@ -63,8 +64,8 @@ static int qp_check(const struct verbs_ctx *ctx, const struct ibv_qp_init_attr_e
 }
 
 /*
- * Sizes of both queues. The stride is a power of two, and what it has to spare is given to the
- * program.
+ * Sets the sizes of both queues. The stride is a power of two. The program gets the spare room as
+ * inline data.
  */
 static void qp_size(struct verbs_qp *qp, const struct ibv_qp_cap *cap)
 {
@@ -99,7 +100,7 @@ static int qp_start(struct verbs_ctx *ctx, struct verbs_qp *qp)
 
 	drive_control_lock(qp->drive);
 	qp->pu = nic_qp_home_pu(&init);
-	verbs_own_all(qp->drive); /* its CQs may be those of another */
+	verbs_own_all(qp->drive); /* its CQs may belong to other PUs */
 	ret = nic_qp_create(ctx->nic, &init, &qp->nic_qp);
 	verbs_disown_all(qp->drive);
 	drive_control_unlock(qp->drive);
@@ -211,7 +212,7 @@ VERBS_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_
 	return qp;
 }
 
-/* Is it attached to a group? Then it may not go away (as the kernel has it: uverbs and rxe). */
+/* A QP attached to a multicast group may not be destroyed, as in the Linux kernel (uverbs, rxe). */
 static bool qp_in_group(struct verbs_qp *qp)
 {
 	bool in;
@@ -223,7 +224,7 @@ static bool qp_in_group(struct verbs_qp *qp)
 }
 
 /*
- * The NIC forgets it, and its completions leave the CQs: the number may name another QP tomorrow.
+ * Removes the QP from the NIC and its completions from the CQs: a later QP may get the same number.
  */
 static void qp_end(struct verbs_qp *qp)
 {
@@ -269,7 +270,7 @@ VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	return 0;
 }
 
-/* As in cq.c: the memory stays, since the program still holds the object. */
+/* The memory stays: the program still holds the object (as in cq.c). */
 void verbs_qp_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_qp *qp;

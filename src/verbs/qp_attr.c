@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ibv_modify_qp() and ibv_query_qp(): attributes of the verbs to those of the NIC, which knows the
- * rules, and back.
+ * ibv_modify_qp() and ibv_query_qp(): convert attributes between the verbs and the NIC. The NIC
+ * checks the rules.
  */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 static int av_to_nic(const struct ibv_ah_attr *ah, struct nic_qp_attr *a)
 {
 	if (!ah->is_global)
-		return -EINVAL; /* RoCE has no local route: IBV_QPF_GRH_REQUIRED */
+		return -EINVAL; /* RoCE needs a GRH: IBV_QPF_GRH_REQUIRED */
 	memcpy(a->dgid.b, ah->grh.dgid.raw, sizeof(a->dgid.b));
 	a->sgid_index = ah->grh.sgid_index;
 	a->traffic_class = ah->grh.traffic_class;
@@ -61,7 +61,7 @@ static int attr_to_nic(const struct ibv_qp_attr *attr, int mask, struct nic_qp_a
 	return 0;
 }
 
-/* Posting looks at the state under the queue's lock. */
+/* Takes the queue locks: posting reads the state under them. */
 static void qp_set_state(struct verbs_qp *qp, enum ibv_qp_state state)
 {
 	spin_lock(&qp->sq.lock);
@@ -71,7 +71,9 @@ static void qp_set_state(struct verbs_qp *qp, enum ibv_qp_state state)
 	spin_unlock(&qp->sq.lock);
 }
 
-/* RESET forgets what was posted; completions of it that were not taken go too. PU owned. */
+/*
+ * Drops what was posted before the reset, and the QP's completions that were not taken. PU owned.
+ */
 static void qp_forget_posted(struct verbs_qp *qp)
 {
 	struct verbs_queue *queues[2] = {&qp->sq, &qp->rq};
@@ -99,7 +101,7 @@ static int qp_modify(struct verbs_qp *qp, const struct nic_qp_attr *a, int mask)
 	drive_control_lock(qp->drive);
 	drive_own(qp->drive, qp->pu);
 	if (reset)
-		qp_set_state(qp, IBV_QPS_RESET); /* nobody posts while the indices change */
+		qp_set_state(qp, IBV_QPS_RESET); /* no thread posts while the indices change */
 	ret = nic_qp_modify(drive_nic(qp->drive), qp->nic_qp, a, (uint32_t)mask,
 			    drive_now(qp->drive));
 	if (ret && reset) {
@@ -163,7 +165,7 @@ static void attr_from_nic(const struct nic_qp_attr *a, struct ibv_qp_attr *attr)
 	attr->sq_draining = a->sq_draining;
 }
 
-/* All attributes are filled in, whatever the mask asks for. */
+/* Fills in all attributes, whatever the mask asks for. */
 VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int attr_mask,
 			      struct ibv_qp_init_attr *init_attr)
 {
@@ -193,7 +195,7 @@ VERBS_EXPORT int ibv_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int
 	return 0;
 }
 
-/* Bytes arrive in order within a message unless packets are lost; that is no guarantee. */
+/* Bytes arrive in order within a message unless packets are lost. That is no guarantee, so 0. */
 VERBS_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
 					    uint32_t flags)
 {

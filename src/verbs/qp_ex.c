@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The extended QP: wr_start, then for each work request a builder (wr_send ...) and a setter of its
- * data, then wr_complete. The builders write into the ring itself, under the send queue's lock;
- * nothing is seen by the NIC before wr_complete. The first mistake is kept and makes wr_complete
- * fail as a whole.
+ * The extended QP: wr_start, then a builder (wr_send ...) and a data setter for each work request,
+ * then wr_complete. The builders write into the ring under the send queue's lock. The NIC sees
+ * nothing before wr_complete. If there was an error, wr_complete returns the first one and posts
+ * nothing.
  */
 #include "verbs/post.h"
 
@@ -48,7 +48,7 @@ static void wr_fail(struct verbs_qp *qp, int err)
 	qp->wr_cur = NULL;
 }
 
-/* The next WQE, with all but its op-code's own fields filled; NULL after a mistake. */
+/* Returns the next WQE with the common fields filled in, or NULL after an error. */
 static struct roost_wqe *wr_next(struct ibv_qp_ex *ex, enum roost_op op)
 {
 	struct verbs_qp *qp = qp_of(ex);
@@ -69,7 +69,7 @@ static struct roost_wqe *wr_next(struct ibv_qp_ex *ex, enum roost_op op)
 	qp->wr_head++;
 	qp->wr_cur = w;
 	w->ctrl = ROOST_CTRL(op, 0);
-	/* Whether data is inline is what the setter says. */
+	/* The data setter decides whether data are inline. */
 	w->flags = post_flags(ex->wr_flags & ~(unsigned)IBV_SEND_INLINE);
 	w->num_sge = 0;
 	w->inline_len = 0;
@@ -160,7 +160,7 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 		wr_fail(qp_of(ex), err);
 }
 
-/* ---- what is not there; programs call these pointers without looking ---- */
+/* ---- unsupported operations; programs call these pointers without a check ---- */
 
 static void wr_no_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {
@@ -221,7 +221,7 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
 	if (unlikely(!w))
 		return;
 	op = ROOST_CTRL_OP(w->ctrl);
-	if (unlikely(op >= ROOST_OP_READ)) { /* nothing of these goes out */
+	if (unlikely(op >= ROOST_OP_READ)) { /* these operations send no data */
 		wr_fail(qp, EINVAL);
 		return;
 	}
@@ -246,8 +246,8 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
 }
 
 /*
- * What came after wr_send_tso stays NULL: it is how programs ask whether a provider has it
- * (librpma, wr_atomic_write and wr_flush).
+ * Members after wr_send_tso stay NULL. Programs test them to find out whether a provider has the
+ * operation (librpma: wr_atomic_write and wr_flush).
  */
 void verbs_qp_ex_init(struct verbs_qp *qp)
 {

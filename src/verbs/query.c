@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the device, its ports, its GID and P_Key tables say of themselves: only what is built and
- * tested.
+ * Attributes of the device, its ports, its GID and P_Key tables. They list only features that are
+ * built and tested.
  */
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -22,8 +22,8 @@
 #define PHYS_LINK_UP 5
 
 /*
- * A figure has to stand here; software has no lanes. 4X at 10 Gbit/s is about what a UDP loopback
- * does.
+ * The verbs require a link speed, and software has no lanes. 4X at 10 Gbit/s is about what a UDP
+ * loopback reaches.
  */
 #define ACTIVE_WIDTH 2
 #define ACTIVE_SPEED 8
@@ -51,7 +51,7 @@ static void fill_device(struct nic *nic, struct ibv_device_attr *a)
 	a->max_cq = MAX_CQ;
 	a->max_cqe = NIC_MAX_CQE;
 	a->max_mr = NIC_MAX_MRS;
-	a->max_mw = NIC_MAX_MRS; /* one table for both */
+	a->max_mw = NIC_MAX_MRS; /* regions and windows share one table */
 	a->max_pd = MAX_PD;
 	a->max_mcast_grp = NIC_MAX_GROUPS;
 	a->max_mcast_qp_attach = NIC_MAX_GROUP_QPS;
@@ -92,7 +92,7 @@ int verbs_query_device_ex(struct ibv_context *ctx, const struct ibv_query_device
 	ex.hca_core_clock = CLOCK_KHZ;
 	ex.device_cap_flags_ex = ex.orig_attr.device_cap_flags;
 	ex.phys_port_cnt_ex = ex.orig_attr.phys_port_cnt;
-	/* A newer caller's struct may be longer, an older one's shorter. */
+	/* The struct of a newer caller may be longer, that of an older one shorter. */
 	memset(attr, 0, attr_size);
 	memcpy(attr, &ex, attr_size < sizeof(ex) ? attr_size : sizeof(ex));
 	return 0;
@@ -113,7 +113,7 @@ int verbs_query_rt_values(struct ibv_context *ctx, struct ibv_values_ex *values)
 	return 0;
 }
 
-/* NULL when there is no such port, or not so many addresses. Ports count from 1. */
+/* Returns NULL if the port does not exist or has no address of this index. Ports count from 1. */
 static const struct port *find_port(struct ibv_context *ctx, uint32_t port_num, uint32_t index)
 {
 	struct nic *nic = verbs_ctx(ctx)->nic;
@@ -123,8 +123,8 @@ static const struct port *find_port(struct ibv_context *ctx, uint32_t port_num, 
 }
 
 /*
- * The largest path MTU that serves each of the port's addresses: interfaces have MTUs of their own,
- * and the port shows one.
+ * Returns the largest path MTU that all addresses of the port support. Interfaces have different
+ * MTUs, but a port shows only one.
  */
 static uint32_t mtu_of_all(struct ibv_context *ctx, uint8_t port_num, unsigned gids)
 {
@@ -175,7 +175,7 @@ int verbs_query_port(struct ibv_context *ctx, uint8_t port_num, struct ibv_port_
 	return 0;
 }
 
-/* Programs built against old headers hand over the struct as it was: without its last member. */
+/* Programs built with old headers pass a shorter struct, without the last member. */
 #define OLD_PORT_ATTR_SIZE 48
 _Static_assert(offsetof(struct ibv_port_attr, port_cap_flags2) == OLD_PORT_ATTR_SIZE,
 	       "old struct ibv_port_attr");
@@ -290,7 +290,7 @@ VERBS_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_nu
 	return 0;
 }
 
-/* The number of entries, or -errno. */
+/* Returns the number of entries, or -errno. */
 VERBS_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 					  struct ibv_gid_entry *entries, size_t max_entries,
 					  uint32_t flags, size_t entry_size)
@@ -314,7 +314,7 @@ VERBS_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context,
 VERBS_EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num,
 				    unsigned int index, int *type);
 
-/* Private to rdma-core, yet ibv_devinfo calls it. */
+/* Private to rdma-core, but ibv_devinfo calls it. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index, int *type)
 {
 	if (!find_gid(context, port_num, index)) {

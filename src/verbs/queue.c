@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory of send and receive queues, and owning several processing units at once: what qp.c, srq.c
- * and cq.c share.
+ * Memory of send and receive queues, and owning several processing units at once: shared by qp.c,
+ * srq.c and cq.c.
  */
 #include "verbs/objects.h"
 
@@ -24,7 +24,10 @@ void verbs_recv_size(struct verbs_queue *rq, uint32_t max_wr, uint32_t max_sge)
 	rq->max_sge = max_sge;
 }
 
-/* Those of many small queue pairs lie close together, as the NIC's own memory of them does. */
+/*
+ * Small queues come from an arena, so that those of many queue pairs lie close together. The NIC's
+ * own memory of queue pairs is laid out the same way.
+ */
 static void *take_small(struct verbs_ctx *ctx, size_t size)
 {
 	void *p;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost/verbs.h: kernels that the host runs by itself. Turns of their PU carry them on; who waits
- * here drives it.
+ * roost/verbs.h: kernels that the host runs as local calls. Turns of their PU run the steps. A
+ * thread that waits here drives the PU.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ VERBS_EXPORT int roost_run_poll(struct roost_run *run, struct roost_result *resu
 	drive_progress(run->drive, run->pu);
 	if (take(run, result))
 		return 0;
-	/* In the child of a fork nothing carries it on. */
+	/* In a forked child no engine runs the call. */
 	return drive_dead(run->drive) ? ENOTCONN : EAGAIN;
 }
 

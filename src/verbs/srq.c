@@ -27,8 +27,8 @@ static int srq_start(struct verbs_ctx *ctx, struct verbs_srq *srq)
 }
 
 /*
- * The basic kind; ibv_create_srq_ex() of verbs.h comes here too. A limit is armed by
- * ibv_modify_srq() alone, as the standard says.
+ * Creates an SRQ of the basic type. ibv_create_srq_ex() of verbs.h comes here too. Only
+ * ibv_modify_srq() arms a limit, as the specification says.
  */
 VERBS_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *init)
 {
@@ -73,7 +73,7 @@ free_srq:
 	return verbs_null(-ret);
 }
 
-/* PU owned. Posting waits meanwhile, as it does for another thread that posts. */
+/* PU owned. The queue's lock makes posting wait. */
 static int srq_resize(struct verbs_srq *srq, uint32_t max_wr)
 {
 	struct verbs_ctx *ctx = verbs_ctx(srq->srq.context);
@@ -108,7 +108,7 @@ static int srq_resize(struct verbs_srq *srq, uint32_t max_wr)
 	return ret;
 }
 
-/* All that the mask says, or none. PU owned. */
+/* Makes all changes of the mask, or none. PU owned. */
 static int srq_modify(struct verbs_srq *srq, const struct ibv_srq_attr *attr, int mask)
 {
 	uint32_t old = nic_srq_limit(srq->nic_srq);
@@ -119,7 +119,7 @@ static int srq_modify(struct verbs_srq *srq, const struct ibv_srq_attr *attr, in
 	if (mask & IBV_SRQ_LIMIT) {
 		if (attr->srq_limit > attr->max_wr)
 			return -EINVAL;
-		/* the one before is no reason against the new size */
+		/* the new size need not fit the old limit */
 		nic_srq_set_limit(srq->nic_srq, 0);
 	}
 	ret = srq_resize(srq, attr->max_wr);
@@ -161,7 +161,10 @@ VERBS_EXPORT int ibv_query_srq(struct ibv_srq *ibsrq, struct ibv_srq_attr *attr)
 	return 0;
 }
 
-/* There are no numbers on the wire for the basic kind: it tells SRQs of this process apart. */
+/*
+ * An SRQ of the basic type has no number on the wire. The number distinguishes SRQs of this
+ * process.
+ */
 int verbs_get_srq_num(struct ibv_srq *srq, uint32_t *number)
 {
 	*number = verbs_srq(srq)->number;
@@ -210,7 +213,7 @@ VERBS_EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
 	return 0;
 }
 
-/* As in cq.c: the memory stays, since the program still holds the object. */
+/* The memory stays: the program still holds the object (as in cq.c). */
 void verbs_srq_reap(struct verbs_ctx *ctx)
 {
 	struct verbs_srq *srq;

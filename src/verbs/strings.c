@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Values of the verbs in words. */
+/* Names of values of the verbs. */
 #include "verbs/objects.h"
 
 static const char *const wc_status[] = {
@@ -110,7 +110,7 @@ VERBS_EXPORT const char *ibv_node_type_str(enum ibv_node_type type)
 	return lookup(node_type, ARRAY_SIZE(node_type), (int)type);
 }
 
-/* Of the private interface to providers, since rdma-core 50. */
+/* Part of the private interface to providers, since rdma-core 50. */
 const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode);
 
 VERBS_EXPORT const char *ibv_wr_opcode_str(enum ibv_wr_opcode opcode)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The attributes of /sys/class/infiniband/roost0 that differ from process to process, in the
- * kernel's own formats (drivers/infiniband/core/sysfs.c, device.c). The others are files of the
- * view's folder (src/cli/run/preload/make_view.sh).
+ * The attributes of /sys/class/infiniband/roost0 that differ between processes, in the Linux
+ * kernel's formats (drivers/infiniband/core/sysfs.c, device.c). The others are files of the view's
+ * folder (src/cli/run/preload/make_view.sh).
  */
 #include "verbs/sysfs.h"
 
@@ -54,7 +54,7 @@ static int guid_text(char *out, size_t n)
 	return ROOST_SYSFS_TEXT;
 }
 
-/* Entries beyond the table are zeros, as empty ones of the kernel's are. */
+/* Entries beyond the table are zeros, like empty entries of the Linux kernel. */
 static int gid_text(const struct gids *g, unsigned index, char *out, size_t n)
 {
 	static const struct pkt_addr none;
@@ -93,9 +93,9 @@ static int type_text(const struct gids *g, unsigned index, char *out, size_t n)
 }
 
 /*
- * device/net, whose one entry is named as the interface of GID 0: a folder in the private one, with
- * a link to the kernel's folder of that interface. It says no more than its name does, so it can
- * stay for the next program.
+ * device/net has one entry, named after the interface of GID 0. It is a folder in the private
+ * folder, with a link to the Linux kernel's folder of that interface. It depends only on the
+ * interface's name, so it can stay for the next program.
  */
 static int net_folder(const struct gids *g, const char *below, char *out, size_t n)
 {
@@ -104,7 +104,7 @@ static int net_folder(const struct gids *g, const char *below, char *out, size_t
 	int dir, len;
 
 	if (!interface_name(g, 0, name))
-		return ROOST_SYSFS_OTHER; /* the view's own is empty */
+		return ROOST_SYSFS_OTHER; /* the view's own folder is empty */
 	dir = shm_dir_open(err, sizeof(err));
 	if (dir < 0)
 		return ROOST_SYSFS_OTHER;
@@ -125,7 +125,7 @@ static int net_folder(const struct gids *g, const char *below, char *out, size_t
 	return ROOST_SYSFS_PATH;
 }
 
-/* Is `path` the word, and a number behind it? */
+/* Returns whether `path` is `word` followed by a number. */
 static bool numbered(const char *path, const char *word, unsigned *index)
 {
 	size_t n = strlen(word);

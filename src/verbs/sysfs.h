@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the preload of `roost run` asks about files of /sys/class/infiniband whose content depends
- * on the process.
+ * Content of the files of /sys/class/infiniband that differs between processes, for the preload of
+ * `roost run`.
  */
 #ifndef ROOST_VERBS_SYSFS_H
 #define ROOST_VERBS_SYSFS_H
@@ -11,16 +11,16 @@
 #include "base/export.h"
 
 enum roost_sysfs {
-	ROOST_SYSFS_OTHER, /* not ours to say: the view's own file */
+	ROOST_SYSFS_OTHER, /* use the view's own file */
 	ROOST_SYSFS_TEXT,  /* the file's content */
 	ROOST_SYSFS_PATH,  /* the path to use instead */
 };
 
 /*
- * `path` is absolute. Fills out (n bytes) with a string, or returns -EINVAL for what the kernel's
- * file answers with that: the type of a GID that is not there. Shows the NIC if this process has
- * one open, else what the first process of the machine would get for ROOST_PORT. Any thread, but
- * not while one of ours holds the list of contexts.
+ * Answers for the file at `path`, which is absolute. Fills out (n bytes) with a string. Returns
+ * enum roost_sysfs, or -EINVAL where the Linux kernel's file fails with EINVAL: the type of a GID
+ * that does not exist. Shows the NIC if this process has one open, otherwise what the first process
+ * of the machine would get for ROOST_PORT. Any thread, except one that holds the list of contexts.
  */
 ROOST_EXPORT int roost_sysfs(const char *path, char *out, size_t n);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the standard names and this device does not have: it fails with EOPNOTSUPP, and is not
- * advertised. Members of struct verbs_context that stay NULL fail so in the header's inline
- * functions; filled in here are those that programs call without a look.
+ * Verbs that this device does not have. They fail with EOPNOTSUPP, and the device does not
+ * advertise them. If a member of struct verbs_context is NULL, the header's inline function fails
+ * with EOPNOTSUPP. This file fills in the members that programs call without a check.
  */
 #include "verbs/objects.h"
 
@@ -26,7 +26,7 @@ void verbs_unsupported_init(struct verbs_context *v)
 	struct ibv_context_ops *ops = &v->context.ops;
 
 	v->close_xrcd = no_close_xrcd;
-	/* Leftovers in the table of old headers. */
+	/* Old headers have these members in the table. */
 	ops->_compat_query_device = ibv_query_device;
 	ops->_compat_query_port = ibv_query_port;
 	ops->_compat_alloc_pd = no_compat;
@@ -70,17 +70,14 @@ VERBS_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
 }
 
-/* There is no Ethernet address to find: the layer below is the host's own network stack. */
+/* There is no Ethernet address to resolve: the layer below is the host's network stack. */
 VERBS_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
 					     uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {
 	return verbs_ret(-EOPNOTSUPP);
 }
 
-/*
- * Providers register themselves with it when they are loaded; it has been without effect since
- * rdma-core 1.
- */
+/* Provider libraries call it when they are loaded. It has had no effect since rdma-core 1. */
 typedef struct ibv_device *(*ibv_driver_init_func)(const char *uverbs_sys_path, int abi_version);
 VERBS_EXPORT void ibv_register_driver(const char *name, ibv_driver_init_func init_func);
 

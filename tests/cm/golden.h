@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Management datagrams out of the golden captures. */
+/* Management datagrams from the golden captures. */
 #ifndef TESTS_CM_GOLDEN_H
 #define TESTS_CM_GOLDEN_H
 
@@ -15,13 +15,13 @@ struct golden_mad {
 };
 
 /*
- * The datagrams to QP 1 in folder/name, in order: at most `max`, into out. Returns how many; ends
- * the test if the file can't be read or a datagram to QP 1 is not one of 256 bytes with QP 1's
- * Q_Key.
+ * Stores the datagrams to QP 1 in folder/name in `out`, in order, at most `max`. Returns how many.
+ * Ends the test if the file cannot be read, or if a datagram to QP 1 does not have 256 bytes and QP
+ * 1's Q_Key.
  */
 size_t golden_load(const char *folder, const char *name, struct golden_mad *out, size_t max);
 
-/* The captures that hold any. NULL ends the list. */
+/* The captures that have such datagrams. NULL ends the list. */
 extern const char *const golden_captures[];
 
 #endif

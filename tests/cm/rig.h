@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* An end: a connection manager whose datagrams and events are kept until a test takes them. */
+/* An end is a connection manager whose datagrams and events are kept until a test takes them. */
 #ifndef TESTS_CM_RIG_H
 #define TESTS_CM_RIG_H
 
@@ -11,11 +11,11 @@ struct sent {
 	struct pkt_addr src, dst;
 	uint8_t tclass;
 	uint8_t mad[CM_MAD_LEN];
-	struct cm_msg m; /* the same, parsed */
+	struct cm_msg m; /* the datagram, parsed */
 };
 
 struct told {
-	struct cm_event e; /* e.data and e.info point to the next two */
+	struct cm_event e; /* e.data and e.info point to the next two members */
 	uint8_t data[CM_DATA_MAX], info[CM_ARI_LEN];
 };
 
@@ -27,7 +27,7 @@ struct end {
 	struct told told[KEEP];
 	unsigned sent_head, sent_tail, told_head, told_tail;
 	struct told last; /* what end_told() returned */
-	/* In place of keeping. */
+	/* If set, they are called, and nothing is kept. */
 	void (*on_send)(struct end *e, const struct cm_datagram *d);
 	void (*on_event)(struct end *e, const struct cm_event *ev);
 	void *user;
@@ -35,28 +35,33 @@ struct end {
 
 #define GUID_OF(e) (0x1000u + (e)->addr.b[15])
 
-/* At 10.0.0.host; config may be NULL. Its guid and seed are filled in if they are 0. */
+/*
+ * Creates an end at 10.0.0.host. config may be NULL. If its guid and seed are 0, they are filled
+ * in.
+ */
 void end_open(struct end *e, unsigned host, uint64_t *now, const struct cm_config *config);
-/* Checks that nothing is left that the test has not taken, then frees. */
+/* Checks that the test has taken everything, then frees the end. */
 void end_close(struct end *e);
 
-/* The oldest datagram that was sent, which must be of that kind; valid until 64 more are sent. */
+/*
+ * Returns the oldest sent datagram, which must be of that kind. It is valid until 64 more are sent.
+ */
 const struct sent *end_sent(struct end *e, enum cm_attr attr);
-/* The oldest event, which must be of that type; valid until the next call. */
+/* Returns the oldest event, which must be of that type. It is valid until the next call. */
 const struct cm_event *end_told(struct end *e, enum cm_event_type type);
-/* Neither is there. */
+/* Checks that no datagram and no event is left. */
 void end_quiet(struct end *e);
 
-/* Hands a datagram to the end it is for. */
+/* Delivers a datagram to the end. */
 void end_take(struct end *e, const struct sent *s);
-/* The oldest sent by `from`, of that kind, handed to `to`. */
+/* Takes the oldest datagram sent by `from`, which must be of that kind, and delivers it to `to`. */
 const struct sent *pass(struct end *from, struct end *to, enum cm_attr attr);
-/* A message made by hand, from that address. */
+/* Delivers a message that the test has made, from that address. */
 void end_play(struct end *e, const struct pkt_addr *src, const struct cm_msg *m);
-/* Time goes on to the end's next time-out, which runs; returns by how much. */
+/* Advances time to the end's next time-out and runs it. Returns how far time advanced. */
 uint64_t end_wait(struct end *e);
 
-/* Ordinary parameters. */
+/* Returns ordinary parameters. */
 #define SERVICE cm_service_id(CM_PS_TCP, 7471)
 struct cm_connect connect_to(const struct end *from, const struct end *to, uint32_t qpn);
 struct cm_accept accept_with(uint32_t qpn);
@@ -68,12 +73,12 @@ struct pair {
 	struct cm_conn *ca, *cb;
 };
 
-/* Two ends, b listens to SERVICE. */
+/* Creates two ends. b listens for SERVICE. */
 void pair_open(struct pair *p);
 void pair_close(struct pair *p);
-/* Each step of the way to a connection; a's QP is 0x11, b's 0x22. */
-void pair_request(struct pair *p); /* a's REQ is with b */
-void pair_reply(struct pair *p);   /* b's REP is with a */
-void pair_connect(struct pair *p); /* a's RTU is with b */
+/* The steps of a connection. a's QP is 0x11, b's 0x22. */
+void pair_request(struct pair *p); /* a's REQ is at b */
+void pair_reply(struct pair *p);   /* b's REP is at a */
+void pair_connect(struct pair *p); /* a's RTU is at b */
 
 #endif

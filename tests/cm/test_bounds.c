@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bounds: backlogs, half-open connections, room; listeners; and no memory after the start, over ten
- * thousand connections: the linker hands malloc and its kin to a counter.
+ * Bounds of backlogs, half-open connections and tables, and listeners. Ten thousand connections
+ * allocate nothing after the start: the linker replaces malloc() and related functions by counters.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static void ten_thousand_connections_leave_nothing(void **state)
 		pass(&p.b, &p.a, CM_DREP);
 		end_told(&p.a, CM_EV_DISCONNECTED);
 		cm_release(p.ca, p.now);
-		if (i % 100 == 99) { /* up to 64 hang in time-wait; more make room for themselves */
+		if (i % 100 == 99) { /* up to 64 stay in time-wait; new ones replace the oldest */
 			end_wait(&p.a);
 			end_wait(&p.b);
 		}
@@ -46,7 +46,7 @@ static void ten_thousand_connections_leave_nothing(void **state)
 	pair_close(&p);
 }
 
-/* What was sent last. */
+/* The last datagram that was sent. */
 static struct cm_msg last;
 
 static void note(struct end *e, const struct cm_datagram *d)
@@ -54,10 +54,7 @@ static void note(struct end *e, const struct cm_datagram *d)
 	assert_int_equal(cm_parse(d->mad, CM_MAD_LEN, &last), CM_OK);
 }
 
-/*
- * REQs of ever new ids and QPs, as many as asked for, from ever new addresses. All of them are
- * there, and answer when they are asked.
- */
+/* Sends n REQs with new ids, QPs and addresses. All senders answer when they are asked. */
 static void flood(struct end *e, const struct cm_msg *req, uint32_t n)
 {
 	e->on_send = note;
@@ -78,7 +75,7 @@ static void flood(struct end *e, const struct cm_msg *req, uint32_t n)
 	e->on_send = NULL;
 }
 
-/* Events are answered at once, so that requests become half-open connections instead of waiting. */
+/* Answers events at once, so that requests become half-open connections. */
 static void accept_all(struct end *e, const struct cm_event *ev)
 {
 	struct cm_accept acc = accept_with(0x22);
@@ -112,11 +109,11 @@ static void a_flood_of_reqs_fills_the_backlog_and_no_more(void **state)
 	assert_int_equal(cm_counters(p.b.cm)->backlog_full, 10000 - 8);
 	for (int i = 0; i < 8; i++)
 		p.cb = end_told(&p.b, CM_EV_REQUEST)->conn;
-	/* One answered makes room for one. */
+	/* Answering one makes room for one. */
 	cm_release(p.cb, p.now);
 	end_sent(&p.b, CM_REJ);
 	end_play(&p.b, &p.a.addr, &req);
-	pass(&p.b, &p.a, CM_DREQ); /* is it there? (stranger.c) */
+	pass(&p.b, &p.a, CM_DREQ); /* asks whether the sender exists (stranger.c) */
 	pass(&p.a, &p.b, CM_DREP);
 	end_told(&p.b, CM_EV_REQUEST);
 	pair_close(&p);
@@ -139,12 +136,12 @@ static void a_flood_of_reqs_meets_the_bound_of_half_open_ones(void **state)
 	before = allocations;
 	flood(&b, &req, 5000);
 	assert_int_equal(allocations, before);
-	/* Each one beyond the bound is there, and takes the place of the oldest. */
+	/* Each sender beyond the bound answers, and replaces the oldest. */
 	assert_int_equal(cm_counters(b.cm)->half_open_cut, 4900);
 	assert_int_equal(cm_counters(b.cm)->timeouts, 4900);
 	assert_int_equal(b.cm->half_open, 100);
 	assert_int_equal(cm_counters(b.cm)->sent[CM_REP - CM_ATTR_FIRST], 5000);
-	/* Nobody finishes: all of it ends by itself. */
+	/* No sender completes its connection. All connections end by time-outs. */
 	b.on_send = note;
 	for (int i = 0; i < 20000 && cm_next(b.cm) != UINT64_MAX; i++)
 		end_wait(&b);
@@ -157,7 +154,7 @@ static void a_flood_of_reqs_meets_the_bound_of_half_open_ones(void **state)
 	pair_close(&p);
 }
 
-/* Released time-waits make room for as many as they are, oldest first, and what is alive stays. */
+/* Released time-waits are replaced, oldest first. Live connections stay. */
 static void old_time_waits_give_way(void **state)
 {
 	struct cm_config config = {.max_conns = 4};
@@ -318,7 +315,7 @@ static void what_is_no_message_is_counted(void **state)
 	pair_close(&p);
 }
 
-/* Ids come from the seed, and are not each other's neighbours. */
+/* Ids come from the seed and do not follow each other. */
 static void ids_are_random(void **state)
 {
 	uint32_t ids[2][8];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How connections are made, datagram by datagram: what each says, and what happens when one is
- * lost, late, or comes twice.
+ * How connections are made, datagram by datagram: the content of each, and the effect of one that
+ * is lost, late, or duplicated.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ static void both_ends_learn_what_the_other_said(void **state)
 	assert_memory_equal(e->data, "hello\0", 6);
 	assert_int_equal(e->qpn, 0x11);
 	assert_int_equal(e->psn, 0x111111);
-	/* Turned round: what they start, we answer. */
+	/* The two depths are exchanged: our responder resources are the peer's initiator depth. */
 	assert_int_equal(e->responder_resources, 5);
 	assert_int_equal(e->initiator_depth, 4);
 	assert_true(e->flow_control && e->srq && e->retry_count == 6 && e->rnr_retry == 7);
@@ -70,14 +70,14 @@ static void both_ends_learn_what_the_other_said(void **state)
 	assert_true(pkt_addr_eq(&qb.sgid, &p.b.addr) && pkt_addr_eq(&qb.dgid, &p.a.addr));
 	assert_int_equal(qa.dest_qpn, 0x22);
 	assert_int_equal(qb.dest_qpn, 0x11);
-	/* Each one's PSN is what it expects, and the other starts with it. */
+	/* Each side sends the PSN that it expects. The other side starts with it. */
 	assert_true(qa.rq_psn == 0x111111 && qb.sq_psn == 0x111111 && qb.rq_psn == 0x222222 &&
 		    qa.sq_psn == 0x222222);
 	assert_true(qa.max_rd_atomic == 3 && qb.max_dest_rd_atomic == 3);
 	assert_true(qa.max_dest_rd_atomic == 2 && qb.max_rd_atomic == 2);
 	assert_true(qa.path_mtu == 3 && qb.path_mtu == 3 && qa.timeout == 19 && qb.timeout == 19);
 	assert_true(qa.retry_cnt == 6 && qb.retry_cnt == 6);
-	assert_true(qa.rnr_retry == 1 && qb.rnr_retry == 7); /* what the other end asked for */
+	assert_true(qa.rnr_retry == 1 && qb.rnr_retry == 7); /* requested by the other end */
 	assert_true(qb.tclass == 104 && qb.flow_label == 0x12345 && qb.hop_limit == 64 &&
 		    qb.sl == 3);
 	pair_close(&p);
@@ -112,7 +112,7 @@ static void what_was_refused_may_be_asked_again(void **state)
 	c = connect_to(&p.a, &p.b, 0x11);
 	c.max_retries = 3;
 	assert_int_equal(cm_connect(p.a.cm, p.now, &c, NULL, &p.ca), 0);
-	assert_int_equal(cm_ask_again(p.ca, p.now, 1), -EINVAL); /* it is asked */
+	assert_int_equal(cm_ask_again(p.ca, p.now, 1), -EINVAL); /* a request is under way */
 	for (unsigned i = 0; i < c.max_retries; i++) {
 		pass(&p.a, &p.b, CM_REQ);
 		pass(&p.b, &p.a, CM_REJ);
@@ -121,7 +121,7 @@ static void what_was_refused_may_be_asked_again(void **state)
 		end_quiet(&p.a);
 		assert_in_range(end_wait(&p.a), 1000000 << i, 1100000 << i);
 	}
-	/* The last one finds a listener, and it is a connection as any other. */
+	/* The last request finds a listener and makes a normal connection. */
 	assert_int_equal(
 		cm_listen(p.b.cm, SERVICE, NULL, CM_LISTEN_CONN | CM_LISTEN_IPV4, 0, &p, &p.l), 0);
 	pass(&p.a, &p.b, CM_REQ);
@@ -173,11 +173,11 @@ static void a_req_without_answer_is_retried_and_given_up(void **state)
 		end_sent(&p.a, CM_REQ);
 		assert_int_equal(end_wait(&p.a), INTERVAL);
 	}
-	pass(&p.a, &p.b, CM_REQ); /* only the last arrives, and the program is slow */
+	pass(&p.a, &p.b, CM_REQ); /* only the last one arrives, and the program is slow */
 	p.cb = end_told(&p.b, CM_EV_REQUEST)->conn;
 	end_wait(&p.a);
 	assert_int_equal(end_told(&p.a, CM_EV_UNREACHABLE)->status, -ETIMEDOUT);
-	/* The passive end, whose id we do not know, is told by GUID. */
+	/* The passive side, whose id is not known, is identified by its GUID. */
 	assert_int_equal(pass(&p.a, &p.b, CM_REJ)->m.remote_id, 0);
 	e = end_told(&p.b, CM_EV_REJECTED);
 	assert_ptr_equal(e->conn, p.cb);
@@ -198,7 +198,7 @@ static void a_lost_rep_is_sent_again_the_same(void **state)
 	pair_request(&p);
 	assert_int_equal(cm_accept(p.cb, p.now, &acc), 0);
 	memcpy(rep, end_sent(&p.b, CM_REP)->mad, CM_MAD_LEN);
-	/* Because the REQ comes again, and because no RTU comes. */
+	/* The REP is sent again for a repeated REQ, and because no RTU comes. */
 	end_wait(&p.a);
 	pass(&p.a, &p.b, CM_REQ);
 	assert_memory_equal(end_sent(&p.b, CM_REP)->mad, rep, CM_MAD_LEN);
@@ -234,7 +234,7 @@ static void data_before_the_rtu_establishes(void **state)
 	assert_int_equal(cm_established(p.cb), 0);
 	end_told(&p.b, CM_EV_ESTABLISHED);
 	assert_int_equal(cm_established(p.cb), -EISCONN);
-	pass(&p.a, &p.b, CM_RTU); /* late, and no second event */
+	pass(&p.a, &p.b, CM_RTU); /* late: no second event */
 	end_quiet(&p.b);
 	assert_int_equal(cm_counters(p.b.cm)->established_early, 1);
 	assert_int_equal(cm_counters(p.b.cm)->duplicates[CM_RTU - CM_ATTR_FIRST], 1);
@@ -256,7 +256,7 @@ static void a_rep_that_nobody_answers_is_given_up(void **state)
 	}
 	end_wait(&p.b);
 	assert_int_equal(end_told(&p.b, CM_EV_UNREACHABLE)->status, -ETIMEDOUT);
-	end_sent(&p.b, CM_REJ); /* lost too: what the active end says next is answered with it */
+	end_sent(&p.b, CM_REJ); /* lost too; the active end's next message causes another */
 	end_take(&p.b, &p.a.sent[1]);
 	assert_int_equal(pass(&p.b, &p.a, CM_REJ)->m.rej.reason, CM_REJ_TIMEOUT);
 	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, -ECONNRESET);
@@ -270,19 +270,19 @@ static void a_slow_server_holds_the_client_with_mra(void **state)
 	pair_open(&p);
 	pair_request(&p);
 	end_wait(&p.a);
-	pass(&p.a, &p.b, CM_REQ); /* while the program thinks */
+	pass(&p.a, &p.b, CM_REQ); /* while the program has not answered */
 	assert_int_equal(pass(&p.b, &p.a, CM_MRA)->m.mra.about, CM_ABOUT_REQ);
 	assert_int_equal(cm_conn_state(p.ca), CM_MRA_REQ_RCVD);
 	assert_int_equal(cm_conn_state(p.cb), CM_MRA_REQ_SENT);
 	assert_true(end_wait(&p.a) > 5 * INTERVAL);
 	pass(&p.a, &p.b, CM_REQ);
-	pass(&p.b, &p.a, CM_MRA); /* again, the same */
+	pass(&p.b, &p.a, CM_MRA); /* the same again */
 	assert_int_equal(cm_counters(p.a.cm)->duplicates[CM_MRA - CM_ATTR_FIRST], 1);
 	end_quiet(&p.b);
 	pair_close(&p);
 }
 
-/* Who has said that it is slow has heard us: what was lost before does not count any more. */
+/* A peer that sends an MRA has got the REQ: earlier losses do not count any more. */
 static void mra_starts_the_count_of_retries_anew(void **state)
 {
 	struct pair p;
@@ -339,7 +339,9 @@ static void mra_is_sent_at_once_if_asked(void **state)
 	pair_close(&p);
 }
 
-/* Both machines of one seed, so of the same ids, connect to each other at the same time. */
+/*
+ * Two state machines with the same seed, thus the same ids, connect to each other at the same time.
+ */
 static void two_ends_with_the_same_ids_connect_to_each_other(void **state)
 {
 	struct cm_config config = {.seed = {77}, .max_conns = 8};
@@ -384,8 +386,8 @@ static void two_ends_with_the_same_ids_connect_to_each_other(void **state)
 }
 
 /*
- * A process connects to a listener of its own machine: every datagram comes back to where it was
- * sent.
+ * A process connects to a listener of its own state machine. Each datagram comes back to its
+ * sender.
  */
 static void a_machine_connects_to_itself(void **state)
 {
@@ -430,7 +432,7 @@ static void a_rep_for_nobody_is_rejected_with_6(void **state)
 	pair_close(&p);
 }
 
-/* A peer answers two REQs with one id: two connections can't be told apart by it. */
+/* A peer answers two REQs with one id. The id cannot identify both connections. */
 static void a_rep_with_the_id_of_another_connection_is_rejected(void **state)
 {
 	struct cm_conn *second;
@@ -453,7 +455,7 @@ static void a_rep_with_the_id_of_another_connection_is_rejected(void **state)
 }
 
 /*
- * A client whose QP can't be brought to RTS says so, and the server hears of it although the REJ is
+ * A client whose QP cannot be brought to RTS rejects. The server gets the event even if the REJ is
  * lost once.
  */
 static void a_client_rejects_the_rep(void **state)
@@ -473,8 +475,8 @@ static void a_client_rejects_the_rep(void **state)
 }
 
 /*
- * As often as the server may ask: it is the program's refusal, not that of a machine that has
- * forgotten.
+ * Kept as long as the server may send the REP again: each REP gets the program's refusal, not that
+ * of an unknown id.
  */
 static void a_refused_rep_is_remembered_as_long_as_it_may_come(void **state)
 {
@@ -495,8 +497,8 @@ static void a_refused_rep_is_remembered_as_long_as_it_may_come(void **state)
 }
 
 /*
- * A client that was told to wait a minute asks again after a minute. The program that refused
- * meanwhile is not asked twice.
+ * A client that was told to wait a minute asks again after a minute. The program that has refused
+ * meanwhile gets no second request.
  */
 static void a_refusal_after_mra_is_remembered_as_long(void **state)
 {
@@ -510,7 +512,7 @@ static void a_refusal_after_mra_is_remembered_as_long(void **state)
 	cm_release(p.cb, p.now);
 	end_sent(&p.b, CM_REJ);
 	end_wait(&p.a);
-	for (int i = 0; i < 2; i++) { /* lost, lost */
+	for (int i = 0; i < 2; i++) { /* two lost REQs */
 		end_sent(&p.a, CM_REQ);
 		end_wait(&p.a);
 	}
@@ -521,7 +523,7 @@ static void a_refusal_after_mra_is_remembered_as_long(void **state)
 	pair_close(&p);
 }
 
-/* The first REQ found nobody, the second somebody; the answer to the first comes last. */
+/* The first REQ found no listener, the second one did. The REJ of the first comes last. */
 static void a_late_rej_of_the_req_ends_nothing(void **state)
 {
 	struct cm_msg rej = {.attr = CM_REJ,
@@ -562,7 +564,7 @@ static void a_req_that_cannot_be_is_rejected_with_why(void **state)
 		m.req.transport = bad[i].transport;
 		m.req.mtu = bad[i].mtu;
 		if (bad[i].elsewhere)
-			m.req.primary.local_gid[15] = 99; /* the QP would talk to a third party */
+			m.req.primary.local_gid[15] = 99; /* not the sender's address */
 		end_play(&p.b, &p.a.addr, &m);
 		assert_int_equal(end_sent(&p.b, CM_REJ)->m.rej.reason, bad[i].reason);
 		end_quiet(&p.b);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * How connections end, and SIDR, and what is refused or dropped on the way: datagram by datagram.
- */
+/* The end of connections, SIDR, and messages that are refused or dropped, datagram by datagram. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <errno.h>
@@ -26,7 +24,7 @@ static void one_end_disconnects(void **state)
 	assert_memory_equal(end_told(&p.a, CM_EV_DISCONNECTED)->data, "so long\0", 8);
 	assert_int_equal(p.a.last.e.status, 0);
 	assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), -ENOTCONN);
-	/* The path must be empty before the QPs may be used anew. */
+	/* The path must be empty before the QPs may be used again. */
 	assert_int_equal(end_wait(&p.a), TIMEWAIT);
 	assert_ptr_equal(end_told(&p.a, CM_EV_TIMEWAIT_EXIT)->conn, p.ca);
 	end_wait(&p.b);
@@ -40,8 +38,8 @@ static void one_end_disconnects(void **state)
 }
 
 /*
- * The NIC says that the peer is gone: nothing is sent, nothing is waited for but the path to be
- * empty.
+ * The NIC reports that the peer is gone. Nothing is sent. Only the time for the path to become
+ * empty is waited for.
  */
 static void a_peer_that_is_gone_disconnects(void **state)
 {
@@ -51,7 +49,7 @@ static void a_peer_that_is_gone_disconnects(void **state)
 	pair_open(&p);
 	pair_connect(&p);
 	cm_qp_attr(p.cb, &q);
-	cm_peer_gone(p.a.cm, p.now, q.dest_qpn + 1); /* nobody's */
+	cm_peer_gone(p.a.cm, p.now, q.dest_qpn + 1); /* no connection's */
 	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
 	cm_peer_gone(p.a.cm, p.now, q.dest_qpn);
 	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, -ETIMEDOUT);
@@ -76,7 +74,7 @@ static void both_ends_disconnect_at_once(void **state)
 	pass(&p.b, &p.a, CM_DREQ);
 	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, 0);
 	assert_int_equal(end_told(&p.b, CM_EV_DISCONNECTED)->status, 0);
-	pass(&p.a, &p.b, CM_DREP); /* nobody needs them any more */
+	pass(&p.a, &p.b, CM_DREP); /* not needed any more */
 	pass(&p.b, &p.a, CM_DREP);
 	pair_close(&p);
 }
@@ -100,7 +98,7 @@ static void a_lost_drep_is_sent_again_in_timewait_and_after(void **state)
 	assert_int_equal(cm_in_use(p.b.cm), 0);
 	end_wait(&p.a);
 	pass(&p.a, &p.b, CM_DREQ);
-	/* the connection is forgotten, and still the peer gets its answer */
+	/* The connection is forgotten, but the peer gets its answer. */
 	pass(&p.b, &p.a, CM_DREP);
 	assert_int_equal(end_told(&p.a, CM_EV_DISCONNECTED)->status, 0);
 	pair_close(&p);
@@ -162,7 +160,7 @@ static void a_dreq_before_the_rtu_ends_the_connection(void **state)
 	pair_close(&p);
 }
 
-/* The server, established by data, disconnects before the client has said that it is ready. */
+/* The server, established by data, disconnects before the client is ready. */
 static void a_dreq_before_our_rtu_ends_the_connection(void **state)
 {
 	struct pair p;
@@ -181,7 +179,7 @@ static void a_dreq_before_our_rtu_ends_the_connection(void **state)
 	pair_close(&p);
 }
 
-/* What was asked for once more names the QP of a connection. */
+/* Sends a new request that names the QP of an existing connection. */
 static void connect_again(struct pair *p, struct cm_conn **out)
 {
 	struct cm_connect c = connect_to(&p->a, &p->b, 0x11);
@@ -191,8 +189,8 @@ static void connect_again(struct pair *p, struct cm_conn **out)
 }
 
 /*
- * A REQ in the name of a peer that lives: the peer is asked, and knows of the connection
- * (12.9.8.3.1).
+ * A REQ in the name of a live peer: the peer is asked, and its answer shows that it knows the
+ * connection (12.9.8.3.1).
  */
 static void a_req_for_a_connected_qp_ends_nothing(void **state)
 {
@@ -206,7 +204,7 @@ static void a_req_for_a_connected_qp_ends_nothing(void **state)
 		connect_again(&p, &again);
 		assert_int_equal(pass(&p.b, &p.a, CM_REJ)->m.rej.reason, CM_REJ_STALE);
 		assert_int_equal(end_told(&p.a, CM_EV_REJECTED)->reason, CM_REJ_STALE);
-		if (i == 1) { /* once at a time */
+		if (i == 1) { /* only one question at a time */
 			p.now += 70000000;
 			continue;
 		}
@@ -219,17 +217,14 @@ static void a_req_for_a_connected_qp_ends_nothing(void **state)
 	assert_int_equal(cm_counters(p.a.cm)->wrong_qpn, 2);
 	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
 	assert_int_equal(cm_conn_state(p.cb), CM_ESTABLISHED);
-	/* And it still ends as any other. */
+	/* The connection still ends normally. */
 	assert_int_equal(cm_disconnect(p.cb, p.now, NULL, 0), 0);
 	pass(&p.b, &p.a, CM_DREQ);
 	end_told(&p.a, CM_EV_DISCONNECTED);
 	pair_close(&p);
 }
 
-/*
- * The peer was killed, and started anew at once. It chooses the number of its QP by chance, or uses
- * it again.
- */
+/* The peer was killed and restarted at once. Its QP has another number, or the same one. */
 static void a_peer_that_was_started_anew_connects_at_once(void **state)
 {
 	for (int same = 0; same < 2; same++) {
@@ -266,7 +261,7 @@ static void a_peer_that_was_started_anew_connects_at_once(void **state)
 	}
 }
 
-/* Who was not asked can't end a connection by a DREP. */
+/* A DREP without a DREQ ends no connection. */
 static void a_drep_that_nobody_asked_for(void **state)
 {
 	struct cm_msg m = {.attr = CM_DREP};
@@ -300,13 +295,13 @@ static void a_rep_for_a_connected_qp_is_stale(void **state)
 	assert_int_equal(end_told(&p.b, CM_EV_REJECTED)->reason, CM_REJ_STALE);
 	pass(&p.a, &p.b, CM_DREQ);
 	assert_ptr_equal(end_told(&p.a, CM_EV_REJECTED)->conn, second);
-	/* The peer knows of the old one. */
+	/* The peer knows the old connection. */
 	assert_int_equal(cm_conn_state(p.ca), CM_ESTABLISHED);
 	assert_int_equal(cm_conn_state(p.cb), CM_ESTABLISHED);
 	pair_close(&p);
 }
 
-/* Somebody else names the GUID and QP of a connected peer. */
+/* A third party names the GUID and QP of a connected peer. */
 static void a_stranger_does_not_make_connections_stale(void **state)
 {
 	struct pkt_addr other = {{[10] = 0xff, 0xff, 10, 0, 0, 9}};
@@ -363,7 +358,7 @@ static void path_migration_is_refused(void **state)
 	pair_close(&p);
 }
 
-/* What cm_release() says in each state, and that nothing stays. */
+/* cm_release() sends the right message in each state, and nothing stays allocated. */
 static void a_released_connection_is_brought_to_its_end(void **state)
 {
 	struct cm_accept acc = accept_with(0x22);
@@ -372,7 +367,7 @@ static void a_released_connection_is_brought_to_its_end(void **state)
 	for (int when = 0; when < 6; when++) {
 		pair_open(&p);
 		switch (when) {
-		case 0: /* REQ_SENT; the server hears of it */
+		case 0: /* REQ_SENT; the server gets an event */
 			pair_request(&p);
 			cm_release(p.ca, p.now);
 			pass(&p.a, &p.b, CM_REJ);
@@ -393,7 +388,7 @@ static void a_released_connection_is_brought_to_its_end(void **state)
 			assert_int_equal(end_told(&p.b, CM_EV_REJECTED)->reason, CM_REJ_CONSUMER);
 			cm_release(p.cb, p.now);
 			break;
-		case 3: /* REP_SENT: what is connected meanwhile is disconnected */
+		case 3: /* REP_SENT: a connection made meanwhile is disconnected */
 			pair_request(&p);
 			assert_int_equal(cm_accept(p.cb, p.now, &acc), 0);
 			cm_release(p.cb, p.now);
@@ -415,7 +410,7 @@ static void a_released_connection_is_brought_to_its_end(void **state)
 			pass(&p.b, &p.a, CM_DREP);
 			pass(&p.a, &p.b, CM_DREP);
 			break;
-		case 5: /* DREQ_SENT, and nobody answers */
+		case 5: /* DREQ_SENT, and no answer comes */
 			pair_connect(&p);
 			assert_int_equal(cm_disconnect(p.ca, p.now, NULL, 0), 0);
 			cm_release(p.ca, p.now);
@@ -477,7 +472,7 @@ static void sidr_finds_a_ud_qp(void **state)
 		    e->ip.sport == 1234);
 	assert_memory_equal(e->data, "q\0", 2);
 	end_wait(&p.a);
-	pass(&p.a, &p.b, CM_SIDR_REQ); /* again, while the program thinks */
+	pass(&p.a, &p.b, CM_SIDR_REQ); /* again, while the program has not answered */
 	end_quiet(&p.b);
 	assert_int_equal(cm_sidr_reply(p.cb, p.now, CM_SIDR_OK, 0x33, 0x44556677, ece, "r", 1), 0);
 	cm_release(p.cb, p.now);
@@ -492,7 +487,7 @@ static void sidr_finds_a_ud_qp(void **state)
 		    e->ece.options == 0x01020304);
 	assert_memory_equal(e->data, "r\0", 2);
 	assert_int_equal(cm_counters(p.b.cm)->duplicates[CM_SIDR_REQ - CM_ATTR_FIRST], 2);
-	end_take(&p.a, &p.b.sent[0]); /* twice: once is enough */
+	end_take(&p.a, &p.b.sent[0]); /* twice; the second has no effect */
 	cm_release(p.ca, p.now);
 	end_wait(&p.b);
 	assert_int_equal(cm_in_use(p.a.cm) + cm_in_use(p.b.cm), 0);
@@ -506,8 +501,8 @@ static struct pkt_addr other_than(struct pkt_addr a)
 }
 
 /*
- * The network says that no NIC is where the request went: as if it had been refused. Who can't
- * quote the message is not believed.
+ * The network reports that no NIC has the destination address. The effect is that of a refusal. A
+ * report that does not quote the message is ignored.
  */
 static void a_request_that_finds_no_nic_is_rejected_with_8(void **state)
 {
@@ -546,8 +541,8 @@ static void a_request_that_finds_no_nic_is_rejected_with_8(void **state)
 }
 
 /*
- * A peer that has answered is there, whatever an ICMP error says that comes late, or from somebody
- * who read the message.
+ * A peer that has answered exists, even if an ICMP error comes later, late or from someone who has
+ * read the message.
  */
 static void what_was_answered_is_not_ended_by_the_network(void **state)
 {
@@ -590,7 +585,7 @@ static void sidr_is_refused_or_given_up(void **state)
 	struct pair p;
 
 	pair_open(&p);
-	s = sidr_to(&p, SERVICE, NULL); /* which is for connections only */
+	s = sidr_to(&p, SERVICE, NULL); /* the service accepts connections only */
 	assert_int_equal(cm_sidr(p.a.cm, p.now, &s, NULL, &p.ca), 0);
 	pass(&p.a, &p.b, CM_SIDR_REQ);
 	pass(&p.b, &p.a, CM_SIDR_REP);

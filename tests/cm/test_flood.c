@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Floods of REQs: from forged addresses, where nobody hears what is sent to them; from few
- * addresses that do hear; and one at a time. Who means it connects all the same, the program is
- * asked for no strangers, and little is sent to anybody who did not ask for it.
+ * Floods of REQs: from forged addresses, which get no replies; from few addresses that get replies;
+ * and single REQs. A real client must connect nevertheless, the program must get few requests of
+ * strangers, and addresses that did not ask must get few messages.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,12 +22,12 @@ static const uint64_t seed = 20260702;
 static struct pair P, *const p = &P;
 static struct rng rng;
 static bool v6;
-static unsigned asked; /* how often p->b's program was told of a request */
+static unsigned asked; /* number of requests that p->b's program got */
 static struct cm_msg req;
 static struct {
 	struct pkt_addr to;
 	struct cm_msg m;
-} last; /* what b sent last */
+} last; /* the last message of b */
 
 static struct pkt_addr anybody(void)
 {
@@ -37,7 +37,7 @@ static struct pkt_addr anybody(void)
 	if (v6)
 		a = (struct pkt_addr){{0xfd}};
 	memcpy(a.b + (v6 ? 1 : 13), &r, v6 ? 8 : 3);
-	a.b[13] |= 0x80; /* not one of ours */
+	a.b[13] |= 0x80; /* not one of the test's own addresses */
 	return a;
 }
 
@@ -60,7 +60,7 @@ static void count_and_accept(struct end *e, const struct cm_event *ev)
 	}
 }
 
-/* b's program accepts whatever comes, at once. */
+/* b's program accepts each request at once. */
 static void start(uint32_t backlog)
 {
 	struct cm_config config = {.max_conns = 4096, .max_half_open = 64, .max_held = 1024};
@@ -93,7 +93,7 @@ static void finish(void)
 	pair_close(p);
 }
 
-/* A REQ as nobody has sent it yet. `answers`: its sender hears what b says. */
+/* Sends a REQ with new ids. `answers`: its sender gets b's messages and answers them. */
 static void stranger(const struct pkt_addr *from, bool answers)
 {
 	struct cm_msg m = req;
@@ -111,8 +111,8 @@ static void stranger(const struct pkt_addr *from, bool answers)
 }
 
 /*
- * One who means it, over a path of such a round trip, while forged REQs come 10 us apart. b's
- * answers reach a after half of it, and a's b.
+ * A real client connects over a path with this round trip, while forged REQs come 10 us apart. b's
+ * messages reach a after half the round trip, and a's messages b.
  */
 static void connect_during_flood(uint32_t qpn, uint64_t trip, bool *up)
 {
@@ -163,8 +163,8 @@ static void connect_during_flood(uint32_t qpn, uint64_t trip, bool *up)
 }
 
 /*
- * 1024 are held, 10 us apart: round trips up to 10 ms. The program is told of 16 strangers, while
- * few were half open.
+ * 1024 REQs are remembered, 10 us apart: enough for round trips up to 10 ms. The program gets 16
+ * requests of strangers, while few connections are half open.
  */
 static void forged_addresses(void **state)
 {
@@ -180,11 +180,11 @@ static void forged_addresses(void **state)
 			finish();
 		}
 		/*
-		 * A longer one is forgotten in between: the bound is what docs/decisions.md says it
-		 * is.
+		 * With a longer round trip the client is forgotten in between: the bound in
+		 * docs/decisions.md.
 		 */
 		start(128);
-		for (unsigned i = 0; i < 200; i++) { /* the first 16 are told without */
+		for (unsigned i = 0; i < 200; i++) { /* the first 16 reach the program */
 			struct pkt_addr from = anybody();
 
 			stranger(&from, false);
@@ -197,8 +197,8 @@ static void forged_addresses(void **state)
 }
 
 /*
- * 100 seconds of it: what the program hears of strangers is bounded by the life of a half-open
- * connection.
+ * A flood of 100 seconds. The life of a half-open connection bounds the number of strangers'
+ * requests that the program gets.
  */
 static void few_strangers_are_told(void **state)
 {
@@ -210,7 +210,7 @@ static void few_strangers_are_told(void **state)
 		cm_expire(p->b.cm, p->now);
 	}
 	assert_in_range(asked, 16, 16 * 11);
-	/* And a REQ is answered by as much as it is, or less. */
+	/* A question is one message. A request that the program got causes at most five. */
 	assert_true(cm_counters(p->b.cm)->asked + (uint64_t)asked * 5 >=
 		    cm_counters(p->b.cm)->sent[CM_DREQ - CM_ATTR_FIRST] +
 			    cm_counters(p->b.cm)->sent[CM_REP - CM_ATTR_FIRST] +
@@ -219,8 +219,8 @@ static void few_strangers_are_told(void **state)
 }
 
 /*
- * A forged REQ makes us send a REP, three more, and a REJ, and is over after 10 s; whatever
- * time-outs and retries it asks for.
+ * A forged REQ causes a REP, three more, and a REJ. It ends after 10 s, whatever time-outs and
+ * retries it names.
  */
 static void one_forged_req(void **state)
 {
@@ -245,8 +245,8 @@ static void one_forged_req(void **state)
 }
 
 /*
- * Two sources that answer whatever they are asked hold what they can; a third one finds room, at
- * the listener and among all.
+ * Two sources that answer each question use up their shares. A third source finds room, at the
+ * listener and in the table.
  */
 static void sources_have_shares(void **state)
 {
@@ -276,7 +276,7 @@ static void keep_waiting(struct end *e, const struct cm_event *ev)
 }
 
 /*
- * The same of a program that takes no requests: its backlog. Of IPv6 a network of 64 bits is one
+ * The same for the backlog of a program that takes no requests. An IPv6 network of 64 bits is one
  * source.
  */
 static void sources_have_shares_of_a_backlog(void **state)
@@ -305,7 +305,7 @@ static void sources_have_shares_of_a_backlog(void **state)
 	v6 = false;
 }
 
-/* Who has not heard the number does not know it. */
+/* An answer must have the number of the question, which only its receiver knows. */
 static void answers_of_others(void **state)
 {
 	struct pkt_addr from, other;
@@ -329,13 +329,13 @@ static void answers_of_others(void **state)
 	m.tid = last.m.tid;
 	end_play(&p->b, &from, &m);
 	assert_int_equal(asked, 17);
-	end_play(&p->b, &from, &m); /* once */
+	end_play(&p->b, &from, &m); /* the answer counts only once */
 	assert_int_equal(asked, 17);
 	assert_int_equal(cm_counters(p->b.cm)->duplicates[0], 0);
 	finish();
 }
 
-/* One source that sends in a hurry is not even asked: 1024 times in 100 ms. */
+/* A fast source gets no more questions: at most 1024 in 100 ms. */
 static void a_hurry(void **state)
 {
 	struct pkt_addr from;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Somebody else speaks in the peer's name: he may have its address, but not both ids. */
+/* A third party forges messages in the peer's name. It may have the address, but not both ids. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@ static struct cm_msg rej(uint8_t about, uint16_t reason, uint32_t from, uint32_t
 }
 
 /*
- * 12.6.7: a REJ that names our id alone, or the peer's id and GUID alone, or a wrong one, ends no
- * connection. Nor does any message of the others.
+ * 12.6.7: a REJ with only our id, with only the peer's id and GUID, or with a wrong id ends no
+ * connection. Nor do other messages.
  */
 static void both_ids_or_nothing(void **state)
 {
@@ -66,14 +66,14 @@ static void both_ids_or_nothing(void **state)
 					m.dreq.qpn = side ? 0x22 : 0x11;
 				end_play(e, &peer, &m);
 				if (attrs[i] == CM_DREQ)
-					end_sent(e, CM_DREP); /* of no connection */
+					end_sent(e, CM_DREP); /* for no connection */
 				if (attrs[i] == CM_REP)
 					end_sent(e, CM_REJ);
 				end_quiet(e);
 				assert_int_equal(cm_conn_state(c), CM_ESTABLISHED);
 			}
 		}
-		/* With both it is the peer. */
+		/* A message with both ids is the peer's. */
 		struct cm_msg m = rej(CM_ABOUT_OTHER, CM_REJ_CONSUMER, theirs, ours);
 
 		end_play(e, &peer, &m);
@@ -86,9 +86,9 @@ static void both_ids_or_nothing(void **state)
 }
 
 /*
- * Ids, transaction ids and the tables' hash come from a generator whose past and future nobody can
- * compute from what he has seen (test_secret.c). The one of the simulator, xoshiro256**, shows its
- * state in 18 of them.
+ * Ids, transaction ids and the tables' hash come from a generator whose past and future outputs
+ * cannot be computed from the seen ones (test_secret.c). The simulator's generator, xoshiro256**,
+ * reveals its state in 18 outputs.
  */
 static void ids_are_secret(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two machines, and programs on both that connect, think, accept, reject and disconnect, over a
- * link that loses, doubles and reorders, in virtual time, for hundreds of seeds. When all is quiet
- * every connection is up at both ends or over at both, each end was told so once and in order; and
- * when all was disconnected and released, nothing is left.
+ * Two state machines, with programs that connect, wait, accept, reject and disconnect, over a link
+ * that loses, duplicates and reorders, in virtual time, for hundreds of seeds. When all is quiet,
+ * each connection must be up at both ends or over at both, and each end must have got this event
+ * once and in order. After all connections were disconnected and released, nothing may be left.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,10 +22,10 @@
 
 enum act { NOTHING, ACCEPT, REJECT, READY, DISCONNECT };
 
-/* What one end knows of a connection. */
+/* One end's state of a connection. */
 struct half {
 	struct cm_conn *conn;
-	enum act act; /* what its program will do, and when */
+	enum act act; /* the next action of its program, and its time */
 	uint64_t at;
 	bool up, over, disconnected, timewait_over;
 	enum cm_event_type how;
@@ -76,8 +76,8 @@ static void on_send(struct end *e, const struct cm_datagram *d)
 }
 
 /*
- * Programs answer at once, within the callback, or think: up to half a minute, longer than a REQ's
- * interval.
+ * Programs answer at once within the callback, or after up to half a minute, which is longer than a
+ * REQ's interval.
  */
 static void plan(struct world *w, struct half *h, enum act act);
 
@@ -125,7 +125,7 @@ static struct half *half_of(struct world *w, const struct cm_event *ev, unsigned
 	return h;
 }
 
-/* The rules of order. */
+/* Checks the order of events. */
 static void on_event(struct end *e, const struct cm_event *ev)
 {
 	struct world *w = e->user;
@@ -136,7 +136,7 @@ static void on_event(struct end *e, const struct cm_event *ev)
 		h = &w->passive[ev->data[0]];
 		index = ev->data[0];
 		assert_ptr_equal(&w->e[!(index % 2)], e);
-		/* Each is told once, however often its REQ came. */
+		/* There is one event for each request, however often its REQ came. */
 		if (h->conn)
 			fail_msg("seed %lu: %u is asked for twice", (unsigned long)w->seed, index);
 		h->conn = ev->conn;
@@ -218,7 +218,7 @@ static struct half *first_act(struct world *w, uint64_t *at, unsigned *index)
 	return best;
 }
 
-/* Until nothing is under way. Time-waits end too. */
+/* Runs until nothing is under way. Time-waits end too. */
 static void run(struct world *w)
 {
 	for (unsigned steps = 0;; steps++) {
@@ -251,7 +251,7 @@ static void run(struct world *w)
 	}
 }
 
-/* ---- a seed ---- */
+/* ---- one seed ---- */
 
 static void start(struct world *w, uint64_t seed)
 {
@@ -262,7 +262,7 @@ static void start(struct world *w, uint64_t seed)
 	w->dup = (unsigned)rng_below(&w->rng, 21);
 	w->delay = chance(w, 30) ? 1000 : 1 + rng_below(&w->rng, 4 * SECOND);
 	for (unsigned i = 0; i < 2; i++) {
-		struct cm_config c = {.seed = {seed}, .max_conns = 64}; /* both of the same ids */
+		struct cm_config c = {.seed = {seed}, .max_conns = 64}; /* both have the same ids */
 
 		end_open(&w->e[i], 1 + i, &w->now, &c);
 		w->e[i].on_send = on_send;
@@ -285,8 +285,8 @@ static void start(struct world *w, uint64_t seed)
 }
 
 /*
- * A REP is sent four times. Where all that is said of it is lost, and the REJ of who gives up too,
- * the active end finds out by its first message.
+ * A REP is sent four times. If all answers to it are lost, and the REJ of the end that gives up is
+ * lost too, the active end finds out by its first message.
  */
 static bool was_given_up(const struct half *a, const struct half *b)
 {
@@ -312,7 +312,7 @@ static void check_agreed(struct world *w, unsigned *up, unsigned *over, unsigned
 		}
 		if (!a->over || (b->conn && !b->over))
 			fail_msg("seed %lu: %u is over at one end only", (unsigned long)w->seed, i);
-		/* Whose program rejects is the cause, and no other. */
+		/* The only allowed cause is a program's rejection. */
 		if (b->how == CM_EV_REJECTED && !b->reason)
 			assert_true(a->how == CM_EV_UNREACHABLE || a->reason == CM_REJ_CONSUMER);
 		++*over;
@@ -364,7 +364,7 @@ static void every_connection_is_up_at_both_ends_or_at_none(void **state)
 		check_agreed(&w, &up, &over, &given_up);
 		end_all(&w);
 	}
-	/* The link is bad, not dead: nearly all that was accepted is up. 15% were rejected. */
+	/* The link loses much, but nearly all accepted connections are up. 15% were rejected. */
 	print_message("%u up, %u over, %u given up at one end\n", up, over, given_up);
 	assert_true(given_up < SEEDS * CONNS / 200);
 	assert_true(up > SEEDS * CONNS * 80 / 100 && over > SEEDS * CONNS * 10 / 100);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The codec: every management datagram of the golden captures, each field of each message, and what
- * is refused. Argument: the folder.
+ * The codec: each management datagram of the golden captures, each field of each message, and
+ * refused input. Argument: the folder.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 static const char *folder;
 
-/* Each parses, prints its name, and is built again byte by byte. */
+/* Each datagram is parsed, has a name, and is built again byte by byte. */
 static void golden_datagrams_survive(void **state)
 {
 	struct golden_mad g[64];
@@ -41,7 +41,7 @@ static void golden_datagrams_survive(void **state)
 	assert_int_equal(all, 130);
 }
 
-/* What the kernel's first REQ and REP say, as tshark reads them. */
+/* The values of the Linux kernel's first REQ and REP, as tshark shows them. */
 static void golden_req_and_rep_say(void **state)
 {
 	struct golden_mad g[64];
@@ -118,8 +118,8 @@ static void golden_reject_and_sidr_say(void **state)
 }
 
 /*
- * A message of each kind with every bit at random: what is parsed is built, and parsed again to the
- * same.
+ * Messages of each kind with random bits: the parsed message is built, and parsed again with the
+ * same result.
  */
 static void every_field_survives(void **state)
 {
@@ -142,9 +142,7 @@ static void every_field_survives(void **state)
 			assert_memory_equal(&m, &n, sizeof(m));
 			cm_build(&n, twice);
 			assert_memory_equal(once, twice, CM_MAD_LEN);
-			/*
-			 * Nothing of the private data is lost, and most of the rest is not either.
-			 */
+			/* No byte of the private data is lost. */
 			assert_memory_equal(once + CM_MAD_LEN - cm_data_len(m.attr),
 					    mad + CM_MAD_LEN - cm_data_len(m.attr),
 					    cm_data_len(m.attr));
@@ -153,8 +151,8 @@ static void every_field_survives(void **state)
 }
 
 /*
- * ECE: the vendor id lies in one piece in a REQ, in bytes 15, 19 and 23 of a REP, in 6, 7 and 11 of
- * a SIDR_REP.
+ * ECE: the vendor id is in one piece in a REQ, in bytes 15, 19 and 23 of a REP, and in 6, 7 and 11
+ * of a SIDR_REP.
  */
 static void ece_words_are_where_the_kernel_has_them(void **state)
 {
@@ -201,7 +199,7 @@ static void what_is_no_message_is_refused(void **state)
 	assert_int_equal(cm_data_len((enum cm_attr)0x1b), 0);
 }
 
-/* A length of additional information beyond the field is cut to the field. */
+/* If the length of the additional information exceeds the field, it is cut to the field. */
 static void information_lengths_are_cut(void **state)
 {
 	struct cm_msg m = {.attr = CM_REJ, .rej.ari_len = 127};
@@ -232,7 +230,7 @@ static void ip_header_versions_are_checked(void **state)
 	assert_true(cm_service_is_ip(cm_service_id(CM_PS_UDP, 1)));
 }
 
-/* Never more than the room it is given. */
+/* Prints no more than the room that it is given. */
 static void printing_stays_in_its_room(void **state)
 {
 	struct cm_msg m = {.attr = CM_REQ, .local_id = 1, .req.service_id = 5, .data = "x"};

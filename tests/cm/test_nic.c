@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connection management over QP 1 of two NICs on a lossy link, in virtual time: programs connect,
- * bring their QPs up with what cm_qp_attr() says, move data both ways, and disconnect.
+ * Connection management over QP 1 of two NICs on a lossy link, in virtual time. Programs connect,
+ * bring up their QPs with the values of cm_qp_attr(), move data both ways, and disconnect.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,11 +31,11 @@ static void on_send(void *ctx, const struct cm_datagram *d)
 {
 	struct node *n = ctx;
 
-	/* No room is a loss like any other. */
+	/* A datagram that finds no room counts as lost. */
 	nic_gsi_send(n->ep.nic, 0, &d->dst, d->tclass, d->mad);
 }
 
-/* What a librdmacm does when the program has handed it the QP. */
+/* Brings up the QP as librdmacm does for a program. */
 static void bring_up(struct node *n)
 {
 	struct nic_qp_attr a;
@@ -70,7 +70,7 @@ static void on_event(void *ctx, const struct cm_event *e)
 		acc.responder_resources = e->responder_resources;
 		acc.initiator_depth = e->initiator_depth;
 		assert_int_equal(cm_accept(n->conn, now, &acc), 0);
-		bring_up(n); /* no turn has run since, so nothing can have come for it */
+		bring_up(n); /* no turn has run since, so no packet can have come for the QP */
 		break;
 	case CM_EV_REPLY:
 		bring_up(n);
@@ -93,7 +93,7 @@ static void on_event(void *ctx, const struct cm_event *e)
 	}
 }
 
-/* Until both say so. What comes to QP 1 goes to the machine of the node it is for. */
+/* Runs until done() is true for both nodes. Datagrams to QP 1 go to their node's state machine. */
 static void run_until(struct world *w, struct node n[2], bool (*done)(const struct node *))
 {
 	for (int steps = 0; !done(&n[0]) || !done(&n[1]); steps++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The Linux kernel's REQs, as they were captured, put to our machine by a program that answers as
- * the captured one did: our REPs differ from the kernel's in our id alone (the QP number, PSN and
- * GUID are the program's and the NIC's to choose, and are given). The same for RTU, DREQ, DREP,
- * SIDR_REP and REJ. Argument: the folder of captures.
+ * The Linux kernel's captured REQs are given to our state machine. A program answers as the
+ * captured one did. Our REPs may differ from the kernel's only in our id; the QP number, PSN and
+ * GUID are set to the captured values. The same for RTU, DREQ, DREP, SIDR_REP and REJ. Argument:
+ * the folder of captures.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,10 +16,10 @@
 
 static const char *folder;
 
-/* Where our id stands in a message of ours, as the peer sees it: local. */
+/* Offset of our id (the local id) in our messages. */
 #define ID_AT 24
 
-/* What the captured server does, our machine is made to do. */
+/* The state machine in the role of the captured server. */
 struct server {
 	struct end e;
 	uint64_t now;
@@ -45,10 +45,7 @@ static void golden_in(struct server *s, const struct golden_mad *g)
 	cm_input(s->e.cm, s->now, &g->src, &g->dst, g->mad, CM_MAD_LEN);
 }
 
-/*
- * Of the captured datagrams, the one that answers to this, of that kind: by transaction and by
- * which end sent it.
- */
+/* Returns the captured answer of that kind: same transaction, sent by the other end. */
 static const struct golden_mad *answer_to(const struct golden_mad *g, size_t n,
 					  const struct golden_mad *to, enum cm_attr attr)
 {
@@ -71,7 +68,7 @@ static bool same_but_id(const struct sent *s, const struct golden_mad *g)
 }
 
 /*
- * REQ in, REP out as the kernel's; the RTU, with our id put in, establishes. Returns whether there
+ * A REQ must cause the kernel's REP. The RTU with our id in it establishes. Returns whether there
  * was a REP to compare with.
  */
 static bool replay_req(const struct golden_mad *g, size_t n, const struct golden_mad *req)
@@ -138,7 +135,7 @@ static void reps_are_the_kernels(void **state)
 	assert_int_equal(compared, 24);
 }
 
-/* Who has no listener answers with the very bytes of the kernel. */
+/* Without a listener, the answer has the same bytes as the Linux kernel's. */
 static void rejs_for_nobody_are_the_kernels(void **state)
 {
 	static const char *const names[] = {"cm_reject.pcap", "cm_reject_ipv6.pcap"};
@@ -185,8 +182,8 @@ static void sidr_reps_are_the_kernels(void **state)
 }
 
 /*
- * Our REQ for the kernel's path and attributes is its REQ, but for our id, which the transaction
- * has too.
+ * Our REQ for the kernel's path and attributes equals the kernel's REQ, except for our id, which is
+ * in the transaction id too.
  */
 static void a_req_is_the_kernels(void **state)
 {

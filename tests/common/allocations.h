@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counts what a program allocates and frees: the linker hands malloc and its kin to the functions
- * below (count_allocations in tests/meson.build). For one file of a program; one thread.
+ * Counts what a program allocates and frees. The linker replaces malloc() and related functions by
+ * the functions below (count_allocations in tests/meson.build). Include it in one file of a program
+ * with one thread.
  */
 #ifndef ROOST_TESTS_ALLOCATIONS_H
 #define ROOST_TESTS_ALLOCATIONS_H
@@ -9,7 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-static uint64_t allocations; /* and what is given back: who does neither leaves it alone */
+static uint64_t allocations; /* allocations and frees */
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A capture file, read whole. Fails the test when it can't be, as all assertions here. */
+/* Reads a whole capture file. Fails the test if it cannot be read. */
 #ifndef ROOST_TESTS_CAPTURE_H
 #define ROOST_TESTS_CAPTURE_H
 
@@ -15,8 +15,8 @@
 #include "packet/pcap.h"
 
 /*
- * Records, and the payloads of what is parsed out of them, point into the returned memory: free()
- * it. `folder` NULL: `name` is the path.
+ * Records and the payloads parsed out of them point into the returned memory, which the caller
+ * frees with free(). If `folder` is NULL, `name` is the path.
  */
 static inline uint8_t *capture_load(const char *folder, const char *name,
 				    struct pcap_reader *reader)
@@ -42,7 +42,7 @@ static inline uint8_t *capture_load(const char *folder, const char *name,
 	return data;
 }
 
-/* The next RoCE packet that is well-formed; false: the end. */
+/* Parses the next well-formed RoCE packet. Returns false at the end. */
 static inline bool capture_next(struct pcap_reader *reader, struct pcap_record *rec,
 				struct pkt_view *v)
 {

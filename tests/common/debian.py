@@ -8,7 +8,7 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 class Missing(Exception):
-    """Something that this needs is not to be had here."""
+    """Something that the caller needs is missing on this machine."""
 
 
 def output(*command, **more):
@@ -20,13 +20,13 @@ def output(*command, **more):
 
 
 def codename():
-    """The suite that this machine runs: bookworm, trixie; None: it is no Debian, or one that has no name yet."""
+    """Returns this machine's suite (bookworm, trixie), or None: not Debian, or a release without a name."""
     release = dict(line.rstrip().split("=", 1) for line in open("/etc/os-release", encoding="utf-8") if "=" in line)
     return release.get("VERSION_CODENAME") if release.get("ID") == "debian" else None
 
 
 def archive():
-    """Where this machine gets Debian's packages from: the first place that apt is told of for the release's own suite."""
+    """Returns the source of this machine's packages: apt's first entry for the release's own suite."""
     suite = codename()
     if not shutil.which("apt-get") or not suite:
         raise Missing("no Debian, so apt knows of no archive of its packages")

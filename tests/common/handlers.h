@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cmocka takes SIGSEGV and its kin for each test, after the handlers of ours were installed for the
- * process. A test that needs those keeps them in a group's setup, behind what installs them, and
- * takes them back at its start.
+ * For each test, cmocka installs its handlers for SIGSEGV and similar signals. They replace the
+ * handlers that Roost has installed for the process. A test that needs those saves them in its
+ * group's setup, after they were installed, and restores them at its start.
  */
 #ifndef ROOST_TESTS_HANDLERS_H
 #define ROOST_TESTS_HANDLERS_H

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What an image of a guest is made of: a kernel package, unpacked and never installed, and an initial file system."""
+"""The parts of a guest's image: a kernel package, unpacked but not installed, and an initial file system."""
 import hashlib
 import os
 import re
@@ -9,9 +9,9 @@ import subprocess
 from debian import Missing
 
 INIT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'init')
-# Where this machine's Debian packages put programs; sbin is not in every user's PATH.
+# Debian packages install programs here too. A user's PATH may lack sbin.
 PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
-# Libraries must be the distribution's own, not what a test run has put in front of them.
+# Programs must load the distribution's libraries, not those of LD_LIBRARY_PATH in a test run.
 ENV = {'PATH': PATH, 'LC_ALL': 'C', 'HOME': '/'}
 
 
@@ -30,7 +30,7 @@ def output(*command, env=ENV, **more):
 
 
 def kernel_package(package, env):
-    """The real package that `package` depends on, with the release in its name; None: apt does not know it."""
+    """Returns the package with the release in its name that `package` depends on; None: unknown to apt."""
     text = subprocess.run(['apt-cache', 'depends', package], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env,
                           check=False).stdout
     found = re.search(r'Depends: (linux-image-[0-9]\S+)', text)
@@ -38,7 +38,10 @@ def kernel_package(package, env):
 
 
 def kernel(folder, package, update, env=ENV):
-    """(release, folder of the unpacked package), downloaded once; `update` is called when apt does not know the package. `env`: apt's."""
+    """Returns (release, folder of the unpacked package). Downloads the package once.
+
+    Calls `update` if apt does not know the package. `env` is apt's environment.
+    """
     kept = [d for d in os.listdir(folder) if d.startswith('linux-image-')]
     if kept:
         name = max(kept)
@@ -65,7 +68,10 @@ def kernel(folder, package, update, env=ENV):
 
 
 def modules(tree, release, names):
-    """{path in the guest: file here} for modules, what they depend on, and their index. What is built into the kernel has no file."""
+    """Returns {path in the guest: file here} of modules, their dependencies and their index.
+
+    Modules built into the kernel have no file.
+    """
     base = os.path.join(tree, 'lib/modules', release)
     found = {os.path.join(base, index) for index in ('modules.order', 'modules.builtin', 'modules.builtin.modinfo')}
     for module in names:
@@ -76,7 +82,10 @@ def modules(tree, release, names):
 
 
 def pack(folder, release, files, shell):
-    """FOLDER/initramfs, of {path in it: file here}, our init, and a link bin/sh to `shell`; made again when one of the files has changed."""
+    """Makes FOLDER/initramfs from {path in it: file here}, our init, and a link bin/sh to `shell`.
+
+    Makes it again if one of the files has changed.
+    """
     files = dict(files, init=INIT)
     made_of = hashlib.sha256()
     for inside, file in sorted(files.items()) + [('', __file__)]:

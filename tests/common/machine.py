@@ -14,7 +14,7 @@ TUNSETIFF, TUNSETPERSIST, IFF_TAP, IFF_NO_PI = 0x400454ca, 0x400454cb, 0x0002, 0
 
 
 class Tap:
-    """A tap device of our own, with a network of our own on it: `ours` and `theirs`, for IPv4 and IPv6."""
+    """A new tap device with its own network: `ours` and `theirs` are the addresses, for IPv4 and IPv6."""
 
     def __init__(self, mtu):
         if os.geteuid() != 0:
@@ -29,7 +29,7 @@ class Tap:
                 os.close(tun)
         except OSError as e:
             raise Missing(f'no tap device: /dev/net/tun: {e.strerror}') from e
-        # 198.18.0.0/15 is for tests of networks (RFC 2544), fd00::/8 for private use; two runs at once do not meet.
+        # 198.18.0.0/15 is for network tests (RFC 2544), fd00::/8 for private use. Two runs use different addresses.
         four = f'198.{random.choice((18, 19))}.{random.randrange(256)}.'
         six = f'fd{random.randrange(256):02x}:{random.randrange(65536):x}:{random.randrange(65536):x}::'
         self.ours, self.theirs = {4: four + '1', 6: six + '1'}, {4: four + '2', 6: six + '2'}
@@ -49,14 +49,19 @@ class Tap:
 
 
 def no_segmentation(qemu):
-    """Since qemu 8 a guest may take the datagrams of one UDP_SEGMENT whole: then no packet would be seen between the two ends."""
+    """Since qemu 8 a guest may take the datagrams of one UDP_SEGMENT whole.
+
+    Then there would be no packets between the two ends.
+    """
     known = subprocess.run([qemu, '-device', 'virtio-net-pci,help'], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
     return ''.join(f',{name}=off' for name in ('guest_uso4', 'guest_uso6', 'host_uso') if f'{name}=' in known)
 
 
 class Machine:
-    """A qemu on a tap device. `options` are those of the machine, `words` those of its kernel. Its init listens where `control`, the
-    device of qemu that has the character device named control, is."""
+    """A qemu on a tap device. `options` are qemu's options, `words` are added to the kernel's command line.
+
+    `control` is the qemu device of the character device named control. The guest's init listens there.
+    """
 
     def __init__(self, qemu, folder, image, tap, mtu, options, words, control):
         self.console = os.path.join(folder, 'console.log')
@@ -74,7 +79,7 @@ class Machine:
         theirs.close()
 
     def wait_answer(self, limit):
-        """Until init reads lines. What is written before that may be lost: it is asked until it answers."""
+        """Waits until init reads lines. Earlier lines may be lost, so it repeats one until init answers."""
         until = time.monotonic() + limit
         tries = 0
         while True:
@@ -107,24 +112,24 @@ class Machine:
         return before
 
     def run(self, line, limit=120):
-        """One shell line: (exit status, output)."""
+        """Runs one shell line. Returns (exit status, output)."""
         assert '\n' not in line
         self.control.sendall(line.encode() + b'\n')
         text = self._take(b'@@RC ', limit)
         return int(self._take(b'\n', limit)), text.decode(errors='replace')
 
     def start(self, command):
-        """In the background, one at a time: see status() and text()."""
+        """Runs one shell line in the background, one at a time. See status() and text()."""
         self.run('rm -f /tmp/status')
         self.run(f'(({command}); echo $? >/tmp/status.new; mv /tmp/status.new /tmp/status) >/tmp/out 2>&1 &')
 
     def status(self):
-        """The exit status of what was started; None: it runs."""
+        """Returns the exit status of the started line; None: it runs."""
         text = self.run('[ ! -e /tmp/status ] || cat /tmp/status')[1].strip()
         return int(text) if text else None
 
     def text(self):
-        """What it said."""
+        """Returns the output of the started line."""
         return self.run('cat /tmp/out')[1]
 
     def listens(self, port):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""For tests that make network namespaces: the `ip` command, and what to raise where they are not to be had."""
+"""For tests that make network namespaces: the `ip` command, and an exception if there can be none."""
 import os
 import subprocess
 
@@ -7,7 +7,7 @@ PATH = os.pathsep.join([os.environ.get('PATH', ''), '/usr/sbin', '/sbin'])
 
 
 class Missing(Exception):
-    """Something that this needs is not to be had here."""
+    """Something that the caller needs is missing on this machine."""
 
 
 def ip(*words):

@@ -58,7 +58,7 @@ static bool add6(int fd, const char *device, const char *text, unsigned prefix)
 	return ioctl(fd, SIOCSIFADDR, &req) == 0;
 }
 
-/* The kernel looks, in its own time, whether an address is free before it lets anybody use it. */
+/* Waits: the Linux kernel checks that an address is unique before a program can use it. */
 static bool usable6(const char *text)
 {
 	struct sockaddr_in6 a = {.sin6_family = AF_INET6};
@@ -100,7 +100,7 @@ static void remove_shm_folder(void)
 		return;
 	while ((e = readdir(d))) {
 		snprintf(path, sizeof(path), "%s/%s", shm_folder, e->d_name);
-		unlink(path); /* not the folder itself, and its parent */
+		unlink(path); /* fails for . and .. */
 	}
 	closedir(d);
 	rmdir(shm_folder);
@@ -155,7 +155,7 @@ int network_tunnel(const char *addr4, const char *addr6, int mtu)
 	if (!enter_namespace())
 		return -1;
 	fd4 = socket(AF_INET, SOCK_DGRAM, 0);
-	set_up(fd4, "lo"); /* what a program does without a tunnel goes on in this namespace */
+	set_up(fd4, "lo"); /* without a tunnel, the program goes on in this namespace */
 	tun = open("/dev/net/tun", O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (tun < 0) {
 		close(fd4);

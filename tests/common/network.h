@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A network of a test's own, where the kernel lets us have one (root, or user namespaces): its ::1
- * is nobody else's, and the rest of the machine may have no IPv6. Each makes another one, for this
- * process alone: before it has threads.
+ * A network of a test's own, if the Linux kernel allows one (root, or user namespaces). No other
+ * process uses its ::1, and the rest of the machine need not have IPv6. Each call makes a new
+ * network for this process only. Call it before the process has threads.
  */
 #ifndef ROOST_TESTS_NETWORK_H
 #define ROOST_TESTS_NETWORK_H
@@ -10,22 +10,22 @@
 #include <stdbool.h>
 
 /*
- * Loopback is up: 127.0.0.0/8 and ::1. False: none to be had, here and below. On shm, too: a folder
- * of our own, until exit.
+ * Makes a network with the loopback interface up: 127.0.0.0/8 and ::1. Returns false if there can
+ * be none; so do the functions below. shm gets a folder of its own too, until the process exits.
  */
 bool network_own(void);
 
-/* 10.77.0.1, 10.77.0.2, fd77::1 and fd77::2 are on its loopback. */
+/* The loopback interface also has 10.77.0.1, 10.77.0.2, fd77::1 and fd77::2. */
 bool network_private(void);
 
 /*
- * With a tunnel device, tun0, whose other end is the returned descriptor: IP packets sent over it
- * can be read there as a wire would carry them, and written. Loopback is up, without the addresses
- * above. -1: none to be had.
+ * Makes a network with a tunnel device, tun0. The returned descriptor is its other end: a read
+ * returns the IP packets sent over the device, a write delivers packets. The loopback interface is
+ * up, without the addresses above. Returns -1 if there can be none.
  */
 int network_tunnel(const char *addr4, const char *addr6, int mtu);
 
-/* One more IPv6 address for a device of that namespace. */
+/* Adds an IPv6 address to a device of that network. */
 bool network_add6(const char *device, const char *addr);
 
 #endif

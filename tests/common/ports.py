@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""TCP ports, by which many programs meet before they use RDMA."""
+"""TCP ports. Many programs connect by TCP before they use RDMA."""
 import socket
 
 
 def free_tcp_port():
-    """One that nobody has just now, for IPv4 and IPv6."""
+    """Returns a port that is free now, for IPv4 and IPv6."""
     with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
         probe.bind(("::", 0))
         return probe.getsockname()[1]
 
 
 def listens(port, pid="self"):
-    """Does somebody listen there, in the network that the process is in? Without a connection: some servers serve the first that comes."""
+    """Returns whether a process listens on the port, in the network of process `pid`.
+
+    Makes no connection, because some servers serve the first one.
+    """
     wanted = f":{port:04X} "
     for table in ("tcp", "tcp6"):
         try:

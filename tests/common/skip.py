@@ -5,12 +5,15 @@ import sys
 
 
 def required():
-    """Is what cannot run a failure? CI says so: nothing that it can run is to be left out unseen."""
+    """Returns whether a test that cannot run is a failure. It is one in CI, which must run all it can."""
     return os.environ.get("ROOST_INTEROP") == "required"
 
 
 def skip(what, failed=False):
-    """Ends this program with 77 after a line that says what did not run, and why; with 1 where that is a failure, or something `failed` before."""
+    """Prints what did not run and why, and exits with 77.
+
+    Exits with 1 if that is a failure, or if something `failed` before.
+    """
     failed = failed or required()
     print(f"{'FAILED' if failed else 'SKIPPED'}: {what}")
     sys.exit(1 if failed else 77)

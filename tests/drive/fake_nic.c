@@ -76,7 +76,7 @@ static bool arm(struct port *p)
 {
 	struct fake_port *f = fake(p);
 
-	/* As shm: what the last burst handed out is released by the next. */
+	/* As in shm: the next burst releases the packets of the last one. */
 	if (atomic_load(&f->unreleased))
 		return false;
 	atomic_fetch_add(&f->arms, 1);
@@ -133,7 +133,7 @@ static const struct port_ops fake_ops = {
 	.close = close_port,
 };
 
-/* KIND:ADDRESS,OPTIONS; without an address 127.0.0.9. */
+/* KIND:ADDRESS,OPTIONS. Without an address: 127.0.0.9. */
 static struct pkt_addr address_in(const char *spec)
 {
 	struct pkt_addr a = {.b = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 9}};
@@ -255,7 +255,7 @@ unsigned nic_poll(struct nic *nic, unsigned i, uint64_t now)
 		nic->cfg.ops->cq_event(nic->cfg.host, nic->event_ctx);
 	atomic_fetch_add(&p->executed, done);
 	atomic_store(&p->inside, 0);
-	/* Last: who waits for it finds the turn over. */
+	/* The last store: a thread that waits for it must find the turn over. */
 	atomic_fetch_add(&p->packets, packets);
 	return packets + done;
 }
@@ -312,7 +312,7 @@ bool nic_gid_of(const struct nic *nic, const struct pkt_addr *addr, struct nic_g
 	return false;
 }
 
-/* Nobody may be in a turn. */
+/* No thread may be in a turn. */
 int nic_port_add(struct nic *nic, unsigned port_num, struct port *const lane[NIC_MAX_PUS])
 {
 	unsigned k = atomic_load(&nic->ports);

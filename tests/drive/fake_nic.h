@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A core and ports with nothing in them but what src/drive sees: turns that must not overlap,
- * doorbells that must not be lost, ports that wake a sleeper only when armed, deadlines.
+ * A core and ports for tests of src/drive. They have only what src/drive sees: turns that must not
+ * overlap, doorbells that must not be lost, ports that wake a sleeper only if armed, deadlines.
  */
 #ifndef TESTS_DRIVE_FAKE_NIC_H
 #define TESTS_DRIVE_FAKE_NIC_H
@@ -18,28 +18,28 @@ struct nic_qp {
 	unsigned pu;
 };
 
-/* Like shm: a sender writes to the descriptor only when the receiver said that it sleeps. */
+/* Like shm: a sender writes to the descriptor only if the receiver has announced that it sleeps. */
 struct fake_port {
 	struct port base;
-	int peer_fd; /* the sender's end of base.fd: a copy that survives the receiver's close */
+	int peer_fd; /* a copy of the sender's end of base.fd; stays open when base.fd closes */
 	atomic_uint waiting, armed;
 	atomic_uint arms, disarms, wakes, controls, forks, unreleased;
 };
 
 struct fake_pu {
-	atomic_uint inside; /* somebody is in nic_poll */
+	atomic_uint inside; /* threads inside nic_poll */
 	atomic_uint overlaps;
 	atomic_uint packets, turns, fired, executed;
 	_Atomic uint64_t deadline; /* ns; 0: none */
-	atomic_uint leave;	   /* turns that still find work no descriptor announces */
-	_Atomic uint64_t rto;	   /* ns; a doorbell's turn sets a deadline so far ahead */
-	atomic_uint requests;	   /* what nic_came says */
+	atomic_uint leave;	   /* turns that still find work that no descriptor announces */
+	_Atomic uint64_t rto;	   /* ns; a doorbell's turn sets a deadline this far ahead */
+	atomic_uint requests;	   /* result of nic_came */
 	/*
-	 * So many turns in vain behind one with packets, by the same thread, until a request comes;
-	 * 0: none does.
+	 * After a turn with packets, a request comes when the same thread has run this many turns
+	 * in vain. 0: no request comes.
 	 */
 	atomic_uint answer;
-	_Atomic uintptr_t last; /* the thread of the last working turn */
+	_Atomic uintptr_t last; /* the thread of the last turn that found work */
 };
 
 struct nic {
@@ -47,25 +47,25 @@ struct nic {
 	atomic_uint ports;
 	struct fake_pu pu[NIC_MAX_PUS];
 	struct nic_qp qp[FAKE_QPS];
-	void *event_ctx; /* not NULL: a packet makes a cq_event with it */
+	void *event_ctx; /* if not NULL, a packet makes a cq_event with it */
 	atomic_uint gsi_sent;
 };
 
 struct fake_port *fake_port_of(struct drive *d, unsigned port, unsigned lane);
-/* Packets come in on a port. */
+/* Delivers packets on a port. */
 void fake_inject(struct fake_port *p, unsigned n);
-/* The program posts n WQEs and rings. */
+/* Posts n WQEs as the program does, and rings the doorbell. */
 void fake_post(struct drive *d, unsigned qp, unsigned n);
 
-/* A management datagram whose bytes are all `fill` comes to QP 1, in a turn of this thread. */
+/* Delivers a management datagram of bytes `fill` to QP 1, in a turn of this thread. */
 void fake_datagram(struct drive *d, uint8_t fill);
 
-extern char fake_spec[16][600]; /* what port_open was called with; 127.0.0.66 is in use */
+extern char fake_spec[16][600]; /* arguments of port_open; 127.0.0.66 is in use */
 extern atomic_uint fake_opened, fake_closed;
-extern atomic_bool fake_busy;	/* what nic_qp_busy says */
+extern atomic_bool fake_busy;	/* result of nic_qp_busy */
 extern atomic_uint fake_ctl_fd; /* 1: ports opened from now on have a ctl_fd */
 
-/* Waits until *what is at least n. False after a long time: then something is stuck for good. */
+/* Waits until *what is at least n. Returns false after a long time, which means a hang. */
 bool fake_reached(atomic_uint *what, unsigned n);
 
 #endif

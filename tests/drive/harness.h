@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the drive tests share: cmocka, an engine on the fake core in a private folder of its own. */
+/* Shared by the drive tests: cmocka, and an engine on the fake core in a private folder. */
 #ifndef TESTS_DRIVE_HARNESS_H
 #define TESTS_DRIVE_HARNESS_H
 
@@ -34,7 +34,7 @@ static inline int harness_begin(void **state)
 
 static inline int harness_end(void **state)
 {
-	return rmdir(harness_dir); /* an engine that left something behind fails here */
+	return rmdir(harness_dir); /* fails if an engine left a file behind */
 }
 
 static void harness_cq_event(void *host, void *ctx)
@@ -83,7 +83,7 @@ static inline void harness_sleep_ms(unsigned ms)
 	nanosleep(&ts, NULL);
 }
 
-/* The thread id of the service thread, by its name; 0: none. */
+/* Returns the thread id of the service thread, found by its name; 0: there is none. */
 static inline int harness_service_tid(void)
 {
 	DIR *dir = opendir("/proc/self/task");
@@ -107,7 +107,7 @@ static inline int harness_service_tid(void)
 	return tid;
 }
 
-/* Waits for it: a new thread takes a moment to name itself. */
+/* Waits for the service thread: a new thread takes a moment to set its name. */
 static inline int harness_find_service(void)
 {
 	int tid = 0;
@@ -117,7 +117,7 @@ static inline int harness_find_service(void)
 	return tid;
 }
 
-/* Waits until it is gone: who joined a thread may still see it under /proc for a moment. */
+/* Waits until the thread is gone: it may stay under /proc for a moment after it was joined. */
 static inline bool harness_service_ended(void)
 {
 	for (int tries = 0; tries < 20000 && harness_service_tid(); tries++)
@@ -125,14 +125,14 @@ static inline bool harness_service_ended(void)
 	return !harness_service_tid();
 }
 
-/* The next test must not find this one's service thread. */
+/* Waits until the service thread is gone, so that the next test does not find it. */
 static inline int harness_teardown(void **state)
 {
 	drive_put(*state);
 	return harness_service_ended() ? 0 : -1;
 }
 
-/* Context switches of a thread, both kinds; -1: no such thread. */
+/* Returns the number of a thread's context switches of both kinds; -1: no such thread. */
 static inline long harness_switches(int tid)
 {
 	char path[64], line[128];

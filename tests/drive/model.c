@@ -5,7 +5,7 @@
 #include "model.h"
 
 #define SLICE	  (3 * MS)
-#define SWITCH_NS 1000 /* from one task to another */
+#define SWITCH_NS 1000 /* duration of a switch between tasks */
 
 void model_init(struct model *m, unsigned cores, uint64_t wake)
 {
@@ -14,7 +14,7 @@ void model_init(struct model *m, unsigned cores, uint64_t wake)
 	m->wake = wake;
 	m->wire = 300;
 	m->late_at = NEVER;
-	m->now = 1000 * MS; /* 0 means never */
+	m->now = 1000 * MS; /* a time of 0 means never */
 }
 
 struct task *model_task(struct model *m, void (*step)(struct task *t), unsigned cores)
@@ -66,7 +66,7 @@ struct task *model_hog(struct model *m, unsigned cores, uint64_t period, uint64_
 
 static void run(struct model *m, unsigned c, struct task *t)
 {
-	/* An idle core's is part of the wake-up. */
+	/* On an idle core the switch is part of the wake-up. */
 	m->core[c].until = m->now + (m->core[c].task ? SWITCH_NS : 0);
 	m->core[c].task = t;
 	m->core[c].slice_end = m->now + SLICE;
@@ -74,7 +74,7 @@ static void run(struct model *m, unsigned c, struct task *t)
 	t->core = c;
 }
 
-/* Of those that wait for the core, the one that is due most. */
+/* Returns the waiting task of this core with the least run time. */
 static struct task *most_due(struct model *m, unsigned c)
 {
 	struct task *best = NULL;
@@ -89,7 +89,7 @@ static struct task *most_due(struct model *m, unsigned c)
 	return best;
 }
 
-/* An idle core takes one that waits for another. */
+/* An idle core takes a task that waits for another core. */
 static struct task *steal(struct model *m, unsigned c)
 {
 	for (unsigned i = 0; i < m->num_tasks; i++) {
@@ -113,8 +113,8 @@ static void next_task(struct model *m, unsigned c)
 }
 
 /*
- * The last core if it is idle, another idle one, or else the last: there it preempts a task that
- * has had more of the core.
+ * Chooses the last core if it is idle, else another idle core, else the last core. There the task
+ * preempts a task that has run longer.
  */
 static void enqueue(struct model *m, struct task *t)
 {
@@ -136,17 +136,19 @@ static void enqueue(struct model *m, struct task *t)
 		run(m, c, t);
 		return;
 	}
-	/* Sleep forgives what it had more than others, and gives credit for a slice at most. */
+	/*
+	 * A sleeping task loses its excess of run time, and gains the credit of one slice at most.
+	 */
 	if (t->vruntime > other->vruntime)
 		t->vruntime -= (int64_t)(m->now - t->slept);
 	if (t->vruntime < other->vruntime - (int64_t)SLICE)
 		t->vruntime = other->vruntime - (int64_t)SLICE;
 	t->state = TASK_READY;
 	if (t->vruntime < other->vruntime)
-		m->core[c].slice_end = m->now; /* at the end of its step */
+		m->core[c].slice_end = m->now; /* ends with the current step */
 }
 
-/* The only core that it may use is awake: there it costs a switch. */
+/* If the only allowed core is awake, the wake-up costs a switch. */
 static uint64_t wake_up(const struct task *t)
 {
 	return model_one_core(t) && t->m->core[t->core].task ? 0 : t->wakes;
@@ -160,7 +162,7 @@ void model_wake(struct task *t)
 		t->ready = t->m->now + wake_up(t);
 }
 
-/* The step of the task on this core is over. */
+/* Ends the step of the task on this core. */
 static void end_of_step(struct model *m, unsigned c)
 {
 	struct task *t = m->core[c].task, *other;
@@ -175,7 +177,7 @@ static void end_of_step(struct model *m, unsigned c)
 	}
 	other = most_due(m, c);
 	if (other && (t->yields || m->now >= m->core[c].slice_end)) {
-		t->forced++; /* Linux counts a yield as one, too: the task stays runnable */
+		t->forced++; /* Linux counts a yield too, since the task stays runnable */
 		if (t->yields || other->vruntime < t->vruntime) {
 			t->state = TASK_READY;
 			run(m, c, other);

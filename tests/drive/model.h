@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A model of a small machine in virtual time: cores with run queues, programs, their service
- * threads, packets between them. Every decision to spin, sleep, yield, mask or wake comes from
- * src/drive/policy.c; the model calls it as pu.c, service_poller.c and service.c do, and does what
- * it answers. A step of a task is atomic; between two steps it may lose its core.
+ * threads, packets between them. src/drive/policy.c makes every decision to spin, sleep, yield,
+ * mask or wake. The model calls it as pu.c, service_poller.c and service.c do, and follows its
+ * answers. A step of a task is atomic. A task may lose its core between two steps.
  */
 #ifndef TESTS_DRIVE_MODEL_H
 #define TESTS_DRIVE_MODEL_H
@@ -31,20 +31,20 @@ struct task {
 	struct end *end;
 	unsigned cores; /* mask */
 	enum task_state state;
-	unsigned core;	/* where it runs, or ran last */
-	uint64_t until; /* asleep: when its timer wakes it */
-	uint64_t ready; /* asleep, and woken: when it can run */
-	uint64_t wakes; /* its wake-up takes so long */
+	unsigned core;	/* core where it runs, or ran last */
+	uint64_t until; /* asleep: time when its timer wakes it */
+	uint64_t ready; /* woken: time when it can run */
+	uint64_t wakes; /* duration of its wake-ups */
 	int64_t vruntime;
-	uint64_t slept; /* since when */
-	bool woken;	/* while it was on its way to sleep */
-	/* said by a step */
+	uint64_t slept; /* time when it fell asleep */
+	bool woken;	/* woken while it was falling asleep */
+	/* set by a step */
 	uint64_t cost;
 	bool yields, sleeps;
-	/* counted */
+	/* counters */
 	uint64_t ran, steps, wakeups;
-	long forced; /* switches away from it that it did not ask for */
-	/* of a task that only wants the core: it runs `burst` in each; 0: always */
+	long forced; /* involuntary context switches */
+	/* Of a task that only uses the core: it runs for `burst` of each `period`; 0: always. */
 	uint64_t period;
 	uint64_t burst, begun;
 };
@@ -52,24 +52,24 @@ struct task {
 struct core {
 	struct task *task;
 	uint64_t until;	    /* end of the step */
-	uint64_t slice_end; /* after this another may have it */
+	uint64_t slice_end; /* time after which another task may get the core */
 };
 
 /* ---- two ends of a connection, their drives and programs: model_drive.c, model_program.c ---- */
 
-#define CALL_NS 50  /* of the program into the library */
+#define CALL_NS 50  /* a call of the library */
 #define SYS_NS	500 /* a system call */
 
 struct packet {
 	uint64_t at;
-	bool request;	/* else it ends a request: an ACK, or the response to a READ */
-	bool completes; /* a completion where it is received */
+	bool request;	/* false: it ends a request (an ACK, or a READ response) */
+	bool completes; /* the receiver gets a completion */
 	bool no_ack;	/* a request of UC */
 };
 
 /* What a program does between its calls. */
 enum habit {
-	POLLS,	   /* its completion queue */
+	POLLS,	   /* polls its completion queue */
 	SPINS,	   /* on memory, and polls for its own completions behind a post */
 	SLEEPS_IN, /* a completion channel, after polls in vain */
 	PASSIVE,   /* sleeps; the service thread alone serves its peer */
@@ -77,25 +77,27 @@ enum habit {
 
 enum verb { V_READ, V_WRITE, V_SEND, V_UC_WRITE };
 
-/* A fixed strategy of the service thread in place of the policy's, to compare with. */
+/* A fixed strategy of the service thread, for comparison with the policy. */
 enum strategy { BY_POLICY, SPIN_ALWAYS, SPIN_NEVER };
 
 struct script {
 	enum habit habit;
 	enum verb verb;
-	bool starts; /* it posts first, else it answers */
-	/* ns; so long before each post it computes, or sleeps if it is one of those that sleep */
+	bool starts; /* posts first; otherwise it answers */
+	/*
+	 * ns; before each post it computes for so long, or sleeps if it is a program that sleeps.
+	 */
 	uint64_t think;
-	uint64_t slow_from;  /* before this it does not think */
-	unsigned vain_polls; /* before it arms */
-	bool last_poll;	     /* once more after arming */
-	uint64_t stop;	     /* makes no call after this; 0: never */
+	uint64_t slow_from;  /* it does not compute before this time */
+	unsigned vain_polls; /* number of polls before it arms */
+	bool last_poll;	     /* polls once more after arming */
+	uint64_t stop;	     /* makes no call after this time; 0: never stops */
 };
 
 enum doing {
 	D_THINK,
 	D_POST,
-	D_WAIT,	     /* for the answer, or for the request */
+	D_WAIT,	     /* waits for the answer, or for the request */
 	D_COMPLETE,  /* polls for the completion of its own post */
 	D_LAST_POLL, /* armed */
 	D_SLEEP,
@@ -110,13 +112,13 @@ struct end {
 	struct script script;
 	struct task *program, *service;
 	enum strategy strategy;
-	/* sockets wake whoever listens on them; a bell of shm is rung once for each arming */
+	/* Sockets wake every listener. A bell of shm is rung once for each arming. */
 	bool udp;
 	/* the port and the NIC */
 	struct packet flight[MODEL_FLIGHT];
-	unsigned sent, came, taken; /* indices in flight[]: under way, at the port, received */
+	unsigned sent, came, taken; /* indices into flight[]: sent, at the port, received */
 	bool armed;
-	/* received; `memory`: requests that the program can see */
+	/* Packets received. `memory`: requests that the program can see. */
 	uint64_t requests, packets, memory;
 	unsigned posted, outstanding, cqes;
 	/* completion queue with a channel */
@@ -133,22 +135,22 @@ struct end {
 	enum spin_action spin;
 	struct spinner spinner;
 	struct wake_cost wake_cost;
-	/* the program's */
+	/* the program's state */
 	enum doing doing, after;
 	unsigned vain;
 	uint64_t memory_seen, posted_at, until, busy_poll_requests, yielded_at;
-	/* measured */
+	/* measured values */
 	uint64_t lat[MODEL_SAMPLES];
 	unsigned samples, late_packets;
 	uint64_t worst_wait; /* of a packet at the port */
-	/* time of the service thread that found nothing, and did not sleep */
+	/* Time in which the service thread found nothing and did not sleep. */
 	uint64_t busy_polled_ns;
 };
 
 struct model {
 	uint64_t now;
 	uint64_t wire;	  /* ns */
-	uint64_t wake;	  /* ns; a wake-up takes so long */
+	uint64_t wake;	  /* ns; duration of a wake-up */
 	uint64_t late_at; /* packets that wait for longer are counted */
 	unsigned num_cores, num_tasks, num_ends;
 	struct core core[MODEL_CORES];
@@ -156,45 +158,47 @@ struct model {
 	struct end end[MODEL_ENDS];
 };
 
-/* Now, within a step. */
+/* Returns the time within a step. */
 static inline uint64_t clk(const struct task *t)
 {
 	return t->m->now + t->cost;
 }
 
 void model_init(struct model *m, unsigned cores, uint64_t wake);
-/* A task that may run on `cores` (mask); ready at once. */
+/* Adds a task that may run on `cores` (a mask). It is ready at once. */
 struct task *model_task(struct model *m, void (*step)(struct task *t), unsigned cores);
-/* Somebody else's, without calls: it runs for `burst` of each `period`; 0: always. */
+/* Adds a task that makes no calls. It runs for `burst` of each `period`; 0: always. */
 struct task *model_hog(struct model *m, unsigned cores, uint64_t period, uint64_t burst);
 void model_wake(struct task *t);
 bool model_one_core(const struct task *t);
 void model_run(struct model *m, uint64_t ns);
 
-/* The library, as the program calls it. */
+/* The library's functions, as the program calls them. */
 unsigned drive_progress(struct end *e, struct task *t);
-/* True: the program's core is yielded, and drive_yield_back() comes next. */
+/* Returns true if the program's core is yielded. drive_yield_back() comes next then. */
 bool drive_doorbell(struct end *e, struct task *t);
-/* After the yield that began at yielded_at, or at once where there are several cores. */
+/* Runs after the yield that began at yielded_at, or at once if there are several cores. */
 void drive_yield_back(struct end *e, struct task *t, bool one);
 void drive_cq_armed(struct end *e, struct task *t);
-/* True: the drive polls on in the program's place, a step of drive_busy_poll() at a time. */
+/* Returns true if the drive polls on for the program, one step of drive_busy_poll() at a time. */
 bool drive_taken(struct end *e, struct task *t);
 void drive_busy_poll(struct end *e, struct task *t);
-/* In D_BUSY_POLL_BACK. */
+/* Runs in state D_BUSY_POLL_BACK. */
 void drive_busy_poll_back(struct end *e, struct task *t);
 
 void program_step(struct task *t);
 
-/* Two ends, each with a program and a service thread, which may run on the cores of the mask. */
+/*
+ * Creates two ends, each with a program and a service thread that may run on the cores of the mask.
+ */
 void model_connect(struct model *m, const struct script *client, const struct script *server,
 		   unsigned client_cores, unsigned server_cores, bool udp);
 void end_packet_came(struct end *e);
-/* When the next packet comes; NEVER: none. */
+/* Returns when the next packet comes; NEVER: none is under way. */
 uint64_t end_next_packet(const struct end *e);
-/* Forgets what was measured. */
+/* Clears the measured values. */
 void end_measure(struct end *e);
-/* Of the latencies measured: the value below which `percent` of them are. */
+/* Returns the value below which `percent` of the measured latencies are. */
 uint64_t end_latency(struct end *e, unsigned percent);
 
 #endif

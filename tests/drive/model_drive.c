@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ends of the model: a processing unit with one port, the program that calls it, its service
- * thread. Functions have the names of those in src/drive that they follow; what they leave out is
- * noted.
+ * The ends of the model: a processing unit with one port, the program that calls it, and its
+ * service thread. Functions have the names of the functions in src/drive that they model. Comments
+ * name what they leave out.
  */
 #include <stdlib.h>
 
 #include "model.h"
 
-/* Costs in ns: of this order on machines of today. */
+/* Costs in ns, of the order of current machines. */
 #define TURN_NS	  100 /* a turn that finds nothing */
 #define PACKET_NS 150 /* each packet in it */
-#define BELL_NS	  800 /* one that wakes a thread */
+#define BELL_NS	  800 /* a bell that wakes a thread */
 
 static uint64_t max64(uint64_t a, uint64_t b)
 {
@@ -40,7 +40,7 @@ uint64_t end_next_packet(const struct end *e)
 	return e->came == e->sent ? NEVER : e->flight[e->came % MODEL_FLIGHT].at;
 }
 
-/* It is at the port, and wakes the service thread if that asked for it. */
+/* The packet arrives at the port. It wakes the service thread if the port is armed. */
 void end_packet_came(struct end *e)
 {
 	e->came++;
@@ -86,7 +86,7 @@ static void receive(struct end *e, struct task *t, const struct packet *p)
 	}
 	e->requests++;
 	e->memory++;
-	/* The ACK of a SEND completes nothing here: its program waits for the answer alone. */
+	/* The ACK of a SEND makes no completion here: its program waits only for the answer. */
 	if (!p->no_ack)
 		send_packet(e, t, (struct packet){.completes = !p->completes});
 }
@@ -263,7 +263,7 @@ unsigned drive_progress(struct end *e, struct task *t)
 	return done;
 }
 
-/* Up to the loop of busy_poll(). */
+/* Models drive_taken() up to the loop of busy_poll(). */
 bool drive_taken(struct end *e, struct task *t)
 {
 	uint64_t now = clk(t);
@@ -485,7 +485,7 @@ static enum verdict service_visit(struct end *e, struct task *t)
 
 /* ---- service.c; without control work ---- */
 
-/* What follows a step of busy polling, after the yield if there was one. */
+/* The end of a step of busy polling, after the yield if there was one. */
 static void looked(struct end *e, struct task *t, uint64_t since, bool yielded)
 {
 	long switches = e->switches;

@@ -2,7 +2,7 @@
 /* The programs of the model: they call the library as their script says. */
 #include "model.h"
 
-#define LOOK_NS 30 /* at memory */
+#define LOOK_NS 30 /* a read of memory */
 
 static void answered(struct end *e, struct task *t)
 {
@@ -13,7 +13,7 @@ static void answered(struct end *e, struct task *t)
 	e->until = clk(t) + (clk(t) < e->script.slow_from ? 0 : e->script.think);
 }
 
-/* One poll of the completion queue: true when it held something. */
+/* Polls the completion queue once. Returns whether it had a completion. */
 static bool poll_cq(struct end *e, struct task *t)
 {
 	if (!e->cqes)
@@ -72,7 +72,7 @@ static void wait(struct end *e, struct task *t)
 	}
 	if (e->script.habit != SLEEPS_IN || ++e->vain < e->script.vain_polls)
 		return;
-	/* A completion that waits already raises the event at once. */
+	/* A waiting completion raises the event at once. */
 	e->vain = 0;
 	e->event = e->cqes > 0;
 	e->cq_armed = !e->event;

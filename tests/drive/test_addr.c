@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Addresses: opening with one, adding more while PUs run and service pollers sleep, what is
- * refused.
+ * Addresses: opening with one, adding more while PUs run and service pollers sleep, and refused
+ * addresses.
  */
 #include "drive/engine.h"
 #include "harness.h"
@@ -55,7 +55,9 @@ static void opened_with_the_address(void **state)
 	assert_int_equal(where.mtu, 1024);
 	drive_put(d);
 
-	/* Options are kept, and only a port that leaves the choice takes it. */
+	/*
+	 * Options are kept. A port takes the address only if its specification leaves the choice.
+	 */
 	setenv("ROOST_PORT", "fake,loss=0.1;fake:::5", 1);
 	atomic_store(&fake_opened, 0);
 	d = open_at("::4", &where);
@@ -77,12 +79,12 @@ static void added_beside_a_given_one(void **state)
 	d = open_at("::8", &where);
 	assert_int_equal(atomic_load(&fake_opened), 4);
 	assert_string_equal(fake_spec[0], "fake:127.0.0.7,loss=0.1,pcap=x.pcap,dup=0.5|0/2");
-	/* Like the first, but that its capture has a file of its own. */
+	/* Like the first, but its capture has a file of its own. */
 	assert_string_equal(fake_spec[2], "fake:::8,loss=0.1,pcap=x.pcap-::8,dup=0.5|0/2");
 	assert_string_equal(fake_spec[3], "fake:::8,loss=0.1,pcap=x.pcap-::8,dup=0.5|1/2");
 	assert_int_equal(where.port, 1);
 	assert_int_equal(where.gid_index, 1);
-	/* What is there is found. */
+	/* An existing address is found. */
 	same = open_at("127.0.0.7", &where);
 	assert_ptr_equal(same, d);
 	assert_int_equal(where.port, 0);
@@ -102,7 +104,7 @@ static void what_is_refused_leaves_nothing(void **state)
 	struct drive *d = NULL;
 	char err[256] = "";
 
-	/* Nothing was open: nothing stays open. */
+	/* No port was open, and none stays open. */
 	assert_int_equal(drive_get_at(&harness_ops, &taken, &d, &where, err, sizeof(err)),
 			 -EADDRINUSE);
 	assert_string_equal(err, "in use");
@@ -122,14 +124,14 @@ static void what_is_refused_leaves_nothing(void **state)
 	assert_int_equal(drive_add_addr(d, &a, &where, err, sizeof(err)), -ENOSPC);
 	assert_non_null(strstr(err, "at most 16"));
 	drive_put(d);
-	/* The two refused ones never counted as open. */
+	/* The two refused addresses were never counted as open. */
 	assert_int_equal(atomic_load(&fake_opened) - opened - 2,
 			 atomic_load(&fake_closed) - closed);
 }
 
 /*
- * A packet that comes by the new address wakes whoever slept when it was added: the service thread
- * here.
+ * A packet to the new address wakes the thread that slept when the address was added: the service
+ * thread here.
  */
 static void a_sleeping_service_thread_hears_it(void **state)
 {
@@ -182,8 +184,8 @@ static void *wait_for_fd(void *arg)
 }
 
 /*
- * The same for a thread blocked in a call of ours, which sleeps by poll(2): a packet makes the
- * event it waits for.
+ * The same for a thread blocked in a call of the library, which sleeps in poll(2): a packet makes
+ * its event.
  */
 static void a_waiter_hears_it(void **state)
 {
@@ -225,8 +227,8 @@ static void *poll_pu(void *arg)
 }
 
 /*
- * Two threads poll a PU each while addresses come; every packet is seen, and no turn runs while a
- * port comes in.
+ * Two threads poll one PU each while addresses are added. Each packet is seen, and no turn runs
+ * while a port is added.
  */
 static void added_while_pus_run(void **state)
 {

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Programs that poll for their completion and spin on memory for the answer: what a poll, or a
- * post, does for them beyond what it was called for.
+ * Programs that poll for their completion and spin on memory for the answer: busy polls inside of a
+ * poll or a post.
  */
 #include <sched.h>
 
 #include "harness.h"
 
 #define TRIES 300
-#define VAIN  8 /* polls after which packets wake nobody: the program is taken to poll on */
-/* turns in vain until it is there: more than a poll takes to arm the ports again */
+#define VAIN  8 /* polls after which ports are masked: the program is expected to poll on */
+/* The request comes after so many turns in vain: more than a poll takes to arm the ports again. */
 #define ANSWER 5
 #define ENOUGH 10 /* answers */
-#define LONGER 10 /* turns: a poll that does not go on as a busy poll has no need of as many */
+#define LONGER 10 /* turns: a poll without a busy poll needs fewer */
 
 static struct fake_pu *pu_of(struct drive *d)
 {
 	return &drive_nic(d)->pu[0];
 }
 
-/* The service thread finds packets, again and again, that come right behind a poll. */
+/* The service thread repeatedly finds packets that come right after a poll. */
 static void spin_on_memory(struct drive *d)
 {
 	struct fake_port *port = fake_port_of(d, 0, 0);
@@ -33,8 +33,8 @@ static void spin_on_memory(struct drive *d)
 }
 
 /*
- * One packet, which this thread's poll finds if the service thread does not. Returns how many turns
- * that took; 0: it did not find it.
+ * Sends one packet, which this thread's poll or the service thread finds. Returns the number of
+ * turns of the poll; 0: the poll did not find the packet.
  */
 static unsigned poll_for_one(struct drive *d, bool answered, bool *saw_answer)
 {
@@ -74,8 +74,8 @@ static void waits_for_the_answer(void **state)
 }
 
 /*
- * How many answers it got of posts that came while somebody else owned the processing unit; no more
- * than it takes to know.
+ * Returns the number of answers found after posts during which another thread owned the processing
+ * unit. Stops after ENOUGH.
  */
 static unsigned answers_to_posts_left_to_others(struct drive *d)
 {
@@ -95,9 +95,9 @@ static unsigned answers_to_posts_left_to_others(struct drive *d)
 }
 
 /*
- * A post that comes while somebody else owns the processing unit, as the service thread does that
- * found the peer's request: its answer is waited for, too. A program that lost its core at the
- * first answers waits for none any more, and has to begin anew.
+ * A post may come while another thread owns the processing unit, such as the service thread that
+ * found the peer's request. The program still busy polls for its answer. A program that lost its
+ * core at the first answers does not busy poll any more; the test starts again then.
  */
 static void waits_for_the_answer_to_a_post_left_to_others(void **state)
 {
@@ -115,7 +115,7 @@ static void waits_for_the_answer_to_a_post_left_to_others(void **state)
 
 /*
  * A program that does not spin on memory gets its completion at once, after the few polls that
- * showed that nothing comes soon.
+ * found nothing.
  */
 static void polling_is_not_held_up(void **state)
 {
@@ -145,8 +145,8 @@ static void gives_up_when_no_answer_comes(void **state)
 		longer += turns > LONGER;
 	}
 	/*
-	 * Four in vain, then 64 polls without, four, 128 without; one that the service thread cuts
-	 * short does not count, and few are.
+	 * Four busy polls in vain, then 64 polls without, four, 128 without. A busy poll that the
+	 * service thread cuts short does not count; few are.
 	 */
 	assert_true(longer < found / 3);
 }
@@ -156,7 +156,7 @@ struct peer {
 	atomic_bool stop;
 };
 
-/* Answers what was posted, when it gets the core. */
+/* Answers posts whenever it gets the core. */
 static void *answer(void *arg)
 {
 	struct peer *peer = arg;
@@ -187,8 +187,8 @@ static bool pin(cpu_set_t *all)
 }
 
 /*
- * With one core for all, a post yields it to the peer, and finds the answer itself: when it
- * returns, this thread has had it.
+ * With one core for all, a post yields the core to the peer. When the post returns, this thread has
+ * the answer.
  */
 static void post_finds_the_answer(void **state)
 {
@@ -203,7 +203,7 @@ static void post_finds_the_answer(void **state)
 	harness_setup(state);
 	peer.d = *state;
 	assert_int_equal(pthread_create(&t, NULL, answer, &peer), 0);
-	/* Whoever else wants the core gets the yield too, and then there is none for a while. */
+	/* Another process may get the yield. Then there is no yield for a while. */
 	for (unsigned i = 0; found < 10 && !lost && time(NULL) <= end; i++) {
 		struct fake_pu *p = pu_of(peer.d);
 		unsigned have;

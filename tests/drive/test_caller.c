@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The machine of src/drive/policy.h that tells what the program does between its calls: struct
- * caller.
+ * struct caller, the state machine of src/drive/policy.h that classifies what the program does
+ * between its calls.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #define T0    (1000 * MS)
 #define STAKE (40 * US)
 #define SOON  policy_table.mask_most	   /* the service thread looks again within this time */
-#define LATE  (policy_table.mask_most + 1) /* or later */
+#define LATE  (policy_table.mask_most + 1) /* or later than that */
 
 static uint64_t dice(uint64_t *seed)
 {
@@ -25,8 +25,8 @@ static uint64_t dice(uint64_t *seed)
 }
 
 /*
- * The service thread finds packets that came 100 us after a call, until the program counts as one
- * that spins on memory.
+ * The service thread finds packets that came 100 us after a call, until the program counts as
+ * spinning on memory.
  */
 static void make_it_spin(struct caller *c, uint64_t now)
 {
@@ -53,13 +53,13 @@ static struct caller a_caller(enum caller_kind kind)
 static void an_armed_program_sleeps(void **state)
 {
 	(void)state;
-	/* programs poll so often, and then sleep after all */
+	/* programs may poll so often and sleep nevertheless */
 	assert_true(policy_table.armed_hits > 10);
 	for (unsigned spins = 0; spins < 2; spins++) {
 		struct caller c = a_caller(spins ? CALLER_SPINS : CALLER_POLLS);
 
 		caller_armed(&c);
-		/* Polls in vain say nothing: it may sleep after any of them. */
+		/* Polls in vain show nothing: the program may sleep after any of them. */
 		for (unsigned i = 0; i < 1000; i++)
 			caller_polled(&c, false);
 		for (unsigned i = 0; i < policy_table.armed_hits; i++) {
@@ -67,7 +67,7 @@ static void an_armed_program_sleeps(void **state)
 			caller_polled(&c, true);
 		}
 		assert_int_not_equal(caller_kind(&c), CALLER_SLEEPS);
-		/* Each arming counts anew. */
+		/* Each arming restarts the count. */
 		caller_armed(&c);
 		caller_polled(&c, true);
 		caller_armed(&c);
@@ -78,7 +78,8 @@ static void an_armed_program_sleeps(void **state)
 }
 
 /*
- * Found `late` after its last call, `times`, each time after another call; `twice`: by two turns.
+ * The service thread finds packets `late` after a call, for `times` calls. `twice`: in two turns
+ * each.
  */
 static enum caller_kind found_late(uint64_t late, unsigned times, bool twice)
 {
@@ -104,16 +105,16 @@ static void a_program_that_makes_no_call_spins(void **state)
 	assert_int_equal(found_late(policy_table.mem_spin_min + 1, enough, false), CALLER_SPINS);
 	assert_int_equal(found_late(policy_table.mem_spin_max - 1, enough, false), CALLER_SPINS);
 	assert_int_equal(found_late(policy_table.mem_spin_min + 1, enough - 1, true), CALLER_POLLS);
-	/* It was still at it, or had left long ago. */
+	/* The program was still calling, or had left long ago. */
 	assert_int_equal(found_late(policy_table.mem_spin_min, 100, false), CALLER_POLLS);
 	assert_int_equal(found_late(policy_table.mem_spin_max, 100, false), CALLER_POLLS);
-	/* It never called. */
+	/* The program never made a call. */
 	for (unsigned i = 0; i < 100; i++)
 		caller_found_by_service(&c, 0, 100 * US + i);
 	assert_int_equal(caller_kind(&c), CALLER_POLLS);
 }
 
-/* Polls that find something take back what was counted, however much that was. */
+/* Successful polls undo the count, however high it was. */
 static void a_program_that_comes_back_polls(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
@@ -133,24 +134,26 @@ static const struct row {
 	enum caller_kind kind;
 	enum pu_turn turn;
 	bool masked;
-	/* when the service thread looks again within mask_most, or later */
+	/* if the service thread's next look is within mask_most, or later */
 	enum caller_action soon, late;
 } rows[] = {
-	/* A poller drives its packets itself, and needs nobody on the ports while it is busy. */
+	/*
+	 * A poller drives its packets itself. While it is busy, no thread need sleep on the ports.
+	 */
 	{CALLER_POLLS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_YIELDS, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP},
-	{CALLER_POLLS, PU_POLLED, false, CALLER_REARM, CALLER_REARM}, /* the first in a while */
+	{CALLER_POLLS, PU_POLLED, false, CALLER_REARM, CALLER_REARM}, /* first in a while */
 	{CALLER_POLLS, PU_BUSY, false, CALLER_WAKE, CALLER_WAKE},
 	{CALLER_POLLS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_POLLS, PU_WORKED, true, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_POLLS, PU_POSTED, true, CALLER_UNMASK,
 	 CALLER_UNMASK}, /* no poll followed a post yet */
 	{CALLER_POLLS, PU_POLLED, true, CALLER_UNMASK, CALLER_UNMASK},
-	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it busy polled */
-	/* One that sleeps needs it there, with every packet. */
+	{CALLER_POLLS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK}, /* it was a busy poll */
+	/* A program that sleeps needs the service thread on the ports for each packet. */
 	{CALLER_SLEEPS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SLEEPS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SLEEPS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
@@ -168,14 +171,14 @@ static const struct row {
 	{CALLER_SLEEPS, PU_BUSY, true, CALLER_UNMASK, CALLER_UNMASK},
 	{CALLER_SLEEPS, PU_TAKEN, true, CALLER_UNMASK, CALLER_UNMASK},
 	/*
-	 * One that spins on memory: masked only while somebody is sure to look, be it the service
-	 * thread before long.
+	 * A program that spins on memory: masked only while some thread is sure to look soon, if
+	 * only the service thread.
 	 */
 	{CALLER_SPINS, PU_IDLE, false, CALLER_KEEP, CALLER_KEEP},
 	{CALLER_SPINS, PU_WORKED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_POSTED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_YIELDS, false, CALLER_MASK, CALLER_WAKE},
-	{CALLER_SPINS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP}, /* the first */
+	{CALLER_SPINS, PU_IN_VAIN, false, CALLER_KEEP, CALLER_KEEP}, /* the first in vain */
 	{CALLER_SPINS, PU_POLLED, false, CALLER_REARM, CALLER_REARM},
 	{CALLER_SPINS, PU_BUSY, false, CALLER_MASK, CALLER_WAKE},
 	{CALLER_SPINS, PU_TAKEN, false, CALLER_REARM, CALLER_REARM},
@@ -203,7 +206,7 @@ static void rows_of_the_table(void **state)
 	}
 }
 
-/* Polls in vain: after some it is taken to poll on; what it takes then ends that. */
+/* After some polls in vain the program is expected to poll on. A completion ends that. */
 static void polls_in_vain_mask(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
@@ -217,7 +220,7 @@ static void polls_in_vain_mask(void **state)
 	}
 }
 
-/* Posts that a poll always followed mask, until one is not followed. */
+/* If a poll has always followed, posts mask, until one has no poll after it. */
 static void posts_mask_if_polls_follow(void **state)
 {
 	struct caller c = a_caller(CALLER_SPINS);
@@ -240,8 +243,8 @@ static void posts_mask_if_polls_follow(void **state)
 }
 
 /*
- * A poller that posts now and then: its answers wake nobody, and it does not wake the service
- * thread. One at work does, once.
+ * A poller that posts rarely: its answers wake no thread, and it does not wake the service thread.
+ * A busy one wakes it once.
  */
 static void a_poller_now_and_then(void **state)
 {
@@ -258,9 +261,9 @@ static void a_poller_now_and_then(void **state)
 		assert_int_equal(caller_beside(&c, PU_POLLED, known, now, now + SOON),
 				 known ? CALLER_UNMASK : CALLER_REARM);
 	}
-	/* Where the service thread sleeps for long, it is not left masked. */
+	/* If the service thread sleeps for long, the ports are not masked. */
 	assert_int_equal(caller_beside(&c, PU_POSTED, false, now, now + LATE), CALLER_REARM);
-	/* A post without a poll behind it: from here on nobody may look. */
+	/* A post without a poll after it: from here on perhaps no thread looks. */
 	assert_int_equal(caller_beside(&c, PU_POSTED, true, now, now + SOON), CALLER_UNMASK);
 	caller_polled(&c, true);
 	assert_int_equal(caller_beside(&c, PU_POLLED, false, now, now + SOON), CALLER_REARM);
@@ -270,8 +273,7 @@ static void a_poller_now_and_then(void **state)
 }
 
 /*
- * Whatever came before, no mask begins while the program may sleep, and none is left after any
- * turn.
+ * After any history, no mask begins while the program may sleep, and none is left after any turn.
  */
 static void no_mask_while_it_sleeps(void **state)
 {
@@ -311,7 +313,7 @@ static void no_mask_while_it_sleeps(void **state)
 			if (slept && (masked || a == CALLER_MASK))
 				fail_msg("run %lu, event %u: masked", (unsigned long)run, i);
 		}
-		assert_true(spun && masks); /* else this shows nothing */
+		assert_true(spun && masks); /* else the test shows nothing */
 	}
 }
 
@@ -324,23 +326,26 @@ static void busy_polls_while_it_pays(void **state)
 	unsigned busy_polls = 0;
 
 	(void)state;
-	/* The peer writes 5 us behind its ACK. */
+	/* The peer writes 5 us after its ACK. */
 	for (unsigned i = 0; i < 100; i++, now += 100 * US) {
 		caller_posted(&c, now, requests, STAKE);
 		assert_int_equal(caller_busy_poll(&c, now, STAKE, requests), now + STAKE);
 		assert_int_equal(caller_busy_poll(&c, now, STAKE, requests),
-				 0); /* it waits for that already */
+				 0); /* the program waits for that request already */
 		caller_requests(&c, now + 5 * US, STAKE, ++requests, false);
-		/* it is there */
+		/* the request has come */
 		assert_int_equal(caller_busy_poll(&c, now + 5 * US, STAKE, requests), 0);
 	}
-	/* No more: after as many as the bet remembers, not once. */
+	/*
+	 * No more requests: busy polling stops after as many posts as the bet remembers, not at
+	 * once.
+	 */
 	for (unsigned i = 0; i < 100; i++, now += 100 * US) {
 		caller_posted(&c, now, requests, STAKE);
 		busy_polls += caller_busy_poll(&c, now, STAKE, requests) != 0;
 	}
 	assert_in_range(busy_polls, 1, policy_table.bet_cap + 2);
-	/* They come soon again; the service thread, which had to be woken, finds them. */
+	/* Requests come soon again. The service thread, which had to be woken, finds them. */
 	for (unsigned i = 0; i < 4 * policy_table.bet_cap; i++, now += 100 * US) {
 		caller_posted(&c, now, requests, STAKE);
 		caller_busy_poll(&c, now, STAKE, requests);
@@ -350,7 +355,7 @@ static void busy_polls_while_it_pays(void **state)
 	assert_int_equal(caller_busy_poll(&c, now, STAKE, requests), now + STAKE);
 }
 
-/* One request after another that busy polling finds: as good as a poller. */
+/* Busy polling finds each request, so the program counts as a poller. */
 static enum caller_kind found_requests(struct caller *c, uint64_t *now, uint64_t *requests,
 				       unsigned times)
 {
@@ -363,8 +368,8 @@ static enum caller_kind found_requests(struct caller *c, uint64_t *now, uint64_t
 }
 
 /*
- * Where busy polling finds the peer's requests, the service thread has no business on the ports;
- * from the first that it does not find, it has.
+ * While busy polling finds the peer's requests, the service thread need not sleep on the ports.
+ * After the first request that it does not find, the service thread must.
  */
 static void a_busy_poll_that_finds_all(void **state)
 {
@@ -380,28 +385,28 @@ static void a_busy_poll_that_finds_all(void **state)
 		caller_busy_poll(&c, now, STAKE, n);
 		assert_int_equal(caller_kind(&c), CALLER_POLLS);
 		switch (how) {
-		case 0: /* the time is over */
+		case 0: /* the busy poll ended in vain */
 			caller_gone(&c);
 			break;
-		case 1: /* found, but by the service thread, which had to be woken */
+		case 1: /* found by the service thread, which had to be woken */
 			caller_requests(&c, now + 5 * US, STAKE, ++n, true);
 			break;
-		case 2: /* by another call, too late */
+		case 2: /* found by another call, too late */
 			caller_requests(&c, now + STAKE, STAKE, ++n, false);
 			break;
-		case 3: /* none came before the next post */
+		case 3: /* no request came before the next post */
 			caller_posted(&c, now + 5 * US, n, STAKE);
 			break;
-		case 4: /* by the service thread, when the program was not waiting for an answer */
+		case 4: /* found by the service thread while the program did not wait */
 			caller_found_by_service(&c, now, now + policy_table.mem_spin_min + 1);
 			break;
-		case 5: /* a program that sleeps is woken by any packet, whatever it did before */
+		case 5: /* any packet wakes a program that sleeps, whatever it did before */
 			caller_armed(&c);
 			assert_int_equal(caller_kind(&c), CALLER_SLEEPS);
 			continue;
 		}
 		assert_int_equal(caller_kind(&c), CALLER_SPINS);
-		/* It comes back, request by request. */
+		/* The program counts as a poller again after several requests. */
 		caller_requests(&c, now + STAKE, STAKE, ++n, false);
 		now += MS;
 		assert_int_equal(found_requests(&c, &now, &n, policy_table.poller_from - 1),
@@ -411,8 +416,8 @@ static void a_busy_poll_that_finds_all(void **state)
 }
 
 /*
- * Polls that find a completion do not show that the program polls for its peer's requests, too,
- * while busy polling finds those.
+ * While busy polling finds the requests, polls that find a completion do not show that the program
+ * polls for requests too.
  */
 static void a_busy_poll_is_no_call(void **state)
 {
@@ -434,7 +439,7 @@ static void a_busy_poll_is_no_call(void **state)
 }
 
 /*
- * A new program may busy poll a few times, and the first request that is found so shows what it is.
+ * A new program may busy poll a few times. The first request found in a busy poll shows its kind.
  */
 static void a_new_program_busy_polls(void **state)
 {
@@ -444,12 +449,12 @@ static void a_new_program_busy_polls(void **state)
 	(void)state;
 	assert_int_equal(found_requests(&c, &now, &requests, 1), CALLER_POLLS);
 	assert_true(caller_spins(&c));
-	/* From the first request that does not come in time the service thread is to be woken. */
+	/* From the first late request on, packets wake the service thread. */
 	caller_gone(&c);
 	assert_int_equal(caller_kind(&c), CALLER_SPINS);
 }
 
-/* Nothing comes: one wait in vain is what a program pays that polls for everything. */
+/* No request comes: a program that polls for everything pays for one busy poll in vain. */
 static void a_poller_busy_polls_once(void **state)
 {
 	(void)state;
@@ -459,7 +464,7 @@ static void a_poller_busy_polls_once(void **state)
 		unsigned busy_polls = 0, polls = 0;
 
 		for (; caller_may_busy_poll(&c) && polls < 100; polls++, now += 100 * US) {
-			if (how == 1) /* never one post alone */
+			if (how == 1) /* never a single post */
 				caller_left(&c, true);
 			caller_posted(&c, now, 0, STAKE);
 			if (!caller_busy_poll(&c, now, STAKE, 0))
@@ -480,8 +485,8 @@ static void a_poller_busy_polls_once(void **state)
 }
 
 /*
- * A post whose turn is somebody else's is seen once, by the poll behind it: the answer to it is
- * busy polled for, not the one before.
+ * If another thread takes a post's turn, the next poll sees the post once. It busy polls for this
+ * post's answer, not for the one before.
  */
 static void a_post_left_to_others(void **state)
 {
@@ -491,7 +496,7 @@ static void a_post_left_to_others(void **state)
 	caller_posted(&c, T0, 1, STAKE);
 	assert_false(caller_was_left(&c));
 	caller_left(&c, false);
-	assert_int_equal(caller_busy_poll(&c, T0, STAKE, 2), 0); /* what it waited for is there */
+	assert_int_equal(caller_busy_poll(&c, T0, STAKE, 2), 0); /* that request is there */
 	assert_true(caller_was_left(&c));
 	assert_false(caller_was_left(&c));
 	caller_posted(&c, T0 + US, 2, STAKE);
@@ -515,29 +520,29 @@ static void yields(void **state)
 	uint64_t now = T0;
 
 	(void)state;
-	/* The peer takes each, and answers. */
+	/* The peer takes each yield and answers. */
 	for (unsigned i = 0; i < 100; i++) {
 		assert_true(caller_yields(&c, now));
 		caller_yielded(&c, now, 3 * MS, true);
 	}
-	/* Several cores: none for a while. */
+	/* Several cores: no yields for a while. */
 	caller_yield_needless(&c, now);
 	assert_int_equal(yields_of(&c, now + policy_table.core_recheck - 1, 1000), 0);
 	assert_int_equal(yields_of(&c, now + policy_table.core_recheck, 10), 10);
 	now += policy_table.core_recheck;
-	/* Not taken: fewer and fewer. */
+	/* Yields that no thread takes become rare. */
 	for (unsigned i = 0; i < 5000; i++) {
 		if (caller_yields(&c, now))
 			caller_yielded(&c, now, policy_table.yield_untaken - 1, false);
 	}
 	assert_int_equal(yields_of(&c, now, 10 * policy_table.yield_rarely), 10);
-	/* Taken once: each post again. */
+	/* Once a yield is taken, each post yields again. */
 	caller_yielded(&c, now, policy_table.yield_untaken, true);
 	yields_of(&c, now, policy_table.yield_rarely);
 	assert_int_equal(yields_of(&c, now, 10), 10);
 	/*
-	 * It went to other work: none for so many times as long, though to the peer it may go for
-	 * as long.
+	 * Another thread took the core: no yields for a multiple of that time. The peer may take as
+	 * long without this effect.
 	 */
 	caller_yielded(&c, now, policy_table.yield_long + 1, false);
 	now += policy_table.yield_long + 1;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* fork(): the parent keeps its NIC, the child starts anew, and handles from before do no harm. */
+/*
+ * fork(): the parent keeps its NIC, the child starts with none, and inherited handles do no harm.
+ */
 #include <sys/eventfd.h>
 
 #include "harness.h"
@@ -12,7 +14,7 @@
 		}                                                                                  \
 	} while (0)
 
-/* A child's service thread ends with it; what exit() runs is part of what is tested. */
+/* A child's service thread ends with the child. The test includes what exit() runs. */
 static void assert_child_ok(pid_t pid)
 {
 	int status = -1;
@@ -84,7 +86,7 @@ __attribute__((unused)) static void child_starts_anew(void **state)
 		_exit(0);
 	}
 	assert_child_ok(pid);
-	/* The parent does not notice. */
+	/* The parent is not disturbed. */
 	assert_false(drive_dead(d));
 	assert_int_equal(atomic_load(&port->forks), 0);
 	assert_true(file_is_there(getpid()));
@@ -118,7 +120,7 @@ static void *control_calls(void *arg)
 	return NULL;
 }
 
-/* Forks in the midst of everything: no turn is cut in half, no lock stays taken in the child. */
+/* Forks during traffic: no turn is interrupted, and the child holds no lock. */
 static void fork_under_load(void **state)
 {
 	struct drive *d = harness_open();
@@ -147,7 +149,7 @@ static void fork_under_load(void **state)
 	drive_put(d);
 }
 
-/* exit() without drive_put: the service thread ends, the stat socket goes. */
+/* exit() without drive_put(): the service thread ends, and the stat socket is removed. */
 __attribute__((unused)) static void exit_cleans_up(void **state)
 {
 	for (int put = 0; put < 2; put++) {
@@ -174,9 +176,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(fork_under_load),
-/*
- * TSan dies of a thread that starts in the child of a process with threads; here that is the point.
- */
+/* TSan dies if a thread starts in the child of a process with threads, and this test does that. */
 #ifndef __SANITIZE_THREAD__
 		cmocka_unit_test(child_starts_anew),
 		cmocka_unit_test(exit_cleans_up),

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * QP 1's way up: datagrams reach their user in the service thread, timers come, a flood is bounded,
- * closing is final.
+ * QP 1 in the drive: the service thread delivers datagrams and timers to the user, floods are
+ * bounded, and nothing is delivered after closing.
  */
 #include "harness.h"
 
-#define QUEUE 256 /* drive's bound on datagrams that wait */
+#define QUEUE 256 /* the drive's bound on waiting datagrams */
 
 struct user {
 	struct drive *d;
 	atomic_uint inputs, expires, fired, sum;
 	_Atomic uint64_t due;
-	atomic_bool answer; /* send one for each that comes */
-	atomic_bool hold;   /* input waits */
+	atomic_bool answer; /* send one for each received */
+	atomic_bool hold;   /* input() waits */
 	_Atomic uintptr_t thread;
 	atomic_uint gone, gone_sum, lost;
 	_Atomic uint64_t lost_sum;
@@ -68,7 +68,7 @@ static void lost(void *ctx, const struct pkt_addr *dst, uint64_t tid)
 
 static const struct drive_gsi_ops ops = {input, expire, lost, gone};
 
-/* Datagrams that found nobody: as with QPs below. */
+/* Datagrams that found no NIC are reported, as QPs are below. */
 static void datagrams_are_lost(void **state)
 {
 	struct user u = {.d = *state, .due = UINT64_MAX};
@@ -88,8 +88,8 @@ static void datagrams_are_lost(void **state)
 }
 
 /*
- * QPs that the core ended, told by the service thread; before there is a user, and after, nobody
- * wants to know.
+ * The service thread reports QPs that the core ended. There is no report before a user opens, or
+ * after it closes.
  */
 static void peers_go(void **state)
 {
@@ -118,7 +118,7 @@ static void datagrams_come(void **state)
 		fake_datagram(*state, 3);
 		assert_true(fake_reached(&u.inputs, i));
 		if (i % 25 == 0)
-			harness_sleep_ms(2); /* it falls asleep */
+			harness_sleep_ms(2); /* until the service thread sleeps */
 	}
 	assert_int_equal(atomic_load(&u.sum), 300);
 	assert_int_equal(atomic_load(&drive_nic(*state)->gsi_sent), 100);
@@ -135,11 +135,11 @@ static void timers_come(void **state)
 
 	assert_int_equal(drive_gsi_open(*state, &ops, &u), 0);
 	assert_true(fake_reached(&u.expires, 1));
-	/* Nothing due: it is not asked again and again. */
+	/* No timer is due: expire() is not called repeatedly. */
 	harness_sleep_ms(20);
 	n = atomic_load(&u.expires);
 	assert_true(n < 10);
-	/* Something is due sooner than it was told. */
+	/* A timer is due earlier than expire() had returned. */
 	atomic_store(&u.due, drive_now(*state) + 5000000);
 	drive_gsi_wake(*state);
 	assert_true(fake_reached(&u.fired, 1));
@@ -148,7 +148,7 @@ static void timers_come(void **state)
 	drive_gsi_close(*state);
 }
 
-/* While the user is busy the queue fills, and no further. */
+/* While the user is busy the queue fills up to its bound. */
 static void floods_are_bounded(void **state)
 {
 	struct user u = {.d = *state, .due = UINT64_MAX, .hold = true};
@@ -159,14 +159,14 @@ static void floods_are_bounded(void **state)
 	atomic_store(&u.hold, false);
 	assert_true(fake_reached(&u.inputs, QUEUE));
 	harness_sleep_ms(10);
-	assert_true(atomic_load(&u.inputs) <= QUEUE + 1); /* the one that was in hand */
-	/* Afterwards as before. */
+	assert_true(atomic_load(&u.inputs) <= QUEUE + 1); /* plus the one being delivered */
+	/* Then datagrams are delivered again. */
 	fake_datagram(*state, 1);
 	assert_true(fake_reached(&u.inputs, QUEUE + 1));
 	drive_gsi_close(*state);
 }
 
-/* The address is known to others a little before anybody serves it. */
+/* Peers may know the address shortly before a user opens. */
 static void the_first_user_gets_what_came_before(void **state)
 {
 	struct user u = {.d = *state, .due = UINT64_MAX};
@@ -189,13 +189,13 @@ static void closed_is_closed(void **state)
 		fake_datagram(*state, 1);
 		fake_datagram(*state, 1);
 		drive_gsi_close(*state);
-		atomic_store(&u.hold, true); /* a call now would hang, and the test with it */
+		atomic_store(&u.hold, true); /* a call now would hang, and so would the test */
 		fake_datagram(*state, 1);
 		drive_gsi_close(*state);
 		atomic_store(&u.hold, false);
 	}
 	assert_true(atomic_load(&u.inputs) <= 400);
-	/* What came for the first user is not the next one's. */
+	/* Datagrams for the first user are not delivered to the next. */
 	assert_int_equal(drive_gsi_open(*state, &ops, &v), 0);
 	assert_true(fake_reached(&v.expires, 1));
 	assert_int_equal(atomic_load(&v.inputs), 0);

@@ -16,12 +16,12 @@
 #define WARM_UP (10 * MS)
 #define RUN	(10 * MS)
 /*
- * What a packet that wakes somebody waits for beside the wake-up: the turns and switches of others.
- * Below the shortest nap.
+ * Time that a packet may wait in addition to the wake-up: turns and switches of other threads.
+ * Shorter than the shortest nap.
  */
 #define TURNS (10 * US)
 
-/* Of the six machines. Sanitizers see nothing new on those between the first and the last. */
+/* Steps through the six machines. Sanitizers run only the first and the last. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define MACHINE_STEP 5
 #else
@@ -64,7 +64,7 @@ static struct script with(struct script s, bool starts, uint64_t think)
 	return s;
 }
 
-/* Two ends on all cores, warmed up. */
+/* Creates two ends that may use all cores. */
 static void begin(struct model *m, unsigned cores, uint64_t wake, bool udp,
 		  const struct script *client, const struct script *server, enum strategy strategy)
 {
@@ -80,7 +80,7 @@ static void run(struct model *m, uint64_t ns)
 	model_run(m, ns);
 }
 
-/* The median of the client's round trips. */
+/* Returns the median of the client's round trips. */
 static uint64_t typical(struct model *m, unsigned cores, uint64_t wake, bool udp,
 			const struct script *client, const struct script *server,
 			enum strategy strategy)
@@ -99,13 +99,14 @@ static void reads(struct model *m, uint64_t wake, bool udp)
 		struct script rare = with(reader, true, MS);
 		uint64_t best;
 
-		/* Packets close to each other: to busy poll is best, but on the only core. */
+		/* Packets in quick succession: busy polling is best, except on a single core. */
 		best = typical(m, cores, wake, udp, &reader, &passive,
 			       cores > 1 ? SPIN_ALWAYS : SPIN_NEVER);
 		at_most("close", cores, typical(m, cores, wake, udp, &reader, &passive, BY_POLICY),
 			best * 13 / 10);
 		/*
-		 * Far from each other: to sleep. It costs no more, and nobody busy polls for long.
+		 * Rare packets: sleeping is best. The policy must cost little more, and must not
+		 * busy poll for long.
 		 */
 		best = typical(m, cores, wake, udp, &rare, &passive, SPIN_NEVER);
 		at_most("far", cores, typical(m, cores, wake, udp, &rare, &passive, BY_POLICY),
@@ -131,19 +132,22 @@ static void writes(struct model *m, uint64_t wake, bool udp)
 	struct script slow = with(server, false, 300 * US);
 
 	for (unsigned cores = 2; cores <= MODEL_CORES; cores *= 2) {
-		/* The same without sleep: both sides poll. Masking a socket takes system calls. */
+		/*
+		 * Compared with two sides that poll and do not sleep. Masking a socket takes system
+		 * calls.
+		 */
 		uint64_t best = typical(m, cores, wake, udp, &polls, &polled, BY_POLICY);
 
 		at_most("ping-pong", cores,
 			typical(m, cores, wake, udp, &client, &server, BY_POLICY),
 			best * (udp ? 16 : 11) / 10);
-		/* Nobody is woken for it. */
+		/* No thread is woken for it. */
 		at_most("wake-ups", cores,
 			(m->end[0].service->wakeups + m->end[1].service->wakeups) * 10,
 			m->end[0].requests);
 		/*
-		 * A peer that answers late: the service thread is woken for the answer, and busy
-		 * polling is given up.
+		 * The peer answers late: the service thread is woken for the answer, and busy
+		 * polling stops.
 		 */
 		at_most("late answers", cores,
 			typical(m, cores, wake, udp, &client, &slow, BY_POLICY),
@@ -154,8 +158,8 @@ static void writes(struct model *m, uint64_t wake, bool udp)
 }
 
 /*
- * From the first operation on: perftest measures 1,000 (its default), and says what the slowest
- * took. None may wait for the program to be known for what it is.
+ * From the first operation on: perftest measures 1,000 (its default) and reports the slowest. None
+ * may wait until the policy has classified the program.
  */
 static void begins(struct model *m, uint64_t wake, bool udp)
 {
@@ -179,9 +183,9 @@ static void spins_from_the_first(void **state)
 }
 
 /*
- * Over UC, where nothing comes back but the peer's WRITE, after a pause long enough for both
- * service threads to sleep for good. One end posts, busy polls (in vain, where the peer is slow),
- * and looks at memory from then on.
+ * Over UC only the peer's WRITE comes back. It starts after a pause long enough for both service
+ * threads to sleep without a time-out. One end posts, busy polls (in vain if the peer is slow), and
+ * reads memory from then on.
  */
 static void begins_over_uc(struct model *m, uint64_t wake, bool udp)
 {
@@ -234,7 +238,7 @@ static void sleeps(struct model *m, uint64_t wake, bool udp)
 		run(m, client.think > MS ? 5 * client.think : RUN / 2);
 		at_most("packets that waited for more than a wake-up", v,
 			m->end[0].late_packets + m->end[1].late_packets, 0);
-		/* Two wake-ups at each side: the service thread's and the program's. */
+		/* Two wake-ups at each side: of the service thread and of the program. */
 		at_most("round trip", v, end_latency(&m->end[0], 100), 4 * (wake + TURNS));
 	}
 }
@@ -246,8 +250,8 @@ static void sleeps_in_a_channel(void **state)
 }
 
 /*
- * It found what it wanted by polling, and counts as a poller, or as one that spins on memory. Then
- * the peer takes its time.
+ * The program found its completions by polling, and counts as a poller, or as spinning on memory.
+ * Then the peer answers slowly.
  */
 static void turns_to_sleep(struct model *m, uint64_t wake, bool udp)
 {
@@ -291,7 +295,7 @@ static void one_core(struct model *m, uint64_t wake, bool udp)
 	for (unsigned v = 0; v < 2; v++) {
 		struct script server = with(habits[v], false, 0);
 
-		/* Some switches a round trip, never a slice of the scheduler's. */
+		/* Some switches for each round trip, but never a slice of the scheduler. */
 		at_most("median", v, typical(m, 1, wake, udp, &habits[v], &server, BY_POLICY),
 			10 * US);
 		at_most("p99", v, end_latency(&m->end[0], 99), 20 * US);
@@ -306,9 +310,9 @@ static void two_programs_on_one_core(void **state)
 	on_each_machine(one_core);
 }
 
-/* ---- others that want the core ---- */
+/* ---- other tasks that want the core ---- */
 
-/* One hog for each core: the service threads busy poll for a small share of the time. */
+/* One hog for each core: the service threads may busy poll only for a small share of the time. */
 static void hogs(struct model *m, uint64_t wake, bool udp)
 {
 	for (unsigned v = 0; v < 2; v++) {
@@ -331,7 +335,7 @@ static void beside_who_wants_the_core(void **state)
 	on_each_machine(hogs);
 }
 
-/* A slice lost now and then does not end spinning for much longer than the slice. */
+/* A slice lost now and then stops busy polling for little longer than the slice. */
 static void slices(struct model *m, uint64_t wake, bool udp)
 {
 	uint64_t best = typical(m, 2, wake, udp, &reader, &passive, SPIN_ALWAYS);
@@ -339,15 +343,12 @@ static void slices(struct model *m, uint64_t wake, bool udp)
 	for (unsigned v = 0; v < 2; v++) {
 		begin(m, 2, wake, udp, &reader, &passive, BY_POLICY);
 		model_hog(m, 1u << v, 150 * MS, 3 * MS);
-		/* Some timer or doorbell has shown what a wake-up costs here. */
+		/* A timer or doorbell has measured the cost of a wake-up. */
 		wake_cost_learn(&m->end[1].wake_cost, wake);
 		model_run(m, 75 * MS);
 		run(m, 150 * MS);
 		at_most("median", v, end_latency(&m->end[0], 50), best * 13 / 10);
-		/*
-		 * The client may be the one that is descheduled: then its service thread takes
-		 * over, after a nap.
-		 */
+		/* The client may be descheduled. Its service thread takes over after a nap then. */
 		at_most("waits", v, m->end[0].worst_wait, policy_table.nap_max + wake + 2 * 3 * MS);
 	}
 }
@@ -358,7 +359,7 @@ static void descheduled_for_a_slice(void **state)
 	on_each_machine(slices);
 }
 
-/* ---- nobody does anything ---- */
+/* ---- idle ---- */
 
 static void idle(struct model *m, uint64_t wake, bool udp)
 {
@@ -379,7 +380,7 @@ static void idle(struct model *m, uint64_t wake, bool udp)
 		model_connect(m, &client, client.verb == V_READ ? &passive : &server, ALL,
 			      v & 1 ? 1 : ALL, udp);
 		model_run(m, 10 * MS);
-		/* The lease, naps, and looks while it was active lately. */
+		/* The lease, naps, and looks after recent activity. */
 		model_run(m, 20 * MS + policy_table.active);
 		steps = m->end[0].service->steps + m->end[1].service->steps;
 		model_run(m, 10000 * MS);

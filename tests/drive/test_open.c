@@ -89,7 +89,7 @@ static void assert_refused(const char *name, const char *value, const char *says
 	else
 		unsetenv(name);
 	free(old);
-	/* What was opened before the failure is closed; the port that failed never counts. */
+	/* Ports opened before the failure are closed. The failed port is never counted. */
 	opened = atomic_load(&fake_opened) - opened;
 	closed = atomic_load(&fake_closed) - closed;
 	assert_true(closed == (opened ? opened - 1 : 0));
@@ -127,8 +127,8 @@ static void clock_runs(void **state)
 		last = now;
 	}
 	/*
-	 * Over a tenth of a second it agrees with the system's clock to a part in a hundred,
-	 * however the machine is loaded.
+	 * Over a tenth of a second the clock agrees with the system's clock to 1 part in 100,
+	 * however loaded the machine is.
 	 */
 	before = clock_system();
 	first = clock_now();
@@ -141,8 +141,8 @@ static void clock_runs(void **state)
 }
 
 /*
- * Faults that our own loads may raise must stay deliverable in the service thread; all else is the
- * program's.
+ * Faults of our own loads must be deliverable in the service thread. All other signals belong to
+ * the program's threads.
  */
 static void signals_are_the_programs(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The drive's policy (src/drive/policy.h), each machine by itself. test_models.c has them together,
- * in programs.
+ * The state machines of the drive's policy (src/drive/policy.h), one by one. test_models.c tests
+ * them together, with programs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include "drive/policy.h"
 
 #define NEVER UINT64_MAX
-#define T0    (1000 * MS) /* a time at which nothing was long ago, and nothing is yet */
+#define T0    (1000 * MS) /* far from 0, so that no earlier time counts as recent */
 
 /* xorshift64* */
 static uint64_t dice(uint64_t *seed)
@@ -76,7 +76,7 @@ static void bets_cost_three_times_the_best(void **state)
 	}
 }
 
-/* What was long ago does not count: some more events than a bet remembers turn it round. */
+/* Old events do not count: slightly more events than a bet remembers reverse it. */
 static void bets_forget(void **state)
 {
 	struct bet b = {0};
@@ -118,7 +118,7 @@ static void wake_cost_follows_the_median(void **state)
 
 		stake_in_bounds(&w);
 		for (unsigned i = 0; i < 600; i++) {
-			uint64_t m = medians[(run + i / 200) % 3]; /* the machine changes, too */
+			uint64_t m = medians[(run + i / 200) % 3]; /* the cost changes */
 			uint64_t sample = m * (70 + dice(&seed) % 61) / 100, before = learned(&w);
 
 			wake_cost_learn(&w, i % 40 == 39 ? 4 * MS : sample);
@@ -140,7 +140,7 @@ static void wake_cost_takes_any_sample(void **state)
 	struct wake_cost w = {0};
 
 	(void)state;
-	wake_cost_learn(&w, 4 * MS); /* the first was an outlier */
+	wake_cost_learn(&w, 4 * MS); /* the first sample was an outlier */
 	stake_in_bounds(&w);
 	for (unsigned i = 0; i < 60; i++)
 		wake_cost_learn(&w, 5 * US);
@@ -153,7 +153,7 @@ static void wake_cost_takes_any_sample(void **state)
 	stake_in_bounds(&w);
 }
 
-/* Twice the delay, between its bounds. */
+/* Twice the delay, within its bounds. */
 static void stake_is_twice_the_delay(void **state)
 {
 	static const uint64_t rows[][2] = {
@@ -173,8 +173,8 @@ static void stake_is_twice_the_delay(void **state)
 #define STAKE (40 * US)
 
 /*
- * Work every `gap` from *now on; the thread takes what the machine says. True: it busy polled until
- * the last one.
+ * Work comes every `gap` from *now on. The thread follows the policy. Returns whether it busy
+ * polled until the last one.
  */
 static bool work_every(struct spinner *s, uint64_t *now, uint64_t gap, unsigned times)
 {
@@ -198,18 +198,18 @@ static void spins_while_packets_are_close(void **state)
 	uint64_t now = T0;
 
 	(void)state;
-	assert_int_equal(spinner_idle(&s, now, STAKE), SPIN_SLEEP); /* nothing came yet */
+	assert_int_equal(spinner_idle(&s, now, STAKE), SPIN_SLEEP); /* no packet has come yet */
 	assert_true(work_every(&s, &now, 10 * US, 2));
 	assert_true(work_every(&s, &now, 10 * US, 100));
-	/* Never for longer than the stake. */
+	/* Never busy polls for longer than the stake. */
 	assert_int_not_equal(spinner_idle(&s, now + STAKE - 1, STAKE), SPIN_SLEEP);
 	assert_int_equal(spinner_idle(&s, now + STAKE, STAKE), SPIN_SLEEP);
-	/* Far from each other: it sleeps after as many as the bet remembers ... */
+	/* Rare packets: it sleeps after as many as the bet remembers. */
 	work_every(&s, &now, MS, policy_table.bet_cap + 1);
 	assert_int_equal(spinner_idle(&s, now, STAKE), SPIN_SLEEP);
 	/*
-	 * ... and busy polls again when they are close, though each wake-up makes the gap look
-	 * longer than it was.
+	 * It busy polls again when packets are close, although each wake-up makes the measured gap
+	 * longer.
 	 */
 	work_every(&s, &now, 10 * US + STAKE / 2, 2 * policy_table.bet_cap);
 	assert_true(work_every(&s, &now, 10 * US, 2));
@@ -231,7 +231,7 @@ static void yields_its_core(void **state)
 		yields++;
 	}
 	assert_int_equal(yields, 50);
-	/* A thread of the program that was woken may wait for this core. */
+	/* A woken thread of the program may wait for this core. */
 	for (unsigned i = 0; i < 100; i++, now += US) {
 		if (i % 10 == 0)
 			spinner_worked(&s, now, STAKE, false, true);
@@ -243,7 +243,7 @@ static void yields_its_core(void **state)
 	assert_int_equal(woke_yields, 10);
 }
 
-/* Packets are close: is it held back by something else? */
+/* Returns whether it busy polls if packets are close: only held-back time prevents that. */
 static bool spins_at(const struct spinner *s, uint64_t now)
 {
 	struct spinner t = *s;
@@ -259,15 +259,18 @@ static void held_back_by_who_wants_the_core(void **state)
 	struct spinner s = {0};
 
 	(void)state;
-	/* A yield that nobody took, a brief thread of the kernel. */
+	/*
+	 * A yield that no thread took, and a short run of a thread of the Linux kernel, do not
+	 * count.
+	 */
 	spinner_lost(&s, now, policy_table.yield_untaken - 1, true, STAKE);
 	spinner_lost(&s, now, policy_table.lost_min - 1, false, STAKE);
 	assert_true(spins_at(&s, now));
-	/* A slice. */
+	/* A slice counts. */
 	spinner_lost(&s, now, slice, true, STAKE);
 	assert_false(spins_at(&s, now + held - 1));
 	assert_true(spins_at(&s, now + held));
-	/* At once again: twice as long, and so on, up to a bound. */
+	/* Lost again at once: held back twice as long, and so on, up to a bound. */
 	for (unsigned i = 1; i < 20; i++) {
 		uint64_t most = policy_table.lost_most * slice;
 
@@ -277,13 +280,13 @@ static void held_back_by_who_wants_the_core(void **state)
 		assert_false(spins_at(&s, now + held - 1));
 		assert_true(spins_at(&s, now + held));
 	}
-	/* Later it is forgiven. */
+	/* After a while the count starts again. */
 	now += 2 * held;
 	held = policy_table.lost_factor * slice;
 	spinner_lost(&s, now, slice, true, STAKE);
 	assert_true(spins_at(&s, now + held));
 	/*
-	 * A thread that takes one yield for a moment may be anybody's timer. The next yield comes
+	 * A thread that takes one yield for a short time may be any timer. The next yield comes
 	 * soon.
 	 */
 	for (int i = 0; i < 2; i++) {
@@ -292,18 +295,18 @@ static void held_back_by_who_wants_the_core(void **state)
 		spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 		assert_true(spins_at(&s, now));
 	}
-	/* Another may take a yield later. */
+	/* Another thread may take a yield later. */
 	now += policy_table.in_a_row;
 	spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 	assert_true(spins_at(&s, now));
 	/*
-	 * A thread that takes the next one, too, wants the core: that costs at least what busy
-	 * polling would have taken.
+	 * A thread that takes the next yield too wants the core. It has cost at least as much as
+	 * busy polling would have taken.
 	 */
 	spinner_lost(&s, now, policy_table.yield_untaken, true, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_factor * STAKE - 1));
 	assert_true(spins_at(&s, now + policy_table.lost_factor * STAKE));
-	/* A machine that stood still for a minute holds it back for lost_max. */
+	/* After a machine stood still for a minute, busy polling is held back for lost_max. */
 	now += 100000 * MS;
 	spinner_lost(&s, now, 60000 * MS, false, STAKE);
 	assert_false(spins_at(&s, now + policy_table.lost_max - 1));
@@ -327,13 +330,13 @@ static void naps_grow(void **state)
 		}
 		assert_int_equal(last, most);
 	}
-	/* Armed in the middle of a long nap's growth. */
+	/* If the ports are armed after long naps, the naps become shorter. */
 	assert_int_equal(policy_nap(policy_table.nap_max, true), policy_table.nap_armed);
 }
 
 /*
- * Packets that come as soon as the service thread sleeps, and not while it busy polled, had waited
- * for its core.
+ * Packets that come as soon as the service thread sleeps, and not while it busy polled, must have
+ * waited for its core.
  */
 static void packets_that_wait_for_the_core(void **state)
 {
@@ -341,10 +344,10 @@ static void packets_that_wait_for_the_core(void **state)
 	uint64_t now = T0;
 
 	(void)state;
-	/* Twice in a row; once may be chance. */
+	/* Twice in a row counts; once may be chance. */
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(s.until, 0);
-		s.bet.sum = 0; /* the bet is lost; what it forbids beyond that is looked at here */
+		s.bet.sum = 0; /* the bet is lost; this tests what else holds it back */
 		spinner_worked(&s, now, STAKE, false, false);
 		assert_true(spinner_idle(&s, now, STAKE) != SPIN_SLEEP);
 		spinner_sleeps(&s, now + STAKE);
@@ -352,7 +355,10 @@ static void packets_that_wait_for_the_core(void **state)
 		spinner_worked(&s, now, STAKE, true, false);
 	}
 	assert_true(s.until >= now + policy_table.lost_factor * STAKE);
-	/* One that comes later did not wait; nor did one before which nothing was looked for. */
+	/*
+	 * A packet that comes later has not waited. Nor has a packet before which there was no busy
+	 * poll.
+	 */
 	s = (struct spinner){0};
 	for (int i = 0; i < 4; i++) {
 		s.bet.sum = 0;

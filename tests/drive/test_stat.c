@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The stat socket: answers its owner, nobody else, and is never in the way. */
+/* The stat socket answers its owner and no other user, and never blocks the service thread. */
 #include <fcntl.h>
 #include <jansson.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ static int connect_to(const char *path)
 	return fd;
 }
 
-/* What comes before the end of the stream; -1: no connection. */
+/* Returns the number of bytes before the end of the stream; -1: no connection. */
 static ssize_t ask(const char *path, char *buf, size_t n)
 {
 	int fd = connect_to(path);
@@ -96,7 +96,7 @@ static void read_one_pu(const struct nic *nic, unsigned pu, uint64_t *values)
 	values[1] = 100 + pu;
 }
 
-/* Layers above show numbers of their own, all at once or PU by PU. */
+/* Groups of counters that other layers register, for the whole NIC or for each PU. */
 static void shows_groups(void **state)
 {
 	static const struct drive_stat_group whole = {
@@ -121,7 +121,7 @@ static void shows_groups(void **state)
 	json_decref(o);
 }
 
-/* Peers that connect and never read, or go at once, must not stop the service thread. */
+/* Clients that connect and never read, or that close at once, must not block the service thread. */
 static void rude_peers(void **state)
 {
 	struct drive *d = *state;
@@ -146,8 +146,8 @@ static void rude_peers(void **state)
 }
 
 /*
- * Even where the folder and the socket let a stranger in, he gets nothing. Needs root to become
- * one.
+ * If the folder and the socket let another user in, that user still gets nothing. Needs root to
+ * change the user.
  */
 static void refuses_others(void **state)
 {
@@ -174,7 +174,7 @@ static void refuses_others(void **state)
 			if (setgid(STRANGER) || setuid(STRANGER))
 				_exit(2);
 			n = ask(path, buf, sizeof(buf));
-			/* Not let in; or let in by mistake of rights, and hung up on. */
+			/* Refused; or connected because of wrong rights, and closed. */
 			_exit(open ? n != 0 : n != -1);
 		}
 		assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -184,7 +184,7 @@ static void refuses_others(void **state)
 	}
 }
 
-/* A folder that is not ours alone is not used; the NIC runs all the same. */
+/* A folder that other users may change is not used. The NIC runs nevertheless. */
 static void folder_not_private(void **state)
 {
 	char path[256];
@@ -199,7 +199,7 @@ static void folder_not_private(void **state)
 	chmod(harness_dir, 0700);
 }
 
-/* A process of our number died before; its socket file is in the way. */
+/* A dead process had our process id, and its socket file is still there. */
 static void stale_socket(void **state)
 {
 	struct sockaddr_un sa = {.sun_family = AF_UNIX};

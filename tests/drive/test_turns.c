@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Who runs the turns: pollers, doorbells, the service thread, and control calls between them. */
+/*
+ * Which thread runs the turns: pollers, doorbells, the service thread, and control calls between
+ * them.
+ */
 #include "harness.h"
 
 #define THREADS 4
@@ -19,7 +22,7 @@ static void nobody_polls(void **state)
 		fake_inject(port, 1);
 		assert_true(fake_reached(&p->packets, i));
 		if (i % 10 == 0)
-			harness_sleep_ms(2); /* long enough to fall asleep on the port */
+			harness_sleep_ms(2); /* until the service thread sleeps on the port */
 	}
 	assert_int_equal(atomic_load(&p->overlaps), 0);
 	assert_true(atomic_load(&p->last) != (uintptr_t)pthread_self());
@@ -33,7 +36,7 @@ static void poller_drives(void **state)
 	time_t end = time(NULL) + 20;
 	unsigned done = 0, sent = 0;
 
-	/* The service thread may have some, never all: a lease keeps it away. */
+	/* The service thread may find some packets, never all: a lease keeps it away. */
 	while ((sent < 20000 || done < sent / 2) && time(NULL) <= end) {
 		fake_inject(port, 1);
 		sent++;
@@ -52,9 +55,7 @@ static void service_takes_over(void **state)
 	unsigned total = 0;
 
 	for (unsigned round = 0; round < 20; round++) {
-		/*
-		 * Polls long enough for the service thread to nap, then never again in this round.
-		 */
+		/* Polls until the service thread naps, then does not poll in this round. */
 		for (unsigned i = 0; i < 3000; i++)
 			drive_progress(d, 0);
 		fake_inject(port, 3);
@@ -64,8 +65,8 @@ static void service_takes_over(void **state)
 }
 
 /*
- * A program that polls for its own and then spins on memory: packets must not lie until it polls
- * again.
+ * A program that polls for its completion and then spins on memory: packets must not wait until it
+ * polls again.
  */
 static void poll_then_spin_on_memory(void **state)
 {
@@ -88,8 +89,8 @@ static void idle_doorbell_runs_inline(void **state)
 	unsigned done_at_once = 0;
 
 	/*
-	 * Nobody drives: the caller finds the PU free and does it, unless the service thread looks
-	 * that very moment.
+	 * No thread drives: the caller finds the PU free and runs the turn, unless the service
+	 * thread looks at that moment.
 	 */
 	for (unsigned i = 1; i <= 1000; i++) {
 		fake_post(d, 0, 1);
@@ -132,7 +133,7 @@ static void post_from_threads(struct drive *d, bool busy, bool poll)
 		drive_progress(d, i % drive_nic(d)->cfg.pus);
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(t[i], NULL);
-	/* Nobody polls any more: what was rung for is executed all the same. */
+	/* No thread polls any more: all doorbells are executed nevertheless. */
 	for (unsigned i = 0; i < drive_nic(d)->cfg.pus; i++)
 		total += atomic_load(&pu_of(d, i)->executed);
 	for (unsigned tries = 0; total < THREADS * 5000 && tries < 20000; tries++) {
@@ -188,7 +189,7 @@ static void deadline_after_poll(void **state)
 	atomic_store(&fake_busy, false);
 }
 
-/* A turn that leaves work behind (a long message), and a caller that does not come again. */
+/* A turn leaves work (a long message), and the caller makes no further call. */
 static void rest_of_the_work(void **state)
 {
 	struct drive *d = *state;
@@ -247,7 +248,7 @@ static void control_among_pollers(void **state)
 	assert_int_equal(atomic_load(&p->overlaps), 0);
 }
 
-/* What comes while a control call keeps turns out is not forgotten when it ends. */
+/* Work that comes while a control call owns the PU is done when the call ends. */
 static void work_during_control(void **state)
 {
 	struct drive *d = *state;
@@ -290,8 +291,8 @@ static void assert_asleep(int tid)
 
 	assert_true(tid > 0);
 	/*
-	 * Comes to rest first; then two seconds without a switch, in one of a few tries: the
-	 * machine may be busy.
+	 * The service thread comes to rest. Then two seconds pass without a switch, in one of a few
+	 * tries: the machine may be busy.
 	 */
 	for (int tries = 0; tries < 5 && !quiet; tries++) {
 		harness_sleep_ms(300);
@@ -307,7 +308,7 @@ static void idle_costs_nothing(void **state)
 {
 	struct drive *d = *state;
 
-	/* After some of everything. */
+	/* After some of each activity. */
 	for (int i = 0; i < 1000; i++)
 		drive_progress(d, 0);
 	fake_post(d, 0, 1);
@@ -316,7 +317,7 @@ static void idle_costs_nothing(void **state)
 	assert_asleep(harness_find_service());
 }
 
-/* A port that a poller has to itself is not armed: peers write no wake-ups. */
+/* A port that only a poller uses is not armed, so peers write no wake-ups. */
 static void polled_port_is_disarmed(void **state)
 {
 	struct drive *d = *state;
@@ -325,8 +326,8 @@ static void polled_port_is_disarmed(void **state)
 	unsigned n = 0, wakes = 0, quiet = 0;
 	time_t end = time(NULL) + 20;
 
-	assert_true(fake_reached(&port->arms, 1)); /* the service thread went to sleep on it */
-	/* Until 1000 packets in a row woke nobody. */
+	assert_true(fake_reached(&port->arms, 1)); /* the service thread slept on it */
+	/* Until 1000 packets in a row woke no thread. */
 	while (quiet < 1000 && time(NULL) <= end) {
 		fake_inject(port, 1);
 		n++;

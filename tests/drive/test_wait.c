@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* drive_wait_fd: the thread that blocks drives. */
+/* drive_wait_fd(): the thread that blocks drives the NIC. */
 #include <signal.h>
 #include <sys/eventfd.h>
 
@@ -8,7 +8,7 @@
 #define FOREVER UINT64_MAX
 #define WAITERS 3
 
-static int event_fd; /* where the fake core's completion events go */
+static int event_fd; /* the fake core's completion events are written here */
 
 static int setup(void **state)
 {
@@ -60,14 +60,14 @@ static void packet_wakes(void **state)
 		atomic_fetch_add(&go, 1);
 		assert_int_equal(drive_wait_fd(d, event_fd, FOREVER), 0);
 		assert_true(take_event());
-		/* As programs do: ask again whether there is more before the next wait. */
+		/* As programs do: look for more events before the next wait. */
 		for (int k = 0; k < i % 3; k++)
 			drive_progress(d, 0);
 	}
 	atomic_store(&go, UINT32_MAX);
 	pthread_join(t, NULL);
 	assert_int_equal(atomic_load(&drive_nic(d)->pu[0].overlaps), 0);
-	/* The thread that waited did some of the work itself. */
+	/* The waiting thread ran some of the turns itself. */
 	assert_true(atomic_load(&drive_nic(d)->pu[0].packets) == 300);
 }
 
@@ -90,7 +90,7 @@ static void readable_at_once(void **state)
 	assert_int_equal(drive_wait_fd(*state, event_fd, 0), 0);
 }
 
-/* After the wait the service thread is back, however long it stood by. */
+/* After the wait the service thread takes over, however long it has stood by. */
 static void service_returns(void **state)
 {
 	struct drive *d = *state;
@@ -123,7 +123,7 @@ static void *wait_forever(void *arg)
 }
 
 /*
- * A doorbell of another thread starts a timer that the waiter has to serve: nobody else is awake.
+ * A doorbell of another thread starts a timer. The waiter must serve it: no other thread is awake.
  */
 static void deadline_while_waiting(void **state)
 {
@@ -158,7 +158,10 @@ static void signal_interrupts(void **state)
 	atomic_store(&waiting_tid, 0);
 	assert_int_equal(pthread_create(&t, NULL, wait_forever, *state), 0);
 	assert_true(fake_reached(&waiting_tid, 1));
-	/* The signal may come before the thread sleeps: until one hits. */
+	/*
+	 * The signal may come before the thread sleeps. So the test repeats until one interrupts
+	 * the sleep.
+	 */
 	while (pthread_tryjoin_np(t, &rc)) {
 		pthread_kill(t, SIGUSR1);
 		harness_sleep_ms(2);
@@ -167,7 +170,7 @@ static void signal_interrupts(void **state)
 	sigaction(SIGUSR1, &old, NULL);
 }
 
-/* Programs end threads that block in ibv_get_cq_event() this way. The NIC must go on. */
+/* Programs cancel threads that block in ibv_get_cq_event(). The NIC must go on. */
 static void cancelled_in_the_wait(void **state)
 {
 	struct drive *d = *state;
@@ -177,7 +180,7 @@ static void cancelled_in_the_wait(void **state)
 #ifdef __SANITIZE_ADDRESS__
 	print_message(
 		"SKIPPED: gcc 12's ASan trips over the stack of any thread that was cancelled in mid-call\n");
-	skip(); /* the other builds run it */
+	skip(); /* other builds run this test */
 #endif
 	for (unsigned i = 1; i <= 5; i++) {
 		atomic_store(&waiting_tid, 0);
@@ -194,7 +197,7 @@ static void cancelled_in_the_wait(void **state)
 	}
 }
 
-/* Several threads wait, each for its own descriptor; one of them drives for all. */
+/* Several threads wait, each for its own descriptor. One of them drives for all. */
 struct waiter {
 	struct drive *d;
 	int fd;
@@ -245,7 +248,7 @@ static void several_waiters(void **state)
 	drive_disown(d, 0);
 }
 
-/* A thread that blocks and nothing going on: neither it nor the service thread moves. */
+/* A thread blocks and nothing happens: neither it nor the service thread runs. */
 static void idle_wait_costs_nothing(void **state)
 {
 	struct drive *d = *state;
@@ -256,7 +259,7 @@ static void idle_wait_costs_nothing(void **state)
 	atomic_store(&waiting_tid, 0);
 	assert_int_equal(pthread_create(&t, NULL, wait_forever, d), 0);
 	assert_true(fake_reached(&waiting_tid, 1));
-	harness_sleep_ms(3000); /* standing by takes its time to become sleep */
+	harness_sleep_ms(3000); /* until the service thread that stands by sleeps */
 	for (int tries = 0; tries < 5 && !quiet; tries++) {
 		long service = harness_switches(tid),
 		     waiter = harness_switches((int)atomic_load(&waiting_tid));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What tests of lying shm peers share: an endpoint, an honest peer that must still be served, and
- * hellos by hand.
+ * Shared by the tests of lying shm peers: an endpoint, an honest peer that must still be served,
+ * and hellos made by the test.
  */
 #ifndef TESTS_PORT_SHM_LIAR_H
 #define TESTS_PORT_SHM_LIAR_H
@@ -23,7 +23,7 @@ struct stage {
 	uint64_t sent;
 };
 
-/* The honest peer is still served. */
+/* Checks that the honest peer is still served. */
 static inline void still_serves(struct stage *s)
 {
 	srig_send_now(s->honest, s->path, s->sent);
@@ -81,7 +81,7 @@ static inline int ring_fd(off_t bytes, int seals)
 	return fd;
 }
 
-/* Sends bytes with `num` copies of a descriptor, and closes it. */
+/* Sends bytes with `num` copies of a descriptor, then closes the descriptor. */
 static inline void say(int fd, const void *bytes, size_t len, int pass, int num)
 {
 	union {
@@ -124,7 +124,9 @@ static inline bool hung_up(int fd)
 	return recv(fd, &c, 1, MSG_DONTWAIT) == 0;
 }
 
-/* The hub refuses what came on this connection: hangs up, counts, keeps no descriptor. */
+/*
+ * Checks that the hub refuses the connection's input: it hangs up, counts, and keeps no descriptor.
+ */
 static inline void expect_refused(struct stage *s, int fd, const char *what)
 {
 	uint64_t bad = s->hub->stats.rx_bad;

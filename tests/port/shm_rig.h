@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the tests of the shm port share: a folder of their own, opening, sending and receiving
- * packets with a pattern.
+ * Shared by the tests of the shm port: a folder of their own, opening endpoints, sending and
+ * receiving packets with a pattern.
  */
 #ifndef TESTS_PORT_SHM_RIG_H
 #define TESTS_PORT_SHM_RIG_H
@@ -22,7 +22,7 @@
 
 #include "port/shm.h"
 
-/* Long enough for a busy machine: reaching it is the failure. */
+/* Limit of waits, enough for a busy machine. Reaching it is a failure. */
 #define SRIG_WAIT_MS 20000
 
 static char srig_dir[64];
@@ -52,8 +52,8 @@ static inline struct pkt_addr srig_addr(const char *text)
 }
 
 /*
- * Makes this process the holder of an address that no endpoint of it has: a peer that lies must at
- * least be somebody.
+ * Makes this process the holder of an address that none of its endpoints has: even a lying peer
+ * must hold an address.
  */
 static inline struct shm_claim srig_claim(const char *text)
 {
@@ -67,7 +67,9 @@ static inline struct shm_claim srig_claim(const char *text)
 	return c;
 }
 
-/* Opens an endpoint; `text` NULL: the port chooses. `err` NULL: it must work. */
+/*
+ * Opens an endpoint. `text` NULL: the port chooses the address. `err` NULL: opening must succeed.
+ */
 static inline struct port *srig_open_lane(const char *text, uint32_t ring, unsigned lane,
 					  unsigned lanes, char *err)
 {
@@ -91,14 +93,17 @@ static inline struct port *srig_open(const char *text, uint32_t ring)
 }
 
 /*
- * What packet `n` of a stream holds: length and bytes follow from n, so that the receiver needs no
- * message from the sender.
+ * Content of packet n of a stream. Length and bytes are computed from n, so that the receiver needs
+ * no message from the sender.
  */
 static inline uint32_t srig_len(uint64_t n)
 {
 	uint64_t h = (n + 1) * 0x9e3779b97f4a7c15u;
 
-	/* One in four near the largest, one in four the smallest, the rest between. */
+	/*
+	 * One in four is near the largest, one in four has the smallest length, the rest are
+	 * between.
+	 */
 	switch (h >> 62) {
 	case 0:
 		return PKT_MAX_LEN - (uint32_t)(h >> 40) % 64;
@@ -132,7 +137,7 @@ static inline void srig_check(const struct port_pkt *pkt, uint64_t n)
 	}
 }
 
-/* Sends packet n. False: no room. Not flushed. */
+/* Sends packet n without a flush. Returns false if there is no room. */
 static inline bool srig_send(struct port *p, struct port_path *path, uint64_t n)
 {
 	struct port_room room;
@@ -153,14 +158,14 @@ static inline void srig_send_now(struct port *p, struct port_path *path, uint64_
 	assert_true(p->ops->flush(p));
 }
 
-/* Receives one burst, does control work first. */
+/* Does control work, then receives one burst. */
 static inline int srig_receive(struct port *p, struct port_pkt *pkts)
 {
 	p->ops->control(p);
 	return p->ops->rx_burst(p, pkts, PORT_BURST);
 }
 
-/* The next packet, which must come, by polling. */
+/* Polls for the next packet, which must come. */
 static inline struct port_pkt srig_next(struct port *p)
 {
 	struct port_pkt pkt;
@@ -182,7 +187,7 @@ static inline bool srig_readable(int fd, int ms)
 	return poll(&f, 1, ms) == 1;
 }
 
-/* Files in the folder. */
+/* Returns the number of files in the folder. */
 static inline int srig_count_files(void)
 {
 	char cmd[128], out[16] = "";
@@ -219,7 +224,7 @@ static inline void srig_close_pair(struct srig_pair *p)
 	port_close(p->b);
 }
 
-/* A child that opens an endpoint, says so, and waits to be killed. */
+/* Starts a child that opens an endpoint, reports that, and waits to be killed. */
 static inline pid_t srig_start_holder(const char *addr)
 {
 	int ready[2];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fault injection: the same seed the same faults, counts that equal what happened, and no packet
- * lost by accident.
+ * Fault injection: the same seed causes the same faults, the counters are exact, and no packet is
+ * lost unless a fault loses it.
  */
 #include "rig.h"
 
@@ -16,12 +16,12 @@
 
 #define MOCK_MAX 20000
 
-/* A port that keeps what it is given, numbers it as UDP_SEGMENT would, and can be full. */
+/* A port that keeps its packets, numbers them as UDP_SEGMENT would, and can be full. */
 struct mock {
-	struct port port; /* first */
+	struct port port; /* the first member */
 	struct port_path path;
-	unsigned count, flushed, room; /* room: packets it still takes */
-	int paths;		       /* references */
+	unsigned count, flushed, room; /* room: number of packets that still fit */
+	int paths;		       /* number of references */
 	bool closed;
 	struct {
 		uint8_t data[256];
@@ -159,14 +159,14 @@ static void run(struct port *p, unsigned n, unsigned burst)
 			assert_true(p->ops->flush(p));
 		}
 	}
-	virtual_time += 100000000; /* all that is held or delayed goes now */
+	virtual_time += 100000000; /* all held or delayed packets are sent now */
 	assert_true(p->ops->flush(p));
 	p->ops->path_put(p, path);
 	assert_int_equal(mock.paths, 0);
 	assert_int_equal(mock.flushed, mock.count);
 }
 
-/* What the mock got: packet numbers, and whether each is whole. */
+/* Returns the packets that the mock got: their numbers, and whether each is whole. */
 static unsigned trace(uint32_t *psn, bool *whole)
 {
 	struct pkt_addr src = rig_addr("10.0.0.1"), dst = rig_addr("10.0.0.2");
@@ -189,9 +189,7 @@ static unsigned trace(uint32_t *psn, bool *whole)
 static uint32_t psn[2][MOCK_MAX];
 static bool whole[2][MOCK_MAX];
 
-/*
- * Nothing asked for, nothing changed; the ICRCs fit the identifications that the inner port chose.
- */
+/* Without faults nothing changes. The ICRCs match the identifications that the inner port chose. */
 static void test_transparent(void **state)
 {
 	const struct port_faults none = {.seed = 1};
@@ -207,7 +205,7 @@ static void test_transparent(void **state)
 	unwrap(p);
 }
 
-/* The same faults however the packets are cut into bursts; others with another seed. */
+/* The same faults for any size of bursts, other faults with another seed. */
 static void test_seed(void **state)
 {
 	const struct port_faults f = {.loss = 0.05, .dup = 0.05, .corrupt = 0.05, .seed = 7},
@@ -250,8 +248,8 @@ static void test_reorder_same(void **state)
 }
 
 /*
- * Rates are about what was asked for (six deviations off would be one seed in a billion), and the
- * counts are exact.
+ * Rates are about the requested ones: one seed in a billion is six deviations off. The counters are
+ * exact.
  */
 static void test_counts(void **state)
 {
@@ -305,7 +303,7 @@ static void test_everything_lost(void **state)
 	unwrap(p);
 }
 
-/* Not before its time; by the next flush or look after it; in order. */
+/* A delayed packet is sent in order by the next flush or poll after its time, and not before. */
 static void test_delay(void **state)
 {
 	const struct port_faults f = {.delay_ns = 5000, .seed = 1};
@@ -337,7 +335,7 @@ static void test_delay(void **state)
 	unwrap(p);
 }
 
-/* A reordered packet with nobody to pass it goes after a while. */
+/* A reordered packet is sent after a while if no other packet passes it. */
 static void test_held(void **state)
 {
 	const struct port_faults f = {.reorder = 1, .seed = 1};
@@ -355,7 +353,7 @@ static void test_held(void **state)
 	unwrap(p);
 }
 
-/* The path is given back behind the packets that need it. */
+/* The path is released after the packets that need it. */
 static void test_path_waits(void **state)
 {
 	const struct port_faults f = {.delay_ns = 5000, .seed = 1};
@@ -371,7 +369,7 @@ static void test_path_waits(void **state)
 	assert_int_equal(mock.flushed, 1);
 	assert_int_equal(mock.paths, 0);
 	unwrap(p);
-	/* Closed while one waits: gone, without a leak. */
+	/* If the port closes while a packet waits, the packet is dropped without a leak. */
 	p = wrap(&f);
 	path = p->ops->path_get(p, &dst, 5);
 	assert_int_equal(rig_send(p, path, 64, 0, 5, 0), 0);
@@ -379,7 +377,7 @@ static void test_path_waits(void **state)
 	unwrap(p);
 }
 
-/* The inner port is full: everything is kept, flush says so, and nothing spins. */
+/* The inner port is full: all packets are kept, flush returns false, and no loop spins. */
 static void test_inner_full(void **state)
 {
 	const struct port_faults f = {.dup = 0.5, .seed = 1};
@@ -392,10 +390,10 @@ static void test_inner_full(void **state)
 	mock.room = 10;
 	while (rig_send(p, path, 64 + sent % 5 * 4, (uint8_t)(sent % 3), 5, sent) == 0)
 		sent++;
-	assert_in_range(sent, 1000, 4000); /* the pool */
+	assert_in_range(sent, 1000, 4000); /* size of the pool */
 	assert_int_equal(p->ops->reserve(p, path, 64, 0, &room), -EAGAIN);
 	assert_false(p->ops->flush(p));
-	assert_true(p->ops->arm(p)); /* the inner port's descriptor tells */
+	assert_true(p->ops->arm(p)); /* the inner port's descriptor shows when there is room */
 	assert_int_equal(mock.count, 10);
 	mock.room = MOCK_MAX;
 	assert_true(p->ops->flush(p));
@@ -409,8 +407,8 @@ static void test_inner_full(void **state)
 }
 
 /*
- * Around a real port: the descriptor wakes a sleeper when a delayed packet is due, and what arrives
- * is whole.
+ * Around a real port: the descriptor wakes a sleeper when a delayed packet is due. Packets arrive
+ * whole.
  */
 static void test_udp(void **state)
 {
@@ -431,7 +429,7 @@ static void test_udp(void **state)
 	for (unsigned i = 0; i < 20; i++)
 		assert_int_equal(rig_send(a, path, 64, 0, 5, i), 0);
 	assert_true(a->ops->flush(a));
-	/* Each has its own time: a sleeper is woken until all have gone. */
+	/* Each packet has its own time: a sleeper is woken until all have been sent. */
 	while (a->stats.tx_packets < 40) {
 		if (a->ops->arm(a))
 			assert_true(rig_readable(a, RIG_WAIT_MS));

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Captures of a port: everything that passed is in the file, once, in order, with an ICRC that
- * verifies against the headers in the file; and a file that can't be written ends the capture, not
- * the port.
+ * Captures of a port: the file has each packet once, in order, with an ICRC that verifies against
+ * the headers in the file. If the file cannot be written, the capture ends, not the port.
  *
- * With two arguments: writes a short conversation into these files, for judges, and says how many
- * packets there are.
+ * With two arguments: writes a short conversation into these files, for judges, and prints the
+ * number of packets.
  */
 #include "rig.h"
 
@@ -45,7 +44,7 @@ static void open_file(struct file *f, const char *path)
 	assert_int_equal(pcap_reader_init(&f->r, f->data, (size_t)st.st_size), 0);
 }
 
-/* The next record is packet n between these two, and right. */
+/* Checks that the next record is packet n between these two addresses. */
 static void expect_record(struct file *f, const struct pkt_addr *src, const struct pkt_addr *dst,
 			  uint32_t qpn, uint32_t n, uint32_t len, uint8_t tos, uint64_t *time)
 {
@@ -95,7 +94,7 @@ static void send_all(struct port *p, struct port_path *path, uint32_t qpn)
 {
 	for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
 		assert_int_equal(rig_send(p, path, sizes[i], 0x6a, qpn, i), 0);
-		if (i == 3) { /* built, and taken back: not in the capture */
+		if (i == 3) { /* reserved and cancelled: not in the capture */
 			assert_int_equal(rig_send(p, path, 64, 0x6a, qpn, 77), 0);
 			p->ops->cancel(p);
 		}
@@ -156,7 +155,7 @@ static void test_both_sides(void **state)
 	expect_conversation(path_b, &a, &b);
 }
 
-/* From a sender whose packets arrive one by one, the identifications are solved for. */
+/* If the sender's packets arrive one by one, the identifications are computed from the ICRC. */
 static void test_hidden_identification(void **state)
 {
 	char options[300];
@@ -167,7 +166,7 @@ static void test_hidden_identification(void **state)
 	expect_conversation(path_b, &a, &b);
 }
 
-/* With faults: the sender's file has all that it sent, the receiver's what came. */
+/* With faults: the sender's file has all packets sent, the receiver's all packets received. */
 static void test_faults(void **state)
 {
 	char spec[400], options[300];
@@ -209,7 +208,7 @@ static void test_faults(void **state)
 	expect_end(&f);
 }
 
-/* What passed is in the file when the port goes to sleep, not only at the end. */
+/* The file has all packets when the port goes to sleep, not only when it closes. */
 static void test_written_before_sleep(void **state)
 {
 	char spec[400], options[300];
@@ -232,7 +231,7 @@ static void test_written_before_sleep(void **state)
 	a->ops->path_put(a, path);
 }
 
-/* A full disk: one line, and the packets go on. */
+/* A full disk: one line is logged, and the packets go on. */
 static void test_full_disk(void **state)
 {
 	struct pkt_addr a, b;
@@ -252,7 +251,7 @@ static void test_no_file(void **state)
 	assert_null(port_open(spec, 0, 1, err, sizeof(err)));
 	assert_non_null(strstr(err, "can't make /nowhere/at/all.pcap"));
 	spec_of(spec, sizeof(spec), 207, "");
-	rig_close(rig_open(spec)); /* the port behind it was closed */
+	rig_close(rig_open(spec)); /* the inner port was closed */
 }
 
 static void assert_file_refused(const char *path)
@@ -284,8 +283,8 @@ static void assert_kept(const char *path)
 }
 
 /*
- * In a folder that others write to: links to files of ours, of either kind, a pipe that another
- * reads, and a file of another's.
+ * In a folder that others may write to: hard and symbolic links to this user's files, a pipe that
+ * another user reads, and another user's file are refused.
  */
 static void test_planted(void **state)
 {
@@ -318,7 +317,7 @@ static void test_planted(void **state)
 		assert_kept(planted);
 		assert_int_equal(unlink(planted), 0);
 	}
-	/* One's own is written over, and one that is made is nobody else's to read. */
+	/* The user's own file is overwritten. A new file is readable only by its owner. */
 	snprintf(options, sizeof(options), ",pcap=%s", kept);
 	spec_of(spec, sizeof(spec), 207, options);
 	rig_close(rig_open(spec));
@@ -342,7 +341,7 @@ static void test_name(void **state)
 	assert_int_equal(unlink(want), 0);
 }
 
-/* A child that lets go of the port leaves the file to the parent. */
+/* A child that releases the port leaves the file to the parent. */
 static void test_fork(void **state)
 {
 	char spec[400], options[300];
@@ -402,7 +401,7 @@ static void test_simulated(void **state)
 	open_file(&f, path_b);
 	assert_int_equal(pcap_reader_next(&f.r, &rec), 0); /* not yet */
 	free(f.data);
-	for (int i = 0; i < 2000; i++) /* a poller that finds nothing */
+	for (int i = 0; i < 2000; i++) /* a poller that finds no packets */
 		assert_int_equal(b->ops->rx_burst(b, pkts, 4), 0);
 	open_file(&f, path_b);
 	assert_int_equal(pcap_reader_next(&f.r, &rec), 1);

@@ -75,7 +75,7 @@ static void test_taken_until_killed(void **state)
 	snprintf(expected, sizeof(expected), "taken by process %d", (int)pid);
 	assert_non_null(strstr(err, expected));
 	srig_kill(pid);
-	assert_true(srig_count_files() > 0); /* the dead one left its socket */
+	assert_true(srig_count_files() > 0); /* the killed process left its socket */
 	port_close(srig_open("10.0.0.9", 0));
 	assert_int_equal(srig_count_files(), 0);
 }
@@ -110,7 +110,7 @@ static void test_foreign_files(void **state)
 	p = srig_open(NULL, 0);
 	expect_addr(p, "10.0.0.4");
 	port_close(p);
-	/* An unlocked lock file, whatever it says, is nobody's. */
+	/* An unlocked lock file has no owner, whatever its content. */
 	p = srig_open("10.0.0.77", 0);
 	port_close(p);
 	snprintf(path, sizeof(path), "%s/10.0.0.1.0", srig_dir);
@@ -197,8 +197,8 @@ static void test_cancel_and_flush(void **state)
 }
 
 /*
- * What was reserved last may lack its ICRC: it is not seen before the flush, however much is
- * reserved.
+ * The packet reserved last may lack its ICRC. So the receiver does not see it before the flush or
+ * the next reservation.
  */
 static void test_lag(void **state)
 {
@@ -214,7 +214,7 @@ static void test_lag(void **state)
 			got += (unsigned)n;
 		assert_true(got < sent || sent == 0);
 	}
-	assert_true(got > 0); /* and much is under way before it */
+	assert_true(got > 0); /* packets arrive before the flush */
 	srig_close_pair(&p);
 }
 
@@ -230,7 +230,7 @@ static void test_full_ring_pushes_back(void **state)
 	assert_true(sent > 5);
 	assert_true(p.a->stats.tx_blocked > 0);
 	p.a->ops->flush(p.a);
-	/* Sleeps until there is room. */
+	/* The sender sleeps until there is room. */
 	assert_true(p.a->ops->arm(p.a));
 	assert_false(srig_readable(p.a->fd, 0));
 	while ((n = srig_receive(p.b, pkts)) > 0) {
@@ -259,21 +259,21 @@ static void test_arm(void **state)
 	srig_send_now(p.a, p.ab, 0);
 	assert_true(srig_readable(p.b->fd, 0));
 	p.b->ops->disarm(p.b, true);
-	assert_false(p.b->ops->arm(p.b)); /* something is there */
+	assert_false(p.b->ops->arm(p.b)); /* a packet waits */
 	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 1);
-	assert_false(p.b->ops->arm(p.b)); /* the burst is not given back yet */
+	assert_false(p.b->ops->arm(p.b)); /* the burst is not returned yet */
 	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 0);
 	assert_true(p.b->ops->arm(p.b));
 	p.b->ops->disarm(p.b, true);
 	p.b->ops->disarm(p.b, true);
 
-	/* Nobody sleeps: no system call, no bell. */
+	/* The receiver does not sleep: no system call, no bell. */
 	srig_send_now(p.a, p.ab, 1);
 	assert_false(srig_readable(p.b->fd, 0));
 	srig_close_pair(&p);
 }
 
-/* Was it rung? Takes the bell away. */
+/* Returns whether the bell was rung, and resets it. */
 static bool rung(struct port *p)
 {
 	bool yes = srig_readable(p->fd, 0);
@@ -284,8 +284,8 @@ static bool rung(struct port *p)
 }
 
 /*
- * Each place that looks at the other side's flag, with the flag set just before: as it is when the
- * other side's store and our load passed each other in the last look.
+ * Sets the other side's flag just before each place that reads it. This is the state after a race,
+ * in which the other side's store and our load passed each other at the last read.
  */
 static void test_late_flags(void **state)
 {
@@ -295,7 +295,7 @@ static void test_late_flags(void **state)
 	_Atomic uint32_t *want_room = &shm_of(p.b)->rx[0]->ring.ctl->want_room;
 
 	/*
-	 * The sender looks after the flush, in the next poll, and when idle for the last time,
+	 * The sender reads the flag after the flush, at the next poll, and the last time when idle,
 	 * behind a fence.
 	 */
 	srig_send_now(p.a, p.ab, 0);
@@ -314,7 +314,10 @@ static void test_late_flags(void **state)
 	assert_true(rung(p.b));
 	assert_int_equal(shm_of(p.a)->num_unfenced, 0);
 
-	/* The receiver: when it takes packets, when it finds none, and when it goes to sleep. */
+	/*
+	 * The receiver reads it when it takes packets, when it finds none, and when it goes to
+	 * sleep.
+	 */
 	atomic_store(want_room, 1);
 	assert_int_equal(p.b->ops->rx_burst(p.b, pkts, PORT_BURST), 2);
 	assert_true(rung(p.a));
@@ -328,7 +331,7 @@ static void test_late_flags(void **state)
 	srig_close_pair(&p);
 }
 
-/* A ring that arrives while its receiver sleeps wakes it, once control() has taken it in. */
+/* A new ring wakes its sleeping receiver once control() has accepted the ring. */
 static void test_connection_wakes(void **state)
 {
 	struct port *a = srig_open(NULL, 0), *b = srig_open(NULL, 0);
@@ -356,7 +359,7 @@ struct echo {
 	unsigned rounds;
 };
 
-/* Waits for a packet, always through arm and poll where arm lets it. */
+/* Waits for a packet. Uses arm and poll whenever arm allows it. */
 static void sleep_for_packet(struct port *p, uint64_t n)
 {
 	struct port_pkt pkt;
@@ -380,7 +383,7 @@ static void *echo(void *arg)
 	return NULL;
 }
 
-/* Two threads, each asleep whenever the other works. */
+/* Two threads: each sleeps while the other works. */
 static void test_no_wakeup_is_lost(void **state)
 {
 	enum { ROUNDS = 20000 };
@@ -389,16 +392,14 @@ static void test_no_wakeup_is_lost(void **state)
 	pthread_t t;
 	struct echo e = {p.b, p.ba, ROUNDS};
 
-	/*
-	 * The other side runs in a thread: sends n, waits for n. This side: waits for n, sends n.
-	 */
+	/* The thread sends n and waits for n. This side waits for n and sends n. */
 	assert_int_equal(pthread_create(&t, NULL, echo, &e), 0);
 	for (unsigned n = 0; n < ROUNDS; n++) {
 		sleep_for_packet(p.a, n);
 		srig_send_now(p.a, p.ab, n);
 	}
 	/*
-	 * A flush is followed by another poll or arm (port contract): the last bell may have to be
+	 * A flush must be followed by another poll or arm (port contract): the last bell may be
 	 * rung behind a fence.
 	 */
 	for (int i = 0; i < 3; i++)
@@ -433,7 +434,7 @@ static void *drain(void *arg)
 	return NULL;
 }
 
-/* A small ring, always full or empty: both sides sleep all the time. */
+/* A small ring is always full or empty, so both sides sleep often. */
 static void test_sleeping_on_both_ends_of_a_ring(void **state)
 {
 	enum { COUNT = 10000 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port against peers that lie: hellos, descriptors, rings, indices. Whatever they do, the
- * endpoint counts it, drops that connection, and goes on serving an honest peer.
+ * The shm port against peers that lie: hellos, descriptors, rings, indices. The endpoint must count
+ * the error, drop that connection, and go on serving an honest peer.
  */
 #include "base/rng.h"
 #include "shm_liar.h"
@@ -157,9 +157,7 @@ static void test_long_hello(void **state)
 	close_stage(&s);
 }
 
-/*
- * Descriptors that are something else: a file, a folder, a pipe, a memfd opened for reading only.
- */
+/* Descriptors of the wrong type: a file, a folder, a pipe, a memfd opened for reading only. */
 static void test_wrong_descriptors(void **state)
 {
 	struct stage s = open_stage();
@@ -200,10 +198,7 @@ static void test_wrong_descriptors(void **state)
 	close_stage(&s);
 }
 
-/*
- * Connections that never say anything take a bounded number of places, and those who speak are
- * heard.
- */
+/* Silent connections take a bounded number of places. Connections that send a hello are served. */
 static void test_silent_connections(void **state)
 {
 	enum { MANY = 100 };
@@ -216,7 +211,7 @@ static void test_silent_connections(void **state)
 	}
 	assert_int_equal(shm_of(s.hub)->num_pending, SHM_MAX_PENDING);
 	still_serves(&s);
-	/* One of them speaks up after all. */
+	/* One of the silent connections sends a hello later. */
 	struct shm_hello h = good_hello();
 
 	say(fd[3], &h, sizeof(h), ring_fd(SHM_RING_OVERHEAD + RING, SEALS), 1);
@@ -230,7 +225,7 @@ static void test_silent_connections(void **state)
 	close_stage(&s);
 }
 
-/* An accepted connection with a ring of the test's own. */
+/* An accepted connection with a ring that the test controls. */
 struct liar {
 	int fd;
 	struct shm_ring_ctl *ctl;
@@ -299,7 +294,7 @@ static void test_ring_contents(void **state)
 	close_stage(&s);
 }
 
-/* Packets before the nonsense are delivered; what comes behind it is not. */
+/* Packets before the invalid descriptor are delivered, later ones are not. */
 static void test_nonsense_behind_packets(void **state)
 {
 	struct stage s = open_stage();
@@ -317,7 +312,7 @@ static void test_nonsense_behind_packets(void **state)
 	close_stage(&s);
 }
 
-/* Bells without reason, floods of them, flags set by the wrong side: nothing happens. */
+/* Bells without a reason, floods of bells, and flags set by the wrong side have no effect. */
 static void test_noise_on_the_socket(void **state)
 {
 	struct stage s = open_stage();
@@ -342,7 +337,7 @@ static void test_noise_on_the_socket(void **state)
 	close_stage(&s);
 }
 
-/* A receiver that lies about its index: the sender lets go of it, and later finds it again. */
+/* A receiver with a wrong index: the sender drops it, and finds it again later. */
 static void test_receivers_index(void **state)
 {
 	struct stage s = open_stage();
@@ -366,7 +361,7 @@ static void test_receivers_index(void **state)
 	close_stage(&s);
 }
 
-/* Random descriptors: never a crash, and each packet handed out lies within the ring. */
+/* Random descriptors: no crash, and each delivered packet is inside the ring. */
 static void test_random_rings(void **state)
 {
 	struct stage s = open_stage();
@@ -383,7 +378,7 @@ static void test_random_rings(void **state)
 		for (int k = 0; k < 50; k++) {
 			int n;
 
-			/* Mostly good ones, so that the consumer gets somewhere. */
+			/* Most are valid, so that the consumer makes progress. */
 			for (uint32_t i = 0; i < SHM_RING_DESCS; i++) {
 				uint64_t place = rng_below(&rng, RING / SHM_REC_ALIGN -
 									 (k % 2 ? 131 : 0)),

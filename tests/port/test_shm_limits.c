@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port against peers that want too much: rings without end, memory, and others' addresses.
+ * The shm port against peers that use too much: many rings, memory, and addresses of other
+ * processes.
  */
 #include "shm_liar.h"
 
-/* The `i`th of many addresses that this process holds. */
+/* Address number i of many addresses that this process holds. */
 static void name_nth(struct shm_hello *h, unsigned i, struct shm_claim *claim)
 {
 	char text[32];
@@ -16,7 +17,7 @@ static void name_nth(struct shm_hello *h, unsigned i, struct shm_claim *claim)
 	*claim = srig_claim(text);
 }
 
-/* More rings than there are places: refused, until somebody leaves. */
+/* More rings than places: refused until a peer leaves. */
 static void test_too_many_rings(void **state)
 {
 	struct stage s = open_stage();
@@ -50,7 +51,7 @@ static void test_too_many_rings(void **state)
 	close_stage(&s);
 }
 
-/* One sender has one ring: the next one takes its place, however often it comes. */
+/* A sender has only one ring. Its next ring replaces the last one. */
 static void test_ring_after_ring(void **state)
 {
 	struct stage s = open_stage();
@@ -78,8 +79,8 @@ static void test_ring_after_ring(void **state)
 }
 
 /*
- * Another process cannot speak for an address that it does not hold: packets in a peer's name, or
- * the end of that peer's ring.
+ * A process cannot use an address that it does not hold: it can neither send packets in a peer's
+ * name nor end that peer's ring.
  */
 static void test_in_anothers_name(void **state)
 {
@@ -106,8 +107,8 @@ static void test_in_anothers_name(void **state)
 }
 
 /*
- * Rings of peers are bounded together, however many come; an honest peer that finds no room left
- * offers shorter ones.
+ * The total size of peers' rings is bounded. An honest peer that finds no room offers shorter
+ * rings.
  */
 static void test_memory_of_all_rings(void **state)
 {
@@ -139,7 +140,7 @@ static void test_memory_of_all_rings(void **state)
 		}
 	}
 	assert_int_equal(shm_of(s.hub)->rx_bytes, SHM_RX_BYTES);
-	/* Half a ring of room: too little for what it offers first. */
+	/* Room for half a ring: too little for its first offer. */
 	close(fd[0]);
 	while (shm_of(s.hub)->rx_bytes == SHM_RX_BYTES)
 		srig_receive(s.hub, pkts);
@@ -177,7 +178,7 @@ static void test_memory_of_all_rings(void **state)
 	close_stage(&s);
 }
 
-/* An endpoint with short rings is offered no longer ones. */
+/* Peers offer an endpoint with short rings no longer ones. */
 static void test_short_rings(void **state)
 {
 	struct port *hub = srig_open("10.0.0.1", SHM_RING_MIN),

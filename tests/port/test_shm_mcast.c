@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups on shm: each member gets a copy, by a ring for that group; who comes, goes, dies, lies, or
- * does not listen.
+ * Groups on shm: each member gets a copy by a ring for that group. Members join, leave, die, lie,
+ * or do not read.
  */
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -31,7 +31,7 @@ static struct port_path *path_to(struct port *p, const char *text)
 	return path;
 }
 
-/* Packet n comes, from and to the right addresses. */
+/* Packet n comes, with the right addresses. */
 static void comes(struct port *p, uint64_t n, const struct port *from, const char *to)
 {
 	struct port_pkt pkt = srig_next(p);
@@ -59,14 +59,17 @@ static void test_members(void **state)
 	struct port_path *path = path_to(a, GROUP), *direct = path_to(a, "10.0.0.2"),
 			 *strange = path_to(c, GROUP);
 
-	/* The sender is a member and hears itself; one of another group hears nothing. */
+	/*
+	 * The sender is a member and receives its packet. A member of another group receives
+	 * nothing.
+	 */
 	for (uint64_t n = 0; n < 300; n++) {
 		srig_send_now(a, path, n);
 		comes(a, n, a, GROUP);
 		comes(b, n, a, GROUP);
 	}
 	nothing(c);
-	/* In a burst, mixed with what goes to one of them; who is no member can send, too. */
+	/* In a burst, mixed with packets to one member. A sender need not be a member. */
 	for (uint64_t n = 0; n < 30; n++) {
 		assert_true(srig_send(a, path, 3 * n));
 		assert_true(srig_send(a, path, 3 * n + 1));
@@ -93,7 +96,7 @@ static void test_members(void **state)
 	port_close(a);
 }
 
-/* A reservation taken back is not sent; the one before it is. */
+/* A cancelled reservation is not sent. The packet before it is. */
 static void test_cancel(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", 0), *b = open_member("10.0.0.2", GROUP);
@@ -110,7 +113,7 @@ static void test_cancel(void **state)
 	assert_memory_equal(&before, &a->stats, sizeof(before));
 	assert_true(srig_send(a, path, 4));
 	assert_true(a->ops->flush(a));
-	a->ops->cancel(a); /* has left */
+	a->ops->cancel(a); /* the packet has been sent */
 	comes(b, 1, a, GROUP);
 	comes(b, 4, a, GROUP);
 	nothing(b);
@@ -118,10 +121,7 @@ static void test_cancel(void **state)
 	port_close(a);
 }
 
-/*
- * A member that comes later is found while something is sent; one that leaves, or is killed, is let
- * go of.
- */
+/* A new member is found while packets are sent. A member that leaves or is killed is dropped. */
 static void test_come_and_go(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", 0), *b, *c;
@@ -144,13 +144,13 @@ static void test_come_and_go(void **state)
 	comes(c, n, a, GROUP);
 
 	b->ops->leave(b, &group);
-	a->ops->control(a); /* hears of the end */
+	a->ops->control(a); /* reads the end of the connection */
 	assert_int_equal(shm_of(a)->num_tx, 1);
 	srig_send_now(a, path, 7);
 	comes(c, 7, a, GROUP);
 	nothing(b);
 	assert_int_equal(shm_of(b)->num_rx, 0);
-	/* With its path goes what led there. */
+	/* Releasing the path releases its rings. */
 	a->ops->path_put(a, path);
 	assert_int_equal(shm_of(a)->num_tx, 0);
 	port_close(c);
@@ -185,8 +185,8 @@ static void test_killed_member(void **state)
 	}
 	assert_int_equal(shm_of(a)->num_tx, 0);
 	for (uint64_t n = 0; n < 100; n++)
-		srig_send_now(a, path, n); /* to its mark, which is left: nobody there */
-	/* Whoever has the address next is no member. */
+		srig_send_now(a, path, n); /* the killed member's mark is left, but no process */
+	/* The next process with the address is no member. */
 	b = srig_open("10.0.0.2", 0);
 	a->ops->path_put(a, path);
 	path = path_to(a, GROUP);
@@ -200,7 +200,7 @@ static void test_killed_member(void **state)
 	port_close(a);
 }
 
-/* One who does not take its packets loses them, and holds up nobody. */
+/* A member that does not take its packets loses them, and does not delay others. */
 static void test_member_that_sleeps(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", SHM_RING_MIN), *b = open_member("10.0.0.2", GROUP),
@@ -225,7 +225,7 @@ static void test_member_that_sleeps(void **state)
 	port_close(a);
 }
 
-/* A member that sleeps on its descriptor is woken. */
+/* A packet wakes a member that sleeps on its descriptor. */
 static void test_wakes(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", 0), *b = open_member("10.0.0.2", GROUP);
@@ -236,7 +236,7 @@ static void test_wakes(void **state)
 	nothing(b);
 	assert_true(b->ops->arm(b));
 	srig_send_now(a, path, 2);
-	nothing(a); /* the look behind the fence */
+	nothing(a); /* the second read of the flag, behind the fence */
 	assert_true(srig_readable(b->fd, SRIG_WAIT_MS));
 	b->ops->disarm(b, true);
 	comes(b, 2, a, GROUP);
@@ -270,7 +270,8 @@ static void test_lanes(void **state)
 }
 
 /*
- * A ring for a group that one is not in is refused, and so is a sender that calls itself a group.
+ * A ring for a group is refused if the receiver is not in the group, and so is a group address as
+ * sender.
  */
 static void test_lies(void **state)
 {
@@ -320,7 +321,7 @@ static void test_lies(void **state)
 	port_close(b);
 }
 
-/* What is in the folder under names like a mark's, and is none, makes no harm. */
+/* Files in the folder with names like a mark's that are no marks have no effect. */
 static void test_odd_marks(void **state)
 {
 	static const char *const names[] = {"239.1.2.3@",	    "239.1.2.3@10.0.0.9",
@@ -349,7 +350,7 @@ static void test_odd_marks(void **state)
 	port_close(a);
 }
 
-/* A child that was forked leaves its parent's membership alone. */
+/* A forked child leaves its parent's membership alone. */
 static void test_forked(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", 0), *b = open_member("10.0.0.2", GROUP);

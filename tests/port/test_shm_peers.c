@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * The shm port and its peers: absent, killed and come back, many at once, of several lanes, forked.
- */
+/* The shm port's peers: absent, killed and restarted, many at once, with several lanes, forked. */
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -38,7 +36,7 @@ static void test_absent_peer(void **state)
 	port_close(a);
 }
 
-/* The child answers packet n with packet n + 1000, until it is killed. */
+/* The child answers packet n with packet n + 1000 until it is killed. */
 static pid_t start_echo(void)
 {
 	pid_t pid = fork();
@@ -60,7 +58,9 @@ static pid_t start_echo(void)
 	return pid;
 }
 
-/* The child answers each packet n with packet n + 1000; it has descriptors for `peers` of them. */
+/*
+ * The child answers each packet n with packet n + 1000. Its descriptors suffice for `peers` peers.
+ */
 static pid_t start_poor_echo(unsigned peers)
 {
 	pid_t pid = fork();
@@ -78,19 +78,19 @@ static pid_t start_poor_echo(unsigned peers)
 			uint64_t n;
 
 			memcpy(&n, pkt.bth, 8);
-			srig_send_now(p, path, n + 1000); /* the path stays, and so does the ring */
+			srig_send_now(p, path, n + 1000); /* keeps the path, so the ring too */
 		}
 	}
 	return pid;
 }
 
-/* Sends packet n now and then until packet n + 1000 comes. */
+/* Sends packet n repeatedly until packet n + 1000 comes. */
 static void call(struct port *a, struct port_path *path, uint64_t n)
 {
 	struct port_pkt pkts[PORT_BURST];
 
 	for (int i = 0; i < SRIG_WAIT_MS; i++) {
-		if (srig_send(a, path, n)) /* else the peer has not run for a while */
+		if (srig_send(a, path, n)) /* fails if the peer has not run for a while */
 			a->ops->flush(a);
 		for (int k = 0; k < 10; k++) {
 			int got = srig_receive(a, pkts);
@@ -109,8 +109,8 @@ static void call(struct port *a, struct port_path *path, uint64_t n)
 }
 
 /*
- * A process whose descriptors do for some peers serves so many, however many come at once: none
- * takes what the others' answers want.
+ * A process with descriptors for a few peers serves that many, however many come at once: no peer
+ * takes the descriptors that answers to the others need.
  */
 static void test_few_descriptors(void **state)
 {
@@ -165,13 +165,13 @@ static void test_two_processes_and_sigkill(void **state)
 		for (uint64_t n = 0; n < 50; n++)
 			call(a, path, life * 100 + n);
 		srig_kill(pid);
-		/* Nobody empties the ring any more; it must not block for ever. */
+		/* No process empties the ring any more. It must not block for ever. */
 		uint64_t before = a->stats.tx_dropped;
 
 		for (int i = 0; i < SRIG_WAIT_MS && a->stats.tx_dropped == before; i++) {
 			if (srig_send(a, path, 7))
 				a->ops->flush(a);
-			if (life == 1) /* with and without the service thread's help */
+			if (life == 1) /* with and without control work */
 				a->ops->control(a);
 			usleep(100);
 		}
@@ -180,7 +180,7 @@ static void test_two_processes_and_sigkill(void **state)
 	port_close(a);
 }
 
-/* Who is absent, who reads, who stands still, who was killed while he did. */
+/* A peer that is absent, that reads, that is stopped, and that was killed while stopped. */
 static void test_reader(void **state)
 {
 	struct port *a = srig_open("10.0.0.1", SHM_RING_MIN);
@@ -214,8 +214,8 @@ static void test_reader(void **state)
 }
 
 /*
- * One that comes and goes is looked for less and less often; but once it has sent something, it
- * gets its answer.
+ * The port looks less and less often for a peer that comes and goes. But a peer that has sent a
+ * packet gets its answer.
  */
 static void test_short_lives(void **state)
 {
@@ -242,7 +242,7 @@ static void test_short_lives(void **state)
 	port_close(a);
 }
 
-/* What a peer sent before it left is delivered. */
+/* Packets that a peer sent before it left are delivered. */
 static void test_last_words(void **state)
 {
 	struct srig_pair p = srig_open_pair(0);
@@ -266,8 +266,8 @@ static void test_last_words(void **state)
 }
 
 /*
- * The packet reserved last may lack its ICRC still when the peer is found dead: its room must be
- * there until the flush.
+ * The packet reserved last may still lack its ICRC when the peer is found dead. Its room must stay
+ * valid until the flush.
  */
 static void test_room_outlives_the_peer(void **state)
 {
@@ -321,7 +321,7 @@ static void test_many_peers(void **state)
 		peer[i] = srig_open(NULL, SHM_RING_MIN);
 		path[i] = peer[i]->ops->path_get(peer[i], &hub->addr, 0);
 	}
-	/* More is waiting than one burst takes: nobody may be passed over. */
+	/* More packets wait than one burst takes: each peer must get its turn. */
 	for (int i = 0; i < PEERS; i++) {
 		for (uint64_t n = 0; n < 5; n++)
 			srig_send_now(peer[i], path[i], n);
@@ -342,7 +342,7 @@ static void test_many_peers(void **state)
 			assert_true(got[i] > 0);
 		assert_true(round < 100000);
 	}
-	/* All quiet for long: the rings are cold, and a packet is still found. */
+	/* After a long quiet time the rings are cold. A packet is still found. */
 	for (int i = 0; i < SHM_HOT_LOOKS + 10; i++)
 		assert_int_equal(srig_receive(hub, pkts), 0);
 	assert_int_equal(shm_of(hub)->num_hot, 0);
@@ -371,7 +371,7 @@ static void test_lanes(void **state)
 	struct port *a = srig_open("10.0.0.1", 0), *lane[3];
 	char err[256];
 
-	assert_null(srig_open_lane("10.0.0.2", 0, 1, 3, err)); /* not without lane 0 */
+	assert_null(srig_open_lane("10.0.0.2", 0, 1, 3, err)); /* lane 0 must exist first */
 	for (unsigned i = 0; i < 3; i++)
 		lane[i] = srig_open_lane("10.0.0.2", 0, i, 3, NULL);
 	for (uint32_t index = 0; index < 24; index++) {
@@ -425,7 +425,7 @@ static void test_fork(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	p.a->ops->disarm(p.a, true);
-	/* The parent's endpoints, connections and files are as they were. */
+	/* The parent's endpoints, connections and files are unchanged. */
 	assert_int_equal(srig_receive(p.b, pkts), 1);
 	srig_send_now(p.b, p.ba, 1);
 	assert_int_equal(srig_receive(p.a, pkts), 1);
@@ -435,10 +435,7 @@ static void test_fork(void **state)
 	assert_int_equal(srig_count_files(), 0);
 }
 
-/*
- * A child that lives on with copies of the descriptors must not keep a connection, or an event,
- * alive.
- */
+/* A child has copies of the descriptors. They must not keep a connection, or an event, alive. */
 static void test_child_without_after_fork(void **state)
 {
 	struct srig_pair p = srig_open_pair(0);

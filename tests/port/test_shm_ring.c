@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The ring of the shm port by itself: order, turning, extending, back-pressure, and the checks of a
- * distrustful side.
+ * The ring of the shm port alone: order, wrapping, extending, back-pressure, and the checks of a
+ * side that does not trust the other.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 
 #include "shm_rig.h"
 
-/* Both sides on one mapping: so that TSan sees that they share it. */
+/* Both sides use one mapping, so that TSan sees that they share it. */
 static void pair(uint32_t size, struct shm_prod *p, struct shm_cons *c)
 {
 	int fd;
@@ -66,8 +66,8 @@ static void test_order_over_many_laps(void **state)
 }
 
 /*
- * Small packets of a burst share lines, but for the two at its beginning, at which the consumer
- * looks all the time: nothing is written there before the burst is published.
+ * Small packets of a burst share cache lines, except the two lines at its beginning, which the
+ * consumer reads all the time: nothing is written there before the burst is published.
  */
 static void test_burst_begins_in_watched_lines(void **state)
 {
@@ -133,13 +133,13 @@ static void test_full_until_released(void **state)
 	shm_prod_publish(&p);
 	while (out < in / 2 && get(&c, out))
 		out++;
-	assert_false(put(&p, in)); /* consumed, but not given back yet */
+	assert_false(put(&p, in)); /* consumed, but not released yet */
 	shm_cons_release(&c);
 	assert_true(put(&p, in));
 	shm_prod_unmap(&p);
 }
 
-/* A packet that has no room does not take the end of the ring from one that has. */
+/* A packet without room does not take the end of the ring from one that fits. */
 static void test_full_for_large_ones(void **state)
 {
 	struct shm_prod p;
@@ -166,7 +166,7 @@ static void test_cancel(void **state)
 	for (uint64_t n = 0; n < 200; n++) {
 		assert_non_null(shm_prod_reserve(&p, 1000, 0));
 		shm_prod_cancel(&p);
-		shm_prod_cancel(&p); /* only the last one, whatever is called */
+		shm_prod_cancel(&p); /* removes only the last one, however often it is called */
 		assert_true(put(&p, n));
 		shm_prod_publish(&p);
 		assert_true(get(&c, n));
@@ -187,7 +187,9 @@ static unsigned resident_kib(const void *at, size_t bytes)
 	return n * 4;
 }
 
-/* A ring whose reader keeps up stays in its first part; one that fills up extends to all of it. */
+/*
+ * A ring whose reader keeps up uses only its first part. A ring that fills up extends to all of it.
+ */
 static void test_extent(void **state)
 {
 	struct shm_prod p;
@@ -213,7 +215,7 @@ static void test_extent(void **state)
 		shm_prod_publish(&p);
 	}
 	assert_true(p.extent > SHM_RING_WINDOW && p.extent <= SHM_RING_WINDOW + 2 * SHM_RING_STEP);
-	/* A stream that is always behind goes on to the end. */
+	/* A stream whose reader is always behind uses the whole ring. */
 	while (p.extent < SHM_RING_DEFAULT) {
 		assert_true(get(&c, n++));
 		shm_cons_release(&c);
@@ -228,7 +230,7 @@ static void test_extent(void **state)
 	shm_prod_unmap(&p);
 }
 
-/* Small packets: the descriptors are used up long before the data. */
+/* Small packets use up the descriptors long before the data. */
 static void test_descriptors_run_out(void **state)
 {
 	struct shm_prod p;
@@ -246,7 +248,7 @@ static void test_descriptors_run_out(void **state)
 		assert_int_equal(shm_cons_next(&c, &bth, &len, &tos), 0);
 		shm_cons_release(&c);
 	}
-	/* So are the places for what is not published. */
+	/* The places for unpublished packets are used up too. */
 	for (; shm_prod_reserve(&p, 20, 0); n++)
 		;
 	assert_int_equal(n, SHM_RING_PENDING);
@@ -295,7 +297,7 @@ static void test_two_threads(void **state)
 	shm_prod_unmap(&p);
 }
 
-/* Each row plays a producer that lies, after one honest packet. */
+/* In each row a producer sends one honest packet, then lies. */
 static void test_consumer_distrusts(void **state)
 {
 #define DESC(lap, place, len) ((uint64_t)(lap) << 48 | (uint64_t)(place) << 24 | (len))
@@ -337,7 +339,7 @@ static void test_consumer_distrusts(void **state)
 	}
 }
 
-/* The last places of the ring are good ones. */
+/* The last places of the ring are usable. */
 static void test_end_of_the_ring(void **state)
 {
 	struct shm_prod p;
@@ -358,8 +360,8 @@ static void test_end_of_the_ring(void **state)
 }
 
 /*
- * Memory that could be taken away under a reader, or that it may not write to, or of another size,
- * or not allocated yet, is no ring.
+ * Memory is refused as a ring if it can shrink under a reader, cannot be written, has another size,
+ * or is not allocated yet.
  */
 static void test_consumer_wants_seals(void **state)
 {
@@ -395,7 +397,7 @@ static void test_consumer_wants_seals(void **state)
 
 static void test_producer_distrusts(void **state)
 {
-	static const int64_t wrong[] = {1, 1 << 20, -1, INT64_MAX}; /* from what was published */
+	static const int64_t wrong[] = {1, 1 << 20, -1, INT64_MAX}; /* from the published one */
 
 	for (unsigned i = 0; i < ARRAY_SIZE(wrong); i++) {
 		struct shm_prod p;
@@ -403,7 +405,7 @@ static void test_producer_distrusts(void **state)
 		uint64_t n = 0;
 
 		pair(SHM_RING_MIN, &p, &c);
-		/* An honest lap first, so that there is a head to go back from. */
+		/* An honest lap first, so that the head can go back. */
 		for (; n < 100; n++) {
 			assert_true(put(&p, n));
 			shm_prod_publish(&p);

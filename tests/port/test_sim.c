@@ -100,7 +100,7 @@ static void test_seed(void **state)
 	assert_in_range(bad, SENT / 20, SENT / 6);
 }
 
-/* On time to the nanosecond, and not before; bandwidth spaces packets out. */
+/* A packet arrives exactly on time, to the nanosecond. Bandwidth spaces packets out. */
 static void test_time(void **state)
 {
 	const struct sim_params params = {.delay_ns = 5000, .bytes_per_us = 100};
@@ -133,8 +133,8 @@ static void test_time(void **state)
 }
 
 /*
- * A group's packet goes to each member, the sender among them, each copy with luck of its own;
- * nobody else gets one.
+ * Each member gets a group's packet, also the sender. Each copy has its own faults. Others get
+ * none.
  */
 static void test_group(void **state)
 {

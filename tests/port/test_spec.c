@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Port specifications: what is understood, and what is refused with one line that says what to do.
- */
+/* Port specifications: accepted ones, and refused ones with one line that says what to do. */
 #include "rig.h"
 
 #include <locale.h>
@@ -70,7 +68,7 @@ static void test_times(void **state)
 	}
 }
 
-/* Numbers are read the same whatever the program's locale says of decimal points. */
+/* Numbers are read the same in any locale's convention for decimal points. */
 static void test_locale(void **state)
 {
 	struct port_spec s;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The udp port between two addresses of this machine: everything sent arrives once, in order,
- * whole, with a right ICRC.
+ * The udp port between two addresses of this machine: each packet arrives once, in order, whole,
+ * with a right ICRC.
  */
 #include "../common/network.h"
 #include "rig.h"
@@ -59,8 +59,8 @@ static void close_pair(struct pair *p)
 }
 
 /*
- * Sends packets of these lengths from a and receives them at b. Returns how many identifications
- * were not predicted.
+ * Sends packets of these lengths from a and receives them at b. Returns the number of
+ * identifications that were not predicted.
  */
 static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_t tos)
 {
@@ -70,13 +70,12 @@ static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_
 	int rc = 0;
 
 	while (got < count) {
-		/* A window's worth, as the core would. */
+		/* Limited to the window, as the core does. */
 		for (uint32_t bytes = 0; sent < count && bytes < p->a->window; sent++) {
 			rc = rig_send(p->a, p->to_b, len[sent], tos, 0x1230, sent);
 			assert_int_equal(rc, 0);
-			bytes += len[sent] < 1024
-					 ? 1024
-					 : len[sent]; /* small ones cost more than they hold */
+			bytes += len[sent] < 1024 ? 1024
+						  : len[sent]; /* small ones take extra buffer */
 		}
 		assert_true(p->a->ops->flush(p->a));
 		while (got < sent) {
@@ -104,7 +103,7 @@ static unsigned fill_sizes(uint32_t *len, unsigned max)
 	struct rng r;
 	unsigned n = 0;
 
-	/* Full groups; a smaller last; small ones by the hundred; alternating; then anything. */
+	/* Full groups; a smaller last packet; hundreds of small ones; alternating; then random. */
 	for (int i = 0; i < 40; i++)
 		len[n++] = PKT_MAX_LEN;
 	len[n++] = 1076;
@@ -152,7 +151,7 @@ static void test_v6(void **state)
 	mixed_sizes(true, ",offload=0");
 }
 
-/* A group of many is one system call, and arrives as one datagram. */
+/* A large group is sent by one system call, and arrives as one datagram. */
 static void test_groups(void **state)
 {
 	static uint32_t len[64];
@@ -172,8 +171,8 @@ static void test_groups(void **state)
 }
 
 /*
- * Sends a message of `count` packets, the first 16 bytes longer than the others. Returns the number
- * of the next packet.
+ * Sends a message of `count` packets. The first is 16 bytes longer than the others. Returns the
+ * number of the next packet.
  */
 static unsigned send_message(struct pair *p, unsigned first, unsigned count)
 {
@@ -206,7 +205,7 @@ static void expect_sent(struct pair *p, unsigned from, unsigned to)
 	assert_int_equal(from, to);
 }
 
-/* Opens a pair whose ends send each other groups only, as to another machine. */
+/* Opens a pair whose ends send each other only groups, as to another machine. */
 static struct pair open_apart(void)
 {
 	struct pair p = open_pair(false, "");
@@ -216,8 +215,8 @@ static struct pair open_apart(void)
 }
 
 /*
- * The first packet of a long message goes alone once such messages are under way, that of one of
- * two packets never for long.
+ * The first packet of a long message is sent alone once such messages are under way. For messages
+ * of two packets this ends soon.
  */
 static void test_first_packet(void **state)
 {
@@ -239,7 +238,10 @@ static void test_first_packet(void **state)
 	expect_groups(&p, (unsigned[]){1, 3}, 2);
 	expect_sent(&p, from, sent);
 
-	/* Two packets: known for what it is by what comes behind, be it another or a flush. */
+	/*
+	 * What comes after two packets, a new message or a flush, shows that the message had two
+	 * packets.
+	 */
 	from = sent;
 	sent = send_message(&p, sent, 2);
 	sent = send_message(&p, sent, 2);
@@ -294,7 +296,7 @@ static void test_tos_splits_groups(void **state)
 	close_pair(&p);
 }
 
-/* What was taken back is not sent, wherever it stood. */
+/* Cancelled packets are not sent, at any place in a group. */
 static void test_cancel(void **state)
 {
 	struct pair p = open_apart();
@@ -310,13 +312,13 @@ static void test_cancel(void **state)
 		assert_int_equal(rig_send(p.a, p.to_b, step[i].len, 0, 7, sent), 0);
 		if (step[i].cancel) {
 			p.a->ops->cancel(p.a);
-			p.a->ops->cancel(p.a); /* nothing more to take back */
+			p.a->ops->cancel(p.a); /* nothing is left to cancel */
 		} else {
 			sent++;
 		}
 	}
 	/*
-	 * What was taken back left the groups as they were: four of 64 and one of 32, and the last.
+	 * Cancelling leaves the groups unchanged: four packets of 64 and one of 32, and the last.
 	 */
 	assert_int_equal(udp_port(p.a)->tx.count, 2);
 	assert_true(p.a->ops->flush(p.a));
@@ -332,7 +334,7 @@ static void test_cancel(void **state)
 	close_pair(&p);
 }
 
-/* A burst returns at most what was asked for, and the rest comes with the next. */
+/* A burst returns at most the requested number. The rest comes with the next burst. */
 static void test_small_bursts(void **state)
 {
 	struct pair p = open_pair(false, "");
@@ -356,16 +358,13 @@ static void test_small_bursts(void **state)
 }
 
 /*
- * So many packets as the windows say fit, while nobody reads: one by one, and in groups with READ
- * responses beside.
+ * The windows' number of packets fits while the receiver does not read: one by one, and in groups
+ * beside READ responses.
  */
 static void test_window(void **state)
 {
 	struct port_pkt pkts[PORT_BURST];
-	/*
-	 * The buffer that an ordinary process gets where the administrator changed nothing, and
-	 * ours.
-	 */
+	/* The buffer of an ordinary process with default settings, and Roost's own. */
 	const char *const options[] = {",buffer=212992,offload=0", ",buffer=212992", ",offload=0",
 				       ""};
 
@@ -408,8 +407,8 @@ static void test_sleep(void **state)
 	assert_true(p.b->ops->arm(p.b));
 	assert_false(rig_readable(p.b, 0));
 	/*
-	 * What came before it was armed counts too. Nobody is woken who is not armed, however often
-	 * it was.
+	 * Packets that came before arming count too. A port that is not armed wakes no sleeper,
+	 * even if it was armed before.
 	 */
 	p.b->ops->disarm(p.b, true);
 	p.b->ops->disarm(p.b, true);
@@ -423,7 +422,7 @@ static void test_sleep(void **state)
 	close_pair(&p);
 }
 
-/* A child that lets go of its parent's port does the parent no harm. */
+/* A child that closes its copy of the port does not disturb the parent. */
 static void test_fork(void **state)
 {
 	struct pair p = open_pair(false, "");
@@ -438,7 +437,7 @@ static void test_fork(void **state)
 		p.a->ops->after_fork(p.a);
 		p.b->ops->after_fork(p.b);
 		assert_int_equal(write(said[1], "x", 1), 1);
-		alarm(60); /* the parent may have failed */
+		alarm(60); /* in case the parent fails */
 		pause();
 	}
 	assert_int_equal(read(said[0], &c, 1), 1);
@@ -446,7 +445,7 @@ static void test_fork(void **state)
 	assert_true(p.a->ops->flush(p.a));
 	assert_true(rig_readable(p.b, RIG_WAIT_MS));
 	p.b->ops->disarm(p.b, true);
-	/* The address is free when the parent closes it, though the child lives. */
+	/* The address is free when the parent closes it, even while the child lives. */
 	close_pair(&p);
 	p = open_pair(false, "");
 	close_pair(&p);
@@ -476,7 +475,7 @@ static void test_paths(void **state)
 		assert_null(p.a->ops->path_get(p.a, &far, 0));
 		assert_int_equal(errno, ENETUNREACH);
 	}
-	/* What waits when the path goes is sent before. */
+	/* Waiting packets are sent before the path is released. */
 	assert_int_equal(rig_send(p.a, p.to_b, 64, 0, 7, 1), 0);
 	p.a->ops->path_put(p.a, p.to_b);
 	assert_true(p.b->ops->arm(p.b));
@@ -518,7 +517,7 @@ static void test_errors(void **state)
 	close_pair(&p);
 }
 
-/* Without an address: whatever is free, and never the same twice. */
+/* Without an address, the port takes a free one. No two ports get the same. */
 static void test_choice(void **state)
 {
 	struct port *p[3];
@@ -532,8 +531,8 @@ static void test_choice(void **state)
 	}
 	if (private_net) {
 		/*
-		 * No route to the outside there: the first address that is not loopback's, and then
-		 * those.
+		 * There is no default route: the first address outside of loopback comes first,
+		 * then loopback addresses.
 		 */
 		struct pkt_addr first = rig_addr("10.77.0.1"), third = rig_addr("127.0.0.3");
 
@@ -555,7 +554,7 @@ static void test_mtu(void **state)
 	close_pair(&p);
 }
 
-/* Takes the hint that is due, within a time that only a failure needs. */
+/* Takes a hint, which must come. Only a failure reaches the limit of the wait. */
 static struct port_hint take_hint(struct port *p)
 {
 	struct port_pkt pkts[PORT_BURST];
@@ -574,8 +573,8 @@ static struct port_hint take_hint(struct port *p)
 }
 
 /*
- * Nobody there: the hint quotes the packet. What goes to others comes there, and no error stays to
- * keep a sleeper awake.
+ * No process has the address: the hint quotes the packet. Packets to others arrive, and no error is
+ * left that keeps a sleeper awake.
  */
 static void hints(bool v6)
 {
@@ -612,7 +611,7 @@ static void hints(bool v6)
 			assert_int_equal(rig_psn(&pkts[i]), 2 * got + 1);
 	}
 	take_hint(p.a);
-	/* The last errors may take a moment; then there is silence. */
+	/* The last errors may take a moment. Then the port is quiet. */
 	for (int i = 0; i < RIG_WAIT_MS && awake; i++) {
 		while (p.a->ops->rx_burst(p.a, pkts, PORT_BURST) || p.a->num_hints)
 			p.a->num_hints = 0;
@@ -639,7 +638,7 @@ static void test_hints_v6(void **state)
 	hints(true);
 }
 
-/* The loopback may deliver after the call that sent has returned. */
+/* Waits: the loopback may deliver after the sending call has returned. */
 static void wait_for_reader(const struct pair *p, enum port_reader wanted)
 {
 	for (int ms = 0; ms < RIG_WAIT_MS && port_reader_of(p->a, p->to_b) != wanted; ms++)
@@ -647,7 +646,7 @@ static void wait_for_reader(const struct pair *p, enum port_reader wanted)
 	assert_int_equal(port_reader_of(p->a, p->to_b), wanted);
 }
 
-/* So many other sockets that the kernel's list is longer than one read of it. */
+/* Opens so many other sockets that the Linux kernel's list is longer than one read of it. */
 static void open_crowd(bool v6, int fds[CROWD])
 {
 	for (int i = 0; i < CROWD; i++) {
@@ -660,7 +659,10 @@ static void open_crowd(bool v6, int fds[CROWD])
 	}
 }
 
-/* The kernel shows what waits in a socket of this machine; of one that is not there, nothing. */
+/*
+ * The Linux kernel shows the waiting bytes of a socket of this machine, and nothing of a missing
+ * one.
+ */
 static void reader(bool v6)
 {
 	struct pair p = open_pair(v6, "");

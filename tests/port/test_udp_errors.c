@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the kernel may say to a send, said on purpose: the linker puts a script between the port and
- * the calls that send. Counts stay right, nothing is sent twice, and nothing spins.
+ * Errors that the Linux kernel may return from a send. The linker puts a script between the port
+ * and the calls that send. Counters stay right, nothing is sent twice, and no loop spins.
  */
 #include "rig.h"
 
@@ -14,8 +14,8 @@
 #include "port/udp.h"
 
 /*
- * The script: call n answers with answer[n]: an error, or the number of messages to let through;
- * ALL: as the kernel does.
+ * The script: call n returns answer[n], which is an error or the number of messages to send. ALL:
+ * the call is passed on unchanged.
  */
 #define ALL 1000
 static const int *answer;
@@ -31,7 +31,7 @@ ssize_t __real_sys_sendto(int fd, const void *buf, size_t len, int flags,
 ssize_t __wrap_sys_sendto(int fd, const void *buf, size_t len, int flags,
 			  const struct sockaddr *addr, socklen_t alen);
 
-/* The port sends one message by the shorter calls. */
+/* The port sends a single message by the shorter calls. */
 ssize_t __wrap_sys_sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	unsigned call = calls++;
@@ -62,8 +62,8 @@ int __wrap_sys_sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 }
 
 /*
- * So many of the failed calls find errors from the network waiting: each but every fourth, as when
- * the kernel has queued one and has not let a call fail yet.
+ * Number of failed calls that find errors from the network. Every fourth call finds none, as if the
+ * Linux kernel had queued an error and had not failed a call yet.
  */
 static unsigned forged, looks;
 
@@ -116,8 +116,8 @@ static void send_some(uint32_t len, unsigned count, unsigned first)
 }
 
 /*
- * What comes to b next is these packets, but for `lost`, each with the identification that was
- * predicted, and no more.
+ * The next packets at b are these, except `lost`, each with the predicted identification. No other
+ * packets come.
  */
 static void expect_without(unsigned first, unsigned count, unsigned lost)
 {
@@ -148,7 +148,9 @@ static void expect_stats(uint64_t sent, uint64_t dropped)
 	assert_int_equal(a->stats.tx_dropped, dropped);
 }
 
-/* No room: the batch is kept, reserve says so, and the descriptor tells when there is room. */
+/*
+ * No room: the batch is kept, reserve returns -EAGAIN, and the descriptor shows when there is room.
+ */
 static void test_blocked(void **state)
 {
 	struct port_room room;
@@ -175,12 +177,12 @@ static void test_blocked(void **state)
 	expect(5, 1);
 }
 
-/* Part of a batch goes, the rest waits; nothing goes twice. */
+/* A part of a batch is sent, the rest waits. No packet is sent twice. */
 static void test_partial(void **state)
 {
 	SCRIPT(1, -EAGAIN, 1, ALL);
 	for (unsigned i = 0; i < 4; i++)
-		send_some(64 << i, 2, 2 * i); /* growing: a group each */
+		send_some(64 << i, 2, 2 * i); /* each length makes a group */
 	assert_false(a->ops->flush(a));
 	expect_stats(2, 0);
 	assert_true(a->ops->flush(a));
@@ -188,10 +190,7 @@ static void test_partial(void **state)
 	expect_stats(8, 0);
 }
 
-/*
- * UDP_SEGMENT refused: the same packets go one by one, their ICRCs built anew, and so do all later
- * ones.
- */
+/* UDP_SEGMENT is refused: the packets are sent one by one with new ICRCs. Later packets too. */
 static void refused(int error)
 {
 	SCRIPT(error);
@@ -216,7 +215,7 @@ static void test_refused_io(void **state)
 	refused(-EIO);
 }
 
-/* Refused, and then no room in the midst of the single ones. */
+/* Refused; then there is no room while the packets are sent one by one. */
 static void test_refused_partial(void **state)
 {
 	SCRIPT(-EINVAL, 7, -EAGAIN, 3, -ENOBUFS, ALL);
@@ -228,7 +227,7 @@ static void test_refused_partial(void **state)
 	expect_stats(19, 1);
 }
 
-/* The kernel itself refuses to cut for a socket that sends no checksums. */
+/* The Linux kernel refuses to segment for a socket without checksums. */
 static void test_refused_by_kernel(void **state)
 {
 	int one = 1;
@@ -248,8 +247,8 @@ static void test_refused_by_kernel(void **state)
 }
 
 /*
- * A datagram of mixed packets is refused: they are lost, and the next ones go in groups. Want of
- * memory is no reason.
+ * A datagram of mixed packets is refused: its packets are lost, and the next ones are sent in
+ * groups. A lack of memory does not change that.
  */
 static void test_joined_refused(void **state)
 {
@@ -274,7 +273,7 @@ static void test_joined_refused(void **state)
 	expect_stats(4, 8);
 }
 
-/* Lost for good: counted, said once, and the next packets go. */
+/* Lost packets are counted and reported once. The next packets are sent. */
 static void test_dropped(void **state)
 {
 	static const int errors[] = {-EMSGSIZE,	    -ENOBUFS,  -EPERM, -ENETUNREACH,
@@ -293,8 +292,8 @@ static void test_dropped(void **state)
 }
 
 /*
- * Errors of earlier packets, reported at this call: it is tried again, and waits for a later flush
- * where they have no end.
+ * Errors of earlier packets fail this call. It is repeated. If the errors do not end, the packets
+ * wait for a later flush.
  */
 static void test_connection_refused(void **state)
 {
@@ -324,9 +323,9 @@ static void test_connection_refused(void **state)
 }
 
 /*
- * Errors from the network, of every kind and without end, as anybody can send them: each fails a
- * call. No packet is lost by them, none is believed to be too long, the path goes on in groups, and
- * a flush ends: what waits goes with a later one.
+ * Errors of each kind from the network, without end. Any sender can cause them, and each fails a
+ * call. They lose no packet, do not reduce the MTU, and do not stop groups. A flush ends; a later
+ * one sends the waiting packets.
  */
 static void test_forged(void **state)
 {
@@ -347,7 +346,7 @@ static void test_forged(void **state)
 			assert_int_equal(a->stats.tx_dropped, 0);
 		}
 		assert_in_range(calls, ARRAY_SIZE(fails) + 1,
-				ARRAY_SIZE(fails) + 2); /* two groups, together or apart */
+				ARRAY_SIZE(fails) + 2); /* two groups in one call or two */
 		expect(n, 6);
 		expect_stats(n + 6, 0);
 		assert_false(((struct udp_path *)to_b)->single);
@@ -372,7 +371,7 @@ static void test_forged_for_ever(void **state)
 	expect_stats(4, 0);
 }
 
-/* The port's clock stands still, unless it is told otherwise. */
+/* The port's clock stands still unless a test moves it. */
 static uint64_t time_now;
 uint64_t __wrap_port_clock(void *ctx);
 uint64_t __wrap_port_clock(void *ctx)
@@ -380,11 +379,11 @@ uint64_t __wrap_port_clock(void *ctx)
 	return time_now;
 }
 
-#define NOBODIES 32 /* a flush */
+#define NOBODIES 32 /* packets of a flush */
 
 /*
- * A packet to each of some addresses that nobody has, which the kernel answers with an error each,
- * at once.
+ * Sends a packet to each of some unused addresses. The Linux kernel answers each with an error at
+ * once.
  */
 static void send_to_nobody(unsigned round)
 {
@@ -407,9 +406,9 @@ static void send_to_nobody(unsigned round)
 }
 
 /*
- * Answers to forged addresses: each brings an error, and each error ends a call that sends many,
- * and costs a call of its own. After some of them the port does not hear of more, until a time is
- * over; nothing is lost, and then it hears of those that are gone again.
+ * Packets to unused addresses cause errors. Each error ends a call that sends many, and costs a
+ * call of its own. After some errors the port turns reports off for a time. No packet is lost.
+ * After that time it gets reports of missing peers again.
  */
 static void test_errors_of_answers(void **state)
 {
@@ -431,7 +430,7 @@ static void test_errors_of_answers(void **state)
 	assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
 	send_to_nobody(0);
 	assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
-	assert_int_equal(a->num_hints, 0); /* its time is not over */
+	assert_int_equal(a->num_hints, 0); /* the time is not over */
 	time_now += 100000000;
 	assert_int_equal(a->ops->rx_burst(a, pkts, PORT_BURST), 0);
 	send_to_nobody(0);
@@ -442,7 +441,7 @@ static void test_errors_of_answers(void **state)
 	expect(0, 4);
 }
 
-/* The path goes while its packets wait. */
+/* The path is released while its packets wait. */
 static void test_path_gone(void **state)
 {
 	struct port_path *self;
@@ -450,7 +449,7 @@ static void test_path_gone(void **state)
 	script(NULL, 0);
 	send_some(64, 3, 0);
 	a->ops->path_put(a, a->ops->path_get(a, &a->addr, 1));
-	assert_int_equal(calls, 0); /* nothing waited for that one */
+	assert_int_equal(calls, 0); /* that path had no waiting packets */
 	assert_true(a->ops->flush(a));
 	expect(0, 3);
 	self = a->ops->path_get(a, &a->addr, 0);
@@ -464,11 +463,11 @@ static void test_path_gone(void **state)
 	expect_stats(6, 1);
 }
 
-/* A batch that is full is sent without being asked. */
+/* A full batch is sent without a flush. */
 static void test_full_batch(void **state)
 {
 	SCRIPT(ALL);
-	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++) /* another type of service, another group */
+	for (unsigned i = 0; i < UDP_MAX_GROUPS; i++) /* each type of service makes a group */
 		assert_int_equal(rig_send(a, to_b, 64, i % 2 ? 4 : 0, 9, i), 0);
 	expect_stats(0, 0);
 	send_some(64, 1, UDP_MAX_GROUPS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets of different lengths in one datagram (src/port/udp_join.c): only a port that offers to
- * take them gets them, they arrive in order, whole and with the identifications that their ICRCs
- * cover, and a head that does not add up cuts nothing.
+ * Packets of different lengths in one datagram (src/port/udp_join.c). Only a port that offers to
+ * take them gets them. They arrive in order, whole, and with the identifications that their ICRCs
+ * cover. A datagram with an inconsistent head is not split.
  */
 #include "../common/network.h"
 #include "rig.h"
@@ -40,7 +40,7 @@ static bool joins(struct port *from, struct port *to)
 	return is;
 }
 
-/* Sends packets of these lengths in one flush; they arrive in as many datagrams as told. */
+/* Sends packets of these lengths in one flush. They must arrive in this number of datagrams. */
 static void talk(bool v6, const uint32_t *len, unsigned count, unsigned datagrams)
 {
 	struct port *a = open_end(v6, 1, ""), *b = open_end(v6, 2, "");
@@ -50,7 +50,7 @@ static void talk(bool v6, const uint32_t *len, unsigned count, unsigned datagram
 
 	for (unsigned i = 0; i < count; i++)
 		assert_int_equal(rig_send(a, to_b, len[i], 0, 7, i), 0);
-	/* A batch that is full has gone already. */
+	/* A full batch has been sent already. */
 	assert_int_equal(a->stats.tx_bursts + udp_port(a)->tx.count, datagrams);
 	assert_true(a->ops->flush(a));
 	while (got < count) {
@@ -72,10 +72,7 @@ static void talk(bool v6, const uint32_t *len, unsigned count, unsigned datagram
 	rig_close(b);
 }
 
-/*
- * WRITEs of 8 KiB, seven of them; an ACK among READ responses; what is shorter than what comes
- * behind it.
- */
+/* Seven WRITEs of 8 KiB; an ACK among READ responses; packets shorter than the next one. */
 static void test_one_datagram(void **state)
 {
 	static const uint32_t acks[] = {20, 4116, 4112, 4116, 20, 64}, growing[] = {16, 20, 24, 28};
@@ -90,7 +87,7 @@ static void test_one_datagram(void **state)
 	}
 }
 
-/* No more than the head has room for, and no more bytes than a datagram holds. */
+/* At most as many packets as the head has room for, and as many bytes as fit in a datagram. */
 static void test_limits(void **state)
 {
 	uint32_t many[UDP_JOIN_MAX + 2], large[16];
@@ -106,7 +103,7 @@ static void test_limits(void **state)
 	talk(false, large, 16, 2);
 }
 
-/* What is taken back leaves the datagram as it was before. */
+/* Cancelling leaves the datagram as it was before. */
 static void test_cancel(void **state)
 {
 	struct port *a = open_end(false, 1, ""), *b = open_end(false, 2, "");
@@ -136,8 +133,8 @@ static void test_cancel(void **state)
 }
 
 /*
- * A port without offers, a socket that is none of ours, and nobody. Each new connection looks
- * again.
+ * A port that does not offer it, a socket of another program, and no socket. Each new connection
+ * checks again.
  */
 static void test_only_who_offers(void **state)
 {
@@ -149,7 +146,7 @@ static void test_only_who_offers(void **state)
 	int fd;
 
 	assert_false(joins(a, b));
-	assert_false(joins(b, a)); /* who switched it off does not send them either */
+	assert_false(joins(b, a)); /* a port with the option off does not send them either */
 	rig_close(b);
 	path = a->ops->path_get(a, &addr, 0);
 	assert_false(((struct udp_path *)path)->joins);
@@ -177,14 +174,14 @@ static void test_only_who_offers(void **state)
 }
 
 /*
- * Datagrams with a head that is cut short, counts or lengths that do not add up: none is cut; the
- * core refuses it by its op-code.
+ * Datagrams with a short head, or with a wrong count or length. None is split. The core refuses
+ * them by their op-code.
  */
 static void test_hostile(void **state)
 {
 	static const struct {
 		uint16_t count, len[3];
-		uint32_t bytes; /* of the datagram */
+		uint32_t bytes; /* length of the datagram */
 	} bad[] = {
 		{0, {0}, 64},
 		{0, {0}, 16},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two lanes of one address: each gets the packets of its own QPs, however the sender groups them,
- * and is woken by them.
+ * Two lanes of one address. Each gets, and is woken by, the packets of its own QPs, however the
+ * sender groups them.
  */
 #include "rig.h"
 
@@ -51,7 +51,7 @@ static int tear_down(void **state)
 	return rig_close_all(state);
 }
 
-/* Takes `count` packets at lane l; they are in order, and all of them its own. */
+/* Takes `count` packets at lane l. They must be in order and belong to the lane. */
 static void expect(unsigned l, unsigned count, unsigned first, unsigned step)
 {
 	struct port_pkt pkts[PORT_BURST];
@@ -68,8 +68,8 @@ static void expect(unsigned l, unsigned count, unsigned first, unsigned step)
 }
 
 /*
- * Of one length, or of `len` and 64 in turn: the datagrams of one lane's packets come by the
- * kernel's way alone.
+ * Sends packets of one length, or of `len` and 64 in turn. The Linux kernel alone delivers the
+ * datagrams of one lane's packets to that lane.
  */
 static void steering(uint32_t len, uint32_t head)
 {
@@ -83,7 +83,7 @@ static void steering(uint32_t len, uint32_t head)
 		struct port_pkt pkts[PORT_BURST];
 
 		assert_int_equal(rig_burst(lane[l], pkts, 1), 1);
-		/* Nothing came over an inbox: all of it waits in the socket's own datagram. */
+		/* No packet came by an inbox: the rest is in the socket's own datagram. */
 		assert_int_equal(udp_port(lane[l])->rx.buf[0].len, head + 10 * 64 + 10 * len);
 		for (unsigned i = 1; i < 20; i++) {
 			assert_int_equal(lane[l]->ops->rx_burst(lane[l], pkts, 1), 1);
@@ -103,8 +103,8 @@ static void test_steering_joined(void **state)
 }
 
 /*
- * One group of everybody's packets: the kernel gives it to one lane, which passes on what is not
- * its own.
+ * One group has packets of all lanes. The Linux kernel gives it to one lane, which passes on the
+ * others' packets.
  */
 static void test_mixed_group(void **state)
 {
@@ -123,12 +123,12 @@ static void test_mixed_group(void **state)
 	kept[0] = pkts[0];
 	rig_check(lane[0], &kept[0], qpn_of_lane(0), 0);
 	expect(0, 19, LANES, LANES);
-	/* The others slept, and are awake now. */
+	/* The other lanes slept, and are awake now. */
 	for (unsigned l = 1; l < LANES; l++) {
 		assert_true(rig_readable(lane[l], RIG_WAIT_MS));
 		lane[l]->ops->disarm(lane[l], true);
 		assert_false(rig_readable(lane[l], 0));
-		assert_false(lane[l]->ops->arm(lane[l])); /* there is something to do */
+		assert_false(lane[l]->ops->arm(lane[l])); /* packets wait */
 		expect(l, 20, l, LANES);
 		assert_true(lane[l]->ops->arm(lane[l]));
 		assert_false(rig_readable(lane[l], 0));
@@ -137,7 +137,8 @@ static void test_mixed_group(void **state)
 }
 
 /*
- * A lane that nobody looks after loses what does not fit; the others go on, and the count says so.
+ * A lane that is not polled loses the packets that do not fit. The others go on, and the counter
+ * shows the losses.
  */
 static void test_full_inbox(void **state)
 {
@@ -159,7 +160,7 @@ static void test_full_inbox(void **state)
 	assert_int_equal(lane[0]->stats.rx_bad, sent - kept);
 }
 
-/* A sender with as many lanes makes groups of one lane's packets. */
+/* A sender with as many lanes makes groups of one lane's packets only. */
 static void test_sender_with_lanes(void **state)
 {
 	struct port_path *path[LANES];
@@ -188,7 +189,7 @@ static void test_sender_with_lanes(void **state)
 	}
 }
 
-/* The address is taken, also for one who would share it. */
+/* The address is taken, also for a process that would share it. */
 static void test_in_use(void **state)
 {
 	char spec[64], err[256];
@@ -248,12 +249,12 @@ static void test_threads(void **state)
 		pthread_create(&t[l], NULL, drive, (void *)(uintptr_t)l);
 	}
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		/* Which lane the kernel gives the group to goes round. */
+		/* The lane to which the Linux kernel gives the group changes in turn. */
 		for (unsigned l = 0; l < LANES; l++)
 			assert_int_equal(
 				rig_send(sender, to, 64, 0, qpn_of_lane((i + l) % LANES), i), 0);
 		assert_true(sender->ops->flush(sender));
-		/* Not more under way than an inbox holds. */
+		/* No more packets under way than an inbox holds. */
 		for (unsigned l = 0; l < LANES; l++) {
 			while (i > 100 && atomic_load(&arrived[l]) < i - 100)
 				usleep(50);

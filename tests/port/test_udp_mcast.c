@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Groups on udp: every member on this machine gets each packet once, and nobody else gets any. */
+/* Groups on udp: each member on this machine gets each packet once, and other ports get none. */
 #include "../common/capture.h"
 #include "../common/network.h"
 #include "rig.h"
@@ -18,7 +18,7 @@
 static char address[3][48], group_text[2][48];
 static struct pkt_addr group, other;
 
-/* Addresses and groups that no other test has, on loopback. */
+/* Addresses and groups on loopback that no other test uses. */
 static void choose(bool v6)
 {
 	int pid = getpid();
@@ -50,7 +50,7 @@ static struct port *open_member(int i, const char *options, const struct pkt_add
 	return p;
 }
 
-/* What has come by now, which must be `count` packets to `dst`, numbered from `first`. */
+/* Checks that `count` packets to `dst`, numbered from `first`, have come by now. */
 static void received(struct port *p, const struct pkt_addr *dst, uint32_t first, unsigned count)
 {
 	struct port_pkt pkts[PORT_BURST];
@@ -82,7 +82,7 @@ static struct port_path *path_to(struct port *p, const struct pkt_addr *dst)
 	return path;
 }
 
-/* Long ones in a row leave by one call and arrive together; one is alone. */
+/* Long packets in a row are sent by one call and arrive together. One packet is alone. */
 static unsigned send_some(struct port *p, struct port_path *path, uint32_t first)
 {
 	static const uint32_t len[] = {1040, 1040, 1040, 1040, 500, 96, 96, 96, 20, 4128};
@@ -102,7 +102,7 @@ static void members(bool v6)
 	p[0] = open_member(0, "", &group);
 	p[1] = open_member(1, "", &group);
 	p[2] = open_member(2, "", &other);
-	/* A member hears itself; one that is none can send as well. */
+	/* A member receives its own packets. A sender need not be a member. */
 	for (unsigned i = 0; i < 3; i++) {
 		unsigned n;
 
@@ -112,13 +112,13 @@ static void members(bool v6)
 		received(p[1], &group, 100 * i, n);
 		nothing(p[2]);
 	}
-	/* Between them their own addresses go on to be what they were. */
+	/* The members' own addresses work as before. */
 	struct port_path *direct = path_to(p[0], &p[1]->addr);
 	unsigned n = send_some(p[0], direct, 7);
 
 	received(p[1], &p[1]->addr, 7, n);
 	p[0]->ops->path_put(p[0], direct);
-	/* In two groups at a time; then in one again, then in none. */
+	/* A member of two groups, then of one, then of none. */
 	assert_int_equal(p[2]->ops->join(p[2], &group), 0);
 	n = send_some(p[0], path[0], 3);
 	received(p[2], &group, 3, n);
@@ -153,7 +153,7 @@ static void members4(void **state)
 
 static void members6(void **state)
 {
-	/* Not on a loopback device, which has no way to IPv6 groups. */
+	/* Not on a loopback device, which has no route to IPv6 groups. */
 	int tun = network_tunnel("10.78.0.1", "fd78::1", 9000);
 
 	if (tun < 0 || !network_add6("tun0", "fd78::2") || !network_add6("tun0", "fd78::3")) {
@@ -165,8 +165,8 @@ static void members6(void **state)
 }
 
 /*
- * Who is busy with one still hears the other: a group's packets and its own come by different
- * sockets.
+ * A port that is busy with one kind of packets still gets the other: a group's packets and the
+ * port's own come by different sockets.
  */
 static void neither_starves(void **state)
 {
@@ -199,7 +199,7 @@ static void neither_starves(void **state)
 	rig_close(b);
 }
 
-/* A sleeper is woken by a group's packet, and not by one that it has left. */
+/* A packet to a group wakes a sleeping member, but not a port that has left the group. */
 static void wakes(void **state)
 {
 	struct port *a, *b;
@@ -225,7 +225,7 @@ static void wakes(void **state)
 	rig_close(b);
 }
 
-/* Every lane that is a member has its own copy, whatever lane the QP number would name. */
+/* Each lane that is a member gets its own copy, whatever lane the QP number names. */
 static void lanes(void **state)
 {
 	struct port *lane[2], *a;
@@ -271,7 +271,7 @@ static void refused(void **state)
 	rig_close(p);
 }
 
-/* Packets to the group in a capture: each with a right ICRC. */
+/* Counts the packets to the group in a capture. Each must have a right ICRC. */
 static unsigned captured(const char *file)
 {
 	struct pcap_reader reader;
@@ -293,7 +293,7 @@ static unsigned captured(const char *file)
 	return count;
 }
 
-/* Faults and captures are around groups as around everything else. */
+/* Faults and captures work for groups too. */
 static void wrapped(void **state)
 {
 	char dir[] = "/tmp/roost-mcast-XXXXXX", options[2][128], file[2][64];

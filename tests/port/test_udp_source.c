@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Any user of a machine may send from its loopback addresses, also from a peer's, whose port 4791
- * alone it cannot have: what comes from loopback and from another port is dropped, by the udp port,
- * before the core sees it. Addresses of other networks may send from any port.
+ * Any user of a machine may send from its loopback addresses, also from a peer's; only the peer's
+ * port 4791 is not available. So the udp port drops packets from loopback with another source port,
+ * before the core sees them. Addresses of other networks may send from any port.
  */
 #include "../common/network.h"
 #include "rig.h"
@@ -28,7 +28,7 @@ static int socket_at(const struct pkt_addr *addr, uint16_t port)
 	return fd;
 }
 
-/* Packet n from that socket, right in all but perhaps its port. */
+/* Sends packet n from that socket. Only its source port may be wrong. */
 static void send_from(int fd, const struct port *to, uint32_t n)
 {
 	union udp_name from, name;
@@ -46,7 +46,7 @@ static void send_from(int fd, const struct port *to, uint32_t n)
 }
 
 /*
- * What is sent from `other`, first, is dropped if it comes from loopback; what is sent from 4791
+ * The first packet, sent from `other`, is dropped if it comes from loopback. A packet from 4791
  * arrives.
  */
 static void check(const char *us, const char *them, bool heard)
@@ -70,7 +70,7 @@ static void check(const char *us, const char *them, bool heard)
 		assert_int_equal(rig_burst(p, pkts, PORT_BURST), 1);
 		rig_check(p, &pkts[0], 5, 1);
 		close(right);
-	} else { /* the port is ours, and nobody else has it: all there is to see is that nothing comes */
+	} else { /* this process has the only port 4791: check only that no packet comes */
 		while (!p->stats.rx_bad)
 			assert_int_equal(p->ops->rx_burst(p, pkts, PORT_BURST), 0);
 	}

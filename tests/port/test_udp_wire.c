@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the udp port puts on a wire and takes from it, seen from a tunnel device: the
- * identifications that the running kernel gives to the packets of a group are those that the ICRCs
- * were built for; every packet of every golden capture, put on the wire as it was captured, is
- * received and verifies though its identification is not shown.
+ * The udp port's packets on a wire, seen from a tunnel device. The ICRCs must be built for the
+ * identifications that the running Linux kernel gives to the packets of a group. Each packet of
+ * each golden capture, put on the wire as it was captured, must be received and verify, although
+ * its identification is not visible.
  *
- * Usage: test_udp_wire FOLDER, of captures (77: no tunnel device to be had)
+ * Usage: test_udp_wire FOLDER, of captures (77: there can be no tunnel device)
  */
 #include "../common/network.h"
 #include "rig.h"
@@ -27,12 +27,12 @@
 #include "packet/pcap.h"
 #include "port/udp.h"
 
-static char **folders; /* golden captures, and those of others; NULL behind the last */
+static char **folders; /* golden and other captures; NULL ends the list */
 
-/* The next frame to port 4791 that comes out of the tunnel; false when none does. */
+/* Returns the next frame to port 4791 from the tunnel; false: none comes. */
 static bool next_frame(int tun, uint8_t *ip, size_t cap, struct pcap_record *out)
 {
-	/* As a capture of one record, so that the reader takes it apart. */
+	/* A capture file with one record, so that the reader can parse the frame. */
 	static uint8_t file[PCAP_FILE_HDR_LEN + PCAP_REC_HDR_LEN + 70000];
 	struct pollfd p = {.fd = tun, .events = POLLIN};
 	struct pcap_reader r;
@@ -67,7 +67,7 @@ static uint16_t sum16(uint32_t sum, const uint8_t *p, size_t n)
 	return (uint16_t)sum;
 }
 
-/* The UDP checksum is there, and right. */
+/* Checks that the UDP checksum is present and right. */
 static void check_udp(const struct pcap_record *f)
 {
 	const uint8_t *udp = f->bth - 8;
@@ -82,7 +82,7 @@ static const uint32_t sizes[] = {4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148,
 				 4148, 4148, 4148, 4148, 4148, 4148, 4148, 4148, 1076,
 				 64,   64,   64,   20,	 64,   4148, 20};
 
-/* What was sent to a group comes back to its members on this machine. */
+/* Packets to a group come back to its members on this machine. */
 static void comes_back(struct port *p, const struct pkt_addr *group, unsigned count)
 {
 	struct port_pkt pkts[PORT_BURST];
@@ -97,8 +97,8 @@ static void comes_back(struct port *p, const struct pkt_addr *group, unsigned co
 }
 
 /*
- * Before 6.11 the kernel cuts nothing for a device that makes no checksums (EIO, net/ipv4/udp.c,
- * udp_send_skb()).
+ * Before 6.11 the Linux kernel does not segment for a device without checksums (EIO,
+ * net/ipv4/udp.c, udp_send_skb()).
  */
 static bool kernel_cuts(void)
 {
@@ -194,8 +194,8 @@ static void test_groups(void **state)
 }
 
 /*
- * An interface of 1,500 bytes holds packets of MTU 1024. A router farther on may say less, and so
- * may anybody who knows our addresses: packets go on, whole and with DF set.
+ * An interface of 1,500 bytes fits packets of MTU 1024. A router on the path, or any sender of a
+ * forged ICMP message, may name less. Packets are still sent whole and with DF set.
  */
 static void test_mtu(void **state)
 {
@@ -262,7 +262,7 @@ static uint8_t *load(const char *path, size_t *size)
 	return data;
 }
 
-/* Puts the record's frame on the wire, and receives it. */
+/* Writes the record's frame to the wire and receives it. */
 static void replay(int tun, struct port *p, const char *name, unsigned n,
 		   const struct pcap_record *rec)
 {
@@ -285,14 +285,16 @@ static void replay(int tun, struct port *p, const char *name, unsigned n,
 		fail_msg("%s, packet %u: the ICRC does not verify", name, n);
 	if (rec->v4)
 		assert_int_equal(id, rec->ip_id);
-	/* A flipped bit is noticed: of packets with hidden identification all but one in 32,768. */
+	/*
+	 * A flipped bit is detected; with hidden identification, in all packets but one in 32,768.
+	 */
 	pkt.bth[n % (pkt.len - PKT_ICRC_LEN)] ^= n % (pkt.len - PKT_ICRC_LEN) == 4 ? 0 : 1;
 	if (n % (pkt.len - PKT_ICRC_LEN) != 4 &&
 	    icrc_verify(&flow, pkt.flags & PORT_ID_KNOWN, &id, pkt.bth, pkt.len))
 		print_message("%s, packet %u: verifies with another identification\n", name, n);
 }
 
-/* To a group, from another end than this one. */
+/* Sent to a group, from another address than this end's. */
 static bool from_outside(const struct pcap_record *rec, const struct port *p)
 {
 	return pkt_addr_is_group(&rec->dst) && !pkt_addr_eq(&rec->src, &p->addr);
@@ -349,8 +351,8 @@ static unsigned replay_to(const char *folder, const char *v4, const char *v6)
 }
 
 /*
- * Two processes that name no address send each other datagrams as large as either's port says. Who
- * names an address has its interface's MTU.
+ * Two processes without a given address can send each other datagrams of either port's MTU. A given
+ * address has its interface's MTU.
  */
 static void test_mtu_of_chosen(void **state)
 {

@@ -77,7 +77,7 @@ union address ours(uint16_t port)
 union address nobody(uint16_t port)
 {
 	union address a = v6() ? any6(port)
-			       : at4(address() ^ 1 << 22, port); /* 127.64.0.0 and on are tests' */
+			       : at4(address() ^ 1 << 22, port); /* tests use 127.64.0.0 and up */
 
 	if (v6())
 		inet_pton(AF_INET6, NOBODY6, &a.in6.sin6_addr);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Both ends of connections in one process, over the NIC's own address: through <rdma/rdma_cma.h>
- * alone, and the same datagrams on QP 1 that two processes exchange. The address is a loopback one
- * made from the process id, or ::1 (RDMACM_TEST_V6, in a network of our own); RDMACM_TEST_PORT is
- * the kind of port.
+ * Both ends of connections in one process, over the NIC's own address. They use only
+ * <rdma/rdma_cma.h>, and exchange the same datagrams on QP 1 as two processes. The address is a
+ * loopback address made from the process id, or ::1 (RDMACM_TEST_V6, in a network of the test's
+ * own). RDMACM_TEST_PORT is the kind of port.
  */
 #ifndef ROOST_TESTS_RDMACM_FIXTURE_H
 #define ROOST_TESTS_RDMACM_FIXTURE_H
@@ -25,7 +25,7 @@
 
 #define WAIT_MS 60000
 
-/* As the calls of <rdma/rdma_cma.h> say it. */
+/* The call must fail as <rdma/rdma_cma.h> says: -1 and errno. */
 #define REFUSED(call, err)                                                                         \
 	do {                                                                                       \
 		errno = 0;                                                                         \
@@ -33,9 +33,11 @@
 		assert_int_equal(errno, err);                                                      \
 	} while (0)
 
-/* Sets ROOST_PORT to the process's address; `again`: even if it is set, as in a forked child. */
+/*
+ * Sets ROOST_PORT to the process's address. With `again`, even if it is set, as in a forked child.
+ */
 void choose_port(bool again);
-/* Runs the tests; 77: there can be no network for them. */
+/* Runs the tests. Returns 77 if there can be no network for them. */
 #define RUN(tests) (network_ready() ? cmocka_run_group_tests(tests, NULL, NULL) : 77)
 bool network_ready(void);
 
@@ -45,36 +47,36 @@ union address {
 	struct sockaddr_in6 in6;
 };
 
-/* An address, and a port in host order: a number of IPv4, ::1, all of a family. */
+/* An address and a port in host order: an IPv4 number, ::1, or the wildcard of a family. */
 union address at4(uint32_t number, uint16_t port);
 union address at6(uint16_t port);
 union address any4(uint16_t port);
 union address any6(uint16_t port);
-/* Our address, or all of its family. */
+/* This process's address, or the wildcard of its family. */
 union address ours(uint16_t port);
 union address any(uint16_t port);
-/* An address of this machine that is no NIC's. */
+/* An address of this machine that no NIC has. */
 union address nobody(uint16_t port);
 
 /*
- * The channel's next event, not acknowledged; fails the test when it is another, or none in
- * WAIT_MS.
+ * Takes the channel's next event, without acknowledging it. Fails the test if it is another event,
+ * or if none comes in WAIT_MS.
  */
 struct rdma_cm_event *next_event(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
-/* The same, acknowledged; returns its status. */
+/* Takes and acknowledges the event. Returns its status. */
 int expect(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
-/* Nothing is there now. */
+/* Fails the test if an event is there now. */
 bool quiet(struct rdma_event_channel *ch);
 
 struct rdma_event_channel *channel(void);
 struct rdma_cm_id *listener(struct rdma_event_channel *ch, enum rdma_port_space ps,
 			    union address at, int backlog);
-/* An id that has its route to an address, or our own. */
+/* Returns an id that has resolved its route to an address, or to this process's own. */
 struct rdma_cm_id *resolved_to(struct rdma_event_channel *ch, enum rdma_port_space ps,
 			       union address to);
 struct rdma_cm_id *resolved(struct rdma_event_channel *ch, enum rdma_port_space ps, uint16_t port);
 uint16_t port_of(struct rdma_cm_id *id);
-/* A QP with CQs of the library's making. */
+/* Creates a QP. The library creates its CQs. */
 void make_qp(struct rdma_cm_id *id, enum ibv_qp_type type);
 
 struct pair {
@@ -84,17 +86,17 @@ struct pair {
 
 /* Connects two ids with QPs. */
 void pair_open(struct pair *p, enum rdma_port_space ps);
-/* Connects another active id to the listener; ends are told. */
+/* Connects another active id to the listener. The test waits for the events of both ends. */
 void connect_more(struct pair *p, struct rdma_cm_id **active, struct rdma_cm_id **passive);
-/* Disconnects from the active end, with all events. */
+/* Disconnects from the active end, and takes all events. */
 void hang_up(struct pair *p, struct rdma_cm_id *active, struct rdma_cm_id *passive);
 void drop(struct rdma_cm_id *id);
-/* The end of a test: listener and channels go. */
+/* Destroys listener and channels at the end of a test. */
 void quit(struct rdma_cm_id *listen, struct rdma_event_channel *lch,
 	  struct rdma_event_channel *ach);
 void pair_close(struct pair *p);
 
-/* A SEND of some bytes from one end to the other. */
+/* Sends some bytes with a SEND from one end to the other. */
 void send_text(struct rdma_cm_id *from, struct rdma_cm_id *to, const char *text);
 
 #endif

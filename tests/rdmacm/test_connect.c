@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Connections by events: made, refused, ended; what each side is told. */
+/* Connections by events: established, refused, disconnected; the events of each side. */
 #include <unistd.h>
 
 #include "fixture.h"
@@ -33,7 +33,7 @@ static void the_passive_end_may_disconnect_first(void **state)
 	pair_close(&p);
 }
 
-/* Both ids are gone at once, without a word: their ends are told to nobody. */
+/* Destroys both ids at once. No event of their ends is reported. */
 static void ids_may_go_without_disconnecting(void **state)
 {
 	struct pair p;
@@ -45,7 +45,7 @@ static void ids_may_go_without_disconnecting(void **state)
 	quit(p.listen, p.lch, p.ach);
 }
 
-/* But for the port. */
+/* Compares addresses without the port. */
 static void assert_same_host(const struct sockaddr *sa, const union address *a)
 {
 	const union address *got = (const void *)sa;
@@ -84,7 +84,7 @@ static void each_end_sees_the_others_addresses_and_parameters(void **state)
 	assert_ptr_equal(p->verbs, a->verbs);
 	assert_string_equal(e->param.conn.private_data, "question");
 	assert_int_equal(e->param.conn.private_data_len, 56);
-	/* As the acceptor is to use them: the other way round. */
+	/* The acceptor gets the two values exchanged, as it will use them. */
 	assert_int_equal(e->param.conn.responder_resources, 5);
 	assert_int_equal(e->param.conn.initiator_depth, 3);
 	assert_int_equal(e->param.conn.retry_count, 6);
@@ -118,8 +118,8 @@ static void each_end_sees_the_others_addresses_and_parameters(void **state)
 }
 
 /*
- * Two ends of ours agree on what is beyond the standard: both know the answer, which is no echo of
- * the offer.
+ * Two Roost ends agree on options beyond the specification. Both know the answer, which differs
+ * from the offer.
  */
 static void ends_of_ours_agree_through_ece(void **state)
 {
@@ -136,7 +136,7 @@ static void ends_of_ours_agree_through_ece(void **state)
 	pair_close(&p);
 }
 
-/* The op-codes of calls are there when both programs offered them; then a call goes through. */
+/* Calls have op-codes only if both programs offered them. Then a call works. */
 static void programs_agree_on_calls(void **state)
 {
 	struct rdma_conn_param param = {
@@ -220,8 +220,8 @@ static void nobody_listens(void **state)
 }
 
 /*
- * Where no NIC is the network says so (ICMP, a ring that nobody has), and the answer is that of a
- * NIC on which nobody listens.
+ * If no NIC has the address, the network reports it (ICMP; on shm, the address has no ring). The
+ * program gets the same event as from a NIC without a listener.
  */
 static void no_nic_is_there(void **state)
 {
@@ -260,7 +260,7 @@ static struct ibv_qp *own_qp(struct ibv_pd *pd, struct ibv_cq *cq)
 	return qp;
 }
 
-/* By the states that the id says. */
+/* Takes the QP through its states with the attributes that the id gives. */
 static void to_rts(struct rdma_cm_id *id, struct ibv_qp *qp)
 {
 	for (enum ibv_qp_state s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++) {
@@ -273,8 +273,8 @@ static void to_rts(struct rdma_cm_id *id, struct ibv_qp *qp)
 }
 
 /*
- * The program makes QP and its states; so it is told of the response, and says itself when it is
- * ready.
+ * The program creates the QP and changes its states. So it gets the CONNECT_RESPONSE event, and
+ * calls rdma_establish() when it is ready.
  */
 static void programs_may_bring_qps_of_their_own(void **state)
 {
@@ -317,7 +317,7 @@ static void programs_may_bring_qps_of_their_own(void **state)
 	quit(l, lch, ach);
 }
 
-/* The RTU is lost: the active program never sends it. Its data says as much. */
+/* The RTU is lost: the active program never sends it. Its first packet replaces it. */
 static void the_first_packet_stands_for_an_rtu(void **state)
 {
 	struct rdma_event_channel *lch = channel(), *ach = channel();
@@ -344,7 +344,7 @@ static void the_first_packet_stands_for_an_rtu(void **state)
 	assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
 	assert_int_equal(expect(lch, RDMA_CM_EVENT_ESTABLISHED), 0);
 	assert_int_equal(rdma_get_recv_comp(p, &wc), 1);
-	assert_int_equal(rdma_establish(a), 0); /* late, and no second event */
+	assert_int_equal(rdma_establish(a), 0); /* late: no second event */
 	assert_int_equal(rdma_disconnect(p), 0);
 	assert_int_equal(expect(ach, RDMA_CM_EVENT_DISCONNECTED), 0);
 	assert_int_equal(rdma_disconnect(a), 0);
@@ -356,7 +356,7 @@ static void the_first_packet_stands_for_an_rtu(void **state)
 	quit(l, lch, ach);
 }
 
-/* In the kernel's words: EINVAL for what the state does not allow. */
+/* As in the Linux kernel: EINVAL if the state does not allow the call. */
 static void calls_out_of_turn_are_refused(void **state)
 {
 	struct rdma_event_channel *ch = channel();
@@ -380,7 +380,7 @@ static void calls_out_of_turn_are_refused(void **state)
 	REFUSED(rdma_init_qp_attr(id, &attr, &mask), EINVAL);
 	REFUSED(rdma_notify(id, IBV_EVENT_COMM_EST), EINVAL);
 	if (!getenv("RDMACM_TEST_PORT") ||
-	    strcmp(getenv("RDMACM_TEST_PORT"), "shm") != 0) /* there any may be had */
+	    strcmp(getenv("RDMACM_TEST_PORT"), "shm") != 0) /* shm can open any address */
 		REFUSED(rdma_bind_addr(id, &elsewhere.sa), EADDRNOTAVAIL);
 	elsewhere = any(port_of(l));
 	REFUSED(rdma_bind_addr(id, &elsewhere.sa), EADDRINUSE);
@@ -392,8 +392,8 @@ static void calls_out_of_turn_are_refused(void **state)
 	REFUSED(rdma_connect(id, NULL), EINVAL);
 	assert_int_equal(rdma_resolve_route(id, 100), 0);
 	assert_int_equal(expect(ch, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
-	REFUSED(rdma_connect(id, NULL), EINVAL);      /* no QP, and none named */
-	REFUSED(rdma_connect(id, &too_much), EINVAL); /* more READs than the device has */
+	REFUSED(rdma_connect(id, NULL), EINVAL);      /* no QP, and no number given */
+	REFUSED(rdma_connect(id, &too_much), EINVAL); /* more READs than the device supports */
 	REFUSED(rdma_set_option(id, RDMA_OPTION_ID, 99, &mask, 4), ENOSYS);
 	REFUSED(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &mask, 4), EINVAL);
 	assert_int_equal(rdma_destroy_id(id), 0);
@@ -434,7 +434,7 @@ static void a_port_is_taken_once_unless_it_is_shared(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* A request that nobody took goes with its listener, and is refused. */
+/* A request that the program did not take is refused when its listener is destroyed. */
 static void a_listener_goes_with_requests_pending(void **state)
 {
 	struct rdma_event_channel *lch = channel(), *ach = channel();
@@ -459,8 +459,9 @@ static void a_listener_goes_with_requests_pending(void **state)
 }
 
 /*
- * What comes first: the request at the listener's channel, where it is dropped, or at the asker's
- * that nobody serves. Either way the asker is told. True: it was heard.
+ * Waits for the first event: the request at the listener's channel, where it is dropped, or a REJ
+ * to the active side because no listener exists. The active side gets an event in both cases.
+ * Returns whether the listener got the request.
  */
 static bool heard(struct rdma_event_channel *lch, struct rdma_event_channel *ach)
 {
@@ -480,9 +481,9 @@ static bool heard(struct rdma_event_channel *lch, struct rdma_event_channel *ach
 }
 
 /*
- * Who serves one client after the other has no listener for a moment: a request waits for the next
- * one, and not for ever. It waits for a second, which may pass on a busy machine before we listen
- * again: then it is tried anew.
+ * A server that serves one client after the other has no listener for a moment. A request waits for
+ * the next listener, for one second. A busy machine may take longer to listen again; the test
+ * repeats then.
  */
 static void a_request_between_two_listeners_waits(void **state)
 {
@@ -511,8 +512,8 @@ static void a_request_between_two_listeners_waits(void **state)
 }
 
 /*
- * Who tells a client the port that he bound, and listens then, finds the request waiting; not for
- * ever either.
+ * A server tells a client the port that it has bound, and listens then. It gets the waiting
+ * request, which waits for a limited time too.
  */
 static void a_request_waits_for_who_has_bound_its_port(void **state)
 {
@@ -527,7 +528,7 @@ static void a_request_waits_for_who_has_bound_its_port(void **state)
 		assert_int_equal(rdma_bind_addr(l, &at.sa), 0);
 		a = resolved(ach, RDMA_PS_TCP, port_of(l));
 		assert_int_equal(rdma_connect(a, &param), 0);
-		usleep(20000); /* it has come */
+		usleep(20000); /* until the request has come */
 		assert_int_equal(rdma_listen(l, 0), 0);
 		waited = heard(lch, ach);
 		rdma_destroy_id(a);
@@ -545,7 +546,7 @@ static void a_request_waits_for_who_has_bound_its_port(void **state)
 	rdma_destroy_event_channel(ach);
 }
 
-/* The requests that come until there are no more for a while; each is refused. */
+/* Takes and refuses requests until none comes for a while. Returns how many came. */
 static unsigned refuse_all(struct rdma_event_channel *lch)
 {
 	struct pollfd p = {.fd = lch->fd, .events = POLLIN};
@@ -563,8 +564,8 @@ static unsigned refuse_all(struct rdma_event_channel *lch)
 }
 
 /*
- * Of the 32 requests that may wait so, one source has 24 at most: there is something left for
- * another. On a busy machine fewer are there in time.
+ * 32 requests may wait. One source has at most 24 of them, so that another source finds room. On a
+ * busy machine fewer come in time.
  */
 static void a_source_has_a_share_of_those_who_wait(void **state)
 {
@@ -581,7 +582,7 @@ static void a_source_has_a_share_of_those_who_wait(void **state)
 			a[i] = resolved(ach, RDMA_PS_TCP, port_of(l));
 		for (unsigned i = 0; i < 40; i++, param.qp_num++)
 			assert_int_equal(rdma_connect(a[i], &param), 0);
-		usleep(50000); /* they have come */
+		usleep(50000); /* until the requests have come */
 		assert_int_equal(rdma_listen(l, 0), 0);
 		waited = refuse_all(lch);
 		assert_in_range(waited, 0, 24);
@@ -597,9 +598,9 @@ static void a_source_has_a_share_of_those_who_wait(void **state)
 }
 
 /*
- * The same with a peer that refuses at once, as the kernel does and as we do when the last listener
- * is long gone: who is connected to the service asks again for a second. Who is not, has his
- * answer.
+ * The same with a peer that refuses at once, as the Linux kernel does, and as Roost does when the
+ * last listener ended long ago. An id asks again for a second if another id of the process is
+ * connected to the service. Otherwise it is refused at once.
  */
 static void who_is_connected_asks_again_before_he_is_refused(void **state)
 {
@@ -613,10 +614,10 @@ static void who_is_connected_asks_again_before_he_is_refused(void **state)
 	port = port_of(p.listen);
 	for (int tries = 0; tries < 5 && !served; tries++) {
 		rdma_destroy_id(p.listen);
-		usleep(2100000); /* so that requests are not held (early.c) */
+		usleep(2100000); /* requests are not held any more (early.c) */
 		a = resolved(p.ach, RDMA_PS_TCP, port);
 		assert_int_equal(rdma_connect(a, &param), 0);
-		usleep(50000); /* it was refused by now, a few times */
+		usleep(50000); /* until the request was refused a few times */
 		p.listen = listener(p.lch, RDMA_PS_TCP, ours(port), 0);
 		served = heard(p.lch, p.ach);
 		rdma_destroy_id(a);
@@ -643,7 +644,7 @@ static void events_move_with_their_id(void **state)
 	assert_ptr_equal(e->id->context, &to);
 	rdma_ack_cm_event(e);
 	expect(second, RDMA_CM_EVENT_ROUTE_RESOLVED);
-	assert_int_equal(rdma_migrate_id(id, NULL), 0); /* from now on it waits by itself */
+	assert_int_equal(rdma_migrate_id(id, NULL), 0); /* from now on the id waits in its calls */
 	assert_ptr_not_equal(id->channel, second);
 	assert_int_equal(rdma_migrate_id(id, first), 0);
 	assert_int_equal(rdma_destroy_id(id), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Datagram ids: the peer's QP is looked up, and messages go to it by an address handle. */
+/* Datagram ids: SIDR finds the peer's QP, and an address handle sends messages to it. */
 #include "fixture.h"
 
 static void a_datagram_reaches_the_qp_that_was_looked_up(void **state)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a process draws first is its own: PSNs, ids, ports, QP numbers and keys of 100 processes,
- * which are forked from one that has drawn, and from one that has not, all differ. Who knows the
- * numbers of one process knows nothing of the next.
+ * The first numbers of each process are its own. 100 processes are forked from a process that has
+ * drawn numbers, and from one that has not. Their PSNs, ids, ports, QP numbers and keys all differ:
+ * a process's numbers must not reveal those of the next process.
  */
 #include "fixture.h"
 
@@ -13,10 +13,10 @@
 #include "rdmacm/rdmacm.h"
 
 #define PROCESSES 100
-#define WITH_NIC  10 /* of them open the device, too: one after the other, at one address */
+#define WITH_NIC  10 /* this many open the device too, one after the other, at one address */
 
 struct drawn {
-	uint32_t psn[3]; /* of the first ids of a process */
+	uint32_t psn[3]; /* of the process's first ids */
 	uint16_t port;
 	uint32_t qpn, key;
 };
@@ -81,7 +81,7 @@ static void processes(struct drawn *all)
 }
 
 /*
- * Of n numbers out of 2^24 a pair may be alike by chance: two are no reason to complain, three by
+ * Among n numbers out of 2^24, pairs may be equal by chance. Two pairs are accepted; three occur by
  * chance once in a million runs.
  */
 static void differ(const uint32_t *v, unsigned n, const char *what)
@@ -120,7 +120,7 @@ static void fresh(void **state)
 	check();
 }
 
-/* The parent's generator is running: its children go on with one of their own. */
+/* The parent has seeded its generator. Each child must seed its own. */
 static void inherited(void **state)
 {
 	struct rdma_cm_id *id = make_id();

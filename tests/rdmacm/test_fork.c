@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork() with connections, as servers do: those of the parent stay the parent's and go on; what the
- * child inherited is only memory, and it connects by a NIC of its own.
+ * fork() with connections, as servers do. The parent's connections stay with the parent and go on.
+ * The child inherits only memory, and connects by a NIC of its own.
  */
 #include "fixture.h"
 
@@ -13,7 +13,7 @@ static int in_child(struct pair *inherited)
 	union address at = ours(7);
 	struct pair p;
 
-	/* Nothing of the parent's may be touched, and everything may be given back. */
+	/* The child must not change the parent's objects, but may destroy its copies. */
 	if (rdma_bind_addr(inherited->listen, &at.sa) != -1 || errno != EINVAL)
 		return 2;
 	if (rdma_disconnect(inherited->active) != -1 || errno != EINVAL)
@@ -55,7 +55,7 @@ static void parent_and_child_have_connections_of_their_own(void **state)
 	pair_close(&p);
 }
 
-/* A process that ends says goodbye: its peer need not find out. */
+/* A process that ends disconnects, so that its peer need not wait for time-outs. */
 static void a_peer_that_exits_disconnects(void **state)
 {
 	struct rdma_event_channel *ch = channel();

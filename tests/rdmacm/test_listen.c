@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who hears what: wildcards of both families, alone and side by side, and addresses that the NIC
- * gets later. The process is in a network of its own, with 127.0.0.0/8 and ::1.
+ * Which listener gets a request: wildcards of both families, alone and together, and addresses that
+ * the NIC gets later. The process is in a network of its own, with 127.0.0.0/8 and ::1.
  */
 #include "fixture.h"
 #include "../common/network.h"
@@ -9,7 +9,7 @@
 #define FIRST 0x7f000002
 #define LATER 0x7f000003
 
-/* An id with the option that IPv6 alone is meant, or that it is not; -1: nothing is said. */
+/* Creates an id and sets RDMA_OPTION_ID_AFONLY to 0 or 1; -1: does not set it. */
 static struct rdma_cm_id *make_id(struct rdma_event_channel *ch, int af_only)
 {
 	struct rdma_cm_id *id;
@@ -32,8 +32,8 @@ static struct rdma_cm_id *listen_at(struct rdma_event_channel *ch, union address
 }
 
 /*
- * Who connects to that address is heard by the listener of this channel, who refuses; NULL: by
- * nobody.
+ * Connects to the address. The listener of this channel must get the request, and refuses it. NULL:
+ * no listener gets it.
  */
 static void heard_by(struct rdma_event_channel *lch, union address to)
 {
@@ -57,8 +57,8 @@ static void heard_by(struct rdma_event_channel *lch, union address to)
 }
 
 /*
- * drivers/infiniband/core/cma.c, cma_check_port(): a wildcard of IPv6 takes IPv4 along, unless it
- * is told not to.
+ * drivers/infiniband/core/cma.c, cma_check_port(): a wildcard of IPv6 includes IPv4, unless the
+ * option AFONLY is set.
  */
 static void wildcards_of_both_families_share_a_port(void **state)
 {
@@ -82,7 +82,7 @@ static void wildcards_of_both_families_share_a_port(void **state)
 		rdma_destroy_id(six_first ? l4 : l6);
 		rdma_destroy_id(six_first ? l6 : l4);
 	}
-	/* Both would hear IPv4. */
+	/* Both would get requests over IPv4. */
 	l4 = listen_at(ch4, any4(0), -1);
 	l6 = make_id(ch6, 0);
 	at = any6(port_of(l4));
@@ -134,7 +134,7 @@ static void addresses_that_come_later_are_heard(void **state)
 	other = listener(ch, RDMA_PS_TCP, at4(LATER, 0), 0);
 	heard_by(ch, at4(LATER, port_of(l)));
 	heard_by(ch, at4(FIRST, port_of(l)));
-	/* Who listens on the very address goes first. */
+	/* A listener on the exact address gets the request first. */
 	heard_by(ch, at4(LATER, port_of(other)));
 	heard_by(NULL, at4(FIRST, port_of(other)));
 	rdma_destroy_id(other);
@@ -142,7 +142,7 @@ static void addresses_that_come_later_are_heard(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
-/* First of all, when the NIC has an IPv4 address and no other. */
+/* Runs first, while the NIC has only one address, of IPv4. */
 static void a_wildcard_of_ipv6_brings_up_an_address_of_ipv6(void **state)
 {
 	struct rdma_event_channel *ch = channel();
@@ -165,9 +165,9 @@ static void a_wildcard_of_ipv6_brings_up_an_address_of_ipv6(void **state)
 }
 
 /*
- * cma_any_addr() of the same file: a loopback address is bound like a wildcard, with no device,
- * once the NIC has an address that others reach. Not one that the NIC has; and who is asked there
- * is somebody else still. The last test: the NIC keeps the address.
+ * cma_any_addr() of the same file: a loopback address is bound like a wildcard, without a device,
+ * once the NIC has an address that other hosts reach. This does not apply to a loopback address
+ * that the NIC has, nor to destinations. Runs last, because the NIC keeps the address.
  */
 static void loopback_has_no_device_when_others_reach_the_nic(void **state)
 {

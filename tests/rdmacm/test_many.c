@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Many connections, made at once and by several threads, leave nothing behind. */
+/* Many connections, made at once and by several threads, leave nothing allocated. */
 #include "fixture.h"
 
 #include <arpa/inet.h>
@@ -9,8 +9,8 @@
 #define CONNECTIONS 1000
 
 /*
- * The server's side, as an event loop: accepts what comes, disconnects what disconnects. Until so
- * many are gone.
+ * The server's event loop: accepts each request, and answers each disconnect, until this many
+ * connections have ended.
  */
 struct server {
 	struct rdma_event_channel *ch;
@@ -77,7 +77,7 @@ static void server_close(struct server *s, pthread_t thread)
 	rdma_destroy_event_channel(s->ch);
 }
 
-/* QPs are only numbers here: this is about connections. */
+/* QPs are only numbers here: the test is about connections. */
 static struct rdma_cm_id *begin(struct rdma_event_channel *ch, uint16_t port, uint32_t number)
 {
 	struct rdma_conn_param param = {.qp_num = number, .retry_count = 7};
@@ -170,7 +170,7 @@ static void *connect_often(void *arg)
 		struct rdma_cm_id *id = begin(ch, c->port, c->first + 2 * i);
 
 		take_response(ch);
-		/* Every other goes without a word. */
+		/* Every other id is destroyed without a disconnect. */
 		if (i % 2) {
 			assert_int_equal(rdma_disconnect(id), 0);
 			assert_int_equal(expect(ch, RDMA_CM_EVENT_DISCONNECTED), 0);

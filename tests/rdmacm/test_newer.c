@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What librdmacm has beyond rdma-core 44, and the calls of rsockets on ordinary descriptors. */
+/* Calls of librdmacm newer than rdma-core 44, and calls of rsockets on ordinary descriptors. */
 #include "fixture.h"
 
 #include <arpa/inet.h>
@@ -70,14 +70,17 @@ static void a_name_is_resolved_with_an_event(void **state)
 	assert_int_equal(ntohl(to->sin_addr.s_addr), 0x7f090807);
 	assert_int_equal(ntohs(to->sin_port), 7471);
 	rdma_freeaddrinfo(info);
-	REFUSED(rdma_query_addrinfo(id, &info), ENODATA); /* it is given away once */
+	REFUSED(rdma_query_addrinfo(id, &info), ENODATA); /* it can be taken only once */
 
-	/* No number, and nobody may be asked. */
+	/* Not a number, and the hints forbid a name server. */
 	assert_int_equal(rdma_resolve_addrinfo(id, "no.number", "7471", &hints), 0);
 	assert_true(expect(ch, (enum rdma_cm_event_type)ADDRINFO_ERROR) < 0);
 	REFUSED(rdma_query_addrinfo(id, &info), ENODATA);
 
-	/* An id without a channel waits by itself. What nobody asks for goes with the id. */
+	/*
+	 * A call on an id without a channel waits. A result that is never taken is freed with the
+	 * id.
+	 */
 	assert_int_equal(rdma_resolve_addrinfo(sync, "127.9.8.7", "7471", NULL), 0);
 	hints.ai_flags = RAI_SA_OF_65;
 	REFUSED(rdma_resolve_addrinfo(id, NULL, "0x1", &hints), EOPNOTSUPP);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The synchronous calls: each returns when it is done. The server is a thread. */
+/* The synchronous calls: each returns when the operation is complete. The server is a thread. */
 #include "fixture.h"
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ static struct rdma_addrinfo *look_up(const char *node, const char *service, int 
 	return res;
 }
 
-/* Echoes one message, and is disconnected. */
+/* Echoes one message, then waits for the disconnect. */
 static void serve_one(struct rdma_cm_id *listen)
 {
 	struct rdma_cm_id *id;
@@ -136,8 +136,8 @@ static void names_that_are_none(void **state)
 }
 
 /*
- * librdmacm(3): without a node and a service the answer is what the hints say, with both addresses,
- * one or none.
+ * librdmacm(3): without a node and a service the answer has the addresses of the hints: both, one
+ * or none.
  */
 static void hints_alone_come_back(void **state)
 {

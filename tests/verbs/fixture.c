@@ -32,7 +32,7 @@ void choose_port(bool again)
 	if (getenv("VERBS_TEST_V6")) {
 		snprintf(addr, sizeof(addr), "fd78::1:%x:%x", pid >> 16, pid & 0xffff);
 		if (strcmp(kind(), "shm") != 0)
-			network_add6("tun0", addr); /* or it is there */
+			network_add6("tun0", addr); /* fails if the address is there already */
 	} else {
 		snprintf(addr, sizeof(addr), "127.%u.%u.%u", 64 + (pid >> 16 & 63), pid >> 8 & 255,
 			 pid & 255);

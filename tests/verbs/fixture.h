@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two connected RC queue pairs of one device in one process, as most tests here need them.
- * Everything goes through the public verbs. The address is a loopback one made from the process id,
- * so that tests run beside each other; ROOST_PORT, if set, is kept. VERBS_TEST_PORT is the kind of
- * port, udp or shm, and VERBS_TEST_OPTIONS what follows the address (",loss=0.01"). VERBS_TEST_V6
- * takes an IPv6 address instead. With two processing units (ROOST_PUS=2) each QP has one of its
- * own, and they talk in packets.
+ * Two connected RC queue pairs of one device in one process, as most tests here need them. All
+ * calls go through the public verbs. The address is a loopback address made from the process id, so
+ * that tests can run at the same time. ROOST_PORT is kept if it is set. VERBS_TEST_PORT is the kind
+ * of port, udp or shm. VERBS_TEST_OPTIONS is appended to the address (",loss=0.01"). VERBS_TEST_V6
+ * selects an IPv6 address. With two processing units (ROOST_PUS=2) each QP has its own unit, and
+ * they exchange packets.
  */
 #ifndef ROOST_TESTS_VERBS_FIXTURE_H
 #define ROOST_TESTS_VERBS_FIXTURE_H
@@ -25,7 +25,7 @@
 
 #define BUF_SIZE 65536
 
-/* Waits end after so long: only a failure needs it. */
+/* Limit of waits. Only a failing test reaches it. */
 #define TIMEOUT_S 60
 
 struct pair {
@@ -40,24 +40,24 @@ struct pair {
 
 struct pair_options {
 	struct ibv_qp_cap cap;
-	uint64_t send_ops; /* of the extended QP; 0: plain ones */
+	uint64_t send_ops; /* of the extended QP; 0: plain QPs */
 	int cqe;
 	bool sig_all;
-	bool leave_reset; /* not connected */
+	bool leave_reset; /* the QPs are not connected */
 };
 
 /*
- * False, and said: VERBS_TEST_V6 wants an address of IPv6 for each process, over udp on a device
- * that can have groups, and there is no network to be had for that. Before anything else.
+ * Returns false and prints why if VERBS_TEST_V6 is set and there can be no network for it. It needs
+ * an IPv6 address for each process, over udp on a device that supports groups. Call it first.
  */
 bool network_ready(void);
-/* Sets ROOST_PORT; `again`: even if it is set, as in a forked child. */
+/* Sets ROOST_PORT. With `again`, even if it is set, as in a forked child. */
 void choose_port(bool again);
 struct ibv_context *open_device(void);
 
 /* NULL: 16 send and 16 receive WQEs, one SGE, 64 CQEs, connected. */
 void pair_open(struct pair *p, const struct pair_options *o);
-/* With room for 64 work requests, and the op-codes of calls. */
+/* Opens a pair with room for 64 work requests, and enables the op-codes of calls. */
 void pair_open_rpc(struct pair *p);
 void pair_close(struct pair *p);
 int to_init(struct pair *p, int side);
@@ -65,20 +65,20 @@ int to_rtr(struct pair *p, int side);
 int to_rts(struct pair *p, int side);
 
 /*
- * One WRITE of n bytes from buffer 0 to buffer 1, or what the fields say; the answer of
- * ibv_post_send.
+ * Posts one WRITE of n bytes from buffer 0 to buffer 1, or what the fields say. Returns the result
+ * of ibv_post_send().
  */
 struct ibv_send_wr write_wr(const struct pair *p, struct ibv_sge *sge, uint64_t wr_id, uint32_t n);
 int post_one(struct ibv_qp *qp, struct ibv_send_wr *wr);
 int post_recv_one(struct pair *p, int side, uint64_t wr_id, uint32_t n);
 
-/* Polls until n completions have come. Fails the test when they do not. */
+/* Polls until n completions have come. Fails the test if they do not come. */
 void wait_wcs(struct ibv_cq *cq, struct ibv_wc *wc, int n);
-/* One completion, which must be good. */
+/* Polls for one completion, which must be successful. */
 struct ibv_wc wait_good(struct ibv_cq *cq);
-/* Drives the NIC for a moment without taking anything from the CQ: polls for zero completions. */
+/* Drives the NIC for a moment and takes nothing from the CQ: polls for zero completions. */
 void settle(struct ibv_cq *cq);
-/* Drives until n completions wait in the CQ, and takes none. */
+/* Drives the NIC until n completions wait in the CQ. Takes none. */
 void wait_pending(struct ibv_cq *cq, uint32_t n);
 
 #endif

@@ -8,9 +8,9 @@
 
 #include "fixture.h"
 
-#define SIDE_TIMEOUT 20 /* 4.3 seconds, eight times, growing: two minutes */
+#define SIDE_TIMEOUT 20 /* 4.3 seconds, eight times with growing intervals: two minutes */
 
-/* A process tells its peer where it is. */
+/* The connection data that the two processes exchange. */
 struct name {
 	union ibv_gid gid;
 	uint32_t qpn;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A device with several addresses: what the verbs show of an address that was added while the
- * device is open, traffic by all of them, and addresses that can't be had.
+ * A device with several addresses: queries after an address was added to the open device, traffic
+ * by all addresses, and addresses that cannot be opened.
  */
 #include "fixture.h"
 #include "verbs/objects.h"
@@ -11,13 +11,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Of this process's own block of loopback addresses (choose_port), 127.a.b.(c + n). */
+/* An address of this process's own block of loopback addresses (choose_port): 127.a.b.(c + n). */
 static struct pkt_addr nth(const struct ibv_context *ctx, unsigned n)
 {
 	struct pkt_addr a =
 		nic_port(verbs_ctx((struct ibv_context *)(uintptr_t)ctx)->nic, 0, 0)->addr;
 
-	a.b[13] = (uint8_t)(a.b[13] ^ 0x80); /* nobody else's half */
+	a.b[13] = (uint8_t)(a.b[13] ^ 0x80); /* the half that no other test uses */
 	a.b[12] = 127;
 	a.b[15] = (uint8_t)(1 + (a.b[15] + n) % 254);
 	return a;
@@ -59,14 +59,14 @@ static void gid_table(void **state)
 	assert_int_equal(e[1].gid_index, 1);
 	assert_memory_equal(e[1].gid.raw, first.b, 16);
 	assert_int_equal(ibv_close_device(ctx), 0);
-	/* A new engine has one again. */
+	/* A new engine has one address again. */
 	ctx = open_device();
 	assert_int_equal(verbs_query_port(ctx, 1, &attr, sizeof(attr)), 0);
 	assert_int_equal(attr.gid_tbl_len, 1);
 	assert_int_equal(ibv_close_device(ctx), 0);
 }
 
-/* RESET to RTS of one side by a source GID, to the other's address. */
+/* Brings one side from RESET to RTS with a source GID, to the other's address. */
 static void connect_side(struct pair *p, int side, uint8_t sgid, uint8_t dgid)
 {
 	struct ibv_qp_attr a = {
@@ -102,7 +102,9 @@ static void traffic(struct pair *p)
 	}
 }
 
-/* Each of three addresses with each, the last two added while the device is in use. */
+/*
+ * Traffic between each two of three addresses. The last two are added while the device is in use.
+ */
 static void traffic_by_all(void **state)
 {
 	static const struct pair_options raw = {
@@ -156,7 +158,7 @@ static void refused(void **state)
 	assert_int_equal(pkt_addr_parse("198.51.100.7", &unknown), 0); /* TEST-NET-2 */
 	assert_int_equal(pkt_addr_parse("224.0.0.9", &group), 0);
 	assert_int_equal(add(ctx, &group, &where), -EINVAL);
-	if (udp) { /* on shm any address is to be had */
+	if (udp) { /* shm can open any address */
 		assert_int_equal(add(ctx, &unknown, &where), -EADDRNOTAVAIL);
 		fd = bind_4791(&taken);
 		assert_int_equal(add(ctx, &taken, &where), -EADDRINUSE);

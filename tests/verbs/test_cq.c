@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Completion queues: resizing, cleaning, notification and its descriptor, acknowledgements, the
- * extended reader.
+ * extended interface.
  */
 #include "fixture.h"
 
@@ -55,7 +55,7 @@ static void resize_keeps_completions(void **state)
 	wait_pending(p.cq[0], 10);
 	assert_int_equal(ibv_poll_cq(p.cq[0], 2, wc), 2);
 	cqe = p.cq[0]->cqe;
-	assert_int_equal(ibv_resize_cq(p.cq[0], 4), EINVAL); /* eight wait */
+	assert_int_equal(ibv_resize_cq(p.cq[0], 4), EINVAL); /* eight completions wait */
 	assert_int_equal(p.cq[0]->cqe, cqe);
 	assert_int_equal(ibv_resize_cq(p.cq[0], 200), 0);
 	assert_true(p.cq[0]->cqe >= 200);
@@ -64,7 +64,7 @@ static void resize_keeps_completions(void **state)
 	wait_wcs(p.cq[0], wc, 8);
 	for (i = 0; i < 8; i++)
 		assert_int_equal(wc[i].wr_id, i + 2);
-	/* The new ring goes round like the old. */
+	/* The new ring wraps as the old one did. */
 	for (i = 0; i < 50; i++) {
 		post_writes(&p, 0, (uint64_t)i, 1);
 		assert_int_equal(wait_good(p.cq[0]).wr_id, i);
@@ -72,7 +72,7 @@ static void resize_keeps_completions(void **state)
 	pair_close(&p);
 }
 
-/* A QP that is destroyed takes its own completions along, and nobody else's. */
+/* Destroying a QP removes its completions, and no others. */
 static void destroy_cleans(void **state)
 {
 	struct ibv_qp_init_attr attr = {.cap = {16, 16, 1, 1, 0}, .qp_type = IBV_QPT_RC};
@@ -88,8 +88,8 @@ static void destroy_cleans(void **state)
 	kept[1] = p.qp[1];
 	attr.send_cq = attr.recv_cq = cq;
 	/*
-	 * Two pairs of which one side each completes on `cq`, in turn; several rounds move the
-	 * ring's start.
+	 * One side of each of two pairs completes on `cq`, in turn. Several rounds move the ring's
+	 * start.
 	 */
 	for (round = 0; round < 5; round++) {
 		for (i = 0; i < 2; i++)
@@ -128,7 +128,7 @@ static bool readable(int fd)
 	return poll(&pfd, 1, 0) == 1;
 }
 
-/* Drives until the descriptor is readable. */
+/* Drives the NIC until the descriptor is readable. */
 static bool readable_soon(int fd, struct ibv_cq *cq)
 {
 	time_t until = time(NULL) + TIMEOUT_S;
@@ -157,7 +157,7 @@ static void nonblocking_events(void **state)
 	wait_good(p.cq[0]);
 	assert_false(readable(p.channel->fd));
 
-	/* Armed: one event for the next completion, none for those after it; level triggered. */
+	/* Armed: the next completion raises one event, later ones raise none. Level triggered. */
 	for (i = 0; i < 3; i++) {
 		assert_int_equal(ibv_req_notify_cq(p.cq[0], 0), 0);
 		post_writes(&p, 0, 1, 2);
@@ -173,7 +173,7 @@ static void nonblocking_events(void **state)
 	}
 	ibv_ack_cq_events(p.cq[0], 3);
 
-	/* Two CQs, one channel; one that goes takes its unread event along. */
+	/* Two CQs on one channel. Destroying one removes its unread event. */
 	for (i = 0; i < 2; i++) {
 		assert_int_equal(ibv_req_notify_cq(p.cq[i], 0), 0);
 		post_writes(&p, i, 1, 1);
@@ -250,31 +250,36 @@ static void take_event(struct pair *p)
 }
 
 /*
- * Completions that came since the last event raise another when the queue is armed, as on ConnectX:
- * a program that arms and sleeps is not left asleep. Those that the last event announced do not: a
- * program may take an event, arm, and poll then.
+ * Completions that came since the last event raise another one when the queue is armed, as on
+ * ConnectX: a program that arms and sleeps must wake. Completions that the last event announced do
+ * not: a program may take an event, arm, and then poll.
  */
 static void arming_with_completions(void **state)
 {
 	struct pair p;
 
 	pair_open(&p, NULL);
-	/* Nothing waits. */
+	/* No completion waits. */
 	assert_int_equal(ibv_req_notify_cq(p.cq[1], 0), 0);
 	assert_false(readable(p.channel->fd));
 	deliver(&p, 1, false);
 	take_event(&p);
-	/* What waits was announced. */
+	/* The waiting completion was announced. */
 	assert_int_equal(ibv_req_notify_cq(p.cq[1], 1), 0);
 	assert_false(readable(p.channel->fd));
 	deliver(&p, 2, false);
 	assert_false(readable(p.channel->fd));
-	/* The second one was not: for any, but not for solicited ones. */
+	/*
+	 * The second one was not announced: it raises an event for any completion, not for
+	 * solicited ones.
+	 */
 	assert_int_equal(ibv_req_notify_cq(p.cq[1], 1), 0);
 	assert_false(readable(p.channel->fd));
 	assert_int_equal(ibv_req_notify_cq(p.cq[1], 0), 0);
 	take_event(&p);
-	/* It fired, so this one is not announced when it comes, but when the queue is armed. */
+	/*
+	 * The queue has fired. So this one is announced when the queue is armed, not when it comes.
+	 */
 	deliver(&p, 3, true);
 	assert_false(readable(p.channel->fd));
 	assert_int_equal(ibv_req_notify_cq(p.cq[1], 1), 0);
@@ -314,7 +319,7 @@ static void *sleep_for_events(void *arg)
 	return NULL;
 }
 
-/* A blocking ibv_get_cq_event drives the NIC itself: nobody else polls the CQ it waits for. */
+/* A blocking ibv_get_cq_event() drives the NIC itself: no other thread polls the CQ. */
 static void blocking_events(void **state)
 {
 	struct sleeper s = {.events = 20};
@@ -364,7 +369,7 @@ static void destroy_waits_for_acks(void **state)
 	wait_good(p.cq[0]);
 	assert_int_equal(ibv_get_cq_event(p.channel, &cq, &ctx), 0);
 	assert_int_equal(pthread_create(&t, NULL, ack_later, cq), 0);
-	pair_close(&p); /* under ASan: the late acknowledgement must not find the CQ gone */
+	pair_close(&p); /* under ASan: the late acknowledgement must not use a freed CQ */
 	pthread_join(t, NULL);
 }
 
@@ -381,7 +386,10 @@ static void async_events(void **state)
 	while (!ibv_get_async_event(p.ctx, &ev))
 		ibv_ack_async_event(&ev);
 	assert_int_equal(errno, EAGAIN);
-	/* A WRITE beyond the region: the responder's QP ends, and its owner is told. */
+	/*
+	 * A WRITE beyond the region: the responder's QP goes into the error state and raises an
+	 * event.
+	 */
 	wr = write_wr(&p, &sge, 1, 8);
 	wr.wr.rdma.remote_addr += BUF_SIZE;
 	assert_int_equal(post_one(p.qp[0], &wr), 0);
@@ -395,7 +403,7 @@ static void async_events(void **state)
 	pair_close(&p);
 }
 
-/* More completions than the CQ holds: it is told, and the NIC lives on. */
+/* More completions than the CQ has room for: an event is raised, and the NIC goes on. */
 static void overrun(void **state)
 {
 	struct pair_options o = {.cap = {64, 1, 1, 1, 0}, .cqe = 4};

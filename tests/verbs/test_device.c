@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device, what it says of itself, and the objects that belong to no QP: contexts, PDs, MRs. */
+/* The device and its attributes, and objects that belong to no QP: contexts, PDs, MRs. */
 #include "fixture.h"
 
 #include <fcntl.h>
@@ -8,13 +8,13 @@
 
 #include "verbs/sysfs.h"
 
-/* Exported, and declared in no public header. */
+/* Exported, but not declared in a public header. */
 int ibv_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
 		       int *type);
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 const char *ibv_get_sysfs_path(void);
 
-/* Of rdma-core 65's headers, under names that a newer header does not have. */
+/* From rdma-core 65's headers, under names that a newer header does not have. */
 struct mr_attr {
 	size_t length;
 	int access;
@@ -28,7 +28,7 @@ struct ibv_mr *reg_mr_ex(struct ibv_pd *pd, struct mr_attr *attr) __asm__("ibv_r
 int query_port_speed(struct ibv_context *context, uint32_t port_num,
 		     uint64_t *speed) __asm__("ibv_query_port_speed");
 
-/* ROOST_PORT as the test wants it; what it was before comes back. */
+/* Sets ROOST_PORT for a test. Returns the old value, for put_port_back(). */
 static char *set_port(const char *spec)
 {
 	char *before = getenv("ROOST_PORT");
@@ -49,7 +49,7 @@ static void put_port_back(char *before)
 
 static void list_without_engine(void **state)
 {
-	/* A port that can't be opened: listing does not open it. */
+	/* A port that cannot be opened: listing does not open it. */
 	char *before = set_port("nonsense:1.2.3.4");
 	struct ibv_device **list;
 	int n = -1;
@@ -82,7 +82,10 @@ static void guid_from_address(void **state)
 	put_port_back(before);
 }
 
-/* One that lists devices shows what one that opens them shows, whatever address is free. */
+/*
+ * A program that lists devices gets the same GUID as one that opens them, whichever address is
+ * free.
+ */
 static void guid_before_and_after(void **state)
 {
 	char *before = set_port("shm");
@@ -115,7 +118,7 @@ static void sysfs_text(const char *name, const char *want)
 	assert_string_equal(text, want);
 }
 
-/* What the files show is the NIC that is open, whatever the environment says by then. */
+/* The files show the open NIC, even if the environment has changed. */
 static void sysfs_of_open_nic(void **state)
 {
 	char *before = set_port("shm:10.9.8.7"), text[4096];
@@ -134,7 +137,7 @@ static void sysfs_of_open_nic(void **state)
 	assert_int_equal(roost_sysfs("/sys/class/infiniband/roost0/ports/1/gid_attrs/types/1", text,
 				     sizeof(text)),
 			 -EINVAL);
-	/* Addresses over shm are no interface's. */
+	/* shm addresses belong to no interface. */
 	assert_int_equal(roost_sysfs("/sys/class/infiniband/roost0/ports/1/gid_attrs/ndevs/0", text,
 				     sizeof(text)),
 			 -EINVAL);
@@ -149,7 +152,7 @@ static void sysfs_of_open_nic(void **state)
 	put_port_back(before);
 }
 
-/* stderr of what follows goes to a file, until end_capture(). */
+/* Redirects stderr to a file until end_capture(). */
 static int saved_stderr;
 
 static void begin_capture(int *file)
@@ -170,7 +173,7 @@ static void end_capture(int file, char *text, size_t n)
 	text[got] = '\0';
 }
 
-/* Habits of other devices: -x 3 is told, in one line of the process, what it should be. */
+/* Users of other devices pass -x 3. One line for each process names the right index. */
 static void wrong_gid_index(void **state)
 {
 	struct ibv_context *ctx = open_device();
@@ -230,7 +233,7 @@ static void port_attributes(void **state)
 	assert_int_equal(a.active_mtu, a.max_mtu);
 	assert_int_equal(ibv_query_port(ctx, 0, &a), EINVAL);
 	assert_int_equal(ibv_query_port(ctx, 3, &a), EINVAL);
-	/* The exported function fills the struct of old programs, and not a byte more. */
+	/* The exported function fills in only the old struct, without a byte more. */
 	memset(&old, 0xaa, sizeof(old));
 	assert_int_equal((ibv_query_port)(ctx, 1, (struct _compat_ibv_port_attr *)&old), 0);
 	assert_int_equal(old.guard[0], 0xaa);
@@ -312,7 +315,7 @@ static void refused_mr_ex(struct ibv_pd *pd, struct mr_attr a, uint64_t mask, in
 	assert_int_equal(errno, error);
 }
 
-/* Calls that came after rdma-core 44. */
+/* Calls newer than rdma-core 44. */
 static void newer_calls(void **state)
 {
 	struct ibv_context *ctx = open_device();
@@ -336,9 +339,9 @@ static void newer_calls(void **state)
 	mr = reg_mr_ex(pd, &a);
 	assert_non_null(mr);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	refused_mr_ex(pd, a, 0, EINVAL); /* of nothing */
+	refused_mr_ex(pd, a, 0, EINVAL); /* no memory */
 	refused_mr_ex(pd, a, 1, EINVAL);
-	for (unsigned bit = 2; bit < 64; bit++) /* DMA-bufs, DMA handles, and what is to come */
+	for (unsigned bit = 2; bit < 64; bit++) /* DMA-bufs, DMA handles, and unknown bits */
 		refused_mr_ex(pd, a, 2 | 1ull << bit, EOPNOTSUPP);
 	assert_int_equal(query_port_speed(ctx, 1, &speed), 0);
 	assert_int_equal(speed, 400);
@@ -379,7 +382,7 @@ static void imports(void **state)
 	close(not_ours);
 }
 
-/* What a program still points at, though its context is closed: no leak. */
+/* Objects that the program still points to after it closed their context. They are no leaks. */
 static struct {
 	struct ibv_pd *volatile pd;
 	struct ibv_cq *volatile cq;
@@ -387,7 +390,7 @@ static struct {
 	struct ibv_mr *volatile mr;
 } left;
 
-/* A context that is closed takes its objects along; the engine stays for the other one. */
+/* Closing a context frees its objects. The engine stays for the other context. */
 static void close_reaps(void **state)
 {
 	struct ibv_context *a = open_device(), *b = open_device();
@@ -408,7 +411,7 @@ static void close_reaps(void **state)
 	left.mr = ibv_reg_mr(pd, &attr, sizeof(attr), 0);
 	assert_non_null(left.mr);
 	assert_int_equal(ibv_close_device(a), 0);
-	/* Its PD's number is free: all that used it is gone. */
+	/* Its PD's number is free: all users of the PD are gone. */
 	again = ibv_alloc_pd(b);
 	assert_int_equal(again->handle, number);
 	assert_int_equal(ibv_dealloc_pd(again), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What two ends of ours agree on by hand, ibv_query_ece() and ibv_set_ece(): offers, answers, and
- * what is neither.
+ * Options that two Roost ends agree on, by ibv_query_ece() and ibv_set_ece(): offers, answers, and
+ * other values.
  */
 #include "fixture.h"
 
@@ -16,7 +16,7 @@ static struct ibv_ece ece_of(struct ibv_qp *qp)
 	return ece;
 }
 
-/* An offer, its answer, and nothing else that looks like one. */
+/* Only the answer to an offer is taken as one. */
 static void ece_is_agreed(void **state)
 {
 	struct pair_options o = {.cap = {4, 4, 1, 1, 0}, .leave_reset = true};
@@ -30,13 +30,13 @@ static void ece_is_agreed(void **state)
 	assert_int_not_equal(offer.options & 0xff, 0);
 	assert_int_equal(ece_of(p.qp[0]).options, offer.options);
 	assert_int_not_equal(ece_of(p.qp[1]).options, offer.options);
-	/* Its own words are no answer. */
+	/* The QP's own offer is no answer. */
 	assert_int_equal(ibv_set_ece(p.qp[0], &offer), EOPNOTSUPP);
 
 	assert_int_equal(ibv_set_ece(p.qp[1], &offer), 0);
 	answer = ece_of(p.qp[1]);
 	assert_int_equal(answer.vendor_id, offer.vendor_id);
-	/* Who answers at random, or what was right for another offer, agrees to nothing. */
+	/* Random values, or the answer to another offer, agree to nothing. */
 	for (unsigned i = 0; i < 32; i++) {
 		other = answer;
 		other.options ^= 1u << i;
@@ -47,7 +47,7 @@ static void ece_is_agreed(void **state)
 	assert_int_equal(ibv_set_ece(p.qp[0], &answer), 0);
 	assert_int_equal(ece_of(p.qp[0]).options, answer.options);
 
-	/* A queue pair that is used anew begins anew. */
+	/* A QP that is reset starts again. */
 	assert_int_equal(to_init(&p, 0), 0);
 	assert_int_equal(ibv_modify_qp(p.qp[0], &reset, IBV_QP_STATE), 0);
 	assert_int_not_equal(ece_of(p.qp[0]).options, answer.options);
@@ -55,7 +55,7 @@ static void ece_is_agreed(void **state)
 	pair_close(&p);
 }
 
-/* Both have to want calls; an offer that comes back as it is, is no consent. */
+/* Both ends must offer calls. An offer that comes back unchanged is no consent. */
 static void calls_are_agreed_on_by_both_or_not_at_all(void **state)
 {
 	struct pair_options o = {.cap = {4, 4, 1, 1, 0}, .leave_reset = true};
@@ -86,8 +86,8 @@ static void calls_are_agreed_on_by_both_or_not_at_all(void **state)
 }
 
 /*
- * Whom the offer already went to has it before the program asks for calls: then there are none. A
- * reset takes all back.
+ * If the offer was sent before the program asks for calls, there are no calls. A reset clears
+ * everything.
  */
 static void an_offer_of_calls_may_follow_a_query(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork() with the device open, as servers do: the child has no NIC, closes what it inherited, opens
- * its own; the parent's goes on as if nothing had happened.
+ * fork() with the device open, as servers do. The child has no NIC. It closes the inherited objects
+ * and opens its own NIC. The parent's NIC goes on undisturbed.
  */
 #include "fixture.h"
 
@@ -20,7 +20,7 @@ static void one_write(struct pair *p, uint8_t value)
 	assert_memory_equal(p->buf[0], p->buf[1], 100);
 }
 
-/* Runs in the child; an assertion that fails ends it with a status that is not 0. */
+/* Runs in the child. A failed assertion ends the child with a status other than 0. */
 static int in_child(struct ibv_context *inherited)
 {
 	struct pair p;

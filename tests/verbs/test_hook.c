@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Places and kernels that the host runs, through the surface: between threads, PUs and ports. */
+/* Hooks and kernels that the host runs, through the verbs: between threads, PUs and ports. */
 #include "fixture.h"
 
 #include "roost/hll.h"
@@ -7,7 +7,7 @@
 
 #define LEN 32768u
 
-/* xor with a stream that goes on: run twice for a byte, it is out of step. */
+/* xor with a stream that continues. If it runs twice for a byte, it is out of step. */
 static enum roost_next scramble(struct roost_call *c)
 {
 	uint64_t *at = c->state;
@@ -55,7 +55,7 @@ static struct roost_hll_info info(struct ibv_context *ctx, uint64_t name)
 	return i;
 }
 
-/* One sketch on the queue pair, one on the region, one that the host feeds: all count the same. */
+/* Sketches on the queue pair, on the region, and fed by the host all count the same. */
 static void counted_in_place(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
@@ -122,7 +122,7 @@ static void rewritten_before_it_leaves(void **state)
 	assert_int_equal(roost_hook_detach(hook, NULL), 0);
 	write_all(&p, 1);
 	assert_memory_equal(p.buf[1], p.buf[0], LEN);
-	/* The queue pair may go first. */
+	/* The queue pair may be destroyed first. */
 	hook = roost_qp_attach(p.qp[0], ROOST_OUT, &a);
 	assert_non_null(hook);
 	assert_int_equal(ibv_destroy_qp(p.qp[0]), 0);
@@ -132,12 +132,12 @@ static void rewritten_before_it_leaves(void **state)
 	pair_close(&p);
 }
 
-/* ---- a kernel that sends on what comes in ---- */
+/* ---- a kernel that forwards its input ---- */
 
 struct forward {
 	uint64_t from, to;
 	uint32_t rkey, failed;
-	uint32_t last; /* bytes of it that go behind all others, at its end */
+	uint32_t last; /* bytes of this struct that it writes last, at its end */
 };
 
 static enum roost_next forward_params(struct roost_call *c)
@@ -171,8 +171,8 @@ static const struct roost_kernel forwarder = {.abi = ROOST_KERNEL_ABI,
 					      .stream = forward};
 
 /*
- * Back to where it came from, behind what is there. With a limit of one operation the stream waits
- * for each.
+ * Forwards the stream to its origin, behind the original bytes. With a limit of one operation the
+ * stream waits for each operation.
  */
 static void sent_on(void **state)
 {
@@ -221,8 +221,8 @@ static void sent_on(void **state)
 }
 
 /*
- * The same by other queue pairs, from a region or a queue pair: with two processing units of the
- * one that brings the bytes, or of the other one.
+ * Forwards by other queue pairs, from a region or a queue pair. With two processing units, these
+ * queue pairs belong to the unit that receives the bytes, or to the other one.
  */
 static void sent_on_by_others(void **state)
 {
@@ -276,7 +276,7 @@ static void sent_on_by_others(void **state)
 	}
 }
 
-/* What a kernel posts at its end is done when that has come. */
+/* A hook ends only after the operations that its kernel posts at its end have completed. */
 static void last_words(void **state)
 {
 	struct roost_invocation_attr a = {.op = 0x1001};
@@ -313,15 +313,16 @@ static void last_words(void **state)
 	pair_close(&p);
 }
 
-/*
- * Devices that are closed with hooks on their regions leave none behind: there are eight at a time.
- */
+/* Closing a device removes the hooks on its regions. There may be eight hooks at a time. */
 static void closed_below_hooks(void **state)
 {
 	struct roost_hll_params q = roost_hll_params(1, ROOST_HLL_ADD, 14);
 	struct roost_invocation_attr a = {
 		.op = ROOST_HLL_OP, .params = &q, .params_len = sizeof(q)};
-	/* Whose contexts are gone: nothing may be done with them, and kept they are no leaks. */
+	/*
+	 * Their contexts are closed, so they may not be used. They are kept so that they are no
+	 * leaks.
+	 */
 	static struct roost_hook *hooks[20];
 	static struct ibv_pd *pds[20];
 	static struct ibv_mr *mrs[20];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The life of kernels through roost/verbs.h, on a NIC that threads drive: loaded, replaced under
- * load, crashed, stuck.
+ * Kernels on a NIC that threads drive, through roost/verbs.h: loaded, replaced under load, crashed,
+ * and kernels that do not return.
  */
 #include "fixture.h"
 
@@ -14,7 +14,7 @@
 #include "../kernels/objects/count.h"
 #include "roost/verbs.h"
 
-#define LONG (TIMEOUT_S * 1000000000ull) /* ns: longer than any of this takes */
+#define LONG (TIMEOUT_S * 1000000000ull) /* ns: longer than any call here takes */
 
 static const char *built(const char *name)
 {
@@ -24,7 +24,7 @@ static const char *built(const char *name)
 	return path;
 }
 
-/* Side `side` calls; its counter is the first word of the other side's memory. */
+/* Side `side` calls. Its counter is the first word of the other side's memory. */
 static struct count_reply count(struct pair *p, struct roost_caller *c, int side)
 {
 	struct count_params params = {.where = (uintptr_t)p->buf[1 - side]};
@@ -138,7 +138,7 @@ struct thread {
 
 static atomic_bool done;
 
-/* Eight calls under way all the time, each with a counter of its own. */
+/* Eight calls are always under way, each with its own counter. */
 static void *call_often(void *arg)
 {
 	struct thread *t = arg;
@@ -221,7 +221,7 @@ static void a_thousand_replacements(void **state)
 		if (t[i].wrong)
 			fail_msg("%s", t[i].wrong);
 	}
-	/* The last replies are acknowledged a moment later. */
+	/* The last replies are acknowledged a little later. */
 	while (roost_kernel_list(p.ctx, info, 4) > 1)
 		settle(p.cq[0]);
 	assert_int_equal(info[0].calls, t[0].calls + t[1].calls);
@@ -230,7 +230,7 @@ static void a_thousand_replacements(void **state)
 	pair_close(&p);
 }
 
-/* ---- crashed, stuck ---- */
+/* ---- crashes, and kernels that do not return ---- */
 
 static enum roost_next __attribute__((no_sanitize("undefined"))) crash(struct roost_call *c)
 {
@@ -275,8 +275,8 @@ static void bad_kernels(void **state)
 	memset(p.buf[1], 0, 64);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &tallies[0], NULL), 0);
 	/*
-	 * Twice: found by the thread that waits for the reply, or by the service thread while
-	 * nobody does.
+	 * Twice: the thread that waits for the reply finds it, or the service thread while no
+	 * thread waits.
 	 */
 	for (unsigned way = 0; way < 6; way++) {
 		unsigned expected = way / 2 ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, n, id;
@@ -297,7 +297,7 @@ static void bad_kernels(void **state)
 		roost_call_end(c, id);
 		assert_int_equal(roost_call(c, BAD_OP, 0, NULL, 0, NULL, 0, LONG, &r), 0);
 		assert_int_equal(r.status, ROOST_RPC_DISABLED);
-		/* The NIC, this QP and the other one go on. */
+		/* The NIC, this QP and the other QP go on. */
 		assert_int_equal(count(&p, c, 0).sum, 2 * way + 1);
 		assert_int_equal(count(&p, c, 0).sum, 2 * way + 2);
 		assert_int_equal(count(&p, other, 1).sum, way + 1);
@@ -313,15 +313,15 @@ static void bad_kernels(void **state)
 	pair_close(&p);
 }
 
-/* ---- the watch ---- */
+/* ---- the watching thread ---- */
 
-/* How often the thread that watches kernels has slept; -1: there is none. */
+/* Returns how often the thread that watches kernels has slept; -1: there is none. */
 static long naps(void)
 {
 	struct dirent **tasks;
 	/*
-	 * Not opendir(3): TSan takes the number of its descriptor for one that a raw call of the
-	 * service thread's has closed meanwhile.
+	 * Not opendir(3): its descriptor may have the number of one that the service thread has
+	 * closed by a raw system call. TSan confuses the two.
 	 */
 	int num = scandir("/proc/self/task", &tasks, NULL, NULL);
 	long n = -1;
@@ -348,8 +348,8 @@ static long naps(void)
 }
 
 /*
- * It sleeps when no kernel has run for a while, does not wake by itself, and is there when one does
- * not return.
+ * The watching thread sleeps when no kernel has run for a while, and does not wake by itself. It
+ * works when a kernel does not return.
  */
 static void the_watch_sleeps(void **state)
 {
@@ -364,7 +364,7 @@ static void the_watch_sleeps(void **state)
 	memset(p.buf[1], 0, 64);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &tallies[0], NULL), 0);
 	assert_int_equal(count(&p, c, 0).sum, 1);
-	while (naps() < 0) /* it has not got its name yet */
+	while (naps() < 0) /* the thread has not set its name yet */
 		settle(p.cq[0]);
 	for (unsigned tries = 0;; tries++) {
 		before = naps();
@@ -383,7 +383,7 @@ static void the_watch_sleeps(void **state)
 
 /* ---- grants and quotas ---- */
 
-/* Copies 8 bytes of the first granted region to where its parameters say. */
+/* Copies 8 bytes of the first granted region to the address in its parameters. */
 static enum roost_next fetch(struct roost_call *c)
 {
 	ROOST_STEPS(c);
@@ -411,7 +411,7 @@ static void regions_of_the_node(void **state)
 	pair_open_rpc(&p);
 	c = roost_caller_create(p.qp[0], 1, 64);
 	memory[511] = 0x1234567890;
-	mr = ibv_reg_mr(p.pd, memory, sizeof(memory), 0); /* nothing that a peer may */
+	mr = ibv_reg_mr(p.pd, memory, sizeof(memory), 0); /* no rights for peers */
 	assert_non_null(mr);
 	assert_int_equal(roost_kernel_grant(p.ctx, 0x4000, mr, IBV_ACCESS_REMOTE_READ, &number),
 			 ENOENT);
@@ -449,7 +449,7 @@ static void quotas(void **state)
 	c = roost_caller_create(p.qp[0], 1, 64);
 	memset(p.buf[1], 0, 64);
 	assert_int_equal(roost_kernel_deploy(p.ctx, &tallies[0], NULL), 0);
-	/* One call, one step a turn: it takes longer, and that is all. */
+	/* One call and one step a turn: calls only take longer. */
 	assert_int_equal(roost_qp_set_quota(p.qp[1], 1, 1), 0);
 	for (unsigned i = 1; i < 50; i++)
 		assert_int_equal(count(&p, c, 0).sum, i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer process that is killed in the middle of things: the connection ends within seconds, though
- * its time-outs are minutes, with the completions and events that programs expect. Waits are
- * bounded by what only a failure needs.
+ * A peer process is killed during traffic. The connection must end within seconds, although its
+ * time-outs are minutes, with the completions and events that programs expect. Only a failure
+ * reaches the limits of the waits.
  */
 #include "side.h"
 
@@ -42,7 +42,7 @@ static void killed_in_the_middle(void **state)
 	side_open(&s, buf, sizeof(buf), IBV_ACCESS_REMOTE_WRITE, back[0], there[1]);
 	sge.lkey = s.mr->lkey;
 	assert_int_equal(ibv_post_recv(s.qp, &recv, &bad), 0);
-	/* Something has gone well, something is under way, and there is more to come. */
+	/* Some operations have completed, some are under way, and more will be posted. */
 	for (id = 0; id < 100; id++) {
 		assert_int_equal(side_post(&s, IBV_WR_RDMA_WRITE, id, buf, 1024, 0), 0);
 		wc = side_wc(&s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups through the verbs, between processes: every member gets every datagram once, the
- * sender's own QP among them.
+ * Multicast groups through the verbs, between processes: each member gets each datagram once, also
+ * the sender's own QP.
  */
 #include "fixture.h"
 
@@ -26,7 +26,7 @@ struct member {
 
 static struct member M, *const m = &M;
 
-/* A group that no other test has: its number, and the process that runs the test. */
+/* A group that no other test uses, made from its number and the test's process id. */
 static union ibv_gid group_gid(int number)
 {
 	static int pid;
@@ -123,7 +123,7 @@ static void post(struct ibv_ah *ah, int k)
 	assert_int_equal(ibv_post_send(m->qp, &wr, &bad), 0);
 }
 
-/* Message k came, to the group. */
+/* Checks that message k came, to the group. */
 static void check(const struct ibv_wc *wc, int k, const union ibv_gid *gid, uint32_t src_qp)
 {
 	const uint8_t *b = m->buf + wc->wr_id * ROOM;
@@ -148,7 +148,7 @@ struct said {
 };
 
 /*
- * A process of its own: attaches, says so, and wants every message once; then it leaves.
+ * Runs in a process of its own: attaches, reports that, expects each message once, and detaches.
  * `outsider`: it is in another group.
  */
 static pid_t start_member(int *ready, int *go, bool outsider)
@@ -167,7 +167,7 @@ static pid_t start_member(int *ready, int *go, bool outsider)
 	assert_int_equal(write(ready[1], "x", 1), 1);
 	assert_int_equal(read(go[0], &sender, sizeof(sender)), sizeof(sender));
 	if (outsider) {
-		/* The others have all of it by now. */
+		/* The others have got all messages by now. */
 		settle(m->cq);
 		assert_int_equal(ibv_poll_cq(m->cq, 1, wc), 0);
 	} else {
@@ -189,7 +189,7 @@ static void end_member(pid_t pid)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* `members` processes in the group, one in another; the sender is a member itself or not. */
+/* `members` processes in the group, one in another. The sender is a member or not. */
 static void between(int members, bool itself)
 {
 	union ibv_gid gid = group_gid(0);
@@ -249,7 +249,7 @@ static void three_processes(void **state)
 	between(3, true);
 }
 
-/* What the verbs say: limits, what is refused, that a QP in a group may not go away. */
+/* The verbs' limits and errors. A QP in a group may not be destroyed. */
 static void calls(void **state)
 {
 	union ibv_gid gid = group_gid(0), other = group_gid(1),
@@ -281,7 +281,7 @@ static void calls(void **state)
 	assert_int_equal(ibv_detach_mcast(m->qp, &gid, 0), EINVAL);
 	assert_int_equal(ibv_detach_mcast(m->qp, &other, 0), 0);
 	finish();
-	/* A program may leave it attached when it closes the device. */
+	/* A program may close the device while the QP is attached. */
 	start();
 	assert_int_equal(ibv_attach_mcast(m->qp, &gid, 0), 0);
 	assert_int_equal(ibv_close_device(m->ctx), 0);
@@ -297,7 +297,7 @@ int main(void)
 
 	if (!network_ready())
 		return 77;
-	/* The members of a test know its group: it is made from this process' number. */
+	/* The members of a test compute the group from this process's id. */
 	group_gid(0);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

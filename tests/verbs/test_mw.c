@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows, invalidation and re-registration through the verbs. Side 1 binds, side 0 reaches.
+ * Memory windows, invalidation and re-registration through the verbs. Side 1 binds, side 0
+ * accesses.
  */
 #include "fixture.h"
 
@@ -84,7 +85,7 @@ static void type_1(void **state)
 	assert_int_not_equal(key, before);
 	assert_int_equal(wait_good(p->cq[1]).opcode, IBV_WC_BIND_MW);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_SUCCESS);
-	/* Elsewhere; the region may neither go nor change meanwhile. */
+	/* Bound to another place. Meanwhile the region may be neither deregistered nor changed. */
 	bind.bind_info = info(2 * WIN, LEN, IBV_ACCESS_REMOTE_WRITE);
 	assert_int_equal(ibv_bind_mw(p->qp[1], mw, &bind), 0);
 	wait_good(p->cq[1]);
@@ -121,7 +122,7 @@ static void type_2(void **state)
 	memset(p->buf[0], 0x3d, 16);
 	assert_int_equal(write_with(32, key), IBV_WC_SUCCESS);
 	assert_memory_equal(p->buf[1] + WIN + 32, p->buf[0], 16);
-	/* Taken back here, bound again, taken back by the peer. */
+	/* Invalidated locally, bound again, invalidated by the peer. */
 	wr.invalidate_rkey = key;
 	wr.sg_list = &sge;
 	wr.num_sge = 1;
@@ -148,7 +149,7 @@ static void type_2(void **state)
 	close_all();
 }
 
-/* A window that reaches beyond its region, by what it was bound to a moment ago. */
+/* A window that exceeds its region cannot be bound. */
 static void beyond(void **state)
 {
 	struct ibv_mw *mw;
@@ -179,7 +180,7 @@ static void builders(void **state)
 	assert_non_null(one);
 	key = ibv_inc_rkey(mw->rkey);
 	i = info(WIN, LEN, IBV_ACCESS_REMOTE_WRITE);
-	/* Bound, taken back and bound again in one list. */
+	/* Bound, invalidated and bound again in one list. */
 	ibv_wr_start(ex);
 	ex->wr_flags = IBV_SEND_SIGNALED;
 	ibv_wr_bind_mw(ex, mw, key, &i);
@@ -191,7 +192,7 @@ static void builders(void **state)
 	assert_int_equal(wait_good(p->cq[1]).opcode, IBV_WC_BIND_MW);
 	key = ibv_inc_rkey(key);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, key), IBV_WC_SUCCESS);
-	/* Mistakes that are found at once. */
+	/* Errors that are reported at once. */
 	ibv_wr_start(ex);
 	ibv_wr_bind_mw(ex, one, ibv_inc_rkey(one->rkey), &i);
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
@@ -215,7 +216,7 @@ static void builders(void **state)
 	close_all();
 }
 
-/* A region that is registered anew: where it lies, whose it is, what it allows. */
+/* Re-registration of a region changes its place, its PD or its rights. */
 static void rereg(void **state)
 {
 	const int all = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
@@ -236,7 +237,7 @@ static void rereg(void **state)
 	assert_int_equal(mr->length, LEN);
 	assert_int_equal(write_with((uintptr_t)p->buf[1] + WIN, mr->rkey), IBV_WC_SUCCESS);
 	key = mr->rkey;
-	/* Refused: as it was, the key too. */
+	/* Refused: the region and its key are unchanged. */
 	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 				      IBV_ACCESS_REMOTE_WRITE),
 			 IBV_REREG_MR_ERR_INPUT);
@@ -250,7 +251,7 @@ static void rereg(void **state)
 	close_all();
 }
 
-/* The program says which address stands for the first byte; zero too. */
+/* The program chooses the address of the first byte. It may be zero. */
 static void iova(void **state)
 {
 	const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -266,7 +267,7 @@ static void iova(void **state)
 	assert_memory_equal(p->buf[1] + WIN + 8, p->buf[0], 16);
 	assert_int_equal(write_with((1ull << 63) + 8, high->rkey), IBV_WC_SUCCESS);
 	assert_memory_equal(p->buf[1] + 2 * WIN + 8, p->buf[0], 16);
-	/* Kept when only the access changes. */
+	/* Kept if only the access changes. */
 	assert_int_equal(ibv_rereg_mr(zero, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0,
 				      (int)access | IBV_ACCESS_REMOTE_READ),
 			 0);
@@ -275,7 +276,7 @@ static void iova(void **state)
 	assert_int_equal(ibv_dereg_mr(zero), 0);
 	assert_int_equal(ibv_dereg_mr(high), 0);
 	close_all();
-	/* The same by the flag that older programs have for it. */
+	/* The same with the flag of older programs. */
 	start(0);
 	zero = ibv_reg_mr(p->pd, p->buf[1] + WIN, LEN, (int)access | IBV_ACCESS_ZERO_BASED);
 	assert_non_null(zero);
@@ -286,7 +287,7 @@ static void iova(void **state)
 	close_all();
 }
 
-/* A program that closes its device without taking anything down leaves nothing behind. */
+/* A program may close its device without destroying its objects. */
 static void left_behind(void **state)
 {
 	struct ibv_context *ctx = open_device(), *other = open_device();
@@ -327,8 +328,8 @@ static const struct roost_kernel watcher = {
 	.abi = ROOST_KERNEL_ABI, .name = "watch", .version = 1, .op = 0x1000, .stream = watch};
 
 /*
- * Nothing lands unseen, whatever key it came by; nor is anything shown that lands elsewhere. The
- * hook has the region's addresses.
+ * The hook sees every write to its region, by any key, and no other writes. It gets the region's
+ * addresses.
  */
 static void hook_on_its_region(void **state)
 {
@@ -354,7 +355,7 @@ static void hook_on_its_region(void **state)
 	assert_int_equal(roost_hook_query(hook, &bytes), 0);
 	assert_int_equal(bytes, 16);
 	assert_int_equal(l.where, base + WIN + 8);
-	/* Zero-based: the peer says 24, the hook the region's address. */
+	/* Zero-based: the peer uses 24, the hook gets the region's address. */
 	i = info(2 * WIN, LEN, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED);
 	assert_int_equal(bind_2(two, two->rkey, i), IBV_WC_SUCCESS);
 	assert_int_equal(write_with(24, two->rkey), IBV_WC_SUCCESS);
@@ -363,8 +364,8 @@ static void hook_on_its_region(void **state)
 	assert_int_equal(l.where, base + 2 * WIN + 24);
 	assert_int_equal(l.messages, 2);
 	/*
-	 * Another region of the same memory is another region; so is what a window is bound to
-	 * later.
+	 * Another region of the same memory has no hook. Nor has another region that the window is
+	 * bound to later.
 	 */
 	assert_int_equal(write_with(base + WIN, p->mr[1]->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(roost_hook_query(hook, &bytes), 0);

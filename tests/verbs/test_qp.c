@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: making them, states, posting and what it refuses, data of every operation, errors
- * and flushes.
+ * Queue pairs: creation, states, refused work requests, data of each operation, errors and flushes.
  */
 #include "fixture.h"
 
@@ -103,7 +102,7 @@ static void modify_refuses(void **state)
 	assert_int_equal(ibv_modify_qp(p.qp[0], &a, IBV_QP_STATE), EINVAL);
 	assert_int_equal(ibv_modify_qp(p.qp[0], &a, IBV_QP_CAP), EOPNOTSUPP);
 	assert_int_equal(to_init(&p, 0), 0);
-	/* No GRH: not on RoCE. */
+	/* RoCE needs a GRH. */
 	a = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5};
 	assert_int_equal(ibv_modify_qp(p.qp[0], &a,
@@ -163,7 +162,7 @@ static void bad_work_requests(void **state)
 	assert_int_equal(post_one(p.qp[0], &wr), EINVAL);
 	wr.num_sge = -1;
 	assert_int_equal(post_one(p.qp[0], &wr), EINVAL);
-	wr = write_wr(&p, &sge, 1, 4096); /* more than any stride of one SGE holds */
+	wr = write_wr(&p, &sge, 1, 4096); /* no stride of one SGE has room for so much */
 	wr.send_flags |= IBV_SEND_INLINE;
 	assert_int_equal(post_one(p.qp[0], &wr), EINVAL);
 	wr = write_wr(&p, &sge, 1, 8);
@@ -177,7 +176,7 @@ static void bad_work_requests(void **state)
 	assert_int_equal(ibv_post_recv(p.qp[0], &rwr, &rbad), EINVAL);
 	assert_ptr_equal(rbad, &rwr);
 
-	/* What stands before the bad one in a list is posted. */
+	/* The work requests before the refused one are posted. */
 	good = write_wr(&p, &sge, 7, 8);
 	wr = good;
 	wr.opcode = (enum ibv_wr_opcode)200;
@@ -196,7 +195,7 @@ static void a_full_queue_says_so(void **state)
 	struct pair p;
 	int i;
 
-	/* Receives: nothing takes them. */
+	/* Receives that no message takes fill the queue. */
 	pair_open(&p, &o);
 	for (i = 0; i < 4; i++)
 		assert_int_equal(post_recv_one(&p, 0, (uint64_t)i, 8), 0);
@@ -328,8 +327,8 @@ static void scatter_and_inline(void **state)
 	assert_memory_equal(p.buf[0], p.buf[1], 16 * 17);
 
 	/*
-	 * Inline data is the program's again when the call returns, needs no key, and may come in
-	 * pieces.
+	 * Inline data may be overwritten when the call returns. They need no key, and may be in
+	 * several pieces.
 	 */
 	fill(text, sizeof(text), 6);
 	sges[0] = (struct ibv_sge){(uintptr_t)text, 150, 0};
@@ -375,7 +374,10 @@ static void unsignaled_and_sig_all(void **state)
 	pair_close(&p);
 }
 
-/* A bad key ends the QP; what is posted then, and later, comes back flushed: sends and receives. */
+/*
+ * A bad key puts the QP into the error state. All sends and receives posted then or later are
+ * flushed.
+ */
 static void errors_flush(void **state)
 {
 	struct ibv_send_wr wr;
@@ -411,7 +413,7 @@ static void errors_flush(void **state)
 	pair_close(&p);
 }
 
-/* RESET forgets posts and completions; the QP can be connected again. */
+/* RESET drops work requests and completions. The QP can be connected again. */
 static void reset_and_again(void **state)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_RESET};
@@ -474,7 +476,7 @@ static void ex_every_operation(void **state)
 	lkey = p.mr[0]->lkey;
 	fill(p.buf[0], 300, 7);
 
-	/* Three requests in one go: only the last is signaled. */
+	/* Three requests in one list. Only the last is signaled. */
 	ibv_wr_start(ex);
 	ex->wr_id = 1;
 	ex->wr_flags = 0;
@@ -508,7 +510,7 @@ static void ex_every_operation(void **state)
 
 	assert_int_equal(post_recv_one(&p, 1, 31, 64), 0);
 	ibv_wr_start(ex);
-	ibv_wr_send(ex); /* no data at all */
+	ibv_wr_send(ex); /* no data */
 	assert_int_equal(ibv_wr_complete(ex), 0);
 	wait_good(p.cq[0]);
 	assert_int_equal(wait_good(p.cq[1]).byte_len, 0);
@@ -556,14 +558,14 @@ static void ex_refuses(void **state)
 
 	ex = ibv_qp_to_qp_ex(p.qp[0]);
 	/*
-	 * What newer programs look for before they call it, wr_flush too, which our headers may not
-	 * have.
+	 * Newer programs test these members before they call them. wr_flush may be missing in our
+	 * headers.
 	 */
 	for (i = 0; i < 16; i++)
 		assert_null(*(void **)((char *)ex + offsetof(struct ibv_qp_ex, wr_atomic_write) +
 				       i * sizeof(void *)));
 	ex->wr_flags = IBV_SEND_SIGNALED;
-	/* Pointers that programs call without a look: they fail, and the whole list with them. */
+	/* Programs call these pointers without a check. They make the whole list fail. */
 	ibv_wr_start(ex);
 	ibv_wr_rdma_write(ex, p.mr[1]->rkey, (uintptr_t)p.buf[1]);
 	ibv_wr_set_sge(ex, p.mr[0]->lkey, (uintptr_t)p.buf[0], 8);
@@ -582,7 +584,7 @@ static void ex_refuses(void **state)
 	ibv_wr_start(ex);
 	ibv_wr_rdma_write(ex, p.mr[1]->rkey, (uintptr_t)p.buf[1]);
 	ibv_wr_abort(ex);
-	/* None of that was posted. */
+	/* None of these requests was posted. */
 	settle(p.cq[0]);
 	ibv_wr_start(ex);
 	ex->wr_id = 42;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roost/verbs.h through its surface: calls posted by hand, with memory of their own, kernels that
- * come and go, threads.
+ * roost/verbs.h: calls posted by the program or with memory of their own, kernels that are loaded
+ * and unloaded, threads.
  */
 #include "fixture.h"
 
@@ -10,11 +10,11 @@
 #include "roost/get.h"
 #include "roost/verbs.h"
 
-#define LONG (TIMEOUT_S * 1000000000ull) /* ns: longer than any of this takes */
+#define LONG (TIMEOUT_S * 1000000000ull) /* ns: longer than any call here takes */
 
 /* ---- kernels ---- */
 
-/* hold: with ROOST_RPC_IMM its reply comes when the caller posts a receive, and not before. */
+/* hold: with ROOST_RPC_IMM its reply waits until the caller posts a receive. */
 static enum roost_next hold(struct roost_call *c)
 {
 	return roost_reply(c, ROOST_RPC_OK, "held", 4);
@@ -45,7 +45,7 @@ static const struct roost_kernel sum_kernel = {.abi = ROOST_KERNEL_ABI,
 					       .params = nothing,
 					       .payload = sum};
 
-/* ---- a table, and who looks things up in it ---- */
+/* ---- a table, and lookups ---- */
 
 #define ENTRIES 64
 #define KEYS	100
@@ -100,7 +100,7 @@ static void get_in_one_call(void **state)
 	assert_int_equal(r.status, ROOST_RPC_MISS);
 	assert_int_equal(roost_call(c, 0x9999, 0, NULL, 0, reply, KEYS, LONG, &r), 0);
 	assert_int_equal(r.status, ROOST_RPC_NO_KERNEL);
-	/* What does not fit is not copied. */
+	/* A reply that does not fit is not copied. */
 	{
 		struct roost_get_params params =
 			roost_get_params((uintptr_t)p.buf[1], ENTRIES, 50, 0);
@@ -120,7 +120,7 @@ static void get_in_one_call(void **state)
 	pair_close(&p);
 }
 
-/* As many calls as there are slots, and no more; each reply is its own. */
+/* There can be as many calls at once as slots. Each gets its own reply. */
 static void calls_at_once(void **state)
 {
 	struct roost_caller *c;
@@ -154,7 +154,7 @@ static void calls_at_once(void **state)
 	pair_close(&p);
 }
 
-/* By hand: a completion for the call, a receive for its reply. */
+/* Calls that the program posts itself: the call has a completion, its reply takes a receive. */
 static void posted_by_hand(void **state)
 {
 	struct roost_rpc_head *head;
@@ -199,11 +199,11 @@ static void posted_by_hand(void **state)
 	assert_int_equal(tail->status, ROOST_RPC_OK);
 	assert_int_equal(tail->mark, 77);
 	assert_int_equal(p.buf[0][1024 + 512 - 8 - 42], 42);
-	/* What can't be posted. */
+	/* Calls that cannot be posted. */
 	wr.num_sge = 2;
 	assert_int_equal(roost_post_rpc(p.qp[0], &wr), EINVAL);
 	wr.num_sge = 1;
-	sge.length = 1025; /* longer than a packet: ends the queue pair */
+	sge.length = 1025; /* longer than a packet: the queue pair goes into the error state */
 	assert_int_equal(roost_post_rpc(p.qp[0], &wr), 0);
 	wait_wcs(p.cq[0], &wc, 1);
 	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
@@ -245,8 +245,7 @@ static void payload(void **state)
 }
 
 /*
- * A call that is given up keeps its slot until its reply has come; what comes late is nobody
- * else's.
+ * A call that is given up keeps its slot until its reply has come. No other call gets a late reply.
  */
 static void given_up(void **state)
 {
@@ -275,7 +274,7 @@ static void given_up(void **state)
 	pair_close(&p);
 }
 
-/* A queue pair that ends: waiting calls hear of it. */
+/* Calls that wait fail when the queue pair goes into the error state. */
 static void the_end(void **state)
 {
 	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
@@ -322,7 +321,7 @@ static void who_may(void **state)
 	pair_close(&p);
 }
 
-/* Both sides call the other, each from a thread of its own, while kernels come and go. */
+/* Each side calls the other from a thread of its own, while kernels are loaded and unloaded. */
 struct thread {
 	struct pair *p;
 	int side;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that the host starts, and that post to queue pairs which it binds to them, through the
- * surface: between threads, PUs and ports.
+ * Kernels that the host starts, and that post to queue pairs bound to them. They run between
+ * threads, PUs and ports.
  */
 #include "fixture.h"
 
@@ -14,7 +14,7 @@
 #define LEN    8192u
 #define ROUNDS 200u
 
-/* Reads a block of the other end, adds it up, and writes back its complement, again and again. */
+/* Reads a block from the peer, adds it up, and writes back its complement, repeatedly. */
 struct turn_params {
 	uint64_t addr;
 	uint32_t rkey, rounds;
@@ -115,7 +115,7 @@ static void posts_work_requests(void **state)
 	assert_int_equal(j.told.sum, 0x30 * LEN);
 	for (unsigned i = 0; i < LEN; i++)
 		assert_int_equal(p.buf[1][i], 0xcf);
-	/* Beside the program's own. */
+	/* The kernel's operations and the program's share the queue pair. */
 	lay_out(&j, &p, ROUNDS);
 	run = roost_run_start(p.ctx, &j.a, NULL, 0);
 	assert_non_null(run);
@@ -160,7 +160,7 @@ static void learns_of_errors(void **state)
 	close_bound(&p);
 }
 
-/* In mid-flight, by this thread or that: the kernel hears of it and ends. */
+/* Queue pairs are destroyed while operations are in flight. The kernel gets an error and ends. */
 static void the_qp_is_destroyed(void **state)
 {
 	for (unsigned i = 0; i < 8; i++) {
@@ -186,7 +186,7 @@ static void the_qp_is_destroyed(void **state)
 	}
 }
 
-/* Given up while it runs: the kernel is in use until the NIC is done with its memory. */
+/* The program gives up runs. The kernel stays in use until the NIC no longer uses its memory. */
 static void given_up(void **state)
 {
 	for (unsigned i = 0; i < 8; i++) {
@@ -211,7 +211,7 @@ static void given_up(void **state)
 	}
 }
 
-/* The NIC stays with the parent: in a child nothing moves, and that is said. */
+/* A forked child has no NIC, so its runs do not proceed. The verbs report that. */
 static void in_a_child(void **state)
 {
 	struct roost_result r;
@@ -260,7 +260,7 @@ static void *run_some(void *arg)
 	return arg;
 }
 
-/* Several threads run it, and this one posts and replaces the kernel. */
+/* Several threads drive the run. This thread posts and replaces the kernel. */
 static void many_threads(void **state)
 {
 	static struct roost_kernel versions[4];

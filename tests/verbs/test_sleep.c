@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Programs that wait for events outside of the library: they poll a few times in vain, arm the
+ * Programs that wait for events outside of the library. They poll a few times in vain, arm the
  * completion queue, perhaps poll once more, and sleep in poll(2) on the channel's descriptor. Each
- * message must wake them. Where one does not, the sender's tail loss probe makes the receiver's NIC
- * look, and is counted. A machine that is busy delays ACKs, too, so a few probes are no fault: most
- * messages go without.
+ * message must wake them. If one does not, the sender's tail loss probe makes the receiver's NIC
+ * look, and is counted. A busy machine delays ACKs too, so a few probes are allowed. Most messages
+ * need none.
  */
 #include "fixture.h"
 
@@ -19,7 +19,7 @@
 #define IN_VAIN	  10
 #define MAX_SENDS 32 /* half of the fixture's send queue */
 
-static int sends_outstanding[2]; /* of each side */
+static int sends_outstanding[2]; /* for each side */
 
 static uint64_t probes(struct pair *p)
 {
@@ -44,7 +44,7 @@ static void send_one(struct pair *p, int from)
 	sends_outstanding[from]++;
 }
 
-/* Takes the completions that wait; returns the number of receives among them. */
+/* Takes the waiting completions. Returns the number of receives among them. */
 static int take(struct pair *p, int side)
 {
 	struct ibv_wc wc;
@@ -61,8 +61,8 @@ static int take(struct pair *p, int side)
 }
 
 /*
- * A message arrives without the sender's having seen the ACK of the one before: on a busy machine
- * the service thread may hold the sender's unit, but not run. The send queue must not become full.
+ * A message may arrive before the sender has seen the previous ACK: on a busy machine the service
+ * thread may own the sender's unit and not run. The send queue must not become full.
  */
 static void wait_for_send_queue(struct pair *p, int side)
 {
@@ -85,7 +85,7 @@ static void sleep_until_event(struct pair *p)
 	ibv_ack_cq_events(cq, 1);
 }
 
-/* The message to `side` is on its way; returns when it has come. */
+/* A message to `side` is on its way. Returns when it has come. */
 static void wait_for_message(struct pair *p, int side, int in_vain, bool last_poll)
 {
 	int received = 0;
@@ -147,9 +147,7 @@ static void *poll_on(void *arg)
 	return NULL;
 }
 
-/*
- * The same beside a thread that polls all the time, and after it has ended: nobody may count on it.
- */
+/* The same beside a thread that polls all the time, and after that thread has ended. */
 static void beside_a_poller(void **state)
 {
 	struct other o = {.side = 1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared receive queues through the verbs: attributes, posting (from several threads too), events,
- * what is refused.
+ * Shared receive queues through the verbs: attributes, posting (also from several threads), events,
+ * errors.
  */
 #include "fixture.h"
 
@@ -14,7 +14,7 @@
 #define QPS	4
 #define SENDERS 2
 
-/* The pair's own QPs are not used: QPs of side 1 share `srq`. */
+/* QPs of side 1 share `srq`. The pair's own QPs are not used. */
 struct shared {
 	struct pair p;
 	struct ibv_srq *srq;
@@ -59,7 +59,7 @@ static void shared_open(struct shared *s)
 		}
 		for (side = 0; side < 2; side++)
 			assert_int_equal(to_rts(&s->p, side), 0);
-		/* For the next round to destroy. */
+		/* For the next round, which destroys it. */
 		for (side = 0; side < 2; side++) {
 			a.send_cq = a.recv_cq = s->p.cq[side];
 			a.srq = NULL;
@@ -192,13 +192,13 @@ static void posting(void **state)
 	uint64_t i;
 
 	shared_open(&s);
-	/* The good ones before the bad one are posted. */
+	/* The good receives before the bad one are posted. */
 	assert_int_equal(ibv_post_srq_recv(s.srq, &one, &bad), EINVAL);
 	assert_ptr_equal(bad, &two);
 	for (i = 1; i < DEPTH; i++)
 		assert_int_equal(post_one_recv(&s, i, 64), 0);
 	assert_int_equal(post_one_recv(&s, i, 64), ENOMEM);
-	/* Not through its QPs. */
+	/* Receives cannot be posted to its QPs. */
 	assert_int_equal(ibv_post_recv(s.qp[0][1], &one, &bad), EINVAL);
 	assert_int_equal(ibv_query_qp(s.qp[0][1], &qa, IBV_QP_CAP, &qi), 0);
 	assert_ptr_equal(qi.srq, s.srq);
@@ -239,8 +239,8 @@ static int resize(struct shared *s, uint32_t max_wr)
 }
 
 /*
- * Receives that wait move to the new ring, in their order; it holds as many as it says, and not
- * fewer than wait.
+ * Waiting receives move to the new ring in their order. The ring has room for as many as requested.
+ * A size smaller than the number of waiting receives is refused.
  */
 static void resized(void **state)
 {
@@ -260,7 +260,7 @@ static void resized(void **state)
 			assert_int_equal(post_one_recv(&s, posted++, 64), 0);
 		assert_int_equal(post_one_recv(&s, posted, 64), ENOMEM);
 		assert_int_equal(resize(&s, depth / 2), EINVAL);
-		/* All but seven are used up: the next size holds them. */
+		/* All but seven are used up, so the next size is large enough. */
 		for (i = 0; i < depth - 7; i++) {
 			memset(s.p.buf[0], (int)taken, 64);
 			assert_int_equal(send_one(&s, (int)taken % QPS, 64), 0);
@@ -305,14 +305,14 @@ static void events(void **state)
 	assert_int_equal(a.srq_limit, 0);
 	assert_int_equal(ibv_modify_qp(s.qp[2][1], &err, IBV_QP_STATE), 0);
 	take_event(&s, IBV_EVENT_QP_LAST_WQE_REACHED, s.qp[2][1]);
-	/* The one that is left is for the others. */
+	/* The remaining receive is for the other QPs. */
 	assert_int_equal(send_one(&s, 1, 64), 0);
 	assert_int_equal(wait_good(s.p.cq[1]).wr_id, 3);
 	shared_close(&s);
 }
 
 /*
- * Several threads post to one SRQ, which changes its size, while messages come on several QPs: each
+ * Several threads post to one SRQ while its size changes and messages come on several QPs. Each
  * receive is taken once.
  */
 #define MESSAGES 4000
@@ -362,7 +362,7 @@ static void threads(void **state)
 		for (i = 0; i < (unsigned)n; i++)
 			assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
 		out -= (unsigned)n;
-		/* Smaller is refused while more wait. */
+		/* A smaller size is refused while more receives wait. */
 		if (++turns % 100 == 0) {
 			n = resize(&T, turns % 200 ? 2 * DEPTH : DEPTH);
 			assert_true(n == 0 || n == EINVAL);

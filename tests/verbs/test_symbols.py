@@ -12,11 +12,11 @@ import subprocess
 import sys
 import tempfile
 
-# What a distribution links against libibverbs. Only what is installed is tried.
+# Libraries of a distribution that are linked against libibverbs. Only installed ones are tested.
 CONSUMERS = ["libmlx5.so.1", "libefa.so.1", "libmlx4.so.1", "libmana.so.1", "librdmacm.so.1", "libfabric.so.1",
              "ucx/libuct_ib.so.0", "libucx/libuct_ib.so.0"]
 
-# The interface to providers of rdma-core 44 to 65, and what came to it since 44: nodes of its own, whose members only grew.
+# The interface to providers of rdma-core 44 to 65. Each change since 44 has a node of its own; no names were removed.
 PRIVATE_NODES = [34, 57, 59, 65]
 PRIVATE_NAMES = ["ibv_cmd_create_cq_ex2", "ibv_wr_opcode_str", "ibv_cmd_alloc_dmah", "ibv_cmd_reg_mr_ex", "ibv_cmd_create_comp_cntr",
                  "ibv_cmd_query_port_speed", "ibv_dmabuf_heap_alloc", "verbs_set_ops", "ibv_query_gid_type"]
@@ -71,7 +71,7 @@ maps = {line.split()[-1] for line in open("/proc/self/maps") if "libibverbs.so" 
 print(*maps)
 """
 
-# Their question to a device is a look behind the public struct: ours must not pass for theirs.
+# mlx5 recognises its devices by the memory behind the public struct. Our device must not look like one.
 ASK = """
 import ctypes, os, sys
 ctypes.CDLL("libibverbs.so.1", mode=os.RTLD_NOW | os.RTLD_GLOBAL)
@@ -115,7 +115,7 @@ T_PRIVATE_2 = T_PRIVATE_1
 
 
 def check_generator(generator):
-    """Another distribution's private node is one row: it must give every name of the node it copies."""
+    """A row `node = node` must give the first node all names of the second."""
     with tempfile.TemporaryDirectory() as folder:
         def at(name):
             return os.path.join(folder, name)
@@ -145,7 +145,7 @@ def main():
     folder = system_folder()
     if folder:
         theirs = exported(os.path.join(folder, "libibverbs.so.1"))
-        # Not the duplicates of 2007 (symbols.txt), which are those of another version than the default one.
+        # Without the duplicates of 2007 (symbols.txt), which are not the default versions.
         theirs = {(name, node) for name, node in theirs if node != "IBVERBS_1.0" or (name, "IBVERBS_1.1") not in theirs}
         check(theirs <= have, f"all of the distribution's library is there: {sorted(theirs - have)}")
         check_consumers(lib, folder)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Several threads on the same objects: what TSan is run on. Four threads post WRITEs on one QP and
- * poll one CQ, while others register memory, make and unmake QPs, arm the CQ and query. Every
- * completion is counted once, and every byte arrives.
+ * Several threads use the same objects; this test is for TSan. Four threads post WRITEs on one QP
+ * and poll one CQ. Others register memory, create and destroy QPs, arm the CQ and query. Each
+ * completion is counted once, and each byte arrives.
  */
 #include "fixture.h"
 
@@ -49,7 +49,7 @@ static bool late(time_t since)
 	return true;
 }
 
-/* Writes its round's number into a slot of its own, again and again. */
+/* Writes its round's number into its own slot, repeatedly. */
 static void *poster(void *arg)
 {
 	unsigned id = (unsigned)(uintptr_t)arg, i;
@@ -75,7 +75,7 @@ static void *poster(void *arg)
 		atomic_fetch_add(&outstanding, 1);
 		check(ibv_post_send(pair.qp[0], &wr, &bad) == 0);
 		/*
-		 * The slot is used again: wait for this one. Whoever polls may have taken its
+		 * Waits, because the slot is used again. Another thread may have polled the
 		 * completion.
 		 */
 		while (atomic_load(&completed[id]) < i && !atomic_load(&failed) && !late(began))
@@ -178,8 +178,8 @@ static void *driver(void *arg)
 }
 
 /*
- * A queue of one: who has seen the completion can post, though another thread is still in the turn
- * that made it.
+ * A queue of one. A thread that has seen the completion can post, even if another thread is still
+ * in the turn that made it.
  */
 static void a_completion_frees_its_slot(void **state)
 {
@@ -211,8 +211,8 @@ int main(void)
 	};
 
 	/*
-	 * With two units every round waits for a thread that nobody polls for, beside more threads
-	 * than cores.
+	 * With two units each round waits for a thread that no program polls for. There are more
+	 * threads than cores.
 	 */
 	if (getenv("ROOST_PUS"))
 		rounds = 300;

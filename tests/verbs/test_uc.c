@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable connections through the verbs: what they carry, what they refuse, what a wrong WRITE
- * does: nothing.
+ * Unreliable connections through the verbs: supported and refused operations. A wrong WRITE has no
+ * effect.
  */
 #include "fixture.h"
 
@@ -78,7 +78,7 @@ static void post(enum ibv_wr_opcode op, uint32_t len, uint64_t remote)
 	wait_good(p->cq[0]);
 }
 
-/* Each message that a receive tells of arrives whole; PSNs wrap on the way. */
+/* Each message with a receive completion arrives whole. PSNs wrap on the way. */
 static void messages(void **state)
 {
 	static const enum ibv_wr_opcode ops[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
@@ -111,8 +111,8 @@ static void messages(void **state)
 }
 
 /*
- * A WRITE needs no receive; what follows it tells that it is there. One that is refused, and a SEND
- * without a receive, change nothing.
+ * A WRITE needs no receive; a later message shows that it has arrived. A refused WRITE and a SEND
+ * without a receive change nothing.
  */
 static void writes(void **state)
 {
@@ -120,7 +120,7 @@ static void writes(void **state)
 	memset(p->buf[0], 0x77, LONG);
 	post(IBV_WR_RDMA_WRITE, LONG, (uintptr_t)p->buf[1]);
 	post(IBV_WR_RDMA_WRITE, 100, (uintptr_t)p->buf[1] + BUF_SIZE - 99); /* beyond the end */
-	post(IBV_WR_SEND, 100, 0);					    /* nobody takes it */
+	post(IBV_WR_SEND, 100, 0);					    /* no receive */
 	settle(p->cq[1]);
 	assert_int_equal(post_recv_one(p, 1, 9, 100), 0);
 	memset(p->buf[0] + LONG, 0x78, 8);
@@ -132,7 +132,7 @@ static void writes(void **state)
 	pair_close(p);
 }
 
-/* The service has no READ, no atomics, no invalidation; its QPs say what they are. */
+/* UC has no READ, atomics or invalidation. Queries return the QPs' type. */
 static void refused(void **state)
 {
 	static const enum ibv_wr_opcode ops[] = {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,

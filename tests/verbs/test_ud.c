@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable datagrams through the verbs: address handles, both ways of posting, answers to whom
- * wrote.
+ * Unreliable datagrams through the verbs: address handles, both ways of posting, replies to a
+ * sender.
  */
 #include "fixture.h"
 
@@ -109,7 +109,7 @@ static void send(int from, struct ibv_ah *ah, uint32_t qpn, uint32_t len)
 	assert_int_equal(ibv_post_send(u->qp[from], &wr, &bad), 0);
 }
 
-/* One completion of a send and one of a receive, in either order; the receive's. */
+/* Takes one send completion and one receive completion, in either order. Returns the receive's. */
 static struct ibv_wc sent_and_received(void)
 {
 	struct ibv_wc wc[2];
@@ -134,13 +134,13 @@ static void there_and_back(void **state)
 	assert_int_equal(wc.wr_id, 7);
 	assert_int_equal(wc.byte_len, GRH + 100);
 	assert_int_equal(wc.wc_flags, IBV_WC_GRH);
-	/* RoCE v2 and the family, as mlx5 says them: UCX goes by it. */
+	/* RoCE v2 and the IP version, with mlx5's values: UCX relies on them. */
 	assert_int_equal(wc.sl, 8 | (getenv("VERBS_TEST_V6") ? 1 : 2));
 	assert_int_equal(wc.src_qp, u->qp[0]->qp_num);
 	assert_int_equal(wc.qp_num, u->qp[1]->qp_num);
 	assert_memory_equal(u->buf + 1024 + GRH, u->buf, 100);
 	assert_int_equal(u->buf[1024] >> 4 == 6, getenv("VERBS_TEST_V6") != NULL);
-	/* The answer goes to where the question came from. */
+	/* The reply goes to the sender of the request. */
 	back = ibv_create_ah_from_wc(u->pd, &wc, (struct ibv_grh *)(u->buf + 1024), 1);
 	assert_non_null(back);
 	post_recv(0, 8, 2048);
@@ -190,7 +190,7 @@ static void attributes(void **state)
 	assert_int_equal(init.qp_type, IBV_QPT_UD);
 	assert_int_equal(ibv_query_device(u->ctx, &dev), 0);
 	assert_true(dev.max_ah >= 1024);
-	assert_int_equal(ibv_post_send(u->qp[0], &wr, &bad), EINVAL); /* the service has no WRITE */
+	assert_int_equal(ibv_post_send(u->qp[0], &wr, &bad), EINVAL); /* UD has no WRITE */
 	assert_ptr_equal(bad, &wr);
 	finish();
 }
@@ -213,7 +213,7 @@ static void refused_handles(void **state)
 	a.grh.sgid_index = 1;
 	assert_null(ibv_create_ah(u->pd, &a));
 	assert_int_equal(ibv_dealloc_pd(u->pd), EBUSY);
-	/* Headers that are none, or are not to us. */
+	/* Headers that are not valid, or not for this port. */
 	assert_int_equal(ibv_init_ah_from_wc(u->ctx, 1, &wc, &grh, &a), -1);
 	assert_int_equal(errno, EPROTONOSUPPORT);
 	grh.version_tclass_flow = htobe32(6u << 28 | 0x68u << 20 | 0x12345);
@@ -231,10 +231,10 @@ static void refused_handles(void **state)
 	finish();
 }
 
-/* A program may leave everything behind when it closes the device. */
+/* A program may close the device without destroying its objects. */
 static void left_behind(void **state)
 {
-	static struct ud before; /* it still holds the objects */
+	static struct ud before; /* the program still holds these objects */
 
 	start();
 	assert_int_equal(ibv_close_device(u->ctx), 0);
