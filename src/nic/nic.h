@@ -342,9 +342,9 @@ unsigned nic_srq_pu(const struct nic_srq *srq);	   /* may change while no QP use
 /* ---- address handles ---- */
 
 struct nic_ah_attr {
-	uint32_t pd;	      /* of the QPs that may use it */
+	uint32_t pd; /* of the QPs that may use it */
 	struct pkt_addr dgid;
-	uint8_t port;	      /* 1 .. ports */
+	uint8_t port; /* 1 .. ports */
 	uint8_t sgid_index, traffic_class;
 };
 /*
