@@ -42,8 +42,7 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v)
 	qp->pu->ctr.out_of_sequence += gap;
 	if (v->op->flags & PKT_FIRST) {
 		if (unlikely(r->msg != PKT_KIND_NONE)) {
-			qp->pu->ctr
-				.rx_uc_dropped++; /* the end of the previous message is missing */
+			qp->pu->ctr.rx_uc_dropped++; /* the previous message has no end */
 			abandon(qp);
 		}
 		r->drop = false;

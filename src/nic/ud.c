@@ -21,8 +21,7 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 
 	if (unlikely(!ah || ah->port_num != qp->attr.port))
 		return NIC_WC_LOC_QP_OP_ERR;
-	if (unlikely(e->len >
-		     ah->mtu)) /* the handle's address may have a smaller MTU than the QP's */
+	if (unlikely(e->len > ah->mtu)) /* may be less than the QP's MTU */
 		return NIC_WC_LOC_LEN_ERR;
 	if (unlikely(ah->pd != qp->pd))
 		return NIC_WC_LOC_PROT_ERR;
@@ -112,8 +111,7 @@ void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *p
 		nak = resp_scatter_or_nak(qp, v->payload, v->payload_len);
 	if (unlikely(nak)) {
 		drop(qp);
-		if (nak ==
-		    PKT_NAK_REM_OP) /* local error, completed (IBA 9.9.3, class A) */
+		if (nak == PKT_NAK_REM_OP) /* local error, completed (IBA 9.9.3, class A) */
 			qp_error(qp);
 		return;
 	}
