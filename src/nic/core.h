@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside of the NIC core: its objects. Only src/nic includes this. Everything here is touched by
- * the owner of the PU alone, except what is marked.
+ * The objects of the NIC core. Only src/nic includes this header. Only the owner of the PU accesses
+ * the fields and calls the functions, unless a comment says otherwise.
  *
- * Packet sequence numbers are kept in 32 bits, of which the wire shows the low 24: 2^32 is a
- * multiple of 2^24, so differences stay right across both wraps, and comparisons are signed
- * differences (psn_before).
+ * Packet sequence numbers have 32 bits here and 24 on the wire. 2^32 is a multiple of 2^24, so
+ * differences are right across both wraps. Comparisons use signed differences (psn_before).
  */
 #ifndef ROOST_NIC_CORE_H
 #define ROOST_NIC_CORE_H
@@ -25,20 +24,14 @@
 #include "nic/nic.h"
 #include "packet/headers.h"
 
-#define NIC_RESP_BURST 32 /* READ responses a QP may send in one go before the next has its turn */
-/* Private copies of WQEs a QP keeps at most: fetched and not yet retired. */
+#define NIC_RESP_BURST 32 /* READ responses of a QP before the next QP's turn */
+/* Private copies of WQEs (fetched, not yet retired) per QP, at most. */
 #define NIC_SQ_WINDOW 512
 /* IBA 9.7.7.3.1 bounds outstanding PSNs to half the number space. */
 #define NIC_PSN_WINDOW ((1u << 23) - 1)
-/*
- * Ask for an acknowledgement at least this often inside a message (rxe stops at 128
- * unacknowledged).
- */
+/* Packets of a message per acknowledgement request, at most (rxe stops at 128 unacknowledged). */
 #define NIC_ACKREQ_EVERY 64
-/*
- * A READ of any length is cut into requests of at most this many bytes where the port sets no
- * window of its own.
- */
+/* Bytes of one READ request, at most, where the port has no READ window. */
 #define NIC_READ_CHUNK (1u << 20)
 
 struct pu;
@@ -51,9 +44,9 @@ struct nic_cq {
 	uint32_t prod;	    /* completions ever produced */
 	uint32_t cons_seen; /* index->cons as last read */
 	uint8_t pu;
-	bool shared; /* QPs of several PUs complete here: `lock` is taken */
+	bool shared; /* QPs of several PUs complete here and take `lock` */
 	bool overrun;
-	bool dirty, dirty_solicited; /* on the PU's list: look at `arm` at the end of the turn */
+	bool dirty, dirty_solicited; /* on the PU's list: `arm` is checked at the turn's end */
 	struct spin lock;
 	void *ctx;
 	uint32_t refs; /* QPs; control */
@@ -61,25 +54,22 @@ struct nic_cq {
 	struct list_head link; /* all of the NIC; control */
 };
 
-/*
- * The private copy of a WQE, from fetch to retirement. The WQE follows, as long as the queue's
- * stride.
- */
+/* The private copy of a WQE, from fetch to retirement. `wqe` is as long as the queue's stride. */
 struct sq_entry {
 	uint64_t wr_id;
-	uint32_t psn;	/* of its first packet */
-	uint32_t npkts; /* PSNs it takes: request packets, or response packets of a READ */
+	uint32_t psn;	/* of the first packet */
+	uint32_t npkts; /* number of PSNs: request packets, or response packets of a READ */
 	uint32_t len;	/* payload bytes */
 	uint8_t op;	/* enum roost_op */
-	uint8_t status; /* enum nic_wc_status to end with; 0 while all is well */
+	uint8_t status; /* enum nic_wc_status of the completion; 0: no error so far */
 	uint8_t signaled;
 	uint8_t num_sge;
 	uint32_t index; /* of the WQE in its ring */
-	bool reply;	/* of a kernel, not out of the ring: rpc.c */
-	/* of a WRITE that goes through a kernel which changes its length: resize.c */
+	bool reply;	/* a kernel's reply, not from the ring: rpc.c */
+	/* a segment of a WRITE whose length a kernel changes: resize.c */
 	bool part;
-	bool final; /* the last of these: it ends the WQE */
-	bool act;   /* of a kernel, on a QP that is bound to it: kernel_wr.c */
+	bool final; /* the last segment; it ends the WQE */
+	bool act;   /* a kernel work request: kernel_wr.c */
 	struct roost_wqe wqe __attribute__((aligned(16)));
 };
 _Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
@@ -89,7 +79,7 @@ enum qp_block { /* why a requester with work left the list of senders */
 		BLOCK_WINDOW, /* the destination's window is full */
 		BLOCK_READS,  /* max_rd_atomic, or a fence */
 		BLOCK_PSN,    /* too many PSNs or WQEs outstanding */
-		BLOCK_RNR,    /* waits for the receiver's timer */
+		BLOCK_RNR,    /* the time of an RNR NAK */
 };
 
 struct qp_sq {
@@ -103,31 +93,31 @@ struct qp_sq {
 	/* counts of private copies: una <= next <= fetched */
 	uint32_t una, next, fetched;
 	uint32_t taken;	       /* WQEs taken from the ring */
-	uint32_t window;       /* so many copies of them at most */
-	uint32_t copies;       /* are there; what else is there are replies */
-	uint32_t replies;      /* of kernels, which have entries of their own */
-	uint32_t kernel_wrs;   /* of the kernels that the QP is bound to, likewise */
+	uint32_t window;       /* copies of WQEs, at most */
+	uint32_t copies;       /* copies of WQEs now */
+	uint32_t replies;      /* entries of kernels' replies, not in `copies` */
+	uint32_t kernel_wrs;   /* entries of kernel work requests, not in `copies` */
 	uint32_t next_pkt;     /* packet inside WQE `next` */
 	uint32_t psn_una;      /* oldest unacknowledged */
 	uint32_t psn_next;     /* next to send */
 	uint32_t psn_max;      /* one past the highest ever sent */
 	uint32_t psn_fetch;    /* first PSN of the next WQE to fetch */
-	uint32_t since_ackreq; /* packets since the last that asked for an ACK */
+	uint32_t since_ackreq; /* packets since the last one that requested an ACK */
 	uint32_t rd_out;       /* READ requests and atomics outstanding */
-	uint32_t rd_slow;      /* so many of them at most after a loss; 0: as many as agreed */
-	uint32_t read_bytes;   /* asked for and not yet received */
+	uint32_t rd_slow;      /* limit of rd_out after a loss; 0: max_rd_atomic */
+	uint32_t read_bytes;   /* requested and not yet received */
 	uint32_t inflight;     /* bytes of requests in flight, as the window counts them */
 	uint32_t nak_psn;      /* PSN of the last sequence NAK acted on */
 	uint32_t probe_end;    /* psn_max when the probe went out */
 	uint32_t rtt_psn;
-	uint64_t gathers_since; /* requests wait for more since then; 0: none do */
+	uint64_t gathers_since; /* requests wait for more since then; 0: none wait */
 	uint64_t rtt_start;	/* 0: no sample running */
 	/*
-	 * Of the last acknowledgement that moved psn_una, of the last time-out, or of sending
-	 * psn_una: the latest.
+	 * The latest time of: an acknowledgement that moved psn_una, a time-out, the transmission
+	 * of psn_una.
 	 */
 	uint64_t progress;
-	uint64_t since;	 /* likewise, but for time-outs */
+	uint64_t since;	 /* the same without time-outs */
 	uint64_t probed; /* time of the last probe */
 	uint64_t rnr_until;
 	uint8_t block;		      /* enum qp_block */
@@ -135,27 +125,27 @@ struct qp_sq {
 	uint8_t probes;		      /* sent since the last progress */
 	uint8_t backoff;	      /* time-outs since the last progress */
 	bool nak_seen;		      /* nak_psn is valid */
-	bool gap;		      /* responses were missing and have been asked for again */
+	bool gap;		      /* missing responses have been requested again */
 	bool probing;
 	bool rtt_alone; /* nothing was in flight before rtt_psn */
-	bool lone;	/* the last ACK was for a probe alone, or for the packet's first copy */
+	bool lone;	/* the last ACK was for the probe only, or for its packet's first copy */
 	bool drained_event;
 	/*
-	 * Retries were renewed for a stalled peer: alive_listen() of then; 0: not since the last
-	 * progress.
+	 * alive_listen() at the time when the retries were renewed for a stalled peer; 0: not since
+	 * the last progress.
 	 */
 	uint64_t stalled_at;
 };
 
-/* READ or atomic that the responder may have to answer (again). */
+/* A READ or atomic that the responder may have to answer (again). */
 struct resp_entry {
 	uint32_t psn, npkts;
 	/*
-	 * the running execution, in packets relative to psn: first, next to send, one past the
-	 * last; cur == end: none
+	 * The running execution, in packets relative to psn: first, next to send, one past the
+	 * last; cur == end: none.
 	 */
 	uint32_t start, cur, end;
-	uint32_t limit; /* bytes of the READ up to where this execution goes */
+	uint32_t limit; /* offset of this execution's end, in bytes of the READ */
 	uint32_t msn;
 	uint32_t rkey, len;
 	uint64_t va;
@@ -164,7 +154,7 @@ struct resp_entry {
 	bool done; /* its last response has been sent once */
 };
 
-/* A ring of posted receives: a QP's own, or one that QPs share. */
+/* A ring of posted receives, of one QP or of an SRQ. */
 struct recv_ring {
 	uint8_t *ring;
 	uint64_t *wr_ids;
@@ -173,7 +163,7 @@ struct recv_ring {
 	uint8_t stride_shift;
 	uint32_t cons; /* receives taken */
 	uint32_t prod_seen;
-	uint32_t pd; /* against which their keys are checked */
+	uint32_t pd; /* of the receives' keys */
 };
 
 struct qp_resp {
@@ -182,28 +172,28 @@ struct qp_resp {
 	uint32_t epsn; /* expected */
 	uint32_t msn;
 	uint8_t msg;	     /* enum pkt_kind of the message in progress; NONE between messages */
-	uint8_t nak;	     /* syndrome to send when the READs before it are done; 0: none */
+	uint8_t nak;	     /* syndrome to send after the READs before it; 0: none */
 	bool ack;	     /* acknowledge up to epsn - 1 */
 	bool nak_sent;	     /* drop later PSNs until epsn comes */
-	bool has_recv;	     /* recv holds a receive that was taken */
-	bool drop;	     /* UC: the rest of the message in progress is dropped */
-	bool cnp;	     /* a congestion notification is to go */
+	bool has_recv;	     /* recv holds a receive */
+	bool drop;	     /* UC: drop the rest of the message in progress */
+	bool cnp;	     /* send a congestion notification */
 	uint8_t head, count; /* replay ring: entries [head, head + count) */
 	uint8_t pending;     /* entries with responses still to send */
-	uint64_t cnp_next;   /* none before that */
+	uint64_t cnp_next;   /* time of the next one, at the earliest */
 	uint32_t nak_psn;
-	uint8_t last_nak; /* syndrome of the NAK that ended the connection, with nak_psn; 0: none */
-	uint32_t rkey;	  /* WRITE in progress */
+	uint8_t last_nak; /* syndrome of the NAK, at nak_psn, that ended the connection; 0: none */
+	uint32_t rkey;	  /* of the WRITE in progress */
 	uint64_t va;
 	uint32_t left;
-	uint32_t received; /* message in progress: bytes so far */
-	uint32_t rpc_len;  /* RPC WRITE in progress: bytes of it */
+	uint32_t received; /* bytes so far of the message in progress */
+	uint32_t rpc_len;  /* bytes of the RPC WRITE in progress */
 	struct {
 		uint64_t wr_id;
 		uint32_t index, num_sge;
-		uint32_t sge, sge_off; /* where the next byte goes */
+		uint32_t sge, sge_off; /* position of the next byte */
 	} recv;
-	/* max_dest_rd_atomic entries; NULL: none. Memory of its own: most QPs ask for few */
+	/* max_dest_rd_atomic entries, or NULL. Allocated separately: most QPs have few */
 	struct resp_entry *replay;
 	uint8_t replay_size;
 };
@@ -211,62 +201,62 @@ struct qp_resp {
 /* A shared receive queue: srq.c. */
 struct nic_srq {
 	struct recv_ring rq;
-	uint32_t limit; /* tell when fewer are posted; 0: not asked */
+	uint32_t limit; /* raise the event when fewer are posted; 0: not armed */
 	uint32_t refs;	/* QPs; control */
 	uint8_t pu;	/* of its QPs */
-	bool broken;	/* its index is no count of postings */
+	bool broken;	/* the program stored an invalid index */
 	struct nic *nic;
 	void *ctx;
 	struct list_head link; /* all of the NIC; control */
 };
 
 struct nic_qp {
-	/* read by [any] threads */
-	_Atomic uint32_t db_active; /* the PU knows of posted work and will look again */
-	_Atomic uint32_t db_queued; /* it stands in the PU's ring of doorbells */
-	_Atomic uint32_t db_prod;   /* how far work was posted at the last nic_qp_busy() */
+	/* [any] */
+	_Atomic uint32_t db_active; /* the PU knows of posted work and will check for more */
+	_Atomic uint32_t db_queued; /* the QP is in the PU's ring of doorbells */
+	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy() */
 	_Atomic uint8_t state_hint;
 	uint32_t qpn;
 	uint8_t pu_index;
 
 	uint8_t state; /* enum nic_qp_state */
 	uint8_t type;
-	/* enum pkt_service: added to the op-codes it sends, asked of those it hears */
+	/* enum pkt_service: the class of the op-codes that it sends and accepts */
 	uint8_t service;
 	uint8_t port;		 /* from 0 */
-	bool loop;		 /* peer is a QP of this NIC on the same PU */
+	bool loop;		 /* the peer is a QP of this NIC on the same PU */
 	bool rpc;		 /* op-codes 0x18 .. 0x1c are calls */
 	bool kernel_wrs_enabled; /* kernels may post to it */
 	bool sig_all;
-	bool heard;		 /* something came since RESET */
+	bool heard;		 /* received a packet since RESET */
 	uint8_t num_in, num_out; /* hooks: stream.c */
 	uint8_t mtu_shift;
 	uint32_t mtu;
-	uint32_t read_chunk; /* packets one READ request asks for at most */
+	uint32_t read_chunk; /* response packets of one READ request, at most */
 	uint32_t dest_qpn;
 	uint32_t pd;
 	uint32_t access;
 	uint8_t tos;
-	/* UDP source port of the peer's packets (rx.c); above 65535: nothing came yet */
+	/* UDP source port of the peer's packets (rx.c); above 65535: none received yet */
 	uint32_t peer_port;
 	struct pu *pu;
 	struct dest *dest;
 	struct list_head dest_link; /* among the QPs of dest */
 	bool keepalive;
 	struct nic_cq *send_cq, *recv_cq;
-	struct nic_srq *srq; /* NULL: receives of its own */
+	struct nic_srq *srq; /* NULL: the QP has its own receive queue */
 	struct qp_sq sq;
 	struct qp_resp resp;
 	struct list_head tx_link;   /* senders, or waiters of a window */
 	struct list_head resp_link; /* QPs with responses to send */
-	struct list_head lost_link; /* QPs that end: a completion queue had no room */
+	struct list_head lost_link; /* pu->lost */
 	struct wheel_timer timer;
 	struct nic_qp_attr attr;
 	struct nic *nic;
 	void *ctx;
-	struct qp_resize *resize;   /* NULL: no kernel changes the length of what leaves */
+	struct qp_resize *resize;   /* NULL: no kernel changes the length of WRITEs */
 	struct qp_streams *streams; /* NULL: no hook was ever attached */
-	void *rpc_ctx;		    /* of the layer that serves calls; NULL: none does */
+	void *rpc_ctx;		    /* of the layer that serves calls, or NULL */
 	uint32_t max_inline, max_send_sge;
 	uint32_t events;  /* asynchronous events already raised */
 	uint32_t groups;  /* multicast groups it is attached to */
@@ -275,7 +265,7 @@ struct nic_qp {
 	struct roost_sge recv_sges[ROOST_MAX_SGE];
 };
 
-/* A destination as seen from one PU: all QPs that talk to it share its window. */
+/* A destination of one PU: an address and a slot. All QPs that send to it share its window. */
 struct dest {
 	struct list_head link;
 	struct port *port;
@@ -283,39 +273,33 @@ struct dest {
 	struct pu *pu;
 	uint8_t port_index, slot; /* the slot is the peer's */
 	uint32_t refs;
-	uint32_t window; /* bytes in flight allowed; 0: the port pushes back */
+	uint32_t window; /* bytes in flight, at most; 0: the port has flow control */
 	uint32_t inflight;
-	/* bytes sent of which nobody will say that they arrived; time takes them off */
+	/* bytes sent on unacknowledged services; they decay with time */
 	uint32_t paced;
-	uint64_t paced_at; /* until when it has */
-	/* ns; 0: no sample yet. The smallest is that of all samples */
+	uint64_t paced_at; /* time of the last decay */
+	/* ns; 0: no sample yet. rtt_min is the smallest sample */
 	uint64_t srtt, rttvar, rtt_min;
-	/*
-	 * ns; half more than an answer takes, or seems to take, if nothing else is in flight; 0:
-	 * unknown
-	 */
+	/* ns; 1.5 times the round trip, or its estimate, with nothing else in flight; 0: unknown */
 	uint64_t trip;
-	bool trip_sure; /* it is seen from a packet that was sent once */
-	uint64_t cut;	/* when the window was last cut */
+	bool trip_sure; /* measured with a packet that was sent once */
+	uint64_t cut;	/* time of the window's last cut */
 	struct list_head waiters;
-	/* Is anybody there? alive.c */
+	/* liveness of the peer: alive.c */
 	struct list_head qps;
-	struct wheel_timer alive_timer; /* owner NULL: that tells it from a QP's */
-	uint64_t suspected;		/* since when; 0: not */
-	uint64_t hinted, asked;		/* when the last hint came, the last question went */
+	struct wheel_timer alive_timer; /* its owner is NULL, unlike a QP's timer */
+	uint64_t suspected;		/* since when; 0: not suspected */
+	uint64_t hinted, asked;		/* times of the last hint and of the last question */
 	uint32_t num_hints, silent;
-	uint32_t keepers; /* QPs that are kept alive */
-	/* nothing has come since somebody began to listen for it. [any PU's owner] */
+	uint32_t keepers; /* QPs with keep-alive */
+	/* no packet has come since alive.c began to wait for one. [any PU's owner] */
 	atomic_bool quiet;
 	struct icrc_flow tx, rx;
-	/* nic->ticks when something came that was listened for. [any PU's owner] */
+	/* nic->ticks at the last packet that ended `quiet`. [any PU's owner] */
 	_Atomic uint64_t heard;
-	uint64_t looked; /* when it was last asked who reads there, and the answer */
+	uint64_t looked; /* time and result of the last port_reader_of() */
 	enum port_reader reader;
-	/*
-	 * Silence was stalled_at, since the peer stands: alive_listen() of then; 0: not since it
-	 * was heard.
-	 */
+	/* alive_listen() at the time when the peer was found stalled; 0: heard since */
 	uint64_t stalled_at;
 };
 
@@ -324,21 +308,21 @@ struct nic_ah {
 	uint32_t handle, pd;
 	uint8_t port_num, tos;
 	uint32_t mtu;
-	struct dest *dest[NIC_MAX_PUS][PORT_MAX_LANES]; /* by our PU and the receiver's lane */
+	struct dest *dest[NIC_MAX_PUS][PORT_MAX_LANES]; /* by PU and the receiver's lane */
 };
 
-/* A multicast group at a port number, as one PU sees it: its QPs that are attached (mcast.c). */
+/* A multicast group of a port number, with one PU's attached QPs (mcast.c). */
 struct nic_group {
 	struct list_head link; /* in pu->groups, by hash */
 	struct pkt_addr addr;
 	uint8_t port_num;
-	uint32_t joined; /* a bit for each of our ports that is a member */
+	uint32_t joined; /* bit mask of the ports that are members */
 	uint32_t count;
 	struct nic_qp *qp[NIC_MAX_GROUP_QPS];
 };
 #define GROUP_BUCKETS 64 /* a power of two */
 
-/* A packet that is complete but for its ICRC: tx.h. */
+/* A packet that is complete except for its ICRC: tx.h. */
 struct late_packet {
 	uint8_t *bth; /* NULL: none */
 	const struct icrc_flow *flow;
@@ -348,13 +332,13 @@ struct late_packet {
 
 struct pu_port {
 	struct port *port;
-	struct late_packet late; /* never from one turn to the next */
-	/* of the last datagram received: the next is often from there too */
+	struct late_packet late; /* empty between turns */
+	/* of the last datagram received; the next one often has the same source */
 	struct icrc_flow ud_rx;
-	uint32_t read_out; /* READ bytes asked for over all QPs */
+	uint32_t read_out; /* READ bytes requested by all QPs */
 	struct list_head read_waiters;
-	uint8_t num;  /* programs' number of the port in whose GID table this is */
-	bool blocked; /* the port had no room: try again at the next turn */
+	uint8_t num;  /* port number whose GID table has this port */
+	bool blocked; /* the port had no room; the next turn tries again */
 };
 
 struct pu {
@@ -366,66 +350,66 @@ struct pu {
 	struct mpsc doorbells;
 	struct list_head senders;    /* QPs that have requests to send */
 	struct list_head responders; /* QPs that have responses to send */
-	struct list_head lost;	     /* QPs that end: qp_end_lost() */
-	struct list_head dests;	     /* changed under nic->dests_lock: other PUs look through it */
+	struct list_head lost;	     /* QPs that end since a CQ overran: qp_end_lost() */
+	struct list_head dests;	     /* changed under nic->dests_lock: other PUs read it */
 	struct list_head groups[GROUP_BUCKETS];
 	struct nic_cq *dirty[64];
 	unsigned num_dirty;
 	struct nic_counters ctr;
-	struct mr_last rpc_last;    /* of calls' accesses */
-	bool rpc_work, rpc_time;    /* calls want to run; nic_rpc_ask_time() */
-	uint64_t polls;		    /* turns, with or without work */
-	const struct nic_qp *rx_qp; /* of the last packet: to be compared only */
-	uint64_t rx_at,
-		rx_mixed; /* when the last one came; when packets of two QPs last met, or of one met calls of another */
-	atomic_bool rung;	      /* RPC_RING stands among the doorbells */
-	bool sent_unseen;	      /* the last turn did not look at what came in */
-	bool rx_last;		      /* the packet at hand is the last of its burst */
-	struct wheel_timer rpc_timer; /* nic_rpc_at(): without an owner, as those of destinations */
-	uint64_t hints_at;	      /* when hints_looks began to count */
+	struct mr_last rpc_last;      /* of calls' accesses */
+	bool rpc_work, rpc_time;      /* run() is due; nic_rpc_ask_time() was called */
+	uint64_t polls;		      /* turns, with or without work */
+	const struct nic_qp *rx_qp;   /* of the last packet; compared only, not accessed */
+	uint64_t rx_at,		      /* time of the last packet */
+		rx_mixed;	      /* time of the last change between QPs, in packets or calls */
+	atomic_bool rung;	      /* RPC_RING is in the ring of doorbells */
+	bool sent_unseen;	      /* the last turn did not receive */
+	bool rx_last;		      /* the current packet is the last of its burst */
+	struct wheel_timer rpc_timer; /* nic_rpc_at(); its owner is NULL, unlike a QP's timer */
+	uint64_t hints_at;	      /* start time of the count in hints_looks */
 	/* queue pairs and destinations that hints were compared with since */
 	unsigned hints_looks;
 };
 
-/* Among doorbells, where QP numbers stand, which have 24 bits: nic_rpc_ring(). */
+/* The doorbell of nic_rpc_ring(). The other doorbells are QP numbers, which have 24 bits. */
 #define RPC_RING UINT32_MAX
 
 #define NIC_GSI_DESTS 32
 
 struct nic {
-	struct nic_config cfg; /* but for the number of ports, which grows */
-	atomic_uint ports;     /* control; those in front of it are whole. [any] */
+	struct nic_config cfg; /* except the number of ports, which grows */
+	atomic_uint ports;     /* control; ports below it are complete. [any] */
 	struct pu *pus[NIC_MAX_PUS];
 	struct mr_table mrs;
 	_Atomic(struct nic_qp *) qps[NIC_MAX_QPS];
-	uint8_t slot[NIC_MAX_PUS]; /* of QP numbers; without a pool one for all PUs */
+	uint8_t slot[NIC_MAX_PUS]; /* of QP numbers; without a pool all PUs have the same */
 	uint8_t qp_gen[NIC_MAX_QPS];
-	uint32_t qp_hint[NIC_MAX_PUS]; /* where the search for a free index goes on */
+	uint32_t qp_hint[NIC_MAX_PUS]; /* start of the search for a free index */
 	_Atomic(struct nic_ah *) ahs[NIC_MAX_AHS];
 	uint32_t ah_hint, num_ahs;
-	uint32_t num_groups; /* one that several PUs have counts once */
+	uint32_t num_groups; /* a group on several PUs counts once */
 	struct list_head cqs, srqs;
 	uint32_t num_qps, num_cqs, num_pds, num_srqs;
 	uint64_t qp_bytes;
 	_Atomic uint64_t memory, memory_limit, memory_refused; /* nic_memory_take() */
-	/* queue pairs and what they hold; control */
+	/* memory of queue pairs; control */
 	struct arena arena;
 	struct spin dests_lock;
-	/* order what is listened for and what is heard: PUs' clocks are not alike */
+	/* logical clock of alive_listen() and alive_heard(): PUs' times differ */
 	_Atomic uint64_t ticks;
 	uint32_t *pd_refs; /* UINT32_MAX: free */
 	uint32_t pd_cap;
 	struct secret secret;
-	uint32_t gsi_psn; /* of PU 0's owner: the next datagram's from QP 1 */
-	struct dest *gsi_dests
-		[NIC_GSI_DESTS]; /* the last ones it sent to, with a reference each; of PU 0's owner */
+	uint32_t gsi_psn; /* of QP 1's next datagram; PU 0's owner */
+	/* QP 1's last destinations, with a reference each; PU 0's owner */
+	struct dest *gsi_dests[NIC_GSI_DESTS];
 	unsigned gsi_oldest;
 	unsigned num_watched;
 	struct {
 		uint32_t key;
 		struct nic_stream_hook *hook;
 	} watched[NIC_MAX_WATCHED];
-	const struct nic_rpc_ops *rpc_ops; /* NULL: nobody serves calls */
+	const struct nic_rpc_ops *rpc_ops; /* NULL: calls are not served */
 	void *rpc_ctx;
 };
 
@@ -450,7 +434,7 @@ static inline bool op_is_read(uint8_t op)
 	return op == ROOST_OP_READ;
 }
 
-/* Executed here alone: no packet, no PSN. */
+/* Executed locally: no packet, no PSN. */
 static inline bool op_is_local(uint8_t op)
 {
 	return op == ROOST_OP_NOP || op == ROOST_OP_LOCAL_INV || op == ROOST_OP_BIND_MW;
@@ -466,10 +450,7 @@ static inline bool op_is_atomic(uint8_t op)
 	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
 }
 
-/*
- * Ports in use. They may become more, never while a PU is owned by another: in a turn the number
- * stands.
- */
+/* Ports in use. A port is added with all PUs owned, so the number is constant within a turn. */
 static inline unsigned port_count(const struct nic *nic)
 {
 	return atomic_load_explicit(&nic->ports, memory_order_acquire);
@@ -478,11 +459,11 @@ static inline unsigned port_count(const struct nic *nic)
 /* nic.c */
 bool nic_pd_ref(struct nic *nic, uint32_t pd);
 void nic_pd_unref(struct nic *nic, uint32_t pd);
-/* its owner, or somebody, is to run a turn of it. [any] */
+/* Requests a turn of the PU. [any] */
 void nic_kick(struct nic *nic, unsigned pu);
-void nic_ring(struct nic_qp *qp);	   /* has its PU schedule it. [any] */
-void nic_schedule(struct nic_qp *qp);	   /* requester has work */
-void nic_schedule_resp(struct nic_qp *qp); /* responder has work */
+void nic_ring(struct nic_qp *qp);	   /* the QP's PU schedules it. [any] */
+void nic_schedule(struct nic_qp *qp);	   /* the requester has work */
+void nic_schedule_resp(struct nic_qp *qp); /* the responder has work */
 static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
 {
 	struct nic_qp *qp = atomic_load_explicit(&nic->qps[(qpn >> 4) & (NIC_MAX_QPS - 1)],
@@ -491,7 +472,7 @@ static inline struct nic_qp *nic_find_qp(struct nic *nic, uint32_t qpn)
 	return qp && qp->qpn == qpn ? qp : NULL;
 }
 
-/* What the QP's peer may reach: regions and type 1 windows of its PD, type 2 windows of its own. */
+/* Resolves a peer's key: regions and type 1 windows of the QP's PD, type 2 windows of the QP. */
 static inline void *qp_resolve(const struct nic_qp *qp, uint32_t key, uint64_t va, uint64_t len,
 			       uint32_t access)
 {
@@ -513,14 +494,14 @@ static inline void *qp_resolve_region_addr(const struct nic_qp *qp, uint32_t key
 					  access, out);
 }
 
-/* ports.c: the port is the `at`th from now on; the caller counts it */
+/* ports.c: sets the port at index `at`; the caller updates nic->ports */
 void pu_add_port(struct pu *pu, unsigned at, unsigned port_num, struct port *port);
 
 /* cq.c */
 struct cqe_fields {
 	uint64_t wr_id;
 	uint32_t byte_len, imm, wqe;
-	uint32_t src_qpn; /* UD only: the others know their peer */
+	uint32_t src_qpn; /* UD only */
 	uint16_t status, opcode, flags;
 	uint8_t sl; /* UD only: enum roost_cqe_network */
 	bool solicited;
@@ -528,38 +509,34 @@ struct cqe_fields {
 void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f);
 void cq_notify_dirty(struct pu *pu);
 
-/* gsi.c: lets the destinations go */
+/* gsi.c: releases the destinations */
 void gsi_forget(struct nic *nic);
-/* gsi.c: the packet is for QP 1; what is left to check, and what becomes of it */
+/* gsi.c: a packet for QP 1: does the remaining checks and delivers it */
 enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,
 		      const struct pkt_view *v);
 
 /* mcast.c */
-
-/* The packet is for everybody: what is left to check, and what becomes of it. */
+/* A multicast packet: does the remaining checks and delivers it. */
 enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
 			const struct pkt_view *v);
 void mcast_detach_all(struct nic_qp *qp);
 
 /* rx.c */
-/*
- * The flow that a datagram's ICRC is checked with: it may come from anywhere, but the next is often
- * from there too.
- */
+/* The flow for a datagram's ICRC check: the last one if the source is the same. */
 struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
 bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt); /* notes PORT_NO_DF */
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
 
 /* sq.c */
 bool sq_fetch(struct nic_qp *qp);
-/* fetches, where kernels' entries might keep the program's out for ever */
+/* fetches WQEs of the program, so that entries of kernels cannot starve it */
 void sq_mix(struct nic_qp *qp);
 bool sq_take(struct nic_qp *qp,
-	     unsigned max); /* at most so many, whatever is to become of them; false: none */
-/* the program hears how its WQE ended */
+	     unsigned max); /* copies at most max WQEs, valid or not; false: none */
+/* reports the WQE's end to the program */
 void sq_complete(struct nic_qp *qp, const struct sq_entry *e);
 void sq_retire(struct nic_qp *qp, struct sq_entry *e); /* completes the WQE at sq.una */
-/* executes such a one; false: e->status says why not */
+/* executes an operation of op_is_local(); false: e->status has the error */
 bool sq_local(struct nic_qp *qp, struct sq_entry *e);
 const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n);
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
@@ -572,7 +549,6 @@ static inline bool sq_posted(const struct qp_sq *sq)
 	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) != sq->taken;
 }
 
-/* Are there as many copies as there is room for? */
 static inline bool sq_full(const struct qp_sq *sq)
 {
 	return sq->copies == sq->window;
@@ -585,13 +561,13 @@ bool req_idle(struct nic_qp *qp);
 int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ackreq);
 uint32_t req_covers(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt);
 uint32_t req_payload(const struct nic_qp *qp, const struct sq_entry *e,
-		     uint32_t pkt); /* bytes of that packet */
+		     uint32_t pkt); /* payload bytes of this packet */
 uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t from, uint32_t to);
 
 /* req_resp.c */
 void req_rx(struct nic_qp *qp, const struct pkt_view *v);
 void req_rewind(struct nic_qp *qp);
-/* ends the oldest WQE so, and the QP */
+/* ends the oldest WQE with this status and takes the QP to the error state */
 void req_fail(struct nic_qp *qp, enum nic_wc_status status);
 
 /* retry.c */
@@ -602,8 +578,8 @@ uint64_t retry_rnr_ns(uint8_t timer);
 bool retry_count(struct nic_qp *qp); /* false: exhausted */
 
 /* srq.c */
-void srq_taken(struct nic_srq *srq);  /* a receive has been taken from its ring */
-void srq_broken(struct nic_srq *srq); /* its index is no count of postings: says so once */
+void srq_taken(struct nic_srq *srq);  /* a QP has taken a receive from the ring */
+void srq_broken(struct nic_srq *srq); /* the index is invalid: raises the event once */
 
 /* resp.c */
 void resp_rx(struct nic_qp *qp, const struct pkt_view *v);
@@ -613,21 +589,18 @@ enum scatter_result { SCATTER_OK, SCATTER_TOO_LONG, SCATTER_BAD_MEMORY };
 enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
 void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
 /*
- * Appends to the receive taken last: 0, or what a reliable connection answers; the receive has then
- * completed with that error.
+ * Appends to the current receive. 0, or the NAK syndrome of a reliable connection; its receive has
+ * then completed in error.
  */
 uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
-/* Of a message that is dropped the receive stays, to be filled from its beginning. */
+/* Rewinds the receive of a dropped message, so that the next message fills it. */
 static inline void resp_keep_recv(struct nic_qp *qp)
 {
 	qp->resp.recv.sge = qp->resp.recv.sge_off = 0;
 }
-/*
- * A packet of a SEND or WRITE in its place: 0, or the syndrome of the NAK that a reliable
- * connection answers with.
- */
 bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v);
-uint8_t resp_rnr(const struct nic_qp *qp); /* the syndrome for "not now" */
+uint8_t resp_rnr(const struct nic_qp *qp); /* the syndrome of an RNR NAK */
+/* Execute an in-sequence packet. 0, or the NAK syndrome of a reliable connection. */
 uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v);
 uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v);
 void resp_flush(struct nic_qp *qp);
@@ -640,11 +613,11 @@ void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, 
 void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
 void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
 enum req_result resp_run(struct nic_qp *qp);
-void resp_congested(struct nic_qp *qp, const struct pkt_view *v); /* the packet came marked so */
+void resp_congested(struct nic_qp *qp, const struct pkt_view *v); /* the packet has an ECN mark */
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
 /*
- * Puts the latest READs and atomics that fit into a new replay ring, which is the QP's from then
- * on; the old one is the caller's to free.
+ * Moves the latest READs and atomics that fit to a new replay ring and installs it. The caller
+ * frees the old one.
  */
 void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);
 
@@ -668,11 +641,11 @@ void dest_release_read(struct nic_qp *qp, uint32_t bytes);
 enum req_result unacked_run(struct nic_qp *qp);
 
 /* ah.c */
-struct nic_ah *ah_find(struct nic *nic, uint32_t handle); /* NULL: none. Owner of a PU */
+struct nic_ah *ah_find(struct nic *nic, uint32_t handle); /* NULL: none. [owner of a PU] */
 void ah_table_fini(struct nic *nic);
 
 /* ud.c */
-/* Where the WQE wants to go; 0 and *out, or the status that it ends with. */
+/* The address handle of a WQE: 0 and *out, or the WQE's completion status. */
 uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic_ah **out);
 int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
@@ -683,25 +656,25 @@ int kernel_wr_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint3
 int kernel_wr_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src,
 		      uint32_t n); /* as sq_scatter() */
 void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e);
-/* what is not done ends as flushed: the QP forgets it */
+/* ends outstanding kernel work requests as flushed, for a reset */
 void kernel_wr_drop_all(struct nic_qp *qp);
-void kernel_wr_qp_gone(struct nic_qp *qp); /* the QP goes */
+void kernel_wr_qp_gone(struct nic_qp *qp); /* the QP is destroyed */
 
 /* stream.c */
-/* Does somebody see WRITEs of the peer's? */
+/* True if hooks may see the peer's WRITEs. */
 static inline bool stream_watched(const struct nic_qp *qp)
 {
 	return qp->num_in | qp->nic->num_watched;
 }
-/* Bytes are in memory, in the region of this key, whatever key the peer named. */
+/* Shows bytes in memory to the hooks. key: of the region, even if the peer named a window. */
 void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
 /*
- * Begins a piece for those that would see it, which stream_landed() ends, or stream_missed(), when
- * it did not come there; false: one of them can't take it now.
+ * Begins a piece for its hooks. False: a hook is paused. stream_landed() ends the piece, or
+ * stream_missed() if the bytes could not be stored.
  */
 bool stream_enter(const struct nic_qp *qp, uint32_t key);
 void stream_missed(const struct nic_qp *qp, uint32_t key);
-/* Does somebody see this message leave? */
+/* True if hooks see this outgoing message. */
 static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
 {
 	return qp->num_out && !(e->reply | e->part | e->act) && e->op >= ROOST_OP_WRITE &&
@@ -709,28 +682,26 @@ static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry 
 }
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
 		  uint32_t n);
-bool stream_room(const struct nic_qp *qp);   /* may another packet leave? */
-bool stream_paused(const struct nic_qp *qp); /* does one on the way out wait? */
+bool stream_room(const struct nic_qp *qp);   /* true if another packet may leave */
+bool stream_paused(const struct nic_qp *qp); /* true if an outgoing hook is paused */
 int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
 		  uint32_t n); /* as sq_gather() */
 void stream_detach(struct nic_qp *qp);
-bool stream_on_region(const struct nic *nic, uint32_t key); /* is a hook attached there? Control */
-/* A WRITE that goes through a hook which changes its length: for those before it, and behind it. */
+bool stream_on_region(const struct nic *nic, uint32_t key); /* true: it has a hook. [control] */
+/* Show a WRITE to the hooks before, and behind, the hook that changes its length. */
 void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		   const struct nic_stream_piece *piece);
 void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		   const struct nic_stream_piece *piece);
 
 /* resize.c */
-int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook); /* qp->resize, from now on */
+int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook); /* sets qp->resize */
 void resize_end(struct nic_qp *qp);
 bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
-/*
- * All segments are on their way, or a hook waits: an ACK, or who waits, has the QP looked at again.
- */
+/* True if all segments are in use or a hook is paused. An ACK or the hook schedules the QP then. */
 bool resize_stuck(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
-/* A part has ended. True: its WQE has, with it. */
+/* A segment has ended. True: its WQE has ended too. */
 bool resize_retired(struct nic_qp *qp, const struct sq_entry *e);
 void resize_flush(struct nic_qp *qp);
 void resize_reset(struct nic_qp *qp);
@@ -740,8 +711,8 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
 enum req_result loop_run(struct nic_qp *qp);
 /* qp.c */
 /*
- * Room for copies of `window` WQEs, and for `more` of kernels. Those that are there move over. 0 or
- * -ENOMEM.
+ * Makes room for copies of `window` WQEs and `more` entries of kernels, and moves the present
+ * entries. 0 or -ENOMEM.
  */
 int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
 bool queue_ok(const struct nic_queue_attr *q);
