@@ -159,7 +159,7 @@ struct port_ops {
 	void (*control)(struct port *p);
 
 	/*
-	 * In a forked child: closes the descriptors of the parent without telling peers. close()
+	 * In a forked child: closes the descriptors of the parent without telling peers. `close`
 	 * follows.
 	 */
 	void (*after_fork)(struct port *p);
