@@ -37,7 +37,7 @@ static bool on_fault(int sig, siginfo_t *info, void *uc)
 	if (order &&
 	    !(steps & 1 && atomic_load_explicit(&g->aborted, memory_order_relaxed) == steps))
 		return true; /* the step has returned after all */
-	/* What somebody sent is not the step's doing. */
+	/* A signal from another process is not caused by the step. */
 	if (!(steps & 1) || (!order && info->si_code <= 0))
 		return false;
 	g->end = order ? GUARD_STUCK : GUARD_FAULT;

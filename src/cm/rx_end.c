@@ -146,7 +146,7 @@ static void dreq_again(struct cm_conn *c, const struct cm_rx *rx)
 	}
 }
 
-/* Answers at once, because nobody is to be asked. */
+/* Answers at once, because no program must be asked. */
 static void dreq_answer(struct cm_conn *c, uint64_t now)
 {
 	cm_send_drep(c, NULL, 0);

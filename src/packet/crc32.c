@@ -185,7 +185,7 @@ static uint64_t power(unsigned n)
 	return (uint64_t)a << 1;
 }
 
-/* Whoever comes before it is served by the library. */
+/* Calls before this constructor use the library. */
 __attribute__((constructor(101))) static void choose(void)
 {
 	for (unsigned n = 0; n < SHORT_BLOCKS; n++) {

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The invariant CRC, by linearity.
+ * The invariant CRC, computed by its linearity.
  *
  *     ones | IP header, id at 4..5 | UDP header | BTH, reserved byte at 4 | ... payload, pad | ICRC
  *      8   |       20 or 40        |     8      ^
- * the state here is base ^ lengths ^ id ^ reserved byte
+ *                                               state: base ^ lengths ^ id ^ reserved byte
  *
- * A difference in a message byte is a difference in the CRC state at that byte, and travels with
- * the state: forward by appending zero bytes, back by taking them away. Both are linear, so all
- * that varies in the pseudo header (two length fields, the identification) is a table of what each
- * value adds to the state after the UDP header, and even the BTH's reserved byte, which counts as
- * ones whatever it holds, is corrected in the state before the BTH.
+ * A difference in a message byte is a difference in the CRC state at that byte. The difference
+ * moves with the state: forward when zero bytes are appended, and back when they are removed. Both
+ * operations are linear. The variable parts of the pseudo header (two length fields, the
+ * identification) are therefore tables of what each value adds to the state after the UDP header.
+ * The reserved byte of the BTH, which counts as ones whatever its value, is corrected in the state
+ * before the BTH.
  *
- * Taking away n zero bytes is multiplication by x^-8n modulo the CRC's polynomial. That is how a
- * packet whose identification is unknown is checked: the difference between computed and received
- * ICRC, taken back to where the identification stands, must be a difference in those 16 bits, or in
- * them and DF, and no others.
+ * Removing n zero bytes is a multiplication by x^-8n modulo the polynomial of the CRC. It is used
+ * to check a packet with an unknown identification. The difference between computed and received
+ * ICRC, moved back to the identification, must be a difference in those 16 bits, or in them and DF,
+ * and in no other bits.
  */
 #include <assert.h>
 #include <endian.h>

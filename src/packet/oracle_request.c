@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The rules of requests. As those of responses (oracle_response.c), each is checked at the packet
- * that could break it, against what the stream showed before.
+ * The rules of requests. Each rule is checked at the packet that could break it, against the
+ * earlier packets of the stream, as are the rules of responses (oracle_response.c).
  *
  *      answered        in flight                 new
  *   ------------|------------------------|------------------>  PSN
  *              una        expected       hi
  *
- * `expected` follows the responder (it moves only by a request with just that PSN), `await` the
- * requester (it moves only by an answer in order). Both are exact where the trace shows what that
- * end got, and bounds from above elsewhere, because loss behind the point of capture can only hold
- * the real ones back.
+ * `expected` follows the responder: only a request with exactly that PSN moves it. `await` follows
+ * the requester: only an answer in order moves it. Both are exact if the trace shows the packets
+ * that this end received. Elsewhere they are upper bounds, because a loss after the point of
+ * capture can only delay the real values.
  *
  * Source of the rules: InfiniBand Architecture Specification, volume 1, 9.7 (reliable service):
  * 9.7.1 to 9.7.5.

@@ -117,7 +117,7 @@ struct shm_rx {
 struct shm_path {
 	struct port_path base;
 	struct list_head node; /* shm_port.paths */
-	struct shm_tx *tx;     /* NULL: nobody there */
+	struct shm_tx *tx;     /* NULL: the peer is absent */
 	uint32_t refs;
 	/* part of the QP number that chooses the lane, once the lanes of the peer are known */
 	uint32_t lane_key;

@@ -283,7 +283,7 @@ void shm_accept_all(struct shm_port *s)
 		if (fd == -EAGAIN)
 			return;
 		if (fd < 0)
-			continue; /* whoever called has hung up again */
+			continue; /* the peer has hung up again */
 		if (!shm_same_user(fd)) {
 			s->base.stats.rx_bad++;
 			sys_close(fd);

@@ -264,7 +264,7 @@ void shm_prod_publish_to(struct shm_prod *p, uint64_t index)
 {
 	if (p->place && index != p->published)
 		copy_first(p);
-	/* The first one last: whoever sees it sees all. */
+	/* The first descriptor is stored last: a consumer that sees it sees all of them. */
 	for (uint64_t i = index; i != p->published;) {
 		i--;
 		atomic_store_explicit(&p->descs[i % SHM_RING_DESCS],

@@ -54,7 +54,7 @@ void udp_join_offer(struct udp_port *u)
 		sys_close(fd);
 		return;
 	}
-	sys_shutdown(fd, SHUT_RD); /* nobody has anything to say to it */
+	sys_shutdown(fd, SHUT_RD); /* the socket receives nothing */
 	u->join = fd;
 }
 
