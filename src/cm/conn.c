@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the caller does with connections. */
+/* The functions of the caller on connections. */
 #include "cm/core.h"
 
 #include <errno.h>

@@ -111,7 +111,7 @@ void cm_rx_rep(struct cm *cm, const struct cm_rx *rx)
 		c = NULL;
 	}
 	if (c && cm_find_peer(cm, CHAIN_REMOTE, &peer)) {
-		cm->counters.unexpected++; /* its id is that of another connection of ours */
+		cm->counters.unexpected++; /* its id belongs to another local connection */
 		c = NULL;
 	}
 	if (!c) {

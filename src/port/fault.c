@@ -31,7 +31,7 @@
 #define SLOT_BYTES   ((PKT_MAX_LEN + 63) & ~63)
 #define FORWARD_AT   32 /* packets ready to go that make a burst of the inner port */
 #define HELD_MAX     16
-#define HELD_PASS    4	      /* a reordered packet lets 1 to so many pass */
+#define HELD_PASS    4	      /* a reordered packet lets 1 to this many pass */
 #define HELD_NS	     1000000u /* and goes after this time if they don't come */
 #define FLIPS_MAX    3
 

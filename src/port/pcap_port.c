@@ -268,7 +268,7 @@ static void pcap_after_fork(struct port *p)
 {
 	struct pcap_port *c = pcap_port(p);
 
-	/* What is in the buffer is the parent's to write. */
+	/* The parent writes the contents of the buffer. */
 	c->used = 0;
 	c->to = NULL;
 	if (c->file >= 0)

@@ -307,7 +307,7 @@ static struct port_path *sim_path_get(struct port *port, const struct pkt_addr *
 {
 	struct sim_port *p = (struct sim_port *)port;
 	uint32_t slot = PORT_SLOT_OF_QPN(dqpn);
-	/* who shares an address has a slot a lane */
+	/* ports that share an address have a slot for each lane */
 	uint32_t lane = port->shared ? 0 : PORT_LANE_OF_QPN(dqpn, PORT_MAX_LANES);
 	struct sim_path *path;
 	struct list_head *l;
