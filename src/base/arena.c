@@ -5,9 +5,9 @@
 #include "base/arena.h"
 
 /*
- * Under the address sanitizer all pieces are the allocator's: it then knows who allocated and who
- * freed each, watches their ends, and lets freed ones rest. To poison what is free in a chunk would
- * show less, and only until the piece is used again.
+ * Under the address sanitizer all pieces come from the allocator. The sanitizer then knows where
+ * each was allocated and freed, checks its ends, and delays the reuse of freed ones. Poisoning the
+ * free pieces of a chunk would show less, and only until a piece is used again.
  */
 #if defined(__SANITIZE_ADDRESS__)
 #define IN_CHUNKS 0
@@ -33,8 +33,9 @@ struct chunk {
 } CACHE_ALIGNED;
 
 /*
- * An odd number of cache lines: so the same field of all pieces is spread over all sets of a cache.
- * With pieces of 2 KiB it would fall into one set of 32, and a cache hold so few of them.
+ * Returns an odd number of cache lines, so that the same field of all pieces is spread over all
+ * sets of a cache. With pieces of 2 KiB it would be in one set of 32, and a cache would hold few of
+ * the fields.
  */
 static unsigned lines_of(size_t size)
 {
@@ -86,8 +87,8 @@ static struct chunk *add_chunk(struct arena *a, unsigned kind)
 }
 
 /*
- * Advice: the kernel comes to it by and by. To have it done at once (MADV_COLLAPSE) takes
- * milliseconds, for which all PUs would stand.
+ * This is advice: the kernel makes the huge page later. To make it at once (MADV_COLLAPSE) takes
+ * milliseconds, during which all PUs would stop.
  */
 static void make_huge(struct chunk *c)
 {

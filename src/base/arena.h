@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory for thousands of small objects that are all in use at once: pieces lie close together in
- * huge pages, so that a walk over them misses the caches only, not the TLB as well.
+ * Memory for thousands of small objects that are all in use at once. The pieces lie close together
+ * in huge pages, so a walk over them misses the caches only, not the TLB.
  *
  *	size --> room[] --> chunk of 2 MiB: | header | piece | piece | ... pieces of this one size
  *
- * A chunk is aligned to its size, so a piece's address names its chunk. The first of a size begins
- * with ordinary pages, resident as far as they are used: few objects cost what they are. When it is
- * full the kernel may make a huge page of it. Further ones are huge pages from the start, of which
- * one that is just begun is resident whole. What is freed is used again for the same size. An empty
- * chunk goes back when another has room.
+ * A chunk is aligned to its size, so the address of a piece gives its chunk. The first chunk of a
+ * size begins with ordinary pages, which are resident as far as they are used: few objects cost
+ * little memory. When it is full, the kernel may make a huge page of it. Further chunks are huge
+ * pages from the start; a chunk that has just begun is resident as a whole. Freed pieces are used
+ * again for the same size. An empty chunk is returned when another chunk has room.
  *
- * Pieces of more than a page come from the allocator: of these an idle object may touch the first
- * page alone, and in a huge page all would be resident.
+ * Pieces of more than a page come from the allocator, because an idle object may touch the first of
+ * its pages only, and in a huge page all would be resident.
  *
- * No locks: one thread at a time.
+ * There are no locks: one thread at a time.
  */
 #ifndef ROOST_BASE_ARENA_H
 #define ROOST_BASE_ARENA_H
@@ -22,21 +22,24 @@
 #include "base/list.h"
 #include "base/mem.h"
 
-#define ARENA_LARGEST 4096 /* bytes of a piece that lies in a chunk */
+#define ARENA_LARGEST 4096 /* bytes of the largest piece in a chunk */
 #define ARENA_SIZES   (ARENA_LARGEST / CACHE_LINE / 2 + 1)
 
 struct arena {
 	struct list_head room[ARENA_SIZES]; /* by size: chunks with free pieces */
-	uint32_t chunks[ARENA_SIZES];	    /* all there are */
+	uint32_t chunks[ARENA_SIZES];	    /* number of all chunks */
 };
 
 void arena_init(struct arena *a);
-/* Pieces that are in use stay where they are, for good. */
+/* Ends the arena. Pieces in use stay where they are and are never freed. */
 void arena_fini(struct arena *a);
 
-/* `size` bytes, aligned to a cache line, of any content. NULL: no memory. 0 is no size. */
+/*
+ * Returns `size` bytes, aligned to a cache line, with any contents. `size` must not be 0. NULL: no
+ * memory.
+ */
 void *arena_alloc(struct arena *a, size_t size);
-/* `size` is that of arena_alloc(). NULL is allowed. */
+/* Frees a piece. `size` is that of arena_alloc(). NULL is allowed. */
 void arena_free(struct arena *a, void *p, size_t size);
 
 #endif

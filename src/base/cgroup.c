@@ -44,7 +44,7 @@ static bool has_word(const char *list, const char *word)
 }
 
 /*
- * The path of our own group: of the hierarchy of version 2, or of the one of version 1 with that
+ * Finds the path of the own group: in the hierarchy of version 2, or in that of version 1 with this
  * controller.
  */
 static bool find_group(const char *file, bool v2, const char *controller, char path[PATH_MAX])
@@ -72,7 +72,7 @@ static bool find_group(const char *file, bool v2, const char *controller, char p
 	return found;
 }
 
-/* The least of the group at `mount` + `below` and those above it. */
+/* Returns the smallest limit of the group at `mount` + `below` and those above it. */
 static double least_of_all(const char *mount, const char *below, bool v2, cgroup_limit *of)
 {
 	char dir[2 * PATH_MAX];
@@ -107,9 +107,9 @@ static void unescape(char *s)
 }
 
 /*
- * One line: "ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS". A container
- * may see its own group alone: then ROOT is the group's path, or the beginning of it; one whose
- * path is not below ROOT has MOUNT_POINT for its own.
+ * Reads one line: "ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS". A
+ * container may see only its own group: then ROOT is the path of the group, or a prefix of it. If
+ * the path is not below ROOT, MOUNT_POINT is the group.
  */
 static double least_of_mount(char *line, const char *cgroup, const char *controller,
 			     cgroup_limit *of)

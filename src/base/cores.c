@@ -21,8 +21,8 @@ unsigned cores_allowed(void)
 }
 
 /*
- * Of one group. Version 2 has "QUOTA PERIOD" or "max PERIOD" in cpu.max, version 1 a file each, -1
- * for no limit. Both in us.
+ * Returns the quota of one group. Version 2 has "QUOTA PERIOD" or "max PERIOD" in cpu.max; version
+ * 1 has a file for each, with -1 for no limit. Both are in us.
  */
 static double quota_of(const char *dir, bool v2)
 {

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How many cores this process may keep busy: by its mask of CPUs, and by the quota of CPU time that
- * its control groups have.
+ * The number of cores that this process may keep busy: by its CPU mask, and by the quota of CPU
+ * time of its control groups.
  */
 #ifndef ROOST_BASE_CORES_H
 #define ROOST_BASE_CORES_H
 
 #include <stdbool.h>
 
-/* CPUs in the mask of the calling thread. At least 1. */
+/* Returns the number of CPUs in the mask of the calling thread, at least 1. */
 unsigned cores_allowed(void);
 
 /*
- * CPU time a second that the control groups of this process have, in CPUs: 0.5 is half a second a
- * second. The least of its own group and those above, as far as they can be seen; 0: no limit. Read
- * once a process. Any thread.
+ * Returns the quota of CPU time of the control groups of this process, in CPUs: 0.5 is half a
+ * second per second. It is the smallest quota of the own group and the visible ones above it; 0: no
+ * limit. Read once per process. Any thread.
  */
 double cores_quota(void);
 
 /*
- * There is a quota below two CPUs: a thread that spins takes from the time of the one that it waits
- * for, as on one core. Any thread.
+ * True if there is a quota below two CPUs. A spinning thread then takes time from the thread that
+ * it waits for, as on one core. Any thread.
  */
 bool cores_quota_short(void);
 
 /*
- * The same as cores_quota(), read anew, from files with the contents of /proc/self/mountinfo and
+ * As cores_quota(), but read again, from files with the contents of /proc/self/mountinfo and
  * /proc/self/cgroup (cgroups(7)).
  */
 double cores_quota_from(const char *mountinfo, const char *cgroup);

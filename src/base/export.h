@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a library of ours shows to others, if its table of symbols (symbols.txt) names it too: all
- * else is hidden.
+ * Marks a symbol that a library exports, if its symbol table (symbols.txt) names it too. All other
+ * symbols are hidden.
  */
 #ifndef ROOST_BASE_EXPORT_H
 #define ROOST_BASE_EXPORT_H

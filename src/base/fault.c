@@ -29,8 +29,8 @@ static struct fault *find(int sig)
 }
 
 /*
- * No instruction of this thread's has raised it: a process has sent it, or it tells of memory that
- * nobody has touched yet.
+ * True if no instruction of this thread raised the signal: a process sent it, or it reports memory
+ * that was not accessed yet.
  */
 static bool was_sent(int sig, const siginfo_t *info)
 {
@@ -38,8 +38,8 @@ static bool was_sent(int sig, const siginfo_t *info)
 }
 
 /*
- * The end of the process. Returning executes the instruction again, if it was one, and leaves a
- * true core.
+ * Ends the process. The return executes the faulting instruction again, if there was one, and
+ * leaves a correct core file.
  */
 static void end_process(int sig, siginfo_t *info)
 {
@@ -55,7 +55,10 @@ static void end_process(int sig, siginfo_t *info)
 	syscall(SYS_rt_tgsigqueueinfo, getpid(), (pid_t)syscall(SYS_gettid), sig, info);
 }
 
-/* Is a handler of the program's to be called? One with SA_RESETHAND is, the first time. */
+/*
+ * True if a handler of the program must be called. One with SA_RESETHAND is called the first time
+ * only.
+ */
 static bool has_handler(struct fault *f)
 {
 	if (f->old.sa_handler == SIG_DFL || f->old.sa_handler == SIG_IGN)
@@ -64,10 +67,10 @@ static bool has_handler(struct fault *f)
 }
 
 /*
- * Does what the kernel would do for whoever had the signal before us (sigaction(2)), while our
- * handler stays: for a stray signal of another process's it must not go, or the next fault of ours
- * would end the process. The kernel restores the mask when we return, and ends who ignores a fault
- * of its own.
+ * Does what the kernel would do for the earlier handler (sigaction(2)), but keeps this handler
+ * installed. A stray signal of another process must not remove it, or the next fault in a step
+ * would end the process. The kernel restores the mask on return, and ends a process that ignores a
+ * fault of its own.
  */
 static void chain(struct fault *f, siginfo_t *info, void *uc)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Signals that an instruction raises (SIGSEGV, SIGBUS, SIGFPE, SIGILL): handed to those of us who
- * know what to do about some of them, and else to whoever had the signal before us. What a process
- * sends (si_code <= 0) is handed on as well, and changes nothing for us. A program that installs a
- * handler of its own later has to hand on to ours.
+ * Handlers of the signals that an instruction raises (SIGSEGV, SIGBUS, SIGFPE, SIGILL). A signal
+ * goes to the functions added here, and if none handles it, to the handler that was installed
+ * before. A signal sent by a process (si_code <= 0) is handed on as well, and has no effect here. A
+ * program that installs its own handler later must hand signals on to this one.
  */
 #ifndef ROOST_BASE_FAULT_H
 #define ROOST_BASE_FAULT_H
@@ -14,16 +14,17 @@
 #include "base/mem.h"
 
 /*
- * In the signal handler, on the thread that raised it or was sent it. True: dealt with, the thread
- * goes on. It may also jump out.
+ * Called in the signal handler, on the thread that raised the signal or received it. Returns true
+ * if the signal was handled and the thread may continue. It may also leave by a jump.
  */
 typedef bool (*fault_fn)(int sig, siginfo_t *info, void *ucontext);
 
 void fault_unblock(void);
 /*
- * Unblocks these signals on this thread, for good: one that an instruction raises while it is
- * blocked ends the process. For threads of the program's, before they run what may raise one; the
- * first time a system call, then a look at a variable. What the program blocks later stays blocked.
+ * Unblocks these signals on this thread permanently: a signal that an instruction raises while it
+ * is blocked ends the process. To be called on threads of the program before they run code that may
+ * raise one. The first call on a thread makes a system call; later ones read a variable. Signals
+ * that the program blocks later stay blocked.
  */
 static inline void fault_thread(void)
 {
@@ -34,8 +35,8 @@ static inline void fault_thread(void)
 }
 
 /*
- * Asks fn about this signal from now on, those added before it first. Once is enough. 0 or -errno.
- * Any thread.
+ * Adds a function for this signal. Functions are called in the order in which they were added. Once
+ * is enough. Returns 0 or -errno. Any thread.
  */
 int fault_add(int sig, fault_fn fn);
 

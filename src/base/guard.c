@@ -15,15 +15,15 @@
 #include "base/sys.h"
 
 /*
- * The order to leave a step is a SIGILL with a mark of ours: the handler is there anyway, and
- * threads that block it are rare, since it kills when an instruction raises it.
+ * The order to leave a step is a SIGILL with a mark. The handler is installed anyway, and few
+ * threads block this signal, because it kills a thread whose instruction raises it.
  */
 #define ORDER SIGILL
 static const char mark;
 
 /*
- * Read by a signal handler, which must not be the first to touch it: so not by the lazy kind of
- * thread-local memory.
+ * A signal handler reads this and must not be the first to access it, so it is not in lazily
+ * allocated thread-local memory.
  */
 static _Thread_local struct guard *open_guard __attribute__((tls_model("initial-exec")));
 static _Thread_local int own_tid __attribute__((tls_model("initial-exec")));
@@ -37,16 +37,16 @@ static bool on_fault(int sig, siginfo_t *info, void *uc)
 	if (order &&
 	    !(steps & 1 && atomic_load_explicit(&g->aborted, memory_order_relaxed) == steps))
 		return true; /* the step has returned after all */
-	/* What somebody sent is not the step's doing. */
+	/* A signal from another process is not caused by the step. */
 	if (!(steps & 1) || (!order && info->si_code <= 0))
 		return false;
 	g->end = order ? GUARD_STUCK : GUARD_FAULT;
-	/* As it was before the signal: sanitizers block all of them in handlers. */
+	/* The mask from before the signal: sanitizers block all signals in handlers. */
 	pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)uc)->uc_sigmask, NULL);
 	siglongjmp(g->scope->env, 1);
 }
 
-/* The one thread of a forked child has another number. */
+/* The thread of a forked child has another id. */
 static void in_child(void)
 {
 	own_tid = 0;
@@ -108,10 +108,10 @@ enum guard_end guard_trapped(struct guard *g)
 	return (enum guard_end)g->end;
 }
 
-/* How long a thread of ours has run; 0: nobody knows. */
+/* Returns the CPU time of a thread; 0: unknown. */
 static uint64_t run_ns(int tid)
 {
-	/* As the kernel makes the clocks of pthread_getcpuclockid(3), which wants a pthread_t. */
+	/* As the kernel encodes the clocks of pthread_getcpuclockid(3), which needs a pthread_t. */
 	clockid_t clock = (clockid_t)(~(unsigned)tid << 3 | 6);
 	struct timespec ts;
 
@@ -120,8 +120,8 @@ static uint64_t run_ns(int tid)
 }
 
 /*
- * Has it a core, or waits for one? The state of proc_pid_stat(5), behind a name in brackets that
- * may hold any character but ends there.
+ * True if the thread runs or waits for a core. Reads the state of proc_pid_stat(5), which follows a
+ * name in brackets that may contain any character.
  */
 static bool wants_core(int tid)
 {
@@ -141,7 +141,10 @@ static bool wants_core(int tid)
 	return name_end && strncmp(name_end, ") R", 3) == 0;
 }
 
-/* The limits are reached by one that has hardly run: unless it could not. */
+/*
+ * True if the step may go on: the limits are not reached, or its thread has hardly run because it
+ * could not.
+ */
 static bool has_time(const struct guard *g, const struct watchdog_limits *p, int tid)
 {
 	uint64_t ran;
@@ -181,7 +184,7 @@ bool guard_look(struct guard *g, const struct watchdog_limits *p)
 	g->looks++;
 	if (has_time(g, p, tid))
 		return true;
-	/* Again at each look from now on: the thread may block signals for a while. */
+	/* Repeated at each further look, because the thread may block signals for a while. */
 	give_order(g, steps, tid);
 	return true;
 }

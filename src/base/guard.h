@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Code that is not ours, run on a thread of ours or the program's, in short steps. A step that
- * raises a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL) is left by a jump; so is one that never
- * returns, on the order of a watch, which is another thread (src/drive/watch.c).
+ * Runs foreign code in short steps, on a thread of the library or of the program. A step that
+ * raises a signal (SIGSEGV, SIGBUS, SIGFPE, SIGILL) is left by a jump. So is a step that does not
+ * return, when the watchdog says so, which is another thread (src/drive/watch.c).
  *
  *	struct guard_scope scope;
  *
@@ -12,14 +12,14 @@
  * 					now
  *	...
  *	guard_step(g);
- *	...				not our code
+ *	...				foreign code
  *	guard_stepped(g);
  *	...
  *	guard_close(g, &scope);
  *
- * What the step held it holds for ever: a lock that it took stays taken. It must have none of ours.
- * Neither a step nor what stands around it costs a system call, as long as nothing is wrong and the
- * watch is awake.
+ * A step that is left keeps what it holds for ever: a lock that it took stays taken. It must hold
+ * no lock of the library. As long as no step fails and the watchdog is awake, neither a step nor
+ * the code around it makes a system call.
  */
 #ifndef ROOST_BASE_GUARD_H
 #define ROOST_BASE_GUARD_H
@@ -33,12 +33,12 @@
 
 enum guard_end { GUARD_FAULT = 1, GUARD_STUCK = 2 };
 
-/* Of all guards that one thread watches. */
+/* The shared state of all guards that one thread watches. */
 struct guard_watch {
-	_Atomic uint32_t asleep; /* a futex: the watch sleeps until somebody opens a guard */
+	_Atomic uint32_t asleep; /* a futex: the watchdog sleeps until a guard is opened */
 };
 
-/* On the stack of who runs steps: where they are left to. May stand within another one. */
+/* On the stack of the thread that runs steps: the target of the jump. Scopes may be nested. */
 struct guard_scope {
 	sigjmp_buf env;
 	struct guard_scope *outer;
@@ -46,39 +46,46 @@ struct guard_scope {
 
 struct guard {
 	struct guard_scope *scope; /* the innermost; NULL: none */
-	/* begun and ended: odd while one runs. The thread that has opened it */
+	/*
+	 * steps begun plus steps ended: odd while one runs. The thread that opened the guard writes
+	 * it
+	 */
 	_Atomic uint64_t steps;
-	_Atomic int tid;		   /* of that thread */
-	int end;			   /* enum guard_end, of the step that was left last */
-	struct guard_watch *_Atomic watch; /* NULL: nobody watches it */
-	_Atomic uint64_t aborted;	   /* the value of steps that is to be left */
-	/* the watch's */
+	_Atomic int tid;		   /* id of that thread */
+	int end;			   /* enum guard_end of the last step that was left */
+	struct guard_watch *_Atomic watch; /* NULL: the guard is not watched */
+	_Atomic uint64_t aborted;	   /* the value of `steps` of the step to leave */
+	/* the fields below: watchdog only */
 	uint64_t seen;
-	uint64_t cpu; /* ns that its thread had run when the step was seen first */
+	uint64_t cpu; /* ns; CPU time of its thread when the step was first seen */
 	unsigned looks;
 };
 
-/* When a step has not returned for too long. */
+/* The limits after which a step is ended. */
 struct watchdog_limits {
-	unsigned looks;	  /* that found it running after the first, and */
-	uint64_t cpu_ns;  /* so much that its thread has run meanwhile; or */
-	unsigned at_most; /* so many, and it is asleep: who waits for a core is not at fault */
+	unsigned looks;	 /* looks after the first that found the step running, if also ... */
+	uint64_t cpu_ns; /* ... its thread has run for this many ns meanwhile */
+	/* or this many looks, if the thread sleeps; a thread that waits for a core is not ended */
+	unsigned at_most;
 };
 
-/* Installs what it takes, once a process. 0 or -errno. Any thread. */
+/* Installs the signal handlers, once per process. Returns 0 or -errno. Any thread. */
 int guard_init(void);
 
-/* The thread may run steps until it closes it. One guard a thread at a time, one thread a guard. */
+/*
+ * Opens a guard: the thread may run steps until it closes it. A thread has one open guard at a
+ * time, and a guard one thread.
+ */
 void guard_open(struct guard *g, struct guard_scope *scope);
 void guard_close(struct guard *g, struct guard_scope *scope);
-/* How the step that was left has ended. */
+/* Returns how the step that was left has ended. */
 enum guard_end guard_trapped(struct guard *g);
 
 static inline void guard_step(struct guard *g)
 {
 	atomic_store_explicit(&g->steps, atomic_load_explicit(&g->steps, memory_order_relaxed) + 1,
 			      memory_order_relaxed);
-	/* A fault in it finds the mark set. */
+	/* A fault in the step must find the mark set. */
 	atomic_signal_fence(memory_order_seq_cst);
 }
 
@@ -90,8 +97,8 @@ static inline void guard_stepped(struct guard *g)
 }
 
 /*
- * The watch, at equal intervals: true when steps were run since its last look, or one is running.
- * Ends one that has reached the limits.
+ * Called by the watchdog at equal intervals. Returns true if steps were run since its last look, or
+ * one is running. Ends a step that has reached the limits.
  */
 bool guard_look(struct guard *g, const struct watchdog_limits *p);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Latency histogram, log-linear as HdrHistogram is: 64 buckets per power of two, hence within 1/64
- * (1.6%) over all of 64 bits, exact below 128. Fixed memory, 30 KiB; adding is a few instructions,
- * and one thread's at a time: give each thread its own, and merge. Zeroed is empty.
+ * Latency histogram, log-linear like HdrHistogram. It has 64 buckets per power of two, so values
+ * are exact to 1/64 (1.6%) over all of 64 bits, and exact below 128. It takes 30 KiB of fixed
+ * memory. Adding a value takes a few instructions. One thread at a time may add, so each thread has
+ * its own histogram, and they are merged afterwards. A zeroed histogram is empty.
  */
 #ifndef ROOST_BASE_HIST_H
 #define ROOST_BASE_HIST_H
@@ -41,8 +42,8 @@ void hist_reset(struct hist *h);
 void hist_merge(struct hist *to, const struct hist *from);
 
 /*
- * The value that `percent` (0 .. 100) of the values are at or below, as the upper end of its
- * bucket, within the min and max seen. 0 when the histogram is empty.
+ * Returns the value that `percent` (0 .. 100) of the values do not exceed: the upper end of its
+ * bucket, limited to the min and max seen. Returns 0 for an empty histogram.
  */
 uint64_t hist_percentile(const struct hist *h, double percent);
 uint64_t hist_min(const struct hist *h);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Intrusive doubly linked list. The head is a ring of one when empty. Every operation is O(1), none
- * allocates, none is thread-safe. An entry is linked, or it is NULL/NULL: list_del() and zeroed
- * memory leave it so, hence list_linked() tells; list_del_init() makes a ring of one, for entries
+ * Intrusive doubly linked list. An empty head is a ring of one. Every operation is O(1); none
+ * allocates memory or is thread-safe. An unlinked entry is NULL/NULL: list_del() and zeroed memory
+ * leave it so, and list_linked() tests for it. list_del_init() makes a ring of one, for entries
  * that are heads too.
  */
 #ifndef ROOST_BASE_LIST_H
@@ -40,8 +40,8 @@ static inline bool list_empty(const struct list_head *head)
 }
 
 /*
- * Is this entry (not head) on some list? Meaningful for entries that leave by list_del() and
- * started as zeros.
+ * True if this entry (not a head) is on a list. Valid for entries that started as zeros and leave
+ * lists by list_del().
  */
 static inline bool list_linked(const struct list_head *entry)
 {

@@ -68,7 +68,7 @@ void log_write(enum log_level level, const char *fmt, ...)
 			line[i] = ' ';
 	line[len++] = '\n';
 	/*
-	 * Raw, because a preloaded library may have taken write(). What can't be written is lost.
+	 * A raw system call, because a preloaded library may replace write(). Errors are ignored.
 	 */
 	(void)!syscall(SYS_write, STDERR_FILENO, line, len);
 	errno = saved;

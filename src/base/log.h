@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One line on stderr per event, "roost: ...", with the level in it where it is not an error. The
- * environment variable ROOST_LOG chooses: error, warn (the default), info, debug; an unknown word
- * counts as debug. No allocation, and one write(2) a line, so that lines of several threads do not
- * mix. The function that first decides an error logs it, with its cause; callers pass it on.
+ * Writes one line per event on stderr, "roost: ...", with the level unless it is an error. The
+ * environment variable ROOST_LOG sets the level: error, warn (the default), info or debug; an
+ * unknown word counts as debug. It allocates no memory, and makes one write(2) per line, so that
+ * lines of several threads do not mix. The function that first detects an error logs it with its
+ * cause; its callers pass the error on.
  */
 #ifndef ROOST_BASE_LOG_H
 #define ROOST_BASE_LOG_H
@@ -31,8 +32,8 @@ static inline bool log_enabled(enum log_level level)
 }
 
 /*
- * Use the macros below. A line is cut at about 1000 bytes; line breaks inside become spaces. Keeps
- * errno. Any thread.
+ * Writes a line; use the macros below. A line is cut at about 1000 bytes, and line breaks in it
+ * become spaces. Keeps errno. Any thread.
  */
 void log_write(enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3), cold));

@@ -31,10 +31,7 @@ void *mem_alloc_pages(size_t size)
 	if (size < MEM_HUGE_PAGE)
 		return map(size);
 
-	/*
-	 * Kernels before 6.7 don't align large mappings by themselves: ask for more, give back the
-	 * ends.
-	 */
+	/* Kernels before 6.7 do not align large mappings, so this maps more and unmaps the ends. */
 	char *p = map(size + MEM_HUGE_PAGE);
 
 	if (!p)
@@ -48,7 +45,8 @@ void *mem_alloc_pages(size_t size)
 	if (tail)
 		munmap(start + size, tail);
 	madvise(start, size,
-		MADV_HUGEPAGE); /* advice: a kernel without huge pages refuses it, and all is well */
+		/* advice: a kernel without huge pages refuses it, which does no harm */
+		MADV_HUGEPAGE);
 	return start;
 }
 
@@ -58,7 +56,10 @@ void mem_free_pages(void *p, size_t size)
 		munmap(p, ALIGN_UP(size, mem_page_size()));
 }
 
-/* Of one group. Version 2 has bytes or "max", version 1 more than there can be for no limit. */
+/*
+ * Returns the limit of one group. Version 2 has bytes or "max"; version 1 has a huge number for no
+ * limit.
+ */
 static double limit_of(const char *dir, bool v2)
 {
 	long long bytes = 0, none;

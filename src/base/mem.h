@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * Memory in whole pages, and the small words of the machine: cache line, pause, branch hints,
- * powers of two.
- */
+/* Memory in whole pages, and basic helpers: cache line, pause, branch hints, powers of two. */
 #ifndef ROOST_BASE_MEM_H
 #define ROOST_BASE_MEM_H
 
@@ -42,9 +39,9 @@ static inline unsigned log2_floor(uint64_t x)
 }
 
 /*
- * Copies bytes that others may change meanwhile (a program's rings, memory shared with a peer).
- * What is checked afterwards is what is used: without the barrier a compiler may load a field from
- * `src` again, after the check.
+ * Copies bytes that others may change meanwhile (rings of a program, memory shared with a peer).
+ * The barrier makes sure that the values that are checked are the values that are used: without it
+ * a compiler may load a field from `src` again after the check.
  */
 static inline void mem_copy_in(void *dst, const void *src, size_t n)
 {
@@ -53,8 +50,8 @@ static inline void mem_copy_in(void *dst, const void *src, size_t n)
 }
 
 /*
- * Inside a loop that waits for another core. On arm64 `yield` does nothing where a core has one
- * thread; `isb`, which empties the pipeline, takes about as long as x86's `pause`.
+ * For loops that wait for another core. On arm64 `yield` does nothing if the core has one thread.
+ * `isb`, which empties the pipeline, takes about as long as `pause` of x86.
  */
 static inline void cpu_pause(void)
 {
@@ -66,10 +63,9 @@ static inline void cpu_pause(void)
 }
 
 /*
- * Asks for the line at p, to be written. The compiler's own prefetch for writing is one for reading
- * unless it is told what processor it is for, and a line that the other core shares must then be
- * asked for again by the store. Processors that lack it take it for nothing (all 64-bit ones of
- * this century).
+ * Prefetches the line at p for writing. Unless the compiler knows the processor, its own prefetch
+ * for writing is one for reading; a line that the other core shares must then be fetched again by
+ * the store. Processors without the instruction ignore it (all 64-bit processors of this century).
  */
 static inline void mem_prefetch_write(const void *p)
 {
@@ -81,23 +77,23 @@ static inline void mem_prefetch_write(const void *p)
 }
 
 /*
- * At least `size` bytes of zeroed memory, aligned to a page, or to 2 MiB with huge pages advised
- * when it is at least that large. NULL with errno set when there is none, or when size is 0. Free
- * with the same size. Any thread.
+ * Allocates at least `size` bytes of zeroed memory, aligned to a page. If `size` is at least 2 MiB,
+ * it is aligned to 2 MiB and huge pages are advised. Returns NULL with errno set if there is no
+ * memory or size is 0. Free it with the same size. Any thread.
  */
 void *mem_alloc_pages(size_t size);
 void mem_free_pages(void *p, size_t size);
 
-/* Bytes in a page of this machine. */
+/* Returns the bytes of a page. */
 size_t mem_page_size(void);
 /*
- * Bytes that this process may have: those of the machine, or what its control groups allow, if that
- * is less. Any thread; reads files.
+ * Returns the bytes of memory that this process may use: those of the machine, or the limit of its
+ * control groups if that is lower. Any thread; reads files.
  */
 uint64_t mem_allowed(void);
 /*
- * What control groups allow; 0: no limit. The files have the contents of /proc/self/mountinfo and
- * /proc/self/cgroup.
+ * Returns the memory limit of the control groups; 0: no limit. The files have the contents of
+ * /proc/self/mountinfo and /proc/self/cgroup.
  */
 uint64_t mem_allowed_from(const char *mountinfo, const char *cgroup);
 

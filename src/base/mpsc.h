@@ -6,16 +6,15 @@
  * A cell is one 64-bit word, sequence << 32 | value, so that value and state change together:
  *   sequence == position                  free for the producer that claims this position
  *   sequence == position + 1              holds the value pushed at this position
- * Taking the value out sets the sequence one lap ahead. Positions are 32 bits and wrap. Sequences
- * are kept less the index of their cell,
- * so that memory of zeros is an empty ring, and its pages cost nothing until they are used.
+ * Popping the value sets the sequence one lap ahead. Positions have 32 bits and wrap. The index of
+ * the cell is subtracted from the stored sequence, so that zeroed memory is an empty ring whose
+ * pages cost nothing until they are used.
  *
- * Memory order: a cell's word is stored with release by who pushes and by who pops, and loaded with
- * acquire by both. So a push, and what its thread did before, is ordered before the pop that
- * returns its value, and a pop before the push a lap later. The claim of a position (tail) orders
- * nothing; the consumer's head travels with the ownership of the consumer's side. A producer that
- * must know whether the consumer sleeps needs a full fence of its own between its push and that
- * question.
+ * Memory order: push and pop store the word of a cell with release and load it with acquire. A
+ * push, and the earlier stores of its thread, are therefore ordered before the pop that returns its
+ * value, and a pop before the push one lap later. The claim of a position (tail) orders nothing.
+ * The head of the consumer is passed on with the ownership of the consumer's side. A producer that
+ * must know whether the consumer sleeps needs its own full fence between its push and that check.
  */
 #ifndef ROOST_BASE_MPSC_H
 #define ROOST_BASE_MPSC_H
@@ -33,11 +32,12 @@ struct mpsc {
 	_Atomic uint64_t *cell;
 	uint32_t mask;
 	atomic_uint head
-		CACHE_ALIGNED; /* consumer's; atomic because ownership of the consumer's side moves */
+		/* consumer only; atomic because the ownership of the consumer's side moves */
+		CACHE_ALIGNED;
 	atomic_uint tail CACHE_ALIGNED; /* producers' */
 };
 
-/* The sequence in a cell that stands for this position. */
+/* Returns the sequence of a cell at this position. */
 static inline uint32_t mpsc_sequence(const struct mpsc *m, uint32_t pos, uint64_t cell)
 {
 	return (uint32_t)(cell >> 32) + (pos & m->mask);
@@ -50,14 +50,14 @@ static inline uint64_t mpsc_cell(const struct mpsc *m, uint32_t pos, uint32_t se
 }
 
 /*
- * Room for at least `capacity` values. 0, -EINVAL (none, or beyond MPSC_MAX_CAPACITY), -ENOMEM.
- * Control path.
+ * Makes a ring for at least `capacity` values. Returns 0, -EINVAL (0, or more than
+ * MPSC_MAX_CAPACITY) or -ENOMEM. Control path.
  */
 int mpsc_init(struct mpsc *m, uint32_t capacity);
-/* Nobody pushes or pops any more. Harmless on a zeroed struct. */
+/* Frees the ring. No thread may push or pop any more. Does nothing on a zeroed struct. */
 void mpsc_destroy(struct mpsc *m);
 
-/* False when the ring is full. Any thread. */
+/* Pushes a value. Returns false if the ring is full. Any thread. */
 static inline bool mpsc_push(struct mpsc *m, uint32_t value)
 {
 	uint32_t pos = atomic_load_explicit(&m->tail, memory_order_relaxed);
@@ -77,13 +77,14 @@ static inline bool mpsc_push(struct mpsc *m, uint32_t value)
 			return true;
 		}
 		if ((int32_t)(seq - pos) < 0)
-			return false; /* still holds the value of a lap ago */
+			return false; /* the cell still holds the value of the lap before */
 		pos = atomic_load_explicit(&m->tail, memory_order_relaxed);
 	}
 }
 
 /*
- * False when there is nothing, or when the oldest push has not finished yet. The consumer's thread.
+ * Pops a value. Returns false if there is none, or if the oldest push has not finished yet.
+ * Consumer only.
  */
 static inline bool mpsc_pop(struct mpsc *m, uint32_t *value)
 {
@@ -99,7 +100,7 @@ static inline bool mpsc_pop(struct mpsc *m, uint32_t *value)
 	return true;
 }
 
-/* Would mpsc_pop() find nothing now? Any thread; an answer of the moment. */
+/* True if mpsc_pop() would find no value now. Any thread; the answer may change at once. */
 static inline bool mpsc_empty(struct mpsc *m)
 {
 	uint32_t pos = atomic_load_explicit(&m->head, memory_order_relaxed);

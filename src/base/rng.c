@@ -17,7 +17,7 @@ uint64_t rng_entropy(void)
 		n = getrandom(&v, sizeof(v), 0);
 	while (n < 0 && errno == EINTR);
 	if (n != (ssize_t)sizeof(v)) {
-		/* Clock and pid can be guessed, and with them every key. */
+		/* Keys from clock and pid would be predictable. */
 		log_error(
 			"the kernel gives no random numbers (getrandom: %s): allow this system call in the sandbox",
 			strerror(errno));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Seeded randomness: xoshiro256** by Blackman and Vigna, its state filled by splitmix64 as they
- * recommend. Not for secrets (secret.h is); the same seed gives the same numbers on every machine.
- * One thread at a time per struct rng.
+ * Seeded random numbers: xoshiro256** by Blackman and Vigna, its state filled by splitmix64 as they
+ * recommend. Not for secrets; secret.h is for those. The same seed gives the same numbers on every
+ * machine. One thread at a time per struct rng.
  */
 #ifndef ROOST_BASE_RNG_H
 #define ROOST_BASE_RNG_H
@@ -64,8 +64,8 @@ static inline double rng_double(struct rng *r)
 }
 
 /*
- * 64 bits from the kernel. Any thread. Never fails: where a sandbox forbids getrandom(2) the
- * process ends, with a line that says so.
+ * Returns 64 bits from the kernel. Any thread. It never fails: if a sandbox forbids getrandom(2),
+ * the process ends with a line that says so.
  */
 uint64_t rng_entropy(void);
 

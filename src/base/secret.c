@@ -62,7 +62,7 @@ uint64_t secret_u64(struct secret *s)
 		s->left = 4;
 	}
 	v = s->out[4 - s->left];
-	s->out[4 - s->left--] = 0; /* who reads our memory later learns nothing of before */
+	s->out[4 - s->left--] = 0; /* a later reader of the memory learns no earlier numbers */
 	return v;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Numbers that nobody may guess from those that were seen before: ids, keys, first PSNs, seeds of
- * hashes. ChaCha20 (RFC 8439) whose key is replaced by each block's first half; the other half is
- * given out. The same seed gives the same numbers, for tests and the simulator; a seed of
- * secret_entropy() gives others each time. One thread at a time per struct secret.
+ * Numbers that must not be predictable from earlier ones: ids, keys, first PSNs, seeds of hashes.
+ * The generator is ChaCha20 (RFC 8439). The first half of each block replaces the key; the other
+ * half is the output. The same seed gives the same numbers, for tests and the simulator. A seed of
+ * secret_entropy() gives different numbers each time. One thread at a time per struct secret.
  */
 #ifndef ROOST_BASE_SECRET_H
 #define ROOST_BASE_SECRET_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A lock for a few instructions: test and test-and-set on a C11 atomic, so that TSan sees it. It
- * yields the core when it has waited long, because the holder may be a thread that the scheduler
- * took away from this very core. Zeroed is unlocked. Not recursive, not fair.
+ * A lock that is held for a few instructions: test and test-and-set on a C11 atomic, so that TSan
+ * sees it. A thread that has waited long yields its core, because the scheduler may have taken this
+ * core from the holder. A zeroed lock is unlocked. It is neither recursive nor fair.
  */
 #ifndef ROOST_BASE_SPIN_H
 #define ROOST_BASE_SPIN_H

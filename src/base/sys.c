@@ -13,7 +13,7 @@
 #define NS_PER_SEC	    1000000000ll
 #define NS_PER_MS	    1000000ll
 
-/* syscall(2) answers -1 and errno; we answer -errno, and leave errno as it was. */
+/* syscall(2) returns -1 and sets errno; these functions return -errno and keep errno. */
 #define RAW(...)                                                                                   \
 	(__extension__({                                                                           \
 		int raw_saved = errno;                                                             \
@@ -166,14 +166,14 @@ int sys_epoll_wait(int epfd, struct epoll_event *evs, int max, int timeout_ms)
 int sys_epoll_wait_ns(int epfd, struct epoll_event *evs, int max, int64_t timeout_ns)
 {
 #ifdef SYS_epoll_pwait2
-	/* The kernel's own 64-bit time, whatever libc's timespec is. */
+	/* The 64-bit time of the kernel, whatever the timespec of libc is. */
 	int64_t ts[2] = {timeout_ns / NS_PER_SEC, timeout_ns % NS_PER_SEC};
 	int ret = (int)RAW(SYS_epoll_pwait2, epfd, evs, max, timeout_ns < 0 ? NULL : ts, NULL,
 			   KERNEL_SIGSET_BYTES);
 
 	/*
-	 * EPERM: a container's seccomp profile that is older than the call; the call itself has no
-	 * such error.
+	 * EPERM comes from a seccomp profile of a container that is older than the call; the call
+	 * itself has no such error.
 	 */
 	if (ret != -ENOSYS && ret != -EPERM)
 		return ret;

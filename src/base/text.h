@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Text put together piece by piece in a buffer that may be too small: as snprintf(3) cuts and
- * counts, over several calls.
+ * Builds a text in pieces, in a buffer that may be too small: it cuts and counts as snprintf(3)
+ * does, over several calls.
  */
 #ifndef ROOST_BASE_TEXT_H
 #define ROOST_BASE_TEXT_H
@@ -10,11 +10,11 @@
 
 struct text {
 	char *buf;
-	size_t n;    /* of buf, with room for the terminating 0 */
-	size_t used; /* length of the whole text, what was cut off included */
+	size_t n;    /* bytes of buf, with room for the terminating 0 */
+	size_t used; /* length of the whole text, including what was cut off */
 };
 
-/* Appends; what does not fit is cut off and counted. A buffer of length 0 may be NULL. */
+/* Appends text. What does not fit is cut off and counted. A buffer of length 0 may be NULL. */
 void text_put(struct text *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -28,7 +28,7 @@ static void slot_clear(struct wheel *w, unsigned slot)
 		w->levels &= ~(1u << level);
 }
 
-/* Hangs t, whose deadline is set, where it belongs as seen from w->tick. */
+/* Inserts t, whose deadline is set, into its slot as seen from w->tick. */
 static void insert(struct wheel *w, struct wheel_timer *t)
 {
 	uint64_t tick = tick_of(t->deadline);
@@ -62,9 +62,9 @@ void wheel_add(struct wheel *w, struct wheel_timer *t, uint64_t deadline)
 }
 
 /*
- * A timer that waits to be fired by wheel_run() hangs on its list of due ones, and t->slot is where
- * it was: that slot is either empty and cleared already, or in use again by others. Both stay right
- * here.
+ * A timer that wheel_run() is about to fire is on its list of due timers, and t->slot is its former
+ * slot. That slot is either empty and cleared already, or used again by other timers. Both stay
+ * correct here.
  */
 void wheel_del(struct wheel *w, struct wheel_timer *t)
 {
@@ -90,7 +90,10 @@ uint64_t wheel_next(const struct wheel *w)
 	return w->levels ? w->earliest[first_slot(w)] : WHEEL_NEVER;
 }
 
-/* The first tick of a slot in use: the digits above are the wheel's own, those below are zero. */
+/*
+ * Returns the first tick of a slot in use: the digits above are those of the wheel, the digits
+ * below are zero.
+ */
 static uint64_t slot_start(const struct wheel *w, unsigned slot)
 {
 	unsigned shift = slot / WHEEL_SLOTS * WHEEL_DIGIT_BITS;
@@ -100,7 +103,7 @@ static uint64_t slot_start(const struct wheel *w, unsigned slot)
 }
 
 /*
- * Empties a slot that time has reached: due timers go on `due`, the others into the levels below.
+ * Empties a slot that time has reached: due timers move to `due`, the others to the levels below.
  */
 static void open_slot(struct wheel *w, unsigned slot, uint64_t now)
 {
@@ -127,7 +130,11 @@ unsigned wheel_run(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, vo
 
 	if (target < w->tick)
 		target =
-			w->tick; /* time went back: the wheel does not, and `now` still decides who is due */
+			/*
+			 * time went back: the wheel does not, but `now` still decides which timers
+			 * are due
+			 */
+			w->tick;
 	while (w->levels) {
 		unsigned slot = first_slot(w);
 		uint64_t start = slot_start(w, slot);
@@ -142,7 +149,7 @@ unsigned wheel_run(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, vo
 	w->tick = target;
 	w->next = w->levels ? w->earliest[first_slot(w)] : WHEEL_NEVER;
 
-	/* Only now, with the wheel in order again: fn may do with it what it likes. */
+	/* Only now, when the wheel is consistent again: fn may change it in any way. */
 	while (fired < most && !list_empty(&w->due)) {
 		struct wheel_timer *t = list_first_entry(&w->due, struct wheel_timer, link);
 

@@ -3,8 +3,8 @@
  * Hierarchical timing wheel: the timers of one processing unit, any number of them, over all of
  * 64-bit time.
  *
- * Time is nanoseconds, given by the caller; a tick is 2^14 ns (16.4 us). A timer's tick is read as
- * digits of base 64. It hangs in the level of the highest digit in which it differs from the
+ * The caller gives the time in nanoseconds. A tick is 2^14 ns (16.4 us). The tick of a timer is
+ * read as digits of base 64. The timer is in the level of the highest digit that differs from the
  * wheel's own tick, in the slot of that digit:
  *
  *   level 0   64 slots of 1 tick       (16.4 us)       the slot "now" and those up to 1 ms ahead
@@ -12,15 +12,15 @@
  *   level 2   64 slots of 4,096 ticks  (67 ms)         up to 4.3 s
  *   ...       level 8 reaches the end of 64-bit time
  *
- * So everything in a level is due before everything in the levels above, and in a level slot by
- * slot: the first set bit of the lowest level that has one names the earliest slot. Time may jump
- * by hours: empty ticks are never visited.
+ * All timers of a level are due before those of the levels above, and the slots of a level are due
+ * in order. The first set bit of the lowest level in use therefore gives the earliest slot. Time
+ * may jump by hours, because empty ticks are never visited.
  *
- * add, del and next are O(1); expire is O(1) per timer that fires, plus at most one move per level
- * in a timer's life. Nothing allocates. Ticks order the slots only: a timer never fires before its
- * deadline, and fires at the first expire at or after it. Timers fire in the order of their ticks,
- * inside a tick in the order in which they got there; the same calls give the same order. One
- * thread at a time.
+ * add, del and next are O(1). expire is O(1) per timer that fires, plus at most one move per level
+ * in the life of a timer. No function allocates memory. Ticks order the slots only: a timer never
+ * fires before its deadline, and fires at the first expire at or after it. Timers fire in the order
+ * of their ticks, and within a tick in the order in which they reached it. The same calls give the
+ * same order. One thread at a time.
  */
 #ifndef ROOST_BASE_WHEEL_H
 #define ROOST_BASE_WHEEL_H
@@ -38,8 +38,8 @@
 #define WHEEL_NEVER	 UINT64_MAX
 
 /*
- * Part of its owner's struct. Zeroed is not pending. Fields are the wheel's while pending; `owner`
- * is the owner's.
+ * A timer, part of its owner's struct. A zeroed timer is not pending. While it is pending, its
+ * fields belong to the wheel, except `owner`, which belongs to the owner.
  */
 struct wheel_timer {
 	struct list_head link;
@@ -49,12 +49,13 @@ struct wheel_timer {
 };
 
 struct wheel {
-	uint64_t tick;		     /* no slot before this one holds a timer */
-	uint64_t next;		     /* no timer is due before; may be too early, never too late */
-	uint32_t levels;	     /* bit l: some slot of level l is in use */
+	uint64_t tick; /* no slot before this one holds a timer */
+	/* no timer is due before this time; it may be too early, never too late */
+	uint64_t next;
+	uint32_t levels;	     /* bit l: a slot of level l is in use */
 	uint64_t used[WHEEL_LEVELS]; /* bit s: slot s of the level is in use */
 	struct list_head slot[WHEEL_LEVELS * WHEEL_SLOTS];
-	struct list_head due; /* found due, and not fired yet */
+	struct list_head due; /* timers that are due and have not fired yet */
 	/* lower bound of the deadlines in a slot in use */
 	uint64_t earliest[WHEEL_LEVELS * WHEEL_SLOTS];
 };
@@ -78,10 +79,10 @@ void wheel_del(struct wheel *w, struct wheel_timer *t);
 unsigned wheel_run(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn, void *ctx);
 
 /*
- * Fires every timer whose deadline is at or before now, and returns how many. A timer is no longer
- * pending when fn sees it. fn may add and delete any timer, its own and ones that are about to fire
- * included (one deleted or moved does not fire then); what it adds fires at a later expire, even if
- * due now. `now` may go back.
+ * Fires every timer whose deadline is at or before now. Returns their number. A timer is no longer
+ * pending when fn is called. fn may add and delete any timer, including its own and timers that are
+ * about to fire; a timer that is deleted or moved does not fire then. A timer that fn adds fires at
+ * a later expire, even if it is due now. `now` may go back.
  */
 static inline unsigned wheel_expire(struct wheel *w, uint64_t now, wheel_fn fn, void *ctx)
 {
@@ -89,8 +90,8 @@ static inline unsigned wheel_expire(struct wheel *w, uint64_t now, wheel_fn fn, 
 }
 
 /*
- * At most so many of them: the others fire at later expires, in their turn, and until then a
- * deadline is over.
+ * As wheel_expire(), but fires at most `most` timers. The others fire at later expires, in their
+ * order; until then wheel_next() is in the past.
  */
 static inline unsigned wheel_expire_some(struct wheel *w, uint64_t now, unsigned most, wheel_fn fn,
 					 void *ctx)
@@ -99,8 +100,9 @@ static inline unsigned wheel_expire_some(struct wheel *w, uint64_t now, unsigned
 }
 
 /*
- * The earliest deadline in ns, WHEEL_NEVER when there is none. Exact, except that a deleted timer's
- * deadline may linger until it has passed: never later than the true one.
+ * Returns the earliest deadline in ns, or WHEEL_NEVER if there is none. It is exact, except that
+ * the deadline of a deleted timer may remain until it has passed. It is never later than the true
+ * one.
  */
 uint64_t wheel_next(const struct wheel *w);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Connection management as a pure machine: (state, event, now) -> (state, datagrams, events). It
- * opens nothing, reads no clock, starts no thread. Who owns it hands it datagrams that came to QP 1
- * and the time, and gets datagrams to send from QP 1, and events.
+ * The connection manager, as a pure state machine: (state, event, now) -> (state, datagrams,
+ * events). It opens nothing, reads no clock and starts no thread. The caller passes in the time and
+ * the datagrams of QP 1, and receives events and datagrams to send from QP 1.
  *
  *        active                                       passive
  *   cm_connect     ---- REQ ---->  CM_EV_REQUEST
@@ -17,19 +17,19 @@
  *   CM_EV_SIDR_REPLY <- SIDR_REP   cm_sidr_reply
  *   cm_release                     cm_release
  *
- * Whatever is lost is sent again, and what comes twice is answered again from the message that was
- * kept. docs/cm.md has the states in a picture, and what the verbs need of it: which attributes RTR
- * and RTS take from where, which RDMA_CM_EVENT_* an event becomes.
+ * Lost messages are sent again, and a duplicate is answered with the saved answer. docs/cm.md has a
+ * picture of the states and the use by the verbs: the sources of the attributes for RTR and RTS,
+ * and the RDMA_CM_EVENT_* of each event.
  *
- * Rules for callers: one thread at a time per struct cm. Callbacks come from within cm_input(),
- * cm_expire() and the calls below, as the last thing that these do with a connection: a callback
- * may call anything here, also release the connection that the event is about, but for cm_input(),
- * cm_expire() and cm_free(). Errors are negative errno; -EINVAL: the state does not allow it, or an
- * argument is out of range. `now` is nanoseconds, from any start, and does not go back. All memory
- * is taken by cm_new(); nothing else allocates.
+ * Rules for callers: One thread at a time per struct cm. Callbacks are called within cm_input(),
+ * cm_expire() and the functions below, as the last action of these on a connection. A callback may
+ * call any function here except cm_input(), cm_expire() and cm_free(); it may also release the
+ * connection of the event. Errors are negative errno; -EINVAL: the state does not allow the call,
+ * or an argument is out of range. `now` is in nanoseconds from any start, and does not go back.
+ * cm_new() allocates all memory; no other function allocates.
  *
- * A connection belongs to the caller from cm_connect() or its CM_EV_REQUEST on, until cm_release():
- * exactly once. What is still under way then is brought to its end without events.
+ * A connection belongs to the caller from cm_connect() or its CM_EV_REQUEST until cm_release(),
+ * which must be called exactly once. Work that is under way then ends without events.
  *
  * Sources: InfiniBand Architecture Specification, volume 1, chapter 12; where it leaves a choice,
  * the Linux kernel's drivers/infiniband/core/cm.c. Differences are in docs/cm.md.
@@ -45,7 +45,7 @@ struct cm_conn;
 struct cm_listener;
 
 enum cm_state {
-	CM_IDLE,	 /* over: waits for cm_release() */
+	CM_IDLE,	 /* over; waits for cm_release() */
 	CM_REQ_SENT,	 /* active: no answer yet */
 	CM_MRA_REQ_RCVD, /* active: the peer asked for more time */
 	CM_REP_RCVD,	 /* active: accepted; waits for cm_ready() */
@@ -57,7 +57,7 @@ enum cm_state {
 	CM_ESTABLISHED,
 	CM_DREQ_SENT,
 	CM_DREQ_RCVD, /* waits for cm_disconnect() */
-	CM_TIMEWAIT,  /* answers latecomers with the last message until the path is empty */
+	CM_TIMEWAIT,  /* answers late messages with the last message until the path is empty */
 	CM_SIDR_REQ_SENT,
 	CM_SIDR_REQ_RCVD, /* waits for cm_sidr_reply() */
 	CM_STATES
@@ -65,7 +65,7 @@ enum cm_state {
 
 const char *cm_state_str(enum cm_state s);
 
-/* Counters, by the message for what is sent and received, by cause for the rest. */
+/* Counters: by message for sent and received ones, by cause for the rest. */
 #define CM_COUNTERS(X)                                                                             \
 	X(malformed, "datagrams dropped: no message")                                              \
 	X(wrong_source, "datagrams dropped: not from the connection's peer")                       \
@@ -100,7 +100,7 @@ struct cm_counters {
 #undef CM_COUNTER_FIELD
 };
 
-/* ECE: what the ends say of vendor features. Carried, not understood. */
+/* ECE: the vendor features of an end. The values are passed on, not interpreted. */
 struct cm_ece {
 	uint32_t vendor_id; /* 24 bits */
 	uint32_t options;
@@ -114,22 +114,22 @@ struct cm_datagram {
 };
 
 enum cm_event_type {
-	/* somebody connects to a listener: cm_accept(), cm_reject() or cm_release() */
+	/* a peer connects to a listener: cm_accept(), cm_reject() or cm_release() */
 	CM_EV_REQUEST,
 	/* the peer accepts: bring the QP to RTS, then cm_ready(); or cm_reject() */
 	CM_EV_REPLY,
-	CM_EV_ESTABLISHED, /* passive: the peer is ready. (Active: cm_ready() has said it.) */
+	CM_EV_ESTABLISHED, /* passive: the peer is ready (the active end knows from cm_ready()) */
 	CM_EV_REJECTED,	   /* not connected: reason, info */
 	CM_EV_UNREACHABLE, /* not connected: no answer; status -ETIMEDOUT */
 	/*
-	 * was connected: 0, -ETIMEDOUT: no answer to DREQ, -ECONNRESET: rejected afterwards, reason
-	 * says why
+	 * the connection ended; status 0, -ETIMEDOUT (no answer to DREQ) or -ECONNRESET (rejected
+	 * afterwards, with a reason)
 	 */
 	CM_EV_DISCONNECTED,
-	CM_EV_TIMEWAIT_EXIT, /* the QP may be used anew */
-	/* somebody asks a listener for a UD QP: cm_sidr_reply() or cm_release() */
+	CM_EV_TIMEWAIT_EXIT, /* the QP may be used again */
+	/* a peer asks a listener for a UD QP: cm_sidr_reply() or cm_release() */
 	CM_EV_SIDR_REQUEST,
-	CM_EV_SIDR_REPLY, /* the answer: status (CM_SIDR_OK or why not), qpn, qkey */
+	CM_EV_SIDR_REPLY, /* the answer: status (CM_SIDR_OK or the reason), qpn, qkey */
 	CM_EVENTS
 };
 
@@ -146,78 +146,86 @@ struct cm_event {
 	uint16_t reason;     /* REJECTED, DISCONNECTED: enum cm_reason */
 	const uint8_t *info; /* REJECTED: additional information; SIDR_REPLY too */
 	uint8_t info_len;
-	/*
-	 * private data, behind the addresses of annex A11; padded with zeros to data_len, or NULL
-	 */
+	/* private data after the addresses of annex A11, padded with zeros to data_len; or NULL */
 	const uint8_t *data;
 	uint8_t data_len;
-	bool has_ip; /* REQUEST, SIDR_REQUEST to an IP service: ip is there */
+	bool has_ip; /* REQUEST, SIDR_REQUEST to an IP service: ip is set */
 	struct cm_ip ip;
 	uint64_t service_id;
 	/*
-	 * REQUEST, REPLY: as this end is to use them, so that a program may hand them back (struct
-	 * ibv's rdma_conn_param).
+	 * REQUEST, REPLY: the values for this end, so that a program may pass them back (struct
+	 * rdma_conn_param of librdmacm).
 	 */
-	/* READs and atomics that the peer wants to have in flight to us */
+	/* READs and atomics that the peer wants to have in flight to this end */
 	uint8_t responder_resources;
-	uint8_t initiator_depth; /* and lets us have in flight to it */
+	uint8_t initiator_depth; /* READs and atomics that this end may have in flight to it */
 	uint8_t flow_control, retry_count, rnr_retry, srq;
 	uint8_t transport; /* REQUEST: CM_TRANSPORT_* */
-	uint32_t qpn, psn; /* the peer's QP; SIDR_REPLY's too. What we start to send with */
+	/* the QP of the peer (SIDR_REPLY, too); the first PSN that this end sends */
+	uint32_t qpn, psn;
 	uint32_t qkey;	   /* SIDR_REPLY */
 	struct cm_ece ece; /* the peer's */
 };
 
-/* What the machine calls. */
+/* The functions that the machine calls. */
 struct cm_ops {
 	void *ctx;
-	/* May drop it: what matters is sent again. Calls nothing here. */
+	/*
+	 * Sends a datagram. May drop it, because messages that matter are repeated. Must call no
+	 * function of this header.
+	 */
 	void (*send)(void *ctx, const struct cm_datagram *d);
 	void (*event)(void *ctx, const struct cm_event *e);
 };
 
 struct cm_config {
-	uint64_t seed
-		[SECRET_WORDS]; /* of ids and of the tables' hash: from secret_entropy(), or fixed in tests */
-	uint8_t slot;		/* of this NIC: its ids begin with these 6 bits */
-	uint64_t guid;		/* of this NIC: tells our ids from others' */
+	/* of the ids and the hash of the tables: from secret_entropy(), or fixed in tests */
+	uint64_t seed[SECRET_WORDS];
+	uint8_t slot;		/* slot of this NIC; its ids begin with these 6 bits */
+	uint64_t guid;		/* GUID of this NIC; distinguishes its ids from those of others */
 	uint32_t max_conns;	/* connections of all kinds and states; 0: 16384 */
-	uint32_t max_half_open; /* of them, passive and not established; 0: 4096 */
+	uint32_t max_half_open; /* the same, passive and not established; 0: 4096 */
 	uint32_t max_listeners; /* 0: 1024 */
-	/* requests whose sender has yet to show that it hears us, a power of two; 0: 16384 */
+	/*
+	 * requests whose sender has not yet shown that it receives answers; a power of two; 0:
+	 * 16384
+	 */
 	uint32_t max_held;
-	uint8_t ack_delay; /* local CA ACK delay, 4.096 us << this; 0: 15, what rxe says */
+	uint8_t ack_delay; /* local CA ACK delay, 4.096 us << this; 0: 15, as rxe has it */
 };
 
 /*
- * NULL with errno set when there is no memory or a limit is above 2^24. Takes about 700 bytes per
- * connection once it has been used, 300 for each request that is held.
+ * Makes a connection manager. Returns NULL with errno set if there is no memory or a limit is above
+ * 2^24. Takes about 700 bytes per connection once it has been used, and 300 for each held request.
  */
 struct cm *cm_new(const struct cm_config *config, const struct cm_ops *ops, uint64_t now);
-/* Connections and listeners end with it, without a word. */
+/* Frees it. Connections and listeners end without messages and events. */
 void cm_free(struct cm *cm);
 
-/* A datagram came to QP 1 of address dst. Anything may be in it. */
+/* Handles a datagram that came to QP 1 of address dst. Its contents are not trusted. */
 void cm_input(struct cm *cm, uint64_t now, const struct pkt_addr *src, const struct pkt_addr *dst,
 	      const uint8_t *mad, size_t len);
 
 /*
- * Does whoever is at `a` have what is at `b` as well? An IPv4 address, or an IPv6 network of 64
+ * True if both addresses count as one source: the same IPv4 address, or the same IPv6 network of 64
  * bits. Any thread.
  */
 bool cm_same_source(const struct pkt_addr *a, const struct pkt_addr *b);
 
-/* Runs what is due. Call when now reaches cm_next(); WHEEL_NEVER (all ones): nothing waits. */
+/*
+ * Runs the work that is due. To be called when now reaches cm_next(). WHEEL_NEVER (all ones): no
+ * work is pending.
+ */
 void cm_expire(struct cm *cm, uint64_t now);
 uint64_t cm_next(const struct cm *cm);
 
 const struct cm_counters *cm_counters(const struct cm *cm);
-/* Connections that take room, in whatever state. */
+/* Returns the number of connections in use, in any state. */
 uint32_t cm_in_use(const struct cm *cm);
 
 /* Connections, listeners, and the counters, in the order of the table. */
 #define CM_STAT_COUNTER(name, help) +1
-#define CM_GAUGES		    2 /* the first; the others only grow */
+#define CM_GAUGES		    2 /* the first values; the others only grow */
 enum { CM_STATS = CM_GAUGES + 4 * CM_ATTRS CM_COUNTERS(CM_STAT_COUNTER) };
 struct cm_stat_info {
 	const char *name, *help;
@@ -229,26 +237,26 @@ void cm_stat(const struct cm *cm, uint64_t values[CM_STATS]);
 
 #define CM_LISTEN_CONN 1 /* answers REQs */
 #define CM_LISTEN_UD   2 /* answers SIDR_REQs */
-#define CM_LISTEN_IPV4 4 /* of all addresses those of this family; with neither: of both */
+#define CM_LISTEN_IPV4 4 /* addr NULL: only addresses of this family; with neither flag: of both */
 #define CM_LISTEN_IPV6 8
 
 /*
- * Listens to a service, on one address or on all (NULL), those of tomorrow included; one on the
- * very address goes first. `kinds`: CM_LISTEN_*. `backlog` requests at most wait for an answer:
- * those beyond are dropped, and come again. 0: as many as half-open connections are allowed.
- * -EADDRINUSE: another one hears the same address, or some of the same families; -ENOSPC: the
- * limit.
+ * Listens to a service, on one address or on all (NULL), including later ones. A listener on the
+ * exact address takes precedence. `kinds`: CM_LISTEN_*. At most `backlog` requests wait for an
+ * answer; 0: the limit of half-open connections. Further requests are dropped, and the peer repeats
+ * them. Errors: -EADDRINUSE (another listener has the same address, or one of the same families),
+ * -ENOSPC (the limit).
  */
 int cm_listen(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr, unsigned kinds,
 	      uint32_t backlog, void *user, struct cm_listener **out);
-/* Requests that were delivered stay with the caller. */
+/* Ends a listener. Delivered requests stay with the caller. */
 void cm_unlisten(struct cm_listener *l);
 
 /* ---- connections ---- */
 
 /*
- * Limits are those of rdma_conn_param; path as in struct cm_path: gids, mtu code, ack_timeout (19
- * is rxe's; packet life time + 1).
+ * Limits are those of rdma_conn_param. Path as in struct cm_path: gids, mtu code, ack_timeout
+ * (packet life time + 1; 19 in rxe).
  */
 struct cm_connect {
 	uint64_t service_id;
@@ -257,14 +265,14 @@ struct cm_connect {
 	uint8_t tclass, hop_limit, sl;
 	uint8_t mtu;	     /* code: 1 is 256 bytes, 5 4096 */
 	uint8_t ack_timeout; /* 4.096 us << this */
-	/* what both ends' CMs are given to answer, 4.096 us << this; 20 is 4.3 s */
+	/* time that the CM of each end has to answer, 4.096 us << this; 20 is 4.3 s */
 	uint8_t response_timeout;
-	uint8_t max_retries; /* of each message; 15 */
+	uint8_t max_retries; /* retries of each message; 15 */
 	uint8_t transport;   /* CM_TRANSPORT_RC or UC */
-	uint32_t qpn, psn;   /* ours; what the peer is to start with */
+	uint32_t qpn, psn;   /* the own QP; the first PSN of the peer */
 	uint8_t responder_resources, initiator_depth, flow_control, retry_count, rnr_retry, srq;
 	struct cm_ece ece;
-	/* put in front of the private data; NULL: the service is none of IP's */
+	/* placed before the private data; NULL: not an IP service */
 	const struct cm_ip *ip;
 	const void *data;
 	size_t data_len; /* at most CM_REQ_DATA, less CM_IP_LEN with ip */
@@ -275,15 +283,15 @@ int cm_connect(struct cm *cm, uint64_t now, const struct cm_connect *c, void *us
 	       struct cm_conn **out);
 
 /*
- * Asks once more what was refused, in `delay` ns and with the same message; from CM_EV_REJECTED of
- * a REQ, or CM_EV_SIDR_REPLY, on. Counts among max_retries. -EINVAL: nothing was asked, or it was
- * not refused. -EAGAIN: no retries are left.
+ * Repeats a refused request with the same message after `delay` ns. It may be called from
+ * CM_EV_REJECTED of a REQ, or CM_EV_SIDR_REPLY, on. It counts among max_retries. Errors: -EINVAL
+ * (no request, or it was not refused), -EAGAIN (no retries left).
  */
 int cm_ask_again(struct cm_conn *c, uint64_t now, uint64_t delay);
 
 /*
- * The program has the request: it no longer counts against the listener's backlog. Before or after,
- * cm_accept() and the like.
+ * Reports that the program has taken the request, which no longer counts against the backlog. It
+ * may be called before or after cm_accept() and the like.
  */
 void cm_taken(struct cm_conn *c);
 
@@ -296,33 +304,35 @@ struct cm_accept {
 };
 
 /*
- * REQ_RCVD: sends a REP. Have the QP in RTR before anything more is received: data may come before
- * the RTU.
+ * In REQ_RCVD: sends a REP. The QP must be in RTR before the next datagram is received: data may
+ * come before the RTU.
  */
 int cm_accept(struct cm_conn *c, uint64_t now, const struct cm_accept *a);
 
-/* REQ_RCVD, REP_RCVD: sends a REJ; the connection is over, and answers duplicates for a while. */
+/*
+ * In REQ_RCVD or REP_RCVD: sends a REJ. The connection is over, and answers duplicates for a while.
+ */
 int cm_reject(struct cm_conn *c, uint64_t now, uint16_t reason, const void *info, size_t info_len,
 	      const void *data, size_t data_len);
 
-/* REP_RCVD: sends the RTU; the connection is established, no event follows. */
+/* In REP_RCVD: sends the RTU. The connection is established, and no event follows. */
 int cm_ready(struct cm_conn *c, const void *data, size_t data_len);
 
 /*
- * REP_SENT: data came in, so the peer is ready, although its RTU is not here. CM_EV_ESTABLISHED
- * follows. -EISCONN: it is already.
+ * In REP_SENT: data came in, so the peer is ready although its RTU has not come. CM_EV_ESTABLISHED
+ * follows. -EISCONN: it is established already.
  */
 int cm_established(struct cm_conn *c);
 
 /*
- * REQ_RCVD, REP_RCVD: tells the peer at once that it takes 4.096 us << service_timeout. It is told
- * by itself when it asks again.
+ * In REQ_RCVD or REP_RCVD: tells the peer at once that the answer takes 4.096 us <<
+ * service_timeout. Without this call the peer is told when it repeats its message.
  */
 int cm_delay(struct cm_conn *c, uint8_t service_timeout);
 
 /*
- * ESTABLISHED: sends a DREQ; CM_EV_DISCONNECTED follows. DREQ_RCVD: sends the DREP, the end.
- * -ENOTCONN otherwise.
+ * In ESTABLISHED: sends a DREQ; CM_EV_DISCONNECTED follows. In DREQ_RCVD: sends the DREP, which
+ * ends the connection. Otherwise -ENOTCONN.
  */
 int cm_disconnect(struct cm_conn *c, uint64_t now, const void *data, size_t data_len);
 
@@ -338,33 +348,36 @@ struct cm_sidr {
 /* Sends a SIDR_REQ. -ENOBUFS: no room. */
 int cm_sidr(struct cm *cm, uint64_t now, const struct cm_sidr *s, void *user, struct cm_conn **out);
 
-/* SIDR_REQ_RCVD: sends the SIDR_REP: CM_SIDR_OK with qpn and qkey, or why not. */
+/*
+ * In SIDR_REQ_RCVD: sends the SIDR_REP: CM_SIDR_OK with qpn and qkey, or the reason of the refusal.
+ */
 int cm_sidr_reply(struct cm_conn *c, uint64_t now, uint8_t status, uint32_t qpn, uint32_t qkey,
 		  struct cm_ece ece, const void *data, size_t data_len);
 
 /*
- * The caller is done with it: no event comes any more, the pointer is dead. An unanswered request
- * is rejected, an answer that is waited for given up, a connection disconnected.
+ * Releases a connection. No event follows, and the pointer is invalid. An unanswered request is
+ * rejected, a request of this end is given up, and an established connection is disconnected.
  */
 void cm_release(struct cm_conn *c, uint64_t now);
 
 void cm_set_user(struct cm_conn *c, void *user);
 enum cm_state cm_conn_state(const struct cm_conn *c);
 /*
- * The peer of the established connection whose QP of ours this is has gone, as the NIC found out:
- * CM_EV_DISCONNECTED, -ETIMEDOUT. Nothing is sent to it.
+ * Reports that the NIC found the peer of a local QP gone. An established connection gets
+ * CM_EV_DISCONNECTED with -ETIMEDOUT. Nothing is sent to the peer.
  */
 void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn);
 
 /*
- * The network says that a message of ours, with this transaction id, found no NIC at dst. A REQ or
- * SIDR_REQ that waits for its first answer ends as if the peer's connection manager had refused it:
- * CM_EV_REJECTED with CM_REJ_INVALID_SERVICE_ID, CM_EV_SIDR_REPLY with CM_SIDR_UNSUPPORTED. Nothing
- * else ends, and nothing where id or address are not the message's.
+ * Reports that the message with this transaction id found no NIC at dst, according to the network.
+ * A REQ or SIDR_REQ that waits for its first answer ends as if the connection manager of the peer
+ * had refused it: CM_EV_REJECTED with CM_REJ_INVALID_SERVICE_ID, or CM_EV_SIDR_REPLY with
+ * CM_SIDR_UNSUPPORTED. Other messages do not end. Nothing ends if the id or the address does not
+ * match.
  */
 void cm_lost(struct cm *cm, const struct pkt_addr *dst, uint64_t tid);
 
-/* What the QP's attributes are to be: for RTR from REP_RCVD or REQ_RCVD on, for RTS too. */
+/* Gets the attributes of the QP: for RTR from REP_RCVD or REQ_RCVD on, for RTS too. */
 struct cm_qp_attr {
 	struct pkt_addr sgid, dgid;
 	uint32_t flow_label;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the caller does with connections. */
+/* The functions of the caller on connections. */
 #include "cm/core.h"
 
 #include <errno.h>
@@ -27,9 +27,9 @@ void cm_peer_gone(struct cm *cm, uint64_t now, uint32_t local_qpn)
 }
 
 /*
- * Who can't see our messages can't tell their transaction ids: each has 64 bits of random numbers.
- * Only what was never answered is given up: a peer that has answered is there, or was, and its end
- * is found out otherwise.
+ * A sender that cannot see the messages does not know their transaction ids, which have 64 random
+ * bits. Only a request that was never answered is given up: a peer that has answered exists or
+ * existed, and its end is detected in another way.
  */
 void cm_lost(struct cm *cm, const struct pkt_addr *dst, uint64_t tid)
 {
@@ -383,7 +383,7 @@ void cm_release(struct cm_conn *c, uint64_t now)
 	case CM_TIMEWAIT:
 		list_add_tail(&c->link, &c->cm->timewait);
 		break;
-	case CM_REP_SENT: /* the RTU tells that there is something to disconnect */
+	case CM_REP_SENT: /* the RTU shows that there is a connection to end */
 	case CM_MRA_REP_RCVD:
 	case CM_DREQ_SENT:
 		break;

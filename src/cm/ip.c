@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The header that annex A11 puts in front of private data (struct cma_hdr in the kernel's cma.c):
+ * The header of annex A11 before the private data (struct cma_hdr in the kernel's cma.c):
  *
- *   0 version, 0 | 1 IP version << 4 | 2 source port | 4 source address, 16 bytes | 20 destination address, 16 bytes
+ *   0 version, 0 | 1 IP version << 4 | 2 source port | 4 source address, 16 bytes |
+ *   20 destination address, 16 bytes
  *
- * An IPv4 address stands in the last four bytes of its field, the others are 0.
+ * An IPv4 address is in the last four bytes of its field; the others are 0.
  */
 #include "cm/mad.h"
 

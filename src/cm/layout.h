@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The table of messages, shared by the codec and the printer. Nobody else needs it. */
+/* The table of messages. Only the codec and the printer use it. */
 #ifndef ROOST_CM_LAYOUT_H
 #define ROOST_CM_LAYOUT_H
 
@@ -15,7 +15,7 @@ enum cm_form {
 	FORM_LID,    /* not printed when 0xffff, which is what RoCE has */
 	FORM_ABOUT,  /* which message */
 	FORM_REASON, /* why it was rejected */
-	FORM_BYTES   /* not printed: a length stands beside it */
+	FORM_BYTES   /* not printed: another field has its length */
 };
 
 struct cm_field {
@@ -30,15 +30,15 @@ struct cm_layout {
 	const char *name;
 	const struct cm_field *fields;
 	uint8_t count;
-	uint8_t data; /* where in the body private data begins; it fills the rest */
+	uint8_t data; /* offset of the private data in the body; they fill the rest */
 };
 
 extern const struct cm_layout cm_layouts[CM_ATTRS];
 
-/* NULL for what is no message. */
+/* Returns NULL if there is no such message. */
 const struct cm_layout *cm_layout(enum cm_attr a);
 
-/* The value of a field of up to 64 bits. */
+/* Returns the value of a field of up to 64 bits. */
 uint64_t cm_field_get(const struct cm_msg *m, const struct cm_field *f);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Listeners, and what comes to them: REQ and SIDR_REQ. Nobody is known yet here, so everything is
- * bounded.
+ * Listeners, and their messages: REQ and SIDR_REQ. The peers are not known yet, so all resources
+ * have limits.
  */
 #include "cm/core.h"
 
@@ -23,7 +23,7 @@ static struct cm_listener *find(struct cm *cm, uint64_t service_id, const struct
 	return NULL;
 }
 
-/* The one on all addresses of some of these families. */
+/* Returns the listener on all addresses of some of these families. */
 static struct cm_listener *find_any(struct cm *cm, uint64_t service_id, unsigned families)
 {
 	struct list_head *bucket = cm_service_bucket(cm, service_id);
@@ -79,7 +79,10 @@ void cm_unlisten(struct cm_listener *l)
 	l->cm->listening--;
 }
 
-/* Who serves it at that address; one on the very address before one on all. */
+/*
+ * Returns the listener of a service at this address. One on the exact address takes precedence over
+ * one on all addresses.
+ */
 static struct cm_listener *serving(struct cm *cm, uint64_t service_id, const struct pkt_addr *addr,
 				   unsigned kind)
 {
@@ -92,8 +95,8 @@ static struct cm_listener *serving(struct cm *cm, uint64_t service_id, const str
 }
 
 /*
- * A connection that waits at a listener. NULL and counted: a bound is reached. The peer asks again,
- * and may have more luck.
+ * Makes a connection that waits at a listener. NULL, and counted: a limit is reached. The peer
+ * repeats its request.
  */
 static struct cm_conn *admit(struct cm *cm, struct cm_listener *l, const struct cm_rx *rx,
 			     enum cm_state s)
@@ -145,7 +148,7 @@ static void take_data(struct cm_event *e, uint64_t service_id, const struct cm_m
 
 /* ---- REQ ---- */
 
-/* A REQ that came before. The answer may have been lost. */
+/* Answers a repeated REQ, whose answer may have been lost. */
 static void req_again(struct cm_conn *c, const struct cm_rx *rx)
 {
 	cm_count_duplicate(c->cm, CM_REQ);
@@ -170,8 +173,8 @@ static void req_again(struct cm_conn *c, const struct cm_rx *rx)
 }
 
 /*
- * What can't be, whoever serves it; 0: nothing. The QP will talk to the REQ's GID, so that must be
- * where the REQ came from.
+ * Returns the reason to reject a REQ that no listener can serve; 0: none. The QP will send to the
+ * GID in the REQ, so the REQ must come from that address.
  */
 static uint16_t req_problem(const struct cm_rx *rx)
 {
@@ -224,8 +227,7 @@ static void fill_from_req(struct cm_conn *c, const struct cm_req *r)
 	c->max_retries = r->max_cm_retries;
 	c->interval = cm_interval(r->primary.ack_timeout, r->local_timeout);
 	/*
-	 * As long as it may ask: a refusal must not be forgotten before, or the program would be
-	 * asked twice.
+	 * As long as the peer may repeat the request: otherwise the program would be asked twice.
 	 */
 	c->hold = (r->max_cm_retries + 1u) * cm_interval(r->primary.ack_timeout, r->remote_timeout);
 	cm_chain(c, CHAIN_REMOTE);
@@ -299,8 +301,8 @@ void cm_rx_req(struct cm *cm, const struct cm_rx *rx)
 /* ---- SIDR_REQ ---- */
 
 /*
- * How long a SIDR_REP is kept: the request does not say when it comes again. Twice rxe's interval
- * of 6.4 s.
+ * The time that a SIDR_REP is kept, because the request does not say when it is repeated: twice the
+ * interval of rxe, 6.4 s.
  */
 #define SIDR_HOLD (2 * (cm_time_ns(19) + cm_time_ns(20)))
 

@@ -8,8 +8,8 @@
 #include "cm/layout.h"
 
 /*
- * Byte and bit count from the first byte behind the MAD header, as the tables of the specification
- * do; bit 0 is a byte's highest.
+ * Bytes and bits are counted from the first byte after the MAD header, as in the tables of the
+ * specification. Bit 0 is the highest bit of a byte.
  */
 #define F(name, byte, bit, width, member, form)                                                    \
 	{                                                                                          \
@@ -86,8 +86,8 @@ static const struct cm_field rej_fields[] = {
 };
 
 /*
- * Table 110. The kernel spreads the vendor id over three reserved bytes: vendor_* below puts it
- * together.
+ * Table 110. The kernel stores the vendor id in three reserved bytes; the vendor_* functions below
+ * combine them.
  */
 static const struct cm_field rep_fields[] = {
 	IDS,
@@ -214,8 +214,8 @@ const char *cm_error_str(enum cm_error e)
 /* ---- bits ---- */
 
 /*
- * `width` bits from bit `at` on, the first one highest; width is at most 64. Eight bytes are there:
- * behind each field there is private data of more.
+ * Returns `width` bits (at most 64) from bit `at` on, the first one highest. It reads eight bytes,
+ * which exist: each field is followed by more bytes of private data.
  */
 static uint64_t get_bits(const uint8_t *p, unsigned at, unsigned width)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Management datagrams of communication management: the 256 bytes that go to QP 1, and what they
- * say.
+ * Management datagrams of communication management: the 256 bytes of a datagram to QP 1, and their
+ * fields.
  *
  *   | MAD header 24 | fields of the message | private data, to byte 256 |
  *
- * One table (mad.c) says for each message where its fields are; parsing, building and printing all
- * read it. What stands in reserved bits is not kept. Pure functions: any thread.
+ * One table (mad.c) has the places of the fields of each message. Parsing, building and printing
+ * use it. The contents of reserved bits are not kept. Pure functions: any thread.
  *
  * Sources: InfiniBand Architecture Specification, volume 1, 12.6 (messages), 13.4 (MAD header),
  * annex A11 (RDMA IP CM service); the vendor id of ECE is the Linux kernel's
@@ -26,7 +26,7 @@
 #define CM_QKEY	   0x80010000u /* of QP 1 */
 #define CM_GID_LEN 16
 #define CM_ARI_LEN 72
-/* The longest private data of any message; of the ones that programs fill: */
+/* The most private data of any message, and of the messages that programs fill: */
 #define CM_DATA_MAX	 224
 #define CM_REQ_DATA	 92
 #define CM_MRA_DATA	 222
@@ -38,7 +38,7 @@
 #define CM_SIDR_REQ_DATA 216
 #define CM_SIDR_REP_DATA 136
 
-/* Attribute ids: which message it is (table 101). */
+/* Attribute ids: the messages (table 101). */
 enum cm_attr {
 	CM_REQ = 0x10,
 	CM_MRA = 0x11,
@@ -115,7 +115,7 @@ enum cm_reason {
 #define CM_APR_UNSUPPORTED 2
 
 struct cm_path {
-	/* of the one who sends the message */
+	/* as seen by the sender of the message */
 	uint8_t local_gid[CM_GID_LEN], remote_gid[CM_GID_LEN];
 	uint32_t flow_label;
 	uint16_t local_lid, remote_lid; /* RoCE: 0xffff */
@@ -127,7 +127,7 @@ struct cm_req {
 	uint64_t service_id, ca_guid;
 	uint32_t vendor_id; /* ECE, with attr_mod of the header */
 	uint32_t qkey, qpn, eecn, remote_eecn;
-	uint32_t psn; /* what the other end starts to send with */
+	uint32_t psn; /* the first PSN that the other end sends */
 	uint16_t pkey;
 	uint8_t responder_resources, initiator_depth;
 	uint8_t remote_timeout, local_timeout; /* CM response time-outs, 4.096 us << this */
@@ -182,8 +182,8 @@ struct cm_apr {
 };
 
 /*
- * A message, parsed: host byte order. Ids are the sender's view; a SIDR_REQ has a local id only, a
- * SIDR_REP a remote id only.
+ * A parsed message, in host byte order. Ids are as seen by the sender. A SIDR_REQ has a local id
+ * only, a SIDR_REP a remote id only.
  */
 struct cm_msg {
 	enum cm_attr attr;
@@ -201,7 +201,7 @@ struct cm_msg {
 		struct cm_lap lap;
 		struct cm_apr apr;
 	};
-	/* private data; the message says nothing of how much of it is used */
+	/* private data; the message does not say how much of it is used */
 	uint8_t data[CM_DATA_MAX];
 };
 
@@ -217,31 +217,31 @@ enum cm_error {
 };
 
 const char *cm_error_str(enum cm_error e);
-const char *cm_attr_str(enum cm_attr a); /* "REQ" ...; NULL for what is none */
-/* "invalid service id" ...; "unknown" for what is none */
+const char *cm_attr_str(enum cm_attr a); /* "REQ" ...; NULL: no message */
+/* "invalid service id" ...; "unknown": no known reason */
 const char *cm_reason_str(unsigned reason);
 
-/* How much private data a message holds. 0 for what is no message. */
+/* Returns the bytes of private data of a message; 0: no message. */
 size_t cm_data_len(enum cm_attr a);
 
 /*
- * Parses `len` bytes. CM_OK and *m filled (wholly: what the message has not is 0), or the cause.
- * Never reads past len.
+ * Parses `len` bytes. Returns CM_OK and fills *m (fields that the message does not have are 0), or
+ * returns the cause. Never reads past len.
  */
 enum cm_error cm_parse(const uint8_t *mad, size_t len, struct cm_msg *m);
 
-/* Builds the 256 bytes of a message. Values wider than their field lose their upper bits. */
+/* Builds the 256 bytes of a message. A value that is wider than its field loses its upper bits. */
 void cm_build(const struct cm_msg *m, uint8_t mad[CM_MAD_LEN]);
 
 /*
- * One line, no newline, at most n bytes with the 0 that ends it: the message and its fields that
- * are not 0. Returns its length.
+ * Prints one line without newline, at most n bytes including the terminating 0: the message and its
+ * fields that are not 0. Returns the length.
  */
 int cm_print(const struct cm_msg *m, char *buf, size_t n);
 
 /*
- * Annex A11: the service ids 0x0000000001PPxxxx, PP an IP protocol number (6: TCP, 17: UDP), xxxx a
- * port, and the 36 bytes in front of the private data of a REQ and a SIDR_REQ to such a service:
+ * Annex A11. Service ids of the form 0x0000000001PPxxxx: PP is an IP protocol number (6: TCP, 17:
+ * UDP), xxxx a port. A REQ or SIDR_REQ to such a service has 36 bytes before the private data:
  * version, IP version, source port, addresses.
  */
 #define CM_IP_LEN  36
@@ -266,7 +266,10 @@ static inline uint64_t cm_service_id(uint8_t port_space, uint16_t port)
 	return CM_IP_BASE | (uint64_t)port_space << 16 | port;
 }
 
-/* 0 and *ip filled, or -EPROTO: a version other than 0, or an IP version other than 4 and 6. */
+/*
+ * Returns 0 and fills *ip, or returns -EPROTO: a version other than 0, or an IP version other than
+ * 4 and 6.
+ */
 int cm_ip_parse(const uint8_t data[CM_IP_LEN], struct cm_ip *ip);
 void cm_ip_build(const struct cm_ip *ip, uint8_t data[CM_IP_LEN]);
 

@@ -27,7 +27,8 @@ uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time)
 	unsigned t = life_time + 1;
 
 	/*
-	 * 2^t is twice the way there; adding 2^delay makes it one more if they are about as large.
+	 * 2^t is twice the one-way time. Adding 2^delay increases t by one if both are about as
+	 * large.
 	 */
 	if (t >= ack_delay)
 		t += ack_delay >= t - 1;
@@ -36,7 +37,7 @@ uint8_t cm_ack_timeout(unsigned ack_delay, unsigned life_time)
 	return (uint8_t)(t < 31 ? t : 31);
 }
 
-/* The same REP once more: our answer was lost, or the program thinks. */
+/* Handles a repeated REP: the answer was lost, or the program has not answered yet. */
 static void rep_again(struct cm_conn *c)
 {
 	cm_count_duplicate(c->cm, CM_REP);
@@ -52,7 +53,7 @@ static void refuse_rep(struct cm *cm, const struct cm_rx *rx, uint16_t reason)
 	cm_refuse(cm, &rx->dst, &rx->src, &rx->m, CM_ABOUT_REP, reason, NULL, 0);
 }
 
-/* The peer's QP is connected to us already, by what we know. */
+/* Handles a REP whose QP of the peer is connected already, according to the table. */
 static void rep_stale(struct cm_conn *c, struct cm_conn *old, const struct cm_rx *rx)
 {
 	struct cm_event e = {.type = CM_EV_REJECTED, .reason = CM_REJ_STALE};
@@ -110,13 +111,13 @@ void cm_rx_rep(struct cm *cm, const struct cm_rx *rx)
 		c = NULL;
 	}
 	if (c && cm_find_peer(cm, CHAIN_REMOTE, &peer)) {
-		cm->counters.unexpected++; /* its id is that of another connection of ours */
+		cm->counters.unexpected++; /* its id belongs to another local connection */
 		c = NULL;
 	}
 	if (!c) {
 		/*
-		 * The kernel keeps silent, and its peer asks until it gives up. 12.6.7.2 has a
-		 * reason for it.
+		 * The Linux kernel does not answer, and the peer repeats until it gives up.
+		 * 12.6.7.2 has a reason for this case.
 		 */
 		refuse_rep(cm, rx, CM_REJ_INVALID_COMM_ID);
 		return;
@@ -173,7 +174,7 @@ void cm_rx_mra(struct cm *cm, const struct cm_rx *rx)
 			cm->counters.unexpected++;
 		return;
 	}
-	/* It was our message that arrived: the count starts anew when that time is over. */
+	/* The message has arrived, so the count of retries restarts after that time. */
 	c->retries = 0;
 	wheel_add(&cm->wheel, &c->timer, rx->now + cm_interval(c->ack_timeout, r->service_timeout));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Messages that end connections: REJ, DREQ, DREP; and those of path migration, which RoCE has not:
- * LAP, APR.
+ * Messages that end connections: REJ, DREQ, DREP; and those of path migration, which RoCE does not
+ * have: LAP, APR.
  */
 #include "cm/core.h"
 
@@ -18,9 +18,10 @@ static bool knows_our_id(const struct cm_conn *c)
 }
 
 /*
- * Who gave up waiting may not know our id: it names itself by GUID and its own id (12.6.7.2). Of a
- * peer that knows it, and whose id we know, a REJ names both: who guesses one, or sees one in a
- * message to himself, ends nobody's connection.
+ * Finds the connection of a REJ. A peer that gave up waiting may not know the local id: it names
+ * itself by GUID and its own id (12.6.7.2). If both ends know both ids, a REJ must name both, so a
+ * sender that guesses one, or knows one from a message to itself, cannot end a connection of
+ * others.
  */
 static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 {
@@ -38,7 +39,10 @@ static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 	c = cm_rx_conn(cm, rx, false);
 	if (!c)
 		return NULL;
-	/* Before we know the peer's id any will do: it may have none for us. */
+	/*
+	 * Before the id of the peer is known, any id is accepted: the peer may have none for this
+	 * connection.
+	 */
 	if (c->remote_id && c->remote_id != rx->m.local_id) {
 		cm->counters.unknown_id++;
 		return NULL;
@@ -47,9 +51,9 @@ static struct cm_conn *rej_conn(struct cm *cm, const struct cm_rx *rx)
 }
 
 /*
- * A REJ of a REQ that was answered otherwise since is late, and no reason to end what came of it:
- * the REQ was sent twice, the first found nobody listening. So it goes by the message that is
- * rejected.
+ * True if a REJ fits the state, by the message that it rejects. A REJ of a REQ that got another
+ * answer since is late, and does not end the connection: the REQ was sent twice, and the first one
+ * found no listener.
  */
 static bool rej_fits(const struct cm_conn *c, uint8_t about)
 {
@@ -113,8 +117,8 @@ void cm_rx_rej(struct cm *cm, const struct cm_rx *rx)
 /* ---- DREQ, DREP ---- */
 
 /*
- * A connection that is not there any more has ended: say so, or the peer asks until it gives up
- * (12.6.11).
+ * Answers a DREQ for an unknown connection, which has ended. Without the answer the peer repeats
+ * until it gives up (12.6.11).
  */
 static void drep_unknown(struct cm *cm, const struct cm_rx *rx)
 {
@@ -127,7 +131,7 @@ static void drep_unknown(struct cm *cm, const struct cm_rx *rx)
 	cm_answer(cm, &rx->dst, &rx->src, &m);
 }
 
-/* The same DREQ once more, or after we gave up. What is kept stays if it is a refusal. */
+/* Handles a repeated DREQ, or one after this end gave up. A saved refusal stays saved. */
 static void dreq_again(struct cm_conn *c, const struct cm_rx *rx)
 {
 	cm_count_duplicate(c->cm, CM_DREQ);
@@ -142,7 +146,7 @@ static void dreq_again(struct cm_conn *c, const struct cm_rx *rx)
 	}
 }
 
-/* Answers at once, because nobody is to be asked. */
+/* Answers at once, because no program must be asked. */
 static void dreq_answer(struct cm_conn *c, uint64_t now)
 {
 	cm_send_drep(c, NULL, 0);
@@ -223,7 +227,7 @@ void cm_rx_drep(struct cm *cm, const struct cm_rx *rx)
 
 /* ---- LAP, APR ---- */
 
-/* RoCE has no alternate paths: refused. The kernel keeps silent. */
+/* RoCE has no alternate paths, so this is refused. The Linux kernel does not answer. */
 void cm_rx_lap(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_msg m = {.attr = CM_APR,

@@ -14,7 +14,7 @@ static void put(struct cm *cm, const struct pkt_addr *src, const struct pkt_addr
 	cm->ops.send(cm->ops.ctx, &d);
 }
 
-/* Of what a saved message is, its attribute id is all that is asked. */
+/* Only the attribute id of a saved message is read. */
 enum cm_attr cm_saved_attr(const struct cm_conn *c)
 {
 	return (enum cm_attr)c->saved[17];
@@ -102,7 +102,7 @@ void cm_send_mra(struct cm_conn *c, uint8_t service_timeout)
 	m.mra.service_timeout = service_timeout;
 	cm_send(c, &m);
 	cm_set_state(c, c->active ? CM_MRA_REP_SENT : CM_MRA_REQ_SENT);
-	/* A refusal that is lost now is asked for only when that time is over. */
+	/* The peer repeats its request only after that time, so the refusal must be kept longer. */
 	c->hold += cm_interval(c->ack_timeout, service_timeout);
 }
 

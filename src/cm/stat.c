@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The machine's numbers in a row, each with its name: for `roost stat`. */
+/* The counters and gauges of the machine with their names, for `roost stat`. */
 #include "cm/core.h"
 
 #define MESSAGES(X)                                                                                \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* States, what is counted by them, and time: retries, giving up, time-wait. */
+/* States, the counts by state, and timers: retries, giving up, time-wait. */
 #include "cm/core.h"
 
 #include <errno.h>
@@ -45,13 +45,13 @@ const char *cm_event_str(enum cm_event_type t)
 }
 
 /*
- * The bounds: what a peer says must neither make us send in a hurry nor keep a half-open connection
- * for hours.
+ * Limits of the interval: the values of a peer must neither cause fast retries nor keep a half-open
+ * connection for hours.
  */
 #define INTERVAL_MAX cm_time_ns(24)
 
 /*
- * As the kernel has it (ib_send_cm_req): the way there and back, and what the other end was given.
+ * As in the kernel (ib_send_cm_req): the round trip, and the time that the other end has to answer.
  */
 uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
 {
@@ -60,7 +60,10 @@ uint64_t cm_interval(unsigned ack_timeout, unsigned response_timeout)
 	return ns < CM_INTERVAL_MIN ? CM_INTERVAL_MIN : ns > INTERVAL_MAX ? INTERVAL_MAX : ns;
 }
 
-/* Waits for an answer of ours, so counts against the listener's backlog. */
+/*
+ * True if the peer waits for an answer of this end: the connection counts against the listener's
+ * backlog.
+ */
 static bool is_waiting(enum cm_state s)
 {
 	return s == CM_REQ_RCVD || s == CM_MRA_REQ_SENT || s == CM_SIDR_REQ_RCVD;
@@ -92,7 +95,7 @@ void cm_set_state(struct cm_conn *c, enum cm_state s)
 	c->state = s;
 }
 
-/* What the peer may wish, but for what keeps a connection half open. */
+/* The interval that the peer requests, except in states that keep a connection half open. */
 static uint64_t interval(const struct cm_conn *c)
 {
 	return is_replied(c->state) && c->interval > CM_REP_INTERVAL ? CM_REP_INTERVAL
@@ -115,8 +118,8 @@ void cm_await(struct cm_conn *c, uint64_t now, enum cm_state s)
 void cm_enter_timewait(struct cm_conn *c, uint64_t now, uint64_t ns)
 {
 	/*
-	 * A peer may use its QP anew before our time is over: the kernel does not call that stale,
-	 * and neither do we.
+	 * The peer may use its QP again before the time-wait of this end is over. As in the kernel,
+	 * this does not count as stale.
 	 */
 	cm_unchain(c, CHAIN_QPN);
 	if (c->was_up && c->state != CM_TIMEWAIT)
@@ -171,7 +174,7 @@ void cm_give_up(struct cm_conn *c, uint64_t now)
 	switch (c->state) {
 	case CM_REQ_SENT:
 	case CM_MRA_REQ_RCVD:
-		/* It may have our REQ all the same, with the program still thinking. */
+		/* The peer may have the REQ, and its program may not have answered yet. */
 		cm_send_rej_timeout(c);
 		cm_over(c, &e);
 		return;

@@ -1,34 +1,33 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests from peers of which nothing is known, in any number, and from addresses that may be
- * forged.
+ * Requests from unknown peers, in any number, and from addresses that may be forged.
  *
- * As long as there are few a request is a connection at once. When there are many who have not
- * become connected, or many that wait for the program (pressed()), who asks must first show that it
- * hears what is sent to its address. Its request is kept, and it is sent a DREQ of a connection
- * that is not: each connection manager answers that with a DREP of the same transaction id
- * (12.9.7.1; the kernel's cm_issue_drep()). That number is random, and the request goes on when it
- * comes back. So strangers take no room of a listener's, and no time of its program's. What waits
- * for a DREP is a ring: the oldest goes. Its length over the rate of requests is how long a round
- * trip may take: docs/decisions.md.
+ * While there are few, a request becomes a connection at once. If many unknown peers are not
+ * connected yet, or many requests wait for the program (pressed()), a sender must first show that
+ * it receives answers at its address. Its request is held, and it is sent a DREQ of a connection
+ * that does not exist. Each connection manager answers that with a DREP of the same transaction id
+ * (12.9.7.1; cm_issue_drep() of the kernel). The id is random, and the request continues when it
+ * comes back. Unknown peers therefore use neither the backlog of a listener nor the time of its
+ * program. The held requests are a ring: the oldest is replaced. Its length divided by the rate of
+ * requests is the longest round trip that works: docs/decisions.md.
  *
- * Of those who do answer each source has a share: as long as it holds less than thrice of what is
- * free it may take more. Alone it gets three quarters, and many leave something to the next one.
- * (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998.)
+ * Each source of peers that answered has a share: it may take more while it holds less than three
+ * times the free resources. A single source gets three quarters, and many sources leave some for
+ * the next one (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998).
  */
 #include "cm/core.h"
 
 #include <string.h>
 #include <xxhash.h>
 
-/* strangers who are believed without a question, and have not connected, in this time */
+/* unknown peers that are trusted without a question and are not connected yet, in this time */
 #define FEW	     16
 #define STRANGERS_NS 10000000000u
 #define SHARE	     3
 #define WINDOW_NS    100000000u
-#define ASKED_MAX    1024 /* of one source in that time: as many as a listener's backlog at most */
+#define ASKED_MAX    1024 /* of one source in WINDOW_NS: the largest backlog of a listener */
 
-/* Of IPv6 a whole network of 64 bits is one source: who has an address there has all. */
+/* For IPv6 a network of 64 bits is one source: a host in it can use all its addresses. */
 static size_t source_len(const struct pkt_addr *src)
 {
 	return pkt_addr_is_v4(src) ? sizeof(src->b) : sizeof(src->b) / 2;
@@ -55,7 +54,7 @@ static bool pressed(struct cm *cm, const struct cm_listener *l, uint64_t now)
 	return cm->strangers >= FEW || l->waiting_count >= (l->backlog + 3) / 4;
 }
 
-/* Has this source been asked too often of late? */
+/* False if this source was asked too often recently. */
 static bool may_ask(struct cm *cm, const struct cm_rx *rx)
 {
 	struct cm_share *s = cm_share_of(cm, &rx->src);

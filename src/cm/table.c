@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The connections: a pool of a fixed size, and three hash tables of chains through it. The pool's
- * memory is touched as far as it was ever used. The tables of what the peer chose are hashed with a
- * secret seed, so that nobody can aim at one chain.
+ * The connections: a pool of fixed size, and three hash tables of chains through it. Memory of the
+ * pool is touched only as far as it was ever used. Keys that the peer chooses are hashed with a
+ * secret seed, so that no peer can fill one chain.
  */
 #include "cm/core.h"
 

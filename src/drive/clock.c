@@ -13,11 +13,11 @@
 #include <cpuid.h>
 #endif
 
-#define CALIBRATE_NS 10000000 /* a pair of readings is good to some 50 ns: about 5 ppm */
-/* Between the two the machine may have slept: the counter goes on then, or starts anew. */
+#define CALIBRATE_NS 10000000 /* a pair of readings is exact to some 50 ns: about 5 ppm */
+/* The machine may have slept between the two readings: the counter then went on or was reset. */
 #define TOO_LATE_NS 1000000000
 #define NS_PER_S    1000000000ull
-/* a reading that is older is no beginning: by then the rate's error is felt */
+/* an older reading is not used as the base: the error of the rate would show by then */
 #define STALE_NS 20000
 
 struct clock_scale clock_scale;
@@ -37,7 +37,7 @@ uint64_t clock_system(void)
 
 #ifdef CLOCK_TICKS
 
-/* Does the kernel keep time by the counter of this name? */
+/* True if the Linux kernel keeps time by the counter of this name. */
 static bool kernel_counts_by(const char *counter)
 {
 	static const char source[] =
@@ -55,9 +55,9 @@ static bool kernel_counts_by(const char *counter)
 #if defined(__x86_64__)
 
 /*
- * Invariant: it counts at one rate in all power states (Intel SDM volume 3, 18.17.1; CPUID
- * 80000007h EDX bit 8). That the counters of all cores agree no instruction can tell; the kernel
- * has checked it where it keeps time by it.
+ * Invariant: the counter has one rate in all power states (Intel SDM volume 3, 18.17.1; CPUID
+ * 80000007h EDX bit 8). No instruction tells whether the counters of all cores agree. The Linux
+ * kernel has checked this if it keeps time by the counter.
  */
 static bool counter_is_trusted(void)
 {
@@ -66,7 +66,7 @@ static bool counter_is_trusted(void)
 	return __get_cpuid(0x80000007, &a, &b, &c, &d) && d & 1u << 8 && kernel_counts_by("tsc");
 }
 
-/* Nobody says it: what was measured. */
+/* The processor does not report the rate, so the measured one is used. */
 static uint64_t ticks_per_second(uint64_t measured)
 {
 	return measured;
@@ -80,7 +80,10 @@ static bool counter_is_trusted(void)
 	return kernel_counts_by("arch_sys_counter");
 }
 
-/* What the firmware says is exact, where it says what is true. */
+/*
+ * The rate that the firmware reports is exact, unless it is wrong: then it differs from the
+ * measured one.
+ */
 static uint64_t ticks_per_second(uint64_t measured)
 {
 	uint64_t hz, off;
@@ -93,14 +96,15 @@ static uint64_t ticks_per_second(uint64_t measured)
 #endif
 
 struct reading {
-	uint64_t from, ticks; /* the counter before the clocks were read, and in the middle of it */
+	/* the counter before the clocks were read, and at the middle of that time */
+	uint64_t from, ticks;
 	uint64_t raw_ns, ns;
 	uint64_t boot_ns; /* sleep included */
 };
 
 /*
- * The counter and the clocks at one moment: of several tries the one with the least time between
- * two counter readings.
+ * Reads the counter and the clocks at one moment: the try with the least time between two counter
+ * readings.
  */
 static struct reading take_reading(void)
 {
@@ -124,8 +128,8 @@ static struct reading take_reading(void)
 
 static struct reading first;
 /*
- * When, by the system's clock, the second reading is due. UINT64_MAX: somebody takes it, or nobody
- * will.
+ * Time of the second reading, by the system's clock. UINT64_MAX: a thread takes it now, or it is
+ * not needed.
  */
 static _Atomic uint64_t due = UINT64_MAX;
 
@@ -143,8 +147,9 @@ static void begin(void)
 }
 
 /*
- * From here on time is counted from the second reading, and from its beginning: so it does not go
- * back, if nobody held us up since. Whoever took `due` has `first` and the scale to himself.
+ * Sets the scale. Time then counts from the start of the second reading, so it does not go back
+ * unless this thread was delayed since. The thread that took `due` has `first` and the scale to
+ * itself.
  */
 static void finish(void)
 {
@@ -176,7 +181,7 @@ uint64_t clock_unscaled(void)
 {
 	uint64_t ns = clock_system(), when = atomic_load_explicit(&due, memory_order_acquire);
 
-	/* Not a later one, which another thread has set meanwhile. */
+	/* Only this value: another thread may have set a later one meanwhile. */
 	if (ns >= when &&
 	    atomic_compare_exchange_strong_explicit(&due, &when, UINT64_MAX, memory_order_acq_rel,
 						    memory_order_relaxed))

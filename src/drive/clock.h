@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The clock that drives the NIC: nanoseconds, monotonic, from an arbitrary start. Read once a turn,
- * so it has to be cheap: the processor's counter (x86-64: time-stamp counter, where it is
- * invariant; arm64: cntvct_el0) where the kernel itself keeps time by it, otherwise
- * clock_gettime(CLOCK_MONOTONIC).
+ * The clock that drives the NIC: monotonic, in nanoseconds, from an arbitrary start. Every turn
+ * reads it, so a reading must be cheap. If the kernel itself keeps time by the processor's counter,
+ * the clock uses that counter (x86-64: the time-stamp counter, if it is invariant; arm64:
+ * cntvct_el0). Otherwise it uses clock_gettime(CLOCK_MONOTONIC).
  */
 #ifndef ROOST_DRIVE_CLOCK_H
 #define ROOST_DRIVE_CLOCK_H
@@ -12,28 +12,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Read-only once mult, which is stored last, is not 0. */
+/* Read-only as soon as mult, which is stored last, is not 0. */
 struct clock_scale {
 	uint64_t base_ticks;
 	uint64_t base_ns;
-	/* ns per tick, 32 bits of fraction; 0: no counter to trust, or not known yet */
+	/* ns per tick, with 32 bits of fraction; 0: no trusted counter, or not calibrated yet */
 	_Atomic uint64_t mult;
 };
 
 extern struct clock_scale clock_scale;
 
 /*
- * Begins to calibrate, once per process. Nobody waits for it: the system's clock serves until the
- * first one who reads the time late enough for a good scale. Any thread.
+ * Starts the calibration, once per process. No thread waits for it: the system's clock is used
+ * until enough time has passed for a good scale, and the next thread that reads the time computes
+ * it. Any thread.
  */
 void clock_start(void);
 
 uint64_t clock_system(void);   /* CLOCK_MONOTONIC, ns */
-uint64_t clock_unscaled(void); /* the same, and finds the scale when it is time to */
+uint64_t clock_unscaled(void); /* the same; computes the scale when it is due */
 
 /*
- * The processor's counter. Not before what stands before it: `isb`, as the kernel's vDSO has it
- * (arm64 may read it early, out of order).
+ * Reads the processor's counter. On arm64 an `isb` precedes the read, as in the kernel's vDSO: the
+ * processor may otherwise read the counter early, out of order.
  */
 #if defined(__x86_64__)
 #define CLOCK_TICKS
@@ -52,7 +53,7 @@ static inline uint64_t clock_ticks(void)
 }
 #endif
 
-/* Any thread, after clock_start(). */
+/* Returns the time in ns. Any thread, after clock_start(). */
 static inline uint64_t clock_now(void)
 {
 #ifdef CLOCK_TICKS
@@ -61,7 +62,10 @@ static inline uint64_t clock_now(void)
 	if (__builtin_expect(mult != 0, 1)) {
 		uint64_t ticks = clock_ticks() - clock_scale.base_ticks;
 
-		/* Signed: a core whose counter lags by some ticks must not see the far future. */
+		/*
+		 * Signed: the counter of a core may lag by some ticks, which must not become a huge
+		 * time.
+		 */
 		return clock_scale.base_ns + (uint64_t)(((__int128)(int64_t)ticks * mult) >> 32);
 	}
 #endif

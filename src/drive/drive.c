@@ -143,7 +143,7 @@ fail:
 	return rc;
 }
 
-/* Under the engine lock, or at exit. Threads that still call in are the program's mistake. */
+/* Engine lock held, or at exit. A program must not call into the engine meanwhile. */
 static void shut_down(struct drive *d)
 {
 	service_stop(d);
@@ -168,7 +168,7 @@ int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, siz
 
 static void release(struct drive *d)
 {
-	/* A dead one stays, so that handles of the parent's remain harmless in the child. */
+	/* An engine of the parent stays, so that its handles remain harmless in the child. */
 	if (--d->refs == 0 && d == engine) {
 		engine = NULL;
 		shut_down(d);
@@ -195,7 +195,7 @@ int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr, st
 	return rc;
 }
 
-/* The engine lock makes a fork wait: the child must not inherit an address that is half open. */
+/* The engine lock delays a fork(): the child must not inherit a half-opened address. */
 int drive_add_addr(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where,
 		   char *err, size_t errlen)
 {
@@ -214,11 +214,11 @@ void drive_put(struct drive *d)
 	pthread_mutex_unlock(&engine_lock);
 }
 
-#define EXIT_NS 10000000u /* so long an exit waits for a turn to end */
+#define EXIT_NS 10000000u /* the longest wait for a turn to end at exit */
 
 /*
- * Nobody will: arming a port wakes who has not seen what was sent last, and a capture then writes
- * down what it holds.
+ * Arms the ports for the last time, because no later turn does. Arming wakes peers that have not
+ * seen the last packets, and makes a capture write what it has buffered.
  */
 static void arm_for_good(struct drive *d)
 {
@@ -231,10 +231,10 @@ static void arm_for_good(struct drive *d)
 }
 
 /*
- * At exit the thread must end before what it uses is taken down, and the stat socket goes. The
- * engine stays: other threads may be using it, and the kernel closes what is open. A lock that is
- * taken now belongs to a thread in the middle of opening or closing, or to ourselves, below a
- * signal handler.
+ * At exit the service thread must end before its resources are freed, and the stat socket is
+ * removed. The engine stays, because other threads may use it; the Linux kernel closes its
+ * descriptors. If the engine lock is taken, a thread is opening or closing the engine, or this
+ * thread is, below a signal handler.
  */
 static void __attribute__((destructor)) at_exit(void)
 {

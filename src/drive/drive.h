@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What runs the core: one engine per process, its ports, the service thread, inline progress,
- * clocks, wake-ups, the control lock, fork, the socket that `roost stat` reads.
+ * The drive runs the core. There is one engine per process. It has the ports, the service thread,
+ * inline progress, clocks, wake-ups, the control lock, fork handling, and the socket that `roost
+ * stat` reads.
  *
- * Whoever polls drives: drive_progress() tries to own the PU, runs one bounded turn and renews a
- * lease, during which the service thread keeps away. When the lease runs out the service thread
- * takes over and, when idle, sleeps on the port.
+ * A thread that polls drives the NIC: drive_progress() tries to own the PU, runs one bounded turn
+ * and renews a lease. During the lease the service thread stays away. After the lease the service
+ * thread runs the turns; when it is idle, it sleeps on the port.
  */
 #ifndef ROOST_DRIVE_DRIVE_H
 #define ROOST_DRIVE_DRIVE_H
@@ -21,161 +22,186 @@
 struct drive;
 
 /*
- * Takes a reference on the process's engine, opening it on first use from the environment:
- * ROOST_PORT (specifications separated by ';', one a port), ROOST_PUS, ROOST_TIMEOUT_SCALE,
- * ROOST_SEED. Without ROOST_PORT: one udp port with an address chosen. On failure returns -errno
- * with one line in err. Thread-safe. In a forked child it opens anew.
+ * Takes a reference on the engine of the process. The first call opens the engine from the
+ * environment: ROOST_PORT (specifications separated by ';', one for each port), ROOST_PUS,
+ * ROOST_TIMEOUT_SCALE and ROOST_SEED. Without ROOST_PORT there is one udp port, which chooses its
+ * address. In a forked child the call opens a new engine. Returns 0, or -errno with one line in
+ * err. Any thread.
  */
 int drive_get(const struct nic_host_ops *ops, struct drive **out, char *err, size_t errlen);
-/* Drops it; the last one stops the service thread, closes the ports. */
+/* Drops a reference. The last one stops the service thread and closes the ports. */
 ROOST_EXPORT void drive_put(struct drive *d);
 
-/* ---- addresses: a NIC may get more while it runs, and keeps them ---- */
+/* ---- addresses: a running NIC may get more addresses, which it keeps ---- */
 
 struct drive_addr {
-	/* as QP 1 counts, from 0: drive_gsi_send(), drive_gsi_ops.input */
+	/* number of the port from 0, as drive_gsi_send() and drive_gsi_ops.input have it */
 	unsigned port;
-	uint8_t port_num, gid_index; /* as the verbs count */
+	uint8_t port_num, gid_index; /* numbers as in the verbs */
 	uint32_t mtu;		     /* bytes of payload */
 };
 
 /*
- * As drive_get(), and the engine has `addr`: when none is open yet it is opened with this address
- * in the place of the one it would choose, unless ROOST_PORT names another; else drive_add_addr().
- * Errors: those of both.
+ * Takes a reference as drive_get() does, on an engine that has the address `addr`. If no engine is
+ * open, it opens one with this address instead of the chosen one, unless ROOST_PORT names another
+ * address. If an engine is open, it adds the address as drive_add_addr() does. Errors: those of
+ * both functions.
  */
 ROOST_EXPORT int drive_get_at(const struct nic_host_ops *ops, const struct pkt_addr *addr,
 			      struct drive **out, struct drive_addr *where, char *err,
 			      size_t errlen);
 /*
- * Opens an address of the same kind and options as the first one, in the GID table of port 1;
- * nothing to do when the engine has it already. Errors, with one line in err: -EADDRNOTAVAIL it is
- * not this machine's (udp), -EADDRINUSE another process has it, -EINVAL no endpoint can have it,
- * -EAFNOSUPPORT the machine has no such family, -ENOSPC the table is full, -ENODEV after a fork.
- * Any thread that holds neither the control lock nor a PU.
+ * Adds an address to the GID table of port 1, with the kind and options of the first port. Does
+ * nothing if the engine has the address already. Any thread that holds neither the control lock nor
+ * a PU. Errors, with one line in err:
+ *
+ *   -EADDRNOTAVAIL  the address does not belong to this machine (udp)
+ *   -EADDRINUSE     another process has the address
+ *   -EINVAL         no endpoint can have the address
+ *   -EAFNOSUPPORT   the machine does not support the address family
+ *   -ENOSPC         the table is full
+ *   -ENODEV         the engine belongs to the parent of a forked child
  */
 ROOST_EXPORT int drive_add_addr(struct drive *d, const struct pkt_addr *addr,
 				struct drive_addr *where, char *err, size_t errlen);
-/* True and *where when the engine has the address. Any thread. */
+/* Returns true and fills in *where if the engine has the address. Any thread. */
 ROOST_EXPORT bool drive_find_addr(struct drive *d, const struct pkt_addr *addr,
 				  struct drive_addr *where);
 
 /*
- * True in a forked child for the engine that its parent opened: calls on it do nothing (no work,
- * nothing to own), its ports reach nobody, and the objects on it are only memory. drive_get() opens
- * the child's own.
+ * True in a forked child for the engine that its parent opened. Calls on that engine do nothing:
+ * they run no turns and own no PU. Its ports reach no peer, and its objects are memory only.
+ * drive_get() opens an engine of the child.
  */
 bool drive_dead(const struct drive *d);
 
 struct nic *drive_nic(struct drive *d);
 
-/* ns of the clock that `now` is taken from (TSC where it is invariant). Any thread. */
+/* Returns the time in ns, by the clock of `now` (the TSC where it is invariant). Any thread. */
 ROOST_EXPORT uint64_t drive_now(struct drive *d);
 
 /*
- * One turn of a PU if nobody else drives it right now; renews the lease. Returns work done. Any
- * thread.
+ * Runs one turn of a PU if no other thread runs one now, and renews the lease. Returns the work
+ * done. Any thread.
  */
 unsigned drive_progress(struct drive *d, unsigned pu);
 /*
- * The program has taken completions of this PU. For a program that spins on memory after its polls
- * this polls on for its peer's request, 100 us at most. Any thread.
+ * Reports that the program has taken completions of this PU. If the program spins on memory after
+ * its polls, the call polls on for the next request of its peer, for 100 us at most. Any thread.
  */
 void drive_taken(struct drive *d, unsigned pu);
 
 /*
- * Completion queues with a channel, for programs that sleep until an event: one is armed, which it
- * was not before (anew), or was; it fired; one that is armed is destroyed. The first ends every
- * mask, and unless the program will wait inside (drive_wait_fd) it sees that packets wake the
- * service thread. Any thread; drive_cq_fired() the owner of a PU, too.
+ * Report changes of completion queues with a channel, for programs that sleep until an event.
+ *
+ * drive_cq_armed(): a queue was armed; `anew`: it was not armed before. The call ends every mask.
+ * Unless the program will wait inside this library (`inside`: drive_wait_fd), the call makes
+ * packets wake the service thread. Any thread.
+ *
+ * drive_cq_fired(): an armed queue raised its event. Any thread, also the owner of a PU.
+ *
+ * drive_cq_disarmed(): an armed queue was destroyed. Any thread.
  */
 void drive_cq_armed(struct drive *d, bool anew, bool inside);
 void drive_cq_fired(struct drive *d);
 void drive_cq_disarmed(struct drive *d);
 
 /*
- * Rings for a QP whose send index was stored: marks it for its PU, and sees that somebody runs the
- * PU: drives a turn inline when nobody does and the QP was idle (latency), else leaves it to the
- * poller or wakes the service thread. Any thread.
+ * Rings the doorbell of a QP whose send index was stored. Marks the QP for its PU and makes sure
+ * that a thread runs the PU. If no thread does and the QP was idle, the call runs a turn itself,
+ * for low latency. Otherwise it leaves the turn to the poller or wakes the service thread. Any
+ * thread.
  */
 void drive_doorbell(struct drive *d, struct nic_qp *qp);
 
 /*
- * Control path: the control mutex, and owning PUs (waits for the current turn to end). Order:
- * control, then PU.
+ * The control path: the control mutex, and ownership of PUs. drive_own() waits until the current
+ * turn ends. Lock order: control, then PU.
  */
 void drive_control_lock(struct drive *d);
 void drive_control_unlock(struct drive *d);
 void drive_own(struct drive *d, unsigned pu);
-void drive_disown(struct drive *d,
-		  unsigned pu); /* wakes the service thread when the PU has work; runs no turn */
-/* Has owned and released every PU once: no access begun before is still running. */
+/* Gives up the PU. Wakes the service thread if the PU has work; runs no turn. */
+void drive_disown(struct drive *d, unsigned pu);
+/*
+ * Owns and releases every PU once. No access that began before the call is still running after it.
+ */
 void drive_quiesce(struct drive *d);
 
 /*
- * Waits until `fd` is readable, driving all PUs meanwhile: for blocking calls of the verbs
- * (get_cq_event). 0, or -EINTR. timeout_ns UINT64_MAX: for ever; -ETIMEDOUT.
+ * Waits until `fd` is readable and drives all PUs meanwhile. It serves blocking calls of the verbs
+ * (ibv_get_cq_event). Returns 0, -EINTR, or -ETIMEDOUT after timeout_ns; UINT64_MAX: no timeout.
  */
 int drive_wait_fd(struct drive *d, int fd, uint64_t timeout_ns);
 
 /* ---- QP 1: management datagrams, for src/cm ---- */
 
 /*
- * The service thread calls these, never two at a time, no PU owned. They may send, and must not
- * open or close.
+ * The service thread calls these functions, never two at a time, and owns no PU meanwhile. They may
+ * send datagrams, but must not open or close QP 1.
  */
 struct drive_gsi_ops {
 	/*
-	 * NIC_GSI_LEN bytes came to QP 1 by `port`, from src to dst; all valid during the call, and
-	 * not to be trusted.
+	 * A datagram of NIC_GSI_LEN bytes came to QP 1 at `port`, from src to dst. All pointers are
+	 * valid during the call. The contents are not trusted.
 	 */
 	void (*input)(void *ctx, unsigned port, const struct pkt_addr *src,
 		      const struct pkt_addr *dst, const uint8_t *mad);
 	/*
-	 * Runs what is due; returns when it wants to be called next at the latest, ns of
-	 * drive_now(); UINT64_MAX: never.
+	 * Runs the work that is due. Returns the latest time of the next call, in ns of
+	 * drive_now(); UINT64_MAX: none is needed.
 	 */
 	uint64_t (*expire)(void *ctx, uint64_t now);
 	/*
-	 * What was sent there, with this transaction id, seems to have found no NIC:
-	 * nic_host_ops.gsi_lost. The same as of gone().
+	 * The datagram sent to dst with this transaction id seems to have reached no NIC:
+	 * nic_host_ops.gsi_lost. May be NULL; if many come at once, some may not be reported.
 	 */
 	void (*lost)(void *ctx, const struct pkt_addr *dst, uint64_t tid);
 	/*
-	 * The NIC has ended this QP: its peer is gone. May be NULL; of many at once some may not be
-	 * told.
+	 * The NIC has ended this QP, because its peer is gone. May be NULL; if many come at once,
+	 * some may not be reported.
 	 */
 	void (*gone)(void *ctx, uint32_t qpn);
 };
 
 /*
- * One user at a time. 0, -EBUSY. The first one gets what came before it, as far as there was room.
- * Any thread that holds no lock which the user's functions want, nor the control lock.
+ * Makes the caller the user of QP 1. Returns 0, or -EBUSY if there is a user already. The first
+ * user gets the datagrams that came before it, as far as they fit into the queue. Any thread that
+ * holds neither the control lock nor a lock that the user's functions take.
  */
 ROOST_EXPORT int drive_gsi_open(struct drive *d, const struct drive_gsi_ops *ops, void *ctx);
-/* Waits for a call that is running: none comes after. As above, and not the service thread. */
+/*
+ * Ends the use of QP 1. Waits until a running call of the user's functions ends; none comes
+ * afterwards. Threads: as for drive_gsi_open(), but not the service thread.
+ */
 ROOST_EXPORT void drive_gsi_close(struct drive *d);
-/* Something may be due earlier than was said: expire() is called soon. Any thread. */
+/*
+ * Makes the service thread call expire() soon, because work may be due earlier than it returned.
+ * Any thread.
+ */
 ROOST_EXPORT void drive_gsi_wake(struct drive *d);
 /*
- * Sends a datagram from QP 1 to QP 1 of dst. Unreliable; errors as of nic_gsi_send(), and -ENODEV
- * after a fork. Any thread that holds neither the control lock nor a PU.
+ * Sends a datagram from QP 1 to QP 1 of dst. Delivery is not guaranteed. Errors: those of
+ * nic_gsi_send(), and -ENODEV after a fork. Any thread that holds neither the control lock nor a
+ * PU.
  */
 ROOST_EXPORT int drive_gsi_send(struct drive *d, unsigned port, const struct pkt_addr *dst,
 				uint8_t tclass, const uint8_t *mad);
 
 /*
- * Steps that are run under these guards (base/guard.h) and do not return for a fifth of a second,
- * or a third when their thread does not run meanwhile, are ended. They stay until the engine ends;
- * once. 0, or why there is no thread for it. Control lock held.
+ * Starts a thread that watches steps run under these guards (base/guard.h). It ends a step that
+ * does not return within a fifth of a second, or within a third if its thread does not run
+ * meanwhile. The guards must stay valid until the engine ends. May be called once. Returns 0, or
+ * -errno if the thread could not be started. Control lock held.
  */
 int drive_watch(struct drive *d, struct guard *const *guards, unsigned n);
 
 /*
- * Numbers of a layer above, shown by the stat socket as an object `name`; the service thread calls.
- * Either `read`, which fills them in, no lock held and no PU owned, or `read_pu` for each PU,
- * owned, whose numbers are added up. Few groups, none twice, for as long as the engine lives; all
- * of one stays valid. Any thread.
+ * Numbers of a layer above, which the stat socket shows as an object `name`. The service thread
+ * calls one of two functions. `read` fills in the values; no lock is held and no PU is owned.
+ * `read_pu` is called for each PU, which is owned, and the values are summed. There is room for a
+ * few groups only. A group may be added once and must stay valid as long as the engine lives. Any
+ * thread.
  */
 #define DRIVE_STAT_VALUES 128
 struct drive_stat_group {
@@ -188,9 +214,9 @@ struct drive_stat_group {
 ROOST_EXPORT void drive_stat_show(struct drive *d, const struct drive_stat_group *group);
 
 /*
- * Path of the stat socket of process `pid` in the private folder (port/shm_dir.h). Whoever connects
- * gets one JSON object and the end of the stream. 0, -ENAMETOOLONG, or why there is no such folder
- * (-EPERM: it is not ours alone).
+ * Writes the path of the stat socket of process `pid`, in the private folder (port/shm_dir.h). A
+ * client that connects gets one JSON object and the end of the stream. Returns 0, -ENAMETOOLONG, or
+ * the error of opening the folder (-EPERM: other users can access it).
  */
 int drive_stat_path(char *buf, size_t n, int pid);
 

@@ -1,36 +1,39 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside of the driver. Only src/drive includes this.
+ * Internals of the drive. Only files of src/drive include this header.
  *
- * Who runs a processing unit (PU):
+ * The threads that run a processing unit (PU):
  *
- *   owner	whoever has set PU_OWNED in its word: for one turn, or for one control call.
- *   poller	a program that calls drive_progress(). Each call renews the lease; while it lasts
- *		nobody else
- *		runs turns.
- *   service poller	runs turns when no poller does: the service thread, or a thread blocked in
- *			drive_wait_fd().
- *		It sleeps on a timer while there is a poller, else on the ports.
+ *   owner	the thread that has set PU_OWNED in the PU's word, for one turn or one control
+ *		call.
+ *   poller	a thread of the program that calls drive_progress(). Each call renews the lease.
+ *		While the lease lasts, no other thread runs turns.
+ *   service poller	the thread that runs turns when there is no poller: the service thread, or
+ *			a thread blocked in drive_wait_fd(). It sleeps on a timer while there is a
+ *			poller, otherwise on the ports.
  *
- * A service poller that goes to sleep leaves in `next_visit` when it will look again by itself, and
- * in `sleepers` whether the port wakes it. It does so as owner, so the owner after it knows what it
- * may count on, and wakes it when that is not enough (pu_settle).
+ * Before it goes to sleep, a service poller stores in `next_visit` when it will look again by
+ * itself, and in `sleepers` whether the ports wake it. It stores both as the owner, so the next
+ * owner knows when the service poller looks, and wakes it if that is too late (pu_settle).
  *
  * Memory order, by pairs of accesses:
  *
- *   word		An owner takes it with acquire and gives it up with release: all that the
- *			core keeps without atomics travels so. A kick is a
- *			read-modify-write with release, and who gives the word up acquires it: the turn that follows sees what was rung for.
- *   kicked		service_poller_kick() stores what is to be seen, then exchanges 1; the
- *			service poller exchanges 0, then looks. One word: the later one sees what
- *			stood before the earlier one.
- *   waiting, kicked	service_kick() kicks, then loads `waiting`; a waiter that ends clears
- *			`waiting`, then loads `kicked`. Two words, each stored and
- *			then the other loaded: sequentially consistent, as are service_until and `waiting` (stand_by, end_wait).
+ *   word		An owner takes the word with acquire and gives it up with release. This
+ *			orders everything that the core keeps without atomics. A kick is a
+ *			read-modify-write with release, and the owner that gives up the word
+ *			acquires it. The turn that follows sees the stores before the kick.
+ *   kicked		service_poller_kick() stores the new work, then exchanges 1. The service
+ *			poller exchanges 0, then looks for work. Both use one word, so the later
+ *			of the two sees what was stored before the earlier one.
+ *   waiting, kicked	service_kick() kicks, then loads `waiting`. A waiter that ends clears
+ *			`waiting`, then loads `kicked`. Each thread stores one word and then loads
+ *			the other, so all accesses are sequentially consistent. The same holds for
+ *			service_until and `waiting` (stand_by, end_wait).
  *   caller.hits, armed, outside_seq / masked, sleepers
- *			The same, of a program that goes to sleep: drive_cq_armed().
+ *			The same pattern, for a program that goes to sleep: drive_cq_armed().
  *   lease_end, next_visit, rang, cpu, events
- *			Relaxed: an old value costs time, which the service poller's next look at `next_visit` bounds.
+ *			Relaxed. An old value costs time only, at most until the service poller's
+ *			next look at `next_visit`.
  */
 #ifndef ROOST_DRIVE_ENGINE_H
 #define ROOST_DRIVE_ENGINE_H
@@ -47,9 +50,9 @@
 #include "drive/drive.h"
 #include "drive/policy.h"
 
-/* The word of a PU: the two bits, and above them the number of control calls that wait for it. */
+/* The word of a PU: two bits, and above them the number of control calls that wait for the PU. */
 #define PU_OWNED  1u
-#define PU_KICKED 2u /* the owner runs another turn after this one: somebody rang meanwhile */
+#define PU_KICKED 2u /* another thread rang during the turn: the owner runs one turn more */
 #define PU_WANT	  4u
 
 enum service_poller_bit { BY_SERVICE_THREAD = 1, BY_WAITER = 2 };
@@ -57,35 +60,35 @@ enum service_poller_bit { BY_SERVICE_THREAD = 1, BY_WAITER = 2 };
 struct drive_pu {
 	/* written by every turn */
 	_Atomic uint32_t word CACHE_ALIGNED;
-	/* owner's: since the last look a service poller went to sleep on the ports */
+	/* owner only: a service poller went to sleep on the ports since the last look */
 	bool had_sleeper;
-	_Atomic uint64_t lease_end; /* ns; before it a poller is at work */
-	_Atomic uint64_t rang;	    /* ns; last turn run by a doorbell */
-	struct caller caller;	    /* what the program does between its calls */
+	_Atomic uint64_t lease_end; /* ns; until then a poller is at work */
+	_Atomic uint64_t rang;	    /* ns; the last turn that a doorbell ran */
+	struct caller caller;	    /* class of the program: policy.h */
 	/* written by service pollers, read by every turn */
 	_Atomic uint64_t next_visit
-		CACHE_ALIGNED;	   /* ns; a service poller looks at the PU then at the latest */
-	_Atomic uint32_t sleepers; /* enum service_poller_bit: who sleeps on the ports */
+		CACHE_ALIGNED;	   /* ns; the latest time of a service poller's next look */
+	_Atomic uint32_t sleepers; /* enum service_poller_bit: the sleepers on the ports */
 	/*
-	 * Packets do not wake the service thread, though it sleeps on the ports. Written by the
-	 * owner, and by a service poller that naps.
+	 * Packets do not wake the service thread, although it sleeps on the ports. The owner writes
+	 * this, and so does a service poller that naps.
 	 */
 	atomic_bool masked;
-	atomic_int cpu; /* where the last turn beside a sleeper ran */
+	atomic_int cpu; /* core of the last turn beside a sleeper */
 };
 _Static_assert(sizeof(struct drive_pu) <= 3 * CACHE_LINE,
 	       "a PU is two lines for pollers, one for service pollers");
 
-/* What a service poller knows of one PU. Its own thread's. */
+/* A service poller's state of one PU. Only its own thread uses it. */
 struct service_pu {
-	uint64_t lease;	    /* lease_end when it last looked */
-	uint64_t nap;	    /* ns until the next look, while a poller is at work */
+	uint64_t lease;	    /* lease_end at the last look */
+	uint64_t nap;	    /* ns; length of the last nap beside a poller */
 	uint64_t last_work; /* ns */
-	uint64_t wake;	    /* ns: when to look again */
-	uint32_t stuck;	    /* turns in a row that left work pending and did none */
-	bool on_port;	    /* sleeps on the ports */
-	bool ready;	    /* and one of them woke it */
-	/* whether they are readable now counts, not only what comes from now on */
+	uint64_t wake;	    /* ns; time of the next look */
+	uint32_t stuck;	    /* turns in a row with work pending and none done */
+	bool on_port;	    /* it sleeps on the ports */
+	bool ready;	    /* one of the ports woke it */
+	/* ports that are readable already must wake it, not only later packets */
 	bool look;
 };
 
@@ -93,24 +96,24 @@ struct service_poller {
 	struct drive *d;
 	enum service_poller_bit bit;
 	int wake_fd; /* eventfd */
-	bool edge;   /* sleeps so that only news wakes it; the waiter's poll(2) can't */
+	bool edge;   /* only new packets wake it (EPOLLET); false with poll(2) of a waiter */
 	_Atomic uint32_t kicked CACHE_ALIGNED;
 	_Atomic uint64_t kicked_at; /* ns */
 	/* service thread only */
 	struct spinner spinner;
-	enum spin_action spin; /* what follows from its last visits */
-	bool slept;	       /* since a turn of its own found work */
+	enum spin_action spin; /* the decision after its last visits */
+	bool slept;	       /* it has slept since a turn of its own found work */
 	struct service_pu pu[NIC_MAX_PUS];
 };
 
-/* management datagrams that wait for the service thread, or for QP 1's first user */
+/* most management datagrams that wait for the service thread, or for QP 1's first user */
 #define GSI_QUEUE 256
 
 enum gsi_state { GSI_AWAITED, GSI_OPEN, GSI_CLOSED };
 
-#define GSI_GONE 256 /* QPs whose peer is gone, the same */
+#define GSI_GONE 256 /* most QPs whose peer is gone that wait likewise */
 
-#define GSI_LOST 256 /* datagrams that found nobody, the same */
+#define GSI_LOST 256 /* most reports of datagrams without a receiver that wait likewise */
 
 struct gsi_lost {
 	struct pkt_addr dst;
@@ -124,10 +127,10 @@ struct gsi_datagram {
 };
 
 struct gsi {
-	pthread_mutex_t user_lock; /* ops, ctx; held while the user is called */
+	pthread_mutex_t user_lock; /* of ops and ctx; held while the user's functions run */
 	const struct drive_gsi_ops *ops;
 	void *ctx;
-	struct spin queue_lock; /* what follows; leaf */
+	struct spin queue_lock; /* of the fields below; a leaf lock */
 	enum gsi_state state;
 	uint32_t head, tail;
 	uint64_t dropped;
@@ -136,12 +139,12 @@ struct gsi {
 	struct gsi_lost lost[GSI_LOST];
 	uint32_t num_lost;
 	_Atomic uint64_t due;	/* ns */
-	_Atomic uint32_t woken; /* something waits */
+	_Atomic uint32_t woken; /* something waits in the queue */
 };
 
 #define STAT_GROUPS 4
 
-/* The thread that ends steps which never return: watch.c. */
+/* The watchdog thread, which ends steps that do not return: watch.c. */
 struct watch {
 	struct guard_watch shared;
 	struct guard *guard[NIC_MAX_PUS];
@@ -153,10 +156,10 @@ struct watch {
 
 struct drive {
 	struct nic *nic;
-	struct nic_host_ops ops; /* the caller's, and QP 1's */
+	struct nic_host_ops ops; /* the caller's functions, and those for QP 1 */
 	unsigned pus;
-	atomic_uint ports; /* grows while PUs run; those in front of it are whole: drive_ports() */
-	atomic_bool dead;  /* a fork's child: its engine belongs to the parent */
+	atomic_uint ports; /* the first `ports` are complete; may grow any time: drive_ports() */
+	atomic_bool dead;  /* in a forked child: the engine belongs to the parent */
 	atomic_bool stop;
 	struct port *port[NIC_MAX_PORTS][NIC_MAX_PUS];
 	struct drive_pu pu[NIC_MAX_PUS];
@@ -165,34 +168,37 @@ struct drive {
 	unsigned refs; /* under the engine lock */
 
 	struct service_poller service;
-	int service_set; /* epoll: what wakes it */
+	int service_set; /* epoll set of the service thread */
 	pthread_t thread;
 	bool running;
 	_Atomic uint64_t service_until
-		CACHE_ALIGNED; /* ns; the service thread sleeps until then, 0: it is awake */
+		CACHE_ALIGNED; /* ns; the service thread sleeps until then; 0: it is awake */
 
 	struct service_poller waiter;
 	atomic_uint waiting;  /* a thread in drive_wait_fd() is the service poller */
-	atomic_uint wait_seq; /* counts such waits */
+	atomic_uint wait_seq; /* number of such waits so far */
 
 	struct wake_cost wake; /* measured by the service thread */
-	atomic_uint events;    /* completion events raised */
-	atomic_int armed;      /* completion queues with a channel that are armed */
-	/* wait_seq when one was armed last by a program that sleeps outside of this library */
+	atomic_uint events;    /* number of completion events raised */
+	atomic_int armed;      /* number of armed completion queues with a channel */
+	/* wait_seq when a program that sleeps outside of this library last armed one */
 	atomic_uint outside_seq;
 
 	struct gsi gsi;
 	struct watch watch;
 
 	_Atomic(const struct drive_stat_group *) stat_group[STAT_GROUPS];
-	int stat_fd;	  /* listening, -1: none */
-	int stat_dir;	  /* the private folder, with stat_fd */
+	int stat_fd;	  /* listening socket; -1: none */
+	int stat_dir;	  /* the private folder of that socket */
 	uint64_t started; /* ns */
 	char spec[NIC_MAX_PORTS][512];
 	struct drive *next_dead;
 };
 
-/* Of the owner of a PU the number stands, other threads may find more each time. */
+/*
+ * Returns the number of ports. It does not change while the calling thread owns a PU; otherwise it
+ * may grow between calls.
+ */
 static inline unsigned drive_ports(const struct drive *d)
 {
 	return atomic_load_explicit(&d->ports, memory_order_acquire);
@@ -201,17 +207,17 @@ static inline unsigned drive_ports(const struct drive *d)
 /* ---- ports.c ---- */
 
 /*
- * Reads ROOST_PORT into d->spec; `addr`, if any, goes to a first port that leaves its address to
- * us. 0 or -EINVAL.
+ * Reads ROOST_PORT into d->spec. If the first port names no address, it gets `addr`; NULL: none.
+ * Returns 0 or -EINVAL.
  */
 int ports_configure(struct drive *d, const struct pkt_addr *addr, char *err, size_t errlen);
 /*
- * Opens all lanes of all ports configured. 0, or -errno with one line in err; what was opened
- * stays, for ports_close().
+ * Opens all lanes of all configured ports. Returns 0, or -errno with one line in err. After a
+ * failure the lanes that were opened stay open; ports_close() closes them.
  */
 int ports_open(struct drive *d, char *err, size_t errlen);
 void ports_close(struct drive *d);
-/* drive_add_addr() under the engine lock. */
+/* As drive_add_addr(). Engine lock held. */
 int ports_add(struct drive *d, const struct pkt_addr *addr, struct drive_addr *where, char *err,
 	      size_t errlen);
 
@@ -222,7 +228,7 @@ static inline bool pu_try(struct drive_pu *p)
 	uint32_t free = 0;
 
 	/*
-	 * A look first: a failed compare-and-swap takes the line away from the owner all the same.
+	 * The load comes first: even a failed compare-and-swap takes the cache line from the owner.
 	 */
 	return atomic_load_explicit(&p->word, memory_order_relaxed) == 0 &&
 	       atomic_compare_exchange_strong_explicit(&p->word, &free, PU_OWNED,
@@ -230,26 +236,29 @@ static inline bool pu_try(struct drive_pu *p)
 }
 
 /*
- * Owns the PU, or else leaves a kick: true, or false when the present (or next) owner will run a
- * turn after this call.
+ * Owns the PU and returns true, or leaves a kick and returns false. After a kick the present owner,
+ * or the next one, runs a turn after this call.
  */
 bool pu_try_or_kick(struct drive_pu *p);
-/* Owns it, before any poller, waiting for turns to end; gives up (false) at `until`, ns. */
+/*
+ * Owns the PU for a control call, ahead of pollers. Waits until the current turn ends. Returns
+ * false if it could not own the PU until `until`, in ns.
+ */
 bool pu_own(struct drive_pu *p, uint64_t until);
 /*
- * After a turn: disarms ports nobody sleeps on, keeps those armed that somebody does, wakes the
- * service poller if it counts on more than is true now. Owner.
+ * Called by the owner after a turn. Disarms the ports if no thread sleeps on them, otherwise arms
+ * them again. Wakes the service poller if it would look too late.
  */
 void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
-/* Arms all ports; false when one has something to do right away. Owner. */
+/* Arms all ports. Returns false if a port has work to do at once. Owner only. */
 bool pu_arm(struct drive *d, unsigned i);
-/* Gives it up; runs a turn more when kicked meanwhile. */
+/* Gives up the PU. If it was kicked meanwhile, runs another turn. */
 void pu_release(struct drive *d, unsigned i);
-/* Gives it up; true when kicked meanwhile, and the caller must look again. */
+/* Gives up the PU. Returns true if it was kicked meanwhile: the caller must look again. */
 bool pu_drop(struct drive_pu *p);
 /*
- * One turn. The clock is read a second time only where somebody wants to know how long it took.
- * Owner.
+ * Runs one turn and returns the work done. It reads the clock a second time only if the NIC wants
+ * to know how long the turn took. Owner only.
  */
 static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 {
@@ -261,26 +270,26 @@ static inline unsigned pu_poll(struct drive *d, unsigned i, uint64_t now)
 		nic_tell_time(d->nic, i, clock_now());
 	return work;
 }
-/* One turn and what belongs after it; `turn` says what for. Owner. */
+/* Runs one turn and settles the PU; `turn` is the purpose of the turn. Owner only. */
 void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn);
-/* `woken`: as of port_ops.disarm. Owner. */
+/* Disarms all ports. `woken`: as for port_ops.disarm. Owner only. */
 void pu_disarm(struct drive *d, unsigned i, bool woken);
-/* nic_host_ops.kick; host is the struct drive. */
+/* Implements nic_host_ops.kick. `host` is the struct drive. */
 void pu_call(void *host, unsigned i);
 
 /* ---- service_poller.c ---- */
 
 enum service_verdict {
 	SERVICE_AGAIN,	   /* work is left: look again at once */
-	SERVICE_BUSY_POLL, /* nothing now, but it pays to busy poll: service_poller.spin */
-	SERVICE_SLEEP,	   /* until service_pu.wake, on the ports if service_pu.on_port */
+	SERVICE_BUSY_POLL, /* no work, but a busy poll pays: service_poller.spin */
+	SERVICE_SLEEP,	   /* sleep until service_pu.wake, on the ports if service_pu.on_port */
 };
 
-/* Looks at PU i: runs a turn, or leaves it to its poller. Service poller's thread. */
+/* Looks at PU i: runs a turn, or leaves the PU to its poller. Service poller only. */
 enum service_verdict service_visit(struct service_poller *t, unsigned i);
-/* The earliest time at which it has to look again by itself. */
+/* Returns the earliest time, in ns, at which the service poller must look again by itself. */
 uint64_t service_next_visit(const struct service_poller *t);
-/* No longer sleeps on ports: the next turn disarms them. */
+/* Records that the service poller no longer sleeps on ports. The next turn disarms them. */
 void service_leave_ports(struct service_poller *t);
 /* Wakes the service poller. Any thread. */
 void service_kick(struct drive *d);
@@ -291,10 +300,10 @@ void service_poller_fini(struct service_poller *t);
 
 /* ---- thread.c ---- */
 
-/* A thread that takes no signals of the program's. 0 or -errno. */
+/* Starts a thread that receives no signals of the program. Returns 0 or -errno. */
 int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg);
 
-/* May this thread run on one core only? A system call. */
+/* True if this thread may run on one core only. Makes a system call. */
 bool one_core(void);
 
 /* ---- watch.c ---- */
@@ -302,11 +311,11 @@ void watch_stop(struct watch *w);
 
 /* ---- service.c ---- */
 int service_start(struct drive *d);
-/* Port k is new: its control work is the service thread's. 0 or -errno. */
+/* Hands the control work of the new port k to the service thread. Returns 0 or -errno. */
 int service_watch_port(struct drive *d, unsigned k);
 /*
- * Do packets at the sockets of PU i wake the service thread, which sleeps on them? Owner; a system
- * call a socket.
+ * Sets whether packets at the sockets of PU i wake the service thread, which sleeps on them. Makes
+ * a system call for each socket. Owner only.
  */
 void service_listen(struct drive *d, unsigned i, bool listen);
 void service_stop(struct drive *d);
@@ -314,35 +323,38 @@ void service_stop(struct drive *d);
 /* ---- gsi.c ---- */
 void gsi_init(struct drive *d);
 void gsi_fini(struct drive *d);
-/* nic_host_ops.gsi; host is the struct drive. */
+/* Implements nic_host_ops.gsi. `host` is the struct drive. */
 void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
 		 const uint8_t *mad);
-/* nic_host_ops.gsi_lost */
+/* Implements nic_host_ops.gsi_lost. */
 void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid);
-/* nic_host_ops.peer_gone */
+/* Implements nic_host_ops.peer_gone. */
 void gsi_peer_gone(void *host, uint32_t qpn);
-/* Hands over what came, runs what is due. Service thread. */
+/*
+ * Hands queued datagrams and reports to the user of QP 1, and runs expire() if it is due. Service
+ * thread only.
+ */
 void gsi_serve(struct drive *d);
-/* When it wants to: ns, 0: now. Service thread. */
+/* Returns when gsi_serve() is due, in ns; 0: now. Service thread only. */
 uint64_t gsi_due(struct drive *d);
 
 /* ---- stat.c ---- */
 
-/* A NIC without a stat socket is a NIC all the same: failures are logged. */
+/* Opens the stat socket. A failure is only logged: the NIC works without the socket. */
 void stat_open(struct drive *d);
 void stat_close(struct drive *d);
-/* In a forked child: lets go of the descriptor, leaves the parent's file alone. */
+/* In a forked child: closes the descriptor and leaves the parent's file in place. */
 void stat_forget(struct drive *d);
-/* Answers whoever connected. Service thread. */
+/* Answers the connected clients. Service thread only. */
 void stat_serve(struct drive *d);
 
 /* ---- fork.c ---- */
 
-void fork_watch(void); /* installs the handlers, once per process */
+void fork_watch(void); /* installs the handlers once per process */
 
-/* drive.c: the one engine and its lock, for fork.c */
+/* the process's engine and its lock: drive.c, fork.c */
 extern pthread_mutex_t engine_lock;
 extern struct drive *engine;
-extern struct drive *dead_engines; /* the parents', in a forked child: kept reachable */
+extern struct drive *dead_engines; /* the parent's, in a forked child; kept reachable */
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fork(): the NIC stays with the parent. The child closes its copies of the ports' descriptors and
- * starts anew when it opens a device. What it inherited stays in memory, dead: calls on it do
- * nothing, rather than crash.
+ * Handlers for fork(2). The NIC stays with the parent. The child closes its copies of the ports'
+ * descriptors, and opens a new engine when it opens a device. The inherited objects stay in memory;
+ * calls on them do nothing instead of crashing.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -12,7 +12,7 @@
 
 #define OWN_BEFORE_FORK_NS (100 * MS)
 
-/* ---- a port that is not there any more ---- */
+/* ---- the functions of a port in the child ---- */
 
 static struct port_path *no_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)
 {
@@ -78,7 +78,7 @@ static const struct port_ops no_port = {
 
 static unsigned owned; /* PUs that the forking thread owns; under engine_lock */
 
-/* No turn may be under way: the child must find ports and queues whole. */
+/* Ends all turns first: the child must find ports and queues in a consistent state. */
 static void before_fork(void)
 {
 	pthread_mutex_lock(&engine_lock);
@@ -87,8 +87,8 @@ static void before_fork(void)
 		return;
 	for (unsigned i = 0; i < engine->pus; i++) {
 		/*
-		 * Not for ever: a signal handler may fork in the middle of a turn of its own
-		 * thread.
+		 * The wait has a limit, because a signal handler may fork in the middle of a turn
+		 * of its own thread.
 		 */
 		if (pu_own(&engine->pu[i], clock_now() + OWN_BEFORE_FORK_NS))
 			owned |= 1u << i;
@@ -127,7 +127,7 @@ static void in_child(void)
 		service_poller_fini(&d->service);
 		service_poller_fini(&d->waiter);
 		stat_forget(d);
-		/* Its holder may be a thread that the child has not. */
+		/* The holder of a lock may be a thread that does not exist in the child. */
 		pthread_mutex_init(&d->control, NULL);
 		pthread_mutex_init(&d->gsi.user_lock, NULL);
 		d->gsi.queue_lock = (struct spin){0};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * QP 1 seen from above: what comes to it waits in a bounded queue and is handed to its user by the
- * service thread, outside of any turn; the user's timers run there as well. Datagrams beyond the
- * queue are lost, as any may be: who sent them sends again.
+ * The interface of QP 1 to its user. Datagrams that come to QP 1 wait in a bounded queue. The
+ * service thread hands them to the user outside of any turn, and runs the timers of the user.
+ * Datagrams that do not fit into the queue are lost; their senders repeat them.
  *
- *   turn (any thread, PU owned) -> queue -> service thread -> user's input(), expire()
- *   user (any thread) -> drive_gsi_send() -> PU 0, owned for it -> port
+ *   turn (any thread, PU owned) -> queue -> service thread -> input(), expire() of the user
+ *   user (any thread) -> drive_gsi_send() -> PU 0, owned for the call -> port
  */
 #include <errno.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "drive/engine.h"
 
-/* From inside a turn, or a control call. */
+/* Called inside a turn or a control call, as are the next two functions. */
 void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const struct pkt_addr *dst,
 		 const uint8_t *mad)
 {
@@ -39,7 +39,6 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 		drive_gsi_wake(d);
 }
 
-/* The same. */
 void gsi_peer_gone(void *host, uint32_t qpn)
 {
 	struct drive *d = host;
@@ -55,7 +54,6 @@ void gsi_peer_gone(void *host, uint32_t qpn)
 		drive_gsi_wake(d);
 }
 
-/* The same. */
 void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid)
 {
 	struct drive *d = host;
@@ -83,7 +81,7 @@ static bool take_lost(struct gsi *g, struct gsi_lost *out)
 	return any;
 }
 
-/* User's lock held. What is added meanwhile wakes us again. */
+/* Held: the user's lock. A report that is added meanwhile wakes the service thread again. */
 static void tell_lost(struct gsi *g)
 {
 	struct gsi_lost lost;
@@ -94,7 +92,7 @@ static void tell_lost(struct gsi *g)
 	}
 }
 
-/* Those QPs that were ended since the last look. User's lock held. */
+/* Reports the QPs that were ended since the last look. Held: the user's lock. */
 static void tell_gone(struct gsi *g)
 {
 	uint32_t gone[GSI_GONE], n;
@@ -121,8 +119,8 @@ static bool take(struct gsi *g, struct gsi_datagram *out)
 }
 
 /*
- * This thread hands several datagrams on: what is answered leaves together, to be one system call.
- * Bits: ports with something staged.
+ * While the service thread hands on several datagrams, answers are staged and leave together in one
+ * system call. Each bit of `staged` is a port with staged answers.
  */
 static _Thread_local uint32_t staged;
 static _Thread_local bool batch;
@@ -152,7 +150,7 @@ void gsi_serve(struct drive *d)
 	if (!atomic_load_explicit(&g->woken, memory_order_relaxed) &&
 	    (due == UINT64_MAX || clock_now() < due))
 		return;
-	/* Before the look: what comes from here on wakes us again. */
+	/* Before the look, so that later datagrams wake the thread again. */
 	atomic_exchange_explicit(&g->woken, 0, memory_order_acq_rel);
 	pthread_mutex_lock(&g->user_lock);
 	if (g->ops) {
@@ -164,7 +162,7 @@ void gsi_serve(struct drive *d)
 		flush(d);
 		tell_lost(g);
 		tell_gone(g);
-		if (n == GSI_QUEUE) /* after a turn or two of the other work */
+		if (n == GSI_QUEUE) /* the rest follows after other work of the thread */
 			atomic_store_explicit(&g->woken, 1, memory_order_relaxed);
 		atomic_store_explicit(&g->due, g->ops->expire(g->ctx, clock_now()),
 				      memory_order_relaxed);
@@ -194,9 +192,9 @@ void gsi_fini(struct drive *d)
 }
 
 /*
- * What came before the first user is kept for it: the address is there a little before its user is,
- * and who asks in between, and is not even refused, asks again after seconds. What came for a user
- * that is gone is nobody's.
+ * Datagrams that came before the first user are kept for it. The address exists shortly before its
+ * user does, and a peer that gets neither an answer nor a rejection repeats its request only after
+ * seconds. Datagrams for a user that has left are dropped.
  */
 static void set_state(struct gsi *g, enum gsi_state state)
 {
@@ -241,8 +239,8 @@ void drive_gsi_close(struct drive *d)
 void drive_gsi_wake(struct drive *d)
 {
 	/*
-	 * The service thread alone: while a waiter is the service poller, it looks here all the
-	 * same.
+	 * Only the service thread is kicked: it looks here even while a waiter is the service
+	 * poller.
 	 */
 	if (!atomic_exchange_explicit(&d->gsi.woken, 1, memory_order_acq_rel))
 		service_poller_kick(&d->service);

@@ -47,7 +47,9 @@ void bet_settle(struct bet *b, uint64_t stake, uint64_t gap)
 
 /* ---- the service thread ---- */
 
-/* A gap that ended with a wake-up would have ended that much sooner. */
+/*
+ * Returns the length of a gap. A gap that ended with a wake-up would have ended sooner without it.
+ */
 static uint64_t gap_until(uint64_t since, uint64_t now, uint64_t stake, bool slept)
 {
 	uint64_t gap = now > since ? now - since : 0;
@@ -98,7 +100,7 @@ enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake)
 
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, uint64_t stake)
 {
-	/* At once: in less time than spinning was held back before. */
+	/* At once: within the time for which spinning was held back before. */
 	bool again = s->held && now < s->until + s->held, brief = ns < policy_table.lost_min,
 	     taken_before = s->taken && now - s->yield_ended < policy_table.in_a_row;
 
@@ -108,7 +110,7 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, ui
 	}
 	if (brief && !(yielded && s->taken && taken_before))
 		return;
-	ns = max64(ns, stake); /* so long we would have busy polled */
+	ns = max64(ns, stake); /* the length of the busy poll */
 	s->held = max64(again ? 2 * s->held : 0, policy_table.lost_factor * ns);
 	s->held = min64(s->held, min64(policy_table.lost_most * ns, policy_table.lost_max));
 	s->until = now + s->held;
@@ -124,7 +126,7 @@ void caller_init(struct caller *c)
 	atomic_store_explicit(&c->yield_every, 1, memory_order_relaxed);
 }
 
-/* A program that sleeps must be woken by any packet, so that counts first. */
+/* CALLER_SLEEPS takes precedence, because any packet must wake such a program. */
 enum caller_kind caller_kind(const struct caller *c)
 {
 	if (caller_sleeps(c))
@@ -140,8 +142,9 @@ void caller_armed(struct caller *c)
 }
 
 /*
- * It got what it polled for: it does not spin on memory, nor does it sleep. While busy polling
- * finds its peer's requests this says nothing: without the busy poll it would spin on memory.
+ * A successful poll shows that the program neither spins on memory nor sleeps. While busy polls
+ * find the requests of its peer this shows nothing, because without them the program would spin on
+ * memory.
  */
 void caller_hit(struct caller *c)
 {
@@ -150,16 +153,16 @@ void caller_hit(struct caller *c)
 
 	if (mem_spin > 0 && !atomic_load_explicit(&c->found, memory_order_relaxed))
 		atomic_store_explicit(&c->mem_spin, mem_spin - 1, memory_order_relaxed);
-	/* Not over an arming that comes this moment. */
+	/* Must not overwrite a concurrent arming. */
 	if (hits < policy_table.armed_hits)
 		atomic_compare_exchange_strong_explicit(&c->hits, &hits, hits + 1,
 							memory_order_relaxed, memory_order_relaxed);
 }
 
 /*
- * Packets were waiting for the service thread though the program called a moment ago: does it spin
- * on memory? A call counts once: a poller that was preempted does not come back before the turns
- * that the service thread runs one behind the other.
+ * Packets waited for the service thread although the program called a moment ago, so it may spin on
+ * memory. Each call counts once: a poller that was preempted does not come back between the turns
+ * that the service thread runs in a row.
  */
 void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
 {
@@ -180,7 +183,7 @@ void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now)
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake)
 {
 	caller_requests(c, now, stake, requests, false);
-	if (c->awaits_since) { /* no answer to the post before came */
+	if (c->awaits_since) { /* the post before got no answer */
 		bet_settle(&c->busy_poll, stake, UINT64_MAX);
 		caller_gone(c);
 	}
@@ -192,8 +195,8 @@ void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t s
 }
 
 /*
- * A program that spins on memory: is it about to poll, so that packets need not wake the service
- * thread?
+ * The action beside a program that spins on memory. If the program is about to poll, packets need
+ * not wake the service thread.
  */
 static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool masked)
 {
@@ -204,7 +207,7 @@ static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool 
 		if (c->posts_polled >= policy_table.posts_polled)
 			return CALLER_MASK;
 		return masked ? CALLER_UNMASK : CALLER_REARM;
-	case PU_YIELDS: /* the answer is looked for when the core is back */
+	case PU_YIELDS: /* the thread looks for the answer after the yield */
 		return CALLER_MASK;
 	case PU_IN_VAIN:
 		if (masked || ++c->in_vain < policy_table.vain_polls)
@@ -222,7 +225,7 @@ static enum caller_action mask_or_not(struct caller *c, enum pu_turn turn, bool 
 	return masked ? CALLER_KEEP : CALLER_REARM;
 }
 
-/* A program that polls for all that it wants. */
+/* The action beside a program that polls for everything it wants. */
 static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, bool masked,
 					uint64_t now, uint64_t wake)
 {
@@ -247,7 +250,7 @@ static enum caller_action poller_beside(struct caller *c, enum pu_turn turn, boo
 		return dense ? CALLER_WAKE : masked ? CALLER_UNMASK : CALLER_REARM;
 	case PU_BUSY:
 		return CALLER_WAKE;
-	case PU_TAKEN: /* it busy polled, which masks: from here on nobody may look */
+	case PU_TAKEN: /* its busy poll masked the packets, and it may not poll again */
 		return masked ? CALLER_UNMASK : CALLER_REARM;
 	case PU_WORKED:
 	case PU_YIELDS:
@@ -272,7 +275,9 @@ enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool maske
 		break;
 	}
 	action = mask_or_not(c, turn, masked);
-	/* The program may never poll again: the service thread must look by itself before long. */
+	/*
+	 * The program may never poll again, so the service thread must look by itself before long.
+	 */
 	if (action == CALLER_MASK)
 		return wake > now + policy_table.mask_most ? CALLER_WAKE
 		       : masked				   ? CALLER_KEEP
@@ -280,7 +285,7 @@ enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool maske
 	return action;
 }
 
-/* A poll that did not find its peer's request. */
+/* Counts a poll that did not find the request of the peer. */
 static void trial_step(struct caller *c)
 {
 	uint8_t trial = atomic_load_explicit(&c->trial, memory_order_relaxed);
@@ -318,7 +323,7 @@ void caller_received(struct caller *c)
 }
 
 /*
- * A request came soon behind its completion. The first one ends the trial: the program is one that
+ * Counts a request that came soon after its completion. The first one ends the trial: the program
  * spins on memory.
  */
 static void found_one(struct caller *c)

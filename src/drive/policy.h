@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The policy of the drive: when to spin, sleep, yield, mask wake-ups and wake the service thread.
- * Pure: (state, event, now) -> action, without clocks, threads or system calls. The rest of
- * src/drive reports events and does what it is told; tests/drive/test_policy.c runs the same
- * machines in virtual time, test_models.c beside models of programs. All times are ns.
+ * The policy of the drive: it decides when threads spin, sleep and yield, when packets are masked,
+ * and when the service thread is woken. The functions are pure: (state, event, now) -> action. They
+ * use no clocks, no threads and no system calls. The rest of src/drive reports events and carries
+ * out the actions. tests/drive/test_policy.c and test_caller.c run the functions in virtual time;
+ * test_models.c runs them beside models of programs. All times are in ns.
  *
- * Three machines:
+ * There are three state machines:
  *
- *   wake_cost	what a wake-up costs on this machine, measured: 5 us on one, 100 us on another.
- *   spinner	the service thread has nothing to do: does it busy poll, yield its core, or sleep?
- *   caller	what the program that calls into a processing unit does between its calls: it polls
- *		on, it sleeps until a completion
- *		event, or it spins on memory. From that follow who looks for packets, and which packets wake the service thread.
+ *   wake_cost	the measured cost of a wake-up: 5 us on one machine, 100 us on another.
+ *   spinner	decides what an idle service thread does: busy poll, yield its core, or sleep.
+ *   caller	classifies the program by its calls into a processing unit. The program polls for
+ *		everything it wants, sleeps until a completion event, or spins on memory. The class
+ *		decides which thread looks for packets, and which packets wake the service thread.
  *
- * A busy poll, by the service thread or in the program's place, is a bet of the ski-rental kind: it
- * lasts for up to the price of a wake-up, or that price is paid.
+ * A busy poll, by the service thread or in place of the program, is a bet as in the ski-rental
+ * problem. It lasts at most as long as a wake-up costs. If nothing comes in that time, the thread
+ * sleeps and pays for the wake-up too.
  */
 #ifndef ROOST_DRIVE_POLICY_H
 #define ROOST_DRIVE_POLICY_H
@@ -27,187 +29,210 @@
 #define MS 1000000ull
 
 /*
- * Every constant of the policy. Times are ns. Below, each value has its source: a row of
- * docs/decisions.md by its name, another constant, or "chosen" where nothing was measured: such a
- * value may change.
+ * All constants of the policy. Times are in ns. The initializer below names the source of each
+ * value. A quoted name is a row of docs/decisions.md, which has the reason or the measurement.
+ * "commit" refers to the log of that commit. Other values follow from another constant, or were not
+ * measured; their comments say what bounds them.
  */
 static const struct policy_table {
 	/* ---- a program polls: the service thread stays away ---- */
-	uint64_t lease;	   /* a poll keeps the service thread away for so long */
-	uint64_t nap_min;  /* the service thread's naps meanwhile: from ... */
-	uint64_t nap_max;  /* ... to */
-	unsigned nap_grow; /* each so many times as long as the one before */
-	/* the longest while another thread may sleep until a completion event */
+	uint64_t lease;	   /* time after a poll during which the service thread stays away */
+	uint64_t nap_min;  /* the service thread's first nap beside a poller */
+	uint64_t nap_max;  /* its longest nap */
+	unsigned nap_grow; /* each nap is this many times as long as the one before */
+	/* the longest nap while another thread may sleep until a completion event */
 	uint64_t nap_armed;
 	/*
-	 * A service thread that wakes within this time is not woken for the core's timers: they may
-	 * be late by it while nobody polls. It is more than a scheduler's tick (4 ms on many
-	 * kernels): a timer before the tick costs two writes to the timer's hardware, some
-	 * microseconds each in a virtual machine.
+	 * A service thread that wakes within this time is not woken for the core's timers. The
+	 * timers may be late by this time while no thread polls. The value is more than a
+	 * scheduler's tick (4 ms on many kernels): a timer before the tick costs two writes to the
+	 * timer's hardware, which take some microseconds each in a virtual machine.
 	 */
 	uint64_t late_ok;
 	/*
-	 * Packets are masked only beside a service thread that wakes within this time. More than
-	 * late_ok: it may have said when it wakes during the turn that `now` is the beginning of.
+	 * Packets are masked only if the service thread wakes within this time. The value is more
+	 * than late_ok, because the service thread may have set its wake-up time after `now` was
+	 * read, during the same turn.
 	 */
 	uint64_t mask_most;
-	/* one that looks again before this is not woken to see that a program polls */
+	/* a service thread that looks within this time is not woken to notice a poller */
 	uint64_t horizon;
 	/*
-	 * So long after a turn the service thread looks at least every late_ok. A program that
-	 * posts after a pause need not wake it for the core's timers: two threads woken at once,
-	 * its own and the peer's, wait for each other's core.
+	 * For this long after a turn the service thread looks at least every late_ok. A program
+	 * that posts after a pause then need not wake it for the core's timers. Otherwise two
+	 * service threads, the program's and the peer's, are woken at once and compete for a core.
 	 */
 	uint64_t active;
-	/*
-	 * polls with success that are closer to each other: a poller at work, beside which it naps
-	 */
+	/* two successful polls within this time make an active poller; the service thread naps */
 	uint64_t dense;
-	unsigned busy;	      /* packets in a turn: more are likely to be there already */
-	unsigned stuck_turns; /* turns in a row with work left and none done: then it sleeps ... */
-	uint64_t stuck_nap;   /* ... this long */
+	unsigned busy;	      /* after a turn with this many packets, more are expected */
+	unsigned stuck_turns; /* after this many turns with work pending and none done ... */
+	uint64_t stuck_nap;   /* ... the service thread sleeps at most this long */
 	/* ---- bets ---- */
-	uint64_t wake_first; /* what a wake-up is taken to cost before one was measured */
-	uint64_t wake_min;   /* what is staked on a bet: from ... */
-	uint64_t wake_max;   /* ... to */
-	unsigned bet_cap;    /* stakes that a bet remembers having won or lost */
-	/* ---- spinning on a core that others want ---- */
+	uint64_t wake_first; /* the assumed cost of a wake-up before the first measurement */
+	uint64_t wake_min;   /* the smallest stake */
+	uint64_t wake_max;   /* the largest stake */
+	unsigned bet_cap;    /* the sum of a bet is limited to this many stakes, won or lost */
+	/* ---- spinning on a core that other threads want ---- */
 	uint64_t yield_every; /* a spinning service thread yields its core this often */
-	uint64_t yield_again; /* or this long after a yield that was taken */
-	/* yields that are closer to each other went to the same thread, if they were taken */
+	uint64_t yield_again; /* the same after a yield that another thread took */
+	/* two taken yields within this time are attributed to the same thread */
 	uint64_t in_a_row;
-	/* a thread that took the core and runs for longer wants it for itself */
+	/* a thread that took the core and ran for this long wants the core for itself */
 	uint64_t lost_min;
-	/* no spinning for so many times as long; twice that if it recurs at once ... */
+	/* no spinning for this many times the lost time; doubled if a loss recurs at once ... */
 	unsigned lost_factor;
-	unsigned lost_most; /* ... up to so many times */
-	uint64_t lost_max;  /* and never longer than this */
+	unsigned lost_most; /* ... up to this many times the lost time */
+	uint64_t lost_max;  /* ... and up to this time in any case */
 	/* ---- programs that spin on memory ---- */
-	uint64_t mem_spin_min;	/* packets that come so long after a program's last call ... */
-	uint64_t mem_spin_max;	/* ... and not longer find it spinning on memory */
-	unsigned mem_spin_step; /* points for it; a poll with success takes one back */
-	unsigned mem_spin_from; /* so many points: it is such a program */
-	unsigned mem_spin_cap;
-	unsigned vain_polls; /* polls in vain after which a program is taken to poll on */
-	/* posts in a row that were followed by a poll: the next one will be, too */
+	uint64_t mem_spin_min;	/* a program spins on memory if packets come this long ... */
+	uint64_t mem_spin_max;	/* ... to this long after its last call */
+	unsigned mem_spin_step; /* points for each such call; a successful poll removes one */
+	unsigned mem_spin_from; /* a program with this many points spins on memory */
+	unsigned mem_spin_cap;	/* the points are limited to about this number */
+	unsigned vain_polls; /* after this many polls in vain the program is expected to poll on */
+	/* after this many posts that were each followed by a poll, the next poll is expected */
 	unsigned posts_polled;
-	/* so many requests in a row that busy polls found: it is as good as a poller */
+	/* after busy polls found this many requests in a row, the program counts as a poller */
 	unsigned poller_from;
-	/* busy polls in vain after which a new program is taken to poll for all that it wants */
+	/* a new program gets this many busy polls in vain before it is taken for a poller */
 	unsigned trial;
 	/* ---- programs that sleep ---- */
-	/*
-	 * Successful polls after which a program that armed a completion queue is taken to poll on.
-	 */
+	/* after arming a completion queue, this many successful polls make a poller again */
 	unsigned armed_hits;
 	/* ---- yielding the only core after a post ---- */
-	unsigned yield_rarely;	/* posts from one yield to the next, at most */
-	uint64_t yield_untaken; /* a yield that took less was not taken */
-	uint64_t yield_long;	/* one that took longer and brought nothing went to other work */
-	unsigned yield_factor;	/* and is not repeated for so many times as long */
-	uint64_t core_recheck;	/* how often to ask anew whether there is more than one core */
+	unsigned yield_rarely;	/* the most posts from one yield to the next */
+	uint64_t yield_untaken; /* no other thread took a yield that lasted less than this */
+	uint64_t yield_long;	/* a longer yield without an answer went to unrelated work */
+	unsigned yield_factor;	/* the next yield waits for this many times that yield's length */
+	uint64_t core_recheck;	/* interval of checks whether the thread may use several cores */
 	/* ---- the service thread ---- */
-	uint64_t slice;	      /* its time slice, as asked of the scheduler */
-	uint64_t timer_slack; /* by how much the kernel may delay its timers */
-	/* its naps while a thread in drive_wait_fd() is the service poller: from ... */
+	uint64_t slice;	      /* the time slice requested from the scheduler */
+	uint64_t timer_slack; /* the time by which the kernel may delay its timers */
+	/* its first nap while a thread in drive_wait_fd() is the service poller; naps double */
 	uint64_t standby_min;
-	uint64_t standby_max;	/* ... to; after a longer one it sleeps until it is woken */
-	uint64_t control_every; /* while it does not sleep: how often it looks at control work */
-	uint64_t control_own;	/* so long it waits to own a PU for a port's control work */
-	uint64_t steer_every;	/* how often it may change the cores that it runs on */
-	/* timers that it takes at its start, to learn what a wake-up costs */
+	uint64_t standby_max;	/* instead of a longer nap it sleeps until it is woken */
+	uint64_t control_every; /* interval of looks at control work while it does not sleep */
+	uint64_t control_own;	/* the longest wait to own a PU for a port's control work */
+	uint64_t steer_every;	/* the shortest interval between changes of its cores */
+	/* timers at its start, from which it learns the cost of a wake-up */
 	unsigned first_wakes;
 	/* ---- owners of a PU ---- */
-	/* turns that arming the ports may take before the service poller is woken */
+	/* turns that an owner spends on arming the ports before it wakes the service poller */
 	unsigned rearm_turns;
-	/* turns an owner runs for others' doorbells before it leaves them to the service poller */
+	/* turns that an owner runs for kicks of others before it wakes the service poller */
 	unsigned kicked_turns;
-	/* waits after which a program that slept outside of this library does so no longer */
+	/* after this many waits inside this library a program no longer sleeps outside of it */
 	unsigned outside_waits;
 } policy_table = {
-	.lease = 20 * US,      /* chosen: as nap_min */
-	.nap_min = 20 * US,    /* "naps beside a poller" */
-	.nap_max = 2 * MS,     /* "naps beside a poller" */
-	.nap_grow = 8,	       /* "naps beside a poller" */
-	.nap_armed = 100 * US, /* chosen: as wake_max */
-	.late_ok = 5 * MS,     /* more than a tick of 4 ms (CONFIG_HZ=250) */
-	.mask_most = 10 * MS,  /* 2 * late_ok */
-	.horizon = 2500 * US,  /* more than nap_max, so a nap needs no kick; less than late_ok */
-	.active = 100 * MS,    /* "the first post after a pause" */
-	.dense = 200 * US,     /* "the first post after a pause" */
-	.busy = 8,	       /* chosen */
-	.stuck_turns = 64,     /* chosen */
-	.stuck_nap = 50 * US,  /* chosen */
-	/* chosen: between the 5 us and 100 us that machines show (top of this file) */
+	/* nap_min: a nap also lasts at least until the end of the lease */
+	.lease = 20 * US,
+	.nap_min = 20 * US, /* "naps beside a poller" */
+	.nap_max = 2 * MS,  /* "naps beside a poller" */
+	.nap_grow = 8,	    /* "naps beside a poller" */
+	/* wake_max: the delay of a completion event stays in the range of a wake-up */
+	.nap_armed = 100 * US,
+	.late_ok = 5 * MS,    /* more than a tick of 4 ms (CONFIG_HZ=250) */
+	.mask_most = 10 * MS, /* 2 * late_ok */
+	.horizon = 2500 * US, /* more than nap_max, so a nap needs no kick; less than late_ok */
+	.active = 100 * MS,   /* "the first post after a pause" */
+	.dense = 200 * US,    /* "the first post after a pause" */
+	/* not measured; a wrong guess costs an empty turn, or a kick of the service thread */
+	.busy = 8,
+	/* not measured; limits the CPU time spent on a port that takes nothing */
+	.stuck_turns = 64,
+	/* not measured; limits the delay after such a port takes packets again */
+	.stuck_nap = 50 * US,
+	/* its stake, 50 us, lies between wake_min and wake_max; used until the first sample */
 	.wake_first = 25 * US,
-	.wake_min = 20 * US,	  /* "spinning and sleeping" */
-	.wake_max = 100 * US,	  /* "spinning and sleeping" */
-	.bet_cap = 8,		  /* chosen */
-	.yield_every = 20 * US,	  /* chosen: as wake_min */
-	.yield_again = 5 * US,	  /* chosen */
-	.in_a_row = 1 * MS,	  /* "spinning and sleeping" */
-	.lost_min = 50 * US,	  /* "spinning and sleeping" */
-	.lost_factor = 1,	  /* "spinning and sleeping" */
-	.lost_most = 512,	  /* chosen */
-	.lost_max = 10000 * MS,	  /* chosen */
-	.mem_spin_min = 4 * US,	  /* "programs that spin on memory" */
-	.mem_spin_max = 10 * MS,  /* "programs that spin on memory" */
-	.mem_spin_step = 8,	  /* chosen */
-	.mem_spin_from = 12,	  /* two steps, less what a few polls take back */
-	.mem_spin_cap = 32,	  /* four steps */
-	.vain_polls = 4,	  /* "programs that spin on memory" */
-	.posts_polled = 4,	  /* "programs that spin on memory" */
-	.poller_from = 8,	  /* "a program whose busy polls find every request" */
-	.trial = 4,		  /* "the first polls of a new program" */
-	.armed_hits = 16,	  /* "programs that arm a completion queue" */
-	.yield_rarely = 256,	  /* chosen */
-	.yield_untaken = 2 * US,  /* chosen: more than sched_yield(2) takes */
-	.yield_long = 200 * US,	  /* chosen */
-	.yield_factor = 5,	  /* chosen */
-	.core_recheck = 100 * MS, /* chosen */
-	.slice = 100 * US,	  /* the shortest that the kernel grants (sched(7)) */
-	.timer_slack = 1 * US,	  /* chosen; Linux has 50 us (prctl(2)) */
-	.standby_min = 1 * MS,	  /* chosen */
-	.standby_max = 1000 * MS, /* chosen */
-	.control_every = 1 * MS,  /* chosen */
-	.control_own = 200 * US,  /* chosen */
-	.steer_every = 10 * MS,	  /* chosen */
-	.first_wakes = 4,	  /* chosen */
-	.rearm_turns = 4,	  /* chosen */
-	.kicked_turns = 8,	  /* chosen */
-	.outside_waits = 16,	  /* chosen: as armed_hits */
+	.wake_min = 20 * US,  /* "spinning and sleeping" */
+	.wake_max = 100 * US, /* "spinning and sleeping" */
+	/*
+	 * Not measured. Bounds the cost above three times the best choice to 8 stakes, and the
+	 * events that turn a bet round to 9 (test_policy.c: bets_cost_three_times_the_best,
+	 * bets_forget).
+	 */
+	.bet_cap = 8,
+	.yield_every = 20 * US, /* wake_min: a busy poll of the smallest stake has one yield */
+	.yield_again = 5 * US,	/* not measured; between yield_untaken and yield_every */
+	.in_a_row = 1 * MS,	/* "spinning and sleeping"; p99 in commit 62c1695 */
+	.lost_min = 50 * US,	/* "spinning and sleeping" */
+	.lost_factor = 1,	/* "spinning and sleeping"; p99 in commit 62c1695 */
+	.lost_most = 512,	/* not measured; nine doublings: 10 ms for the smallest stake */
+	/* not measured; the longest time for which a loss of the core prevents spinning */
+	.lost_max = 10000 * MS,
+	.mem_spin_min = 4 * US,	 /* "programs that spin on memory" */
+	.mem_spin_max = 10 * MS, /* "programs that spin on memory" */
+	.mem_spin_step = 8,	 /* not measured; less than mem_spin_from: one call is too few */
+	/* two steps, less what a few polls remove; commit 8bd891d has the reason for two */
+	.mem_spin_from = 12,
+	.mem_spin_cap = 32, /* four steps */
+	.vain_polls = 4,    /* "programs that spin on memory" */
+	.posts_polled = 4,  /* "programs that spin on memory" */
+	.poller_from = 8,   /* "a program whose busy polls find every request" */
+	.trial = 4,	    /* "the first polls of a new program" */
+	.armed_hits = 16,   /* "programs that arm a completion queue" */
+	/* not measured; one untaken yield in 256 posts adds less than 8 ns a post */
+	.yield_rarely = 256,
+	.yield_untaken = 2 * US, /* not measured; more than an untaken sched_yield(2) takes */
+	/* not measured; more than wake_max, less than a scheduler's time slice of some ms */
+	.yield_long = 200 * US,
+	.yield_factor = 5, /* not measured; such yields take a sixth of the time at most */
+	/* not measured; at most ten checks a second, and a change is noticed within 100 ms */
+	.core_recheck = 100 * MS,
+	.slice = 100 * US, /* the shortest that the kernel grants (sched(7)) */
+	/* not measured; a twentieth of wake_min. The default of Linux is 50 us (prctl(2)) */
+	.timer_slack = 1 * US,
+	.standby_min = 1 * MS, /* less than horizon, so the end of a wait need not kick */
+	/* not measured; ten naps that double, about 1 s in all, then no more timers */
+	.standby_max = 1000 * MS,
+	/* not measured; one epoll_wait(2) a ms, and control work is late by about 1 ms */
+	.control_every = 1 * MS,
+	/* not measured; limits how long other PUs wait. The event stays, so it tries again */
+	.control_own = 200 * US,
+	/* not measured; at most 100 changes a second, each of up to two system calls */
+	.steer_every = 10 * MS,
+	/* not measured; delays the thread's first look by 4 * nap_min and four wake-ups */
+	.first_wakes = 4,
+	/* not measured; limits the turns that one call of the program runs to arm the ports */
+	.rearm_turns = 4,
+	/* not measured; limits the turns that one call of the program runs for others */
+	.kicked_turns = 8,
+	.outside_waits = 16, /* armed_hits */
 };
 
 /* ---- what a wake-up costs ---- */
 
 /*
- * An estimate of the median: each sample moves it by an eighth, so that a thread that lost its core
- * once changes little.
+ * An estimate of the median cost. Each sample moves it by an eighth, so one sample of a thread that
+ * had lost its core changes little.
  */
 struct wake_cost {
-	_Atomic uint64_t ns; /* 0: not measured yet. Written by one thread */
+	_Atomic uint64_t ns; /* 0: not measured yet; written by one thread */
 };
 
-/* A thread ran this long after the event that woke it. */
+/* Adds a sample: a thread ran `late` ns after the event that woke it. */
 void wake_cost_learn(struct wake_cost *w, uint64_t late);
 
 /*
- * What to stake on a bet. Twice the delay: the delay begins when the thread is woken and ends when
- * it runs; the system calls and cold caches around it cost about as much again.
+ * Returns the stake of a bet in ns: twice the measured delay, from wake_min to wake_max. The delay
+ * begins when the thread is woken and ends when it runs. The system calls and cold caches around it
+ * cost about as much again.
  */
 uint64_t wake_cost_stake(const struct wake_cost *w);
 
 /* ---- bets ---- */
 
 /*
- * Busy polling for up to `stake` saves a wake-up of `stake` if the event comes within it. What
- * would have been won or lost is known afterwards, whether the bet was taken or not, and the sum
- * says whether to take the next one.
+ * A busy poll of up to `stake` ns saves a wake-up, which costs `stake`, if the event comes in that
+ * time. The gain or loss is known afterwards, whether the bet was taken or not. The next bet is
+ * taken if the sum of gains and losses is not negative.
  *
- * Let best be what a choice in hindsight pays, min(gap, stake) an event. A bet taken pays at most 2
- * best. One not taken pays stake; where that is more than best, the difference is added to a
- * negative sum, so all such differences together are at most what bets lost before: a stake each
- * time, which best paid, too. Together at most 3 best.
+ * The cost is at most three times that of the best choice in hindsight, which pays
+ * best = min(gap, stake) for each event. A bet that is taken pays at most 2 best. A bet that is not
+ * taken pays stake. If stake is more than best, the difference is added to a negative sum. All such
+ * differences together are therefore at most the earlier losses. Each loss is one stake, which the
+ * best choice paid as well.
  */
 struct bet {
 	int64_t sum; /* ns */
@@ -218,52 +243,56 @@ static inline bool bet_on(const struct bet *b)
 	return b->sum >= 0;
 }
 
-/* The event came `gap` after the busy poll began, or would have. UINT64_MAX: never. */
+/*
+ * Adds the outcome of a bet, taken or not: the event came `gap` ns after the busy poll began or
+ * would have begun. UINT64_MAX: the event never came.
+ */
 void bet_settle(struct bet *b, uint64_t stake, uint64_t gap);
 
 /* ---- the service thread ---- */
 
 enum spin_action {
-	SPIN_SLEEP, /* it does not pay */
+	SPIN_SLEEP, /* a busy poll does not pay */
 	SPIN_BUSY_POLL,
-	SPIN_YIELD, /* yield the core, report how long that took (spinner_lost), and busy poll */
+	SPIN_YIELD, /* yield the core, report the time with spinner_lost(), then busy poll */
 };
 
 struct spinner {
 	struct bet bet;
 	uint64_t idle_since;  /* end of the last turn with work; 0: none yet */
-	uint64_t until;	      /* no spinning before this */
-	uint64_t held;	      /* so long the last time */
-	uint64_t yielded;     /* last yield of the core */
-	uint64_t slept_at;    /* it went to sleep after a busy poll in vain; 0: it did not */
-	bool busy_polled;     /* since its last work */
-	uint64_t yield_ended; /* when spinner_lost() heard of the last yield of the core */
-	bool taken;	      /* that yield */
-	bool waited;	      /* packets came as soon as it slept last */
-	/* the last turn woke a thread of the program, which may wait for this very core */
+	uint64_t until;	      /* no spinning before this time */
+	uint64_t held;	      /* length of the last such pause */
+	uint64_t yielded;     /* time of the last yield of the core */
+	uint64_t slept_at;    /* start of the sleep after a busy poll in vain; 0: none */
+	bool busy_polled;     /* the thread has busy polled since its last work */
+	uint64_t yield_ended; /* time at which spinner_lost() was told of the last yield */
+	bool taken;	      /* another thread took that yield */
+	bool waited;	      /* packets came as soon as the thread last slept */
+	/* the last turn woke a thread of the program, which may wait for this core */
 	bool woke;
 };
 
 /*
- * The first bets are taken: a NIC that is used for the first time is likely to be used again at
- * once.
+ * Initializes the state. The first bets are taken: a NIC that is used for the first time is likely
+ * to be used again at once.
  */
 void spinner_init(struct spinner *s);
-/* The service thread goes to sleep. */
+/* Records that the service thread goes to sleep. */
 void spinner_sleeps(struct spinner *s, uint64_t now);
 /*
- * A turn of it found work. `slept`: a wake-up came between. `woke`: it raised an event of the
- * program's. Packets that come as soon as it sleeps, and not while it busy polled, had waited for
- * the core that it held, if that happens twice in a row.
+ * Records that a turn of the service thread found work. `slept`: a wake-up came before the turn.
+ * `woke`: the turn raised an event of the program. If twice in a row packets come as soon as the
+ * thread sleeps, and not while it busy polled, their sender waits for the core of the service
+ * thread: this counts as a loss of the core.
  */
 void spinner_worked(struct spinner *s, uint64_t now, uint64_t stake, bool slept, bool woke);
-/* Turns found nothing. */
+/* Returns what to do after turns that found nothing. */
 enum spin_action spinner_idle(struct spinner *s, uint64_t now, uint64_t stake);
 /*
- * It has its core back after `ns`, in which another thread had it (0: none did). `yielded`: it had
- * yielded the core. A thread that ran for long wants the core. So does one that takes two yields in
- * a row (policy_table.in_a_row), however short: it has waited for them. One short turn alone may be
- * anybody's timer.
+ * Records that the service thread has its core again after `ns`, during which another thread ran on
+ * it (0: none did). `yielded`: the service thread had yielded the core. Spinning pauses if the
+ * other thread ran for lost_min or longer, or took two yields within in_a_row, however short. A
+ * single short run may be a timer of any thread and does not count.
  */
 void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, uint64_t stake);
 
@@ -271,68 +300,73 @@ void spinner_lost(struct spinner *s, uint64_t now, uint64_t ns, bool yielded, ui
 
 enum caller_kind {
 	/*
-	 * It drives its packets itself, or busy polls find those that it would not. The service
-	 * thread keeps off the ports while it is at work; beside one that posts now and then it
-	 * sleeps on them, masked while a poll is expected.
+	 * The program polls for its packets, or busy polls find the packets that its own polls do
+	 * not. While the program polls, the service thread does not sleep on the ports. If the
+	 * program posts only now and then, the service thread sleeps on the ports, and packets are
+	 * masked while a poll is expected.
 	 */
 	CALLER_POLLS,
-	/* it armed a completion queue lately: any packet may be the one that must wake it */
+	/* the program armed a completion queue recently: any packet may have to wake it */
 	CALLER_SLEEPS,
-	/* between its polls it spins on memory, for what only the service thread can put there */
+	/* the program spins on memory between its polls; the service thread must write there */
 	CALLER_SPINS,
 };
 
-/* What a processing unit's owner has just done. */
+/* What the owner of a processing unit has just done. */
 enum pu_turn {
 	PU_IDLE,    /* nothing */
-	PU_WORKED,  /* a turn that did something, without a poll */
-	PU_POSTED,  /* the same for a post of the program's */
-	PU_YIELDS,  /* the same, and the program's core is yielded to its peer behind it */
+	PU_WORKED,  /* a turn for neither a poll nor a post of the program */
+	PU_POSTED,  /* a turn for a post of the program */
+	PU_YIELDS,  /* the same; the thread yields its core to the peer after the turn */
 	PU_POLLED,  /* a poll that did something */
-	PU_BUSY,    /* ... and more is likely to come */
+	PU_BUSY,    /* a poll that did much; more is likely to come */
 	PU_IN_VAIN, /* a poll that did nothing */
-	PU_TAKEN,   /* the program has taken completions and goes its way */
+	PU_TAKEN,   /* the program has taken completions and stops polling */
 };
 
-/* To do with a service thread that sleeps on the ports. */
+/* What to do with a service thread that sleeps on the ports. */
 enum caller_action {
 	CALLER_KEEP,   /* nothing */
-	CALLER_REARM,  /* the ports were used: arm them anew */
-	CALLER_MASK,   /* packets do not wake it: the program is about to poll for them */
-	CALLER_UNMASK, /* they do again */
-	CALLER_WAKE,   /* it must not sleep on */
+	CALLER_REARM,  /* arm the ports again: they were used */
+	CALLER_MASK,   /* mask the packets: the program is about to poll for them */
+	CALLER_UNMASK, /* let packets wake the service thread again */
+	CALLER_WAKE,   /* wake the service thread */
 };
 
-/* Fields without a note are the owner's of the processing unit. */
+/* Only the owner of the processing unit accesses fields without a note. */
 struct caller {
-	/* points for spinning on memory. Written by the owner, read by any thread */
+	/* points for spinning on memory; the owner writes, any thread reads */
 	_Atomic uint8_t mem_spin;
-	/* successful polls since a completion queue was armed. Arming writes it, too */
+	/* successful polls since a completion queue was armed; arming writes it, too */
 	_Atomic uint8_t hits;
-	/* requests in a row that busy polls found, up to policy_table.poller_from. As `mem_spin` */
-	_Atomic uint8_t found;
-	_Atomic uint8_t trial; /* busy polls that are left of policy_table.trial. As `mem_spin` */
 	/*
-	 * A post came while earlier ones were under way: no answer is waited for. Set by any
-	 * thread, taken back by the owner.
+	 * Requests in a row that busy polls found, up to policy_table.poller_from. Threads: as
+	 * mem_spin.
+	 */
+	_Atomic uint8_t found;
+	/* busy polls left of policy_table.trial; threads: as mem_spin */
+	_Atomic uint8_t trial;
+	/*
+	 * A post came while earlier ones were under way, so no answer is awaited. Any thread sets
+	 * it, the owner clears it.
 	 */
 	atomic_bool batch;
-	/* a post's turn was left to somebody else. Set by any thread, taken back by the owner */
+	/* the turn of a post was left to another thread; any thread sets it, the owner clears it */
 	atomic_bool left;
-	uint8_t in_vain;      /* polls in a row */
+	uint8_t in_vain;      /* polls in vain in a row */
 	uint8_t posts_polled; /* posts in a row that were followed by a poll */
-	bool posted;	      /* since the last poll */
-	/* it posted, with nothing else under way, and no poll has become a busy poll since */
+	bool posted;	      /* the program has posted since the last poll */
+	/* the program posted with nothing else under way; no poll became a busy poll since */
 	bool awaits;
 	struct bet busy_poll;
-	uint64_t requests; /* that had come from peers when the program posted last */
-	/* since when the answer to that post is awaited; 0: it came, or nobody waits */
+	uint64_t requests; /* requests of peers that had come at the program's last post */
+	/* since when the answer to that post is awaited; 0: it came, or is not awaited */
 	uint64_t awaits_since;
-	/* its last poll with success beside a service thread that sleeps on the ports */
+	/* the last successful poll beside a service thread that sleeps on the ports */
 	uint64_t found_at;
-	uint64_t counted; /* the last call after which packets came too late; each counts once */
-	/* yields: any thread that posts; a race between two costs a yield */
-	atomic_bool one_core; /* as far as known we may use no other */
+	uint64_t counted; /* the last call that counted for mem_spin; each call counts once */
+	/* for yields; any thread that posts uses these, and a race between two costs a yield */
+	atomic_bool one_core; /* the program may use one core only, as far as is known */
 	_Atomic uint32_t yield_in, yield_every;
 	_Atomic uint64_t no_yield_until;
 };
@@ -348,8 +382,9 @@ static inline bool caller_spins(const struct caller *c)
 }
 
 /*
- * Its polls may go on as busy polls: it spins on memory, or it is new. The first operations of a
- * ping-pong would otherwise cost a wake-up each, at both ends, until it is known for what it is.
+ * True if polls of the program may go on as busy polls: it spins on memory, or it is new. Without
+ * the busy polls of a new program, each of the first operations of a ping-pong would cost a wake-up
+ * at both ends until the program is known to spin on memory.
  */
 static inline bool caller_may_busy_poll(const struct caller *c)
 {
@@ -361,8 +396,9 @@ static inline bool caller_sleeps(const struct caller *c)
 	return atomic_load_explicit(&c->hits, memory_order_seq_cst) < policy_table.armed_hits;
 }
 
+/* Records a successful poll. */
 void caller_hit(struct caller *c);
-/* It polled, with success or not. */
+/* Records a poll; `found`: it was successful. */
 static inline void caller_polled(struct caller *c, bool found)
 {
 	if (c->posted) {
@@ -374,25 +410,25 @@ static inline void caller_polled(struct caller *c, bool found)
 	     atomic_load_explicit(&c->hits, memory_order_relaxed) < policy_table.armed_hits))
 		caller_hit(c);
 }
-/* The program armed a completion queue with a channel. Any thread. */
+/* Records that the program armed a completion queue with a channel. Any thread. */
 void caller_armed(struct caller *c);
 /*
- * It posts with nothing else under way, and its polls may go on as busy polls; `requests` had come
- * before.
+ * Records a post with nothing else under way, of a program whose polls may go on as busy polls.
+ * `requests`: the number of requests of peers that came before it.
  */
 void caller_posted(struct caller *c, uint64_t now, uint64_t requests, uint64_t stake);
 /*
- * It posts, but the turn is somebody else's, who does not know of it, or earlier posts are under
- * way (`batch`), whose answers nobody can tell from this one's. Any thread.
+ * Records a post that caller_posted() cannot record: another thread runs its turn, or earlier posts
+ * are under way (`batch`), whose answers cannot be told from the answer to this one. Any thread.
  */
 static inline void caller_left(struct caller *c, bool batch)
 {
-	if (caller_may_busy_poll(c)) /* else the line stays the poller's */
+	if (caller_may_busy_poll(c)) /* else the cache line stays with the poller */
 		atomic_store_explicit(batch ? &c->batch : &c->left, true, memory_order_relaxed);
 }
 /*
- * True, once: such a post has not been seen by caller_posted() yet. Owner, before the turn of the
- * poll that follows it.
+ * True, once, if there was a post that caller_posted() has not recorded yet. The owner calls it
+ * before the turn of the next poll.
  */
 static inline bool caller_was_left(struct caller *c)
 {
@@ -401,47 +437,50 @@ static inline bool caller_was_left(struct caller *c)
 	atomic_store_explicit(&c->left, false, memory_order_relaxed);
 	return true;
 }
-/* The service thread found packets; `here` is when the program called last (0: never). */
+/* Records that the service thread found packets. `here`: the program's last call; 0: none. */
 void caller_found_by_service(struct caller *c, uint64_t here, uint64_t now);
 /*
- * What follows from a turn beside a service thread that sleeps on the ports until `wake` at the
- * latest, masked or not.
+ * Returns what to do after a turn beside a service thread that sleeps on the ports, masked or not,
+ * until `wake` at the latest.
  */
 enum caller_action caller_beside(struct caller *c, enum pu_turn turn, bool masked, uint64_t now,
 				 uint64_t wake);
 /*
- * A program whose polls may go on as busy polls has taken its completion. Returns until when to
- * poll in its place for its peer's request; 0: not at all.
+ * Records that a program whose polls may go on as busy polls has taken its completion. Returns the
+ * end of a busy poll in its place for the request of its peer; 0: no busy poll.
  */
 uint64_t caller_busy_poll(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests);
 /*
- * It goes its way, and its peer's request has not come: from here on the service thread must be
- * woken by packets.
+ * Records that the program stops polling and the request of its peer has not come. From then on
+ * packets must wake the service thread.
  */
 void caller_gone(struct caller *c);
-/* A receive completed instead: it polls for what it waits for. */
+/* Records that a receive completed instead, for which the program polls itself. */
 void caller_received(struct caller *c);
-/* So many requests have come by now; `slept`: the service thread was woken to find them. */
+/*
+ * Records the number of requests of peers that have come until `now`. `slept`: the service thread
+ * was woken to find them.
+ */
 void caller_requests(struct caller *c, uint64_t now, uint64_t stake, uint64_t requests, bool slept);
 
 /*
- * On a core that is the only one we may use, the peer's program may be waiting for it: what a post
- * sent was delivered, but while we spin on memory for the answer the peer runs only when the
- * scheduler takes the core away from us, milliseconds later. True: it is time to yield the core, if
- * there is only one.
+ * Called after a post; true if the thread should yield its core, provided that it may use only one.
+ * The program of the peer may wait for that core. The post was delivered, but while the program
+ * spins on memory for the answer, the peer runs only when the scheduler takes the core away,
+ * milliseconds later.
  */
 bool caller_yields(struct caller *c, uint64_t now);
-/* There are several cores. */
+/* Records that the thread may use several cores. */
 void caller_yield_needless(struct caller *c, uint64_t now);
 /*
- * The yield was made at `now` and took `took`. `answered`: packets had come by its end, so it went
- * to those we wait for.
+ * Records a yield at `now` that lasted `took` ns. `answered`: packets had come by its end, so the
+ * peer used the core.
  */
 void caller_yielded(struct caller *c, uint64_t now, uint64_t took, bool answered);
 
 /*
- * The service thread's next nap beside a poller whose lease it found renewed; `last` is the nap
- * before, 0: the first. `armed`: some thread may sleep until a completion event.
+ * Returns the length of the service thread's next nap beside a poller whose lease it found renewed.
+ * `last`: the nap before, 0: none. `armed`: a thread may sleep until a completion event.
  */
 uint64_t policy_nap(uint64_t last, bool armed);
 

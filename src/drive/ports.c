@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The engine's ports: those that ROOST_PORT names, and addresses added while PUs run. */
+/* The ports of the engine: the ports named in ROOST_PORT, and addresses added while PUs run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 /* ---- specifications: KIND[:ADDRESS][,OPTIONS] ---- */
 
-/* Splits at semicolons, skipping empty parts. Returns how many, or -EINVAL. */
+/* Splits at semicolons and skips empty parts. Returns the number of parts, or -EINVAL. */
 static int split_specs(const char *text, char spec[][SPEC_MAX], char *err, size_t errlen)
 {
 	int n = 0;
@@ -41,7 +41,7 @@ static int split_specs(const char *text, char spec[][SPEC_MAX], char *err, size_
 	return n;
 }
 
-/* The same with another address. */
+/* Writes the specification with another address. */
 static int with_address(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
 {
 	char text[46];
@@ -52,8 +52,8 @@ static int with_address(char *buf, size_t n, const char *spec, const struct pkt_
 }
 
 /*
- * For an address that joins the first one: a capture goes to a file of its own, FILE-ADDRESS, or
- * the second would make the first one's anew.
+ * Writes the specification of an additional address. Its capture goes to a file of its own,
+ * FILE-ADDRESS, because opening FILE again would overwrite the capture of the first address.
  */
 static int for_company(char *buf, size_t n, const char *spec, const struct pkt_addr *addr)
 {
@@ -107,7 +107,7 @@ static int open_lanes(struct drive *d, const char *spec, struct port *lane[NIC_M
 	char further[SPEC_MAX + 48];
 
 	for (unsigned i = 0; i < d->pus; i++) {
-		if (i == 1) { /* further lanes have the address that the first one got */
+		if (i == 1) { /* further lanes use the address that lane 0 got */
 			with_address(further, sizeof(further), spec, &lane[0]->addr);
 			spec = further;
 		}
@@ -152,9 +152,9 @@ bool drive_find_addr(struct drive *d, const struct pkt_addr *addr, struct drive_
 }
 
 /*
- * The PUs go on with one port more: each is owned, so none is in the middle of a turn, and none of
- * them finds a port that another has not. Who sleeps on the ports is woken, to sleep on this one
- * too; until he does, it is armed like the others.
+ * Adds a port to all PUs. All PUs are owned meanwhile, so no PU is in a turn, and all see the port
+ * at once. Threads that sleep on the ports are woken afterwards, to sleep on the new port too.
+ * Until then it is armed like the others.
  */
 static int take_in(struct drive *d, unsigned k)
 {

@@ -13,9 +13,9 @@ bool pu_try_or_kick(struct drive_pu *p)
 		uint32_t to = w == 0 ? PU_OWNED : w | PU_KICKED;
 
 		/*
-		 * Even where the kick is there already it is set again: the owner takes it back
-		 * with an exchange of its own, and only if ours comes before that exchange in the
-		 * order of the word does its turn see what we did before.
+		 * The kick is set again even if it is set already. The owner clears it with an
+		 * exchange. Its next turn sees the stores of this thread only if this exchange
+		 * precedes that one in the order of the word.
 		 */
 		if (atomic_compare_exchange_weak_explicit(&p->word, &w, to, memory_order_acq_rel,
 							  memory_order_relaxed))
@@ -32,8 +32,8 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 		bool late = tries >= 500 && clock_now() >= until;
 
 		/*
-		 * Gives up only while somebody else is owner: a kick that came meanwhile is his to
-		 * see.
+		 * Gives up only while another thread is the owner: that owner must see a kick that
+		 * came meanwhile.
 		 */
 		while (late || !(w & PU_OWNED)) {
 			bool free = !(w & PU_OWNED);
@@ -46,14 +46,14 @@ bool pu_own(struct drive_pu *p, uint64_t until)
 		if (tries < 500)
 			cpu_pause();
 		else if (tries < 520)
-			sched_yield(); /* the owner may be waiting for this very core */
+			sched_yield(); /* the owner may wait for this core */
 		else
 			nanosleep(&nap, NULL);
 		w = atomic_load_explicit(&p->word, memory_order_relaxed);
 	}
 }
 
-/* From inside of another PU's turn, so that its owner, or the service thread, runs the turn. */
+/* Called inside a turn of another PU. The owner of PU i, or the service thread, runs its turn. */
 void pu_call(void *host, unsigned i)
 {
 	struct drive *d = host;
@@ -80,9 +80,9 @@ bool pu_arm(struct drive *d, unsigned i)
 }
 
 /*
- * A turn beside somebody who sleeps on the ports used them: they are armed anew (shm's arming also
- * makes sure that the peers we sent to are awake). Packets that came meanwhile, or still count as
- * in use, want a turn more.
+ * Arms the ports again after a turn that used them while a thread sleeps on them. Arming a shm port
+ * also makes sure that the peers it sent to are awake. A port with new packets, or with packets
+ * still in use, needs another turn. Returns false if the ports could not be armed.
  */
 static bool keep_armed(struct drive *d, unsigned i)
 {
@@ -105,9 +105,9 @@ static bool service_wake_needed(struct drive *d, unsigned i, uint64_t now, uint6
 }
 
 /*
- * Packets do not wake the service thread from here on: bells are not rung, sockets not listened to.
- * Not while the program sleeps: it may have armed a completion queue this moment (drive_cq_armed).
- * Owner.
+ * Masks the packets: they do not wake the service thread, because bells are not rung and sockets
+ * are not in the epoll set. Does nothing while the program sleeps, which may just have armed a
+ * completion queue (drive_cq_armed). Returns true if it masked. Owner only.
  */
 static bool mask(struct drive *d, unsigned i)
 {
@@ -128,7 +128,7 @@ static bool mask(struct drive *d, unsigned i)
 	return true;
 }
 
-/* After this they do. False: there is something to do right away. Owner. */
+/* Ends the mask. Returns false if a port has work to do at once. Owner only. */
 static bool unmask(struct drive *d, unsigned i)
 {
 	if (!keep_armed(d, i))
@@ -138,7 +138,10 @@ static bool unmask(struct drive *d, unsigned i)
 	return true;
 }
 
-/* A turn while a service poller sleeps on the ports. True: it is wanted awake. */
+/*
+ * Handles a turn while a service poller sleeps on the ports. Returns true if the service poller
+ * must be woken.
+ */
 static bool beside_sleeper(struct drive *d, unsigned i, uint64_t now, uint64_t wake,
 			   enum pu_turn turn)
 {
@@ -169,8 +172,8 @@ settle_slow(struct drive *d, unsigned i, uint64_t now, uint64_t wake, enum pu_tu
 
 	if (!atomic_load_explicit(&p->sleepers, memory_order_acquire)) {
 		/*
-		 * The service poller left the ports to a poller: peers need not wake anybody any
-		 * more.
+		 * The service poller has left the ports to a poller, so peers need not wake a
+		 * thread.
 		 */
 		if (p->had_sleeper)
 			pu_disarm(d, i, false);
@@ -195,8 +198,9 @@ void pu_settle(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 }
 
 /*
- * The owner leaves, no poller is about, and nobody sleeps on the ports: the service poller naps
- * after a poller that has gone. Then what is left must not wait for the end of its nap.
+ * Called when the owner leaves the PU. If there is no poller and no sleeper on the ports, the
+ * service poller still naps after a poller that has stopped. Work that is left must not wait for
+ * the end of that nap.
  */
 static void leave_work(struct drive *d, unsigned i, uint64_t now)
 {
@@ -207,7 +211,7 @@ static void leave_work(struct drive *d, unsigned i, uint64_t now)
 	    atomic_load_explicit(&p->next_visit, memory_order_relaxed) <=
 		    now + policy_table.nap_min)
 		return;
-	/* The empty look at the port is what makes sure that shm's peers are awake. */
+	/* A look at an empty shm port also makes sure that its peers are awake. */
 	if (pu_poll(d, i, now) || nic_pending(d->nic, i))
 		service_kick(d);
 }
@@ -216,13 +220,19 @@ void pu_turn(struct drive *d, unsigned i, uint64_t now, enum pu_turn turn)
 {
 	pu_poll(d, i, now);
 	leave_work(d, i, now);
-	/* Worked or not: who kicked us may have been woken, and is to be woken again. */
+	/*
+	 * Also after a turn without work: the thread that kicked may have been woken by the service
+	 * poller, which must be woken again.
+	 */
 	pu_settle(d, i, now, turn);
 }
 
 bool pu_drop(struct drive_pu *p)
 {
-	/* Wants stay. Acquire too: who kicked did so after what it wants seen. */
+	/*
+	 * Waiting control calls stay counted. Acquire: the caller must see the stores that precede
+	 * a kick.
+	 */
 	return atomic_fetch_and_explicit(&p->word, ~(PU_OWNED | PU_KICKED), memory_order_acq_rel) &
 	       PU_KICKED;
 }
@@ -252,7 +262,7 @@ void pu_release(struct drive *d, unsigned i)
 		release_slow(d, i);
 }
 
-/* Owner, before the answer can have come. */
+/* Records a post. Owner only, before its answer can have come. */
 static void posted(struct drive *d, unsigned i, uint64_t now)
 {
 	struct drive_pu *p = &d->pu[i];
@@ -268,18 +278,20 @@ unsigned drive_progress(struct drive *d, unsigned i)
 	uint64_t now;
 	unsigned done;
 
-	/* A dead engine's PUs stay owned for ever. */
+	/* The PUs of a dead engine stay owned for ever. */
 	if (unlikely(!pu_try(p))) {
 		cpu_pause();
 		return 0;
 	}
 	now = clock_now();
 	if (atomic_load_explicit(&p->lease_end, memory_order_relaxed) <= now)
-		p->caller.in_vain = 0; /* those before were long ago */
+		p->caller.in_vain = 0; /* earlier polls in vain were long ago */
 	if (unlikely(caller_was_left(&p->caller)))
 		posted(d, i, now);
 	done = pu_poll(d, i, now);
-	/* One packet that makes room may have sent a whole batch: the lease counts from its end. */
+	/*
+	 * One packet that makes room may have sent a whole batch, so the lease counts from its end.
+	 */
 	if (done)
 		now = clock_now();
 	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
@@ -290,8 +302,9 @@ unsigned drive_progress(struct drive *d, unsigned i)
 }
 
 /*
- * On the only core the peer's program can't answer while we busy poll. False: somebody else owns
- * the PU now, and sees to it. Owner.
+ * If the program may use one core only, yields it: the program of the peer can't answer during a
+ * busy poll. Returns false if another thread owns the PU afterwards and has been kicked. Owner
+ * only.
  */
 static bool let_peer_run(struct drive *d, unsigned i)
 {
@@ -308,10 +321,10 @@ static bool let_peer_run(struct drive *d, unsigned i)
 }
 
 /*
- * It goes on to spin on memory for what its peer writes: that will cost a wake-up of the service
- * thread, often many times what the packet's way takes. The peer of a ping-pong (ib_write_lat)
- * writes as soon as our request is there, so right behind its ACK: we go on polling in the
- * program's place for as long.
+ * Polls on in place of a program that would now spin on memory for what its peer writes. The
+ * wake-up of the service thread often costs many times the time of the packet. The peer of a
+ * ping-pong (ib_write_lat) writes as soon as it has the request, directly after its ACK, so this
+ * thread polls for up to one stake.
  */
 static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 {
@@ -322,7 +335,7 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 
 	if (!pu_try(p))
 		return;
-	/* it did, and the service thread had found the completion */
+	/* the program polled, and the service thread had found the completion */
 	caller_polled(&p->caller, false);
 	came = nic_came(d->nic, i);
 	until = caller_busy_poll(&p->caller, now, stake, came.requests);
@@ -330,7 +343,7 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 	    atomic_load_explicit(&p->sleepers, memory_order_relaxed) == BY_SERVICE_THREAD &&
 	    !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		mask(d, i);
-	/* Somebody else may want the PU, or ring. */
+	/* Ends as soon as another thread wants the PU or rings. */
 	while (now < until && came.requests == p->caller.requests && !received &&
 	       atomic_load_explicit(&p->word, memory_order_relaxed) == PU_OWNED) {
 		uint64_t receives = came.receives;
@@ -351,8 +364,8 @@ static void __attribute__((noinline)) busy_poll(struct drive *d, unsigned i)
 	atomic_store_explicit(&p->lease_end, now + policy_table.lease, memory_order_relaxed);
 	pu_settle(d, i, now, PU_TAKEN);
 	/*
-	 * The service thread naps beside one that it took for a poller: now the ports are to wake
-	 * it.
+	 * The service thread naps beside a program that it took for a poller. From now on the ports
+	 * must wake it.
 	 */
 	gone &= !atomic_load_explicit(&p->sleepers, memory_order_relaxed);
 	pu_release(d, i);
@@ -367,9 +380,9 @@ void drive_taken(struct drive *d, unsigned i)
 }
 
 /*
- * Leaves the new work to a poller that is at it: posts that come while earlier ones are under way
- * then leave together, at the next poll. The poller may never poll again; that is well as long as a
- * service poller looks soon, and no thread sleeps until an event.
+ * True if an active poller can take the new work. Posts that come while earlier ones are under way
+ * then leave together, at the next poll. If the program never polls again, a service poller looks
+ * soon; for that, no thread may sleep until an event.
  */
 static bool poller_takes_it(const struct drive_pu *p)
 {
@@ -382,9 +395,9 @@ static bool poller_takes_it(const struct drive_pu *p)
 }
 
 /*
- * After a post: the peer's program may be waiting for the only core we may use. When we have it
- * again the answer may be there. It is taken here, and as far as packets are masked nobody is woken
- * for it.
+ * Yields the core after a post, because the program of the peer may wait for the only core. The
+ * answer may be there when this thread runs again. This thread then takes it, and if packets are
+ * masked, no other thread is woken.
  */
 static void yield_core(struct drive *d, unsigned i)
 {
@@ -400,7 +413,7 @@ static void yield_core(struct drive *d, unsigned i)
 	}
 	if (!one && !atomic_load_explicit(&p->masked, memory_order_relaxed))
 		return;
-	/* Nobody may poll after this, so it is unmasked here, or the service thread sees to it. */
+	/* The program may not poll again, so the mask ends here, or the service thread ends it. */
 	if (!pu_try(p)) {
 		service_kick(d);
 		return;
@@ -438,7 +451,7 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 		posted(d, i, now);
 	yield = unlikely(caller_yields(&p->caller, now));
 	pu_turn(d, i, now, yield ? PU_YIELDS : PU_POSTED);
-	if (polled) /* a long turn is no reason to take it for gone */
+	if (polled) /* a long turn must not end the lease of a poller */
 		atomic_store_explicit(&p->lease_end, clock_now() + policy_table.lease,
 				      memory_order_relaxed);
 	pu_release(d, i);
@@ -447,11 +460,11 @@ void drive_doorbell(struct drive *d, struct nic_qp *qp)
 }
 
 /*
- * Stores that we sleep (armed, outside_seq, caller.hits), then looks whether packets wake anybody
- * (masked, sleepers). Who changes that does it the other way round: mask() and nap() store, then
- * look at caller.hits; a waiter that leaves (service_leave_ports()) stores, then looks at armed and
- * outside_seq. All of it is sequentially consistent: at least one side sees the other, and wakes
- * the service thread.
+ * Stores that the program sleeps (armed, outside_seq, caller.hits), then loads whether packets wake
+ * a thread (masked, sleepers). Threads that change the latter use the opposite order. mask() and
+ * nap() store, then load caller.hits. A waiter that ends (service_leave_ports()) stores, then loads
+ * armed and outside_seq. All accesses are sequentially consistent, so at least one side sees the
+ * other and wakes the service thread.
  */
 void drive_cq_armed(struct drive *d, bool anew, bool inside)
 {
@@ -467,7 +480,7 @@ void drive_cq_armed(struct drive *d, bool anew, bool inside)
 		struct drive_pu *p = &d->pu[i];
 
 		/*
-		 * A thread that waits inside will run the turns of the PUs itself, so the service
+		 * A thread that waits inside runs the turns of the PUs itself, so the service
 		 * thread may nap.
 		 */
 		if (!inside)
@@ -496,7 +509,7 @@ void drive_own(struct drive *d, unsigned i)
 		pu_own(&d->pu[i], UINT64_MAX);
 }
 
-/* Runs no turn: the caller may hold locks that the host's callbacks want. */
+/* Runs no turn, because the caller may hold locks that the host's callbacks take. */
 void drive_disown(struct drive *d, unsigned i)
 {
 	struct drive_pu *p = &d->pu[i];

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The service thread: one per engine. It is the service poller of the PUs (service_poller.c) unless
- * a thread in drive_wait_fd() is, does the ports' control work, and answers `roost stat`.
+ * The service thread. Each engine has one. It is the service poller of the PUs (service_poller.c)
+ * unless a thread in drive_wait_fd() is. It also does the control work of the ports and answers
+ * `roost stat`.
  *
- * It busy polls for a moment after packets where that pays (struct spinner in policy.h): a peer's
- * request is then answered without a wake-up. But on a core that a program wants too, spinning
- * costs a scheduler's time slice. So from time to time it yields the core: sched_yield() returns at
- * once when nobody waits for it.
+ * After packets it busy polls for a short time if that pays (struct spinner in policy.h), so that
+ * the next request of a peer is answered without a wake-up. If a program wants the same core,
+ * spinning would cost the program a time slice. The thread therefore yields the core from time to
+ * time; sched_yield() returns at once if no other thread waits for the core.
  */
 #include <errno.h>
 #include <sched.h>
@@ -20,7 +21,7 @@
 
 #define STACK_BYTES (256 * 1024)
 
-/* What an epoll event belongs to: one of these, or a PU's port. */
+/* The source of an epoll event: one of these, or a port of a PU. */
 enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
 #define EVENT(what, pu, port) ((uint64_t)(what) << 16 | (pu) << 8 | (port))
 
@@ -28,20 +29,20 @@ enum { ON_WAKE, ON_STAT, ON_CONTROL, ON_PORT };
 
 struct service {
 	struct drive *d;
-	unsigned listening[NIC_MAX_PUS]; /* so many of its ports are in the epoll set */
-	/* ns; when other events than packets were last looked for */
+	unsigned listening[NIC_MAX_PUS]; /* number of its ports in the epoll set */
+	/* ns; the last look for events other than packets */
 	uint64_t base_looked;
-	uint64_t looked; /* ns; last step of spinning, 0: it does not spin */
-	/* forced ones, as counted when it began to, or after a yield */
+	uint64_t looked; /* ns; last step of spinning; 0: it does not spin */
+	/* forced context switches, as counted at the start of spinning or after a yield */
 	long switches;
-	cpu_set_t cores;  /* as the program has it; empty: not asked */
-	int shunned;	  /* the core we keep away from, -1: none */
+	cpu_set_t cores;  /* the affinity of the program; empty: not read yet */
+	int shunned;	  /* the core that the thread avoids; -1: none */
 	uint64_t steered; /* ns */
-	uint64_t standby; /* ns; length of the last nap beside a waiter */
+	uint64_t standby; /* ns; last nap beside a waiter */
 	unsigned wait_seen;
 };
 
-/* sched_setattr(2)'s argument, which libc does not declare. */
+/* The argument of sched_setattr(2), which libc does not declare. */
 struct slice_attr {
 	uint32_t size, policy;
 	uint64_t flags;
@@ -51,9 +52,9 @@ struct slice_attr {
 };
 
 /*
- * Two requests to the scheduler, both optional: timers as exact as asked for, and short slices.
- * Since Linux 6.12 a thread with a shorter slice preempts one with a longer when it wakes; we run
- * for microseconds, so nobody is robbed.
+ * Makes two optional requests to the scheduler: exact timers and a short time slice. Since Linux
+ * 6.12 a thread with a shorter slice preempts a thread with a longer one when it wakes. The service
+ * thread runs for microseconds, so other threads lose little time.
  */
 static void be_prompt(void)
 {
@@ -63,7 +64,7 @@ static void be_prompt(void)
 	prctl(PR_SET_NAME, "roost", 0, 0, 0);
 	prctl(PR_SET_TIMERSLACK, policy_table.timer_slack, 0, 0, 0);
 	if (sched_getscheduler(0) != SCHED_OTHER)
-		return; /* the program has its own idea */
+		return; /* the program has set a policy of its own */
 	errno = 0;
 	a.nice = getpriority(PRIO_PROCESS, 0);
 	if (!errno)
@@ -77,7 +78,7 @@ static long forced_switches(void)
 	return getrusage(RUSAGE_THREAD, &ru) ? 0 : ru.ru_nivcsw;
 }
 
-/* One step of busy polling, no PU owned. Finds out whether others want the core. */
+/* One step of busy polling. No PU is owned. Finds out whether other threads want the core. */
 static void spin_step(struct service *s, enum spin_action action)
 {
 	struct spinner *spinner = &s->d->service.spinner;
@@ -93,7 +94,7 @@ static void spin_step(struct service *s, enum spin_action action)
 		sched_yield();
 	s->looked = clock_now();
 	s->switches = forced_switches();
-	/* Without a forced switch it was the machine under us that was away, or a long turn. */
+	/* Without a forced switch the time was lost to the hypervisor, or to a long turn. */
 	lost = s->switches == switches ? 0 : s->looked - (action == SPIN_YIELD ? now : since);
 	spinner_lost(spinner, s->looked, lost, action == SPIN_YIELD, wake_cost_stake(&s->d->wake));
 }
@@ -108,9 +109,9 @@ static int watch(struct drive *d, int op, int fd, uint32_t events, uint64_t what
 }
 
 /*
- * The ports slept on are in the set, others are not: a descriptor that is there costs every packet,
- * asleep or not. EPOLL_CTL_MOD looks anew whether it is readable; without it only what comes from
- * now on wakes us.
+ * Only ports that the thread sleeps on are in the epoll set: each packet pays for a descriptor in
+ * the set, whether a thread sleeps or not. EPOLL_CTL_MOD checks again whether the descriptor is
+ * readable. Without it only later packets wake the thread.
  */
 static void listen_on_ports(struct service *s)
 {
@@ -139,17 +140,17 @@ void service_listen(struct drive *d, unsigned i, bool listen)
 		struct epoll_event ev = {.events = listen ? EPOLLIN | EPOLLET : 0,
 					 .data.u64 = EVENT(ON_PORT, i, k)};
 
-		if (d->port[k][i]->gather) /* a bell is only rung while its port is armed */
+		if (d->port[k][i]->gather) /* other ports ring their bell only while armed */
 			sys_epoll_ctl(d->service_set, EPOLL_CTL_MOD, d->port[k][i]->fd, &ev);
 	}
 }
 
-/* The ports' control work is rare: greetings and farewells of peers. */
+/* Control work of ports is rare: peers connect and disconnect. */
 static void control_work(struct drive *d, unsigned i, unsigned k)
 {
-	/* If a turn takes that long, next time: the descriptor stays readable. */
+	/* If a turn takes longer, the next look tries again: the descriptor stays readable. */
 	if (pu_own(&d->pu[i], clock_now() + policy_table.control_own)) {
-		if (k < drive_ports(d)) /* else it was given up as soon as it was opened */
+		if (k < drive_ports(d)) /* else the new port was closed again */
 			d->port[k][i]->ops->control(d->port[k][i]);
 		drive_disown(d, i);
 	}
@@ -224,9 +225,10 @@ static int open_set(struct drive *d)
 }
 
 /*
- * Away from the core on which a program spins on memory: there we preempt it with each packet, and
- * are woken from afar where a peer on this machine sent it. Elsewhere an idle core wakes us, or the
- * very core that sent the packet.
+ * Moves the service thread away from the core on which a program spins on memory. On that core the
+ * thread would preempt the program with each packet. If a peer on this machine sent the packet, the
+ * wake-up would also come from another core. Elsewhere an idle core runs the thread, or the core
+ * that sent the packet.
  */
 static void steer(struct service *s)
 {
@@ -254,8 +256,8 @@ static void steer(struct service *s)
 /* ---- the thread ---- */
 
 /*
- * While a thread in drive_wait_fd() is the service poller; not beside a program that spins on
- * memory, whose packets shall not wait for anything.
+ * True while a thread in drive_wait_fd() is the service poller. False beside a program that spins
+ * on memory, because its packets must not wait.
  */
 static bool standing_by(struct drive *d)
 {
@@ -269,8 +271,9 @@ static bool standing_by(struct drive *d)
 }
 
 /*
- * Waits come and go, so this is a nap, not a wait for their end: that would cost each of them a
- * wake-up. It grows while one and the same goes on; who ends a long one wakes us.
+ * Naps while a waiter is the service poller. Waits are short and frequent, so the thread does not
+ * sleep until the wait ends: each wait would then cost a wake-up. The nap grows while the same wait
+ * lasts. A waiter that ends wakes the thread only from a long nap.
  */
 static void stand_by(struct service *s)
 {
@@ -287,7 +290,7 @@ static void stand_by(struct service *s)
 	wake = s->standby > policy_table.standby_max ? UINT64_MAX : clock_now() + s->standby;
 	wake = wake < gsi_due(d) ? wake : gsi_due(d);
 	atomic_store_explicit(&d->service_until, wake, memory_order_seq_cst);
-	/* Left before it could know how long we sleep? */
+	/* The waiter may have ended before service_until was stored. */
 	if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 		sleep_until(s, wake);
 }
@@ -332,16 +335,17 @@ static void *service_main(void *arg)
 	be_prompt();
 	spinner_init(&d->service.spinner);
 	/*
-	 * A NIC that only ever serves is woken by packets, which do not say how late that is:
-	 * timers do, before the first of them.
+	 * Only timers and kicks measure the cost of a wake-up; packets do not. The thread of a NIC
+	 * that only serves is woken by packets alone, so it measures with timers before the first
+	 * packet.
 	 */
 	for (unsigned i = 0; i < policy_table.first_wakes; i++)
 		sleep_until(&s, clock_now() + policy_table.nap_min);
 	s.wait_seen = atomic_load(&d->wait_seq) - 1;
 	for (;;) {
 		/*
-		 * Before looking at anything: a kick from here on is seen by the eventfd, one from
-		 * before by the look.
+		 * This exchange comes before any look for work. The eventfd reports later kicks,
+		 * and the look sees the work of earlier ones.
 		 */
 		atomic_exchange_explicit(&d->service.kicked, 0, memory_order_seq_cst);
 		if (atomic_load_explicit(&d->stop, memory_order_acquire))

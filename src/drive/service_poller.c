@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The service poller runs a PU's turns when the program does not poll. It is the service thread,
- * and in its place a thread that blocks in drive_wait_fd().
+ * The service poller runs a PU's turns when the program does not poll. It is the service thread, or
+ * a thread that blocks in drive_wait_fd(). Its states for each PU:
  *
  *            a poller renews the lease                      lease over
  *   +------------------------------------------+   +-----------------------------------+
  *   v                                          |   |                                   v
- *  nap: sleeps on a timer, 20 us to 2 ms,      +---+ owns the PU: turns until nothing is left,
- *  longer while the lease is found renewed                  arms the ports, sleeps on them until
- *                                                           the
- *   ^                                                       core's next deadline
+ *  nap: sleeps on a timer, 20 us to 2 ms,      +---+ owns the PU: runs turns until nothing is
+ *  longer each time the lease is renewed             left, arms the ports, and sleeps on them
+ *                                                    until the core's next deadline
+ *   ^                                                                                  |
  *   |            woken, and a poller is there                                          |
  *   +----------------------------------------------------------------------------------+
  *
- * Napping beside a poller keeps the service poller off the ports: a second sleeper costs every
- * packet a wake-up. Two kinds of program are not left alone with their packets (struct caller in
- * policy.h). One polls for its own completion and then spins on memory for what its peer writes
- * (ib_write_lat). The other arms a completion queue and sleeps in poll(2), outside of this library.
- * Beside both the service poller sleeps on the ports at once, lease or not. For the first kind
- * packets that the program itself polls for are masked. On a shared core a thread that was woken in
- * vain is not run at once when it is needed, because it is due less of the core than the program
- * (Linux since 6.6: eligibility in EEVDF).
+ * During a nap beside a poller the service poller does not sleep on the ports, because a second
+ * sleeper costs every packet a wake-up. Two kinds of program need the service poller on the ports
+ * at once, whatever the lease says (struct caller in policy.h). One kind polls for its own
+ * completion and then spins on memory for what its peer writes (ib_write_lat). The other kind arms
+ * a completion queue and sleeps in poll(2), outside of this library. For the first kind, packets
+ * that the program itself polls for are masked. Otherwise the service poller is woken in vain. On a
+ * shared core such a thread does not run at once when it is needed, because the scheduler owes it
+ * less time than the program (Linux since 6.6: eligibility in EEVDF).
  */
 #include <sys/eventfd.h>
 
@@ -65,8 +65,9 @@ void service_kick(struct drive *d)
 	if (atomic_load_explicit(&d->waiting, memory_order_seq_cst)) {
 		service_poller_kick(&d->waiter);
 		/*
-		 * It may have left just before and never look: it checks `kicked` after it has
-		 * cleared `waiting`, we the other way round.
+		 * The waiter may have ended and never look. It clears `waiting` and then loads
+		 * `kicked`; this thread kicks and then loads `waiting`. One of the two sees the
+		 * other.
 		 */
 		if (atomic_load_explicit(&d->waiting, memory_order_seq_cst))
 			return;
@@ -74,13 +75,13 @@ void service_kick(struct drive *d)
 	service_poller_kick(&d->service);
 }
 
-/* Beside such a program the service thread sleeps on the ports, whatever the lease says. */
+/* True if the service thread sleeps on the ports whatever the lease says. */
 static bool stays_on_ports(const struct service_poller *t, unsigned i)
 {
 	return t->bit == BY_SERVICE_THREAD && caller_kind(&t->d->pu[i].caller) != CALLER_POLLS;
 }
 
-/* Not on the ports: the next owner disarms them. */
+/* Sleeps on a timer. The next owner disarms the ports. */
 static enum service_verdict nap(struct service_poller *t, unsigned i, uint64_t wake)
 {
 	struct drive_pu *p = &t->d->pu[i];
@@ -92,8 +93,8 @@ static enum service_verdict nap(struct service_poller *t, unsigned i, uint64_t w
 	atomic_store_explicit(&p->next_visit, wake, memory_order_relaxed);
 	atomic_fetch_and_explicit(&p->sleepers, ~(uint32_t)t->bit, memory_order_seq_cst);
 	/*
-	 * A program that arms a completion queue looks at `sleepers` afterwards; so one of the two
-	 * sees the other (drive_cq_armed).
+	 * A program that arms a completion queue loads `sleepers` afterwards, so one of the two
+	 * threads sees the other (drive_cq_armed).
 	 */
 	return t->bit == BY_SERVICE_THREAD && caller_sleeps(&p->caller) ? SERVICE_AGAIN
 									: SERVICE_SLEEP;
@@ -104,7 +105,7 @@ static enum service_verdict leave_to_poller(struct service_poller *t, unsigned i
 {
 	struct service_pu *tp = &t->pu[i];
 
-	if (!renewed) /* looked too early */
+	if (!renewed) /* the look came too early */
 		return nap(t, i, lease);
 	tp->nap = policy_nap(tp->nap, atomic_load_explicit(&t->d->armed, memory_order_relaxed) > 0);
 	return nap(t, i, now + tp->nap > lease ? now + tp->nap : lease);
@@ -115,7 +116,9 @@ static uint64_t max64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Owner, nothing left to do: goes to sleep on the ports, unless something came after all. */
+/*
+ * Goes to sleep on the ports, unless a packet has come meanwhile. Owner, with nothing left to do.
+ */
 static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i, uint64_t now)
 {
 	struct drive *d = t->d;
@@ -132,15 +135,15 @@ static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i,
 	}
 	wake = nic_deadline(d->nic, i);
 	/*
-	 * A program that spins on memory runs the core's timers when it polls: close ones are not
-	 * worth the setting.
+	 * A program that spins on memory runs the core's timers when it polls, so the thread sets
+	 * no timer for a close deadline.
 	 */
 	if (active + policy_table.active > now &&
 	    (caller_kind(&p->caller) == CALLER_SPINS || wake > now + policy_table.late_ok))
 		wake = now + policy_table.late_ok;
 	if (tp->stuck && wake > now + policy_table.stuck_nap)
 		wake = now + policy_table.stuck_nap;
-	/* The owner's last words: who sleeps where, and until when. */
+	/* Stored as the owner: the sleeper, and the time of its next look. */
 	tp->on_port = tp->look = true;
 	tp->wake = wake;
 	p->had_sleeper = true;
@@ -152,10 +155,11 @@ static enum service_verdict sleep_on_ports(struct service_poller *t, unsigned i,
 }
 
 /*
- * A port woke us, and somebody is in a turn, which may have looked at the port just before the
- * packet came: kicked, he runs another. Beside a poller that happens with every packet it waits
- * for; then we stay on the ports. They are as readable as before, so this takes a sleep that ends
- * with the next packet only (service_poller.edge).
+ * A port woke the thread while another thread runs a turn. That turn may have looked at the port
+ * just before the packet came; the kick makes its owner run another turn. Beside a poller this
+ * happens with every packet that the poller waits for. The service poller then stays on the ports.
+ * They are still readable, so this requires a sleep that only a new packet ends
+ * (service_poller.edge).
  */
 static enum service_verdict leave_to_owner(struct service_poller *t, unsigned i, uint64_t now)
 {
@@ -163,7 +167,7 @@ static enum service_verdict leave_to_owner(struct service_poller *t, unsigned i,
 
 	if (!stays_on_ports(t, i) || !t->edge)
 		return nap(t, i, now + policy_table.nap_min);
-	/* Who was woken by something else has left no kick. */
+	/* Without a ready port this thread has left no kick, so it looks again soon. */
 	tp->wake = now + (tp->ready ? policy_table.late_ok : policy_table.nap_min);
 	tp->ready = false;
 	atomic_store_explicit(&t->d->pu[i].next_visit, tp->wake, memory_order_relaxed);
@@ -188,9 +192,9 @@ static void worked(struct service_poller *t, unsigned i, uint64_t now, bool woke
 }
 
 /*
- * Nothing was found: does it pay to busy poll? Not beside a program that spins on memory, on a core
- * that this would take from it; nor on a quota of CPU time that is used up by it, so that all
- * threads stand still for the rest of the period.
+ * True if a busy poll pays after a turn that found nothing. It does not pay beside a program that
+ * spins on memory, whose core it might take. It does not pay under a short quota of CPU time
+ * either: a quota that is used up stops all threads for the rest of the period.
  */
 static bool pays_to_busy_poll(struct service_poller *t, unsigned i, uint64_t now)
 {
@@ -205,7 +209,7 @@ static bool pays_to_busy_poll(struct service_poller *t, unsigned i, uint64_t now
 	return action != SPIN_SLEEP;
 }
 
-/* The owner's part of a visit. */
+/* The part of a visit that owns the PU. */
 static enum service_verdict service_turn(struct service_poller *t, unsigned i, uint64_t now)
 {
 	struct drive *d = t->d;
@@ -216,8 +220,8 @@ static enum service_verdict service_turn(struct service_poller *t, unsigned i, u
 
 	work = pu_poll(d, i, now);
 	/*
-	 * Reads what woke us, or the descriptor stays readable. Behind the turn: a peer waits for
-	 * the answer, nobody for this.
+	 * Reads what woke the thread, because the descriptor stays readable otherwise. This comes
+	 * after the turn, because a peer waits for the answer.
 	 */
 	if (tp->ready)
 		pu_disarm(d, i, true);
@@ -249,8 +253,7 @@ enum service_verdict service_visit(struct service_poller *t, unsigned i)
 
 	if (t->bit == BY_WAITER) {
 		/*
-		 * The lease as it stood when the wait began may be our own thread's, which polls no
-		 * longer.
+		 * The lease from before the wait may be that of this thread, which no longer polls.
 		 */
 		if (lease > now && renewed)
 			return nap(t, i, lease);
@@ -265,7 +268,7 @@ enum service_verdict service_visit(struct service_poller *t, unsigned i)
 	} else if (!pu_try(p)) {
 		if (tp->on_port)
 			return leave_to_owner(t, i, now);
-		/* A long turn: its poller is at work, whatever the lease says. */
+		/* The turn is long: its poller is at work, whatever the lease says. */
 		return t->bit == BY_WAITER ? nap(t, i, now + policy_table.nap_min)
 					   : leave_to_poller(t, i, now, now, true);
 	}
@@ -290,8 +293,8 @@ void service_leave_ports(struct service_poller *t)
 		t->pu[i].on_port = t->pu[i].ready = false;
 		atomic_store_explicit(&t->d->pu[i].masked, false, memory_order_relaxed);
 		/*
-		 * Before the look whether somebody armed: others_sleep(), and drive_cq_armed(),
-		 * which does both the other way round.
+		 * This store comes before the load of `armed` in others_sleep(). drive_cq_armed()
+		 * stores `armed` and then loads `sleepers`.
 		 */
 		atomic_fetch_and_explicit(&t->d->pu[i].sleepers, ~(uint32_t)t->bit,
 					  memory_order_seq_cst);

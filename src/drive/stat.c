@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What `roost stat` reads: a unix socket in the private folder, named after the process. Whoever
- * connects gets one JSON object and the end of the stream; there is nothing to ask for. Only our
- * own user is answered: the folder keeps others out, and the peer's credentials are checked all the
- * same.
+ * The socket that `roost stat` reads: a unix socket in the private folder, named after the process.
+ * A client that connects gets one JSON object and the end of the stream, and sends no request. Only
+ * clients of the same user are answered. The folder keeps other users out, and the credentials of
+ * the client are checked as well.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include "drive/engine.h"
 #include "port/shm_dir.h"
 
-#define OWN_FOR_STAT_NS (20 * MS) /* an owner that lost its core has it again by then */
+#define OWN_FOR_STAT_NS (20 * MS) /* long enough for an owner that lost its core to run again */
 
 static const char *stat_name(char buf[SHM_NAME_MAX], int pid)
 {
@@ -71,10 +71,10 @@ static void add_stats(struct port_stats *sum, const struct port_stats *s)
 struct counted {
 	struct nic_counters nic;
 	struct port_stats port[NIC_MAX_PORTS];
-	uint64_t group[STAT_GROUPS][DRIVE_STAT_VALUES]; /* of those that count by PU */
+	uint64_t group[STAT_GROUPS][DRIVE_STAT_VALUES]; /* groups that count by PU */
 };
 
-/* What each PU had counted at the last look. The service thread's. */
+/* The counters of each PU at the last look. Only the service thread uses them. */
 static struct counted last[NIC_MAX_PUS];
 
 static void add_values(uint64_t *to, const uint64_t *from, size_t n)
@@ -108,8 +108,9 @@ static void count_groups(struct drive *d, unsigned pu, struct counted *c)
 }
 
 /*
- * Plain words of the PU's owner: so we become that, and all is of one moment. Of a PU that can't be
- * had in time (its owner is stopped) the last values stand: counters never go back.
+ * Sums the counters of all PUs. They are plain words of the owner, so this thread owns each PU
+ * while it reads, and the values of a PU are of one moment. If a PU cannot be owned in time (its
+ * owner is stopped), its last values are used, so counters never go back.
  */
 static void count(struct drive *d, struct counted *sum)
 {
@@ -228,7 +229,10 @@ static void answer(struct drive *d, int fd)
 	o = describe(d);
 	text = json_dumps(o, JSON_COMPACT);
 	json_decref(o);
-	/* A few KiB: they fit in a fresh socket's buffer, so nobody can make us wait. */
+	/*
+	 * The answer has a few KiB. It fits into the buffer of a new socket, so no client can block
+	 * the service thread.
+	 */
 	if (text)
 		sys_sendto(fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	free(text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Threads of ours in a program that has its own ideas of signals. */
+/* Threads of the library, in a program that handles signals in its own way. */
 #include <errno.h>
 #include <signal.h>
 
@@ -13,8 +13,8 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
 	int rc;
 
 	/*
-	 * Signals are the program's own affair, but those that an instruction of ours raises:
-	 * blocked, they would kill.
+	 * The thread blocks the signals of the program. It does not block signals that its own
+	 * instructions raise: a blocked one would kill the process.
 	 */
 	sigfillset(&all);
 	sigdelset(&all, SIGSEGV);
@@ -27,7 +27,7 @@ int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg
 	pthread_attr_setstacksize(&attr, stack);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(thread, &attr, fn, arg);
-	if (rc == EINVAL) /* a program whose thread-local data are larger than that */
+	if (rc == EINVAL) /* the thread-local data of the program exceed that size */
 		rc = pthread_create(thread, NULL, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Blocking calls of the verbs: the thread that blocks is the service poller while it sleeps, so the
- * event that it waits for costs one wake-up, its own. One of several such threads does this; the
- * others sleep on their descriptors alone.
+ * Blocking calls of the verbs. The blocked thread is the service poller while it sleeps, so the
+ * event that it waits for costs one wake-up only. If several threads block, one of them is the
+ * service poller; the others sleep on their descriptors only.
  */
 #include <errno.h>
 #include <poll.h>
@@ -11,7 +11,7 @@
 #include "base/sys.h"
 #include "drive/engine.h"
 
-/* From now to `wake`; NULL when that is never. */
+/* Converts the time from now to `wake`. NULL: no timeout. */
 static const struct timespec *time_until(uint64_t wake, struct timespec *ts)
 {
 	uint64_t now, ns;
@@ -26,9 +26,9 @@ static const struct timespec *time_until(uint64_t wake, struct timespec *ts)
 }
 
 /*
- * A cancellation point, as the read(2) is that a program believes to be in: threads blocked in
- * ibv_get_cq_event() are ended that way. Raw calls are none, hence by asynchronous cancellation
- * around the one call.
+ * This sleep is a cancellation point, like the read(2) that the program expects in
+ * ibv_get_cq_event(). Programs cancel threads that are blocked there. A raw system call is no
+ * cancellation point, so asynchronous cancellation is enabled around this one call.
  */
 static int sleep_on(struct pollfd *fds, unsigned n, uint64_t wake)
 {
@@ -59,9 +59,7 @@ static int wait_alone(int fd, uint64_t until)
 
 #define MAX_FDS (2 + NIC_MAX_PORTS * NIC_MAX_PUS)
 
-/*
- * Adds the ports slept on, the first `ports` of them; returns how many descriptors there are now.
- */
+/* Adds the first `ports` ports that the thread sleeps on. Returns the new number of descriptors. */
 static unsigned add_ports(const struct service_poller *t, unsigned ports, struct pollfd *fds,
 			  unsigned n)
 {
@@ -98,7 +96,7 @@ static bool begin_wait(struct drive *d)
 	return true;
 }
 
-/* Other threads of the program may sleep until events, outside of this library. */
+/* True if other threads of the program may sleep until events outside of this library. */
 static bool others_sleep(const struct drive *d)
 {
 	unsigned waits = atomic_load_explicit(&d->wait_seq, memory_order_relaxed) -
@@ -109,8 +107,8 @@ static bool others_sleep(const struct drive *d)
 }
 
 /*
- * The program is likely to poll now, or to come back: a lease for that time, and the service thread
- * after it. It naps while waits come and go, and is woken only out of a long sleep.
+ * The program is likely to poll or to wait again soon, so it gets a lease. The service thread takes
+ * over after the lease. It naps while waits come and go, and is woken only from a long sleep.
  */
 static void end_wait(void *arg)
 {
@@ -122,7 +120,7 @@ static void end_wait(void *arg)
 	for (unsigned i = 0; i < d->pus; i++) {
 		atomic_store_explicit(&d->pu[i].lease_end, now + policy_table.lease,
 				      memory_order_relaxed);
-		/* Now, not later: once we are out, this is the service thread's to write. */
+		/* Stored here: after the wait only the service thread may write it. */
 		atomic_store_explicit(&d->pu[i].next_visit, until > now ? until : now,
 				      memory_order_relaxed);
 	}
@@ -149,7 +147,7 @@ static int serve_until_readable(struct drive *d, int fd, uint64_t until)
 
 			v = one < v ? one : v;
 		}
-		ports = drive_ports(d); /* one more from here on: we are kicked */
+		ports = drive_ports(d); /* a port added later kicks this thread */
 		fds[0] = (struct pollfd){.fd = fd, .events = POLLIN};
 		fds[1] = (struct pollfd){.fd = t->wake_fd, .events = POLLIN};
 		if (v == SERVICE_SLEEP)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The watch: a thread that looks at guards (base/guard.h) from time to time, and ends a step that
- * never returns. It can't be the service thread, which may be the one that doesn't come back. While
- * no steps are run it sleeps, and the first one wakes it.
+ * The watchdog: a thread that looks at guards (base/guard.h) from time to time and ends a step that
+ * does not return. The service thread cannot do this, because it may run that step. While no steps
+ * run, the watchdog sleeps; the first step wakes it.
  */
 #include <errno.h>
 #include <sys/prctl.h>
@@ -11,11 +11,11 @@
 #include "drive/engine.h"
 
 #define LOOK_NS (50 * MS)
-#define IDLE	20 /* looks at which nothing had moved: time to sleep */
+#define IDLE	20 /* looks without a change after which the thread sleeps */
 
 #define STACK_BYTES (64 * 1024)
 
-/* Looks are counted, not time: a process may be stopped for any length of it. */
+/* Counted in looks, not in time, because a process may be stopped for any length of time. */
 static const struct watchdog_limits limits = {.looks = 4, .cpu_ns = 100 * MS, .at_most = 6};
 
 static bool look(struct watch *w)
@@ -29,8 +29,8 @@ static bool look(struct watch *w)
 }
 
 /*
- * Whoever opens a guard may not see at once that we are about to sleep: a look after saying so
- * would.
+ * A thread that opens a guard may not see at once that the watchdog is about to sleep. The watchdog
+ * therefore looks once more after it has stored so.
  */
 static bool may_sleep(struct watch *w)
 {

@@ -18,7 +18,7 @@ const uint64_t crc32_fold_by[2] = {0x1e88ef372, 0x14a7fe880};
 #define BLOCK	  16
 #define BTH	  12
 #define SHORT_MIN 16 /* one block */
-/* from here four accumulators, which hide the latency of a multiplication, are worth their end */
+/* from this length on four accumulators are faster: they hide the latency of a multiplication */
 #define LONG_MIN  256
 #define LONG_TURN 128
 #define LONG_STEP 32
@@ -32,7 +32,7 @@ const uint64_t crc32_fold_by[2] = {0x1e88ef372, 0x14a7fe880};
  */
 static const uint64_t by_256[2] = {0x0f1da05aa, 0x15a546366};
 static const uint64_t by_128[2] = {0x1751997d0, 0x0ccaa009e};
-/* And 64 bits into 32; the polynomial, and the quotient of x^64 by it. */
+/* Reduces 64 bits to 32; the polynomial, and the quotient of x^64 by it. */
 #define BY_64	 0x163cd6124
 #define POLY	 0x1db710641
 #define QUOTIENT 0x1f7011641
@@ -108,9 +108,9 @@ WIDE static inline __m128i first_block(uint32_t crc, const uint8_t *p, size_t r)
 }
 
 /*
- * A BTH, which is taken alone in front of payload that is copied with its CRC: a block with zeros
- * in front, once more. Read as it was written, in words: a wider load across two of its stores
- * would wait for both.
+ * The CRC of a BTH, which is computed alone before payload that is copied with its CRC: again a
+ * block with zeros in front. The BTH is read in words, as it was written: a wider load across two
+ * of its stores would wait for both.
  */
 WIDE static uint32_t crc32_bth(uint32_t crc, const uint8_t *p)
 {
@@ -185,7 +185,7 @@ static uint64_t power(unsigned n)
 	return (uint64_t)a << 1;
 }
 
-/* Whoever comes before it is served by the library. */
+/* Calls before this constructor use the library. */
 __attribute__((constructor(101))) static void choose(void)
 {
 	for (unsigned n = 0; n < SHORT_BLOCKS; n++) {
@@ -199,7 +199,8 @@ __attribute__((constructor(101))) static void choose(void)
 uint32_t crc32_update(uint32_t crc, const void *p, size_t n)
 {
 	/*
-	 * What is in front of whole blocks; the state before it is four bytes. No packet has less.
+	 * The bytes before the whole blocks; the state before them is four bytes. No packet has
+	 * fewer.
 	 */
 	size_t r = (n - 1) % BLOCK + 1;
 

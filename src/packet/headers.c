@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Parsing and printing of a packet, BTH .. ICRC. What an op-code carries is asked of the table in
- * opcode.c.
+ * Parsing and printing of a packet, BTH .. ICRC. The table in opcode.c has the headers of each
+ * op-code.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "base/text.h"
 
 /*
- * Big-endian loads. Volatile, because the packet may stand in memory that a hostile peer shares:
- * each field is loaded exactly once, so that what was checked is what is used.
+ * Big-endian loads. They are volatile, because a hostile peer may share the memory of the packet:
+ * each field is loaded exactly once, so the checked value is the used one.
  */
 typedef uint32_t __attribute__((aligned(1), may_alias)) load32;
 typedef uint64_t __attribute__((aligned(1), may_alias)) load64;
@@ -28,7 +28,7 @@ static inline uint64_t get64(const uint8_t *p)
 }
 
 /*
- * Fills *v from the extension headers at p; their length was checked. Returns the first byte behind
+ * Fills *v from the extension headers at p; their length was checked. Returns the first byte after
  * them.
  */
 static inline const uint8_t *parse_ext(const uint8_t *p, unsigned flags, struct pkt_view *v)
@@ -106,8 +106,8 @@ enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v)
 		return PKT_ERR_SHORT;
 	rest = len - v->op->hdr_len - PKT_ICRC_LEN;
 	/*
-	 * Headers and padded payload are whole words; nothing but payload is padded. A request that
-	 * carries some where its op-code has none is its responder's to refuse: it answers (IBA
+	 * Headers and padded payload are whole words, and only payload is padded. A request with
+	 * payload that its op-code does not have is refused by the responder, which answers it (IBA
 	 * 9.7.4.1).
 	 */
 	if (len & 3 || v->pad > rest || rest - v->pad > PKT_MAX_PAYLOAD ||
@@ -181,7 +181,7 @@ int pkt_print(const struct pkt_view *v, char *buf, size_t n)
 		text_put(&o, " pkey 0x%04x", v->pkey);
 	if (flags & PKT_DETH)
 		text_put(&o, " from 0x%06x qkey 0x%08x", v->sqpn, v->qkey);
-	/* A call's address is no address: it names a kernel. */
+	/* The address field of a call names a kernel. */
 	if (flags & (PKT_RETH | PKT_ATOMIC_ETH))
 		text_put(&o, " %s 0x%" PRIx64 " rkey 0x%08x",
 			 flags & PKT_NEEDS_RPC ? "kernel" : "va", v->va, v->rkey);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RoCE v2 headers on the wire, and the codec for them. "Wire" here starts at the BTH: the IP and
- * UDP headers in front belong to the port (and, for the ICRC, to icrc.h). All fields big-endian.
+ * RoCE v2 headers on the wire, and their codec. "Wire" here starts at the BTH: the IP and UDP
+ * headers before it belong to the port (and, for the ICRC, to icrc.h). All fields are big-endian.
  *
  * Source: InfiniBand Architecture Specification, volume 1, chapter 9; annex A17 (RoCE v2).
  */
@@ -22,7 +22,9 @@
 #define PKT_QPN_MASK	 0xffffffu
 #define PKT_PKEY_DEFAULT 0xffff
 #define PKT_MAX_PAYLOAD	 4096
-/* Longest BTH + extension headers of an op-code of ours: BTH, RETH, ImmDt, or BTH, AtomicETH. */
+/*
+ * The longest BTH + extension headers of a supported op-code: BTH, RETH, ImmDt, or BTH, AtomicETH.
+ */
 #define PKT_MAX_HEADERS 48
 #define PKT_MAX_LEN	(PKT_MAX_HEADERS + PKT_MAX_PAYLOAD + PKT_ICRC_LEN)
 
@@ -74,7 +76,7 @@ _Static_assert(sizeof(struct pkt_aeth) == 4, "AETH");
 #define PKT_BTH_ACKREQ	  0x80
 
 /* AETH syndromes. */
-#define PKT_AETH_ACK	    0x1f /* ACK, credits invalid: we do no end-to-end flow control */
+#define PKT_AETH_ACK	    0x1f /* ACK, credits invalid: there is no end-to-end flow control */
 #define PKT_AETH_TYPE(s)    ((s)&0x60)
 #define PKT_AETH_TYPE_ACK   0x00
 #define PKT_AETH_TYPE_RNR   0x20
@@ -96,7 +98,7 @@ static inline void pkt_put24(uint8_t b[3], uint32_t v)
 	b[2] = (uint8_t)v;
 }
 
-/* The parsed form: host byte order, only the fields that pkt_ops[opcode].flags names are set. */
+/* The parsed form, in host byte order. Only the fields that pkt_ops[opcode].flags names are set. */
 struct pkt_view {
 	const struct pkt_op *op;
 	uint8_t opcode;
@@ -122,7 +124,7 @@ struct pkt_view {
 	uint32_t payload_len;	/* without padding */
 };
 
-/* Why a packet was refused; the counters of malformed packets are indexed by these. */
+/* Why a packet was refused. The counters of malformed packets are indexed by these values. */
 enum pkt_error {
 	PKT_OK = 0,
 	PKT_ERR_SHORT,	 /* shorter than its headers and ICRC */
@@ -132,11 +134,11 @@ enum pkt_error {
 	PKT_ERR_PAD,
 	PKT_ERR_ICRC,
 	PKT_ERR_PKEY,
-	PKT_ERR_QPN,	 /* no such QP, or in a state that hears nothing */
+	PKT_ERR_QPN,	 /* no such QP, or its state receives nothing */
 	PKT_ERR_SOURCE,	 /* not from the QP's peer */
 	PKT_ERR_SERVICE, /* op-code of another service than the QP's */
 	PKT_ERR_QKEY,	 /* Q_Key is not the QP's */
-	/* to a multicast group that no QP is attached to, or not as such a packet must be */
+	/* to a multicast group without an attached QP, or not a valid multicast packet */
 	PKT_ERR_GROUP,
 	PKT_ERR_COUNT
 };
@@ -144,10 +146,10 @@ enum pkt_error {
 const char *pkt_error_str(enum pkt_error e);
 
 /*
- * Parses BTH .. ICRC of `len` bytes. Copies every header field out before it looks at any (the
- * memory may be shared with a peer that changes it), touches no payload, does not verify the ICRC.
- * Returns PKT_OK and fills *v, or the cause; never reads past `len`. With PKT_ERR_OPCODE the fields
- * of the BTH are filled.
+ * Parses BTH .. ICRC of `len` bytes. Copies every header field before it examines any, because a
+ * peer may change the memory. Reads no payload, does not verify the ICRC, and never reads past
+ * `len`. Returns PKT_OK and fills *v, or returns the cause. With PKT_ERR_OPCODE the fields of the
+ * BTH are filled.
  */
 enum pkt_error pkt_parse(const uint8_t *bth, size_t len, struct pkt_view *v);
 
@@ -158,7 +160,7 @@ static inline void pkt_put_be32(uint8_t *p, uint32_t v)
 	memcpy(p, &be, 4);
 }
 
-/* Builders: each writes one header at `p` and returns the first byte behind it. */
+/* Builders: each writes one header at `p` and returns the first byte after it. */
 static inline uint8_t *pkt_put_bth(uint8_t *p, uint8_t opcode, uint8_t flags, uint32_t dqpn,
 				   bool ackreq, uint32_t psn)
 {
@@ -212,7 +214,7 @@ static inline uint8_t *pkt_put_be64(uint8_t *p, uint64_t v)
 	return p + 8;
 }
 
-/* `imm` is in network byte order already, as in struct ibv_send_wr. */
+/* `imm` is in network byte order, as in struct ibv_send_wr. */
 static inline uint8_t *pkt_put_imm(uint8_t *p, uint32_t imm)
 {
 	memcpy(p, &imm, 4);
@@ -237,7 +239,10 @@ static inline uint8_t *pkt_put_deth(uint8_t *p, uint32_t qkey, uint32_t sqpn)
 	return p + sizeof(*h);
 }
 
-/* One line, no newline, at most n bytes: op-code, QP, PSN, and what its extension headers say. */
+/*
+ * Prints one line without newline, at most n bytes: op-code, QP, PSN, and the fields of the
+ * extension headers.
+ */
 int pkt_print(const struct pkt_view *v, char *buf, size_t n);
 
 #endif

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The invariant CRC, by linearity.
+ * The invariant CRC, computed by its linearity.
  *
  *     ones | IP header, id at 4..5 | UDP header | BTH, reserved byte at 4 | ... payload, pad | ICRC
  *      8   |       20 or 40        |     8      ^
- * the state here is base ^ lengths ^ id ^ reserved byte
+ *                                               state: base ^ lengths ^ id ^ reserved byte
  *
- * A difference in a message byte is a difference in the CRC state at that byte, and travels with
- * the state: forward by appending zero bytes, back by taking them away. Both are linear, so all
- * that varies in the pseudo header (two length fields, the identification) is a table of what each
- * value adds to the state after the UDP header, and even the BTH's reserved byte, which counts as
- * ones whatever it holds, is corrected in the state before the BTH.
+ * A difference in a message byte is a difference in the CRC state at that byte. The difference
+ * moves with the state: forward when zero bytes are appended, and back when they are removed. Both
+ * operations are linear. The variable parts of the pseudo header (two length fields, the
+ * identification) are therefore tables of what each value adds to the state after the UDP header.
+ * The reserved byte of the BTH, which counts as ones whatever its value, is corrected in the state
+ * before the BTH.
  *
- * Taking away n zero bytes is multiplication by x^-8n modulo the CRC's polynomial. That is how a
- * packet whose identification is unknown is checked: the difference between computed and received
- * ICRC, taken back to where the identification stands, must be a difference in those 16 bits, or in
- * them and DF, and no others.
+ * Removing n zero bytes is a multiplication by x^-8n modulo the polynomial of the CRC. It is used
+ * to check a packet with an unknown identification. The difference between computed and received
+ * ICRC, moved back to the identification, must be a difference in those 16 bits, or in them and DF,
+ * and in no other bits.
  */
 #include <assert.h>
 #include <endian.h>
@@ -33,9 +34,9 @@
 
 _Static_assert(ICRC_MAX_LEN == PKT_MAX_LEN, "lengths that the tables cover");
 
-/* Filled once, before main; 21 KiB, of which one length touches a handful of cache lines. */
+/* Filled once, before main. It has 21 KiB, of which one packet length uses a few cache lines. */
 static struct {
-	/* what the IPv4 and UDP length fields add, by length / 4 */
+	/* contribution of the IPv4 and UDP length fields, by length / 4 */
 	uint32_t len4[ICRC_MAX_LEN / 4 + 1];
 	uint32_t len6[ICRC_MAX_LEN / 4 + 1];
 	uint32_t id_hi[256], id_lo[256];
@@ -69,7 +70,7 @@ static uint32_t mul(uint32_t a, uint32_t b)
 	return r;
 }
 
-/* What n zero bytes (n <= 64) do to a difference in the state. */
+/* Returns a difference in the state after n zero bytes (n <= 64). */
 static uint32_t forward(uint32_t d, size_t n)
 {
 	static const uint8_t zeros[64];
@@ -77,7 +78,7 @@ static uint32_t forward(uint32_t d, size_t n)
 	return crc32_update(d, zeros, n) ^ crc32_update(0, zeros, n);
 }
 
-/* And undone, one bit at a time: bit 31 tells whether the polynomial was added. */
+/* The inverse, one bit at a time: bit 31 tells whether the polynomial was added. */
 static uint32_t backward(uint32_t d, size_t n)
 {
 	for (size_t i = 0; i < 8 * n; i++)
@@ -86,8 +87,8 @@ static uint32_t backward(uint32_t d, size_t n)
 }
 
 /*
- * Adds to out[i] what a 16-bit big-endian field holding 4 i + plus, with `behind` bytes between it
- * and the BTH, makes of the state.
+ * Adds to out[i] the contribution of a 16-bit big-endian field with the value 4 i + plus and
+ * `behind` bytes between it and the BTH.
  */
 static void add_length_field(uint32_t *out, unsigned plus, size_t behind)
 {
@@ -111,7 +112,7 @@ static void fill_linear(uint32_t out[256], unsigned shift, size_t behind)
 	}
 }
 
-/* Before everybody else's constructors, so that theirs may compute. */
+/* Runs before other constructors, so that these may compute ICRCs. */
 __attribute__((constructor(101))) static void icrc_init(void)
 {
 	uint32_t step;
@@ -136,8 +137,8 @@ __attribute__((constructor(101))) static void icrc_init(void)
 }
 
 /*
- * CRC state after eight bytes of ones and the headers at ip (as in a frame), with what may change
- * on the way as ones.
+ * Returns the CRC state after eight bytes of ones and the headers at ip (as in a frame), with the
+ * mutable fields as ones.
  */
 static uint32_t pseudo_header(const uint8_t *ip)
 {
@@ -170,7 +171,7 @@ void icrc_flow_init(struct icrc_flow *f, const struct pkt_addr *src, const struc
 	f->sport = sport;
 	f->dport = dport;
 	f->v4 = pkt_addr_is_v4(src) && pkt_addr_is_v4(dst);
-	/* Lengths and identification stay 0: the tables add them. */
+	/* Lengths and identification are 0 here: the tables add them. */
 	if (f->v4) {
 		frame[0] = 0x45;
 		frame[6] = 0x40; /* don't fragment */
@@ -197,7 +198,7 @@ static inline bool length_ok(size_t len)
 	return len >= MIN_LEN && len <= ICRC_MAX_LEN && !(len & 3);
 }
 
-/* The reserved byte is read once: it may change under us, and then the packet is merely wrong. */
+/* The reserved byte is read once. It may change meanwhile, and then only the packet is wrong. */
 static inline uint32_t body(uint32_t state, const uint8_t *bth, size_t n)
 {
 	return crc32_update(state ^ tab.resv[*(const volatile uint8_t *)(bth + 4)], bth, n);
@@ -229,15 +230,14 @@ uint32_t icrc_compute_frame(const uint8_t *ip, const uint8_t *bth, size_t len)
 }
 
 /*
- * DF among the four bytes from the identification on, as they stand in a difference: byte k is bits
- * 8k to 8k+7.
+ * DF in the four bytes from the identification on, as in a difference: byte k is bits 8k to 8k+7.
  */
 #define DF_BIT 0x40u
 
 /*
- * `wrong` is the difference between the computed and the received ICRC. Taken back to the
+ * `wrong` is the difference between the computed and the received ICRC. Shifted back to the
  * identification, it is the difference in the four bytes from there on. The last two are flags and
- * offset: of a packet that is no fragment, all 0 but DF, which the sender chooses.
+ * offset. In a packet that is no fragment they are 0 except for DF, which the sender chooses.
  */
 __attribute__((noinline)) static enum icrc_result solve_id(uint32_t wrong, size_t len,
 							   uint16_t *ip_id)

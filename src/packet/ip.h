@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * IP headers as RoCE v2 packets carry them: for captures, and for the 40 bytes in front of what a
- * UD queue pair receives.
+ * IP headers of RoCE v2 packets: for captures, and for the 40 bytes before the payload that a UD
+ * queue pair receives.
  */
 #ifndef ROOST_PACKET_IP_H
 #define ROOST_PACKET_IP_H
@@ -13,10 +13,10 @@
 #define IP_PROTO_UDP 17
 
 /*
- * The header of a packet from src to dst, IPv4 when src is a mapped IPv4 address, with `len` bytes
- * behind it. `tos` is the whole byte, ECN bits included; `id` in host order, or'ed with IP_NO_DF
- * where DF is clear, ignored for IPv6. TTL or hop limit 64, flow label 0, checksum right. Writes
- * and returns IP4_HDR_LEN or IP6_HDR_LEN bytes.
+ * Writes the header of a packet from src to dst with `len` bytes after it: IPv4 if src is a mapped
+ * IPv4 address, else IPv6. `tos` is the whole byte, ECN bits included. `id` is in host order, or'ed
+ * with IP_NO_DF if DF is clear, and ignored for IPv6. TTL or hop limit is 64, the flow label 0, the
+ * checksum right. Returns the bytes written: IP4_HDR_LEN or IP6_HDR_LEN.
  */
 #define IP_NO_DF 0x10000u
 size_t ip_put_header(uint8_t *out, const struct pkt_addr *src, const struct pkt_addr *dst,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The op-code table: the one place that says what a RoCE v2 op-code is. Building, parsing,
- * printing, checking and the tests all ask it.
+ * The op-code table: the only definition of RoCE v2 op-codes. Building, parsing, printing, checking
+ * and the tests all use it.
  *
  * Source: InfiniBand Architecture Specification, volume 1, 9.2 (BTH op-codes), table of op-codes.
  */
@@ -46,7 +46,10 @@ enum pkt_opcode {
 	PKT_FETCH_ADD = 0x14,
 	PKT_SEND_LAST_INV = 0x16,
 	PKT_SEND_ONLY_INV = 0x17,
-	/* StRoM's meaning, valid only on a QP whose two ends agreed to it (docs/kernels.md). */
+	/*
+	 * The op-codes of StRoM, valid only on a QP whose two ends agreed to them
+	 * (docs/kernels.md).
+	 */
 	PKT_RPC_PARAMS = 0x18,
 	PKT_RPC_WRITE_FIRST = 0x19,
 	PKT_RPC_WRITE_MIDDLE = 0x1a,
@@ -56,7 +59,7 @@ enum pkt_opcode {
 	PKT_CNP = 0x81,
 };
 
-/* What a packet is, whatever its place in the message. */
+/* The kind of a packet, whatever its place in the message. */
 enum pkt_kind {
 	PKT_KIND_NONE = 0, /* op-code unknown */
 	PKT_KIND_SEND,
@@ -77,7 +80,7 @@ enum pkt_op_flags {
 	PKT_REQUEST = 1 << 2,
 	PKT_RESPONSE = 1 << 3,
 	PKT_PAYLOAD = 1 << 4, /* may carry payload */
-	/* extension headers, in the order in which they stand on the wire */
+	/* extension headers, in their order on the wire */
 	PKT_DETH = 1 << 5,
 	PKT_RETH = 1 << 6,
 	PKT_ATOMIC_ETH = 1 << 7,
@@ -86,7 +89,7 @@ enum pkt_op_flags {
 	PKT_IMM = 1 << 10,
 	PKT_IETH = 1 << 11,
 	PKT_CNP_PAD = 1 << 12,	 /* 16 reserved bytes of a CNP */
-	PKT_NEEDS_RPC = 1 << 13, /* only valid where RPC was agreed */
+	PKT_NEEDS_RPC = 1 << 13, /* only valid on a QP with RPC */
 };
 
 struct pkt_op {
@@ -97,7 +100,7 @@ struct pkt_op {
 	uint8_t hdr_len;  /* BTH and extension headers, bytes */
 };
 
-/* Indexed by the op-code byte of the BTH. Entries not defined have kind PKT_KIND_NONE. */
+/* Indexed by the op-code byte of the BTH. Undefined entries have kind PKT_KIND_NONE. */
 extern const struct pkt_op pkt_ops[256];
 
 #endif

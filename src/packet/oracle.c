@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The oracles' book-keeping: streams, which belong together, what was found. The rules are in
+ * The book-keeping of the oracles: streams, their pairs, and findings. The rules are in
  * oracle_request.c and oracle_response.c.
  */
 #include <errno.h>
@@ -66,7 +66,7 @@ struct oracle *oracle_new(const struct oracle_options *opts)
 		return NULL;
 	o->opts = *opts;
 	o->index_mask = slots - 1;
-	/* What is not used of these is never touched, and costs nothing. */
+	/* Unused memory of these is never touched and costs nothing. */
 	o->streams = calloc(opts->max_streams, sizeof(*o->streams));
 	o->asks = calloc((size_t)opts->max_streams * opts->max_reads, sizeof(*o->asks));
 	o->index = calloc(slots, sizeof(*o->index));
@@ -95,7 +95,7 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 	va_list ap;
 
 	/*
-	 * Each rule is judged at a packet of the one who broke it, or whose packet the network
+	 * Each rule is judged at a packet of the end that broke it, or at a packet that the network
 	 * moved.
 	 */
 	if (o->opts.disorder && !pkt_addr_eq(o->at_src, &o->opts.local))
@@ -118,8 +118,8 @@ void oracle_broken(struct oracle *o, enum oracle_rule rule, const char *fmt, ...
 }
 
 /*
- * The stream of requests from src to that QP at dst, made if need be. NULL: there is no room for
- * it.
+ * Returns the stream of requests from src to this QP at dst; makes it if it does not exist. NULL:
+ * no room.
  */
 static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src,
 				 const struct pkt_addr *dst, uint32_t dqpn)
@@ -150,9 +150,7 @@ static struct stream *stream_get(struct oracle *o, const struct pkt_addr *src,
 	return s;
 }
 
-/*
- * The stream starts with that PSN: all that was known of it, but its counts and its peer, is void.
- */
+/* Starts the stream with this PSN. All earlier state except its counts and its peer is void. */
 void stream_begin(struct oracle *o, struct stream *s, uint32_t psn)
 {
 	struct stream fresh = {
@@ -211,8 +209,8 @@ int oracle_begins(struct oracle *o, const struct pkt_addr *src, const struct pkt
 }
 
 /*
- * Responses to which stream travel to the QP that `back` sends requests to? To the only one of the
- * reverse addresses that has no partner and that this response can answer.
+ * Finds the stream whose responses go to the QP that `back` sends requests to: the only stream of
+ * the reverse addresses that has no partner and that this response can answer.
  */
 static void guess_peer(struct oracle *o, struct stream *back)
 {

@@ -1,34 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Oracles: rules of the RC transport that a packet trace must obey, whoever made it. After the
- * manner of Lumina (Yu et al., SIGCOMM '23): feed a trace packet by packet, then ask what was
- * wrong.
+ * Oracles: rules of the RC transport that a packet trace must obey, whatever implementation sent
+ * it, as in Lumina (Yu et al., SIGCOMM '23). The caller feeds a trace packet by packet, then asks
+ * for violations.
  *
  * A *stream* is the requests that one QP sends to another, (source, destination, destination QP),
- * together with the responses that come back. A connection is two streams. The BTH names the
- * destination QP only, so which responses answer which requests is learnt: a response belongs to
- * the one stream of the reverse addresses that has its PSN outstanding; as long as there are
- * several, it is counted and not judged. oracle_pair() tells instead of letting guess.
+ * together with the responses. A connection is two streams. The BTH names the destination QP only,
+ * so the oracle learns which responses answer which requests: a response belongs to the stream of
+ * the reverse addresses that has its PSN outstanding. If there are several, the response is counted
+ * and not judged. oracle_pair() gives the pairing instead.
  *
- * What a trace shows depends on where it was taken. Three cases:
+ * What a trace shows depends on where it was taken. There are three cases:
  *
- *   unknown place  Loss may have happened before and after. A rule then says only what holds in
- *                  either
- * case: a hole in the trace is a loss, and never a fault of whoever sent. Packets must be
- *                  in order.
- *   at one end     `local` is that end's address, the trace is what its NIC sent and took in, in
- *                  that order
- * (between NIC and network: what is lost or changed must be so outside). The rules are
- *                  exact for what it sent.
- *   disorder       As before, with a network that may reorder and duplicate: what came from outside
- *                  is
- *                  believed, not judged.
+ *   unknown place  Packets may have been lost before and after that place. A rule then judges only
+ *                  what holds in either case: a hole in the trace is a loss, and never a fault of
+ *                  the sender. Packets must be in order.
+ *   at one end     `local` is the address of that end. The trace is what its NIC sent and received,
+ *                  in that order (between NIC and network: losses and changes happen outside). The
+ *                  rules are exact for what it sent.
+ *   disorder       As before, with a network that may reorder and duplicate. Packets from outside
+ *                  are believed, not judged.
  *
- * Feed only packets whose ICRC is right: others did not happen for the receiver. Feed all packets
- * of a connection from its beginning, or from any point on: rules that need what was missed stay
- * silent.
+ * Feed only packets with a right ICRC: a receiver ignores others. Feed all packets of a connection
+ * from its beginning, or from any point on: rules that need missing packets do not judge.
  *
- * A PSN far (2^16) outside of what a stream has outstanding starts a new connection on reused QP
+ * A PSN that is far (2^16) from what a stream has outstanding starts a new connection on reused QP
  * numbers.
  */
 #ifndef ROOST_PACKET_ORACLE_H
@@ -49,28 +45,30 @@ enum oracle_rule {
 	 */
 	ORACLE_ACK_BACK,
 	/*
-	 * An ACK or NAK covers only what was there: PSNs up to the first that is missing from the
-	 * trace.
+	 * An ACK or NAK covers only packets that were sent: PSNs up to the first one that is
+	 * missing from the trace.
 	 */
 	ORACLE_ACK_UNSEEN,
 	/*
-	 * A sequence NAK names the first missing PSN, and only when a later one was sent: not below
-	 * what was acknowledged, not above the first hole. At the responder's end: exactly the PSN
-	 * that it awaited when the gap began; or a lower one, when requests have come again: it had
-	 * refused them, and this leaves in the place of its RNR NAK.
+	 * A sequence NAK names the first missing PSN, and only if a later one was sent: not below
+	 * what was acknowledged, not above the first hole. At the responder's end it is exactly the
+	 * PSN that the responder expected when the gap began. It may be a lower one if requests
+	 * have come again: the responder had refused them, and the sequence NAK replaces its RNR
+	 * NAK.
 	 */
 	ORACLE_NAK_PSN,
 	/*
-	 * One NAK a gap: the same PSN is named again only after a request with that PSN came by, or
-	 * was refused by an RNR NAK: what follows it is another gap, of which rxe tells.
+	 * One NAK for each gap. The same PSN is named again only after a request with that PSN came
+	 * by, or was refused by an RNR NAK. The packets after it are then another gap, which rxe
+	 * reports.
 	 */
 	ORACLE_NAK_TWICE,
 	/*
 	 * After a sequence or RNR NAK of PSN n the requester goes back to n, or to the first
 	 * unanswered PSN of an older READ or atomic. Before that, packets in flight may come by:
 	 * those that continue the stream forward, at most `inflight`. An acknowledgement of n or
-	 * beyond settles the matter. At the requester's end a turn to any other PSN is a fault;
-	 * elsewhere it is not (n was lost before it came here, or the NAK after), and only the
+	 * beyond ends the matter. At the requester's end a step back to any other PSN is a fault.
+	 * Elsewhere it is not (n was lost before it came here, or the NAK after), and only the
 	 * limit is judged.
 	 */
 	ORACLE_NAK_RESUME,
@@ -88,7 +86,7 @@ enum oracle_rule {
 	 */
 	ORACLE_READ_REISSUE,
 	/*
-	 * An atomic's response answers a request, once per request, and a repeated one gives the
+	 * The response of an atomic answers a request, once per request, and a repeated one has the
 	 * same value.
 	 */
 	ORACLE_REPLAY,
@@ -98,9 +96,8 @@ enum oracle_rule {
 	 */
 	ORACLE_REQ_PSN,
 	/*
-	 * MSNs count messages: an ACK of everything that was there has the number of the one
-	 * before, plus the messages that ended since. Not judged before a number other than 0 was
-	 * seen.
+	 * MSNs count messages: an ACK of all packets so far has the number of the ACK before, plus
+	 * the messages that ended since. Not judged before a number other than 0 was seen.
 	 */
 	ORACLE_MSN,
 	ORACLE_RULES
@@ -121,11 +118,11 @@ struct oracle_options {
 extern const struct oracle_options oracle_defaults;
 
 /*
- * What a stream, or the whole trace, held. Requests are counted on their stream, responses on the
- * one they answer. A NIC's counter is named where a trace of the right end has the same number: the
- * requester's end for what was sent, the responder's for what came in, and there only if the path
- * MTU is given and the first PSN known (oracle_begins). Requests that the responder dropped behind
- * one without a receive count as in order if they were there before the RNR NAK.
+ * The counts of a stream, or of the whole trace. Requests are counted on their stream, responses on
+ * the stream that they answer. A counter of the NIC is named if a trace of the right end gives the
+ * same number: the end of the requester for sent packets, and that of the responder for received
+ * ones, if the path MTU is given and the first PSN known (oracle_begins). Requests that the
+ * responder dropped after one without a receive count as in order if they came before the RNR NAK.
  */
 struct oracle_counts {
 	uint64_t requests;  /* request packets */
@@ -165,7 +162,7 @@ struct oracle_totals {
 	uint64_t violations; /* sum of broken[] */
 };
 
-/* A stream from outside. */
+/* The public description of a stream. */
 struct oracle_stream {
 	struct pkt_addr src, dst; /* requester, responder */
 	uint32_t dqpn;		  /* responder's QP */
@@ -187,29 +184,29 @@ struct oracle_finding {
 struct oracle;
 
 /*
- * Allocates all it will ever need, max_streams x (about 500 bytes + max_reads x 96). NULL: no
- * memory, or options of 0.
+ * Makes an oracle. All memory is allocated here, max_streams x (about 500 bytes + max_reads x 96).
+ * NULL: no memory, or options of 0.
  */
 struct oracle *oracle_new(const struct oracle_options *opts);
 void oracle_free(struct oracle *o);
 
 /*
- * The QP qpn_a at a and qpn_b at b are connected. 0, -ENOSPC, or -EEXIST when one of them is paired
- * already.
+ * Pairs the QP qpn_a at a with qpn_b at b, which are connected. Returns 0, -ENOSPC, or -EEXIST if
+ * one of them is paired already.
  */
 int oracle_pair(struct oracle *o, const struct pkt_addr *a, uint32_t qpn_a,
 		const struct pkt_addr *b, uint32_t qpn_b);
 
 /*
- * The first PSN of the stream from src to the QP dqpn at dst is known: losses before the first
- * packet that is seen are then counted too. To be called before it. 0 or -ENOSPC.
+ * Sets the first PSN of the stream from src to the QP dqpn at dst. Losses before the first packet
+ * of the trace are then counted too. To be called before that packet. Returns 0 or -ENOSPC.
  */
 int oracle_begins(struct oracle *o, const struct pkt_addr *src, const struct pkt_addr *dst,
 		  uint32_t dqpn, uint32_t psn);
 
 /*
- * The next packet of the trace, as pkt_parse() gave it. `index` and time_ns are for reports only.
- * One thread at a time.
+ * Feeds the next packet of the trace, as pkt_parse() gave it. `index` and time_ns are for reports
+ * only. One thread at a time.
  */
 void oracle_feed(struct oracle *o, uint64_t index, uint64_t time_ns, const struct pkt_addr *src,
 		 const struct pkt_addr *dst, const struct pkt_view *v);
@@ -217,10 +214,13 @@ void oracle_feed(struct oracle *o, uint64_t index, uint64_t time_ns, const struc
 /* Results, valid until the next call that is not one of these. */
 const struct oracle_totals *oracle_totals(struct oracle *o);
 const struct oracle_finding *oracle_findings(const struct oracle *o, size_t *n);
-/* Streams are numbered from 0 in the order in which they appeared; false behind the last. */
+/*
+ * Streams are numbered from 0 in the order of their first packets. Returns false after the last
+ * one.
+ */
 bool oracle_stream_get(const struct oracle *o, uint32_t i, struct oracle_stream *s);
 
-/* "ack-back", and what it says in half a line. */
+/* The name of a rule ("ack-back"), and a short text of it. */
 const char *oracle_rule_name(enum oracle_rule r);
 const char *oracle_rule_text(enum oracle_rule r);
 

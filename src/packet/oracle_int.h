@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside the oracles: oracle.c (streams, pairing, findings), oracle_ask.c (READs and atomics),
- * oracle_request.c and oracle_response.c (the rules).
+ * Internals of the oracles: oracle.c (streams, pairing, findings), oracle_ask.c (READs and
+ * atomics), oracle_request.c and oracle_response.c (the rules).
  */
 #ifndef ROOST_PACKET_ORACLE_INT_H
 #define ROOST_PACKET_ORACLE_INT_H
@@ -13,11 +13,11 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /*
- * PSNs inside are 64 bits wide, the lower 24 as on the wire, so that comparing needs no thought of
+ * PSNs here have 64 bits, the lower 24 as on the wire, so that comparisons need not handle
  * wrapping. They begin at 2^24 or above.
  */
 
-/* A READ or an atomic, and what was seen of its answers. Covers PSNs psn .. psn + npsn - 1. */
+/* A READ or an atomic, and the answers seen so far. Covers PSNs psn .. psn + npsn - 1. */
 struct ask {
 	uint64_t psn;
 	uint64_t next; /* its first PSN that was not answered in order */
@@ -35,28 +35,35 @@ struct stream {
 	/* key: from the requester's point of view */
 	struct pkt_addr src, dst;
 	uint32_t dqpn;
-	/* the connection's other stream; responses to ours travel there */
+	/* the other stream of the connection; responses to this stream go to its QP */
 	struct stream *peer;
-	bool local_req, local_resp; /* the trace was taken at the requester's, responder's end */
+	/* the trace was taken at the end of the requester, of the responder */
+	bool local_req, local_resp;
 
 	bool started;
 	uint32_t mtu;
 	uint64_t base; /* first PSN seen */
 	uint64_t hi;   /* behind the highest PSN seen */
-	/* first PSN missing from the trace: what the responder awaits, at most */
+	/*
+	 * first PSN missing from the trace: the upper bound of the PSN that the responder expects
+	 */
 	uint64_t expected;
-	uint64_t una;	/* behind the highest PSN that was answered or acknowledged */
+	uint64_t una;	/* the PSN after the highest one that was answered or acknowledged */
 	uint64_t await; /* first PSN whose answer the requester awaits, at most */
-	/* behind the highest PSN that came again below `expected`, and was not acknowledged then */
+	/*
+	 * the PSN after the highest one that came again below `expected` and was not acknowledged
+	 * then
+	 */
 	uint64_t again;
-	uint64_t run; /* behind the last request: where the stream continues if it does not turn */
-	bool acked;   /* una is more than a guess */
+	/* the PSN after the last request, at which the stream continues if it does not go back */
+	uint64_t run;
+	bool acked; /* una is more than a guess */
 
 	bool gap;	  /* a request above `expected` came by */
 	uint64_t gap_psn; /* what was awaited then */
 	/* no RNR NAK at the responder's end since, which makes `expected` doubtful */
 	bool gap_sure;
-	bool vague; /* a READ's size is, or was, unknown: so is what is missing */
+	bool vague; /* the size of a READ is or was unknown, and so are the missing PSNs */
 
 	bool counted;	   /* messages is the MSN of an ACK up to `expected` */
 	uint32_t messages; /* that ended before it */
@@ -64,7 +71,7 @@ struct stream {
 	bool nak_seen, nak_again; /* nak_psn was named; and came by since */
 	uint64_t nak_psn;
 
-	bool turn; /* a NAK asked for turn_psn, and the stream has not turned yet */
+	bool turn; /* a NAK requested turn_psn, and the stream has not gone back yet */
 	uint64_t turn_psn;
 	uint32_t turn_run; /* packets that ran forward since */
 
@@ -133,16 +140,19 @@ void stream_begin(struct oracle *o, struct stream *s, uint32_t psn);
 /* Its first packets were not seen. */
 void stream_began_earlier(struct stream *s, uint64_t psn);
 
-/* A packet of so many bytes that is not the last of its message: the path MTU, if it can be one. */
+/*
+ * Takes the payload of a packet that is not the last of its message as the path MTU, if it can be
+ * one.
+ */
 void stream_learn_mtu(struct oracle *o, struct stream *s, uint32_t mtu);
 void stream_clear_vague(struct stream *s);
 
 /* Of which a PSN is. */
 struct ask *ask_find(struct oracle *o, struct stream *s, uint64_t psn);
-/* A READ or atomic (o->v) that was not there before; requested again. */
+/* Records a new READ or atomic (o->v), and a repeated one. */
 struct ask *ask_new(struct oracle *o, struct stream *s, uint64_t psn);
 void ask_note_start(struct ask *a, uint64_t psn);
-/* Was it requested from that PSN on? Yes as well when so many were that they are not remembered. */
+/* True if it was requested from this PSN on, also if there were too many such PSNs to remember. */
 bool ask_named(const struct ask *a, uint64_t psn);
 /* The oldest unanswered READ or atomic. */
 struct ask *ask_first_open(struct oracle *o, struct stream *s);
@@ -151,7 +161,7 @@ void ask_done(struct stream *s, struct ask *a);
 void ask_settle(struct stream *s, struct ask *a, uint32_t npsn);
 
 /*
- * Can this response (o->v) be to a request of s, or to one that came before all that was seen? For
+ * Whether this response (o->v) may answer a request of s, or one from before the trace. For
  * pairing.
  */
 enum oracle_match { ORACLE_NO_MATCH, ORACLE_MAYBE, ORACLE_MATCH };

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The rules of requests. As those of responses (oracle_response.c), each is checked at the packet
- * that could break it, against what the stream showed before.
+ * The rules of requests. Each rule is checked at the packet that could break it, against the
+ * earlier packets of the stream, as are the rules of responses (oracle_response.c).
  *
  *      answered        in flight                 new
  *   ------------|------------------------|------------------>  PSN
  *              una        expected       hi
  *
- * `expected` follows the responder (it moves only by a request with just that PSN), `await` the
- * requester (it moves only by an answer in order). Both are exact where the trace shows what that
- * end got, and bounds from above elsewhere, because loss behind the point of capture can only hold
- * the real ones back.
+ * `expected` follows the responder: only a request with exactly that PSN moves it. `await` follows
+ * the requester: only an answer in order moves it. Both are exact if the trace shows the packets
+ * that this end received. Elsewhere they are upper bounds, because a loss after the point of
+ * capture can only delay the real values.
  *
  * Source of the rules: InfiniBand Architecture Specification, volume 1, 9.7 (reliable service):
  * 9.7.1 to 9.7.5.
@@ -23,8 +23,8 @@ static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uin
 	const struct pkt_view *v = o->v;
 	uint64_t k = psn - a->psn, skip = k * s->mtu;
 	/*
-	 * An answer to an older request is missing: all of this one's were dropped, or are yet to
-	 * come.
+	 * An answer to an older request is missing: all answers of this one were dropped, or are
+	 * still to come.
 	 */
 	uint64_t missing = MAX(a->psn, s->await);
 
@@ -48,7 +48,7 @@ static void check_reissue(struct oracle *o, struct stream *s, struct ask *a, uin
 			low24(psn), low24(missing));
 }
 
-/* How many PSNs the request takes, as far as is known; notes READs and atomics. */
+/* Returns the number of PSNs of the request, as far as is known. Records READs and atomics. */
 static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	const struct pkt_view *v = o->v;
@@ -73,7 +73,9 @@ static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 		}
 		return a->npsn ? a->npsn : 1;
 	}
-	/* The requester goes back: a responder need not end what it is sending. */
+	/*
+	 * The requester goes back, so a responder need not finish the responses that it is sending.
+	 */
 	s->resp_cut = true;
 	if (a->atomic)
 		ask_note_start(a, psn);
@@ -83,9 +85,9 @@ static uint32_t note_request(struct oracle *o, struct stream *s, uint64_t psn)
 }
 
 /*
- * A NAK stands: does this request follow it, or may it still be one of before? Away from the
- * requester's end a turn to another PSN proves nothing: what was named may have been lost on its
- * way here, the NAK on its way there.
+ * A NAK is outstanding: checks whether this request follows it, or may be one from before. Away
+ * from the end of the requester a step back to another PSN proves nothing: the named packet may
+ * have been lost before this place, or the NAK after it.
  */
 static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 {
@@ -109,8 +111,8 @@ static void check_turn(struct oracle *o, struct stream *s, uint64_t psn)
 }
 
 /*
- * The stream began earlier than the first packet that was seen of it: that one was lost, or the
- * trace starts late.
+ * The stream began earlier than its first packet in the trace: that packet was lost, or the trace
+ * starts late.
  */
 void stream_began_earlier(struct stream *s, uint64_t psn)
 {
@@ -122,7 +124,7 @@ void stream_began_earlier(struct stream *s, uint64_t psn)
 	s->counted = false;
 }
 
-/* What the responder would think of it, and what a requester may send. */
+/* Follows the view of the responder, and the requests that a requester may send. */
 static void follow_expected(const struct pkt_view *v, struct stream *s, uint64_t psn, uint32_t n)
 {
 	if (s->vague) {

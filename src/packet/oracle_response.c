@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The rules of responses: what each may answer, and what it says of what the responder has got.
- * Words and source as in oracle_request.c.
+ * The rules of responses: which request each may answer, and what it shows about the packets that
+ * the responder received. Terms and source are as in oracle_request.c.
  */
 #include "packet/oracle_int.h"
 
-/* How far below the first request seen an answer may be. */
+/* The most PSNs by which an answer may be below the first request of the trace. */
 #define LATE 1024
 
 /* Is it a PSN of a READ of unknown size? It may be. */
@@ -36,14 +36,14 @@ enum oracle_match oracle_could_answer(struct oracle *o, struct stream *s)
 		break;
 	default:
 		match = there || in_vague_read(o, s, psn);
-		/* The first requests may have been lost before they came here. */
+		/* The first requests may have been lost before this place. */
 		if (!match && psn < s->base && psn + LATE >= s->base)
 			return ORACLE_MAYBE;
 	}
 	return match ? ORACLE_MATCH : ORACLE_NO_MATCH;
 }
 
-/* Everything below `end` is acknowledged, or answered: what the requester makes of it. */
+/* Everything below `end` is acknowledged or answered: follows the view of the requester. */
 static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 {
 	struct ask *a = ask_first_open(o, s);
@@ -52,7 +52,7 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 		s->una = end;
 	s->acked = true;
 	/*
-	 * An acknowledgement beyond an unanswered READ or atomic does not stand for the answer
+	 * An acknowledgement beyond an unanswered READ or atomic does not replace the answer
 	 * (9.7.5.1).
 	 */
 	if (a && a->psn < end)
@@ -66,7 +66,8 @@ static void acknowledged(struct oracle *o, struct stream *s, uint64_t end)
 }
 
 /*
- * A READ or atomic response of that PSN arrived: if it is the one awaited, the requester takes it.
+ * A READ or atomic response with this PSN arrived. If it is the expected one, the requester accepts
+ * it.
  */
 static void answered(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {
@@ -80,7 +81,7 @@ static void answered(struct oracle *o, struct stream *s, struct ask *a, uint64_t
 	acknowledged(o, s, psn + 1);
 }
 
-/* Behind the last PSN that the responder can have taken. */
+/* Returns the PSN after the last one that the responder can have accepted. */
 static uint64_t seen_to(const struct stream *s)
 {
 	if (s->vague)
@@ -88,7 +89,10 @@ static uint64_t seen_to(const struct stream *s)
 	return s->gap_sure ? s->expected : s->hi;
 }
 
-/* Messages are counted as they end in order; what an ACK of less says is of another moment. */
+/*
+ * Messages are counted as they end in order. The MSN of an ACK of fewer packets is from another
+ * moment.
+ */
 static void check_msn(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	uint32_t msn = o->v->msn;
@@ -125,7 +129,7 @@ static void want_turn(struct stream *s, uint64_t psn)
 	s->turn_run = 0;
 }
 
-/* The responder took neither the packet nor those behind. */
+/* The responder accepted neither the packet nor those after it. */
 static void refused(struct stream *s, uint64_t psn)
 {
 	s->expected = psn;
@@ -166,12 +170,12 @@ static void check_nak_seq(struct oracle *o, struct stream *s, uint64_t psn)
 		s->gap = s->gap_sure = true;
 		s->vague = s->counted = false;
 	}
-	/* One that came late, about a gap that is closed, asks for nothing. */
+	/* A late NAK about a closed gap requires nothing. */
 	if (psn >= s->una)
 		want_turn(s, psn);
 }
 
-/* RNR NAKs, and those that end the connection: about a packet that was there. */
+/* Checks RNR NAKs, and NAKs that end the connection: they are about a packet that was sent. */
 static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 {
 	if (s->acked && psn < s->una)
@@ -187,12 +191,12 @@ static void check_nak(struct oracle *o, struct stream *s, uint64_t psn)
 		return;
 	want_turn(s, psn);
 	/*
-	 * It was there, so a gap that began with it ended; those behind it are a gap again, of
-	 * which some tell (rxe).
+	 * The packet was there, so a gap that began with it has ended. The packets after it are
+	 * another gap, which some responders report (rxe).
 	 */
 	if (s->nak_seen && psn == s->nak_psn)
 		s->nak_again = true;
-	/* Unless the NAK waited, and the packet came again meanwhile. */
+	/* Unless the NAK was delayed and the packet came again meanwhile. */
 	if (s->local_resp)
 		refused(s, psn);
 }
@@ -213,7 +217,7 @@ static void run_begin(struct oracle *o, struct stream *s, struct ask *a, bool lo
 			      low24(a->psn), a->asked);
 }
 
-/* Where in the READ the packet is, and how long it must be. */
+/* Checks the place of the packet in the READ, and its length. */
 static void check_read_shape(struct oracle *o, struct stream *s, const struct ask *a, uint64_t psn)
 {
 	const struct pkt_view *v = o->v;
@@ -235,9 +239,9 @@ static void check_read_shape(struct oracle *o, struct stream *s, const struct as
 }
 
 /*
- * At the responder's end a run is complete, unless it answers a request that was repeated, or a
- * READ or atomic was requested again since it began. Then the requester went back, or the network
- * made a copy of a request, and the rest may be left out.
+ * At the end of the responder a run is complete, unless it answers a repeated request, or a READ or
+ * atomic was requested again since it began. In these cases the requester went back, or the network
+ * duplicated a request, and the rest may be missing.
  */
 static void check_read_order(struct oracle *o, struct stream *s, struct ask *a, uint64_t psn)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The pcap format: encoding of what we send, and a reader that trusts nothing in the file. */
+/* The pcap format: encoding of sent packets, and a reader that trusts nothing in the file. */
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #define LINK_SLL2     276
 
 #define SNAPLEN 65535
-/* Longer records can't come from a sane capture (libpcap's own limit). */
+/* The longest record that a valid capture can have (limit of libpcap). */
 #define MAX_RECORD (256u * 1024)
 
 #define ETH_IPV4  0x0800
@@ -162,8 +162,8 @@ int pcap_reader_init(struct pcap_reader *r, const void *data, size_t size)
 }
 
 /*
- * Finds the IP header behind the link layer's. Returns its offset, or n when the frame carries no
- * IP (or too little to tell).
+ * Finds the IP header after that of the link layer. Returns its offset, or n if the frame has no IP
+ * header (or is too short to tell).
  */
 static size_t skip_link(uint32_t linktype, const uint8_t *f, size_t n)
 {
@@ -197,8 +197,8 @@ static size_t skip_link(uint32_t linktype, const uint8_t *f, size_t n)
 }
 
 /*
- * `ip`: what was captured from the IP header on, `n` bytes; `whole`: nothing was cut off. Lengths
- * are the headers' own, so that Ethernet's padding and check sequence are left aside.
+ * `ip`: the captured bytes from the IP header on, `n` of them; `whole`: nothing was cut off.
+ * Lengths come from the headers, so padding and check sequence of Ethernet are ignored.
  */
 static enum pcap_kind read_udp(const uint8_t *udp, size_t n, bool whole, struct pcap_record *rec)
 {
@@ -247,8 +247,8 @@ static enum pcap_kind read_ip4(const uint8_t *ip, size_t n, size_t orig, struct 
 	map_v4(&rec->dst, ip + 16);
 	rec->ip = hdr == 20 ? ip : NULL;
 	/*
-	 * Only the first fragment holds the port; of the others nobody can tell, and the first is
-	 * counted.
+	 * Only the first fragment has the port. The other fragments cannot be identified, and the
+	 * first one is counted.
 	 */
 	if (get16(ip + 6) & IP_OFFSET_MASK) {
 		if (get16(ip + 6) & 0x1fff)

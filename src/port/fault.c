@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Fault injection: a port around a port. Packets are built in a pool of our own; when one is
- * complete its fate is drawn, and what is left of it is copied into the inner port's room.
+ * Fault injection: a port that wraps a port. Packets are built in a pool of this port. When a
+ * packet is complete, its faults are drawn, and the result is copied into room of the inner port.
  *
  *	built --draw--+--> lost
  *		      +--> held, until 1 to 4 others have passed it (reordered)
  *		      +--> queue, in the order of release: now, or after the delay --> inner port
  *
- * Four numbers are drawn for every packet, whatever becomes of it, and more only for its own
- * corruption and place: the n-th packet meets the same fate whenever the seed is the same, and a
- * probability changed leaves the other faults where they were, roughly.
+ * Four numbers are drawn for every packet, and more only for its own corruption and place. The n-th
+ * packet therefore has the same faults whenever the seed is the same, and a change of one
+ * probability hardly changes the other faults.
  *
- * Our room says identification 0. The inner port may want another: the ICRC is then built anew,
- * before bits are flipped.
+ * The room of this port has identification 0. If the inner port needs another, the ICRC is computed
+ * again before bits are flipped.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,14 +31,14 @@
 #define SLOT_BYTES   ((PKT_MAX_LEN + 63) & ~63)
 #define FORWARD_AT   32 /* packets ready to go that make a burst of the inner port */
 #define HELD_MAX     16
-#define HELD_PASS    4	      /* a reordered packet lets 1 to so many pass */
+#define HELD_PASS    4	      /* a reordered packet lets 1 to this many pass */
 #define HELD_NS	     1000000u /* and goes after this time if they don't come */
 #define FLIPS_MAX    3
 
 struct fault_item {
 	struct list_head link;
 	struct port_path *path;
-	/* NULL: no packet; the inner path is given back when the queue comes to here */
+	/* NULL: no packet; the inner path is released when the queue reaches this item */
 	uint8_t *data;
 	uint64_t due; /* ns of the clock */
 	uint32_t len;
@@ -86,13 +86,13 @@ static struct fault_item *take_spare(struct fault_port *f)
 	return it;
 }
 
-/* To the front: the next packet finds its memory in the cache. */
+/* To the front, so that the next packet finds its memory in the cache. */
 static void give_back(struct fault_port *f, struct fault_item *it)
 {
 	list_add(&it->link, &f->spare);
 }
 
-/* The inner port's counters, and what got lost here. */
+/* Copies the counters of the inner port and adds the losses of this one. */
 static void sync_stats(struct fault_port *f)
 {
 	uint64_t blocked = f->port.stats.tx_blocked;
@@ -158,7 +158,7 @@ static bool forward(struct fault_port *f, struct fault_item *it)
 
 static void enqueue(struct fault_port *f, struct fault_item *it, uint64_t due)
 {
-	/* Releases keep their order, though a held one comes late. */
+	/* Releases keep their order, although a held packet comes late. */
 	if (!list_empty(&f->queue) &&
 	    list_last_entry(&f->queue, struct fault_item, link)->due > due)
 		due = list_last_entry(&f->queue, struct fault_item, link)->due;
@@ -174,7 +174,10 @@ static void release_held(struct fault_port *f, struct fault_item *it, uint64_t d
 	enqueue(f, it, due);
 }
 
-/* Moves all that is due by t. True: something was handed to the inner port, which wants a flush. */
+/*
+ * Moves all packets that are due at t. Returns true if the inner port got packets and needs a
+ * flush.
+ */
 static bool forward_due(struct fault_port *f, uint64_t t)
 {
 	struct fault_item *it, *tmp;
@@ -285,7 +288,7 @@ static struct port_path *fault_path_get(struct port *p, const struct pkt_addr *d
 	return in->ops->path_get(in, dst, dqpn);
 }
 
-/* Packets that wait still need the path: it is given back behind them. */
+/* Waiting packets still need the path, so it is released after them. */
 static void fault_path_put(struct port *p, struct port_path *path)
 {
 	struct fault_port *f = fault_port(p);
@@ -300,7 +303,7 @@ static void fault_path_put(struct port *p, struct port_path *path)
 		enqueue(f, it, 0);
 		return;
 	}
-	/* Nothing waits, or there is no memory: then what waits goes now or never. */
+	/* No packet waits, or there is no memory: then waiting packets go now or never. */
 	forward_due(f, UINT64_MAX);
 	list_for_each_entry_safe (it, tmp, &f->queue, link) {
 		if (it->path == path && it->data) {
@@ -375,10 +378,7 @@ static bool fault_flush(struct port *p)
 		forward_due(f, now(f));
 	sent = f->inner->ops->flush(f->inner);
 	sync_stats(f);
-	/*
-	 * Packets that wait for their time are on the link already, as far as the core is
-	 * concerned.
-	 */
+	/* For the core, packets that wait for their time are on the link already. */
 	return sent && !f->stuck;
 }
 
@@ -395,7 +395,7 @@ static int fault_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	return n;
 }
 
-/* When the next packet is due; UINT64_MAX: none waits. */
+/* Returns the time at which the next packet is due; UINT64_MAX: none waits. */
 static uint64_t next_due(const struct fault_port *f)
 {
 	const struct fault_item *it;
@@ -514,7 +514,7 @@ static const struct port_ops fault_ops = {
 	.close = fault_close,
 };
 
-/* An epoll of the inner port's descriptor and a timer. 0 or -errno. */
+/* Opens an epoll set of the inner port's descriptor and a timer. Returns 0 or -errno. */
 static int open_fds(struct fault_port *f)
 {
 	struct epoll_event ev = {.events = EPOLLIN};
@@ -542,7 +542,8 @@ struct port *fault_wrap(struct port *inner, const struct port_faults *faults,
 	f->ops = fault_ops;
 	f->ops.name = inner->ops->name;
 	f->port.ops = &f->ops;
-	f->port.lag = 0; /* a packet's fate is drawn when the next is reserved, and that reads it */
+	/* the faults of a packet are drawn when the next is reserved, and that reads it */
+	f->port.lag = 0;
 	f->inner = inner;
 	f->f = *faults;
 	f->clock = clock ? clock : port_clock;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * From a specification to a port: KIND[:ADDRESS][,OPTION=VALUE...], parsed by a table of options,
- * opened by the kind, and wrapped:
+ * Opens a port from its specification: KIND[:ADDRESS][,OPTION=VALUE...]. A table of options parses
+ * it, the kind opens the port, and wrappers are added:
  *
  *	core <-> pcap <-> faults <-> udp or shm
  *
- * The capture stands where tcpdump would on a host with a bad link: it sees all that the core
- * sends, and what arrives.
+ * The capture is where tcpdump would be on a host with a bad link: it sees all packets that the
+ * core sends, and those that arrive.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -65,8 +65,8 @@ fail(char *err, size_t errlen, const char *fmt, ...)
 }
 
 /*
- * Digits with a point. Not strtod(): it goes by the locale, which belongs to the program that we
- * are loaded into, and takes signs, hexadecimals and infinities.
+ * Parses digits with a point. strtod() is not used: it depends on the locale of the program, and
+ * accepts signs, hexadecimal numbers and infinities.
  */
 static bool parse_double(const char *text, double *out, char **end)
 {
@@ -85,7 +85,7 @@ static bool parse_double(const char *text, double *out, char **end)
 	return digits > 0;
 }
 
-/* A value starts with a digit: strtoull() would let blanks and signs through. */
+/* A value starts with a digit; strtoull() would accept blanks and signs. */
 static bool parse_u64(const char *text, uint64_t *out, char **end)
 {
 	if (!isdigit((unsigned char)text[0]))

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Capture: a port around a port that changes nothing and writes down everything. A packet sent is
+ * Capture: a port that wraps a port, changes nothing and records every packet. A sent packet is
  * encoded when the next one is reserved or the burst is flushed, before the inner port can reuse
- * its memory; a packet received before the core sees it.
+ * its memory. A received packet is encoded before the core sees it.
  *
- * Frames gather in a buffer, which goes to the file when it is half full, when the port goes to
- * sleep, when a poller found nothing for a while, and at the end. A write that fails ends the
- * capture with one line; the port goes on.
+ * Frames are buffered. The buffer is written to the file when it is half full, when the port goes
+ * to sleep, when a poller has found no packet for a while, and at the end. A failed write ends the
+ * capture with one line; the port continues.
  *
- * A socket does not show the identification of what it received. It is solved for, as the core
- * does, so that the ICRCs in the file verify for those who read it; a packet that is wrong in
- * itself stays so.
+ * A socket does not show the identification of received packets. This port solves for it, as the
+ * core does, so that readers of the file can verify the ICRCs. A packet with a wrong ICRC keeps it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -107,8 +106,8 @@ static void put(struct pcap_port *c, uint64_t t, const struct pkt_addr *src,
 	if (c->file < 0)
 		return;
 	/*
-	 * A datagram that is no packet of ours may be longer than any: what is too long for the
-	 * buffer is left out.
+	 * A foreign datagram may be longer than any packet. One that is too long for the buffer is
+	 * left out.
 	 */
 	if (c->used > BUFFER_BYTES / 2)
 		write_out(c);
@@ -125,7 +124,7 @@ static void put_sent(struct pcap_port *c)
 	c->to = NULL;
 }
 
-/* The identification that makes the ICRC right, and whether DF was set (ip.h). */
+/* Returns the identification that makes the ICRC right, and whether DF was set (ip.h). */
 static uint32_t true_id(struct pcap_port *c, const struct port_pkt *pkt)
 {
 	uint64_t tail;
@@ -269,7 +268,7 @@ static void pcap_after_fork(struct port *p)
 {
 	struct pcap_port *c = pcap_port(p);
 
-	/* What is in the buffer is the parent's to write. */
+	/* The parent writes the contents of the buffer. */
 	c->used = 0;
 	c->to = NULL;
 	if (c->file >= 0)
@@ -315,7 +314,10 @@ static const struct port_ops pcap_ops = {
 	.close = pcap_close,
 };
 
-/* The name with every "%p" replaced by the process id, and the lane behind it. NULL: no memory. */
+/*
+ * Returns the name with every "%p" replaced by the process id, followed by the lane. NULL: no
+ * memory.
+ */
 static char *expand(const char *path, unsigned lane)
 {
 	char *out = NULL;
@@ -342,8 +344,8 @@ static char *expand(const char *path, unsigned lane)
 }
 
 /*
- * A file that is there may be written over if it is the user's own and has no other name, or a
- * device: others may leave links in a folder that all write to.
+ * An existing file may be overwritten if it belongs to the user and has no other name, or is a
+ * device: others may leave links in a folder that all users can write.
  */
 static int reopen(const char *path)
 {
@@ -364,7 +366,7 @@ static int reopen(const char *path)
 	return rc;
 }
 
-/* The descriptor, or -errno. What went over the wire is the user's alone. */
+/* Returns the descriptor, or -errno. Only the user can read the captured packets. */
 static int open_file(const char *path)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -404,7 +406,7 @@ struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(v
 	c->ops = pcap_ops;
 	c->ops.name = inner->ops->name;
 	c->port.ops = &c->ops;
-	c->port.lag = 0; /* a packet is written down when the next is reserved */
+	c->port.lag = 0; /* a packet is recorded when the next is reserved */
 	c->inner = inner;
 	c->clock = clock ? clock : real_time;
 	c->clock_ctx = ctx;

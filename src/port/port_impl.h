@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Between the files of this room: a port's specification, what port_open() builds from it, and the
- * wrappers. Nothing outside src/port and its tests includes this, but for the simulator's users
- * (port/sim.h).
+ * Shared by the files of src/port: the specification of a port, the functions that port_open()
+ * uses, and the wrappers. Only src/port, its tests, and users of the simulator (port/sim.h) include
+ * this.
  */
 #ifndef ROOST_PORT_PORT_IMPL_H
 #define ROOST_PORT_PORT_IMPL_H
@@ -19,7 +19,7 @@
 
 #define PORT_DEFAULT_SEED 1
 
-/* What the fault port does to packets on their way out. Probabilities are 0 .. 1. */
+/* Faults that the fault port adds to outgoing packets. Probabilities are 0 .. 1. */
 struct port_faults {
 	double loss, dup, reorder, corrupt;
 	uint64_t delay_ns;
@@ -32,11 +32,12 @@ struct port_spec {
 	bool has_address;
 	struct pkt_addr addr; /* valid with has_address; else the port chooses */
 	/*
-	 * 256 .. 4096; 0: the largest that fits. The port takes the smaller of this and what fits
+	 * 256 .. 4096; 0: no limit. The port takes this or the largest MTU that fits, if that is
+	 * smaller
 	 */
 	uint32_t mtu;
 	uint32_t window; /* bytes; 0: the port's own choice */
-	/* buffer=: bytes to ask for as a udp socket's buffers; 0: as much as serves */
+	/* buffer=: bytes to request for the buffers of a udp socket; 0: as many as are useful */
 	uint32_t buffer;
 	uint32_t ring;	 /* ring=: bytes of a shm ring, a power of two; 0: the port's own choice */
 	bool no_offload; /* offload=0: udp does without UDP_SEGMENT and UDP_GRO */
@@ -44,27 +45,27 @@ struct port_spec {
 	struct port_faults faults;
 };
 
-/* 0; -EINVAL with one line in err. Pure. */
+/* Parses a specification. Returns 0, or -EINVAL with one line in err. Pure. */
 int port_spec_parse(const char *text, struct port_spec *spec, char *err, size_t errlen);
-/* Any fault injection asked for? */
+/* True if any fault injection is requested. */
 bool port_faults_any(const struct port_faults *f);
 
 /*
- * The largest path MTU (256 .. 4096) whose packet fits in `bytes` of BTH .. ICRC, at most `limit`
- * unless 0. 0: none fits.
+ * Returns the largest path MTU (256 .. 4096) whose packets fit in `bytes` of BTH .. ICRC. The
+ * result is at most `limit`, unless that is 0. Returns 0 if none fits.
  */
 uint32_t port_mtu_fit(uint32_t bytes, uint32_t limit);
 
 /*
- * The kinds. Each opens one lane; faults and pcap are not theirs to apply. Without
- * spec->has_address they choose one. NULL with errno and one line in err that says what to do.
+ * Open one lane of a kind, without faults and capture. Without spec->has_address they choose an
+ * address. Return NULL with errno set and one line in err that says what to do.
  */
 struct port *udp_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
 struct port *shm_open_port(const struct port_spec *spec, unsigned lane, unsigned lanes, char *err,
 			   size_t errlen);
 
-/* What the kind chooses for the first process of a machine. */
+/* The address that the kind chooses for the first process of a machine. */
 void udp_first_address(struct pkt_addr *out);
 void shm_first_address(struct pkt_addr *out);
 
@@ -75,8 +76,8 @@ void shm_first_address(struct pkt_addr *out);
 #define PORT_QUOTE_LEN (sizeof(struct pkt_bth) + sizeof(struct pkt_deth) + 16)
 
 /*
- * Takes what a hint says of a packet from the beginning of that packet. A quotation may be short:
- * at least a BTH.
+ * Fills in a hint from the quoted start of a packet. A quotation may be short, but has at least a
+ * BTH.
  */
 static inline void port_quote(struct port_hint *h, const void *packet, size_t len)
 {
@@ -92,14 +93,14 @@ static inline void port_quote(struct port_hint *h, const void *packet, size_t le
 	h->tid = be64toh(tid);
 }
 
-/* One hint more, if there is room. */
+/* Adds a hint if there is room. */
 static inline void port_add_hint(struct port *p, const struct port_hint *h)
 {
 	if (p->num_hints < PORT_HINTS)
 		p->hint[p->num_hints++] = *h;
 }
 
-/* A wrapper's: those of the port inside. */
+/* Passes the hints of the inner port to its wrapper. */
 static inline void port_pass_hints(struct port *p, struct port *inner)
 {
 	for (unsigned i = 0; i < inner->num_hints; i++)
@@ -111,23 +112,27 @@ static inline void port_pass_hints(struct port *p, struct port *inner)
 uint64_t port_clock(void *ctx);
 
 /*
- * Wraps a port, which it then owns (closing the wrapper closes it). NULL with errno set when there
- * is no memory or descriptor; `inner` is then still the caller's. `clock` NULL: port_clock. Times
- * are of that clock.
+ * Wraps a port. The wrapper owns `inner`: closing the wrapper closes it. `clock` NULL: port_clock.
+ * Times are of that clock. Returns NULL with errno set if there is no memory or descriptor; `inner`
+ * then still belongs to the caller.
  */
 struct port *fault_wrap(struct port *inner, const struct port_faults *faults,
 			uint64_t (*clock)(void *), void *ctx);
 
 /*
- * Writes all that passes, both ways, to a pcap file, which is made anew; "%p" in the name is the
- * process id, and lanes after the first append ".LANE". Owns `inner` as above. `clock` gives
- * nanoseconds since the epoch; NULL: the real-time clock. NULL with one line in err when the file
- * can't be made. Losing the file later (disk full) ends the capture, not the port.
+ * Wraps a port and writes the packets of both directions to a pcap file, which is created or
+ * replaced. "%p" in the name is the process id, and lanes after the first append ".LANE". The
+ * wrapper owns `inner` as above. `clock` gives nanoseconds since the epoch; NULL: the real-time
+ * clock. Returns NULL with one line in err if the file cannot be created. A later error of the file
+ * (disk full) ends the capture, not the port.
  */
 struct port *pcap_wrap(struct port *inner, const char *path, uint64_t (*clock)(void *), void *ctx,
 		       char *err, size_t errlen);
 
-/* What the fault port did so far. `p` is the fault port itself, as fault_wrap() returned it. */
+/*
+ * Returns what the fault port has done so far. `p` is the fault port itself, as fault_wrap()
+ * returned it.
+ */
 struct fault_counts {
 	uint64_t seen, lost, duplicated, reordered, corrupted, delayed;
 };

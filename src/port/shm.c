@@ -86,8 +86,8 @@ static void publish_finished(struct shm_port *s, struct shm_tx *tx)
 }
 
 /*
- * The packet that found nobody is complete. A management datagram is quoted, whose sender waits for
- * an answer to this very one.
+ * Quotes the complete packet without a receiver, if it is a management datagram: its sender waits
+ * for the answer to this one.
  */
 static void quote_lost(struct shm_port *s)
 {
@@ -156,7 +156,10 @@ void shm_hint(struct shm_port *s, const struct pkt_addr *dst)
 	port_add_hint(&s->base, &hint);
 }
 
-/* Nobody there: room that leads nowhere, so that the core need not care. */
+/*
+ * The peer is absent: reserves room whose contents are dropped, so that the core needs no special
+ * case.
+ */
 static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct port_room *room)
 {
 	shm_hint(s, &path->base.dst);
@@ -171,8 +174,8 @@ static int reserve_lost(struct shm_port *s, const struct shm_path *path, struct 
 }
 
 /*
- * The ring is full. What waits in it goes out; a peer that died meanwhile, or makes no sense, is
- * let go of.
+ * Handles a full ring. Publishes its waiting packets, and ends the connection if the peer died or
+ * sent invalid data.
  */
 static int reserve_blocked(struct shm_port *s, const struct shm_path *path, struct port_room *room)
 {
@@ -264,7 +267,10 @@ static void swap_rx(struct shm_port *s, unsigned a, unsigned b)
 	s->rx[b] = t;
 }
 
-/* Ends what hung up and is empty, or made no sense; cools what has been empty for long. */
+/*
+ * Ends connections that hung up and are empty, or that are invalid. Rings that were empty for long
+ * become cold.
+ */
 static void tidy(struct shm_port *s)
 {
 	bool waiting = false;
@@ -300,8 +306,8 @@ static int nothing_in(struct shm_port *s, struct shm_rx *rx, int look)
 }
 
 /*
- * The lines of a small packet, whose reader looks at all of them; of a large one the CPU's
- * prefetchers do better.
+ * Prefetches the lines of a small packet, all of which are read. For a large packet the prefetchers
+ * of the CPU do better.
  */
 static void fetch_small(const uint8_t *bth, uint32_t len)
 {
@@ -352,7 +358,7 @@ static void release_all(struct shm_port *s)
 	s->num_unreleased = 0;
 }
 
-/* A few of the rings that were quiet: what has packets becomes hot. */
+/* Looks at a few cold rings. A ring with packets becomes hot. */
 static void look_at_cold(struct shm_port *s)
 {
 	for (int i = 0; i < SHM_COLD_LOOK && s->num_hot < s->num_rx; i++) {
@@ -364,7 +370,7 @@ static void look_at_cold(struct shm_port *s)
 	}
 }
 
-/* A fair share for each hot ring first, then what is left to whoever has more. */
+/* Each hot ring first gets a fair share; then rings with more packets get the rest. */
 static int take_from_many(struct shm_port *s, struct port_pkt *pkts, int max, uint32_t *bytes)
 {
 	unsigned hot = s->num_hot, start = s->turn++;
@@ -464,7 +470,8 @@ static void close_port(struct port *p)
 }
 
 /*
- * The socket hangs up when the reader's process ends; one that is stopped leaves its ring as it is.
+ * The socket hangs up when the process of the reader ends. A stopped process leaves its ring
+ * unchanged.
  */
 static enum port_reader reader(struct port *p, const struct port_path *base)
 {
@@ -513,10 +520,7 @@ static bool addr_usable(const struct pkt_addr *a)
 	return !pkt_addr_eq(a, &none) && !pkt_addr_is_group(a);
 }
 
-/*
- * What to do where a limit of the machine is the cause; empty where nothing better is known than
- * the error itself.
- */
+/* Returns advice if a limit of the machine is the cause; otherwise an empty string. */
 static const char *remedy(int rc)
 {
 	switch (-rc) {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port inside: shm.c moves packets (port_ops), shm_conn.c makes and ends connections,
- * shm_admit.c takes in those of peers, shm_wake.c sleeps and wakes, shm_mcast.c sends to groups and
- * is a member of them.
+ * Internals of the shm port. shm.c moves packets (port_ops), shm_conn.c makes and ends connections,
+ * shm_admit.c accepts those of peers, shm_wake.c sleeps and wakes, and shm_mcast.c sends to groups
+ * and joins them.
  *
- * A connection is one unix socket (SEQPACKET) and one ring, made by the sending side: it connects
- * to the peer's socket in the private folder and sends a hello with the ring's descriptor; it may
- * write into the ring at once, the receiver maps it when its service thread comes to it. Afterwards
- * the socket carries wake-ups, one byte each, both ways, and its hang-up says that the other side
- * is gone. Two endpoints that talk so have two connections, one a direction.
+ * A connection is one unix socket (SEQPACKET) and one ring. The sending side makes both. It
+ * connects to the socket of the peer in the private folder and sends a hello with the descriptor of
+ * the ring. It may write into the ring at once; the service thread of the receiver maps it later.
+ * After the hello the socket carries wake-ups, one byte each, in both directions. Its hang-up says
+ * that the other side is gone. Two endpoints that exchange packets have two connections, one for
+ * each direction.
  *
  * All functions: [owner], the thread that owns the processing unit.
  */
@@ -23,34 +24,33 @@
 #include "port/shm_dir.h"
 #include "port/shm_ring.h"
 
-#define SHM_MAX_RX	256 /* incoming rings; more peers are refused until one leaves */
-#define SHM_MAX_TX	256 /* outgoing rings: a peer beyond is as if absent */
+#define SHM_MAX_RX	256 /* incoming rings; further peers are refused until one leaves */
+#define SHM_MAX_TX	256 /* outgoing rings; further peers count as absent */
 #define SHM_MAX_PENDING 32  /* accepted, hello not read yet */
 /*
- * Bytes of all incoming rings, or of one if that alone is longer. A sender that is refused offers a
- * ring of half the size.
+ * Limit of the bytes of all incoming rings; a single ring may be longer. A sender that is refused
+ * offers a ring of half the size.
  */
 #define SHM_RX_BYTES (256u << 20)
 
 /*
- * A peer that is not there: how often to look, ms. A peer that hangs up on us soon and again: rarer
- * and rarer.
+ * Intervals of looks for an absent peer, in ms. They grow if a peer hangs up soon and repeatedly.
  */
 #define SHM_RETRY_MS	 4
 #define SHM_RETRY_MAX_MS 256
 #define SHM_SETTLED_MS	 1000
 
 /*
- * Reserving publishes by itself at so many bytes, so that the receiver works while the burst is
- * still being built.
+ * A reservation publishes after this many bytes or packets, so that the receiver works while the
+ * rest of the burst is built.
  */
 #define SHM_PUBLISH_BYTES   (64u << 10)
 #define SHM_PUBLISH_PACKETS 64
-/* One rx_burst hands out at most so many bytes: space returns to the sender in pieces. */
+/* The most bytes that one rx_burst hands out, so that space returns to the sender in pieces. */
 #define SHM_BURST_BYTES (128u << 10)
 /*
- * Incoming rings are hot or cold; a hot one becomes cold after so many empty looks, and so many
- * cold ones are looked at a burst.
+ * Incoming rings are hot or cold. A hot ring becomes cold after SHM_HOT_LOOKS empty looks. Each
+ * burst looks at SHM_COLD_LOOK cold rings.
  */
 #define SHM_HOT_LOOKS 4096
 #define SHM_COLD_LOOK 4
@@ -59,15 +59,15 @@
 #define SHM_HELLO_VERSION 4
 
 /*
- * The first and only message on a connection, with one descriptor. Host byte order: both ends are
- * on one machine.
+ * The first and only message of a connection, with one descriptor. It is in host byte order,
+ * because both ends are on one machine.
  */
 struct shm_hello {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t ring_size;
 	uint8_t addr[16]; /* the sender's */
-	/* to which all packets of this ring are sent; zero: to the receiver alone */
+	/* the group of all packets of this ring; zero: they are for the receiver only */
 	uint8_t group[16];
 	uint8_t lane;
 	uint8_t zero[7];
@@ -76,7 +76,7 @@ _Static_assert(sizeof(struct shm_hello) == 56, "hello");
 
 enum shm_end_kind { SHM_END_LISTEN, SHM_END_PENDING, SHM_END_RX, SHM_END_TX, SHM_END_KICK };
 
-/* What an epoll event points to: the first member of everything that owns a descriptor. */
+/* The target of an epoll event: the first member of every object that owns a descriptor. */
 struct shm_end {
 	enum shm_end_kind kind;
 	int fd;
@@ -90,11 +90,11 @@ struct shm_tx {
 	struct pkt_addr dst, group; /* group: as in the hello */
 	uint32_t refs;		    /* paths */
 	uint8_t lane;
-	bool dirty;	   /* in shm_port.dirty: has records not published */
-	bool unfenced;	   /* in shm_port.unfenced: published since the last fence */
-	bool blocked;	   /* a reservation failed; wants to know of room */
+	bool dirty;	   /* in shm_port.dirty: it has unpublished records */
+	bool unfenced;	   /* in shm_port.unfenced: it was published since the last fence */
+	bool blocked;	   /* a reservation failed; the sender must learn of room */
 	uint32_t made_ms;  /* when it was connected */
-	uint32_t check_ms; /* when a blocked one last looked whether the peer lives */
+	uint32_t check_ms; /* ms; a blocked connection last checked whether the peer lives */
 	struct shm_tx *next_dead;
 };
 
@@ -104,37 +104,39 @@ struct shm_rx {
 	struct pkt_addr src, dst; /* dst: our address, or a group's */
 	uint8_t src_lane;
 	/*
-	 * this ring's, kept until the one back to the sender wants a descriptor; -1: that is there,
-	 * or will not be
+	 * descriptor of this ring, kept until the connection back to the sender needs one; -1: that
+	 * connection exists, or will not be made
 	 */
 	int back_fd;
 	uint32_t empty_looks;
-	bool hung_up; /* the sender is gone; what it left in the ring is still delivered */
-	bool broken;  /* nonsense in the ring: nothing more is delivered */
+	bool hung_up; /* the sender is gone; packets left in the ring are still delivered */
+	bool broken;  /* the ring has invalid contents; no more packets are delivered */
 	struct shm_rx *next_dead;
 };
 
 struct shm_path {
 	struct port_path base;
 	struct list_head node; /* shm_port.paths */
-	struct shm_tx *tx;     /* NULL: nobody there */
+	struct shm_tx *tx;     /* NULL: the peer is absent */
 	uint32_t refs;
-	/* the QP number's part that chooses the lane, once the peer's lanes are known */
+	/* part of the QP number that chooses the lane, once the lanes of the peer are known */
 	uint32_t lane_key;
-	uint32_t retry_ms;	   /* when to look again */
-	uint32_t pause_ms;	   /* and how long to wait after that */
-	uint32_t ring_size;	   /* of the next ring, if the peer takes so long ones */
-	struct shm_fanout *fanout; /* of a group; NULL: one address */
+	uint32_t retry_ms;	   /* time of the next look */
+	uint32_t pause_ms;	   /* interval after that look */
+	uint32_t ring_size;	   /* bytes of the next ring, if the peer accepts that size */
+	struct shm_fanout *fanout; /* members of a group; NULL: the path has one address */
 };
 
-/* Whom a group's packets go to. */
+/* The receivers of the packets of a group. */
 struct shm_fanout {
-	uint64_t seen; /* when the folder had changed last, as we looked; ns */
+	uint64_t seen; /* ns; time of the last change of the folder at the last look */
 	unsigned count;
 	struct shm_tx *tx[SHM_MAX_TX];
 };
 
-/* A packet to a group: built here, copied to each member's ring when it is complete. */
+/*
+ * A packet to a group. It is built here and copied to the ring of each member when it is complete.
+ */
 struct shm_staged {
 	struct shm_path *path;
 	uint32_t len;
@@ -156,40 +158,40 @@ struct shm_port {
 	struct shm_claim claim;
 	uint32_t ring_size;
 	bool armed, forked;
-	uint32_t hint_ms; /* when it last hinted at a peer that is not there */
-	bool flushed;	  /* something was published since the last rx_burst */
+	uint32_t hint_ms; /* ms; the last hint about an absent peer */
+	bool flushed;	  /* packets were published since the last rx_burst */
 
 	/* Outgoing. */
 	struct list_head tx, paths;
 	unsigned num_tx, num_dirty, num_unfenced, num_blocked;
 	struct shm_tx *dirty[SHM_MAX_TX], *unfenced[SHM_MAX_TX];
 	/* The last reservation. */
-	struct shm_tx *dead_tx; /* ended; to be unmapped at the next flush */
-	struct shm_tx *last_tx; /* NULL: it went to scratch, or was taken back */
+	struct shm_tx *dead_tx; /* ended connections, unmapped at the next flush */
+	struct shm_tx *last_tx; /* NULL: it went to scratch, or was cancelled */
 	uint32_t last_len;
 	bool last_dropped;
-	/* the last packet found nobody, and was not looked at since: quote_lost() */
+	/* the last packet had no receiver, and was not examined since: quote_lost() */
 	bool quote_due;
-	struct pkt_addr lost_dst; /* with last_dropped: where it was to go */
+	struct pkt_addr lost_dst; /* with last_dropped: destination of the packet */
 	uint8_t *scratch;	  /* room for packets to absent peers */
 	/*
-	 * Packets to groups, [first, first + count) of two: one that is complete, and the last
+	 * Packets to groups, [first, first + count) of two: a complete one, and the last
 	 * reservation, which may lack its ICRC.
 	 */
-	struct shm_staged *staged; /* NULL: no path to a group was asked for yet */
+	struct shm_staged *staged; /* NULL: there was no path to a group yet */
 	unsigned staged_first, staged_count;
 	bool last_staged; /* the last reservation is among them */
 
-	struct list_head groups; /* that we are a member of */
+	struct list_head groups; /* groups that the port has joined */
 
-	/* Incoming: rx[0 .. num_hot) are looked at in each burst, the others in turns. */
+	/* Incoming. Each burst looks at rx[0 .. num_hot), and at some of the others in turn. */
 	unsigned num_rx, num_hot, turn, cold_turn;
-	uint64_t rx_bytes; /* of their rings */
+	uint64_t rx_bytes; /* bytes of their rings */
 	struct shm_rx *rx[SHM_MAX_RX];
-	bool untidy;		 /* one of them wants to be ended, or to become cold */
+	bool untidy;		 /* one of them must be ended, or must become cold */
 	unsigned num_unreleased; /* the last burst's packets are from these */
 	struct shm_rx *unreleased[PORT_BURST];
-	/* ended; to be unmapped when the last burst's packets are no longer used */
+	/* ended connections, unmapped when the packets of the last burst are no longer used */
 	struct shm_rx *dead_rx;
 
 	unsigned num_pending;
@@ -197,8 +199,9 @@ struct shm_port {
 };
 
 /*
- * Zeroed memory on cache lines of its own: what one processing unit writes for each packet must not
- * share a line with what another thread uses. NULL when there is none; free() it.
+ * Allocates zeroed memory on cache lines of its own, for free(). Memory that one processing unit
+ * writes for each packet must not share a line with data of another thread. Returns NULL if there
+ * is no memory.
  */
 static inline void *shm_alloc(size_t size)
 {
@@ -214,19 +217,21 @@ static inline struct shm_port *shm_of(struct port *p)
 	return (struct shm_port *)p;
 }
 
-/* A packet found nobody, or a reader hung up: says so, once a millisecond. */
+/*
+ * Adds a hint that a packet had no receiver, or that a reader hung up; at most once a millisecond.
+ */
 void shm_hint(struct shm_port *s, const struct pkt_addr *dst);
 
-/* Milliseconds of a coarse monotonic clock: no system call. */
+/* Returns the milliseconds of a coarse monotonic clock. Makes no system call. */
 uint32_t shm_now_ms(void);
 
 /* shm_conn.c */
 int shm_listen(struct shm_port *s);
-/* Connects a path whose time has come. True when it has a ring now. */
+/* Tries to connect a path if its time has come. Returns true if it has a ring now. */
 bool shm_connect(struct shm_port *s, struct shm_path *path);
 /*
- * The peer is gone or made no sense: ends the connection and detaches its paths. Its memory stays
- * until the next flush.
+ * Ends a connection whose peer is gone or sent invalid data, and detaches its paths. Its memory
+ * stays until the next flush.
  */
 void shm_tx_end(struct shm_port *s, struct shm_tx *tx);
 void shm_free_dead_tx(struct shm_port *s);
@@ -235,38 +240,41 @@ void shm_rx_end(struct shm_port *s, unsigned i);
 void shm_free_dead_rx(struct shm_port *s);
 void shm_control(struct port *p);
 /*
- * A connection wakes the sleeper by data or hang-up, and the control work by hang-up alone. 0 or
- * -errno.
+ * Makes data and hang-up of a connection wake the sleeper, and its hang-up alone trigger control
+ * work. Returns 0 or -errno.
  */
 int shm_watch_connection(struct shm_port *s, struct shm_end *end);
 int shm_watch(int epfd, uint32_t events, struct shm_end *end);
 void shm_end_close(struct shm_port *s, struct shm_end *end);
-/* Is the process at the other end of a socket of our user? */
+/* True if the process at the other end of a socket has the same user. */
 bool shm_same_user(int fd);
 /*
- * What the lock file of an address and lane says, even when the last descriptor is gone; 0 or
+ * Reads the lock file of an address and lane, even if the last descriptor is used up. Returns 0 or
  * -errno.
  */
 int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane,
 		  struct shm_holder *h);
 /*
- * Says so, once, when `rc` (-errno) tells that a limit of this machine keeps a peer out, who sees
- * no more than that nobody answers.
+ * Logs once that a limit of this machine keeps a peer out, if `rc` (-errno) says so. The peer sees
+ * only that it gets no answer.
  */
 void shm_say_limit(struct shm_port *s, int rc);
 void shm_close_all(struct shm_port *s);
 
 /* shm_admit.c */
-/* A connection was accepted before; its hello is there now, or it hung up. */
+/* Handles an accepted connection whose hello has come, or which hung up. */
 void shm_pending_ready(struct shm_port *s, struct shm_end *end);
 void shm_accept_all(struct shm_port *s);
 
-/* The ring to a peer's lane for a group or (zero) for its own address; NULL: there is none. */
+/*
+ * Returns the ring to a lane of a peer, for a group or (zero) for its own address; NULL: there is
+ * none.
+ */
 struct shm_tx *shm_tx_find(const struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
 			   const struct pkt_addr *group);
 /*
- * The same, made if there is none, of at most `ring_size` bytes. NULL: nobody there. The caller
- * counts.
+ * As shm_tx_find(), but makes a ring of at most `ring_size` bytes if there is none. Returns NULL if
+ * the peer is absent. The caller counts the reference.
  */
 struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsigned lane,
 			  const struct pkt_addr *group, uint32_t ring_size);
@@ -275,40 +283,43 @@ struct shm_tx *shm_tx_get(struct shm_port *s, const struct pkt_addr *dst, unsign
 int shm_join(struct port *p, const struct pkt_addr *group);
 void shm_leave(struct port *p, const struct pkt_addr *group);
 bool shm_is_member(const struct shm_port *s, const struct pkt_addr *group);
-/* Makes a new path one to a group; 0 or -ENOMEM. */
+/* Makes a new path a path to a group. Returns 0 or -ENOMEM. */
 int shm_fanout_make(struct shm_port *s, struct shm_path *path);
-/* What waits for it is sent first. */
+/* Sends waiting packets of the path first. */
 void shm_fanout_free(struct shm_port *s, struct shm_path *path);
-/* Finds members that have come since. */
+/* Finds new members. */
 void shm_fanout_look(struct shm_port *s, struct shm_path *path);
-/* True when it was among them. */
+/* Returns true if the connection was among the receivers. */
 bool shm_fanout_forget(struct shm_path *path, const struct shm_tx *tx);
-/* Room for a packet to a group. Never full: UD loses what a member has no room for. */
+/*
+ * Reserves room for a packet to a group. It is never full: a UD packet is lost if a member has no
+ * room.
+ */
 int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t tos,
 	      struct port_room *room);
-/* Copies what is staged to the members; `all`: the last reservation, too. */
+/* Copies staged packets to the members; `all`: also the last reservation. */
 void shm_staged_send(struct shm_port *s, bool all);
 void shm_staged_cancel(struct shm_port *s);
 void shm_leave_all(struct shm_port *s);
 
 /* shm.c */
-/* The ring's tail was published. */
+/* Notes that the ring was published. */
 void shm_note_published(struct shm_port *s, struct shm_tx *tx);
 void shm_note_dirty(struct shm_port *s, struct shm_tx *tx);
 
 /* shm_wake.c */
 bool shm_arm(struct port *p);
 void shm_disarm(struct port *p, bool woken);
-/* Reads what woke us, ends what hung up. */
+/* Reads the wake-ups and ends connections that hung up. */
 void shm_drain(struct shm_port *s);
 /*
- * Wakes the receivers of what was published since the last fence and which said that they sleep;
- * with `fence`, surely.
+ * Wakes the sleeping receivers of packets published since the last fence. With `fence` no sleeping
+ * receiver is missed.
  */
 void shm_wake_receivers(struct shm_port *s, bool fence);
 /* Wakes the sender of a ring if it waits for room. */
 void shm_wake_sender(struct shm_rx *rx);
-/* A socket became readable or hung up: reads the wake-ups. False: it hung up. */
+/* Reads the wake-ups of a socket that became readable or hung up. Returns false if it hung up. */
 bool shm_take_wakeups(int fd);
 
 #endif

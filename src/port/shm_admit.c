@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Peers that come to us: their connections are accepted, their hellos checked, and their rings
- * mapped (shm.h).
+ * Connections from peers: they are accepted, their hellos are checked, and their rings are mapped
+ * (shm.h).
  */
 #include "port/shm.h"
 
@@ -17,8 +17,8 @@
 #define MAX_HELLO_FDS 4
 
 /*
- * Receives a hello. Returns 0 and one descriptor, -EAGAIN: not there yet, or -errno: not one of
- * ours.
+ * Receives a hello. Returns 0 and one descriptor, -EAGAIN (it has not come yet), or another -errno
+ * (it is invalid).
  */
 static int recv_hello(int fd, struct shm_hello *hello, int *ring_fd)
 {
@@ -67,7 +67,10 @@ static bool hello_ok(const struct shm_port *s, const struct shm_hello *h)
 	       !pkt_addr_is_group(&a);
 }
 
-/* To whom the packets of the ring are sent: us, or a group that we are a member of. */
+/*
+ * Finds the destination of the packets of the ring: the address of this port, or a group that it
+ * has joined.
+ */
 static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struct pkt_addr *dst)
 {
 	static const struct pkt_addr none;
@@ -80,8 +83,8 @@ static bool hello_dst(const struct shm_port *s, const struct shm_hello *h, struc
 }
 
 /*
- * Who connects to us is there, whatever became of who had its address before: no path to it waits
- * any longer.
+ * The peer that connects exists, whatever happened to an earlier holder of its address, so paths to
+ * it stop waiting.
  */
 static void welcome(struct shm_port *s, const struct pkt_addr *peer)
 {
@@ -96,7 +99,7 @@ static void welcome(struct shm_port *s, const struct pkt_addr *peer)
 	}
 }
 
-/* Is the process at the other end the one that holds the address which the hello names? */
+/* True if the process at the other end holds the address in the hello. */
 static bool hello_owner(struct shm_port *s, const struct shm_hello *h, int fd)
 {
 	struct shm_holder holder;
@@ -110,7 +113,7 @@ static bool hello_owner(struct shm_port *s, const struct shm_hello *h, int fd)
 }
 
 /*
- * A sender has one ring to us, and one for each group: a new one takes the place of the old one,
+ * A sender has one ring to this port, and one for each group. A new ring replaces the old one,
  * whose packets are still delivered.
  */
 static void end_older(struct shm_port *s, const struct shm_hello *h, const struct pkt_addr *dst)
@@ -126,7 +129,7 @@ static void end_older(struct shm_port *s, const struct shm_hello *h, const struc
 	}
 }
 
-/* Will there be a ring back to the sender that is not there yet? */
+/* True if a ring back to the sender will be needed and does not exist yet. */
 static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
 {
 	static const struct pkt_addr no_group;
@@ -136,9 +139,9 @@ static bool wants_way_back(const struct shm_port *s, const struct shm_rx *rx)
 }
 
 /*
- * Makes an incoming ring of a connection that said its hello. 0 or -errno. Takes *ring_fd, and sets
- * it to -1, where it keeps a descriptor for the ring back: otherwise peers that ask take the last
- * ones, and none of them gets an answer.
+ * Makes an incoming ring of a connection whose hello was read. Returns 0 or -errno. If it keeps a
+ * descriptor for the ring back, it takes *ring_fd and sets it to -1. Without this, peers that
+ * connect use up the last descriptors, and none of them gets an answer.
  */
 static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, int *ring_fd)
 {
@@ -174,7 +177,7 @@ static int rx_make(struct shm_port *s, const struct shm_hello *hello, int fd, in
 		rx->back_fd = *ring_fd;
 		*ring_fd = -1;
 	}
-	/* In front: the first packets are there already, or about to come. */
+	/* A hot ring, because its first packets are there or will come soon. */
 	s->rx[s->num_rx++] = s->rx[s->num_hot];
 	s->rx[s->num_hot++] = rx;
 	s->rx_bytes += rx->ring.size;
@@ -196,8 +199,8 @@ free_rx:
 }
 
 /*
- * Reads the hello of a new connection and takes it in. -EAGAIN: no hello yet; else the descriptor
- * is used up.
+ * Reads the hello of a new connection and admits it. Returns -EAGAIN if there is no hello yet; in
+ * all other cases the descriptor is consumed.
  */
 static int admit(struct shm_port *s, int fd)
 {
@@ -251,8 +254,8 @@ void shm_pending_ready(struct shm_port *s, struct shm_end *end)
 }
 
 /*
- * Out of descriptors, the listener would stay readable and keep the service thread busy: accept
- * with the spare, and hang up.
+ * Without free descriptors the listener would stay readable and keep the service thread busy. This
+ * accepts with the spare descriptor and hangs up.
  */
 static void refuse_one(struct shm_port *s)
 {
@@ -280,7 +283,7 @@ void shm_accept_all(struct shm_port *s)
 		if (fd == -EAGAIN)
 			return;
 		if (fd < 0)
-			continue; /* whoever called has hung up again */
+			continue; /* the peer has hung up again */
 		if (!shm_same_user(fd)) {
 			s->base.stats.rx_bad++;
 			sys_close(fd);

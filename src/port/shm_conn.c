@@ -27,8 +27,8 @@ int shm_watch(int epfd, uint32_t events, struct shm_end *end)
 }
 
 /*
- * A copy of the descriptor may live in a child that was forked: without the explicit removal epoll
- * would go on reporting it, without the shutdown the peer would not hear of the end.
+ * A forked child may have a copy of the descriptor. Without the explicit removal epoll would still
+ * report it, and without the shutdown the peer would not notice the end.
  */
 void shm_end_close(struct shm_port *s, struct shm_end *end)
 {
@@ -43,7 +43,7 @@ void shm_end_close(struct shm_port *s, struct shm_end *end)
 	end->fd = -1;
 }
 
-/* A connection wakes the sleeper by data or hang-up, and the control work by hang-up alone. */
+/* Data and hang-up of a connection wake the sleeper; its hang-up alone triggers control work. */
 int shm_watch_connection(struct shm_port *s, struct shm_end *end)
 {
 	int rc = shm_watch(s->base.fd, EPOLLIN | EPOLLRDHUP, end);
@@ -51,10 +51,7 @@ int shm_watch_connection(struct shm_port *s, struct shm_end *end)
 	return rc ? rc : shm_watch(s->base.ctl_fd, EPOLLRDHUP, end);
 }
 
-/*
- * The folder's rights keep others out; a descriptor that was handed around would not be stopped by
- * them.
- */
+/* The rights of the folder keep other users out, but not a descriptor that was passed on. */
 bool shm_same_user(int fd)
 {
 	struct ucred cred;
@@ -118,8 +115,8 @@ static int send_hello(struct shm_port *s, int fd, int ring_fd, uint32_t ring_siz
 }
 
 /*
- * A socket connected to the peer's lane, or -errno: nobody there. Never waits: a full backlog is as
- * good as absence.
+ * Returns a socket connected to the lane of the peer, or -errno: the peer is absent. It never
+ * waits: a full backlog counts as absence.
  */
 static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 {
@@ -142,8 +139,8 @@ static int dial(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 }
 
 /*
- * A limit of this machine keeps a peer out, who sees no more of it than that nobody answers. Said
- * once for each limit.
+ * Logs once for each limit of this machine that it keeps a peer out. The peer sees only that it
+ * gets no answer.
  */
 void shm_say_limit(struct shm_port *s, int rc)
 {
@@ -172,8 +169,8 @@ int shm_holder_of(struct shm_port *s, const struct pkt_addr *addr, unsigned lane
 }
 
 /*
- * A ring of *size bytes, or of fewer where memory is short. Its descriptor lives only until the
- * hello is sent: the spare one may do.
+ * Makes a ring of *size bytes, or of fewer if memory is short. Its descriptor is needed only until
+ * the hello is sent, so the spare one may be used.
  */
 static int make_ring(struct shm_port *s, uint32_t *size, struct shm_prod *ring, int *fd)
 {
@@ -191,7 +188,7 @@ static int make_ring(struct shm_port *s, uint32_t *size, struct shm_prod *ring, 
 	}
 }
 
-/* A sender's ring is here, and a descriptor is kept for the one back: now it is used. */
+/* Uses the descriptor that was kept, with the ring of a sender, for the ring back to it. */
 static void use_way_back(struct shm_port *s, const struct pkt_addr *dst, unsigned lane)
 {
 	for (unsigned i = 0; i < s->num_rx; i++) {
@@ -312,8 +309,8 @@ static void forget(struct shm_tx **list, unsigned *n, const struct shm_tx *tx)
 }
 
 /*
- * A peer that ran well may have been started again. One that refused us is left alone for longer,
- * and offered a shorter ring.
+ * A peer that ran for a while may have been restarted. A peer that refused the connection gets
+ * longer pauses and a shorter ring.
  */
 static void reconnect_later(struct shm_port *s, struct shm_path *path, bool settled)
 {
@@ -348,7 +345,7 @@ void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
 	forget(s->unfenced, &s->num_unfenced, tx);
 	if (tx->blocked) {
 		s->num_blocked--;
-		/* A sleeper waits for room in it, and would wait for ever. */
+		/* Otherwise a sleeper would wait for room in it for ever. */
 		if (s->armed && !s->forked)
 			sys_write(s->kick.fd, &(uint64_t){1}, sizeof(uint64_t));
 	}
@@ -357,7 +354,7 @@ void shm_tx_end(struct shm_port *s, struct shm_tx *tx)
 	list_del(&tx->node);
 	s->num_tx--;
 	shm_end_close(s, &tx->end);
-	/* The packet reserved last may be there, and want its ICRC still. */
+	/* Its memory stays for now: the last reservation may be in it and lack its ICRC. */
 	tx->next_dead = s->dead_tx;
 	s->dead_tx = tx;
 }
@@ -379,7 +376,7 @@ void shm_rx_end(struct shm_port *s, unsigned i)
 {
 	struct shm_rx *rx = s->rx[i];
 
-	/* The last hot one takes its place, and the last cold one takes that one's. */
+	/* The last hot ring takes its place, and the last cold ring takes the place of that one. */
 	if (i < s->num_hot) {
 		s->rx[i] = s->rx[--s->num_hot];
 		i = s->num_hot;
@@ -404,7 +401,7 @@ void shm_free_dead_rx(struct shm_port *s)
 	}
 }
 
-/* The connection's other side is gone, or it was woken for nothing. */
+/* The other side of the connection is gone, or the wake-up was stale. */
 static void connection_event(struct shm_port *s, struct shm_end *end)
 {
 	if (shm_take_wakeups(end->fd))
@@ -416,8 +413,8 @@ static void connection_event(struct shm_port *s, struct shm_end *end)
 		shm_tx_end(s, tx);
 	} else {
 		/*
-		 * What it left in the ring is delivered first; the next burst that finds nothing
-		 * ends it.
+		 * Packets left in the ring are delivered first. The next burst that finds none ends
+		 * the connection.
 		 */
 		struct shm_rx *rx = container_of(end, struct shm_rx, end);
 
@@ -440,7 +437,11 @@ void shm_control(struct port *p)
 		struct shm_end *end = evs[i].data.ptr;
 
 		if (end->kind == SHM_END_LISTEN)
-			due = true; /* last: it makes and frees what other events of this batch may point to */
+			/*
+			 * last, because it makes and frees objects that other events of this batch
+			 * may point to
+			 */
+			due = true;
 		else if (end->kind == SHM_END_PENDING)
 			shm_pending_ready(s, end);
 		else

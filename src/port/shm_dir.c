@@ -20,7 +20,7 @@
 #define MARK_MAX   128	     /* "GROUP@ADDRESS.LANE" */
 #define SETTLED_NS 100000000 /* many ticks of any kernel */
 
-/* Opens `path` as our private folder, making it if need be (its parent must be there). */
+/* Opens `path` as the private folder, and makes it if it does not exist. Its parent must exist. */
 static int open_private(const char *path)
 {
 	struct stat st;
@@ -64,8 +64,8 @@ int shm_dir_open(char *err, size_t errlen)
 		return fd < 0 ? complain(err, errlen, chosen, fd) : fd;
 	}
 	/*
-	 * XDG_RUNTIME_DIR is another user's after a plain su: then it can't be used, and is passed
-	 * over.
+	 * After a plain su, XDG_RUNTIME_DIR belongs to another user. It cannot be used and is
+	 * skipped.
 	 */
 	if (run && *run == '/' &&
 	    snprintf(path, sizeof(path), "%s/roost", run) < (int)sizeof(path)) {
@@ -76,8 +76,8 @@ int shm_dir_open(char *err, size_t errlen)
 	snprintf(path, sizeof(path), "/tmp/roost-%u", (unsigned)geteuid());
 	fd = open_private(path);
 	/*
-	 * Only where /tmp can't be written: whoever squats on our name there must not choose the
-	 * place for us.
+	 * Only if /tmp cannot be written: another user that takes this name there must not choose
+	 * the folder.
 	 */
 	if (fd == -EROFS || fd == -EACCES || fd == -ENOENT) {
 		snprintf(path, sizeof(path), "/dev/shm/roost-%u", (unsigned)geteuid());
@@ -116,7 +116,7 @@ int shm_dir_listen(int dirfd, const char *name)
 		return fd;
 	rc = sys_bind(fd, (struct sockaddr *)&sa, len);
 	if (rc == -EADDRINUSE && !someone_at(&sa, len)) {
-		/* A process that had our number before died without cleaning up. */
+		/* An earlier process with the same id died without cleaning up. */
 		unlinkat(dirfd, name, 0);
 		rc = sys_bind(fd, (struct sockaddr *)&sa, len);
 	}
@@ -169,7 +169,7 @@ void shm_dir_unmark(int dirfd, const struct pkt_addr *group, const struct pkt_ad
 	unlinkat(dirfd, mark_name(group, addr, lane, name), 0);
 }
 
-/* The folder to read through: a descriptor of its own has a place of its own. */
+/* Opens the folder for reading. A descriptor of its own has a position of its own. */
 static DIR *read_folder(int dirfd)
 {
 	int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -218,7 +218,10 @@ void shm_dir_members(int dirfd, const struct pkt_addr *group,
 	closedir(d);
 }
 
-/* The address and lane are ours: whoever left marks in their name is dead. */
+/*
+ * Removes marks of an address and lane that this process has claimed: a process that left them is
+ * dead.
+ */
 static void remove_marks(int dirfd, const char *name)
 {
 	struct dirent *e;
@@ -256,7 +259,7 @@ static void lock_name(const char *name, char buf[SHM_NAME_MAX])
 	snprintf(buf, SHM_NAME_MAX, "%.70s.lock", name);
 }
 
-/* The namespace in which our process id counts; 0: unknown. */
+/* Returns the namespace of the process id; 0: unknown. */
 static uint64_t own_pid_ns(void)
 {
 	struct stat st;
@@ -264,7 +267,7 @@ static uint64_t own_pid_ns(void)
 	return stat("/proc/self/ns/pid", &st) ? 0 : (uint64_t)st.st_ino;
 }
 
-/* Reads "PID LANES RING NAMESPACE\n". False when it says nothing sensible. */
+/* Reads "PID LANES RING NAMESPACE\n". Returns false if the contents are invalid. */
 static bool read_lock(int fd, struct shm_holder *h)
 {
 	char buf[96];
@@ -291,8 +294,8 @@ static int write_lock(int fd, unsigned lanes, uint32_t ring)
 }
 
 /*
- * The lock file, open and locked by us. A holder that leaves removes the file: whoever waited at
- * its name with the old one open must see that it is gone and begin again.
+ * Opens and locks the lock file. A holder that leaves removes the file, so a process that waited
+ * with the old file open must notice this and begin again.
  */
 static int take_lock(int dirfd, const char *lock, pid_t *holder)
 {
@@ -343,9 +346,7 @@ bool shm_dir_may_hold(const struct shm_holder *h, pid_t pid)
 	return pid == 0 || !h->pid_ns || h->pid_ns != own_pid_ns() || h->pid == pid;
 }
 
-/*
- * Removes the socket that a dead process left. Anything else under that name is not ours to remove.
- */
+/* Removes the socket of a dead process, but no other file of that name. */
 static int remove_stale(int dirfd, const char *name)
 {
 	struct stat st;

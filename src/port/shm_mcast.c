@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups on shm. A member leaves a mark in the private folder (shm_dir.h). A sender has a ring of
- * its own to each member for each group: its hello names the group, so every packet in it has that
- * destination, and a member takes such a ring only while it is one.
+ * Multicast groups on shm. A member marks itself in the private folder (shm_dir.h). A sender has a
+ * separate ring to each member for each group. The hello names the group, so every packet in the
+ * ring has that destination. A member accepts such a ring only while it is a member.
  *
  *	staged packet --copy--> ring to 10.0.0.2 for 239.1.1.1
  *		      --copy--> ring to 10.0.0.3 for 239.1.1.1
  *
- * A path to a group finds the members when it is made; those who come later when the folder has
- * changed, which is looked at once in a tick of the coarse clock while something is sent. A member
- * whose ring is full loses packets: one that does not run must not hold up the others, and UD
- * promises nothing.
+ * A path to a group finds the members when it is made. It finds later members when the folder has
+ * changed, which it checks once in a tick of the coarse clock while packets are sent. A member
+ * whose ring is full loses packets: a member that does not run must not delay the others, and UD
+ * does not guarantee delivery.
  */
 #include "port/shm.h"
 
@@ -131,8 +131,8 @@ void shm_fanout_look(struct shm_port *s, struct shm_path *path)
 	shm_dir_members(s->dirfd, &path->base.dst, take_member, &l);
 	f->seen = changed;
 	/*
-	 * A mark whose member is dead, or has no room for us: it is asked again, but not all the
-	 * time.
+	 * The member of a mark is dead, or has no room for this sender. It is tried again, but not
+	 * at every look.
 	 */
 	if (l.failed) {
 		f->seen = 0;
@@ -194,7 +194,7 @@ int shm_stage(struct shm_port *s, struct shm_path *path, uint32_t len, uint8_t t
 }
 
 /*
- * What waits in the ring goes out: it holds so many unpublished at most, and the receiver works
+ * Publishes the waiting packets: a ring has a limit of unpublished ones, and the receiver works
  * meanwhile.
  */
 static void publish(struct shm_port *s, struct shm_tx *tx)
@@ -236,8 +236,8 @@ void shm_staged_send(struct shm_port *s, bool all)
 		struct shm_fanout *f = st->path->fanout;
 
 		/*
-		 * From the end: who turns out to be broken leaves the list, and the last one takes
-		 * its place.
+		 * From the end, because a broken member leaves the list and the last one takes its
+		 * place.
 		 */
 		for (unsigned i = f->count; i-- > 0;)
 			copy_to(s, f->tx[i], st);

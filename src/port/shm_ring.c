@@ -29,7 +29,7 @@ static bool good_size(uint32_t size)
 	return is_pow2(size) && size >= SHM_RING_MIN && size <= SHM_RING_MAX;
 }
 
-/* Not executable where the kernel knows how (6.3); older ones refuse the flag. */
+/* Not executable if the kernel supports it (6.3); older kernels refuse the flag. */
 static int make_memfd(void)
 {
 	int fd = memfd_create("roost-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
@@ -56,8 +56,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 }
 
 /*
- * The pages, of whatever size, that bytes [from, upto) of shared memory lie in. False when there is
- * none for them; kernels before 5.14 cannot tell.
+ * Populates the pages, of any size, with bytes [from, upto) of shared memory. Returns false if
+ * there is no memory for them; kernels before 5.14 cannot tell.
  */
 static bool populate(uint8_t *data, uint32_t from, uint32_t upto)
 {
@@ -86,7 +86,8 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 		goto close_fd;
 	}
 	/*
-	 * Allocated before anybody touches it: short memory is an error here, not a signal later.
+	 * Allocated before the first access, so that short memory is an error here and not a signal
+	 * later.
 	 */
 	if (ftruncate(*fd, SHM_RING_OVERHEAD + (off_t)size) ||
 	    fallocate(*fd, 0, 0, SHM_RING_OVERHEAD + (off_t)first) ||
@@ -99,7 +100,7 @@ int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd)
 		rc = -errno;
 		goto free_ends;
 	}
-	/* Kernels before 5.14 don't know it: then the first touch of each page faults once. */
+	/* Kernels before 5.14 do not support it: then the first access to each page faults once. */
 	madvise(m, SHM_RING_OVERHEAD + (size_t)first, MADV_POPULATE_WRITE);
 	p->ctl = (struct shm_ring_ctl *)(void *)m;
 	p->descs = (_Atomic uint64_t *)(void *)(m + SHM_RING_CTL);
@@ -138,15 +139,15 @@ int shm_cons_map(int fd, uint32_t size, struct shm_cons *c)
 	seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & SEALS) != SEALS || (seals & F_SEAL_WRITE))
 		return -EPERM;
-	/* Seals are there for hugetlbfs too, whose pages may run out at a touch (SIGBUS). */
+	/* Memory of hugetlbfs can be sealed too, but may run out of pages at an access (SIGBUS). */
 	if (fstatfs(fd, &fs) || fstat(fd, &st))
 		return -errno;
 	if (fs.f_type != TMPFS_MAGIC || !S_ISREG(st.st_mode) ||
 	    st.st_size != SHM_RING_OVERHEAD + (off_t)size)
 		return -EINVAL;
 	/*
-	 * What is touched here its maker has allocated: connections alone cost us no memory but
-	 * page tables.
+	 * The maker must have allocated the pages that are touched here: connections alone then
+	 * cost this process only page tables.
 	 */
 	if (st.st_blocks * 512 < SHM_RING_OVERHEAD + (off_t)first)
 		return -EINVAL;
@@ -202,7 +203,7 @@ void shm_prod_look(struct shm_prod *p)
 {
 	uint64_t head = atomic_load_explicit(&p->ctl->head, memory_order_acquire);
 
-	/* It neither goes back nor beyond what was published. */
+	/* The head neither decreases nor exceeds the published index. */
 	if (head - p->head > p->published - p->head) {
 		p->broken = true;
 	} else if (head != p->head) {
@@ -211,10 +212,7 @@ void shm_prod_look(struct shm_prod *p)
 	}
 }
 
-/*
- * Bytes between what the consumer is done with and the end of what is reserved that no packet is
- * in.
- */
+/* Returns the unused bytes between the released records and the end of the reserved ones. */
 static uint32_t skipped(const struct shm_prod *p)
 {
 	return p->free < p->turn ? p->skip : 0;
@@ -266,7 +264,7 @@ void shm_prod_publish_to(struct shm_prod *p, uint64_t index)
 {
 	if (p->place && index != p->published)
 		copy_first(p);
-	/* The first one last: whoever sees it sees all. */
+	/* The first descriptor is stored last: a consumer that sees it sees all of them. */
 	for (uint64_t i = index; i != p->published;) {
 		i--;
 		atomic_store_explicit(&p->descs[i % SHM_RING_DESCS],

@@ -1,43 +1,42 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A ring of packets in memory that two processes share: one producer, one consumer, one direction.
- * No system calls on the data path, no sockets: shm.c moves packets over rings, shm_conn.c passes
- * them between processes.
+ * The data path makes no system calls and uses no sockets. shm.c moves packets over rings,
+ * shm_conn.c passes rings between processes.
  *
  *   memfd:  | control page | 1024 descriptors of 8 bytes | data, `size` bytes, a power of two |
  *
  *   data:   | rec | rec    | rec |                       |      not touched       |
  *           0     ^free          ^pos                    ^extent                  ^size
  *
- * A record is a multiple of 32 bytes. A large packet has 20 bytes free in front, so that the
- * payload of a middle one is aligned to 32. Small packets lie close together: a WRITE of 64 bytes
- * takes one and a half cache lines, and neither TLB nor prefetchers see the 4 KiB strides of a ring
- * of slots.
+ * The size of a record is a multiple of 32 bytes. The record of a large packet has 20 unused bytes
+ * in front, so that the payload of a middle packet is aligned to 32. Small packets lie close
+ * together: a WRITE of 64 bytes takes one and a half cache lines. A ring of slots would have
+ * strides of 4 KiB, which are bad for the TLB and the prefetchers.
  *
- * A burst begins with two lines that the consumer, when it finds nothing, asks for together with
- * the next descriptor's: it knows where they will be. A small first packet lies in them, so it
- * comes with its descriptor and not after it: one way between two cores less for a packet alone. It
- * is built in private memory and copied when the burst is published, since lines that somebody
- * looks at are taken away again and again while they are written. All other packets lie behind the
- * two lines.
+ * A burst begins with two cache lines whose place the consumer knows in advance. A consumer that
+ * finds no packet prefetches these lines together with the line of the next descriptor. A small
+ * first packet lies in them, so it arrives with its descriptor and not after it. This saves a
+ * single packet one transfer between two cores. The first packet is built in private memory and
+ * copied when the burst is published, because another core that reads a line takes it away from
+ * the writer again and again. All other packets lie behind the two lines.
  *
- * What the consumer must know of a packet is in its descriptor, not in front of it: a burst can be
- * handed out without touching the packets. To look at the first line of each, and at the rest
- * later, takes half the bandwidth: it spoils the prefetchers' work.
+ * The descriptor has everything that the consumer must know of a packet, so a burst is handed out
+ * without a look at the packets. To look at the first line of each packet first, and at the rest
+ * later, halves the bandwidth, because it defeats the prefetchers.
  *
  *   descriptor:  lap (16 bits) | place / 32 (24) | type of service (8) | length (16)
  *
- * The lap says whether a descriptor is new: it counts how often the producer has come round, from
- * 1. So no index is needed, and an idle consumer polls the very line in which the next descriptor
- * will be. A burst is published from its last descriptor to its first: the consumer sees it all at
- * once.
+ * The lap tells whether a descriptor is new. It counts the rounds of the producer, from 1. No index
+ * is needed, and an idle consumer polls the line of the next descriptor. A burst is published from
+ * its last descriptor to its first, so the consumer sees all of it at once.
  *
- * Data positions count bytes and never wrap, the place is position modulo size. A record never
- * crosses the end: the producer skips what is left. It also skips at its `extent`, so that an idle
- * ring costs little memory; it extends while packets pile up. A stream is faster in a large ring,
- * whose lines have left the consumer's cache when they are written again, and with a bounded number
- * of bytes in flight, which are still in the producer's cache when they are read
- * (docs/decisions.md).
+ * Data positions count bytes and never wrap. The place is the position modulo size. A record never
+ * crosses the end of the data: the producer skips the rest. It also skips at its `extent`, so that
+ * an idle ring uses little memory. The extent grows while packets pile up. A stream is faster in a
+ * large ring, because its lines have left the consumer's cache when they are written again. It is
+ * also faster with a limit on the bytes in flight, because these are still in the producer's cache
+ * when they are read (docs/decisions.md).
  *
  * Memory order, by pairs:
  *
@@ -55,7 +54,7 @@
  *	`want_room`, then `head`	`head`, then `want_room`	the same
  *
  * Neither side trusts the other: each keeps its state private, reads each shared word once, and
- * checks it. Thread rules: one thread at a time for each side.
+ * checks it. One thread at a time may use each side.
  */
 #ifndef ROOST_PORT_SHM_RING_H
 #define ROOST_PORT_SHM_RING_H
@@ -71,26 +70,29 @@
 #define SHM_RING_MIN	 (64u << 10)
 #define SHM_RING_MAX	 (64u << 20)
 #define SHM_RING_DEFAULT (4u << 20)
-/* What is populated at the start, and by how much a ring extends (bytes). */
+/* Bytes that are populated at the start, and bytes by which a ring extends. */
 #define SHM_RING_FIRST (256u << 10)
 #define SHM_RING_STEP  (512u << 10)
-/* So many bytes not yet consumed at the end of the extent: a stream, worth more memory. */
+/*
+ * This many unconsumed bytes at the end of the extent indicate a stream, for which the ring
+ * extends.
+ */
 #define SHM_RING_LAG (16u << 10)
 
-/* Most bytes in flight, and most packets. */
+/* The most bytes in flight, and the most packets. */
 #define SHM_RING_WINDOW	  (1u << 20)
 #define SHM_RING_DESCS	  1024u
-#define SHM_RING_PENDING  128u /* reserved and not yet published, at most */
+#define SHM_RING_PENDING  128u /* the most packets reserved and not yet published */
 #define SHM_RING_CTL	  4096u
 #define SHM_RING_OVERHEAD (SHM_RING_CTL + SHM_RING_DESCS * 8u) /* bytes in front of the data */
 
 #define SHM_REC_ALIGN 32u
-/* where a large packet starts in its record; a small one fills it from its beginning */
+/* offset of a large packet in its record; a small one starts at 0 */
 #define SHM_REC_FRONT 20u
 #define SHM_MIN_LEN   16u /* BTH and ICRC */
 #define SHM_SMALL     256u
 #define SHM_AHEAD     1024u /* bytes */
-/* bytes at a burst's beginning: two lines, which prefetchers take for a pair */
+/* bytes at the start of a burst: two lines, which prefetchers fetch as a pair */
 #define SHM_WATCHED 128u
 
 /*
@@ -98,11 +100,11 @@
  * pairs.
  */
 struct shm_ring_ctl {
-	uint64_t magic;			     /* for a debugger; nobody relies on it */
-	_Alignas(128) _Atomic uint64_t head; /* consumer: packets before it are done with */
-	_Alignas(128) _Atomic uint32_t
-		sleeping; /* consumer sets it: wake me; who takes it back to 0 sends the wake-up */
-	/* producer sets it; the same the other way round */
+	uint64_t magic;			     /* for debuggers only */
+	_Alignas(128) _Atomic uint64_t head; /* the consumer has released packets before this one */
+	/* set by a consumer that sleeps; the thread that clears it sends the wake-up */
+	_Alignas(128) _Atomic uint32_t sleeping;
+	/* the same for a producer that waits for room */
 	_Alignas(128) _Atomic uint32_t want_room;
 };
 _Static_assert(sizeof(struct shm_ring_ctl) <= SHM_RING_CTL, "control page");
@@ -112,26 +114,26 @@ struct shm_prod {
 	_Atomic uint64_t *descs;
 	uint8_t *data;
 	/*
-	 * by descriptor: the data position behind its record (private: the shared one may be
-	 * changed)
+	 * for each descriptor, the data position behind its record; a private copy, because the
+	 * peer may change the shared one
 	 */
 	uint32_t *ends;
 	uint64_t index; /* packets reserved so far */
-	/* the last reservation: it may be taken back, or lack its ICRC still */
+	/* the last reservation: it may be cancelled, or may still lack its ICRC */
 	uint64_t last;
 	uint64_t published;   /* packets that the consumer can see */
-	uint64_t head;	      /* packets that the consumer is done with, as last seen */
-	uint64_t index_limit; /* reservations up to here, */
-	uint64_t limit;	      /* and to here in the data, need no look at anything */
+	uint64_t head;	      /* packets that the consumer has released, at the last look */
+	uint64_t index_limit; /* reservations up to this index ... */
+	uint64_t limit;	      /* ... and this data position need no shm_prod_more() */
 	uint64_t pos;	      /* data position of the next record */
 	uint64_t last_pos;
-	uint64_t free; /* data position up to which records are done with */
-	uint64_t sent; /* data position of what is published */
-	uint64_t turn; /* where the lap of pos began, */
-	uint32_t skip; /* and what was skipped in front of it */
+	uint64_t free; /* data position up to which records are released */
+	uint64_t sent; /* data position of the published records */
+	uint64_t turn; /* data position at which the lap of pos began ... */
+	uint32_t skip; /* ... and the bytes skipped before it */
 	uint32_t size, extent, step;
-	bool broken; /* the consumer's index made no sense */
-	/* where the burst's first packet goes, which is in `first`; NULL: it is not there */
+	bool broken; /* the consumer's index was invalid */
+	/* place of the burst's first packet, which is in `first`; NULL: it is not there */
 	uint8_t *place;
 	uint64_t pending[SHM_RING_PENDING];
 	uint8_t first[SHM_WATCHED] __attribute__((aligned(CACHE_LINE)));
@@ -141,14 +143,14 @@ struct shm_cons {
 	struct shm_ring_ctl *ctl;
 	_Atomic uint64_t *descs;
 	uint8_t *data;
-	uint64_t head;	   /* handed out so far */
-	uint64_t released; /* what the producer was told */
+	uint64_t head;	   /* packets handed out so far */
+	uint64_t released; /* packets released to the producer */
 	uint32_t size;
-	uint32_t populated; /* bytes of data that are in our page table */
+	uint32_t populated; /* bytes of data in the page table of this process */
 	uint32_t next;	    /* place behind the last record handed out */
 };
 
-/* A full fence. gcc's TSan knows none, and takes a read-modify-write in its stead. */
+/* A full fence. TSan of gcc does not support fences, so a read-modify-write replaces it. */
 static inline void shm_fence(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -182,35 +184,38 @@ static inline uint64_t shm_desc(uint64_t index, uint32_t place, uint32_t len, ui
 }
 
 /*
- * Makes a ring in new sealed memory, maps and populates its first part. `size`: a power of two
- * between SHM_RING_MIN and _MAX. Sets *fd (the caller's to close) and *p. 0 or -errno. Control
- * path.
+ * Makes a ring in new sealed memory, and maps and populates its first part. `size`: a power of two
+ * between SHM_RING_MIN and _MAX. Sets *fd, which the caller closes, and *p. Returns 0 or -errno.
+ * Control path.
  */
 int shm_prod_create(uint32_t size, struct shm_prod *p, int *fd);
 void shm_prod_unmap(struct shm_prod *p);
 
 /*
- * Maps a ring that another process made, after checking that it is what it must be: memory that can
- * neither shrink nor fault, of exactly that size. 0, or -EINVAL, -EPERM (not sealed), -errno. The
- * descriptor stays the caller's.
+ * Maps a ring of another process. Checks first that the memory can neither shrink nor fault and has
+ * exactly this size. Returns 0, -EINVAL, -EPERM (not sealed), or another -errno. The descriptor
+ * still belongs to the caller.
  */
 int shm_cons_map(int fd, uint32_t size, struct shm_cons *c);
 void shm_cons_unmap(struct shm_cons *c);
 
-/* Looks at what the consumer is done with; sets p->broken if that makes no sense. */
+/* Reads what the consumer has released. Sets p->broken if the value is invalid. */
 void shm_prod_look(struct shm_prod *p);
-/* The slow path of a reservation: looks, turns, extends. True when `need` bytes fit now. */
+/* The slow path of a reservation: looks, wraps, extends. Returns true if `need` bytes fit now. */
 bool shm_prod_more(struct shm_prod *p, uint32_t need);
-/* Publishes up to a packet that was reserved. */
+/* Publishes the packets before `index`. */
 void shm_prod_publish_to(struct shm_prod *p, uint64_t index);
 
-/* Memory behind the first part, when the consumer comes there first. False: there is none. */
+/*
+ * Populates memory behind the first part when the consumer first reaches it. Returns false if there
+ * is none.
+ */
 bool shm_cons_populate(struct shm_cons *c, uint32_t upto);
 
 /*
- * Asks for the lines of small records to come: a store that waits for its line holds up the ICRC's
- * loads behind it. Only where the consumer is done; large records keep the prefetchers of the CPU
- * busy without.
+ * Prefetches the lines of later small records: a store that waits for its line delays the loads of
+ * the ICRC behind it. It prefetches only where the consumer has released. For large records the
+ * prefetchers of the CPU suffice.
  */
 static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
 {
@@ -222,13 +227,16 @@ static inline void shm_prod_ahead(const struct shm_prod *p, uint32_t need)
 		mem_prefetch_write(p->data + (line & (p->size - 1)));
 }
 
-/* Most bytes that a packet takes of the ring. */
+/* The most bytes of the ring that a packet takes. */
 static inline uint32_t shm_most_size(uint32_t len)
 {
 	return SHM_WATCHED + shm_rec_size(len);
 }
 
-/* Room for a packet of `len` bytes, or NULL: full, or broken. Sent by publish. */
+/*
+ * Reserves room for a packet of `len` bytes. Returns NULL if the ring is full or broken. Publishing
+ * sends the packet.
+ */
 static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_t tos)
 {
 	bool begins = p->index == p->published;
@@ -257,13 +265,13 @@ static inline uint8_t *shm_prod_reserve(struct shm_prod *p, uint32_t len, uint8_
 	return at + shm_rec_front(len);
 }
 
-/* Takes back the last reservation, once, if it was not published. */
+/* Cancels the last reservation, once, if it was not published. */
 static inline void shm_prod_cancel(struct shm_prod *p)
 {
 	if (p->index != p->last) {
 		p->index = p->last;
 		p->pos = p->last_pos;
-		p->limit = 0; /* it may be that of the next lap */
+		p->limit = 0; /* the limit may be that of the next lap */
 		if (p->index == p->published)
 			p->place = NULL;
 	}
@@ -280,20 +288,20 @@ static inline void shm_prod_publish(struct shm_prod *p)
 	p->sent = p->pos;
 }
 
-/* The same without the last packet, which may lack its ICRC. */
+/* Publishes all but the last packet, which may lack its ICRC. */
 static inline void shm_prod_publish_finished(struct shm_prod *p)
 {
 	shm_prod_publish_to(p, p->last);
 	p->sent = p->last_pos;
 }
 
-/* Has the consumer not yet given back all that was published? */
+/* True if the consumer has not yet released all published packets. */
 static inline bool shm_prod_unread(const struct shm_prod *p)
 {
 	return atomic_load_explicit(&p->ctl->head, memory_order_relaxed) != p->published;
 }
 
-/* Is there a packet? 1: yes, 0: no, -1: nonsense. */
+/* Returns 1 if there is a packet, 0 if there is none, -1 if the ring is invalid. */
 static inline int shm_cons_look(const struct shm_cons *c)
 {
 	uint64_t d =
@@ -304,7 +312,7 @@ static inline int shm_cons_look(const struct shm_cons *c)
 }
 
 /*
- * Asks for the lines in which the next burst will begin. No promise: the producer may go on
+ * Prefetches the lines in which the next burst will probably begin; the producer may continue
  * elsewhere.
  */
 static inline void shm_cons_watch(const struct shm_cons *c)
@@ -316,8 +324,9 @@ static inline void shm_cons_watch(const struct shm_cons *c)
 }
 
 /*
- * The next packet. 1 and the packet (in shared memory: it may change at any time), its length
- * (checked, and private) and type of service; 0: none; -1: nonsense in the ring.
+ * Gets the next packet. Returns 1 and the packet (in shared memory, so it may change at any time),
+ * its length (checked and private) and its type of service. Returns 0 if there is none, -1 if the
+ * ring is invalid.
  */
 static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len, uint8_t *tos)
 {
@@ -326,7 +335,7 @@ static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len
 	uint16_t laps = (uint16_t)((d >> 48) - shm_lap(c->head));
 	uint32_t place = (uint32_t)(d >> 24 & 0xffffff) * SHM_REC_ALIGN, end;
 
-	/* The producer cannot be further round than we let it. */
+	/* The producer cannot be more laps ahead than the released records allow. */
 	if (laps != 0)
 		return laps == 0xffff ? 0 : -1;
 	*len = d & 0xffff;
@@ -342,7 +351,7 @@ static inline int shm_cons_next(struct shm_cons *c, uint8_t **bth, uint32_t *len
 	return 1;
 }
 
-/* Gives back everything that was handed out. */
+/* Releases all packets that were handed out. */
 static inline void shm_cons_release(struct shm_cons *c)
 {
 	c->released = c->head;

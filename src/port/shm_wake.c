@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sleeping and waking without a lost wake-up, and without a fence on the data path.
+ * Sleeping and waking without lost wake-ups, and without a fence on the data path.
  *
- * A receiver that goes to sleep says so in each of its rings, and looks once more; a sender that
- * publishes looks whether somebody sleeps, and writes a byte to the socket. Each side stores one
- * word and then loads the other's, so both need a full fence between (else both may load the old
- * value). The receiver has it in arm(). In the sender it would cost most of the rate of small
- * bursts: the fence waits until the other core has given up every line of the burst. So the sender
- * looks at once, without a fence, which nearly always sees the truth; remembers the ring as
- * "unfenced"; looks again in each rx_burst; and forgets it when a fence has gone by, which is at
- * the first rx_burst that finds nothing to do, or in its own arm(). A processing unit is always
- * polled again or armed after it has sent (src/drive), so the look behind the fence always comes.
+ * A receiver that goes to sleep sets a flag in each of its rings and looks once more. A sender that
+ * publishes reads the flag and writes a byte to the socket if it is set. Each side stores one word
+ * and then loads the word of the other, so both need a full fence in between; otherwise both may
+ * load the old value. The receiver has its fence in arm(). In the sender a fence would cost most of
+ * the rate of small bursts, because it waits until the other core has given up every line of the
+ * burst. The sender therefore reads the flag at once without a fence, which nearly always gives the
+ * current value. It marks the ring as "unfenced" and reads the flag again in each rx_burst. It
+ * removes the mark after a fence: at the first rx_burst that finds no work, or in its own arm(). A
+ * processing unit is always polled again or armed after it has sent (src/drive), so the look after
+ * the fence always comes.
  *
- * The other way round, a sender that waits for room: it says so in arm(), behind its fence; the
- * receiver looks in each rx_burst that visits the ring, and behind the fence of its own arm().
+ * The other direction is a sender that waits for room. It sets a flag in arm(), which has a fence.
+ * The receiver reads the flag in each rx_burst that visits the ring, and after the fence of its own
+ * arm().
  */
 #include "port/shm.h"
 
@@ -25,7 +27,10 @@
 
 static void ring_bell(int fd)
 {
-	/* A full socket wakes as well as a byte more; a dead one is seen by its hang-up. */
+	/*
+	 * A full socket wakes the peer as well as another byte does. A dead socket is noticed by
+	 * its hang-up.
+	 */
 	if (fd >= 0)
 		sys_sendto(fd, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 }
@@ -45,7 +50,7 @@ bool shm_take_wakeups(int fd)
 	return true;
 }
 
-/* Whoever takes the flag back sends the wake-up: one byte for one sleep. */
+/* The thread that clears the flag sends the wake-up: one byte for one sleep. */
 static void wake_if(_Atomic uint32_t *flag, int fd)
 {
 	if (unlikely(atomic_load_explicit(flag, memory_order_relaxed)) &&
@@ -74,8 +79,8 @@ void shm_wake_sender(struct shm_rx *rx)
 }
 
 /*
- * Sets the flags of all rings, or takes them back: true when a peer was first somewhere, and has
- * sent a wake-up or is about to.
+ * Sets or clears the flags of all rings. Returns true if a peer cleared one first: it has sent a
+ * wake-up or is about to.
  */
 static bool set_flags(struct shm_port *s, uint32_t value)
 {
@@ -97,8 +102,8 @@ static bool set_flags(struct shm_port *s, uint32_t value)
 }
 
 /*
- * A ring that reservations failed on has room for any packet, or its peer made no sense (the next
- * reservation sees to it).
+ * True if a ring on which reservations failed has room for any packet, or its peer sent invalid
+ * data (the next reservation handles that).
  */
 static bool room_came_free(struct shm_port *s)
 {
@@ -145,7 +150,7 @@ void shm_disarm(struct port *p, bool woken)
 	if (s->armed)
 		woken |= set_flags(s, 0);
 	s->armed = false;
-	/* A wake-up that comes after this is stale, and wakes somebody in vain. */
+	/* A later wake-up is stale and wakes a thread in vain. */
 	if (woken)
 		shm_drain(s);
 }

@@ -12,7 +12,7 @@
 
 #define SIM_MAX_PORTS 128
 #define SIM_NOBODY    SIM_MAX_PORTS /* as receiver */
-#define SIM_START     1000000	    /* virtual time begins here: 0 means "never" in places */
+#define SIM_START     1000000	    /* start of virtual time: 0 means "never" in places */
 #define SIM_QUEUE     512	    /* packets a port holds before it drops, as a socket would */
 
 struct flight {
@@ -42,12 +42,12 @@ struct sim_port {
 	struct sim *sim;
 	unsigned index;
 	struct list_head paths, groups;
-	/* reserved last; it may lack its ICRC until the flush (port.h, `lag`) */
+	/* the last reservation; it may lack its ICRC until the flush (port.h, `lag`) */
 	struct flight *staged;
-	/* and the one before it, which is complete when the next is reserved */
+	/* the reservation before it, complete when the next is made */
 	struct flight *before;
 	uint64_t busy_until;
-	uint64_t last_at; /* when its latest packet arrives that was not reordered */
+	uint64_t last_at; /* arrival time of its latest packet that was not reordered */
 	struct flight *held[PORT_BURST];
 	int num_held;
 };
@@ -147,8 +147,8 @@ static bool is_mine(const struct sim_port *p, const struct pkt_addr *dst, uint32
 }
 
 /*
- * The port that a packet to `dst` belongs to, or SIM_NOBODY. Of several that share the address the
- * first one has what comes to QP 1.
+ * Returns the port for a packet to `dst`, or SIM_NOBODY. If several ports share the address, the
+ * first one receives packets to QP 1.
  */
 static unsigned receiver(struct sim *s, const struct pkt_addr *dst, const uint8_t *bth)
 {
@@ -178,7 +178,7 @@ static struct sim_group *member(const struct sim_port *p, const struct pkt_addr 
 	return NULL;
 }
 
-/* The sender hears of it at once: a hint more or less early makes no difference. */
+/* The sender gets the hint at once; its exact time does not matter. */
 static void hint(struct sim *s, const struct flight *f)
 {
 	struct port_hint h = {.dst = f->dst, .quotes = true};
@@ -204,7 +204,7 @@ static void arrive(struct sim *s, struct flight *f, uint64_t at)
 	heap_push(s, f);
 }
 
-/* What chance does to one receiver's copy. `at`: when it has left. */
+/* Applies the random faults to the copy of one receiver. `at`: the time at which it left. */
 static void travel(struct sim_port *p, struct flight *f, uint64_t at)
 {
 	struct sim *s = p->sim;
@@ -240,8 +240,8 @@ static void travel(struct sim_port *p, struct flight *f, uint64_t at)
 }
 
 /*
- * To whom it is for: of a group, a copy to each member, the sender among them. `from`: NULL has no
- * bad luck.
+ * Sends a packet to its receivers; for a group, a copy to each member, including the sender. `from`
+ * NULL: no random faults.
  */
 static void launch(struct sim *s, struct sim_port *from, struct flight *f, uint64_t at)
 {
@@ -307,7 +307,7 @@ static struct port_path *sim_path_get(struct port *port, const struct pkt_addr *
 {
 	struct sim_port *p = (struct sim_port *)port;
 	uint32_t slot = PORT_SLOT_OF_QPN(dqpn);
-	/* who shares an address has a slot a lane */
+	/* ports that share an address have a slot for each lane */
 	uint32_t lane = port->shared ? 0 : PORT_LANE_OF_QPN(dqpn, PORT_MAX_LANES);
 	struct sim_path *path;
 	struct list_head *l;

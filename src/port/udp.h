@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The udp port inside: an unconnected socket bound to our address and port 4791, for each lane.
+ * Internals of the udp port: for each lane an unconnected socket bound to the address and port
+ * 4791.
  *
  *   udp_open.c	  socket, address, MTU, windows
  *   udp_path.c	  destinations
- *   udp_tx.c	  staging memory, groups for UDP_SEGMENT, what to do when the kernel refuses
+ *   udp_tx.c	  staging memory, groups for UDP_SEGMENT, errors of sends
  *   udp_join.c	  packets of different lengths in one datagram, between two ports of one machine
  *   udp_rx.c	  datagrams (merged by UDP_GRO) cut into packets
- *   udp_err.c	  what the network says of packets that we sent
- *   udp_mcast.c  groups: a socket for each
- *   udp_lanes.c  several sockets of one address: steering, and packets that came to the wrong one
- *   udp_probe.c  what the running kernel can do, found out once
+ *   udp_err.c	  errors that the network reports for sent packets
+ *   udp_mcast.c	  multicast groups: a socket for each
+ *   udp_lanes.c	  several sockets of one address: steering, and packets for another lane
+ *   udp_probe.c	  abilities of the running kernel, probed once
  *
  * All functions: [owner], the thread that owns the processing unit, unless they say otherwise.
  */
@@ -36,33 +37,33 @@
 #define UDP_NO_CHECK6_RX 102
 #endif
 
-/* The kernel's UDP_MAX_SEGMENTS: 64, since Linux 6.9 128. */
+/* The kernel's UDP_MAX_SEGMENTS: 64, and 128 since Linux 6.9. */
 #define UDP_SEGS_OLD 64
 #define UDP_SEGS_NEW 128
-/* Longest UDP payload that IPv4's 16-bit length holds; IPv6 would take 20 bytes more. */
+/* The longest UDP payload that fits the 16-bit length of IPv4. IPv6 would take 20 bytes more. */
 #define UDP_MAX_DATAGRAM (65535 - 20 - 8)
 
 /*
- * What stands ahead of packets of different lengths that share a datagram (udp_join.c). The first
- * byte stands where a packet has its op-code: 0xff is among those that InfiniBand leaves to
- * manufacturers, and no packet of ours has it. Zeroes fill the last 16 bytes.
+ * The header of a datagram with packets of different lengths (udp_join.c). Its first byte is where
+ * a packet has its op-code: 0xff is one of the op-codes that InfiniBand leaves to manufacturers,
+ * and no packet of this NIC has it. Zeros fill the last 16 bytes.
  */
 #define UDP_JOIN_MAX   123 /* packets a datagram */
 #define UDP_JOIN_ALIGN 16
 struct udp_join_head {
 	uint8_t mark[4];
-	uint8_t zero,
-		dqpn[3]; /* of the first packet, where that has it: the kernel steers a datagram to a lane by it */
-	uint16_t count; /* network byte order, as the lengths */
+	/* dqpn: of the first packet, at its usual place; the kernel steers a datagram by it */
+	uint8_t zero, dqpn[3];
+	uint16_t count; /* network byte order, as for the lengths */
 	uint16_t len[UDP_JOIN_MAX];
 };
-/* Bytes of packets that fit behind it. */
+/* The bytes of packets that fit behind the header. */
 #define UDP_JOIN_BYTES (UDP_MAX_DATAGRAM - sizeof(struct udp_join_head))
 
 #define UDP_MAX_GROUPS	64
 #define UDP_STAGE_ALIGN 64
 /*
- * So much staged is sent before a new group is begun, so that the receiver works while the rest is
+ * Before a new group, this many staged bytes are sent, so that the receiver works while the rest is
  * built.
  */
 #define UDP_BATCH_BYTES (56u << 10)
@@ -74,8 +75,8 @@ struct udp_join_head {
 #define UDP_STAGE_BYTES (UDP_BATCH_BYTES + (64u << 10))
 
 /*
- * A receive buffer holds the longest datagram; the skew keeps buffers from sharing the same few
- * cache sets.
+ * A receive buffer holds the longest datagram. The skew prevents that buffers share a few cache
+ * sets.
  */
 #define UDP_RX_BUFS   64
 #define UDP_RX_STRIDE (65536 + 5 * 64)
@@ -90,57 +91,66 @@ struct udp_path {
 	struct port_path path; /* first */
 	struct list_head link;
 	uint32_t refs;
-	uint32_t mtu; /* the kernel's idea of the path's, IP header included; 0: unknown */
+	uint32_t mtu; /* MTU of the path as the kernel reports it, IP header included; 0: unknown */
 	uint8_t slot; /* of the peer */
-	uint8_t lane; /* of the peer, which is taken to have as many as we do */
+	uint8_t lane; /* of the peer, which is assumed to have as many lanes as this port */
 	/* UDP_SEGMENT was refused on the way there: one packet a datagram, identification 0 */
 	bool single;
-	bool probed; /* there is a way, and `mtu` is what the kernel said of it */
-	bool warned; /* its error was logged; */
-	bool told;   /* so was what somebody says of its MTU */
-	/* a packet goes without the smaller one behind it: others of the smaller size follow */
+	bool probed; /* a route exists, and `mtu` comes from the kernel */
+	bool warned; /* its error was logged */
+	bool told;   /* a report of its MTU was logged */
+	/*
+	 * a packet is sent without the smaller one behind it, because others of the smaller size
+	 * follow
+	 */
 	bool apart;
-	bool joins; /* the port there takes packets of different lengths in one datagram */
-	struct icrc_flow flow; /* to build ICRCs anew */
+	bool joins; /* the port of the peer accepts packets of different lengths in one datagram */
+	struct icrc_flow flow; /* to compute ICRCs again */
 	union udp_name name;
 };
 
 /*
- * Packets of one destination and type of service, contiguous: one datagram, or one call of
- * UDP_SEGMENT. They are of one size, and the last may be smaller, or the path takes them mixed.
+ * Contiguous packets of one destination and type of service: one datagram, or one call with
+ * UDP_SEGMENT. All have one size and the last may be smaller, or the path accepts packets of
+ * different lengths.
  */
 struct udp_group {
-	struct udp_path *path; /* NULL: gone, and the packets with it */
+	struct udp_path *path; /* NULL: the path is gone, and its packets are dropped */
 	uint8_t *data;
 	uint32_t bytes;
 	uint16_t size; /* of every packet but the last, which may be smaller */
 	uint16_t count;
-	uint16_t sent; /* packets of it that went singly already */
+	uint16_t sent; /* packets of it that were sent singly already */
 	uint8_t tos;
-	bool closed; /* no packet of the same size fits behind a smaller last one */
+	bool closed; /* no packet may follow a smaller last one */
 	bool mixed;
-	/* of a path that joins: the lengths, filled in as packets come */
+	/* for a path that joins: the lengths, filled in as packets come */
 	struct udp_join_head head;
 };
 
 struct udp_tx {
 	uint8_t *stage; /* UDP_STAGE_BYTES */
 	uint32_t used;
-	unsigned first, count;	    /* groups [first, count) wait */
-	bool blocked;		    /* the kernel had no room; the batch is kept */
-	bool again;		    /* what failed for an error of doubtful origin is tried again */
-	uint32_t reserved;	    /* bytes of the last reservation, while it can be taken back; */
-	bool was_closed, was_mixed; /* and what its group was before */
-	uint16_t max_segs;	    /* a group's; 1: no UDP_SEGMENT */
+	unsigned first, count; /* groups [first, count) wait */
+	bool blocked;	       /* the kernel had no room; the batch is kept */
+	/* a failed send is repeated, because the error may be of an earlier packet */
+	bool again;
+	/* bytes of the last reservation, while it can be cancelled ... */
+	uint32_t reserved;
+	bool was_closed, was_mixed; /* ... and the state of its group before it */
+	uint16_t max_segs;	    /* the most packets of a group; 1: no UDP_SEGMENT */
 	struct udp_group group[UDP_MAX_GROUPS];
 };
 
-/* A datagram received, and how far it has been handed out. */
+/* A received datagram, and the position of the next packet to hand out. */
 struct udp_rx_buf {
 	struct pkt_addr src, dst;
 	uint8_t *data;
 	uint32_t len, off, seg;
-	/* the lengths of mixed packets; NULL: all have seg bytes, the last perhaps fewer */
+	/*
+	 * the lengths of mixed packets; NULL: all have seg bytes, except that the last may be
+	 * shorter
+	 */
 	const struct udp_join_head *head;
 	uint16_t sport, index; /* index: of the next packet in its datagram */
 	uint8_t tos, flags;
@@ -150,14 +160,14 @@ struct udp_rx {
 	uint8_t *mem; /* UDP_RX_BUFS * UDP_RX_STRIDE */
 	struct mmsghdr *msgs;
 	unsigned next, count; /* buffers [next, count) hold packets to hand out */
-	unsigned want;	      /* datagrams to ask for at a time */
-	bool group;	      /* they are from a group's socket */
+	unsigned want;	      /* datagrams to request in one call */
+	bool group;	      /* they are from the socket of a multicast group */
 	struct udp_rx_buf buf[UDP_RX_BUFS];
 };
 
 struct udp_lanes;
 
-/* A group that we are a member of. */
+/* A multicast group that the port has joined. */
 struct udp_mcast {
 	struct list_head link;
 	struct pkt_addr addr;
@@ -167,28 +177,30 @@ struct udp_mcast {
 struct udp_port {
 	struct port port; /* first */
 	int sock, epoll;
-	int join; /* says that this address takes mixed packets; -1: it does not */
+	int join; /* offers that this address accepts mixed packets; -1: it does not */
 	bool v6;
-	/* events that the epoll looks for at the socket; 0: it is not in the epoll */
+	/* events that the epoll set watches on the socket; 0: it is not in the set */
 	uint32_t watched;
-	/* the interface that has our address: for link-local addresses and groups; 0: unknown */
+	/* the interface of the address, for link-local addresses and groups; 0: unknown */
 	uint32_t scope;
-	uint32_t buffer;	 /* bytes to ask for as a socket's buffers */
-	bool joins;		 /* may send mixed packets to those who take them */
-	bool merge;		 /* what the kernel merged, or never cut, is taken whole */
+	uint32_t buffer; /* bytes to request for the buffers of a socket */
+	bool joins;	 /* may send mixed packets to ports that accept them */
+	/* datagrams that the kernel merged, or did not segment, are received whole */
+	bool merge;
 	struct list_head groups; /* struct udp_mcast */
-	int groups_epoll;	 /* of their sockets; -1: no group yet */
-	bool groups_turn;	 /* to be looked at first */
+	int groups_epoll;	 /* epoll set of their sockets; -1: no group yet */
+	bool groups_turn;	 /* the groups are looked at first next time */
 	struct list_head paths;
 	struct udp_lanes *lanes; /* NULL: one lane */
 	uint32_t rcvbuf;
-	bool unsure; /* an error may wait on the socket that no call will report */
+	bool unsure; /* an error may wait on the socket that no call reports */
 	/*
-	 * errors from the network were taken since something could be sent: the next failure may be
-	 * theirs
+	 * errors of the network were read since the last successful send, so the next failure may
+	 * be one of them
 	 */
 	bool doubt;
-	bool errors_off; /* the kernel keeps no errors: there were too many since */
+	/* the kernel keeps no errors, because there were too many since errors_since */
+	bool errors_off;
 	uint32_t errors;
 	uint64_t errors_since; /* ns of port_clock() */
 	struct udp_tx tx;
@@ -200,10 +212,10 @@ static inline struct udp_port *udp_port(struct port *p)
 	return (struct udp_port *)p;
 }
 
-/* Socket address of addr:port. Returns its length. */
+/* Makes the socket address of addr:port. Returns its length. */
 socklen_t udp_name(union udp_name *n, const struct pkt_addr *addr, uint16_t port, uint32_t scope);
 void udp_addr(const union udp_name *n, struct pkt_addr *addr, uint16_t *port);
-/* An address that one endpoint may have: not the unspecified one, no group, no broadcast. */
+/* True for an address that one endpoint may have: not unspecified, no group, no broadcast. */
 bool udp_is_unicast(const struct pkt_addr *a);
 static inline socklen_t udp_name_len(const struct udp_port *u)
 {
@@ -211,30 +223,30 @@ static inline socklen_t udp_name_len(const struct udp_port *u)
 }
 
 /* udp_open.c */
-/* What all our sockets have in common. 0 or -errno. */
+/* Configures a socket as all sockets of the port need it. Returns 0 or -errno. */
 int udp_configure(const struct udp_port *u, int fd);
 
 /* udp_mcast.c */
 int udp_join(struct port *p, const struct pkt_addr *group);
 void udp_leave(struct port *p, const struct pkt_addr *group);
 /*
- * What the socket sends to groups leaves by our interface, and is heard on this machine too. 0 or
- * -errno.
+ * Makes packets to groups leave by the interface of the port, and reach this machine too. Returns 0
+ * or -errno.
  */
 int udp_mcast_out(const struct udp_port *u, int fd);
-/* A group whose socket has packets; NULL: none. */
+/* Returns a group whose socket has packets; NULL: none. */
 struct udp_mcast *udp_mcast_ready(struct udp_port *u);
 void udp_mcast_close(struct udp_port *u);
 
 /* udp_path.c */
 struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn);
 void udp_path_put(struct port *p, struct port_path *path);
-/* Something sent to it failed for good: says so, once a path. */
+/* Logs, once for each path, that a send failed permanently. */
 void udp_path_warn(struct udp_port *u, struct udp_path *path, int rc, uint32_t len);
 
 /*
- * An ICMP error says that the path takes no more than `mtu` bytes, IP header included: says so,
- * once a path. It may be forged.
+ * Logs, once for each path, that an ICMP error limits the path to `mtu` bytes, IP header included.
+ * The error may be forged.
  */
 void udp_path_too_long(struct udp_port *u, const struct pkt_addr *dst, uint32_t mtu);
 
@@ -248,22 +260,22 @@ int udp_reserve(struct port *p, struct port_path *path, uint32_t len, uint8_t to
 		struct port_room *room);
 void udp_cancel(struct port *p);
 bool udp_flush(struct port *p);
-/* The path goes away: what waits for it goes first, or is lost. */
+/* Removes a path: its waiting packets are sent first, or lost. */
 void udp_tx_forget(struct udp_port *u, const struct udp_path *path);
 
 /* udp_join.c */
-/* Lets the other ports of this machine know that this one takes mixed packets. [control] */
+/* Announces to the other ports of this machine that this port accepts mixed packets. [control] */
 void udp_join_offer(struct udp_port *u);
-/* Does the port at the path's end? Looks anew each time. [control] */
+/* True if the port at the end of the path accepts them. Checks each time. [control] */
 bool udp_join_path(const struct udp_port *u, const struct udp_path *path);
 /*
- * Completes the head of a group of mixed packets, of which the first one is given. Returns its
- * length on the wire.
+ * Completes the header of a group of mixed packets; `bth` is its first packet. Returns the length
+ * of the header on the wire.
  */
 uint32_t udp_join_close(struct udp_join_head *h, uint16_t count, const uint8_t *bth);
 /*
- * The head of a datagram that has one, and *skip, its length; NULL: none, or what it says does not
- * add up to len.
+ * Returns the header of a datagram, and its length in *skip. NULL: there is none, or its lengths do
+ * not add up to len.
  */
 const struct udp_join_head *udp_join_open(const uint8_t *data, uint32_t len, uint32_t *skip);
 
@@ -277,45 +289,48 @@ static inline bool udp_rx_waiting(const struct udp_port *u)
 }
 
 /*
- * udp_err.c. Takes the errors that wait on the socket, leaves hints of them; true when there were
- * any from the network. A call on the socket failed: errors of packets sent before are reported by
- * any call, and keep a sleeper awake until they are taken.
+ * udp_err.c. Reads the errors that wait on the socket and leaves hints of them. Returns true if any
+ * came from the network. To be called after a failed call on the socket: any call reports errors of
+ * earlier packets, and unread errors keep waking a sleeper.
  */
 bool udp_take_errors(struct udp_port *u);
-/* Whether the kernel keeps them for us. 0 or -errno. */
+/* Sets whether the kernel keeps the errors. Returns 0 or -errno. */
 int udp_set_heard(const struct udp_port *u, int fd, bool heard);
-/* After too many, when their time is over: the kernel is to keep them again. */
+/* Makes the kernel keep errors again, some time after there were too many. */
 void udp_hear_errors(struct udp_port *u);
 
 /*
- * udp_lanes.c. The group a socket belongs to is found by address and number of lanes, process-wide.
- * join: [control], after bind; makes the kernel steer. 0 or -errno.
+ * udp_lanes.c. Joins the lanes of the same address and number of lanes in this process, and makes
+ * the kernel steer packets to them. [control], after bind. Returns 0 or -errno.
  */
 int udp_lanes_join(struct udp_port *u);
 void udp_lanes_leave(struct udp_port *u);
-/* Copies a packet that belongs to another lane of ours into its inbox; false: no room there. */
+/*
+ * Copies a packet of another lane of this process into the inbox of that lane. Returns false if
+ * there is no room.
+ */
 bool udp_lanes_pass(struct udp_port *u, unsigned lane, const struct port_pkt *pkt);
-/* A hint for all other lanes: the error came to the socket of one of them. */
+/* Gives a hint to all other lanes, because the error came to the socket of one of them. */
 void udp_lanes_hint(struct udp_port *u, const struct port_hint *hint);
 /*
- * Hands out packets (and hints, to the port) that other lanes left for us; they stay valid until
- * udp_lanes_free().
+ * Hands out packets that other lanes left for this one, and moves their hints to the port. The
+ * packets stay valid until udp_lanes_free().
  */
 int udp_lanes_take(struct udp_port *u, struct port_pkt *pkts, int max);
 void udp_lanes_free(struct udp_port *u);
-/* Before sleeping: false when packets are there. */
+/* Called before a thread sleeps. Returns false if packets are there. */
 bool udp_lanes_arm(struct udp_port *u);
 void udp_lanes_disarm(struct udp_port *u);
 
-/* What the kernel can do, and what a packet costs in a receive buffer. */
+/* Abilities of the kernel, and the cost of a packet in a receive buffer. */
 struct udp_abilities {
 	uint16_t max_segs; /* 1: no UDP_SEGMENT */
-	/* bytes of receive buffer that one packet of full size takes when it comes alone */
+	/* bytes of receive buffer that a single packet of full size takes */
 	uint32_t cost;
 };
 /*
- * Asks the kernel by sending to ourselves, from `addr` to `addr`, on sockets of its own. len: of a
- * packet of full size.
+ * Probes the kernel: sends from `addr` to `addr` on sockets of its own. len: bytes of a packet of
+ * full size.
  */
 void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t len,
 	       struct udp_abilities *out);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the network says of packets that we sent: ICMP errors, which the kernel keeps with a
- * quotation of the packet (ip(7), IP_RECVERR). Anybody may have made them, as many as the network
- * carries. Two mean something to us. Nobody has port 4791 there: it becomes a hint, and who looks
- * at it decides by the quotation whether to believe that it is about a packet of ours. A packet is
- * too long for the path: that is said once, and nothing else comes of it.
+ * Errors that the network reports for sent packets: ICMP errors, which the kernel keeps with a
+ * quotation of the packet (ip(7), IP_RECVERR). Any host may have forged them, in any number. Two
+ * have a meaning here. "No socket has port 4791" becomes a hint; its reader decides by the
+ * quotation whether it is about a sent packet. "The packet is too long for the path" is logged once
+ * and has no other effect.
  */
 #include <errno.h>
 #include <time.h>
@@ -15,14 +15,14 @@
 #include "base/sys.h"
 #include "port/udp.h"
 
-#define ERRORS_MOST 64 /* taken at a time; the rest fails the next call, and is taken then */
+#define ERRORS_MOST 64 /* errors read at a time; the rest fails the next call and is read then */
 
 /*
- * Each error fails a call of the socket's, ends a batch of what is sent, and has to be taken by a
- * call of its own: answers to forged addresses of this machine cost three times what they cost
- * without. So beyond so many in so long the kernel is to keep none for the rest of that time
- * (ip(7): then errors of a socket that is not connected are not told). What is not heard then is
- * that nobody has a port: peers that are gone are found by their silence.
+ * Each error fails a call on the socket, ends a batch of a send, and must be read by a call of its
+ * own. Answers to forged addresses of this machine cost three times as much with errors as without.
+ * After this many errors in this time the kernel therefore keeps none for the rest of the time
+ * (ip(7): errors of an unconnected socket are then not reported). Meanwhile there are no hints of
+ * closed ports: peers that are gone are found by their silence.
  */
 #define ERRORS_HEARD 256
 #define SLICE_NS     100000000u
@@ -53,7 +53,7 @@ void udp_hear_errors(struct udp_port *u)
 		u->errors_off = udp_set_heard(u, u->sock, true) != 0;
 }
 
-/* The error among the control data; NULL: none that came from the network. */
+/* Returns the error in the control data; NULL: none came from the network. */
 static const struct sock_extended_err *find_error(struct msghdr *h)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {

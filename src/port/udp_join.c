@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets of different lengths in one datagram. A datagram costs the kernel of one machine more
- * than a packet of 4 KiB in it does, and UDP_SEGMENT takes packets of one length only, so WRITEs of
- * 8 KiB (4,128 and 4,112 bytes) made a datagram of every two packets. Loopback takes a datagram of
- * 64 KiB as it is; between two ports of Roost in one network namespace such a datagram holds any
- * packets to the same destination:
+ * Packets of different lengths in one datagram. On one machine a datagram costs the kernel more
+ * than the 4 KiB of a packet in it. UDP_SEGMENT accepts packets of one length only, so WRITEs of 8
+ * KiB (4,128 and 4,112 bytes) needed a datagram for every two packets. Loopback does not segment a
+ * datagram of 64 KiB. Between two ports of Roost in one network namespace such a datagram may
+ * contain any packets to the same destination:
  *
  *	| head: mark, QP, count, lengths | packet 0 | packet 1 | ...
  *
- * Nobody else gets one. A port that takes them binds a name in the abstract namespace of Unix
- * sockets, which is the network namespace's own; who makes a path looks whether the name is there.
- * The identification that a packet's ICRC covers is its place in the datagram, as in a group.
+ * No other receiver gets such a datagram. A port that accepts them binds a name in the abstract
+ * namespace of Unix sockets, which belongs to the network namespace. A port that makes a path
+ * checks whether the name exists. The identification for the ICRC of a packet is its place in the
+ * datagram, as in a group.
  */
 #include "port/udp.h"
 
@@ -22,7 +23,7 @@
 #include "base/mem.h"
 #include "base/sys.h"
 
-/* loopback's is 65,536: what is shorter would cut the datagram into fragments */
+/* 65,536 for loopback; a smaller MTU would fragment the datagram */
 #define MIN_DEVICE_MTU 65535u
 
 static const uint8_t mark[4] = {0xff, 'R', 'o', 1};
@@ -53,7 +54,7 @@ void udp_join_offer(struct udp_port *u)
 		sys_close(fd);
 		return;
 	}
-	sys_shutdown(fd, SHUT_RD); /* nobody has anything to say to it */
+	sys_shutdown(fd, SHUT_RD); /* the socket receives nothing */
 	u->join = fd;
 }
 

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Several sockets of one address (SO_REUSEPORT), one a lane, and a filter that steers by the
- * destination QP number.
+ * Several sockets of one address (SO_REUSEPORT), one for each lane, and a filter that steers
+ * packets by the destination QP number.
  *
- * The kernel asks the filter once for a whole group of packets, by the first one's QP number. A
- * sender with as many lanes keeps them apart (udp_path_get); one with fewer mixes them, and then a
- * lane gets packets of another's QPs. It copies them into that lane's inbox, a ring under a lock;
- * the lane looks there before its socket, and an eventfd wakes it when it sleeps. Packets may
- * overtake each other so: this is for those who talk to us without knowing our lanes, not for
- * speed.
+ * The kernel runs the filter once for a whole group of packets, with the QP number of the first
+ * one. A sender with as many lanes keeps them apart (udp_path_get). A sender with fewer lanes mixes
+ * them, so a lane gets packets for QPs of another. It copies them into the inbox of that lane, a
+ * ring under a lock. The lane looks there before its socket; an eventfd wakes it when it sleeps.
+ * Packets may overtake each other this way. It serves senders that do not know the lanes, and is
+ * not fast.
  *
  *	socket of lane 0 --> lane 0's thread --copy--> inbox of lane 1 --> lane 1's thread
  *
- * Memory order of an inbox. Who passes writes the slot, then `tail`; the lane loads `tail`
- * (acquire), then reads the slot, and gives it back by `head` (release), which who passes loads
- * (acquire) before he writes over it. Sleeping: who passes stores `tail` or `num_hints`, then loads
- * `asleep`; the lane stores `asleep`, then loads those (udp_lanes_arm). All of these are
- * sequentially consistent: one of the two sees the other.
+ * Memory order of an inbox: The passing thread writes the slot, then `tail`. The lane loads `tail`
+ * (acquire), then reads the slot, and gives it back by `head` (release). The passing thread loads
+ * `head` (acquire) before it overwrites the slot. Sleeping: the passing thread stores `tail` or
+ * `num_hints`, then loads `asleep`. The lane stores `asleep`, then loads those (udp_lanes_arm). All
+ * of these accesses are sequentially consistent, so one of the two sees the other.
  *
- * Errors of what a lane sent come to any of the sockets: hints are for all lanes.
+ * Errors for packets of a lane may come to any of the sockets, so hints are for all lanes.
  *
- * The filter returns the index of a socket in the order in which they joined: lanes are opened in
- * order.
+ * The filter returns the index of a socket in the order of joining, so lanes are opened in order.
  */
 #include "port/udp.h"
 
@@ -66,8 +65,8 @@ struct inbox {
 };
 
 /*
- * One per address. The list and the counts under `groups_lock`; the lanes of a group live and die
- * together.
+ * One per address. `groups_lock` protects the list and the counts. The lanes of a group begin and
+ * end together.
  */
 struct udp_lanes {
 	struct list_head link;
@@ -82,9 +81,9 @@ static struct list_head groups = LIST_HEAD_INIT(groups);
 static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /*
- * lane = (QP number >> 4) % lanes: PORT_LANE_OF_QPN. The filter sees the UDP payload: the BTH's
- * bytes 4 to 7 are its reserved byte and the QP number. An index of a lane that is not open yet
- * makes the kernel choose by hash.
+ * lane = (QP number >> 4) % lanes: PORT_LANE_OF_QPN. The filter sees the UDP payload. Bytes 4 to 7
+ * of the BTH are its reserved byte and the QP number. If the index is of a lane that is not open
+ * yet, the kernel chooses by hash.
  */
 static int attach_filter(int sock, unsigned lanes)
 {
@@ -106,8 +105,8 @@ static struct udp_lanes *find_group(const struct pkt_addr *addr)
 	struct list_head *l;
 
 	/*
-	 * Not list_for_each_entry: the list's end, taken for an entry, would not be aligned as an
-	 * entry is.
+	 * Not list_for_each_entry: the end of the list, cast to an entry, would not have the
+	 * alignment of an entry.
 	 */
 	list_for_each (l, &groups) {
 		g = list_entry(l, struct udp_lanes, link);
@@ -167,8 +166,8 @@ int udp_lanes_join(struct udp_port *u)
 		goto out;
 	}
 	/*
-	 * The first socket was bound before it allowed company; the filter goes to the group once
-	 * there is one.
+	 * The first socket was bound before it allowed sharing. The filter is attached once there
+	 * is a group.
 	 */
 	if (u->port.lane > 0)
 		rc = attach_filter(u->sock, u->port.lanes);
@@ -252,7 +251,10 @@ bool udp_lanes_pass(struct udp_port *u, unsigned lane, const struct port_pkt *pk
 	s->tos = pkt->tos;
 	s->flags = pkt->flags;
 	memcpy(s->data, pkt->bth, pkt->len);
-	/* Either we see that the lane sleeps, or its last look before sleeping sees the packet. */
+	/*
+	 * Either this thread sees that the lane sleeps, or the last look of the lane before its
+	 * sleep sees the packet.
+	 */
 	atomic_store_explicit(&b->tail, tail + 1, memory_order_seq_cst);
 	spin_unlock(&b->lock);
 	if (atomic_load_explicit(&b->asleep, memory_order_seq_cst))

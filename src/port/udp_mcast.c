@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups on udp. A socket bound to our own address is never given what was sent to a group (the
- * destination must match), and one bound to the wildcard would hear what is sent to other NICs of
- * this machine. So each group has a socket of its own, bound to the group's address: the kernel
- * keeps the rest away, the destination of what comes is known, and SO_REUSEADDR, which the kernel
- * asks of all who share an address, opens nothing but the group (the addresses of NICs stay
- * exclusive). Every socket gets its copy: several NICs on one machine, and several lanes of one.
+ * Multicast groups on udp. A socket that is bound to the address of the port never receives packets
+ * to a group, because the destination must match. A socket bound to the wildcard would receive
+ * packets to other NICs of this machine. Each group therefore has a socket of its own, bound to the
+ * address of the group. The kernel then filters by destination, and the destination of each packet
+ * is known. The kernel requires SO_REUSEADDR of all sockets that share an address; here it shares
+ * only the group, and the addresses of NICs stay exclusive. Every socket gets a copy: those of
+ * several NICs on one machine, and of several lanes of a NIC.
  *
- * The socket is a member on the interface that has our address, and hears that membership alone
- * (IP_MULTICAST_ALL off). IGMP and MLD are the kernel's. What we send leaves by the same interface
- * and comes back to members on this machine; over loopback it comes by the device itself. Its time
- * to live is 64, as the Linux kernel's RoCE has it.
+ * The socket joins on the interface of the port's address, and receives packets of that membership
+ * only (IP_MULTICAST_ALL off). The kernel does IGMP and MLD. Packets to a group leave by the same
+ * interface and come back to members on this machine; over loopback the device itself returns them.
+ * Their time to live is 64, as in RoCE of the Linux kernel.
  *
- * A poll looks at all groups by one epoll_wait(): who is in none pays nothing.
+ * A poll looks at all groups with one epoll_wait(). A port without groups makes no such call.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -68,8 +69,7 @@ static int become_member(const struct udp_port *u, int fd, const struct pkt_addr
 
 	if (u->v6) {
 		/*
-		 * Kernels before 4.20 don't know it: the socket is then bound to the group all the
-		 * same.
+		 * Kernels before 4.20 do not support it; the socket is bound to the group even so.
 		 */
 		set_int(fd, SOL_IPV6, IPV6_MULTICAST_ALL, 0);
 		memcpy(&m6.ipv6mr_multiaddr, group->b, 16);
@@ -89,10 +89,7 @@ static int open_socket(const struct udp_port *u, const struct pkt_addr *group, i
 		return fd;
 	rc = udp_configure(u, fd);
 	rc = rc ? rc : set_int(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-	/*
-	 * Before the address is ours: packets of other interfaces' members must not come in
-	 * meanwhile.
-	 */
+	/* Before the bind: packets of other interfaces' members must not come in meanwhile. */
 	rc = rc ? rc : become_member(u, fd, group);
 	rc = rc ? rc : sys_bind(fd, &name.sa, len);
 	if (rc) {
@@ -104,8 +101,8 @@ static int open_socket(const struct udp_port *u, const struct pkt_addr *group, i
 }
 
 /*
- * The epoll of all groups, itself in the one that a sleeper uses: level triggered, it costs nothing
- * where nothing comes.
+ * Opens the epoll set of all groups, which is itself in the set of a sleeper. It is level triggered
+ * and costs nothing while no packets come.
  */
 static int open_epoll(struct udp_port *u)
 {
@@ -182,8 +179,7 @@ void udp_leave(struct port *p, const struct pkt_addr *group)
 			continue;
 		list_del(&g->link);
 		/*
-		 * A child that was forked may have a copy of the descriptor, which would go on
-		 * being reported.
+		 * A forked child may have a copy of the descriptor, which would still be reported.
 		 */
 		sys_epoll_ctl(u->groups_epoll, EPOLL_CTL_DEL, g->sock, NULL);
 		sys_close(g->sock);
@@ -200,7 +196,7 @@ struct udp_mcast *udp_mcast_ready(struct udp_port *u)
 	return sys_epoll_wait(u->groups_epoll, &ev, 1, 0) == 1 ? ev.data.ptr : NULL;
 }
 
-/* In a forked child as well: what is in the epolls is the parent's, and stays. */
+/* Also called in a forked child: entries of the epoll sets belong to the parent and stay. */
 void udp_mcast_close(struct udp_port *u)
 {
 	struct udp_mcast *g, *next;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Opening the udp port: an address, a socket, and what follows from them.
+ * Opens the udp port: its address, its socket, and the values that follow from them.
  *
- * Windows. The kernel charges a socket's receive buffer with what a packet occupies, not with its
- * length: 8,448 bytes for one of 4,148 that came alone, 63,052 for fifteen that came as one group
- * (Linux 6.18, x86). And it gives memory back in portions of a quarter of the buffer
- * (net/ipv4/udp.c, udp_rmem_release), so a quarter may be taken by nothing. Hence:
+ * Windows. The kernel charges the receive buffer of a socket with the memory of a packet, not with
+ * its length: 8,448 bytes for a single packet of 4,148, and 63,052 for fifteen that came as one
+ * group (Linux 6.18, x86). It releases memory in portions of a quarter of the buffer
+ * (net/ipv4/udp.c, udp_rmem_release), so a quarter may be charged without a packet. Hence:
  *
- *	window = (3/4 buffer / what a lone packet occupies) packets, at most UDP_WINDOW_MAX
+ *	window = (3/4 buffer / memory of a single packet) packets, at most UDP_WINDOW_MAX
  *
- * So much of WRITEs and SENDs surely fits if every packet comes alone; packets that come in groups
- * need half of that, and leave the other half to the READ responses that the receiver asked for.
- * The READ window is the same of our own buffer. A sender does not know the receiver's buffer, and
- * takes it to be the one an ordinary process gets on this machine.
+ * This many bytes of WRITEs and SENDs fit for certain if every packet comes alone. Packets that
+ * come in groups need half of that, and leave the other half to the READ responses that the
+ * receiver requested. The READ window is the same for the own buffer. A sender does not know the
+ * buffer of the receiver, and assumes the one that an ordinary process gets on this machine.
  */
 #include <errno.h>
 #include <ifaddrs.h>
@@ -28,26 +28,31 @@
 #include "base/sys.h"
 #include "port/udp.h"
 
-#define BUFFER_BYTES (4 << 20) /* asked for; the kernel doubles it, and stops at rmem_max */
+/* bytes to request; the kernel doubles them, and stops at rmem_max */
+#define BUFFER_BYTES (4 << 20)
 /*
- * More is of no use over loopback: it falls out of the caches while it waits. WRITEs of 64 KiB
- * between two cores with 2 MiB of L2 each: 28 Gbit/s with windows from 128 to 256 KiB, 19 with 384
- * KiB to 1 MiB. Long lines want more: window=. Of full packets it is a power of two, as messages
- * are: a packet that would just not fit leaves alone later, and is a call, or a group, more.
+ * A larger window does not help over loopback, because the packets leave the caches while they
+ * wait. WRITEs of 64 KiB between two cores with 2 MiB of L2 each: 28 Gbit/s with windows from 128
+ * to 256 KiB, 19 with 384 KiB to 1 MiB. Networks with long delays need more: window=. The number of
+ * full packets is a power of two, as in messages: a packet that just does not fit is sent alone
+ * later, and needs another call or group.
  */
 #define UDP_WINDOW_MAX (64u * (4096 + PKT_MAX_HEADERS))
 
 #define FIRST_FREE_LOOPBACK 2 /* 127.0.0.2 .. */
 #define LAST_FREE_LOOPBACK  254
 
-/* TEST-NET-1 (RFC 5737): an address that is somewhere out there. It is routed to, never sent to. */
+/*
+ * TEST-NET-1 (RFC 5737): an address outside of this machine. It is used for routing only; no packet
+ * is sent to it.
+ */
 static const struct pkt_addr somewhere = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}};
 
 struct opening {
 	struct udp_port *u;
 	const struct port_spec *spec;
 	unsigned lane, lanes;
-	/* the machine's primary address is another process's, this one was chosen beside it */
+	/* another process has the primary address of the machine; this one was chosen besides */
 	bool second;
 	struct pkt_addr primary;
 	char *err;
@@ -89,8 +94,7 @@ static uint32_t get_u32(int fd, int level, int name)
 }
 
 /*
- * The interface that has the address: its index, for link-local addresses, and its MTU; 0 where it
- * can't be told.
+ * Finds the interface of an address: its index, for link-local addresses, and its MTU; 0: unknown.
  */
 static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *index, uint32_t *mtu)
 {
@@ -107,7 +111,7 @@ static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *inde
 		    (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
 			continue;
 		udp_addr((const union udp_name *)i->ifa_addr, &a, &port);
-		/* All of 127/8 is local, though only 127.0.0.1 is listed. */
+		/* All of 127/8 is local, although only 127.0.0.1 is listed. */
 		if (pkt_addr_eq(&a, addr) || (is_loopback4(addr) && is_loopback4(&a))) {
 			*index = if_nametoindex(i->ifa_name);
 			snprintf(req.ifr_name, sizeof(req.ifr_name), "%s", i->ifa_name);
@@ -120,9 +124,9 @@ static void find_interface(const struct pkt_addr *addr, int sock, uint32_t *inde
 }
 
 /*
- * IP_PMTUDISC_PROBE: DF is set, and the device's MTU bounds what is sent. What an ICMP error says
- * of the path's is not heeded (IP_PMTUDISC_DO does): the kernel believes any that names our
- * addresses and ports, so that anybody could keep our packets back for ten minutes
+ * IP_PMTUDISC_PROBE: DF is set, and the MTU of the device limits the packets. ICMP errors about the
+ * MTU of the path have no effect, unlike with IP_PMTUDISC_DO. The kernel believes any error that
+ * names the addresses and ports, so a forged one could block packets for ten minutes
  * (net.ipv4.route.mtu_expires).
  */
 int udp_configure(const struct udp_port *u, int fd)
@@ -134,8 +138,8 @@ int udp_configure(const struct udp_port *u, int fd)
 		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
 		rc = rc ? rc : set_int(fd, SOL_IPV6, IPV6_RECVTCLASS, 1);
 		/*
-		 * rxe sends without a checksum. Where this is refused its packets get lost, nobody
-		 * else's.
+		 * rxe sends without a checksum. If the option is refused, only packets of rxe are
+		 * lost.
 		 */
 		if (!rc && set_int(fd, SOL_UDP, UDP_NO_CHECK6_RX, 1))
 			log_info("udp: this kernel drops IPv6 packets without UDP checksum");
@@ -150,7 +154,7 @@ int udp_configure(const struct udp_port *u, int fd)
 	return rc;
 }
 
-/* A configured socket bound to addr:4791, in u->sock. 0 or -errno. */
+/* Opens a configured socket bound to addr:4791, in u->sock. Returns 0 or -errno. */
 static int claim(struct opening *o, const struct pkt_addr *addr)
 {
 	struct udp_port *u = o->u;
@@ -168,8 +172,8 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 	len = udp_name(&name, addr, PKT_UDP_PORT, u->scope);
 	u->buffer = o->spec->buffer ? o->spec->buffer : BUFFER_BYTES;
 	/*
-	 * A network device's merging knows nothing of lanes (udp_lanes.c). Over loopback nothing is
-	 * merged, only left whole.
+	 * The merging of a network device ignores lanes (udp_lanes.c). Over loopback nothing is
+	 * merged; groups only stay whole.
 	 */
 	u->merge = !o->spec->no_offload && (o->lanes == 1 || pkt_addr_is_loopback(addr));
 	rc = udp_configure(u, fd);
@@ -179,8 +183,8 @@ static int claim(struct opening *o, const struct pkt_addr *addr)
 	if (!rc)
 		rc = sys_bind(fd, &name.sa, len);
 	/*
-	 * The first lane is bound alone, so that an address in use by somebody else who shares is
-	 * refused as well, and allows company afterwards.
+	 * The first lane is bound without sharing, so that an address of another process that
+	 * shares is refused too. It allows sharing afterwards.
 	 */
 	if (!rc && o->lanes > 1 && o->lane == 0)
 		rc = set_int(fd, SOL_SOCKET, SO_REUSEPORT, 1);
@@ -238,7 +242,10 @@ static int claim_given(struct opening *o)
 	return rc;
 }
 
-/* Of the first interface that has one: a container may have a network and no way out of it. */
+/*
+ * The address of the first interface with one: a container may have a network without a route to
+ * the outside.
+ */
 static bool first_address(struct pkt_addr *out)
 {
 	struct ifaddrs *all, *i;
@@ -257,7 +264,7 @@ static bool first_address(struct pkt_addr *out)
 	return i != NULL;
 }
 
-/* The source address of the route to the outside: the host's primary address. */
+/* Gets the source address of the route to the outside: the primary address of the host. */
 static bool primary_address(struct pkt_addr *out)
 {
 	union udp_name name;
@@ -314,11 +321,11 @@ static int claim_any(struct opening *o)
 }
 
 /*
- * Ports that choose their addresses by themselves have one MTU, whether they got the primary
- * address or a loopback one beside it. So has rxe, whose one device serves the interface's own
- * addresses and those of others on the machine with one active_mtu, from the interface's (rxe.c,
- * rxe_set_mtu). Programs size datagrams by their own port, and a peer's receives by its: where the
- * two differ, datagrams are lost.
+ * Ports that choose their own address have one MTU, with the primary address or a loopback address.
+ * rxe does the same: one device serves the addresses of the interface and other addresses of the
+ * machine, with one active_mtu that follows from the interface (rxe.c, rxe_set_mtu). Programs
+ * choose the size of datagrams by their own port, and the peer chooses its receives by its port. If
+ * the two differ, datagrams are lost.
  */
 static uint32_t same_as_primary(const struct opening *o, uint32_t mtu)
 {
@@ -339,7 +346,8 @@ static int set_mtu(struct opening *o)
 	find_interface(&u->port.addr, u->sock, &index, &mtu);
 	u->scope = u->port.medium = index;
 	if (!mtu)
-		mtu = 1500; /* an address of a tunnel, or bound by ip_nonlocal_bind: the usual */
+		/* an address of a tunnel, or bound with ip_nonlocal_bind: the usual MTU */
+		mtu = 1500;
 	mtu = same_as_primary(o, mtu);
 	u->port.mtu = mtu > overhead ? port_mtu_fit(mtu - overhead, o->spec->mtu) : 0;
 	if (u->port.mtu)
@@ -382,10 +390,10 @@ static void set_windows(struct opening *o)
 }
 
 /*
- * What there is to sleep on: an epoll, because waiting for room is sometimes wanted too, and lanes
- * have their inboxes. It stays the same descriptor for life, so a sleeper may use it without asking
- * the owner. The socket is in it only while somebody may sleep: else each packet that arrives and
- * each that leaves would wake the epoll, for nobody (8% of a sender's time).
+ * The descriptor to sleep on is an epoll set, because a sleeper may also wait for room, and lanes
+ * have inboxes. It is the same descriptor for the life of the port, so a sleeper may use it without
+ * the owner. The socket is in the set only while a thread may sleep. Otherwise each packet that
+ * arrives or leaves would wake the epoll set in vain (8% of the time of a sender).
  */
 static int watch(struct udp_port *u, uint32_t events)
 {
@@ -414,7 +422,7 @@ static bool udp_arm(struct port *p)
 		udp_lanes_disarm(u);
 		return false;
 	}
-	/* Refused (no memory): who may not sleep looks again. */
+	/* If this fails (no memory), the thread does not sleep and looks again. */
 	return !watch(u, EPOLLIN | (u->tx.blocked ? EPOLLOUT : 0));
 }
 
@@ -442,8 +450,8 @@ static void close_descriptors(struct udp_port *u)
 static void udp_after_fork(struct port *p)
 {
 	/*
-	 * The epoll is the parent's too: to change it would change the parent's. Closing our
-	 * descriptors does it no harm.
+	 * The epoll set is shared with the parent and must not be changed. Closing the descriptors
+	 * of this process does not affect it.
 	 */
 	udp_port(p)->watched = 0;
 	close_descriptors(udp_port(p));

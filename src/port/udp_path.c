@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Destinations of the udp port: one object an address, and slot and lane there. */
+/* Destinations of the udp port: one object for each address, slot and lane. */
 #include "port/udp.h"
 
 #include <errno.h>
@@ -51,8 +51,8 @@ bool udp_is_unicast(const struct pkt_addr *a)
 }
 
 /*
- * Is there a way from us to them? Connects a socket, which sends nothing. 0 and the MTU of the
- * path, or -errno.
+ * Checks whether there is a route to an address. Connects a socket, which sends nothing. Returns 0
+ * and the MTU of the path, or -errno.
  */
 static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint32_t *mtu)
 {
@@ -74,17 +74,17 @@ static int probe_path(const struct udp_port *u, const struct pkt_addr *dst, uint
 	    value > 0)
 		*mtu = (uint32_t)value;
 	sys_close(fd);
-	/* What Linux says of a way out of this machine from a loop-back address. */
+	/* The error of Linux for a route from a loopback address to another machine. */
 	return rc == -EINVAL ? -ENETUNREACH : rc;
 }
 
 /*
- * QP 1, which answers whoever writes to it, also from addresses that nobody has: no system call is
- * made before one to send.
+ * QP 1 answers any sender, also from addresses that no host has. No system call is made before the
+ * send itself.
  */
 #define GSI_QPN 1u
 
-/* What a path needs that more than datagrams of QP 1 are sent on. 0 or -errno. */
+/* Prepares a path for more than datagrams of QP 1. Returns 0 or -errno. */
 static int probe(struct udp_port *u, struct udp_path *path)
 {
 	int rc = path->probed ? 0 : probe_path(u, &path->path.dst, &path->mtu);
@@ -100,7 +100,7 @@ struct port_path *udp_path_get(struct port *p, const struct pkt_addr *dst, uint3
 {
 	struct udp_port *u = udp_port(p);
 	/*
-	 * The kernel steers a group by its first packet: those for different slots or lanes there
+	 * The kernel steers a group by its first packet, so packets for different slots or lanes
 	 * must not share one.
 	 */
 	unsigned slot = PORT_SLOT_OF_QPN(dqpn), lane = PORT_LANE_OF_QPN(dqpn, p->lanes);

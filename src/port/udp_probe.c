@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the running kernel can do, found out by sending to ourselves over loopback: nothing leaves
- * the machine.
+ * Probes the abilities of the running kernel by sending over loopback. No packet leaves the
+ * machine.
  */
 #include "port/udp.h"
 
@@ -14,10 +14,10 @@
 #define SO_MEMINFO 55
 #endif
 
-/* for a datagram to ourselves; delivered before the call returns, as a rule */
+/* wait for a looped datagram, which is usually delivered before the call returns */
 #define PROBE_WAIT_NS 20000000
 
-/* Bytes of its receive buffer that are in use; 0: it does not say. */
+/* Returns the used bytes of the receive buffer; 0: unknown. */
 static uint32_t receive_memory(int fd)
 {
 	uint32_t info[SK_MEMINFO_VARS] = {0};
@@ -27,7 +27,7 @@ static uint32_t receive_memory(int fd)
 								    : info[SK_MEMINFO_RMEM_ALLOC];
 }
 
-/* Does the kernel send `count` pieces of one byte by one call? */
+/* True if the kernel sends `count` pieces of one byte with one call. */
 static bool cuts(int fd, const union udp_name *self, socklen_t len, unsigned count)
 {
 	static const uint8_t zeros[UDP_SEGS_NEW];
@@ -40,8 +40,8 @@ static uint16_t probe_segments(int fd, const union udp_name *self, socklen_t len
 	int size = 1;
 
 	/*
-	 * Kernels that don't know it would ignore it as a control message and send one long
-	 * datagram; this call tells.
+	 * Kernels without it would ignore the control message and send one long datagram; this call
+	 * detects them.
 	 */
 	if (sys_setsockopt(fd, SOL_UDP, UDP_SEGMENT, &size, sizeof(size)))
 		return 1;
@@ -71,8 +71,8 @@ void udp_probe(const struct pkt_addr *addr, uint32_t scope, uint32_t bytes,
 	int fd = sys_socket(self.sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
 	/*
-	 * Without an answer: no cutting, and memory in powers of two with headers beside, as the
-	 * kernel's allocator has it.
+	 * Values without an answer: no segmentation, and memory in powers of two with separate
+	 * headers, as the allocator of the kernel has it.
 	 */
 	out->max_segs = 1;
 	out->cost = 2 * bytes + 512;

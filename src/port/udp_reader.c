@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Who reads, where the other end is on this machine and in our network namespace: the kernel shows
- * every socket with the bytes that wait in it (proc(5), /proc/net/udp). A file to read through:
- * nothing for every day.
+ * Finds the reader of a path if the other end is on this machine and in this network namespace. The
+ * kernel lists every socket with the bytes that wait in it (proc(5), /proc/net/udp). It reads a
+ * whole file, so it is for rare use only.
  */
 #include "port/udp.h"
 
@@ -16,7 +16,7 @@
 #define READ_BYTES  4096 /* many lines, none of which is longer than 200 */
 
 /*
- * As the kernel prints it: words of 32 bits, each in our byte order (net/ipv4/udp.c,
+ * Prints an address as the kernel does: words of 32 bits, each in host byte order (net/ipv4/udp.c,
  * net/ipv6/datagram.c).
  */
 static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
@@ -31,7 +31,7 @@ static void print_words(char out[ADDR_DIGITS + 1], const struct pkt_addr *a)
 	}
 }
 
-/* What a line says of that address; `found` if it is of another one. */
+/* Returns what a line says of that address; `found` if the line is of another one. */
 static enum port_reader look(const char *line, const char *wanted, enum port_reader found)
 {
 	char addr[ADDR_DIGITS + 1];

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Receiving: recvmmsg() into buffers of our own. With UDP_GRO the kernel hands over what it merged,
- * or never cut (over loopback a group arrives as it was sent), and says how long the pieces are;
- * they are handed out as packets without being copied.
+ * Receives with recvmmsg() into buffers of the port. With UDP_GRO the kernel delivers merged
+ * datagrams, or groups that it did not segment (over loopback a group arrives as it was sent), and
+ * the length of the pieces. The pieces are handed out as packets without a copy.
  *
- * Buffers are filled again only when everything in them was handed out and the burst after that was
- * asked for, so descriptors stay valid as port.h promises.
+ * Buffers are filled again only when all their packets were handed out and the burst after that was
+ * requested, so descriptors stay valid as port.h promises.
  *
- * A socket does not show identifications. The prediction is the packet's place in its datagram:
- * right for every group that arrives as it was sent, and for every packet sent alone by one of us.
+ * A socket does not show identifications. The prediction is the place of the packet in its
+ * datagram. This is right for every group that arrives as it was sent, and for every packet that a
+ * udp port of Roost sends alone.
  */
 #include "port/udp.h"
 
@@ -33,7 +34,7 @@ struct rx_msg {
 	char control[CONTROL_BYTES] __attribute__((aligned(8)));
 };
 
-/* In one block: UDP_RX_BUFS headers for the system call, what they point to behind them. */
+/* One block: UDP_RX_BUFS headers for the system call, followed by the data that they point to. */
 struct rx_msgs {
 	struct mmsghdr msg[UDP_RX_BUFS];
 	struct rx_msg part[UDP_RX_BUFS];
@@ -104,16 +105,16 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 }
 
 /*
- * Any user of this machine sends from loopback addresses, but from port 4791 of one only who holds
- * it: the NIC there. NICs elsewhere choose their source ports (IBA A17.9.3), so that connections
- * take several paths; see rx.c for these.
+ * Any user of this machine can send from loopback addresses, but only the NIC that holds port 4791
+ * of an address sends from that port. NICs on other machines choose their source ports (IBA
+ * A17.9.3), so that connections take several paths; see rx.c for these.
  */
 static bool is_from_nic(const struct udp_rx_buf *b)
 {
 	return b->sport == PKT_UDP_PORT || !pkt_addr_is_loopback(&b->src);
 }
 
-/* Datagram i arrived: what its packets have in common. */
+/* Sets the common fields of the packets of datagram i. */
 static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i,
 			  const struct pkt_addr *dst)
 {
@@ -146,10 +147,10 @@ static void open_datagram(struct udp_port *u, struct rx_msgs *m, unsigned i,
 }
 
 /*
- * How many datagrams to ask for. One when there was nothing: the call that looks for a second and
- * finds none costs a tenth of a round trip. More while there are as many as asked for, up to
- * UDP_RX_BUFS packets if they are like the last: what is copied here is then still in the cache
- * when it is looked at.
+ * Returns the number of datagrams to request. It is one after a call that found none: a look for a
+ * second datagram that is not there costs a tenth of a round trip. It grows while all requested
+ * datagrams come, up to UDP_RX_BUFS packets like the last ones: the copied data are then still in
+ * the cache when they are read.
  */
 static unsigned next_want(const struct udp_rx *r, int got)
 {
@@ -173,8 +174,8 @@ static void receive_from(struct udp_port *u, int sock, const struct pkt_addr *ds
 	int n = sys_recvmmsg(sock, m->msg, r->want, MSG_DONTWAIT);
 
 	/*
-	 * The error was of something sent. Who forges errors without end, gets no more than the
-	 * time for these.
+	 * The error was of an earlier send. The number of tries is limited, because errors may be
+	 * forged without end.
 	 */
 	for (int i = 0; unlikely(n < 0 && n != -EAGAIN && n != -EINTR) && i < ERRORS_TRIES &&
 			udp_take_errors(u);
@@ -198,10 +199,7 @@ static void receive_group(struct udp_port *u)
 	u->rx.group = u->rx.count != 0;
 }
 
-/*
- * Groups and our own address take turns in being looked at first, so that neither keeps the other
- * waiting.
- */
+/* The groups and the own address are looked at first in turn, so that neither delays the other. */
 static void receive(struct udp_port *u)
 {
 	struct udp_rx *r = &u->rx;
@@ -245,8 +243,8 @@ static void take(struct udp_port *u, struct udp_rx_buf *b, struct port_pkt *pkt)
 }
 
 /*
- * Over several lanes a datagram may hold packets of another lane's QPs, or be all of them. True: it
- * is not for us any more. Of what comes to a group every lane has a copy of its own.
+ * With several lanes a datagram may contain packets for QPs of another lane. Returns true if the
+ * packet was passed on. Every lane has its own copy of packets to a group.
  */
 static bool pass_on(struct udp_port *u, const struct port_pkt *pkt)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Sending: packets are built in staging memory, one group behind the other, and leave by
- * sendmmsg(), a group a message.
+ * Sends packets. They are built in staging memory, one group after the other, and leave with
+ * sendmmsg(), one group per message.
  *
  *	stage	| 4148 | 4148 | 4148 | 1076 |...| 20 | 20 |.......| 64 |
  *		 group 0, count 4, closed         group 1           group 2
  *
- * A group of several is cut by the kernel into datagrams with identifications 0, 1, 2 ...
+ * The kernel segments a group of several packets into datagrams with identifications 0, 1, 2 ...
  * (net/ipv4/af_inet.c, inet_gso_segment; the first is 0 because the socket is not connected and DF
- * is set, include/net/ip.h, ip_select_ident_segs). Where the kernel refuses to cut (a device
- * without checksum offload on an older kernel, IPsec), the packets go one by one, each with
- * identification 0, and their ICRCs are built anew; so do all later ones on that path.
+ * is set, include/net/ip.h, ip_select_ident_segs). If the kernel refuses to segment (a device
+ * without checksum offload on an older kernel, IPsec), the packets are sent one by one, each with
+ * identification 0 and a new ICRC. So are all later packets on that path.
  */
 #include "port/udp.h"
 
@@ -21,12 +21,14 @@
 #include "base/mem.h"
 #include "base/sys.h"
 
-#define FOREIGN_MOST 16 /* failures of others' that a flush puts up with; the next look goes on */
+/* failures by foreign errors that a flush tolerates; the next flush continues */
+#define FOREIGN_MOST 16
 
 #define CONTROL_BYTES (CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int)))
 
 /*
- * What sendmmsg() is handed. On the stack, and only as much of it is touched as there are messages.
+ * The arguments of sendmmsg(). They are on the stack, and only as much is touched as there are
+ * messages.
  */
 struct out_msgs {
 	struct mmsghdr msg[UDP_MAX_GROUPS];
@@ -62,11 +64,11 @@ static bool joins_behind(const struct udp_group *g, const struct udp_path *path,
 }
 
 /*
- * The first packet of a long message is longer than the others by its extended header, so nothing
- * fits behind the second one in its group. The message makes as many groups either way, but one
- * packet alone costs the kernel much less than a group of two (no cutting, no pages). Of a message
- * of two packets that is one call's group more. Which kind is under way shows in what came last:
- * `len`, 0: a flush. A path that joins packets has no use for it.
+ * The first packet of a long message is longer than the others by its extended header, so no packet
+ * fits after the second one in its group. The message has as many groups if the first packet is
+ * sent alone, but a single packet costs the kernel much less than a group of two (no segmentation,
+ * no pages). A message of two packets then needs one more group. The last packets show which kind
+ * is sent: `len`, 0: a flush. A path that joins packets does not need this.
  */
 static void learn(const struct udp_tx *t, uint32_t len)
 {
@@ -87,7 +89,7 @@ static int blocked(struct udp_port *u)
 	return -EAGAIN;
 }
 
-/* A new group, after a flush if the batch is full. NULL: no room. */
+/* Begins a new group, after a flush if the batch is full. NULL: no room. */
 static struct udp_group *open_group(struct udp_port *u, struct udp_path *path, uint32_t len,
 				    uint8_t tos)
 {
@@ -175,7 +177,10 @@ static void add_control(struct msghdr *m, int level, int type, const void *value
 	m->msg_controllen += CMSG_SPACE(n);
 }
 
-/* Message i: `bytes` at data to the group's path, cut into packets of `segment` bytes unless 0. */
+/*
+ * Fills message i: `bytes` at data to the path of the group, segmented into packets of `segment`
+ * bytes unless it is 0.
+ */
 static void fill_msg(const struct udp_port *u, struct out_msgs *o, unsigned i, struct udp_group *g,
 		     uint8_t *data, uint32_t bytes, uint16_t segment)
 {
@@ -231,12 +236,16 @@ static int send_msgs(struct udp_port *u, struct out_msgs *o, unsigned n)
 	if (n > 1) {
 		int sent = sys_sendmmsg(u->sock, o->msg, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 
-		/* What stopped it behind the first is not told, and was taken off the socket. */
+		/*
+		 * An error after the first message is not reported, and was removed from the
+		 * socket.
+		 */
 		u->unsure |= sent > 0 && (unsigned)sent < n;
 		return sent;
 	}
 	/*
-	 * The kernel reads least where least is said; it shows in the round trip of a small packet.
+	 * The kernel reads less if there are fewer fields, which shows in the round trip of a small
+	 * packet.
 	 */
 	if (m->msg_control || m->msg_iovlen > 1)
 		rc = sys_sendmsg(u->sock, m, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -252,7 +261,8 @@ static bool goes_singly(const struct udp_group *g)
 }
 
 /*
- * Sends waiting groups up to the first that must go singly. Number sent, or the error of the first.
+ * Sends waiting groups up to the first one that must be sent singly. Returns the number sent, or
+ * the error of the first.
  */
 static int send_groups(struct udp_port *u)
 {
@@ -275,8 +285,8 @@ static int send_groups(struct udp_port *u)
 }
 
 /*
- * The packets of the first waiting group that have not gone yet, one a datagram. Number sent, or
- * the error of the first.
+ * Sends the remaining packets of the first waiting group, one per datagram. Returns the number
+ * sent, or the error of the first.
  */
 static int send_singly(struct udp_port *u)
 {
@@ -300,7 +310,10 @@ static int send_singly(struct udp_port *u)
 	return rc;
 }
 
-/* Packets of a group were built with identifications 0, 1, 2 ... and will leave with 0. */
+/*
+ * Computes the ICRCs of a group again: its packets were built with identifications 0, 1, 2 ... and
+ * leave with 0.
+ */
 static void rebuild(const struct udp_group *g)
 {
 	for (unsigned k = 1; g->path->flow.v4 && !g->mixed && k < g->count; k++) {
@@ -328,7 +341,10 @@ static void go_single(struct udp_port *u, struct udp_path *path, int rc)
 	}
 }
 
-/* The first waiting group (or, of one that goes singly, its next packet) can't be sent. */
+/*
+ * Drops the first waiting group (or the next packet of a group that is sent singly), which cannot
+ * be sent.
+ */
 static void drop(struct udp_port *u, int rc)
 {
 	struct udp_tx *t = &u->tx;
@@ -346,10 +362,10 @@ static void drop(struct udp_port *u, int rc)
 }
 
 /*
- * Is the error another's than that of what was to be sent? ICMP errors come at any time, from
- * anybody, as often as he likes, and each fails a call: none may cost a packet. The kernel queues
- * one first, and then has a call fail for it: so after one was taken, a failure without another in
- * the queue is doubtful, once. Only ECONNREFUSED is never about what the call would send.
+ * True if the error is not about the current send. ICMP errors come at any time, from any host, in
+ * any number, and each fails a call; none may cost a packet. The kernel queues an error first and
+ * then fails a call for it. After an error was read, the next failure without another one in the
+ * queue is therefore doubtful, once. Only ECONNREFUSED is never about the packet of the call.
  */
 static bool is_foreign(struct udp_port *u, int rc)
 {
@@ -365,8 +381,8 @@ static bool is_foreign(struct udp_port *u, int rc)
 }
 
 /*
- * One system call's worth of progress; false when the kernel has no room, or forged errors leave
- * none.
+ * Makes the progress of one system call. Returns false if the kernel has no room, or too many
+ * forged errors came.
  */
 static bool push(struct udp_port *u, unsigned *foreign)
 {
@@ -393,7 +409,7 @@ static bool push(struct udp_port *u, unsigned *foreign)
 	if (refused_to_cut(rc) && !singly && g->count > 1 && !g->mixed) {
 		go_single(u, g->path, rc);
 	} else {
-		/* What is dropped comes again, in datagrams of the ordinary kind. */
+		/* Dropped packets are sent again, in datagrams of the ordinary kind. */
 		if (g->mixed && (rc == -EMSGSIZE || refused_to_cut(rc)))
 			g->path->joins = false;
 		drop(u, rc);
@@ -428,7 +444,7 @@ void udp_tx_forget(struct udp_port *u, const struct udp_path *path)
 	struct udp_tx *t = &u->tx;
 	bool waits = false;
 
-	/* Answers to many addresses leave together, while paths to those of before go. */
+	/* Answers to many addresses leave together, while earlier paths are released. */
 	for (unsigned i = t->first; i < t->count; i++)
 		waits |= t->group[i].path == path;
 	if (!waits || udp_flush(&u->port))
