@@ -56,8 +56,8 @@ void node_close(struct node *n);
 /* Deploys the built-in kernels with these names, separated by commas; also "all" and "none". */
 int node_deploy(struct node *n, const char *names);
 /*
- * Ends versions that were replaced or unloaded and have no calls in progress. Returns true if it
- * ended one.
+ * Ends versions that were replaced or unloaded and have no calls in progress. Returns true if a
+ * version is still leaving.
  */
 bool node_reap(const struct node *n);
 /* Answers a request of `roost kernel`: the answer of the request, or {"error": ...}. */
