@@ -125,8 +125,8 @@ static uint64_t memory_to_use(void)
 }
 
 /*
- * The size is four times the last-level cache, between 1 GiB and 4 GiB, but not more than
- * memory_to_use().
+ * Allocates four times the last-level cache, between 1 GiB and 4 GiB; less if memory_to_use() is
+ * less.
  */
 int limit_memory_get(struct limit_memory *m)
 {

@@ -16,7 +16,7 @@
 
 #define LINE	       64
 #define STUCK_NS       60000000000u /* give up after this time without a completion */
-#define LOOKS_AT_CLOCK 16	    /* polls without completions between two looks */
+#define LOOKS_AT_CLOCK 16	    /* polls without completions between clock readings */
 /* below this number the window would miss a large part, so all messages count */
 #define FEW_WAVES 8
 

@@ -50,7 +50,7 @@ static void build(struct lat *t, struct perf_link *l)
 	memset(t, 0, sizeof(*t));
 	t->l = l;
 	if (op == PERF_RPC)
-		return; /* calls use other work requests */
+		return; /* perf_rpc_post() posts calls */
 	t->sge = (struct ibv_sge){(uintptr_t)(out ? l->tx : l->rx), (uint32_t)l->job.size,
 				  l->mr->lkey};
 	t->wr.sg_list = &t->sge;
