@@ -37,10 +37,7 @@ static size_t shown(const unsigned char *s)
 			return 0;
 		c = c << 6 | (s[i] & 0x3f);
 	}
-	/*
-	 * Accepts only the shortest form, no surrogate, and neither of the two blocks of direction
-	 * characters.
-	 */
+	/* Accepts only the shortest form, no surrogate, and no code point above 0x10ffff. */
 	if (c < (n == 2	  ? 0x80u
 		 : n == 3 ? 0x800u
 			  : 0x10000u) ||

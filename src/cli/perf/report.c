@@ -51,7 +51,7 @@ json_t *report_row(const struct perf_job *job, const struct perf_result *bw,
 	if (bw && job->mode != PERF_CHECK && r->seconds > 0) {
 		rate = (double)r->messages / r->seconds;
 		if (job->transport == PERF_UD && r->sent) {
-			/* The count of messages that arrived matters. */
+			/* Only messages that arrived count. */
 			rate *= (double)r->received / (double)r->sent;
 			json_object_set_new(row, "sent", json_integer((json_int_t)r->sent));
 			json_object_set_new(row, "received", json_integer((json_int_t)r->received));

@@ -102,8 +102,9 @@ static int build_table(struct perf_link *l)
 }
 
 /*
- * Element n is at index n times an odd number, modulo the power of two below the number of
- * elements, so that no prefetcher follows the walk.
+ * Returns the index of element n: n times an odd number, modulo the largest power of two that is
+ * not above the number of elements. Elements from this power on keep their index. No prefetcher
+ * follows this walk.
  */
 static uint64_t position_of(const struct perf_job *job, uint64_t n)
 {
