@@ -46,7 +46,7 @@ static const char *const file_names[] = {"sent", "received", "returned"};
 struct step {
 	const char *name, *what;
 	double seconds;
-	uint64_t packets, again; /* sent by both sides; of them retransmitted */
+	uint64_t packets, again; /* sent, and retransmitted, by both sides */
 };
 
 static struct {

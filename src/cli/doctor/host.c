@@ -183,7 +183,7 @@ void doctor_seccomp(const struct doctor *d, struct doctor_finding *f)
 
 /*
  * Finds the libibverbs.so.1 that the loader selects for a new program. Our verbs are linked into
- * this command, so it can look for the library of other programs.
+ * this command, so dlopen() finds the same library as in other programs.
  */
 static bool find_system(char *path, size_t n)
 {

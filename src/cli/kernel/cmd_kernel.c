@@ -201,8 +201,8 @@ static uint64_t count_of(const json_t *k, const char *key)
 }
 
 /*
- * Counts calls that ended against the intent of their kernel. A status that the kernel set is no
- * failure.
+ * Counts calls that ended in another way than their kernel intended. A status that the kernel
+ * defines is no failure.
  */
 static uint64_t failed(const json_t *k)
 {

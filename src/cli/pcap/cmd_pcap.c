@@ -85,7 +85,9 @@ static void print_record(uint64_t index, uint64_t since, const struct pcap_recor
 	       since / 1000000000, since % 1000000000, src, dst, what, verdict);
 }
 
-/* Prints the packet: its headers, and the management datagram if it carries one to QP 1. */
+/*
+ * Formats the packet into text: its headers, and the management datagram if it carries one to QP 1.
+ */
 static void describe(const struct pkt_view *v, char *text, size_t n)
 {
 	int used = pkt_print(v, text, n);

@@ -131,7 +131,10 @@ static const char *view(const char *path, char buf[PATH_MAX])
 	return buf;
 }
 
-/* Looks up the C library's function of this name, once. Sets ENOSYS if the C library lacks it. */
+/*
+ * Looks up the C library's function of this name, once, and redirects path. OR_ENOSYS handles a
+ * function that the C library lacks.
+ */
 #define NEXT(fn)                                                                                   \
 	static __typeof__(&fn) next;                                                               \
 	__typeof__(&fn) call = __atomic_load_n(&next, __ATOMIC_RELAXED);                           \
