@@ -2,12 +2,12 @@
 /*
  * Latency, by four definitions (roost-perf(1)), one message at a time:
  *
- *	pingpong	half a round trip of two WRITEs (both sides poll the last byte of their memory) or
- *			of two SENDs
+ *	pingpong	half a round trip of two WRITEs (both sides poll the last byte of their
+ *			memory) or of two SENDs
  *	completion	from the post to its completion at the initiator
- *	firstbyte	from the post until the first byte is in its destination memory. A WRITE is seen
- *			by another process; both processes use one clock, so it requires --local. The
- *			destination of a READ is the initiator's own memory
+ *	firstbyte	from the post until the first byte is in its destination memory. For a
+ *			WRITE, another process sees this byte. Both processes use one clock, so
+ *			it requires --local. For a READ, it is the initiator's own memory
  *	execute		from the doorbell to the completion, between two QPs of one NIC
  *
  * A side that polls memory also polls the completion queue in between, which drives the NIC from

@@ -4,8 +4,8 @@
  * device of Roost, and executes the program.
  *
  *	LD_LIBRARY_PATH	the folder of the drop-in libraries, in front of the previous value
- *	LD_PRELOAD	the preload that shows the device files (src/cli/run/preload), with ROOST_VIEW
- *			for the folder that it shows
+ *	LD_PRELOAD	the preload that shows the device files (src/cli/run/preload), with
+ *			ROOST_VIEW for the folder that it shows
  *	ROOST_PORT	from --port
  */
 #include <errno.h>
