@@ -56,7 +56,7 @@ static struct {
 	int fd[NUM_FILES];
 	struct local lo;
 	char address[64], peer_address[64];
-	json_t *machine; /* the state before this process was pinned */
+	json_t *machine; /* description taken before this process was pinned */
 } demo = {.size = DEFAULT_SIZE, .seed = 1, .pin = true, .fd = {-1, -1, -1}};
 
 static const struct opt opts[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The second part of `roost demo`: looks up values in a hash table in the memory of the other
- * process, first by READs, as a client must without processing at the node, and then by the kernel
+ * process, first by READs, as a client must if the node does no processing, and then by the kernel
  * `get`. The demo counts the round trips of both.
  */
 #ifndef ROOST_CLI_DEMO_GET_H

@@ -88,8 +88,9 @@ static int open_socket(struct job *j, int side)
 }
 
 /*
- * Returns the number of packets that fit in three quarters of the receive buffer, so that no group
- * finds the buffer full; udp_open.c explains the fraction.
+ * Returns the maximum number of packets in flight: IN_FLIGHT groups, or fewer if three quarters of
+ * the receive buffer hold fewer. No group then finds the buffer full; udp_open.c explains the
+ * fraction.
  */
 static uint32_t packets_that_fit(const struct shape *s, int fd)
 {

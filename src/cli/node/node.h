@@ -43,7 +43,7 @@ int node_fail(struct node *n, int rc, const char *fmt, ...) __attribute__((forma
 
 /* ---- node/serve.c ---- */
 
-/* Opens the NIC: n->ctx, n->pd. After an error the caller calls node_close() as well. */
+/* Opens the NIC: n->ctx, n->pd. node_close() accepts a partly opened node. */
 int node_open(struct node *n);
 /* Registers the region and listens for connections. */
 int node_listen(struct node *n);

@@ -348,7 +348,7 @@ static int run_jobs(struct perf_nic *nic, struct oob *oob, struct perf_shared *s
 	return rc;
 }
 
-static json_t *machine; /* the state before this process was pinned */
+static json_t *machine; /* description taken before this process was pinned */
 
 /* Runs the initiator in this process. */
 static int initiate(struct oob *oob, struct perf_shared *shared, const char *kind)

@@ -151,8 +151,8 @@ struct perf_link {
 };
 
 /*
- * Creates QPs, CQ and memory. Returns 0, or -errno with l->err set. After an error the caller calls
- * perf_link_destroy() as well.
+ * Creates QPs, CQ and memory. Returns 0, or -errno with l->err set. perf_link_destroy() accepts a
+ * partly created link.
  */
 int perf_link_create(struct perf_link *l, struct perf_nic *nic, const struct perf_job *job,
 		     struct oob *oob);
