@@ -181,7 +181,7 @@ int perf_ud_drain(struct perf_link *l, uint64_t sent);
 /*
  * Calls: perf/rpc.c. The target builds the data of its kernel and deploys the kernel in
  * perf_rpc_offer(), before it describes the link. The initiator calls perf_rpc_open() after
- * connect. perf_rpc_close() is called when the queue pairs are destroyed. perf_rpc_post() begins
+ * connect. perf_rpc_close() is called after the queue pairs are destroyed. perf_rpc_post() begins
  * one call; perf_rpc_reap() is perf_reap() for calls.
  */
 uint64_t perf_rpc_memory(const struct perf_job *job); /* bytes of tx and of rx */
