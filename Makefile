@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# The front door. Each target installs what it needs (scripts/setup), then Meson and Ninja do the work, in build/.
+# Entry point for all common tasks. Each target installs the packages that it needs (scripts/setup)
+# and then runs Meson and Ninja in build/.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -62,9 +63,10 @@ install:
 	@DESTDIR='$(DESTDIR)' meson install -C $(B) --no-rebuild --quiet
 	@echo "installed in $(DESTDIR)$(PREFIX); the drop-in libraries in $(DESTDIR)$(PREFIX)/lib/roost"
 
+# A missing lookup.h means that setup ran without rpcgen. Meson then looks for rpcgen again.
 bench:
 	@scripts/setup build bench
-	@[ -e $(B)/bench/lookup.h ] || rm -f $(B)/.roost-options # set up without rpcgen, perhaps: look for it again
+	@[ -e $(B)/bench/lookup.h ] || rm -f $(B)/.roost-options
 	@scripts/build $(B)
 	@bench/run
 

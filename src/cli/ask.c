@@ -19,8 +19,8 @@
 #define ANSWER_MAX (1u << 20) /* bytes */
 
 /*
- * Everything up to the end of the stream, the caller's to free; NULL when it does not come in time,
- * however little is missing. A stream that is reset has an empty answer.
+ * Reads up to the end of the stream. Returns a text that the caller frees, or NULL when the stream
+ * does not end in time. A reset of the stream gives an empty text.
  */
 static char *read_answer(int fd, int answer_ms)
 {
@@ -50,7 +50,7 @@ static char *read_answer(int fd, int answer_ms)
 	return NULL;
 }
 
-/* It fits in the buffer of a fresh socket. */
+/* Sends without waiting: the request fits in the buffer of a fresh socket. */
 static bool send_request(int fd, const char *request)
 {
 	struct iovec line[2] = {{(void *)(uintptr_t)request, strlen(request)}, {"\n", 1}};
@@ -60,8 +60,8 @@ static bool send_request(int fd, const char *request)
 }
 
 /*
- * A socket that is connected to `name`, or -1. *gone: its process has ended, and its name is
- * removed.
+ * Returns a socket that is connected to `name`, or -1. Sets *gone if the process of the socket has
+ * ended; its name is removed then.
  */
 static int dial(int dirfd, const char *name, int answer_ms, bool *gone)
 {
@@ -73,7 +73,7 @@ static int dial(int dirfd, const char *name, int answer_ms, bool *gone)
 	*gone = false;
 	if (fd < 0)
 		return -1;
-	/* Others may stand in line. */
+	/* The connection may have to wait for those of other clients. */
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	if (connect(fd, (struct sockaddr *)&sa, len) == 0)
 		return fd;
@@ -100,8 +100,8 @@ json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, boo
 	if (text)
 		o = json_loads(text, 0, NULL);
 	/*
-	 * A process that ends before it has answered closes the connection: then nobody listens any
-	 * more.
+	 * A process that ends before it answers closes the connection. A second connection attempt
+	 * then finds that no process listens.
 	 */
 	if (text && !*text) {
 		fd = dial(dirfd, name, answer_ms, &gone);
@@ -117,7 +117,7 @@ json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, boo
 	return o;
 }
 
-/* The number behind the prefix; 0: another kind of file. */
+/* Returns the number behind the prefix; 0: the file is of another kind. */
 static int pid_of(const char *name, const char *prefix)
 {
 	size_t n = strlen(prefix);

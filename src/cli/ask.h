@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Asking running processes of ours at their sockets in the private folder (port/shm_dir.h), each
- * named after its process: "stat.1234".
+ * Queries running Roost processes at their sockets in the private folder (port/shm_dir.h). A socket
+ * is named after its process: "stat.1234".
  */
 #ifndef ROOST_CLI_ASK_H
 #define ROOST_CLI_ASK_H
@@ -10,15 +10,15 @@
 #include <stdbool.h>
 
 /*
- * The processes that have a socket of the kind `prefix` ("stat."), in order; *pids is the caller's
- * to free.
+ * Returns the number of processes that have a socket of the kind `prefix` ("stat."), and their ids
+ * in ascending order in *pids, which the caller frees.
  */
 unsigned ask_list(int dirfd, const char *prefix, int **pids);
 
 /*
- * The JSON object that the process answers; NULL: it is no more, or, with *mute, says nothing
- * sensible within answer_ms. `request`: what it is asked, a line without its end; NULL: it answers
- * whoever connects.
+ * Sends `request`, a line without its end, to the process and returns the JSON object that it
+ * answers. `request` is NULL if the process answers without a request. Returns NULL if the process
+ * has ended or, with *mute set, if it does not answer with a JSON object within answer_ms.
  */
 json_t *ask(int dirfd, const char *name, const char *request, int answer_ms, bool *mute);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost completion SHELL`: prints what completes the commands in bash, zsh or fish, made from the
- * tables that also parse the command line and print --help. The files that are installed
- * (completion/) only call this when the shell loads them: they can't differ from the command, and a
- * cross build runs nothing.
+ * `roost completion SHELL`: prints the completion script for bash, zsh or fish. The script is
+ * generated from the tables that define the parser and --help. The installed files (completion/)
+ * only run this command when the shell loads them, so that they always match the command, and a
+ * cross build does not run anything.
  */
 #include <stdio.h>
 #include <string.h>
@@ -28,9 +28,9 @@ static const struct opt_command cmd = {
 	.words = shells,
 };
 
-/* ---- what all three need ---- */
+/* ---- common parts of all three shells ---- */
 
-/* What a value is, for the shells. */
+/* The kind of a value, for the shells. */
 enum value { VALUE_NONE, VALUE_OTHER, VALUE_CHOICE, VALUE_FILE, VALUE_FOLDER, VALUE_PORT };
 
 static enum value value_of(const struct opt *o)
@@ -52,7 +52,9 @@ static void print_words(const char *const *words)
 		printf("%s%s", i ? " " : "", words[i]);
 }
 
-/* Each command's --help, with its table handed to `show`: no command does anything else then. */
+/*
+ * Runs --help of each command with its table passed to `show`; the command does nothing else then.
+ */
 static void each_table(void (*show)(const struct opt_command *cmd))
 {
 	opt_show_with(show);
@@ -64,7 +66,7 @@ static void each_table(void (*show)(const struct opt_command *cmd))
 }
 
 /*
- * Text within single quotes of a shell. `quote` is written for a single quote; characters of
+ * Prints text within single quotes of a shell. `quote` replaces a single quote; characters of
  * `special` get a backslash.
  */
 static void print_text(const char *text, const char *quote, const char *special)
@@ -84,7 +86,7 @@ static void print_text(const char *text, const char *quote, const char *special)
 
 /* ---- bash ---- */
 
-/* A pattern of `case`: the option as it stands on the command line, with the command in front. */
+/* Prints a pattern of `case`: the option as on the command line, behind the name of the command. */
 static void bash_pattern(const struct opt_command *c, const struct opt *o)
 {
 	printf("\t'%s --%s'", c->name, o->name);
@@ -346,7 +348,7 @@ static void fish_option(const struct opt_command *c, const struct opt *o)
 	printf("'\n");
 }
 
-/* The command line behind `roost COMMAND OPTIONS` is completed as one of its own. */
+/* Completes the command line behind `roost COMMAND OPTIONS` as a separate command line. */
 static void fish_program(const struct opt_command *c)
 {
 	printf("function __roost_%s\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost devices`: what a program would see, asked through the verbs as a program asks. */
+/* `roost devices`: lists the devices as a program sees them, by the verbs that a program uses. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ static json_t *describe_gids(struct ibv_context *ctx, uint8_t port, int len)
 	struct ibv_gid_entry e;
 
 	for (int i = 0; i < len; i++) {
-		/* Empty places in the table are left out. */
+		/* Empty entries of the table are left out. */
 		if (ibv_query_gid_ex(ctx, port, (uint32_t)i, &e, 0) != 0)
 			continue;
 		if (!inet_ntop(AF_INET6, e.gid.raw, text, sizeof(text)))
@@ -97,7 +97,7 @@ static json_t *describe_device(struct ibv_device *dev)
 	return obj;
 }
 
-/* One row a GID; a port without any has one row too. */
+/* One row for each GID; a port without GIDs has one row too. */
 static void port_rows(struct table *t, const char *name, const char *guid, const json_t *port)
 {
 	const json_t *gids = json_object_get(port, "gids");
@@ -183,7 +183,7 @@ int cmd_devices(int argc, char **argv)
 		return opt_usage(&cmd, "'%s' is too much", argv[at]);
 	opt_environment(port_spec, 0);
 	/*
-	 * The engine says in one line why it can't open a port; the verbs have only errno for it.
+	 * The engine describes in one line why it cannot open a port; the verbs return only errno.
 	 */
 	if (drive_get(&verbs_host_ops, &d, err, sizeof(err)) < 0)
 		return opt_failed(&cmd, "%s", err);

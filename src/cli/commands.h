@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The subcommands of `roost`, one file each. argv[0] is the subcommand's own name. The returned
- * value is the exit status: CLI_OK only when what was asked happened.
+ * The subcommands of `roost`, one file each. argv[0] is the name of the subcommand. Each function
+ * returns the exit status, which is CLI_OK only if the command did what the user asked for.
  */
 #ifndef ROOST_CLI_COMMANDS_H
 #define ROOST_CLI_COMMANDS_H
 
 enum cli_exit {
 	CLI_OK = 0,
-	CLI_FAILED = 1, /* it was tried, and did not happen */
-	CLI_USAGE = 2,	/* the command line makes no sense */
-	/* `roost run` says what shells and env(1) say of a program that can't be started. */
+	CLI_FAILED = 1, /* the attempt failed */
+	CLI_USAGE = 2,	/* the command line is invalid */
+	/*
+	 * `roost run` uses the exit statuses of shells and env(1) for a program that cannot start.
+	 */
 	CLI_NOT_EXECUTABLE = 126,
 	CLI_NOT_FOUND = 127,
 };

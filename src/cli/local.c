@@ -23,8 +23,8 @@ void local_kind(const char *spec, char *buf, size_t n)
 }
 
 /*
- * 127.x.y.z from the process id, which is below 2^22, and the side: no two processes choose the
- * same. Never 127.0.0.1.
+ * Computes 127.x.y.z from the process id, which is below 2^22, and the side. No two processes get
+ * the same address, and none gets 127.0.0.1.
  */
 static void loopback_address(unsigned side, char *buf, size_t n)
 {
@@ -33,13 +33,16 @@ static void loopback_address(unsigned side, char *buf, size_t n)
 	snprintf(buf, n, "127.%u.%u.%u", id >> 16 & 0x7f, id >> 8 & 0xff, id & 0xff);
 }
 
-/* Of IPv6 there is one alone. */
+/* IPv6 has only one loopback address. */
 static bool is_loopback(const uint8_t raw[16])
 {
 	return memcmp(raw, &in6addr_loopback, 16) == 0;
 }
 
-/* The address after `text`. False when it is none, or the last of its kind. */
+/*
+ * Computes the address after `text`. Returns false when `text` is no address, or the last one of
+ * its kind.
+ */
 static bool next_address(const char *text, char *buf, size_t n)
 {
 	uint8_t raw[16];
@@ -80,8 +83,8 @@ static void join_spec(char out[LOCAL_SPEC_LEN], const char *kind, const char *ad
 }
 
 /*
- * The options with FILE.target for pcap=FILE: two processes can't write one file. A name with %p
- * (process id) differs by itself.
+ * Copies the options, with FILE.target for pcap=FILE, since two processes cannot write one file. A
+ * name with %p (process id) needs no change.
  */
 static void target_options(const char *options, char *out, size_t n)
 {
@@ -111,7 +114,9 @@ static int core_of(int cpu)
 	return core;
 }
 
-/* Two allowed CPUs, of two cores if there are: siblings share what is measured. */
+/*
+ * Picks two allowed CPUs, on two cores if possible: siblings share the resources that are measured.
+ */
 static void choose_cpus(struct local *lo)
 {
 	cpu_set_t allowed;
@@ -208,7 +213,7 @@ int local_start(struct local *lo, int (*target)(struct local *lo, void *arg), vo
 	}
 	if (lo->pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent) /* it ended before that was set */
+		if (getppid() != parent) /* the parent ended before prctl() */
 			_exit(1);
 		close(sv[0]);
 		oob_init(&lo->oob, sv[1]);

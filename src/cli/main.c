@@ -51,9 +51,9 @@ static void help(void)
 }
 
 /*
- * Descriptors 0 to 2 that are closed would be given to the first files and sockets, and get what is
- * printed. Reading only: a write fails, as it would have; a program under `roost run` finds them
- * closed.
+ * Opens closed descriptors among 0 to 2 on /dev/null. Otherwise the first files and sockets would
+ * get these numbers and receive the output. The descriptors are read-only, so that a write still
+ * fails, and close on exec, so that a program under `roost run` finds them closed.
  */
 static void fill_closed(void)
 {
@@ -66,7 +66,7 @@ static void fill_closed(void)
 		close(fd);
 }
 
-/* What was asked has happened only if its output is where it was to go. */
+/* Flushes stdout: a command has succeeded only if its output was written. */
 static int finish(const char *name, int status)
 {
 	bool failed = ferror(stdout);

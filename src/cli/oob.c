@@ -52,7 +52,7 @@ void oob_close(struct oob *o)
 	o->len = o->cap = 0;
 }
 
-/* getaddrinfo() takes numbers beyond, and drops their high bits. */
+/* getaddrinfo() accepts larger numbers and drops their high bits. */
 static bool port_ok(const char *port)
 {
 	char *end;
@@ -62,7 +62,7 @@ static bool port_ok(const char *port)
 }
 
 /*
- * Splits HOST, HOST:PORT, [V6] and [V6]:PORT. A bare IPv6 address has several colons, and no port.
+ * Splits HOST, HOST:PORT, [V6] and [V6]:PORT. A bare IPv6 address has several colons and no port.
  */
 static bool split_host(const char *where, char *host, size_t n, char *port, size_t pn)
 {
@@ -254,7 +254,7 @@ void oob_send_error(struct oob *o, const char *msg)
 	snprintf(o->err, sizeof(o->err), "%s", keep);
 }
 
-/* A stranger's words end up on a terminal: nothing that steers one. */
+/* The peer's text is printed on a terminal, so control characters are removed. */
 static void make_printable(char *s)
 {
 	for (; *s; s++) {
@@ -275,7 +275,7 @@ bool oob_ready(struct oob *o)
 	return find_line(o) || (poll(&pfd, 1, 0) == 1 && pfd.revents);
 }
 
-/* Reads what is there. 0, -EAGAIN, or an error. */
+/* Reads the available bytes. Returns 0, -EAGAIN, or an error. */
 static int read_some(struct oob *o)
 {
 	ssize_t n;
@@ -321,7 +321,7 @@ static json_t *take_line(struct oob *o, char *nl)
 	return msg;
 }
 
-/* The words of an "error", NULL of anything else. */
+/* Returns the message of an "error" object, NULL for other objects. */
 static const char *error_of(const json_t *msg)
 {
 	const char *type = json_string_value(json_object_get(msg, "type"));

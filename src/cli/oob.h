@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How the two sides of `roost perf` and `roost demo` talk beside the NIC: one JSON object a line,
- * over TCP between machines (docs/man/roost-perf.1, PROTOCOL) or a socket pair on one. Each object
- * has a "type".
+ * The out-of-band connection between the two sides of `roost perf` and `roost demo`: one JSON
+ * object a line, over TCP between machines (docs/man/roost-perf.1, PROTOCOL) or over a socket pair
+ * on one machine. Each object has a "type".
  *
- * What comes in is a stranger's: lines are bounded, and readers check every member. Errors are
- * -errno with one line in `err`, ready to be shown.
+ * Input is untrusted: the length of lines is bounded, and readers check every member. Functions
+ * return -errno on errors and store one line for the user in `err`.
  */
 #ifndef ROOST_CLI_OOB_H
 #define ROOST_CLI_OOB_H
@@ -16,7 +16,7 @@
 
 #include <jansson.h>
 
-#define OOB_TCP_PORT 4790 /* one below RoCE's 4791, and TCP */
+#define OOB_TCP_PORT 4790 /* RoCE's UDP port 4791, less one */
 #define OOB_MAX_LINE (1u << 20)
 #define OOB_ERR_LEN  256
 
@@ -30,40 +30,45 @@ struct oob {
 void oob_init(struct oob *o, int fd);
 void oob_close(struct oob *o);
 
-/* A connected TCP socket to "HOST[:PORT]" or "[V6]:PORT", or -errno. */
+/* Connects a TCP socket to "HOST[:PORT]" or "[V6]:PORT". Returns the socket, or -errno. */
 int oob_connect(const char *where, uint64_t timeout_ns, char *err, size_t errlen);
 /*
- * Waits for one peer on `port` (of `bind_to`, or all addresses when NULL). Calls listening() once
- * it listens.
+ * Waits for one peer on `port` (of `bind_to`, or of all addresses when NULL). Calls listening() as
+ * soon as the socket listens.
  */
 int oob_accept(const char *bind_to, unsigned port, void (*listening)(void *), void *arg, char *err,
 	       size_t errlen);
 
-/* Sends one object, and drops the reference to it. 0 or -errno. */
+/* Sends one object and drops the reference to it. Returns 0 or -errno. */
 int oob_send(struct oob *o, json_t *msg);
 /*
- * Waits for an object of type `type`; UINT64_MAX: for ever. NULL on time-out, a closed connection,
- * or an object of another type: o->err says which; of "error" objects it is their message. The
- * caller drops it.
+ * Waits for an object of type `type` and returns it; the caller drops the reference. A timeout of
+ * UINT64_MAX never expires. Returns NULL on a timeout, a closed connection, or an object of another
+ * type; o->err tells which. For an "error" object o->err is the message of the peer.
  */
 json_t *oob_recv(struct oob *o, const char *type, uint64_t timeout_ns);
 /*
- * True when oob_recv would not block for long: a line, or the peer's end. One system call at most.
+ * Returns true when oob_recv() would not block for long, because a line or the end of the
+ * connection is there. Makes at most one system call.
  */
 bool oob_ready(struct oob *o);
 
-/* Tells the peer why it ends. */
+/* Sends the peer the reason for the end of the session. */
 void oob_send_error(struct oob *o, const char *msg);
 
-/* True when the peer has sent an "error" that nobody read: it is in o->err now. Does not wait. */
+/*
+ * Returns true when the peer has sent an "error" that was not read yet, and stores its message in
+ * o->err. Does not wait.
+ */
 bool oob_peer_failed(struct oob *o);
 
 /*
- * Members with bounds: false, with o->err set, when they are absent, of another kind, or outside.
+ * Get a member and check its bounds. Return false and set o->err when the member is absent, has
+ * another type or is out of bounds.
  */
 bool oob_get_u64(struct oob *o, const json_t *msg, const char *key, uint64_t max, uint64_t *v);
 bool oob_get_bool(struct oob *o, const json_t *msg, const char *key, bool *v);
-/* Times all waits between the two sides are multiplied with: ROOST_TIMEOUT_SCALE, at least 1. */
+/* Returns the factor for all timeouts between the two sides: ROOST_TIMEOUT_SCALE, at least 1. */
 unsigned oob_timeout_scale(void);
 
 #endif

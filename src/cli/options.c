@@ -15,7 +15,7 @@ static void (*show_command)(const struct opt_command *cmd) = opt_help;
 
 static void complain(const struct opt_command *cmd, const char *fmt, va_list ap)
 {
-	char text[8192]; /* names of files may be long */
+	char text[8192]; /* file names may be long */
 
 	vsnprintf(text, sizeof(text), fmt, ap);
 	fprintf(stderr, "roost %s: %s", cmd->name, plain_text(text));
@@ -44,8 +44,8 @@ int opt_failed(const struct opt_command *cmd, const char *fmt, ...)
 }
 
 /*
- * A decimal number, not negative, with at least one digit. strtod alone would take "nan", "0x1p3"
- * and " 5".
+ * Reads a decimal number that is not negative and has at least one digit. strtod() alone would
+ * accept "nan", "0x1p3" and " 5".
  */
 static bool read_number(const char *s, double *v, const char **end)
 {
@@ -69,8 +69,8 @@ static const char *skip_suffix(const char *s, const char *suffix)
 }
 
 /*
- * Is it a whole number that fits? Not by floor(): a compiler that calls it wants a library for it
- * (libm).
+ * Returns true if the number is an integer that fits. It does not use floor(), since a compiler
+ * that does not inline it needs libm.
  */
 static bool whole(double d, uint64_t *v)
 {
@@ -239,8 +239,8 @@ static const struct opt *find_letter(const struct opt_command *cmd, char letter)
 }
 
 /*
- * Takes argv[i] (an option) and perhaps its value. Returns how many words were used, or OPT_ERROR,
- * OPT_HELP.
+ * Parses argv[i] (an option) and its value, if any. Returns the number of arguments used, or
+ * OPT_ERROR or OPT_HELP.
  */
 static int take_option(const struct opt_command *cmd, int argc, char **argv, int i)
 {
@@ -315,8 +315,8 @@ int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at
 		i += used;
 	}
 	/*
-	 * Operands met on the way move in front of those after "--": the words they displace are
-	 * used up.
+	 * Operands that were found on the way move in front of the ones after "--"; the arguments
+	 * that they displace are used up.
 	 */
 	memcpy(&argv[i - operands], kept, (size_t)operands * sizeof(*kept));
 	free(kept);

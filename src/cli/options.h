@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Command line options from a table: one table gives parsing, checking and --help.
+ * Command line options from a table. One table defines the parser, the checks and --help.
  *
- * Options are long (--name VALUE or --name=VALUE); a few have a letter as well. Errors are one line
- * on stderr that says what to do, and the parser returns OPT_ERROR (exit with CLI_USAGE). --help
- * prints and returns OPT_HELP (exit with CLI_OK).
+ * Options are long (--name VALUE or --name=VALUE); a few have a letter as well. On an error the
+ * parser prints one line on stderr, which tells the user what to do, and returns OPT_ERROR; the
+ * command then exits with CLI_USAGE. On --help the parser prints the help and returns OPT_HELP; the
+ * command then exits with CLI_OK.
  */
 #ifndef ROOST_CLI_OPTIONS_H
 #define ROOST_CLI_OPTIONS_H
@@ -29,16 +30,16 @@ struct opt {
 	char letter;	  /* 0: none */
 	enum opt_kind kind;
 	void *to;
-	const char *arg; /* how --help calls the value; NULL for flags */
+	const char *arg; /* name of the value in --help; NULL for flags */
 	const char *help;
 	double min, max;	    /* bounds of COUNT, BYTES, NUMBER; both 0: none */
 	const char *const *choices; /* ends with NULL */
-	bool *given;		    /* set true when the option was there; may be NULL */
+	bool *given;		    /* set to true when the option is given; may be NULL */
 };
 
 /*
- * Rows of the table. What follows the help of OPT_VALUE are members by name: .min = 1, .max = 9,
- * .given = &flag
+ * Rows of the table. The arguments behind the help of OPT_VALUE are members by name: .min = 1, .max
+ * = 9, .given = &flag
  */
 #define OPT_SWITCH(name_, letter_, to_, help_)                                                     \
 	{                                                                                          \
@@ -58,42 +59,43 @@ struct opt {
 		.name = NULL                                                                       \
 	}
 
-/* What completion offers for operands. */
+/* What the shell completion offers for operands. */
 enum opt_operands {
-	OPT_OTHER, /* nothing: an address, a number ... */
+	OPT_OTHER, /* nothing: the operand is an address, a number ... */
 	OPT_FILES,
 	OPT_PROGRAM, /* a program, and its own arguments */
 };
 
 struct opt_command {
-	const char *name;     /* "perf": what stands after `roost` */
-	const char *synopsis; /* "[OPTIONS] FILE..." ; several forms apart by newlines */
+	const char *name;     /* the subcommand, as in `roost perf` */
+	const char *synopsis; /* "[OPTIONS] FILE..."; newlines separate several forms */
 	const char *about;    /* paragraphs, lines below 80 columns */
 	const struct opt *opts;
 	const char *examples; /* lines ready to print, indented by two */
-	/* what the first operand can be, ends with NULL; NULL: no such list */
+	/* possible values of the first operand, ends with NULL; NULL: any */
 	const char *const *words;
-	enum opt_operands operands; /* the operands behind `words`, or all */
+	enum opt_operands operands; /* the operands behind `words`, or all operands */
 };
 
 enum { OPT_HELP = -1, OPT_ERROR = -2 };
 
 /*
- * Parses argv[1..]. Operands may stand between options and are moved to the end unless
- * stop_at_operand (for commands that pass the rest on); "--" ends the options. Returns the index of
- * the first operand (argc when there is none), OPT_HELP or OPT_ERROR.
+ * Parses argv[1..] and returns the index of the first operand (argc when there is none), OPT_HELP
+ * or OPT_ERROR. Operands may stand between options and are moved to the end, unless stop_at_operand
+ * is set (for commands that pass the rest on). "--" ends the options.
  */
 int opt_parse(const struct opt_command *cmd, int argc, char **argv, bool stop_at_operand);
 void opt_help(const struct opt_command *cmd);
 
 /*
- * From now on --help hands the command's table to `show` instead of printing it. Not for threads.
+ * Makes --help pass the command's table to `show` instead of printing it, from now on. Not
+ * thread-safe.
  */
 void opt_show_with(void (*show)(const struct opt_command *cmd));
 
 /*
- * One line on stderr: "roost COMMAND: message". Returns CLI_USAGE and adds a hint at --help;
- * opt_failed returns CLI_FAILED.
+ * Prints one line on stderr: "roost COMMAND: message". opt_usage() adds a hint at --help and
+ * returns CLI_USAGE; opt_failed() returns CLI_FAILED.
  */
 int opt_usage(const struct opt_command *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -101,14 +103,14 @@ int opt_failed(const struct opt_command *cmd, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /*
- * The number formats above, for lists in an argument. *end is left after what was read. False: not
- * a number.
+ * Reads a number in the format of OPT_BYTES, for lists in an argument. Sets *end to the first
+ * character that was not read. Returns false when s is no number.
  */
 bool opt_read_bytes(const char *s, uint64_t *v, const char **end);
 
 /*
- * Sets ROOST_TIMEOUT_SCALE from --timeout-scale (0: leave it), ROOST_PORT from --port (NULL: leave
- * it).
+ * Sets ROOST_TIMEOUT_SCALE from --timeout-scale (0: unchanged) and ROOST_PORT from --port (NULL:
+ * unchanged).
  */
 void opt_environment(const char *port, uint64_t timeout_scale);
 

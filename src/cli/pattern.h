@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bytes that tell where they belong: a stream of 64-bit words made from a key and their index, so
- * that any part of it can be made, or compared, without what stands before. About 5 GB/s.
+ * Position-dependent test data: a stream of 64-bit words that are computed from a key and the index
+ * of the word. Any part of the stream can be generated or compared without the part before it.
+ * About 5 GB/s.
  */
 #ifndef ROOST_CLI_PATTERN_H
 #define ROOST_CLI_PATTERN_H
@@ -10,12 +11,15 @@
 
 #define PATTERN_SAME UINT64_MAX
 
-/* A key from anything: equal inputs give equal keys, all others independent ones. */
+/*
+ * Returns a key for any number: equal inputs give equal keys, different inputs give independent
+ * keys.
+ */
 uint64_t pattern_mix(uint64_t v);
 uint64_t pattern_word(uint64_t key, uint64_t n);
-/* The stream's bytes [from, from + len) to p. */
+/* Writes the stream's bytes [from, from + len) to p. */
 void pattern_fill(uint8_t *p, uint64_t len, uint64_t key, uint64_t from);
-/* The first offset in p that differs from them, or PATTERN_SAME. */
+/* Returns the first offset at which p differs from these bytes, or PATTERN_SAME. */
 uint64_t pattern_differs(const uint8_t *p, uint64_t len, uint64_t key, uint64_t from);
 
 #endif

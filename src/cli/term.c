@@ -17,8 +17,8 @@ static void *must(void *p)
 }
 
 /*
- * Bytes of the UTF-8 character at s; 0: there is none, or one that controls the terminal: C0, DEL,
- * C1, directions of writing.
+ * Returns the number of bytes of the UTF-8 character at s. Returns 0 if there is none, or if the
+ * character controls the terminal: C0, DEL, C1, direction of writing.
  */
 static size_t shown(const unsigned char *s)
 {
@@ -37,7 +37,7 @@ static size_t shown(const unsigned char *s)
 			return 0;
 		c = c << 6 | (s[i] & 0x3f);
 	}
-	/* The shortest form, no surrogate, and neither of the two blocks. */
+	/* Accepts only the shortest form, no surrogate, and no code point above 0x10ffff. */
 	if (c < (n == 2	  ? 0x80u
 		 : n == 3 ? 0x800u
 			  : 0x10000u) ||
@@ -180,7 +180,7 @@ char *fmt_bytes(char *buf, size_t n, uint64_t bytes)
 		v /= 1024;
 		u++;
 	}
-	/* Sizes that are not round are told exactly. */
+	/* Sizes that are not round are printed exactly. */
 	if (v != (double)(uint64_t)v && bytes < 1u << 20)
 		snprintf(buf, n, "%" PRIu64 " B", bytes);
 	else

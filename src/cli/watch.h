@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* --watch: the same look again and again. */
+/* --watch: repeats the output of a command at an interval. */
 #ifndef ROOST_CLI_WATCH_H
 #define ROOST_CLI_WATCH_H
 
@@ -8,21 +8,24 @@
 
 struct watch {
 	double every;	/* seconds */
-	uint64_t looks; /* 0: until it is interrupted */
+	uint64_t looks; /* number of looks; 0: until it is interrupted */
 };
 
 /*
- * Looks and prints; `since`: seconds since the look before, 0: there was none. An exit status;
- * *end: there is nothing to look at any more.
+ * Prints the output once. `since` is the number of seconds since the last call; 0 in the first
+ * call. Returns an exit status; sets *end when there is nothing left to watch.
  */
 typedef int watch_look(void *ctx, double since, bool *end);
 
-/* The exit status of the last look. Ends, too, when stdout can't be written any more. */
+/*
+ * Calls `look` as `w` says. Returns the exit status of the last call. Ends early when stdout cannot
+ * be written any more.
+ */
 int watch_run(const struct watch *w, watch_look *look, void *ctx);
 
 /*
- * Before a look prints a table: an empty screen at a terminal; else a line between it and the one
- * before.
+ * Called before a table is printed: clears the screen of a terminal, or separates the tables by an
+ * empty line.
  */
 void watch_page(double since);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost demo`: a file goes by RDMA WRITE from this process into a file that another process
- * mapped, and comes back by RDMA READ into a third. Then all three are compared.
+ * `roost demo`: sends a file by RDMA WRITE from this process into a file that another process has
+ * mapped, and reads it back by RDMA READ into a third file. Then it compares all three files.
  *
  *	this process		     the other process
  *	  sent      == WRITE ==>	received	(no code of the other process touches the data)
  *	  returned  <== READ ===	received
  *
- * Then keys are looked up in a hash table of the other process's (demo_get.c).
+ * Then it looks up keys in a hash table of the other process (demo/get.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -46,7 +46,7 @@ static const char *const file_names[] = {"sent", "received", "returned"};
 struct step {
 	const char *name, *what;
 	double seconds;
-	uint64_t packets, again; /* sent by both sides; of them retransmitted */
+	uint64_t packets, again; /* sent, and retransmitted, by both sides */
 };
 
 static struct {
@@ -56,7 +56,7 @@ static struct {
 	int fd[NUM_FILES];
 	struct local lo;
 	char address[64], peer_address[64];
-	json_t *machine; /* as it was before this process was pinned */
+	json_t *machine; /* description taken before this process was pinned */
 } demo = {.size = DEFAULT_SIZE, .seed = 1, .pin = true, .fd = {-1, -1, -1}};
 
 static const struct opt opts[] = {
@@ -94,9 +94,9 @@ static const struct opt_command cmd = {
 /* ---- files ---- */
 
 /*
- * An unlinked file in TMPDIR or /tmp, so that nothing is left behind, however this ends. A
- * container may have no folder at all to write to: then one that is in memory and nowhere else. -1
- * with errno set; `path` says what was tried.
+ * Creates an unlinked file in TMPDIR or /tmp, so that no file remains after any kind of exit. A
+ * container may have no writable folder; the file is then a memory file. Returns -1 with errno set;
+ * `path` is the name that was tried.
  */
 static int make_unnamed(char *path, size_t n)
 {
@@ -115,7 +115,7 @@ static int make_unnamed(char *path, size_t n)
 	return fd;
 }
 
-/* A file to write: in --keep's folder, or one without a name. */
+/* Creates a file to write: in the folder of --keep, or a file without a name. */
 static int make_file(unsigned which)
 {
 	char path[512];
@@ -134,8 +134,8 @@ static int make_file(unsigned which)
 			path, strerror(errno));
 	demo.fd[which] = fd;
 	/*
-	 * Reserved: a page that is found missing at its first touch is a signal (SIGBUS), not an
-	 * error.
+	 * Reserves the space: a page that is missing at its first access causes a signal (SIGBUS)
+	 * instead of an error.
 	 */
 	rc = posix_fallocate(fd, 0, (off_t)demo.size);
 	if (rc != 0)
@@ -155,7 +155,8 @@ static uint8_t *map_file(unsigned which, bool writable)
 	if (p == MAP_FAILED)
 		return NULL;
 	/*
-	 * A shared mapping takes a fault at the first write to a page: now, not while we measure.
+	 * The first write to a page of a shared mapping causes a fault. The faults occur here,
+	 * before the measurement.
 	 */
 	for (uint64_t at = 0; writable && at < demo.size; at += mem_page_size())
 		((volatile uint8_t *)p)[at] = 0;
@@ -382,7 +383,7 @@ static int post_chunk(struct side *s, enum ibv_wr_opcode op, unsigned which, con
 	return 0;
 }
 
-/* All of the file, in pieces of 1 MiB, several under way. */
+/* Transfers the whole file, in pieces of 1 MiB, with several in progress. */
 static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const struct remote *r,
 		struct step *step)
 {
@@ -416,7 +417,7 @@ static int move(struct side *s, enum ibv_wr_opcode op, unsigned which, const str
 	return rc;
 }
 
-/* Asks the other side for its hash and counters, and adds up the step's. */
+/* Requests the hash and counters of the other side, and adds up the counters of the step. */
 static int account(struct side *s, struct oob *oob, struct step *step, char *hash)
 {
 	json_t *mine, *msg = NULL, *theirs;
@@ -543,8 +544,8 @@ static void print_json(const struct step *step, const struct demo_lookups *d,
 }
 
 /*
- * Compares hashes, and the bytes of all three files: `received` as the other process's mapping left
- * it in its file.
+ * Compares the hashes, and the bytes of all three files. `received` is the file that the mapping of
+ * the other process wrote.
  */
 static int compare(struct side *s, const struct step *step, const struct demo_lookups *lookups,
 		   char (*hash)[HASH_LEN])

@@ -10,7 +10,7 @@
 #include "roost/get.h"
 #include "roost/verbs.h"
 
-/* Three entries in four are full or chained: the table of somebody who did not expect so much. */
+/* Three in four entries are full or chained, as in a table that was created for fewer keys. */
 #define ENTRIES	  256u
 #define MORE	  512u
 #define KEYS	  1000u
@@ -72,7 +72,7 @@ bool demo_lookups_meet(struct demo_lookups *d, struct oob *oob, const json_t *li
 	       oob_get_u64(oob, link, "table_rkey", UINT32_MAX, &d->rkey);
 }
 
-/* One READ into the link's memory, and its completion. */
+/* Posts one READ into the memory of the link and waits for its completion. */
 static int read_once(struct perf_link *l, uint64_t from, uint32_t rkey, uint32_t len)
 {
 	struct ibv_sge sge = {(uintptr_t)l->rx, len, l->mr->lkey};
@@ -101,7 +101,7 @@ static int read_once(struct perf_link *l, uint64_t from, uint32_t rkey, uint32_t
 	return 0;
 }
 
-/* Entry after entry, then the value: each a round trip. */
+/* Reads one entry after the other, then the value; each READ is a round trip. */
 static int get_by_reads(struct demo_lookups *d, struct perf_link *l, uint64_t key)
 {
 	uint64_t at = roost_get_hash(key) & (ENTRIES - 1);
@@ -150,7 +150,7 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* All look-ups one way; the median time of one. */
+/* Runs all look-ups in one way; returns the median time of a look-up. */
 static int look_up(struct demo_lookups *d, struct perf_link *l, struct roost_caller *caller,
 		   double *us)
 {

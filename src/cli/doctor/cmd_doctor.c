@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost doctor`: what of this machine or container stands in the way of Roost, and what to do
- * about it.
+ * `roost doctor`: finds properties of this machine or container that prevent the use of Roost, and
+ * tells the user how to change them.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -76,13 +76,14 @@ bool doctor_line(const char *path, char *buf, size_t n)
 	fclose(f);
 	if (ok) {
 		buf[strcspn(buf, "\n")] = '\0';
-		plain_text(buf); /* a process has chosen its name */
+		plain_text(buf); /* the name is chosen by a process */
 	}
 	return ok && *buf;
 }
 
 /*
- * What the rows before it look at one by one, together: it may know a cause that none of them does.
+ * Opens a NIC, which needs everything that the rows before check one by one. It may find a cause
+ * that none of them finds.
  */
 static void open_nic(const struct doctor *d, struct doctor_finding *f)
 {
@@ -104,7 +105,7 @@ static void open_nic(const struct doctor *d, struct doctor_finding *f)
 	drive_put(drive);
 }
 
-/* In this order: what others depend on comes first. */
+/* The order of the table: rows that others depend on come first. */
 static const struct row {
 	const char *name;
 	doctor_row *look;
@@ -132,8 +133,8 @@ static const struct row {
 /* ---- printing ---- */
 
 /*
- * As long as each other, so that a terminal shows columns of one width: table_print counts the
- * bytes of colours as well.
+ * All have the same length, so that the columns on a terminal have the same width: table_print()
+ * counts the bytes of colours as well.
  */
 static const char *state_cell(enum doctor_state state, bool colours)
 {
@@ -182,7 +183,7 @@ static void print_json(const struct doctor_finding *f, unsigned warnings, unsign
 	json_decref(top);
 }
 
-/* The first of the ports that a program would have. */
+/* Finds the first port of a new program. */
 static bool read_spec(struct doctor *d, char *buf, size_t n)
 {
 	const char *specs = sys_env("ROOST_PORT");

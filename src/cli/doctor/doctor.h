@@ -10,15 +10,15 @@
 
 enum doctor_state {
 	DOCTOR_OK,
-	DOCTOR_WARN, /* it works; slower, or not for every program */
+	DOCTOR_WARN, /* it works, but is slower or does not serve every program */
 	DOCTOR_FAIL, /* something does not work */
 };
 
-/* What every row may use. */
+/* Input of every row. */
 struct doctor {
-	const char *spec;     /* the first port of a program started now */
-	struct pkt_addr addr; /* its address, or the one that it would choose first */
-	bool udp, chosen;     /* the kind of that port; the specification names the address */
+	const char *spec;     /* specification of the first port of a new program */
+	struct pkt_addr addr; /* address of that port, or the first one that it would choose */
+	bool udp, chosen;     /* that port is of kind udp; its specification names the address */
 };
 
 struct doctor_finding {
@@ -30,15 +30,18 @@ struct doctor_finding {
 typedef void doctor_row(const struct doctor *d, struct doctor_finding *f);
 
 /*
- * Set the finding. A new state replaces a better one, and with it the remedy; the text of `found`
- * is the last one's.
+ * Set the finding. A worse state replaces a better one, together with the remedy. `found` is the
+ * text of the last call.
  */
 void doctor_found(struct doctor_finding *f, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void doctor_remedy(struct doctor_finding *f, enum doctor_state state, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* The first line of a file without its end; false when it can't be read or is empty. */
+/*
+ * Reads the first line of a file without its end. Returns false when the file cannot be read or is
+ * empty.
+ */
 bool doctor_line(const char *path, char *buf, size_t n);
 
 /* doctor_host.c */

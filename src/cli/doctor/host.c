@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rows of `roost doctor` about the system: its kernel and clock, cores and quota, the calls that
- * are allowed, the libraries.
+ * Rows of `roost doctor` about the system: Linux kernel and clock, cores and quota, allowed system
+ * calls, libraries.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,8 +22,8 @@
 #include "cli/run/dropins.h"
 
 /*
- * The oldest kernel of a distribution that is still maintained (Debian 11), and the oldest that
- * Roost claims to run on.
+ * The oldest Linux kernel of a distribution that is still maintained (Debian 11), and the oldest
+ * one that Roost supports.
  */
 #define KERNEL_MAJOR 5
 #define KERNEL_MINOR 10
@@ -42,8 +42,8 @@ void doctor_kernel(const struct doctor *d, struct doctor_finding *f)
 }
 
 /*
- * What src/drive/clock.c trusts; any other source makes each reading of the time a call that may
- * enter the kernel.
+ * The clock sources that src/drive/clock.c trusts. With any other source each reading of the time
+ * is a call that may enter the Linux kernel.
  */
 void doctor_clock(const struct doctor *d, struct doctor_finding *f)
 {
@@ -84,8 +84,8 @@ void doctor_cores(const struct doctor *d, struct doctor_finding *f)
 /* ---- seccomp ---- */
 
 /*
- * Calls with arguments that the kernel refuses, or that change nothing: a filter is known by its
- * own error.
+ * System calls with arguments that the Linux kernel refuses, or that have no effect. A seccomp
+ * filter is recognized by its own error.
  */
 static long try_memfd(void)
 {
@@ -142,7 +142,7 @@ static const struct probe {
 	{"rt_tgsigqueueinfo", try_order, DOCTOR_WARN, "a kernel that never returns can't be ended"},
 };
 
-/* The member of /proc/self/status; -1: it is not there. */
+/* Returns the member of /proc/self/status; -1: it is absent. */
 static int seccomp_mode(void)
 {
 	FILE *f = fopen("/proc/self/status", "re");
@@ -182,8 +182,8 @@ void doctor_seccomp(const struct doctor *d, struct doctor_finding *f)
 /* ---- libibverbs ---- */
 
 /*
- * Which libibverbs.so.1 the loader finds for a program started now. This command has our verbs
- * linked in: it finds what others do.
+ * Finds the libibverbs.so.1 that the loader selects for a new program. Our verbs are linked into
+ * this command, so dlopen() finds the same library as in other programs.
  */
 static bool find_system(char *path, size_t n)
 {

@@ -16,12 +16,12 @@
 #include "cli/term.h"
 #include "port/shm_dir.h"
 
-#define MEMLOCK_LEAST (1u << 20) /* some containers have 64 KiB; systems have 8 MiB by default */
+#define MEMLOCK_LEAST (1u << 20) /* some containers have 64 KiB; the default of systems is 8 MiB */
 #define SHM_LEAST     (16u << 20)
 
 /*
- * Memory regions are not pinned (src/nic/mr.c): a page that the kernel moved is found again through
- * the process's own tables.
+ * Memory regions are not pinned (src/nic/mr.c). When the Linux kernel has moved a page, it is found
+ * again through the page tables of the process.
  */
 void doctor_memlock(const struct doctor *d, struct doctor_finding *f)
 {
@@ -55,8 +55,8 @@ void doctor_huge_pages(const struct doctor *d, struct doctor_finding *f)
 }
 
 /*
- * Rings of shm are memory files, which no mount limits; others' programs (MPI) use this folder, and
- * so does Roost when /tmp can't be written.
+ * The rings of shm are memory files, which no mount limits. Other programs (MPI) use this folder,
+ * and Roost uses it when /tmp is not writable.
  */
 void doctor_dev_shm(const struct doctor *d, struct doctor_finding *f)
 {
@@ -84,7 +84,7 @@ void doctor_dev_shm(const struct doctor *d, struct doctor_finding *f)
 			"programs that share memory (MPI) may end by SIGBUS: remove files there, or --shm-size=256m");
 }
 
-/* Can a socket be made there, and a file with something in it? 0 or -errno. */
+/* Checks that a socket and a file with contents can be created there. Returns 0 or -errno. */
 static int use_folder(int dirfd)
 {
 	char name[SHM_NAME_MAX];
@@ -105,7 +105,9 @@ static int use_folder(int dirfd)
 	return rc;
 }
 
-/* The folder of shm's endpoints, and of the sockets of `roost stat` and `roost kernel`. */
+/*
+ * Checks the folder of the endpoints of shm, and of the sockets of `roost stat` and `roost kernel`.
+ */
 void doctor_folder(const struct doctor *d, struct doctor_finding *f)
 {
 	char err[256], link[32], path[256] = "?";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rows of `roost doctor` about the network: interfaces, families, buffers, UDP's offloads, the
- * port, and the kernel's own RoCE.
+ * Rows of `roost doctor` about the network: interfaces, address families, buffers, UDP offloads,
+ * the port, and the Linux kernel's own RoCE.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -33,7 +33,7 @@ static int udp_socket(int family)
 
 /* ---- interfaces ---- */
 
-/* The path MTU that fits an interface; 0: none. */
+/* Returns the path MTU that fits an interface; 0: none. */
 static uint32_t path_mtu(const char *name)
 {
 	struct ifreq req = {0};
@@ -48,8 +48,8 @@ static uint32_t path_mtu(const char *name)
 }
 
 /*
- * Interfaces that are up and have an address of IPv4; others carry nothing unless they are asked
- * to.
+ * Lists interfaces that are up and have an IPv4 address. Roost uses other interfaces only on
+ * request.
  */
 void doctor_interfaces(const struct doctor *d, struct doctor_finding *f)
 {
@@ -121,8 +121,8 @@ void doctor_ipv6(const struct doctor *d, struct doctor_finding *f)
 /* ---- sockets ---- */
 
 /*
- * The bytes that the kernel allows, by its own word; where a container does not show that, what a
- * socket gets of those that are wanted.
+ * Returns the number of bytes that the Linux kernel allows. If a container does not show this
+ * limit, returns the bytes that a socket gets when it asks for BUFFER_WANTED.
  */
 static uint32_t buffer_limit(const char *name, int option)
 {
@@ -140,7 +140,7 @@ static uint32_t buffer_limit(const char *name, int option)
 	setsockopt(fd, SOL_SOCKET, option, &wanted, sizeof(wanted));
 	getsockopt(fd, SOL_SOCKET, option, &got, &n);
 	close(fd);
-	return got / 2; /* the kernel doubles it (socket(7)) */
+	return got / 2; /* the Linux kernel doubles it (socket(7)) */
 }
 
 void doctor_buffers(const struct doctor *d, struct doctor_finding *f)
@@ -171,9 +171,9 @@ void doctor_offload(const struct doctor *d, struct doctor_finding *f)
 			cuts ? "UDP_GRO" : "UDP_SEGMENT");
 }
 
-/* ---- who has the port ---- */
+/* ---- the owner of the port ---- */
 
-/* As /proc/net/udp and udp6 print addresses: words of 32 bits as they stand in memory. */
+/* Formats an address as in /proc/net/udp and udp6: words of 32 bits in memory order. */
 static void proc_address(const struct pkt_addr *a, char *buf, size_t n)
 {
 	uint32_t w[4];
@@ -185,7 +185,10 @@ static void proc_address(const struct pkt_addr *a, char *buf, size_t n)
 		snprintf(buf, n, "%08X%08X%08X%08X", w[0], w[1], w[2], w[3]);
 }
 
-/* The inode of the socket that holds port 4791 of the address, or of all; 0: none is seen. */
+/*
+ * Returns the inode of the socket that holds port 4791 of the address, or of all addresses; 0: no
+ * socket is visible.
+ */
 static unsigned long holder_inode(const char *table, const char *address)
 {
 	char line[512], local[40];
@@ -226,7 +229,7 @@ static bool has_socket(const char *pid, unsigned long inode)
 	return found;
 }
 
-/* "process 123 (name)", or that it can't be seen. */
+/* Prints "process 123 (name)", or that the process is not visible. */
 static void name_holder(unsigned long inode, char *buf, size_t n)
 {
 	DIR *proc = opendir("/proc");
@@ -263,8 +266,8 @@ static int bind_port(const struct pkt_addr *addr)
 void doctor_port(const struct doctor *d, struct doctor_finding *f)
 {
 	/*
-	 * What src/port/udp_open.c tries when it may choose, and the first choice is taken:
-	 * 127.0.0.2 and on.
+	 * The addresses that src/port/udp_open.c tries when it may choose and its first choice is
+	 * taken: 127.0.0.2 and the following ones.
 	 */
 	static const struct pkt_addr second = {
 		{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 2}};
@@ -303,8 +306,8 @@ void doctor_port(const struct doctor *d, struct doctor_finding *f)
 }
 
 /*
- * rdma_rxe has a socket at the port, of all addresses of the network where its device was made. Its
- * devices have the file `parent`.
+ * rdma_rxe holds a socket at the port, for all addresses of the network namespace in which its
+ * device was created. Its devices have the file `parent`.
  */
 void doctor_rxe(const struct doctor *d, struct doctor_finding *f)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost call`: one kernel of a node, called from the command line. */
+/* `roost call`: calls one kernel of a node from the command line. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -118,7 +118,7 @@ static int read_kernel(const char *word)
 	return opt_usage(&cmd, "'%s' is no built-in kernel, and no op-code such as 0x1000", word);
 }
 
-/* As the node's table has it. */
+/* The key, in the format of the node's table. */
 static int make_get(const char *key)
 {
 	const struct roost_node_hello *h = &call.node->hello;
@@ -179,7 +179,7 @@ static int make_call(void)
 	return 0;
 }
 
-/* ---- what came back ---- */
+/* ---- the reply ---- */
 
 static bool is_text(const uint8_t *p, uint32_t n)
 {
@@ -276,7 +276,7 @@ int cmd_call(int argc, char **argv)
 	opt_environment(want.port, 0);
 	rc = run(argv[at], get ? argv[at + 2] : NULL);
 	free(call.reply);
-	/* The queue pair first: what was given up may still be answered. */
+	/* Destroys the queue pair first: an answer to an abandoned call may still arrive. */
 	if (call.node)
 		roost_node_close(call.node);
 	if (call.caller)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost kernel`: kernels of a node on this machine, asked at its control socket (node_control.h).
+ * `roost kernel`: manages the kernels of a node on this machine through its control socket
+ * (node/control.h).
  */
 #include <ctype.h>
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include "cli/watch.h"
 #include "port/shm_dir.h"
 
-#define ANSWER_MS 30000 /* a kernel's start() may take its time */
+#define ANSWER_MS 30000 /* a kernel's start() may be slow */
 
 static bool json, watching;
 static struct watch watch = {.every = 1};
@@ -81,7 +82,10 @@ static bool is_called(const json_t *node, const char *word)
 	       (name && strcmp(name, word) == 0);
 }
 
-/* The one node of this name, or at all: what it says of itself. NULL with an error printed. */
+/*
+ * Finds the only node of this name, or the only node, and returns its description. Returns NULL
+ * after an error was printed.
+ */
 static json_t *find_node(int dirfd, const char *word)
 {
 	unsigned found = 0, mutes = 0, count;
@@ -166,7 +170,7 @@ static const char *const latency_keys[] = {"p50", "p99"};
 #define STAT_COLUMNS  (1 + ARRAY_SIZE(stat_keys) + ARRAY_SIZE(latency_keys))
 
 /*
- * What its calls take on the node, since this version is active; empty before the first one has
+ * The latency of calls on the node since this version became active; empty until the first call has
  * ended.
  */
 static void latency_cells(const char **cells, char (*value)[40], const json_t *k)
@@ -196,7 +200,10 @@ static uint64_t count_of(const json_t *k, const char *key)
 	return (uint64_t)json_integer_value(json_object_get(k, key));
 }
 
-/* Calls that ended otherwise than their kernel wanted; a status of its own is no failure. */
+/*
+ * Counts calls that ended in another way than their kernel intended. A status that the kernel
+ * defines is no failure.
+ */
 static uint64_t failed(const json_t *k)
 {
 	static const char *const keys[] = {"bad_params", "access", "too_long", "bound",
@@ -208,14 +215,14 @@ static uint64_t failed(const json_t *k)
 	return sum;
 }
 
-/* What rates are of. */
+/* The counters that have rates. */
 struct sums {
 	uint64_t calls, failed, steps, payload_bytes;
 };
 
 /*
- * Of all the rows of an op-code: a version that leaves takes its counts from the active row to one
- * of its own, and gives them back when it has gone; only their sum does not jump.
+ * Sums the counters of all rows of an op-code. A version that leaves moves its counts from the
+ * active row to its own row, and moves them back when it is gone; only the sum does not jump.
  */
 static struct sums sums_of(const json_t *kernels, uint64_t op)
 {
@@ -235,7 +242,10 @@ static struct sums sums_of(const json_t *kernels, uint64_t op)
 	return sums;
 }
 
-/* The active version, if there is one: the node names those before the ones that leave. */
+/*
+ * Returns true for the first row of an op-code. This is the active version, if there is one, since
+ * the node lists it before leaving versions.
+ */
 static bool first_of_op(const json_t *kernels, size_t at)
 {
 	for (size_t i = 0; i < at; i++)
@@ -246,8 +256,8 @@ static bool first_of_op(const json_t *kernels, size_t at)
 }
 
 /*
- * A second. Nobody knows that of a sum that fell: a kernel was unloaded, and what it has counted
- * went with it.
+ * Prints a rate per second. A sum that decreased has no rate: a kernel was unloaded together with
+ * its counts.
  */
 static const char *rate(char buf[40], uint64_t now, uint64_t was, double since)
 {
@@ -327,7 +337,7 @@ static void print_json(const json_t *o)
 
 /* ---- changing ---- */
 
-/* NULL with an error printed. */
+/* Returns NULL after an error was printed. */
 static json_t *request_for(enum verb verb, const char *word)
 {
 	char *path, *end;
@@ -374,7 +384,7 @@ static int change(int dirfd, const json_t *node, enum verb verb, const char *wor
 		else if (json_object_get(o, "error"))
 			opt_failed(&cmd, "%s%s%s", verb == UNLOAD ? word : "",
 				   verb == UNLOAD ? ": " : "",
-				   text_of(o, "error")); /* of files it names the path */
+				   text_of(o, "error")); /* errors of files include the path */
 		else
 			rc = CLI_OK;
 	}
@@ -391,7 +401,7 @@ struct view {
 	json_t *before;
 };
 
-/* A node that ends is the end of it. */
+/* Ends when the node ends. */
 static int look_again(void *ctx, double since, bool *end)
 {
 	struct view *v = ctx;

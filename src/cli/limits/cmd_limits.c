@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost limits`: what this machine's cores, memory and sockets allow. The figures are taken in
- * turns, several rounds of all of them, and the median is reported with the lowest and the highest:
- * on a shared machine a single figure says little.
+ * `roost limits`: measures the limits of this machine's cores, memory and sockets. It measures all
+ * figures in several rounds and reports the median with the minimum and the maximum, since a single
+ * figure means little on a shared machine.
  */
 #include <errno.h>
 #include <sched.h>
@@ -30,7 +30,7 @@ struct bench {
 	double seconds; /* of one run */
 };
 
-/* 0 and *v in the figure's own unit, or -errno. */
+/* Returns 0 and sets *v in the figure's own unit, or returns -errno. */
 typedef int measure(const struct bench *b, unsigned arg, double *v);
 
 static int ring(const struct bench *b, unsigned payload, double *v)
@@ -134,16 +134,16 @@ static int crc32(const struct bench *b, unsigned arg, double *v)
 }
 
 /*
- * `arg` is a payload where the figure counts messages a second, or a percentile: the first a figure
- * appears in Gbit/s under `key` and in messages a second under `rate_key`, each an object by
- * payload.
+ * `arg` is a payload if the figure counts messages a second, else a percentile. A figure with a
+ * payload appears in Gbit/s under `key` and in messages a second under `rate_key`, each an object
+ * by payload.
  */
 struct figure {
 	const char *key, *rate_key, *label, *unit;
 	measure *fn;
 	unsigned arg;
 	bool on_core; /* runs in this thread, on the first core */
-	bool memory;  /* much of it, at random */
+	bool memory;  /* accesses much memory at random */
 };
 
 static const struct figure figures[] = {
@@ -197,7 +197,7 @@ static const struct figure figures[] = {
 #define NUM_FIGURES ARRAY_SIZE(figures)
 
 static double values[NUM_FIGURES][MAX_ROUNDS];
-static bool absent[NUM_FIGURES]; /* this machine can't do it */
+static bool absent[NUM_FIGURES]; /* not supported by this machine */
 static bool wanted[NUM_FIGURES];
 
 static double seconds = 1;
@@ -241,7 +241,10 @@ static double median(unsigned i)
 	return values[i][rounds / 2];
 }
 
-/* Which of the figures are asked for; whether memory is. False: none. */
+/*
+ * Selects the figures that the user asked for, and tells whether one needs memory. Returns false if
+ * there is none.
+ */
 static bool choose(bool *memory)
 {
 	bool any = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What one core, or two and nothing between, can do: a cache line there and back, random reads,
- * copies, CRC-32.
+ * Limits of one core, or of two cores without anything in between: round trip of a cache line,
+ * random reads, copies, CRC-32.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,10 +17,10 @@
 
 #define GIB	   (1ull << 30)
 #define LEAST	   (16ull << 20)
-#define ROUND	   64 /* round trips between two looks at the clock, for the median */
+#define ROUND	   64 /* round trips between two readings of the clock, for the median */
 #define BLOCK	   4096u
 #define LINE	   64u
-#define BLOCK_AREA (16u << 10) /* blocks in turn, all in the first-level cache */
+#define BLOCK_AREA (16u << 10) /* blocks are used in turn; all fit in the first-level cache */
 
 /* ---- core to core ---- */
 
@@ -63,7 +63,7 @@ static void ping_side(void *arg, int me, struct limit_pair *p)
 					limit_wait(p, &spins);
 			}
 		}
-		/* In picoseconds, so that the histogram's steps are fine. */
+		/* In picoseconds, for a fine resolution of the histogram. */
 		hist_add(&g->hist, (clock_ns() - start) * 1000 / (unsigned)g->trips);
 	} while (limit_count(p, me, (uint64_t)g->trips));
 	atomic_store(&g->over, true);
@@ -88,8 +88,8 @@ int limit_core_rtt(const struct limit_cores *c, unsigned percentile, double seco
 /* ---- memory ---- */
 
 /*
- * The number behind `name` in a file of numbers, or the file's first when `name` is "". UINT64_MAX:
- * not there, or "max".
+ * Returns the number behind `name` in a file of numbers, or the first number in the file when
+ * `name` is "". Returns UINT64_MAX when there is no number, or when it is "max".
  */
 static uint64_t number_in(const char *path, const char *name)
 {
@@ -109,7 +109,7 @@ static uint64_t number_in(const char *path, const char *name)
 	return v;
 }
 
-/* A quarter of what is free here: of the machine, or of the container where that is less. */
+/* Returns a quarter of the free memory of the machine, or of the container if that is less. */
 static uint64_t memory_to_use(void)
 {
 	uint64_t kib = number_in("/proc/meminfo", "MemAvailable:"),
@@ -125,8 +125,8 @@ static uint64_t memory_to_use(void)
 }
 
 /*
- * Four times the last level of cache, at least 1 GiB and at most 4, never more than there is to
- * use.
+ * Allocates four times the last-level cache, between 1 GiB and 4 GiB; less if memory_to_use() is
+ * less.
  */
 int limit_memory_get(struct limit_memory *m)
 {
@@ -154,8 +154,8 @@ void limit_memory_put(struct limit_memory *m)
 }
 
 /*
- * The whole line; the memory holds zeros, which the compiler doesn't know: the next address waits
- * for this value.
+ * Reads the whole line. The memory holds zeros, which the compiler does not know, so the next
+ * address depends on this value.
  */
 static uint64_t read_line(const uint8_t *at)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost limits`: what its measurements share. Each is a bare program of a page, the least that
- * could be done: the yardstick for what Roost does on the same machine.
+ * `roost limits`: declarations of its measurements. Each measurement is a small bare program that
+ * does the minimum of work, as a reference for the figures of Roost on the same machine.
  */
 #ifndef ROOST_CLI_LIMIT_H
 #define ROOST_CLI_LIMIT_H
@@ -14,12 +14,12 @@
 /* The two cores that pairs of threads are pinned to. */
 struct limit_cores {
 	int cpu[2];
-	bool shared; /* both the same: this process may use one core only */
+	bool shared; /* both cores are the same: this process may use one core only */
 };
 
 /*
- * The first allowed core, and the first that is not the same core's other hyper-thread. 0 or
- * -errno.
+ * Picks the first allowed core, and the first core that is not its hyper-thread sibling. Returns 0
+ * or -errno.
  */
 int limit_pick_cores(struct limit_cores *c);
 
@@ -27,73 +27,80 @@ enum limit_phase { LIMIT_WARM_UP, LIMIT_MEASURE, LIMIT_STOP };
 
 struct limit_pair;
 
-/* One side of a pair: works until limit_count() says that it is over. */
+/* One side of a pair. Works until limit_count() returns false. */
 typedef void limit_side(void *arg, int side, struct limit_pair *p);
 
 struct limit_pair {
 	_Atomic int phase;
 	bool shared;
 	struct {
-		_Alignas(128) int seen; /* the phase this side has come to */
-		uint64_t done;		/* what it did while measuring */
+		_Alignas(128) int seen; /* the last phase that this side has seen */
+		uint64_t done;		/* operations during the measurement */
 		uint64_t from, to;	/* ns */
 	} side[2];
 };
 
 /*
- * Runs `fn` on both cores, a warm-up and then `seconds`; sets rate[side] to what each side counted,
- * per second. 0 or -errno (threads can't be made).
+ * Runs `fn` on both cores, for a warm-up and then for `seconds`. Sets rate[side] to the operations
+ * a second of each side. Returns 0, or -errno if threads cannot be created.
  */
 int limit_pair_run(const struct limit_cores *c, limit_side *fn, void *arg, double seconds,
 		   double rate[2]);
 
-/* Called by a side now and then: `n` more were done. False when the run is over. */
+/* Adds `n` operations to the count of a side. Returns false when the run is over. */
 bool limit_count(struct limit_pair *p, int side, uint64_t n);
 
-/* Inside a loop that waits for the other side. */
+/* To be called inside a loop that waits for the other side. */
 void limit_wait(const struct limit_pair *p, unsigned *spins);
 
 /*
- * A ring of 1024 slots of 4,160 bytes (limit_ring.c). *rate: messages a second, both directions in
- * sum. 0, -errno, -EIO: a CRC was wrong.
+ * Measures a ring of 1024 slots of 4,160 bytes (limits/ring.c). *rate: messages a second, as the
+ * sum of both directions. Returns 0 or -errno; -EIO: a CRC was wrong.
  */
 int limit_ring(const struct limit_cores *c, uint32_t payload, bool both_ways, double seconds,
 	       double *rate);
 
-/* The shm port by itself (limit_shm.c): packets of WRITEs, CRC and copy on both sides. As above. */
+/*
+ * Measures the shm port without a NIC (limits/shm.c): packets of WRITEs, with CRC and copy on both
+ * sides. Parameters and return value as above.
+ */
 int limit_shm(const struct limit_cores *c, uint32_t payload, double seconds, double *rate);
 
 /*
- * Nanoseconds of a round trip of one cache line between the cores (limit_core.c). The median is
- * that of means over 64 round trips, without the clock's own cost; any other percentile is of
- * single round trips and includes it (some 25 ns).
+ * Measures the round trip of one cache line between the cores, in ns (limits/core.c). The median is
+ * the median of means over 64 round trips, without the cost of the clock. Any other percentile is
+ * one of single round trips and includes the cost of the clock (about 25 ns).
  */
 int limit_core_rtt(const struct limit_cores *c, unsigned percentile, double seconds, double *ns);
 
 /*
- * Nanoseconds of a round trip of 64 bytes between two threads that spin and choose no core, through
- * rings with copy and CRC-32 on both sides, or through UDP sockets (limit_short.c): the percentile
- * of a run of 1,000, as perftest takes it; the median over runs that take `seconds`, and at least
- * 9. 0 or -errno.
+ * Measures the round trip of 64 bytes between two threads that spin and are not pinned, in ns:
+ * through rings with copy and CRC-32 on both sides, or through UDP sockets (limits/short.c). The
+ * result is the percentile of a run of 1,000 round trips, as in perftest; the median over runs for
+ * `seconds`, at least 9 runs. Returns 0 or -errno.
  */
 int limit_short(const struct limit_cores *c, bool udp, unsigned percentile, double seconds,
 		double *ns);
 
 /*
- * Nanoseconds until a thread that slept in read(2) for 20 ms runs after it was woken from the other
- * core (limit_wake.c); `beside`: another thread spins on the sleeper's core.
+ * Measures the ns from the wake-up of a thread, which slept in read(2) for 20 ms, by the other core
+ * until the thread runs (limits/wake.c). `beside`: another thread spins on the core of the sleeping
+ * thread.
  */
 int limit_wake(const struct limit_cores *c, bool beside, unsigned percentile, double seconds,
 	       double *ns);
 
 /*
- * As long as a NIC sleeps in what is compared with this (roost perf --gap 20ms): the longer the
- * sleep, the colder the core and its caches.
+ * The time that the NIC sleeps in the measurement that is compared with this one (roost perf --gap
+ * 20ms). A longer sleep leaves the core and its caches colder.
  */
 #define LIMIT_SLEEP_NS 20000000
-#define LIMIT_WAKES    50 /* at least, for a percentile */
+#define LIMIT_WAKES    50 /* minimum number of wake-ups for a percentile */
 
-/* Large memory for the figures below: filled, huge pages advised. NULL when there is none. */
+/*
+ * Large memory for the measurements below: filled, with advice for huge pages. limit_memory_get()
+ * fails if there is not enough memory.
+ */
 struct limit_memory {
 	uint8_t *p;
 	size_t size;
@@ -102,15 +109,15 @@ int limit_memory_get(struct limit_memory *m);
 void limit_memory_put(struct limit_memory *m);
 
 /*
- * Reads of 64 bytes at random places, `in_flight` chains at once (1: each waits for the last, or
- * LIMIT_CHAINS). *rate: a second.
+ * Measures reads of 64 bytes at random places, with `in_flight` chains at once (1: each read waits
+ * for the last; or LIMIT_CHAINS). *rate: reads a second.
  */
 #define LIMIT_CHAINS 16
 int limit_random_read(const struct limit_memory *m, unsigned in_flight, double seconds,
 		      double *rate);
 /*
- * Bytes a second: copying blocks of 4 KiB in the cache, copying from one half of the memory to the
- * other, CRC-32 over 4 KiB.
+ * Measure bytes a second: copies of 4 KiB blocks in the cache, copies from one half of the memory
+ * to the other, CRC-32 over 4 KiB.
  */
 int limit_copy_cached(double seconds, double *rate);
 int limit_copy_stream(const struct limit_memory *m, double seconds, double *rate);

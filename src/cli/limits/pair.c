@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Two pinned threads that work on each other, and the clock over them. */
+/* Runs two pinned threads that work with each other, and measures their time. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,7 +13,7 @@
 #define WARM_UP_NS	20000000
 #define SPINS_PER_YIELD 20000
 
-/* Do two processors share a core? Unknown counts as no. */
+/* Returns true if two processors share a core. Unknown counts as no. */
 static bool siblings(int a, int b)
 {
 	char path[96];

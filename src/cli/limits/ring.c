@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bare ring: what two cores can pass to each other with nothing but what no RDMA NIC in
- * software can do without: the payload copied in and out, and a CRC-32 on both sides. 1024 slots of
- * 4,160 bytes; indices published every 16 messages, or every 32 small ones.
+ * The bare ring: the limit for two cores that pass messages with only the work that no software
+ * RDMA NIC can avoid, which is to copy the payload in and out and to compute a CRC-32 on both
+ * sides. The ring has 1024 slots of 4,160 bytes; indices are published every 16 messages, or every
+ * 32 small ones.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #define SLOT	  4160u /* a payload of 4 KiB, headers, CRC */
 #define RING	  (SLOTS * SLOT)
 #define SMALL	  256u
-#define WORK_SIZE (64u << 10) /* what the program at either end works on: a message of this size */
+#define WORK_SIZE (64u << 10) /* size of the message that the program at either end works on */
 
 /* One direction. The slots are in shared memory, as between processes. */
 struct ring {
@@ -44,14 +45,14 @@ struct receiver {
 	uint32_t at;
 };
 
-/* Where the next message lies in the program's memory. */
+/* Returns the place of the next message in the program's memory. */
 static uint32_t advance(uint32_t at, uint32_t payload)
 {
 	at += payload;
 	return at + payload <= WORK_SIZE ? at : 0;
 }
 
-/* A burst, if there is room for it. */
+/* Sends a burst, if there is room for it. */
 static bool send_burst(struct job *j, struct ring *r, struct sender *s)
 {
 	if (s->tail + j->burst - s->head > SLOTS) {
@@ -73,7 +74,7 @@ static bool send_burst(struct job *j, struct ring *r, struct sender *s)
 	return true;
 }
 
-/* What is there, at most a burst. */
+/* Receives available messages, at most a burst. */
 static uint32_t receive_burst(struct job *j, struct ring *r, struct receiver *s)
 {
 	uint64_t there = atomic_load_explicit(&r->tail, memory_order_acquire) - s->head;

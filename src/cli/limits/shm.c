@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shm port's own ceiling: two endpoints, no NIC between. Packets as of a WRITE, built in place
- * (header, payload copied, CRC-32), flushed every 16, or every 32 small ones; the other side takes
- * bursts, checks each CRC and copies the payload out.
+ * The limit of the shm port: two endpoints without a NIC. Packets have the layout of a WRITE and
+ * are built in place (header, copied payload, CRC-32), and flushed every 16, or every 32 small
+ * ones. The other side receives bursts, checks each CRC and copies the payload out.
  */
 #include <errno.h>
 #include <stdio.h>

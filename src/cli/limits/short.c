@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Round trips as a short program takes them: two threads that were made for it, no core chosen,
- * both of them spinning, 1,000 round trips from the first one on, as many as perftest's. In so
- * short a run ten slow round trips are its p99: what the machine itself adds to each run (cold
- * caches, a timer's tick, a thread that is moved) shows there, and not in a run of a second.
+ * Round trips in a short program: two threads that were created for the run, are not pinned and
+ * spin, and 1,000 round trips from the first one on, which is the number of perftest. In such a
+ * short run, ten slow round trips determine the p99. It therefore shows the costs that the machine
+ * adds to each run (cold caches, a timer tick, the migration of a thread), which a run of a second
+ * does not show.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -24,9 +25,9 @@
 #define SLOTS	 64u
 #define MOST	 1000u /* runs */
 #define LEAST	 9u
-#define PAUSE_NS 5000000u /* between runs: cores sleep, as they do while a program starts */
+#define PAUSE_NS 5000000u /* between runs: cores become idle, as they do while a program starts */
 
-/* A slot's `seq` is written last: the number of its message, from 1 on. */
+/* A slot's `seq`, the number of its message from 1, is written last. */
 struct slot {
 	_Alignas(128) uint8_t payload[PAYLOAD];
 	uint32_t crc;
@@ -39,7 +40,7 @@ struct run {
 	atomic_int error;
 	uint8_t from[PAYLOAD], to[2][PAYLOAD];
 	struct slot slot[2][SLOTS]; /* slot[i]: written by side i */
-	/* What follows lives longer than a run. */
+	/* The members below live longer than a run. */
 	struct limit_pair pair; /* for limit_wait() */
 	pthread_barrier_t begin;
 };
@@ -67,7 +68,7 @@ static void send_one(struct run *r, int side, uint32_t seq)
 	atomic_store_explicit(&s->seq, seq, memory_order_release);
 }
 
-/* True: it is there. */
+/* Returns true if the message has arrived. */
 static bool take_one(struct run *r, int side, uint32_t seq)
 {
 	struct slot *s = &r->slot[!side][seq % SLOTS];
@@ -194,7 +195,7 @@ int limit_short(const struct limit_cores *c, bool udp, unsigned percentile, doub
 		nanosleep(&pause, NULL);
 		rc = run_once(r, udp);
 		qsort(r->ns, TRIPS, sizeof(r->ns[0]), compare);
-		of_run[runs++] = r->ns[TRIPS * percentile / 100]; /* perftest's way to take it */
+		of_run[runs++] = r->ns[TRIPS * percentile / 100]; /* as perftest computes it */
 	} while (rc == 0 && runs < MOST &&
 		 (runs < least || (double)(clock_ns() - start) < seconds * 1e9));
 	pthread_barrier_destroy(&r->begin);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bare UDP over loopback. Bandwidth: groups of fifteen packets of 4,112 bytes, the BTH, 4 KiB and
- * the ICRC, or of 64 packets of 96 bytes, a WRITE of 64 each; one call sends a group, one receives
- * it. Bytes in flight are bounded by a count that both threads see, which costs nothing and loses
- * nothing: no protocol could do better. Round trip: one small packet there and back, both sides
- * polling, or the other one asleep.
+ * Bare UDP over loopback.
+ *
+ * Bandwidth: one call sends a group and one call receives it. A group is fifteen packets of 4,112
+ * bytes (BTH, 4 KiB and ICRC), or 64 packets of 96 bytes (a WRITE of 64 bytes each). A count that
+ * both threads see limits the bytes in flight. It costs nothing and avoids all losses, so no
+ * protocol can do better.
+ *
+ * Round trip: one small packet there and back. Both sides poll, or the other side sleeps.
  */
 #include "cli/limits/udp.h"
 
@@ -41,7 +44,7 @@
 
 struct shape {
 	uint32_t headers, payload, packet;
-	uint32_t group; /* as many as 64 KiB hold, and as any kernel takes */
+	uint32_t group; /* as many as fit in 64 KiB, and as every Linux kernel accepts */
 };
 
 static const struct shape large = {
@@ -85,8 +88,9 @@ static int open_socket(struct job *j, int side)
 }
 
 /*
- * So that no group finds the buffer full: of the whole receive buffer three quarters, as udp_open.c
- * explains.
+ * Returns the maximum number of packets in flight: IN_FLIGHT groups, or fewer if three quarters of
+ * the receive buffer hold fewer. No group then finds the buffer full; udp_open.c explains the
+ * fraction.
  */
 static uint32_t packets_that_fit(const struct shape *s, int fd)
 {
@@ -135,8 +139,8 @@ static void send_groups(struct job *j, struct limit_pair *p)
 		if (sent + s->group - received > j->in_flight) {
 			limit_wait(p, &spins);
 			/*
-			 * The kernel may drop after all: what is long overdue is not in flight any
-			 * more.
+			 * The Linux kernel may drop packets nevertheless. Packets that are long
+			 * overdue do not count as in flight.
 			 */
 			if (spins % CLOCK_SPINS == 0 && clock_ns() - last > OVERDUE_NS)
 				sent = received;
@@ -205,7 +209,7 @@ static void bandwidth_side(void *arg, int side, struct limit_pair *p)
 	(side == 0 ? send_groups : receive_groups)(arg, p);
 }
 
-/* Waits for the next small packet. False: the run is over. */
+/* Waits for the next small packet. Returns false when the run is over. */
 static bool await(struct job *j, int side, struct limit_pair *p, void *buf)
 {
 	unsigned spins = 0;
@@ -217,7 +221,8 @@ static bool await(struct job *j, int side, struct limit_pair *p, void *buf)
 			return false;
 		}
 		/*
-		 * Cold ones take as many round trips as a percentile needs, however long that is.
+		 * A cold run continues until it has as many round trips as a percentile needs,
+		 * without a time limit.
 		 */
 		if (!limit_count(p, side, 0) && (!j->cold || atomic_load(&j->error)))
 			return false;
@@ -248,7 +253,7 @@ static void ping_side(void *arg, int side, struct limit_pair *p)
 static void cold_side(void *arg, int side, struct limit_pair *p)
 {
 	const struct timespec nap = {.tv_nsec = LIMIT_SLEEP_NS};
-	uint8_t buf[PING_BYTES] = {0}; /* the first byte: it is over */
+	uint8_t buf[PING_BYTES] = {0}; /* the first byte is 1 when the run is over */
 	struct job *j = arg;
 	unsigned trips = 0;
 
@@ -273,7 +278,9 @@ static void cold_side(void *arg, int side, struct limit_pair *p)
 		sys_sendto(j->fd[0], buf, sizeof(buf), 0, NULL, 0);
 }
 
-/* It sleeps in recvfrom(2), and looks after a while whether the other side has failed. */
+/*
+ * Makes the socket block in recvfrom(2), with a timeout to check whether the other side has failed.
+ */
 static int let_sleep(int fd)
 {
 	const struct timeval look = {.tv_sec = 1};

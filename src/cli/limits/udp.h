@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The bare UDP loopback: what the kernel lets two cores pass to each other through sockets. */
+/*
+ * Bare UDP over loopback: the limit of the Linux kernel for data between two cores through sockets.
+ */
 #ifndef ROOST_CLI_LIMIT_UDP_H
 #define ROOST_CLI_LIMIT_UDP_H
 
 #include "cli/limits/limit.h"
 
 /*
- * Payload from one core to the other through UDP_SEGMENT and UDP_GRO, in packets as RoCE has them
- * at MTU 4096, copied into a staging buffer and out of the receive buffer, with a CRC-32 on both
- * sides. *gbps: Gbit/s of payload. 0; -errno: a socket call failed (-ENOPROTOOPT: this kernel has
- * no UDP_SEGMENT); -EIO: a CRC was wrong.
+ * Sends payload from one core to the other through UDP_SEGMENT and UDP_GRO, in packets as of RoCE
+ * at MTU 4096. The payload is copied into a staging buffer and out of the receive buffer, with a
+ * CRC-32 on both sides. *gbps: Gbit/s of payload. Returns 0; -errno if a socket call failed
+ * (-ENOPROTOOPT: this Linux kernel has no UDP_SEGMENT); -EIO if a CRC was wrong.
  */
 int limit_udp_gso(const struct limit_cores *c, double seconds, double *gbps);
-/* The same with packets as WRITEs of 64 bytes are, 64 a call. *mops: million packets a second. */
+/*
+ * The same with packets as of WRITEs of 64 bytes, 64 packets a call. *mops: million packets a
+ * second.
+ */
 int limit_udp_gso_small(const struct limit_cores *c, double seconds, double *mops);
 
 /*
- * Round trip of 64 bytes between two polled sockets, a percentile of many, in ns. `cold`: both
- * threads have slept for 20 ms before each, the one that asks by a timer, the other in recvfrom(2):
- * what a first packet costs where nothing but sockets is woken by it. 0 or -errno.
+ * Measures the round trip of 64 bytes between two polled sockets: a percentile of many, in ns.
+ * `cold`: both threads sleep for 20 ms before each round trip, the requester on a timer, the
+ * responder in recvfrom(2). That is the cost of a first packet when a packet wakes a thread through
+ * sockets only. Returns 0 or -errno.
  */
 int limit_udp_rtt(const struct limit_cores *c, bool cold, unsigned percentile, double seconds,
 		  double *ns);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How long a sleeping thread takes to run once it is woken from another core: the floor under a NIC
- * that sleeps.
+ * The time from the wake-up of a sleeping thread by another core until the thread runs: the lower
+ * bound of the latency of a NIC that sleeps.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -18,7 +18,7 @@
 
 struct wake {
 	int fd;
-	bool beside;			      /* another thread of the sleeper's core spins */
+	bool beside;			      /* another thread spins on the sleeper's core */
 	_Alignas(128) _Atomic uint64_t woken; /* ns; 0: not yet */
 	_Alignas(128) _Atomic bool over;
 	struct hist hist; /* ns */
@@ -56,7 +56,7 @@ static void ring_bell(const struct wake *w)
 	uint64_t one = 1;
 
 	if (write(w->fd, &one, sizeof(one)) != sizeof(one))
-		abort(); /* an eventfd far from full */
+		abort(); /* cannot happen: the eventfd is far from full */
 }
 
 static void wake_side(void *arg, int me, struct limit_pair *p)

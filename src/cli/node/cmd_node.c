@@ -19,7 +19,7 @@
 
 #define DEFAULT_MEMORY (UINT64_C(64) << 20)
 #define LEAST_LIMIT    (UINT64_C(64) << 20)
-#define LEAVING_MS     100 /* between looks whether a version has no calls any more */
+#define LEAVING_MS     100 /* between checks whether a version has no calls any more */
 
 static struct {
 	const char *port, *kernels, *table;
@@ -86,7 +86,7 @@ static int fill(void)
 	return rc ? opt_failed(&cmd, "%s", r->err) : 0;
 }
 
-/* Whoever starts a node waits for this line. */
+/* Scripts that start a node wait for this line. */
 static void announce(void)
 {
 	static const struct node_request stat = {.what = NODE_STAT};
@@ -111,8 +111,8 @@ static void announce(void)
 }
 
 /*
- * Sleeps for connections, requests, the last calls of versions that leave, and the end. The NIC's
- * service thread does the rest.
+ * Waits for connections, requests, the last calls of leaving versions, and the end. The service
+ * thread of the NIC does the rest.
  */
 static int serve(int signals)
 {
@@ -146,7 +146,7 @@ static int run(int signals)
 		return opt_failed(&cmd, "%s", node.err);
 	control.answer = node_answer;
 	control.ctx = &node;
-	/* Another user may own the folder's name: calls are served all the same. */
+	/* Another user may own the name of the folder. The node serves calls nevertheless. */
 	if (node_control_open(&control, err, sizeof(err)))
 		fprintf(stderr,
 			"roost node: no control socket, so roost kernel does not reach this node: %s\n",
@@ -172,7 +172,7 @@ int cmd_node(int argc, char **argv)
 		node.limit = mem_allowed() / 4 > LEAST_LIMIT ? mem_allowed() / 4 : LEAST_LIMIT;
 	node.service = (uint16_t)want.service;
 	control.dirfd = -1;
-	/* Before there are threads: they inherit it. */
+	/* Before threads are created, since they inherit it. */
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGINT);
 	sigaddset(&ends, SIGTERM);

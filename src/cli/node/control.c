@@ -64,7 +64,8 @@ void node_control_fds(const struct node_control *c, struct pollfd *p)
 }
 
 /*
- * Answers fit in a fresh socket's buffer, so nobody can make us wait: who does not read loses his.
+ * An answer fits in the buffer of a fresh socket, so no client can block the node. A client that
+ * does not read loses its answer.
  */
 static void say(int fd, json_t *o)
 {
@@ -88,8 +89,8 @@ static void answer(struct node_control *c, const struct node_peer *p, size_t len
 }
 
 /*
- * One line, then an answer, then the end. A line that does not end is answered too: as far as there
- * is room for it.
+ * Reads one line, answers it and closes the connection. When the buffer is full or the stream ends
+ * without an end of line, the part in the buffer is answered.
  */
 static void hear(struct node_control *c, struct node_peer *p)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The control socket of a node: node.PID in the private folder. Who connects sends one request
- * (node_request.h) and gets one JSON object. The folder keeps other users out, and the peer's
- * credentials are checked all the same. One thread; nothing here blocks.
+ * The control socket of a node: node.PID in the private folder. A client connects, sends one
+ * request (node/request.h) and receives one JSON object. The folder is closed to other users; the
+ * credentials of the peer are checked nevertheless. Runs in one thread; no function blocks.
  */
 #ifndef ROOST_CLI_NODE_CONTROL_H
 #define ROOST_CLI_NODE_CONTROL_H
@@ -13,7 +13,7 @@
 
 #include "cli/node/request.h"
 
-#define NODE_CONTROL_PEERS 8 /* who says nothing is let go when so many do */
+#define NODE_CONTROL_PEERS 8 /* at this number of peers, the oldest is disconnected */
 #define NODE_CONTROL_FDS   (1 + NODE_CONTROL_PEERS)
 
 struct node_control {
@@ -25,16 +25,16 @@ struct node_control {
 		size_t have;
 		char line[NODE_REQUEST_MAX];
 	} peer[NODE_CONTROL_PEERS];
-	json_t *(*answer)(void *ctx, const struct node_request *r); /* a new object */
+	json_t *(*answer)(void *ctx, const struct node_request *r); /* returns a new object */
 	void *ctx;
 };
 
-/* 0, or -errno with a line in err. .answer and .ctx are the caller's to set. */
+/* Returns 0, or -errno with a line in err. The caller sets .answer and .ctx. */
 int node_control_open(struct node_control *c, char *err, size_t errlen);
 void node_control_close(struct node_control *c);
-/* What to poll for: fills NODE_CONTROL_FDS entries. */
+/* Fills NODE_CONTROL_FDS entries for poll(2). */
 void node_control_fds(const struct node_control *c, struct pollfd *p);
-/* After a poll of these. True: somebody may have asked for a change. */
+/* Handles the result of poll(2). Returns true if a client may have requested a change. */
 bool node_control_serve(struct node_control *c, const struct pollfd *p);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost node`: its kernels, and what `roost kernel` asks about them. */
+/* `roost node`: its kernels, and the requests of `roost kernel`. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +53,7 @@ int node_deploy(struct node *n, const char *names)
 
 /* ---- requests ---- */
 
-#define KERNELS_MAX 256 /* active versions, and older ones with calls under way */
+#define KERNELS_MAX 256 /* active versions, and older ones with calls in progress */
 
 static const char *state_name(uint32_t state)
 {
@@ -111,7 +111,7 @@ static unsigned list(const struct node *n, struct roost_kernel_info info[KERNELS
 bool node_reap(const struct node *n)
 {
 	struct roost_kernel_info info[KERNELS_MAX];
-	unsigned count = list(n, info); /* which reaps */
+	unsigned count = list(n, info); /* list() also reaps */
 	bool leaving = false;
 
 	for (unsigned i = 0; i < count; i++)

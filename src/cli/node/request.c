@@ -17,7 +17,7 @@ static bool refuse(char *err, size_t errlen, const char *why)
 	return false;
 }
 
-/* A text of 1 .. room - 1 bytes. */
+/* Reads a text of 1 .. room - 1 bytes. */
 static bool take_text(const json_t *o, const char *key, char *to, size_t room)
 {
 	const json_t *v = json_object_get(o, key);

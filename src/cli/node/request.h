@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a running node can be asked at its control socket: one line, a JSON object, and one JSON
- * object comes back.
+ * Requests to a running node at its control socket. A request is one line with a JSON object; the
+ * node answers with one JSON object.
  *
  *	{"do": "stat"}
  *	{"do": "load", "file": "/opt/sum.so"}	also "replace"
@@ -23,11 +23,14 @@ enum node_do { NODE_STAT, NODE_LOAD, NODE_REPLACE, NODE_UNLOAD };
 struct node_request {
 	enum node_do what;
 	char file[NODE_FILE_MAX];   /* load, replace: an absolute path */
-	char kernel[NODE_NAME_MAX]; /* unload: its name; empty: by op */
+	char kernel[NODE_NAME_MAX]; /* unload: name of the kernel; empty: by op */
 	uint64_t op;
 };
 
-/* The line, without its end, may be anything. False with a line in err. */
+/*
+ * Parses a line without its end; the line is untrusted. Returns false with a line in err if it is
+ * invalid.
+ */
 bool node_request_parse(const char *line, size_t len, struct node_request *r, char *err,
 			size_t errlen);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost node`: the device, its memory, and who is connected. */
+/* `roost node`: the device, its memory, and the connections. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
@@ -48,7 +48,7 @@ static void print_address(const struct sockaddr *sa, char *buf, size_t n)
 
 /* ---- the device ---- */
 
-/* The engine first: it says in one line why a port can't be opened. */
+/* Opens the engine first, since it describes in one line why a port cannot be opened. */
 static int open_device(struct node *n)
 {
 	struct ibv_context **list;
@@ -101,8 +101,8 @@ static int bind_and_listen(struct node *n)
 	int rc = 0;
 
 	/*
-	 * Of the NIC's own family: IPv6's wildcard would bring up an address that nobody asked for.
-	 * The port has the same place in both.
+	 * Uses the address family of the NIC: the wildcard address of IPv6 would activate another
+	 * address. The port is at the same place in both structures.
 	 */
 	any.sin6_family = strchr(n->address, ':') ? AF_INET6 : AF_INET;
 	n->channel = rdma_create_event_channel();
@@ -193,7 +193,10 @@ static void end_conn(struct node *n, struct node_conn *c)
 	rdma_destroy_id(id);
 }
 
-/* One line, and no more of them until a connection was taken: who asks may ask often. */
+/*
+ * Prints one line, and no further one until a connection was accepted, since a client may retry
+ * often.
+ */
 static void say_refused(struct node *n, int rc)
 {
 	struct nic_usage usage;
@@ -215,7 +218,7 @@ static void say_refused(struct node *n, int rc)
 		fmt_bytes(limit, sizeof(limit), n->limit));
 }
 
-/* A request that can't be served is refused, whatever is wrong: the node goes on. */
+/* Refuses a request that cannot be served, for any reason; the node continues. */
 static void on_request(struct node *n, struct rdma_cm_id *id)
 {
 	struct node_conn *c = calloc(1, sizeof(*c));
@@ -245,7 +248,7 @@ static void on_request(struct node *n, struct rdma_cm_id *id)
 	note(n, c, "accepted");
 }
 
-/* An id is destroyed when its event is acknowledged. */
+/* An id is destroyed after its event is acknowledged. */
 int node_on_event(struct node *n)
 {
 	struct rdma_cm_id *id, *refused = NULL;

@@ -29,8 +29,8 @@ uint64_t node_key(const char *word)
 }
 
 /*
- * Three buckets an entry: with half as many entries as keys most keys stand in the first that is
- * looked at.
+ * An entry has three buckets. With half as many entries as keys, most keys are in the first entry
+ * that a look-up reads.
  */
 struct building {
 	struct node_region *r;
@@ -91,7 +91,7 @@ int node_table_fill(struct node_region *r, uint64_t n)
 	return rc;
 }
 
-/* Splits a line at its first blanks. False: there is no value, and no key. */
+/* Splits a line at its first blanks. Returns false if the line has no key or no value. */
 static bool split(char *line, char **value)
 {
 	size_t n = strcspn(line, " \t");
@@ -135,7 +135,7 @@ static int add_lines(struct building *b, FILE *f, const char *path)
 			rc = add(b, node_key(line), value, strlen(value));
 		}
 	}
-	if (rc == 0 && ferror(f)) /* a folder, too: it opens, and can't be read */
+	if (rc == 0 && ferror(f)) /* also for a folder, which can be opened but not read */
 		rc = unreadable(b->r, path);
 	free(line);
 	return rc;

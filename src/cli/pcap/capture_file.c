@@ -9,7 +9,7 @@
 
 #define CAPTURE_ROOM (1u << 20) /* more than the longest record that the reader takes */
 
-/* Reads behind what is there. 0 or negative errno. */
+/* Appends bytes to the buffer. Returns 0 or a negative errno. */
 static int read_more(struct capture_file *c)
 {
 	ssize_t n;

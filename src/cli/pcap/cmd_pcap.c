@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost pcap`: print captures of RoCE traffic, verify each ICRC, ask the oracles. */
+/* `roost pcap`: prints captures of RoCE traffic, verifies each ICRC, and runs the oracles. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static const struct opt_command command = {
 	.operands = OPT_FILES,
 };
 
-/* What a file held, and all files together. */
+/* The counts of a file, and of all files together. */
 struct tally {
 	uint64_t records, kinds[PCAP_KIND_COUNT];
 	uint64_t good,
@@ -64,12 +64,12 @@ struct tally {
 	uint64_t oversized;
 	uint64_t unread; /* files that could not be read to the end */
 	struct oracle_totals oracles;
-	json_t *findings; /* NULL: they are printed */
+	json_t *findings; /* NULL: findings are printed */
 };
 
 static bool icrc_right(const struct pcap_record *rec)
 {
-	/* Headers with options have no ICRC that anybody defined. */
+	/* No specification defines an ICRC for headers with options. */
 	return rec->ip && icrc_compute_frame(rec->ip, rec->bth, rec->len) ==
 				  icrc_load(rec->bth + rec->len - PKT_ICRC_LEN);
 }
@@ -86,8 +86,7 @@ static void print_record(uint64_t index, uint64_t since, const struct pcap_recor
 }
 
 /*
- * What the packet says: its headers, and the management datagram that it carries to QP 1, if it
- * does.
+ * Formats the packet into text: its headers, and the management datagram if it carries one to QP 1.
  */
 static void describe(const struct pkt_view *v, char *text, size_t n)
 {
@@ -102,7 +101,7 @@ static void describe(const struct pkt_view *v, char *text, size_t n)
 	}
 }
 
-/* A RoCE packet: parse, verify, print, feed. */
+/* Parses, verifies and prints a RoCE packet, and passes it to the oracles. */
 static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, uint64_t since,
 			const struct pcap_record *rec)
 {
@@ -137,7 +136,7 @@ static void take_packet(struct tally *t, struct oracle *oracle, uint64_t index, 
 	}
 }
 
-/* One line on stderr about a file that can't be read (to the end). */
+/* Prints one line on stderr about a file that cannot be read (to the end). */
 static void complain(const char *name, int err)
 {
 	switch (err) {
@@ -186,7 +185,7 @@ static void add_totals(struct oracle_totals *sum, const struct oracle_totals *on
 	sum->violations += one->violations;
 }
 
-/* The oracles' verdict on a file: printed, or collected for --json. */
+/* Prints the verdict of the oracles on a file, or collects it for --json. */
 static void take_verdict(const char *file, struct tally *t, struct oracle *oracle)
 {
 	const struct oracle_totals *o = oracle_totals(oracle);
@@ -219,9 +218,7 @@ static void take_verdict(const char *file, struct tally *t, struct oracle *oracl
 		printf("%s: ... and %" PRIu64 " more\n", name, o->violations - n);
 }
 
-/*
- * Conversations are followed within a file: those of another are others. 0, or what to exit with.
- */
+/* Checks one file. Conversations do not continue across files. Returns 0, or the exit status. */
 static int take_file(const char *name, struct tally *t, const struct oracle_options *oo)
 {
 	struct oracle *oracle = NULL;
@@ -365,7 +362,7 @@ static void print_json(const struct tally *t, bool ok)
 	json_decref(all);
 }
 
-/* What is wrong beyond the packets' own lines, and what to do about it. */
+/* Prints problems that the lines of the packets do not show, and how to solve them. */
 static void hints(const struct tally *t)
 {
 	if (!t->unread && !t->kinds[PCAP_ROCE])

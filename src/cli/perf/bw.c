@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Bandwidth and message rate: keep every queue full, count completions.
+ * Bandwidth and message rate: keeps every queue full and counts completions.
  *
- * Messages go in waves of --cq-mod, of which the last is signaled, posted in lists of --post-list.
- * All work requests of a wave are built once: the loop only posts and polls, so that it is not what
- * is measured. By time, the count starts after a warm-up and ends before the queues drain; by
- * --iters everything counts, from the first post to the last completion.
+ * Messages are posted in waves of --cq-mod, in lists of --post-list; the last message of a wave is
+ * signaled. All work requests of a wave are built once, so that the loop only posts and polls and
+ * does not limit the result. In a run by time, the count starts after a warm-up and ends before the
+ * queues drain. With --iters all messages count, from the first post to the last completion.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,18 +15,18 @@
 #include "cli/perf/perf.h"
 
 #define LINE	       64
-#define STUCK_NS       60000000000u /* no completion for so long: give up */
-#define LOOKS_AT_CLOCK 16	    /* polls without completions between two looks */
-/* below, the window would miss a large part: count all instead */
+#define STUCK_NS       60000000000u /* give up after this time without a completion */
+#define LOOKS_AT_CLOCK 16	    /* polls without completions between clock readings */
+/* below this number the window would miss a large part, so all messages count */
 #define FEW_WAVES 8
 
 struct bw {
 	struct perf_link *l;
 	struct ibv_send_wr *wr; /* a wave for each QP */
 	struct ibv_sge *sge;
-	uint32_t list;	    /* work requests a call of ibv_post_send posts */
-	uint64_t quota;	    /* messages a QP; UINT64_MAX: by time */
-	uint64_t completed; /* all QPs, at the last look */
+	uint32_t list;	    /* work requests for each call of ibv_post_send() */
+	uint64_t quota;	    /* messages for each QP; UINT64_MAX: by time */
+	uint64_t completed; /* of all QPs, at the last reading of the clock */
 	uint64_t start, progressed, count_from, window_from, window_to, window_count;
 	enum { BW_WARM, BW_COUNT, BW_DRAIN } phase;
 };
@@ -38,7 +38,7 @@ static const enum ibv_wr_opcode wr_opcodes[] = {
 	[PERF_ATOMIC] = IBV_WR_ATOMIC_FETCH_AND_ADD,
 };
 
-/* Where message `i` of a QP starts within its span. */
+/* Returns the offset of message `i` of a QP in its span. */
 static uint64_t step(const struct perf_link *l, uint64_t i)
 {
 	uint64_t stride = (l->job.size + LINE - 1) / LINE * LINE;
@@ -54,7 +54,7 @@ static void build_wr(const struct perf_link *l, unsigned q, uint64_t i, struct i
 	uint64_t at = q * l->span + step(l, i);
 	enum perf_op op = l->job.op;
 
-	/* READ takes from the peer's tx, and atomics work on it; WRITE goes to the peer's rx. */
+	/* READ and atomics access the peer's tx; WRITE accesses the peer's rx. */
 	sge->addr = (uintptr_t)(op == PERF_WRITE || op == PERF_SEND ? l->tx : l->rx) + at;
 	sge->length = (uint32_t)l->job.size;
 	sge->lkey = l->mr->lkey;
@@ -100,7 +100,7 @@ static int build_waves(struct bw *b)
 	return 0;
 }
 
-/* One list on each QP that has room. Returns lists posted, or an error. */
+/* Posts one list on each QP that has room. Returns the number of lists posted, or an error. */
 static int post_round(struct bw *b)
 {
 	struct perf_link *l = b->l;
@@ -148,7 +148,7 @@ static bool all_done(const struct bw *b)
 	return true;
 }
 
-/* Looks at the clock: warm-up, window, end, and whether anything moves at all. */
+/* Reads the clock: handles warm-up, window and end, and detects a run without progress. */
 static int look(struct bw *b, struct progress *p)
 {
 	struct perf_link *l = b->l;

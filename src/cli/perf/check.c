@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The checker: every byte of every message, and that no byte beside it changed.
+ * The checker: compares every byte of every message, and verifies that no byte beside it changed.
  *
- * One round moves a message of each size at once, over all QPs in turn. The patterns depend on
- * seed, round, message and offset, so that a byte from another place, another message or another
- * round is seen. Around each message lies a guard, and the messages start at another alignment in
- * each round. Memory that is written to carries a background of its own before. WRITEs and SENDs go
- * plain, with immediate data, inline, and gathered from several pieces; READs are scattered.
+ * One round transfers a message of each size at the same time, over all QPs in turn. The patterns
+ * depend on seed, round, message and offset, so the checker detects a byte from another place,
+ * message or round. Each message lies between guards, and starts at another alignment in each
+ * round. Memory that is the target of writes is filled with its own background before. WRITEs and
+ * SENDs are sent plain, with immediate data, inline, and gathered from several pieces; READs are
+ * scattered.
  *
  *	initiator	  target
  *	round    ------->	prepares its memory, posts receives
  *	         <-------  ready
  *	   ... RDMA ...
- *	verify   ------->	(WRITE, SEND, atomics) looks at its memory and its completions
+ *	verify   ------->	(WRITE, SEND, atomics) verifies its memory and its completions
  *	         <-------  verdict
  */
 #include <endian.h>
@@ -32,7 +33,7 @@ uint64_t check_key(const struct perf_job *job, uint64_t round, enum check_patter
 	return pattern_mix(job->seed * 4 + kind) ^ pattern_mix(round << 16 | i);
 }
 
-/* ---- where things lie, the same on both sides ---- */
+/* ---- layout, the same on both sides ---- */
 
 struct slot {
 	uint64_t base, end; /* guard to guard, in tx or rx */
@@ -131,7 +132,7 @@ static int verify_region(struct perf_link *l, const uint8_t *region, uint64_t ro
 	return 0;
 }
 
-/* ---- how a message goes ---- */
+/* ---- variants of a message ---- */
 
 struct flavor {
 	bool imm, inl;
@@ -155,8 +156,8 @@ static uint32_t immediate(uint64_t round, unsigned i)
 }
 
 /*
- * Cuts [at, at + len) into at most `pieces` entries; none is empty, for a length of 0 would mean
- * something else.
+ * Divides [at, at + len) into at most `pieces` entries. No entry is empty, since a length of 0 has
+ * another meaning.
  */
 static int cut(struct ibv_sge *sge, unsigned pieces, uint8_t *at, uint64_t len, uint32_t lkey)
 {
@@ -233,7 +234,7 @@ static int post_recvs(struct perf_link *l, uint64_t round)
 	return 0;
 }
 
-/* What a receive completion says must be what was sent. */
+/* Compares a receive completion with the message that was sent. */
 static int verify_recv(struct perf_link *l, const struct ibv_wc *wc, uint64_t round)
 {
 	unsigned i = (unsigned)(wc->wr_id & ~PERF_RECV_TAG);
@@ -359,7 +360,7 @@ static int target_prepare(struct perf_link *l, uint64_t round)
 	}
 }
 
-/* Takes one receive completion. 1, 0 when there was none, or an error. */
+/* Polls one receive completion. Returns 1, 0 when there was none, or an error. */
 static int take_recv(struct perf_link *l, uint64_t round, unsigned *due)
 {
 	struct ibv_wc wc;
@@ -388,8 +389,9 @@ static int sleep_for_recv(struct perf_link *l, uint64_t round, unsigned *due)
 }
 
 /*
- * Polls for receives, each once, until the initiator has something to say. All have completed by
- * then: the ACKs that completed its requests were sent after.
+ * Polls for receive completions, each once, until the initiator sends a message. All receives have
+ * completed by then, since the ACKs that completed the requests of the initiator were sent after
+ * them.
  */
 static int target_serve(struct perf_link *l, uint64_t round)
 {
@@ -407,7 +409,10 @@ static int target_serve(struct perf_link *l, uint64_t round)
 			return n;
 		if (n > 0)
 			continue;
-		/* Only a look after the word came tells that nothing is there. */
+		/*
+		 * Polls once more after the message of the initiator: only then an empty CQ means
+		 * that nothing is missing.
+		 */
 		if (end)
 			break;
 		if (l->job.events) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared by the two files of the checker: perf_check.c (rounds, messages) and perf_check_atomic.c.
+ * Declarations that the two files of the checker share: perf/check.c (rounds, messages) and
+ * perf/check_atomic.c.
  */
 #ifndef ROOST_CLI_PERF_CHECK_H
 #define ROOST_CLI_PERF_CHECK_H
@@ -18,7 +19,7 @@ int check_wait_all(struct perf_link *l, struct progress *p, double done);
 
 uint64_t check_atomic_bytes(const struct perf_job *job);
 int check_atomic_round(struct perf_link *l, uint64_t round, struct progress *p);
-/* The target's counters before a round, and what must be there after. */
+/* Prepare the target's counters before a round, and verify them after it. */
 void check_atomic_prepare(struct perf_link *l, uint64_t round);
 int check_atomic_verify(struct perf_link *l, uint64_t round);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The checker's atomics. Each QP works on counters of its own, so that every returned value is
- * foreseen by a model that both sides compute, and all QPs add to one shared counter, whose
- * returned values must all differ. Counters and returned values lie apart among background bytes,
- * which must not change.
+ * The atomics of the checker. Each QP works on its own counters, so a model that both sides compute
+ * predicts every returned value. All QPs also add to one shared counter, whose returned values must
+ * all differ. Counters and returned values are separated by background bytes, which must not
+ * change.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "cli/perf/check.h"
 
 #define COUNTERS      8	 /* a QP's own */
-#define SHARED_EVERY  8	 /* of CHECK_ATOMICS, how often the shared counter's turn is */
-#define RESULT_STRIDE 32 /* a counter, or a returned value, among guard bytes */
+#define SHARED_EVERY  8	 /* one in so many of CHECK_ATOMICS uses the shared counter */
+#define RESULT_STRIDE 32 /* distance of counters, or of returned values; guard bytes between them */
 
 uint64_t check_atomic_bytes(const struct perf_job *job)
 {
@@ -44,8 +44,8 @@ static uint64_t result_at(unsigned q, unsigned j)
 }
 
 /*
- * Operation j of QP q; `model` has the QP's counters, and is moved on. Returns the value the
- * operation must find.
+ * Computes operation j of QP q. `model` has the counters of the QP and is updated. Returns the
+ * value that the operation must find.
  */
 static uint64_t atomic_plan(const struct perf_job *job, uint64_t round, unsigned q, unsigned j,
 			    uint64_t *model, struct atomic_op *op)
@@ -68,7 +68,7 @@ static uint64_t atomic_plan(const struct perf_job *job, uint64_t round, unsigned
 		op->compare = found;
 		model[c] = op->add;
 	} else {
-		op->compare = ~found; /* must leave the counter alone */
+		op->compare = ~found; /* must not change the counter */
 	}
 	return found;
 }
@@ -92,16 +92,13 @@ void check_atomic_prepare(struct perf_link *l, uint64_t round)
 	memcpy(l->tx + shared_at(&l->job), &zero, 8);
 }
 
-/*
- * Puts the value that is expected at `at` there, after it was compared, by way of the background:
- * returns whether it was right.
- */
+/* Returns true if the 8 bytes at `at` are `value`. Overwrites them with the background. */
 static bool expect(uint8_t *region, uint64_t at, uint64_t value, uint64_t back)
 {
 	uint64_t v;
 
 	memcpy(&v, region + at, 8);
-	pattern_fill(region + at, 8, back, at); /* then all of the region must be background */
+	pattern_fill(region + at, 8, back, at); /* afterwards the whole region must be background */
 	return v == value;
 }
 
@@ -163,7 +160,10 @@ static int post_atomics(struct perf_link *l, uint64_t round, uint64_t *expected)
 	return 0;
 }
 
-/* Shared counter: every value below the total exactly once. `seen` has a byte for each, zeroed. */
+/*
+ * Verifies the shared counter: every value below the total was returned exactly once. `seen` has a
+ * zeroed byte for each.
+ */
 static int verify_results(struct perf_link *l, uint64_t round, const uint64_t *expected,
 			  uint8_t *seen)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost perf`: options, and which sides run where. */
+/* `roost perf`: its options, and the processes in which the two sides run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,7 +135,7 @@ static int bad_sizes(const char *list)
 			 PERF_MAX_SIZES, list);
 }
 
-/* An echo is one packet, of any path MTU that is usual. */
+/* An echo is one packet, at any usual path MTU. */
 static uint64_t sweep_to(void)
 {
 	return job.op == PERF_RPC && want.kernel == PERF_ECHO ? 512 : SWEEP_TO;
@@ -221,7 +221,7 @@ static void fill_defaults(void)
 		job.inline_max = job.mode == PERF_LATENCY ? LAT_INLINE
 				 : job.mode == PERF_CHECK ? 64
 							  : 0;
-	/* A sweep settles each size by itself. */
+	/* A sweep sets the parameters for each size. */
 	if (!want.sweep)
 		perf_job_settle(&job);
 	else if (job.post_list == 0)
@@ -348,9 +348,9 @@ static int run_jobs(struct perf_nic *nic, struct oob *oob, struct perf_shared *s
 	return rc;
 }
 
-static json_t *machine; /* as it was before this process was pinned */
+static json_t *machine; /* description taken before this process was pinned */
 
-/* The initiator's side, in this process. */
+/* Runs the initiator in this process. */
 static int initiate(struct oob *oob, struct perf_shared *shared, const char *kind)
 {
 	struct perf_nic nic;
@@ -379,7 +379,7 @@ static int initiate(struct oob *oob, struct perf_shared *shared, const char *kin
 	return CLI_OK;
 }
 
-/* The target's side. Its errors go to the initiator, which prints them. */
+/* Runs the target. Its errors go to the initiator, which prints them. */
 static int local_target(struct local *lo, void *shared)
 {
 	char err[PERF_ERR_LEN];
@@ -452,7 +452,10 @@ static void say_listening(void *arg)
 		(unsigned)want.tcp_port);
 }
 
-/* The NIC before the client: what is wrong with the port, its own side says at once. */
+/*
+ * Opens the NIC before it waits for a client, so that the server reports a problem with the port at
+ * once.
+ */
 static int run_server(void)
 {
 	char err[PERF_ERR_LEN];

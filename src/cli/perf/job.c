@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* A job on its way from the initiator to the target, and what fits together in one. */
+/* Sends a job from the initiator to the target, and checks that its parameters are consistent. */
 #include <string.h>
 
 #include "cli/perf/check.h"
@@ -12,7 +12,7 @@ const char *const perf_lat_names[] = {"pingpong", "completion", "firstbyte", "ex
 
 #define VERSION 3
 
-/* The whole numbers of a job, with their upper bounds. */
+/* The integers of a job, with their upper bounds. */
 #define JOB_NUMBERS(X)                                                                             \
 	X(size, PERF_MAX_SIZE)                                                                     \
 	X(qps, PERF_MAX_QPS)                                                                       \
@@ -116,7 +116,10 @@ bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job)
 	return !misfit;
 }
 
-/* Bytes of one QP under way at most: more only moves the waiting from one queue to another. */
+/*
+ * Maximum bytes in flight of one QP. More bytes would only move the waiting time from one queue to
+ * another.
+ */
 #define BYTES_IN_FLIGHT (UINT64_C(16) << 20)
 
 void perf_job_settle(struct perf_job *job)

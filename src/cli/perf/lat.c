@@ -2,16 +2,16 @@
 /*
  * Latency, by four definitions (roost-perf(1)), one message at a time:
  *
- *  pingpong	half a round trip of two WRITEs (both sides poll the last byte of their memory) or
- *		of two SENDs
- *  completion	from the post to its completion at the initiator
- *  firstbyte	from the post until the first byte is in the memory it goes to. For a WRITE another
- *		process sees it: both
- *		stamp with one clock, so it is for --local. For a READ it is the initiator's own memory
- *  execute	from the doorbell to the completion, between two QPs of one NIC
+ *	pingpong	half a round trip of two WRITEs (both sides poll the last byte of their
+ *			memory) or of two SENDs
+ *	completion	from the post to its completion at the initiator
+ *	firstbyte	from the post until the first byte is in its destination memory. For a
+ *			WRITE, another process sees this byte. Both processes use one clock, so
+ *			it requires --local. For a READ, it is the initiator's own memory
+ *	execute		from the doorbell to the completion, between two QPs of one NIC
  *
- * "Polls memory" always polls the completion queue too, between looks: that drives the NIC from
- * this thread. With a passive target it does not: memory only.
+ * A side that polls memory also polls the completion queue in between, which drives the NIC from
+ * this thread. With a passive target it polls memory only.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -22,17 +22,17 @@
 
 #include "cli/perf/perf.h"
 
-#define WARM_UP	       1000 /* messages that don't count */
+#define WARM_UP	       1000 /* messages that are not measured */
 #define STUCK_NS       60000000000u
-#define SPINS_PER_LOOK 1024 /* between looks at the clock or the oob while waiting */
-#define PING_DEPTH     8    /* pings may be posted before their own completions are taken */
+#define SPINS_PER_LOOK 1024 /* between readings of the clock, or polls of the oob, while waiting */
+#define PING_DEPTH     8    /* pings that may be posted before their own completions are polled */
 
 struct lat {
 	struct perf_link *l;
 	struct ibv_send_wr wr;
 	struct ibv_sge sge;
 	struct perf_shared *shared;
-	uint64_t seq; /* messages so far, this side's */
+	uint64_t seq; /* messages of this side so far */
 };
 
 static const enum ibv_wr_opcode wr_opcodes[] = {
@@ -50,7 +50,7 @@ static void build(struct lat *t, struct perf_link *l)
 	memset(t, 0, sizeof(*t));
 	t->l = l;
 	if (op == PERF_RPC)
-		return; /* its posts are calls */
+		return; /* perf_rpc_post() posts calls */
 	t->sge = (struct ibv_sge){(uintptr_t)(out ? l->tx : l->rx), (uint32_t)l->job.size,
 				  l->mr->lkey};
 	t->wr.sg_list = &t->sge;
@@ -89,7 +89,7 @@ static int stuck(struct perf_link *l, uint64_t since, const char *what)
 	return perf_fail(l, -ETIMEDOUT, "no %s for a minute: the other side does not answer", what);
 }
 
-/* Polls, or sleeps, until all that was posted is complete. */
+/* Polls, or sleeps, until all posted work requests are complete. */
 static int wait_completion(struct lat *t, uint64_t since)
 {
 	struct perf_link *l = t->l;
@@ -130,7 +130,7 @@ static uint8_t look_at(const uint8_t *p)
 	return v;
 }
 
-/* Never 0, which is what memory starts with. */
+/* Never 0, since the memory is 0 at the start. */
 static uint8_t mark(uint64_t seq)
 {
 	return (uint8_t)(seq % 255 + 1);
@@ -186,8 +186,8 @@ static int one_firstbyte_write(struct lat *t, uint64_t *ns)
 }
 
 /*
- * Half the time until the answer is here. The next ping may leave while our own completion is still
- * under way.
+ * Measures half the time until the answer arrives. The next ping may be sent before the own
+ * completion of this one arrives.
  */
 static int one_pingpong(struct lat *t, uint64_t *ns)
 {
@@ -234,9 +234,7 @@ static int measure(struct lat *t, struct perf_result *r, struct progress *p)
 	struct perf_link *l = t->l;
 	measure_fn one = measure_of(&l->job);
 	uint64_t start = clock_ns(), end, ns, n = 0, now, counted_from = start;
-	/*
-	 * A sleeping NIC is what --gap asks about: nothing to warm. Large messages warm up by time.
-	 */
+	/* --gap measures a sleeping NIC, which needs no warm-up. Large messages warm up by time. */
 	uint64_t warm = l->job.gap ? 2 : WARM_UP, warm_until = start + l->job.duration / 10;
 	int rc;
 
@@ -285,7 +283,7 @@ int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared 
 		return perf_fail(l, -EINVAL,
 				 "firstbyte of a WRITE needs one clock on both sides: use --local");
 	if (shared)
-		atomic_store(&shared->seq, 0); /* of the job before */
+		atomic_store(&shared->seq, 0); /* from the previous job */
 	r->hist = calloc(1, sizeof(*r->hist));
 	if (!r->hist)
 		return perf_fail(l, -ENOMEM, "out of memory");
@@ -322,7 +320,7 @@ static int target_pingpong(struct lat *t)
 	return rc;
 }
 
-/* Answers SENDs, asleep in between. */
+/* Answers SENDs, and sleeps in between. */
 static int target_pingpong_sleeping(struct lat *t)
 {
 	struct perf_link *l = t->l;
@@ -413,7 +411,7 @@ static int execute_sends(struct lat *t, struct perf_link *b, uint64_t *ns)
 {
 	int n, rc = one_completion(t, ns);
 
-	/* The receiver's completions are taken outside the time. */
+	/* The completions of the receiver are polled outside of the measured time. */
 	n = perf_reap(b);
 	if (n < 0)
 		return perf_fail(t->l, n, "%s", b->err);

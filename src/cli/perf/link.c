@@ -2,9 +2,9 @@
 /*
  * Queue pairs and memory of one job.
  *
- * Memory is one mapping: tx, then rx. Each QP has a span of both. Messages below 4 KiB step through
- * their span line by line, as perftest's do, so that not all of them hit the same line; larger ones
- * use the span from its start.
+ * The memory is one mapping: tx, then rx. Each QP has a span of both. As in perftest, messages
+ * below 4 KiB step through their span line by line, so that they do not all access the same line;
+ * larger messages use the span from its start.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,13 +19,15 @@
 #include "cli/perf/perf.h"
 #include "roost/verbs.h"
 
-/* 1 s: losses are found in ms without it; a busy machine may stop longer than 67 ms */
+/*
+ * 1 s: losses are found in ms without this timer, and a busy machine may stop for more than 67 ms
+ */
 #define QP_TIMEOUT	18
 #define QP_RETRIES	7
 #define QP_RNR_TIMER	1 /* 10 us */
 #define HUGE_PAGE	(2u << 20)
-#define UD_RECVS	4    /* times as many receives as sends */
-#define SERVE_OOB_EVERY 4096 /* polls between looks at the oob: a system call */
+#define UD_RECVS	4    /* receives for each send */
+#define SERVE_OOB_EVERY 4096 /* polls between checks of the oob, which are system calls */
 
 int perf_fail(struct perf_link *l, int rc, const char *fmt, ...)
 {
@@ -75,7 +77,7 @@ static int map_memory(struct perf_link *l)
 	l->mem_len += HUGE_PAGE;
 	l->tx = (uint8_t *)round_up((uintptr_t)p, HUGE_PAGE);
 	l->rx = l->tx + half;
-	madvise(l->tx, 2 * half, MADV_HUGEPAGE); /* fewer TLB misses; not there: no harm */
+	madvise(l->tx, 2 * half, MADV_HUGEPAGE); /* fewer TLB misses; errors are harmless */
 	if (l->span) {
 		memset(l->tx, 0x5a, l->span * l->num_qps);
 		memset(l->rx, 0, l->span * l->num_qps);
@@ -127,7 +129,7 @@ static int create_qp(struct perf_link *l, struct perf_qp *q)
 	return 0;
 }
 
-/* What the verbs receive when SENDs arrive: any message fits in the QP's span. */
+/* Builds the receives for SENDs: any message fits in the span of the QP. */
 static int make_recvs(struct perf_link *l)
 {
 	uint32_t len = (uint32_t)l->job.size + (l->job.transport == PERF_UD ? PERF_GRH : 0);
@@ -156,11 +158,11 @@ static int create_objects(struct perf_link *l)
 {
 	uint64_t cqes;
 
-	/* A wave is signaled once, at its end; two waves at least fill the queue. */
+	/* A wave is signaled once, at its end. The queue holds at least two waves. */
 	l->wave = (uint32_t)(l->job.mode == PERF_BANDWIDTH ? l->job.cq_mod : 1);
 	l->recv_depth =
 		l->job.op == PERF_SEND || l->job.mode == PERF_CHECK ? (uint32_t)l->job.depth : 1;
-	/* Nobody holds a sender of datagrams back. */
+	/* No flow control limits a sender of datagrams. */
 	if (l->job.transport == PERF_UD && l->recv_depth <= l->nic->max_wr / UD_RECVS)
 		l->recv_depth *= UD_RECVS;
 	cqes = l->num_qps * (l->job.depth + l->recv_depth);
@@ -281,7 +283,7 @@ static int connect_qp(struct perf_link *l, struct perf_qp *q, uint32_t dqpn, uin
 	return 0;
 }
 
-/* An address as text into a GID: IPv6, or IPv4, which is mapped. */
+/* Converts an address from text to a GID: IPv6, or IPv4, which is mapped. */
 static bool parse_gid(const char *s, union ibv_gid *gid)
 {
 	char mapped[80];
@@ -417,7 +419,8 @@ static int take_event(struct perf_link *l)
 			       ? 0
 			       : perf_fail(l, -EIO, "waiting for an event: %s", strerror(errno));
 	/*
-	 * Acknowledging takes a lock: in batches, as the man page of ibv_ack_cq_events recommends.
+	 * Acknowledging takes a lock, so events are acknowledged in batches, as the man page of
+	 * ibv_ack_cq_events recommends.
 	 */
 	if (++l->unacked_events == 1024) {
 		ibv_ack_cq_events(l->cq, 1024);
@@ -468,7 +471,7 @@ int perf_serve(struct perf_link *l)
 	int rc;
 
 	if (l->job.passive)
-		return 0; /* whoever reads the oob next sleeps there */
+		return 0; /* the next reader of the oob sleeps there */
 	if (l->job.events)
 		return serve_sleeping(l);
 	for (;;) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The device under `roost perf`, through the standard verbs; its counters from the engine, which
- * has them.
+ * The device of `roost perf`, through the standard verbs. The counters come from the engine, since
+ * the verbs do not return them.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -73,8 +73,8 @@ int perf_nic_open(struct perf_nic *nic)
 
 	memset(nic, 0, sizeof(*nic));
 	/*
-	 * The engine first: it says in one line why a port can't be opened, verbs have only errno
-	 * for that.
+	 * Opens the engine first, since it describes in one line why a port cannot be opened; the
+	 * verbs return only errno.
 	 */
 	rc = drive_get(&verbs_host_ops, &nic->drive, nic->err, sizeof(nic->err));
 	if (rc < 0)
@@ -116,7 +116,9 @@ void perf_nic_counters(const struct perf_nic *nic, struct nic_counters *now)
 {
 	struct nic *core = drive_nic(nic->drive);
 
-	/* Between turns: exact, where a look from outside may be a turn old. */
+	/*
+	 * Owns all PUs, so that the counters are exact. A reading without this may be a turn old.
+	 */
 	for (unsigned pu = 0; pu < nic_pus(core); pu++)
 		drive_own(nic->drive, pu);
 	nic_counters(core, now);

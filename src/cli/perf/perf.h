@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost perf`: what its files share.
+ * `roost perf`: declarations that its files share.
  *
- * A session has two sides, the initiator (it posts) and the target (its memory is accessed, or it
- * receives), joined by an oob. They run jobs one after the other; a job is one measurement, or one
- * check, with fresh queue pairs:
+ * A session has two sides, the initiator, which posts, and the target, whose memory is accessed or
+ * which receives. An oob connects them. The sides run jobs one after the other. A job is one
+ * measurement or one check, with fresh queue pairs:
  *
  *	initiator	  target
  *	job      ------->	parameters
@@ -15,8 +15,7 @@
  *	done     ------->	the target stops
  *	         <-------  result	its messages (--bidir), its counters
  *
- * The target of a "job" takes every parameter from it, so that the server's command line needs
- * none.
+ * The target takes every parameter from the "job", so the command line of the server needs none.
  */
 #ifndef ROOST_CLI_PERF_H
 #define ROOST_CLI_PERF_H
@@ -36,7 +35,7 @@
 #define PERF_MAX_QPS   4096
 #define PERF_MAX_DEPTH 16384
 #define PERF_MAX_SIZE  (UINT64_C(1) << 31)
-#define PERF_MAX_CALLS 64 /* of a queue pair, under way */
+#define PERF_MAX_CALLS 64 /* calls in progress on a queue pair */
 #define PERF_MAX_HOPS  65536
 #define PERF_ERR_LEN   OOB_ERR_LEN
 
@@ -59,7 +58,7 @@ struct perf_job {
 	enum perf_transport transport;
 	enum perf_kernel kernel; /* rpc */
 	bool bidir;		 /* both sides post */
-	/* the target's thread sleeps: its NIC is driven by the service thread alone */
+	/* the target's thread sleeps; only the service thread drives the target's NIC */
 	bool passive;
 	bool events; /* sleep on completion events instead of polling */
 	uint64_t size, qps, depth, post_list, cq_mod, inline_max;
@@ -67,29 +66,29 @@ struct perf_job {
 	uint64_t iters;	    /* messages (check: rounds); 0: by time */
 	uint64_t duration;  /* ns */
 	uint64_t gap;	    /* ns of sleep before each operation; latency only */
-	uint64_t seed;	    /* check: patterns start from it */
+	uint64_t seed;	    /* check: seed of the patterns */
 	uint64_t hops;	    /* traversal: elements of its list */
-	unsigned num_sizes; /* check: all of these in each round */
+	unsigned num_sizes; /* check: each round uses all of these */
 	uint64_t sizes[PERF_MAX_SIZES];
 };
 
-/* A new object of type "job". */
+/* Returns a new object of type "job". */
 json_t *perf_job_pack(const struct perf_job *job);
-/* Checks all members, and that they fit each other. False with oob->err set. */
+/* Checks all members and that they are consistent. Returns false with oob->err set on errors. */
 bool perf_job_unpack(struct oob *oob, const json_t *msg, struct perf_job *job);
-/* Fills in what was left to us (0): depth, cq_mod, inline_max, post_list. */
+/* Sets the parameters that are 0: depth, cq_mod, inline_max, post_list. */
 void perf_job_settle(struct perf_job *job);
-/* NULL, or one line that says what does not fit together. */
+/* Returns NULL if the parameters are consistent, else one line that describes the conflict. */
 const char *perf_job_misfit(const struct perf_job *job);
 
-/* ---- the device, opened once a process: perf_nic.c ---- */
+/* ---- the device, opened once a process: perf/nic.c ---- */
 
 struct drive;
 
 struct perf_nic {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
-	struct drive *drive; /* for the counters: there is no verbs call for them */
+	struct drive *drive; /* for the counters, which no verb returns */
 	union ibv_gid gid;
 	char address[64]; /* printable form of gid */
 	unsigned mtu;	  /* bytes */
@@ -101,13 +100,13 @@ struct perf_nic {
 int perf_nic_open(struct perf_nic *nic);
 void perf_nic_close(struct perf_nic *nic);
 void perf_nic_counters(const struct perf_nic *nic, struct nic_counters *now);
-/* now - before, as an object; counters that did not move are left out. */
+/* Returns now - before, as an object without the counters that did not change. */
 json_t *perf_counters_since(const struct perf_nic *nic, const struct nic_counters *before);
 uint64_t perf_counter(const json_t *counters, const char *name); /* 0 when absent */
-/* Values of enum ibv_mtu; 0 for a number that is none. */
+/* Returns a value of enum ibv_mtu; 0 if the number is no MTU. */
 enum ibv_mtu perf_mtu_code(uint64_t bytes);
 
-/* ---- QPs and memory of a job: perf_link.c ---- */
+/* ---- QPs and memory of a job: perf/link.c ---- */
 
 #define PERF_RECV_TAG (UINT64_C(1) << 63) /* in wr_id: a receive */
 #define PERF_POLL     64
@@ -115,7 +114,7 @@ enum ibv_mtu perf_mtu_code(uint64_t bytes);
 struct perf_qp {
 	struct ibv_qp *qp;
 	uint32_t psn;
-	struct ibv_ah *ah; /* UD: who is at the other end */
+	struct ibv_ah *ah; /* UD: address of the peer */
 	uint32_t dqpn;
 	uint64_t posted, completed; /* messages */
 	uint32_t recv_used;	    /* receives taken since the last repost */
@@ -124,55 +123,66 @@ struct perf_qp {
 struct perf_link {
 	struct perf_nic *nic;
 	struct perf_job job;
-	struct oob *oob; /* NULL when both ends are this process's */
+	struct oob *oob; /* NULL when both ends are in this process */
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
 	uint8_t *mem;
 	size_t mem_len;
-	/* what this side sends or others read; what others write or this side reads into */
+	/*
+	 * tx: data that this side sends, or that the peer reads. rx: data that the peer writes, or
+	 * that this side reads
+	 */
 	uint8_t *tx, *rx;
 	uint64_t span; /* bytes of tx and of rx each QP uses (not in check mode) */
 	uint64_t remote_tx, remote_rx;
 	uint32_t remote_rkey;
 	uint32_t recv_depth, recv_batch;
-	uint32_t wave;	/* messages a signaled completion stands for */
+	uint32_t wave;	/* messages for each signaled completion */
 	uint64_t recvs; /* receives completed */
 	uint64_t unacked_events;
 	unsigned num_qps;
 	struct perf_qp *qps;
 	struct ibv_recv_wr *recv_wr; /* a linked batch for each QP */
 	struct ibv_sge *recv_sge;
-	struct perf_rpc *rpc; /* op rpc: perf_rpc.c */
-	bool calls;	      /* ... and this side makes the calls */
+	struct perf_rpc *rpc; /* op rpc: perf/rpc.c */
+	bool calls;	      /* op rpc: this side makes the calls */
 	char err[PERF_ERR_LEN];
 };
 
-/* Creates all; errors -errno with l->err. perf_link_destroy takes half-made ones. */
+/*
+ * Creates QPs, CQ and memory. Returns 0, or -errno with l->err set. perf_link_destroy() accepts a
+ * partly created link.
+ */
 int perf_link_create(struct perf_link *l, struct perf_nic *nic, const struct perf_job *job,
 		     struct oob *oob);
 void perf_link_destroy(struct perf_link *l);
-/* The object of type "link" for the peer. */
+/* Returns the object of type "link" for the peer. */
 json_t *perf_link_describe(const struct perf_link *l);
-/* Takes the peer's and moves all QPs to RTS. */
+/* Takes the peer's link object and moves all QPs to RTS. */
 int perf_link_connect(struct perf_link *l, struct oob *check, const json_t *peer);
 
 /*
- * Datagrams: perf_ud.c. A QP to INIT; on to RTS, with what it takes to send to its peer; into a
- * work request where to.
+ * Datagrams: perf/ud.c. perf_ud_init() moves a QP to INIT. perf_ud_connect() moves it to RTS and
+ * creates the address handle of its peer. perf_ud_address() writes the address of the peer into a
+ * work request.
  */
-#define PERF_GRH 40 /* bytes in front of what is received */
+#define PERF_GRH 40 /* bytes in front of received data */
 int perf_ud_init(struct perf_link *l, struct perf_qp *q);
 int perf_ud_connect(struct perf_link *l, struct perf_qp *q, uint32_t dqpn,
 		    const struct ibv_ah_attr *to);
 void perf_ud_address(const struct perf_qp *q, struct ibv_send_wr *wr);
-/* The target, when `sent` have left the initiator: takes what is still on its way. */
+/*
+ * Called by the target when the initiator has sent `sent` messages: receives the messages that are
+ * still in flight.
+ */
 int perf_ud_drain(struct perf_link *l, uint64_t sent);
 
 /*
- * Calls: perf_rpc.c. The target builds what its kernel looks at, and deploys it, before it
- * describes the link; the initiator opens after connect. Close: when the queue pairs are gone. A
- * post begins one call; a reap is perf_reap for calls.
+ * Calls: perf/rpc.c. The target builds the data of its kernel and deploys the kernel in
+ * perf_rpc_offer(), before it describes the link. The initiator calls perf_rpc_open() after
+ * connect. perf_rpc_close() is called after the queue pairs are destroyed. perf_rpc_post() begins
+ * one call; perf_rpc_reap() is perf_reap() for calls.
  */
 uint64_t perf_rpc_memory(const struct perf_job *job); /* bytes of tx and of rx */
 int perf_rpc_offer(struct perf_link *l);
@@ -181,23 +191,23 @@ void perf_rpc_close(struct perf_link *l);
 int perf_rpc_post(struct perf_link *l, unsigned q); /* 0 or an errno */
 int perf_rpc_reap(struct perf_link *l);
 
-/* Posts the first receives (SEND). After connect. */
+/* Posts the first receives (SEND). Called after connect. */
 int perf_link_fill_recvs(struct perf_link *l);
 
 /*
- * Polls once: counts completed messages, reposts receives. Returns completions taken, or -EIO with
- * l->err set when one failed.
+ * Polls the CQ once, counts completed messages and reposts receives. Returns the number of
+ * completions, or -EIO with l->err set when one failed.
  */
 int perf_reap(struct perf_link *l);
 /*
- * Sleeps until a completion comes; returns at once when one came meanwhile. 0, -errno, or with
- * or_oob: 1 when the oob woke it. It is perf_arm (notify on the next completion), perf_reap,
- * perf_wait (sleep on the channel).
+ * Sleeps until a completion arrives; returns at once when one arrived in the meantime. Returns 0 or
+ * -errno; with or_oob also 1, when the oob became readable. It consists of perf_arm() (request a
+ * notification of the next completion), perf_reap() and perf_wait() (sleep on the channel).
  */
 int perf_sleep(struct perf_link *l, bool or_oob);
 int perf_arm(struct perf_link *l);
 int perf_wait(struct perf_link *l, bool or_oob);
-/* The target's part while the initiator works: until the oob has something. 0 or -errno. */
+/* Runs the target while the initiator works, until the oob is readable. Returns 0 or -errno. */
 int perf_serve(struct perf_link *l);
 int perf_wc_failed(struct perf_link *l, const struct ibv_wc *wc);
 int perf_fail(struct perf_link *l, int rc, const char *fmt, ...)
@@ -211,12 +221,12 @@ struct perf_result {
 	double peer_rate;  /* --bidir: messages a second of the other direction */
 	struct hist *hist; /* ns; latency */
 	uint64_t bytes_checked;
-	uint64_t mtu;		 /* what the sides agreed on */
-	uint64_t sent, received; /* UD: of the whole run, what left here and what arrived there */
+	uint64_t mtu;		 /* the MTU that the sides agreed on */
+	uint64_t sent, received; /* UD, of the whole run: sent here, arrived at the peer */
 	json_t *counters, *peer_counters;
 };
 
-/* Shared between the two processes of --local, for the one-way latencies. */
+/* Shared memory of the two processes of --local, for the one-way latencies. */
 struct perf_shared {
 	_Atomic uint64_t seq, stamp; /* the target saw message `seq` at `stamp` */
 };
@@ -225,21 +235,21 @@ int perf_bandwidth(struct perf_link *l, struct perf_result *r, struct progress *
 int perf_latency(struct perf_link *l, struct perf_result *r, struct perf_shared *shared,
 		 struct progress *p);
 int perf_latency_target(struct perf_link *l, struct perf_shared *shared);
-/* Both ends in this process: QPs of one NIC joined to each other. */
+/* Measures with both ends in this process: QPs of one NIC that are connected to each other. */
 int perf_execute(struct perf_nic *nic, const struct perf_job *job, struct perf_result *r,
 		 struct progress *p, char *err);
 uint64_t perf_check_memory(const struct perf_job *job); /* bytes of tx and of rx */
 int perf_check(struct perf_link *l, struct perf_result *r, struct progress *p);
 int perf_check_target(struct perf_link *l);
 
-/* ---- sides: perf_session.c ---- */
+/* ---- sides: perf/session.c ---- */
 
 int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *job,
 		  struct perf_shared *shared, struct perf_result *r, struct progress *p, char *err);
-int perf_finish(struct oob *oob); /* tells the target that no job follows */
+int perf_finish(struct oob *oob); /* tells the target that there are no more jobs */
 /*
- * Serves jobs until the initiator says that it has no more. 0 or -errno with a line in err (the
- * initiator was told).
+ * Serves jobs until the initiator has no more. Returns 0, or -errno with a line in err; the
+ * initiator has received the error then.
  */
 int perf_target(struct perf_nic *nic, struct oob *oob, struct perf_shared *shared, char *err);
 void perf_result_free(struct perf_result *r);

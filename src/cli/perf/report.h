@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What `roost perf` prints: text for people, JSON in the form of roost-perf(1). */
+/* The output of `roost perf`: text for people, JSON in the format of roost-perf(1). */
 #ifndef ROOST_CLI_PERF_REPORT_H
 #define ROOST_CLI_PERF_REPORT_H
 
 #include "cli/perf/perf.h"
 
 /*
- * One size's figures. `lat` is NULL when only bandwidth was measured, `bw` when only latency (or a
- * check).
+ * Returns the figures of one size. `lat` is NULL when only bandwidth was measured, `bw` when only
+ * latency (or a check) was.
  */
 json_t *report_row(const struct perf_job *job, const struct perf_result *bw,
 		   const struct perf_result *lat);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls of kernels, as `roost perf rpc` makes them. Both sides compute from the job where in the
- * target's tx things lie:
+ * Calls of kernels by `roost perf rpc`. Both sides compute the layout of the target's tx from the
+ * job:
  *
- *	get		| table: a power of two of entries, as many for chains | values |	every key is asked for in turn
- *	traversal	| elements of one list, in a mixed order | value |			the key is the last one's
+ *	get		| table: a power of two of entries, as many for chains | values |	every key is used in turn
+ *	traversal	| elements of one list, in a mixed order | value |			the key is the one of the last element
  *	echo, hll	nothing
  *
- * A call counts as completed when its reply has come, so a queue's calls are waited for in the
- * order in which they began.
+ * A call counts as completed when its reply has arrived, so the calls of a queue are waited for in
+ * the order in which they began.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 #include "roost/verbs.h"
 
 #define MAX_KEYS 1024u
-/* fewer keys where values are large: what is measured is the call */
+/* fewer keys if values are large: the job measures the call */
 #define VALUES_LEN    (UINT64_C(16) << 20)
 #define ECHO_OP	      0x1000u
 #define HLL_NAME      1u
@@ -36,7 +36,7 @@ struct element {
 	uint64_t key, next, value, rest[5];
 };
 
-/* Calls under way of one queue pair, oldest first. */
+/* Calls in progress on one queue pair, oldest first. */
 struct calls {
 	struct roost_caller *caller;
 	unsigned id[PERF_MAX_CALLS];
@@ -45,11 +45,11 @@ struct calls {
 
 struct perf_rpc {
 	uint64_t op;
-	struct calls *calls; /* of each queue pair; NULL: the target */
+	struct calls *calls; /* one for each queue pair; NULL at the target */
 	bool deployed;
 };
 
-/* ---- where things lie ---- */
+/* ---- layout ---- */
 
 static uint64_t stride(const struct perf_job *job)
 {
@@ -102,8 +102,9 @@ static int build_table(struct perf_link *l)
 }
 
 /*
- * Element n stands at n times an odd number, modulo the power of two below: a walk that no
- * prefetcher follows.
+ * Returns the index of element n: n times an odd number, modulo the largest power of two that is
+ * not above the number of elements. Elements from this power on keep their index. No prefetcher
+ * follows this walk.
  */
 static uint64_t position_of(const struct perf_job *job, uint64_t n)
 {
@@ -125,7 +126,7 @@ static void build_list(struct perf_link *l)
 		};
 }
 
-/* What came goes back. */
+/* Sends the payload back. */
 static enum roost_next echo(struct roost_call *c)
 {
 	memcpy(c->scratch, c->params, c->params_len);
@@ -173,7 +174,7 @@ int perf_rpc_offer(struct perf_link *l)
 
 /* ---- the initiator ---- */
 
-/* Items that differ; hll would find one register in the cache else. */
+/* Different items; with equal items hll would find one register in the cache. */
 static void fill_payload(struct perf_link *l)
 {
 	uint64_t *item = (void *)l->tx;
@@ -234,7 +235,7 @@ union params {
 	struct roost_hll_params hll;
 };
 
-/* Parameters of the n-th call, and where they are. */
+/* Builds the parameters of the n-th call and returns their address. */
 static const void *params_of(const struct perf_link *l, uint64_t n, union params *p, uint32_t *len)
 {
 	const struct perf_job *job = &l->job;
@@ -284,7 +285,7 @@ int perf_rpc_post(struct perf_link *l, unsigned q)
 	return rc;
 }
 
-/* Why a queue pair has ended, its completions say. */
+/* The completions tell why a queue pair is in the error state. */
 static int ended(struct perf_link *l)
 {
 	struct ibv_wc wc;

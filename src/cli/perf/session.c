@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The two sides of a session: who says what when (perf.h has the drawing). */
+/* The two sides of a session and their messages (perf.h has the diagram). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int oob_failed(struct perf_link *l)
 	return perf_fail(l, -EPROTO, "%s", l->oob->err);
 }
 
-/* Sends msg and waits for an answer of type `want`, which the caller drops. */
+/* Sends msg, waits for an answer of type `want`, and returns it; the caller drops the reference. */
 static json_t *exchange(struct perf_link *l, json_t *msg, const char *want)
 {
 	json_t *answer = NULL;
@@ -84,7 +84,7 @@ static uint64_t posted(const struct perf_link *l)
 	return sum;
 }
 
-/* With --bidir the other side may still be sending: it is served until it has drained. */
+/* With --bidir the other side may still be sending: this side serves it until it has drained. */
 static int conclude(struct perf_link *l, struct perf_result *r)
 {
 	json_t *msg;
@@ -133,9 +133,7 @@ int perf_initiate(struct perf_nic *nic, struct oob *oob, const struct perf_job *
 	}
 	if (rc == 0)
 		rc = conclude(&l, r);
-	/*
-	 * What the target says of itself explains more than what its silence looks like from here.
-	 */
+	/* An error message of the target explains more than a timeout on this side. */
 	if (rc < 0)
 		snprintf(err, PERF_ERR_LEN, "%s", oob_peer_failed(oob) ? oob->err : l.err);
 	perf_link_destroy(&l);

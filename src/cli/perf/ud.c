@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable datagrams (--transport ud): queue pairs that are connected to nobody, and counting at
- * both ends, since what is sent need not arrive.
+ * Unreliable datagrams (--transport ud): queue pairs without a connection, and counts at both ends,
+ * since datagrams may be lost.
  */
 #include <errno.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "cli/perf/perf.h"
 
 #define QKEY	 0x526f6f73u
-#define QUIET_NS UINT64_C(100000000) /* nothing more comes: it is lost */
+#define QUIET_NS UINT64_C(100000000) /* messages that have not arrived after this time are lost */
 
 static int modify(struct perf_link *l, struct perf_qp *q, struct ibv_qp_attr *attr, int mask,
 		  const char *what)

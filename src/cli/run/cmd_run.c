@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * `roost run`: sets the environment in which a stock RDMA program finds Roost's libraries and
- * device, and becomes it.
+ * `roost run`: sets the environment in which a stock RDMA program finds the libraries and the
+ * device of Roost, and executes the program.
  *
- *	LD_LIBRARY_PATH	the folder of the drop-in libraries, before what was there
- *	LD_PRELOAD	the preload that shows the device files (src/cli/run/preload), and ROOST_VIEW,
- * 			the folder it shows
+ *	LD_LIBRARY_PATH	the folder of the drop-in libraries, in front of the previous value
+ *	LD_PRELOAD	the preload that shows the device files (src/cli/run/preload), with
+ *			ROOST_VIEW for the folder that it shows
  *	ROOST_PORT	from --port
  */
 #include <errno.h>
@@ -46,7 +46,7 @@ static const struct opt_command cmd = {
 	.operands = OPT_PROGRAM,
 };
 
-/* NAME=value:what was there */
+/* NAME=value:previous value */
 static void prepend(const char *name, const char *value)
 {
 	const char *old = sys_env(name);
@@ -97,7 +97,7 @@ int cmd_run(int argc, char **argv)
 	}
 	if (!dropins_find(dir, sizeof(dir), err, sizeof(err)))
 		return opt_failed(&cmd, "%s", err);
-	/* The loader takes both for separators, and knows no quoting. */
+	/* The loader treats both as separators, and has no quoting. */
 	if (strpbrk(dir, ": "))
 		return opt_failed(
 			&cmd,

@@ -6,8 +6,9 @@
 #include <stddef.h>
 
 /*
- * The folder of our libraries, into dir: ROOST_LIBDIR; lib beside the command (a build tree); as
- * this build installs them. False with one line in err that says what to do.
+ * Finds the folder of our libraries and copies its name into dir. Uses ROOST_LIBDIR if it is set;
+ * otherwise lib beside the command (a build tree), or the folder of this installation. Returns
+ * false on errors, with one line in err that tells the user what to do.
  */
 bool dropins_find(char *dir, size_t n, char *err, size_t errlen);
 

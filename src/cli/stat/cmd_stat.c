@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* `roost stat`: counters of running NICs, asked at their stat sockets (src/drive/stat.c). */
+/*
+ * `roost stat`: prints counters of running NICs, which it reads from their stat sockets
+ * (src/drive/stat.c).
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +54,7 @@ static const char *program_of(const json_t *nic)
 	return s ? s : "?";
 }
 
-/* Does an operand name it? Remembers which operands were of use. */
+/* Returns true if an operand names the NIC. Records which operands matched. */
 static bool wanted(char **names, bool *used, int n, int pid, const char *program)
 {
 	char number[16];
@@ -92,7 +95,10 @@ static json_t *collect(int dirfd, char **names, bool *used, int n, int *rc)
 	return nics;
 }
 
-/* One look at all that was asked for. NULL when there is no memory; *rc says what went wrong. */
+/*
+ * Reads all NICs that the user asked for. Returns NULL when memory is exhausted; *rc is the exit
+ * status.
+ */
 static json_t *look(int dirfd, char **names, int n, int *rc)
 {
 	bool *used = calloc((size_t)n + 1, sizeof(*used));
@@ -135,7 +141,7 @@ struct view {
 	json_t *before;
 };
 
-/* NICs come and go while we watch: neither ends it. */
+/* NICs may appear and disappear during --watch; neither ends it. */
 static int look_again(void *ctx, double since, bool *end)
 {
 	struct view *v = ctx;

@@ -26,7 +26,7 @@ static const struct {
 	{"tx_blocked", "times that the port had no room"},
 };
 
-/* Of an answer, whose program chooses it, into buf. */
+/* Copies text of an answer into buf. The text is untrusted, since a program chooses it. */
 static const char *text_of(const json_t *o, const char *key, char buf[TEXT_MAX])
 {
 	const char *s = json_string_value(json_object_get(o, key));
@@ -48,7 +48,7 @@ struct view {
 	bool all;
 };
 
-/* `before`: the same counters then, or NULL. */
+/* `before`: the earlier values of the counters, or NULL. */
 static void counter_row(struct view *w, const char *name, const json_t *now, const json_t *before,
 			const char *key, const char *help)
 {
@@ -160,7 +160,7 @@ void stat_print_tables(const json_t *nics, const json_t *before, double seconds,
 
 /* ---- Prometheus ---- */
 
-/* A label, its value from the answer: backslash and quote are escaped. */
+/* Prints a label. Its value comes from the answer; backslash and quote are escaped. */
 static void print_label(const char *name, const json_t *o)
 {
 	char value[TEXT_MAX];
@@ -177,7 +177,10 @@ static void print_process(const json_t *nic)
 	print_label("program", nic);
 }
 
-/* One of a NIC's numbers: that called `key` in the object `group` of each answer that has it. */
+/*
+ * Prints one number of each NIC: the member of this name of the object `group`, for each answer
+ * that has it.
+ */
 static void print_metric(const json_t *nics, const char *group, const char *type, const char *key,
 			 const char *name, const char *suffix, const char *help)
 {

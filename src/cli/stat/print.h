@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How `roost stat` shows what NICs answered: JSON objects as src/drive/stat.c makes them. */
+/* The output of `roost stat`: prints the JSON objects that NICs answer (src/drive/stat.c). */
 #ifndef ROOST_CLI_STAT_PRINT_H
 #define ROOST_CLI_STAT_PRINT_H
 
@@ -8,12 +8,13 @@
 #include <jansson.h>
 
 /*
- * Tables on stdout, one a NIC; counters that are zero too if `all`. With `before`, an earlier
- * answer of the same command, `seconds` ago, also what came since, per second.
+ * Prints one table for each NIC on stdout, with counters that are zero if `all` is set. `before` is
+ * an earlier answer, `seconds` old, of the same command; with it, the table also shows the increase
+ * per second.
  */
 void stat_print_tables(const json_t *nics, const json_t *before, double seconds, bool all);
 
-/* All counters on stdout in the text format of Prometheus (version 0.0.4). */
+/* Prints all counters on stdout in the text format of Prometheus (version 0.0.4). */
 void stat_print_prometheus(const json_t *nics);
 
 #endif

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Preloaded by `roost run`. A few RDMA programs (UCX, for one) look, behind the verbs library's
- * back, for a character device /dev/infiniband/uverbsN and for files of /sys/class/infiniband
- * before they use a device. Roost's device is a library, the kernel has no such files. This gives
- * them a view that has: paths under /sys/class/infiniband and /sys/class/infiniband_verbs, and
- * /dev/infiniband/uverbs*, are looked up in the folder that ROOST_VIEW names. What differs from
- * process to process (GIDs, interfaces) is asked of our libibverbs.so.1 when the file is opened:
- * src/verbs/sysfs.h. Every other path goes to the C library untouched; without ROOST_VIEW all do.
- * Nothing is opened, listed or written that the program did not ask for.
+ * The library that `roost run` preloads. Some RDMA programs (for example UCX) bypass the verbs
+ * library and look for a character device /dev/infiniband/uverbsN and for files of
+ * /sys/class/infiniband before they use a device. Roost's device is a library, so the Linux kernel
+ * has no such files. This library redirects paths under /sys/class/infiniband and
+ * /sys/class/infiniband_verbs, and /dev/infiniband/uverbs*, to the folder that ROOST_VIEW names.
+ *
+ * Contents that differ between processes (GIDs, interfaces) come from our libibverbs.so.1 when the
+ * file is opened: src/verbs/sysfs.h. Every other path is passed to the C library unchanged; without
+ * ROOST_VIEW all paths are. The library opens, lists and writes only files that the program asks
+ * for.
  */
-/* Both sets of names are defined here: the headers must not turn one into the other. */
+/* This file defines both sets of names, so the headers must not replace one by the other. */
 #undef _FILE_OFFSET_BITS
 
 #include <dirent.h>
@@ -53,8 +55,8 @@ static bool is_ours(const char *path)
 }
 
 /*
- * roost_sysfs() of the library that the program has loaded or, if it has none, of the one that it
- * would load.
+ * Finds roost_sysfs() in the library that the program has loaded or, if it has loaded none, in the
+ * one that it would load.
  */
 static int ask(const char *path, char *out, size_t n)
 {
@@ -83,8 +85,8 @@ static const char *view_root(const char *path)
 }
 
 /*
- * For calls that open a file: a descriptor of a file with the process's own text, -1 with errno, or
- * -2 when there is no such text for this path.
+ * For calls that open a file: returns the descriptor of a file with the text of this process, -1
+ * with errno, or -2 when there is no such text for this path.
  */
 static int open_text(const char *path, int flags)
 {
@@ -112,7 +114,7 @@ static int open_text(const char *path, int flags)
 	return fd;
 }
 
-/* Where to look instead: into buf, which is returned, or path itself. errno stays. */
+/* Returns the redirected path, in buf, or path itself. Preserves errno. */
 static const char *view(const char *path, char buf[PATH_MAX])
 {
 	const char *root = view_root(path);
@@ -130,8 +132,8 @@ static const char *view(const char *path, char buf[PATH_MAX])
 }
 
 /*
- * The C library's function behind the one of this name; looked up once. A name that it lacks:
- * ENOSYS.
+ * Looks up the C library's function of this name, once, and redirects path. OR_ENOSYS handles a
+ * function that the C library lacks.
  */
 #define NEXT(fn)                                                                                   \
 	static __typeof__(&fn) next;                                                               \
@@ -149,7 +151,7 @@ static const char *view(const char *path, char buf[PATH_MAX])
 		return value;                                                                      \
 	}
 
-/* ---- stat and its kin; programs built before glibc 2.33 call the __x ones ---- */
+/* ---- stat functions; programs built before glibc 2.33 call the __x variants ---- */
 
 int __xstat(int ver, const char *path, struct stat *st);
 int __lxstat(int ver, const char *path, struct stat *st);
@@ -239,7 +241,7 @@ EXPORT int faccessat(int dir, const char *path, int mode, int flags)
 	return call(dir, path, mode, flags);
 }
 
-/* ls -l asks for these too. */
+/* ls -l uses these functions too. */
 ssize_t getxattr(const char *path, const char *name, void *value, size_t size);
 ssize_t lgetxattr(const char *path, const char *name, void *value, size_t size);
 ssize_t listxattr(const char *path, char *list, size_t size);
@@ -271,7 +273,7 @@ EXPORT ssize_t llistxattr(const char *path, char *list, size_t size)
 
 /* ---- opening ---- */
 
-/* The third argument of open is there only when a file may be made. */
+/* The third argument of open exists only if the call may create a file. */
 #define TAKE_MODE(flags)                                                                           \
 	mode_t mode = 0;                                                                           \
 	if ((flags) & (O_CREAT | __O_TMPFILE)) {                                                   \
