@@ -230,8 +230,8 @@ void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, ui
 }
 
 /*
- * Begins a piece of a stream that several PUs share. The bytes of the piece must not be written
- * while the kernel processes another piece.
+ * Begins a piece of a WRITE to a region. Its bytes must not be written while the kernel processes
+ * another piece. Returns false if the stream is paused.
  */
 static bool enter(struct nic_stream_hook *stream)
 {
