@@ -8,7 +8,8 @@ roost=${1:-build/roost}
 	exit 1
 }
 
-# TCP ports for the programs' own exchange. They depend on the process id, so that two runs can be concurrent.
+# TCP ports for the programs' own exchange. They depend on the process id, so that two runs can be
+# concurrent.
 tcp=$((20000 + $$ % 20000))
 # Loopback addresses of the two NICs, which depend on it too.
 net=127.$(($$ / 65536 % 128)).$(($$ / 256 % 256))

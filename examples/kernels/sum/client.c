@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls the kernel `sum`: writes the numbers 1 to 1000 to the node's memory, and calls the kernel to
- * add them up.
+ * Calls the kernel `sum`: writes the numbers 1 to 1000 to the node's memory, and calls the kernel
+ * to add them up.
  */
 #include <errno.h>
 #include <stdio.h>
