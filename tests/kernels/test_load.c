@@ -146,7 +146,7 @@ static void same_path_again(void **state)
 	snprintf(path, sizeof(path), "%s/kernel.so", folder);
 	for (unsigned i = 0; i < 6; i++) {
 		/*
-		 * Overwritten in place: the inode is the same, and the loaded object must not change.
+		 * Overwritten in place: the inode is the same; the loaded object must not change.
 		 */
 		snprintf(command, sizeof(command), "cat %s >%s",
 			 built(i & 1 ? "count-2" : "count-1"), path);
