@@ -186,7 +186,7 @@ static void replies_have_their_length(void **state)
 		assert_int_equal(a.len, n);
 		assert_memory_equal(a.data, params, n);
 		assert_false(a.front);
-		/* A buffer that just fits, and one that is a byte too short: `len` is the length. */
+		/* A buffer that fits exactly, and one a byte too short: `len` is the length. */
 		a = rig_call(r, ECHO, params, n, n);
 		assert_int_equal(a.status, ROOST_RPC_OK);
 		assert_memory_equal(a.data, params, n);
@@ -464,7 +464,7 @@ static void nobody_has_the_op_code(void **state)
 	a = rig_call(r, NOBODY, "fallen", 6, 8);
 	assert_int_equal(a.status, ROOST_RPC_OK);
 	assert_memory_equal(a.data, "fallen", 6);
-	world_run(&r->w, world_now(&r->w) + SEC); /* the reply is acknowledged; its call has ended */
+	world_run(&r->w, world_now(&r->w) + SEC); /* the reply is acknowledged: the call ends */
 	assert_int_equal(runtime_set_fallback(r->f, NULL, NULL), 0);
 	assert_int_equal(rig_call(r, NOBODY, "x", 1, 8).status, ROOST_RPC_NO_KERNEL);
 	assert_int_equal(rig_counters(r).no_kernel, 4);

@@ -212,7 +212,7 @@ static void called(void **state)
 		unsigned number;
 
 		open_scene(1, shapes[i]);
-		/* To another queue pair, and to the one that the call came by. */
+		/* To another queue pair, and to the one on which the call arrived. */
 		assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, s->called.qp,
 						 &(struct runtime_qp_limits){0}, &number),
 				 0);
@@ -241,7 +241,7 @@ static void called(void **state)
 		assert_true(ep_wait_recv(&s->caller, &cqe, SEC));
 		assert_int_equal(cqe.byte_len, 700);
 		filled(s->caller.mem, 'z', 700);
-		/* But of its own, and within the rights of the call. */
+		/* Its own region is usable, within the rights of the call. */
 		call_script((const struct cmd[]){{.what = WRITE,
 						  .then = 1,
 						  .qp = 3,
@@ -258,7 +258,7 @@ static void called(void **state)
 	}
 }
 
-/* Its connection goes while it has things under way on others. */
+/* The call's connection ends while operations are in progress on other queue pairs. */
 static void the_caller_goes(void **state)
 {
 	for (unsigned how = 0; how < 2; how++) {
@@ -320,7 +320,7 @@ static void rules_of_binding(void **state)
 	assert_int_equal(
 		runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
 		-ENOSPC);
-	/* The number of one that is gone is given again. */
+	/* The number of a queue pair that is gone is reused. */
 	ep_fini(&extra[7]);
 	bind_qp(SCRIPT_OP, &other, 8);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++)
@@ -330,7 +330,7 @@ static void rules_of_binding(void **state)
 	close_scene();
 }
 
-/* While requests are under way, that are kept. */
+/* Unbinding while requests are in progress: they continue. */
 static void bound_in_mid_flight(void **state)
 {
 	struct roost_cqe cqe;
