@@ -338,7 +338,7 @@ static void any_op(struct rng *rng)
 	op->data = op->flags & ROOST_PRISM_DATA_INDIRECT ? any_va(rng) : 0;
 }
 
-/* Source and target of a copy may overlap. The kernel guarantees no order then; the model has one. */
+/* Source and target of a copy may overlap. The order is then undefined, but the model has one. */
 static bool overlaps(void)
 {
 	const struct roost_prism_params *p = (const void *)params;

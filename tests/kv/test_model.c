@@ -86,7 +86,7 @@ static void make_op(struct model *m, unsigned i)
 		m->values[i][b] = (uint8_t)rng_u64(&m->rng);
 	if (m->o->times && rng_below(&m->rng, 3) == 0)
 		op->expires = m->now + (uint32_t)rng_below(&m->rng, 5);
-	/* The map's value when the group is made; previous operations of the group may change it. */
+	/* The map's value when the group is made; earlier operations of it may change the value. */
 	if (op->code == KV_PUT_COMPARE && k->there && rng_below(&m->rng, 4)) {
 		op->expect_len = k->len;
 		op->expect = k->value;
