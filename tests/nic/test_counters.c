@@ -3,7 +3,7 @@
  * Compares counters with captures. Two NICs communicate over udp sockets that lose and damage
  * packets, with every service and every kind of answer. Each NIC writes a capture of its port. The
  * test then computes each counter from the capture. Counters that no packet shows are compared with
- * the program's completions, or are in a list of exceptions; a new counter needs one of these.
+ * the program's completions, or are named as such; a new counter needs one of these.
  */
 #include <setjmp.h>
 #include <stdarg.h>
