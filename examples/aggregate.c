@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `aggregate`: select country, count(*), sum(amount) where amount > 900 group by
- * country, over a stream of records.
+ * The kernel `aggregate`: computes "select country, count(*), sum(amount) where amount > 900 group
+ * by country" over a stream of records.
  */
 #include "example.h"
 

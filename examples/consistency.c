@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `consistency`: an object is delivered when it is whole, by its CRC-64, and never when
- * it is half written.
+ * The kernel `consistency`: reads an object with a CRC-64. The kernel returns the object only if it
+ * is consistent, never if it is half written.
  */
 #include "example.h"
 
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 	put(room_at(0), &o, sizeof(o));
 	read_it("written");
 
-	/* A writer that stopped half way: new data, and the CRC of the old. */
+	/* A writer stopped halfway: the data are new, the CRC is that of the old data. */
 	strcpy(o.data, "the second state");
 	put(room_at(0), &o, DATA);
 	read_it("half written");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the examples of kernels share: a node is connected to, and things are put into its memory by
- * RDMA WRITE. Each of them:
+ * Functions that the examples of kernels share: connecting to a node, and WRITEs to its memory. To
+ * build and run an example:
  *
  *	roost node --fill 1000 &
  *	cc -o get get.c $(pkg-config --cflags --libs roost)
@@ -31,7 +31,7 @@ static inline void must(int ok, const char *what)
 	}
 }
 
-/* The node at argv[1], with room for replies of so many bytes. */
+/* Connects to the node at argv[1], with room for replies of `room` bytes. */
 static inline void connect_to_node(int argc, char **argv, uint32_t room)
 {
 	int err;
@@ -51,13 +51,13 @@ static inline void leave_node(void)
 	roost_node_close(node);
 }
 
-/* Address n of the node's memory that it has no use for itself. */
+/* Returns the address of byte n of the memory that the node itself does not use. */
 static inline uint64_t room_at(uint64_t n)
 {
 	return ((node->hello.addr + node->hello.used + 63) & ~63ull) + n;
 }
 
-/* One WRITE into the node's memory, or one READ from it, and waits for it. */
+/* Posts a WRITE to the node's memory, or a READ from it, and waits for its completion. */
 static inline void move(enum ibv_wr_opcode op, uint64_t there, void *here, size_t len)
 {
 	struct ibv_mr *mr = ibv_reg_mr(node->id->qp->pd, here, len, IBV_ACCESS_LOCAL_WRITE);
@@ -87,7 +87,7 @@ static inline void take(void *to, uint64_t from, size_t len)
 	move(IBV_WR_RDMA_READ, from, to, len);
 }
 
-/* One call without payload; its status. The reply is in `reply`, its length in *len. */
+/* Makes a call without payload. Returns its status; `reply` gets the reply, *len its length. */
 static inline unsigned call(uint64_t op, const void *params, uint32_t params_len, void *reply,
 			    uint32_t room, uint32_t *len)
 {
@@ -101,7 +101,7 @@ static inline unsigned call(uint64_t op, const void *params, uint32_t params_len
 	return r.status;
 }
 
-/* A call with payload. */
+/* Makes a call with `n` bytes of payload. */
 static inline unsigned call_with(uint64_t op, const void *params, uint32_t params_len,
 				 const void *payload, size_t n, void *reply, uint32_t room,
 				 uint32_t *len)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `get`: values of a hash table in the node's memory (roost node --fill 1000), each in
- * one round trip.
+ * The kernel `get`: reads values of a hash table in the node's memory (roost node --fill 1000).
+ * Each takes one round trip.
  */
 #include "example.h"
 

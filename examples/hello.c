@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RDMA in 150 lines, with nothing but the standard verbs: one process writes into the memory of
- * another, which only waits for the bytes to appear.
+ * RDMA in 150 lines, with the standard verbs only. One process writes into the memory of another,
+ * which polls its memory until the bytes appear.
  *
  *	cc -o hello hello.c -libverbs
  *	roost run -- ./hello
  *
- * It knows nothing of Roost, and runs as it is on an RDMA NIC (GID index 0 of port 1 must be a RoCE
- * v2 address then).
+ * The program does not depend on Roost. It runs unchanged on an RDMA NIC if GID index 0 of port 1
+ * is a RoCE v2 address.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -22,8 +22,8 @@
 #define MESSAGE "hello from another process"
 
 /*
- * What the two sides must tell each other before their QPs can talk: any channel will do, here a
- * socket pair.
+ * The two sides exchange these values before they connect their QPs. They may use any channel; here
+ * it is a socket pair.
  */
 struct card {
 	union ibv_gid gid;
@@ -79,8 +79,8 @@ static void open_side(struct side *s)
 }
 
 /*
- * Exchanges cards, and takes the QP to "ready to send". Both start with PSN 0 here; real programs
- * take random ones.
+ * Exchanges cards and changes the QP to "ready to send". Both sides start with PSN 0; real programs
+ * use random PSNs.
  */
 static struct card meet(struct side *s, int fd)
 {
@@ -115,7 +115,7 @@ static struct card meet(struct side *s, int fd)
 			   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0,
 	     "RTS");
-	/* Nobody writes before both are ready. */
+	/* Neither side writes before both QPs are ready. */
 	must(write(fd, "r", 1) == 1 && read(fd, &mine, 1) == 1, "exchange");
 	return peer;
 }
@@ -153,7 +153,7 @@ static void waiter(int fd)
 	open_side(&s);
 	meet(&s, fd);
 	/*
-	 * The last byte arrives last. An acquire: what is read after it is not older, on any
+	 * The last byte arrives last. The acquire load orders the following reads after it on any
 	 * processor.
 	 */
 	while (__atomic_load_n(&s.memory[sizeof(MESSAGE) - 2], __ATOMIC_ACQUIRE) == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `hll`: how many different items are there in a stream? The items are payload, and lie
- * in nobody's memory.
+ * The kernel `hll`: counts the distinct items of a stream. The items are payload of a call and are
+ * not stored in the node's memory.
  */
 #include "example.h"
 
@@ -27,7 +27,7 @@ int main(int argc, char **argv)
 	struct roost_hll_info info;
 
 	connect_to_node(argc, argv, 4096);
-	ask(ROOST_HLL_DROP, 0, NULL); /* if it is there from before */
+	ask(ROOST_HLL_DROP, 0, NULL); /* a sketch of a previous run, if there is one */
 	for (unsigned i = 0; i < ITEMS; i++)
 		items[i] = i * 7919ull % DIFFERENT;
 	must(call_with(ROOST_HLL_OP, &add, sizeof(add), items, sizeof(items), NULL, 0, NULL) ==

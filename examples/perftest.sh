@@ -8,9 +8,10 @@ roost=${1:-build/roost}
 	exit 1
 }
 
-# TCP ports for the programs' own exchange: the process id makes two runs differ.
+# TCP ports for the programs' own exchange. They depend on the process id, so that two runs can be
+# concurrent.
 tcp=$((20000 + $$ % 20000))
-# Loopback addresses for the two NICs, for the same reason.
+# Loopback addresses of the two NICs, which depend on it too.
 net=127.$(($$ / 65536 % 128)).$(($$ / 256 % 256))
 a=$net.$(($$ % 128 * 2))
 b=$net.$(($$ % 128 * 2 + 1))
@@ -21,7 +22,7 @@ both() {
 	echo "\$ roost run --port udp:$b -- $* 127.0.0.1"
 	"$roost" run --port "udp:$a" -- "$@" -p $tcp >/dev/null 2>&1 &
 	server=$!
-	# The client gives up at once when nobody listens yet.
+	# The client exits at once if the server does not listen yet.
 	for try in 1 2 3 4 5 6 7 8 9 10; do
 		sleep 0.3
 		if "$roost" run --port "udp:$b" -- "$@" -p $tcp 127.0.0.1 >"$out" 2>&1; then

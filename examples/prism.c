@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `prism`: a value is replaced in one round trip, as a key-value store without locks
- * does it: a buffer is taken from a free list and written, then the pointer to the value is swapped
- * to it, if that is still what it was. Readers follow the pointer, in one round trip, too.
+ * The kernel `prism`: replaces a value in one round trip, like a lock-free key-value store. A chain
+ * takes a buffer from a free list and writes it, then swaps the pointer to the value if the pointer
+ * is unchanged. Readers follow the pointer in one round trip too.
  */
 #include "example.h"
 
@@ -16,7 +16,7 @@
 /* In the node's memory. */
 struct shared {
 	uint64_t pointer;   /* to the value */
-	uint64_t allocated; /* where ALLOCATE leaves its result for the CAS */
+	uint64_t allocated; /* ALLOCATE stores its result here for the CAS */
 	struct roost_prism_list list;
 	uint64_t slots[BUFFERS];
 	char buffer[BUFFERS][BUFFER];
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 	put(room_at(0), &s, sizeof(s));
 	pointer = show();
 	replace(pointer, "one");
-	replace(pointer, "two"); /* knows only the pointer from before */
+	replace(pointer, "two"); /* fails: the pointer is not current any more */
 	pointer = show();
 	replace(pointer, "three");
 	show();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle`: tuples leave in any order, and lie partitioned in the node's memory when
- * they have arrived, ready for a join.
+ * The kernel `shuffle`: partitions tuples for a join. They are sent in any order, and the node
+ * stores them partitioned in its memory.
  */
 #include "example.h"
 
@@ -11,7 +11,7 @@
 #define PARTITIONS 8
 #define ALIGN	   64
 
-/* The table goes in front of the tuples: the node need not have it. */
+/* The payload begins with the table, so the table need not be in the node's memory. */
 static struct {
 	struct roost_shuffle_part table[PARTITIONS];
 	uint64_t tuples[TUPLES];

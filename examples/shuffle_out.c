@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle-out`, in this process's own NIC: tuples are partitioned before they leave,
- * and come to the node by WRITEs of a path MTU each. With several nodes each partition could go to
- * another one: a queue pair is a number in the table.
+ * The kernel `shuffle-out`, in this process's own NIC: partitions tuples before they are sent. They
+ * reach the node in WRITEs of a path MTU each. The table has a queue pair for each partition, so
+ * partitions could also go to different nodes.
  */
 #include "example.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `traversal`: a linked list in the node's memory, walked there. By READs the last
- * element would take as many round trips as the list has elements, and one more for its value.
+ * The kernel `traversal`: searches a linked list in the node's memory, in one round trip. With
+ * READs the last element would take as many round trips as the list has elements, and one more for
+ * its value.
  */
 #include "example.h"
 
@@ -11,7 +12,7 @@
 #define VALUE	 64
 
 struct element {
-	uint64_t key, value, next; /* addresses as the node has them */
+	uint64_t key, value, next; /* value and next: addresses in the node's region */
 };
 
 /* Element i has the key 100 + i; elements first, then values. */
@@ -42,8 +43,8 @@ int main(int argc, char **argv)
 	root = make_list();
 	for (unsigned i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 		/*
-		 * In units of 4 bytes: the key stands at 0, the value's address at 2, the next
-		 * element's at 4.
+		 * Positions in units of 4 bytes: the key at 0, the value's address at 2, the next
+		 * element's address at 4.
 		 */
 		struct roost_traversal_params p =
 			roost_traversal_list(root, sizeof(struct element), keys[i], 0, 2, 4, VALUE);

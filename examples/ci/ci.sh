@@ -24,7 +24,7 @@ fail() {
 	exit 1
 }
 
-# The blanks of a command line stand between its words.
+# Command lines are split at blanks.
 # shellcheck disable=SC2086
 on_roost() {
 	name=$1 nic=$2

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `aggregate`: filters a stream of records and adds up what is left, on its way. Records
- * are of one size, any number of bytes, one behind the other in the payload of the call
- * (ROOST_RPC_STREAM), in whatever pieces it travels. Fields are little-endian integers of 1 to 8
- * bytes, signed or not. All numbers little-endian.
+ * The kernel `aggregate`: filters the records of a stream and aggregates the records that match,
+ * while the stream comes in.
  *
- *	record	| where | .... | value | ... | group | .. |	`where` is compared with an operand; a record of which that is true matches
+ *	record	| .... | where | .... | value | ... | group | .. |
  *
- * Of those that match: their number; sum, minimum and maximum of `value`; and one of
+ * The records are the payload of the call (ROOST_RPC_STREAM). They all have the same size, which
+ * may be any number of bytes, and follow each other without a gap. A record may lie across packets.
+ * Fields are integers of 1 to 8 bytes, signed or unsigned. All numbers are little-endian.
  *
- *	groups	the same for each value of `group`, of which there is room for max_groups
- *	rows	the bytes that `span` names of each, one behind the other, into the region that the
- *		call names at `out`, or to the caller
+ * A record matches if the comparison of its field `where` with the operand is true. The kernel
+ * counts the matching records, and computes the sum, minimum and maximum of their field `value`. In
+ * addition it does one of the following:
  *
- * The reply is rows or groups, and behind them struct roost_aggregate_result. What found no room is
- * counted there, and is in the sums of all.
+ *	groups	computes count, sum, minimum and maximum for each value of the field `group`, for at
+ *		most max_groups values
+ *	rows	copies the bytes that `span` selects of each matching record, without a gap, to
+ *		address `out` of the call's region, or to the caller
+ *
+ * The reply has the rows or groups, followed by struct roost_aggregate_result. A matching record
+ * without room for its group or row is counted in `overflow`, and is part of the total sums.
  */
 #ifndef ROOST_AGGREGATE_H
 #define ROOST_AGGREGATE_H
@@ -52,21 +57,21 @@ struct roost_aggregate_params {
 	uint32_t record;    /* bytes of a record; the payload is a multiple of it */
 	uint32_t predicate; /* enum roost_aggregate_predicate */
 	struct roost_aggregate_field where;
-	uint64_t operand; /* of 8 bytes, whatever the field's width: signed, when the field is */
+	uint64_t operand; /* 8 bytes, whatever the field's width; signed if the field is signed */
 	struct roost_aggregate_field value, group;
 	uint32_t max_groups; /* 1 .. ROOST_AGGREGATE_MAX_GROUPS with a group; 0 without */
 	uint32_t spans;	     /* 0: no rows; otherwise no group */
-	uint64_t out;	     /* address for rows, of out_len bytes; both 0: to the caller */
+	uint64_t out;	     /* address of out_len bytes for rows; both 0: to the caller */
 	uint64_t out_len;
 	struct roost_aggregate_span span[ROOST_AGGREGATE_SPANS];
 };
 
 /*
- * Sums are 128 bits, minima and maxima 64, in two's complement when the field is signed; 0 when
- * nothing matched.
+ * Sums have 128 bits, minima and maxima 64. They are in two's complement if the field is signed,
+ * and 0 if no record matched.
  */
 struct roost_aggregate_group {
-	uint64_t key; /* of 64 bits as well */
+	uint64_t key; /* value of the field `group`, extended to 64 bits */
 	uint64_t count;
 	uint64_t sum, sum_high;
 	uint64_t min, max;
@@ -76,9 +81,9 @@ struct roost_aggregate_result {
 	uint64_t records, matched;
 	uint64_t sum, sum_high;
 	uint64_t min, max;
-	uint64_t overflow; /* that matched, but found no room for its group or its row */
-	uint32_t groups;   /* in front of this */
-	uint32_t rows;	   /* in front of this, or at `out` */
+	uint64_t overflow; /* matching records without room for their group or row */
+	uint32_t groups;   /* number of groups in front of this struct */
+	uint32_t rows;	   /* number of rows in front of this struct, or at `out` */
 };
 
 #ifndef __cplusplus
@@ -87,7 +92,7 @@ _Static_assert(sizeof(struct roost_aggregate_group) == 48, "a group");
 _Static_assert(sizeof(struct roost_aggregate_result) == 64, "result of aggregate");
 #endif
 
-/* The client's side. */
+/* The caller's side. */
 static inline struct roost_aggregate_field roost_aggregate_field(uint32_t offset, uint8_t width,
 								 uint8_t is_signed)
 {
@@ -96,7 +101,7 @@ static inline struct roost_aggregate_field roost_aggregate_field(uint32_t offset
 	return f;
 }
 
-/* Counts all records; the rest is set in it. */
+/* Returns parameters that count all records. The caller sets the other fields. */
 static inline struct roost_aggregate_params roost_aggregate_params(uint32_t record)
 {
 	struct roost_aggregate_params p;
@@ -122,7 +127,7 @@ static inline void roost_aggregate_group_by(struct roost_aggregate_params *p,
 	p->max_groups = max_groups;
 }
 
-/* One span more of each row. -1: there is no room for it. */
+/* Adds a span to the row. Returns 0, or -1 if the row has ROOST_AGGREGATE_SPANS already. */
 static inline int roost_aggregate_project(struct roost_aggregate_params *p, uint32_t offset,
 					  uint32_t len)
 {
@@ -133,7 +138,10 @@ static inline int roost_aggregate_project(struct roost_aggregate_params *p, uint
 	return 0;
 }
 
-/* What stands behind rows or groups, from the `len` bytes of a reply. -1: it is too short. */
+/*
+ * Copies the result from the end of a reply of `len` bytes to *out. Returns 0, or -1 if the reply
+ * is too short.
+ */
 static inline int roost_aggregate_result(const void *data, uint32_t len,
 					 struct roost_aggregate_result *out)
 {

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `consistency`: reads an object that the node's own threads may be writing, and
- * delivers it only if it is whole; else it reads again, up to a bound. One round trip, where a READ
- * and a check at the caller take one for each try. Two schemes:
+ * The kernel `consistency`: reads an object that the node's own threads may be writing, and returns
+ * it if it is consistent. If it is torn, the kernel reads it again, up to a number of tries. This
+ * takes one round trip. A READ and a check by the caller take one round trip for each try. There
+ * are two schemes:
  *
  *	CRC		| data | CRC-64 of the data, 8 bytes |				after StRoM (EuroSys '20), section 6.3
  *	VERSIONS	| version 8, data 56 | version 2, data 62 | version 2, data 62 | ...	after FaRM (NSDI '14): lines of 64 bytes
  *
- * CRC-64 is that of ECMA-182, reflected, as xz has it (ISA-L: crc64_ecma_refl). A writer makes the
- * version odd, writes, and makes it even again, two more than it was; each further line begins with
- * its low 16 bits. Numbers are little-endian.
+ * The CRC-64 is that of ECMA-182, reflected, as in xz (ISA-L: crc64_ecma_refl). A writer with
+ * versions makes the version odd, writes the data, and makes the version even again, 2 higher than
+ * before. Each line after the first begins with the low 16 bits of the version. Numbers are
+ * little-endian.
  *
- * The reply is the data, without CRC or versions, or ROOST_RPC_BOUND when all tries found it torn.
+ * The reply is the data, without CRC or versions, or ROOST_RPC_BOUND if the object was torn in all
+ * tries.
  */
 #ifndef ROOST_CONSISTENCY_H
 #define ROOST_CONSISTENCY_H
@@ -23,13 +26,13 @@
 #include "roost/rpc.h"
 
 #define ROOST_CONSISTENCY_OP  3ull
-#define ROOST_CONSISTENCY_MAX 8192 /* bytes of an object, CRC and versions counted */
+#define ROOST_CONSISTENCY_MAX 8192 /* bytes of an object, including CRC or versions */
 
 enum roost_consistency_scheme { ROOST_CONSISTENCY_CRC = 0, ROOST_CONSISTENCY_VERSIONS = 1 };
 
 struct roost_consistency_params {
-	uint64_t object; /* its address */
-	uint32_t len;	 /* bytes of it, CRC and versions counted; with versions a multiple of 64 */
+	uint64_t object; /* address of the object */
+	uint32_t len;	 /* its bytes, including CRC or versions; with versions a multiple of 64 */
 	uint16_t tries;	 /* not 0 */
 	uint16_t scheme; /* enum roost_consistency_scheme */
 };
@@ -38,7 +41,7 @@ struct roost_consistency_params {
 _Static_assert(sizeof(struct roost_consistency_params) == 16, "parameters of consistency");
 #endif
 
-/* The client's side. */
+/* The caller's side. */
 static inline struct roost_consistency_params
 roost_consistency_params(uint64_t object, uint32_t len, uint16_t tries, uint16_t scheme)
 {
@@ -47,7 +50,7 @@ roost_consistency_params(uint64_t object, uint32_t len, uint16_t tries, uint16_t
 	return p;
 }
 
-/* The writer's side, for those who have no faster CRC-64. */
+/* Returns the CRC-64 of `len` bytes, for a writer that has no faster implementation. */
 static inline uint64_t roost_consistency_crc(const void *data, size_t len)
 {
 	const uint8_t *p = (const uint8_t *)data;
@@ -62,7 +65,10 @@ static inline uint64_t roost_consistency_crc(const void *data, size_t len)
 	return ~crc;
 }
 
-/* Bytes of an object with versions that holds so many of data, and the other way around. */
+/*
+ * roost_versions_len() returns the size of an object with versions that holds `data` bytes of data.
+ * roost_versions_data() returns the bytes of data that such an object of `len` bytes holds.
+ */
 static inline uint32_t roost_versions_len(uint32_t data)
 {
 	return data <= 56 ? 64 : 64 + (data - 56 + 61) / 62 * 64;
@@ -74,8 +80,8 @@ static inline uint32_t roost_versions_data(uint32_t len)
 }
 
 /*
- * The writer's side: a new state of an object with versions, of `len` bytes at obj, aligned to 64,
- * from as much data as it holds. One writer at a time.
+ * Writes new data to an object with versions. The object has `len` bytes at obj, which is aligned
+ * to 64. `data` has roost_versions_data(len) bytes. An object must have one writer at a time.
  */
 static inline void roost_versions_write(void *obj, uint32_t len, const void *data)
 {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `get`: looks up a key in a hash table of the node's and returns its value, in one
- * round trip. After StRoM (EuroSys '20), section 6.2: an entry of the table is one cache line with
- * three buckets. All numbers little-endian; everything lies in the region that the call names.
+ * The kernel `get`: looks up a key in a hash table in the node's memory and returns its value, in
+ * one round trip. It follows StRoM (EuroSys '20), section 6.2: an entry of the table is one cache
+ * line with three buckets. All numbers are little-endian. The table and the values are in the
+ * region that the call names.
  *
  *	table -> | entry 0 | entry 1 | ...                | entry n - 1 | more entries, which only chains lead to |
  *		   key, value, length: three times; next
  *
- * A key belongs into entry hash & (n - 1). When its three buckets are taken, there are two ways on,
- * and the table is built for one of them:
+ * A key is stored in entry hash & (n - 1). If the three buckets of that entry are taken, the key is
+ * stored in another entry. A table uses one of two schemes to find it:
  *
- *	chain	`next` is the number of the entry to go on with, plus 1; 0: the end
- *	probe	the following entries, up to one that has a free bucket
+ *	chain	`next` is the number of the next entry, plus 1; 0 ends the chain
+ *	probe	the search continues with the following entries, up to an entry with a free bucket
  *
- * The reply is the value, ROOST_RPC_MISS, or ROOST_RPC_BOUND when `bound` entries were looked at
- * and it went on.
+ * The reply is the value, ROOST_RPC_MISS if the key is not found, or ROOST_RPC_BOUND if it is not
+ * among the first `bound` entries and the search would continue.
  */
 #ifndef ROOST_GET_H
 #define ROOST_GET_H
@@ -29,8 +30,8 @@
 
 struct roost_get_bucket {
 	uint64_t key;
-	uint64_t value; /* its address; 0: the bucket is free */
-	uint32_t len;	/* bytes of it */
+	uint64_t value; /* address of the value; 0: the bucket is free */
+	uint32_t len;	/* bytes of the value */
 } __attribute__((packed));
 
 struct roost_get_entry {
@@ -42,11 +43,11 @@ enum roost_get_flags { ROOST_GET_PROBE = 1 }; /* without it: chain */
 
 struct roost_get_params {
 	uint64_t table; /* address of entry 0 */
-	uint64_t mask;	/* entries of the table less 1: a power of two less 1 */
-	uint64_t hash;	/* of the key: whichever function the table was made with */
+	uint64_t mask;	/* number of entries, a power of two, less 1 */
+	uint64_t hash;	/* of the key, by the hash function that the table was built with */
 	uint64_t key;
-	uint32_t bound; /* entries to look at, at most; not 0 */
-	uint32_t flags;
+	uint32_t bound; /* the most entries to search; not 0 */
+	uint32_t flags; /* enum roost_get_flags */
 };
 
 #ifndef __cplusplus
@@ -54,7 +55,7 @@ _Static_assert(sizeof(struct roost_get_entry) == 64, "an entry is a cache line")
 _Static_assert(sizeof(struct roost_get_params) == 40, "parameters of get");
 #endif
 
-/* A hash for those who have none: the finalizer of MurmurHash3, public domain. */
+/* A hash function for callers and tables: the finalizer of MurmurHash3, public domain. */
 static inline uint64_t roost_get_hash(uint64_t key)
 {
 	key ^= key >> 33;
@@ -64,7 +65,7 @@ static inline uint64_t roost_get_hash(uint64_t key)
 	return key ^ key >> 33;
 }
 
-/* The client's side: parameters for a GET of `key`. */
+/* The caller's side: returns parameters for a GET of `key`, with a bound of 64 entries. */
 static inline struct roost_get_params roost_get_params(uint64_t table, uint64_t entries,
 						       uint64_t key, uint32_t flags)
 {
@@ -74,10 +75,12 @@ static inline struct roost_get_params roost_get_params(uint64_t table, uint64_t 
 }
 
 /*
- * The node's side: puts a key, which is not there yet, into a table at t that the node maps itself:
- * `entries` of them, a power of two, and for chains `more` behind them, of which *used are taken.
- * 0, or -1: the table is full. Nobody else changes the table meanwhile; GETs may run: they see the
- * key or they don't.
+ * The node's side: inserts a key into the table at t. The key must not be in the table yet. `value`
+ * is the address of the value as callers know it.
+ *
+ * The table has `entries` entries, a power of two. With chains, `more` entries follow, of which
+ * *used are taken. Returns 0, or -1 if the table is full. No other thread may change the table
+ * meanwhile. GETs may run; they either find the key or do not.
  */
 static inline int roost_get_insert(struct roost_get_entry *t, uint64_t entries, uint32_t more,
 				   uint32_t *used, uint64_t key, uint64_t value, uint32_t len,

@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `hll`: counts distinct items of a stream with HyperLogLog (Flajolet and others, 2007),
- * as StRoM (EuroSys '20), section 7.2, does while data come in. An item is 8 bytes. A sketch is
- * 2^precision registers of one byte, has a name of 64 bits, and whoever may call the kernel and
- * knows the name can use it. A node has ROOST_HLL_SKETCHES of them. A sketch belongs to the
- * connection whose call made it, ends with that, and is dropped by nobody else but the host; what
- * the host makes stays. A connection has ROOST_HLL_SHARE at most, all of one peer half of what
- * there is. All numbers little-endian.
+ * The kernel `hll`: counts the distinct items of a stream with HyperLogLog (Flajolet and others,
+ * 2007), while the data come in, as in StRoM (EuroSys '20), section 7.2. An item has 8 bytes. All
+ * numbers are little-endian.
  *
- *	item ---hash---> | index: the high `precision` bits | ...... 1000 |	register[index] = max(itself, zeros at the low end + 1)
+ * A sketch has a name of 64 bits and 2^precision registers of one byte. Each caller of the kernel
+ * that knows the name can use the sketch. A sketch belongs to the connection whose call made it and
+ * is freed when the connection ends. Only this connection and the host can drop it. A sketch that
+ * the host made remains until the host drops it.
  *
- * A call names what to do. ADD and MERGE take payload (ROOST_RPC_STREAM); they, and JOIN, make the
- * sketch when there is none. The standard error of an estimate is 1.04 / sqrt(2^precision), from
- * one item on.
+ * A node has at most ROOST_HLL_SKETCHES sketches, a connection ROOST_HLL_SHARE, and all connections
+ * of one peer together half of the node's.
  *
- * Streams of several QPs may go into one sketch at a time. What is asked of a sketch while items
- * come in is asked of some of them; items that come in while it is reset may be forgotten or not.
+ *	item ---hash---> | index: the high `precision` bits | ...... 1000 |
+ *
+ *	register[index] = max(register[index], zeros at the low end + 1)
+ *
+ * The field `what` selects the operation. ADD and MERGE take payload (ROOST_RPC_STREAM). ADD, MERGE
+ * and JOIN make the sketch if it does not exist. The standard error of an estimate is 1.04 /
+ * sqrt(2^precision), from the first item on.
+ *
+ * Streams of several QPs may add to one sketch concurrently. An estimate during an ADD includes
+ * some of its items. Items that arrive during a RESET may be lost or kept.
  */
 #ifndef ROOST_HLL_H
 #define ROOST_HLL_H
@@ -26,7 +32,7 @@
 
 #define ROOST_HLL_OP		5ull
 #define ROOST_HLL_SKETCHES	32
-#define ROOST_HLL_SHARE		8 /* of them, of a connection */
+#define ROOST_HLL_SHARE		8 /* sketches of one connection */
 #define ROOST_HLL_MIN_PRECISION 4
 #define ROOST_HLL_MAX_PRECISION 18
 
@@ -36,28 +42,28 @@ enum roost_hll_what {
 	ROOST_HLL_JOIN,	     /* the registers of the sketch `from`, of the same precision */
 	ROOST_HLL_ESTIMATE,  /* replies with struct roost_hll_info */
 	ROOST_HLL_REGISTERS, /* replies with the registers */
-	ROOST_HLL_RESET,     /* to no items */
-	ROOST_HLL_DROP,	     /* its slot is free for another name */
+	ROOST_HLL_RESET,     /* sets all registers to 0 */
+	ROOST_HLL_DROP,	     /* frees the sketch */
 };
 
 struct roost_hll_params {
-	uint64_t name; /* not 0 */
-	uint64_t from; /* JOIN; otherwise 0 */
-	uint32_t what;
-	uint32_t precision; /* of ADD, MERGE and JOIN; 0 with the others: whatever it has */
+	uint64_t name;	    /* not 0 */
+	uint64_t from;	    /* JOIN: name of the source; otherwise 0 */
+	uint32_t what;	    /* enum roost_hll_what */
+	uint32_t precision; /* ADD, MERGE, JOIN: not 0. Others: 0 accepts any precision */
 };
 
-/* A sketch that is not there: ROOST_RPC_MISS. */
+/* A call with the name of a sketch that does not exist ends with ROOST_RPC_MISS. */
 enum roost_hll_status {
-	/* no slot for another sketch, or the connection or its peer has its share */
+	/* the node, the connection or its peer has the most sketches that it may have */
 	ROOST_HLL_FULL = 128,
-	ROOST_HLL_PRECISION, /* the sketch has another one */
-	ROOST_HLL_OWNER,     /* DROP: another connection's, or the host's */
+	ROOST_HLL_PRECISION, /* the sketch has another precision */
+	ROOST_HLL_OWNER,     /* DROP: the sketch belongs to another connection or to the host */
 };
 
 struct roost_hll_info {
 	uint64_t estimate; /* distinct items */
-	/* all that were added; those of registers that were merged are not known */
+	/* items that were added, with repetitions; without items of merged or joined registers */
 	uint64_t items;
 	uint32_t precision;
 	uint32_t zeros; /* registers without an item */
@@ -77,8 +83,8 @@ static inline struct roost_hll_params roost_hll_params(uint64_t name, uint32_t w
 }
 
 /*
- * The kernel's hash (Stafford's variant 13 of the finalizer of MurmurHash3, as in SplitMix64):
- * sketches that are made elsewhere with it can be merged.
+ * The kernel's hash function: Stafford's variant 13 of the finalizer of MurmurHash3, as in
+ * SplitMix64. A sketch that another program made with it can be merged.
  */
 static inline uint64_t roost_hll_hash(uint64_t item)
 {
@@ -94,19 +100,19 @@ static inline uint32_t roost_hll_index(uint64_t hash, unsigned precision)
 	return (uint32_t)(hash >> (64 - precision));
 }
 
-/* 1 .. 65 - precision */
+/* Returns the value that a hash gives its register: 1 .. 65 - precision. */
 static inline uint8_t roost_hll_rank(uint64_t hash, unsigned precision)
 {
 	return (uint8_t)(__builtin_ctzll(hash | 1ull << (64 - precision)) + 1);
 }
 
-/* Estimates from how many registers have each value, 0 .. 65 - precision. */
+/* Returns the estimate. counts[v] is the number of registers with value v, 0 .. 65 - precision. */
 static inline double roost_hll_from_counts(const uint32_t counts[64], unsigned precision)
 {
 	/*
 	 * Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017), algorithm
-	 * 6: one formula without bias from the first item on, where the original changes to another
-	 * one for small ranges. What it corrects near 2^64 items is left out.
+	 * 6. This one formula has no bias for any number of items; the original algorithm has a
+	 * second formula for small ranges. The correction near 2^64 items is left out.
 	 */
 	double m = (double)(1u << precision), x = counts[0] / m, y = 1, sigma = x, last, z;
 	unsigned k = 65 - precision;
@@ -126,7 +132,7 @@ static inline double roost_hll_from_counts(const uint32_t counts[64], unsigned p
 	return m * m / (2 * 0.69314718055994530942 * z);
 }
 
-/* The same for a caller that has the registers. They are all in range: else -1. */
+/* Returns the estimate from the registers, or -1 if one of them is out of range. */
 static inline double roost_hll_estimate(const uint8_t *registers, unsigned precision)
 {
 	uint32_t counts[64] = {0};

@@ -1,32 +1,36 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `prism`: the remote operations of PRISM (Burke and others, SOSP '21), several of them
- * in one call, one after the other:
+ * The kernel `prism`: runs a chain of remote operations of PRISM (Burke and others, SOSP '21), one
+ * after the other, in one call:
  *
  *	READ		len bytes at the target
  *	WRITE		len bytes of data to the target
  *	ALLOCATE	takes a buffer from a free list, writes len bytes of data to it, and returns
  *			its address
  *	CAS		compares and swaps 8 bytes at the target, atomically, under masks; returns
- *			what was there
+ *			their previous value
  *
- * All in the region that the call names. Numbers are little-endian. Flags of each operation:
+ * All addresses are in the region that the call names. Numbers are little-endian. Each operation
+ * has flags:
  *
- *	INDIRECT	`addr` is where the target's address is; 0 there: the operation fails
- *	BOUNDED		and behind that address, the length of what is there: of READ and WRITE, no
- *			more is done
- *	DATA_INDIRECT	data, or the word to swap in, are at `data` in the region
- *	CONDITIONAL	only when the operation before succeeded; else it is skipped, and has not
- *			succeeded
- *	REDIRECT	what it returns is written to `redirect` in the region, where a later
- *			operation finds it
+ *	INDIRECT	`addr` is the address of a pointer to the target; the operation fails if the
+ *			pointer is 0
+ *	BOUNDED		a length follows the pointer (struct roost_prism_pointer); a READ or WRITE
+ *			transfers at most that many bytes
+ *	DATA_INDIRECT	the data, or the word to swap in, are at address `data`
+ *	CONDITIONAL	the operation runs only if the previous one succeeded; otherwise it is
+ *			skipped, and counts as not succeeded
+ *	REDIRECT	the returned bytes are written to address `redirect`, where a later
+ *			operation can use them
  *
- * An operation fails when its comparison says no, its list is empty or has too small buffers, or
- * its pointer is 0. The call goes on. An access outside of the region ends the call with
- * ROOST_RPC_ACCESS: what operations did before is done.
+ * An operation fails if its comparison is false, its list is empty or has too small buffers, or its
+ * pointer is 0. The call then continues with the next operation. An access outside of the region
+ * ends the call with ROOST_RPC_ACCESS; the effects of previous operations remain.
  *
- *	parameters	| struct roost_prism_params | op | its data, to a multiple of 8 | op | ...
- *	reply		| struct roost_prism_result for each op | what the first returned, to a multiple of 8 | ...
+ *	parameters	| struct roost_prism_params | op | its data | op | its data | ...
+ *	reply		| struct roost_prism_result for each op | output of op 0 | of op 1 | ...
+ *
+ * The data and the outputs are each padded to a multiple of 8.
  */
 #ifndef ROOST_PRISM_H
 #define ROOST_PRISM_H
@@ -38,7 +42,7 @@
 
 #define ROOST_PRISM_OP	    7ull
 #define ROOST_PRISM_MAX_OPS 32
-/* bytes that operations of a call return, each rounded up to 8 */
+/* bytes that the operations of a call may return together, each rounded up to 8 */
 #define ROOST_PRISM_MAX_OUTPUT 8192
 
 enum roost_prism_what {
@@ -49,14 +53,14 @@ enum roost_prism_what {
 };
 
 enum roost_prism_flags {
-	ROOST_PRISM_INDIRECT = 1 << 0, /* not of ALLOCATE */
-	ROOST_PRISM_BOUNDED = 1 << 1,  /* with INDIRECT */
-	ROOST_PRISM_DATA_INDIRECT = 1 << 2,
+	ROOST_PRISM_INDIRECT = 1 << 0,	    /* not for ALLOCATE */
+	ROOST_PRISM_BOUNDED = 1 << 1,	    /* only with INDIRECT; not for CAS */
+	ROOST_PRISM_DATA_INDIRECT = 1 << 2, /* not for READ */
 	ROOST_PRISM_CONDITIONAL = 1 << 3,
-	ROOST_PRISM_REDIRECT = 1 << 4, /* not of WRITE, which returns nothing */
+	ROOST_PRISM_REDIRECT = 1 << 4, /* not for WRITE, which returns nothing */
 };
 
-/* (what is there & expect_mask) RELATION (expect & expect_mask), unsigned */
+/* (value at the target & expect_mask) RELATION (expect & expect_mask), unsigned */
 enum roost_prism_relation {
 	ROOST_PRISM_EQUAL,
 	ROOST_PRISM_NOT_EQUAL,
@@ -66,15 +70,15 @@ enum roost_prism_relation {
 
 struct roost_prism_op {
 	uint8_t what, flags;
-	uint8_t relation; /* of CAS */
-	uint8_t reserved;
-	uint32_t len;  /* bytes; of CAS: 8 */
-	uint64_t addr; /* the target, or where its address is; of ALLOCATE: the list */
-	/* DATA_INDIRECT: where the data are. Without it they stand behind this */
+	uint8_t relation; /* CAS: enum roost_prism_relation */
+	uint8_t reserved; /* 0 */
+	uint32_t len;	  /* bytes; CAS: 8 */
+	uint64_t addr;	  /* the target; INDIRECT: of the pointer; ALLOCATE: of the list */
+	/* DATA_INDIRECT: address of the data. Without it the data follow this struct */
 	uint64_t data;
-	uint64_t redirect; /* REDIRECT */
+	uint64_t redirect; /* REDIRECT: address for the returned bytes */
 	uint64_t expect, expect_mask;
-	uint64_t swap, swap_mask; /* the bits that change */
+	uint64_t swap, swap_mask; /* swap_mask: the bits that change */
 };
 
 struct roost_prism_params {
@@ -82,33 +86,31 @@ struct roost_prism_params {
 	uint32_t reserved;
 };
 
-/* What INDIRECT finds; of BOUNDED all of it. */
+/* A pointer in the region. INDIRECT uses addr only; BOUNDED uses len too. */
 struct roost_prism_pointer {
 	uint64_t addr, len;
 };
 
 /*
- * The head of a free list in the region: buffers of one size, given by the node and taken by
- * ALLOCATE, in their order. Their addresses stand behind it.
+ * The head of a free list in the region. The list has buffers of one size. The node adds them and
+ * ALLOCATE takes them, first in, first out. An array of their addresses follows the head.
  */
 struct roost_prism_list {
-	uint64_t taken; /* how many ever */
-	uint64_t given;
-	uint64_t mask; /* slots less 1: a power of two less 1 */
-	uint64_t size; /* bytes of a buffer */
+	uint64_t taken; /* buffers taken since the list was initialised */
+	uint64_t given; /* buffers added since then */
+	uint64_t mask;	/* number of slots, a power of two, less 1 */
+	uint64_t size;	/* bytes of a buffer */
 };
 
-enum roost_prism_status { ROOST_PRISM_SKIPPED = 128 }; /* beside those of rpc.h */
+enum roost_prism_status { ROOST_PRISM_SKIPPED = 128 }; /* in addition to enum roost_rpc_status */
 
 struct roost_prism_result {
 	/*
-	 * ROOST_RPC_OK, _MISS: failed, _TOO_LONG: data for no buffer of the list, or
-	 * ROOST_PRISM_SKIPPED
+	 * ROOST_RPC_OK; ROOST_RPC_MISS: failed; ROOST_RPC_TOO_LONG: the data exceed a buffer of the
+	 * list; ROOST_PRISM_SKIPPED
 	 */
 	uint32_t status;
-	/*
-	 * bytes done: of what it returns they stand behind the results, unless they were redirected
-	 */
+	/* bytes transferred; returned bytes follow the results, unless they were redirected */
 	uint32_t len;
 };
 
@@ -117,16 +119,16 @@ _Static_assert(sizeof(struct roost_prism_op) == 64, "an operation");
 _Static_assert(sizeof(struct roost_prism_list) == 32, "head of a free list");
 #endif
 
-/* ---- the client's side: a chain is built in a buffer, and that is the parameters ---- */
+/* ---- the caller's side: a chain is built in a buffer, which then is the parameters ---- */
 
 struct roost_prism_chain {
 	uint8_t *buf;
-	uint32_t size, len; /* bytes there are; bytes of the chain, to call with */
+	uint32_t size, len; /* size of buf; bytes of the chain, the length of the parameters */
 };
 
 /*
- * An operation more, whose other fields the caller sets; `inl` bytes of data stand behind it. NULL:
- * no room.
+ * Adds an operation, followed by `inl` bytes of data. Returns the operation, whose other fields the
+ * caller sets, or NULL if there is no room.
  */
 static inline struct roost_prism_op *roost_prism_add(struct roost_prism_chain *c, uint8_t what,
 						     uint8_t flags, uint64_t addr, uint32_t len,
@@ -151,8 +153,8 @@ static inline struct roost_prism_op *roost_prism_add(struct roost_prism_chain *c
 }
 
 /*
- * An empty chain in `size` bytes, aligned to 8; at most ROOST_RPC_MAX_PARAMS of them are of use, on
- * a QP of the largest path MTU.
+ * Returns an empty chain in the `size` bytes at buf, which is aligned to 8. A chain has at most
+ * ROOST_RPC_MAX_PARAMS bytes on a QP of the largest path MTU, less on other QPs.
  */
 static inline struct roost_prism_chain roost_prism_chain(void *buf, uint32_t size)
 {
@@ -183,7 +185,7 @@ static inline struct roost_prism_op *roost_prism_allocate(struct roost_prism_cha
 	return roost_prism_add(c, ROOST_PRISM_ALLOCATE, flags, list, len, data, len);
 }
 
-/* Of all 64 bits; narrower masks are set in what is returned. */
+/* Adds a CAS of all 64 bits. For other masks the caller sets the fields of the operation. */
 static inline struct roost_prism_op *roost_prism_cas(struct roost_prism_chain *c, uint8_t flags,
 						     uint64_t addr, uint8_t relation,
 						     uint64_t expect, uint64_t swap)
@@ -200,8 +202,9 @@ static inline struct roost_prism_op *roost_prism_cas(struct roost_prism_chain *c
 }
 
 /*
- * What operation i of the chain returned, out of the `len` bytes of a reply: *result, and its
- * bytes; NULL: it returned none, or the reply is none of this chain.
+ * Finds the output of operation i in a reply of `len` bytes to the chain. Stores the operation's
+ * result in *result, and returns the returned bytes, or NULL if there are none or the reply does
+ * not fit the chain.
  */
 static inline const void *roost_prism_output(const struct roost_prism_chain *c, const void *data,
 					     uint32_t len, uint32_t i,
@@ -236,8 +239,8 @@ static inline const void *roost_prism_output(const struct roost_prism_chain *c, 
 /* ---- the node's side ---- */
 
 /*
- * An empty list of `slots` (a power of two) for buffers of `size` bytes. It needs sizeof(*l) + 8 *
- * slots bytes, aligned to 8.
+ * Initialises an empty list with `slots` slots, a power of two, for buffers of `size` bytes. The
+ * list takes sizeof(*l) + 8 * slots bytes, aligned to 8.
  */
 static inline void roost_prism_list_init(struct roost_prism_list *l, uint64_t slots, uint64_t size)
 {
@@ -247,8 +250,8 @@ static inline void roost_prism_list_init(struct roost_prism_list *l, uint64_t sl
 }
 
 /*
- * Gives a buffer, by the address at which callers know it. One thread at a time; calls may take
- * meanwhile. -1: all slots are full.
+ * Adds a buffer to the list. `addr` is its address as callers know it. Returns 0, or -1 if all
+ * slots are full. One thread at a time may call it. Calls may take buffers meanwhile.
  */
 static inline int roost_prism_list_give(struct roost_prism_list *l, uint64_t addr)
 {

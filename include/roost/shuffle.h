@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle`: partitions the tuples of a stream into its region while they come in, as
- * StRoM (EuroSys '20), section 6.4, does for hash joins. The payload of a call is tuples; each goes
- * behind those before it in its partition, through a buffer of ROOST_SHUFFLE_LINE bytes (16 tuples
- * of 8) that goes to memory when it is full, or at the end. All numbers little-endian.
+ * The kernel `shuffle`: partitions the tuples of a stream into the call's region while they come
+ * in, as StRoM (EuroSys '20), section 6.4, does for hash joins. The payload of a call is tuples.
+ * Each tuple is appended to its partition, through a buffer of ROOST_SHUFFLE_LINE bytes (16 tuples
+ * of 8). A buffer is written to memory when it is full, and at the end. All numbers are
+ * little-endian.
  *
  *	payload		| table, unless it is in the region | tuple | tuple | ...
  *	tuple		| .... | key: 8 bytes | .... |
  *
- * The table says for each partition where its next tuple goes and how many bytes there are: a
- * histogram, summed up (roost_shuffle_layout()). It stands at the front of the payload or in the
- * region, since that of 1024 partitions exceeds a packet. With ROOST_SHUFFLE_ADVANCE one in the
- * region is brought up to date at the end, and the next call, anybody's, goes on behind.
+ * The table has an entry for each partition: the address of its next tuple, and the free bytes from
+ * there on. It is the prefix sum of a histogram (roost_shuffle_layout()). The table is in the
+ * region or at the front of the payload; it is not in the parameters, because a table of 1024
+ * partitions exceeds a packet. With ROOST_SHUFFLE_ADVANCE the kernel updates a table in the region
+ * at the end, and the next call with the table, of any caller, appends to the partitions.
  *
- * The reply is struct roost_shuffle_result. A tuple more than its partition has room for ends the
- * call with ROOST_SHUFFLE_FULL: nothing outside of the partitions is touched, what stands in them
- * is of no use, and the table is as it was.
+ * The reply is struct roost_shuffle_result. A tuple for a full partition ends the call with
+ * ROOST_SHUFFLE_FULL. In this case the contents of the partitions are undefined, the table is
+ * unchanged, and no memory outside of the partitions was written.
  */
 #ifndef ROOST_SHUFFLE_H
 #define ROOST_SHUFFLE_H
@@ -27,13 +29,13 @@
 #define ROOST_SHUFFLE_OP	 4ull
 #define ROOST_SHUFFLE_LINE	 128u
 #define ROOST_SHUFFLE_PARTITIONS 8192u /* at most */
-#define ROOST_SHUFFLE_CALLS	 16u   /* at a time, of a node; of one peer half of them */
-#define ROOST_SHUFFLE_SHARE	 2u    /* of a connection */
+#define ROOST_SHUFFLE_CALLS	 16u   /* concurrent calls of a node; of one peer half of that */
+#define ROOST_SHUFFLE_SHARE	 2u    /* concurrent calls of a connection */
 
 #define ROOST_SHUFFLE_OUT_OP	8ull
 #define ROOST_SHUFFLE_OUT_ROOM	(4u << 20) /* bytes: two buffers for each partition */
-#define ROOST_SHUFFLE_OUT_CALLS 4u	   /* at a time, of a node; of one peer half of them */
-#define ROOST_SHUFFLE_OUT_SHARE 2u	   /* of a connection */
+#define ROOST_SHUFFLE_OUT_CALLS 4u	   /* concurrent calls of a node; of a peer half of that */
+#define ROOST_SHUFFLE_OUT_SHARE 2u	   /* concurrent calls of a connection */
 
 enum roost_shuffle_how {
 	/* (key >> shift) modulo the number of partitions, which is a power of two */
@@ -45,10 +47,10 @@ enum roost_shuffle_how {
 enum roost_shuffle_flags { ROOST_SHUFFLE_ADVANCE = 1 << 0 };
 
 struct roost_shuffle_params {
-	uint64_t table;	     /* its address in the region; 0: it is at the front of the payload */
+	uint64_t table;	     /* its address in the region; 0: at the front of the payload */
 	uint32_t partitions; /* 1 .. ROOST_SHUFFLE_PARTITIONS */
 	uint16_t tuple;	     /* bytes: 8, 16, 32, 64 or 128 */
-	uint16_t key;	     /* where in the tuple its key is: a multiple of 8 */
+	uint16_t key;	     /* offset of the key in the tuple: a multiple of 8 */
 	uint8_t how;	     /* enum roost_shuffle_how */
 	uint8_t shift;	     /* RADIX: 0 .. 63; otherwise 0 */
 	uint16_t flags;	     /* enum roost_shuffle_flags */
@@ -56,8 +58,8 @@ struct roost_shuffle_params {
 };
 
 /*
- * A partition, as the table has it: a multiple of the tuple's size, both. Full speed takes
- * addresses that are multiples of 64.
+ * An entry of the table: the address of the partition's next tuple, and its free bytes. Both are
+ * multiples of the tuple's size. Full speed needs addresses that are multiples of 64.
  */
 struct roost_shuffle_part {
 	uint64_t addr, len;
@@ -70,8 +72,8 @@ struct roost_shuffle_result {
 enum roost_shuffle_status {
 	ROOST_SHUFFLE_FULL = 128, /* a partition has no room */
 	/*
-	 * ROOST_SHUFFLE_CALLS, or ROOST_SHUFFLE_OUT_CALLS, are under way; or as many as the
-	 * connection, or its peer, may have
+	 * The node has ROOST_SHUFFLE_CALLS or ROOST_SHUFFLE_OUT_CALLS calls in progress, or the
+	 * connection or its peer has as many as it may have.
 	 */
 	ROOST_SHUFFLE_BUSY,
 	ROOST_SHUFFLE_LOST, /* OUT: a WRITE failed */
@@ -82,41 +84,49 @@ _Static_assert(sizeof(struct roost_shuffle_params) == 24, "parameters of shuffle
 #endif
 
 /*
- * The kernel `shuffle-out`: the same on the sending side. The tuples of its payload are partitioned
- * to queue pairs that the host binds to it (roost_kernel_bind_qp()): each partition has a region of
- * a remote memory, and two buffers of a path MTU here; a full one leaves as a WRITE behind those
- * before it, and what is left at the end as a shorter one. The host runs it with payload out of its
- * memory (roost_run_start(), roost_kernel_run()), or a peer calls it. Tuples never lie in
- * registered memory, and reach each partition in order.
+ * The kernel `shuffle-out`: partitions tuples on the sending side. It writes the tuples of its
+ * payload to remote memory, over queue pairs that the host binds to it (roost_kernel_bind_qp()).
+ * Each partition has a range of remote memory, and two local buffers of a path MTU. A full buffer
+ * is written by a WRITE that appends it to the partition; the rest at the end by a shorter WRITE.
+ * The local tuples need no registered memory. The tuples of a partition arrive in order.
  *
- * The table stands in the region of the run. At the end it says how many tuples went to each
- * partition and where the next ones would, so that another run goes on behind. The reply is struct
- * roost_shuffle_out_result, when all WRITEs are done. ROOST_SHUFFLE_FULL: a tuple more than its
- * partition has room for; ROOST_SHUFFLE_LOST: a WRITE failed: what stands in the partitions is of
- * no use, and the table is as it was.
+ * The host runs the kernel with payload from its memory (roost_run_start(), roost_kernel_run()), or
+ * a peer calls it.
+ *
+ * The table is in the region of the run. At the end the kernel stores in it the number of tuples of
+ * each partition and the address of the next tuple, so that another run can append. The reply is
+ * struct roost_shuffle_out_result. It is sent when all WRITEs are done. Errors:
+ *
+ *	ROOST_SHUFFLE_FULL	a tuple was for a full partition
+ *	ROOST_SHUFFLE_LOST	a WRITE failed
+ *
+ * After an error the contents of the partitions are undefined, and the table is unchanged.
  */
 struct roost_shuffle_out_params {
 	uint64_t table; /* its address in the region: `partitions` entries */
-	/* 1 .. ROOST_SHUFFLE_PARTITIONS; with two buffers each within ROOST_SHUFFLE_OUT_ROOM */
+	/* 1 .. ROOST_SHUFFLE_PARTITIONS; all buffers together fit in ROOST_SHUFFLE_OUT_ROOM */
 	uint32_t partitions;
 	uint16_t tuple, key;
-	uint8_t how, shift; /* all as above */
+	uint8_t how, shift; /* as in struct roost_shuffle_params, like tuple and key */
 	uint16_t buffer;    /* bytes: the path MTU, 256 .. 4096 */
 	uint32_t reserved;  /* 0 */
 };
 
 struct roost_shuffle_target {
-	uint64_t addr,
-		len; /* remote: where its next tuple goes, and room from there; len a multiple of the tuple's size */
+	/*
+	 * remote address of the partition's next tuple, and the free bytes from there on, a
+	 * multiple of the tuple's size
+	 */
+	uint64_t addr, len;
 	uint32_t rkey;
-	uint32_t qp;	 /* the queue pair's number, as it was bound */
-	uint64_t tuples; /* at the end: that went there in this run */
+	uint32_t qp;	 /* number of the bound queue pair, from 1 */
+	uint64_t tuples; /* set at the end: tuples that this run sent to the partition */
 };
 
 struct roost_shuffle_out_result {
 	uint64_t tuples;
 	uint32_t writes;
-	uint32_t qp_status; /* LOST: enum roost_qp_status of the WRITE that failed */
+	uint32_t qp_status; /* ROOST_SHUFFLE_LOST: enum roost_qp_status of the failed WRITE */
 };
 
 static inline struct roost_shuffle_out_params
@@ -134,7 +144,7 @@ _Static_assert(sizeof(struct roost_shuffle_out_params) == 24, "parameters of shu
 _Static_assert(sizeof(struct roost_shuffle_target) == 32, "its table");
 #endif
 
-/* The finalizer of MurmurHash3 in its variant 13 (Stafford), as in SplitMix64. */
+/* The kernels' hash function: variant 13 (Stafford) of MurmurHash3's finalizer (SplitMix64). */
 static inline uint64_t roost_shuffle_hash(uint64_t key)
 {
 	key ^= key >> 30;
@@ -151,7 +161,7 @@ static inline uint32_t roost_shuffle_partition(const struct roost_shuffle_params
 	return (uint32_t)((roost_shuffle_hash(key) >> 32) * p->partitions >> 32);
 }
 
-/* Adds to a histogram those of n tuples. */
+/* Adds n tuples to the histogram `counts`. */
 static inline void roost_shuffle_count(uint64_t *counts, const struct roost_shuffle_params *p,
 				       const void *tuples, uint64_t n)
 {
@@ -166,9 +176,9 @@ static inline void roost_shuffle_count(uint64_t *counts, const struct roost_shuf
 }
 
 /*
- * The table for partitions one behind the other from `base` on, each with room for its count and
- * beginning at a multiple of `align` (a power of two; 64 for full speed). Returns the bytes that
- * all take.
+ * Fills the table for partitions that follow each other from `base` on. Each has room for its count
+ * of tuples and begins at a multiple of `align` (a power of two; 64 for full speed). Returns the
+ * bytes that all partitions take.
  */
 static inline uint64_t roost_shuffle_layout(struct roost_shuffle_part *table,
 					    const uint64_t *counts,

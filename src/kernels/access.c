@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that a step asks for: which region it lies in, whether it may be had, and the access
+ * Accesses to memory that a step requests: the region, the check of permissions, and the access
  * itself.
  */
 #include "kernels/call.h"

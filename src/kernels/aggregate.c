@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `aggregate`: roost/aggregate.h says what it does. Of a record only fields and spans
- * are kept, as its bytes come by, so that it may be of any size and lie across any number of
+ * The kernel `aggregate`, described in roost/aggregate.h. It copies only the fields and spans of a
+ * record as its bytes arrive, so that a record may have any size and lie across any number of
  * pieces.
  */
 #include <endian.h>
@@ -17,11 +17,11 @@
 #include "roost/hll.h"
 
 #define ROWS  8192 /* bytes of rows that are written or sent at once */
-#define SLOTS 1024 /* of the groups' index: a power of two, and four times their number */
+#define SLOTS 1024 /* of the index of groups: a power of two, four times the most groups */
 /*
- * With a hash that nobody knows, the longest way to a group among 256 in 1024 slots is about 10; 64
- * are less likely than 1 in 10^14. Whoever gets there has guessed a seed: another one is drawn, a
- * few times at most.
+ * With a secret hash, the longest probe sequence for 256 groups in 1024 slots is about 10; a length
+ * of 64 has a probability below 10^-14. If it occurs, the sender has probably guessed the seed, and
+ * the kernel draws another one, a few times at most.
  */
 #define PROBES 64
 #define SEEDS  4
@@ -31,7 +31,7 @@ __extension__ typedef __int128 i128;
 
 enum { WHERE, VALUE, GROUP, FIELDS };
 
-/* What the seeds of all calls come from. Results do not depend on it. */
+/* The source of the seeds of all calls. Results do not depend on it. */
 struct secret {
 	uint64_t key[2];
 	_Atomic uint64_t drawn;
@@ -48,18 +48,18 @@ struct aggregate {
 	struct sums all;
 	uint64_t records, overflow;
 	uint64_t capacity; /* bytes for rows */
-	uint64_t placed;   /* of them taken, by rows in the buffer too */
+	uint64_t placed;   /* bytes of rows so far, including those in the buffer */
 	uint64_t flushed;
 	uint32_t row, rows, groups;
 	uint32_t used;	/* bytes of whole rows in the buffer */
-	uint32_t pos;	/* in the record that comes by */
-	uint32_t at;	/* in the piece */
-	uint32_t seeds; /* of the groups' index, drawn so far */
+	uint32_t pos;	/* position in the current record */
+	uint32_t at;	/* position in the piece */
+	uint32_t seeds; /* seeds that were drawn for the index of groups */
 	uint64_t seed[2];
 	uint8_t bytes[FIELDS][8];
 };
 
-/* Either groups or rows; the result goes behind them, so that one reply takes both. */
+/* Groups or rows, with room for the result behind them, so that one reply sends both. */
 struct scratch {
 	union {
 		struct roost_aggregate_group group[ROOST_AGGREGATE_MAX_GROUPS];
@@ -158,7 +158,7 @@ static enum roost_next params(struct roost_call *c)
 
 /* ---- one record ---- */
 
-/* What of the n bytes at `pos` of a record is part of the `len` bytes at `off`. */
+/* Copies those of the n bytes at `pos` of a record that belong to the `len` bytes at `off`. */
 static void keep(uint8_t *to, uint32_t off, uint32_t len, uint32_t pos, const uint8_t *data,
 		 uint32_t n)
 {
@@ -170,8 +170,8 @@ static void keep(uint8_t *to, uint32_t off, uint32_t len, uint32_t pos, const ui
 }
 
 /*
- * Most records lie in one piece: then one load takes a field, with bytes behind it that nobody
- * looks at.
+ * Most records lie in one piece. In this case one load of 8 bytes reads a field; field_of() ignores
+ * the bytes behind it.
  */
 static void keep_fields(struct aggregate *a, const uint8_t *data, uint32_t n, uint32_t piece)
 {
@@ -187,7 +187,7 @@ static void keep_fields(struct aggregate *a, const uint8_t *data, uint32_t n, ui
 	}
 }
 
-/* n bytes of the record, of a piece that has so many from there on. */
+/* Keeps n bytes of the record. The piece has `piece` bytes from there on. */
 static void keep_all(struct aggregate *a, uint8_t *row, const uint8_t *data, uint32_t n,
 		     uint32_t piece)
 {
@@ -198,7 +198,7 @@ static void keep_all(struct aggregate *a, uint8_t *row, const uint8_t *data, uin
 	}
 }
 
-/* The field as 64 bits. */
+/* Returns the field extended to 64 bits. */
 static uint64_t field_of(const struct aggregate *a, unsigned i)
 {
 	unsigned unused = 64 - 8u * a->field[i].width;
@@ -250,8 +250,8 @@ static void add(const struct aggregate *a, struct sums *s, uint64_t x)
 }
 
 /*
- * Senders choose keys: which of them fall together must not be known, so each call has a hash of
- * its own.
+ * Senders choose the keys and must not be able to make them collide. Therefore each call has its
+ * own seed.
  */
 static uint32_t slot_of(const struct aggregate *a, uint64_t key)
 {
@@ -260,7 +260,7 @@ static uint32_t slot_of(const struct aggregate *a, uint64_t key)
 	return (uint32_t)((x ^ x >> 32) * 0x9e3779b97f4a7c15ull >> 54) % SLOTS;
 }
 
-/* The slot that has the key, or the free one for it; SLOTS: neither is near. */
+/* Returns the slot with the key, or a free slot for it; SLOTS: neither within PROBES slots. */
 static uint32_t probe(const struct aggregate *a, const struct scratch *s, uint64_t key)
 {
 	uint32_t i = slot_of(a, key);
@@ -271,7 +271,7 @@ static uint32_t probe(const struct aggregate *a, const struct scratch *s, uint64
 	return SLOTS;
 }
 
-/* False: not all groups have found a place near their own. */
+/* Rebuilds the index with a new seed. Returns false if a group finds no slot. */
 static bool index_again(struct aggregate *a, struct scratch *s, void *self)
 {
 	draw_seed(a, self);
@@ -286,7 +286,7 @@ static bool index_again(struct aggregate *a, struct scratch *s, void *self)
 	return true;
 }
 
-/* NULL: one more than there is room for. */
+/* Finds or makes the group of a key. Returns NULL if there is no room. */
 static struct roost_aggregate_group *group_of(struct aggregate *a, struct scratch *s, void *self,
 					      uint64_t key)
 {
@@ -325,7 +325,7 @@ static void add_to_group(struct aggregate *a, struct scratch *s, void *self, uin
 	g->max = t.max;
 }
 
-/* All bytes of a record have come by; those of its row stand behind the rows before it. */
+/* Ends a record whose bytes have all arrived. Its row is in the buffer, behind previous rows. */
 static void finish(struct aggregate *a, struct scratch *s, void *self)
 {
 	uint64_t x = field_of(a, VALUE);
@@ -348,7 +348,7 @@ static void finish(struct aggregate *a, struct scratch *s, void *self)
 	a->rows++;
 }
 
-/* Goes on with the piece until it ends, or there is no room for a row. */
+/* Processes the piece until it ends, or the buffer has no room for a row. */
 static void run(struct aggregate *a, struct scratch *s, const struct roost_call *c)
 {
 	while (a->at < c->len && a->used + a->row <= ROWS) {
@@ -364,9 +364,9 @@ static void run(struct aggregate *a, struct scratch *s, const struct roost_call 
 	}
 }
 
-/* ---- what comes of it ---- */
+/* ---- result ---- */
 
-/* The result behind what is in the buffer; returns the bytes of both. */
+/* Appends the result to the buffer. Returns the bytes of both. */
 static uint32_t conclude(const struct aggregate *a, struct scratch *s)
 {
 	uint32_t at = a->p.max_groups ? a->groups * (uint32_t)sizeof(s->group[0]) : a->used;
@@ -425,7 +425,7 @@ static enum roost_next payload(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* Each message of the stream is whole records; the result is for its end. */
+/* Each message of the stream has whole records. The result is made at the end of the stream. */
 static enum roost_next stream(struct roost_call *c)
 {
 	if (c->total)
@@ -433,7 +433,7 @@ static enum roost_next stream(struct roost_call *c)
 	return payload(c);
 }
 
-/* ---- the kernel's life ---- */
+/* ---- start and stop ---- */
 
 static int start(void **self)
 {

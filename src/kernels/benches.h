@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory for kernels whose calls need more than a call's state: a few benches of one size, each a
- * resource of the kernel's (roost_take()). A call takes one and gives it back; of what nobody ever
- * used no page is there.
+ * Memory for kernels whose calls need more than a call's state: a few benches of one size. Each
+ * bench is a resource of the kernel (roost_take()). A call takes a bench and gives it back. A bench
+ * that was never used has no physical pages.
  */
 #ifndef ROOST_KERNELS_BENCHES_H
 #define ROOST_KERNELS_BENCHES_H
@@ -12,16 +12,17 @@
 #include "roost/kernel.h"
 
 /*
- * `n` of `size` bytes, a multiple of 64, zeroed once, and aligned as their size is, up to a page:
- * *self, for a kernel's start(). 0 or -ENOMEM. Control path.
+ * Creates `n` benches of `size` bytes, a multiple of 64, for a kernel's start(). They are zeroed
+ * once, and aligned as their size is, up to a page. Stores them in *self. Returns 0 or -ENOMEM.
+ * Control path.
  */
 int benches_start(unsigned n, size_t size, void **self);
-/* A kernel's stop(): nobody has any. */
+/* Frees the benches, for a kernel's stop(). No call has a bench. */
 void benches_stop(void *self);
 
 /*
- * One that nobody has, with what its last user left in it; NULL: there is none, or the connection
- * has its share.
+ * Takes a free bench, with the contents that its last user left. Returns NULL if none is free or
+ * the connection has its share.
  */
 void *benches_take(struct roost_call *c);
 void benches_give(struct roost_call *c, const void *bench);

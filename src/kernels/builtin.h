@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The built-in kernels, one file each. They use what any kernel may: roost/kernel.h. */
+/* The built-in kernels, one file each. They use only the public interface, roost/kernel.h. */
 #ifndef ROOST_KERNELS_BUILTIN_H
 #define ROOST_KERNELS_BUILTIN_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls, from their first step to the acknowledgement of their reply; what packets bring them is
- * deliver.c. A call that asked for memory goes to the end of its QP's queue, with the lines on
- * their way to the cache; when its turn comes they are there, however many calls there are.
+ * Calls, from their first step to the acknowledgement of their reply. deliver.c hands them the
+ * packets. A call that requests memory goes to the end of its QP's queue and its lines are
+ * prefetched. When its turn comes the lines are in the cache, however many calls there are.
  */
 #include <errno.h>
 #include <endian.h>
@@ -23,7 +23,7 @@ static uint8_t *body(const struct call *call)
 
 /* ---- turns ---- */
 
-/* May the QP take a step more in this turn? */
+/* Returns whether the QP may take another step in this turn. */
 static bool has_steps(struct call_qp *q)
 {
 	if (likely(!q->quota.steps))
@@ -91,7 +91,7 @@ static void free_slot(struct call *call)
 		call_tell(call);
 	call->state = CALL_FREE;
 	q->free[q->num_free++] = (uint8_t)(call - q->calls);
-	/* Last: its version may go now. */
+	/* The last access to the version, which may be freed from now on. */
 	if (call->s)
 		version_count(call->s, q->pu->index, -1);
 }
@@ -104,7 +104,7 @@ void call_release(struct call *call)
 		free_slot(call);
 		return;
 	}
-	/* Its memory is not free before what it has under way is done. */
+	/* Its memory is in use until its operations are done. */
 	call->state = CALL_GONE;
 	call->q->wrs_pending++;
 }
@@ -121,8 +121,8 @@ static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 }
 
 /*
- * roost_take(). Locks and memory of ours are no part of a step: how long they take is not the
- * kernel's doing.
+ * roost_take(). The watchdog must not count the runtime's locks and allocations as time of the
+ * kernel's step.
  */
 static uint32_t take(struct roost_call *c)
 {
@@ -186,8 +186,8 @@ static enum did wait_for_room(struct call *call)
 }
 
 /*
- * A WRITE at `off` of the reply buffer: `len` bytes of buf or, without one, of the region; and the
- * tail.
+ * Sends a WRITE to offset `off` of the reply buffer: `len` bytes of the region if `from`, else of
+ * c->buf; and the tail if `tail`.
  */
 static int write_back(struct call *call, uint32_t off, uint32_t len, bool from, bool tail)
 {
@@ -227,7 +227,7 @@ static enum did send_piece(struct call *call)
 	call->sent += c->ask_len;
 	if (from || rc)
 		return DID;
-	/* The kernel may change its memory again when the caller's NIC has it. */
+	/* The kernel must not change its memory before the caller's NIC has acknowledged it. */
 	call->pending = false;
 	call->state = CALL_WAITING;
 	return NOT_YET;
@@ -259,8 +259,8 @@ static void send_reply(struct call *call)
 }
 
 /*
- * The region that an operation on a bound queue pair names; 0: memory of the kernel's own, or it
- * may not.
+ * Returns the key of the region that an operation on a bound queue pair uses, or 0 if it uses the
+ * kernel's own memory or the access is refused.
  */
 static uint32_t local_key(const struct call *call)
 {
@@ -284,7 +284,7 @@ static enum did post_wr(struct call *call)
 
 /* ---- ends ---- */
 
-/* The call ends with the data that c asks for, and `len` in its tail. */
+/* Ends the call with the data that c requests to reply, and `len` in its tail. */
 static void conclude(struct call *call, uint32_t status, uint32_t len)
 {
 	struct call_qp *q = call->q;
@@ -324,7 +324,9 @@ void call_end(struct call *call, uint32_t status, uint32_t len)
 	conclude(call, status, len);
 }
 
-/* An operation is done that it waited for, or all are of one that has ended. */
+/*
+ * kernel_wrs.wake: the call can continue, or all operations of a call that has ended are done.
+ */
 static void wrs_wake(struct kernel_wrs *a)
 {
 	struct call *call = container_of(a, struct call, wrs);
@@ -346,7 +348,7 @@ void call_cut_off(struct call *call, uint32_t status, uint32_t len)
 	call_end(call, status, len);
 }
 
-/* The kernel has replied. */
+/* Ends a call whose kernel has replied. */
 static void replied(struct call *call)
 {
 	struct roost_call *c = &call->c;
@@ -368,7 +370,7 @@ static void replied(struct call *call)
 
 /* ---- steps ---- */
 
-/* Does what the kernel asked for. */
+/* Performs the kernel's request. */
 static enum did perform(struct call *call)
 {
 	switch ((enum roost_ask)call->c.ask) {
@@ -385,7 +387,7 @@ static enum did perform(struct call *call)
 	}
 }
 
-/* Is what it asked for to be had? 0, or the status to end with. What is in memory is sent for. */
+/* Checks the kernel's request, and prefetches memory. Returns 0 or the status to end with. */
 static uint32_t asked(struct call *call)
 {
 	struct roost_call *c = &call->c;
@@ -448,7 +450,7 @@ static void stepped(struct call *call, enum roost_next next)
 	}
 }
 
-/* What it asked for is done with. */
+/* Clears the request. */
 static inline void ask_nothing(struct roost_call *c)
 {
 	c->ask = ROOST_ASK_NONE;
@@ -461,7 +463,8 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 }
 
 /*
- * How many steps it may take now, the next one included: of its own, of its QP's and of the turn.
+ * Returns the steps that the call may take now, including the next one, by the limits of the call,
+ * the turn and the QP.
  */
 static uint32_t steps_left(const struct call *call)
 {
@@ -471,7 +474,7 @@ static uint32_t steps_left(const struct call *call)
 	return likely(!q->quota.steps) ? n : min_u32(n, q->quota.steps - q->used);
 }
 
-/* Counts the step that it has taken, and those that its accesses at once stand for. */
+/* Counts the step, and one for each access at once. */
 static void count_steps(struct call *call)
 {
 	struct runtime_pu *pu = call->q->pu;
@@ -485,9 +488,9 @@ static void count_steps(struct call *call)
 }
 
 /*
- * roost_call.at_once, of a call that has the turn to itself: the way through the queues would lead
- * back here, with nothing done meanwhile. What is at an end (the turn, its steps), or refused,
- * takes that way nevertheless.
+ * roost_call.at_once, for a call that is alone in the turn: no other call would run between the
+ * request and its access. Returns false, so that the request takes the way through the queues, if
+ * the access is refused, or the steps of the call or the turn are used up.
  */
 static bool at_once(struct roost_call *c)
 {
@@ -499,8 +502,8 @@ static bool at_once(struct roost_call *c)
 	if (unlikely(!call_accesses(c) || pu->hops + kib >= pu->most))
 		return false;
 	/*
-	 * Our own access is no part of a step: how long it takes, or what it faults on, is not the
-	 * kernel's doing. And the next step counts apart.
+	 * The watchdog must not count the time or a fault of the runtime's access as the kernel's.
+	 * The rest of the function counts as a new step.
 	 */
 	guard_stepped(&pu->guard);
 	rc = call_access(call);
@@ -543,7 +546,7 @@ static void step(struct call *call)
 	stepped(call, next);
 }
 
-/* A long access counts as steps, as far as the turn has any; what is more is time, too. */
+/* A long access counts as steps of the turn, and beyond the steps left as units. */
 static void __attribute__((noinline)) charge_access(struct runtime_pu *pu, uint32_t kib)
 {
 	uint32_t n = min_u32(kib, pu->limit - pu->done);
@@ -552,7 +555,7 @@ static void __attribute__((noinline)) charge_access(struct runtime_pu *pu, uint3
 	units_spend(pu, kib - n, 0);
 }
 
-/* A call whose turn it is: out of the queue already. */
+/* Runs a call that was removed from the queue. */
 static void advance(struct call *call)
 {
 	if (call->ending) {
@@ -577,7 +580,7 @@ static void advance(struct call *call)
 	step(call);
 }
 
-/* The step that was running has been left. */
+/* The running step was left by a signal: disables the version and ends the call. */
 static void trapped(struct runtime_pu *pu)
 {
 	enum guard_end how = guard_trapped(&pu->guard);
@@ -588,7 +591,7 @@ static void trapped(struct runtime_pu *pu)
 	call_end(call, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, call->sent);
 }
 
-/* QPs have a step each, whatever number of calls they have. */
+/* Each QP takes one step in turn, whatever its number of calls. */
 static void __attribute__((noinline)) run_round(struct runtime_pu *pu)
 {
 	while (pu->done < pu->limit && !list_empty(&pu->ready)) {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside of the kernel runtime. The life of a call:
+ * Internals of the kernel runtime. The states of a call:
  *
- *	       params, or payload without any
+ *	    parameters, or payload without any
  *	FREE ---------------------------------> READY <--------.
  *	  ^					  | run	       | acknowledged, or room for a WRITE
  *	  |					  |---------> WAITING
- *	  |					  |---------> STREAM	its parameters are done, payload is awaited
+ *	  |					  |---------> STREAM	waits for payload
  *	  |	   reply acknowledged		  v
  *	  |----------------------------------- ENDING
- *	  `-- operations are done --- GONE <-----'	when some were under way at its end
+ *	  `-- operations are done --- GONE <-----'	ended with operations in progress
  *							(kernel_wrs.h)
  */
 #ifndef ROOST_KERNELS_CALL_H
@@ -28,74 +28,74 @@
 
 enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING, CALL_GONE };
 
-/* A queue pair of the host's that a kernel may post to. */
+/* A queue pair that a kernel may post to. */
 struct bound_qp {
-	/* NULL: none, any more. Written with its PU owned, or all of them */
+	/* NULL: not bound any more. Written by the owner of its PU, or of all PUs */
 	_Atomic(struct nic_qp *) qp;
-	unsigned pu;			 /* written with all of them owned */
+	unsigned pu;			 /* written by the owner of all PUs */
 	struct runtime_qp_limits limits; /* likewise */
 	/*
-	 * under way, or promised; of the PU's owner. They outlive the binding: the number is given
-	 * to no other before they are done
+	 * Operations in progress or promised, and their bytes. [owner of the PU] They outlive the
+	 * binding: the number is not reused before they are done.
 	 */
 	uint32_t ops;
 	uint64_t bytes;
 	/*
-	 * Invocations that wait for room, which nobody passes. There are none when nothing is under
-	 * way, or promised
+	 * Invocations that wait for room. No other invocation passes them. 0 if nothing is in
+	 * progress or promised.
 	 */
 	uint32_t waiting;
-	uint64_t stopped; /* the look at them in which one did not fit */
+	uint64_t stopped; /* value of runtime_pu.looks in which one of them did not fit */
 };
 
-/* The kernel that is registered for an op-code, in one version or several. */
+/* The kernel that is registered for an op-code, in one or several versions. */
 struct registered_kernel {
 	struct bound_qp bound[ROOST_KERNEL_QPS];
 	uint32_t num_bound;
 	struct roost_grant grants[ROOST_KERNEL_GRANTS];
-	nic_rpc_key keys[ROOST_KERNEL_GRANTS]; /* theirs */
+	nic_rpc_key keys[ROOST_KERNEL_GRANTS]; /* keys of the granted regions */
 	uint32_t num_grants;
-	unsigned versions;	     /* that are there */
-	struct kernel_counters past; /* of those that have gone */
+	unsigned versions;	     /* number of versions */
+	struct kernel_counters past; /* counters of versions that were freed */
 };
 
-/* A `self`, and which versions of a kernel use it: the last of them that took it ends it. */
+/* A `self`, and the versions of a kernel that share it. The last version that took it ends it. */
 struct own {
 	void *self;
 	unsigned versions;
 	const struct kernel_version *last;
-	struct ledger *ledger; /* NULL: it has no resources */
+	struct ledger *ledger; /* NULL: the kernel has no resources */
 };
 
 struct version_pu {
-	_Atomic uint32_t calls; /* that run it; written by the PU's owner alone */
+	_Atomic uint32_t calls; /* invocations in progress; written by the PU's owner only */
 	struct kernel_counters ctr;
 } CACHE_ALIGNED;
 
-/* A PU's own lines. */
+/* Aligned so that PUs do not share cache lines. */
 struct timed_hist {
 	struct hist h;
 } CACHE_ALIGNED;
 
-/* A kernel in one version. */
+/* One version of a kernel. */
 struct kernel_version {
 	const struct roost_kernel *k;
 	void *self;
-	uint64_t op; /* what calls it: the descriptor's, but for the fallback */
+	uint64_t op; /* op-code of its calls; of the descriptor, unless it is the fallback */
 	struct registered_kernel *registered;
 	struct own *own;
-	struct object object;  /* that it came in; no handle: none */
-	struct list_head link; /* of those that take no calls any more */
+	struct object object;  /* shared object that contains it; without a handle: none */
+	struct list_head link; /* in kernel_runtime.leaving */
 	bool fallback;
-	/* it crashed, or did not return: none of its functions is called any more */
+	/* it crashed or did not return: none of its functions is called any more */
 	atomic_bool disabled;
-	struct timed_hist *times; /* one for each PU; NULL: nobody tells the time */
+	struct timed_hist *times; /* one for each PU; NULL: the kernel runtime is not `timed` */
 	struct version_pu pu[NIC_MAX_PUS];
 };
 
 /*
- * Invocations that run it, on a PU that the caller owns. Release: who finds none any more finds all
- * done that they did.
+ * Adds `by` to the invocations of a version on a PU that the caller owns. Release order: a thread
+ * that reads 0 sees all effects of these invocations.
  */
 static inline void version_count(struct kernel_version *s, unsigned pu, int by)
 {
@@ -113,95 +113,96 @@ static inline bool version_disabled(const struct kernel_version *s)
 struct call {
 	struct roost_call c;
 	struct kernel_wrs wrs;
-	struct list_head link; /* READY, but with payload, or WAITING for room: of the QP */
+	/* in call_qp.ready (READY without `payload`) or call_qp.waiting (WAITING for room) */
+	struct list_head link;
 	struct call_qp *q;
-	struct kernel_version *s; /* NULL: none is registered */
+	struct kernel_version *s; /* NULL: no kernel is registered */
 	struct roost_rpc_head head;
-	struct roost_rpc_tail tail; /* ending */
-	uint32_t id;		    /* this call's, for the core */
+	struct roost_rpc_tail tail; /* when ending */
+	uint32_t id;		    /* identifies the call to the core */
 	uint32_t rkey;
-	uint64_t began; /* the turn that brought it */
+	uint64_t began; /* time of the turn in which it began */
 	uint32_t sent;	/* bytes of data at the front of the reply buffer */
-	uint32_t steps; /* left */
+	uint32_t steps; /* steps left */
 	uint8_t state;	/* enum call_state */
-	bool pending;	/* what c.ask says is still to be done */
+	bool pending;	/* the request in c.ask is not done yet */
 	bool ending;	/* it has replied, or is about to: the kernel is not run again */
-	/* the kernel is in payload(), run by the QP's next packet and by nobody else */
+	/* the kernel is in payload(), and only the QP's next packet runs it */
 	bool payload;
-	bool stream;  /* payload belongs to it */
-	bool lost;    /* what it has sent could not be read any more */
-	bool refused; /* an access by roost_put() was */
-	bool put;     /* there were some: they are in order with nothing yet */
-	/* its payload stopped short: to end with this status as soon as it is run */
+	bool stream;  /* it takes payload */
+	bool lost;    /* data that it sent could not be read any more */
+	bool refused; /* an access was refused: roost_put(), or at_once() */
+	bool put;     /* it called roost_put(); these stores are not ordered yet */
+	/* its payload was cut short: it ends with this status when it is run next */
 	uint8_t broken;
-	bool cut; /* its kernel is to be told when nothing is under way any more */
+	bool cut; /* cut() is called when no operation is in progress any more */
 };
 
-/* Memory that is the NIC's until what is under way from there is done, though its owner is gone. */
+/* Memory whose owner is gone, freed when no operation uses it any more. */
 struct deferred_free {
 	struct list_head link;
-	atomic_bool quiet; /* may go: the last thing that is written */
+	atomic_bool quiet; /* may be freed: the last field that is written */
 	void (*free)(struct deferred_free *o);
 };
 
 /*
- * What a turn of the PU is worth, in units: a step, or a KiB that is handed to a kernel or fetched
- * for one. As long as one QP alone has packets, who waits for the end of the turn is itself, and it
- * may take many. Beside others a turn takes no more than fits into TURN_NS, by what the turns
- * before have taken, and its QPs have equal parts. Parameters are always taken, up to the slots;
- * their calls wait then. Payload gets an RNR NAK.
+ * The budget of a PU's turn for kernels. A unit is a step, or a KiB that is handed to a kernel or
+ * fetched for one. If only one QP has packets it may use many units, since it delays only itself.
+ * If several QPs have packets, a turn uses as many units as fit into TURN_NS by the measurement of
+ * previous turns, and QPs have equal shares. Beyond the budget, parameters are still taken, up to
+ * the slots, and their calls wait; payload gets an RNR NAK.
  */
 struct turn_units {
-	uint64_t number; /* of the turn at hand, as the core counts */
+	uint64_t number; /* the core's number of the current turn */
 	uint64_t began;
-	bool shared;
+	bool shared; /* several QPs had packets or calls lately: struct nic_rpc_turn */
 	uint32_t spent;
-	uint32_t allowed; /* a turn, beside others */
-	/* QPs that had payload in this turn, and in the one before */
+	uint32_t allowed; /* units of a turn if it is shared */
+	/* QPs with payload in this turn, and in the previous one */
 	uint32_t takers, takers_before;
 };
-/* A QP's part. */
+/* The units of a QP. */
 struct share {
-	uint64_t number; /* of the turn in which it has */
+	uint64_t number; /* the turn of `spent` */
 	uint32_t spent;
 };
 
-/* A QP that has the op-codes. */
+/* A QP that has the op-codes of calls. */
 struct call_qp {
 	struct nic_qp *qp;
 	struct kernel_runtime *rt;
 	struct runtime_pu *pu;
-	bool announced; /* payload was, and has not begun */
+	bool announced; /* a call announced payload that has not begun */
 	uint64_t announced_op;
-	struct call *stream; /* whose; NULL: its call is over already */
+	struct call *stream; /* the call of this payload; NULL: it has ended already */
 	/* the RPC WRITE in progress */
 	bool in_msg;
-	bool in_piece;	  /* its kernel has begun with the piece at msg_off, and waits */
-	struct call *msg; /* whose payload it is; NULL: nobody's */
+	bool in_piece;	  /* the kernel has begun with the piece at msg_off, and waits */
+	struct call *msg; /* the call that takes it; NULL: none */
 	uint64_t msg_op;
 	uint32_t msg_total, msg_off;
 	uint32_t piece_len;
 	struct list_head waiting; /* calls that wait for room for a WRITE */
-	/* its turns */
-	struct list_head ready; /* calls */
-	struct list_head link;	/* of the PU, while there are any */
+	/* turns */
+	struct list_head ready; /* calls that can run */
+	struct list_head link;	/* in runtime_pu.ready or .spent, if `ready` is not empty */
 	struct runtime_quota quota;
-	uint32_t turn, used; /* steps in that turn */
+	uint32_t turn, used; /* steps used in turn number `turn` */
 	struct share share;
-	/* its resources, and whether it uses them: owners.h, idle.c */
+	/* resources (owners.h), and streams without data (idle.c) */
 	uint64_t owner;
-	bool holds; /* it may have some */
-	/* with the calls whose operations are still under way, they go; it gets no others before */
+	bool holds; /* it may have resources */
+	/* it has ended, and its resources end after its last operation; it takes no others */
 	bool ends;
-	uint64_t heard;		    /* when something of a stream came, or wanted to */
-	struct list_head idle_link; /* of the PU: it has, or had, a stream open */
+	uint64_t heard;		    /* time of the last packet of a stream, taken or not */
+	struct list_head idle_link; /* in runtime_pu.idle: it has, or had, a stream open */
 	uint64_t idle_due;
-	unsigned slots;	 /* ever used: their memory is there */
+	unsigned slots;	 /* slots that were ever used and have memory */
 	uint8_t *bodies; /* parameters, state and scratch of each slot */
-	/* slots whose call has ended, but not its operations on bound queue pairs */
+	/* slots of ended calls with operations on bound queue pairs in progress */
 	unsigned wrs_pending;
 	bool detached;
-	struct deferred_free deferred; /* detached, and some are */
+	struct deferred_free deferred; /* used if it is detached with wrs_pending */
 	uint32_t ids;
 	unsigned num_free;
 	uint8_t free[RUNTIME_MAX_CALLS];
@@ -212,24 +213,24 @@ struct ended;
 
 struct runtime_pu {
 	struct kernel_runtime *rt;
-	/* QPs that have calls to run: one step each, round and round */
+	/* QPs with calls that can run, round-robin: one step each */
 	struct list_head ready;
-	struct list_head runs;		     /* of the host, which go on at the next turn */
-	_Atomic(struct local_call *) handed; /* by other PUs: go on here (local_call_int.h) */
-	/* invocations that wait for room of a queue pair that is bound to them */
+	struct list_head runs;		     /* local calls that continue in the next turn */
+	_Atomic(struct local_call *) handed; /* local calls handed over by other PUs */
+	/* invocations that wait for room at a bound queue pair */
 	struct list_head full;
-	uint64_t looks;		/* at these */
-	struct list_head spent; /* those that have had all their steps of this turn */
-	struct list_head idle;	/* QPs with streams, the one first that is looked at first */
+	uint64_t looks;		/* number of searches of `full` for one that fits */
+	struct list_head spent; /* QPs that have used all their steps of this turn */
+	struct list_head idle;	/* QPs with streams, in order of idle_due */
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
 	struct call *running;
-	uint32_t hops, most; /* accesses that it has done at once, of so many that it may */
+	uint32_t hops, most; /* accesses at once in the running step, and their limit */
 	struct guard guard;
 	struct runtime_counters ctr;
 	unsigned index;
-	/* calls that did in this turn; NULL: nobody tells the time (times.c) */
+	/* calls that ended in this turn; NULL: the kernel runtime is not `timed` (times.c) */
 	struct ended *ended;
 	unsigned num_ended;
 };
@@ -238,18 +239,18 @@ struct kernel_runtime {
 	struct nic *nic;
 	unsigned calls;
 	uint32_t max_steps;
-	uint64_t ops[RUNTIME_MAX_KERNELS];		     /* of kernels[], side by side */
+	uint64_t ops[RUNTIME_MAX_KERNELS];		     /* op-codes of kernels[] */
 	struct kernel_version *kernels[RUNTIME_MAX_KERNELS]; /* NULL: a free slot */
 	unsigned num_kernels;				     /* slots ever used */
 	struct kernel_version *fallback;		     /* NULL: none */
-	/* versions that take no calls any more, and may have some under way */
+	/* versions that get no new calls, and may have some in progress */
 	struct list_head leaving;
 	struct list_head deferred_frees;
 	uint64_t idle_ns;
-	uint64_t owners; /* numbers given out */
+	uint64_t owners; /* the last owner number that was given out */
 	_Atomic(struct ledger *) ledgers;
-	struct ended *ended;  /* of all PUs */
-	struct guard control; /* of start(), stop() and take_over(), which nobody watches */
+	struct ended *ended;  /* arrays for all PUs */
+	struct guard control; /* for start(), stop() and take_over(); without a watchdog */
 	struct runtime_pu pu[NIC_MAX_PUS];
 };
 
@@ -257,29 +258,29 @@ struct kernel_runtime {
 #define CALL_BODY (ROOST_RPC_MAX_PARAMS + 24 + ROOST_KERNEL_MAX_STATE + 2 * 64)
 
 /* registry.c */
-void registry_close(struct kernel_runtime *rt); /* ends all of them; there are no calls any more */
-struct kernel_version *
-runtime_find(struct kernel_runtime *rt,
-	     uint64_t op); /* the fallback, if there is one, when nobody has it; or NULL */
+void registry_close(struct kernel_runtime *rt); /* ends all kernels; there are no calls any more */
+/* Returns the active version for an op-code, or the fallback, or NULL. */
+struct kernel_version *runtime_find(struct kernel_runtime *rt, uint64_t op);
 
-bool registered_has_bound_qp(const struct registered_kernel *st); /* queue pairs. [control] */
-/* A queue pair goes: nobody has it any more. [control, owner of its PU] */
+/* Returns whether the kernel has bound queue pairs. [control] */
+bool registered_has_bound_qp(const struct registered_kernel *st);
+/* Unbinds a queue pair that is destroyed from all kernels. [control, owner of its PU] */
 void registry_forget_qp(struct kernel_runtime *rt, const struct nic_qp *qp);
 
 /* run.c */
-/* what other PUs have handed over is among its `runs` */
+/* moves local calls that other PUs have handed over to `runs` */
 void local_call_take_handed(struct runtime_pu *pu);
-/* the host's that can go on: some steps of each */
+/* runs some steps of each local call in `runs` */
 void local_call_run(struct runtime_pu *pu);
 
-/* times.c; 0, or -1: no memory */
+/* times.c; functions that return int: 0, or -1 if there is no memory */
 int times_create(struct kernel_runtime *rt);
-void times_close(struct kernel_runtime *rt); /* before the kernels */
+void times_close(struct kernel_runtime *rt); /* call it before the kernels are closed */
 int times_open(const struct kernel_runtime *rt, struct kernel_version *s);
 void times_end(const struct kernel_runtime *rt, struct kernel_version *s);
-/* a call that ends */
+/* records a call that ends */
 void times_note(struct runtime_pu *pu, struct kernel_version *s, uint64_t began);
-void times_turn_ended(struct runtime_pu *pu, uint64_t now); /* its turn */
+void times_turn_ended(struct runtime_pu *pu, uint64_t now); /* adds the calls of the turn */
 struct runtime_times times_of(const struct kernel_runtime *rt, const struct kernel_version *s);
 
 /* runtime.c */
@@ -289,23 +290,25 @@ void call_count_end(const struct call *call, uint32_t status);
 bool call_deliver(struct call_qp *q, const struct nic_rpc_piece *p);
 
 /* units.c */
-void units_begin(struct runtime_pu *pu); /* with the PU's state zeroed before */
-void units_see(struct runtime_pu *pu);	 /* the turn at hand may be another one than before */
+void units_begin(struct runtime_pu *pu); /* initialises; the PU's state is zeroed before */
+void units_see(struct runtime_pu *pu);	 /* starts a new budget if the turn is a new one */
 static inline void units_spend(struct runtime_pu *pu, uint32_t steps, uint32_t bytes)
 {
 	pu->units.spent += steps + (bytes >> 10);
 }
-/* How many of at most `most` may be spent by calls that have their turn now. */
+/* Returns the units that calls may spend now, at most `most`. */
 uint32_t units_left(const struct runtime_pu *pu, uint32_t most);
-/* May this QP hand over payload? How many steps for it; 0: not in this turn. */
+/* Returns the steps that the QP may use for a piece of payload; 0: none in this turn. */
 uint32_t units_for_piece(struct call_qp *q, uint32_t most);
-void units_charge(struct call_qp *q, uint32_t before); /* what was spent since then */
-/* asks how long the turn takes, if it is worth it */
+/* charges the QP for the units since the PU's `spent` was `before` */
+void units_charge(struct call_qp *q, uint32_t before);
+/* requests the end time of the turn, if its units are worth the measurement */
 void units_ask(const struct runtime_pu *pu);
-void units_turn_ended(struct runtime_pu *pu, uint64_t now); /* the turn, which was asked about */
+/* adapts `allowed` to the time that the turn took */
+void units_turn_ended(struct runtime_pu *pu, uint64_t now);
 
 /* access.c */
-/* Is it an access to memory that is asked for? */
+/* Returns whether the request is an access to memory. */
 static inline bool call_accesses(const struct roost_call *c)
 {
 	return (1u << ROOST_ASK_READ | 1u << ROOST_ASK_WRITE | 1u << ROOST_ASK_COPY |
@@ -314,64 +317,65 @@ static inline bool call_accesses(const struct roost_call *c)
 	       1;
 }
 /*
- * The key of the region that a step has named, for this kind of access; 0: it has no such, or may
- * not.
+ * Returns the key of the region that a step names (0: the call's; from 1: a grant), or 0 if there
+ * is none or it does not permit this access.
  */
 nic_rpc_key call_region(const struct call *call, uint32_t n, uint32_t access);
-/* May it have the c->ask_len bytes at va? They are sent for. */
+/* Returns whether the c->ask_len bytes at va may be accessed, and prefetches them. */
 bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access);
 /*
- * Does the access that the kernel asked for: 0, or it is refused; nothing, when it asked for
- * something else.
+ * Performs the access that the kernel requested. Returns 0, or another value if it is refused. Does
+ * nothing if the request is not an access.
  */
 int call_access(struct call *call);
 
 /* call.c */
 /*
- * A slot, for a call of this kernel that this piece begins (NULL: none is registered); NULL: there
- * is none free.
+ * Takes a slot for a call that begins with this piece. `s` is the kernel's version (NULL: none is
+ * registered). Returns NULL if no slot is free.
  */
 struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p);
 /* Lays out parameters, state and scratch. */
 void call_furnish(struct call *call, const void *params, uint32_t len);
 /*
- * Runs it here and now, since a packet waits for it; with its quota of the turn used up it is left
- * for the next one. Lone: no packet is behind that one, so it may go on where it need not wait.
+ * Runs a call that a packet waits for, for at most `budget` steps. If the QP's quota of the turn is
+ * used up, the call continues in the next turn. `lone`: no packet follows, so accesses may be done
+ * at once.
  */
 void call_drive(struct call *call, unsigned budget, bool lone);
-/* It ends without further data. */
+/* Ends a call without further data. */
 void call_end(struct call *call, uint32_t status, uint32_t len);
-/* The same, and not by its kernel's will: which is told. */
+/* Ends a call that its kernel did not end, and calls the kernel's cut(). */
 void call_cut_off(struct call *call, uint32_t status, uint32_t len);
 void call_sent(struct call_qp *q, uint64_t cookie);
-/* What it has is its slot's no more. */
+/* Frees the slot of a call, after its operations are done. */
 void call_release(struct call *call);
 
 /* ends.c */
 void call_lost(struct call_qp *q, uint32_t id);
 void call_stop(struct call_qp *q);
 /*
- * Tells the kernel that the call ends without it, when nothing is under way from its memory any
- * more.
+ * Calls the kernel's cut() for a call that the kernel did not end, as soon as no operation uses the
+ * call's memory.
  */
 void call_tell(struct call *call);
-/* Its payload stops short. What it has sent must be acknowledged before its slot can go. */
+/* Ends a call whose payload was cut short. Data that it sent must be acknowledged before. */
 void call_break(struct call *call, uint32_t status);
-/* The last call of a QP that has ended is over. */
+/* Ends the resources of a QP that has ended, after its last call. */
 void call_qp_over(struct call_qp *q);
-/* A step of the kernel's has crashed, or did not return: that is the end of it. */
+/* Disables a version after a step crashed or did not return. */
 void version_disable(struct kernel_version *s, enum guard_end how);
-/* The memory of one more slot. False: it is not to be had. */
+/* Reserves the memory of another slot. Returns false if there is none. */
 bool slot_open(struct call_qp *q);
 
 /* idle.c */
-/* A stream has begun. */
+/* Returns whether the QP is in the PU's list of QPs with streams. */
 static inline bool idle_watched(const struct call_qp *q)
 {
 	return list_linked(&q->idle_link);
 }
 void idle_watch(struct call_qp *q);
-/* Ends some of the streams that nothing came of. True: there may be more. */
+/* Ends some of the streams that got no data for idle_ns. Returns true if there may be more. */
 bool idle_look(struct runtime_pu *pu);
 unsigned call_run(struct runtime_pu *pu, bool *more);
 

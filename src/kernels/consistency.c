@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `consistency`: roost/consistency.h says what it does. The object is copied to memory
- * of the call's own, judged there, and sent from there: what leaves is what was judged.
+ * The kernel `consistency`, described in roost/consistency.h. The object is copied to the call's
+ * scratch memory, and checked and sent from there, so that the sent bytes are those that were
+ * checked.
  */
 #include <endian.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 struct consistency {
 	struct roost_consistency_params p;
-	uint64_t again; /* the version, read after all else */
+	uint64_t again; /* the version, read after the object */
 	uint32_t tried;
 	uint8_t object[ROOST_CONSISTENCY_MAX] __attribute__((aligned(64)));
 };
@@ -46,9 +47,9 @@ static bool crc_right(const struct consistency *s, uint32_t len)
 }
 
 /*
- * The version was read first, the lines behind it, and the version again: even, the same, and that
- * of all lines. Lines alone would do if they were read in one piece each, which a CPU's copy does
- * not promise.
+ * Returns whether the version is even, is the same before and after the lines were read, and is
+ * that of all lines. The versions of the lines alone would suffice if a line was read atomically; a
+ * CPU's copy does not guarantee that.
  */
 static bool versions_agree(const struct consistency *s)
 {
@@ -67,8 +68,8 @@ static bool versions_agree(const struct consistency *s)
 }
 
 /*
- * Data without the versions, in place: each line moves towards the front. Returns how much there
- * is.
+ * Removes the versions from the data in place: each line moves towards the front. Returns the bytes
+ * of data.
  */
 static uint32_t strip(struct consistency *s)
 {

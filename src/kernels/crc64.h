@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * CRC-64 of ECMA-182, reflected, as ISA-L's crc64_ecma_refl() from 0; twice as fast where the CPU
- * multiplies 256 bits without carry.
+ * CRC-64 of ECMA-182, reflected, as ISA-L's crc64_ecma_refl() with initial value 0. It is twice as
+ * fast on a CPU with carry-less multiplication of 256 bits.
  */
 #ifndef ROOST_KERNELS_CRC64_H
 #define ROOST_KERNELS_CRC64_H
@@ -11,7 +11,7 @@
 
 typedef uint64_t crc64_fn(const uint8_t *data, size_t len);
 
-/* The form for any machine, and the one for this one. Any thread. */
+/* crc64_plain() runs on any CPU; crc64_best() returns the fastest for this CPU. Any thread. */
 uint64_t crc64_plain(const uint8_t *data, size_t len);
 crc64_fn *crc64_best(void);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What packets bring: parameters, with which a call begins, and payload, in order and in its place.
- * What becomes of a call is call.c.
+ * Delivery of packets to calls: parameters, with which a call begins, and payload, in order. The
+ * rest of a call's life is in call.c.
  */
 #include <endian.h>
 #include <string.h>
 
 #include "kernels/call.h"
 
-#define PIECE_BUDGET 256 /* steps for one piece of payload, then its packet comes again */
+#define PIECE_BUDGET 256 /* steps for one piece of payload; with more its packet is refused */
 
 static bool take_head(struct roost_rpc_head *h, const uint8_t *data)
 {
@@ -22,7 +22,7 @@ static bool take_head(struct roost_rpc_head *h, const uint8_t *data)
 	       (h->reply_len >= sizeof(struct roost_rpc_tail) && h->reply_len <= NIC_MAX_MSG);
 }
 
-/* What is wrong with a call before its kernel sees it; 0: nothing. */
+/* Checks a call before its kernel runs. Returns 0 or the status to end with. */
 static uint32_t check(const struct call *call)
 {
 	const struct roost_kernel *k = call->s ? call->s->k : NULL;
@@ -75,7 +75,7 @@ static bool deliver_params(struct call_qp *q, const struct nic_rpc_piece *p)
 	return true;
 }
 
-/* Whose payload begins here. False: its kernel has no room. */
+/* Finds the call that takes the payload that begins here. Returns false if no slot is free. */
 static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 {
 	struct kernel_version *s;
@@ -83,7 +83,7 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 	q->msg = NULL;
 	q->in_piece = false;
 	if (q->announced && q->announced_op == p->op) {
-		q->msg = q->stream; /* or it is over already, and this is nobody's */
+		q->msg = q->stream; /* NULL if the call has ended: the payload is dropped */
 		q->stream = NULL;
 		q->announced = false;
 	} else {
@@ -109,8 +109,8 @@ static bool begin_msg(struct call_qp *q, const struct nic_rpc_piece *p)
 }
 
 /*
- * Is it what follows, or what was there before and could not be taken? The wire is no authority on
- * that.
+ * Returns whether the piece is the next one, or the one that could not be taken before. The peer is
+ * not trusted on that.
  */
 static bool continues(const struct call_qp *q, const struct nic_rpc_piece *p)
 {
@@ -118,14 +118,14 @@ static bool continues(const struct call_qp *q, const struct nic_rpc_piece *p)
 	       p->op == q->msg_op && (!q->in_piece || p->len == q->piece_len);
 }
 
-/* Hands the piece to its kernel. False: it could not be done with it. */
+/* Hands the piece to its kernel. Returns false if the kernel could not finish it. */
 static bool feed(struct call_qp *q, const struct nic_rpc_piece *p, uint32_t budget)
 {
 	struct call *call = q->msg;
 	struct roost_call *c = &call->c;
 
 	if (!q->in_piece) {
-		/* What it does with its parameters comes first. */
+		/* The kernel must be done with its parameters first. */
 		call_drive(call, budget, false);
 		if (q->msg != call)
 			return true;
@@ -166,8 +166,8 @@ static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 		bool fed;
 
 		/*
-		 * First: a call that is over holds its kernel no longer. One that refuses the piece
-		 * is not over.
+		 * Count the bytes first: after feed() the call may have ended and its version may
+		 * be freed. If the piece is refused the call has not ended.
 		 */
 		ctr->payload_bytes += p->len;
 		fed = budget && feed(q, p, budget);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Ends that are not a reply's: kernels that crash, payload that stops short, memory that goes away,
- * queue pairs that end.
+ * Ends of calls without a reply of the kernel: kernels that crash, payload that is cut short,
+ * memory that is deregistered, queue pairs that end.
  */
 #include "base/log.h"
 #include "kernels/call.h"
@@ -15,7 +15,7 @@ void version_disable(struct kernel_version *s, enum guard_end how)
 		how == GUARD_STUCK ? "did not return" : "crashed");
 }
 
-/* What it gives back must not be in use any more. */
+/* cut() may free memory, so it must not run while operations use the memory. */
 void call_tell(struct call *call)
 {
 	struct guard *g = &call->q->pu->guard;
@@ -58,7 +58,7 @@ void call_lost(struct call_qp *q, uint32_t id)
 	struct call *call = &q->calls[id % RUNTIME_MAX_CALLS];
 
 	q->pu->ctr.lost++;
-	/* What comes of it says so too. Or it is over, and another one is here. */
+	/* The call's reply gets the status too, unless the slot has another call by now. */
 	if (call->state != CALL_FREE && call->state != CALL_GONE && call->id == id)
 		call->lost = true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `get`: roost/get.h says what it does. One access for each entry, and the value goes
- * out straight from memory.
+ * The kernel `get`, described in roost/get.h. It makes one access per entry. The value is sent from
+ * the region without a copy.
  */
 #include <endian.h>
 #include <string.h>
@@ -31,8 +31,8 @@ static bool take_params(struct get *s, const struct roost_call *c)
 }
 
 /*
- * The bucket that has the key; NULL: none. *full: no bucket of the entry is free. Both sides' keys
- * are little-endian.
+ * Returns the bucket with the key, or NULL. *full: no bucket of the entry is free. Keys are
+ * compared as bytes, since both are little-endian.
  */
 static const struct roost_get_bucket *match(const struct get *s, bool *full)
 {
@@ -48,7 +48,7 @@ static const struct roost_get_bucket *match(const struct get *s, bool *full)
 	return NULL;
 }
 
-/* Where the search goes on; false: nowhere. */
+/* Sets s->at to the next entry of the search. Returns false if there is none. */
 static bool follow(struct get *s, bool full)
 {
 	uint32_t next = le32toh(s->entry.next);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `hll`: roost/hll.h says what it does. Sketches are the kernel's own memory, 8 MiB in
- * all, since the loop over the items can wait for no access. A sketch's slot is a resource of the
- * connection that made it (roost_take()). A call knows its sketch by slot and generation: one that
- * is dropped meanwhile, or whose connection ended, is gone for it.
+ * The kernel `hll`, described in roost/hll.h. Sketches are in the kernel's own memory, 8 MiB in
+ * total, because the loop over the items cannot wait for accesses to a region. A sketch's slot is a
+ * resource of the connection that made it (roost_take()). A call refers to its sketch by slot and
+ * generation, and so detects that the sketch was dropped or its connection ended.
  */
 #include <endian.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "roost/hll.h"
 
 #define MAX_REGISTERS (1u << ROOST_HLL_MAX_PRECISION)
-#define CHUNK	      2048u /* registers that a step goes through: a microsecond or two */
+#define CHUNK	      2048u /* registers per step: a microsecond or two */
 
 struct sketch {
 	/* Under the table's lock: */
@@ -29,11 +29,11 @@ struct sketch {
 };
 
 struct table {
-	struct spin lock; /* to find, make and drop: once a call */
+	struct spin lock; /* to find, make and drop a sketch: once per call */
 	hll_update_fn *update;
 	/*
-	 * MAX_REGISTERS for each sketch; changed by several PUs at a time, byte by byte, always
-	 * upwards but for a reset
+	 * MAX_REGISTERS for each sketch. Several PUs change them concurrently, byte by byte. Values
+	 * only rise, except by a reset.
 	 */
 	uint8_t *registers;
 	struct sketch sketch[ROOST_HLL_SKETCHES];
@@ -46,7 +46,7 @@ struct hll {
 	uint32_t at;			     /* the register where the next step begins */
 	uint32_t counts[64];
 	struct roost_hll_info info;
-	uint8_t carry[8]; /* the first bytes of an item whose others come with the next piece */
+	uint8_t carry[8]; /* the first bytes of an item that continues in the next piece */
 	uint32_t carried;
 };
 
@@ -69,7 +69,7 @@ static void raise_to(uint8_t *reg, uint8_t value)
 		;
 }
 
-/* ---- which sketch ---- */
+/* ---- sketches ---- */
 
 static struct sketch *find(struct table *t, uint64_t name)
 {
@@ -103,14 +103,14 @@ static struct sketch *make(struct table *t, struct roost_call *c, uint64_t name,
 	return s;
 }
 
-/* Its slot is another's. */
+/* Invalidates the sketch. Its slot can be reused afterwards. */
 static void drop(struct sketch *s)
 {
 	s->precision = 0;
 	s->generation++;
 }
 
-/* Its connection has ended; it may have been dropped before. */
+/* roost_kernel.ended: the connection has ended. The sketch may have been dropped before. */
 static void ended(void *self, uint32_t number)
 {
 	struct table *t = self;
@@ -127,7 +127,7 @@ static bool is_made_by(uint32_t what)
 	return what == ROOST_HLL_ADD || what == ROOST_HLL_MERGE || what == ROOST_HLL_JOIN;
 }
 
-/* Finds the sketch, or makes it; 0, or the status to end with. Under the lock. */
+/* Finds or makes the sketch. Returns 0 or the status to end with. The caller holds the lock. */
 static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
 {
 	struct sketch *s = find(t, h->p.name), *from = NULL;
@@ -150,7 +150,7 @@ static uint32_t choose(struct table *t, struct roost_call *c, struct hll *h)
 	}
 	if (h->p.precision && s->precision != h->p.precision)
 		return ROOST_HLL_PRECISION;
-	/* Who may use it is who knows its name; its slot is its maker's, and the host's. */
+	/* Each caller may use a sketch; only its owner and the host may drop it. */
 	if (h->p.what == ROOST_HLL_DROP && c->owner && c->owner != s->owner)
 		return ROOST_HLL_OWNER;
 	h->slot = (uint32_t)(s - t->sketch);
@@ -279,7 +279,7 @@ static void add_piece(struct table *t, struct hll *h, const uint8_t *data, uint3
 	memcpy(h->carry, data + len - h->carried, h->carried);
 }
 
-/* False: a register that no sketch of this precision has. */
+/* Returns false if a register has a value that is impossible with this precision. */
 static bool merge_piece(struct table *t, struct hll *h, const uint8_t *data, uint32_t len)
 {
 	uint8_t *reg = registers_of(t, h->slot);
@@ -294,7 +294,7 @@ static bool merge_piece(struct table *t, struct hll *h, const uint8_t *data, uin
 	return true;
 }
 
-/* Has payload of this length a meaning? */
+/* Returns whether the length of the payload is valid for the operation. */
 static bool fits(const struct hll *h, uint32_t total)
 {
 	if (h->p.what == ROOST_HLL_ADD)
@@ -322,7 +322,7 @@ static enum roost_next payload(struct roost_call *c)
 	return ROOST_DONE;
 }
 
-/* Each message of the stream is items of its own. */
+/* Items do not continue across messages of the stream. */
 static enum roost_next stream(struct roost_call *c)
 {
 	struct table *t = c->self;
@@ -337,11 +337,11 @@ static enum roost_next stream(struct roost_call *c)
 	if (c->len)
 		add_piece(t, h, c->data, c->len);
 	if (c->last)
-		h->carried = 0; /* bytes that are no item */
+		h->carried = 0; /* drops an incomplete item */
 	return ROOST_DONE;
 }
 
-/* ---- the kernel's life ---- */
+/* ---- start and stop ---- */
 
 static int start(void **self)
 {

@@ -9,8 +9,8 @@
 #include "roost/hll.h"
 
 /*
- * A register that is full enough already, as nearly all are after a while, costs a load and a
- * branch that is guessed right.
+ * In the common case the register has the value already. It then costs a load and a well-predicted
+ * branch.
  */
 static inline __attribute__((always_inline)) void add_hash(uint8_t *registers, unsigned precision,
 							   uint64_t hash)
@@ -38,8 +38,8 @@ void hll_update_scalar(uint8_t *registers, unsigned precision, const uint8_t *it
 #if defined(__x86_64__)
 
 /*
- * Hashes of a batch lie between the vectors and the registers, so that the loads of one wait for no
- * multiplication of the other.
+ * The hashes of a batch are stored before the registers are updated, so that the loads of the
+ * registers do not wait for multiplications.
  */
 #define BATCH 32
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Streams that nothing comes of: a peer that announces payload, or sends the half of it, has a slot
- * and what the kernel took for it. After a while the call ends with ROOST_RPC_IDLE; what comes
- * later is nobody's. QPs stand in the order in which they are looked at again, so a look costs what
- * is due.
+ * Streams without data. A peer that announces payload and does not send it, or sends only a part,
+ * holds a slot and the resources that the kernel took. After idle_ns the call ends with
+ * ROOST_RPC_IDLE, and payload that arrives later is dropped. The list of QPs is in the order of
+ * their next check, so only QPs that are due cost time.
  */
 #include "kernels/call.h"
 
-#define MOST 64 /* QPs that a turn looks at */
+#define MOST 64 /* QPs that are checked per turn */
 
 static bool has_stream(const struct call_qp *q)
 {
@@ -29,7 +29,7 @@ void idle_watch(struct call_qp *q)
 	watch(q, q->heard + q->rt->idle_ns);
 }
 
-/* One that is still at work with what came is not idle. */
+/* Ends the stream. Returns false if the kernel is still processing data: it is not idle. */
 static bool end_stream(struct call_qp *q)
 {
 	struct call *call = q->in_msg && q->msg ? q->msg : q->stream;

@@ -45,7 +45,7 @@ static struct nic_qp *bound_nic_qp(const struct bound_qp *l)
 	return atomic_load_explicit(&((struct bound_qp *)(uintptr_t)l)->qp, memory_order_relaxed);
 }
 
-/* NULL: none of this number that this PU runs. */
+/* Returns the bound queue pair with this number, or NULL if this PU has none. */
 static struct bound_qp *find_bound(struct registered_kernel *st, const struct runtime_pu *pu,
 				   uint32_t number)
 {
@@ -54,11 +54,11 @@ static struct bound_qp *find_bound(struct registered_kernel *st, const struct ru
 	if (number < 1 || number > st->num_bound)
 		return NULL;
 	l = &st->bound[number - 1];
-	/* One of another PU may be destroyed there just now. */
+	/* A queue pair of another PU may be destroyed there meanwhile. */
 	return l->pu == pu->index && bound_nic_qp(l) ? l : NULL;
 }
 
-/* Is there room for one more of `len` bytes? */
+/* Returns whether another operation of `len` bytes is within the limits. */
 static bool fits(const struct bound_qp *l, uint32_t len)
 {
 	return (!l->limits.ops || l->ops < l->limits.ops) &&
@@ -66,8 +66,8 @@ static bool fits(const struct bound_qp *l, uint32_t len)
 }
 
 /*
- * Room for what it asks for, which nobody else gets before it is posted, refused, or not asked for
- * any more.
+ * Reserves room for the requested operation, until it is posted, refused, or not requested any
+ * more.
  */
 static void promise(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu,
 		    const struct nic_qp *qp)
@@ -99,9 +99,9 @@ static void wake(struct kernel_wrs *a)
 }
 
 /*
- * There is room at a queue pair, for `most` more. Those of one binding get it in the order in which
- * they came: small ones must not keep a large one waiting for ever. A binding that has ended has
- * nothing to wait for.
+ * Wakes invocations that wait for room at a queue pair, which has room for `most` operations.
+ * Invocations of one binding get room in the order in which they came, so that small operations
+ * cannot delay a large one forever. Invocations of a binding that has ended are woken too.
  */
 static void room(struct runtime_pu *pu, const struct nic_qp *qp, unsigned most)
 {
@@ -129,7 +129,7 @@ static void room(struct runtime_pu *pu, const struct nic_qp *qp, unsigned most)
 	}
 }
 
-/* All fails there from now on. */
+/* Wakes all invocations that wait at a queue pair where all operations fail from now on. */
 static void all_fails(struct runtime_pu *pu, const struct nic_qp *qp)
 {
 	struct list_head *at, *next;
@@ -154,13 +154,14 @@ void kernel_wrs_stop(struct kernel_wrs *a)
 		a->bound->ops--;
 		a->bound->bytes -= a->bytes;
 	}
-	/* It may have been in the way of others. */
+	/* Others may have waited behind it. */
 	if (qp)
 		room(a->pu, qp, UINT_MAX);
 }
 
 /*
- * Those that have a promise wait for the queue pair alone, ahead of all that wait for its limits.
+ * Invocations with a promise wait only for the queue pair itself. They are ahead of those that wait
+ * for its limits.
  */
 static void wait_for_room(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu)
 {
@@ -177,7 +178,7 @@ static void wait_for_room(struct kernel_wrs *a, struct bound_qp *l, struct runti
 	list_insert(&a->link, behind->prev, behind);
 }
 
-/* What the NIC hands back of an operation: its bit, and the number of the queue pair. */
+/* The token of an operation, which the NIC returns: its bit and the number of the queue pair. */
 #define TOKEN(bit, qp) ((qp) << 8 | (bit))
 #define TOKEN_BIT(t)   ((t)&0xff)
 #define TOKEN_QP(t)    ((t) >> 8)
@@ -193,7 +194,7 @@ static void settle(struct kernel_wrs *a, uint32_t bit, uint8_t status)
 		c->qp_done++;
 }
 
-/* Hands it to the NIC: 0, -EAGAIN: there is no room, or why it is refused. */
+/* Hands the operation to the NIC. Returns 0, -EAGAIN if there is no room, or why it is refused. */
 static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu *pu, uint32_t bit,
 		     uint32_t key)
 {
@@ -218,8 +219,8 @@ static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu
 	if (l->limits.bytes && c->ask_len > l->limits.bytes)
 		return -EINVAL;
 	/*
-	 * It would wait behind messages that may wait for it: at the same queue pair, or around by
-	 * others.
+	 * The operation would wait behind outgoing messages, which may wait for this kernel, at
+	 * this queue pair or through others.
 	 */
 	if (a->outward && nic_stream_leaves(bound_nic_qp(l)))
 		return -EINVAL;
@@ -236,7 +237,7 @@ static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu
 	return rc;
 }
 
-/* False: there is no room. */
+/* Returns false if there is no room. */
 static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
 		 uint32_t key)
 {
@@ -267,7 +268,7 @@ static bool post(struct kernel_wrs *a, struct registered_kernel *st, struct runt
 	return true;
 }
 
-/* Is what it waits for done? What was never posted is not waited for. */
+/* Returns whether the wait is over. Operations that were never posted are not waited for. */
 static bool come(const struct roost_call *c)
 {
 	return (int32_t)(c->qp_wait - c->qp_done) <= 0 || c->qp_done == c->qp_posted;

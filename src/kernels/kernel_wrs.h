@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Operations of kernels on queue pairs that the host binds to them (roost_kernel_bind_qp()): what
- * an invocation has under way, be it a call or a run of the host's. They and its memory are the
- * NIC's until they are done, so an invocation that ends before stays until then.
+ * Operations of kernels on queue pairs that the host binds to them (roost_kernel_bind_qp()). A
+ * struct kernel_wrs has the operations of one invocation: a call, or a local call. Operations in
+ * progress use the invocation's memory. Therefore the memory of an invocation that has ended
+ * remains until all its operations are done.
  *
- *	post ----> under way: a bit of `open`, `out` counts them ----> kernel_wr_done(): status, qp_done moves on to the oldest that is not done
- *	  `-- no room: ROOST_QP_OPS of its own (until the oldest is done), the queue pair has NIC_MAX_KERNEL_WRS, or its limits are reached (until one of those is)
+ *	post ----> in progress: a bit in `open`, counted in `out`
+ *	  |		`----> kernel_wrs_done(): stores the status and advances qp_done
+ *	  `-- no room: the invocation waits
+ *
+ * There is no room if the invocation has ROOST_QP_OPS operations in progress (until the oldest is
+ * done), or if the queue pair has NIC_MAX_KERNEL_WRS or has reached its limits (until one of the
+ * queue pair's operations is done).
  */
 #ifndef ROOST_KERNELS_KERNEL_WRS_H
 #define ROOST_KERNELS_KERNEL_WRS_H
@@ -20,27 +26,30 @@ struct bound_qp;
 
 struct kernel_wrs {
 	struct roost_call *c;
-	/* What it waits for has come; or, when it has gone, all is done. Of the PU's owner. */
+	/*
+	 * Called when the invocation can continue or, if `gone`, when its last operation is done.
+	 * [owner of the PU]
+	 */
 	void (*wake)(struct kernel_wrs *a);
-	/* of what c says of operations, where other PUs run the kernel, too; NULL: none do */
+	/* protects the fields of c on operations if several PUs run the kernel; else NULL */
 	struct spin *lock;
-	struct registered_kernel *st; /* whose bound queue pairs it uses */
-	struct list_head link;	      /* of those that wait for room of a queue pair */
-	const struct nic_qp *at;      /* which, or where it has a promise of it; else NULL */
-	struct bound_qp *bound;	      /* by which */
-	struct runtime_pu *pu;	      /* likewise */
-	uint32_t bytes;		      /* that it is promised */
-	uint32_t out;		      /* not done */
-	uint32_t open;		      /* which ones: a bit for each number, modulo ROOST_QP_OPS */
-	bool promised;		      /* counts in its limits as if it were posted */
-	bool posted;		      /* what is asked for */
+	struct registered_kernel *st; /* its bound queue pairs are used */
+	struct list_head link;	      /* in runtime_pu.full: waits for room at a queue pair */
+	const struct nic_qp *at;      /* the queue pair with the wait or the promise; else NULL */
+	struct bound_qp *bound;	      /* the binding of `at` */
+	struct runtime_pu *pu;	      /* the PU of `at` */
+	uint32_t bytes;		      /* promised bytes */
+	uint32_t out;		      /* operations in progress */
+	uint32_t open;		      /* bit n: operation n modulo ROOST_QP_OPS is in progress */
+	bool promised;		      /* counts in the limits as if it were posted */
+	bool posted;		      /* the requested operation is posted */
 	bool waits;
-	bool gone;    /* it has ended */
-	bool outward; /* what waits with it are messages that leave */
+	bool gone;    /* the invocation has ended */
+	bool outward; /* outgoing messages wait while the invocation waits */
 };
 _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
 
-/* Does what it asks for bring bytes here? */
+/* Returns whether the requested operation writes to local memory. */
 static inline bool kernel_wrs_fetches(const struct roost_call *c)
 {
 	return c->ask == ROOST_ASK_QP_READ || c->ask == ROOST_ASK_QP_CAS ||
@@ -48,16 +57,18 @@ static inline bool kernel_wrs_fetches(const struct roost_call *c)
 }
 
 /*
- * Does what c asks for. key: of the region that it names. True: it goes on; false: it is woken, and
- * then this is to be called again, with the same. [owner of its PU]
+ * Posts the operation that c requests, or waits for operations. `key` is the key of the region of
+ * its local memory. Returns true if the invocation continues. False: it waits; call the function
+ * again with the same arguments after wake(). [owner of its PU]
  */
 bool kernel_wrs_post(struct kernel_wrs *a, struct registered_kernel *st, struct runtime_pu *pu,
 		     uint32_t key);
-/* It does not go on with what it waits for. [owner of its PU] */
+/* Gives up the wait for room and the promise, if there are any. [owner of its PU] */
 void kernel_wrs_stop(struct kernel_wrs *a);
 /*
- * The invocation has ended. True: nothing is under way; false: it is woken when that is so, and its
- * memory stays until then. [owner of its PU]
+ * Marks the invocation as ended. Returns true if no operation is in progress. False: wake() is
+ * called after the last operation, and the invocation's memory must remain until then. [owner of
+ * its PU]
  */
 bool kernel_wrs_leave(struct kernel_wrs *a);
 /* See struct nic_rpc_ops. */

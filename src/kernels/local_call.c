@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the kernel asks for ---- */
+/* ---- requests of the kernel ---- */
 
 void local_call_finish(struct local_call *p, uint32_t status, uint32_t len)
 {
@@ -14,7 +14,7 @@ void local_call_finish(struct local_call *p, uint32_t status, uint32_t len)
 	p->result.len = len;
 }
 
-/* Behind what is there. */
+/* Appends data to the reply. */
 static void append(struct local_call *p, bool from)
 {
 	struct roost_call *c = &p->c;
@@ -34,21 +34,24 @@ static void append(struct local_call *p, bool from)
 		local_call_finish(p, ROOST_RPC_ACCESS, at);
 }
 
-/* An operation on a bound queue pair. False: it waits. */
+/* Posts an operation on a bound queue pair, or waits for one. Returns false if it waits. */
 static bool post_wr(struct local_call *p, bool granted)
 {
 	struct roost_call *c = &p->c;
 
-	/* When it goes on behind this its packet may be gone: so it is always. */
+	/*
+	 * The packet may be gone when the kernel continues. The pointers are always cleared, so
+	 * that the kernel behaves the same if it does not wait.
+	 */
 	if (!p->runs && !p->stream.produce)
 		c->data = c->rewrite = NULL;
-	/* Operations are their PU's: there it is asked for again. */
+	/* Operations belong to PU p->pu; the request is repeated there. */
 	if (unlikely(p->current_pu != p->pu))
 		return false;
 	return kernel_wrs_post(&p->wrs, p->s->registered, &p->rt->pu[p->pu], granted ? 0 : p->key);
 }
 
-/* False: it waits. */
+/* Performs the kernel's request. Returns false if it waits. */
 bool local_call_perform(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
@@ -136,8 +139,9 @@ enum roost_next local_call_step(struct local_call *p, enum roost_next (*fn)(stru
 }
 
 /*
- * It waits: it goes on in turns of its PU (run.c), and what comes by does not, until it is done
- * with this piece; nor does what will, when these are its parameters.
+ * Pauses the stream because the kernel waits. The kernel continues in turns of its PU (run.c). The
+ * stream continues when the kernel is done with this piece. If the kernel waits in params(), a
+ * stream to which it is attached later is paused too.
  */
 static void pause_stream(struct local_call *p, enum roost_next (*fn)(struct roost_call *c))
 {
@@ -147,7 +151,7 @@ static void pause_stream(struct local_call *p, enum roost_next (*fn)(struct roos
 	atomic_store_explicit(&p->stream.paused, !p->concluded, memory_order_relaxed);
 }
 
-/* What it waits for does not matter any more: its piece is gone. */
+/* Gives up the wait, because the piece is gone. */
 static void abandon(struct local_call *p)
 {
 	kernel_wrs_stop(&p->wrs);
@@ -183,7 +187,7 @@ steps(struct local_call *p, enum roost_next (*fn)(struct roost_call *c), unsigne
 	}
 }
 
-/* The step that was running has been left. */
+/* The running step was left by a signal. */
 void local_call_trapped(struct local_call *p, struct guard *g)
 {
 	enum guard_end how = guard_trapped(g);
@@ -192,7 +196,7 @@ void local_call_trapped(struct local_call *p, struct guard *g)
 	local_call_finish(p, how == GUARD_STUCK ? ROOST_RPC_STUCK : ROOST_RPC_FAULT, p->result.len);
 }
 
-/* One of the kernel's functions, to its end, on a PU that the caller owns. */
+/* Runs one of the kernel's functions to its end, on a PU that the caller owns. */
 static void run(struct local_call *p, enum roost_next (*fn)(struct roost_call *c), unsigned pu)
 {
 	struct guard *g = &p->rt->pu[pu].guard;
@@ -225,7 +229,10 @@ void local_call_show(struct local_call *p, const uint8_t *data, uint32_t off, ui
 	p->result.bytes += len;
 }
 
-/* A piece on a region begins, whose bytes must not come there while it is at another one. */
+/*
+ * Begins a piece of a WRITE to a region. Its bytes must not be written while the kernel processes
+ * another piece. Returns false if the stream is paused.
+ */
 static bool enter(struct nic_stream_hook *stream)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
@@ -265,7 +272,7 @@ static void bytes(struct nic_stream_hook *stream, const struct nic_stream_piece 
 		leave(stream);
 }
 
-/* The same of a kernel that changes lengths: it runs in produce(). */
+/* Hands a piece to a kernel that changes lengths. The kernel runs in produce(). */
 static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *piece)
 {
 	struct local_call *p = container_of(stream, struct local_call, stream);
@@ -281,7 +288,8 @@ static void feed(struct nic_stream_hook *stream, const struct nic_stream_piece *
 }
 
 /*
- * What it has asked for, but to send. Where it waits its queue pair asks for more when it has come.
+ * Performs a request other than a send. If the kernel waits, the stream is paused, and the queue
+ * pair calls produce() again when the wait is over.
  */
 static void make_come(struct local_call *p)
 {
@@ -289,7 +297,7 @@ static void make_come(struct local_call *p)
 	atomic_store_explicit(&p->stream.paused, p->pending, memory_order_relaxed);
 }
 
-/* A step of it. */
+/* Runs one step of a kernel that changes lengths. */
 static void __attribute__((noinline)) make(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
@@ -323,7 +331,7 @@ static void make_more(struct local_call *p)
 	bool broken = version_disabled(p->s);
 
 	if (unlikely(broken || !p->left--)) {
-		if (p->pending) /* what it was promised is for others */
+		if (p->pending) /* gives its promise back */
 			abandon(p);
 		local_call_finish(p, broken ? ROOST_RPC_DISABLED : ROOST_RPC_BOUND, p->result.len);
 		return;
@@ -336,7 +344,7 @@ static void make_more(struct local_call *p)
 	guard_close(g, &scope);
 }
 
-/* Of a kernel that gave up: the piece as it came. */
+/* Passes the piece on unchanged, after the kernel has ended. */
 static uint32_t pass_on(struct local_call *p, uint8_t *to, uint32_t room)
 {
 	uint32_t n = p->c.len - p->passed;
@@ -400,9 +408,12 @@ void local_call_end_stream(struct local_call *p)
 		local_call_finish(p, ROOST_RPC_OK, p->result.len);
 }
 
-/* ---- where it is attached ---- */
+/* ---- attach and detach ---- */
 
-/* What comes in is in memory already: nobody rewrites it. */
+/*
+ * Returns whether the kernel can be attached to incoming data. These are in memory already, so a
+ * kernel cannot rewrite them.
+ */
 static bool sees(const struct local_call *p)
 {
 	return p->s->k->stream && !p->s->k->rewrites && !p->s->k->resizes;
@@ -475,9 +486,9 @@ int local_call_detach(struct local_call *p)
 	return 0;
 }
 
-/* ---- its life ---- */
+/* ---- creation and end ---- */
 
-/* What the host's invocations take is the host's. */
+/* roost_take(): the resources of a local call belong to the host. */
 static uint32_t take(struct roost_call *c)
 {
 	struct local_call *p = container_of(c, struct local_call, c);
@@ -531,14 +542,14 @@ static void free_local_call(struct deferred_free *o)
 	free(p);
 }
 
-/* As a step: it may crash as any. */
+/* Runs cut() as a step, because it may crash like any other function. */
 static enum roost_next cut(struct roost_call *c)
 {
 	container_of(c, struct local_call, c)->s->k->cut(c);
 	return ROOST_DONE;
 }
 
-/* Nothing of it is in use any more. */
+/* No operation uses its memory any more. */
 void local_call_close(struct local_call *p)
 {
 	if (!p->replied && p->s->k->cut) {
@@ -611,8 +622,8 @@ void local_call_free(struct local_call *p)
 	if (list_linked(&p->link))
 		list_del(&p->link);
 	/*
-	 * Not before: what it has under way may be out of that region, which is not deregistered
-	 * meanwhile.
+	 * Detach the region here and not in local_call_detach(): operations in progress may use the
+	 * region, which must not be deregistered meanwhile.
 	 */
 	if (p->on_region)
 		nic_stream_detach_region(p->rt->nic, &p->stream);

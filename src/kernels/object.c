@@ -18,7 +18,7 @@
 
 #define FD_TRIES 64
 
-/* Objects have these compiled in: other sizes need another number, here too. */
+/* Objects are compiled with these sizes. A change of a size needs a new ABI number, here too. */
 _Static_assert(sizeof(void *) != 8 ||
 		       (ROOST_KERNEL_ABI == 3 && sizeof(struct roost_call) == 288 &&
 			sizeof(struct roost_kernel) == 120 && sizeof(struct roost_grant) == 24),
@@ -37,7 +37,7 @@ refuse(char *why, size_t n, int rc, const char *format, ...)
 
 /* ---- the file ---- */
 
-/* What the machine that we run on calls itself: our own header says so. */
+/* Returns the ELF header of this program, which has the values of this machine. */
 static const ElfW(Ehdr) * own_header(void)
 {
 	Dl_info info;
@@ -50,7 +50,7 @@ static bool inside(uint64_t off, uint64_t len, size_t n)
 	return off <= n && len <= n - off;
 }
 
-/* The loader maps segments as they are named: behind the end of the file there is a SIGBUS. */
+/* Checks that segments end within the file; an access behind its end would raise SIGBUS. */
 static bool segments_whole(const unsigned char *file, size_t n, const ElfW(Ehdr) * h)
 {
 	bool loads = false;
@@ -122,7 +122,7 @@ bool object_sound(const unsigned char *file, size_t n, const char **why)
 	if (!own || memcmp(h.e_ident, own->e_ident, EI_VERSION + 1) ||
 	    h.e_machine != own->e_machine)
 		return false;
-	/* Section headers stand last, so they are what a file that is still being written lacks. */
+	/* Section headers are at the end, so a file that is still being written lacks them. */
 	*why = "is not all of a shared object: is it still being written?";
 	if (!inside(h.e_phoff, (uint64_t)h.e_phnum * sizeof(ElfW(Phdr)), n) ||
 	    !segments_whole(file, n, &h))
@@ -136,7 +136,7 @@ bool object_sound(const unsigned char *file, size_t n, const char **why)
 
 /* ---- loading ---- */
 
-/* A copy that nobody else can write to. The file's descriptor is closed in any case. */
+/* Copies the file to memory that no other process can write. Closes `from` in any case. */
 static int copy(int from, const char *path, size_t size, int *out, char *why, size_t why_len)
 {
 	const char *name = strrchr(path, '/');
@@ -164,7 +164,7 @@ static int copy(int from, const char *path, size_t size, int *out, char *why, si
 		at += (size_t)got;
 	}
 	munmap(to, size);
-	/* A sound file stays one between the look at it and its loading. */
+	/* The seals keep the copy unchanged between the check and the loading. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)) {
 		rc = refuse(why, why_len, -errno, "can't seal the copy of %s: %s", path,
 			    strerror(errno));
@@ -223,9 +223,9 @@ static int look(int fd, size_t size, const char *path, char *why, size_t why_len
 }
 
 /*
- * The dynamic loader takes a name that it has seen for the object it knows by it. Ours are those of
- * descriptors, which stay open as long as their objects are loaded; but an object that refuses to
- * be unloaded leaves its name behind.
+ * Finds a file name that the dynamic loader does not know. The loader returns the known object for
+ * a known name. Names here are those of descriptors, which are open as long as their objects are
+ * loaded. However, an object that cannot be unloaded keeps its name after its descriptor is closed.
  */
 static int new_name(int *fd, char *name, size_t n)
 {

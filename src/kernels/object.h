@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared objects that hold a kernel (ROOST_KERNEL_EXPORT in roost/kernel.h). A file is copied when
- * it is loaded: each loading is one of its own, whatever becomes of the file, and the same path may
- * be loaded again when it has changed.
+ * Shared objects that contain a kernel (ROOST_KERNEL_EXPORT in roost/kernel.h). A file is copied
+ * when it is loaded. Later changes of the file do not affect the loaded object, and the same path
+ * can be loaded again.
  *
- * No code of a file runs before it is known to be a whole shared object of this machine with a
- * kernel in it.
+ * No code of a file runs before the file is checked: it must be a complete shared object for this
+ * machine that contains a kernel.
  */
 #ifndef ROOST_KERNELS_OBJECT_H
 #define ROOST_KERNELS_OBJECT_H
@@ -24,18 +24,21 @@ struct object {
 };
 
 /*
- * 0; or -errno, with what is wrong in `why`, one line without its end: -ENOEXEC: no shared object
- * of this machine, or not all of one; -EINVAL: no kernel in it, or one that makes no sense;
- * -EPROTO: a kernel of another ABI; -EFBIG; or why it can't be read. Allocates; runs the object's
- * constructors. Any thread that holds no lock.
+ * Loads the shared object at `path` and runs its constructors. Allocates. Any thread that holds no
+ * lock. Returns 0, or a negative errno and a reason in `why`, one line without a newline:
+ *	-ENOEXEC	not a shared object for this machine, or not a complete one
+ *	-EINVAL		it contains no kernel, or an invalid descriptor
+ *	-EPROTO		the kernel has another ABI
+ *	-EFBIG		the file exceeds OBJECT_MAX
+ *	other		the file cannot be read
  */
 int object_open(const char *path, struct object *out, char *why, size_t why_len);
-/* Nothing of it is used any more. Runs its destructors. */
+/* Unloads it and runs its destructors. None of its code or data may be in use. */
 void object_close(struct object *o);
 
 /*
- * True: `n` bytes are the file of a whole shared object of this machine that has the symbol of a
- * kernel; else why not. Trusts none of them.
+ * Returns whether the `n` bytes are a complete shared object for this machine that has the symbol
+ * of a kernel; if not, *why is the reason. The bytes are untrusted input.
  */
 bool object_sound(const unsigned char *file, size_t n, const char **why);
 

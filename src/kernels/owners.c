@@ -16,27 +16,27 @@ struct holder {
 };
 
 struct ledger {
-	/* to take, to give, and to end a connection: at most once or twice a call */
+	/* to take, to give, and to end a connection: at most once or twice per call */
 	struct spin lock;
-	bool dead;     /* its self is gone, or about to */
+	bool dead;     /* its `self` is freed, or about to be */
 	uint32_t ends; /* PUs that call ended() */
 	uint32_t n, each, peer;
-	/* numbers that were ever taken are those up to it: their memory is there */
+	/* numbers up to this one were taken before and have memory */
 	uint32_t touched;
 	uint64_t bytes;
 	_Atomic uint32_t taken;
 	const struct kernel_version *version; /* NULL: not published yet */
 	/*
-	 * of the kernel runtime's; changed with all PUs owned, or before any connection can know of
-	 * it
+	 * list of the kernel runtime; changed with all PUs owned, or before the ledger is visible
+	 * to connections
 	 */
 	struct ledger *next;
 	struct holder holder[ROOST_KERNEL_RESOURCES];
 };
 
-/* ---- its life ---- */
+/* ---- open and close ---- */
 
-/* One whose self is gone may serve another. */
+/* Returns a ledger whose `self` is gone, for reuse, or NULL. */
 static struct ledger *find_dead(struct kernel_runtime *rt)
 {
 	struct ledger *l = atomic_load_explicit(&rt->ledgers, memory_order_relaxed);
@@ -68,7 +68,7 @@ struct ledger *ledger_open(struct kernel_runtime *rt, const struct roost_kernel 
 	spin_unlock(&l->lock);
 	if (!found) {
 		l->next = atomic_load_explicit(&rt->ledgers, memory_order_relaxed);
-		/* Release: who finds it finds it whole. */
+		/* Release: readers of the list see an initialised ledger. */
 		atomic_store_explicit(&rt->ledgers, l, memory_order_release);
 	}
 	return l;
@@ -106,7 +106,7 @@ void ledgers_free(struct kernel_runtime *rt)
 
 /* ---- taking and giving ---- */
 
-/* May it have another one? Under the lock. */
+/* Returns whether the owner may take another resource. The caller holds the lock. */
 static bool has_share(const struct ledger *l, uint64_t owner, const struct pkt_addr *peer)
 {
 	uint32_t own = 0, peers = 0;
@@ -124,7 +124,7 @@ static bool has_share(const struct ledger *l, uint64_t owner, const struct pkt_a
 	return own < l->each && peers < l->peer;
 }
 
-/* The first that is free; l->n: none. One more than ever costs memory. */
+/* Returns the first free resource, or l->n. A resource that was never taken needs memory. */
 static uint32_t find_free(struct kernel_runtime *rt, struct ledger *l)
 {
 	uint32_t i = 0;
@@ -157,7 +157,7 @@ uint32_t ledger_take(struct kernel_runtime *rt, struct ledger *l, uint64_t owner
 	return i < l->n ? i + 1 : 0;
 }
 
-/* Under the lock. */
+/* The caller holds the lock. */
 static void set_free(struct ledger *l, struct holder *h)
 {
 	h->hold = FREE;
@@ -172,7 +172,8 @@ void ledger_give(struct ledger *l, uint32_t number)
 		return;
 	spin_lock(&l->lock);
 	/*
-	 * One that ends is free when ended() has returned, or that would end what comes after it.
+	 * A resource in state ENDING becomes free after ended() has returned. Otherwise ended()
+	 * could end a resource that was taken again meanwhile.
 	 */
 	if (h->hold == TAKEN)
 		set_free(l, h);

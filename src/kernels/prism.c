@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `prism`: roost/prism.h says what it does. The whole chain is checked before its first
- * operation runs, so that one that makes no sense changes nothing.
+ * The kernel `prism`, described in roost/prism.h. The whole chain is checked before its first
+ * operation runs, so that an invalid chain changes nothing.
  */
 #include <endian.h>
 #include <string.h>
@@ -16,15 +16,18 @@
 
 struct prism {
 	uint32_t ops, i;
-	uint32_t at;   /* in the parameters: behind the operation */
-	uint32_t used; /* of the reply */
+	uint32_t at;   /* offset of the next operation in the parameters */
+	uint32_t used; /* bytes of the reply */
 	uint32_t failed;
 	struct roost_prism_op op;
-	const uint8_t *data; /* that stand behind it */
+	const uint8_t *data; /* data that follow the operation */
 	uint64_t target;
 	struct roost_prism_pointer pointer;
 	struct roost_prism_list list;
-	/* that it returns: the buffer's address; what was at the target. As it lies in memory */
+	/*
+	 * value to return, in memory byte order: address of the buffer, or previous value of the
+	 * target
+	 */
 	uint64_t word;
 	uint64_t seen;
 };
@@ -45,7 +48,7 @@ static bool carries_data(const struct roost_prism_op *op)
 	       !(op->flags & ROOST_PRISM_DATA_INDIRECT);
 }
 
-/* Takes the next operation out of the parameters; false: they end before it does. */
+/* Takes the next operation out of the parameters. Returns false if it is incomplete. */
 static bool next(struct prism *s, const struct roost_call *c)
 {
 	const uint8_t *p = c->params;
@@ -97,7 +100,7 @@ static bool makes_sense(const struct roost_prism_op *op)
 	       (!(op->flags & ROOST_PRISM_BOUNDED) || op->flags & ROOST_PRISM_INDIRECT);
 }
 
-/* Bytes that it may add to the reply. */
+/* Returns the most bytes that the operation adds to the reply. */
 static uint64_t returns(const struct roost_prism_op *op)
 {
 	if (op->what == ROOST_PRISM_WRITE || op->flags & ROOST_PRISM_REDIRECT)
@@ -129,7 +132,7 @@ static bool take_params(struct prism *s, const struct roost_call *c)
 	return true;
 }
 
-/* The operation is over; `len` bytes were done. */
+/* Ends the operation, of which `len` bytes were transferred. */
 static void finish(struct prism *s, struct reply *r, uint32_t status, uint32_t len)
 {
 	r->result[s->i] = (struct roost_prism_result){htole32(status), htole32(len)};
@@ -140,13 +143,13 @@ static void finish(struct prism *s, struct reply *r, uint32_t status, uint32_t l
 	}
 }
 
-/* Where the next bytes that are returned go. */
+/* Returns the place in the reply for the next returned bytes. */
 static uint8_t *room(const struct prism *s, struct reply *r)
 {
 	return (uint8_t *)r + s->used;
 }
 
-/* Its target is what was found. False: there is none. */
+/* Takes the target from the pointer. Returns false if the pointer is 0. */
 static bool follow(struct prism *s)
 {
 	uint64_t bound = le64toh(s->pointer.len);
@@ -157,7 +160,7 @@ static bool follow(struct prism *s)
 	return s->target != 0;
 }
 
-/* What is wrong with the list, 0: nothing. */
+/* Returns 0 if the list has a buffer for the data, or the status of the failure. */
 static uint32_t list_status(const struct prism *s)
 {
 	if (s->list.taken == s->list.given)
@@ -227,8 +230,8 @@ static enum roost_next prism(struct roost_call *c)
 		}
 		if (s->op.what == ROOST_PRISM_ALLOCATE) {
 			/*
-			 * Counts only rise: when nobody else took a buffer meanwhile, what stands
-			 * in its place is it.
+			 * The counts only rise. If `taken` is unchanged, no other call took a
+			 * buffer meanwhile, and the word that was read is the buffer's address.
 			 */
 			do {
 				ROOST_READ(c, s->op.addr, &s->list, sizeof(s->list));

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Which kernels are registered, and in which versions. Calls hold the version that they began with;
- * one that was replaced or unloaded leaves, and goes when its last call has ended: no call waits
- * for a replacement, no replacement for a call.
+ * The registered kernels and their versions. A call keeps the version that it began with. A version
+ * that was replaced or unloaded is leaving, and is freed after its last call. Calls do not wait for
+ * a replacement, and a replacement does not wait for calls.
  *
- *	prepare -> published --- replaced, unloaded ---> leaving --- no calls, nobody behind shares its self ---> reaped
+ *	prepared -> published --- replaced, unloaded ---> leaving ---> reaped
  *
- * The data path reads the tables and counts calls, nothing else. What a kernel's start(), stop()
- * and the dynamic loader do is done in control calls, while PUs run.
+ * A leaving version is reaped when it has no calls, and no later version shares its `self`.
+ *
+ * The data path only reads the tables and counts calls. start(), stop() and the dynamic loader run
+ * in control calls, while PUs run.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -16,7 +18,7 @@
 
 #include "kernels/call.h"
 
-/* ---- looking ---- */
+/* ---- search ---- */
 
 static struct kernel_version *find(const struct kernel_runtime *rt, uint64_t op)
 {
@@ -56,7 +58,7 @@ static unsigned free_slot(const struct kernel_runtime *rt)
 	return i;
 }
 
-/* People read names. */
+/* Names are printed, so they must consist of printable characters. */
 static bool name_ok(const char *name)
 {
 	size_t n = name ? strnlen(name, ROOST_KERNEL_NAME) : 0;
@@ -95,7 +97,7 @@ static void release_registered(struct registered_kernel *st)
 		free(st);
 }
 
-/* A stop() that crashes is one that has ended. */
+/* A stop() that crashes counts as done. */
 static void stop(struct kernel_runtime *rt, struct kernel_version *s)
 {
 	struct guard_scope scope;
@@ -125,8 +127,8 @@ static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
 }
 
 /*
- * It takes no calls any more, and has none. Of one that crashed or did not return nobody knows what
- * it was about: its object stays, in case something of it is still used.
+ * Frees a version that gets no new calls and has none. If it crashed or did not return its state is
+ * unknown, so its object remains loaded in case a part of it is still in use.
  */
 static void end(struct kernel_runtime *rt, struct kernel_version *s)
 {
@@ -141,8 +143,8 @@ static void end(struct kernel_runtime *rt, struct kernel_version *s)
 }
 
 /*
- * A self that is shared is ended by the last one that took it, so that waits for the others; and
- * for connections' ends that are telling it.
+ * Returns whether a leaving version can be freed. The last version that took a shared `self` ends
+ * it, so it waits for the other versions, and for calls of ended().
  */
 static bool may_end(struct kernel_runtime *rt, const struct kernel_version *s)
 {
@@ -202,9 +204,9 @@ void registry_close(struct kernel_runtime *rt)
 	runtime_reap(rt);
 }
 
-/* ---- beginnings ---- */
+/* ---- prepare and publish ---- */
 
-/* Runs start(), or take_over() in the place of `old`. */
+/* Runs start(), or take_over() if it replaces `old`. */
 static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k,
 		     const struct roost_kernel *old, void **self)
 {
@@ -225,7 +227,7 @@ static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k,
 	return rc;
 }
 
-/* What one that crashed has left is in no state to be taken over. */
+/* Starts a version. The `self` of a disabled version is not taken over: its state is unknown. */
 static int begin(struct kernel_runtime *rt, struct kernel_version *s,
 		 const struct runtime_registration *n, const struct kernel_version *old)
 {
@@ -244,7 +246,7 @@ static int begin(struct kernel_runtime *rt, struct kernel_version *s,
 	return 0;
 }
 
-/* Nobody uses it any more, or yet. */
+/* No version uses it any more, or yet. */
 static void free_own(struct kernel_runtime *rt, struct own *own)
 {
 	if (own && own->ledger)
@@ -332,7 +334,7 @@ int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void
 	return rc;
 }
 
-/* ---- going ---- */
+/* ---- unload ---- */
 
 static int take_away(struct kernel_runtime *rt, struct kernel_version **slot, bool whole)
 {

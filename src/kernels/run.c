@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that the host runs: they go on by themselves, in turns of their PU, and may wait for what
- * they have under way on queue pairs that are bound to them. So do those on a stream, from where
- * they first wait in a piece to its end.
+ * Local calls that run in turns of their PU, and may wait for operations on bound queue pairs.
+ * These are kernels that the host runs, and kernels on a stream from their first wait in a piece to
+ * the end of the piece.
  *
  *	local_call_start() --> turn --.--> finished: local_call_done()
  *			   ^	 |--> its steps of the turn are used up: among the PU's `runs`
  *			   |	 `--> waits: kernel_wrs.h wakes it
  *			   `------------------'
  *
- * On a region the pieces of all PUs come by, on a queue pair those of its PU, and operations on
- * bound queue pairs are those of one. A kernel that asks for one elsewhere is handed over in the
- * middle of its piece: it is paused, so nobody else has it, and goes on in turns of that PU.
+ * Pieces of a region come from all PUs, pieces of a queue pair from its PU. A kernel's bound queue
+ * pairs all belong to one PU. A kernel that requests an operation on another PU is handed over to
+ * this PU in the middle of its piece. Its stream is paused, so that no other PU runs it.
  *
- *	bytes() --> asks --> leave() --> local_call_hand_over() --- ring ---> local_call_take_handed(): among the `runs` there
+ *	bytes() --> request --> leave() --> local_call_hand_over() --- nic_rpc_ring() --->
+ *		local_call_take_handed(): adds it to the `runs` of the other PU
  */
 #include "kernels/local_call_int.h"
 
 /*
- * Of all runs of the host's together: steps in a turn, which payload counts as, too; and payload
- * that a piece has.
+ * TURN_STEPS: steps of all local calls in a turn. STEP_BYTES: bytes of payload that count as a
+ * step. PIECE: the most bytes of a piece of payload.
  */
 #define TURN_STEPS 256
 #define STEP_BYTES 1024
 #define PIECE	   (256u * 1024)
 
-/* What comes after the function that it is done with: its next piece of payload, or its end. */
+/* After a function has returned: begins the next piece of payload, or ends the local call. */
 static void begin_next(struct local_call *p)
 {
 	uint32_t len;
@@ -49,7 +50,7 @@ static void begin_next(struct local_call *p)
 	p->fn = p->s->k->payload;
 }
 
-/* False: it waits. */
+/* Runs one step. Returns false if the kernel waits. */
 static bool run_once(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
@@ -69,7 +70,7 @@ static bool run_once(struct local_call *p)
 		return true;
 	}
 	next = local_call_step(p, p->fn, p->pu);
-	/* The packets of the PU wait meanwhile. */
+	/* Payload counts as steps, because packets of the PU wait while it is processed. */
 	if (next != ROOST_AGAIN)
 		p->rt->pu[p->pu].done += c->len / STEP_BYTES;
 	if (unlikely(p->refused))
@@ -83,13 +84,13 @@ static bool run_once(struct local_call *p)
 	return true;
 }
 
-/* One on a stream has no more to do than its piece. */
+/* Returns whether it can continue. A kernel on a stream continues to the end of its piece. */
 static bool has_more(const struct local_call *p)
 {
 	return !p->finished && (p->runs || p->fn);
 }
 
-/* Some steps of it, while the PU has done less than `until`. */
+/* Runs steps while the PU has done fewer than `until`. */
 static void __attribute__((noinline)) go(struct local_call *p, unsigned until)
 {
 	struct runtime_pu *pu = &p->rt->pu[p->pu];
@@ -103,7 +104,7 @@ static void __attribute__((noinline)) go(struct local_call *p, unsigned until)
 		list_add_tail(&p->link, &pu->runs);
 }
 
-/* The piece that it had stopped at is dealt with: its stream goes on. */
+/* Resumes the stream after the kernel is done with its piece. */
 static void resume_stream(struct local_call *p)
 {
 	p->fn = NULL;
@@ -112,7 +113,7 @@ static void resume_stream(struct local_call *p)
 		nic_stream_resume(&p->stream, p->qp);
 		return;
 	}
-	/* The queue pair is another PU's, which may destroy it. */
+	/* The queue pair belongs to another PU, which may destroy it. */
 	spin_lock(&p->lock);
 	if (p->qp)
 		nic_stream_resume_remote(&p->stream, p->qp);
@@ -170,7 +171,7 @@ void local_call_take_handed(struct runtime_pu *pu)
 
 void local_call_run(struct runtime_pu *pu)
 {
-	/* Beside those of calls, which would leave them none. */
+	/* In addition to the steps of calls; otherwise calls could use all steps of a turn. */
 	unsigned until = pu->done + TURN_STEPS;
 
 	while (pu->done < until && !list_empty(&pu->runs)) {
@@ -198,7 +199,7 @@ void local_call_wake(struct kernel_wrs *a)
 	}
 	p->left = p->rt->max_steps;
 	if (p->stream.produce && !p->fn) {
-		nic_stream_resume(&p->stream, p->qp); /* it asks for more */
+		nic_stream_resume(&p->stream, p->qp); /* the queue pair calls produce() */
 		return;
 	}
 	list_add_tail(&p->link, &p->rt->pu[p->pu].runs);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel runtime as a whole, and which QPs may call. Which kernels are registered is
- * registry.c, what becomes of a call call.c.
+ * Creation of the kernel runtime, its QPs, and its counters. The registered kernels are in
+ * registry.c, calls in call.c.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static int attach(void *ctx, struct nic_qp *qp, void **out)
 	q = calloc(1, sizeof(*q));
 	if (!q)
 		goto give_memory;
-	/* Pages that no call has touched are not there. */
+	/* Pages are allocated when a call first writes to them. */
 	q->bodies = mem_alloc_pages((size_t)rt->calls * CALL_BODY);
 	if (!q->bodies) {
 		free(q);
@@ -222,7 +222,7 @@ void runtime_counters(const struct kernel_runtime *rt, struct runtime_counters *
 			((uint64_t *)out)[n] += ((const uint64_t *)&rt->pu[i].ctr)[n];
 }
 
-/* Of the PU, and of the kernel. */
+/* For the counters of the PU, and those of the kernel. */
 #define COUNT_END(ctr, status)                                                                     \
 	do {                                                                                       \
 		switch (status) {                                                                  \

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel runtime: serves the calls that the core carries (struct nic_rpc_ops) by running
- * kernels (roost/kernel.h). One for each NIC.
+ * The kernel runtime runs kernels (roost/kernel.h) for the calls that the core receives (struct
+ * nic_rpc_ops). There is one for each NIC.
  *
- * A call holds one of its QP's slots from its first packet until its reply is acknowledged; when
- * all are held, the QP alone gets RNR NAKs. Nothing is allocated for a call. Thread rules as in
- * nic/nic.h.
+ * A call holds one of its QP's slots from its first packet until its reply is acknowledged. When
+ * all slots of a QP are held, this QP gets RNR NAKs. Nothing is allocated for a call. Thread rules
+ * are as in nic/nic.h.
  */
 #ifndef ROOST_KERNELS_RUNTIME_H
 #define ROOST_KERNELS_RUNTIME_H
@@ -21,10 +21,10 @@ struct kernel_version;
 
 struct runtime_config {
 	unsigned calls;	    /* slots of a QP, 1 .. RUNTIME_MAX_CALLS; 0: all */
-	uint32_t max_steps; /* of a call, then it ends with ROOST_RPC_BOUND; 0: 2^20 */
-	/* nothing of a stream for so long ends its call with ROOST_RPC_IDLE; 0: 10 s */
+	uint32_t max_steps; /* a call with more steps ends with ROOST_RPC_BOUND; 0: 2^20 */
+	/* a stream without data for this time ends its call with ROOST_RPC_IDLE; 0: 10 s */
 	uint64_t idle_ns;
-	bool timed; /* who drives the NIC says when turns are over: nic_wants_time() */
+	bool timed; /* the drive reports the ends of turns: nic_wants_time() */
 };
 
 #define RUNTIME_COUNTERS(X)                                                                        \
@@ -62,34 +62,35 @@ struct runtime_counters {
 struct runtime_counter_info {
 	const char *name, *help;
 };
-/* as in the struct */
+/* in the order of the struct's fields */
 extern const struct runtime_counter_info runtime_counter_info[RUNTIME_COUNTER_COUNT];
 
 /*
- * Serves `nic` until that ends, and goes with it; for QPs that are given the op-codes of calls from
- * now on. cfg may be NULL. 0, -EINVAL, -ENOMEM, -EEXIST. [control+owner of all PUs]
+ * Creates the kernel runtime of `nic`. It ends with the NIC. It serves QPs to which the op-codes of
+ * calls are given from now on. cfg may be NULL. Returns 0, -EINVAL, -ENOMEM or -EEXIST.
+ * [control+owner of all PUs]
  */
 int runtime_create(struct nic *nic, const struct runtime_config *cfg, struct kernel_runtime **out);
-/* The NIC's; NULL: it has none. [control] */
+/* Returns the NIC's kernel runtime, or NULL. [control] */
 struct kernel_runtime *runtime_of(const struct nic *nic);
 
 /*
- * What a QP may take, so that others have their share: calls in flight, beyond which it gets RNR
- * NAKs; and steps a turn of its PU, beyond which its calls wait for the next turn. 0: as many as
- * there are. QPs of a PU take steps in turns, whatever their quotas.
+ * Limits of a QP. `calls` is the number of calls in flight; beyond it the QP gets RNR NAKs. `steps`
+ * is the number of steps in a turn of the PU; beyond it the QP's calls wait for the next turn. 0
+ * means no limit. The QPs of a PU take steps round-robin, whatever their quotas.
  */
 struct runtime_quota {
 	uint32_t calls, steps;
 };
-/* 0; -EINVAL: no QP of calls. [control+owner] */
+/* Returns 0, or -EINVAL if the QP has no calls. [control+owner] */
 int runtime_set_quota(struct kernel_runtime *rt, struct nic_qp *qp,
 		      const struct runtime_quota *quota);
 
 struct guard;
-/* That under which PU i's steps are run, to be watched: base/guard.h. */
+/* Returns the guard of PU i's steps, for the watchdog: base/guard.h. */
 struct guard *runtime_guard(struct kernel_runtime *rt, unsigned i);
 
-/* Of one kernel. */
+/* Counters of one kernel. */
 #define KERNEL_COUNTERS(X)                                                                         \
 	X(calls, "calls begun")                                                                    \
 	X(steps, "times it was run")                                                               \
@@ -115,90 +116,107 @@ struct object;
 
 /* A kernel to register, or to replace the registered one. */
 struct runtime_registration {
-	const struct roost_kernel *k; /* stays as long as it is there */
-	/* what its functions see first as theirs; not of one that takes over its forerunner's */
+	const struct roost_kernel *k; /* remains valid while the kernel is registered */
+	/* initial `self`; unused if the kernel takes over that of the replaced version */
 	void *self;
-	struct object *object; /* that it came in: ends with it. NULL: none */
-	bool replace;	       /* the kernel that has its op-code, which must be there */
-	/* for calls whose op-code nobody has; its own does not count, `replace` says nothing */
+	struct object *object; /* shared object with the kernel, closed with it; NULL: none */
+	bool replace;	       /* replaces the kernel that has its op-code, which must exist */
+	/* serves calls with an unknown op-code; k->op and `replace` are ignored */
 	bool fallback;
 };
 
 /*
- * Makes ready: looks at the descriptor, and runs the kernel's start() or take_over(), while PUs go
- * on. 0 and *out, for runtime_publish(); -EINVAL: a descriptor that makes no sense; -EPROTO: of
- * another ABI; -EEXIST: the op-code is taken; -ENOENT: there is nothing to replace; -ENOSPC;
- * -ENOMEM; or what its function says. [control]
+ * Prepares a version: checks the descriptor and runs the kernel's start() or take_over(). PUs
+ * continue to run meanwhile. Stores the version in *out for runtime_publish(). [control]
+ *
+ * Returns 0, an error of start() or take_over(), or
+ *	-EINVAL	invalid descriptor
+ *	-EPROTO	the descriptor has another ABI
+ *	-EEXIST	the op-code is taken
+ *	-ENOENT	there is no kernel to replace
+ *	-ENOSPC
+ *	-ENOMEM
  */
 int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration *n,
 		    struct kernel_version **out);
 /*
- * Calls that come from now on run it. Those that run what it replaces go on with that. In the same
- * control call as runtime_prepare(). [control+owner of all PUs]
+ * Makes a prepared version the active one. Calls in progress continue with their version. Must be
+ * in the same control call as runtime_prepare(). [control+owner of all PUs]
  */
 void runtime_publish(struct kernel_runtime *rt, struct kernel_version *s);
-/* Both. [control+owner of all PUs] */
+/* Prepares and publishes a kernel. [control+owner of all PUs] */
 int runtime_deploy(struct kernel_runtime *rt, const struct roost_kernel *k, void *self);
-/* Takes no new calls; those under way go on. -ENOENT. [control+owner of all PUs] */
+/*
+ * Unloads the kernel: it gets no new calls, and calls in progress continue. Returns 0 or -ENOENT.
+ * [control+owner of all PUs]
+ */
 int runtime_unload(struct kernel_runtime *rt, uint64_t op);
 /*
- * The same, and it is gone when this returns. -EBUSY while calls run it, or an older version of it.
- * [control+owner of all PUs]
+ * Unloads the kernel and frees it before it returns. Returns 0, -ENOENT, or -EBUSY while calls run
+ * this or an older version of it. [control+owner of all PUs]
  */
 int runtime_undeploy(struct kernel_runtime *rt, uint64_t op);
 /*
- * For calls whose op-code nobody has: as runtime_deploy(), its own op-code does not count. NULL:
- * none. -EBUSY while calls run the one before. [control+owner of all PUs]
+ * Sets the kernel for calls with an unknown op-code; NULL: none. k->op is ignored. Errors are those
+ * of runtime_deploy(), and -EBUSY while calls run the previous fallback. [control+owner of all PUs]
  */
 int runtime_set_fallback(struct kernel_runtime *rt, const struct roost_kernel *k, void *self);
 /*
- * Ends what takes no calls any more and has none under way; its functions and memory are not used
- * again. Any of these do it too. [control]
+ * Frees versions that get no new calls and have none in progress. Their functions and memory are
+ * not used afterwards. The functions above do this too. [control]
  */
 void runtime_reap(struct kernel_runtime *rt);
 
 /*
- * Grants a region to the kernel that has this op-code, in all its versions: `key` of protection
- * domain pd, as kernels see it. *number is how they name it, from 1. -ENOENT, -ENOSPC: it has
- * ROOST_KERNEL_GRANTS. A key that is deregistered grants nothing any more. [control+owner of all
- * PUs]
+ * Grants a region to the kernel with this op-code, in all its versions. The region is `key` of
+ * protection domain pd, and *region as kernels see it. *number is the number by which kernels name
+ * it, from 1. A grant ends if the key is deregistered. Returns 0, -ENOENT, or -ENOSPC if the kernel
+ * has ROOST_KERNEL_GRANTS grants. [control+owner of all PUs]
  */
 int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_grant *region,
 		  uint32_t pd, uint32_t key, unsigned *number);
-/* Takes it back; its number may be given to another region. -ENOENT. [control+owner of all PUs] */
+/*
+ * Revokes a grant. Its number may be reused. Returns 0 or -ENOENT. [control+owner of all PUs]
+ */
 int runtime_revoke(struct kernel_runtime *rt, uint64_t op, unsigned number);
 
 /*
- * How much of a QP: operations of the kernel's, and their bytes, that may be under way there at
- * once. 0: as much as there is room for.
+ * Limits of a bound queue pair: the kernel's operations in progress there, and their bytes. 0 means
+ * no limit but that of the queue pair.
  */
 struct runtime_qp_limits {
 	uint32_t ops;
 	uint64_t bytes;
 };
 /*
- * Binds a QP to it, to it may post, in all its versions, until the QP is destroyed. *number is how
- * kernels name it, from 1. -ENOENT, -ENOSPC: it has ROOST_KERNEL_QPS; -EXDEV: another PU runs it
- * than those it has; or what nic_qp_enable_kernel_wrs() says. [control+owner of all PUs]
+ * Binds a QP to the kernel with this op-code: all its versions may post to the QP until it is
+ * destroyed. *number is the number by which kernels name it, from 1. [control+owner of all PUs]
+ *
+ * Returns 0, an error of nic_qp_enable_kernel_wrs(), or
+ *	-ENOENT	no such kernel
+ *	-ENOSPC	the kernel has ROOST_KERNEL_QPS bound queue pairs
+ *	-EXDEV	the QP belongs to another PU than the kernel's other bound queue pairs
  */
 int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
 		    const struct runtime_qp_limits *limits, unsigned *number);
-/* Takes it back: what is under way goes on. -ENOENT. [control+owner of all PUs] */
+/*
+ * Unbinds a QP. Operations in progress continue. Returns 0 or -ENOENT. [control+owner of all PUs]
+ */
 int runtime_unbind_qp(struct kernel_runtime *rt, uint64_t op, unsigned number);
-/* The PU that runs those; 0: none are bound. [control] */
+/* Returns the PU of the kernel's bound queue pairs, or 0 if there are none. [control] */
 unsigned runtime_pu_of(struct kernel_runtime *rt, uint64_t op);
 
 enum runtime_kernel_state {
 	RUNTIME_KERNEL_ACTIVE,
-	RUNTIME_KERNEL_LEAVING,	 /* replaced or unloaded: has calls under way */
+	RUNTIME_KERNEL_LEAVING,	 /* replaced or unloaded, with calls in progress */
 	RUNTIME_KERNEL_DISABLED, /* it crashed, or did not return */
 };
 
 /*
- * How long its calls took, in ns: from the beginning of the turn in which their parameters came (of
- * payload that nobody announced: its first piece) to the end of that in which their reply was
- * handed to the NIC, or they ended without. Nothing of calls whose QP ended. Within 1.6%, the
- * largest exact.
+ * Durations of calls in ns. A call begins with the turn in which its parameters arrive (for payload
+ * without parameters: its first piece). It ends with the turn in which its reply is handed to the
+ * NIC, or in which it ends without a reply. Calls whose QP ended are not counted. The percentiles
+ * are exact to 1.6%, the maximum is exact.
  */
 struct runtime_times {
 	uint64_t count, p50, p99, max;
@@ -210,26 +228,29 @@ struct runtime_kernel_info {
 	enum runtime_kernel_state state;
 	bool fallback, loaded;
 	uint32_t in_flight;
-	/* of the active version: with those of older versions that have gone */
+	/* those of the active version include older versions that were freed */
 	struct kernel_counters ctr;
-	/* of this version alone; none of a kernel runtime that is not `timed` */
+	/* of this version only; zero if the kernel runtime is not `timed` */
 	struct runtime_times times;
-	uint32_t resources,
-		resources_max; /* taken now, and that there are, of all versions that share them */
+	/* resources taken now, and in total; all versions that share them count together */
+	uint32_t resources, resources_max;
 };
-/* What is there, number i: active versions first. False: no more. [control+owner of all PUs] */
+/*
+ * Describes version number i; active versions come first. Returns false if there is none.
+ * [control+owner of all PUs]
+ */
 bool runtime_kernel_info(const struct kernel_runtime *rt, unsigned i,
 			 struct runtime_kernel_info *out);
 
-/* The sum over all PUs. [owner of all PUs] */
+/* Returns the sum of the counters of all PUs. [owner of all PUs] */
 void runtime_counters(const struct kernel_runtime *rt, struct runtime_counters *out);
-/* Of one. [owner of the PU] */
+/* Returns the counters of one PU. [owner of the PU] */
 void runtime_pu_counters(const struct kernel_runtime *rt, unsigned pu,
 			 struct runtime_counters *out);
 
-/* Built-in kernels, by name; NULL: no such one. Any thread. */
+/* Returns the built-in kernel with this name, or NULL. Any thread. */
 const struct roost_kernel *kernels_builtin(const char *name);
-/* The same by number, for lists. */
+/* Returns the built-in kernel number i, or NULL if there are fewer. Any thread. */
 const struct roost_kernel *kernels_builtin_at(unsigned i);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle`: roost/shuffle.h says what it does. Lines and positions of a call are the
- * kernel's own memory, since those of 1024 partitions are more than a call's state: a call takes
- * one of ROOST_SHUFFLE_CALLS benches, of which the pages are there that were ever used.
+ * The kernel `shuffle`, described in roost/shuffle.h. The lines and positions of a call are in the
+ * kernel's own memory, because those of 1024 partitions exceed a call's state. A call takes one of
+ * ROOST_SHUFFLE_CALLS benches. A bench has physical pages only where it was used.
  */
 #include <endian.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define PARTS ROOST_SHUFFLE_PARTITIONS
 #define CHUNK 256u /* partitions that a step reads, writes or flushes */
 
-/* What a call works on. */
+/* The memory of a call. */
 struct bench {
 	uint8_t lines[PARTS * ROOST_SHUFFLE_LINE];
 	uint64_t at[PARTS];
@@ -28,14 +28,14 @@ struct shuffle {
 	struct shuffle_work w;
 	struct bench *bench;
 	shuffle_fn *move;
-	uint32_t known; /* partitions whose bounds are */
-	uint32_t done;	/* partitions dealt with at the end */
+	uint32_t known; /* partitions with known bounds */
+	uint32_t done;	/* partitions that are flushed, or whose entry is updated */
 	uint32_t carried;
 	uint64_t tuples;
 	struct roost_shuffle_result result;
-	uint8_t carry
-		[ROOST_SHUFFLE_LINE]; /* the first bytes of a tuple, or of a table's entry, whose others come with the next piece */
-	struct roost_shuffle_part part[CHUNK]; /* of the table in the region */
+	/* the first bytes of a tuple or table entry that continues in the next piece */
+	uint8_t carry[ROOST_SHUFFLE_LINE];
+	struct roost_shuffle_part part[CHUNK]; /* entries of the table in the region */
 };
 
 static void give_back(struct roost_call *c)
@@ -47,7 +47,7 @@ static void give_back(struct roost_call *c)
 	s->bench = NULL;
 }
 
-/* The reply, which ends the call. */
+/* Gives the bench back and replies. */
 static enum roost_next end_with(struct roost_call *c, uint32_t status)
 {
 	struct shuffle *s = c->state;
@@ -80,7 +80,7 @@ static int put(void *ctx, uint64_t va, const void *buf, uint32_t len)
 	return roost_put(ctx, va, buf, len);
 }
 
-/* Takes the next entry of the table. False: it makes no sense. */
+/* Takes the next entry of the table. Returns false if it is invalid. */
 static bool learn(struct shuffle *s, const struct roost_shuffle_part *part)
 {
 	uint64_t addr = le64toh(part->addr), len = le64toh(part->len);
@@ -124,9 +124,9 @@ static void set_up(struct shuffle *s)
 }
 
 /*
- * Whole items of `size` bytes: the one that the piece before this began, then those that lie in
- * this one. *data and *len move on to behind what is returned; NULL: no whole one is left, and what
- * is, is kept.
+ * Returns *n whole items of `size` bytes: first the item that began in the previous piece, then the
+ * items of this piece. Advances *data and *len past them. If no whole item is left it keeps the
+ * rest, and returns NULL.
  */
 static const uint8_t *next_whole(struct shuffle *s, uint32_t size, const uint8_t **data,
 				 uint32_t *len, uint32_t *n)
@@ -152,7 +152,7 @@ static const uint8_t *next_whole(struct shuffle *s, uint32_t size, const uint8_t
 	return from;
 }
 
-/* 0, or the status to end with. */
+/* Processes a piece of payload. Returns 0 or the status to end with. */
 static uint32_t take_piece(struct shuffle *s, const uint8_t *data, uint32_t len)
 {
 	const uint8_t *at;
@@ -182,7 +182,7 @@ static uint32_t take_piece(struct shuffle *s, const uint8_t *data, uint32_t len)
 	return 0;
 }
 
-/* Has payload of this length a meaning? */
+/* Returns whether the length of the payload is valid. */
 static bool fits(const struct shuffle *s, uint32_t total)
 {
 	uint32_t table = s->w.p.table ? 0 : s->w.p.partitions * (uint32_t)sizeof(s->part[0]);
@@ -190,7 +190,7 @@ static bool fits(const struct shuffle *s, uint32_t total)
 	return s->move && total >= table && (total - table) % s->w.p.tuple == 0;
 }
 
-/* The lines of some partitions. */
+/* Flushes the lines of the next CHUNK partitions. */
 static enum shuffle_end flush_chunk(struct shuffle *s)
 {
 	enum shuffle_end end = SHUFFLE_OK;
@@ -200,6 +200,7 @@ static enum shuffle_end flush_chunk(struct shuffle *s)
 	return end;
 }
 
+/* Makes the updated entries of the next CHUNK partitions. */
 static void advanced(struct shuffle *s)
 {
 	for (uint32_t i = 0, n = chunk(s, s->done); i < n; i++) {
@@ -257,7 +258,7 @@ static enum roost_next payload(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* ---- the kernel's life ---- */
+/* ---- start and stop ---- */
 
 static int start(void **self)
 {

@@ -8,7 +8,7 @@
 #include "kernels/mix64.h"
 
 #define LINE  ROOST_SHUFFLE_LINE
-#define BATCH 64 /* tuples whose partitions are known before the first one moves */
+#define BATCH 64 /* tuples whose partitions are computed before the first is copied */
 
 bool shuffle_ok(const struct roost_shuffle_params *p)
 {
@@ -32,13 +32,13 @@ static inline __attribute__((always_inline)) void parts(const struct roost_shuff
 	}
 }
 
-/* The tuples of a partition up to `at` go to memory. */
+/* Writes the tuples of a partition up to `at` to memory. */
 static enum shuffle_end flush(struct shuffle_work *w, uint32_t part, uint64_t at)
 {
 	struct shuffle_bounds *b = &w->bounds[part];
 	uint64_t from = b->from;
 
-	if (unlikely(at > b->end || at < from)) /* it may also have gone round */
+	if (unlikely(at > b->end || at < from)) /* `at` may have wrapped around */
 		return SHUFFLE_FULL;
 	b->from = at;
 	return w->put(w->ctx, from, w->lines + (size_t)part * LINE + from % LINE,
@@ -53,8 +53,7 @@ enum shuffle_end shuffle_flush(struct shuffle_work *w, uint32_t part)
 }
 
 /*
- * Moves a batch whose partitions are known, so that lines are on their way to the nearest cache
- * before their tuples come.
+ * Copies a batch with known partitions. The lines are prefetched before the tuples are copied.
  */
 static inline __attribute__((always_inline)) enum shuffle_end
 move(struct shuffle_work *w, const uint32_t *part, const uint8_t *tuples, uint32_t n, uint32_t size)
@@ -128,13 +127,13 @@ shuffle_fn *shuffle_plain(const struct roost_shuffle_params *p)
 
 #if defined(__x86_64__)
 
-/* The high halves of roost_shuffle_hash() of four, in the low ones. */
+/* Returns the high halves of roost_shuffle_hash() of four keys, in the low halves. */
 AVX2 static inline __m256i hash4(__m256i x)
 {
 	return _mm256_srli_epi64(mix64_4(x), 32);
 }
 
-/* What finds partitions of keys, in vectors. */
+/* The parameters as vectors, for find4(). */
 struct finder {
 	__m256i mask, count;
 	__m128i shift;
@@ -148,7 +147,7 @@ AVX2 static inline struct finder finder_of(const struct roost_shuffle_params *p)
 			       p->how == ROOST_SHUFFLE_RADIX};
 }
 
-/* The partitions of four. */
+/* Stores the partitions of four keys. */
 AVX2 static inline void find4(const struct finder *f, __m256i key, uint32_t *part)
 {
 	__m256i to;
@@ -161,7 +160,7 @@ AVX2 static inline void find4(const struct finder *f, __m256i key, uint32_t *par
 	_mm_storeu_si128((__m128i *)part, _mm256_castsi256_si128(to));
 }
 
-/* Those of tuples of 8 bytes, in fours; returns how many that are. */
+/* Stores the partitions of tuples of 8 bytes, four at a time. Returns their number. */
 AVX2 static uint32_t parts_8(const struct roost_shuffle_params *p, const uint8_t *tuples,
 			     uint32_t n, uint32_t *part)
 {
@@ -182,7 +181,7 @@ void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, 
 	parts(p, tuples + (size_t)done * p->tuple, n - done, p->tuple, part + done);
 }
 
-/* Tuples of 8 bytes: their partitions by vectors, a batch at a time. */
+/* The loop for tuples of 8 bytes. It computes the partitions of a batch with vectors. */
 AVX2 static enum shuffle_end avx2_8(struct shuffle_work *w, const uint8_t *tuples, size_t n)
 {
 	const struct finder f = finder_of(&w->p);

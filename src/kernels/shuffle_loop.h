@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The loop of the kernel `shuffle`: apart from it, so that its forms can be compared and measured.
+ * The loop of the kernel `shuffle`. It is a separate file so that tests can compare and measure it.
  */
 #ifndef ROOST_KERNELS_SHUFFLE_LOOP_H
 #define ROOST_KERNELS_SHUFFLE_LOOP_H
@@ -12,8 +12,8 @@
 #include "roost/shuffle.h"
 
 /*
- * Buffered tuples of a partition: [from, at). They stand in its line where they will stand in
- * memory, modulo the line.
+ * The buffered tuples of a partition are [from, at). A tuple's place in the line is its address in
+ * memory modulo the line's size.
  */
 struct shuffle_bounds {
 	uint64_t from, end;
@@ -21,34 +21,34 @@ struct shuffle_bounds {
 
 struct shuffle_work {
 	struct roost_shuffle_params p;
-	uint64_t *at;		       /* of each partition: where its next tuple goes */
-	struct shuffle_bounds *bounds; /* of each */
-	uint8_t *lines;		       /* ROOST_SHUFFLE_LINE bytes for each, aligned to them */
-	/* Where lines go: 0, or not 0 and the loop ends. */
+	uint64_t *at;		       /* for each partition: address of its next tuple */
+	struct shuffle_bounds *bounds; /* for each partition */
+	uint8_t *lines;		       /* ROOST_SHUFFLE_LINE bytes for each, aligned to that */
+	/* Writes a line to memory. The loop ends if it returns anything but 0. */
 	int (*put)(void *ctx, uint64_t va, const void *buf, uint32_t len);
 	void *ctx;
 };
 
 enum shuffle_end { SHUFFLE_OK, SHUFFLE_FULL, SHUFFLE_REFUSED };
 
-/* Do tuple, key, partitions and how make sense? */
+/* Returns whether tuple, key, partitions, how and shift are valid. */
 bool shuffle_ok(const struct roost_shuffle_params *p);
 
-/* The partitions of n tuples that nobody else writes. */
+/* Stores the partitions of n tuples in `part`. No other thread may write the tuples meanwhile. */
 void shuffle_parts(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n,
 		   uint32_t *part);
 
-/* Takes n tuples, at any alignment, each byte read once. Any thread, one at a time. */
+/* Partitions n tuples, at any alignment; reads each byte once. Any thread, one at a time. */
 typedef enum shuffle_end shuffle_fn(struct shuffle_work *w, const uint8_t *tuples, size_t n);
 
 /*
- * The form for these parameters that any machine has, and the fastest one of this machine; both do
- * the same.
+ * Return the loop for these parameters: one that runs on any CPU, and the fastest for this CPU.
+ * Both have the same result.
  */
 shuffle_fn *shuffle_plain(const struct roost_shuffle_params *p);
 shuffle_fn *shuffle_best(const struct roost_shuffle_params *p);
 
-/* What is left in the line of a partition goes to memory. */
+/* Writes the rest of a partition's line to memory. */
 enum shuffle_end shuffle_flush(struct shuffle_work *w, uint32_t part);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle-out`: roost/shuffle.h says what it does. Each partition has two buffers of a
- * bench's memory: one is filled while the other is on its way. A call takes one of
- * ROOST_SHUFFLE_OUT_CALLS benches, and gives it back when nothing is under way from there any more.
+ * The kernel `shuffle-out`, described in roost/shuffle.h. Each partition has two buffers in a
+ * bench: one is filled while the other is written. A call takes one of ROOST_SHUFFLE_OUT_CALLS
+ * benches, and gives it back when no operation uses it any more.
  *
- *	batch of tuples -> buffer of its partition -- full --> WRITE to the partition's queue pair, the other buffer's turn
+ *	batch of tuples -> buffer of its partition -- full --> WRITE to the partition's queue pair
  */
 #include <endian.h>
 #include <string.h>
@@ -16,22 +16,22 @@
 
 #define PARTS	  ROOST_SHUFFLE_PARTITIONS
 #define CHUNK	  64u /* entries of the table that a step reads or writes */
-#define BATCH	  64u /* tuples whose partitions are found before the first one moves */
+#define BATCH	  64u /* tuples whose partitions are computed before the first is copied */
 #define MIN_BYTES 256u
 #define MAX_BYTES 4096u
 
 struct target {
-	/* where the buffer that is being filled goes, and where its region ends */
+	/* remote address for the buffer that is being filled, and end of the partition */
 	uint64_t addr, end;
-	uint64_t tuples; /* that have left */
+	uint64_t tuples; /* tuples that were written */
 	uint32_t rkey, qp;
-	uint32_t op[2]; /* the last operation out of each buffer; 0: none yet */
-	uint32_t which;
+	uint32_t op[2]; /* the last operation from each buffer; 0: none yet */
+	uint32_t which; /* the buffer that is being filled */
 };
 
 /*
- * What a tuple touches: where the next one goes, and how far: to the end of the buffer, or of what
- * its region has room for.
+ * The data that each tuple uses: the address for the next tuple, and its limit, which is the end of
+ * the buffer or the room of the partition.
  */
 struct lane {
 	uint8_t *at, *stop;
@@ -46,23 +46,23 @@ struct bench {
 _Static_assert(sizeof(struct bench) % 64 == 0, "benches.h");
 
 struct shuffle_out {
-	struct roost_shuffle_params how; /* in the words of shuffle_loop.h */
+	struct roost_shuffle_params how; /* as shuffle_loop.h takes it */
 	uint64_t table;
 	uint32_t bytes; /* of a buffer */
 	struct bench *bench;
-	uint32_t leaves;	 /* the partition whose buffer does */
+	uint32_t leaves;	 /* the partition whose buffer is written */
 	uint32_t before;	 /* the operation to wait for */
-	uint32_t known;		 /* partitions whose entries are */
-	uint32_t flushed, told;	 /* at the end: partitions dealt with */
+	uint32_t known;		 /* partitions with known entries */
+	uint32_t flushed, told;	 /* at the end: partitions flushed, entries updated */
 	uint32_t taken;		 /* bytes of the piece */
-	uint32_t got, at, whole; /* bytes of the batch, the next tuple of it, and how many it has */
+	uint32_t got, at, whole; /* batch: its bytes, its next tuple, number of its tuples */
 	uint32_t status;	 /* to end with */
 	struct roost_shuffle_out_result result;
 	uint32_t part[BATCH];
 	struct roost_shuffle_target entry[CHUNK];
 };
 
-/* Nothing is under way from there: the end waits for that, and so does whoever calls cut(). */
+/* No operation uses the bench: payload() waits for that, and cut() is called only then. */
 static void give_back(struct roost_call *c)
 {
 	struct shuffle_out *s = c->state;
@@ -111,7 +111,7 @@ static uint32_t chunk_bytes(const struct shuffle_out *s, uint32_t from)
 	return chunk(s, from) * (uint32_t)sizeof(s->entry[0]);
 }
 
-/* The one that is being filled. */
+/* Returns the buffer that is being filled. */
 static uint8_t *buffer(const struct shuffle_out *s, uint32_t part)
 {
 	return s->bench->room + (2 * (size_t)part + s->bench->target[part].which) * s->bytes;
@@ -126,7 +126,7 @@ static void begin_buffer(struct shuffle_out *s, uint32_t part)
 	s->bench->lane[part] = (struct lane){at, at + (left < s->bytes ? left : s->bytes)};
 }
 
-/* The entries that were read. False: they make no sense. */
+/* Takes the entries that were read. Returns false if they are invalid. */
 static bool learn(struct shuffle_out *s)
 {
 	uint32_t n = chunk(s, s->known);
@@ -146,7 +146,7 @@ static bool learn(struct shuffle_out *s)
 	return true;
 }
 
-/* What the table says at the end: how many tuples went to each, and where the next ones would. */
+/* Makes the updated entries of the next CHUNK partitions. */
 static void tell(struct shuffle_out *s)
 {
 	for (uint32_t i = 0, n = chunk(s, s->told); i < n; i++) {
@@ -162,7 +162,7 @@ static void tell(struct shuffle_out *s)
 
 /* ---- tuples ---- */
 
-/* The next batch of the piece: each byte is read once. False: there is no whole tuple any more. */
+/* Takes the next batch of the piece; reads each byte once. Returns false if no tuple is whole. */
 static bool next_batch(struct shuffle_out *s, const struct roost_call *c)
 {
 	uint32_t size = s->how.tuple, some = BATCH * size - s->got;
@@ -179,7 +179,7 @@ static bool next_batch(struct shuffle_out *s, const struct roost_call *c)
 	return s->whole;
 }
 
-/* Keeps what is left of a tuple whose other bytes come with the next piece. */
+/* Keeps the rest of the batch: the first bytes of a tuple that continues in the next piece. */
 static void end_batch(struct shuffle_out *s, const struct roost_call *c)
 {
 	uint32_t used = s->whole * s->how.tuple;
@@ -191,8 +191,8 @@ static void end_batch(struct shuffle_out *s, const struct roost_call *c)
 }
 
 /*
- * Moves tuples of the batch until a buffer is full: that of s->leaves. False: the batch is at its
- * end; or s->status says why it is no use.
+ * Copies tuples of the batch until a buffer is full; s->leaves is its partition. Returns false if
+ * the batch ends, or if s->status is set.
  */
 static inline __attribute__((always_inline)) bool move(struct shuffle_out *s, const uint8_t *own,
 						       uint32_t size)
@@ -220,13 +220,13 @@ static inline __attribute__((always_inline)) bool move(struct shuffle_out *s, co
 	return false;
 }
 
-/* The same: tuples of 8 bytes by code of their own. */
+/* move() for any size of tuples; the size 8 gets specialised code. */
 static bool move_on(struct shuffle_out *s, const struct roost_call *c)
 {
 	return s->how.tuple == 8 ? move(s, c->scratch, 8) : move(s, c->scratch, s->how.tuple);
 }
 
-/* Another one would take the place of the oldest one's status, which nobody has seen. */
+/* Returns whether another operation would overwrite the status of one in progress. */
 static bool full(const struct roost_call *c)
 {
 	return c->qp_posted - c->qp_done == ROOST_QP_OPS;
@@ -246,8 +246,8 @@ static enum roost_next send(const struct shuffle_out *s, struct roost_call *c)
 }
 
 /*
- * The buffer of s->leaves is on its way. Returns the last operation out of the other one, which is
- * filled next.
+ * Changes buffers after the buffer of s->leaves was posted. Returns the last operation from the
+ * other buffer, which is filled next.
  */
 static uint32_t sent(struct shuffle_out *s, const struct roost_call *c)
 {
@@ -263,7 +263,7 @@ static uint32_t sent(struct shuffle_out *s, const struct roost_call *c)
 	return t->op[t->which];
 }
 
-/* The first partition from s->flushed on that has something in its buffer. */
+/* Finds the next partition, from s->flushed on, whose buffer is not empty. */
 static bool next_rest(struct shuffle_out *s)
 {
 	while (s->flushed < s->how.partitions) {
@@ -275,8 +275,8 @@ static bool next_rest(struct shuffle_out *s)
 }
 
 /*
- * Nothing is under way any more: how the first operation failed. It is one of the last, since none
- * was posted behind it that is not.
+ * Notes the status of the first failed operation, when none is in progress any more. It is among
+ * the last ROOST_QP_OPS operations, because none is posted after a failure is known.
  */
 static void note_failure(struct shuffle_out *s, const struct roost_call *c)
 {
@@ -313,10 +313,7 @@ static enum roost_next payload(struct roost_call *c)
 			if (!c->qp_failed) {
 				ROOST_WAIT(c, send(s, c));
 				s->before = sent(s, c);
-				/*
-				 * Before the other buffer is filled, what went out of it has
-				 * arrived.
-				 */
+				/* The other buffer must have arrived before it is filled again. */
 				if (s->before)
 					ROOST_QP_WAIT(c, s->before);
 			}
@@ -356,7 +353,7 @@ static enum roost_next payload(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* ---- the kernel's life ---- */
+/* ---- start and stop ---- */
 
 static int start(void **self)
 {

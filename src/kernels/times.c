@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How long calls take on the node: from the beginning of the turn that their parameters came in to
- * the end of the one in which their reply was handed to the NIC. No clock is read for a call: turns
- * have their beginning, and whoever drives the NIC says when one is over in which calls have ended.
+ * Durations of calls on the node: from the beginning of the turn in which the parameters arrived to
+ * the end of the turn in which the reply was handed to the NIC. No clock is read for a call. The
+ * core knows the beginning of each turn, and the drive reports the end of turns in which calls
+ * ended.
  */
 #include "kernels/call.h"
 
 #include <stdlib.h>
 
-/* Of a turn, which has few more at its end than it has steps; what goes beyond is not timed. */
+/* Calls that end in one turn: few more than the turn's steps. Further calls are not timed. */
 #define ENDED_MAX 512
 
 struct ended {
-	struct kernel_version *s; /* counts as in use until the turn is over */
+	struct kernel_version *s; /* counted as in use until the end of the turn */
 	uint64_t began;
 };
 
@@ -43,7 +44,7 @@ void times_close(struct kernel_runtime *rt)
 
 int times_open(const struct kernel_runtime *rt, struct kernel_version *s)
 {
-	/* Pages that no time has touched are not there. */
+	/* Pages are allocated when they are first written. */
 	if (rt->ended)
 		s->times = mem_alloc_pages(hists_size(rt));
 	return rt->ended && !s->times ? -1 : 0;

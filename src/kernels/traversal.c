@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `traversal`: roost/traversal.h says what it does. One access for each element; values
- * go out straight from memory.
+ * The kernel `traversal`, described in roost/traversal.h. It makes one access per element. Values
+ * are sent from the region without a copy.
  */
 #include <endian.h>
 #include <string.h>
@@ -15,13 +15,16 @@ struct traversal {
 	struct roost_traversal_params p;
 	uint64_t at; /* address of the element */
 	uint32_t looked;
-	bool chain;		    /* what lists and hash chains are: is_chain() */
-	uint32_t key_off, next_off; /* of a chain: bytes into the element */
-	uint64_t key;		    /* as it lies in memory */
+	bool chain;		    /* a list or hash chain: is_chain() */
+	uint32_t key_off, next_off; /* chain: offsets in the element in bytes */
+	uint64_t key;		    /* in memory byte order */
 	uint8_t element[ROOST_TRAVERSAL_MAX_ELEMENT] __attribute__((aligned(64)));
 };
 
-/* The masks name positions at which a key ends inside of the element. *any: they name one. */
+/*
+ * Converts a mask. Returns false if it names a position at which a key would exceed the element.
+ * *any: the mask names a position.
+ */
 static bool take_mask(uint64_t *mask, uint32_t units, bool *any)
 {
 	*any = false;
@@ -38,11 +41,11 @@ static bool take_mask(uint64_t *mask, uint32_t units, bool *any)
 	return true;
 }
 
-/* Positions outside of the element are found when they are used; all else is checked here, once. */
+/* Checks all parameters, except that positions must be inside of the element: see inside(). */
 static bool take_params(struct traversal *s, const struct roost_call *c)
 {
 	struct roost_traversal_params *p = &s->p;
-	uint32_t units; /* positions at which a key ends inside */
+	uint32_t units; /* number of positions at which a key fits in the element */
 	bool any;
 
 	if (c->params_len != sizeof(*p))
@@ -74,7 +77,7 @@ static bool take_params(struct traversal *s, const struct roost_call *c)
 	return true;
 }
 
-/* The first position of a key from `pos` on; -1: none. */
+/* Returns the first position of a key from `pos` on, or -1. */
 static int next_key(const uint64_t *mask, int pos)
 {
 	for (int i = pos / 64; i < ROOST_TRAVERSAL_MASK_WORDS; i++) {
@@ -89,8 +92,8 @@ static int next_key(const uint64_t *mask, int pos)
 }
 
 /*
- * The element's key at `pos` against the one given: less than, equal to, greater than 0.
- * Little-endian: the last bytes count most.
+ * Compares the element's key at `pos` with the search key. Returns less than, equal to or greater
+ * than 0. Keys are little-endian, so the last bytes are compared first.
  */
 static inline int compare(const struct traversal *s, int pos)
 {
@@ -128,8 +131,8 @@ static inline bool fulfils(uint8_t predicate, int order)
 }
 
 /*
- * The position of the key that matches; -1: none. This runs once a hop: no call, and no more than a
- * look at words without a position.
+ * Returns the position of the key that matches, or -1. It runs once per hop, so it is inline, and a
+ * mask word without positions costs one test.
  */
 static inline int match(const struct traversal *s)
 {
@@ -143,7 +146,7 @@ static inline int match(const struct traversal *s)
 	return -1;
 }
 
-/* Is there room for len bytes at that position of the element? */
+/* Returns whether `len` bytes at a position are inside of the element. */
 static bool inside(const struct traversal *s, int pos, uint32_t len)
 {
 	return pos >= 0 && len <= s->p.element_len &&
@@ -159,7 +162,7 @@ static inline bool address_at(const struct traversal *s, int pos, uint64_t *out)
 	return true;
 }
 
-/* Where the next element's address stands, if a key decides. */
+/* Returns the position of the next element's address for ROOST_TRAVERSAL_NEXT_BY_KEY. */
 static int child(const struct traversal *s)
 {
 	const struct roost_traversal_params *p = &s->p;
@@ -174,7 +177,10 @@ static int child(const struct traversal *s)
 	return at;
 }
 
-/* The next element's address, 0: there is none. False: its position lies outside of the element. */
+/*
+ * Sets s->at to the next element's address, or 0 if there is none. Returns false if the position is
+ * outside of the element.
+ */
 static inline bool follow(struct traversal *s)
 {
 	const struct roost_traversal_params *p = &s->p;
@@ -196,8 +202,8 @@ static inline bool follow(struct traversal *s)
 }
 
 /*
- * One key of 8 bytes, which must be equal, and one next element: then a hop is two loads and a
- * compare.
+ * Returns whether elements have one key of 8 bytes, compared for equality, and one next element. A
+ * hop then costs two loads and a compare.
  */
 static bool is_chain(struct traversal *s)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How much of a turn kernels may have, so that what others wait for stays short, whatever a peer
- * has kernels do. Steps differ: a hop along a list takes 50 ns, a piece of payload 10 us. So the
- * time is taken of turns in which kernels had much, by whoever drives the NIC, and what fits into
- * TURN_NS follows it.
+ * The budget of a turn for kernels. It bounds the time that other QPs wait, whatever kernels a peer
+ * calls. Steps differ in length: a hop along a list takes 50 ns, a piece of payload 10 us.
+ * Therefore the drive measures turns in which kernels spent many units, and the budget is adapted
+ * so that a turn takes TURN_NS.
  */
 #include "kernels/call.h"
 
 #define TURN_NS	     20000
 #define FIRST	     256u
-#define LEAST	     8u	   /* units: a piece of 4 KiB makes headway */
-#define MOST	     1024u /* beside others */
+#define LEAST	     8u	   /* units; enough for progress with a piece of 4 KiB */
+#define MOST	     1024u /* if the turn is shared */
 #define ALONE	     4096u
 #define WORTH_TIMING 16u
 
@@ -48,7 +48,7 @@ uint32_t units_left(const struct runtime_pu *pu, uint32_t most)
 
 	if (!u->shared)
 		return most;
-	/* What payload has had of the turn leaves something, too: calls are no less than it. */
+	/* Calls get at least half of the budget, however much payload has spent. */
 	left = u->spent < u->allowed / 2 ? u->allowed - u->spent : u->allowed / 2;
 	left = left > LEAST ? left : LEAST;
 	return left < most ? left : most;

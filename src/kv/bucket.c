@@ -101,7 +101,7 @@ static void write_inline(struct bucket *b, unsigned i, const struct inline_pair 
 	memcpy(at + p->key_len, p->value, p->value_len);
 }
 
-/* Moves what is there together, so that the empty slots are the last. */
+/* Moves the used slots together, so that the empty slots are the last. */
 static void pack(struct bucket *b)
 {
 	struct bucket old = *b;

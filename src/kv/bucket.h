@@ -7,10 +7,10 @@
  *	50   the slab class of each slot, 4 bits
  *	55   two bitmaps of 10 bits: slots of inline pairs, and those in which one begins
  *	58   the place of the next bucket of the chain; 0: none
- *	62   slots that were used since the clock of eviction passed
+ *	62   a bitmap of slots that were used since the eviction clock passed
  *
- * An inline pair lies in slots one after the other: key length (bit 7: it expires), value length,
- * the second at which it expires (4 bytes, if it does), key, value.
+ * An inline pair takes consecutive slots: key length (bit 7: the pair expires), value length, the
+ * second at which the pair expires (4 bytes, only if it does), key, value.
  */
 #ifndef ROOST_KV_BUCKET_H
 #define ROOST_KV_BUCKET_H
@@ -78,21 +78,21 @@ static inline unsigned bucket_class(const struct bucket *b, unsigned i)
 	return b->classes[i / 2] >> (i & 1) * 4 & 0xf;
 }
 
-/* Slots of an inline pair. */
+/* Returns the number of slots that an inline pair takes. */
 static inline unsigned bucket_slots_for(uint32_t key_len, uint32_t value_len, bool expires)
 {
 	return (2 + (expires ? 4 : 0) + key_len + value_len + BUCKET_SLOT - 1) / BUCKET_SLOT;
 }
 
-/* A bitmap of empty slots. */
+/* Returns a bitmap of the empty slots. */
 uint32_t bucket_empty(const struct bucket *b);
-/* Slots in use. */
+/* Returns the number of slots in use. */
 unsigned bucket_load(const struct bucket *b);
 void bucket_inline_at(const struct bucket *b, unsigned i, struct inline_pair *p);
-/* Empties slot i, or all of the inline pair that begins there. */
+/* Empties slot i, or all slots of the inline pair that begins there. */
 void bucket_clear(struct bucket *b, unsigned i);
 void bucket_set(struct bucket *b, unsigned i, uint32_t place, uint32_t hash, unsigned class);
-/* The slot, or -1 when there is no room. What `p` points to lies outside of `b`. */
+/* Return the slot, or -1 if there is no room. The key and value of `p` must be outside of `b`. */
 int bucket_add_inline(struct bucket *b, const struct inline_pair *p);
 int bucket_add(struct bucket *b, uint32_t place, uint32_t hash, unsigned class);
 

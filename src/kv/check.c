@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Checks a whole store, for tests: each pair is where its hash says, and every count is right. */
+/* Checks a whole store, for tests: pairs are in the bucket of their hash, and counts are right. */
 #include "kv/store.h"
 
 struct sums {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Eviction by a clock: its hand goes over the buckets. A pair that was used since it passed last
- * stays, and its mark is taken away; one that was not goes. Inline pairs of the index take no memory
- * that others could use, and stay.
+ * Eviction by the clock algorithm. The hand passes over the buckets. A pair that was used since the
+ * last pass keeps its place and loses its mark; other pairs are evicted. Inline pairs in buckets of
+ * the index are not evicted, because that would free no memory for others.
  */
 #include "kv/store.h"
 
-/* Pairs that go at once: memory for one may be in pieces. */
+/* Pairs that are evicted at once: free memory may be fragmented. */
 #define AT_ONCE 16u
 
 static unsigned sweep(struct kv *kv, uint64_t bucket)
@@ -43,7 +43,7 @@ bool kv_evict(struct kv *kv)
 {
 	unsigned gone = 0;
 
-	/* Two rounds: the first takes marks away. */
+	/* Two rounds: the first removes marks. */
 	for (uint64_t i = 0; i < 2 * kv->buckets && gone < AT_ONCE; i++) {
 		if (kv->hand >= kv->buckets)
 			kv->hand = 0;

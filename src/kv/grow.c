@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Growth by linear hashing: the index grows by a bucket at a time, whose pairs come out of one other
- * bucket. A step is one such split. Its cost is bounded by the length of the chain, and does not
- * depend on the size of the index.
+ * Growth by linear hashing. The index grows by one bucket at a time, which gets its pairs from one
+ * other bucket. A step is one such split. Its cost is bounded by the length of the chain, and does
+ * not depend on the size of the index.
  */
 #include <errno.h>
 
 #include "kv/store.h"
 
-/* Longer chains are not split; with a keyed hash they come only where the index may not grow. */
+/* Longer chains are not split. With a keyed hash they occur only if the index cannot grow. */
 #define CHAIN_MAX 32u
 
-/* One of the two chains that come out of a split. */
+/* One of the two chains that result from a split. */
 struct half {
 	struct bucket b[2 * CHAIN_MAX];
 	unsigned n;
@@ -23,7 +23,7 @@ struct split {
 	struct bucket old[CHAIN_MAX];
 	unsigned num_old;
 	struct half halves[2];
-	uint32_t places[2 * 2 * CHAIN_MAX]; /* of chained buckets: those of before, then new ones */
+	uint32_t places[2 * 2 * CHAIN_MAX]; /* of chained buckets: the old ones, then new ones */
 	unsigned num_places, num_before;
 };
 
@@ -58,7 +58,7 @@ static struct bucket *next(struct half *h)
 	return &h->b[h->n++];
 }
 
-/* To which half the pair in a slot goes: the bit of its hash that now counts. */
+/* Returns the half for the pair in a slot: the bit of its hash that the split adds. */
 static unsigned half_of(struct split *s, const struct bucket *b, unsigned i, bool is_inline)
 {
 	struct kv *kv = s->kv;
@@ -108,7 +108,7 @@ static void divide(struct split *s, const struct bucket *b)
 	}
 }
 
-/* Nothing has changed in the store before all places are there. */
+/* Allocates all places before the store is changed, so that a failure changes nothing. */
 static bool take_places(struct split *s, unsigned need)
 {
 	struct slab *slab = kv_segment(s->kv, s->from);

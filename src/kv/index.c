@@ -63,7 +63,7 @@ static bool match_records(struct kv *kv, uint64_t hash, struct kv_loc *loc, cons
 	return false;
 }
 
-/* Reads the bucket at `addr` into the copy, and looks whether it has room. */
+/* Reads the bucket at `addr` into the copy, and checks whether it has room. */
 static void look(struct kv *kv, uint64_t addr, unsigned need, struct kv_loc *loc)
 {
 	loc->addr = addr;
@@ -99,7 +99,7 @@ static void write_bucket(struct kv *kv, uint64_t addr, const struct bucket *b)
 	*(struct bucket *)kv_write(&kv->mem, addr) = *b;
 }
 
-/* What goes into a bucket: an inline pair, or a pointer. */
+/* An entry of a bucket: an inline pair, or a pointer to a record. */
 struct entry {
 	unsigned slots; /* of an inline pair; 0: a pointer */
 	struct inline_pair pair;
@@ -113,7 +113,7 @@ static int add(struct bucket *b, const struct entry *e)
 			: bucket_add(b, e->place, e->hash, e->class);
 }
 
-/* A new bucket at the end of the chain whose last is at `last`. */
+/* Appends a new bucket to the chain whose last bucket is at `last`. */
 static int append(struct kv *kv, uint64_t home, uint64_t last, const struct entry *e)
 {
 	struct slab *s = kv_segment(kv, home);
@@ -131,7 +131,7 @@ static int append(struct kv *kv, uint64_t home, uint64_t last, const struct entr
 	return 0;
 }
 
-/* In any bucket of the chain but the one at `except`, which had no room. */
+/* Inserts into a bucket of the chain other than `except`, which has no room. */
 static int insert_elsewhere(struct kv *kv, uint64_t home, uint64_t except, const struct entry *e)
 {
 	uint64_t addr = kv_bucket_addr(home);
@@ -149,7 +149,7 @@ static int insert_elsewhere(struct kv *kv, uint64_t home, uint64_t except, const
 	}
 }
 
-/* Empties the pair's slots in the copy, and counts it out. */
+/* Empties the pair's slots in the copy, and updates the counts. */
 static void clear(struct kv *kv, struct bucket *b, unsigned slot, bool is_inline)
 {
 	unsigned before = bucket_load(b);
@@ -197,7 +197,7 @@ static int replace(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struc
 		err = insert_elsewhere(kv, kv_home(kv, hash), loc->addr, e);
 		if (err)
 			return err;
-		/* Its chain may go on now. */
+		/* The bucket may have a new successor in the chain. */
 		loc->b = *(const struct bucket *)kv_more(&kv->mem, loc->addr);
 		clear(kv, &loc->b, loc->slot, loc->is_inline);
 		write_bucket(kv, loc->addr, &loc->b);
@@ -218,7 +218,7 @@ int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const
 		e.pair = (struct inline_pair){p->key, p->value, p->expires, (uint8_t)p->key_len,
 					      (uint8_t)p->value_len};
 	} else {
-		/* Over the old record, when it has the shape of the new one. */
+		/* Overwrite the old record if it has the shape of the new one. */
 		if (found && !loc->is_inline && loc->pair.value &&
 		    kv_record_fits(p, bucket_class(&loc->b, loc->slot))) {
 			kv_record_write(kv, s, slot_place(bucket_slot(&loc->b, loc->slot)), p);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The memory access engine: index, slabs and stacks of a store reach memory only through it, and it
- * counts what they do. An access is one contiguous request, of any length.
+ * The memory access engine. The index, slabs and stacks of a store access memory only through it,
+ * and it counts the accesses. An access is one contiguous request of any length.
  *
- * Addresses are offsets in one space, which is reserved as a whole; pages come when they are first
- * written. One thread at a time.
+ * Addresses are offsets in one address range, which is reserved as a whole. Pages are allocated
+ * when they are first written. One thread at a time.
  */
 #ifndef ROOST_KV_MEMORY_H
 #define ROOST_KV_MEMORY_H
@@ -20,31 +20,31 @@ struct kv_memory {
 	uint64_t reads, writes; /* accesses */
 };
 
-/* 0, or -ENOMEM. `size` is rounded up to a page. */
+/* Reserves `size` bytes, rounded up to a page. Returns 0 or -ENOMEM. */
 int kv_memory_open(struct kv_memory *m, uint64_t size);
 void kv_memory_close(struct kv_memory *m);
 
-/* An access: bytes that stay valid until they are written. */
+/* An access: returns bytes that remain valid until they are written. */
 static inline const void *kv_read(struct kv_memory *m, uint64_t addr)
 {
 	m->reads++;
 	return m->base + addr;
 }
 
-/* Bytes that follow those of the access before: no access of its own. */
+/* Returns bytes that follow those of the previous access. It does not count as an access. */
 static inline const void *kv_more(const struct kv_memory *m, uint64_t addr)
 {
 	return m->base + addr;
 }
 
-/* An access: where the caller writes contiguous bytes at once. */
+/* An access: returns the place where the caller writes contiguous bytes at once. */
 static inline void *kv_write(struct kv_memory *m, uint64_t addr)
 {
 	m->writes++;
 	return m->base + addr;
 }
 
-/* No access, but the wish for one. */
+/* Prefetches. It does not count as an access. */
 static inline void kv_prefetch(const struct kv_memory *m, uint64_t addr)
 {
 	__builtin_prefetch(m->base + addr);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A record: a head of 4 bytes (key length, 8 bits; value length, 21 bits; whether it expires;
- * whether it has extents), the second at which it expires (4 bytes, if it does), the key, the
- * value. A value that does not fit into a slab of 64 KiB with these lies in extents: slabs of
- * 64 KiB, and a last one that fits; their places (4 bytes each) stand where the value would.
+ * A record has a head of 4 bytes (key length, 8 bits; value length, 21 bits; a bit if it expires; a
+ * bit if it has extents), the second at which it expires (4 bytes, only if it does), the key, and
+ * the value. If these exceed a slab of 64 KiB, the value is in extents: slabs of 64 KiB, and a last
+ * one of the class that fits. The record then has the places of the extents (4 bytes each) instead
+ * of the value.
  */
 #include <errno.h>
 
@@ -27,7 +28,7 @@ static uint32_t extents_of(uint32_t value_len)
 	return (value_len + SLAB_MAX - 1) / SLAB_MAX;
 }
 
-/* Bytes of the i-th extent. */
+/* Returns the bytes of extent i. */
 static uint32_t extent_bytes(uint32_t value_len, uint32_t i)
 {
 	uint32_t left = value_len - i * SLAB_MAX;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Executes operations in groups: hashes and asks for the buckets of all, then for the records that
- * their slots name, then executes them in order. So the misses of a group overlap.
+ * Executes operations in groups: computes all hashes and prefetches the buckets, prefetches the
+ * records that their slots point to, then executes the operations in order. Thus the cache misses
+ * of a group overlap.
  */
 #include <errno.h>
 
 #include "kv/store.h"
 
 #define GROUP 32u
-/* Rounds of eviction for one operation: memory for a value with many extents takes several. */
+/* Rounds of eviction for one operation: a value with many extents needs several. */
 #define EVICTIONS 256u
 
 static int check(const struct kv_op *op)
@@ -40,7 +41,7 @@ static int give(struct kv_op *op, const void *value, uint32_t len)
 	return 0;
 }
 
-/* For the clock of eviction. */
+/* Marks the pair as used, for the eviction clock. */
 static void mark(struct kv *kv, struct kv_loc *loc)
 {
 	if (!kv->config.evict || loc->is_inline || loc->b.used >> loc->slot & 1)
@@ -103,7 +104,7 @@ static int touch(struct kv *kv, struct kv_op *op)
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
 	value = kv_value(kv, op->hash, &loc);
-	/* Out of the record that it may be written to. */
+	/* Copy the value out of the record, which kv_store() may overwrite. */
 	if (value != kv->gather)
 		memcpy(kv->gather, value, loc.pair.value_len);
 	p = (struct kv_pair){op->key, kv->gather, op->key_len, loc.pair.value_len, op->expires};
@@ -142,7 +143,7 @@ static void execute(struct kv *kv, struct kv_op *op)
 			break;
 		op->status = once(kv, op);
 	}
-	/* An inline pair may take ten slots: those of two buckets at the highest fill. */
+	/* An inline pair may take ten slots: as many as two buckets have at the fill limit. */
 	kv_grow(kv, 2);
 }
 

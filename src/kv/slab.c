@@ -47,7 +47,7 @@ static void pull_far(struct slab *s, struct slab_class *k)
 	k->near_count += n;
 }
 
-/* The oldest entries go far: those on top were used last, and are in the cache. */
+/* The oldest entries move to the far stack: the top entries were used last and are in the cache. */
 static void push(struct slab *s, unsigned class, uint32_t place)
 {
 	struct slab_class *k = &s->classes[class];
@@ -64,7 +64,7 @@ static bool fresh(struct slab *s)
 {
 	if (s->top + SLAB_MAX > s->limit)
 		return false;
-	/* Place 0 means none: the first block gives all but its first unit. */
+	/* Place 0 means none, so the first unit of the first block is not used. */
 	if (s->top == 0) {
 		for (unsigned c = 0; c + 1 < SLAB_CLASSES; c++)
 			push(s, c, 1u << c);
@@ -117,7 +117,7 @@ uint32_t slab_alloc(struct slab *s, unsigned class)
 	struct slab_class *k = &s->classes[class];
 
 	if (unlikely(!has(s, class)) && !refill(s, class)) {
-		/* A merge that did not help is not repeated before enough was freed since. */
+		/* Do not merge again before enough slabs were freed since the last merge. */
 		if (s->frees - s->merged_at < SLAB_BATCH || s->top - s->used < slab_size(class))
 			return 0;
 		s->merged_at = s->frees;
@@ -136,7 +136,7 @@ void slab_free(struct slab *s, uint32_t place, unsigned class)
 	push(s, class, place);
 }
 
-/* By place, least significant byte first; the result is in `a`. */
+/* Sorts by place, least significant byte first. The result is in `a`. */
 static void radix_sort(uint32_t *a, uint32_t *b, uint32_t n)
 {
 	for (unsigned shift = 0; shift < 32; shift += 8) {

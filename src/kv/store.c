@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Opens, closes and describes a store, and goes over its pairs. */
+/* Opens and closes a store, reports its statistics, and scans its pairs. */
 #include "kv/kv.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static void make_secret(struct kv *kv, const uint8_t *given)
 	}
 }
 
-/* The index, then each segment with its stacks. */
+/* Lays out the address range: the index, then each segment with its stacks. */
 static int lay_out(struct kv *kv)
 {
 	const struct kv_config *c = &kv->config;

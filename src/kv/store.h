@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the files of this room know of a store. */
+/* Internals of a store, for the files of src/kv. */
 #ifndef ROOST_KV_STORE_H
 #define ROOST_KV_STORE_H
 
@@ -18,24 +18,24 @@ struct kv {
 	uint64_t buckets, buckets_max;
 	uint64_t slots, pairs, inline_pairs, chained;
 	uint64_t growth_accesses, growth_steps, evicted, expired;
-	uint64_t hand; /* of the clock of eviction: a bucket */
+	uint64_t hand; /* hand of the eviction clock: a bucket */
 	uint32_t now;
 	bool stuck;	   /* a chain is too long to be split */
 	unsigned segments; /* a power of two */
 	struct slab *slabs;
-	uint8_t *gather; /* KV_VALUE_MAX bytes: a value out of its extents */
+	uint8_t *gather; /* KV_VALUE_MAX bytes, to assemble a value from its extents */
 };
 
-/* Where a pair is, or, when it is not, what a lookup saw of its chain. */
+/* The location of a pair or, if it was not found, the state of its chain. */
 struct kv_loc {
-	uint64_t addr,
-		prev; /* of the bucket, and of that before it in the chain if it has `prev` */
+	/* address of the bucket and, if `chained`, of the previous one in the chain */
+	uint64_t addr, prev;
 	bool chained;
 	bool is_inline;
 	unsigned slot;
 	struct bucket b;     /* a copy */
-	struct kv_pair pair; /* value is NULL when it lies in extents */
-	uint64_t room;	     /* address of the first bucket with enough empty slots; if has_room */
+	struct kv_pair pair; /* value is NULL if it is in extents */
+	uint64_t room;	     /* if has_room: address of the first bucket with enough empty slots */
 	bool has_room;
 	struct bucket room_copy;
 };
@@ -55,8 +55,8 @@ static inline uint32_t kv_second_hash(uint64_t hash)
 }
 
 /*
- * The segment of a pair, from its hash or its bucket: a bucket, those chained to it and their
- * records lie in one. The index has at least as many buckets as there are segments.
+ * Returns the segment of a pair by its hash or its bucket. A bucket, its chain and their records
+ * are in one segment. The index has at least as many buckets as there are segments.
  */
 static inline struct slab *kv_segment(struct kv *kv, uint64_t hash_or_bucket)
 {
@@ -75,7 +75,7 @@ static inline bool kv_is_over(const struct kv *kv, uint32_t expires)
 
 /* record.c: pairs in slabs */
 
-/* The place of a new record, or 0. */
+/* Returns the place of a new record, or 0 if memory is full. */
 uint32_t kv_record_new(struct kv *kv, uint64_t hash, const struct kv_pair *p, unsigned *class);
 /* Writes a pair over one with a record of the same shape. */
 void kv_record_write(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p);
@@ -83,21 +83,21 @@ bool kv_record_fits(const struct kv_pair *p, unsigned class);
 void kv_record_free(struct kv *kv, struct slab *s, uint32_t place, unsigned class);
 /* Reads all but a value in extents. One access. */
 void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
-/* The value of a pair that was read, in one piece: valid until the next one. */
+/* Returns the value of a pair that was read, in one piece. It is valid until the next call. */
 const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
 
 /* index.c: pairs in buckets */
 
-/* Whether the key is there. `need`: slots to look for room for. */
+/* Returns whether the key exists. Also looks for a bucket with `need` empty slots. */
 bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsigned need,
 	     struct kv_loc *loc);
-/* Stores a pair whose key was looked up with `loc`. 0 or -ENOSPC. */
+/* Stores a pair whose key was looked up with `loc`. Returns 0 or -ENOSPC. */
 int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const struct kv_pair *p);
 void kv_remove(struct kv *kv, uint64_t hash, struct kv_loc *loc);
 unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p);
 const uint8_t *kv_value(struct kv *kv, uint64_t hash, struct kv_loc *loc);
 
-/* evict.c: makes room; false when nothing can go */
+/* evict.c: evicts pairs; returns false if there is none to evict */
 bool kv_evict(struct kv *kv);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The end of a hook, in a world whose turns the test gives. */
+/* Ends a hook, in a world whose turns the test runs. */
 #ifndef TESTS_KERNELS_CONCLUDE_H
 #define TESTS_KERNELS_CONCLUDE_H
 
@@ -13,8 +13,8 @@
 #include "kernels/local_call.h"
 
 /*
- * Of a local call that is off its stream: lets its operations end, and sees that its status is
- * that.
+ * Ends a local call that is detached from its stream: waits for its operations, and checks its
+ * status.
  */
 static inline void conclude(struct local_call *p, uint32_t status, bool (*turn)(void))
 {

@@ -30,24 +30,24 @@ struct rig_shape {
 	uint32_t access; /* of the node's QPs and regions; 0: all */
 	uint8_t rnr_retry;
 	bool loop;	  /* callers and node are one NIC */
-	uint64_t turn_ns; /* what a turn takes; 0: time stands still as long as a NIC has work */
+	uint64_t turn_ns; /* duration of a turn; 0: time stands still while a NIC has work */
 };
 
 void rig_open(struct rig *r, uint64_t seed, const struct rig_shape *shape);
 void rig_close(struct rig *r);
-/* A turn of each NIC, or time moves on. False: nothing is left to happen. */
+/* Runs a turn of each NIC, or advances the time. Returns false if no event is left. */
 bool rig_step(struct rig *r);
 
 /*
- * Posts a call: parameters behind the head that is made here. Slot: which reply buffer, of `room`
- * bytes + 8.
+ * Posts a call with these parameters; makes the head. `slot` is the number of the reply buffer, of
+ * `room` + 8 bytes.
  */
 void rig_post(struct rig *r, unsigned caller, unsigned slot, uint64_t op, const void *params,
 	      uint32_t len, uint32_t room, uint16_t flags);
-/* The same with a head as it is. */
+/* Posts a call with this head. */
 void rig_post_head(struct rig *r, unsigned caller, unsigned slot, uint64_t op,
 		   const struct roost_rpc_head *head, const void *params, uint32_t len);
-/* Posts an RPC WRITE of bytes that stand at RIG_PAYLOAD of the caller's memory. */
+/* Posts an RPC WRITE of the bytes at RIG_PAYLOAD of the caller's memory. */
 void rig_post_payload(struct rig *r, unsigned caller, uint64_t op, uint32_t len);
 struct roost_rpc_head rig_head(struct rig *r, unsigned caller, unsigned slot, uint32_t room,
 			       uint16_t flags);
@@ -59,26 +59,26 @@ struct rig_reply {
 	bool front;
 };
 /*
- * Runs the world until the reply is there; fails the test when none comes within ten virtual
+ * Runs the world until the reply arrives. Fails the test if none arrives within ten virtual
  * seconds.
  */
 struct rig_reply rig_wait(struct rig *r, unsigned caller, unsigned slot, uint32_t room);
 bool rig_poll(struct rig *r, unsigned caller, unsigned slot, uint32_t room, struct rig_reply *out);
 struct rig_reply rig_call(struct rig *r, uint64_t op, const void *params, uint32_t len,
 			  uint32_t room);
-/* Takes completions of the send queues, which must be good ones. */
+/* Takes completions of the send queues, and checks that they are successful. */
 void rig_reap(struct rig *r);
-/* Posts a WRITE out of a caller's memory to its node's. */
+/* Posts a WRITE from a caller's memory to its node's memory. */
 void rig_write(struct rig *r, unsigned caller, uint64_t from, uint64_t to, uint32_t len);
 
 /* Makes the kernel runtime of the callers' NIC, once; on loop-back that is r->f. */
 struct kernel_runtime *rig_caller_runtime(struct rig *r);
-/* Begins an invocation that is to be attached to a stream, with the region of node 0. */
+/* Begins a local call for a stream, with the region of node 0. */
 struct local_call *rig_local_call(struct rig *r, struct kernel_runtime *f, uint64_t op,
 				  const void *params, uint32_t len, void *reply, uint32_t room);
 struct runtime_counters rig_counters(const struct rig *r);
 
-/* Address in the node's memory that callers of QP 0 name. */
+/* Returns the address of the node's memory that callers of QP 0 use. */
 static inline uint64_t rig_va(const struct rig *r, uint64_t off)
 {
 	return (uintptr_t)r->node[0].mem + off;

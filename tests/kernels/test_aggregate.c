@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `aggregate` against a plain model that has the whole stream before it: records of all
- * sizes, over links of all kinds.
+ * Compares the kernel `aggregate` with a plain model that processes the whole stream at once:
+ * records of all sizes, over links of all kinds.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@ static void open_rig(const struct rig_shape *shape)
 	assert_int_equal(runtime_deploy(r->f, kernels_builtin("aggregate"), NULL), 0);
 }
 
-/* A call over `len` bytes at RIG_PAYLOAD. */
+/* Makes a call with `len` bytes of payload at RIG_PAYLOAD. */
 static struct rig_reply stream(const struct roost_aggregate_params *p, uint32_t len, uint32_t room)
 {
 	struct rig_reply reply;
@@ -153,7 +153,7 @@ static void run_model(struct model *m, const struct roost_aggregate_params *p, c
 
 static struct model M;
 
-/* One call, and everything it says. */
+/* Makes a call, and checks all of its results. */
 static void check(const struct roost_aggregate_params *p, uint32_t len, uint32_t room)
 {
 	const uint8_t *data = r->caller[0].mem + RIG_PAYLOAD;
@@ -225,7 +225,7 @@ static struct roost_aggregate_params any(struct rng *rng)
 	return p;
 }
 
-/* Bytes of which many are alike, so that comparisons and groups meet. */
+/* Fills with few different bytes, so that comparisons and groups match. */
 static void fill(struct rng *rng, uint32_t len)
 {
 	uint64_t of = rng_below(rng, 2) ? 4 : 256;
@@ -269,7 +269,7 @@ static void over_a_bad_link(void **state)
 				seed, 20);
 }
 
-/* What 64 bits don't hold, what is at the ends of a field's range, and signs. */
+/* Sums beyond 64 bits, values at the ends of a field's range, and signs. */
 static void extreme_values(void **state)
 {
 	static const uint64_t values[] = {UINT64_MAX, UINT64_MAX, 1ull << 63,	 0,
@@ -314,13 +314,13 @@ static void as_many_groups_as_there_are(void **state)
 	check(&p, 16000, RIG_REPLY - 8);
 	assert_int_equal(M.res.groups, 160);
 	assert_int_equal(M.res.overflow, 2000 / 400 * 240);
-	/* All groups that there can be don't fit into a reply of the rig's. */
+	/* The most groups do not fit into a reply of the rig. */
 	p.max_groups = ROOST_AGGREGATE_MAX_GROUPS;
 	assert_int_equal(stream(&p, 16000, RIG_REPLY - 8).status, ROOST_RPC_TOO_LONG);
 	rig_close(r);
 }
 
-/* Rows that have no room are counted, and nothing behind the room is touched. */
+/* Rows without room are counted, and memory behind the room is not written. */
 static void rows_without_room(void **state)
 {
 	struct roost_aggregate_params p = roost_aggregate_params(16);
@@ -337,7 +337,7 @@ static void rows_without_room(void **state)
 	p.out = rig_va(r, OUT);
 	for (p.out_len = 0; p.out_len < 12000; p.out_len += 1009)
 		check(&p, 48000, 64);
-	/* Room that is none. */
+	/* Room outside of the region. */
 	p.out = rig_va(r, RIG_MEM) - 100;
 	p.out_len = 1000;
 	assert_int_equal(stream(&p, 48000, 64).status, ROOST_RPC_ACCESS);
@@ -392,7 +392,7 @@ static void bad_parameters(void **state)
 	roost_aggregate_project(&p, 0, 25), refused(&p);
 	p = good, roost_aggregate_project(&p, 0, 9);
 	roost_aggregate_group_by(&p, roost_aggregate_field(0, 4, 0), 9), refused(&p);
-	/* Not whole records; records that nobody announced. */
+	/* Incomplete records; unannounced records. */
 	assert_int_equal(stream(&good, 1001, 64).status, ROOST_RPC_BAD_PARAMS);
 	rig_post_payload(r, 0, ROOST_AGGREGATE_OP, 800);
 	world_run(&r->w, world_now(&r->w) + SEC);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A call allocates nothing, not even over a link that loses: the linker hands malloc and its kin to
- * the counters of allocations.h.
+ * A call allocates nothing, even on a link with loss. The linker redirects malloc() and the other
+ * allocation functions to the counters of allocations.h.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static void calls_allocate_nothing(void **state)
 		p = roost_get_params(rig_va(&r, 0), 16, 5, 0);
 		/* More in flight than there are slots: RNR NAKs too. */
 		for (unsigned round = 0; round < 80; round++) {
-			if (round == 60) { /* the simulated link has grown as far as it will */
+			if (round == 60) { /* the simulated link has its final size */
 				assert_true(allocations > 10);
 				allocations = 0;
 			}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `consistency`: objects at rest, objects torn at any place, and objects that a thread
- * rewrites all the time.
+ * The kernel `consistency`: unchanging objects, objects that are torn at any place, and objects
+ * that a thread rewrites all the time.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -41,7 +41,7 @@ static struct rig_reply read_object(uint32_t len, uint16_t tries, uint16_t schem
 	return rig_call(r, ROOST_CONSISTENCY_OP, &p, sizeof(p), ROOM);
 }
 
-/* A new state of the object; returns how much data it has. */
+/* Writes a new state of the object. Returns its bytes of data. */
 static uint32_t write_object(uint32_t len, uint16_t scheme, uint8_t seed)
 {
 	uint32_t n = scheme == ROOST_CONSISTENCY_CRC ? len - 8 : roost_versions_data(len);
@@ -93,7 +93,7 @@ static void objects_at_rest(void **state)
 	}
 }
 
-/* Any bit that is wrong is seen; and after as many tries as asked for it ends. */
+/* Any wrong bit is detected, and the call ends after the requested number of tries. */
 static void torn_objects(void **state)
 {
 	struct rng rng;
@@ -130,7 +130,7 @@ static void torn_objects(void **state)
 	rig_close(r);
 }
 
-/* A try finds it torn, a later one whole: the writer is done in between. */
+/* A try finds the object torn; a later try finds it whole, after the writer has finished. */
 static void read_again(void **state)
 {
 	struct roost_consistency_params p;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The forms of CRC-64 against the one bit by bit of roost/consistency.h. */
+/* Compares the implementations of CRC-64 with the bitwise one of roost/consistency.h. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static void all_forms_agree(void **state)
 		}
 }
 
-/* Each bit counts, wherever it stands in its block. */
+/* Each bit changes the CRC, at any position of a block. */
 static void a_bit_changes_it(void **state)
 {
 	uint64_t whole;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels come and go: what a descriptor must be, slots, functions at start and end, calls in
+ * Deployment of kernels: checks of the descriptor, slots, functions at start and end, calls in
  * flight.
  */
 #include <errno.h>

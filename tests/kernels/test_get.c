@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `get` against a plain model: tables of both kinds, full and empty, and tables that
- * lead astray.
+ * Compares the kernel `get` with a plain model: tables of both schemes, full and empty, and tables
+ * with invalid pointers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ static struct rig_reply get(uint64_t key, uint32_t flags, uint32_t bound)
 	return rig_call(r, ROOST_GET_OP, &p, sizeof(p), ROOM);
 }
 
-/* Keys in order of insertion: value and length follow from the number. */
+/* Value and length of a key depend on its number in the order of insertion. */
 static uint32_t len_of(unsigned i)
 {
 	return i % 7 ? i * 13 % ROOM : 0;
@@ -95,7 +95,7 @@ static void tables(const struct sim_params *sp)
 		assert_int_equal(fill(keys, loads[i], ROOST_GET_PROBE, &rng), loads[i]);
 		check_all(keys, loads[i], ROOST_GET_PROBE, &rng);
 	}
-	/* As full as chains let it be. */
+	/* As full as possible with chains. */
 	check_all(keys, fill(keys, 350, 0, &rng), 0, &rng);
 	rig_close(r);
 }
@@ -110,7 +110,7 @@ static void over_a_bad_link(void **state)
 	tables(&(struct sim_params){.loss = 0.05, .dup = 0.05, .delay_ns = 1000});
 }
 
-/* A table without a free bucket, a chain that bites its tail: they end at the bound. */
+/* A table without a free bucket and a chain with a cycle: the call ends at the bound. */
 static void bounds(void **state)
 {
 	uint64_t keys[ENTRIES * 3];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that goes away under replies which wait to be sent: their calls end with ROOST_RPC_ACCESS,
- * the connection goes on.
+ * Memory that is deregistered while replies wait to be sent from it: their calls end with
+ * ROOST_RPC_ACCESS, and the connection continues.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -21,13 +21,13 @@ static struct rig R, *const r = &R;
 #define CALLS 60
 #define LEN   3000
 
-/* whole: a reply out of memory, in one. */
+/* whole: replies from memory, in one piece. */
 static enum roost_next whole(struct roost_call *c)
 {
 	return roost_reply_from(c, *(const uint64_t *)c->params, LEN);
 }
 
-/* pieces: the same in three. */
+/* pieces: replies from memory, in three pieces. */
 static enum roost_next pieces(struct roost_call *c)
 {
 	uint32_t *i = c->state;
@@ -85,8 +85,8 @@ static void goes(uint64_t seed, uint64_t op, bool unmap, const struct rig_shape 
 		rig_post(r, 0, i, op, &va, 8, LEN, 0);
 	}
 	/*
-	 * All have come (one that comes later ends the connection), the first are answered, some in
-	 * part.
+	 * All calls have arrived (a later one would end the connection). The first have replies,
+	 * some of them partial.
 	 */
 	while (!good || rig_counters(r).calls < CALLS) {
 		for (unsigned i = 0; i < CALLS && !good; i++) {
@@ -117,8 +117,7 @@ static void goes(uint64_t seed, uint64_t op, bool unmap, const struct rig_shape 
 		gone++;
 		assert_int_equal(reply.status, ROOST_RPC_ACCESS);
 		/*
-		 * Of one that was refused at once, after pieces that went, it says how much these
-		 * were.
+		 * If a piece was refused at once, `len` is the length of the pieces sent before.
 		 */
 		assert_in_range(reply.len, 0, op == PIECES ? LEN : 0);
 	}
@@ -147,7 +146,7 @@ static void regions_deregistered(void **state)
 	}
 }
 
-/* Loop-back moves a message a turn. */
+/* Loop-back transfers one message per turn. */
 static void on_loop_back(void **state)
 {
 	for (unsigned i = 0; i < 2; i++)

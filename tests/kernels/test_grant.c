@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Regions of the node's own, granted to kernels: by number, with the rights given, in all versions,
- * and to nobody else.
+ * Regions of the node that are granted to kernels: by number, with the granted rights, for all
+ * versions, and for no other kernel.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@ static struct rig R, *const r = &R;
 enum what { READ, WRITE, COPY_OUT, COPY_IN, CAS, SEND_FROM, REPLY_FROM, WHATS };
 
 /*
- * agent: does what its parameters say, at an address of a granted region, and one of the caller's.
+ * agent: executes its parameters, at an address of a granted region and one of the caller's region.
  */
 struct params {
 	uint64_t what, n, va, own;
@@ -51,13 +51,13 @@ static enum roost_next agent(struct roost_call *c)
 	}
 	if (p->what == REPLY_FROM)
 		ROOST_REPLY_FROM_IN(c, (uint32_t)p->n, p->va, 8);
-	/* The region holds for one step alone. */
+	/* The choice of a region applies to one step only. */
 	ROOST_READ(c, p->own, &s->scrap, 8);
 	ROOST_REPLY(c, &s->word, 8);
 	ROOST_STEPS_END;
 }
 
-/* Tells what it has. */
+/* Replies with its grants. */
 static enum roost_next asks(struct roost_call *c)
 {
 	return roost_reply(c, ROOST_RPC_OK, c->grants,
@@ -80,7 +80,7 @@ static const struct roost_kernel agents[] = {KERNEL("agent", AGENT, 1, agent),
 static uint64_t memory[64];
 static uint32_t pd, key;
 
-/* A region without remote rights, in a protection domain of its own. */
+/* Registers a region without remote rights, in a separate protection domain. */
 static void open_rig(uint64_t seed, const struct sim_params *sp, bool writable)
 {
 	struct nic_mr_attr a = {.addr = memory,
@@ -159,7 +159,7 @@ static void what_was_not(void **state)
 		bool reads = w == READ || w == COPY_OUT || w == SEND_FROM || w == REPLY_FROM;
 
 		/*
-		 * By its right number; by others; not by its address alone; beyond its ends; by
+		 * With its number; with other numbers; with its address only; beyond its ends; from
 		 * another kernel.
 		 */
 		assert_int_equal(ask(AGENT, w, 1, 0).status,
@@ -174,7 +174,7 @@ static void what_was_not(void **state)
 	for (unsigned i = 0; i < 64; i++)
 		assert_int_equal(memory[i], i);
 	rig_close(r);
-	/* Rights to change what the node itself may not. */
+	/* A grant of rights that the region itself does not have. */
 	open_rig(11, &(struct sim_params){.delay_ns = 1000}, false);
 	assert_int_equal(grant(AGENT, 14), 1);
 	assert_int_equal(ask(AGENT, WRITE, 1, 0).status, ROOST_RPC_ACCESS);
@@ -223,12 +223,12 @@ static void numbers(void **state)
 		assert_int_equal(has[2].access, 14);
 		assert_int_equal(has[7].addr, 0x7000000000);
 	}
-	/* Loaded anew it has none. */
+	/* After a new deployment the kernel has no grants. */
 	world_run(&r->w, world_now(&r->w) + SEC);
 	assert_int_equal(runtime_undeploy(r->f, AGENT), 0);
 	assert_int_equal(runtime_deploy(r->f, &agents[0], NULL), 0);
 	assert_int_equal(ask(AGENT, READ, 1, 0).status, ROOST_RPC_ACCESS);
-	/* And none when the region is gone. */
+	/* A grant ends when its region is deregistered. */
 	assert_int_equal(ask(OTHER, READ, 1, 0).status, ROOST_RPC_OK);
 	assert_int_equal(nic_mr_deregister(r->w.nic[1], key), 0);
 	assert_int_equal(ask(OTHER, READ, 1, 0).status, ROOST_RPC_ACCESS);

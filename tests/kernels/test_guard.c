@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that crash, and calls that end without their kernel: the callers are told, the NIC and
- * everybody else go on.
+ * Kernels that crash, and calls that end without their kernel: callers get a status, and the NIC
+ * and other calls continue.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -53,7 +53,7 @@ struct state {
 	uint64_t word, log;
 };
 
-/* Crashes in the step after its first READ, as its parameters say; with 99 it never ends. */
+/* Crashes in the step after its first READ, in the way of its parameters; 99: never ends. */
 static enum roost_next bad(struct roost_call *c)
 {
 	struct state *s = c->state;
@@ -101,7 +101,7 @@ enum { BAD = 0x1000, GOOD, LENDER };
 		__VA_ARGS__                                                                        \
 	}
 
-static volatile unsigned stopped, cuts; /* counted before a crash that jumps out: not later */
+static volatile unsigned stopped, cuts; /* volatile: counted before a crash, which is a jump */
 
 static void count_stop(void *self)
 {
@@ -160,7 +160,7 @@ static void a_step_that_crashes(void **state)
 
 		open_rig(how);
 		assert_int_equal(runtime_deploy(r->f, &bad_kernel, NULL), 0);
-		/* Some are under way, on both QPs, when another one crashes. */
+		/* Calls are in progress on both QPs when another one crashes. */
 		for (unsigned i = 0; i < 10; i++) {
 			p[0] = (uintptr_t)r->node[i & 1].mem;
 			rig_post(r, i & 1, i, BAD, p, sizeof(p), 8, 0);
@@ -181,7 +181,7 @@ static void a_step_that_crashes(void **state)
 		assert_true(runtime_kernel_info(r->f, 1, &info));
 		assert_int_equal(info.state, RUNTIME_KERNEL_DISABLED);
 		assert_int_equal(info.ctr.faults, 1);
-		/* A version that does better; nothing of the bad one is called any more. */
+		/* A correct version replaces it; no function of the bad one is called any more. */
 		world_run(&r->w, world_now(&r->w) + SEC);
 		replace(&better_kernel, NULL, 0);
 		assert_int_equal(rig_call(r, BAD, p, sizeof(p), 8).status, ROOST_RPC_OK);
@@ -192,7 +192,7 @@ static void a_step_that_crashes(void **state)
 	}
 }
 
-/* In the middle of payload: the rest of it is nobody's. */
+/* A crash in the middle of payload: the rest of the payload is dropped. */
 static void a_stream_that_crashes(void **state)
 {
 	open_rig(20);
@@ -210,7 +210,7 @@ static void a_stream_that_crashes(void **state)
 	rig_close(r);
 }
 
-/* ---- beginnings and ends that crash ---- */
+/* ---- start() and stop() that crash ---- */
 
 static int start_crashes(void **self)
 {
@@ -255,7 +255,7 @@ static void beginnings_and_ends(void **state)
 
 /* ---- calls that end without their kernel ---- */
 
-/* lender: has something of self's as long as a call runs. */
+/* lender: borrows from `self` while a call runs. */
 static enum roost_next lend(struct roost_call *c)
 {
 	const uint64_t *p = c->params;
@@ -265,7 +265,7 @@ static enum roost_next lend(struct roost_call *c)
 	++*(int *)c->self;
 	for (s->log = p[1]; s->log; s->log--)
 		ROOST_READ(c, p[0], &s->word, 8);
-	if (!(c->params_len & 8)) /* one with payload gives it back at the end of that */
+	if (!(c->params_len & 8)) /* a call with payload gives it back at the end of the payload */
 		--*(int *)c->self;
 	ROOST_STEPS_END;
 }
@@ -304,7 +304,7 @@ static void what_was_taken_is_given_back(void **state)
 				     .cfg = {.max_steps = 5000}});
 	assert_int_equal(runtime_deploy(r->f, &lender, &lent), 0);
 	assert_int_equal(runtime_deploy(r->f, &good_kernel, NULL), 0);
-	/* By itself. */
+	/* A call that ends by itself. */
 	p[0] = rig_va(r, 0);
 	p[1] = 10;
 	assert_int_equal(rig_call(r, LENDER, p, 16, 8).status, ROOST_RPC_OK);
@@ -331,7 +331,7 @@ static void what_was_taken_is_given_back(void **state)
 	assert_int_equal(rig_wait(r, 0, 1, 8).status, ROOST_RPC_ACCESS);
 	assert_int_equal(cuts, 3);
 	assert_int_equal(lent, 0);
-	/* The QP ends with calls in all their ways. */
+	/* The QP ends with calls in all states. */
 	p[0] = rig_va(r, 0);
 	p[1] = 4000;
 	for (unsigned i = 0; i < 10; i++)
@@ -353,7 +353,7 @@ static void cut_crashes(struct roost_call *c)
 	crash(NO_ACCESS);
 }
 
-/* A cut() that crashes takes its kernel out of service, and nothing else. */
+/* A cut() that crashes disables its kernel only. */
 static void a_cut_that_crashes(void **state)
 {
 	static const struct roost_kernel k =

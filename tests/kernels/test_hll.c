@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `hll` against a plain model: registers byte by byte, estimates within the theory's
- * bound, sketches that come and go.
+ * Compares the kernel `hll` with a plain model: registers byte by byte, estimates within the
+ * theoretical bound, and making and dropping of sketches.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 #include "roost/hll.h"
 
 #define ROOM	(RIG_REPLY - 8)
-#define MAX_P	12u /* whose registers fit into a reply of the rig's */
+#define MAX_P	12u /* the largest precision whose registers fit in a reply of the rig */
 #define PAYLOAD (RIG_MEM - RIG_PAYLOAD)
 
 static struct rig R, *const r = &R;
@@ -53,7 +53,7 @@ static struct roost_hll_info info(uint64_t name)
 	return i;
 }
 
-/* A call with payload, of which `len` bytes are at RIG_PAYLOAD of the caller's memory. */
+/* Makes a call with payload: the `len` bytes at RIG_PAYLOAD of the caller's memory. */
 static unsigned stream(uint64_t name, uint32_t what, uint32_t precision, uint32_t len)
 {
 	struct roost_hll_params p = roost_hll_params(name, what, precision);
@@ -67,7 +67,7 @@ static unsigned stream(uint64_t name, uint32_t what, uint32_t precision, uint32_
 	return status;
 }
 
-/* Puts n items drawn from `of` different ones at RIG_PAYLOAD, and into the model. */
+/* Draws n items from `of` different ones, and adds them at RIG_PAYLOAD and to the model. */
 static uint32_t items(uint8_t *model, unsigned precision, uint32_t n, uint64_t of, struct rng *rng)
 {
 	uint8_t *to = r->caller[0].mem + RIG_PAYLOAD;
@@ -126,8 +126,8 @@ static void registers_are_the_models(void **state)
 }
 
 /*
- * One to ten million distinct items, by the kernel's own loop: each estimate within four standard
- * errors, and their mean within one.
+ * One to ten million distinct items, added by the kernel's own loop: each estimate is within four
+ * standard errors, and their mean within one.
  */
 static void estimates(void **state)
 {
@@ -162,7 +162,7 @@ static void estimates(void **state)
 	}
 }
 
-/* All forms of the loop: any number of items, at any alignment. */
+/* All implementations of the loop agree, for any number of items at any alignment. */
 static void forms_agree(void **state)
 {
 	static uint8_t a[1u << ROOST_HLL_MAX_PRECISION], b[1u << ROOST_HLL_MAX_PRECISION],
@@ -192,13 +192,13 @@ static void forms_agree(void **state)
 	}
 }
 
-/* As a kernel runtime hands out the first resource, of a kernel that is run without one. */
+/* Replaces the kernel runtime's take(): returns the first resource. */
 static uint32_t take_first(struct roost_call *c)
 {
 	return 1;
 }
 
-/* Pieces as no network cuts them: items lie across two, or more. */
+/* Pieces that no network makes: an item lies across two or more pieces. */
 static void items_across_pieces(void **state)
 {
 	const struct roost_kernel *k = kernels_builtin("hll");
@@ -263,11 +263,11 @@ static void sketches_are_merged(void **state)
 			 ROOST_RPC_OK);
 	assert_int_equal(stream(2, ROOST_HLL_ADD, 10, items(b, 10, 5000, 1u << 20, &rng)),
 			 ROOST_RPC_OK);
-	/* Within the node: into one that is there, and into a new one. */
+	/* JOIN to an existing sketch, and to a new one. */
 	assert_int_equal(join(3, 2, 10).status, ROOST_RPC_OK);
 	check_registers(3, b, 10);
 	assert_int_equal(join(3, 1, 10).status, ROOST_RPC_OK);
-	/* Registers from elsewhere. */
+	/* MERGE of registers of another sketch. */
 	memcpy(r->caller[0].mem + RIG_PAYLOAD, b, 1024);
 	assert_int_equal(stream(1, ROOST_HLL_MERGE, 10, 1024), ROOST_RPC_OK);
 	roost_hll_merge(a, b, 10);
@@ -275,7 +275,7 @@ static void sketches_are_merged(void **state)
 	check_registers(3, a, 10);
 	assert_int_equal(info(3).items, 0);
 	assert_int_equal(info(1).items, 3000);
-	/* What no sketch has. */
+	/* Impossible registers, and wrong lengths. */
 	r->caller[0].mem[RIG_PAYLOAD + 1000] = 65 - 10 + 1;
 	assert_int_equal(stream(1, ROOST_HLL_MERGE, 10, 1024), ROOST_RPC_BAD_PARAMS);
 	assert_int_equal(stream(1, ROOST_HLL_MERGE, 10, 1016), ROOST_RPC_BAD_PARAMS);
@@ -309,7 +309,7 @@ static void sketches_come_and_go(void **state)
 	assert_int_equal(info(4).estimate, 0);
 	assert_int_equal(ask(5, ROOST_HLL_ESTIMATE, 11).status, ROOST_HLL_PRECISION);
 	assert_int_equal(ask(5, ROOST_HLL_ADD, 11).status, ROOST_HLL_PRECISION);
-	/* Its slot is as new for the next one, of another precision. */
+	/* The slot of a dropped sketch is empty for the next one, of another precision. */
 	assert_int_equal(ask(5, ROOST_HLL_DROP, 0).status, ROOST_RPC_OK);
 	assert_int_equal(ask(5, ROOST_HLL_ESTIMATE, 0).status, ROOST_RPC_MISS);
 	assert_int_equal(ask(100, ROOST_HLL_ADD, 12).status, ROOST_RPC_OK);
@@ -325,8 +325,8 @@ static void sketches_come_and_go(void **state)
 }
 
 /*
- * A sketch that is dropped under a stream: the stream ends, and the next that has its slot sees
- * nothing of it.
+ * A sketch is dropped during a stream: the stream ends, and the next sketch in the slot gets none
+ * of its items.
  */
 static void dropped_meanwhile(void **state)
 {
@@ -370,13 +370,13 @@ static void bad_parameters(void **state)
 		if (n != sizeof(bad[0]))
 			assert_int_equal(rig_call(r, ROOST_HLL_OP, some, n, 64).status,
 					 ROOST_RPC_BAD_PARAMS);
-	/* Not whole items; items that nobody announced. */
+	/* Incomplete items; unannounced items. */
 	assert_int_equal(stream(1, ROOST_HLL_ADD, 10, 1001), ROOST_RPC_BAD_PARAMS);
 	assert_int_equal(info(1).items, 0);
 	rig_post_payload(r, 0, ROOST_HLL_OP, 800);
 	world_run(&r->w, world_now(&r->w) + SEC);
 	assert_int_equal(info(1).items, 0);
-	/* Registers for which there is no room. */
+	/* Registers that exceed the reply buffer. */
 	assert_int_equal(ask(2, ROOST_HLL_ADD, 18).status, ROOST_RPC_OK);
 	assert_int_equal(ask(2, ROOST_HLL_REGISTERS, 0).status, ROOST_RPC_TOO_LONG);
 	assert_int_equal(ask(2, ROOST_HLL_REGISTERS, 0).len, 1u << 18);

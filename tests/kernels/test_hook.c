@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that are attached to streams: what they see is what was written, each byte once and in
- * order, and what they rewrite arrives so, whatever the network does.
+ * Kernels that are attached to streams: they see each written byte once and in order, and bytes
+ * that they rewrite arrive rewritten, whatever the network does.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 #include "roost/hll.h"
 
 #define RECORDED (4u << 20)
-#define SPACE	 (512u << 10) /* of a memory, that WRITEs come from and go to */
+#define SPACE	 (512u << 10) /* the part of a memory that WRITEs use */
 
 enum { SEE_OP = 0x1000, CIPHER_OP, NO_STREAM_OP, STRETCH_OP };
 
@@ -27,9 +27,9 @@ static struct rig R, *const r = &R;
 
 /* ---- the kernels ---- */
 
-/* Keeps all that comes by; one for each hook: `self` is the same. */
+/* Records all bytes that a hook sees. There is one for each hook; they share `self`. */
 struct record {
-	uint32_t n, messages, next; /* next: offset that has to come */
+	uint32_t n, messages, next; /* next: expected offset */
 	bool bad;
 	uint64_t where;
 	uint8_t bytes[RECORDED];
@@ -69,7 +69,8 @@ static enum roost_next see(struct roost_call *c)
 }
 
 /*
- * A key stream that goes on from byte to byte: who runs it twice for one, is out of step for ever.
+ * A cipher whose key stream advances with each byte. If it ran twice for a byte, all later bytes
+ * would be wrong.
  */
 struct cipher_state {
 	uint64_t at;
@@ -90,8 +91,8 @@ static enum roost_next cipher(struct roost_call *c)
 }
 
 /*
- * Small bytes twice, large ones not at all; in parts of 1000 bytes, or what there is at the end of
- * a piece.
+ * Outputs small bytes twice and large bytes not at all, in parts of 1000 bytes, or fewer at the end
+ * of a piece.
  */
 struct stretch_state {
 	uint32_t at, n;
@@ -180,7 +181,7 @@ static void settle(void)
 	rig_reap(r);
 }
 
-/* n random WRITEs, and what they are, one after the other, in `sent`. */
+/* Posts n random WRITEs, and collects their bytes in `sent`. */
 static uint32_t write_random(struct rng *rng, unsigned n, uint8_t *sent)
 {
 	struct ep *e = &r->caller[0];
@@ -231,7 +232,7 @@ static const struct rig_shape shapes[] = {
 
 static uint8_t sent[RECORDED];
 
-/* ---- what they see ---- */
+/* ---- bytes that kernels see ---- */
 
 static void sees_what_lands(void **state)
 {
@@ -261,8 +262,7 @@ static void sees_what_lands(void **state)
 }
 
 /*
- * Behind a cipher nobody reads what was written; memory has it enciphered, in the order of the
- * stream.
+ * Bytes that leave through a cipher arrive encrypted in memory, in the order of the stream.
  */
 static void rewrites_what_leaves(void **state)
 {
@@ -325,8 +325,8 @@ static unsigned completions(unsigned status, unsigned *others)
 }
 
 /*
- * A WRITE becomes several, of what there is then; the program's completions are what they were. A
- * cipher before it, and one that sees behind it.
+ * A WRITE becomes several WRITEs of the changed bytes; the program's completions do not change. In
+ * the chain there is a cipher before the kernel, and one that records behind it.
  */
 static void changes_the_length(void **state)
 {
@@ -374,7 +374,7 @@ static void changes_the_length(void **state)
 		check(&seen[0], out, total);
 		if (!(i & 1))
 			check(&seen[1], out, total);
-		/* Many on their way, which may be lost: each stays until it is there. */
+		/* Many in flight, which may be lost: each is kept until it has arrived. */
 		for (unsigned k = 0; k < 20; k++) {
 			uint32_t n;
 
@@ -392,7 +392,7 @@ static void changes_the_length(void **state)
 		assert_int_equal(completions(NIC_WC_SUCCESS, &others), 20);
 		assert_int_equal(others, 0);
 		check(&seen[0], out, total);
-		/* Many at a time, and one with immediate behind them, which comes once. */
+		/* Many at a time, then one with immediate data, which must arrive once. */
 		for (unsigned k = 0; k < 40; k++)
 			rig_write(r, 0, 0, 0, 20000);
 		ep_post_recv(&r->node[0], 1, NULL, 0);
@@ -406,7 +406,7 @@ static void changes_the_length(void **state)
 		assert_int_equal(others, 0);
 		assert_false(ep_poll_recv(&r->node[0], &cqe));
 		/*
-		 * The peer refuses what is in the middle: an error for the one, the others are
+		 * The peer refuses the second WRITE: it completes with an error, and the others are
 		 * flushed, each once.
 		 */
 		for (unsigned k = 0; k < 5; k++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How hooks end: bytes that their kernel has not dealt with, and replies that are too long. */
+/* Ends of hooks: bytes that the kernel has not processed, and replies that are too long. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ enum { QUITTER_OP = 0x1000, CHATTY_OP };
 static struct rig R, *const r = &R;
 static struct kernel_runtime *caller_runtime;
 
-/* The first piece without its last byte; at the next one it gives up. */
+/* Outputs the first piece without its last byte; fails at the next piece. */
 struct quitter_state {
 	uint8_t out[4096];
 };
@@ -73,7 +73,7 @@ static void open_rig(uint64_t seed, const struct rig_shape *shape)
 	assert_int_equal(runtime_deploy(r->f, &chatty_kernel, NULL), 0);
 }
 
-/* Of one that changes lengths: what it has not made goes as it came, to the last byte. */
+/* After the end of a kernel that changes lengths, all remaining bytes are passed on unchanged. */
 static void the_rest_passes(void **state)
 {
 	struct local_call_result result;
@@ -102,7 +102,7 @@ static void the_rest_passes(void **state)
 	}
 }
 
-/* What it says to the host has as much room as the host gives, all of it together. */
+/* All data for the host together must fit in the host's buffer. */
 static void a_reply_has_its_room(void **state)
 {
 	struct local_call_result result;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels on streams of a NIC with two processing units: on a region, to which peers of both write,
- * or on a queue pair. What they post to the one that they are bound to is that one's PU's,
- * whichever PU brought the bytes.
+ * Kernels on streams of a NIC with two processing units: on a region to which peers of both PUs
+ * write, or on a queue pair. Operations on a bound queue pair run on its PU, whichever PU received
+ * the bytes.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -46,8 +46,8 @@ static enum roost_next take(struct roost_call *c)
 }
 
 /*
- * From the region to the replica; with `twice` in two pieces, the second of which it counts when it
- * is done.
+ * Copies from the region to the replica; with `twice` in two pieces, and counts the second piece
+ * when it is done.
  */
 static enum roost_next copy(struct roost_call *c)
 {
@@ -78,7 +78,7 @@ static enum roost_next copy(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* Out of a buffer of its own: what leaves. */
+/* Copies outgoing bytes from its own buffer. */
 static enum roost_next buffered(struct roost_call *c)
 {
 	struct copy *s = c->state;
@@ -93,7 +93,7 @@ static enum roost_next buffered(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* Tries to, and hears that it has none. */
+/* Tries to post, and gets the status that no queue pair is bound. */
 static enum roost_next resized(struct roost_call *c)
 {
 	ROOST_STEPS(c);
@@ -234,7 +234,7 @@ static void finish_writes(unsigned left)
 	}
 }
 
-/* Caller i has half of the memory to itself. */
+/* Caller i writes to its half of the memory. */
 static void write_random(struct rng *rng, unsigned n)
 {
 	for (unsigned i = 0; i < PUS; i++)
@@ -270,8 +270,8 @@ static const struct sim_params links[] = {
 };
 
 /*
- * Whichever PU has the bound queue pair, and however little room there is: all that has landed is
- * there too.
+ * All bytes that arrived are in the replica too, whichever PU has the bound queue pair, and however
+ * little room it has.
  */
 static void all_goes_on(void **state)
 {
@@ -285,7 +285,7 @@ static void all_goes_on(void **state)
 		write_random(&rng, 20);
 		end(p, ROOST_RPC_OK);
 		assert_memory_equal(replica.mem, called[0].mem, MEM);
-		/* Without it nobody is held up. */
+		/* Without the hook no stream is delayed. */
 		write_random(&rng, 4);
 		close_world();
 	}
@@ -296,7 +296,7 @@ static int drop_replica(void *ctx, const struct pkt_addr *src, const uint8_t *bt
 	return pkt_addr_eq(src, ep_addr(&replica));
 }
 
-/* From a queue pair of either PU, by one of PU 0: what comes in, and what leaves. */
+/* Incoming and outgoing bytes of a queue pair of either PU, with a bound queue pair of PU 0. */
 static void streams_of_both(void **state)
 {
 	struct local_call *p;
@@ -339,8 +339,8 @@ static void streams_of_both(void **state)
 }
 
 /*
- * The queue pair of a stream goes while its kernel is at the other PU. And one that changes lengths
- * stays with its own.
+ * The queue pair of a stream is destroyed while its kernel runs at the other PU. A kernel that
+ * changes lengths must belong to the PU of its stream.
  */
 static void the_stream_goes(void **state)
 {
@@ -380,7 +380,7 @@ static void the_stream_goes(void **state)
 	close_world();
 }
 
-/* It waits for one PU's piece: the other's waits likewise, and not what it writes elsewhere. */
+/* While the kernel waits, pieces of both PUs for the region wait, but no other WRITEs. */
 static void both_wait(void **state)
 {
 	struct local_call *p;
@@ -418,8 +418,8 @@ static void both_wait(void **state)
 }
 
 /*
- * Taken away, or its queue pair is, in the moment in which it is on its way from one PU to the
- * other.
+ * A local call is freed, or its queue pair is destroyed, while it is being handed over from one PU
+ * to the other.
  */
 static void on_its_way(void **state)
 {
@@ -435,7 +435,7 @@ static void on_its_way(void **state)
 			if (!nic_poll(w->nic[0], 1, now) && !nic_poll(w->nic[1], 1, now))
 				sim_advance(w->sim, now + 100);
 		}
-		/* PU 0 does not know of it yet. */
+		/* PU 0 has not taken it over yet. */
 		assert_true(nic_pending(w->nic[0], 0));
 		if (i) {
 			assert_int_equal(runtime_unbind_qp(f, OP, 1), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that wait before their stream begins, and when it has ended: it begins, and they end,
- * when what they wait for is done.
+ * Kernels that wait in params(), before their stream begins, or after its end. The stream begins,
+ * or the kernel ends, when the wait is over.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -18,8 +18,7 @@ enum { SEE_OP = 0x1001, RESIZE_OP };
 #define WEIGHT 1000003u
 
 /*
- * ---- the kernel: reads a weight from peer 1, and leaves there what the bytes of its stream weigh
- * ----
+ * ---- the kernel: reads a weight from peer 1, and writes the weighted sum of its stream there ----
  */
 
 struct params {
@@ -32,7 +31,7 @@ struct scale {
 	uint64_t weight, sum;
 };
 
-static unsigned read_twice; /* parameters were taken so often */
+static unsigned read_twice; /* how often parameters were taken */
 
 static enum roost_next take(struct roost_call *c)
 {
@@ -181,7 +180,7 @@ static int drop_peer(void *ctx, const struct pkt_addr *src, const uint8_t *bth, 
 	return pkt_addr_eq(src, ep_addr(&s->peer[1]));
 }
 
-/* As roost_hook_detach(): again, until it is. */
+/* Ends a hook as roost_hook_detach() does: repeats it until it succeeds. */
 static void end(struct local_call *p, uint32_t status)
 {
 	struct local_call_result result;
@@ -225,14 +224,14 @@ static void before_and_behind(void **state)
 		memcpy(&left, s->peer[1].mem + 8, 8);
 		assert_int_equal(left, told);
 		assert_int_equal(read_twice, 1);
-		/* Nobody is held up by who is gone. */
+		/* A hook that is gone delays no stream. */
 		write_some(0, 20000);
 		finish_writes();
 		close_scene();
 	}
 }
 
-/* Nothing goes by before its parameters are dealt with. */
+/* No bytes pass before the kernel is done with its parameters. */
 static void stream_waits_for_parameters(void **state)
 {
 	struct local_call *p;
@@ -256,8 +255,8 @@ static void stream_waits_for_parameters(void **state)
 }
 
 /*
- * Parameters that come to nothing: the stream goes on without the kernel. And it may be taken away,
- * or not attached at all, while it waits.
+ * If params() fails the stream continues without the kernel. While the kernel waits it may also be
+ * detached, or never be attached.
  */
 static void gives_up(void **state)
 {

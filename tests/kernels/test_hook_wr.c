@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels on streams that post work requests: what comes in, or leaves, goes to a replica too,
- * whatever the networks do; a kernel that waits holds up its stream, and nobody else's.
+ * Kernels on streams that post work requests. They copy incoming or outgoing bytes to a replica,
+ * whatever the networks do. A kernel that waits pauses its own stream and no other.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -19,10 +19,10 @@ enum { COPY_OP = 0x1001, BUFFER_OP, STRETCH_OP };
 
 #define BUFFER 4096u
 
-/* ---- the kernels: they send what they see to a queue pair that is bound to them ---- */
+/* ---- the kernels: they send the bytes that they see to a bound queue pair ---- */
 
 struct copy_params {
-	uint64_t from, to; /* what is at `from` goes to `to` */
+	uint64_t from, to; /* bytes at `from` are copied to `to` */
 	uint32_t rkey, qp;
 	bool each;  /* waits for each */
 	bool xored; /* the one with buffers: changes the bytes */
@@ -32,7 +32,7 @@ struct copy {
 	struct copy_params p;
 	uint32_t which, op[2];
 	uint64_t to;
-	uint8_t status; /* of the first that failed */
+	uint8_t status; /* of the first failed operation */
 };
 
 struct told_copy {
@@ -41,7 +41,7 @@ struct told_copy {
 };
 
 static bool bytes_stayed;
-static bool brief; /* replies behind its first piece */
+static bool brief; /* replies after its first piece */
 
 static enum roost_next copy_params(struct roost_call *c)
 {
@@ -65,7 +65,7 @@ static void note(struct roost_call *c, struct copy *m)
 	bytes_stayed |= c->data || c->rewrite;
 }
 
-/* Out of the region that the bytes have come to. */
+/* Copies from the region in which the bytes arrived. */
 static enum roost_next copy(struct roost_call *c)
 {
 	struct copy *m = c->state;
@@ -85,7 +85,7 @@ static enum roost_next copy(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* Out of two buffers of its own, one of which is free when it is done with a piece. */
+/* Copies from two buffers of its own; after a piece one of them is free. */
 static enum roost_next buffered(struct roost_call *c)
 {
 	struct copy *m = c->state;
@@ -105,7 +105,7 @@ static enum roost_next buffered(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* Of the same length after all. */
+/* A kernel that may change lengths, but does not. */
 static enum roost_next stretched(struct roost_call *c)
 {
 	ROOST_STEPS(c);
@@ -204,7 +204,7 @@ static void reap(struct ep *e)
 	}
 }
 
-/* n WRITEs of random bytes and lengths, to their end. */
+/* Posts n WRITEs of random bytes and lengths, and waits for them. */
 static void write_random(struct rng *rng, struct ep *from, struct ep *to, unsigned n)
 {
 	for (uint32_t i = 0; i < MEM; i++)
@@ -225,7 +225,7 @@ static void write_random(struct rng *rng, struct ep *from, struct ep *to, unsign
 	}
 }
 
-/* Off its stream, and to its end. */
+/* Detaches a local call, and waits for its end. */
 static void end(struct local_call *p, uint32_t status)
 {
 	assert_int_equal(local_call_detach(p), 0);
@@ -254,9 +254,9 @@ static uint64_t held_up(void)
 	return ctr.out_of_buffer;
 }
 
-/* ---- what works ---- */
+/* ---- successful copies ---- */
 
-/* All that has landed is there too, and the sender is kept waiting rather than anything lost. */
+/* All bytes that arrived are in the replica too. The sender waits; nothing is lost. */
 static void what_comes_in(void **state)
 {
 	for (unsigned i = 0; i < 6 * SHAPES; i++) {
@@ -285,7 +285,7 @@ static void what_comes_in(void **state)
 	}
 }
 
-/* What leaves goes to two places, as it is or changed on its way. */
+/* Outgoing bytes go to the peer and to the replica, unchanged or rewritten. */
 static void what_leaves(void **state)
 {
 	for (unsigned i = 0; i < 4 * SHAPES; i++) {
@@ -308,14 +308,15 @@ static void what_leaves(void **state)
 				assert_int_equal(s->caller.mem[k],
 						 s->called.mem[k] ^ (xored ? 0x5a : 0));
 		assert_false(bytes_stayed);
-		/* What leaves now is not held up by who is gone. */
+		/* A hook that is gone does not delay outgoing messages. */
 		write_random(&rng, &s->called, &s->caller, 5);
 		close_copies();
 	}
 }
 
 /*
- * Whose connection can't be kept waiting loses messages, and the replica has what is left of them.
+ * A sender on an unreliable connection cannot be made to wait. Messages are lost, and the replica
+ * has the rest.
  */
 static void unreliable(void **state)
 {
@@ -340,7 +341,7 @@ static void unreliable(void **state)
 	memset(s->peer[1].mem, 0, MEM);
 	p = begin(COPY_OP, &b, false, false);
 	assert_int_equal(local_call_attach_in(p, b.qp), 0);
-	write_random(&rng, &a, &b, 20); /* as fast as can be */
+	write_random(&rng, &a, &b, 20); /* as fast as possible */
 	for (unsigned i = 0; i < 20; i++) {
 		world_run(&s->w, world_now(&s->w) + 100000);
 		write_some(&a, &b, i * 4096, 1 + (uint32_t)rng_below(&rng, 4096));
@@ -357,7 +358,7 @@ static void unreliable(void **state)
 	close_copies();
 }
 
-/* For tests in which the replica's answers are lost for a time. */
+/* For tests in which the replica's acknowledgements are lost for a time. */
 static const struct shape slow = {
 	.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
 
@@ -367,8 +368,7 @@ static int drop_replica(void *ctx, const struct pkt_addr *src, const uint8_t *bt
 }
 
 /*
- * A stream that waits keeps nobody else waiting: not the others of its NIC, nor what goes the other
- * way.
+ * A paused stream delays neither other streams of its NIC nor the opposite direction.
  */
 static void nobody_else_waits(void **state)
 {
@@ -379,7 +379,7 @@ static void nobody_else_waits(void **state)
 	memset(s->caller.mem, 'n', MEM);
 	p = begin(COPY_OP, &s->called, false, false);
 	assert_int_equal(local_call_attach_in(p, s->called.qp), 0);
-	sim_set_filter(s->w.sim, drop_replica, NULL); /* nothing is ever done there */
+	sim_set_filter(s->w.sim, drop_replica, NULL); /* no operation is ever done there */
 	unfinished = 0;
 	write_some(&s->caller, &s->called, 0, 1000);
 	write_some(&s->caller, &s->called, 1000, 1000);
@@ -412,9 +412,9 @@ static void nobody_else_waits(void **state)
 	close_copies();
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
-/* The replica refuses: the kernel hears of it, and the stream goes on. */
+/* The replica refuses an operation: the kernel gets the status, and the stream continues. */
 static void the_replica_refuses(void **state)
 {
 	struct local_call *p;
@@ -436,8 +436,8 @@ static void the_replica_refuses(void **state)
 }
 
 /*
- * Whatever goes while it waits: its stream's queue pair, or the one that it waits for; or its
- * kernel is unloaded.
+ * While the kernel waits, the queue pair of its stream or the bound one is destroyed, or the kernel
+ * is detached or unloaded.
  */
 static void what_goes_meanwhile(void **state)
 {
@@ -497,7 +497,7 @@ static void what_goes_meanwhile(void **state)
 	}
 }
 
-/* One that changes lengths may join somebody who waits, and what goes through it then waits too. */
+/* A kernel that changes lengths is attached behind a kernel that waits; its bytes wait too. */
 static void joins_who_waits(void **state)
 {
 	struct local_call *p, *q;
@@ -514,7 +514,7 @@ static void joins_who_waits(void **state)
 		assert_true(turn());
 		reap(&s->called);
 	}
-	/* Nothing of the stream is under way, and p waits for a slot behind its first copy. */
+	/* No message of the stream is in flight, and p waits for a slot after its first copy. */
 	assert_true(local_call_busy(p));
 	assert_int_equal(local_call_attach_out(q, s->called.qp), 0);
 	write_some(&s->called, &s->caller, 200, 100);
@@ -535,8 +535,8 @@ static void joins_who_waits(void **state)
 }
 
 /*
- * What has replied is busy as long as something is under way, and the region that this is out of
- * stays.
+ * A local call that has replied is busy while an operation is in progress, and the region of the
+ * operation cannot be deregistered.
  */
 static void replied_meanwhile(void **state)
 {
@@ -575,7 +575,7 @@ static void rules(void **state)
 	unsigned number;
 
 	unfinished = 0;
-	/* What leaves waits for no message that may wait for it. */
+	/* An outgoing message must not wait for a message that may wait for it. */
 	open_copies(1, &shapes[0], 0);
 	assert_int_equal(runtime_unbind_qp(s->f, BUFFER_OP, 1), 0);
 	assert_int_equal(runtime_bind_qp(s->f, BUFFER_OP, s->called.qp,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Calls of a peer that is played by hand, and does not do what an honest one would. */
+/* Calls of a hostile peer, whose packets the test makes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +19,7 @@ static struct {
 	uint32_t total, offset;
 } seen;
 
-/* Says so to the caller, and waits until that has it; then the piece is dealt with. */
+/* Sends to the caller, and waits for the acknowledgement before it is done with the piece. */
 static enum roost_next payload(struct roost_call *c)
 {
 	ROOST_STEPS(c);
@@ -85,7 +85,7 @@ static void announce(uint32_t psn)
 	expect_ack(p, PKT_AETH_ACK, psn);
 }
 
-/* The next answer to a request of ours; on the way what the NIC writes is counted: *written. */
+/* Returns the next answer to a request of the test. Counts WRITEs of the NIC in *written. */
 static uint8_t answer(uint32_t psn, unsigned *written)
 {
 	for (;;) {
@@ -102,10 +102,10 @@ static uint8_t answer(uint32_t psn, unsigned *written)
 }
 
 /*
- * A piece that its kernel is in the middle of is refused; in its place comes the beginning of
- * another message, of the same kernel and with the same bytes in the packet. That is not what was
- * refused: the call ends with ROOST_RPC_BAD_PARAMS, and the other message is payload that nobody
- * announced.
+ * A piece is refused while its kernel is in the middle of it. The peer then sends the beginning of
+ * another message instead, for the same kernel and with the same bytes in the packet. The runtime
+ * must detect that: the call ends with ROOST_RPC_BAD_PARAMS, and the other message counts as
+ * unannounced payload.
  */
 static void another_message_in_its_place(void **state)
 {
@@ -140,8 +140,7 @@ static void another_message_in_its_place(void **state)
 }
 
 /*
- * The same message again is what was refused: its kernel goes on where it was, and has each piece
- * once.
+ * The peer repeats the refused message: the kernel continues, and gets each piece once.
  */
 static void the_same_again(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls with keys that are guessed. One by which the peer can reach nothing costs it the
- * connection, before any kernel is asked, as with a WRITE (IBA 9.7.4.1.5): a status would tell it
- * which keys there are, one each round trip.
+ * Calls with guessed keys. A key without access for the peer ends the connection before a kernel
+ * runs, as with a WRITE (IBA 9.7.4.1.5). A status instead would let the peer probe one key per
+ * round trip.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static void a_guess(enum guess guess, bool with_payload, bool loop)
 	assert_int_equal(runtime_deploy(r->f, &kernel, NULL), 0);
 	assert_int_equal(nic_pd_alloc(nic, &other_pd), 0);
 	own = r->node[0].key;
-	/* 0 is a call that names no region. */
+	/* Key 0: the call names no region. */
 	r->node[0].key = 0;
 	assert_int_equal(rig_call(r, ECHO, "hello", 5, 8).status, ROOST_RPC_OK);
 	r->node[0].key = own;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Kernels out of files: loaded, refused, replaced under load, unloaded. */
+/* Kernels in files: loading, refusal, replacement under load, unloading. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -110,10 +110,10 @@ static void load_and_unload(void **state)
 	assert_int_equal(info.ctr.calls, 1);
 	assert_int_equal(info.ctr.ended_ok, 1);
 	assert_int_equal(info.ctr.steps, 3);
-	/* Loading is not replacing, and the other way round. */
+	/* Loading an existing op-code is refused, and so is replacing a missing one. */
 	assert_int_equal(load(built("count-2"), false), -EEXIST);
 	assert_int_equal(host.started, 1);
-	/* Unloaded with a call under way: it ends well, others find nobody. */
+	/* Unloaded with a call in progress: the call completes, later calls find no kernel. */
 	post(0, 4, 100000);
 	while (rig_counters(r).calls < 2)
 		world_step(&r->w, world_now(&r->w) + SEC);
@@ -146,7 +146,7 @@ static void same_path_again(void **state)
 	snprintf(path, sizeof(path), "%s/kernel.so", folder);
 	for (unsigned i = 0; i < 6; i++) {
 		/*
-		 * Written over in place: the file stays the same, what was loaded must not change.
+		 * Overwritten in place: the inode is the same; the loaded object must not change.
 		 */
 		snprintf(command, sizeof(command), "cat %s >%s",
 			 built(i & 1 ? "count-2" : "count-1"), path);
@@ -167,7 +167,7 @@ static void same_path_again(void **state)
 	assert_int_equal(host.stopped, 6);
 }
 
-/* ---- what is no kernel ---- */
+/* ---- files without a kernel ---- */
 
 static void refused(const char *path, int rc, const char *says)
 {
@@ -226,7 +226,7 @@ static void no_kernels(void **state)
 	write_file(path, good, n);
 	refused(path, -ENOEXEC, "another kind of machine");
 	good[18] ^= 0x40;
-	/* Half of it, as a compiler leaves it that is still writing: any length. */
+	/* A part of the file, as if a compiler is still writing it: any length. */
 	for (size_t len = 1; len < n; len += 97) {
 		struct object o;
 		char why[256];
@@ -241,8 +241,9 @@ static void no_kernels(void **state)
 /* ---- replacing ---- */
 
 /*
- * Calls in flight on both QPs all the time, each counted in memory: a thousand replacements, and no
- * call is lost, none run twice, each answered by a version that was active while it was under way.
+ * A thousand replacements, with calls in flight on both QPs all the time, which are counted in
+ * memory. No call is lost or runs twice, and each is answered by a version that was active during
+ * the call.
  */
 static void replace_under_load(const struct rig_shape *shape, uint64_t seed,
 			       const char *const names[2])
@@ -257,7 +258,7 @@ static void replace_under_load(const struct rig_shape *shape, uint64_t seed,
 
 	rng_seed(&rng, seed);
 	open_rig(seed, shape);
-	r->turn_ns = 500; /* else all that is computed is over before the first reply arrives */
+	r->turn_ns = 500; /* otherwise all computation is done before the first reply arrives */
 	assert_int_equal(load(built(names[0]), false), 0);
 	while (left) {
 		for (unsigned c = 0; c < RIG_CALLERS; c++) {
@@ -322,7 +323,7 @@ static void a_thousand_replacements(void **state)
 	assert_int_equal(host.stopped, 1);
 }
 
-/* What is shared ends once: after the last call of those that use it. */
+/* A shared `self` ends once, after the last call of the versions that use it. */
 static void a_self_that_is_shared(void **state)
 {
 	open_rig(20, &(struct rig_shape){.sp = {.delay_ns = 1000}});
@@ -330,7 +331,7 @@ static void a_self_that_is_shared(void **state)
 	post(0, 0, 200000);
 	while (!rig_counters(r).calls)
 		world_step(&r->w, world_now(&r->w) + SEC);
-	/* The versions between come and go, though the first one still has a call. */
+	/* Versions in between are replaced and freed, though the first one still has a call. */
 	for (unsigned i = 0; i < 5; i++)
 		assert_int_equal(load(built(i & 1 ? "share-1" : "share-2"), true), 0);
 	assert_int_equal(versions(), 2);

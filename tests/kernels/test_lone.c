@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A call that has its turn to itself: accesses are done at once, under the same checks, bounds and
+ * A call that is alone in its turn: accesses are done at once, with the same checks, bounds and
  * counters.
  */
 #include <setjmp.h>
@@ -18,7 +18,7 @@ static struct rig R, *const r = &R;
 enum { OP = 0x1000, TURN = 256 };
 
 struct params {
-	/* after so many reads one goes to `outside`, if that is not 0 */
+	/* after `reads` reads, one reads `outside` if that is not 0 */
 	uint64_t at, reads, outside;
 };
 
@@ -28,7 +28,7 @@ struct state {
 
 static unsigned entered; /* how often the kernel was called */
 
-/* Writes, copies and swaps a word, then reads that again and again. */
+/* Writes, copies and swaps a word, then reads it repeatedly. */
 static enum roost_next work(struct roost_call *c)
 {
 	const struct params *p = c->params;
@@ -90,8 +90,8 @@ static void expect_words(unsigned slot, const struct rig_reply *reply)
 }
 
 /*
- * The kernel is called for the first step, and once a turn; its steps are counted as ever, and to
- * the watch each is one of its own.
+ * The kernel is entered for the first step, and once per turn. Its steps are counted as usual, and
+ * the watchdog sees each as a separate step.
  */
 static void one_call_goes_on(void **state)
 {
@@ -107,7 +107,7 @@ static void one_call_goes_on(void **state)
 	rig_close(r);
 }
 
-/* No packet came behind it, and no other call waits: what it does needs no turn at all. */
+/* No packet follows and no other call waits: the call ends without another turn. */
 static void ends_where_it_came_in(void **state)
 {
 	struct rig_reply reply;
@@ -118,7 +118,7 @@ static void ends_where_it_came_in(void **state)
 	expect_words(0, &reply);
 	assert_int_equal(rig_counters(r).steps, 204);
 	assert_int_equal(entered, 1);
-	/* Two in one burst: neither is alone. */
+	/* Two calls in one burst: neither is alone. */
 	post(0, 200, 0);
 	post(1, 200, 0);
 	for (unsigned slot = 0; slot < 2; slot++) {
@@ -129,7 +129,7 @@ static void ends_where_it_came_in(void **state)
 	rig_close(r);
 }
 
-/* With others there, each access is a step of its own, taken in turns. */
+/* With several calls each access is a separate step, and the calls take turns. */
 static void several_take_turns(void **state)
 {
 	open_rig(2, 0);
@@ -141,7 +141,7 @@ static void several_take_turns(void **state)
 		expect_words(slot, &reply);
 	}
 	assert_int_equal(rig_counters(r).steps, 4 * 304);
-	/* The first may have been alone before the others came, the last after they went. */
+	/* The first call may have been alone before the others came, the last after they ended. */
 	assert_in_range(entered, 4 * 304 - 2 * 304, 4 * 304);
 	rig_close(r);
 }

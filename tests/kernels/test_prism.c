@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `prism` against a plain model: random chains, then each operation's own rules, and
- * what happens when many do the same at once.
+ * Compares the kernel `prism` with a plain model: random chains, then the rules of each operation,
+ * and many concurrent calls.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +68,7 @@ static struct rig_reply run(void)
 	return rig_call(r, ROOST_PRISM_OP, params, chain.len, ROOM);
 }
 
-/* The call, whose operations end with these. */
+/* Makes the call, and checks the statuses of its operations. */
 static struct rig_reply runs(unsigned n, const uint32_t *status)
 {
 	struct rig_reply a = run();
@@ -338,7 +338,7 @@ static void any_op(struct rng *rng)
 	op->data = op->flags & ROOST_PRISM_DATA_INDIRECT ? any_va(rng) : 0;
 }
 
-/* Source and target of a copy may overlap: no order is promised for that, and the model has one. */
+/* Source and target of a copy may overlap. The order is then undefined, but the model has one. */
 static bool overlaps(void)
 {
 	const struct roost_prism_params *p = (const void *)params;
@@ -388,11 +388,11 @@ static void like_the_model(void **state)
 		3, 100);
 }
 
-/* ---- what the paper builds of them ---- */
+/* ---- uses from the paper ---- */
 
 /*
- * A key-value store's PUT: a new version is allocated, and swapped in if nobody was faster; a GET
- * reads it in one round trip.
+ * A key-value store's PUT: a new version is allocated, and swapped in if the pointer is unchanged.
+ * A GET reads it in one round trip.
  */
 static void put_and_get(void **state)
 {
@@ -453,7 +453,7 @@ static void bounds_of_the_target(void **state)
 	roost_prism_output(&chain, a.data, a.len, 1, &res);
 	assert_int_equal(res.len, 5);
 	assert_memory_equal(at(SPARE), "abcde56789", 10);
-	/* A pointer that is none. */
+	/* A pointer that is 0. */
 	set_word(WORDS, 0);
 	RUNS(ROOST_RPC_MISS, ROOST_RPC_MISS);
 	set_word(WORDS, 8);
@@ -502,9 +502,9 @@ static void relations_and_masks(void **state)
 }
 
 /*
- * Calls in flight at once, whose steps lie between each other: each takes a buffer from the same
- * list, and counts one more if nobody did meanwhile. No buffer goes to two, none is lost, and no
- * count is.
+ * Concurrent calls with interleaved steps. Each takes a buffer from the same list, and increments a
+ * count if no other call did meanwhile. No buffer is given out twice or lost, and the count is
+ * right.
  */
 static void many_at_once(void **state)
 {
@@ -554,8 +554,8 @@ static void many_at_once(void **state)
 }
 
 /*
- * Each sets a bit of its own in the same word, whatever else is there: it is tried again when
- * another's came between.
+ * Each call sets its own bit of the same word, whatever the other bits are. The CAS is repeated if
+ * another call changed the word in between.
  */
 static void bits_of_one_word(void **state)
 {
@@ -580,14 +580,14 @@ static void bits_of_one_word(void **state)
 	rig_close(r);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused chains ---- */
 
 static void rights(void **state)
 {
 	open_rig(&(struct rig_shape){.access = NIC_ACCESS_REMOTE_READ | NIC_ACCESS_REMOTE_WRITE});
 	begin();
 	roost_prism_cas(&chain, 0, rig_va(r, WORDS), ROOST_PRISM_EQUAL, 1, 1);
-	RUNS(ROOST_RPC_MISS); /* it only looks */
+	RUNS(ROOST_RPC_MISS); /* it only compares */
 	begin();
 	roost_prism_cas(&chain, 0, rig_va(r, WORDS), ROOST_PRISM_EQUAL, 0, 1);
 	assert_int_equal(run().status, ROOST_RPC_ACCESS);
@@ -607,7 +607,7 @@ static void rights(void **state)
 	rig_close(r);
 }
 
-/* A buffer of the list's is not large enough; one lies elsewhere. */
+/* A buffer of the list is too small; a buffer is outside of the region. */
 static void lists_that_lead_astray(void **state)
 {
 	open_rig(&(struct rig_shape){.sp = {.delay_ns = 1000}});
@@ -632,7 +632,7 @@ static void refused(void)
 	assert_int_equal(word(WORDS), 0);
 }
 
-/* The last operation of a chain makes no sense: the first has not run. */
+/* The last operation of a chain is invalid: the first does not run. */
 static struct roost_prism_op *bad(uint8_t what, uint8_t flags, uint32_t len)
 {
 	begin();
@@ -671,7 +671,7 @@ static void bad_parameters(void **state)
 	bad(ROOST_PRISM_READ, 0, UINT32_MAX), refused();
 	bad(ROOST_PRISM_READ, 0, ROOST_PRISM_MAX_OUTPUT - 8);
 	roost_prism_read(&chain, 0, rig_va(r, 0), 9), refused();
-	/* Those that make sense do. */
+	/* A valid chain runs. */
 	begin();
 	roost_prism_read(&chain, 0, rig_va(r, 0), 7000);
 	RUNS(0);

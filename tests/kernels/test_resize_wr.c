@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that change how long things are, and wait, or are attached beside those that do: what
- * leaves is the same, each byte once, and so is what they send on.
+ * Kernels that change lengths and wait, or are attached beside kernels that wait: outgoing bytes
+ * are the same, each once, and so are the bytes that the kernels post.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ enum { DOUBLE_OP = 0x1001, MIRROR_OP };
 /* ---- the kernels ---- */
 
 struct params {
-	uint64_t from, to; /* what is at `from` there goes to `to` here */
+	uint64_t from, to; /* bytes at remote `from` are read to local `to` */
 	uint32_t rkey;
 	bool gives_up;
 };
@@ -47,8 +47,8 @@ static enum roost_next tell(struct roost_call *c)
 }
 
 /*
- * Each byte twice; and each piece as it was to peer 0, before its last byte leaves. WRITEs to 2 n
- * are those of n bytes at n.
+ * Outputs each byte twice, and writes each piece unchanged to peer 0 before the last byte of the
+ * piece leaves. A WRITE to 2 n is the output for a WRITE to n.
  */
 static enum roost_next doubling(struct roost_call *c)
 {
@@ -72,7 +72,7 @@ static enum roost_next doubling(struct roost_call *c)
 	ROOST_STEPS_END;
 }
 
-/* Sees it, and waits until it is in peer 1's memory. */
+/* Copies each piece to peer 1's memory, and waits until it is there. */
 static enum roost_next mirror(struct roost_call *c)
 {
 	struct params *p = c->state;
@@ -170,7 +170,7 @@ static void post(uint64_t off, uint32_t len)
 	unfinished++;
 }
 
-/* The first half of its memory, in WRITEs of some length each: from[i] on, until from[i + 1]. */
+/* Writes the first half of the memory, in WRITEs from from[i] to from[i + 1]. */
 static unsigned write_all(struct rng *rng, uint32_t from[64])
 {
 	unsigned n = 0;
@@ -239,7 +239,7 @@ static void alone(void **state)
 	}
 }
 
-/* One that waits in front of it, or behind: which sees what came, or what it has made of that. */
+/* A kernel that waits before the resizing one in the chain, or behind it. */
 static void in_a_chain(void **state)
 {
 	uint32_t from[64];
@@ -278,8 +278,8 @@ static const struct shape slow = {
 	.sp = {.delay_ns = 2000}, .rnr_retry = 7, .timeout = 14, .retry_cnt = 7};
 
 /*
- * More is posted than goes through while somebody waits: nothing is lost of it, and the NIC does
- * not run in circles for it.
+ * While a kernel waits, more is posted than can be sent: nothing is lost, and the NIC does not
+ * spin.
  */
 static void posted_meanwhile(void **state)
 {
@@ -316,8 +316,8 @@ static void posted_meanwhile(void **state)
 }
 
 /*
- * The stream's queue pair is reset, or destroyed, while its kernel waits in the middle of a piece;
- * the next stream is as the first.
+ * The stream's queue pair is reset or destroyed while its kernel waits in the middle of a piece.
+ * The next stream works like the first.
  */
 static void cut_short(void **state)
 {
@@ -346,7 +346,7 @@ static void cut_short(void **state)
 			}
 		}
 		end(p, ROOST_RPC_OK);
-		/* What is left of the kernel's own has come to its end. */
+		/* The remaining operations of the kernel are done. */
 		while (turn())
 			;
 		close_scene();
@@ -360,7 +360,7 @@ static void cut_short(void **state)
 	}
 	for (uint32_t i = 0; i < 2 * 4097; i++)
 		assert_int_equal(s->caller.mem[i], s->called.mem[i / 2]);
-	/* It has given up: the next one passes as it is. */
+	/* The kernel has ended: the next piece is passed on unchanged. */
 	post(8192, 5000);
 	while (unfinished) {
 		assert_true(turn());

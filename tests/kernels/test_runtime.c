@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel runtime through its public surface: kernels of every shape are called over links that
- * lose, copy and reorder, and over loop-back. Each call runs once; what it may not touch it does
- * not touch; nothing hangs.
+ * The kernel runtime through its public interface: kernels of all kinds are called over links that
+ * lose, duplicate and reorder packets, and over loop-back. Each call runs once and accesses only
+ * permitted memory, and no call hangs.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -44,8 +44,8 @@ static enum roost_next count(struct roost_call *c)
 }
 
 /*
- * gather: sends the pieces that its parameters name, (address, length) each, one behind the other;
- * out of state or of memory.
+ * gather: sends the pieces in its parameters, (address, length) each, one after the other, from its
+ * state or from memory.
  */
 struct piece {
 	uint64_t va;
@@ -101,9 +101,9 @@ static enum roost_next forever(struct roost_call *c)
 }
 
 /*
- * sum: a stream of bytes is added up. Its parameters name a word that is added too, and the place
- * of a log: each piece reads and writes there, and sends four bytes back, so that it waits in every
- * way there is.
+ * sum: adds up the bytes of a stream. Its parameters have the address of a word that is added too,
+ * and of a log. Each piece reads and writes the log and sends four bytes, so that the kernel waits
+ * in all possible ways.
  */
 struct sum {
 	uint64_t word, log, total;
@@ -186,7 +186,7 @@ static void replies_have_their_length(void **state)
 		assert_int_equal(a.len, n);
 		assert_memory_equal(a.data, params, n);
 		assert_false(a.front);
-		/* Just room enough, and one byte too little: then it says how much there was. */
+		/* A buffer that fits exactly, and one a byte too short: `len` is the length. */
 		a = rig_call(r, ECHO, params, n, n);
 		assert_int_equal(a.status, ROOST_RPC_OK);
 		assert_memory_equal(a.data, params, n);
@@ -200,8 +200,8 @@ static void replies_have_their_length(void **state)
 }
 
 /*
- * Calls in flight all the time, on two QPs, over links of every kind: each runs once, and memory
- * shows it.
+ * Calls are in flight all the time, on two QPs, over links of all kinds. Memory shows that each
+ * runs once.
  */
 static void run_counts(const struct rig_shape *shape, uint64_t seed)
 {
@@ -223,7 +223,7 @@ static void run_counts(const struct rig_shape *shape, uint64_t seed)
 					done[c]++;
 				}
 				if (!busy[c][s] && posted[c] < CALLS) {
-					/* A counter a slot: calls of one QP may overlap. */
+					/* One counter per slot: calls of one QP may overlap. */
 					uint64_t va = (uintptr_t)r->node[c].mem + 8 * s;
 
 					rig_post(r, c, s, COUNT, &va, 8, 8, 0);
@@ -265,8 +265,8 @@ static void each_call_runs_once(void **state)
 }
 
 /*
- * Pieces of a reply stand one behind the other; what was in a buffer of the kernel's is as it was
- * when it was sent.
+ * Pieces of a reply follow each other in the buffer. A piece from the kernel's buffer has the bytes
+ * at the time of the send.
  */
 static void replies_in_pieces(void **state)
 {
@@ -296,7 +296,7 @@ static void replies_in_pieces(void **state)
 			at += p[i].len;
 		}
 		assert_int_equal(a.len, at);
-		/* The one that does not fit ends it. */
+		/* The first piece that does not fit ends the call. */
 		p[0].len = 100;
 		p[1].len = 50;
 		a = rig_call(r, GATHER, p, 2 * sizeof(p[0]), 120);
@@ -307,7 +307,7 @@ static void replies_in_pieces(void **state)
 }
 
 /*
- * More pieces than a QP may have on their way, and replies between them: kernels wait, none is
+ * More pieces than a QP may have in flight, and replies between them: kernels wait, and nothing is
  * lost.
  */
 static void more_than_the_wire_takes(void **state)
@@ -358,8 +358,8 @@ static void copies_and_replies_out_of_memory(void **state)
 }
 
 /*
- * Whatever the length, and whatever is lost on the way: the tail is as it was, or all there. So
- * nothing of a reply comes after the mark was seen, when the buffer may have another use.
+ * For any length and any loss, the tail is either unchanged or complete. No part of a reply arrives
+ * after the mark is visible, when the caller may reuse the buffer.
  */
 static void tails_come_at_once(void **state)
 {
@@ -405,7 +405,7 @@ static void replies_with_immediate(void **state)
 	rig_close(r);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused calls ---- */
 
 static void outside_of_the_region(void **state)
 {
@@ -415,7 +415,7 @@ static void outside_of_the_region(void **state)
 	open_rig(40, &(struct rig_shape){.sp = {.delay_ns = 1000}});
 	before = *(uint64_t *)r->node[1].mem;
 	for (unsigned i = 0; i < 5; i++) {
-		/* Before it, behind it, across its end, another QP's, and none at all. */
+		/* Before the region, behind it, across its end, another QP's region, and none. */
 		const uint64_t bad[] = {rig_va(r, 0) - 8, rig_va(r, RIG_MEM),
 					rig_va(r, RIG_MEM - 4), (uintptr_t)r->node[1].mem,
 					UINT64_MAX};
@@ -436,7 +436,7 @@ static void outside_of_the_region(void **state)
 	}
 	assert_int_equal(*(uint64_t *)r->node[1].mem, before);
 	assert_int_equal(rig_counters(r).access, 20);
-	/* The QP lives on. */
+	/* The QP still works. */
 	assert_int_equal(rig_call(r, ECHO, "x", 1, 8).status, ROOST_RPC_OK);
 	rig_close(r);
 	/* Only to read. */
@@ -464,7 +464,7 @@ static void nobody_has_the_op_code(void **state)
 	a = rig_call(r, NOBODY, "fallen", 6, 8);
 	assert_int_equal(a.status, ROOST_RPC_OK);
 	assert_memory_equal(a.data, "fallen", 6);
-	world_run(&r->w, world_now(&r->w) + SEC); /* the reply is acknowledged: its call is over */
+	world_run(&r->w, world_now(&r->w) + SEC); /* the reply is acknowledged: the call ends */
 	assert_int_equal(runtime_set_fallback(r->f, NULL, NULL), 0);
 	assert_int_equal(rig_call(r, NOBODY, "x", 1, 8).status, ROOST_RPC_NO_KERNEL);
 	assert_int_equal(rig_counters(r).no_kernel, 4);
@@ -477,7 +477,7 @@ static void heads_that_make_no_sense(void **state)
 	struct rig_reply a;
 
 	open_rig(51, &(struct rig_shape){.sp = {.delay_ns = 1000}});
-	/* Nobody can be told. */
+	/* No reply is possible. */
 	h = rig_head(r, 0, 0, 0, 0);
 	h.reply_len = 7;
 	rig_post_head(r, 0, 0, ECHO, &h, NULL, 0);
@@ -513,7 +513,7 @@ static void a_call_that_does_not_end(void **state)
 	rig_close(r);
 }
 
-/* While one runs for long, others get their turns. */
+/* While one call runs for a long time, others get their turns. */
 static void calls_share_the_turns(void **state)
 {
 	uint64_t va;
@@ -533,8 +533,8 @@ static void calls_share_the_turns(void **state)
 /* ---- back-pressure ---- */
 
 /*
- * All slots of a QP are held, by replies that its caller does not take: that QP alone waits, and
- * goes on afterwards.
+ * All slots of a QP are held by replies that its caller does not take. Only this QP waits, and it
+ * continues afterwards.
  */
 static void full_slots_stop_one_qp(void **state)
 {
@@ -551,7 +551,7 @@ static void full_slots_stop_one_qp(void **state)
 		rig_post(r, 1, i, ECHO, "free", 4, 8, 0);
 		assert_int_equal(rig_wait(r, 1, i, 8).status, ROOST_RPC_OK);
 	}
-	/* ACKs were not held up either: the calls that found a slot are complete. */
+	/* ACKs were not delayed either: the calls that got a slot are complete. */
 	for (unsigned i = 0; i < 4; i++) {
 		struct roost_cqe e;
 
@@ -592,7 +592,7 @@ static void streams(const struct rig_shape *shape, uint64_t seed)
 		}
 		rig_post(r, 0, 0, SUM, p, sizeof(p), 2000, ROOST_RPC_STREAM);
 		rig_post_payload(r, 0, SUM, sizes[i]);
-		/* A call in between is none of the stream's. */
+		/* A call in between does not belong to the stream. */
 		rig_post(r, 0, 1, ECHO, "x", 1, 8, 0);
 		a = rig_wait(r, 0, 0, 2000);
 		assert_int_equal(a.status, ROOST_RPC_OK);
@@ -622,8 +622,7 @@ static void payload_comes_in_order(void **state)
 }
 
 /*
- * Payload that nobody announced goes to its kernel all the same, without parameters, and without a
- * reply.
+ * Unannounced payload goes to its kernel too, without parameters and without a reply.
  */
 static void payload_without_parameters(void **state)
 {
@@ -639,8 +638,8 @@ static void payload_without_parameters(void **state)
 }
 
 /*
- * A call that fails before its payload leaves that to nobody; a second announcement has to wait for
- * the first's payload.
+ * If a call fails before its payload, the payload is dropped. A second announcement must wait for
+ * the payload of the first.
  */
 static void payload_of_calls_that_failed(void **state)
 {
@@ -668,7 +667,7 @@ static void payload_of_calls_that_failed(void **state)
 
 /* ---- ends ---- */
 
-/* A QP that ends takes its calls with it, wherever they are; the others' go on. */
+/* A QP that ends ends its calls in any state; calls of other QPs continue. */
 static void a_qp_ends(void **state)
 {
 	struct nic_qp_attr err = {.state = NIC_QPS_ERR}, reset = {.state = NIC_QPS_RESET};

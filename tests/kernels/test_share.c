@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a QP's calls may take from others': steps in turns, quotas, slots. Counted in turns and
- * virtual time, never by the clock.
+ * Shares of QPs: steps in turns, quotas, slots. Measured in turns and virtual time, not by the
+ * clock.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 
 static struct rig R, *const r = &R;
 
-/* walk: reads so many times as its parameters say. */
+/* walk: reads as many times as its parameters say. */
 struct walk {
 	uint64_t left, word;
 };
@@ -94,7 +94,7 @@ static void until_steps(uint64_t n)
 		assert_true(rig_step(r));
 }
 
-/* 60 calls of one QP, and one of another: that has every second step. */
+/* 60 calls of one QP, and one call of another, which gets every second step. */
 static void a_step_each(void **state)
 {
 	uint64_t before;
@@ -106,12 +106,12 @@ static void a_step_each(void **state)
 	before = steps();
 	post(1, 0, 5000, 0);
 	assert_int_equal(rig_wait(r, 1, 0, 8).status, ROOST_RPC_OK);
-	/* What is on the way to it and back are some turns more. */
+	/* The packets to and from the node take some more turns. */
 	assert_in_range(steps() - before, 2 * 5000, 2 * 5000 + 12 * 256);
 	rig_close(r);
 }
 
-/* A turn is bounded, and within it what a QP with a quota may take. */
+/* The steps of a turn are bounded, and the steps of a QP with a quota within it. */
 static void quotas_of_steps(void **state)
 {
 	struct runtime_quota quota = {.steps = 16};
@@ -132,7 +132,7 @@ static void quotas_of_steps(void **state)
 		rig_step(r);
 		assert_in_range(steps() - before, 1, 16);
 	}
-	/* The other one has what is left: 240 a turn. */
+	/* The other QP gets the rest: 240 steps per turn. */
 	before = steps();
 	post(1, 0, 24000, 0);
 	assert_int_equal(rig_wait(r, 1, 0, 8).status, ROOST_RPC_OK);
@@ -145,7 +145,7 @@ static void quotas_of_steps(void **state)
 	rig_close(r);
 }
 
-/* A piece of payload that takes more steps than a turn allows comes again, and is gone on with. */
+/* A piece of payload that needs more steps than a turn has is sent again, and continues. */
 static void quotas_and_payload(void **state)
 {
 	open_rig(3);
@@ -210,8 +210,8 @@ static uint64_t time_of_calls(void)
 }
 
 /*
- * One QP holds all its slots, by replies that its caller does not take, and calls on and on: it
- * gets RNR NAKs. The other one keeps 95% of its rate.
+ * One QP holds all its slots by replies that its caller does not take, and makes further calls: it
+ * gets RNR NAKs. The other QP keeps 95% of its rate.
  */
 static void full_slots_cost_others_nothing(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `shuffle` against a plain model: each tuple in its partition, in the order of the
- * stream; nothing else touched.
+ * Compares the kernel `shuffle` with a plain model: each tuple is in its partition, in the order of
+ * the stream, and no other memory is written.
  */
 #include <endian.h>
 #include <setjmp.h>
@@ -37,7 +37,7 @@ static struct roost_shuffle_params radix(uint32_t partitions, uint16_t tuple)
 		.partitions = partitions, .tuple = tuple, .how = ROOST_SHUFFLE_RADIX};
 }
 
-/* Random tuples at `to`; 0: any keys, else so many. */
+/* Makes random tuples at `to`, with any keys (0) or so many different ones. */
 static void make_tuples(uint8_t *to, uint32_t bytes, struct rng *rng)
 {
 	for (uint32_t i = 0; i < bytes; i += 8) {
@@ -48,8 +48,8 @@ static void make_tuples(uint8_t *to, uint32_t bytes, struct rng *rng)
 }
 
 /*
- * What has to become of them, in `model`; table and counts are made, the table as if behind `used`
- * tuples.
+ * Computes the expected memory in `model`, and makes the table and counts; the table begins behind
+ * `used` tuples.
  */
 static void run_model(const struct roost_shuffle_params *p, const uint8_t *tuples, uint32_t n,
 		      uint32_t align)
@@ -75,7 +75,7 @@ static void run_model(const struct roost_shuffle_params *p, const uint8_t *tuple
 	}
 }
 
-/* A call with `len` bytes of payload, which stand at RIG_PAYLOAD of the caller's memory. */
+/* Makes a call with the `len` bytes of payload at RIG_PAYLOAD of the caller's memory. */
 static unsigned stream(const struct roost_shuffle_params *p, uint32_t len, uint64_t *tuples)
 {
 	struct rig_reply a;
@@ -159,7 +159,7 @@ static void whatever_the_network_does(void **state)
 		.sp = {.loss = 0.02, .dup = 0.02, .reorder = 0.02, .delay_ns = 1000}, .mtu = 512});
 }
 
-/* Two calls, the second behind the first: the table in the region says where. */
+/* Two calls: the second appends to the partitions by the table in the region. */
 static void calls_go_on(void **state)
 {
 	struct roost_shuffle_params p = radix(64, 16);
@@ -182,15 +182,15 @@ static void calls_go_on(void **state)
 		table[i] = (struct roost_shuffle_part){table[i].addr + table[i].len, 0};
 	memcpy(model + TABLE, table, 64 * sizeof(table[0]));
 	assert_memory_equal(r->node[0].mem, model, RIG_MEM);
-	/* And there is room for no more. */
+	/* The partitions are full then. */
 	assert_int_equal(stream(&p, 16, NULL), ROOST_SHUFFLE_FULL);
 	assert_memory_equal(r->node[0].mem, model, RIG_MEM);
 	rig_close(r);
 }
 
 /*
- * A partition that is one tuple too small, wherever in a line that is: an error, and nothing
- * outside of the partitions changes.
+ * A partition that is one tuple too small, at any place in a line: an error, and no memory outside
+ * of the partitions changes.
  */
 static void overflow(void **state)
 {
@@ -259,12 +259,11 @@ static void refused(void **state)
 			 ROOST_RPC_BAD_PARAMS);
 	p = good;
 	p.table = 0;
-	p.flags = ROOST_SHUFFLE_ADVANCE; /* of a table that nobody has */
+	p.flags = ROOST_SHUFFLE_ADVANCE; /* without a table in the region */
 	assert_int_equal(rig_call(r, ROOST_SHUFFLE_OP, &p, sizeof(p), 64).status,
 			 ROOST_RPC_BAD_PARAMS);
 	/*
-	 * Not whole tuples; a table that stops short; one whose entries are no multiples, or go
-	 * round.
+	 * Incomplete tuples; an incomplete table; entries that are no multiples, or wrap around.
 	 */
 	assert_int_equal(stream(&good, 17, NULL), ROOST_RPC_BAD_PARAMS);
 	p.flags = 0;
@@ -284,14 +283,14 @@ static void refused(void **state)
 	assert_int_equal(stream(&good, 16 * 8, NULL),
 			 ROOST_RPC_ACCESS); /* one line, of which half is outside */
 	assert_int_equal(stream(&good, 16 * 4, NULL), ROOST_RPC_OK);
-	/* Tuples that nobody announced. */
+	/* Unannounced tuples. */
 	rig_post_payload(r, 0, ROOST_SHUFFLE_OP, 800);
 	world_run(&r->w, world_now(&r->w) + SEC);
 	assert_int_equal(stream(&good, 16 * 4, NULL), ROOST_RPC_OK);
 	rig_close(r);
 }
 
-/* More calls than there are benches; those of a QP that ends are free again. */
+/* More calls than benches; the benches of a QP that ends are freed. */
 static void benches(void **state)
 {
 	struct roost_shuffle_params p = radix(4, 8);
@@ -327,7 +326,7 @@ static int into(void *ctx, uint64_t va, const void *buf, uint32_t len)
 	return 0;
 }
 
-/* Both forms of the loop: any number of tuples, at any alignment. */
+/* Both implementations of the loop, for any number of tuples at any alignment. */
 static void forms_agree(void **state)
 {
 	static uint64_t at[2][64];

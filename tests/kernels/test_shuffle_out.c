@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel shuffle-out against a plain model: every tuple arrives in its partition, at its node,
- * once and in order, whatever the network does.
+ * Compares the kernel shuffle-out with a plain model: every tuple arrives in its partition, at its
+ * node, once and in order, whatever the network does.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@
 
 #define MAX_PARTS 2048u
 #define MAX_BYTES 160000u /* of all tuples */
-#define GAP	  16u	  /* bytes between the regions of partitions, which nobody touches */
+#define GAP	  16u	  /* bytes between partitions, which must not be written */
 
 struct plan {
 	struct roost_shuffle_params how;
@@ -28,7 +28,7 @@ static uint8_t tuples[MAX_BYTES];
 static uint64_t counts[MAX_PARTS];
 static uint8_t want[PEERS][MEM];
 
-/* It stands in the memory of bound[0], which is the run's region. */
+/* Returns the table, in the memory of bound[0], which is the run's region. */
 static struct roost_shuffle_target *table(void)
 {
 	return (struct roost_shuffle_target *)s->bound[0].mem;
@@ -173,7 +173,7 @@ static void every_tuple_once(void **state)
 	}
 }
 
-/* The table goes on where it was: a second run's tuples stand behind the first one's. */
+/* The table is updated: a second run appends its tuples to those of the first. */
 static void goes_on_behind(void **state)
 {
 	static const struct plan p = {RADIX(8, 1), 1024, 4000};
@@ -212,7 +212,7 @@ static void called_by_a_peer(void **state)
 		open_out(i + 1, shapes[i]);
 		draw(&p, 1);
 		lay_out(&p);
-		/* The region of a call is that of the queue pair it comes by. */
+		/* The region of a call is that of the queue pair on which it arrives. */
 		memcpy(s->called.mem, table(), 16 * sizeof(*table()));
 		q = roost_shuffle_out_params((void *)s->called.mem, &p.how, p.buffer);
 		mem = s->caller.mem;
@@ -303,8 +303,8 @@ static void refused(void **state)
 }
 
 /*
- * With more partitions than operations under way: the one that failed says how, not those that were
- * flushed behind it.
+ * With more partitions than operations in progress, the status is that of the failed operation, not
+ * of those that were flushed after it.
  */
 static void the_first_failure(void **state)
 {
@@ -322,7 +322,7 @@ static void the_first_failure(void **state)
 	}
 }
 
-/* Payload that nobody announced has no parameters. */
+/* Unannounced payload has no parameters. */
 static void without_parameters(void **state)
 {
 	struct runtime_counters ctr;
@@ -342,8 +342,8 @@ static void without_parameters(void **state)
 }
 
 /*
- * Those that find no bench are told; those that are given up give it back when their WRITEs are
- * done.
+ * Runs without a bench get a status. Runs that are given up give the bench back when their WRITEs
+ * are done.
  */
 static void busy(void **state)
 {

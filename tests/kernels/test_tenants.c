@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a tenant sees of another one that has kernels do all they can: READs of 64 bytes, one behind
- * the other, beside a peer that calls, or sends payload, as much as it may, for each built-in
- * kernel. It is compared with a peer that only WRITEs as much as it may: p99 below twice that, and
- * more than half the rate. In virtual time, which goes on by what the node's turns cost: so much a
- * packet, a KiB, a step, whatever the machine that this runs on.
+ * The effect of a tenant's kernels on another tenant. One tenant makes READs of 64 bytes, one after
+ * the other, while a peer makes as many calls, or sends as much payload, as it can, for each
+ * built-in kernel. This is compared with a peer that makes as many WRITEs as it can: p99 must be
+ * below twice that value, and the rate above half of it. Time is virtual and advances by the cost
+ * of the node's turns, so much per packet, KiB and step, whatever machine runs the test.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ enum { TENANT = 1, ATTACKER = 0, PIECES = 65536 };
 
 static struct rig R, *const r = &R;
 
-/* Costs as on a machine of 2020, of the dearest input that there is. */
+/* Costs on a machine of 2020, for the most expensive input. */
 struct attack {
 	const char *name;
 	uint32_t step_ns, kib_ns; /* KiB of payload */
@@ -44,7 +44,7 @@ struct attack {
 
 /* ---- the attacks ---- */
 
-/* A table without a free bucket, and a key that is not in it. */
+/* A table without a free bucket, and a key that it does not contain. */
 static uint32_t get_params(uint8_t *to)
 {
 	struct roost_get_params p = {.table = rig_va(r, 0),
@@ -59,8 +59,8 @@ static uint32_t get_params(uint8_t *to)
 }
 
 /*
- * An element of a kilobyte that leads to itself, with a key of 64 bytes at each position: none is
- * the one.
+ * An element of a kilobyte that points to itself, with a key of 64 bytes at each position, none of
+ * which matches.
  */
 static uint32_t traversal_params(uint8_t *to)
 {
@@ -133,8 +133,8 @@ static void any(uint8_t *to)
 }
 
 /*
- * Their table is in the region: each partition has the room of one tuple, so none is ever full, and
- * all are flushed.
+ * The table is in the region. Each partition has room for one tuple, so none is ever full and all
+ * are flushed.
  */
 static uint32_t shuffle_params(uint8_t *to)
 {
@@ -182,7 +182,7 @@ static struct node_work work_of(void)
 	return (struct node_work){n.rcvd_pkts, n.rcvd_bytes, f.steps, f.payload_bytes};
 }
 
-/* A turn of both NICs, which takes as long as the node's. */
+/* Runs a turn of both NICs, and advances the time by the cost of the node's turn. */
 static void a_turn(const struct attack *a)
 {
 	uint64_t start = world_now(&r->w), end = start + TURN_NS;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* How long calls take on the node: told by who drives the NIC, in whole turns. */
+/* Durations of calls on the node, which the drive reports in whole turns. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ static struct rig R, *const r = &R;
 
 enum { OP = 0x1000, TURN_NS = 700, TURN_STEPS = 256 };
 
-/* Takes so many steps. */
+/* Takes as many steps as its parameters say. */
 static enum roost_next steps(struct roost_call *c)
 {
 	uint64_t *left = c->state;
@@ -66,7 +66,7 @@ static struct runtime_kernel_info info_of(unsigned i)
 	return info;
 }
 
-/* Its own turn, or as many as its steps take; percentiles are those of all. */
+/* A call takes one turn, or as many as its steps need; percentiles are over all calls. */
 static void whole_turns(void **state)
 {
 	struct runtime_times t;
@@ -90,7 +90,7 @@ static void whole_turns(void **state)
 	}
 }
 
-/* From the parameters on, however late the payload is; and calls that fail count as any. */
+/* Time counts from the parameters, however late the payload is; failed calls count too. */
 static void with_payload(void **state)
 {
 	uint64_t one = 1, began;
@@ -110,7 +110,7 @@ static void with_payload(void **state)
 	rig_close(r);
 }
 
-/* Each version has times of its own; with nobody to tell the time there are none. */
+/* Each version has separate times; a kernel runtime that is not `timed` has none. */
 static void versions(void **state)
 {
 	struct roost_kernel next = kernel;
@@ -136,7 +136,7 @@ static void versions(void **state)
 	rig_close(r);
 }
 
-/* A turn's calls hold their kernel until its end has been told: also when that is never done. */
+/* A call holds its version until the end of the turn is reported, or for ever if it never is. */
 static void nobody_tells(void **state)
 {
 	struct runtime_kernel_info info;

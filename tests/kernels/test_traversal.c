@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `traversal`: structures of every kind that it is for, and random parameters against a
- * plain model of its header's words.
+ * The kernel `traversal`: all kinds of structures, and random parameters in comparison with a plain
+ * model of the header's specification.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static struct rig_reply walk(const struct roost_traversal_params *p)
 	return rig_call(r, ROOST_TRAVERSAL_OP, p, sizeof(*p), ROOM);
 }
 
-/* Fields stand at multiples of 4 bytes. */
+/* Fields are at multiples of 4 bytes. */
 typedef uint64_t unaligned64 __attribute__((aligned(1)));
 
 static unaligned64 *word(uint64_t va)
@@ -37,7 +37,7 @@ static unaligned64 *word(uint64_t va)
 	return (unaligned64 *)(void *)(r->node[0].mem + (va - rig_va(r, 0)));
 }
 
-/* Value of key k: at its own place, k & 63 bytes and a few. */
+/* The value of key k, at a separate place for each key. */
 #define VALUE_LEN 48u
 
 static uint64_t make_value(unsigned i, uint64_t key)
@@ -90,7 +90,7 @@ static void lists(const struct sim_params *sp)
 		}
 		p = roost_traversal_list(root, size, 5, key_pos, value_pos, next_pos, VALUE_LEN);
 		assert_int_equal(walk(&p).status, ROOST_RPC_MISS);
-		/* One element short. */
+		/* A bound that is one element too small. */
 		p = roost_traversal_list(root, size, 1000, key_pos, value_pos, next_pos, VALUE_LEN);
 		p.bound = n - 1;
 		assert_int_equal(walk(&p).status, ROOST_RPC_BOUND);
@@ -190,8 +190,8 @@ static void b_tree(void **state)
 }
 
 /*
- * key, value, then for each of four levels, the lowest first: the key that it leads to, and where
- * that is; at the end a word that is 0.
+ * key, value, then for each of four levels, lowest first, the key and the address of the next node
+ * on the level; at the end a word that is 0.
  */
 static void skip_list(void **state)
 {
@@ -265,7 +265,7 @@ static void long_keys(void **state)
 #define AREA_AT	  65536u
 #define VALUES_AT 4096u
 
-/* The words of the header, in the plainest way. Returns the status; *value and *len for OK. */
+/* A plain implementation of the header. Returns the status; sets *value and *len if it is OK. */
 static unsigned model(const struct roost_traversal_params *p, const uint8_t **value, uint32_t *len)
 {
 	uint64_t at = p->root;
@@ -358,8 +358,8 @@ static uint64_t some_mask(struct rng *rng, unsigned positions)
 }
 
 /*
- * Memory full of small numbers and pointers, parameters of all sorts: the kernel and the model come
- * to the same end.
+ * With memory full of small numbers and pointers, and parameters of all kinds, the kernel and the
+ * model have the same result.
  */
 static void random_walks(void **state)
 {
@@ -412,7 +412,7 @@ static void random_walks(void **state)
 				assert_memory_equal(a.data, value, len);
 		}
 	}
-	/* All of them were met. */
+	/* All statuses occurred. */
 	assert_true(ends[ROOST_RPC_OK] > 100 && ends[ROOST_RPC_MISS] > 100 &&
 		    ends[ROOST_RPC_BOUND] > 20);
 	assert_true(ends[ROOST_RPC_ACCESS] > 20 && ends[ROOST_RPC_BAD_PARAMS] > 20 &&

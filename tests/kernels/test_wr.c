@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels that post work requests of their own: READs, WRITEs and SENDs on queue pairs that the
- * host bound to them. A kernel learns how each ended, and goes on; nothing runs twice. And what
- * else kernels do that the host runs.
+ * Kernels that post work requests: READs, WRITEs and SENDs on bound queue pairs. A kernel gets the
+ * status of each operation and continues; nothing runs twice. Also other functions of kernels that
+ * the host runs.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -51,7 +51,7 @@ static enum roost_next move(struct roost_call *c)
 	memcpy(&m->p, c->params, sizeof(m->p));
 	while (m->written < m->p.blocks) {
 		while (m->read < m->p.blocks && m->read < m->written + LANES) {
-			/* What was written from there before has arrived. */
+			/* The previous WRITE from the buffer must be done. */
 			ROOST_QP_WAIT(c, m->writing[m->read % LANES]);
 			lane = c->scratch;
 			lane += m->read % LANES * BLOCK;
@@ -87,9 +87,9 @@ static const struct roost_kernel move_kernel = {.abi = ROOST_KERNEL_ABI,
 						.scratch_size = LANES * BLOCK,
 						.params = move};
 
-/* ---- what works ---- */
+/* ---- successful operations ---- */
 
-/* One of each, out of the kernel's memory and the region's. */
+/* One operation of each kind, with the kernel's memory and the region's. */
 static void each_kind(void **state)
 {
 	const struct shape *shapes[] = {&plain, &over_loop};
@@ -125,7 +125,7 @@ static void each_kind(void **state)
 		assert_int_equal(cqe.wr_id, 77);
 		assert_int_equal(cqe.byte_len, 2500);
 		filled(s->peer[0].mem + 100, 'w', 2500);
-		/* The program hears nothing of it. */
+		/* The program gets no completion. */
 		assert_false(ep_poll_send(&s->bound[0], &cqe));
 		assert_false(ep_poll_send(&s->bound[1], &cqe));
 		nic_counters(s->w.nic[0], &ctr);
@@ -177,7 +177,7 @@ static void moves_blocks(void **state)
 	}
 }
 
-/* More than the queue pair has slots for, from several runs, and the program's own beside them. */
+/* More operations of several runs than the queue pair has slots, beside the program's own. */
 static void full_queue(void **state)
 {
 	struct local_call *run[5];
@@ -206,7 +206,7 @@ static void full_queue(void **state)
 		assert_int_equal(told[k].posted, 63);
 		assert_int_equal(told[k].failed, 0);
 	}
-	/* A run that ended is not waited for by anybody: its last WRITEs are. */
+	/* The runs have ended; wait for their last WRITEs. */
 	while (turn())
 		;
 	for (unsigned k = 0; k < 5; k++) {
@@ -218,7 +218,7 @@ static void full_queue(void **state)
 	close_scene();
 }
 
-/* The oldest first, and each with a status of its own. */
+/* Operations complete in order, and each has its own status. */
 static void several_under_way(void **state)
 {
 	struct told told;
@@ -239,7 +239,7 @@ static void several_under_way(void **state)
 	close_scene();
 }
 
-/* ---- what goes wrong ---- */
+/* ---- failures ---- */
 
 static void refused(void **state)
 {
@@ -329,9 +329,9 @@ static void nobody_answers(void **state)
 	close_scene();
 }
 
-/* ---- what any kernel can that the host runs ---- */
+/* ---- kernels that the host runs ---- */
 
-/* Replies with a sum over a word of the region and what is fed. */
+/* Replies with the sum of a word of the region and the payload. */
 struct sum_state {
 	uint64_t sum, word;
 };
@@ -370,7 +370,7 @@ static const struct roost_kernel sum_kernel = {.abi = ROOST_KERNEL_ABI,
 					       .params = sum_params,
 					       .payload = sum_payload};
 
-/* To its end. */
+/* Runs it to its end. */
 static struct local_call *run_sum(uint64_t at, const void *payload, uint64_t len, uint64_t *sum,
 				  uint32_t room, struct local_call_result *result)
 {
@@ -413,7 +413,7 @@ static void called_by_the_host(void **state)
 	assert_int_equal(result.bytes, MEM - 4096);
 	assert_int_equal(sum, 1000);
 	local_call_free(p);
-	/* The checks are those of any access. */
+	/* Accesses are checked as in calls. */
 	p = run_sum((uintptr_t)s->bound[0].mem + MEM, NULL, 0, &sum, sizeof(sum), &result);
 	assert_int_equal(result.status, ROOST_RPC_ACCESS);
 	local_call_free(p);
@@ -424,7 +424,7 @@ static void called_by_the_host(void **state)
 	close_scene();
 }
 
-/* Several with a lot of payload: a turn takes one piece of one of them, and they take turns. */
+/* Several runs with much payload: a turn processes one piece, and the runs take turns. */
 static void a_piece_a_turn(void **state)
 {
 	enum { RUNS = 3, PIECE = 256 << 10, LEN = 8 * PIECE };
@@ -499,7 +499,7 @@ static const struct roost_kernel grant_kernel = {.abi = ROOST_KERNEL_ABI,
 						 .state_size = 8,
 						 .params = elsewhere};
 
-/* A run has no granted regions: it does not get its own instead. */
+/* A run has no granted regions; an access to one does not go to its own region instead. */
 static void no_granted_regions(void **state)
 {
 	uint64_t params[2], word = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * How kernels that post work requests of their own end, and their queue pairs and callers: no
- * memory is used afterwards, and everybody is told.
+ * Ends of kernels that post work requests, of their queue pairs and of their callers: no memory is
+ * used afterwards, and all get a status.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 
 /* ---- ends ---- */
 
-/* A run with things under way on both queue pairs. */
+/* Starts a run with operations in progress on both queue pairs. */
 static struct local_call *begin_two(struct told *told)
 {
 	struct cmd cmds[] = {with(rdma(READ, 0, 0, 0, 4096), false, false, 0),
@@ -62,7 +62,7 @@ static void the_qp_goes(void **state)
 	}
 }
 
-/* Who waits for room of a queue pair that goes, is told. */
+/* A run that waits for room at a queue pair that is destroyed gets a status. */
 static void the_full_qp_goes(void **state)
 {
 	struct local_call *run[80];
@@ -84,7 +84,7 @@ static void the_full_qp_goes(void **state)
 	close_scene();
 }
 
-/* A run is given up: its memory stays until the NIC is done with it, then its kernel is told. */
+/* A run is given up: its memory remains until its operations are done; then cut() is called. */
 static void given_up(void **state)
 {
 	struct runtime_kernel_info info;
@@ -103,7 +103,7 @@ static void given_up(void **state)
 	assert_int_equal(cuts, 1);
 	assert_true(runtime_kernel_info(s->f, 0, &info));
 	assert_int_equal(info.in_flight, 0);
-	/* One that waits for nothing yet, one that is over. */
+	/* A run that does not wait yet, and one that has ended. */
 	p = begin_two(&told);
 	while (turn())
 		;
@@ -112,7 +112,7 @@ static void given_up(void **state)
 	p = begin_two(&told);
 	local_call_free(p);
 	assert_int_equal(runtime_unload(s->f, SCRIPT_OP), 0);
-	/* The rest goes with the queue pairs. */
+	/* The other operations end with the queue pairs. */
 	close_scene();
 	assert_int_equal(cuts, 2);
 }
@@ -156,7 +156,7 @@ static void replaced_meanwhile(void **state)
 	assert_int_equal(stops, 0);
 	runtime_reap(s->f);
 	assert_int_equal(stops, 1);
-	/* What was bound was to all versions. */
+	/* The binding applied to all versions. */
 	told = PLAY(NULL, rdma(WRITE, 1, 0, 0, 1));
 	assert_int_equal(told.failed, 0);
 	close_scene();
@@ -212,7 +212,7 @@ static void called(void **state)
 		unsigned number;
 
 		open_scene(1, shapes[i]);
-		/* To another queue pair, and to the one that the call came by. */
+		/* To another queue pair, and to the one on which the call arrived. */
 		assert_int_equal(runtime_bind_qp(s->f, SCRIPT_OP, s->called.qp,
 						 &(struct runtime_qp_limits){0}, &number),
 				 0);
@@ -241,7 +241,7 @@ static void called(void **state)
 		assert_true(ep_wait_recv(&s->caller, &cqe, SEC));
 		assert_int_equal(cqe.byte_len, 700);
 		filled(s->caller.mem, 'z', 700);
-		/* But of its own, and within the rights of the call. */
+		/* Its own region is usable, within the rights of the call. */
 		call_script((const struct cmd[]){{.what = WRITE,
 						  .then = 1,
 						  .qp = 3,
@@ -258,7 +258,7 @@ static void called(void **state)
 	}
 }
 
-/* Its connection goes while it has things under way on others. */
+/* The call's connection ends while operations are in progress on other queue pairs. */
 static void the_caller_goes(void **state)
 {
 	for (unsigned how = 0; how < 2; how++) {
@@ -320,7 +320,7 @@ static void rules_of_binding(void **state)
 	assert_int_equal(
 		runtime_bind_qp(s->f, SCRIPT_OP, other.qp, &(struct runtime_qp_limits){0}, &number),
 		-ENOSPC);
-	/* The number of one that is gone is given again. */
+	/* The number of a queue pair that is gone is reused. */
 	ep_fini(&extra[7]);
 	bind_qp(SCRIPT_OP, &other, 8);
 	for (unsigned i = 2; i < ROOST_KERNEL_QPS; i++)
@@ -330,7 +330,7 @@ static void rules_of_binding(void **state)
 	close_scene();
 }
 
-/* While requests are under way, that are kept. */
+/* Unbinding while requests are in progress: they continue. */
 static void bound_in_mid_flight(void **state)
 {
 	struct roost_cqe cqe;

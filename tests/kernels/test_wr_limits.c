@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What kernels may have under way on a queue pair that they were bound, and what is left of that
- * for its owner.
+ * Limits of kernels' operations in progress on a bound queue pair, and the share that remains for
+ * its owner.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@ enum { GREEDY_OP = 0x1001, OTHER_OP };
 
 #define HOLD 4096u /* bytes, of memory that stays */
 
-/* ---- a kernel that never has enough ---- */
+/* ---- a kernel that posts as much as it can ---- */
 
 struct greed {
 	uint64_t raddr;
@@ -94,8 +94,8 @@ static void bind_with_limits(uint64_t op, uint32_t ops, uint64_t bytes, unsigned
 }
 
 /*
- * Turns, in which never more than `most` are under way on the first queue pair. Returns how many
- * there were.
+ * Runs turns, and checks that at most `most` operations are in progress on the first queue pair.
+ * Returns the number of turns.
  */
 static unsigned most_of(unsigned turns, unsigned most)
 {
@@ -114,8 +114,8 @@ static unsigned most_of(unsigned turns, unsigned most)
 /* ---- the owner ---- */
 
 /*
- * However many kernels keep all of their slots taken: the owner's work requests go behind what is
- * there, not behind what comes.
+ * However many kernels keep all of their slots taken, the owner's work requests wait only for
+ * operations that were posted before.
  */
 static void the_owner_gets_its_turn(void **state)
 {
@@ -149,7 +149,7 @@ static void the_owner_gets_its_turn(void **state)
 			}
 			assert_int_equal(cqe.wr_id, n);
 			assert_int_equal(cqe.status, NIC_WC_SUCCESS);
-			/* What had a slot before, and what a turn added. */
+			/* Operations that had a slot before, and those that a turn added. */
 			assert_true(posted - before <= 2 * NIC_MAX_KERNEL_WRS);
 		}
 		enough = true;
@@ -186,7 +186,7 @@ static void so_many(void **state)
 		for (unsigned k = 0; k < 3; k++)
 			run[k] = be_greedy(GREEDY_OP, 1, rows[row].len);
 		assert_int_equal(most_of(200, rows[row].most), rows[row].most);
-		/* All of them have something of it. */
+		/* All of them make progress. */
 		enough = true;
 		for (unsigned k = 0; k < 3; k++)
 			finish(run[k], ROOST_RPC_OK);
@@ -196,8 +196,8 @@ static void so_many(void **state)
 }
 
 /*
- * Each binding has a limit of its own, those of one queue pair too; one that is used up does not
- * keep the other waiting.
+ * Each binding has its own limit, even if several are of one queue pair. A binding at its limit
+ * does not delay the others.
  */
 static void beside_each_other(void **state)
 {
@@ -223,8 +223,8 @@ static void beside_each_other(void **state)
 }
 
 /*
- * Small operations that fit pass no large one that does not, be they many or so few that none of
- * them ever waits: each gets room in its turn.
+ * Small operations that fit do not pass a large one that does not, whether they are many or so few
+ * that none of them waits. Each gets room in its turn.
  */
 static void large_ones_too(void **state)
 {
@@ -264,8 +264,8 @@ static void too_long_for_it(void **state)
 }
 
 /*
- * What was under way when a binding ended counts against nobody else's: its number is free when
- * that is done.
+ * Operations that are in progress when a binding ends do not count against other bindings. The
+ * number is free when they are done.
  */
 static void ended_with_some_under_way(void **state)
 {

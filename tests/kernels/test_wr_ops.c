@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What kernels that post work requests of their own may post beside READs, WRITEs and SENDs:
- * atomics, immediates, solicited SENDs.
+ * Other operations of kernels than READs, WRITEs and SENDs: atomics, immediate data, solicited
+ * SENDs.
  */
 #include <endian.h>
 #include <errno.h>
@@ -147,13 +147,13 @@ static void each_kind(void **state)
 		arrives(6, NIC_WC_RECV, 0);
 		filled(s->peer[0].mem + 65536 + 2 * 4096, 'i', 2500);
 		filled(s->peer[0].mem + 65536 + 3 * 4096, 'r', 50);
-		/* the program hears nothing of it */
+		/* the program gets no completion */
 		assert_false(ep_poll_send(&s->bound[0], &cqe));
 		close_scene();
 	}
 }
 
-/* ---- a lock, and what it guards ---- */
+/* ---- a lock, and the count that it protects ---- */
 
 struct count_params {
 	uint64_t lock; /* behind it the count, and how many came */
@@ -167,8 +167,8 @@ struct count {
 };
 
 /*
- * READ and WRITE of the count are two: without the lock, or with an atomic that is done twice, it
- * comes out wrong.
+ * The count is changed by a READ and a WRITE. Without the lock, or if an atomic is done twice, it
+ * is wrong at the end.
  */
 static enum roost_next count(struct roost_call *c)
 {
@@ -324,7 +324,7 @@ static void open_for_one(const struct shape *shape)
 	bind_qp(ONE_OP, &s->bound[1], 2);
 }
 
-/* Who waits for solicited ones alone is woken by those, and by no others. */
+/* A CQ that is armed for solicited completions gets an event for those only. */
 static void solicited(void **state)
 {
 	static const uint32_t asks[] = {ROOST_ASK_QP_SEND, ROOST_ASK_QP_SEND_IMM,
@@ -350,7 +350,7 @@ static void solicited(void **state)
 	}
 }
 
-/* What would break the connection is refused before it is sent, and this goes on. */
+/* Operations that would break the connection are refused before they are sent. */
 static void refused_here(void **state)
 {
 	static const uint32_t atomics[] = {ROOST_ASK_QP_CAS, ROOST_ASK_QP_FETCH_ADD};
@@ -398,7 +398,7 @@ static void refused_here(void **state)
 	close_scene();
 }
 
-/* What the other end refuses ends the connection, with its reason. */
+/* Operations that the peer refuses end the connection; the status is the reason. */
 static void refused_there(void **state)
 {
 	static const struct {

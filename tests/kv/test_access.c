@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory accesses an operation takes, at 50% of the slots in use: the paper's claim is one per GET
- * and two per PUT of an inline pair, and one more of others.
+ * Memory accesses per operation, at 50% of the slots in use. The paper claims one per GET and two
+ * per PUT of an inline pair, and one more for other pairs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,7 +108,7 @@ static void growth_comes_in_small_steps(void **state)
 	}
 	print_message("%llu buckets, at most %llu accesses of growth an operation\n",
 		      (unsigned long long)b.buckets, (unsigned long long)most);
-	/* Two chains, with records: far from 1 ms at 100 ns each. */
+	/* Two chains with records: far below 1 ms at 100 ns per access. */
 	assert_true(b.growth_steps > 30000 && most < 150);
 	kv_close(kv);
 }

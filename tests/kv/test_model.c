@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Random operations against a plain map: each answer, and in the end each pair, must be the map's.
- * With every option: inline threshold, growth, several segments, full memory, eviction, time.
+ * Compares random operations with a plain map: each answer, and at the end each pair, must be that
+ * of the map. All options are used: inline threshold, growth, several segments, full memory,
+ * eviction, time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +48,7 @@ struct model {
 
 static uint8_t secret[KV_SECRET] = {1, 2, 3};
 
-/* Length and contents come from the number: some keys begin others. */
+/* Length and contents depend on the number: some keys are prefixes of others. */
 static uint32_t make_key(uint32_t id, uint8_t key[KV_KEY_MAX])
 {
 	uint32_t len = 4 + id % 7 + (id % 50 == 0 ? id % 245 : 0);
@@ -85,7 +86,7 @@ static void make_op(struct model *m, unsigned i)
 		m->values[i][b] = (uint8_t)rng_u64(&m->rng);
 	if (m->o->times && rng_below(&m->rng, 3) == 0)
 		op->expires = m->now + (uint32_t)rng_below(&m->rng, 5);
-	/* What the map holds when the group is made; operations before this one may change it. */
+	/* The map's value when the group is made; earlier operations of it may change the value. */
 	if (op->code == KV_PUT_COMPARE && k->there && rng_below(&m->rng, 4)) {
 		op->expect_len = k->len;
 		op->expect = k->value;
@@ -130,7 +131,7 @@ static void check_put(struct model *m, const struct kv_op *op, struct known *k)
 	}
 }
 
-/* The map's answer, and what the operation does to it. */
+/* Computes the map's answer, and applies the operation to the map. */
 static void check_op(struct model *m, unsigned i, const uint8_t *expect, uint32_t expect_len)
 {
 	struct known *k = &m->map[m->ids[i]];
@@ -138,7 +139,7 @@ static void check_op(struct model *m, unsigned i, const uint8_t *expect, uint32_
 
 	if (k->there && k->expires && k->expires <= m->now)
 		k->there = false;
-	/* It was evicted, at the latest now. */
+	/* The pair was evicted. */
 	if (m->o->config.evict && k->there &&
 	    op->status == (op->code == KV_PUT_ABSENT ? 0 : -ENOENT)) {
 		k->there = false;

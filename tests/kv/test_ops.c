@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Operations one by one, their errors, and the settings of a store. */
+/* Single operations, their errors, and the settings of a store. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -146,7 +146,7 @@ static void pairs_expire(void **state)
 	assert_int_equal(run(kv, &get), -EMSGSIZE);
 	assert_int_equal(run(kv, &touch), 0);
 	kv_set_time(kv, 19);
-	kv_set_time(kv, 5); /* never back */
+	kv_set_time(kv, 5); /* the time does not go back */
 	assert_int_equal(run(kv, &get), -EMSGSIZE);
 	kv_set_time(kv, 20);
 	assert_int_equal(run(kv, &get), -ENOENT);
@@ -184,7 +184,7 @@ static void more_memory_may_be_allowed(void **state)
 	kv_close(kv);
 }
 
-/* A pair that is read between any two evictions stays, whatever else comes. */
+/* A pair that is read between any two evictions is not evicted. */
 static void eviction_spares_what_is_used(void **state)
 {
 	struct kv_config c = {.size = 2u << 20, .evict = true};

@@ -100,7 +100,7 @@ static void random_slabs_never_overlap(void **state)
 	drop(&r);
 }
 
-/* A segment that was all small slabs, and is free again, gives its largest ones. */
+/* A segment of small slabs that are all free again can be allocated as largest slabs. */
 static void free_neighbours_merge(void **state)
 {
 	uint32_t *places = calloc(SEGMENT / SLAB_UNIT, sizeof(*places)), n = 0, large = 0;
@@ -124,12 +124,12 @@ static void free_neighbours_merge(void **state)
 		give(&r, places[i], 0);
 	while (take(&r, SLAB_CLASSES - 1))
 		large++;
-	assert_int_equal(large, (4 << 20) / SLAB_MAX - 1); /* the first unit is nobody's */
+	assert_int_equal(large, (4 << 20) / SLAB_MAX - 1); /* the first unit is not used */
 	free(places);
 	drop(&r);
 }
 
-/* The paper's figure: 0.07 accesses an allocation, amortised. */
+/* The paper's figure: 0.07 accesses per allocation, amortised. */
 static void stacks_cost_few_accesses(void **state)
 {
 	enum { LIVE = 50000 };
@@ -153,7 +153,7 @@ static void stacks_cost_few_accesses(void **state)
 	drop(&r);
 }
 
-/* Entries of 4 bytes are relative to their segment, wherever it lies in a mapping. */
+/* Entries of 4 bytes are relative to their segment, at any place of the mapping. */
 static void a_segment_above_64_gib(void **state)
 {
 	uint64_t base = 80ull << 30, size = 16ull << 20;

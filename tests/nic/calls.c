@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls of kernels in the simulator's programs. Each has a reply buffer, a word at the peer and an
- * entry in the ledger of its own. However often the network repeats a call, or loses it: its kernel
- * sees its bytes once and in order (the digest), does what it does once (the word, the ledger), and
- * the reply comes to its place, once: as soon as it is seen, the program makes its buffer unlike
- * it, and so it must stay.
+ * Calls of kernels in the simulator's programs. Each call has its own reply buffer, word at the
+ * peer, and entry in the ledger. However often the network repeats or loses a call, its kernel gets
+ * the bytes once and in order (the digest) and acts once (the word, the ledger), and the reply
+ * arrives once. To check the last point, the program overwrites the reply buffer as soon as the
+ * reply is visible; the buffer must not change afterwards.
  */
 #include "runner_int.h"
 

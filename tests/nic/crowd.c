@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Datagrams: endpoints that send to each other, and to groups which they join and leave meanwhile.
+ * Datagrams: endpoints that send to each other, and to groups that they join and leave meanwhile.
  *
- * The link may lose a datagram, repeat or delay it; what a NIC takes in, it gives to exactly those
- * QPs that it is for at that moment, once each: to the one that it names, or to all that are
- * attached to the group and have its Q_Key, the sender among them. The trace sees each packet that
- * a NIC takes in, so the model counts for whom it is due; a QP gets no more than that, and what it
- * does not get the NIC has counted as dropped for want of a receive. On a link without faults,
- * whoever is a member when a datagram leaves, and stays, is among them.
+ * The link may lose, repeat or delay a datagram. A NIC delivers each datagram that it receives once
+ * to exactly those QPs for which it is at that moment: to the QP that it names, or to all QPs that
+ * are attached to the group and have its Q_Key, including the sender. The trace sees each packet
+ * that a NIC receives, so the model counts the datagrams that are due to each QP. A QP gets at most
+ * these; the NIC must have counted the others as dropped because no receive was posted. On a link
+ * without faults, each QP that is a member when a datagram leaves, and remains one, gets it.
  */
 #include "runner_int.h"
 

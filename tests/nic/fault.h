@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * cmocka takes SIGSEGV and SIGBUS for itself around every test. Tests in which the DMA engine meets
- * a fault call faults_save() in main(), before cmocka, and faults_ours() at their start.
+ * cmocka installs its own handlers for SIGSEGV and SIGBUS around every test. Tests in which the DMA
+ * engine handles a fault call faults_save() in main(), before cmocka, and faults_ours() at their
+ * start.
  */
 #ifndef ROOST_TESTS_FAULT_H
 #define ROOST_TESTS_FAULT_H

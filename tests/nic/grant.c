@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Keys that a side of a connection gives to its peer for a time: regions that may be invalidated,
- * and memory windows. The model knows at each point of a program which of them are open, and how
- * far both programs must have come for that to be so.
+ * and memory windows. The model knows which keys are valid at each point of a program, and the
+ * progress of both programs that this requires.
  */
 #include "program.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Packets built by hand, right or wrong. */
+/* Builds packets, valid or invalid. */
 #ifndef ROOST_TESTS_MAKE_PACKET_H
 #define ROOST_TESTS_MAKE_PACKET_H
 

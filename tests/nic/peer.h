@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A protocol harness: one NIC in a world of its own, and a peer that is played packet by packet.
- * The peer has an address and a QP number, but no NIC: what the NIC under test sends is captured
- * and taken by peer_get, what the peer sends is built by hand.
+ * A protocol harness: one NIC in its own world, and a peer that the test plays packet by packet.
+ * The peer has an address and a QP number, but no NIC. Packets of the NIC under test are captured
+ * and read by peer_get(). The test builds the packets of the peer.
  */
 #ifndef ROOST_TESTS_PEER_H
 #define ROOST_TESTS_PEER_H

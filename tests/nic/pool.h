@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Receives that are all alike, for whatever message comes: in a receive queue that several QPs
- * share, or in the QP's own where nobody knows which messages will come. A slot is posted, is
- * filled, is read, and is posted again.
+ * Equal receives, for any message: in a shared receive queue, or in a QP's own receive queue if its
+ * messages are not known in advance. A slot is posted, filled, read, and posted again.
  */
 #ifndef ROOST_TESTS_POOL_H
 #define ROOST_TESTS_POOL_H

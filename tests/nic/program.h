@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Random programs of work requests, and a plain model that says what each leaves behind: every byte
- * of both memories, every completion. A connection has two directions, each with its own program;
- * they share no memory that either changes, so each is modelled by executing its requests one after
- * the other. What one side does for the other (a key that it gives, or takes back) is ordered by
- * waiting: a request may name how many of the other side's must be complete before it is posted.
+ * Random programs of work requests, and a plain model of their results: every byte of both
+ * memories, every completion. A connection has two directions, each with its own program. The
+ * programs share no memory that either changes, so the model executes the requests of each one
+ * after the other. Actions of one side for the other (giving or revoking a key) are ordered by
+ * waits: a request may have a number of the other side's requests that must be complete before it
+ * is posted.
  *
  * Memory of a side, in bytes:
  *   0     .. 256K  source     random, never changes

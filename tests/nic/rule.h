@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RULE(name) { ... }: a test of one rule, run once for each first PSN `s`, such that 24 bits wrap
- * early, in between, and not.
+ * RULE(name) { ... }: a test of one rule. It runs once for each first PSN `s`: these are chosen so
+ * that the 24 bits wrap early, in the middle, and not at all.
  */
 #ifndef ROOST_TESTS_RULE_H
 #define ROOST_TESTS_RULE_H

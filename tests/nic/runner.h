@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One run of the simulator: a world, connections and programs out of a seed, carried out and
- * checked.
+ * One run of the simulator: makes a world, connections and programs from a seed, executes and
+ * checks them.
  */
 #ifndef ROOST_TESTS_RUNNER_H
 #define ROOST_TESTS_RUNNER_H

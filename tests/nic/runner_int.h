@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Inside of a run: what its parts share. runner.c sets up and carries out, runner_post.c posts,
- * runner_check.c compares connections with the model, runner_loose.c those that are unreliable;
- * crowd.c is all about datagrams, calls.c about calls of kernels.
+ * Internals of a run. runner.c sets up and executes a run, runner_post.c posts, runner_check.c
+ * compares reliable connections with the model, and runner_loose.c unreliable ones. crowd.c is for
+ * datagrams, calls.c for calls of kernels.
  */
 #ifndef ROOST_TESTS_RUNNER_INT_H
 #define ROOST_TESTS_RUNNER_INT_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable connections. The model allows loss where the link, or a missing receive, makes it, and
- * nothing else: what is delivered is whole and is a message that was sent, comes once and in order
- * unless the link repeats or reorders; the rest of the account (how many came, of those that
- * reached the NIC whole) is the trace's.
+ * Unreliable connections. The model allows loss only by the link or because of a missing receive. A
+ * delivered message must be whole and must have been sent, and it arrives once and in order unless
+ * the link repeats or reorders. The trace checks the number of messages, among those that reached
+ * the NIC whole.
  */
 #include "runner_int.h"
 

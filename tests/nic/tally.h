@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A kernel for the simulator's calls. It reads memory, adds 1 to a word there, puts all bytes that
- * it is given into a digest, and replies in the way that its parameters say; and keeps a ledger of
- * what was done how often.
+ * A kernel for the simulator's calls. It reads memory, adds 1 to a word there, computes a digest of
+ * all bytes that it gets, and replies in the way that its parameters say. It keeps a ledger of its
+ * actions.
  */
 #ifndef ROOST_TESTS_TALLY_H
 #define ROOST_TESTS_TALLY_H

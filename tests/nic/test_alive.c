@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer that is gone: hints, forged ones too, questions, keeping alive. In virtual time; ordinary
- * time-outs would take minutes.
+ * A peer that is gone: hints (also forged ones), questions, and keep-alive. The time is virtual;
+ * ordinary time-outs would take minutes.
  */
 #include <errno.h>
 #include <setjmp.h>

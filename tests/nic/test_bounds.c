@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The responder at the bounds of what there is: the longest message in the smallest packets, a
- * completion queue without room.
+ * The responder at its limits: the longest message in the smallest packets, and a full completion
+ * queue.
  */
 #include <setjmp.h>
 #include <stdarg.h>

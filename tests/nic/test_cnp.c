@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a NIC does with packets that are marked "congestion experienced": they are packets like
- * others, and their sender is told by CNPs, as DCQCN's notification point does (Zhu et al., SIGCOMM
- * 2015, 3.1; IBA A17.9.3).
+ * Packets that are marked "congestion experienced". A NIC processes them like other packets, and
+ * sends CNPs to their sender, like DCQCN's notification point (Zhu et al., SIGCOMM 2015, 3.1; IBA
+ * A17.9.3).
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Counters against captures: two NICs talk over udp sockets that lose and damage packets, every
- * service and every kind of answer; each writes a capture of what passed its port. What the
- * counters say is then found by reading the capture again, one counter after the other. Those that
- * no packet shows are compared with the completions the program got, or named as such: a new
- * counter must choose.
+ * Compares counters with captures. Two NICs communicate over udp sockets that lose and damage
+ * packets, with every service and every kind of answer. Each NIC writes a capture of its port. The
+ * test then computes each counter from the capture. Counters that no packet shows are compared with
+ * the program's completions, or are named as such; a new counter needs one of these.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The DMA engine's hands: every alignment and length with guard pages at both ends, the order in
- * which bytes become visible, faults in the middle, atomics; and that faults of others are left to
- * others.
+ * The accesses of the DMA engine: every alignment and length with guard pages at both ends, the
+ * order in which bytes become visible, faults in the middle, and atomics. Faults outside of the DMA
+ * engine must go to other handlers.
  */
 #include <setjmp.h>
 #include <stdarg.h>

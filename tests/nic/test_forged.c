@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Packets that are malformed, or not from the QP's peer: they change nothing, are not answered, and
- * are counted by cause. A packet is made right, then one thing about it is changed.
+ * are counted by cause. Each test makes a valid packet and changes one field.
  */
 #include <setjmp.h>
 #include <stdarg.h>

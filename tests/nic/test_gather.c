@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Over a port whose flush is a system call, small requests wait behind others that are under way,
- * and leave together.
+ * On a port whose flush is a system call, small requests wait while others are in flight, and are
+ * sent together.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A port with several addresses: its GID table, connections and datagrams by each of them, and what
- * comes by the wrong one.
+ * A port with several addresses: its GID table, connections and datagrams with each address, and
+ * packets to the wrong address.
  */
 #include <errno.h>
 #include <setjmp.h>

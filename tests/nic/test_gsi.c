@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* QP 1: management datagrams as the wire has them, out and in, and those that are refused. */
+/* QP 1: management datagrams on the wire, sent and received, and refused ones. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Packets of somebody who wants harm: from another address, to a guessed QP number, with a wrong
- * P_Key or Q_Key, damaged, recorded and played again, with keys that are not for him. What they may
- * change is nothing: memory, queues, completions, attributes with both PSNs, events and all
- * counters but the one that names the cause are compared before and after.
+ * Packets of an attacker: from another address, to a guessed QP number, with a wrong P_Key or
+ * Q_Key, damaged, replayed, or with keys that are not granted to it. They must change nothing:
+ * memory, queues, completions, attributes with both PSNs, events, and all counters except that of
+ * the cause are compared before and after.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Limits: 16,000 connected QPs on a NIC and what an idle one costs, numbers that nobody can guess,
- * completion queues that overrun, and no allocation per operation: the linker hands malloc and its
- * kin to a counter.
+ * Limits: 16,000 connected QPs on a NIC and the cost of an idle one, unpredictable numbers, overrun
+ * of completion queues, and no allocation per operation. The linker redirects malloc() and the
+ * other allocation functions to a counter.
  */
 #include <setjmp.h>
 #include <stdarg.h>

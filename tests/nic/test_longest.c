@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The longest message, 2^31 bytes, in the smallest packets: 2^23 of them, half of all PSNs, from
- * requester to responder over a link that loses some. The memory of both ends is 2 GiB of addresses
- * over one small file. Each 256 bytes of it begin with their place in the file, so a packet is seen
- * to carry what belongs to its PSN.
+ * requester to responder over a link that loses some. The memory of both ends is a mapping of 2 GiB
+ * of one small file. Each 256 bytes begin with their offset in the file, so the test can check that
+ * a packet has the bytes of its PSN.
  */
 #include <setjmp.h>
 #include <stdarg.h>

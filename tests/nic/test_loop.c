@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * QPs of one NIC that talk to each other: without packets when they belong to one PU, with the
- * results that packets would have had; by packets between two PUs. And a NIC with two ports.
+ * Communication between QPs of one NIC. QPs of one PU use no packets, and the results are the same
+ * as with packets. QPs of two PUs use packets. Also a NIC with two ports.
  */
 #include <setjmp.h>
 #include <stdarg.h>

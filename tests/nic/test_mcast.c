@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast groups, packet by packet: who gets a copy, who does not, what is sent. InfiniBand
- * Architecture Specification, volume 1, 10.5, 9.6.1.4; where it leaves a choice, as Linux'
- * rxe_mcast.c and rxe_recv.c.
+ * Multicast groups, packet by packet: the QPs that get a copy and those that do not, and the sent
+ * packets. InfiniBand Architecture Specification, volume 1, 10.5, 9.6.1.4; where it leaves a
+ * choice, as Linux' rxe_mcast.c and rxe_recv.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

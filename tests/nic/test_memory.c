@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions: keys and their re-use, bounds, protection domains, sizes beyond the machine's
- * memory; and what becomes of accesses to memory that was unmapped after it was registered. (What a
- * peer is refused, by the wire's codes, is test_refuse.c.)
+ * Memory regions: keys and their reuse, bounds, protection domains, sizes beyond the machine's
+ * memory, and accesses to memory that was unmapped after its registration. (test_refuse.c tests the
+ * NAKs that a peer gets.)
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,9 +2,9 @@
 /*
  * A peer that leaves DF clear, over the real udp port: a plain socket with IP_MTU_DISCOVER at
  * IP_PMTUDISC_DONT, which computes the ICRC bit by bit from what the specification lists. Linux
- * gives such datagrams an identification of its own choice, and shows it to neither end: the peer
- * takes any for its ICRC, and the port, to which it is hidden, can't know better. Frames with their
- * true one are those of tests/foreign, in test_udp_wire.c.
+ * chooses the identification of such datagrams and shows it to neither end. The peer uses any value
+ * for its ICRC, and the port cannot check it. test_udp_wire.c tests frames with their true
+ * identification, from tests/foreign.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What threads see of the NIC's accesses, and in which order: two messages, a record that is read
- * while it is written, regions that come and go under look-ups. A machine that keeps the order by
- * itself shows nothing here, nor does an emulation on one; TSan looks at the atomics.
+ * The order in which threads see the NIC's accesses: two messages, a record that is read while it
+ * is written, and regions that are registered and deregistered during look-ups. On a strongly
+ * ordered machine, or an emulation on one, errors do not show; there TSan checks the atomics.
  */
 #include <pthread.h>
 #include <setjmp.h>

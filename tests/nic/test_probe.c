@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Probes, each rule played by hand against one NIC: when one leaves, what its answer means, and
- * what the requester knows of the round trip although it probed.
+ * Rules of probes, each with packets that the test makes for one NIC: when a probe is sent, the
+ * meaning of its answer, and the requester's measurement of the round trip with probes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

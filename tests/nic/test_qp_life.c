@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the states of a queue pair do: the error state flushes, SQD drains, RESET starts anew,
- * destroying takes work with it. InfiniBand Architecture Specification, volume 1, 10.3.1, 10.8.6.
- * Which changes are allowed is test_qp_state.c.
+ * Effects of the states of a queue pair: the error state flushes, SQD drains, RESET starts anew,
+ * destruction drops work. InfiniBand Architecture Specification, volume 1, 10.3.1, 10.8.6.
+ * test_qp_state.c tests the permitted changes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The state machine of a queue pair: every change of state with its required and optional
- * attributes (InfiniBand Architecture Specification, volume 1, 11.2.5.2; written down here a second
- * time, apart from the core's table), and values out of range. What the states do is
- * test_qp_life.c.
+ * attributes (InfiniBand Architecture Specification, volume 1, 11.2.5.2; the table here is separate
+ * from the core's table), and values out of range. test_qp_life.c tests the effects of the states.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a responder must refuse, and how: packets that are not its peer's change nothing and are
- * counted by cause; requests of its peer that break a rule get the NAK of the specification
+ * Packets that a responder must refuse. Packets that are not from its peer change nothing and are
+ * counted by cause. Requests of its peer that break a rule get the NAK of the specification
  * (InfiniBand Architecture Specification, volume 1, 9.7.4.1, 9.9.3), raise the matching event and
  * end the connection.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Captures of the Linux kernel (tests/golden), played again: the requests that one side of the
- * capture sent go to our NIC with our numbers in place of theirs (QP, PSN, addresses, keys), and
- * our NIC must answer as the kernel did. argv[1] is the folder.
+ * Replay of captures of the Linux kernel (tests/golden). The requests of one side of the capture
+ * are sent to a Roost NIC with its numbers in place of the original ones (QP, PSN, addresses,
+ * keys). The NIC must answer as the Linux kernel did. argv[1] is the folder.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The Linux kernel's UC and UD traffic (tests/golden), played to our NIC with our numbers in place
- * of theirs: every message arrives whole and nothing is answered, as the kernel answers nothing.
- * The same requests posted here leave as the kernel's did. argv[1]: the folder.
+ * Replay of the Linux kernel's UC and UD traffic (tests/golden) to a Roost NIC, with its numbers in
+ * place of the original ones. Every message arrives whole and the NIC sends no answers, like the
+ * Linux kernel. The same requests, posted here, must produce the same packets as the Linux
+ * kernel's. argv[1] is the folder.
  */
 #include <setjmp.h>
 #include <stdarg.h>

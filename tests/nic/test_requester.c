@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rules of the requester, each played by hand against one NIC: what it sends, and what it makes of
- * acknowledgements and responses. What happens when answers stay away is test_retry.c. Rules are
- * those of the InfiniBand Architecture Specification, volume 1, chapter 9.7. Every test runs at
- * several first PSNs, so that the PSN wraps in each of its places.
+ * Rules of the requester, each with packets that the test makes for one NIC: the packets that it
+ * sends, and its processing of acknowledgements and responses. test_retry.c tests missing answers.
+ * The rules are those of the InfiniBand Architecture Specification, volume 1, chapter 9.7. Every
+ * test runs at several first PSNs, so that the PSN wraps in each of its places.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rules of the responder, each played by hand against one NIC: what it executes, once or again, and
- * what it answers, in which order. What it refuses is test_refuse.c. InfiniBand Architecture
- * Specification, volume 1, 9.7.4, 9.7.5.
+ * Rules of the responder, each with packets that the test makes for one NIC: the requests that it
+ * executes, once or again, and its answers and their order. test_refuse.c tests the packets that it
+ * refuses. InfiniBand Architecture Specification, volume 1, 9.7.4, 9.7.5.
  */
 #include <setjmp.h>
 #include <stdarg.h>

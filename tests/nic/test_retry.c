@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Rules of retrying, each played by hand against one NIC: RNR NAKs, time-outs, sequence NAKs again
- * and again; when the requester goes on and when it gives up. InfiniBand Architecture
+ * Rules of retries, each with packets that the test makes for one NIC: RNR NAKs, time-outs and
+ * repeated sequence NAKs, and when the requester continues or gives up. InfiniBand Architecture
  * Specification, volume 1, 9.7.5.2.8, 9.7.6.1.3, 9.9.2.
  */
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls as the core carries them: parameters and payload arrive whole, in order and once, whatever
- * the network does and however little the server takes at a time; replies are WRITEs that stand in
- * line with the program's own; what is malformed ends the connection.
+ * Transport of calls by the core: parameters and payload arrive whole, in order and once, whatever
+ * the network does and however little the server takes at a time. Replies are WRITEs in order with
+ * the program's own work requests. Malformed packets end the connection.
  */
 #include <errno.h>
 #include <setjmp.h>

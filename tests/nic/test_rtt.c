@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Where nothing is lost, nothing is sent again: after the first answer has come the requester knows
- * how long answers take. In virtual time, so exact: over paths of 1 us to 300 ms, READ and WRITE,
- * messages one at a time and many, with and without windows.
+ * Without loss nothing is retransmitted: after the first answer the requester knows the round-trip
+ * time. The time is virtual, so results are exact: paths of 1 us to 300 ms, READ and WRITE, one
+ * message at a time and many, with and without windows.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Several NICs behind one address, told apart by the slot in their QP numbers: packets reach the
- * right one, loop-back stays within a NIC, and each has its own window, life and silence.
+ * Several NICs behind one address, identified by the slot in their QP numbers. Packets reach the
+ * right NIC, loop-back stays within a NIC, and each NIC has its own window, life and silence.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Whoever forges packets of a connection has to know the port that the peer sends from, too: what
- * comes from another one is heard only if its PSN can be the peer's, and then that is the peer's
- * port.
+ * An attacker who forges packets of a connection must also know the source port of the peer. A
+ * packet from another port is accepted only if its PSN can be the peer's; its port then becomes the
+ * peer's port.
  */
 #include <setjmp.h>
 #include <stdarg.h>

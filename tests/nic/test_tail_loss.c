@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A lost packet costs milliseconds, not the QP's time-out. Exchanges of every operation are carried
- * out once without loss, to count their packets; then once for each packet, request, response or
- * ACK, with just that one lost. The time-out is 20 (4.3 s), as connection managers choose it.
+ * A lost packet costs milliseconds, not the QP's time-out. Exchanges of every operation run once
+ * without loss, to count their packets, then once for each packet (request, response or ACK) with
+ * only this packet lost. The time-out is 20 (4.3 s), as connection managers choose it.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable connections, packet by packet: what is sent and when it counts as done, what a
- * responder takes, drops, and where it starts again. InfiniBand Architecture Specification, volume
- * 1, 9.8.2.
+ * Unreliable connections, packet by packet: the sent packets and the time of completions, the
+ * packets that a responder accepts and drops, and where it resumes. InfiniBand Architecture
+ * Specification, volume 1, 9.8.2.
  */
 #include <setjmp.h>
 #include <stdarg.h>

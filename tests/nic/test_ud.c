@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable datagrams, packet by packet: what is sent and to whom, what a receiver takes and what
- * it drops. InfiniBand Architecture Specification, volume 1, 9.8.3, 10.2.5; annex A17.
+ * Unreliable datagrams, packet by packet: the sent packets and their destinations, and the packets
+ * that a receiver accepts and drops. InfiniBand Architecture Specification, volume 1, 9.8.3,
+ * 10.2.5; annex A17.
  */
 #include <setjmp.h>
 #include <stdarg.h>

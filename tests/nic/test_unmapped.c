@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory that was registered and is gone: unmapped, made read-only, its file cut short, or gone
- * from some byte on. Whoever accesses it, a peer over the link, a peer on the same NIC, or the QP's
- * own requests, gets an error, and the process lives.
+ * Registered memory that is not accessible any more: unmapped, made read-only, its file truncated,
+ * or unmapped from some byte on. Accesses by a peer over the link, a peer on the same NIC, or the
+ * QP's own requests get an error, and the process continues.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows of type 1 and 2, and taking keys back: InfiniBand Architecture Specification,
- * volume 1, 10.6.7.2. Each rule of a binding has a row that breaks it. Everything runs across the
- * wire and in loop-back.
+ * Memory windows of type 1 and 2, and invalidation of keys: InfiniBand Architecture Specification,
+ * volume 1, 10.6.7.2. The table has a row that breaks each rule of a binding. All tests run over
+ * the link and in loop-back.
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A tap at every NIC of a world: what it sent and what it took in, in that order. Feeds one oracle
- * per address of a NIC (packet/oracle.h, taken at that end), keeps the last packets to print, and
- * compares what the NICs counted with what was seen.
+ * A tap at every NIC of a world: the packets that it sent and received, in order. It feeds one
+ * oracle per address of a NIC (packet/oracle.h, at that end), keeps the last packets to print them,
+ * and compares the NICs' counters with the packets.
  */
 #ifndef ROOST_TESTS_TRACE_H
 #define ROOST_TESTS_TRACE_H

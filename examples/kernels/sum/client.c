@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls the kernel `sum`: writes the numbers 1 to 1000 into the node's memory, and has them added
- * up there.
+ * Calls the kernel `sum`: writes the numbers 1 to 1000 to the node's memory, and calls the kernel
+ * to add them up.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void fail(const char *what, int err)
 	exit(1);
 }
 
-/* One RDMA WRITE; what is called afterwards finds it done. */
+/* Posts an RDMA WRITE and waits for its completion. Later calls see the written bytes. */
 static void put(struct roost_node *node, uint64_t to, void *from, uint32_t len)
 {
 	struct ibv_mr *mr = ibv_reg_mr(node->id->qp->pd, from, len, 0);

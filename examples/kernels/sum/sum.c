@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The kernel `sum`: adds up an array of 64-bit numbers in the node's memory. Version 2 finds the
- * largest of them, too.
+ * The kernel `sum`: adds up an array of 64-bit numbers in the node's memory. Version 2 also finds
+ * the largest number.
  */
 #include <roost/kernel.h>
 
@@ -10,7 +10,7 @@
 #ifndef VERSION
 #define VERSION 1
 #endif
-#define BATCH 64 /* numbers that are read at a time */
+#define BATCH 64 /* numbers per read */
 
 struct state {
 	struct sum_params p;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What the kernel `sum` and its callers agree on. Numbers in the byte order of both machines. */
+/* The interface of the kernel `sum`. Numbers are in host byte order; both machines must agree. */
 #ifndef SUM_H
 #define SUM_H
 
@@ -9,7 +9,7 @@
 
 struct sum_params {
 	uint64_t array; /* its address, in the region that the call names */
-	uint64_t count; /* of numbers */
+	uint64_t count; /* number of elements */
 };
 
 struct sum_reply {
