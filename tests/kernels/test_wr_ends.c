@@ -330,7 +330,7 @@ static void rules_of_binding(void **state)
 	close_scene();
 }
 
-/* Unbinding while requests are in progress: they continue. */
+/* Binding a queue pair while its program's requests are in progress: they are kept. */
 static void bound_in_mid_flight(void **state)
 {
 	struct roost_cqe cqe;
