@@ -306,8 +306,10 @@ int main(int argc, char **argv)
 
 	if (argc == 2 && !strcmp(argv[1], "program")) {
 		struct roost_hull *hull = roost_hull_join();
+		int status = hull ? work(hull, NULL) : 1;
 
-		return hull ? work(hull, NULL) : 1;
+		roost_hull_destroy(hull);
+		return status;
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
