@@ -121,8 +121,11 @@ static int open_source(struct rdmacm_id *id, const struct sockaddr *src, const s
 {
 	struct pkt_addr addr, have;
 	uint16_t port;
-	int ret = rdmacm_agent_open_for(id, src);
+	int ret;
 
+	if (src && src->sa_family != dst->sa_family) /* before an address is opened in vain */
+		return -EINVAL;
+	ret = rdmacm_agent_open_for(id, src);
 	if (ret || (src && !rdmacm_addr_is_any(src)) || rdmacm_addr_from(dst, &addr, &port))
 		return ret;
 	if (rdmacm_source_for(&addr, &have))
@@ -165,8 +168,7 @@ static int resolve_addr(struct rdmacm_id *id, const struct sockaddr *src,
 	if (ret)
 		return ret;
 	if ((id->state != RDMACM_IDLE && id->state != RDMACM_BOUND) ||
-	    (id->state == RDMACM_BOUND && a->src_addr.sa_family != dst->sa_family) ||
-	    (src && src->sa_family != dst->sa_family))
+	    (id->state == RDMACM_BOUND && a->src_addr.sa_family != dst->sa_family))
 		return -EINVAL;
 	ret = settle_source(id, src, &addr);
 	if (ret)
