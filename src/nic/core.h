@@ -22,6 +22,7 @@
 #include "nic/dma.h"
 #include "nic/mr.h"
 #include "nic/nic.h"
+#include "nic/sq.h"
 #include "packet/headers.h"
 
 #define NIC_RESP_BURST 32 /* READ responses of a QP before the next QP's turn */
@@ -52,89 +53,6 @@ struct nic_cq {
 	uint32_t refs; /* QPs; control */
 	struct nic *nic;
 	struct list_head link; /* all of the NIC; control */
-};
-
-/* The private copy of a WQE, from fetch to retirement. `wqe` is as long as the queue's stride. */
-struct sq_entry {
-	uint64_t wr_id;
-	uint32_t psn;	/* of the first packet */
-	uint32_t npkts; /* number of PSNs: request packets, or response packets of a READ */
-	uint32_t len;	/* payload bytes */
-	uint8_t op;	/* enum roost_op */
-	uint8_t status; /* enum nic_wc_status of the completion; 0: no error so far */
-	uint8_t signaled;
-	uint8_t num_sge;
-	uint32_t index; /* of the WQE in its ring */
-	bool reply;	/* a kernel's reply, not from the ring: rpc.c */
-	/* a segment of a WRITE whose length a kernel changes: resize.c */
-	bool part;
-	bool final; /* the last segment; it ends the WQE */
-	bool act;   /* a kernel work request: kernel_wr.c */
-	struct roost_wqe wqe __attribute__((aligned(16)));
-};
-_Static_assert(sizeof(struct sq_entry) == 96, "private WQE");
-
-enum qp_block { /* why a requester with work left the list of senders */
-		BLOCK_NONE = 0,
-		BLOCK_WINDOW, /* the destination's window is full */
-		BLOCK_READS,  /* max_rd_atomic, or a fence */
-		BLOCK_PSN,    /* too many PSNs or WQEs outstanding */
-		BLOCK_RNR,    /* the time of an RNR NAK */
-};
-
-struct qp_sq {
-	uint8_t *ring;
-	uint64_t *wr_ids;
-	struct roost_queue_index *index;
-	uint32_t mask;
-	uint8_t stride_shift;
-	uint8_t *entries; /* private copies */
-	uint32_t entry_mask, entry_size;
-	/* counts of private copies: una <= next <= fetched */
-	uint32_t una, next, fetched;
-	uint32_t taken;	       /* WQEs taken from the ring */
-	uint32_t window;       /* copies of WQEs, at most */
-	uint32_t copies;       /* copies of WQEs now */
-	uint32_t replies;      /* entries of kernels' replies, not in `copies` */
-	uint32_t kernel_wrs;   /* entries of kernel work requests, not in `copies` */
-	uint32_t next_pkt;     /* packet inside WQE `next` */
-	uint32_t psn_una;      /* oldest unacknowledged */
-	uint32_t psn_next;     /* next to send */
-	uint32_t psn_max;      /* one past the highest ever sent */
-	uint32_t psn_fetch;    /* first PSN of the next WQE to fetch */
-	uint32_t since_ackreq; /* packets since the last one that requested an ACK */
-	uint32_t rd_out;       /* READ requests and atomics outstanding */
-	uint32_t rd_slow;      /* limit of rd_out after a loss; 0: max_rd_atomic */
-	uint32_t read_bytes;   /* requested and not yet received */
-	uint32_t inflight;     /* bytes of requests in flight, as the window counts them */
-	uint32_t nak_psn;      /* PSN of the last sequence NAK acted on */
-	uint32_t probe_end;    /* psn_max when the probe went out */
-	uint32_t rtt_psn;
-	uint64_t gathers_since; /* requests wait for more since then; 0: none wait */
-	uint64_t rtt_start;	/* 0: no sample running */
-	/*
-	 * The latest time of: an acknowledgement that moved psn_una, a time-out, the transmission
-	 * of psn_una.
-	 */
-	uint64_t progress;
-	uint64_t since;	 /* the same without time-outs */
-	uint64_t probed; /* time of the last probe */
-	uint64_t rnr_until;
-	uint8_t block;		      /* enum qp_block */
-	uint8_t retries, rnr_retries; /* left */
-	uint8_t probes;		      /* sent since the last progress */
-	uint8_t backoff;	      /* time-outs since the last progress */
-	bool nak_seen;		      /* nak_psn is valid */
-	bool gap;		      /* missing responses have been requested again */
-	bool probing;
-	bool rtt_alone; /* nothing was in flight before rtt_psn */
-	bool lone;	/* the last ACK was for the probe only, or for its packet's first copy */
-	bool drained_event;
-	/*
-	 * alive_listen() at the time when the retries were renewed for a stalled peer; 0: not since
-	 * the last progress.
-	 */
-	uint64_t stalled_at;
 };
 
 /* A READ or atomic that the responder may have to answer (again). */
@@ -424,32 +342,6 @@ static inline uint32_t psn_extend(uint32_t ref, uint32_t wire)
 	return ref + (uint32_t)((int32_t)((wire - ref) << 8) >> 8);
 }
 
-static inline struct sq_entry *sq_entry(const struct qp_sq *sq, uint32_t n)
-{
-	return (struct sq_entry *)(sq->entries + (size_t)(n & sq->entry_mask) * sq->entry_size);
-}
-
-static inline bool op_is_read(uint8_t op)
-{
-	return op == ROOST_OP_READ;
-}
-
-/* Executed locally: no packet, no PSN. */
-static inline bool op_is_local(uint8_t op)
-{
-	return op == ROOST_OP_NOP || op == ROOST_OP_LOCAL_INV || op == ROOST_OP_BIND_MW;
-}
-
-static inline bool op_is_rpc(uint8_t op)
-{
-	return op == ROOST_OP_RPC || op == ROOST_OP_RPC_WRITE;
-}
-
-static inline bool op_is_atomic(uint8_t op)
-{
-	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
-}
-
 /* Ports in use. A port is added with all PUs owned, so the number is constant within a turn. */
 static inline unsigned port_count(const struct nic *nic)
 {
@@ -526,33 +418,6 @@ void mcast_detach_all(struct nic_qp *qp);
 struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
 bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt); /* notes PORT_NO_DF */
 void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
-
-/* sq.c */
-bool sq_fetch(struct nic_qp *qp);
-/* fetches WQEs of the program, so that entries of kernels cannot starve it */
-void sq_mix(struct nic_qp *qp);
-bool sq_take(struct nic_qp *qp,
-	     unsigned max); /* copies at most max WQEs, valid or not; false: none */
-/* reports the WQE's end to the program */
-void sq_complete(struct nic_qp *qp, const struct sq_entry *e);
-void sq_retire(struct nic_qp *qp, struct sq_entry *e); /* completes the WQE at sq.una */
-/* executes an operation of op_is_local(); false: e->status has the error */
-bool sq_local(struct nic_qp *qp, struct sq_entry *e);
-const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n);
-int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
-int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
-	       uint32_t n);
-void sq_flush(struct nic_qp *qp);
-void sq_drained(struct nic_qp *qp);
-static inline bool sq_posted(const struct qp_sq *sq)
-{
-	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) != sq->taken;
-}
-
-static inline bool sq_full(const struct qp_sq *sq)
-{
-	return sq->copies == sq->window;
-}
 
 /* req.c */
 enum req_result { REQ_IDLE, REQ_MORE, REQ_PORT_FULL };
@@ -650,16 +515,6 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
 void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
 
-/* kernel_wr.c */
-/* as sq_gather() */
-int kernel_wr_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
-int kernel_wr_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src,
-		      uint32_t n); /* as sq_scatter() */
-void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e);
-/* ends outstanding kernel work requests as flushed, for a reset */
-void kernel_wr_drop_all(struct nic_qp *qp);
-void kernel_wr_qp_gone(struct nic_qp *qp); /* the QP is destroyed */
-
 /* stream.c */
 /* True if hooks may see the peer's WRITEs. */
 static inline bool stream_watched(const struct nic_qp *qp)
@@ -677,7 +532,7 @@ void stream_missed(const struct nic_qp *qp, uint32_t key);
 /* True if hooks see this outgoing message. */
 static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
 {
-	return qp->num_out && !(e->reply | e->part | e->act) && e->op >= ROOST_OP_WRITE &&
+	return qp->num_out && sq_origins[e->origin].hooked && e->op >= ROOST_OP_WRITE &&
 	       e->op <= ROOST_OP_SEND_INV;
 }
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
@@ -701,8 +556,9 @@ bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
 /* True if all segments are in use or a hook is paused. An ACK or the hook schedules the QP then. */
 bool resize_stuck(const struct nic_qp *qp);
 bool resize_active(const struct nic_qp *qp);
-/* A segment has ended. True: its WQE has ended too. */
-bool resize_retired(struct nic_qp *qp, const struct sq_entry *e);
+int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+		  uint32_t n);
+void resize_retired(struct nic_qp *qp, const struct sq_entry *e);
 void resize_flush(struct nic_qp *qp);
 void resize_reset(struct nic_qp *qp);
 /* uc.c */

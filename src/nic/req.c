@@ -332,7 +332,7 @@ static bool gathers(const struct nic_qp *qp)
 	if (away < GATHER_BEHIND || away < batch / 4)
 		return false;
 	posted = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
-	room = sq->window - sq->copies;
+	room = sq->window - sq_of_program(sq);
 	if (posted > room)
 		posted = room;
 	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)away * GATHER_BYTES;
