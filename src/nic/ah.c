@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Address handles: where a UD queue pair may send to. A handle is made on the control path and
- * holds the port's paths, one for each PU that may use it and each lane at the other end, so that
- * sending looks up an array and no more. Handles are numbers, index (16 bits) | tag (16 bits): what
- * a WQE names is checked like a key.
+ * Address handles: destinations of UD queue pairs. The control path creates a handle with the
+ * port's paths, one for each PU and each lane of the receiver, so sending only indexes an array. A
+ * handle is a number, index (16 bits) | tag (16 bits), and the handle in a WQE is checked like a
+ * key.
  */
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ static int get_paths(struct nic *nic, struct nic_ah *ah, unsigned port, const st
 {
 	for (unsigned pu = 0; pu < nic->cfg.pus; pu++)
 		for (unsigned lane = 0; lane < nic->cfg.pus; lane++) {
-			/* Any number with that lane in its index. */
+			/* Any QP number of this lane. */
 			int rc = dest_get(nic->pus[pu], (uint8_t)port, dgid, lane << 4,
 					  &ah->dest[pu][lane]);
 

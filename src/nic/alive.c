@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Is anybody there? A peer process that was killed answers nothing, and time-outs as connection
- * managers set them find that out after a minute, or never where nothing is outstanding. So hints
- * are looked at: ICMP errors (udp), a ring without a reader (shm). A hint proves nothing. It makes
- * us ask, and only answers count:
+ * Detection of dead peers. A killed process does not answer. The time-outs that connection managers
+ * set detect this after a minute, or never if nothing is outstanding. So the NIC uses hints: ICMP
+ * errors (udp), a ring without a reader (shm). A hint proves nothing. It starts questions to the
+ * peer, and any answer clears the suspicion:
  *
- *   hint --> suspected: ask now and every ASK_NS ---- any packet from there that passes the checks ----> not suspected
- *                |              ^                ---- no hint for a while: whoever it was said it once --> not suspected
+ *   hint --> suspected: ask now and every ASK_NS ---- valid packet from the peer ---> not suspected
+ *                |              ^                ---- no hint for FORGET_NS --------> not suspected
  *                +-- new hint --+
- *                     after GONE_NS and GONE_HINTS of them, and not a word: gone
+ *                     after GONE_NS and GONE_HINTS hints without a packet: gone
  *
- * The question is a zero-length WRITE with the PSN before the oldest unacknowledged one: a
- * duplicate, which every responder acknowledges again and none executes (IBA 9.7.5.1.2, C9-105).
- * With nic_qp_keepalive() it is also asked where nobody hinted, when nothing has been heard for
- * KEEP_NS; both ends must have agreed to that, since hardware does not do it. A process that is
- * stopped does not answer either. Its NIC would, if it had one of its own: so who is seen to live,
- * and not to read, is waited for (port_reader_of()).
+ * The question is a zero-length WRITE with the PSN before the oldest unacknowledged one. Every
+ * responder acknowledges this duplicate again and does not execute it (IBA 9.7.5.1.2, C9-105).
+ * With nic_qp_keepalive() the NIC also asks without a hint, when no packet has come for KEEP_NS.
+ * Both ends must have agreed to that, since hardware does not do it. A stopped process does not
+ * answer either, though a hardware NIC would answer for it. So the NIC waits for a process that
+ * is alive and does not read (port_reader_of()).
  *
- * Who is gone is gone with all its queue pairs: so a destination (an address, and a slot and lane
- * there) is asked about, by one of them, in turns.
+ * All queue pairs of a process end together. So the question is asked once per destination (an
+ * address, and a slot and lane there), by its queue pairs in turns.
  */
 #include "nic/alive.h"
 #include "nic/tx.h"
@@ -28,15 +28,15 @@
 #define GONE_NS	    (2000 * MS_NS)
 #define GONE_HINTS  3
 #define FORGET_NS   (3000 * MS_NS) /* the kernel sends one ICMP error a second (icmp_ratelimit) */
-#define LOOKS_MOST  4096	   /* a millisecond */
+#define LOOKS_MOST  4096	   /* per millisecond */
 #define KEEP_NS	    (1000 * MS_NS)
-#define KEEP_SILENT 8 /* questions in a row without an answer */
-/* so many of them since it was last stalled: who has just been continued has much to do */
+#define KEEP_SILENT 8 /* consecutive questions without an answer */
+/* how many of these must follow a stall: a process just continued has much to do */
 #define KEEP_READS 4
-/* the same of a peer of which nothing else is known: its machine may stand still for a while */
+/* the same for a remote peer of unknown state: its machine may be suspended for a while */
 #define KEEP_FAR 30
 
-/* PSNs that an answer of ours in flight may have. */
+/* Range of PSNs of the NIC's answers in flight. */
 #define ANSWERS_BACK 4096
 
 static uint64_t scaled(const struct dest *d, uint64_t ns)
@@ -63,14 +63,14 @@ static void send_question(struct nic_qp *qp)
 	uint8_t *p;
 
 	if (tx_begin(qp, len, &room))
-		return; /* no room: what is sent instead asks as well */
+		return; /* no room: the packets in the port serve as the question */
 	p = pkt_put_bth(room.bth, opcode, PKT_BTH_MIGREQ, qp->dest_qpn, true, qp->sq.psn_una - 1);
 	pkt_put_reth(p, 0, 0, 0);
 	tx_end(qp, &room, len);
 	qp->pu->ctr.alive_probe++;
 }
 
-/* By the next queue pair that may. Not more often than every ASK_NS, whoever hints. */
+/* Sends a question from the next queue pair that may. At most one every ASK_NS. */
 static void ask(struct dest *d)
 {
 	struct list_head *l;
@@ -103,7 +103,7 @@ static void end_qp(struct nic_qp *qp)
 	bool waits = qp->sq.una != qp->sq.fetched;
 
 	if (waits && !qp->attr.timeout)
-		return; /* it is to wait for ever (IBA 11.2.5.2) */
+		return; /* timeout 0: wait for ever (IBA 11.2.5.2) */
 	if (waits) {
 		qp->pu->ctr.retry_exceeded_err++;
 		req_fail(qp, NIC_WC_RETRY_EXC_ERR);
@@ -115,13 +115,13 @@ static void end_qp(struct nic_qp *qp)
 		cfg->ops->peer_gone(cfg->host, qp->qpn);
 }
 
-/* Ends its connections; `agreed`: those that were promised to be kept alive. */
+/* Ends the destination's connections; `agreed`: only those with keep-alive. */
 static void gone(struct dest *d, bool agreed)
 {
 	struct list_head *l;
 
 	d->suspected = 0;
-	wheel_del(&d->pu->wheel, &d->alive_timer); /* nobody is left to be asked about */
+	wheel_del(&d->pu->wheel, &d->alive_timer); /* no more questions */
 	d->pu->ctr.peer_gone++;
 	list_for_each (l, &d->qps) {
 		struct nic_qp *qp = list_entry(l, struct nic_qp, dest_link);
@@ -134,7 +134,10 @@ static void gone(struct dest *d, bool agreed)
 
 /* ---- hints ---- */
 
-/* Does it quote what we may have sent? Who can't see our packets can't tell QP number and PSN. */
+/*
+ * True if the hint quotes a packet that the NIC may have sent. A host that does not see the NIC's
+ * packets cannot know QP number and PSN.
+ */
 static bool may_be_ours(const struct dest *d, const struct port_hint *h)
 {
 	bool answer = pkt_ops[h->opcode].flags & PKT_RESPONSE;
@@ -180,9 +183,9 @@ static bool leads_to(const struct dest *d, const struct port *port, const struct
 }
 
 /*
- * Forged ones come as fast as the network is, and each is compared with all queue pairs of its
- * destination. Beyond what costs the PU little, they are not looked at: time-outs find out what
- * they would have said.
+ * Limits the work for hints. Forged hints may come at the network's speed, and each is compared
+ * with all queue pairs of its destination. Hints beyond the limit are ignored; time-outs detect the
+ * dead peer instead.
  */
 static bool may_look(struct pu *pu)
 {
@@ -193,7 +196,7 @@ static bool may_look(struct pu *pu)
 	return pu->hints_looks < LOOKS_MOST;
 }
 
-/* Of a packet that we may have sent, and not one of many at a time, which say no more than one. */
+/* True if the hint may be genuine and is not one of many at the same time. */
 static bool believed(struct pu *pu, const struct port *port, const struct port_hint *h)
 {
 	struct list_head *l;
@@ -210,8 +213,8 @@ static bool believed(struct pu *pu, const struct port *port, const struct port_h
 }
 
 /*
- * About a datagram of QP 1's, whose user knows what it waits for. QP 1 is the first PU's; all lanes
- * get the same hint.
+ * Passes on a hint about a datagram of QP 1, whose user checks it. QP 1 belongs to the first PU.
+ * All lanes get the same hint.
  */
 static void tell_gsi(struct pu *pu, const struct port_hint *h)
 {
@@ -222,8 +225,8 @@ static void tell_gsi(struct pu *pu, const struct port_hint *h)
 }
 
 /*
- * Nobody was at the address: that is said of all its slots and lanes. Each is asked by itself, and
- * those that answer live.
+ * Handles the port's hints. A hint is about an address, hence about all its slots and lanes. The
+ * NIC asks each of these destinations separately.
  */
 void alive_hints(struct pu *pu, struct port *port)
 {
@@ -253,7 +256,7 @@ void alive_hints(struct pu *pu, struct port *port)
 
 /* ---- time ---- */
 
-/* Its owner's tick may be older than what another destination left there. */
+/* Raises only: another destination may have stored a later tick. */
 static void raise(_Atomic uint64_t *heard, uint64_t to)
 {
 	uint64_t now = atomic_load_explicit(heard, memory_order_relaxed);
@@ -263,10 +266,7 @@ static void raise(_Atomic uint64_t *heard, uint64_t to)
 		;
 }
 
-/*
- * A packet came from there while somebody wanted to know. Whoever begins to listen from now on,
- * waits for another.
- */
+/* A packet came while `quiet` was set. A later alive_listen() waits for another packet. */
 void alive_heard(struct dest *d)
 {
 	atomic_store_explicit(&d->quiet, false, memory_order_relaxed);
@@ -276,7 +276,7 @@ void alive_heard(struct dest *d)
 	d->stalled_at = 0;
 }
 
-/* A look may cost reading a file, and many QPs may ask in one turn. */
+/* Caches the result: port_reader_of() may read a file, and many QPs may ask in one turn. */
 enum port_reader alive_reader(struct dest *d, uint64_t since)
 {
 	if (d->looked <= since) {
@@ -287,8 +287,8 @@ enum port_reader alive_reader(struct dest *d, uint64_t since)
 }
 
 /*
- * A slot of an address is one process's, whichever PU of ours and lane of its it is reached by.
- * Other processes may have the same address. Ports that are wrapped keep their kind's name.
+ * True if both destinations are the same process, on whichever PU and lane: the same slot of the
+ * same address. Other processes may have the same address. A wrapped port keeps its kind's name.
  */
 static bool same_peer(const struct dest *a, const struct dest *b)
 {
@@ -296,7 +296,7 @@ static bool same_peer(const struct dest *a, const struct dest *b)
 	       pkt_addr_eq(&a->path->dst, &b->path->dst);
 }
 
-/* What another PU hears from now on comes later than our tick: it finds `quiet` set after that. */
+/* The tick is taken first, so a packet that finds `quiet` set has a later tick, on any PU. */
 uint64_t alive_listen(const struct dest *d)
 {
 	struct nic *nic = d->pu->nic;
@@ -352,8 +352,8 @@ bool alive_heard_since(const struct dest *d, uint64_t from)
 }
 
 /*
- * One that stands is given time; one that is busy stands in many a look, and is not, if anything
- * came from it since.
+ * True if the silent peer counts as gone. A stalled process is given time. A busy process may look
+ * stalled in several looks, but it is not if a packet has come from it in between.
  */
 static bool is_silent_for_good(struct dest *d)
 {
@@ -395,11 +395,11 @@ void alive_fire(struct dest *d)
 		}
 		ask(d);
 	}
-	atomic_store_explicit(&d->quiet, true, memory_order_relaxed); /* from now on */
+	atomic_store_explicit(&d->quiet, true, memory_order_relaxed);
 	wait_for(d, KEEP_NS);
 }
 
-/* ---- queue pairs come and go ---- */
+/* ---- attach and detach of queue pairs ---- */
 
 void alive_attach(struct nic_qp *qp)
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Is a peer there (alive.c)? All by the owner of the destination's PU. */
+/* Detection of dead peers (alive.c). All calls are by the owner of the destination's PU. */
 #ifndef ROOST_NIC_ALIVE_H
 #define ROOST_NIC_ALIVE_H
 
 #include "nic/core.h"
 
-void alive_hints(struct pu *pu, struct port *port); /* takes those that the port has */
+void alive_hints(struct pu *pu, struct port *port); /* handles the hints in the port */
 void alive_heard(struct dest *d);
-/* port_reader_of(); an answer from after `since` serves again. */
+/* port_reader_of(); a result later than `since` is reused. */
 enum port_reader alive_reader(struct dest *d, uint64_t since);
-/* On all lanes and PUs to that address, for alive_heard_since() with what this returns. */
+/* Starts to wait for packets of the peer, on all PUs. Pass the result to alive_heard_since(). */
 uint64_t alive_listen(const struct dest *d);
 bool alive_heard_since(const struct dest *d, uint64_t tick);
-/* it goes: what was heard there stays known; dests_lock held */
+/* Copies `heard` to the peer's other destinations before d is freed. dests_lock is held. */
 void alive_bequeath(struct dest *d);
 void alive_fire(struct dest *d);
 void alive_attach(struct nic_qp *qp); /* to qp->dest */

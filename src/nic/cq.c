@@ -55,10 +55,9 @@ void nic_cq_set_ring(struct nic_cq *cq, struct roost_cqe *ring, uint32_t depth)
 }
 
 /*
- * A completion found the CQ full. The CQ is of no use from then on, whatever the program takes out
- * of it (C11-37), and a QP that wanted to complete there ends with an asynchronous error (C9-218
- * for requesters, class F; rxe_resp.c, class G, for responders): nobody would hear how its work
- * ended. When this happens the caller is in the middle of something, so the QP ends a little later:
+ * The CQ is full and a completion is lost. The CQ stays unusable (C11-37). The QP ends with an
+ * asynchronous error (C9-218 for requesters, class F; rxe_resp.c, class G, for responders), since
+ * its completion cannot be reported. The caller still works on the QP, so the QP ends later, in
  * qp_end_lost().
  */
 static void overrun(struct nic_cq *cq, struct nic_qp *qp)
@@ -73,14 +72,14 @@ static void overrun(struct nic_cq *cq, struct nic_qp *qp)
 }
 
 /*
- * Is the program waiting for what was just pushed?
+ * Raises the event if the CQ is armed for the completions just pushed.
  *
  *	NIC					program
- *	CQE, seq and prod, modify `arm`		exchange `arm`, look at prod and seq	verbs_req_notify_cq()
+ *	CQE, seq and prod, modify `arm`		exchange `arm`, read prod and seq
  *
- * Both modify `arm`, with acquire and release, so one comes first, and the other sees what stood
- * before it: we the arming, or the program the completion. A mere load here could be done before
- * our stores are seen.
+ * The program's code is verbs_req_notify_cq(). Both sides modify `arm` with acquire and release. So
+ * one is first, and the other sees the stores before it: the NIC sees the arming, or the program
+ * sees the completion. A plain load here could be executed before the NIC's stores are visible.
  */
 static void notify(struct nic_cq *cq, bool solicited)
 {
@@ -111,7 +110,7 @@ static void push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *
 	struct roost_cqe *e;
 
 	if (unlikely(cq->prod - cq->cons_seen > cq->mask)) {
-		if (!cq->overrun) /* else it stays full */
+		if (!cq->overrun) /* an overrun CQ stays full */
 			cq->cons_seen =
 				atomic_load_explicit(&cq->index->cons, memory_order_acquire);
 		if (cq->prod - cq->cons_seen > cq->mask) {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Destinations and their windows. The receive buffer of an ordinary socket is small, shared by all
- * QPs that send to it, and nobody pushes back on loopback: so bytes in flight are bounded per
- * destination (an address and a slot there) over all its QPs, and READ bytes asked for are bounded per port. The window is cut in
- * half by a loss, at most once a round trip, and grows by a quarter a round trip.
+ * Destinations and their windows. The receive buffer of a socket is small, all QPs that send to it
+ * share it, and loopback has no flow control. So each destination (an address and a slot) bounds
+ * the bytes in flight of all its QPs, and each port bounds the READ bytes requested. A loss halves
+ * the window, at most once a round trip. The window grows by a quarter per round trip.
  *
- * Of what an unacknowledged service sends nobody says that it arrived: it counts as digested at the
- * pace of one window in DIGEST_NS, which a receiver that runs keeps easily. Losses beyond that are
- * the service's own.
+ * Packets of an unacknowledged service get no ACK. They count as received at a rate of one window
+ * in DIGEST_NS; a running receiver is faster than that. The service may lose packets all the same.
  */
 #include <stdlib.h>
 
@@ -52,7 +51,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	d->window = port->window;
 	list_init(&d->waiters);
 	list_init(&d->qps);
-	d->quiet = true; /* somebody may have begun to listen before it was there */
+	d->quiet = true; /* alive_listen() may have run before this destination existed */
 	icrc_flow_init(&d->tx, &port->addr, addr, path->sport, PKT_UDP_PORT);
 	icrc_flow_init(&d->rx, addr, &port->addr, PKT_UDP_PORT, PKT_UDP_PORT);
 	spin_lock(&pu->nic->dests_lock);
@@ -75,7 +74,7 @@ void dest_put(struct dest *d)
 	free(d);
 }
 
-/* Unacknowledged bytes that a receiver may not have digested yet. */
+/* Bytes of unacknowledged services that the receiver may not have received yet. */
 static uint32_t paced(struct dest *d)
 {
 	uint64_t now = d->pu->now, past = now > d->paced_at ? now - d->paced_at : 0;
@@ -84,17 +83,14 @@ static uint32_t paced(struct dest *d)
 	if (digested >= d->paced) {
 		d->paced = 0;
 		d->paced_at = now;
-	} else if (digested) { /* less than a byte's time adds up */
+	} else if (digested) { /* if 0, the time of a part of a byte adds up */
 		d->paced -= (uint32_t)digested;
 		d->paced_at = now;
 	}
 	return d->paced;
 }
 
-/*
- * The same question for bytes that nobody will acknowledge. If not, a timer asks again: no ACK may
- * come that would.
- */
+/* dest_admit() for an unacknowledged service. If false, a timer tries again: no ACK may come. */
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes)
 {
 	uint64_t out;
@@ -115,7 +111,7 @@ void dest_sent_unacked(struct dest *d, uint32_t bytes)
 		d->paced += bytes;
 }
 
-/* May the QP send so many bytes now? If not it waits with the others, first come, first served. */
+/* True if the window has room for the bytes. Otherwise the QP waits in the FIFO of waiters. */
 bool dest_admit(struct nic_qp *qp, uint32_t bytes)
 {
 	struct dest *d = qp->dest;
@@ -175,9 +171,9 @@ static uint64_t half_more(uint64_t ns)
 }
 
 /*
- * A round trip of a packet that was sent once. Smoothed as in TCP (RFC 6298, 2.2 and 2.3): gains
- * 1/8 and 1/4. If the packet was `alone`, nothing of its QP being in flight when it was sent, the
- * path takes that long; else at most that long, the packet having waited behind others.
+ * Takes a round-trip sample of a packet that was sent once. Smoothed as in TCP (RFC 6298, 2.2 and
+ * 2.3), with gains 1/8 and 1/4. `alone`: the QP had nothing else in flight, so the sample is the
+ * path's round trip. Otherwise it is an upper bound: the packet may have waited behind others.
  */
 void dest_rtt(struct dest *d, uint64_t ns, bool alone)
 {
@@ -197,26 +193,22 @@ void dest_rtt(struct dest *d, uint64_t ns, bool alone)
 	d->trip_sure = true;
 }
 
-/*
- * By the round trips alone. Twice where they don't vary: an answer may wait for others (RFC 8985,
- * 7.2).
- */
+/* RTO of the samples. At least twice srtt, since an answer may be delayed (RFC 8985, 7.2). */
 static uint64_t rto_of_samples(const struct dest *d)
 {
 	uint64_t rto = d->srtt + 4 * d->rttvar;
 
-	/* One long stall of the peer must not put off for longer than this what follows. */
+	/* Bounds the effect of one long stall of the peer. */
 	if (rto > RTO_MAX_NS)
 		rto = RTO_MAX_NS;
 	return rto > 2 * d->srtt ? rto : 2 * d->srtt;
 }
 
 /*
- * An answer came `ns` after it was awaited, and something was sent again meanwhile, for the last
- * time `last` ns ago. Which copy it answers is unknown, so this is no round trip (Karn's algorithm,
- * RFC 6298, 3). Yet if the path is that slow none is ever seen unless the time-out becomes longer
- * (5.5 to 5.7). Two cases speak for a loss instead: the last copy's answer would come about then;
- * or the time-out was that long already.
+ * Takes an answer that came after `ns`, with a retransmission `last` ns ago. It is unknown which
+ * copy it answers, so this is no sample (Karn's algorithm, RFC 6298, 3). But on a slow path no
+ * sample would ever come unless the time-out grows (5.5 to 5.7). The time-out does not grow if a
+ * loss is likelier: the answer fits the last copy, or the time-out was that long already.
  */
 void dest_waited(struct dest *d, uint64_t ns, uint64_t last)
 {
@@ -229,7 +221,7 @@ void dest_waited(struct dest *d, uint64_t ns, uint64_t last)
 	d->trip_sure = false;
 }
 
-/* After this long without an answer one is late, as far as is known; 0: nothing is known. */
+/* The retransmission time-out of the destination, in ns; 0: unknown. */
 uint64_t dest_rto(const struct dest *d)
 {
 	uint64_t rto = rto_of_samples(d);

@@ -18,7 +18,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int init_error;
 
-/* In two passes. */
+/* Copy and CRC in two passes. */
 static int load_then_crc(void *dst, const void *src, size_t n, uint32_t *crc)
 {
 	int rc = dma_load(dst, src, n);
@@ -38,8 +38,8 @@ int dma_copy_sse2(void *dst, const void *src, size_t n);
 int dma_copy_avx(void *dst, const void *src, size_t n);
 int dma_load_avx(void *dst, const void *src, size_t n);
 /*
- * n: a multiple of CRC32_FOLD, and twice that at least; fold: what the first block is changed by,
- * then the last one.
+ * n: a multiple of CRC32_FOLD, at least twice CRC32_FOLD; fold: in, the change to the first block;
+ * out, the last block.
  */
 int dma_fold_avx2(void *dst, const void *src, size_t n, uint32_t fold[CRC32_FOLD / 4],
 		  const uint64_t by[2]);
@@ -61,7 +61,7 @@ int dma_load(void *dst, const void *src, size_t n)
 	return load(dst, src, n);
 }
 
-/* This CPU keeps loads in order; the call keeps the compiler from anything else. */
+/* This CPU keeps loads in order; the call is a compiler barrier. */
 int dma_load_up(void *dst, const void *src, size_t n)
 {
 	return load(dst, src, n);
@@ -170,7 +170,7 @@ static bool on_fault(int sig, siginfo_t *info, void *ucv)
 {
 	greg_t *counter = counter_of(ucv);
 
-	/* What a process has sent is no fault of the access that it interrupts. */
+	/* A signal sent by a process is not a fault of the interrupted access. */
 	if (info->si_code <= 0 || (uintptr_t)*counter < (uintptr_t)dma_text_begin ||
 	    (uintptr_t)*counter >= (uintptr_t)dma_text_end)
 		return false;

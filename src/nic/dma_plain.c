@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * nic/dma.h for a CPU that has no assembly of ours: C, guarded by a saved context for each access.
- * Tested on all (tests/nic/meson.build).
+ * nic/dma.h for CPUs without an assembly version: C, guarded by a saved context for each access.
+ * Tested on all CPUs (tests/nic/meson.build).
  */
 #include "nic/dma.h"
 
@@ -26,15 +26,15 @@ struct access {
 };
 
 /*
- * Read by a signal handler, which must not be the first to touch it: so not by the lazy kind of
- * thread-local memory.
+ * A signal handler reads it and must not be the first to access it, so it must not be in lazily
+ * allocated thread-local memory.
  */
 static _Thread_local sigjmp_buf *guard __attribute__((tls_model("initial-exec")));
 
 /*
- * Not inlined, nor is what it calls: no variable of ours is in a register that the jump restores.
- * The fences tell the compiler that the handler reads `guard`, which it would not store otherwise,
- * as nobody but the handler looks at it meanwhile.
+ * Neither this function nor its callees are inlined, so no variable is in a register that the jump
+ * restores. The fences tell the compiler that the handler reads `guard`. Without them the compiler
+ * could omit the store, since only the handler reads it.
  */
 static __attribute__((noinline)) int guarded(void (*run)(const struct access *),
 					     const struct access *a)
@@ -53,7 +53,7 @@ static __attribute__((noinline)) int guarded(void (*run)(const struct access *),
 	return 0;
 }
 
-/* Each word is stored after those before it, and the first after what was copied earlier. */
+/* Stores the words in order, after all earlier copies. */
 static __attribute__((noinline)) void copy_up(const struct access *a)
 {
 	unsigned char *d = a->dst;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * QP 1, the general services interface: management datagrams of 256 bytes, sent and received as UD
- * SENDs with a Q_Key of their own (IBA 13.5.1, 3.9.4). It has no queues and no completions: what
- * comes goes to the host, what goes leaves at once or not at all, since who sends datagrams sends
- * them again. It belongs to the first PU.
+ * SENDs with a Q_Key of their own (IBA 13.5.1, 3.9.4). It has no queues and no completions.
+ * Received datagrams go to the host. A datagram is sent at once or not at all, since its sender
+ * repeats it. QP 1 belongs to the first PU.
  */
 #include "nic/alive.h"
 #include "nic/tx.h"
@@ -34,8 +34,8 @@ enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port
 }
 
 /*
- * Paths to the peers of late are kept: over shm a path that ends and begins anew is another ring,
- * and datagrams of one connection would overtake each other.
+ * The paths to the last destinations are kept. On shm a new path is another ring, so datagrams of
+ * one connection could overtake each other.
  */
 static void keep(struct nic *nic, struct dest *d)
 {
@@ -96,7 +96,7 @@ void nic_gsi_flush(struct nic *nic, unsigned port_index)
 	struct pu_port *pp = &nic->pus[0]->ports[port_index];
 
 	tx_flush(pp);
-	/* Now, not in the next turn, for which nobody may have a reason. */
+	/* Handles hints now: there may be no next turn soon. */
 	if (pp->port->num_hints)
 		alive_hints(nic->pus[0], pp->port);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Work requests of kernels, on queue pairs that the host has bound to them. They are entries among
- * the private copies of WQEs, as replies are (rpc.c), and behind those that are there: cutting,
- * windows, retransmission and errors are the requester's. What differs is where their bytes are,
- * which may be memory of the kernel's own (key 0), and who is told how they ended: the layer that
- * serves calls, never a CQ.
+ * Work requests of kernels, on queue pairs that the host has bound to them. Like replies (rpc.c),
+ * they are entries among the private copies of WQEs, behind the present ones. The requester does
+ * segmentation, windows, retransmission and errors as for WQEs. Two things differ: the bytes may be
+ * in the kernel's own memory (key 0), and completions go to the layer that serves calls, not to a
+ * CQ.
  */
 #include "nic/core.h"
 
@@ -23,7 +23,7 @@ int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 	return rc;
 }
 
-/* Are the bytes where they may be taken from, or put to? */
+/* True if the local memory allows the access. */
 static bool reachable(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
 	uint32_t access =
@@ -33,7 +33,7 @@ static bool reachable(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 	       mr_resolve(&qp->nic->mrs, a->key, qp->pd, a->va, a->len, access);
 }
 
-/* What its other end, or nobody, would refuse at the cost of the connection. */
+/* Refuses requests that would end the connection at the peer, or would never be answered. */
 static bool makes_sense(const struct nic_qp *qp, const struct nic_kernel_wr *a)
 {
 	if (a->len > NIC_MAX_MSG)
@@ -116,7 +116,7 @@ void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e)
 	qp->pu->ctr.kernel_requests += e->status == NIC_WC_SUCCESS;
 	nic->rpc_ops->kernel_wr_done(nic->rpc_ctx, qp, e->owner, e->number, e->len,
 				     (enum nic_wc_status)e->status);
-	/* The kernel knows; the host may have nothing posted that would tell it. */
+	/* The kernel is told; the host may have no work request that reports the error. */
 	if (e->status != NIC_WC_SUCCESS && e->status != NIC_WC_WR_FLUSH_ERR)
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loop-back between two QPs of one PU: work requests are executed through the DMA engine with the
- * checks that packets would have met, without packets. A message moves in turns of LOOP_TURN bytes;
- * the peer's responder state (epsn, msn) stays as it is, since both ends use this path for the life
- * of the connection.
+ * Loop-back between two QPs of one PU. The DMA engine executes work requests without packets, with
+ * the checks of the packet path. A message moves in turns of LOOP_TURN bytes. The peer's responder
+ * state (epsn, msn) does not change, since both ends use this path for the life of the connection.
  */
 #include "nic/core.h"
 
 #define LOOP_TURN (64u * 1024)
 
-/* The QP at the other end, if it is there and ready to hear us. */
+/* The peer QP if it exists and can receive; else NULL. */
 static struct nic_qp *peer_of(struct nic_qp *qp)
 {
 	struct nic_qp *peer = nic_find_qp(qp->nic, qp->dest_qpn);
@@ -32,7 +31,7 @@ static uint8_t wc_of_nak(uint8_t nak)
 	}
 }
 
-/* The peer refuses: its side ends as after a NAK, ours with the error. */
+/* The peer refuses the request: ends the peer as after a NAK, and this QP with the error. */
 static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
 {
 	struct nic_counters *c = &qp->pu->ctr;
@@ -56,8 +55,8 @@ static void refuse(struct nic_qp *qp, struct nic_qp *peer, uint8_t nak)
 }
 
 /*
- * A copy between our memory and the peer's met a fault. Whose memory is gone? The peer's if ours
- * can be read (WRITE), or if the peer's can't (READ).
+ * After a fault of a copy: true if it is in the peer's memory. For a WRITE, the local memory can
+ * then be read; for a READ, the peer's memory cannot.
  */
 static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off,
 			  const uint8_t *remote, uint32_t n)
@@ -78,8 +77,8 @@ static bool peer_at_fault(struct nic_qp *qp, struct sq_entry *e, uint32_t off,
 }
 
 /*
- * Copies up to one turn of a WRITE between the scatter list and remote memory. Sets *nak or *local
- * on failure.
+ * Copies up to one turn of a WRITE or READ between the scatter list and the peer's memory. Sets
+ * *nak or *local on failure.
  */
 static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
 		     uint8_t *nak, bool *local)
@@ -111,15 +110,15 @@ static uint32_t move(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
 	return 0;
 }
 
-/* Does a hook on the way out hold it up? */
+/* True if an outgoing hook holds the message back. */
 static bool held_back(struct nic_qp *qp, const struct sq_entry *e)
 {
 	return unlikely(stream_leaves(qp, e)) && !stream_room(qp);
 }
 
 /*
- * A WRITE that somebody sees go by: through a bounce buffer, as if in packets. Less than a turn of
- * it when a hook takes no more.
+ * Copies up to one turn of a WRITE that hooks see, through a bounce buffer, in pieces like packets.
+ * Stops early at a paused hook.
  */
 static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e,
 			     uint32_t off, uint8_t *nak, bool *local)
@@ -167,7 +166,7 @@ static uint32_t move_watched(struct nic_qp *qp, struct nic_qp *peer, struct sq_e
 	return done;
 }
 
-/* A SEND goes through a bounce buffer of one turn: two scatter lists meet there. */
+/* Copies up to one turn of a SEND, through a bounce buffer between the two scatter lists. */
 static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e, uint32_t off,
 			  uint8_t *nak, bool *local)
 {
@@ -208,7 +207,7 @@ static uint32_t move_send(struct nic_qp *qp, struct nic_qp *peer, struct sq_entr
 	return done;
 }
 
-/* What the first packet of the message would have met. */
+/* The checks of a message's first packet. */
 static uint8_t check_start(const struct nic_qp *peer, const struct sq_entry *e)
 {
 	const struct roost_wqe *w = &e->wqe;
@@ -274,8 +273,8 @@ static enum req_result not_ready(struct nic_qp *qp, struct nic_qp *peer)
 }
 
 /*
- * Nobody at the other end: the message is as good as lost, time and again, until the retries are
- * used up. `probing` says that it was "sent" and its time-out is running.
+ * There is no peer: the message counts as lost until the retries are exhausted. `probing` is set
+ * while its time-out runs.
  */
 static enum req_result nobody(struct nic_qp *qp)
 {
@@ -313,7 +312,7 @@ static void complete_at_peer(struct nic_qp *peer, const struct sq_entry *e)
 	resp_complete_recv(peer, &f);
 }
 
-/* A call: through a bounce buffer, in pieces of a packet. */
+/* Delivers up to one turn of a call, through a bounce buffer, in pieces like packets. */
 static enum req_result step_rpc(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e)
 {
 	struct nic_rpc_piece piece = {.op = e->wqe.raddr,
@@ -355,7 +354,7 @@ static enum req_result step_rpc(struct nic_qp *qp, struct nic_qp *peer, struct s
 	return REQ_MORE;
 }
 
-/* One WQE, or one turn of it. REQ_MORE: go on. */
+/* Executes one WQE, or one turn of it. */
 static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_entry *e)
 {
 	uint32_t done = qp->sq.next_pkt, n = 0;
@@ -406,7 +405,7 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 		req_fail(qp, NIC_WC_LOC_PROT_ERR);
 		return REQ_IDLE;
 	}
-	if (unlikely(!n && e->len && !op_is_atomic(e->op))) { /* a hook takes nothing now */
+	if (unlikely(!n && e->len && !op_is_atomic(e->op))) { /* a hook is paused */
 		if (!held_back(qp, e))
 			return not_ready(qp, peer);
 		qp->sq.block = BLOCK_PSN;
@@ -425,7 +424,7 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 	}
 	if (needs_recv(e, true))
 		complete_at_peer(peer, e);
-	/* as on the wire: it ends, and does not acknowledge */
+	/* the peer's CQ overran: it ends without an ACK, as on the wire */
 	if (unlikely(list_linked(&peer->lost_link)))
 		return nobody(qp);
 	finish(qp, e);
@@ -448,7 +447,7 @@ enum req_result loop_run(struct nic_qp *qp)
 			return qp->state != NIC_QPS_ERR && req_idle(qp) ? REQ_IDLE : REQ_MORE;
 		}
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0))
-			return REQ_IDLE; /* nothing new begins (IBA 10.3.1.7) */
+			return REQ_IDLE; /* no new message starts (IBA 10.3.1.7) */
 		e = sq_entry(sq, sq->next);
 		if (e->status != NIC_WC_SUCCESS) {
 			qp->pu->ctr.req_local_qp_op_error++;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast (IBA 10.5): groups, and the UD QPs attached to them. A packet to a group carries a QP
- * number that is nobody's; each QP attached to its destination address gets a copy, the sender's
- * own among them (as rxe has it: rxe_rcv_mcast_pkt()).
+ * Multicast (IBA 10.5): groups, and the UD QPs attached to them. A packet to a group has a reserved
+ * QP number. Each QP attached to its destination address gets a copy, the sender's own QP too (as
+ * in rxe: rxe_rcv_mcast_pkt()).
  *
- * Each PU has a table for its own QPs, and its lanes of the ports join what is in there: every lane
- * gets its own copies from the network, and no PU reaches into another. Where several addresses of
- * a port number hear the same network, one of them joins. Tables change on the control path, with
+ * Each PU has a table for its own QPs, and its lanes of the ports join the groups in it. Every lane
+ * gets its own copies from the network, so no PU accesses another one. If several addresses of a
+ * port number are on the same network, one of them joins. Tables change on the control path, with
  * the PU owned.
  */
 #include <stdlib.h>
@@ -66,7 +66,7 @@ enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
 
 /* ---- attaching ---- */
 
-/* Members on all PUs; 0: nobody has the group. */
+/* Members on all PUs; 0: the group does not exist. */
 static uint32_t members(struct nic *nic, uint8_t port_num, const struct pkt_addr *addr)
 {
 	uint32_t n = 0;
@@ -88,7 +88,7 @@ static int index_of(const struct nic_group *g, const struct nic_qp *qp)
 }
 
 /*
- * The ports that must be members: those of the group's port number and family, one for each medium.
+ * The ports that must join: those of the group's port number and family, one for each medium.
  */
 static uint32_t ports_to_join(struct pu *pu, const struct nic_group *g)
 {
@@ -118,7 +118,7 @@ static void leave(struct pu *pu, struct nic_group *g, uint32_t ports)
 	g->joined &= ~ports;
 }
 
-/* Joins with the ports that are missing; all or none of them. */
+/* Joins with the ports that are not yet members, with all or none. */
 static int join(struct pu *pu, struct nic_group *g)
 {
 	uint32_t want = ports_to_join(pu, g), done = 0;
@@ -205,7 +205,7 @@ static void detach(struct nic_qp *qp, struct nic_group *g, int i)
 
 int nic_qp_detach(struct nic *nic, struct nic_qp *qp, const struct pkt_addr *addr)
 {
-	/* It may have been attached when it had another port. */
+	/* The QP may have had another port number when it was attached. */
 	for (unsigned num = 1; num <= nic->cfg.ports; num++) {
 		struct nic_group *g = group_find(qp->pu, (uint8_t)num, addr);
 		int i = g ? index_of(g, qp) : -1;

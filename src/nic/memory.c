@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The limit on the memory that connections and kernels take: peers make connections, and calls, so
- * they could have all there is.
+ * The limit on the memory of connections and kernels. Peers create connections and calls, so
+ * without a limit they could exhaust the memory.
  */
 #include "nic/core.h"
 

@@ -53,7 +53,7 @@ void *mr_resolve_region_addr(struct mr_table *t, uint32_t key, uint32_t pd, uint
 		out->va =
 			atomic_load_explicit(&region->iova, memory_order_relaxed) +
 			((uintptr_t)p - atomic_load_explicit(&region->addr, memory_order_relaxed));
-		/* Bound anew meanwhile? While it is not, the region stays. */
+		/* Repeat if the window was bound anew. While it is bound, the region stays. */
 		atomic_thread_fence(memory_order_acquire);
 	} while (atomic_load_explicit(&e->tag, memory_order_relaxed) != tag);
 	return p;
@@ -67,8 +67,8 @@ static bool is_free(struct mr_table *t, uint32_t index)
 }
 
 /*
- * A free index, any. In a table that is nearly full, the first one behind where the dice have
- * fallen.
+ * Takes a random free index. In a nearly full table, takes the first free one after a random
+ * index.
  */
 static int take_index(struct mr_table *t, uint32_t *out)
 {
@@ -84,7 +84,7 @@ static int take_index(struct mr_table *t, uint32_t *out)
 	while (!is_free(t, index))
 		index = (index + 1) % NIC_MAX_MRS;
 	if (!mr_entry(t, index)) {
-		/* Of a chunk, as of the table, the pages are there that are used. */
+		/* Only the used pages of a chunk take memory. */
 		struct mr_entry *c = mem_alloc_pages(CHUNK_BYTES);
 
 		if (!c)
@@ -105,7 +105,7 @@ int mr_take(struct mr_table *t, enum mr_kind kind, uint32_t *key)
 	if (rc)
 		return rc;
 	e = mr_entry(t, index);
-	/* Keys of before stay dead, and of a window that is any with its upper bits. */
+	/* An old key must not become valid again; a window has all keys with its upper 24 bits. */
 	do {
 		k = index << MR_TAG_BITS | (uint32_t)secret_below(t->secret, 1u << MR_TAG_BITS);
 	} while (k == 0 || (k ^ e->last_key) >> 8 == 0);
@@ -131,7 +131,7 @@ static void set_tag(struct mr_entry *e, uint32_t key)
 	atomic_store_explicit(&e->tag, changes << 32 | key, memory_order_release);
 }
 
-/* Readers that still hold the old key must see it gone before any of the new fields. */
+/* Readers must see the old key cleared before any of the new fields. */
 void mr_clear_key(struct mr_entry *e)
 {
 	set_tag(e, 0);
@@ -161,7 +161,7 @@ void *mr_resolve_keep(struct mr_table *t, uint32_t key, uint32_t pd, uint64_t va
 		.addr = atomic_load_explicit(&e->addr, memory_order_relaxed),
 		.pd = atomic_load_explicit(&e->pd, memory_order_relaxed),
 	};
-	/* The same second look; what has changed by now is not kept. */
+	/* The second load of the seqlock: a changed entry is not kept. */
 	atomic_thread_fence(memory_order_acquire);
 	if (mr_key_of(now.tag) == key &&
 	    atomic_load_explicit(&e->tag, memory_order_relaxed) == now.tag)
@@ -176,9 +176,7 @@ int nic_mr_register(struct nic *nic, const struct nic_mr_attr *a, uint32_t *key)
 	uint32_t k;
 	int rc;
 
-	/*
-	 * Remote writes and atomics change local memory (IBA 11.2.8.2): they need local write too.
-	 */
+	/* Remote writes and atomics require local write (IBA 11.2.8.2). */
 	if ((a->access & (NIC_ACCESS_REMOTE_WRITE | NIC_ACCESS_REMOTE_ATOMIC)) &&
 	    !(a->access & NIC_ACCESS_LOCAL_WRITE))
 		return -EINVAL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory windows (IBA 10.6.7.2): a key of its own for a part of a region, which work requests of a
- * QP bind and take back. While bound, a window is an entry of the table like a region, so a look-up
- * costs the same; a type 2 window stands in the domain of its QP (2B).
+ * Memory windows (IBA 10.6.7.2): a separate key for a part of a region, which work requests of a QP
+ * bind and invalidate. A bound window is an entry of the table like a region, so a look-up costs
+ * the same. A type 2 window is in the private domain of its QP (2B).
  *
  *	type 1   alloc -> unbound <-> bound, bound again at will, by any QP of its PD
  *	type 2   alloc -> free -> bound -> free (invalidated, locally or by the peer's SEND)
@@ -12,7 +12,7 @@
 #define REMOTE_RIGHTS (NIC_ACCESS_REMOTE_WRITE | NIC_ACCESS_REMOTE_READ | NIC_ACCESS_REMOTE_ATOMIC)
 #define WRITE_RIGHTS  (NIC_ACCESS_REMOTE_WRITE | NIC_ACCESS_REMOTE_ATOMIC)
 
-/* The bits of a window's key that stay for its life. */
+/* The bits of a window's key that do not change during its life. */
 static bool same_window(uint32_t a, uint32_t b)
 {
 	return (a ^ b) >> 8 == 0;
@@ -124,13 +124,13 @@ void mw_unbind_all(struct nic_qp *qp)
 
 /* ---- binding ---- */
 
-/* What a WQE of a binding says. */
+/* The fields of a bind WQE. */
 struct binding {
 	uint32_t key, new_key, lkey, access;
 	uint64_t va, len;
 };
 
-/* The region that it names, if the window may be bound to it. C10-72 .. C10-75. */
+/* The region of the WQE if the window may be bound to it (C10-72 .. C10-75); else NULL. */
 static struct mr_entry *region_for(struct mr_table *t, const struct nic_qp *qp,
 				   const struct binding *b)
 {
@@ -158,7 +158,7 @@ static bool window_ok(const struct nic_qp *qp, const struct mr_entry *w, const s
 		return false;
 	if (w->kind == MR_WINDOW_1) /* o10-36.2.2 */
 		return !(b->access & NIC_ACCESS_ZERO_BASED);
-	/* o10-37.2.30, o10-37.2.40: only a free one is bound, and never to nothing. */
+	/* o10-37.2.30, o10-37.2.40: a bound window, or length 0, is an error. */
 	return parent_of(w) == MR_NO_INDEX && b->len;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The NIC as a whole: its making, protection domains, doorbells, and the turn of a processing unit.
+ * The NIC: creation, protection domains, doorbells, and the turn of a processing unit.
  */
 #include <stdlib.h>
 
@@ -8,10 +8,7 @@
 #include "nic/tx.h"
 
 #define NO_PD UINT32_MAX
-/*
- * A turn stays bounded with thousands of busy QPs: it lets so many send, and those of a list so
- * many packets in all.
- */
+/* Bounds of a turn: QPs that send, packets per list of QPs, timers. */
 #define QPS_PER_TURN	 64
 #define PACKETS_PER_TURN 2048
 #define TIMERS_PER_TURN	 64
@@ -46,8 +43,8 @@ static struct pu *pu_create(struct nic *nic, unsigned index)
 }
 
 /*
- * QPs are made before it is known which port they use: all ports of a PU have one slot. Without a
- * port that shares its address the slot is random, the same for all PUs.
+ * A QP is created before its port is known, so all ports of a PU have the same slot. If no port
+ * shares its address, the slot is random and the same for all PUs.
  */
 static int choose_slots(struct nic *nic)
 {
@@ -255,7 +252,7 @@ void nic_pd_unref(struct nic *nic, uint32_t pd)
 
 /* ---- scheduling ---- */
 
-/* Puts a QP among the senders of its PU, from wherever it waits. */
+/* Moves a QP to the senders of its PU, from any list of waiters. */
 void nic_schedule(struct nic_qp *qp)
 {
 	if (!list_linked(&qp->tx_link)) {
@@ -273,32 +270,29 @@ void nic_schedule_resp(struct nic_qp *qp)
 }
 
 /*
- * The program's exchange and the PU's (req.c) on one variable are totally ordered: either the
- * program finds it cleared and queues the QP, or the PU, which cleared it after, sees the new
- * index.
+ * The exchanges of the program and of the PU (req.c) on db_active are totally ordered. Either the
+ * program finds it clear and queues the QP, or the PU clears it later and sees the new index.
  *
  *	program					PU
- *	prod (release), exchange db_active 1	exchange db_active 0, prod (acquire)	req_idle()
- *	exchange db_queued 1, push		pop, exchange db_queued 0, prod		take_doorbells()
+ *	prod (release), exchange db_active 1	exchange db_active 0, prod (acquire)
+ *	exchange db_queued 1, push		pop, exchange db_queued 0, prod
  *
- * Each exchange acquires and releases: the later of two reads what the earlier one wrote, and with
- * it sees what stood before that. No fence is needed, on any machine, as both sides write the same
- * word.
+ * The PU's code is in req_idle() and take_doorbells().
+ *
+ * Each exchange acquires and releases. The later one reads the value of the earlier one and sees
+ * all stores before it. Both sides write the same word, so no CPU needs a fence.
  */
 bool nic_doorbell(struct nic *nic, struct nic_qp *qp)
 {
 	if (atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel))
 		return false;
 	/*
-	 * An ACK may have run it to idleness while its last ring still waits: who takes that out
-	 * sees what is posted now.
+	 * The QP may have gone idle (after an ACK) with its last doorbell still in the ring. The PU
+	 * sees the new work when it takes that doorbell.
 	 */
 	if (atomic_exchange_explicit(&qp->db_queued, 1, memory_order_acq_rel))
 		return true;
-	/*
-	 * Never full: a QP stands in it once, and there is room for twice as many, some of them
-	 * gone.
-	 */
+	/* Never full: a QP is in the ring once, and half the ring is for destroyed QPs. */
 	return mpsc_push(&nic->pus[qp->pu_index]->doorbells, qp->qpn);
 }
 
@@ -370,9 +364,9 @@ static unsigned run_list(struct pu *pu, struct list_head *list, size_t link,
 				list_add_tail(entry, &again);
 			break;
 		case REQ_PORT_FULL:
-			if (list_linked(entry)) /* a NAK was to be sent */
+			if (list_linked(entry)) /* a NAK is due */
 				list_del(entry);
-			/* Keeps its place: it is first when there is room again. */
+			/* The QP keeps its place: it is first when the port has room. */
 			if (port_count(pu->nic) == 1) {
 				list_add(entry, list);
 				list_splice_tail_init(&again, list);
@@ -401,7 +395,7 @@ static void on_timer(void *ctx, struct wheel_timer *t)
 		alive_fire(container_of(t, struct dest, alive_timer));
 }
 
-/* Where a flush costs nothing, an answer does not wait for the rest of the turn. */
+/* Flushes ports without a system call, so that answers do not wait for the rest of the turn. */
 static void flush_early(struct pu *pu)
 {
 	for (unsigned p = 0; p < port_count(pu->nic); p++) {
@@ -411,9 +405,9 @@ static void flush_early(struct pu *pu)
 }
 
 /*
- * Where a look at a port costs a system call, which finds nothing more often than not, what was
- * posted leaves first, and the next turn looks: a request does not wait for it, and who posts list
- * by list looks half as often.
+ * True if this turn skips receiving on ports where a receive is a system call, which mostly finds
+ * nothing. Posted requests leave first, and the next turn receives. Requests do not wait for the
+ * system call, and a program that posts list by list makes half as many.
  */
 static bool sends_first(struct pu *pu)
 {
@@ -455,8 +449,8 @@ unsigned nic_poll(struct nic *nic, unsigned index, uint64_t now)
 	}
 	work += take_doorbells(pu);
 	/*
-	 * A peer chooses when it answers: thousands of connections are silent at once, and each
-	 * timer may send a packet.
+	 * Peers may cause thousands of time-outs at once, and each may send a packet: the number
+	 * per turn is bounded.
 	 */
 	work += wheel_expire_some(&pu->wheel, now, TIMERS_PER_TURN, on_timer, pu);
 	if (!list_empty(&pu->senders))
@@ -485,10 +479,7 @@ bool nic_pending(struct nic *nic, unsigned index)
 		if (pu->ports[p].port->num_hints)
 			return true;
 	}
-	/*
-	 * A port that has no room announces it through its fd; with several ports the other ones'
-	 * QPs may still go.
-	 */
+	/* A blocked port signals room through its fd. With several ports, other QPs may send. */
 	if (port_count(nic) == 1 && pu->ports[0].blocked)
 		return false;
 	return !list_empty(&pu->senders) || !list_empty(&pu->responders);

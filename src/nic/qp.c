@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Queue pairs: making and unmaking, the change of state, the error state. The rules of changes are
- * qp_state.c.
+ * Queue pairs: creation, destruction, changes of state, the error state. qp_state.c has the
+ * transition rules.
  */
 #include <stdlib.h>
 
@@ -21,9 +21,9 @@ bool queue_ok(const struct nic_queue_attr *q)
 }
 
 /*
- * A free QP number whose lane is the PU: slot | index | generation. The slot is the PU's. The
- * generation is random, and an index rests as long as possible before it is used again, so that a
- * late packet for a dead QP finds none.
+ * Takes a free QP number of the PU's lane: slot | index | generation. The slot is the PU's. The
+ * generation is random, and an index stays unused as long as possible, so that a late packet for a
+ * destroyed QP finds no QP.
  */
 static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 {
@@ -36,7 +36,7 @@ static int take_qpn(struct nic *nic, struct nic_qp *qp, unsigned pu)
 		if (atomic_load_explicit(&nic->qps[index], memory_order_relaxed))
 			continue;
 		/*
-		 * Numbers 0 and 1 are the management QPs (IBA 3.9.1), the last one that of
+		 * Numbers 0 and 1 are the management QPs (IBA 3.9.1); the last number is for
 		 * multicast (9.6.1.4).
 		 */
 		do {
@@ -142,7 +142,7 @@ static void set_state(struct nic_qp *qp, enum nic_qp_state state)
 	qp->state = (uint8_t)state;
 	qp->attr.state = state;
 	/*
-	 * Sequentially consistent, as is the look at receives after it: verbs/post.c,
+	 * Sequentially consistent, like the load of the receives' index after it: verbs/post.c,
 	 * publish_recv().
 	 */
 	atomic_store_explicit(&qp->state_hint, (uint8_t)state, memory_order_seq_cst);
@@ -195,9 +195,7 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 		rc = index;
 		goto unref_pd;
 	}
-	/*
-	 * The flag stays until the QP has come to RTS: posting before that is refused by the verbs.
-	 */
+	/* The flag stays set until RTS: before that the verbs refuse posts. */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 	set_state(qp, NIC_QPS_RESET);
 	qp->send_cq->refs++;
@@ -227,7 +225,7 @@ free_qp:
 	return rc;
 }
 
-/* Takes the QP off every list and gives back what it holds of windows. */
+/* Removes the QP from every list and releases its part of the windows. */
 static void detach(struct nic_qp *qp)
 {
 	if (qp->dest) {
@@ -303,7 +301,7 @@ void qp_event(struct nic_qp *qp, enum nic_event ev)
 }
 
 /*
- * The verbs' event is for who waits in RTR (11.6.3.2); connection management wants to know in RTS
+ * The event of the verbs is for a QP in RTR (11.6.3.2). Connection management needs an event in RTS
  * as well.
  */
 void qp_first_packet(struct nic_qp *qp)
@@ -312,7 +310,7 @@ void qp_first_packet(struct nic_qp *qp)
 	qp_event(qp, qp->state == NIC_QPS_RTR ? NIC_EVENT_COMM_EST : NIC_EVENT_FIRST_PACKET);
 }
 
-/* To the error state: all posted work ends as "flushed" (IBA 10.3.1.9). */
+/* Takes the QP to the error state and flushes all posted work (IBA 10.3.1.9). */
 void qp_error(struct nic_qp *qp)
 {
 	if (qp->state == NIC_QPS_ERR)
@@ -322,18 +320,13 @@ void qp_error(struct nic_qp *qp)
 	sq_flush(qp);
 	resp_flush(qp);
 	if (qp->srq)
-		qp_event(
-			qp,
-			NIC_EVENT_LAST_WQE); /* IBA 10.3.1.9: it may be destroyed, no receive is lost with it */
-	/*
-	 * What is posted from now on is flushed when its doorbell comes; what was posted just now,
-	 * at once.
-	 */
+		qp_event(qp, NIC_EVENT_LAST_WQE); /* IBA 10.3.1.9: no receive is lost with the QP */
+	/* The next turn flushes work posted meanwhile. Later work is flushed by its doorbell. */
 	atomic_store_explicit(&qp->db_active, 1, memory_order_relaxed);
 	nic_schedule(qp);
 }
 
-/* Ends the QPs whose completions were lost (cq.c). Not in the middle of work on a QP. */
+/* Ends the QPs whose completions were lost (cq.c). Must not be called during work on a QP. */
 void qp_end_all_lost(struct pu *pu)
 {
 	while (!list_empty(&pu->lost)) {
@@ -345,8 +338,8 @@ void qp_end_all_lost(struct pu *pu)
 }
 
 /*
- * A request of an unacknowledged service failed: the send queue ends, what is posted is flushed,
- * and the receive queue lives on. The program may go back to RTS (IBA 10.3.1.8).
+ * A request of an unacknowledged service failed: flushes the send queue and takes it to SQE. The
+ * receive queue continues. The program may go back to RTS (IBA 10.3.1.8).
  */
 void qp_sq_error(struct nic_qp *qp)
 {
@@ -357,11 +350,11 @@ void qp_sq_error(struct nic_qp *qp)
 	qp->attr.sq_draining = false;
 	set_state(qp, NIC_QPS_SQE);
 	sq_flush(qp);
-	sq->psn_fetch = sq->psn_next; /* what was not sent takes no PSN */
+	sq->psn_fetch = sq->psn_next; /* unsent packets take no PSN */
 	nic_schedule(qp);
 }
 
-/* A replay ring of `size` entries in the place of the one before. */
+/* Replaces the replay ring by one of `size` entries. */
 static void give_replay(struct nic_qp *qp, struct resp_entry *to, uint8_t size)
 {
 	struct resp_entry *old = qp->resp.replay;
@@ -374,7 +367,7 @@ static void give_replay(struct nic_qp *qp, struct resp_entry *to, uint8_t size)
 	free(old);
 }
 
-/* Back to the state of a new QP; the rings are empty as far as the NIC is concerned. */
+/* Back to the state of a new QP. The work posted in the rings counts as taken. */
 static void reset(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -420,8 +413,8 @@ static void reset(struct nic_qp *qp)
 }
 
 /*
- * A QP of this NIC on the same PU is reached through the DMA engine (loop.c); both ends come to the
- * same answer. A QP of another slot is another NIC's, though it has our address.
+ * True if the peer is a QP of this NIC on the same PU; loop.c is used then. Both ends get the same
+ * result. A QP of another slot belongs to another NIC, even at the same address.
  */
 static bool is_loop(const struct nic_qp *qp)
 {
@@ -442,14 +435,14 @@ static int take_path(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t ma
 
 	if (pkt_addr_is_group(&a->dgid)) /* a connection has one peer */
 		return -EINVAL;
-	nic_gid(qp->nic, port_num, a->sgid_index, &gid); /* there is one: qp_check_modify() */
+	nic_gid(qp->nic, port_num, a->sgid_index, &gid); /* qp_check_modify() has checked it */
 	rc = dest_get(qp->pu, (uint8_t)gid.port, &a->dgid, dqpn, &d);
 	if (rc)
 		return rc;
 	if (qp->dest) {
 		dest_release(qp, qp->sq.inflight);
 		dest_release_read(qp, qp->sq.read_bytes);
-		if (qp->sq.block == BLOCK_WINDOW) /* it waits at the old path's window */
+		if (qp->sq.block == BLOCK_WINDOW) /* it waits for the old path's window */
 			nic_schedule(qp);
 		drop_dest(qp);
 	}
@@ -473,10 +466,7 @@ static void take_mtu(struct nic_qp *qp, uint32_t mtu)
 
 	qp->mtu = qp->attr.path_mtu = mtu;
 	qp->mtu_shift = (uint8_t)__builtin_ctz(mtu);
-	/*
-	 * Four READ requests share the port's window, so that one is always on its way while
-	 * another comes in.
-	 */
+	/* Four READ requests fill the port's window, so requests and responses overlap. */
 	qp->read_chunk = chunk >> qp->mtu_shift ? chunk >> qp->mtu_shift : 1;
 }
 
@@ -490,7 +480,7 @@ static void take_values(struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t
 		q->pkey_index = a->pkey_index;
 	if (mask & NIC_QPA_PORT)
 		q->port = a->port;
-	if (mask & NIC_QPA_PORT && qp->type == NIC_QPT_UD) { /* has no path that would say */
+	if (mask & NIC_QPA_PORT && qp->type == NIC_QPT_UD) { /* UD has no path */
 		qp->port = (uint8_t)(a->port - 1);
 		take_mtu(qp, qp->pu->ports[qp->port].port->mtu);
 	}
@@ -539,7 +529,7 @@ static void enter(struct nic_qp *qp, enum nic_qp_state to, const struct nic_qp_a
 	case NIC_QPS_SQD:
 		if (from == NIC_QPS_RTS) {
 			qp->attr.sq_draining = true;
-			/* once each time it is asked for */
+			/* raised once per request */
 			qp->events &= ~(1u << NIC_EVENT_SQ_DRAINED);
 			qp->sq.drained_event = mask & NIC_QPA_EN_SQD_ASYNC_NOTIFY;
 		}

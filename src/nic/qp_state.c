@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The state machine of a queue pair: which change of state needs and allows which attributes.
+ * The state machine of a queue pair: the required and optional attributes of each transition.
  * Source: InfiniBand Architecture Specification, volume 1, 10.3.1 (states) and 11.2.5.2 (table of
- * attributes of a modification); for each service as the kernel has it
+ * attributes of a modification); for each service as in the Linux kernel
  * (drivers/infiniband/core/verbs.c, qp_state_table).
  *
  *   RESET -> INIT -> RTR -> RTS <-> SQD      any -> RESET, any -> ERR      SQE -> RTS (not for RC)
@@ -16,7 +16,7 @@ struct rule {
 	uint32_t required, optional;
 };
 
-/* What a modification in RTS, or into it, may change besides. */
+/* Optional attributes of a modification in RTS or to RTS. */
 #define RC_RTS_OPTIONAL                                                                            \
 	(NIC_QPA_CUR_STATE | NIC_QPA_ACCESS_FLAGS | NIC_QPA_MIN_RNR_TIMER | NIC_QPA_ALT_PATH |     \
 	 NIC_QPA_PATH_MIG_STATE)
@@ -66,7 +66,7 @@ static const struct rule rc_rules[STATES][STATES] = {
 		},
 };
 
-/* As RC, without what belongs to retransmission and READs. */
+/* As RC, without the attributes of retransmission and READs. */
 static const struct rule uc_rules[STATES][STATES] = {
 	[NIC_QPS_RESET] =
 		{
@@ -102,7 +102,7 @@ static const struct rule uc_rules[STATES][STATES] = {
 
 #define UD_RTS_OPTIONAL (NIC_QPA_CUR_STATE | NIC_QPA_QKEY)
 
-/* No peer: nothing to agree on but the Q_Key. */
+/* UD has no peer; it needs the Q_Key. */
 static const struct rule ud_rules[STATES][STATES] = {
 	[NIC_QPS_RESET] = {[NIC_QPS_INIT] = {true, NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_QKEY,
 					     0}},
@@ -187,7 +187,7 @@ int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32
 	if (!rule->allowed || (mask & rule->required) != rule->required ||
 	    mask & ~(rule->required | rule->optional))
 		return -EINVAL;
-	/* Alternate paths (automatic path migration) are not offered. */
+	/* Alternate paths (automatic path migration) are not supported. */
 	if (mask & (NIC_QPA_ALT_PATH | NIC_QPA_PATH_MIG_STATE))
 		return -EINVAL;
 	return values_ok(qp, a, mask) ? 0 : -EINVAL;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester's sending half: cuts messages at the path MTU, READs into requests, and decides
- * when a QP must wait. What comes back is req_resp.c, what does not is retry.c.
+ * The sending half of the requester. It segments messages at the path MTU, splits READs into
+ * requests, and decides when a QP must wait. req_resp.c handles the responses, retry.c the
+ * time-outs.
  */
 #include "nic/tx.h"
 
-#define GATHER_BEHIND 8		  /* requests under way behind which others may wait */
-#define GATHER_NS     20000	  /* so long at most, if an ACK comes then */
-#define GATHER_BYTES  (32u << 10) /* enough for a flush, however few they are */
+#define GATHER_BEHIND 8		  /* outstanding requests that let others wait, at least */
+#define GATHER_NS     20000	  /* time of the wait after which an ACK ends it */
+#define GATHER_BYTES  (32u << 10) /* posted bytes that are enough for a flush */
 
 /* Op-code of packet `pkt` of a SEND, WRITE or call. IBA 9.4: FIRST, MIDDLE.., LAST, or ONLY. */
 static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
@@ -23,7 +24,7 @@ static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 				       PKT_SEND_ONLY_IMM},
 		[ROOST_OP_SEND_INV] = {PKT_SEND_FIRST, PKT_SEND_MIDDLE, PKT_SEND_LAST_INV,
 				       PKT_SEND_ONLY_INV},
-		/* One packet, whatever it carries: sq.c has seen to that. */
+		/* Always one packet; sq.c checks it. */
 		[ROOST_OP_RPC] = {PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS, PKT_RPC_PARAMS},
 		[ROOST_OP_RPC_WRITE] = {PKT_RPC_WRITE_FIRST, PKT_RPC_WRITE_MIDDLE,
 					PKT_RPC_WRITE_LAST, PKT_RPC_WRITE_ONLY},
@@ -33,17 +34,14 @@ static uint8_t request_opcode(const struct sq_entry *e, uint32_t pkt)
 	return table[e->op][first ? (last ? 3 : 0) : (last ? 2 : 1)];
 }
 
-/* PSNs that one request packet at `pkt` stands for: 1, or the responses of a READ request. */
+/* Number of PSNs of the request packet at `pkt`: 1, or the responses of a READ request. */
 uint32_t req_covers(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt)
 {
 	uint32_t end;
 
 	if (!op_is_read(e->op))
 		return 1;
-	/*
-	 * Requests end at multiples of read_chunk, so one that is sent again from its middle keeps
-	 * its end.
-	 */
+	/* Requests end at multiples of read_chunk, also those sent again from the middle. */
 	end = pkt - pkt % qp->read_chunk + qp->read_chunk;
 	return (end < e->npkts ? end : e->npkts) - pkt;
 }
@@ -56,8 +54,8 @@ uint32_t req_payload(const struct nic_qp *qp, const struct sq_entry *e, uint32_t
 }
 
 /*
- * What packets [from, to) of a message weigh in the destination's window. READ requests and atomics
- * are small.
+ * Bytes of packets [from, to) of a message in the destination's window. READ requests and atomics
+ * are small and count 0.
  */
 uint32_t req_bytes(const struct nic_qp *qp, const struct sq_entry *e, uint32_t from, uint32_t to)
 {
@@ -98,8 +96,8 @@ static uint8_t *put_extension(uint8_t *p, const struct nic_qp *qp, const struct 
 }
 
 /*
- * Builds and sends request packet `pkt` of a WQE. Changes no state of the QP. 0; -EAGAIN: no room
- * in the port; -EACCES, -EFAULT: the payload can't be read, nothing was sent.
+ * Builds and sends request packet `pkt` of a WQE. Does not change the QP's state. 0; -EAGAIN: no
+ * room in the port; -EACCES, -EFAULT: the payload can't be read, nothing was sent.
  */
 int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ackreq)
 {
@@ -150,17 +148,14 @@ int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ac
 	return 0;
 }
 
-/* Accounts for what was sent, and moves on. */
+/* Accounts for a request packet and moves psn_next. */
 static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uint32_t bytes,
 		    bool ackreq)
 {
 	struct qp_sq *sq = &qp->sq;
 	struct pu *pu = qp->pu;
 
-	/*
-	 * Nothing is in flight, the QP was idle or waited (RNR, a window): an answer is awaited
-	 * from now on.
-	 */
+	/* Nothing was in flight (idle, RNR wait, full window): the time-out starts now. */
 	if (sq->psn_next == sq->psn_una) {
 		sq->progress = pu->now;
 		if (!(sq->probes | sq->backoff))
@@ -194,8 +189,8 @@ static enum req_result wait_for(struct nic_qp *qp, enum qp_block why)
 }
 
 /*
- * A WQE that takes no PSN (a local one, or one that failed its checks) ends when all before it are
- * done: a key is not taken away under a request that was posted before.
+ * Ends a WQE that takes no PSN (a local one, or one that failed its checks) once all earlier ones
+ * are done. So a key is not invalidated while an earlier request uses it.
  */
 static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 {
@@ -217,8 +212,8 @@ static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 }
 
 /*
- * Ask for an acknowledgement: of the last packet, often enough inside a message, and before the
- * window is full: who waits for it to open waits for that ACK.
+ * True if the packet requests an ACK: the last packet of a message, one in NIC_ACKREQ_EVERY, and
+ * one before the window is full, since only an ACK opens it.
  */
 static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt,
 		      uint32_t bytes)
@@ -248,7 +243,7 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 		return wait_for(qp, BLOCK_READS);
 	bytes = req_bytes(qp, e, pkt, pkt + covered);
 	if (response) {
-		/* None agreed: it would wait for ever. */
+		/* max_rd_atomic is 0: the request would wait for ever. */
 		if (unlikely(!qp->attr.max_rd_atomic)) {
 			e->status = NIC_WC_LOC_QP_OP_ERR;
 			return end_unsendable(qp, e);
@@ -270,8 +265,8 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 		if (rc == -EAGAIN)
 			return REQ_PORT_FULL;
 		/*
-		 * Local memory refused. What was sent of it stays unanswered; the WQE ends in error
-		 * once those before it are done.
+		 * Local protection error. The packets already sent get no answer. The WQE ends in
+		 * error once the earlier ones are done.
 		 */
 		if (rc == -EFAULT)
 			qp->pu->ctr.memory_faults++;
@@ -289,15 +284,18 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 	return REQ_MORE;
 }
 
-/* Nothing to send: says so to doorbells, and looks once more (the other half is nic_doorbell). */
+/*
+ * Nothing to send: clears db_active, so that doorbells queue the QP, and then checks the queues
+ * again. True: idle. The counterpart is nic_doorbell().
+ */
 bool req_idle(struct nic_qp *qp)
 {
 	const struct recv_ring *rq = qp->resp.rq;
 	bool more;
 
 	/*
-	 * Who rings while nobody is told to count on us puts the QP on the PU's ring. (Who posts a
-	 * receive looks at the state: post.c.)
+	 * db_active is clear, so every doorbell puts the QP on the PU's ring. (A post of a receive
+	 * checks the state: post.c.)
 	 */
 	if (!atomic_load_explicit(&qp->db_active, memory_order_relaxed) && qp->state != NIC_QPS_ERR)
 		return true;
@@ -313,9 +311,10 @@ bool req_idle(struct nic_qp *qp)
 }
 
 /*
- * On a port whose flush is a system call: few small requests, while others are under way, wait
- * until the program has posted more, or an ACK finds that little is under way or that they have
- * waited as long as a flush takes; then they leave together (the idea is Nagle's, RFC 896).
+ * True if the posted requests wait for more, on a port whose flush is a system call. A few small
+ * requests wait while others are outstanding, and leave together, as with Nagle's algorithm (RFC
+ * 896). The wait ends when the program has posted enough, or with an ACK if little is outstanding
+ * or GATHER_NS are over.
  */
 static bool gathers(const struct nic_qp *qp)
 {
@@ -338,10 +337,7 @@ static bool gathers(const struct nic_qp *qp)
 	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)away * GATHER_BYTES;
 }
 
-/*
- * As req_idle(): with what is posted now the QP waits; a doorbell has it looked at again, as an ACK
- * has.
- */
+/* As req_idle(), for a QP that gathers. A doorbell or an ACK schedules it again. */
 static bool req_gather(struct nic_qp *qp)
 {
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
@@ -393,8 +389,8 @@ enum req_result req_run(struct nic_qp *qp)
 				if (unlikely(qp->state == NIC_QPS_ERR))
 					return REQ_MORE;
 				/*
-				 * No room for copies: an ACK makes some. Not to be told by whether
-				 * something is posted, which may have come since the look.
+				 * No room for copies: wait for an ACK. Tested here rather than with
+				 * sq_posted(), since work may have been posted after sq_fetch().
 				 */
 				if (sq_full(sq) || resize_stuck(qp))
 					return wait_for(qp, BLOCK_PSN);
@@ -404,7 +400,7 @@ enum req_result req_run(struct nic_qp *qp)
 			}
 		}
 		e = sq_entry(sq, sq->next);
-		/* Draining: what has begun goes on, nothing new starts (IBA 10.3.1.7). */
+		/* SQD: messages in progress are completed, no new one starts (IBA 10.3.1.7). */
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
 			     !psn_before(sq->psn_next, sq->psn_max)))
 			return REQ_IDLE;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester's receiving half: ACKs, NAKs, READ responses and results of atomics move psn_una
- * forward and retire WQEs, or send the requester back.
+ * The receiving half of the requester. ACKs, NAKs, READ responses and results of atomics move
+ * psn_una and retire WQEs, or cause retransmission.
  */
 #include "nic/core.h"
 
-#define FEW_READS 4 /* outstanding: not worth asking for fewer */
+#define FEW_READS 4 /* with so few outstanding, rd_slow stays as it is */
 
 /*
- * Go-back-N: everything from psn_una on is sent again. No round trip is measured across it: the
- * wait that an RNR NAK asks for is none.
+ * Go-back-N: the requester sends everything from psn_una again. The running round-trip sample is
+ * dropped: it could include the wait of an RNR NAK.
  */
 void req_rewind(struct nic_qp *qp)
 {
@@ -29,9 +29,7 @@ void req_rewind(struct nic_qp *qp)
 	nic_schedule(qp);
 }
 
-/*
- * After a rewind, acknowledgements of the first copies may overtake the second: go on behind them.
- */
+/* After a rewind, ACKs of the first copies may pass psn_next: continue at psn_una then. */
 static void skip_acked(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -46,7 +44,7 @@ static void skip_acked(struct nic_qp *qp)
 	sq->next_pkt = sq->una != sq->fetched ? sq->psn_una - sq_entry(sq, sq->una)->psn : 0;
 }
 
-/* Every packet before `upto` is answered: what does it say of the round trip? */
+/* Updates the round trip: every packet before `upto` is answered. */
 static void rtt_answered(struct nic_qp *qp, uint32_t upto)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -73,7 +71,7 @@ static void progressed(struct nic_qp *qp)
 	sq->rnr_retries = qp->attr.rnr_retry;
 	if (unlikely(sq->probes | sq->backoff)) {
 		sq->probes = sq->backoff = 0;
-		/* The timer stands at twice the interval or more. */
+		/* The timer is set to twice the interval or more. */
 		if (sq->psn_una == sq->psn_max)
 			wheel_del(&pu->wheel, &qp->timer);
 		else
@@ -88,9 +86,8 @@ static void progressed(struct nic_qp *qp)
 }
 
 /*
- * Everything before `upto` is acknowledged. Stops at a READ or atomic that has no answer yet: an
- * acknowledgement beyond it means that the answer was lost (an implied NAK, IBA 9.7.5.2.8). True
- * when it came all the way.
+ * Acknowledges all packets before `upto`. Stops at a READ or atomic without an answer: an ACK
+ * beyond it means that the answer was lost (an implied NAK, IBA 9.7.5.2.8). False if it stopped.
  */
 static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 {
@@ -128,10 +125,10 @@ static bool ack_upto(struct nic_qp *qp, uint32_t upto)
 }
 
 /*
- * Responses are missing before what came: ask again, once per gap. What is asked for again is
- * executed again, behind all that the responder was asked before: fewer at a time then, or answers
- * come later than time-outs. An answer to a first copy of what has not been asked for again yet
- * says nothing about what has been.
+ * Responses are missing before this one: requests them again, once per gap. The responder executes
+ * them behind all earlier requests. So the number of outstanding READs is halved, or answers would
+ * come later than the time-outs. An answer to a first copy that has not been sent again yet says
+ * nothing about the second copies.
  */
 static void implied_nak(struct nic_qp *qp, uint32_t psn)
 {
@@ -148,8 +145,7 @@ static void implied_nak(struct nic_qp *qp, uint32_t psn)
 }
 
 /*
- * A READ request or atomic is answered in full: one more at a time, so twice as many each round
- * trip.
+ * A READ request or atomic is fully answered. rd_slow grows by one, so it doubles per round trip.
  */
 static void read_answered(struct nic_qp *qp)
 {
@@ -173,7 +169,7 @@ void req_fail(struct nic_qp *qp, enum nic_wc_status status)
 	qp_error(qp);
 }
 
-/* What comes now: can it be the answer to the probe, as far as is known how soon answers come? */
+/* True if an ACK that comes now can be the probe's, by the smallest round trip. */
 static bool answers_probe(const struct nic_qp *qp)
 {
 	uint64_t min = qp->dest->rtt_min;
@@ -192,9 +188,9 @@ static void on_ack(struct nic_qp *qp, uint32_t psn)
 		return;
 	}
 	/*
-	 * The probe alone was taken: what followed it at first is lost. Unless the ACK is the first
-	 * copy's, and those of the others are on their way: it comes too early for the probe's, or
-	 * no round trip is known. Then the next probe decides.
+	 * The ACK covers the probe only, so the packets after it are lost. But it may be the ACK of
+	 * the first copy, with more ACKs behind it: if it is too early for the probe's ACK, or no
+	 * round trip is known. Then the next probe decides.
 	 */
 	if (lone && (before || answers_probe(qp))) {
 		dest_lost(qp->dest);
@@ -214,15 +210,12 @@ static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
 		return;
 	}
 	/*
-	 * What followed a packet that was refused for want of a receive is out of sequence, and
-	 * some say so (rxe: check_psn() in rxe_resp.c). It was not lost, and is sent after the
-	 * wait.
+	 * After an RNR NAK the later packets are out of sequence, and some responders NAK them
+	 * (rxe: check_psn() in rxe_resp.c). They were not lost; they are sent after the wait.
 	 */
 	if (sq->rnr_until)
 		return;
-	/*
-	 * The same PSN named again without progress in between counts as a retry (IBA 9.7.5.2.4).
-	 */
+	/* A second NAK for the same PSN without progress counts as a retry (IBA 9.7.5.2.4). */
 	if (sq->nak_seen && sq->nak_psn == psn && !retry_count(qp))
 		return;
 	sq->nak_seen = true;
@@ -241,7 +234,7 @@ static void on_rnr(struct nic_qp *qp, uint32_t psn, uint8_t timer)
 		return;
 	}
 	if (sq->rnr_until)
-		return; /* a copy of the one we wait for */
+		return; /* a copy of the NAK that started the wait */
 	rtt_answered(qp, psn + 1);
 	sq->probes = sq->backoff = 0;  /* it is an answer */
 	if (qp->attr.rnr_retry != 7) { /* 7: for ever */
@@ -278,7 +271,7 @@ static void on_error_nak(struct nic_qp *qp, uint32_t psn, uint8_t syndrome)
 	}
 }
 
-/* Counted as they come, copies and late ones included: the counters equal what a capture shows. */
+/* Counts every NAK received, copies and late ones too, so the counters agree with a capture. */
 static void count_nak(struct nic_counters *c, uint8_t syndrome)
 {
 	switch (syndrome) {
@@ -321,9 +314,8 @@ static void on_aeth(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 }
 
 /*
- * Is this a response to e, at that place? Inside a READ a FIRST is as good as a MIDDLE, and the
- * other way around: executions that were asked for again begin there, and late packets of older
- * ones are right all the same.
+ * True if this is a valid response `pkt` of e. Inside a READ, FIRST and MIDDLE are both valid: a
+ * repeated execution may begin there, and late packets of the earlier one are valid too.
  */
 static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct pkt_view *v,
 		 uint32_t pkt)
@@ -334,12 +326,12 @@ static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct
 		return op_is_atomic(e->op);
 	if (!op_is_read(e->op) || v->payload_len != (left < qp->mtu ? left : qp->mtu))
 		return false;
-	/* But every execution that comes by the beginning of a request begins there. */
+	/* But every execution of a request's first packet begins there. */
 	if (pkt % qp->read_chunk == 0 && !(v->op->flags & PKT_FIRST))
 		return false;
 	/*
-	 * MIDDLE and FIRST can't be the last of a message, nor ONLY and LAST stand before the end
-	 * of a request.
+	 * MIDDLE and FIRST can't be the last packet of a message. ONLY and LAST must be the last
+	 * packet of a request.
 	 */
 	if (!(v->op->flags & PKT_LAST))
 		return pkt + 1 != e->npkts;
@@ -353,7 +345,7 @@ static void on_data(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	uint32_t pkt;
 	int rc;
 
-	/* A READ's answer to a probe says nothing about what followed the READ. */
+	/* A READ response to a probe says nothing about the packets after the READ. */
 	sq->probing = sq->lone = false;
 	ack_upto(qp, psn);
 	if (sq->psn_una != psn) {
@@ -398,11 +390,11 @@ void req_rx(struct nic_qp *qp, const struct pkt_view *v)
 	if (v->op->kind == PKT_KIND_ACK && unlikely(v->syndrome & PKT_AETH_TYPE_NAK))
 		count_nak(&qp->pu->ctr, v->syndrome);
 	if (!psn_before(psn, sq->psn_max)) {
-		qp->pu->ctr.req_bad_response++; /* answers what was never asked: a ghost */
+		qp->pu->ctr.req_bad_response++; /* answers a PSN that was never sent */
 		return;
 	}
 	if (psn_before(psn, sq->psn_una))
-		return; /* a copy, or overtaken */
+		return; /* a copy, or late */
 	if (v->op->kind == PKT_KIND_ACK)
 		on_aeth(qp, v, psn);
 	else

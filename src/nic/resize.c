@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A hook on the way out whose kernel changes how long things are. A WRITE goes through it piece by
- * piece, into segments; each full one, and the rest at the end, leaves as a WRITE of its own, of a
- * length that is known then. The last one ends the program's work request. A segment stays until it
- * is acknowledged: retransmission is the requester's, from there, and nothing runs twice.
+ * An outgoing hook whose kernel changes the length of WRITEs. A WRITE goes through the kernel piece
+ * by piece into segments. Each full segment, and the last one, leaves as a separate WRITE, since
+ * its length is known then. The last one ends the program's work request. A segment is kept until
+ * it is acknowledged, and the requester retransmits from it, so the kernel runs once per byte.
  *
- *	ring --take--> cur --pieces--> kernel --> | segment | segment | ... SEGS of them, given out (head) and come back (tail) in order
- *							each an entry of the send queue (SQ_SEGMENT; the last of a WQE: `final`)
+ *	ring --take--> cur --pieces--> kernel --> | segment | segment | ...
+ *
+ * There are SEGS segments, used (head) and released (tail) in order. Each is an entry of the send
+ * queue (SQ_SEGMENT; the last one of a WQE: `final`).
  */
 #include <stdlib.h>
 
@@ -20,14 +22,14 @@ struct qp_resize {
 	struct nic_stream_hook *hook;
 	uint8_t *segs;
 	uint32_t head, tail;
-	struct sq_entry *cur; /* the WQE that goes through */
-	bool busy;	      /* there is one */
+	struct sq_entry *cur; /* the current WQE */
+	bool busy;	      /* cur is valid */
 	bool needs_input;     /* the kernel wants its next piece */
-	bool told;	      /* the program knows how the WQE `told_index` has ended */
+	bool told;	      /* the WQE `told_index` has had its completion */
 	uint32_t told_index;
-	uint32_t in;   /* bytes of cur that went in */
-	uint32_t out;  /* that came out, in segments that are on their way */
-	uint32_t open; /* that are in the segment at head */
+	uint32_t in;   /* bytes of cur given to the kernel */
+	uint32_t out;  /* bytes of output in segments already emitted */
+	uint32_t open; /* bytes of output in the segment at head */
 	uint8_t piece[PIECE];
 };
 
@@ -41,7 +43,7 @@ static uint8_t *segment(const struct qp_resize *z)
 	return z->segs + (size_t)(z->head % SEGS) * SEG_BYTES;
 }
 
-/* Takes the next WQE; only a WRITE goes through the kernel. False: none is posted. */
+/* Takes the next WQE. Only a WRITE goes through the kernel. False: none is posted. */
 static bool begin(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
@@ -62,7 +64,7 @@ static bool begin(struct nic_qp *qp)
 	return true;
 }
 
-/* What is in the segment becomes an entry of the send queue. */
+/* Makes the segment at head an entry of the send queue. */
 static void emit(struct nic_qp *qp, uint8_t status, bool final)
 {
 	struct qp_resize *z = qp->resize;
@@ -102,7 +104,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	z->busy = !final;
 }
 
-/* The kernel gets its next piece. False: memory refused. */
+/* Gives the kernel its next piece. False: the memory can't be read. */
 static bool feed(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
@@ -127,7 +129,7 @@ static bool feed(struct nic_qp *qp)
 	return true;
 }
 
-/* Goes on with the WQE until a segment is full, the WQE at its end, or a hook there waits. */
+/* Continues the WQE until a segment is full, the WQE ends, or a hook is paused. */
 static void advance(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
@@ -142,7 +144,7 @@ static void advance(struct nic_qp *qp)
 		z->open += z->hook->produce(z->hook, segment(z) + z->open, SEG_BYTES - z->open,
 					    &z->needs_input);
 	}
-	/* Those behind would see it. */
+	/* emit() shows the segment to the hooks behind. */
 	if (!stream_paused(qp))
 		emit(qp, NIC_WC_SUCCESS, z->needs_input && z->in == z->cur->len);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The responder: takes requests in PSN order, checks them, executes them, and notes what is to be
- * answered. Answers leave in resp_send.c, in order behind running READs.
+ * The responder. It takes requests in PSN order, checks and executes them, and records the answers
+ * due. resp_send.c sends the answers, in order behind running READs.
  */
 #include "nic/core.h"
 
@@ -16,7 +16,7 @@ static bool nak_is_fatal(uint8_t syndrome)
 	return PKT_AETH_TYPE(syndrome) == PKT_AETH_TYPE_NAK && syndrome != PKT_NAK_PSN_SEQ;
 }
 
-/* A NAK stands for the acknowledgement of everything before its PSN. */
+/* Records a NAK. It also acknowledges everything before its PSN. */
 void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 {
 	qp->resp.nak = syndrome;
@@ -28,7 +28,7 @@ void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 
 /* ---- receives ---- */
 
-/* Copies the next posted receive out of its ring. False: none is posted. */
+/* Copies the next posted receive from its ring. False: none is posted. */
 bool resp_take_recv(struct nic_qp *qp)
 {
 	struct qp_resp *r = &qp->resp;
@@ -44,8 +44,8 @@ bool resp_take_recv(struct nic_qp *qp)
 			return false;
 		if (unlikely(rq->prod_seen - rq->cons > rq->mask + 1)) {
 			/*
-			 * An index that no posting makes: the end. Of its own ring one lap is
-			 * believed, and flushed.
+			 * The program stored an invalid index: the QP ends. In the QP's own ring,
+			 * one lap of receives counts as posted and is flushed.
 			 */
 			if (qp->srq) {
 				rq->prod_seen = rq->cons;
@@ -83,7 +83,7 @@ bool resp_take_recv(struct nic_qp *qp)
 	return true;
 }
 
-/* Appends to the receive taken last. */
+/* Appends to the current receive. */
 enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n)
 {
 	struct qp_resp *r = &qp->resp;
@@ -132,8 +132,8 @@ void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f)
 }
 
 /*
- * Ends the receive in progress and all that are posted to this QP with "flushed". What is in an SRQ
- * is for others. A ring has no more receives than slots, whatever its index says meanwhile.
+ * Flushes the receive in progress and all receives posted to this QP. Receives in an SRQ stay for
+ * other QPs. The loop is bounded by the ring's slots: the program may change the index meanwhile.
  */
 void resp_flush(struct nic_qp *qp)
 {
@@ -152,7 +152,7 @@ void resp_flush(struct nic_qp *qp)
 
 /* ---- execution ---- */
 
-/* What scattering a SEND's payload came to, as a NAK; the receive ends with the matching error. */
+/* Scatters a SEND's payload. On error completes the receive and returns the NAK. */
 uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n)
 {
 	struct cqe_fields f = {.opcode = NIC_WC_RECV};
@@ -163,7 +163,7 @@ uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t 
 	case SCATTER_TOO_LONG:
 		qp->pu->ctr.resp_local_length_error++;
 		if (qp->type != NIC_QPT_RC)
-			return PKT_NAK_INVALID_REQ; /* the message is dropped, the receive waits for the next (uc.c, ud.c) */
+			return PKT_NAK_INVALID_REQ; /* dropped; the receive stays (uc.c, ud.c) */
 		f.status = NIC_WC_LOC_LEN_ERR;
 		resp_complete_recv(qp, &f);
 		return PKT_NAK_INVALID_REQ;
@@ -176,10 +176,7 @@ uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t 
 	return PKT_NAK_REM_OP;
 }
 
-/*
- * IBA 9.7.4.1.1 and C9-..: where in a message a packet of this kind may stand, and how long it must
- * be.
- */
+/* Checks a packet's place in its message and its length (IBA 9.7.4.1.1). */
 bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v)
 {
 	const struct qp_resp *r = &qp->resp;
@@ -252,9 +249,7 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 			return PKT_NAK_INVALID_REQ;
 		if (v->dmalen > NIC_MAX_MSG)
 			return PKT_NAK_INVALID_REQ;
-		/*
-		 * The whole message's range at once: a long WRITE fails before it changes anything.
-		 */
+		/* Checks the range of the whole message, so a bad WRITE changes nothing. */
 		if (v->dmalen) {
 			dst = qp_resolve(qp, v->rkey, v->va, v->dmalen, NIC_ACCESS_REMOTE_WRITE);
 			if (unlikely(!dst))
@@ -267,7 +262,7 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 	}
 	if (last ? v->payload_len != r->left : v->payload_len >= r->left)
 		return PKT_NAK_INVALID_REQ;
-	/* Before anything is written: a WRITE with immediate needs a receive for it. */
+	/* Before the write: a WRITE with immediate needs a receive. */
 	if ((v->op->flags & PKT_IMM) && !r->has_recv && !resp_take_recv(qp))
 		return resp_rnr(qp);
 	if (v->payload_len) {
@@ -314,9 +309,8 @@ uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v)
 }
 
 /*
- * Has the requester as many READs and atomics outstanding as were agreed (IBA 9.4.4: the
- * responder's resources)? One that was answered in full does not count, even while a copy of it is
- * being answered again.
+ * True if the requester has as many READs and atomics outstanding as were agreed (IBA 9.4.4: the
+ * responder's resources). A fully answered one does not count, even while it is answered again.
  */
 static bool replay_full(const struct qp_resp *r)
 {
@@ -443,7 +437,7 @@ static __attribute__((noinline)) void out_of_place(struct nic_qp *qp, const stru
 {
 	struct qp_resp *r = &qp->resp;
 
-	/* Not known to be a request at all: an error only where the next one stands (rx.c). */
+	/* An unsupported op-code is an error only at the expected PSN (rx.c). */
 	if (v->op->kind == PKT_KIND_NONE) {
 		qp->pu->ctr.rx_bad_opcode++;
 		return;
@@ -453,7 +447,7 @@ static __attribute__((noinline)) void out_of_place(struct nic_qp *qp, const stru
 		resp_duplicate(qp, v, psn);
 		return;
 	}
-	/* One NAK a gap (IBA 9.7.5.2.4), counted once, as rxe does (rxe_resp.c, check_psn). */
+	/* One NAK per gap (IBA 9.7.5.2.4), counted once, as in rxe (rxe_resp.c, check_psn). */
 	if (!r->nak_sent) {
 		qp->pu->ctr.out_of_sequence++;
 		resp_nak(qp, PKT_NAK_PSN_SEQ, r->epsn);
@@ -467,7 +461,7 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 	uint8_t nak;
 
 	if (unlikely(r->nak && nak_is_fatal(r->nak)))
-		return; /* the QP ends as soon as that NAK is out */
+		return; /* the QP ends when this NAK has been sent */
 	if (unlikely(psn != r->epsn)) {
 		out_of_place(qp, v, psn);
 		return;
@@ -476,7 +470,7 @@ void resp_rx(struct nic_qp *qp, const struct pkt_view *v)
 		qp_first_packet(qp);
 	r->nak_sent = false;
 	if (unlikely(r->nak))
-		r->nak = 0; /* what it asked for is here before it left */
+		r->nak = 0; /* the missing packet has come before the NAK was sent */
 	nak = execute(qp, v, psn);
 	if (unlikely(nak))
 		resp_nak(qp, nak, psn);

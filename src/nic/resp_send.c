@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the responder sends: READ responses in resumable turns, results of atomics, and behind them
- * the latest ACK or NAK.
+ * The sending half of the responder: READ responses in resumable turns, results of atomics, and
+ * behind them the latest ACK or NAK.
  *
  * READs and atomics share a replay ring of max_dest_rd_atomic entries, oldest first:
  *
@@ -25,9 +25,9 @@ static struct resp_entry *new_entry(struct qp_resp *r)
 {
 	struct resp_entry *e;
 
-	if (r->count == r->replay_size) { /* the oldest is done: resp.c has checked */
+	if (r->count == r->replay_size) { /* resp.c has checked that the oldest is done */
 		e = entry_at(r, 0);
-		if (e->cur != e->end) /* being answered again, to a requester that has gone on */
+		if (e->cur != e->end) /* it is answered again, but its requester has moved on */
 			r->pending--;
 		r->head = (uint8_t)(r->head + 1 == r->replay_size ? 0 : r->head + 1);
 		r->count--;
@@ -45,7 +45,7 @@ static void run_entry(struct nic_qp *qp, struct resp_entry *e, uint32_t from, ui
 	nic_schedule_resp(qp);
 }
 
-/* The response acknowledges everything before it: an ACK still waiting is part of it. */
+/* The response acknowledges everything before it, so a pending ACK is dropped. */
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts)
 {
 	struct resp_entry *e = new_entry(&qp->resp);
@@ -86,10 +86,7 @@ static struct resp_entry *find_entry(struct qp_resp *r, uint32_t psn, unsigned *
 	return NULL;
 }
 
-/*
- * A requester that goes back asks again for everything behind too: younger responses stop until it
- * does.
- */
+/* A requester that goes back also repeats all later requests, so later responses stop. */
 static void cancel_younger(struct qp_resp *r, unsigned i)
 {
 	while (++i < r->count) {
@@ -110,10 +107,7 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	unsigned i;
 
 	if (v->op->kind != PKT_KIND_READ_REQ && v->op->kind != PKT_KIND_ATOMIC) {
-		/*
-		 * Executed before: acknowledged again, up to the latest. A NAK that is still to go
-		 * says as much.
-		 */
+		/* Executed before: acknowledge again, up to epsn - 1. A pending NAK does so too. */
 		if (!r->nak) {
 			r->ack = true;
 			nic_schedule_resp(qp);
@@ -124,8 +118,8 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	if (!e || e->atomic != (v->op->kind == PKT_KIND_ATOMIC))
 		return;
 	/*
-	 * What it asks for comes next: a probe, sent while we were not running. It does not go
-	 * back, so those behind go on. If it does, as many are asked for again.
+	 * The requested response is the next one to send: a probe, sent while this process did not
+	 * run. A probe does not go back, so later responses continue.
 	 */
 	if (e->cur != e->end && psn == e->psn + e->cur)
 		return;
@@ -136,7 +130,7 @@ void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 	}
 	from = psn - e->psn;
 	npkts = v->dmalen ? (uint32_t)(((uint64_t)v->dmalen + qp->mtu - 1) >> qp->mtu_shift) : 1;
-	/* It must lie within what was asked for at first. */
+	/* It must lie within the original request. */
 	if (v->va != e->va + ((uint64_t)from << qp->mtu_shift) || v->rkey != e->rkey ||
 	    npkts > e->npkts - from || v->dmalen > e->len - (from << qp->mtu_shift))
 		return;
@@ -161,10 +155,10 @@ static int send_aeth(struct nic_qp *qp, uint8_t syndrome, uint32_t psn)
 }
 
 /*
- * The notification point of DCQCN (Zhu et al., SIGCOMM 2015, 3.1): a marked packet of a flow is
- * answered with a CNP at once, unless one went in the last 50 us. The flow is the connection;
- * requests and READ responses are what the other end could send more slowly. Datagrams have no rate
- * to lower.
+ * The notification point of DCQCN (Zhu et al., SIGCOMM 2015, 3.1). A packet with an ECN mark is
+ * answered with a CNP at once, unless one was sent in the last 50 us. A flow is a connection. Only
+ * requests and READ responses count, since the peer can send these more slowly. Datagrams have no
+ * rate to reduce.
  */
 #define CNP_EVERY 50000 /* ns */
 
@@ -181,7 +175,7 @@ void resp_congested(struct nic_qp *qp, const struct pkt_view *v)
 	nic_schedule_resp(qp);
 }
 
-/* A17.9.3: BECN set, no PSN, 16 reserved bytes. Itself it can't be marked: its ECN bits are 0. */
+/* A17.9.3: BECN set, no PSN, 16 reserved bytes. The ECN bits are 0, so a CNP is never marked. */
 static int send_cnp(struct nic_qp *qp)
 {
 	uint32_t len = pkt_ops[PKT_CNP].hdr_len + PKT_ICRC_LEN;
@@ -215,7 +209,7 @@ static int send_atomic_ack(struct nic_qp *qp, const struct resp_entry *e)
 	return 0;
 }
 
-/* 0, -EAGAIN, or a NAK syndrome when the memory can't be read (any more). */
+/* 0, -EAGAIN, or a NAK syndrome if the memory can't be read. */
 static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 {
 	bool first = e->cur == e->start, last = e->cur + 1 == e->end;
@@ -236,8 +230,8 @@ static int send_read_response(struct nic_qp *qp, const struct resp_entry *e)
 			return PKT_NAK_REM_ACCESS;
 	}
 	/*
-	 * READs are executed in their order, and each upward, packet by packet: after the loads for
-	 * the packet before.
+	 * READs are executed in order, each upward, packet by packet. The fence orders the loads
+	 * after those of the previous packet.
 	 */
 	atomic_thread_fence(memory_order_acquire);
 	rc = tx_begin(qp, len, &room);
@@ -289,10 +283,7 @@ static struct resp_entry *oldest_pending(struct qp_resp *r)
 	return NULL;
 }
 
-/*
- * A NAK that ends the connection takes our side to the error state, once it is on its way. Counted
- * are those that left.
- */
+/* Counts a NAK that was sent. A NAK that ends the connection takes the QP to the error state. */
 static void after_nak(struct nic_qp *qp, uint8_t syndrome)
 {
 	struct nic_counters *c = &qp->pu->ctr;
@@ -320,9 +311,9 @@ static void after_nak(struct nic_qp *qp, uint8_t syndrome)
 }
 
 /*
- * A request for a QP in the error state, which drops everything (IBA 10.3.1.9), but for this: the
- * NAK that ended the connection may have been lost, and its requester would run out of retries
- * without learning why. So what was refused is refused again when it comes again.
+ * A request for a QP in the error state, which drops all packets (IBA 10.3.1.9), with one
+ * exception. The NAK that ended the connection may have been lost, and the requester would exhaust
+ * its retries without the reason. So a copy of the refused request is refused again.
  */
 void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v)
 {
@@ -355,18 +346,15 @@ enum req_result resp_run(struct nic_qp *qp)
 			return REQ_PORT_FULL;
 		if (unlikely(rc) && e->done) {
 			/*
-			 * It was answered in full, so its requester may have gone on, and its
-			 * memory with it: a late copy is no reason to end the connection.
+			 * The READ was fully answered before, so its memory may be gone. A late
+			 * copy does not end the connection.
 			 */
 			e->cur = e->end;
 			r->pending--;
 			continue;
 		}
 		if (unlikely(rc)) {
-			/*
-			 * Named: the first response that does not come. Those before it may be
-			 * there already.
-			 */
+			/* The NAK names the first response that cannot be sent. */
 			uint32_t psn = e->psn + e->cur;
 
 			cancel_younger(r, 0);

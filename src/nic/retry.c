@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * When nothing comes back. Each QP has one timer, set when it has something outstanding and left
- * alone while ACKs flow: it looks at `progress` when it fires, so the fast path never touches the
- * wheel.
+ * Time-outs of the requester. Each QP has one timer. It is set when work becomes outstanding, and
+ * ACKs do not move it. When it fires, it compares `progress` with the time, so the fast path does
+ * not access the wheel.
  *
  *  progress        + probe interval             + T                            + T * retries
  *     |------------------|--- doubling ---|--------|--- go-back-N, again ... ----|  QP to error
  *                   one packet sent again
  *
- * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3); a lost tail costs the probe interval, max(RTO, 1 ms),
- * not T. RTO is what the destination's round trips say (dest_rto). T is not less than the path
- * takes: it would send again what cannot have been answered yet.
+ * T is 4.096 us x 2^timeout (IBA 9.7.6.1.3). A lost tail costs the probe interval, max(RTO, 1 ms),
+ * not T. The RTO comes from the destination's round trips (dest_rto). T is at least the path's
+ * round trip; a shorter T would retransmit packets that cannot have been answered yet.
  */
 #include "nic/alive.h"
 #include "nic/core.h"
@@ -47,7 +47,7 @@ static uint64_t probe_ns(const struct nic_qp *qp)
 	return (base << shift) * qp->nic->cfg.timeout_scale;
 }
 
-/* The next moment at which silence means something. */
+/* The time of the next probe or time-out. */
 static uint64_t deadline(const struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
@@ -57,7 +57,7 @@ static uint64_t deadline(const struct nic_qp *qp)
 
 	if (sq->rnr_until)
 		return sq->rnr_until;
-	/* Timeout 0 means wait for ever (IBA 11.2.5.2); probes go on all the same. */
+	/* Timeout 0 means wait for ever (IBA 11.2.5.2); probes are sent nevertheless. */
 	return qp->attr.timeout && expiry < probe ? expiry : probe;
 }
 
@@ -97,17 +97,17 @@ static void probe(struct nic_qp *qp)
 		sq->probing = true;
 		sq->probe_end = sq->psn_max;
 		/*
-		 * No round trip is sure any more: the answer to a packet behind may be lost, and
-		 * the probe's says the same.
+		 * A round trip is ambiguous now: the answer to a later packet may be lost, and the
+		 * probe's answer looks the same.
 		 */
 		sq->rtt_start = 0;
 	}
 }
 
 /*
- * A process that is stopped has not got what was sent: a NIC of its own would have answered.
- * Retries count from when it goes on. One look does not tell it from one that is busy, so the
- * second time nothing at all may have come from there since the first.
+ * True if the retries are used up because the peer's process is stopped. A hardware NIC would have
+ * answered for it, so the retries start again. A single look cannot tell a stopped process from a
+ * busy one. So the second time counts only if no packet has come since the first.
  */
 static bool peer_stalled(struct nic_qp *qp)
 {
@@ -145,7 +145,7 @@ void retry_fire(struct nic_qp *qp)
 
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return;
-	if (qp->type != NIC_QPT_RC) { /* held back by a window: look again */
+	if (qp->type != NIC_QPT_RC) { /* held back by a window: try again */
 		nic_schedule(qp);
 		return;
 	}
@@ -163,7 +163,7 @@ void retry_fire(struct nic_qp *qp)
 		return; /* nothing outstanding */
 	if (now >= deadline(qp)) {
 		if (!psn_before(sq->psn_una, sq->psn_next))
-			sq->progress = now; /* rewound and held back: sending is what is awaited */
+			sq->progress = now; /* rewound and held back: nothing is in flight */
 		else if (qp->attr.timeout && now >= sq->progress + timeout_ns(qp))
 			expire(qp);
 		else
@@ -171,9 +171,6 @@ void retry_fire(struct nic_qp *qp)
 		if (qp->state == NIC_QPS_ERR)
 			return;
 	}
-	/*
-	 * A probe does not move `progress`: the time-out still counts from there, the next, doubled
-	 * interval from the probe.
-	 */
+	/* The time-out counts from `progress`; the next, doubled probe interval from the probe. */
 	retry_arm(qp);
 }

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Calls: StRoM's op-codes 0x18 .. 0x1c (EuroSys '20, section 5). The core carries them, as it
- * carries WRITEs, and knows nothing of what they do: the bytes go to whoever serves calls, each
- * once and in order, and come back as RDMA WRITEs of the responder.
+ * Calls: StRoM's op-codes 0x18 .. 0x1c (EuroSys '20, section 5). The core transports calls like
+ * WRITEs and does not know what they do. It delivers each byte once, in order, to the layer that
+ * serves calls. Replies are RDMA WRITEs of the responder.
  *
  *	RPC		op-code, key, parameters: one packet
  *	RPC WRITE	op-code, key, payload of any length: FIRST, MIDDLE .. LAST, or ONLY
  *
- * A piece that the server can't take now gets an RNR NAK, wherever in the message it stands.
+ * A piece that the server can't take now gets an RNR NAK, at any place in the message.
  */
 #include "nic/core.h"
 
-/* Lines fetched ahead for one access: what is longer, the CPU's own prefetcher sees. */
+/* Cache lines prefetched for one access. The CPU's prefetcher handles longer accesses. */
 #define PREFETCH_LINES 16
 
 /* How long a PU counts as shared after packets of two QPs came to it. */
@@ -139,7 +139,7 @@ void nic_tell_time(struct nic *nic, unsigned pu, uint64_t now)
 
 void nic_rpc_ring(struct nic *nic, unsigned pu)
 {
-	/* There is room for one, beside the QPs (nic_doorbell()). */
+	/* The ring has room for one besides the QPs (nic_doorbell()). */
 	if (!atomic_exchange_explicit(&nic->pus[pu]->rung, true, memory_order_acq_rel))
 		mpsc_push(&nic->pus[pu]->doorbells, RPC_RING);
 	nic_kick(nic, pu);
@@ -157,19 +157,19 @@ unsigned rpc_run(struct pu *pu)
 	return n;
 }
 
-/* ---- what comes in ---- */
+/* ---- receiving ---- */
 
 bool rpc_deliver(struct nic_qp *qp, const struct nic_rpc_piece *piece)
 {
-	/* Before RTS what it answers could not be sent: PSNs of our own side begin there. */
+	/* Before RTS a reply could not be sent: the QP has no send PSN yet. */
 	return qp->state >= NIC_QPS_RTS &&
 	       qp->nic->rpc_ops->deliver(qp->nic->rpc_ctx, qp->rpc_ctx, piece);
 }
 
 /*
- * A call may name no region (0), or one that its peer can reach; any other key is answered as a
- * WRITE with it would be. A status in the reply would tell which keys there are, at the price of a
- * call for each guess. What a call may do with a region is asked at each access.
+ * A call may name no region (0), or one that its peer can reach. Any other key is refused, as for a
+ * WRITE. A status in the reply would let a peer find valid keys at the cost of one call per guess.
+ * Each access of the call checks its rights.
  */
 bool rpc_key_ok(const struct nic_qp *qp, uint32_t key)
 {
@@ -190,7 +190,7 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 	struct nic_rpc_piece piece;
 
 	if (!qp->rpc_ctx)
-		return PKT_NAK_INVALID_REQ; /* a NIC that only calls */
+		return PKT_NAK_INVALID_REQ; /* this NIC does not serve calls */
 	if (v->op->flags & PKT_FIRST) {
 		if (v->dmalen > NIC_MAX_MSG)
 			return PKT_NAK_INVALID_REQ;
@@ -223,7 +223,7 @@ uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v)
 	return 0;
 }
 
-/* ---- what a call may touch ---- */
+/* ---- memory accesses of a call ---- */
 
 static void *__attribute__((noinline))
 resolve_anew(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n, uint32_t access)
@@ -335,7 +335,7 @@ bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uin
 	return p;
 }
 
-/* ---- what goes back ---- */
+/* ---- replies ---- */
 
 /*
  * Appends an entry with the bytes [off, off + len) of the reply's data and tail. Only the last
@@ -374,11 +374,8 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	if (qp->state != NIC_QPS_RTS && qp->state != NIC_QPS_SQD)
 		return -ENOTCONN;
 	if (s->len && !s->buf && !s->key)
-		return -EACCES; /* 0 is no key; an entry without one has memory of ours */
-	/*
-	 * The tail is not cut by the edge of a packet: the first bytes go ahead then, in a WRITE of
-	 * their own.
-	 */
+		return -EACCES; /* key 0 in an entry means the server's own memory */
+	/* One packet carries the whole tail. If needed, the first bytes go in a WRITE before. */
 	if (over && over < s->tail_len && len > qp->mtu)
 		ahead = over;
 	if (qp->sq.count[SQ_REPLY] + (ahead != 0) >= NIC_RPC_SENDS)
@@ -390,7 +387,7 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	return 0;
 }
 
-/* The entry's WRITE, and those behind it of the same call, are to say that there are no data. */
+/* Marks this WRITE and later ones of the same call: they carry `lost` instead of the tail. */
 static void lose(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -408,7 +405,7 @@ static void lose(struct nic_qp *qp, const struct sq_entry *e)
 		qp->nic->rpc_ops->lost(qp->nic->rpc_ctx, qp->rpc_ctx, call);
 }
 
-/* Is it the source that faults? On loop-back the other end may be memory of a program's, too. */
+/* After a fault: true if the source is readable. On loop-back the destination may fault as well. */
 static bool readable(const uint8_t *src, uint32_t n)
 {
 	uint8_t scrap[256];
@@ -419,7 +416,7 @@ static bool readable(const uint8_t *src, uint32_t n)
 	return true;
 }
 
-/* Its data, or zeros when they can't be read. Only where these go may fail. */
+/* Copies the data, or zeros if they can't be read. -EFAULT: a fault of dst. */
 static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
 		       uint32_t n)
 {
@@ -465,11 +462,11 @@ void rpc_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	if (e->status == NIC_WC_SUCCESS) {
 		if (!e->reply.last)
-			return; /* the first bytes of one whose rest is behind it */
+			return; /* the first part of a WRITE that was split for its tail */
 		qp->pu->ctr.rpc_replies++;
 		qp->nic->rpc_ops->sent(qp->nic->rpc_ctx, qp->rpc_ctx, e->cookie);
 	} else if (e->status != NIC_WC_WR_FLUSH_ERR) {
-		/* No work request of the program's says that the connection ends here. */
+		/* No work request of the program reports the end of the connection. */
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 	}
 }

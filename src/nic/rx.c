@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A received packet's way to its QP: everything that can be told without the transport's state is
- * checked here, once, and what is behind may trust it: length, op-code, P_Key, QP and its state,
- * service, source address, ICRC.
+ * Delivery of received packets to QPs. All checks that do not need the transport's state are done
+ * here, once: length, op-code, P_Key, QP and its state, service, source address, ICRC. The code
+ * after it relies on them.
  */
 #include "nic/alive.h"
 #include "nic/core.h"
@@ -50,8 +50,8 @@ static void count_refused(struct nic_counters *c, enum pkt_error why)
 }
 
 /*
- * P_Keys match when their lower 15 bits do and one of them is a full member (IBA 10.9.3); ours is
- * 0xffff.
+ * P_Keys match if their lower 15 bits are equal and one of them is a full member (IBA 10.9.3). The
+ * NIC's P_Key is 0xffff.
  */
 static bool pkey_ok(uint16_t pkey)
 {
@@ -78,7 +78,7 @@ struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt)
 	return f;
 }
 
-/* A connection's own. */
+/* The flow of a connection. */
 static struct icrc_flow *connection_flow(struct nic_qp *qp, const struct port_pkt *pkt)
 {
 	struct icrc_flow *f = &qp->dest->rx;
@@ -89,8 +89,8 @@ static struct icrc_flow *connection_flow(struct nic_qp *qp, const struct port_pk
 }
 
 /*
- * A connection has one address at each end; a datagram may come from anywhere, to any address of
- * the QP's port.
+ * A connection has one address at each end. A datagram may have any source, and any address of the
+ * QP's port number as its destination.
  */
 static bool source_ok(const struct nic_qp *qp, const struct pu_port *pp, const struct port_pkt *pkt)
 {
@@ -100,16 +100,16 @@ static bool source_ok(const struct nic_qp *qp, const struct pu_port *pp, const s
 }
 
 /*
- * How far from the expected PSN a request may be that comes from another port. More are on their
- * way at once on no path that we know.
+ * The distance from the expected PSN, at most, of a request with a new source port. It is larger
+ * than the number of packets in flight on any known path.
  */
 #define PORT_WINDOW 8192
 
 /*
- * A connection's packets have one source port, that of the first one: who forges packets has to
- * guess it. Hardware may choose another one later, to take another path
- * (mlx5dv_modify_qp_udp_sport(3)): then it comes with a packet that can be the peer's, by its PSN.
- * Of UC the first packet may have any, since nobody says what was lost before it.
+ * True if the connection may change to this packet's source port. All packets of a connection have
+ * the source port of the first one, so a forger has to guess it. Hardware may change the port later
+ * to change the path (mlx5dv_modify_qp_udp_sport(3)); the packet's PSN must then be plausible. The
+ * first packet of UC may have any PSN, since packets before it may be lost.
  */
 static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 {
@@ -125,9 +125,7 @@ static bool may_change_port(const struct nic_qp *qp, const struct pkt_view *v)
 	return !psn_before(psn, first) && psn_before(psn, end);
 }
 
-/*
- * What a NIC says of congestion (A17.9.3) may come from another port than its data, and has no PSN.
- */
+/* A CNP (A17.9.3) has no PSN and may have another source port than the data. */
 static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, struct port_pkt *pkt,
 							    const struct pkt_view *v)
 {
@@ -142,9 +140,9 @@ static __attribute__((noinline)) enum pkt_error change_port(struct nic_qp *qp, s
 }
 
 /*
- * An op-code of RC that is reserved, or of StRoM's on a QP that has not agreed to them: a request
- * of an unsupported function, which the responder refuses (resp.c). Its headers are unknown; it is
- * as if it had none.
+ * A reserved op-code of RC, or an op-code of StRoM on a QP where they are not enabled. The packet
+ * is a request for an unsupported function, which the responder refuses (resp.c). Its headers are
+ * unknown and not parsed.
  */
 static const struct pkt_op unsupported = {
 	.name = "unsupported", .flags = PKT_REQUEST, .service = PKT_RC};
@@ -183,8 +181,8 @@ static enum pkt_error check(struct pu *pu, struct pu_port *pp, struct port_pkt *
 		return PKT_ERR_SOURCE;
 	if (qp->type == NIC_QPT_UD) {
 		/*
-		 * What is addressed to a group goes to those attached to it, not to the one that
-		 * somebody guessed.
+		 * A packet to a group goes to the QPs attached to it, not to the QP number in the
+		 * packet.
 		 */
 		if (unlikely(pkt_addr_is_group(pkt->dst)))
 			return PKT_ERR_GROUP;
@@ -228,7 +226,7 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			count_refused(&pu->ctr, err);
 			continue;
 		}
-		if (unlikely(!qp)) { /* QP 1 had it, or the members of a group */
+		if (unlikely(!qp)) { /* delivered to QP 1 or to a multicast group */
 			qp_end_lost(pu);
 			continue;
 		}
@@ -252,6 +250,6 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			ud_rx(qp, &v, &pkts[i]);
 		else
 			resp_rx(qp, &v);
-		qp_end_lost(pu); /* before it is acknowledged */
+		qp_end_lost(pu); /* before the packet is acknowledged */
 	}
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The send queue: WQEs are copied out of the ring, checked, executed from the copy, retired. After
- * the fetch the ring is never read again for that WQE: the program may overwrite it.
+ * The send queue. WQEs are copied from the ring, checked, executed from the copy, and retired. The
+ * ring is not read again after the copy, since the program may overwrite it.
  */
 #include "nic/core.h"
 
 /*
- * WQEs copied per look at the ring: enough to share the cache misses, few enough not to run ahead
- * of the wire.
+ * WQEs copied per fetch: enough to share the cache misses, few enough not to run ahead of the wire.
  */
 #define FETCH_BURST 16
 
@@ -36,8 +35,8 @@ static const struct {
 #define OPS (sizeof(op_info) / sizeof(op_info[0]))
 
 /*
- * Checks the private copy and copies what its own fields say is there. Returns the status to end
- * with, 0: good.
+ * Copies a WQE and checks the copy; the copy's own fields give its length. Returns the completion
+ * status, or 0.
  */
 static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 {
@@ -85,8 +84,7 @@ uint32_t sq_available(struct nic_qp *qp, uint32_t max)
 	uint32_t n = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
 	uint32_t room = sq->window - sq_of_program(sq);
 
-	/* No posting makes such an index. Do not trust the ring. */
-	if (unlikely(n > sq->mask + 1)) {
+	if (unlikely(n > sq->mask + 1)) { /* the program stored an invalid index */
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 		qp_error(qp);
 		return 0;
@@ -107,7 +105,7 @@ static inline void copy_next(struct nic_qp *qp, struct sq_entry *e)
 	e->wr_id = sq->wr_ids[slot];
 	e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
 	e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
-	/* What can't be sent, and what is not to be, takes no PSN. */
+	/* Invalid WQEs and local operations take no PSN. */
 	if (e->status != NIC_WC_SUCCESS || op_is_local(e->op))
 		e->npkts = 0;
 }
@@ -117,7 +115,7 @@ void sq_copy(struct nic_qp *qp, struct sq_entry *e)
 	copy_next(qp, e);
 }
 
-/* True when `next` has a WQE now. May take the QP to the error state. */
+/* Fetches WQEs. False: none is posted. May take the QP to the error state. */
 bool sq_fetch(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -138,8 +136,8 @@ bool sq_fetch(struct nic_qp *qp)
 }
 
 /*
- * The queue may never come to its end when kernels post to it: what the program has posted goes
- * behind what is there now. May take the QP to the error state.
+ * While kernels post, the queue may never become empty. So this fetches the program's WQEs behind
+ * the present entries. May take the QP to the error state.
  */
 void sq_mix(struct nic_qp *qp)
 {
@@ -183,7 +181,7 @@ void sq_complete(struct nic_qp *qp, const struct sq_entry *e)
 		qp->pu->ctr.completed_wqes++;
 		qp->pu->ctr.rdma_sends += e->op >= ROOST_OP_SEND && e->op <= ROOST_OP_SEND_INV;
 	}
-	/* First: the program that sees the completion may use the slot at once. */
+	/* Before the completion: a program that sees it may reuse the slot at once. */
 	atomic_store_explicit(&qp->sq.index->cons, e->index + 1, memory_order_release);
 	if (e->signaled || e->status != NIC_WC_SUCCESS)
 		complete(qp, e->wr_id, e->index, e->op, e->status, e->len);
@@ -206,7 +204,7 @@ bool sq_local(struct nic_qp *qp, struct sq_entry *e)
 	return e->status == NIC_WC_SUCCESS;
 }
 
-/* In SQD: says so when every message that had begun is at its end (IBA 10.3.1.7). */
+/* In SQD: raises the event when all messages in progress are complete (IBA 10.3.1.7). */
 void sq_drained(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -218,7 +216,7 @@ void sq_drained(struct nic_qp *qp)
 		qp_event(qp, NIC_EVENT_SQ_DRAINED);
 }
 
-/* Ends everything posted with "flushed", in order, whether it was fetched or not (IBA 10.8.6). */
+/* Flushes all posted WQEs in order, fetched or not (IBA 10.8.6). */
 void sq_flush(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -233,7 +231,7 @@ void sq_flush(struct nic_qp *qp)
 	}
 	if (unlikely(qp->resize))
 		resize_flush(qp);
-	/* Of an index that no posting makes, one ring full is believed. */
+	/* With an invalid index, one lap of the ring counts as posted. */
 	if (unlikely(prod - sq->taken > sq->mask + 1))
 		sq->taken = prod - (sq->mask + 1);
 	while (sq->taken != prod) {
@@ -253,8 +251,8 @@ void sq_flush(struct nic_qp *qp)
 }
 
 /*
- * Where n bytes of its payload from `off` on stand, if they may be read and are one piece of the
- * program's memory; else NULL.
+ * Returns the address of n bytes of the payload at `off`, if they are readable and contiguous in
+ * the program's memory; else NULL.
  */
 const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n)
 {
@@ -343,8 +341,7 @@ const struct sq_origin_ops sq_origins[SQ_ORIGINS] = {
 };
 
 /*
- * Copies n bytes of the entry's payload, from `off` on. 0, -EACCES (key, bounds, rights) or -EFAULT
- * (the memory is gone).
+ * Copies n bytes of the payload at `off`. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone).
  */
 int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
 {
@@ -353,7 +350,7 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 	return sq_origins[e->origin].gather(qp, e, off, dst, n);
 }
 
-/* The inverse, for READ responses and results of atomics. */
+/* The reverse of sq_gather(), for READ responses and the results of atomics. */
 int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
 	       uint32_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Shared receive queues: one ring of receives for many QPs (IBA 10.2.9). A QP takes from it as from
- * a ring of its own (resp.c); here are making and unmaking, and the events. Its QPs share a PU, so
- * the taking needs no lock.
+ * Shared receive queues: one ring of receives for many QPs (IBA 10.2.9). resp.c takes receives from
+ * it as from a QP's own ring. This file has creation, destruction and the events. All QPs of an SRQ
+ * have the same PU, so taking a receive needs no lock.
  */
 #include <stdlib.h>
 

@@ -1,38 +1,35 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Places: what sees the bytes of a queue pair's WRITEs and SENDs as they come in or leave (struct
- * nic_stream_hook in nic.h). A queue pair without any pays one branch a packet on each way.
+ * Stream hooks: they see the bytes of a queue pair's WRITEs and SENDs as they come in or leave
+ * (struct nic_stream_hook in nic.h). A queue pair without hooks pays one branch per packet in each
+ * direction.
  *
- *	in	resp_write(): behind all checks and the copy, so each byte comes by once, whatever
- *		the network does
- *	out	at the first transmission. What a hook has rewritten is kept, packet by packet,
- *		until it is acknowledged: a copy is taken from
- *		there, and nobody is asked twice
+ *	in	in resp_write(), after all checks and the copy, so a hook sees each byte once
+ *	out	at the first transmission. Rewritten packets are kept until they are acknowledged.
+ *		A retransmission sends the kept copy, and the hooks do not see it
  *
- * A hook that waits is paused: resp_write() refuses what it would see, stream_room() keeps what it
- * would see from leaving, until nic_stream_resume().
+ * While a hook is paused, until nic_stream_resume(), resp_write() refuses its packets and
+ * stream_room() holds outgoing ones back.
  *
- *	kept	| packet | packet | ... KEPT of them, at their PSN modulo KEPT: those between psn_una and psn_next are there
+ *	kept	| packet | packet | ...	KEPT packets, at their PSN modulo KEPT; those between
+ *					psn_una and psn_next are valid
  */
 #include <stdlib.h>
 
 #include "nic/core.h"
 
-/*
- * Packets in flight of a QP whose bytes are rewritten. Twice as many as go without asking for an
- * acknowledgement.
- */
+/* Packets in flight of a QP with rewritten bytes, at most: twice the distance of ACK requests. */
 #define KEPT	   (2 * NIC_ACKREQ_EVERY)
 #define KEPT_BYTES ((size_t)KEPT * 4096)
 
 struct qp_streams {
 	struct nic_stream_hook *in[NIC_MAX_CHAIN], *out[NIC_MAX_CHAIN];
-	uint8_t *kept; /* NULL: nobody rewrites */
+	uint8_t *kept; /* NULL: no hook rewrites */
 };
 
-/* ---- what comes in ---- */
+/* ---- incoming ---- */
 
-/* The first n that watch regions, if it is this one. */
+/* Ends a piece for those of the first n hooks on regions that watch this region. */
 static void leave(const struct nic *nic, uint32_t key, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
@@ -57,9 +54,7 @@ void stream_missed(const struct nic_qp *qp, uint32_t key)
 	leave(qp->nic, key, qp->nic->num_watched);
 }
 
-/*
- * In the order in which they are attached: two PUs never have one each of two hooks that both want.
- */
+/* All PUs enter hooks in the same order, the order of attachment, so they cannot deadlock. */
 bool stream_enter(const struct nic_qp *qp, uint32_t key)
 {
 	const struct nic *nic = qp->nic;
@@ -94,7 +89,7 @@ void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp)
 	nic_ring(qp);
 }
 
-/* ---- what leaves ---- */
+/* ---- outgoing ---- */
 
 void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
 		  uint32_t n)
@@ -136,10 +131,7 @@ void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
 		out[i]->bytes(out[i], piece);
 }
 
-/*
- * Is one that is attached there still at a piece? Its packet may be gone, so there need be nothing
- * in flight.
- */
+/* The piece's packet may have left already, so a hook may be paused with nothing in flight. */
 bool stream_paused(const struct nic_qp *qp)
 {
 	for (unsigned i = 0; i < qp->num_out; i++)
@@ -153,7 +145,7 @@ bool stream_room(const struct nic_qp *qp)
 	const struct qp_sq *sq = &qp->sq;
 
 	if (psn_before(sq->psn_next, sq->psn_max))
-		return true; /* they have seen it */
+		return true; /* a retransmission: the hooks have seen it */
 	if (stream_paused(qp))
 		return false;
 	return !qp->streams->kept || sq->psn_next - sq->psn_una < KEPT;
@@ -207,7 +199,7 @@ static bool in_flight(const struct nic_qp *qp)
 {
 	if (qp->sq.una != qp->sq.fetched || resize_active(qp))
 		return true;
-	/* In the error state nothing is sent again. */
+	/* In the error state nothing is retransmitted. */
 	return qp->state != NIC_QPS_ERR && qp->sq.psn_una != qp->sq.psn_max;
 }
 
@@ -222,7 +214,7 @@ int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook)
 	if (streams_of(qp))
 		return -ENOMEM;
 	if (hook->rewrites && !qp->streams->kept) {
-		/* Pages that no packet has touched are not there. */
+		/* The pages take no memory until a packet uses them. */
 		qp->streams->kept = mem_alloc_pages(KEPT_BYTES);
 		if (!qp->streams->kept)
 			return -ENOMEM;
@@ -258,7 +250,7 @@ int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook)
 		return -EBUSY;
 	if (!take_out(s->out, &qp->num_out, hook))
 		return -ENOENT;
-	nic_schedule(qp); /* it may have held up what leaves */
+	nic_schedule(qp); /* the hook may have held packets back */
 	if (hook->produce)
 		resize_end(qp);
 	for (unsigned i = 0; i < qp->num_out; i++)
@@ -324,7 +316,7 @@ void nic_stream_region_forget(struct nic *nic, uint32_t key)
 			nic->watched[i] = nic->watched[--nic->num_watched];
 }
 
-/* ---- the host's own accesses ---- */
+/* ---- accesses of the host ---- */
 
 int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void *dst, uint32_t n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One packet out: room in the port, then the ICRC over what was put there; and how many in one go.
- * Where a port lets it (port.h, `lag`), a packet's ICRC is computed after the next one is built.
+ * Transmission of a packet: room in the port, then the ICRC; and the burst of a QP's turn. If the
+ * port allows it (port.h, `lag`), a packet's ICRC is computed after the next packet is built.
  */
 #ifndef ROOST_NIC_TX_H
 #define ROOST_NIC_TX_H
@@ -9,7 +9,7 @@
 #include "nic/core.h"
 #include "packet/crc32.h"
 
-/* Room for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */
+/* Reserves room for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */
 static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32_t len,
 			      struct port_room *room)
 {
@@ -20,7 +20,7 @@ static inline int tx_begin_to(struct pu *pu, struct dest *d, uint8_t tos, uint32
 	return rc;
 }
 
-/* To the QP's peer. */
+/* The same, to the QP's peer. */
 static inline int tx_begin(struct nic_qp *qp, uint32_t len, struct port_room *room)
 {
 	return tx_begin_to(qp->pu, qp->dest, qp->tos, len, room);
@@ -31,7 +31,7 @@ static inline void tx_finish(const struct late_packet *p)
 	icrc_store(p->bth + p->len - PKT_ICRC_LEN, icrc_compute(p->flow, p->ip_id, p->bth, p->len));
 }
 
-/* The packet is complete but for its ICRC. */
+/* Ends a packet that is complete except for its ICRC. */
 static inline void tx_end_to(struct pu *pu, const struct dest *d, const struct port_room *room,
 			     uint32_t len)
 {
@@ -61,14 +61,14 @@ static inline void tx_finish_late(struct pu_port *pp)
 	pp->late.bth = NULL;
 }
 
-/* Sends what is there. */
+/* Flushes the port. */
 static inline void tx_flush(struct pu_port *pp)
 {
 	tx_finish_late(pp);
 	pp->blocked = !pp->port->ops->flush(pp->port);
 }
 
-/* The packet can't be built. The one before it is then the last, and complete for the port. */
+/* Cancels a packet that can't be built. The previous packet is completed first. */
 static inline void tx_cancel_to(struct pu *pu, const struct dest *d)
 {
 	tx_finish_late(&pu->ports[d->port_index]);
@@ -80,7 +80,7 @@ static inline void tx_cancel(struct nic_qp *qp)
 	tx_cancel_to(qp->pu, qp->dest);
 }
 
-/* Zeroes the padding behind `n` bytes of payload at p; returns how much it is. */
+/* Zeroes the padding behind `n` bytes of payload at p; returns its length. */
 static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 {
 	uint32_t pad = -n & 3;
@@ -90,12 +90,12 @@ static inline uint32_t tx_pad(uint8_t *p, uint32_t n)
 	return pad;
 }
 
-/* Payload so long, in one piece, is copied and goes into the ICRC in one pass. */
+/* Contiguous payload of at least this length is copied and checksummed in one pass. */
 #define TX_ONE_PASS 2048
 
 /*
- * Completes a packet but for its payload, of which n bytes come to p, behind its headers: copies
- * and pads it, and ends the packet. 0 or -EFAULT: then it is to be taken back.
+ * Copies n bytes of payload to p, behind the headers, pads it, and ends the packet. 0; -EFAULT: the
+ * caller must call tx_cancel().
  */
 static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room, uint8_t *p,
 				const void *src, uint32_t n, uint32_t len)
@@ -118,16 +118,16 @@ static inline int tx_end_copied(struct nic_qp *qp, const struct port_room *room,
 }
 
 /*
- * Packets a QP may send in one go before the next QP gets its turn. More of them, but not more
- * bytes, by a port that gathers.
+ * Packets of a QP before the next QP's turn. A port that gathers allows more packets, but not more
+ * bytes.
  */
 #define NIC_TX_BURST 32
 #define NIC_TX_BYTES (NIC_TX_BURST * 4096u)
 
-/* What is left of a QP's turn to send. */
+/* The rest of a QP's turn to send. */
 struct tx_burst {
 	uint32_t packets;
-	uint64_t end; /* sent_bytes of the PU */
+	uint64_t end; /* value of the PU's sent_bytes */
 };
 
 static inline struct tx_burst tx_burst(const struct nic_qp *qp)

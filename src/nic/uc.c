@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The responder of unreliable connections (IBA 9.8.2). Nothing is answered: a message that is
- * damaged (a PSN is missing, FIRST or LAST is) or refused (key, length, no receive) is dropped
- * without a word, counted, and the next FIRST or ONLY starts anew with whatever PSN it has. What a
- * WRITE placed before its damage was seen stays; a receive that a dropped SEND had begun to fill is
- * used for the message after it (IBA 9.9.3, class D; rxe_resp.c, do_class_d1e_error).
+ * The responder of unreliable connections (IBA 9.8.2). It sends no answers. A message that is
+ * damaged (a missing PSN, FIRST or LAST) or refused (key, length, no receive) is dropped and
+ * counted. The next FIRST or ONLY starts a new message with any PSN. Bytes that a damaged WRITE has
+ * stored stay. A receive that a dropped SEND had begun to fill is used for the next message (IBA
+ * 9.9.3, class D; rxe_resp.c, do_class_d1e_error).
  */
 #include "nic/core.h"
 
-/* The message in progress is lost, its receive is filled from the beginning again. */
+/* Drops the message in progress; the next message fills its receive. */
 static void abandon(struct nic_qp *qp)
 {
 	qp->resp.msg = PKT_KIND_NONE;
@@ -42,7 +42,7 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v)
 	qp->pu->ctr.out_of_sequence += gap;
 	if (v->op->flags & PKT_FIRST) {
 		if (unlikely(r->msg != PKT_KIND_NONE)) {
-			qp->pu->ctr.rx_uc_dropped++; /* the message before it: its end never came */
+			qp->pu->ctr.rx_uc_dropped++; /* the previous message has no end */
 			abandon(qp);
 		}
 		r->drop = false;
@@ -61,8 +61,8 @@ void uc_rx(struct nic_qp *qp, const struct pkt_view *v)
 	qp->pu->ctr.out_of_buffer += PKT_AETH_TYPE(nak) == PKT_AETH_TYPE_RNR;
 	drop(qp);
 	/*
-	 * The receive's own memory was refused, and has completed so: an error of this side (IBA
-	 * 9.9.3, class A).
+	 * The receive's memory was not accessible, and the receive has completed in error: a local
+	 * error (IBA 9.9.3, class A).
 	 */
 	if (v->op->kind == PKT_KIND_SEND && nak == PKT_NAK_REM_OP)
 		qp_error(qp);

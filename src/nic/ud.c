@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Unreliable datagrams (IBA 9.8.3): a message is one packet, to whom its WQE says, from whoever
- * knows the Q_Key. A receive begins with 40 bytes of room for a global route header, which on RoCE
- * v2 holds the IP header: an IPv6 header fills it, an IPv4 header stands in its last 20 bytes
- * (A17.4.5.2; Linux union rdma_network_hdr).
+ * Unreliable datagrams (IBA 9.8.3): a message is one packet. Its WQE names the destination, and any
+ * sender with the Q_Key is accepted. A receive begins with 40 bytes for a global route header. On
+ * RoCE v2 they hold the IP header: an IPv6 header fills them, an IPv4 header is in the last 20
+ * bytes (A17.4.5.2; Linux union rdma_network_hdr).
  */
 #include "nic/tx.h"
 #include "packet/ip.h"
@@ -11,7 +11,7 @@
 #define GRH_LEN 40
 
 /*
- * A Q_Key with the highest bit set is not for programs to name: the QP's own is meant (IBA 10.2.5).
+ * A Q_Key with the highest bit set in a WQE selects the QP's own Q_Key (IBA 10.2.5).
  */
 #define QKEY_OWN 0x80000000u
 
@@ -21,7 +21,7 @@ uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic
 
 	if (unlikely(!ah || ah->port_num != qp->attr.port))
 		return NIC_WC_LOC_QP_OP_ERR;
-	if (unlikely(e->len > ah->mtu)) /* another address of the port, which has a smaller one */
+	if (unlikely(e->len > ah->mtu)) /* may be less than the QP's MTU */
 		return NIC_WC_LOC_LEN_ERR;
 	if (unlikely(ah->pd != qp->pd))
 		return NIC_WC_LOC_PROT_ERR;
@@ -67,7 +67,7 @@ static void drop(struct nic_qp *qp)
 }
 
 /*
- * The IP header that it came with, as far as the port shows it: addresses, type of service, length.
+ * Builds the IP header from the fields that the port reports: addresses, type of service, length.
  */
 static void put_grh(uint8_t grh[GRH_LEN], const struct port_pkt *pkt)
 {
@@ -111,8 +111,7 @@ void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *p
 		nak = resp_scatter_or_nak(qp, v->payload, v->payload_len);
 	if (unlikely(nak)) {
 		drop(qp);
-		if (nak ==
-		    PKT_NAK_REM_OP) /* our own memory: the receive has completed so (IBA 9.9.3, class A) */
+		if (nak == PKT_NAK_REM_OP) /* local error, completed (IBA 9.9.3, class A) */
 			qp_error(qp);
 		return;
 	}

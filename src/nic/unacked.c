@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The requester of services without acknowledgements: a request is complete when its last packet is
- * with the port. Nothing is ever sent again, so `una` and `next` are one. A request that fails
- * takes the send queue to the SQE state and leaves the receive queue alone. QPs of this NIC are
- * reached through the port as others are.
+ * The requester of services without acknowledgements. A request is complete when the port has taken
+ * its last packet. There is no retransmission, so `una` equals `next`. A failed request takes the
+ * send queue to the SQE state; the receive queue continues. Packets to QPs of this NIC go through
+ * the port as well.
  */
 #include "nic/tx.h"
 
 /*
- * What a packet weighs in the window beyond its bytes. A lone small packet takes about this much of
- * a socket's receive buffer, and unlike a reliable one it is not sent again when that is full.
+ * Bytes that a packet counts in the window beyond its length. A small packet takes about this much
+ * of a socket's receive buffer, and it is not sent again when the buffer is full.
  */
 #define PACKET_WEIGHT (256 + PKT_MAX_HEADERS)
 
@@ -29,7 +29,7 @@ static uint32_t weight(const struct nic_qp *qp, const struct sq_entry *e, uint32
 	return PACKET_WEIGHT + req_payload(qp, e, pkt);
 }
 
-/* One packet of the WQE at `next`. */
+/* Sends one packet of the WQE at `next`. */
 static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
@@ -93,7 +93,7 @@ enum req_result unacked_run(struct nic_qp *qp)
 			sq_flush(qp);
 			return req_idle(qp) ? REQ_IDLE : REQ_MORE;
 		}
-		/* Draining: what has begun goes on, nothing new starts (IBA 10.3.1.7). */
+		/* SQD: messages in progress are completed, no new one starts (IBA 10.3.1.7). */
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0))
 			return REQ_IDLE;
 		if (sq->next == sq->fetched && !sq_fetch(qp)) {
