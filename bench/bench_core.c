@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the core costs without wires: two NICs in one thread, joined by a port that hands over
- * pointers. Prints JSON: nanoseconds of CPU per message, both sides, the acknowledgement and both
- * completions included. A call is the request, its kernel, and the reply.
+ * Measures the cost of the core without wires: two NICs in one thread, connected by a port that
+ * passes pointers. Prints JSON: nanoseconds of CPU per message, for both sides, with the
+ * acknowledgement and both completions. A call is the request, its kernel, and the reply.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +30,9 @@ static const struct nic_host_ops host_ops = {
 
 #define DEPTH 256
 
-/* Calls: where a side has what they look at, their parameters, and their replies. */
+/* Calls: offsets of their data, their parameters and their replies in a side's memory. */
 #define CALLS	  64
-#define ELEMENTS  8 /* of a list */
+#define ELEMENTS  8 /* elements of a list */
 #define LISTS_AT  (512u << 10)
 #define PARAMS_AT (640u << 10)
 #define REPLY_AT  (704u << 10)
@@ -54,7 +54,7 @@ struct side {
 };
 
 /*
- * All that are built in, and the op-codes to call them: what costs plain verbs nothing, or should.
+ * Loads all built-in kernels and enables calls. Plain verbs should not become slower by it.
  */
 static void load_kernels(struct side *s)
 {
@@ -129,8 +129,7 @@ static void side_connect(struct side *s, struct side *peer)
 }
 
 /*
- * What is measured: work requests to one place after the other, of `slots`, from one after the
- * other.
+ * The work requests to measure. Source and destination cycle through `slots` places.
  */
 struct job {
 	const char *name;
@@ -141,7 +140,7 @@ struct job {
 	uint32_t to_step;
 };
 
-/* Lines side by side, as a program's buffers are. */
+/* The places are contiguous and aligned to lines, as the buffers of a program. */
 static struct job verb_job(struct side *a, struct side *b, enum roost_op op, uint32_t size)
 {
 	uint32_t stride = (size + 63) & ~63u;
@@ -158,7 +157,7 @@ static struct job verb_job(struct side *a, struct side *b, enum roost_op op, uin
 }
 
 /*
- * What calls ask for: of a list the value of the last element, of `size` bytes, or an object of
+ * The parameters of a call: the value of a list's last element, of `size` bytes, or an object of
  * that size with its CRC.
  */
 struct asked {
@@ -213,7 +212,7 @@ static struct job call_job(struct side *a, struct side *b, bool object, uint32_t
 	return j;
 }
 
-/* The first reply's tail. */
+/* Checks the tail of the first reply. */
 static void expect_reply(const struct side *a, const struct job *j)
 {
 	struct roost_rpc_tail tail;
@@ -233,7 +232,7 @@ static double now_ns(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* For so many seconds, or messages. */
+/* Runs for `seconds`, or for `messages` messages if not 0. */
 static double run(struct side *a, struct side *b, const struct job *j, unsigned batch,
 		  double seconds, uint64_t messages)
 {
@@ -301,9 +300,9 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
 }
 
 /*
- * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row, of write, read or the calls
- * list and object; or all of the verbs. With MESSAGES it ends after so many. Calls have the kernels
- * that are built in; with `kernels` they are there for verbs, too, and nobody calls them.
+ * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row for OP write, read, list or
+ * object (the last two are calls); without OP, all rows of the verbs. It ends after MESSAGES
+ * messages if given. Calls use the built-in kernels. With `kernels` they are loaded for verbs too.
  */
 int main(int argc, char **argv)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the loop of the kernel `hll` does by itself: items in cache, as they come from a port, into
- * sketches of several precisions; the form for any machine, and the one chosen for this one; and
- * the kernel alone, piece by piece. Prints JSON.
+ * Measures the loop of the kernel `hll` alone. Items are in the cache, as they come from a port,
+ * and go into sketches of several precisions. It measures the portable form, the form chosen for
+ * this machine, and the kernel alone, piece by piece. Prints JSON.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 static uint8_t items[PIECES][PIECE];
 static uint8_t registers[1u << ROOST_HLL_MAX_PRECISION];
 
-/* Runs of everything take turns: `t` gets one run's Gbit/s of items. */
+/* One run; the forms alternate. `t` gets the Gbit/s of items. */
 static void run_loop(hll_update_fn *update, unsigned precision, double *t)
 {
 	double start = now_ns();
@@ -33,7 +33,7 @@ static void run_loop(hll_update_fn *update, unsigned precision, double *t)
 	*t = 8.0 * ROUNDS * sizeof(items) / (now_ns() - start);
 }
 
-/* A call as the kernel runtime would have it: ADD, and a payload that goes on. */
+/* Prepares a call as the kernel runtime does: ADD, with a long payload. */
 static void begin_call(struct roost_call *c, void *self, unsigned precision)
 {
 	static uint64_t state[ROOST_KERNEL_MAX_STATE / 8];
@@ -67,7 +67,7 @@ static void run_kernel(struct roost_call *c, double *t)
 	*t = 8.0 * ROUNDS * sizeof(items) / (now_ns() - start);
 }
 
-/* Medians over RUNS. */
+/* Prints medians over RUNS. */
 static void measure(unsigned precision, void *self, const char *sep)
 {
 	double scalar[RUNS], chosen[RUNS], kernel[RUNS];

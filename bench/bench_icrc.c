@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the invariant CRC costs a packet: computing, verifying with the identification known,
- * guessed right, and unknown (solved for). Packets of a burst, one after the other, as the engine
- * sees them. Prints JSON.
+ * Measures the cost of the invariant CRC per packet: computation, and verification with the IP
+ * identification known, guessed right, and unknown (solved for). The packets of a burst are
+ * processed in order, as in the engine. Prints JSON.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static uint32_t one(enum how how, struct icrc_flow *f, uint8_t *p, size_t len, u
 	return guess;
 }
 
-/* Median over RUNS of the nanoseconds a packet takes. */
+/* Median over RUNS of the nanoseconds per packet. */
 static double measure(enum how how, struct icrc_flow *f, size_t len)
 {
 	static uint32_t volatile sink __attribute__((unused));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Kernels against other ways to the same: READs, ONC RPC over TCP, work at the receiver's CPU. Two
- * processes, a NIC and a core each, over shm. Prints JSON. Latency is from the post to the data.
+ * Compares kernels with READs, ONC RPC over TCP, and work on the receiver's CPU. Two processes,
+ * each with a NIC and a core, communicate over shm. Prints JSON. Latency is from the post to the
+ * data.
  *
  *	bench-kernels TEST [--delay US] [--point SECONDS]
  */

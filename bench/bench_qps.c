@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a queue pair costs, idle and busy, from 1 to 10,000 of them: two NICs in one thread, joined
- * by a port that hands over pointers. The QPs take turns, one or sixteen WRITEs of 64 bytes each
- * and no more before these are complete: so each count of QPs is asked for the same, and with many
- * of them each visit finds its QP out of the caches. Prints JSON: nanoseconds of CPU a message
- * (both sides, the acknowledgement and the completion included), the rate relative to that of 16 of
- * them, and the memory of a QP: what the core has of it, and what the process grew by (queues of 16
- * WQEs included).
+ * Measures the cost of a queue pair, idle and busy, with 1 to 10,000 QPs: two NICs in one thread,
+ * connected by a port that passes pointers. The QPs take turns. Each posts one or sixteen WRITEs of
+ * 64 bytes and waits for them, so the load is the same for each number of QPs. With many QPs, a QP
+ * is out of the caches at its turn. Prints JSON: nanoseconds of CPU per message (both sides, with
+ * the acknowledgement and the completion), the rate relative to 16 QPs, and the memory of a QP: its
+ * part in the core, and the growth of the process (with queues of 16 WQEs).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,7 @@
 #define OUTSTANDING 1024 /* over all QPs */
 #define CQ_DEPTH    2048
 #define PER_TURN    64
-#define FEW	    16 /* what more of them are compared with */
+#define FEW	    16 /* number of QPs for the comparison */
 
 struct pair {
 	struct nic_qp *qp[2];
@@ -39,7 +38,7 @@ static struct roost_cqe *cqe[2];
 static struct roost_cq_index ci[2];
 static uint32_t cons, pd[2], key[2];
 static uint8_t *mem[2];
-static struct arena rings[2]; /* as src/verbs has them */
+static struct arena rings[2]; /* as in src/verbs */
 static struct pair pairs[MAX_QPS];
 static unsigned num_pairs;
 
@@ -47,7 +46,7 @@ static void on_cq(void *host, void *ctx)
 {
 }
 
-/* What goes wrong shows in a completion. */
+/* Errors show in completions. */
 static void on_qp(void *host, enum nic_event ev, void *ctx)
 {
 }
@@ -147,7 +146,7 @@ static uint64_t resident(void)
 	return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Bytes that the process grew by, for each QP (of a pair, half). */
+/* Growth of the process in bytes, per QP (half of a pair's). */
 static double grow(unsigned qps)
 {
 	uint64_t before = resident();
@@ -183,7 +182,7 @@ static void put(struct pair *p, unsigned i)
 	p->wr[p->posted++ % DEPTH] = i;
 }
 
-/* Gives QP i its next WRITEs, if it has none; returns how many. */
+/* Posts the next WRITEs of QP i if none are outstanding; returns their number. */
 static unsigned post(unsigned i, unsigned batch)
 {
 	struct pair *p = &pairs[i];
@@ -214,7 +213,7 @@ static unsigned take_completions(void)
 	return n;
 }
 
-/* Nanoseconds of CPU a message, the QPs taking turns. */
+/* Nanoseconds of CPU per message; the QPs take turns. */
 static double busy(unsigned qps, unsigned batch, double seconds)
 {
 	static uint64_t now = 1;
@@ -240,7 +239,7 @@ static double busy(unsigned qps, unsigned batch, double seconds)
 		}
 		t = cpu_ns();
 	}
-	/* What is under way belongs to this row, too. */
+	/* Outstanding messages belong to this row too. */
 	while (out) {
 		unsigned n;
 
@@ -254,7 +253,7 @@ static double busy(unsigned qps, unsigned batch, double seconds)
 	return (cpu_ns() - start) / (double)done;
 }
 
-/* With queues and caches as they will be. */
+/* Measures after a warm-up of queues and caches. */
 static double measured(unsigned qps, unsigned batch, double seconds)
 {
 	busy(qps, batch, seconds / 4);
@@ -271,7 +270,7 @@ static void rows_of(unsigned qps, double seconds, bool first)
 		double few = measured(qps < FEW ? qps : FEW, batch, seconds / 2),
 		       ns = measured(qps, batch, seconds);
 
-		/* Before and after: a shared machine is another one a second later. */
+		/* Measured before and after: the load of a shared machine changes. */
 		few = (few + measured(qps < FEW ? qps : FEW, batch, seconds / 2)) / 2;
 		printf("%s\n  {\"qps\": %u, \"posted\": %u, \"ns\": %.1f, \"ns_of_16\": %.1f, \"rate_of_16\": %.3f, "
 		       "\"core_bytes\": %llu, \"grown_bytes\": %.0f}",
@@ -280,7 +279,7 @@ static void rows_of(unsigned qps, double seconds, bool first)
 	}
 }
 
-/* bench_qps [SECONDS]: for each row. */
+/* bench_qps [SECONDS]: SECONDS is the time for each row. */
 int main(int argc, char **argv)
 {
 	static const unsigned counts[] = {1, 16, 100, 1000, 4000, MAX_QPS};

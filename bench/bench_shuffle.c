@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the loop of the kernel `shuffle` does by itself: tuples in cache, as they come from a port,
- * into partitions in memory that the cache does not hold; the form for any machine, the one chosen
- * for this one, and what a program would write without buffers. Prints JSON.
+ * Measures the loop of the kernel `shuffle` alone. Tuples are in the cache, as they come from a
+ * port, and go into partitions in memory larger than the cache. It measures the portable form, the
+ * form chosen for this machine, and a loop without buffers. Prints JSON.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static int nowhere(void *ctx, uint64_t va, const void *buf, uint32_t len)
 	return 0;
 }
 
-/* Each tuple to its place at once. */
+/* Stores each tuple directly, without buffers. */
 static enum shuffle_end direct(struct shuffle_work *w, const uint8_t *from, size_t n)
 {
 	for (size_t i = 0; i < n; i++, from += 8) {

@@ -29,7 +29,7 @@ struct joint {
 
 struct duo_shared {
 	struct joint joint[2];
-	_Atomic unsigned ready[2];	      /* how far each side is */
+	_Atomic unsigned ready[2];	      /* the last step that each side has reached */
 	_Alignas(128) _Atomic unsigned order; /* 0: drive the NIC */
 	_Alignas(128) _Atomic unsigned doing;
 	_Alignas(128) _Atomic bool over;
@@ -155,7 +155,7 @@ static void join(struct duo *d, const struct joint *peer)
 	d->rkey = peer->rkey;
 }
 
-/* Both sides come to `step` before either goes on. */
+/* Waits until both sides have reached `step`. */
 static void meet(struct duo *d, unsigned me, unsigned step)
 {
 	struct duo_shared *sh = d->shared;
@@ -229,7 +229,7 @@ void duo_run(const struct duo_plan *plan)
 	waitpid(pid, &status, 0);
 	if (status)
 		duo_fail("the server failed");
-	/* All else goes with the process, which has no other use. */
+	/* The process ends next and frees everything else. */
 }
 
 void duo_phase(struct duo *c, unsigned n)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * For benchmarks: two processes with a NIC each, a core each when there are two, joined over shm by
- * one RC queue pair that has the op-codes of calls. The client measures; the server holds the
- * memory, drives its NIC by polling, and does other things when it is told to. They share a page.
+ * Benchmarks with two processes. Each has a NIC, and a core if there are two. One RC queue pair
+ * over shm connects them, with the op-codes of calls enabled. The client measures. The server holds
+ * the memory, drives its NIC by polling, and runs a phase on request. They share memory.
  *
- * Whatever fails ends the program with one line on stderr: a benchmark has nobody to report errors
- * to.
+ * Every error ends the program with one line on stderr.
  */
 #ifndef ROOST_BENCH_DUO_H
 #define ROOST_BENCH_DUO_H
@@ -29,39 +28,38 @@ struct duo {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
-	uint8_t *mem; /* registered, for all access */
+	uint8_t *mem; /* registered, with all access rights */
 	size_t len;
-	uint64_t remote; /* the peer's memory, and its key */
-	uint32_t rkey;
+	uint64_t remote;      /* the peer's memory */
+	uint32_t rkey;	      /* its key */
 	unsigned outstanding; /* signaled work requests without completion */
 };
 
 struct duo_plan {
-	uint64_t delay_ns;	       /* of a round trip: half of it on each way */
+	uint64_t delay_ns;	       /* of a round trip: half in each direction */
 	size_t client_len, server_len; /* bytes of memory */
-	void (*build)(
-		struct
-		duo *s); /* at the server, before they are joined: fills its memory, deploys kernels. May be NULL */
+	/* at the server, before the connection: fills its memory, deploys kernels. May be NULL */
+	void (*build)(struct duo *s);
 	void (*turn)(struct duo *s);		  /* at the server, between polls. May be NULL */
-	void (*phase)(struct duo *s, unsigned n); /* what duo_phase() asks for */
+	void (*phase)(struct duo *s, unsigned n); /* for duo_phase() */
 	void (*client)(struct duo *c);
 };
 
-/* Runs plan->client() here and the server in a process of its own, to the end of the client. */
+/* Runs plan->client() in this process and the server in a child, until client() returns. */
 void duo_run(const struct duo_plan *plan);
 
 /*
- * The client's: lets the server do plan->phase(n), n > 0, instead of driving its NIC. Returns when
- * it has begun; duo_phase_end() when it is over, and the NIC driven again.
+ * Called by the client. The server runs plan->phase(n), n > 0, instead of driving its NIC. Returns
+ * when the phase has begun. duo_phase_end() returns when the phase is over.
  */
 void duo_phase(struct duo *c, unsigned n);
 void duo_phase_end(struct duo *c);
-/* Figures that both sides see; 16 of them. */
+/* One of 16 figures that both sides share. */
 _Atomic uint64_t *duo_figure(struct duo *d, unsigned i);
 
-/* Posts one, signaled; its completion is counted by duo_reap(). */
+/* Posts a signaled work request; duo_reap() counts its completion. */
 void duo_post(struct duo *c, enum ibv_wr_opcode op, size_t at, uint64_t to, uint32_t len);
-/* Polls once; the number of completions. */
+/* Polls once; returns the number of completions. */
 unsigned duo_reap(struct duo *c);
 /* READs `len` bytes at `from` to mem + at, and waits for them. */
 void duo_read(struct duo *c, size_t at, uint64_t from, uint32_t len);

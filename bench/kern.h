@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* bench-kernels: what its tests share. Each prints rows, objects of one JSON array. */
+/* The common part of bench-kernels' tests. Each prints rows, objects of one JSON array. */
 #ifndef ROOST_BENCH_KERN_H
 #define ROOST_BENCH_KERN_H
 
@@ -9,14 +9,14 @@
 
 struct kern_options {
 	uint64_t delay_ns; /* of a round trip on the wire */
-	uint64_t point_ns; /* for each figure */
+	uint64_t point_ns; /* duration of each measurement */
 };
 
 extern struct kern_options kern;
 
 /*
- * One way to do the same thing: `once` does it with a random number; it returns how many round
- * trips it took, 0 when that makes no sense.
+ * One of several methods for the same operation. once() runs it with a random number and returns
+ * its number of round trips, or 0 if that is not defined.
  */
 struct kern_way {
 	const char *name;
@@ -27,8 +27,8 @@ struct kern_way {
 };
 
 /*
- * Measures all ways by turns, each for kern.point_ns in slices, and prints a row for each: latency,
- * rate, round trips. `extra`: more members, or "".
+ * Measures all methods in alternating slices, each for kern.point_ns in total, and prints a row for
+ * each: latency, rate, round trips. `extra`: more JSON members, or "".
  */
 void kern_compare(struct duo *c, const char *test, struct kern_way *ways, unsigned n, unsigned size,
 		  const char *extra);
@@ -38,22 +38,22 @@ struct kern_rate {
 	unsigned size;
 };
 
-/* Rates by turns, so many (KERN_TURNS at most) times; a row for each with the median, in `unit`. */
+/* Measures rates, `turns` times alternating (at most KERN_TURNS). Prints medians in `unit`. */
 #define KERN_TURNS 5u
 void kern_rates(struct duo *c, const char *test, const struct kern_rate *ways, unsigned n,
 		unsigned turns, const char *unit);
-/* Fails unless they are the same. */
+/* Fails unless the bytes are equal. */
 void kern_expect(const char *test, const void *got, const void *want, size_t len);
 
-/* For `calls` at once, with replies of up to `room` bytes. */
+/* Creates kern_caller for `calls` calls in flight, with replies of up to `room` bytes. */
 void kern_make_caller(struct duo *c, unsigned calls, uint32_t room);
 extern struct roost_caller *kern_caller;
-/* Polls until it is there. */
+/* Polls until the call has its result. */
 struct roost_result kern_wait(unsigned id);
-/* Calls and waits; the reply, of `want` bytes. It stays until the next call. */
+/* Calls and waits. Returns the reply of `want` bytes, which is valid until the next call. */
 const void *kern_call(uint64_t op, uint32_t rkey, const void *params, uint32_t len, uint32_t want);
 void kern_deploy(struct duo *s, const char *builtin);
-/* The numbers below n; from `kept` on in any order. */
+/* Stores the numbers below n; those from index `kept` on are shuffled. */
 void kern_mix(uint32_t *order, uint32_t n, uint32_t kept, uint64_t seed);
 
 /* The tests. */

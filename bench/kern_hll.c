@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels hll: a stream of 8-byte items counted by the kernel as they come in, against the
- * same stream as plain WRITEs, against HyperLogLog by the receiving CPU, while it receives and on
- * what lies in its memory, by one thread and by two. With two, the second is on the client's core.
+ * bench-kernels hll: the kernel counts a stream of 8-byte items as they come in. This is compared
+ * with the same stream as plain WRITEs, and with HyperLogLog on the receiver's CPU, while it
+ * receives and on items in its memory, with one thread and with two. The second thread runs on the
+ * client's core.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -17,9 +18,9 @@
 
 #define PRECISION 14u
 #define MESSAGE	  (256u << 10)
-#define SLOTS	  16u /* messages that have a place of their own, at both sides */
+#define SLOTS	  16u /* places for messages, on both sides */
 #define IN_FLIGHT 8u
-#define RESIDENT  (256u << 20) /* bytes of items that lie in the server's memory */
+#define RESIDENT  (256u << 20) /* bytes of items in the server's memory */
 #define PIECE	  4096u
 #define NAME	  0x686c6cull
 
@@ -29,7 +30,7 @@ enum {
 	COMES,
 	COMES_TWO,
 	BARE
-}; /* phases: what the server's CPU counts itself, by one thread or by two */
+}; /* phases: the server's CPU counts, with one thread or with two */
 enum { FIG_RATE = 1, FIG_SENT, FIG_DONE, FIG_DONE_TWO, FIG_STOP };
 
 static uint8_t registers[2][1u << ROOST_HLL_MAX_PRECISION];
@@ -52,7 +53,7 @@ static void build(struct duo *s)
 	kern_deploy(s, "hll");
 }
 
-/* ---- by the server's CPU ---- */
+/* ---- on the server's CPU ---- */
 
 struct part {
 	struct duo *s;
@@ -71,7 +72,7 @@ static void on_cpu(unsigned cpu)
 	pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
 }
 
-/* Runs it in this thread and, with two parts, one on the client's core, which is the first. */
+/* Runs fn in this thread and, with two parts, in a second one on the client's core (the first). */
 static void run_parts(struct duo *s, unsigned parts, void *(*fn)(void *))
 {
 	struct part part[2];
@@ -100,7 +101,7 @@ static void *count_resident(void *arg)
 	return NULL;
 }
 
-/* Each part takes its messages as they come; the first drives the NIC, between pieces, too. */
+/* Each part counts its messages as they come. The first part also drives the NIC. */
 static void *count_coming(void *arg)
 {
 	const struct part *p = arg;
@@ -127,7 +128,7 @@ static void *count_coming(void *arg)
 	return NULL;
 }
 
-/* Pieces in the cache, as they come from a port. */
+/* Counts pieces in the cache, as they come from a port. */
 static uint64_t bare(const uint8_t *data)
 {
 	uint64_t start = duo_ns(), bytes = 0;
@@ -184,7 +185,7 @@ static double by_writes(struct duo *c, unsigned size)
 	return gbps(done, ns);
 }
 
-/* Messages whose place is free again go out; what has arrived is told to the server's threads. */
+/* Sends messages to free places and tells the server's threads which have arrived. */
 static double while_receiving(struct duo *c, unsigned n, unsigned parts)
 {
 	uint64_t posted = 0, sent = 0, done = 0, start, ns;
@@ -257,7 +258,7 @@ static double by_kernel(struct duo *c, unsigned size)
 	return gbps(done, ns);
 }
 
-/* The kernel's sketch against the number of items, which are all different. */
+/* Compares the kernel's estimate with the number of items, which are all different. */
 static void check_estimate(struct duo *c)
 {
 	struct roost_hll_params p = roost_hll_params(NAME, ROOST_HLL_ESTIMATE, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * bench-kernels list, get: look-ups in lists and in a hash table that fit the cache, by READs, by
- * the kernels, and by ONC RPC. A list's key is in its last element. One 64-byte READ stands beside,
- * for what a round trip takes.
+ * the kernels, and by ONC RPC. The key is in a list's last element. A single 64-byte READ gives the
+ * time of a round trip.
  */
 #include "kern_look.h"
 
@@ -43,7 +43,7 @@ static uint64_t key_of(unsigned list, unsigned at)
 	return 1 + (uint64_t)list * LIST_MAX + at;
 }
 
-/* Element 0 of list n is the n-th of all; the others, and the values, lie in any order. */
+/* Element 0 of list n is at index n. The other elements and the values are shuffled. */
 static void build_lists(struct duo *s)
 {
 	struct list_element *e = (void *)s->mem;
@@ -140,7 +140,7 @@ void kern_list(void)
 
 /* ---- the hash table ---- */
 
-/* A table for each size of values: where it begins. */
+/* The offset of the table for this size of values. */
 static size_t table_at(unsigned value_len)
 {
 	size_t at = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lists and hash tables in the server's memory, and ONC RPC as one way to look things up in them.
+ * Lists and hash tables in the server's memory, and look-ups in them by ONC RPC.
  */
 #ifndef ROOST_BENCH_KERN_LOOK_H
 #define ROOST_BENCH_KERN_LOOK_H
@@ -9,23 +9,23 @@
 
 #define LIST_VALUE 64u
 
-/* Addresses are the server's. */
+/* Addresses are of the server's process. */
 struct list_element {
 	uint64_t key, value, next;
 	uint64_t rest[5];
 };
 
-/* In 4-byte units, for roost_traversal_list(). */
+/* Positions in 4-byte units, for roost_traversal_list(). */
 enum { LIST_KEY_POS = 0, LIST_VALUE_POS = 2, LIST_NEXT_POS = 4 };
 
 #define ONC_PHASE 1u /* plan->phase(): onc_serve() */
 
-/* Serves calls until the client says that it is enough. */
+/* Serves calls until the client ends the phase. */
 void onc_serve(struct duo *s);
-/* A slice of calls: around it. */
+/* Called before and after a slice of calls. */
 void onc_begin(struct duo *c);
 void onc_end(struct duo *c);
-/* The value's length; it lies at `to`. Spends kern.delay_ns, as a wire would. */
+/* Stores the value at `to`, returns its length. Waits kern.delay_ns, as on a wire. */
 uint32_t onc_list(uint64_t root, uint64_t key, uint8_t *to);
 uint32_t onc_get(uint64_t table, uint64_t entries, uint64_t key, uint8_t *to);
 

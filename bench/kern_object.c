@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels object: consistent reads of objects with a CRC-64, 8 of whose bytes are the CRC: a
- * plain READ, which checks nothing; READ with the check at the requester, which reads again; the
- * kernel, which reads again at the node. Failures come from dice: a try finds the object torn with
- * a given probability, the same way for both: a byte of what was read is changed before it is
- * checked.
+ * bench-kernels object: consistent reads of objects whose last 8 bytes are their CRC-64. It
+ * compares a plain READ without a check, READs that the requester checks and repeats, and the
+ * kernel, which checks and repeats at the node. Failures are random with a given probability, in
+ * the same way for both: a byte of the data read is changed before the check.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@
 #define MAX_SIZE 4096u
 #define TRIES	 1000u
 #define TORN_OP	 0x7001ull
-#define RATE_FIG 1u /* how many of 2^32 tries are torn */
+#define RATE_FIG 1u /* torn tries out of 2^32 */
 
 static struct rng dice;
 static _Atomic uint64_t *torn_rate;
@@ -28,7 +27,7 @@ static bool torn(void)
 	return (rng_u64(&dice) >> 32) < atomic_load_explicit(torn_rate, memory_order_relaxed);
 }
 
-/* The built-in kernel; but what it has read is torn now and then. */
+/* The built-in kernel, with random torn reads. */
 static enum roost_next torn_consistency(struct roost_call *c)
 {
 	if (c->resume && torn())
@@ -111,7 +110,7 @@ static void client(struct duo *c)
 		for (unsigned i = 0; i < sizeof(percent) / sizeof(percent[0]); i++) {
 			char extra[32];
 
-			/* Sizes without failures, and failures of the smallest and largest. */
+			/* All sizes without failures, smallest and largest with failures. */
 			if (percent[i] && size != 64 && size != MAX_SIZE)
 				continue;
 			atomic_store(torn_rate, (uint64_t)((double)percent[i] / 100 * 0x1p32));

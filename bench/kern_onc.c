@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ONC RPC over TCP, by the code that rpcgen makes of lookup.x: the same look-ups in the same
- * memory. A slice begins with a connection of its own. The server sleeps in poll(), as svc_run()
- * does.
+ * ONC RPC over TCP, with the code that rpcgen generates from lookup.x: the same look-ups in the
+ * same memory. Each slice starts with a new connection. The server sleeps in poll(), like
+ * svc_run().
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -20,7 +20,7 @@
 
 #define PORT_FIGURE 0u
 
-extern void lookup_1(struct svc_req *, SVCXPRT *); /* rpcgen declares it nowhere */
+extern void lookup_1(struct svc_req *, SVCXPRT *); /* rpcgen does not declare it */
 
 static bool stop;
 static CLIENT *client;
@@ -83,7 +83,7 @@ static SVCXPRT *listen_here(struct duo *s)
 	    getsockname(fd, (struct sockaddr *)&a, &len) || listen(fd, 4))
 		duo_fail("no TCP port for ONC RPC");
 	x = svctcp_create(fd, 0, 0);
-	/* 0: no port mapper is asked to list it */
+	/* 0: do not register with the port mapper */
 	if (!x || !svc_register(x, LOOKUP, LOOKUP_VERSION, lookup_1, 0))
 		duo_fail("can't serve ONC RPC");
 	atomic_store(duo_figure(s, PORT_FIGURE), ntohs(a.sin_port));
@@ -130,7 +130,7 @@ void onc_end(struct duo *c)
 	duo_phase_end(c);
 }
 
-/* What the fault port does to packets of the others. */
+/* The same delay as the fault port adds for the other methods. */
 static void on_the_wire(void)
 {
 	uint64_t start = duo_ns();

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * bench-kernels shuffle: 8-byte tuples into 1024 partitions of the server's memory, by radix. The
- * kernel does it as they come in; software does it at the client, by the same loop into memory of
- * its own, and WRITEs each partition then; a plain WRITE does not do it. Both need to know how much
- * each partition will take, so that is not timed. Sizes are MiB.
+ * kernel partitions tuples as they come in. Software partitions them at the client, with the same
+ * loop, into local memory, and then WRITEs each partition. A plain WRITE does not partition. Kernel
+ * and software need the sizes of the partitions, so counting is not timed. Sizes are in MiB.
  *
- * Into 512 partitions by shuffle-out, which does it at the client while tuples leave, in WRITEs of
- * a path MTU; and by software, as before.
+ * The same into 512 partitions with shuffle-out, which partitions at the client while tuples leave,
+ * in WRITEs of a path MTU; and with software as above.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -21,20 +21,20 @@
 #include "roost/shuffle.h"
 
 #define PARTS	  1024u
-#define OUT_PARTS 512u /* with two buffers of 4 KiB each: all of ROOST_SHUFFLE_OUT_ROOM */
+#define OUT_PARTS 512u /* two buffers of 4 KiB each fill ROOST_SHUFFLE_OUT_ROOM */
 #define MIB	  (1ull << 20)
 #define MAX_MIB	  1024u
 #define MIN_MIB	  128u
 #define PIECE	  4096u
 #define PIECES	  64u
 #define TABLE_LEN (PARTS * sizeof(struct roost_shuffle_part))
-#define SLACK	  (PARTS * 128ull) /* each partition begins at a line */
+#define SLACK	  (PARTS * 128ull) /* each partition is aligned to a line */
 #define OUT_LEN	  (MAX_MIB * MIB + SLACK)
 #define BARE	  1u
 #define FIG_RATE  1u
 
 /*
- * Client: | tuples | software's partitions | the table | shuffle-out's | a piece to look at |.
+ * Client: | tuples | software's partitions | the table | shuffle-out's table | a piece to check |.
  * Server: | table | partitions |.
  */
 #define CLIENT_OUT   (MAX_MIB * MIB)
@@ -45,12 +45,12 @@
 static struct roost_shuffle_params how = {
 	.partitions = PARTS, .tuple = 8, .how = ROOST_SHUFFLE_RADIX};
 
-static unsigned bound; /* the number of the queue pair that shuffle-out has */
+static unsigned bound; /* number of the queue pair bound to shuffle-out */
 static uint64_t at[PARTS];
 static struct shuffle_bounds bounds[PARTS];
 static uint8_t lines[PARTS * ROOST_SHUFFLE_LINE] __attribute__((aligned(ROOST_SHUFFLE_LINE)));
 
-/* Full lines need not pass through the cache; that is what the kernel does, too. */
+/* Full lines bypass the cache, as in the kernel. */
 static int put(void *ctx, uint64_t va, const void *buf, uint32_t len)
 {
 	return dma_stream((void *)(uintptr_t)va, buf, len);
@@ -80,7 +80,7 @@ static void build(struct duo *s)
 	kern_deploy(s, "shuffle");
 }
 
-/* Pieces in the cache, as they come from a port, into partitions in memory. */
+/* Partitions pieces in the cache, as they come from a port, into memory. */
 static void bare(struct duo *s, unsigned n)
 {
 	static uint8_t tuples[PIECES][PIECE];
@@ -115,7 +115,7 @@ static double gbps(unsigned mib, uint64_t start)
 	return 8.0 * mib * (double)MIB / (double)(duo_ns() - start);
 }
 
-/* Where the partitions of the first `mib` lie from `base` on. */
+/* Computes the table of the partitions of the first `mib` MiB, from `base` on. */
 static void lay_out(const struct duo *c, unsigned mib, uint64_t base,
 		    struct roost_shuffle_part *table)
 {
@@ -142,7 +142,7 @@ static double by_write(struct duo *c, unsigned mib)
 	return gbps(mib, start);
 }
 
-/* Some of what came must be there. */
+/* Checks a piece of some partitions at the server. */
 static void look(struct duo *c, const struct roost_shuffle_part *table)
 {
 	for (unsigned part = 0; part < how.partitions; part += 101) {
@@ -216,7 +216,7 @@ static double by_software(struct duo *c, unsigned mib)
 	return rate;
 }
 
-/* The same into OUT_PARTS. */
+/* The same into OUT_PARTS partitions. */
 static double by_software_out(struct duo *c, unsigned mib)
 {
 	double rate;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * bench-kernels walk: lists of 32 elements anywhere in memory that no cache holds. One walk at a
- * time, by the kernel and by a bare loop of the server's; and 64 calls in flight. Hops are what 31
- * more elements take.
+ * bench-kernels walk: lists of 32 elements in random order in memory larger than any cache. One
+ * walk at a time, by the kernel and by a bare loop on the server; and 64 calls in flight. The time
+ * of a hop comes from 31 more elements.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -57,8 +57,8 @@ static void build(struct duo *s)
 }
 
 /*
- * The same walks, by the server's own thread and without a NIC. Where a walk begins depends on what
- * the one before found, or the CPU walks two lists at a time.
+ * The same walks by the server's thread, without a NIC. The start of a walk depends on the result
+ * of the previous one; otherwise the CPU would walk two lists at the same time.
  */
 static void bare(struct duo *s, unsigned n)
 {
@@ -102,7 +102,7 @@ static unsigned one(struct duo *c, uint64_t random, unsigned length)
 	return 1;
 }
 
-/* Walks a second with `flight` calls under way all the time. */
+/* Walks per second with `flight` calls in flight. */
 static double many(struct duo *c, unsigned flight)
 {
 	static struct rng rng;

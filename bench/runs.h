@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What benchmarks of bare loops share: how long a run took, and the median of several. */
+/* The common part of benchmarks of bare loops: duration of a run, median of several runs. */
 #ifndef ROOST_BENCH_RUNS_H
 #define ROOST_BENCH_RUNS_H
 
 #include <stdlib.h>
 #include <time.h>
 
-/* The thread's own time: other programs on the machine don't count. */
+/* CPU time of the thread, without other programs of the machine. */
 static inline double now_ns(void)
 {
 	struct timespec t;

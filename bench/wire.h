@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A port for benchmarks of the core: packets stand where they were built, and the other NIC gets
- * pointers to them. No system call, no copy.
+ * A port for benchmarks of the core. Packets stay where they were built, and the other NIC gets
+ * pointers to them. There is no system call and no copy.
  */
 #ifndef ROOST_BENCH_WIRE_H
 #define ROOST_BENCH_WIRE_H
@@ -17,7 +17,7 @@ struct wire {
 	struct port_path path;
 	uint8_t *slots;
 	uint32_t len[WIRE_SLOTS];
-	uint32_t head, tail; /* packets sent to us */
+	uint32_t head, tail; /* packets sent to this port */
 };
 
 static struct port_path *path_get(struct port *p, const struct pkt_addr *dst, uint32_t dqpn)

@@ -319,8 +319,8 @@ struct nic {
 	uint32_t pd_cap;
 	struct secret secret;
 	uint32_t gsi_psn; /* of QP 1's next datagram; PU 0's owner */
-	struct dest
-		*gsi_dests[NIC_GSI_DESTS]; /* QP 1's last destinations, referenced; PU 0's owner */
+	/* QP 1's last destinations, with a reference each; PU 0's owner */
+	struct dest *gsi_dests[NIC_GSI_DESTS];
 	unsigned gsi_oldest;
 	unsigned num_watched;
 	struct {

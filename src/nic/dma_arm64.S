@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Guarded memory access for arm64, as dma_x86.S. Leaf functions that never touch the stack: at a fault anywhere between dma_text_begin and
- * dma_text_end, the handler (dma.c) sets the program counter to dma_fixup, which returns -EFAULT to the caller.
+ * Guarded memory access for arm64, like dma_x86.S. The functions are leaf functions that do not use
+ * the stack. At a fault between dma_text_begin and dma_text_end the handler (dma.c) sets the
+ * program counter to dma_fixup, which returns -EFAULT to the caller.
  *
- * Stores may become visible in any order here. The last word of a copy and what is behind it are therefore store-releases, each of which comes
- * after all that this thread has stored before it (Arm ARM, B2.3.7). A later store may overtake a store-release: hence the barrier at the start of a
- * copy, so that two messages are seen in their order, as from a NIC on PCIe.
+ * Stores may become visible in any order on this CPU. So the last word of a copy and the bytes
+ * behind it are store-releases, which are visible after all earlier stores of the thread (Arm ARM,
+ * B2.3.7). A later store may overtake a store-release. So a copy begins with a barrier, and two
+ * messages are visible in their order, as from a NIC on PCIe.
  *
- * A vector of 16 bytes at an address that is a multiple of 8 is moved as two words of 8, each in one piece (Arm ARM, Mem[] in J1.1.3).
+ * A vector of 16 bytes at a multiple of 8 is moved as two words of 8, each atomically (Arm ARM,
+ * Mem[] in J1.1.3).
  */
 	.section .note.GNU-stack,"",@progbits
 	.text
@@ -29,7 +32,7 @@
 
 dma_text_begin:
 
-/* Up to 7 bytes before a word of the destination: bring it to 8-byte alignment. x2 is 8 at least. */
+/* Copies up to 7 bytes until dst is aligned to 8 bytes. x2 is at least 8. */
 .macro ALIGN_DST
 	tbz	x0, #0, 1f
 	ldrb	w3, [x1], #1
@@ -46,13 +49,13 @@ dma_text_begin:
 1:
 .endm
 
-/* x0 dst, x1 src, x2 n. What was copied before is seen before. */
+/* x0 dst, x1 src, x2 n. Earlier copies are visible before. */
 BEGIN dma_copy
 	dmb	ishst
 	cmp	x2, #8
 	b.lo	5f
 	ALIGN_DST
-	/* in vectors, as long as a word stays for the end */
+	/* in vectors, while at least a word stays for the end */
 	cmp	x2, #72
 	b.lo	3f
 	.p2align 4
@@ -107,9 +110,9 @@ BEGIN dma_copy
 	b	1b
 END dma_copy
 
-/* In any order: what both ends of a run have in common is copied twice. x0 dst, x1 src, x2 n. */
+/* x0 dst, x1 src, x2 n. Copies in any order. Bytes that both ends share are copied twice. */
 BEGIN dma_load
-	tst	x2, #7		/* or a word would be in both of two loads, half in each */
+	tst	x2, #7		/* else two loads could each have half of a word */
 	b.ne	dma_copy
 	cmp	x2, #64
 	b.hi	2f
@@ -153,7 +156,10 @@ BEGIN dma_load
 	ret
 END dma_load
 
-/* In an order: each load-acquire comes before the loads behind it; the barrier, before all that follows. x0 dst, x1 src, x2 n. */
+/*
+ * x0 dst, x1 src, x2 n. Loads in order: each load-acquire is before the later loads, the barrier
+ * before all later accesses.
+ */
 BEGIN dma_load_up
 	tst	x1, #7
 	b.ne	2f
@@ -191,8 +197,9 @@ BEGIN dma_load_up
 END dma_load_up
 
 /*
- * A block of 128 bytes after the other, and their CRC (packet/crc32.h): x0 dst, x1 src, x2 n, a multiple of 128 and 256 at least, x3 what the first
- * block is changed by, and what the last one is in the end, x4 the multipliers. v0 to v7 are the block.
+ * Copies blocks of 128 bytes and computes their CRC (packet/crc32.h). x0 dst, x1 src, x2 n, a
+ * multiple of 128 and at least 256; x3 in: the change to the first block, out: the last block; x4
+ * the multipliers. v0 to v7 are the block.
  */
 .macro FOLD acc, next
 	pmull	v18.1q, v\acc\().1d, v16.1d
@@ -250,7 +257,10 @@ BEGIN dma_fold_pmull
 	ret
 END dma_fold_pmull
 
-/* Lines of 64 bytes that are not kept in the cache: x0 dst, aligned to them, x1 src, x2 n, a multiple of them. */
+/*
+ * Copies lines of 64 bytes past the cache. x0 dst, aligned to a line, x1 src, x2 n, a multiple of a
+ * line.
+ */
 BEGIN dma_stream_lines
 	cbz	x2, 2f
 	.p2align 4
@@ -266,7 +276,7 @@ BEGIN dma_stream_lines
 	ret
 END dma_stream_lines
 
-/* The CPU's own atomics (FEAT_LSE), and those of any: x0 addr, x1 compare, x2 swap, x3 old. */
+/* x0 addr, x1 compare, x2 swap, x3 old. With the atomics of FEAT_LSE, and without. */
 	.arch_extension lse
 BEGIN dma_cmp_swap_lse
 	casal	x1, x2, [x0]

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Guarded memory access for x86-64. Leaf functions that never touch the stack: at a fault anywhere between dma_text_begin
- * and dma_text_end, the handler (dma.c) sets the instruction pointer to dma_fixup, which returns -EFAULT to the caller.
+ * Guarded memory access for x86-64. The functions are leaf functions that do not use the stack. At
+ * a fault between dma_text_begin and dma_text_end the handler (dma.c) sets the instruction pointer
+ * to dma_fixup, which returns -EFAULT to the caller.
  *
- * x86 keeps stores in order (TSO) unless a string instruction or a non-temporal store made them, hence plain loops.
+ * x86 keeps stores in order (TSO), except those of string instructions and non-temporal stores. So
+ * the copies are plain loops.
  */
 	.section .note.GNU-stack,"",@progbits
 	.text
@@ -12,7 +14,7 @@
 
 dma_text_begin:
 
-/* One word of \n bytes, and on. */
+/* Copies a word of \n bytes and advances. */
 .macro STEP n
 .if \n == 1
 	movzbl	(%rsi), %eax
@@ -31,7 +33,7 @@ dma_text_begin:
 	add	$\n, %rdi
 .endm
 
-/* The last 64 bytes and more, words of 8. */
+/* Copies the last 64 bytes and more, in words of 8. */
 .macro WORDS_OF_8
 	mov	%rdx, %rcx
 	shr	$5, %rcx
@@ -58,7 +60,8 @@ dma_text_begin:
 .endm
 
 /*
- * Words of 16: a CPU with AVX stores them whole where they are aligned (Intel SDM volume 3, 9.1.1; AMD APM volume 2, 7.3.2).
+ * The same in words of 16. A CPU with AVX stores aligned ones atomically (Intel SDM volume 3,
+ * 9.1.1; AMD APM volume 2, 7.3.2).
  */
 .macro WORDS_OF_16
 	cmp	$8, %rdx
@@ -178,14 +181,17 @@ dma_text_begin:
 COPY dma_copy_sse2, movups, movups, %xmm0, %xmm1, %xmm2, %xmm3, 16, nop, WORDS_OF_8
 COPY dma_copy_avx, vmovups, vmovups, %ymm0, %ymm1, %ymm2, %ymm3, 32, vzeroupper, WORDS_OF_16
 
-/* In any order: what both ends of a short run have in common is copied twice. rdi dst, rsi src, rdx n. */
+/*
+ * rdi dst, rsi src, rdx n. Copies in any order. Bytes that both ends of a short run share are
+ * copied twice.
+ */
 	.globl	dma_load_avx
 	.hidden	dma_load_avx
 	.type	dma_load_avx, @function
 	.p2align 5
 dma_load_avx:
 	.cfi_startproc
-	test	$7, %dl		/* or a word would be in both of two loads, half in each */
+	test	$7, %dl		/* else two loads could each have half of a word */
 	jnz	dma_copy_avx
 	cmp	$64, %rdx
 	ja	2f
@@ -243,8 +249,9 @@ dma_load_avx:
 	.size	dma_load_avx, .-dma_load_avx
 
 /*
- * A block of 128 bytes after the other, and their CRC (packet/crc32.h): rdi dst, rsi src, rdx n, a multiple of 128 and 256 at least, rcx what the first block is
- * changed by, and what the last one is in the end, r8 the multipliers.
+ * Copies blocks of 128 bytes and computes their CRC (packet/crc32.h). rdi dst, rsi src, rdx n, a
+ * multiple of 128 and at least 256; rcx in: the change to the first block, out: the last block; r8
+ * the multipliers.
  */
 .macro FOLD acc, at
 	vmovdqu	\at(%rsi), %ymm5
@@ -293,7 +300,10 @@ dma_fold_avx2:
 	.cfi_endproc
 	.size	dma_fold_avx2, .-dma_fold_avx2
 
-/* Lines of 64 bytes past the cache: rdi dst, aligned to them, rsi src, rdx n, a multiple of them and not 0 or nothing happens. */
+/*
+ * Copies lines of 64 bytes past the cache. rdi dst, aligned to a line, rsi src, rdx n, a multiple
+ * of a line; 0 copies nothing.
+ */
 .macro STREAM name, vload, vstore, ra, rb, rc, rd, width, leave
 	.globl	\name
 	.hidden	\name

@@ -174,7 +174,7 @@ static inline void *mr_resolve_last(const struct mr_last *last, uint32_t key, ui
 	    (atomic_load_explicit(&e->access, memory_order_relaxed) & (access | MR_VALID)) !=
 		    (access | MR_VALID))
 		return NULL;
-	/* After the load of the rights: the rights of a later binding come with a later tag. */
+	/* Behind the load of the rights: the rights of a later binding come with a later tag. */
 	atomic_thread_fence(memory_order_acquire);
 	if (atomic_load_explicit(&e->tag, memory_order_relaxed) != last->tag)
 		return NULL;

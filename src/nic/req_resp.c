@@ -215,7 +215,9 @@ static void on_seq_nak(struct nic_qp *qp, uint32_t psn)
 	 */
 	if (sq->rnr_until)
 		return;
-	/* A second NAK for the same PSN without progress counts as a retry (IBA 9.7.5.2.4). */
+	/*
+	 * The same PSN in a second NAK without progress counts as a retry (IBA 9.7.5.2.4).
+	 */
 	if (sq->nak_seen && sq->nak_psn == psn && !retry_count(qp))
 		return;
 	sq->nak_seen = true;
@@ -314,7 +316,7 @@ static void on_aeth(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn)
 }
 
 /*
- * True if this is a valid response `pkt` of e. Inside a READ, FIRST and MIDDLE are both valid: a
+ * Is this a valid response `pkt` of e? Inside a READ, FIRST and MIDDLE are both valid: a
  * repeated execution may begin there, and late packets of the earlier one are valid too.
  */
 static bool fits(const struct nic_qp *qp, const struct sq_entry *e, const struct pkt_view *v,
