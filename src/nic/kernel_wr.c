@@ -7,6 +7,9 @@
  * CQ.
  */
 #include "nic/core.h"
+#include "nic/dma.h"
+#include "nic/nic_kernel_wr.h"
+#include "nic/nic_rpc.h"
 
 int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 {

@@ -4,6 +4,9 @@
  * requests, and decides when a QP must wait. req_resp.c handles the responses, retry.c the
  * time-outs.
  */
+#include "nic/requester.h"
+#include "nic/responder.h"
+#include "nic/stream.h"
 #include "nic/tx.h"
 
 #define GATHER_BEHIND 8		  /* outstanding requests that let others wait, at least */

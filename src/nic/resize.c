@@ -12,7 +12,7 @@
  */
 #include <stdlib.h>
 
-#include "nic/core.h"
+#include "nic/stream.h"
 
 #define SEGS	  16u
 #define SEG_BYTES 16384u

@@ -9,7 +9,10 @@
  *
  * A piece that the server can't take now gets an RNR NAK, at any place in the message.
  */
-#include "nic/core.h"
+#include "nic/dma.h"
+#include "nic/nic_kernel_wr.h"
+#include "nic/responder.h"
+#include "nic/rpc.h"
 
 /* Cache lines prefetched for one access. The CPU's prefetcher handles longer accesses. */
 #define PREFETCH_LINES 16

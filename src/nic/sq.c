@@ -3,7 +3,10 @@
  * The send queue. WQEs are copied from the ring, checked, executed from the copy, and retired. The
  * ring is not read again after the copy, since the program may overwrite it.
  */
-#include "nic/core.h"
+#include "nic/cq.h"
+#include "nic/dma.h"
+#include "nic/rpc.h"
+#include "nic/stream.h"
 
 /*
  * WQEs copied per fetch: enough to share the cache misses, few enough not to run ahead of the wire.

@@ -13,6 +13,9 @@
 
 #include "roost/wqe.h"
 
+/* Private copies of WQEs (fetched, not yet retired) per QP, at most. */
+#define NIC_SQ_WINDOW 512
+
 struct nic_qp;
 
 /* The origin of an entry. The table sq_origins has what depends on it. */
