@@ -104,8 +104,8 @@ static int init_sq(struct nic_qp *qp, const struct nic_qp_init *init)
 	if (rc)
 		return rc;
 	sges = (stride - ROOST_WQE_SGE_OFFSET) / sizeof(struct roost_sge);
-	qp->max_send_sge = sges < ROOST_MAX_SGE ? sges : ROOST_MAX_SGE;
-	qp->max_inline = stride - ROOST_WQE_INLINE_OFFSET;
+	qp->max_send_sge = (uint8_t)(sges < ROOST_MAX_SGE ? sges : ROOST_MAX_SGE);
+	qp->max_inline = (uint16_t)(stride - ROOST_WQE_INLINE_OFFSET);
 	if (init->max_inline > qp->max_inline) {
 		arena_free(&qp->nic->arena, sq->entries, entries_bytes(sq));
 		return -EINVAL;
