@@ -227,9 +227,4 @@ void runtime_counters(const struct kernel_runtime *rt, struct runtime_counters *
 void runtime_pu_counters(const struct kernel_runtime *rt, unsigned pu,
 			 struct runtime_counters *out);
 
-/* Built-in kernels, by name; NULL: no such one. Any thread. */
-const struct roost_kernel *kernels_builtin(const char *name);
-/* The same by number, for lists. */
-const struct roost_kernel *kernels_builtin_at(unsigned i);
-
 #endif

@@ -2,8 +2,8 @@
 /*
  * The loop of the kernel `shuffle`: apart from it, so that its forms can be compared and measured.
  */
-#ifndef ROOST_KERNELS_SHUFFLE_LOOP_H
-#define ROOST_KERNELS_SHUFFLE_LOOP_H
+#ifndef ROOST_BUILTIN_SHUFFLE_LOOP_H
+#define ROOST_BUILTIN_SHUFFLE_LOOP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,7 +6,7 @@
 #include <endian.h>
 #include <string.h>
 
-#include "kernels/builtin.h"
+#include "builtin/builtin.h"
 #include "roost/get.h"
 
 struct get {

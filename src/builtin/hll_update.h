@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The loop of the kernel `hll`: apart from it, so that its forms can be compared and measured. */
-#ifndef ROOST_KERNELS_HLL_UPDATE_H
-#define ROOST_KERNELS_HLL_UPDATE_H
+#ifndef ROOST_BUILTIN_HLL_UPDATE_H
+#define ROOST_BUILTIN_HLL_UPDATE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/benches.h"
-#include "kernels/builtin.h"
-#include "kernels/shuffle_loop.h"
+#include "builtin/benches.h"
+#include "builtin/builtin.h"
+#include "builtin/shuffle_loop.h"
 
 #define PARTS	  ROOST_SHUFFLE_PARTITIONS
 #define CHUNK	  64u /* entries of the table that a step reads or writes */

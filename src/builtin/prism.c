@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/builtin.h"
+#include "builtin/builtin.h"
 #include "roost/prism.h"
 
 #define ALL_FLAGS                                                                                  \

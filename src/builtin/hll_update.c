@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "kernels/hll_update.h"
+#include "builtin/hll_update.h"
 
 #include <endian.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/mix64.h"
+#include "builtin/mix64.h"
 #include "roost/hll.h"
 
 /*

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "kernels/benches.h"
+#include "builtin/benches.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "kernels/shuffle_loop.h"
+#include "builtin/shuffle_loop.h"
 
 #include <endian.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/mix64.h"
+#include "builtin/mix64.h"
 
 #define LINE  ROOST_SHUFFLE_LINE
 #define BATCH 64 /* tuples whose partitions are known before the first one moves */

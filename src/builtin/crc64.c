@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "kernels/crc64.h"
+#include "builtin/crc64.h"
 
 #include <isa-l/crc64.h>
 

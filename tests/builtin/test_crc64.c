@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "kernels/crc64.h"
+#include "builtin/crc64.h"
 #include "roost/consistency.h"
 
 static uint8_t data[9000];

@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernels/builtin.h"
+#include "builtin/builtin.h"
 #include "roost/aggregate.h"
 #include "roost/hll.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The hash of hll and shuffle (roost_hll_hash(), roost_shuffle_hash()), four at a time. */
-#ifndef ROOST_KERNELS_MIX64_H
-#define ROOST_KERNELS_MIX64_H
+#ifndef ROOST_BUILTIN_MIX64_H
+#define ROOST_BUILTIN_MIX64_H
 
 #if defined(__x86_64__)
 #include <immintrin.h>

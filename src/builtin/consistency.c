@@ -6,8 +6,8 @@
 #include <endian.h>
 #include <string.h>
 
-#include "kernels/builtin.h"
-#include "kernels/crc64.h"
+#include "builtin/builtin.h"
+#include "builtin/crc64.h"
 #include "roost/consistency.h"
 
 #define LINE 64u

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-#include "kernels/builtin.h"
+#include "builtin/builtin.h"
 
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/runtime.h"
 
 static const struct roost_kernel *const all[] = {
 	&kernel_get, &kernel_traversal, &kernel_consistency, &kernel_shuffle,

@@ -12,7 +12,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "kernels/shuffle_loop.h"
+#include "builtin/builtin.h"
+#include "builtin/shuffle_loop.h"
 #include "rig.h"
 
 #define PAYLOAD (RIG_MEM - RIG_PAYLOAD)

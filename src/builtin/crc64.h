@@ -3,8 +3,8 @@
  * CRC-64 of ECMA-182, reflected, as ISA-L's crc64_ecma_refl() from 0; twice as fast where the CPU
  * multiplies 256 bits without carry.
  */
-#ifndef ROOST_KERNELS_CRC64_H
-#define ROOST_KERNELS_CRC64_H
+#ifndef ROOST_BUILTIN_CRC64_H
+#define ROOST_BUILTIN_CRC64_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -12,8 +12,8 @@
 
 #include "base/mem.h"
 #include "base/spin.h"
-#include "kernels/builtin.h"
-#include "kernels/hll_update.h"
+#include "builtin/builtin.h"
+#include "builtin/hll_update.h"
 #include "roost/hll.h"
 
 #define MAX_REGISTERS (1u << ROOST_HLL_MAX_PRECISION)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* The built-in kernels, one file each. They use what any kernel may: roost/kernel.h. */
-#ifndef ROOST_KERNELS_BUILTIN_H
-#define ROOST_KERNELS_BUILTIN_H
+#ifndef ROOST_BUILTIN_BUILTIN_H
+#define ROOST_BUILTIN_BUILTIN_H
 
 #include <stdbool.h>
 
@@ -15,5 +15,10 @@ extern const struct roost_kernel kernel_prism;
 extern const struct roost_kernel kernel_shuffle;
 extern const struct roost_kernel kernel_shuffle_out;
 extern const struct roost_kernel kernel_traversal;
+
+/* Built-in kernels, by name; NULL: no such one. Any thread. */
+const struct roost_kernel *kernels_builtin(const char *name);
+/* The same by number, for lists. */
+const struct roost_kernel *kernels_builtin_at(unsigned i);
 
 #endif

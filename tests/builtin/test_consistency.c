@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "builtin/builtin.h"
 #include "rig.h"
 #include "roost/consistency.h"
 

@@ -4,8 +4,8 @@
  * resource of the kernel's (roost_take()). A call takes one and gives it back; of what nobody ever
  * used no page is there.
  */
-#ifndef ROOST_KERNELS_BENCHES_H
-#define ROOST_KERNELS_BENCHES_H
+#ifndef ROOST_BUILTIN_BENCHES_H
+#define ROOST_BUILTIN_BENCHES_H
 
 #include <stddef.h>
 

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "builtin/builtin.h"
 #include "rig.h"
 #include "roost/aggregate.h"
 

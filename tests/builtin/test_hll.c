@@ -12,7 +12,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "kernels/hll_update.h"
+#include "builtin/builtin.h"
+#include "builtin/hll_update.h"
 #include "rig.h"
 #include "roost/hll.h"
 
