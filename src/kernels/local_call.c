@@ -26,7 +26,8 @@ static void append(struct local_call *p, bool from)
 		return;
 	}
 	if (from)
-		rc = nic_host_read(p->rt->nic, p->pd, p->key, c->from, p->reply + at, c->ask_len);
+		rc = nic_host_read(p->rt->nic, NIC_RPC_GRANTED(p->pd, p->key), c->from,
+				   p->reply + at, c->ask_len);
 	else if (c->ask_len)
 		memcpy(p->reply + at, c->buf, c->ask_len);
 	p->result.len += c->ask_len;
@@ -53,6 +54,7 @@ bool local_call_perform(struct local_call *p)
 {
 	struct roost_call *c = &p->c;
 	struct nic *nic = p->rt->nic;
+	nic_rpc_key key = NIC_RPC_GRANTED(p->pd, p->key);
 	bool granted = c->va_in | c->from_in; /* it has no granted regions */
 	int rc = 0;
 
@@ -62,16 +64,16 @@ bool local_call_perform(struct local_call *p)
 	}
 	switch ((enum roost_ask)c->ask) {
 	case ROOST_ASK_READ:
-		rc = nic_host_read(nic, p->pd, p->key, c->va, c->buf, c->ask_len);
+		rc = nic_host_read(nic, key, c->va, c->buf, c->ask_len);
 		break;
 	case ROOST_ASK_WRITE:
-		rc = nic_host_write(nic, p->pd, p->key, c->va, c->buf, c->ask_len);
+		rc = nic_host_write(nic, key, c->va, c->buf, c->ask_len);
 		break;
 	case ROOST_ASK_COPY:
-		rc = nic_host_copy(nic, p->pd, p->key, c->va, c->from, c->ask_len);
+		rc = nic_host_copy(nic, key, c->va, key, c->from, c->ask_len);
 		break;
 	case ROOST_ASK_CAS:
-		rc = nic_host_cmp_swap(nic, p->pd, p->key, c->va, c->buf, c->from);
+		rc = nic_host_cmp_swap(nic, key, c->va, c->buf, c->from);
 		break;
 	case ROOST_ASK_SEND:
 	case ROOST_ASK_SEND_FROM:
@@ -92,7 +94,7 @@ bool local_call_perform(struct local_call *p)
 static int put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
 {
 	struct local_call *p = container_of(c, struct local_call, c);
-	int rc = nic_host_write(p->rt->nic, p->pd, p->key, va, buf, len);
+	int rc = nic_host_write(p->rt->nic, NIC_RPC_GRANTED(p->pd, p->key), va, buf, len);
 
 	p->refused |= rc != 0;
 	return rc;

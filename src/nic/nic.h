@@ -609,6 +609,17 @@ bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uin
 		      uint32_t access);
 
 /*
+ * The same accesses for the host, which names a region as NIC_RPC_GRANTED() and has the rights of a
+ * work request there. 0, -EACCES, -EFAULT. [owner of a PU]
+ */
+int nic_host_read(struct nic *nic, nic_rpc_key key, uint64_t va, void *dst, uint32_t n);
+int nic_host_write(struct nic *nic, nic_rpc_key key, uint64_t va, const void *src, uint32_t n);
+int nic_host_copy(struct nic *nic, nic_rpc_key dst_key, uint64_t dst, nic_rpc_key src_key,
+		  uint64_t src, uint32_t n);
+int nic_host_cmp_swap(struct nic *nic, nic_rpc_key key, uint64_t va, uint64_t *value,
+		      uint64_t swap);
+
+/*
  * An RDMA WRITE to the QP's peer: `len` bytes of memory of our own or of a region, and up to 8
  * more.
  */
@@ -756,18 +767,6 @@ int nic_stream_attach_region(struct nic *nic, uint32_t key, struct nic_stream_ho
 int nic_stream_detach_region(struct nic *nic, struct nic_stream_hook *hook);
 /* The region goes, and nobody watches it any more. [the same] */
 void nic_stream_region_forget(struct nic *nic, uint32_t key);
-
-/*
- * What the host itself may do with a region, as by a work request that names it. 0, -EACCES,
- * -EFAULT. [owner of a PU]
- */
-int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void *dst, uint32_t n);
-int nic_host_write(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, const void *src,
-		   uint32_t n);
-int nic_host_copy(struct nic *nic, uint32_t pd, uint32_t key, uint64_t dst, uint64_t src,
-		  uint32_t n);
-int nic_host_cmp_swap(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, uint64_t *value,
-		      uint64_t swap);
 
 /*
  * After index->prod of the send queue was stored, or that of the receive queue of a QP in the error
