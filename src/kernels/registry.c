@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "kernels/call.h"
+#include "kernels/guarded.h"
 
 /* ---- looking ---- */
 
@@ -95,23 +96,18 @@ static void release_registered(struct registered_kernel *st)
 		free(st);
 }
 
+static void run_stop(void *arg)
+{
+	const struct kernel_version *s = arg;
+
+	s->k->stop(s->own->self);
+}
+
 /* A stop() that crashes is one that has ended. */
 static void stop(struct kernel_runtime *rt, struct kernel_version *s)
 {
-	struct guard_scope scope;
-
-	if (!s->k->stop)
-		return;
-	guard_open(&rt->control, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(&rt->control);
-		s->k->stop(s->own->self);
-		guard_stepped(&rt->control);
-	} else {
-		guard_trapped(&rt->control);
+	if (s->k->stop && guarded_step(&rt->control, run_stop, s))
 		atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
-	}
-	guard_close(&rt->control, &scope);
 }
 
 static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
@@ -204,25 +200,29 @@ void registry_close(struct kernel_runtime *rt)
 
 /* ---- beginnings ---- */
 
+struct start {
+	const struct roost_kernel *k, *old; /* old: NULL, or whose place it takes */
+	void *self;
+	int rc;
+};
+
+static void run_begin(void *arg)
+{
+	struct start *a = arg;
+
+	a->rc = a->old ? a->k->take_over(&a->self, a->old) : a->k->start(&a->self);
+}
+
 /* Runs start(), or take_over() in the place of `old`. */
 static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k,
 		     const struct roost_kernel *old, void **self)
 {
-	struct guard_scope scope;
-	int rc;
+	struct start a = {.k = k, .old = old, .self = *self};
 
-	guard_open(&rt->control, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(&rt->control);
-		rc = old ? k->take_over(self, old) : k->start(self);
-		guard_stepped(&rt->control);
-		rc = rc > 0 ? -EIO : rc;
-	} else {
-		guard_trapped(&rt->control);
-		rc = -EFAULT;
-	}
-	guard_close(&rt->control, &scope);
-	return rc;
+	if (guarded_step(&rt->control, run_begin, &a))
+		return -EFAULT;
+	*self = a.self;
+	return a.rc > 0 ? -EIO : a.rc;
 }
 
 /* What one that crashed has left is in no state to be taken over. */
