@@ -21,10 +21,11 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "kernels/invocation.h"
 #include "kernels/kernel_wrs.h"
-#include "kernels/runtime.h"
 #include "kernels/object.h"
 #include "kernels/owners.h"
+#include "kernels/runtime.h"
 
 enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING, CALL_GONE };
 
@@ -50,12 +51,13 @@ struct bound_qp {
 
 /* The kernel that is registered for an op-code, in one version or several. */
 struct registered_kernel {
-	struct bound_qp bound[ROOST_KERNEL_QPS];
-	uint32_t num_bound;
+	/* counts the changes of the two numbers, which only grow; never 0 */
+	uint32_t grown;
+	uint32_t num_bound, num_grants;
+	unsigned versions; /* that are there */
 	struct roost_grant grants[ROOST_KERNEL_GRANTS];
 	nic_rpc_key keys[ROOST_KERNEL_GRANTS]; /* theirs */
-	uint32_t num_grants;
-	unsigned versions;	     /* that are there */
+	struct bound_qp bound[ROOST_KERNEL_QPS];
 	struct kernel_counters past; /* of those that have gone */
 };
 
@@ -80,15 +82,15 @@ struct timed_hist {
 /* A kernel in one version. */
 struct kernel_version {
 	const struct roost_kernel *k;
-	void *self;
-	uint64_t op; /* what calls it: the descriptor's, but for the fallback */
 	struct registered_kernel *registered;
-	struct own *own;
-	struct object object;  /* that it came in; no handle: none */
-	struct list_head link; /* of those that take no calls any more */
-	bool fallback;
+	void *self;
 	/* it crashed, or did not return: none of its functions is called any more */
 	atomic_bool disabled;
+	bool fallback;
+	uint64_t op; /* what calls it: the descriptor's, but for the fallback */
+	struct own *own;
+	struct object object;	  /* that it came in; no handle: none */
+	struct list_head link;	  /* of those that take no calls any more */
 	struct timed_hist *times; /* one for each PU; NULL: nobody tells the time */
 	struct version_pu pu[NIC_MAX_PUS];
 };
@@ -111,31 +113,25 @@ static inline bool version_disabled(const struct kernel_version *s)
 }
 
 struct call {
-	struct roost_call c;
-	struct kernel_wrs wrs;
+	/* what each step touches stands first */
 	struct list_head link; /* READY, but with payload, or WAITING for room: of the QP */
 	struct call_qp *q;
-	struct kernel_version *s; /* NULL: none is registered */
+	uint8_t state; /* enum call_state */
+	bool ending;   /* it has replied, or is about to: the kernel is not run again */
+	/* its payload stopped short: to end with this status as soon as it is run */
+	uint8_t broken;
+	/* the kernel is in payload(), run by the QP's next packet and by nobody else */
+	bool payload;
+	bool stream; /* payload belongs to it */
+	bool lost;   /* what it has sent could not be read any more */
+	bool put;    /* it has used roost_put(): that is in order with nothing yet */
+	bool cut;    /* its kernel is to be told when nothing is under way any more */
+	struct invocation i;
 	struct roost_rpc_head head;
 	struct roost_rpc_tail tail; /* ending */
 	uint32_t id;		    /* this call's, for the core */
-	uint32_t rkey;
-	uint64_t began; /* the turn that brought it */
-	uint32_t sent;	/* bytes of data at the front of the reply buffer */
-	uint32_t steps; /* left */
-	uint8_t state;	/* enum call_state */
-	bool pending;	/* what c.ask says is still to be done */
-	bool ending;	/* it has replied, or is about to: the kernel is not run again */
-	/* the kernel is in payload(), run by the QP's next packet and by nobody else */
-	bool payload;
-	bool stream;  /* payload belongs to it */
-	bool lost;    /* what it has sent could not be read any more */
-	bool refused; /* an access by roost_put() was */
-	bool put;     /* there were some: they are in order with nothing yet */
-	/* its payload stopped short: to end with this status as soon as it is run */
-	uint8_t broken;
-	bool cut; /* its kernel is to be told when nothing is under way any more */
-};
+	uint64_t began;		    /* the turn that brought it */
+} CACHE_ALIGNED;
 
 /* Memory that is the NIC's until what is under way from there is done, though its owner is gone. */
 struct deferred_free {
@@ -224,7 +220,7 @@ struct runtime_pu {
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
-	struct call *running;
+	struct invocation *running;
 	uint32_t hops, most; /* accesses that it has done at once, of so many that it may */
 	struct guard guard;
 	struct runtime_counters ctr;
@@ -304,48 +300,30 @@ void units_charge(struct call_qp *q, uint32_t before); /* what was spent since t
 void units_ask(const struct runtime_pu *pu);
 void units_turn_ended(struct runtime_pu *pu, uint64_t now); /* the turn, which was asked about */
 
-/* access.c */
-/* Is it an access to memory that is asked for? */
-static inline bool call_accesses(const struct roost_call *c)
-{
-	return (1u << ROOST_ASK_READ | 1u << ROOST_ASK_WRITE | 1u << ROOST_ASK_COPY |
-		1u << ROOST_ASK_CAS) >>
-		       c->ask &
-	       1;
-}
-/*
- * The key of the region that a step has named, for this kind of access; 0: it has no such, or may
- * not.
- */
-nic_rpc_key call_region(const struct call *call, uint32_t n, uint32_t access);
-/* May it have the c->ask_len bytes at va? They are sent for. */
-bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access);
-/*
- * Does the access that the kernel asked for: 0, or it is refused; nothing, when it asked for
- * something else.
- */
-int call_access(struct call *call);
-
 /* call.c */
 /*
  * A slot, for a call of this kernel that this piece begins (NULL: none is registered); NULL: there
  * is none free.
  */
 struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p);
-/* Lays out parameters, state and scratch. */
+/* Lays out parameters, state and scratch. Its kernel's function is params(). */
 void call_furnish(struct call *call, const void *params, uint32_t len);
 /*
  * Runs it here and now, since a packet waits for it; with its quota of the turn used up it is left
  * for the next one. Lone: no packet is behind that one, so it may go on where it need not wait.
  */
 void call_drive(struct call *call, unsigned budget, bool lone);
+void call_sent(struct call_qp *q, uint64_t cookie);
+/* What it has is its slot's no more. */
+void call_release(struct call *call);
+
+/* backend_wire.c */
 /* It ends without further data. */
 void call_end(struct call *call, uint32_t status, uint32_t len);
 /* The same, and not by its kernel's will: which is told. */
 void call_cut_off(struct call *call, uint32_t status, uint32_t len);
-void call_sent(struct call_qp *q, uint64_t cookie);
-/* What it has is its slot's no more. */
-void call_release(struct call *call);
+/* Of one that is ending: its reply, or it waits for room. */
+void call_send_reply(struct call *call);
 
 /* ends.c */
 void call_lost(struct call_qp *q, uint32_t id);

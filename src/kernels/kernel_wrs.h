@@ -40,13 +40,6 @@ struct kernel_wrs {
 };
 _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
 
-/* Does what it asks for bring bytes here? */
-static inline bool kernel_wrs_fetches(const struct roost_call *c)
-{
-	return c->ask == ROOST_ASK_QP_READ || c->ask == ROOST_ASK_QP_CAS ||
-	       c->ask == ROOST_ASK_QP_FETCH_ADD;
-}
-
 /*
  * Does what c asks for. key: of the region that it names. True: it goes on; false: it is woken, and
  * then this is to be called again, with the same. [owner of its PU]

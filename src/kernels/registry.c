@@ -252,6 +252,15 @@ static void free_own(struct kernel_runtime *rt, struct own *own)
 	free(own);
 }
 
+static struct registered_kernel *make_registered(void)
+{
+	struct registered_kernel *r = calloc(1, sizeof(*r));
+
+	if (r)
+		r->grown = 1;
+	return r;
+}
+
 int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration *n,
 		    struct kernel_version **out)
 {
@@ -274,7 +283,7 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration
 		*s = (struct kernel_version){
 			.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
 	if (s && own)
-		s->registered = old ? old->registered : calloc(1, sizeof(*s->registered));
+		s->registered = old ? old->registered : make_registered();
 	rc = s && own && s->registered && (!n->k->resources || own->ledger) && !times_open(rt, s)
 		     ? begin(rt, s, n, old)
 		     : -ENOMEM;
@@ -414,8 +423,10 @@ int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_gra
 		i++;
 	if (i == ROOST_KERNEL_GRANTS)
 		return -ENOSPC;
-	if (i == st->num_grants)
+	if (i == st->num_grants) {
 		st->num_grants++;
+		st->grown++;
+	}
 	st->grants[i] = *region;
 	st->keys[i] = NIC_RPC_GRANTED(pd, key);
 	*number = i + 1;
@@ -472,8 +483,10 @@ int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
 	rc = nic_qp_enable_kernel_wrs(rt->nic, qp);
 	if (rc)
 		return rc;
-	if (i == st->num_bound)
+	if (i == st->num_bound) {
 		st->num_bound++;
+		st->grown++;
+	}
 	st->bound[i].pu = nic_qp_pu(qp);
 	st->bound[i].limits = *limits;
 	atomic_store_explicit(&st->bound[i].qp, qp, memory_order_relaxed);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * What a kernel may ask for, one row for each enum roost_ask: what kind of request it is, and which
+ * rights its addresses need. A new request is a row here, and a member of struct ask_backend where
+ * none of those that are there does it.
+ */
+#ifndef ROOST_KERNELS_ASKS_H
+#define ROOST_KERNELS_ASKS_H
+
+#include "nic/nic.h"
+#include "roost/kernel.h"
+
+enum ask_kind {
+	ASK_NOTHING, /* goes on */
+	ASK_ACCESS,  /* memory of a region */
+	ASK_SEND,    /* data ahead of the reply */
+	ASK_REPLY,   /* with ROOST_DONE only: ends the invocation */
+	ASK_WR,	     /* a kernel work request */
+	ASK_WAIT,    /* for those that are under way */
+};
+
+struct ask_rule {
+	uint8_t kind; /* enum ask_kind */
+	uint8_t op;   /* of a work request: ROOST_OP_READ and so on */
+	/*
+	 * enum nic_access: what is done to the bytes at roost_call.va, and to those at
+	 * roost_call.from; 0: nothing. Of a work request: where it has no buf.
+	 */
+	uint8_t va, from;
+};
+
+#define ASKS 17
+
+static const struct ask_rule ask_rules[ASKS] = {
+	[ROOST_ASK_NONE] = {ASK_NOTHING},
+	[ROOST_ASK_READ] = {ASK_ACCESS, .va = NIC_ACCESS_REMOTE_READ},
+	[ROOST_ASK_WRITE] = {ASK_ACCESS, .va = NIC_ACCESS_REMOTE_WRITE},
+	[ROOST_ASK_COPY] = {ASK_ACCESS, .va = NIC_ACCESS_REMOTE_WRITE,
+			    .from = NIC_ACCESS_REMOTE_READ},
+	[ROOST_ASK_CAS] = {ASK_ACCESS, .va = NIC_ACCESS_REMOTE_ATOMIC},
+	[ROOST_ASK_SEND] = {ASK_SEND},
+	[ROOST_ASK_SEND_FROM] = {ASK_SEND, .from = NIC_ACCESS_REMOTE_READ},
+	[ROOST_ASK_REPLY] = {ASK_REPLY},
+	[ROOST_ASK_REPLY_FROM] = {ASK_REPLY, .from = NIC_ACCESS_REMOTE_READ},
+	[ROOST_ASK_QP_READ] = {ASK_WR, ROOST_OP_READ, .va = NIC_ACCESS_REMOTE_WRITE},
+	[ROOST_ASK_QP_WRITE] = {ASK_WR, ROOST_OP_WRITE, .va = NIC_ACCESS_REMOTE_READ},
+	[ROOST_ASK_QP_SEND] = {ASK_WR, ROOST_OP_SEND, .va = NIC_ACCESS_REMOTE_READ},
+	[ROOST_ASK_QP_WAIT] = {ASK_WAIT},
+	[ROOST_ASK_QP_WRITE_IMM] = {ASK_WR, ROOST_OP_WRITE_IMM, .va = NIC_ACCESS_REMOTE_READ},
+	[ROOST_ASK_QP_SEND_IMM] = {ASK_WR, ROOST_OP_SEND_IMM, .va = NIC_ACCESS_REMOTE_READ},
+	[ROOST_ASK_QP_CAS] = {ASK_WR, ROOST_OP_CMP_SWAP, .va = NIC_ACCESS_REMOTE_WRITE},
+	[ROOST_ASK_QP_FETCH_ADD] = {ASK_WR, ROOST_OP_FETCH_ADD, .va = NIC_ACCESS_REMOTE_WRITE},
+};
+_Static_assert(ROOST_ASK_QP_FETCH_ADD == ASKS - 1, "a row for each enum roost_ask");
+
+#endif
