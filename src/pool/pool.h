@@ -4,19 +4,17 @@
  *
  * The address has POOL_SLOTS sockets on UDP port 4791, one a slot, in one SO_REUSEPORT group. The
  * first program (the founder) binds all of them; every member holds duplicates of all of them, so
- * that the order of the group outlives each member. One BPF program steers the group (filter.h). A
+ * that the order of the group outlives each member. One BPF program steers the group. A
  * program owns as many slots as it has processing units. QP numbers and communication ids begin
  * with the slot of their owner.
  *
- *	file.h	  the pool file: slots, services, what outlives a program; locks
- *	filter.h  which slot a datagram goes to
- *	rights.h  descriptors on their way from a member to a joiner
+ * This is the interface only: nothing of it is built yet.
  *
  * A slot that nobody owns has a receive buffer of the least size; the next owner drains it. No
  * socket of the group is ever connected (it would take every datagram of its peer), and none gets
  * SO_REUSEADDR.
  *
- * Threads: pool_open(), pool_close(), pool_publish(), pool_withdraw(), pool_conn_*() are [control];
+ * Threads: pool_open(), pool_close(), pool_publish() and pool_withdraw() are [control];
  * the rest is for any thread.
  */
 #ifndef ROOST_POOL_POOL_H
