@@ -10,7 +10,9 @@
 #ifndef ROOST_KERNELS_RUNTIME_H
 #define ROOST_KERNELS_RUNTIME_H
 
-#include "nic/nic.h"
+#include "nic/nic_kernel_wr.h"
+#include "nic/nic_rpc.h"
+#include "nic/nic_stream.h"
 #include "roost/kernel.h"
 
 #define RUNTIME_MAX_KERNELS 64

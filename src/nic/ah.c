@@ -7,7 +7,8 @@
  */
 #include <stdlib.h>
 
-#include "nic/core.h"
+#include "nic/datagram.h"
+#include "nic/dest.h"
 
 #define INDEX_BITS 16
 _Static_assert(NIC_MAX_AHS == 1u << INDEX_BITS, "index of a handle");

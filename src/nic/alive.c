@@ -21,6 +21,8 @@
  * address, and a slot and lane there), by its queue pairs in turns.
  */
 #include "nic/alive.h"
+#include "nic/datagram.h"
+#include "nic/requester.h"
 #include "nic/tx.h"
 
 #define MS_NS	    1000000ull

@@ -4,6 +4,7 @@
 #define ROOST_NIC_ALIVE_H
 
 #include "nic/core.h"
+#include "nic/dest.h"
 
 void alive_hints(struct pu *pu, struct port *port); /* handles the hints in the port */
 void alive_heard(struct dest *d);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "nic/core.h"
+#include "nic/cq.h"
 
 int nic_cq_create(struct nic *nic, const struct nic_cq_attr *a, struct nic_cq **out)
 {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #include "nic/alive.h"
-#include "nic/core.h"
+#include "nic/dest.h"
 
 #define MIN_WINDOW_PACKETS 8
 #define DIGEST_SHIFT	   18

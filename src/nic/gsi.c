@@ -6,6 +6,7 @@
  * repeats it. QP 1 belongs to the first PU.
  */
 #include "nic/alive.h"
+#include "nic/datagram.h"
 #include "nic/tx.h"
 
 enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,

@@ -7,6 +7,9 @@
  * CQ.
  */
 #include "nic/core.h"
+#include "nic/dma.h"
+#include "nic/nic_kernel_wr.h"
+#include "nic/nic_rpc.h"
 
 int nic_qp_enable_kernel_wrs(struct nic *nic, struct nic_qp *qp)
 {
@@ -54,49 +57,59 @@ int nic_post_kernel_wr(struct nic_qp *qp, const struct nic_kernel_wr *a)
 		return -ENOTCONN;
 	if (!reachable(qp, a))
 		return -EACCES;
-	if (sq->kernel_wrs == NIC_MAX_KERNEL_WRS)
+	if (sq->count[SQ_KERNEL_WR] == NIC_MAX_KERNEL_WRS)
 		return -EAGAIN;
-	e = sq_entry(sq, sq->fetched);
-	e->wr_id = (uintptr_t)a->owner;
-	e->index = a->number;
-	e->psn = sq->psn_fetch;
+	e = sq_next_entry(sq);
+	e->origin = SQ_KERNEL_WR;
+	e->owner = a->owner;
+	e->number = a->number;
 	e->npkts = a->len ? (a->len + qp->mtu - 1) >> qp->mtu_shift : 1;
 	e->len = a->len;
 	e->op = a->op;
 	e->status = NIC_WC_SUCCESS;
-	e->signaled = false;
-	e->num_sge = 1;
-	e->reply = e->part = false;
-	e->act = true;
 	e->wqe.flags = a->solicited ? ROOST_WQE_SOLICITED : 0;
 	e->wqe.raddr = a->raddr;
 	e->wqe.rkey = a->rkey;
 	e->wqe.imm = a->imm;
 	e->wqe.swap_add = a->swap_add;
 	e->wqe.compare = a->compare;
-	e->wqe.sge[0] =
-		(struct roost_sge){a->buf ? (uintptr_t)a->buf : a->va, a->len, a->buf ? 0 : a->key};
-	sq->psn_fetch += e->npkts;
-	sq->fetched++;
-	sq->kernel_wrs++;
+	e->kernel_wr.addr = a->buf ? (uintptr_t)a->buf : a->va;
+	e->kernel_wr.key = a->buf ? 0 : a->key;
+	sq_append(sq, e);
 	nic_schedule(qp);
 	return 0;
 }
 
 unsigned nic_kernel_wrs(const struct nic_qp *qp)
 {
-	return qp->sq.kernel_wrs;
+	return qp->sq.count[SQ_KERNEL_WR];
 }
 
-/* The bytes in the kernel's own memory. */
-int kernel_wr_gather(const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+/* The address of n bytes of its memory; NULL: the region does not permit the access. */
+static void *memory_at(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n,
+		       uint32_t access)
 {
-	return dma_load(dst, (const void *)(uintptr_t)(e->wqe.sge[0].addr + off), n);
+	uint64_t addr = e->kernel_wr.addr + off;
+
+	if (!e->kernel_wr.key)
+		return (void *)(uintptr_t)addr;
+	return mr_resolve(&qp->nic->mrs, e->kernel_wr.key, qp->pd, addr, n, access);
 }
 
-int kernel_wr_scatter(const struct sq_entry *e, uint32_t off, const uint8_t *src, uint32_t n)
+int kernel_wr_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+		     uint32_t n)
 {
-	return dma_copy((void *)(uintptr_t)(e->wqe.sge[0].addr + off), src, n);
+	const void *src = n ? memory_at(qp, e, off, n, MR_LOCAL) : NULL;
+
+	return !n ? 0 : src ? dma_load(dst, src, n) : -EACCES;
+}
+
+int kernel_wr_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
+		      uint32_t n)
+{
+	void *dst = n ? memory_at(qp, e, off, n, NIC_ACCESS_LOCAL_WRITE) : NULL;
+
+	return !n ? 0 : dst ? dma_copy(dst, src, n) : -EACCES;
 }
 
 void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e)
@@ -104,8 +117,8 @@ void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e)
 	struct nic *nic = qp->nic;
 
 	qp->pu->ctr.kernel_requests += e->status == NIC_WC_SUCCESS;
-	nic->rpc_ops->kernel_wr_done(nic->rpc_ctx, qp, (void *)(uintptr_t)e->wr_id, e->index,
-				     e->len, (enum nic_wc_status)e->status);
+	nic->rpc_ops->kernel_wr_done(nic->rpc_ctx, qp, e->owner, e->number, e->len,
+				     (enum nic_wc_status)e->status);
 	/* The kernel is told; the host may have no work request that reports the error. */
 	if (e->status != NIC_WC_SUCCESS && e->status != NIC_WC_WR_FLUSH_ERR)
 		qp_event(qp, NIC_EVENT_QP_FATAL);
@@ -115,12 +128,12 @@ void kernel_wr_drop_all(struct nic_qp *qp)
 {
 	struct qp_sq *sq = &qp->sq;
 
-	for (uint32_t i = sq->una; sq->kernel_wrs && i != sq->fetched; i++) {
+	for (uint32_t i = sq->una; sq->count[SQ_KERNEL_WR] && i != sq->fetched; i++) {
 		struct sq_entry *e = sq_entry(sq, i);
 
-		if (!e->act)
+		if (e->origin != SQ_KERNEL_WR)
 			continue;
-		sq->kernel_wrs--;
+		sq->count[SQ_KERNEL_WR]--;
 		e->status = NIC_WC_WR_FLUSH_ERR;
 		kernel_wr_retired(qp, e);
 	}

@@ -4,7 +4,12 @@
  * the checks of the packet path. A message moves in turns of LOOP_TURN bytes. The peer's responder
  * state (epsn, msn) does not change, since both ends use this path for the life of the connection.
  */
-#include "nic/core.h"
+#include "nic/cq.h"
+#include "nic/dma.h"
+#include "nic/requester.h"
+#include "nic/responder.h"
+#include "nic/rpc.h"
+#include "nic/stream.h"
 
 #define LOOP_TURN (64u * 1024)
 

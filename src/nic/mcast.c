@@ -11,7 +11,7 @@
  */
 #include <stdlib.h>
 
-#include "nic/core.h"
+#include "nic/datagram.h"
 
 static struct list_head *bucket(struct pu *pu, const struct pkt_addr *a)
 {

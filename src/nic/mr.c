@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Memory regions. Windows are mw.c. */
 #include "nic/mr.h"
+#include "nic/stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "nic/core.h"
 
 #define CHUNK_BYTES (sizeof(struct mr_entry) << MR_CHUNK_BITS)
 #define THROWS	    64

@@ -5,6 +5,12 @@
 #include <stdlib.h>
 
 #include "nic/alive.h"
+#include "nic/cq.h"
+#include "nic/datagram.h"
+#include "nic/dma.h"
+#include "nic/requester.h"
+#include "nic/responder.h"
+#include "nic/rpc.h"
 #include "nic/tx.h"
 
 #define NO_PD UINT32_MAX

@@ -6,7 +6,13 @@
 #include <stdlib.h>
 
 #include "nic/alive.h"
-#include "nic/core.h"
+#include "nic/cq.h"
+#include "nic/datagram.h"
+#include "nic/dest.h"
+#include "nic/requester.h"
+#include "nic/responder.h"
+#include "nic/rpc.h"
+#include "nic/stream.h"
 
 #define MIN_STRIDE_SHIFT 6
 #define MAX_STRIDE_SHIFT 10

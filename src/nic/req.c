@@ -4,6 +4,9 @@
  * requests, and decides when a QP must wait. req_resp.c handles the responses, retry.c the
  * time-outs.
  */
+#include "nic/requester.h"
+#include "nic/responder.h"
+#include "nic/stream.h"
 #include "nic/tx.h"
 
 #define GATHER_BEHIND 8		  /* outstanding requests that let others wait, at least */
@@ -331,7 +334,7 @@ static bool gathers(const struct nic_qp *qp)
 	if (away < GATHER_BEHIND || away < batch / 4)
 		return false;
 	posted = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
-	room = sq->window - sq->copies;
+	room = sq->window - sq_of_program(sq);
 	if (posted > room)
 		posted = room;
 	return posted < batch && (uint64_t)posted * sq->inflight < (uint64_t)away * GATHER_BYTES;

@@ -3,7 +3,8 @@
  * The receiving half of the requester. ACKs, NAKs, READ responses and results of atomics move
  * psn_una and retire WQEs, or cause retransmission.
  */
-#include "nic/core.h"
+#include "nic/dest.h"
+#include "nic/requester.h"
 
 #define FEW_READS 4 /* with so few outstanding, rd_slow stays as it is */
 

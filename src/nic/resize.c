@@ -8,11 +8,11 @@
  *	ring --take--> cur --pieces--> kernel --> | segment | segment | ...
  *
  * There are SEGS segments, used (head) and released (tail) in order. Each is an entry of the send
- * queue (`part`; the last one of a WQE: `final`).
+ * queue (SQ_SEGMENT; the last one of a WQE: `final`).
  */
 #include <stdlib.h>
 
-#include "nic/core.h"
+#include "nic/stream.h"
 
 #define SEGS	  16u
 #define SEG_BYTES 16384u
@@ -48,16 +48,17 @@ static bool begin(struct nic_qp *qp)
 {
 	struct qp_resize *z = qp->resize;
 	struct qp_sq *sq = &qp->sq;
-	struct sq_entry *e = sq_entry(sq, sq->fetched);
+	struct sq_entry *e = z->cur;
 
-	if (!sq_take(qp, 1))
+	if (!sq_available(qp, 1))
 		return false;
-	if (e->status != NIC_WC_SUCCESS || (e->op != ROOST_OP_WRITE && e->op != ROOST_OP_WRITE_IMM))
+	sq_copy(qp, e);
+	if (e->status != NIC_WC_SUCCESS ||
+	    (e->op != ROOST_OP_WRITE && e->op != ROOST_OP_WRITE_IMM)) {
+		memcpy(sq_next_entry(sq), e, sq->entry_size);
+		sq_append(sq, sq_next_entry(sq));
 		return true;
-	memcpy(z->cur, e, sq->entry_size);
-	sq->fetched--;
-	sq->copies--;
-	sq->psn_fetch -= e->npkts;
+	}
 	z->busy = z->needs_input = true;
 	z->in = z->out = z->open = 0;
 	return true;
@@ -69,7 +70,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	struct qp_resize *z = qp->resize;
 	const struct sq_entry *cur = z->cur;
 	struct qp_sq *sq = &qp->sq;
-	struct sq_entry *e = sq_entry(sq, sq->fetched);
+	struct sq_entry *e = sq_next_entry(sq);
 	uint8_t *seg = segment(z);
 
 	e->wr_id = cur->wr_id;
@@ -78,16 +79,13 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	e->op = final ? cur->op : ROOST_OP_WRITE;
 	e->status = status;
 	e->len = z->open;
-	e->num_sge = 1;
-	e->reply = e->act = false;
-	e->part = true;
-	e->final = final;
+	e->origin = SQ_SEGMENT;
 	e->wqe.flags = cur->wqe.flags & ~(ROOST_WQE_INLINE | (z->out ? ROOST_WQE_FENCE : 0) |
 					  (final ? 0 : ROOST_WQE_SOLICITED));
 	e->wqe.raddr = cur->wqe.raddr + z->out;
 	e->wqe.rkey = cur->wqe.rkey;
 	e->wqe.imm = cur->wqe.imm;
-	e->wqe.sge[0] = (struct roost_sge){(uintptr_t)seg, z->open, 0};
+	e->segment = (struct sq_segment){.data = seg, .final = final};
 	if (z->open && status == NIC_WC_SUCCESS)
 		stream_behind(qp, z->hook,
 			      &(struct nic_stream_piece){.va = e->wqe.raddr,
@@ -99,10 +97,7 @@ static void emit(struct nic_qp *qp, uint8_t status, bool final)
 	e->npkts = status != NIC_WC_SUCCESS ? 0
 		   : z->open		    ? (z->open + qp->mtu - 1) >> qp->mtu_shift
 					    : 1;
-	e->psn = sq->psn_fetch;
-	sq->psn_fetch += e->npkts;
-	sq->fetched++;
-	sq->copies++;
+	sq_append(sq, e);
 	z->head++;
 	z->out += z->open;
 	z->open = 0;
@@ -175,18 +170,29 @@ bool resize_fetch(struct nic_qp *qp)
 	return sq->fetched != before;
 }
 
-bool resize_retired(struct nic_qp *qp, const struct sq_entry *e)
+int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+		  uint32_t n)
+{
+	memcpy(dst, e->segment.data + off, n);
+	return 0;
+}
+
+/* A segment is at its end. Its WQE ends with the final one, or with the first that fails. */
+void resize_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_resize *z = qp->resize;
 	bool told = z->told && z->told_index == e->index;
 
 	z->tail++;
-	if (e->status != NIC_WC_SUCCESS && !told) {
+	if (told)
+		return;
+	if (e->status != NIC_WC_SUCCESS) {
 		z->told = true;
 		z->told_index = e->index;
-		return true;
+	} else if (!e->segment.final) {
+		return;
 	}
-	return e->final && !told;
+	sq_complete(qp, e);
 }
 
 void resize_flush(struct nic_qp *qp)

@@ -3,7 +3,11 @@
  * The responder. It takes requests in PSN order, checks and executes them, and records the answers
  * due. resp_send.c sends the answers, in order behind running READs.
  */
-#include "nic/core.h"
+#include "nic/cq.h"
+#include "nic/dma.h"
+#include "nic/responder.h"
+#include "nic/rpc.h"
+#include "nic/stream.h"
 
 static void need_ack(struct nic_qp *qp)
 {

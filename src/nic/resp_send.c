@@ -12,7 +12,11 @@
  * duplicate atomic is answered from its entry; a duplicate older than the ring is dropped (IBA
  * 9.7.5.1.5 and 9.7.7.2.2).
  */
+#include "nic/dma.h"
+#include "nic/responder.h"
 #include "nic/tx.h"
+
+#define NIC_RESP_BURST 32 /* READ responses of a QP before the next QP's turn */
 
 static struct resp_entry *entry_at(struct qp_resp *r, unsigned i)
 {

@@ -13,7 +13,8 @@
  * round trip; a shorter T would retransmit packets that cannot have been answered yet.
  */
 #include "nic/alive.h"
-#include "nic/core.h"
+#include "nic/dest.h"
+#include "nic/requester.h"
 
 #define PROBE_MIN_NS	  1000000u
 #define PROBE_MAX_SHIFT	  6 /* intervals double up to 64 times the first */

@@ -9,7 +9,10 @@
  *
  * A piece that the server can't take now gets an RNR NAK, at any place in the message.
  */
-#include "nic/core.h"
+#include "nic/dma.h"
+#include "nic/nic_kernel_wr.h"
+#include "nic/responder.h"
+#include "nic/rpc.h"
 
 /* Cache lines prefetched for one access. The CPU's prefetcher handles longer accesses. */
 #define PREFETCH_LINES 16
@@ -338,45 +341,33 @@ bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uin
 /* ---- replies ---- */
 
 /*
- * Posts bytes [off, off + len) of data and tail, as an entry among the copies of WQEs. Fields:
- *	sge[0]		the data; key 0: the server's own memory
- *	compare		the upper half of the data's key, for a granted region
- *	swap_add	the tail
- *	inline_len	1: data of the call can't be read, and ctrl has the tail
- *	index		the call
- * The last entry has the immediate and the cookie (signaled).
+ * Appends an entry with the bytes [off, off + len) of the reply's data and tail. Only the last
+ * entry of a reply has the immediate and the cookie.
  */
 static void post(struct nic_qp *qp, const struct nic_rpc_send *s, uint32_t off, uint32_t len)
 {
 	struct qp_sq *sq = &qp->sq;
-	struct sq_entry *e = sq_entry(sq, sq->fetched);
+	struct sq_entry *e = sq_next_entry(sq);
 	bool last = off + len == s->len + s->tail_len, imm = last && s->has_imm;
 
-	e->wr_id = last ? s->cookie : 0;
-	e->psn = sq->psn_fetch;
+	e->origin = SQ_REPLY;
+	e->cookie = last ? s->cookie : 0;
+	e->call = s->call;
 	e->npkts = len ? (len + qp->mtu - 1) >> qp->mtu_shift : 1;
 	e->len = len;
 	e->op = imm ? ROOST_OP_WRITE_IMM : ROOST_OP_WRITE;
 	e->status = NIC_WC_SUCCESS;
-	e->signaled = last;
-	e->num_sge = 1;
-	e->reply = true;
-	e->part = e->act = false;
 	e->wqe.flags = imm ? ROOST_WQE_SOLICITED : 0;
 	e->wqe.raddr = s->raddr + off;
 	e->wqe.rkey = s->rkey;
 	e->wqe.imm = s->imm;
-	e->wqe.swap_add = s->tail;
-	e->wqe.compare = s->key >> 32;
-	e->wqe.ctrl = s->lost;
-	e->wqe.inline_len = 0;
-	e->index = s->call;
-	e->wqe.sge[0] =
-		(struct roost_sge){(s->buf ? (uintptr_t)s->buf : s->va) + off,
-				   last ? s->len - off : len, s->buf ? 0 : (uint32_t)s->key};
-	sq->psn_fetch += e->npkts;
-	sq->fetched++;
-	sq->replies++;
+	e->reply = (struct sq_reply){.addr = (s->buf ? (uintptr_t)s->buf : s->va) + off,
+				     .key = s->buf ? 0 : s->key,
+				     .tail = s->tail,
+				     .lost_tail = s->lost,
+				     .len = last ? s->len - off : len,
+				     .last = last};
+	sq_append(sq, e);
 }
 
 int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
@@ -390,7 +381,7 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 	/* One packet carries the whole tail. If needed, the first bytes go in a WRITE before. */
 	if (over && over < s->tail_len && len > qp->mtu)
 		ahead = over;
-	if (qp->sq.replies + (ahead != 0) >= NIC_RPC_SENDS)
+	if (qp->sq.count[SQ_REPLY] + (ahead != 0) >= NIC_RPC_SENDS)
 		return -EAGAIN;
 	if (ahead)
 		post(qp, s, 0, ahead);
@@ -403,15 +394,15 @@ int nic_rpc_send(struct nic_qp *qp, const struct nic_rpc_send *s)
 static void lose(struct nic_qp *qp, const struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
-	uint32_t call = e->index;
+	uint32_t call = e->call;
 	bool behind = false;
 
 	for (uint32_t i = sq->una; i != sq->fetched; i++) {
 		struct sq_entry *at = sq_entry(sq, i);
 
 		behind |= at == e;
-		if (behind && at->reply && at->index == call)
-			at->wqe.inline_len = 1;
+		if (behind && at->origin == SQ_REPLY && at->call == call)
+			at->reply.data_lost = true;
 	}
 	if (qp->nic->rpc_ops->lost)
 		qp->nic->rpc_ops->lost(qp->nic->rpc_ctx, qp->rpc_ctx, call);
@@ -433,12 +424,11 @@ static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off
 		       uint32_t n)
 {
 	static const uint8_t zeros[4096];
-	const struct roost_sge *s = &e->wqe.sge[0];
-	const void *src = (const void *)(uintptr_t)(s->addr + off);
+	const struct sq_reply *r = &e->reply;
+	const void *src = (const void *)(uintptr_t)(r->addr + off);
 
-	if (s->lkey)
-		src = resolve(qp, e->wqe.compare << 32 | s->lkey, s->addr + off, n,
-			      NIC_ACCESS_REMOTE_READ);
+	if (r->key)
+		src = resolve(qp, r->key, r->addr + off, n, NIC_ACCESS_REMOTE_READ);
 	if (likely(src)) {
 		if (likely(!dma_load(dst, src, n)))
 			return 0;
@@ -446,7 +436,7 @@ static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off
 			return -EFAULT;
 		qp->pu->ctr.memory_faults++;
 	}
-	if (!e->wqe.inline_len)
+	if (!r->data_lost)
 		lose(qp, e);
 	for (uint32_t at = 0; at < n; at += sizeof(zeros))
 		if (dma_copy(dst + at, zeros, n - at < sizeof(zeros) ? n - at : sizeof(zeros)))
@@ -456,7 +446,8 @@ static int gather_data(struct nic_qp *qp, const struct sq_entry *e, uint32_t off
 
 int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
 {
-	uint32_t len = e->wqe.sge[0].len, part = off < len ? len - off : 0;
+	const struct sq_reply *r = &e->reply;
+	uint32_t len = r->len, part = off < len ? len - off : 0;
 	const uint64_t *tail;
 	int rc = 0;
 
@@ -464,7 +455,7 @@ int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_
 		part = n;
 	if (part)
 		rc = gather_data(qp, e, off, dst, part);
-	tail = e->wqe.inline_len ? &e->wqe.ctrl : &e->wqe.swap_add;
+	tail = r->data_lost ? &r->lost_tail : &r->tail;
 	if (!rc && part < n)
 		rc = dma_copy(dst + part, (const uint8_t *)tail + (off + part - len), n - part);
 	return rc;
@@ -473,10 +464,10 @@ int rpc_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_
 void rpc_retired(struct nic_qp *qp, const struct sq_entry *e)
 {
 	if (e->status == NIC_WC_SUCCESS) {
-		if (!e->signaled)
+		if (!e->reply.last)
 			return; /* the first part of a WRITE that was split for its tail */
 		qp->pu->ctr.rpc_replies++;
-		qp->nic->rpc_ops->sent(qp->nic->rpc_ctx, qp->rpc_ctx, e->wr_id);
+		qp->nic->rpc_ops->sent(qp->nic->rpc_ctx, qp->rpc_ctx, e->cookie);
 	} else if (e->status != NIC_WC_WR_FLUSH_ERR) {
 		/* No work request of the program reports the end of the connection. */
 		qp_event(qp, NIC_EVENT_QP_FATAL);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Calls inside the core. This is a part of core.h, which includes it. */
+/* Calls inside the core. */
 #ifndef ROOST_NIC_RPC_H
 #define ROOST_NIC_RPC_H
+
+#include "nic/core.h"
+#include "nic/nic_rpc.h"
 
 uint8_t resp_rpc(struct nic_qp *qp, const struct pkt_view *v); /* as resp_write() */
 /* false: not now; the caller has to deliver the piece again */
@@ -12,11 +15,5 @@ void rpc_retired(struct nic_qp *qp, const struct sq_entry *e);
 void rpc_stop(struct nic_qp *qp); /* ends the QP's calls */
 void rpc_detach(struct nic_qp *qp);
 unsigned rpc_run(struct pu *pu);
-
-/*
- * memory.c: accounts for a change of one QP's memory from `before` to `now` bytes, even beyond the
- * limit. [control]
- */
-void memory_of_qps(struct nic *nic, uint64_t before, uint64_t now);
 
 #endif

@@ -5,7 +5,10 @@
  * after it relies on them.
  */
 #include "nic/alive.h"
-#include "nic/core.h"
+#include "nic/datagram.h"
+#include "nic/dest.h"
+#include "nic/requester.h"
+#include "nic/responder.h"
 
 static void count_refused(struct nic_counters *c, enum pkt_error why)
 {

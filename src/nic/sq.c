@@ -3,7 +3,10 @@
  * The send queue. WQEs are copied from the ring, checked, executed from the copy, and retired. The
  * ring is not read again after the copy, since the program may overwrite it.
  */
-#include "nic/core.h"
+#include "nic/cq.h"
+#include "nic/dma.h"
+#include "nic/rpc.h"
+#include "nic/stream.h"
 
 /*
  * WQEs copied per fetch: enough to share the cache misses, few enough not to run ahead of the wire.
@@ -47,7 +50,6 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	mem_copy_in(w, slot, sizeof(*w));
 	op = ROOST_CTRL_OP(w->ctrl);
 	e->op = (uint8_t)op;
-	e->num_sge = 0;
 	e->len = 0;
 	e->npkts = 1;
 	if (op >= OPS || !(op_info[op].services & 1 << qp->type) || (op_is_rpc(e->op) && !qp->rpc))
@@ -62,7 +64,6 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	} else {
 		if (w->num_sge > qp->max_send_sge)
 			return NIC_WC_LOC_QP_OP_ERR;
-		e->num_sge = (uint8_t)w->num_sge;
 		if (w->num_sge > 1)
 			mem_copy_in(&w->sge[1], slot + sizeof(*w),
 				    (w->num_sge - 1u) * sizeof(w->sge[0]));
@@ -80,50 +81,61 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	return NIC_WC_SUCCESS;
 }
 
-bool sq_take(struct nic_qp *qp, unsigned max)
+uint32_t sq_available(struct nic_qp *qp, uint32_t max)
 {
 	struct qp_sq *sq = &qp->sq;
-	uint32_t avail = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
-	uint32_t room = sq->window - sq->copies;
-	unsigned n = max;
+	uint32_t n = atomic_load_explicit(&sq->index->prod, memory_order_acquire) - sq->taken;
+	uint32_t room = sq->window - sq_of_program(sq);
 
-	if (unlikely(avail > sq->mask + 1)) { /* the program stored an invalid index */
+	if (unlikely(n > sq->mask + 1)) { /* the program stored an invalid index */
 		qp_event(qp, NIC_EVENT_QP_FATAL);
 		qp_error(qp);
-		return false;
+		return 0;
 	}
-	if (n > avail)
-		n = avail;
 	if (n > room)
 		n = room;
-	for (unsigned i = 0; i < n; i++) {
-		uint32_t slot = sq->taken & sq->mask;
-		struct sq_entry *e = sq_entry(sq, sq->fetched);
+	return n < max ? n : max;
+}
 
-		__builtin_prefetch(sq->ring +
-				   ((size_t)((slot + 2) & sq->mask) << sq->stride_shift));
-		e->index = sq->taken++;
-		e->reply = e->part = e->act = false;
-		e->wr_id = sq->wr_ids[slot];
-		e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
-		e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
-		/* Invalid WQEs and local operations take no PSN. */
-		if (e->status != NIC_WC_SUCCESS || op_is_local(e->op))
-			e->npkts = 0;
-		e->psn = sq->psn_fetch;
-		sq->psn_fetch += e->npkts;
-		sq->fetched++;
-		sq->copies++;
-	}
-	return n > 0;
+static inline void copy_next(struct nic_qp *qp, struct sq_entry *e)
+{
+	struct qp_sq *sq = &qp->sq;
+	uint32_t slot = sq->taken & sq->mask;
+
+	__builtin_prefetch(sq->ring + ((size_t)((slot + 2) & sq->mask) << sq->stride_shift));
+	e->index = sq->taken++;
+	e->origin = SQ_PROGRAM;
+	e->wr_id = sq->wr_ids[slot];
+	e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
+	e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
+	/* Invalid WQEs and local operations take no PSN. */
+	if (e->status != NIC_WC_SUCCESS || op_is_local(e->op))
+		e->npkts = 0;
+}
+
+void sq_copy(struct nic_qp *qp, struct sq_entry *e)
+{
+	copy_next(qp, e);
 }
 
 /* Fetches WQEs. False: none is posted. May take the QP to the error state. */
 bool sq_fetch(struct nic_qp *qp)
 {
+	struct qp_sq *sq = &qp->sq;
+	uint32_t n;
+
 	if (unlikely(qp->resize))
 		return resize_fetch(qp);
-	return sq_posted(&qp->sq) && sq_take(qp, FETCH_BURST);
+	if (!sq_posted(sq))
+		return false;
+	n = sq_available(qp, FETCH_BURST);
+	for (uint32_t i = 0; i < n; i++) {
+		struct sq_entry *e = sq_next_entry(sq);
+
+		copy_next(qp, e);
+		sq_append(sq, e);
+	}
+	return n > 0;
 }
 
 /*
@@ -134,7 +146,8 @@ void sq_mix(struct nic_qp *qp)
 {
 	const struct qp_sq *sq = &qp->sq;
 
-	if (unlikely(sq->kernel_wrs | sq->replies) && qp->state == NIC_QPS_RTS && !sq_full(sq))
+	if (unlikely(sq->count[SQ_KERNEL_WR] | sq->count[SQ_REPLY]) && qp->state == NIC_QPS_RTS &&
+	    !sq_full(sq))
 		sq_fetch(qp);
 }
 
@@ -158,19 +171,11 @@ void sq_retire(struct nic_qp *qp, struct sq_entry *e)
 	struct qp_sq *sq = &qp->sq;
 
 	sq->una++;
-	if (unlikely(e->reply | e->act)) {
-		sq->replies -= e->reply;
-		sq->kernel_wrs -= e->act;
-		if (e->act)
-			kernel_wr_retired(qp, e);
-		else
-			rpc_retired(qp, e);
-		return;
-	}
-	sq->copies--;
-	if (unlikely(e->part) && !resize_retired(qp, e))
-		return;
-	sq_complete(qp, e);
+	sq->count[e->origin]--;
+	if (likely(e->origin == SQ_PROGRAM))
+		sq_complete(qp, e);
+	else
+		sq_origins[e->origin].retired(qp, e);
 }
 
 void sq_complete(struct nic_qp *qp, const struct sq_entry *e)
@@ -224,7 +229,7 @@ void sq_flush(struct nic_qp *qp)
 		struct sq_entry *e = sq_entry(sq, sq->una);
 
 		e->status = NIC_WC_WR_FLUSH_ERR;
-		qp->pu->ctr.req_cqe_flush_error += !(e->reply | e->act);
+		qp->pu->ctr.req_cqe_flush_error += sq_origins[e->origin].of_program;
 		sq_retire(qp, e);
 	}
 	if (unlikely(qp->resize))
@@ -256,7 +261,7 @@ const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, 
 {
 	const struct roost_sge *s = e->wqe.sge;
 
-	if (e->wqe.flags & ROOST_WQE_INLINE || unlikely(e->reply | e->part | e->act))
+	if (e->wqe.flags & ROOST_WQE_INLINE || unlikely(!sq_origins[e->origin].one_piece))
 		return NULL;
 	while (off >= s->len)
 		off -= s++->len;
@@ -265,23 +270,13 @@ const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, 
 	return mr_resolve(&qp->nic->mrs, s->lkey, qp->pd, s->addr + off, n, MR_LOCAL);
 }
 
-/*
- * Copies n bytes of the payload at `off`. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone).
- */
-int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+static int program_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+			  uint32_t n)
 {
 	const struct roost_sge *s = e->wqe.sge;
 
 	if (e->wqe.flags & ROOST_WQE_INLINE) {
 		memcpy(dst, (const uint8_t *)&e->wqe + ROOST_WQE_INLINE_OFFSET + off, n);
-		return 0;
-	}
-	if (unlikely(e->reply | e->part | (e->act && !s->lkey))) {
-		if (e->reply)
-			return rpc_gather(qp, e, off, dst, n);
-		if (e->act)
-			return kernel_wr_gather(e, off, dst, n);
-		memcpy(dst, (const uint8_t *)(uintptr_t)s->addr + off, n);
 		return 0;
 	}
 	while (n && off >= s->len)
@@ -306,14 +301,11 @@ int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t
 	return 0;
 }
 
-/* The reverse of sq_gather(), for READ responses and the results of atomics. */
-int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
-	       uint32_t n)
+static int program_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off,
+			   const uint8_t *src, uint32_t n)
 {
 	const struct roost_sge *s = e->wqe.sge;
 
-	if (unlikely(e->act && !s->lkey))
-		return kernel_wr_scatter(e, off, src, n);
 	while (n && off >= s->len)
 		off -= s++->len;
 	while (n) {
@@ -334,4 +326,38 @@ int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const 
 		s++;
 	}
 	return 0;
+}
+
+const struct sq_origin_ops sq_origins[SQ_ORIGINS] = {
+	[SQ_PROGRAM] = {.gather = program_gather,
+			.scatter = program_scatter,
+			.retired = sq_complete,
+			.of_program = true,
+			.one_piece = true,
+			.hooked = true},
+	/* Segments and replies are WRITEs: no response has data for them. */
+	[SQ_SEGMENT] = {.gather = resize_gather, .retired = resize_retired, .of_program = true},
+	[SQ_REPLY] = {.gather = rpc_gather, .retired = rpc_retired},
+	[SQ_KERNEL_WR] = {.gather = kernel_wr_gather,
+			  .scatter = kernel_wr_scatter,
+			  .retired = kernel_wr_retired},
+};
+
+/*
+ * Copies n bytes of the payload at `off`. 0, -EACCES (key, bounds, rights), -EFAULT (memory gone).
+ */
+int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n)
+{
+	if (likely(e->origin == SQ_PROGRAM))
+		return program_gather(qp, e, off, dst, n);
+	return sq_origins[e->origin].gather(qp, e, off, dst, n);
+}
+
+/* The reverse of sq_gather(), for READ responses and the results of atomics. */
+int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
+	       uint32_t n)
+{
+	if (likely(e->origin == SQ_PROGRAM))
+		return program_scatter(qp, e, off, src, n);
+	return sq_origins[e->origin].scatter(qp, e, off, src, n);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "nic/core.h"
+#include "nic/responder.h"
 
 int nic_srq_create(struct nic *nic, const struct nic_srq_attr *a, struct nic_srq **out)
 {

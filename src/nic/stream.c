@@ -16,7 +16,9 @@
  */
 #include <stdlib.h>
 
-#include "nic/core.h"
+#include "nic/dma.h"
+#include "nic/requester.h"
+#include "nic/stream.h"
 
 /* Packets in flight of a QP with rewritten bytes, at most: twice the distance of ACK requests. */
 #define KEPT	   (2 * NIC_ACKREQ_EVERY)

@@ -7,6 +7,8 @@
 #define ROOST_NIC_TX_H
 
 #include "nic/core.h"
+#include "nic/dest.h"
+#include "nic/dma.h"
 #include "packet/crc32.h"
 
 /* Reserves room for a packet of `len` bytes, BTH .. ICRC, to a destination. 0 or -EAGAIN. */

@@ -6,13 +6,14 @@
  * stored stay. A receive that a dropped SEND had begun to fill is used for the next message (IBA
  * 9.9.3, class D; rxe_resp.c, do_class_d1e_error).
  */
-#include "nic/core.h"
+#include "nic/datagram.h"
+#include "nic/responder.h"
 
 /* Drops the message in progress; the next message fills its receive. */
 static void abandon(struct nic_qp *qp)
 {
 	qp->resp.msg = PKT_KIND_NONE;
-	resp_keep_recv(qp);
+	resp_keep_recv(&qp->resp);
 }
 
 static void drop(struct nic_qp *qp)

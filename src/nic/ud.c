@@ -5,6 +5,9 @@
  * RoCE v2 they hold the IP header: an IPv6 header fills them, an IPv4 header is in the last 20
  * bytes (A17.4.5.2; Linux union rdma_network_hdr).
  */
+#include "nic/cq.h"
+#include "nic/datagram.h"
+#include "nic/responder.h"
 #include "nic/tx.h"
 #include "packet/ip.h"
 
@@ -63,7 +66,7 @@ int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *a
 static void drop(struct nic_qp *qp)
 {
 	qp->pu->ctr.rx_ud_dropped++;
-	resp_keep_recv(qp);
+	resp_keep_recv(&qp->resp);
 }
 
 /*

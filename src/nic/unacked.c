@@ -5,6 +5,8 @@
  * send queue to the SQE state; the receive queue continues. Packets to QPs of this NIC go through
  * the port as well.
  */
+#include "nic/datagram.h"
+#include "nic/requester.h"
 #include "nic/tx.h"
 
 /*

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "nic/nic_rpc.h"
 #include "roost/verbs.h"
 #include "verbs/objects.h"
 

@@ -10,6 +10,7 @@
  * mistaken for consent.
  */
 #include "base/rng.h"
+#include "nic/nic_rpc.h"
 #include "roost/verbs.h"
 #include "verbs/objects.h"
 

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "nic/nic_stream.h"
 #include "verbs/objects.h"
 
 #define MR_BASIC_ACCESS                                                                            \

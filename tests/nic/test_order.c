@@ -14,7 +14,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "nic/core.h"
+#include "nic/dma.h"
+#include "nic/mr.h"
 
 #define ROUNDS 200000u
 

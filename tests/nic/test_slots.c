@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "nic/core.h"
+#include "nic/dest.h"
 #include "world.h"
 
 static struct world W, *const w = &W;

@@ -6,7 +6,7 @@
 #ifndef ROOST_TESTS_WORLD_H
 #define ROOST_TESTS_WORLD_H
 
-#include "nic/nic.h"
+#include "nic/nic_rpc.h"
 #include "port/sim.h"
 
 #define WORLD_MAX_NICS 8

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Completion queues. */
+#ifndef ROOST_NIC_CQ_H
+#define ROOST_NIC_CQ_H
+
+#include "base/list.h"
+#include "base/spin.h"
+#include "nic/nic.h"
+
+struct pu;
+
+struct nic_cq {
+	struct roost_cqe *ring;
+	struct roost_cq_index *index;
+	uint32_t mask;
+	uint32_t prod;	    /* completions ever produced */
+	uint32_t cons_seen; /* index->cons as last read */
+	uint8_t pu;
+	bool shared; /* QPs of several PUs complete here and take `lock` */
+	bool overrun;
+	bool dirty, dirty_solicited; /* on the PU's list: `arm` is checked at the turn's end */
+	struct spin lock;
+	void *ctx;
+	uint32_t refs; /* QPs; control */
+	struct nic *nic;
+	struct list_head link; /* all of the NIC; control */
+};
+
+struct cqe_fields {
+	uint64_t wr_id;
+	uint32_t byte_len, imm, wqe;
+	uint32_t src_qpn; /* UD only */
+	uint16_t status, opcode, flags;
+	uint8_t sl; /* UD only: enum roost_cqe_network */
+	bool solicited;
+};
+void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f);
+void cq_notify_dirty(struct pu *pu);
+
+#endif

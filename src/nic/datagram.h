@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Services without a connection: address handles, datagrams, QP 1, multicast groups; and UC. */
+#ifndef ROOST_NIC_DATAGRAM_H
+#define ROOST_NIC_DATAGRAM_H
+
+#include "nic/core.h"
+
+/* An address handle (ah.c). */
+struct nic_ah {
+	uint32_t handle, pd;
+	uint8_t port_num, tos;
+	uint32_t mtu;
+	struct dest *dest[NIC_MAX_PUS][PORT_MAX_LANES]; /* by PU and the receiver's lane */
+};
+
+/* A multicast group of a port number, with one PU's attached QPs (mcast.c). */
+struct nic_group {
+	struct list_head link; /* in pu->groups, by hash */
+	struct pkt_addr addr;
+	uint8_t port_num;
+	uint32_t joined; /* bit mask of the ports that are members */
+	uint32_t count;
+	struct nic_qp *qp[NIC_MAX_GROUP_QPS];
+};
+
+/* ah.c */
+struct nic_ah *ah_find(struct nic *nic, uint32_t handle); /* NULL: none. [owner of a PU] */
+void ah_table_fini(struct nic *nic);
+
+/* ud.c */
+/* The address handle of a WQE: 0 and *out, or the WQE's completion status. */
+uint8_t ud_address(const struct nic_qp *qp, const struct sq_entry *e, struct nic_ah **out);
+int ud_send_packet(struct nic_qp *qp, struct sq_entry *e, const struct nic_ah *ah, struct dest *d);
+void ud_rx(struct nic_qp *qp, const struct pkt_view *v, const struct port_pkt *pkt);
+
+/* uc.c */
+void uc_rx(struct nic_qp *qp, const struct pkt_view *v);
+
+/* gsi.c: releases the destinations */
+void gsi_forget(struct nic *nic);
+/* gsi.c: a packet for QP 1: does the remaining checks and delivers it */
+enum pkt_error gsi_rx(struct pu *pu, const struct pu_port *pp, const struct port_pkt *pkt,
+		      const struct pkt_view *v);
+
+/* mcast.c */
+/* A multicast packet: does the remaining checks and delivers it. */
+enum pkt_error mcast_rx(struct pu *pu, struct pu_port *pp, struct port_pkt *pkt,
+			const struct pkt_view *v);
+void mcast_detach_all(struct nic_qp *qp);
+
+#endif

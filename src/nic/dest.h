@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Destinations: the window, the round trips and the liveness of a peer. */
+#ifndef ROOST_NIC_DEST_H
+#define ROOST_NIC_DEST_H
+
+#include "base/list.h"
+#include "base/wheel.h"
+#include "nic/nic.h"
+
+struct pu;
+
+/* A destination of one PU: an address and a slot. All QPs that send to it share its window. */
+struct dest {
+	struct list_head link;
+	struct port *port;
+	struct port_path *path;
+	struct pu *pu;
+	uint8_t port_index, slot; /* the slot is the peer's */
+	uint32_t refs;
+	uint32_t window; /* bytes in flight, at most; 0: the port has flow control */
+	uint32_t inflight;
+	/* bytes sent on unacknowledged services; they decay with time */
+	uint32_t paced;
+	uint64_t paced_at; /* time of the last decay */
+	/* ns; 0: no sample yet. rtt_min is the smallest sample */
+	uint64_t srtt, rttvar, rtt_min;
+	/* ns; 1.5 times the round trip, or its estimate, with nothing else in flight; 0: unknown */
+	uint64_t trip;
+	bool trip_sure; /* measured with a packet that was sent once */
+	uint64_t cut;	/* time of the window's last cut */
+	struct list_head waiters;
+	/* liveness of the peer: alive.c */
+	struct list_head qps;
+	struct wheel_timer alive_timer; /* its owner is NULL, unlike a QP's timer */
+	uint64_t suspected;		/* since when; 0: not suspected */
+	uint64_t hinted, asked;		/* times of the last hint and of the last question */
+	uint32_t num_hints, silent;
+	uint32_t keepers; /* QPs with keep-alive */
+	/* no packet has come since alive.c began to wait for one. [any PU's owner] */
+	atomic_bool quiet;
+	struct icrc_flow tx, rx;
+	/* nic->ticks at the last packet that ended `quiet`. [any PU's owner] */
+	_Atomic uint64_t heard;
+	uint64_t looked; /* time and result of the last port_reader_of() */
+	enum port_reader reader;
+	/* alive_listen() at the time when the peer was found stalled; 0: heard since */
+	uint64_t stalled_at;
+};
+
+int dest_get(struct pu *pu, uint8_t port, const struct pkt_addr *addr, uint32_t dqpn,
+	     struct dest **out);
+void dest_put(struct dest *d);
+bool dest_admit(struct nic_qp *qp, uint32_t bytes);
+void dest_release(struct nic_qp *qp, uint32_t bytes);
+void dest_acked(struct dest *d, uint32_t bytes);
+bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
+void dest_sent_unacked(struct dest *d, uint32_t bytes);
+void dest_lost(struct dest *d);
+void dest_rtt(struct dest *d, uint64_t ns, bool alone);
+void dest_waited(struct dest *d, uint64_t ns, uint64_t last);
+uint64_t dest_rto(const struct dest *d);
+bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
+void dest_release_read(struct nic_qp *qp, uint32_t bytes);
+
+#endif

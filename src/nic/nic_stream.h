@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Stream hooks: they see the bytes of WRITEs and SENDs. The thread rules are those of nic.h. */
+#ifndef ROOST_NIC_NIC_STREAM_H
+#define ROOST_NIC_NIC_STREAM_H
+
+#include "nic/nic.h"
+
+#define NIC_MAX_CHAIN	2 /* hooks on one side of a QP, in order */
+#define NIC_MAX_WATCHED 8 /* hooks on regions */
+
+/* Bytes of a WRITE, or of a SEND that leaves. Hooks do not see messages without bytes. */
+struct nic_stream_piece {
+	/* of a WRITE. Out: the peer's address; in: the address in the region, not in a window */
+	uint64_t va;
+	/* valid during the call. In: a peer may share it; read each byte once, change none */
+	uint8_t *data;
+	uint32_t total;	   /* bytes of the message */
+	uint32_t off, len; /* of this piece in the message */
+	bool last;
+	unsigned pu; /* the current PU */
+};
+
+/* Borrowed from the owner until it is detached. */
+struct nic_stream_hook {
+	/*
+	 * Takes a piece. Pieces come in order, each byte once; on an unreliable connection, the
+	 * bytes that arrive. [owner of the QP's PU]
+	 */
+	void (*bytes)(struct nic_stream_hook *hook, const struct nic_stream_piece *piece);
+	/* The QP is destroyed. [control+owner] */
+	void (*gone)(struct nic_stream_hook *hook);
+	bool rewrites; /* out: bytes() may change data */
+	/*
+	 * The hook takes no bytes: set in bytes(), cleared by nic_stream_resume(). Meanwhile
+	 * incoming WRITEs get an RNR NAK (unreliable connection: are dropped), and outgoing packets
+	 * are held back.
+	 */
+	atomic_bool paused;
+	/*
+	 * For a hook on a region, where several PUs may call it; else NULL. enter() begins a piece
+	 * before its bytes are stored; false: paused. leave() ends the piece, after bytes() or
+	 * without it.
+	 */
+	bool (*enter)(struct nic_stream_hook *hook);
+	void (*leave)(struct nic_stream_hook *hook);
+	/*
+	 * Out: for a hook that changes the length of WRITEs; else NULL. After bytes(), stores at
+	 * most `room` bytes of output; *needs_input: the piece has no more. It may pause the hook;
+	 * the piece then stays. The WRITE leaves as several WRITEs, and bytes() runs before they
+	 * are sent. The hook does not see SENDs. [owner of the QP's PU]
+	 */
+	uint32_t (*produce)(struct nic_stream_hook *hook, uint8_t *to, uint32_t room,
+			    bool *needs_input);
+};
+/*
+ * Attaches a hook behind those of this side. In: the peer's WRITEs, once they are in memory. Out:
+ * the program's WRITEs and SENDs. 0; -EOPNOTSUPP: not RC (in: nor UC); -EBUSY: out, with work in
+ * flight; -ENOSPC: NIC_MAX_CHAIN, or a second hook that changes lengths; -ENOMEM. [control+owner]
+ */
+int nic_stream_attach_in(struct nic_qp *qp, struct nic_stream_hook *hook);
+int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook);
+/* True if a hook is attached to the outgoing side. [owner] */
+bool nic_stream_leaves(const struct nic_qp *qp);
+/* Resumes a paused hook. qp: the QP it is attached to; NULL: a region, or none. [owner] */
+void nic_stream_resume(struct nic_stream_hook *hook, struct nic_qp *qp);
+/* The same for a QP of another PU, which must not be destroyed meanwhile. [any] */
+void nic_stream_resume_remote(struct nic_stream_hook *hook, struct nic_qp *qp);
+/* 0, -ENOENT; -EBUSY: it rewrites or changes lengths, with work in flight. [control+owner] */
+int nic_stream_detach(struct nic_qp *qp, struct nic_stream_hook *hook);
+/*
+ * Attaches a hook to the WRITEs of all QPs into this region, by its key or a window's; several PUs
+ * call it at the same time. 0, -ENOSPC; detach: -ENOENT. [control+owner of all PUs]
+ */
+int nic_stream_attach_region(struct nic *nic, uint32_t key, struct nic_stream_hook *hook);
+int nic_stream_detach_region(struct nic *nic, struct nic_stream_hook *hook);
+/* Detaches all hooks of a region that goes. [control+owner of all PUs] */
+void nic_stream_region_forget(struct nic *nic, uint32_t key);
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Processing units, and the packets that come in. */
+#ifndef ROOST_NIC_PU_H
+#define ROOST_NIC_PU_H
+
+#include "base/list.h"
+#include "base/mpsc.h"
+#include "base/wheel.h"
+#include "nic/mr.h"
+#include "nic/nic.h"
+
+/* A packet that is complete except for its ICRC: tx.h. */
+struct late_packet {
+	uint8_t *bth; /* NULL: none */
+	const struct icrc_flow *flow;
+	uint32_t len;
+	uint16_t ip_id;
+};
+
+struct pu_port {
+	struct port *port;
+	struct late_packet late; /* empty between turns */
+	/* of the last datagram received; the next one often has the same source */
+	struct icrc_flow ud_rx;
+	uint32_t read_out; /* READ bytes requested by all QPs */
+	struct list_head read_waiters;
+	uint8_t num;  /* port number whose GID table has this port */
+	bool blocked; /* the port had no room; the next turn tries again */
+};
+
+#define GROUP_BUCKETS 64 /* a power of two */
+
+struct pu {
+	struct nic *nic;
+	unsigned index;
+	uint64_t now;
+	struct pu_port ports[NIC_MAX_PORTS];
+	struct wheel wheel;
+	struct mpsc doorbells;
+	struct list_head senders;    /* QPs that have requests to send */
+	struct list_head responders; /* QPs that have responses to send */
+	struct list_head lost;	     /* QPs that end since a CQ overran: qp_end_lost() */
+	struct list_head dests;	     /* changed under nic->dests_lock: other PUs read it */
+	struct list_head groups[GROUP_BUCKETS];
+	struct nic_cq *dirty[64];
+	unsigned num_dirty;
+	struct nic_counters ctr;
+	struct mr_last rpc_last;      /* of calls' accesses */
+	bool rpc_work, rpc_time;      /* run() is due; nic_rpc_ask_time() was called */
+	uint64_t polls;		      /* turns, with or without work */
+	const struct nic_qp *rx_qp;   /* of the last packet; compared only, not accessed */
+	uint64_t rx_at,		      /* time of the last packet */
+		rx_mixed;	      /* time of the last change between QPs, in packets or calls */
+	atomic_bool rung;	      /* RPC_RING is in the ring of doorbells */
+	bool sent_unseen;	      /* the last turn did not receive */
+	bool rx_last;		      /* the current packet is the last of its burst */
+	struct wheel_timer rpc_timer; /* nic_rpc_at(); its owner is NULL, unlike a QP's timer */
+	uint64_t hints_at;	      /* start time of the count in hints_looks */
+	/* queue pairs and destinations that hints were compared with since */
+	unsigned hints_looks;
+};
+
+/* The doorbell of nic_rpc_ring(). The other doorbells are QP numbers, which have 24 bits. */
+#define RPC_RING UINT32_MAX
+
+/* ports.c: sets the port at index `at`; the caller updates nic->ports */
+void pu_add_port(struct pu *pu, unsigned at, unsigned port_num, struct port *port);
+
+/* rx.c */
+/* The flow for a datagram's ICRC check: the last one if the source is the same. */
+struct icrc_flow *rx_ud_flow(struct pu_port *pp, const struct port_pkt *pkt);
+bool rx_icrc_right(const struct icrc_flow *flow, struct port_pkt *pkt); /* notes PORT_NO_DF */
+void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n);
+
+#endif

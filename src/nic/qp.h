@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Queue pairs. */
+#ifndef ROOST_NIC_QP_H
+#define ROOST_NIC_QP_H
+
+#include "base/list.h"
+#include "base/wheel.h"
+#include "nic/nic.h"
+#include "nic/pu.h"
+#include "nic/responder.h"
+#include "nic/sq.h"
+
+struct dest;
+
+struct nic_qp {
+	/* [any] */
+	_Atomic uint32_t db_active; /* the PU knows of posted work and will check for more */
+	_Atomic uint32_t db_queued; /* the QP is in the PU's ring of doorbells */
+	_Atomic uint32_t db_prod;   /* index->prod at the last nic_qp_busy() */
+	_Atomic uint8_t state_hint;
+	uint32_t qpn;
+	uint8_t pu_index;
+
+	uint8_t state; /* enum nic_qp_state */
+	uint8_t type;
+	/* enum pkt_service: the class of the op-codes that it sends and accepts */
+	uint8_t service;
+	uint8_t port;		 /* from 0 */
+	bool loop;		 /* the peer is a QP of this NIC on the same PU */
+	bool rpc;		 /* op-codes 0x18 .. 0x1c are calls */
+	bool kernel_wrs_enabled; /* kernels may post to it */
+	bool sig_all;
+	bool heard;		 /* received a packet since RESET */
+	uint8_t num_in, num_out; /* hooks: stream.c */
+	uint8_t mtu_shift;
+	uint32_t mtu;
+	uint32_t read_chunk; /* response packets of one READ request, at most */
+	uint32_t dest_qpn;
+	uint32_t pd;
+	uint32_t access;
+	uint8_t tos;
+	/* UDP source port of the peer's packets (rx.c); above 65535: none received yet */
+	uint32_t peer_port;
+	struct pu *pu;
+	struct dest *dest;
+	struct list_head dest_link; /* among the QPs of dest */
+	bool keepalive;
+	struct nic_cq *send_cq, *recv_cq;
+	struct nic_srq *srq; /* NULL: the QP has its own receive queue */
+	struct qp_sq sq;
+	struct qp_resp resp;
+	struct list_head tx_link;   /* senders, or waiters of a window */
+	struct list_head resp_link; /* QPs with responses to send */
+	struct list_head lost_link; /* pu->lost */
+	struct wheel_timer timer;
+	struct nic_qp_attr attr;
+	struct nic *nic;
+	void *ctx;
+	struct qp_resize *resize;   /* NULL: no kernel changes the length of WRITEs */
+	struct qp_streams *streams; /* NULL: no hook was ever attached */
+	void *rpc_ctx;		    /* of the layer that serves calls, or NULL */
+	uint32_t max_inline, max_send_sge;
+	uint32_t events;  /* asynchronous events already raised */
+	uint32_t groups;  /* multicast groups it is attached to */
+	uint32_t windows; /* list of type 2 windows bound to it: mw.c */
+	uint64_t bytes;	  /* memory of this QP */
+	struct roost_sge recv_sges[ROOST_MAX_SGE];
+};
+
+/* qp.c */
+/*
+ * Makes room for copies of `window` WQEs and `more` entries of kernels, and moves the present
+ * entries. 0 or -ENOMEM.
+ */
+int qp_size_entries(struct nic_qp *qp, uint32_t window, uint32_t more);
+bool queue_ok(const struct nic_queue_attr *q);
+void recv_ring_init(struct recv_ring *rq, const struct nic_queue_attr *q, uint32_t pd);
+void qp_error(struct nic_qp *qp);
+void qp_end_all_lost(struct pu *pu);
+static inline void qp_end_lost(struct pu *pu)
+{
+	if (unlikely(!list_empty(&pu->lost)))
+		qp_end_all_lost(pu);
+}
+void qp_sq_error(struct nic_qp *qp);
+void qp_event(struct nic_qp *qp, enum nic_event ev);
+void qp_first_packet(struct nic_qp *qp);
+/* qp_state.c */
+int qp_check_modify(const struct nic_qp *qp, const struct nic_qp_attr *a, uint32_t mask);
+
+#endif

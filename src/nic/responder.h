@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The responder of a QP: the receive queue, the message in progress, and the READs and atomics that
+ * it may have to answer again.
+ */
+#ifndef ROOST_NIC_RESPONDER_H
+#define ROOST_NIC_RESPONDER_H
+
+#include "base/list.h"
+#include "nic/nic.h"
+#include "nic/turn.h"
+
+struct pkt_view;
+struct cqe_fields;
+
+/* A READ or atomic that the responder may have to answer (again). */
+struct resp_entry {
+	uint32_t psn, npkts;
+	/*
+	 * The running execution, in packets relative to psn: first, next to send, one past the
+	 * last; cur == end: none.
+	 */
+	uint32_t start, cur, end;
+	uint32_t limit; /* offset of this execution's end, in bytes of the READ */
+	uint32_t msn;
+	uint32_t rkey, len;
+	uint64_t va;
+	uint64_t result; /* of an atomic */
+	bool atomic;
+	bool done; /* its last response has been sent once */
+};
+
+/* A ring of posted receives, of one QP or of an SRQ. */
+struct recv_ring {
+	uint8_t *ring;
+	uint64_t *wr_ids;
+	struct roost_queue_index *index;
+	uint32_t mask;
+	uint8_t stride_shift;
+	uint32_t cons; /* receives taken */
+	uint32_t prod_seen;
+	uint32_t pd; /* of the receives' keys */
+};
+
+struct qp_resp {
+	struct recv_ring *rq; /* NULL: none */
+	struct recv_ring own;
+	uint32_t epsn; /* expected */
+	uint32_t msn;
+	uint8_t msg;	     /* enum pkt_kind of the message in progress; NONE between messages */
+	uint8_t nak;	     /* syndrome to send after the READs before it; 0: none */
+	bool ack;	     /* acknowledge up to epsn - 1 */
+	bool nak_sent;	     /* drop later PSNs until epsn comes */
+	bool has_recv;	     /* recv holds a receive */
+	bool drop;	     /* UC: drop the rest of the message in progress */
+	bool cnp;	     /* send a congestion notification */
+	uint8_t head, count; /* replay ring: entries [head, head + count) */
+	uint8_t pending;     /* entries with responses still to send */
+	uint64_t cnp_next;   /* time of the next one, at the earliest */
+	uint32_t nak_psn;
+	uint8_t last_nak; /* syndrome of the NAK, at nak_psn, that ended the connection; 0: none */
+	uint32_t rkey;	  /* of the WRITE in progress */
+	uint64_t va;
+	uint32_t left;
+	uint32_t received; /* bytes so far of the message in progress */
+	uint32_t rpc_len;  /* bytes of the RPC WRITE in progress */
+	struct {
+		uint64_t wr_id;
+		uint32_t index, num_sge;
+		uint32_t sge, sge_off; /* position of the next byte */
+	} recv;
+	/* max_dest_rd_atomic entries, or NULL. Allocated separately: most QPs have few */
+	struct resp_entry *replay;
+	uint8_t replay_size;
+};
+
+/* A shared receive queue: srq.c. */
+struct nic_srq {
+	struct recv_ring rq;
+	uint32_t limit; /* raise the event when fewer are posted; 0: not armed */
+	uint32_t refs;	/* QPs; control */
+	uint8_t pu;	/* of its QPs */
+	bool broken;	/* the program stored an invalid index */
+	struct nic *nic;
+	void *ctx;
+	struct list_head link; /* all of the NIC; control */
+};
+
+/* srq.c */
+void srq_taken(struct nic_srq *srq);  /* a QP has taken a receive from the ring */
+void srq_broken(struct nic_srq *srq); /* the index is invalid: raises the event once */
+
+/* resp.c */
+void resp_rx(struct nic_qp *qp, const struct pkt_view *v);
+void resp_nak(struct nic_qp *qp, uint8_t syndrome, uint32_t psn);
+bool resp_take_recv(struct nic_qp *qp);
+enum scatter_result { SCATTER_OK, SCATTER_TOO_LONG, SCATTER_BAD_MEMORY };
+enum scatter_result resp_scatter(struct nic_qp *qp, const uint8_t *src, uint32_t n);
+void resp_complete_recv(struct nic_qp *qp, const struct cqe_fields *f);
+/*
+ * Appends to the current receive. 0, or the NAK syndrome of a reliable connection; its receive has
+ * then completed in error.
+ */
+uint8_t resp_scatter_or_nak(struct nic_qp *qp, const uint8_t *payload, uint32_t n);
+/* Rewinds the receive of a dropped message, so that the next message fills it. */
+static inline void resp_keep_recv(struct qp_resp *r)
+{
+	r->recv.sge = r->recv.sge_off = 0;
+}
+bool resp_in_sequence(const struct nic_qp *qp, const struct pkt_view *v);
+uint8_t resp_rnr(const struct nic_qp *qp); /* the syndrome of an RNR NAK */
+/* Execute an in-sequence packet. 0, or the NAK syndrome of a reliable connection. */
+uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v);
+uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v);
+void resp_flush(struct nic_qp *qp);
+uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey,
+			    uint64_t swap_add, uint64_t compare,
+			    uint64_t *old); /* 0 or a NAK syndrome */
+
+/* resp_send.c */
+void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts);
+void resp_queue_atomic(struct nic_qp *qp, uint32_t psn, uint64_t result);
+void resp_duplicate(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn);
+enum req_result resp_run(struct nic_qp *qp);
+void resp_congested(struct nic_qp *qp, const struct pkt_view *v); /* the packet has an ECN mark */
+void resp_refuse_again(struct nic_qp *qp, const struct pkt_view *v);
+/*
+ * Moves the latest READs and atomics that fit to a new replay ring and installs it. The caller
+ * frees the old one.
+ */
+void resp_move_replay(struct qp_resp *r, struct resp_entry *to, uint8_t size);
+
+#endif

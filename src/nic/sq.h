@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The send queue of a QP. An entry is the private copy of a WQE, or a work request that the NIC
+ * makes itself. The entries of all origins are in one ring, in the order of their PSNs.
+ */
+#ifndef ROOST_NIC_SQ_H
+#define ROOST_NIC_SQ_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "roost/wqe.h"
+
+/* Private copies of WQEs (fetched, not yet retired) per QP, at most. */
+#define NIC_SQ_WINDOW 512
+
+struct nic_qp;
+
+/* The origin of an entry. The table sq_origins has what depends on it. */
+enum sq_origin {
+	SQ_PROGRAM,   /* a WQE of the program's ring */
+	SQ_SEGMENT,   /* a segment of a program's WRITE whose length a kernel changes: resize.c */
+	SQ_REPLY,     /* a kernel's reply to a call: rpc.c */
+	SQ_KERNEL_WR, /* a kernel work request: kernel_wr.c */
+	SQ_ORIGINS
+};
+
+/* The payload of a reply is `len` bytes of data and then the tail. */
+struct sq_reply {
+	uint64_t addr;	    /* of the data */
+	uint64_t key;	    /* of the data: nic_rpc_key; 0: memory of the server */
+	uint64_t tail;	    /* in the byte order of memory */
+	uint64_t lost_tail; /* replaces the tail if data of the call cannot be read */
+	uint32_t len;
+	bool last; /* the reply's last entry: its acknowledgement is reported by sent() */
+	bool data_lost;
+};
+
+/* The memory of a kernel work request: one piece. */
+struct sq_kernel_wr {
+	uint64_t addr;
+	uint32_t key; /* 0: memory of the kernel; else a region of the QP's PD */
+};
+
+struct sq_segment {
+	const uint8_t *data;
+	bool final; /* the last segment; it ends the WQE */
+};
+
+/* An entry, from fetch to retirement. `wqe` is as long as the queue's stride. */
+struct sq_entry {
+	union {
+		uint64_t wr_id;	 /* SQ_PROGRAM, SQ_SEGMENT */
+		uint64_t cookie; /* SQ_REPLY: of struct nic_rpc_send */
+		void *owner;	 /* SQ_KERNEL_WR: of struct nic_kernel_wr */
+	};
+	uint32_t psn;	/* of the first packet */
+	uint32_t npkts; /* number of PSNs: request packets, or response packets of a READ */
+	uint32_t len;	/* payload bytes */
+	uint8_t op;	/* enum roost_op */
+	uint8_t status; /* enum nic_wc_status of the completion; 0: no error so far */
+	uint8_t origin; /* enum sq_origin */
+	bool signaled;	/* SQ_PROGRAM, SQ_SEGMENT: a success is reported too */
+	union {
+		uint32_t index;	 /* SQ_PROGRAM, SQ_SEGMENT: of the WQE in its ring */
+		uint32_t call;	 /* SQ_REPLY: of struct nic_rpc_send */
+		uint32_t number; /* SQ_KERNEL_WR: of struct nic_kernel_wr */
+	};
+	union {
+		/* The private copy. Other origins use flags and raddr .. compare only. */
+		struct roost_wqe wqe __attribute__((aligned(16)));
+		struct {
+			uint8_t request[ROOST_WQE_SGE_OFFSET];
+			union {
+				struct sq_reply reply;
+				struct sq_kernel_wr kernel_wr;
+				struct sq_segment segment;
+			};
+		};
+	};
+};
+_Static_assert(offsetof(struct sq_entry, wqe) == 32, "offset of the private WQE");
+_Static_assert(sizeof(struct sq_entry) <= 128, "an entry at the smallest stride");
+
+enum qp_block { /* why a requester with work left the list of senders */
+		BLOCK_NONE = 0,
+		BLOCK_WINDOW, /* the destination's window is full */
+		BLOCK_READS,  /* max_rd_atomic, or a fence */
+		BLOCK_PSN,    /* too many PSNs or WQEs outstanding */
+		BLOCK_RNR,    /* the time of an RNR NAK */
+};
+
+struct qp_sq {
+	uint8_t *ring;
+	uint64_t *wr_ids;
+	struct roost_queue_index *index;
+	uint32_t mask;
+	uint8_t stride_shift;
+	uint8_t *entries; /* private copies */
+	uint32_t entry_mask, entry_size;
+	/* counts of private copies: una <= next <= fetched */
+	uint32_t una, next, fetched;
+	uint32_t taken;		    /* WQEs taken from the ring */
+	uint32_t window;	    /* entries of the program, at most: sq_of_program() */
+	uint32_t count[SQ_ORIGINS]; /* entries now, by origin */
+	uint32_t next_pkt;	    /* packet inside WQE `next` */
+	uint32_t psn_una;	    /* oldest unacknowledged */
+	uint32_t psn_next;	    /* next to send */
+	uint32_t psn_max;	    /* one past the highest ever sent */
+	uint32_t psn_fetch;	    /* first PSN of the next WQE to fetch */
+	uint32_t since_ackreq;	    /* packets since the last one that requested an ACK */
+	uint32_t rd_out;	    /* READ requests and atomics outstanding */
+	uint32_t rd_slow;	    /* limit of rd_out after a loss; 0: max_rd_atomic */
+	uint32_t read_bytes;	    /* requested and not yet received */
+	uint32_t inflight;	    /* bytes of requests in flight, as the window counts them */
+	uint32_t nak_psn;	    /* PSN of the last sequence NAK acted on */
+	uint32_t probe_end;	    /* psn_max when the probe went out */
+	uint32_t rtt_psn;
+	uint64_t gathers_since; /* requests wait for more since then; 0: none wait */
+	uint64_t rtt_start;	/* 0: no sample running */
+	/*
+	 * The latest time of: an acknowledgement that moved psn_una, a time-out, the transmission
+	 * of psn_una.
+	 */
+	uint64_t progress;
+	uint64_t since;	 /* the same without time-outs */
+	uint64_t probed; /* time of the last probe */
+	uint64_t rnr_until;
+	uint8_t block;		      /* enum qp_block */
+	uint8_t retries, rnr_retries; /* left */
+	uint8_t probes;		      /* sent since the last progress */
+	uint8_t backoff;	      /* time-outs since the last progress */
+	bool nak_seen;		      /* nak_psn is valid */
+	bool gap;		      /* missing responses have been requested again */
+	bool probing;
+	bool rtt_alone; /* nothing was in flight before rtt_psn */
+	bool lone;	/* the last ACK was for the probe only, or for its packet's first copy */
+	bool drained_event;
+	/*
+	 * alive_listen() at the time when the retries were renewed for a stalled peer; 0: not since
+	 * the last progress.
+	 */
+	uint64_t stalled_at;
+};
+
+static inline struct sq_entry *sq_entry(const struct qp_sq *sq, uint32_t n)
+{
+	return (struct sq_entry *)(sq->entries + (size_t)(n & sq->entry_mask) * sq->entry_size);
+}
+
+static inline bool op_is_read(uint8_t op)
+{
+	return op == ROOST_OP_READ;
+}
+
+/* Executed locally: no packet, no PSN. */
+static inline bool op_is_local(uint8_t op)
+{
+	return op == ROOST_OP_NOP || op == ROOST_OP_LOCAL_INV || op == ROOST_OP_BIND_MW;
+}
+
+static inline bool op_is_rpc(uint8_t op)
+{
+	return op == ROOST_OP_RPC || op == ROOST_OP_RPC_WRITE;
+}
+
+static inline bool op_is_atomic(uint8_t op)
+{
+	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
+}
+
+/* sq.c */
+bool sq_fetch(struct nic_qp *qp);
+/* fetches WQEs of the program, so that entries of kernels cannot starve it */
+void sq_mix(struct nic_qp *qp);
+/*
+ * The number of WQEs that can be copied now: posted, and with room for a copy; at most max. If the
+ * ring's index is invalid, the QP goes to the error state and the number is 0.
+ */
+uint32_t sq_available(struct nic_qp *qp, uint32_t max);
+void sq_copy(struct nic_qp *qp, struct sq_entry *e); /* copies and checks the next WQE */
+
+/* The place of the next entry. The caller fills it in and calls sq_append(). */
+static inline struct sq_entry *sq_next_entry(const struct qp_sq *sq)
+{
+	return sq_entry(sq, sq->fetched);
+}
+
+/* Appends the entry, of any origin, and gives it its PSNs. */
+static inline void sq_append(struct qp_sq *sq, struct sq_entry *e)
+{
+	e->psn = sq->psn_fetch;
+	sq->psn_fetch += e->npkts;
+	sq->fetched++;
+	sq->count[e->origin]++;
+}
+
+/* reports the WQE's end to the program */
+void sq_complete(struct nic_qp *qp, const struct sq_entry *e);
+void sq_retire(struct nic_qp *qp, struct sq_entry *e); /* completes the WQE at sq.una */
+/* executes an operation of op_is_local(); false: e->status has the error */
+bool sq_local(struct nic_qp *qp, struct sq_entry *e);
+const void *sq_piece(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint32_t n);
+int sq_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst, uint32_t n);
+int sq_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
+	       uint32_t n);
+void sq_flush(struct nic_qp *qp);
+void sq_drained(struct nic_qp *qp);
+static inline bool sq_posted(const struct qp_sq *sq)
+{
+	return atomic_load_explicit(&sq->index->prod, memory_order_acquire) != sq->taken;
+}
+
+/* What depends on the origin of an entry. */
+struct sq_origin_ops {
+	int (*gather)(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+		      uint32_t n); /* sq_gather() */
+	/* sq_scatter(); NULL: no operation of this origin reads */
+	int (*scatter)(struct nic_qp *qp, const struct sq_entry *e, uint32_t off,
+		       const uint8_t *src, uint32_t n);
+	/* reports the end of the entry, with e->status */
+	void (*retired)(struct nic_qp *qp, const struct sq_entry *e);
+	bool of_program; /* takes part of the window; its end may be a completion */
+	bool one_piece;	 /* sq_piece() may find its payload */
+	bool hooked;	 /* outgoing hooks see it: stream.c */
+};
+extern const struct sq_origin_ops sq_origins[SQ_ORIGINS];
+
+/* The number of entries of the program. */
+static inline uint32_t sq_of_program(const struct qp_sq *sq)
+{
+	return sq->count[SQ_PROGRAM] + sq->count[SQ_SEGMENT];
+}
+
+static inline bool sq_full(const struct qp_sq *sq)
+{
+	return sq_of_program(sq) == sq->window;
+}
+
+/* kernel_wr.c */
+int kernel_wr_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+		     uint32_t n);
+int kernel_wr_scatter(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, const uint8_t *src,
+		      uint32_t n);
+void kernel_wr_retired(struct nic_qp *qp, const struct sq_entry *e);
+/* ends outstanding kernel work requests as flushed, for a reset */
+void kernel_wr_drop_all(struct nic_qp *qp);
+void kernel_wr_qp_gone(struct nic_qp *qp); /* the QP is destroyed */
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Stream hooks inside the core, and the hook that changes the length of WRITEs. */
+#ifndef ROOST_NIC_STREAM_H
+#define ROOST_NIC_STREAM_H
+
+#include "nic/core.h"
+#include "nic/nic_stream.h"
+
+/* stream.c */
+/* True if hooks may see the peer's WRITEs. */
+static inline bool stream_watched(const struct nic_qp *qp)
+{
+	return qp->num_in | qp->nic->num_watched;
+}
+/* Shows bytes in memory to the hooks. key: of the region, even if the peer named a window. */
+void stream_landed(struct nic_qp *qp, uint32_t key, const struct nic_stream_piece *piece);
+/*
+ * Begins a piece for its hooks. False: a hook is paused. stream_landed() ends the piece, or
+ * stream_missed() if the bytes could not be stored.
+ */
+bool stream_enter(const struct nic_qp *qp, uint32_t key);
+void stream_missed(const struct nic_qp *qp, uint32_t key);
+/* True if hooks see this outgoing message. */
+static inline bool stream_leaves(const struct nic_qp *qp, const struct sq_entry *e)
+{
+	return qp->num_out && sq_origins[e->origin].hooked && e->op >= ROOST_OP_WRITE &&
+	       e->op <= ROOST_OP_SEND_INV;
+}
+void stream_leave(struct nic_qp *qp, const struct sq_entry *e, uint8_t *data, uint32_t off,
+		  uint32_t n);
+bool stream_room(const struct nic_qp *qp);   /* true if another packet may leave */
+bool stream_paused(const struct nic_qp *qp); /* true if an outgoing hook is paused */
+int stream_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t pkt, uint8_t *dst,
+		  uint32_t n); /* as sq_gather() */
+void stream_detach(struct nic_qp *qp);
+bool stream_on_region(const struct nic *nic, uint32_t key); /* true: it has a hook. [control] */
+/* Show a WRITE to the hooks before, and behind, the hook that changes its length. */
+void stream_before(struct nic_qp *qp, const struct nic_stream_hook *hook,
+		   const struct nic_stream_piece *piece);
+void stream_behind(struct nic_qp *qp, const struct nic_stream_hook *hook,
+		   const struct nic_stream_piece *piece);
+
+/* resize.c */
+int resize_begin(struct nic_qp *qp, struct nic_stream_hook *hook); /* sets qp->resize */
+void resize_end(struct nic_qp *qp);
+bool resize_fetch(struct nic_qp *qp); /* as sq_fetch() */
+/* True if all segments are in use or a hook is paused. An ACK or the hook schedules the QP then. */
+bool resize_stuck(const struct nic_qp *qp);
+bool resize_active(const struct nic_qp *qp);
+int resize_gather(struct nic_qp *qp, const struct sq_entry *e, uint32_t off, uint8_t *dst,
+		  uint32_t n);
+void resize_retired(struct nic_qp *qp, const struct sq_entry *e);
+void resize_flush(struct nic_qp *qp);
+void resize_reset(struct nic_qp *qp);
+
+#endif
