@@ -9,7 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "kernels/crc64.h"
+#include "builtin/builtin.h"
+#include "builtin/crc64.h"
 #include "kernels/runtime.h"
 #include "roost/consistency.h"
 #include "roost/traversal.h"

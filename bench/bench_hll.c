@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "kernels/runtime.h"
-#include "kernels/hll_update.h"
+#include "builtin/builtin.h"
+#include "builtin/hll_update.h"
 #include "roost/hll.h"
 #include "runs.h"
 

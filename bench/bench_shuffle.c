@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernels/shuffle_loop.h"
+#include "builtin/shuffle_loop.h"
 #include "nic/dma.h"
 #include "runs.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "kern.h"
-#include "kernels/hll_update.h"
+#include "builtin/hll_update.h"
 #include "roost/hll.h"
 
 #define PRECISION 14u

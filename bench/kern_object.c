@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "kern.h"
-#include "kernels/crc64.h"
+#include "builtin/crc64.h"
 #include "roost/consistency.h"
 
 #define OBJECTS	 64u

@@ -16,7 +16,7 @@
 
 #include "base/mem.h"
 #include "kern.h"
-#include "kernels/shuffle_loop.h"
+#include "builtin/shuffle_loop.h"
 #include "nic/dma.h"
 #include "roost/shuffle.h"
 

@@ -257,9 +257,9 @@ struct roost_kernel {
 	bool rewrites; /* stream() changes outgoing bytes in place: c->rewrite */
 	/*
 	 * stream() replaces outgoing WRITEs by other bytes, of any length: those that it sends by
-	 * ROOST_SEND, in order. One WRITE may become several, to consecutive addresses. Output that
-	 * remains after the last piece is sent with the next message. SENDs are not passed to the
-	 * kernel.
+	 * ROOST_SEND and ROOST_SEND_FROM, in order. One WRITE may become several, to consecutive
+	 * addresses. Output that remains after the last piece is sent with the next message. SENDs
+	 * are not passed to the kernel.
 	 */
 	bool resizes;
 	/*

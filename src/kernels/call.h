@@ -21,10 +21,11 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "kernels/invocation.h"
 #include "kernels/kernel_wrs.h"
-#include "kernels/runtime.h"
 #include "kernels/object.h"
 #include "kernels/owners.h"
+#include "kernels/runtime.h"
 
 enum call_state { CALL_FREE, CALL_READY, CALL_WAITING, CALL_STREAM, CALL_ENDING, CALL_GONE };
 
@@ -50,12 +51,13 @@ struct bound_qp {
 
 /* The kernel that is registered for an op-code, in one or several versions. */
 struct registered_kernel {
-	struct bound_qp bound[ROOST_KERNEL_QPS];
-	uint32_t num_bound;
+	/* counts the changes of num_bound and num_grants, which only grow; never 0 */
+	uint32_t grown;
+	uint32_t num_bound, num_grants;
+	unsigned versions; /* number of versions */
 	struct roost_grant grants[ROOST_KERNEL_GRANTS];
 	nic_rpc_key keys[ROOST_KERNEL_GRANTS]; /* keys of the granted regions */
-	uint32_t num_grants;
-	unsigned versions;	     /* number of versions */
+	struct bound_qp bound[ROOST_KERNEL_QPS];
 	struct kernel_counters past; /* counters of versions that were freed */
 };
 
@@ -80,15 +82,15 @@ struct timed_hist {
 /* One version of a kernel. */
 struct kernel_version {
 	const struct roost_kernel *k;
-	void *self;
-	uint64_t op; /* op-code of its calls; of the descriptor, unless it is the fallback */
 	struct registered_kernel *registered;
-	struct own *own;
-	struct object object;  /* shared object that contains it; without a handle: none */
-	struct list_head link; /* in kernel_runtime.leaving */
-	bool fallback;
-	/* it crashed or did not return: none of its functions is called any more */
+	void *self;
+	/* it crashed, or did not return: none of its functions is called any more */
 	atomic_bool disabled;
+	bool fallback;
+	uint64_t op; /* op-code of its calls; of the descriptor, unless it is the fallback */
+	struct own *own;
+	struct object object;	  /* shared object that contains it; without a handle: none */
+	struct list_head link;	  /* in kernel_runtime.leaving */
 	struct timed_hist *times; /* one for each PU; NULL: the kernel runtime is not `timed` */
 	struct version_pu pu[NIC_MAX_PUS];
 };
@@ -111,32 +113,26 @@ static inline bool version_disabled(const struct kernel_version *s)
 }
 
 struct call {
-	struct roost_call c;
-	struct kernel_wrs wrs;
+	/* the fields that each step uses come first */
 	/* in call_qp.ready (READY without `payload`) or call_qp.waiting (WAITING for room) */
 	struct list_head link;
 	struct call_qp *q;
-	struct kernel_version *s; /* NULL: no kernel is registered */
+	uint8_t state; /* enum call_state */
+	bool ending;   /* it has replied, or is about to: the kernel is not run again */
+	/* its payload was cut short: it ends with this status when it is run next */
+	uint8_t broken;
+	/* the kernel is in payload(), and only the QP's next packet runs it */
+	bool payload;
+	bool stream; /* it takes payload */
+	bool lost;   /* data that it sent could not be read any more */
+	bool put;    /* it called roost_put(); these stores are not ordered yet */
+	bool cut;    /* cut() is called when no operation is in progress any more */
+	struct invocation i;
 	struct roost_rpc_head head;
 	struct roost_rpc_tail tail; /* when ending */
 	uint32_t id;		    /* identifies the call to the core */
-	uint32_t rkey;
-	uint64_t began; /* time of the turn in which it began */
-	uint32_t sent;	/* bytes of data at the front of the reply buffer */
-	uint32_t steps; /* steps left */
-	uint8_t state;	/* enum call_state */
-	bool pending;	/* the request in c.ask is not done yet */
-	bool ending;	/* it has replied, or is about to: the kernel is not run again */
-	/* the kernel is in payload(), and only the QP's next packet runs it */
-	bool payload;
-	bool stream;  /* it takes payload */
-	bool lost;    /* data that it sent could not be read any more */
-	bool refused; /* an access was refused: roost_put(), or at_once() */
-	bool put;     /* it called roost_put(); these stores are not ordered yet */
-	/* its payload was cut short: it ends with this status when it is run next */
-	uint8_t broken;
-	bool cut; /* cut() is called when no operation is in progress any more */
-};
+	uint64_t began;		    /* time of the turn in which it began */
+} CACHE_ALIGNED;
 
 /* Memory whose owner is gone, freed when no operation uses it any more. */
 struct deferred_free {
@@ -225,7 +221,7 @@ struct runtime_pu {
 	uint32_t turn;
 	unsigned done, limit; /* steps in this turn */
 	struct turn_units units;
-	struct call *running;
+	struct invocation *running;
 	uint32_t hops, most; /* accesses at once in the running step, and their limit */
 	struct guard guard;
 	struct runtime_counters ctr;
@@ -307,35 +303,13 @@ void units_ask(const struct runtime_pu *pu);
 /* adapts `allowed` to the time that the turn took */
 void units_turn_ended(struct runtime_pu *pu, uint64_t now);
 
-/* access.c */
-/* Returns whether the request is an access to memory. */
-static inline bool call_accesses(const struct roost_call *c)
-{
-	return (1u << ROOST_ASK_READ | 1u << ROOST_ASK_WRITE | 1u << ROOST_ASK_COPY |
-		1u << ROOST_ASK_CAS) >>
-		       c->ask &
-	       1;
-}
-/*
- * Returns the key of the region that a step names (0: the call's; from 1: a grant), or 0 if there
- * is none or it does not permit this access.
- */
-nic_rpc_key call_region(const struct call *call, uint32_t n, uint32_t access);
-/* Returns whether the c->ask_len bytes at va may be accessed, and prefetches them. */
-bool call_may(const struct call *call, uint32_t in, uint64_t va, uint32_t access);
-/*
- * Performs the access that the kernel requested. Returns 0, or another value if it is refused. Does
- * nothing if the request is not an access.
- */
-int call_access(struct call *call);
-
 /* call.c */
 /*
  * Takes a slot for a call that begins with this piece. `s` is the kernel's version (NULL: none is
  * registered). Returns NULL if no slot is free.
  */
 struct call *call_take(struct call_qp *q, struct kernel_version *s, const struct nic_rpc_piece *p);
-/* Lays out parameters, state and scratch. */
+/* Lays out parameters, state and scratch. Its kernel's function is params(). */
 void call_furnish(struct call *call, const void *params, uint32_t len);
 /*
  * Runs a call that a packet waits for, for at most `budget` steps. If the QP's quota of the turn is
@@ -343,13 +317,17 @@ void call_furnish(struct call *call, const void *params, uint32_t len);
  * at once.
  */
 void call_drive(struct call *call, unsigned budget, bool lone);
+void call_sent(struct call_qp *q, uint64_t cookie);
+/* Frees the slot of a call, after its operations are done. */
+void call_release(struct call *call);
+
+/* backend_wire.c */
 /* Ends a call without further data. */
 void call_end(struct call *call, uint32_t status, uint32_t len);
 /* Ends a call that its kernel did not end, and calls the kernel's cut(). */
 void call_cut_off(struct call *call, uint32_t status, uint32_t len);
-void call_sent(struct call_qp *q, uint64_t cookie);
-/* Frees the slot of a call, after its operations are done. */
-void call_release(struct call *call);
+/* Sends the reply of a call that is ending; the call waits if there is no room. */
+void call_send_reply(struct call *call);
 
 /* ends.c */
 void call_lost(struct call_qp *q, uint32_t id);

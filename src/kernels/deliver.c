@@ -25,11 +25,11 @@ static bool take_head(struct roost_rpc_head *h, const uint8_t *data)
 /* Checks a call before its kernel runs. Returns 0 or the status to end with. */
 static uint32_t check(const struct call *call)
 {
-	const struct roost_kernel *k = call->s ? call->s->k : NULL;
+	const struct roost_kernel *k = call->i.s ? call->i.s->k : NULL;
 
 	if (!k)
 		return ROOST_RPC_NO_KERNEL;
-	if (version_disabled(call->s))
+	if (version_disabled(call->i.s))
 		return ROOST_RPC_DISABLED;
 	if (call->head.reserved || call->head.flags & ~(ROOST_RPC_IMM | ROOST_RPC_STREAM) ||
 	    !k->params)
@@ -122,7 +122,7 @@ static bool continues(const struct call_qp *q, const struct nic_rpc_piece *p)
 static bool feed(struct call_qp *q, const struct nic_rpc_piece *p, uint32_t budget)
 {
 	struct call *call = q->msg;
-	struct roost_call *c = &call->c;
+	struct roost_call *c = &call->i.c;
 
 	if (!q->in_piece) {
 		/* The kernel must be done with its parameters first. */
@@ -139,6 +139,7 @@ static bool feed(struct call_qp *q, const struct nic_rpc_piece *p, uint32_t budg
 		c->last = p->last;
 		c->resume = 0;
 		call->payload = true;
+		call->i.fn = call->i.s->k->payload;
 		call->state = CALL_READY;
 	}
 	c->data = p->data;
@@ -161,7 +162,7 @@ static bool deliver_payload(struct call_qp *q, const struct nic_rpc_piece *p)
 		}
 	}
 	if (q->msg) {
-		struct kernel_counters *ctr = &q->msg->s->pu[q->pu->index].ctr;
+		struct kernel_counters *ctr = q->msg->i.ctr;
 		uint32_t budget = units_for_piece(q, PIECE_BUDGET), before = q->pu->units.spent;
 		bool fed;
 

@@ -18,24 +18,11 @@ void version_disable(struct kernel_version *s, enum guard_end how)
 /* cut() may free memory, so it must not run while operations use the memory. */
 void call_tell(struct call *call)
 {
-	struct guard *g = &call->q->pu->guard;
-	const struct roost_kernel *k = call->s ? call->s->k : NULL;
-	struct guard_scope scope;
+	struct kernel_version *s = call->i.s;
 
-	if (!k || !k->cut || version_disabled(call->s))
-		return;
-	call->cut = call->wrs.out > 0;
-	if (call->cut)
-		return;
-	guard_open(g, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(g);
-		k->cut(&call->c);
-		guard_stepped(g);
-	} else {
-		version_disable(call->s, guard_trapped(g));
-	}
-	guard_close(g, &scope);
+	call->cut = s && s->k->cut && !version_disabled(s) && call->i.wrs.out;
+	if (!call->cut)
+		invocation_cut(&call->i);
 }
 
 void call_break(struct call *call, uint32_t status)
@@ -50,7 +37,7 @@ void call_break(struct call *call, uint32_t status)
 	if (in_list)
 		list_del(&call->link);
 	if (call->state != CALL_WAITING || in_list)
-		call_cut_off(call, status, call->sent);
+		call_cut_off(call, status, call->i.sent);
 }
 
 void call_lost(struct call_qp *q, uint32_t id)
@@ -94,8 +81,8 @@ void call_stop(struct call_qp *q)
 		if (!call->ending)
 			call_tell(call);
 		q->pu->ctr.dropped += !call->ending;
-		if (call->s)
-			call->s->pu[q->pu->index].ctr.dropped += !call->ending;
+		if (call->i.s)
+			call->i.ctr->dropped += !call->ending;
 		call_release(call);
 	}
 	if (list_linked(&q->link))

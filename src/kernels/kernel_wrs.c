@@ -4,27 +4,8 @@
 #include <errno.h>
 #include <limits.h>
 
+#include "kernels/asks.h"
 #include "kernels/call.h"
-
-static uint8_t op_of(const struct roost_call *c)
-{
-	switch ((enum roost_ask)c->ask) {
-	case ROOST_ASK_QP_READ:
-		return ROOST_OP_READ;
-	case ROOST_ASK_QP_WRITE:
-		return ROOST_OP_WRITE;
-	case ROOST_ASK_QP_WRITE_IMM:
-		return ROOST_OP_WRITE_IMM;
-	case ROOST_ASK_QP_SEND_IMM:
-		return ROOST_OP_SEND_IMM;
-	case ROOST_ASK_QP_CAS:
-		return ROOST_OP_CMP_SWAP;
-	case ROOST_ASK_QP_FETCH_ADD:
-		return ROOST_OP_FETCH_ADD;
-	default:
-		return ROOST_OP_SEND;
-	}
-}
 
 static uint8_t status_of(int rc)
 {
@@ -201,7 +182,7 @@ static int hand_over(struct kernel_wrs *a, struct bound_qp *l, struct runtime_pu
 	const struct roost_call *c = a->c;
 	const struct nic_kernel_wr wr = {.owner = a,
 					 .number = TOKEN(bit, c->qp),
-					 .op = op_of(c),
+					 .op = ask_rules[c->ask].op,
 					 .solicited = c->solicited,
 					 .rkey = c->rkey,
 					 .imm = c->imm,

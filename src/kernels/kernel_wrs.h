@@ -49,13 +49,6 @@ struct kernel_wrs {
 };
 _Static_assert(ROOST_QP_OPS == 32, "a bit for each");
 
-/* Returns whether the requested operation writes to local memory. */
-static inline bool kernel_wrs_fetches(const struct roost_call *c)
-{
-	return c->ask == ROOST_ASK_QP_READ || c->ask == ROOST_ASK_QP_CAS ||
-	       c->ask == ROOST_ASK_QP_FETCH_ADD;
-}
-
 /*
  * Posts the operation that c requests, or waits for operations. `key` is the key of the region of
  * its local memory. Returns true if the invocation continues. False: it waits; call the function

@@ -6,6 +6,7 @@
 
 #include "base/spin.h"
 #include "kernels/call.h"
+#include "kernels/guarded.h"
 
 enum hold { FREE, TAKEN, ENDING };
 
@@ -192,22 +193,28 @@ uint32_t ledger_size(const struct ledger *l)
 
 /* ---- the end of a connection ---- */
 
-static void call_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t number)
+struct resource {
+	const struct kernel_version *s;
+	uint32_t number;
+};
+
+static void call_ended(void *arg)
+{
+	const struct resource *r = arg;
+
+	r->s->k->ended(r->s->own->self, r->number);
+}
+
+static void tell_ended(struct runtime_pu *pu, const struct ledger *l, uint32_t number)
 {
 	struct kernel_version *s = (struct kernel_version *)(uintptr_t)l->version;
-	struct guard_scope scope;
+	int how;
 
 	if (!s || !s->k->ended || version_disabled(s))
 		return;
-	guard_open(&pu->guard, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(&pu->guard);
-		s->k->ended(s->own->self, number);
-		guard_stepped(&pu->guard);
-	} else {
-		version_disable(s, guard_trapped(&pu->guard));
-	}
-	guard_close(&pu->guard, &scope);
+	how = guarded_step(&pu->guard, call_ended, &(struct resource){s, number});
+	if (how)
+		version_disable(s, (enum guard_end)how);
 }
 
 static void end_in(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
@@ -221,7 +228,7 @@ static void end_in(struct runtime_pu *pu, struct ledger *l, uint64_t owner)
 			continue;
 		h->hold = ENDING;
 		spin_unlock(&l->lock);
-		call_ended(pu, l, i + 1);
+		tell_ended(pu, l, i + 1);
 		spin_lock(&l->lock);
 		set_free(l, h);
 		pu->ctr.resources_ended++;

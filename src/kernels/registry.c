@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "kernels/call.h"
+#include "kernels/guarded.h"
 
 /* ---- search ---- */
 
@@ -97,23 +98,18 @@ static void release_registered(struct registered_kernel *st)
 		free(st);
 }
 
+static void run_stop(void *arg)
+{
+	const struct kernel_version *s = arg;
+
+	s->k->stop(s->own->self);
+}
+
 /* A stop() that crashes counts as done. */
 static void stop(struct kernel_runtime *rt, struct kernel_version *s)
 {
-	struct guard_scope scope;
-
-	if (!s->k->stop)
-		return;
-	guard_open(&rt->control, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(&rt->control);
-		s->k->stop(s->own->self);
-		guard_stepped(&rt->control);
-	} else {
-		guard_trapped(&rt->control);
+	if (s->k->stop && guarded_step(&rt->control, run_stop, s))
 		atomic_store_explicit(&s->disabled, true, memory_order_relaxed);
-	}
-	guard_close(&rt->control, &scope);
 }
 
 static void release_own(struct kernel_runtime *rt, struct kernel_version *s)
@@ -206,25 +202,29 @@ void registry_close(struct kernel_runtime *rt)
 
 /* ---- prepare and publish ---- */
 
+struct start {
+	const struct roost_kernel *k, *old; /* old: the version that it replaces, or NULL */
+	void *self;
+	int rc;
+};
+
+static void run_begin(void *arg)
+{
+	struct start *a = arg;
+
+	a->rc = a->old ? a->k->take_over(&a->self, a->old) : a->k->start(&a->self);
+}
+
 /* Runs start(), or take_over() if it replaces `old`. */
 static int run_start(struct kernel_runtime *rt, const struct roost_kernel *k,
 		     const struct roost_kernel *old, void **self)
 {
-	struct guard_scope scope;
-	int rc;
+	struct start a = {.k = k, .old = old, .self = *self};
 
-	guard_open(&rt->control, &scope);
-	if (!sigsetjmp(scope.env, 0)) {
-		guard_step(&rt->control);
-		rc = old ? k->take_over(self, old) : k->start(self);
-		guard_stepped(&rt->control);
-		rc = rc > 0 ? -EIO : rc;
-	} else {
-		guard_trapped(&rt->control);
-		rc = -EFAULT;
-	}
-	guard_close(&rt->control, &scope);
-	return rc;
+	if (guarded_step(&rt->control, run_begin, &a))
+		return -EFAULT;
+	*self = a.self;
+	return a.rc > 0 ? -EIO : a.rc;
 }
 
 /* Starts a version. The `self` of a disabled version is not taken over: its state is unknown. */
@@ -254,6 +254,15 @@ static void free_own(struct kernel_runtime *rt, struct own *own)
 	free(own);
 }
 
+static struct registered_kernel *make_registered(void)
+{
+	struct registered_kernel *r = calloc(1, sizeof(*r));
+
+	if (r)
+		r->grown = 1;
+	return r;
+}
+
 int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration *n,
 		    struct kernel_version **out)
 {
@@ -276,7 +285,7 @@ int runtime_prepare(struct kernel_runtime *rt, const struct runtime_registration
 		*s = (struct kernel_version){
 			.k = n->k, .op = n->k->op, .own = own, .fallback = n->fallback};
 	if (s && own)
-		s->registered = old ? old->registered : calloc(1, sizeof(*s->registered));
+		s->registered = old ? old->registered : make_registered();
 	rc = s && own && s->registered && (!n->k->resources || own->ledger) && !times_open(rt, s)
 		     ? begin(rt, s, n, old)
 		     : -ENOMEM;
@@ -416,8 +425,10 @@ int runtime_grant(struct kernel_runtime *rt, uint64_t op, const struct roost_gra
 		i++;
 	if (i == ROOST_KERNEL_GRANTS)
 		return -ENOSPC;
-	if (i == st->num_grants)
+	if (i == st->num_grants) {
 		st->num_grants++;
+		st->grown++;
+	}
 	st->grants[i] = *region;
 	st->keys[i] = NIC_RPC_GRANTED(pd, key);
 	*number = i + 1;
@@ -474,8 +485,10 @@ int runtime_bind_qp(struct kernel_runtime *rt, uint64_t op, struct nic_qp *qp,
 	rc = nic_qp_enable_kernel_wrs(rt->nic, qp);
 	if (rc)
 		return rc;
-	if (i == st->num_bound)
+	if (i == st->num_bound) {
 		st->num_bound++;
+		st->grown++;
+	}
 	st->bound[i].pu = nic_qp_pu(qp);
 	st->bound[i].limits = *limits;
 	atomic_store_explicit(&st->bound[i].qp, qp, memory_order_relaxed);

@@ -16,6 +16,7 @@
  *	bytes() --> request --> leave() --> local_call_hand_over() --- nic_rpc_ring() --->
  *		local_call_take_handed(): adds it to the `runs` of the other PU
  */
+#include "kernels/guarded.h"
 #include "kernels/local_call_int.h"
 
 /*
@@ -32,11 +33,11 @@ static void begin_next(struct local_call *p)
 	uint32_t len;
 
 	if (!p->payload) {
-		local_call_finish(p, ROOST_RPC_OK, p->result.len);
+		local_call_finish(p, ROOST_RPC_OK, p->i.sent);
 		return;
 	}
-	if (!p->s->k->payload) {
-		local_call_finish(p, ROOST_RPC_BAD_PARAMS, p->result.len);
+	if (!p->i.s->k->payload) {
+		local_call_finish(p, ROOST_RPC_BAD_PARAMS, p->i.sent);
 		return;
 	}
 	len = p->total - p->fed < PIECE ? (uint32_t)(p->total - p->fed) : PIECE;
@@ -45,59 +46,56 @@ static void begin_next(struct local_call *p)
 	p->fed += len;
 	if (p->fed == p->total)
 		p->payload = NULL;
-	p->c.resume = 0;
-	p->left = p->rt->max_steps;
-	p->fn = p->s->k->payload;
-}
-
-/* Runs one step. Returns false if the kernel waits. */
-static bool run_once(struct local_call *p)
-{
-	struct roost_call *c = &p->c;
-	enum roost_next next;
-
-	if (p->pending && !local_call_perform(p))
-		return false;
-	p->pending = false;
-	if (p->finished)
-		return true;
-	if (!p->fn) {
-		begin_next(p);
-		return true;
-	}
-	if (unlikely(!p->left--)) {
-		local_call_finish(p, ROOST_RPC_BOUND, p->result.len);
-		return true;
-	}
-	next = local_call_step(p, p->fn, p->pu);
-	/* Payload counts as steps, because packets of the PU wait while it is processed. */
-	if (next != ROOST_AGAIN)
-		p->rt->pu[p->pu].done += c->len / STEP_BYTES;
-	if (unlikely(p->refused))
-		local_call_finish(p, ROOST_RPC_ACCESS, p->result.len);
-	else if (next == ROOST_AGAIN)
-		p->pending = true;
-	else if (c->ask == ROOST_ASK_REPLY || c->ask == ROOST_ASK_REPLY_FROM)
-		local_call_replied(p);
-	else
-		p->fn = NULL;
-	return true;
+	p->i.c.resume = 0;
+	p->i.steps = p->rt->max_steps;
+	p->i.fn = p->i.s->k->payload;
+	p->in_turns = true;
 }
 
 /* Returns whether it can continue. A kernel on a stream continues to the end of its piece. */
 static bool has_more(const struct local_call *p)
 {
-	return !p->finished && (p->runs || p->fn);
+	return !p->finished && (p->runs || p->in_turns);
+}
+
+struct turn {
+	struct local_call *p;
+	unsigned until; /* runs until the PU has done so many steps */
+};
+
+/* Runs one step, or begins the next piece. False: it waits. */
+static bool advance(struct local_call *p)
+{
+	if (!p->in_turns) {
+		begin_next(p);
+		return true;
+	}
+	switch (local_call_step(p)) {
+	case STEP_WAITS:
+		return false;
+	case STEP_DONE:
+		p->in_turns = false;
+		/* fall through */
+	case STEP_ENDED:
+		/* Payload counts as steps, because packets of the PU wait meanwhile. */
+		p->i.pu->done += p->i.c.len / STEP_BYTES;
+		return true;
+	case STEP_ASKED:
+		return true;
+	}
+	return true;
 }
 
 /* Runs steps while the PU has done fewer than `until`. */
-static void __attribute__((noinline)) go(struct local_call *p, unsigned until)
+static void go(void *arg)
 {
-	struct runtime_pu *pu = &p->rt->pu[p->pu];
+	const struct turn *t = arg;
+	struct local_call *p = t->p;
+	struct runtime_pu *pu = p->i.pu;
 
-	while (pu->done < until && has_more(p)) {
+	while (pu->done < t->until && has_more(p)) {
 		pu->done++;
-		if (!run_once(p))
+		if (!advance(p))
 			return;
 	}
 	if (has_more(p))
@@ -107,8 +105,8 @@ static void __attribute__((noinline)) go(struct local_call *p, unsigned until)
 /* Resumes the stream after the kernel is done with its piece. */
 static void resume_stream(struct local_call *p)
 {
-	p->fn = NULL;
-	p->pending = false;
+	p->in_turns = false;
+	p->i.pending = false;
 	if (likely(!p->remote_pu)) {
 		nic_stream_resume(&p->stream, p->qp);
 		return;
@@ -122,24 +120,17 @@ static void resume_stream(struct local_call *p)
 
 static void turn(struct local_call *p, unsigned until)
 {
-	struct guard *g = &p->rt->pu[p->pu].guard;
-	struct guard_scope scope;
+	struct turn t = {p, until};
+	int how;
 
-	p->current_pu = p->pu;
-	if (unlikely(version_disabled(p->s))) {
-		local_call_finish(p, ROOST_RPC_DISABLED, p->result.len);
-	} else {
-		guard_open(g, &scope);
-		if (!sigsetjmp(scope.env, 0))
-			go(p, until);
-		else
-			local_call_trapped(p, g);
-		guard_close(g, &scope);
-	}
-	if (p->finished)
-		kernel_wrs_stop(&p->wrs);
-	if (p->finished)
+	invocation_move(&p->i, &p->rt->pu[p->pu]);
+	how = guarded(&p->i.pu->guard, go, &t);
+	if (unlikely(how))
+		invocation_trapped(&p->i, how);
+	if (p->finished) {
+		kernel_wrs_stop(&p->i.wrs);
 		atomic_store_explicit(&p->done, true, memory_order_release);
+	}
 	if (!p->runs && !has_more(p))
 		resume_stream(p);
 }
@@ -164,7 +155,7 @@ void local_call_take_handed(struct runtime_pu *pu)
 
 	for (; p; p = next) {
 		next = p->next_handed;
-		p->left = p->rt->max_steps;
+		p->i.steps = p->rt->max_steps;
 		list_add_tail(&p->link, &pu->runs);
 	}
 }
@@ -190,15 +181,15 @@ bool local_call_done(const struct local_call *p)
 
 void local_call_wake(struct kernel_wrs *a)
 {
-	struct local_call *p = container_of(a, struct local_call, wrs);
+	struct local_call *p = container_of(a, struct local_call, i.wrs);
 
 	if (a->gone) {
 		local_call_close(p);
 		atomic_store_explicit(&p->deferred.quiet, true, memory_order_release);
 		return;
 	}
-	p->left = p->rt->max_steps;
-	if (p->stream.produce && !p->fn) {
+	p->i.steps = p->rt->max_steps;
+	if (p->stream.produce && !p->in_turns) {
 		nic_stream_resume(&p->stream, p->qp); /* the queue pair calls produce() */
 		return;
 	}
@@ -217,8 +208,8 @@ int local_call_start(struct kernel_runtime *rt, unsigned pu, const struct local_
 	p->runs = true;
 	p->payload = payload;
 	p->total = len;
-	p->fn = p->s->k->params;
-	p->left = rt->max_steps;
+	p->i.fn = p->i.s->k->params;
+	p->in_turns = p->i.fn;
 	turn(p, rt->pu[pu].done + TURN_STEPS);
 	if (list_linked(&p->link))
 		nic_rpc_wake(rt->nic, pu);

@@ -20,9 +20,10 @@ static int attach(void *ctx, struct nic_qp *qp, void **out)
 
 	if (!nic_memory_take(rt->nic, sizeof(*q) + CALL_BODY))
 		return -ENOMEM;
-	q = calloc(1, sizeof(*q));
+	q = aligned_alloc(CACHE_LINE, sizeof(*q));
 	if (!q)
 		goto give_memory;
+	memset(q, 0, sizeof(*q));
 	/* Pages are allocated when a call first writes to them. */
 	q->bodies = mem_alloc_pages((size_t)rt->calls * CALL_BODY);
 	if (!q->bodies) {
@@ -264,5 +265,5 @@ void call_count_end(const struct call *call, uint32_t status)
 		return;
 	}
 	COUNT_END(&pu->ctr, status);
-	COUNT_END(&call->s->pu[pu->index].ctr, status);
+	COUNT_END(call->i.ctr, status);
 }

@@ -250,9 +250,4 @@ void runtime_counters(const struct kernel_runtime *rt, struct runtime_counters *
 void runtime_pu_counters(const struct kernel_runtime *rt, unsigned pu,
 			 struct runtime_counters *out);
 
-/* Returns the built-in kernel with this name, or NULL. Any thread. */
-const struct roost_kernel *kernels_builtin(const char *name);
-/* Returns the built-in kernel number i, or NULL if there are fewer. Any thread. */
-const struct roost_kernel *kernels_builtin_at(unsigned i);
-
 #endif

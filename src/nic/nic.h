@@ -282,18 +282,6 @@ int nic_mr_deregister(struct nic *nic, uint32_t key);
 int nic_mw_alloc(struct nic *nic, uint32_t pd, unsigned type, uint32_t *key);
 int nic_mw_dealloc(struct nic *nic, uint32_t key);
 
-/*
- * Accesses of the host to a region, with the rights of a work request. 0, -EACCES, -EFAULT. [owner
- * of a PU]
- */
-int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void *dst, uint32_t n);
-int nic_host_write(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, const void *src,
-		   uint32_t n);
-int nic_host_copy(struct nic *nic, uint32_t pd, uint32_t key, uint64_t dst, uint64_t src,
-		  uint32_t n);
-int nic_host_cmp_swap(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, uint64_t *value,
-		      uint64_t swap);
-
 /* ---- completion queues ---- */
 
 struct nic_cq_attr {

@@ -131,6 +131,17 @@ int nic_rpc_cmp_swap(struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint64_t *
 bool nic_rpc_prefetch(const struct nic_qp *qp, nic_rpc_key key, uint64_t va, uint32_t n,
 		      uint32_t access);
 
+/*
+ * Accesses of the host to a region that NIC_RPC_GRANTED() names, with the rights of a local work
+ * request. 0, -EACCES, -EFAULT. [owner of a PU]
+ */
+int nic_host_read(struct nic *nic, nic_rpc_key key, uint64_t va, void *dst, uint32_t n);
+int nic_host_write(struct nic *nic, nic_rpc_key key, uint64_t va, const void *src, uint32_t n);
+int nic_host_copy(struct nic *nic, nic_rpc_key dst_key, uint64_t dst, nic_rpc_key src_key,
+		  uint64_t src, uint32_t n);
+int nic_host_cmp_swap(struct nic *nic, nic_rpc_key key, uint64_t va, uint64_t *value,
+		      uint64_t swap);
+
 /* An RDMA WRITE to the QP's peer: `len` bytes from a buffer or a region, then the tail. */
 struct nic_rpc_send {
 	uint64_t cookie; /* passed to sent() */

@@ -317,37 +317,3 @@ void nic_stream_region_forget(struct nic *nic, uint32_t key)
 		if (key == nic->watched[i].key)
 			nic->watched[i] = nic->watched[--nic->num_watched];
 }
-
-/* ---- accesses of the host ---- */
-
-int nic_host_read(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, void *dst, uint32_t n)
-{
-	const void *src = n ? mr_resolve(&nic->mrs, key, pd, va, n, MR_LOCAL) : NULL;
-
-	return !n ? 0 : src ? dma_load(dst, src, n) : -EACCES;
-}
-
-int nic_host_write(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, const void *src,
-		   uint32_t n)
-{
-	void *dst =
-		n ? mr_resolve(&nic->mrs, key, pd, va, n, MR_LOCAL | NIC_ACCESS_LOCAL_WRITE) : NULL;
-
-	return !n ? 0 : dst ? dma_copy(dst, src, n) : -EACCES;
-}
-
-int nic_host_copy(struct nic *nic, uint32_t pd, uint32_t key, uint64_t dst_va, uint64_t src_va,
-		  uint32_t n)
-{
-	const void *src = n ? mr_resolve(&nic->mrs, key, pd, src_va, n, MR_LOCAL) : NULL;
-
-	return !n ? 0 : src ? nic_host_write(nic, pd, key, dst_va, src, n) : -EACCES;
-}
-
-int nic_host_cmp_swap(struct nic *nic, uint32_t pd, uint32_t key, uint64_t va, uint64_t *value,
-		      uint64_t swap)
-{
-	void *p = mr_resolve(&nic->mrs, key, pd, va, 8, MR_LOCAL | NIC_ACCESS_LOCAL_WRITE);
-
-	return p && !((va | (uintptr_t)p) & 7) ? dma_cmp_swap(p, *value, swap, value) : -EACCES;
-}

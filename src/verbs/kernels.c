@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "builtin/builtin.h"
 #include "kernels/object.h"
 #include "roost/verbs.h"
 #include "verbs/kernel_runtime.h"

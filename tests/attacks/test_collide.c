@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "builtin/builtin.h"
 #include "kernels/runtime.h"
 #include "roost/aggregate.h"
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "builtin/builtin.h"
 #include "kernels/runtime.h"
 #include "kernels/local_call.h"
 #include "roost/get.h"

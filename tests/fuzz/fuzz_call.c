@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "builtin/builtin.h"
 #include "input.h"
 #include "kernels/runtime.h"
 #include "make_packet.h"

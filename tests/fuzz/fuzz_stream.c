@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "builtin/builtin.h"
 #include "input.h"
 #include "kernels/runtime.h"
 #include "roost/shuffle.h"

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "../common/allocations.h"
+#include "builtin/builtin.h"
 #include "rig.h"
 #include "roost/get.h"
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "builtin/builtin.h"
 #include "kernels/local_call.h"
 #include "rig.h"
 #include "roost/aggregate.h"

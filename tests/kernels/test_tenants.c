@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/hist.h"
+#include "builtin/builtin.h"
 #include "rig.h"
 #include "roost/aggregate.h"
 #include "roost/consistency.h"

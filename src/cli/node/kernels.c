@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "builtin/builtin.h"
 #include "cli/node/node.h"
 #include "cli/node/request.h"
 #include "kernels/runtime.h"

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "kernels/backend_wire.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+/* ---- memory ---- */
+
+int wire_write(const struct invocation *i, nic_rpc_key key, uint64_t va, const void *src,
+	       uint32_t n)
+{
+	return nic_rpc_write(call_of(i)->q->qp, key, va, src, n);
+}
+
+int wire_copy(const struct invocation *i, nic_rpc_key dst_key, uint64_t dst, nic_rpc_key src_key,
+	      uint64_t src, uint32_t n)
+{
+	return nic_rpc_copy(call_of(i)->q->qp, dst_key, dst, src_key, src, n);
+}
+
+int wire_cmp_swap(const struct invocation *i, nic_rpc_key key, uint64_t va, uint64_t *old,
+		  uint64_t swap)
+{
+	return nic_rpc_cmp_swap(call_of(i)->q->qp, key, va, old, swap);
+}
+
+int wire_put(struct roost_call *c, uint64_t va, const void *buf, uint32_t len)
+{
+	struct invocation *i = invocation_of(c);
+	struct call *call = call_of(i);
+	int rc = nic_rpc_put(call->q->qp, i->key, va, buf, len);
+
+	call->put = true;
+	if (unlikely(rc))
+		i->refused = true;
+	return rc;
+}
+
+uint32_t wire_take(struct invocation *i, struct ledger *l)
+{
+	struct call_qp *q = call_of(i)->q;
+	uint32_t number = 0;
+
+	if (!q->ends)
+		number = ledger_take(q->rt, l, q->owner, nic_rpc_peer(q->qp));
+	q->holds |= number != 0;
+	return number;
+}
+
+/*
+ * Returns the key of the region that a work request names, or 0 if it uses the kernel's own memory
+ * or the access is refused.
+ */
+static uint32_t local_key(const struct invocation *i, const struct ask_rule *rule)
+{
+	const struct roost_call *c = &i->c;
+	nic_rpc_key key;
+
+	if (c->buf || rule->kind == ASK_WAIT)
+		return 0;
+	key = invocation_region(i, c->va_in, rule->va);
+	return wire_may(i, key, c->va, c->ask_len, rule->va) ? (uint32_t)key : 0;
+}
+
+bool wire_post(struct invocation *i, const struct ask_rule *rule)
+{
+	if (kernel_wrs_post(&i->wrs, i->s->registered, i->pu, local_key(i, rule)))
+		return true;
+	call_of(i)->state = CALL_WAITING;
+	return false;
+}
+
+/* ---- sending ---- */
+
+static void wait_for_room(struct call *call)
+{
+	call->state = CALL_WAITING;
+	list_add_tail(&call->link, &call->q->waiting);
+}
+
+/*
+ * Sends a WRITE to offset `off` of the reply buffer: `len` bytes of c->buf, or of the region `key`
+ * if `from`; and the tail if `tail`.
+ */
+static int write_back(struct call *call, uint32_t off, uint32_t len, bool from, nic_rpc_key key,
+		      bool tail)
+{
+	const struct roost_call *c = &call->i.c;
+	bool imm = tail && call->head.flags & ROOST_RPC_IMM;
+	struct roost_rpc_tail gone = {.status = ROOST_RPC_ACCESS, .mark = call->tail.mark};
+	struct nic_rpc_send m = {
+		.call = call->id,
+		.cookie = from || !len ? 0 : (uint64_t)(call - call->q->calls) + 1,
+		.raddr = call->head.reply_addr + off,
+		.rkey = call->head.reply_rkey,
+		.len = len,
+		.buf = from ? NULL : c->buf,
+		.va = c->from,
+		.key = key,
+		.tail_len = tail ? sizeof(call->tail) : 0,
+		.has_imm = imm,
+		.imm = imm ? htobe32(call->head.mark) : 0,
+	};
+
+	memcpy(&m.tail, call->lost ? &gone : &call->tail, sizeof(call->tail));
+	memcpy(&m.lost, &gone, sizeof(gone));
+	return nic_rpc_send(call->q->qp, &m);
+}
+
+uint32_t wire_room(const struct invocation *i)
+{
+	return i->c.room - i->sent;
+}
+
+enum step_result wire_send(struct invocation *i, bool from, nic_rpc_key key)
+{
+	struct call *call = call_of(i);
+	const struct roost_call *c = &i->c;
+	int rc;
+
+	if (!c->ask_len || i->silent)
+		return STEP_ASKED;
+	rc = write_back(call, i->sent, c->ask_len, from, key, false);
+	if (rc == -EAGAIN) {
+		wait_for_room(call);
+		return STEP_WAITS;
+	}
+	i->sent += c->ask_len;
+	if (from || rc)
+		return STEP_ASKED;
+	/* The kernel must not change its memory before the caller's NIC has acknowledged it. */
+	i->pending = false;
+	call->state = CALL_WAITING;
+	return STEP_WAITS;
+}
+
+static void note_time(const struct call *call)
+{
+	struct runtime_pu *pu = call->q->pu;
+
+	if (pu->ended && call->i.s)
+		times_note(pu, call->i.s, call->began);
+}
+
+void call_send_reply(struct call *call)
+{
+	const struct roost_call *c = &call->i.c;
+	bool from = c->ask == ROOST_ASK_REPLY_FROM;
+	nic_rpc_key key =
+		from ? invocation_region(&call->i, c->from_in, NIC_ACCESS_REMOTE_READ) : 0;
+	int rc = write_back(call, call->head.reply_len - 8 - c->ask_len, c->ask_len, from, key,
+			    true);
+
+	if (rc == -EAGAIN) {
+		wait_for_room(call);
+		return;
+	}
+	note_time(call);
+	if (rc || from || !c->ask_len)
+		call_release(call);
+	else
+		call->state = CALL_ENDING;
+}
+
+/* ---- ends ---- */
+
+void wire_reply(struct invocation *i, uint32_t status, uint32_t len)
+{
+	struct call *call = call_of(i);
+	struct call_qp *q = call->q;
+
+	if (unlikely(call->lost)) {
+		status = ROOST_RPC_ACCESS;
+		len = i->c.ask_len = 0;
+	}
+
+	if (unlikely(i->wrs.at))
+		kernel_wrs_stop(&i->wrs);
+	if (q->stream == call)
+		q->stream = NULL;
+	if (q->msg == call)
+		q->msg = NULL;
+	if (call->put)
+		nic_rpc_put_done();
+	call->payload = i->pending = false;
+	call->ending = true;
+	call->tail = (struct roost_rpc_tail){.len = htole32(len),
+					     .status = (uint8_t)status,
+					     .flags = i->sent ? ROOST_RPC_FRONT : 0,
+					     .mark = htole16(call->head.mark)};
+	call_count_end(call, status);
+	if (call->head.reply_len) {
+		call_send_reply(call);
+		return;
+	}
+	note_time(call);
+	call_release(call);
+}
+
+void wire_cut_off(struct invocation *i, uint32_t status, uint32_t len)
+{
+	call_cut_off(call_of(i), status, len);
+}
+
+void call_end(struct call *call, uint32_t status, uint32_t len)
+{
+	call->i.c.ask = ROOST_ASK_REPLY;
+	call->i.c.ask_len = 0;
+	wire_reply(&call->i, status, len);
+}
+
+void call_cut_off(struct call *call, uint32_t status, uint32_t len)
+{
+	call_tell(call);
+	call_end(call, status, len);
+}
