@@ -25,9 +25,9 @@
 	X(kernel_requests,                                                                           \
 	  "READs, WRITEs, SENDs and atomics of kernels on queue pairs that are bound to them, done") \
 	X(duplicate_request, "request packets received again")                                       \
-	X(out_of_sequence, "gaps in the sequence of request packets, whatever comes behind each")    \
+	X(out_of_sequence, "gaps in the sequence of request packets")                                \
 	X(out_of_buffer,                                                                             \
-	  "no receive, no room for a call, a hook that waits: RNR NAKs, or dropped")                 \
+	  "no receive, no room for a call, or a paused hook: RNR NAKs, or dropped packets")          \
 	X(send_rnr_err, "RNR NAKs sent")                                                             \
 	X(rx_ud_dropped, "UD packets dropped: longer than the MTU or the receive, or no receive")    \
 	X(rx_bad_qkey, "dropped: Q_Key not the QP's")                                                \
@@ -59,7 +59,7 @@
 	X(req_cqe_error, "send work requests completed with an error, flushed ones included")        \
 	X(req_cqe_flush_error, "send work requests flushed")                                         \
 	X(req_bad_response, "responses that fit no request")                                         \
-	X(memory_faults, "accesses to memory that is not there any more")                            \
+	X(memory_faults, "accesses to memory that the program has unmapped")                         \
 	X(cq_overrun, "completion queues that overran")                                              \
 	X(rx_short, "dropped: shorter than its headers")                                             \
 	X(rx_bad_opcode, "dropped: no such op-code")                                                 \
@@ -67,21 +67,31 @@
 	X(rx_bad_pad, "dropped: padding or length does not fit")                                     \
 	X(rx_icrc_encapsulated, "dropped: ICRC wrong")                                               \
 	X(rx_bad_pkey, "dropped: P_Key not ours")                                                    \
-	X(rx_bad_qpn, "dropped: no such QP, or it hears nothing in its state")                       \
+	X(rx_bad_qpn, "dropped: no such QP, or it does not receive in its state")                    \
 	X(rx_bad_source, "dropped: not from the QP's peer, or not from its port")                    \
 	X(rx_bad_service, "dropped: op-code of another service")                                     \
-	X(rx_unreachable, "hints that a packet found nobody: ICMP errors, rings without a reader")   \
-	X(hints_unread, "of these, not looked at: too many at a time")                               \
-	X(alive_probe, "questions whether a peer is there")                                          \
-	X(peer_gone, "peers that were there no more, and whose connections ended")                   \
+	X(rx_unreachable,                                                                            \
+	  "hints that a packet had no receiver: ICMP errors, rings without a reader")                \
+	X(hints_unread, "of these, ignored: too many at a time")                                     \
+	X(alive_probe, "packets that ask whether a peer is alive")                                   \
+	X(peer_gone, "peers found dead, whose connections were ended")                               \
 	X(rx_management, "management datagrams received by QP 1")                                    \
 	X(tx_management, "management datagrams sent by QP 1")                                        \
 	X(loopback_wqes, "work requests between QPs of this NIC, executed without packets")          \
 	X(np_cnp_sent, "congestion notifications sent")                                              \
 	X(rp_cnp_handled, "congestion notifications received")                                       \
 	X(np_ecn_marked_roce_packets, "packets received with congestion experienced")                \
+	X(wait_window, "waits of a queue pair: the window of the destination or of READs is full")   \
+	X(wait_reads, "waits of a queue pair: max_rd_atomic, or a fence")                            \
+	X(wait_psn, "waits of a queue pair: too many PSNs are outstanding")                          \
+	X(wait_copies, "waits of a queue pair: no room for another work request of its queue")       \
+	X(wait_batch, "waits of a queue pair: a few small requests wait for more, or for an ACK")    \
+	X(wait_order, "waits of a queue pair: a local operation waits for earlier ones")             \
+	X(wait_hook,                                                                                 \
+	  "waits of a queue pair: a stream hook is paused, or its bytes are not acknowledged")       \
+	X(wait_rnr, "waits of a queue pair: the time of an RNR NAK")                                 \
 	X(doorbells, "doorbells taken")                                                              \
-	X(turns, "turns of the PU that did something")
+	X(turns, "turns of the PU with work")
 
 struct nic_counters {
 #define NIC_COUNTER_FIELD(name, help) uint64_t name;

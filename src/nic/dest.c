@@ -2,21 +2,34 @@
 /*
  * Destinations and their windows. The receive buffer of a socket is small, all QPs that send to it
  * share it, and loopback has no flow control. So each destination (an address and a slot) bounds
- * the bytes in flight of all its QPs, and each port bounds the READ bytes requested. A loss halves
- * the window, at most once a round trip. The window grows by a quarter per round trip.
+ * the bytes in flight of all its QPs, and each port bounds the READ bytes requested. A congestion
+ * controller (cc.h) sets the window.
  *
  * Packets of an unacknowledged service get no ACK. They count as received at a rate of one window
  * in DIGEST_NS; a running receiver is faster than that. The service may lose packets all the same.
  */
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "nic/alive.h"
 #include "nic/dest.h"
+#include "nic/requester.h"
 
 #define MIN_WINDOW_PACKETS 8
 #define DIGEST_SHIFT	   18
 #define DIGEST_NS	   (1u << DIGEST_SHIFT)
 #define RTO_MAX_NS	   1000000000u
+
+static void open_window(struct dest *d)
+{
+	const struct port *port = d->port;
+	uint32_t floor = MIN_WINDOW_PACKETS * (port->mtu + PKT_MAX_HEADERS);
+
+	d->cc = (struct cc){.ops = &cc_window,
+			    .min = floor < port->window ? floor : port->window,
+			    .max = port->window};
+	d->cc.ops->init(&d->cc);
+}
 
 int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uint32_t dqpn,
 	     struct dest **out)
@@ -48,7 +61,7 @@ int dest_get(struct pu *pu, uint8_t port_index, const struct pkt_addr *addr, uin
 	d->port_index = port_index;
 	d->slot = PORT_SLOT_OF_QPN(dqpn);
 	d->refs = 1;
-	d->window = port->window;
+	open_window(d);
 	list_init(&d->waiters);
 	list_init(&d->qps);
 	d->quiet = true; /* alive_listen() may have run before this destination existed */
@@ -78,7 +91,7 @@ void dest_put(struct dest *d)
 static uint32_t paced(struct dest *d)
 {
 	uint64_t now = d->pu->now, past = now > d->paced_at ? now - d->paced_at : 0;
-	uint64_t digested = past >= DIGEST_NS ? UINT32_MAX : past * d->window >> DIGEST_SHIFT;
+	uint64_t digested = past >= DIGEST_NS ? UINT32_MAX : past * d->cc.window >> DIGEST_SHIFT;
 
 	if (digested >= d->paced) {
 		d->paced = 0;
@@ -95,19 +108,19 @@ bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes)
 {
 	uint64_t out;
 
-	if (!d->window)
+	if (!d->cc.window)
 		return true;
 	out = (uint64_t)d->inflight + paced(d);
-	if (!out || out + bytes <= d->window)
+	if (!out || out + bytes <= d->cc.window)
 		return true;
-	qp->sq.block = BLOCK_WINDOW;
+	req_blocked(qp, BLOCK_WINDOW);
 	wheel_add(&qp->pu->wheel, &qp->timer, qp->pu->now + DIGEST_NS / 4);
 	return false;
 }
 
 void dest_sent_unacked(struct dest *d, uint32_t bytes)
 {
-	if (d->window)
+	if (d->cc.window)
 		d->paced += bytes;
 }
 
@@ -116,9 +129,9 @@ bool dest_admit(struct nic_qp *qp, uint32_t bytes)
 {
 	struct dest *d = qp->dest;
 
-	if (!d->window || !d->inflight || d->inflight + paced(d) + bytes <= d->window)
+	if (!d->cc.window || !d->inflight || d->inflight + paced(d) + bytes <= d->cc.window)
 		return true;
-	qp->sq.block = BLOCK_WINDOW;
+	req_blocked(qp, BLOCK_WINDOW);
 	list_add_tail(&qp->tx_link, &d->waiters);
 	return false;
 }
@@ -136,33 +149,30 @@ void dest_release(struct nic_qp *qp, uint32_t bytes)
 {
 	struct dest *d = qp->dest;
 
+	ROOST_ASSERT(bytes <= qp->sq.inflight);
 	qp->sq.inflight -= bytes;
-	if (!d->window)
+	if (!d->cc.window)
 		return;
+	ROOST_ASSERT(bytes <= d->inflight);
 	d->inflight -= bytes;
-	if (d->inflight < d->window)
+	if (d->inflight < d->cc.window)
 		wake(&d->waiters);
 }
 
 void dest_acked(struct dest *d, uint32_t bytes)
 {
-	if (d->window >= d->port->window)
-		return;
-	d->window += bytes / 4;
-	if (d->window > d->port->window)
-		d->window = d->port->window;
+	d->cc.ops->on_acked(&d->cc, bytes, d->pu->now);
 }
 
 void dest_lost(struct dest *d)
 {
-	uint32_t floor = MIN_WINDOW_PACKETS * (d->port->mtu + PKT_MAX_HEADERS);
+	d->cc.ops->on_lost(&d->cc, d->pu->now, d->srtt);
+}
 
-	if (!d->window || d->pu->now - d->cut < d->srtt)
-		return;
-	d->cut = d->pu->now;
-	d->window /= 2;
-	if (d->window < floor)
-		d->window = floor < d->port->window ? floor : d->port->window;
+void dest_cnp(struct dest *d)
+{
+	if (d->cc.ops->on_cnp)
+		d->cc.ops->on_cnp(&d->cc, d->pu->now, d->srtt);
 }
 
 static uint64_t half_more(uint64_t ns)
@@ -191,6 +201,8 @@ void dest_rtt(struct dest *d, uint64_t ns, bool alone)
 	if (alone || half_more(ns) < d->trip)
 		d->trip = half_more(ns);
 	d->trip_sure = true;
+	if (d->cc.ops->on_rtt)
+		d->cc.ops->on_rtt(&d->cc, ns, d->pu->now);
 }
 
 /* RTO of the samples. At least twice srtt, since an answer may be delayed (RFC 8985, 7.2). */
@@ -236,7 +248,7 @@ bool dest_admit_read(struct nic_qp *qp, uint32_t bytes)
 	if (!pp->port->read_window || !pp->read_out ||
 	    pp->read_out + bytes <= pp->port->read_window)
 		return true;
-	qp->sq.block = BLOCK_WINDOW;
+	req_blocked(qp, BLOCK_WINDOW);
 	list_add_tail(&qp->tx_link, &pp->read_waiters);
 	return false;
 }
@@ -245,6 +257,7 @@ void dest_release_read(struct nic_qp *qp, uint32_t bytes)
 {
 	struct pu_port *pp = &qp->pu->ports[qp->port];
 
+	ROOST_ASSERT(bytes <= qp->sq.read_bytes && bytes <= pp->read_out);
 	qp->sq.read_bytes -= bytes;
 	pp->read_out -= bytes;
 	if (!list_empty(&pp->read_waiters) && pp->read_out < pp->port->read_window)

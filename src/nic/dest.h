@@ -5,6 +5,7 @@
 
 #include "base/list.h"
 #include "base/wheel.h"
+#include "nic/cc.h"
 #include "nic/nic.h"
 
 struct pu;
@@ -17,7 +18,7 @@ struct dest {
 	struct pu *pu;
 	uint8_t port_index, slot; /* the slot is the peer's */
 	uint32_t refs;
-	uint32_t window; /* bytes in flight, at most; 0: the port has flow control */
+	struct cc cc;
 	uint32_t inflight;
 	/* bytes sent on unacknowledged services; they decay with time */
 	uint32_t paced;
@@ -27,7 +28,6 @@ struct dest {
 	/* ns; 1.5 times the round trip, or its estimate, with nothing else in flight; 0: unknown */
 	uint64_t trip;
 	bool trip_sure; /* measured with a packet that was sent once */
-	uint64_t cut;	/* time of the window's last cut */
 	struct list_head waiters;
 	/* liveness of the peer: alive.c */
 	struct list_head qps;
@@ -56,10 +56,24 @@ void dest_acked(struct dest *d, uint32_t bytes);
 bool dest_admit_unacked(struct nic_qp *qp, struct dest *d, uint32_t bytes);
 void dest_sent_unacked(struct dest *d, uint32_t bytes);
 void dest_lost(struct dest *d);
+void dest_cnp(struct dest *d);
 void dest_rtt(struct dest *d, uint64_t ns, bool alone);
 void dest_waited(struct dest *d, uint64_t ns, uint64_t last);
 uint64_t dest_rto(const struct dest *d);
 bool dest_admit_read(struct nic_qp *qp, uint32_t bytes);
 void dest_release_read(struct nic_qp *qp, uint32_t bytes);
+
+/*
+ * Counts the bytes of a packet that was sent on an acknowledged service. A destination without a
+ * window counts none.
+ */
+static inline void dest_sent(struct dest *d, uint32_t bytes, uint64_t now)
+{
+	if (!d->cc.window)
+		return;
+	d->inflight += bytes;
+	if (d->cc.ops->on_sent)
+		d->cc.ops->on_sent(&d->cc, bytes, now);
+}
 
 #endif

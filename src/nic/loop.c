@@ -273,7 +273,7 @@ static enum req_result not_ready(struct nic_qp *qp, struct nic_qp *peer)
 		return REQ_IDLE;
 	}
 	retry_rnr_wait(qp, retry_rnr_ns(peer->attr.min_rnr_timer));
-	sq->block = BLOCK_RNR;
+	req_blocked(qp, BLOCK_RNR);
 	return REQ_IDLE;
 }
 
@@ -286,7 +286,7 @@ static enum req_result nobody(struct nic_qp *qp)
 	struct qp_sq *sq = &qp->sq;
 	uint64_t wait = (4096ull << qp->attr.timeout) * qp->nic->cfg.timeout_scale;
 
-	sq->block = BLOCK_RNR;
+	req_blocked(qp, BLOCK_RNR);
 	if (!qp->attr.timeout) {
 		wait = retry_rnr_ns(0);
 	} else if (sq->probing) {
@@ -413,7 +413,7 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 	if (unlikely(!n && e->len && !op_is_atomic(e->op))) { /* a hook is paused */
 		if (!held_back(qp, e))
 			return not_ready(qp, peer);
-		qp->sq.block = BLOCK_PSN;
+		req_blocked(qp, BLOCK_HOOK);
 		return REQ_IDLE;
 	}
 	if (!op_is_atomic(e->op) && done + n < e->len) {

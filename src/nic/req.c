@@ -185,9 +185,44 @@ static void advance(struct nic_qp *qp, struct sq_entry *e, uint32_t covered, uin
 		retry_arm(qp);
 }
 
+void req_blocked(struct nic_qp *qp, enum qp_block why)
+{
+	struct nic_counters *ctr = &qp->pu->ctr;
+
+	qp->sq.block = (uint8_t)why;
+	switch (why) {
+	case BLOCK_NONE:
+		break;
+	case BLOCK_WINDOW:
+		ctr->wait_window++;
+		break;
+	case BLOCK_READS:
+		ctr->wait_reads++;
+		break;
+	case BLOCK_PSN:
+		ctr->wait_psn++;
+		break;
+	case BLOCK_COPIES:
+		ctr->wait_copies++;
+		break;
+	case BLOCK_BATCH:
+		ctr->wait_batch++;
+		break;
+	case BLOCK_ORDER:
+		ctr->wait_order++;
+		break;
+	case BLOCK_HOOK:
+		ctr->wait_hook++;
+		break;
+	case BLOCK_RNR:
+		ctr->wait_rnr++;
+		break;
+	}
+}
+
 static enum req_result wait_for(struct nic_qp *qp, enum qp_block why)
 {
-	qp->sq.block = (uint8_t)why;
+	req_blocked(qp, why);
 	return REQ_IDLE;
 }
 
@@ -200,7 +235,7 @@ static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 	struct qp_sq *sq = &qp->sq;
 
 	if (sq->una != sq->next)
-		return wait_for(qp, BLOCK_PSN);
+		return wait_for(qp, BLOCK_ORDER);
 	if (e->status == NIC_WC_SUCCESS && sq_local(qp, e)) {
 		sq->next++;
 		sq_retire(qp, e);
@@ -226,10 +261,10 @@ static bool wants_ack(const struct nic_qp *qp, const struct sq_entry *e, uint32_
 
 	if (pkt + 1 == e->npkts || since >= NIC_ACKREQ_EVERY)
 		return true;
-	if (!d->window)
+	if (!d->cc.window)
 		return false;
-	return d->inflight + 2 * bytes > d->window ||
-	       (uint64_t)since << qp->mtu_shift >= d->window / 4;
+	return d->inflight + 2 * bytes > d->cc.window ||
+	       (uint64_t)since << qp->mtu_shift >= d->cc.window / 4;
 }
 
 static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
@@ -258,7 +293,7 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 		ackreq = true;
 	} else {
 		if (unlikely(stream_leaves(qp, e)) && !stream_room(qp))
-			return wait_for(qp, BLOCK_PSN);
+			return wait_for(qp, BLOCK_HOOK);
 		if (!dest_admit(qp, bytes))
 			return REQ_IDLE;
 		ackreq = wants_ack(qp, e, pkt, bytes);
@@ -280,8 +315,8 @@ static enum req_result send_one(struct nic_qp *qp, struct sq_entry *e)
 		sq->rd_out++;
 		sq->read_bytes += covered << qp->mtu_shift;
 		qp->pu->ports[qp->port].read_out += covered << qp->mtu_shift;
-	} else if (qp->dest->window) {
-		qp->dest->inflight += bytes;
+	} else {
+		dest_sent(qp->dest, bytes, qp->pu->now);
 	}
 	advance(qp, e, covered, bytes, ackreq);
 	return REQ_MORE;
@@ -379,7 +414,7 @@ enum req_result req_run(struct nic_qp *qp)
 	if (qp->loop)
 		return loop_run(qp);
 	if (gathers(qp) && req_gather(qp))
-		return wait_for(qp, BLOCK_PSN);
+		return wait_for(qp, BLOCK_BATCH);
 	sq->gathers_since = 0;
 	while (tx_goes_on(qp, &burst)) {
 		struct sq_entry *e;
@@ -396,7 +431,7 @@ enum req_result req_run(struct nic_qp *qp)
 				 * sq_posted(), since work may have been posted after sq_fetch().
 				 */
 				if (sq_full(sq) || resize_stuck(qp))
-					return wait_for(qp, BLOCK_PSN);
+					return wait_for(qp, BLOCK_COPIES);
 				if (req_idle(qp))
 					return REQ_IDLE;
 				continue;

@@ -12,6 +12,8 @@
 #define NIC_READ_CHUNK (1u << 20)
 
 /* req.c */
+/* Notes why the QP, which has work, leaves the list of senders, and counts the wait. [owner] */
+void req_blocked(struct nic_qp *qp, enum qp_block why);
 enum req_result req_run(struct nic_qp *qp);
 bool req_idle(struct nic_qp *qp);
 int req_send_packet(struct nic_qp *qp, struct sq_entry *e, uint32_t pkt, bool ackreq);

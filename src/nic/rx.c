@@ -243,16 +243,19 @@ void rx_packets(struct pu *pu, struct pu_port *pp, struct port_pkt *pkts, int n)
 			alive_heard(qp->dest);
 		if (unlikely(pkts[i].flags & PORT_CE))
 			resp_congested(qp, &v);
-		if (unlikely(v.opcode == PKT_CNP))
+		if (unlikely(v.opcode == PKT_CNP)) {
 			pu->ctr.rp_cnp_handled++;
-		else if (v.op->flags & PKT_RESPONSE)
+			if (qp->dest)
+				dest_cnp(qp->dest);
+		} else if (v.op->flags & PKT_RESPONSE) {
 			req_rx(qp, &v);
-		else if (v.op->service == PKT_UC)
+		} else if (v.op->service == PKT_UC) {
 			uc_rx(qp, &v);
-		else if (v.op->service == PKT_UD)
+		} else if (v.op->service == PKT_UD) {
 			ud_rx(qp, &v, &pkts[i]);
-		else
+		} else {
 			resp_rx(qp, &v);
+		}
 		qp_end_lost(pu); /* before the packet is acknowledged */
 	}
 }

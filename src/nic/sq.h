@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/assert.h"
 #include "roost/wqe.h"
 
 /* Private copies of WQEs (fetched, not yet retired) per QP, at most. */
@@ -84,12 +85,17 @@ struct sq_entry {
 _Static_assert(offsetof(struct sq_entry, wqe) == 32, "offset of the private WQE");
 _Static_assert(sizeof(struct sq_entry) <= 128, "an entry at the smallest stride");
 
-enum qp_block { /* why a requester with work left the list of senders */
-		BLOCK_NONE = 0,
-		BLOCK_WINDOW, /* the destination's window is full */
-		BLOCK_READS,  /* max_rd_atomic, or a fence */
-		BLOCK_PSN,    /* too many PSNs or WQEs outstanding */
-		BLOCK_RNR,    /* the time of an RNR NAK */
+/* why a requester with work left the list of senders */
+enum qp_block {
+	BLOCK_NONE = 0,
+	BLOCK_WINDOW, /* the destination's window is full */
+	BLOCK_READS,  /* max_rd_atomic, or a fence */
+	BLOCK_PSN,    /* too many PSNs outstanding */
+	BLOCK_COPIES, /* no room for another private copy */
+	BLOCK_BATCH,  /* a few small requests wait for more */
+	BLOCK_ORDER,  /* a WQE without a PSN waits for earlier ones */
+	BLOCK_HOOK,   /* a stream hook is paused, or keeps too many bytes */
+	BLOCK_RNR,    /* the time of an RNR NAK */
 };
 
 struct qp_sq {
@@ -191,6 +197,7 @@ static inline struct sq_entry *sq_next_entry(const struct qp_sq *sq)
 /* Appends the entry, of any origin, and gives it its PSNs. */
 static inline void sq_append(struct qp_sq *sq, struct sq_entry *e)
 {
+	ROOST_ASSERT(sq->fetched - sq->una <= sq->entry_mask);
 	e->psn = sq->psn_fetch;
 	sq->psn_fetch += e->npkts;
 	sq->fetched++;

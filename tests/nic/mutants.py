@@ -4,6 +4,10 @@
 Who must notice: 'simulator', or a rule's test as docs/conformance.md names it; of another room than nic, with that in front (kernels/runtime:TEST).
 """
 MUTANTS = [
+    # Invariants, which the simulator checks after each turn (nic/check.h).
+    ('simulator', 'src/nic/dest.c', 'pp->read_out -= bytes;', ''),
+    ('simulator', 'src/nic/req.c', 'if (sq->rd_out >= (sq->rd_slow ? sq->rd_slow : qp->attr.max_rd_atomic))', 'if (0)'),
+    ('simulator', 'src/nic/sq.c', 'sq->count[e->origin]--;', 'sq->count[SQ_PROGRAM]--;'),
     # The responder.
     ('simulator', 'src/nic/resp.c', 'if (unlikely(psn != r->epsn)) {', 'if (unlikely(psn_before(psn, r->epsn))) {'),
     ('simulator', 'src/nic/resp_send.c', 'if (!e || e->atomic != (v->op->kind == PKT_KIND_ATOMIC))',
@@ -36,7 +40,7 @@ MUTANTS = [
     ('simulator', 'src/nic/psn.h', 'return ref + (uint32_t)((int32_t)((wire - ref) << 8) >> 8);',
      'return (ref & ~0xffffffu) | wire;'),
     ('simulator', 'src/nic/req.c', 'pu->ctr.retransmitted_pkts++;\n', ';\n'),
-    ('simulator', 'src/nic/req.c', 'if (sq->una != sq->next)\n\t\treturn wait_for(qp, BLOCK_PSN);', ''),
+    ('simulator', 'src/nic/req.c', 'if (sq->una != sq->next)\n\t\treturn wait_for(qp, BLOCK_ORDER);', ''),
     ('simulator', 'src/nic/req_resp.c', 'dest_release(qp, sq->inflight);\n\tdest_release_read(qp, sq->read_bytes);\n\tsq->rd_out = 0;\n\tsq->next = sq->una;',
      'dest_release_read(qp, sq->read_bytes);\n\tsq->rd_out = 0;\n\tsq->next = sq->una;'),
     ('simulator', 'src/nic/req_resp.c', '\tskip_acked(qp);\n\trtt_answered', '\trtt_answered'),
@@ -114,7 +118,7 @@ MUTANTS = [
     ('ud:wrong_qkey', 'src/nic/ud.c', 'if (unlikely(v->qkey != qp->attr.qkey)) {', 'if (0) {'),
     ('srq:domain', 'src/nic/resp.c', 's->lkey, r->rq->pd,', 's->lkey, qp->pd,'),
     ('windows:strangers', 'src/nic/mw.c', 'ok = atomic_load_explicit(&e->pd, memory_order_relaxed) == MR_QP_DOMAIN(qp->qpn);', 'ok = true;'),
-    ('windows:order', 'src/nic/req.c', 'if (sq->una != sq->next)\n\t\treturn wait_for(qp, BLOCK_PSN);', ''),
+    ('windows:order', 'src/nic/req.c', 'if (sq->una != sq->next)\n\t\treturn wait_for(qp, BLOCK_ORDER);', ''),
     ('qp_life:drain', 'src/nic/sq.c', 'qp_event(qp, NIC_EVENT_SQ_DRAINED);', ';'),
 
     # Multicast, addresses.

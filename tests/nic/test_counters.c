@@ -401,7 +401,19 @@ static uint64_t read_capture(unsigned nic, struct nic_counters *c)
 
 /* What no packet shows: times, the program's doings, what did not happen here. */
 static const char *const elsewhere[] = {
-	"implied_nak_seq_err", "local_ack_timeout_err", "tail_loss_probe", "doorbells", "turns",
+	"implied_nak_seq_err",
+	"local_ack_timeout_err",
+	"tail_loss_probe",
+	"doorbells",
+	"turns",
+	"wait_window",
+	"wait_reads",
+	"wait_psn",
+	"wait_copies",
+	"wait_batch",
+	"wait_order",
+	"wait_hook",
+	"wait_rnr",
 };
 
 static void from_the_book(unsigned nic, struct nic_counters *want)

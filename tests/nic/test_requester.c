@@ -440,6 +440,44 @@ RULE(most_reads)
 	peer_close(p);
 }
 
+/* Each wait of a queue pair with work counts for its reason, and for no other reason. */
+static void wait_reasons(void **state)
+{
+	const uint32_t s = 0;
+	struct nic_counters c;
+	struct wr fenced;
+
+	(void)state;
+	start(s, &(struct ep_params){.rd_atomic = 1});
+	fenced = (struct wr){.op = ROOST_OP_SEND,
+			     .flags = ROOST_WQE_FENCE,
+			     .sge = {ep_sge(&p->e, 0, 8)},
+			     .num_sge = 1};
+	peer_post(p, ROOST_OP_READ, 1, 0, 8);
+	expect(p, PKT_READ_REQUEST, s);
+	peer_post(p, ROOST_OP_READ, 2, 0, 8);
+	expect_quiet(p, MSEC / 8);
+	nic_counters(p->w.nic[0], &c);
+	assert_int_equal(c.wait_reads, 1);
+	read_resp(PKT_READ_RESP_ONLY, s, 0, 8);
+	expect(p, PKT_READ_REQUEST, s + 1);
+	ep_post(&p->e, &fenced);
+	expect_quiet(p, MSEC / 8);
+	nic_counters(p->w.nic[0], &c);
+	assert_int_equal(c.wait_reads, 2);
+	read_resp(PKT_READ_RESP_ONLY, s + 1, 0, 8);
+	expect(p, PKT_SEND_ONLY, s + 2);
+	peer_rnr_nak(p, 1, s + 2);
+	assert_non_null(peer_get(p, MSEC));
+	nic_counters(p->w.nic[0], &c);
+	assert_int_equal(c.wait_reads, 2);
+	assert_int_equal(c.wait_rnr, 1);
+	assert_int_equal(c.wait_psn + c.wait_window + c.wait_copies + c.wait_batch + c.wait_order +
+				 c.wait_hook,
+			 0);
+	peer_close(p);
+}
+
 /*
  * 10.8.3.3: a fenced request waits until READs and atomics before it are complete; WRITEs it does
  * not wait for.
@@ -634,6 +672,7 @@ int main(void)
 		cmocka_unit_test(many_reads),
 		cmocka_unit_test(most_reads),
 		cmocka_unit_test(fence),
+		cmocka_unit_test(wait_reasons),
 		cmocka_unit_test(nak_codes),
 		cmocka_unit_test(bad_responses),
 		cmocka_unit_test(reserved_syndrome),

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "world.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "nic/check.h"
 
 #define CHECK(x)                                                                                   \
 	do {                                                                                       \
@@ -164,6 +167,19 @@ uint64_t world_now(const struct world *w)
 	return sim_now(w->sim);
 }
 
+/* Ends the test if the turn left the PU in a state that breaks an invariant. */
+static void check(const struct world *w, unsigned i, unsigned pu)
+{
+	uint32_t qpn;
+	const char *broken = nic_check(w->nic[i], pu, &qpn);
+
+	if (!broken)
+		return;
+	fprintf(stderr, "NIC %u, PU %u, QP 0x%06x at %" PRIu64 " ns: the invariant is broken: %s\n",
+		i, pu, qpn, world_now(w), broken);
+	abort();
+}
+
 static bool turn(struct world *w)
 {
 	uint64_t now = sim_now(w->sim);
@@ -174,6 +190,7 @@ static bool turn(struct world *w)
 			continue;
 		for (unsigned l = 0; l < w->pus; l++) {
 			any |= nic_poll(w->nic[i], l, now) != 0 || nic_pending(w->nic[i], l);
+			check(w, i, l);
 			if (nic_wants_time(w->nic[i], l))
 				nic_tell_time(w->nic[i], l, now + w->turn_ns);
 		}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The invariants of a NIC, for tests. */
+#ifndef ROOST_NIC_CHECK_H
+#define ROOST_NIC_CHECK_H
+
+#include "nic/nic.h"
+
+/*
+ * Checks the queue pairs and destinations of a PU between two turns: the order of the counts, the
+ * sums of bytes in flight, the entries by origin, and the lists that queue pairs wait in. Returns
+ * NULL, or the text of the first invariant that does not hold. *qpn: the queue pair, or 0. The time
+ * is proportional to the number of entries. [owner]
+ */
+const char *nic_check(const struct nic *nic, unsigned pu, uint32_t *qpn);
+
+#endif
