@@ -40,6 +40,21 @@ enum roost_op {
 	ROOST_OP_RPC = 11,	 /* a call: parameters to the kernel `raddr`; at most a path MTU */
 	ROOST_OP_RPC_WRITE = 12, /* payload to the kernel `raddr`, of any length */
 	ROOST_OP_RECV = 16,
+	/* Chains: see ROOST_CHAIN_RELATIVE. */
+	ROOST_OP_WAIT = 17,	   /* the queue waits for completions of a CQ */
+	ROOST_OP_ENABLE = 18,	   /* lets the NIC take WQEs of a managed send queue */
+	ROOST_OP_RECV_ENABLE = 19, /* lets the NIC take WQEs of a managed receive queue */
+	/*
+	 * Calculations on 8 bytes at `raddr` with `swap_add`: atomic, the old value goes to the
+	 * scatter list, as for FETCH_ADD.
+	 */
+	ROOST_OP_MAX = 20,
+	ROOST_OP_MIN = 21,
+	ROOST_OP_MAX_SIGNED = 22,
+	ROOST_OP_MIN_SIGNED = 23,
+	ROOST_OP_AND = 24,
+	ROOST_OP_OR = 25,
+	ROOST_OP_XOR = 26,
 };
 
 enum roost_wqe_flags {
@@ -82,6 +97,19 @@ struct roost_wqe {
  *   compare	ROOST_BIND(lkey of the region, access)
  */
 #define ROOST_BIND(lkey, access) ((uint64_t)(lkey) | (uint64_t)(access) << 32)
+
+/*
+ * WAIT		raddr: index of a watched CQ; swap_add: a count of its completions
+ * ENABLE	raddr: number of a queue pair of this NIC with a managed send queue; swap_add: a count
+ *		of its WQEs
+ * RECV_ENABLE	the same with a managed receive queue
+ *
+ * The low 32 bits of the count are used, modulo 2^32. With ROOST_CHAIN_RELATIVE in raddr, WAIT
+ * waits for `count` completions more than its last relative WAIT on this CQ, and ENABLE adds
+ * `count`. Valid on queue pairs that have been set up for chains: see docs/chains.md.
+ */
+#define ROOST_CHAIN_RELATIVE (1ull << 32)
+#define ROOST_CHAIN_WATCHES  4 /* CQs that a queue pair can wait for */
 
 /*
  * RPC, RPC_WRITE: valid on queue pairs with the op-codes of calls only (roost_qp_enable_rpc()).
@@ -186,8 +214,7 @@ enum roost_cq_arm {
 struct roost_cq_index {
 	ROOST_ATOMIC_U32 cons __attribute__((aligned(64))); /* the program: CQEs consumed */
 	ROOST_ATOMIC_U32 arm; /* the program arms (enum roost_cq_arm), the NIC disarms */
-	ROOST_ATOMIC_U32 prod
-		__attribute__((aligned(64))); /* the NIC: completions produced (WAIT counts them) */
+	ROOST_ATOMIC_U32 prod __attribute__((aligned(64))); /* the NIC: completions produced */
 	/* the NIC: prod after the last completion that was solicited or an error */
 	ROOST_ATOMIC_U32 solicited;
 };

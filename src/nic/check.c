@@ -81,6 +81,7 @@ static const char *check_wait(const struct nic_qp *qp)
 	case BLOCK_BATCH:
 	case BLOCK_HOOK:
 	case BLOCK_ORDER:
+	case BLOCK_CHAIN:
 	case BLOCK_RNR:
 		HOLDS(!list_linked(&qp->tx_link));
 		break;

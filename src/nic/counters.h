@@ -89,6 +89,7 @@
 	X(wait_order, "waits of a queue pair: a local operation waits for earlier ones")             \
 	X(wait_hook,                                                                                 \
 	  "waits of a queue pair: a stream hook is paused, or its bytes are not acknowledged")       \
+	X(wait_chain, "waits of a queue pair: a WAIT of a chain")                                    \
 	X(wait_rnr, "waits of a queue pair: the time of an RNR NAK")                                 \
 	X(doorbells, "doorbells taken")                                                              \
 	X(turns, "turns of the PU with work")

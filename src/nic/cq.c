@@ -2,6 +2,7 @@
 /* Completion queues: pushing a CQE, overrun, notification. */
 #include <stdlib.h>
 
+#include "nic/chain.h"
 #include "nic/core.h"
 #include "nic/cq.h"
 
@@ -9,7 +10,7 @@ int nic_cq_create(struct nic *nic, const struct nic_cq_attr *a, struct nic_cq **
 {
 	struct nic_cq *cq;
 
-	if (a->pu >= nic->cfg.pus || !a->ring || !a->index || !a->depth ||
+	if (a->pu >= nic->cfg.pus || !a->index || !a->ring != !a->depth ||
 	    a->depth & (a->depth - 1) || a->depth > NIC_MAX_CQE)
 		return -EINVAL;
 	cq = calloc(1, sizeof(*cq));
@@ -19,6 +20,10 @@ int nic_cq_create(struct nic *nic, const struct nic_cq_attr *a, struct nic_cq **
 	cq->ring = a->ring;
 	cq->index = a->index;
 	cq->mask = a->depth - 1;
+	cq->prod = cq->cons_seen = cq->count =
+		atomic_load_explicit(&a->index->prod, memory_order_relaxed);
+	cq->special = a->ring ? 0 : CQ_WATCHED;
+	list_init(&cq->waiters);
 	cq->pu = (uint8_t)a->pu;
 	cq->ctx = a->ctx;
 	list_add_tail(&cq->link, &nic->cqs);
@@ -139,19 +144,8 @@ static void push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *
 		atomic_store_explicit(&cq->index->solicited, cq->prod, memory_order_release);
 }
 
-void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f)
+static void mark_dirty(struct nic_cq *cq, struct pu *pu, bool solicited)
 {
-	struct pu *pu = qp->pu;
-	bool solicited = f->solicited || f->status != NIC_WC_SUCCESS;
-
-	if (unlikely(cq->shared)) {
-		spin_lock(&cq->lock);
-		push(cq, qp, f, solicited);
-		spin_unlock(&cq->lock);
-		notify(cq, solicited);
-		return;
-	}
-	push(cq, qp, f, solicited);
 	cq->dirty_solicited |= solicited;
 	if (cq->dirty)
 		return;
@@ -159,4 +153,43 @@ void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f)
 		cq_notify_dirty(pu);
 	cq->dirty = true;
 	pu->dirty[pu->num_dirty++] = cq;
+}
+
+/* A CQ of several PUs, one that counts only, or one that QPs wait for. */
+static __attribute__((noinline)) void push_special(struct nic_cq *cq, struct nic_qp *qp,
+						   const struct cqe_fields *f, bool solicited)
+{
+	bool shared = cq->special & CQ_SHARED;
+
+	if (shared)
+		spin_lock(&cq->lock);
+	if (cq->ring)
+		push(cq, qp, f, solicited);
+	if (cq->special & CQ_WATCHED && f->status == NIC_WC_SUCCESS) {
+		cq->count++;
+		if (!cq->ring)
+			atomic_store_explicit(&cq->index->prod, cq->count, memory_order_release);
+		if (!list_empty(&cq->waiters))
+			chain_wake(cq, qp->pu);
+	}
+	if (shared)
+		spin_unlock(&cq->lock);
+	if (!cq->ring)
+		return;
+	if (shared)
+		notify(cq, solicited);
+	else
+		mark_dirty(cq, qp->pu, solicited);
+}
+
+void cq_push(struct nic_cq *cq, struct nic_qp *qp, const struct cqe_fields *f)
+{
+	bool solicited = f->solicited || f->status != NIC_WC_SUCCESS;
+
+	if (unlikely(cq->special)) {
+		push_special(cq, qp, f, solicited);
+		return;
+	}
+	push(cq, qp, f, solicited);
+	mark_dirty(cq, qp->pu, solicited);
 }

@@ -9,19 +9,26 @@
 
 struct pu;
 
+enum cq_special {
+	CQ_SHARED = 1,	/* QPs of several PUs complete or wait here, and take `lock` */
+	CQ_WATCHED = 2, /* `count` is kept, and `waiters` are woken */
+};
+
 struct nic_cq {
-	struct roost_cqe *ring;
+	struct roost_cqe *ring; /* NULL: the CQ counts only */
 	struct roost_cq_index *index;
 	uint32_t mask;
 	uint32_t prod;	    /* completions ever produced */
 	uint32_t cons_seen; /* index->cons as last read */
 	uint8_t pu;
-	bool shared; /* QPs of several PUs complete here and take `lock` */
+	uint8_t special; /* enum cq_special; 0: cq_push() takes the short way */
 	bool overrun;
 	bool dirty, dirty_solicited; /* on the PU's list: `arm` is checked at the turn's end */
 	struct spin lock;
 	void *ctx;
-	uint32_t refs; /* QPs; control */
+	uint32_t refs;		  /* QPs, and watches of QPs; control */
+	uint32_t count;		  /* completions without error, for WAIT */
+	struct list_head waiters; /* of struct qp_chain: QPs in a WAIT */
 	struct nic *nic;
 	struct list_head link; /* all of the NIC; control */
 };

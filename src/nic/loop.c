@@ -4,6 +4,7 @@
  * the checks of the packet path. A message moves in turns of LOOP_TURN bytes. The peer's responder
  * state (epsn, msn) does not change, since both ends use this path for the life of the connection.
  */
+#include "nic/chain.h"
 #include "nic/cq.h"
 #include "nic/dma.h"
 #include "nic/requester.h"
@@ -11,7 +12,8 @@
 #include "nic/rpc.h"
 #include "nic/stream.h"
 
-#define LOOP_TURN (64u * 1024)
+#define LOOP_TURN  (64u * 1024)
+#define LOCAL_COST 1024u /* of LOOP_TURN, for a WQE that moves no data */
 
 /* The peer QP if it exists and can receive; else NULL. */
 static struct nic_qp *peer_of(struct nic_qp *qp)
@@ -380,9 +382,8 @@ static enum req_result step(struct nic_qp *qp, struct nic_qp *peer, struct sq_en
 
 		nak = PKT_NAK_INVALID_REQ;
 		if (peer->resp.replay_size)
-			nak = resp_execute_atomic(
-				peer, e->op == ROOST_OP_CMP_SWAP ? PKT_CMP_SWAP : PKT_FETCH_ADD,
-				e->wqe.raddr, e->wqe.rkey, e->wqe.swap_add, e->wqe.compare, &old);
+			nak = resp_execute_atomic(peer, e->op, e->wqe.raddr, e->wqe.rkey,
+						  e->wqe.swap_add, e->wqe.compare, &old);
 		if (!nak) {
 			int rc = sq_scatter(qp, e, 0, (const uint8_t *)&old, sizeof(old));
 
@@ -460,12 +461,19 @@ enum req_result loop_run(struct nic_qp *qp)
 			return REQ_IDLE;
 		}
 		if (op_is_local(e->op)) {
-			if (unlikely(!sq_local(qp, e))) {
+			if (e->op < ROOST_OP_WAIT)
+				sq_local(qp, e);
+			else if (chain_step(qp, e) == CHAIN_WAITS)
+				return REQ_IDLE;
+			if (unlikely(e->status != NIC_WC_SUCCESS)) {
 				qp->pu->ctr.req_local_qp_op_error++;
 				req_fail(qp, e->status);
 				return REQ_IDLE;
 			}
 			finish(qp, e);
+			if (unlikely(budget < LOCAL_COST))
+				return REQ_MORE;
+			budget -= LOCAL_COST;
 			continue;
 		}
 		peer = peer_of(qp);

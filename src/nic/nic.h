@@ -286,10 +286,11 @@ int nic_mw_dealloc(struct nic *nic, uint32_t key);
 
 struct nic_cq_attr {
 	unsigned pu;
-	uint32_t depth;		      /* CQEs in the ring; a power of two */
-	struct roost_cqe *ring;	      /* zeroed */
-	struct roost_cq_index *index; /* zeroed */
-	void *ctx;		      /* passed to cq_event() */
+	uint32_t depth;		/* CQEs in the ring; a power of two. 0: the CQ only counts */
+	struct roost_cqe *ring; /* zeroed; NULL with depth 0 */
+	/* zeroed; a `prod` of n means that n completions count as taken already */
+	struct roost_cq_index *index;
+	void *ctx; /* passed to cq_event() */
 };
 /* [control] */
 int nic_cq_create(struct nic *nic, const struct nic_cq_attr *attr, struct nic_cq **out);

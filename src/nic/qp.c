@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "nic/alive.h"
+#include "nic/chain.h"
 #include "nic/cq.h"
 #include "nic/datagram.h"
 #include "nic/dest.h"
@@ -207,9 +208,9 @@ int nic_qp_create(struct nic *nic, const struct nic_qp_init *init, struct nic_qp
 	qp->send_cq->refs++;
 	qp->recv_cq->refs++;
 	if (qp->send_cq->pu != qp->pu_index)
-		qp->send_cq->shared = true;
+		qp->send_cq->special |= CQ_SHARED;
 	if (qp->recv_cq->pu != qp->pu_index)
-		qp->recv_cq->shared = true;
+		qp->recv_cq->special |= CQ_SHARED;
 	if (qp->srq) {
 		qp->srq->pu = qp->pu_index;
 		qp->srq->refs++;
@@ -246,6 +247,8 @@ static void detach(struct nic_qp *qp)
 		list_del(&qp->lost_link);
 	wheel_del(&qp->pu->wheel, &qp->timer);
 	qp->sq.block = BLOCK_NONE;
+	if (qp->chain)
+		chain_stop(qp);
 	rpc_stop(qp);
 }
 
@@ -269,6 +272,7 @@ void nic_qp_destroy(struct nic *nic, struct nic_qp *qp)
 	kernel_wr_qp_gone(qp);
 	rpc_detach(qp);
 	stream_detach(qp);
+	chain_destroy(qp);
 	drop_dest(qp);
 	qp->send_cq->refs--;
 	qp->recv_cq->refs--;
@@ -409,6 +413,8 @@ static void reset(struct nic_qp *qp)
 			atomic_load_explicit(&rq->index->prod, memory_order_acquire);
 		atomic_store_explicit(&rq->index->cons, rq->cons, memory_order_release);
 	}
+	if (qp->chain)
+		chain_reset(qp);
 	qp->events = 0;
 	qp->heard = false;
 	qp->peer_port = UINT32_MAX;

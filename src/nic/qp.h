@@ -11,6 +11,7 @@
 #include "nic/sq.h"
 
 struct dest;
+struct qp_chain;
 
 struct nic_qp {
 	/* [any] */
@@ -58,6 +59,7 @@ struct nic_qp {
 	void *ctx;
 	struct qp_resize *resize;   /* NULL: no kernel changes the length of WRITEs */
 	struct qp_streams *streams; /* NULL: no hook was ever attached */
+	struct qp_chain *chain;	    /* NULL: no chains */
 	void *rpc_ctx;		    /* of the layer that serves calls, or NULL */
 	uint32_t max_inline, max_send_sge;
 	uint32_t events;  /* asynchronous events already raised */

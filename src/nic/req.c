@@ -4,6 +4,7 @@
  * requests, and decides when a QP must wait. req_resp.c handles the responses, retry.c the
  * time-outs.
  */
+#include "nic/chain.h"
 #include "nic/requester.h"
 #include "nic/responder.h"
 #include "nic/stream.h"
@@ -214,6 +215,9 @@ void req_blocked(struct nic_qp *qp, enum qp_block why)
 	case BLOCK_HOOK:
 		ctr->wait_hook++;
 		break;
+	case BLOCK_CHAIN:
+		ctr->wait_chain++;
+		break;
 	case BLOCK_RNR:
 		ctr->wait_rnr++;
 		break;
@@ -234,6 +238,12 @@ static enum req_result end_unsendable(struct nic_qp *qp, struct sq_entry *e)
 {
 	struct qp_sq *sq = &qp->sq;
 
+	if (unlikely(qp->chain) && chain_in_turn(e)) {
+		enum req_result r = chain_run(qp, e);
+
+		if (e->status == NIC_WC_SUCCESS)
+			return r;
+	}
 	if (sq->una != sq->next)
 		return wait_for(qp, BLOCK_ORDER);
 	if (e->status == NIC_WC_SUCCESS && sq_local(qp, e)) {
@@ -338,7 +348,7 @@ bool req_idle(struct nic_qp *qp)
 	if (!atomic_load_explicit(&qp->db_active, memory_order_relaxed) && qp->state != NIC_QPS_ERR)
 		return true;
 	atomic_exchange_explicit(&qp->db_active, 0, memory_order_acq_rel);
-	more = sq_posted(&qp->sq);
+	more = likely(!qp->chain) ? sq_posted(&qp->sq) : chain_posted(qp);
 	/* In the error state receives are work too: they are flushed. */
 	if (unlikely(qp->state == NIC_QPS_ERR && rq && !qp->srq))
 		more |= atomic_load_explicit(&rq->index->prod, memory_order_seq_cst) != rq->cons;
@@ -360,7 +370,7 @@ static bool gathers(const struct nic_qp *qp)
 	uint32_t batch = qp->pu->ports[qp->port].port->gather, away = sq->next - sq->una, posted,
 		 room;
 
-	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize ||
+	if (!batch || sq->next != sq->fetched || sq->rd_out || qp->resize || qp->chain ||
 	    qp->state != NIC_QPS_RTS ||
 	    (sq->gathers_since && qp->pu->now - sq->gathers_since >= GATHER_NS))
 		return false;
@@ -442,10 +452,13 @@ enum req_result req_run(struct nic_qp *qp)
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
 			     !psn_before(sq->psn_next, sq->psn_max)))
 			return REQ_IDLE;
-		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS))
+		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS)) {
 			r = end_unsendable(qp, e);
-		else
+			if (unlikely(qp->chain) && chain_spent(qp))
+				return r;
+		} else {
 			r = send_one(qp, e);
+		}
 		if (r != REQ_MORE)
 			return r;
 		if (unlikely(qp->state == NIC_QPS_ERR))

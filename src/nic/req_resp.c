@@ -3,6 +3,7 @@
  * The receiving half of the requester. ACKs, NAKs, READ responses and results of atomics move
  * psn_una and retire WQEs, or cause retransmission.
  */
+#include "nic/chain.h"
 #include "nic/dest.h"
 #include "nic/requester.h"
 
@@ -67,6 +68,8 @@ static void progressed(struct nic_qp *qp)
 
 	skip_acked(qp);
 	rtt_answered(qp, sq->psn_una);
+	if (unlikely(qp->chain))
+		chain_retire(qp);
 	sq->progress = sq->since = pu->now;
 	sq->retries = qp->attr.retry_cnt;
 	sq->rnr_retries = qp->attr.rnr_retry;

@@ -3,6 +3,7 @@
  * The responder. It takes requests in PSN order, checks and executes them, and records the answers
  * due. resp_send.c sends the answers, in order behind running READs.
  */
+#include "nic/chain.h"
 #include "nic/cq.h"
 #include "nic/dma.h"
 #include "nic/responder.h"
@@ -43,7 +44,9 @@ bool resp_take_recv(struct nic_qp *qp)
 	if (!rq)
 		return false;
 	if (rq->prod_seen == rq->cons) {
-		rq->prod_seen = atomic_load_explicit(&rq->index->prod, memory_order_acquire);
+		rq->prod_seen = likely(!qp->chain) ? atomic_load_explicit(&rq->index->prod,
+									  memory_order_acquire)
+						   : chain_receives(qp);
 		if (rq->prod_seen == rq->cons)
 			return false;
 		if (unlikely(rq->prod_seen - rq->cons > rq->mask + 1)) {
@@ -333,7 +336,7 @@ static uint8_t check_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t 
 	return 0;
 }
 
-uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t opcode, uint64_t va, uint32_t rkey,
+uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey,
 			    uint64_t swap_add, uint64_t compare, uint64_t *old)
 {
 	void *p;
@@ -344,10 +347,12 @@ uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t opcode, uint64_t va, uint
 	p = qp_resolve(qp, rkey, va, 8, NIC_ACCESS_REMOTE_ATOMIC);
 	if (!p || (uintptr_t)p & 7)
 		return PKT_NAK_REM_ACCESS;
-	if (opcode == PKT_CMP_SWAP)
+	if (op == ROOST_OP_CMP_SWAP)
 		rc = dma_cmp_swap(p, compare, swap_add, old);
-	else
+	else if (op == ROOST_OP_FETCH_ADD)
 		rc = dma_fetch_add(p, swap_add, old);
+	else
+		rc = chain_calc(op, p, swap_add, old);
 	if (rc) {
 		qp->pu->ctr.memory_faults++;
 		return PKT_NAK_REM_OP;
@@ -364,7 +369,9 @@ static uint8_t do_atomic(struct nic_qp *qp, const struct pkt_view *v, uint32_t p
 
 	if (replay_full(r))
 		return PKT_NAK_INVALID_REQ;
-	nak = resp_execute_atomic(qp, v->opcode, v->va, v->rkey, v->swap_add, v->compare, &old);
+	nak = resp_execute_atomic(
+		qp, v->opcode == PKT_CMP_SWAP ? ROOST_OP_CMP_SWAP : ROOST_OP_FETCH_ADD, v->va,
+		v->rkey, v->swap_add, v->compare, &old);
 	if (nak)
 		return nak;
 	r->msn++;

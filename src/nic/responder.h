@@ -113,9 +113,9 @@ uint8_t resp_rnr(const struct nic_qp *qp); /* the syndrome of an RNR NAK */
 uint8_t resp_send(struct nic_qp *qp, const struct pkt_view *v);
 uint8_t resp_write(struct nic_qp *qp, const struct pkt_view *v);
 void resp_flush(struct nic_qp *qp);
+/* op: of op_is_atomic(). 0, or a NAK syndrome. */
 uint8_t resp_execute_atomic(struct nic_qp *qp, uint8_t op, uint64_t va, uint32_t rkey,
-			    uint64_t swap_add, uint64_t compare,
-			    uint64_t *old); /* 0 or a NAK syndrome */
+			    uint64_t swap_add, uint64_t compare, uint64_t *old);
 
 /* resp_send.c */
 void resp_queue_read(struct nic_qp *qp, const struct pkt_view *v, uint32_t psn, uint32_t npkts);

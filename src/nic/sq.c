@@ -3,6 +3,7 @@
  * The send queue. WQEs are copied from the ring, checked, executed from the copy, and retired. The
  * ring is not read again after the copy, since the program may overwrite it.
  */
+#include "nic/chain.h"
 #include "nic/cq.h"
 #include "nic/dma.h"
 #include "nic/rpc.h"
@@ -34,6 +35,16 @@ static const struct {
 	[ROOST_OP_BIND_MW] = {CON, 0, NIC_WC_BIND_MW},
 	[ROOST_OP_RPC] = {RC, 1, NIC_WC_RPC},
 	[ROOST_OP_RPC_WRITE] = {RC, 1, NIC_WC_RPC_WRITE},
+	[ROOST_OP_WAIT] = {RC, 0, NIC_WC_SEND},
+	[ROOST_OP_ENABLE] = {RC, 0, NIC_WC_SEND},
+	[ROOST_OP_RECV_ENABLE] = {RC, 0, NIC_WC_SEND},
+	[ROOST_OP_MAX] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_MIN] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_MAX_SIGNED] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_MIN_SIGNED] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_AND] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_OR] = {RC, 0, NIC_WC_FETCH_ADD},
+	[ROOST_OP_XOR] = {RC, 0, NIC_WC_FETCH_ADD},
 };
 #define OPS (sizeof(op_info) / sizeof(op_info[0]))
 
@@ -53,6 +64,8 @@ static uint8_t take(struct nic_qp *qp, struct sq_entry *e, const uint8_t *slot)
 	e->len = 0;
 	e->npkts = 1;
 	if (op >= OPS || !(op_info[op].services & 1 << qp->type) || (op_is_rpc(e->op) && !qp->rpc))
+		return NIC_WC_LOC_QP_OP_ERR;
+	if (unlikely(op > ROOST_OP_RECV) && !chain_has_op(qp, op))
 		return NIC_WC_LOC_QP_OP_ERR;
 	if (w->flags & ROOST_WQE_INLINE) {
 		if (!op_info[op].payload || w->inline_len > qp->max_inline)
@@ -109,8 +122,10 @@ static inline void copy_next(struct nic_qp *qp, struct sq_entry *e)
 	e->status = take(qp, e, sq->ring + ((size_t)slot << sq->stride_shift));
 	e->signaled = qp->sig_all || (e->wqe.flags & ROOST_WQE_SIGNALED);
 	/* Invalid WQEs and local operations take no PSN. */
-	if (e->status != NIC_WC_SUCCESS || op_is_local(e->op))
+	if (e->status != NIC_WC_SUCCESS || op_is_local(e->op)) {
 		e->npkts = 0;
+		e->executed = false;
+	}
 }
 
 void sq_copy(struct nic_qp *qp, struct sq_entry *e)
@@ -126,6 +141,8 @@ bool sq_fetch(struct nic_qp *qp)
 
 	if (unlikely(qp->resize))
 		return resize_fetch(qp);
+	if (unlikely(chain_managed(qp)))
+		return chain_fetch(qp);
 	if (!sq_posted(sq))
 		return false;
 	n = sq_available(qp, FETCH_BURST);
@@ -147,7 +164,7 @@ void sq_mix(struct nic_qp *qp)
 	const struct qp_sq *sq = &qp->sq;
 
 	if (unlikely(sq->count[SQ_KERNEL_WR] | sq->count[SQ_REPLY]) && qp->state == NIC_QPS_RTS &&
-	    !sq_full(sq))
+	    !sq_full(sq) && !chain_managed(qp))
 		sq_fetch(qp);
 }
 
@@ -183,6 +200,8 @@ void sq_complete(struct nic_qp *qp, const struct sq_entry *e)
 	if (e->status == NIC_WC_SUCCESS) {
 		qp->pu->ctr.completed_wqes++;
 		qp->pu->ctr.rdma_sends += e->op >= ROOST_OP_SEND && e->op <= ROOST_OP_SEND_INV;
+	} else if (unlikely(qp->chain)) {
+		chain_failed(qp, e);
 	}
 	/* Before the completion: a program that sees it may reuse the slot at once. */
 	atomic_store_explicit(&qp->sq.index->cons, e->index + 1, memory_order_release);
@@ -234,6 +253,9 @@ void sq_flush(struct nic_qp *qp)
 	}
 	if (unlikely(qp->resize))
 		resize_flush(qp);
+	/* A managed queue may be ahead of `prod`: its WQEs are executed again. */
+	if (unlikely(chain_managed(qp)) && (int32_t)(prod - sq->taken) < 0)
+		prod = sq->taken;
 	/* With an invalid index, one lap of the ring counts as posted. */
 	if (unlikely(prod - sq->taken > sq->mask + 1))
 		sq->taken = prod - (sq->mask + 1);

@@ -69,6 +69,7 @@ struct sq_entry {
 		uint32_t call;	 /* SQ_REPLY: of struct nic_rpc_send */
 		uint32_t number; /* SQ_KERNEL_WR: of struct nic_kernel_wr */
 	};
+	bool executed; /* npkts is 0: the operation is done; chain.c */
 	union {
 		/* The private copy. Other origins use flags and raddr .. compare only. */
 		struct roost_wqe wqe __attribute__((aligned(16)));
@@ -96,6 +97,7 @@ enum qp_block {
 	BLOCK_ORDER,  /* a WQE without a PSN waits for earlier ones */
 	BLOCK_HOOK,   /* a stream hook is paused, or keeps too many bytes */
 	BLOCK_RNR,    /* the time of an RNR NAK */
+	BLOCK_CHAIN,  /* a WAIT */
 };
 
 struct qp_sq {
@@ -161,10 +163,20 @@ static inline bool op_is_read(uint8_t op)
 	return op == ROOST_OP_READ;
 }
 
+/* Sets of op-codes, one bit each. The tests below may be wrong for op-codes that do not exist. */
+#define SQ_OP(op) (1ull << ROOST_OP_##op)
+#define SQ_LOCAL_OPS                                                                               \
+	(SQ_OP(NOP) | SQ_OP(LOCAL_INV) | SQ_OP(BIND_MW) | SQ_OP(WAIT) | SQ_OP(ENABLE) |            \
+	 SQ_OP(RECV_ENABLE))
+#define SQ_CALC_OPS                                                                                \
+	(SQ_OP(MAX) | SQ_OP(MIN) | SQ_OP(MAX_SIGNED) | SQ_OP(MIN_SIGNED) | SQ_OP(AND) |            \
+	 SQ_OP(OR) | SQ_OP(XOR))
+#define SQ_ATOMIC_OPS (SQ_OP(CMP_SWAP) | SQ_OP(FETCH_ADD) | SQ_CALC_OPS)
+
 /* Executed locally: no packet, no PSN. */
 static inline bool op_is_local(uint8_t op)
 {
-	return op == ROOST_OP_NOP || op == ROOST_OP_LOCAL_INV || op == ROOST_OP_BIND_MW;
+	return SQ_LOCAL_OPS >> (op & 63) & 1;
 }
 
 static inline bool op_is_rpc(uint8_t op)
@@ -174,7 +186,7 @@ static inline bool op_is_rpc(uint8_t op)
 
 static inline bool op_is_atomic(uint8_t op)
 {
-	return op == ROOST_OP_CMP_SWAP || op == ROOST_OP_FETCH_ADD;
+	return SQ_ATOMIC_OPS >> (op & 63) & 1;
 }
 
 /* sq.c */

@@ -211,6 +211,8 @@ int nic_stream_attach_out(struct nic_qp *qp, struct nic_stream_hook *hook)
 		return -EOPNOTSUPP;
 	if (in_flight(qp))
 		return -EBUSY;
+	if (qp->chain)
+		return -EOPNOTSUPP;
 	if (qp->num_out == NIC_MAX_CHAIN || (hook->produce && qp->resize))
 		return -ENOSPC;
 	if (streams_of(qp))

@@ -46,7 +46,10 @@ static int cq_start(struct verbs_ctx *ctx, struct verbs_cq *cq, uint32_t depth)
 	if (ret)
 		goto free_index;
 	cq->mask = depth - 1;
-	attr.ring = cq->ring;
+	if (cq->counting)
+		attr.depth = 0;
+	else
+		attr.ring = cq->ring;
 	attr.index = cq->index;
 	drive_control_lock(cq->drive);
 	ret = nic_cq_create(ctx->nic, &attr, &cq->nic_cq);
@@ -84,7 +87,8 @@ static int cq_check(const struct verbs_ctx *ctx, const struct ibv_cq_init_attr_e
 	return 0;
 }
 
-struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+struct ibv_cq *verbs_create_any_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr,
+				   bool counting)
 {
 	struct verbs_ctx *ctx = verbs_ctx(context);
 	int ret = cq_check(ctx, attr);
@@ -97,6 +101,7 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 		return NULL;
 	cq->drive = ctx->drive;
 	cq->pu = attr->comp_vector;
+	cq->counting = counting;
 	cq->single_threaded = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS &&
 			      attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 	cq->cq.context = context;
@@ -114,7 +119,12 @@ struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 	pthread_mutex_lock(&ctx->lock);
 	list_add_tail(&cq->link, &ctx->cqs);
 	pthread_mutex_unlock(&ctx->lock);
-	return &cq->ex;
+	return &cq->cq;
+}
+
+struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	return (struct ibv_cq_ex *)verbs_create_any_cq(context, attr, false);
 }
 
 VERBS_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
@@ -273,7 +283,7 @@ VERBS_EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	uint32_t depth;
 	int ret;
 
-	if (cqe < 1 || (uint32_t)cqe > NIC_MAX_CQE)
+	if (cqe < 1 || (uint32_t)cqe > NIC_MAX_CQE || cq->counting)
 		return verbs_ret(-EINVAL);
 	depth = (uint32_t)pow2_ceil((uint32_t)cqe);
 	ret = cq_alloc_ring(depth, &ring, &size);

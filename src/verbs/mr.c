@@ -136,7 +136,7 @@ VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd,
 	uint64_t iova = (uintptr_t)addr;
 	int ret;
 
-	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || mr->imported) {
+	if (!flags || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || mr->imported || mr->ring_of) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
@@ -170,11 +170,14 @@ VERBS_EXPORT int ibv_rereg_mr(struct ibv_mr *ibmr, int flags, struct ibv_pd *pd,
 
 VERBS_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
+	struct verbs_qp *ring_of = ((struct verbs_mr *)mr)->ring_of;
 	int ret = mr_key_free(verbs_ctx(mr->context), mr->lkey);
 
 	if (ret)
 		return verbs_ret(ret);
 	mr_delete((struct verbs_mr *)mr);
+	if (ring_of)
+		atomic_fetch_sub_explicit(&ring_of->ring_regions, 1, memory_order_relaxed);
 	return 0;
 }
 

@@ -62,6 +62,7 @@ struct verbs_mr {
 	uint64_t iova;
 	uint32_t access;
 	bool imported;
+	struct verbs_qp *ring_of; /* the region is a ring of this queue pair; else NULL */
 };
 
 struct verbs_mw {
@@ -88,6 +89,7 @@ struct verbs_cq {
 	struct nic_cq *nic_cq;
 	unsigned pu;
 	bool single_threaded; /* promised by the program: no lock is taken */
+	bool counting;	      /* the NIC writes no completions; the ring stays empty */
 
 	struct spin lock CACHE_ALIGNED;
 	uint32_t cons; /* number of CQEs taken */
@@ -172,6 +174,7 @@ struct verbs_qp {
 
 	void *mem; /* rings, indices, wr_ids */
 	size_t mem_size;
+	atomic_uint ring_regions; /* memory regions of its rings */
 	uint32_t async_reported;
 	struct evq_event events[VERBS_QP_EVENTS];
 	struct list_head link;
@@ -281,6 +284,8 @@ void verbs_disown_all(struct drive *d);
 
 /* cq.c */
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr);
+struct ibv_cq *verbs_create_any_cq(struct ibv_context *ctx, struct ibv_cq_init_attr_ex *attr,
+				   bool counting);
 int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 static inline struct evq *verbs_evq(struct ibv_comp_channel *channel)
 {

@@ -256,7 +256,7 @@ VERBS_EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 	struct verbs_qp *qp = verbs_qp(ibqp);
 	struct verbs_ctx *ctx = verbs_ctx(ibqp->context);
 
-	if (qp_in_group(qp))
+	if (qp_in_group(qp) || atomic_load_explicit(&qp->ring_regions, memory_order_relaxed))
 		return verbs_ret(-EBUSY);
 	qp_end(qp);
 	qp_wait_acks(qp);

@@ -60,6 +60,18 @@ MUTANTS = [
     ('simulator', 'src/nic/unacked.c', 'if (++sq->next_pkt < e->npkts)', 'if (++sq->next_pkt + 1 < e->npkts)'),
     ('simulator', 'src/nic/srq.c', 'srq->limit = 0;\n', ''),
     ('simulator', 'src/nic/srq.c', 'if (likely(!srq->limit))', 'if (1)'),
+    # Chains.
+    ('chain:doorbell_order', 'src/nic/sq.c', 'if (unlikely(chain_managed(qp)))\n\t\treturn chain_fetch(qp);', ''),
+    ('chain:completion_order', 'src/nic/chain.c', 'if (!over) {\n\t\treq_blocked(qp,', 'if (0) {\n\t\treq_blocked(qp,'),
+    ('chain:once_despite_loss', 'src/nic/chain.c', 'if (e->executed)\n\t\treturn CHAIN_DONE;', ''),
+    ('chain:wait_counts_completions', 'src/nic/chain.c', 'watch->base = target;', 'watch->base = cq->count;'),
+    ('chain:wait_counts_no_errors', 'src/nic/cq.c', 'if (cq->special & CQ_WATCHED && f->status == NIC_WC_SUCCESS) {',
+     'if (cq->special & CQ_WATCHED) {'),
+    ('chain:enable_lets_wqes_go', 'src/nic/chain.c', 'if (prod - first > mask) {', 'if (1) {'),
+    ('chain:receives_are_recycled', 'src/nic/chain.c', 'if (!c->managed_recv)\n', 'if (1)\n'),
+    ('chain_hostile:other_owners', 'src/nic/chain.c', ' || to->pd != qp->pd', ''),
+    ('chain_hostile:without_end', 'src/nic/loop.c', 'budget -= LOCAL_COST;', ''),
+    ('chain_hostile:without_end', 'src/nic/req.c', 'if (unlikely(qp->chain) && chain_spent(qp))\n\t\t\t\treturn r;', ''),
     # Memory.
     ('simulator', 'src/nic/mr.h', 'len > size - off ||', 'len > size - off + 1 ||'),
     ('windows:type_2', 'src/nic/mw.c', 'mr_clear_key(e);\n\tif (parent_of(e)', 'if (parent_of(e)'),

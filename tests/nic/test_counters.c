@@ -413,6 +413,7 @@ static const char *const elsewhere[] = {
 	"wait_batch",
 	"wait_order",
 	"wait_hook",
+	"wait_chain",
 	"wait_rnr",
 };
 

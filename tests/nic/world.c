@@ -254,6 +254,45 @@ static uint8_t or_default(uint8_t v, uint8_t dflt)
 	return v == 255 ? 0 : v ? v : dflt;
 }
 
+static void ep_first_counts(struct ep *e)
+{
+	e->scons = e->rcons = e->p.first;
+	atomic_store(&e->sidx.prod, e->p.first);
+	atomic_store(&e->sidx.cons, e->p.first);
+	atomic_store(&e->ridx.prod, e->p.first);
+	atomic_store(&e->ridx.cons, e->p.first);
+	atomic_store(&e->sqi.prod, e->p.first);
+	atomic_store(&e->rqi.prod, e->p.first);
+}
+
+static uint32_t ring_region(const struct ep *e, void *ring, uint8_t shift)
+{
+	struct nic_mr_attr a = {.pd = e->pd,
+				.addr = ring,
+				.len = (uint64_t)e->p.depth << shift,
+				.iova = (uintptr_t)ring,
+				.access = 15};
+	uint32_t key;
+
+	CHECK(nic_mr_register(e->nic, &a, &key) == 0);
+	return key;
+}
+
+static void ep_set_chain(struct ep *e)
+{
+	struct nic_chain_attr a = {.managed_send = e->p.managed_send,
+				   .managed_recv = e->p.managed_recv,
+				   .watch = {e->scq, e->rcq}};
+
+	for (unsigned i = 0; i < 2; i++)
+		a.watch[2 + i] = e->p.watch[i] ? e->p.watch[i]->rcq : NULL;
+	/* A reset takes the counts over. */
+	CHECK(ep_modify(e, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE) == 0);
+	CHECK(nic_qp_set_chain(e->nic, e->qp, &a) == 0);
+	e->sq_key = ring_region(e, e->sq, e->sq_shift);
+	e->rq_key = ring_region(e, e->rq, e->rq_shift);
+}
+
 void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params *params)
 {
 	struct nic_qp_init init = {0};
@@ -300,8 +339,13 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 				   .ring = e->sring,
 				   .index = &e->sidx,
 				   .ctx = e};
+	if (e->p.counts) {
+		cqa.depth = 0;
+		cqa.ring = NULL;
+	}
+	ep_first_counts(e);
 	CHECK(nic_cq_create(e->nic, &cqa, &e->scq) == 0);
-	cqa.ring = e->rring;
+	cqa.ring = e->p.counts ? NULL : e->rring;
 	cqa.index = &e->ridx;
 	CHECK(nic_cq_create(e->nic, &cqa, &e->rcq) == 0);
 	sq_bytes = ROOST_WQE_SGE_OFFSET + 16 * e->p.max_sge;
@@ -329,6 +373,8 @@ void ep_init(struct ep *e, struct world *w, unsigned nic, const struct ep_params
 	init.sig_all = e->p.sig_all;
 	init.ctx = e;
 	CHECK(nic_qp_create(e->nic, &init, &e->qp) == 0);
+	if (e->p.chain)
+		ep_set_chain(e);
 }
 
 void ep_fini(struct ep *e)
@@ -340,6 +386,10 @@ void ep_fini(struct ep *e)
 	CHECK(nic_cq_destroy(e->nic, e->rcq) == 0);
 	if (e->key)
 		CHECK(nic_mr_deregister(e->nic, e->key) == 0);
+	if (e->sq_key)
+		CHECK(nic_mr_deregister(e->nic, e->sq_key) == 0);
+	if (e->rq_key)
+		CHECK(nic_mr_deregister(e->nic, e->rq_key) == 0);
 	if (!e->p.pd_of)
 		CHECK(nic_pd_free(e->nic, e->pd) == 0);
 	ep_forget(e);

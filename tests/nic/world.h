@@ -6,6 +6,7 @@
 #ifndef ROOST_TESTS_WORLD_H
 #define ROOST_TESTS_WORLD_H
 
+#include "nic/nic_chain.h"
 #include "nic/nic_rpc.h"
 #include "port/sim.h"
 
@@ -63,6 +64,11 @@ struct ep_params {
 	struct shared_rq *srq; /* receives come from it */
 	bool own_srq;	       /* the receive queue is an SRQ of this QP alone */
 	bool rpc;	       /* it has the op-codes of calls */
+	bool counts;	       /* its CQs only count */
+	bool chain; /* it is set up for chains and watches its own CQs: 0 sends, 1 receives */
+	bool managed_send, managed_recv;
+	const struct ep *watch[2]; /* whose receives are watched besides, at 2 and 3 */
+	uint32_t first;		   /* all its counts begin here */
 	/* its protection domain, which that one frees; NULL: one of its own */
 	const struct ep *pd_of;
 };
@@ -98,7 +104,8 @@ struct ep {
 	uint64_t *sq_wr, *rq_wr;
 	struct roost_queue_index sqi, rqi;
 	uint8_t sq_shift, rq_shift;
-	uint32_t events; /* bit per enum nic_event */
+	uint32_t sq_key, rq_key; /* chain: of the rings as regions */
+	uint32_t events;	 /* bit per enum nic_event */
 };
 
 struct wr {

@@ -31,8 +31,12 @@ void side_open(struct side *s, void *buf, size_t len, int access, int in, int ou
 	s->mr = ibv_reg_mr(s->pd, buf, len, IBV_ACCESS_LOCAL_WRITE | access);
 	assert_non_null(s->mr);
 	init.send_cq = init.recv_cq = s->cq;
+	if (s->prepare)
+		s->prepare(s, &init);
 	s->qp = ibv_create_qp(s->pd, &init);
 	assert_non_null(s->qp);
+	if (s->created)
+		s->created(s);
 	assert_int_equal(
 		ibv_modify_qp(s->qp, &a,
 			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),

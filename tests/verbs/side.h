@@ -25,6 +25,9 @@ struct side {
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	struct name peer;
+	/* Called before and after the queue pair is created, where not NULL. */
+	void (*prepare)(struct side *s, struct ibv_qp_init_attr *init);
+	void (*created)(struct side *s);
 };
 
 /*

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The execution of chains: managed queues, WAIT, ENABLE, calculations. Three rules:
+ *
+ *	WAIT	parks the queue pair on the CQ. A completion without error wakes it (cq.c)
+ *	ENABLE	moves the count of a managed queue of the same PU and protection domain, and
+ *		schedules the queue; it runs in the same turn if the turn has room
+ *	managed	a WQE is copied from the ring only when it is enabled and the one before it has
+ *		been issued, so whatever was executed before may have rewritten it
+ *
+ * All counts are modulo 2^32 and compared by their difference.
+ */
+#include "nic/chain.h"
+#include "nic/dma.h"
+
+static bool before(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) < 0;
+}
+
+/* ---- managed queues ---- */
+
+/*
+ * The lower of `enabled` and the WQEs that exist: those posted so far, or all, again and again,
+ * once the ring was full.
+ */
+static uint32_t limit(uint32_t enabled, uint32_t first, uint32_t mask, bool *all,
+		      const struct roost_queue_index *index)
+{
+	uint32_t prod;
+
+	if (likely(*all))
+		return enabled;
+	prod = atomic_load_explicit(&index->prod, memory_order_acquire);
+	if (prod - first > mask) {
+		*all = true;
+		return enabled;
+	}
+	return before(enabled, prod) ? enabled : prod;
+}
+
+static uint32_t send_limit(struct nic_qp *qp)
+{
+	struct qp_chain *c = qp->chain;
+
+	return limit(c->enabled, c->first, qp->sq.mask, &c->all_posted, qp->sq.index);
+}
+
+bool chain_fetch(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+	struct sq_entry *e;
+
+	if (!before(sq->taken, send_limit(qp)) || sq_full(sq))
+		return false;
+	e = sq_next_entry(sq);
+	sq_copy(qp, e);
+	sq_append(sq, e);
+	return true;
+}
+
+bool chain_posted(struct nic_qp *qp)
+{
+	return qp->chain->managed_send ? before(qp->sq.taken, send_limit(qp)) : sq_posted(&qp->sq);
+}
+
+uint32_t chain_receives(struct nic_qp *qp)
+{
+	struct recv_ring *rq = qp->resp.rq;
+	struct qp_chain *c = qp->chain;
+	uint32_t end;
+
+	if (!c->managed_recv)
+		return atomic_load_explicit(&rq->index->prod, memory_order_acquire);
+	end = limit(c->recv_enabled, c->first_recv, rq->mask, &c->all_recv_posted, rq->index);
+	if (!before(rq->cons, end))
+		return rq->cons;
+	return end - rq->cons > rq->mask ? rq->cons + rq->mask + 1 : end;
+}
+
+/* ---- WAIT and ENABLE ---- */
+
+static enum chain_result fail(struct sq_entry *e)
+{
+	e->status = NIC_WC_LOC_QP_OP_ERR;
+	return CHAIN_FAILED;
+}
+
+static bool is_relative(const struct sq_entry *e)
+{
+	return e->wqe.raddr & ROOST_CHAIN_RELATIVE;
+}
+
+/* The low half of raddr names an object; the other bits but one are 0. */
+static bool name_of(const struct sq_entry *e, uint32_t *name)
+{
+	*name = (uint32_t)e->wqe.raddr;
+	return !(e->wqe.raddr & ~(ROOST_CHAIN_RELATIVE | UINT32_MAX));
+}
+
+static enum chain_result wait_for(struct nic_qp *qp, struct sq_entry *e)
+{
+	struct qp_chain *c = qp->chain;
+	uint32_t name, target = (uint32_t)e->wqe.swap_add;
+	struct chain_watch *watch;
+	struct nic_cq *cq;
+	bool over;
+
+	if (!name_of(e, &name) || name >= ROOST_CHAIN_WATCHES || !c->watch[name].cq)
+		return fail(e);
+	watch = &c->watch[name];
+	if (is_relative(e))
+		target += watch->base;
+	cq = watch->cq;
+	if (cq->special & CQ_SHARED)
+		spin_lock(&cq->lock);
+	if (list_linked(&c->wait))
+		list_del(&c->wait);
+	over = !before(cq->count, target);
+	if (!over) {
+		c->wait_cq = cq;
+		c->wait_target = target;
+		list_add_tail(&c->wait, &cq->waiters);
+	}
+	if (cq->special & CQ_SHARED)
+		spin_unlock(&cq->lock);
+	if (!over) {
+		req_blocked(qp, BLOCK_CHAIN);
+		return CHAIN_WAITS;
+	}
+	if (is_relative(e))
+		watch->base = target;
+	return CHAIN_DONE;
+}
+
+void chain_wake(struct nic_cq *cq, struct pu *pu)
+{
+	struct list_head *l, *next;
+
+	for (l = cq->waiters.next; l != &cq->waiters; l = next) {
+		struct qp_chain *c = list_entry(l, struct qp_chain, wait);
+
+		next = l->next;
+		if (before(cq->count, c->wait_target))
+			continue;
+		list_del(l);
+		if (c->qp->pu == pu)
+			nic_schedule(c->qp);
+		else
+			nic_ring(c->qp);
+	}
+}
+
+static void move_count(uint32_t *count, const struct sq_entry *e)
+{
+	uint32_t n = (uint32_t)e->wqe.swap_add;
+
+	if (is_relative(e))
+		*count += n;
+	else if (before(*count, n))
+		*count = n;
+}
+
+/* The target belongs to the same PU, so no other thread runs it, and to the same domain. */
+static enum chain_result enable(struct nic_qp *qp, struct sq_entry *e)
+{
+	struct nic_qp *to;
+	uint32_t name;
+
+	to = name_of(e, &name) ? nic_find_qp(qp->nic, name) : NULL;
+	if (!to || to->pu_index != qp->pu_index || to->pd != qp->pd || !to->chain)
+		return fail(e);
+	if (e->op == ROOST_OP_RECV_ENABLE) {
+		if (!to->chain->managed_recv)
+			return fail(e);
+		move_count(&to->chain->recv_enabled, e);
+		return CHAIN_DONE;
+	}
+	if (!to->chain->managed_send)
+		return fail(e);
+	move_count(&to->chain->enabled, e);
+	/* A queue in a WAIT, or waiting for the time of an RNR NAK, goes on after it. */
+	if (to != qp && to->sq.block != BLOCK_CHAIN && to->sq.block != BLOCK_RNR)
+		nic_schedule(to);
+	return CHAIN_DONE;
+}
+
+enum chain_result chain_step(struct nic_qp *qp, struct sq_entry *e)
+{
+	if (e->executed)
+		return CHAIN_DONE;
+	switch (e->op) {
+	case ROOST_OP_WAIT:
+		return wait_for(qp, e);
+	case ROOST_OP_ENABLE:
+	case ROOST_OP_RECV_ENABLE:
+		return enable(qp, e);
+	default:
+		return CHAIN_DONE;
+	}
+}
+
+/* ---- queue pairs with packets ---- */
+
+static void count_turn(struct nic_qp *qp)
+{
+	struct qp_chain *c = qp->chain;
+
+	if (c->turn != qp->pu->polls) {
+		c->turn = qp->pu->polls;
+		c->left = CHAIN_TURN;
+	}
+	if (c->left)
+		c->left--;
+}
+
+enum req_result chain_run(struct nic_qp *qp, struct sq_entry *e)
+{
+	count_turn(qp);
+	if (chain_step(qp, e) != CHAIN_DONE)
+		return REQ_IDLE;
+	e->executed = true;
+	qp->sq.next++;
+	chain_retire(qp);
+	return REQ_MORE;
+}
+
+void chain_retire(struct nic_qp *qp)
+{
+	struct qp_sq *sq = &qp->sq;
+
+	while (sq->una != sq->next) {
+		struct sq_entry *e = sq_entry(sq, sq->una);
+
+		if (e->npkts || !e->executed)
+			break;
+		sq_retire(qp, e);
+	}
+}
+
+/* ---- calculations ---- */
+
+static uint64_t calc(uint8_t op, uint64_t a, uint64_t b)
+{
+	switch (op) {
+	case ROOST_OP_MAX:
+		return a > b ? a : b;
+	case ROOST_OP_MIN:
+		return a < b ? a : b;
+	case ROOST_OP_MAX_SIGNED:
+		return (int64_t)a > (int64_t)b ? a : b;
+	case ROOST_OP_MIN_SIGNED:
+		return (int64_t)a < (int64_t)b ? a : b;
+	case ROOST_OP_AND:
+		return a & b;
+	case ROOST_OP_OR:
+		return a | b;
+	default:
+		return a ^ b;
+	}
+}
+
+int chain_calc(uint8_t op, void *addr, uint64_t operand, uint64_t *old)
+{
+	uint64_t expected;
+	int rc = dma_load(&expected, addr, sizeof(expected));
+
+	while (!rc) {
+		rc = dma_cmp_swap(addr, expected, calc(op, expected, operand), old);
+		if (rc || *old == expected)
+			break;
+		expected = *old;
+	}
+	return rc;
+}

@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Chains: WAIT, ENABLE, RECV_ENABLE, managed queues, calculations, and the three orders of
+ * docs/chains.md. Most tests run twice: with all counts at 0, and short of 2^32.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "world.h"
+
+#define REL   ROOST_CHAIN_RELATIVE
+#define QUIET ROOST_WQE_SOLICITED /* a flag, so that ep_post() does not ask for a completion */
+
+static struct world W, *const w = &W;
+static struct ep A, B, C, *const a = &A, *const b = &B, *const c = &C;
+static uint32_t first;
+
+static void open_world(unsigned nics, unsigned pus, const struct sim_params *link)
+{
+	world_init_shape(w, &(struct world_shape){.nics = nics, .pus = pus}, 77, link);
+}
+
+/* A queue of its own PD, or of `of`'s, that is connected to itself. */
+static void loop_queue(struct ep *e, struct ep_params p, const struct ep *of)
+{
+	p.chain = true;
+	p.first = first;
+	p.pd_of = of;
+	ep_init(e, w, 0, &p);
+	ep_connect_self(e);
+}
+
+static void run(void)
+{
+	world_run(w, world_now(w) + MSEC);
+}
+
+static void post(struct ep *e, struct wr wr)
+{
+	ep_post(e, &wr);
+}
+
+static struct wr wr_wait(uint32_t watch, uint64_t relative, uint32_t count)
+{
+	return (struct wr){
+		.op = ROOST_OP_WAIT, .raddr = watch | relative, .swap_add = count, .flags = QUIET};
+}
+
+static struct wr wr_enable(const struct ep *of, uint64_t relative, uint32_t count)
+{
+	return (struct wr){.op = ROOST_OP_ENABLE,
+			   .raddr = nic_qp_num(of->qp) | relative,
+			   .swap_add = count,
+			   .flags = QUIET};
+}
+
+static struct wr wr_add(const struct ep *e, uint64_t off, uint64_t n)
+{
+	struct wr wr = wr_rdma(ROOST_OP_FETCH_ADD, e, 4096, 8, e, off);
+
+	wr.swap_add = n;
+	return wr;
+}
+
+static uint64_t *word(const struct ep *e, uint64_t off)
+{
+	return (uint64_t *)(e->mem + off);
+}
+
+static uint64_t wqe_addr(const struct ep *e, uint32_t n)
+{
+	return (uintptr_t)e->sq + ((uint64_t)(n & (e->p.depth - 1)) << e->sq_shift);
+}
+
+static uint32_t count_of(const struct roost_cq_index *i)
+{
+	return atomic_load(&i->prod);
+}
+
+/* ---- WAIT ---- */
+
+static void wait_counts_completions(void **state)
+{
+	open_world(1, 1, NULL);
+	loop_queue(b, (struct ep_params){.counts = true}, NULL);
+	loop_queue(a, (struct ep_params){.watch = {b}}, b);
+	for (int i = 0; i < 6; i++)
+		ep_post_recv(b, 0, NULL, 0);
+	post(a, wr_wait(2, REL, 2));
+	post(a, wr_add(a, 0, 1));
+	post(a, wr_wait(2, REL, 2));
+	post(a, wr_add(a, 0, 1));
+	post(a, wr_wait(2, 0, first + 5));
+	post(a, wr_add(a, 0, 1));
+	post(a, wr_wait(2, 0, first + 1)); /* long past */
+	post(a, wr_add(a, 0, 1));
+	for (unsigned sends = 0; sends < 6; sends++) {
+		static const uint64_t expect[] = {0, 0, 1, 1, 2, 4};
+
+		run();
+		assert_int_equal(*word(a, 0), expect[sends]);
+		post(b, (struct wr){.op = ROOST_OP_SEND});
+	}
+	run();
+	assert_int_equal(count_of(&b->ridx), first + 6);
+	/* Relative to the last relative WAIT, not to the count at its end. */
+	post(a, wr_wait(2, REL, 1));
+	post(a, wr_wait(2, REL, 1));
+	post(a, wr_add(a, 0, 1));
+	run();
+	assert_int_equal(*word(a, 0), 5);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/* Errors do not count: what waits for a queue that failed does not go on. */
+static void wait_counts_no_errors(void **state)
+{
+	struct wr bad;
+
+	open_world(1, 1, NULL);
+	loop_queue(b, (struct ep_params){0}, NULL);
+	loop_queue(a, (struct ep_params){.watch = {b}}, b);
+	for (int i = 0; i < 8; i++)
+		ep_post_recv(b, 0, NULL, 0);
+	post(a, wr_wait(2, REL, 1));
+	post(a, wr_add(a, 0, 1));
+	bad = wr_rdma(ROOST_OP_WRITE, b, 0, 8, b, 0);
+	bad.rkey ^= 1;
+	post(b, bad);
+	run();
+	assert_int_equal(nic_qp_state(b->qp), NIC_QPS_ERR);
+	assert_int_equal(count_of(&b->ridx), first + 8); /* flushed */
+	assert_int_equal(*word(a, 0), 0);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/* A CQ that counts only takes any number of completions. */
+static void counting_never_overruns(void **state)
+{
+	open_world(1, 1, NULL);
+	loop_queue(a, (struct ep_params){.counts = true, .cq_depth = 4, .depth = 16}, NULL);
+	for (int i = 0; i < 1000; i++) {
+		post(a, wr_add(a, 0, 1));
+		if (i % 16 == 15)
+			run();
+	}
+	run();
+	assert_int_equal(*word(a, 0), 1000);
+	assert_int_equal(count_of(&a->sidx), first + 1000);
+	assert_int_equal(w->cq_errors, 0);
+	ep_fini(a);
+	world_fini(w);
+}
+
+/* The CQ belongs to one PU, the queue that waits to the other. */
+static void wait_for_another_pu(void **state)
+{
+	open_world(1, 2, NULL);
+	loop_queue(b, (struct ep_params){.pu = 1, .counts = true}, NULL);
+	loop_queue(a, (struct ep_params){.pu = 0, .watch = {b}}, NULL);
+	for (int i = 0; i < 4; i++)
+		ep_post_recv(b, 0, NULL, 0);
+	for (unsigned i = 1; i <= 4; i++) {
+		post(a, wr_wait(2, REL, 1));
+		post(a, wr_add(a, 0, 1));
+		run();
+		assert_int_equal(*word(a, 0), i - 1);
+		post(b, (struct wr){.op = ROOST_OP_SEND});
+		run();
+		assert_int_equal(*word(a, 0), i);
+	}
+	ep_fini(a);
+	assert_int_equal(nic_cq_destroy(b->nic, b->rcq), -EBUSY);
+	ep_fini(b);
+	world_fini(w);
+}
+
+static void watched_cq_stays(void **state)
+{
+	struct nic_cq *cq;
+
+	open_world(1, 1, NULL);
+	loop_queue(b, (struct ep_params){.counts = true}, NULL);
+	loop_queue(a, (struct ep_params){.watch = {b}}, b);
+	cq = b->rcq;
+	post(a, wr_wait(2, REL, 1));
+	run();
+	nic_qp_destroy(b->nic, b->qp); /* the user of the CQ goes, its watcher stays */
+	assert_int_equal(nic_cq_destroy(b->nic, cq), -EBUSY);
+	ep_modify(a, &(struct nic_qp_attr){.state = NIC_QPS_ERR}, NIC_QPA_STATE);
+	ep_fini(a);
+	assert_int_equal(nic_cq_destroy(b->nic, cq), 0);
+	assert_int_equal(nic_cq_destroy(b->nic, b->scq), 0);
+	assert_int_equal(nic_mr_deregister(b->nic, b->key), 0);
+	assert_int_equal(nic_mr_deregister(b->nic, b->sq_key), 0);
+	assert_int_equal(nic_mr_deregister(b->nic, b->rq_key), 0);
+	assert_int_equal(nic_pd_free(b->nic, b->pd), 0);
+	ep_forget(b);
+	world_fini(w);
+}
+
+/* ---- managed queues ---- */
+
+static void enable_lets_wqes_go(void **state)
+{
+	open_world(1, 1, NULL);
+	loop_queue(b, (struct ep_params){.managed_send = true, .counts = true, .depth = 8}, NULL);
+	loop_queue(a, (struct ep_params){0}, b);
+	for (int i = 0; i < 6; i++)
+		post(b, wr_add(b, 0, 1));
+	run();
+	assert_int_equal(*word(b, 0), 0);
+	post(a, wr_enable(b, 0, first + 2));
+	run();
+	assert_int_equal(*word(b, 0), 2);
+	post(a, wr_enable(b, REL, 1));
+	run();
+	assert_int_equal(*word(b, 0), 3);
+	post(a, wr_enable(b, 0, first + 1)); /* below the count: nothing */
+	run();
+	assert_int_equal(*word(b, 0), 3);
+	post(a, wr_enable(b, REL, 4)); /* one more than there are, until it is posted */
+	run();
+	assert_int_equal(*word(b, 0), 6);
+	post(b, wr_add(b, 0, 1));
+	run();
+	assert_int_equal(*word(b, 0), 7);
+	/* All have been posted once now: the queue begins again. */
+	post(b, wr_add(b, 0, 1));
+	post(a, wr_enable(b, 0, first + 1000));
+	run();
+	assert_int_equal(*word(b, 0), 1000);
+	assert_int_equal(count_of(&b->sidx), first + 1000);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/* Two WQEs run for ever: an ADD, and an ENABLE that lets both go again. Nobody posts. */
+static void recycled_queue_runs_alone(void **state)
+{
+	uint64_t before;
+
+	open_world(1, 1, NULL);
+	loop_queue(b, (struct ep_params){.managed_send = true, .counts = true, .depth = 2}, NULL);
+	loop_queue(a, (struct ep_params){0}, b);
+	loop_queue(c, (struct ep_params){0}, NULL);
+	post(b, wr_add(b, 0, 1));
+	post(b, wr_enable(b, REL, 2));
+	post(a, wr_enable(b, REL, 2));
+	for (int i = 0; i < 3000; i++)
+		world_step(w, world_now(w) + MSEC);
+	assert_true(*word(b, 0) > 10000);
+	/* The others are served meanwhile: 64 WQEs take few turns. */
+	for (int i = 0; i < 50; i++)
+		post(c, wr_add(c, 0, 1));
+	before = *word(b, 0);
+	for (int i = 0; i < 5; i++)
+		world_step(w, world_now(w) + MSEC);
+	assert_int_equal(*word(c, 0), 50);
+	assert_in_range(*word(b, 0) - before, 1, 5 * 64);
+	/* A reset stops it, and what it had posted counts as taken. */
+	ep_modify(b, &(struct nic_qp_attr){.state = NIC_QPS_RESET}, NIC_QPA_STATE);
+	before = *word(b, 0);
+	run();
+	assert_int_equal(*word(b, 0), before);
+	ep_connect_self(b);
+	post(b, wr_add(b, 0, 1));
+	run();
+	assert_int_equal(*word(b, 0), before);
+	post(a, wr_enable(b, REL, 1));
+	run();
+	assert_int_equal(*word(b, 0), before + 1);
+	ep_fini(a);
+	ep_fini(b);
+	ep_fini(c);
+	world_fini(w);
+}
+
+/* A receive queue of four serves a hundred SENDs: each lets one receive more go. */
+static void receives_are_recycled(void **state)
+{
+	struct wr more;
+
+	open_world(1, 1, NULL);
+	loop_queue(b, (struct ep_params){.managed_recv = true, .counts = true, .depth = 4}, NULL);
+	loop_queue(a, (struct ep_params){.watch = {b}}, b);
+	more = (struct wr){.op = ROOST_OP_RECV_ENABLE,
+			   .raddr = nic_qp_num(b->qp) | REL,
+			   .swap_add = 1,
+			   .flags = QUIET};
+	for (unsigned i = 0; i < 4; i++)
+		ep_post_recv(b, 0, &(struct roost_sge){(uintptr_t)b->mem + 64 + 8 * i, 8, b->key},
+			     1);
+	for (uint64_t i = 0; i < 100; i++) {
+		*word(b, 0) = i + 1;
+		post(b, (struct wr){.op = ROOST_OP_SEND, .sge = {ep_sge(b, 0, 8)}, .num_sge = 1});
+		run();
+		assert_int_equal(count_of(&b->ridx),
+				 first + (uint32_t)i); /* it waits for the receive */
+		post(a, more);
+		run();
+		assert_int_equal(count_of(&b->ridx), first + (uint32_t)i + 1);
+		assert_int_equal(*word(b, 64 + 8 * (i % 4)), i + 1);
+	}
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/* ---- the three orders ---- */
+
+/*
+ * WQE 1 is rewritten by WQE 0: its operand becomes 5. In a managed queue it is fetched behind
+ * WQE 0 (doorbell order). An ordinary queue fetched both before: neither queue order nor a WAIT
+ * between them (completion order) shows the new operand.
+ */
+static uint64_t rewritten(bool managed, bool waits)
+{
+	struct wr change;
+	uint64_t result;
+
+	open_world(1, 1, NULL);
+	loop_queue(b, (struct ep_params){.managed_send = managed, .counts = true}, NULL);
+	loop_queue(a, (struct ep_params){0}, b);
+	*word(b, 8) = 5;
+	change = wr_rdma(ROOST_OP_WRITE, b, 8, 8, b, 0);
+	change.raddr = wqe_addr(b, first + waits + 1) + offsetof(struct roost_wqe, swap_add);
+	change.rkey = b->sq_key;
+	post(b, change);
+	if (waits)
+		post(b, wr_wait(0, REL, 1));
+	post(b, wr_add(b, 0, 1));
+	if (managed)
+		post(a, wr_enable(b, REL, 3));
+	run();
+	result = *word(b, 0);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+	return result;
+}
+
+static void doorbell_order(void **state)
+{
+	assert_int_equal(rewritten(false, false), 1);
+	assert_int_equal(rewritten(false, true), 1);
+	assert_int_equal(rewritten(true, false), 5);
+	assert_int_equal(rewritten(true, true), 5);
+}
+
+/*
+ * A READ, and a WRITE of what was read. In queue order the WRITE leaves before the READ's answer
+ * has come; a WAIT for the READ's completion (completion order) holds it back.
+ */
+static uint64_t read_then_written(bool waits)
+{
+	struct ep_params p = {.chain = true, .first = first};
+	uint64_t result;
+
+	open_world(2, 1, &(struct sim_params){.delay_ns = 5000});
+	ep_init(a, w, 0, &p);
+	ep_init(b, w, 1, &p);
+	ep_connect(a, b);
+	*word(b, 0) = 7;
+	post(a, wr_rdma(ROOST_OP_READ, a, 0, 8, b, 0));
+	if (waits)
+		post(a, wr_wait(0, REL, 1));
+	post(a, wr_rdma(ROOST_OP_WRITE, a, 0, 8, b, 8));
+	run();
+	result = *word(b, 8);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+	return result;
+}
+
+static void completion_order(void **state)
+{
+	assert_int_equal(read_then_written(false), 0);
+	assert_int_equal(read_then_written(true), 7);
+}
+
+/*
+ * WQEs without packets between others, on a bad link. Retransmission repeats packets and executes
+ * no ENABLE or WAIT twice; what is behind a WAIT is not sent before its time.
+ */
+static void once_despite_loss(void **state)
+{
+	const struct sim_params link = {.delay_ns = 5000, .loss = 0.2, .dup = 0.1, .reorder = 0.1};
+	const unsigned rounds = 24;
+	struct ep_params p = {.chain = true, .first = first, .depth = 128};
+	struct wr wr;
+
+	open_world(2, 1, &link);
+	ep_init(a, w, 0, &p);
+	ep_init(b, w, 1, &p);
+	ep_connect(a, b);
+	loop_queue(c, (struct ep_params){.managed_send = true, .counts = true, .depth = 1}, a);
+	post(c, wr_add(c, 0, 1));
+	for (unsigned i = 0; i < rounds; i++) {
+		wr = wr_rdma(ROOST_OP_FETCH_ADD, a, 8 * i, 8, b, 0);
+		wr.swap_add = 1;
+		post(a, wr);
+		post(a, wr_enable(c, REL, 1));
+		post(a, (struct wr){.op = ROOST_OP_NOP, .flags = QUIET});
+		if (i % 4 == 3)
+			post(a, wr_wait(0, REL, 4));
+		wr = wr_rdma(ROOST_OP_WRITE, a, 8 * i, 8, b, 64 + 8 * i);
+		wr.flags = QUIET;
+		post(a, wr);
+	}
+	world_run(w, world_now(w) + 1000 * SEC);
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_RTS);
+	assert_int_equal(*word(b, 0), rounds);
+	assert_int_equal(*word(c, 0), rounds);
+	assert_int_equal(atomic_load(&a->sqi.cons), atomic_load(&a->sqi.prod));
+	for (unsigned i = 3; i < rounds; i += 4)
+		assert_int_equal(*word(b, 64 + 8 * i), i);
+	ep_fini(c);
+	ep_fini(a);
+	ep_fini(b);
+	world_fini(w);
+}
+
+/* ---- calculations ---- */
+
+static void calculations(void **state)
+{
+	static const struct {
+		enum roost_op op;
+		uint64_t at, with, result;
+	} rows[] = {
+		{ROOST_OP_MAX, 5, 7, 7},
+		{ROOST_OP_MAX, (uint64_t)-1, 7, (uint64_t)-1},
+		{ROOST_OP_MIN, 5, 7, 5},
+		{ROOST_OP_MIN, (uint64_t)-1, 7, 7},
+		{ROOST_OP_MAX_SIGNED, (uint64_t)-1, 7, 7},
+		{ROOST_OP_MAX_SIGNED, 9, 7, 9},
+		{ROOST_OP_MIN_SIGNED, (uint64_t)-1, 7, (uint64_t)-1},
+		{ROOST_OP_MIN_SIGNED, 9, 7, 7},
+		{ROOST_OP_AND, 0xff0f, 0x0ff1, 0x0f01},
+		{ROOST_OP_OR, 0xff00, 0x0ff1, 0xfff1},
+		{ROOST_OP_XOR, 0xff00, 0x0ff1, 0xf0f1},
+	};
+	struct roost_cqe cqe;
+	struct wr wr;
+
+	open_world(1, 1, NULL);
+	loop_queue(a, (struct ep_params){0}, NULL);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		wr = wr_rdma(rows[i].op, a, 64, 8, a, 0);
+		wr.swap_add = rows[i].with;
+		*word(a, 0) = rows[i].at;
+		*word(a, 8) = 0x1234;
+		post(a, wr);
+		assert_true(ep_wait_send(a, &cqe, SEC));
+		assert_int_equal(cqe.status, NIC_WC_SUCCESS);
+		assert_int_equal(cqe.opcode, NIC_WC_FETCH_ADD);
+		assert_int_equal(*word(a, 0), rows[i].result);
+		assert_int_equal(*word(a, 64), rows[i].at);
+		assert_int_equal(*word(a, 8), 0x1234);
+	}
+	ep_fini(a);
+	world_fini(w);
+}
+
+static int from_zero(void **state)
+{
+	first = 0;
+	return 0;
+}
+
+static int from_the_end(void **state)
+{
+	first = (uint32_t)-100;
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(wait_counts_completions),
+		cmocka_unit_test(wait_counts_no_errors),
+		cmocka_unit_test(counting_never_overruns),
+		cmocka_unit_test(wait_for_another_pu),
+		cmocka_unit_test(watched_cq_stays),
+		cmocka_unit_test(enable_lets_wqes_go),
+		cmocka_unit_test(recycled_queue_runs_alone),
+		cmocka_unit_test(receives_are_recycled),
+		cmocka_unit_test(doorbell_order),
+		cmocka_unit_test(completion_order),
+		cmocka_unit_test(once_despite_loss),
+		cmocka_unit_test(calculations),
+	};
+	int failed = cmocka_run_group_tests_name("counts from 0", tests, from_zero, NULL);
+
+	return failed +
+	       cmocka_run_group_tests_name("counts from 2^32 - 100", tests, from_the_end, NULL);
+}
