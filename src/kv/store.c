@@ -89,6 +89,7 @@ int kv_open(const struct kv_config *config, struct kv **out)
 	kv->buckets = c.buckets;
 	kv->buckets_max = c.buckets_max;
 	kv->now = 1;
+	kv->elements = element_best();
 	make_secret(kv, c.secret);
 	kv->config.secret = NULL;
 	err = lay_out(kv);
