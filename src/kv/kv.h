@@ -117,7 +117,8 @@ struct kv_op {
 	 *			operands that are no elements, or not one where one is needed
 	 *	-ERANGE		the value is no vector of the type, or not as long as the operands
 	 *	-E2BIG		a key or value exceeds its limit
-	 *	-ENOSPC		memory is full; nothing was changed
+	 *	-ENOSPC		memory is full; nothing was changed. A later attempt may succeed,
+	 *			because each operation merges free memory, or evicts, a bounded part
 	 *	-EMSGSIZE	`out` is too short: out_len is the length of the value, and nothing
 	 *			is written to `out`
 	 */
@@ -160,8 +161,9 @@ int kv_set_limit(struct kv *kv, uint64_t bytes);
 unsigned kv_grow(struct kv *kv, unsigned n);
 
 /*
- * `visit` gets one pair at a time. It must not use the store. It returns false to stop the scan.
- * The pair is valid during the call.
+ * `visit` gets one pair at a time. It must not use the store. It returns false to stop the scan
+ * before this pair, which a scan from the new cursor visits again. The pair is valid during the
+ * call.
  */
 struct kv_pair {
 	const uint8_t *key, *value;
@@ -171,7 +173,7 @@ typedef bool (*kv_visit)(void *ctx, const struct kv_pair *pair);
 
 /*
  * Visits the pairs of the next `buckets` buckets from `cursor`, which starts at 0. Returns the new
- * cursor, or 0 if all buckets were visited. A pair that exists during the whole scan is visited at
+ * cursor, or 0 if all buckets were visited. Any number is a valid cursor. A pair that exists during the whole scan is visited at
  * least once, even if the index grows meanwhile.
  */
 uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx);

@@ -9,8 +9,9 @@
 #include "kv/store.h"
 
 #define GROUP 32u
-/* Rounds of eviction for one operation: a value with many extents needs several. */
-#define EVICTIONS 256u
+/* Eviction for one operation. A value with many extents needs several rounds. */
+#define EVICTIONS     256u
+#define EVICT_BUCKETS 16384u
 
 static int check(const struct kv_op *op)
 {
@@ -153,9 +154,11 @@ static int once(struct kv *kv, struct kv_op *op)
 
 static void execute(struct kv *kv, struct kv_op *op)
 {
+	unsigned budget = EVICT_BUCKETS;
+
 	op->status = once(kv, op);
 	for (unsigned i = 0; unlikely(op->status == -ENOSPC) && i < EVICTIONS; i++) {
-		if (!kv->config.evict || !kv_evict(kv))
+		if (!kv->config.evict || !kv_evict(kv, &budget))
 			break;
 		op->status = once(kv, op);
 	}

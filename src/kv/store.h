@@ -21,7 +21,6 @@ struct kv {
 	uint64_t growth_accesses, growth_steps, evicted, expired;
 	uint64_t hand; /* hand of the eviction clock: a bucket */
 	uint32_t now;
-	bool stuck;	   /* a chain is too long to be split */
 	unsigned segments; /* a power of two */
 	struct slab *slabs;
 	uint8_t *gather; /* KV_VALUE_MAX bytes, to assemble a value from its extents */
@@ -122,7 +121,10 @@ int kv_check_elements(const struct kv_op *op);
 /* Executes it on the pair that was found. Returns its status. */
 int kv_run_elements(struct kv *kv, struct kv_op *op, struct kv_loc *loc);
 
-/* evict.c: evicts pairs; returns false if there is none to evict */
-bool kv_evict(struct kv *kv);
+/*
+ * evict.c: evicts pairs. Returns false if it found none. It looks at `*budget` buckets at most, and
+ * reduces that.
+ */
+bool kv_evict(struct kv *kv, unsigned *budget);
 
 #endif
