@@ -13,7 +13,7 @@
 #define AT_ONCE 16u
 
 /* Buckets after which pairs are evicted although they were used. */
-#define PATIENCE 256u
+#define SPARED 256u
 
 static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)
 {
@@ -52,7 +52,7 @@ bool kv_evict(struct kv *kv, unsigned *budget)
 	for (unsigned n = 0; *budget && gone < AT_ONCE; n++, --*budget) {
 		if (kv->hand >= kv->buckets)
 			kv->hand = 0;
-		gone += sweep(kv, kv->hand++, n >= PATIENCE && !gone);
+		gone += sweep(kv, kv->hand++, n >= SPARED && !gone);
 	}
 	return gone > 0;
 }
