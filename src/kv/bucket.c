@@ -150,3 +150,21 @@ int bucket_add_inline(struct bucket *b, const struct inline_pair *p)
 	write_inline(b, (unsigned)i, p, n);
 	return i;
 }
+
+bool bucket_copy(struct bucket *b, const struct bucket *from, unsigned i)
+{
+	uint64_t slot = bucket_slot(from, i);
+	struct inline_pair p;
+	int to;
+
+	if (bucket_starts(from) >> i & 1) {
+		bucket_inline_at(from, i, &p);
+		to = bucket_add_inline(b, &p);
+	} else {
+		to = bucket_add(b, slot_place(slot), slot_hash(slot), bucket_class(from, i));
+	}
+	if (to < 0)
+		return false;
+	b->used |= (uint16_t)((from->used >> i & 1) << to);
+	return true;
+}

@@ -78,6 +78,12 @@ static inline unsigned bucket_class(const struct bucket *b, unsigned i)
 	return b->classes[i / 2] >> (i & 1) * 4 & 0xf;
 }
 
+/* Returns whether a pair is in slot i: a pointer to a record, or the start of an inline pair. */
+static inline bool bucket_holds(const struct bucket *b, unsigned i)
+{
+	return bucket_starts(b) >> i & 1 || (!(bucket_inline(b) >> i & 1) && bucket_slot(b, i));
+}
+
 /* Returns the number of slots that an inline pair takes. */
 static inline unsigned bucket_slots_for(uint32_t key_len, uint32_t value_len, bool expires)
 {
@@ -95,5 +101,7 @@ void bucket_set(struct bucket *b, unsigned i, uint32_t place, uint32_t hash, uns
 /* Return the slot, or -1 if there is no room. The key and value of `p` must be outside of `b`. */
 int bucket_add_inline(struct bucket *b, const struct inline_pair *p);
 int bucket_add(struct bucket *b, uint32_t place, uint32_t hash, unsigned class);
+/* Adds the pair in slot i of another bucket, if there is room. Returns whether there is. */
+bool bucket_copy(struct bucket *b, const struct bucket *from, unsigned i);
 
 #endif

@@ -3,13 +3,19 @@
  * Eviction by the clock algorithm. The hand passes over the buckets. A pair that was used since the
  * last pass keeps its place and loses its mark; other pairs are evicted. Inline pairs in buckets of
  * the index are not evicted, because that would free no memory for others.
+ *
+ * The work of one operation is bounded. If the hand finds only pairs that were used, it evicts the
+ * next of them.
  */
 #include "kv/store.h"
 
 /* Pairs that are evicted at once: free memory may be fragmented. */
 #define AT_ONCE 16u
 
-static unsigned sweep(struct kv *kv, uint64_t bucket)
+/* Buckets after which pairs are evicted although they were used. */
+#define SPARED 256u
+
+static unsigned sweep(struct kv *kv, uint64_t bucket, bool all)
 {
 	uint64_t addr = kv_bucket_addr(bucket);
 	struct slab *slab = kv_segment(kv, bucket);
@@ -22,7 +28,7 @@ static unsigned sweep(struct kv *kv, uint64_t bucket)
 		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
 			uint64_t slot = bucket_slot(&b, i);
 
-			if (in >> i & 1 || !slot || b.used >> i & 1)
+			if (in >> i & 1 || !slot || (!all && b.used >> i & 1))
 				continue;
 			kv_record_free(kv, slab, slot_place(slot), bucket_class(&b, i));
 			bucket_clear(&b, i);
@@ -39,15 +45,14 @@ static unsigned sweep(struct kv *kv, uint64_t bucket)
 	}
 }
 
-bool kv_evict(struct kv *kv)
+bool kv_evict(struct kv *kv, unsigned *budget)
 {
 	unsigned gone = 0;
 
-	/* Two rounds: the first removes marks. */
-	for (uint64_t i = 0; i < 2 * kv->buckets && gone < AT_ONCE; i++) {
+	for (unsigned n = 0; *budget && gone < AT_ONCE; n++, --*budget) {
 		if (kv->hand >= kv->buckets)
 			kv->hand = 0;
-		gone += sweep(kv, kv->hand++);
+		gone += sweep(kv, kv->hand++, n >= SPARED && !gone);
 	}
 	return gone > 0;
 }

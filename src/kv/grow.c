@@ -1,70 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Growth by linear hashing. The index grows by one bucket at a time, which gets its pairs from one
- * other bucket. A step is one such split. Its cost is bounded by the length of the chain, and does
- * not depend on the size of the index.
+ * other bucket. A step is one such split. It goes along the chain with copies of three buckets: the
+ * one that it reads; the last one that is kept, into which the pairs of later buckets move if they
+ * fit; and the one of the new chain that is being filled. So its cost is in proportion to the
+ * length of the chain, as that of a look-up, and does not depend on the size of the index.
  */
 #include <errno.h>
 
 #include "kv/store.h"
 
-/* Longer chains are not split. With a keyed hash they occur only if the index cannot grow. */
-#define CHAIN_MAX 32u
-
-/* One of the two chains that result from a split. */
-struct half {
-	struct bucket b[2 * CHAIN_MAX];
-	unsigned n;
-};
-
 struct split {
 	struct kv *kv;
+	struct slab *slab;
 	uint64_t from, to;
-	struct bucket old[CHAIN_MAX];
-	unsigned num_old;
-	struct half halves[2];
-	uint32_t places[2 * 2 * CHAIN_MAX]; /* of chained buckets: the old ones, then new ones */
-	unsigned num_places, num_before;
+	struct bucket fill; /* the last bucket of the new chain */
+	uint64_t fill_addr;
+	uint32_t spare; /* place of a list of buckets for the new chain; 0: empty */
 };
 
-static bool read_chain(struct split *s)
-{
-	struct kv *kv = s->kv;
-	struct slab *slab = kv_segment(kv, s->from);
-	uint64_t addr = kv_bucket_addr(s->from);
-
-	for (s->num_old = 0;; s->num_old++) {
-		if (s->num_old == CHAIN_MAX)
-			return false;
-		s->old[s->num_old] = *(const struct bucket *)kv_read(&kv->mem, addr);
-		if (!s->old[s->num_old].chain)
-			break;
-		s->places[s->num_places++] = s->old[s->num_old].chain;
-		addr = slab_addr(slab, s->old[s->num_old].chain);
-	}
-	s->num_old++;
-	s->num_before = s->num_places;
-	return true;
-}
-
-static struct bucket *last(struct half *h)
-{
-	return &h->b[h->n - 1];
-}
-
-static struct bucket *next(struct half *h)
-{
-	memset(&h->b[h->n], 0, sizeof(h->b[0]));
-	return &h->b[h->n++];
-}
-
-/* Returns the half for the pair in a slot: the bit of its hash that the split adds. */
-static unsigned half_of(struct split *s, const struct bucket *b, unsigned i, bool is_inline)
+/* Returns whether the pair in a slot belongs to the new bucket: the bit that the split adds. */
+static bool moves(struct split *s, const struct bucket *b, unsigned i)
 {
 	struct kv *kv = s->kv;
 	uint64_t hash;
 
-	if (is_inline) {
+	if (bucket_starts(b) >> i & 1) {
 		struct inline_pair p;
 
 		bucket_inline_at(b, i, &p);
@@ -72,120 +33,150 @@ static unsigned half_of(struct split *s, const struct bucket *b, unsigned i, boo
 	} else {
 		struct kv_pair p;
 
-		kv_record_read(kv, kv_segment(kv, s->from), slot_place(bucket_slot(b, i)), &p);
+		kv_record_read(kv, s->slab, slot_place(bucket_slot(b, i)), &p);
 		hash = kv_hash(kv, p.key, p.key_len);
 	}
 	return (hash & (s->to - s->from)) != 0;
 }
 
-static void move_inline(struct half *h, const struct bucket *b, unsigned i)
+/* Returns the number of buckets that the new chain will have. */
+static unsigned count(struct split *s, const struct bucket *home)
 {
-	struct inline_pair p;
+	const struct bucket *b = home;
+	struct bucket fill = {0};
+	unsigned n = 1;
 
-	bucket_inline_at(b, i, &p);
-	if (bucket_add_inline(last(h), &p) < 0)
-		bucket_add_inline(next(h), &p);
-}
-
-static void move_pointer(struct half *h, const struct bucket *b, unsigned i)
-{
-	uint64_t slot = bucket_slot(b, i);
-	unsigned class = bucket_class(b, i);
-
-	if (bucket_add(last(h), slot_place(slot), slot_hash(slot), class) < 0)
-		bucket_add(next(h), slot_place(slot), slot_hash(slot), class);
-}
-
-static void divide(struct split *s, const struct bucket *b)
-{
-	uint32_t in = bucket_inline(b), starts = bucket_starts(b);
-
-	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
-		if (starts >> i & 1)
-			move_inline(&s->halves[half_of(s, b, i, true)], b, i);
-		else if (!(in >> i & 1) && bucket_slot(b, i))
-			move_pointer(&s->halves[half_of(s, b, i, false)], b, i);
+	for (;;) {
+		for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+			if (!bucket_holds(b, i) || !moves(s, b, i))
+				continue;
+			if (!bucket_copy(&fill, b, i)) {
+				fill = (struct bucket){0};
+				bucket_copy(&fill, b, i);
+				n++;
+			}
+		}
+		if (!b->chain)
+			return n;
+		b = kv_read(&s->kv->mem, slab_addr(s->slab, b->chain));
 	}
 }
 
-/* Allocates all places before the store is changed, so that a failure changes nothing. */
-static bool take_places(struct split *s, unsigned need)
+static uint32_t take_spare(struct split *s)
 {
-	struct slab *slab = kv_segment(s->kv, s->from);
+	uint32_t place = s->spare;
 
-	while (s->num_places < need) {
-		uint32_t place = slab_alloc(slab, KV_CHAIN_CLASS);
+	memcpy(&s->spare, kv_read(&s->kv->mem, slab_addr(s->slab, place)), sizeof(s->spare));
+	return place;
+}
+
+/* Allocates all buckets before the store is changed, so that a failure changes nothing. */
+static bool take_places(struct split *s, unsigned n)
+{
+	s->spare = 0;
+	while (n--) {
+		uint32_t place = slab_alloc(s->slab, KV_CHAIN_CLASS);
 
 		if (!place) {
-			while (s->num_places > s->num_before)
-				slab_free(slab, s->places[--s->num_places], KV_CHAIN_CLASS);
+			while (s->spare)
+				slab_free(s->slab, take_spare(s), KV_CHAIN_CLASS);
 			return false;
 		}
-		s->places[s->num_places++] = place;
+		memcpy(kv_write(&s->kv->mem, slab_addr(s->slab, place)), &s->spare,
+		       sizeof(s->spare));
+		s->spare = place;
 	}
 	return true;
 }
 
-static void write_half(struct split *s, struct half *h, uint64_t bucket)
+static void write_bucket(struct split *s, uint64_t addr, const struct bucket *b)
 {
-	struct kv_memory *mem = &s->kv->mem;
-	struct slab *slab = kv_segment(s->kv, s->from);
-	uint64_t addr = kv_bucket_addr(bucket);
+	*(struct bucket *)kv_write(&s->kv->mem, addr) = *b;
+}
 
-	for (unsigned i = 0; i < h->n; i++) {
-		h->b[i].chain = i + 1 < h->n ? s->places[--s->num_places] : 0;
-		*(struct bucket *)kv_write(mem, addr) = h->b[i];
-		if (h->b[i].chain)
-			addr = slab_addr(slab, h->b[i].chain);
+static void move(struct split *s, const struct bucket *b, unsigned i)
+{
+	if (bucket_copy(&s->fill, b, i))
+		return;
+	s->fill.chain = take_spare(s);
+	write_bucket(s, s->fill_addr, &s->fill);
+	s->fill_addr = slab_addr(s->slab, s->fill.chain);
+	s->fill = (struct bucket){0};
+	s->kv->chained++;
+	bucket_copy(&s->fill, b, i);
+}
+
+/* Moves pairs of `b` to the new chain, and others to `kept` if that is another bucket with room. */
+static void divide(struct split *s, struct bucket *b, struct bucket *kept)
+{
+	const struct bucket old = *b;
+
+	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+		if (!bucket_holds(&old, i))
+			continue;
+		if (moves(s, &old, i))
+			move(s, &old, i);
+		else if (!kept || !bucket_copy(kept, &old, i))
+			continue;
+		bucket_clear(b, i);
 	}
 }
 
-static int split_one(struct split *s)
+static void divide_chain(struct split *s, struct bucket kept)
 {
 	struct kv *kv = s->kv;
-	unsigned need;
+	uint64_t addr = kv_bucket_addr(s->from);
 
-	s->to = kv->buckets;
-	s->from = s->to - pow2_ceil(s->to + 1) / 2;
-	s->num_places = 0;
-	if (!read_chain(s))
-		return -E2BIG;
-	for (unsigned i = 0; i < 2; i++) {
-		s->halves[i].n = 0;
-		next(&s->halves[i]);
+	divide(s, &kept, NULL);
+	for (uint32_t place = kept.chain; place;) {
+		struct bucket b =
+			*(const struct bucket *)kv_read(&kv->mem, slab_addr(s->slab, place));
+		uint32_t next = b.chain;
+
+		divide(s, &b, &kept);
+		if (bucket_load(&b) == 0) {
+			slab_free(s->slab, place, KV_CHAIN_CLASS);
+			kv->chained--;
+			kept.chain = next;
+		} else {
+			write_bucket(s, addr, &kept);
+			kept = b;
+			addr = slab_addr(s->slab, place);
+		}
+		place = next;
 	}
-	for (unsigned i = 0; i < s->num_old; i++)
-		divide(s, &s->old[i]);
-	need = s->halves[0].n + s->halves[1].n - 2;
-	if (!take_places(s, need))
-		return -ENOSPC;
-	kv->chained += need;
-	kv->chained -= s->num_before;
-	write_half(s, &s->halves[0], s->from);
-	write_half(s, &s->halves[1], s->to);
-	while (s->num_places)
-		slab_free(kv_segment(kv, s->from), s->places[--s->num_places], KV_CHAIN_CLASS);
+	write_bucket(s, addr, &kept);
+	write_bucket(s, s->fill_addr, &s->fill);
+}
+
+static bool split_one(struct kv *kv)
+{
+	uint64_t to = kv->buckets, from = to - pow2_ceil(to + 1) / 2;
+	struct split s = {.kv = kv,
+			  .slab = kv_segment(kv, from),
+			  .from = from,
+			  .to = to,
+			  .fill_addr = kv_bucket_addr(to)};
+	struct bucket home = *(const struct bucket *)kv_read(&kv->mem, kv_bucket_addr(from));
+
+	/* What is in one bucket fits into one bucket. */
+	if (home.chain && !take_places(&s, count(&s, &home) - 1))
+		return false;
+	divide_chain(&s, home);
 	kv->buckets++;
 	kv->growth_steps++;
-	return 0;
+	return true;
 }
 
 unsigned kv_grow(struct kv *kv, unsigned n)
 {
 	uint64_t before = kv_accesses(&kv->mem);
 	unsigned done = 0;
-	struct split s;
 
-	s.kv = kv;
-	while (done < n && !kv->stuck && kv->buckets < kv->buckets_max &&
-	       kv->slots * 100 > kv->buckets * BUCKET_SLOTS * kv->config.fill_percent) {
-		int err = split_one(&s);
-
-		kv->stuck = err == -E2BIG;
-		if (err)
-			break;
+	while (done < n && kv->buckets < kv->buckets_max &&
+	       kv->slots * 100 > kv->buckets * BUCKET_SLOTS * kv->config.fill_percent &&
+	       split_one(kv))
 		done++;
-	}
 	kv->growth_accesses += kv_accesses(&kv->mem) - before;
 	return done;
 }

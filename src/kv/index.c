@@ -262,3 +262,15 @@ const uint8_t *kv_value(struct kv *kv, uint64_t hash, struct kv_loc *loc)
 	return kv_record_value(kv, kv_segment(kv, hash),
 			       slot_place(bucket_slot(&loc->b, loc->slot)), &loc->pair);
 }
+
+uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint32_t offset,
+			 uint32_t *bytes)
+{
+	if (!loc->is_inline)
+		return kv_record_change(kv, kv_segment(kv, hash),
+					slot_place(bucket_slot(&loc->b, loc->slot)), &loc->pair,
+					offset, bytes);
+	*bytes = loc->pair.value_len - offset;
+	return (uint8_t *)kv_change(&kv->mem, loc->addr) +
+	       (loc->pair.value - (const uint8_t *)&loc->b) + offset;
+}

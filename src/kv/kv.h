@@ -36,26 +36,89 @@ enum kv_code {
 	KV_PUT_COMPARE, /* -ECANCELED if the value is not `expect` */
 	KV_DELETE,
 	KV_TOUCH, /* only sets `expires` */
+
+	/*
+	 * The value is a vector of elements of `type`. KV_UPDATE: one element := fn(element,
+	 * operand). KV_UPDATE_EACH: each element, with one operand. KV_UPDATE_VECTOR: each element,
+	 * with the operand of the same place. `value` has the operands. KV_REDUCE: `out` gets one
+	 * element: from the initial value in `value`, acc := fn(acc, element) for each element in
+	 * order. KV_FILTER: `out` gets the elements for which fn(element, `value`) is true.
+	 */
+	KV_UPDATE,
+	KV_UPDATE_EACH,
+	KV_UPDATE_VECTOR,
+	KV_REDUCE,
+	KV_FILTER,
 	KV_CODES,
+};
+
+enum kv_type {
+	KV_U8,
+	KV_U16,
+	KV_U32,
+	KV_U64,
+	KV_I8,
+	KV_I16,
+	KV_I32,
+	KV_I64,
+	KV_FLOAT,
+	KV_DOUBLE,
+	KV_TYPES,
+};
+
+/* Functions for updates and reduce, then predicates for filter. */
+enum kv_fn {
+	KV_ADD, /* integers wrap */
+	KV_SUB,
+	KV_MUL,
+	KV_MIN, /* of floats: the operand, if one of both is not a number */
+	KV_MAX,
+	KV_AND, /* bits of integers */
+	KV_OR,
+	KV_XOR,
+	KV_ASSIGN,
+	KV_ADD_SAT, /* integers that stop at their limits */
+	KV_SUB_SAT,
+	KV_MUL_SAT,
+	KV_FNS_ELEMENT,
+	/*
+	 * Updates: the operand replaces the elements that equal those of `expect`, byte by byte. If
+	 * KV_UPDATE replaces nothing, its status is -ECANCELED.
+	 */
+	KV_SWAP = KV_FNS_ELEMENT,
+	KV_EQ, /* predicates, as the operators of C */
+	KV_NE,
+	KV_LT,
+	KV_LE,
+	KV_GT,
+	KV_GE,
+	KV_FNS,
 };
 
 /* An operation and its result. The store does not keep its pointers after kv_run(). */
 struct kv_op {
 	uint8_t code;	  /* enum kv_code */
+	uint8_t type;	  /* enum kv_type; this and the next two: KV_UPDATE to KV_FILTER */
+	bool fetch;	  /* updates: `out` gets the value of before */
+	uint16_t fn;	  /* enum kv_fn */
 	uint32_t key_len; /* 1 to KV_KEY_MAX */
 	uint32_t value_len;
 	uint32_t expect_len;
 	uint32_t expires; /* the second (kv_set_time()) at which the pair expires; 0: never */
 	uint32_t out_cap;
 	const void *key, *value, *expect;
-	void *out; /* GET: the value. PUT_COMPARE: the value that is not `expect` */
+	/* GET: the value. PUT_COMPARE: the value that is not `expect`. Must not overlap `value` */
+	void *out;
 
 	/*
 	 * 0, or an error:
 	 *	-ENOENT, -EEXIST, -ECANCELED	see above
-	 *	-EINVAL		invalid code, or a key length of 0
+	 *	-EINVAL		invalid code, or a key length of 0; no such function for the type;
+	 *			operands that are no elements, or not one where one is needed
+	 *	-ERANGE		the value is no vector of the type, or not as long as the operands
 	 *	-E2BIG		a key or value exceeds its limit
-	 *	-ENOSPC		memory is full; nothing was changed
+	 *	-ENOSPC		memory is full; nothing was changed. A later attempt may succeed,
+	 *			because each operation merges free memory, or evicts, a bounded part
 	 *	-EMSGSIZE	`out` is too short: out_len is the length of the value, and nothing
 	 *			is written to `out`
 	 */
@@ -98,8 +161,9 @@ int kv_set_limit(struct kv *kv, uint64_t bytes);
 unsigned kv_grow(struct kv *kv, unsigned n);
 
 /*
- * `visit` gets one pair at a time. It must not use the store. It returns false to stop the scan.
- * The pair is valid during the call.
+ * `visit` gets one pair at a time. It must not use the store. It returns false to stop the scan
+ * before this pair, which a scan from the new cursor visits again. The pair is valid during the
+ * call.
  */
 struct kv_pair {
 	const uint8_t *key, *value;
@@ -109,7 +173,7 @@ typedef bool (*kv_visit)(void *ctx, const struct kv_pair *pair);
 
 /*
  * Visits the pairs of the next `buckets` buckets from `cursor`, which starts at 0. Returns the new
- * cursor, or 0 if all buckets were visited. A pair that exists during the whole scan is visited at
+ * cursor, or 0 if all buckets were visited. Any number is a valid cursor. A pair that exists during the whole scan is visited at
  * least once, even if the index grows meanwhile.
  */
 uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx);

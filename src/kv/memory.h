@@ -44,6 +44,12 @@ static inline void *kv_write(struct kv_memory *m, uint64_t addr)
 	return m->base + addr;
 }
 
+/* An access: returns bytes that the caller has read, and now changes in place. */
+static inline void *kv_change(struct kv_memory *m, uint64_t addr)
+{
+	return kv_write(m, addr);
+}
+
 /* Prefetches. It does not count as an access. */
 static inline void kv_prefetch(const struct kv_memory *m, uint64_t addr)
 {

@@ -164,6 +164,24 @@ const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, st
 	return kv->gather;
 }
 
+uint8_t *kv_record_change(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p,
+			  uint32_t offset, uint32_t *bytes)
+{
+	uint64_t addr = slab_addr(s, place);
+	struct kv_pair same;
+	const uint8_t *at = parse(kv_more(&kv->mem, addr), &same);
+	uint32_t extent;
+
+	if (same.value) {
+		*bytes = p->value_len - offset;
+		addr += (uint64_t)(at - (const uint8_t *)kv_more(&kv->mem, addr));
+		return (uint8_t *)kv_change(&kv->mem, addr) + offset;
+	}
+	memcpy(&extent, at + 4 * (offset / SLAB_MAX), 4);
+	*bytes = extent_bytes(p->value_len, offset / SLAB_MAX) - offset % SLAB_MAX;
+	return (uint8_t *)kv_change(&kv->mem, slab_addr(s, extent)) + offset % SLAB_MAX;
+}
+
 void kv_record_free(struct kv *kv, struct slab *s, uint32_t place, unsigned class)
 {
 	struct kv_pair p;

@@ -9,8 +9,9 @@
 #include "kv/store.h"
 
 #define GROUP 32u
-/* Rounds of eviction for one operation: a value with many extents needs several. */
-#define EVICTIONS 256u
+/* Eviction for one operation. A value with many extents needs several rounds. */
+#define EVICTIONS     256u
+#define EVICT_BUCKETS 16384u
 
 static int check(const struct kv_op *op)
 {
@@ -18,7 +19,7 @@ static int check(const struct kv_op *op)
 		return -EINVAL;
 	if (op->key_len > KV_KEY_MAX || op->value_len > KV_VALUE_MAX)
 		return -E2BIG;
-	return 0;
+	return op->code < KV_UPDATE ? 0 : kv_check_elements(op);
 }
 
 static bool lookup(struct kv *kv, struct kv_op *op, unsigned need, struct kv_loc *loc)
@@ -32,7 +33,7 @@ static bool lookup(struct kv *kv, struct kv_op *op, unsigned need, struct kv_loc
 	return false;
 }
 
-static int give(struct kv_op *op, const void *value, uint32_t len)
+int kv_give(struct kv_op *op, const void *value, uint32_t len)
 {
 	op->out_len = len;
 	if (len > op->out_cap)
@@ -61,7 +62,7 @@ static int get(struct kv *kv, struct kv_op *op)
 		op->out_len = loc.pair.value_len;
 		return -EMSGSIZE;
 	}
-	return give(op, kv_value(kv, op->hash, &loc), loc.pair.value_len);
+	return kv_give(op, kv_value(kv, op->hash, &loc), loc.pair.value_len);
 }
 
 static int compare(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
@@ -71,7 +72,7 @@ static int compare(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 
 	if (loc->pair.value_len == op->expect_len && memcmp(value, op->expect, op->expect_len) == 0)
 		return 0;
-	err = give(op, value, loc->pair.value_len);
+	err = kv_give(op, value, loc->pair.value_len);
 	return err ? err : -ECANCELED;
 }
 
@@ -121,6 +122,16 @@ static int delete (struct kv *kv, struct kv_op *op)
 	return 0;
 }
 
+static int elements(struct kv *kv, struct kv_op *op)
+{
+	struct kv_loc loc;
+
+	if (!lookup(kv, op, 0, &loc))
+		return -ENOENT;
+	mark(kv, &loc);
+	return kv_run_elements(kv, op, &loc);
+}
+
 static int once(struct kv *kv, struct kv_op *op)
 {
 	switch (op->code) {
@@ -130,6 +141,12 @@ static int once(struct kv *kv, struct kv_op *op)
 		return delete (kv, op);
 	case KV_TOUCH:
 		return touch(kv, op);
+	case KV_UPDATE:
+	case KV_UPDATE_EACH:
+	case KV_UPDATE_VECTOR:
+	case KV_REDUCE:
+	case KV_FILTER:
+		return elements(kv, op);
 	default:
 		return put(kv, op);
 	}
@@ -137,9 +154,11 @@ static int once(struct kv *kv, struct kv_op *op)
 
 static void execute(struct kv *kv, struct kv_op *op)
 {
+	unsigned budget = EVICT_BUCKETS;
+
 	op->status = once(kv, op);
 	for (unsigned i = 0; unlikely(op->status == -ENOSPC) && i < EVICTIONS; i++) {
-		if (!kv->config.evict || !kv_evict(kv))
+		if (!kv->config.evict || !kv_evict(kv, &budget))
 			break;
 		op->status = once(kv, op);
 	}

@@ -8,9 +8,8 @@
  *	near   [ . . . . . . . . ]   full: SLAB_BATCH entries go to the far stack, in one access
  *	far    [ ................    near is empty: as many come back, in one access
  *
- * If both are empty a larger slab is split, or fresh memory if there is no larger slab. Free slabs
- * are merged only when memory runs out, or by slab_merge(): the entries of a class are sorted by
- * place (radix sort), and neighbours become a slab of the next class.
+ * If both are empty a larger slab is split, or fresh memory if there is no larger slab. When memory
+ * runs out, a merge begins (merge.c). It goes on in small steps, one in each later call.
  */
 #ifndef ROOST_KV_SLAB_H
 #define ROOST_KV_SLAB_H
@@ -27,12 +26,25 @@
 #define SLAB_NEAR    (3 * SLAB_BATCH)
 /* The largest segment: 31 bits of units. */
 #define SLAB_SEGMENT_MAX ((uint64_t)SLAB_UNIT << 31)
+/* Bits of a block of the bitmap of a merge. */
+#define SLAB_BLOCK 4096u
 
 struct slab_class {
 	uint32_t near[SLAB_NEAR];
 	uint32_t near_count;
 	uint32_t far_count;
 	uint64_t far; /* address of the far stack */
+};
+
+/* A merge in progress. It takes one class after the other. */
+struct slab_merge {
+	bool running, sweeping;
+	unsigned class;
+	uint64_t marks;	 /* address of a bitmap: a bit for each slab of the class */
+	uint64_t marked; /* bits that are set */
+	uint32_t from;	 /* word of `blocks` at which the sweep goes on */
+	/* a bit for each block of the bitmap that has a bit */
+	uint64_t blocks[SLAB_SEGMENT_MAX / SLAB_UNIT / SLAB_BLOCK / 64];
 };
 
 struct slab {
@@ -42,9 +54,10 @@ struct slab {
 	uint64_t top;	/* bytes that were ever in use */
 	uint64_t used;	/* bytes in slabs that are not free */
 	uint64_t allocs, frees, splits, merges;
-	uint64_t merged_at; /* `frees` at the last merge because of full memory */
+	uint64_t merged_at; /* `frees` when the last merge began */
 	uint64_t accesses;  /* of the stacks */
 	struct slab_class classes[SLAB_CLASSES];
+	struct slab_merge merge;
 };
 
 static inline uint32_t slab_size(unsigned class)
@@ -58,25 +71,35 @@ static inline unsigned slab_class_of(uint32_t bytes)
 	return bytes <= SLAB_UNIT ? 0 : log2_floor(bytes - 1) - 4;
 }
 
-/* Returns the most bytes that the far stacks of a segment of `bytes` need. */
+/* Returns the most bytes that the stacks and the bitmap of a segment of `bytes` need. */
 uint64_t slab_stack_bytes(uint64_t bytes);
 
 /*
  * Initialises a segment at address `base`, which may grow to `reserve` bytes, a multiple of
- * SLAB_MAX. Its far stacks are at address `stacks`.
+ * SLAB_MAX. Its far stacks and its bitmap are at address `stacks`.
  */
 void slab_init(struct slab *s, struct kv_memory *mem, uint64_t base, uint64_t reserve,
 	       uint64_t limit, uint64_t stacks);
 
-/* Returns a place (in units, never 0), or 0 if memory is full. */
+/*
+ * Returns a place (in units, never 0), or 0 if memory is full. Memory that is free in smaller slabs
+ * counts as full until a merge has found it.
+ */
 uint32_t slab_alloc(struct slab *s, unsigned class);
 void slab_free(struct slab *s, uint32_t place, unsigned class);
 
+/* Adds a free slab to the stack of its class. */
+void slab_push(struct slab *s, unsigned class, uint32_t place);
+
+/* Starts a merge if none is running. */
+void slab_merge_start(struct slab *s);
 /*
- * Merges free slabs of all classes, from the smallest. Returns the number of pairs that were
- * merged. Allocates memory for the sort, and does not merge if there is none.
+ * Performs one step of the merge that is running: at most 256 slabs are moved. Returns false if
+ * none is running.
  */
-uint64_t slab_merge(struct slab *s);
+bool slab_merge_step(struct slab *s);
+/* Gives back at least one slab of those that the merge of this class has taken, if there is one. */
+void slab_merge_give(struct slab *s, unsigned class);
 
 static inline uint64_t slab_addr(const struct slab *s, uint32_t place)
 {

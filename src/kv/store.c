@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Opens and closes a store, reports its statistics, and scans its pairs. */
+/* Opens and closes a store, and reports its statistics. */
 #include "kv/kv.h"
 
 #include <errno.h>
@@ -89,6 +89,7 @@ int kv_open(const struct kv_config *config, struct kv **out)
 	kv->buckets = c.buckets;
 	kv->buckets_max = c.buckets_max;
 	kv->now = 1;
+	kv->elements = element_best();
 	make_secret(kv, c.secret);
 	kv->config.secret = NULL;
 	err = lay_out(kv);
@@ -125,57 +126,6 @@ int kv_set_limit(struct kv *kv, uint64_t bytes)
 	for (unsigned i = 0; i < kv->segments; i++)
 		kv->slabs[i].limit = share;
 	return 0;
-}
-
-static bool scan_bucket(struct kv *kv, uint64_t bucket, const struct bucket *b, kv_visit visit,
-			void *ctx)
-{
-	struct slab *s = kv_segment(kv, bucket);
-	uint32_t in = bucket_inline(b), starts = bucket_starts(b);
-
-	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
-		uint64_t slot = bucket_slot(b, i);
-		struct kv_pair p;
-
-		if (starts >> i & 1) {
-			struct inline_pair q;
-
-			bucket_inline_at(b, i, &q);
-			p = (struct kv_pair){q.key, q.value, q.key_len, q.value_len, q.expires};
-		} else if (!(in >> i & 1) && slot) {
-			kv_record_read(kv, s, slot_place(slot), &p);
-			p.value = kv_record_value(kv, s, slot_place(slot), &p);
-		} else {
-			continue;
-		}
-		if (!kv_is_over(kv, p.expires) && !visit(ctx, &p))
-			return false;
-	}
-	return true;
-}
-
-static bool scan_chain(struct kv *kv, uint64_t bucket, kv_visit visit, void *ctx)
-{
-	uint64_t addr = kv_bucket_addr(bucket);
-
-	for (;;) {
-		struct bucket b = *(const struct bucket *)kv_read(&kv->mem, addr);
-
-		if (!scan_bucket(kv, bucket, &b, visit, ctx))
-			return false;
-		if (!b.chain)
-			return true;
-		addr = slab_addr(kv_segment(kv, bucket), b.chain);
-	}
-}
-
-uint64_t kv_scan(struct kv *kv, uint64_t cursor, uint64_t buckets, kv_visit visit, void *ctx)
-{
-	for (; buckets && cursor < kv->buckets; buckets--) {
-		if (!scan_chain(kv, cursor++, visit, ctx))
-			break;
-	}
-	return cursor < kv->buckets ? cursor : 0;
 }
 
 void kv_get_stat(const struct kv *kv, struct kv_stat *stat)

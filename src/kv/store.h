@@ -4,6 +4,7 @@
 #define ROOST_KV_STORE_H
 
 #include "kv/bucket.h"
+#include "kv/element.h"
 #include "kv/kv.h"
 #include "kv/memory.h"
 #include "kv/slab.h"
@@ -20,10 +21,10 @@ struct kv {
 	uint64_t growth_accesses, growth_steps, evicted, expired;
 	uint64_t hand; /* hand of the eviction clock: a bucket */
 	uint32_t now;
-	bool stuck;	   /* a chain is too long to be split */
 	unsigned segments; /* a power of two */
 	struct slab *slabs;
 	uint8_t *gather; /* KV_VALUE_MAX bytes, to assemble a value from its extents */
+	const struct element_table *elements;
 };
 
 /* The location of a pair or, if it was not found, the state of its chain. */
@@ -86,6 +87,13 @@ void kv_record_read(struct kv *kv, struct slab *s, uint32_t place, struct kv_pai
 /* Returns the value of a pair that was read, in one piece. It is valid until the next call. */
 const uint8_t *kv_record_value(struct kv *kv, struct slab *s, uint32_t place, struct kv_pair *p);
 
+/*
+ * Returns the place of the value's bytes from `offset`, which the caller changes at once, and the
+ * number of bytes that are contiguous there. The pair was read. One access.
+ */
+uint8_t *kv_record_change(struct kv *kv, struct slab *s, uint32_t place, const struct kv_pair *p,
+			  uint32_t offset, uint32_t *bytes);
+
 /* index.c: pairs in buckets */
 
 /* Returns whether the key exists. Also looks for a bucket with `need` empty slots. */
@@ -97,7 +105,26 @@ void kv_remove(struct kv *kv, uint64_t hash, struct kv_loc *loc);
 unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p);
 const uint8_t *kv_value(struct kv *kv, uint64_t hash, struct kv_loc *loc);
 
-/* evict.c: evicts pairs; returns false if there is none to evict */
-bool kv_evict(struct kv *kv);
+/* As kv_record_change(), for a pair that was found. The copies in `loc` are not changed. */
+uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint32_t offset,
+			 uint32_t *bytes);
+
+/* run.c: for the files of operations */
+
+/* Copies a result to `out`. Returns 0 or -EMSGSIZE. */
+int kv_give(struct kv_op *op, const void *value, uint32_t len);
+
+/* vector.c: operations on elements */
+
+/* Checks an operation of KV_UPDATE to KV_FILTER. Returns 0 or -EINVAL. */
+int kv_check_elements(const struct kv_op *op);
+/* Executes it on the pair that was found. Returns its status. */
+int kv_run_elements(struct kv *kv, struct kv_op *op, struct kv_loc *loc);
+
+/*
+ * evict.c: evicts pairs. Returns false if it found none. It looks at `*budget` buckets at most, and
+ * reduces that.
+ */
+bool kv_evict(struct kv *kv, unsigned *budget);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/rng.h"
+#include "../common/allocations.h"
 #include "kv/slab.h"
 
 #define SEGMENT (16ull << 20)
@@ -122,9 +123,52 @@ static void free_neighbours_merge(void **state)
 	}
 	for (uint32_t i = 0; i < n; i++)
 		give(&r, places[i], 0);
+	slab_merge_start(&r.s);
+	while (slab_merge_step(&r.s))
+		;
 	while (take(&r, SLAB_CLASSES - 1))
 		large++;
 	assert_int_equal(large, (4 << 20) / SLAB_MAX - 1); /* the first unit is not used */
+	free(places);
+	drop(&r);
+}
+
+/*
+ * A merge of many slabs takes many calls, and none of them takes long or allocates. Meanwhile the
+ * slabs that the merge has taken can be allocated.
+ */
+static void merges_come_in_small_steps(void **state)
+{
+	uint32_t n = 0, *places = calloc(SEGMENT / SLAB_UNIT, sizeof(*places)), large = 0;
+	uint64_t before, most = 0, allocated;
+	struct rig r;
+
+	assert_non_null(places);
+	make(&r, SEGMENT);
+	while ((places[n] = take(&r, 0)))
+		n++;
+	for (uint32_t i = 0; i < n; i++)
+		give(&r, places[i], 0);
+	allocated = allocations;
+	for (uint32_t i = 0; i < 100000 && !large; i++) {
+		uint32_t place;
+
+		before = r.s.accesses;
+		place = take(&r, SLAB_CLASSES - 1);
+		most = r.s.accesses - before > most ? r.s.accesses - before : most;
+		large += place != 0;
+		before = r.s.accesses;
+		place = take(&r, 0);
+		assert_true(place);
+		give(&r, place, 0);
+		most = r.s.accesses - before > most ? r.s.accesses - before : most;
+	}
+	print_message("at most %llu accesses in a call\n", (unsigned long long)most);
+	assert_true(large == 1 && most < 5000);
+	while (take(&r, SLAB_CLASSES - 1) || slab_merge_step(&r.s))
+		;
+	assert_true(allocations == allocated);
+	assert_true(r.s.used >= SEGMENT - 2 * SLAB_MAX);
 	free(places);
 	drop(&r);
 }
@@ -178,6 +222,7 @@ int main(void)
 		cmocka_unit_test(a_class_is_the_smallest_that_holds),
 		cmocka_unit_test(random_slabs_never_overlap),
 		cmocka_unit_test(free_neighbours_merge),
+		cmocka_unit_test(merges_come_in_small_steps),
 		cmocka_unit_test(stacks_cost_few_accesses),
 		cmocka_unit_test(a_segment_above_64_gib),
 	};

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Writes snapshots. */
+#include "kv/snapshot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/sys.h"
+#include "kv/snapshot_file.h"
+
+struct kv_snapshot {
+	struct kv *kv;
+	char *path, *new_path;
+	int fd, error; /* the first error: the snapshot cannot be completed */
+	bool complete, written;
+	uint64_t cursor, pairs;
+	XXH3_state_t *hash;
+	uint32_t used; /* of the buffer */
+	uint8_t buffer[SNAPSHOT_BUFFER];
+};
+
+/* Opens and locks the new file. Another process may have renamed it meanwhile. */
+static int open_new(struct kv_snapshot *s)
+{
+	struct stat own, now;
+
+	s->fd = open(s->new_path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+	if (s->fd < 0)
+		return -errno;
+	if (flock(s->fd, LOCK_EX | LOCK_NB))
+		return errno == EWOULDBLOCK ? -EBUSY : -errno;
+	if (fstat(s->fd, &own) || lstat(s->new_path, &now))
+		return -errno;
+	if (own.st_ino != now.st_ino || own.st_dev != now.st_dev)
+		return -EBUSY;
+	return ftruncate(s->fd, 0) ? -errno : 0;
+}
+
+static void append(struct kv_snapshot *s, const void *data, uint32_t len)
+{
+	memcpy(s->buffer + s->used, data, len);
+	s->used += len;
+}
+
+static int flush(struct kv_snapshot *s)
+{
+	XXH3_64bits_update(s->hash, s->buffer, s->used);
+	for (uint32_t at = 0; at < s->used && !s->error;) {
+		ssize_t n = sys_write(s->fd, s->buffer + at, s->used - at);
+
+		if (n >= 0)
+			at += (uint32_t)n;
+		else if (n != -EINTR)
+			s->error = (int)n;
+	}
+	s->used = 0;
+	return s->error;
+}
+
+static int prepare(struct kv_snapshot *s, const char *path)
+{
+	struct snapshot_head head = {SNAPSHOT_MAGIC, SNAPSHOT_VERSION, 0};
+
+	s->path = strdup(path);
+	if (!s->path || asprintf(&s->new_path, "%s.new", path) < 0) {
+		s->new_path = NULL;
+		return -ENOMEM;
+	}
+	s->hash = XXH3_createState();
+	if (!s->hash || XXH3_64bits_reset(s->hash) != XXH_OK)
+		return -ENOMEM;
+	append(s, &head, sizeof(head));
+	return open_new(s);
+}
+
+int kv_snapshot_start(struct kv *kv, const char *path, struct kv_snapshot **out)
+{
+	struct kv_snapshot *s = malloc(sizeof(*s));
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	memset(s, 0, offsetof(struct kv_snapshot, buffer));
+	s->kv = kv;
+	s->fd = -1;
+	err = prepare(s, path);
+	if (err) {
+		/* The new file belongs to another snapshot. */
+		if (err == -EBUSY) {
+			sys_close(s->fd);
+			s->fd = -1;
+		}
+		kv_snapshot_free(s);
+		return err;
+	}
+	*out = s;
+	return 0;
+}
+
+static bool write_pair(void *ctx, const struct kv_pair *p)
+{
+	struct kv_snapshot *s = ctx;
+	uint32_t head = p->key_len | p->value_len << 8 | (p->expires ? SNAPSHOT_EXPIRES : 0);
+
+	if (8 + p->key_len + p->value_len > sizeof(s->buffer) - s->used)
+		return false;
+	append(s, &head, sizeof(head));
+	if (p->expires)
+		append(s, &p->expires, sizeof(p->expires));
+	append(s, p->key, p->key_len);
+	append(s, p->value, p->value_len);
+	s->pairs++;
+	return true;
+}
+
+int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets)
+{
+	if (s->error || s->written)
+		return s->error;
+	s->cursor = kv_scan(s->kv, s->cursor, buckets, write_pair, s);
+	s->written = !s->cursor;
+	return flush(s) ? s->error : !s->written;
+}
+
+static int sync_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+	int fd, err = 0;
+
+	if (!folder)
+		return -ENOMEM;
+	fd = sys_open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	free(folder);
+	if (fd < 0)
+		return fd;
+	if (fsync(fd))
+		err = -errno;
+	sys_close(fd);
+	return err;
+}
+
+int kv_snapshot_finish(struct kv_snapshot *s)
+{
+	static const uint32_t zero;
+	uint64_t sum;
+
+	if (s->error || !s->written || s->complete)
+		return s->error ? s->error : -EINVAL;
+	append(s, &zero, sizeof(zero));
+	append(s, &s->pairs, sizeof(s->pairs));
+	if (flush(s))
+		return s->error;
+	sum = XXH3_64bits_digest(s->hash);
+	append(s, &sum, sizeof(sum));
+	if (flush(s))
+		return s->error;
+	if (fsync(s->fd) || rename(s->new_path, s->path))
+		return s->error = -errno;
+	s->complete = true;
+	return sync_folder(s->path);
+}
+
+void kv_snapshot_free(struct kv_snapshot *s)
+{
+	if (!s)
+		return;
+	if (s->fd >= 0) {
+		/* Before the lock ends with the descriptor. */
+		if (!s->complete)
+			unlink(s->new_path);
+		sys_close(s->fd);
+	}
+	XXH3_freeState(s->hash);
+	free(s->path);
+	free(s->new_path);
+	free(s);
+}

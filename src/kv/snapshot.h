@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Snapshots of a store in a file. A snapshot is taken in steps, and the store may be used between
+ * them. It is consistent for each key: the file has a pair as it was at some time between the start
+ * and the last step. docs/kv.md describes the format.
+ */
+#ifndef ROOST_KV_SNAPSHOT_H
+#define ROOST_KV_SNAPSHOT_H
+
+#include <stddef.h>
+
+#include "kv/kv.h"
+
+struct kv_snapshot;
+
+/*
+ * Starts a snapshot that will replace the file at `path`. The data go to `path`.new until then.
+ * Allocates 2 MiB. Returns 0, -EBUSY if another snapshot to this path is being taken, or the error
+ * of a system call. The thread of the store.
+ */
+int kv_snapshot_start(struct kv *kv, const char *path, struct kv_snapshot **out);
+
+/*
+ * Writes the pairs of at most `buckets` buckets, and at most 2 MiB. Returns 1 if there is more, 0
+ * if all pairs are written, or the error of the write. The thread of the store.
+ */
+int kv_snapshot_step(struct kv_snapshot *s, uint64_t buckets);
+
+/*
+ * Completes a snapshot whose pairs are all written: syncs the file, renames it, and syncs the
+ * folder. This may take long; it does not use the store. Returns 0, -EINVAL if pairs are missing,
+ * or the error of a system call; then the old file is as it was. Any thread.
+ */
+int kv_snapshot_finish(struct kv_snapshot *s);
+
+/* Frees it. If it was not completed the new file is removed. NULL is allowed. Any thread. */
+void kv_snapshot_free(struct kv_snapshot *s);
+
+/*
+ * Loads the snapshot at `path` into an empty store. Pairs that have expired are left out. Returns 0
+ * or an error with one line about it in `why`; the store is empty then:
+ *	-EEXIST		the store is not empty
+ *	-EBADMSG	the file is no snapshot, or it is cut off or damaged
+ *	-EPROTO		the file has another version
+ *	-ENOSPC		the pairs do not fit into the store
+ *	-ENOMEM		no memory for a buffer of 2 MiB
+ *	other		the error of a system call
+ */
+int kv_snapshot_load(struct kv *kv, const char *path, char *why, size_t why_len);
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Operations on values as vectors of elements. All checks come before the first change, and a
+ * built-in function cannot fail, so an update changes the value in its place.
+ */
+#include <errno.h>
+
+#include "kv/store.h"
+
+static bool is_vector(const struct kv_op *op)
+{
+	return op->code == KV_UPDATE_VECTOR;
+}
+
+static bool has_function(const struct kv_op *op)
+{
+	if (op->code == KV_FILTER)
+		return element_filter(op->fn, op->type);
+	if (op->fn == KV_SWAP)
+		return op->code != KV_REDUCE;
+	return op->fn < KV_FNS_ELEMENT && element_plain()->fn[op->fn][op->type].each;
+}
+
+int kv_check_elements(const struct kv_op *op)
+{
+	unsigned width = element_width(op->type);
+
+	if (!width || !has_function(op))
+		return -EINVAL;
+	if (is_vector(op) ? op->value_len % width : op->value_len != width)
+		return -EINVAL;
+	return op->fn == KV_SWAP && op->expect_len != op->value_len ? -EINVAL : 0;
+}
+
+static bool fits(const struct kv_op *op, uint32_t len, unsigned width)
+{
+	if (op->code == KV_UPDATE)
+		return len == width;
+	return is_vector(op) ? len == op->value_len : len % width == 0;
+}
+
+/* Changes the elements at `to`, which begin `offset` bytes behind the start of the value. */
+static void change(const struct kv *kv, const struct kv_op *op, uint8_t *to, uint32_t offset,
+		   size_t n)
+{
+	const uint8_t *operand = op->value, *expect = op->expect;
+
+	if (op->fn == KV_SWAP) {
+		const struct element_swap *s =
+			&kv->elements->swap[log2_floor(element_width(op->type))];
+
+		if (is_vector(op))
+			s->vector(to, expect + offset, operand + offset, n);
+		else
+			s->each(to, expect, operand, n);
+	} else {
+		const struct element_fn *f = &kv->elements->fn[op->fn][op->type];
+
+		if (is_vector(op))
+			f->vector(to, operand + offset, n);
+		else
+			f->each(to, operand, n);
+	}
+}
+
+static int update(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
+{
+	unsigned width = element_width(op->type);
+	uint32_t len = loc->pair.value_len, n;
+
+	if (op->fetch || (op->code == KV_UPDATE && op->fn == KV_SWAP)) {
+		const uint8_t *value = kv_value(kv, op->hash, loc);
+		int err = op->fetch ? kv_give(op, value, len) : 0;
+
+		if (err)
+			return err;
+		if (op->code == KV_UPDATE && op->fn == KV_SWAP && memcmp(value, op->expect, width))
+			return -ECANCELED;
+	}
+	/* Extents hold whole elements. */
+	for (uint32_t offset = 0; offset < len; offset += n) {
+		uint8_t *to = kv_value_change(kv, op->hash, loc, offset, &n);
+
+		change(kv, op, to, offset, n / width);
+	}
+	return 0;
+}
+
+static int reduce(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
+{
+	unsigned width = element_width(op->type);
+	uint64_t acc;
+
+	memcpy(&acc, op->value, width);
+	kv->elements->fn[op->fn][op->type].reduce(&acc, kv_value(kv, op->hash, loc),
+						  loc->pair.value_len / width);
+	return kv_give(op, &acc, width);
+}
+
+static int filter(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
+{
+	element_filter_fn *f = element_filter(op->fn, op->type);
+	unsigned width = element_width(op->type);
+	const uint8_t *value = kv_value(kv, op->hash, loc);
+	uint32_t len = loc->pair.value_len;
+	bool direct = op->out_cap >= len;
+	void *to = direct ? op->out : kv->gather;
+	uint32_t matched = (uint32_t)f(to, value, op->value, len / width) * width;
+
+	if (!direct)
+		return kv_give(op, to, matched);
+	op->out_len = matched;
+	return 0;
+}
+
+int kv_run_elements(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
+{
+	if (!fits(op, loc->pair.value_len, element_width(op->type)))
+		return -ERANGE;
+	if (op->code == KV_REDUCE)
+		return reduce(kv, op, loc);
+	return op->code == KV_FILTER ? filter(kv, op, loc) : update(kv, op, loc);
+}

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Snapshots: what is written is loaded, and a file that is not whole is refused as a whole. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kv/snapshot.h"
+
+#define KEYS 3000u
+
+static char folder[64], path[128];
+
+static struct kv *open_kv(uint64_t size)
+{
+	struct kv_config c = {.size = size, .inline_max = 20};
+	struct kv *kv;
+
+	assert_int_equal(kv_open(&c, &kv), 0);
+	return kv;
+}
+
+static int run(struct kv *kv, uint8_t code, uint32_t key, void *data, uint32_t len,
+	       uint32_t expires)
+{
+	struct kv_op op = {.code = code,
+			   .key = &key,
+			   .key_len = 4,
+			   .value = data,
+			   .value_len = len,
+			   .expires = expires,
+			   .out = data,
+			   .out_cap = len};
+
+	kv_run(kv, &op, 1);
+	return op.status ? op.status : (int)op.out_len;
+}
+
+static uint64_t pairs(struct kv *kv)
+{
+	struct kv_stat s;
+
+	kv_get_stat(kv, &s);
+	return s.pairs;
+}
+
+static int save(struct kv *kv)
+{
+	struct kv_snapshot *s;
+	int err = kv_snapshot_start(kv, path, &s);
+
+	if (err)
+		return err;
+	while ((err = kv_snapshot_step(s, 50)) > 0)
+		;
+	if (!err)
+		err = kv_snapshot_finish(s);
+	kv_snapshot_free(s);
+	return err;
+}
+
+static int load(struct kv *kv)
+{
+	char why[200] = "";
+	int err = kv_snapshot_load(kv, path, why, sizeof(why));
+
+	assert_true(!err == !why[0]);
+	if (err) {
+		assert_true(strstr(why, path) && !strchr(why, '\n'));
+		assert_int_equal(pairs(kv), err == -EEXIST ? 1 : 0);
+		assert_null(kv_check(kv));
+	}
+	return err;
+}
+
+static bool exists(const char *suffix)
+{
+	char name[160];
+
+	snprintf(name, sizeof(name), "%s%s", path, suffix);
+	return access(name, F_OK) == 0;
+}
+
+/* Length and contents of the value of a key; `round` makes another one. */
+static uint32_t make(uint32_t key, unsigned round, uint8_t *out)
+{
+	uint32_t len = key % 500 == 0 ? 150000 + key : key * 7 % 300;
+
+	memset(out, (int)(key + 100 * round), len);
+	return len;
+}
+
+/* The store is changed between the steps: each key has its old value, or the new one. */
+static void a_store_that_is_used_meanwhile(void **state)
+{
+	static uint8_t value[400000], out[400000];
+	struct kv *kv = open_kv(64u << 20), *other;
+	uint32_t changed = 0, news = 0;
+	struct kv_snapshot *s;
+	int more;
+
+	for (uint32_t key = 0; key < KEYS; key++)
+		assert_int_equal(
+			run(kv, KV_PUT, key, value, make(key, 0, value), key % 3 == 0 ? 100 : 0),
+			0);
+	assert_int_equal(kv_snapshot_start(kv, path, &s), 0);
+	assert_int_equal(kv_snapshot_finish(s), -EINVAL);
+	for (uint32_t key = 0; (more = kv_snapshot_step(s, 10)) > 0; key += 7) {
+		for (unsigned i = 0; i < 20; i++, key += 7)
+			run(kv, KV_PUT, key % KEYS, value, make(key % KEYS, 1, value), 0);
+		/* The index grows meanwhile. */
+		run(kv, KV_PUT, KEYS + key, value, 4, 0);
+		changed++;
+	}
+	assert_true(more == 0 && changed > 20 && !exists(""));
+	assert_int_equal(kv_snapshot_finish(s), 0);
+	assert_true(exists("") && !exists(".new"));
+	kv_snapshot_free(s);
+	kv_close(kv);
+
+	other = open_kv(64u << 20);
+	kv_set_time(other, 99);
+	assert_int_equal(load(other), 0);
+	for (uint32_t key = 0; key < KEYS; key++) {
+		uint32_t len = make(key, 0, value);
+
+		assert_int_equal(run(other, KV_GET, key, out, sizeof(out), 0), len);
+		if (!len || out[0] == value[0])
+			continue;
+		make(key, 1, value);
+		assert_memory_equal(out, value, len);
+		news++;
+	}
+	assert_true(news > 10);
+	assert_null(kv_check(other));
+	kv_set_time(other, 100);
+	for (uint32_t key = 3; key < KEYS; key += 3)
+		if (run(other, KV_GET, key, out, sizeof(out), 0) == -ENOENT)
+			news = 0;
+	assert_int_equal(news, 0);
+	kv_close(other);
+	other = open_kv(64u << 20);
+	kv_set_time(other, 100);
+	assert_int_equal(load(other), 0);
+	assert_true(pairs(other) < KEYS);
+	kv_close(other);
+}
+
+static void write_file(const uint8_t *data, size_t n)
+{
+	FILE *f = fopen(path, "w");
+
+	assert_non_null(f);
+	assert_int_equal(fwrite(data, 1, n, f), n);
+	fclose(f);
+}
+
+static size_t read_file(uint8_t *data, size_t max)
+{
+	FILE *f = fopen(path, "r");
+	size_t n;
+
+	assert_non_null(f);
+	n = fread(data, 1, max, f);
+	fclose(f);
+	return n;
+}
+
+static void a_file_that_is_not_whole(void **state)
+{
+	struct kv *kv = open_kv(1u << 20), *other = open_kv(1u << 20);
+	uint8_t file[4096], bad[4097];
+	size_t n;
+
+	for (uint32_t key = 0; key < 20; key++)
+		assert_int_equal(run(kv, KV_PUT, key, file, key * 3, key % 2 ? 50 : 0), 0);
+	assert_int_equal(save(kv), 0);
+	n = read_file(file, sizeof(file));
+	assert_true(n > 500 && n < sizeof(file));
+	for (size_t cut = 0; cut < n; cut++) {
+		write_file(file, cut);
+		assert_int_equal(load(other), -EBADMSG);
+	}
+	for (size_t at = 0; at < n; at++) {
+		memcpy(bad, file, n);
+		bad[at] ^= (uint8_t)(1 << at % 8);
+		write_file(bad, n);
+		assert_int_equal(load(other), at >= 8 && at < 12 ? -EPROTO : -EBADMSG);
+	}
+	memcpy(bad, file, n);
+	bad[n] = 0;
+	write_file(bad, n + 1);
+	assert_int_equal(load(other), -EBADMSG);
+	for (size_t i = 0; i < sizeof(bad); i++)
+		bad[i] = (uint8_t)(i * 31);
+	write_file(bad, sizeof(bad));
+	assert_int_equal(load(other), -EBADMSG);
+
+	write_file(file, n);
+	run(other, KV_PUT, 1, bad, 1, 0);
+	assert_int_equal(load(other), -EEXIST);
+	run(other, KV_DELETE, 1, NULL, 0, 0);
+	assert_int_equal(load(other), 0);
+	assert_int_equal(pairs(other), 20);
+	unlink(path);
+	mkdir(path, 0700);
+	run(kv, KV_DELETE, 0, NULL, 0, 0);
+	kv_close(kv);
+	kv = open_kv(1u << 20);
+	assert_int_equal(load(kv), -EBADMSG);
+	rmdir(path);
+	assert_int_equal(load(kv), -ENOENT);
+	kv_close(kv);
+	kv_close(other);
+}
+
+static void a_store_that_is_too_small(void **state)
+{
+	static uint8_t value[10000];
+	struct kv *kv = open_kv(16u << 20), *other = open_kv(1u << 20);
+
+	for (uint32_t key = 0; key < 1000; key++)
+		assert_int_equal(run(kv, KV_PUT, key, value, sizeof(value), 0), 0);
+	assert_int_equal(save(kv), 0);
+	assert_int_equal(load(other), -ENOSPC);
+	kv_close(kv);
+	kv_close(other);
+}
+
+static void a_snapshot_that_fails_leaves_the_old_one(void **state)
+{
+	static uint8_t value[10000];
+	const struct rlimit small = {100000, RLIM_INFINITY}, any = {RLIM_INFINITY, RLIM_INFINITY};
+	struct kv *kv = open_kv(16u << 20), *other = open_kv(16u << 20);
+	struct kv_snapshot *s, *second;
+
+	assert_int_equal(run(kv, KV_PUT, 1, value, 1, 0), 0);
+	assert_int_equal(save(kv), 0);
+	for (uint32_t key = 0; key < 1000; key++)
+		assert_int_equal(run(kv, KV_PUT, key, value, sizeof(value), 0), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	assert_int_equal(save(kv), -EFBIG);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &any), 0);
+	assert_true(!exists(".new"));
+
+	assert_int_equal(kv_snapshot_start(kv, path, &s), 0);
+	assert_int_equal(kv_snapshot_start(kv, path, &second), -EBUSY);
+	assert_true(exists(".new"));
+	kv_snapshot_free(s);
+	assert_true(!exists(".new"));
+	assert_int_equal(load(other), 0);
+	assert_int_equal(pairs(other), 1);
+	kv_close(kv);
+	kv_close(other);
+}
+
+/* Takes snapshots until it is killed. All values of a snapshot are the same. */
+static void take_snapshots(uint32_t first)
+{
+	struct kv *kv = open_kv(4u << 20);
+
+	for (uint32_t round = first;; round++) {
+		for (uint32_t key = 0; key < 1000; key++)
+			run(kv, KV_PUT, key, &round, 4, 0);
+		if (save(kv))
+			_exit(1);
+	}
+}
+
+static void a_kill_leaves_a_whole_file(void **state)
+{
+	struct kv *kv = open_kv(4u << 20);
+	uint32_t value = 7, old = 7, news = 0;
+	struct rng rng;
+
+	rng_seed(&rng, 31);
+	for (uint32_t key = 0; key < 1000; key++)
+		run(kv, KV_PUT, key, &value, 4, 0);
+	assert_int_equal(save(kv), 0);
+	kv_close(kv);
+	for (unsigned i = 0; i < 30; i++) {
+		const struct itimerval at = {.it_value.tv_usec =
+						     (suseconds_t)(100 + rng_below(&rng, 20000))};
+		int status;
+		pid_t child = fork();
+
+		if (child == 0) {
+			/* SIGALRM ends the process. */
+			setitimer(ITIMER_REAL, &at, NULL);
+			take_snapshots(old + 1);
+		}
+		assert_true(child > 0 && waitpid(child, &status, 0) == child);
+		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM);
+		kv = open_kv(4u << 20);
+		assert_int_equal(load(kv), 0);
+		assert_int_equal(pairs(kv), 1000);
+		assert_int_equal(run(kv, KV_GET, 0, &old, 4, 0), 4);
+		for (uint32_t key = 1; key < 1000; key++) {
+			assert_int_equal(run(kv, KV_GET, key, &value, 4, 0), 4);
+			assert_int_equal(value, old);
+		}
+		kv_close(kv);
+	}
+	news = old - 7;
+	print_message("%u snapshots, 30 kills\n", news);
+}
+
+static int make_folder(void **state)
+{
+	snprintf(folder, sizeof(folder), "/tmp/roost-snapshot-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/store", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	char name[160];
+
+	snprintf(name, sizeof(name), "%s.new", path);
+	unlink(name);
+	unlink(path);
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_store_that_is_used_meanwhile),
+		cmocka_unit_test(a_file_that_is_not_whole),
+		cmocka_unit_test(a_store_that_is_too_small),
+		cmocka_unit_test(a_snapshot_that_fails_leaves_the_old_one),
+		cmocka_unit_test(a_kill_leaves_a_whole_file),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
