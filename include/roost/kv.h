@@ -42,6 +42,15 @@ struct roost_kv_config {
 	bool evict;    /* if memory is full, evict pairs that were not used lately */
 };
 
+/* The result of ROOST_KV_STAT. Later versions add members at the end. */
+struct roost_kv_stat {
+	uint64_t pairs, inline_pairs;
+	uint64_t buckets, chained, slots; /* of the index: buckets, further buckets, slots in use */
+	uint64_t used, limit;		  /* bytes of pairs and chained buckets */
+	uint64_t evicted, expired;	  /* pairs */
+	uint64_t operations, batches;	  /* executed; not counting those that did not decode */
+};
+
 /* ---- operations ---- */
 
 enum roost_kv_code {
@@ -62,10 +71,11 @@ enum roost_kv_code {
 	ROOST_KV_REDUCE,
 	ROOST_KV_FILTER,
 	/*
-	 * Returns pairs of the next buckets from `cursor`, which starts at 0: roost_kv_next_pair()
+	 * Returns pairs of the next buckets, up to 12 KiB, or one bucket if it is longer, from `cursor`, which starts at 0: roost_kv_next_pair()
 	 * reads them from `out`. `function` is ROOST_KV_SCAN_KEYS for pairs without their values.
 	 */
 	ROOST_KV_SCAN,
+	ROOST_KV_STAT, /* `out` is a struct roost_kv_stat */
 	ROOST_KV_CODES,
 };
 
@@ -125,10 +135,15 @@ void roost_kv_close(struct roost_kv *kv);
 /*
  * Adds an operation to the current batch. The batch leaves when it is full, and by
  * roost_kv_flush(). The operation, and the memory that it names, belong to the library until `done`
- * is set. Operations of a connection on one key take effect in the order of their submission, except that
- * a GET whose value is longer than 8 KiB may take effect later, and a PUT beyond 3 KiB waits for
- * nothing before it. Waits while `batches` batches are in flight. Returns 0, -EINVAL, -E2BIG,
- * -ENOTCONN or -ETIMEDOUT; then the library does not keep the operation.
+ * is set. Waits while `batches` batches are in flight, and while another long operation is (one
+ * that does not fit into a packet).
+ *
+ * Operations of one batch take effect in order, except that a GET whose value does not fit into the
+ * reply takes effect later. Operations of different batches in flight have no order: a program that
+ * needs one waits for the first operation.
+ *
+ * Returns 0, -EINVAL, -E2BIG, -ENOTCONN or -ETIMEDOUT; then the library does not keep the
+ * operation.
  */
 int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op);
 /* Sends the current batch. Errors: -ENOTCONN, -ETIMEDOUT. */
@@ -138,7 +153,8 @@ int roost_kv_poll(struct roost_kv *kv);
 /* Sends the current batch and waits until all operations are done. Errors as above. */
 int roost_kv_wait(struct roost_kv *kv);
 /*
- * Executes n operations in batches and waits until they are done. Returns 0 if each has its own
+ * Executes n operations in batches and waits until they are done. Their order is that of
+ * roost_kv_submit(). Returns 0 if each has its own
  * status, or an error of the connection.
  */
 int roost_kv_run(struct roost_kv *kv, struct roost_kv_op *ops, unsigned n);

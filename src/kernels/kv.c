@@ -8,6 +8,7 @@
  * Calls of several processing units may run at the same time: a step has the store alone, and one
  * that finds it taken tries again at its next turn.
  */
+#include <endian.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ _Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_
 struct store {
 	struct kv *kv;
 	atomic_flag taken;
+	uint64_t operations, batches;
 	uint8_t *longs; /* LONGS of LONG_SIZE bytes */
 };
 
@@ -134,6 +136,7 @@ static void run_group(struct store *st, struct kvwire_reply *w, struct group *g)
 	g->arena.at = kvwire_reply_room(w, g->n, &room);
 	g->arena.end = g->arena.at + room;
 	kv_run(st->kv, g->op, g->n);
+	st->operations += g->n;
 	for (unsigned i = 0; i < g->n; i++)
 		add_result(w, &g->op[i]);
 	g->n = 0;
@@ -197,6 +200,26 @@ static void run_scan(struct store *st, struct kvwire_reply *w, const struct roos
 	kvwire_reply_add(w, 0, data, (uint32_t)(s.at - data));
 }
 
+static void run_stat(struct store *st, struct kvwire_reply *w)
+{
+	struct kv_stat s;
+	struct roost_kv_stat out;
+
+	kv_get_stat(st->kv, &s);
+	out = (struct roost_kv_stat){.pairs = htole64(s.pairs),
+				     .inline_pairs = htole64(s.inline_pairs),
+				     .buckets = htole64(s.buckets),
+				     .chained = htole64(s.chained),
+				     .slots = htole64(s.slots),
+				     .used = htole64(s.used),
+				     .limit = htole64(s.limit),
+				     .evicted = htole64(s.evicted),
+				     .expired = htole64(s.expired),
+				     .operations = htole64(st->operations),
+				     .batches = htole64(st->batches)};
+	kvwire_reply_add(w, 0, &out, sizeof(out));
+}
+
 /* ---- steps ---- */
 
 /*
@@ -218,6 +241,8 @@ static bool run_some(struct store *st, struct call_state *s)
 		run_group(st, &s->reply, &g);
 		if (op.code == ROOST_KV_SCAN)
 			run_scan(st, &s->reply, &op);
+		else if (op.code == ROOST_KV_STAT)
+			run_stat(st, &s->reply);
 		else
 			kvwire_reply_add(&s->reply, -EOPNOTSUPP, NULL, 0);
 		return true;
@@ -226,6 +251,7 @@ static bool run_some(struct store *st, struct call_state *s)
 	if (!s->batch.left)
 		rc = kvwire_next(&s->batch, &op); /* the end, or bytes behind it */
 	s->broken = rc < 0;
+	st->batches += rc != 1;
 	return rc == 1;
 }
 

@@ -32,6 +32,7 @@ static const uint8_t fields[ROOST_KV_CODES] = {
 	[ROOST_KV_REDUCE] = HAS_KEY | HAS_VALUE | HAS_EXPECT | HAS_FUNCTION,
 	[ROOST_KV_FILTER] = HAS_KEY | HAS_VALUE | HAS_EXPECT | HAS_FUNCTION,
 	[ROOST_KV_SCAN] = HAS_FUNCTION | HAS_CURSOR,
+	[ROOST_KV_STAT] = 0,
 };
 
 /* Bytes of an operation without its key, value and expected value. */

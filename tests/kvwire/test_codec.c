@@ -33,18 +33,18 @@ static struct roost_kv_op random_op(struct rng *rng)
 	op.value_len = (uint32_t)(rng_below(rng, 2) ? 16 : rng_below(rng, 300));
 	op.expect_len = (uint32_t)rng_below(rng, 20);
 	op.ttl = rng_below(rng, 4) ? 0 : (uint32_t)rng_u64(rng);
-	if (op.code >= ROOST_KV_UPDATE) {
+	if (op.code >= ROOST_KV_UPDATE && op.code <= ROOST_KV_SCAN) {
 		op.function = (uint8_t)rng_u64(rng);
 		op.type = (uint8_t)rng_u64(rng);
 	}
-	if (op.code == ROOST_KV_SCAN) {
+	if (op.code == ROOST_KV_SCAN)
 		op.cursor = rng_u64(rng);
+	if (op.code >= ROOST_KV_SCAN)
 		op.key_len = 0;
-	}
 	if (!kvwire_has_value(op.code))
 		op.value_len = 0;
 	if (op.code != ROOST_KV_PUT_COMPARE &&
-	    (op.code < ROOST_KV_UPDATE || op.code == ROOST_KV_SCAN))
+	    (op.code < ROOST_KV_UPDATE || op.code >= ROOST_KV_SCAN))
 		op.expect_len = 0;
 	return op;
 }
