@@ -55,6 +55,12 @@ static void append(struct op_list *to, const struct op_list *from)
 	to->last = from->last;
 }
 
+static void pop_flight(struct roost_kv *kv)
+{
+	kv->oldest = kv->oldest + 1 == kv->batches ? 0 : kv->oldest + 1;
+	kv->in_flight--;
+}
+
 /* Ends all operations when the connection has ended. Calls stay abandoned: their buffers may be written. */
 static void fail_all(struct roost_kv *kv, int err)
 {
@@ -64,16 +70,12 @@ static void fail_all(struct roost_kv *kv, int err)
 	kv->ops = (struct op_list){0};
 	append(&all, &kv->again);
 	kv->again = (struct op_list){0};
-	for (unsigned i = 0; i < kv->batches; i++) {
-		struct flight *f = &kv->flight[i];
+	for (; kv->in_flight; pop_flight(kv)) {
+		struct flight *f = &kv->flight[kv->oldest];
 
-		if (!f->used)
-			continue;
-		f->used = false;
 		append(&all, &f->ops);
 		roost_call_end(kv->caller, f->id);
 	}
-	kv->in_flight = 0;
 	if (kv->lane.op) {
 		op_list_add(&all, kv->lane.op);
 		roost_call_end(kv->lane.caller, kv->lane.id);
@@ -93,32 +95,23 @@ static void begin_batch(struct roost_kv *kv)
 	kv->ops = (struct op_list){0};
 }
 
-static struct flight *find_flight(struct roost_kv *kv)
-{
-	for (unsigned i = 0; i < kv->batches; i++) {
-		if (!kv->flight[i].used)
-			return &kv->flight[i];
-	}
-	return NULL;
-}
-
 /* Sends the current batch. Returns -EAGAIN if too many are in flight. */
 static int send_batch(struct roost_kv *kv)
 {
-	struct flight *f = find_flight(kv);
+	struct flight *f;
 	int rc;
 
 	if (!kv->w.count)
 		return 0;
-	if (!f)
+	if (kv->in_flight == kv->batches)
 		return -EAGAIN;
+	f = &kv->flight[(kv->oldest + kv->in_flight) % kv->batches];
 	rc = -roost_call_begin(kv->caller, ROOST_KV_OP, kv->node->hello.rkey, kv->batch,
 			       (uint32_t)kvwire_finish(&kv->w, 0), 0, &f->id);
 	if (rc == -ENOMEM) /* the send queue is full */
 		return -EAGAIN;
 	if (rc)
 		return rc == -EAGAIN ? rc : -ENOTCONN;
-	f->used = true;
 	f->ops = kv->ops;
 	kv->in_flight++;
 	begin_batch(kv);
@@ -144,15 +137,16 @@ static void ask_again(struct roost_kv *kv, struct roost_kv_op *op)
 		kv->resend = true;
 }
 
-static void land(struct roost_kv *kv, struct flight *f, const struct roost_result *result)
+/* The oldest batch is done. */
+static void land(struct roost_kv *kv, const struct roost_result *result)
 {
+	struct flight *f = &kv->flight[kv->oldest];
 	struct roost_kv_op *op = f->ops.first, *next;
 	struct op_list done = {0};
 
 	kvc_take_reply(op, result);
 	roost_call_end(kv->caller, f->id);
-	f->used = false;
-	kv->in_flight--;
+	pop_flight(kv);
 	for (; op; op = next) {
 		next = op->next;
 		if (op->status == -EAGAIN)
@@ -198,17 +192,15 @@ ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
 	unsigned before = kv->completed;
 	struct roost_result result;
 
-	for (unsigned i = 0; i < kv->batches && kv->in_flight && !kv->err; i++) {
-		struct flight *f = &kv->flight[i];
-		int rc;
+	while (kv->in_flight && !kv->err) {
+		int rc = roost_call_poll(kv->caller, kv->flight[kv->oldest].id, &result);
 
-		if (!f->used)
-			continue;
-		rc = roost_call_poll(kv->caller, f->id, &result);
 		if (!rc)
-			land(kv, f, &result);
+			land(kv, &result);
 		else if (rc != EAGAIN)
 			kv->err = -rc;
+		else
+			break;
 	}
 	if (!kv->err) {
 		poll_lane(kv);

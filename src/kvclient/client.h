@@ -32,7 +32,6 @@ static inline void op_list_add(struct op_list *l, struct roost_kv_op *op)
 struct flight {
 	struct op_list ops;
 	unsigned id; /* of the call */
-	bool used;
 };
 
 /* Calls with an operation that does not fit into a packet, or whose reply does not: one at a time. */
@@ -57,8 +56,9 @@ struct roost_kv {
 	uint32_t batch_max; /* bytes: the path MTU less the head of a call */
 	struct op_list ops;
 
+	/* a ring, the oldest at `oldest`: its reply comes first, or nearly so */
 	struct flight flight[CALLS_MAX];
-	unsigned in_flight;
+	unsigned oldest, in_flight;
 	struct long_lane lane;
 	bool resend;	      /* the current batch has operations that ask again */
 	struct op_list again; /* to be asked for in the long lane when it is free */
