@@ -6,8 +6,8 @@
 #include "base/mem.h"
 
 static const struct roost_kernel *const all[] = {
-	&kernel_get, &kernel_traversal, &kernel_consistency, &kernel_shuffle,
-	&kernel_hll, &kernel_aggregate, &kernel_prism,	     &kernel_shuffle_out};
+	&kernel_get,	   &kernel_traversal, &kernel_consistency, &kernel_shuffle, &kernel_hll,
+	&kernel_aggregate, &kernel_prism,     &kernel_shuffle_out, &kernel_kv};
 
 const struct roost_kernel *kernels_builtin_at(unsigned i)
 {

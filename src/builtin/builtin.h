@@ -11,6 +11,7 @@ extern const struct roost_kernel kernel_aggregate;
 extern const struct roost_kernel kernel_consistency;
 extern const struct roost_kernel kernel_get;
 extern const struct roost_kernel kernel_hll;
+extern const struct roost_kernel kernel_kv;
 extern const struct roost_kernel kernel_prism;
 extern const struct roost_kernel kernel_shuffle;
 extern const struct roost_kernel kernel_shuffle_out;

@@ -31,6 +31,7 @@ int cmd_demo(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_kernel(int argc, char **argv);
+int cmd_kv(int argc, char **argv);
 int cmd_limits(int argc, char **argv);
 int cmd_node(int argc, char **argv);
 int cmd_pcap(int argc, char **argv);

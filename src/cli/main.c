@@ -15,6 +15,7 @@ const struct command commands[] = {
 	{"node", cmd_node, "serve memory and kernels to who connects"},
 	{"call", cmd_call, "call a kernel of a node"},
 	{"kernel", cmd_kernel, "list, load, replace and unload the kernels of a node"},
+	{"kv", cmd_kv, "read, change and measure the key-value store of a node"},
 	{"perf", cmd_perf, "measure bandwidth, message rate and latency; check every byte"},
 	{"limits", cmd_limits, "what this machine's cores, memory and sockets allow"},
 	{"doctor", cmd_doctor,

@@ -95,6 +95,11 @@ enum kv_fn {
 	KV_FNS,
 };
 
+/* Memory for results, which operations take one after the other. */
+struct kv_arena {
+	uint8_t *at, *end;
+};
+
 /* An operation and its result. The store does not keep its pointers after kv_run(). */
 struct kv_op {
 	uint8_t code;	  /* enum kv_code */
@@ -107,6 +112,8 @@ struct kv_op {
 	uint32_t expires; /* the second (kv_set_time()) at which the pair expires; 0: never */
 	uint32_t out_cap;
 	const void *key, *value, *expect;
+	/* if not NULL: `out` and out_cap are set by kv_run(), to the next bytes of the arena */
+	struct kv_arena *arena;
 	/* GET: the value. PUT_COMPARE: the value that is not `expect`. Must not overlap `value` */
 	void *out;
 

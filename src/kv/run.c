@@ -33,13 +33,31 @@ static bool lookup(struct kv *kv, struct kv_op *op, unsigned need, struct kv_loc
 	return false;
 }
 
-int kv_give(struct kv_op *op, const void *value, uint32_t len)
+/* Sets the length of the result, and finds its memory. Returns 0 or -EMSGSIZE. */
+static int claim(struct kv_op *op, uint32_t len)
 {
+	size_t room;
+
+	if (op->arena) {
+		room = (size_t)(op->arena->end - op->arena->at);
+		op->out = op->arena->at;
+		op->out_cap = room < UINT32_MAX ? (uint32_t)room : UINT32_MAX;
+	}
 	op->out_len = len;
 	if (len > op->out_cap)
 		return -EMSGSIZE;
-	memcpy(op->out, value, len);
+	if (op->arena)
+		op->arena->at += len;
 	return 0;
+}
+
+int kv_give(struct kv_op *op, const void *value, uint32_t len)
+{
+	int err = claim(op, len);
+
+	if (!err)
+		memcpy(op->out, value, len);
+	return err;
 }
 
 /* Marks the pair as used, for the eviction clock. */
@@ -54,15 +72,15 @@ static void mark(struct kv *kv, struct kv_loc *loc)
 static int get(struct kv *kv, struct kv_op *op)
 {
 	struct kv_loc loc;
+	int err;
 
 	if (!lookup(kv, op, 0, &loc))
 		return -ENOENT;
 	mark(kv, &loc);
-	if (loc.pair.value_len > op->out_cap) {
-		op->out_len = loc.pair.value_len;
-		return -EMSGSIZE;
-	}
-	return kv_give(op, kv_value(kv, op->hash, &loc), loc.pair.value_len);
+	err = claim(op, loc.pair.value_len); /* first: no extent is read for nothing */
+	if (!err)
+		memcpy(op->out, kv_value(kv, op->hash, &loc), loc.pair.value_len);
+	return err;
 }
 
 static int compare(struct kv *kv, struct kv_op *op, struct kv_loc *loc)

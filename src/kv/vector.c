@@ -103,7 +103,7 @@ static int filter(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 	unsigned width = element_width(op->type);
 	const uint8_t *value = kv_value(kv, op->hash, loc);
 	uint32_t len = loc->pair.value_len;
-	bool direct = op->out_cap >= len;
+	bool direct = !op->arena && op->out_cap >= len;
 	void *to = direct ? op->out : kv->gather;
 	uint32_t matched = (uint32_t)f(to, value, op->value, len / width) * width;
 

@@ -43,6 +43,11 @@ static const struct opt opts[] = {
 		.min = 1 << 20, .max = 0x1p50),
 	OPT_VALUE("kernels", 'k', OPT_STRING, &want.kernels, "LIST",
 		  "built-in kernels, apart by commas; all, or none (all)"),
+	OPT_VALUE("kv", 0, OPT_BYTES, &node.kv.size, "SIZE",
+		  "bytes of a key-value store (roost kv); without it there is none", .min = 1 << 20,
+		  .max = 0x1p50),
+	OPT_SWITCH("kv-evict", 0, &node.kv.evict,
+		   "if the store is full, evict pairs that were not used lately"),
 	OPT_VALUE("fill", 'f', OPT_COUNT, &want.fill, "N",
 		  "something to look up: keys 1 to N, whose values are texts", .min = 1, .max = 1e9,
 		  .given = &want.has_fill),
@@ -64,6 +69,7 @@ static const struct opt_command cmd = {
 	.opts = opts,
 	.examples = "  roost node --port udp:127.0.0.2 --fill 1000 -v\n"
 		    "  roost node --memory 1G --kernels get,traversal --table /etc/services\n"
+		    "  roost node --port udp:127.0.0.2 --kv 1G\n"
 		    "  roost call 127.0.0.2 get 17\n"
 		    "  roost kernel list\n",
 };
@@ -165,6 +171,8 @@ int cmd_node(int argc, char **argv)
 	if (at < argc)
 		return opt_usage(&cmd, "'%s' is too much; an address goes with --port udp:ADDR",
 				 argv[at]);
+	if (node.kv.evict && !node.kv.size)
+		return opt_usage(&cmd, "--kv-evict needs --kv SIZE");
 	if (want.has_fill && want.table)
 		return opt_usage(&cmd, "--fill and --table: one of them");
 	opt_environment(want.port, 0);

@@ -12,14 +12,14 @@
 #include "kernels/runtime.h"
 #include "roost/verbs.h"
 
-static int deploy(struct node *n, const char *name)
+static int deploy(struct node *n, const char *name, void *self)
 {
 	const struct roost_kernel *k = roost_kernel_builtin(name);
 	int rc;
 
 	if (!k)
 		return node_fail(n, -ENOENT, "there is no built-in kernel '%s'", name);
-	rc = roost_kernel_deploy(n->ctx, k, NULL);
+	rc = roost_kernel_deploy(n->ctx, k, self);
 	return rc ? node_fail(n, -rc, "can't deploy the kernel %s: %s", name, strerror(rc)) : 0;
 }
 
@@ -28,16 +28,20 @@ static int deploy_all(struct node *n)
 	const struct roost_kernel *k;
 	int rc = 0;
 
-	for (unsigned i = 0; rc == 0 && (k = kernels_builtin_at(i)) != NULL; i++)
-		rc = deploy(n, k->name);
+	for (unsigned i = 0; rc == 0 && (k = kernels_builtin_at(i)) != NULL; i++) {
+		if (k->op != ROOST_KV_OP)
+			rc = deploy(n, k->name, NULL);
+	}
 	return rc;
 }
 
 int node_deploy(struct node *n, const char *names)
 {
 	char name[NODE_NAME_MAX];
-	int rc = 0;
+	int rc = n->kv.size ? deploy(n, "kv", &n->kv) : 0;
 
+	if (rc)
+		return rc;
 	if (strcmp(names, "all") == 0)
 		return deploy_all(n);
 	if (strcmp(names, "none") == 0)
@@ -46,7 +50,9 @@ int node_deploy(struct node *n, const char *names)
 		size_t len = strcspn(names, ",");
 
 		snprintf(name, sizeof(name), "%.*s", (int)len, names);
-		rc = deploy(n, name);
+		rc = strcmp(name, "kv") == 0
+			     ? node_fail(n, -EINVAL, "the kernel kv needs a size: --kv SIZE")
+			     : deploy(n, name, NULL);
 		names += len + (names[len] == ',');
 	}
 	return rc;

@@ -10,6 +10,7 @@
 
 #include "base/list.h"
 #include "cli/node/table.h"
+#include "roost/kv.h"
 
 #define NODE_ERR_LEN 512
 
@@ -21,6 +22,7 @@ struct node {
 	uint16_t service;
 	uint64_t limit; /* bytes that connections and kernels may take */
 	bool verbose;
+	struct roost_kv_config kv; /* size 0: no store */
 
 	struct drive *drive;
 	struct ibv_context *ctx;
@@ -53,7 +55,10 @@ void node_close(struct node *n);
 
 /* ---- node/kernels.c ---- */
 
-/* Deploys the built-in kernels with these names, separated by commas; also "all" and "none". */
+/*
+ * Deploys the built-in kernels with these names, separated by commas; also "all" and "none". The
+ * kernel kv is deployed if n->kv has a size.
+ */
 int node_deploy(struct node *n, const char *names);
 /*
  * Ends versions that were replaced or unloaded and have no calls in progress. Returns true if a

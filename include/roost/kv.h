@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Client of the key-value store of a node (`roost node --kv SIZE`). The functions are in Roost's
+ * librdmacm.so.1; link with `pkg-config --cflags --libs roost`.
+ *
+ *	struct roost_kv *kv;
+ *
+ *	roost_kv_open("192.0.2.1", ROOST_NODE_SERVICE, NULL, &kv);
+ *	roost_kv_put(kv, "key", 3, "value", 5, 0);
+ *	roost_kv_get(kv, "key", 3, buf, sizeof(buf), &len);
+ *
+ * Operations travel in batches, many batches at once: roost_kv_submit() adds an operation to the
+ * batch, roost_kv_poll() completes operations whose replies have arrived.
+ *
+ * Functions return 0 or a negative errno. One thread at a time may use a connection.
+ */
+#ifndef ROOST_KV_H
+#define ROOST_KV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "roost/rpc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ROOST_KV_OP	   10ull /* op-code of the kernel `kv` */
+#define ROOST_KV_KEY_MAX   255u
+#define ROOST_KV_VALUE_MAX (1u << 20)
+
+/* ---- the node's side ---- */
+
+/* Status of a call, besides those of roost/rpc.h: no memory for a long batch or reply; try again */
+#define ROOST_KV_BUSY 128
+
+/* `self` with which the kernel `kv` is deployed. NULL: the defaults. Copied by start(). */
+struct roost_kv_config {
+	uint64_t size; /* bytes of the store, at least 1 MiB; 0: 64 MiB */
+	bool evict;    /* if memory is full, evict pairs that were not used lately */
+};
+
+/* The result of ROOST_KV_STAT. Later versions add members at the end. */
+struct roost_kv_stat {
+	uint64_t pairs, inline_pairs;
+	uint64_t buckets, chained, slots; /* of the index: buckets, further buckets, slots in use */
+	uint64_t used, limit;		  /* bytes of pairs and chained buckets */
+	uint64_t evicted, expired;	  /* pairs */
+	uint64_t operations, batches;	  /* executed; not counting those that did not decode */
+};
+
+/* ---- operations ---- */
+
+enum roost_kv_code {
+	ROOST_KV_GET,
+	ROOST_KV_PUT,
+	ROOST_KV_PUT_ABSENT,  /* -EEXIST if the key exists */
+	ROOST_KV_PUT_PRESENT, /* -ENOENT if the key does not exist */
+	/* -ECANCELED if the value is not `expect`: `out` gets the value */
+	ROOST_KV_PUT_COMPARE,
+	ROOST_KV_DELETE,
+	ROOST_KV_TOUCH, /* sets `ttl` */
+	/*
+	 * Reserved: these fail with -EOPNOTSUPP. `function` and `type` name the element function
+	 * and the type of the elements, `value` is its parameter, `expect` the initial value.
+	 */
+	ROOST_KV_UPDATE,
+	ROOST_KV_UPDATE_VECTOR,
+	ROOST_KV_REDUCE,
+	ROOST_KV_FILTER,
+	/*
+	 * Returns pairs of the next buckets, up to 12 KiB, or one bucket if it is longer, from `cursor`, which starts at 0: roost_kv_next_pair()
+	 * reads them from `out`. `function` is ROOST_KV_SCAN_KEYS for pairs without their values.
+	 */
+	ROOST_KV_SCAN,
+	ROOST_KV_STAT, /* `out` is a struct roost_kv_stat */
+	ROOST_KV_CODES,
+};
+
+#define ROOST_KV_SCAN_KEYS 1
+
+/* An operation and its result. */
+struct roost_kv_op {
+	uint8_t code;		/* enum roost_kv_code */
+	uint8_t function, type; /* see ROOST_KV_UPDATE, ROOST_KV_SCAN */
+	uint32_t key_len;	/* 1 to ROOST_KV_KEY_MAX; SCAN: 0 */
+	uint32_t value_len, expect_len;
+	uint32_t ttl; /* seconds until the pair expires; 0: never */
+	uint32_t out_cap;
+	uint64_t cursor; /* SCAN */
+	const void *key, *value, *expect;
+	void *out; /* GET: the value; PUT_COMPARE: the value that is not `expect`; SCAN: pairs */
+
+	/*
+	 * 0, or an error:
+	 *	-ENOENT, -EEXIST, -ECANCELED	see above
+	 *	-EINVAL		invalid code, or a key length of 0
+	 *	-E2BIG		a key or value exceeds its limit
+	 *	-ENOSPC		memory is full; nothing was changed
+	 *	-EMSGSIZE	`out` is too short: out_len is the length
+	 *	-EOPNOTSUPP	the node does not know the operation, or has no store
+	 *	-ENOTCONN, -ETIMEDOUT	the connection ended: the operation may have been done
+	 */
+	int status;
+	uint32_t out_len;
+	bool done;
+	/* If not NULL, called when the operation is done. It may submit operations. */
+	void (*complete)(struct roost_kv_op *op);
+	void *context; /* of the program */
+
+	struct roost_kv_op *next; /* of the library */
+};
+
+/* ---- the client's side ---- */
+
+struct roost_kv;
+
+struct roost_kv_attr {
+	unsigned batches; /* in flight at most, 1 to 48; 0: 16 */
+	unsigned ops;	  /* of a batch at most, 1 to 1024; 0: 64 */
+	int timeout_ms;	  /* for the connection, and for each wait; 0: 5000 */
+};
+
+/*
+ * Connects to the store of a node. `attr` may be NULL. Blocks. Returns 0 or the negated errors of
+ * roost_node_connect() (roost/node.h).
+ */
+int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr *attr,
+		  struct roost_kv **out);
+/* Closes the connection. Operations in flight end with -ENOTCONN; they may have been done. */
+void roost_kv_close(struct roost_kv *kv);
+
+/*
+ * Adds an operation to the current batch. The batch leaves when it is full, and by
+ * roost_kv_flush(). The operation, and the memory that it names, belong to the library until `done`
+ * is set. Waits while `batches` batches are in flight, and while another long operation is (one
+ * that does not fit into a packet).
+ *
+ * Operations of one batch take effect in order, except that a GET whose value does not fit into the
+ * reply takes effect later. Operations of different batches in flight have no order: a program that
+ * needs one waits for the first operation.
+ *
+ * Returns 0, -EINVAL, -E2BIG, -ENOTCONN or -ETIMEDOUT; then the library does not keep the
+ * operation.
+ */
+int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op);
+/* Sends the current batch. Errors: -ENOTCONN, -ETIMEDOUT. */
+int roost_kv_flush(struct roost_kv *kv);
+/* Drives the NIC, completes operations, and returns their number, which may be 0. */
+int roost_kv_poll(struct roost_kv *kv);
+/* Sends the current batch and waits until all operations are done. Errors as above. */
+int roost_kv_wait(struct roost_kv *kv);
+/*
+ * Executes n operations in batches and waits until they are done. Their order is that of
+ * roost_kv_submit(). Returns 0 if each has its own
+ * status, or an error of the connection.
+ */
+int roost_kv_run(struct roost_kv *kv, struct roost_kv_op *ops, unsigned n);
+
+/* Single operations. They return the status of the operation. */
+int roost_kv_get(struct roost_kv *kv, const void *key, size_t key_len, void *out, size_t cap,
+		 size_t *len);
+int roost_kv_put(struct roost_kv *kv, const void *key, size_t key_len, const void *value,
+		 size_t len, uint32_t ttl);
+int roost_kv_delete(struct roost_kv *kv, const void *key, size_t key_len);
+
+/* A pair that a scan returned. */
+struct roost_kv_pair {
+	const uint8_t *key, *value;
+	uint32_t key_len, value_len;
+};
+/*
+ * Reads the next pair of the result of a SCAN at *at, which starts at 0. Returns false at its end;
+ * *next is then the cursor for the next SCAN, or 0 if all buckets were visited.
+ */
+bool roost_kv_next_pair(const struct roost_kv_op *scan, uint32_t *at, struct roost_kv_pair *pair,
+			uint64_t *next);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

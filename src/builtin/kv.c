@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The kernel `kv`: executes batches of operations on a key-value store (docs/kv-wire.md). The store
+ * is the kernel's own memory, and all connections share it. A step decodes a group of operations,
+ * hands it to kv_run(), which overlaps its cache misses, and encodes the results. Values go from the
+ * store into the reply, each behind its place; then the results move together.
+ *
+ * Calls of several processing units may run at the same time: a step has the store alone, and one
+ * that finds it taken tries again at its next turn.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "builtin/builtin.h"
+#include "kv/kv.h"
+#include "kvwire/kvwire.h"
+#include "roost/kv.h"
+
+_Static_assert(KV_KEY_MAX == ROOST_KV_KEY_MAX && KV_VALUE_MAX == ROOST_KV_VALUE_MAX, "limits");
+
+#define DEFAULT_SIZE (UINT64_C(64) << 20)
+#define INLINE_MAX   20u
+#define GROUP	     32u
+#define LONGS	     16u /* long batches and replies at once */
+#define LONGS_EACH   2u	 /* of a connection */
+#define STATE_MAX    512u
+
+struct store {
+	struct kv *kv;
+	atomic_flag taken;
+	uint64_t operations, batches;
+	uint8_t *longs; /* LONGS of LONG_SIZE bytes */
+};
+
+/* A long batch, or a long reply. A page that was not used has no memory. */
+#define LONG_SIZE ALIGN_UP((size_t)KVWIRE_BATCH_MAX, (size_t)65536)
+_Static_assert(KVWIRE_LONG_MAX <= KVWIRE_BATCH_MAX, "a buffer holds either");
+
+struct call_state {
+	struct kvwire_reader batch;
+	struct kvwire_reply reply;
+	uint32_t number; /* of the long buffer; 0: none */
+	uint8_t *buffer;
+	bool broken;
+};
+
+_Static_assert(sizeof(struct call_state) <= STATE_MAX, "state and reply fit into a call");
+
+static const uint8_t codes[ROOST_KV_CODES] = {
+	[ROOST_KV_GET] = KV_GET,
+	[ROOST_KV_PUT] = KV_PUT,
+	[ROOST_KV_PUT_ABSENT] = KV_PUT_ABSENT,
+	[ROOST_KV_PUT_PRESENT] = KV_PUT_PRESENT,
+	[ROOST_KV_PUT_COMPARE] = KV_PUT_COMPARE,
+	[ROOST_KV_DELETE] = KV_DELETE,
+	[ROOST_KV_TOUCH] = KV_TOUCH,
+};
+
+/* ---- the store ---- */
+
+static uint32_t clock_seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (uint32_t)t.tv_sec + 1;
+}
+
+static bool take_store(struct store *st)
+{
+	if (atomic_flag_test_and_set_explicit(&st->taken, memory_order_acquire))
+		return false;
+	kv_set_time(st->kv, clock_seconds());
+	return true;
+}
+
+static void leave_store(struct store *st)
+{
+	atomic_flag_clear_explicit(&st->taken, memory_order_release);
+}
+
+static uint32_t expiry(uint32_t ttl)
+{
+	uint32_t now;
+
+	if (!ttl)
+		return 0;
+	now = clock_seconds();
+	return ttl > UINT32_MAX - now ? UINT32_MAX : now + ttl;
+}
+
+/* ---- groups ---- */
+
+struct group {
+	struct kv_op op[GROUP];
+	struct kv_arena arena;
+	unsigned n;
+};
+
+static void to_store(struct kv_op *to, const struct roost_kv_op *op, struct kv_arena *arena)
+{
+	*to = (struct kv_op){.code = codes[op->code],
+			     .key_len = op->key_len,
+			     .value_len = op->value_len,
+			     .expect_len = op->expect_len,
+			     .expires = expiry(op->ttl),
+			     .key = op->key,
+			     .value = op->value,
+			     .expect = op->expect,
+			     .arena = arena};
+}
+
+static void add_result(struct kvwire_reply *w, const struct kv_op *op)
+{
+	bool compared = op->code == KV_PUT_COMPARE;
+
+	if (op->status == -EMSGSIZE)
+		kvwire_reply_add_cut(w, compared ? -ECANCELED : 0, op->out_len);
+	else if (op->status == (compared ? -ECANCELED : 0) && (compared || op->code == KV_GET))
+		kvwire_reply_add(w, op->status, op->out, op->out_len);
+	else
+		kvwire_reply_add(w, op->status, NULL, 0);
+}
+
+static void run_group(struct store *st, struct kvwire_reply *w, struct group *g)
+{
+	size_t room;
+
+	if (!g->n)
+		return;
+	g->arena.at = kvwire_reply_room(w, g->n, &room);
+	g->arena.end = g->arena.at + room;
+	kv_run(st->kv, g->op, g->n);
+	st->operations += g->n;
+	for (unsigned i = 0; i < g->n; i++)
+		add_result(w, &g->op[i]);
+	g->n = 0;
+}
+
+/* ---- scans ---- */
+
+struct scan {
+	uint8_t *at, *end;
+	size_t need; /* bytes of the pairs of this bucket */
+	bool keys;   /* without values */
+};
+
+static bool add_pair(void *ctx, const struct kv_pair *p)
+{
+	struct scan *s = ctx;
+	struct roost_kv_pair pair = {p->key, p->value, p->key_len, s->keys ? 0 : p->value_len};
+
+	s->need += kvwire_pair_len(pair.key_len, pair.value_len);
+	if (s->need <= (size_t)(s->end - s->at))
+		kvwire_put_pair(s->at + s->need - kvwire_pair_len(pair.key_len, pair.value_len),
+				&pair);
+	return true;
+}
+
+#define SCAN_BUCKETS 256u
+
+/* Adds the pairs of whole buckets as long as they fit. */
+static void run_scan(struct store *st, struct kvwire_reply *w, const struct roost_kv_op *op)
+{
+	struct scan s = {.keys = op->function == ROOST_KV_SCAN_KEYS};
+	uint64_t cursor = op->cursor, next = cursor;
+	uint8_t *data;
+	size_t room;
+
+	data = kvwire_reply_room(w, 1, &room);
+	if (room < KVWIRE_CURSOR) {
+		kvwire_reply_add_cut(w, 0, KVWIRE_CURSOR);
+		return;
+	}
+	s.at = data + KVWIRE_CURSOR;
+	s.end = data + room;
+	for (unsigned i = 0; i < SCAN_BUCKETS; i++) {
+		s.need = 0;
+		next = kv_scan(st->kv, cursor, 1, add_pair, &s);
+		if (s.need > (size_t)(s.end - s.at)) {
+			if (s.at == data + KVWIRE_CURSOR) {
+				kvwire_reply_add_cut(w, 0, (uint32_t)(KVWIRE_CURSOR + s.need));
+				return;
+			}
+			next = cursor;
+			break;
+		}
+		s.at += s.need;
+		cursor = next;
+		if (!next)
+			break;
+	}
+	next = htole64(next);
+	memcpy(data, &next, sizeof(next));
+	kvwire_reply_add(w, 0, data, (uint32_t)(s.at - data));
+}
+
+static void run_stat(struct store *st, struct kvwire_reply *w)
+{
+	struct kv_stat s;
+	struct roost_kv_stat out;
+
+	kv_get_stat(st->kv, &s);
+	out = (struct roost_kv_stat){.pairs = htole64(s.pairs),
+				     .inline_pairs = htole64(s.inline_pairs),
+				     .buckets = htole64(s.buckets),
+				     .chained = htole64(s.chained),
+				     .slots = htole64(s.slots),
+				     .used = htole64(s.used),
+				     .limit = htole64(s.limit),
+				     .evicted = htole64(s.evicted),
+				     .expired = htole64(s.expired),
+				     .operations = htole64(st->operations),
+				     .batches = htole64(st->batches)};
+	kvwire_reply_add(w, 0, &out, sizeof(out));
+}
+
+/* ---- steps ---- */
+
+/*
+ * Executes the next operations: a group, or a group and the operation behind it that needs a run of
+ * its own. Returns whether there are more.
+ */
+static bool run_some(struct store *st, struct call_state *s)
+{
+	struct roost_kv_op op;
+	struct group g;
+	int rc = 0;
+
+	g.n = 0;
+	while (g.n < GROUP && (rc = kvwire_next(&s->batch, &op)) == 1) {
+		if (op.code <= ROOST_KV_TOUCH) {
+			to_store(&g.op[g.n++], &op, &g.arena);
+			continue;
+		}
+		run_group(st, &s->reply, &g);
+		if (op.code == ROOST_KV_SCAN)
+			run_scan(st, &s->reply, &op);
+		else if (op.code == ROOST_KV_STAT)
+			run_stat(st, &s->reply);
+		else
+			kvwire_reply_add(&s->reply, -EOPNOTSUPP, NULL, 0);
+		return true;
+	}
+	run_group(st, &s->reply, &g);
+	if (!s->batch.left)
+		rc = kvwire_next(&s->batch, &op); /* the end, or bytes behind it */
+	s->broken = rc < 0;
+	st->batches += rc != 1;
+	return rc == 1;
+}
+
+/* Begins the reply in `len` bytes at buf. Returns false if not even empty results fit. */
+static bool begin_reply(struct call_state *s, const struct roost_call *c, void *buf, size_t len)
+{
+	if (len > c->room)
+		len = c->room;
+	return kvwire_reply_begin(&s->reply, buf, len, s->batch.count);
+}
+
+static bool take_buffer(struct roost_call *c)
+{
+	struct call_state *s = c->state;
+	struct store *st = c->self;
+
+	s->number = roost_take(c);
+	if (!s->number)
+		return false;
+	s->buffer = st->longs + (s->number - 1) * LONG_SIZE;
+	return true;
+}
+
+static void give_back(struct roost_call *c)
+{
+	struct call_state *s = c->state;
+
+	if (s->number)
+		roost_give(c, s->number);
+	s->number = 0;
+}
+
+static enum roost_next end_with(struct roost_call *c, uint32_t status)
+{
+	give_back(c);
+	return roost_reply(c, status, NULL, 0);
+}
+
+/* Ends a call whose reply was not begun: the runtime returns the least length to the caller. */
+static enum roost_next no_room(struct roost_call *c)
+{
+	const struct call_state *s = c->state;
+	size_t least = kvwire_least(s->batch.count);
+
+	give_back(c);
+	if (least <= c->room)
+		return roost_reply(c, ROOST_RPC_BAD_PARAMS, NULL, 0);
+	return roost_reply(c, ROOST_RPC_OK, c->scratch, (uint32_t)least);
+}
+
+/* A step of a batch that was opened, into a reply that was begun. */
+static enum roost_next run_step(struct roost_call *c)
+{
+	struct call_state *s = c->state;
+	struct store *st = c->self;
+	bool more;
+
+	if (!take_store(st))
+		return ROOST_AGAIN;
+	more = run_some(st, s);
+	leave_store(st);
+	return more ? ROOST_AGAIN : ROOST_DONE;
+}
+
+static uint32_t finish(struct call_state *s)
+{
+	return (uint32_t)kvwire_reply_finish(&s->reply, s->broken ? KVWIRE_BROKEN : 0);
+}
+
+static enum roost_next params(struct roost_call *c)
+{
+	struct call_state *s = c->state;
+
+	ROOST_STEPS(c);
+	if (!c->params_len)
+		return ROOST_DONE; /* the batch is payload */
+	if (kvwire_open(&s->batch, c->params, c->params_len))
+		ROOST_FAIL(c, ROOST_RPC_BAD_PARAMS);
+	if (s->batch.flags & KVWIRE_LONG && !take_buffer(c))
+		ROOST_FAIL(c, ROOST_KV_BUSY);
+	if (!(s->number ? begin_reply(s, c, s->buffer, KVWIRE_LONG_MAX)
+			: begin_reply(s, c, c->scratch, KVWIRE_REPLY_MAX)))
+		return no_room(c);
+	while (run_step(c) == ROOST_AGAIN)
+		ROOST_WAIT(c, ROOST_AGAIN);
+	if (!s->number)
+		ROOST_REPLY(c, c->scratch, finish(s));
+	/* The buffer is free for others when the reply has arrived. */
+	ROOST_SEND(c, s->buffer, finish(s));
+	return end_with(c, ROOST_RPC_OK);
+	ROOST_STEPS_END;
+}
+
+/* Payload: the batch. Its reply is in the call's own memory, so that no piece waits for it. */
+static enum roost_next payload(struct roost_call *c)
+{
+	struct call_state *s = c->state;
+
+	ROOST_STEPS(c);
+	if (c->total > KVWIRE_BATCH_MAX)
+		return end_with(c, ROOST_RPC_BAD_PARAMS);
+	if (!s->number && !take_buffer(c))
+		ROOST_FAIL(c, ROOST_KV_BUSY);
+	mem_copy_in(s->buffer + c->offset, c->data, c->len);
+	if (!c->last)
+		return ROOST_DONE;
+	if (kvwire_open(&s->batch, s->buffer, c->total))
+		return end_with(c, ROOST_RPC_BAD_PARAMS);
+	if (!begin_reply(s, c, c->scratch, KVWIRE_REPLY_MAX))
+		return no_room(c);
+	while (run_step(c) == ROOST_AGAIN)
+		ROOST_WAIT(c, ROOST_AGAIN);
+	give_back(c);
+	ROOST_REPLY(c, c->scratch, finish(s));
+	ROOST_STEPS_END;
+}
+
+/* ---- start and stop ---- */
+
+static void stop(void *self)
+{
+	struct store *st = self;
+
+	kv_close(st->kv);
+	mem_free_pages(st->longs, LONGS * LONG_SIZE);
+	free(st);
+}
+
+static int start(void **self)
+{
+	const struct roost_kv_config *want = *self;
+	struct kv_config config = {.size = want && want->size ? want->size : DEFAULT_SIZE,
+				   .inline_max = INLINE_MAX,
+				   .evict = want && want->evict};
+	struct store *st = calloc(1, sizeof(*st));
+	int rc;
+
+	if (!st)
+		return -ENOMEM;
+	atomic_flag_clear(&st->taken);
+	rc = kv_open(&config, &st->kv);
+	if (rc == 0) {
+		st->longs = mem_alloc_pages(LONGS * LONG_SIZE);
+		if (st->longs) {
+			*self = st;
+			return 0;
+		}
+		kv_close(st->kv);
+		rc = -ENOMEM;
+	}
+	free(st);
+	return rc;
+}
+
+const struct roost_kernel kernel_kv = {
+	.abi = ROOST_KERNEL_ABI,
+	.version = 1,
+	.name = "kv",
+	.op = ROOST_KV_OP,
+	.state_size = sizeof(struct call_state),
+	.scratch_size = KVWIRE_REPLY_MAX,
+	.resources = LONGS,
+	.resources_each = LONGS_EACH,
+	.resource_bytes = LONG_SIZE,
+	.start = start,
+	.stop = stop,
+	.params = params,
+	.payload = payload,
+	.cut = give_back,
+};

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `roost kv bench`: the rate and delay of operations on a store. `depth` batches are in flight all
+ * the time. Values begin with their key, which each GET checks.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/hist.h"
+#include "base/machine.h"
+#include "base/rng.h"
+#include "cli/kv/kv.h"
+#include "cli/commands.h"
+#include "cli/term.h"
+
+#define SEED 1
+
+/* One operation in flight, and its memory. */
+struct slot {
+	struct roost_kv_op op;
+	uint64_t key, began;
+	uint8_t *value;
+	struct slot *next;
+};
+
+static struct {
+	const struct kv_bench *b;
+	struct roost_kv *kv;
+	struct slot *slots, *ready;
+	uint8_t *values;
+	struct rng rng;
+	struct hist hist;
+	uint64_t now, done, wrong;
+	bool now_is_fresh;
+	int err;
+	double zeta, eta, alpha, half; /* of the Zipf distribution */
+} run;
+
+/* ---- keys ---- */
+
+/* Gray and others, "Quickly generating billion-record synthetic databases" (SIGMOD '94). */
+static void zipf_prepare(uint64_t n, double skew)
+{
+	double zeta = 0, two = 1 + pow(0.5, skew);
+
+	for (uint64_t i = 1; i <= n; i++)
+		zeta += pow((double)i, -skew);
+	run.zeta = zeta;
+	run.alpha = 1 / (1 - skew);
+	run.half = two;
+	run.eta = (1 - pow(2.0 / (double)n, 1 - skew)) / (1 - two / zeta);
+}
+
+static uint64_t draw_key(void)
+{
+	uint64_t n = run.b->keys, k;
+	double u, uz;
+
+	if (run.b->zipf <= 0)
+		return rng_below(&run.rng, n);
+	u = (double)(rng_u64(&run.rng) >> 11) * 0x1p-53;
+	uz = u * run.zeta;
+	if (uz < 1)
+		return 0;
+	if (uz < run.half)
+		return 1;
+	k = (uint64_t)((double)n * pow(run.eta * u - run.eta + 1, run.alpha));
+	return k < n ? k : n - 1;
+}
+
+/* ---- operations ---- */
+
+static void on_complete(struct roost_kv_op *op)
+{
+	struct slot *s = op->context;
+
+	if (!run.now_is_fresh) {
+		run.now = clock_ns();
+		run.now_is_fresh = true;
+	}
+	hist_add(&run.hist, run.now - s->began);
+	run.done++;
+	if (op->status)
+		run.err = op->status;
+	if (op->code == ROOST_KV_GET && run.b->value >= sizeof(s->key) &&
+	    (op->out_len != run.b->value || memcmp(s->value, &s->key, sizeof(s->key)) != 0))
+		run.wrong++;
+	s->next = run.ready;
+	run.ready = s;
+}
+
+static int submit(struct slot *s, unsigned code, uint64_t key)
+{
+	struct roost_kv_op *op = &s->op;
+
+	s->key = key;
+	s->began = run.now;
+	*op = (struct roost_kv_op){.code = (uint8_t)code,
+				   .key = &s->key,
+				   .key_len = sizeof(s->key),
+				   .complete = on_complete,
+				   .context = s};
+	if (code == ROOST_KV_GET) {
+		op->out = s->value;
+		op->out_cap = (uint32_t)run.b->value;
+	} else {
+		memcpy(s->value, &key, run.b->value < sizeof(key) ? run.b->value : sizeof(key));
+		op->value = s->value;
+		op->value_len = (uint32_t)run.b->value;
+	}
+	return roost_kv_submit(run.kv, op);
+}
+
+static int poll_once(void)
+{
+	run.now_is_fresh = false;
+	roost_kv_poll(run.kv);
+	return run.err;
+}
+
+/* Stores all keys. */
+static int load(void)
+{
+	uint64_t key = 0;
+	int rc = 0;
+
+	run.now = clock_ns();
+	while (!rc && key < run.b->keys) {
+		struct slot *s = run.ready;
+
+		if (!s) {
+			rc = poll_once();
+			continue;
+		}
+		run.ready = s->next;
+		rc = submit(s, ROOST_KV_PUT, key++);
+	}
+	return rc ? rc : roost_kv_wait(run.kv);
+}
+
+static int measure(uint64_t *ns)
+{
+	uint64_t start = clock_ns(), until = start + run.b->duration_ns;
+	int rc = 0;
+
+	hist_reset(&run.hist);
+	run.done = 0;
+	run.now = start;
+	while (!rc && run.now < until) {
+		for (struct slot *s; !rc && (s = run.ready) != NULL;) {
+			bool put =
+				run.b->put_percent && rng_below(&run.rng, 100) < run.b->put_percent;
+
+			run.ready = s->next;
+			rc = submit(s, put ? ROOST_KV_PUT : ROOST_KV_GET, draw_key());
+		}
+		if (!rc)
+			rc = poll_once();
+		if (!run.now_is_fresh)
+			run.now = clock_ns();
+	}
+	*ns = run.now - start;
+	return rc ? rc : run.err;
+}
+
+static bool make_slots(void)
+{
+	uint64_t n = run.b->batch * run.b->depth;
+
+	run.slots = calloc(n, sizeof(*run.slots));
+	run.values = calloc(n, run.b->value + 1);
+	if (!run.slots || !run.values)
+		return false;
+	for (uint64_t i = 0; i < n; i++) {
+		run.slots[i].value = run.values + i * (run.b->value + 1);
+		run.slots[i].next = run.ready;
+		run.ready = &run.slots[i];
+	}
+	return true;
+}
+
+static void print(uint64_t done, uint64_t ns)
+{
+	const struct kv_bench *b = run.b;
+	double rate = (double)done * 1e9 / (double)ns;
+	double p50 = (double)hist_percentile(&run.hist, 50) / 1e3;
+	double p99 = (double)hist_percentile(&run.hist, 99) / 1e3;
+	json_t *o;
+
+	if (!b->json) {
+		printf("%.3f million operations a second, p50 %.1f us, p99 %.1f us (%" PRIu64
+		       "%% PUT, batches of %" PRIu64 ", %" PRIu64 " in flight)\n",
+		       rate / 1e6, p50, p99, b->put_percent, b->batch, b->depth);
+		return;
+	}
+	o = json_pack("{s:s,s:I,s:f,s:f,s:f,s:I,s:I,s:I,s:I,s:I,s:f}", "tool", "kv bench",
+		      "operations", (json_int_t)done, "per_second", rate, "p50_us", p50, "p99_us",
+		      p99, "batch", (json_int_t)b->batch, "depth", (json_int_t)b->depth, "keys",
+		      (json_int_t)b->keys, "value", (json_int_t)b->value, "put_percent",
+		      (json_int_t)b->put_percent, "zipf", b->zipf);
+	json_dumpf(o, stdout, JSON_COMPACT);
+	putchar('\n');
+	json_decref(o);
+}
+
+int kv_bench_run(const struct opt_command *cmd, struct roost_kv *kv, const struct kv_bench *b)
+{
+	uint64_t ns = 0, done;
+	int rc;
+
+	run.b = b;
+	run.kv = kv;
+	rng_seed(&run.rng, SEED);
+	if (b->zipf > 0)
+		zipf_prepare(b->keys, b->zipf);
+	rc = make_slots() ? load() : -ENOMEM;
+	if (!rc)
+		rc = measure(&ns);
+	done = run.done;
+	if (!rc)
+		rc = roost_kv_wait(kv);
+	if (!rc && run.wrong)
+		rc = opt_failed(cmd, "%" PRIu64 " values were not those of their keys", run.wrong);
+	else if (rc)
+		rc = opt_failed(cmd, "%s", kv_error(rc));
+	else
+		print(done, ns);
+	return rc;
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* `roost kv`: operations on the store of a node, from the command line. */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/kv/kv.h"
+#include "cli/options.h"
+#include "roost/node.h"
+
+#define TIMEOUT_NS UINT64_C(10000000000)
+#define INCR_TRIES 1000
+
+static struct {
+	const char *port;
+	uint64_t service, timeout, ttl;
+	struct kv_bench bench;
+	bool keys_only;
+} want = {.service = ROOST_NODE_SERVICE,
+	  .timeout = TIMEOUT_NS,
+	  .bench = {.keys = 100000,
+		    .value = 64,
+		    .put_percent = 5,
+		    .batch = 16,
+		    .depth = 16,
+		    .duration_ns = 3000000000}};
+
+static const struct opt opts[] = {
+	OPT_VALUE("ttl", 0, OPT_COUNT, &want.ttl, "SECONDS",
+		  "put: the pair expires after this time (never)", .max = 4294967295.0),
+	OPT_SWITCH("keys-only", 0, &want.keys_only, "scan: without the values"),
+	OPT_VALUE("batch", 'b', OPT_COUNT, &want.bench.batch, "N",
+		  "bench: operations of a batch (16)", .min = 1, .max = 1024),
+	OPT_VALUE("depth", 'd', OPT_COUNT, &want.bench.depth, "N", "bench: batches in flight (16)",
+		  .min = 1, .max = 48),
+	OPT_VALUE("keys", 0, OPT_COUNT, &want.bench.keys, "N", "bench: different keys (100k)",
+		  .min = 1, .max = 1e9),
+	OPT_VALUE("value", 0, OPT_BYTES, &want.bench.value, "SIZE", "bench: bytes of a value (64)",
+		  .max = 1 << 20),
+	OPT_VALUE("put", 0, OPT_COUNT, &want.bench.put_percent, "N",
+		  "bench: percent of PUTs; the others are GETs (5)", .max = 100),
+	OPT_VALUE("zipf", 0, OPT_NUMBER, &want.bench.zipf, "SKEW",
+		  "bench: draw keys from a Zipf distribution (uniform)", .max = 0.999),
+	OPT_VALUE("duration", 0, OPT_TIME, &want.bench.duration_ns, "TIME", "bench: duration (3s)",
+		  .min = 1e6, .max = 3600e9),
+	OPT_VALUE("timeout", 0, OPT_TIME, &want.timeout, "TIME",
+		  "for the connection, and each answer (10s)", .min = 1e6, .max = 3600e9),
+	OPT_VALUE("service", 's', OPT_COUNT, &want.service, "N", "where the node listens (4792)",
+		  .min = 1, .max = 65535),
+	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
+		  "of this end: udp or shm, address, options\n(ROOST_PORT, else chosen)"),
+	OPT_SWITCH("json", 'j', &want.bench.json, "stat, bench: one JSON object on stdout"),
+	OPT_END};
+
+static const char *const verbs[] = {"get", "put", "del", "incr", "scan", "stat", "bench", NULL};
+enum verb { GET, PUT, DEL, INCR, SCAN, STAT, BENCH };
+
+static const struct opt_command cmd = {
+	.name = "kv",
+	.synopsis = "[OPTIONS] get|del ADDR KEY\n"
+		    "[OPTIONS] put ADDR KEY VALUE\n"
+		    "[OPTIONS] incr ADDR KEY [N]\n"
+		    "[OPTIONS] scan|stat|bench ADDR",
+	.about =
+		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
+		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
+		"each pair. bench stores its keys first, and replaces pairs with the same keys.",
+	.opts = opts,
+	.examples = "  roost kv put 127.0.0.2 colour green\n"
+		    "  roost kv get 127.0.0.2 colour\n"
+		    "  roost kv bench 127.0.0.2 --batch 64 --put 50 --zipf 0.99\n",
+	.words = verbs,
+};
+
+static struct roost_kv *kv;
+
+const char *kv_error(int err)
+{
+	switch (err) {
+	case -ENOENT:
+		return "no such key";
+	case -E2BIG:
+		return "the key or value is too long (255 bytes, 1 MiB)";
+	case -ENOSPC:
+		return "the store is full: start the node with a larger --kv";
+	case -EOPNOTSUPP:
+		return "the node has no store: start it with --kv SIZE";
+	case -ENOTCONN:
+		return "the connection ended";
+	case -ETIMEDOUT:
+		return "no answer in time (--timeout)";
+	default:
+		return strerror(-err);
+	}
+}
+
+/* ---- verbs ---- */
+
+static int show(int rc)
+{
+	return rc ? opt_failed(&cmd, "%s", kv_error(rc)) : CLI_OK;
+}
+
+static int do_get(const char *key)
+{
+	char *value = malloc(ROOST_KV_VALUE_MAX);
+	size_t len;
+	int rc;
+
+	if (!value)
+		return show(-ENOMEM);
+	rc = roost_kv_get(kv, key, strlen(key), value, ROOST_KV_VALUE_MAX, &len);
+	if (!rc) {
+		fwrite(value, 1, len, stdout);
+		putchar('\n');
+	}
+	free(value);
+	return show(rc);
+}
+
+/* One try to replace the number. Returns -ECANCELED if another client was faster. */
+static int try_incr(const char *key, uint64_t by, uint64_t *value)
+{
+	char old[24], new[24], *end;
+	struct roost_kv_op op = {.key = key,
+				 .key_len = (uint32_t)strlen(key),
+				 .value = new,
+				 .expect = old,
+				 .ttl = (uint32_t)want.ttl};
+	size_t len = 0;
+	int rc = roost_kv_get(kv, key, strlen(key), old, sizeof(old) - 1, &len);
+
+	if (rc && rc != -ENOENT)
+		return rc == -EMSGSIZE ? -EINVAL : rc;
+	old[rc ? 0 : len] = '\0';
+	*value = strtoull(old, &end, 10);
+	if (!rc && (!isdigit((unsigned char)*old) || *end))
+		return -EINVAL;
+	*value += by;
+	op.code = rc ? ROOST_KV_PUT_ABSENT : ROOST_KV_PUT_COMPARE;
+	op.expect_len = (uint32_t)len;
+	op.value_len = (uint32_t)snprintf(new, sizeof(new), "%" PRIu64, *value);
+	rc = roost_kv_run(kv, &op, 1);
+	if (!rc)
+		rc = op.status;
+	return rc == -EEXIST || rc == -ENOENT ? -ECANCELED : rc;
+}
+
+static int do_incr(const char *key, const char *by)
+{
+	uint64_t value = 0, step = by ? strtoull(by, NULL, 10) : 1;
+	int rc = -ECANCELED;
+
+	for (unsigned i = 0; rc == -ECANCELED && i < INCR_TRIES; i++)
+		rc = try_incr(key, step, &value);
+	if (rc == -EINVAL)
+		return opt_failed(&cmd, "the value is not a decimal number");
+	if (!rc)
+		printf("%" PRIu64 "\n", value);
+	return show(rc);
+}
+
+static int do_scan(void)
+{
+	uint32_t cap = 2 * ROOST_KV_VALUE_MAX;
+	struct roost_kv_op op = {.code = ROOST_KV_SCAN,
+				 .function = want.keys_only ? ROOST_KV_SCAN_KEYS : 0,
+				 .out = malloc(cap),
+				 .out_cap = cap};
+	struct roost_kv_pair p;
+	int rc = op.out ? 0 : -ENOMEM;
+
+	while (!rc) {
+		uint32_t at = 0;
+
+		rc = roost_kv_run(kv, &op, 1);
+		if (!rc)
+			rc = op.status;
+		if (rc)
+			break;
+		while (roost_kv_next_pair(&op, &at, &p, &op.cursor)) {
+			fwrite(p.key, 1, p.key_len, stdout);
+			if (!want.keys_only) {
+				putchar('\t');
+				fwrite(p.value, 1, p.value_len, stdout);
+			}
+			putchar('\n');
+		}
+		if (!op.cursor)
+			break;
+	}
+	free(op.out);
+	return show(rc);
+}
+
+static int do_stat(void)
+{
+	struct roost_kv_stat s = {0};
+	struct roost_kv_op op = {.code = ROOST_KV_STAT, .out = &s, .out_cap = sizeof(s)};
+	const struct {
+		const char *name;
+		uint64_t *value;
+	} rows[] = {{"pairs", &s.pairs},     {"inline_pairs", &s.inline_pairs},
+		    {"buckets", &s.buckets}, {"chained", &s.chained},
+		    {"slots", &s.slots},     {"used", &s.used},
+		    {"limit", &s.limit},     {"evicted", &s.evicted},
+		    {"expired", &s.expired}, {"operations", &s.operations},
+		    {"batches", &s.batches}};
+	json_t *o;
+	int rc = roost_kv_run(kv, &op, 1);
+
+	if (!rc)
+		rc = op.status;
+	if (rc)
+		return show(rc);
+	o = json_object();
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		json_object_set_new(o, rows[i].name, json_integer((json_int_t)*rows[i].value));
+		if (!want.bench.json)
+			printf("%-14s %" PRIu64 "\n", rows[i].name, *rows[i].value);
+	}
+	if (want.bench.json) {
+		json_dumpf(o, stdout, JSON_COMPACT);
+		putchar('\n');
+	}
+	json_decref(o);
+	return CLI_OK;
+}
+
+static int perform(enum verb verb, char **args)
+{
+	switch (verb) {
+	case GET:
+		return do_get(args[0]);
+	case PUT:
+		return show(roost_kv_put(kv, args[0], strlen(args[0]), args[1], strlen(args[1]),
+					 (uint32_t)want.ttl));
+	case DEL:
+		return show(roost_kv_delete(kv, args[0], strlen(args[0])));
+	case INCR:
+		return do_incr(args[0], args[1]);
+	case SCAN:
+		return do_scan();
+	case STAT:
+		return do_stat();
+	case BENCH:
+		return kv_bench_run(&cmd, kv, &want.bench);
+	}
+	return CLI_USAGE;
+}
+
+/* ---- the command ---- */
+
+static int reach(const char *host)
+{
+	struct roost_kv_attr attr = {.batches = (unsigned)want.bench.depth,
+				     .ops = (unsigned)want.bench.batch,
+				     .timeout_ms = (int)(want.timeout / 1000000)};
+	int rc = roost_kv_open(host, (uint16_t)want.service, &attr, &kv);
+
+	if (!rc)
+		return 0;
+	return opt_failed(&cmd, "%s, service %" PRIu64 ": %s", host, want.service,
+			  rc == -ECONNREFUSED	? "no node listens there (roost node --kv)"
+			  : rc == -EHOSTUNREACH ? "no such host, or no way to it"
+						: kv_error(rc));
+}
+
+static int find_verb(const char *word)
+{
+	for (int i = 0; verbs[i]; i++) {
+		if (!strcmp(verbs[i], word))
+			return i;
+	}
+	return -1;
+}
+
+int cmd_kv(int argc, char **argv)
+{
+	static const unsigned char operands[][2] = {
+		[GET] = {1, 1},	 [PUT] = {2, 2},  [DEL] = {1, 1},  [INCR] = {1, 2},
+		[SCAN] = {0, 0}, [STAT] = {0, 0}, [BENCH] = {0, 0}};
+	int at = opt_parse(&cmd, argc, argv, false), verb, given, rc;
+
+	if (at < 0)
+		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
+	if (argc - at < 2)
+		return opt_usage(&cmd, "do what, and where? roost kv get ADDR KEY");
+	verb = find_verb(argv[at]);
+	if (verb < 0)
+		return opt_usage(&cmd, "'%s' is none of get, put, del, incr, scan, stat and bench",
+				 argv[at]);
+	given = argc - at - 2;
+	if (given < operands[verb][0])
+		return opt_usage(&cmd, "%s wants more: see the forms", argv[at]);
+	if (given > operands[verb][1])
+		return opt_usage(&cmd, "'%s' is too much", argv[argc - 1]);
+	opt_environment(want.port, 0);
+	if (reach(argv[at + 1]))
+		return CLI_FAILED;
+	rc = perform((enum verb)verb, argv + at + 2);
+	roost_kv_close(kv);
+	return rc;
+}

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A connection to the store of a node. Operations are encoded into the current batch when they are
+ * submitted. A batch is a call of the kernel `kv`; its reply sets the results of its operations.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/export.h"
+#include "kvclient/client.h"
+
+#define BATCHES	   16u
+#define OPS	   64u
+#define OPS_MAX	   1024u
+#define TIMEOUT_MS 5000
+#define SPIN_NS	   200000u /* a wait polls for so long, then sleeps between polls */
+#define NAP_NS	   50000u
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- the end of operations ---- */
+
+static void complete(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	kv->open--;
+	kv->completed++;
+	op->done = true;
+	if (op->complete)
+		op->complete(op);
+}
+
+static void complete_all(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	for (struct roost_kv_op *next; op; op = next) {
+		next = op->next;
+		complete(kv, op);
+	}
+}
+
+static void append(struct op_list *to, const struct op_list *from)
+{
+	if (!from->first)
+		return;
+	if (to->last)
+		to->last->next = from->first;
+	else
+		to->first = from->first;
+	to->last = from->last;
+}
+
+static void pop_flight(struct roost_kv *kv)
+{
+	kv->oldest = kv->oldest + 1 == kv->batches ? 0 : kv->oldest + 1;
+	kv->in_flight--;
+}
+
+/* Ends all operations when the connection has ended. Calls stay abandoned: their buffers may be written. */
+static void fail_all(struct roost_kv *kv, int err)
+{
+	struct op_list all = kv->ops;
+
+	kv->err = err;
+	kv->ops = (struct op_list){0};
+	append(&all, &kv->again);
+	kv->again = (struct op_list){0};
+	for (; kv->in_flight; pop_flight(kv)) {
+		struct flight *f = &kv->flight[kv->oldest];
+
+		append(&all, &f->ops);
+		roost_call_end(kv->caller, f->id);
+	}
+	if (kv->lane.op) {
+		op_list_add(&all, kv->lane.op);
+		roost_call_end(kv->lane.caller, kv->lane.id);
+		kv->lane.op = NULL;
+	}
+	for (struct roost_kv_op *op = all.first; op; op = op->next)
+		op->status = err;
+	complete_all(kv, all.first);
+}
+
+/* ---- the current batch ---- */
+
+static void begin_batch(struct roost_kv *kv)
+{
+	kvwire_begin(&kv->w, kv->batch, kv->batch_max);
+	kv->resend = false;
+	kv->ops = (struct op_list){0};
+}
+
+/* Sends the current batch. Returns -EAGAIN if too many are in flight. */
+static int send_batch(struct roost_kv *kv)
+{
+	struct flight *f;
+	int rc;
+
+	if (!kv->w.count)
+		return 0;
+	if (kv->in_flight == kv->batches)
+		return -EAGAIN;
+	f = &kv->flight[(kv->oldest + kv->in_flight) % kv->batches];
+	rc = -roost_call_begin(kv->caller, ROOST_KV_OP, kv->node->hello.rkey, kv->batch,
+			       (uint32_t)kvwire_finish(&kv->w, 0), 0, &f->id);
+	if (rc == -ENOMEM) /* the send queue is full */
+		return -EAGAIN;
+	if (rc)
+		return rc == -EAGAIN ? rc : -ENOTCONN;
+	f->ops = kv->ops;
+	kv->in_flight++;
+	begin_batch(kv);
+	return 0;
+}
+
+static bool add(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	if (kv->w.count == kv->ops_max || !kvwire_add(&kv->w, op))
+		return false;
+	op_list_add(&kv->ops, op);
+	return true;
+}
+
+/* ---- replies ---- */
+
+/* Asks again for data that were cut: in the current batch, or in the lane. */
+static void ask_again(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	if (op->out_len > SHORT_MAX || !add(kv, op))
+		op_list_add(&kv->again, op);
+	else
+		kv->resend = true;
+}
+
+/* The oldest batch is done. */
+static void land(struct roost_kv *kv, const struct roost_result *result)
+{
+	struct flight *f = &kv->flight[kv->oldest];
+	struct roost_kv_op *op = f->ops.first, *next;
+	struct op_list done = {0};
+
+	kvc_take_reply(op, result);
+	roost_call_end(kv->caller, f->id);
+	pop_flight(kv);
+	for (; op; op = next) {
+		next = op->next;
+		if (op->status == -EAGAIN)
+			ask_again(kv, op);
+		else
+			op_list_add(&done, op);
+	}
+	complete_all(kv, done.first);
+}
+
+/* Starts the next operation that waits for the lane. */
+static void start_again(struct roost_kv *kv)
+{
+	struct roost_kv_op *op = kv->again.first;
+	int rc;
+
+	if (!op || kv->lane.op)
+		return;
+	kv->again.first = op->next;
+	if (!op->next)
+		kv->again.last = NULL;
+	rc = kvc_long_start(kv, op);
+	if (!rc)
+		return;
+	op->status = rc;
+	complete(kv, op);
+}
+
+static void poll_lane(struct roost_kv *kv)
+{
+	struct roost_kv_op *op = kvc_long_poll(kv);
+
+	if (!op)
+		return;
+	if (op->status == -EBUSY) /* the node's buffers are taken: the operation was not done */
+		op_list_add(&kv->again, op);
+	else
+		complete(kv, op);
+}
+
+ROOST_EXPORT int roost_kv_poll(struct roost_kv *kv)
+{
+	unsigned before = kv->completed;
+	struct roost_result result;
+
+	while (kv->in_flight && !kv->err) {
+		int rc = roost_call_poll(kv->caller, kv->flight[kv->oldest].id, &result);
+
+		if (!rc)
+			land(kv, &result);
+		else if (rc != EAGAIN)
+			kv->err = -rc;
+		else
+			break;
+	}
+	if (!kv->err) {
+		poll_lane(kv);
+		start_again(kv);
+		if (kv->resend && send_batch(kv) == -ENOTCONN)
+			kv->err = -ENOTCONN;
+	}
+	if (kv->err && kv->open)
+		fail_all(kv, kv->err);
+	return (int)(kv->completed - before);
+}
+
+/* Polls once, and sleeps if this wait takes long. Returns 0 or the error of the connection. */
+static int wait_step(struct roost_kv *kv, uint64_t start)
+{
+	uint64_t waited;
+
+	if (!roost_kv_poll(kv)) {
+		waited = now_ns() - start;
+		if (waited > kv->timeout_ns)
+			fail_all(kv, -ETIMEDOUT);
+		else if (waited > SPIN_NS)
+			nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+	}
+	return kv->err;
+}
+
+ROOST_EXPORT int roost_kv_flush(struct roost_kv *kv)
+{
+	uint64_t start;
+	int rc = kv->err ? kv->err : send_batch(kv);
+
+	if (rc != -EAGAIN)
+		return rc;
+	start = now_ns();
+	do {
+		rc = wait_step(kv, start);
+		if (!rc)
+			rc = send_batch(kv);
+	} while (rc == -EAGAIN);
+	return rc;
+}
+
+ROOST_EXPORT int roost_kv_wait(struct roost_kv *kv)
+{
+	uint64_t start = now_ns();
+	unsigned seen = kv->completed;
+	int rc = 0;
+
+	while (kv->open && !rc) {
+		rc = roost_kv_flush(kv);
+		if (!rc)
+			rc = wait_step(kv, start);
+		if (seen != kv->completed) {
+			seen = kv->completed;
+			start = now_ns();
+		}
+	}
+	return kv->err ? kv->err : rc;
+}
+
+/* ---- submitting ---- */
+
+static int check(const struct roost_kv_op *op)
+{
+	bool keyless = op->code == ROOST_KV_SCAN || op->code == ROOST_KV_STAT;
+
+	if (op->code >= ROOST_KV_CODES || (!op->key_len && !keyless))
+		return -EINVAL;
+	if (op->key_len > ROOST_KV_KEY_MAX || op->value_len > ROOST_KV_VALUE_MAX ||
+	    op->expect_len > ROOST_KV_VALUE_MAX)
+		return -E2BIG;
+	return 0;
+}
+
+static int submit_long(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	uint64_t start = now_ns();
+	int rc = roost_kv_flush(kv);
+
+	while (!rc && (kv->lane.op || kv->again.first))
+		rc = wait_step(kv, start);
+	return rc ? rc : kvc_long_start(kv, op);
+}
+
+ROOST_EXPORT int roost_kv_submit(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	int rc = kv->err ? kv->err : check(op);
+
+	if (rc)
+		return rc;
+	op->done = false;
+	op->status = 0;
+	op->out_len = 0;
+	if (!add(kv, op)) {
+		rc = roost_kv_flush(kv);
+		if (rc)
+			return rc;
+		/* Callbacks may have filled the new batch again. */
+		if (!add(kv, op)) {
+			rc = submit_long(kv, op);
+			if (rc)
+				return rc;
+		}
+	}
+	kv->open++;
+	return kv->w.count == kv->ops_max ? roost_kv_flush(kv) : 0;
+}
+
+ROOST_EXPORT int roost_kv_run(struct roost_kv *kv, struct roost_kv_op *ops, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		int rc = roost_kv_submit(kv, &ops[i]);
+		if (rc) {
+			ops[i].status = rc;
+			ops[i].done = true;
+		}
+	}
+	return roost_kv_wait(kv);
+}
+
+static int run_one(struct roost_kv *kv, struct roost_kv_op *op)
+{
+	int rc = roost_kv_run(kv, op, 1);
+
+	return rc ? rc : op->status;
+}
+
+ROOST_EXPORT int roost_kv_get(struct roost_kv *kv, const void *key, size_t key_len, void *out,
+			      size_t cap, size_t *len)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_GET, .key = key, .out = out};
+	int rc;
+
+	if (key_len > ROOST_KV_KEY_MAX)
+		return -E2BIG;
+	op.key_len = (uint32_t)key_len;
+	op.out_cap = cap < ROOST_KV_VALUE_MAX ? (uint32_t)cap : ROOST_KV_VALUE_MAX;
+	rc = run_one(kv, &op);
+	*len = op.out_len;
+	return rc;
+}
+
+ROOST_EXPORT int roost_kv_put(struct roost_kv *kv, const void *key, size_t key_len,
+			      const void *value, size_t len, uint32_t ttl)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_PUT, .key = key, .value = value, .ttl = ttl};
+
+	if (key_len > ROOST_KV_KEY_MAX || len > ROOST_KV_VALUE_MAX)
+		return -E2BIG;
+	op.key_len = (uint32_t)key_len;
+	op.value_len = (uint32_t)len;
+	return run_one(kv, &op);
+}
+
+ROOST_EXPORT int roost_kv_delete(struct roost_kv *kv, const void *key, size_t key_len)
+{
+	struct roost_kv_op op = {.code = ROOST_KV_DELETE, .key = key};
+
+	if (key_len > ROOST_KV_KEY_MAX)
+		return -E2BIG;
+	op.key_len = (uint32_t)key_len;
+	return run_one(kv, &op);
+}
+
+/* ---- connections ---- */
+
+/* Returns the bytes of parameters that fit into a packet of the connection, or 0. */
+static uint32_t packet_room(struct ibv_qp *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	uint32_t mtu;
+
+	if (ibv_query_qp(qp, &attr, IBV_QP_PATH_MTU, &init))
+		return 0;
+	mtu = 128u << attr.path_mtu;
+	return mtu - (uint32_t)sizeof(struct roost_rpc_head);
+}
+
+ROOST_EXPORT int roost_kv_open(const char *host, uint16_t service, const struct roost_kv_attr *attr,
+			       struct roost_kv **out)
+{
+	static const struct roost_kv_attr defaults;
+	struct roost_kv *kv;
+	int timeout, rc;
+
+	if (!attr)
+		attr = &defaults;
+	if (attr->batches > CALLS_MAX || attr->ops > OPS_MAX || attr->timeout_ms < 0)
+		return -EINVAL;
+	kv = calloc(1, sizeof(*kv));
+	if (!kv)
+		return -ENOMEM;
+	kv->batches = attr->batches ? attr->batches : BATCHES;
+	kv->ops_max = attr->ops ? attr->ops : OPS;
+	timeout = attr->timeout_ms ? attr->timeout_ms : TIMEOUT_MS;
+	kv->timeout_ns = (uint64_t)timeout * 1000000u;
+	rc = -roost_node_connect(host, service, timeout, &kv->node);
+	if (rc)
+		goto free_kv;
+	rc = -ENOMEM;
+	kv->batch_max = packet_room(kv->node->id->qp);
+	kv->caller = roost_caller_create(kv->node->id->qp, kv->batches, KVWIRE_REPLY_MAX);
+	if (!kv->caller || !kv->batch_max)
+		goto close_node;
+	begin_batch(kv);
+	*out = kv;
+	return 0;
+
+close_node:
+	roost_node_close(kv->node);
+	if (kv->caller)
+		roost_caller_destroy(kv->caller);
+free_kv:
+	free(kv);
+	return rc;
+}
+
+ROOST_EXPORT void roost_kv_close(struct roost_kv *kv)
+{
+	fail_all(kv, -ENOTCONN);
+	/* The queue pair first: replies to abandoned calls may still arrive. */
+	roost_node_close(kv->node);
+	kvc_long_close(kv);
+	roost_caller_destroy(kv->caller);
+	free(kv);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Internals of a connection to a store, for the files of src/kvclient. */
+#ifndef ROOST_KVCLIENT_CLIENT_H
+#define ROOST_KVCLIENT_CLIENT_H
+
+#include <infiniband/verbs.h>
+
+#include "kvwire/kvwire.h"
+#include "roost/kv.h"
+#include "roost/node.h"
+#include "roost/verbs.h"
+
+#define CALLS_MAX 48u /* of the queue pair's 64 sends */
+/* A value that was cut is asked for again in a batch up to this length, else in a long reply. */
+#define SHORT_MAX 8192u
+
+struct op_list {
+	struct roost_kv_op *first, *last;
+};
+
+static inline void op_list_add(struct op_list *l, struct roost_kv_op *op)
+{
+	op->next = NULL;
+	if (l->last)
+		l->last->next = op;
+	else
+		l->first = op;
+	l->last = op;
+}
+
+/* A batch in flight. */
+struct flight {
+	struct op_list ops;
+	unsigned id; /* of the call */
+};
+
+/* Calls with an operation that does not fit into a packet, or whose reply does not: one at a time. */
+struct long_lane {
+	struct roost_caller *caller; /* NULL: not used yet */
+	struct roost_kv_op *op;	     /* in flight; NULL: none */
+	unsigned id;
+	uint8_t *batch; /* KVWIRE_BATCH_MAX bytes */
+	struct ibv_mr *mr;
+};
+
+struct roost_kv {
+	struct roost_node *node;
+	struct roost_caller *caller;
+	unsigned batches, ops_max;
+	uint64_t timeout_ns;
+	int err;		  /* the connection ended */
+	unsigned open, completed; /* operations: not done, and done in all */
+
+	struct kvwire_writer w; /* the current batch */
+	uint8_t batch[ROOST_RPC_MAX_PARAMS];
+	uint32_t batch_max; /* bytes: the path MTU less the head of a call */
+	struct op_list ops;
+
+	/* a ring, the oldest at `oldest`: its reply comes first, or nearly so */
+	struct flight flight[CALLS_MAX];
+	unsigned oldest, in_flight;
+	struct long_lane lane;
+	bool resend;	      /* the current batch has operations that ask again */
+	struct op_list again; /* to be asked for in the long lane when it is free */
+};
+
+/* ---- long.c ---- */
+
+/* Starts an operation in the lane, which is free. Returns 0 or a negative errno. */
+int kvc_long_start(struct roost_kv *kv, struct roost_kv_op *op);
+/*
+ * Checks the operation in the lane. If it is done, frees the lane, sets the status of the operation
+ * and returns it; else NULL. Sets kv->err if the connection has ended.
+ */
+struct roost_kv_op *kvc_long_poll(struct roost_kv *kv);
+void kvc_long_close(struct roost_kv *kv); /* after the queue pair was destroyed */
+
+/* ---- reply.c ---- */
+
+/*
+ * Sets the results of operations from the reply of their call. Operations whose data were cut, and
+ * for which `out` has room, keep the status -EAGAIN and the length in out_len.
+ */
+void kvc_take_reply(struct roost_kv_op *first, const struct roost_result *result);
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Replies: the results of operations, and the pairs of a scan. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/export.h"
+#include "kvclient/client.h"
+#include "kvwire/number.h"
+
+static void take_result(struct roost_kv_op *op, const struct kvwire_result *got)
+{
+	op->status = got->status;
+	op->out_len = got->len;
+	if (!got->cut && !got->data) {
+		op->out_len = 0;
+		return;
+	}
+	if (got->len > op->out_cap) {
+		/* The old value of a comparison is left out without an error of its own. */
+		if (!op->status)
+			op->status = -EMSGSIZE;
+	} else if (got->cut) {
+		if (!op->status)
+			op->status = -EAGAIN;
+	} else if (got->len) {
+		memcpy(op->out, got->data, got->len);
+	}
+}
+
+static int status_of(const struct roost_result *result)
+{
+	switch (result->status) {
+	case ROOST_RPC_OK:
+		return 0;
+	case ROOST_RPC_NO_KERNEL:
+	case ROOST_RPC_DISABLED:
+		return -EOPNOTSUPP;
+	case ROOST_KV_BUSY:
+	case ROOST_RPC_BUSY:
+		return -EBUSY;
+	default:
+		return -EIO;
+	}
+}
+
+void kvc_take_reply(struct roost_kv_op *first, const struct roost_result *result)
+{
+	int rc = status_of(result);
+	struct kvwire_results r;
+	struct kvwire_result got;
+
+	if (!rc && (!result->data || kvwire_reply_open(&r, result->data, result->len)))
+		rc = -EIO;
+	for (struct roost_kv_op *op = first; op; op = op->next) {
+		op->out_len = 0;
+		if (!rc && kvwire_reply_next(&r, &got) != 1)
+			rc = -EIO;
+		if (rc)
+			op->status = rc;
+		else
+			take_result(op, &got);
+	}
+}
+
+ROOST_EXPORT bool roost_kv_next_pair(const struct roost_kv_op *scan, uint32_t *at,
+				     struct roost_kv_pair *pair, uint64_t *next)
+{
+	const uint8_t *data = scan->out;
+	size_t len;
+
+	if (scan->out_len < KVWIRE_CURSOR) {
+		*next = 0;
+		return false;
+	}
+	*next = get_u64(data);
+	if (!*at)
+		*at = KVWIRE_CURSOR;
+	len = kvwire_get_pair(data + *at, scan->out_len - *at, pair);
+	*at += (uint32_t)len;
+	return len;
+}

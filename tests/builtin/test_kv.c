@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The kernel `kv` against a plain model, over good and bad links: each operation is done once, its
+ * result is right, and batches that make no sense hurt nobody.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "builtin/builtin.h"
+#include "kvwire/kvwire.h"
+#include "rig.h"
+
+#define SEED  19
+#define KEYS  24u
+#define OPS   48u
+#define BATCH 960u /* path MTU of 1024, less the head of the call */
+
+static struct rig R, *const r = &R;
+
+/* The model: values have a length and a number, from which their bytes follow. */
+static struct {
+	bool present;
+	uint32_t len;
+	uint8_t value[512];
+} model[KEYS];
+
+static void open_rig(const struct sim_params *sp)
+{
+	static struct roost_kv_config config = {.size = 8u << 20};
+
+	rig_open(r, SEED, &(struct rig_shape){.sp = *sp});
+	assert_int_equal(runtime_deploy(r->f, kernels_builtin("kv"), &config), 0);
+	memset(model, 0, sizeof(model));
+}
+
+struct text {
+	char key[8];
+	uint8_t value[512], expect[512];
+	unsigned k;
+};
+
+static void random_op(struct rng *rng, struct roost_kv_op *op, struct text *t)
+{
+	uint32_t most = rng_below(rng, 8) ? 24 : 300;
+
+	t->k = (unsigned)rng_below(rng, KEYS);
+	snprintf(t->key, sizeof(t->key), "key%u", t->k);
+	*op = (struct roost_kv_op){.code = (uint8_t)rng_below(rng, ROOST_KV_TOUCH + 1),
+				   .key = t->key,
+				   .key_len = (uint32_t)strlen(t->key)};
+	if (kvwire_has_value(op->code)) {
+		op->value = t->value;
+		op->value_len = (uint32_t)rng_below(rng, most);
+		memset(t->value, (int)rng_below(rng, 256), op->value_len);
+	}
+	if (op->code == ROOST_KV_PUT_COMPARE) {
+		op->expect = t->expect;
+		op->expect_len = model[t->k].len;
+		memcpy(t->expect, model[t->k].value, model[t->k].len);
+		if (rng_below(rng, 2))
+			op->expect_len = (uint32_t)rng_below(rng, op->expect_len + 1);
+	}
+}
+
+/* Applies an operation to the model and compares the result. */
+static void judge(const struct roost_kv_op *op, unsigned k, const struct kvwire_result *got)
+{
+	bool there = model[k].present, store = false;
+	int status = 0;
+
+	switch (op->code) {
+	case ROOST_KV_GET:
+		status = there ? 0 : -ENOENT;
+		assert_int_equal(got->data != NULL || got->cut, there);
+		if (!there)
+			break;
+		assert_int_equal(got->len, model[k].len);
+		if (got->data && got->len)
+			assert_memory_equal(got->data, model[k].value, got->len);
+		break;
+	case ROOST_KV_PUT:
+		store = true;
+		break;
+	case ROOST_KV_PUT_ABSENT:
+		store = !there;
+		status = there ? -EEXIST : 0;
+		break;
+	case ROOST_KV_PUT_PRESENT:
+		store = there;
+		status = there ? 0 : -ENOENT;
+		break;
+	case ROOST_KV_PUT_COMPARE:
+		store = there && op->expect_len == model[k].len &&
+			memcmp(op->expect, model[k].value, model[k].len) == 0;
+		status = !there ? -ENOENT : store ? 0 : -ECANCELED;
+		if (status == -ECANCELED && got->data)
+			assert_memory_equal(got->data, model[k].value, model[k].len);
+		break;
+	case ROOST_KV_DELETE:
+		status = there ? 0 : -ENOENT;
+		model[k].present = false;
+		model[k].len = 0;
+		break;
+	default:
+		status = there ? 0 : -ENOENT;
+	}
+	assert_int_equal(got->status, status);
+	if (!store)
+		return;
+	model[k].present = true;
+	model[k].len = op->value_len;
+	if (op->value_len)
+		memcpy(model[k].value, op->value, op->value_len);
+}
+
+static struct rig_reply call(const void *batch, size_t len, uint32_t room)
+{
+	/* Replies may be longer than those of the rig: they take its next slots, too. */
+	struct roost_rpc_head head = rig_head(r, 0, 0, 0, 0);
+	struct rig_reply reply;
+
+	head.reply_len = room + 8;
+	memset(r->caller[0].mem + room, 0, 8);
+	rig_post_head(r, 0, 0, ROOST_KV_OP, &head, batch, (uint32_t)len);
+	reply = rig_wait(r, 0, 0, room);
+	rig_reap(r);
+	return reply;
+}
+
+static void batches(const struct sim_params *sp, unsigned rounds)
+{
+	static struct roost_kv_op ops[OPS];
+	static struct text text[OPS];
+	uint8_t buf[BATCH];
+	struct kvwire_writer w;
+	struct kvwire_results results;
+	struct kvwire_result got;
+	struct rng rng;
+
+	rng_seed(&rng, SEED);
+	open_rig(sp);
+	for (unsigned round = 0; round < rounds; round++) {
+		/* Expected values are those before the batch: also stale ones are wanted. */
+		uint32_t room = rng_below(&rng, 4) ? 8000 : 300;
+		struct rig_reply a;
+		unsigned n = 0;
+
+		kvwire_begin(&w, buf, sizeof(buf));
+		do {
+			random_op(&rng, &ops[n], &text[n]);
+		} while (kvwire_add(&w, &ops[n]) && ++n < OPS);
+		a = call(buf, kvwire_finish(&w, 0), room);
+		assert_int_equal(a.status, ROOST_RPC_OK);
+		assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
+		assert_int_equal(results.flags, 0);
+		for (unsigned i = 0; i < n; i++) {
+			assert_int_equal(kvwire_reply_next(&results, &got), 1);
+			judge(&ops[i], text[i].k, &got);
+		}
+		assert_int_equal(kvwire_reply_next(&results, &got), 0);
+	}
+	rig_close(r);
+}
+
+static void as_the_model(void **state)
+{
+	batches(&(struct sim_params){.delay_ns = 1000}, 3000);
+}
+
+/* A retransmitted batch that was executed twice would differ from the model. */
+static void once_over_a_bad_link(void **state)
+{
+	batches(&(struct sim_params){.loss = 0.05, .dup = 0.05, .delay_ns = 1000}, 1500);
+}
+
+static int one(struct roost_kv_op *op, unsigned flags, uint32_t room, uint8_t *out)
+{
+	static uint8_t buf[BATCH];
+	struct kvwire_writer w;
+	struct kvwire_results results;
+	struct kvwire_result got;
+	struct rig_reply a;
+
+	kvwire_begin(&w, buf, sizeof(buf));
+	assert_true(kvwire_add(&w, op));
+	a = call(buf, kvwire_finish(&w, flags), room);
+	assert_int_equal(a.status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
+	assert_int_equal(kvwire_reply_next(&results, &got), 1);
+	op->out_len = got.len;
+	if (got.data)
+		memcpy(out, got.data, got.len);
+	return got.cut ? -EMSGSIZE : got.status;
+}
+
+/* A value that is longer than a packet comes as payload, and returns in pieces. */
+static void long_values(void **state)
+{
+	static uint8_t out[1 << 18];
+	uint32_t len = 200000;
+	uint8_t *batch, *value = malloc(len);
+	struct roost_kv_op put = {.code = ROOST_KV_PUT,
+				  .key = "long",
+				  .key_len = 4,
+				  .value = value,
+				  .value_len = len};
+	struct roost_kv_op get = {.code = ROOST_KV_GET, .key = "long", .key_len = 4};
+	struct kvwire_writer w;
+	struct rig_reply a;
+	uint32_t size;
+
+	assert_non_null(value);
+	for (uint32_t i = 0; i < len; i++)
+		value[i] = (uint8_t)(i * 7 + i / 256);
+	open_rig(&(struct sim_params){.loss = 0.02, .delay_ns = 1000});
+	batch = r->caller[0].mem + RIG_PAYLOAD;
+	kvwire_begin(&w, batch, RIG_MEM - RIG_PAYLOAD);
+	assert_true(kvwire_add(&w, &put));
+	size = (uint32_t)kvwire_finish(&w, 0);
+	rig_post(r, 0, 0, ROOST_KV_OP, NULL, 0, 1000, ROOST_RPC_STREAM);
+	rig_post_payload(r, 0, ROOST_KV_OP, size);
+	a = rig_wait(r, 0, 0, 1000);
+	assert_int_equal(a.status, ROOST_RPC_OK);
+	assert_int_equal(a.len, KVWIRE_HEAD + 1);
+	assert_int_equal(one(&get, 0, 8000, out), -EMSGSIZE);
+	assert_int_equal(get.out_len, len);
+	assert_int_equal(one(&get, KVWIRE_LONG, 8000, out), -EMSGSIZE);
+	assert_int_equal(one(&get, KVWIRE_LONG, len + 16, out), 0);
+	assert_int_equal(get.out_len, len);
+	assert_memory_equal(out, value, len);
+	free(value);
+	rig_close(r);
+}
+
+/* What makes no sense: nothing is done, or the operations before it. */
+static void nonsense(void **state)
+{
+	static const uint8_t other[] = {2, 0, 0, 0};
+	static const uint8_t beyond[] = {1, 0, 3, 0, 1, 1, 1, 'a', 'x', 0, 9, 'b', 0, 1, 'a'};
+	static const uint8_t many[] = {1, 0, 0xff, 0xff};
+	struct kvwire_results results;
+	struct kvwire_result got;
+	uint8_t out[16];
+	struct roost_kv_op get = {.code = ROOST_KV_GET, .key = "a", .key_len = 1};
+	struct roost_kv_op update = {.code = ROOST_KV_UPDATE, .key = "a", .key_len = 1};
+	struct rig_reply a;
+
+	open_rig(&(struct sim_params){0});
+	assert_int_equal(call(other, sizeof(other), 100).status, ROOST_RPC_BAD_PARAMS);
+	assert_int_equal(call(other, 3, 100).status, ROOST_RPC_BAD_PARAMS);
+	assert_int_equal(one(&get, 0, 100, out), -ENOENT);
+	a = call(beyond, sizeof(beyond), 100);
+	assert_int_equal(a.status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, a.data, a.len), 0);
+	assert_int_equal(results.flags, KVWIRE_BROKEN);
+	assert_int_equal(kvwire_reply_next(&results, &got), 1);
+	assert_int_equal(got.status, 0);
+	assert_int_equal(kvwire_reply_next(&results, &got), 0);
+	assert_int_equal(one(&get, 0, 100, out), 0);
+	assert_int_equal(one(&update, 0, 100, out), -EOPNOTSUPP);
+	a = call(beyond, sizeof(beyond), 15);
+	assert_int_equal(a.status, ROOST_RPC_TOO_LONG);
+	assert_int_equal(a.len, 16);
+	assert_int_equal(call(many, sizeof(many), 8000).status, ROOST_RPC_TOO_LONG);
+	/* Room for the results, which the node does not have. */
+	assert_int_equal(call(many, sizeof(many), 300000).status, ROOST_RPC_BAD_PARAMS);
+	rig_close(r);
+}
+
+/* A scan in small replies visits each pair. */
+static void scans(void **state)
+{
+	static uint8_t out[8192];
+	struct roost_kv_op scan = {.code = ROOST_KV_SCAN};
+	bool seen[500] = {false};
+	unsigned count = 0, calls = 0;
+	char key[8], value[8];
+
+	open_rig(&(struct sim_params){0});
+	for (unsigned i = 0; i < 500; i++) {
+		struct roost_kv_op put = {.code = ROOST_KV_PUT, .key = key, .value = value};
+
+		put.key_len = (uint32_t)snprintf(key, sizeof(key), "%u", i);
+		put.value_len = (uint32_t)snprintf(value, sizeof(value), "v%u", i);
+		assert_int_equal(one(&put, 0, 100, out), 0);
+	}
+	do {
+		struct roost_kv_pair pair;
+		size_t at = 8, len;
+
+		assert_int_equal(one(&scan, 0, 600, out), 0);
+		while ((len = kvwire_get_pair(out + at, scan.out_len - at, &pair)) != 0) {
+			int number;
+
+			memcpy(key, pair.key, pair.key_len);
+			key[pair.key_len] = '\0';
+			number = atoi(key);
+			assert_int_equal(pair.value_len, pair.key_len + 1);
+			assert_memory_equal(pair.value + 1, pair.key, pair.key_len);
+			count += !seen[number];
+			seen[number] = true;
+			at += len;
+		}
+		assert_int_equal(at, scan.out_len);
+		memcpy(&scan.cursor, out, 8);
+		calls++;
+	} while (scan.cursor);
+	assert_int_equal(count, 500);
+	assert_true(calls > 5);
+	rig_close(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(as_the_model), cmocka_unit_test(once_over_a_bad_link),
+		cmocka_unit_test(long_values),	cmocka_unit_test(nonsense),
+		cmocka_unit_test(scans),
+	};
+
+	printf("seed %d\n", SEED);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

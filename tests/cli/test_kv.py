@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""A store in a node, used by another process: by a program that checks every value, and by `roost kv`."""
+import json
+import os
+import subprocess
+import sys
+
+from cli import LIMIT, check, finish, last_json, one_line_error, run
+from node import Node, addresses
+
+CLIENT = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-client')
+
+
+def program(spec, where, rounds):
+    r = subprocess.run([CLIENT, where, str(rounds)], env=dict(os.environ, ROOST_PORT=spec), stdin=subprocess.DEVNULL, capture_output=True,
+                       text=True, timeout=LIMIT, check=False)
+    check(f'a program over {spec}', r.returncode == 0 and r.stdout == 'ok\n', r)
+
+
+def command(kind, where):
+    def kv(*args, env=None):
+        return run('kv', '--port', f'{kind}:{where[1]}', *args, env=env)
+
+    def says(what, out, *args):
+        r = kv(*args)
+        check(f'{kind}: {what}', r.returncode == 0 and r.stdout == out, r)
+
+    says('put', '', 'put', where[0], 'colour', 'green')
+    says('get', 'green\n', 'get', where[0], 'colour')
+    says('incr of no key', '1\n', 'incr', where[0], 'count')
+    says('incr', '42\n', 'incr', where[0], 'count', '41')
+    one_line_error('incr of a text', kv('incr', where[0], 'colour'), 1, 'decimal')
+    r = kv('scan', where[0])
+    check('scan', r.returncode == 0 and {'colour\tgreen', 'count\t42'} <= set(r.stdout.split('\n')), r)
+    r = kv('scan', where[0], '--keys-only')
+    check('scan of keys', r.returncode == 0 and {'colour', 'count'} <= set(r.stdout.split('\n')), r)
+    says('del', '', 'del', where[0], 'colour')
+    one_line_error('get of no key', kv('get', where[0], 'colour'), 1, 'no such key')
+    one_line_error('del of no key', kv('del', where[0], 'colour'), 1, 'no such key')
+    r = kv('bench', where[0], '--keys', '1000', '--duration', '0.2', '--json', '--zipf', '0.9')
+    j = last_json(r)
+    check('bench', r.returncode == 0 and j.get('per_second', 0) > 0 and 0 < j['p50_us'] <= j['p99_us'], r)
+    r = kv('stat', where[0], '--json')
+    check('stat', r.returncode == 0 and last_json(r).get('pairs', 0) > 1000 and json.loads(r.stdout)['batches'] > 10, r)
+
+
+def without_a_store():
+    where = addresses('shm')
+    node = Node(f'shm:{where[0]}')
+    try:
+        r = run('kv', '--port', f'shm:{where[1]}', 'get', where[0], 'key')
+        one_line_error('a node without a store', r, 1, '--kv SIZE')
+    finally:
+        check('it ends well', node.end()[0] == 0)
+    one_line_error('a verb that is none', run('kv', 'fetch', where[0]), 2, "'fetch'")
+    one_line_error('eviction of nothing', run('node', '--kv-evict'), 2, '--kv SIZE')
+    one_line_error('a kernel without its size', run('node', '--port', f'shm:{where[0]}', '--kernels', 'kv'), 1, '--kv SIZE')
+
+
+for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=0.02', 60):
+    where = addresses(kind)
+    node = Node(f'{kind}:{where[0]}{options}', '--kv', '64M')
+    try:
+        if not options:
+            command(kind, where)
+        program(f'{kind}:{where[1]}{options}', where[0], rounds)
+    finally:
+        status, said = node.end()
+        check(f'the node over {kind}{options} ends well ({said})', status == 0)
+without_a_store()
+finish()

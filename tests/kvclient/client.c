@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A client of a store that compares each result with a model: batches of random operations, values
+ * of all lengths, many batches at once. Arguments: ADDRESS ROUNDS. test_kv.py runs it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "roost/kv.h"
+#include "roost/node.h"
+
+#define SEED 19
+#define KEYS 40u
+#define OPS  24u
+#define LONG 60000u
+
+static struct roost_kv *kv;
+static struct rng rng;
+
+static void must(int ok, const char *what, int rc)
+{
+	if (ok)
+		return;
+	fprintf(stderr, "seed %d: %s: %s\n", SEED, what, strerror(-rc));
+	exit(1);
+}
+
+static struct {
+	int present;
+	uint32_t len;
+	uint8_t first;
+} model[KEYS];
+
+/* A value consists of its first byte, counted up. */
+static void fill(uint8_t *value, uint8_t first, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		value[i] = (uint8_t)(first + i);
+}
+
+static uint32_t random_len(void)
+{
+	switch (rng_below(&rng, 16)) {
+	case 0:
+		return (uint32_t)rng_below(&rng, LONG);
+	case 1:
+		return (uint32_t)rng_below(&rng, 3000);
+	default:
+		return (uint32_t)rng_below(&rng, 60);
+	}
+}
+
+struct slot {
+	struct roost_kv_op op;
+	unsigned key;
+	uint8_t first;
+	char text[16];
+	uint8_t *value, *out, *expect;
+};
+
+static struct slot slots[OPS];
+
+static void draw(struct slot *s, unsigned key)
+{
+	static const uint8_t some[] = {ROOST_KV_GET,	    ROOST_KV_GET,	  ROOST_KV_PUT,
+				       ROOST_KV_PUT_ABSENT, ROOST_KV_PUT_COMPARE, ROOST_KV_DELETE};
+	struct roost_kv_op *op = &s->op;
+
+	s->key = key;
+	snprintf(s->text, sizeof(s->text), "key-%u", key);
+	memset(s->out, 0xee, LONG);
+	*op = (struct roost_kv_op){.code = some[rng_below(&rng, sizeof(some))],
+				   .key = s->text,
+				   .key_len = (uint32_t)strlen(s->text),
+				   .value = s->value,
+				   .expect = s->expect,
+				   .out = s->out,
+				   .out_cap = LONG};
+	if (op->code == ROOST_KV_GET || op->code == ROOST_KV_DELETE)
+		return;
+	s->first = (uint8_t)rng_u64(&rng);
+	op->value_len = random_len();
+	fill(s->value, s->first, op->value_len);
+	if (op->code == ROOST_KV_PUT_COMPARE) {
+		op->expect_len = model[key].len;
+		fill(s->expect, model[key].first, model[key].len);
+		if (rng_below(&rng, 2))
+			op->expect_len++;
+	}
+}
+
+static void judge(const struct slot *s)
+{
+	const struct roost_kv_op *op = &s->op;
+	int there = model[s->key].present, store = 0, status = 0;
+	uint32_t len = model[s->key].len;
+
+	switch (op->code) {
+	case ROOST_KV_GET:
+		status = there ? 0 : -ENOENT;
+		if (!there)
+			break;
+		must(op->out_len == len, "the length of a value", 0);
+		fill(s->expect, model[s->key].first, len);
+		must(!memcmp(s->out, s->expect, len), "a value", 0);
+		break;
+	case ROOST_KV_PUT:
+		store = 1;
+		break;
+	case ROOST_KV_PUT_ABSENT:
+		store = !there;
+		status = there ? -EEXIST : 0;
+		break;
+	case ROOST_KV_PUT_COMPARE:
+		store = there && op->expect_len == len;
+		status = !there ? -ENOENT : store ? 0 : -ECANCELED;
+		break;
+	default:
+		status = there ? 0 : -ENOENT;
+		model[s->key].present = 0;
+		model[s->key].len = 0;
+	}
+	must(op->status == status && op->done, "a status", op->status);
+	if (store) {
+		model[s->key].present = 1;
+		model[s->key].len = op->value_len;
+		model[s->key].first = s->first;
+	}
+}
+
+/* Operations on different keys: they have no order. */
+static void rounds(unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		unsigned from = (unsigned)rng_below(&rng, KEYS),
+			 count = 1 + (unsigned)rng_below(&rng, OPS);
+		int rc;
+
+		for (unsigned k = 0; k < count; k++) {
+			draw(&slots[k], (from + k) % KEYS);
+			rc = roost_kv_submit(kv, &slots[k].op);
+			must(!rc, "submitting", rc);
+			if (rng_below(&rng, 8) == 0)
+				roost_kv_flush(kv);
+		}
+		rc = roost_kv_wait(kv);
+		must(!rc, "waiting", rc);
+		for (unsigned k = 0; k < count; k++)
+			judge(&slots[k]);
+	}
+}
+
+/*
+ * Additions by compare and PUT, 200 in flight one after the other: an operation that was applied
+ * twice, or not at all, changes the sum.
+ */
+static void additions(void)
+{
+	uint64_t sum = 0, next, seen;
+	size_t len;
+	int rc = roost_kv_put(kv, "sum", 3, &sum, sizeof(sum), 0);
+
+	must(!rc, "a sum", rc);
+	for (unsigned i = 0; i < 200; i++) {
+		struct roost_kv_op op = {.code = ROOST_KV_PUT_COMPARE,
+					 .key = "sum",
+					 .key_len = 3,
+					 .value = &next,
+					 .value_len = 8,
+					 .expect = &sum,
+					 .expect_len = 8};
+
+		next = sum + i;
+		rc = roost_kv_run(kv, &op, 1);
+		must(!rc && !op.status, "an addition", rc ? rc : op.status);
+		sum = next;
+	}
+	rc = roost_kv_get(kv, "sum", 3, &seen, sizeof(seen), &len);
+	must(!rc && len == 8 && seen == 199 * 200 / 2, "the sum", rc);
+}
+
+/* The longest value and key, and what exceeds them. */
+static void limits(void)
+{
+	uint8_t *big = malloc(ROOST_KV_VALUE_MAX), *back = malloc(ROOST_KV_VALUE_MAX);
+	char key[ROOST_KV_KEY_MAX + 1], few[4];
+	size_t len;
+	int rc;
+
+	must(big && back, "memory", -ENOMEM);
+	memset(key, 'k', sizeof(key));
+	for (uint32_t i = 0; i < ROOST_KV_VALUE_MAX; i++)
+		big[i] = (uint8_t)(i * 5 + i / 256);
+	rc = roost_kv_put(kv, key, ROOST_KV_KEY_MAX, big, ROOST_KV_VALUE_MAX, 0);
+	must(!rc, "a PUT of a mebibyte", rc);
+	rc = roost_kv_get(kv, key, ROOST_KV_KEY_MAX, back, ROOST_KV_VALUE_MAX, &len);
+	must(!rc && len == ROOST_KV_VALUE_MAX && !memcmp(big, back, len), "a GET of a mebibyte",
+	     rc);
+	rc = roost_kv_get(kv, key, ROOST_KV_KEY_MAX, few, sizeof(few), &len);
+	must(rc == -EMSGSIZE && len == ROOST_KV_VALUE_MAX, "a GET that does not fit", rc);
+	rc = roost_kv_put(kv, key, sizeof(key), "", 0, 0);
+	must(rc == -E2BIG, "a key that is too long", rc);
+	rc = roost_kv_get(kv, key, 0, few, sizeof(few), &len);
+	must(rc == -EINVAL, "no key", rc);
+	rc = roost_kv_delete(kv, key, ROOST_KV_KEY_MAX);
+	must(!rc, "a DELETE", rc);
+	free(big);
+	free(back);
+}
+
+int main(int argc, char **argv)
+{
+	const struct roost_kv_attr attr = {.batches = 8, .ops = 6, .timeout_ms = 60000};
+	int rc;
+
+	must(argc == 3, "usage: client ADDRESS ROUNDS", 0);
+	rng_seed(&rng, SEED);
+	for (unsigned i = 0; i < OPS; i++) {
+		slots[i].value = malloc(LONG);
+		slots[i].out = malloc(LONG);
+		slots[i].expect = malloc(LONG + 1);
+		must(slots[i].value && slots[i].out && slots[i].expect, "memory", -ENOMEM);
+	}
+	rc = roost_kv_open(argv[1], ROOST_NODE_SERVICE, &attr, &kv);
+	must(!rc, argv[1], rc);
+	rounds((unsigned)atoi(argv[2]));
+	additions();
+	limits();
+	roost_kv_close(kv);
+	for (unsigned i = 0; i < OPS; i++) {
+		free(slots[i].value);
+		free(slots[i].out);
+		free(slots[i].expect);
+	}
+	puts("ok");
+	return 0;
+}
