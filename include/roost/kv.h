@@ -63,10 +63,18 @@ enum roost_kv_code {
 	ROOST_KV_DELETE,
 	ROOST_KV_TOUCH, /* sets `ttl` */
 	/*
-	 * Reserved: these fail with -EOPNOTSUPP. `function` and `type` name the element function
-	 * and the type of the elements, `value` is its parameter, `expect` the initial value.
+	 * The value is a vector of elements of `type`, in the byte order of the node. `function` is
+	 * an enum roost_kv_function, and `value` its operand.
+	 *	UPDATE		the only element := function(element, operand)
+	 *	UPDATE_EACH	each element, with one operand
+	 *	UPDATE_VECTOR	each element, with the operand at the same index
+	 *	REDUCE		`out` gets one element: from the initial value in `value`,
+	 *			acc := function(acc, element) for each element in order
+	 *	FILTER		`out` gets the elements for which function(element, operand) is true
+	 * An update with ROOST_KV_FETCH in `type` sets `out` to the value before the update.
 	 */
 	ROOST_KV_UPDATE,
+	ROOST_KV_UPDATE_EACH,
 	ROOST_KV_UPDATE_VECTOR,
 	ROOST_KV_REDUCE,
 	ROOST_KV_FILTER,
@@ -81,22 +89,64 @@ enum roost_kv_code {
 
 #define ROOST_KV_SCAN_KEYS 1
 
+enum roost_kv_type {
+	ROOST_KV_U8,
+	ROOST_KV_U16,
+	ROOST_KV_U32,
+	ROOST_KV_U64,
+	ROOST_KV_I8,
+	ROOST_KV_I16,
+	ROOST_KV_I32,
+	ROOST_KV_I64,
+	ROOST_KV_FLOAT,
+	ROOST_KV_DOUBLE,
+	ROOST_KV_TYPES,
+};
+#define ROOST_KV_FETCH 0x80 /* in `type` */
+
+/* ADD to MUL_SAT are for updates and REDUCE; SWAP for updates; EQ to GE for FILTER. */
+enum roost_kv_function {
+	ROOST_KV_ADD, /* integers wrap */
+	ROOST_KV_SUB,
+	ROOST_KV_MUL,
+	ROOST_KV_MIN, /* of floats: the operand, if one of both is not a number */
+	ROOST_KV_MAX,
+	ROOST_KV_AND, /* AND, OR, XOR: integers only */
+	ROOST_KV_OR,
+	ROOST_KV_XOR,
+	ROOST_KV_ASSIGN,
+	ROOST_KV_ADD_SAT, /* integers that stop at their limits */
+	ROOST_KV_SUB_SAT,
+	ROOST_KV_MUL_SAT,
+	/* The operand replaces the elements that equal `expect`. UPDATE: -ECANCELED if none does */
+	ROOST_KV_SWAP,
+	ROOST_KV_EQ,
+	ROOST_KV_NE,
+	ROOST_KV_LT,
+	ROOST_KV_LE,
+	ROOST_KV_GT,
+	ROOST_KV_GE,
+	ROOST_KV_FUNCTIONS,
+};
+
 /* An operation and its result. */
 struct roost_kv_op {
 	uint8_t code;		/* enum roost_kv_code */
-	uint8_t function, type; /* see ROOST_KV_UPDATE, ROOST_KV_SCAN */
+	uint8_t function, type; /* see ROOST_KV_UPDATE, ROOST_KV_SCAN_KEYS */
 	uint32_t key_len;	/* 1 to ROOST_KV_KEY_MAX; SCAN: 0 */
 	uint32_t value_len, expect_len;
 	uint32_t ttl; /* seconds until the pair expires; 0: never */
 	uint32_t out_cap;
 	uint64_t cursor; /* SCAN */
 	const void *key, *value, *expect;
-	void *out; /* GET: the value; PUT_COMPARE: the value that is not `expect`; SCAN: pairs */
+	void *out; /* see the codes; GET: the value; SCAN: pairs */
 
 	/*
 	 * 0, or an error:
 	 *	-ENOENT, -EEXIST, -ECANCELED	see above
-	 *	-EINVAL		invalid code, or a key length of 0
+	 *	-EINVAL		invalid code, or a key length of 0; no such function for the type;
+	 *			an operand of another length than its elements
+	 *	-ERANGE		the value is not a vector of the type, or not as long as the operand
 	 *	-E2BIG		a key or value exceeds its limit
 	 *	-ENOSPC		memory is full; nothing was changed
 	 *	-EMSGSIZE	`out` is too short: out_len is the length

@@ -59,7 +59,19 @@ static const uint8_t codes[ROOST_KV_CODES] = {
 	[ROOST_KV_PUT_COMPARE] = KV_PUT_COMPARE,
 	[ROOST_KV_DELETE] = KV_DELETE,
 	[ROOST_KV_TOUCH] = KV_TOUCH,
+	[ROOST_KV_UPDATE] = KV_UPDATE,
+	[ROOST_KV_UPDATE_EACH] = KV_UPDATE_EACH,
+	[ROOST_KV_UPDATE_VECTOR] = KV_UPDATE_VECTOR,
+	[ROOST_KV_REDUCE] = KV_REDUCE,
+	[ROOST_KV_FILTER] = KV_FILTER,
 };
+_Static_assert((int)ROOST_KV_DOUBLE == (int)KV_DOUBLE && (int)ROOST_KV_TYPES == (int)KV_TYPES &&
+		       (int)ROOST_KV_U32 == (int)KV_U32 && (int)ROOST_KV_I8 == (int)KV_I8,
+	       "types have the numbers of the store");
+_Static_assert((int)ROOST_KV_SWAP == (int)KV_SWAP && (int)ROOST_KV_ASSIGN == (int)KV_ASSIGN &&
+		       (int)ROOST_KV_GE == (int)KV_GE && (int)ROOST_KV_FUNCTIONS == (int)KV_FNS &&
+		       (int)ROOST_KV_MUL_SAT == (int)KV_MUL_SAT,
+	       "functions have the numbers of the store");
 
 /* ---- the store ---- */
 
@@ -105,6 +117,9 @@ struct group {
 static void to_store(struct kv_op *to, const struct roost_kv_op *op, struct kv_arena *arena)
 {
 	*to = (struct kv_op){.code = codes[op->code],
+			     .type = op->type & (uint8_t)~ROOST_KV_FETCH,
+			     .fetch = op->type & ROOST_KV_FETCH,
+			     .fn = op->function,
 			     .key_len = op->key_len,
 			     .value_len = op->value_len,
 			     .expect_len = op->expect_len,
@@ -115,13 +130,30 @@ static void to_store(struct kv_op *to, const struct roost_kv_op *op, struct kv_a
 			     .arena = arena};
 }
 
+/* Returns whether the operation has data in its result, with its status. */
+static bool has_data(const struct kv_op *op)
+{
+	switch (op->code) {
+	case KV_PUT_COMPARE:
+		return op->status == -ECANCELED;
+	case KV_UPDATE:
+	case KV_UPDATE_EACH:
+	case KV_UPDATE_VECTOR:
+		return op->fetch && (op->status == 0 || op->status == -ECANCELED);
+	case KV_GET:
+	case KV_REDUCE:
+	case KV_FILTER:
+		return op->status == 0;
+	default:
+		return false;
+	}
+}
+
 static void add_result(struct kvwire_reply *w, const struct kv_op *op)
 {
-	bool compared = op->code == KV_PUT_COMPARE;
-
-	if (op->status == -EMSGSIZE)
-		kvwire_reply_add_cut(w, compared ? -ECANCELED : 0, op->out_len);
-	else if (op->status == (compared ? -ECANCELED : 0) && (compared || op->code == KV_GET))
+	if (op->status == -EMSGSIZE) /* the operation changed nothing */
+		kvwire_reply_add_cut(w, op->code == KV_PUT_COMPARE ? -ECANCELED : 0, op->out_len);
+	else if (has_data(op))
 		kvwire_reply_add(w, op->status, op->out, op->out_len);
 	else
 		kvwire_reply_add(w, op->status, NULL, 0);
@@ -234,17 +266,15 @@ static bool run_some(struct store *st, struct call_state *s)
 
 	g.n = 0;
 	while (g.n < GROUP && (rc = kvwire_next(&s->batch, &op)) == 1) {
-		if (op.code <= ROOST_KV_TOUCH) {
+		if (op.code <= ROOST_KV_FILTER) {
 			to_store(&g.op[g.n++], &op, &g.arena);
 			continue;
 		}
 		run_group(st, &s->reply, &g);
 		if (op.code == ROOST_KV_SCAN)
 			run_scan(st, &s->reply, &op);
-		else if (op.code == ROOST_KV_STAT)
-			run_stat(st, &s->reply);
 		else
-			kvwire_reply_add(&s->reply, -EOPNOTSUPP, NULL, 0);
+			run_stat(st, &s->reply);
 		return true;
 	}
 	run_group(st, &s->reply, &g);

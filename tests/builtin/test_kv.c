@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/rng.h"
 #include "builtin/builtin.h"
 #include "kvwire/kvwire.h"
@@ -265,7 +266,7 @@ static void nonsense(void **state)
 	assert_int_equal(got.status, 0);
 	assert_int_equal(kvwire_reply_next(&results, &got), 0);
 	assert_int_equal(one(&get, 0, 100, out), 0);
-	assert_int_equal(one(&update, 0, 100, out), -EOPNOTSUPP);
+	assert_int_equal(one(&update, 0, 100, out), -EINVAL);
 	a = call(beyond, sizeof(beyond), 15);
 	assert_int_equal(a.status, ROOST_RPC_TOO_LONG);
 	assert_int_equal(a.len, 16);
@@ -318,12 +319,72 @@ static void scans(void **state)
 	rig_close(r);
 }
 
+/* Updates, reduce and filter in one batch, and their errors beside the others' results. */
+static void vectors(void **state)
+{
+	static const uint32_t vector[] = {1, 2, 0xffffffff}, ten = 10, zero = 0;
+	static const uint32_t after[] = {11, 12, 9}, sum = 32, big[] = {11, 12};
+	static const struct {
+		uint8_t code, function, type;
+		const uint32_t *value;
+		uint32_t value_len;
+		int status;
+		const void *data;
+		uint32_t len;
+	} rows[] = {
+		{ROOST_KV_PUT, 0, 0, vector, 12, 0, NULL, 0},
+		{ROOST_KV_UPDATE_EACH, ROOST_KV_ADD, ROOST_KV_U32 | ROOST_KV_FETCH, &ten, 4, 0,
+		 vector, 12},
+		{ROOST_KV_UPDATE, ROOST_KV_ADD, ROOST_KV_U32, &ten, 4, -ERANGE, NULL, 0},
+		{ROOST_KV_GET, 0, 0, NULL, 0, 0, after, 12},
+		{ROOST_KV_REDUCE, ROOST_KV_ADD, ROOST_KV_U32, &zero, 4, 0, &sum, 4},
+		{ROOST_KV_REDUCE, ROOST_KV_EQ, ROOST_KV_U32, &zero, 4, -EINVAL, NULL, 0},
+		{ROOST_KV_FILTER, ROOST_KV_GT, ROOST_KV_U32, &ten, 4, 0, big, 8},
+		{ROOST_KV_UPDATE_VECTOR, ROOST_KV_SUB, ROOST_KV_U32, vector, 12, 0, NULL, 0},
+		{ROOST_KV_UPDATE_VECTOR, ROOST_KV_SUB, ROOST_KV_U32, vector, 8, -ERANGE, NULL, 0},
+		{ROOST_KV_FILTER, ROOST_KV_GT, ROOST_KV_TYPES, &ten, 4, -EINVAL, NULL, 0},
+		{ROOST_KV_UPDATE_EACH, ROOST_KV_FUNCTIONS, ROOST_KV_U32, &ten, 4, -EINVAL, NULL, 0},
+	};
+	uint8_t batch[512];
+	struct kvwire_writer w;
+	struct kvwire_results results;
+	struct kvwire_result got;
+	struct rig_reply reply;
+
+	open_rig(&(struct sim_params){0});
+	kvwire_begin(&w, batch, sizeof(batch));
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct roost_kv_op op = {.code = rows[i].code,
+					 .function = rows[i].function,
+					 .type = rows[i].type,
+					 .key = "vector",
+					 .key_len = 6,
+					 .value = rows[i].value,
+					 .value_len = rows[i].value_len};
+
+		assert_true(kvwire_add(&w, &op));
+	}
+	reply = call(batch, kvwire_finish(&w, 0), 1024);
+	assert_int_equal(reply.status, ROOST_RPC_OK);
+	assert_int_equal(kvwire_reply_open(&results, reply.data, reply.len), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		assert_int_equal(kvwire_reply_next(&results, &got), 1);
+		assert_int_equal(got.status, rows[i].status);
+		assert_int_equal(got.data != NULL, rows[i].data != NULL);
+		if (!got.data)
+			continue;
+		assert_int_equal(got.len, rows[i].len);
+		assert_memory_equal(got.data, rows[i].data, got.len);
+	}
+	rig_close(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(as_the_model), cmocka_unit_test(once_over_a_bad_link),
 		cmocka_unit_test(long_values),	cmocka_unit_test(nonsense),
-		cmocka_unit_test(scans),
+		cmocka_unit_test(scans),	cmocka_unit_test(vectors),
 	};
 
 	printf("seed %d\n", SEED);

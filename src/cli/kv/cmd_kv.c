@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/kv/kv.h"
+#include "cli/kv/vector.h"
 #include "cli/options.h"
 #include "roost/node.h"
 
@@ -22,8 +23,10 @@ static struct {
 	const char *port;
 	uint64_t service, timeout, ttl;
 	struct kv_bench bench;
-	bool keys_only;
+	bool keys_only, fetch;
+	int type; /* enum roost_kv_type; -1: text */
 } want = {.service = ROOST_NODE_SERVICE,
+	  .type = -1,
 	  .timeout = TIMEOUT_NS,
 	  .bench = {.keys = 100000,
 		    .value = 64,
@@ -35,6 +38,11 @@ static struct {
 static const struct opt opts[] = {
 	OPT_VALUE("ttl", 0, OPT_COUNT, &want.ttl, "SECONDS",
 		  "put: the pair expires after this time (never)", .max = 4294967295.0),
+	OPT_VALUE("type", 't', OPT_CHOICE, &want.type, "TYPE",
+		  "of the elements of a vector: u8 to u64, i8 to i64, float,\n"
+		  "double (get, put: text; update, reduce, filter: u64)",
+		  .choices = vector_types),
+	OPT_SWITCH("fetch", 0, &want.fetch, "update: print the value of before"),
 	OPT_SWITCH("keys-only", 0, &want.keys_only, "scan: without the values"),
 	OPT_VALUE("batch", 'b', OPT_COUNT, &want.bench.batch, "N",
 		  "bench: operations of a batch (16)", .min = 1, .max = 1024),
@@ -59,22 +67,29 @@ static const struct opt opts[] = {
 	OPT_SWITCH("json", 'j', &want.bench.json, "stat, bench: one JSON object on stdout"),
 	OPT_END};
 
-static const char *const verbs[] = {"get", "put", "del", "incr", "scan", "stat", "bench", NULL};
-enum verb { GET, PUT, DEL, INCR, SCAN, STAT, BENCH };
+static const char *const verbs[] = {"get",    "put",  "del",  "incr",  "update", "reduce",
+				    "filter", "scan", "stat", "bench", NULL};
+enum verb { GET, PUT, DEL, INCR, UPDATE, REDUCE, FILTER, SCAN, STAT, BENCH };
 
 static const struct opt_command cmd = {
 	.name = "kv",
 	.synopsis = "[OPTIONS] get|del ADDR KEY\n"
 		    "[OPTIONS] put ADDR KEY VALUE\n"
 		    "[OPTIONS] incr ADDR KEY [N]\n"
+		    "[OPTIONS] update|reduce|filter ADDR KEY FUNCTION VALUE\n"
 		    "[OPTIONS] scan|stat|bench ADDR",
 	.about =
 		"Operations on the key-value store of the node at ADDR (roost node --kv SIZE). incr adds N (1) to a\n"
 		"decimal number, which is 0 if the key does not exist. scan prints a line with key, tab and value for\n"
-		"each pair. bench stores its keys first, and replaces pairs with the same keys.",
+		"each pair. With --type, a value is a list of numbers: 1,2,3. update applies FUNCTION (add, sub, mul,\n"
+		"min, max, and, or, xor, assign, add-sat, sub-sat, mul-sat) and VALUE, a number or a vector, to each\n"
+		"element; reduce combines the elements, from VALUE on; filter prints those for which FUNCTION (eq, ne,\n"
+		"lt, le, gt, ge) is true. bench stores its keys first, and replaces pairs with the same keys.",
 	.opts = opts,
 	.examples = "  roost kv put 127.0.0.2 colour green\n"
 		    "  roost kv get 127.0.0.2 colour\n"
+		    "  roost kv put 127.0.0.2 counts 1,2,3 --type u32\n"
+		    "  roost kv update 127.0.0.2 counts add 10 --type u32\n"
 		    "  roost kv bench 127.0.0.2 --batch 64 --put 50 --zipf 0.99\n",
 	.words = verbs,
 };
@@ -88,6 +103,8 @@ const char *kv_error(int err)
 		return "no such key";
 	case -E2BIG:
 		return "the key or value is too long (255 bytes, 1 MiB)";
+	case -ERANGE:
+		return "the value is not a vector of this type, or not as long as the operand";
 	case -ENOSPC:
 		return "the store is full: start the node with a larger --kv";
 	case -EOPNOTSUPP:
@@ -118,11 +135,98 @@ static int do_get(const char *key)
 		return show(-ENOMEM);
 	rc = roost_kv_get(kv, key, strlen(key), value, ROOST_KV_VALUE_MAX, &len);
 	if (!rc) {
-		fwrite(value, 1, len, stdout);
-		putchar('\n');
+		if (want.type >= 0 && len % vector_width((unsigned)want.type) == 0) {
+			vector_print((unsigned)want.type, value, (uint32_t)len);
+		} else if (want.type >= 0) {
+			rc = -ERANGE;
+		} else {
+			fwrite(value, 1, len, stdout);
+			putchar('\n');
+		}
 	}
 	free(value);
 	return show(rc);
+}
+
+static int do_put(const char *key, const char *text)
+{
+	void *vector = NULL;
+	uint32_t len = (uint32_t)strlen(text);
+	int rc = 0;
+
+	if (want.type >= 0)
+		rc = vector_parse((unsigned)want.type, text, &vector, &len);
+	if (rc == -EINVAL)
+		return opt_usage(&cmd, "'%s' is no list of numbers of the type %s", text,
+				 vector_types[want.type]);
+	if (!rc)
+		rc = roost_kv_put(kv, key, strlen(key), vector ? vector : text, len,
+				  (uint32_t)want.ttl);
+	free(vector);
+	return show(rc);
+}
+
+static int find_word(const char *const *words, const char *word)
+{
+	for (int i = 0; words[i]; i++) {
+		if (!strcmp(words[i], word))
+			return i;
+	}
+	return -1;
+}
+
+/* Runs an update, a reduce or a filter, and prints its result. */
+static int run_elements(struct roost_kv_op *op, enum verb verb)
+{
+	unsigned type = op->type;
+	int rc;
+
+	op->out_cap = ROOST_KV_VALUE_MAX;
+	op->out = malloc(op->out_cap);
+	if (!op->out)
+		return show(-ENOMEM);
+	if (verb == UPDATE && want.fetch)
+		op->type |= ROOST_KV_FETCH;
+	rc = roost_kv_run(kv, op, 1);
+	if (!rc)
+		rc = op->status;
+	if (!rc && (verb != UPDATE || want.fetch))
+		vector_print(type, op->out, op->out_len);
+	free(op->out);
+	if (rc == -EINVAL)
+		return opt_failed(&cmd, "%s has no such function for %s", verbs[verb],
+				  vector_types[type]);
+	return show(rc);
+}
+
+static int do_elements(enum verb verb, char **args)
+{
+	unsigned type = want.type < 0 ? ROOST_KV_U64 : (unsigned)want.type;
+	int function = find_word(vector_functions, args[1]), status;
+	struct roost_kv_op op = {
+		.key = args[0], .key_len = (uint32_t)strlen(args[0]), .type = (uint8_t)type};
+	void *operand;
+	int rc;
+
+	/* swap needs an expected value; put and get do the same with compare and PUT. */
+	if (function < 0 || function == ROOST_KV_SWAP)
+		return opt_usage(&cmd, "'%s' is no function: see the description", args[1]);
+	rc = vector_parse(type, args[2], &operand, &op.value_len);
+	if (rc == -EINVAL)
+		return opt_usage(&cmd, "'%s' is no list of numbers of the type %s", args[2],
+				 vector_types[type]);
+	if (rc)
+		return show(rc);
+	op.function = (uint8_t)function;
+	op.value = operand;
+	if (verb == UPDATE)
+		op.code = op.value_len == vector_width(type) ? ROOST_KV_UPDATE_EACH
+							     : ROOST_KV_UPDATE_VECTOR;
+	else
+		op.code = verb == REDUCE ? ROOST_KV_REDUCE : ROOST_KV_FILTER;
+	status = run_elements(&op, verb);
+	free(operand);
+	return status;
 }
 
 /* One try to replace the number. Returns -ECANCELED if another client was faster. */
@@ -240,12 +344,15 @@ static int perform(enum verb verb, char **args)
 	case GET:
 		return do_get(args[0]);
 	case PUT:
-		return show(roost_kv_put(kv, args[0], strlen(args[0]), args[1], strlen(args[1]),
-					 (uint32_t)want.ttl));
+		return do_put(args[0], args[1]);
 	case DEL:
 		return show(roost_kv_delete(kv, args[0], strlen(args[0])));
 	case INCR:
 		return do_incr(args[0], args[1]);
+	case UPDATE:
+	case REDUCE:
+	case FILTER:
+		return do_elements(verb, args);
 	case SCAN:
 		return do_scan();
 	case STAT:
@@ -273,30 +380,24 @@ static int reach(const char *host)
 						: kv_error(rc));
 }
 
-static int find_verb(const char *word)
-{
-	for (int i = 0; verbs[i]; i++) {
-		if (!strcmp(verbs[i], word))
-			return i;
-	}
-	return -1;
-}
-
 int cmd_kv(int argc, char **argv)
 {
 	static const unsigned char operands[][2] = {
-		[GET] = {1, 1},	 [PUT] = {2, 2},  [DEL] = {1, 1},  [INCR] = {1, 2},
-		[SCAN] = {0, 0}, [STAT] = {0, 0}, [BENCH] = {0, 0}};
+		[GET] = {1, 1},	   [PUT] = {2, 2},    [DEL] = {1, 1},	 [INCR] = {1, 2},
+		[UPDATE] = {3, 3}, [REDUCE] = {3, 3}, [FILTER] = {3, 3}, [SCAN] = {0, 0},
+		[STAT] = {0, 0},   [BENCH] = {0, 0}};
 	int at = opt_parse(&cmd, argc, argv, false), verb, given, rc;
 
 	if (at < 0)
 		return at == OPT_HELP ? CLI_OK : CLI_USAGE;
 	if (argc - at < 2)
 		return opt_usage(&cmd, "do what, and where? roost kv get ADDR KEY");
-	verb = find_verb(argv[at]);
+	verb = find_word(verbs, argv[at]);
 	if (verb < 0)
-		return opt_usage(&cmd, "'%s' is none of get, put, del, incr, scan, stat and bench",
-				 argv[at]);
+		return opt_usage(
+			&cmd,
+			"'%s' is none of get, put, del, incr, update, reduce, filter, scan, stat and bench",
+			argv[at]);
 	given = argc - at - 2;
 	if (given < operands[verb][0])
 		return opt_usage(&cmd, "%s wants more: see the forms", argv[at]);
