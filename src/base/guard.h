@@ -81,6 +81,12 @@ void guard_close(struct guard *g, struct guard_scope *scope);
 /* Returns how the step that was left has ended. */
 enum guard_end guard_trapped(struct guard *g);
 
+/*
+ * Runs fn(arg) as a step with a time of its own: in the open guard of the thread, where it may be a
+ * part of a step, or in `own` if none is open. Returns 0 if fn has returned, or how it ended.
+ */
+enum guard_end guard_call(struct guard *own, void (*fn)(void *arg), void *arg);
+
 static inline void guard_step(struct guard *g)
 {
 	atomic_store_explicit(&g->steps, atomic_load_explicit(&g->steps, memory_order_relaxed) + 1,

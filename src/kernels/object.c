@@ -24,6 +24,11 @@ _Static_assert(sizeof(void *) != 8 ||
 			sizeof(struct roost_kernel) == 120 && sizeof(struct roost_grant) == 24),
 	       "a change of the kernel interface has a number of its own");
 
+const struct object_symbol object_kernel = {ROOST_KERNEL_SYMBOL, sizeof(void *), "kernel",
+					    "ROOST_KERNEL_EXPORT(descriptor)"};
+const struct object_symbol object_functions = {ROOST_KV_SYMBOL, sizeof(struct roost_kv_functions),
+					       "function", "ROOST_KV_EXPORT(list)"};
+
 static int __attribute__((format(printf, 4, 5)))
 refuse(char *why, size_t n, int rc, const char *format, ...)
 {
@@ -77,37 +82,38 @@ static bool section(const unsigned char *file, size_t n, const ElfW(Ehdr) * h, u
 }
 
 static bool has_symbol(const unsigned char *file, const ElfW(Shdr) * symbols,
-		       const ElfW(Shdr) * names)
+		       const ElfW(Shdr) * names, const struct object_symbol *want)
 {
-	static const char want[] = ROOST_KERNEL_SYMBOL;
+	size_t len = strlen(want->name) + 1;
 
 	for (uint64_t at = 0; at + sizeof(ElfW(Sym)) <= symbols->sh_size; at += sizeof(ElfW(Sym))) {
 		ElfW(Sym) s;
 
 		memcpy(&s, file + symbols->sh_offset + at, sizeof(s));
 		if (s.st_shndx != SHN_UNDEF && ELF64_ST_TYPE(s.st_info) == STT_OBJECT &&
-		    s.st_size == sizeof(void *) &&
-		    inside(s.st_name, sizeof(want), names->sh_size) &&
-		    !memcmp(file + names->sh_offset + s.st_name, want, sizeof(want)))
+		    s.st_size == want->size && inside(s.st_name, len, names->sh_size) &&
+		    !memcmp(file + names->sh_offset + s.st_name, want->name, len))
 			return true;
 	}
 	return false;
 }
 
-static bool holds_kernel(const unsigned char *file, size_t n, const ElfW(Ehdr) * h)
+static bool holds(const unsigned char *file, size_t n, const ElfW(Ehdr) * h,
+		  const struct object_symbol *want)
 {
 	for (unsigned i = 0; i < h->e_shnum; i++) {
 		ElfW(Shdr) symbols, names;
 
 		if (section(file, n, h, i, &symbols) && symbols.sh_type == SHT_DYNSYM &&
 		    section(file, n, h, symbols.sh_link, &names) && names.sh_type == SHT_STRTAB &&
-		    has_symbol(file, &symbols, &names))
+		    has_symbol(file, &symbols, &names, want))
 			return true;
 	}
 	return false;
 }
 
-bool object_sound(const unsigned char *file, size_t n, const char **why)
+bool object_sound(const unsigned char *file, size_t n, const struct object_symbol *want,
+		  const char **why)
 {
 	const ElfW(Ehdr) *own = own_header();
 	ElfW(Ehdr) h;
@@ -131,7 +137,7 @@ bool object_sound(const unsigned char *file, size_t n, const char **why)
 			  !inside(h.e_shoff, (uint64_t)h.e_shnum * sizeof(ElfW(Shdr)), n)))
 		return false;
 	*why = NULL;
-	return holds_kernel(file, n, &h);
+	return holds(file, n, &h, want);
 }
 
 /* ---- loading ---- */
@@ -201,7 +207,8 @@ static int take_file(const char *path, int *out, size_t *size, char *why, size_t
 	return rc;
 }
 
-static int look(int fd, size_t size, const char *path, char *why, size_t why_len)
+static int look(int fd, size_t size, const char *path, const struct object_symbol *want, char *why,
+		size_t why_len)
 {
 	unsigned char *file = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
 	const char *fault;
@@ -209,14 +216,12 @@ static int look(int fd, size_t size, const char *path, char *why, size_t why_len
 
 	if (file == MAP_FAILED)
 		return refuse(why, why_len, -errno, "can't look at %s: %s", path, strerror(errno));
-	if (!object_sound(file, size, &fault)) {
+	if (!object_sound(file, size, want, &fault)) {
 		if (fault)
 			rc = refuse(why, why_len, -ENOEXEC, "%s %s", path, fault);
 		else
-			rc = refuse(
-				why, why_len, -EINVAL,
-				"%s has no kernel in it: ROOST_KERNEL_EXPORT(descriptor) is missing",
-				path);
+			rc = refuse(why, why_len, -EINVAL, "%s has no %s in it: %s is missing",
+				    path, want->what, want->macro);
 	}
 	munmap(file, size);
 	return rc;
@@ -247,9 +252,9 @@ static int new_name(int *fd, char *name, size_t n)
 	return -EMFILE;
 }
 
-static int load(struct object *o, const char *path, char *why, size_t why_len)
+static int load(struct object *o, const char *path, const struct object_symbol *want, char *why,
+		size_t why_len)
 {
-	const struct roost_kernel *const *symbol;
 	char name[40];
 	int rc = new_name(&o->fd, name, sizeof(name));
 
@@ -264,19 +269,38 @@ static int load(struct object *o, const char *path, char *why, size_t why_len)
 		return refuse(why, why_len, -ENOEXEC, "can't load %s: %s", path,
 			      text ? text : "no reason");
 	}
-	symbol = dlsym(o->handle, ROOST_KERNEL_SYMBOL);
-	o->kernel = symbol ? *symbol : NULL;
-	if (!o->kernel)
-		return refuse(why, why_len, -EINVAL, "%s has no kernel in it", path);
-	if (o->kernel->abi != ROOST_KERNEL_ABI)
-		return refuse(
-			why, why_len, -EPROTO,
-			"%s was built for version %u of the kernel interface, this is version %u: build it again",
-			path, o->kernel->abi, ROOST_KERNEL_ABI);
-	return 0;
+	o->symbol = dlsym(o->handle, want->name);
+	return o->symbol ? 0
+			 : refuse(why, why_len, -EINVAL, "%s has no %s in it", path, want->what);
 }
 
-int object_open(const char *path, struct object *out, char *why, size_t why_len)
+static int check_abi(const char *path, uint32_t abi, uint32_t own, const char *what, char *why,
+		     size_t why_len)
+{
+	return abi == own
+		       ? 0
+		       : refuse(why, why_len, -EPROTO,
+				"%s was built for version %u of the %s interface, this is version %u: build it again",
+				path, abi, what, own);
+}
+
+static int check_kernel(struct object *o, const char *path, char *why, size_t why_len)
+{
+	o->kernel = *(const struct roost_kernel *const *)o->symbol;
+	if (!o->kernel)
+		return refuse(why, why_len, -EINVAL, "%s has no kernel in it", path);
+	return check_abi(path, o->kernel->abi, ROOST_KERNEL_ABI, "kernel", why, why_len);
+}
+
+static int check_functions(struct object *o, const char *path, char *why, size_t why_len)
+{
+	o->functions = o->symbol;
+	return check_abi(path, o->functions->abi, ROOST_KV_FUNCTION_ABI, "function", why, why_len);
+}
+
+static int open_with(const char *path, const struct object_symbol *want,
+		     int (*check)(struct object *o, const char *path, char *why, size_t why_len),
+		     struct object *out, char *why, size_t why_len)
 {
 	struct object o = {.fd = -1};
 	size_t size = 0;
@@ -284,14 +308,26 @@ int object_open(const char *path, struct object *out, char *why, size_t why_len)
 
 	if (rc)
 		return rc;
-	rc = look(o.fd, size, path, why, why_len);
+	rc = look(o.fd, size, path, want, why, why_len);
 	if (!rc)
-		rc = load(&o, path, why, why_len);
+		rc = load(&o, path, want, why, why_len);
+	if (!rc)
+		rc = check(&o, path, why, why_len);
 	if (rc)
 		object_close(&o);
 	else
 		*out = o;
 	return rc;
+}
+
+int object_open(const char *path, struct object *out, char *why, size_t why_len)
+{
+	return open_with(path, &object_kernel, check_kernel, out, why, why_len);
+}
+
+int object_open_functions(const char *path, struct object *out, char *why, size_t why_len)
+{
+	return open_with(path, &object_functions, check_functions, out, why, why_len);
 }
 
 void object_close(struct object *o)

@@ -93,6 +93,7 @@ enum kv_fn {
 	KV_GT,
 	KV_GE,
 	KV_FNS,
+	KV_FN_REGISTERED = 256, /* and above: functions of kv_register() (functions.h) */
 };
 
 /* Memory for results, which operations take one after the other. */
@@ -111,9 +112,11 @@ struct kv_op {
 	uint32_t expect_len;
 	uint32_t expires; /* the second (kv_set_time()) at which the pair expires; 0: never */
 	uint32_t out_cap;
+	uint32_t param_len;
 	const void *key, *value, *expect;
 	/* if not NULL: `out` and out_cap are set by kv_run(), to the next bytes of the arena */
 	struct kv_arena *arena;
+	const void *param; /* for a registered function: at most KV_VALUE_MAX bytes */
 	/* GET: the value. PUT_COMPARE: the value that is not `expect`. Must not overlap `value` */
 	void *out;
 
@@ -126,6 +129,8 @@ struct kv_op {
 	 *	-E2BIG		a key or value exceeds its limit
 	 *	-ENOSPC		memory is full; nothing was changed. A later attempt may succeed,
 	 *			because each operation merges free memory, or evicts, a bounded part
+	 *	-EFAULT		the registered function crashed, now or earlier
+	 *	-ETIME		the registered function did not return, now or earlier
 	 *	-EMSGSIZE	`out` is too short: out_len is the length of the value, and nothing
 	 *			is written to `out`
 	 */

@@ -13,13 +13,13 @@
 #define EVICTIONS     256u
 #define EVICT_BUCKETS 16384u
 
-static int check(const struct kv_op *op)
+static int check(const struct kv *kv, const struct kv_op *op)
 {
 	if (op->code >= KV_CODES || !op->key_len)
 		return -EINVAL;
 	if (op->key_len > KV_KEY_MAX || op->value_len > KV_VALUE_MAX)
 		return -E2BIG;
-	return op->code < KV_UPDATE ? 0 : kv_check_elements(op);
+	return op->code < KV_UPDATE ? 0 : kv_check_elements(kv, op);
 }
 
 static bool lookup(struct kv *kv, struct kv_op *op, unsigned need, struct kv_loc *loc)
@@ -203,7 +203,7 @@ static void prefetch_record(struct kv *kv, const struct kv_op *op)
 static void run_group(struct kv *kv, struct kv_op *ops, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		ops[i].status = check(&ops[i]);
+		ops[i].status = check(kv, &ops[i]);
 		ops[i].out_len = 0;
 		if (ops[i].status)
 			continue;

@@ -106,6 +106,7 @@ void kv_close(struct kv *kv)
 	if (!kv)
 		return;
 	kv_memory_close(&kv->mem);
+	kv_functions_free(kv);
 	free(kv->slabs);
 	free(kv->gather);
 	free(kv);

@@ -25,6 +25,7 @@ struct kv {
 	struct slab *slabs;
 	uint8_t *gather; /* KV_VALUE_MAX bytes, to assemble a value from its extents */
 	const struct element_table *elements;
+	struct kv_functions *functions; /* NULL: none is registered */
 };
 
 /* The location of a pair or, if it was not found, the state of its chain. */
@@ -117,9 +118,17 @@ int kv_give(struct kv_op *op, const void *value, uint32_t len);
 /* vector.c: operations on elements */
 
 /* Checks an operation of KV_UPDATE to KV_FILTER. Returns 0 or -EINVAL. */
-int kv_check_elements(const struct kv_op *op);
+int kv_check_elements(const struct kv *kv, const struct kv_op *op);
 /* Executes it on the pair that was found. Returns its status. */
 int kv_run_elements(struct kv *kv, struct kv_op *op, struct kv_loc *loc);
+
+/* functions.c: registered functions */
+
+/* Returns whether the operation's function exists for its type and kind, and its parameter fits. */
+bool kv_has_registered(const struct kv *kv, const struct kv_op *op);
+/* As kv_run_elements(), for a value that fits. */
+int kv_run_registered(struct kv *kv, struct kv_op *op, struct kv_loc *loc);
+void kv_functions_free(struct kv *kv);
 
 /*
  * evict.c: evicts pairs. Returns false if it found none. It looks at `*budget` buckets at most, and

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Operations on values as vectors of elements. All checks come before the first change, and a
- * built-in function cannot fail, so an update changes the value in its place.
+ * built-in function cannot fail, so an update changes the value in its place. Registered functions
+ * are in functions.c.
  */
 #include <errno.h>
 
@@ -12,8 +13,10 @@ static bool is_vector(const struct kv_op *op)
 	return op->code == KV_UPDATE_VECTOR;
 }
 
-static bool has_function(const struct kv_op *op)
+static bool has_function(const struct kv *kv, const struct kv_op *op)
 {
+	if (op->fn >= KV_FN_REGISTERED)
+		return kv_has_registered(kv, op);
 	if (op->code == KV_FILTER)
 		return element_filter(op->fn, op->type);
 	if (op->fn == KV_SWAP)
@@ -21,11 +24,11 @@ static bool has_function(const struct kv_op *op)
 	return op->fn < KV_FNS_ELEMENT && element_plain()->fn[op->fn][op->type].each;
 }
 
-int kv_check_elements(const struct kv_op *op)
+int kv_check_elements(const struct kv *kv, const struct kv_op *op)
 {
 	unsigned width = element_width(op->type);
 
-	if (!width || !has_function(op))
+	if (!width || !has_function(kv, op))
 		return -EINVAL;
 	if (is_vector(op) ? op->value_len % width : op->value_len != width)
 		return -EINVAL;
@@ -117,6 +120,8 @@ int kv_run_elements(struct kv *kv, struct kv_op *op, struct kv_loc *loc)
 {
 	if (!fits(op, loc->pair.value_len, element_width(op->type)))
 		return -ERANGE;
+	if (op->fn >= KV_FN_REGISTERED)
+		return kv_run_registered(kv, op, loc);
 	if (op->code == KV_REDUCE)
 		return reduce(kv, op, loc);
 	return op->code == KV_FILTER ? filter(kv, op, loc) : update(kv, op, loc);

@@ -67,7 +67,7 @@ static void look(const uint8_t *file, size_t n)
 	ElfW(Ehdr) h;
 
 	memcpy(exact, file, n);
-	if (object_sound(exact, n, &why)) {
+	if (object_sound(exact, n, &object_kernel, &why)) {
 		memcpy(&h, exact, sizeof(h));
 		for (unsigned i = 0; i < h.e_phnum; i++) {
 			ElfW(Phdr) p;
@@ -92,7 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	look(data, size);
 	make(file);
-	if (!object_sound(file, SIZE, &why))
+	if (!object_sound(file, SIZE, &object_kernel, &why))
 		abort();
 	for (; size >= 3; size -= 3, data += 3) {
 		unsigned at = data[0] | (data[1] & 3) << 8;

@@ -296,7 +296,7 @@ static void a_kill_leaves_a_whole_file(void **state)
 	for (unsigned i = 0; i < 30; i++) {
 		const struct itimerval at = {.it_value.tv_usec =
 						     (suseconds_t)(100 + rng_below(&rng, 20000))};
-		int status;
+		int status = 0;
 		pid_t child = fork();
 
 		if (child == 0) {

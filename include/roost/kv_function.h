@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The interface for functions that a key-value store runs on its values. A shared object has a list
+ * of them:
+ *
+ *	#include <roost/kv_function.h>
+ *
+ *	static void scale(const struct roost_kv_call *c)
+ *	{
+ *		double *v = c->elements;
+ *		const double *by = c->operands;
+ *
+ *		for (size_t i = 0; i < c->num; i++)
+ *			v[i] *= by[c->num_operands == 1 ? 0 : i];
+ *	}
+ *
+ *	static const struct roost_kv_function list[] = {
+ *		{.name = "scale", .type = ROOST_KV_DOUBLE, .update = scale},
+ *	};
+ *	ROOST_KV_EXPORT(list);
+ *
+ * A function gets a copy of the value. It runs on the thread of the store, so it must not block,
+ * sleep or allocate. A function that crashes, or does not return for a fifth of a second, is left
+ * by a jump. Its operation fails, the value is unchanged, and the function is disabled.
+ */
+#ifndef ROOST_KV_FUNCTION_H
+#define ROOST_KV_FUNCTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Version of the structures below. A store refuses objects of another version. */
+#define ROOST_KV_FUNCTION_ABI 1u
+
+enum roost_kv_type {
+	ROOST_KV_U8,
+	ROOST_KV_U16,
+	ROOST_KV_U32,
+	ROOST_KV_U64,
+	ROOST_KV_I8,
+	ROOST_KV_I16,
+	ROOST_KV_I32,
+	ROOST_KV_I64,
+	ROOST_KV_FLOAT,
+	ROOST_KV_DOUBLE,
+};
+
+/* What a function gets. Elements, operands and acc are aligned to 8 bytes, param is not. */
+struct roost_kv_call {
+	void *elements;
+	size_t num;
+	const void *operands; /* of updates: `num` elements, or one. Of filters: one */
+	size_t num_operands;
+	void *acc;	   /* of reduce: one element; the initial value, then the result */
+	const void *param; /* bytes of the client */
+	size_t param_len;
+};
+
+/* It has one of the three. */
+struct roost_kv_function {
+	const char *name;			       /* at most 31 characters */
+	enum roost_kv_type type;		       /* of the elements */
+	void (*update)(const struct roost_kv_call *c); /* changes `elements` */
+	void (*reduce)(const struct roost_kv_call *c); /* changes `acc` */
+	/* Moves the elements that match to the start of `elements`, and returns their number. */
+	size_t (*filter)(const struct roost_kv_call *c);
+};
+
+struct roost_kv_functions {
+	uint32_t abi, num;
+	const struct roost_kv_function *list;
+};
+
+/* Exports an array of functions. Once in a shared object. */
+#define ROOST_KV_SYMBOL "roost_kv_exported"
+#ifdef __cplusplus
+#define ROOST_KV_EXPORT(list)                                                                      \
+	extern "C" __attribute__((visibility("default"), used))                                    \
+	const struct roost_kv_functions roost_kv_exported = {                                      \
+		ROOST_KV_FUNCTION_ABI, sizeof(list) / sizeof((list)[0]), list}
+#else
+#define ROOST_KV_EXPORT(list)                                                                      \
+	__attribute__((visibility("default"), used))                                               \
+	const struct roost_kv_functions roost_kv_exported = {                                      \
+		ROOST_KV_FUNCTION_ABI, sizeof(list) / sizeof((list)[0]), list}
+#endif
+
+#endif

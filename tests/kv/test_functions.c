@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Registered functions from a shared object: they work like the built-in ones, and one that crashes
+ * or does not return ends its own operation, is disabled, and leaves the value unchanged.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../common/handlers.h"
+#include "kernels/object.h"
+#include "kv/functions.h"
+
+#define LARGE 100000u /* two extents */
+
+struct rig {
+	struct kv *kv;
+	struct object object;
+	pthread_t watchdog;
+	_Atomic bool stop;
+};
+
+static uint8_t value[LARGE], out[LARGE];
+
+static void *watch(void *arg)
+{
+	static const struct watchdog_limits limits = {
+		.looks = 2, .cpu_ns = 5000000, .at_most = 100};
+	struct rig *r = arg;
+
+	while (!r->stop) {
+		guard_look(kv_guard(r->kv), &limits);
+		usleep(5000);
+	}
+	return NULL;
+}
+
+static int group_setup(void **state)
+{
+	if (guard_init())
+		return -1;
+	keep_handlers();
+	return 0;
+}
+
+static int make(void **state)
+{
+	struct kv_config c = {.size = 8u << 20, .inline_max = 40};
+	static struct rig rig;
+	char why[200] = "";
+	struct rig *r = &rig;
+
+	memset(r, 0, sizeof(*r));
+	assert_int_equal(kv_open(&c, &r->kv), 0);
+	assert_null(kv_guard(r->kv));
+	assert_int_equal(kv_function(r->kv, "scale"), -ENOENT);
+	assert_int_equal(
+		object_open_functions(OBJECTS "/functions.so", &r->object, why, sizeof(why)), 0);
+	for (unsigned i = 0; i < r->object.functions->num; i++)
+		assert_int_equal(kv_register(r->kv, &r->object.functions->list[i]),
+				 KV_FN_REGISTERED + i);
+	assert_int_equal(pthread_create(&r->watchdog, NULL, watch, r), 0);
+	*state = r;
+	return 0;
+}
+
+static int drop(void **state)
+{
+	struct rig *r = *state;
+
+	r->stop = true;
+	pthread_join(r->watchdog, NULL);
+	kv_close(r->kv);
+	object_close(&r->object);
+	return 0;
+}
+
+static int run(struct rig *r, struct kv_op op)
+{
+	op.key = "key";
+	op.key_len = 3;
+	op.out = out;
+	op.out_cap = sizeof(out);
+	kv_run(r->kv, &op, 1);
+	return op.status ? op.status : (int)op.out_len;
+}
+
+static void put(struct rig *r, const void *data, uint32_t len)
+{
+	assert_int_equal(run(r, (struct kv_op){.code = KV_PUT, .value = data, .value_len = len}),
+			 0);
+}
+
+static struct kv_op with(struct rig *r, uint8_t code, const char *name, uint8_t type,
+			 const void *operands, uint32_t len)
+{
+	return (struct kv_op){.code = code,
+			      .type = type,
+			      .fn = (uint16_t)kv_function(r->kv, name),
+			      .value = operands,
+			      .value_len = len};
+}
+
+/* In a bucket, in a record, and in extents. */
+static void updates(void **state)
+{
+	static const uint32_t lengths[] = {8, 16, 64, 800, LARGE};
+	static double v[LARGE / 8], by[LARGE / 8];
+	double add = 0.5;
+	struct rig *r = *state;
+
+	for (unsigned k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
+		uint32_t n = lengths[k] / 8;
+		struct kv_op op;
+
+		for (uint32_t i = 0; i < n; i++) {
+			v[i] = i;
+			by[i] = 2 + i % 3;
+		}
+		put(r, v, lengths[k]);
+		op = with(r, KV_UPDATE_VECTOR, "scale", KV_DOUBLE, by, lengths[k]);
+		op.fetch = true;
+		assert_int_equal(run(r, op), lengths[k]);
+		assert_memory_equal(out, v, lengths[k]);
+		op = with(r, KV_UPDATE_EACH, "scale", KV_DOUBLE, by, 8);
+		op.param = &add;
+		op.param_len = 8;
+		assert_int_equal(run(r, op), 0);
+		assert_int_equal(run(r, (struct kv_op){.code = KV_GET}), lengths[k]);
+		for (uint32_t i = 0; i < n; i++)
+			v[i] = v[i] * by[i] * by[0] + add;
+		assert_memory_equal(out, v, lengths[k]);
+	}
+}
+
+static void reduce_and_filter(void **state)
+{
+	int32_t numbers[] = {1, -2, 3, 4}, initial = 100, sum;
+	uint16_t shorts[] = {1, 2, 3, 4, 6, 9}, by = 3, expected[] = {3, 6, 9};
+	struct rig *r = *state;
+
+	put(r, numbers, sizeof(numbers));
+	assert_int_equal(run(r, with(r, KV_REDUCE, "squares", KV_I32, &initial, 4)), 4);
+	memcpy(&sum, out, 4);
+	assert_int_equal(sum, 130);
+	put(r, shorts, sizeof(shorts));
+	assert_int_equal(run(r, with(r, KV_FILTER, "multiples", KV_U16, &by, 2)), 6);
+	assert_memory_equal(out, expected, 6);
+	assert_int_equal(run(r, (struct kv_op){.code = KV_GET}), sizeof(shorts));
+	assert_memory_equal(out, shorts, sizeof(shorts));
+	/* A wrong type, the wrong kind, no such function. */
+	assert_int_equal(run(r, with(r, KV_FILTER, "multiples", KV_I16, &by, 2)), -EINVAL);
+	assert_int_equal(run(r, with(r, KV_REDUCE, "multiples", KV_U16, &by, 2)), -EINVAL);
+	assert_int_equal(run(r, with(r, KV_REDUCE, "none", KV_U16, &by, 2)), -EINVAL);
+}
+
+static void check_fault(struct rig *r, uint8_t code, const char *name, int status)
+{
+	uint8_t one = 1;
+
+	for (unsigned i = 0; i < sizeof(value); i++)
+		value[i] = (uint8_t)(i * 3);
+	put(r, value, sizeof(value));
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(run(r, with(r, code, name, KV_U8, &one, 1)), status);
+	assert_int_equal(run(r, (struct kv_op){.code = KV_GET}), sizeof(value));
+	assert_memory_equal(out, value, sizeof(value));
+}
+
+static void faults(void **state)
+{
+	struct rig *r = *state;
+
+	take_back_handlers();
+	check_fault(r, KV_UPDATE_EACH, "crash", -EFAULT);
+	check_fault(r, KV_UPDATE_EACH, "spin", -ETIME);
+	check_fault(r, KV_FILTER, "too many", -EFAULT);
+	reduce_and_filter(state);
+	assert_null(kv_check(r->kv));
+}
+
+/* As in a kernel that uses the store: its guard has a step that goes on. */
+static void a_fault_within_a_step(void **state)
+{
+	struct rig *r = *state;
+	struct guard guard = {0};
+	struct guard_scope scope;
+	volatile bool left = false;
+	int *volatile nowhere = (int *)8;
+	uint8_t one = 1;
+
+	take_back_handlers();
+	put(r, "abc", 3);
+	guard_open(&guard, &scope);
+	if (!sigsetjmp(scope.env, 0)) {
+		guard_step(&guard);
+		assert_int_equal(run(r, with(r, KV_UPDATE_EACH, "crash", KV_U8, &one, 1)), -EFAULT);
+		assert_int_equal(run(r, (struct kv_op){.code = KV_GET}), 3);
+		*nowhere = 1;
+	} else {
+		assert_int_equal(guard_trapped(&guard), GUARD_FAULT);
+		left = true;
+	}
+	guard_close(&guard, &scope);
+	assert_true(left && guard.steps % 2 == 0);
+}
+
+static void bad_functions(void **state)
+{
+	struct rig *r = *state;
+	struct roost_kv_function f = r->object.functions->list[0];
+	struct object o;
+	char why[200] = "", name[16];
+	int rc = 0;
+
+	assert_int_equal(kv_register(r->kv, &f), -EEXIST);
+	f.name = "a name that is a little too long";
+	assert_int_equal(kv_register(r->kv, &f), -EINVAL);
+	f.name = "";
+	assert_int_equal(kv_register(r->kv, &f), -EINVAL);
+	f.name = "both";
+	f.filter = r->object.functions->list[2].filter;
+	assert_int_equal(kv_register(r->kv, &f), -EINVAL);
+	f.filter = NULL;
+	f.type = (enum roost_kv_type)KV_TYPES;
+	assert_int_equal(kv_register(r->kv, &f), -EINVAL);
+	f.type = ROOST_KV_DOUBLE;
+	f.name = name;
+	for (unsigned i = 0; rc >= 0; i++) {
+		snprintf(name, sizeof(name), "f%u", i);
+		rc = kv_register(r->kv, &f);
+	}
+	assert_int_equal(rc, -ENOSPC);
+	assert_int_equal(kv_function(r->kv, "f57"), KV_FN_REGISTERED + KV_FUNCTIONS_MAX - 1);
+	assert_int_equal(object_open_functions(OBJECTS "/functions-abi.so", &o, why, sizeof(why)),
+			 -EPROTO);
+	assert_non_null(strstr(why, "version 99"));
+	assert_int_equal(object_open(OBJECTS "/functions.so", &o, why, sizeof(why)), -EINVAL);
+	assert_non_null(strstr(why, "ROOST_KERNEL_EXPORT"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(updates, make, drop),
+		cmocka_unit_test_setup_teardown(reduce_and_filter, make, drop),
+		cmocka_unit_test_setup_teardown(faults, make, drop),
+		cmocka_unit_test_setup_teardown(a_fault_within_a_step, make, drop),
+		cmocka_unit_test_setup_teardown(bad_functions, make, drop),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, NULL);
+}
