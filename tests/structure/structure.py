@@ -23,9 +23,10 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 # From the bottom up: a room includes headers only from itself and from those before it (docs/architecture.md, "Rooms").
-ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'kernels', 'verbs', 'rdmacm', 'kvclient', 'cli']
+ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'kernels', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory only.
-ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'], 'kvclient': ['base', 'kvwire', 'kvclient']}
+ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'], 'kvclient': ['base', 'kvwire', 'kvclient'],
+        'memcached': ['base', 'memcached']}
 # Folders of src/cli whose headers another subcommand's folder uses.
 SUBCOMMAND_USES = {'demo': ['perf'], 'kernel': ['node'], 'doctor': ['run']}
 
