@@ -202,21 +202,8 @@ enum chain_result chain_step(struct nic_qp *qp, struct sq_entry *e)
 
 /* ---- queue pairs with packets ---- */
 
-static void count_turn(struct nic_qp *qp)
-{
-	struct qp_chain *c = qp->chain;
-
-	if (c->turn != qp->pu->polls) {
-		c->turn = qp->pu->polls;
-		c->left = CHAIN_TURN;
-	}
-	if (c->left)
-		c->left--;
-}
-
 enum req_result chain_run(struct nic_qp *qp, struct sq_entry *e)
 {
-	count_turn(qp);
 	if (chain_step(qp, e) != CHAIN_DONE)
 		return REQ_IDLE;
 	e->executed = true;

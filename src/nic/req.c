@@ -414,13 +414,10 @@ enum req_result req_run(struct nic_qp *qp)
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
 			     !psn_before(sq->psn_next, sq->psn_max)))
 			return REQ_IDLE;
-		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS)) {
+		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS))
 			r = end_unsendable(qp, e);
-			if (unlikely(qp->chain) && chain_spent(qp))
-				return r;
-		} else {
+		else
 			r = send_one(qp, e);
-		}
 		if (r != REQ_MORE)
 			return r;
 		if (unlikely(qp->state == NIC_QPS_ERR))

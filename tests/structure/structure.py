@@ -23,9 +23,9 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 # From the bottom up: a room includes headers only from itself and from those before it (docs/architecture.md, "Rooms").
-ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kv', 'kernels', 'verbs', 'rdmacm', 'cli']
-# Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory only.
-ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv']}
+ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kv', 'chain', 'kernels', 'verbs', 'rdmacm', 'cli']
+# Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory only; chains know WQEs only.
+ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'chain': ['base', 'chain']}
 # Folders of src/cli whose headers another subcommand's folder uses.
 SUBCOMMAND_USES = {'demo': ['perf'], 'kernel': ['node'], 'doctor': ['run']}
 
