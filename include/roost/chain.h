@@ -38,15 +38,16 @@ struct roost_ref {
 };
 
 /*
- * A managed queue, and the image of its WQEs, at a stride of 64 bytes. The caller sets all fields
- * up to `image` and clears the others.
+ * A managed queue, and the image of its WQEs. The caller sets all fields up to `image` and clears
+ * the others. Constructs need a stride of 64 bytes.
  */
 struct roost_chain_queue {
 	struct roost_ref ring; /* the ring, as its memory region names it */
 	uint32_t qp_num;
-	uint32_t depth; /* WQEs of the ring, and of the image; a power of two */
-	uint32_t first; /* WQEs posted before those of the image */
-	struct roost_wqe *image;
+	uint32_t depth;		 /* WQEs of the ring, and of the image; a power of two */
+	uint32_t first;		 /* WQEs posted before those of the image */
+	uint32_t stride;	 /* of the ring and of the image, in bytes */
+	struct roost_wqe *image; /* zeroed */
 
 	uint32_t n; /* WQEs emitted */
 	int error;  /* 0, or a negative errno: -ENOSPC (the image or the data are full), -EINVAL */
@@ -83,8 +84,7 @@ static inline struct roost_ref roost_chain_field(const struct roost_chain_queue 
 						 size_t offset)
 {
 	return roost_ref_at(q->ring,
-			    (uint64_t)((q->first + n) & (q->depth - 1)) * sizeof(struct roost_wqe) +
-				    offset);
+			    (uint64_t)((q->first + n) & (q->depth - 1)) * q->stride + offset);
 }
 #define ROOST_FIELD(q, n, field) roost_chain_field(q, n, offsetof(struct roost_wqe, field))
 

@@ -73,7 +73,7 @@ ROOST_EXPORT uint32_t roost_chain_emit(const struct roost_chain *c, struct roost
 		q->error = -ENOSPC;
 	if (q->error)
 		return 0;
-	q->image[q->n] = wqe;
+	memcpy((uint8_t *)q->image + (size_t)q->n * q->stride, &wqe, sizeof(wqe));
 	return q->n++;
 }
 

@@ -313,7 +313,9 @@ bool req_idle(struct nic_qp *qp)
 	more = likely(!qp->chain) ? sq_posted(&qp->sq) : chain_posted(qp);
 	/* In the error state receives are work too: they are flushed. */
 	if (unlikely(qp->state == NIC_QPS_ERR && rq && !qp->srq))
-		more |= atomic_load_explicit(&rq->index->prod, memory_order_seq_cst) != rq->cons;
+		more |= (likely(!qp->chain)
+				 ? atomic_load_explicit(&rq->index->prod, memory_order_seq_cst)
+				 : chain_receives(qp)) != rq->cons;
 	if (!more)
 		return true;
 	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);

@@ -46,6 +46,7 @@ struct roost_chain machine_queue(struct machine *m, uint32_t depth)
 					.qp_num = nic_qp_num(e->qp),
 					.depth = depth,
 					.first = p.first,
+					.stride = sizeof(struct roost_wqe),
 					.image = calloc(depth, sizeof(struct roost_wqe))};
 	c.scratch = roost_chain_word(&c, 0);
 	return c;
