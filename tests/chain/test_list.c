@@ -124,7 +124,7 @@ static void walks(void **state)
 {
 	start();
 	for (uint64_t i = 0; i < 50; i++) {
-		uint64_t key = 100 + i * 5 % (NODES + 2);
+		uint64_t key = 100 + i * 7 % (NODES + 2);
 		bool hit = key < 100 + NODES;
 		uint32_t turns = atomic_load(&walk.sqi.cons);
 
