@@ -64,9 +64,13 @@ enum roost_kv_code {
 	ROOST_KV_TOUCH, /* sets `ttl` */
 	/*
 	 * Reserved: these fail with -EOPNOTSUPP. `function` and `type` name the element function
-	 * and the type of the elements, `value` is its parameter, `expect` the initial value.
+	 * and the type of the elements. `value` has the operands of an update (of one element, of
+	 * each element with one operand, of each element with its own), the initial value of
+	 * REDUCE, or the operand of FILTER; `expect` the elements that a swap replaces; `param` the
+	 * parameter of a registered function. With `fetch` an update returns the old value.
 	 */
 	ROOST_KV_UPDATE,
+	ROOST_KV_UPDATE_EACH,
 	ROOST_KV_UPDATE_VECTOR,
 	ROOST_KV_REDUCE,
 	ROOST_KV_FILTER,
@@ -83,14 +87,16 @@ enum roost_kv_code {
 
 /* An operation and its result. */
 struct roost_kv_op {
-	uint8_t code;		/* enum roost_kv_code */
-	uint8_t function, type; /* see ROOST_KV_UPDATE, ROOST_KV_SCAN */
-	uint32_t key_len;	/* 1 to ROOST_KV_KEY_MAX; SCAN: 0 */
-	uint32_t value_len, expect_len;
+	uint8_t code; /* enum roost_kv_code */
+	uint8_t type; /* below 128; this and the next two: ROOST_KV_UPDATE to SCAN */
+	bool fetch;
+	uint16_t function;
+	uint32_t key_len; /* 1 to ROOST_KV_KEY_MAX; SCAN, STAT: 0 */
+	uint32_t value_len, expect_len, param_len;
 	uint32_t ttl; /* seconds until the pair expires; 0: never */
 	uint32_t out_cap;
 	uint64_t cursor; /* SCAN */
-	const void *key, *value, *expect;
+	const void *key, *value, *expect, *param;
 	void *out; /* GET: the value; PUT_COMPARE: the value that is not `expect`; SCAN: pairs */
 
 	/*
@@ -100,6 +106,8 @@ struct roost_kv_op {
 	 *	-E2BIG		a key or value exceeds its limit
 	 *	-ENOSPC		memory is full; nothing was changed
 	 *	-EMSGSIZE	`out` is too short: out_len is the length
+	 *	-ERANGE, -EFAULT, -ETIME	not a vector of the type; the registered function
+	 *			crashed; it did not return
 	 *	-EOPNOTSUPP	the node does not know the operation, or has no store
 	 *	-ENOTCONN, -ETIMEDOUT	the connection ended: the operation may have been done
 	 */
