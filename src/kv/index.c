@@ -78,14 +78,28 @@ static bool match_records(struct kv *kv, uint64_t hash, struct kv_loc *loc, cons
 	return false;
 }
 
-/* Reads the bucket at `addr`, and checks whether it has room. */
-static void look(struct kv *kv, uint64_t addr, unsigned need, struct kv_loc *loc)
+static void look(struct kv *kv, uint64_t addr, struct kv_loc *loc)
 {
 	loc->addr = addr;
 	loc->at = kv_read(&kv->mem, addr);
-	if (need && !loc->has_room && bucket_count(bucket_empty(loc->at)) >= need) {
-		loc->has_room = true;
-		loc->room = addr;
+}
+
+/* Finds the first bucket of a chain that has room. The chain was read. */
+static void find_room(struct kv *kv, uint64_t home, unsigned need, struct kv_loc *loc)
+{
+	uint64_t addr = kv_bucket_addr(home);
+
+	for (;;) {
+		const struct bucket *b = kv_more(&kv->mem, addr);
+
+		if (bucket_count(bucket_empty(b)) >= need) {
+			loc->has_room = true;
+			loc->room = addr;
+			return;
+		}
+		if (!b->chain)
+			return;
+		addr = slab_addr(kv_segment(kv, home), b->chain);
 	}
 }
 
@@ -96,16 +110,19 @@ bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsign
 
 	loc->chained = false;
 	loc->has_room = false;
-	look(kv, kv_bucket_addr(home), need, loc);
+	look(kv, kv_bucket_addr(home), loc);
 	for (;;) {
 		if (match_inline(loc, key, len) || match_records(kv, hash, loc, key, len))
 			return true;
 		if (!loc->at->chain)
-			return false;
+			break;
 		loc->prev = loc->addr;
 		loc->chained = true;
-		look(kv, slab_addr(kv_segment(kv, home), loc->at->chain), need, loc);
+		look(kv, slab_addr(kv_segment(kv, home), loc->at->chain), loc);
 	}
+	if (need)
+		find_room(kv, home, need, loc);
+	return false;
 }
 
 static void write_bucket(struct kv *kv, uint64_t addr, const struct bucket *b)

@@ -108,7 +108,7 @@ uint8_t *kv_record_change(struct kv *kv, struct slab *s, uint32_t place, const s
 
 /* index.c: pairs in buckets */
 
-/* Returns whether the key exists. Also looks for a bucket with `need` empty slots. */
+/* Returns whether the key exists. If not, looks for a bucket with `need` empty slots. */
 bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsigned need,
 	     struct kv_loc *loc);
 /* Stores a pair whose key was looked up with `loc`. Returns 0 or -ENOSPC. */
