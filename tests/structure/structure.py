@@ -23,7 +23,7 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 # From the bottom up: a room includes headers only from itself and from those before it (docs/architecture.md, "Rooms").
-ROOMS = ['base', 'packet', 'port', 'nic', 'drive', 'cm', 'kv', 'kernels', 'verbs', 'rdmacm', 'cli']
+ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kernels', 'verbs', 'rdmacm', 'cli']
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory only.
 ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv']}
 # Folders of src/cli whose headers another subcommand's folder uses.
