@@ -90,7 +90,7 @@ static int bind_one(const struct pool_addr *a, unsigned i)
 
 static int attach(struct pool_addr *a, const struct pool_table *t)
 {
-	static __thread struct sock_filter code[POOL_FILTER_MAX];
+	struct sock_filter code[POOL_FILTER_MAX];
 	struct sock_fprog prog = {.filter = code};
 
 	prog.len = (unsigned short)pool_filter(t, code);
@@ -137,7 +137,7 @@ static struct seat_home *find_home(struct pool *p, unsigned slot, const struct p
 
 static void make_table(struct pool_addr *a, struct pool_table *t)
 {
-	uint64_t alive = 0;
+	uint64_t alive = 0, manage = 0;
 
 	memset(t, 0, sizeof(*t));
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
@@ -145,8 +145,12 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 			continue;
 		if (a->in_use >> i & 1 || pool_alive(a->pool, i))
 			alive |= 1ull << i;
+		if (atomic_load_explicit(&a->pool->state->seat[i].manages, memory_order_acquire))
+			manage |= 1ull << i;
 	}
-	t->otherwise = alive ? (uint8_t)__builtin_ctzll(alive) : 0;
+	manage = alive & manage ? alive & manage : alive;
+	t->otherwise = manage ? (uint8_t)__builtin_ctzll(manage) : 0;
+	t->single = alive && !(alive & (alive - 1));
 	service_routes(a->pool, &a->addr, alive, t);
 }
 
@@ -318,6 +322,7 @@ void pool_addr_tell(struct pool_addr *a, unsigned slot, const struct pool_home *
 		state_store_addr(h->addr, &a->addr);
 		atomic_store_explicit(&h->sport, home->sport, memory_order_relaxed);
 		atomic_store_explicit(&h->joins, home->joins, memory_order_relaxed);
+		atomic_store_explicit(&h->mtu, home->mtu, memory_order_relaxed);
 		atomic_store_explicit(&h->inode, fstat(a->sock[slot], &st) ? 0 : st.st_ino,
 				      memory_order_relaxed);
 		atomic_store_explicit(&h->used, 1, memory_order_release);
@@ -356,6 +361,7 @@ bool pool_find(struct pool *p, const struct pkt_addr *addr, unsigned slot, struc
 		return false;
 	home->sport = atomic_load_explicit(&h->sport, memory_order_relaxed);
 	home->joins = atomic_load_explicit(&h->joins, memory_order_relaxed);
+	home->mtu = atomic_load_explicit(&h->mtu, memory_order_relaxed);
 	return true;
 }
 
@@ -384,4 +390,13 @@ uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot)
 	struct seat_home *h = find_home(p, slot, addr);
 
 	return h ? atomic_load_explicit(&h->inode, memory_order_relaxed) : 0;
+}
+
+_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
+			       uint16_t *sport)
+{
+	struct seat_home *h = find_home(p, slot, addr);
+
+	*sport = h ? atomic_load_explicit(&h->sport, memory_order_relaxed) : 0;
+	return h ? &h->mails : NULL;
 }

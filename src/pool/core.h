@@ -27,7 +27,8 @@ struct pool_addr {
 struct pool {
 	pid_t pid; /* a forked child does not use its parent's */
 	unsigned refs;
-	pthread_mutex_t lock; /* of the lists, the slots and the descriptors; never held in a wait */
+	pthread_mutex_t
+		lock; /* of the lists, the slots and the descriptors; never held in a wait */
 	unsigned num_slots;
 	uint8_t slot[POOL_MAX_OWN];
 	int claim[POOL_MAX_OWN]; /* its name in the abstract namespace is the claim */

@@ -9,6 +9,8 @@
  *	    other messages			slot in the remote communication id, which is ours
  *	anything else				`otherwise`
  *
+ * While one slot alone is in use, it gets everything.
+ *
  * Services of IP ports have zeros in the upper word of their id. Their part of the program loads
  * the lower word once, and takes two instructions without a load for each service.
  */
@@ -97,6 +99,10 @@ unsigned pool_filter(const struct pool_table *t, struct sock_filter code[POOL_FI
 {
 	struct writer w = {code, 0};
 
+	if (t->single) {
+		give(&w, t->otherwise);
+		return w.n;
+	}
 	load(&w, BPF_W, AT_DQPN);
 	put(&w, BPF_ALU | BPF_AND | BPF_K, PKT_QPN_MASK, 0, 0);
 	put(&w, BPF_JMP | BPF_JGT | BPF_K, 1, 0, 2);

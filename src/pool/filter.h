@@ -22,6 +22,7 @@ struct pool_route {
 
 struct pool_table {
 	uint8_t otherwise; /* slot of datagrams to QP 1 that no rule steers */
+	bool single;	   /* no other slot is in use: it gets all datagrams */
 	unsigned num;
 	/* in order of precedence */
 	struct pool_route route[POOL_FILTER_SERVICES];

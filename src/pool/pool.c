@@ -403,6 +403,16 @@ out:
 	return p;
 }
 
+struct pool *pool_mine(void)
+{
+	struct pool *p;
+
+	pthread_mutex_lock(&pool_lock);
+	p = the_pool && the_pool->pid == getpid() ? the_pool : NULL;
+	pthread_mutex_unlock(&pool_lock);
+	return p;
+}
+
 void pool_put(struct pool *p)
 {
 	pthread_mutex_lock(&pool_lock);

@@ -80,6 +80,7 @@ void pool_addr_put(struct pool_addr *a);
 struct pool_home {
 	uint16_t sport; /* source port of its packets */
 	bool joins;	/* accepts joined packets (port/udp_join.c) */
+	uint32_t mtu;	/* path MTU of its port */
 };
 
 /*
@@ -112,7 +113,26 @@ uint64_t pool_version(const struct pool *p);
  */
 uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot);
 
+/*
+ * Returns the count of mails (port/udp_mail.c) for a slot of an address, in the memory of the pool,
+ * and the source port of the slot. NULL: no program uses the slot there. Makes no system call.
+ */
+_Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
+			       uint16_t *sport);
+
 /* ---- services ---- */
+
+/*
+ * Returns the membership of this process without a reference. NULL: it has none, since it has no
+ * udp port.
+ */
+struct pool *pool_mine(void);
+
+/*
+ * Says whether an own slot has a connection manager. Requests for a service that no program has go
+ * to a slot with one, which refuses them.
+ */
+void pool_manages(struct pool *p, unsigned slot, bool manages);
 
 #define POOL_IPV4 1
 #define POOL_IPV6 2

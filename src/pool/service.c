@@ -114,6 +114,13 @@ void pool_withdraw(struct pool *p, unsigned slot, uint64_t service, const struct
 	pool_steer(p);
 }
 
+void pool_manages(struct pool *p, unsigned slot, bool manages)
+{
+	atomic_store_explicit(&p->state->seat[slot].manages, manages, memory_order_release);
+	state_changed(p->state);
+	pool_steer(p);
+}
+
 static void add_routes(struct pool *p, unsigned slot, const struct pkt_addr *addr,
 		       unsigned families, struct pool_table *t)
 {

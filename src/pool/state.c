@@ -62,6 +62,7 @@ void seat_clear(struct pool_state *s, unsigned slot, bool owned)
 	for (unsigned i = 0; i < SEAT_SERVICES; i++)
 		atomic_store_explicit(&seat->service[i].used, 0, memory_order_release);
 	atomic_store_explicit(&seat->services, 0, memory_order_relaxed);
+	atomic_store_explicit(&seat->manages, 0, memory_order_relaxed);
 	atomic_store_explicit(&seat->owned, owned, memory_order_seq_cst);
 	state_changed(s);
 }

@@ -22,6 +22,8 @@ struct seat_home {
 	_Atomic uint32_t used;
 	_Atomic uint16_t sport;
 	_Atomic uint8_t joins;
+	_Atomic uint32_t mtu;
+	_Atomic unsigned mails;
 	_Atomic uint64_t inode;
 	_Atomic uint64_t addr[2]; /* the bytes of a struct pkt_addr */
 };
@@ -35,6 +37,7 @@ struct seat_service {
 
 struct seat {
 	_Atomic uint32_t owned;
+	_Atomic uint32_t manages;  /* has a connection manager */
 	_Atomic uint32_t services; /* the first so many have been used */
 	struct seat_home home[SEAT_HOMES];
 	struct seat_service service[SEAT_SERVICES];

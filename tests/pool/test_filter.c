@@ -47,9 +47,10 @@ static uint32_t run(unsigned n, const uint8_t *data, uint32_t len)
 			if (f->k + size > len)
 				return 0;
 			for (a = 0; size--;)
-				a = a << 8 | data[f->k + (BPF_SIZE(f->code) == BPF_W   ? 3
-							  : BPF_SIZE(f->code) == BPF_H ? 1
-										       : 0) -
+				a = a << 8 | data[f->k +
+						  (BPF_SIZE(f->code) == BPF_W	? 3
+						   : BPF_SIZE(f->code) == BPF_H ? 1
+										: 0) -
 						  size];
 			break;
 		case BPF_ALU:
@@ -104,8 +105,12 @@ static void qp_numbers(void **state)
 	}
 }
 
-static const uint64_t ids[] = {0x0000000001061234ull, 0x0000000001065678ull,
-			       0x0000000001111234ull, 0x1000000001061234ull, 0xc0ffee, 0};
+static const uint64_t ids[] = {0x0000000001061234ull,
+			       0x0000000001065678ull,
+			       0x0000000001111234ull,
+			       0x1000000001061234ull,
+			       0xc0ffee,
+			       0};
 
 static void services(void **state)
 {
@@ -142,7 +147,8 @@ static void communication_ids(void **state)
 	unsigned n = pool_filter(&t, code);
 
 	for (unsigned i = 0; i < sizeof(to_id) / sizeof(to_id[0]); i++) {
-		struct cm_msg m = {.attr = to_id[i], .local_id = 5u << 26, .remote_id = 41u << 26 | 7};
+		struct cm_msg m = {
+			.attr = to_id[i], .local_id = 5u << 26, .remote_id = 41u << 26 | 7};
 		uint8_t pkt[PACKET];
 
 		packet(pkt, 1);
@@ -278,9 +284,9 @@ static void kernel_agrees(void **state)
 		for (unsigned i = 0; i < BATCH; i++, sent++) {
 			uint32_t len = random_datagram(&r, pkt);
 
-			assert_int_equal(sendto(from, pkt, len, 0, (struct sockaddr *)&name,
-						sizeof(name)),
-					 len);
+			assert_int_equal(
+				sendto(from, pkt, len, 0, (struct sockaddr *)&name, sizeof(name)),
+				len);
 		}
 		for (unsigned i = 0; i < POOL_SLOTS; i++)
 			got += drain(n, fd[i], i);
@@ -295,10 +301,8 @@ static void kernel_agrees(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(qp_numbers),
-		cmocka_unit_test(services),
-		cmocka_unit_test(communication_ids),
-		cmocka_unit_test(every_result_is_a_slot),
+		cmocka_unit_test(qp_numbers),	     cmocka_unit_test(services),
+		cmocka_unit_test(communication_ids), cmocka_unit_test(every_result_is_a_slot),
 		cmocka_unit_test(kernel_agrees),
 	};
 
