@@ -355,12 +355,12 @@ static int join(struct pool *p)
 	int founder = -1, rc;
 
 	rc = claim(p);
-	rc = rc ? rc : listen_as_member(p);
 	rc = rc ? rc : get_state(p, &founder);
-	if (rc == 0) {
+	if (rc == 0)
 		seat_clear(p->state, p->slot[0], token());
-		rc = start_thread(p);
-	}
+	/* Not before it can answer: others would wait for it. */
+	rc = rc ? rc : listen_as_member(p);
+	rc = rc ? rc : start_thread(p);
 	if (rc == 0)
 		watch_others(p);
 	close_one(&founder);
