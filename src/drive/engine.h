@@ -46,6 +46,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/spin.h"
+#include "base/thread.h"
 #include "drive/clock.h"
 #include "drive/drive.h"
 #include "drive/policy.h"
@@ -297,14 +298,6 @@ void service_poller_kick(struct service_poller *t);
 void service_poller_drain(struct service_poller *t);
 int service_poller_init(struct service_poller *t, struct drive *d, enum service_poller_bit bit);
 void service_poller_fini(struct service_poller *t);
-
-/* ---- thread.c ---- */
-
-/* Starts a thread that receives no signals of the program. Returns 0 or -errno. */
-int thread_start(pthread_t *thread, size_t stack, void *(*fn)(void *), void *arg);
-
-/* True if this thread may run on one core only. Makes a system call. */
-bool one_core(void);
 
 /* ---- watch.c ---- */
 void watch_stop(struct watch *w);

@@ -76,6 +76,28 @@ def node_rows():
             {'name': 'roost kernel', 'family': 4, 'steps': change}]
 
 
+def shared_rows():
+    """Several programs behind one address. Each step: [wait until NAME listens,] start NAME in namespace 0 or 1; or await its end, in success
+    or failure; or kill it."""
+    served = r'ping data: rdma-ping-9'
+    return [{'name': f'one address, IPv{family}', 'family': family, 'shared': [
+        # A program that is busy with others, and a server beside it.
+        ('start', 'first', 0, 'ib_write_bw -F -p {P} -n 200', 'tcp'),
+        ('start', 'second', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
+        # Another machine, and a third program behind the same address.
+        ('end', 'outside', 1, 'rping -c -a {S} -p {P1} -C 10 -v', served),
+        ('end', 'third', 0, 'rping -c -a {S} -p {P1} -C 10 -v', served),
+        # Its port is taken; a request for another port is refused.
+        ('fail', 'late', 0, 'rping -s -a {S} -p {P1}', 'rdma_listen: Address already in use'),
+        ('fail', 'astray', 1, 'rping -c -a {S} -p 9 -C 1', 'RDMA_CM_EVENT_REJECTED, error 8'),
+        # A killed server leaves slot and service to its successor.
+        ('kill', 'second'),
+        ('start', 'successor', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
+        ('end', 'outside again', 1, 'rping -c -a {S} -p {P1} -C 10 -v', served),
+        ('end', 'outside last', 1, 'ib_write_bw -F -p {P} -n 200 {S4}', r'(?m)^ 65536 +200 '),
+    ]} for family in (4, 6)]
+
+
 class Networks:
     """Two namespaces, and a pair of veth between them."""
 
@@ -193,8 +215,41 @@ def refuse(roost, names, spec):
     return problem, f'--- {client.command}\n{client.text()}'
 
 
+def share(roost, names, spec):
+    """The steps of shared_rows(). (problem or None, report)"""
+    fill = {'S': ADDRESSES[spec['family']][0], 'S4': ADDRESSES[4][0], 'P': free_tcp_port(), 'P1': free_tcp_port()}
+    until = time.monotonic() + RUN_LIMIT
+    sides, problem = {}, None
+    try:
+        for what, name, *rest in spec['shared']:
+            if what == 'kill':
+                os.kill(sides[name].process.pid, signal.SIGKILL)
+                continue
+            space, command, wanted = rest
+            side = sides[name] = Inside(roost, names[space], command.format(**fill))
+            if what == 'start':
+                until_true(lambda: side.ended() or (side.listens_by_tcp(fill['P']) if wanted == 'tcp'
+                                                    else side.nic(roost).get('cm', {}).get('listeners')), until)
+                problem = 'it does not listen' if side.ended() else None
+            else:
+                problem = side.wait(until)
+                if what == 'fail' and side.ended():  # rping returns 0
+                    problem = None
+                if not problem and not re.search(wanted, side.text()):
+                    problem = f'it does not say {wanted!r}'
+            if problem:
+                problem = f'{name}: {problem}'
+                break
+    finally:
+        for side in sides.values():
+            side.kill()
+    return problem, ''.join(f'--- {name}: {side.command}\n{side.text()}' for name, side in sides.items())
+
+
 def run(roost, names, spec):
     """(problem or None, report)"""
+    if 'shared' in spec:
+        return share(roost, names, spec)
     if 'steps' in spec:
         return serve(roost, names, spec)
     if 'refused' in spec:
@@ -230,7 +285,7 @@ def main():
     parser.add_argument('--only', default='', metavar='TEXT', help='rows whose name holds TEXT')
     parser.add_argument('--list', action='store_true', help='name the rows')
     options = parser.parse_args()
-    chosen = [spec for spec in rows() + refused_rows() + node_rows() if options.only in spec['name']]
+    chosen = [spec for spec in rows() + refused_rows() + node_rows() + shared_rows() if options.only in spec['name']]
     if options.list:
         print('\n'.join(spec['name'] for spec in chosen))
         return

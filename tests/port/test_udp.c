@@ -46,7 +46,7 @@ static struct pair open_pair(bool v6, const char *options)
 	}
 	p.a = rig_open(spec[0]);
 	p.b = rig_open(spec[1]);
-	p.to_b = p.a->ops->path_get(p.a, &p.b->addr, 0);
+	p.to_b = p.a->ops->path_get(p.a, &p.b->addr, rig_qpn(p.b));
 	assert_non_null(p.to_b);
 	return p;
 }
@@ -88,7 +88,7 @@ static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_
 				assert_int_equal(pkts[i].tos, tos);
 				assert_int_equal(!!(pkts[i].flags & PORT_CE), (tos & 3) == 3);
 				assert_true(pkt_addr_eq(pkts[i].src, &p->a->addr));
-				assert_int_equal(pkts[i].sport, PKT_UDP_PORT);
+				assert_int_equal(pkts[i].sport, p->to_b->sport);
 				missed += !rig_check(p->b, &pkts[i], 0x1230, got);
 			}
 		}
@@ -460,7 +460,7 @@ static void test_paths(void **state)
 	struct pair p = open_pair(false, "");
 	struct pkt_addr v6 = rig_addr("fd77::2"), none = rig_addr("0.0.0.0"),
 			all = rig_addr("255.255.255.255");
-	struct port_path *again = p.a->ops->path_get(p.a, &p.b->addr, 77);
+	struct port_path *again = p.a->ops->path_get(p.a, &p.b->addr, rig_qpn(p.b) + 77);
 
 	assert_ptr_equal(again, p.to_b);
 	p.a->ops->path_put(p.a, again);
