@@ -22,6 +22,7 @@ demo:
 	@scripts/build $(B)
 	@$(B)/roost demo
 	@examples/perftest.sh
+	@examples/kv.sh
 
 test:
 	@scripts/setup build check

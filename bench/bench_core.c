@@ -11,6 +11,7 @@
 
 #include "builtin/builtin.h"
 #include "builtin/crc64.h"
+#include "core_chain.h"
 #include "kernels/runtime.h"
 #include "roost/consistency.h"
 #include "roost/traversal.h"
@@ -301,9 +302,10 @@ static struct job job(struct side *a, struct side *b, const char *op, uint32_t s
 }
 
 /*
+ * bench_core SECONDS chain: the rows of chains.
  * bench_core [SECONDS [OP SIZE POSTED [MESSAGES [kernels]]]]: one row for OP write, read, list or
- * object (the last two are calls); without OP, all rows of the verbs. It ends after MESSAGES
- * messages if given. Calls use the built-in kernels. With `kernels` they are loaded for verbs too.
+ * object (the last two are calls); without OP, all rows of the verbs and of chains. It ends after
+ * MESSAGES messages if given. Calls use the built-in kernels. With `kernels` they are loaded for verbs too.
  */
 int main(int argc, char **argv)
 {
@@ -323,7 +325,9 @@ int main(int argc, char **argv)
 	side_connect(&a, &b);
 	side_connect(&b, &a);
 	printf("{\"tool\": \"bench_core\", \"unit\": \"ns per message, both sides\", \"rows\": [");
-	if (argc > 4) {
+	if (argc > 2 && !strcmp(argv[2], "chain")) {
+		chain_rows(secs, true);
+	} else if (argc > 4) {
 		uint32_t size = (uint32_t)atoi(argv[3]);
 		unsigned posted = (unsigned)atoi(argv[4]), most = calls ? CALLS / 2 : DEPTH;
 
@@ -341,6 +345,7 @@ int main(int argc, char **argv)
 				     sizes[(i >> 1) & 3]);
 			row(&a, &b, &j, i & 1 ? 32 : 1, secs, 0, first);
 		}
+		chain_rows(secs, false);
 	}
 	printf("\n]}\n");
 	return 0;

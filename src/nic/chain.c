@@ -61,17 +61,27 @@ bool chain_fetch(struct nic_qp *qp)
 
 bool chain_posted(struct nic_qp *qp)
 {
-	return qp->chain->managed_send ? before(qp->sq.taken, send_limit(qp)) : sq_posted(&qp->sq);
+	const struct qp_sq *sq = &qp->sq;
+
+	if (!qp->chain->managed_send)
+		return sq_posted(sq);
+	/* In the error state only what has been posted is flushed, not what would run again. */
+	return before(sq->taken,
+		      qp->state == NIC_QPS_ERR
+			      ? atomic_load_explicit(&sq->index->prod, memory_order_acquire)
+			      : send_limit(qp));
 }
 
 uint32_t chain_receives(struct nic_qp *qp)
 {
 	struct recv_ring *rq = qp->resp.rq;
 	struct qp_chain *c = qp->chain;
-	uint32_t end;
+	uint32_t end = atomic_load_explicit(&rq->index->prod, memory_order_acquire);
 
 	if (!c->managed_recv)
-		return atomic_load_explicit(&rq->index->prod, memory_order_acquire);
+		return end;
+	if (qp->state == NIC_QPS_ERR) /* as chain_posted() */
+		return before(rq->cons, end) ? end : rq->cons;
 	end = limit(c->recv_enabled, c->first_recv, rq->mask, &c->all_recv_posted, rq->index);
 	if (!before(rq->cons, end))
 		return rq->cons;
@@ -202,21 +212,8 @@ enum chain_result chain_step(struct nic_qp *qp, struct sq_entry *e)
 
 /* ---- queue pairs with packets ---- */
 
-static void count_turn(struct nic_qp *qp)
-{
-	struct qp_chain *c = qp->chain;
-
-	if (c->turn != qp->pu->polls) {
-		c->turn = qp->pu->polls;
-		c->left = CHAIN_TURN;
-	}
-	if (c->left)
-		c->left--;
-}
-
 enum req_result chain_run(struct nic_qp *qp, struct sq_entry *e)
 {
-	count_turn(qp);
 	if (chain_step(qp, e) != CHAIN_DONE)
 		return REQ_IDLE;
 	e->executed = true;

@@ -11,9 +11,6 @@
 #include "nic/nic_chain.h"
 #include "nic/requester.h"
 
-/* WQEs without packets that a queue pair executes per turn of the PU, at most. */
-#define CHAIN_TURN 64
-
 struct chain_watch {
 	struct nic_cq *cq; /* NULL: none */
 	uint32_t base;	   /* relative WAITs count from here */
@@ -30,8 +27,6 @@ struct qp_chain {
 	struct nic_cq *wait_cq;
 	struct list_head wait;
 	uint32_t wait_target;
-	uint64_t turn; /* pu->polls that `left` belongs to */
-	uint32_t left;
 	bool has_failed;
 	struct nic_chain_failure failure;
 };
@@ -57,12 +52,6 @@ static inline bool chain_has_op(const struct nic_qp *qp, uint16_t op)
 static inline bool chain_in_turn(const struct sq_entry *e)
 {
 	return e->status == NIC_WC_SUCCESS && (e->op == ROOST_OP_NOP || e->op >= ROOST_OP_WAIT);
-}
-
-/* True if the queue pair has used up its turn. */
-static inline bool chain_spent(const struct nic_qp *qp)
-{
-	return !qp->chain->left;
 }
 
 /* chain.c */

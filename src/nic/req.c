@@ -351,7 +351,9 @@ bool req_idle(struct nic_qp *qp)
 	more = likely(!qp->chain) ? sq_posted(&qp->sq) : chain_posted(qp);
 	/* In the error state receives are work too: they are flushed. */
 	if (unlikely(qp->state == NIC_QPS_ERR && rq && !qp->srq))
-		more |= atomic_load_explicit(&rq->index->prod, memory_order_seq_cst) != rq->cons;
+		more |= (likely(!qp->chain)
+				 ? atomic_load_explicit(&rq->index->prod, memory_order_seq_cst)
+				 : chain_receives(qp)) != rq->cons;
 	if (!more)
 		return true;
 	atomic_exchange_explicit(&qp->db_active, 1, memory_order_acq_rel);
@@ -452,13 +454,10 @@ enum req_result req_run(struct nic_qp *qp)
 		if (unlikely(qp->state == NIC_QPS_SQD && sq->next_pkt == 0 &&
 			     !psn_before(sq->psn_next, sq->psn_max)))
 			return REQ_IDLE;
-		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS)) {
+		if (unlikely(e->npkts == 0 || e->status != NIC_WC_SUCCESS))
 			r = end_unsendable(qp, e);
-			if (unlikely(qp->chain) && chain_spent(qp))
-				return r;
-		} else {
+		else
 			r = send_one(qp, e);
-		}
 		if (r != REQ_MORE)
 			return r;
 		if (unlikely(qp->state == NIC_QPS_ERR))

@@ -32,7 +32,7 @@ from machine import Machine, Tap  # noqa: E402
 from ports import free_tcp_port, listens  # noqa: E402
 
 KERNEL = "linux-image-arm64"
-PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4", "libcmocka0", "libgcc-s1"]
+PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4", "libevent-core-2.1-7", "libcmocka0", "libgcc-s1"]
 MODULES = ["virtio_pci", "virtio_net", "virtio_console", "ipv6", "tun", "9pnet_virtio", "9p"]
 MTU = 1500
 BOOT_LIMIT = 600  # seconds; 15 on an idle machine

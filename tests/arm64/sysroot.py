@@ -24,7 +24,7 @@ from skip import skip  # noqa: E402
 
 ARCH, TRIPLET = "arm64", "aarch64-linux-gnu"
 # To build with: the packages of the group `build`.
-PACKAGES = ["libc6-dev", "linux-libc-dev", "libisal-dev", "libxxhash-dev", "libjansson-dev", "libcmocka-dev", "uthash-dev",
+PACKAGES = ["libc6-dev", "linux-libc-dev", "libisal-dev", "libxxhash-dev", "libjansson-dev", "libevent-dev", "libcmocka-dev", "uthash-dev",
             "libibverbs-dev", "librdmacm-dev"]
 
 CROSS = """[binaries]

@@ -16,6 +16,7 @@ EXPECTED = {
     'traversal': '100: element 1 of 32\n131: element 32 of 32\n132: not in the list\n',
     'consistency': 'written: 1000 bytes: the first state\nhalf written: torn, each of 8 times\n'
                    'written again: 1000 bytes: the second state\n',
+    'kv': '1000 of 1000 values are right\n',
     'aggregate': None,
     'hll': None,
     'shuffle': None,
@@ -59,7 +60,7 @@ COMPUTED = {'aggregate': amounts, 'shuffle': partitions, 'shuffle_out': written}
 
 for kind in ('udp', 'shm'):
     where = addresses(kind)
-    node = Node(f'{kind}:{where[0]}', '--fill', '1000')
+    node = Node(f'{kind}:{where[0]}', '--fill', '1000', '--kv', '64M')
     try:
         for name, expected in EXPECTED.items():
             program = os.path.join(sys.argv[2], 'examples', 'example-' + name)

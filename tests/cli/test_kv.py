@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from cli import LIMIT, check, finish, last_json, one_line_error, run
+from cli import LIMIT, ROOST, check, finish, last_json, one_line_error, run
 from node import Node, addresses
 
 CLIENT = os.path.join(sys.argv[2], 'tests', 'kvclient', 'kv-client')
@@ -56,6 +56,20 @@ def command(kind, where):
     check('stat', r.returncode == 0 and last_json(r).get('pairs', 0) > 1000 and json.loads(r.stdout)['batches'] > 10, r)
 
 
+def killed(kind, where):
+    """A client that is killed in the middle of its batches: the store is whole, and serves others."""
+    beside = where[1][:-1] + '3'
+    for _ in range(3):
+        with subprocess.Popen([ROOST, 'kv', '--port', f'{kind}:{where[1]}', 'bench', where[0], '--keys', '500', '--put', '100', '--value', '3000',
+                               '--duration', '60'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as p:
+            while p.poll() is None and last_json(run('kv', '--port', f'{kind}:{beside}', 'stat', where[0], '--json')).get('pairs', 0) < 500:
+                pass
+            check(f'{kind}: a client to kill', p.poll() is None)
+            p.kill()
+    r = run('kv', '--port', f'{kind}:{where[1]}', 'bench', where[0], '--keys', '500', '--put', '0', '--value', '3000', '--duration', '0.1')
+    check(f'{kind}: after clients were killed, each value is that of its key', r.returncode == 0, r)
+
+
 def without_a_store():
     where = addresses('shm')
     node = Node(f'shm:{where[0]}')
@@ -75,6 +89,7 @@ for kind, options, rounds in ('shm', '', 400), ('udp', '', 150), ('udp', ',loss=
     try:
         if not options:
             command(kind, where)
+            killed(kind, where)
         program(f'{kind}:{where[1]}{options}', where[0], rounds)
     finally:
         status, said = node.end()

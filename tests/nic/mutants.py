@@ -71,7 +71,6 @@ MUTANTS = [
     ('chain:receives_are_recycled', 'src/nic/chain.c', 'if (!c->managed_recv)\n', 'if (1)\n'),
     ('chain_hostile:other_owners', 'src/nic/chain.c', ' || to->pd != qp->pd', ''),
     ('chain_hostile:without_end', 'src/nic/loop.c', 'budget -= LOCAL_COST;', ''),
-    ('chain_hostile:without_end', 'src/nic/req.c', 'if (unlikely(qp->chain) && chain_spent(qp))\n\t\t\t\treturn r;', ''),
     # Memory.
     ('simulator', 'src/nic/mr.h', 'len > size - off ||', 'len > size - off + 1 ||'),
     ('windows:type_2', 'src/nic/mw.c', 'mr_clear_key(e);\n\tif (parent_of(e)', 'if (parent_of(e)'),

@@ -259,6 +259,44 @@ static void without_end(void **state)
 	}
 }
 
+/*
+ * A queue that goes round fails in its second turn, and so does a queue with receives that are not
+ * enabled: the NIC has nothing more to do then.
+ */
+static void failed_queues_are_idle(void **state)
+{
+	const struct ep_params p = {.chain = true,
+				    .counts = true,
+				    .managed_send = true,
+				    .managed_recv = true,
+				    .depth = 4};
+	struct wr wr;
+
+	world_init_shape(w, &(struct world_shape){.nics = 1}, 5, NULL);
+	loop_queue(a, p, NULL);
+	loop_queue(c, (struct ep_params){.chain = true}, a);
+	/* WQE 2 adds to the op-code of WQE 1, a NOP: in the second turn it does not exist. */
+	wr = wr_rdma(ROOST_OP_FETCH_ADD, a, 0, 8, a, 0);
+	wr.raddr = (uintptr_t)a->sq + (1u << a->sq_shift);
+	wr.rkey = a->sq_key;
+	wr.swap_add = 27;
+	for (int i = 0; i < 4; i++)
+		ep_post(a, i == 2 ? &wr : &(struct wr){.op = ROOST_OP_NOP});
+	ep_post_recv(a, 0, NULL, 0);
+	ep_post_recv(a, 0, NULL, 0);
+	ep_post(c, &(struct wr){.op = ROOST_OP_ENABLE,
+				.raddr = nic_qp_num(a->qp) | REL,
+				.swap_add = 1000});
+	for (int n = 0; n < 10000 && world_step(w, world_now(w) + SEC); n++)
+		assert_true(n < 9999);
+	assert_int_equal(nic_qp_state(a->qp), NIC_QPS_ERR);
+	assert_int_equal(atomic_load(&a->sqi.cons), 6);
+	assert_false(nic_pending(a->nic, 0));
+	ep_fini(c);
+	ep_fini(a);
+	world_fini(w);
+}
+
 /* Random rings, that also rewrite themselves: no crash, and no byte outside of the regions. */
 static void random_programs(void **state)
 {
@@ -336,9 +374,13 @@ static void random_programs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wrong_names),	     cmocka_unit_test(other_owners),
-		cmocka_unit_test(wrong_requests),    cmocka_unit_test(not_set_up),
-		cmocka_unit_test(set_up_is_checked), cmocka_unit_test(without_end),
+		cmocka_unit_test(wrong_names),
+		cmocka_unit_test(other_owners),
+		cmocka_unit_test(wrong_requests),
+		cmocka_unit_test(not_set_up),
+		cmocka_unit_test(set_up_is_checked),
+		cmocka_unit_test(without_end),
+		cmocka_unit_test(failed_queues_are_idle),
 		cmocka_unit_test(random_programs),
 	};
 

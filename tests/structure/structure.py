@@ -23,11 +23,11 @@ import tempfile
 import xml.etree.ElementTree as xml
 
 # From the bottom up: a room includes headers only from itself and from those before it (docs/architecture.md, "Rooms").
-ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'cli']
+ROOMS = ['base', 'packet', 'pool', 'port', 'nic', 'drive', 'cm', 'kv', 'kvwire', 'chain', 'kernels', 'builtin', 'verbs', 'rdmacm', 'kvclient', 'memcached', 'cli']
 # Rooms that may use less than all above them: the connection manager is pure, and knows datagrams only; the store knows memory
-# only; built-in kernels use what any kernel may (roost/kernel.h), and the store.
-ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'],
-        'kvclient': ['base', 'kvwire', 'kvclient'], 'builtin': ['base', 'kv', 'kvwire', 'builtin']}
+# only; chains know WQEs only; built-in kernels use what any kernel may (roost/kernel.h), and the store.
+ONLY = {'cm': ['base', 'packet', 'cm'], 'kv': ['base', 'kv'], 'kvwire': ['base', 'kvwire'], 'chain': ['base', 'chain'],
+        'kvclient': ['base', 'kvwire', 'kvclient'], 'memcached': ['base', 'memcached'], 'builtin': ['base', 'kv', 'kvwire', 'builtin']}
 # Folders of src/cli whose headers another subcommand's folder uses.
 SUBCOMMAND_USES = {'demo': ['perf'], 'kernel': ['node'], 'doctor': ['run']}
 

@@ -15,6 +15,7 @@
 #include "cli/node/control.h"
 #include "cli/options.h"
 #include "cli/term.h"
+#include "memcached/server.h"
 #include "roost/node.h"
 
 #define DEFAULT_MEMORY (UINT64_C(64) << 20)
@@ -22,13 +23,14 @@
 #define LEAVING_MS     100 /* between checks whether a version has no calls any more */
 
 static struct {
-	const char *port, *kernels, *table;
+	const char *port, *kernels, *table, *memcached;
 	uint64_t service, memory, fill;
 	bool json, has_fill;
 } want = {.kernels = "all", .service = ROOST_NODE_SERVICE, .memory = DEFAULT_MEMORY};
 
 static struct node node;
 static struct node_control control;
+static struct mc_server *memcached;
 
 static const struct opt opts[] = {
 	OPT_VALUE("port", 'p', OPT_STRING, &want.port, "SPEC",
@@ -48,6 +50,9 @@ static const struct opt opts[] = {
 		  .max = 0x1p50),
 	OPT_SWITCH("kv-evict", 0, &node.kv.evict,
 		   "if the store is full, evict pairs that were not used lately"),
+	OPT_VALUE(
+		"memcached", 0, OPT_STRING, &want.memcached, "LIST",
+		"serve the store to memcached's clients as well, at\nADDRESS:PORT or /UNIX/SOCKET, apart by commas"),
 	OPT_VALUE("fill", 'f', OPT_COUNT, &want.fill, "N",
 		  "something to look up: keys 1 to N, whose values are texts", .min = 1, .max = 1e9,
 		  .given = &want.has_fill),
@@ -69,7 +74,7 @@ static const struct opt_command cmd = {
 	.opts = opts,
 	.examples = "  roost node --port udp:127.0.0.2 --fill 1000 -v\n"
 		    "  roost node --memory 1G --kernels get,traversal --table /etc/services\n"
-		    "  roost node --port udp:127.0.0.2 --kv 1G\n"
+		    "  roost node --kv 1G --memcached 127.0.0.1:11211\n"
 		    "  roost call 127.0.0.2 get 17\n"
 		    "  roost kernel list\n",
 };
@@ -142,6 +147,17 @@ static int serve(int signals)
 	return opt_failed(&cmd, "%s", node.err);
 }
 
+/* The front end is a client of this node: it connects when its first request comes. */
+static int start_memcached(char *err)
+{
+	const struct mc_config config = {.listen = want.memcached,
+					 .host = node.address,
+					 .service = node.service,
+					 .version = ROOST_VERSION};
+
+	return mc_server_start(&config, &memcached, err, NODE_ERR_LEN);
+}
+
 static int run(int signals)
 {
 	char err[NODE_ERR_LEN];
@@ -150,6 +166,8 @@ static int run(int signals)
 		return CLI_FAILED;
 	if (node_open(&node) || node_deploy(&node, want.kernels) || node_listen(&node))
 		return opt_failed(&cmd, "%s", node.err);
+	if (want.memcached && start_memcached(err))
+		return opt_failed(&cmd, "%s", err);
 	control.answer = node_answer;
 	control.ctx = &node;
 	/* Another user may own the name of the folder. The node serves calls nevertheless. */
@@ -173,6 +191,8 @@ int cmd_node(int argc, char **argv)
 				 argv[at]);
 	if (node.kv.evict && !node.kv.size)
 		return opt_usage(&cmd, "--kv-evict needs --kv SIZE");
+	if (want.memcached && !node.kv.size)
+		return opt_usage(&cmd, "--memcached needs --kv SIZE");
 	if (want.has_fill && want.table)
 		return opt_usage(&cmd, "--fill and --table: one of them");
 	opt_environment(want.port, 0);
@@ -189,6 +209,8 @@ int cmd_node(int argc, char **argv)
 	if (signals < 0)
 		return opt_failed(&cmd, "can't wait for signals: %s", strerror(errno));
 	rc = run(signals);
+	if (memcached)
+		mc_server_stop(memcached);
 	node_control_close(&control);
 	node_close(&node);
 	if (node.region.mem)

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The rows of chains in bench_core: a loop-back WQE, an `if`, a turn of a recycled loop, and
+ * look-ups of 20,000 keys in 65,536 buckets by eight clients over the wire of bench_core. Nobody
+ * posts to the chains while they are measured.
+ */
+#include "core_chain.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "nic/nic_chain.h"
+#include "roost/chain_lookup.h"
+#include "wire.h"
+
+#define MEM	(4u << 20)
+#define DATA	(64u << 10) /* at the start of the memory */
+#define CLIENTS 8
+#define BUCKETS (1u << 16)
+#define VALUE	64u
+
+static void on_cq(void *host, void *ctx)
+{
+}
+
+static void on_qp(void *host, enum nic_event ev, void *ctx)
+{
+	if (ev != NIC_EVENT_FIRST_PACKET) {
+		fprintf(stderr, "bench_core: event %d of a chain\n", ev);
+		exit(1);
+	}
+}
+
+static const struct nic_host_ops host_ops = {
+	.cq_event = on_cq, .qp_event = on_qp, .cq_error = on_cq};
+
+struct node {
+	struct wire wire;
+	struct nic *nic;
+	uint32_t pd, key;
+	uint8_t *mem;
+};
+
+struct queue {
+	struct node *node;
+	struct nic_qp *qp;
+	struct nic_cq *cq; /* it counts sends and receives */
+	struct roost_cq_index ci;
+	struct roost_queue_index si, ri;
+	struct roost_wqe *ring;
+	uint8_t recv[256];
+	uint64_t wr[64], recv_wr[1];
+	uint32_t ring_key;
+	struct roost_chain_queue image;
+};
+
+static void check(int rc)
+{
+	if (rc) {
+		fprintf(stderr, "bench_core: a chain: %s\n", strerror(-rc));
+		exit(1);
+	}
+}
+
+static void node_open(struct node *n, struct node *peer, const char *addr)
+{
+	struct nic_config cfg = {.pus = 1, .ports = 1, .seed = {9}, .ops = &host_ops};
+	struct nic_mr_attr mr = {.len = MEM, .access = 15};
+
+	wire_init(&n->wire, &peer->wire, addr);
+	cfg.port[0][0] = &n->wire.base;
+	check(nic_create(&cfg, &n->nic));
+	check(nic_pd_alloc(n->nic, &n->pd));
+	n->mem = mem_alloc_pages(MEM);
+	mr.pd = n->pd;
+	mr.addr = n->mem;
+	mr.iova = (uintptr_t)n->mem;
+	check(nic_mr_register(n->nic, &mr, &n->key));
+}
+
+static void queue_open(struct queue *q, struct node *n, uint32_t depth, uint8_t shift,
+		       struct nic_chain_attr attr)
+{
+	struct nic_cq_attr cq = {.index = &q->ci};
+	struct nic_mr_attr mr = {.pd = n->pd, .len = (uint64_t)depth << shift, .access = 15};
+	struct nic_qp_init init = {.type = NIC_QPT_RC, .pd = n->pd};
+
+	q->node = n;
+	q->ring = mem_alloc_pages((size_t)depth << shift);
+	check(nic_cq_create(n->nic, &cq, &q->cq));
+	init.send_cq = init.recv_cq = q->cq;
+	init.sq = (struct nic_queue_attr){q->ring, q->wr, &q->si, depth, shift};
+	init.rq = (struct nic_queue_attr){q->recv, q->recv_wr, &q->ri, 1, 7};
+	check(nic_qp_create(n->nic, &init, &q->qp));
+	check(nic_qp_set_chain(n->nic, q->qp, &attr));
+	mr.addr = q->ring;
+	mr.iova = (uintptr_t)q->ring;
+	check(nic_mr_register(n->nic, &mr, &q->ring_key));
+	q->image = (struct roost_chain_queue){.ring = {(uintptr_t)q->ring, q->ring_key},
+					      .qp_num = nic_qp_num(q->qp),
+					      .depth = depth,
+					      .stride = 1u << shift,
+					      .image = q->ring};
+}
+
+static void queue_connect(struct queue *q, const struct queue *peer)
+{
+	struct nic_qp_attr a = {.state = NIC_QPS_INIT, .port = 1, .access = 15};
+	struct nic *nic = q->node->nic;
+
+	check(nic_qp_modify(
+		nic, q->qp, &a,
+		NIC_QPA_STATE | NIC_QPA_PKEY_INDEX | NIC_QPA_PORT | NIC_QPA_ACCESS_FLAGS, 1));
+	a = (struct nic_qp_attr){.state = NIC_QPS_RTR,
+				 .path_mtu = 4096,
+				 .dgid = peer->node->wire.base.addr,
+				 .dest_qpn = nic_qp_num(peer->qp),
+				 .max_rd_atomic = 16,
+				 .max_dest_rd_atomic = 16,
+				 .timeout = 14,
+				 .retry_cnt = 7,
+				 .rnr_retry = 7,
+				 .port = 1};
+	check(nic_qp_modify(nic, q->qp, &a,
+			    NIC_QPA_STATE | NIC_QPA_AV | NIC_QPA_PATH_MTU | NIC_QPA_DEST_QPN |
+				    NIC_QPA_RQ_PSN | NIC_QPA_MAX_DEST_RD_ATOMIC |
+				    NIC_QPA_MIN_RNR_TIMER,
+			    1));
+	a.state = NIC_QPS_RTS;
+	check(nic_qp_modify(nic, q->qp, &a,
+			    NIC_QPA_STATE | NIC_QPA_TIMEOUT | NIC_QPA_RETRY_CNT |
+				    NIC_QPA_RNR_RETRY | NIC_QPA_SQ_PSN | NIC_QPA_MAX_QP_RD_ATOMIC,
+			    1));
+}
+
+static void publish(struct queue *q)
+{
+	check(q->image.error);
+	atomic_store(&q->si.prod, q->image.n);
+	nic_doorbell(q->node->nic, q->qp);
+}
+
+static double cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double thread_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* What an interval without work measures: the clock is a system call. */
+static double empty_ns(void)
+{
+	double sum = 0, before;
+
+	for (int i = 0; i < 10000; i++) {
+		before = thread_ns();
+		sum += thread_ns() - before;
+	}
+	return sum / 10000;
+}
+
+static uint64_t fake = 1;
+
+static void poll(struct node *n)
+{
+	fake += 1000;
+	nic_poll(n->nic, 0, fake);
+}
+
+static bool first_row;
+
+static void print(const char *op, uint32_t size, double ns)
+{
+	printf("%s\n  {\"op\": \"%s\", \"size\": %u, \"posted\": 0, \"ns\": %.1f}",
+	       first_row ? "" : ",", op, size, ns);
+	first_row = false;
+}
+
+/* ---- loop-back ---- */
+
+enum program { WRITES, IFS, LOOP };
+
+static uint32_t emit(struct roost_chain *c, enum program p)
+{
+	struct roost_ref x = roost_chain_word(c, ROOST_OPERAND(5)),
+			 y = roost_chain_word(c, ROOST_OPERAND(0)), z = roost_chain_word(c, 0);
+
+	switch (p) {
+	case WRITES:
+		for (int i = 0; i < 63; i++)
+			roost_chain_emit(c, roost_wqe_write(roost_ref_at(c->data->at, 4096),
+							    roost_ref_at(c->data->at, 8192), 64));
+		break;
+	case IFS:
+		roost_chain_if(c, x, ROOST_EQ, roost_constant(5), roost_wqe_write(y, z, 8));
+		break;
+	case LOOP: /* the loop of docs/chains.md */
+		roost_chain_emit(
+			c, roost_wqe_calc(ROOST_OP_FETCH_ADD, y, ROOST_OPERAND(1), c->scratch));
+		roost_chain_emit(c, roost_wqe_write(ROOST_FIELD(c->queue, 2, swap_add), y, 8));
+		roost_chain_emit(c, roost_wqe_calc(ROOST_OP_FETCH_ADD, z, 0, c->scratch));
+		roost_chain_loop_end(c, y, ROOST_GE, roost_constant(0xffffffffffff),
+				     roost_wqe_nop());
+		return 8;
+	}
+	roost_chain_emit(c, roost_wqe_enable(ROOST_OP_ENABLE, c->queue->qp_num, c->queue->depth));
+	return c->queue->n;
+}
+
+/* ns per turn of the ring, divided by `parts` */
+static double run(struct node *n, enum program p, uint32_t depth, double seconds, uint32_t parts)
+{
+	struct roost_chain_data data = {
+		.at = {(uintptr_t)n->mem, n->key}, .image = n->mem, .size = DATA};
+	struct queue *q = calloc(1, sizeof(*q)), *starter = calloc(1, sizeof(*q));
+	struct roost_chain c = {.queue = &q->image, .data = &data}, s = {.data = &data};
+	uint64_t turns = 0;
+	double start, t;
+	uint32_t before, now;
+
+	queue_open(q, n, depth, 6, (struct nic_chain_attr){.managed_send = true});
+	queue_connect(q, q);
+	queue_open(starter, n, 1, 6, (struct nic_chain_attr){0});
+	queue_connect(starter, starter);
+	c.scratch = roost_chain_word(&c, 0);
+	if (emit(&c, p) != depth)
+		abort();
+	s.queue = &starter->image;
+	roost_chain_emit(&s, roost_wqe_enable(ROOST_OP_ENABLE, q->image.qp_num, depth));
+	publish(q);
+	publish(starter);
+	for (int i = 0; i < 1000; i++)
+		poll(n);
+	before = atomic_load(&q->si.cons);
+	for (start = t = cpu_ns(); t - start < seconds * 1e9; t = cpu_ns()) {
+		for (int i = 0; i < 64; i++)
+			poll(n);
+		now = atomic_load(&q->si.cons);
+		turns += now - before; /* WQEs */
+		before = now;
+	}
+	nic_qp_destroy(n->nic, q->qp);
+	nic_qp_destroy(n->nic, starter->qp);
+	return (t - start) / (double)turns * depth / parts;
+}
+
+/* ---- look-ups ---- */
+
+struct client {
+	struct queue near, conn, loop;
+	struct roost_lookup_request *request;
+	uint8_t *reply;
+	uint64_t key, number;
+	uint32_t posted;
+};
+
+static uint64_t hash(uint64_t key, unsigned i)
+{
+	return (key * (i ? 0x9e3779b97f4a7c15 : 0xc2b2ae3d27d4eb4f)) >> 48;
+}
+
+static struct roost_bucket *bucket(struct node *server, uint64_t key, unsigned i)
+{
+	return (struct roost_bucket *)(server->mem + DATA) + hash(key, i);
+}
+
+static void client_open(struct client *c, struct node *near, struct node *server,
+			struct roost_chain_data *data, uint32_t id, uint32_t buckets)
+{
+	struct roost_lookup l = {.buckets = buckets,
+				 .table_key = server->key,
+				 .value_len = VALUE,
+				 .reply = {(uintptr_t)near->mem + 4096 * (id + 1), near->key}};
+	struct nic_chain_attr attr = {.managed_send = true, .managed_recv = true};
+	struct roost_recv_wqe *recv = (void *)c->conn.recv;
+	struct roost_sge sge[ROOST_LOOKUP_SGES];
+	struct queue starter = {0};
+	struct roost_chain s;
+	uint32_t n;
+
+	queue_open(&c->near, near, 64, 6, (struct nic_chain_attr){0});
+	queue_open(&c->conn, server, ROOST_LOOKUP_ANSWER, 7, attr);
+	attr.managed_recv = false;
+	attr.watch[0] = c->conn.cq;
+	queue_open(&c->loop, server, ROOST_LOOKUP_LOOP(buckets), 6, attr);
+	queue_open(&starter, server, 2, 6, (struct nic_chain_attr){0});
+	queue_connect(&c->near, &c->conn);
+	queue_connect(&c->conn, &c->near);
+	queue_connect(&c->loop, &c->loop);
+	queue_connect(&starter, &starter);
+	l.loop = (struct roost_chain){.queue = &c->loop.image, .data = data};
+	l.answer = (struct roost_chain){.queue = &c->conn.image, .data = data};
+	roost_lookup_emit(&l, sge, &n);
+	recv->num_sge = n;
+	memcpy(recv->sge, sge, n * sizeof(sge[0]));
+	atomic_store(&c->conn.ri.prod, 1);
+	publish(&c->loop);
+	publish(&c->conn);
+	s = (struct roost_chain){.queue = &starter.image, .data = data};
+	roost_chain_emit(&s, roost_wqe_enable(ROOST_OP_RECV_ENABLE, nic_qp_num(c->conn.qp), 1));
+	roost_chain_emit(
+		&s, roost_wqe_enable(ROOST_OP_ENABLE, nic_qp_num(c->loop.qp), c->loop.image.depth));
+	publish(&starter);
+	poll(server);
+	nic_qp_destroy(server->nic, starter.qp);
+	c->reply = near->mem + 4096 * (id + 1);
+	c->request = (void *)(near->mem + 4096 * (id + 1) + 2048);
+}
+
+static void ask(struct client *c, struct node *near, struct node *server, uint32_t buckets,
+		uint64_t key)
+{
+	uint64_t addr[2] = {(uintptr_t)bucket(server, key, 0), (uintptr_t)bucket(server, key, 1)};
+	struct roost_wqe *w = &c->near.ring[c->posted % 64];
+	uint32_t len = roost_lookup_request(c->request, key, addr, buckets, ++c->number);
+
+	c->key = key;
+	*w = (struct roost_wqe){.ctrl = ROOST_CTRL(ROOST_OP_SEND, 0),
+				.num_sge = 1,
+				.sge = {{(uintptr_t)c->request, len, near->key}}};
+	atomic_store(&c->near.si.prod, ++c->posted);
+	nic_doorbell(near->nic, c->near.qp);
+}
+
+/*
+ * Keys whose first bucket has them, or with two buckets the second. Returns the time for each
+ * look-up, of both sides or of the server's processing unit.
+ */
+static double look_ups(struct node *near, struct node *server, uint32_t buckets, double seconds,
+		       bool server_only)
+{
+	struct roost_chain_data data = {
+		.at = {(uintptr_t)server->mem, server->key}, .image = server->mem, .size = DATA};
+	struct client *clients = calloc(CLIENTS, sizeof(*clients));
+	uint8_t *values = server->mem + DATA + BUCKETS * sizeof(struct roost_bucket);
+	const uint64_t keys = 20000;
+	uint64_t done = 0, next = 1;
+	double start, t, before, busy = 0, empty = empty_ns();
+
+	memset(server->mem + DATA, 0, BUCKETS * sizeof(struct roost_bucket));
+	for (uint64_t k = 1; k <= keys; k++) {
+		memset(values + k * VALUE, (int)k, VALUE);
+		*bucket(server, k, buckets - 1) =
+			(struct roost_bucket){ROOST_OPERAND(k), (uintptr_t)values + k * VALUE};
+	}
+	for (uint32_t i = 0; i < CLIENTS; i++)
+		client_open(&clients[i], near, server, &data, i, buckets);
+	for (uint32_t i = 0; i < CLIENTS; i++)
+		ask(&clients[i], near, server, buckets, next++);
+	for (start = t = cpu_ns(); t - start < seconds * 1e9; t = cpu_ns()) {
+		for (int k = 0; k < 64; k++) {
+			poll(near);
+			before = server_only ? thread_ns() : 0;
+			poll(server);
+			busy += server_only ? thread_ns() - before - empty : 0;
+			for (uint32_t i = 0; i < CLIENTS; i++) {
+				struct client *c = &clients[i];
+				const struct roost_lookup_end *end = (void *)(c->reply + VALUE);
+				enum roost_lookup_result r =
+					roost_lookup_result(end, c->key, buckets, c->number);
+
+				if (r == ROOST_LOOKUP_PENDING)
+					continue;
+				/* a key may have lost its bucket to a later one */
+				if (r == ROOST_LOOKUP_HIT &&
+				    c->reply[VALUE - 1] != (uint8_t)c->key) {
+					fprintf(stderr, "bench_core: a wrong value\n");
+					exit(1);
+				}
+				done++;
+				next = next % keys + 1;
+				ask(c, near, server, buckets, next);
+			}
+		}
+	}
+	for (uint32_t i = 0; i < CLIENTS; i++) {
+		nic_qp_destroy(near->nic, clients[i].near.qp);
+		nic_qp_destroy(server->nic, clients[i].loop.qp);
+		nic_qp_destroy(server->nic, clients[i].conn.qp);
+	}
+	return (server_only ? busy : t - start) / (double)done;
+}
+
+void chain_rows(double seconds, bool first)
+{
+	static struct node a, b;
+
+	first_row = first;
+	node_open(&a, &b, "10.0.1.1");
+	node_open(&b, &a, "10.0.1.2");
+	print("chain_write", 64, run(&a, WRITES, 64, seconds, 64));
+	print("chain_if", 8, run(&a, IFS, 4, seconds, 1));
+	print("chain_loop", 8, run(&a, LOOP, 8, seconds, 1));
+	print("chain_lookup_1", VALUE, look_ups(&a, &b, 1, seconds, false));
+	print("chain_lookup_1_server", VALUE, look_ups(&a, &b, 1, seconds, true));
+	print("chain_lookup_2", VALUE, look_ups(&a, &b, 2, seconds, false));
+	print("chain_lookup_2_server", VALUE, look_ups(&a, &b, 2, seconds, true));
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The store of a node for memcached's clients: a small client of our own, libmemcached's memccapable, and pymemcache.
+
+The last two are stock programs, used where they are installed."""
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+
+from cli import LIMIT, check, finish, one_line_error, run
+from node import Node, addresses
+
+sys.path.append('/usr/lib/python3/dist-packages')
+try:
+    import pymemcache
+except ImportError:
+    pymemcache = None
+
+where = addresses('shm')
+unix = os.path.join(os.environ['ROOST_SHM_DIR'], 'memcached')
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+PORT = free_port()
+
+
+def connect(path=None):
+    s = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
+    s.settimeout(LIMIT)
+    s.connect(path or ('127.0.0.1', PORT))
+    return s
+
+
+def talk(data, path=None, pieces=None):
+    """Sends the data, whole or in pieces of that length, and reads until the server closes."""
+    with connect(path) as s:
+        def send():
+            for i in range(0, len(data), pieces or len(data)):
+                s.sendall(data[i:i + (pieces or len(data))])
+        sender = threading.Thread(target=send)
+        sender.start()
+        reply = b''.join(iter(lambda: s.recv(65536), b''))
+        sender.join()
+        return reply
+
+
+def says(what, request, reply, **how):
+    got = talk(request + b'quit\r\n', **how)
+    check(f'{what}: {got[:300]!r}', got == reply)
+
+
+def text():
+    for how in {}, {'path': unix}, {'pieces': 1}:
+        says('text', b'flush_all\r\nset a 5 0 3\r\nabc\r\nget a b\r\nadd a 0 0 1\r\nx\r\nadd b 0 0 1 noreply\r\nx\r\nappend a 0 0 2\r\nde\r\n'
+             b'prepend a 9 9 1\r\n-\r\nget b a\r\nreplace c 0 0 1\r\nx\r\nreplace b 1 0 0\r\n\r\nget b\r\ndelete b\r\ndelete b\r\n',
+             b'OK\r\nSTORED\r\nVALUE a 5 3\r\nabc\r\nEND\r\nNOT_STORED\r\nSTORED\r\nSTORED\r\nVALUE b 0 1\r\nx\r\nVALUE a 5 6\r\n-abcde\r\nEND\r\n'
+             b'NOT_STORED\r\nSTORED\r\nVALUE b 1 0\r\n\r\nEND\r\nDELETED\r\nNOT_FOUND\r\n', **how)
+    says('numbers', b'set n 0 0 1\r\n8\r\nincr n 5\r\ndecr n 20\r\ndecr m 1\r\nincr a 1\r\nincr n x\r\nset n 0 0 20\r\n18446744073709551615\r\nincr n 2\r\n',
+         b'STORED\r\n13\r\n0\r\nNOT_FOUND\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n'
+         b'CLIENT_ERROR invalid numeric delta argument\r\nSTORED\r\n1\r\n')
+    says('time', b'set t 0 -1 1\r\nx\r\nget t\r\nset t 0 1000 1\r\nx\r\ntouch t 2000\r\ngat -1 t\r\nget t\r\ntouch t 1\r\n',
+         b'STORED\r\nEND\r\nSTORED\r\nTOUCHED\r\nEND\r\nEND\r\nNOT_FOUND\r\n')
+    cas = talk(b'set c 0 0 1\r\nx\r\ngets c\r\nquit\r\n').split(b'\r\n')[1].split()[4]
+    says('cas', b'cas c 0 0 1 1\r\ny\r\ncas c 0 0 1 %s\r\ny\r\ncas c 0 0 1 %s\r\nz\r\nget c\r\ncas none 0 0 1 1\r\ny\r\n' % (cas, cas),
+         b'EXISTS\r\nSTORED\r\nEXISTS\r\nVALUE c 0 1\r\ny\r\nEND\r\nNOT_FOUND\r\n')
+    stats = talk(b'stats\r\nquit\r\n').decode().split('\r\n')
+    check(f'stats: {stats}', 'STAT curr_items 3' in stats and stats[-2] == 'END')
+
+
+def meta():
+    says('meta', b'flush_all\r\nmg a v\r\nms a 3 F7 T0\r\nabc\r\nmg a v f t s k O42\r\nms a 2 MA q\r\nde\r\nmg a v\r\nms a 1 ME\r\nx\r\nmd a C1\r\n'
+         b'md a q\r\nmd a\r\nmg a q\r\nma a N0 J5 v\r\nma a D3 v\r\nma a MD D100 v\r\nms bm9kZQ== 2 b k\r\nhi\r\nget node\r\nmn\r\nme none\r\nmg a Y\r\n',
+         b'OK\r\nEN\r\nHD\r\nVA 3 f7 t-1 s3 ka O42\r\nabc\r\nVA 5\r\nabcde\r\nNS\r\nEX\r\nNF\r\nVA 1\r\n5\r\nVA 1\r\n8\r\nVA 1\r\n0\r\n'
+         b'HD kbm9kZQ== b\r\nVALUE node 0 2\r\nhi\r\nEND\r\nMN\r\nEN\r\nCLIENT_ERROR invalid flag\r\n')
+    says('one client stores anew', b'mg w v N1000\r\nmg w v N1000\r\nms w 1\r\nx\r\nmg w v N1000\r\nmd w I T1000\r\nmg w v\r\nmg w v\r\nms w 1\r\ny\r\nmg w v\r\n',
+         b'VA 0 W\r\n\r\nVA 0 Z\r\n\r\nHD\r\nVA 1\r\nx\r\nHD\r\nVA 1 W X\r\nx\r\nVA 1 X Z\r\nx\r\nHD\r\nVA 1\r\ny\r\n')
+
+
+def long_values():
+    big = bytes(i * 7 % 251 for i in range(1 << 20 - 8))
+    big = (big * 260)[:(1 << 20) - 20]
+    says('the longest value', b'set big 0 0 %d\r\n%s\r\nget big\r\n' % (len(big), big),
+         b'STORED\r\nVALUE big 0 %d\r\n%s\r\nEND\r\n' % (len(big), big))
+    says('a longer value', b'set big 0 0 %d\r\n%s\r\nget big2\r\n' % (len(big) + 1, big + b'x'), b'SERVER_ERROR object too large for cache\r\nEND\r\n')
+    # Ten replies of a mebibyte for a client that reads late.
+    says('a slow reader', b'get big\r\n' * 20, b'VALUE big 0 %d\r\n%s\r\nEND\r\n' % (len(big), big) * 20)
+    says('many keys', b'get ' + b' '.join(b'k%d' % i for i in range(1000)) + b'\r\n', b'END\r\n')
+
+
+def nonsense():
+    for line in (b'', b'nothing', b'get', b'set a 0 0', b'incr a', b'mg', b'verbosity', b'stats nothing'):
+        says(f'{line}', line + b'\r\n', b'ERROR\r\n')
+    says('a key that is too long', b'get ' + b'k' * 251 + b'\r\n', b'CLIENT_ERROR bad command line format\r\n')
+    says('data without an end', b'set a 0 0 3\r\nabcde\r\nmn\r\n', b'CLIENT_ERROR bad data chunk\r\nMN\r\n')
+    try:  # the server closes before it has read everything, so its reply may be lost
+        reply = talk(b'get ' + b'x' * 40000)
+    except OSError:
+        reply = b''
+    check('a line without an end', reply in (b'', b'CLIENT_ERROR line too long\r\n'))
+    binary = talk(b'\x80\x0b' + bytes(22))
+    check(f'the binary protocol is refused with a line: {binary!r}', binary.startswith(b'SERVER_ERROR') and binary.count(b'\r\n') == 1)
+    half = connect()
+    half.sendall(b'set a 0 0 10\r\nabc')
+    half.close()
+    says('others go on', b'mn\r\n', b'MN\r\n')
+
+
+def several_clients():
+    """Increments of many clients at once: none is lost."""
+    talk(b'set sum 0 0 1\r\n0\r\nquit\r\n')
+    clients = [threading.Thread(target=talk, args=(b'incr sum 1\r\n' * 100 + b'quit\r\n',)) for _ in range(8)]
+    for c in clients:
+        c.start()
+    for c in clients:
+        c.join()
+    says('the sum', b'get sum\r\n', b'VALUE sum 0 3\r\n800\r\nEND\r\n')
+    r = run('kv', '--port', f'shm:{where[1]}', 'put', where[0], 'native', 'value')
+    check('a PUT beside memcached', r.returncode == 0, r)
+    says('a value of another client', b'get native\r\nappend native 0 0 1\r\n!\r\nget native\r\n',
+         b'VALUE native 0 5\r\nvalue\r\nEND\r\nSTORED\r\nVALUE native 0 6\r\nvalue!\r\nEND\r\n')
+
+
+def stock():
+    if shutil.which('memccapable'):
+        r = subprocess.run(['memccapable', '-a', '-h', '127.0.0.1', '-p', str(PORT)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                           timeout=LIMIT, check=False)
+        check('memccapable -a', r.returncode == 0 and 'All tests passed' in r.stdout, r)
+    if pymemcache:
+        c = pymemcache.Client(('127.0.0.1', PORT))
+        c.set_many({f'key{i}': b'value %d' % i for i in range(100)}, noreply=False)
+        check('pymemcache', c.get_many([f'key{i}' for i in range(101)]) == {f'key{i}': b'value %d' % i for i in range(100)})
+        value, cas = c.gets('key1')
+        check('pymemcache: cas', value == b'value 1' and c.cas('key1', b'2', cas) and not c.cas('key1', b'3', cas) and c.incr('key1', 5) == 7)
+        check('pymemcache: others', c.delete('key2', noreply=False) and c.get('key2') is None and c.touch('key3', 100, noreply=False)
+              and b'version' in c.stats() and c.version().startswith(b'1.6'))
+        c.close()
+
+
+node = Node(f'shm:{where[0]}', '--kv', '64M', '--memcached', f'127.0.0.1:{PORT},{unix}')
+try:
+    for part in text, meta, long_values, nonsense, several_clients, stock:
+        part()
+    busy = run('node', '--port', f'shm:{where[1]}', '--kv', '1M', '--memcached', f'127.0.0.1:{PORT}')
+    one_line_error('a port that is taken', busy, 1, f'127.0.0.1:{PORT}')
+finally:
+    idle = connect()
+    status, said = node.end()
+    check(f'the node ends well ({said})', status == 0)
+    idle.close()
+check('no socket is left', not os.path.exists(unix))
+one_line_error('a front end of nothing', run('node', '--memcached', '127.0.0.1:1'), 2, '--kv SIZE')
+finish()
