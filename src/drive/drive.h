@@ -183,8 +183,8 @@ ROOST_EXPORT void drive_gsi_close(struct drive *d);
  */
 ROOST_EXPORT int drive_gsi_listen(struct drive *d, uint64_t service, const struct pkt_addr *addr,
 				  unsigned families);
-ROOST_EXPORT void drive_gsi_unlisten(struct drive *d, uint64_t service,
-				     const struct pkt_addr *addr, unsigned families);
+ROOST_EXPORT void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr *addr,
+				     unsigned families);
 /*
  * Makes the service thread call expire() soon, because work may be due earlier than it returned.
  * Any thread.

@@ -39,6 +39,7 @@ struct pool {
 	struct list_head links; /* struct member */
 	pthread_t thread;
 	bool running;
+	bool alone; /* the other members could not be reached */
 };
 
 enum question {

@@ -35,7 +35,7 @@ struct member {
 };
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pool *the_pool;
+static _Atomic(struct pool *) the_pool; /* changed under the lock */
 
 /* ---- slots ---- */
 
@@ -263,7 +263,9 @@ static int listen_as_member(struct pool *p)
 
 /*
  * Gets the memory of the pool from a member, or makes it if there is no other member. Only the
- * process that has the name of the founder may make it.
+ * process that has the name of the founder may make it. If there are members and none answers (all
+ * are stopped), or the founder does not finish, the process stays alone: it has memory of its own,
+ * answers nobody, and uses addresses that nobody else has.
  */
 static int get_state(struct pool *p, int *founder)
 {
@@ -276,8 +278,9 @@ static int get_state(struct pool *p, int *founder)
 		*founder = pool_bind_name(NAME_FOUNDER, 0);
 		if (*founder < 0 && *founder != -EADDRINUSE)
 			return *founder;
-		if (*founder < 0 && pool_clock_ms() >= until)
-			return -EBUSY;
+		p->alone = silent || (*founder < 0 && pool_clock_ms() >= until);
+		if (p->alone)
+			break;
 		if (*founder < 0)
 			pool_sleep_ms(FOUND_SLEEP);
 	}
@@ -359,10 +362,12 @@ static int join(struct pool *p)
 	if (rc == 0)
 		seat_clear(p->state, p->slot[0], token());
 	/* Not before it can answer: others would wait for it. */
-	rc = rc ? rc : listen_as_member(p);
-	rc = rc ? rc : start_thread(p);
-	if (rc == 0)
-		watch_others(p);
+	if (rc == 0 && !p->alone) {
+		rc = listen_as_member(p);
+		rc = rc ? rc : start_thread(p);
+		if (rc == 0)
+			watch_others(p);
+	}
 	close_one(&founder);
 	return rc;
 }
@@ -405,12 +410,10 @@ out:
 
 struct pool *pool_mine(void)
 {
-	struct pool *p;
+	struct pool *p = the_pool;
 
-	pthread_mutex_lock(&pool_lock);
-	p = the_pool && the_pool->pid == getpid() ? the_pool : NULL;
-	pthread_mutex_unlock(&pool_lock);
-	return p;
+	/* Without the lock, which a thread may hold while another one forks. */
+	return p && p->pid == getpid() ? p : NULL;
 }
 
 void pool_put(struct pool *p)
