@@ -141,10 +141,10 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 
 	memset(t, 0, sizeof(*t));
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		/* A dead owner is removed soon (repair() in pool.c), and this runs again. */
 		if (!find_home(a->pool, i, &a->addr))
 			continue;
-		if (a->in_use >> i & 1 || pool_alive(a->pool, i))
-			alive |= 1ull << i;
+		alive |= 1ull << i;
 		if (atomic_load_explicit(&a->pool->state->seat[i].manages, memory_order_acquire))
 			manage |= 1ull << i;
 	}

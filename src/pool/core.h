@@ -39,7 +39,8 @@ struct pool {
 	struct list_head links; /* struct member */
 	pthread_t thread;
 	bool running;
-	bool alone; /* the other members could not be reached */
+	uint64_t repaired; /* pool_version() at the last repair; the thread's */
+	bool alone;	   /* the other members could not be reached */
 };
 
 enum question {

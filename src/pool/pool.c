@@ -189,6 +189,8 @@ static bool serve(struct pool *p, struct member *m)
 /* Removes what dead members left. Any number of survivors may do this at once. */
 static void repair(struct pool *p)
 {
+	uint64_t version;
+
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		_Atomic uint32_t *owned = &p->state->seat[i].owned;
 		uint32_t was = atomic_load_explicit(owned, memory_order_seq_cst);
@@ -197,7 +199,10 @@ static void repair(struct pool *p)
 		if (was && !pool_alive(p, i) && atomic_compare_exchange_strong(owned, &was, 0))
 			state_changed(p->state);
 	}
-	pool_steer(p);
+	version = pool_version(p);
+	if (version != p->repaired)
+		pool_steer(p);
+	p->repaired = version;
 }
 
 static void *run(void *arg)
