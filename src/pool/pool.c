@@ -186,19 +186,30 @@ static bool serve(struct pool *p, struct member *m)
 	return watched;
 }
 
+bool pool_bury(struct pool *p, unsigned slot)
+{
+	_Atomic uint32_t *owned = &p->state->seat[slot].owned;
+	uint32_t was = atomic_load_explicit(owned, memory_order_seq_cst);
+
+	if (!was)
+		return true;
+	if (pool_alive(p, slot))
+		return false;
+	/* The next owner has another token, so only a dead owner's is removed, and only once. */
+	if (atomic_compare_exchange_strong(owned, &was, 0)) {
+		state_changed(p->state);
+		will_execute(p, slot);
+	}
+	return true;
+}
+
 /* Removes what dead members left. Any number of survivors may do this at once. */
 static void repair(struct pool *p)
 {
 	uint64_t version;
 
-	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		_Atomic uint32_t *owned = &p->state->seat[i].owned;
-		uint32_t was = atomic_load_explicit(owned, memory_order_seq_cst);
-
-		/* The next owner has another token, so only a dead owner's is removed. */
-		if (was && !pool_alive(p, i) && atomic_compare_exchange_strong(owned, &was, 0))
-			state_changed(p->state);
-	}
+	for (unsigned i = 0; i < POOL_SLOTS; i++)
+		pool_bury(p, i);
 	version = pool_version(p);
 	if (version != p->repaired)
 		pool_steer(p);
@@ -397,6 +408,7 @@ struct pool *pool_get(void)
 	p->refs = 1;
 	p->listener = p->epoll = p->stop = p->state_fd = -1;
 	pthread_mutex_init(&p->lock, NULL);
+	pthread_mutex_init(&p->will_lock, NULL);
 	list_init(&p->addrs);
 	list_init(&p->links);
 	rc = join(p);
