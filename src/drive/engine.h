@@ -323,6 +323,8 @@ void gsi_arrived(void *host, unsigned port, const struct pkt_addr *src, const st
 void gsi_lost(void *host, const struct pkt_addr *dst, uint64_t tid);
 /* Implements nic_host_ops.peer_gone. */
 void gsi_peer_gone(void *host, uint32_t qpn);
+/* Sets whether this process sends what killed programs of its addresses left. [engine lock] */
+void gsi_execute_wills(struct drive *d, bool on);
 /*
  * Hands queued datagrams and reports to the user of QP 1, and runs expire() if it is due. Service
  * thread only.

@@ -296,3 +296,36 @@ void drive_gsi_unlisten(struct drive *d, uint64_t service, const struct pkt_addr
 	if (p)
 		pool_withdraw(p, nic_slot(d->nic, 0), service, addr, families);
 }
+
+void drive_gsi_will(struct drive *d, uint32_t index, const struct pkt_addr *src,
+		    const struct pkt_addr *dst, uint8_t tclass, const uint8_t *mad)
+{
+	struct pool *p = drive_dead(d) ? NULL : pool_mine();
+	struct pool_will w;
+
+	if (!p)
+		return;
+	if (mad) {
+		w = (struct pool_will){.src = *src, .dst = *dst, .tclass = tclass};
+		memcpy(w.mad, mad, sizeof(w.mad));
+	}
+	pool_leave_will(p, nic_slot(d->nic, 0), index, mad ? &w : NULL);
+}
+
+/* The thread of the pool calls this. */
+static void execute(void *ctx, const struct pool_will *w)
+{
+	struct drive *d = ctx;
+	struct drive_addr where;
+
+	if (drive_find_addr(d, &w->src, &where))
+		drive_gsi_send(d, where.port, &w->dst, w->tclass, w->mad);
+}
+
+void gsi_execute_wills(struct drive *d, bool on)
+{
+	struct pool *p = pool_mine();
+
+	if (p)
+		pool_execute(p, on ? execute : NULL, d);
+}

@@ -141,10 +141,10 @@ static void make_table(struct pool_addr *a, struct pool_table *t)
 
 	memset(t, 0, sizeof(*t));
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
+		/* A dead owner is removed soon (repair() in pool.c), and this runs again. */
 		if (!find_home(a->pool, i, &a->addr))
 			continue;
-		if (a->in_use >> i & 1 || pool_alive(a->pool, i))
-			alive |= 1ull << i;
+		alive |= 1ull << i;
 		if (atomic_load_explicit(&a->pool->state->seat[i].manages, memory_order_acquire))
 			manage |= 1ull << i;
 	}
@@ -205,7 +205,9 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 	int rc, bound;
 
 	for (int try = 0; try < 3; try++) { /* the last two ask */
-		rc = try || serves ? pool_ask(a->pool, &ask, a->sock, POOL_SLOTS, silent) : 0;
+		rc = 0;
+		if (!a->pool->alone && (try || serves))
+			rc = pool_ask(a->pool, &ask, a->sock, POOL_SLOTS, silent);
 		if (rc > 0) {
 			pthread_mutex_lock(&a->pool->lock);
 			list_add(&a->link, &a->pool->addrs);
@@ -225,6 +227,8 @@ static int open_sockets(struct pool_addr *a, unsigned *silent)
 		pthread_mutex_unlock(&a->pool->lock);
 		if (bound != -EADDRINUSE)
 			return bound;
+		if (a->pool->alone)
+			*silent = 1;
 		if (*silent)
 			break; /* it may be one of theirs */
 	}

@@ -39,6 +39,11 @@ struct pool {
 	struct list_head links; /* struct member */
 	pthread_t thread;
 	bool running;
+	pthread_mutex_t will_lock; /* of these two; held while the function runs */
+	void (*execute)(void *ctx, const struct pool_will *w);
+	void *execute_ctx;
+	uint64_t repaired; /* pool_version() at the last repair; the thread's */
+	bool alone;	   /* the other members could not be reached */
 };
 
 enum question {
@@ -55,6 +60,14 @@ struct ask {
 	uint32_t scope;
 	uint32_t pad;
 };
+
+/* ---- pool.c ---- */
+
+/*
+ * If the owner of a slot is dead, removes the ownership and sends the wills. Returns false if the
+ * owner lives.
+ */
+bool pool_bury(struct pool *p, unsigned slot);
 
 /* ---- ask.c ---- */
 
@@ -89,6 +102,11 @@ struct pool_addr *addr_find(struct pool *p, const struct pkt_addr *addr, uint32_
 void addr_steer(struct pool_addr *a);
 /* The same for all addresses. */
 void pool_steer(struct pool *p);
+
+/* ---- will.c ---- */
+
+/* Sends the wills of a slot whose owner was removed. */
+void will_execute(struct pool *p, unsigned slot);
 
 /* ---- service.c ---- */
 

@@ -35,7 +35,7 @@ struct member {
 };
 
 static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pool *the_pool;
+static _Atomic(struct pool *) the_pool; /* changed under the lock */
 
 /* ---- slots ---- */
 
@@ -186,18 +186,34 @@ static bool serve(struct pool *p, struct member *m)
 	return watched;
 }
 
+bool pool_bury(struct pool *p, unsigned slot)
+{
+	_Atomic uint32_t *owned = &p->state->seat[slot].owned;
+	uint32_t was = atomic_load_explicit(owned, memory_order_seq_cst);
+
+	if (!was)
+		return true;
+	if (pool_alive(p, slot))
+		return false;
+	/* The next owner has another token, so only a dead owner's is removed, and only once. */
+	if (atomic_compare_exchange_strong(owned, &was, 0)) {
+		state_changed(p->state);
+		will_execute(p, slot);
+	}
+	return true;
+}
+
 /* Removes what dead members left. Any number of survivors may do this at once. */
 static void repair(struct pool *p)
 {
-	for (unsigned i = 0; i < POOL_SLOTS; i++) {
-		_Atomic uint32_t *owned = &p->state->seat[i].owned;
-		uint32_t was = atomic_load_explicit(owned, memory_order_seq_cst);
+	uint64_t version;
 
-		/* The next owner has another token, so only a dead owner's is removed. */
-		if (was && !pool_alive(p, i) && atomic_compare_exchange_strong(owned, &was, 0))
-			state_changed(p->state);
-	}
-	pool_steer(p);
+	for (unsigned i = 0; i < POOL_SLOTS; i++)
+		pool_bury(p, i);
+	version = pool_version(p);
+	if (version != p->repaired)
+		pool_steer(p);
+	p->repaired = version;
 }
 
 static void *run(void *arg)
@@ -263,7 +279,9 @@ static int listen_as_member(struct pool *p)
 
 /*
  * Gets the memory of the pool from a member, or makes it if there is no other member. Only the
- * process that has the name of the founder may make it.
+ * process that has the name of the founder may make it. If there are members and none answers (all
+ * are stopped), or the founder does not finish, the process stays alone: it has memory of its own,
+ * answers nobody, and uses addresses that nobody else has.
  */
 static int get_state(struct pool *p, int *founder)
 {
@@ -276,8 +294,9 @@ static int get_state(struct pool *p, int *founder)
 		*founder = pool_bind_name(NAME_FOUNDER, 0);
 		if (*founder < 0 && *founder != -EADDRINUSE)
 			return *founder;
-		if (*founder < 0 && pool_clock_ms() >= until)
-			return -EBUSY;
+		p->alone = silent || (*founder < 0 && pool_clock_ms() >= until);
+		if (p->alone)
+			break;
 		if (*founder < 0)
 			pool_sleep_ms(FOUND_SLEEP);
 	}
@@ -359,10 +378,12 @@ static int join(struct pool *p)
 	if (rc == 0)
 		seat_clear(p->state, p->slot[0], token());
 	/* Not before it can answer: others would wait for it. */
-	rc = rc ? rc : listen_as_member(p);
-	rc = rc ? rc : start_thread(p);
-	if (rc == 0)
-		watch_others(p);
+	if (rc == 0 && !p->alone) {
+		rc = listen_as_member(p);
+		rc = rc ? rc : start_thread(p);
+		if (rc == 0)
+			watch_others(p);
+	}
 	close_one(&founder);
 	return rc;
 }
@@ -387,6 +408,7 @@ struct pool *pool_get(void)
 	p->refs = 1;
 	p->listener = p->epoll = p->stop = p->state_fd = -1;
 	pthread_mutex_init(&p->lock, NULL);
+	pthread_mutex_init(&p->will_lock, NULL);
 	list_init(&p->addrs);
 	list_init(&p->links);
 	rc = join(p);
@@ -405,12 +427,10 @@ out:
 
 struct pool *pool_mine(void)
 {
-	struct pool *p;
+	struct pool *p = the_pool;
 
-	pthread_mutex_lock(&pool_lock);
-	p = the_pool && the_pool->pid == getpid() ? the_pool : NULL;
-	pthread_mutex_unlock(&pool_lock);
-	return p;
+	/* Without the lock, which a thread may hold while another one forks. */
+	return p && p->pid == getpid() ? p : NULL;
 }
 
 void pool_put(struct pool *p)

@@ -20,6 +20,7 @@
  *	state.c	   memory that all members map: what each member serves
  *	service.c  services: which slot listens for connection requests
  *	addr.c	   the sockets of an address
+ *	will.c	   what members leave to the others
  *	filter.c   the BPF program of an address
  *
  * Rendezvous is by names in the abstract namespace of Unix sockets, which belongs to the network
@@ -119,6 +120,25 @@ uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot);
  */
 _Atomic unsigned *pool_mailbox(struct pool *p, const struct pkt_addr *addr, unsigned slot,
 			       uint16_t *sport);
+
+/* ---- wills: datagrams to QP 1 that another program sends if this one is killed ---- */
+
+#define POOL_WILLS    256 /* of a slot */
+#define POOL_WILL_LEN 256
+
+struct pool_will {
+	struct pkt_addr src, dst;
+	uint8_t tclass;
+	uint8_t mad[POOL_WILL_LEN];
+};
+
+/* Keeps a will of an own slot, at `index`; NULL: removes it. An index beyond POOL_WILLS has none. */
+void pool_leave_will(struct pool *p, unsigned slot, uint32_t index, const struct pool_will *w);
+/*
+ * Sets the function that sends the wills of a program that was killed. The thread of the pool calls
+ * it, or a thread in pool_publish(). NULL ends this; no call runs afterwards.
+ */
+void pool_execute(struct pool *p, void (*fn)(void *ctx, const struct pool_will *w), void *ctx);
 
 /* ---- services ---- */
 

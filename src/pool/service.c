@@ -66,7 +66,7 @@ static bool taken(struct pool *p, unsigned slot, uint64_t id, const struct pkt_a
 	for (unsigned i = 0; i < POOL_SLOTS; i++) {
 		if (i != slot &&
 		    atomic_load_explicit(&p->state->seat[i].owned, memory_order_seq_cst) &&
-		    find_service(p, i, id, addr, families) && pool_alive(p, i))
+		    find_service(p, i, id, addr, families) && !pool_bury(p, i))
 			return true;
 	}
 	return false;

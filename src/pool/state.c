@@ -61,6 +61,11 @@ void seat_clear(struct pool_state *s, unsigned slot, bool owned)
 		atomic_store_explicit(&seat->home[i].used, 0, memory_order_release);
 	for (unsigned i = 0; i < SEAT_SERVICES; i++)
 		atomic_store_explicit(&seat->service[i].used, 0, memory_order_release);
+	for (unsigned i = 0; i < POOL_WILLS; i++) {
+		if (i < atomic_load_explicit(&seat->wills, memory_order_relaxed))
+			atomic_store_explicit(&seat->will[i].used, 0, memory_order_release);
+	}
+	atomic_store_explicit(&seat->wills, 0, memory_order_relaxed);
 	atomic_store_explicit(&seat->services, 0, memory_order_relaxed);
 	atomic_store_explicit(&seat->manages, 0, memory_order_relaxed);
 	atomic_store_explicit(&seat->owned, owned, memory_order_seq_cst);

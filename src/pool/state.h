@@ -35,12 +35,19 @@ struct seat_service {
 	_Atomic uint64_t addr[2];
 };
 
+struct seat_will {
+	_Atomic uint32_t used;
+	struct pool_will will;
+};
+
 struct seat {
 	_Atomic uint32_t owned;
 	_Atomic uint32_t manages;  /* has a connection manager */
 	_Atomic uint32_t services; /* the first so many have been used */
 	struct seat_home home[SEAT_HOMES];
 	struct seat_service service[SEAT_SERVICES];
+	_Atomic uint32_t wills; /* the first so many have been used */
+	struct seat_will will[POOL_WILLS];
 };
 
 struct pool_state {

@@ -285,10 +285,10 @@ int udp_rx_burst(struct port *p, struct port_pkt *pkts, int max)
 	bool passed = false;
 	int n = 0;
 
-	if (unlikely(udp_mail_waits(u)))
-		n = udp_mail_take(u, pkts, max);
 	if (r->next == r->count)
 		receive(u);
+	if (unlikely(udp_mail_waits(u)))
+		n = udp_mail_take(u, pkts, max);
 	while (n < max && r->next < r->count) {
 		struct udp_rx_buf *b = &r->buf[r->next];
 

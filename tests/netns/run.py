@@ -77,9 +77,11 @@ def node_rows():
 
 
 def shared_rows():
-    """Several programs behind one address. Each step: [wait until NAME listens,] start NAME in namespace 0 or 1; or await its end, in success
-    or failure; or kill it."""
+    """Several programs behind one address. Each step starts NAME in namespace 0 or 1, and waits until it listens (start),
+    is connected (begin), or has ended in success (end) or failure (fail); or waits for the end of one that was begun, or kills one."""
     served = r'ping data: rdma-ping-9'
+    # The first program, which disconnects the peer, has the IPv4 address only.
+    told = r'\A(?![\s\S]*cq completion failed)[\s\S]*DISCONNECT'
     return [{'name': f'one address, IPv{family}', 'family': family, 'shared': [
         # A program that is busy with others, and a server beside it.
         ('start', 'first', 0, 'ib_write_bw -F -p {P} -n 200', 'tcp'),
@@ -90,8 +92,10 @@ def shared_rows():
         # Its port is taken; a request for another port is refused.
         ('fail', 'late', 0, 'rping -s -a {S} -p {P1}', 'rdma_listen: Address already in use'),
         ('fail', 'astray', 1, 'rping -c -a {S} -p 9 -C 1', 'RDMA_CM_EVENT_REJECTED, error 8'),
-        # A killed server leaves slot and service to its successor.
+        # A killed server leaves slot and service to its successor, and its peer is told that it is gone.
+        ('begin', 'connected', 1, 'rping -c -a {S} -p {P1}', 'rcvd_pkts'),
         ('kill', 'second'),
+        ('wait', 'connected', told if family == 4 else 'DISCONNECT'),
         ('start', 'successor', 0, 'rping -s -a {S} -P -p {P1}', 'cm'),
         ('end', 'outside again', 1, 'rping -c -a {S} -p {P1} -C 10 -v', served),
         ('end', 'outside last', 1, 'ib_write_bw -F -p {P} -n 200 {S4}', r'(?m)^ 65536 +200 '),
@@ -225,12 +229,23 @@ def share(roost, names, spec):
             if what == 'kill':
                 os.kill(sides[name].process.pid, signal.SIGKILL)
                 continue
+            if what == 'wait':
+                problem = sides[name].wait(until)
+                if sides[name].ended():
+                    problem = None if re.search(rest[0], sides[name].text()) else f'it does not say {rest[0]!r}'
+                if problem:
+                    problem = f'{name}: {problem}'
+                    break
+                continue
             space, command, wanted = rest
             side = sides[name] = Inside(roost, names[space], command.format(**fill))
             if what == 'start':
                 until_true(lambda: side.ended() or (side.listens_by_tcp(fill['P']) if wanted == 'tcp'
                                                     else side.nic(roost).get('cm', {}).get('listeners')), until)
                 problem = 'it does not listen' if side.ended() else None
+            elif what == 'begin':
+                until_true(lambda: side.ended() or side.nic(roost).get('counters', {}).get(wanted, 0) > 1000, until)
+                problem = 'it has ended' if side.ended() else None
             else:
                 problem = side.wait(until)
                 if what == 'fail' and side.ended():  # rping returns 0

@@ -34,7 +34,17 @@
 #define SERVICE 0x0000000001061234ull
 #define LONG_MS 20000 /* a limit for what ends much earlier on an idle machine */
 
-enum op { OP_JOIN, OP_TAKE, OP_PUBLISH, OP_WITHDRAW, OP_ALIVE, OP_FORK, OP_LEAVE };
+enum op {
+	OP_JOIN,
+	OP_TAKE,
+	OP_PUBLISH,
+	OP_WITHDRAW,
+	OP_ALIVE,
+	OP_FORK,
+	OP_WILL,
+	OP_EXECUTED,
+	OP_LEAVE,
+};
 
 struct command {
 	enum op op;
@@ -71,6 +81,15 @@ static struct pool *pool;
 static struct pool_addr *home;
 static int sock;
 
+static _Atomic unsigned executed;      /* wills of others, in all */
+static _Atomic uint32_t executed_bits; /* by their first byte */
+
+static void execute(void *ctx, const struct pool_will *w)
+{
+	executed++;
+	executed_bits |= 1u << (w->mad[0] & 31);
+}
+
 static void do_join(struct reply *r)
 {
 	unsigned silent;
@@ -92,6 +111,21 @@ static void do_join(struct reply *r)
 	sock = pool_addr_use(home, r->slot);
 	r->rc = sock < 0 ? sock : 0;
 	pool_addr_tell(home, r->slot, &(struct pool_home){.sport = 4791});
+	pool_execute(pool, execute, NULL);
+}
+
+/* Leaves wills 0 to 2, and removes 1. */
+static void do_will(void)
+{
+	struct pool_will w = {.src = addr, .dst = addr};
+	unsigned slot = (unsigned)pool_slot(pool, 0);
+
+	for (uint8_t i = 0; i < 3; i++) {
+		w.mad[0] = i + 5;
+		pool_leave_will(pool, slot, i, &w);
+	}
+	pool_leave_will(pool, slot, 1, NULL);
+	pool_leave_will(pool, slot, POOL_WILLS, &w); /* there is no room for it */
 }
 
 static void do_take(struct reply *r)
@@ -142,6 +176,13 @@ static void serve(int fd)
 			break;
 		case OP_FORK:
 			do_fork();
+			break;
+		case OP_WILL:
+			do_will();
+			break;
+		case OP_EXECUTED:
+			r.num = executed;
+			r.mark[0] = executed_bits;
 			break;
 		case OP_LEAVE:
 			pool_addr_unuse(home, (unsigned)pool_slot(pool, 0));
@@ -370,6 +411,37 @@ static void services(void **state)
 	finish(&b);
 }
 
+/* What a killed program left is sent by one survivor, once; what a program leaves that ends is not. */
+static void wills(void **state)
+{
+	struct program p[4], more = start();
+	uint64_t until = now_ms() + LONG_MS;
+	unsigned sum = 0;
+	uint32_t bits = 0;
+
+	for (unsigned i = 0; i < 4; i++) {
+		p[i] = start();
+		join(&p[i]);
+		ask(&p[i], (struct command){.op = OP_WILL});
+	}
+	leave(&p[3]);
+	finish(&p[0]);
+	while (sum < 2 && now_ms() < until) {
+		struct reply r[2] = {ask(&p[1], (struct command){.op = OP_EXECUTED}),
+				     ask(&p[2], (struct command){.op = OP_EXECUTED})};
+
+		sum = r[0].num + r[1].num;
+		bits = r[0].mark[0] | r[1].mark[0];
+	}
+	join(&more); /* a later look of the survivors, and a new member, change nothing */
+	assert_int_equal(sum, 2);
+	assert_int_equal(bits, 1u << 5 | 1u << 7);
+	assert_int_equal(ask(&more, (struct command){.op = OP_EXECUTED}).num, 0);
+	for (unsigned i = 1; i < 3; i++)
+		finish(&p[i]);
+	finish(&more);
+}
+
 static void stopped_members(void **state)
 {
 	struct program a = start(), b = start(), c = start();
@@ -389,7 +461,8 @@ static void stopped_members(void **state)
 	kill(b.pid, SIGSTOP);
 	c = start();
 	r = ask(&c, (struct command){.op = OP_JOIN});
-	assert_true(r.rc != 0);
+	assert_int_equal(r.rc, -EADDRINUSE);
+	assert_true(r.num > 0); /* the reason: they do not answer */
 	kill(a.pid, SIGCONT);
 	kill(b.pid, SIGCONT);
 	join(&c);
@@ -505,6 +578,7 @@ int main(void)
 		cmocka_unit_test(the_first_dies),
 		cmocka_unit_test(successor_gets_nothing_old),
 		cmocka_unit_test(services),
+		cmocka_unit_test(wills),
 		cmocka_unit_test(stopped_members),
 		cmocka_unit_test(forked_child_frees_the_slot),
 		cmocka_unit_test(strangers),
