@@ -71,7 +71,8 @@ enum roost_kv_code {
 	 *	REDUCE		`out` gets one element: from the initial value in `value`,
 	 *			acc := function(acc, element) for each element in order
 	 *	FILTER		`out` gets the elements for which function(element, operand) is true
-	 * An update with ROOST_KV_FETCH in `type` sets `out` to the value before the update.
+	 * An update with `fetch` sets `out` to the value before the update. `param` is the parameter
+	 * of a registered function.
 	 */
 	ROOST_KV_UPDATE,
 	ROOST_KV_UPDATE_EACH,
@@ -79,8 +80,9 @@ enum roost_kv_code {
 	ROOST_KV_REDUCE,
 	ROOST_KV_FILTER,
 	/*
-	 * Returns pairs of the next buckets, up to 12 KiB, or one bucket if it is longer, from `cursor`, which starts at 0: roost_kv_next_pair()
-	 * reads them from `out`. `function` is ROOST_KV_SCAN_KEYS for pairs without their values.
+	 * Returns pairs of the next buckets from `cursor`, which starts at 0: up to 12 KiB, or one
+	 * bucket if it is longer. roost_kv_next_pair() reads them from `out`. `function` is
+	 * ROOST_KV_SCAN_KEYS for pairs without their values.
 	 */
 	ROOST_KV_SCAN,
 	ROOST_KV_STAT, /* `out` is a struct roost_kv_stat */
@@ -102,7 +104,6 @@ enum roost_kv_type {
 	ROOST_KV_DOUBLE,
 	ROOST_KV_TYPES,
 };
-#define ROOST_KV_FETCH 0x80 /* in `type` */
 
 /* ADD to MUL_SAT are for updates and REDUCE; SWAP for updates; EQ to GE for FILTER. */
 enum roost_kv_function {
@@ -131,14 +132,16 @@ enum roost_kv_function {
 
 /* An operation and its result. */
 struct roost_kv_op {
-	uint8_t code;		/* enum roost_kv_code */
-	uint8_t function, type; /* see ROOST_KV_UPDATE, ROOST_KV_SCAN_KEYS */
-	uint32_t key_len;	/* 1 to ROOST_KV_KEY_MAX; SCAN: 0 */
-	uint32_t value_len, expect_len;
+	uint8_t code; /* enum roost_kv_code */
+	uint8_t type; /* below 128; this and the next two: ROOST_KV_UPDATE to SCAN */
+	bool fetch;
+	uint16_t function;
+	uint32_t key_len; /* 1 to ROOST_KV_KEY_MAX; SCAN, STAT: 0 */
+	uint32_t value_len, expect_len, param_len;
 	uint32_t ttl; /* seconds until the pair expires; 0: never */
 	uint32_t out_cap;
 	uint64_t cursor; /* SCAN */
-	const void *key, *value, *expect;
+	const void *key, *value, *expect, *param;
 	void *out; /* see the codes; GET: the value; SCAN: pairs */
 
 	/*
@@ -150,6 +153,8 @@ struct roost_kv_op {
 	 *	-E2BIG		a key or value exceeds its limit
 	 *	-ENOSPC		memory is full; nothing was changed
 	 *	-EMSGSIZE	`out` is too short: out_len is the length
+	 *	-ERANGE, -EFAULT, -ETIME	not a vector of the type; the registered function
+	 *			crashed; it did not return
 	 *	-EOPNOTSUPP	the node does not know the operation, or has no store
 	 *	-ENOTCONN, -ETIMEDOUT	the connection ended: the operation may have been done
 	 */

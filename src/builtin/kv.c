@@ -117,8 +117,8 @@ struct group {
 static void to_store(struct kv_op *to, const struct roost_kv_op *op, struct kv_arena *arena)
 {
 	*to = (struct kv_op){.code = codes[op->code],
-			     .type = op->type & (uint8_t)~ROOST_KV_FETCH,
-			     .fetch = op->type & ROOST_KV_FETCH,
+			     .type = op->type,
+			     .fetch = op->fetch,
 			     .fn = op->function,
 			     .key_len = op->key_len,
 			     .value_len = op->value_len,
@@ -127,6 +127,8 @@ static void to_store(struct kv_op *to, const struct roost_kv_op *op, struct kv_a
 			     .key = op->key,
 			     .value = op->value,
 			     .expect = op->expect,
+			     .param = op->param,
+			     .param_len = op->param_len,
 			     .arena = arena};
 }
 

@@ -17,63 +17,39 @@
  */
 #include <errno.h>
 #include <stddef.h>
-#include <string.h>
 
 #include "base/export.h"
+#include "chain/answer.h"
 #include "roost/chain_lookup.h"
 
-/* What differs between the answers: a WQE from raddr on, with the first piece. */
-#define PART	 offsetof(struct roost_wqe, raddr)
-#define PART_LEN ((uint32_t)(sizeof(struct roost_wqe) - PART))
-
-static struct roost_sge sge_of(struct roost_ref r)
+static struct answer answer_of(const struct roost_lookup *l)
 {
-	return (struct roost_sge){r.addr, 8, r.key};
-}
-
-/* Emits a template of the answer, with len bytes of a value. */
-static struct roost_ref template(const struct roost_lookup *l, uint32_t len)
-{
-	struct roost_ref to = roost_ref_at(l->reply, l->value_len - len);
-	struct roost_wqe w = roost_wqe_write(to, (struct roost_ref){0, l->table_key}, len);
-
-	return roost_chain_bytes(&l->loop, (uint8_t *)&w + PART, PART_LEN);
+	return (struct answer){.queue = &l->answer,
+			       .data = &l->loop,
+			       .reply = l->reply,
+			       .region = l->table_key,
+			       .value_len = l->value_len};
 }
 
 /* The receive stores the three words of the request that are for this bucket. */
 static void emit_bucket(const struct roost_lookup *l, struct roost_ref found, struct roost_sge *sge)
 {
 	const struct roost_chain_queue *loop = l->loop.queue;
-	const struct roost_ref table = {0, l->table_key}, part = template(l, l->value_len);
+	const struct answer a = answer_of(l);
+	const struct roost_ref table = {0, l->table_key}, part = answer_part(&a, l->value_len);
 	const uint32_t n = loop->n, hit = n + 3;
 	struct roost_wqe w;
 
 	roost_chain_emit(&l->loop, roost_wqe_write(ROOST_FIELD(loop, hit, ctrl), table, 8));
-	roost_chain_emit(&l->loop,
-			 roost_wqe_write(roost_ref_at(part, offsetof(struct roost_wqe, sge) - PART),
-					 table, 8));
+	roost_chain_emit(&l->loop, roost_wqe_write(roost_ref_at(part, ANSWER_VALUE), table, 8));
 	roost_chain_emit(&l->loop, roost_wqe_cas(ROOST_FIELD(loop, hit, ctrl), 0,
 						 ROOST_CTRL(ROOST_OP_WRITE, 0), found));
-	w = roost_wqe_write(roost_chain_field(l->answer.queue, 0, PART), part, PART_LEN);
+	w = roost_wqe_write(answer_place(&a), part, ANSWER_PART_LEN);
 	w.ctrl = ROOST_CTRL(ROOST_OP_NOP, 0);
 	roost_chain_emit(&l->loop, w);
-	sge[0] = sge_of(ROOST_FIELD(loop, n + 2, compare));
-	sge[1] = sge_of(ROOST_FIELD(loop, n, sge[0].addr));
-	sge[2] = sge_of(ROOST_FIELD(loop, n + 1, sge[0].addr));
-}
-
-static void emit_answer(const struct roost_lookup *l, struct roost_ref end)
-{
-	struct roost_chain_queue *q = l->answer.queue;
-	struct roost_wqe w = roost_wqe_write(l->reply, end, 0);
-	struct roost_sge second = {end.addr, sizeof(struct roost_lookup_end), end.key};
-
-	w.num_sge = 2;
-	roost_chain_emit(&l->answer, w);
-	if (!q->error)
-		memcpy((uint8_t *)q->image + sizeof(w), &second, sizeof(second));
-	roost_chain_emit(&l->answer, roost_wqe_enable(ROOST_OP_ENABLE, l->loop.queue->qp_num,
-						      l->loop.queue->depth));
+	sge[0] = answer_sge(ROOST_FIELD(loop, n + 2, compare));
+	sge[1] = answer_sge(ROOST_FIELD(loop, n, sge[0].addr));
+	sge[2] = answer_sge(ROOST_FIELD(loop, n + 1, sge[0].addr));
 }
 
 static bool fits(const struct roost_lookup *l)
@@ -82,16 +58,14 @@ static bool fits(const struct roost_lookup *l)
 
 	return l->buckets >= 1 && l->buckets <= ROOST_LOOKUP_BUCKETS &&
 	       loop->depth == ROOST_LOOKUP_LOOP(l->buckets) &&
-	       loop->stride == sizeof(struct roost_wqe) && !loop->n &&
-	       answer->depth == ROOST_LOOKUP_ANSWER && answer->stride >= ROOST_LOOKUP_STRIDE &&
-	       !answer->n;
+	       loop->stride == sizeof(struct roost_wqe) && !loop->n && answer_fits(answer);
 }
 
 ROOST_EXPORT void roost_lookup_emit(const struct roost_lookup *l, struct roost_sge *sge,
 				    uint32_t *num_sge)
 {
 	struct roost_chain_queue *loop = l->loop.queue, *answer = l->answer.queue;
-	const struct roost_lookup_end zero = {{0}, 0};
+	const struct answer a = answer_of(l);
 	struct roost_ref end;
 
 	*num_sge = 0;
@@ -99,14 +73,14 @@ ROOST_EXPORT void roost_lookup_emit(const struct roost_lookup *l, struct roost_s
 		loop->error = answer->error = -EINVAL;
 		return;
 	}
-	end = roost_chain_bytes(&l->loop, &zero, sizeof(zero));
-	emit_answer(l, end);
+	end = answer_emit(&a, l->loop.queue);
 	roost_chain_emit(&l->loop, roost_wqe_wait(l->watch, 1));
-	roost_chain_emit(&l->loop, roost_wqe_write(roost_chain_field(answer, 0, PART),
-						   template(l, 0), PART_LEN));
+	roost_chain_emit(&l->loop,
+			 roost_wqe_write(answer_place(&a), answer_part(&a, 0), ANSWER_PART_LEN));
 	for (uint32_t i = 0; i < l->buckets; i++, *num_sge += 3)
 		emit_bucket(l, roost_ref_at(end, 8 * i), &sge[*num_sge]);
-	sge[(*num_sge)++] = sge_of(roost_ref_at(end, offsetof(struct roost_lookup_end, number)));
+	sge[(*num_sge)++] =
+		answer_sge(roost_ref_at(end, offsetof(struct roost_lookup_end, number)));
 	while (!loop->error && loop->n < loop->depth - 2)
 		roost_chain_emit(&l->loop, roost_wqe_nop());
 	roost_chain_emit(&l->loop, roost_wqe_enable(ROOST_OP_RECV_ENABLE, answer->qp_num, 1));

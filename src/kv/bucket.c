@@ -10,20 +10,9 @@ static void set_maps(struct bucket *b, uint32_t in, uint32_t starts)
 	b->maps[2] = (uint8_t)(maps >> 16);
 }
 
-uint32_t bucket_empty(const struct bucket *b)
-{
-	uint32_t in = bucket_inline(b), empty = 0;
-
-	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
-		if (!(in >> i & 1) && bucket_slot(b, i) == 0)
-			empty |= 1u << i;
-	}
-	return empty;
-}
-
 unsigned bucket_load(const struct bucket *b)
 {
-	return BUCKET_SLOTS - (unsigned)__builtin_popcount(bucket_empty(b));
+	return BUCKET_SLOTS - bucket_count(bucket_empty(b));
 }
 
 void bucket_inline_at(const struct bucket *b, unsigned i, struct inline_pair *p)
@@ -140,7 +129,7 @@ int bucket_add_inline(struct bucket *b, const struct inline_pair *p)
 	uint32_t empty = bucket_empty(b);
 	int i;
 
-	if ((unsigned)__builtin_popcount(empty) < n)
+	if (bucket_count(empty) < n)
 		return -1;
 	i = run_of(empty, n);
 	if (i < 0) {

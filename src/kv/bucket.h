@@ -78,6 +78,38 @@ static inline unsigned bucket_class(const struct bucket *b, unsigned i)
 	return b->classes[i / 2] >> (i & 1) * 4 & 0xf;
 }
 
+/* Returns a bitmap of the slots that may point to a record with this secondary hash. */
+static inline uint32_t bucket_candidates(const struct bucket *b, uint32_t hash)
+{
+	uint8_t high = (uint8_t)(hash >> 1);
+	uint32_t map = 0;
+
+	for (unsigned i = 0; i < BUCKET_SLOTS; i++)
+		map |= (uint32_t)(b->slots[i * BUCKET_SLOT + BUCKET_SLOT - 1] == high) << i;
+	return map & ~bucket_inline(b);
+}
+
+/* Returns a bitmap of the empty slots. */
+static inline uint32_t bucket_empty(const struct bucket *b)
+{
+	uint32_t map = 0, low;
+
+	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
+		memcpy(&low, b->slots + i * BUCKET_SLOT, 4);
+		map |= (uint32_t)(slot_place(low) == 0) << i;
+	}
+	return map & ~bucket_inline(b);
+}
+
+/* Returns the number of bits of a bitmap of slots. The base instruction set may have none for it. */
+static inline unsigned bucket_count(uint32_t map)
+{
+	map -= map >> 1 & 0x5555;
+	map = (map & 0x3333) + (map >> 2 & 0x3333);
+	map = (map + (map >> 4)) & 0x0f0f;
+	return (map + (map >> 8)) & 0x1f;
+}
+
 /* Returns whether a pair is in slot i: a pointer to a record, or the start of an inline pair. */
 static inline bool bucket_holds(const struct bucket *b, unsigned i)
 {
@@ -90,8 +122,6 @@ static inline unsigned bucket_slots_for(uint32_t key_len, uint32_t value_len, bo
 	return (2 + (expires ? 4 : 0) + key_len + value_len + BUCKET_SLOT - 1) / BUCKET_SLOT;
 }
 
-/* Returns a bitmap of the empty slots. */
-uint32_t bucket_empty(const struct bucket *b);
 /* Returns the number of slots in use. */
 unsigned bucket_load(const struct bucket *b);
 void bucket_inline_at(const struct bucket *b, unsigned i, struct inline_pair *p);

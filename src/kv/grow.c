@@ -163,7 +163,7 @@ static bool split_one(struct kv *kv)
 	if (home.chain && !take_places(&s, count(&s, &home) - 1))
 		return false;
 	divide_chain(&s, home);
-	kv->buckets++;
+	kv_set_buckets(kv, to + 1);
 	kv->growth_steps++;
 	return true;
 }
@@ -173,9 +173,7 @@ unsigned kv_grow(struct kv *kv, unsigned n)
 	uint64_t before = kv_accesses(&kv->mem);
 	unsigned done = 0;
 
-	while (done < n && kv->buckets < kv->buckets_max &&
-	       kv->slots * 100 > kv->buckets * BUCKET_SLOTS * kv->config.fill_percent &&
-	       split_one(kv))
+	while (done < n && kv->slots > kv->grow_at && split_one(kv))
 		done++;
 	kv->growth_accesses += kv_accesses(&kv->mem) - before;
 	return done;

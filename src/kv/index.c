@@ -19,26 +19,40 @@ unsigned kv_slots_of(const struct kv *kv, const struct kv_pair *p)
 	return bucket_slots_for(p->key_len, p->value_len, p->expires);
 }
 
-static bool same_key(const struct kv_pair *p, const void *key, uint32_t len)
+static inline uint64_t word(const uint8_t *p)
 {
-	return p->key_len == len && memcmp(p->key, key, len) == 0;
+	uint64_t w;
+
+	memcpy(&w, p, sizeof(w));
+	return w;
+}
+
+/* Short keys are compared without a call. */
+static inline bool equal(const uint8_t *a, const uint8_t *b, uint32_t len)
+{
+	if (len > 16)
+		return memcmp(a, b, len) == 0;
+	if (len >= 8)
+		return word(a) == word(b) && word(a + len - 8) == word(b + len - 8);
+	for (uint32_t i = 0; i < len; i++)
+		if (a[i] != b[i])
+			return false;
+	return true;
 }
 
 static bool match_inline(struct kv_loc *loc, const void *key, uint32_t len)
 {
-	for (uint32_t starts = bucket_starts(&loc->b); starts; starts &= starts - 1) {
+	for (uint32_t starts = bucket_starts(loc->at); starts; starts &= starts - 1) {
 		unsigned i = (unsigned)__builtin_ctz(starts);
 		struct inline_pair p;
 
-		if ((loc->b.slots[i * BUCKET_SLOT] & 0x7f) != len)
+		bucket_inline_at(loc->at, i, &p);
+		if (p.key_len != len || !equal(p.key, key, len))
 			continue;
-		bucket_inline_at(&loc->b, i, &p);
 		loc->pair = (struct kv_pair){p.key, p.value, p.key_len, p.value_len, p.expires};
-		if (same_key(&loc->pair, key, len)) {
-			loc->slot = i;
-			loc->is_inline = true;
-			return true;
-		}
+		loc->slot = i;
+		loc->is_inline = true;
+		return true;
 	}
 	return false;
 }
@@ -46,15 +60,16 @@ static bool match_inline(struct kv_loc *loc, const void *key, uint32_t len)
 static bool match_records(struct kv *kv, uint64_t hash, struct kv_loc *loc, const void *key,
 			  uint32_t len)
 {
-	uint32_t in = bucket_inline(&loc->b), second = kv_second_hash(hash);
+	uint32_t second = kv_second_hash(hash), map = bucket_candidates(loc->at, second);
 
-	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
-		uint64_t slot = bucket_slot(&loc->b, i);
+	for (; map; map &= map - 1) {
+		unsigned i = (unsigned)__builtin_ctz(map);
+		uint64_t slot = bucket_slot(loc->at, i);
 
-		if (in >> i & 1 || !slot_place(slot) || slot_hash(slot) != second)
+		if (!slot_place(slot) || slot_hash(slot) != second)
 			continue;
 		kv_record_read(kv, kv_segment(kv, hash), slot_place(slot), &loc->pair);
-		if (same_key(&loc->pair, key, len)) {
+		if (loc->pair.key_len == len && equal(loc->pair.key, key, len)) {
 			loc->slot = i;
 			loc->is_inline = false;
 			return true;
@@ -63,15 +78,28 @@ static bool match_records(struct kv *kv, uint64_t hash, struct kv_loc *loc, cons
 	return false;
 }
 
-/* Reads the bucket at `addr` into the copy, and checks whether it has room. */
-static void look(struct kv *kv, uint64_t addr, unsigned need, struct kv_loc *loc)
+static void look(struct kv *kv, uint64_t addr, struct kv_loc *loc)
 {
 	loc->addr = addr;
-	loc->b = *(const struct bucket *)kv_read(&kv->mem, addr);
-	if (need && !loc->has_room && (unsigned)__builtin_popcount(bucket_empty(&loc->b)) >= need) {
-		loc->has_room = true;
-		loc->room = addr;
-		loc->room_copy = loc->b;
+	loc->at = kv_read(&kv->mem, addr);
+}
+
+/* Finds the first bucket of a chain that has room. The chain was read. */
+static void find_room(struct kv *kv, uint64_t home, unsigned need, struct kv_loc *loc)
+{
+	uint64_t addr = kv_bucket_addr(home);
+
+	for (;;) {
+		const struct bucket *b = kv_more(&kv->mem, addr);
+
+		if (bucket_count(bucket_empty(b)) >= need) {
+			loc->has_room = true;
+			loc->room = addr;
+			return;
+		}
+		if (!b->chain)
+			return;
+		addr = slab_addr(kv_segment(kv, home), b->chain);
 	}
 }
 
@@ -82,16 +110,19 @@ bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsign
 
 	loc->chained = false;
 	loc->has_room = false;
-	look(kv, kv_bucket_addr(home), need, loc);
+	look(kv, kv_bucket_addr(home), loc);
 	for (;;) {
 		if (match_inline(loc, key, len) || match_records(kv, hash, loc, key, len))
 			return true;
-		if (!loc->b.chain)
-			return false;
+		if (!loc->at->chain)
+			break;
 		loc->prev = loc->addr;
 		loc->chained = true;
-		look(kv, slab_addr(kv_segment(kv, home), loc->b.chain), need, loc);
+		look(kv, slab_addr(kv_segment(kv, home), loc->at->chain), loc);
 	}
+	if (need)
+		find_room(kv, home, need, loc);
+	return false;
 }
 
 static void write_bucket(struct kv *kv, uint64_t addr, const struct bucket *b)
@@ -172,8 +203,10 @@ static int insert(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struct
 	int err = 0;
 
 	if (loc->has_room) {
-		add(&loc->room_copy, e);
-		write_bucket(kv, loc->room, &loc->room_copy);
+		struct bucket room = *(const struct bucket *)kv_more(&kv->mem, loc->room);
+
+		add(&room, e);
+		write_bucket(kv, loc->room, &room);
 	} else {
 		err = append(kv, kv_home(kv, hash), loc->addr, e);
 	}
@@ -184,28 +217,42 @@ static int insert(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struct
 
 static int replace(struct kv *kv, uint64_t hash, struct kv_loc *loc, const struct entry *e)
 {
-	struct bucket without = loc->b;
-	uint64_t old = bucket_slot(&loc->b, loc->slot);
-	unsigned class = bucket_class(&loc->b, loc->slot);
+	struct bucket without = *loc->at;
+	uint64_t old = bucket_slot(loc->at, loc->slot);
+	unsigned class = bucket_class(loc->at, loc->slot);
 	int err = 0;
 
 	bucket_clear(&without, loc->slot);
 	if (add(&without, e) >= 0) {
-		clear(kv, &loc->b, loc->slot, loc->is_inline);
-		write_bucket(kv, loc->addr, &without);
+		struct bucket gone = *loc->at;
+
+		clear(kv, &gone, loc->slot, loc->is_inline);
 	} else {
 		err = insert_elsewhere(kv, kv_home(kv, hash), loc->addr, e);
 		if (err)
 			return err;
 		/* The bucket may have a new successor in the chain. */
-		loc->b = *(const struct bucket *)kv_more(&kv->mem, loc->addr);
-		clear(kv, &loc->b, loc->slot, loc->is_inline);
-		write_bucket(kv, loc->addr, &loc->b);
+		without = *loc->at;
+		clear(kv, &without, loc->slot, loc->is_inline);
 	}
+	write_bucket(kv, loc->addr, &without);
 	if (!loc->is_inline)
 		kv_record_free(kv, kv_segment(kv, hash), slot_place(old), class);
 	count_in(kv, e);
 	return 0;
+}
+
+/* Writes only the value, if nothing else changes. Returns false if something does. */
+static bool overwrite_inline(struct kv *kv, uint64_t hash, struct kv_loc *loc,
+			     const struct kv_pair *p)
+{
+	uint32_t n;
+
+	if (!loc->is_inline || loc->pair.value_len != p->value_len ||
+	    loc->pair.expires != p->expires)
+		return false;
+	memcpy(kv_value_change(kv, hash, loc, 0, &n), p->value, p->value_len);
+	return true;
 }
 
 int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const struct kv_pair *p)
@@ -215,13 +262,15 @@ int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const
 	int err;
 
 	if (e.slots) {
+		if (found && overwrite_inline(kv, hash, loc, p))
+			return 0;
 		e.pair = (struct inline_pair){p->key, p->value, p->expires, (uint8_t)p->key_len,
 					      (uint8_t)p->value_len};
 	} else {
 		/* Overwrite the old record if it has the shape of the new one. */
 		if (found && !loc->is_inline && loc->pair.value &&
-		    kv_record_fits(p, bucket_class(&loc->b, loc->slot))) {
-			kv_record_write(kv, s, slot_place(bucket_slot(&loc->b, loc->slot)), p);
+		    kv_record_fits(p, bucket_class(loc->at, loc->slot))) {
+			kv_record_write(kv, s, slot_place(bucket_slot(loc->at, loc->slot)), p);
 			return 0;
 		}
 		e.place = kv_record_new(kv, hash, p, &e.class);
@@ -236,20 +285,21 @@ int kv_store(struct kv *kv, uint64_t hash, struct kv_loc *loc, bool found, const
 
 void kv_remove(struct kv *kv, uint64_t hash, struct kv_loc *loc)
 {
-	uint64_t old = bucket_slot(&loc->b, loc->slot);
-	unsigned class = bucket_class(&loc->b, loc->slot);
+	uint64_t old = bucket_slot(loc->at, loc->slot);
+	unsigned class = bucket_class(loc->at, loc->slot);
+	struct bucket left = *loc->at;
 
-	clear(kv, &loc->b, loc->slot, loc->is_inline);
-	if (loc->chained && bucket_load(&loc->b) == 0) {
+	clear(kv, &left, loc->slot, loc->is_inline);
+	if (loc->chained && bucket_load(&left) == 0) {
 		struct slab *s = kv_segment(kv, kv_home(kv, hash));
 		struct bucket prev = *(const struct bucket *)kv_read(&kv->mem, loc->prev);
 
 		slab_free(s, prev.chain, KV_CHAIN_CLASS);
-		prev.chain = loc->b.chain;
+		prev.chain = left.chain;
 		write_bucket(kv, loc->prev, &prev);
 		kv->chained--;
 	} else {
-		write_bucket(kv, loc->addr, &loc->b);
+		write_bucket(kv, loc->addr, &left);
 	}
 	if (!loc->is_inline)
 		kv_record_free(kv, kv_segment(kv, hash), slot_place(old), class);
@@ -260,7 +310,7 @@ const uint8_t *kv_value(struct kv *kv, uint64_t hash, struct kv_loc *loc)
 	if (loc->is_inline)
 		return loc->pair.value;
 	return kv_record_value(kv, kv_segment(kv, hash),
-			       slot_place(bucket_slot(&loc->b, loc->slot)), &loc->pair);
+			       slot_place(bucket_slot(loc->at, loc->slot)), &loc->pair);
 }
 
 uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint32_t offset,
@@ -268,9 +318,9 @@ uint8_t *kv_value_change(struct kv *kv, uint64_t hash, struct kv_loc *loc, uint3
 {
 	if (!loc->is_inline)
 		return kv_record_change(kv, kv_segment(kv, hash),
-					slot_place(bucket_slot(&loc->b, loc->slot)), &loc->pair,
+					slot_place(bucket_slot(loc->at, loc->slot)), &loc->pair,
 					offset, bytes);
 	*bytes = loc->pair.value_len - offset;
 	return (uint8_t *)kv_change(&kv->mem, loc->addr) +
-	       (loc->pair.value - (const uint8_t *)&loc->b) + offset;
+	       (loc->pair.value - (const uint8_t *)loc->at) + offset;
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Executes operations in groups: computes all hashes and prefetches the buckets, prefetches the
- * records that their slots point to, then executes the operations in order. Thus the cache misses
- * of a group overlap.
+ * Executes operations in order. The hashes of later operations are computed ahead, and their
+ * buckets are prefetched; a little later, the records that the slots of these buckets point to. So
+ * the cache misses of many operations overlap, with each other and with the execution of others.
  */
 #include <errno.h>
 
 #include "kv/store.h"
 
-#define GROUP 32u
+/* Operations that are prefetched together. */
+#define GROUP 16u
+
 /* Eviction for one operation. A value with many extents needs several rounds. */
 #define EVICTIONS     256u
 #define EVICT_BUCKETS 16384u
@@ -63,10 +65,13 @@ int kv_give(struct kv_op *op, const void *value, uint32_t len)
 /* Marks the pair as used, for the eviction clock. */
 static void mark(struct kv *kv, struct kv_loc *loc)
 {
-	if (!kv->config.evict || loc->is_inline || loc->b.used >> loc->slot & 1)
+	struct bucket b;
+
+	if (!kv->config.evict || loc->is_inline || loc->at->used >> loc->slot & 1)
 		return;
-	loc->b.used |= (uint16_t)(1u << loc->slot);
-	*(struct bucket *)kv_write(&kv->mem, loc->addr) = loc->b;
+	b = *loc->at;
+	b.used |= (uint16_t)(1u << loc->slot);
+	*(struct bucket *)kv_write(&kv->mem, loc->addr) = b;
 }
 
 static int get(struct kv *kv, struct kv_op *op)
@@ -181,49 +186,91 @@ static void execute(struct kv *kv, struct kv_op *op)
 		op->status = once(kv, op);
 	}
 	/* An inline pair may take ten slots: as many as two buckets have at the fill limit. */
-	kv_grow(kv, 2);
+	if (unlikely(kv->slots > kv->grow_at))
+		kv_grow(kv, 2);
 }
 
-static void prefetch_record(struct kv *kv, const struct kv_op *op)
+/*
+ * Accesses come in tight loops, so that their page walks overlap too. Buckets are prefetched long
+ * before they are read. Records are loaded: a CPU may drop prefetches if many are outstanding, which
+ * doubled the time of a GET of a record.
+ */
+static void prefetch_all(const struct kv *kv, const uint64_t *addrs, unsigned n)
 {
-	uint64_t home = kv_home(kv, op->hash);
-	const struct bucket *b = kv_more(&kv->mem, kv_bucket_addr(home));
-	uint32_t in = bucket_inline(b), second = kv_second_hash(op->hash);
+	for (unsigned i = 0; i < n; i++)
+		kv_prefetch(&kv->mem, addrs[i]);
+}
 
-	for (unsigned i = 0; i < BUCKET_SLOTS; i++) {
-		uint64_t slot = bucket_slot(b, i);
+static void load_all(const struct kv *kv, const uint64_t *addrs, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		uint8_t byte = *(const uint8_t *)kv_more(&kv->mem, addrs[i]);
 
-		if (slot_place(slot) && slot_hash(slot) == second && !(in >> i & 1))
-			kv_prefetch(&kv->mem, slab_addr(kv_segment(kv, home), slot_place(slot)));
+		__asm__ volatile("" : : "r"(byte));
 	}
-	if (b->chain)
-		kv_prefetch(&kv->mem, slab_addr(kv_segment(kv, home), b->chain));
 }
 
-static void run_group(struct kv *kv, struct kv_op *ops, unsigned n)
+/* Checks and hashes the operations of a group, and prefetches their buckets. */
+static void begin(struct kv *kv, struct kv_op *ops, unsigned n)
 {
+	uint64_t addrs[GROUP];
+	unsigned num = 0;
+
 	for (unsigned i = 0; i < n; i++) {
 		ops[i].status = check(kv, &ops[i]);
 		ops[i].out_len = 0;
 		if (ops[i].status)
 			continue;
 		ops[i].hash = kv_hash(kv, ops[i].key, ops[i].key_len);
-		kv_prefetch(&kv->mem, kv_bucket_addr(kv_home(kv, ops[i].hash)));
+		addrs[num++] = kv_bucket_addr(kv_home(kv, ops[i].hash));
 	}
-	if (n > 1) {
-		for (unsigned i = 0; i < n; i++) {
-			if (!ops[i].status)
-				prefetch_record(kv, &ops[i]);
-		}
-	}
+	prefetch_all(kv, addrs, num);
+}
+
+/* Prefetches the records to which the buckets of a group point, and the next buckets. */
+static void fetch(struct kv *kv, const struct kv_op *ops, unsigned n)
+{
+	uint64_t addrs[GROUP * (2 * BUCKET_SLOTS + 1)];
+	unsigned num = 0;
+
 	for (unsigned i = 0; i < n; i++) {
-		if (!ops[i].status)
-			execute(kv, &ops[i]);
+		uint64_t hash = ops[i].hash;
+		struct slab *s = kv_segment(kv, hash);
+		const struct bucket *b;
+		uint32_t map;
+
+		if (ops[i].status)
+			continue;
+		b = kv_more(&kv->mem, kv_bucket_addr(kv_home(kv, hash)));
+		map = bucket_candidates(b, kv_second_hash(hash));
+		for (; map; map &= map - 1) {
+			unsigned k = (unsigned)__builtin_ctz(map);
+
+			addrs[num++] = slab_addr(s, slot_place(bucket_slot(b, k)));
+			/* The value is in the second line. */
+			if (bucket_class(b, k) > KV_CHAIN_CLASS) {
+				addrs[num] = addrs[num - 1] + BUCKET_BYTES;
+				num++;
+			}
+		}
+		if (b->chain)
+			addrs[num++] = slab_addr(s, b->chain);
 	}
+	load_all(kv, addrs, num);
 }
 
 void kv_run(struct kv *kv, struct kv_op *ops, unsigned n)
 {
-	for (unsigned i = 0; i < n; i += GROUP)
-		run_group(kv, ops + i, n - i < GROUP ? n - i : GROUP);
+	unsigned begun = 0, fetched = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (i % GROUP == 0) {
+			for (; begun < n && begun < i + 3 * GROUP; begun += GROUP)
+				begin(kv, ops + begun, n - begun < GROUP ? n - begun : GROUP);
+			for (; n > 1 && fetched < n && fetched < i + 2 * GROUP; fetched += GROUP)
+				fetch(kv, ops + fetched, n - fetched < GROUP ? n - fetched : GROUP);
+		}
+		if (!ops[i].status)
+			execute(kv, &ops[i]);
+	}
 }

@@ -71,6 +71,7 @@ static int lay_out(struct kv *kv)
 		kv->buckets = kv->segments;
 	if (kv->buckets_max < kv->buckets)
 		return -EINVAL;
+	kv_set_buckets(kv, kv->buckets);
 	return 0;
 }
 

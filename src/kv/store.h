@@ -23,7 +23,9 @@ struct kv {
 	uint32_t now;
 	unsigned segments; /* a power of two */
 	struct slab *slabs;
-	uint8_t *gather; /* KV_VALUE_MAX bytes, to assemble a value from its extents */
+	uint64_t home_mask; /* the least power of two that is not below `buckets`, minus 1 */
+	uint64_t grow_at;   /* slots in use above which the index grows */
+	uint8_t *gather;    /* KV_VALUE_MAX bytes, to assemble a value from its extents */
 	const struct element_table *elements;
 	struct kv_functions *functions; /* NULL: none is registered */
 };
@@ -35,20 +37,19 @@ struct kv_loc {
 	bool chained;
 	bool is_inline;
 	unsigned slot;
-	struct bucket b;     /* a copy */
-	struct kv_pair pair; /* value is NULL if it is in extents */
-	uint64_t room;	     /* if has_room: address of the first bucket with enough empty slots */
+	const struct bucket *at; /* the bucket, until it is written */
+	struct kv_pair pair;	 /* in the store's memory; value is NULL if it is in extents */
+	uint64_t room; /* if has_room: address of the first bucket with enough empty slots */
 	bool has_room;
-	struct bucket room_copy;
 };
 
 uint64_t kv_hash(const struct kv *kv, const void *key, uint32_t len);
 
 static inline uint64_t kv_home(const struct kv *kv, uint64_t hash)
 {
-	uint64_t mask = pow2_ceil(kv->buckets) - 1, b = hash & mask;
+	uint64_t b = hash & kv->home_mask;
 
-	return b < kv->buckets ? b : b & mask >> 1;
+	return b < kv->buckets ? b : b & kv->home_mask >> 1;
 }
 
 static inline uint32_t kv_second_hash(uint64_t hash)
@@ -68,6 +69,16 @@ static inline struct slab *kv_segment(struct kv *kv, uint64_t hash_or_bucket)
 static inline uint64_t kv_bucket_addr(uint64_t bucket)
 {
 	return bucket * BUCKET_BYTES;
+}
+
+/* Sets what follows from the number of buckets. */
+static inline void kv_set_buckets(struct kv *kv, uint64_t buckets)
+{
+	kv->buckets = buckets;
+	kv->home_mask = pow2_ceil(buckets) - 1;
+	kv->grow_at = kv->buckets < kv->buckets_max
+			      ? kv->buckets * BUCKET_SLOTS * kv->config.fill_percent / 100
+			      : UINT64_MAX;
 }
 
 static inline bool kv_is_over(const struct kv *kv, uint32_t expires)
@@ -97,7 +108,7 @@ uint8_t *kv_record_change(struct kv *kv, struct slab *s, uint32_t place, const s
 
 /* index.c: pairs in buckets */
 
-/* Returns whether the key exists. Also looks for a bucket with `need` empty slots. */
+/* Returns whether the key exists. If not, looks for a bucket with `need` empty slots. */
 bool kv_find(struct kv *kv, uint64_t hash, const void *key, uint32_t len, unsigned need,
 	     struct kv_loc *loc);
 /* Stores a pair whose key was looked up with `loc`. Returns 0 or -ENOSPC. */

@@ -268,10 +268,10 @@ static int check(const struct roost_kv_op *op)
 {
 	bool keyless = op->code == ROOST_KV_SCAN || op->code == ROOST_KV_STAT;
 
-	if (op->code >= ROOST_KV_CODES || (!op->key_len && !keyless))
+	if (op->code >= ROOST_KV_CODES || op->type >= 128 || (!op->key_len && !keyless))
 		return -EINVAL;
 	if (op->key_len > ROOST_KV_KEY_MAX || op->value_len > ROOST_KV_VALUE_MAX ||
-	    op->expect_len > ROOST_KV_VALUE_MAX)
+	    op->expect_len > ROOST_KV_VALUE_MAX || op->param_len > ROOST_KV_VALUE_MAX)
 		return -E2BIG;
 	return 0;
 }

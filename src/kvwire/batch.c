@@ -15,7 +15,7 @@ enum fields {
 	HAS_KEY = 1,
 	HAS_VALUE = 2,
 	HAS_EXPECT = 4,
-	HAS_FUNCTION = 8,
+	HAS_FUNCTION = 8, /* and a parameter, if there is a key */
 	HAS_CURSOR = 16,
 };
 
@@ -36,8 +36,16 @@ static const uint8_t fields[ROOST_KV_CODES] = {
 	[ROOST_KV_STAT] = 0,
 };
 
-/* Bytes of an operation without its key, value and expected value. */
-#define FIXED_MAX (1 + 1 + 3 + 4 + 2 + 8 + 3)
+#define HAS_PARAM (HAS_KEY | HAS_FUNCTION)
+#define FETCH	  0x80u /* in the byte of the type */
+
+/* Bytes of an operation without its key, value, expected value and parameter. */
+#define FIXED_MAX (1 + 1 + 3 + 4 + 3 + 8 + 3 + 3)
+
+static bool has_param(unsigned f)
+{
+	return (f & HAS_PARAM) == HAS_PARAM;
+}
 
 bool kvwire_has_value(unsigned code)
 {
@@ -69,7 +77,8 @@ bool kvwire_add(struct kvwire_writer *w, const struct roost_kv_op *op)
 {
 	unsigned f = fields[op->code], flags = 0;
 	struct kvwire_same *s = &w->same;
-	size_t bytes = (f & HAS_KEY ? op->key_len : 0) + (f & HAS_EXPECT ? op->expect_len : 0);
+	size_t bytes = (f & HAS_KEY ? op->key_len : 0) + (f & HAS_EXPECT ? op->expect_len : 0) +
+		       (has_param(f) ? op->param_len : 0);
 	bool repeats = f & HAS_VALUE && op->value_len && same_value(s, op);
 	uint8_t *at = w->at, *first = at;
 
@@ -93,19 +102,23 @@ bool kvwire_add(struct kvwire_writer *w, const struct roost_kv_op *op)
 		at = put_u32(at, op->ttl);
 	}
 	if (f & HAS_FUNCTION) {
-		*at++ = op->function;
-		*at++ = op->type;
+		at = put_u16(at, op->function);
+		*at++ = (uint8_t)(op->type | (op->fetch ? FETCH : 0));
 	}
 	if (f & HAS_CURSOR)
 		at = put_u64(at, op->cursor);
 	if (f & HAS_EXPECT)
 		at = put_length(at, op->expect_len);
+	if (has_param(f))
+		at = put_length(at, op->param_len);
 	if (f & HAS_KEY) {
 		at = put_bytes(at, op->key, op->key_len);
 		s->key_len = op->key_len;
 	}
 	if (f & HAS_EXPECT)
 		at = put_bytes(at, op->expect, op->expect_len);
+	if (has_param(f))
+		at = put_bytes(at, op->param, op->param_len);
 	if (f & HAS_VALUE && !repeats) {
 		s->value = at;
 		s->value_len = op->value_len;
@@ -179,17 +192,22 @@ static bool take_fixed(struct kvwire_reader *r, unsigned first, unsigned f, stru
 		op->ttl = get_u32(p);
 	}
 	if (f & HAS_FUNCTION) {
-		if (!take(r, 2, &p))
+		const uint8_t *b;
+
+		if (!take(r, 3, &p))
 			return false;
-		op->function = ((const uint8_t *)p)[0];
-		op->type = ((const uint8_t *)p)[1];
+		b = p;
+		op->function = get_u16(b);
+		op->type = (uint8_t)(b[2] & ~FETCH);
+		op->fetch = b[2] & FETCH;
 	}
 	if (f & HAS_CURSOR) {
 		if (!take(r, 8, &p))
 			return false;
 		op->cursor = get_u64(p);
 	}
-	return !(f & HAS_EXPECT) || get_length(&r->at, r->end, &op->expect_len);
+	return (!(f & HAS_EXPECT) || get_length(&r->at, r->end, &op->expect_len)) &&
+	       (!has_param(f) || get_length(&r->at, r->end, &op->param_len));
 }
 
 static bool take_bytes(struct kvwire_reader *r, unsigned first, unsigned f, struct roost_kv_op *op)
@@ -202,6 +220,8 @@ static bool take_bytes(struct kvwire_reader *r, unsigned first, unsigned f, stru
 		s->key_len = op->key_len;
 	}
 	if (f & HAS_EXPECT && !take(r, op->expect_len, &op->expect))
+		return false;
+	if (has_param(f) && !take(r, op->param_len, &op->param))
 		return false;
 	if (first & SAME_VALUE) {
 		op->value = s->value;

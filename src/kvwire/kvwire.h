@@ -26,8 +26,8 @@ enum kvwire_flags {
 /* Bytes of a reply to a batch without KVWIRE_LONG, and of the longest reply. */
 #define KVWIRE_REPLY_MAX 12288u
 #define KVWIRE_LONG_MAX	 (ROOST_KV_VALUE_MAX + 65536u)
-/* Bytes of the longest batch: two values, a key, and the fields. */
-#define KVWIRE_BATCH_MAX (2 * ROOST_KV_VALUE_MAX + 4096u)
+/* Bytes of the longest batch: value, expected value, parameter, key, and the fields. */
+#define KVWIRE_BATCH_MAX (3 * ROOST_KV_VALUE_MAX + 4096u)
 
 /* ---- batches ---- */
 

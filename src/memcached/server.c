@@ -21,10 +21,9 @@
 #include "base/list.h"
 #include "memcached/session.h"
 
-#define BACKLOG	   1024
-#define LISTENERS  8
-#define OUT_MAX	   (8u << 20) /* bytes of replies that wait: then no request is read */
-#define OUT_RESUME (1u << 20)
+#define BACKLOG	  1024
+#define LISTENERS 8
+#define OUT_MAX	  (8u << 20) /* bytes of replies that wait: then no request is read */
 
 struct mc_server {
 	struct mc_session session;
@@ -146,7 +145,7 @@ static void on_read(struct bufferevent *bev, void *arg)
 		end_conn(c);
 }
 
-/* The replies that waited are sent, but for OUT_RESUME bytes. */
+/* The replies are sent. Reading goes on if it waited for that. */
 static void on_write(struct bufferevent *bev, void *arg)
 {
 	struct conn *c = arg;
@@ -190,8 +189,23 @@ static void on_accept(struct evconnlistener *l, evutil_socket_t fd, struct socka
 	s->session.connected++;
 	list_add_tail(&c->link, &s->conns);
 	bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
-	bufferevent_setwatermark(c->bev, EV_WRITE, 0, 0);
 	bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+}
+
+static void accept_again(evutil_socket_t fd, short what, void *arg)
+{
+	evconnlistener_enable(arg);
+}
+
+/* The process has no descriptor left: without a pause this event would come at once again. */
+static void on_accept_error(struct evconnlistener *l, void *arg)
+{
+	static const struct timeval pause = {.tv_sec = 1};
+	struct mc_server *s = arg;
+
+	evconnlistener_disable(l);
+	if (event_base_once(s->base, -1, EV_TIMEOUT, accept_again, l, &pause))
+		evconnlistener_enable(l);
 }
 
 /* ---- listening ---- */
@@ -249,6 +263,7 @@ static int listen_at(struct mc_server *s, const char *where, char *err, size_t e
 		s->path[s->listeners] = NULL;
 		return fail(err, errlen, where, errno);
 	}
+	evconnlistener_set_error_cb(s->listener[s->listeners], on_accept_error);
 	s->listeners++;
 	return 0;
 }

@@ -326,24 +326,26 @@ static void vectors(void **state)
 	static const uint32_t after[] = {11, 12, 9}, sum = 32, big[] = {11, 12};
 	static const struct {
 		uint8_t code, function, type;
+		bool fetch;
 		const uint32_t *value;
 		uint32_t value_len;
 		int status;
 		const void *data;
 		uint32_t len;
 	} rows[] = {
-		{ROOST_KV_PUT, 0, 0, vector, 12, 0, NULL, 0},
-		{ROOST_KV_UPDATE_EACH, ROOST_KV_ADD, ROOST_KV_U32 | ROOST_KV_FETCH, &ten, 4, 0,
-		 vector, 12},
-		{ROOST_KV_UPDATE, ROOST_KV_ADD, ROOST_KV_U32, &ten, 4, -ERANGE, NULL, 0},
-		{ROOST_KV_GET, 0, 0, NULL, 0, 0, after, 12},
-		{ROOST_KV_REDUCE, ROOST_KV_ADD, ROOST_KV_U32, &zero, 4, 0, &sum, 4},
-		{ROOST_KV_REDUCE, ROOST_KV_EQ, ROOST_KV_U32, &zero, 4, -EINVAL, NULL, 0},
-		{ROOST_KV_FILTER, ROOST_KV_GT, ROOST_KV_U32, &ten, 4, 0, big, 8},
-		{ROOST_KV_UPDATE_VECTOR, ROOST_KV_SUB, ROOST_KV_U32, vector, 12, 0, NULL, 0},
-		{ROOST_KV_UPDATE_VECTOR, ROOST_KV_SUB, ROOST_KV_U32, vector, 8, -ERANGE, NULL, 0},
-		{ROOST_KV_FILTER, ROOST_KV_GT, ROOST_KV_TYPES, &ten, 4, -EINVAL, NULL, 0},
-		{ROOST_KV_UPDATE_EACH, ROOST_KV_FUNCTIONS, ROOST_KV_U32, &ten, 4, -EINVAL, NULL, 0},
+		{ROOST_KV_PUT, 0, 0, false, vector, 12, 0, NULL, 0},
+		{ROOST_KV_UPDATE_EACH, ROOST_KV_ADD, ROOST_KV_U32, true, &ten, 4, 0, vector, 12},
+		{ROOST_KV_UPDATE, ROOST_KV_ADD, ROOST_KV_U32, false, &ten, 4, -ERANGE, NULL, 0},
+		{ROOST_KV_GET, 0, 0, false, NULL, 0, 0, after, 12},
+		{ROOST_KV_REDUCE, ROOST_KV_ADD, ROOST_KV_U32, false, &zero, 4, 0, &sum, 4},
+		{ROOST_KV_REDUCE, ROOST_KV_EQ, ROOST_KV_U32, false, &zero, 4, -EINVAL, NULL, 0},
+		{ROOST_KV_FILTER, ROOST_KV_GT, ROOST_KV_U32, false, &ten, 4, 0, big, 8},
+		{ROOST_KV_UPDATE_VECTOR, ROOST_KV_SUB, ROOST_KV_U32, false, vector, 12, 0, NULL, 0},
+		{ROOST_KV_UPDATE_VECTOR, ROOST_KV_SUB, ROOST_KV_U32, false, vector, 8, -ERANGE,
+		 NULL, 0},
+		{ROOST_KV_FILTER, ROOST_KV_GT, ROOST_KV_TYPES, false, &ten, 4, -EINVAL, NULL, 0},
+		{ROOST_KV_UPDATE_EACH, ROOST_KV_FUNCTIONS, ROOST_KV_U32, false, &ten, 4, -EINVAL,
+		 NULL, 0},
 	};
 	uint8_t batch[512];
 	struct kvwire_writer w;
@@ -357,6 +359,7 @@ static void vectors(void **state)
 		struct roost_kv_op op = {.code = rows[i].code,
 					 .function = rows[i].function,
 					 .type = rows[i].type,
+					 .fetch = rows[i].fetch,
 					 .key = "vector",
 					 .key_len = 6,
 					 .value = rows[i].value,

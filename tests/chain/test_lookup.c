@@ -11,8 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "roost/chain_lookup.h"
-#include "world.h"
+#include "offload.h"
 
 #define VALUE	200u
 #define TABLE	16 /* buckets */
@@ -27,32 +26,6 @@ static struct client {
 	struct ep near, conn, loop;
 	uint64_t number;
 } client[CLIENTS];
-
-static void enable(enum roost_op op, const struct ep *e, uint32_t n)
-{
-	ep_post(&server, &(struct wr){.op = op,
-				      .raddr = nic_qp_num(e->qp) | ROOST_CHAIN_RELATIVE,
-				      .swap_add = n,
-				      .flags = ROOST_WQE_SOLICITED});
-}
-
-static void post(struct ep *e, const struct roost_chain_queue *q)
-{
-	assert_int_equal(q->error, 0);
-	assert_int_equal(q->n, q->depth);
-	memcpy(e->sq, q->image, (size_t)q->depth << e->sq_shift);
-	atomic_store(&e->sqi.prod, q->n);
-	nic_doorbell(e->nic, e->qp);
-}
-
-static struct roost_chain_queue queue_of(const struct ep *e)
-{
-	return (struct roost_chain_queue){.ring = {(uintptr_t)e->sq, e->sq_key},
-					  .qp_num = nic_qp_num(e->qp),
-					  .depth = e->p.depth,
-					  .stride = 1u << e->sq_shift,
-					  .image = calloc(e->p.depth, 1u << e->sq_shift)};
-}
 
 static void client_open(struct client *c, struct roost_chain_data *data, uint32_t buckets)
 {
@@ -75,8 +48,8 @@ static void client_open(struct client *c, struct roost_chain_data *data, uint32_
 	ep_init(&c->loop, w, 0, &loop);
 	ep_connect(&c->near, &c->conn);
 	ep_connect_self(&c->loop);
-	lq = queue_of(&c->loop);
-	cq = queue_of(&c->conn);
+	lq = offload_queue(&c->loop);
+	cq = offload_queue(&c->conn);
 	l = (struct roost_lookup){
 		.loop = {.queue = &lq, .data = data},
 		.answer = {.queue = &cq, .data = data},
@@ -88,15 +61,13 @@ static void client_open(struct client *c, struct roost_chain_data *data, uint32_
 	};
 	roost_lookup_emit(&l, sge, &n);
 	assert_int_equal(n, 3 * buckets + 1);
-	post(&c->loop, &lq);
-	post(&c->conn, &cq);
+	offload_post(&c->loop, &lq);
+	offload_post(&c->conn, &cq);
 	/* two receives are the queue; both are this one */
 	ep_post_recv(&c->conn, 0, sge, n);
 	ep_post_recv(&c->conn, 0, sge, n);
-	enable(ROOST_OP_RECV_ENABLE, &c->conn, 1);
-	enable(ROOST_OP_ENABLE, &c->loop, loop.depth);
-	free(lq.image);
-	free(cq.image);
+	offload_enable(&server, ROOST_OP_RECV_ENABLE, &c->conn, 1);
+	offload_enable(&server, ROOST_OP_ENABLE, &c->loop, loop.depth);
 }
 
 static void client_close(struct client *c)

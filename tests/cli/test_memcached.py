@@ -4,6 +4,7 @@
 
 The last two are stock programs, used where they are installed."""
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -113,6 +114,20 @@ def nonsense():
     says('others go on', b'mn\r\n', b'MN\r\n')
 
 
+def no_descriptors():
+    """More connections than the node may have descriptors: those that it has go on, and others come when there is room."""
+    soft, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (len(os.listdir(f'/proc/{node.pid}/fd')) + 4, hard))
+    crowd = [connect() for _ in range(12)]
+    crowd[0].sendall(b'mn\r\n')
+    check('a connection that was accepted', crowd[0].recv(100) == b'MN\r\n')
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    crowd[11].sendall(b'mn\r\n')
+    check('a connection that waited', crowd[11].recv(100) == b'MN\r\n')
+    for s in crowd:
+        s.close()
+
+
 def several_clients():
     """Increments of many clients at once: none is lost."""
     talk(b'set sum 0 0 1\r\n0\r\nquit\r\n')
@@ -146,7 +161,7 @@ def stock():
 
 node = Node(f'shm:{where[0]}', '--kv', '64M', '--memcached', f'127.0.0.1:{PORT},{unix}')
 try:
-    for part in text, meta, long_values, nonsense, several_clients, stock:
+    for part in text, meta, long_values, nonsense, no_descriptors, several_clients, stock:
         part()
     busy = run('node', '--port', f'shm:{where[1]}', '--kv', '1M', '--memcached', f'127.0.0.1:{PORT}')
     one_line_error('a port that is taken', busy, 1, f'127.0.0.1:{PORT}')

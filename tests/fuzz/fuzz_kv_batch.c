@@ -34,6 +34,8 @@ static void write_again(const struct roost_kv_op *ops, unsigned n)
 		must(kvwire_next(&r, &op) == 1, "an operation is gone");
 		must(op.code == ops[i].code && op.ttl == ops[i].ttl && op.cursor == ops[i].cursor &&
 			     op.function == ops[i].function && op.type == ops[i].type &&
+			     op.fetch == ops[i].fetch &&
+			     equal(op.param, op.param_len, ops[i].param, ops[i].param_len) &&
 			     equal(op.key, op.key_len, ops[i].key, ops[i].key_len) &&
 			     equal(op.value, op.value_len, ops[i].value, ops[i].value_len) &&
 			     equal(op.expect, op.expect_len, ops[i].expect, ops[i].expect_len),

@@ -34,8 +34,13 @@ static struct roost_kv_op random_op(struct rng *rng)
 	op.expect_len = (uint32_t)rng_below(rng, 20);
 	op.ttl = rng_below(rng, 4) ? 0 : (uint32_t)rng_u64(rng);
 	if (op.code >= ROOST_KV_UPDATE && op.code <= ROOST_KV_SCAN) {
-		op.function = (uint8_t)rng_u64(rng);
-		op.type = (uint8_t)rng_u64(rng);
+		op.function = (uint16_t)rng_u64(rng);
+		op.type = (uint8_t)rng_below(rng, 128);
+		op.fetch = rng_below(rng, 2);
+	}
+	if (op.code >= ROOST_KV_UPDATE && op.code < ROOST_KV_SCAN) {
+		op.param = pool + 9;
+		op.param_len = (uint32_t)rng_below(rng, 40);
 	}
 	if (op.code == ROOST_KV_SCAN)
 		op.cursor = rng_u64(rng);
@@ -54,6 +59,10 @@ static void assert_equal_ops(const struct roost_kv_op *a, const struct roost_kv_
 	assert_int_equal(a->code, b->code);
 	assert_int_equal(a->function, b->function);
 	assert_int_equal(a->type, b->type);
+	assert_int_equal(a->fetch, b->fetch);
+	assert_int_equal(a->param_len, b->param_len);
+	if (a->param_len)
+		assert_memory_equal(a->param, b->param, a->param_len);
 	assert_int_equal(a->ttl, b->ttl);
 	assert_int_equal(a->cursor, b->cursor);
 	assert_int_equal(a->key_len, b->key_len);
@@ -185,7 +194,7 @@ static void invalid_batches_fail(void **state)
 		{{1, 0, 1, 0, 1, 1, 0x80, 0x00, 'k'}, 9},	 /* length with an empty byte */
 		{{1, 0, 2, 0, 0, 1, 'k'}, 7},			 /* fewer operations */
 		{{1, 0, 1, 0, 0, 1, 'k', 0}, 8},		 /* more bytes */
-		{{1, 0, 1, 0, ROOST_KV_SCAN | 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 15},
+		{{1, 0, 1, 0, ROOST_KV_SCAN | 0x80, 0, 0, 0}, 16},
 	};
 
 	for (unsigned i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -201,8 +210,8 @@ static void invalid_batches_fail(void **state)
 
 static void replies_are_read_as_written(void **state)
 {
-	static const int status[] = {0,	      -ENOENT, -EEXIST, -ECANCELED,
-				     -EINVAL, -E2BIG,  -ENOSPC, -EOPNOTSUPP};
+	static const int status[] = {0,	      -ENOENT,	   -EEXIST, -ECANCELED, -EINVAL, -E2BIG,
+				     -ENOSPC, -EOPNOTSUPP, -ERANGE, -EFAULT,	-ETIME};
 	static uint8_t buf[OPS * 400];
 	struct kvwire_results r;
 	struct kvwire_result got;

@@ -185,8 +185,7 @@ static int run_elements(struct roost_kv_op *op, enum verb verb)
 	op->out = malloc(op->out_cap);
 	if (!op->out)
 		return show(-ENOMEM);
-	if (verb == UPDATE && want.fetch)
-		op->type |= ROOST_KV_FETCH;
+	op->fetch = verb == UPDATE && want.fetch;
 	rc = roost_kv_run(kv, op, 1);
 	if (!rc)
 		rc = op->status;

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The answer of a look-up: one WRITE of two pieces to the client, the value and struct
+ * roost_lookup_end, so that its last word is written last. Without a hit the first piece is empty.
+ * A part of the WQE is copied over it from a template, for either answer.
+ */
+#ifndef ROOST_CHAIN_ANSWER_H
+#define ROOST_CHAIN_ANSWER_H
+
+#include <stddef.h>
+
+#include "roost/chain_lookup.h"
+
+struct answer {
+	const struct roost_chain *queue; /* of the WRITE */
+	const struct roost_chain *data;	 /* for templates, and for the end of the reply */
+	struct roost_ref reply;		 /* the client's memory */
+	uint32_t region, value_len;	 /* of the values */
+};
+
+/* What differs between the answers: the WQE from raddr on, with the first piece. */
+#define ANSWER_PART	offsetof(struct roost_wqe, raddr)
+#define ANSWER_PART_LEN ((uint32_t)(sizeof(struct roost_wqe) - ANSWER_PART))
+/* The address of the value in the part. */
+#define ANSWER_VALUE (offsetof(struct roost_wqe, sge) - ANSWER_PART)
+
+static inline struct roost_sge answer_sge(struct roost_ref r)
+{
+	return (struct roost_sge){r.addr, 8, r.key};
+}
+
+static inline bool answer_fits(const struct roost_chain_queue *q)
+{
+	return q->depth == ROOST_LOOKUP_ANSWER && q->stride >= ROOST_LOOKUP_STRIDE && !q->n;
+}
+
+/* Where a part is copied to. */
+static inline struct roost_ref answer_place(const struct answer *a)
+{
+	return roost_chain_field(a->queue->queue, 0, ANSWER_PART);
+}
+
+/* Puts a template of the part into the data, for len bytes of a value. */
+struct roost_ref answer_part(const struct answer *a, uint32_t len);
+/*
+ * Emits the WRITE, and an ENABLE of the next turn of a queue. Returns the end of the reply in the
+ * data.
+ */
+struct roost_ref answer_emit(const struct answer *a, const struct roost_chain_queue *next);
+
+#endif
