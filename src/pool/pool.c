@@ -50,7 +50,7 @@ bool pool_alive(struct pool *p, unsigned slot)
 		return true; /* not known to be dead */
 	rc = sys_connect(fd, (struct sockaddr *)&name, len);
 	sys_close(fd);
-	return rc == 0;
+	return rc != -ECONNREFUSED; /* the error of a name that nobody has */
 }
 
 /* A number other than 0 that the owner before did not have. */
