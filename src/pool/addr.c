@@ -389,6 +389,20 @@ bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
 	return false;
 }
 
+bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport)
+{
+	for (unsigned i = 0; sport && i < POOL_SLOTS; i++) {
+		for (unsigned k = 0; k < SEAT_HOMES; k++) {
+			struct seat_home *h = &p->state->seat[i].home[k];
+
+			if (atomic_load_explicit(&h->sport, memory_order_relaxed) == sport &&
+			    state_is_addr(h->addr, addr))
+				return true;
+		}
+	}
+	return false;
+}
+
 uint64_t pool_inode(struct pool *p, const struct pkt_addr *addr, unsigned slot)
 {
 	struct seat_home *h = find_home(p, slot, addr);

@@ -106,6 +106,11 @@ bool pool_serves(struct pool *p, const struct pkt_addr *addr);
  * pool_version) may be used to cache the answer.
  */
 bool pool_sends(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
+/*
+ * As pool_sends(), or true if a member that has left sent from there, until another member takes its
+ * slot. A datagram may be looked at after its sender has ended.
+ */
+bool pool_has_sent(struct pool *p, const struct pkt_addr *addr, uint16_t sport);
 /* A number that changes whenever a member changes what it serves. */
 uint64_t pool_version(const struct pool *p);
 

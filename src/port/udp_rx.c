@@ -108,7 +108,7 @@ static void read_control(struct msghdr *h, struct udp_rx_buf *b)
 	}
 }
 
-/* True if a member of the pool sends from there. The answers are kept until the pool changes. */
+/* True if a member of the pool sends, or has sent, from there. The answers are kept until the pool changes. */
 static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 {
 	struct udp_known *k = &u->known[b->sport % UDP_KNOWN];
@@ -116,7 +116,7 @@ static bool is_member(struct udp_port *u, const struct udp_rx_buf *b)
 
 	if (likely(k->version == version && k->sport == b->sport && pkt_addr_eq(&k->src, &b->src)))
 		return true;
-	if (!pool_sends(u->pool, &b->src, b->sport))
+	if (!pool_has_sent(u->pool, &b->src, b->sport))
 		return false;
 	*k = (struct udp_known){b->src, version, b->sport};
 	return true;

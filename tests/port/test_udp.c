@@ -98,6 +98,27 @@ static unsigned talk(struct pair *p, const uint32_t *len, unsigned count, uint8_
 	return missed;
 }
 
+/*
+ * A packet from a loopback address arrives although its sender has closed before the receiver looks:
+ * the pool remembers the source port.
+ */
+static void packet_of_a_sender_that_ended(void **state)
+{
+	struct port *a = rig_open("udp:127.77.0.1"), *b = rig_open("udp:127.77.0.2");
+	struct port_path *path = a->ops->path_get(a, &b->addr, rig_qpn(b));
+	struct port_pkt pkt;
+
+	assert_non_null(path);
+	assert_int_equal(rig_send(a, path, 64, 0, rig_qpn(b), 0), 0);
+	assert_true(a->ops->flush(a));
+	a->ops->path_put(a, path);
+	rig_close(a);
+	assert_int_equal(rig_burst(b, &pkt, 1), 1);
+	assert_int_equal(pkt.len, 64);
+	assert_int_equal(b->stats.rx_bad, 0);
+	rig_close(b);
+}
+
 static unsigned fill_sizes(uint32_t *len, unsigned max)
 {
 	struct rng r;
@@ -702,6 +723,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_v4, rig_close_all),
 		cmocka_unit_test_teardown(test_v4_plain, rig_close_all),
 		cmocka_unit_test_teardown(test_v6, rig_close_all),
+		cmocka_unit_test_teardown(packet_of_a_sender_that_ended, rig_close_all),
 		cmocka_unit_test_teardown(test_groups, rig_close_all),
 		cmocka_unit_test_teardown(test_first_packet, rig_close_all),
 		cmocka_unit_test_teardown(test_tos, rig_close_all),
