@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "roost/kv_types.h"
 #include "roost/rpc.h"
 
 #ifdef __cplusplus
@@ -64,7 +65,7 @@ enum roost_kv_code {
 	ROOST_KV_TOUCH, /* sets `ttl` */
 	/*
 	 * The value is a vector of elements of `type`, in the byte order of the node. `function` is
-	 * an enum roost_kv_function, and `value` its operand.
+	 * an enum roost_kv_fn, and `value` its operand.
 	 *	UPDATE		the only element := function(element, operand)
 	 *	UPDATE_EACH	each element, with one operand
 	 *	UPDATE_VECTOR	each element, with the operand at the same index
@@ -91,22 +92,8 @@ enum roost_kv_code {
 
 #define ROOST_KV_SCAN_KEYS 1
 
-enum roost_kv_type {
-	ROOST_KV_U8,
-	ROOST_KV_U16,
-	ROOST_KV_U32,
-	ROOST_KV_U64,
-	ROOST_KV_I8,
-	ROOST_KV_I16,
-	ROOST_KV_I32,
-	ROOST_KV_I64,
-	ROOST_KV_FLOAT,
-	ROOST_KV_DOUBLE,
-	ROOST_KV_TYPES,
-};
-
 /* ADD to MUL_SAT are for updates and REDUCE; SWAP for updates; EQ to GE for FILTER. */
-enum roost_kv_function {
+enum roost_kv_fn {
 	ROOST_KV_ADD, /* integers wrap */
 	ROOST_KV_SUB,
 	ROOST_KV_MUL,

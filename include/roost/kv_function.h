@@ -29,21 +29,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "roost/kv_types.h"
+
 /* Version of the structures below. A store refuses objects of another version. */
 #define ROOST_KV_FUNCTION_ABI 1u
-
-enum roost_kv_type {
-	ROOST_KV_U8,
-	ROOST_KV_U16,
-	ROOST_KV_U32,
-	ROOST_KV_U64,
-	ROOST_KV_I8,
-	ROOST_KV_I16,
-	ROOST_KV_I32,
-	ROOST_KV_I64,
-	ROOST_KV_FLOAT,
-	ROOST_KV_DOUBLE,
-};
 
 /* What a function gets. Elements, operands and acc are aligned to 8 bytes, param is not. */
 struct roost_kv_call {

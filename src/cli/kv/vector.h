@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Names of enum roost_kv_type and enum roost_kv_function, each with a NULL at its end. */
+/* Names of enum roost_kv_type and enum roost_kv_fn, each with a NULL at its end. */
 extern const char *const vector_types[];
 extern const char *const vector_functions[];
 
