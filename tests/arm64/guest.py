@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Roost in an arm64 machine with a kernel of its own, which qemu-system-aarch64 emulates, and between that and this machine.
 
-usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--whole]
+usage: guest.py [--host DIR] [--build DIR] [--sysroot DIR] [--only TEXT] [--whole] [--pages 16k]
 
 The guest runs Debian's arm64 kernel and sees the folders of the build and of the source, to be read only. It is connected to this machine by
 a tap device. Rows: the unit tests that run.py leaves out because an emulated process cannot run them (--whole: all unit tests); seeds of the
 simulator, whose packets are the same here and there; a quota of CPU time by control groups of version 2; perftest and calls of kernels between
-Roost there and here, both ways.
+Roost there and here, both ways. --pages 16k boots a kernel with pages of 16 KiB, which Debian has since release 13.
 
 Exit status 0 only when all passed; 77 when there can be no guest here (no root, no tap device, no packages), and 1 for that too with
 ROOST_INTEROP=required in the environment.
@@ -27,11 +27,14 @@ import sysroot
 from sysroot import TRIPLET, Missing, output, skip
 
 sys.path.insert(0, os.path.join(sysroot.HERE, "..", "common"))
+sys.path.insert(0, os.path.join(sysroot.HERE, "..", "interop"))
 import initramfs  # noqa: E402
+import repeat  # noqa: E402
 from machine import Machine, Tap  # noqa: E402
 from ports import free_tcp_port, listens  # noqa: E402
 
-KERNEL = "linux-image-arm64"
+# Size of a page: (Debian package, release that has it; None: the release of this machine)
+KERNELS = {"4k": ("linux-image-arm64", None), "16k": ("linux-image-arm64-16k", "trixie")}
 PACKAGES = ["busybox-static", "perftest", "ibverbs-utils", "libisal2", "libxxhash0", "libjansson4", "libevent-core-2.1-7", "libcmocka0", "libgcc-s1"]
 MODULES = ["virtio_pci", "virtio_net", "virtio_console", "ipv6", "tun", "9pnet_virtio", "9p"]
 MTU = 1500
@@ -71,12 +74,13 @@ def libraries(roots, programs):
     return found
 
 
-def image(folder, root, programs):
+def image(folder, root, programs, pages):
     """(kernel, initial file system), two files. `programs`: of the build, for the libraries that they need."""
+    package, suite = KERNELS[pages]
     os.makedirs(folder, exist_ok=True)
     packages = sysroot.unpack(os.path.join(folder, "packages"), PACKAGES)
-    apt = sysroot.apt(os.path.join(folder, "apt"))
-    release, tree = initramfs.kernel(folder, KERNEL, lambda: apt.run("apt-get", "-q", "--error-on=any", "update"), apt.env)
+    apt = sysroot.apt(os.path.join(folder, "apt"), suite)
+    release, tree = initramfs.kernel(folder, package, lambda: apt.run("apt-get", "-q", "--error-on=any", "update"), apt.env)
     there = {"bin/busybox": os.path.join(packages, "bin/busybox")}
     for name in [name for name, _ in PERFTEST] + ["ibv_devinfo"]:
         there[f"bin/{name}"] = os.path.join(packages, "usr/bin", name)
@@ -103,15 +107,16 @@ class Rig:
         self.simulators = [os.path.join(build, "tests/nic/test-nic-simulator") for build in (options.host, options.build)]
         if not os.path.exists(self.here):
             raise Missing(f"no {self.here}: scripts/build {options.host}")
-        folder = os.path.join(options.sysroot, "guest")
+        folder = os.path.join(options.sysroot, "guest" if options.pages == "4k" else f"guest-{options.pages}")
         self.guest, self.tap = None, Tap(MTU)
         try:
             ours = [self.there] + [test.command[0] for test in tests]
-            made = image(folder, root, ours)
+            made = image(folder, root, ours, options.pages)
             shared = [run.TOP] + ([] if options.build.startswith(run.TOP + os.sep) else [options.build])
             self.guest = Guest(folder, made, self.tap, shared)
             self.guest.wait_answer(BOOT_LIMIT)
             self.release = self.guest.run("uname -rm")[1].strip()
+            self.page = json.loads(self.guest.run(f"{self.there} doctor --json")[1])["machine"]["page_size"]
             status, text = self.guest.run(f"test -x {self.there} && ping -c 1 -W 60 {self.tap.ours[4]}")
             if status:
                 raise RuntimeError(f"the guest has no {self.there}, or no network: {text}; see {self.guest.console}")
@@ -124,7 +129,7 @@ class Rig:
             self.guest.stop()
         self.tap.remove()
 
-    # ---- rows: each says what went wrong, or nothing ----
+    # ---- rows: each says what went wrong, or nothing; perftest() also what both said, and why to run it again ----
 
     def unit(self, test):
         words = [f"{key}={value}" for key, value in test.env.items()] + test.command + run.FEWER.get(test.name, [])
@@ -211,8 +216,10 @@ class Rig:
             except subprocess.TimeoutExpired:
                 said = "(does not end)"
             status, text = self.wait_guest(), self.guest.text()
-            good = host.returncode == 0 and status == 0 and RESULT.search(text if not guest_serves else said)
-            return "" if good else f"exit status {host.returncode} here, {status} there\n--- {here}\n{said}\n--- {there}\n{text}"
+            ended = host.returncode == 0 and status == 0
+            good = ended and RESULT.search(text if not guest_serves else said)
+            trouble = "" if good else f"exit status {host.returncode} here, {status} there\n--- {here}\n{said}\n--- {there}\n{text}"
+            return trouble, text, "the clock of a program" if not good and ended and repeat.CLOCK.search(said + text) else None
 
     def call(self, guest_serves):
         ends = {True: (self.there, self.tap.theirs[4]), False: (self.here, self.tap.ours[4])}
@@ -241,7 +248,7 @@ def rows(rig, tests, whole):
     for program, words in PERFTEST:
         for guest_serves in (False, True):
             found.append((f"{program} {'host -> guest' if guest_serves else 'guest -> host'}",
-                          lambda p=program, w=words, g=guest_serves: rig.perftest(p, w, g)))
+                          lambda p=program, w=words, g=guest_serves: repeat.run_again(lambda: rig.perftest(p, w, g))[0]))
     for guest_serves in (False, True):
         found.append((f"call {'host -> guest' if guest_serves else 'guest -> host'}", lambda g=guest_serves: rig.call(g)))
     found.append(("quota of a control group, version 2", rig.quota))
@@ -254,6 +261,7 @@ def rows(rig, tests, whole):
 def parse():
     def more(parser):
         parser.add_argument("--host", default=os.path.join(run.TOP, "build"), metavar="DIR", help="where it is built for this machine; default: build")
+        parser.add_argument("--pages", choices=sorted(KERNELS), default="4k", help="size of the guest's memory pages; default: 4k")
         parser.add_argument("--whole", action="store_true", help="all unit tests, not only those that an emulated process cannot run")
     options = run.parse(__doc__.splitlines()[0], more)
     options.host = os.path.abspath(options.host)
@@ -271,7 +279,7 @@ def main():
         rig = Rig(options, root, tests)
     except Missing as e:
         skip(f"nothing was tried on arm64: {e}")
-    print(f"the guest runs {rig.release}, up after {time.monotonic() - start:.0f} s", flush=True)
+    print(f"the guest runs {rig.release} with pages of {rig.page} bytes, up after {time.monotonic() - start:.0f} s", flush=True)
     print(f"left out: {' '.join(SLOW)}: emulation is slower than the time of a busy poll", flush=True)
     failed, passed = [], 0
     try:

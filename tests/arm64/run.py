@@ -38,15 +38,16 @@ UNABLE = [
     (r"shm_hostile", "memfd_create() and fcntl(F_ADD_SEALS) know fewer flags"),
     (r"drive-busy_poll", "an emulated thread is slower than the time of a busy poll"),
 ]
-# Minutes there; and what has a shorter form.
+# Minutes there; and what has a shorter form. Fuzz targets run on a tenth of their mutations.
 SLOW = r"^(drive-models|nic-longest)$"
 FEWER = {"nic-simulator": ["--count", "40"]}
+ENV = {"ROOST_FUZZ_FRACTION": "10"}
 
 
 class Test:
     def __init__(self, entry, build):
         self.name, self.command = entry["name"], entry["cmd"]
-        self.env = {key: value for key, value in entry["env"].items()}
+        self.env = {**entry["env"], **ENV}
         self.program = os.path.relpath(self.command[0], build)
 
 

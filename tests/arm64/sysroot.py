@@ -68,9 +68,9 @@ def turn_links(root):
                 os.symlink(target, path)
 
 
-def apt(folder):
-    """apt for arm64, of the release that this machine runs, with its state in FOLDER."""
-    return Apt(folder, archive(), platform.freedesktop_os_release()["VERSION_CODENAME"], ARCH)
+def apt(folder, suite=None):
+    """apt for arm64, of this suite or of the release that this machine runs, with its state in FOLDER."""
+    return Apt(folder, archive(), suite or platform.freedesktop_os_release()["VERSION_CODENAME"], ARCH)
 
 
 def unpack(folder, packages):

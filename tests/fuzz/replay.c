@@ -2,7 +2,8 @@
 /*
  * Runs a fuzz target without the fuzzer, as a test: on each file of the folders and files that the
  * command line names, as it is, and on mutations of the small ones and of nothing, from a fixed
- * seed. A crash prints the seed and the run's number.
+ * seed. A crash prints the seed and the run's number. ROOST_FUZZ_FRACTION=N makes an N-th of the
+ * mutations, for machines that are emulated.
  */
 #include <dirent.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@
 
 #define SEED	  4791
 #define MUTATIONS 150
+#define RANDOM	  2000
 #define SMALL	  8192
 #define LARGE	  (4 << 20)
 
@@ -22,6 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct rng rng;
 static unsigned long runs;
+static int fraction = 1;
 
 /* In memory of exactly that size, so that ASan sees a read behind it. */
 static void run(const uint8_t *data, size_t size)
@@ -71,7 +74,7 @@ static void run_mutations(const uint8_t *data, size_t size)
 {
 	static uint8_t copy[SMALL];
 
-	for (int i = 0; i < MUTATIONS; i++) {
+	for (int i = 0; i < MUTATIONS / fraction; i++) {
 		size_t n = size;
 
 		memcpy(copy, data, size);
@@ -135,7 +138,7 @@ static void run_random(void)
 {
 	uint8_t data[512];
 
-	for (int i = 0; i < 2000; i++) {
+	for (int i = 0; i < RANDOM / fraction; i++) {
 		size_t n = rng_below(&rng, sizeof(data));
 
 		for (size_t k = 0; k < n; k++)
@@ -156,6 +159,12 @@ int main(int argc, char **argv)
 {
 	if (__sanitizer_set_death_callback)
 		__sanitizer_set_death_callback(crashed);
+	if (getenv("ROOST_FUZZ_FRACTION"))
+		fraction = atoi(getenv("ROOST_FUZZ_FRACTION"));
+	if (fraction < 1 || fraction > MUTATIONS) {
+		fprintf(stderr, "ROOST_FUZZ_FRACTION has to be 1 to %d\n", MUTATIONS);
+		return 1;
+	}
 	rng_seed(&rng, SEED);
 	for (int i = 1; i < argc; i++)
 		run_path(argv[i]);
